@@ -1,0 +1,74 @@
+# `make help` lists what there is. `make` alone builds, lints and tests.
+
+SHELL      := bash
+.SHELLFLAGS := -euo pipefail -c
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+IMAGE   ?= ratelimit:$(VERSION)
+
+# How long each fuzz target runs in `make fuzz`, and what `make bench` runs.
+FUZZTIME ?= 30s
+BENCH    ?= .
+PKG      ?= ./...
+
+TOOL := go tool -modfile=tools/go.mod
+
+.DEFAULT_GOAL := all
+.PHONY: all help build run test integration_tests lint fmt bench fuzz docs docker_image clean bootstrap compile tests
+
+all: build lint test ## build, lint and test
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-zA-Z_-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/ratelimit, static; GOOS and GOARCH are honoured
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ratelimit ./src/cmd/ratelimit
+
+run: build ## serve the example rules from memory, and print a curl to try
+	RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit exec ./bin/ratelimit serve --try
+
+test: ## run all tests with the race detector, real Envoy included
+	go test -race -timeout 15m $(PKG)
+
+integration_tests: ## run only the black-box tests in integration-test
+	go test -race -timeout 15m -count=1 ./integration-test/...
+
+lint: ## vet, format and static checks, with pinned tools
+	go vet ./...
+	@out=$$($(TOOL) gofumpt -l src integration-test); [ -z "$$out" ] || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
+	$(TOOL) staticcheck ./...
+	$(TOOL) errcheck -exclude .errcheck ./...
+	$(TOOL) ineffassign ./...
+	$(TOOL) unparam -tests=false ./...
+	$(TOOL) nilness ./...
+
+fmt: ## format all code
+	$(TOOL) gofumpt -w src integration-test
+
+bench: ## run the benchmarks; BENCH=Check PKG=./src/limiter picks some
+	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+fuzz: ## run every fuzz target for FUZZTIME (30s)
+	@grep -rl '^func Fuzz' --include='*_test.go' src | while read -r file; do \
+	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' "$$file"); do \
+	    echo "== $$target ($$(dirname "$$file"))"; \
+	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \
+	  done; \
+	done
+
+docs: ## write the settings table of README.md anew from the code
+	go test ./src/cmd/ratelimit -run TestReadmeSettings -update
+
+docker_image: ## build the image (needs docker)
+	docker build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' -t '$(IMAGE)' .
+
+clean: ## remove what build made
+	rm -rf bin
+
+# The names that envoyproxy/ratelimit's Makefile uses.
+bootstrap: ## download the modules
+	go mod download
+compile: build ## same as build
+tests: test ## same as test

@@ -1,0 +1,146 @@
+package algorithm
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// MaxAmount is the largest amount of one hit, 2^48 (281 trillion). Front ends
+// saturate at it, so that sums of many hits stay far from overflow.
+const MaxAmount = 1 << 48
+
+// Op is what a hit does to its counter.
+type Op uint8
+
+const (
+	// Charge asks for Amount and counts it as the limit says.
+	Charge Op = iota
+	// Look asks whether Amount would pass, and writes nothing.
+	Look
+	// Refund gives Amount back. It is never over, never goes below empty and
+	// never creates a key.
+	Refund
+	// Force adds Amount without asking. It is never over.
+	Force
+)
+
+// String is the constant's name in lower case.
+func (o Op) String() string {
+	switch o {
+	case Charge:
+		return "charge"
+	case Look:
+		return "look"
+	case Refund:
+		return "refund"
+	case Force:
+		return "force"
+	}
+	return fmt.Sprintf("op %d", uint8(o))
+}
+
+// Hit is one charge of a request against one limit.
+type Hit struct {
+	// Key is what the store counts under. It is the caller's memory, valid
+	// only during Take.
+	Key []byte
+	// Limit is the rule's arithmetic; never nil.
+	Limit *Limit
+	// Amount is in [0, MaxAmount].
+	Amount uint64
+	Op     Op
+	// Group joins the hits that stand or fall together. The hits of one group
+	// stand side by side in a batch.
+	Group uint16
+	// Atomic hits are charged only if every hit of their group passes; then
+	// also a limit with CountBlocked does not count what was refused.
+	Atomic bool
+	// NoVeto hits (shadow mode) are judged and charged, but their refusal
+	// stops nobody else.
+	NoVeto bool
+}
+
+// Verdict is the store's answer to one hit. The zero value is "passed, nothing
+// known".
+type Verdict struct {
+	// Over says that the hit was refused.
+	Over bool
+	// Charged says that the counter was changed by this hit.
+	Charged bool
+	// Cached says that a cache answered and the store was not asked.
+	Cached bool
+	// Before and After are the counter before and after this hit. They are
+	// equal when nothing was charged.
+	Before, After uint64
+	// Remaining is what would still pass after this hit; 0 when it is over.
+	Remaining uint64
+	// RetryAfter is how long the same hit has to wait before it passes: 0 when
+	// it passed, -1 when it can never pass.
+	RetryAfter time.Duration
+	// ResetAfter is the time until the limit is whole again, over or not.
+	ResetAfter time.Duration
+	// Interval says that the minimum interval refused the hit.
+	Interval bool
+	// FullUntil is the instant before which not even one unit passes; zero
+	// when some might: then nothing may be cached.
+	FullUntil time.Time
+	// Err says that this hit's store did not answer. What was charged is then
+	// unknown, and the other fields mean nothing.
+	Err error
+}
+
+// Never is the RetryAfter of a hit that can never pass.
+const Never time.Duration = -1
+
+// Batch is all that one request charges. It goes to the store in one call.
+type Batch struct {
+	Hits []Hit
+	// Verdicts has the length and order of Hits; Take fills it.
+	Verdicts []Verdict
+	// Now is the instant at which the batch happens. Zero is the store's own
+	// clock; anything else is virtual time, which every algorithm honours.
+	Now time.Time
+}
+
+// The instants a batch may happen at: int64 nanoseconds with room for the
+// longest period beyond them.
+var (
+	minNow = time.Unix(0, 0)
+	maxNow = time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// Check reports misuse of b: what a caller got wrong, never what a client
+// sent. Every store calls it first.
+func (b *Batch) Check() error {
+	if len(b.Verdicts) != len(b.Hits) {
+		return fmt.Errorf("algorithm: %d verdicts for %d hits", len(b.Verdicts), len(b.Hits))
+	}
+	if !b.Now.IsZero() && (b.Now.Before(minNow) || b.Now.After(maxNow)) {
+		return fmt.Errorf("algorithm: the instant %v is not between the years 1970 and 2150", b.Now)
+	}
+	for i := range b.Hits {
+		h := &b.Hits[i]
+		switch {
+		case h.Limit == nil:
+			return errors.New("algorithm: a hit without a limit")
+		case h.Amount > MaxAmount:
+			return fmt.Errorf("algorithm: an amount of %d is above 2^48", h.Amount)
+		case h.Op > Force:
+			return fmt.Errorf("algorithm: %v is not known", h.Op)
+		case h.Limit.Kind != FixedWindow:
+			return fmt.Errorf("algorithm: %v is not known", h.Limit.Kind)
+		}
+	}
+	return nil
+}
+
+// GroupEnd returns the index behind the last hit of the group that begins at
+// hit i.
+func (b *Batch) GroupEnd(i int) int {
+	end := i + 1
+	for end < len(b.Hits) && b.Hits[end].Group == b.Hits[i].Group {
+		end++
+	}
+	return end
+}

@@ -1,0 +1,104 @@
+// Package admin answers what operators ask over HTTP: is it healthy, what is
+// loaded, what has been counted. It knows nothing of the rest; whoever builds
+// it hands in the functions that know.
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Healthcheck answers 200 "OK" while reason returns "", else 500 and the
+// reason. It must never block: orchestrators restart what is slow here.
+func Healthcheck(reason func() string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if why := reason(); why != "" {
+			http.Error(w, why, http.StatusInternalServerError)
+			return
+		}
+		_, _ = io.WriteString(w, "OK")
+	})
+}
+
+// Stat is one figure with its name.
+type Stat struct {
+	Name  string
+	Value int64
+}
+
+// Debug is what the debug port shows.
+type Debug struct {
+	// Rules returns one line per rule, in a stable order.
+	Rules func() []string
+	// Stats returns all figures, sorted by name.
+	Stats func() []Stat
+	// Pprof offers Go's profiles.
+	Pprof bool
+}
+
+// Handler serves the debug port.
+func (d Debug) Handler() http.Handler {
+	mux := http.NewServeMux()
+	var help []string
+	handle := func(path, text string, h http.HandlerFunc) {
+		mux.HandleFunc(path, h)
+		help = append(help, path+": "+text)
+	}
+	handle("/rlconfig", "the rules in force, one per line", d.rules)
+	handle("/stats", "all counters and gauges; ?format=json for JSON", d.stats)
+	if d.Pprof {
+		handle("/debug/pprof/", "profiles of this process, and the list of them", pprof.Index)
+		handle("/debug/pprof/profile", "CPU profile; ?seconds=30", pprof.Profile)
+		handle("/debug/pprof/trace", "execution trace; ?seconds=1", pprof.Trace)
+	}
+	slices.Sort(help)
+	index := strings.Join(help, "\n") + "\n"
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { plain(w, index) })
+	return mux
+}
+
+func (d Debug) rules(w http.ResponseWriter, _ *http.Request) {
+	var b strings.Builder
+	for _, line := range d.Rules() {
+		b.WriteString(line)
+		b.WriteByte('\n')
+	}
+	plain(w, b.String())
+}
+
+func (d Debug) stats(w http.ResponseWriter, r *http.Request) {
+	stats := d.Stats()
+	switch format := r.URL.Query().Get("format"); format {
+	case "":
+		var b strings.Builder
+		for _, s := range stats {
+			b.WriteString(s.Name)
+			b.WriteString(": ")
+			b.WriteString(strconv.FormatInt(s.Value, 10))
+			b.WriteByte('\n')
+		}
+		plain(w, b.String())
+	case "json":
+		values := make(map[string]int64, len(stats))
+		for _, s := range stats {
+			values[s.Name] = s.Value
+		}
+		w.Header().Set("Content-Type", "application/json")
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		_ = enc.Encode(values) // a caller that has gone needs no answer
+	default:
+		http.Error(w, fmt.Sprintf("format %q is not known; leave it out, or write json", format), http.StatusBadRequest)
+	}
+}
+
+func plain(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, text) // a caller that has gone needs no answer
+}

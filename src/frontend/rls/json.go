@@ -1,0 +1,94 @@
+package rls
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"runtime/debug"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// maxBody bounds the body of a /json request.
+const maxBody = 1 << 20
+
+// JSON answers the same messages as gRPC, in proto3 JSON: 200 for OK, 429 for
+// OVER_LIMIT, 4xx when the caller is at fault and 5xx when we are.
+func (s *Service) JSON() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if p := recover(); p != nil {
+				s.cfg.OnFailure(&PanicError{p, debug.Stack()})
+				http.Error(w, "internal error", http.StatusInternalServerError)
+			}
+		}()
+		s.serveJSON(w, r)
+	})
+}
+
+func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "send a RateLimitRequest with POST", http.StatusMethodNotAllowed)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+			http.Error(w, "the body is larger than 1 MiB", http.StatusRequestEntityTooLarge)
+			return
+		}
+		http.Error(w, "the body could not be read", http.StatusBadRequest)
+		return
+	}
+	msg := new(pb.RateLimitRequest)
+	if err := protojson.Unmarshal(body, msg); err != nil {
+		http.Error(w, "the body is not a RateLimitRequest: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	resp, err := s.decide(r.Context(), msg)
+	if err != nil {
+		http.Error(w, textOf(err), httpStatus(codeOf(err)))
+		return
+	}
+	text, err := marshal(resp)
+	if err != nil {
+		s.cfg.OnFailure(err)
+		http.Error(w, "internal error", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if resp.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	_, _ = w.Write(text) // a caller that has gone needs no answer
+}
+
+// marshal writes proto3 JSON without the random blanks that protojson adds.
+func marshal(resp *pb.RateLimitResponse) ([]byte, error) {
+	loose, err := protojson.Marshal(resp)
+	if err != nil {
+		return nil, err
+	}
+	var tight bytes.Buffer
+	if err := json.Compact(&tight, loose); err != nil {
+		return nil, err
+	}
+	tight.WriteByte('\n')
+	return tight.Bytes(), nil
+}
+
+func httpStatus(c codes.Code) int {
+	switch c {
+	case codes.InvalidArgument:
+		return http.StatusBadRequest
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}

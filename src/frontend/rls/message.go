@@ -1,0 +1,128 @@
+package rls
+
+import (
+	"math"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// call is the memory of one call, used again for the next.
+type call struct {
+	req     limiter.Request
+	answer  limiter.Answer
+	text    []byte // all strings of the request, one after the other
+	entries []rules.Entry
+}
+
+// maxKept bounds the memory a call keeps for the next one.
+const maxKept = 64 << 10
+
+func (s *Service) release(c *call) {
+	if cap(c.text) > maxKept || cap(c.entries) > maxKept/64 || cap(c.req.Descriptors) > maxKept/128 {
+		return
+	}
+	s.pool.Put(c)
+}
+
+// read turns msg into c.req.
+func (c *call) read(msg *pb.RateLimitRequest) {
+	c.text, c.entries = c.text[:0], c.entries[:0]
+	c.req = limiter.Request{
+		Domain:      c.bytes(msg.GetDomain()),
+		Descriptors: c.req.Descriptors[:0],
+		Hits:        uint64(msg.GetHitsAddend()),
+	}
+	for _, d := range msg.GetDescriptors() {
+		c.req.Descriptors = append(c.req.Descriptors, c.descriptor(d))
+	}
+}
+
+func (c *call) descriptor(d *common.RateLimitDescriptor) limiter.Descriptor {
+	first := len(c.entries)
+	for _, e := range d.GetEntries() {
+		c.entries = append(c.entries, rules.Entry{Key: c.bytes(e.GetKey()), Value: c.bytes(e.GetValue())})
+	}
+	out := limiter.Descriptor{Entries: c.entries[first:len(c.entries):len(c.entries)], Refund: d.GetIsNegativeHits()}
+	if hits := d.GetHitsAddend(); hits != nil {
+		out.HasHits, out.Hits = true, hits.GetValue()
+	}
+	if limit := d.GetLimit(); limit != nil {
+		out.HasLimit = true
+		out.Limit = rules.Quantity{Requests: limit.GetRequestsPerUnit(), Unit: unit(int32(limit.GetUnit())), Multiplier: 1}
+		if m := limit.GetUnitMultiplier(); m != nil {
+			out.Limit.Multiplier = m.GetValue()
+		}
+	}
+	return out
+}
+
+// bytes copies s behind the texts already read. Growing leaves earlier slices
+// on the old memory, which stays as it is.
+func (c *call) bytes(s string) []byte {
+	start := len(c.text)
+	c.text = append(c.text, s...)
+	return c.text[start:len(c.text):len(c.text)]
+}
+
+// unit takes the enum of a request, which lacks WEEK, by its number, as the
+// enum of responses has it. Unknown numbers become UnitUnknown.
+func unit(n int32) rules.Unit {
+	if n < 0 || n > int32(rules.Week) {
+		return rules.UnitUnknown
+	}
+	return rules.Unit(n)
+}
+
+func response(a *limiter.Answer) *pb.RateLimitResponse {
+	out := &pb.RateLimitResponse{
+		OverallCode: code(a.Over),
+		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(a.Statuses)),
+	}
+	for i := range a.Statuses {
+		out.Statuses[i] = descriptorStatus(&a.Statuses[i])
+	}
+	return out
+}
+
+func code(over bool) pb.RateLimitResponse_Code {
+	if over {
+		return pb.RateLimitResponse_OVER_LIMIT
+	}
+	return pb.RateLimitResponse_OK
+}
+
+func descriptorStatus(st *limiter.Status) *pb.RateLimitResponse_DescriptorStatus {
+	out := &pb.RateLimitResponse_DescriptorStatus{Code: code(st.Over)}
+	if st.Unlimited() {
+		out.LimitRemaining = math.MaxUint32
+	}
+	if !st.Limited {
+		return out
+	}
+	out.CurrentLimit = &pb.RateLimitResponse_RateLimit{
+		RequestsPerUnit: st.Limit.Requests,
+		Unit:            pb.RateLimitResponse_RateLimit_Unit(st.Limit.Unit),
+	}
+	if st.Rule != nil {
+		out.CurrentLimit.Name = st.Rule.Name
+	}
+	if st.Limit.Multiplier > 1 {
+		out.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(st.Limit.Multiplier)
+	}
+	out.LimitRemaining = uint32(min(st.Verdict.Remaining, math.MaxUint32))
+	out.DurationUntilReset = &durationpb.Duration{Seconds: wholeSeconds(st.Verdict.ResetAfter)}
+	return out
+}
+
+// wholeSeconds rounds up: a caller told 1 s when 1.4 are left comes back too
+// early.
+func wholeSeconds(d time.Duration) int64 {
+	return int64((d + time.Second - 1) / time.Second)
+}

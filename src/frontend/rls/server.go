@@ -1,0 +1,137 @@
+package rls
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+)
+
+// HealthName is the service name under which Envoy deployments ask for gRPC
+// health; the empty name answers the same.
+const HealthName = "ratelimit"
+
+// ServerConfig tunes the gRPC server.
+type ServerConfig struct {
+	// MaxConnectionAge is how old a connection gets before it is asked to
+	// close; 0: for ever.
+	MaxConnectionAge time.Duration
+	// MaxConnectionAgeGrace is how long calls may then still run; 0: for ever.
+	MaxConnectionAgeGrace time.Duration
+}
+
+// Server is the gRPC server: the Service, health and reflection.
+type Server struct {
+	grpc   *grpc.Server
+	health *health.Server
+	closed context.Context // ends open streams
+	close  context.CancelFunc
+}
+
+// NewServer returns a server that is not serving yet, in both senses: it has
+// no listener, and its health says NOT_SERVING.
+func NewServer(s *Service, cfg ServerConfig) *Server {
+	srv := &Server{health: health.NewServer()}
+	srv.closed, srv.close = context.WithCancel(context.Background())
+	srv.grpc = grpc.NewServer(
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge:      cfg.MaxConnectionAge,
+			MaxConnectionAgeGrace: cfg.MaxConnectionAgeGrace,
+		}),
+		grpc.UnaryInterceptor(s.recoverUnary),
+		grpc.ChainStreamInterceptor(s.recoverStream, srv.endStream),
+	)
+	pb.RegisterRateLimitServiceServer(srv.grpc, s)
+	healthpb.RegisterHealthServer(srv.grpc, srv.health)
+	reflection.Register(srv.grpc)
+	srv.SetServing(false)
+	return srv
+}
+
+// SetServing tells health checks, and those who watch, whether calls will be
+// answered.
+func (srv *Server) SetServing(ok bool) {
+	state := healthpb.HealthCheckResponse_NOT_SERVING
+	if ok {
+		state = healthpb.HealthCheckResponse_SERVING
+	}
+	srv.health.SetServingStatus("", state)
+	srv.health.SetServingStatus(HealthName, state)
+}
+
+// Serve answers calls on l until Shutdown.
+func (srv *Server) Serve(l net.Listener) error {
+	if err := srv.grpc.Serve(l); err != nil {
+		return fmt.Errorf("rls: %w", err)
+	}
+	return nil
+}
+
+// Shutdown takes no new calls and waits for running ones until ctx ends; then
+// it cuts them off. Health watches are ended at once: they would never end by
+// themselves.
+func (srv *Server) Shutdown(ctx context.Context) {
+	srv.close()
+	stopped := make(chan struct{})
+	go func() {
+		srv.grpc.GracefulStop()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-ctx.Done():
+		srv.grpc.Stop()
+		<-stopped
+	}
+}
+
+// endStream gives streams a context that ends with the server.
+func (srv *Server) endStream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(srv.closed, cancel)()
+	return handler(service, &endingStream{stream, ctx})
+}
+
+type endingStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *endingStream) Context() context.Context { return s.ctx }
+
+// PanicError is what Config.OnFailure is told of a panic in a call.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+// Error is the panic's value; the stack is for whoever logs it.
+func (e *PanicError) Error() string { return fmt.Sprintf("rls: panic: %v", e.Value) }
+
+func (s *Service) recoverUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (_ any, err error) {
+	defer s.recovered(&err)
+	return handler(ctx, req)
+}
+
+func (s *Service) recoverStream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	defer s.recovered(&err)
+	return handler(service, stream)
+}
+
+func (s *Service) recovered(err *error) {
+	if p := recover(); p != nil {
+		s.cfg.OnFailure(&PanicError{p, debug.Stack()})
+		*err = status.Error(codes.Internal, "internal error")
+	}
+}

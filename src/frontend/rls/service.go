@@ -1,0 +1,89 @@
+// Package rls speaks Envoy's RateLimitService v3: over gRPC, and the same
+// messages as JSON over HTTP. It turns a message into a limiter.Request and an
+// Answer into a message, and decides nothing.
+package rls
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"ratelimit/src/limiter"
+)
+
+// Config is what a Service is made of.
+type Config struct {
+	// Limiter decides; required.
+	Limiter *limiter.Limiter
+	// OnFailure, if set, is told of each request that failed for any reason,
+	// and of panics. It must be fast and safe for concurrent use.
+	OnFailure func(error)
+}
+
+// Service answers RateLimitService calls.
+type Service struct {
+	pb.UnimplementedRateLimitServiceServer
+	cfg  Config
+	pool sync.Pool // of *call
+}
+
+// New returns a service; Register and JSON make it reachable.
+func New(cfg Config) *Service {
+	if cfg.OnFailure == nil {
+		cfg.OnFailure = func(error) {}
+	}
+	return &Service{cfg: cfg, pool: sync.Pool{New: func() any { return new(call) }}}
+}
+
+// ShouldRateLimit is the call that Envoy makes.
+func (s *Service) ShouldRateLimit(ctx context.Context, msg *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	resp, err := s.decide(ctx, msg)
+	if err != nil {
+		return nil, status.Error(codeOf(err), textOf(err))
+	}
+	return resp, nil
+}
+
+func (s *Service) decide(ctx context.Context, msg *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	c := s.pool.Get().(*call)
+	defer s.release(c)
+	c.read(msg)
+	if err := s.cfg.Limiter.Check(ctx, &c.req, &c.answer); err != nil {
+		s.cfg.OnFailure(err)
+		return nil, err
+	}
+	return response(&c.answer), nil
+}
+
+// codeOf is the table from errors to gRPC codes.
+func codeOf(err error) codes.Code {
+	switch {
+	case errors.Is(err, limiter.ErrRequest):
+		return codes.InvalidArgument
+	case errors.Is(err, limiter.ErrNotReady), errors.Is(err, limiter.ErrStore):
+		return codes.Unavailable
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		return codes.Canceled
+	}
+	return codes.Internal
+}
+
+// textOf is what a caller may read of an error: what is wrong with its own
+// request, and of ours only the class, since a store's text may name keys.
+func textOf(err error) string {
+	switch {
+	case errors.Is(err, limiter.ErrRequest):
+		return err.Error()
+	case errors.Is(err, limiter.ErrNotReady):
+		return limiter.ErrNotReady.Error()
+	case errors.Is(err, limiter.ErrStore):
+		return limiter.ErrStore.Error()
+	}
+	return "internal error"
+}

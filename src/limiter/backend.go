@@ -1,0 +1,19 @@
+package limiter
+
+import (
+	"context"
+
+	"ratelimit/src/algorithm"
+)
+
+// Backend keeps the counters. The limiter calls it once per request.
+type Backend interface {
+	// Take charges every hit of b as its Op says and fills b.Verdicts, in
+	// order. A hit sees what the hits before it charged, also under the same
+	// key. Hits marked Atomic are charged only if their whole group passes.
+	//
+	// The error is for misuse only; a store that did not answer is a Verdict's
+	// Err. Take keeps nothing of b once it returns, is safe for concurrent use
+	// and returns soon after ctx ends.
+	Take(ctx context.Context, b *algorithm.Batch) error
+}

@@ -1,0 +1,84 @@
+package limiter
+
+import (
+	"errors"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/rules"
+)
+
+// Request asks whether something may happen. Its bytes belong to the caller;
+// the limiter keeps none of them.
+type Request struct {
+	Domain      []byte
+	Descriptors []Descriptor
+	// Hits is charged to every descriptor that has no Hits of its own. 0 means
+	// 1, as in Envoy's API.
+	Hits uint64
+	// Now is the instant at which the request happens. Zero is the clock of
+	// the store; anything else is virtual time.
+	Now time.Time
+}
+
+// Descriptor is one question of a request.
+type Descriptor struct {
+	// Entries are keys and values in order.
+	Entries []rules.Entry
+	// HasHits says that Hits counts for this descriptor, 0 included: a look
+	// that charges nothing.
+	HasHits bool
+	Hits    uint64
+	// Refund gives the hits back.
+	Refund bool
+	// HasLimit says that Limit takes the place of whatever is configured.
+	HasLimit bool
+	Limit    rules.Quantity
+}
+
+// Answer is the decision on one request. Check fills it and reuses the memory
+// it finds in it.
+type Answer struct {
+	// Over says that the request may not happen.
+	Over bool
+	// Statuses has one element per descriptor, in order.
+	Statuses []Status
+	// Set is the configuration the request was decided by.
+	Set *rules.Set
+	// UnknownDomain says that the Set has no domain of the request's name.
+	UnknownDomain bool
+	// Shadowed says that the limiter's own shadow mode turned over into not
+	// over; the statuses still say which.
+	Shadowed bool
+}
+
+// Status is the decision on one descriptor.
+type Status struct {
+	// Over says that this descriptor's limit is exceeded and not in shadow
+	// mode.
+	Over bool
+	// Rule is what matched; nil for nothing, and for a limit that came with
+	// the request.
+	Rule *rules.Rule
+	// Limited says that a limit was asked; the fields below are then set.
+	Limited bool
+	Limit   rules.Quantity
+	// Amount is what was charged, or given back with Op Refund.
+	Amount  uint64
+	Op      algorithm.Op
+	Verdict algorithm.Verdict
+}
+
+// Unlimited reports whether an unlimited rule matched.
+func (s *Status) Unlimited() bool { return s.Rule != nil && s.Rule.Unlimited }
+
+// The classes of errors that Check returns. Their texts are safe to send to
+// callers: they name no key and no value.
+var (
+	// ErrRequest: the request makes no sense; asking again will not help.
+	ErrRequest = errors.New("bad request")
+	// ErrNotReady: no rules are loaded yet.
+	ErrNotReady = errors.New("no rules are loaded yet")
+	// ErrStore: the counters could not be reached.
+	ErrStore = errors.New("the store did not answer")
+)

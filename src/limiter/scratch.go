@@ -1,0 +1,84 @@
+package limiter
+
+import (
+	"slices"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/rules"
+)
+
+// scratch is the memory of one decision, used again for the next.
+type scratch struct {
+	batch  algorithm.Batch
+	owner  []int             // the status that each hit belongs to
+	keys   []byte            // all keys of the batch, one after the other
+	joined []byte            // for rules.Domain.Find
+	limits []algorithm.Limit // those that came with the request
+}
+
+// maxKept bounds what a scratch keeps for the next request, so that one
+// request of 4 MiB does not leave its size behind in the pool for ever.
+const maxKept = 64 << 10
+
+func (l *Limiter) release(s *scratch) {
+	if cap(s.keys) > maxKept || cap(s.joined) > maxKept || cap(s.batch.Hits) > maxKept/64 {
+		return
+	}
+	clear(s.batch.Hits) // they point into rules that may be replaced
+	clear(s.batch.Verdicts)
+	s.batch = algorithm.Batch{Hits: s.batch.Hits[:0], Verdicts: s.batch.Verdicts[:0]}
+	s.owner, s.keys, s.limits = s.owner[:0], s.keys[:0], s.limits[:0]
+	l.pool.Put(s)
+}
+
+// applies finds the limit that holds for d and notes it in st; nil when there
+// is none to ask. left is how many descriptors, d included, may still bring a
+// limit of their own.
+func (s *scratch) applies(domain *rules.Domain, d *Descriptor, st *Status, left int) (*algorithm.Limit, error) {
+	if d.HasLimit {
+		limit, err := d.Limit.Window()
+		if err != nil {
+			return nil, err
+		}
+		if cap(s.limits) == len(s.limits) { // pointers into it must stay good
+			s.limits = slices.Grow([]algorithm.Limit(nil), left)
+		}
+		s.limits = append(s.limits, limit)
+		st.Limit = d.Limit
+		return &s.limits[len(s.limits)-1], nil
+	}
+	rule := domain.Find(d.Entries, &s.joined)
+	st.Rule = rule
+	if rule == nil || rule.Unlimited {
+		return nil, nil
+	}
+	st.Limit = rule.Quantity
+	return &rule.Limit, nil
+}
+
+func (s *scratch) charge(h algorithm.Hit, owner int) {
+	s.batch.Hits = append(s.batch.Hits, h)
+	s.batch.Verdicts = append(s.batch.Verdicts, algorithm.Verdict{})
+	s.owner = append(s.owner, owner)
+}
+
+// key appends the key of a descriptor to s.keys and returns it:
+//
+//	<prefix><domain>_<key>_<value>_<key>_<value>_
+//
+// A store adds the start of the window, which makes it the key that
+// envoyproxy/ratelimit uses, byte for byte.
+func (s *scratch) key(prefix string, domain []byte, entries []rules.Entry) []byte {
+	start := len(s.keys)
+	k := append(s.keys, prefix...)
+	k = append(k, domain...)
+	k = append(k, '_')
+	for i := range entries {
+		k = append(k, entries[i].Key...)
+		k = append(k, '_')
+		k = append(k, entries[i].Value...)
+		k = append(k, '_')
+	}
+	s.keys = k
+	return k[start:len(k):len(k)]
+}

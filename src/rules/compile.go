@@ -1,0 +1,264 @@
+package rules
+
+import (
+	"errors"
+	"slices"
+	"strings"
+)
+
+// maxDepth bounds how deep descriptors nest. A request needs one entry per
+// level, and each rule carries the names of all levels above it.
+const maxDepth = 100
+
+// maxNames bounds the names of all levels together, in bytes: each holds those
+// above it, so one value of a megabyte, aliased on 100 levels, is gigabytes.
+// 100,000 rules with names of 100 bytes need 10 MB.
+const maxNames = 256 << 20
+
+// maxCompared bounds the search for hidden wildcards on one level, which
+// compares each with all before it.
+const maxCompared = 1000
+
+// Options are what a set of rules is compiled with.
+type Options struct {
+	// MergeDomains allows one domain in several files: their top-level
+	// descriptors are joined, in file order.
+	MergeDomains bool
+}
+
+// Compile turns configurations into a Set. The error, if any, is Problems:
+// everything that is wrong, at once. The warnings name what is legal but
+// cannot do what its author meant; they come with a good Set only.
+func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
+	c := compiler{set: &Set{domains: make(map[string]*Domain)}}
+	first := make(map[string]Pos)
+	for i := range configs {
+		cfg := &configs[i]
+		d := c.set.domains[cfg.Domain]
+		switch {
+		case cfg.Domain == "":
+			c.problems.add(cfg.Pos, "add `domain: <name>`, the name that callers ask for", "the domain is missing or empty")
+			d = &Domain{} // its descriptors are checked all the same
+		case d == nil:
+			d = &Domain{Name: cfg.Domain}
+			c.set.domains[cfg.Domain] = d
+			first[cfg.Domain] = cfg.Pos
+		case !opt.MergeDomains:
+			c.problems.add(cfg.Pos, "join the two, rename one, or set MERGE_DOMAIN_CONFIG=true",
+				"domain %s is already defined at %v", brief(cfg.Domain), first[cfg.Domain])
+			d = &Domain{}
+		}
+		c.level(&d.root, cfg.Descriptors, path{domain: cfg.Domain, key: cfg.Domain})
+	}
+	if len(c.problems) > 0 {
+		c.problems.sort()
+		return nil, nil, c.problems
+	}
+	for _, d := range c.set.domains {
+		c.hidden(&d.root)
+	}
+	c.warnings.sort()
+	return c.set, c.warnings, nil
+}
+
+type compiler struct {
+	set      *Set
+	problems Problems
+	warnings Problems
+	places   map[*node]Pos // where each node was written, for messages
+	names    int           // bytes of all names so far; beyond maxNames nothing is added
+}
+
+// path is where in a domain the compiler is.
+type path struct {
+	domain string
+	key    string // of a rule here: Rule.Key
+	levels []Level
+}
+
+func (p path) down(cfg *DescriptorConfig) path {
+	return path{
+		domain: p.domain,
+		key:    p.key + "." + composite(cfg),
+		levels: append(slices.Clip(p.levels), Level{cfg.Key, cfg.Value}),
+	}
+}
+
+// level adds the descriptors of one level below n, which is at p.
+func (c *compiler) level(n *node, descriptors []DescriptorConfig, p path) {
+	if len(descriptors) > 0 && len(p.levels) == maxDepth {
+		c.problems.add(descriptors[0].Pos, "use fewer levels; a request needs an entry for each",
+			"descriptors are nested more than %d levels deep", maxDepth)
+		return
+	}
+	for i := range descriptors {
+		cfg := &descriptors[i]
+		if c.names > maxNames {
+			return // noted when it happened
+		}
+		if c.names += len(p.key) + len(cfg.Key) + len(cfg.Value) + len("._"); c.names > maxNames {
+			c.problems.add(cfg.Pos, "use fewer levels or shorter values",
+				"the names of the rules, with the levels above them, are longer than %d MB together", maxNames>>20)
+			return
+		}
+		child := &node{} // checked also where it has no place in the tree
+		if cfg.Key == "" {
+			c.problems.add(cfg.Pos, "add `key: <name>`", "the descriptor has no key, or an empty one")
+		} else if other := n.add(cfg, child); other != nil {
+			c.problems.add(cfg.Pos, "remove one, or join their limits and descriptors",
+				"descriptor %s is already defined at %v, on the same level", brief(composite(cfg)), c.places[other])
+		}
+		if c.places == nil {
+			c.places = make(map[*node]Pos)
+		}
+		c.places[child] = cfg.Pos
+		below := p.down(cfg)
+		child.rule = c.rule(cfg, below)
+		c.level(child, cfg.Descriptors, below)
+	}
+}
+
+// add puts child where requests will find it. If the place is taken it
+// returns the node that is there.
+func (n *node) add(cfg *DescriptorConfig, child *node) (taken *node) {
+	k := n.keys[cfg.Key]
+	if k == nil {
+		if n.keys == nil {
+			n.keys = make(map[string]*keyed)
+		}
+		k = &keyed{}
+		n.keys[cfg.Key] = k
+	}
+	switch {
+	case cfg.Value == "" && k.any != nil:
+		return k.any
+	case cfg.Value == "":
+		k.any = child
+	case k.values[cfg.Value] != nil:
+		return k.values[cfg.Value]
+	default:
+		if k.values == nil {
+			k.values = make(map[string]*node)
+		}
+		k.values[cfg.Value] = child
+	}
+	if text := composite(cfg); strings.Contains(text, "*") {
+		n.wildcards = append(n.wildcards, wildcard{compilePattern(text), child, text})
+	}
+	return nil
+}
+
+// composite is the name of one level: "key_value", or "key".
+func composite(cfg *DescriptorConfig) string {
+	if cfg.Value == "" {
+		return cfg.Key
+	}
+	return cfg.Key + "_" + cfg.Value
+}
+
+// rule compiles the limit of a descriptor; nil when it has none.
+func (c *compiler) rule(cfg *DescriptorConfig, p path) *Rule {
+	limit := cfg.RateLimit
+	if limit == nil {
+		for _, flag := range []struct {
+			name string
+			set  bool
+		}{{"shadow_mode", cfg.ShadowMode}, {"quota_mode", cfg.QuotaMode}} {
+			if flag.set {
+				c.warnings.add(cfg.Pos, "move it to the descriptor that has the rate_limit; it is not inherited",
+					"%s has no effect on a descriptor without rate_limit", flag.name)
+			}
+		}
+		return nil
+	}
+	r := &Rule{
+		Index:  len(c.set.rules),
+		Key:    p.key,
+		Domain: p.domain,
+		Path:   p.levels,
+		Pos:    cfg.Pos,
+		Name:   limit.Name,
+		Quantity: Quantity{
+			Requests:   limit.RequestsPerUnit,
+			Unit:       parseUnit(limit.Unit),
+			Multiplier: 1,
+		},
+		Unlimited: limit.Unlimited,
+		Shadow:    cfg.ShadowMode,
+		Quota:     cfg.QuotaMode,
+	}
+	if limit.UnitMultiplier != nil {
+		r.Multiplier = *limit.UnitMultiplier
+	}
+	c.set.rules = append(c.set.rules, r)
+	switch {
+	case r.Unlimited && limit.UnitMultiplier != nil:
+		c.problems.add(limit.Pos, "remove one of them", "unlimited and unit_multiplier exclude each other")
+	case r.Unlimited && r.Unit != UnitUnknown:
+		c.problems.add(limit.UnitPos, "remove one of them", "unlimited and unit exclude each other")
+	case r.Unlimited:
+		if r.Requests > 0 {
+			c.warnings.add(limit.Pos, "remove it", "requests_per_unit has no effect beside unlimited")
+		}
+		if r.Shadow || r.Quota {
+			c.warnings.add(cfg.Pos, "remove it", "shadow_mode and quota_mode have no effect on an unlimited rule")
+		}
+	case r.Multiplier == 0:
+		c.problems.add(limit.Pos, "write 1 or more, or leave it out", "unit_multiplier is 0")
+	default:
+		c.window(r, limit)
+	}
+	return r
+}
+
+// window compiles the arithmetic of a rule that is not unlimited.
+func (c *compiler) window(r *Rule, limit *RateLimitConfig) {
+	var err error
+	r.Limit, err = r.Window()
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrTooLong):
+		c.problems.add(limit.Pos, "use a smaller unit_multiplier",
+			"a window of %d %ss is longer than 100 years", r.Multiplier, strings.ToLower(r.Unit.String()))
+	case limit.Unit == "":
+		c.problems.add(limit.UnitPos, "add `unit: second`, minute, hour, day, week, month or year, or `unlimited: true`",
+			"the rate_limit has no unit")
+	default:
+		c.problems.add(limit.UnitPos, "write second, minute, hour, day, week, month or year",
+			"unit %s is not known", brief(limit.Unit))
+	}
+}
+
+// hidden warns of descriptors that no request can reach, on this level and
+// below, because a wildcard before them takes all that they would match.
+func (c *compiler) hidden(n *node) {
+	warn := func(victim *node, text string, w *wildcard) {
+		c.warnings.add(c.places[victim], "put the more specific one first, or remove one",
+			"no request can match %s: the wildcard %s at %v takes all of them", brief(text), brief(w.text), c.places[w.node])
+	}
+	for i := range min(len(n.wildcards), maxCompared) {
+		for j := range i {
+			if w := &n.wildcards[j]; w.covers(n.wildcards[i].text) {
+				warn(n.wildcards[i].node, n.wildcards[i].text, w)
+				break
+			}
+		}
+	}
+	for key, k := range n.keys {
+		if k.any != nil {
+			c.hidden(k.any)
+			for i := range n.wildcards {
+				if strings.Contains(key, "*") {
+					break // a wildcard itself, compared above
+				}
+				if w := &n.wildcards[i]; w.covers(key + "_*") {
+					warn(k.any, key, w)
+					break
+				}
+			}
+		}
+		for _, child := range k.values {
+			c.hidden(child)
+		}
+	}
+}

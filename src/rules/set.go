@@ -1,0 +1,136 @@
+package rules
+
+import (
+	"fmt"
+
+	"ratelimit/src/algorithm"
+)
+
+// Entry is one key and value of a request's descriptor. The bytes belong to
+// the caller.
+type Entry struct {
+	Key, Value []byte
+}
+
+// Rule is a limit as configured. It is immutable.
+type Rule struct {
+	// Index is the rule's place in Set.Rules.
+	Index int
+	// Key names the rule wherever operators meet it: the domain and the
+	// levels down to the rule as configured, "basic.parent_p.child".
+	Key string
+	// Domain and Path are the same in parts: the levels from the top down.
+	Domain string
+	Path   []Level
+	Pos    Pos
+	// Name is told to callers; may be empty.
+	Name string
+	Quantity
+	// Unlimited rules let everything pass and are never sent to a store.
+	// Their Limit is empty.
+	Unlimited bool
+	// Shadow rules are judged and charged, but never refuse.
+	Shadow bool
+	// Quota rules refuse a request only if all its quota rules do.
+	Quota bool
+	// Limit is the arithmetic that stores work with.
+	Limit algorithm.Limit
+}
+
+// Level is one step of a rule's path, as configured.
+type Level struct {
+	Key   string
+	Value string // empty: any value
+}
+
+// String is the line of /rlconfig: envoyproxy/ratelimit's format, with the
+// multiplier behind it where there is one.
+func (r *Rule) String() string {
+	s := fmt.Sprintf("%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t",
+		r.Key, r.Unit, r.Requests, r.Shadow, r.Quota)
+	if r.Multiplier > 1 {
+		s += fmt.Sprintf(", unit_multiplier: %d", r.Multiplier)
+	}
+	return s
+}
+
+// Set is everything that is configured, compiled. It is immutable, so a
+// request that loaded it once sees one consistent configuration.
+type Set struct {
+	domains map[string]*Domain
+	rules   []*Rule
+}
+
+// Rules are all rules in the order of their files. The slice is the Set's own.
+func (s *Set) Rules() []*Rule { return s.rules }
+
+// Domains is how many domains there are.
+func (s *Set) Domains() int { return len(s.domains) }
+
+// Domain is the domain of that name, or nil.
+func (s *Set) Domain(name []byte) *Domain { return s.domains[string(name)] }
+
+// Domain is the tree of rules of one domain.
+type Domain struct {
+	Name string
+	root node
+}
+
+// node is a descriptor of the tree: its rule, and the level below it.
+type node struct {
+	rule      *Rule // nil: no limit here
+	keys      map[string]*keyed
+	wildcards []wildcard // in file order
+}
+
+// keyed is what one level knows of one key.
+type keyed struct {
+	any    *node // the descriptor without a value; nil: none
+	values map[string]*node
+}
+
+type wildcard struct {
+	pattern
+	node *node
+	text string
+}
+
+// Find walks the tree along entries and returns the rule they end at, or nil.
+// A rule above or below the last entry does not apply. At each level an exact
+// key and value comes before the wildcards in file order, and those before a
+// key alone; once taken, a branch is not left again.
+//
+// joined is scratch space that Find grows and keeps for its next call.
+func (d *Domain) Find(entries []Entry, joined *[]byte) *Rule {
+	n := &d.root
+	for i := range entries {
+		if n = n.child(&entries[i], joined); n == nil {
+			return nil
+		}
+	}
+	return n.rule
+}
+
+func (n *node) child(e *Entry, joined *[]byte) *node {
+	k := n.keys[string(e.Key)]
+	if k != nil && len(e.Value) > 0 {
+		if next := k.values[string(e.Value)]; next != nil {
+			return next
+		}
+	}
+	if len(n.wildcards) > 0 {
+		text := append((*joined)[:0], e.Key...)
+		text = append(text, '_')
+		text = append(text, e.Value...)
+		*joined = text
+		for i := range n.wildcards {
+			if n.wildcards[i].match(text) {
+				return n.wildcards[i].node
+			}
+		}
+	}
+	if k != nil {
+		return k.any
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"ratelimit/src/algorithm"
+)
+
+// Unit is the unit of time of a limit. The numbers are those of the Unit enum
+// in Envoy's RateLimitResponse.RateLimit.
+type Unit uint8
+
+// The units. A week is 7 days beginning on Thursday (the Unix epoch was one), a
+// month 30 days, a year 365.
+const (
+	UnitUnknown Unit = iota
+	Second
+	Minute
+	Hour
+	Day
+	Month
+	Year
+	Week
+)
+
+const day = 24 * time.Hour
+
+var units = [...]struct {
+	name   string
+	length time.Duration
+}{
+	UnitUnknown: {"UNKNOWN", 0},
+	Second:      {"SECOND", time.Second},
+	Minute:      {"MINUTE", time.Minute},
+	Hour:        {"HOUR", time.Hour},
+	Day:         {"DAY", day},
+	Month:       {"MONTH", 30 * day},
+	Year:        {"YEAR", 365 * day},
+	Week:        {"WEEK", 7 * day},
+}
+
+// String is the name in capitals, as Envoy writes it.
+func (u Unit) String() string {
+	if int(u) < len(units) {
+		return units[u].name
+	}
+	return fmt.Sprintf("UNIT(%d)", uint8(u))
+}
+
+// Length is how long one unit is; 0 for a unit that is not known.
+func (u Unit) Length() time.Duration {
+	if int(u) < len(units) {
+		return units[u].length
+	}
+	return 0
+}
+
+// parseUnit reads a unit in any letter case; UnitUnknown is none.
+func parseUnit(s string) Unit {
+	for u := Second; int(u) < len(units); u++ {
+		if strings.EqualFold(s, units[u].name) {
+			return u
+		}
+	}
+	return UnitUnknown
+}
+
+// Quantity is a limit in the words of its author: 100 requests per 5 minutes.
+// It is what callers are told, where algorithm.Limit is what is computed with.
+type Quantity struct {
+	Requests   uint32
+	Unit       Unit
+	Multiplier uint32 // the window is Multiplier units long; 0 means 1
+}
+
+// The reasons for which Quantity.Window refuses.
+var (
+	ErrUnit    = errors.New("the unit is not second, minute, hour, day, week, month or year")
+	ErrTooLong = errors.New("the window is longer than 100 years")
+)
+
+// Window compiles q into Envoy's fixed window: refused hits count too.
+func (q Quantity) Window() (algorithm.Limit, error) {
+	length := q.Unit.Length()
+	if length == 0 {
+		return algorithm.Limit{}, ErrUnit
+	}
+	multiplier := time.Duration(max(q.Multiplier, 1))
+	if multiplier > algorithm.MaxPeriod/length {
+		return algorithm.Limit{}, ErrTooLong
+	}
+	return algorithm.Limit{
+		Kind:         algorithm.FixedWindow,
+		Max:          uint64(q.Requests),
+		Period:       length * multiplier,
+		CountBlocked: true,
+	}, nil
+}

@@ -1,0 +1,157 @@
+package settings
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Variable is one line of the table of settings.
+type Variable struct {
+	Section string
+	Name    string
+	Type    string
+	Default string
+	Meaning string
+}
+
+// reader reads variables as they are declared, and collects the table, the
+// problems and the warnings on the way.
+type reader struct {
+	lookup   func(string) (string, bool)
+	current  string
+	table    []Variable
+	problems []error
+	warnings []string
+}
+
+func (r *reader) section(name string) { r.current = name }
+
+func (r *reader) problem(name, value, mend string) {
+	r.problems = append(r.problems, fmt.Errorf("%s=%s: %s", name, value, mend))
+}
+
+// read adds a line to the table and returns the variable's value, if it has
+// one. A variable that is set but empty means its default; for anything but
+// text that is worth a warning, since it was probably meant to be set.
+func (r *reader) read(name, kind, fallback, meaning string) (string, bool) {
+	r.table = append(r.table, Variable{r.current, name, kind, fallback, meaning})
+	v, set := r.lookup(name)
+	if set && v == "" && kind != "text" {
+		r.warnings = append(r.warnings, fmt.Sprintf("%s is set but empty; its default %s is used", name, fallback))
+		return "", false
+	}
+	return v, set
+}
+
+func (r *reader) text(to *string, name, fallback, meaning string) {
+	*to = fallback
+	if v, set := r.read(name, "text", fallback, meaning); set {
+		*to = v
+	}
+}
+
+func (r *reader) oneOf(to *string, name, fallback, meaning string, words ...string) {
+	*to = fallback
+	list := strings.Join(words, ", ")
+	if v, set := r.read(name, "word", fallback, meaning+": "+list); set {
+		*to = v
+		if !slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(w, v) }) {
+			r.problem(name, v, "write one of "+list)
+		}
+	}
+}
+
+func (r *reader) flag(to *bool, name string, fallback bool, meaning string) {
+	*to = fallback
+	if v, set := r.read(name, "bool", strconv.FormatBool(fallback), meaning); set {
+		b, err := strconv.ParseBool(v)
+		if err != nil {
+			r.problem(name, v, "write true or false")
+		}
+		*to = b
+	}
+}
+
+func (r *reader) port(to *int, name string, fallback int, meaning string) {
+	*to = fallback
+	if v, set := r.read(name, "port", strconv.Itoa(fallback), meaning); set {
+		n, err := strconv.ParseInt(v, 0, 64) // 0x, 0b and 0 for octal, as upstream
+		if err != nil || n < 0 || n > math.MaxUint16 {
+			r.problem(name, v, "write a port number, 0 to 65535")
+		}
+		*to = int(n)
+	}
+}
+
+func (r *reader) bytes(to *int64, name string, fallback int64, meaning string) {
+	*to = fallback
+	if v, set := r.read(name, "bytes", strconv.FormatInt(fallback, 10), meaning); set {
+		n, err := strconv.ParseInt(v, 0, 64)
+		if err != nil || n <= 0 {
+			r.problem(name, v, "write a number of bytes, such as "+strconv.FormatInt(fallback, 10))
+		}
+		*to = n
+	}
+}
+
+func (r *reader) ratio(to *float32, name string, fallback float32, meaning string) {
+	*to = fallback
+	if v, set := r.read(name, "number", strconv.FormatFloat(float64(fallback), 'g', -1, 32), meaning); set {
+		f, err := strconv.ParseFloat(v, 32)
+		if err != nil || math.IsNaN(f) {
+			r.problem(name, v, "write a number such as 0.8")
+		}
+		*to = float32(f)
+	}
+}
+
+func (r *reader) duration(to *time.Duration, name string, fallback time.Duration, meaning string) {
+	*to = fallback
+	if v, set := r.read(name, "duration", brief(fallback), meaning); set {
+		d, err := time.ParseDuration(v)
+		if err != nil || d < 0 {
+			r.problem(name, v, "write a duration with its unit, such as 500ms, 30s, 1h30m")
+		}
+		*to = d
+	}
+}
+
+// brief is d without the zero minutes and seconds that Duration.String adds.
+func brief(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// silent are variables of envoyproxy/ratelimit, of its documentation and of
+// projects that deploy it, which have no effect here. Whoever sets one to more
+// than "off" expects something, so each gets one warning.
+var silent = []struct{ advice, names string }{
+	{"envoyproxy/ratelimit never read it; its list is named USE_DOG_STATSD_MOGRIFIERS", "DOG_STATSD_MOGRIFIERS"},
+	{"envoyproxy/ratelimit no longer reads it", "REDIS_POOL_ON_EMPTY_WAIT_DURATION REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION"},
+	{"envoyproxy/ratelimit never read it", "GRPC_SERVER_TLS_CA_CERT"},
+	{"this version counts in memory only", "REDIS_URL REDIS_TYPE REDIS_PERSECOND LOCAL_CACHE_SIZE_IN_BYTES MEMCACHE_HOST_PORT MEMCACHE_SRV"},
+	{"this version shows its counters on the debug port only", "USE_STATSD USE_DOG_STATSD USE_PROMETHEUS EXTRA_TAGS"},
+	{"this version does not trace", "TRACING_ENABLED"},
+	{"this version adds nothing to answers", "LIMIT_RESPONSE_HEADERS_ENABLED RESPONSE_DYNAMIC_METADATA"},
+}
+
+func (r *reader) silent() {
+	for _, group := range silent {
+		for name := range strings.FieldsSeq(group.names) {
+			v, set := r.lookup(name)
+			if on, err := strconv.ParseBool(v); set && v != "" && (err != nil || on) {
+				r.warnings = append(r.warnings, fmt.Sprintf("%s has no effect: %s", name, group.advice))
+			}
+		}
+	}
+}

@@ -1,0 +1,135 @@
+// Package settings reads the environment into one typed value, once. Names,
+// types and defaults are those of envoyproxy/ratelimit where it has them.
+package settings
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Settings is everything that the environment can say.
+type Settings struct {
+	Host, DebugHost, GRPCHost string
+	Port, DebugPort, GRPCPort int
+	// GRPCUDS is the path of a unix socket; empty: TCP.
+	GRPCUDS                   string
+	GRPCMaxConnectionAge      time.Duration
+	GRPCMaxConnectionAgeGrace time.Duration
+	DebugPprof                bool
+
+	LogLevel, LogFormat string
+
+	ConfigType              string
+	ForceStartWithoutConfig bool
+	ConfigInitialTimeout    time.Duration
+	MergeDomainConfig       bool
+	RuntimeRoot             string
+	RuntimeSubdirectory     string
+	RuntimeAppDirectory     string
+	RuntimeIgnoreDotFiles   bool
+	RuntimeWatchRoot        bool
+	RuntimeDebounce         time.Duration
+	RuntimePollInterval     time.Duration
+	HealthyWithAtLeastOne   bool
+	BackendType             string
+	MemoryMaxBytes          int64
+	CacheKeyPrefix          string
+	StopIncrementWhenOver   bool
+	NearLimitRatio          float32
+	ShadowMode, QuotaMode   bool
+	ShutdownDrain           time.Duration
+	ShutdownTimeout         time.Duration
+}
+
+// Read reads all settings from lookup (os.LookupEnv). The error joins every
+// problem; the warnings name what was set and has no effect.
+func Read(lookup func(string) (string, bool)) (*Settings, []string, error) {
+	s := new(Settings)
+	r := &reader{lookup: lookup}
+	s.declare(r)
+	r.silent()
+	s.validate(r)
+	return s, r.warnings, errors.Join(r.problems...)
+}
+
+// Table lists every variable in the order of the documentation.
+func Table() []Variable {
+	r := &reader{lookup: func(string) (string, bool) { return "", false }}
+	new(Settings).declare(r)
+	return r.table
+}
+
+// declare names every variable once: where its value goes, its default, what
+// it does. The documentation is made from it.
+func (s *Settings) declare(r *reader) {
+	r.section("Listeners")
+	r.text(&s.Host, "HOST", "0.0.0.0", "address of the HTTP port")
+	r.port(&s.Port, "PORT", 8080, "HTTP port: `/json`, `/healthcheck`; 0 picks a free one")
+	r.text(&s.GRPCHost, "GRPC_HOST", "0.0.0.0", "address of the gRPC port")
+	r.port(&s.GRPCPort, "GRPC_PORT", 8081, "gRPC port: `RateLimitService` v3, health, reflection")
+	r.text(&s.GRPCUDS, "GRPC_UDS", "", "path of a unix socket on which gRPC listens instead of the port")
+	r.text(&s.DebugHost, "DEBUG_HOST", "0.0.0.0", "address of the debug port")
+	r.port(&s.DebugPort, "DEBUG_PORT", 6070, "debug port: `/rlconfig`, `/stats`, `/debug/pprof/`")
+	r.flag(&s.DebugPprof, "DEBUG_PPROF", true, "offer Go's profiles on the debug port")
+	r.duration(&s.GRPCMaxConnectionAge, "GRPC_MAX_CONNECTION_AGE", 24*time.Hour, "age at which a gRPC connection is asked to close (give or take a tenth), so that load spreads over new replicas")
+	r.duration(&s.GRPCMaxConnectionAgeGrace, "GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour, "time that running calls then have")
+
+	r.section("Logs")
+	r.oneOf(&s.LogLevel, "LOG_LEVEL", "WARN", "how much is logged", "panic", "fatal", "error", "warn", "warning", "info", "debug", "trace")
+	r.text(&s.LogFormat, "LOG_FORMAT", "text", "`json`, or anything else for text")
+
+	r.section("Rules")
+	r.text(&s.ConfigType, "CONFIG_TYPE", "FILE", "where rules come from: `FILE`")
+	r.text(&s.RuntimeRoot, "RUNTIME_ROOT", "/srv/runtime_data/current", "rule files are `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY/**/*.yaml`")
+	r.text(&s.RuntimeSubdirectory, "RUNTIME_SUBDIRECTORY", "", "may be empty")
+	r.text(&s.RuntimeAppDirectory, "RUNTIME_APPDIRECTORY", "config", "may be empty")
+	r.flag(&s.RuntimeIgnoreDotFiles, "RUNTIME_IGNOREDOTFILES", false, "skip files and directories whose name begins with a dot; names beginning with two are always skipped")
+	r.flag(&s.RuntimeWatchRoot, "RUNTIME_WATCH_ROOT", true, "accepted and without effect: a swap of the root and a change inside are both always noticed")
+	r.duration(&s.RuntimeDebounce, "RUNTIME_DEBOUNCE", 100*time.Millisecond, "quiet time after a change before rules are read")
+	r.duration(&s.RuntimePollInterval, "RUNTIME_POLL_INTERVAL", 30*time.Second, "how often the files' contents are compared where the file system reports no changes; 0: never")
+	r.flag(&s.MergeDomainConfig, "MERGE_DOMAIN_CONFIG", false, "allow one domain in several files; their top-level descriptors are joined")
+	r.flag(&s.ForceStartWithoutConfig, "FORCE_START_WITHOUT_INITIAL_CONFIG", false, "be healthy before the first rules are loaded")
+	r.duration(&s.ConfigInitialTimeout, "CONFIG_INITIAL_TIMEOUT", 0, "exit with status 1 when no good rules were loaded by then; 0: wait for ever, not ready")
+	r.flag(&s.HealthyWithAtLeastOne, "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", false, "be healthy only while at least one domain is loaded")
+
+	r.section("Limiting")
+	r.text(&s.BackendType, "BACKEND_TYPE", "memory", "where the counters live: `memory`, in this process")
+	r.bytes(&s.MemoryMaxBytes, "MEMORY_MAX_BYTES", 256<<20, "cap on the memory of all counters; beyond it the longest idle ones are dropped")
+	r.text(&s.CacheKeyPrefix, "CACHE_KEY_PREFIX", "", "stands in front of every key in the store")
+	r.flag(&s.StopIncrementWhenOver, "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", false, "charge a request only if none of its descriptors is over the limit")
+	r.ratio(&s.NearLimitRatio, "NEAR_LIMIT_RATIO", 0.8, "share of a limit from which hits are counted as near it")
+	r.flag(&s.ShadowMode, "SHADOW_MODE", false, "let every request pass; statuses and counters still tell what would have been refused")
+	r.flag(&s.QuotaMode, "QUOTA_MODE", false, "treat every descriptor as if its rule had `quota_mode`: a request is refused only if all are over")
+
+	r.section("Shutdown")
+	r.duration(&s.ShutdownDrain, "SHUTDOWN_DRAIN", 0, "time between being unhealthy and closing the ports, for load balancers to notice")
+	r.duration(&s.ShutdownTimeout, "SHUTDOWN_TIMEOUT", 30*time.Second, "time that running calls and open streams then have")
+}
+
+// validate checks what one variable alone cannot.
+func (s *Settings) validate(r *reader) {
+	if s.ConfigType != "FILE" {
+		r.problem("CONFIG_TYPE", s.ConfigType, "this version reads rules from files only: write FILE")
+	}
+	if s.BackendType == "" {
+		s.BackendType = "memory"
+	}
+	if s.BackendType != "memory" {
+		r.problem("BACKEND_TYPE", s.BackendType, "this version counts in memory only: write memory")
+	} else if _, asked := r.lookup("BACKEND_TYPE"); !asked {
+		// Whoever names a Redis relies on counters that replicas share.
+		for _, name := range []string{"REDIS_URL", "REDIS_TYPE"} {
+			if v, set := r.lookup(name); set && v != "" {
+				r.problem(name, "…", "this version counts in memory only: write BACKEND_TYPE=memory if that is what you want")
+			}
+		}
+	}
+	if v, _ := r.lookup("GRPC_SERVER_USE_TLS"); v != "" {
+		if on, err := strconv.ParseBool(v); err != nil || on {
+			r.problem("GRPC_SERVER_USE_TLS", v, "this version speaks plain text only: write false, and leave TLS to a proxy")
+		}
+	}
+	s.LogLevel = strings.ToLower(s.LogLevel)
+}

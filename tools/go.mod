@@ -1,0 +1,25 @@
+module ratelimit/tools
+
+go 1.26.0
+
+tool (
+	github.com/gordonklaus/ineffassign
+	github.com/kisielk/errcheck
+	golang.org/x/tools/go/analysis/passes/nilness/cmd/nilness
+	honnef.co/go/tools/cmd/staticcheck
+	mvdan.cc/gofumpt
+	mvdan.cc/unparam
+)
+
+require (
+	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
+	github.com/gordonklaus/ineffassign v0.2.0 // indirect
+	github.com/kisielk/errcheck v1.30.0 // indirect
+	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
+	golang.org/x/mod v0.42.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/tools v0.52.0 // indirect
+	honnef.co/go/tools v0.8.2 // indirect
+	mvdan.cc/gofumpt v0.12.0 // indirect
+	mvdan.cc/unparam v0.0.0-20260823230713-2fa3d841b0c8 // indirect
+)
