@@ -31,6 +31,7 @@ run: build ## serve the example rules from memory, and print a curl to try
 
 test: ## run all tests with the race detector, real Envoy included
 	go test -race -timeout 15m $(PKG)
+	go test -run Allocate ./src/limiter # what the race detector would disturb
 
 integration_tests: ## run only the black-box tests in integration-test
 	go test -race -timeout 15m -count=1 ./integration-test/...

@@ -134,7 +134,7 @@ func (sh *shard) makeRoom(now int64) {
 	size := len(sh.slots)
 	switch {
 	case live*8 < size:
-		size = max(size/2, minSlots)
+		size = live * 4 // a quarter full
 	case live*2 > size && size < sh.maxSlots:
 		size = min(size*2, sh.maxSlots)
 	case live*8 > size*5: // as large as may be, and still too full

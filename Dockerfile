@@ -1,0 +1,36 @@
+# The service as an image: one static binary on distroless, without a shell.
+#
+#   docker build -t ratelimit .
+#   docker build -t ratelimit:1.2.3 --build-arg VERSION=1.2.3 --build-arg COMMIT="$(git rev-parse HEAD)" .
+#   docker buildx build --platform linux/amd64,linux/arm64 -t ratelimit .
+
+# The compiler runs on the machine that builds, whatever it builds for: Go
+# cross-compiles, and under emulation it would take many times as long.
+FROM --platform=$BUILDPLATFORM golang:1.26 AS build
+WORKDIR /src
+
+# Modules first, so that this layer outlives changes to the code.
+COPY go.mod go.sum ./
+RUN go mod download
+
+COPY src src
+ARG VERSION=dev
+ARG COMMIT=
+ARG TARGETOS
+ARG TARGETARCH
+# The binary looks at the name it is called by: the two links are the client
+# and the configuration check under the names that scripts know them by.
+RUN --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
+    go build -trimpath -ldflags "-s -w -X main.version=$VERSION -X main.commit=$COMMIT" \
+        -o /out/ratelimit ./src/cmd/ratelimit \
+    && ln -s ratelimit /out/ratelimit_client \
+    && ln -s ratelimit /out/ratelimit_config_check
+
+FROM gcr.io/distroless/static-debian12:nonroot
+COPY --from=build /out/ /bin/
+# nonroot, as a number: Kubernetes' runAsNonRoot cannot judge a name.
+USER 65532:65532
+# HTTP (/json, /healthcheck), gRPC, and the debug pages.
+EXPOSE 8080 8081 6070
+ENTRYPOINT ["/bin/ratelimit"]

@@ -1,0 +1,118 @@
+package backendtest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+)
+
+// member is a hit of a group, and what is expected of it.
+type member struct {
+	key    string
+	limit  uint64
+	n      uint64
+	op     algorithm.Op
+	atomic bool
+	shadow bool
+	// expected:
+	over  bool
+	after uint64
+}
+
+func testAtomic(t *testing.T, open func(*testing.T) limiter.Backend) {
+	tests := []struct {
+		name   string
+		before map[string]uint64 // counters at the start
+		hits   []member
+		then   map[string]uint64 // counters at the end
+	}{
+		{"all pass", nil, []member{
+			{key: "a", limit: 2, n: 1, atomic: true, after: 1},
+			{key: "b", limit: 2, n: 2, atomic: true, after: 2},
+		}, map[string]uint64{"a": 1, "b": 2}},
+		{"one refuses, nothing is charged", map[string]uint64{"b": 2}, []member{
+			{key: "a", limit: 2, n: 1, atomic: true, after: 0},
+			{key: "b", limit: 2, n: 1, atomic: true, over: true, after: 2},
+			{key: "c", limit: 2, n: 1, atomic: true, after: 0},
+		}, map[string]uint64{"a": 0, "b": 2, "c": 0}},
+		{"one alone is not charged when refused", map[string]uint64{"a": 2}, []member{
+			{key: "a", limit: 2, n: 1, atomic: true, over: true, after: 2},
+		}, map[string]uint64{"a": 2}},
+		{"shadow stops nobody and counts", map[string]uint64{"b": 2}, []member{
+			{key: "a", limit: 2, n: 1, atomic: true, after: 1},
+			{key: "b", limit: 2, n: 1, atomic: true, shadow: true, over: true, after: 3},
+		}, map[string]uint64{"a": 1, "b": 3}},
+		{"shadow is stopped by others", map[string]uint64{"b": 2}, []member{
+			{key: "a", limit: 2, n: 1, atomic: true, shadow: true, after: 0},
+			{key: "b", limit: 2, n: 1, atomic: true, over: true, after: 2},
+		}, map[string]uint64{"a": 0, "b": 2}},
+		{"what is not atomic is charged all the same", map[string]uint64{"b": 2}, []member{
+			{key: "a", limit: 2, n: 1, after: 1},
+			{key: "b", limit: 2, n: 1, atomic: true, over: true, after: 2},
+		}, map[string]uint64{"a": 1, "b": 2}},
+		{"and can refuse for all", map[string]uint64{"a": 2}, []member{
+			{key: "a", limit: 2, n: 1, over: true, after: 3},
+			{key: "b", limit: 2, n: 1, atomic: true, after: 0},
+		}, map[string]uint64{"a": 3, "b": 0}},
+		{"the same key twice, together too much", nil, []member{
+			{key: "a", limit: 3, n: 2, atomic: true, after: 0},
+			{key: "a", limit: 3, n: 2, atomic: true, over: true, after: 0},
+		}, map[string]uint64{"a": 0}},
+		{"the same key twice, together just enough", nil, []member{
+			{key: "a", limit: 4, n: 2, atomic: true, after: 2},
+			{key: "a", limit: 4, n: 2, atomic: true, after: 4},
+		}, map[string]uint64{"a": 4}},
+		{"a refund within makes room", map[string]uint64{"a": 4}, []member{
+			{key: "a", limit: 4, n: 2, op: refund, atomic: true, after: 2},
+			{key: "a", limit: 4, n: 2, atomic: true, after: 4},
+		}, map[string]uint64{"a": 4}},
+		{"a refused group refunds nothing", map[string]uint64{"a": 4, "b": 1}, []member{
+			{key: "a", limit: 4, n: 2, op: refund, atomic: true, after: 4},
+			{key: "b", limit: 1, n: 1, atomic: true, over: true, after: 1},
+		}, map[string]uint64{"a": 4, "b": 1}},
+		{"a look can refuse for all", map[string]uint64{"a": 4}, []member{
+			{key: "a", limit: 4, n: 1, op: look, atomic: true, over: true, after: 4},
+			{key: "b", limit: 1, n: 1, atomic: true, after: 0},
+		}, map[string]uint64{"a": 4, "b": 0}},
+		{"many keys", map[string]uint64{"k9": 1}, many(10, func(i int) member {
+			return member{key: fmt.Sprintf("k%d", i), limit: 1, n: 1, atomic: true, over: i == 9, after: uint64(i / 9)}
+		}), map[string]uint64{"k0": 0, "k8": 0, "k9": 1}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			store := open(t)
+			for key, n := range tt.before {
+				take(t, store, epoch, algorithm.Hit{Key: []byte(key), Limit: fixed(100, time.Hour), Amount: n})
+			}
+			hits := make([]algorithm.Hit, len(tt.hits))
+			for i, m := range tt.hits {
+				hits[i] = algorithm.Hit{
+					Key: []byte(m.key), Limit: fixed(m.limit, time.Hour), Amount: m.n, Op: m.op,
+					Group: 7, Atomic: m.atomic, NoVeto: m.shadow,
+				}
+			}
+			for i, v := range take(t, store, epoch, hits...) {
+				if want := tt.hits[i]; v.Over != want.over || v.After != want.after || v.Over && v.Remaining != 0 {
+					t.Errorf("hit %d on %s: over %t, after %d, remaining %d; want over %t, after %d",
+						i, want.key, v.Over, v.After, v.Remaining, want.over, want.after)
+				}
+			}
+			for key, want := range tt.then {
+				if v := take(t, store, epoch, algorithm.Hit{Key: []byte(key), Limit: fixed(100, time.Hour), Op: look})[0]; v.Before != want {
+					t.Errorf("%s is %d in the end, want %d", key, v.Before, want)
+				}
+			}
+		})
+	}
+}
+
+func many(n int, make func(int) member) []member {
+	var list []member
+	for i := range n {
+		list = append(list, make(i))
+	}
+	return list
+}

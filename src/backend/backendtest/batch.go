@@ -1,0 +1,154 @@
+package backendtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+)
+
+func testBatch(t *testing.T, open func(*testing.T) limiter.Backend) {
+	limit := fixed(3, 365*24*time.Hour)
+	t.Run("empty", func(t *testing.T) { take(t, open(t), time.Time{}) })
+	t.Run("a hit sees those before it", func(t *testing.T) {
+		h := algorithm.Hit{Key: []byte("k"), Limit: limit, Amount: 2}
+		v := take(t, open(t), epoch, h, algorithm.Hit{Key: []byte("other"), Limit: limit, Amount: 1, Group: 1}, algorithm.Hit{Key: h.Key, Limit: limit, Amount: 2, Group: 2})
+		if v[0].After != 2 || v[1].After != 1 || v[2].Before != 2 || !v[2].Over {
+			t.Errorf("got %+v", v)
+		}
+	})
+	t.Run("two groups, one refused", func(t *testing.T) {
+		hit := func(key string, n uint64, group uint16) algorithm.Hit {
+			return algorithm.Hit{Key: []byte(key), Limit: limit, Amount: n, Group: group, Atomic: true}
+		}
+		v := take(t, open(t), epoch, hit("a", 1, 1), hit("b", 4, 1), hit("a", 1, 2), hit("c", 1, 2))
+		if v[0].Charged || !v[1].Over || v[2].Before != 0 || !v[2].Charged || !v[3].Charged {
+			t.Errorf("got %+v", v)
+		}
+	})
+	t.Run("nothing is kept of a batch", func(t *testing.T) {
+		store := open(t)
+		key := []byte("mine")
+		b := algorithm.Batch{Hits: []algorithm.Hit{{Key: key, Limit: limit, Amount: 1}}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+		if err := store.Take(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		copy(key, "your")
+		if v := take(t, store, epoch, algorithm.Hit{Key: []byte("mine"), Limit: limit, Amount: 1})[0]; v.After != 2 {
+			t.Errorf("the counter is %d, want 2", v.After)
+		}
+	})
+	t.Run("old verdicts are overwritten", func(t *testing.T) {
+		old := algorithm.Verdict{Over: true, Cached: true, Interval: true, Before: 9, After: 9, Remaining: 9, RetryAfter: 9, FullUntil: epoch, Err: context.Canceled}
+		b := algorithm.Batch{Hits: []algorithm.Hit{{Key: []byte("k"), Limit: limit, Amount: 1}}, Verdicts: []algorithm.Verdict{old}, Now: epoch}
+		if err := open(t).Take(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		_, want := algorithm.TakeFixed(limit, 0, epoch.UnixNano(), charge, 1)
+		if v := b.Verdicts[0]; !same(v, want) || v.Cached || v.Err != nil {
+			t.Errorf("got %+v, want %+v", v, want)
+		}
+	})
+	t.Run("its own clock", func(t *testing.T) {
+		store := open(t)
+		before := time.Now()
+		v := take(t, store, time.Time{}, algorithm.Hit{Key: []byte("k"), Limit: limit, Amount: 3})[0]
+		_, end := algorithm.Window(before.UnixNano(), limit.Period)
+		if left := time.Duration(end - before.UnixNano()); v.ResetAfter > left+time.Second || v.ResetAfter < left-time.Minute {
+			t.Errorf("resets in %v, want about %v", v.ResetAfter, left)
+		}
+		if v := take(t, store, time.Time{}, algorithm.Hit{Key: []byte("k"), Limit: limit, Amount: 1})[0]; !v.Over {
+			t.Error("the fourth of three passed")
+		}
+	})
+	t.Run("misuse", func(t *testing.T) {
+		store := open(t)
+		good := algorithm.Hit{Key: []byte("k"), Limit: limit, Amount: 1}
+		for name, b := range map[string]algorithm.Batch{
+			"no limit":         {Hits: []algorithm.Hit{{Key: []byte("k")}}, Verdicts: make([]algorithm.Verdict, 1)},
+			"too few verdicts": {Hits: []algorithm.Hit{good}},
+			"amount":           {Hits: []algorithm.Hit{{Limit: limit, Amount: algorithm.MaxAmount + 1}}, Verdicts: make([]algorithm.Verdict, 1)},
+			"before 1970":      {Hits: []algorithm.Hit{good}, Verdicts: make([]algorithm.Verdict, 1), Now: time.Unix(-1, 0)},
+		} {
+			if err := store.Take(t.Context(), &b); err == nil {
+				t.Errorf("%s: no error", name)
+			}
+		}
+	})
+}
+
+// testConcurrent counts what gets through when many ask at once.
+func testConcurrent(t *testing.T, open func(*testing.T) limiter.Backend) {
+	const callers, each = 16, 250
+	run := func(t *testing.T, call func(caller, i int)) {
+		t.Helper()
+		var wg sync.WaitGroup
+		for c := range callers {
+			wg.Go(func() {
+				for i := range each {
+					call(c, i)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	for _, tt := range []struct {
+		name  string
+		limit *algorithm.Limit
+		keys  int
+	}{
+		{"one key, refused hits count", fixed(1000, time.Hour), 1},
+		{"one key, refused hits do not count", uncounted(1000, time.Hour), 1},
+		{"twenty keys", fixed(70, time.Hour), 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			store := open(t)
+			var mu sync.Mutex
+			admitted := make(map[int]uint64)
+			run(t, func(c, i int) {
+				k := (c + i) % tt.keys
+				v := take(t, store, epoch, algorithm.Hit{Key: fmt.Appendf(nil, "k%d", k), Limit: tt.limit, Amount: 1})[0]
+				if !v.Over {
+					mu.Lock()
+					admitted[k]++
+					mu.Unlock()
+				}
+			})
+			for k := range tt.keys {
+				if admitted[k] != tt.limit.Max {
+					t.Errorf("key %d: %d admitted, want %d", k, admitted[k], tt.limit.Max)
+				}
+			}
+		})
+	}
+	t.Run("atomic groups in opposite orders", func(t *testing.T) {
+		store := open(t)
+		a, b := []byte("a"), []byte("b")
+		small, large := fixed(500, time.Hour), fixed(100_000, time.Hour)
+		run(t, func(c, _ int) {
+			hits := []algorithm.Hit{{Key: a, Limit: small, Amount: 1, Atomic: true}, {Key: b, Limit: large, Amount: 1, Atomic: true}}
+			if c%2 == 0 {
+				hits[0], hits[1] = hits[1], hits[0]
+			}
+			take(t, store, epoch, hits...)
+		})
+		for _, key := range [][]byte{a, b} {
+			if v := take(t, store, epoch, algorithm.Hit{Key: bytes.Clone(key), Limit: large, Op: look})[0]; v.Before != small.Max {
+				t.Errorf("%s is %d, want %d: what one refuses the other must not count", key, v.Before, small.Max)
+			}
+		}
+	})
+	t.Run("an ended context does not hang", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		b := algorithm.Batch{Hits: []algorithm.Hit{{Key: []byte("k"), Limit: fixed(1, time.Hour), Amount: 1}}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+		if err := open(t).Take(ctx, &b); err != nil {
+			t.Errorf("Take: %v, which is for misuse only", err)
+		}
+	})
+}

@@ -1,0 +1,188 @@
+package memory
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+	"unsafe"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/backendtest"
+	"ratelimit/src/limiter"
+)
+
+func TestSlotBytes(t *testing.T) {
+	if size := unsafe.Sizeof(slot{}); size != slotBytes {
+		t.Errorf("a slot takes %d bytes, not %d", size, slotBytes)
+	}
+	if size := unsafe.Sizeof(shard{}); size != 64 {
+		t.Errorf("a shard takes %d bytes, not a cache line", size)
+	}
+}
+
+func open(tb testing.TB, maxBytes int64) *Store {
+	tb.Helper()
+	s, err := New(Config{MaxBytes: maxBytes})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+func TestSuite(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) limiter.Backend { return open(t, 0) })
+}
+
+func TestSuiteAtTheSmallestCap(t *testing.T) {
+	// 16 slots a shard: the suite's few keys never fill one, and the table is
+	// as crowded as it gets.
+	backendtest.Run(t, func(t *testing.T) limiter.Backend { return open(t, MinBytes) })
+}
+
+func TestNewRefusesATinyCap(t *testing.T) {
+	if _, err := New(Config{MaxBytes: MinBytes - 1}); err == nil {
+		t.Error("no error")
+	}
+}
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func hit(s *Store, key uint64, limit *algorithm.Limit, at time.Time) algorithm.Verdict {
+	var k [8]byte
+	binary.BigEndian.PutUint64(k[:], key)
+	b := algorithm.Batch{
+		Hits:     []algorithm.Hit{{Key: k[:], Limit: limit, Amount: 1}},
+		Verdicts: make([]algorithm.Verdict, 1),
+		Now:      at,
+	}
+	if err := s.Take(context.Background(), &b); err != nil {
+		panic(err)
+	}
+	return b.Verdicts[0]
+}
+
+func TestManyKeysKeepTheirCounts(t *testing.T) {
+	s := open(t, 0)
+	day := &algorithm.Limit{Max: 100, Period: 24 * time.Hour, CountBlocked: true}
+	const keys = 100_000
+	for round := range uint64(3) {
+		for k := range uint64(keys) {
+			if v := hit(s, k, day, epoch); v.After != round+1 {
+				t.Fatalf("key %d has %d in round %d", k, v.After, round)
+			}
+		}
+	}
+	if st := s.Stats(); st.Keys != keys || st.Evicted != 0 {
+		t.Errorf("%+v, want %d keys and none evicted", st, keys)
+	}
+}
+
+// Windows that have ended make room for the next ones: memory stays flat
+// without anybody sweeping.
+func TestExpiredCountersAreReplaced(t *testing.T) {
+	s := open(t, 0)
+	second := &algorithm.Limit{Max: 1, Period: time.Second, CountBlocked: true}
+	var bytes int64
+	for i := range 200 {
+		for k := range uint64(1000) {
+			hit(s, k, second, epoch.Add(time.Duration(i)*time.Second))
+		}
+		if i == 50 {
+			bytes = s.Stats().Bytes
+		}
+	}
+	if st := s.Stats(); st.Bytes > 2*bytes || st.Evicted != 0 {
+		t.Errorf("after 200,000 windows: %+v; after 50,000 it were %d bytes", st, bytes)
+	}
+}
+
+// A table that was large once gets small again.
+func TestTablesShrink(t *testing.T) {
+	s := open(t, 0)
+	minute := &algorithm.Limit{Max: 1, Period: time.Minute, CountBlocked: true}
+	for k := range uint64(200_000) {
+		hit(s, k, minute, epoch)
+	}
+	large := s.Stats().Bytes
+	for i := range 1000 { // a steady few, in ever new windows
+		for k := range uint64(500) {
+			hit(s, k, minute, epoch.Add(time.Duration(10+i)*time.Minute))
+		}
+	}
+	if small := s.Stats().Bytes; small > large/8 {
+		t.Errorf("%d bytes, %d at its largest", small, large)
+	}
+}
+
+func TestCapHolds(t *testing.T) {
+	const maxBytes = 4 << 20
+	s := open(t, maxBytes)
+	day := &algorithm.Limit{Max: 1_000_000, Period: 24 * time.Hour, CountBlocked: true}
+	const busy = 1000
+	at := epoch
+	hits := uint64(0)
+	for k := range uint64(300_000) {
+		if k%500 == 0 { // the busy keys are used again and again
+			at = at.Add(time.Second)
+			hits++
+			for b := range uint64(busy) {
+				if v := hit(s, 1<<40+b, day, at); v.After != hits {
+					t.Fatalf("busy key %d was forgotten: %d, want %d", b, v.After, hits)
+				}
+			}
+		}
+		hit(s, k, day, at)
+	}
+	st := s.Stats()
+	if st.Bytes > maxBytes {
+		t.Errorf("%d bytes, more than the cap", st.Bytes)
+	}
+	if st.Evicted == 0 || st.Keys < maxBytes/slotBytes/2 {
+		t.Errorf("%+v: want evictions, and at least half of the table in use", st)
+	}
+}
+
+func TestAllIdleInTheSameSecond(t *testing.T) {
+	s := open(t, MinBytes)
+	day := &algorithm.Limit{Max: 1, Period: 24 * time.Hour, CountBlocked: true}
+	for k := range uint64(100_000) {
+		if v := hit(s, k, day, epoch); v.Over {
+			t.Fatalf("key %d met another's counter", k)
+		}
+	}
+	if st := s.Stats(); st.Bytes > MinBytes || st.Evicted < 90_000 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	day := &algorithm.Limit{Max: 1 << 40, Period: 24 * time.Hour, CountBlocked: true}
+	for _, keys := range []uint64{1, 1000, 1_000_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			s := open(b, 0)
+			for k := range keys {
+				hit(s, k, day, time.Time{})
+			}
+			b.ReportMetric(float64(s.Stats().Bytes)/float64(keys), "bytes/key")
+			b.ReportAllocs()
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				var k [8]byte
+				batch := algorithm.Batch{
+					Hits:     []algorithm.Hit{{Key: k[:], Limit: day, Amount: 1}},
+					Verdicts: make([]algorithm.Verdict, 1),
+				}
+				n := uint64(0)
+				for pb.Next() {
+					n += 0x9E3779B97F4A7C15
+					binary.BigEndian.PutUint64(k[:], n%keys)
+					if err := s.Take(b.Context(), &batch); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}

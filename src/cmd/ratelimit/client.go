@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// clientOptions are the flags of `ratelimit client`.
+type clientOptions struct {
+	target      string
+	domain      string
+	descriptors []string
+	hits        uint64
+	refund      bool
+	repeat      int
+	asJSON      bool
+	timeout     time.Duration
+	useTLS      bool
+	caFile      string
+	certFile    string
+	keyFile     string
+}
+
+func clientCommand(std stdio) *cobra.Command {
+	var opt clientOptions
+	cmd := &cobra.Command{
+		Use:   "client",
+		Short: "Send a request by hand",
+		Long: `client asks a rate limit server over gRPC and prints the answer.
+
+A descriptor is written key=value,key=value; repeat -descriptors for several in
+one request. Exit status: 0 when the last answer is OK, 3 when it is
+OVER_LIMIT, 1 when there is none.`,
+		Example: `  ratelimit client -domain rl -descriptors foo=bar
+  ratelimit client -dial_string localhost:8081 -domain rl -descriptors foo=bar,baz=x -descriptors path=/pay
+  ratelimit client -domain rl -descriptors foo=bar --repeat 5
+  ratelimit client -domain rl -descriptors foo=bar --hits 0    # look, charge nothing`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			msg, err := opt.request(cmd.Flags().Changed("hits"))
+			if err != nil {
+				return fmt.Errorf("client: %w", err)
+			}
+			return opt.send(cmd.Context(), std, msg)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&opt.target, "dial-string", "localhost:8081", "address of the server, or unix:///path")
+	f.StringVar(&opt.domain, "domain", "", "domain to ask")
+	f.StringArrayVar(&opt.descriptors, "descriptors", nil, "one descriptor, key=value,key=value; repeatable")
+	f.Uint64Var(&opt.hits, "hits", 1, "hits each descriptor is charged; 0 only looks")
+	f.BoolVar(&opt.refund, "refund", false, "give the hits back instead")
+	f.IntVar(&opt.repeat, "repeat", 1, "how many times to ask")
+	f.BoolVar(&opt.asJSON, "json", false, "print answers as proto3 JSON, one per line")
+	f.DurationVar(&opt.timeout, "timeout", 5*time.Second, "time limit of each request, connecting included")
+	f.BoolVar(&opt.useTLS, "grpc-use-tls", false, "use TLS")
+	f.StringVar(&opt.caFile, "grpc-server-ca-file", "", "PEM file of authorities to trust, besides the system's")
+	f.StringVar(&opt.certFile, "grpc-cert-file", "", "PEM file of the client's certificate chain")
+	f.StringVar(&opt.keyFile, "grpc-key-file", "", "PEM file of the client's key")
+	return cmd
+}
+
+// request builds the message; hits given by hand stand in each descriptor,
+// where 0 means a look.
+func (opt *clientOptions) request(hasHits bool) (*pb.RateLimitRequest, error) {
+	msg := &pb.RateLimitRequest{Domain: opt.domain}
+	if opt.domain == "" {
+		return nil, errors.New("name a domain with -domain")
+	}
+	if len(opt.descriptors) == 0 {
+		return nil, errors.New("name at least one descriptor with -descriptors key=value")
+	}
+	if opt.repeat < 1 {
+		return nil, fmt.Errorf("--repeat %d: ask at least once", opt.repeat)
+	}
+	for _, text := range opt.descriptors {
+		d := &common.RateLimitDescriptor{IsNegativeHits: opt.refund}
+		for pair := range strings.SplitSeq(text, ",") {
+			key, value, ok := strings.Cut(pair, "=")
+			if !ok || strings.Contains(value, "=") {
+				return nil, fmt.Errorf("-descriptors %s: write key=value, separated by commas; %q is not that", text, pair)
+			}
+			d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: key, Value: value})
+		}
+		if hasHits {
+			d.HitsAddend = wrapperspb.UInt64(opt.hits)
+		}
+		msg.Descriptors = append(msg.Descriptors, d)
+	}
+	return msg, nil
+}
+
+func (opt *clientOptions) send(ctx context.Context, std stdio, msg *pb.RateLimitRequest) error {
+	creds, err := opt.credentials()
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	conn, err := grpc.NewClient(opt.target, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	defer func() { _ = conn.Close() }() // nothing is lost with it
+	client := pb.NewRateLimitServiceClient(conn)
+	var last pb.RateLimitResponse_Code
+	for range opt.repeat {
+		resp, err := opt.ask(ctx, client, msg)
+		if err != nil {
+			return fmt.Errorf("client: %s: %w", opt.target, err)
+		}
+		text := describe(msg, resp)
+		if opt.asJSON {
+			line, err := protojson.Marshal(resp)
+			if err != nil {
+				return fmt.Errorf("client: %w", err)
+			}
+			text = string(line) + "\n"
+		}
+		if _, err := fmt.Fprint(std.out, text); err != nil {
+			return fmt.Errorf("client: %w", err)
+		}
+		last = resp.GetOverallCode()
+	}
+	if last == pb.RateLimitResponse_OVER_LIMIT {
+		return exit{exitOver}
+	}
+	return nil
+}
+
+func (opt *clientOptions) ask(ctx context.Context, client pb.RateLimitServiceClient, msg *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, opt.timeout)
+	defer cancel()
+	return client.ShouldRateLimit(ctx, msg)
+}
+
+func (opt *clientOptions) credentials() (credentials.TransportCredentials, error) {
+	if !opt.useTLS {
+		return insecure.NewCredentials(), nil
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if opt.caFile != "" {
+		pem, err := os.ReadFile(opt.caFile)
+		if err != nil {
+			return nil, err
+		}
+		if cfg.RootCAs, err = x509.SystemCertPool(); err != nil {
+			cfg.RootCAs = x509.NewCertPool()
+		}
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s: no certificate in PEM form in it", opt.caFile)
+		}
+	}
+	if opt.certFile != "" || opt.keyFile != "" {
+		cert, err := tls.LoadX509KeyPair(opt.certFile, opt.keyFile)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Certificates = []tls.Certificate{cert}
+	}
+	return credentials.NewTLS(cfg), nil
+}
+
+// describe is an answer for people: the overall code, then a line for each
+// descriptor.
+func describe(msg *pb.RateLimitRequest, resp *pb.RateLimitResponse) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, resp.GetOverallCode())
+	for i, st := range resp.GetStatuses() {
+		var pairs []string
+		if i < len(msg.GetDescriptors()) {
+			for _, e := range msg.GetDescriptors()[i].GetEntries() {
+				pairs = append(pairs, e.GetKey()+"="+e.GetValue())
+			}
+		}
+		fmt.Fprintf(&b, "  %s: %v, %s\n", strings.Join(pairs, ","), st.GetCode(), describeLimit(st))
+	}
+	return b.String()
+}
+
+func describeLimit(st *pb.RateLimitResponse_DescriptorStatus) string {
+	limit := st.GetCurrentLimit()
+	if limit == nil {
+		if st.GetLimitRemaining() > 0 {
+			return "unlimited"
+		}
+		return "no limit applies"
+	}
+	unit := strings.ToLower(limit.GetUnit().String())
+	if m := limit.GetUnitMultiplier().GetValue(); m > 1 {
+		unit = fmt.Sprintf("%d %ss", m, unit)
+	}
+	s := fmt.Sprintf("%d per %s, %d remaining, resets in %v",
+		limit.GetRequestsPerUnit(), unit, st.GetLimitRemaining(), st.GetDurationUntilReset().AsDuration())
+	if limit.GetName() != "" {
+		s = limit.GetName() + ": " + s
+	}
+	return s
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"sync"
+
+	"ratelimit/src/rules"
+)
+
+// health is whether this process should get traffic, and if not, why.
+type health struct {
+	startEmpty bool       // healthy before the first rules
+	needDomain bool       // unhealthy without any domain
+	onChange   func(bool) // told after each update; gRPC health follows
+
+	mu       sync.Mutex // guards what follows
+	loaded   bool       // rules were loaded at least once
+	domains  int        // in the rules in force
+	refused  error      // why the last load failed; nil when it did not
+	stopping bool
+}
+
+// update changes the state under its lock.
+func (h *health) update(change func(*health)) {
+	h.mu.Lock()
+	change(h)
+	ok := h.why() == ""
+	h.onChange(ok) // under the lock, so that two updates are told in order
+	h.mu.Unlock()
+}
+
+// reason is "" while healthy.
+func (h *health) reason() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.why()
+}
+
+func (h *health) why() string {
+	switch {
+	case h.stopping:
+		return "shutting down"
+	case !h.loaded && !h.startEmpty && h.refused == nil:
+		return "the rules are not loaded yet"
+	case !h.loaded && !h.startEmpty:
+		return "no rules are loaded: " + firstProblem(h.refused)
+	case h.needDomain && h.domains == 0:
+		return "no domain is loaded"
+	}
+	return ""
+}
+
+// firstProblem keeps a health answer to one line.
+func firstProblem(err error) string {
+	var problems rules.Problems
+	if errors.As(err, &problems) && len(problems) > 1 {
+		return problems[0].String() + " (and more, see the log)"
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}

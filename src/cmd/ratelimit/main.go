@@ -1,0 +1,101 @@
+// Command ratelimit answers one question for thousands of callers at once: may
+// this happen now? Without arguments it serves, configured by its environment.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args, stdio{os.Stdout, os.Stderr}))
+}
+
+// stdio is where a command writes: answers to out, everything else to err.
+type stdio struct{ out, err io.Writer }
+
+// Exit codes, the same for every command.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitOver  = 3 // client: the request is over its limit
+)
+
+// exit is an error whose text has been printed already, or is not needed.
+type exit struct{ code int }
+
+func (e exit) Error() string { return fmt.Sprintf("exit status %d", e.code) }
+
+// run runs the program with its arguments, the first being its name, and
+// returns the exit status.
+func run(ctx context.Context, args []string, std stdio) int {
+	root := command(std)
+	root.SetArgs(arguments(args))
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if quiet := (exit{}); errors.As(err, &quiet) {
+		return quiet.code
+	}
+	fmt.Fprintln(std.err, "ratelimit:", err)
+	return exitError
+}
+
+func command(std stdio) *cobra.Command {
+	serve := serveCommand(std)
+	root := &cobra.Command{
+		Use:   "ratelimit",
+		Short: "A rate limit service for Envoy and for everybody else",
+		Long: `ratelimit answers one question for thousands of callers at once: may this
+happen now? It speaks Envoy's RateLimitService v3 over gRPC, and the same as
+JSON over HTTP.
+
+Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
+		Example: `  RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit ratelimit
+  ratelimit check rules/
+  ratelimit client -domain rl -descriptors foo=bar`,
+		Args:          cobra.NoArgs,
+		RunE:          serve.RunE,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetOut(std.out)
+	root.SetErr(std.err)
+	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
+	})
+	root.AddCommand(serve, clientCommand(std), checkCommand(std), versionCommand(std))
+	return root
+}
+
+// arguments turns the program's arguments into those of the command tree: the
+// name of the binary may stand for a command (images have such links), and
+// long flags may have one dash, as envoyproxy/ratelimit's tools write them.
+func arguments(args []string) []string {
+	var out []string
+	switch filepath.Base(args[0]) {
+	case "ratelimit_client":
+		out = append(out, "client")
+	case "ratelimit_config_check":
+		out = append(out, "check")
+	}
+	for i, a := range args[1:] {
+		if a == "--" {
+			return append(out, args[1+i:]...)
+		}
+		if len(a) > 2 && a[0] == '-' && a[1] != '-' {
+			a = "-" + a
+		}
+		out = append(out, a)
+	}
+	return out
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ratelimit/src/settings"
+)
+
+// ports are the listeners, all bound before anything else starts.
+type ports struct {
+	http, grpc, debug net.Listener
+}
+
+// listen binds every port, or none.
+func listen(ctx context.Context, cfg *settings.Settings) (p ports, err error) {
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if p.http, err = listenTCP(ctx, "http", "PORT", cfg.Host, cfg.Port); err != nil {
+		return p, err
+	}
+	if cfg.GRPCUDS != "" {
+		p.grpc, err = listenUnix(ctx, cfg.GRPCUDS)
+	} else {
+		p.grpc, err = listenTCP(ctx, "grpc", "GRPC_PORT", cfg.GRPCHost, cfg.GRPCPort)
+	}
+	if err != nil {
+		return p, err
+	}
+	p.debug, err = listenTCP(ctx, "debug", "DEBUG_PORT", cfg.DebugHost, cfg.DebugPort)
+	return p, err
+}
+
+func listenTCP(ctx context.Context, name, variable, host string, port int) (net.Listener, error) {
+	addr := net.JoinHostPort(host, strconv.Itoa(port))
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("the %s port %s is taken: stop what listens there, or set %s", name, addr, variable)
+	case err != nil:
+		return nil, fmt.Errorf("the %s port: %w", name, err)
+	}
+	return l, nil
+}
+
+// listenUnix listens on a socket file. One that a dead process left behind is
+// replaced; one that somebody answers on is an error.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode().Type() != fs.ModeSocket {
+			return nil, fmt.Errorf("GRPC_UDS: %s exists and is no socket: remove it, or name another path", path)
+		}
+		dialer := net.Dialer{Timeout: time.Second}
+		if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
+			_ = conn.Close() // it was only a question
+			return nil, fmt.Errorf("GRPC_UDS: %s is taken: stop what listens there, or name another path", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("GRPC_UDS: %w", err)
+		}
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("GRPC_UDS: %w", err)
+	}
+	return l, nil
+}
+
+// close closes what its server has not closed yet.
+func (p ports) close() {
+	for _, l := range []net.Listener{p.http, p.grpc, p.debug} {
+		if l != nil {
+			_ = l.Close() // closed already, most of the time
+		}
+	}
+}
+
+func (p ports) addresses() logrus.Fields {
+	return logrus.Fields{
+		"http":  p.http.Addr().String(),
+		"grpc":  p.grpc.Addr().String(),
+		"debug": p.debug.Addr().String(),
+	}
+}
+
+func (p ports) announce(log *logrus.Logger) {
+	for _, l := range []struct {
+		name string
+		l    net.Listener
+	}{{"http", p.http}, {"grpc", p.grpc}, {"debug", p.debug}} {
+		log.WithFields(logrus.Fields{"port": l.name, "address": l.l.Addr().String()}).Info("listening")
+	}
+}

@@ -1,0 +1,370 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/frontend/admin"
+	"ratelimit/src/frontend/rls"
+	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/filerules"
+	"ratelimit/src/settings"
+)
+
+func serveCommand(std stdio) *cobra.Command {
+	var try bool
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve (also without any command)",
+		Long: `serve answers rate limit requests until it gets SIGTERM or SIGINT; a second one
+ends it at once. SIGHUP reads the rules again. Everything is configured by
+environment variables:
+
+` + settingsText(),
+		Example: `  RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit ratelimit serve
+  PORT=0 GRPC_PORT=0 DEBUG_PORT=0 LOG_LEVEL=debug ratelimit serve`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			signals := make(chan os.Signal, 4)
+			signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+			defer signal.Stop(signals)
+			return serve(cmd.Context(), std, os.LookupEnv, signals, try)
+		},
+	}
+	cmd.Flags().BoolVar(&try, "try", false, "once ready, print a request to try on the loaded rules")
+	return cmd
+}
+
+// server is one running service.
+//
+//	Envoy ──gRPC──> rls ──┐
+//	curl ───/json─> rls ──┼──> limiter ──> memory
+//	operators ────> admin │       │
+//	rule files ──> filerules ──> Use    └──> metrics
+type server struct {
+	cfg      *settings.Settings
+	std      stdio
+	try      bool
+	log      *logrus.Logger
+	announce *logrus.Logger // printed at any level
+	ports    ports
+	counters *metrics.Registry
+	limiter  *limiter.Limiter
+	health   health
+	watcher  *filerules.Watcher
+	grpc     *rls.Server
+	http     *http.Server
+	debug    *http.Server
+}
+
+// serve runs the service until a signal ends it. lookup is the environment.
+func serve(ctx context.Context, std stdio, lookup func(string) (string, bool), signals <-chan os.Signal, try bool) error {
+	cfg, warnings, err := settings.Read(lookup)
+	if err != nil {
+		return fmt.Errorf("settings:\n%w", err)
+	}
+	s := &server{cfg: cfg, std: std, try: try}
+	if s.log, s.announce, err = loggers(cfg, std.err); err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		s.log.Warn(w)
+	}
+	if s.ports, err = listen(ctx, cfg); err != nil {
+		return err
+	}
+	defer s.ports.close()
+	if err := s.build(); err != nil {
+		return err
+	}
+	s.ports.announce(s.announce)
+	return s.run(ctx, signals)
+}
+
+// build makes the pieces, from the store up to the ports.
+func (s *server) build() error {
+	store, err := memory.New(memory.Config{MaxBytes: s.cfg.MemoryMaxBytes})
+	if err != nil {
+		return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
+	}
+	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio})
+	s.counters.Gauge("ratelimit.memory.keys", func() int64 { return store.Stats().Keys })
+	s.counters.Gauge("ratelimit.memory.bytes", func() int64 { return store.Stats().Bytes })
+	s.counters.Gauge("ratelimit.memory.evicted", func() int64 { return store.Stats().Evicted })
+	s.limiter = limiter.New(limiter.Config{
+		Backend:      store,
+		Recorder:     s.counters,
+		KeyPrefix:    s.cfg.CacheKeyPrefix,
+		Shadow:       s.cfg.ShadowMode,
+		Quota:        s.cfg.QuotaMode,
+		AllOrNothing: s.cfg.StopIncrementWhenOver,
+	})
+	s.watcher = filerules.New(filerules.Config{
+		Root:           s.cfg.RuntimeRoot,
+		Subdirectory:   s.cfg.RuntimeSubdirectory,
+		AppDirectory:   s.cfg.RuntimeAppDirectory,
+		IgnoreDotFiles: s.cfg.RuntimeIgnoreDotFiles,
+		Options:        rules.Options{MergeDomains: s.cfg.MergeDomainConfig},
+		Debounce:       s.cfg.RuntimeDebounce,
+		Poll:           pollInterval(s.cfg.RuntimePollInterval),
+		OnLoad:         s.loaded,
+		OnWarn:         func(err error) { s.log.Warn(err) },
+	})
+	service := rls.New(rls.Config{Limiter: s.limiter, OnFailure: s.failed()})
+	s.grpc = rls.NewServer(service, rls.ServerConfig{
+		MaxConnectionAge:      s.cfg.GRPCMaxConnectionAge,
+		MaxConnectionAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
+	})
+	s.health = health{
+		startEmpty: s.cfg.ForceStartWithoutConfig,
+		needDomain: s.cfg.HealthyWithAtLeastOne,
+		onChange:   s.grpc.SetServing,
+	}
+	s.health.update(func(*health) {})
+	s.http = s.httpServer(service)
+	s.debug = s.debugServer()
+	return nil
+}
+
+func pollInterval(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1 // never
+	}
+	return d
+}
+
+// Limits on what HTTP callers may make us keep: connections that say nothing,
+// headers without end, answers that nobody reads.
+const (
+	headerTimeout = 5 * time.Second
+	bodyTimeout   = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	headerBytes   = 64 << 10
+)
+
+func (s *server) httpServer(service *rls.Service) *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("/json", service.JSON())
+	mux.Handle("/healthcheck", admin.Healthcheck(s.health.reason))
+	return &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       bodyTimeout,
+		WriteTimeout:      bodyTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    headerBytes,
+		ErrorLog:          httpLog(s.log),
+	}
+}
+
+func (s *server) debugServer() *http.Server {
+	debug := admin.Debug{
+		Pprof: s.cfg.DebugPprof,
+		Rules: func() []string {
+			set := s.limiter.Rules()
+			if set == nil {
+				return nil
+			}
+			lines := make([]string, len(set.Rules()))
+			for i, r := range set.Rules() {
+				lines[i] = r.String()
+			}
+			return lines
+		},
+		Stats: func() []admin.Stat {
+			var stats []admin.Stat
+			for _, st := range s.counters.Stats() {
+				stats = append(stats, admin.Stat(st))
+			}
+			return stats
+		},
+	}
+	return &http.Server{
+		Handler:           debug.Handler(),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       bodyTimeout,
+		IdleTimeout:       idleTimeout, // no WriteTimeout: a profile takes its time
+		MaxHeaderBytes:    headerBytes,
+		ErrorLog:          httpLog(s.log),
+	}
+}
+
+// errNoRules ends the process when CONFIG_INITIAL_TIMEOUT passes.
+var errNoRules = errors.New("CONFIG_INITIAL_TIMEOUT has passed and no good rules were loaded")
+
+// run serves until a signal or a failure ends it, then stops in order.
+func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.watcher.Run(ctx) })
+	g.Go(func() error { return s.grpc.Serve(s.ports.grpc) })
+	g.Go(func() error { return serveHTTP(s.http, s.ports.http) })
+	g.Go(func() error { return serveHTTP(s.debug, s.ports.debug) })
+	g.Go(func() error {
+		defer cancel()
+		err := s.wait(ctx, signals)
+		s.stop(signals)
+		return err
+	})
+	return g.Wait()
+}
+
+func serveHTTP(srv *http.Server, l net.Listener) error {
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// wait returns when it is time to stop.
+func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
+	var deadline <-chan time.Time
+	if d := s.cfg.ConfigInitialTimeout; d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		deadline = timer.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-deadline:
+			if s.limiter.Rules() == nil {
+				return fmt.Errorf("%w: %s", errNoRules, s.health.reason())
+			}
+		case sig := <-signals:
+			if sig == syscall.SIGHUP {
+				s.watcher.Reload()
+				continue
+			}
+			s.log.Infof("got %v, stopping", sig)
+			return nil
+		}
+	}
+}
+
+// stop takes the service down: unhealthy at once, the drain delay, then no new
+// calls while running ones finish. Another signal cuts all waiting short.
+func (s *server) stop(signals <-chan os.Signal) {
+	s.health.update(func(h *health) { h.stopping = true })
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		for {
+			select {
+			case sig := <-signals:
+				if sig != syscall.SIGHUP {
+					s.log.Warnf("got %v again, stopping at once", sig)
+					cancel()
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	select {
+	case <-time.After(s.cfg.ShutdownDrain):
+	case <-ctx.Done():
+	}
+	ctx, cancelTimeout := context.WithTimeout(ctx, s.cfg.ShutdownTimeout)
+	defer cancelTimeout()
+	var g errgroup.Group
+	g.Go(func() error { s.grpc.Shutdown(ctx); return nil })
+	g.Go(func() error {
+		if s.http.Shutdown(ctx) != nil {
+			return s.http.Close()
+		}
+		return nil
+	})
+	if err := errors.Join(g.Wait(), s.debug.Close()); err != nil {
+		s.log.Warnf("stopping: %v", err)
+	}
+}
+
+// loaded is told of each load of the rules, good or refused.
+func (s *server) loaded(load filerules.Load) {
+	for _, w := range load.Warnings {
+		s.log.Warn(w)
+	}
+	if load.Err != nil {
+		s.counters.Counter("ratelimit.service.config_load_error").Add(1)
+		s.logProblems(load.Err)
+		s.health.update(func(h *health) { h.refused = load.Err })
+		return
+	}
+	for _, r := range load.Set.Rules() {
+		s.log.Debugf("loading descriptor: %v", r)
+	}
+	s.counters.Counter("ratelimit.service.config_load_success").Add(1)
+	s.counters.Use(load.Set) // before the limiter, so that no decision finds it behind
+	first := s.limiter.Rules() == nil
+	s.limiter.Use(load.Set)
+	s.health.update(func(h *health) { h.loaded, h.domains, h.refused = true, load.Set.Domains(), nil })
+	facts := logrus.Fields{"files": load.Files, "domains": load.Set.Domains(), "rules": len(load.Set.Rules()), "hash": load.Hash}
+	if !first {
+		s.log.WithFields(facts).Info("rules reloaded")
+		return
+	}
+	s.announce.WithFields(facts).WithFields(s.ports.addresses()).WithField("store", s.cfg.BackendType).Info("ready")
+	if s.try {
+		suggest(s.std.out, load.Set, s.ports.http.Addr())
+	}
+}
+
+// logProblems logs what is wrong with the rules, a line for each problem.
+func (s *server) logProblems(err error) {
+	state := "none are in force yet"
+	if s.limiter.Rules() != nil {
+		state = "the old ones stay in force"
+	}
+	s.log.Errorf("rules refused, %s", state)
+	var problems rules.Problems
+	if !errors.As(err, &problems) {
+		s.log.Error(err)
+		return
+	}
+	for i, p := range problems {
+		if i == maxLogged {
+			s.log.Errorf("and %d more problems; `ratelimit check` shows all", len(problems)-i)
+			return
+		}
+		s.log.Error(p)
+	}
+}
+
+// maxLogged bounds how many problems of one load are logged.
+const maxLogged = 100
+
+// failed counts requests that got no answer, and logs panics.
+func (s *server) failed() func(error) {
+	failures := s.counters.Counter("ratelimit.service.call.should_rate_limit.service_error")
+	panics := s.counters.Counter("ratelimit.service.panics")
+	return func(err error) {
+		var p *rls.PanicError
+		switch {
+		case errors.As(err, &p):
+			panics.Add(1)
+			s.log.WithField("stack", string(p.Stack)).Error(err)
+		case errors.Is(err, limiter.ErrStore): // counted as redis_error with the decision
+			s.log.Debugf("request failed: %v", err)
+		default:
+			failures.Add(1)
+			s.log.Debugf("request failed: %v", err)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"ratelimit/src/rules"
+)
+
+// suggest prints a request to try on the rules just loaded: the one whose
+// limit is reached soonest.
+func suggest(w io.Writer, set *rules.Set, addr net.Addr) {
+	rule, body := soonest(set)
+	if rule == nil {
+		return
+	}
+	bold, plain := "", ""
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" {
+		bold, plain = "\x1b[1;32m", "\x1b[0m"
+	}
+	url := "localhost/json"
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		url = fmt.Sprintf("localhost:%d/json", tcp.Port)
+	}
+	fmt.Fprintf(w, `
+The rule %s lets %d pass. Run this, and see 200 turn into 429:
+
+  %sfor i in $(seq %d); do curl -s -o /dev/null -w '%%{http_code}\n' %s -d '%s'; done%s
+
+The whole answer to one request:
+
+  %scurl -s %s -d '%s'%s
+
+Ctrl-C stops the service.
+`, rule.Key, rule.Requests, bold, rule.Requests+1, url, body, plain, bold, url, body, plain)
+}
+
+// soonest finds the rule that shows best what a limit is: few entries to type,
+// a small limit that lets something pass, a window longer than the demonstration.
+// It returns nil when there is none, else also a request that meets it, as JSON.
+func soonest(set *rules.Set) (best *rules.Rule, body string) {
+	cost := func(r *rules.Rule) uint64 { return uint64(r.Requests) + 10*uint64(len(r.Path)) }
+	for _, r := range set.Rules() {
+		if r.Unlimited || r.Shadow || r.Requests < 2 || r.Unit == rules.Second || best != nil && cost(r) >= cost(best) {
+			continue
+		}
+		if text, ok := example(set, r); ok {
+			best, body = r, text
+		}
+	}
+	return best, body
+}
+
+// example is a request that meets r; not ok when a rule beside r would take it.
+func example(set *rules.Set, r *rules.Rule) (body string, ok bool) {
+	type entry struct {
+		Key   string `json:"key"`
+		Value string `json:"value"`
+	}
+	var shown []entry
+	var asked []rules.Entry
+	for _, l := range r.Path {
+		e := entry{Key: strings.ReplaceAll(l.Key, "*", ""), Value: strings.ReplaceAll(l.Value, "*", "1")}
+		if l.Value == "" {
+			e.Value = "any"
+		}
+		shown = append(shown, e)
+		asked = append(asked, rules.Entry{Key: []byte(e.Key), Value: []byte(e.Value)})
+	}
+	var joined []byte
+	if set.Domain([]byte(r.Domain)).Find(asked, &joined) != r {
+		return "", false
+	}
+	type descriptor struct {
+		Entries []entry `json:"entries"`
+	}
+	text, err := json.Marshal(struct {
+		Domain      string       `json:"domain"`
+		Descriptors []descriptor `json:"descriptors"`
+	}{r.Domain, []descriptor{{shown}}})
+	if err != nil || strings.Contains(string(text), "'") { // it will stand between quotes in a shell
+		return "", false
+	}
+	return string(text), true
+}

@@ -1,0 +1,25 @@
+//go:build !race
+
+package limiter_test
+
+import (
+	"testing"
+
+	"ratelimit/src/limiter"
+)
+
+// The race detector empties pools at random, so this runs without it: see
+// `make test`.
+func TestCheckDoesNotAllocate(t *testing.T) {
+	l := start(t, limiter.Config{})
+	req, a := parse("ip=1 path=/pay,user=x"), new(limiter.Answer)
+	check := func() {
+		if err := l.Check(t.Context(), req, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check()
+	if n := testing.AllocsPerRun(100, check); n > 0 {
+		t.Errorf("%v allocations per request", n)
+	}
+}

@@ -1,0 +1,70 @@
+package limiter_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// BenchmarkCheck is a whole decision over memory, on real time, for one and
+// for several callers.
+func BenchmarkCheck(b *testing.B) {
+	for _, tt := range []struct {
+		name string
+		ask  string
+	}{
+		{"descriptors=1", "gold=x"},
+		{"descriptors=4", "gold=x silver=x trial=x path=/pay,user=x"},
+		{"descriptors=16", strings.Repeat("gold=x silver=x trial=x path=/pay,user=x ", 4)},
+		{"unmatched", "nobody=x"},
+	} {
+		l := start(b, limiter.Config{})
+		b.Run(tt.name, func(b *testing.B) {
+			req, a := parse(tt.ask), new(limiter.Answer)
+			req.Now = time.Time{}
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := l.Check(b.Context(), req, a); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(tt.name+"/parallel", func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				req, a := parse(tt.ask), new(limiter.Answer)
+				req.Now = time.Time{}
+				for pb.Next() {
+					if err := l.Check(b.Context(), req, a); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkCheckManyKeys spreads requests over 100,000 values of one key.
+func BenchmarkCheckManyKeys(b *testing.B) {
+	l := start(b, limiter.Config{})
+	const keys = 100_000
+	values := make([][]byte, keys)
+	for i := range values {
+		values[i] = fmt.Appendf(nil, "user-%d", i)
+	}
+	req, a := parse("gold=x"), new(limiter.Answer)
+	req.Now = time.Time{}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		i = (i + 7919) % keys
+		req.Descriptors[0].Entries[0] = rules.Entry{Key: []byte("gold"), Value: values[i]}
+		if err := l.Check(b.Context(), req, a); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,404 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+const testRules = `
+domain: d
+descriptors:
+  - key: ip
+    rate_limit: {unit: minute, requests_per_unit: 2, name: per-ip}
+  - key: ip
+    value: 10.0.0.7
+    rate_limit: {unit: day, requests_per_unit: 0}
+  - key: path
+    value: /pay*
+    rate_limit: {unit: hour, requests_per_unit: 10, unit_multiplier: 6}
+    descriptors:
+      - key: user
+        rate_limit: {unit: minute, requests_per_unit: 1}
+  - key: staff
+    rate_limit: {unlimited: true}
+  - key: trial
+    rate_limit: {unit: minute, requests_per_unit: 1}
+    shadow_mode: true
+  - key: gold
+    rate_limit: {unit: minute, requests_per_unit: 1}
+    quota_mode: true
+  - key: silver
+    rate_limit: {unit: minute, requests_per_unit: 2}
+    quota_mode: true
+`
+
+func load(tb testing.TB, text string) *rules.Set {
+	tb.Helper()
+	set, _, err := rules.Load([]rules.File{{Name: "test.yaml", Data: []byte(text)}}, rules.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return set
+}
+
+// start returns a limiter over memory with testRules.
+func start(tb testing.TB, cfg limiter.Config) *limiter.Limiter {
+	tb.Helper()
+	if cfg.Backend == nil {
+		store, err := memory.New(memory.Config{})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		cfg.Backend = store
+	}
+	l := limiter.New(cfg)
+	l.Use(load(tb, testRules))
+	return l
+}
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// parse reads "ip=1 path=/pay,user=x": descriptors apart by blanks, entries by
+// commas. A descriptor may end in ":n" for its hits and "-" for a refund.
+func parse(text string) *limiter.Request {
+	req := &limiter.Request{Domain: []byte("d"), Now: epoch}
+	for _, field := range strings.Fields(text) {
+		var d limiter.Descriptor
+		if rest, ok := strings.CutSuffix(field, "-"); ok {
+			field, d.Refund = rest, true
+		}
+		if rest, n, ok := strings.Cut(field, ":"); ok {
+			field, d.HasHits = rest, true
+			if _, err := fmt.Sscan(n, &d.Hits); err != nil {
+				panic(err)
+			}
+		}
+		for pair := range strings.SplitSeq(field, ",") {
+			key, value, _ := strings.Cut(pair, "=")
+			d.Entries = append(d.Entries, rules.Entry{Key: []byte(key), Value: []byte(value)})
+		}
+		req.Descriptors = append(req.Descriptors, d)
+	}
+	return req
+}
+
+// brief is an answer in one line: "over: ok 1/2, over 0/2, -".
+func brief(a *limiter.Answer) string {
+	word := map[bool]string{false: "ok", true: "over"}
+	var parts []string
+	for i := range a.Statuses {
+		st := &a.Statuses[i]
+		switch {
+		case st.Unlimited():
+			parts = append(parts, "unlimited")
+		case !st.Limited:
+			parts = append(parts, "-")
+		default:
+			parts = append(parts, fmt.Sprintf("%s %d/%d", word[st.Over], st.Verdict.Remaining, st.Limit.Requests))
+		}
+	}
+	return word[a.Over] + ": " + strings.Join(parts, ", ")
+}
+
+func TestCheck(t *testing.T) {
+	tests := []struct {
+		name string
+		cfg  limiter.Config
+		ask  []string // request, answer, request, answer ...
+	}{
+		{"one descriptor", limiter.Config{}, []string{
+			"ip=1", "ok: ok 1/2",
+			"ip=1", "ok: ok 0/2",
+			"ip=1", "over: over 0/2",
+			"ip=2", "ok: ok 1/2",
+		}},
+		{"nothing matches", limiter.Config{}, []string{
+			"nobody=1", "ok: -",
+			"ip=1,port=2", "ok: -", // deeper than the rule
+			"path=/pay,user=x,y=z", "ok: -",
+		}},
+		{"a banned value", limiter.Config{}, []string{"ip=10.0.0.7", "over: over 0/0"}},
+		{"each descriptor has its own limit", limiter.Config{}, []string{
+			"path=/pay path=/pay,user=x", "ok: ok 9/10, ok 0/1",
+			"path=/pay path=/pay,user=x", "over: ok 8/10, over 0/1",
+			"path=/pay,user=y", "ok: ok 0/1",
+			"path=/payments", "ok: ok 9/10", // a wildcard counts each value apart
+		}},
+		{"the same descriptor twice counts twice", limiter.Config{}, []string{
+			"ip=1 ip=1 ip=1", "over: ok 1/2, ok 0/2, over 0/2",
+		}},
+		{"unlimited and unmatched stop nothing", limiter.Config{}, []string{
+			"staff=a ip=1 nobody=x", "ok: unlimited, ok 1/2, -",
+		}},
+		{"shadow mode never refuses", limiter.Config{}, []string{
+			"trial=a", "ok: ok 0/1",
+			"trial=a", "ok: ok 0/1",
+			"trial=a ip=1", "ok: ok 0/1, ok 1/2",
+		}},
+		{"hits", limiter.Config{}, []string{
+			"ip=1:0", "ok: ok 2/2",
+			"ip=1:2", "ok: ok 0/2",
+			"ip=1:0", "ok: ok 0/2",
+			"ip=1:5", "over: over 0/2",
+			"ip=1:0", "over: over 0/2", // refused hits count
+			"ip=2:18446744073709551615", "over: over 0/2",
+		}},
+		{"refunds", limiter.Config{}, []string{
+			"ip=1:2", "ok: ok 0/2",
+			"ip=1-", "ok: ok 1/2",
+			"ip=1:18446744073709551615-", "ok: ok 2/2",
+			"nobody=1-", "ok: -",
+			"ip=10.0.0.7-", "ok: ok 0/0",
+		}},
+		{"quota rules refuse together", limiter.Config{}, []string{
+			"gold=a silver=a", "ok: ok 0/1, ok 1/2",
+			"gold=a silver=a", "ok: over 0/1, ok 0/2",
+			"gold=a silver=a", "over: over 0/1, over 0/2",
+			"gold=a", "over: over 0/1", // alone it is like any other
+			"gold=b ip=10.0.0.7", "over: ok 0/1, over 0/0",
+		}},
+		{"quota mode for all", limiter.Config{Quota: true}, []string{
+			"ip=10.0.0.7", "over: over 0/0",
+			"ip=10.0.0.7 ip=1", "ok: over 0/0, ok 1/2",
+			"ip=10.0.0.7 nobody=1", "ok: over 0/0, -",
+			"ip=10.0.0.7 staff=1", "over: over 0/0, unlimited",
+		}},
+		{"shadow mode for all", limiter.Config{Shadow: true}, []string{
+			"ip=10.0.0.7", "ok: over 0/0",
+		}},
+		{"all or nothing", limiter.Config{AllOrNothing: true}, []string{
+			"ip=1 path=/pay,user=x", "ok: ok 1/2, ok 0/1",
+			"ip=1 path=/pay,user=x", "over: ok 1/2, over 0/1",
+			"ip=1 path=/pay,user=y", "ok: ok 0/2, ok 0/1",
+			"ip=1", "over: over 0/2",
+			"ip=1-", "ok: ok 1/2", // the refused one was not counted
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := start(t, tt.cfg)
+			var a limiter.Answer // used again and again, as front ends do
+			for i := 0; i < len(tt.ask); i += 2 {
+				if err := l.Check(t.Context(), parse(tt.ask[i]), &a); err != nil {
+					t.Fatal(err)
+				}
+				if got := brief(&a); got != tt.ask[i+1] {
+					t.Errorf("request %d, %s:\n got %s\nwant %s", i/2+1, tt.ask[i], got, tt.ask[i+1])
+				}
+			}
+		})
+	}
+}
+
+func TestRequestLimit(t *testing.T) {
+	l := start(t, limiter.Config{})
+	ask := func(text string, q rules.Quantity) (limiter.Answer, error) {
+		req := parse(text)
+		for i := range req.Descriptors {
+			req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true, q
+		}
+		var a limiter.Answer
+		err := l.Check(t.Context(), req, &a)
+		return a, err
+	}
+	for _, tt := range []struct {
+		ask  string
+		q    rules.Quantity
+		want string
+	}{
+		{"nobody=1", rules.Quantity{Requests: 1, Unit: rules.Hour}, "ok: ok 0/1"},
+		{"nobody=1", rules.Quantity{Requests: 1, Unit: rules.Hour}, "over: over 0/1"},
+		{"ip=1", rules.Quantity{Requests: 9, Unit: rules.Minute}, "ok: ok 8/9"},   // instead of the rule
+		{"ip=1:0", rules.Quantity{Requests: 2, Unit: rules.Minute}, "ok: ok 1/2"}, // whose counter it shares
+		{"staff=1", rules.Quantity{Requests: 0, Unit: rules.Week}, "over: over 0/0"},
+		{"trial=1 trial=1 trial=1", rules.Quantity{Requests: 2, Unit: rules.Year}, "over: ok 1/2, ok 0/2, over 0/2"},
+		{"a=1", rules.Quantity{Requests: 2, Unit: rules.Minute, Multiplier: 30}, "ok: ok 1/2"},
+	} {
+		a, err := ask(tt.ask, tt.q)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.ask, err)
+		}
+		if got := brief(&a); got != tt.want {
+			t.Errorf("%s with %+v:\n got %s\nwant %s", tt.ask, tt.q, got, tt.want)
+		}
+	}
+	for _, bad := range []rules.Quantity{
+		{Requests: 1},
+		{Requests: 1, Unit: 99},
+		{Requests: 1, Unit: rules.Year, Multiplier: 101},
+		{Requests: 1, Unit: rules.Second, Multiplier: math.MaxUint32},
+	} {
+		if _, err := ask("ip=1 nobody=2", bad); !errors.Is(err, limiter.ErrRequest) || !strings.Contains(err.Error(), "descriptor 0") {
+			t.Errorf("%+v: got %v", bad, err)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	l := start(t, limiter.Config{})
+	empty := limiter.New(limiter.Config{})
+	good := parse("ip=1")
+	for _, tt := range []struct {
+		name string
+		l    *limiter.Limiter
+		req  limiter.Request
+		want error
+	}{
+		{"no domain", l, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrRequest},
+		{"no descriptors", l, limiter.Request{Domain: good.Domain}, limiter.ErrRequest},
+		{"no domain and no rules", empty, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrRequest},
+		{"no rules", empty, *good, limiter.ErrNotReady},
+	} {
+		if err := tt.l.Check(t.Context(), &tt.req, new(limiter.Answer)); !errors.Is(err, tt.want) {
+			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
+		}
+	}
+}
+
+func TestUnknownDomain(t *testing.T) {
+	l := start(t, limiter.Config{})
+	req := parse("ip=1 ip=1 ip=1")
+	req.Domain = []byte("unknown")
+	req.Descriptors[0].HasLimit = true // even a limit without a unit is not looked at
+	var a limiter.Answer
+	if err := l.Check(t.Context(), req, &a); err != nil {
+		t.Fatal(err)
+	}
+	if got := brief(&a); got != "ok: -, -, -" || !a.UnknownDomain {
+		t.Errorf("got %s, unknown %t", got, a.UnknownDomain)
+	}
+}
+
+// seen keeps the batches that reach the store.
+type seen struct {
+	limiter.Backend
+	batches [][]algorithm.Hit
+	keys    []string
+	err     error
+}
+
+func (s *seen) Take(ctx context.Context, b *algorithm.Batch) error {
+	s.batches = append(s.batches, append([]algorithm.Hit(nil), b.Hits...))
+	for _, h := range b.Hits {
+		s.keys = append(s.keys, string(h.Key))
+	}
+	if s.err != nil {
+		for i := range b.Verdicts {
+			b.Verdicts[i] = algorithm.Verdict{Err: s.err}
+		}
+		return nil
+	}
+	return s.Backend.Take(ctx, b)
+}
+
+func watch(t *testing.T) *seen {
+	t.Helper()
+	store, err := memory.New(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &seen{Backend: store}
+}
+
+// The keys are envoyproxy/ratelimit's, but for the window's start.
+func TestKeys(t *testing.T) {
+	s := watch(t)
+	l := start(t, limiter.Config{Backend: s, KeyPrefix: "p:"})
+	if err := l.Check(t.Context(), parse("ip=1 nobody=2 path=/pay,user=x staff=a ip="), new(limiter.Answer)); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"p:d_ip_1_", "p:d_path_/pay_user_x_", "p:d_ip__"}
+	if len(s.batches) != 1 || strings.Join(s.keys, " ") != strings.Join(want, " ") {
+		t.Errorf("%d batches with keys %q, want one with %q", len(s.batches), s.keys, want)
+	}
+}
+
+func TestGroups(t *testing.T) {
+	for _, allOrNothing := range []bool{false, true} {
+		s := watch(t)
+		l := start(t, limiter.Config{Backend: s, AllOrNothing: allOrNothing})
+		if err := l.Check(t.Context(), parse("ip=1 trial=2 ip=3"), new(limiter.Answer)); err != nil {
+			t.Fatal(err)
+		}
+		hits := s.batches[0]
+		if together := hits[0].Group == hits[1].Group && hits[1].Group == hits[2].Group; together != allOrNothing || hits[1].Atomic != allOrNothing {
+			t.Errorf("all or nothing %t: got %+v", allOrNothing, hits)
+		}
+		if hits[0].NoVeto || !hits[1].NoVeto {
+			t.Error("only the shadow rule has no veto")
+		}
+	}
+}
+
+func TestNothingToChargeAsksNobody(t *testing.T) {
+	s := watch(t)
+	l := start(t, limiter.Config{Backend: s})
+	if err := l.Check(t.Context(), parse("staff=a nobody=b"), new(limiter.Answer)); err != nil || len(s.batches) != 0 {
+		t.Errorf("%d batches, %v", len(s.batches), err)
+	}
+}
+
+func TestStoreTrouble(t *testing.T) {
+	s := watch(t)
+	s.err = errors.New("connection refused")
+	counted := &recorder{}
+	l := start(t, limiter.Config{Backend: s, Recorder: counted})
+	err := l.Check(t.Context(), parse("ip=1"), new(limiter.Answer))
+	if !errors.Is(err, limiter.ErrStore) || !errors.Is(err, s.err) {
+		t.Errorf("got %v", err)
+	}
+	if counted.n != 1 {
+		t.Errorf("recorded %d times, want once: failed requests count too", counted.n)
+	}
+}
+
+type recorder struct{ n int }
+
+func (r *recorder) Record(*limiter.Request, *limiter.Answer) { r.n++ }
+
+func TestUseSwapsTheRules(t *testing.T) {
+	l := start(t, limiter.Config{})
+	var a limiter.Answer
+	ask := func() string {
+		if err := l.Check(t.Context(), parse("ip=1"), &a); err != nil {
+			t.Fatal(err)
+		}
+		return brief(&a)
+	}
+	ask()
+	l.Use(load(t, strings.Replace(testRules, "requests_per_unit: 2, name", "requests_per_unit: 5, name", 1)))
+	if got := ask(); got != "ok: ok 3/5" { // what was used before still counts
+		t.Errorf("got %s", got)
+	}
+}
+
+// A request of many descriptors leaves nothing behind that the next one trips
+// over.
+func TestLargeRequests(t *testing.T) {
+	l := start(t, limiter.Config{})
+	var a limiter.Answer
+	for range 3 {
+		req := parse(strings.Repeat("trial=x ", 5000))
+		for i := range req.Descriptors {
+			if i%2 == 0 {
+				req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true, rules.Quantity{Requests: 1 << 30, Unit: rules.Year}
+			}
+		}
+		if err := l.Check(t.Context(), req, &a); err != nil || len(a.Statuses) != 5000 {
+			t.Fatalf("%d statuses, %v", len(a.Statuses), err)
+		}
+		if err := l.Check(t.Context(), parse("nobody=1"), &a); err != nil || brief(&a) != "ok: -" {
+			t.Fatalf("got %s, %v", brief(&a), err)
+		}
+	}
+}

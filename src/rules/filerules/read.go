@@ -1,0 +1,281 @@
+package filerules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"ratelimit/src/rules"
+)
+
+// limits keep a directory that was named by mistake, such as /, from taking
+// all memory or time.
+type limits struct {
+	fileBytes int64 // of one file
+	allBytes  int64 // of all files
+	entries   int   // names looked at, in all directories
+	depth     int   // directories within directories
+}
+
+var defaultLimits = limits{fileBytes: 64 << 20, allBytes: 256 << 20, entries: 100_000, depth: 50}
+
+// Read reads the rule files of a directory, and of all directories in it: those
+// named *.yaml or *.yml, in the order of their paths. Links are followed. Names
+// that begin with two dots are passed over (Kubernetes keeps its copies there),
+// and so are the locks and backups of editors; with ignoreDotFiles, all that
+// begin with one dot. If path is a file it alone is read, whatever its name.
+//
+// The names of the files begin with path, as it was given. The error is
+// [rules.Problems] with all that cannot be read; the files that can be read are
+// returned with it. The warnings name files that may have been meant as rules.
+func Read(path string, ignoreDotFiles bool) (files []rules.File, warnings rules.Problems, err error) {
+	s := scan{
+		ctx:            context.Background(),
+		ignoreDotFiles: ignoreDotFiles,
+		fileToo:        true,
+		elsewhere:      "name another one",
+		limits:         defaultLimits,
+		need:           func(string, string) {},
+	}
+	s.run(path)
+	if len(s.problems) > 0 {
+		err = s.problems
+	}
+	return s.files, s.warnings(), err
+}
+
+// scan is one reading of a directory.
+type scan struct {
+	ctx            context.Context // a scan is given up when it ends
+	ignoreDotFiles bool
+	fileToo        bool   // the path may be that of a file
+	elsewhere      string // what to do about a missing directory but create it
+	limits         limits
+	// need is told what the outcome depends on, always before it is looked
+	// at: a name in a directory, or with "" any name that may belong to rules.
+	// The directory's path has no links in it.
+	need func(dir, name string)
+
+	root     string
+	files    []rules.File
+	problems rules.Problems
+	ignored  []string // names that are not those of rule files
+	open     []string // the directories being walked, without links, outermost first
+	entries  int
+	bytes    int64
+	full     bool // a limit was met
+}
+
+// run reads everything below path.
+func (s *scan) run(path string) {
+	s.root = filepath.Clean(path)
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		s.problem(s.root, "give the whole path", "the current directory is unknown: %v", err)
+		return
+	}
+	top := filepath.VolumeName(abs) + string(filepath.Separator)
+	plain, info, err := s.resolve(top, abs[len(top):])
+	var missing *missingError
+	switch {
+	case errors.As(err, &missing):
+		s.problem(s.root, "create it, or "+s.elsewhere, "%v", err)
+	case err != nil:
+		s.problem(s.root, mend(err)+", or "+s.elsewhere, "cannot be read: %v", err)
+	case info.IsDir():
+		s.walk(plain, s.root)
+	case s.fileToo:
+		s.read(plain, s.root, info)
+	default:
+		s.problem(s.root, s.elsewhere, "is %s, not a directory", kind(info.Mode()))
+	}
+	slices.SortFunc(s.files, func(a, b rules.File) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// walk reads the directory dir, a path without links, known to the user as
+// shown.
+func (s *scan) walk(dir, shown string) {
+	if slices.Contains(s.open, dir) {
+		s.problem(shown, "remove the link", "the link leads back to %s, which it is in", dir)
+		return
+	}
+	if len(s.open) == s.limits.depth {
+		s.problem(shown, "use fewer levels", "directories are nested more than %d levels deep", s.limits.depth)
+		return
+	}
+	s.open = append(s.open, dir)
+	defer func() { s.open = s.open[:len(s.open)-1] }()
+	s.need(dir, "")
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // if gone, it went just now
+		s.problem(shown, mend(err), "cannot be listed: %v", cause(err))
+	}
+	for _, e := range entries {
+		if skipped(e.Name(), s.ignoreDotFiles) {
+			continue
+		}
+		if s.full || s.ctx.Err() != nil {
+			return
+		}
+		if s.entries++; s.entries > s.limits.entries {
+			s.full = true
+			s.problem(s.root, s.elsewhere, "holds more than %d files and directories", s.limits.entries)
+			return
+		}
+		s.entry(dir, e, filepath.Join(shown, e.Name()))
+	}
+}
+
+// entry reads one name in the directory dir.
+func (s *scan) entry(dir string, e fs.DirEntry, shown string) {
+	link := e.Type()&fs.ModeSymlink != 0
+	if !link && !e.IsDir() && !isRuleFile(e.Name()) {
+		s.ignored = append(s.ignored, e.Name())
+		return
+	}
+	plain, info, err := s.resolve(dir, e.Name())
+	var missing *missingError
+	switch {
+	case errors.As(err, &missing) && !link: // was deleted after it was listed
+	case errors.As(err, &missing):
+		s.problem(shown, "mend the link or remove it", "the link leads nowhere: %v", err)
+	case err != nil:
+		s.problem(shown, mend(err)+", or remove it", "cannot be read: %v", err)
+	case info.IsDir():
+		s.walk(plain, shown)
+	case !isRuleFile(e.Name()):
+		s.ignored = append(s.ignored, e.Name())
+	default:
+		s.read(plain, shown, info)
+	}
+}
+
+// read reads one file.
+func (s *scan) read(path, shown string, info fs.FileInfo) {
+	if !info.Mode().IsRegular() {
+		s.problem(shown, "put a file in its place, or remove it", "is %s, not a file", kind(info.Mode()))
+		return
+	}
+	if info.Size() > s.limits.fileBytes {
+		s.tooLarge(shown)
+		return
+	}
+	// Had a pipe taken the file's place just now, a plain open would block.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) { // went just now
+		return
+	}
+	if err != nil {
+		s.problem(shown, mend(err), "cannot be read: %v", cause(err))
+		return
+	}
+	defer func() { _ = f.Close() }() // nothing to lose: it is only read
+	if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
+		s.problem(shown, "put a file in its place, or remove it", "is %s, not a file", kind(info.Mode()))
+		return
+	}
+	var data []byte
+	if err == nil {
+		data, err = io.ReadAll(io.LimitReader(f, min(s.limits.fileBytes, s.limits.allBytes-s.bytes)+1))
+	}
+	s.bytes += int64(len(data))
+	switch {
+	case err != nil:
+		s.problem(shown, mend(err), "cannot be read: %v", cause(err))
+	case s.bytes > s.limits.allBytes:
+		s.full = true
+		s.problem(s.root, "remove what are not rules, or "+s.elsewhere, "the files are larger than %d MiB together", s.limits.allBytes>>20)
+	case int64(len(data)) > s.limits.fileBytes: // grew just now
+		s.tooLarge(shown)
+	default:
+		s.files = append(s.files, rules.File{Name: shown, Data: data})
+	}
+}
+
+func (s *scan) tooLarge(shown string) {
+	s.problem(shown, "remove it if it does not hold rules, or split it", "is larger than %d MiB", s.limits.fileBytes>>20)
+}
+
+func (s *scan) problem(file, mend, format string, args ...any) {
+	s.problems = append(s.problems, rules.Problem{
+		Pos: rules.Pos{File: file}, What: fmt.Sprintf(format, args...), Mend: mend,
+	})
+}
+
+// warnings names the files that were not read but may have been meant:
+// envoyproxy/ratelimit reads every file, whatever its name.
+func (s *scan) warnings() rules.Problems {
+	const most = 5
+	names := slices.DeleteFunc(slices.Clone(s.ignored), isBystander)
+	if len(names) == 0 {
+		return nil
+	}
+	list := strings.Join(names[:min(len(names), most)], ", ")
+	if len(names) > most {
+		list += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return rules.Problems{{
+		Pos:  rules.Pos{File: s.root},
+		What: "only *.yaml and *.yml files are read, which leaves out " + list,
+		Mend: "rename what holds rules, move the rest elsewhere",
+	}}
+}
+
+// skipped reports whether a name is passed over, be it that of a file, a
+// directory or a link.
+func skipped(name string, ignoreDotFiles bool) bool {
+	return strings.HasPrefix(name, "..") || // Kubernetes: ..data, ..2026_10_01_12_00_00.123
+		strings.HasPrefix(name, ".#") || // Emacs: a lock, which is a link that leads nowhere
+		strings.HasSuffix(name, "~") ||
+		name == "lost+found" || // for root only, on every ext4 volume
+		ignoreDotFiles && strings.HasPrefix(name, ".")
+}
+
+func isRuleFile(name string) bool {
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".yaml", ".yml":
+		return true
+	}
+	return false
+}
+
+// isBystander reports whether a file is of a kind that is found beside rules
+// but holds none.
+func isBystander(name string) bool {
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".md", ".txt", ".bak", ".orig", ".old", ".tmp", ".swp", ".swo":
+		return true
+	}
+	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") ||
+		strings.HasPrefix(name, "README") || strings.HasPrefix(name, "LICENSE")
+}
+
+// mend is what to do about err.
+func mend(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return "let the user of this process read it (chmod a+r a file, a+rx the directories above it)"
+	}
+	return "mend the path, or the disk"
+}
+
+// kind names what is neither a file nor a directory, for messages.
+func kind(m fs.FileMode) string {
+	switch {
+	case m&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case m&fs.ModeSocket != 0:
+		return "a socket"
+	case m&fs.ModeDevice != 0:
+		return "a device"
+	case m.IsRegular():
+		return "a file"
+	}
+	return "something special"
+}

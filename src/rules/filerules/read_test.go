@@ -1,0 +1,337 @@
+//go:build unix
+
+package filerules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ratelimit/src/rules"
+)
+
+func TestRead(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		tree     string // below a new directory, which is % in what is wanted
+		path     string // what is read, below it
+		ignore   bool   // dot files
+		want     string // names of files, in order
+		problems string // one a line
+		warnings string
+	}{
+		{
+			name: "an empty directory",
+			tree: "mkdir rules", path: "rules",
+		},
+		{
+			name: "in the order of paths, directories too",
+			tree: `mkdir b/deep/deeper
+				write b/deep/deeper/x.yaml x
+				write b/y.yml y
+				write c.YAML c
+				write b.yaml b
+				write a.Yml a`,
+			want: "a.Yml b.yaml b/deep/deeper/x.yaml b/y.yml c.YAML",
+		},
+		{
+			name: "what editors and systems leave",
+			tree: `write a.yaml a
+				write a.yaml~ a
+				write #a.yaml# a
+				write .a.yaml.swp a
+				link .#a.yaml user@host.1234:1
+				text README.md hello
+				text README hello
+				write a.yaml.bak a
+				mkdir lost+found
+				write lost+found/b.yaml b
+				mkdir old~
+				write old~/b.yaml b
+				mkdir ..2026
+				write ..2026/a.yaml a
+				link ..data ..2026
+				write ..b.yaml b
+				fifo pipe.log`,
+			want:     "a.yaml",
+			warnings: "%: only *.yaml and *.yml files are read, which leaves out pipe.log; rename what holds rules, move the rest elsewhere",
+		},
+		{
+			name: "files that upstream would read",
+			tree: `write rules a
+				write b.conf b
+				mkdir d
+				write d/c.json c
+				write d/d d
+				write d/e e
+				write d/f f`,
+			warnings: "%: only *.yaml and *.yml files are read, which leaves out b.conf, c.json, d, e, f and 1 more; rename what holds rules, move the rest elsewhere",
+		},
+		{
+			name: "dot files are read",
+			tree: `write .a.yaml a
+				mkdir .d
+				write .d/b.yaml b`,
+			want: ".a.yaml .d/b.yaml",
+		},
+		{
+			name: "dot files are ignored",
+			tree: `write .a.yaml a
+				mkdir .d
+				write .d/b.yaml b
+				write c.yaml c`,
+			ignore: true,
+			want:   "c.yaml",
+		},
+		{
+			name: "links to files and directories",
+			tree: `mkdir real/sub
+				write real/sub/x.yaml x
+				write real/plain a
+				mkdir rules
+				link rules/a.yaml ../real/plain
+				link rules/b.yaml a.yaml
+				link rules/c %/real/./sub/../sub
+				link rules/note.md ../real/plain`,
+			path: "rules",
+			want: "rules/a.yaml rules/b.yaml rules/c/x.yaml",
+		},
+		{
+			name: "the directory is a link",
+			tree: `mkdir v1
+				write v1/a.yaml a
+				link current v1`,
+			path: "current",
+			want: "current/a.yaml",
+		},
+		{
+			name: "one file, whatever its name",
+			tree: "write rules.conf a",
+			path: "rules.conf",
+			want: "rules.conf",
+		},
+		{
+			name:     "the directory is missing",
+			tree:     "mkdir srv",
+			path:     "srv/data/current/config",
+			problems: "%/srv/data/current/config: %/srv/data does not exist; create it, or name another one",
+		},
+		{
+			name: "the directory is missing behind a link",
+			tree: `mkdir srv
+				link srv/current /nowhere/v7`,
+			path:     "srv/current/config",
+			problems: "%/srv/current/config: /nowhere does not exist; create it, or name another one",
+		},
+		{
+			name:     "a file in the way",
+			tree:     "write srv a",
+			path:     "srv/config",
+			problems: "%/srv/config: cannot be read: %/srv is not a directory; mend the path, or the disk, or name another one",
+		},
+		{
+			name: "links in circles",
+			tree: `mkdir d/e
+				write d/a.yaml a
+				link d/e/up ..
+				link d/e/top %
+				link self.yaml self.yaml`,
+			want: "d/a.yaml",
+			problems: `%/d/e/top: the link leads back to %, which it is in; remove the link
+				%/d/e/up: the link leads back to %/d, which it is in; remove the link
+				%/self.yaml: cannot be read: %/self.yaml: more than 40 links in a row; mend the path, or the disk, or remove it`,
+		},
+		{
+			name: "everything that is wrong",
+			tree: `link a.yaml nowhere
+				link b ../elsewhere/sub
+				fifo c.yaml
+				link d.yaml c.yaml
+				link e.yaml /dev/null
+				size f.yaml 67108865
+				write g.yaml g
+				link h.yaml g.yaml/x`,
+			want: "g.yaml",
+			problems: `%/a.yaml: the link leads nowhere: %/nowhere does not exist; mend the link or remove it
+				%/b: the link leads nowhere: ^/elsewhere does not exist; mend the link or remove it
+				%/c.yaml: is a named pipe, not a file; put a file in its place, or remove it
+				%/d.yaml: is a named pipe, not a file; put a file in its place, or remove it
+				%/e.yaml: is a device, not a file; put a file in its place, or remove it
+				%/f.yaml: is larger than 64 MiB; remove it if it does not hold rules, or split it
+				%/h.yaml: cannot be read: %/g.yaml is not a directory; mend the path, or the disk, or remove it`,
+		},
+		{
+			name:     "too deep",
+			tree:     "mkdir " + strings.Repeat("d/", 50) + "\nwrite " + strings.Repeat("d/", 49) + "a.yaml a",
+			want:     strings.Repeat("d/", 49) + "a.yaml",
+			problems: "%" + strings.Repeat("/d", 50) + ": directories are nested more than 50 levels deep; use fewer levels",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := realDir(t)
+			play(t, dir, tt.tree)
+			files, warnings, err := Read(filepath.Join(dir, tt.path), tt.ignore)
+			var problems rules.Problems
+			if err != nil && !errors.As(err, &problems) {
+				t.Fatalf("the error is a %T", err)
+			}
+			var names []string
+			for _, f := range files {
+				name, err := filepath.Rel(dir, f.Name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				names = append(names, name)
+				if !strings.HasPrefix(string(f.Data), "domain: ") {
+					t.Errorf("%s holds %q", name, f.Data)
+				}
+			}
+			if got := strings.Join(names, " "); got != tt.want {
+				t.Errorf("files:\n got %s\nwant %s", got, tt.want)
+			}
+			compare(t, "problems", dir, problems, tt.problems)
+			compare(t, "warnings", dir, warnings, tt.warnings)
+		})
+	}
+}
+
+// compare compares problems with lines, in which % is dir and ^ is above it.
+func compare(t *testing.T, what, dir string, got rules.Problems, want string) {
+	t.Helper()
+	var gotten, wanted []string
+	for _, p := range got {
+		gotten = append(gotten, p.String())
+	}
+	for line := range strings.Lines(want) {
+		line = strings.ReplaceAll(strings.TrimSpace(line), "%", dir)
+		wanted = append(wanted, strings.ReplaceAll(line, "^", filepath.Dir(dir)))
+	}
+	if g, w := strings.Join(gotten, "\n"), strings.Join(wanted, "\n"); g != w {
+		t.Errorf("%s:\n got %s\nwant %s", what, g, w)
+	}
+}
+
+// realDir is a temporary directory by its path without links (macOS has them
+// on the way).
+func realDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestReadNamesFilesAsGiven(t *testing.T) {
+	dir := realDir(t)
+	play(t, dir, "mkdir config\nwrite config/a.yaml a\nlink config/b.yaml nowhere")
+	t.Chdir(dir)
+	for given, want := range map[string]string{
+		"config":   "config/a.yaml",
+		"./config": "config/a.yaml",
+		".":        "config/a.yaml",
+	} {
+		files, _, err := Read(given, false)
+		if len(files) != 1 || files[0].Name != want {
+			t.Errorf("Read(%q): %v, want %s", given, files, want)
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), "config/b.yaml: ") {
+			t.Errorf("Read(%q): error %v", given, err)
+		}
+	}
+}
+
+func TestReadSocket(t *testing.T) {
+	dir := realDir(t)
+	t.Chdir(dir) // the address of a socket has about 100 bytes at most
+	l, err := net.Listen("unix", "s.yaml")
+	if err != nil {
+		t.Skipf("no sockets here: %v", err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	_, _, err = Read(dir, false)
+	if want := dir + "/s.yaml: is a socket, not a file; put a file in its place, or remove it"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestReadForbidden(t *testing.T) {
+	notRoot(t)
+	dir := realDir(t)
+	play(t, dir, `write a.yaml a
+		chmod a.yaml 000
+		mkdir d
+		write d/b.yaml b
+		chmod d 000
+		mkdir e
+		write e/c.yaml c
+		chmod e 600`)
+	t.Cleanup(func() { play(t, dir, "chmod d 755\nchmod e 755") })
+	_, _, err := Read(dir, false)
+	var problems rules.Problems
+	errors.As(err, &problems)
+	const mend = "; let the user of this process read it (chmod a+r a file, a+rx the directories above it)"
+	compare(t, "problems", dir, problems, "%/a.yaml: cannot be read: permission denied"+mend+"\n"+
+		"%/d: cannot be listed: permission denied"+mend+"\n"+
+		"%/e/c.yaml: cannot be read: lstat %/e/c.yaml: permission denied"+mend+", or remove it")
+}
+
+// A directory named by mistake must not take all memory or time.
+func TestReadLimits(t *testing.T) {
+	dir := realDir(t)
+	play(t, dir, "mkdir few\nmkdir many\nmkdir maze")
+	for i := range 5 {
+		play(t, dir, fmt.Sprintf("size few/%d.yaml 100", i))
+	}
+	for i := range 20 {
+		play(t, dir, fmt.Sprintf("write many/%d a", i))
+	}
+	// Without a circle, there are 2^40 ways through these.
+	for i := range 40 {
+		play(t, dir, fmt.Sprintf("mkdir maze/%d\nlink maze/%d/a ../%d\nlink maze/%d/b ../%d", i, i, i+1, i, i+1))
+	}
+	play(t, dir, "mkdir maze/40\nwrite maze/40/a.yaml a")
+	for _, tt := range []struct {
+		dir    string
+		limits limits
+		files  int
+		want   string
+	}{
+		{"few", limits{fileBytes: 100, allBytes: 500, entries: 5, depth: 1}, 5, ""},
+		{
+			"few",
+			limits{fileBytes: 100, allBytes: 499, entries: 5, depth: 1},
+			4,
+			"%/few: the files are larger than 0 MiB together; remove what are not rules, or go",
+		},
+		{
+			"few",
+			limits{fileBytes: 100, allBytes: 500, entries: 4, depth: 1},
+			4,
+			"%/few: holds more than 4 files and directories; go",
+		},
+		{
+			"many",
+			limits{fileBytes: 1000, allBytes: 1000, entries: 19, depth: 1},
+			0,
+			"%/many: holds more than 19 files and directories; go",
+		},
+		{
+			"maze",
+			limits{fileBytes: 1000, allBytes: 10_000_000, entries: 1000, depth: 50},
+			-1,
+			"%/maze: holds more than 1000 files and directories; go",
+		},
+	} {
+		s := scan{ctx: context.Background(), elsewhere: "go", limits: tt.limits, need: func(string, string) {}}
+		s.run(filepath.Join(dir, tt.dir))
+		compare(t, tt.dir, dir, s.problems, tt.want)
+		if tt.files >= 0 && len(s.files) != tt.files {
+			t.Errorf("%s: %d files, want %d", tt.dir, len(s.files), tt.files)
+		}
+	}
+}

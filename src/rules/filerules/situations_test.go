@@ -1,0 +1,166 @@
+//go:build unix
+
+package filerules
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"ratelimit/src/rules"
+)
+
+// Everything that happens to directories of rules, each told by events alone,
+// and each found by polling alone.
+func TestSituations(t *testing.T) {
+	type step struct{ do, want string }
+	for _, tt := range []struct {
+		name  string
+		cfg   Config
+		steps []step
+	}{
+		{"writes in place", Config{}, []step{
+			{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a", "a"},
+			{"write data/config/rules/a.yaml b", "b"},
+			{"write data/config/rules/b.yaml c", "b c"},
+			{"rm data/config/rules/a.yaml", "c"},
+			{"rm data/config/rules/b.yaml", ""},
+			{"write data/config/rules/a.yaml a", "a"},
+		}},
+		{"editors rename over", Config{}, []step{
+			{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a", "a"},
+			{"put data/config/rules/a.yaml b", "b"},
+			{"put data/config/rules/a.yaml c", "c"},
+			{"mv data/config/rules/a.yaml data/config/rules/a.yaml~\nwrite data/config/rules/a.yaml d", "d"},
+		}},
+		{"directories in it", Config{}, []step{
+			{"mkdir data/config/rules", ""},
+			{"mkdir data/config/rules/x/y\nwrite data/config/rules/x/y/a.yaml a", "a"},
+			{"write data/config/rules/x/b.yaml b", "a b"},
+			{"mkdir data/config/rules/x/y/z", "a b"},
+			{"write data/config/rules/x/y/z/c.yaml c", "a b c"},
+			{"mv data/config/rules/x data/config/rules/w\nwrite data/config/rules/w/y/a.yaml d", "b c d"},
+			{"mv data/config/rules/w/y data/y", "b"},
+			{"mv data/y data/config/rules/v", "b c d"},
+			{"rm data/config/rules/v", "b"},
+		}},
+		{"a ConfigMap", Config{}, []step{
+			{"mkdir data/config/rules\nconfigmap data/config/rules 1 a.yaml=a b.yaml=b", "a b"},
+			{"configmap data/config/rules 2 a.yaml=a b.yaml=c", "a c"},
+			{"configmap data/config/rules 3 a.yaml=d c.yaml=e", "d e"},
+			{"configmap data/config/rules 4 c.yaml=f", "f"},
+		}},
+		{"a ConfigMap without dot files", Config{IgnoreDotFiles: true}, []step{
+			{"mkdir data/config/rules\nconfigmap data/config/rules 1 a.yaml=a b.yaml=b", "a b"},
+			{"configmap data/config/rules 2 a.yaml=a b.yaml=c", "a c"},
+			{"configmap data/config/rules 3 a.yaml=d c.yaml=e", "d e"},
+		}},
+		{"a ConfigMap with directories", Config{}, []step{
+			{"mkdir data/config/rules\nconfigmap data/config/rules 1 a.yaml=a x/b.yaml=b x/y/c.yaml=c", "a b c"},
+			{"configmap data/config/rules 2 a.yaml=a x/b.yaml=d", "a d"},
+		}},
+		{"the root is a link", Config{}, []step{
+			{"mkdir v1/config/rules\nwrite v1/config/rules/a.yaml a\nlink data v1", "a"},
+			{"mkdir v2/config/rules\nwrite v2/config/rules/a.yaml b\nlink data %/v2", "b"},
+			{"write v2/config/rules/a.yaml c", "c"},
+			{"link data nowhere", "refused:/nowhere does not exist"},
+			{"mv v1 nowhere", "a"},
+		}},
+		{"every part is a link", Config{}, []step{
+			{"mkdir r/1\nmkdir s/1\nmkdir u/1\nlink data r/1\nlink r/1/config ../../s/1\nlink s/1/rules ../../u/1\nwrite u/1/a.yaml a", "a"},
+			{"mkdir u/2\nwrite u/2/a.yaml b\nlink s/1/rules %/u/2", "b"},
+			{"mkdir s/2\nlink s/2/rules ../../u/1\nlink r/1/config ../../s/2", "a"},
+			{"write u/1/a.yaml c", "c"},
+		}},
+		{"it goes away and comes back", Config{}, []step{
+			{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a", "a"},
+			{"rm data/config/rules", "refused:/data/config/rules does not exist; create it, or set RUNTIME_ROOT"},
+			{"mkdir data/config/rules\nwrite data/config/rules/a.yaml b", "b"},
+			{"rm data", "refused:/data does not exist; create it"},
+			{"mkdir data/config/rules\nwrite data/config/rules/a.yaml c", "c"},
+			{"mv data gone", "refused:/data does not exist; create it"},
+			{"write gone/config/rules/a.yaml d\nmv gone data", "d"},
+			{"mv data/config gone\nmkdir data/config/rules\nwrite data/config/rules/a.yaml e", "e"},
+		}},
+		{"it comes part by part", Config{}, []step{
+			{"", "refused:/data does not exist; create it"},
+			{"mkdir data", "refused:/data/config does not exist; create it"},
+			{"write data/config a", "refused:/data/config is not a directory"},
+			{"rm data/config\nmkdir data/config", "refused:/data/config/rules does not exist; create it"},
+			{"write data/config/rules a", "refused:/data/config/rules: is a file, not a directory; set RUNTIME_ROOT"},
+			{"rm data/config/rules\nmkdir data/config/rules", ""},
+			{"write data/config/rules/a.yaml a", "a"},
+		}},
+		{"a linked file changes where it is", Config{}, []step{
+			{"mkdir data/config/rules\nmkdir far\nwrite far/x a\nlink data/config/rules/a.yaml ../../../far/x", "a"},
+			{"write far/x b", "b"},
+			{"put far/x c", "c"},
+			{"rm far/x", "refused:/far/x does not exist; mend the link or remove it"},
+			{"rm far", "refused:/far does not exist; mend the link or remove it"},
+			{"mkdir far\nwrite far/x d", "d"},
+			{"mkdir far2\nwrite far2/e.yaml e\nlink data/config/rules/more ../../../far2", "d e"},
+			{"write far2/f.yaml f", "d e f"},
+		}},
+		{"refused, and refused, and mended", Config{}, []step{
+			{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a", "a"},
+			{"text data/config/rules/a.yaml domain: [", "refused:rules/a.yaml:"},
+			{"write data/config/rules/a.yaml a\nwrite data/config/rules/b.yaml a", "refused:rules/b.yaml:"},
+			{"rm data/config/rules/b.yaml", "a"},
+			{"fifo data/config/rules/c.yaml\ntext data/config/rules/b.yaml domain: [", "refused:c.yaml: is a named pipe, not a file; put a file in its place, or remove it\n"},
+			{"rm data/config/rules/c.yaml", "refused:rules/b.yaml:"},
+			{"write data/config/rules/b.yaml b", "a b"},
+		}},
+		{"domains are merged", Config{Options: rules.Options{MergeDomains: true}}, []step{
+			{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a\ntext data/config/rules/b.yaml domain: a", "a"},
+			{"write data/config/rules/c.yaml c", "a c"},
+		}},
+	} {
+		for mode, change := range map[string]func(*Watcher){
+			"events": nil,
+			"polls":  func(w *Watcher) { w.open, w.cfg.Poll = noEvents, 10*time.Millisecond },
+		} {
+			t.Run(tt.name+" by "+mode, func(t *testing.T) {
+				t.Parallel()
+				dir := realDir(t)
+				play(t, dir, tt.steps[0].do)
+				r := run(t, dir, tt.cfg, change)
+				before := "-"
+				for _, s := range tt.steps {
+					if s != tt.steps[0] {
+						play(t, dir, s.do)
+					}
+					if s.want != before { // else nothing is loaded
+						r.until(t, s.want)
+					}
+					before = s.want
+				}
+			})
+		}
+	}
+}
+
+func TestForbidden(t *testing.T) {
+	notRoot(t)
+	dir := realDir(t)
+	play(t, dir, "mkdir data/config/rules\nwrite data/config/rules/a.yaml a\nchmod data/config/rules/a.yaml 000")
+	r := run(t, dir, Config{}, nil)
+	for _, s := range []struct{ do, want string }{
+		{"", "refused:a.yaml: cannot be read: permission denied"},
+		{"chmod data/config/rules/a.yaml 644", "a"},
+		{"chmod data/config/rules 000", "refused:rules: cannot be listed: permission denied"},
+		{"chmod data/config/rules 755", "a"},
+		{"chmod data/config 000", "refused:lstat " + dir + "/data/config/rules: permission denied"},
+		{"chmod data/config 755", "a"},
+	} {
+		play(t, dir, s.do)
+		r.until(t, s.want)
+	}
+	select {
+	case err := <-r.warns: // a directory that cannot be listed cannot be watched
+		if !strings.Contains(err.Error(), "permission denied") {
+			t.Error(err)
+		}
+	default:
+		t.Error("there is no warning")
+	}
+}
