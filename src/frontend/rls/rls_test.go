@@ -1,0 +1,361 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+const testRules = `
+domain: d
+descriptors:
+  - key: ip
+    rate_limit: {unit: day, requests_per_unit: 2, name: per-ip}
+  - key: pay
+    rate_limit: {unit: hour, requests_per_unit: 3, unit_multiplier: 6}
+  - key: staff
+    rate_limit: {unlimited: true}
+`
+
+// fixture is a service over memory with testRules.
+type fixture struct {
+	*Service
+	mu       sync.Mutex
+	failures []error
+}
+
+func start(t testing.TB, backend limiter.Backend) *fixture {
+	t.Helper()
+	if backend == nil {
+		store, err := memory.New(memory.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		backend = store
+	}
+	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte(testRules)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limiter.New(limiter.Config{Backend: backend})
+	l.Use(set)
+	f := &fixture{}
+	f.Service = New(Config{Limiter: l, OnFailure: func(err error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.failures = append(f.failures, err)
+	}})
+	return f
+}
+
+func (f *fixture) failed() []error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]error(nil), f.failures...)
+}
+
+// dial serves f on a port of its own and returns a connection to it.
+func dial(t *testing.T, f *fixture) (*Server, *grpc.ClientConn) {
+	t.Helper()
+	srv := NewServer(f.Service, ServerConfig{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		srv.Shutdown(ctx)
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return srv, conn
+}
+
+// descriptor is one descriptor of alternating keys and values.
+func descriptor(pairs ...string) *common.RateLimitDescriptor {
+	d := &common.RateLimitDescriptor{}
+	for i := 0; i < len(pairs); i += 2 {
+		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: pairs[i], Value: pairs[i+1]})
+	}
+	return d
+}
+
+func request(descriptors ...*common.RateLimitDescriptor) *pb.RateLimitRequest {
+	return &pb.RateLimitRequest{Domain: "d", Descriptors: descriptors}
+}
+
+func TestAnswers(t *testing.T) {
+	f := start(t, nil)
+	_, conn := dial(t, f)
+	client := pb.NewRateLimitServiceClient(conn)
+	steps := []struct {
+		name string
+		req  *pb.RateLimitRequest
+		want string // as /json would write it, without durations
+	}{
+		{
+			"within", request(descriptor("ip", "1")),
+			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":1}]}`,
+		},
+		{
+			"request hits", &pb.RateLimitRequest{Domain: "d", HitsAddend: 2, Descriptors: []*common.RateLimitDescriptor{descriptor("ip", "1")}},
+			`{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"}}]}`,
+		},
+		{
+			"descriptor hits win", &pb.RateLimitRequest{Domain: "d", HitsAddend: 2, Descriptors: []*common.RateLimitDescriptor{{Entries: descriptor("ip", "2").Entries, HitsAddend: wrapperspb.UInt64(0)}}},
+			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":2}]}`,
+		},
+		{
+			"refund", request(&common.RateLimitDescriptor{Entries: descriptor("ip", "1").Entries, HitsAddend: wrapperspb.UInt64(3), IsNegativeHits: true}),
+			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":2}]}`,
+		},
+		{
+			"multiplier", request(descriptor("pay", "x")),
+			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":3,"unit":"HOUR","unitMultiplier":6},"limitRemaining":2}]}`,
+		},
+		{
+			"unlimited, unmatched", request(descriptor("staff", "x"), descriptor("nobody", "x"), descriptor()),
+			`{"overallCode":"OK","statuses":[{"code":"OK","limitRemaining":4294967295},{"code":"OK"},{"code":"OK"}]}`,
+		},
+		{"limit of the request", request(&common.RateLimitDescriptor{
+			Entries: descriptor("ip", "3").Entries,
+			Limit:   &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR, UnitMultiplier: wrapperspb.UInt32(2)},
+		}), `{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":5,"unit":"HOUR","unitMultiplier":2},"limitRemaining":4}]}`},
+		{"limit by the week, which requests have no name for", request(&common.RateLimitDescriptor{
+			Entries: descriptor("ip", "3").Entries,
+			Limit:   &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: 7},
+		}), `{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":5,"unit":"WEEK"},"limitRemaining":4}]}`},
+	}
+	for _, st := range steps {
+		t.Run(st.name, func(t *testing.T) {
+			resp, err := client.ShouldRateLimit(t.Context(), st.req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range resp.GetStatuses() {
+				if reset := s.GetDurationUntilReset(); (reset == nil) != (s.GetCurrentLimit() == nil) || reset != nil && (reset.GetSeconds() <= 0 || reset.GetNanos() != 0) {
+					t.Errorf("duration_until_reset %v beside current_limit %v", reset, s.GetCurrentLimit())
+				}
+				s.DurationUntilReset = nil
+			}
+			text, err := marshal(resp)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.TrimSpace(string(text)); got != st.want {
+				t.Errorf("\n got %s\nwant %s", got, st.want)
+			}
+		})
+	}
+	if failed := f.failed(); len(failed) > 0 {
+		t.Errorf("failures: %v", failed)
+	}
+}
+
+// broken is a store in some kind of trouble.
+type broken struct{ take func(*algorithm.Batch) error }
+
+func (b broken) Take(_ context.Context, batch *algorithm.Batch) error { return b.take(batch) }
+
+var secret = errors.New("INCRBY d_ip_10.0.0.7_: connection refused")
+
+func unanswered(b *algorithm.Batch) error {
+	for i := range b.Verdicts {
+		b.Verdicts[i] = algorithm.Verdict{Err: secret}
+	}
+	return nil
+}
+
+func TestErrors(t *testing.T) {
+	badLimit := descriptor("ip", "1")
+	badLimit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
+	oddLimit := descriptor("ip", "1")
+	oddLimit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 99}
+	longLimit := descriptor("ip", "1")
+	longLimit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_YEAR, UnitMultiplier: wrapperspb.UInt32(1 << 31)}
+	tests := []struct {
+		name  string
+		store limiter.Backend
+		req   *pb.RateLimitRequest
+		code  codes.Code
+		text  string
+	}{
+		{"no domain", nil, &pb.RateLimitRequest{}, codes.InvalidArgument, "bad request: the domain is empty"},
+		{"no descriptors", nil, request(), codes.InvalidArgument, "bad request: there are no descriptors"},
+		{"no unit", nil, request(badLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit is not second, minute, hour, day, week, month or year"},
+		{"odd unit", nil, request(oddLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit is not second, minute, hour, day, week, month or year"},
+		{"long window", nil, request(longLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the window is longer than 100 years"},
+		{"store", broken{unanswered}, request(descriptor("ip", "1")), codes.Unavailable, "the store did not answer"},
+		{"misuse", broken{func(*algorithm.Batch) error { return secret }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
+		{"panic", broken{func(*algorithm.Batch) error { panic(secret) }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := start(t, tt.store)
+			_, conn := dial(t, f)
+			_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), tt.req)
+			if status.Code(err) != tt.code || status.Convert(err).Message() != tt.text {
+				t.Errorf("got %v, want %v: %s", err, tt.code, tt.text)
+			}
+			if failed := f.failed(); len(failed) != 1 {
+				t.Errorf("told of %d failures, want 1: %v", len(failed), failed)
+			}
+		})
+	}
+}
+
+func TestNotReady(t *testing.T) {
+	f := start(t, nil)
+	f.cfg.Limiter = limiter.New(limiter.Config{})
+	_, err := f.ShouldRateLimit(t.Context(), request(descriptor("ip", "1")))
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v, want Unavailable", err)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	srv, conn := dial(t, start(t, nil))
+	client := healthpb.NewHealthClient(conn)
+	check := func(want healthpb.HealthCheckResponse_ServingStatus) {
+		t.Helper()
+		for _, name := range []string{"", HealthName} {
+			resp, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+			if err != nil || resp.GetStatus() != want {
+				t.Errorf("%q: got %v, %v, want %v", name, resp.GetStatus(), err, want)
+			}
+		}
+	}
+	check(healthpb.HealthCheckResponse_NOT_SERVING)
+	srv.SetServing(true)
+	check(healthpb.HealthCheckResponse_SERVING)
+	srv.SetServing(false)
+	check(healthpb.HealthCheckResponse_NOT_SERVING)
+	if _, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
+		t.Errorf("another name: %v, want NotFound", err)
+	}
+}
+
+// A watch that stays open does not hold up a shutdown.
+func TestShutdownEndsWatches(t *testing.T) {
+	srv, conn := dial(t, start(t, nil))
+	stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	srv.Shutdown(ctx)
+	if ctx.Err() != nil {
+		t.Error("the watch had to be cut off")
+	}
+	if _, err := stream.Recv(); err == nil {
+		t.Error("the watch goes on")
+	}
+}
+
+// A call that never ends is cut off when the time for it is over.
+func TestShutdownCutsOffCalls(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	defer close(leave)
+	srv, conn := dial(t, start(t, broken{func(*algorithm.Batch) error {
+		close(entered)
+		<-leave
+		return nil
+	}}))
+	result := make(chan error, 1)
+	go func() {
+		_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1")))
+		result <- err
+	}()
+	<-entered
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		srv.Shutdown(ctx)
+		close(done)
+	}()
+	if err := <-result; status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	leave <- struct{}{} // Stop waits for handlers
+	<-done
+}
+
+func TestReflection(t *testing.T) {
+	_, conn := dial(t, start(t, nil))
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, s := range resp.GetListServicesResponse().GetService() {
+		names = append(names, s.GetName())
+	}
+	if got := strings.Join(names, " "); !strings.Contains(got, "envoy.service.ratelimit.v3.RateLimitService") || !strings.Contains(got, "grpc.health.v1.Health") {
+		t.Errorf("services: %s", got)
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	l, err := net.Listen("unix", t.TempDir()+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := NewServer(start(t, nil).Service, ServerConfig{})
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	conn, err := grpc.NewClient("unix://"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1"))); err != nil {
+		t.Error(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	srv.Shutdown(t.Context())
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
