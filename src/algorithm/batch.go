@@ -66,7 +66,7 @@ type Hit struct {
 type Verdict struct {
 	// Over says that the hit was refused.
 	Over bool
-	// Charged says that the counter was changed by this hit.
+	// Charged says that the counter was written for this hit.
 	Charged bool
 	// Cached says that a cache answered and the store was not asked.
 	Cached bool
@@ -130,6 +130,8 @@ func (b *Batch) Check() error {
 			return fmt.Errorf("algorithm: %v is not known", h.Op)
 		case h.Limit.Kind != FixedWindow:
 			return fmt.Errorf("algorithm: %v is not known", h.Limit.Kind)
+		case h.Limit.Period <= 0:
+			return errors.New("algorithm: a limit without a period")
 		}
 	}
 	return nil

@@ -284,7 +284,8 @@ func (r *yamlReader) merge(v *yaml.Node, place where) (fields []field) {
 }
 
 // ignored checks a value that has no effect where it stands as far as
-// envoyproxy/ratelimit would: a fraction is refused wherever it is.
+// envoyproxy/ratelimit would: a fraction is refused wherever it is, and a list
+// of anything but maps.
 func (r *yamlReader) ignored(n *yaml.Node) {
 	switch kindOf(n) {
 	case isFloat, isBigInt:
@@ -294,9 +295,14 @@ func (r *yamlReader) ignored(n *yaml.Node) {
 	case isList:
 		r.inside(n, func() {
 			for _, item := range n.Content {
-				if item = r.enter(item); item != nil {
-					r.ignored(item)
+				if item = r.enter(item); item == nil {
+					continue
 				}
+				if kind := kindOf(item); kind != isMap {
+					r.problems.add(r.pos(item), "remove it", "an item of the list is %v, not a map", kind)
+					continue
+				}
+				r.ignored(item)
 			}
 		})
 	default:
@@ -386,7 +392,9 @@ func (r *yamlReader) descriptors(f field) []DescriptorConfig {
 			}
 			cfg := DescriptorConfig{Pos: at}
 			r.inside(item, func() { r.descriptor(item, &cfg) })
-			list = append(list, cfg)
+			if r.left > 0 { // else it was not read to its end
+				list = append(list, cfg)
+			}
 		}
 	})
 	return list

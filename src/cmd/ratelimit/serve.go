@@ -262,7 +262,7 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 // calls while running ones finish. Another signal cuts all waiting short.
 func (s *server) stop(signals <-chan os.Signal) {
 	s.health.update(func(h *health) { h.stopping = true })
-	ctx, cancel := context.WithCancel(context.Background())
+	patience, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
 		for {
@@ -272,16 +272,16 @@ func (s *server) stop(signals <-chan os.Signal) {
 					s.log.Warnf("got %v again, stopping at once", sig)
 					cancel()
 				}
-			case <-ctx.Done():
+			case <-patience.Done():
 				return
 			}
 		}
 	}()
 	select {
 	case <-time.After(s.cfg.ShutdownDrain):
-	case <-ctx.Done():
+	case <-patience.Done():
 	}
-	ctx, cancelTimeout := context.WithTimeout(ctx, s.cfg.ShutdownTimeout)
+	ctx, cancelTimeout := context.WithTimeout(patience, s.cfg.ShutdownTimeout)
 	defer cancelTimeout()
 	var g errgroup.Group
 	g.Go(func() error { s.grpc.Shutdown(ctx); return nil })
@@ -307,9 +307,7 @@ func (s *server) loaded(load filerules.Load) {
 		s.health.update(func(h *health) { h.refused = load.Err })
 		return
 	}
-	for _, r := range load.Set.Rules() {
-		s.log.Debugf("loading descriptor: %v", r)
-	}
+	s.logRules(load.Set)
 	s.counters.Counter("ratelimit.service.config_load_success").Add(1)
 	s.counters.Use(load.Set) // before the limiter, so that no decision finds it behind
 	first := s.limiter.Rules() == nil
@@ -323,6 +321,21 @@ func (s *server) loaded(load filerules.Load) {
 	s.announce.WithFields(facts).WithFields(s.ports.addresses()).WithField("store", s.cfg.BackendType).Info("ready")
 	if s.try {
 		suggest(s.std.out, load.Set, s.ports.http.Addr())
+	}
+}
+
+// logRules logs each domain and each rule, at debug level.
+func (s *server) logRules(set *rules.Set) {
+	if !s.log.IsLevelEnabled(logrus.DebugLevel) {
+		return
+	}
+	domain := ""
+	for _, r := range set.Rules() {
+		if r.Domain != domain {
+			domain = r.Domain
+			s.log.Debugf("loading domain: %s", domain)
+		}
+		s.log.Debugf("loading descriptor: %v", r)
 	}
 }
 

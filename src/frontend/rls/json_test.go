@@ -93,8 +93,8 @@ func TestJSONFailures(t *testing.T) {
 		code  int
 	}{
 		{"store", broken{unanswered}, http.StatusServiceUnavailable},
-		{"misuse", broken{func(*algorithm.Batch) error { return secret }}, http.StatusInternalServerError},
-		{"panic", broken{func(*algorithm.Batch) error { panic(secret) }}, http.StatusInternalServerError},
+		{"misuse", broken{func(*algorithm.Batch) error { return errSecret }}, http.StatusInternalServerError},
+		{"panic", broken{func(*algorithm.Batch) error { panic(errSecret) }}, http.StatusInternalServerError},
 		{"deadline", broken{func(*algorithm.Batch) error { return context.DeadlineExceeded }}, http.StatusServiceUnavailable},
 	} {
 		f := start(t, tt.store)

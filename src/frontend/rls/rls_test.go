@@ -186,11 +186,11 @@ type broken struct{ take func(*algorithm.Batch) error }
 
 func (b broken) Take(_ context.Context, batch *algorithm.Batch) error { return b.take(batch) }
 
-var secret = errors.New("INCRBY d_ip_10.0.0.7_: connection refused")
+var errSecret = errors.New("INCRBY d_ip_10.0.0.7_: connection refused")
 
 func unanswered(b *algorithm.Batch) error {
 	for i := range b.Verdicts {
-		b.Verdicts[i] = algorithm.Verdict{Err: secret}
+		b.Verdicts[i] = algorithm.Verdict{Err: errSecret}
 	}
 	return nil
 }
@@ -215,8 +215,8 @@ func TestErrors(t *testing.T) {
 		{"odd unit", nil, request(oddLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit is not second, minute, hour, day, week, month or year"},
 		{"long window", nil, request(longLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the window is longer than 100 years"},
 		{"store", broken{unanswered}, request(descriptor("ip", "1")), codes.Unavailable, "the store did not answer"},
-		{"misuse", broken{func(*algorithm.Batch) error { return secret }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
-		{"panic", broken{func(*algorithm.Batch) error { panic(secret) }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
+		{"misuse", broken{func(*algorithm.Batch) error { return errSecret }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
+		{"panic", broken{func(*algorithm.Batch) error { panic(errSecret) }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,0 +1,128 @@
+package algorithm
+
+import (
+	"testing"
+	"time"
+)
+
+func TestLimitValidate(t *testing.T) {
+	tests := []struct {
+		limit Limit
+		want  string // empty: it is fine
+	}{
+		{Limit{Max: 1, Period: time.Second}, ""},
+		{Limit{Period: time.Second, CountBlocked: true}, ""}, // lets nothing pass, which is legal
+		{Limit{Max: 1, Period: MaxPeriod}, ""},
+		{Limit{Kind: 200, Period: time.Second}, "algorithm: kind 200 is not known"},
+		{Limit{Max: 1}, "algorithm: the window must be longer than 0s"},
+		{Limit{Max: 1, Period: -time.Second}, "algorithm: the window must be longer than 0s"},
+		{Limit{Max: 1, Period: MaxPeriod + time.Second}, "algorithm: the window is longer than 100 years"},
+		{Limit{Max: 1, Period: 1500 * time.Millisecond}, "algorithm: fixed_window needs a window of whole seconds, got 1.5s"},
+		{Limit{Max: 1, Period: time.Second, Burst: 1}, "algorithm: fixed_window has no burst"},
+		{Limit{Max: 1, Period: time.Second, MinInterval: 1}, "algorithm: fixed_window has no minimum interval"},
+	}
+	for _, test := range tests {
+		if got := words(test.limit.Validate()); got != test.want {
+			t.Errorf("%+v: %q, want %q", test.limit, got, test.want)
+		}
+	}
+}
+
+func TestBatchCheck(t *testing.T) {
+	limit := &Limit{Max: 1, Period: time.Second}
+	good := Hit{Limit: limit, Amount: 1}
+	at := func(s string) time.Time {
+		at, err := time.Parse(time.RFC3339Nano, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	tests := []struct {
+		name     string
+		hits     []Hit
+		verdicts int
+		now      time.Time
+		want     string // empty: it is fine
+	}{
+		{name: "empty"},
+		{name: "good", hits: []Hit{good, good}, verdicts: 2},
+		{name: "the largest amount", hits: []Hit{{Limit: limit, Amount: MaxAmount, Op: Force}}, verdicts: 1},
+		{name: "first instant", hits: []Hit{good}, verdicts: 1, now: at("1970-01-01T00:00:00Z")},
+		{name: "last instant", hits: []Hit{good}, verdicts: 1, now: at("2150-01-01T00:00:00Z")},
+		{
+			name: "too few verdicts", hits: []Hit{good, good}, verdicts: 1,
+			want: "algorithm: 1 verdicts for 2 hits",
+		},
+		{
+			name: "too many verdicts", verdicts: 1,
+			want: "algorithm: 1 verdicts for 0 hits",
+		},
+		{
+			name: "too early", hits: []Hit{good}, verdicts: 1, now: at("1969-12-31T23:59:59.999999999Z"),
+			want: "algorithm: the instant 1969-12-31 23:59:59.999999999 +0000 UTC is not between the years 1970 and 2150",
+		},
+		{
+			name: "too late", hits: []Hit{good}, verdicts: 1, now: at("2150-01-01T00:00:00.000000001Z"),
+			want: "algorithm: the instant 2150-01-01 00:00:00.000000001 +0000 UTC is not between the years 1970 and 2150",
+		},
+		{
+			name: "no limit", hits: []Hit{good, {}}, verdicts: 2,
+			want: "algorithm: a hit without a limit",
+		},
+		{
+			name: "no period", hits: []Hit{{Limit: &Limit{Max: 1}}}, verdicts: 1,
+			want: "algorithm: a limit without a period",
+		},
+		{
+			name: "too much", hits: []Hit{{Limit: limit, Amount: MaxAmount + 1}}, verdicts: 1,
+			want: "algorithm: an amount of 281474976710657 is above 2^48",
+		},
+		{
+			name: "unknown operation", hits: []Hit{{Limit: limit, Op: 99}}, verdicts: 1,
+			want: "algorithm: op 99 is not known",
+		},
+		{
+			name: "unknown arithmetic", hits: []Hit{{Limit: &Limit{Kind: 200, Period: time.Second}}}, verdicts: 1,
+			want: "algorithm: kind 200 is not known",
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			b := Batch{Hits: test.hits, Verdicts: make([]Verdict, test.verdicts), Now: test.now}
+			if got := words(b.Check()); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func words(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestGroupEnd(t *testing.T) {
+	var b Batch
+	for _, group := range []uint16{7, 7, 0, 1, 1, 1, 7} {
+		b.Hits = append(b.Hits, Hit{Group: group})
+	}
+	for i, want := range []int{2, 2, 3, 6, 6, 6, 7} { // the last group is another one of the same number
+		if got := b.GroupEnd(i); got != want {
+			t.Errorf("the group of hit %d ends at %d, want %d", i, got, want)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for op, want := range map[Op]string{Charge: "charge", Look: "look", Refund: "refund", Force: "force", 4: "op 4"} {
+		if got := op.String(); got != want {
+			t.Errorf("%d is %q, want %q", uint8(op), got, want)
+		}
+	}
+	if got := FixedWindow.String(); got != "fixed_window" {
+		t.Errorf("%q", got)
+	}
+}

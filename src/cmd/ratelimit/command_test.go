@@ -1,0 +1,223 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/settings"
+)
+
+// call runs the program and returns its exit status, output and error output.
+func call(t *testing.T, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	var o, e output
+	code = run(t.Context(), args, stdio{&o, &e})
+	return code, o.String(), e.String()
+}
+
+func TestClient(t *testing.T) {
+	s := launch(t, `
+domain: d
+descriptors:
+  - key: ip
+    rate_limit: {unit: year, requests_per_unit: 2, name: per-ip}
+  - key: pay
+    rate_limit: {unit: year, requests_per_unit: 2, unit_multiplier: 3}
+  - key: staff
+    rate_limit: {unlimited: true}
+`)
+	s.until("ready", s.healthy)
+	address := s.address("grpc")
+	steps := []struct {
+		args string
+		code int
+		out  []string // are in the output, in this order
+	}{
+		{"-domain d -descriptors ip=1", 0, []string{"OK\n", "  ip=1: OK, per-ip: 2 per year, 1 remaining, resets in "}},
+		{"-domain d -descriptors ip=1 --hits 0", 0, []string{"1 remaining"}},
+		{"--domain d --descriptors ip=1 --repeat 2", 3, []string{"0 remaining", "OVER_LIMIT"}},
+		{"-domain d -descriptors ip=1 --refund --hits 2", 0, []string{"OK\n", "1 remaining"}},
+		{
+			"-domain d -descriptors ip=1 -descriptors pay=x,y=z -descriptors staff= -descriptors pay=x", 0,
+			[]string{"ip=1: OK", "pay=x,y=z: OK, no limit applies", "staff=: OK, unlimited", "pay=x: OK, 2 per 3 years, 1 remaining"},
+		},
+		{"-domain d -descriptors staff=a -json", 0, []string{`"overallCode"`, `4294967295`}},
+		{"-domain other -descriptors ip=1", 0, []string{"no limit applies"}},
+	}
+	for _, st := range steps {
+		code, out, errOut := call(t, append([]string{"ratelimit", "client", "-dial_string", address}, strings.Fields(st.args)...)...)
+		if code != st.code {
+			t.Errorf("%s: exit %d, want %d\n%s%s", st.args, code, st.code, out, errOut)
+		}
+		rest := out
+		for _, want := range st.out {
+			at := strings.Index(rest, want)
+			if at < 0 {
+				t.Errorf("%s: no %q in\n%s", st.args, want, out)
+				break
+			}
+			rest = rest[at+len(want):]
+		}
+	}
+	if code, out, _ := call(t, "/bin/ratelimit_client", "-dial_string="+address, "-domain", "d", "-descriptors", "ip=9"); code != 0 || !strings.HasPrefix(out, "OK") {
+		t.Errorf("by its other name: exit %d, %s", code, out)
+	}
+}
+
+func TestClientErrors(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"", "client: name a domain with -domain"},
+		{"-domain d", "client: name at least one descriptor with -descriptors key=value"},
+		{"-domain d -descriptors ip", `client: -descriptors ip: write key=value, separated by commas; "ip" is not that`},
+		{"-domain d -descriptors a=1,b=2=3", `"b=2=3" is not that`},
+		{"-domain d -descriptors a=1 --repeat 0", "ask at least once"},
+		{"-domain d -descriptors a=1 -dial_string 127.0.0.1:1 --timeout 2s", "client: 127.0.0.1:1: "},
+		{"-domain d -descriptors a=1 -grpc-use-tls -grpc-server-ca-file /none", "client: open /none"},
+		{"-domain d -descriptors a=1 -grpc-use-tls -grpc-cert-file /none", "client: open /none"},
+		{"-domain d -descriptors a=1 --no-such-flag", "unknown flag: --no-such-flag"},
+		{"extra", "unknown command"},
+	} {
+		code, out, errOut := call(t, append([]string{"ratelimit", "client"}, strings.Fields(tt.args)...)...)
+		if code != exitError || out != "" || !strings.Contains(errOut, tt.want) {
+			t.Errorf("%s: exit %d, %s%s\nwant %s", tt.args, code, out, errOut, tt.want)
+		}
+	}
+}
+
+func TestCheckCommand(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := file("good/a.yaml", "domain: a\ndescriptors:\n  - key: x\n    shadow_mode: true\n")
+	same := file("same/a.yaml", "domain: a\n")
+	bad := file("bad/b.yaml", "domain: b\ndescriptors:\n  - kez: x\n  - key: y\n    rate_limit: {unit: day, requests_per_unit: many}\n")
+	tests := []struct {
+		args []string
+		code int
+		want []string
+	}{
+		{[]string{"check", filepath.Dir(good)}, 0, []string{"warning: " + good + ":3:5: shadow_mode has no effect", "ok: 1 files, 1 domains, 0 rules, 1 warnings"}},
+		{[]string{"check", "-config_dir", filepath.Dir(good)}, 0, []string{"ok: 1 files"}},
+		{[]string{"check", bad}, 1, []string{
+			"error: " + bad + ":3:5: unknown key \"kez\"; did you mean `key`?",
+			"error: " + bad + ":5:48: requests_per_unit is text, not a number; write a whole number",
+			"2 problems in 1 files",
+		}},
+		{[]string{"check", good, same}, 1, []string{"domain \"a\" is already defined at " + good + ":1:1", "MERGE_DOMAIN_CONFIG"}},
+		{[]string{"check", "-merge_domain_configs", good, same}, 0, []string{"ok: 2 files, 1 domains"}},
+		{[]string{"check", filepath.Join(dir, "none")}, 1, []string{"none"}},
+		{[]string{"check"}, 1, []string{"name a directory or files to check"}},
+	}
+	for _, tt := range tests {
+		code, out, errOut := call(t, append([]string{"ratelimit"}, tt.args...)...)
+		for _, want := range tt.want {
+			if !strings.Contains(out+errOut, want) {
+				t.Errorf("%q: no %q in\n%s%s", tt.args, want, out, errOut)
+			}
+		}
+		if code != tt.code {
+			t.Errorf("%q: exit %d, want %d", tt.args, code, tt.code)
+		}
+	}
+	if code, _, _ := call(t, "/bin/ratelimit_config_check", "-config_dir="+filepath.Dir(bad)); code != 1 {
+		t.Errorf("by its other name: exit %d", code)
+	}
+}
+
+func TestVersionCommand(t *testing.T) {
+	code, out, _ := call(t, "ratelimit", "version")
+	if code != 0 || !strings.HasPrefix(out, "ratelimit dev (commit ") || !strings.Contains(out, "go1.") {
+		t.Errorf("exit %d, %s", code, out)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	_, help, _ := call(t, "ratelimit", "serve", "--help")
+	for _, v := range settings.Table() {
+		if !strings.Contains(help, v.Name+" ") {
+			t.Errorf("serve --help lacks %s", v.Name)
+		}
+	}
+	for _, name := range []string{"", "serve", "client", "check", "version"} {
+		code, help, _ := call(t, strings.Fields("ratelimit "+name+" --help")...)
+		if code != 0 || !strings.Contains(help, "Examples:") {
+			t.Errorf("%s --help: exit %d, no examples", name, code)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if code, out, _ := call(t, "ratelimit", "completion", shell); code != 0 || len(out) < 100 {
+			t.Errorf("completion %s: exit %d, %d bytes", shell, code, len(out))
+		}
+	}
+	if code, _, errOut := call(t, "ratelimit", "sevre"); code != exitError || !strings.Contains(errOut, "unknown command") {
+		t.Errorf("a typo: exit %d, %s", code, errOut)
+	}
+}
+
+func TestArguments(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"ratelimit", ""},
+		{"ratelimit client -domain d -h", "client --domain d -h"},
+		{"/bin/ratelimit_client -domain=d --json", "client --domain=d --json"},
+		{"ratelimit_config_check -config_dir x", "check --config_dir x"},
+		{"ratelimit check -- -odd", "check -- -odd"},
+	} {
+		if got := strings.Join(arguments(strings.Fields(tt.in)), " "); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestSoonest(t *testing.T) {
+	rule := func(limit string) string {
+		return "domain: d\ndescriptors:\n" + limit
+	}
+	for _, tt := range []struct{ name, text, want string }{
+		{"the smallest that lets something pass", rule(`
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 9}}
+  - {key: b, rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: c, rate_limit: {unit: day, requests_per_unit: 0}}
+  - {key: d, rate_limit: {unit: second, requests_per_unit: 2}}
+  - {key: e, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 2}}
+  - {key: f, rate_limit: {unlimited: true}}`), "d.b"},
+		{"not one that another takes", rule(`
+  - {key: a, value: "*", rate_limit: {unit: day, requests_per_unit: 9}}
+  - {key: a, value: "1*", rate_limit: {unit: day, requests_per_unit: 2}}
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 2}}`), "d.a_*"},
+		{"one level rather than two", rule(`
+  - key: a
+    descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 2}}]
+  - {key: c, rate_limit: {unit: day, requests_per_unit: 5}}`), "d.c"},
+		{"none", rule(`
+  - {key: "it's", rate_limit: {unit: day, requests_per_unit: 2}}`), ""},
+	} {
+		set, _, err := rules.Load([]rules.File{{Name: "a.yaml", Data: []byte(tt.text)}}, rules.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if r, _ := soonest(set); r != nil {
+			got = r.Key
+		}
+		if got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+		var out output
+		suggest(&out, set, nil)
+		if shown := strings.Contains(out.String(), "curl"); shown != (tt.want != "") {
+			t.Errorf("%s: printed %s", tt.name, fmt.Sprint(out.String()))
+		}
+	}
+}

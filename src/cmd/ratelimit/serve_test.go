@@ -1,0 +1,403 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// output is a buffer that several goroutines may write and read.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// service is a serve that runs in this process.
+type service struct {
+	t       *testing.T
+	dir     string // of the rules
+	out     output
+	log     output
+	signals chan os.Signal
+	done    chan struct{}
+	err     error // once done is closed
+}
+
+const oneRule = `
+domain: d
+descriptors:
+  - key: ip
+    rate_limit: {unit: year, requests_per_unit: 2}
+`
+
+// launch starts a service on free ports with text as its rules; vars are
+// NAME=value and win over what it sets itself.
+func launch(t *testing.T, text string, vars ...string) *service {
+	t.Helper()
+	s := &service{t: t, dir: filepath.Join(t.TempDir(), "config"), signals: make(chan os.Signal, 4), done: make(chan struct{})}
+	if err := os.Mkdir(s.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.write(text)
+	env := map[string]string{
+		"HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "DEBUG_HOST": "127.0.0.1", "PORT": "0", "GRPC_PORT": "0", "DEBUG_PORT": "0",
+		"RUNTIME_ROOT": filepath.Dir(s.dir), "RUNTIME_DEBOUNCE": "10ms",
+	}
+	for _, v := range vars {
+		name, value, _ := strings.Cut(v, "=")
+		env[name] = value
+	}
+	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		s.err = serve(ctx, stdio{&s.out, &s.log}, lookup, s.signals, true)
+		close(s.done)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		_ = s.wait()
+		if t.Failed() {
+			t.Logf("log:\n%s", s.log.String())
+		}
+	})
+	return s
+}
+
+// write replaces the rules by rename, as careful editors do.
+func (s *service) write(text string) {
+	s.t.Helper()
+	draft := filepath.Join(s.dir, "rules.yaml.new")
+	if err := os.WriteFile(draft, []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.Rename(draft, filepath.Join(s.dir, "rules.yaml")); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// wait waits for the service to end and returns its error.
+func (s *service) wait() error {
+	s.t.Helper()
+	select {
+	case <-s.done:
+		return s.err
+	case <-time.After(30 * time.Second):
+		s.t.Fatal("the service does not end")
+		return nil
+	}
+}
+
+// until waits for ok; what names it.
+func (s *service) until(what string, ok func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	s.t.Fatalf("still not: %s\nlog:\n%s", what, s.log.String())
+}
+
+func (s *service) logged(text string) func() bool {
+	return func() bool { return strings.Contains(s.log.String(), text) }
+}
+
+// address is where the service listens: http, grpc or debug.
+func (s *service) address(port string) string {
+	s.t.Helper()
+	line := regexp.MustCompile(`msg=listening address="?([^" ]+)"? port=` + port)
+	var found []string
+	s.until("listening on "+port, func() bool {
+		found = line.FindStringSubmatch(s.log.String())
+		return found != nil
+	})
+	return found[1]
+}
+
+// get returns the code and body of a page, or 0 if there is no answer.
+func (s *service) get(port, path string) (int, string) {
+	resp, err := http.Get("http://" + s.address(port) + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(body)
+}
+
+func (s *service) ask(ip string) int {
+	s.t.Helper()
+	body := fmt.Sprintf(`{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":%q}]}]}`, ip)
+	resp, err := http.Post("http://"+s.address("http")+"/json", "application/json", strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+func (s *service) healthy() bool {
+	code, _ := s.get("http", "/healthcheck")
+	return code == http.StatusOK
+}
+
+func TestServe(t *testing.T) {
+	s := launch(t, oneRule, "LOG_LEVEL=panic")
+	s.until("ready", s.healthy)
+	for i, want := range []int{200, 200, 429} {
+		if got := s.ask("1"); got != want {
+			t.Errorf("request %d: got %d, want %d", i+1, got, want)
+		}
+	}
+	if code, body := s.get("debug", "/rlconfig"); code != 200 || body != "d.ip: unit=YEAR requests_per_unit=2, shadow_mode: false, quota_mode: false\n" {
+		t.Errorf("/rlconfig: %d %s", code, body)
+	}
+	_, stats := s.get("debug", "/stats")
+	for _, want := range []string{
+		"ratelimit.service.rate_limit.d.ip.total_hits: 3\n", "ratelimit.service.rate_limit.d.ip.over_limit: 1\n",
+		"ratelimit.service.config_load_success: 1\n", "ratelimit.memory.keys: 1\n",
+	} {
+		if !strings.Contains(stats, want) {
+			t.Errorf("/stats lacks %s:\n%s", want, stats)
+		}
+	}
+	if code, _ := s.get("http", "/nothing"); code != 404 {
+		t.Errorf("an unknown path: %d", code)
+	}
+	if log := s.log.String(); strings.Count(log, "\n") != 4 || !strings.Contains(log, "msg=ready") || !strings.Contains(log, "store=memory") {
+		t.Errorf("want the listening lines and the ready line only, got\n%s", log)
+	}
+	if out := s.out.String(); !strings.Contains(out, "curl") || !strings.Contains(out, `'{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"any"}]}]}'`) || strings.Contains(out, "\x1b") {
+		t.Errorf("what to try:\n%s", out)
+	}
+	s.signals <- syscall.SIGTERM
+	if err := s.wait(); err != nil {
+		t.Errorf("stopped with %v", err)
+	}
+}
+
+func TestReload(t *testing.T) {
+	s := launch(t, oneRule)
+	s.until("ready", s.healthy)
+	s.ask("1")
+	s.write(strings.Replace(oneRule, "2}", "1}", 1))
+	s.until("the smaller limit", func() bool {
+		_, body := s.get("debug", "/rlconfig")
+		return strings.Contains(body, "requests_per_unit=1")
+	})
+	if got := s.ask("1"); got != 429 { // what was used before counts
+		t.Errorf("got %d", got)
+	}
+
+	s.write("domain: d\ndescriptors:\n  - kez: ip\n  - key: ip\n    rate_limit: {unit: fortnight}\n")
+	s.until("both problems logged", func() bool {
+		return s.logged("rules.yaml:3:5: unknown key")() && s.logged("rules.yaml:5:24: unit")()
+	})
+	if got := s.ask("2"); got != 200 || !s.healthy() {
+		t.Errorf("the old rules are not in force: %d", got)
+	}
+	if _, stats := s.get("debug", "/stats"); !strings.Contains(stats, "ratelimit.service.config_load_error: 1\n") {
+		t.Error("the refused load is not counted")
+	}
+
+	loads := func() int { return strings.Count(s.log.String(), "rules refused") }
+	before := loads()
+	s.signals <- syscall.SIGHUP
+	s.until("a forced load", func() bool { return loads() > before })
+}
+
+func TestNotReady(t *testing.T) {
+	s := launch(t, "domain: d\ndescriptors:\n  - kez: ip\n  - key: a\n    key: b\n    rate_limit: {unit: day, requests_per_unit: x}\n")
+	s.until("the problem in the health answer", func() bool {
+		code, body := s.get("http", "/healthcheck")
+		return code == 500 && strings.Contains(body, `rules.yaml:3:5: unknown key "kez"`)
+	})
+	if got := s.ask("1"); got != http.StatusServiceUnavailable {
+		t.Errorf("got %d", got)
+	}
+	conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	serving := func(want healthpb.HealthCheckResponse_ServingStatus) func() bool {
+		return func() bool {
+			resp, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
+			return err == nil && resp.GetStatus() == want
+		}
+	}
+	s.until("not serving", serving(healthpb.HealthCheckResponse_NOT_SERVING))
+	s.write(oneRule)
+	s.until("serving", serving(healthpb.HealthCheckResponse_SERVING))
+	if got := s.ask("1"); got != 200 || !s.healthy() {
+		t.Errorf("got %d", got)
+	}
+}
+
+func TestHealthSettings(t *testing.T) {
+	const bad = "domain: [\n"
+	for _, tt := range []struct {
+		name, rules, setting string
+		healthy              bool
+	}{
+		{"bad rules", bad, "LOG_FORMAT=text", false},
+		{"bad rules, forced", bad, "FORCE_START_WITHOUT_INITIAL_CONFIG=true", true},
+		{"a domain", oneRule, "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true", true},
+		{"no domain", "", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true", false},
+		{"no domain, not needed", "", "LOG_FORMAT=text", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := launch(t, tt.rules, tt.setting, "RUNTIME_APPDIRECTORY="+map[bool]string{true: "empty", false: "config"}[tt.rules == ""])
+			if tt.rules == "" {
+				if err := os.Mkdir(filepath.Join(filepath.Dir(s.dir), "empty"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.rules == bad {
+				s.until("refused", s.logged("rules refused"))
+			} else {
+				s.until("loaded", s.logged("msg=ready"))
+			}
+			s.until(fmt.Sprintf("healthy %t", tt.healthy), func() bool { return s.healthy() == tt.healthy })
+		})
+	}
+}
+
+func TestInitialTimeout(t *testing.T) {
+	s := launch(t, "domain: [\n", "CONFIG_INITIAL_TIMEOUT=500ms")
+	if err := s.wait(); !errors.Is(err, errNoRules) {
+		t.Errorf("got %v", err)
+	}
+	s = launch(t, oneRule, "CONFIG_INITIAL_TIMEOUT=500ms")
+	s.until("ready", s.healthy)
+	time.Sleep(time.Second)
+	if !s.healthy() {
+		t.Error("the timeout hit a service that has its rules")
+	}
+}
+
+// While it drains, the service says that it is going and still answers.
+func TestDrain(t *testing.T) {
+	s := launch(t, oneRule, "SHUTDOWN_DRAIN=5s")
+	s.until("ready", s.healthy)
+	s.signals <- syscall.SIGINT
+	s.until("unhealthy", func() bool {
+		code, body := s.get("http", "/healthcheck")
+		return code == 500 && strings.Contains(body, "shutting down")
+	})
+	if got := s.ask("1"); got != 200 {
+		t.Errorf("got %d while draining", got)
+	}
+	s.signals <- syscall.SIGHUP // is no second signal
+	s.signals <- syscall.SIGINT
+	if err := s.wait(); err != nil {
+		t.Error(err)
+	}
+	if !s.logged("stopping at once")() {
+		t.Error("the second signal did not cut the drain short")
+	}
+}
+
+func TestTakenPorts(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ variable, name string }{{"PORT", "http"}, {"GRPC_PORT", "grpc"}, {"DEBUG_PORT", "debug"}} {
+		s := launch(t, oneRule, tt.variable+"="+port)
+		want := fmt.Sprintf("the %s port 127.0.0.1:%s is taken: stop what listens there, or set %s", tt.name, port, tt.variable)
+		if err := s.wait(); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	// What a killed process leaves behind: a socket file that nobody serves.
+	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.SetUnlinkOnClose(false)
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := launch(t, oneRule, "GRPC_UDS="+path)
+	s.until("ready", s.healthy)
+	if code := run(t.Context(), []string{"ratelimit", "client", "-dial_string", "unix://" + path, "-domain", "d", "-descriptors", "ip=1"}, stdio{&output{}, &output{}}); code != exitOK {
+		t.Errorf("exit %d", code)
+	}
+	if err := launch(t, oneRule, "GRPC_UDS="+path).wait(); err == nil || !strings.Contains(err.Error(), "is taken") {
+		t.Errorf("a second start: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := launch(t, oneRule, "GRPC_UDS="+file).wait(); err == nil || !strings.Contains(err.Error(), "is no socket") {
+		t.Errorf("a file in the way: %v", err)
+	}
+	if data, err := os.ReadFile(file); err != nil || string(data) != "mine" {
+		t.Errorf("the file is gone: %v", err)
+	}
+}
+
+func TestSettingsAreChecked(t *testing.T) {
+	err := launch(t, oneRule, "PORT=x", "LOG_LEVEL=loud").wait()
+	if err == nil || !strings.Contains(err.Error(), "PORT=x") || !strings.Contains(err.Error(), "LOG_LEVEL=loud") {
+		t.Errorf("got %v", err)
+	}
+	if err := launch(t, oneRule, "MEMORY_MAX_BYTES=1").wait(); err == nil || !strings.Contains(err.Error(), "MEMORY_MAX_BYTES") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLogFormats(t *testing.T) {
+	s := launch(t, oneRule, "LOG_FORMAT=JSON", "LOG_LEVEL=debug")
+	s.until("ready", s.logged(`"@message":"ready"`))
+	log := s.log.String()
+	for _, want := range []string{`"@timestamp":"2`, `"level":"debug"`, `loading domain: d`, `loading descriptor: d.ip: unit=YEAR`, `"store":"memory"`} {
+		if !strings.Contains(log, want) {
+			t.Errorf("no %s in\n%s", want, log)
+		}
+	}
+	s = launch(t, oneRule, "SHADOW_MODE=")
+	s.until("a warning", s.logged(`level=warning msg="SHADOW_MODE is set but empty`))
+}

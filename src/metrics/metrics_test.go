@@ -1,0 +1,175 @@
+package metrics
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+func load(t *testing.T, text string) *rules.Set {
+	t.Helper()
+	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+const testRules = `
+domain: d
+descriptors:
+  - key: ip
+    rate_limit: {unit: minute, requests_per_unit: 10}
+  - key: host
+    value: 10.0.0.7:80|x
+    rate_limit: {unit: minute, requests_per_unit: 10}
+  - key: trial
+    rate_limit: {unit: minute, requests_per_unit: 10}
+    shadow_mode: true
+  - key: staff
+    rate_limit: {unlimited: true}
+`
+
+// moved returns the counters that are not 0, as "name=value", without prefix.
+func moved(r *Registry) []string {
+	var list []string
+	for _, s := range r.Stats() {
+		if s.Value != 0 {
+			list = append(list, fmt.Sprintf("%s=%d", strings.TrimPrefix(s.Name, "ratelimit.service."), s.Value))
+		}
+	}
+	return list
+}
+
+// answer is one status: rule number i of set went from before to after.
+func answer(set *rules.Set, i int, before, after uint64) *limiter.Answer {
+	rule := set.Rules()[i]
+	st := limiter.Status{Rule: rule, Limited: true, Limit: rule.Quantity, Amount: after - before}
+	st.Verdict = algorithm.Verdict{Before: before, After: after, Over: after > uint64(rule.Requests)}
+	return &limiter.Answer{Set: set, Statuses: []limiter.Status{st}}
+}
+
+func TestRecord(t *testing.T) {
+	set := load(t, testRules)
+	with := func(a *limiter.Answer, change func(*limiter.Answer)) *limiter.Answer {
+		change(a)
+		return a
+	}
+	tests := []struct {
+		name string
+		a    *limiter.Answer
+		want []string
+	}{
+		// A limit of 10 is near from 8 on.
+		{"within", answer(set, 0, 0, 1), []string{"rate_limit.d.ip.total_hits=1", "rate_limit.d.ip.within_limit=1"}},
+		{"across near", answer(set, 0, 7, 9), []string{"rate_limit.d.ip.near_limit=1", "rate_limit.d.ip.total_hits=2", "rate_limit.d.ip.within_limit=2"}},
+		{"near", answer(set, 0, 8, 10), []string{"rate_limit.d.ip.near_limit=2", "rate_limit.d.ip.total_hits=2", "rate_limit.d.ip.within_limit=2"}},
+		{"across the limit", answer(set, 0, 8, 12), []string{"rate_limit.d.ip.near_limit=2", "rate_limit.d.ip.over_limit=2", "rate_limit.d.ip.total_hits=4"}},
+		{"across both", answer(set, 0, 0, 25), []string{"rate_limit.d.ip.near_limit=2", "rate_limit.d.ip.over_limit=15", "rate_limit.d.ip.total_hits=25"}},
+		{"over", answer(set, 0, 10, 13), []string{"rate_limit.d.ip.over_limit=3", "rate_limit.d.ip.total_hits=3"}},
+		{"shadow over", answer(set, 2, 9, 12), []string{"rate_limit.d.trial.near_limit=1", "rate_limit.d.trial.over_limit=2", "rate_limit.d.trial.shadow_mode=2", "rate_limit.d.trial.total_hits=3"}},
+		{
+			"cached", with(answer(set, 0, 10, 12), func(a *limiter.Answer) { a.Statuses[0].Verdict.Cached = true }),
+			[]string{"rate_limit.d.ip.over_limit=2", "rate_limit.d.ip.over_limit_with_local_cache=2", "rate_limit.d.ip.total_hits=2"},
+		},
+		{
+			"failed", with(answer(set, 0, 0, 2), func(a *limiter.Answer) { a.Statuses[0].Verdict = algorithm.Verdict{Err: fmt.Errorf("gone")} }),
+			[]string{"call.should_rate_limit.redis_error=1", "rate_limit.d.ip.total_hits=2"},
+		},
+		{"refund", with(answer(set, 0, 0, 2), func(a *limiter.Answer) { a.Statuses[0].Op = algorithm.Refund }), nil},
+		{"name with odd characters", answer(set, 1, 0, 1), []string{"rate_limit.d.host_10_0_0_7_80_x.total_hits=1", "rate_limit.d.host_10_0_0_7_80_x.within_limit=1"}},
+		{"unlimited", &limiter.Answer{Set: set, Statuses: []limiter.Status{{Rule: set.Rules()[3]}}}, nil},
+		{"unmatched", &limiter.Answer{Set: set, Statuses: make([]limiter.Status, 2)}, nil},
+		{"unknown domain", &limiter.Answer{Set: set, Statuses: make([]limiter.Status, 2), UnknownDomain: true}, []string{"domain_not_found=2"}},
+		{
+			"request limit", with(answer(set, 0, 0, 1), func(a *limiter.Answer) { a.Statuses[0].Rule = nil }),
+			[]string{"request_limit.total_hits=1", "request_limit.within_limit=1"},
+		},
+		{
+			"shadow mode for all", with(answer(set, 0, 10, 11), func(a *limiter.Answer) { a.Shadowed = true }),
+			[]string{"global_shadow_mode=1", "rate_limit.d.ip.over_limit=1", "rate_limit.d.ip.total_hits=1"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := New(Config{})
+			r.Use(set)
+			r.Record(nil, tt.a)
+			if got := moved(r); !slices.Equal(got, tt.want) {
+				t.Errorf("\n got %q\nwant %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// Near ratios that make no sense count nothing twice.
+func TestNearRatio(t *testing.T) {
+	set := load(t, testRules)
+	for ratio, want := range map[float32]uint64{0.5: 5, 1: 0, 7: 0, -1: 10} {
+		r := New(Config{NearRatio: ratio})
+		r.Use(set)
+		r.Record(nil, answer(set, 0, 0, 10))
+		if got := r.Counter("ratelimit.service.rate_limit.d.ip.near_limit").Value(); got != want {
+			t.Errorf("ratio %v: %d near, want %d", ratio, got, want)
+		}
+	}
+}
+
+// Counters go on through reloads, also for requests that began before one.
+func TestReload(t *testing.T) {
+	r := New(Config{})
+	old, fresh := load(t, testRules), load(t, testRules)
+	r.Use(old)
+	r.Record(nil, answer(old, 0, 0, 1))
+	r.Use(fresh)
+	r.Record(nil, answer(fresh, 0, 1, 2))
+	r.Record(nil, answer(old, 0, 2, 3))
+	want := []string{"rate_limit.d.ip.total_hits=3", "rate_limit.d.ip.within_limit=3"}
+	if got := moved(r); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestStatsAreSortedAndShowZeros(t *testing.T) {
+	r := New(Config{})
+	r.Use(load(t, testRules))
+	r.Gauge("a.gauge", func() int64 { return 7 })
+	stats := r.Stats()
+	if stats[0] != (Stat{"a.gauge", 7}) {
+		t.Errorf("first: %+v", stats[0])
+	}
+	if !slices.IsSortedFunc(stats, func(a, b Stat) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Error("not sorted")
+	}
+	if !slices.Contains(stats, Stat{"ratelimit.service.rate_limit.d.trial.shadow_mode", 0}) {
+		t.Error("a rule that was never met is not shown")
+	}
+}
+
+func TestConcurrent(t *testing.T) {
+	r := New(Config{})
+	set := load(t, testRules)
+	r.Use(set)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range uint64(1000) {
+				r.Record(nil, answer(set, 0, i, i+1))
+				if i%100 == 0 {
+					r.Use(set)
+					r.Stats()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := r.Counter("ratelimit.service.rate_limit.d.ip.total_hits").Value(); got != 8000 {
+		t.Errorf("%d hits counted, want 8000", got)
+	}
+}

@@ -1,0 +1,65 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func BenchmarkFind(b *testing.B) {
+	many := func(n int, format string) string {
+		var lines strings.Builder
+		for i := range n {
+			fmt.Fprintf(&lines, format+"\n", i)
+		}
+		return lines.String()
+	}
+	for _, bench := range []struct{ name, outline, request, want string }{
+		{"one", "a=b", "a=b", "a=b"},
+		{"none", "a=b", "a=c", "none"},
+		{"10,000 exact", many(10_000, "path=/v1/items/%d"), "path=/v1/items/7777", "path=/v1/items/7777"},
+		{"100 wildcards, the last", many(100, "path=/v1/%d/*"), "path=/v1/99/items/7777", "path=/v1/99/*"},
+		{"depth 4", "a=1\n  b=2\n    c\n      d=4", "a=1, b=2, c=3, d=4", "a=1/b=2/c/d=4"},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			d := compiled(b, bench.outline)
+			request := entries(bench.request)
+			if got := found(d, request); got != bench.want {
+				b.Fatalf("found %s, want %s", got, bench.want)
+			}
+			joined := make([]byte, 0, 256)
+			b.ReportAllocs()
+			for b.Loop() {
+				d.Find(request, &joined)
+			}
+		})
+	}
+}
+
+func BenchmarkLoad10000(b *testing.B) {
+	var text strings.Builder
+	text.WriteString("domain: d\ndescriptors:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&text, "  - key: path\n    value: /v1/items/%d\n    rate_limit:\n      unit: minute\n      requests_per_unit: %d\n", i, i+1)
+	}
+	files := []File{{"a.yaml", []byte(text.String())}}
+	b.ReportAllocs()
+	b.SetBytes(int64(text.Len()))
+	for b.Loop() {
+		if _, warnings, err := Load(files, Options{}); err != nil || len(warnings) > 0 {
+			b.Fatal(warnings, err)
+		}
+	}
+}
+
+// TestFindAllocates nothing once its scratch space has grown.
+func TestFindAllocates(t *testing.T) {
+	d := compiled(t, "a=b\na=x*\na\n  c=*y*\n")
+	joined := make([]byte, 0, 64)
+	for _, request := range []string{"a=b", "a=xyz", "a=c", "a=d, c=xyz", "z=z"} {
+		list := entries(request)
+		if n := testing.AllocsPerRun(100, func() { d.Find(list, &joined) }); n > 0 {
+			t.Errorf("%s: %v allocations", request, n)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package rules
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+const oneRule = "- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n"
+
+// TestBytes is about files that are odd below YAML.
+func TestBytes(t *testing.T) {
+	const good = "a.yaml:3:3 d.a: 1 per DAY\n"
+	tests := []struct{ name, data, want string }{
+		{"UTF-8 mark", "\ufeffdomain: d\ndescriptors:\n" + oneRule, good},
+		{"UTF-16, little end first", utf16(false, "domain: d\ndescriptors:\n"+oneRule), good},
+		{"UTF-16, big end first", utf16(true, "domain: d\ndescriptors:\n"+oneRule), good},
+		{"UTF-16, a wrong unit", utf16(true, "domain: d\ndescriptors:\n- key: é\n  rate_limit: {unit: née}\n"), "a.yaml:4:22: unit \"née\" is not known; write second, minute, hour, day, week, month or year\n"},
+		{"UTF-16, only the mark", "\xff\xfe", "a.yaml:1:1: the domain is missing or empty; add `domain: <name>`, the name that callers ask for\n"},
+		{"UTF-16, half a character", "\xff\xfea", "a.yaml: not YAML: incomplete UTF-16 character\n"},
+		{"UTF-16, half a pair", "\xff\xfe\x00\xdc", "a.yaml: not YAML: unexpected low surrogate area\n"},
+		{"not UTF-8 at once", "\x80domain: d\n", "a.yaml:1:1: the text is not UTF-8; save the file as UTF-8\n"},
+		{"not UTF-8", "domain: d\ndescriptors:\n- key: \"é\xff\"\n", "a.yaml:3:11: the text is not UTF-8; save the file as UTF-8\n"},
+		{"not UTF-8 at the end", "domain: d\n\xc3", "a.yaml:2:1: the text is not UTF-8; save the file as UTF-8\n"},
+		{"not UTF-8 in a remark", "domain: d # caf\xe9\n", "a.yaml:1:16: the text is not UTF-8; save the file as UTF-8\n"},
+		{"a NUL", "domain: d\ndescriptors:\n- key: a\x00\n", "a.yaml:3: not YAML: control characters are not allowed\n"},
+		{"only a NUL", "\x00", "a.yaml:1: not YAML: control characters are not allowed\n"},
+		{"a NUL, escaped", "domain: d\ndescriptors:\n- {key: \"a\\0\", rate_limit: {unit: day, requests_per_unit: 1}}\n", "a.yaml:3:3 d.a\x00: 1 per DAY\n"},
+		{"lines that end with CR LF", strings.ReplaceAll("domain: d\ndescriptors:\n"+oneRule, "\n", "\r\n"), good},
+		{"lines that end with CR", strings.ReplaceAll("domain: d\ndescriptors:\n"+oneRule, "\n", "\r"), good},
+		{"an error behind CR LF", "domain: d\r\ndescriptors:\r\n- key: a\r\n  rate_limit: {unit: x}\r\n", "a.yaml:4:22: unit \"x\" is not known; write second, minute, hour, day, week, month or year\n"},
+		{"no newline at the end", strings.TrimSuffix("domain: d\ndescriptors:\n"+oneRule, "\n"), good},
+		{"a tab first", "\tdomain: d\n", "a.yaml:1: not YAML: found character that cannot start any token\n"},
+		{"a tab as indentation", "domain: d\ndescriptors:\n\t- key: a\n", "a.yaml:3: not YAML: found character that cannot start any token\n"},
+		{"tabs between", "domain:\td\t\ndescriptors:\t# here\n" + strings.ReplaceAll(oneRule, ", ", ",\t"), good},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := outcome([]File{{"a.yaml", []byte(test.data)}}, Options{}); got != test.want {
+				t.Errorf("got:\n%swant:\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+func utf16(bigEndFirst bool, s string) string {
+	var b strings.Builder
+	for _, r := range "\ufeff" + s { // of the basic plane
+		if bigEndFirst {
+			b.Write([]byte{byte(r >> 8), byte(r)})
+		} else {
+			b.Write([]byte{byte(r), byte(r >> 8)})
+		}
+	}
+	return b.String()
+}
+
+// TestHostile is about files that are meant to hurt. Each must be answered
+// with a clear word, or taken, without much memory; want is the beginning of
+// the outcome.
+func TestHostile(t *testing.T) {
+	big := strings.Repeat("v", 1<<20)
+	head := "domain: d\ndescriptors:\n"
+	limit := "  rate_limit: {unit: day, requests_per_unit: 1}\n"
+	tests := []struct{ name, data, want string }{
+		{
+			"a billion laughs where nothing is read", "domain: d\n" + laughs("name"),
+			"a.yaml:2:40: the aliases of the file stand for more than 1000000 values; use fewer aliases, or several files",
+		},
+		{
+			"a billion laughs of descriptors", head + "- key: n\n  descriptors: [" + bomb(9) + "]\n",
+			"a.yaml:4:158: the aliases of the file stand for more than 1000000 values; use fewer aliases, or several files",
+		},
+		{"10,000 lists", "domain: d\ndescriptors: " + nested(9998, "[", "]"), "a.yaml:2:15: a descriptor is a list, not a map; write `- key: ...`"},
+		{"10,001 lists", "domain: d\ndescriptors: " + nested(10001, "[", "]"), "a.yaml:2: not YAML: exceeded max depth of 10000"},
+		{"10,000 lists where nothing is read", "domain: d\nvalue: " + nested(9998, "[", "]"), "a.yaml:2:9: an item of the list is a list, not a map; remove it"},
+		{"10,000 maps where nothing is read", "domain: d\nvalue: " + nested(9998, "{key: ", "}"), "warning: a.yaml:2:1: value has no effect in the file; move it or remove it"},
+		{"10,000 lists, never closed", "domain: d\nvalue: " + nested(9998, "[", ""), "a.yaml:2: not YAML: did not find expected node content"},
+		{"10,000 maps as keys", "domain: d\n? " + nested(4000, "{? ", "}"), "a.yaml:2:3: the key \"\" is a map, not text"},
+		{
+			"4,999 levels of descriptors", "domain: d\ndescriptors: " + nested(4999, "[{key: a, descriptors: ", "}]"),
+			"a.yaml:2:2315: descriptors are nested more than 100 levels deep; use fewer levels; a request needs an entry for each",
+		},
+		{
+			"10,000 levels of descriptors", "domain: d\ndescriptors: " + nested(10000, "[{key: a, descriptors: ", "}]"),
+			"a.yaml:2: not YAML: exceeded max depth of 10000",
+		},
+		{"a value of a megabyte", head + "- key: a\n  value: " + big + "\n" + limit, "a.yaml:3:3 d.a_vvvv"},
+		{"a key of a megabyte", head + "- key: " + big + "\n" + limit, "a.yaml:3:3 d.vvvv"},
+		{
+			"a wildcard of a megabyte", head + "- {key: a, value: '*'}\n- {key: a, value: '" + strings.Repeat("a*", 1<<19) + "'}\n",
+			"warning: a.yaml:4:3: no request can match \"a_" + strings.Repeat("a*", 29) + "\"... (1048578 bytes): the wildcard \"a_*\" at a.yaml:3:3 takes all",
+		},
+		{
+			"a unit of a megabyte", head + "- {key: a, rate_limit: {unit: " + big + "}}\n",
+			"a.yaml:3:31: unit \"" + big[:60] + "\"... (1048576 bytes) is not known; write second",
+		},
+		{"a field name of a megabyte", "? " + big + "\n: d\n", "a.yaml:1:1: the domain is missing or empty"},
+		{
+			"a key of half a megabyte on 100 levels",
+			head + "- key: &k " + big[1<<19:] + "\n  descriptors: " + nested(99, "[{key: *k, descriptors: ", "}]"),
+			"a.yaml:4:737: the names of the rules, with the levels above them, are longer than 256 MB together; use fewer levels or shorter values",
+		},
+		{"100,000 wrong lines", head + strings.Repeat("- 5\n", 100_000), "a.yaml:3:3: a descriptor is a whole number, not a map; write `- key: ...`\na.yaml:4:3:"},
+		{"a megabyte of remarks", strings.Repeat("# x\n", 1<<18) + head + oneRule, "a.yaml:262147:3 d.a: 1 per DAY"},
+		{"a megabyte of nothing", strings.Repeat("\n", 1<<20) + head + oneRule, "a.yaml:1048579:3 d.a: 1 per DAY"},
+		{"65,536 anchors", head + strings.Repeat("- &a {key: a}\n", 1<<16), "a.yaml:4:3: descriptor \"a\" is already defined at a.yaml:3:3"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			got := outcome([]File{{"a.yaml", []byte(test.data)}}, Options{})
+			runtime.ReadMemStats(&after)
+			if !strings.HasPrefix(got, test.want) {
+				t.Errorf("got %.300q, want %.300q", got, test.want)
+			}
+			if mb := (after.TotalAlloc - before.TotalAlloc) >> 20; mb > 300 {
+				t.Errorf("allocated %d MB", mb)
+			}
+			if len(got) > 3<<20 {
+				t.Errorf("the outcome has %d bytes", len(got))
+			}
+		})
+	}
+}
+
+func nested(depth int, open, end string) string {
+	return strings.Repeat(open, depth) + strings.Repeat(end, depth) + "\n"
+}
+
+// laughs is nine maps under one key, each nine times the one before.
+func laughs(key string) string {
+	var b strings.Builder
+	item := "x"
+	for c := 'a'; c <= 'i'; c++ {
+		nine := strings.TrimSuffix(strings.Repeat("key: "+item+", ", 9), ", ")
+		fmt.Fprintf(&b, "%s: &%c {%s}\n", key, c, nine)
+		item = "*" + string(c) + " "
+	}
+	return b.String()
+}
+
+// bomb is n descriptors that share the list of children of the one before, ten
+// times each.
+func bomb(n int) string {
+	below := "[]"
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "{key: n%d, descriptors: &b%d [", i, i)
+		for j := range 10 {
+			fmt.Fprintf(&b, "{key: k%d, descriptors: %s}, ", j, below)
+		}
+		b.WriteString("]}, ")
+		below = fmt.Sprintf("*b%d", i)
+	}
+	return b.String()
+}

@@ -1,0 +1,99 @@
+package rules
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestLoad plays the cases of testdata/*.txt. A case is
+//
+//	== title
+//	-- a.yaml --
+//	a rule file; there may be more than one
+//	-- want --
+//	all problems, or else the rules and the warnings
+//
+// A title that ends in "(merged)" loads with MergeDomains.
+func TestLoad(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(paths) == 0 {
+		t.Fatal("no cases", err)
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, text, _ := strings.Cut("\n"+string(data), "\n== ") // a remark may stand before the first case
+		for one := range strings.SplitSeq(text, "\n== ") {
+			title, body, _ := strings.Cut(one, "\n")
+			t.Run(filepath.Base(path)+"/"+title, func(t *testing.T) {
+				var files []File
+				want := ""
+				_, body, _ = strings.Cut("\n"+body, "\n-- ")
+				for section := range strings.SplitSeq(body, "\n-- ") {
+					name, content, ok := strings.Cut(section+"\n", " --\n")
+					switch content = strings.TrimRight(content, "\n") + "\n"; {
+					case !ok:
+						t.Fatalf("cannot read section %q", section)
+					case name == "want":
+						want = content
+					default:
+						files = append(files, File{name, []byte(content)})
+					}
+				}
+				if got := outcome(files, Options{MergeDomains: strings.HasSuffix(title, "(merged)")}); got != want {
+					t.Errorf("got:\n%swant:\n%s", got, want)
+				}
+			})
+		}
+	}
+}
+
+// outcome is all that comes of loading files, as text.
+func outcome(files []File, opt Options) string {
+	set, warnings, err := Load(files, opt)
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	var b strings.Builder
+	for i, r := range set.Rules() {
+		if r.Index != i {
+			fmt.Fprintf(&b, "INDEX %d AT %d: ", r.Index, i)
+		}
+		fmt.Fprintln(&b, describe(r))
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(&b, "warning:", w)
+	}
+	if b.Len() == 0 {
+		return "no rules\n"
+	}
+	return b.String()
+}
+
+// describe is all that a test may want to know of a rule.
+func describe(r *Rule) string {
+	s := fmt.Sprintf("%v %s: ", r.Pos, r.Key)
+	switch {
+	case r.Unlimited:
+		s += "unlimited"
+	case r.Multiplier != 1:
+		s += fmt.Sprintf("%d per %d %v", r.Requests, r.Multiplier, r.Unit)
+	default:
+		s += fmt.Sprintf("%d per %v", r.Requests, r.Unit)
+	}
+	if r.Name != "" {
+		s += fmt.Sprintf(", name %q", r.Name)
+	}
+	if r.Shadow {
+		s += ", shadow"
+	}
+	if r.Quota {
+		s += ", quota"
+	}
+	return s
+}

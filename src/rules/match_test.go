@@ -1,0 +1,340 @@
+package rules
+
+import (
+	"strings"
+	"testing"
+)
+
+// compiled turns an outline into a domain: a line is "key" or "key=value",
+// two spaces deeper than its parent; a line behind "-" has no limit.
+func compiled(t testing.TB, outline string) *Domain {
+	t.Helper()
+	var cfg DomainConfig
+	cfg.Domain, cfg.File = "d", "outline"
+	levels := []*[]DescriptorConfig{&cfg.Descriptors}
+	for i, line := range strings.Split(strings.TrimSpace(outline), "\n") {
+		line = strings.TrimLeft(line, "\t")
+		text := strings.TrimLeft(line, " ")
+		depth := (len(line) - len(text)) / 2
+		d := DescriptorConfig{Pos: Pos{"outline", i + 1, 1}}
+		if rest, without := strings.CutPrefix(text, "-"); without {
+			text = rest
+		} else {
+			d.RateLimit = &RateLimitConfig{Unit: "day", RequestsPerUnit: 1}
+		}
+		d.Key, d.Value, _ = strings.Cut(text, "=")
+		list := levels[depth]
+		*list = append(*list, d)
+		levels = append(levels[:depth+1], &(*list)[len(*list)-1].Descriptors)
+	}
+	set, _, err := Compile([]DomainConfig{cfg}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set.Domain([]byte("d"))
+}
+
+// entries reads "key=value, key=value".
+func entries(request string) (list []Entry) {
+	for one := range strings.SplitSeq(request, ", ") {
+		if key, value, ok := strings.Cut(one, "="); ok {
+			list = append(list, Entry{[]byte(key), []byte(value)})
+		}
+	}
+	return list
+}
+
+// found is the path of the rule that Find finds, "a=b/c", or "none".
+func found(d *Domain, request []Entry) string {
+	var joined []byte
+	r := d.Find(request, &joined)
+	if r == nil {
+		return "none"
+	}
+	var levels []string
+	for _, level := range r.Path {
+		text := level.Key
+		if level.Value != "" {
+			text += "=" + level.Value
+		}
+		levels = append(levels, text)
+	}
+	return strings.Join(levels, "/")
+}
+
+func TestFind(t *testing.T) {
+	type request struct{ entries, want string }
+	tests := []struct {
+		name    string
+		outline string
+		asked   []request
+	}{
+		{"exact, then the key alone", `
+			a=b
+			a
+			B
+			`, []request{
+			{"a=b", "a=b"},
+			{"a=c", "a"},
+			{"a=", "a"},
+			{"a=bb", "a"},
+			{"a=B", "a"},
+			{"A=b", "none"},
+			{"B=x", "B"},
+			{"b=x", "none"},
+			{"ab=", "none"},
+			{"=b", "none"},
+			{"=", "none"},
+			{"", "none"},
+		}},
+		{"no key alone", `
+			a=b
+			`, []request{
+			{"a=b", "a=b"},
+			{"a=", "none"},
+			{"a=c", "none"},
+		}},
+		{"the depth must be the same", `
+			a
+			  b=1
+			    c
+			-x
+			  y
+			-z
+			`, []request{
+			{"a=1", "a"},
+			{"a=1, b=1", "a/b=1"},
+			{"a=1, b=1, c=1", "a/b=1/c"},
+			{"a=1, b=1, c=1, d=1", "none"},
+			{"a=1, b=2", "none"},
+			{"b=1", "none"},
+			{"b=1, a=1", "none"}, // the order counts
+			{"x=1", "none"},
+			{"x=1, y=1", "x/y"},
+			{"z=1", "none"},
+			{"z=1, y=1", "none"},
+		}},
+		{"a branch is not left again", `
+			-a=b
+			  c=1
+			-a=w*
+			  c=2
+			a
+			  c
+			`, []request{
+			{"a=b", "none"}, // though the key alone has a limit
+			{"a=b, c=1", "a=b/c=1"},
+			{"a=b, c=2", "none"},
+			{"a=w, c=2", "a=w*/c=2"},
+			{"a=w, c=3", "none"},
+			{"a=x", "a"},
+			{"a=x, c=3", "a/c"},
+		}},
+		{"exact before wildcard before key alone", `
+			a
+			a=b*
+			a=bc
+			`, []request{
+			{"a=bc", "a=bc"},
+			{"a=bcd", "a=b*"},
+			{"a=b", "a=b*"},
+			{"a=c", "a"},
+		}},
+		{"wildcards in the order of the file, not the longest", `
+			a=b*
+			a=bcd*
+			a=*e
+			a=*
+			`, []request{
+			{"a=bcde", "a=b*"},
+			{"a=e", "a=*e"},
+			{"a=be", "a=b*"},
+			{"a=x", "a=*"},
+			{"a=", "a=*"},
+			{"ab=", "none"},
+		}},
+		{"several stars", `
+			a=/*/x/*.png
+			b=*middle*
+			c=1**2
+			d=*a*a*
+			`, []request{
+			{"a=/u/x/y.png", "a=/*/x/*.png"},
+			{"a=/u/v/x/y/z.png", "a=/*/x/*.png"},
+			{"a=//x/.png", "a=/*/x/*.png"},
+			{"a=/x/.png", "none"},
+			{"a=/u/x.png", "none"},
+			{"a=/u/x/y.png?", "none"},
+			{"b=middle", "b=*middle*"},
+			{"b=in the middle of it", "b=*middle*"},
+			{"b=midle", "none"},
+			{"c=12", "c=1**2"},
+			{"c=1x2", "c=1**2"},
+			{"c=1", "none"},
+			{"d=aa", "d=*a*a*"},
+			{"d=xaxax", "d=*a*a*"},
+			{"d=a", "none"},
+		}},
+		{"parts do not overlap", `
+			a=ab*ba
+			b=*aab*
+			`, []request{
+			{"a=abba", "a=ab*ba"},
+			{"a=aba", "none"},
+			{"b=aaab", "b=*aab*"},
+			{"b=aaaab", "b=*aab*"},
+			{"b=abab", "none"},
+		}},
+		{"a star in the key joins key and value", `
+			star*
+			*_x
+			p*=q
+			`, []request{
+			{"star=", "star*"},
+			{"star=x", "star*"},
+			{"stars=5", "star*"},
+			{"star*=x", "star*"},
+			{"tar=x", "*_x"},
+			{"=x", "*_x"},
+			{"t=a_x", "*_x"},
+			{"p=q", "p*=q"},
+			{"pp=r_q", "p*=q"},
+			{"p=r", "none"},
+		}},
+		{"the joined text of wildcards crosses from key to value", `
+			a=b_*
+			`, []request{
+			{"a=b_c", "a=b_*"},
+			{"a_b=c", "a=b_*"},
+			{"a_b=", "a=b_*"},
+		}},
+		{"a star alone as key takes everything", `
+			a=b
+			*
+			`, []request{
+			{"a=b", "a=b"},
+			{"a=c", "*"},
+			{"=", "*"},
+			{"\xff=\x00", "*"},
+		}},
+		{"a star in a request is a byte like others", `
+			a=e*
+			a=ex*
+			a=ex*t
+			b=*
+			b=\*
+			`, []request{
+			{"a=ex*", "a=ex*"}, // exact
+			{"a=ex*t", "a=ex*t"},
+			{"a=ex*x", "a=e*"},
+			{"a=exit", "a=e*"},
+			{"b=*", "b=*"},
+			{`b=\*`, `b=\*`},
+			{`b=\x`, "b=*"},
+		}},
+		{"key and value apart", `
+			a=b_c
+			x_y=z
+			p_q
+			`, []request{
+			{"a=b_c", "a=b_c"},
+			{"a_b=c", "none"},
+			{"x_y=z", "x_y=z"},
+			{"x=y_z", "none"},
+			{"p_q=", "p_q"},
+			{"p_q=1", "p_q"},
+			{"p=q", "none"},
+		}},
+		{"both readings of one joined text", `
+			a=b_c
+			a_b=c
+			a_b_c
+			`, []request{
+			{"a=b_c", "a=b_c"},
+			{"a_b=c", "a_b=c"},
+			{"a_b_c=", "a_b_c"},
+			{"a_b_c=1", "a_b_c"},
+		}},
+		{"any bytes", `
+			a=é*
+			b=*
+			c
+			`, []request{
+			{"a=é", "a=é*"},
+			{"a=é\xff", "a=é*"},
+			{"a=\xc3", "none"}, // half an é
+			{"b=\xff\xfe\x00", "b=*"},
+			{"b=\n", "b=*"},
+			{"c=\xff", "c"},
+			{"c\xff=", "none"},
+			{"\xff=c", "none"},
+		}},
+		{"wildcards below wildcards", `
+			-a=*
+			  b=x*
+			  b
+			-c
+			  *
+			`, []request{
+			{"a=1, b=xy", "a=*/b=x*"},
+			{"a=1, b=y", "a=*/b"},
+			{"a=, b=", "a=*/b"},
+			{"c=1, anything=1", "c/*"},
+			{"c=1", "none"},
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			d := compiled(t, test.outline)
+			for _, r := range test.asked {
+				if got := found(d, entries(r.entries)); got != r.want {
+					t.Errorf("%q finds %s, want %s", r.entries, got, r.want)
+				}
+			}
+		})
+	}
+}
+
+// One scratch buffer serves all calls, of any length, one after another.
+func TestFindScratch(t *testing.T) {
+	d := compiled(t, "a=*x*\na")
+	var joined []byte
+	for _, value := range []string{"", strings.Repeat("y", 1000), "x", strings.Repeat("x", 5000), "y"} {
+		want := "a"
+		if strings.Contains(value, "x") {
+			want = "*x*"
+		}
+		r := d.Find([]Entry{{[]byte("a"), []byte(value)}}, &joined)
+		if r == nil || (r.Path[0].Value == "*x*") != (want == "*x*") {
+			t.Errorf("a=%.10q finds %v, want %s", value, r, want)
+		}
+	}
+}
+
+func TestDomains(t *testing.T) {
+	set, _, err := Compile([]DomainConfig{{Domain: "a"}, {Domain: "b\xff"}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b\xff"} {
+		if d := set.Domain([]byte(name)); d == nil || d.Name != name {
+			t.Errorf("domain %q: %+v", name, d)
+		}
+	}
+	for _, name := range []string{"", "A", "b"} {
+		if d := set.Domain([]byte(name)); d != nil {
+			t.Errorf("domain %q: %+v, want none", name, d)
+		}
+	}
+	if set.Domains() != 2 {
+		t.Errorf("%d domains", set.Domains())
+	}
+}
+
+// An empty set is a good one.
+func TestNoConfiguration(t *testing.T) {
+	set, warnings, err := Load(nil, Options{})
+	if err != nil || len(warnings) > 0 || set.Domains() != 0 || len(set.Rules()) != 0 || set.Domain(nil) != nil {
+		t.Error(set, warnings, err)
+	}
+}

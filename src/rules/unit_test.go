@@ -1,0 +1,90 @@
+package rules
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+)
+
+func TestUnits(t *testing.T) {
+	const day = 24 * time.Hour
+	tests := []struct {
+		word   string
+		unit   Unit
+		number uint8 // on the wire
+		length time.Duration
+	}{
+		{"second", Second, 1, time.Second},
+		{"minute", Minute, 2, time.Minute},
+		{"hour", Hour, 3, time.Hour},
+		{"day", Day, 4, day},
+		{"month", Month, 5, 30 * day},
+		{"year", Year, 6, 365 * day},
+		{"week", Week, 7, 7 * day},
+	}
+	for _, test := range tests {
+		capitals := strings.ToUpper(test.word)
+		for _, word := range []string{test.word, capitals, capitals[:1] + test.word[1:], test.word[:2] + capitals[2:]} {
+			if got := parseUnit(word); got != test.unit {
+				t.Errorf("%q is %v, want %v", word, got, test.unit)
+			}
+		}
+		if uint8(test.unit) != test.number || test.unit.String() != capitals || test.unit.Length() != test.length {
+			t.Errorf("%v is number %d, %v long; want %s, %d, %v",
+				test.unit, test.unit, test.unit.Length(), capitals, test.number, test.length)
+		}
+	}
+	for _, word := range []string{"", "unknown", "seconds", " day", "day ", "da", "s", "1", "fortnight"} {
+		if got := parseUnit(word); got != UnitUnknown {
+			t.Errorf("%q is %v", word, got)
+		}
+	}
+	for unit, want := range map[Unit]string{UnitUnknown: "UNKNOWN", 8: "UNIT(8)", 255: "UNIT(255)"} {
+		if unit.String() != want || unit.Length() != 0 {
+			t.Errorf("%d is %v, %v long", uint8(unit), unit, unit.Length())
+		}
+	}
+}
+
+func TestQuantityWindow(t *testing.T) {
+	const day = 24 * time.Hour
+	fixed := func(most uint64, period time.Duration) algorithm.Limit {
+		return algorithm.Limit{Max: most, Period: period, CountBlocked: true}
+	}
+	tests := []struct {
+		quantity Quantity
+		want     algorithm.Limit
+		err      error
+	}{
+		{Quantity{5, Second, 1}, fixed(5, time.Second), nil},
+		{Quantity{5, Second, 0}, fixed(5, time.Second), nil},
+		{Quantity{0, Minute, 1}, fixed(0, time.Minute), nil},
+		{Quantity{math.MaxUint32, Minute, 15}, fixed(math.MaxUint32, 15*time.Minute), nil},
+		{Quantity{1, Month, 3}, fixed(1, 90*day), nil},
+		{Quantity{1, Year, 100}, fixed(1, 36500*day), nil},
+		{Quantity{1, Year, 101}, algorithm.Limit{}, ErrTooLong},
+		{Quantity{1, Day, 36500}, fixed(1, 36500*day), nil},
+		{Quantity{1, Day, 36501}, algorithm.Limit{}, ErrTooLong},
+		{Quantity{1, Week, 5214}, fixed(1, 36498*day), nil},
+		{Quantity{1, Week, 5215}, algorithm.Limit{}, ErrTooLong},
+		{Quantity{1, Second, 3_153_600_000}, fixed(1, 36500*day), nil},
+		{Quantity{1, Second, 3_153_600_001}, algorithm.Limit{}, ErrTooLong},
+		{Quantity{1, Second, math.MaxUint32}, algorithm.Limit{}, ErrTooLong},
+		{Quantity{1, Year, math.MaxUint32}, algorithm.Limit{}, ErrTooLong}, // 2^57 days
+		{Quantity{1, UnitUnknown, 1}, algorithm.Limit{}, ErrUnit},
+		{Quantity{1, 8, 1}, algorithm.Limit{}, ErrUnit},
+	}
+	for _, test := range tests {
+		got, err := test.quantity.Window()
+		if got != test.want || !errors.Is(err, test.err) {
+			t.Errorf("%+v: %+v, %v; want %+v, %v", test.quantity, got, err, test.want, test.err)
+		}
+		if err == nil && got.Validate() != nil {
+			t.Errorf("%+v: %v", test.quantity, got.Validate())
+		}
+	}
+}

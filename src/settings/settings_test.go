@@ -1,0 +1,128 @@
+package settings
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func env(pairs ...string) func(string) (string, bool) {
+	m := make(map[string]string)
+	for _, p := range pairs {
+		k, v, _ := strings.Cut(p, "=")
+		m[k] = v
+	}
+	return func(name string) (string, bool) { v, ok := m[name]; return v, ok }
+}
+
+func TestDefaults(t *testing.T) {
+	s, warnings, err := Read(env())
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("%v, %q", err, warnings)
+	}
+	if s.Host != "0.0.0.0" || s.Port != 8080 || s.GRPCPort != 8081 || s.DebugPort != 6070 || s.LogLevel != "warn" ||
+		s.RuntimeRoot != "/srv/runtime_data/current" || s.RuntimeAppDirectory != "config" || !s.RuntimeWatchRoot ||
+		s.GRPCMaxConnectionAge != 24*time.Hour || s.NearLimitRatio != 0.8 || s.BackendType != "memory" || s.MemoryMaxBytes != 256<<20 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestValues(t *testing.T) {
+	s, warnings, err := Read(env(
+		"HOST=::", "PORT=0x1F90", "GRPC_PORT=0", "DEBUG_PPROF=F", "LOG_LEVEL=Info", "RUNTIME_ROOT=/data", "RUNTIME_APPDIRECTORY=",
+		"SHUTDOWN_DRAIN=0", "SHUTDOWN_TIMEOUT=1m30s", "NEAR_LIMIT_RATIO=0.5", "MEMORY_MAX_BYTES=1048576", "SHADOW_MODE=TRUE",
+		"BACKEND_TYPE=memory", "REDIS_URL=", "USE_STATSD=false", "UNHEARD_OF=x",
+	))
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("%v, %q", err, warnings)
+	}
+	if s.Host != "::" || s.Port != 8080 || s.GRPCPort != 0 || s.DebugPprof || s.LogLevel != "info" || s.RuntimeRoot != "/data" ||
+		s.RuntimeAppDirectory != "" || s.ShutdownDrain != 0 || s.ShutdownTimeout != 90*time.Second || s.NearLimitRatio != 0.5 ||
+		s.MemoryMaxBytes != 1<<20 || !s.ShadowMode {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestProblemsAreReportedTogether(t *testing.T) {
+	_, _, err := Read(env(
+		"PORT=80800", "GRPC_PORT=-1", "DEBUG_PORT=x", "DEBUG_PPROF=yes", "LOG_LEVEL=loud", "SHUTDOWN_TIMEOUT=5", "SHUTDOWN_DRAIN=-1s",
+		"NEAR_LIMIT_RATIO=NaN", "MEMORY_MAX_BYTES=0", "CONFIG_TYPE=file", "BACKEND_TYPE=redis", "GRPC_SERVER_USE_TLS=true",
+	))
+	want := []string{
+		"PORT=80800: write a port number, 0 to 65535",
+		"GRPC_PORT=-1: write a port number, 0 to 65535",
+		"DEBUG_PORT=x: write a port number, 0 to 65535",
+		"DEBUG_PPROF=yes: write true or false",
+		"LOG_LEVEL=loud: write one of panic, fatal, error, warn, warning, info, debug, trace",
+		"NEAR_LIMIT_RATIO=NaN: write a number such as 0.8",
+		"MEMORY_MAX_BYTES=0: write a number of bytes, such as 268435456",
+		"SHUTDOWN_DRAIN=-1s: write a duration with its unit, such as 500ms, 30s, 1h30m",
+		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
+		"CONFIG_TYPE=file: this version reads rules from files only: write FILE",
+		"BACKEND_TYPE=redis: this version counts in memory only: write memory",
+		"GRPC_SERVER_USE_TLS=true: this version speaks plain text only: write false, and leave TLS to a proxy",
+	}
+	if err == nil {
+		t.Fatal("no error")
+	}
+	got := strings.Split(err.Error(), "\n")
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("\n got %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+}
+
+// Whoever names a Redis must not get counters that each replica keeps for
+// itself without having said so.
+func TestRedisIsNotIgnored(t *testing.T) {
+	if _, _, err := Read(env("REDIS_URL=redis://:secret@host:6379")); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+	_, warnings, err := Read(env("REDIS_URL=redis:6379", "BACKEND_TYPE=memory"))
+	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "REDIS_URL has no effect") {
+		t.Errorf("%v, %q", err, warnings)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	s, warnings, err := Read(env("PORT=", "SHADOW_MODE=", "DOG_STATSD_MOGRIFIERS=a", "GRPC_SERVER_TLS_CA_CERT=/certs/ca.crt", "USE_PROMETHEUS=true", "TRACING_ENABLED=0"))
+	want := []string{
+		"PORT is set but empty; its default 8080 is used",
+		"SHADOW_MODE is set but empty; its default false is used",
+		"DOG_STATSD_MOGRIFIERS has no effect: envoyproxy/ratelimit never read it; its list is named USE_DOG_STATSD_MOGRIFIERS",
+		"GRPC_SERVER_TLS_CA_CERT has no effect: envoyproxy/ratelimit never read it",
+		"USE_PROMETHEUS has no effect: this version shows its counters on the debug port only",
+	}
+	if err != nil || !slices.Equal(warnings, want) || s.Port != 8080 {
+		t.Errorf("%v\n got %q\nwant %q", err, warnings, want)
+	}
+}
+
+func TestTable(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, v := range Table() {
+		if v.Section == "" || v.Name != strings.ToUpper(v.Name) || v.Type == "" || v.Meaning == "" || seen[v.Name] {
+			t.Errorf("%+v", v)
+		}
+		seen[v.Name] = true
+		if strings.Contains(v.Meaning, "|") {
+			t.Errorf("%s: a bar would end the cell of a table", v.Name)
+		}
+	}
+	if len(seen) < 30 {
+		t.Errorf("only %d variables", len(seen))
+	}
+}
+
+func TestBrief(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 30 * time.Second: "30s", time.Hour: "1h", 24 * time.Hour: "24h", 90 * time.Second: "1m30s",
+		100 * time.Millisecond: "100ms", 10 * time.Minute: "10m", 70 * time.Minute: "1h10m", 100 * time.Hour: "100h",
+	} {
+		if got := brief(d); got != want {
+			t.Errorf("%v: got %s, want %s", d, got, want)
+		}
+	}
+}
