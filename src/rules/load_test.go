@@ -97,3 +97,22 @@ func describe(r *Rule) string {
 	}
 	return s
 }
+
+// Every key of the rule files stands in the README's table.
+func TestReadmeHasEveryKey(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, places := range keys {
+		row := "| `" + key + "` | "
+		for _, place := range []where{atRoot, atDescriptor, atLimit} {
+			if places&place != 0 {
+				row += whereNames[place] + ", "
+			}
+		}
+		if row = strings.TrimSuffix(row, ", ") + " |"; !strings.Contains(string(text), row) {
+			t.Errorf("README.md has no row that begins %q", row)
+		}
+	}
+}

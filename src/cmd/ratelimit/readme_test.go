@@ -1,0 +1,192 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+	"ratelimit/src/settings"
+)
+
+var update = flag.Bool("update", false, "write the settings table of README.md anew")
+
+func readme(t *testing.T) (path, text string) {
+	t.Helper()
+	path = filepath.Join(top, "README.md")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, string(data)
+}
+
+const (
+	tableBegin = "<!-- settings: written by `make docs`, held to the code by a test -->\n"
+	tableEnd   = "<!-- end of settings -->\n"
+)
+
+func settingsMarkdown() string {
+	var b strings.Builder
+	section := ""
+	for _, v := range settings.Table() {
+		if v.Section != section {
+			section = v.Section
+			fmt.Fprintf(&b, "\n**%s**\n\n| variable | type | default | meaning |\n|---|---|---|---|\n", section)
+		}
+		fallback := ""
+		if v.Default != "" {
+			fallback = "`" + v.Default + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", v.Name, v.Type, fallback, v.Meaning)
+	}
+	return b.String() + "\n"
+}
+
+func TestReadmeSettings(t *testing.T) {
+	path, text := readme(t)
+	before, rest, ok := strings.Cut(text, tableBegin)
+	table, after, ok2 := strings.Cut(rest, tableEnd)
+	if !ok || !ok2 {
+		t.Fatal("the marks around the table are gone")
+	}
+	want := settingsMarkdown()
+	if *update {
+		if err := os.WriteFile(path, []byte(before+tableBegin+want+tableEnd+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if table != want {
+		t.Error("the settings table of README.md is not that of the code: run `make docs`")
+	}
+}
+
+// ruleExample is a block of YAML and the block of requests below it.
+var ruleExample = regexp.MustCompile("(?s)```yaml\n(.*?)```\n(?:\n```text\n(.*?)```)?")
+
+func TestReadmeRules(t *testing.T) {
+	_, text := readme(t)
+	examples := ruleExample.FindAllStringSubmatch(text, -1)
+	if len(examples) < 8 {
+		t.Fatalf("only %d examples found", len(examples))
+	}
+	for _, m := range examples {
+		set, warnings, err := rules.Load([]rules.File{{Name: "README.md", Data: []byte(m[1])}}, rules.Options{})
+		if err != nil || len(warnings) > 0 {
+			t.Errorf("%v %v in\n%s", err, warnings, m[1])
+			continue
+		}
+		if m[2] == "" {
+			t.Errorf("no requests below\n%s", m[1])
+			continue
+		}
+		store, err := memory.New(memory.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := limiter.New(limiter.Config{Backend: store})
+		l.Use(set)
+		domain := regexp.MustCompile(`domain: (\w+)`).FindStringSubmatch(m[1])[1]
+		for line := range strings.Lines(strings.TrimSpace(m[2])) {
+			askLine(t, l, domain, line)
+		}
+	}
+}
+
+// askLine sends the request of a line as often as there are answers behind it.
+func askLine(t *testing.T, l *limiter.Limiter, domain, line string) {
+	t.Helper()
+	ask, want, ok := strings.Cut(line, "->")
+	if !ok {
+		t.Errorf("no answers in %q", line)
+	}
+	req := limiter.Request{Domain: []byte(domain), Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	for descriptor := range strings.SplitSeq(strings.TrimSpace(ask), " + ") {
+		var d limiter.Descriptor
+		for entry := range strings.SplitSeq(descriptor, ",") {
+			key, value, _ := strings.Cut(strings.TrimSpace(entry), "=")
+			d.Entries = append(d.Entries, rules.Entry{Key: []byte(key), Value: []byte(value)})
+		}
+		req.Descriptors = append(req.Descriptors, d)
+	}
+	var got []string
+	var a limiter.Answer
+	for range strings.Fields(want) {
+		if err := l.Check(t.Context(), &req, &a); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, map[bool]string{false: "OK", true: "OVER_LIMIT"}[a.Over])
+	}
+	if strings.Join(got, " ") != strings.Join(strings.Fields(want), " ") {
+		t.Errorf("%s: answered %q", strings.TrimSpace(line), got)
+	}
+}
+
+// What the README shows `make run` to print is what it prints for the examples.
+func TestReadmeTry(t *testing.T) {
+	_, text := readme(t)
+	set, problems := exampleRules(t)
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	var out output
+	suggest(&out, set, nil)
+	for line := range strings.Lines(out.String()) {
+		if line = strings.TrimSpace(line); strings.Contains(line, "curl") {
+			line = strings.ReplaceAll(line, "localhost/json", "localhost:8080/json")
+			if !strings.Contains(text, line) {
+				t.Errorf("README.md does not show %s", line)
+			}
+		}
+	}
+}
+
+func exampleRules(t *testing.T) (*rules.Set, error) {
+	t.Helper()
+	var files []rules.File
+	paths, err := filepath.Glob(filepath.Join(top, "examples", "ratelimit", "config", "*.yaml"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, rules.File{Name: path, Data: data})
+	}
+	set, _, err := rules.Load(files, rules.Options{})
+	return set, err
+}
+
+// Every make target and every file that the documents name exists.
+func TestDocumentsNameWhatExists(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(top, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, doc := range []string{"README.md", "CONTRIBUTING.md", "docs/architecture.md"} {
+		data, err := os.ReadFile(filepath.Join(top, doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("(?:`|\n)make ([a-z_]+)").FindAllStringSubmatch(string(data), -1) {
+			if !strings.Contains(string(makefile), "\n"+m[1]+":") {
+				t.Errorf("%s names `make %s`", doc, m[1])
+			}
+		}
+		for _, m := range regexp.MustCompile("`((?:src|docs|examples|integration-test|tools)/[a-zA-Z0-9_./-]+)`").FindAllStringSubmatch(string(data), -1) {
+			if _, err := os.Stat(filepath.Join(top, m[1])); err != nil {
+				t.Errorf("%s names %s, which does not exist", doc, m[1])
+			}
+		}
+	}
+}
