@@ -95,16 +95,17 @@ func (l *Limiter) Check(ctx context.Context, req *Request, a *Answer) error {
 // match fills a.Statuses with what applies to each descriptor, and s.batch
 // with what there is to charge.
 func (l *Limiter) match(req *Request, a *Answer, s *scratch) error {
-	domain := a.Set.Domain(req.Domain)
-	a.UnknownDomain = domain == nil
-	for i := range req.Descriptors {
-		d := &req.Descriptors[i]
+	a.Domain = a.Set.Domain(req.Domain)
+	for range req.Descriptors {
 		a.Statuses = append(a.Statuses, Status{})
-		if domain == nil {
-			continue
-		}
-		st := &a.Statuses[i]
-		limit, err := s.applies(domain, d, st, len(req.Descriptors)-i)
+	}
+	if a.Domain == nil {
+		return nil
+	}
+	s.find(a, req.Descriptors)
+	for i := range req.Descriptors {
+		d, st := &req.Descriptors[i], &a.Statuses[i]
+		limit, err := s.limit(d, st, len(req.Descriptors)-i)
 		if err != nil {
 			return fmt.Errorf("%w: descriptor %d: limit: %w", ErrRequest, i, err)
 		}
@@ -114,7 +115,7 @@ func (l *Limiter) match(req *Request, a *Answer, s *scratch) error {
 		st.Limited = true
 		st.Amount, st.Op = amount(req, d)
 		s.charge(algorithm.Hit{
-			Key:    s.key(l.cfg.KeyPrefix, req.Domain, d.Entries),
+			Key:    s.key(l.cfg.KeyPrefix, req.Domain, st.Rule, d.Entries),
 			Limit:  limit,
 			Amount: st.Amount,
 			Op:     st.Op,
@@ -161,8 +162,9 @@ func (l *Limiter) settle(a *Answer, s *scratch) error {
 	quota, quotaOver, over := 0, 0, false
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
+		st.Quota = !st.Unlimited() && (l.cfg.Quota || st.Rule != nil && st.Rule.Quota)
 		switch {
-		case !l.quota(st):
+		case !st.Quota:
 			over = over || st.Over
 		case st.Over:
 			quotaOver++
@@ -175,11 +177,4 @@ func (l *Limiter) settle(a *Answer, s *scratch) error {
 	a.Over = over && !l.cfg.Shadow
 	a.Shadowed = over && l.cfg.Shadow
 	return err
-}
-
-func (l *Limiter) quota(st *Status) bool {
-	if st.Unlimited() {
-		return false
-	}
-	return l.cfg.Quota || st.Rule != nil && st.Rule.Quota
 }

@@ -40,6 +40,12 @@ descriptors:
   - key: silver
     rate_limit: {unit: minute, requests_per_unit: 2}
     quota_mode: true
+  - key: file
+    value: /f/*
+    share_threshold: true
+    rate_limit: {unit: minute, requests_per_unit: 2}
+  - key: premium
+    rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: per-ip}]}
 `
 
 func load(tb testing.TB, text string) *rules.Set {
@@ -176,6 +182,15 @@ func TestCheck(t *testing.T) {
 		{"shadow mode for all", limiter.Config{Shadow: true}, []string{
 			"ip=10.0.0.7", "ok: over 0/0",
 		}},
+		{"values that share a threshold", limiter.Config{}, []string{
+			"file=/f/1", "ok: ok 1/2",
+			"file=/f/2", "ok: ok 0/2",
+			"file=/f/3", "over: over 0/2",
+		}},
+		{"a rule that replaces another", limiter.Config{}, []string{
+			"ip=1 premium=x ip=2 ip=10.0.0.7", "over: -, ok 8/9, -, over 0/0",
+			"ip=1", "ok: ok 1/2", // nothing was charged to it
+		}},
 		{"all or nothing", limiter.Config{AllOrNothing: true}, []string{
 			"ip=1 path=/pay,user=x", "ok: ok 1/2, ok 0/1",
 			"ip=1 path=/pay,user=x", "over: ok 1/2, over 0/1",
@@ -274,8 +289,8 @@ func TestUnknownDomain(t *testing.T) {
 	if err := l.Check(t.Context(), req, &a); err != nil {
 		t.Fatal(err)
 	}
-	if got := brief(&a); got != "ok: -, -, -" || !a.UnknownDomain {
-		t.Errorf("got %s, unknown %t", got, a.UnknownDomain)
+	if got := brief(&a); got != "ok: -, -, -" || a.Domain != nil {
+		t.Errorf("got %s in %v", got, a.Domain)
 	}
 }
 

@@ -45,8 +45,9 @@ type Answer struct {
 	Statuses []Status
 	// Set is the configuration the request was decided by.
 	Set *rules.Set
-	// UnknownDomain says that the Set has no domain of the request's name.
-	UnknownDomain bool
+	// Domain is the request's domain in the Set; nil when it has none of that
+	// name.
+	Domain *rules.Domain
 	// Shadowed says that the limiter's own shadow mode turned over into not
 	// over; the statuses still say which.
 	Shadowed bool
@@ -57,9 +58,12 @@ type Status struct {
 	// Over says that this descriptor's limit is exceeded and not in shadow
 	// mode.
 	Over bool
-	// Rule is what matched; nil for nothing, and for a limit that came with
-	// the request.
+	// Rule is what applies; nil for nothing (a rule that another of the request
+	// replaces included), and for a limit that came with the request.
 	Rule *rules.Rule
+	// Quota says that the request is refused only if all its descriptors in
+	// quota mode are over.
+	Quota bool
 	// Limited says that a limit was asked; the fields below are then set.
 	Limited bool
 	Limit   rules.Quantity

@@ -14,6 +14,8 @@ type scratch struct {
 	keys   []byte            // all keys of the batch, one after the other
 	joined []byte            // for rules.Domain.Find
 	limits []algorithm.Limit // those that came with the request
+
+	replaced rules.Replaced
 }
 
 // maxKept bounds what a scratch keeps for the next request, so that one
@@ -31,10 +33,34 @@ func (l *Limiter) release(s *scratch) {
 	l.pool.Put(s)
 }
 
-// applies finds the limit that holds for d and notes it in st; nil when there
-// is none to ask. left is how many descriptors, d included, may still bring a
-// limit of their own.
-func (s *scratch) applies(domain *rules.Domain, d *Descriptor, st *Status, left int) (*algorithm.Limit, error) {
+// find sets the rule of each status, those that other rules of the request
+// replace taken out again.
+func (s *scratch) find(a *Answer, descriptors []Descriptor) {
+	for i := range descriptors {
+		if d := &descriptors[i]; !d.HasLimit {
+			a.Statuses[i].Rule = a.Domain.Find(d.Entries, &s.joined)
+		}
+	}
+	if !a.Domain.Replacing() {
+		return
+	}
+	s.replaced.Reset(a.Domain)
+	for i := range a.Statuses {
+		if rule := a.Statuses[i].Rule; rule != nil {
+			s.replaced.Add(rule)
+		}
+	}
+	for i := range a.Statuses {
+		if rule := a.Statuses[i].Rule; rule != nil && s.replaced.Has(rule) {
+			a.Statuses[i].Rule = nil
+		}
+	}
+}
+
+// limit returns the limit that holds for d, whose rule is found, and notes it
+// in st; nil when there is none to ask. left is how many descriptors, d
+// included, may still bring a limit of their own.
+func (s *scratch) limit(d *Descriptor, st *Status, left int) (*algorithm.Limit, error) {
 	if d.HasLimit {
 		limit, err := d.Limit.Window()
 		if err != nil {
@@ -47,13 +73,11 @@ func (s *scratch) applies(domain *rules.Domain, d *Descriptor, st *Status, left 
 		st.Limit = d.Limit
 		return &s.limits[len(s.limits)-1], nil
 	}
-	rule := domain.Find(d.Entries, &s.joined)
-	st.Rule = rule
-	if rule == nil || rule.Unlimited {
+	if st.Rule == nil || st.Rule.Unlimited {
 		return nil, nil
 	}
-	st.Limit = rule.Quantity
-	return &rule.Limit, nil
+	st.Limit = st.Rule.Quantity
+	return &st.Rule.Limit, nil
 }
 
 func (s *scratch) charge(h algorithm.Hit, owner int) {
@@ -67,17 +91,17 @@ func (s *scratch) charge(h algorithm.Hit, owner int) {
 //	<prefix><domain>_<key>_<value>_<key>_<value>_
 //
 // A store adds the start of the window, which makes it the key that
-// envoyproxy/ratelimit uses, byte for byte.
-func (s *scratch) key(prefix string, domain []byte, entries []rules.Entry) []byte {
+// envoyproxy/ratelimit uses, byte for byte. rule is nil for a limit that came
+// with the request.
+func (s *scratch) key(prefix string, domain []byte, rule *rules.Rule, entries []rules.Entry) []byte {
 	start := len(s.keys)
 	k := append(s.keys, prefix...)
 	k = append(k, domain...)
 	k = append(k, '_')
-	for i := range entries {
-		k = append(k, entries[i].Key...)
-		k = append(k, '_')
-		k = append(k, entries[i].Value...)
-		k = append(k, '_')
+	if rule != nil {
+		k = rule.AppendKey(k, entries)
+	} else {
+		k = rules.AppendKey(k, entries)
 	}
 	s.keys = k
 	return k[start:len(k):len(k)]

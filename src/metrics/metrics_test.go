@@ -40,11 +40,30 @@ descriptors:
 func moved(r *Registry) []string {
 	var list []string
 	for _, s := range r.Stats() {
-		if s.Value != 0 {
+		if s.Value != 0 && !strings.HasPrefix(s.Name, "ratelimit.stats.") {
 			list = append(list, fmt.Sprintf("%s=%d", strings.TrimPrefix(s.Name, "ratelimit.service."), s.Value))
 		}
 	}
 	return list
+}
+
+// value is one figure; -1 when it is not there.
+func value(r *Registry, name string) int64 {
+	for _, s := range r.Stats() {
+		if s.Name == name {
+			return s.Value
+		}
+	}
+	return -1
+}
+
+// ask is the request of all answers.
+var ask = &limiter.Request{
+	Domain: []byte("d"),
+	Descriptors: []limiter.Descriptor{
+		{Entries: []rules.Entry{{Key: []byte("ip"), Value: []byte("1")}}},
+		{Entries: []rules.Entry{{Key: []byte("ip")}}},
+	},
 }
 
 // answer is one status: rule number i of set went from before to after.
@@ -52,7 +71,7 @@ func answer(set *rules.Set, i int, before, after uint64) *limiter.Answer {
 	rule := set.Rules()[i]
 	st := limiter.Status{Rule: rule, Limited: true, Limit: rule.Quantity, Amount: after - before}
 	st.Verdict = algorithm.Verdict{Before: before, After: after, Over: after > uint64(rule.Requests)}
-	return &limiter.Answer{Set: set, Statuses: []limiter.Status{st}}
+	return &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{st}}
 }
 
 func TestRecord(t *testing.T) {
@@ -84,12 +103,12 @@ func TestRecord(t *testing.T) {
 		},
 		{"refund", with(answer(set, 0, 0, 2), func(a *limiter.Answer) { a.Statuses[0].Op = algorithm.Refund }), nil},
 		{"name with odd characters", answer(set, 1, 0, 1), []string{"rate_limit.d.host_10_0_0_7_80_x.total_hits=1", "rate_limit.d.host_10_0_0_7_80_x.within_limit=1"}},
-		{"unlimited", &limiter.Answer{Set: set, Statuses: []limiter.Status{{Rule: set.Rules()[3]}}}, nil},
-		{"unmatched", &limiter.Answer{Set: set, Statuses: make([]limiter.Status, 2)}, nil},
-		{"unknown domain", &limiter.Answer{Set: set, Statuses: make([]limiter.Status, 2), UnknownDomain: true}, []string{"domain_not_found=2"}},
+		{"unlimited", &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: set.Rules()[3]}}}, nil},
+		{"unmatched", &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: make([]limiter.Status, 2)}, nil},
+		{"unknown domain", &limiter.Answer{Set: set, Statuses: make([]limiter.Status, 2)}, []string{"rate_limit.d.domain_not_found=2"}},
 		{
 			"request limit", with(answer(set, 0, 0, 1), func(a *limiter.Answer) { a.Statuses[0].Rule = nil }),
-			[]string{"request_limit.total_hits=1", "request_limit.within_limit=1"},
+			[]string{"rate_limit.d.ip_1.total_hits=1", "rate_limit.d.ip_1.within_limit=1"},
 		},
 		{
 			"shadow mode for all", with(answer(set, 0, 10, 11), func(a *limiter.Answer) { a.Shadowed = true }),
@@ -100,7 +119,7 @@ func TestRecord(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := New(Config{})
 			r.Use(set)
-			r.Record(nil, tt.a)
+			r.Record(ask, tt.a)
 			if got := moved(r); !slices.Equal(got, tt.want) {
 				t.Errorf("\n got %q\nwant %q", got, tt.want)
 			}
@@ -111,11 +130,11 @@ func TestRecord(t *testing.T) {
 // Near ratios that make no sense count nothing twice.
 func TestNearRatio(t *testing.T) {
 	set := load(t, testRules)
-	for ratio, want := range map[float32]uint64{0.5: 5, 1: 0, 7: 0, -1: 10} {
+	for ratio, want := range map[float32]int64{0.5: 5, 1: 0, 7: 0, -1: 10} {
 		r := New(Config{NearRatio: ratio})
 		r.Use(set)
-		r.Record(nil, answer(set, 0, 0, 10))
-		if got := r.Counter("ratelimit.service.rate_limit.d.ip.near_limit").Value(); got != want {
+		r.Record(ask, answer(set, 0, 0, 10))
+		if got := value(r, "ratelimit.service.rate_limit.d.ip.near_limit"); got != want {
 			t.Errorf("ratio %v: %d near, want %d", ratio, got, want)
 		}
 	}
@@ -126,10 +145,10 @@ func TestReload(t *testing.T) {
 	r := New(Config{})
 	old, fresh := load(t, testRules), load(t, testRules)
 	r.Use(old)
-	r.Record(nil, answer(old, 0, 0, 1))
+	r.Record(ask, answer(old, 0, 0, 1))
 	r.Use(fresh)
-	r.Record(nil, answer(fresh, 0, 1, 2))
-	r.Record(nil, answer(old, 0, 2, 3))
+	r.Record(ask, answer(fresh, 0, 1, 2))
+	r.Record(ask, answer(old, 0, 2, 3))
 	want := []string{"rate_limit.d.ip.total_hits=3", "rate_limit.d.ip.within_limit=3"}
 	if got := moved(r); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -139,15 +158,15 @@ func TestReload(t *testing.T) {
 func TestStatsAreSortedAndShowZeros(t *testing.T) {
 	r := New(Config{})
 	r.Use(load(t, testRules))
-	r.Gauge("a.gauge", func() int64 { return 7 })
+	r.Source(func(add func(Stat)) { add(Stat{"a.gauge", KindGauge, 7}) })
 	stats := r.Stats()
-	if stats[0] != (Stat{"a.gauge", 7}) {
+	if stats[0] != (Stat{"a.gauge", KindGauge, 7}) {
 		t.Errorf("first: %+v", stats[0])
 	}
 	if !slices.IsSortedFunc(stats, func(a, b Stat) int { return strings.Compare(a.Name, b.Name) }) {
 		t.Error("not sorted")
 	}
-	if !slices.Contains(stats, Stat{"ratelimit.service.rate_limit.d.trial.shadow_mode", 0}) {
+	if !slices.Contains(stats, Stat{"ratelimit.service.rate_limit.d.trial.shadow_mode", KindCounter, 0}) {
 		t.Error("a rule that was never met is not shown")
 	}
 }
@@ -160,7 +179,7 @@ func TestConcurrent(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for i := range uint64(1000) {
-				r.Record(nil, answer(set, 0, i, i+1))
+				r.Record(ask, answer(set, 0, i, i+1))
 				if i%100 == 0 {
 					r.Use(set)
 					r.Stats()
@@ -169,7 +188,7 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got := r.Counter("ratelimit.service.rate_limit.d.ip.total_hits").Value(); got != 8000 {
+	if got := value(r, "ratelimit.service.rate_limit.d.ip.total_hits"); got != 8000 {
 		t.Errorf("%d hits counted, want 8000", got)
 	}
 }

@@ -1,5 +1,6 @@
 // Package metrics counts what the limiter reports, under the names that
-// envoyproxy/ratelimit uses, so that dashboards stay as they are.
+// envoyproxy/ratelimit uses, so that dashboards stay as they are. Exporters
+// read it; see the packages below.
 package metrics
 
 import (
@@ -8,8 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-
-	"ratelimit/src/rules"
+	"time"
 )
 
 // Config says how a Registry counts.
@@ -17,7 +17,14 @@ type Config struct {
 	// NearRatio is the share of a limit from which hits count as near it.
 	// Defaults to 0.8.
 	NearRatio float32
+	// MaxSeries caps the names that clients can cause: rules that show values
+	// of the request, limits that come with requests, unknown domains. Beyond
+	// it the least recently used are forgotten. Defaults to 10,000.
+	MaxSeries int
 }
+
+// DefaultMaxSeries is the cap when none is asked for.
+const DefaultMaxSeries = 10_000
 
 // Counter only grows. It is safe for concurrent use.
 type Counter struct{ n atomic.Uint64 }
@@ -28,42 +35,70 @@ func (c *Counter) Add(n uint64) { c.n.Add(n) }
 // Value is the count so far.
 func (c *Counter) Value() uint64 { return c.n.Load() }
 
-// Registry is a limiter.Recorder that holds all counters of the process.
-type Registry struct {
-	nearRatio     float32
-	rules         atomic.Pointer[ruleTable]
-	unknownDomain *Counter
-	requestLimit  *ruleCounters // all limits that came with requests, together
-	globalShadow  *Counter
-	storeErrors   *Counter
+// Kind tells what may be done with a figure.
+type Kind uint8
 
-	mu       sync.Mutex
-	counters map[string]*Counter // only names that we or the operator's rules chose
-	gauges   map[string]func() int64
+const (
+	// KindCounter figures only grow, but for those that were forgotten.
+	KindCounter Kind = iota
+	// KindGauge figures are as they are now.
+	KindGauge
+)
+
+// Stat is one figure with its name.
+type Stat struct {
+	Name  string
+	Kind  Kind
+	Value int64
 }
 
-// ruleTable has the counters of each rule of a Set, by Rule.Index.
-type ruleTable struct {
-	set      *rules.Set
-	counters []*ruleCounters
+// Registry is a limiter.Recorder that holds all counters of the process.
+type Registry struct {
+	nearRatio    float32
+	rules        atomic.Pointer[ruleTable]
+	series       *seriesCache // names that clients chose
+	globalShadow *Counter
+	storeErrors  *Counter
+	configGood   *Counter
+	configBad    *Counter
+	unknown      Counter // descriptors of unknown domains, all together
+	onRequest    outcomes
+	timing       atomic.Pointer[func(string, time.Duration)]
+
+	mu        sync.Mutex
+	counters  map[string]*Counter // names that the program chose
+	sources   []func(func(Stat))
+	latencies map[string]*Histogram
+	config    ConfigInfo
+}
+
+// ConfigInfo is what is known of the rules in force.
+type ConfigInfo struct {
+	Hash   string    // of names and contents; empty before the first good load
+	Loaded time.Time // of the last good load
 }
 
 // New returns a registry with all counters at zero.
 func New(cfg Config) *Registry {
 	r := &Registry{
 		nearRatio: cmp.Or(cfg.NearRatio, 0.8),
+		series:    newSeriesCache(cmp.Or(cfg.MaxSeries, DefaultMaxSeries)),
 		counters:  make(map[string]*Counter),
-		gauges:    make(map[string]func() int64),
+		latencies: make(map[string]*Histogram),
 	}
-	r.unknownDomain = r.Counter("ratelimit.service.domain_not_found")
 	r.globalShadow = r.Counter("ratelimit.service.global_shadow_mode")
 	r.storeErrors = r.Counter("ratelimit.service.call.should_rate_limit.redis_error")
-	r.requestLimit = r.ruleCounters("ratelimit.service.request_limit.")
+	r.configGood = r.Counter("ratelimit.service.config_load_success")
+	r.configBad = r.Counter("ratelimit.service.config_load_error")
+	r.Source(func(add func(Stat)) {
+		add(Stat{"ratelimit.stats.series", KindGauge, int64(r.series.len())})
+		add(Stat{"ratelimit.stats.series_evicted", KindCounter, int64(r.series.evicted.Value())})
+	})
 	return r
 }
 
 // Counter is the counter of that name, made on first use. Names come from the
-// program and from rule files, never from clients.
+// program, never from clients.
 func (r *Registry) Counter(name string) *Counter {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,33 +110,88 @@ func (r *Registry) Counter(name string) *Counter {
 	return c
 }
 
-// Gauge shows what read returns under name.
-func (r *Registry) Gauge(name string, read func() int64) {
+// Source has read called for each Stats, to add figures that are kept
+// elsewhere.
+func (r *Registry) Source(read func(add func(Stat))) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gauges[name] = read
+	r.sources = append(r.sources, read)
 }
 
-// Stat is one figure with its name.
-type Stat struct {
-	Name  string
-	Value int64
-}
-
-// Stats are all figures, sorted by name, zeros included.
-func (r *Registry) Stats() []Stat {
+// Latency is the histogram of decisions over one protocol, made on first use.
+func (r *Registry) Latency(protocol string) *Histogram {
 	r.mu.Lock()
-	stats := make([]Stat, 0, len(r.counters)+len(r.gauges))
-	gauges := make(map[string]func() int64, len(r.gauges))
+	defer r.mu.Unlock()
+	h := r.latencies[protocol]
+	if h == nil {
+		h = new(Histogram)
+		r.latencies[protocol] = h
+	}
+	return h
+}
+
+// Latencies are all histograms by protocol.
+func (r *Registry) Latencies() map[string]*Histogram {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make(map[string]*Histogram, len(r.latencies))
+	for protocol, h := range r.latencies {
+		all[protocol] = h
+	}
+	return all
+}
+
+// OnTiming has tell called with each timing from now on. It must be fast and
+// safe for concurrent use. There is one at most.
+func (r *Registry) OnTiming(tell func(name string, d time.Duration)) { r.timing.Store(&tell) }
+
+// Timing tells an exporter that wants timings one by one of d.
+func (r *Registry) Timing(name string, d time.Duration) {
+	if tell := r.timing.Load(); tell != nil {
+		(*tell)(name, d)
+	}
+}
+
+// ConfigLoaded counts a good load of the rules.
+func (r *Registry) ConfigLoaded(info ConfigInfo) {
+	r.configGood.Add(1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.config = info
+}
+
+// ConfigRefused counts a load of the rules that was refused.
+func (r *Registry) ConfigRefused() { r.configBad.Add(1) }
+
+// ConfigInfo is what ConfigLoaded was last told.
+func (r *Registry) ConfigInfo() ConfigInfo {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.config
+}
+
+// Stats are all figures, sorted by name, zeros included. Figures of one name
+// are added up.
+func (r *Registry) Stats() []Stat {
+	all := make(map[string]Stat)
+	add := func(s Stat) {
+		s.Value += all[s.Name].Value
+		all[s.Name] = s
+	}
+	r.mu.Lock()
 	for name, c := range r.counters {
-		stats = append(stats, Stat{name, int64(c.Value())})
+		add(Stat{name, KindCounter, int64(c.Value())})
 	}
-	for name, read := range r.gauges {
-		gauges[name] = read
-	}
+	sources := slices.Clone(r.sources)
 	r.mu.Unlock()
-	for name, read := range gauges { // outside the lock: a gauge may take its time
-		stats = append(stats, Stat{name, read()})
+	for _, read := range sources { // outside the lock: it may take its time
+		read(add)
+	}
+	r.rules.Load().stats(add)
+	r.series.stats(add)
+	stats := make([]Stat, 0, len(all))
+	for _, s := range all {
+		stats = append(stats, s)
 	}
 	slices.SortFunc(stats, func(a, b Stat) int { return strings.Compare(a.Name, b.Name) })
 	return stats

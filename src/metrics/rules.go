@@ -3,121 +3,224 @@ package metrics
 import (
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
-	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
 
-// ruleCounters are the counters of one rule.
-type ruleCounters struct {
-	total, within, near, over, overCached, shadow *Counter
+// The counters that each rule has.
+const (
+	totalHits = iota
+	withinLimit
+	nearLimit
+	overLimit
+	overCached
+	shadowMode
+	hitCounters
+)
+
+var hitNames = [hitCounters]string{
+	totalHits:   "total_hits",
+	withinLimit: "within_limit",
+	nearLimit:   "near_limit",
+	overLimit:   "over_limit",
+	overCached:  "over_limit_with_local_cache",
+	shadowMode:  "shadow_mode",
 }
 
 const rulePrefix = "ratelimit.service.rate_limit."
 
-func (r *Registry) ruleCounters(prefix string) *ruleCounters {
-	return &ruleCounters{
-		total:      r.Counter(prefix + "total_hits"),
-		within:     r.Counter(prefix + "within_limit"),
-		near:       r.Counter(prefix + "near_limit"),
-		over:       r.Counter(prefix + "over_limit"),
-		overCached: r.Counter(prefix + "over_limit_with_local_cache"),
-		shadow:     r.Counter(prefix + "shadow_mode"),
+// hits are the counters of one name.
+type hits struct {
+	prefix string // of the names of all of them
+	counts [hitCounters]Counter
+}
+
+func newHits(key string) *hits { return &hits{prefix: rulePrefix + sanitize(key) + "."} }
+
+func (h *hits) stats(add func(Stat)) {
+	for i := range h.counts {
+		add(Stat{h.prefix + hitNames[i], KindCounter, int64(h.counts[i].Value())})
 	}
 }
 
 var ipv4 = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
 // sanitize makes a rule's key fit for statsd: `:` and `|` would end a name
-// there, and the dots of an address look like levels.
+// there, and the dots of an address look like levels. Control characters, which
+// could begin a line of their own, go too.
 func sanitize(key string) string {
-	key = strings.NewReplacer(":", "_", "|", "_").Replace(key)
+	key = strings.Map(func(c rune) rune {
+		if c == ':' || c == '|' || c < ' ' || c == 0x7F || c == utf8.RuneError {
+			return '_'
+		}
+		return c
+	}, key)
 	return ipv4.ReplaceAllStringFunc(key, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })
 }
 
-// Use makes the counters of set's rules ready. Rules that a set before had
-// under the same key go on counting where they were; counters of rules that
-// are gone stay, as counters must not fall.
-func (r *Registry) Use(set *rules.Set) {
-	list := set.Rules()
-	table := &ruleTable{set: set, counters: make([]*ruleCounters, len(list))}
-	for i, rule := range list {
-		if !rule.Unlimited { // upstream counts nothing for these
-			table.counters[i] = r.ruleCounters(rulePrefix + sanitize(rule.Key) + ".")
-		}
-	}
-	r.rules.Store(table)
+// Outcome is what became of one descriptor.
+type Outcome uint8
+
+// The outcomes of a descriptor that met a rule, and Unmatched for the others.
+const (
+	Within Outcome = iota
+	Near
+	Over
+	Shadow // over, and passed all the same
+	Unlimited
+	Refunded
+	Unmatched
+	outcomeCount
+)
+
+var outcomeNames = [outcomeCount]string{"within", "near", "over", "shadow", "unlimited", "refunded", "unmatched"}
+
+// String is the name in lower case.
+func (o Outcome) String() string { return outcomeNames[o] }
+
+type outcomes [outcomeCount]Counter
+
+// Decisions is how often descriptors of one rule had one outcome.
+type Decisions struct {
+	Domain  string // empty: unknown domains, together
+	Rule    string // the key without the domain; empty: none, "(request)": a limit that came with the request
+	Outcome Outcome
+	Count   uint64
 }
 
-// Record counts one decision; see limiter.Recorder.
-func (r *Registry) Record(_ *limiter.Request, a *limiter.Answer) {
-	if a.UnknownDomain {
-		r.unknownDomain.Add(uint64(len(a.Statuses)))
+// ruleStats is what is counted of one rule.
+type ruleStats struct {
+	rule     *rules.Rule
+	hits     *hits // nil: counted by request value, or not at all (unlimited)
+	outcomes outcomes
+}
+
+// domainStats is what is counted of one domain.
+type domainStats struct {
+	name      string
+	unmatched Counter
+}
+
+// ruleTable has what is counted of each rule and domain of a Set, by their
+// Index. It keeps the table before it for requests that began before the swap.
+type ruleTable struct {
+	set     *rules.Set
+	rules   []*ruleStats
+	domains []*domainStats
+	before  *ruleTable // whose own before is nil
+}
+
+// Use makes the counters of set's rules ready. Rules and domains that the set
+// before had under the same name go on counting where they were.
+func (r *Registry) Use(set *rules.Set) {
+	old := r.rules.Load()
+	t := &ruleTable{set: set}
+	known := make(map[string][]*ruleStats) // two rules may have one key: a_b over c, and a over b_c
+	domains := make(map[string]*domainStats)
+	if old != nil {
+		t.before = &ruleTable{set: old.set, rules: old.rules, domains: old.domains}
+		for _, s := range old.rules {
+			known[s.rule.Key] = append(known[s.rule.Key], s)
+		}
+		for _, s := range old.domains {
+			domains[s.name] = s
+		}
+	}
+	for _, rule := range set.Rules() {
+		var before *ruleStats
+		if same := known[rule.Key]; len(same) > 0 {
+			before, known[rule.Key] = same[0], same[1:]
+		}
+		t.rules = append(t.rules, newRuleStats(rule, before))
+	}
+	for _, d := range set.Domains() {
+		s := domains[d.Name]
+		if s == nil {
+			s = &domainStats{name: d.Name}
+		}
+		t.domains = append(t.domains, s)
+	}
+	r.rules.Store(t)
+}
+
+// newRuleStats goes on with old, if it fits.
+func newRuleStats(rule *rules.Rule, old *ruleStats) *ruleStats {
+	counted := !rule.Unlimited && !rule.PerValue()
+	if old != nil && counted == (old.hits != nil) {
+		return old
+	}
+	s := &ruleStats{rule: rule}
+	if counted {
+		s.hits = newHits(rule.Key)
+	}
+	return s
+}
+
+// find returns the table of set; nil if it is neither the one in force nor the
+// one before.
+func (t *ruleTable) find(set *rules.Set) *ruleTable {
+	switch {
+	case t == nil, t.set == set:
+		return t
+	case t.before != nil && t.before.set == set:
+		return t.before
+	}
+	return nil
+}
+
+// each calls do for all rules, those that only the table before has last.
+func (t *ruleTable) each(do func(*ruleStats)) {
+	if t == nil {
 		return
 	}
-	if a.Shadowed {
-		r.globalShadow.Add(1)
+	seen := make(map[*ruleStats]bool, len(t.rules))
+	for _, s := range t.rules {
+		seen[s] = true
+		do(s)
 	}
-	failed := false
-	for i := range a.Statuses {
-		st := &a.Statuses[i]
-		if !st.Limited {
-			continue
-		}
-		c := r.countersOf(a, st)
-		failed = failed || st.Verdict.Err != nil
-		if st.Op != algorithm.Refund { // a refund is no hit
-			c.total.Add(st.Amount)
-			if st.Verdict.Err == nil {
-				r.account(c, st)
-			}
-		}
+	if t.before == nil {
+		return
 	}
-	if failed {
-		r.storeErrors.Add(1)
+	for _, s := range t.before.rules {
+		if !seen[s] {
+			do(s)
+		}
 	}
 }
 
-// countersOf finds the counters that st goes to.
-func (r *Registry) countersOf(a *limiter.Answer, st *limiter.Status) *ruleCounters {
-	if st.Rule == nil {
-		return r.requestLimit
-	}
-	if t := r.rules.Load(); t != nil && t.set == a.Set {
-		return t.counters[st.Rule.Index]
-	}
-	// A request that began before the set was swapped: found by name.
-	return r.ruleCounters(rulePrefix + sanitize(st.Rule.Key) + ".")
+func (t *ruleTable) stats(add func(Stat)) {
+	t.each(func(s *ruleStats) {
+		if s.hits != nil {
+			s.hits.stats(add)
+		}
+	})
 }
 
-// account splits the hits of one verdict into within, near and over as
-// envoyproxy/ratelimit does. With a limit of 10 and near from 8 on: 7 -> 9 is
-// 2 within, 1 of them near; 8 -> 12 is 2 over and 2 near, and nothing within.
-func (r *Registry) account(c *ruleCounters, st *limiter.Status) {
-	v := &st.Verdict
-	limit := uint64(st.Limit.Requests)
-	near := min(uint64(max(0, float32(limit)*r.nearRatio)), limit)
-	before, after := v.Before, v.Before+st.Amount
-	shadow := st.Rule != nil && st.Rule.Shadow
-	over := uint64(0)
-	switch {
-	case v.Cached:
-		over = st.Amount
-		c.overCached.Add(over)
-	case v.Over && before >= limit:
-		over = st.Amount
-	case v.Over:
-		over = after - limit
-		c.near.Add(limit - max(near, before))
-	default:
-		c.within.Add(st.Amount)
-		if after > near {
-			c.near.Add(after - max(near, before))
+// Decisions are all counts of decisions that are not zero, in no order. Counts
+// of one rule and outcome may come apart; they add up.
+func (r *Registry) Decisions() []Decisions {
+	var list []Decisions
+	add := func(domain, rule string, o Outcome, n uint64) {
+		if n > 0 {
+			list = append(list, Decisions{domain, rule, o, n})
 		}
 	}
-	c.over.Add(over)
-	if shadow {
-		c.shadow.Add(over)
+	t := r.rules.Load()
+	t.each(func(s *ruleStats) {
+		rule := strings.TrimPrefix(s.rule.Key, s.rule.Domain+".")
+		for o := range s.outcomes {
+			add(s.rule.Domain, rule, Outcome(o), s.outcomes[o].Value())
+		}
+	})
+	if t != nil {
+		for _, d := range t.domains {
+			add(d.name, "", Unmatched, d.unmatched.Value())
+		}
 	}
+	for o := range r.onRequest {
+		add("", "(request)", Outcome(o), r.onRequest[o].Value())
+	}
+	add("", "", Unmatched, r.unknown.Value())
+	return list
 }

@@ -30,18 +30,19 @@ type Options struct {
 // everything that is wrong, at once. The warnings name what is legal but
 // cannot do what its author meant; they come with a good Set only.
 func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
-	c := compiler{set: &Set{domains: make(map[string]*Domain)}}
+	c := compiler{set: &Set{byName: make(map[string]*Domain)}}
 	first := make(map[string]Pos)
 	for i := range configs {
 		cfg := &configs[i]
-		d := c.set.domains[cfg.Domain]
+		d := c.set.byName[cfg.Domain]
 		switch {
 		case cfg.Domain == "":
 			c.problems.add(cfg.Pos, "add `domain: <name>`, the name that callers ask for", "the domain is missing or empty")
 			d = &Domain{} // its descriptors are checked all the same
 		case d == nil:
-			d = &Domain{Name: cfg.Domain}
-			c.set.domains[cfg.Domain] = d
+			d = &Domain{Name: cfg.Domain, Index: len(c.set.domains)}
+			c.set.byName[cfg.Domain] = d
+			c.set.domains = append(c.set.domains, d)
 			first[cfg.Domain] = cfg.Pos
 		case !opt.MergeDomains:
 			c.problems.add(cfg.Pos, "join the two, rename one, or set MERGE_DOMAIN_CONFIG=true",
@@ -54,6 +55,7 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 		c.problems.sort()
 		return nil, nil, c.problems
 	}
+	c.replaces()
 	for _, d := range c.set.domains {
 		c.hidden(&d.root)
 	}
@@ -65,8 +67,9 @@ type compiler struct {
 	set      *Set
 	problems Problems
 	warnings Problems
-	places   map[*node]Pos // where each node was written, for messages
-	names    int           // bytes of all names so far; beyond maxNames nothing is added
+	places   map[*node]Pos      // where each node was written, for messages
+	replaced [][]ReplacesConfig // of each rule of set
+	names    int                // bytes of all names so far; beyond maxNames nothing is added
 }
 
 // path is where in a domain the compiler is.
@@ -80,7 +83,7 @@ func (p path) down(cfg *DescriptorConfig) path {
 	return path{
 		domain: p.domain,
 		key:    p.key + "." + composite(cfg),
-		levels: append(slices.Clip(p.levels), Level{cfg.Key, cfg.Value}),
+		levels: append(slices.Clip(p.levels), newLevel(cfg)),
 	}
 }
 
@@ -158,17 +161,9 @@ func composite(cfg *DescriptorConfig) string {
 
 // rule compiles the limit of a descriptor; nil when it has none.
 func (c *compiler) rule(cfg *DescriptorConfig, p path) *Rule {
+	c.flags(cfg)
 	limit := cfg.RateLimit
 	if limit == nil {
-		for _, flag := range []struct {
-			name string
-			set  bool
-		}{{"shadow_mode", cfg.ShadowMode}, {"quota_mode", cfg.QuotaMode}} {
-			if flag.set {
-				c.warnings.add(cfg.Pos, "move it to the descriptor that has the rate_limit; it is not inherited",
-					"%s has no effect on a descriptor without rate_limit", flag.name)
-			}
-		}
 		return nil
 	}
 	r := &Rule{
@@ -186,11 +181,29 @@ func (c *compiler) rule(cfg *DescriptorConfig, p path) *Rule {
 		Unlimited: limit.Unlimited,
 		Shadow:    cfg.ShadowMode,
 		Quota:     cfg.QuotaMode,
+		Detailed:  cfg.DetailedMetric,
+		Metadata:  cfg.Metadata,
+		name:      -1,
+	}
+	for i := range r.Path {
+		l := &r.Path[i]
+		r.shared = r.shared || l.ShareThreshold
+		r.perValue = r.perValue || l.ValueToMetric && (l.wildcard && !l.ShareThreshold || !l.wildcard && l.Value == "")
 	}
 	if limit.UnitMultiplier != nil {
 		r.Multiplier = *limit.UnitMultiplier
 	}
 	c.set.rules = append(c.set.rules, r)
+	c.replaced = append(c.replaced, limit.Replaces)
+	for _, cfg := range limit.Replaces {
+		r.Replaces = append(r.Replaces, cfg.Name)
+		switch cfg.Name {
+		case "":
+			c.problems.add(cfg.Pos, "add `name: <the rule to replace>`", "an entry of replaces has no name")
+		case r.Name:
+			c.problems.add(cfg.Pos, "remove it, or name another rule", "rule %s replaces itself", brief(r.Name))
+		}
+	}
 	switch {
 	case r.Unlimited && limit.UnitMultiplier != nil:
 		c.problems.add(limit.Pos, "remove one of them", "unlimited and unit_multiplier exclude each other")
@@ -200,8 +213,8 @@ func (c *compiler) rule(cfg *DescriptorConfig, p path) *Rule {
 		if r.Requests > 0 {
 			c.warnings.add(limit.Pos, "remove it", "requests_per_unit has no effect beside unlimited")
 		}
-		if r.Shadow || r.Quota {
-			c.warnings.add(cfg.Pos, "remove it", "shadow_mode and quota_mode have no effect on an unlimited rule")
+		if r.Shadow || r.Quota || r.Detailed || r.Metadata != nil {
+			c.warnings.add(cfg.Pos, "remove it", "shadow_mode, quota_mode, detailed_metric and metadata have no effect on an unlimited rule")
 		}
 	case r.Multiplier == 0:
 		c.problems.add(limit.Pos, "write 1 or more, or leave it out", "unit_multiplier is 0")
@@ -209,6 +222,70 @@ func (c *compiler) rule(cfg *DescriptorConfig, p path) *Rule {
 		c.window(r, limit)
 	}
 	return r
+}
+
+// flags looks at what stands beside a rate_limit.
+func (c *compiler) flags(cfg *DescriptorConfig) {
+	level := newLevel(cfg)
+	if cfg.ShareThreshold && !level.wildcard {
+		c.problems.add(cfg.Pos, "add a `*` to the value, or remove share_threshold", "share_threshold needs a wildcard, and %s has none", brief(level.text))
+	}
+	if cfg.ValueToMetric && (cfg.ShareThreshold || !level.wildcard && cfg.Value != "") {
+		c.warnings.add(cfg.Pos, "remove it", "value_to_metric has no effect on %s: there is one value to show", brief(level.text))
+	}
+	if cfg.RateLimit != nil {
+		return
+	}
+	for _, flag := range []struct {
+		name string
+		set  bool
+	}{
+		{"shadow_mode", cfg.ShadowMode},
+		{"quota_mode", cfg.QuotaMode},
+		{"detailed_metric", cfg.DetailedMetric},
+		{"metadata", cfg.Metadata != nil},
+	} {
+		if flag.set {
+			c.warnings.add(cfg.Pos, "move it to the descriptor that has the rate_limit; it is not inherited",
+				"%s has no effect on a descriptor without rate_limit", flag.name)
+		}
+	}
+}
+
+// replaces numbers the names that rules replace, domain by domain.
+func (c *compiler) replaces() {
+	type name struct {
+		domain string
+		name   string
+	}
+	numbers := make(map[name]int)
+	for i, r := range c.set.rules {
+		d := c.set.byName[r.Domain]
+		for _, cfg := range c.replaced[i] {
+			n, known := numbers[name{r.Domain, cfg.Name}]
+			if !known {
+				n = d.replaced
+				d.replaced++
+				numbers[name{r.Domain, cfg.Name}] = n
+			}
+			r.replaces = append(r.replaces, n)
+		}
+	}
+	found := make(map[name]bool)
+	for _, r := range c.set.rules {
+		key := name{r.Domain, r.Name}
+		if n, ok := numbers[key]; ok {
+			r.name = n
+			found[key] = true
+		}
+	}
+	for i, r := range c.set.rules {
+		for _, cfg := range c.replaced[i] {
+			if !found[name{r.Domain, cfg.Name}] {
+				c.warnings.add(cfg.Pos, "check the spelling, or remove it", "no rule of the domain is named %s", brief(cfg.Name))
+			}
+		}
+	}
 }
 
 // window compiles the arithmetic of a rule that is not unlimited.

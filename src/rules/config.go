@@ -17,6 +17,15 @@ type DescriptorConfig struct {
 	Descriptors []DescriptorConfig
 	ShadowMode  bool
 	QuotaMode   bool
+	// DetailedMetric counts each combination of request values apart.
+	DetailedMetric bool
+	// ValueToMetric shows this level's request value in the counter's name.
+	ValueToMetric bool
+	// ShareThreshold makes all values that a wildcard matches share a counter.
+	ShareThreshold bool
+	// Metadata is sent back with answers: maps, lists, strings, float64, bool
+	// and nil.
+	Metadata map[string]any
 }
 
 // RateLimitConfig is the limit at a node.
@@ -28,4 +37,11 @@ type RateLimitConfig struct {
 	UnitMultiplier  *uint32 // nil: 1
 	Unlimited       bool
 	Name            string
+	Replaces        []ReplacesConfig
+}
+
+// ReplacesConfig names a rule that does not apply where this one does.
+type ReplacesConfig struct {
+	Pos
+	Name string
 }

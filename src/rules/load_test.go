@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -95,6 +96,24 @@ func describe(r *Rule) string {
 	if r.Quota {
 		s += ", quota"
 	}
+	if r.Detailed {
+		s += ", detailed"
+	}
+	for _, l := range r.Path {
+		if l.ValueToMetric {
+			s += fmt.Sprintf(", value of %s", l.Key)
+		}
+		if l.ShareThreshold {
+			s += fmt.Sprintf(", %s shared", l.Key)
+		}
+	}
+	if len(r.replaces) > 0 {
+		s += fmt.Sprintf(", replaces %d", len(r.replaces))
+	}
+	if r.Metadata != nil {
+		text, err := json.Marshal(r.Metadata)
+		s += fmt.Sprintf(", metadata %s %v", text, err)
+	}
 	return s
 }
 
@@ -106,7 +125,7 @@ func TestReadmeHasEveryKey(t *testing.T) {
 	}
 	for key, places := range keys {
 		row := "| `" + key + "` | "
-		for _, place := range []where{atRoot, atDescriptor, atLimit} {
+		for _, place := range []where{atRoot, atDescriptor, atLimit, atReplaces} {
 			if places&place != 0 {
 				row += whereNames[place] + ", "
 			}

@@ -326,15 +326,15 @@ func TestDomains(t *testing.T) {
 			t.Errorf("domain %q: %+v, want none", name, d)
 		}
 	}
-	if set.Domains() != 2 {
-		t.Errorf("%d domains", set.Domains())
+	if len(set.Domains()) != 2 {
+		t.Errorf("%d domains", len(set.Domains()))
 	}
 }
 
 // An empty set is a good one.
 func TestNoConfiguration(t *testing.T) {
 	set, warnings, err := Load(nil, Options{})
-	if err != nil || len(warnings) > 0 || set.Domains() != 0 || len(set.Rules()) != 0 || set.Domain(nil) != nil {
+	if err != nil || len(warnings) > 0 || len(set.Domains()) != 0 || len(set.Rules()) != 0 || set.Domain(nil) != nil {
 		t.Error(set, warnings, err)
 	}
 }

@@ -1,10 +1,6 @@
 package rules
 
-import (
-	"fmt"
-
-	"ratelimit/src/algorithm"
-)
+import "ratelimit/src/algorithm"
 
 // Entry is one key and value of a request's descriptor. The bytes belong to
 // the caller.
@@ -33,47 +29,47 @@ type Rule struct {
 	Shadow bool
 	// Quota rules refuse a request only if all its quota rules do.
 	Quota bool
+	// Detailed rules are counted apart for each combination of request values.
+	Detailed bool
+	// Replaces names the rules that do not apply where this one does.
+	Replaces []string
+	// Metadata is sent back with answers; nil for none. It is shared by all
+	// answers: nobody may write to it.
+	Metadata map[string]any
 	// Limit is the arithmetic that stores work with.
 	Limit algorithm.Limit
-}
 
-// Level is one step of a rule's path, as configured.
-type Level struct {
-	Key   string
-	Value string // empty: any value
-}
-
-// String is the line of /rlconfig: envoyproxy/ratelimit's format, with the
-// multiplier behind it where there is one.
-func (r *Rule) String() string {
-	s := fmt.Sprintf("%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t",
-		r.Key, r.Unit, r.Requests, r.Shadow, r.Quota)
-	if r.Multiplier > 1 {
-		s += fmt.Sprintf(", unit_multiplier: %d", r.Multiplier)
-	}
-	return s
+	shared   bool  // some level shares its threshold
+	perValue bool  // see PerValue
+	name     int   // the number of Name in the domain's replaces lists; -1: nobody replaces it
+	replaces []int // the numbers of the names this rule replaces
 }
 
 // Set is everything that is configured, compiled. It is immutable, so a
 // request that loaded it once sees one consistent configuration.
 type Set struct {
-	domains map[string]*Domain
+	byName  map[string]*Domain
+	domains []*Domain
 	rules   []*Rule
 }
 
 // Rules are all rules in the order of their files. The slice is the Set's own.
 func (s *Set) Rules() []*Rule { return s.rules }
 
-// Domains is how many domains there are.
-func (s *Set) Domains() int { return len(s.domains) }
+// Domains are all domains in the order of their files. The slice is the Set's
+// own.
+func (s *Set) Domains() []*Domain { return s.domains }
 
 // Domain is the domain of that name, or nil.
-func (s *Set) Domain(name []byte) *Domain { return s.domains[string(name)] }
+func (s *Set) Domain(name []byte) *Domain { return s.byName[string(name)] }
 
 // Domain is the tree of rules of one domain.
 type Domain struct {
-	Name string
-	root node
+	// Index is the domain's place in Set.Domains.
+	Index    int
+	Name     string
+	root     node
+	replaced int // how many names the replaces lists of its rules have
 }
 
 // node is a descriptor of the tree: its rule, and the level below it.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"regexp"
 	"slices"
 	"sort"
@@ -19,54 +18,6 @@ import (
 // maxExpanded bounds how many values aliases may add to those that a file has,
 // which are fewer than its bytes: "a billion laughs" is nine lines of YAML.
 const maxExpanded = 1_000_000
-
-// where says at which places of a rule file a key has a meaning.
-type where uint8
-
-const (
-	atRoot where = 1 << iota
-	atDescriptor
-	atLimit
-)
-
-// keys are all keys of a rule file. A known key in the wrong place is accepted
-// and ignored, as in envoyproxy/ratelimit, with a warning.
-var keys = map[string]where{
-	"domain":            atRoot,
-	"descriptors":       atRoot | atDescriptor,
-	"key":               atDescriptor,
-	"value":             atDescriptor,
-	"rate_limit":        atDescriptor,
-	"shadow_mode":       atDescriptor,
-	"quota_mode":        atDescriptor,
-	"unit":              atLimit,
-	"requests_per_unit": atLimit,
-	"unit_multiplier":   atLimit,
-	"unlimited":         atLimit,
-	"name":              atLimit,
-}
-
-var whereNames = map[where]string{
-	atRoot:       "the file",
-	atDescriptor: "a descriptor",
-	atLimit:      "a rate_limit",
-}
-
-// ParseYAML reads one rule file in Envoy's format. With any problems the
-// configuration is good only for finding more of them; it is nil when the text
-// is not YAML at all. Warnings name what has no effect.
-func ParseYAML(file string, data []byte) (cfg *DomainConfig, problems, warnings Problems) {
-	r := yamlReader{file: file, left: len(data) + maxExpanded, open: make(map[*yaml.Node]bool)}
-	root := r.document(data)
-	switch {
-	case len(r.problems) > 0:
-	case root == nil: // empty, or only comments
-		cfg = &DomainConfig{Pos: Pos{File: file, Line: 1, Col: 1}}
-	default:
-		cfg = r.domain(root)
-	}
-	return cfg, r.problems, r.warnings
-}
 
 // yamlReader turns YAML nodes into configuration and notes what is wrong.
 type yamlReader struct {
@@ -223,7 +174,7 @@ func (r *yamlReader) fields(n *yaml.Node, place where) []field {
 			continue
 		}
 		at := r.pos(n.Content[i])
-		if k.Kind == yaml.ScalarNode && k.Value == "<<" && (k.Tag == "!!merge" || k.Style == 0) {
+		if isMerge(k) {
 			merged = append(merged, r.merge(v, place)...)
 			continue
 		}
@@ -258,6 +209,11 @@ func (r *yamlReader) fields(n *yaml.Node, place where) []field {
 		}
 	}
 	return own
+}
+
+// isMerge tells the key `<<` of YAML 1.1 from a text of two signs.
+func isMerge(k *yaml.Node) bool {
+	return k.Kind == yaml.ScalarNode && k.Value == "<<" && (k.Tag == "!!merge" || k.Style == 0)
 }
 
 // merge is what `<<: v` brings in: the fields of a mapping, or of a list of
@@ -340,181 +296,4 @@ func oneEdit(a, b string) bool {
 	}
 	return len(a)+len(b) <= 1 || len(a) == 1 && len(b) == 1 ||
 		len(a) == 2 && len(b) == 2 && a[0] == b[1] && a[1] == b[0]
-}
-
-func (r *yamlReader) domain(n *yaml.Node) *DomainConfig {
-	cfg := &DomainConfig{Pos: r.pos(n)}
-	n = r.enter(n)
-	if n == nil {
-		return cfg
-	}
-	switch kind := kindOf(n); kind {
-	case isNull:
-		return cfg
-	case isMap:
-	default:
-		r.problems.add(cfg.Pos, "begin it with `domain: <name>`", "the file is %v, not a map", kind)
-		return nil
-	}
-	r.inside(n, func() {
-		for _, f := range r.fields(n, atRoot) {
-			switch f.name {
-			case "domain":
-				cfg.Domain, cfg.Pos = r.text(f), f.at
-			case "descriptors":
-				cfg.Descriptors = r.descriptors(f)
-			}
-		}
-	})
-	return cfg
-}
-
-func (r *yamlReader) descriptors(f field) []DescriptorConfig {
-	switch kind := kindOf(f.node); kind {
-	case isNull:
-		return nil
-	case isList:
-	default:
-		r.problems.add(f.at, "write `- key: ...` below it", "descriptors is %v, not a list", kind)
-		return nil
-	}
-	list := make([]DescriptorConfig, 0, len(f.node.Content))
-	r.inside(f.node, func() {
-		for _, item := range f.node.Content {
-			at := r.pos(item)
-			item = r.enter(item)
-			if item == nil {
-				continue
-			}
-			if kind := kindOf(item); kind != isMap {
-				r.problems.add(at, "write `- key: ...`", "a descriptor is %v, not a map", kind)
-				continue
-			}
-			cfg := DescriptorConfig{Pos: at}
-			r.inside(item, func() { r.descriptor(item, &cfg) })
-			if r.left > 0 { // else it was not read to its end
-				list = append(list, cfg)
-			}
-		}
-	})
-	return list
-}
-
-func (r *yamlReader) descriptor(n *yaml.Node, cfg *DescriptorConfig) {
-	for _, f := range r.fields(n, atDescriptor) {
-		switch f.name {
-		case "key":
-			cfg.Key = r.text(f)
-		case "value":
-			cfg.Value = r.text(f)
-		case "rate_limit":
-			cfg.RateLimit = r.rateLimit(f)
-		case "descriptors":
-			cfg.Descriptors = r.descriptors(f)
-		case "shadow_mode":
-			cfg.ShadowMode = r.flag(f)
-		case "quota_mode":
-			cfg.QuotaMode = r.flag(f)
-		}
-	}
-}
-
-func (r *yamlReader) rateLimit(f field) *RateLimitConfig {
-	switch kind := kindOf(f.node); kind {
-	case isNull:
-		return nil
-	case isMap:
-	default:
-		r.problems.add(f.at, "write unit and requests_per_unit below it", "rate_limit is %v, not a map", kind)
-		return nil
-	}
-	cfg := &RateLimitConfig{Pos: f.at, UnitPos: f.at}
-	counted := false
-	r.inside(f.node, func() {
-		for _, f := range r.fields(f.node, atLimit) {
-			switch f.name {
-			case "unit":
-				cfg.Unit, cfg.UnitPos = r.text(f), r.pos(f.node)
-			case "requests_per_unit":
-				cfg.RequestsPerUnit, counted = r.number(f), true
-			case "unit_multiplier":
-				n := r.number(f)
-				if kindOf(f.node) != isNull {
-					cfg.UnitMultiplier = &n
-				}
-			case "unlimited":
-				cfg.Unlimited = r.flag(f)
-			case "name":
-				cfg.Name = r.text(f)
-			}
-		}
-	})
-	if !counted && !cfg.Unlimited && parseUnit(cfg.Unit) != UnitUnknown {
-		r.warnings.add(cfg.Pos, "add it; 0 if that is what you want", "without requests_per_unit everything is refused")
-	}
-	return cfg
-}
-
-// text reads a field that is text. Numbers, truth values and dates are taken
-// as they are written; nothing at all is the empty text.
-func (r *yamlReader) text(f field) string {
-	switch kind := kindOf(f.node); kind {
-	case isNull:
-		return ""
-	case isFloat, isBigInt:
-		r.problems.add(r.pos(f.node), fmt.Sprintf("write %q, in quotes", f.node.Value),
-			"%s is %v, not text: %s", f.name, kind, brief(f.node.Value))
-		return f.node.Value // stands in, so that one mistake is one problem
-	case isMap, isList:
-		r.problems.add(r.pos(f.node), "", "%s is %v, not text", f.name, kind)
-		return r.pos(f.node).String() // stands in, as above
-	default:
-		return resolve(f.node).text
-	}
-}
-
-// flag reads a field that is true or false; nothing at all is false.
-func (r *yamlReader) flag(f field) bool {
-	switch kind := kindOf(f.node); kind {
-	case isBool:
-		return resolve(f.node).bool
-	case isNull:
-		return false
-	default:
-		mend := "write true or false"
-		if _, word := boolWords[f.node.Value]; word {
-			mend = "remove the quotes"
-		}
-		r.problems.add(r.pos(f.node), mend, "%s is %v, not true or false", f.name, kind)
-		return false
-	}
-}
-
-// number reads a field that is a whole number of 32 bits; nothing at all is 0.
-func (r *yamlReader) number(f field) uint32 {
-	s := scalar{kind: kindOf(f.node)}
-	if f.node.Kind == yaml.ScalarNode {
-		s = resolve(f.node)
-	}
-	switch {
-	case s.kind == isNull:
-		return 0
-	case s.kind == isInt && 0 <= s.int && s.int <= math.MaxUint32:
-		return uint32(s.int)
-	case s.kind == isInt, s.kind == isBigInt:
-		r.problems.add(r.pos(f.node), "write 0 to 4294967295", "%s is out of range: %s", f.name, brief(s.text))
-	case s.kind == isFloat:
-		r.problems.add(r.pos(f.node), "write a whole number; for less than one per unit use a longer unit or unit_multiplier",
-			"%s is a fraction: %s", f.name, brief(s.text))
-	case s.kind == isString && isNumber(s.text):
-		r.problems.add(r.pos(f.node), "remove the quotes", "%s is text, not a number: %s", f.name, brief(s.text))
-	default:
-		r.problems.add(r.pos(f.node), "write a whole number", "%s is %v, not a number", f.name, s.kind)
-	}
-	return 1 // stands in: 0 would be a second problem
-}
-
-func isNumber(text string) bool {
-	_, err := strconv.ParseUint(text, 10, 32)
-	return err == nil
 }

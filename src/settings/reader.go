@@ -98,6 +98,17 @@ func (r *reader) bytes(to *int64, name string, fallback int64, meaning string) {
 	}
 }
 
+func (r *reader) count(to *int, name string, fallback int, meaning string) {
+	*to = fallback
+	if v, set := r.read(name, "count", strconv.Itoa(fallback), meaning); set {
+		n, err := strconv.ParseInt(v, 0, 32)
+		if err != nil || n <= 0 {
+			r.problem(name, v, "write a whole number above 0")
+		}
+		*to = int(n)
+	}
+}
+
 func (r *reader) ratio(to *float32, name string, fallback float32, meaning string) {
 	*to = fallback
 	if v, set := r.read(name, "number", strconv.FormatFloat(float64(fallback), 'g', -1, 32), meaning); set {
@@ -142,7 +153,6 @@ var silent = []struct{ advice, names string }{
 	{"this version counts in memory only", "REDIS_URL REDIS_TYPE REDIS_PERSECOND LOCAL_CACHE_SIZE_IN_BYTES MEMCACHE_HOST_PORT MEMCACHE_SRV"},
 	{"this version shows its counters on the debug port only", "USE_STATSD USE_DOG_STATSD USE_PROMETHEUS EXTRA_TAGS"},
 	{"this version does not trace", "TRACING_ENABLED"},
-	{"this version adds nothing to answers", "LIMIT_RESPONSE_HEADERS_ENABLED RESPONSE_DYNAMIC_METADATA"},
 }
 
 func (r *reader) silent() {

@@ -4,6 +4,7 @@ package settings
 
 import (
 	"errors"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -21,26 +22,30 @@ type Settings struct {
 
 	LogLevel, LogFormat string
 
-	ConfigType              string
-	ForceStartWithoutConfig bool
-	ConfigInitialTimeout    time.Duration
-	MergeDomainConfig       bool
-	RuntimeRoot             string
-	RuntimeSubdirectory     string
-	RuntimeAppDirectory     string
-	RuntimeIgnoreDotFiles   bool
-	RuntimeWatchRoot        bool
-	RuntimeDebounce         time.Duration
-	RuntimePollInterval     time.Duration
-	HealthyWithAtLeastOne   bool
-	BackendType             string
-	MemoryMaxBytes          int64
-	CacheKeyPrefix          string
-	StopIncrementWhenOver   bool
-	NearLimitRatio          float32
-	ShadowMode, QuotaMode   bool
-	ShutdownDrain           time.Duration
-	ShutdownTimeout         time.Duration
+	ConfigType                                string
+	ForceStartWithoutConfig                   bool
+	ConfigInitialTimeout                      time.Duration
+	MergeDomainConfig                         bool
+	RuntimeRoot                               string
+	RuntimeSubdirectory                       string
+	RuntimeAppDirectory                       string
+	RuntimeIgnoreDotFiles                     bool
+	RuntimeWatchRoot                          bool
+	RuntimeDebounce                           time.Duration
+	RuntimePollInterval                       time.Duration
+	HealthyWithAtLeastOne                     bool
+	BackendType                               string
+	MemoryMaxBytes                            int64
+	CacheKeyPrefix                            string
+	StopIncrementWhenOver                     bool
+	NearLimitRatio                            float32
+	ShadowMode, QuotaMode                     bool
+	LimitHeaders                              bool
+	LimitHeader, RemainingHeader, ResetHeader string
+	DynamicMetadata                           bool
+	StatsMaxSeries                            int
+	ShutdownDrain                             time.Duration
+	ShutdownTimeout                           time.Duration
 }
 
 // Read reads all settings from lookup (os.LookupEnv). The error joins every
@@ -103,10 +108,23 @@ func (s *Settings) declare(r *reader) {
 	r.flag(&s.ShadowMode, "SHADOW_MODE", false, "let every request pass; statuses and counters still tell what would have been refused")
 	r.flag(&s.QuotaMode, "QUOTA_MODE", false, "treat every descriptor as if its rule had `quota_mode`: a request is refused only if all are over")
 
+	r.section("Answers")
+	r.flag(&s.LimitHeaders, "LIMIT_RESPONSE_HEADERS_ENABLED", false, "add response headers with the limit, what remains of it and the seconds to its reset, and `Retry-After` when over")
+	r.text(&s.LimitHeader, "LIMIT_LIMIT_HEADER", "RateLimit-Limit", "name of the first")
+	r.text(&s.RemainingHeader, "LIMIT_REMAINING_HEADER", "RateLimit-Remaining", "name of the second")
+	r.text(&s.ResetHeader, "LIMIT_RESET_HEADER", "RateLimit-Reset", "name of the third")
+	r.flag(&s.DynamicMetadata, "RESPONSE_DYNAMIC_METADATA", false, "fill `dynamic_metadata` with the request and the `metadata` of the rules that passed")
+
+	r.section("Statistics")
+	r.count(&s.StatsMaxSeries, "STATS_MAX_SERIES", 10_000, "cap on counters whose names clients choose (`detailed_metric`, `value_to_metric`, request limits, unknown domains); the least recently used are forgotten")
+
 	r.section("Shutdown")
 	r.duration(&s.ShutdownDrain, "SHUTDOWN_DRAIN", 0, "time between being unhealthy and closing the ports, for load balancers to notice")
 	r.duration(&s.ShutdownTimeout, "SHUTDOWN_TIMEOUT", 30*time.Second, "time that running calls and open streams then have")
 }
+
+// headerName is a token of RFC 9110.
+var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
 // validate checks what one variable alone cannot.
 func (s *Settings) validate(r *reader) {
@@ -124,6 +142,13 @@ func (s *Settings) validate(r *reader) {
 			if v, set := r.lookup(name); set && v != "" {
 				r.problem(name, "…", "this version counts in memory only: write BACKEND_TYPE=memory if that is what you want")
 			}
+		}
+	}
+	for name, value := range map[string]*string{
+		"LIMIT_LIMIT_HEADER": &s.LimitHeader, "LIMIT_REMAINING_HEADER": &s.RemainingHeader, "LIMIT_RESET_HEADER": &s.ResetHeader,
+	} {
+		if s.LimitHeaders && !headerName.MatchString(*value) {
+			r.problem(name, *value, "write the name of an HTTP header")
 		}
 	}
 	if v, _ := r.lookup("GRPC_SERVER_USE_TLS"); v != "" {

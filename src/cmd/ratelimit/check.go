@@ -62,7 +62,7 @@ func check(std stdio, paths []string, opt rules.Options) error {
 		return exit{exitError}
 	}
 	_, err = fmt.Fprintf(std.out, "ok: %d files, %d domains, %d rules, %d warnings\n",
-		len(files), set.Domains(), len(set.Rules()), len(warnings))
+		len(files), len(set.Domains()), len(set.Rules()), len(warnings))
 	return err
 }
 

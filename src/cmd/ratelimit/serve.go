@@ -101,10 +101,14 @@ func (s *server) build() error {
 	if err != nil {
 		return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 	}
-	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio})
-	s.counters.Gauge("ratelimit.memory.keys", func() int64 { return store.Stats().Keys })
-	s.counters.Gauge("ratelimit.memory.bytes", func() int64 { return store.Stats().Bytes })
-	s.counters.Gauge("ratelimit.memory.evicted", func() int64 { return store.Stats().Evicted })
+	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})
+	s.counters.Source(metrics.GoRuntime)
+	s.counters.Source(func(add func(metrics.Stat)) {
+		st := store.Stats()
+		add(metrics.Stat{Name: "ratelimit.memory.keys", Kind: metrics.KindGauge, Value: st.Keys})
+		add(metrics.Stat{Name: "ratelimit.memory.bytes", Kind: metrics.KindGauge, Value: st.Bytes})
+		add(metrics.Stat{Name: "ratelimit.memory.evicted", Kind: metrics.KindCounter, Value: st.Evicted})
+	})
 	s.limiter = limiter.New(limiter.Config{
 		Backend:      store,
 		Recorder:     s.counters,
@@ -124,7 +128,13 @@ func (s *server) build() error {
 		OnLoad:         s.loaded,
 		OnWarn:         func(err error) { s.log.Warn(err) },
 	})
-	service := rls.New(rls.Config{Limiter: s.limiter, OnFailure: s.failed()})
+	service := rls.New(rls.Config{
+		Limiter:   s.limiter,
+		OnFailure: s.failed(),
+		OnCall:    s.called(),
+		Headers:   headerNames(s.cfg),
+		Metadata:  s.cfg.DynamicMetadata,
+	})
 	s.grpc = rls.NewServer(service, rls.ServerConfig{
 		MaxConnectionAge:      s.cfg.GRPCMaxConnectionAge,
 		MaxConnectionAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
@@ -138,6 +148,13 @@ func (s *server) build() error {
 	s.http = s.httpServer(service)
 	s.debug = s.debugServer()
 	return nil
+}
+
+func headerNames(cfg *settings.Settings) *rls.HeaderNames {
+	if !cfg.LimitHeaders {
+		return nil
+	}
+	return &rls.HeaderNames{Limit: cfg.LimitHeader, Remaining: cfg.RemainingHeader, Reset: cfg.ResetHeader}
 }
 
 func pollInterval(d time.Duration) time.Duration {
@@ -185,10 +202,16 @@ func (s *server) debugServer() *http.Server {
 			}
 			return lines
 		},
+		RulesYAML: func() ([]byte, error) {
+			if set := s.limiter.Rules(); set != nil {
+				return set.YAML()
+			}
+			return nil, nil
+		},
 		Stats: func() []admin.Stat {
 			var stats []admin.Stat
 			for _, st := range s.counters.Stats() {
-				stats = append(stats, admin.Stat(st))
+				stats = append(stats, admin.Stat{Name: st.Name, Value: st.Value})
 			}
 			return stats
 		},
@@ -302,18 +325,18 @@ func (s *server) loaded(load filerules.Load) {
 		s.log.Warn(w)
 	}
 	if load.Err != nil {
-		s.counters.Counter("ratelimit.service.config_load_error").Add(1)
+		s.counters.ConfigRefused()
 		s.logProblems(load.Err)
 		s.health.update(func(h *health) { h.refused = load.Err })
 		return
 	}
 	s.logRules(load.Set)
-	s.counters.Counter("ratelimit.service.config_load_success").Add(1)
+	s.counters.ConfigLoaded(metrics.ConfigInfo{Hash: load.Hash, Loaded: load.At})
 	s.counters.Use(load.Set) // before the limiter, so that no decision finds it behind
 	first := s.limiter.Rules() == nil
 	s.limiter.Use(load.Set)
-	s.health.update(func(h *health) { h.loaded, h.domains, h.refused = true, load.Set.Domains(), nil })
-	facts := logrus.Fields{"files": load.Files, "domains": load.Set.Domains(), "rules": len(load.Set.Rules()), "hash": load.Hash}
+	s.health.update(func(h *health) { h.loaded, h.domains, h.refused = true, len(load.Set.Domains()), nil })
+	facts := logrus.Fields{"files": load.Files, "domains": len(load.Set.Domains()), "rules": len(load.Set.Rules()), "hash": load.Hash}
 	if !first {
 		s.log.WithFields(facts).Info("rules reloaded")
 		return
@@ -362,6 +385,29 @@ func (s *server) logProblems(err error) {
 
 // maxLogged bounds how many problems of one load are logged.
 const maxLogged = 100
+
+// called counts calls, and gRPC calls also under the names that
+// envoyproxy/ratelimit has for them.
+func (s *server) called() func(protocol, method string, took time.Duration) {
+	type stats struct {
+		total  *metrics.Counter
+		timing string
+	}
+	byMethod := make(map[string]stats)
+	for _, method := range []string{"ShouldRateLimit", "Check"} {
+		byMethod[method] = stats{s.counters.Counter("ratelimit_server." + method + ".total_requests"), "ratelimit_server." + method + ".response_time"}
+	}
+	latency := map[string]*metrics.Histogram{"grpc": s.counters.Latency("grpc"), "json": s.counters.Latency("json")}
+	return func(protocol, method string, took time.Duration) {
+		if method == "ShouldRateLimit" {
+			latency[protocol].Observe(took)
+		}
+		if m, known := byMethod[method]; known && protocol == "grpc" {
+			m.total.Add(1)
+			s.counters.Timing(m.timing, took)
+		}
+	}
+}
 
 // failed counts requests that got no answer, and logs panics.
 func (s *server) failed() func(error) {

@@ -36,6 +36,8 @@ type Stat struct {
 type Debug struct {
 	// Rules returns one line per rule, in a stable order.
 	Rules func() []string
+	// RulesYAML returns all that is known of the rules.
+	RulesYAML func() ([]byte, error)
 	// Stats returns all figures, sorted by name.
 	Stats func() []Stat
 	// Pprof offers Go's profiles.
@@ -50,7 +52,7 @@ func (d Debug) Handler() http.Handler {
 		mux.HandleFunc(path, h)
 		help = append(help, path+": "+text)
 	}
-	handle("/rlconfig", "the rules in force, one per line", d.rules)
+	handle("/rlconfig", "the rules in force, one per line; ?format=yaml for all that is known of them", d.rules)
 	handle("/stats", "all counters and gauges; ?format=json for JSON", d.stats)
 	if d.Pprof {
 		handle("/debug/pprof/", "profiles of this process, and the list of them", pprof.Index)
@@ -63,13 +65,30 @@ func (d Debug) Handler() http.Handler {
 	return mux
 }
 
-func (d Debug) rules(w http.ResponseWriter, _ *http.Request) {
-	var b strings.Builder
-	for _, line := range d.Rules() {
-		b.WriteString(line)
-		b.WriteByte('\n')
+func (d Debug) rules(w http.ResponseWriter, r *http.Request) {
+	switch format := r.URL.Query().Get("format"); format {
+	case "":
+		var b strings.Builder
+		for _, line := range d.Rules() {
+			b.WriteString(line)
+			b.WriteByte('\n')
+		}
+		plain(w, b.String())
+	case "yaml":
+		text, err := d.RulesYAML()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = w.Write(text) // a caller that has gone needs no answer
+	default:
+		unknownFormat(w, format, "yaml")
 	}
-	plain(w, b.String())
+}
+
+func unknownFormat(w http.ResponseWriter, format, known string) {
+	http.Error(w, fmt.Sprintf("format %q is not known; leave it out, or write %s", format, known), http.StatusBadRequest)
 }
 
 func (d Debug) stats(w http.ResponseWriter, r *http.Request) {
@@ -94,7 +113,7 @@ func (d Debug) stats(w http.ResponseWriter, r *http.Request) {
 		enc.SetIndent("", "  ")
 		_ = enc.Encode(values) // a caller that has gone needs no answer
 	default:
-		http.Error(w, fmt.Sprintf("format %q is not known; leave it out, or write json", format), http.StatusBadRequest)
+		unknownFormat(w, format, "json")
 	}
 }
 

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -26,15 +27,22 @@ func TestHealthcheck(t *testing.T) {
 }
 
 func TestDebug(t *testing.T) {
+	fails := false
 	debug := Debug{
 		Rules: func() []string { return []string{"d.ip: unit=MINUTE", "d.user: unit=DAY"} },
+		RulesYAML: func() ([]byte, error) {
+			if fails {
+				return nil, errors.New("no yaml today")
+			}
+			return []byte("- rule: d.ip\n"), nil
+		},
 		Stats: func() []Stat { return []Stat{{"a.hits", 12}, {"b", -1}} },
 		Pprof: true,
 	}
 	const index = `/debug/pprof/: profiles of this process, and the list of them
 /debug/pprof/profile: CPU profile; ?seconds=30
 /debug/pprof/trace: execution trace; ?seconds=1
-/rlconfig: the rules in force, one per line
+/rlconfig: the rules in force, one per line; ?format=yaml for all that is known of them
 /stats: all counters and gauges; ?format=json for JSON
 `
 	for _, tt := range []struct {
@@ -45,6 +53,8 @@ func TestDebug(t *testing.T) {
 		{"/", 200, index},
 		{"/no-such-page", 200, index},
 		{"/rlconfig", 200, "d.ip: unit=MINUTE\nd.user: unit=DAY\n"},
+		{"/rlconfig?format=yaml", 200, "- rule: d.ip\n"},
+		{"/rlconfig?format=xml", 400, "format \"xml\" is not known; leave it out, or write yaml\n"},
 		{"/stats", 200, "a.hits: 12\nb: -1\n"},
 		{"/stats?format=json", 200, "{\n  \"a.hits\": 12,\n  \"b\": -1\n}\n"},
 		{"/stats?format=xml", 400, "format \"xml\" is not known; leave it out, or write json\n"},
@@ -55,6 +65,10 @@ func TestDebug(t *testing.T) {
 	}
 	if w := get(debug.Handler(), "/debug/pprof/goroutine?debug=1"); w.Code != 200 || !strings.Contains(w.Body.String(), "goroutine profile") {
 		t.Errorf("pprof: %d", w.Code)
+	}
+	fails = true
+	if w := get(debug.Handler(), "/rlconfig?format=yaml"); w.Code != 500 {
+		t.Errorf("a failure: %d", w.Code)
 	}
 	debug.Pprof = false
 	if w := get(debug.Handler(), "/debug/pprof/goroutine?debug=1"); strings.Contains(w.Body.String(), "goroutine profile") {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -50,7 +51,9 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the body is not a RateLimitRequest: "+err.Error(), http.StatusBadRequest)
 		return
 	}
+	begun := time.Now()
 	resp, err := s.decide(r.Context(), msg)
+	s.cfg.OnCall("json", "ShouldRateLimit", time.Since(begun))
 	if err != nil {
 		http.Error(w, textOf(err), httpStatus(codeOf(err)))
 		return
@@ -60,6 +63,9 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 		s.cfg.OnFailure(err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return
+	}
+	for _, h := range resp.GetResponseHeadersToAdd() {
+		w.Header().Set(h.GetKey(), h.GetValue())
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if resp.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT {

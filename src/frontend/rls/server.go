@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"path"
 	"runtime/debug"
 	"time"
 
@@ -48,7 +49,7 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 			MaxConnectionAge:      cfg.MaxConnectionAge,
 			MaxConnectionAgeGrace: cfg.MaxConnectionAgeGrace,
 		}),
-		grpc.UnaryInterceptor(s.recoverUnary),
+		grpc.UnaryInterceptor(s.unary),
 		grpc.ChainStreamInterceptor(s.recoverStream, srv.endStream),
 	)
 	pb.RegisterRateLimitServiceServer(srv.grpc, s)
@@ -119,7 +120,9 @@ type PanicError struct {
 // Error is the panic's value; the stack is for whoever logs it.
 func (e *PanicError) Error() string { return fmt.Sprintf("rls: panic: %v", e.Value) }
 
-func (s *Service) recoverUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (_ any, err error) {
+func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (_ any, err error) {
+	begun := time.Now()
+	defer func() { s.cfg.OnCall("grpc", path.Base(info.FullMethod), time.Since(begun)) }()
 	defer s.recovered(&err)
 	return handler(ctx, req)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -22,6 +23,14 @@ type Config struct {
 	// OnFailure, if set, is told of each request that failed for any reason,
 	// and of panics. It must be fast and safe for concurrent use.
 	OnFailure func(error)
+	// OnCall, if set, is told of each call that came to its end: the protocol
+	// ("grpc" or "json"), the method's name and how long it took. It must be
+	// fast and safe for concurrent use.
+	OnCall func(protocol, method string, took time.Duration)
+	// Headers names the response headers of answers; nil: there are none.
+	Headers *HeaderNames
+	// Metadata fills dynamic_metadata.
+	Metadata bool
 }
 
 // Service answers RateLimitService calls.
@@ -35,6 +44,9 @@ type Service struct {
 func New(cfg Config) *Service {
 	if cfg.OnFailure == nil {
 		cfg.OnFailure = func(error) {}
+	}
+	if cfg.OnCall == nil {
+		cfg.OnCall = func(string, string, time.Duration) {}
 	}
 	return &Service{cfg: cfg, pool: sync.Pool{New: func() any { return new(call) }}}
 }
@@ -56,7 +68,18 @@ func (s *Service) decide(ctx context.Context, msg *pb.RateLimitRequest) (*pb.Rat
 		s.cfg.OnFailure(err)
 		return nil, err
 	}
-	return response(&c.answer), nil
+	resp := response(&c.answer)
+	if s.cfg.Headers != nil {
+		resp.ResponseHeadersToAdd = s.cfg.Headers.headers(&c.answer)
+	}
+	if s.cfg.Metadata {
+		var err error
+		if resp.DynamicMetadata, err = metadata(msg, &c.answer); err != nil {
+			s.cfg.OnFailure(err)
+			return nil, err
+		}
+	}
+	return resp, nil
 }
 
 // codeOf is the table from errors to gRPC codes.

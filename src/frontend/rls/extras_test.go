@@ -1,0 +1,191 @@
+package rls
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// asked is a limit of requests with so much remaining; over when remaining is
+// negative, then with that many seconds to wait, and -1000 for never.
+func asked(requests uint32, remaining int, quota bool) limiter.Status {
+	st := limiter.Status{Limited: true, Quota: quota, Limit: rules.Quantity{Requests: requests, Unit: rules.Hour}}
+	st.Verdict.ResetAfter = time.Duration(requests)*time.Second - time.Millisecond
+	if remaining >= 0 {
+		st.Verdict.Remaining = uint64(remaining)
+		return st
+	}
+	st.Over, st.Verdict.Over = true, true
+	st.Verdict.RetryAfter = time.Duration(-remaining)*time.Second - time.Millisecond
+	if remaining == -1000 {
+		st.Verdict.RetryAfter = algorithm.Never
+	}
+	return st
+}
+
+func TestHeaders(t *testing.T) {
+	none := limiter.Status{}
+	tests := []struct {
+		name     string
+		over     bool
+		statuses []limiter.Status
+		want     string
+	}{
+		{"no limit", false, []limiter.Status{none, none}, ""},
+		{"one", false, []limiter.Status{none, asked(10, 3, false)}, "L=10 R=3 S=10"},
+		{"the fewest remaining", false, []limiter.Status{asked(10, 3, false), asked(20, 2, false), asked(30, 5, false)}, "L=20 R=2 S=20"},
+		{"the first of equals", false, []limiter.Status{asked(10, 3, false), asked(20, 3, false)}, "L=10 R=3 S=10"},
+		{"the last that refuses", true, []limiter.Status{asked(10, -7, false), asked(20, -5, false), asked(30, 0, false)}, "L=20 R=0 S=20 Retry-After=7"},
+		{"a quota that is over is like any other", false, []limiter.Status{asked(10, 1, false), asked(20, -5, true), asked(30, 5, true)}, "L=20 R=0 S=20"},
+		{"all quotas over", true, []limiter.Status{asked(10, -3, true), asked(20, -5, true)}, "L=10 R=0 S=10 Retry-After=5"},
+		{"never", true, []limiter.Status{asked(10, -7, false), asked(20, -1000, false)}, "L=20 R=0 S=20"},
+		{"shadow mode for all", false, []limiter.Status{asked(10, -7, false)}, "L=10 R=0 S=10"},
+	}
+	names := HeaderNames{Limit: "L", Remaining: "R", Reset: "S"}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var got []string
+			for _, h := range names.headers(&limiter.Answer{Over: tt.over, Statuses: tt.statuses}) {
+				got = append(got, h.GetKey()+"="+h.GetValue())
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("got %q, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestHeadersOverJSON(t *testing.T) {
+	f := start(t, nil)
+	f.cfg.Headers = &HeaderNames{"X-Limit", "X-Remaining", "X-Reset"}
+	for i := range 3 {
+		w := post(f.JSON(), oneIP)
+		if w.Header().Get("X-Limit") != "2" || w.Header().Get("X-Remaining") != fmt.Sprint(max(0, 1-i)) || w.Header().Get("X-Reset") == "" {
+			t.Errorf("request %d: %v", i+1, w.Header())
+		}
+		if over := w.Code == http.StatusTooManyRequests; over != (w.Header().Get("Retry-After") != "") {
+			t.Errorf("request %d: %d with Retry-After %q", i+1, w.Code, w.Header().Get("Retry-After"))
+		}
+	}
+}
+
+const metadataRules = `
+domain: d
+descriptors:
+  - key: a
+    rate_limit: {unit: year, requests_per_unit: 10}
+    metadata: {pool: gold, deep: {x: 1, y: {z: 1}}, list: [1]}
+  - key: b
+    value_to_metric: true
+    rate_limit: {unit: year, requests_per_unit: 1}
+    metadata: {pool: silver, more: yes, deep: {y: {w: 2}, v: ~}, list: [2]}
+  - key: c
+    detailed_metric: true
+    rate_limit: {unit: year, requests_per_unit: 10}
+    metadata: {deep: 5, of: c}
+  - key: u
+    rate_limit: {unlimited: true}
+`
+
+func TestMetadata(t *testing.T) {
+	f := start(t, nil)
+	f.cfg.Metadata = true
+	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte(metadataRules)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.cfg.Limiter.Use(set)
+	steps := []struct {
+		name string
+		req  *pb.RateLimitRequest
+		want string // the metadata, then the rest
+	}{
+		{"nothing to say", request(descriptor("x", "1", "y", "")), `null {"descriptors":[{"entries":["x=1","y="]}],"domain":"d"}`},
+		{"of one rule", request(descriptor("c", "1")), `{"deep":5,"of":"c"} {"descriptors":[{"entries":["c=1"]}],"domain":"d"}`},
+		{"merged, the first wins", request(descriptor("a", "1"), descriptor("b", "1"), descriptor("c", "1"), descriptor("u", "1")),
+			`{"deep":{"v":null,"x":1,"y":{"w":2,"z":1}},"list":[1],"more":true,"of":"c","pool":"gold"} {"descriptors":[{"entries":["a=1"]},{"entries":["b=1"]},{"entries":["c=1"]},{"entries":["u=1"]}],"domain":"d"}`},
+		{"not of what refuses", request(descriptor("b", "1"), descriptor("c", "1")), `{"deep":5,"of":"c"} {"descriptors":[{"entries":["b=1"]},{"entries":["c=1"]}],"domain":"d"}`},
+		{"merging changed no rule", request(descriptor("a", "1")), `{"deep":{"x":1,"y":{"z":1}},"list":[1],"pool":"gold"} {"descriptors":[{"entries":["a=1"]}],"domain":"d"}`},
+		{"hits and limits", &pb.RateLimitRequest{Domain: "d", HitsAddend: 3, Descriptors: []*common.RateLimitDescriptor{{
+			Entries:    descriptor("a", "1").Entries,
+			HitsAddend: wrapperspb.UInt64(0),
+			Limit:      &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR},
+		}}}, `null {"descriptors":[{"entries":["a=1"],"hitsAddend":0,"limit":"requests_per_unit:5 unit:HOUR"}],"domain":"d","hitsAddend":3}`},
+	}
+	for _, st := range steps {
+		t.Run(st.name, func(t *testing.T) {
+			resp, err := f.ShouldRateLimit(t.Context(), st.req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := protojson.Marshal(resp.GetDynamicMetadata())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var fields map[string]any
+			if err := json.Unmarshal(text, &fields); err != nil {
+				t.Fatal(err)
+			}
+			of, err := json.Marshal(fields["metadata"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			delete(fields, "metadata")
+			rest, err := json.Marshal(fields)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := string(of) + " " + string(rest); got != st.want {
+				t.Errorf("\n got %s\nwant %s", got, st.want)
+			}
+		})
+	}
+}
+
+func TestOnCall(t *testing.T) {
+	f := start(t, nil)
+	var calls []string
+	f.cfg.OnCall = func(protocol, method string, took time.Duration) {
+		if took < 0 || took > time.Minute {
+			t.Errorf("took %v", took)
+		}
+		calls = append(calls, protocol+"/"+method)
+	}
+	_, conn := dial(t, f)
+	if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request()); err == nil {
+		t.Error("no error")
+	}
+	post(f.JSON(), oneIP)
+	post(f.JSON(), "nonsense")
+	if got := strings.Join(calls, " "); got != "grpc/ShouldRateLimit json/ShouldRateLimit" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// The v2 protocol, and any other, is answered UNIMPLEMENTED.
+func TestUnknownMethods(t *testing.T) {
+	_, conn := dial(t, start(t, nil))
+	for _, method := range []string{
+		"/envoy.service.ratelimit.v2.RateLimitService/ShouldRateLimit",
+		"/pb.lyft.ratelimit.RateLimitService/ShouldRateLimit",
+		"/envoy.service.ratelimit.v3.RateLimitService/Other",
+	} {
+		err := conn.Invoke(t.Context(), method, request(), new(pb.RateLimitResponse))
+		if err == nil || !strings.Contains(err.Error(), "Unimplemented") {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+}

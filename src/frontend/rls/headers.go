@@ -1,0 +1,74 @@
+package rls
+
+import (
+	"strconv"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+)
+
+// HeaderNames are the names of the headers that tell callers of a limit.
+type HeaderNames struct {
+	Limit, Remaining, Reset string
+}
+
+// retryAfter is HTTP's own name, which needs no setting.
+const retryAfter = "Retry-After"
+
+// headers are the response headers of an answer, in order; none when no limit
+// was asked.
+func (n *HeaderNames) headers(a *limiter.Answer) []*core.HeaderValue {
+	st := scarcest(a)
+	if st == nil {
+		return nil
+	}
+	list := []*core.HeaderValue{
+		{Key: n.Limit, Value: strconv.FormatUint(uint64(st.Limit.Requests), 10)},
+		{Key: n.Remaining, Value: strconv.FormatUint(st.Verdict.Remaining, 10)},
+		{Key: n.Reset, Value: strconv.FormatInt(wholeSeconds(st.Verdict.ResetAfter), 10)},
+	}
+	if wait, ok := retry(a); ok {
+		list = append(list, &core.HeaderValue{Key: retryAfter, Value: strconv.FormatInt(wholeSeconds(wait), 10)})
+	}
+	return list
+}
+
+// scarcest is the status that the headers show: the last one that refuses the
+// request by itself, else the one with the fewest remaining, the first of
+// equals; nil when no limit was asked.
+func scarcest(a *limiter.Answer) (found *limiter.Status) {
+	refused := false
+	for i := range a.Statuses {
+		st := &a.Statuses[i]
+		switch {
+		case !st.Limited:
+		case st.Over && !st.Quota:
+			found, refused = st, true
+		case !refused && (found == nil || st.Verdict.Remaining < found.Verdict.Remaining):
+			found = st
+		}
+	}
+	return found
+}
+
+// retry is how long the request has to wait until all that refuses it would
+// let it pass; not ok when it is not refused, or can never pass.
+func retry(a *limiter.Answer) (wait time.Duration, ok bool) {
+	if !a.Over {
+		return 0, false
+	}
+	for i := range a.Statuses {
+		st := &a.Statuses[i]
+		switch {
+		case !st.Over:
+		case st.Verdict.RetryAfter == algorithm.Never:
+			return 0, false
+		default:
+			wait = max(wait, st.Verdict.RetryAfter)
+		}
+	}
+	return wait, true
+}

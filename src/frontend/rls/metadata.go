@@ -1,0 +1,85 @@
+package rls
+
+import (
+	"fmt"
+	"strings"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"ratelimit/src/limiter"
+)
+
+// metadata is the dynamic_metadata of an answer: what was asked, and what the
+// rules that passed have to say.
+func metadata(msg *pb.RateLimitRequest, a *limiter.Answer) (*structpb.Struct, error) {
+	descriptors := make([]*structpb.Value, len(msg.GetDescriptors()))
+	for i, d := range msg.GetDescriptors() {
+		descriptors[i] = structpb.NewStructValue(describe(d))
+	}
+	fields := map[string]*structpb.Value{
+		"domain":      structpb.NewStringValue(msg.GetDomain()),
+		"descriptors": structpb.NewListValue(&structpb.ListValue{Values: descriptors}),
+	}
+	if n := msg.GetHitsAddend(); n != 0 {
+		fields["hitsAddend"] = structpb.NewNumberValue(float64(n))
+	}
+	var merged map[string]any
+	for i := range a.Statuses {
+		st := &a.Statuses[i]
+		if st.Over || st.Rule == nil || st.Rule.Unlimited {
+			continue
+		}
+		merged = merge(merged, st.Rule.Metadata)
+	}
+	if len(merged) > 0 {
+		v, err := structpb.NewValue(merged)
+		if err != nil {
+			return nil, fmt.Errorf("rls: metadata of a rule: %w", err)
+		}
+		fields["metadata"] = v
+	}
+	return &structpb.Struct{Fields: fields}, nil
+}
+
+func describe(d *common.RateLimitDescriptor) *structpb.Struct {
+	entries := make([]*structpb.Value, len(d.GetEntries()))
+	for i, e := range d.GetEntries() {
+		entries[i] = structpb.NewStringValue(e.GetKey() + "=" + e.GetValue())
+	}
+	fields := map[string]*structpb.Value{"entries": structpb.NewListValue(&structpb.ListValue{Values: entries})}
+	if limit := d.GetLimit(); limit != nil {
+		// The text form of protobuf, without the random blanks in it.
+		fields["limit"] = structpb.NewStringValue(strings.Join(strings.Fields(limit.String()), " "))
+	}
+	if hits := d.GetHitsAddend(); hits != nil {
+		fields["hitsAddend"] = structpb.NewNumberValue(float64(hits.GetValue()))
+	}
+	return &structpb.Struct{Fields: fields}
+}
+
+// merge returns a with what b has beyond it; where both have a map, the two
+// merged. Neither is changed: they belong to rules.
+func merge(a, b map[string]any) map[string]any {
+	if len(a) == 0 {
+		return b
+	}
+	merged := make(map[string]any, len(a)+len(b))
+	for k, v := range a {
+		merged[k] = v
+	}
+	for k, v := range b {
+		mine, taken := merged[k]
+		if !taken {
+			merged[k] = v
+			continue
+		}
+		inner, ok := mine.(map[string]any)
+		other, ok2 := v.(map[string]any)
+		if ok && ok2 {
+			merged[k] = merge(inner, other)
+		}
+	}
+	return merged
+}

@@ -1,0 +1,95 @@
+package metrics
+
+import (
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+)
+
+// Record counts one decision; see limiter.Recorder.
+func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
+	if a.Domain == nil {
+		n := uint64(len(a.Statuses))
+		r.unknown.Add(n)
+		r.series.domainNotFound(req.Domain).Add(n)
+		return
+	}
+	table := r.rules.Load().find(a.Set)
+	if table == nil {
+		return // two reloads while the request ran: the rule's counters may be gone
+	}
+	if a.Shadowed {
+		r.globalShadow.Add(1)
+	}
+	failed := false
+	for i := range a.Statuses {
+		st := &a.Statuses[i]
+		if !st.Limited {
+			if st.Rule == nil {
+				table.domains[a.Domain.Index].unmatched.Add(1)
+			} else {
+				table.rules[st.Rule.Index].outcomes[Unlimited].Add(1)
+			}
+			continue
+		}
+		var h *hits
+		result := &r.onRequest
+		if st.Rule == nil {
+			h = r.series.requestLimit(req.Domain, req.Descriptors[i].Entries)
+		} else {
+			stats := table.rules[st.Rule.Index]
+			result = &stats.outcomes
+			if h = stats.hits; h == nil {
+				h = r.series.perValue(st.Rule, req.Descriptors[i].Entries)
+			}
+		}
+		if st.Op == algorithm.Refund {
+			if st.Verdict.Err == nil {
+				result[Refunded].Add(1) // a refund is no hit
+			}
+		} else {
+			h.counts[totalHits].Add(st.Amount)
+			if st.Verdict.Err == nil {
+				result[r.account(h, st)].Add(1)
+			}
+		}
+		failed = failed || st.Verdict.Err != nil
+	}
+	if failed {
+		r.storeErrors.Add(1)
+	}
+}
+
+// account splits the hits of one verdict into within, near and over as
+// envoyproxy/ratelimit does, and returns the outcome. With a limit of 10 and
+// near from 8 on: 7 -> 9 is 2 within, 1 of them near; 8 -> 12 is 2 over and 2
+// near, and nothing within.
+func (r *Registry) account(h *hits, st *limiter.Status) Outcome {
+	v := &st.Verdict
+	limit := uint64(st.Limit.Requests)
+	near := min(uint64(max(0, float32(limit)*r.nearRatio)), limit)
+	before, after := v.Before, v.Before+st.Amount
+	over := uint64(0)
+	switch {
+	case v.Cached:
+		over = st.Amount
+		h.counts[overCached].Add(over)
+	case v.Over && before >= limit:
+		over = st.Amount
+	case v.Over:
+		over = after - limit
+		h.counts[nearLimit].Add(limit - max(near, before))
+	default:
+		h.counts[withinLimit].Add(st.Amount)
+		if after <= near {
+			return Within
+		}
+		h.counts[nearLimit].Add(after - max(near, before))
+		return Near
+	}
+	h.counts[overLimit].Add(over)
+	if st.Rule != nil && st.Rule.Shadow {
+		h.counts[shadowMode].Add(over)
+		return Shadow
+	}
+	return Over
+}

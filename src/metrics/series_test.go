@@ -1,0 +1,198 @@
+package metrics
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+const seriesRules = `
+domain: d
+descriptors:
+  - {key: user, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 10}}
+  - {key: shown, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 10}}
+  - {key: user, value: static, rate_limit: {unit: day, requests_per_unit: 10}}
+`
+
+// hit records one hit of rule i by a request with the given value.
+func hit(r *Registry, set *rules.Set, i int, value string) {
+	rule := set.Rules()[i]
+	r.Record(&limiter.Request{
+		Domain:      []byte("d"),
+		Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(rule.Path[0].Key), Value: []byte(value)}}}},
+	}, &limiter.Answer{
+		Set: set, Domain: set.Domains()[0],
+		Statuses: []limiter.Status{{Rule: rule, Limited: true, Limit: rule.Quantity, Amount: 1, Verdict: algorithm.Verdict{After: 1}}},
+	})
+}
+
+// total keeps the counters of total_hits, as "name=value".
+func total(r *Registry) (list []string) {
+	for _, s := range moved(r) {
+		if name, n, _ := strings.Cut(s, ".total_hits="); n != "" {
+			list = append(list, strings.TrimPrefix(name, "rate_limit.")+"="+n)
+		}
+	}
+	return list
+}
+
+func TestSeries(t *testing.T) {
+	set := load(t, seriesRules)
+	r := New(Config{})
+	r.Use(set)
+	for _, value := range []string{"a", "b", "a", "", "10.0.0.7:80", "x\ny", "static"} {
+		hit(r, set, 0, value)
+	}
+	hit(r, set, 1, "a")
+	hit(r, set, 1, "")
+	hit(r, set, 2, "static") // the same name as a value that a client chose: added up
+	want := []string{
+		"d.shown=1", "d.shown_a=1", "d.user_=1", "d.user_10_0_0_7_80=1", "d.user_a=2", "d.user_b=1", "d.user_static=2", "d.user_x_y=1",
+	}
+	if got := total(r); !slices.Equal(got, want) {
+		t.Errorf("\n got %q\nwant %q", got, want)
+	}
+	// A reload keeps them.
+	fresh := load(t, seriesRules)
+	r.Use(fresh)
+	hit(r, fresh, 0, "a")
+	if got := total(r); !slices.Contains(got, "d.user_a=3") {
+		t.Errorf("after a reload: %q", got)
+	}
+}
+
+func TestLeastRecentlyUsedSeriesGo(t *testing.T) {
+	set := load(t, seriesRules)
+	r := New(Config{MaxSeries: 16}) // one for each shard
+	r.Use(set)
+	for i := range 10_000 {
+		hit(r, set, 0, "kept")
+		hit(r, set, 0, fmt.Sprint(i%100))
+	}
+	n := value(r, "ratelimit.stats.series")
+	evicted := value(r, "ratelimit.stats.series_evicted")
+	if n > 16 || n < 10 || evicted < 9000 {
+		t.Errorf("%d series, %d evicted", n, evicted)
+	}
+	r = New(Config{MaxSeries: 1})
+	r.Use(set)
+	hit(r, set, 0, "a")
+	hit(r, set, 0, "b")
+	hit(r, set, 0, "b")
+	if got := total(r); !slices.Equal(got, []string{"d.user_b=2"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A million names that clients choose, of every kind and some of them long,
+// leave the memory where ten thousand left it.
+func TestSeriesAreBounded(t *testing.T) {
+	set := load(t, seriesRules)
+	r := New(Config{MaxSeries: 10_000})
+	r.Use(set)
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	long := strings.Repeat("x", 10_000)
+	flood := func(from, to int) {
+		for i := from; i < to; i++ {
+			switch i % 4 {
+			case 0:
+				hit(r, set, 0, fmt.Sprint(i))
+			case 1:
+				hit(r, set, 1, fmt.Sprint(i))
+			case 2:
+				r.Record(&limiter.Request{Domain: fmt.Appendf(nil, "unknown-%d", i)}, &limiter.Answer{Set: set, Statuses: make([]limiter.Status, 1)})
+			case 3:
+				entries := []rules.Entry{{Key: []byte("k"), Value: fmt.Append(nil, i)}}
+				if i%10_000 == 3 {
+					entries[0].Value = fmt.Append(nil, long, i)
+				}
+				r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: entries}}},
+					&limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Limited: true, Amount: 1}}})
+			}
+		}
+	}
+	flood(0, 50_000)
+	before := heap()
+	flood(50_000, 1_000_000)
+	if after := heap(); after > before+before/4+1<<20 {
+		t.Errorf("%d bytes after 1,000,000 names, %d after 50,000", after, before)
+	}
+	stats := r.Stats()
+	if n := len(stats); n > 10_000*hitCounters+100 {
+		t.Errorf("%d figures", n)
+	}
+	for _, s := range stats {
+		if len(s.Name) > maxName+100 {
+			t.Fatalf("a name of %d bytes", len(s.Name))
+		}
+	}
+}
+
+func TestDecisions(t *testing.T) {
+	set := load(t, testRules)
+	r := New(Config{})
+	r.Use(set)
+	r.Record(ask, answer(set, 0, 0, 1))
+	r.Record(ask, answer(set, 0, 8, 9))
+	r.Record(ask, answer(set, 0, 10, 11))
+	r.Record(ask, answer(set, 2, 10, 11))
+	refund := answer(set, 0, 0, 1)
+	refund.Statuses[0].Op = algorithm.Refund
+	r.Record(ask, refund)
+	r.Record(ask, &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: set.Rules()[3]}, {}}})
+	r.Record(ask, &limiter.Answer{Set: set, Statuses: make([]limiter.Status, 3)})
+	onRequest := answer(set, 0, 0, 1)
+	onRequest.Statuses[0].Rule = nil
+	r.Record(ask, onRequest)
+	var got []string
+	for _, d := range r.Decisions() {
+		got = append(got, fmt.Sprintf("%s/%s %v=%d", d.Domain, d.Rule, d.Outcome, d.Count))
+	}
+	slices.Sort(got)
+	want := []string{
+		"/ unmatched=3", "/(request) within=1", "d/ unmatched=1", "d/ip near=1", "d/ip over=1", "d/ip refunded=1", "d/ip within=1",
+		"d/staff unlimited=1", "d/trial shadow=1",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("\n got %q\nwant %q", got, want)
+	}
+}
+
+// BenchmarkRecord is what counting costs a request, also for a rule whose
+// counters are named after a value of the request.
+func BenchmarkRecord(b *testing.B) {
+	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte(seriesRules)}}, rules.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		rule int
+	}{{"plain", 2}, {"detailed", 0}} {
+		b.Run(tt.name, func(b *testing.B) {
+			r := New(Config{})
+			r.Use(set)
+			rule := set.Rules()[tt.rule]
+			req := &limiter.Request{
+				Domain:      []byte("d"),
+				Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("user"), Value: []byte("static")}}}},
+			}
+			a := &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: rule, Limited: true, Limit: rule.Quantity, Amount: 1}}}
+			b.ReportAllocs()
+			for b.Loop() {
+				r.Record(req, a)
+			}
+		})
+	}
+}

@@ -1,0 +1,62 @@
+package rules
+
+import "testing"
+
+func TestYAML(t *testing.T) {
+	const text = `
+domain: d
+descriptors:
+- key: path
+  value: /f/*
+  share_threshold: true
+  descriptors:
+  - key: user
+    value_to_metric: true
+    shadow_mode: true
+    quota_mode: true
+    metadata: {pool: gold}
+    rate_limit: {unit: hour, unit_multiplier: 6, requests_per_unit: 0, name: n, replaces: [{name: m}]}
+- {key: u, detailed_metric: true, rate_limit: {unlimited: true, name: m}}
+`
+	const want = `- rule: d.path_/f/*.user
+  domain: d
+  at: a.yaml:8:5
+  descriptors:
+    - key: path
+      value: /f/*
+      share_threshold: true
+    - key: user
+      value_to_metric: true
+  rate_limit:
+    unit: hour
+    unit_multiplier: 6
+    requests_per_unit: 0
+    name: "n"
+    replaces:
+      - m
+  shadow_mode: true
+  quota_mode: true
+  metadata:
+    pool: gold
+- rule: d.u
+  domain: d
+  at: a.yaml:14:3
+  descriptors:
+    - key: u
+  rate_limit:
+    unlimited: true
+    name: m
+  detailed_metric: true
+`
+	set, _, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := set.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}

@@ -1,0 +1,127 @@
+package rules
+
+import "strings"
+
+// Level is one step of a rule's path, as configured.
+type Level struct {
+	Key   string
+	Value string // empty: any value
+	// ValueToMetric shows the request's value in the counter's name.
+	ValueToMetric bool
+	// ShareThreshold makes all values that the wildcard matches share a counter.
+	ShareThreshold bool
+
+	text     string // "key_value", or "key"
+	wildcard bool   // text holds a `*`
+}
+
+func newLevel(cfg *DescriptorConfig) Level {
+	text := composite(cfg)
+	return Level{
+		Key: cfg.Key, Value: cfg.Value,
+		ValueToMetric: cfg.ValueToMetric, ShareThreshold: cfg.ShareThreshold,
+		text: text, wildcard: strings.Contains(text, "*"),
+	}
+}
+
+// pattern is what stands for the value of an entry with the given key where
+// the wildcard is shown instead: the wildcard without "key_" in front, and the
+// whole of it where the key itself has a `*`.
+func (l *Level) pattern(key []byte) string {
+	if n := len(key); len(l.text) > n && l.text[:n] == string(key) && l.text[n] == '_' {
+		return l.text[n+1:]
+	}
+	return l.text
+}
+
+// AppendKey appends "<key>_<value>_" for each entry: what counters of the rule
+// are kept under. Entries must be those that led to the rule. The values are
+// the request's, but for levels that share their threshold.
+func (r *Rule) AppendKey(dst []byte, entries []Entry) []byte {
+	if !r.shared {
+		return AppendKey(dst, entries)
+	}
+	for i := range entries {
+		dst = append(dst, entries[i].Key...)
+		dst = append(dst, '_')
+		if l := &r.Path[i]; l.ShareThreshold {
+			dst = append(dst, l.pattern(entries[i].Key)...)
+		} else {
+			dst = append(dst, entries[i].Value...)
+		}
+		dst = append(dst, '_')
+	}
+	return dst
+}
+
+// AppendKey appends "<key>_<value>_" for each entry, as it is.
+func AppendKey(dst []byte, entries []Entry) []byte {
+	for i := range entries {
+		dst = append(dst, entries[i].Key...)
+		dst = append(dst, '_')
+		dst = append(dst, entries[i].Value...)
+		dst = append(dst, '_')
+	}
+	return dst
+}
+
+// PerValue reports whether the name of the rule's counters depends on the
+// values of the request: see AppendName.
+func (r *Rule) PerValue() bool { return r.Detailed || r.perValue }
+
+// AppendName appends the name under which a hit on the rule is counted, with
+// the request's values where the rule asks for them. Entries must be those
+// that led to the rule. Without PerValue it is r.Key.
+//
+// Source: envoyproxy/ratelimit, README sections "Detailed metrics" and
+// "Value to metric".
+func (r *Rule) AppendName(dst []byte, entries []Entry) []byte {
+	if !r.PerValue() {
+		return append(dst, r.Key...)
+	}
+	dst = append(dst, r.Domain...)
+	for i := range entries {
+		dst = append(dst, '.')
+		if r.Detailed {
+			dst = r.appendDetailed(dst, &r.Path[i], &entries[i])
+		} else {
+			dst = appendLevel(dst, &r.Path[i], &entries[i])
+		}
+	}
+	return dst
+}
+
+// appendDetailed shows a level with its request value. With a shared level in
+// the path, empty values leave no "_" behind.
+func (r *Rule) appendDetailed(dst []byte, l *Level, e *Entry) []byte {
+	dst = append(dst, e.Key...)
+	switch {
+	case l.ShareThreshold:
+		dst = append(dst, '_')
+		return append(dst, l.pattern(e.Key)...)
+	case len(e.Value) == 0 && r.shared:
+		return dst
+	}
+	dst = append(dst, '_')
+	return append(dst, e.Value...)
+}
+
+// appendLevel shows a level as configured, or with its request value where it
+// has value_to_metric.
+func appendLevel(dst []byte, l *Level, e *Entry) []byte {
+	switch {
+	case l.wildcard && l.ValueToMetric && !l.ShareThreshold:
+		dst = append(dst, e.Key...)
+		dst = append(dst, '_')
+		return append(dst, e.Value...)
+	case l.wildcard:
+		dst = append(dst, e.Key...)
+		dst = append(dst, '_')
+		return append(dst, l.pattern(e.Key)...)
+	case l.Value == "" && l.ValueToMetric && len(e.Value) > 0:
+		dst = append(dst, e.Key...)
+		dst = append(dst, '_')
+		return append(dst, e.Value...)
+	}
+	return append(dst, l.text...)
+}

@@ -1,0 +1,139 @@
+package rules
+
+import (
+	"strings"
+	"testing"
+)
+
+func parseEntries(text string) (entries []Entry) {
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, _ := strings.Cut(pair, "=")
+		entries = append(entries, Entry{[]byte(key), []byte(value)})
+	}
+	return entries
+}
+
+// What a hit is counted under, in the store and in the statistics.
+func TestNames(t *testing.T) {
+	const text = `
+domain: d
+descriptors:
+- {key: plain, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: detailed, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: shown, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: wild, value: a*, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: shared, value: a*, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: both, value: a*, share_threshold: true, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: detshared, value: a*, share_threshold: true, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: "st*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: "w*", value: x, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- key: top
+  value_to_metric: true
+  descriptors:
+  - key: path
+    value: /f/*
+    descriptors:
+    - {key: user, value: x, rate_limit: {unit: day, requests_per_unit: 1}}
+    - {key: user, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- key: inner
+  value: b*
+  share_threshold: true
+  descriptors:
+  - {key: user, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: det, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+  - key: more
+    value_to_metric: true
+    descriptors:
+    - {key: "k*", rate_limit: {unit: day, requests_per_unit: 1}}
+`
+	set, _, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		entries string
+		key     string // in the store
+		name    string // of the counters
+	}{
+		{"plain=1", "plain_1_", "d.plain"},
+		{"detailed=1", "detailed_1_", "d.detailed_1"},
+		{"detailed=", "detailed__", "d.detailed_"},
+		{"shown=1", "shown_1_", "d.shown_1"},
+		{"shown=", "shown__", "d.shown"},
+		{"wild=abc", "wild_abc_", "d.wild_abc"},
+		{"shared=abc", "shared_a*_", "d.shared_a*"},
+		{"shared=a", "shared_a*_", "d.shared_a*"},
+		{"both=abc", "both_a*_", "d.both_a*"},
+		{"detshared=abc", "detshared_a*_", "d.detshared_a*"},
+		{"start=x", "start_st*_", "d.st*"},
+		{"wx=1", "", ""}, // w*_x does not match wx_1
+		{"w1_2=x", "w1_2_x_", "d.w1_2_x"},
+		{"top=1,path=/f/1,user=x", "top_1_path_/f/1_user_x_", "d.top_1.path_/f/*.user_x"},
+		{"top=,path=/f/1,user=x", "top__path_/f/1_user_x_", "d.top.path_/f/*.user_x"},
+		{"top=1,path=/f/1,user=y", "top_1_path_/f/1_user_y_", "d.top_1.path_/f/1.user_y"},
+		{"inner=b1,user=y", "inner_b*_user_y_", "d.inner_b*.user"},
+		{"inner=b1,det=y", "inner_b*_det_y_", "d.inner_b*.det_y"},
+		{"inner=b1,det=", "inner_b*_det__", "d.inner_b*.det"},
+		{"inner=b1,more=m,key=v", "inner_b*_more_m_key_v_", "d.inner_b*.more_m.key_k*"},
+	}
+	var joined []byte
+	for _, tt := range tests {
+		entries := parseEntries(tt.entries)
+		rule := set.Domain([]byte("d")).Find(entries, &joined)
+		if rule == nil {
+			if tt.key != "" {
+				t.Errorf("%s: no rule", tt.entries)
+			}
+			continue
+		}
+		if got := string(rule.AppendKey(nil, entries)); got != tt.key {
+			t.Errorf("%s: kept under %s, want %s", tt.entries, got, tt.key)
+		}
+		if got := string(rule.AppendName(nil, entries)); got != tt.name {
+			t.Errorf("%s: counted as %s, want %s", tt.entries, got, tt.name)
+		}
+	}
+}
+
+func TestReplaced(t *testing.T) {
+	const text = `
+domain: d
+descriptors:
+- {key: a, rate_limit: {unit: day, requests_per_unit: 1, name: a, replaces: [{name: b}]}}
+- {key: b, rate_limit: {unit: day, requests_per_unit: 1, name: b, replaces: [{name: c}]}}
+- {key: c, rate_limit: {unit: day, requests_per_unit: 1, name: c}}
+- {key: u, rate_limit: {unlimited: true, name: b, replaces: [{name: c}]}}
+- {key: x, rate_limit: {unit: day, requests_per_unit: 1}}
+`
+	set, _, err := Load([]File{{"a.yaml", []byte(text)}, {"b.yaml", []byte("domain: e")}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := set.Domain([]byte("d"))
+	if !d.Replacing() || set.Domain([]byte("e")).Replacing() {
+		t.Fatal("only d has rules that replace others")
+	}
+	var joined []byte
+	var p Replaced
+	for _, tt := range []struct{ matched, replaced string }{
+		{"a", ""}, {"a b", "b"}, {"b a", "b"}, {"a b c", "b c"}, {"b c", "c"}, {"c x", ""}, {"u a b c", "b c"},
+	} {
+		var list []*Rule
+		for key := range strings.FieldsSeq(tt.matched) {
+			list = append(list, d.Find(parseEntries(key+"=1"), &joined))
+		}
+		p.Reset(d)
+		for _, r := range list {
+			p.Add(r)
+		}
+		var got []string
+		for _, r := range list {
+			if p.Has(r) {
+				got = append(got, r.Path[0].Key)
+			}
+		}
+		if strings.Join(got, " ") != tt.replaced {
+			t.Errorf("%s: replaced %v, want %s", tt.matched, got, tt.replaced)
+		}
+	}
+}

@@ -1,0 +1,360 @@
+package rules
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// where says at which places of a rule file a key has a meaning.
+type where uint8
+
+const (
+	atRoot where = 1 << iota
+	atDescriptor
+	atLimit
+	atReplaces
+)
+
+// keys are all keys of a rule file. A known key in the wrong place is accepted
+// and ignored, as in envoyproxy/ratelimit, with a warning.
+var keys = map[string]where{
+	"domain":            atRoot,
+	"descriptors":       atRoot | atDescriptor,
+	"key":               atDescriptor,
+	"value":             atDescriptor,
+	"rate_limit":        atDescriptor,
+	"shadow_mode":       atDescriptor,
+	"quota_mode":        atDescriptor,
+	"detailed_metric":   atDescriptor,
+	"value_to_metric":   atDescriptor,
+	"share_threshold":   atDescriptor,
+	"metadata":          atDescriptor,
+	"unit":              atLimit,
+	"requests_per_unit": atLimit,
+	"unit_multiplier":   atLimit,
+	"unlimited":         atLimit,
+	"name":              atLimit | atReplaces,
+	"replaces":          atLimit,
+}
+
+var whereNames = map[where]string{
+	atRoot:       "the file",
+	atDescriptor: "a descriptor",
+	atLimit:      "a rate_limit",
+	atReplaces:   "replaces",
+}
+
+// ParseYAML reads one rule file in Envoy's format. With any problems the
+// configuration is good only for finding more of them; it is nil when the text
+// is not YAML at all. Warnings name what has no effect.
+func ParseYAML(file string, data []byte) (cfg *DomainConfig, problems, warnings Problems) {
+	r := yamlReader{file: file, left: len(data) + maxExpanded, open: make(map[*yaml.Node]bool)}
+	root := r.document(data)
+	switch {
+	case len(r.problems) > 0:
+	case root == nil: // empty, or only comments
+		cfg = &DomainConfig{Pos: Pos{File: file, Line: 1, Col: 1}}
+	default:
+		cfg = r.domain(root)
+	}
+	return cfg, r.problems, r.warnings
+}
+
+func (r *yamlReader) domain(n *yaml.Node) *DomainConfig {
+	cfg := &DomainConfig{Pos: r.pos(n)}
+	n = r.enter(n)
+	if n == nil {
+		return cfg
+	}
+	switch kind := kindOf(n); kind {
+	case isNull:
+		return cfg
+	case isMap:
+	default:
+		r.problems.add(cfg.Pos, "begin it with `domain: <name>`", "the file is %v, not a map", kind)
+		return nil
+	}
+	r.inside(n, func() {
+		for _, f := range r.fields(n, atRoot) {
+			switch f.name {
+			case "domain":
+				cfg.Domain, cfg.Pos = r.text(f), f.at
+			case "descriptors":
+				cfg.Descriptors = r.descriptors(f)
+			}
+		}
+	})
+	return cfg
+}
+
+func (r *yamlReader) descriptors(f field) []DescriptorConfig {
+	var list []DescriptorConfig
+	r.list(f, "- key: ...", "a descriptor", func(item *yaml.Node, at Pos) {
+		cfg := DescriptorConfig{Pos: at}
+		r.descriptor(item, &cfg)
+		if r.left > 0 { // else it was not read to its end
+			list = append(list, cfg)
+		}
+	})
+	return list
+}
+
+// list reads a field that is a list of maps; nothing at all is an empty one.
+// form is how to write an item, what is what it is called.
+func (r *yamlReader) list(f field, form, what string, read func(item *yaml.Node, at Pos)) {
+	switch kind := kindOf(f.node); kind {
+	case isNull:
+		return
+	case isList:
+	default:
+		r.problems.add(f.at, "write `"+form+"` below it", "%s is %v, not a list", f.name, kind)
+		return
+	}
+	r.inside(f.node, func() {
+		for _, item := range f.node.Content {
+			at := r.pos(item)
+			if item = r.enter(item); item == nil {
+				continue
+			}
+			if kind := kindOf(item); kind != isMap {
+				r.problems.add(at, "write `"+form+"`", "%s is %v, not a map", what, kind)
+				continue
+			}
+			r.inside(item, func() { read(item, at) })
+		}
+	})
+}
+
+func (r *yamlReader) descriptor(n *yaml.Node, cfg *DescriptorConfig) {
+	for _, f := range r.fields(n, atDescriptor) {
+		switch f.name {
+		case "key":
+			cfg.Key = r.text(f)
+		case "value":
+			cfg.Value = r.text(f)
+		case "rate_limit":
+			cfg.RateLimit = r.rateLimit(f)
+		case "descriptors":
+			cfg.Descriptors = r.descriptors(f)
+		case "shadow_mode":
+			cfg.ShadowMode = r.flag(f)
+		case "quota_mode":
+			cfg.QuotaMode = r.flag(f)
+		case "detailed_metric":
+			cfg.DetailedMetric = r.flag(f)
+		case "value_to_metric":
+			cfg.ValueToMetric = r.flag(f)
+		case "share_threshold":
+			cfg.ShareThreshold = r.flag(f)
+		case "metadata":
+			cfg.Metadata = r.metadata(f)
+		}
+	}
+}
+
+func (r *yamlReader) rateLimit(f field) *RateLimitConfig {
+	switch kind := kindOf(f.node); kind {
+	case isNull:
+		return nil
+	case isMap:
+	default:
+		r.problems.add(f.at, "write unit and requests_per_unit below it", "rate_limit is %v, not a map", kind)
+		return nil
+	}
+	cfg := &RateLimitConfig{Pos: f.at, UnitPos: f.at}
+	counted := false
+	r.inside(f.node, func() {
+		for _, f := range r.fields(f.node, atLimit) {
+			switch f.name {
+			case "unit":
+				cfg.Unit, cfg.UnitPos = r.text(f), r.pos(f.node)
+			case "requests_per_unit":
+				cfg.RequestsPerUnit, counted = r.number(f), true
+			case "unit_multiplier":
+				n := r.number(f)
+				if kindOf(f.node) != isNull {
+					cfg.UnitMultiplier = &n
+				}
+			case "unlimited":
+				cfg.Unlimited = r.flag(f)
+			case "name":
+				cfg.Name = r.text(f)
+			case "replaces":
+				cfg.Replaces = r.replaces(f)
+			}
+		}
+	})
+	if !counted && !cfg.Unlimited && parseUnit(cfg.Unit) != UnitUnknown {
+		r.warnings.add(cfg.Pos, "add it; 0 if that is what you want", "without requests_per_unit everything is refused")
+	}
+	return cfg
+}
+
+func (r *yamlReader) replaces(f field) (list []ReplacesConfig) {
+	r.list(f, "- name: ...", "an item of replaces", func(item *yaml.Node, at Pos) {
+		cfg := ReplacesConfig{Pos: at}
+		for _, f := range r.fields(item, atReplaces) {
+			cfg.Name = r.text(f)
+		}
+		list = append(list, cfg)
+	})
+	return list
+}
+
+// metadata reads a field of free form: a map of whatever JSON knows.
+func (r *yamlReader) metadata(f field) map[string]any {
+	switch kind := kindOf(f.node); kind {
+	case isNull:
+		return nil
+	case isMap:
+		v, _ := r.free(f.node).(map[string]any) // nil where a problem was noted
+		return v
+	default:
+		r.problems.add(f.at, "write keys and values below it", "metadata is %v, not a map", kind)
+		return nil
+	}
+}
+
+// free reads a value of any type: maps with text as keys (numbers and the like
+// are taken as written), lists, text, float64, bool and nil.
+func (r *yamlReader) free(n *yaml.Node) (v any) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		r.inside(n, func() { v = r.freeMap(n) })
+		return v
+	case yaml.SequenceNode:
+		list := make([]any, 0, len(n.Content))
+		r.inside(n, func() {
+			for _, item := range n.Content {
+				if item = r.enter(item); item != nil {
+					list = append(list, r.free(item))
+				}
+			}
+		})
+		return list
+	}
+	s := resolve(n)
+	switch s.kind {
+	case isNull:
+		return nil
+	case isBool:
+		return s.bool
+	case isInt:
+		return float64(s.int)
+	case isBigInt, isFloat:
+		number, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
+		if err != nil || math.IsInf(number, 0) || math.IsNaN(number) {
+			r.problems.add(r.pos(n), "write a finite number, or put it in quotes", "%s cannot be sent in an answer", brief(s.text))
+			return nil
+		}
+		return number
+	default:
+		return s.text
+	}
+}
+
+func (r *yamlReader) freeMap(n *yaml.Node) map[string]any {
+	m := make(map[string]any, len(n.Content)/2)
+	var merged []map[string]any
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := r.enter(n.Content[i]), r.enter(n.Content[i+1])
+		switch {
+		case k == nil || v == nil:
+		case isMerge(k) && v.Kind != yaml.ScalarNode:
+			merged = append(merged, mapsOf(r.free(v))...)
+		case k.Kind != yaml.ScalarNode:
+			r.problems.add(r.pos(n.Content[i]), "write text", "a key of metadata is %v, not text", kindOf(k))
+		default:
+			m[k.Value] = r.free(v)
+		}
+	}
+	for _, other := range merged {
+		for k, v := range other {
+			if _, own := m[k]; !own {
+				m[k] = v
+			}
+		}
+	}
+	return m
+}
+
+// mapsOf is v as a list of maps: v itself, or its items.
+func mapsOf(v any) (list []map[string]any) {
+	switch v := v.(type) {
+	case map[string]any:
+		return []map[string]any{v}
+	case []any:
+		for _, item := range v {
+			list = append(list, mapsOf(item)...)
+		}
+	}
+	return list
+}
+
+// text reads a field that is text. Numbers, truth values and dates are taken
+// as they are written; nothing at all is the empty text.
+func (r *yamlReader) text(f field) string {
+	switch kind := kindOf(f.node); kind {
+	case isNull:
+		return ""
+	case isFloat, isBigInt:
+		r.problems.add(r.pos(f.node), fmt.Sprintf("write %q, in quotes", f.node.Value),
+			"%s is %v, not text: %s", f.name, kind, brief(f.node.Value))
+		return f.node.Value // stands in, so that one mistake is one problem
+	case isMap, isList:
+		r.problems.add(r.pos(f.node), "", "%s is %v, not text", f.name, kind)
+		return r.pos(f.node).String() // stands in, as above
+	default:
+		return resolve(f.node).text
+	}
+}
+
+// flag reads a field that is true or false; nothing at all is false.
+func (r *yamlReader) flag(f field) bool {
+	switch kind := kindOf(f.node); kind {
+	case isBool:
+		return resolve(f.node).bool
+	case isNull:
+		return false
+	default:
+		mend := "write true or false"
+		if _, word := boolWords[f.node.Value]; word {
+			mend = "remove the quotes"
+		}
+		r.problems.add(r.pos(f.node), mend, "%s is %v, not true or false", f.name, kind)
+		return false
+	}
+}
+
+// number reads a field that is a whole number of 32 bits; nothing at all is 0.
+func (r *yamlReader) number(f field) uint32 {
+	s := scalar{kind: kindOf(f.node)}
+	if f.node.Kind == yaml.ScalarNode {
+		s = resolve(f.node)
+	}
+	switch {
+	case s.kind == isNull:
+		return 0
+	case s.kind == isInt && 0 <= s.int && s.int <= math.MaxUint32:
+		return uint32(s.int)
+	case s.kind == isInt, s.kind == isBigInt:
+		r.problems.add(r.pos(f.node), "write 0 to 4294967295", "%s is out of range: %s", f.name, brief(s.text))
+	case s.kind == isFloat:
+		r.problems.add(r.pos(f.node), "write a whole number; for less than one per unit use a longer unit or unit_multiplier",
+			"%s is a fraction: %s", f.name, brief(s.text))
+	case s.kind == isString && isNumber(s.text):
+		r.problems.add(r.pos(f.node), "remove the quotes", "%s is text, not a number: %s", f.name, brief(s.text))
+	default:
+		r.problems.add(r.pos(f.node), "write a whole number", "%s is %v, not a number", f.name, s.kind)
+	}
+	return 1 // stands in: 0 would be a second problem
+}
+
+func isNumber(text string) bool {
+	_, err := strconv.ParseUint(text, 10, 32)
+	return err == nil
+}
