@@ -13,7 +13,9 @@ FUZZTIME ?= 30s
 BENCH    ?= .
 PKG      ?= ./...
 
-TOOL := go tool -modfile=tools/go.mod
+# Tools and tests run here, whatever GOOS and GOARCH the binary is built for.
+HERE := GOOS= GOARCH=
+TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
 .PHONY: all help build run test integration_tests lint fmt bench fuzz docs docker_image clean bootstrap compile tests
@@ -30,19 +32,20 @@ run: build ## serve the example rules from memory, and print a curl to try
 	RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit exec ./bin/ratelimit serve --try
 
 test: ## run all tests with the race detector, real Envoy included
-	go test -race -timeout 15m $(PKG)
-	go test -run Allocate ./src/limiter # what the race detector would disturb
+	$(HERE) go test -race -timeout 15m $$(go list $(PKG) | grep -v /integration-test)
+	$(HERE) go test -run Allocate ./src/limiter # what the race detector would disturb
+	@$(MAKE) --no-print-directory integration_tests
 
-integration_tests: ## run only the black-box tests in integration-test
-	go test -race -timeout 15m -count=1 ./integration-test/...
+integration_tests: ## run only the black-box tests in integration-test; says what it skips
+	@$(HERE) go test -race -timeout 15m -v ./integration-test/... | grep -Ev '^ *(=== |--- PASS)'
 
 lint: ## vet, format and static checks, with pinned tools
-	go vet ./...
+	$(HERE) go vet ./...
 	@out=$$($(TOOL) gofumpt -l src integration-test); [ -z "$$out" ] || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
 	$(TOOL) staticcheck ./...
 	$(TOOL) errcheck -exclude .errcheck ./...
 	$(TOOL) ineffassign ./...
-	$(TOOL) unparam -tests=false ./...
+	$(TOOL) unparam -tests=false ./... # test helpers take the arguments that read well
 	$(TOOL) nilness ./...
 
 fmt: ## format all code

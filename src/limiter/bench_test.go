@@ -7,10 +7,25 @@ import (
 	"time"
 
 	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
 )
 
-// BenchmarkCheck is a whole decision over memory, on real time, for one and
-// for several callers.
+// benchRules has a hundred wildcards, the last of which is met, and a rule
+// whose counters are named after request values.
+func benchRules() string {
+	text := testRules + `
+  - key: detailed
+    detailed_metric: true
+    rate_limit: {unit: minute, requests_per_unit: 1000000000}
+`
+	for i := range 100 {
+		text += fmt.Sprintf("  - {key: wild, value: \"/%d/*/end\", rate_limit: {unit: minute, requests_per_unit: 1000000000}}\n", i)
+	}
+	return text
+}
+
+// BenchmarkCheck is a whole decision over memory, counted, on real time, for
+// one and for several callers.
 func BenchmarkCheck(b *testing.B) {
 	for _, tt := range []struct {
 		name string
@@ -19,9 +34,15 @@ func BenchmarkCheck(b *testing.B) {
 		{"descriptors=1", "gold=x"},
 		{"descriptors=4", "gold=x silver=x trial=x path=/pay,user=x"},
 		{"descriptors=16", strings.Repeat("gold=x silver=x trial=x path=/pay,user=x ", 4)},
+		{"wildcards=100", "wild=/99/x/end"},
+		{"detailed", "detailed=x"},
 		{"unmatched", "nobody=x"},
 	} {
-		l := start(b, limiter.Config{})
+		counters := metrics.New(metrics.Config{})
+		l := start(b, limiter.Config{Recorder: counters})
+		set := load(b, benchRules())
+		counters.Use(set)
+		l.Use(set)
 		b.Run(tt.name, func(b *testing.B) {
 			req, a := parse(tt.ask), new(limiter.Answer)
 			req.Now = time.Time{}

@@ -59,6 +59,7 @@ func (l *Limiter) Rules() *rules.Set { return l.set.Load() }
 var (
 	errNoDomain      = fmt.Errorf("%w: the domain is empty", ErrRequest)
 	errNoDescriptors = fmt.Errorf("%w: there are no descriptors", ErrRequest)
+	errDescriptors   = fmt.Errorf("%w: more than %d descriptors", ErrRequest, MaxDescriptors)
 )
 
 // Check decides on req and fills a, whose memory it reuses. Its errors are of
@@ -71,6 +72,8 @@ func (l *Limiter) Check(ctx context.Context, req *Request, a *Answer) error {
 		return errNoDomain
 	case len(req.Descriptors) == 0:
 		return errNoDescriptors
+	case len(req.Descriptors) > MaxDescriptors:
+		return errDescriptors
 	case set == nil:
 		return ErrNotReady
 	}

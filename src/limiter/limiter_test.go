@@ -231,12 +231,12 @@ func TestRequestLimit(t *testing.T) {
 		q    rules.Quantity
 		want string
 	}{
-		{"nobody=1", rules.Quantity{Requests: 1, Unit: rules.Hour}, "ok: ok 0/1"},
-		{"nobody=1", rules.Quantity{Requests: 1, Unit: rules.Hour}, "over: over 0/1"},
-		{"ip=1", rules.Quantity{Requests: 9, Unit: rules.Minute}, "ok: ok 8/9"},   // instead of the rule
-		{"ip=1:0", rules.Quantity{Requests: 2, Unit: rules.Minute}, "ok: ok 1/2"}, // whose counter it shares
-		{"staff=1", rules.Quantity{Requests: 0, Unit: rules.Week}, "over: over 0/0"},
-		{"trial=1 trial=1 trial=1", rules.Quantity{Requests: 2, Unit: rules.Year}, "over: ok 1/2, ok 0/2, over 0/2"},
+		{"nobody=1", rules.Quantity{Requests: 1, Unit: rules.Hour, Multiplier: 1}, "ok: ok 0/1"},
+		{"nobody=1", rules.Quantity{Requests: 1, Unit: rules.Hour, Multiplier: 1}, "over: over 0/1"},
+		{"ip=1", rules.Quantity{Requests: 9, Unit: rules.Minute, Multiplier: 1}, "ok: ok 8/9"},   // instead of the rule
+		{"ip=1:0", rules.Quantity{Requests: 2, Unit: rules.Minute, Multiplier: 1}, "ok: ok 1/2"}, // whose counter it shares
+		{"staff=1", rules.Quantity{Requests: 0, Unit: rules.Week, Multiplier: 1}, "over: over 0/0"},
+		{"trial=1 trial=1 trial=1", rules.Quantity{Requests: 2, Unit: rules.Year, Multiplier: 1}, "over: ok 1/2, ok 0/2, over 0/2"},
 		{"a=1", rules.Quantity{Requests: 2, Unit: rules.Minute, Multiplier: 30}, "ok: ok 1/2"},
 	} {
 		a, err := ask(tt.ask, tt.q)
@@ -249,7 +249,8 @@ func TestRequestLimit(t *testing.T) {
 	}
 	for _, bad := range []rules.Quantity{
 		{Requests: 1},
-		{Requests: 1, Unit: 99},
+		{Requests: 1, Unit: 99, Multiplier: 1},
+		{Requests: 1, Unit: rules.Day},
 		{Requests: 1, Unit: rules.Year, Multiplier: 101},
 		{Requests: 1, Unit: rules.Second, Multiplier: math.MaxUint32},
 	} {
@@ -271,6 +272,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{"no domain", l, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrRequest},
 		{"no descriptors", l, limiter.Request{Domain: good.Domain}, limiter.ErrRequest},
+		{"too many descriptors", l, *parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors+1)), limiter.ErrRequest},
 		{"no domain and no rules", empty, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrRequest},
 		{"no rules", empty, *good, limiter.ErrNotReady},
 	} {
@@ -403,13 +405,13 @@ func TestLargeRequests(t *testing.T) {
 	l := start(t, limiter.Config{})
 	var a limiter.Answer
 	for range 3 {
-		req := parse(strings.Repeat("trial=x ", 5000))
+		req := parse(strings.Repeat("trial=x ", limiter.MaxDescriptors))
 		for i := range req.Descriptors {
 			if i%2 == 0 {
-				req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true, rules.Quantity{Requests: 1 << 30, Unit: rules.Year}
+				req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true, rules.Quantity{Requests: 1 << 30, Unit: rules.Year, Multiplier: 1}
 			}
 		}
-		if err := l.Check(t.Context(), req, &a); err != nil || len(a.Statuses) != 5000 {
+		if err := l.Check(t.Context(), req, &a); err != nil || len(a.Statuses) != limiter.MaxDescriptors {
 			t.Fatalf("%d statuses, %v", len(a.Statuses), err)
 		}
 		if err := l.Check(t.Context(), parse("nobody=1"), &a); err != nil || brief(&a) != "ok: -" {

@@ -8,6 +8,10 @@ import (
 	"ratelimit/src/rules"
 )
 
+// MaxDescriptors is how many descriptors a request may have. Envoy sends a
+// handful; what sends thousands is after our memory.
+const MaxDescriptors = 1000
+
 // Request asks whether something may happen. Its bytes belong to the caller;
 // the limiter keeps none of them.
 type Request struct {

@@ -117,7 +117,7 @@ func TestRecord(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := New(Config{})
+			r := New(Config{NearRatio: DefaultNearRatio})
 			r.Use(set)
 			r.Record(ask, tt.a)
 			if got := moved(r); !slices.Equal(got, tt.want) {
@@ -130,7 +130,7 @@ func TestRecord(t *testing.T) {
 // Near ratios that make no sense count nothing twice.
 func TestNearRatio(t *testing.T) {
 	set := load(t, testRules)
-	for ratio, want := range map[float32]int64{0.5: 5, 1: 0, 7: 0, -1: 10} {
+	for ratio, want := range map[float32]int64{0: 10, 0.5: 5, 1: 0, 7: 0, -1: 10} {
 		r := New(Config{NearRatio: ratio})
 		r.Use(set)
 		r.Record(ask, answer(set, 0, 0, 10))
@@ -142,7 +142,7 @@ func TestNearRatio(t *testing.T) {
 
 // Counters go on through reloads, also for requests that began before one.
 func TestReload(t *testing.T) {
-	r := New(Config{})
+	r := New(Config{NearRatio: DefaultNearRatio})
 	old, fresh := load(t, testRules), load(t, testRules)
 	r.Use(old)
 	r.Record(ask, answer(old, 0, 0, 1))
@@ -156,7 +156,7 @@ func TestReload(t *testing.T) {
 }
 
 func TestStatsAreSortedAndShowZeros(t *testing.T) {
-	r := New(Config{})
+	r := New(Config{NearRatio: DefaultNearRatio})
 	r.Use(load(t, testRules))
 	r.Source(func(add func(Stat)) { add(Stat{"a.gauge", KindGauge, 7}) })
 	stats := r.Stats()
@@ -172,7 +172,7 @@ func TestStatsAreSortedAndShowZeros(t *testing.T) {
 }
 
 func TestConcurrent(t *testing.T) {
-	r := New(Config{})
+	r := New(Config{NearRatio: DefaultNearRatio})
 	set := load(t, testRules)
 	r.Use(set)
 	var wg sync.WaitGroup

@@ -14,14 +14,17 @@ import (
 
 // Config says how a Registry counts.
 type Config struct {
-	// NearRatio is the share of a limit from which hits count as near it.
-	// Defaults to 0.8.
+	// NearRatio is the share of a limit from which hits count as near it. It is
+	// taken as it is, 0 included; DefaultNearRatio is the usual one.
 	NearRatio float32
 	// MaxSeries caps the names that clients can cause: rules that show values
 	// of the request, limits that come with requests, unknown domains. Beyond
 	// it the least recently used are forgotten. Defaults to 10,000.
 	MaxSeries int
 }
+
+// DefaultNearRatio is envoyproxy/ratelimit's.
+const DefaultNearRatio = 0.8
 
 // DefaultMaxSeries is the cap when none is asked for.
 const DefaultMaxSeries = 10_000
@@ -81,7 +84,7 @@ type ConfigInfo struct {
 // New returns a registry with all counters at zero.
 func New(cfg Config) *Registry {
 	r := &Registry{
-		nearRatio: cmp.Or(cfg.NearRatio, 0.8),
+		nearRatio: cfg.NearRatio,
 		series:    newSeriesCache(cmp.Or(cfg.MaxSeries, DefaultMaxSeries)),
 		counters:  make(map[string]*Counter),
 		latencies: make(map[string]*Histogram),

@@ -44,7 +44,7 @@ func total(r *Registry) (list []string) {
 
 func TestSeries(t *testing.T) {
 	set := load(t, seriesRules)
-	r := New(Config{})
+	r := New(Config{NearRatio: DefaultNearRatio})
 	r.Use(set)
 	for _, value := range []string{"a", "b", "a", "", "10.0.0.7:80", "x\ny", "static"} {
 		hit(r, set, 0, value)
@@ -141,7 +141,7 @@ func TestSeriesAreBounded(t *testing.T) {
 
 func TestDecisions(t *testing.T) {
 	set := load(t, testRules)
-	r := New(Config{})
+	r := New(Config{NearRatio: DefaultNearRatio})
 	r.Use(set)
 	r.Record(ask, answer(set, 0, 0, 1))
 	r.Record(ask, answer(set, 0, 8, 9))
@@ -181,7 +181,7 @@ func BenchmarkRecord(b *testing.B) {
 		rule int
 	}{{"plain", 2}, {"detailed", 0}} {
 		b.Run(tt.name, func(b *testing.B) {
-			r := New(Config{})
+			r := New(Config{NearRatio: DefaultNearRatio})
 			r.Use(set)
 			rule := set.Rules()[tt.rule]
 			req := &limiter.Request{

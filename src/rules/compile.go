@@ -49,7 +49,7 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 				"domain %s is already defined at %v", brief(cfg.Domain), first[cfg.Domain])
 			d = &Domain{}
 		}
-		c.level(&d.root, cfg.Descriptors, path{domain: cfg.Domain, key: cfg.Domain})
+		c.level(&d.root, cfg.Descriptors, path{domain: d, key: cfg.Domain})
 	}
 	if len(c.problems) > 0 {
 		c.problems.sort()
@@ -74,7 +74,7 @@ type compiler struct {
 
 // path is where in a domain the compiler is.
 type path struct {
-	domain string
+	domain *Domain
 	key    string // of a rule here: Rule.Key
 	levels []Level
 }
@@ -116,6 +116,7 @@ func (c *compiler) level(n *node, descriptors []DescriptorConfig, p path) {
 		}
 		c.places[child] = cfg.Pos
 		below := p.down(cfg)
+		p.domain.keys = append(p.domain.keys, below.key)
 		child.rule = c.rule(cfg, below)
 		c.level(child, cfg.Descriptors, below)
 	}
@@ -169,7 +170,7 @@ func (c *compiler) rule(cfg *DescriptorConfig, p path) *Rule {
 	r := &Rule{
 		Index:  len(c.set.rules),
 		Key:    p.key,
-		Domain: p.domain,
+		Domain: p.domain.Name,
 		Path:   p.levels,
 		Pos:    cfg.Pos,
 		Name:   limit.Name,

@@ -69,8 +69,13 @@ type Domain struct {
 	Index    int
 	Name     string
 	root     node
-	replaced int // how many names the replaces lists of its rules have
+	keys     []string // of all descriptors, see Descriptors
+	replaced int      // how many names the replaces lists of its rules have
 }
+
+// Descriptors names all descriptors of the domain, those without a limit
+// included, as Rule.Key would, in file order. The slice is the Domain's own.
+func (d *Domain) Descriptors() []string { return d.keys }
 
 // node is a descriptor of the tree: its rule, and the level below it.
 type node struct {

@@ -73,13 +73,14 @@ func parseUnit(s string) Unit {
 type Quantity struct {
 	Requests   uint32
 	Unit       Unit
-	Multiplier uint32 // the window is Multiplier units long; 0 means 1
+	Multiplier uint32 // the window is Multiplier units long; at least 1
 }
 
 // The reasons for which Quantity.Window refuses.
 var (
-	ErrUnit    = errors.New("the unit is not second, minute, hour, day, week, month or year")
-	ErrTooLong = errors.New("the window is longer than 100 years")
+	ErrUnit       = errors.New("the unit is not second, minute, hour, day, week, month or year")
+	ErrMultiplier = errors.New("the unit_multiplier is 0")
+	ErrTooLong    = errors.New("the window is longer than 100 years")
 )
 
 // Window compiles q into Envoy's fixed window: refused hits count too.
@@ -88,7 +89,10 @@ func (q Quantity) Window() (algorithm.Limit, error) {
 	if length == 0 {
 		return algorithm.Limit{}, ErrUnit
 	}
-	multiplier := time.Duration(max(q.Multiplier, 1))
+	if q.Multiplier == 0 {
+		return algorithm.Limit{}, ErrMultiplier
+	}
+	multiplier := time.Duration(q.Multiplier)
 	if multiplier > algorithm.MaxPeriod/length {
 		return algorithm.Limit{}, ErrTooLong
 	}

@@ -61,7 +61,7 @@ func TestQuantityWindow(t *testing.T) {
 		err      error
 	}{
 		{Quantity{5, Second, 1}, fixed(5, time.Second), nil},
-		{Quantity{5, Second, 0}, fixed(5, time.Second), nil},
+		{Quantity{5, Second, 0}, algorithm.Limit{}, ErrMultiplier},
 		{Quantity{0, Minute, 1}, fixed(0, time.Minute), nil},
 		{Quantity{math.MaxUint32, Minute, 15}, fixed(math.MaxUint32, 15*time.Minute), nil},
 		{Quantity{1, Month, 3}, fixed(1, 90*day), nil},

@@ -42,13 +42,14 @@ func (r *yamlReader) document(data []byte) (root *yaml.Node) {
 			root = nil
 		}
 	}()
-	doc, second, err := decode(data)
+	doc, more, err := decode(data)
 	if err != nil {
 		r.syntax(data, err)
 		return nil
 	}
-	if second.Kind != 0 {
-		r.warnings.add(r.pos(second), "put it into a file of its own", "only the first document of a file is read")
+	if more != nil {
+		more.File = r.file
+		r.warnings.add(*more, "put it into a file of its own", "only the first document of a file is read")
 	}
 	if len(doc.Content) == 0 {
 		return nil
@@ -56,18 +57,21 @@ func (r *yamlReader) document(data []byte) (root *yaml.Node) {
 	return doc.Content[0]
 }
 
-// decode parses the first two documents of data; one that is not there is
-// zero.
-func decode(data []byte) (first, second *yaml.Node, err error) {
-	first, second = new(yaml.Node), new(yaml.Node)
+// decode parses the first document of data. More is where another one begins,
+// which is not read and may be anything; nil when there is none.
+func decode(data []byte) (first *yaml.Node, more *Pos, err error) {
+	first, second := new(yaml.Node), new(yaml.Node)
 	dec := yaml.NewDecoder(bytes.NewReader(data))
-	if err = dec.Decode(first); err == nil {
-		err = dec.Decode(second)
+	if err := dec.Decode(first); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return first, nil, err
 	}
-	if errors.Is(err, io.EOF) {
-		err = nil
+	if err := dec.Decode(second); !errors.Is(err, io.EOF) {
+		more = &Pos{Line: second.Line, Col: second.Column}
 	}
-	return first, second, err
+	return first, more, nil
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
@@ -81,7 +85,7 @@ func (r *yamlReader) syntax(data []byte, err error) {
 		at.Line, _ = strconv.Atoi(m[1]) // no line: 0, unknown
 		what = m[2]
 	}
-	if !isUTF16(data) {
+	if len(data) <= maxSearched && !isUTF16(data) {
 		lines := bytes.SplitAfter(data, []byte{'\n'})
 		before := sort.Search(len(lines)-1, func(i int) bool {
 			_, _, e := decode(bytes.Join(lines[:i+1], nil))
@@ -89,7 +93,28 @@ func (r *yamlReader) syntax(data []byte, err error) {
 		})
 		at.Line = max(at.Line, before+1)
 	}
-	r.problems.add(at, "", "not YAML: %s", what)
+	r.problems.add(at, mendSyntax(what), "not YAML: %s", what)
+}
+
+// maxSearched is the largest file in which the line of a mistake is searched
+// for, which takes as many parses as the number of lines has binary digits.
+const maxSearched = 1 << 20
+
+// mendSyntax is what usually helps against an error of the YAML parser.
+func mendSyntax(what string) string {
+	switch {
+	case strings.Contains(what, "cannot start any token"):
+		return "indent with blanks, not with tabs, and put text that begins with @, % or ` in quotes"
+	case strings.Contains(what, "mapping values are not allowed"):
+		return "put text that holds a colon and a blank in quotes"
+	case strings.Contains(what, "unknown anchor"), strings.Contains(what, "alphabetic or numeric"):
+		return "put text that begins with * or & in quotes"
+	case strings.Contains(what, "control characters"):
+		return "remove the character, or write it as \"\\x00\""
+	case strings.Contains(what, "UTF-16"), strings.Contains(what, "surrogate"):
+		return "save the file as UTF-8"
+	}
+	return "look at the indentation, and for a bracket or a quote that is not closed"
 }
 
 // isUTF16 looks for the mark in front of UTF-16.

@@ -306,7 +306,7 @@ func (r *yamlReader) text(f field) string {
 			"%s is %v, not text: %s", f.name, kind, brief(f.node.Value))
 		return f.node.Value // stands in, so that one mistake is one problem
 	case isMap, isList:
-		r.problems.add(r.pos(f.node), "", "%s is %v, not text", f.name, kind)
+		r.problems.add(r.pos(f.node), "write `"+f.name+": <text>`", "%s is %v, not text", f.name, kind)
 		return r.pos(f.node).String() // stands in, as above
 	default:
 		return resolve(f.node).text

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -98,6 +99,75 @@ func (r *reader) bytes(to *int64, name string, fallback int64, meaning string) {
 	}
 }
 
+// document adds a line to the table for variables whose names are not fixed.
+func (r *reader) document(name, kind, meaning string) {
+	r.table = append(r.table, Variable{r.current, name, kind, "", meaning})
+}
+
+func (r *reader) list(to *[]string, name, meaning string) {
+	*to = nil
+	if v, set := r.read(name, "list", "", meaning); set {
+		for item := range strings.SplitSeq(v, ",") {
+			if item = strings.TrimSpace(item); item != "" {
+				*to = append(*to, item)
+			}
+		}
+	}
+}
+
+func (r *reader) tags(to *map[string]string, name, meaning string) {
+	*to = nil
+	if v, set := r.read(name, "map", "", meaning); set {
+		*to = r.pairs(name, v)
+	}
+}
+
+// pairs reads "key:value,key:value".
+func (r *reader) pairs(name, text string) map[string]string {
+	if text == "" {
+		return nil
+	}
+	m := make(map[string]string)
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(pair, ":")
+		if !ok || key == "" || strings.Contains(value, ":") {
+			r.problem(name, text, "write key:value, separated by commas, with one colon in each")
+			return nil
+		}
+		m[key] = value
+	}
+	return m
+}
+
+// sink decides where statistics go. statsd is on unless somebody says
+// otherwise, which choosing another sink does.
+func (r *reader) sink(statsd, dogStatsd, prometheus, disable bool) Sink {
+	_, asked := r.lookup("USE_STATSD")
+	if (dogStatsd || prometheus) && !asked {
+		statsd = false
+	}
+	chosen := 0
+	for _, on := range []bool{statsd, dogStatsd, prometheus} {
+		if on {
+			chosen++
+		}
+	}
+	switch {
+	case disable:
+		return SinkNone
+	case chosen > 1:
+		r.problems = append(r.problems, errors.New("more than one of USE_STATSD, USE_DOG_STATSD and USE_PROMETHEUS is true: choose one"))
+		return SinkNone
+	case statsd:
+		return SinkStatsd
+	case dogStatsd:
+		return SinkDogStatsd
+	case prometheus:
+		return SinkPrometheus
+	}
+	return SinkLog
+}
+
 func (r *reader) count(to *int, name string, fallback int, meaning string) {
 	*to = fallback
 	if v, set := r.read(name, "count", strconv.Itoa(fallback), meaning); set {
@@ -151,7 +221,6 @@ var silent = []struct{ advice, names string }{
 	{"envoyproxy/ratelimit no longer reads it", "REDIS_POOL_ON_EMPTY_WAIT_DURATION REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION"},
 	{"envoyproxy/ratelimit never read it", "GRPC_SERVER_TLS_CA_CERT"},
 	{"this version counts in memory only", "REDIS_URL REDIS_TYPE REDIS_PERSECOND LOCAL_CACHE_SIZE_IN_BYTES MEMCACHE_HOST_PORT MEMCACHE_SRV"},
-	{"this version shows its counters on the debug port only", "USE_STATSD USE_DOG_STATSD USE_PROMETHEUS EXTRA_TAGS"},
 	{"this version does not trace", "TRACING_ENABLED"},
 }
 

@@ -43,9 +43,41 @@ type Settings struct {
 	LimitHeaders                              bool
 	LimitHeader, RemainingHeader, ResetHeader string
 	DynamicMetadata                           bool
-	StatsMaxSeries                            int
-	ShutdownDrain                             time.Duration
-	ShutdownTimeout                           time.Duration
+	// Sink is where statistics go.
+	Sink                  Sink
+	StatsdHost            string
+	StatsdPort            int
+	StatsdProtocol        string // tcp or udp
+	Mogrifiers            []Mogrifier
+	PrometheusAddr        string
+	PrometheusPath        string
+	PrometheusMapper      string
+	PrometheusMillisecond bool
+	StatsFlushInterval    time.Duration
+	ExtraTags             map[string]string
+	StatsMaxSeries        int
+	ShutdownDrain         time.Duration
+	ShutdownTimeout       time.Duration
+}
+
+// Sink is where statistics go.
+type Sink uint8
+
+// The sinks. Without any, statistics are logged as JSON lines.
+const (
+	SinkLog Sink = iota
+	SinkNone
+	SinkStatsd
+	SinkDogStatsd
+	SinkPrometheus
+)
+
+// Mogrifier turns parts of a statistic's name into DogStatsD tags.
+type Mogrifier struct {
+	ID      string // as listed in USE_DOG_STATSD_MOGRIFIERS
+	Pattern string
+	Name    string
+	Tags    map[string]string
 }
 
 // Read reads all settings from lookup (os.LookupEnv). The error joins every
@@ -78,7 +110,7 @@ func (s *Settings) declare(r *reader) {
 	r.text(&s.DebugHost, "DEBUG_HOST", "0.0.0.0", "address of the debug port")
 	r.port(&s.DebugPort, "DEBUG_PORT", 6070, "debug port: `/rlconfig`, `/stats`, `/debug/pprof/`")
 	r.flag(&s.DebugPprof, "DEBUG_PPROF", true, "offer Go's profiles on the debug port")
-	r.duration(&s.GRPCMaxConnectionAge, "GRPC_MAX_CONNECTION_AGE", 24*time.Hour, "age at which a gRPC connection is asked to close (give or take a tenth), so that load spreads over new replicas")
+	r.duration(&s.GRPCMaxConnectionAge, "GRPC_MAX_CONNECTION_AGE", 24*time.Hour, "age at which a gRPC connection is asked to close (give or take a tenth), so that load spreads over new replicas; 0: never")
 	r.duration(&s.GRPCMaxConnectionAgeGrace, "GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour, "time that running calls then have")
 
 	r.section("Logs")
@@ -116,12 +148,45 @@ func (s *Settings) declare(r *reader) {
 	r.flag(&s.DynamicMetadata, "RESPONSE_DYNAMIC_METADATA", false, "fill `dynamic_metadata` with the request and the `metadata` of the rules that passed")
 
 	r.section("Statistics")
+	var statsd, dogStatsd, prometheus, disable bool
+	r.flag(&statsd, "USE_STATSD", true, "send counters to statsd; off by itself when another sink is chosen")
+	r.text(&s.StatsdHost, "STATSD_HOST", "localhost", "host of statsd, or of the DogStatsD agent")
+	r.port(&s.StatsdPort, "STATSD_PORT", 8125, "its port")
+	r.oneOf(&s.StatsdProtocol, "STATSD_PROTOCOL", "tcp", "for statsd; DogStatsD is always udp", "tcp", "udp")
+	r.flag(&dogStatsd, "USE_DOG_STATSD", false, "send counters to a DogStatsD agent")
+	var mogrifiers []string
+	r.list(&mogrifiers, "USE_DOG_STATSD_MOGRIFIERS", "names of mogrifiers, in the order they are tried")
+	s.Mogrifiers = nil
+	for _, id := range mogrifiers {
+		prefix := "DOG_STATSD_MOGRIFIER_" + id
+		m := Mogrifier{ID: id}
+		m.Pattern, _ = r.lookup(prefix + "_PATTERN")
+		m.Name, _ = r.lookup(prefix + "_NAME")
+		tags, _ := r.lookup(prefix + "_TAGS")
+		m.Tags = r.pairs(prefix+"_TAGS", tags)
+		s.Mogrifiers = append(s.Mogrifiers, m)
+	}
+	r.document("DOG_STATSD_MOGRIFIER_<NAME>_PATTERN", "regexp", "statistics whose name it matches (without anchors) are renamed; required")
+	r.document("DOG_STATSD_MOGRIFIER_<NAME>_NAME", "text", "the new name; `$1` is the first group; required")
+	r.document("DOG_STATSD_MOGRIFIER_<NAME>_TAGS", "map", "tags to add, `tag:$2,other:text`")
+	r.flag(&prometheus, "USE_PROMETHEUS", false, "offer counters to Prometheus, under the names of the mapping and as native metrics")
+	r.text(&s.PrometheusAddr, "PROMETHEUS_ADDR", ":9090", "address for scrapes")
+	r.text(&s.PrometheusPath, "PROMETHEUS_PATH", "/metrics", "path for scrapes")
+	r.text(&s.PrometheusMapper, "PROMETHEUS_MAPPER_YAML", "", "statsd_exporter mapping file instead of the built-in mapping; one that does not exist is warned about")
+	r.flag(&s.PrometheusMillisecond, "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", false, "keep response times in milliseconds (built-in mapping only)")
+	r.flag(&disable, "DISABLE_STATS", false, "send no statistics anywhere; wins over all of the above")
+	r.duration(&s.StatsFlushInterval, "STATS_FLUSH_INTERVAL", 10*time.Second, "how often counters are sent")
+	r.tags(&s.ExtraTags, "EXTRA_TAGS", "tags on every statistic, `env:prod,zone:a`")
 	r.count(&s.StatsMaxSeries, "STATS_MAX_SERIES", 10_000, "cap on counters whose names clients choose (`detailed_metric`, `value_to_metric`, request limits, unknown domains); the least recently used are forgotten")
+	s.Sink = r.sink(statsd, dogStatsd, prometheus, disable)
 
 	r.section("Shutdown")
 	r.duration(&s.ShutdownDrain, "SHUTDOWN_DRAIN", 0, "time between being unhealthy and closing the ports, for load balancers to notice")
 	r.duration(&s.ShutdownTimeout, "SHUTDOWN_TIMEOUT", 30*time.Second, "time that running calls and open streams then have")
 }
+
+// minMemory is what the empty tables of the memory store take.
+const minMemory = 128 << 10
 
 // headerName is a token of RFC 9110.
 var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
@@ -136,13 +201,16 @@ func (s *Settings) validate(r *reader) {
 	}
 	if s.BackendType != "memory" {
 		r.problem("BACKEND_TYPE", s.BackendType, "this version counts in memory only: write memory")
-	} else if _, asked := r.lookup("BACKEND_TYPE"); !asked {
+	} else if asked, _ := r.lookup("BACKEND_TYPE"); asked == "" {
 		// Whoever names a Redis relies on counters that replicas share.
 		for _, name := range []string{"REDIS_URL", "REDIS_TYPE"} {
 			if v, set := r.lookup(name); set && v != "" {
 				r.problem(name, "…", "this version counts in memory only: write BACKEND_TYPE=memory if that is what you want")
 			}
 		}
+	}
+	if s.MemoryMaxBytes < minMemory {
+		r.problem("MEMORY_MAX_BYTES", strconv.FormatInt(s.MemoryMaxBytes, 10), "write "+strconv.Itoa(minMemory)+" or more")
 	}
 	for name, value := range map[string]*string{
 		"LIMIT_LIMIT_HEADER": &s.LimitHeader, "LIMIT_REMAINING_HEADER": &s.RemainingHeader, "LIMIT_RESET_HEADER": &s.ResetHeader,

@@ -47,7 +47,7 @@ func TestValues(t *testing.T) {
 func TestProblemsAreReportedTogether(t *testing.T) {
 	_, _, err := Read(env(
 		"PORT=80800", "GRPC_PORT=-1", "DEBUG_PORT=x", "DEBUG_PPROF=yes", "LOG_LEVEL=loud", "SHUTDOWN_TIMEOUT=5", "SHUTDOWN_DRAIN=-1s",
-		"NEAR_LIMIT_RATIO=NaN", "MEMORY_MAX_BYTES=0", "CONFIG_TYPE=file", "BACKEND_TYPE=redis", "GRPC_SERVER_USE_TLS=true",
+		"NEAR_LIMIT_RATIO=NaN", "MEMORY_MAX_BYTES=1000", "CONFIG_TYPE=file", "BACKEND_TYPE=redis", "GRPC_SERVER_USE_TLS=true",
 	))
 	want := []string{
 		"PORT=80800: write a port number, 0 to 65535",
@@ -56,7 +56,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"DEBUG_PPROF=yes: write true or false",
 		"LOG_LEVEL=loud: write one of panic, fatal, error, warn, warning, info, debug, trace",
 		"NEAR_LIMIT_RATIO=NaN: write a number such as 0.8",
-		"MEMORY_MAX_BYTES=0: write a number of bytes, such as 268435456",
+		"MEMORY_MAX_BYTES=1000: write 131072 or more",
 		"SHUTDOWN_DRAIN=-1s: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"CONFIG_TYPE=file: this version reads rules from files only: write FILE",
@@ -80,6 +80,9 @@ func TestRedisIsNotIgnored(t *testing.T) {
 	if _, _, err := Read(env("REDIS_URL=redis://:secret@host:6379")); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}
+	if _, _, err := Read(env("REDIS_URL=redis:6379", "BACKEND_TYPE=")); err == nil {
+		t.Error("an empty BACKEND_TYPE is none")
+	}
 	_, warnings, err := Read(env("REDIS_URL=redis:6379", "BACKEND_TYPE=memory"))
 	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "REDIS_URL has no effect") {
 		t.Errorf("%v, %q", err, warnings)
@@ -93,7 +96,6 @@ func TestWarnings(t *testing.T) {
 		"SHADOW_MODE is set but empty; its default false is used",
 		"DOG_STATSD_MOGRIFIERS has no effect: envoyproxy/ratelimit never read it; its list is named USE_DOG_STATSD_MOGRIFIERS",
 		"GRPC_SERVER_TLS_CA_CERT has no effect: envoyproxy/ratelimit never read it",
-		"USE_PROMETHEUS has no effect: this version shows its counters on the debug port only",
 	}
 	if err != nil || !slices.Equal(warnings, want) || s.Port != 8080 {
 		t.Errorf("%v\n got %q\nwant %q", err, warnings, want)
@@ -123,6 +125,44 @@ func TestBrief(t *testing.T) {
 	} {
 		if got := brief(d); got != want {
 			t.Errorf("%v: got %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestSinks(t *testing.T) {
+	for _, tt := range []struct {
+		env  string
+		want Sink
+		err  bool
+	}{
+		{"", SinkStatsd, false},
+		{"USE_STATSD=false", SinkLog, false},
+		{"USE_PROMETHEUS=true", SinkPrometheus, false},
+		{"USE_DOG_STATSD=true", SinkDogStatsd, false},
+		{"USE_STATSD=false USE_PROMETHEUS=true", SinkPrometheus, false},
+		{"USE_STATSD=true USE_PROMETHEUS=true", SinkNone, true},
+		{"USE_DOG_STATSD=true USE_PROMETHEUS=true", SinkNone, true},
+		{"DISABLE_STATS=true USE_DOG_STATSD=true USE_PROMETHEUS=true", SinkNone, false},
+	} {
+		s, _, err := Read(env(strings.Fields(tt.env)...))
+		if s.Sink != tt.want || (err != nil) != tt.err {
+			t.Errorf("%s: sink %d, %v", tt.env, s.Sink, err)
+		}
+	}
+}
+
+func TestTagsAndMogrifiers(t *testing.T) {
+	s, _, err := Read(env("EXTRA_TAGS=env:prod,zone:", "USE_DOG_STATSD_MOGRIFIERS=A, B",
+		"DOG_STATSD_MOGRIFIER_A_PATTERN=^a\\.(.*)", "DOG_STATSD_MOGRIFIER_A_NAME=a", "DOG_STATSD_MOGRIFIER_A_TAGS=t:$1"))
+	if err != nil || len(s.ExtraTags) != 2 || s.ExtraTags["env"] != "prod" {
+		t.Errorf("%v, %q", err, s.ExtraTags)
+	}
+	if len(s.Mogrifiers) != 2 || s.Mogrifiers[0].ID != "A" || s.Mogrifiers[0].Pattern != `^a\.(.*)` || s.Mogrifiers[0].Tags["t"] != "$1" || s.Mogrifiers[1].ID != "B" {
+		t.Errorf("%+v", s.Mogrifiers)
+	}
+	for _, bad := range []string{"EXTRA_TAGS=a", "EXTRA_TAGS=a:b:c", "EXTRA_TAGS=:b", "EXTRA_TAGS=a:b,"} {
+		if _, _, err := Read(env(bad)); err == nil || !strings.Contains(err.Error(), "write key:value") {
+			t.Errorf("%s: %v", bad, err)
 		}
 	}
 }

@@ -64,13 +64,6 @@ func (sh *shard) count(id id, now int64) uint64 {
 	return 0
 }
 
-// restore puts back what count read. A counter that was 0 is as good as none.
-func (sh *shard) restore(old saved, now int64) {
-	if sl, _ := sh.find(old.id, now); sl != nil {
-		sl.count = old.count
-	}
-}
-
 // home is the first place to look for a hash: its high bits scaled to the
 // table, whose length need not be a power of two.
 func (sh *shard) home(hash uint64) int {

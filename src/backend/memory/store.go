@@ -129,34 +129,30 @@ func (s *Store) takeOne(h *algorithm.Hit, now int64) algorithm.Verdict {
 }
 
 // takeGroup charges hits of which at least one is atomic, under the locks of
-// all their shards: first as if all would pass; if one refuses, everything is
-// put back and only what is not atomic is charged.
+// all their shards. First it judges as if all would pass, writing nothing: a
+// refused group must not make counters that drive out others. If nobody
+// refuses, all are charged, else only what is not atomic.
 func (s *Store) takeGroup(hits []algorithm.Hit, verdicts []algorithm.Verdict, now int64) {
 	var held shardSet
+	var few [8]trial
+	trials := few[:0]
 	for i := range hits {
-		held.add(s.id(&hits[i], now))
+		id := s.id(&hits[i], now)
+		held.add(id)
+		trials = append(trials, trial{id: id})
 	}
 	s.lock(&held)
 	defer s.unlock(&held)
 
-	var few [8]saved
-	before := few[:0]
 	vetoed := false
 	for i := range hits {
-		h, id := &hits[i], s.id(&hits[i], now)
-		before = append(before, saved{id, s.shard(id).count(id, now)})
-		verdicts[i] = s.shard(id).apply(h, id, now)
-		vetoed = vetoed || verdicts[i].Over && !h.NoVeto
-	}
-	if !vetoed {
-		return
-	}
-	for i := len(before) - 1; i >= 0; i-- { // backwards: a key may be there twice
-		s.shard(before[i].id).restore(before[i], now)
+		count := s.triedCount(trials[:i], trials[i].id, now)
+		trials[i].count, verdicts[i] = algorithm.TakeFixed(hits[i].Limit, count, now, hits[i].Op, hits[i].Amount)
+		vetoed = vetoed || verdicts[i].Over && !hits[i].NoVeto
 	}
 	for i := range hits {
-		h, id := &hits[i], before[i].id
-		if !h.Atomic {
+		h, id := &hits[i], trials[i].id
+		if !vetoed || !h.Atomic {
 			verdicts[i] = s.shard(id).apply(h, id, now)
 			continue
 		}
@@ -172,10 +168,20 @@ func (s *Store) takeGroup(hits []algorithm.Hit, verdicts []algorithm.Verdict, no
 	}
 }
 
-// saved is the count of a key before a group was tried.
-type saved struct {
+// trial is a counter as it would be after a hit of a group.
+type trial struct {
 	id    id
 	count uint64
+}
+
+// triedCount is the count of id after the trials before it.
+func (s *Store) triedCount(before []trial, id id, now int64) uint64 {
+	for i := len(before) - 1; i >= 0; i-- {
+		if before[i].id == id {
+			return before[i].count
+		}
+	}
+	return s.shard(id).count(id, now)
 }
 
 // id is what a counter is found under: 95 bits of keyed hash over the key, the

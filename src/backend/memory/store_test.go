@@ -157,6 +157,35 @@ func TestAllIdleInTheSameSecond(t *testing.T) {
 	}
 }
 
+// Groups that are refused make no counters, and so drive out none.
+func TestRefusedGroupsLeaveNothing(t *testing.T) {
+	s := open(t, MinBytes)
+	day := &algorithm.Limit{Max: 1, Period: 24 * time.Hour, CountBlocked: true}
+	const live = 500
+	for k := range uint64(live) {
+		hit(s, k, day, epoch)
+	}
+	keys := s.Stats().Keys
+	for k := range uint64(20_000) {
+		var fresh [8]byte
+		binary.BigEndian.PutUint64(fresh[:], 1<<40+k)
+		b := algorithm.Batch{
+			Hits: []algorithm.Hit{
+				{Key: fresh[:], Limit: day, Amount: 1, Atomic: true},
+				{Key: make([]byte, 8), Limit: day, Amount: 1, Atomic: true}, // key 0, which is full
+			},
+			Verdicts: make([]algorithm.Verdict, 2),
+			Now:      epoch,
+		}
+		if err := s.Take(t.Context(), &b); err != nil || !b.Verdicts[1].Over || b.Verdicts[0].Charged {
+			t.Fatalf("%+v, %v", b.Verdicts, err)
+		}
+	}
+	if st := s.Stats(); st.Keys != keys || st.Evicted != 0 {
+		t.Errorf("%+v, there were %d keys before", st, keys)
+	}
+}
+
 func BenchmarkTake(b *testing.B) {
 	day := &algorithm.Limit{Max: 1 << 40, Period: 24 * time.Hour, CountBlocked: true}
 	for _, keys := range []uint64{1, 1000, 1_000_000} {

@@ -58,12 +58,19 @@ func check(std stdio, paths []string, opt rules.Options) error {
 		fmt.Fprintf(std.out, "error: %v\n", p)
 	}
 	if len(problems) > 0 {
-		fmt.Fprintf(std.err, "ratelimit: check: %d problems in %d files\n", len(problems), len(files))
+		fmt.Fprintf(std.err, "ratelimit: check: %s in %s\n", plural(len(problems), "problem"), plural(len(files), "file"))
 		return exit{exitError}
 	}
-	_, err = fmt.Fprintf(std.out, "ok: %d files, %d domains, %d rules, %d warnings\n",
-		len(files), len(set.Domains()), len(set.Rules()), len(warnings))
+	_, err = fmt.Fprintf(std.out, "ok: %s, %s, %s, %s\n",
+		plural(len(files), "file"), plural(len(set.Domains()), "domain"), plural(len(set.Rules()), "rule"), plural(len(warnings), "warning"))
 	return err
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // asProblems is err as a list of problems; none for nil.

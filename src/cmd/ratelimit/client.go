@@ -72,6 +72,8 @@ OVER_LIMIT, 1 when there is none.`,
 	f.StringVar(&opt.caFile, "grpc-server-ca-file", "", "PEM file of authorities to trust, besides the system's")
 	f.StringVar(&opt.certFile, "grpc-cert-file", "", "PEM file of the client's certificate chain")
 	f.StringVar(&opt.keyFile, "grpc-key-file", "", "PEM file of the client's key")
+	f.String("oltp-protocol", "", "")
+	_ = f.MarkDeprecated("oltp-protocol", "the client does not trace") // fails for unknown flags only
 	return cmd
 }
 

@@ -108,15 +108,15 @@ func TestCheckCommand(t *testing.T) {
 		code int
 		want []string
 	}{
-		{[]string{"check", filepath.Dir(good)}, 0, []string{"warning: " + good + ":3:5: shadow_mode has no effect", "ok: 1 files, 1 domains, 0 rules, 1 warnings"}},
-		{[]string{"check", "-config_dir", filepath.Dir(good)}, 0, []string{"ok: 1 files"}},
+		{[]string{"check", filepath.Dir(good)}, 0, []string{"warning: " + good + ":3:5: shadow_mode has no effect", "ok: 1 file, 1 domain, 0 rules, 1 warning"}},
+		{[]string{"check", "-config_dir", filepath.Dir(good)}, 0, []string{"ok: 1 file"}},
 		{[]string{"check", bad}, 1, []string{
 			"error: " + bad + ":3:5: unknown key \"kez\"; did you mean `key`?",
 			"error: " + bad + ":5:48: requests_per_unit is text, not a number; write a whole number",
-			"2 problems in 1 files",
+			"2 problems in 1 file",
 		}},
 		{[]string{"check", good, same}, 1, []string{"domain \"a\" is already defined at " + good + ":1:1", "MERGE_DOMAIN_CONFIG"}},
-		{[]string{"check", "-merge_domain_configs", good, same}, 0, []string{"ok: 2 files, 1 domains"}},
+		{[]string{"check", "-merge_domain_configs", good, same}, 0, []string{"ok: 2 files, 1 domain,"}},
 		{[]string{"check", filepath.Join(dir, "none")}, 1, []string{"none"}},
 		{[]string{"check"}, 1, []string{"name a directory or files to check"}},
 	}

@@ -64,8 +64,11 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 			return nil, fmt.Errorf("GRPC_UDS: %s exists and is no socket: remove it, or name another path", path)
 		}
 		dialer := net.Dialer{Timeout: time.Second}
-		if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
+		conn, err := dialer.DialContext(ctx, "unix", path)
+		if err == nil {
 			_ = conn.Close() // it was only a question
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) { // also one too busy to answer is alive
 			return nil, fmt.Errorf("GRPC_UDS: %s is taken: stop what listens there, or name another path", path)
 		}
 		if err := os.Remove(path); err != nil {

@@ -123,7 +123,7 @@ func (s *server) build() error {
 		AppDirectory:   s.cfg.RuntimeAppDirectory,
 		IgnoreDotFiles: s.cfg.RuntimeIgnoreDotFiles,
 		Options:        rules.Options{MergeDomains: s.cfg.MergeDomainConfig},
-		Debounce:       s.cfg.RuntimeDebounce,
+		Debounce:       max(s.cfg.RuntimeDebounce, 1), // 0 would be the default
 		Poll:           pollInterval(s.cfg.RuntimePollInterval),
 		OnLoad:         s.loaded,
 		OnWarn:         func(err error) { s.log.Warn(err) },
@@ -234,18 +234,37 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
+	stopped := make(chan struct{})
 	g.Go(func() error { return s.watcher.Run(ctx) })
 	g.Go(func() error { return s.grpc.Serve(s.ports.grpc) })
 	g.Go(func() error { return serveHTTP(s.http, s.ports.http) })
 	g.Go(func() error { return serveHTTP(s.debug, s.ports.debug) })
 	g.Go(func() error {
+		defer close(stopped)
 		defer cancel()
 		err := s.wait(ctx, signals)
 		s.stop(signals)
 		return err
 	})
-	return g.Wait()
+	done := make(chan error, 1)
+	go func() { done <- g.Wait() }()
+	select {
+	case err := <-done:
+		return err
+	case <-stopped:
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(leaveBehind): // rules of 50 MB are not worth waiting for
+		s.log.Warn("stopped in the middle of a load of the rules")
+		return nil
+	}
 }
+
+// leaveBehind is how long a load of the rules may go on when everything else
+// has stopped.
+const leaveBehind = 500 * time.Millisecond
 
 func serveHTTP(srv *http.Server, l net.Listener) error {
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -321,11 +340,11 @@ func (s *server) stop(signals <-chan os.Signal) {
 
 // loaded is told of each load of the rules, good or refused.
 func (s *server) loaded(load filerules.Load) {
-	for _, w := range load.Warnings {
-		s.log.Warn(w)
-	}
+	s.counters.Counter("runtime.load_attempts").Add(1)
+	s.logWarnings(load.Warnings)
 	if load.Err != nil {
 		s.counters.ConfigRefused()
+		s.counters.Counter("runtime.load_failures").Add(1)
 		s.logProblems(load.Err)
 		s.health.update(func(h *health) { h.refused = load.Err })
 		return
@@ -333,32 +352,58 @@ func (s *server) loaded(load filerules.Load) {
 	s.logRules(load.Set)
 	s.counters.ConfigLoaded(metrics.ConfigInfo{Hash: load.Hash, Loaded: load.At})
 	s.counters.Use(load.Set) // before the limiter, so that no decision finds it behind
-	first := s.limiter.Rules() == nil
+	before := s.limiter.Rules()
 	s.limiter.Use(load.Set)
-	s.health.update(func(h *health) { h.loaded, h.domains, h.refused = true, len(load.Set.Domains()), nil })
-	facts := logrus.Fields{"files": load.Files, "domains": len(load.Set.Domains()), "rules": len(load.Set.Rules()), "hash": load.Hash}
-	if !first {
+	domains := len(load.Set.Domains())
+	var recovered bool
+	s.health.update(func(h *health) {
+		recovered = h.loaded && h.refused != nil
+		h.loaded, h.domains, h.refused = true, domains, nil
+	})
+	facts := logrus.Fields{"files": load.Files, "domains": domains, "rules": len(load.Set.Rules()), "hash": load.Hash}
+	switch {
+	case before == nil:
+		s.announce.WithFields(facts).WithFields(s.ports.addresses()).WithField("store", s.cfg.BackendType).Info("ready")
+		if s.try {
+			suggest(s.std.out, load.Set, s.ports.http.Addr())
+		}
+	case domains == 0 && len(before.Domains()) > 0:
+		s.log.WithFields(facts).Warn("rules reloaded: there are none any more, everything passes")
+	case recovered:
+		s.log.WithFields(facts).Warn("rules reloaded, the problems are mended")
+	default:
 		s.log.WithFields(facts).Info("rules reloaded")
-		return
-	}
-	s.announce.WithFields(facts).WithFields(s.ports.addresses()).WithField("store", s.cfg.BackendType).Info("ready")
-	if s.try {
-		suggest(s.std.out, load.Set, s.ports.http.Addr())
 	}
 }
 
-// logRules logs each domain and each rule, at debug level.
+// logRules logs each domain and each descriptor, at debug level.
 func (s *server) logRules(set *rules.Set) {
 	if !s.log.IsLevelEnabled(logrus.DebugLevel) {
 		return
 	}
-	domain := ""
+	limits := make(map[string]*rules.Rule)
 	for _, r := range set.Rules() {
-		if r.Domain != domain {
-			domain = r.Domain
-			s.log.Debugf("loading domain: %s", domain)
+		limits[r.Key] = r
+	}
+	for _, d := range set.Domains() {
+		s.log.Debugf("loading domain: %s", d.Name)
+		for _, key := range d.Descriptors() {
+			if r := limits[key]; r != nil {
+				s.log.Debugf("loading descriptor: %v", r)
+			} else {
+				s.log.Debugf("loading descriptor: %s: no limit", key)
+			}
 		}
-		s.log.Debugf("loading descriptor: %v", r)
+	}
+}
+
+func (s *server) logWarnings(warnings rules.Problems) {
+	for i, w := range warnings {
+		if i == maxLogged {
+			s.log.Warnf("and %d more warnings; `ratelimit check` shows all", len(warnings)-i)
+			return
+		}
+		s.log.Warn(w)
 	}
 }
 

@@ -329,6 +329,54 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// A signal that comes at once is obeyed like any other.
+func TestSignalAtOnce(t *testing.T) {
+	for range 20 {
+		env := map[string]string{"PORT": "0", "GRPC_PORT": "0", "DEBUG_PORT": "0", "HOST": "127.0.0.1", "RUNTIME_ROOT": t.TempDir(), "RUNTIME_APPDIRECTORY": ""}
+		signals := make(chan os.Signal, 1)
+		signals <- syscall.SIGTERM
+		lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+		if err := serve(t.Context(), stdio{&output{}, &output{}}, lookup, signals, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Neither clients that say nothing nor streams that never end hold up the end.
+func TestStopWithOpenConnections(t *testing.T) {
+	s := launch(t, oneRule, "SHUTDOWN_TIMEOUT=1s")
+	s.until("ready", s.healthy)
+	for _, port := range []string{"grpc", "http", "debug"} {
+		silent, err := net.Dial("tcp", s.address(port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = silent.Close() }()
+	}
+	begun := time.Now()
+	s.signals <- syscall.SIGTERM
+	if err := s.wait(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took > 4*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// An empty set is a good one, but whoever limited something wants to know.
+func TestReloadToNothing(t *testing.T) {
+	s := launch(t, oneRule)
+	s.until("ready", s.healthy)
+	if err := os.Remove(filepath.Join(s.dir, "rules.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	s.until("a warning", s.logged("everything passes"))
+	s.write("domain: [\n")
+	s.until("refused", s.logged("rules refused, the old ones stay in force"))
+	s.write(oneRule)
+	s.until("mended", s.logged("the problems are mended"))
+}
+
 func TestTakenPorts(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -390,10 +438,10 @@ func TestSettingsAreChecked(t *testing.T) {
 }
 
 func TestLogFormats(t *testing.T) {
-	s := launch(t, oneRule, "LOG_FORMAT=JSON", "LOG_LEVEL=debug")
+	s := launch(t, oneRule+"  - key: none\n", "LOG_FORMAT=JSON", "LOG_LEVEL=debug")
 	s.until("ready", s.logged(`"@message":"ready"`))
 	log := s.log.String()
-	for _, want := range []string{`"@timestamp":"2`, `"level":"debug"`, `loading domain: d`, `loading descriptor: d.ip: unit=YEAR`, `"store":"memory"`} {
+	for _, want := range []string{`"@timestamp":"2`, `"level":"debug"`, `loading domain: d`, `loading descriptor: d.ip: unit=YEAR`, `loading descriptor: d.none: no limit`, `"store":"memory"`} {
 		if !strings.Contains(log, want) {
 			t.Errorf("no %s in\n%s", want, log)
 		}

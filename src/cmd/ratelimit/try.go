@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/term"
@@ -26,10 +27,15 @@ func suggest(w io.Writer, set *rules.Set, addr net.Addr) {
 	}
 	url := "localhost/json"
 	if tcp, ok := addr.(*net.TCPAddr); ok {
-		url = fmt.Sprintf("localhost:%d/json", tcp.Port)
+		host := "localhost"
+		if !tcp.IP.IsUnspecified() && !tcp.IP.IsLoopback() {
+			host = tcp.IP.String()
+		}
+		url = net.JoinHostPort(host, strconv.Itoa(tcp.Port)) + "/json"
 	}
 	fmt.Fprintf(w, `
-The rule %s lets %d pass. Run this, and see 200 turn into 429:
+The rule %s lets %d pass in a window of 1 %s, which begins when the
+clock does. Run this, and see 200 turn into 429:
 
   %sfor i in $(seq %d); do curl -s -o /dev/null -w '%%{http_code}\n' %s -d '%s'; done%s
 
@@ -38,7 +44,7 @@ The whole answer to one request:
   %scurl -s %s -d '%s'%s
 
 Ctrl-C stops the service.
-`, rule.Key, rule.Requests, bold, rule.Requests+1, url, body, plain, bold, url, body, plain)
+`, rule.Key, rule.Requests, strings.ToLower(rule.Unit.String()), bold, rule.Requests+1, url, body, plain, bold, url, body, plain)
 }
 
 // soonest finds the rule that shows best what a limit is: few entries to type,
@@ -47,7 +53,7 @@ Ctrl-C stops the service.
 func soonest(set *rules.Set) (best *rules.Rule, body string) {
 	cost := func(r *rules.Rule) uint64 { return uint64(r.Requests) + 10*uint64(len(r.Path)) }
 	for _, r := range set.Rules() {
-		if r.Unlimited || r.Shadow || r.Requests < 2 || r.Unit == rules.Second || best != nil && cost(r) >= cost(best) {
+		if r.Unlimited || r.Shadow || r.Requests < 2 || r.Multiplier > 1 || r.Unit == rules.Second || best != nil && cost(r) >= cost(best) {
 			continue
 		}
 		if text, ok := example(set, r); ok {

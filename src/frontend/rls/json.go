@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime/debug"
@@ -12,6 +13,8 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"ratelimit/src/limiter"
 )
 
 // maxBody bounds the body of a /json request.
@@ -44,6 +47,10 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		http.Error(w, "the body could not be read", http.StatusBadRequest)
+		return
+	}
+	if bytes.Count(body, []byte{'{'}) > 1+2*limiter.MaxDescriptors+maxEntries {
+		http.Error(w, fmt.Sprintf("the body has more than %d descriptors or %d entries", limiter.MaxDescriptors, maxEntries), http.StatusBadRequest)
 		return
 	}
 	msg := new(pb.RateLimitRequest)

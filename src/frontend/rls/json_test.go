@@ -15,6 +15,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
 )
 
 func post(h http.Handler, body string) *httptest.ResponseRecorder {
@@ -27,7 +28,8 @@ const oneIP = `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"1"}
 
 func TestJSON(t *testing.T) {
 	h := start(t, nil).JSON()
-	nested := strings.Repeat(`{"a":`, 20_000) + "1" + strings.Repeat("}", 20_000)
+	nested := strings.Repeat(`{"a":`, 15_000) + "1" + strings.Repeat("}", 15_000)
+	crowd := `{"domain":"d","descriptors":[` + strings.Repeat("{},", limiter.MaxDescriptors) + `{}]}`
 	steps := []struct {
 		name string
 		body string
@@ -49,6 +51,8 @@ func TestJSON(t *testing.T) {
 		{"half a rune", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"` + "\xff" + `"}]}]}`, 400, "invalid UTF-8"},
 		{"null", "null", 400, "the body is not a RateLimitRequest"},
 		{"nested", nested, 400, "the body is not a RateLimitRequest"},
+		{"too many descriptors", crowd, 400, "bad request: more than 1000 descriptors"},
+		{"far too many", `{"descriptors":[` + strings.Repeat("{},", 300_000) + `{}]}`, 400, "the body has more than 1000 descriptors or 16000 entries"},
 		{"empty object", "{}", 400, "bad request: the domain is empty"},
 		{"no descriptors", `{"domain":"d"}`, 400, "bad request: there are no descriptors"},
 		{"no unit", `{"domain":"d","descriptors":[{"limit":{"requestsPerUnit":1}}]}`, 400, "bad request: descriptor 0: limit: the unit"},
@@ -179,10 +183,15 @@ func FuzzRequest(f *testing.F) {
 		}
 		f.Add(seed)
 	}
+	f.Add(wire("d\xff", []rules.Entry{{Key: []byte("ip"), Value: []byte("\xff")}}))
 	s := start(f, nil)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		msg := new(pb.RateLimitRequest)
-		if proto.Unmarshal(data, msg) != nil {
+		msg, err := unmarshal(data)
+		plain := new(pb.RateLimitRequest)
+		if plainErr := proto.Unmarshal(data, plain); plainErr == nil && (err == nil && !proto.Equal(msg, plain) || err != nil && len(plain.GetDescriptors()) <= limiter.MaxDescriptors) {
+			t.Fatalf("read as %v, %v; is %v", msg, err, plain)
+		}
+		if err != nil {
 			return
 		}
 		resp, err := s.decide(t.Context(), msg)
@@ -206,12 +215,25 @@ func FuzzRequest(f *testing.F) {
 }
 
 func BenchmarkShouldRateLimit(b *testing.B) {
-	s := start(b, nil)
-	msg := request(descriptor("pay", "x"))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := s.ShouldRateLimit(b.Context(), msg); err != nil {
-			b.Fatal(err)
-		}
+	for _, tt := range []struct {
+		name     string
+		headers  *HeaderNames
+		metadata bool
+	}{
+		{"plain", nil, false},
+		{"headers", &HeaderNames{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, false},
+		{"metadata", nil, true},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			f := start(b, nil)
+			f.cfg.Headers, f.cfg.Metadata = tt.headers, tt.metadata
+			msg := request(descriptor("pay", "x"))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := f.ShouldRateLimit(b.Context(), msg); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

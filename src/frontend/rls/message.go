@@ -28,6 +28,8 @@ func (s *Service) release(c *call) {
 	if cap(c.text) > maxKept || cap(c.entries) > maxKept/64 || cap(c.req.Descriptors) > maxKept/128 {
 		return
 	}
+	clear(c.answer.Statuses) // they point into rules that may be replaced
+	c.answer = limiter.Answer{Statuses: c.answer.Statuses[:0]}
 	s.pool.Put(c)
 }
 

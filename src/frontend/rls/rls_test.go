@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -16,8 +17,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/mem"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"ratelimit/src/algorithm"
@@ -202,6 +205,8 @@ func TestErrors(t *testing.T) {
 	oddLimit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 99}
 	longLimit := descriptor("ip", "1")
 	longLimit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_YEAR, UnitMultiplier: wrapperspb.UInt32(1 << 31)}
+	noMultiplier := descriptor("ip", "1")
+	noMultiplier.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_DAY, UnitMultiplier: wrapperspb.UInt32(0)}
 	tests := []struct {
 		name  string
 		store limiter.Backend
@@ -213,6 +218,7 @@ func TestErrors(t *testing.T) {
 		{"no descriptors", nil, request(), codes.InvalidArgument, "bad request: there are no descriptors"},
 		{"no unit", nil, request(badLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit is not second, minute, hour, day, week, month or year"},
 		{"odd unit", nil, request(oddLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit is not second, minute, hour, day, week, month or year"},
+		{"no multiplier", nil, request(noMultiplier), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit_multiplier is 0"},
 		{"long window", nil, request(longLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the window is longer than 100 years"},
 		{"store", broken{unanswered}, request(descriptor("ip", "1")), codes.Unavailable, "the store did not answer"},
 		{"misuse", broken{func(*algorithm.Batch) error { return errSecret }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
@@ -285,6 +291,77 @@ func TestShutdownEndsWatches(t *testing.T) {
 	}
 }
 
+// Nor does a reflection stream, whose handler waits for its client.
+func TestShutdownEndsReflection(t *testing.T) {
+	srv, conn := dial(t, start(t, nil))
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	srv.Shutdown(ctx)
+	if ctx.Err() != nil {
+		t.Error("the stream had to be cut off")
+	}
+}
+
+// Nor does a connection that never says a word: grpc-go would wait for it.
+func TestShutdownClosesSilentConnections(t *testing.T) {
+	srv := NewServer(start(t, nil).Service, ServerConfig{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	silent, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		srv.conns.mu.Lock()
+		n := len(srv.conns.open)
+		srv.conns.mu.Unlock()
+		if n == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the connection is not accepted")
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	srv.Shutdown(ctx)
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took > handshakeTimeout-time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// A server that is told to stop before it serves does not complain.
+func TestShutdownBeforeServe(t *testing.T) {
+	srv := NewServer(start(t, nil).Service, ServerConfig{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Shutdown(t.Context())
+	if err := srv.Serve(l); err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
 // A call that never ends is cut off when the time for it is over.
 func TestShutdownCutsOffCalls(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -333,6 +410,84 @@ func TestReflection(t *testing.T) {
 	}
 	if got := strings.Join(names, " "); !strings.Contains(got, "envoy.service.ratelimit.v3.RateLimitService") || !strings.Contains(got, "grpc.health.v1.Health") {
 		t.Errorf("services: %s", got)
+	}
+}
+
+// raw sends bytes as a request, whatever they are.
+func raw(t *testing.T, conn *grpc.ClientConn, data []byte) (*pb.RateLimitResponse, error) {
+	t.Helper()
+	resp := new(pb.RateLimitResponse)
+	err := conn.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, data, resp, grpc.ForceCodecV2(rawCodec{newCodec()}))
+	return resp, err
+}
+
+// rawCodec sends []byte as it is.
+type rawCodec struct{ codec }
+
+func (c rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+
+// wire is a request in protobuf, whose texts need not be UTF-8.
+func wire(domain string, descriptors ...[]rules.Entry) []byte {
+	text := func(b []byte, n protowire.Number, s []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), s)
+	}
+	msg := text(nil, 1, []byte(domain))
+	for _, entries := range descriptors {
+		var d []byte
+		for _, e := range entries {
+			d = text(d, 1, text(text(nil, 1, e.Key), 2, e.Value))
+		}
+		msg = text(msg, 2, d)
+	}
+	return msg
+}
+
+// One byte that is not UTF-8 must not get a request past its limits: Envoy
+// sends header values as they come, and lets failures pass.
+func TestNotUTF8(t *testing.T) {
+	f := start(t, nil)
+	_, conn := dial(t, f)
+	odd := []rules.Entry{{Key: []byte("ip"), Value: []byte("1\xff\xfe2")}}
+	for i, want := range []pb.RateLimitResponse_Code{pb.RateLimitResponse_OK, pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT} {
+		resp, err := raw(t, conn, wire("d", odd, []rules.Entry{{Key: []byte("staff"), Value: []byte("\x80")}}))
+		if err != nil || resp.GetOverallCode() != want || len(resp.GetStatuses()) != 2 {
+			t.Errorf("request %d: %v, %v", i+1, resp, err)
+		}
+	}
+	if _, err := raw(t, conn, wire("d\xff", odd)); err != nil {
+		t.Errorf("domain: %v", err)
+	}
+	if failed := f.failed(); len(failed) > 0 {
+		t.Errorf("failures: %v", failed)
+	}
+}
+
+func TestUnreadableMessages(t *testing.T) {
+	many := make([][]rules.Entry, limiter.MaxDescriptors+1)
+	entries := make([]rules.Entry, maxEntries+1)
+	for _, tt := range []struct {
+		name string
+		data []byte
+		text string
+	}{
+		{"cut off", wire("d", []rules.Entry{{Key: []byte("ip")}})[:8], "bad request: not a RateLimitRequest"},
+		{"not protobuf", []byte("GET / HTTP/1.1\r\n"), "bad request: not a RateLimitRequest"},
+		{"not protobuf, and long", bytes.Repeat([]byte{0xFF}, 1<<16), "bad request: not a RateLimitRequest"},
+		{"too many descriptors", wire("d", many...), "bad request: more than 1000 descriptors"},
+		{"far too many", append(wire("d"), bytes.Repeat([]byte{2<<3 | 2, 0}, 2_000_000)...), "bad request: more than 1000 descriptors"},
+		{"too many entries", wire("d", entries), "bad request: more than 16000 entries"},
+	} {
+		f := start(t, nil)
+		_, conn := dial(t, f)
+		_, err := raw(t, conn, tt.data)
+		if status.Code(err) != codes.InvalidArgument || !strings.HasPrefix(status.Convert(err).Message(), tt.text) {
+			t.Errorf("%s: got %v", tt.name, err)
+		}
+		if len(f.failed()) != 1 {
+			t.Errorf("%s: told of %v", tt.name, f.failed())
+		}
 	}
 }
 

@@ -2,13 +2,13 @@ package rls
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path"
 	"runtime/debug"
 	"time"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
@@ -31,10 +31,15 @@ type ServerConfig struct {
 	MaxConnectionAgeGrace time.Duration
 }
 
+// handshakeTimeout is how long a client may take to say hello. Nobody needs
+// the two minutes that grpc-go allows.
+const handshakeTimeout = 5 * time.Second
+
 // Server is the gRPC server: the Service, health and reflection.
 type Server struct {
 	grpc   *grpc.Server
 	health *health.Server
+	conns  *conns
 	closed context.Context // ends open streams
 	close  context.CancelFunc
 }
@@ -42,17 +47,19 @@ type Server struct {
 // NewServer returns a server that is not serving yet, in both senses: it has
 // no listener, and its health says NOT_SERVING.
 func NewServer(s *Service, cfg ServerConfig) *Server {
-	srv := &Server{health: health.NewServer()}
+	srv := &Server{health: health.NewServer(), conns: &conns{open: make(map[*conn]struct{})}}
 	srv.closed, srv.close = context.WithCancel(context.Background())
 	srv.grpc = grpc.NewServer(
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge:      cfg.MaxConnectionAge,
 			MaxConnectionAgeGrace: cfg.MaxConnectionAgeGrace,
 		}),
 		grpc.UnaryInterceptor(s.unary),
-		grpc.ChainStreamInterceptor(s.recoverStream, srv.endStream),
+		grpc.StreamInterceptor(srv.endStream(s)),
 	)
-	pb.RegisterRateLimitServiceServer(srv.grpc, s)
+	srv.grpc.RegisterService(s.serviceDesc(), s)
 	healthpb.RegisterHealthServer(srv.grpc, srv.health)
 	reflection.Register(srv.grpc)
 	srv.SetServing(false)
@@ -70,17 +77,18 @@ func (srv *Server) SetServing(ok bool) {
 	srv.health.SetServingStatus(HealthName, state)
 }
 
-// Serve answers calls on l until Shutdown.
+// Serve answers calls on l until Shutdown. It is called once.
 func (srv *Server) Serve(l net.Listener) error {
-	if err := srv.grpc.Serve(l); err != nil {
+	srv.conns.Listener = l
+	if err := srv.grpc.Serve(srv.conns); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("rls: %w", err)
 	}
 	return nil
 }
 
 // Shutdown takes no new calls and waits for running ones until ctx ends; then
-// it cuts them off. Health watches are ended at once: they would never end by
-// themselves.
+// it cuts them off. Streams are ended at once: health watches and reflection
+// would never end by themselves.
 func (srv *Server) Shutdown(ctx context.Context) {
 	srv.close()
 	stopped := make(chan struct{})
@@ -91,17 +99,38 @@ func (srv *Server) Shutdown(ctx context.Context) {
 	select {
 	case <-stopped:
 	case <-ctx.Done():
+		srv.conns.closeAll() // also those that Stop would wait for
 		srv.grpc.Stop()
-		<-stopped
 	}
 }
 
-// endStream gives streams a context that ends with the server.
-func (srv *Server) endStream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	defer context.AfterFunc(srv.closed, cancel)()
-	return handler(service, &endingStream{stream, ctx})
+// endStream runs a stream with a context that ends with the server. A handler
+// that does not look at it, because it waits for its client, is left behind: its
+// next use of the stream fails.
+func (srv *Server) endStream(s *Service) grpc.StreamServerInterceptor {
+	return func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		ctx, cancel := context.WithCancel(stream.Context())
+		defer cancel()
+		done := make(chan error, 1)
+		go func() {
+			var err error
+			defer func() { done <- err }()
+			defer s.recovered(&err)
+			err = handler(service, &endingStream{stream, ctx})
+		}()
+		select {
+		case err := <-done:
+			return err
+		case <-srv.closed.Done():
+			cancel()
+		}
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(100 * time.Millisecond):
+			return status.Error(codes.Unavailable, "shutting down")
+		}
+	}
 }
 
 type endingStream struct {
@@ -125,11 +154,6 @@ func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	defer func() { s.cfg.OnCall("grpc", path.Base(info.FullMethod), time.Since(begun)) }()
 	defer s.recovered(&err)
 	return handler(ctx, req)
-}
-
-func (s *Service) recoverStream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-	defer s.recovered(&err)
-	return handler(service, stream)
 }
 
 func (s *Service) recovered(err *error) {

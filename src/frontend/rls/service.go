@@ -60,6 +60,12 @@ func (s *Service) ShouldRateLimit(ctx context.Context, msg *pb.RateLimitRequest)
 	return resp, nil
 }
 
+// refuse tells of a request that could not be read, and makes its answer.
+func (s *Service) refuse(err error) error {
+	s.cfg.OnFailure(err)
+	return status.Error(codeOf(err), textOf(err))
+}
+
 func (s *Service) decide(ctx context.Context, msg *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	c := s.pool.Get().(*call)
 	defer s.release(c)
