@@ -61,13 +61,35 @@ func TestMain(m *testing.M) {
 // service is a running rate limit service.
 type service struct {
 	*process
-	http, grpc string // host:port
+	http, grpc, debug, prometheus string // host:port; prometheus only when it is on
 }
 
-// startService starts the service on the memory store with free ports, and
-// waits until it is ready. It sees no variables but env ("NAME=value", stronger
-// than the ones set here) and so nothing of the machine it is tested on.
+// startService starts the service and waits until it is ready.
 func startService(t *testing.T, env ...string) *service {
+	t.Helper()
+	s := runService(t, env...)
+	s.until(t, "the service is ready", func() error {
+		if !s.readLog(t) {
+			return errors.New("it does not say so")
+		}
+		return nil
+	})
+	if s.http == "" || s.grpc == "" {
+		t.Fatalf("ready, and listening on %q for HTTP and %q for gRPC", s.http, s.grpc)
+	}
+	return s
+}
+
+// runService starts the service and does not wait for anything.
+func runService(t *testing.T, env ...string) *service {
+	t.Helper()
+	return &service{process: start(t, "ratelimit", serviceCommand(t, env...))}
+}
+
+// serviceCommand is the service on the memory store with free ports. It sees
+// no variables but env ("NAME=value", stronger than the ones set here) and so
+// nothing of the machine it is tested on.
+func serviceCommand(t *testing.T, env ...string) *exec.Cmd {
 	t.Helper()
 	path, err := buildService()
 	if err != nil {
@@ -80,31 +102,50 @@ func startService(t *testing.T, env ...string) *service {
 		"DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
 		"USE_STATSD=false",
 	}, env...)
-	s := &service{process: start(t, "ratelimit", cmd)}
-	s.until(t, "the service is ready", func() error {
-		for line := range strings.Lines(s.log(t)) {
-			field := make(map[string]string)
-			for _, m := range logField.FindAllStringSubmatch(line, -1) {
-				field[m[1]] = strings.Trim(m[2], `"`)
-			}
-			switch field["msg"] {
-			case "listening":
-				switch field["port"] {
-				case "http":
-					s.http = field["address"]
-				case "grpc":
-					s.grpc = field["address"]
-				}
-			case "ready":
-				return nil
-			}
+	return cmd
+}
+
+// readLog takes the addresses from the log so far, and reports whether it says
+// that the service is ready.
+func (s *service) readLog(t *testing.T) (ready bool) {
+	t.Helper()
+	for line := range strings.Lines(s.log(t)) {
+		field := make(map[string]string)
+		for _, m := range logField.FindAllStringSubmatch(line, -1) {
+			field[m[1]] = strings.Trim(m[2], `"`)
 		}
-		return errors.New("it does not say so")
-	})
-	if s.http == "" || s.grpc == "" {
-		t.Fatalf("ready, and listening on %q for HTTP and %q for gRPC", s.http, s.grpc)
+		switch field["msg"] {
+		case "listening":
+			switch field["port"] {
+			case "http":
+				s.http = field["address"]
+			case "grpc":
+				s.grpc = field["address"]
+			case "debug":
+				s.debug = field["address"]
+			case "prometheus":
+				s.prometheus = field["address"]
+			}
+		case "ready":
+			ready = true
+		}
 	}
-	return s
+	return ready
+}
+
+// healthcheck is what /healthcheck answers.
+func (s *service) healthcheck(t *testing.T) (status int, text string) {
+	t.Helper()
+	resp, err := client.Get("http://" + s.http + "/healthcheck")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
 }
 
 // ask sends a request to /json; see request for how descriptors are written.

@@ -115,8 +115,10 @@ func TestMetadata(t *testing.T) {
 	}{
 		{"nothing to say", request(descriptor("x", "1", "y", "")), `null {"descriptors":[{"entries":["x=1","y="]}],"domain":"d"}`},
 		{"of one rule", request(descriptor("c", "1")), `{"deep":5,"of":"c"} {"descriptors":[{"entries":["c=1"]}],"domain":"d"}`},
-		{"merged, the first wins", request(descriptor("a", "1"), descriptor("b", "1"), descriptor("c", "1"), descriptor("u", "1")),
-			`{"deep":{"v":null,"x":1,"y":{"w":2,"z":1}},"list":[1],"more":true,"of":"c","pool":"gold"} {"descriptors":[{"entries":["a=1"]},{"entries":["b=1"]},{"entries":["c=1"]},{"entries":["u=1"]}],"domain":"d"}`},
+		{
+			"merged, the first wins", request(descriptor("a", "1"), descriptor("b", "1"), descriptor("c", "1"), descriptor("u", "1")),
+			`{"deep":{"v":null,"x":1,"y":{"w":2,"z":1}},"list":[1],"more":true,"of":"c","pool":"gold"} {"descriptors":[{"entries":["a=1"]},{"entries":["b=1"]},{"entries":["c=1"]},{"entries":["u=1"]}],"domain":"d"}`,
+		},
 		{"not of what refuses", request(descriptor("b", "1"), descriptor("c", "1")), `{"deep":5,"of":"c"} {"descriptors":[{"entries":["b=1"]},{"entries":["c=1"]}],"domain":"d"}`},
 		{"merging changed no rule", request(descriptor("a", "1")), `{"deep":{"x":1,"y":{"z":1}},"list":[1],"pool":"gold"} {"descriptors":[{"entries":["a=1"]}],"domain":"d"}`},
 		{"hits and limits", &pb.RateLimitRequest{Domain: "d", HitsAddend: 3, Descriptors: []*common.RateLimitDescriptor{{
