@@ -24,6 +24,7 @@ type compose struct {
 }
 
 type composeService struct {
+	Profiles    []string              `yaml:"profiles"`
 	Build       string                `yaml:"build"`
 	Image       string                `yaml:"image"`
 	Command     []string              `yaml:"command"`
@@ -122,7 +123,7 @@ func eachCompose(t *testing.T, test func(t *testing.T, c compose)) {
 // knownVariable is a setting of the service. The list is of the families that
 // a compose file may want, so that a slip of the pen is found.
 var knownVariable = regexp.MustCompile(`^(HOST|PORT|(GRPC|DEBUG)_(HOST|PORT)|LOG_(LEVEL|FORMAT)|BACKEND_TYPE|CONFIG_TYPE` +
-	`|RUNTIME_(ROOT|SUBDIRECTORY|APPDIRECTORY|IGNOREDOTFILES)|USE_(STATSD|PROMETHEUS)|SHUTDOWN_TIMEOUT|MEMORY_MAX_BYTES` +
+	`|RUNTIME_(ROOT|SUBDIRECTORY|APPDIRECTORY|IGNOREDOTFILES)|USE_(STATSD|PROMETHEUS)|STATSD_(HOST|PORT)|SHUTDOWN_TIMEOUT|MEMORY_MAX_BYTES` +
 	`|REDIS_(URL|TYPE|SOCKET_TYPE)|MEMCACHE_HOST_PORT)$`)
 
 func TestComposeIsSound(t *testing.T) {
@@ -211,6 +212,9 @@ func TestComposeServiceMatchesImage(t *testing.T) {
 	})
 }
 
+// interpolated is a variable of whoever runs compose, with its default.
+var interpolated = regexp.MustCompile(`\$\{[A-Z_]+:-([^}]*)\}`)
+
 // The service starts with the variables and files that compose gives it. The
 // mounts are made with symbolic links below a temporary root.
 func TestComposeServiceStarts(t *testing.T) {
@@ -235,7 +239,7 @@ func TestComposeServiceStarts(t *testing.T) {
 			if name == "RUNTIME_ROOT" {
 				value.Value = filepath.Join(root, value.Value)
 			}
-			env = append(env, name+"="+value.Value)
+			env = append(env, name+"="+interpolated.ReplaceAllString(value.Value, "$1"))
 		}
 		running := startService(t, env...)
 		asks := []struct{ domain, descriptor, want string }{

@@ -1,6 +1,9 @@
 // Package integration tests the service from outside: the program as it is
 // built, the Envoy that asks it, and the files it is shipped with.
 //
+// The files upstream_*_test.go hold the program to what envoyproxy/ratelimit
+// does, a case for each sentence; cases that begin with "differs:" are meant.
+//
 // Everything runs on loopback with ports the system picks, and every program
 // a test starts is stopped by that test. What is needed is found like this:
 //

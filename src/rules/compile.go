@@ -189,7 +189,8 @@ func (c *compiler) rule(cfg *DescriptorConfig, p path) *Rule {
 	for i := range r.Path {
 		l := &r.Path[i]
 		r.shared = r.shared || l.ShareThreshold
-		r.perValue = r.perValue || l.ValueToMetric && (l.wildcard && !l.ShareThreshold || !l.wildcard && l.Value == "")
+		r.perValue = r.perValue || strings.Contains(l.Key, "*") ||
+			l.ValueToMetric && (l.wildcard && !l.ShareThreshold || !l.wildcard && l.Value == "")
 	}
 	if limit.UnitMultiplier != nil {
 		r.Multiplier = *limit.UnitMultiplier

@@ -107,7 +107,8 @@ func (r *Rule) appendDetailed(dst []byte, l *Level, e *Entry) []byte {
 }
 
 // appendLevel shows a level as configured, or with its request value where it
-// has value_to_metric.
+// has value_to_metric. A wildcard in the key comes out odd, as upstream: the
+// request's key, and behind it the whole wildcard.
 func appendLevel(dst []byte, l *Level, e *Entry) []byte {
 	switch {
 	case l.wildcard && l.ValueToMetric && !l.ShareThreshold:

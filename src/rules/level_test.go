@@ -27,6 +27,7 @@ descriptors:
 - {key: detshared, value: a*, share_threshold: true, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: "st*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: "w*", value: x, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: "p*h", value: q, rate_limit: {unit: day, requests_per_unit: 1}}
 - key: top
   value_to_metric: true
   descriptors:
@@ -65,7 +66,8 @@ descriptors:
 		{"shared=a", "shared_a*_", "d.shared_a*"},
 		{"both=abc", "both_a*_", "d.both_a*"},
 		{"detshared=abc", "detshared_a*_", "d.detshared_a*"},
-		{"start=x", "start_st*_", "d.st*"},
+		{"start=x", "start_st*_", "d.start_st*"},
+		{"path=q", "path_q_", "d.path_p*h_q"},
 		{"wx=1", "", ""}, // w*_x does not match wx_1
 		{"w1_2=x", "w1_2_x_", "d.w1_2_x"},
 		{"top=1,path=/f/1,user=x", "top_1_path_/f/1_user_x_", "d.top_1.path_/f/*.user_x"},

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 )
@@ -253,6 +254,7 @@ func (r *yamlReader) free(n *yaml.Node) (v any) {
 		}
 		return number
 	default:
+		r.checkUTF8(n, s.text)
 		return s.text
 	}
 }
@@ -309,7 +311,17 @@ func (r *yamlReader) text(f field) string {
 		r.problems.add(r.pos(f.node), "write `"+f.name+": <text>`", "%s is %v, not text", f.name, kind)
 		return r.pos(f.node).String() // stands in, as above
 	default:
-		return resolve(f.node).text
+		text := resolve(f.node).text
+		r.checkUTF8(f.node, text)
+		return text
+	}
+}
+
+// checkUTF8 notes a text that `!!binary` made of bytes that are none: no answer
+// could carry it.
+func (r *yamlReader) checkUTF8(n *yaml.Node, text string) {
+	if !utf8.ValidString(text) {
+		r.problems.add(r.pos(n), "write text, or other bytes", "%s stands for bytes that are not UTF-8", brief(n.Value))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,11 +140,33 @@ func (r *reader) pairs(name, text string) map[string]string {
 	return m
 }
 
+// mogrifier reads the variables of one mogrifier.
+func (r *reader) mogrifier(id string) Mogrifier {
+	prefix := "DOG_STATSD_MOGRIFIER_" + id
+	m := Mogrifier{ID: id}
+	m.Pattern, _ = r.lookup(prefix + "_PATTERN")
+	if _, err := regexp.Compile(m.Pattern); err != nil || m.Pattern == "" {
+		r.problem(prefix+"_PATTERN", m.Pattern, "write a regular expression that finds the names it is for")
+	}
+	m.Name, _ = r.lookup(prefix + "_NAME")
+	if m.Name == "" {
+		r.problem(prefix+"_NAME", "", "write the new name; $1 is the first group of the pattern")
+	}
+	tags, _ := r.lookup(prefix + "_TAGS")
+	m.Tags = r.pairs(prefix+"_TAGS", tags)
+	for _, value := range m.Tags {
+		if value == "" {
+			r.problem(prefix+"_TAGS", tags, "write a value behind each colon")
+			break
+		}
+	}
+	return m
+}
+
 // sink decides where statistics go. statsd is on unless somebody says
 // otherwise, which choosing another sink does.
 func (r *reader) sink(statsd, dogStatsd, prometheus, disable bool) Sink {
-	_, asked := r.lookup("USE_STATSD")
-	if (dogStatsd || prometheus) && !asked {
+	if asked, _ := r.lookup("USE_STATSD"); asked == "" && (dogStatsd || prometheus) {
 		statsd = false
 	}
 	chosen := 0

@@ -158,13 +158,7 @@ func (s *Settings) declare(r *reader) {
 	r.list(&mogrifiers, "USE_DOG_STATSD_MOGRIFIERS", "names of mogrifiers, in the order they are tried")
 	s.Mogrifiers = nil
 	for _, id := range mogrifiers {
-		prefix := "DOG_STATSD_MOGRIFIER_" + id
-		m := Mogrifier{ID: id}
-		m.Pattern, _ = r.lookup(prefix + "_PATTERN")
-		m.Name, _ = r.lookup(prefix + "_NAME")
-		tags, _ := r.lookup(prefix + "_TAGS")
-		m.Tags = r.pairs(prefix+"_TAGS", tags)
-		s.Mogrifiers = append(s.Mogrifiers, m)
+		s.Mogrifiers = append(s.Mogrifiers, r.mogrifier(id))
 	}
 	r.document("DOG_STATSD_MOGRIFIER_<NAME>_PATTERN", "regexp", "statistics whose name it matches (without anchors) are renamed; required")
 	r.document("DOG_STATSD_MOGRIFIER_<NAME>_NAME", "text", "the new name; `$1` is the first group; required")
@@ -211,6 +205,9 @@ func (s *Settings) validate(r *reader) {
 	}
 	if s.MemoryMaxBytes < minMemory {
 		r.problem("MEMORY_MAX_BYTES", strconv.FormatInt(s.MemoryMaxBytes, 10), "write "+strconv.Itoa(minMemory)+" or more")
+	}
+	if !strings.HasPrefix(s.PrometheusPath, "/") || strings.ContainsAny(s.PrometheusPath, "{} ") {
+		r.problem("PROMETHEUS_PATH", s.PrometheusPath, "write a path such as /metrics")
 	}
 	for name, value := range map[string]*string{
 		"LIMIT_LIMIT_HEADER": &s.LimitHeader, "LIMIT_REMAINING_HEADER": &s.RemainingHeader, "LIMIT_RESET_HEADER": &s.ResetHeader,

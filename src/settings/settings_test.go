@@ -138,6 +138,7 @@ func TestSinks(t *testing.T) {
 		{"", SinkStatsd, false},
 		{"USE_STATSD=false", SinkLog, false},
 		{"USE_PROMETHEUS=true", SinkPrometheus, false},
+		{"USE_STATSD= USE_PROMETHEUS=true", SinkPrometheus, false},
 		{"USE_DOG_STATSD=true", SinkDogStatsd, false},
 		{"USE_STATSD=false USE_PROMETHEUS=true", SinkPrometheus, false},
 		{"USE_STATSD=true USE_PROMETHEUS=true", SinkNone, true},
@@ -153,12 +154,19 @@ func TestSinks(t *testing.T) {
 
 func TestTagsAndMogrifiers(t *testing.T) {
 	s, _, err := Read(env("EXTRA_TAGS=env:prod,zone:", "USE_DOG_STATSD_MOGRIFIERS=A, B",
-		"DOG_STATSD_MOGRIFIER_A_PATTERN=^a\\.(.*)", "DOG_STATSD_MOGRIFIER_A_NAME=a", "DOG_STATSD_MOGRIFIER_A_TAGS=t:$1"))
+		"DOG_STATSD_MOGRIFIER_A_PATTERN=^a\\.(.*)", "DOG_STATSD_MOGRIFIER_A_NAME=a", "DOG_STATSD_MOGRIFIER_A_TAGS=t:$1",
+		"DOG_STATSD_MOGRIFIER_B_PATTERN=b", "DOG_STATSD_MOGRIFIER_B_NAME=b"))
 	if err != nil || len(s.ExtraTags) != 2 || s.ExtraTags["env"] != "prod" {
 		t.Errorf("%v, %q", err, s.ExtraTags)
 	}
 	if len(s.Mogrifiers) != 2 || s.Mogrifiers[0].ID != "A" || s.Mogrifiers[0].Pattern != `^a\.(.*)` || s.Mogrifiers[0].Tags["t"] != "$1" || s.Mogrifiers[1].ID != "B" {
 		t.Errorf("%+v", s.Mogrifiers)
+	}
+	_, _, err = Read(env("USE_DOG_STATSD_MOGRIFIERS=X,Y", "DOG_STATSD_MOGRIFIER_X_TAGS=a:,b:c", "DOG_STATSD_MOGRIFIER_Y_PATTERN=(", "DOG_STATSD_MOGRIFIER_Y_NAME=y", "DOG_STATSD_MOGRIFIER_Y_TAGS=a"))
+	for _, want := range []string{"_X_PATTERN=:", "_X_NAME=:", "_X_TAGS=a:,b:c: write a value", "_Y_PATTERN=(:", "_Y_TAGS=a: write key:value"} {
+		if err == nil || !strings.Contains(err.Error(), "DOG_STATSD_MOGRIFIER"+want) {
+			t.Errorf("no %s in %v", want, err)
+		}
 	}
 	for _, bad := range []string{"EXTRA_TAGS=a", "EXTRA_TAGS=a:b:c", "EXTRA_TAGS=:b", "EXTRA_TAGS=a:b,"} {
 		if _, _, err := Read(env(bad)); err == nil || !strings.Contains(err.Error(), "write key:value") {

@@ -19,6 +19,7 @@ import (
 // ports are the listeners, all bound before anything else starts.
 type ports struct {
 	http, grpc, debug net.Listener
+	prometheus        net.Listener // nil: not asked for
 }
 
 // listen binds every port, or none.
@@ -28,23 +29,29 @@ func listen(ctx context.Context, cfg *settings.Settings) (p ports, err error) {
 			p.close()
 		}
 	}()
-	if p.http, err = listenTCP(ctx, "http", "PORT", cfg.Host, cfg.Port); err != nil {
+	if p.http, err = listenTCP(ctx, "http", "PORT", hostPort(cfg.Host, cfg.Port)); err != nil {
 		return p, err
 	}
 	if cfg.GRPCUDS != "" {
 		p.grpc, err = listenUnix(ctx, cfg.GRPCUDS)
 	} else {
-		p.grpc, err = listenTCP(ctx, "grpc", "GRPC_PORT", cfg.GRPCHost, cfg.GRPCPort)
+		p.grpc, err = listenTCP(ctx, "grpc", "GRPC_PORT", hostPort(cfg.GRPCHost, cfg.GRPCPort))
 	}
 	if err != nil {
 		return p, err
 	}
-	p.debug, err = listenTCP(ctx, "debug", "DEBUG_PORT", cfg.DebugHost, cfg.DebugPort)
+	if p.debug, err = listenTCP(ctx, "debug", "DEBUG_PORT", hostPort(cfg.DebugHost, cfg.DebugPort)); err != nil {
+		return p, err
+	}
+	if cfg.Sink == settings.SinkPrometheus {
+		p.prometheus, err = listenTCP(ctx, "prometheus", "PROMETHEUS_ADDR", cfg.PrometheusAddr)
+	}
 	return p, err
 }
 
-func listenTCP(ctx context.Context, name, variable, host string, port int) (net.Listener, error) {
-	addr := net.JoinHostPort(host, strconv.Itoa(port))
+func hostPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
+
+func listenTCP(ctx context.Context, name, variable, addr string) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
 	switch {
@@ -83,28 +90,39 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
+// named are the listeners that there are, with their names.
+func (p ports) named() []namedPort {
+	var list []namedPort
+	for _, n := range []namedPort{{"http", p.http}, {"grpc", p.grpc}, {"debug", p.debug}, {"prometheus", p.prometheus}} {
+		if n.Listener != nil {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+type namedPort struct {
+	name string
+	net.Listener
+}
+
 // close closes what its server has not closed yet.
 func (p ports) close() {
-	for _, l := range []net.Listener{p.http, p.grpc, p.debug} {
-		if l != nil {
-			_ = l.Close() // closed already, most of the time
-		}
+	for _, n := range p.named() {
+		_ = n.Close() // closed already, most of the time
 	}
 }
 
 func (p ports) addresses() logrus.Fields {
-	return logrus.Fields{
-		"http":  p.http.Addr().String(),
-		"grpc":  p.grpc.Addr().String(),
-		"debug": p.debug.Addr().String(),
+	fields := make(logrus.Fields)
+	for _, n := range p.named() {
+		fields[n.name] = n.Addr().String()
 	}
+	return fields
 }
 
 func (p ports) announce(log *logrus.Logger) {
-	for _, l := range []struct {
-		name string
-		l    net.Listener
-	}{{"http", p.http}, {"grpc", p.grpc}, {"debug", p.debug}} {
-		log.WithFields(logrus.Fields{"port": l.name, "address": l.l.Addr().String()}).Info("listening")
+	for _, n := range p.named() {
+		log.WithFields(logrus.Fields{"port": n.name, "address": n.Addr().String()}).Info("listening")
 	}
 }

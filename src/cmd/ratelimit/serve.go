@@ -69,6 +69,8 @@ type server struct {
 	grpc     *rls.Server
 	http     *http.Server
 	debug    *http.Server
+
+	statistics statistics
 }
 
 // serve runs the service until a signal ends it. lookup is the environment.
@@ -103,12 +105,10 @@ func (s *server) build() error {
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})
 	s.counters.Source(metrics.GoRuntime)
-	s.counters.Source(func(add func(metrics.Stat)) {
-		st := store.Stats()
-		add(metrics.Stat{Name: "ratelimit.memory.keys", Kind: metrics.KindGauge, Value: st.Keys})
-		add(metrics.Stat{Name: "ratelimit.memory.bytes", Kind: metrics.KindGauge, Value: st.Bytes})
-		add(metrics.Stat{Name: "ratelimit.memory.evicted", Kind: metrics.KindCounter, Value: st.Evicted})
-	})
+	s.counters.Source(memoryStats(store))
+	if err := s.buildStatistics(store); err != nil {
+		return err
+	}
 	s.limiter = limiter.New(limiter.Config{
 		Backend:      store,
 		Recorder:     s.counters,
@@ -239,6 +239,12 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	g.Go(func() error { return s.grpc.Serve(s.ports.grpc) })
 	g.Go(func() error { return serveHTTP(s.http, s.ports.http) })
 	g.Go(func() error { return serveHTTP(s.debug, s.ports.debug) })
+	if s.statistics.scrapes != nil {
+		g.Go(func() error { return serveHTTP(s.statistics.scrapes, s.ports.prometheus) })
+	}
+	if s.statistics.run != nil {
+		g.Go(func() error { return s.statistics.run(ctx) }) // ends last: what is left is sent then
+	}
 	g.Go(func() error {
 		defer close(stopped)
 		defer cancel()
@@ -262,9 +268,9 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	}
 }
 
-// leaveBehind is how long a load of the rules may go on when everything else
-// has stopped.
-const leaveBehind = 500 * time.Millisecond
+// leaveBehind is how long the last counters, which have a second, and a load of
+// the rules may take when everything else has stopped.
+const leaveBehind = 1500 * time.Millisecond
 
 func serveHTTP(srv *http.Server, l net.Listener) error {
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -333,7 +339,11 @@ func (s *server) stop(signals <-chan os.Signal) {
 		}
 		return nil
 	})
-	if err := errors.Join(g.Wait(), s.debug.Close()); err != nil {
+	err := errors.Join(g.Wait(), s.debug.Close())
+	if s.statistics.scrapes != nil {
+		err = errors.Join(err, s.statistics.scrapes.Close())
+	}
+	if err != nil {
 		s.log.Warnf("stopping: %v", err)
 	}
 }

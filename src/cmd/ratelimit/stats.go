@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/jsonlines"
+	"ratelimit/src/metrics/prometheus"
+	"ratelimit/src/metrics/statsd"
+	"ratelimit/src/settings"
+)
+
+// statistics are on their way out of the process: to one sink, or to none.
+type statistics struct {
+	// run sends until its context ends, and then what is left; nil: nothing is
+	// sent.
+	run func(context.Context) error
+	// scrapes answers Prometheus; nil with any other sink.
+	scrapes *http.Server
+}
+
+// sink is what pushes figures: statsd, DogStatsD or lines of JSON.
+type sink interface {
+	Run(context.Context) error
+	Timing(name string, d time.Duration)
+}
+
+// buildStatistics makes the sink that the settings choose.
+func (s *server) buildStatistics(store *memory.Store) error {
+	var pushed sink
+	var err error
+	switch s.cfg.Sink {
+	case settings.SinkNone:
+		return nil
+	case settings.SinkPrometheus:
+		return s.buildPrometheus(store)
+	case settings.SinkStatsd, settings.SinkDogStatsd:
+		pushed, err = s.statsd()
+	case settings.SinkLog:
+		pushed, err = jsonlines.New(jsonlines.Config{
+			Stats:    s.counters.Stats,
+			Writer:   s.std.err,
+			Tags:     s.cfg.ExtraTags,
+			Interval: s.cfg.StatsFlushInterval,
+		})
+	}
+	if err != nil {
+		return err
+	}
+	s.counters.OnTiming(pushed.Timing)
+	s.statistics.run = pushed.Run
+	return nil
+}
+
+func (s *server) statsd() (*statsd.Sink, error) {
+	cfg := statsd.Config{
+		Stats:    s.counters.Stats,
+		Network:  s.cfg.StatsdProtocol,
+		Addr:     net.JoinHostPort(s.cfg.StatsdHost, strconv.Itoa(s.cfg.StatsdPort)),
+		Tags:     s.cfg.ExtraTags,
+		Interval: s.cfg.StatsFlushInterval,
+		OnState: func(err error) {
+			if err != nil {
+				s.log.Warnf("counters are not sent for now (USE_STATSD=false if there is no statsd): %v", err)
+			} else {
+				s.log.Info("counters are sent again")
+			}
+		},
+	}
+	if s.cfg.Sink == settings.SinkDogStatsd {
+		cfg.Dialect, cfg.Network = statsd.DogStatsD, "udp"
+		for _, m := range s.cfg.Mogrifiers {
+			parsed, err := statsd.ParseMogrifier(m.ID, m.Pattern, m.Name, m.Tags)
+			if err != nil {
+				return nil, fmt.Errorf("DOG_STATSD_MOGRIFIER_%s: %w", m.ID, err)
+			}
+			cfg.Mogrifiers = append(cfg.Mogrifiers, parsed)
+		}
+	}
+	out, err := statsd.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.counters.Source(func(add func(metrics.Stat)) {
+		add(metrics.Stat{Name: "ratelimit.stats.dropped", Kind: metrics.KindCounter, Value: int64(out.Stats().Dropped)})
+	})
+	return out, nil
+}
+
+func (s *server) buildPrometheus(store *memory.Store) error {
+	exporter, err := prometheus.New(prometheus.Config{
+		Registry:                   s.counters,
+		MappingFile:                s.cfg.PrometheusMapper,
+		ResponseTimeAsMilliseconds: s.cfg.PrometheusMillisecond,
+		Tags:                       s.cfg.ExtraTags,
+		Version:                    version,
+		Commit:                     revision(),
+		OnWarn:                     func(err error) { s.log.Warn(err) },
+		Sources:                    []func(func(prometheus.Sample)){memorySamples(store)},
+	})
+	if err != nil {
+		return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)
+	}
+	s.counters.OnTiming(exporter.Timing)
+	mux := http.NewServeMux()
+	mux.Handle(s.cfg.PrometheusPath, exporter.Handler())
+	s.statistics.scrapes = &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       bodyTimeout,
+		WriteTimeout:      bodyTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    headerBytes,
+		ErrorLog:          httpLog(s.log),
+	}
+	return nil
+}
+
+// memorySamples are the figures of the memory store as native metrics.
+func memorySamples(store *memory.Store) func(func(prometheus.Sample)) {
+	labels := []string{"store", "memory"}
+	return func(add func(prometheus.Sample)) {
+		st := store.Stats()
+		add(prometheus.Sample{Name: "ratelimit_store_keys", Help: "Counters held, expired ones not swept yet included.", Labels: labels, Kind: metrics.KindGauge, Value: float64(st.Keys)})
+		add(prometheus.Sample{Name: "ratelimit_store_bytes", Help: "Size of the tables of counters.", Labels: labels, Kind: metrics.KindGauge, Value: float64(st.Bytes)})
+		add(prometheus.Sample{Name: "ratelimit_store_evicted_total", Help: "Live counters dropped for want of room.", Labels: labels, Kind: metrics.KindCounter, Value: float64(st.Evicted)})
+	}
+}
+
+// memoryStats are the same under names for statsd and the debug port.
+func memoryStats(store *memory.Store) func(func(metrics.Stat)) {
+	return func(add func(metrics.Stat)) {
+		st := store.Stats()
+		add(metrics.Stat{Name: "ratelimit.memory.keys", Kind: metrics.KindGauge, Value: st.Keys})
+		add(metrics.Stat{Name: "ratelimit.memory.bytes", Kind: metrics.KindGauge, Value: st.Bytes})
+		add(metrics.Stat{Name: "ratelimit.memory.evicted", Kind: metrics.KindCounter, Value: st.Evicted})
+	}
+}

@@ -1,0 +1,98 @@
+package flush
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Tag belongs to a figure beside its name.
+type Tag struct{ Key, Value string }
+
+// Tags are those of m, sorted by key. What would end a name, a tag or a line
+// becomes `_`; tags without key or value are left out.
+func Tags(m map[string]string) []Tag {
+	var tags []Tag
+	for key, value := range m {
+		if key != "" && value != "" {
+			tags = append(tags, Tag{Clean(key, ".:|,="), Clean(value, ".:|,")})
+		}
+	}
+	sortTags(tags)
+	return tags
+}
+
+// Clean replaces the characters of odd, control characters and what is not
+// UTF-8 by `_`.
+func Clean(text, odd string) string {
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7F || c == utf8.RuneError || strings.ContainsRune(odd, c) {
+			return '_'
+		}
+		return c
+	}, text)
+}
+
+func sortTags(tags []Tag) {
+	slices.SortFunc(tags, func(a, b Tag) int {
+		if c := strings.Compare(a.Key, b.Key); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Value, b.Value)
+	})
+}
+
+// tagMark begins each tag in a name: name.__key=value.
+const tagMark = ".__"
+
+// Split separates the tags that a name ends with: a.__x=1.__y=2 is a, x=1, y=2.
+func Split(name string) (string, []Tag) {
+	var tags []Tag
+	for {
+		dot := strings.LastIndexByte(name, '.')
+		if dot < 0 || !strings.HasPrefix(name[dot:], tagMark) {
+			break
+		}
+		key, value, ok := strings.Cut(name[dot+len(tagMark):], "=")
+		if !ok {
+			break
+		}
+		tags = append(tags, Tag{key, value})
+		name = name[:dot]
+	}
+	slices.Reverse(tags)
+	return name, tags
+}
+
+// Join adds own tags to extra ones; a key that both have keeps its own value.
+func Join(extra, own []Tag) []Tag {
+	if len(own) == 0 {
+		return extra
+	}
+	all := slices.Clone(own)
+	for _, t := range extra {
+		if !slices.ContainsFunc(own, func(o Tag) bool { return o.Key == t.Key }) {
+			all = append(all, t)
+		}
+	}
+	sortTags(all)
+	return all
+}
+
+// AppendName appends name and the tags, as statsd has them: at the end, sorted
+// by key, as .__key=value.
+func AppendName(b []byte, name string, tags []Tag) []byte {
+	if len(tags) > 0 {
+		var own []Tag
+		name, own = Split(name)
+		tags = Join(tags, own)
+	}
+	b = append(b, name...)
+	for _, t := range tags {
+		b = append(b, tagMark...)
+		b = append(b, t.Key...)
+		b = append(b, '=')
+		b = append(b, t.Value...)
+	}
+	return b
+}

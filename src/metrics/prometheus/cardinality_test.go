@@ -1,0 +1,74 @@
+package prometheus
+
+import (
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
+	"ratelimit/src/rules"
+)
+
+func load(t testing.TB, text string) *rules.Set {
+	t.Helper()
+	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// record counts one hit of the first rule.
+func record(r *metrics.Registry, set *rules.Set, key, value string, before uint64) {
+	rule := set.Rules()[0]
+	st := limiter.Status{Rule: rule, Limited: true, Limit: rule.Quantity, Amount: 1}
+	st.Verdict = algorithm.Verdict{Before: before, After: before + 1, Over: before+1 > uint64(rule.Requests)}
+	r.Record(
+		&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(key), Value: []byte(value)}}}}},
+		&limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{st}},
+	)
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// Clients choose a million names: memory stays flat, a scrape stays bounded.
+func TestMillionNames(t *testing.T) {
+	const most = 10_000
+	r := metrics.New(metrics.Config{NearRatio: metrics.DefaultNearRatio, MaxSeries: most})
+	set := load(t, `{domain: d, descriptors: [{key: ip, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1000}}]}`)
+	r.Use(set)
+	e := exporter(t, Config{Registry: r})
+	sets := func(from, to int) {
+		for i := from; i < to; i++ {
+			record(r, set, "ip", strconv.Itoa(i), 0)
+			if i%200_000 == 199_999 {
+				scraped(t, e, "none")
+			}
+		}
+	}
+	sets(0, 200_000)
+	before := heap()
+	sets(200_000, 1_000_000)
+	after := heap()
+	t.Logf("heap after 200,000 names %d kB, after 1,000,000 %d kB", before>>10, after>>10)
+	if after > before+before/4 {
+		t.Errorf("heap grew from %d to %d bytes", before, after)
+	}
+	start := time.Now()
+	lines := scraped(t, e, `^ratelimit_service_rate_limit_total_hits\{`)
+	t.Logf("scrape took %v", time.Since(start))
+	if len(lines) > most || len(lines) < most*9/10 {
+		t.Errorf("%d series, want just under %d", len(lines), most)
+	}
+	if n := len(e.mapped.series); n > 3*most {
+		t.Errorf("%d series kept", n)
+	}
+}

@@ -1,0 +1,162 @@
+package prometheus
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/prometheus/statsd_exporter/pkg/mapper"
+	"go.yaml.in/yaml/v2"
+)
+
+//go:embed builtin.yaml
+var builtin string
+
+// errNoMapping is why the built-in mapping is used although a file was named.
+var errNoMapping = errors.New("there is no such file; the built-in mapping is used")
+
+// loadMapping reads the mapping file at path. Without one it returns the
+// built-in mapping, and errNoMapping if path names a file that is not there.
+func loadMapping(path string, milliseconds bool) (*mapper.MetricMapper, error) {
+	if path == "" {
+		return builtinMapping(milliseconds)
+	}
+	// A file that Kubernetes was to mount and did not find is a directory.
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
+		m, err := builtinMapping(milliseconds)
+		return m, errors.Join(err, fmt.Errorf("prometheus: mapping file %s: %w", path, errNoMapping))
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("prometheus: mapping file: %w", err)
+	}
+	m, err := parseMapping(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("prometheus: mapping file %s: %w", path, err)
+	}
+	return m, nil
+}
+
+func builtinMapping(milliseconds bool) (*mapper.MetricMapper, error) {
+	m, err := parseMapping(builtin)
+	if err != nil {
+		return nil, fmt.Errorf("prometheus: built-in mapping: %w", err)
+	}
+	for i := range m.Mappings {
+		if milliseconds {
+			m.Mappings[i].Scale = mapper.MaybeFloat64{}
+		}
+	}
+	return m, nil
+}
+
+// parseMapping reads a mapping, also one written for statsd_exporter before
+// 0.31, and finds what would end the process later.
+func parseMapping(text string) (*mapper.MetricMapper, error) {
+	m := new(mapper.MetricMapper)
+	if err := m.InitFromYAMLString(text); err != nil {
+		modern, changed := modernize(text)
+		if !changed {
+			return nil, err
+		}
+		if err := m.InitFromYAMLString(modern); err != nil {
+			return nil, fmt.Errorf("%w (lines are counted after timer_type, buckets, quantiles and match_metric_type were brought up to date)", err)
+		}
+	}
+	problems := checkOptions("defaults", &m.Defaults.HistogramOptions, &m.Defaults.SummaryOptions)
+	for i := range m.Mappings {
+		at := &m.Mappings[i]
+		problems = append(problems, checkOptions(fmt.Sprintf("mapping %d (%s)", i+1, at.Match), at.HistogramOptions, at.SummaryOptions)...)
+	}
+	return m, errors.Join(problems...)
+}
+
+// checkOptions refuses what the client library answers with a panic.
+func checkOptions(where string, h *mapper.HistogramOptions, s *mapper.SummaryOptions) (problems []error) {
+	if h != nil {
+		for i := 1; i < len(h.Buckets); i++ {
+			if !(h.Buckets[i-1] < h.Buckets[i]) { // so that NaN is refused too
+				problems = append(problems, fmt.Errorf("%s: buckets must grow, but %v is followed by %v", where, h.Buckets[i-1], h.Buckets[i]))
+			}
+		}
+	}
+	if s != nil {
+		for _, q := range s.Quantiles {
+			if !(q.Quantile >= 0 && q.Quantile <= 1 && q.Error >= 0 && q.Error <= 1) {
+				problems = append(problems, fmt.Errorf("%s: quantile %v with error %v: both must be between 0 and 1", where, q.Quantile, q.Error))
+			}
+		}
+		if s.MaxAge < 0 {
+			problems = append(problems, fmt.Errorf("%s: max_age %v is below 0", where, s.MaxAge))
+		}
+	}
+	return problems
+}
+
+// modernize rewrites the words that statsd_exporter dropped in 0.31, and that
+// files for envoyproxy/ratelimit still use.
+func modernize(text string) (string, bool) {
+	var file yaml.MapSlice
+	if yaml.Unmarshal([]byte(text), &file) != nil {
+		return "", false
+	}
+	changed := false
+	for i, item := range file {
+		switch value := item.Value.(type) {
+		case yaml.MapSlice: // defaults
+			file[i].Value = modernizeMap(value, &changed)
+		case []any: // mappings
+			for j := range value {
+				if m, ok := value[j].(yaml.MapSlice); ok {
+					value[j] = modernizeMap(m, &changed)
+				}
+			}
+		}
+	}
+	if !changed {
+		return "", false
+	}
+	out, err := yaml.Marshal(file)
+	return string(out), err == nil
+}
+
+func modernizeMap(m yaml.MapSlice, changed *bool) yaml.MapSlice {
+	var out yaml.MapSlice
+	options := func(key string, item yaml.MapItem) {
+		for i := range out {
+			if inner, ok := out[i].Value.(yaml.MapSlice); ok && out[i].Key == key {
+				out[i].Value = append(inner, item)
+				return
+			}
+		}
+		out = append(out, yaml.MapItem{Key: key, Value: yaml.MapSlice{item}})
+	}
+	for _, item := range m {
+		switch {
+		case item.Key == "histogram_options" || item.Key == "summary_options":
+			if inner, ok := item.Value.(yaml.MapSlice); ok {
+				for _, sub := range inner {
+					options(item.Key.(string), sub)
+				}
+				continue
+			}
+		case item.Key == "timer_type":
+			item.Key, *changed = "observer_type", true
+		case item.Key == "match_metric_type" && item.Value == "timer":
+			item.Value, *changed = "observer", true
+		case item.Key == "buckets":
+			*changed = true
+			options("histogram_options", item)
+			continue
+		case item.Key == "quantiles":
+			*changed = true
+			options("summary_options", item)
+			continue
+		}
+		out = append(out, item)
+	}
+	return out
+}

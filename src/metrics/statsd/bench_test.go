@@ -1,0 +1,82 @@
+package statsd
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/flush"
+)
+
+func sink(b *testing.B, d Dialect, m ...Mogrifier) *Sink {
+	s, err := New(Config{
+		Stats: func() []metrics.Stat { return nil }, Addr: "x:1", Dialect: d, Mogrifiers: m,
+		Tags: map[string]string{"env": "prod", "zone": "z"}, MaxBuffer: 1 << 20,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+// empty keeps room in the queue.
+func (s *Sink) empty() {
+	if n := s.queue.Len(); n > 1<<19 {
+		s.queue.Discard(n)
+	}
+}
+
+func BenchmarkTiming(b *testing.B) {
+	for name, d := range map[string]Dialect{"plain": Plain, "dogstatsd": DogStatsD} {
+		b.Run(name, func(b *testing.B) {
+			s := sink(b, d)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Timing("ratelimit_server.ShouldRateLimit.response_time", 3*time.Millisecond)
+				s.empty()
+			}
+		})
+	}
+}
+
+func BenchmarkFlush60000(b *testing.B) {
+	var stats []metrics.Stat
+	for i := range 60_000 {
+		stats = append(stats, c(fmt.Sprintf("ratelimit.service.rate_limit.domain.remote_address_10_0_%05d.total_hits", i), 0))
+	}
+	m, err := ParseMogrifier("M", `^ratelimit\.service\.rate_limit\.(.*)\.(.*)\.(.*)$`, "ratelimit.$3", map[string]string{"domain": "$1", "rule": "$2"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, bench := range []struct {
+		name  string
+		sink  *Sink
+		moved int64
+	}{
+		{"plain/none_moved", sink(b, Plain), 0},
+		{"plain/all_moved", sink(b, Plain), 1},
+		{"mogrified/all_moved", sink(b, DogStatsD, m), 1},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			var deltas flush.Deltas
+			now := slices.Clone(stats)
+			var line []byte
+			put := func(st metrics.Stat) bool {
+				line = bench.sink.append(line[:0], st.Name, st.Value, "c")
+				bench.sink.queue.Add(line)
+				bench.sink.empty()
+				return true
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				for i := range now {
+					now[i].Value += bench.moved
+				}
+				deltas.Next(slices.Clone(now), put)
+				bench.sink.names.age()
+			}
+		})
+	}
+}

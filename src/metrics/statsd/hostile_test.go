@@ -1,0 +1,217 @@
+package statsd
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// eventually waits for what other goroutines bring about.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// A server that goes away is noticed, what was counted meanwhile is kept, and
+// sent when it is back.
+func TestServerVanishesAndReturns(t *testing.T) {
+	l := listen(t, "127.0.0.1:0")
+	addr := l.Addr().String()
+	var f figures
+	var mu sync.Mutex
+	var states []error
+	s, stop := start(t, Config{
+		Stats: f.read, Addr: addr, Interval: time.Hour, RetryInterval: 20 * time.Millisecond,
+		OnState: func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			states = append(states, err)
+		},
+	})
+	s.Timing("first", time.Millisecond)
+	conn := accept(t, l)
+	expect(t, bufio.NewReader(conn), "first:1|ms")
+	_, _ = l.Close(), conn.Close()
+	time.Sleep(20 * time.Millisecond) // for the news to arrive
+	s.Timing("second", 2*time.Millisecond)
+	eventually(t, "failure reported", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(states) == 1
+	})
+	s.Timing("third", 3*time.Millisecond)
+	f.set(c("hits", 4))
+
+	l = listen(t, addr)
+	r := bufio.NewReader(accept(t, l))
+	expect(t, r, "second:2|ms", "third:3|ms")
+	stop()
+	expect(t, r, "hits:4|c")
+	if len(states) != 2 || states[0] == nil || states[1] != nil {
+		t.Errorf("states %v, want a failure and nil", states)
+	}
+	if !strings.Contains(states[0].Error(), addr) || !strings.Contains(states[0].Error(), "trying again every 20ms") {
+		t.Errorf("%v", states[0])
+	}
+}
+
+// A server that never reads costs bounded memory and nobody's time.
+func TestServerBlocks(t *testing.T) {
+	l := listen(t, "127.0.0.1:0")
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		var open []net.Conn
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				break
+			}
+			_ = conn.(*net.TCPConn).SetReadBuffer(4096)
+			open = append(open, conn)
+		}
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+	})
+	var f figures
+	f.set(c("hits", 1))
+	s, stop := start(t, Config{
+		Stats: f.read, Addr: l.Addr().String(), Interval: 10 * time.Millisecond,
+		MaxBuffer: 200_000, RetryInterval: time.Minute, WriteTimeout: 50 * time.Millisecond, Grace: 200 * time.Millisecond,
+	})
+	name := strings.Repeat("x", 1000)
+	slowest := time.Duration(0)
+	eventually(t, "timings dropped", func() bool {
+		for range 10_000 {
+			before := time.Now()
+			s.Timing(name, time.Millisecond)
+			slowest = max(slowest, time.Since(before))
+		}
+		return s.Stats().Dropped > 0
+	})
+	if waiting := s.Stats().Waiting; waiting > 200_000 {
+		t.Errorf("%d bytes wait", waiting)
+	}
+	if slowest > time.Second {
+		t.Errorf("a timing took %v", slowest)
+	}
+	begin := time.Now()
+	stop()
+	if took := time.Since(begin); took > 2*time.Second {
+		t.Errorf("stopping took %v", took)
+	}
+	_ = l.Close()
+	conns.Wait()
+}
+
+// Nobody at all: Run ends at once, and the addresses may be nonsense.
+func TestNoServer(t *testing.T) {
+	l := listen(t, "127.0.0.1:0")
+	free := l.Addr().String()
+	_ = l.Close()
+	for _, cfg := range []Config{
+		{Network: "tcp", Addr: free},
+		{Network: "udp", Addr: free},
+		{Network: "tcp", Addr: "127.0.0.1:http-no"},
+		{Network: "udp", Addr: "no port"},
+		{Dialect: DogStatsD, Addr: free},
+	} {
+		var f figures
+		f.set(c("hits", 1))
+		cfg.Stats, cfg.Interval = f.read, 5*time.Millisecond
+		s, stop := start(t, cfg)
+		s.Timing("t", time.Millisecond)
+		time.Sleep(150 * time.Millisecond)
+		begin := time.Now()
+		stop()
+		if took := time.Since(begin); took > 1500*time.Millisecond {
+			t.Errorf("%s %s: stopping took %v", cfg.Network, cfg.Addr, took)
+		}
+	}
+}
+
+// A UDP server that returns gets what could not be sent.
+func TestUDPServerReturns(t *testing.T) {
+	conn := listenUDP(t)
+	addr := conn.LocalAddr().(*net.UDPAddr)
+	_ = conn.Close()
+	var f figures
+	var once sync.Once
+	refused := make(chan struct{})
+	s, stop := start(t, Config{
+		Stats: f.read, Network: "udp", Addr: addr.String(), Interval: time.Hour, RetryInterval: 20 * time.Millisecond,
+		OnState: func(err error) {
+			if err != nil {
+				once.Do(func() { close(refused) })
+			}
+		},
+	})
+	for i := 0; ; i++ {
+		s.Timing("lost", time.Millisecond)
+		select {
+		case <-refused:
+		case <-time.After(50 * time.Millisecond):
+			if i > 100 {
+				t.Fatal("nothing was refused")
+			}
+			continue
+		}
+		break
+	}
+	back, err := net.ListenUDP("udp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = back.Close() })
+	f.set(c("hits", 3))
+	stop()
+	packets(t, back, "hits:3|c\n")
+}
+
+func TestConfigProblems(t *testing.T) {
+	var f figures
+	for want, cfg := range map[string]Config{
+		"statsd: Stats is nil: give it a registry's":                         {Addr: "x:1"},
+		"statsd: the address is empty: write host:port":                      {Stats: f.read},
+		`statsd: protocol "sctp" is not tcp or udp`:                          {Stats: f.read, Addr: "x:1", Network: "sctp"},
+		"statsd: mogrifiers work with DogStatsD only: remove them or use it": {Stats: f.read, Addr: "x:1", Mogrifiers: make([]Mogrifier, 1)},
+	} {
+		if _, err := New(cfg); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// Many add while a slow server reads: all lines arrive whole, once.
+func TestManyTimings(t *testing.T) {
+	l := listen(t, "127.0.0.1:0")
+	var f figures
+	s, stop := start(t, Config{Stats: f.read, Addr: l.Addr().String(), Interval: time.Millisecond})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 5000 {
+				s.Timing("t", time.Millisecond)
+			}
+		})
+	}
+	read := make(chan string)
+	conn := accept(t, l)
+	go func() {
+		all, _ := io.ReadAll(conn)
+		read <- string(all)
+	}()
+	wg.Wait()
+	stop()
+	if got := <-read; got != strings.Repeat("t:1|ms\n", 20_000) {
+		t.Errorf("%d bytes arrived, %d lines", len(got), strings.Count(got, "\n"))
+	}
+}
