@@ -1,11 +1,25 @@
 package main
 
 import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"ratelimit/src/rules"
 	"ratelimit/src/settings"
@@ -65,6 +79,75 @@ descriptors:
 	}
 	if code, out, _ := call(t, "/bin/ratelimit_client", "-dial_string="+address, "-domain", "d", "-descriptors", "ip=9"); code != 0 || !strings.HasPrefix(out, "OK") {
 		t.Errorf("by its other name: exit %d, %s", code, out)
+	}
+}
+
+// certificate writes a certificate for 127.0.0.1 that signs itself, and its key.
+func certificate(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		NotAfter:     time.Now().Add(time.Hour),
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA:         true, BasicConstraintsValid: true,
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "PRIVATE KEY", Bytes: der}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}
+
+// tlsServer answers every request OK, to clients that show their certificate.
+type tlsServer struct {
+	pb.UnimplementedRateLimitServiceServer
+}
+
+func (tlsServer) ShouldRateLimit(context.Context, *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	return &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}, nil
+}
+
+func TestClientTLS(t *testing.T) {
+	certFile, keyFile := certificate(t)
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAnyClientCert})))
+	pb.RegisterRateLimitServiceServer(srv, tlsServer{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	defer func() {
+		srv.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	args := []string{"ratelimit", "client", "-dial_string", l.Addr().String(), "-domain", "d", "-descriptors", "a=1", "-grpc-use-tls", "-grpc-server-ca-file", certFile}
+	if code, out, errOut := call(t, append(args, "-grpc-cert-file", certFile, "-grpc-key-file", keyFile)...); code != exitOK || !strings.HasPrefix(out, "OK") {
+		t.Errorf("with a certificate: exit %d, %s%s", code, out, errOut)
+	}
+	if code, _, _ := call(t, args...); code != exitError {
+		t.Errorf("without one: exit %d", code)
 	}
 }
 
