@@ -61,6 +61,16 @@ type Hit struct {
 	NoVeto bool
 }
 
+// AsLook is h without its effect: would it pass? What asks for nothing, a refund
+// or a force, looks at the state as it is.
+func (h Hit) AsLook() Hit {
+	if h.Op == Refund || h.Op == Force {
+		h.Amount = 0
+	}
+	h.Op, h.Atomic = Look, false
+	return h
+}
+
 // Verdict is the store's answer to one hit. The zero value is "passed, nothing
 // known".
 type Verdict struct {

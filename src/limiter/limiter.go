@@ -34,6 +34,7 @@ type Config struct {
 	// Quota treats every descriptor as if its rule were in quota mode.
 	Quota bool
 	// AllOrNothing charges a request only if no descriptor of it is over.
+	// Refunds are given all the same.
 	AllOrNothing bool
 }
 
@@ -123,7 +124,7 @@ func (l *Limiter) match(req *Request, a *Answer, s *scratch) error {
 			Amount: st.Amount,
 			Op:     st.Op,
 			Group:  l.group(s),
-			Atomic: l.cfg.AllOrNothing,
+			Atomic: l.cfg.AllOrNothing && !d.Refund,
 			NoVeto: st.Rule != nil && st.Rule.Shadow,
 		}, i)
 	}

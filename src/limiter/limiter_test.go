@@ -197,6 +197,7 @@ func TestCheck(t *testing.T) {
 			"ip=1 path=/pay,user=y", "ok: ok 0/2, ok 0/1",
 			"ip=1", "over: over 0/2",
 			"ip=1-", "ok: ok 1/2", // the refused one was not counted
+			"ip=1- path=/pay,user=x", "over: ok 2/2, over 0/1",
 		}},
 	}
 	for _, tt := range tests {

@@ -68,6 +68,12 @@ func (r *Registry) account(h *hits, st *limiter.Status) Outcome {
 	limit := uint64(st.Limit.Requests)
 	near := min(uint64(max(0, float32(limit)*r.nearRatio)), limit)
 	before, after := v.Before, v.Before+st.Amount
+	if !v.Over && !v.Charged {
+		// Others refused, and the store stands where it stood: upstream takes
+		// that for the count after the hit.
+		after = v.After
+		before = after - min(after, st.Amount)
+	}
 	over := uint64(0)
 	switch {
 	case v.Cached:

@@ -60,6 +60,7 @@ type Registry struct {
 	nearRatio    float32
 	rules        atomic.Pointer[ruleTable]
 	series       *seriesCache // names that clients chose
+	retired      *retired
 	globalShadow *Counter
 	storeErrors  *Counter
 	configGood   *Counter
@@ -67,6 +68,8 @@ type Registry struct {
 	unknown      Counter // descriptors of unknown domains, all together
 	onRequest    outcomes
 	timing       atomic.Pointer[func(string, time.Duration)]
+
+	reading sync.Mutex // one Stats or Flush at a time
 
 	mu        sync.Mutex
 	counters  map[string]*Counter // names that the program chose
@@ -83,9 +86,12 @@ type ConfigInfo struct {
 
 // New returns a registry with all counters at zero.
 func New(cfg Config) *Registry {
+	most := cmp.Or(cfg.MaxSeries, DefaultMaxSeries)
+	gone := newRetired(most)
 	r := &Registry{
 		nearRatio: cfg.NearRatio,
-		series:    newSeriesCache(cmp.Or(cfg.MaxSeries, DefaultMaxSeries)),
+		series:    newSeriesCache(most, gone),
+		retired:   gone,
 		counters:  make(map[string]*Counter),
 		latencies: make(map[string]*Histogram),
 	}
@@ -95,7 +101,8 @@ func New(cfg Config) *Registry {
 	r.configBad = r.Counter("ratelimit.service.config_load_error")
 	r.Source(func(add func(Stat)) {
 		add(Stat{"ratelimit.stats.series", KindGauge, int64(r.series.len())})
-		add(Stat{"ratelimit.stats.series_evicted", KindCounter, int64(r.series.evicted.Value())})
+		add(Stat{"ratelimit.stats.series_evicted", KindCounter, int64(gone.evicted.Value())})
+		add(Stat{"ratelimit.stats.hits_lost", KindCounter, int64(gone.lost.Value())})
 	})
 	return r
 }
@@ -174,8 +181,14 @@ func (r *Registry) ConfigInfo() ConfigInfo {
 }
 
 // Stats are all figures, sorted by name, zeros included. Figures of one name
-// are added up.
-func (r *Registry) Stats() []Stat {
+// are added up. A counter is lower than it was only if it went away meanwhile.
+func (r *Registry) Stats() []Stat { return r.read(false) }
+
+// Flush is Stats for the one sink that sends them on: what has gone away since
+// the last Flush is in it once more.
+func (r *Registry) Flush() []Stat { return r.read(true) }
+
+func (r *Registry) read(flush bool) []Stat {
 	all := make(map[string]Stat)
 	add := func(s Stat) {
 		s.Value += all[s.Name].Value
@@ -190,8 +203,20 @@ func (r *Registry) Stats() []Stat {
 	for _, read := range sources { // outside the lock: it may take its time
 		read(add)
 	}
-	r.rules.Load().stats(add)
-	r.series.stats(add)
+	live := make(map[string]*hits)
+	show := func(h *hits) {
+		h.stats(add)
+		live[h.prefix] = h
+	}
+	r.reading.Lock() // one at a time gives counts on to heirs
+	r.rules.Load().each(func(s *ruleStats) {
+		if s.hits != nil {
+			show(s.hits)
+		}
+	})
+	r.series.each(show)
+	r.retired.settle(live, add, flush)
+	r.reading.Unlock()
 	stats := make([]Stat, 0, len(all))
 	for _, s := range all {
 		stats = append(stats, s)

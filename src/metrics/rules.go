@@ -34,13 +34,31 @@ const rulePrefix = "ratelimit.service.rate_limit."
 type hits struct {
 	prefix string // of the names of all of them
 	counts [hitCounters]Counter
+	// notFound: of an unknown domain; only the first is used.
+	notFound bool
 }
 
 func newHits(key string) *hits { return &hits{prefix: rulePrefix + sanitize(key) + "."} }
 
+func newNotFound(domain string) *hits {
+	domain = strings.TrimSuffix(domain, "\x00") // see domainNotFound
+	return &hits{prefix: rulePrefix + sanitize(domain) + ".domain_not_found", notFound: true}
+}
+
 func (h *hits) stats(add func(Stat)) {
+	if h.notFound {
+		add(Stat{h.prefix, KindCounter, int64(h.counts[0].Value())})
+		return
+	}
 	for i := range h.counts {
 		add(Stat{h.prefix + hitNames[i], KindCounter, int64(h.counts[i].Value())})
+	}
+}
+
+// take adds what other counted.
+func (h *hits) take(other *hits) {
+	for i := range h.counts {
+		h.counts[i].Add(other.counts[i].Value())
 	}
 }
 
@@ -120,6 +138,7 @@ func (r *Registry) Use(set *rules.Set) {
 	domains := make(map[string]*domainStats)
 	if old != nil {
 		t.before = &ruleTable{set: old.set, rules: old.rules, domains: old.domains}
+		defer r.retire(old.before, t)
 		for _, s := range old.rules {
 			known[s.rule.Key] = append(known[s.rule.Key], s)
 		}
@@ -142,6 +161,21 @@ func (r *Registry) Use(set *rules.Set) {
 		t.domains = append(t.domains, s)
 	}
 	r.rules.Store(t)
+}
+
+// retire keeps what the rules of old counted that are neither in t nor before
+// it.
+func (r *Registry) retire(old, t *ruleTable) {
+	if old == nil {
+		return
+	}
+	kept := make(map[*ruleStats]bool)
+	t.each(func(s *ruleStats) { kept[s] = true })
+	for _, s := range old.rules {
+		if s.hits != nil && !kept[s] {
+			r.retired.add(s.hits, false)
+		}
+	}
 }
 
 // newRuleStats goes on with old, if it fits.
@@ -187,14 +221,6 @@ func (t *ruleTable) each(do func(*ruleStats)) {
 			do(s)
 		}
 	}
-}
-
-func (t *ruleTable) stats(add func(Stat)) {
-	t.each(func(s *ruleStats) {
-		if s.hits != nil {
-			s.hits.stats(add)
-		}
-	})
 }
 
 // Decisions are all counts of decisions that are not zero, in no order. Counts

@@ -85,8 +85,12 @@ func TestLeastRecentlyUsedSeriesGo(t *testing.T) {
 	hit(r, set, 0, "a")
 	hit(r, set, 0, "b")
 	hit(r, set, 0, "b")
-	if got := total(r); !slices.Equal(got, []string{"d.user_b=2"}) {
-		t.Errorf("got %q", got)
+	// What went is in one flush more.
+	for _, want := range []string{"d.user_a=1 d.user_b=2", "d.user_a=1 d.user_b=2", "d.user_b=2"} {
+		if got := strings.Join(total(r), " "); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		r.Flush()
 	}
 }
 
@@ -128,7 +132,8 @@ func TestSeriesAreBounded(t *testing.T) {
 	if after := heap(); after > before+before/4+1<<20 {
 		t.Errorf("%d bytes after 1,000,000 names, %d after 50,000", after, before)
 	}
-	stats := r.Stats()
+	r.Flush()
+	stats := r.Flush()
 	if n := len(stats); n > 10_000*hitCounters+100 {
 		t.Errorf("%d figures", n)
 	}
@@ -136,6 +141,89 @@ func TestSeriesAreBounded(t *testing.T) {
 		if len(s.Name) > maxName+100 {
 			t.Fatalf("a name of %d bytes", len(s.Name))
 		}
+	}
+}
+
+// sent adds up what a sink that sends differences would have sent.
+type sent struct {
+	last, sum map[string]int64
+}
+
+func (s *sent) flush(r *Registry) {
+	now := make(map[string]int64)
+	for _, st := range r.Flush() {
+		now[st.Name] = st.Value
+		s.sum[st.Name] += st.Value - s.last[st.Name]
+		if st.Value < s.last[st.Name] {
+			panic(fmt.Sprintf("%s fell from %d to %d", st.Name, s.last[st.Name], st.Value))
+		}
+	}
+	s.last = now
+}
+
+// What is sent in differences adds up to what was counted, whatever is evicted,
+// shares a name or goes with a reload meanwhile.
+func TestDifferencesAddUp(t *testing.T) {
+	set := load(t, seriesRules)
+	r := New(Config{MaxSeries: 8})
+	r.Use(set)
+	s := sent{sum: make(map[string]int64)}
+	limit := func(value string) { // a limit that comes with a request, under the name of rule 2
+		r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("user"), Value: []byte(value)}}}}},
+			&limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Limited: true, Amount: 1}}})
+	}
+	want := make(map[string]int64)
+	for i := range 2000 {
+		value := fmt.Sprint("v", i%100)
+		hit(r, set, 0, value) // by request value
+		want["d.user_"+value]++
+		hit(r, set, 2, "static")
+		limit("static")
+		want["d.user_static"] += 2
+		switch {
+		case i%37 == 0:
+			s.flush(r)
+		case i%501 == 0:
+			set = load(t, seriesRules)
+			r.Use(set)
+		case i%701 == 0: // the rule goes, and comes back
+			r.Use(load(t, "domain: d"))
+			r.Use(load(t, "domain: d"))
+			s.flush(r)
+			r.Use(set)
+		}
+	}
+	s.flush(r)
+	for name, n := range want {
+		if got := s.sum[rulePrefix+name+".total_hits"]; got != n {
+			t.Errorf("%s: %d sent, %d counted", name, got, n)
+		}
+	}
+	if lost := value(r, "ratelimit.stats.hits_lost"); lost != 0 {
+		t.Errorf("%d lost", lost)
+	}
+}
+
+// Values that do not show in a name take no series of their own.
+func TestHiddenValuesShareASeries(t *testing.T) {
+	set := load(t, `
+domain: d
+descriptors:
+- key: tenant
+  value_to_metric: true
+  descriptors:
+  - {key: user, rate_limit: {unit: day, requests_per_unit: 10}}
+`)
+	r := New(Config{MaxSeries: 16})
+	r.Use(set)
+	rule := set.Rules()[0]
+	for i := range 10_000 {
+		r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{
+			{Key: []byte("tenant"), Value: []byte("acme")}, {Key: []byte("user"), Value: fmt.Append(nil, i)},
+		}}}}, &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: rule, Limited: true, Limit: rule.Quantity, Amount: 1}}})
+	}
+	if got := total(r); !slices.Equal(got, []string{"d.tenant_acme.user=10000"}) || r.series.len() != 1 {
+		t.Errorf("%d series: %q", r.series.len(), got)
 	}
 }
 

@@ -115,10 +115,14 @@ func (c *compiler) level(n *node, descriptors []DescriptorConfig, p path) {
 			c.places = make(map[*node]Pos)
 		}
 		c.places[child] = cfg.Pos
+		before := len(c.set.rules)
 		below := p.down(cfg)
 		p.domain.keys = append(p.domain.keys, below.key)
 		child.rule = c.rule(cfg, below)
 		c.level(child, cfg.Descriptors, below)
+		if len(c.set.rules) == before && (cfg.ValueToMetric || cfg.ShareThreshold) {
+			c.warnings.add(cfg.Pos, "remove it", "value_to_metric and share_threshold have no effect without a rate_limit here or below")
+		}
 	}
 }
 
@@ -235,6 +239,9 @@ func (c *compiler) flags(cfg *DescriptorConfig) {
 	if cfg.ValueToMetric && (cfg.ShareThreshold || !level.wildcard && cfg.Value != "") {
 		c.warnings.add(cfg.Pos, "remove it", "value_to_metric has no effect on %s: there is one value to show", brief(level.text))
 	}
+	if cfg.ValueToMetric && cfg.DetailedMetric && cfg.RateLimit != nil {
+		c.warnings.add(cfg.Pos, "remove it", "value_to_metric has no effect beside detailed_metric")
+	}
 	if cfg.RateLimit != nil {
 		return
 	}
@@ -274,17 +281,23 @@ func (c *compiler) replaces() {
 		}
 	}
 	found := make(map[name]bool)
+	keys := make(map[string]*Rule)
 	for _, r := range c.set.rules {
+		if twin := keys[r.Key]; twin != nil {
+			c.warnings.add(r.Pos, "rename one of them",
+				"%s is the name of the rule at %v, too: they share their statistics and may share counters", brief(r.Key), twin.Pos)
+		}
+		keys[r.Key] = r
 		key := name{r.Domain, r.Name}
 		if n, ok := numbers[key]; ok {
 			r.name = n
-			found[key] = true
+			found[key] = found[key] || !r.Unlimited
 		}
 	}
 	for i, r := range c.set.rules {
 		for _, cfg := range c.replaced[i] {
 			if !found[name{r.Domain, cfg.Name}] {
-				c.warnings.add(cfg.Pos, "check the spelling, or remove it", "no rule of the domain is named %s", brief(cfg.Name))
+				c.warnings.add(cfg.Pos, "check the spelling, or remove it", "no rule of the domain that could be replaced is named %s", brief(cfg.Name))
 			}
 		}
 	}
@@ -331,7 +344,8 @@ func (c *compiler) hidden(n *node) {
 					break // a wildcard itself, compared above
 				}
 				if w := &n.wildcards[i]; w.covers(key + "_*") {
-					warn(k.any, key, w)
+					c.warnings.add(c.places[k.any], "remove it, or narrow the wildcard",
+						"no request can match %s: the wildcard %s at %v comes before a key alone and takes all of them", brief(key), brief(w.text), c.places[w.node])
 					break
 				}
 			}

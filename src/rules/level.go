@@ -111,7 +111,9 @@ func (r *Rule) appendDetailed(dst []byte, l *Level, e *Entry) []byte {
 // request's key, and behind it the whole wildcard.
 func appendLevel(dst []byte, l *Level, e *Entry) []byte {
 	switch {
-	case l.wildcard && l.ValueToMetric && !l.ShareThreshold:
+	case l.ValueToMetric && !l.ShareThreshold && len(e.Value) == 0 && (l.wildcard || l.Value == ""):
+		return append(dst, e.Key...)
+	case l.ValueToMetric && !l.ShareThreshold && (l.wildcard || l.Value == ""):
 		dst = append(dst, e.Key...)
 		dst = append(dst, '_')
 		return append(dst, e.Value...)
@@ -119,10 +121,6 @@ func appendLevel(dst []byte, l *Level, e *Entry) []byte {
 		dst = append(dst, e.Key...)
 		dst = append(dst, '_')
 		return append(dst, l.pattern(e.Key)...)
-	case l.Value == "" && l.ValueToMetric && len(e.Value) > 0:
-		dst = append(dst, e.Key...)
-		dst = append(dst, '_')
-		return append(dst, e.Value...)
 	}
 	return append(dst, l.text...)
 }

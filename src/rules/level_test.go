@@ -22,6 +22,7 @@ descriptors:
 - {key: detailed, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: shown, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: wild, value: a*, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: any, value: "*", value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: shared, value: a*, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: both, value: a*, share_threshold: true, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: detshared, value: a*, share_threshold: true, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
@@ -62,6 +63,7 @@ descriptors:
 		{"shown=1", "shown_1_", "d.shown_1"},
 		{"shown=", "shown__", "d.shown"},
 		{"wild=abc", "wild_abc_", "d.wild_abc"},
+		{"any=", "any__", "d.any"},
 		{"shared=abc", "shared_a*_", "d.shared_a*"},
 		{"shared=a", "shared_a*_", "d.shared_a*"},
 		{"both=abc", "both_a*_", "d.both_a*"},

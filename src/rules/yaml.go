@@ -213,11 +213,15 @@ func (r *yamlReader) fields(n *yaml.Node, place where) []field {
 			r.problems.add(at, suggest(k.Value, place), "unknown key %s", brief(k.Value))
 			continue
 		case place == 0: // already inside a value without effect
-			r.ignored(v)
+			if k.Value != "metadata" {
+				r.ignored(v)
+			}
 			continue
 		case meaning&place == 0:
 			r.warnings.add(at, "move it or remove it", "%s has no effect in %s", k.Value, whereNames[place])
-			r.ignored(v)
+			if k.Value != "metadata" { // whose form is free
+				r.ignored(v)
+			}
 			continue
 		}
 		f := field{k.Value, at, v}

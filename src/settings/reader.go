@@ -142,7 +142,7 @@ func (r *reader) pairs(name, text string) map[string]string {
 
 // mogrifier reads the variables of one mogrifier.
 func (r *reader) mogrifier(id string) Mogrifier {
-	prefix := "DOG_STATSD_MOGRIFIER_" + id
+	prefix := "DOG_STATSD_MOGRIFIER_" + strings.ToUpper(id) // as upstream's library has it
 	m := Mogrifier{ID: id}
 	m.Pattern, _ = r.lookup(prefix + "_PATTERN")
 	if _, err := regexp.Compile(m.Pattern); err != nil || m.Pattern == "" {
@@ -189,6 +189,28 @@ func (r *reader) sink(statsd, dogStatsd, prometheus, disable bool) Sink {
 		return SinkPrometheus
 	}
 	return SinkLog
+}
+
+func (r *reader) integer(to *int, name string, fallback int, meaning string) {
+	*to = fallback
+	if v, set := r.read(name, "integer", strconv.Itoa(fallback), meaning); set {
+		n, err := strconv.ParseInt(v, 0, 32)
+		if err != nil {
+			r.problem(name, v, "write a whole number")
+		}
+		*to = int(n)
+	}
+}
+
+func (r *reader) size(to *int64, name string, fallback int64, meaning string) {
+	*to = fallback
+	if v, set := r.read(name, "bytes", strconv.FormatInt(fallback, 10), meaning); set {
+		n, err := strconv.ParseInt(v, 0, 64)
+		if err != nil || n < 0 {
+			r.problem(name, v, "write a number of bytes, or 0")
+		}
+		*to = n
+	}
 }
 
 func (r *reader) count(to *int, name string, fallback int, meaning string) {
@@ -243,7 +265,7 @@ var silent = []struct{ advice, names string }{
 	{"envoyproxy/ratelimit never read it; its list is named USE_DOG_STATSD_MOGRIFIERS", "DOG_STATSD_MOGRIFIERS"},
 	{"envoyproxy/ratelimit no longer reads it", "REDIS_POOL_ON_EMPTY_WAIT_DURATION REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION"},
 	{"envoyproxy/ratelimit never read it", "GRPC_SERVER_TLS_CA_CERT"},
-	{"this version counts in memory only", "REDIS_URL REDIS_TYPE REDIS_PERSECOND LOCAL_CACHE_SIZE_IN_BYTES MEMCACHE_HOST_PORT MEMCACHE_SRV"},
+	{"this version has no Memcached", "MEMCACHE_HOST_PORT MEMCACHE_SRV"},
 	{"this version does not trace", "TRACING_ENABLED"},
 }
 

@@ -4,6 +4,7 @@ package settings
 
 import (
 	"errors"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -37,6 +38,14 @@ type Settings struct {
 	BackendType                               string
 	MemoryMaxBytes                            int64
 	CacheKeyPrefix                            string
+	LocalCacheBytes                           int64
+	ExpirationJitter                          int
+	Redis, RedisPerSecond                     Redis
+	RedisHealthCheck                          bool
+	RedisTLS                                  RedisTLS
+	RedisStartupInitial                       time.Duration
+	RedisStartupMax                           time.Duration
+	RedisStartupElapsed                       time.Duration
 	StopIncrementWhenOver                     bool
 	NearLimitRatio                            float32
 	ShadowMode, QuotaMode                     bool
@@ -78,6 +87,26 @@ type Mogrifier struct {
 	Pattern string
 	Name    string
 	Tags    map[string]string
+}
+
+// Redis is one Redis: the only one, or that of limits by the second.
+type Redis struct {
+	// Use says that it is there at all.
+	Use            bool
+	SocketType     string // tcp or unix
+	URL            string
+	PoolSize       int
+	Auth, AuthFile string
+	TLS            bool
+	Timeout        time.Duration
+	PipelineWindow time.Duration
+	PipelineLimit  int
+}
+
+// RedisTLS is what both share.
+type RedisTLS struct {
+	ClientCert, ClientKey, CACert string
+	SkipHostname                  bool
 }
 
 // Read reads all settings from lookup (os.LookupEnv). The error joins every
@@ -132,13 +161,18 @@ func (s *Settings) declare(r *reader) {
 	r.flag(&s.HealthyWithAtLeastOne, "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", false, "be healthy only while at least one domain is loaded")
 
 	r.section("Limiting")
-	r.text(&s.BackendType, "BACKEND_TYPE", "memory", "where the counters live: `memory`, in this process")
+	r.text(&s.BackendType, "BACKEND_TYPE", "", "where the counters live: `memory`, in this process, or `redis`; redis if any `REDIS_` variable is set, else memory")
 	r.bytes(&s.MemoryMaxBytes, "MEMORY_MAX_BYTES", 256<<20, "cap on the memory of all counters; beyond it the longest idle ones are dropped")
 	r.text(&s.CacheKeyPrefix, "CACHE_KEY_PREFIX", "", "stands in front of every key in the store")
 	r.flag(&s.StopIncrementWhenOver, "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", false, "charge a request only if none of its descriptors is over the limit")
 	r.ratio(&s.NearLimitRatio, "NEAR_LIMIT_RATIO", 0.8, "share of a limit from which hits are counted as near it")
 	r.flag(&s.ShadowMode, "SHADOW_MODE", false, "let every request pass; statuses and counters still tell what would have been refused")
 	r.flag(&s.QuotaMode, "QUOTA_MODE", false, "treat every descriptor as if its rule had `quota_mode`: a request is refused only if all are over")
+
+	r.integer(&s.ExpirationJitter, "EXPIRATION_JITTER_MAX_SECONDS", 300, "up to so many seconds, less one, are added to each key's time to live in Redis; 0: none")
+	r.size(&s.LocalCacheBytes, "LOCAL_CACHE_SIZE_IN_BYTES", 0, "size of a cache of limits that are used up, in front of Redis, at least 512 KiB; 0: none")
+
+	s.declareRedis(r)
 
 	r.section("Answers")
 	r.flag(&s.LimitHeaders, "LIMIT_RESPONSE_HEADERS_ENABLED", false, "add response headers with the limit, what remains of it and the seconds to its reset, and `Retry-After` when over")
@@ -179,6 +213,9 @@ func (s *Settings) declare(r *reader) {
 	r.duration(&s.ShutdownTimeout, "SHUTDOWN_TIMEOUT", 30*time.Second, "time that running calls and open streams then have")
 }
 
+// promPath is a path without what URLs or Go's patterns have a meaning for.
+var promPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]*$`)
+
 // minMemory is what the empty tables of the memory store take.
 const minMemory = 128 << 10
 
@@ -190,23 +227,27 @@ func (s *Settings) validate(r *reader) {
 	if s.ConfigType != "FILE" {
 		r.problem("CONFIG_TYPE", s.ConfigType, "this version reads rules from files only: write FILE")
 	}
-	if s.BackendType == "" {
-		s.BackendType = "memory"
-	}
-	if s.BackendType != "memory" {
-		r.problem("BACKEND_TYPE", s.BackendType, "this version counts in memory only: write memory")
-	} else if asked, _ := r.lookup("BACKEND_TYPE"); asked == "" {
-		// Whoever names a Redis relies on counters that replicas share.
-		for _, name := range []string{"REDIS_URL", "REDIS_TYPE"} {
-			if v, set := r.lookup(name); set && v != "" {
-				r.problem(name, "…", "this version counts in memory only: write BACKEND_TYPE=memory if that is what you want")
-			}
-		}
-	}
+	s.validateRedis(r)
 	if s.MemoryMaxBytes < minMemory {
 		r.problem("MEMORY_MAX_BYTES", strconv.FormatInt(s.MemoryMaxBytes, 10), "write "+strconv.Itoa(minMemory)+" or more")
 	}
-	if !strings.HasPrefix(s.PrometheusPath, "/") || strings.ContainsAny(s.PrometheusPath, "{} ") {
+	if s.StatsFlushInterval == 0 {
+		r.problem("STATS_FLUSH_INTERVAL", "0", "write a duration above 0; DISABLE_STATS=true sends nothing")
+	}
+	if s.Sink == SinkStatsd || s.Sink == SinkDogStatsd {
+		if s.StatsdHost == "" {
+			r.problem("STATSD_HOST", "", "write the name of the host")
+		}
+		if s.StatsdPort == 0 {
+			r.problem("STATSD_PORT", "0", "write the port")
+		}
+	}
+	for key := range s.ExtraTags {
+		if s.Sink == SinkPrometheus && (key == "le" || key == "quantile") {
+			r.problem("EXTRA_TAGS", key, "Prometheus uses a label of that name itself: choose another")
+		}
+	}
+	if !promPath.MatchString(s.PrometheusPath) || s.PrometheusPath != "/" && path.Clean(s.PrometheusPath) != strings.TrimSuffix(s.PrometheusPath, "/") {
 		r.problem("PROMETHEUS_PATH", s.PrometheusPath, "write a path such as /metrics")
 	}
 	for name, value := range map[string]*string{

@@ -47,7 +47,7 @@ func TestValues(t *testing.T) {
 func TestProblemsAreReportedTogether(t *testing.T) {
 	_, _, err := Read(env(
 		"PORT=80800", "GRPC_PORT=-1", "DEBUG_PORT=x", "DEBUG_PPROF=yes", "LOG_LEVEL=loud", "SHUTDOWN_TIMEOUT=5", "SHUTDOWN_DRAIN=-1s",
-		"NEAR_LIMIT_RATIO=NaN", "MEMORY_MAX_BYTES=1000", "CONFIG_TYPE=file", "BACKEND_TYPE=redis", "GRPC_SERVER_USE_TLS=true",
+		"NEAR_LIMIT_RATIO=NaN", "MEMORY_MAX_BYTES=1000", "CONFIG_TYPE=file", "BACKEND_TYPE=disk", "GRPC_SERVER_USE_TLS=true",
 	))
 	want := []string{
 		"PORT=80800: write a port number, 0 to 65535",
@@ -60,7 +60,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"SHUTDOWN_DRAIN=-1s: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"CONFIG_TYPE=file: this version reads rules from files only: write FILE",
-		"BACKEND_TYPE=redis: this version counts in memory only: write memory",
+		"BACKEND_TYPE=disk: write memory or redis",
 		"GRPC_SERVER_USE_TLS=true: this version speaks plain text only: write false, and leave TLS to a proxy",
 	}
 	if err == nil {
@@ -74,18 +74,44 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 	}
 }
 
-// Whoever names a Redis must not get counters that each replica keeps for
-// itself without having said so.
-func TestRedisIsNotIgnored(t *testing.T) {
-	if _, _, err := Read(env("REDIS_URL=redis://:secret@host:6379")); err == nil || strings.Contains(err.Error(), "secret") {
-		t.Errorf("got %v", err)
+func TestStore(t *testing.T) {
+	for _, tt := range []struct {
+		env     string
+		backend string
+		err     string
+	}{
+		{"", "memory", ""},
+		{"REDIS_URL=redis:6379", "redis", ""},
+		{"REDIS_TIMEOUT=1s", "redis", ""}, // the socket that upstream has by default
+		{"REDIS_URL= BACKEND_TYPE=", "memory", ""},
+		{"REDIS_URL=redis:6379 BACKEND_TYPE=memory", "memory", ""},
+		{"REDIS_URL=redis:6379 BACKEND_TYPE=", "redis", ""},
+		{"BACKEND_TYPE=redis REDIS_URL=http://x", "redis", "REDIS_URL=…: it begins like a URL"},
+		{"BACKEND_TYPE=redis REDIS_URL=redis://:secret@", "redis", "REDIS_URL=…: it begins like a URL"},
+		{"BACKEND_TYPE=redis REDIS_TYPE=cluster", "redis", "REDIS_TYPE=cluster: write one of SINGLE"},
+		{"BACKEND_TYPE=redis REDIS_SOCKET_TYPE=udp", "redis", "REDIS_SOCKET_TYPE=udp: write tcp or unix"},
+		{"BACKEND_TYPE=redis REDIS_PERSECOND=true REDIS_PERSECOND_SOCKET_TYPE=x", "redis", "REDIS_PERSECOND_SOCKET_TYPE=x: write tcp or unix"},
+		{"BACKEND_TYPE=redis REDIS_TLS_CLIENT_CERT=c", "redis", "REDIS_TLS_CLIENT_KEY"},
+		{"BACKEND_TYPE=redis REDIS_PIPELINE_LIMIT=-1", "redis", "REDIS_PIPELINE_LIMIT"},
+		{"BACKEND_TYPE=redis REDIS_POOL_SIZE=0", "redis", "REDIS_POOL_SIZE"},
+		{"BACKEND_TYPE=redis LOCAL_CACHE_SIZE_IN_BYTES=-1", "redis", "LOCAL_CACHE_SIZE_IN_BYTES"},
+	} {
+		s, _, err := Read(env(strings.Fields(tt.env)...))
+		if s.BackendType != tt.backend || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s: %s, %v", tt.env, s.BackendType, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: a password is shown: %v", tt.env, err)
+		}
 	}
-	if _, _, err := Read(env("REDIS_URL=redis:6379", "BACKEND_TYPE=")); err == nil {
-		t.Error("an empty BACKEND_TYPE is none")
-	}
-	_, warnings, err := Read(env("REDIS_URL=redis:6379", "BACKEND_TYPE=memory"))
-	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "REDIS_URL has no effect") {
-		t.Errorf("%v, %q", err, warnings)
+}
+
+func TestSocketType(t *testing.T) {
+	for url, want := range map[string]string{"redis:6379": "tcp", "/run/redis.sock": "unix", "redis://redis:6379/1": "tcp"} {
+		s, _, err := Read(env("REDIS_URL=" + url))
+		if err != nil || s.Redis.SocketType != want {
+			t.Errorf("%s: %s, %v", url, s.Redis.SocketType, err)
+		}
 	}
 }
 
@@ -153,13 +179,13 @@ func TestSinks(t *testing.T) {
 }
 
 func TestTagsAndMogrifiers(t *testing.T) {
-	s, _, err := Read(env("EXTRA_TAGS=env:prod,zone:", "USE_DOG_STATSD_MOGRIFIERS=A, B",
+	s, _, err := Read(env("EXTRA_TAGS=env:prod,zone:", "USE_DOG_STATSD_MOGRIFIERS=A, b",
 		"DOG_STATSD_MOGRIFIER_A_PATTERN=^a\\.(.*)", "DOG_STATSD_MOGRIFIER_A_NAME=a", "DOG_STATSD_MOGRIFIER_A_TAGS=t:$1",
 		"DOG_STATSD_MOGRIFIER_B_PATTERN=b", "DOG_STATSD_MOGRIFIER_B_NAME=b"))
 	if err != nil || len(s.ExtraTags) != 2 || s.ExtraTags["env"] != "prod" {
 		t.Errorf("%v, %q", err, s.ExtraTags)
 	}
-	if len(s.Mogrifiers) != 2 || s.Mogrifiers[0].ID != "A" || s.Mogrifiers[0].Pattern != `^a\.(.*)` || s.Mogrifiers[0].Tags["t"] != "$1" || s.Mogrifiers[1].ID != "B" {
+	if len(s.Mogrifiers) != 2 || s.Mogrifiers[0].ID != "A" || s.Mogrifiers[0].Pattern != `^a\.(.*)` || s.Mogrifiers[0].Tags["t"] != "$1" || s.Mogrifiers[1].ID != "b" {
 		t.Errorf("%+v", s.Mogrifiers)
 	}
 	_, _, err = Read(env("USE_DOG_STATSD_MOGRIFIERS=X,Y", "DOG_STATSD_MOGRIFIER_X_TAGS=a:,b:c", "DOG_STATSD_MOGRIFIER_Y_PATTERN=(", "DOG_STATSD_MOGRIFIER_Y_NAME=y", "DOG_STATSD_MOGRIFIER_Y_TAGS=a"))

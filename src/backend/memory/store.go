@@ -156,15 +156,7 @@ func (s *Store) takeGroup(hits []algorithm.Hit, verdicts []algorithm.Verdict, no
 			verdicts[i] = s.shard(id).apply(h, id, now)
 			continue
 		}
-		refused := verdicts[i]
-		_, look := algorithm.TakeFixed(h.Limit, s.shard(id).count(id, now), now, algorithm.Look, h.Amount)
-		if look.Over = refused.Over; look.Over {
-			look.Remaining = 0
-			look.RetryAfter = refused.RetryAfter
-		} else {
-			look.RetryAfter = 0
-		}
-		verdicts[i] = look
+		verdicts[i] = algorithm.Uncharged(h.Limit, s.shard(id).count(id, now), now, h.Op, h.Amount, verdicts[i].Over)
 	}
 }
 

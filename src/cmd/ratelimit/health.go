@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sirupsen/logrus"
+
 	"ratelimit/src/rules"
 )
 
@@ -18,8 +20,12 @@ type health struct {
 	loaded   bool       // rules were loaded at least once
 	domains  int        // in the rules in force
 	refused  error      // why the last load failed; nil when it did not
+	store    error      // why the counters cannot be reached; nil when they can
 	stopping bool
 }
+
+// errStoreUnknown is the state before the store was asked.
+var errStoreUnknown = errors.New("the store has not answered yet")
 
 // update changes the state under its lock.
 func (h *health) update(change func(*health)) {
@@ -41,6 +47,8 @@ func (h *health) why() string {
 	switch {
 	case h.stopping:
 		return "shutting down"
+	case h.store != nil:
+		return firstProblem(h.store)
 	case !h.loaded && !h.startEmpty && h.refused == nil:
 		return "the rules are not loaded yet"
 	case !h.loaded && !h.startEmpty:
@@ -49,6 +57,26 @@ func (h *health) why() string {
 		return "no domain is loaded"
 	}
 	return ""
+}
+
+// readiness says once that rules are loaded and the store answers.
+type readiness struct {
+	say func(facts logrus.Fields)
+
+	mu    sync.Mutex
+	facts logrus.Fields // of the first rules; nil: none yet
+	store bool
+	said  bool
+}
+
+func (r *readiness) update(change func(*readiness)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(r)
+	if r.facts != nil && r.store && !r.said {
+		r.said = true
+		r.say(r.facts)
+	}
 }
 
 // firstProblem keeps a health answer to one line.

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"ratelimit/src/backend/memory"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
@@ -52,7 +51,7 @@ environment variables:
 // server is one running service.
 //
 //	Envoy ──gRPC──> rls ──┐
-//	curl ───/json─> rls ──┼──> limiter ──> memory
+//	curl ───/json─> rls ──┼──> limiter ──> store
 //	operators ────> admin │       │
 //	rule files ──> filerules ──> Use    └──> metrics
 type server struct {
@@ -62,9 +61,11 @@ type server struct {
 	log      *logrus.Logger
 	announce *logrus.Logger // printed at any level
 	ports    ports
+	store    *store
 	counters *metrics.Registry
 	limiter  *limiter.Limiter
 	health   health
+	ready    readiness
 	watcher  *filerules.Watcher
 	grpc     *rls.Server
 	http     *http.Server
@@ -99,18 +100,20 @@ func serve(ctx context.Context, std stdio, lookup func(string) (string, bool), s
 
 // build makes the pieces, from the store up to the ports.
 func (s *server) build() error {
-	store, err := memory.New(memory.Config{MaxBytes: s.cfg.MemoryMaxBytes})
-	if err != nil {
-		return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
+	var err error
+	if s.store, err = buildStore(s.cfg); err != nil {
+		return err
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})
 	s.counters.Source(metrics.GoRuntime)
-	s.counters.Source(memoryStats(store))
-	if err := s.buildStatistics(store); err != nil {
+	for _, read := range s.store.stats {
+		s.counters.Source(read)
+	}
+	if err := s.buildStatistics(); err != nil {
 		return err
 	}
 	s.limiter = limiter.New(limiter.Config{
-		Backend:      store,
+		Backend:      s.store,
 		Recorder:     s.counters,
 		KeyPrefix:    s.cfg.CacheKeyPrefix,
 		Shadow:       s.cfg.ShadowMode,
@@ -143,6 +146,10 @@ func (s *server) build() error {
 		startEmpty: s.cfg.ForceStartWithoutConfig,
 		needDomain: s.cfg.HealthyWithAtLeastOne,
 		onChange:   s.grpc.SetServing,
+	}
+	s.ready = readiness{store: len(s.store.pools) == 0, say: s.announceReady}
+	if !s.ready.store {
+		s.health.store = errStoreUnknown
 	}
 	s.health.update(func(*health) {})
 	s.http = s.httpServer(service)
@@ -235,6 +242,12 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	stopped := make(chan struct{})
+	for _, run := range s.store.runs {
+		g.Go(func() error { return run(ctx) })
+	}
+	if len(s.store.pools) > 0 {
+		g.Go(func() error { return s.watchStore(ctx) })
+	}
 	g.Go(func() error { return s.watcher.Run(ctx) })
 	g.Go(func() error { return s.grpc.Serve(s.ports.grpc) })
 	g.Go(func() error { return serveHTTP(s.http, s.ports.http) })
@@ -373,16 +386,21 @@ func (s *server) loaded(load filerules.Load) {
 	facts := logrus.Fields{"files": load.Files, "domains": domains, "rules": len(load.Set.Rules()), "hash": load.Hash}
 	switch {
 	case before == nil:
-		s.announce.WithFields(facts).WithFields(s.ports.addresses()).WithField("store", s.cfg.BackendType).Info("ready")
-		if s.try {
-			suggest(s.std.out, load.Set, s.ports.http.Addr())
-		}
+		s.ready.update(func(r *readiness) { r.facts = facts })
 	case domains == 0 && len(before.Domains()) > 0:
 		s.log.WithFields(facts).Warn("rules reloaded: there are none any more, everything passes")
 	case recovered:
 		s.log.WithFields(facts).Warn("rules reloaded, the problems are mended")
 	default:
 		s.log.WithFields(facts).Info("rules reloaded")
+	}
+}
+
+// announceReady prints the one line that says that requests are answered.
+func (s *server) announceReady(facts logrus.Fields) {
+	s.announce.WithFields(facts).WithFields(s.ports.addresses()).WithField("store", s.cfg.BackendType).Info("ready")
+	if s.try {
+		suggest(s.std.out, s.limiter.Rules(), s.ports.http.Addr())
 	}
 }
 

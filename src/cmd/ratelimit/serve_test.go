@@ -158,13 +158,22 @@ func (s *service) get(port, path string) (int, string) {
 
 func (s *service) ask(ip string) int {
 	s.t.Helper()
-	body := fmt.Sprintf(`{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":%q}]}]}`, ip)
-	resp, err := http.Post("http://"+s.address("http")+"/json", "application/json", strings.NewReader(body))
+	code, err := s.post("ip", ip)
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	return code
+}
+
+// post asks about one entry in domain d.
+func (s *service) post(key, value string) (int, error) {
+	body := fmt.Sprintf(`{"domain":"d","descriptors":[{"entries":[{"key":%q,"value":%q}]}]}`, key, value)
+	resp, err := http.Post("http://"+s.address("http")+"/json", "application/json", strings.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
 	defer resp.Body.Close()
-	return resp.StatusCode
+	return resp.StatusCode, nil
 }
 
 func (s *service) healthy() bool {

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"ratelimit/src/backend/memory"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/jsonlines"
 	"ratelimit/src/metrics/prometheus"
@@ -32,19 +31,19 @@ type sink interface {
 }
 
 // buildStatistics makes the sink that the settings choose.
-func (s *server) buildStatistics(store *memory.Store) error {
+func (s *server) buildStatistics() error {
 	var pushed sink
 	var err error
 	switch s.cfg.Sink {
 	case settings.SinkNone:
 		return nil
 	case settings.SinkPrometheus:
-		return s.buildPrometheus(store)
+		return s.buildPrometheus()
 	case settings.SinkStatsd, settings.SinkDogStatsd:
 		pushed, err = s.statsd()
 	case settings.SinkLog:
 		pushed, err = jsonlines.New(jsonlines.Config{
-			Stats:    s.counters.Stats,
+			Stats:    s.counters.Flush,
 			Writer:   s.std.err,
 			Tags:     s.cfg.ExtraTags,
 			Interval: s.cfg.StatsFlushInterval,
@@ -60,7 +59,7 @@ func (s *server) buildStatistics(store *memory.Store) error {
 
 func (s *server) statsd() (*statsd.Sink, error) {
 	cfg := statsd.Config{
-		Stats:    s.counters.Stats,
+		Stats:    s.counters.Flush,
 		Network:  s.cfg.StatsdProtocol,
 		Addr:     net.JoinHostPort(s.cfg.StatsdHost, strconv.Itoa(s.cfg.StatsdPort)),
 		Tags:     s.cfg.ExtraTags,
@@ -93,7 +92,7 @@ func (s *server) statsd() (*statsd.Sink, error) {
 	return out, nil
 }
 
-func (s *server) buildPrometheus(store *memory.Store) error {
+func (s *server) buildPrometheus() error {
 	exporter, err := prometheus.New(prometheus.Config{
 		Registry:                   s.counters,
 		MappingFile:                s.cfg.PrometheusMapper,
@@ -102,7 +101,7 @@ func (s *server) buildPrometheus(store *memory.Store) error {
 		Version:                    version,
 		Commit:                     revision(),
 		OnWarn:                     func(err error) { s.log.Warn(err) },
-		Sources:                    []func(func(prometheus.Sample)){memorySamples(store)},
+		Sources:                    s.store.samples,
 	})
 	if err != nil {
 		return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)
@@ -120,25 +119,4 @@ func (s *server) buildPrometheus(store *memory.Store) error {
 		ErrorLog:          httpLog(s.log),
 	}
 	return nil
-}
-
-// memorySamples are the figures of the memory store as native metrics.
-func memorySamples(store *memory.Store) func(func(prometheus.Sample)) {
-	labels := []string{"store", "memory"}
-	return func(add func(prometheus.Sample)) {
-		st := store.Stats()
-		add(prometheus.Sample{Name: "ratelimit_store_keys", Help: "Counters held, expired ones not swept yet included.", Labels: labels, Kind: metrics.KindGauge, Value: float64(st.Keys)})
-		add(prometheus.Sample{Name: "ratelimit_store_bytes", Help: "Size of the tables of counters.", Labels: labels, Kind: metrics.KindGauge, Value: float64(st.Bytes)})
-		add(prometheus.Sample{Name: "ratelimit_store_evicted_total", Help: "Live counters dropped for want of room.", Labels: labels, Kind: metrics.KindCounter, Value: float64(st.Evicted)})
-	}
-}
-
-// memoryStats are the same under names for statsd and the debug port.
-func memoryStats(store *memory.Store) func(func(metrics.Stat)) {
-	return func(add func(metrics.Stat)) {
-		st := store.Stats()
-		add(metrics.Stat{Name: "ratelimit.memory.keys", Kind: metrics.KindGauge, Value: st.Keys})
-		add(metrics.Stat{Name: "ratelimit.memory.bytes", Kind: metrics.KindGauge, Value: st.Bytes})
-		add(metrics.Stat{Name: "ratelimit.memory.evicted", Kind: metrics.KindCounter, Value: st.Evicted})
-	}
 }

@@ -50,7 +50,11 @@ func TestHeaders(t *testing.T) {
 		{"the first of equals", false, []limiter.Status{asked(10, 3, false), asked(20, 3, false)}, "L=10 R=3 S=10"},
 		{"the last that refuses", true, []limiter.Status{asked(10, -7, false), asked(20, -5, false), asked(30, 0, false)}, "L=20 R=0 S=20 Retry-After=7"},
 		{"a quota that is over is like any other", false, []limiter.Status{asked(10, 1, false), asked(20, -5, true), asked(30, 5, true)}, "L=20 R=0 S=20"},
-		{"all quotas over", true, []limiter.Status{asked(10, -3, true), asked(20, -5, true)}, "L=10 R=0 S=10 Retry-After=5"},
+		{"all quotas over", true, []limiter.Status{asked(10, -3, true), asked(20, -5, true)}, "L=10 R=0 S=10 Retry-After=3"},
+		{"a quota that is over beside one that is not", true, []limiter.Status{asked(10, -8, false), asked(20, -900, true), asked(30, 5, true)}, "L=10 R=0 S=10 Retry-After=8"},
+		{"a quota that never passes beside one that does", true, []limiter.Status{asked(10, -8, false), asked(20, -1000, true), asked(30, 5, true)}, "L=10 R=0 S=10 Retry-After=8"},
+		{"all quotas over and another limit", true, []limiter.Status{asked(10, -8, false), asked(20, -900, true), asked(30, -1000, true)}, "L=10 R=0 S=10 Retry-After=900"},
+		{"quotas that never pass", true, []limiter.Status{asked(20, -1000, true), asked(30, -1000, true)}, "L=20 R=0 S=20"},
 		{"never", true, []limiter.Status{asked(10, -7, false), asked(20, -1000, false)}, "L=20 R=0 S=20"},
 		{"shadow mode for all", false, []limiter.Status{asked(10, -7, false)}, "L=10 R=0 S=10"},
 	}

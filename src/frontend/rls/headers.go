@@ -54,21 +54,36 @@ func scarcest(a *limiter.Answer) (found *limiter.Status) {
 	return found
 }
 
-// retry is how long the request has to wait until all that refuses it would
-// let it pass; not ok when it is not refused, or can never pass.
+// retry is how long the request has to wait before it passes; not ok when it is
+// not refused, or never will. All must pass that refuse by themselves, and of
+// those in quota mode, if all are over, any one.
 func retry(a *limiter.Answer) (wait time.Duration, ok bool) {
 	if !a.Over {
 		return 0, false
 	}
+	quotas, quotasOver := 0, 0
+	first := algorithm.Never // of the quotas
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
+		after := st.Verdict.RetryAfter
 		switch {
+		case st.Quota && !st.Over:
+			quotas++
+		case st.Quota:
+			quotas++
+			quotasOver++
+			if after != algorithm.Never && (first == algorithm.Never || after < first) {
+				first = after
+			}
 		case !st.Over:
-		case st.Verdict.RetryAfter == algorithm.Never:
+		case after == algorithm.Never:
 			return 0, false
 		default:
-			wait = max(wait, st.Verdict.RetryAfter)
+			wait = max(wait, after)
 		}
 	}
-	return wait, true
+	if quotas == 0 || quotasOver < quotas {
+		return wait, true
+	}
+	return max(wait, first), first != algorithm.Never
 }

@@ -13,7 +13,7 @@ import (
 
 // Config says what is flushed, how often and where to.
 type Config struct {
-	// Stats reads all figures, sorted by name: (*metrics.Registry).Stats.
+	// Stats reads all figures, sorted by name: (*metrics.Registry).Flush.
 	Stats func() []metrics.Stat
 	// Interval is the time between two flushes. Defaults to 10 s.
 	Interval time.Duration

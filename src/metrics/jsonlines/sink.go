@@ -16,7 +16,7 @@ import (
 
 // Config says where the lines go.
 type Config struct {
-	// Stats reads all figures, sorted by name: (*metrics.Registry).Stats.
+	// Stats reads all figures, sorted by name: (*metrics.Registry).Flush.
 	Stats func() []metrics.Stat
 	// Writer takes whole lines, many at a time. It may block: lines then wait,
 	// up to 4 MiB.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,6 +52,7 @@ type Exporter struct {
 	mapped   mapped
 	timings  timings
 	dropped  atomic.Uint64 // timings
+	mu       sync.Mutex    // held by a scrape
 }
 
 // New returns an exporter. A mapping file that is there but wrong is an error.
@@ -148,7 +150,11 @@ const (
 // Collect reads all figures. Native ones come first: where two metrics claim
 // one name, those lose that a mapping made.
 func (e *Exporter) Collect(out chan<- prometheus.Metric) {
-	stats := e.cfg.Registry.Stats()
+	// One scrape at a time: two that overlap would read counters in one order
+	// and add them up in the other.
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	stats := e.cfg.Registry.Flush()
 	s := newScrape(e.tags)
 	e.native(stats, s.add)
 	for _, read := range e.cfg.Sources {

@@ -306,7 +306,7 @@ func TestMappingFileIsMissingOrWrong(t *testing.T) {
 		{"mappings: [{match: a, timer_type: histogram}]", "didn't set a metric name (lines are counted after timer_type"},
 		{"mappings: [{match: a, name: b, observer_type: histogram, histogram_options: {buckets: [2, 1]}}]", "mapping 1 (a): buckets must grow, but 2 is followed by 1"},
 		{"mappings: [{match: a, name: b, observer_type: summary, summary_options: {quantiles: [{quantile: 9}]}}]", "mapping 1 (a): quantile 9 with error 0: both must be between 0 and 1"},
-		{"defaults: {summary_options: {max_age: -1s}}", "defaults: max_age -1s is below 0"},
+		{"defaults: {summary_options: {max_age: -1s}}", "defaults: max_age -1s is less than a second for each of 5 age_buckets: write it with a unit, such as 10m"},
 	}
 	for _, tt := range tests {
 		path := file(t, tt.text)

@@ -1,12 +1,15 @@
 package prometheus
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/statsd_exporter/pkg/mapper"
 	"go.yaml.in/yaml/v2"
 )
@@ -74,7 +77,14 @@ func parseMapping(text string) (*mapper.MetricMapper, error) {
 	return m, errors.Join(problems...)
 }
 
-// checkOptions refuses what the client library answers with a panic.
+// A summary takes time and memory by these.
+const (
+	maxAgeBuckets = 100
+	maxBufCap     = 100_000
+)
+
+// checkOptions refuses what the client library answers with a panic, or with
+// no answer at all.
 func checkOptions(where string, h *mapper.HistogramOptions, s *mapper.SummaryOptions) (problems []error) {
 	if h != nil {
 		for i := 1; i < len(h.Buckets); i++ {
@@ -89,8 +99,15 @@ func checkOptions(where string, h *mapper.HistogramOptions, s *mapper.SummaryOpt
 				problems = append(problems, fmt.Errorf("%s: quantile %v with error %v: both must be between 0 and 1", where, q.Quantile, q.Error))
 			}
 		}
-		if s.MaxAge < 0 {
-			problems = append(problems, fmt.Errorf("%s: max_age %v is below 0", where, s.MaxAge))
+		buckets := cmp.Or(s.AgeBuckets, prometheus.DefAgeBuckets)
+		if age := cmp.Or(s.MaxAge, prometheus.DefMaxAge); age < time.Duration(min(buckets, maxAgeBuckets))*time.Second {
+			problems = append(problems, fmt.Errorf("%s: max_age %v is less than a second for each of %d age_buckets: write it with a unit, such as 10m", where, s.MaxAge, buckets))
+		}
+		if buckets > maxAgeBuckets {
+			problems = append(problems, fmt.Errorf("%s: age_buckets %d: write at most %d", where, s.AgeBuckets, maxAgeBuckets))
+		}
+		if s.BufCap > maxBufCap {
+			problems = append(problems, fmt.Errorf("%s: buf_cap %d: write at most %d", where, s.BufCap, maxBufCap))
 		}
 	}
 	return problems

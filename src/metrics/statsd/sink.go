@@ -24,7 +24,7 @@ const (
 
 // Config says where the figures go.
 type Config struct {
-	// Stats reads all figures, sorted by name: (*metrics.Registry).Stats.
+	// Stats reads all figures, sorted by name: (*metrics.Registry).Flush.
 	Stats func() []metrics.Stat
 	// Network is "tcp" or "udp". Defaults to "tcp", and to "udp" for DogStatsD.
 	Network string

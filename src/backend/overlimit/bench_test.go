@@ -1,0 +1,83 @@
+package overlimit
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+)
+
+// nowhere passes everything at once, so that only the cache is measured.
+type nowhere struct{}
+
+func (nowhere) Take(_ context.Context, b *algorithm.Batch) error {
+	clear(b.Verdicts)
+	return nil
+}
+
+func batch(hits ...algorithm.Hit) *algorithm.Batch {
+	return &algorithm.Batch{Hits: hits, Verdicts: make([]algorithm.Verdict, len(hits))}
+}
+
+const benchKey = "mine_tenant_0123456789_path_/api/v1/things_"
+
+func BenchmarkTake(b *testing.B) {
+	over, under := fixed(1, 24*time.Hour), fixed(1<<40, 24*time.Hour)
+	for _, bench := range []struct {
+		name string
+		hits []algorithm.Hit
+	}{
+		{"hit", []algorithm.Hit{hit("over", over, 1)}},
+		{"pass-through", []algorithm.Hit{hit(benchKey, under, 1)}},
+		{"pass-through of 4", []algorithm.Hit{hit("a", under, 1), hit("b", under, 1), hit("c", under, 1), hit("d", under, 1)}},
+		{"1 of 2 goes on", []algorithm.Hit{hit("over", over, 1), hit(benchKey, under, 1)}},
+		{"refund", []algorithm.Hit{{Key: []byte(benchKey), Limit: under, Amount: 1, Op: refund}}},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			s := &spy{next: counters(b)}
+			c := New(s, Config{Bytes: 8 << 20})
+			take(b, c, time.Time{}, hit("over", over, 2))
+			c.next = nowhere{}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				batch := batch(bench.hits...)
+				for pb.Next() {
+					if err := c.Take(context.Background(), batch); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The index around the entries is not part of Config.Bytes: this is what it
+// comes to.
+func BenchmarkMemory(b *testing.B) {
+	for _, bytes := range []int{MinBytes, 8 << 20, 64 << 20} {
+		b.Run(fmt.Sprintf("KiB=%d", bytes>>10), func(b *testing.B) {
+			for b.Loop() {
+				var before, after runtime.MemStats
+				store := counters(b)
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				c := New(nowhere{}, Config{Bytes: bytes})
+				s := new(scratch)
+				for k := range uint64(bytes / 72 * 2) {
+					m := mark{}
+					binary.LittleEndian.PutUint64(m.id[:], k*0x9E3779B97F4A7C15)
+					c.store(s, &m, entry{until: int64(time.Hour), count: 1}, true)
+				}
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(bytes), "bytes/byte")
+				b.ReportMetric(float64(c.Stats().Entries), "entries")
+				runtime.KeepAlive(store)
+			}
+		})
+	}
+}

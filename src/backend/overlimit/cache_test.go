@@ -1,0 +1,744 @@
+package overlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/backendtest"
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/limiter"
+)
+
+const (
+	charge = algorithm.Charge
+	look   = algorithm.Look
+	refund = algorithm.Refund
+	force  = algorithm.Force
+)
+
+// epoch is the edge of a minute, an hour and a day.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func fixed(limit uint64, period time.Duration) *algorithm.Limit {
+	return &algorithm.Limit{Max: limit, Period: period, CountBlocked: true}
+}
+
+// uncounted is fixed without counting what is refused.
+func uncounted(limit uint64, period time.Duration) *algorithm.Limit {
+	return &algorithm.Limit{Max: limit, Period: period}
+}
+
+func counters(tb testing.TB) *memory.Store {
+	tb.Helper()
+	s, err := memory.New(memory.Config{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// spy notes what reaches the store behind the cache.
+type spy struct {
+	next limiter.Backend
+	seen []algorithm.Hit // of the last batch
+	err  error           // each verdict's
+	then func()          // after the store has judged, before the cache knows
+}
+
+func (s *spy) Take(ctx context.Context, b *algorithm.Batch) error {
+	s.seen = slices.Clone(b.Hits)
+	if err := s.next.Take(ctx, b); err != nil {
+		return err
+	}
+	if s.err != nil {
+		for i := range b.Verdicts {
+			b.Verdicts[i].Err = s.err
+		}
+	}
+	if then := s.then; then != nil {
+		s.then = nil
+		then()
+	}
+	return nil
+}
+
+// take sends one batch, and returns its verdicts and what the store was asked.
+func (s *spy) take(t *testing.T, c *Cache, at time.Time, hits ...algorithm.Hit) ([]algorithm.Verdict, []algorithm.Hit) {
+	t.Helper()
+	s.seen = nil
+	return take(t, c, at, hits...), s.seen
+}
+
+func take(tb testing.TB, store limiter.Backend, at time.Time, hits ...algorithm.Hit) []algorithm.Verdict {
+	tb.Helper()
+	b := algorithm.Batch{Hits: hits, Verdicts: make([]algorithm.Verdict, len(hits)), Now: at}
+	if err := store.Take(tb.Context(), &b); err != nil {
+		tb.Fatalf("Take: %v", err)
+	}
+	return b.Verdicts
+}
+
+func open(tb testing.TB) (*Cache, *spy) {
+	tb.Helper()
+	s := &spy{next: counters(tb)}
+	return New(s, Config{}), s
+}
+
+func hit(key string, l *algorithm.Limit, n uint64) algorithm.Hit {
+	return algorithm.Hit{Key: []byte(key), Limit: l, Amount: n}
+}
+
+// forgetful refunds nothing to each counter before it is asked, so that the
+// cache has to ask every time.
+type forgetful struct{ *Cache }
+
+func (f forgetful) Take(ctx context.Context, b *algorithm.Batch) error {
+	for _, h := range b.Hits {
+		if h.Limit == nil {
+			continue
+		}
+		nothing := algorithm.Batch{
+			Hits:     []algorithm.Hit{{Key: h.Key, Limit: h.Limit, Op: refund}},
+			Verdicts: make([]algorithm.Verdict, 1),
+		}
+		if err := f.Cache.Take(ctx, &nothing); err != nil && h.Amount <= algorithm.MaxAmount {
+			return err
+		}
+	}
+	return f.Cache.Take(ctx, b)
+}
+
+// What the cache does not know is answered as the store does.
+func TestSuite(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) limiter.Backend {
+		return forgetful{New(counters(t), Config{})}
+	})
+}
+
+func TestSteps(t *testing.T) {
+	type step struct {
+		at    time.Duration
+		op    algorithm.Op
+		n     uint64
+		over  bool
+		after uint64
+		retry time.Duration
+		reset time.Duration
+		asked bool // the store was
+	}
+	const s, m = time.Second, time.Minute
+	tests := []struct {
+		name  string
+		limit *algorithm.Limit
+		steps []step
+	}{
+		{"refused once, then from here, until the window ends", fixed(2, m), []step{
+			{n: 2, after: 2, reset: m, asked: true},
+			{at: 1 * s, n: 1, over: true, after: 3, retry: 59 * s, reset: 59 * s, asked: true},
+			{at: 2 * s, n: 1, over: true, after: 3, retry: 58 * s, reset: 58 * s},
+			{at: 3 * s, n: 2, over: true, after: 3, retry: 57 * s, reset: 57 * s},
+			{at: 4 * s, n: 3, over: true, after: 3, retry: algorithm.Never, reset: 56 * s},
+			{at: 5 * s, n: 0, over: true, after: 3, retry: 55 * s, reset: 55 * s},
+			{at: 6 * s, op: look, n: 1, over: true, after: 3, retry: 54 * s, reset: 54 * s},
+			{at: m - 1, n: 1, over: true, after: 3, retry: 1, reset: 1},
+			{at: m, n: 1, after: 1, reset: m, asked: true},
+			{at: m, n: 1, after: 2, reset: m, asked: true},
+			{at: m, n: 1, over: true, after: 3, retry: m, reset: m, asked: true},
+			{at: m, n: 1, over: true, after: 3, retry: m, reset: m},
+		}},
+		{"full is not over yet, and one that is too much does not make it full", uncounted(10, m), []step{
+			{n: 8, after: 8, reset: m, asked: true},
+			{n: 3, over: true, after: 8, retry: m, reset: m, asked: true},
+			{n: 3, over: true, after: 8, retry: m, reset: m, asked: true},
+			{n: 11, over: true, after: 8, retry: algorithm.Never, reset: m, asked: true},
+			{n: 2, after: 10, reset: m, asked: true},
+			{n: 1, over: true, after: 10, retry: m, reset: m, asked: true},
+			{n: 1, over: true, after: 10, retry: m, reset: m},
+			{n: 0, after: 10, reset: m, asked: true}, // a hit of nothing passes a limit that is just full
+			{n: 1, over: true, after: 10, retry: m, reset: m},
+		}},
+		{"a look does not keep a charge from being counted", fixed(1, m), []step{
+			{n: 1, after: 1, reset: m, asked: true},
+			{op: look, n: 1, over: true, after: 1, retry: m, reset: m, asked: true},
+			{op: look, n: 1, over: true, after: 1, retry: m, reset: m},
+			{n: 1, over: true, after: 2, retry: m, reset: m, asked: true},
+			{n: 1, over: true, after: 2, retry: m, reset: m},
+			{n: 0, over: true, after: 2, retry: m, reset: m},
+		}},
+		{"a limit of 0", fixed(0, m), []step{
+			{op: look, n: 1, over: true, retry: algorithm.Never, reset: m, asked: true},
+			{op: look, n: 1, over: true, retry: algorithm.Never, reset: m},
+			{op: look, n: 0, reset: m, asked: true},
+			{n: 1, over: true, after: 1, retry: algorithm.Never, reset: m, asked: true},
+			{n: 1, over: true, after: 1, retry: algorithm.Never, reset: m},
+			{n: 0, over: true, after: 1, retry: m, reset: m},
+		}},
+		{"a refund makes room at once", fixed(2, m), []step{
+			{n: 3, over: true, after: 3, retry: algorithm.Never, reset: m, asked: true},
+			{n: 1, over: true, after: 3, retry: m, reset: m},
+			{op: refund, n: 2, after: 1, reset: m, asked: true},
+			{n: 1, after: 2, reset: m, asked: true},
+			{n: 1, over: true, after: 3, retry: m, reset: m, asked: true},
+			{n: 1, over: true, after: 3, retry: m, reset: m},
+		}},
+		{"forced hits go through", uncounted(2, m), []step{
+			{op: force, n: 2, after: 2, reset: m, asked: true},
+			{n: 1, over: true, after: 2, retry: m, reset: m, asked: true},
+			{n: 1, over: true, after: 2, retry: m, reset: m},
+			{op: force, n: 3, after: 5, reset: m, asked: true},
+			{n: 1, over: true, after: 5, retry: m, reset: m, asked: true},
+			{n: 1, over: true, after: 5, retry: m, reset: m},
+		}},
+		{"a clock that goes back", fixed(1, m), []step{
+			{at: m + 30*s, n: 2, over: true, after: 2, retry: algorithm.Never, reset: 30 * s, asked: true},
+			{at: 30 * s, n: 1, after: 1, reset: 30 * s, asked: true}, // another window
+			{at: m + 20*s, n: 1, over: true, after: 3, retry: 40 * s, reset: 40 * s, asked: true},
+			{at: m + 30*s, n: 1, over: true, after: 3, retry: 30 * s, reset: 30 * s},
+		}},
+		{"the longest window", fixed(1, algorithm.MaxPeriod), []step{
+			{n: 1, after: 1, reset: left(algorithm.MaxPeriod), asked: true},
+			{n: 1, over: true, after: 2, retry: left(algorithm.MaxPeriod), reset: left(algorithm.MaxPeriod), asked: true},
+			{n: 1, over: true, after: 2, retry: left(algorithm.MaxPeriod), reset: left(algorithm.MaxPeriod)},
+			{at: left(algorithm.MaxPeriod), n: 2, over: true, after: 2, retry: algorithm.Never, reset: algorithm.MaxPeriod, asked: true},
+			{at: left(algorithm.MaxPeriod), n: 1, over: true, after: 2, retry: algorithm.MaxPeriod, reset: algorithm.MaxPeriod},
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			c, s := open(t)
+			for i, st := range test.steps {
+				h := hit("k", test.limit, st.n)
+				h.Op = st.op
+				verdicts, seen := s.take(t, c, epoch.Add(st.at), h)
+				v := verdicts[0]
+				if got := (step{st.at, st.op, st.n, v.Over, v.After, v.RetryAfter, v.ResetAfter, seen != nil}); got != st {
+					t.Errorf("step %d:\n got %+v\nwant %+v", i, got, st)
+				}
+				if v.Cached == st.asked {
+					t.Errorf("step %d: Cached is %t, and the store was asked: %t", i, v.Cached, st.asked)
+				}
+				if v.Cached && (v.Charged || v.Before != v.After || v.Remaining != 0 || !v.FullUntil.Equal(epoch.Add(st.at+st.reset))) {
+					t.Errorf("step %d: %+v", i, v)
+				}
+			}
+		})
+	}
+}
+
+// left is what is left at epoch of a window of period.
+func left(period time.Duration) time.Duration {
+	_, end := algorithm.Window(epoch.UnixNano(), period)
+	return time.Duration(end - epoch.UnixNano())
+}
+
+func TestEntriesDieWithTheirRule(t *testing.T) {
+	old := *fixed(5, time.Minute)
+	changed := func(f func(*algorithm.Limit)) *algorithm.Limit {
+		l := old
+		f(&l)
+		return &l
+	}
+	for name, l := range map[string]*algorithm.Limit{
+		"raised":                changed(func(l *algorithm.Limit) { l.Max = 100 }),
+		"lowered":               changed(func(l *algorithm.Limit) { l.Max = 4 }),
+		"longer":                changed(func(l *algorithm.Limit) { l.Period = time.Hour }),
+		"refusals do not count": changed(func(l *algorithm.Limit) { l.CountBlocked = false }),
+		"burst":                 changed(func(l *algorithm.Limit) { l.Burst = 1 }),
+		"interval":              changed(func(l *algorithm.Limit) { l.MinInterval = 1 }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, s := open(t)
+			take(t, c, epoch, hit("k", &old, 6))
+			if _, seen := s.take(t, c, epoch, hit("k", &old, 1)); seen != nil {
+				t.Fatal("there is no entry")
+			}
+			v, seen := s.take(t, c, epoch, hit("k", l, 1))
+			if seen == nil {
+				t.Errorf("the old rule's entry answered: %+v", v[0])
+			}
+			if name == "raised" && v[0].Over {
+				t.Error("the raised limit does not let it pass")
+			}
+		})
+	}
+	t.Run("the same rule, compiled again", func(t *testing.T) {
+		c, s := open(t)
+		take(t, c, epoch, hit("k", &old, 6))
+		again := old
+		if _, seen := s.take(t, c, epoch, hit("k", &again, 1)); seen != nil {
+			t.Error("the store was asked")
+		}
+	})
+	t.Run("a refund under the new rule", func(t *testing.T) {
+		c, _ := open(t)
+		take(t, c, epoch, hit("k", &old, 6))
+		back := hit("k", fixed(100, time.Minute), 4)
+		back.Op = refund
+		if v := take(t, c, epoch, back, hit("k", &old, 1)); v[1].Over {
+			t.Errorf("%+v: there is room", v[1])
+		}
+	})
+}
+
+func TestKeysAreToldApart(t *testing.T) {
+	c, s := open(t)
+	long := make([]byte, 70_000)
+	keys := []string{"", "a", "A", "a\x00", string(long), string(long[1:])}
+	l := fixed(1, time.Minute)
+	for _, k := range keys {
+		if v, _ := s.take(t, c, epoch, hit(k, l, 2)); v[0].Cached {
+			t.Errorf("key %.20q is another's", k)
+		}
+	}
+	for _, k := range keys {
+		if v, seen := s.take(t, c, epoch, hit(k, l, 2)); !v[0].Cached || seen != nil {
+			t.Errorf("key %.20q has no entry", k)
+		}
+	}
+}
+
+// A batch of which a part is known: the rest goes on, and everything comes
+// back in order.
+func TestPartOfABatch(t *testing.T) {
+	c, s := open(t)
+	l := fixed(1, time.Minute)
+	take(t, c, epoch, hit("full", l, 2), hit("full too", l, 2))
+	v, seen := s.take(t, c, epoch, hit("full", l, 1), hit("a", l, 1), hit("full too", l, 1), hit("b", l, 2), hit("full", l, 1))
+	if len(seen) != 2 || string(seen[0].Key) != "a" || string(seen[1].Key) != "b" {
+		t.Fatalf("the store was asked %+v", seen)
+	}
+	for i, want := range []bool{true, false, true, false, true} {
+		if v[i].Cached != want {
+			t.Errorf("hit %d: %+v", i, v[i])
+		}
+	}
+	if v[1].Over || v[1].After != 1 || !v[3].Over || v[3].After != 2 {
+		t.Errorf("%+v", v)
+	}
+	if _, seen = s.take(t, c, epoch, hit("b", l, 1)); seen != nil {
+		t.Error("nothing was learnt from what went on")
+	}
+}
+
+func TestWhatIsNotLearnt(t *testing.T) {
+	l := fixed(1, time.Minute)
+	t.Run("an error", func(t *testing.T) {
+		c, s := open(t)
+		s.err = errors.New("gone")
+		if v := take(t, c, epoch, hit("k", l, 2)); v[0].Err == nil {
+			t.Fatal("no error")
+		}
+		s.err = nil
+		if _, seen := s.take(t, c, epoch, hit("k", l, 1)); seen == nil {
+			t.Error("an entry was made of an error")
+		}
+	})
+	t.Run("a refund with an error may have happened", func(t *testing.T) {
+		c, s := open(t)
+		take(t, c, epoch, hit("k", l, 2))
+		s.err = errors.New("gone")
+		back := hit("k", l, 2)
+		back.Op = refund
+		take(t, c, epoch, back)
+		s.err = nil
+		if v := take(t, c, epoch, hit("k", l, 1)); v[0].Over {
+			t.Error("the entry has outlived the refund")
+		}
+	})
+	t.Run("an answer older than a refund", func(t *testing.T) {
+		c, s := open(t)
+		s.then = func() {
+			back := hit("k", l, 2)
+			back.Op = refund
+			take(t, c, epoch, back)
+		}
+		if v := take(t, c, epoch, hit("k", l, 2)); !v[0].Over {
+			t.Fatal("not over")
+		}
+		if v := take(t, c, epoch, hit("k", l, 1)); v[0].Over {
+			t.Error("an old answer was stored after the refund")
+		}
+	})
+	t.Run("an answer that has ended on the way", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, s := open(t)
+			s.then = func() { time.Sleep(time.Minute) }
+			take(t, c, time.Time{}, hit("k", l, 2))
+			if n := c.Stats().Entries; n != 0 {
+				t.Errorf("%d entries", n)
+			}
+		})
+	})
+}
+
+func TestWithinABatch(t *testing.T) {
+	l := fixed(2, time.Minute)
+	back := hit("k", l, 3)
+	back.Op = refund
+	t.Run("a charge sees the refund before it", func(t *testing.T) {
+		c, _ := open(t)
+		take(t, c, epoch, hit("k", l, 3))
+		if v := take(t, c, epoch, back, hit("k", l, 2)); v[1].Over {
+			t.Errorf("%+v", v)
+		}
+	})
+	t.Run("and not the one behind it", func(t *testing.T) {
+		c, s := open(t)
+		take(t, c, epoch, hit("k", l, 3))
+		v, seen := s.take(t, c, epoch, hit("k", l, 2), back, hit("other", l, 1), hit("k", l, 2))
+		if !v[0].Over || !v[0].Cached || v[3].Over || len(seen) != 3 {
+			t.Errorf("%+v", v)
+		}
+	})
+	t.Run("what was learnt before a refund ends with it", func(t *testing.T) {
+		c, _ := open(t)
+		if v := take(t, c, epoch, hit("k", l, 3), back); !v[0].Over {
+			t.Errorf("%+v", v)
+		}
+		if v := take(t, c, epoch, hit("k", l, 2)); v[0].Over {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+// Groups in which the counters full, full2 (limit 1) and just (limit 1, not
+// beyond it) are known to be full.
+func TestAtomicGroups(t *testing.T) {
+	type member struct {
+		key      string
+		n        uint64
+		op       algorithm.Op
+		plain    bool // not atomic
+		shadow   bool
+		group    uint16
+		over     bool
+		charged  bool
+		cached   bool
+		seen     bool // by the store
+		seenLook bool
+	}
+	tests := []struct {
+		name string
+		hits []member
+	}{
+		{"the others are looked at", []member{
+			{key: "a", n: 1, seen: true, seenLook: true},
+			{key: "full", n: 1, over: true, cached: true},
+			{key: "b", n: 2, over: true, seen: true, seenLook: true},
+		}},
+		{"refunds and forced hits of a refused group do nothing, and are never over", []member{
+			{key: "some", n: 1, op: refund, seen: true, seenLook: true},
+			{key: "some2", n: 9, op: force, seen: true, seenLook: true},
+			{key: "full", n: 1, over: true, cached: true},
+		}},
+		{"what is not atomic is charged", []member{
+			{key: "a", n: 1, plain: true, charged: true, seen: true},
+			{key: "full", n: 1, over: true, cached: true},
+		}},
+		{"and refuses for the atomic ones", []member{
+			{key: "full", n: 1, plain: true, over: true, cached: true},
+			{key: "a", n: 1, seen: true, seenLook: true},
+		}},
+		{"a look refuses too", []member{
+			{key: "full", n: 1, op: look, over: true, cached: true},
+			{key: "a", n: 1, seen: true, seenLook: true},
+		}},
+		{"shadow stops nobody", []member{
+			{key: "full", n: 1, shadow: true, over: true, cached: true},
+			{key: "a", n: 1, charged: true, seen: true},
+			{key: "b", n: 1, charged: true, seen: true},
+		}},
+		{"shadow, and another refuses", []member{
+			{key: "full", n: 1, shadow: true, over: true, cached: true},
+			{key: "a", n: 1, seen: true},
+			{key: "b", n: 2, over: true, seen: true},
+		}},
+		{"the refusal of an atomic hit is not counted, so it is known", []member{
+			{key: "just", n: 1, over: true, cached: true},
+			{key: "a", n: 1, seen: true, seenLook: true},
+		}},
+		{"that of shadow is, so it is asked", []member{
+			{key: "just", n: 1, shadow: true, over: true, charged: true, seen: true},
+			{key: "a", n: 1, charged: true, seen: true},
+		}},
+		{"all known", []member{
+			{key: "full", n: 1, over: true, cached: true},
+			{key: "full2", n: 1, over: true, cached: true},
+		}},
+		{"the same key twice, together too much: only the store can tell", []member{
+			{key: "full", n: 1, over: true, seen: true},
+			{key: "half", n: 1, seen: true},
+			{key: "half", n: 1, over: true, seen: true},
+		}},
+		{"no group, no veto", []member{
+			{key: "full", n: 1, over: true, cached: true},
+			{key: "a", n: 1, group: 1, charged: true, seen: true},
+		}},
+		{"groups of one number stay apart when the one between is known", []member{
+			{key: "a", n: 1, group: 7, charged: true, seen: true},
+			{key: "full", n: 1, group: 8, over: true, cached: true},
+			{key: "b", n: 2, group: 7, over: true, seen: true},
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			c, s := open(t)
+			l := fixed(1, time.Minute)
+			atomicLook := hit("just", l, 1)
+			atomicLook.Op = look
+			take(
+				t, c, epoch, hit("full", l, 2), hit("full2", l, 2), hit("just", l, 1), atomicLook,
+				hit("half", fixed(2, time.Minute), 1), hit("some", l, 1), hit("some2", l, 1),
+			)
+			var hits []algorithm.Hit
+			for _, m := range test.hits {
+				h := hit(m.key, l, m.n)
+				if m.key == "half" {
+					h.Limit = fixed(2, time.Minute)
+				}
+				h.Op, h.Atomic, h.NoVeto, h.Group = m.op, !m.plain, m.shadow, m.group
+				hits = append(hits, h)
+			}
+			verdicts, seen := s.take(t, c, epoch, hits...)
+			var groups []uint16
+			for i, want := range test.hits {
+				v, got := verdicts[i], want
+				got.over, got.charged, got.cached, got.seen, got.seenLook = v.Over, v.Charged, v.Cached, false, false
+				if len(seen) > 0 && string(seen[0].Key) == want.key {
+					got.seen = true
+					got.seenLook = seen[0].Op == look && !seen[0].Atomic
+					groups = append(groups, seen[0].Group)
+					seen = seen[1:]
+				}
+				if got != want {
+					t.Errorf("hit %d:\n got %+v\nwant %+v", i, got, want)
+				}
+			}
+			if test.hits[0].group == 7 && groups[0] == groups[1] {
+				t.Error("two groups became one")
+			}
+		})
+	}
+}
+
+// With the clock's own time, entries end at the window's edge too.
+func TestRealTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := open(t)
+		l := fixed(1, 10*time.Second)
+		time.Sleep(time.Until(time.Now().Truncate(10 * time.Second).Add(10*time.Second + 300*time.Millisecond)))
+		take(t, c, time.Time{}, hit("k", l, 2))
+		for range 9 {
+			time.Sleep(time.Second)
+			if v, seen := s.take(t, c, time.Time{}, hit("k", l, 1)); seen != nil || !v[0].Over || v[0].RetryAfter > 10*time.Second {
+				t.Errorf("%v: %+v", time.Now(), v[0])
+			}
+		}
+		time.Sleep(700*time.Millisecond - 1)
+		if v := take(t, c, time.Time{}, hit("k", l, 1)); !v[0].Cached || v[0].RetryAfter != 1 {
+			t.Errorf("a nanosecond before the edge: %+v", v[0])
+		}
+		time.Sleep(time.Nanosecond)
+		if v := take(t, c, time.Time{}, hit("k", l, 1)); v[0].Over {
+			t.Errorf("at the edge: %+v", v[0])
+		}
+		want := Stats{Hits: 10, Misses: 2, Lookups: 12, Expired: 1}
+		if st := c.Stats(); st.Hits != want.Hits || st.Misses != want.Misses || st.Lookups != want.Lookups || st.Expired != want.Expired {
+			t.Errorf("%+v, want %+v", st, want)
+		}
+	})
+}
+
+// The wall clock stands still for virtual time, and the other way round.
+func TestVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := open(t)
+		l := fixed(1, time.Second)
+		far := time.Date(2149, 12, 31, 23, 59, 59, 0, time.UTC)
+		for i := range 100 { // 100 windows in no time
+			at := far.Add(-time.Duration(i) * time.Second)
+			take(t, c, at, hit("k", l, 2))
+			if _, seen := s.take(t, c, at.Add(time.Second-1), hit("k", l, 1)); seen != nil {
+				t.Fatalf("no entry at %v", at)
+			}
+			if v := take(t, c, at.Add(time.Second), hit("other", l, 0)); v[0].Over {
+				t.Fatalf("over at %v", at)
+			}
+		}
+		take(t, c, epoch, hit("slow", l, 2))
+		time.Sleep(10 * time.Minute)
+		if _, seen := s.take(t, c, epoch, hit("slow", l, 1)); seen != nil {
+			t.Error("the wall clock ended an entry of virtual time")
+		}
+	})
+}
+
+func TestMisuse(t *testing.T) {
+	c, s := open(t)
+	l := fixed(1, time.Minute)
+	take(t, c, epoch, hit("k", l, 2))
+	s.seen = nil
+	for name, b := range map[string]algorithm.Batch{
+		"no limit":         {Hits: []algorithm.Hit{hit("k", l, 1), {}}, Verdicts: make([]algorithm.Verdict, 2)},
+		"too few verdicts": {Hits: []algorithm.Hit{hit("k", l, 1)}},
+	} {
+		if err := c.Take(t.Context(), &b); err == nil || s.seen != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	broken := errors.New("broken")
+	c = New(fail{broken}, Config{})
+	b := algorithm.Batch{Hits: []algorithm.Hit{hit("k", l, 1)}, Verdicts: []algorithm.Verdict{{Over: true, FullUntil: time.Now().Add(time.Hour)}}}
+	if err := c.Take(t.Context(), &b); !errors.Is(err, broken) || c.Stats().Entries != 0 {
+		t.Errorf("%v, %+v", err, c.Stats())
+	}
+}
+
+type fail struct{ err error }
+
+func (f fail) Take(context.Context, *algorithm.Batch) error { return f.err }
+
+// The batch is the caller's: only its verdicts change.
+func TestTheBatchIsNotTouched(t *testing.T) {
+	c, _ := open(t)
+	l := fixed(1, time.Minute)
+	take(t, c, epoch, hit("full", l, 2))
+	hits := []algorithm.Hit{hit("full", l, 1), hit("a", l, 1)}
+	for i := range hits {
+		hits[i].Group, hits[i].Atomic = 9, true
+	}
+	before := slices.Clone(hits)
+	take(t, c, epoch, hits...)
+	for i := range hits {
+		if fmt.Sprint(hits[i]) != fmt.Sprint(before[i]) {
+			t.Errorf("%+v became %+v", before[i], hits[i])
+		}
+	}
+}
+
+// However many counters are over their limits, memory stays, and answers stay
+// right.
+func TestMoreThanFits(t *testing.T) {
+	c, _ := open(t)
+	l := fixed(1, 24*time.Hour)
+	const keys = 40_000
+	for round := range 2 {
+		for k := range keys {
+			n := uint64(2)
+			if k%10 == 0 {
+				n = 1
+			}
+			v := take(t, c, epoch, hit(fmt.Sprint(k), l, n))
+			if want := k%10 != 0 || round > 0; v[0].Over != want {
+				t.Fatalf("round %d, key %d: %+v", round, k, v[0])
+			}
+		}
+		for k := 0; k < keys; k += 10 { // used up in round 0, so over twice
+			take(t, c, epoch, hit(fmt.Sprint(k), l, 1))
+		}
+	}
+	st := c.Stats()
+	if st.Entries < 6000 || st.Entries > MinBytes/72 || st.AverageAccessTime == 0 {
+		t.Errorf("%+v", st)
+	}
+	t.Logf("%+v", st)
+}
+
+// A small and a large number are not what they seem.
+func TestSizes(t *testing.T) {
+	for _, bytes := range []int{-1, 0, 1, MinBytes, 4 << 20} {
+		c := New(counters(t), Config{Bytes: bytes})
+		take(t, c, epoch, hit("k", fixed(1, time.Minute), 2))
+		if v := take(t, c, epoch, hit("k", fixed(1, time.Minute), 1)); !v[0].Cached {
+			t.Errorf("%d bytes: no entry", bytes)
+		}
+	}
+}
+
+// Many ask, give back and look at the same few counters. Whoever has been
+// given back a unit finds room: then nobody else can take it.
+func TestConcurrentRefunds(t *testing.T) {
+	c := New(counters(t), Config{})
+	var wg sync.WaitGroup
+	for key := range 4 {
+		l := uncounted(1, time.Hour)
+		name := fmt.Sprint(key)
+		take(t, c, epoch, hit(name, l, 1))
+		var done atomic.Bool
+		for range 3 { // these only look, and make entries
+			wg.Go(func() {
+				h := hit(name, l, 1)
+				h.Op = look
+				b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+				for !done.Load() {
+					if err := c.Take(t.Context(), &b); err != nil {
+						t.Error(err)
+						return
+					}
+					runtime.Gosched()
+				}
+			})
+		}
+		wg.Go(func() {
+			defer done.Store(true)
+			back := hit(name, l, 1)
+			back.Op = refund
+			for i := range 3000 {
+				b := algorithm.Batch{Hits: []algorithm.Hit{back}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+				if err := c.Take(t.Context(), &b); err != nil {
+					t.Error(err)
+					return
+				}
+				b.Hits[0] = hit(name, l, 1)
+				if err := c.Take(t.Context(), &b); err != nil || b.Verdicts[0].Over {
+					t.Errorf("round %d: %+v, %v", i, b.Verdicts[0], err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Nothing above the limit, and nothing below it.
+func TestConcurrentCharges(t *testing.T) {
+	for _, l := range []*algorithm.Limit{fixed(1000, time.Hour), uncounted(1000, time.Hour)} {
+		c := New(counters(t), Config{})
+		var admitted [3]atomic.Int64
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for i := range 3000 {
+					k := i % len(admitted)
+					b := algorithm.Batch{
+						Hits:     []algorithm.Hit{hit(fmt.Sprint(k), l, 1), hit("side", l, 0)},
+						Verdicts: make([]algorithm.Verdict, 2),
+						Now:      epoch,
+					}
+					if err := c.Take(t.Context(), &b); err != nil || b.Verdicts[1].Over {
+						t.Errorf("%+v, %v", b.Verdicts, err)
+						return
+					}
+					if !b.Verdicts[0].Over {
+						admitted[k].Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for k := range admitted {
+			if n := admitted[k].Load(); n != 1000 {
+				t.Errorf("key %d: %d admitted", k, n)
+			}
+		}
+	}
+}

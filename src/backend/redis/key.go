@@ -1,0 +1,39 @@
+package redis
+
+import (
+	"strconv"
+	"time"
+
+	"ratelimit/src/algorithm"
+)
+
+// isUnit tells the windows that envoyproxy/ratelimit has, whose keys are as
+// there.
+func isUnit(period time.Duration) bool {
+	const day = 24 * time.Hour
+	switch period {
+	case time.Second, time.Minute, time.Hour, day, 7 * day, 30 * day, 365 * day:
+		return true
+	}
+	return false
+}
+
+// appendKey appends what a hit is kept under in Redis: the key and the start of
+// the window in seconds. Windows that envoyproxy/ratelimit does not have say so,
+// behind a hash tag:
+//
+//	domain_key_value_1767225600
+//	{domain_key_value_}|fw:300:1767225600
+func appendKey(dst []byte, h *algorithm.Hit, now int64) []byte {
+	start, _ := algorithm.Window(now, h.Limit.Period)
+	if isUnit(h.Limit.Period) {
+		dst = append(dst, h.Key...)
+	} else {
+		dst = append(dst, '{')
+		dst = append(dst, h.Key...)
+		dst = append(dst, "}|fw:"...)
+		dst = strconv.AppendInt(dst, int64(h.Limit.Period/time.Second), 10)
+		dst = append(dst, ':')
+	}
+	return strconv.AppendInt(dst, start/int64(time.Second), 10)
+}

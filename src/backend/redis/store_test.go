@@ -1,0 +1,398 @@
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/backendtest"
+	"ratelimit/src/backend/redistest"
+	"ratelimit/src/limiter"
+)
+
+// open runs a store until the test ends.
+func open(t testing.TB, cfg Config) *Store {
+	t.Helper()
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 5 * time.Second
+	}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return s
+}
+
+func TestSuite(t *testing.T) {
+	certs := redistest.NewCertificates(t)
+	for _, tt := range []struct {
+		name    string
+		options redistest.Options
+		config  func(*redistest.Server) Config
+	}{
+		{"tcp", redistest.Options{}, func(s *redistest.Server) Config { return Config{Addr: s.Addr} }},
+		{"unix socket", redistest.Options{UnixSocket: true}, func(s *redistest.Server) Config {
+			return Config{Network: "unix", Addr: s.Socket, Connections: 1}
+		}},
+		{"TLS and a password", redistest.Options{TLS: certs, User: "me", Password: "secret"}, func(s *redistest.Server) Config {
+			return Config{
+				Addr: s.Addr, TLS: func() (*tls.Config, error) { return certs.ClientConfig(t), nil },
+				Credentials: func() (string, string, error) { return "me", "secret", nil },
+			}
+		}},
+		{"a limit on batches", redistest.Options{}, func(s *redistest.Server) Config {
+			return Config{Addr: s.Addr, PipelineLimit: 3, Connections: 4, ExpirationJitter: 300 * time.Second}
+		}},
+		{"a window", redistest.Options{}, func(s *redistest.Server) Config {
+			return Config{Addr: s.Addr, PipelineWindow: 100 * time.Microsecond}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := redistest.Start(t, tt.options)
+			backendtest.Run(t, func(t *testing.T) limiter.Backend {
+				server.Do(t, "FLUSHALL")
+				return open(t, tt.config(server))
+			})
+		})
+	}
+}
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func window(limit uint64, period time.Duration) *algorithm.Limit {
+	return &algorithm.Limit{Max: limit, Period: period, CountBlocked: true}
+}
+
+// take sends one hit at epoch.
+func take(t testing.TB, s limiter.Backend, h algorithm.Hit) algorithm.Verdict {
+	t.Helper()
+	b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+	if err := s.Take(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Verdicts[0]
+}
+
+// A live envoyproxy/ratelimit can share the Redis: we go on from what it
+// counted, and it from what we count.
+func TestKeysAreUpstreams(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	s := open(t, Config{Addr: server.Addr})
+	const key = "domain_k1_v1_k2_v2_1767225600"
+	server.Do(t, "INCRBY", key, "3")
+	server.Do(t, "EXPIRE", key, "86400")
+	h := algorithm.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Limit: window(10, 24*time.Hour), Amount: 2}
+	if v := take(t, s, h); v.Before != 3 || v.After != 5 {
+		t.Errorf("we see %+v", v)
+	}
+	if got := fmt.Sprint(server.Do(t, "GET", key)); got != "5" {
+		t.Errorf("upstream sees %s", got)
+	}
+	h.Limit = window(10, 5*time.Minute)
+	take(t, s, h)
+	if got := fmt.Sprint(server.Do(t, "GET", "{domain_k1_v1_k2_v2_}|fw:300:1767225600")); got != "2" {
+		t.Errorf("five minutes are kept as %s", got)
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	s := open(t, Config{Addr: server.Addr, Connections: 1})
+	ttl := func(key string) int64 {
+		n, _ := server.Do(t, "TTL", key).(int64)
+		return n
+	}
+	h := algorithm.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
+	const key = "k_1767225600"
+	for range 3 {
+		take(t, s, h)
+	}
+	if got := ttl(key); got < 3590 || got > 3600 {
+		t.Errorf("%d seconds to live, want 3600", got)
+	}
+	// Sent once, not with every hit.
+	server.Do(t, "EXPIRE", key, "100")
+	take(t, s, h)
+	if got := ttl(key); got > 100 {
+		t.Errorf("%d seconds to live: EXPIRE came again", got)
+	}
+	// A key that Redis lost gets its time to live again.
+	server.Do(t, "FLUSHALL")
+	take(t, s, h)
+	redistest.Await(t, 10*time.Second, "a time to live for the key that was lost", func() error {
+		if got := ttl(key); got < 3500 {
+			return fmt.Errorf("%d seconds", got)
+		}
+		return nil
+	})
+	// Scripts see to it themselves.
+	h.Atomic = true
+	server.Do(t, "FLUSHALL")
+	take(t, s, h)
+	if got := ttl(key); got < 3590 {
+		t.Errorf("%d seconds to live after a script", got)
+	}
+	// Jitter spreads.
+	spread := open(t, Config{Addr: server.Addr, ExpirationJitter: 300 * time.Second})
+	seen := make(map[int64]bool)
+	for i := range 50 {
+		take(t, spread, algorithm.Hit{Key: fmt.Appendf(nil, "j%d_", i), Limit: window(10, time.Hour), Amount: 1})
+		got := ttl(fmt.Sprintf("j%d_1767225600", i))
+		seen[got] = true
+		if got < 3590 || got > 3900 {
+			t.Errorf("%d seconds to live", got)
+		}
+	}
+	if len(seen) < 10 {
+		t.Errorf("%d different times to live in 50 keys", len(seen))
+	}
+}
+
+// What Redis says of one key is that key's alone.
+func TestErrorReplies(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	s := open(t, Config{Addr: server.Addr})
+	server.Do(t, "LPUSH", "list_1767225600", "x")
+	server.Do(t, "SET", "text_1767225600", "x")
+	server.Do(t, "SET", "full_1767225600", "9223372036854775800")
+	server.Do(t, "SET", "below_1767225600", "-5")
+	hit := func(key string, op algorithm.Op) algorithm.Hit {
+		return algorithm.Hit{Key: []byte(key), Limit: window(10, time.Hour), Amount: 100, Op: op}
+	}
+	b := algorithm.Batch{Now: epoch, Hits: []algorithm.Hit{
+		hit("list_", algorithm.Charge), hit("text_", algorithm.Charge), hit("full_", algorithm.Charge), hit("good_", algorithm.Charge),
+		hit("list_", algorithm.Refund), hit("text_", algorithm.Look), hit("below_", algorithm.Charge),
+	}}
+	for i := range b.Hits {
+		b.Hits[i].Group = uint16(i)
+	}
+	b.Verdicts = make([]algorithm.Verdict, len(b.Hits))
+	if err := s.Take(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	for i, failed := range []bool{true, true, false, false, true, true, false} {
+		if (b.Verdicts[i].Err != nil) != failed {
+			t.Errorf("hit %d: %+v", i, b.Verdicts[i])
+		}
+	}
+	if v := b.Verdicts[2]; !v.Over {
+		t.Errorf("a counter at its end: %+v", v)
+	}
+	if v := b.Verdicts[3]; v.Err != nil || v.After != 100 {
+		t.Errorf("the key beside them: %+v", v)
+	}
+	if n := s.Stats().Failed; n != 0 {
+		t.Errorf("%d batches failed for it", n)
+	}
+}
+
+func TestScriptsSurviveAFlush(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	s := open(t, Config{Addr: server.Addr})
+	h := algorithm.Hit{Key: []byte("k_"), Limit: window(100, time.Hour), Amount: 1, Atomic: true}
+	for i := range uint64(5) {
+		if v := take(t, s, h); v.Err != nil || v.After != i+1 {
+			t.Errorf("hit %d: %+v", i, v)
+		}
+		server.Do(t, "SCRIPT", "FLUSH")
+	}
+}
+
+// Many callers on one store, and two stores on one Redis, admit exactly the
+// limit, and callers of one hot key share commands.
+func TestExactlyTheLimit(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	for _, keys := range []int{1, 50} {
+		t.Run(fmt.Sprintf("keys=%d", keys), func(t *testing.T) {
+			server.Do(t, "FLUSHALL")
+			stores := []*Store{open(t, Config{Addr: server.Addr}), open(t, Config{Addr: server.Addr})}
+			const calls, limit = 20_000, 10_000
+			var admitted atomic.Int64
+			var wg sync.WaitGroup
+			for c := range 64 {
+				wg.Go(func() {
+					for i := c; i < calls; i += 64 {
+						h := algorithm.Hit{Key: fmt.Appendf(nil, "k%d_", i%keys), Limit: window(uint64(limit/keys), time.Hour), Amount: 1}
+						if v := take(t, stores[c%2], h); v.Err != nil {
+							t.Error(v.Err)
+						} else if !v.Over {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if got := admitted.Load(); got != limit {
+				t.Errorf("%d admitted, want %d", got, limit)
+			}
+			if st := stores[0].Stats(); keys == 1 && st.Commands > calls/2/4 {
+				t.Errorf("%d commands for %d calls on one key", st.Commands, calls/2)
+			}
+		})
+	}
+}
+
+func TestWrongCredentials(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{Password: "secret"})
+	password := atomic.Pointer[string]{}
+	wrong, right := "guess", "secret"
+	password.Store(&wrong)
+	s := open(t, Config{Addr: server.Addr, Credentials: func() (string, string, error) { return "", *password.Load(), nil }})
+	h := algorithm.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
+	v := take(t, s, h)
+	if v.Err == nil || strings.Contains(v.Err.Error(), "guess") {
+		t.Errorf("got %v", v.Err)
+	}
+	if err := s.Ping(t.Context()); err == nil {
+		t.Error("a ping got through")
+	}
+	password.Store(&right) // as if the file had changed
+	redistest.Await(t, 10*time.Second, "the right password", func() error { return take(t, s, h).Err })
+}
+
+// faultTimeout is how long calls wait in the tests of faults.
+const faultTimeout = 500 * time.Millisecond
+
+// load keeps calling until stop, and reports how long the longest call took
+// and how many failed.
+func load(t *testing.T, s *Store, callers int, stop <-chan struct{}) (longest time.Duration, failed, passed int64) {
+	t.Helper()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				begun := time.Now()
+				v := take(t, s, algorithm.Hit{Key: fmt.Appendf(nil, "k%d_", (c+i)%10), Limit: window(1<<40, time.Hour), Amount: 1})
+				took := time.Since(begun)
+				mu.Lock()
+				longest = max(longest, took)
+				if v.Err != nil {
+					failed++
+				} else {
+					passed++
+				}
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+	return longest, failed, passed
+}
+
+// Whatever happens to Redis or the way to it, every call is answered in time,
+// and the store is back within a second of Redis.
+func TestFaults(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	faults := []struct {
+		name  string
+		begin func(*redistest.Server, *redistest.Proxy)
+		end   func(*redistest.Server, *redistest.Proxy)
+	}{
+		{"paused", func(s *redistest.Server, _ *redistest.Proxy) { s.Pause() }, func(s *redistest.Server, _ *redistest.Proxy) { s.Resume() }},
+		{"killed", func(s *redistest.Server, _ *redistest.Proxy) { s.Kill() }, func(s *redistest.Server, _ *redistest.Proxy) { s.Restart(t) }},
+		{"swallowed", func(_ *redistest.Server, p *redistest.Proxy) { p.Blackhole() }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
+		{"half open", func(_ *redistest.Server, p *redistest.Proxy) { p.DropReplies() }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
+		{"reset", func(_ *redistest.Server, p *redistest.Proxy) { p.Refuse(); p.Reset() }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
+		{"garbage", func(_ *redistest.Server, p *redistest.Proxy) { p.Garbage() }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
+	}
+	for _, tt := range faults {
+		t.Run(tt.name, func(t *testing.T) {
+			server := redistest.Start(t, redistest.Options{})
+			proxy := redistest.StartProxy(t, server.Addr)
+			s := open(t, Config{Addr: proxy.Addr, Timeout: faultTimeout})
+			hit := algorithm.Hit{Key: []byte("k0_"), Limit: window(1<<40, time.Hour), Amount: 1}
+			if v := take(t, s, hit); v.Err != nil {
+				t.Fatal(v.Err)
+			}
+			tt.begin(server, proxy)
+			stop := make(chan struct{})
+			time.AfterFunc(2*time.Second, func() { close(stop) })
+			longest, failed, _ := load(t, s, 50, stop)
+			if longest > faultTimeout+100*time.Millisecond {
+				t.Errorf("a call took %v", longest)
+			}
+			if failed == 0 {
+				t.Error("nothing failed")
+			}
+			tt.end(server, proxy)
+			back := time.Now()
+			redistest.Await(t, 10*time.Second, "answers again", func() error { return take(t, s, hit).Err })
+			if took := time.Since(back); took > 2*time.Second {
+				t.Errorf("back after %v", took)
+			}
+			if n := s.Stats().Open; n > 2 {
+				t.Errorf("%d connections are open", n)
+			}
+		})
+	}
+}
+
+func TestCallersMayLeave(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	s := open(t, Config{Addr: server.Addr, Timeout: 5 * time.Second, MaxWaiting: 3})
+	hit := algorithm.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
+	take(t, s, hit)
+	server.Pause()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	errs := make(chan error, 10)
+	for range 10 {
+		go func() {
+			b := algorithm.Batch{Hits: []algorithm.Hit{hit}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+			if err := s.Take(ctx, &b); err != nil {
+				errs <- err
+			}
+			errs <- b.Verdicts[0].Err
+		}()
+	}
+	busy, left := 0, 0
+	why := errors.New("no more interest")
+	time.AfterFunc(500*time.Millisecond, func() { cancel(why) })
+	for range 10 {
+		switch err := <-errs; {
+		case errors.Is(err, ErrBusy):
+			busy++
+		case errors.Is(err, why):
+			left++
+		default:
+			t.Errorf("got %v", err)
+		}
+	}
+	if busy != 7 || left != 3 {
+		t.Errorf("%d found it busy and %d left, want 7 and 3", busy, left)
+	}
+	server.Resume()
+	if v := take(t, s, hit); v.Err != nil {
+		t.Error(v.Err)
+	}
+}
+
+func TestNew(t *testing.T) {
+	if _, err := New(Config{}); err == nil {
+		t.Error("no error without an address")
+	}
+}

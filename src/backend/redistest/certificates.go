@@ -1,0 +1,188 @@
+package redistest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Pair is a certificate and its key, as paths of PEM files.
+type Pair struct{ Cert, Key string }
+
+// Certificates are files a test needs for TLS. All are good for 127.0.0.1 and
+// localhost, for a day, unless their name says otherwise.
+type Certificates struct {
+	Dir string
+
+	CA     string // the path of a PEM file
+	Server Pair
+	Client Pair // its common name is "client"
+
+	ExpiredServer Pair // by CA, ended an hour ago
+	ExpiredClient Pair
+	WrongHost     Pair // by CA, for elsewhere.example only
+
+	OtherCA     string // knows nothing of CA
+	OtherServer Pair   // by OtherCA
+	OtherClient Pair
+
+	ca, other authority
+	harness   *tls.Config
+}
+
+// Spec is a certificate to issue.
+type Spec struct {
+	CommonName string
+	Hosts      []string // names and addresses; nil is 127.0.0.1 and localhost
+	Expired    bool
+	Other      bool // issued by OtherCA
+}
+
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// NewCertificates makes two authorities and their certificates.
+func NewCertificates(t testing.TB) *Certificates {
+	t.Helper()
+	c := &Certificates{Dir: t.TempDir()}
+	c.CA, c.ca = c.authority(t, "ca")
+	c.OtherCA, c.other = c.authority(t, "other-ca")
+	c.Server = c.Issue(t, "server", Spec{CommonName: "server"})
+	c.Client = c.Issue(t, "client", Spec{CommonName: "client"})
+	c.ExpiredServer = c.Issue(t, "expired-server", Spec{CommonName: "server", Expired: true})
+	c.ExpiredClient = c.Issue(t, "expired-client", Spec{CommonName: "client", Expired: true})
+	c.WrongHost = c.Issue(t, "wrong-host", Spec{CommonName: "server", Hosts: []string{"elsewhere.example"}})
+	c.OtherServer = c.Issue(t, "other-server", Spec{CommonName: "server", Other: true})
+	c.OtherClient = c.Issue(t, "other-client", Spec{CommonName: "client", Other: true})
+
+	// The harness wants to reach servers with bad certificates too.
+	pair, err := tls.LoadX509KeyPair(c.Client.Cert, c.Client.Key)
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	c.harness = &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}
+	return c
+}
+
+// ClientConfig verifies servers by CA and shows the certificate Client.
+func (c *Certificates) ClientConfig(t testing.TB) *tls.Config {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(c.Client.Cert, c.Client.Key)
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(c.ca.cert)
+	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}
+}
+
+// Issue writes name.crt and name.key to Dir. Files of that name are replaced,
+// each in one step: the certificate first, then its key.
+func (c *Certificates) Issue(t testing.TB, name string, spec Spec) Pair {
+	t.Helper()
+	key := newKey(t)
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: serial(t),
+		Subject:      pkix.Name{CommonName: spec.CommonName},
+		NotBefore:    now.Add(-48 * time.Hour),
+		NotAfter:     now.Add(24 * time.Hour),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if spec.Expired {
+		template.NotAfter = now.Add(-time.Hour)
+	}
+	if spec.Hosts == nil {
+		spec.Hosts = []string{"127.0.0.1", "localhost"}
+	}
+	for _, host := range spec.Hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	by := c.ca
+	if spec.Other {
+		by = c.other
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, &key.PublicKey, by.key)
+	if err != nil {
+		t.Fatalf("redistest: certificate %s: %v", name, err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatalf("redistest: key %s: %v", name, err)
+	}
+	return Pair{
+		Cert: c.write(t, name+".crt", "CERTIFICATE", der),
+		Key:  c.write(t, name+".key", "PRIVATE KEY", keyDER),
+	}
+}
+
+func (c *Certificates) authority(t testing.TB, name string) (string, authority) {
+	t.Helper()
+	key := newKey(t)
+	template := &x509.Certificate{
+		SerialNumber:          serial(t),
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             time.Now().Add(-72 * time.Hour),
+		NotAfter:              time.Now().Add(24 * time.Hour),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatalf("redistest: %s: %v", name, err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatalf("redistest: %s: %v", name, err)
+	}
+	return c.write(t, name+".crt", "CERTIFICATE", der), authority{cert, key}
+}
+
+func (c *Certificates) write(t testing.TB, name, kind string, der []byte) string {
+	t.Helper()
+	path := filepath.Join(c.Dir, name)
+	text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	return path
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	return key
+}
+
+func serial(t testing.TB) *big.Int {
+	t.Helper()
+	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 100))
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	return n
+}

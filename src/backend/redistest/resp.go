@@ -1,0 +1,180 @@
+package redistest
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxReply bounds what a length in a reply may claim, so that a peer that
+// talks nonsense is an error and not all of our memory.
+const maxReply = 64 << 20
+
+// Error is an error reply, its code first: "WRONGTYPE Operation against …".
+type Error string
+
+func (e Error) Error() string { return string(e) }
+
+// Code is the reply's first word, such as MOVED.
+func (e Error) Code() string {
+	code, _, _ := strings.Cut(string(e), " ")
+	return code
+}
+
+// DialOptions say how to reach a server. The zero value is plain TCP without
+// a password.
+type DialOptions struct {
+	User     string // "" is the default user
+	Password string // "" with an empty User sends no AUTH
+
+	TLS     *tls.Config   // nil is plain
+	Timeout time.Duration // for dialling, and for each Send and Receive; 0 is 5 s
+}
+
+// Client is one connection that speaks RESP2. It is for one goroutine.
+type Client struct {
+	conn    net.Conn
+	in      *bufio.Reader
+	timeout time.Duration
+}
+
+// network is what addr needs for net.Dial: a path is a Unix socket.
+func network(addr string) string {
+	if strings.Contains(addr, "/") {
+		return "unix"
+	}
+	return "tcp"
+}
+
+// Dial connects to host:port or to the path of a Unix socket.
+func Dial(addr string, o DialOptions) (*Client, error) {
+	if o.Timeout == 0 {
+		o.Timeout = 5 * time.Second
+	}
+	var conn net.Conn
+	var err error
+	dialer := &net.Dialer{Timeout: o.Timeout}
+	if o.TLS != nil {
+		conn, err = tls.DialWithDialer(dialer, network(addr), addr, o.TLS)
+	} else {
+		conn, err = dialer.Dial(network(addr), addr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{conn: conn, in: bufio.NewReader(conn), timeout: o.Timeout}
+	auth := []any{"AUTH", o.Password}
+	if o.User != "" {
+		auth = []any{"AUTH", o.User, o.Password}
+	}
+	if o.User != "" || o.Password != "" {
+		if _, err := c.Do(auth...); err != nil {
+			return nil, errors.Join(fmt.Errorf("AUTH at %s: %w", addr, err), c.Close())
+		}
+	}
+	return c, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Do sends one command and returns its reply: a string, an int64, nil or a
+// slice of these. An error reply is an Error; inside a slice it is an element.
+// Arguments are strings, byte slices, or what fmt.Sprint makes of them.
+func (c *Client) Do(args ...any) (any, error) {
+	if err := c.Send(args...); err != nil {
+		return nil, err
+	}
+	return c.Receive()
+}
+
+// Send writes one command and does not wait for its reply: several Sends and
+// as many Receives are a pipeline.
+func (c *Client) Send(args ...any) error {
+	out := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, arg := range args {
+		var text string
+		switch arg := arg.(type) {
+		case string:
+			text = arg
+		case []byte:
+			text = string(arg)
+		default:
+			text = fmt.Sprint(arg)
+		}
+		out = fmt.Appendf(out, "$%d\r\n%s\r\n", len(text), text)
+	}
+	if err := c.conn.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
+		return err
+	}
+	_, err := c.conn.Write(out)
+	return err
+}
+
+// Receive waits for one reply.
+func (c *Client) Receive() (any, error) {
+	if err := c.conn.SetReadDeadline(time.Now().Add(c.timeout)); err != nil {
+		return nil, err
+	}
+	reply, err := readReply(c.in)
+	if err != nil {
+		return nil, err
+	}
+	if e, ok := reply.(Error); ok {
+		return nil, e
+	}
+	return reply, nil
+}
+
+func readReply(in *bufio.Reader) (any, error) {
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	if len(line) < 3 || line[len(line)-2] != '\r' {
+		return nil, fmt.Errorf("not a reply of Redis: %.40q", line)
+	}
+	kind, text := line[0], line[1:len(line)-2]
+	switch kind {
+	case '+':
+		return text, nil
+	case '-':
+		return Error(text), nil
+	case ':', '$', '*':
+	default:
+		return nil, fmt.Errorf("not a reply of Redis: %.40q", line)
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("not a reply of Redis: %.40q", line)
+	}
+	switch {
+	case kind == ':':
+		return n, nil
+	case n == -1:
+		return nil, nil
+	case n < 0 || n > maxReply:
+		return nil, fmt.Errorf("a reply of length %d", n)
+	case kind == '$':
+		bulk := make([]byte, n+2)
+		if _, err := io.ReadFull(in, bulk); err != nil {
+			return nil, err
+		}
+		return string(bulk[:n]), nil
+	}
+	var list []any
+	for range n {
+		element, err := readReply(in)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, element)
+	}
+	return list, nil
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/backend/overlimit"
+	"ratelimit/src/backend/redis"
+	"ratelimit/src/backend/split"
+	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/prometheus"
+	"ratelimit/src/settings"
+)
+
+// store is where the counters live, with what belongs to it.
+type store struct {
+	limiter.Backend
+	runs    []func(context.Context) error // long-lived parts
+	pools   []*pool                       // of Redis
+	stats   []func(func(metrics.Stat))
+	samples []func(func(prometheus.Sample)) // native metrics
+}
+
+// pool is one Redis and the name of its statistics.
+type pool struct {
+	*redis.Store
+	name string // redis_pool or redis_per_second_pool
+	what string // in messages
+}
+
+// buildStore makes the store that the settings choose: memory, or Redis, split
+// by second, behind the over-limit cache.
+func buildStore(cfg *settings.Settings) (*store, error) {
+	s := new(store)
+	if cfg.BackendType == "memory" {
+		m, err := memory.New(memory.Config{MaxBytes: cfg.MemoryMaxBytes})
+		if err != nil {
+			return nil, fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
+		}
+		s.Backend = m
+		s.stats = append(s.stats, memoryStats(m))
+		s.samples = append(s.samples, memorySamples(m))
+		return s, nil
+	}
+	rest, err := s.redis(cfg, cfg.Redis, "redis_pool", "Redis")
+	if err != nil {
+		return nil, err
+	}
+	s.Backend = rest
+	if cfg.RedisPerSecond.Use {
+		perSecond, err := s.redis(cfg, cfg.RedisPerSecond, "redis_per_second_pool", "the Redis of limits by the second")
+		if err != nil {
+			return nil, err
+		}
+		s.Backend = split.New(perSecond, rest)
+	}
+	if cfg.LocalCacheBytes > 0 {
+		cache := overlimit.New(s.Backend, overlimit.Config{Bytes: int(cfg.LocalCacheBytes)})
+		s.Backend = cache
+		s.stats = append(s.stats, cacheStats(cache))
+	}
+	return s, nil
+}
+
+// redis makes the store of one Redis.
+func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what string) (*redis.Store, error) {
+	rc := redis.Config{
+		Network:          from.SocketType,
+		Addr:             from.URL,
+		Connections:      min(from.PoolSize, max(2, runtime.GOMAXPROCS(0)/4)),
+		Timeout:          from.Timeout,
+		PipelineWindow:   from.PipelineWindow,
+		PipelineLimit:    from.PipelineLimit,
+		ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
+	}
+	auth, useTLS := from.Auth, from.TLS
+	if u, err := url.Parse(from.URL); err == nil && strings.Contains(from.URL, "://") {
+		rc.Addr, rc.DB = u.Host, strings.Trim(u.Path, "/")
+		if u.Port() == "" {
+			rc.Addr += ":6379"
+		}
+		q := u.Query()
+		rc.DB = or(q.Get("db"), rc.DB)
+		useTLS = useTLS || u.Scheme == "rediss"
+		if password, ok := u.User.Password(); ok && auth == "" {
+			auth = u.User.Username() + ":" + password
+		} else if auth == "" && q.Get("password") != "" {
+			auth = q.Get("username") + ":" + q.Get("password")
+		}
+	}
+	rc.Credentials = redisCredentials(auth, from.AuthFile)
+	if useTLS {
+		rc.TLS = clientTLS(cfg.RedisTLS)
+		if _, err := rc.TLS(); err != nil {
+			return nil, err
+		}
+	}
+	out, err := redis.New(rc)
+	if err != nil {
+		return nil, err
+	}
+	s.runs = append(s.runs, out.Run)
+	s.pools = append(s.pools, &pool{out, name, what})
+	s.stats = append(s.stats, redisStats(name, out))
+	s.samples = append(s.samples, redisSamples(name, out))
+	return out, nil
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// redisCredentials are those of "user:password" or "password", or of a file that
+// holds the same.
+func redisCredentials(auth, file string) func() (user, password string, err error) {
+	return func() (string, string, error) {
+		text := auth
+		if file != "" {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				return "", "", fmt.Errorf("REDIS_AUTH_FILE: %w", err)
+			}
+			text = strings.TrimRight(string(data), "\r\n")
+		}
+		user, password, both := strings.Cut(text, ":")
+		if !both {
+			return "", text, nil
+		}
+		return user, password, nil
+	}
+}
+
+// clientTLS reads the files anew each time it is asked, so that certificates
+// may change.
+func clientTLS(files settings.RedisTLS) func() (*tls.Config, error) {
+	return func() (*tls.Config, error) {
+		cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+		if files.CACert != "" {
+			pem, err := os.ReadFile(files.CACert)
+			if err != nil {
+				return nil, fmt.Errorf("REDIS_TLS_CACERT: %w", err)
+			}
+			if cfg.RootCAs, err = x509.SystemCertPool(); err != nil {
+				cfg.RootCAs = x509.NewCertPool()
+			}
+			if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+				return nil, fmt.Errorf("REDIS_TLS_CACERT: %s: no certificate in PEM form in it", files.CACert)
+			}
+		}
+		if files.ClientCert != "" {
+			cert, err := tls.LoadX509KeyPair(files.ClientCert, files.ClientKey)
+			if err != nil {
+				return nil, fmt.Errorf("REDIS_TLS_CLIENT_CERT: %w", err)
+			}
+			cfg.Certificates = []tls.Certificate{cert}
+		}
+		if files.SkipHostname {
+			cfg.InsecureSkipVerify = true // the name only: the chain is verified below
+			cfg.VerifyConnection = func(state tls.ConnectionState) error { return verifyChain(state, cfg.RootCAs) }
+		}
+		return cfg, nil
+	}
+}
+
+// verifyChain verifies the server's certificate, whatever name is in it.
+func verifyChain(state tls.ConnectionState, roots *x509.CertPool) error {
+	intermediates := x509.NewCertPool()
+	for _, cert := range state.PeerCertificates[1:] {
+		intermediates.AddCert(cert)
+	}
+	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates})
+	return err
+}
+
+// watchStore tells health whether Redis answers: until it does for the first
+// time, and from then on if that was asked for.
+func (s *server) watchStore(ctx context.Context) error {
+	begun, pause := time.Now(), s.cfg.RedisStartupInitial
+	for {
+		err := s.pingStore(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		up := err == nil
+		s.health.update(func(h *health) { h.store = err })
+		if up {
+			s.ready.update(func(r *readiness) { r.store = true })
+		}
+		switch {
+		case up && !s.cfg.RedisHealthCheck:
+			return nil
+		case up:
+			begun, pause = time.Time{}, time.Second
+		case !begun.IsZero(): // still the start
+			if limit := s.cfg.RedisStartupElapsed; limit > 0 && time.Since(begun) > limit {
+				return fmt.Errorf("REDIS_STARTUP_MAX_ELAPSED_TIME has passed: %w", err)
+			}
+			s.log.Warnf("not ready: %v", err)
+		default:
+			s.log.Warnf("unhealthy: %v", err)
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2+1)):
+		case <-ctx.Done():
+			return nil
+		}
+		if !up && !begun.IsZero() {
+			pause = min(2*pause, s.cfg.RedisStartupMax)
+		}
+	}
+}
+
+// pingTimeout bounds one question whether Redis is there.
+const pingTimeout = 2 * time.Second
+
+func (s *server) pingStore(ctx context.Context) error {
+	for _, p := range s.store.pools {
+		ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+		err := p.Ping(ctx)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s does not answer: %w", p.what, err)
+		}
+	}
+	return nil
+}
