@@ -45,8 +45,8 @@ func (r *retired) add(h *hits, evicted bool) {
 	}
 }
 
-// settle gives what is retired to the live counters of the same name, and shows
-// the others with add. In a flush those that were shown before are dropped.
+// settle gives what is retired to the live counters of the same name. A flush
+// shows the others with add, once.
 func (r *retired) settle(live map[string]*hits, add func(Stat), flush bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,11 +61,13 @@ func (r *retired) settle(live map[string]*hits, add func(Stat), flush bool) {
 			delete(r.gone, prefix)
 			continue
 		}
-		if flush && g.shown {
+		switch {
+		case !flush:
+		case g.shown:
 			delete(r.gone, prefix)
-			continue
+		default:
+			g.stats(add)
+			g.shown = true
 		}
-		g.stats(add)
-		g.shown = g.shown || flush
 	}
 }
