@@ -18,7 +18,7 @@ HERE := GOOS= GOARCH=
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: all help build run test integration_tests lint fmt bench fuzz docs docker_image clean bootstrap compile tests
+.PHONY: all help build run test integration_tests lint fmt bench bench-redis fuzz docs docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
@@ -53,6 +53,9 @@ fmt: ## format all code
 
 bench: ## run the benchmarks; BENCH=Check PKG=./src/limiter picks some
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+bench-redis: ## the Redis store beside a plain pool, in one interleaved run
+	go test -run '^$$' -bench AgainstPlainPool -benchtime 1x ./src/backend/redis
 
 fuzz: ## run every fuzz target for FUZZTIME (30s)
 	@grep -rl '^func Fuzz' --include='*_test.go' src | while read -r file; do \

@@ -1,0 +1,148 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mediocregopher/radix/v4"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/redistest"
+)
+
+// caller makes one call with so many charges, the n-th of its run.
+type caller func(n int)
+
+// run is what one run of a caller cost.
+type run struct {
+	cpu, redis time.Duration // for all hits
+	took       []time.Duration
+}
+
+func (r *run) add(other run) {
+	r.cpu += other.cpu
+	r.redis += other.redis
+	r.took = append(r.took, other.took...)
+}
+
+func (r *run) percentile(p float64) time.Duration {
+	slices.Sort(r.took)
+	return r.took[int(p*float64(len(r.took)-1))]
+}
+
+func cpu(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// measure makes calls, so many at a time.
+func measure(b *testing.B, server *redistest.Server, call caller, calls, inFlight int) run {
+	took := make([][]time.Duration, inFlight)
+	ours, theirs := cpu(b), server.CPU(b)
+	var wg sync.WaitGroup
+	for c := range inFlight {
+		wg.Go(func() {
+			for n := c; n < calls; n += inFlight {
+				begun := time.Now()
+				call(n)
+				took[c] = append(took[c], time.Since(begun))
+			}
+		})
+	}
+	wg.Wait()
+	r := run{cpu: cpu(b) - ours, redis: server.CPU(b) - theirs}
+	r.took = slices.Concat(took...)
+	return r
+}
+
+// BenchmarkAgainstPlainPool compares the store, in one interleaved run, with a
+// radix pool that sends INCRBY and EXPIRE for each hit, as envoyproxy/ratelimit
+// does. The figures are CPU µs per hit of this process and Redis together, the
+// ratio to the plain pool, that of Redis alone, and of the 50th and 99th
+// percentile of the calls' durations. Only the ratios mean anything on a shared
+// machine. See `make bench-redis`.
+func BenchmarkAgainstPlainPool(b *testing.B) {
+	for _, w := range []struct {
+		name          string
+		keys, charges int
+	}{{"hot", 1, 1}, {"100k", 100_000, 1}, {"4charges", 100_000, 4}} {
+		for _, inFlight := range []int{1, 16, 64, 256} {
+			b.Run(fmt.Sprintf("%s/inflight=%d", w.name, inFlight), func(b *testing.B) {
+				for b.Loop() {
+					against(b, w.keys, w.charges, inFlight)
+				}
+			})
+		}
+	}
+}
+
+func against(b *testing.B, keys, charges, inFlight int) {
+	server := redistest.Start(b, redistest.Options{})
+	ctx := context.Background()
+	store := open(b, Config{Addr: server.Addr})
+	pool, err := radix.PoolConfig{Size: 10}.New(ctx, "tcp", server.Addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = pool.Close() }()
+	limit := window(1<<40, time.Hour)
+	names := make([][]byte, keys)
+	for i := range names {
+		names[i] = fmt.Appendf(nil, "domain_user_%d_", i)
+	}
+	key := func(n, i int) int { return (n*charges + i) * 7919 % keys }
+
+	batches := sync.Pool{New: func() any {
+		return &algorithm.Batch{Hits: make([]algorithm.Hit, charges), Verdicts: make([]algorithm.Verdict, charges)}
+	}}
+	ours := func(n int) {
+		batch := batches.Get().(*algorithm.Batch)
+		defer batches.Put(batch)
+		for i := range batch.Hits {
+			batch.Hits[i] = algorithm.Hit{Key: names[key(n, i)], Limit: limit, Amount: 1, Group: uint16(i)}
+		}
+		if err := store.Take(ctx, batch); err != nil || batch.Verdicts[0].Err != nil {
+			b.Error(err, batch.Verdicts[0].Err)
+		}
+	}
+	plain := func(n int) {
+		p := radix.NewPipeline()
+		counts := make([]int64, charges)
+		for i := range charges {
+			k := string(names[key(n, i)]) + "1767225600"
+			p.Append(radix.Cmd(&counts[i], "INCRBY", k, "1"))
+			p.Append(radix.Cmd(nil, "EXPIRE", k, "3600"))
+		}
+		if err := pool.Do(ctx, p); err != nil {
+			b.Error(err)
+		}
+	}
+
+	calls := 20_000
+	if inFlight == 1 {
+		calls = 4000
+	}
+	measure(b, server, ours, calls, inFlight) // warm up
+	measure(b, server, plain, calls, inFlight)
+	var us, them run
+	for range 5 {
+		us.add(measure(b, server, ours, calls, inFlight))
+		them.add(measure(b, server, plain, calls, inFlight))
+	}
+	hits := float64(5 * calls * charges)
+	ratio := func(a, b time.Duration) float64 { return float64(a) / float64(b) }
+	b.ReportMetric(float64((us.cpu+us.redis).Nanoseconds())/1000/hits, "cpu-µs/hit")
+	b.ReportMetric(float64((them.cpu+them.redis).Nanoseconds())/1000/hits, "plain-cpu-µs/hit")
+	b.ReportMetric(ratio(us.cpu+us.redis, them.cpu+them.redis), "cpu-ratio")
+	b.ReportMetric(ratio(us.redis, them.redis), "redis-ratio")
+	b.ReportMetric(ratio(us.percentile(0.5), them.percentile(0.5)), "p50-ratio")
+	b.ReportMetric(ratio(us.percentile(0.99), them.percentile(0.99)), "p99-ratio")
+}
