@@ -44,8 +44,9 @@ type Config struct {
 	// ExpirationJitter is added to each key's time to live, in whole seconds
 	// from 0 to one less than it. 0: none.
 	ExpirationJitter time.Duration
-	// MaxWaiting is how many calls may wait for Redis at a time; more are
-	// refused at once. Defaults to 20,000.
+	// MaxWaiting is how many calls may wait for Redis at a time, and how many
+	// may stand in the queue of one connection, calls whose callers have left
+	// included; more are refused at once. Defaults to 20,000.
 	MaxWaiting int64
 }
 
@@ -156,13 +157,16 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 	}
 	defer s.stats.waiting.Add(-1)
 	c := s.stats.calls.Get().(*call)
+	defer s.stats.release(c)
 	c.holders.Store(2)
 	c.gone.Store(false)
 	c.fill(b, now, s.cfg.ExpirationJitter)
-	s.writer(b.Hits[0].Key).put(c)
-
+	if !s.writer(b.Hits[0].Key).put(c) {
+		s.stats.release(c) // for the writer, who never saw it
+		fail(b, ErrBusy)
+		return nil
+	}
 	c.timer.Reset(s.cfg.Timeout)
-	defer s.stats.release(c)
 	defer c.timer.Stop()
 	select {
 	case <-c.done:

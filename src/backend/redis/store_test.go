@@ -391,6 +391,35 @@ func TestCallersMayLeave(t *testing.T) {
 	}
 }
 
+// While no connection can be made, callers leave and their calls stay; still
+// the queue has an end.
+func TestTheQueueHasAnEnd(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	proxy := redistest.StartProxy(t, server.Addr)
+	proxy.Blackhole()
+	// AUTH gets no answer, so each attempt to connect takes the whole timeout.
+	s := open(t, Config{
+		Addr: proxy.Addr, Timeout: 5 * time.Second, Connections: 1, MaxWaiting: 10,
+		Credentials: func() (string, string, error) { return "", "x", nil },
+	})
+	hit := algorithm.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
+	busy := 0
+	for range 50 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		b := algorithm.Batch{Hits: []algorithm.Hit{hit}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+		if err := s.Take(ctx, &b); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if errors.Is(b.Verdicts[0].Err, ErrBusy) {
+			busy++
+		}
+	}
+	if busy < 30 {
+		t.Errorf("%d of 50 found it busy", busy)
+	}
+}
+
 func TestNew(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("no error without an address")

@@ -24,6 +24,7 @@ type writer struct {
 	client doer
 	window time.Duration // to wait for more, if somebody wants that
 	limit  int           // hits in a batch; 0: no limit
+	most   int           // calls in the queue
 	stats  *counters
 
 	mu    sync.Mutex
@@ -38,22 +39,30 @@ type writer struct {
 
 func newWriter(client doer, cfg *Config, stats *counters) *writer {
 	return &writer{
-		client: client, window: cfg.PipelineWindow, limit: cfg.PipelineLimit, stats: stats,
+		client: client, window: cfg.PipelineWindow, limit: cfg.PipelineLimit, most: int(cfg.MaxWaiting), stats: stats,
 		wake:     make(chan struct{}, 1),
 		pipeline: pipeline{seed: maphash.MakeSeed()},
 		again:    pipeline{seed: maphash.MakeSeed()},
 	}
 }
 
-// put queues c.
-func (w *writer) put(c *call) {
+// put queues c, if there is room: callers that leave do not take their calls
+// with them, so a server that cannot be reached must not make the queue grow.
+func (w *writer) put(c *call) bool {
 	w.mu.Lock()
-	w.queue = append(w.queue, c)
+	full := len(w.queue) >= w.most
+	if !full {
+		w.queue = append(w.queue, c)
+	}
 	w.mu.Unlock()
+	if full {
+		return false
+	}
 	select {
 	case w.wake <- struct{}{}:
 	default: // it is awake
 	}
+	return true
 }
 
 // run commits until ctx ends; then what waits is told so.
