@@ -61,6 +61,16 @@ type Hit struct {
 	NoVeto bool
 }
 
+// AnyAtomic reports whether hits, the hits of one group, stand or fall together.
+func AnyAtomic(hits []Hit) bool {
+	for i := range hits {
+		if hits[i].Atomic {
+			return true
+		}
+	}
+	return false
+}
+
 // AsLook is h without its effect: would it pass? What asks for nothing, a refund
 // or a force, looks at the state as it is.
 func (h Hit) AsLook() Hit {

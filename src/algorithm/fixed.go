@@ -68,11 +68,10 @@ func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, 
 // Uncharged is the verdict on an atomic hit whose group was refused, so that
 // nothing was charged: the state is count, and over says whether this hit was
 // among those that refused, which it may have been because of hits of its group
-// that would have come before it. A refund or a force is judged like 0 hits.
-func Uncharged(l *Limit, count uint64, at int64, op Op, amount uint64, over bool) Verdict {
-	if op == Refund || op == Force {
-		amount = 0
-	}
+// that would have come before it. What asks for nothing is judged as AsLook has
+// it.
+func Uncharged(h *Hit, count uint64, at int64, over bool) Verdict {
+	l, amount := h.Limit, h.AsLook().Amount
 	_, v := TakeFixed(l, count, at, Look, amount)
 	v.Over = over
 	v.RetryAfter = 0

@@ -56,6 +56,7 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 		return nil, nil, c.problems
 	}
 	c.replaces()
+	c.twins()
 	for _, d := range c.set.domains {
 		c.hidden(&d.root)
 	}
@@ -281,13 +282,7 @@ func (c *compiler) replaces() {
 		}
 	}
 	found := make(map[name]bool)
-	keys := make(map[string]*Rule)
 	for _, r := range c.set.rules {
-		if twin := keys[r.Key]; twin != nil {
-			c.warnings.add(r.Pos, "rename one of them",
-				"%s is the name of the rule at %v, too: they share their statistics and may share counters", brief(r.Key), twin.Pos)
-		}
-		keys[r.Key] = r
 		key := name{r.Domain, r.Name}
 		if n, ok := numbers[key]; ok {
 			r.name = n
@@ -300,6 +295,19 @@ func (c *compiler) replaces() {
 				c.warnings.add(cfg.Pos, "check the spelling, or remove it", "no rule of the domain that could be replaced is named %s", brief(cfg.Name))
 			}
 		}
+	}
+}
+
+// twins warns of rules whose names are the same though their levels are not:
+// a_b over c, and a over b_c.
+func (c *compiler) twins() {
+	byKey := make(map[string]*Rule, len(c.set.rules))
+	for _, r := range c.set.rules {
+		if twin := byKey[r.Key]; twin != nil {
+			c.warnings.add(r.Pos, "rename one of them",
+				"%s is the name of the rule at %v, too: they share their statistics and may share counters", brief(r.Key), twin.Pos)
+		}
+		byKey[r.Key] = r
 	}
 }
 
@@ -324,14 +332,12 @@ func (c *compiler) window(r *Rule, limit *RateLimitConfig) {
 // hidden warns of descriptors that no request can reach, on this level and
 // below, because a wildcard before them takes all that they would match.
 func (c *compiler) hidden(n *node) {
-	warn := func(victim *node, text string, w *wildcard) {
-		c.warnings.add(c.places[victim], "put the more specific one first, or remove one",
-			"no request can match %s: the wildcard %s at %v takes all of them", brief(text), brief(w.text), c.places[w.node])
-	}
 	for i := range min(len(n.wildcards), maxCompared) {
+		victim := &n.wildcards[i]
 		for j := range i {
-			if w := &n.wildcards[j]; w.covers(n.wildcards[i].text) {
-				warn(n.wildcards[i].node, n.wildcards[i].text, w)
+			if w := &n.wildcards[j]; w.covers(victim.text) {
+				c.warnings.add(c.places[victim.node], "put the more specific one first, or remove one",
+					"no request can match %s: the wildcard %s at %v takes all of them", brief(victim.text), brief(w.text), c.places[w.node])
 				break
 			}
 		}
@@ -339,10 +345,9 @@ func (c *compiler) hidden(n *node) {
 	for key, k := range n.keys {
 		if k.any != nil {
 			c.hidden(k.any)
+		}
+		if k.any != nil && !strings.Contains(key, "*") { // else it is a wildcard, compared above
 			for i := range n.wildcards {
-				if strings.Contains(key, "*") {
-					break // a wildcard itself, compared above
-				}
 				if w := &n.wildcards[i]; w.covers(key + "_*") {
 					c.warnings.add(c.places[k.any], "remove it, or narrow the wildcard",
 						"no request can match %s: the wildcard %s at %v comes before a key alone and takes all of them", brief(key), brief(w.text), c.places[w.node])

@@ -212,13 +212,10 @@ func (r *yamlReader) fields(n *yaml.Node, place where) []field {
 		case !known:
 			r.problems.add(at, suggest(k.Value, place), "unknown key %s", brief(k.Value))
 			continue
-		case place == 0: // already inside a value without effect
-			if k.Value != "metadata" {
-				r.ignored(v)
-			}
-			continue
 		case meaning&place == 0:
-			r.warnings.add(at, "move it or remove it", "%s has no effect in %s", k.Value, whereNames[place])
+			if place != 0 { // else it is inside a value that was warned of
+				r.warnings.add(at, "move it or remove it", "%s has no effect in %s", k.Value, whereNames[place])
+			}
 			if k.Value != "metadata" { // whose form is free
 				r.ignored(v)
 			}

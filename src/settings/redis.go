@@ -19,7 +19,7 @@ func (s *Settings) declareRedis(r *reader) {
 	r.duration(&s.RedisStartupInitial, "REDIS_STARTUP_INITIAL_INTERVAL", time.Second, "pause after the first attempt to reach Redis at the start; it doubles")
 	r.duration(&s.RedisStartupMax, "REDIS_STARTUP_MAX_INTERVAL", 30*time.Second, "up to this")
 	r.duration(&s.RedisStartupElapsed, "REDIS_STARTUP_MAX_ELAPSED_TIME", 0, "exit with status 1 when Redis did not answer by then; 0: wait for ever, not ready")
-	r.flag(&s.RedisPerSecond.Use, "REDIS_PERSECOND", false, "count limits by the second in a Redis of their own")
+	r.flag(&s.RedisSplit, "REDIS_PERSECOND", false, "count limits by the second in a Redis of their own")
 	s.RedisPerSecond.declare(r, "REDIS_PERSECOND_", "/var/run/nutcracker/ratelimitpersecond.sock", "as for the first")
 }
 
@@ -63,9 +63,8 @@ func (s *Settings) validateRedis(r *reader) {
 			}
 		}
 	case "redis":
-		s.Redis.Use = true
 		s.Redis.validate(r, "REDIS_")
-		if s.RedisPerSecond.Use {
+		if s.RedisSplit {
 			s.RedisPerSecond.validate(r, "REDIS_PERSECOND_")
 		}
 		if (s.RedisTLS.ClientCert == "") != (s.RedisTLS.ClientKey == "") {
@@ -75,7 +74,7 @@ func (s *Settings) validateRedis(r *reader) {
 		r.problem("BACKEND_TYPE", s.BackendType, "write memory or redis")
 	}
 	if s.BackendType != "redis" {
-		s.Redis.Use, s.RedisPerSecond.Use = false, false
+		s.RedisSplit = false
 	}
 }
 

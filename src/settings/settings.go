@@ -23,24 +23,26 @@ type Settings struct {
 
 	LogLevel, LogFormat string
 
-	ConfigType                                string
-	ForceStartWithoutConfig                   bool
-	ConfigInitialTimeout                      time.Duration
-	MergeDomainConfig                         bool
-	RuntimeRoot                               string
-	RuntimeSubdirectory                       string
-	RuntimeAppDirectory                       string
-	RuntimeIgnoreDotFiles                     bool
-	RuntimeWatchRoot                          bool
-	RuntimeDebounce                           time.Duration
-	RuntimePollInterval                       time.Duration
-	HealthyWithAtLeastOne                     bool
-	BackendType                               string
-	MemoryMaxBytes                            int64
-	CacheKeyPrefix                            string
-	LocalCacheBytes                           int64
-	ExpirationJitter                          int
-	Redis, RedisPerSecond                     Redis
+	ConfigType              string
+	ForceStartWithoutConfig bool
+	ConfigInitialTimeout    time.Duration
+	MergeDomainConfig       bool
+	RuntimeRoot             string
+	RuntimeSubdirectory     string
+	RuntimeAppDirectory     string
+	RuntimeIgnoreDotFiles   bool
+	RuntimeWatchRoot        bool
+	RuntimeDebounce         time.Duration
+	RuntimePollInterval     time.Duration
+	HealthyWithAtLeastOne   bool
+	BackendType             string
+	MemoryMaxBytes          int64
+	CacheKeyPrefix          string
+	LocalCacheBytes         int64
+	ExpirationJitter        int
+	Redis, RedisPerSecond   Redis
+	// RedisSplit counts limits by the second in RedisPerSecond.
+	RedisSplit                                bool
 	RedisHealthCheck                          bool
 	RedisTLS                                  RedisTLS
 	RedisStartupInitial                       time.Duration
@@ -91,8 +93,6 @@ type Mogrifier struct {
 
 // Redis is one Redis: the only one, or that of limits by the second.
 type Redis struct {
-	// Use says that it is there at all.
-	Use            bool
 	SocketType     string // tcp or unix
 	URL            string
 	PoolSize       int

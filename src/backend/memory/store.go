@@ -98,7 +98,7 @@ func (s *Store) Take(_ context.Context, b *algorithm.Batch) error {
 	}
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)
-		if hits := b.Hits[i:end]; anyAtomic(hits) {
+		if hits := b.Hits[i:end]; algorithm.AnyAtomic(hits) {
 			s.takeGroup(hits, b.Verdicts[i:end], now)
 		} else {
 			for j := range hits {
@@ -108,15 +108,6 @@ func (s *Store) Take(_ context.Context, b *algorithm.Batch) error {
 		i = end
 	}
 	return nil
-}
-
-func anyAtomic(hits []algorithm.Hit) bool {
-	for i := range hits {
-		if hits[i].Atomic {
-			return true
-		}
-	}
-	return false
 }
 
 func (s *Store) takeOne(h *algorithm.Hit, now int64) algorithm.Verdict {
@@ -156,7 +147,7 @@ func (s *Store) takeGroup(hits []algorithm.Hit, verdicts []algorithm.Verdict, no
 			verdicts[i] = s.shard(id).apply(h, id, now)
 			continue
 		}
-		verdicts[i] = algorithm.Uncharged(h.Limit, s.shard(id).count(id, now), now, h.Op, h.Amount, verdicts[i].Over)
+		verdicts[i] = algorithm.Uncharged(h, s.shard(id).count(id, now), now, verdicts[i].Over)
 	}
 }
 

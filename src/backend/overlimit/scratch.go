@@ -62,12 +62,11 @@ func written(hits []algorithm.Hit, marks []mark) bool {
 // see each other, so when a hit that has to go on as one shares its counter
 // with a hit before it, only the store can judge the group.
 func settle(hits []algorithm.Hit, marks []mark) bool {
-	atomic, vetoed := false, false
+	vetoed := false
 	for i := range hits {
-		atomic = atomic || hits[i].Atomic
 		vetoed = vetoed || marks[i].fate == answered && !hits[i].NoVeto
 	}
-	if !atomic || !vetoed {
+	if !vetoed || !algorithm.AnyAtomic(hits) {
 		return true
 	}
 	for i := range hits {

@@ -55,10 +55,7 @@ func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration) {
 	c.hits, c.keys, c.results = c.hits[:0], c.keys[:0], c.results[:0]
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)
-		atomicGroup := false
-		for j := i; j < end; j++ {
-			atomicGroup = atomicGroup || b.Hits[j].Atomic
-		}
+		atomicGroup := algorithm.AnyAtomic(b.Hits[i:end])
 		for ; i < end; i++ {
 			h := &b.Hits[i]
 			from := len(c.keys)
@@ -96,7 +93,7 @@ func (c *call) verdict(h *algorithm.Hit, i int, now int64) algorithm.Verdict {
 	}
 	before := uint64(max(r.before, 0))
 	if r.refused && h.Atomic {
-		return algorithm.Uncharged(h.Limit, before, now, h.Op, h.Amount, r.over)
+		return algorithm.Uncharged(h, before, now, r.over)
 	}
 	_, v := algorithm.TakeFixed(h.Limit, before, now, h.Op, h.Amount)
 	return v

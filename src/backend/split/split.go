@@ -101,12 +101,8 @@ func (s *store) takeBoth(ctx context.Context, b *algorithm.Batch, sc *scratch) e
 
 // spans says whether hits are an atomic group of both stores.
 func spans(hits []algorithm.Hit) bool {
-	atomic := false
-	for i := range hits {
-		atomic = atomic || hits[i].Atomic
-	}
 	n := countShort(hits)
-	return atomic && 0 < n && n < len(hits)
+	return 0 < n && n < len(hits) && algorithm.AnyAtomic(hits)
 }
 
 func (sc *scratch) to(h *algorithm.Hit) *part {

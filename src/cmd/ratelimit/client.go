@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -155,15 +153,9 @@ func (opt *clientOptions) credentials() (credentials.TransportCredentials, error
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if opt.caFile != "" {
-		pem, err := os.ReadFile(opt.caFile)
-		if err != nil {
+		var err error
+		if cfg.RootCAs, err = authorities(opt.caFile); err != nil {
 			return nil, err
-		}
-		if cfg.RootCAs, err = x509.SystemCertPool(); err != nil {
-			cfg.RootCAs = x509.NewCertPool()
-		}
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s: no certificate in PEM form in it", opt.caFile)
 		}
 	}
 	if opt.certFile != "" || opt.keyFile != "" {

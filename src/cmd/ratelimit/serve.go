@@ -184,8 +184,13 @@ func (s *server) httpServer(service *rls.Service) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("/json", service.JSON())
 	mux.Handle("/healthcheck", admin.Healthcheck(s.health.reason))
+	return s.boundedServer(mux)
+}
+
+// boundedServer serves h within the limits above.
+func (s *server) boundedServer(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler:           mux,
+		Handler:           h,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       bodyTimeout,
 		WriteTimeout:      bodyTimeout,
@@ -223,14 +228,9 @@ func (s *server) debugServer() *http.Server {
 			return stats
 		},
 	}
-	return &http.Server{
-		Handler:           debug.Handler(),
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       bodyTimeout,
-		IdleTimeout:       idleTimeout, // no WriteTimeout: a profile takes its time
-		MaxHeaderBytes:    headerBytes,
-		ErrorLog:          httpLog(s.log),
-	}
+	srv := s.boundedServer(debug.Handler())
+	srv.WriteTimeout = 0 // a profile takes its time
+	return srv
 }
 
 // errNoRules ends the process when CONFIG_INITIAL_TIMEOUT passes.

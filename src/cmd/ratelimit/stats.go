@@ -109,14 +109,6 @@ func (s *server) buildPrometheus() error {
 	s.counters.OnTiming(exporter.Timing)
 	mux := http.NewServeMux()
 	mux.Handle(s.cfg.PrometheusPath, exporter.Handler())
-	s.statistics.scrapes = &http.Server{
-		Handler:           mux,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       bodyTimeout,
-		WriteTimeout:      bodyTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    headerBytes,
-		ErrorLog:          httpLog(s.log),
-	}
+	s.statistics.scrapes = s.boundedServer(mux)
 	return nil
 }

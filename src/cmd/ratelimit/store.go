@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -57,7 +58,7 @@ func buildStore(cfg *settings.Settings) (*store, error) {
 		return nil, err
 	}
 	s.Backend = rest
-	if cfg.RedisPerSecond.Use {
+	if cfg.RedisSplit {
 		perSecond, err := s.redis(cfg, cfg.RedisPerSecond, "redis_per_second_pool", "the Redis of limits by the second")
 		if err != nil {
 			return nil, err
@@ -90,7 +91,7 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what st
 			rc.Addr += ":6379"
 		}
 		q := u.Query()
-		rc.DB = or(q.Get("db"), rc.DB)
+		rc.DB = cmp.Or(q.Get("db"), rc.DB)
 		useTLS = useTLS || u.Scheme == "rediss"
 		if password, ok := u.User.Password(); ok && auth == "" {
 			auth = u.User.Username() + ":" + password
@@ -114,13 +115,6 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what st
 	s.stats = append(s.stats, redisStats(name, out))
 	s.samples = append(s.samples, redisSamples(name, out))
 	return out, nil
-}
-
-func or(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // redisCredentials are those of "user:password" or "password", or of a file that
@@ -149,15 +143,9 @@ func clientTLS(files settings.RedisTLS) func() (*tls.Config, error) {
 	return func() (*tls.Config, error) {
 		cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 		if files.CACert != "" {
-			pem, err := os.ReadFile(files.CACert)
-			if err != nil {
+			var err error
+			if cfg.RootCAs, err = authorities(files.CACert); err != nil {
 				return nil, fmt.Errorf("REDIS_TLS_CACERT: %w", err)
-			}
-			if cfg.RootCAs, err = x509.SystemCertPool(); err != nil {
-				cfg.RootCAs = x509.NewCertPool()
-			}
-			if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-				return nil, fmt.Errorf("REDIS_TLS_CACERT: %s: no certificate in PEM form in it", files.CACert)
 			}
 		}
 		if files.ClientCert != "" {
@@ -173,6 +161,22 @@ func clientTLS(files settings.RedisTLS) func() (*tls.Config, error) {
 		}
 		return cfg, nil
 	}
+}
+
+// authorities are the system's and those of a PEM file.
+func authorities(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: no certificate in PEM form in it", file)
+	}
+	return pool, nil
 }
 
 // verifyChain verifies the server's certificate, whatever name is in it.
