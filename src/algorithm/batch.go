@@ -45,6 +45,10 @@ type Hit struct {
 	// Key is what the store counts under. It is the caller's memory, valid
 	// only during Take.
 	Key []byte
+	// Tag is how many bytes of Key, from its front, name what a store of several
+	// servers keeps on one of them. 0: all of Key. Whether hits on equal keys
+	// with different tags share a counter is the store's business.
+	Tag int
 	// Limit is the rule's arithmetic; never nil.
 	Limit *Limit
 	// Amount is in [0, MaxAmount].
@@ -144,6 +148,8 @@ func (b *Batch) Check() error {
 		switch {
 		case h.Limit == nil:
 			return errors.New("algorithm: a hit without a limit")
+		case h.Tag < 0 || h.Tag > len(h.Key):
+			return fmt.Errorf("algorithm: a tag of %d bytes for a key of %d", h.Tag, len(h.Key))
 		case h.Amount > MaxAmount:
 			return fmt.Errorf("algorithm: an amount of %d is above 2^48", h.Amount)
 		case h.Op > Force:

@@ -48,6 +48,7 @@ func TestBatchCheck(t *testing.T) {
 		{name: "empty"},
 		{name: "good", hits: []Hit{good, good}, verdicts: 2},
 		{name: "the largest amount", hits: []Hit{{Limit: limit, Amount: MaxAmount, Op: Force}}, verdicts: 1},
+		{name: "tags", hits: []Hit{{Key: []byte("abc"), Tag: 1, Limit: limit}, {Key: []byte("abc"), Tag: 3, Limit: limit}}, verdicts: 2},
 		{name: "first instant", hits: []Hit{good}, verdicts: 1, now: at("1970-01-01T00:00:00Z")},
 		{name: "last instant", hits: []Hit{good}, verdicts: 1, now: at("2150-01-01T00:00:00Z")},
 		{
@@ -73,6 +74,14 @@ func TestBatchCheck(t *testing.T) {
 		{
 			name: "no period", hits: []Hit{{Limit: &Limit{Max: 1}}}, verdicts: 1,
 			want: "algorithm: a limit without a period",
+		},
+		{
+			name: "a tag below nothing", hits: []Hit{{Key: []byte("abc"), Tag: -1, Limit: limit}}, verdicts: 1,
+			want: "algorithm: a tag of -1 bytes for a key of 3",
+		},
+		{
+			name: "a tag beyond the key", hits: []Hit{{Key: []byte("abc"), Tag: 4, Limit: limit}}, verdicts: 1,
+			want: "algorithm: a tag of 4 bytes for a key of 3",
 		},
 		{
 			name: "too much", hits: []Hit{{Limit: limit, Amount: MaxAmount + 1}}, verdicts: 1,

@@ -73,6 +73,7 @@ func testBatch(t *testing.T, open func(*testing.T) limiter.Backend) {
 			"no limit":         {Hits: []algorithm.Hit{{Key: []byte("k")}}, Verdicts: make([]algorithm.Verdict, 1)},
 			"too few verdicts": {Hits: []algorithm.Hit{good}},
 			"amount":           {Hits: []algorithm.Hit{{Limit: limit, Amount: algorithm.MaxAmount + 1}}, Verdicts: make([]algorithm.Verdict, 1)},
+			"tag":              {Hits: []algorithm.Hit{{Key: []byte("k"), Tag: 2, Limit: limit}}, Verdicts: make([]algorithm.Verdict, 1)},
 			"before 1970":      {Hits: []algorithm.Hit{good}, Verdicts: make([]algorithm.Verdict, 1), Now: time.Unix(-1, 0)},
 		} {
 			if err := store.Take(t.Context(), &b); err == nil {

@@ -82,6 +82,7 @@ func testReferee(t *testing.T, open func(*testing.T) limiter.Backend) {
 					// Whether windows of two lengths share a counter when they begin
 					// together is the store's business: in Redis they do, as upstream.
 					Key:    fmt.Appendf(nil, "key-%d-%v", rnd.IntN(2), limit.Period),
+					Tag:    len("key-"),
 					Limit:  limit,
 					Amount: uint64(rnd.IntN(5)),
 					Op:     []algorithm.Op{charge, charge, charge, charge, look, refund, force}[rnd.IntN(7)],

@@ -50,8 +50,9 @@ const (
 	flagNoVeto       = 4
 )
 
-// fill copies b into c. Keys live up to jitter longer than their window.
-func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration) {
+// fill copies b into c. Keys live up to jitter longer than their window, and
+// are those of appendKey.
+func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged bool) {
 	c.hits, c.keys, c.results = c.hits[:0], c.keys[:0], c.results[:0]
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)
@@ -59,7 +60,7 @@ func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration) {
 		for ; i < end; i++ {
 			h := &b.Hits[i]
 			from := len(c.keys)
-			c.keys = appendKey(c.keys, h, now)
+			c.keys = appendKey(c.keys, h, now, tagged)
 			out := hit{
 				from: from, to: len(c.keys), op: h.Op, amount: h.Amount, max: h.Limit.Max,
 				ttl: int64(h.Limit.Period/time.Second) + jitterSeconds(jitter),

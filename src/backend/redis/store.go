@@ -44,6 +44,10 @@ type Config struct {
 	// ExpirationJitter is added to each key's time to live, in whole seconds
 	// from 0 to one less than it. 0: none.
 	ExpirationJitter time.Duration
+	// TagKeys keeps every window under a key that names its length and has a
+	// hash tag. Without it envoyproxy/ratelimit's windows have its keys, and
+	// windows of two lengths that begin together share a counter.
+	TagKeys bool
 	// MaxWaiting is how many calls may wait for Redis at a time, and how many
 	// may stand in the queue of one connection, calls whose callers have left
 	// included; more are refused at once. Defaults to 20,000.
@@ -160,7 +164,7 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 	defer s.stats.release(c)
 	c.holders.Store(2)
 	c.gone.Store(false)
-	c.fill(b, now, s.cfg.ExpirationJitter)
+	c.fill(b, now, s.cfg.ExpirationJitter, s.cfg.TagKeys)
 	if !s.writer(b.Hits[0].Key).put(c) {
 		s.stats.release(c) // for the writer, who never saw it
 		fail(b, ErrBusy)

@@ -61,6 +61,9 @@ func TestSuite(t *testing.T) {
 		{"a limit on batches", redistest.Options{}, func(s *redistest.Server) Config {
 			return Config{Addr: s.Addr, PipelineLimit: 3, Connections: 4, ExpirationJitter: 300 * time.Second}
 		}},
+		{"tagged keys", redistest.Options{}, func(s *redistest.Server) Config {
+			return Config{Addr: s.Addr, TagKeys: true}
+		}},
 		{"a window", redistest.Options{}, func(s *redistest.Server) Config {
 			return Config{Addr: s.Addr, PipelineWindow: 100 * time.Microsecond}
 		}},
@@ -99,7 +102,7 @@ func TestKeysAreUpstreams(t *testing.T) {
 	const key = "domain_k1_v1_k2_v2_1767225600"
 	server.Do(t, "INCRBY", key, "3")
 	server.Do(t, "EXPIRE", key, "86400")
-	h := algorithm.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Limit: window(10, 24*time.Hour), Amount: 2}
+	h := algorithm.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
 	if v := take(t, s, h); v.Before != 3 || v.After != 5 {
 		t.Errorf("we see %+v", v)
 	}
@@ -108,8 +111,26 @@ func TestKeysAreUpstreams(t *testing.T) {
 	}
 	h.Limit = window(10, 5*time.Minute)
 	take(t, s, h)
-	if got := fmt.Sprint(server.Do(t, "GET", "{domain_k1_v1_k2_v2_}|fw:300:1767225600")); got != "2" {
+	if got := fmt.Sprint(server.Do(t, "GET", "{domain_k1_v1_}k2_v2_|fw:300:1767225600")); got != "2" {
 		t.Errorf("five minutes are kept as %s", got)
+	}
+}
+
+// With TagKeys a live upstream is left alone.
+func TestTagKeys(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	s := open(t, Config{Addr: server.Addr, TagKeys: true})
+	server.Do(t, "SET", "domain_k1_v1_k2_v2_1767225600", "3")
+	h := algorithm.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
+	if v := take(t, s, h); v.Before != 0 || v.After != 2 {
+		t.Errorf("we see %+v", v)
+	}
+	if got := fmt.Sprint(server.Do(t, "GET", "{domain_k1_v1_}k2_v2_|fw:86400:1767225600")); got != "2" {
+		t.Errorf("a day is kept as %s", got)
+	}
+	h.Limit = window(10, time.Hour) // begins at the same second
+	if v := take(t, s, h); v.Before != 0 {
+		t.Errorf("an hour shares the counter of a day: %+v", v)
 	}
 }
 
