@@ -11,15 +11,17 @@ import (
 // The race detector empties pools at random, so this runs without it: see
 // `make test`.
 func TestCheckDoesNotAllocate(t *testing.T) {
-	l := start(t, limiter.Config{})
-	req, a := parse("ip=1 path=/pay,user=x"), new(limiter.Answer)
-	check := func() {
-		if err := l.Check(t.Context(), req, a); err != nil {
-			t.Fatal(err)
+	for _, escape := range []bool{false, true} {
+		l := start(t, limiter.Config{EscapeKeys: escape})
+		req, a := parse("ip=1_2 path=/pay,user=x file=/f/1"), new(limiter.Answer)
+		check := func() {
+			if err := l.Check(t.Context(), req, a); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	check()
-	if n := testing.AllocsPerRun(100, check); n > 0 {
-		t.Errorf("%v allocations per request", n)
+		check()
+		if n := testing.AllocsPerRun(100, check); n > 0 {
+			t.Errorf("%v allocations per request, escaped %t", n, escape)
+		}
 	}
 }

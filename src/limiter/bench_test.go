@@ -30,19 +30,21 @@ func wildcardRules() string {
 // one and for several callers.
 func BenchmarkCheck(b *testing.B) {
 	for _, tt := range []struct {
-		name string
-		more string // rules beside testRules
-		ask  string
+		name   string
+		more   string // rules beside testRules
+		ask    string
+		escape bool
 	}{
-		{"descriptors=1", "", "gold=x"},
-		{"descriptors=4", "", "gold=x silver=x trial=x path=/pay,user=x"},
-		{"descriptors=16", "", strings.Repeat("gold=x silver=x trial=x path=/pay,user=x ", 4)},
-		{"wildcards=100", wildcardRules(), "wild=/99/x/end"},
-		{"detailed", detailedRule, "detailed=x"},
-		{"unmatched", "", "nobody=x"},
+		{"descriptors=1", "", "gold=x", false},
+		{"descriptors=4", "", "gold=x silver=x trial=x path=/pay,user=x", false},
+		{"descriptors=4,escaped", "", "gold=x silver=x trial=x path=/pay,user=x", true},
+		{"descriptors=16", "", strings.Repeat("gold=x silver=x trial=x path=/pay,user=x ", 4), false},
+		{"wildcards=100", wildcardRules(), "wild=/99/x/end", false},
+		{"detailed", detailedRule, "detailed=x", false},
+		{"unmatched", "", "nobody=x", false},
 	} {
 		counters := metrics.New(metrics.Config{})
-		l := start(b, limiter.Config{Recorder: counters})
+		l := start(b, limiter.Config{Recorder: counters, EscapeKeys: tt.escape})
 		set := load(b, testRules+tt.more)
 		counters.Use(set)
 		l.Use(set)

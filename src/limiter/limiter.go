@@ -29,6 +29,9 @@ type Config struct {
 	Recorder Recorder
 	// KeyPrefix stands in front of every key.
 	KeyPrefix string
+	// EscapeKeys writes keys so that different descriptors never share one; see
+	// rules.Keys. Without it keys are envoyproxy/ratelimit's.
+	EscapeKeys bool
 	// Shadow lets every request pass; the statuses say what would have been.
 	Shadow bool
 	// Quota treats every descriptor as if its rule were in quota mode.
@@ -41,6 +44,7 @@ type Config struct {
 // Limiter decides. It is safe for concurrent use.
 type Limiter struct {
 	cfg  Config
+	keys rules.Keys
 	set  atomic.Pointer[rules.Set]
 	pool sync.Pool // of *scratch
 }
@@ -48,7 +52,11 @@ type Limiter struct {
 // New returns a limiter without rules: every Check fails with ErrNotReady
 // until Use is called.
 func New(cfg Config) *Limiter {
-	return &Limiter{cfg: cfg, pool: sync.Pool{New: func() any { return new(scratch) }}}
+	return &Limiter{
+		cfg:  cfg,
+		keys: rules.Keys{Prefix: cfg.KeyPrefix, Escape: cfg.EscapeKeys},
+		pool: sync.Pool{New: func() any { return new(scratch) }},
+	}
 }
 
 // Use puts set in force for all requests that arrive from now on.
@@ -118,8 +126,10 @@ func (l *Limiter) match(req *Request, a *Answer, s *scratch) error {
 		}
 		st.Limited = true
 		st.Amount, st.Op = amount(req, d)
+		key, tag := s.key(&l.keys, a.Domain, st.Rule, d.Entries)
 		s.charge(algorithm.Hit{
-			Key:    s.key(l.cfg.KeyPrefix, req.Domain, st.Rule, d.Entries),
+			Key:    key,
+			Tag:    tag,
 			Limit:  limit,
 			Amount: st.Amount,
 			Op:     st.Op,

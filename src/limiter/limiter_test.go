@@ -341,6 +341,49 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// Every hit says what of its key belongs on one server, here in braces.
+func TestTags(t *testing.T) {
+	for escape, want := range map[bool]string{
+		false: "{p:d_ip_1_2_} {p:d_path_/pay_}user_x_ {p:d_file_/f/*_} {p:d_a_1:2_}b_3_",
+		true:  "{p:d_ip_1%5F2_} {p:d_path_/pay_}user_x_ {p:d_file_file:/f/*_} {p:d_a_1%3A2_}b_3_",
+	} {
+		s := watch(t)
+		l := start(t, limiter.Config{Backend: s, KeyPrefix: "p:", EscapeKeys: escape})
+		req := parse("ip=1_2 path=/pay,user=x file=/f/1 a=1,b=3")
+		own := &req.Descriptors[3]
+		own.Entries[0].Value = []byte("1:2")
+		own.HasLimit, own.Limit = true, rules.Quantity{Requests: 9, Unit: rules.Hour, Multiplier: 5}
+		if err := l.Check(t.Context(), req, new(limiter.Answer)); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for i, h := range s.batches[0] {
+			got = append(got, "{"+s.keys[i][:h.Tag]+"}"+s.keys[i][h.Tag:])
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("escaped %t:\n got %s\nwant %s", escape, strings.Join(got, " "), want)
+		}
+	}
+}
+
+// What envoyproxy/ratelimit counts together: one entry whose value reads like
+// two, and two entries.
+func TestEscapedKeysAreApart(t *testing.T) {
+	for escape, want := range map[bool]string{false: "over: ok 0/1, over 0/1", true: "ok: ok 0/1, ok 0/1"} {
+		l := start(t, limiter.Config{EscapeKeys: escape})
+		req, a := parse("a=x_b_y a=x,b=y"), new(limiter.Answer)
+		for i := range req.Descriptors {
+			req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true, rules.Quantity{Requests: 1, Unit: rules.Hour, Multiplier: 1}
+		}
+		if err := l.Check(t.Context(), req, a); err != nil {
+			t.Fatal(err)
+		}
+		if got := brief(a); got != want {
+			t.Errorf("escaped %t: got %s, want %s", escape, got, want)
+		}
+	}
+}
+
 func TestGroups(t *testing.T) {
 	for _, allOrNothing := range []bool{false, true} {
 		s := watch(t)

@@ -86,23 +86,12 @@ func (s *scratch) charge(h algorithm.Hit, owner int) {
 	s.owner = append(s.owner, owner)
 }
 
-// key appends the key of a descriptor to s.keys and returns it:
-//
-//	<prefix><domain>_<key>_<value>_<key>_<value>_
-//
+// key appends the key of a descriptor to s.keys and returns it, and its tag.
 // A store adds the start of the window, which makes it the key that
-// envoyproxy/ratelimit uses, byte for byte. rule is nil for a limit that came
-// with the request.
-func (s *scratch) key(prefix string, domain []byte, rule *rules.Rule, entries []rules.Entry) []byte {
+// envoyproxy/ratelimit uses, byte for byte, unless keys are escaped. rule is
+// nil for a limit that came with the request.
+func (s *scratch) key(keys *rules.Keys, d *rules.Domain, rule *rules.Rule, entries []rules.Entry) (key []byte, tag int) {
 	start := len(s.keys)
-	k := append(s.keys, prefix...)
-	k = append(k, domain...)
-	k = append(k, '_')
-	if rule != nil {
-		k = rule.AppendKey(k, entries)
-	} else {
-		k = rules.AppendKey(k, entries)
-	}
-	s.keys = k
-	return k[start:len(k):len(k)]
+	s.keys, tag = keys.Append(s.keys, d, rule, entries)
+	return s.keys[start:len(s.keys):len(s.keys)], tag
 }

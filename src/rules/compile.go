@@ -40,7 +40,7 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 			c.problems.add(cfg.Pos, "add `domain: <name>`, the name that callers ask for", "the domain is missing or empty")
 			d = &Domain{} // its descriptors are checked all the same
 		case d == nil:
-			d = &Domain{Name: cfg.Domain, Index: len(c.set.domains)}
+			d = &Domain{Name: cfg.Domain, Index: len(c.set.domains), escaped: escaped(cfg.Domain)}
 			c.set.byName[cfg.Domain] = d
 			c.set.domains = append(c.set.domains, d)
 			first[cfg.Domain] = cfg.Pos

@@ -158,30 +158,7 @@ func FuzzFind(f *testing.F) {
 			return
 		}
 		words := []string{"a", "b", "a_b", "*", "a*", "*b", "a_*", "", "b*a", "\xff", "ab", "b_a", "**", "_", "*_", "_*"}
-		rest := tree
-		var build func(depth int) []DescriptorConfig
-		build = func(depth int) (list []DescriptorConfig) {
-			for len(rest) >= 2 && len(list) < 6 {
-				d := DescriptorConfig{
-					Pos: Pos{"a.yaml", len(tree) - len(rest) + 1, 0},
-					Key: words[rest[0]&15], Value: words[rest[0]>>4],
-				}
-				what := rest[1]
-				rest = rest[2:]
-				if what&1 == 0 {
-					d.RateLimit = &RateLimitConfig{Unit: "day"}
-				}
-				if what&2 == 0 && depth < 3 {
-					d.Descriptors = build(depth + 1)
-				}
-				list = append(list, d)
-				if what&4 == 0 && depth > 0 {
-					break
-				}
-			}
-			return list
-		}
-		top := build(0)
+		top := grow(tree, words)
 		set, _, err := Compile([]DomainConfig{{Domain: "d", Descriptors: top}}, Options{})
 		if bad := unusable(top); (err != nil) != bad {
 			t.Fatalf("%+v: %v, want an error: %t", top, err, bad)
@@ -202,6 +179,35 @@ func FuzzFind(f *testing.F) {
 			t.Fatalf("%q in %+v finds the rule at %d, want %d", request, top, place, want)
 		}
 	})
+}
+
+// grow builds a tree from bytes, two for each descriptor, of sixteen words.
+func grow(tree []byte, words []string) []DescriptorConfig {
+	rest := tree
+	var build func(depth int) []DescriptorConfig
+	build = func(depth int) (list []DescriptorConfig) {
+		for len(rest) >= 2 && len(list) < 6 {
+			d := DescriptorConfig{
+				Pos: Pos{"a.yaml", len(tree) - len(rest) + 1, 0},
+				Key: words[rest[0]&15], Value: words[rest[0]>>4],
+			}
+			what := rest[1]
+			rest = rest[2:]
+			if what&1 == 0 {
+				d.RateLimit = &RateLimitConfig{Unit: "day"}
+			}
+			if what&2 == 0 && depth < 3 {
+				d.Descriptors = build(depth + 1)
+			}
+			d.ShareThreshold = what&8 == 0 && strings.Contains(composite(&d), "*")
+			list = append(list, d)
+			if what&4 == 0 && depth > 0 {
+				break
+			}
+		}
+		return list
+	}
+	return build(0)
 }
 
 // unusable reports whether a key is missing or a descriptor is there twice.

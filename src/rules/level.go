@@ -13,15 +13,20 @@ type Level struct {
 
 	text     string // "key_value", or "key"
 	wildcard bool   // text holds a `*`
+	shared   string // in escaped keys, what stands for the values that share; see Keys
 }
 
 func newLevel(cfg *DescriptorConfig) Level {
 	text := composite(cfg)
-	return Level{
+	l := Level{
 		Key: cfg.Key, Value: cfg.Value,
 		ValueToMetric: cfg.ValueToMetric, ShareThreshold: cfg.ShareThreshold,
 		text: text, wildcard: strings.Contains(text, "*"),
 	}
+	if l.ShareThreshold {
+		l.shared = escaped(l.Key) + ":" + escaped(l.Value)
+	}
+	return l
 }
 
 // pattern is what stands for the value of an entry with the given key where
@@ -32,37 +37,6 @@ func (l *Level) pattern(key []byte) string {
 		return l.text[n+1:]
 	}
 	return l.text
-}
-
-// AppendKey appends "<key>_<value>_" for each entry: what counters of the rule
-// are kept under. Entries must be those that led to the rule. The values are
-// the request's, but for levels that share their threshold.
-func (r *Rule) AppendKey(dst []byte, entries []Entry) []byte {
-	if !r.shared {
-		return AppendKey(dst, entries)
-	}
-	for i := range entries {
-		dst = append(dst, entries[i].Key...)
-		dst = append(dst, '_')
-		if l := &r.Path[i]; l.ShareThreshold {
-			dst = append(dst, l.pattern(entries[i].Key)...)
-		} else {
-			dst = append(dst, entries[i].Value...)
-		}
-		dst = append(dst, '_')
-	}
-	return dst
-}
-
-// AppendKey appends "<key>_<value>_" for each entry, as it is.
-func AppendKey(dst []byte, entries []Entry) []byte {
-	for i := range entries {
-		dst = append(dst, entries[i].Key...)
-		dst = append(dst, '_')
-		dst = append(dst, entries[i].Value...)
-		dst = append(dst, '_')
-	}
-	return dst
 }
 
 // PerValue reports whether the name of the rule's counters depends on the

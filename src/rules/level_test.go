@@ -83,15 +83,16 @@ descriptors:
 	var joined []byte
 	for _, tt := range tests {
 		entries := parseEntries(tt.entries)
-		rule := set.Domain([]byte("d")).Find(entries, &joined)
+		domain := set.Domain([]byte("d"))
+		rule := domain.Find(entries, &joined)
 		if rule == nil {
 			if tt.key != "" {
 				t.Errorf("%s: no rule", tt.entries)
 			}
 			continue
 		}
-		if got := string(rule.AppendKey(nil, entries)); got != tt.key {
-			t.Errorf("%s: kept under %s, want %s", tt.entries, got, tt.key)
+		if got, _ := new(Keys).Append(nil, domain, rule, entries); string(got) != "d_"+tt.key {
+			t.Errorf("%s: kept under %s, want d_%s", tt.entries, got, tt.key)
 		}
 		if got := string(rule.AppendName(nil, entries)); got != tt.name {
 			t.Errorf("%s: counted as %s, want %s", tt.entries, got, tt.name)

@@ -69,6 +69,7 @@ type Domain struct {
 	Index    int
 	Name     string
 	root     node
+	escaped  string   // Name in escaped keys, see Keys
 	keys     []string // of all descriptors, see Descriptors
 	replaced int      // how many names the replaces lists of its rules have
 }

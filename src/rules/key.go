@@ -1,0 +1,91 @@
+package rules
+
+// Keys writes descriptors as the keys that stores count under:
+//
+//	<prefix><domain>_<key>_<value>_<key>_<value>_
+//
+// The values are the request's. On a level that shares its threshold the
+// pattern stands for them.
+type Keys struct {
+	// Prefix stands in front of every key, as it is.
+	Prefix string
+	// Escape keeps different descriptors apart. Without it all parts are written
+	// as they are, which is what envoyproxy/ratelimit does: [a=x_b_y] and
+	// [a=x][b=y] are one key then.
+	//
+	// With it the bytes %_{}|: and control characters are written as %5F and so
+	// on, in domain, keys and values: each part ends at the next `_`. A level
+	// that shares its threshold is written with a `:`, which no value has, as
+	// <key>_<key of the rule>:<value of the rule>_, so that the pattern is
+	// neither some request's value nor another rule's pattern.
+	Escape bool
+}
+
+// Append appends the key of a descriptor of d, and returns with it how many
+// bytes of the key, prefix, domain and first entry, belong together: see
+// algorithm.Hit.Tag. r is the rule that entries led to; nil for a limit that
+// came with the request.
+func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []byte, tag int) {
+	start := len(dst)
+	dst = append(dst, k.Prefix...)
+	if k.Escape {
+		dst = append(dst, d.escaped...)
+	} else {
+		dst = append(dst, d.Name...)
+	}
+	dst = append(dst, '_')
+	tag = len(dst) - start
+	shared := r != nil && r.shared
+	for i := range entries {
+		e := &entries[i]
+		dst = k.part(dst, e.Key)
+		dst = append(dst, '_')
+		switch {
+		case !shared || !r.Path[i].ShareThreshold:
+			dst = k.part(dst, e.Value)
+		case k.Escape:
+			dst = append(dst, r.Path[i].shared...)
+		default:
+			dst = append(dst, r.Path[i].pattern(e.Key)...)
+		}
+		dst = append(dst, '_')
+		if i == 0 {
+			tag = len(dst) - start
+		}
+	}
+	return dst, tag
+}
+
+func (k *Keys) part(dst, text []byte) []byte {
+	if k.Escape {
+		return appendEscaped(dst, text)
+	}
+	return append(dst, text...)
+}
+
+// reserved are the bytes that a part of an escaped key does not have: what the
+// format and Redis' hash tags are made of, and what a terminal would act on.
+var reserved = func() (set [256]bool) {
+	for c := range 0x20 {
+		set[c] = true
+	}
+	for _, c := range "\x7f%_{}|:" {
+		set[c] = true
+	}
+	return set
+}()
+
+func appendEscaped[T string | []byte](dst []byte, text T) []byte {
+	const hex = "0123456789ABCDEF"
+	from := 0
+	for i := range len(text) {
+		if c := text[i]; reserved[c] {
+			dst = append(dst, text[from:i]...)
+			dst = append(dst, '%', hex[c>>4], hex[c&15])
+			from = i + 1
+		}
+	}
+	return append(dst, text[from:]...)
+}
+
+func escaped(text string) string { return string(appendEscaped(nil, text)) }

@@ -1,0 +1,170 @@
+package rules
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// How keys are written, with their tags in braces.
+func TestKeys(t *testing.T) {
+	const text = `
+domain: "d_{1}"
+descriptors:
+- key: a
+  rate_limit: {unit: day, requests_per_unit: 1}
+  descriptors:
+  - {key: b, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: path, value: /f/*_*, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- key: top
+  value: x_*
+  share_threshold: true
+  descriptors:
+  - {key: b, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: "st*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
+`
+	set, _, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := set.Domain([]byte("d_{1}"))
+	plain, escape := Keys{Prefix: "p_"}, Keys{Prefix: "p_", Escape: true}
+	var joined []byte
+	for _, tt := range []struct{ entries, plain, escaped string }{
+		{"", "{p_d_{1}_}", "{p_d%5F%7B1%7D_}"},
+		{"a=1", "{p_d_{1}_a_1_}", "{p_d%5F%7B1%7D_a_1_}"},
+		{"a=", "{p_d_{1}_a__}", "{p_d%5F%7B1%7D_a__}"},
+		{"a=x_b_y", "{p_d_{1}_a_x_b_y_}", "{p_d%5F%7B1%7D_a_x%5Fb%5Fy_}"},
+		{"a=x,b=y", "{p_d_{1}_a_x_}b_y_", "{p_d%5F%7B1%7D_a_x_}b_y_"},
+		{"a=%_{}|:", "{p_d_{1}_a_%_{}|:_}", "{p_d%5F%7B1%7D_a_%25%5F%7B%7D%7C%3A_}"},
+		{"a=\x00\n\x1f \x7f", "{p_d_{1}_a_\x00\n\x1f \x7f_}", "{p_d%5F%7B1%7D_a_%00%0A%1F %7F_}"},
+		{"a=é\xff*/-", "{p_d_{1}_a_é\xff*/-_}", "{p_d%5F%7B1%7D_a_é\xff*/-_}"},
+		{"a=1,path=/f/1_2", "{p_d_{1}_a_1_}path_/f/*_*_", "{p_d%5F%7B1%7D_a_1_}path_path:/f/*%5F*_"},
+		{"top=x_1,b=2", "{p_d_{1}_top_x_*_}b_2_", "{p_d%5F%7B1%7D_top_top:x%5F*_}b_2_"},
+		{"start=1", "{p_d_{1}_start_st*_}", "{p_d%5F%7B1%7D_start_st*:_}"},
+		{"no_rule=1_2,b=3", "{p_d_{1}_no_rule_1_2_}b_3_", "{p_d%5F%7B1%7D_no%5Frule_1%5F2_}b_3_"}, // of a limit that came with the request
+	} {
+		var request []Entry
+		if tt.entries != "" {
+			request = parseEntries(tt.entries)
+		}
+		rule := d.Find(request, &joined)
+		for _, side := range []struct {
+			keys *Keys
+			want string
+		}{{&plain, tt.plain}, {&escape, tt.escaped}} {
+			const before = "what is there"
+			got, tag := side.keys.Append([]byte(before), d, rule, request)
+			got = bytes.TrimPrefix(got, []byte(before))
+			if shown := fmt.Sprintf("{%s}%s", got[:tag], got[tag:]); shown != side.want {
+				t.Errorf("%q:\n got %q\nwant %q", tt.entries, shown, side.want)
+			}
+		}
+	}
+}
+
+// FuzzEscapedKey reads an escaped key back into the parts it was made of, so no
+// two descriptors have one key.
+func FuzzEscapedKey(f *testing.F) {
+	f.Add("d", "a", "x_b_y", "", "", uint8(1))
+	f.Add("d", "a", "x", "b", "y", uint8(2))
+	f.Add("d_a", "%5F", "%", "{}", "|fw:60:0", uint8(2))
+	f.Add("\xff\x00", "", "", "é\x7f", "\r\n", uint8(2))
+	f.Fuzz(func(t *testing.T, domain, key1, value1, key2, value2 string, n uint8) {
+		set, _, err := Compile([]DomainConfig{{Domain: domain}}, Options{})
+		if err != nil {
+			return // an empty name
+		}
+		parts := []string{domain, key1, value1, key2, value2}[:1+2*(n%3)]
+		var entries []Entry
+		for i := 1; i < len(parts); i += 2 {
+			entries = append(entries, Entry{[]byte(parts[i]), []byte(parts[i+1])})
+		}
+		keys := Keys{Prefix: "p", Escape: true}
+		key, tag := keys.Append(nil, set.Domain([]byte(domain)), nil, entries)
+		if bytes.ContainsAny(key, "{}|:") || bytes.ContainsFunc(key, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
+			t.Fatalf("%q: %q", parts, key)
+		}
+		var got []string
+		for part := range strings.SplitSeq(strings.TrimSuffix(string(key[1:]), "_"), "_") {
+			text, err := url.PathUnescape(part)
+			if err != nil {
+				t.Fatalf("%q: %q: %v", parts, key, err)
+			}
+			got = append(got, text)
+		}
+		if !slices.Equal(got, parts) {
+			t.Fatalf("%q: %q reads %q", parts, key, got)
+		}
+		want, _ := keys.Append(nil, set.Domain([]byte(domain)), nil, entries[:min(len(entries), 1)])
+		if !bytes.Equal(key[:tag], want) {
+			t.Fatalf("%q: the tag of %q is %q, want %q", parts, key, key[:tag], want)
+		}
+	})
+}
+
+// FuzzSharedKeys builds a tree from bytes, whose wildcards may share their
+// thresholds, and asks it for every entry there is behind two beginnings: what
+// has one escaped key is one descriptor, or one rule's and differs only where
+// values share.
+func FuzzSharedKeys(f *testing.F) {
+	f.Add([]byte("\x21\x01\x30\x01"), []byte{}, []byte{0x21})
+	f.Add([]byte("\x03\x00\x21\x06\x12\x06"), []byte{0x21}, []byte{0x03})
+	f.Add([]byte("0123456789ABCDEF0123456789abcdef"), []byte{0x10}, []byte{0x20})
+	f.Fuzz(func(t *testing.T, tree, one, other []byte) {
+		if len(tree) > 100 || len(one) > 3 || len(other) > 3 {
+			return
+		}
+		words := []string{"", "a", "b", "a*", "*", "a_b", "b*", "a_b*", "*_", "_", ":", "a:b*", "%3A", "*:*", "b_*", "a:a*"}
+		set, _, err := Compile([]DomainConfig{{Domain: "d", Descriptors: grow(tree, words)}}, Options{})
+		if err != nil {
+			return // a descriptor twice, or without a key
+		}
+		d, keys := set.Domain([]byte("d")), Keys{Escape: true}
+		type asked struct {
+			rule    *Rule
+			entries []Entry
+		}
+		seen := make(map[string][]asked)
+		entry := func(b byte) Entry { return Entry{[]byte(words[b&15]), []byte(words[b>>4])} }
+		var joined []byte
+		for _, beginning := range [][]byte{one, other} {
+			for last := range 256 {
+				var request []Entry
+				for _, b := range append(slices.Clone(beginning), byte(last)) {
+					request = append(request, entry(b))
+				}
+				rule := d.Find(request, &joined)
+				for _, r := range slices.Compact([]*Rule{nil, rule}) { // nil: the request brings a limit
+					key, _ := keys.Append(nil, d, r, request)
+					a := asked{r, request}
+					for _, b := range seen[string(key)] {
+						if !oneCounter(a.rule, b.rule, a.entries, b.entries) {
+							t.Fatalf("%q of %v and %q of %v are both %q", a.entries, a.rule, b.entries, b.rule, key)
+						}
+					}
+					seen[string(key)] = append(seen[string(key)], a)
+				}
+			}
+		}
+	})
+}
+
+// oneCounter says whether two descriptors may be counted as one.
+func oneCounter(r, s *Rule, a, b []Entry) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !bytes.Equal(a[i].Key, b[i].Key) {
+			return false
+		}
+		if !bytes.Equal(a[i].Value, b[i].Value) && (r == nil || r != s || !r.Path[i].ShareThreshold) {
+			return false
+		}
+	}
+	return true
+}
