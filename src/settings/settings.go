@@ -38,6 +38,7 @@ type Settings struct {
 	BackendType             string
 	MemoryMaxBytes          int64
 	CacheKeyPrefix          string
+	CacheKeyFormat          string // v1 or v2
 	LocalCacheBytes         int64
 	ExpirationJitter        int
 	Redis, RedisPerSecond   Redis
@@ -164,6 +165,7 @@ func (s *Settings) declare(r *reader) {
 	r.text(&s.BackendType, "BACKEND_TYPE", "", "where the counters live: `memory`, in this process, or `redis`; redis if any `REDIS_` variable is set, else memory")
 	r.bytes(&s.MemoryMaxBytes, "MEMORY_MAX_BYTES", 256<<20, "cap on the memory of all counters; beyond it the longest idle ones are dropped")
 	r.text(&s.CacheKeyPrefix, "CACHE_KEY_PREFIX", "", "stands in front of every key in the store")
+	r.oneOf(&s.CacheKeyFormat, "CACHE_KEY_FORMAT", "v1", "how keys are written, `v1` as envoyproxy/ratelimit does, `v2` so that different descriptors never share a counter; counters start anew, so change it on all replicas at once", "v1", "v2")
 	r.flag(&s.StopIncrementWhenOver, "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", false, "charge a request only if none of its descriptors is over the limit")
 	r.ratio(&s.NearLimitRatio, "NEAR_LIMIT_RATIO", 0.8, "share of a limit from which hits are counted as near it")
 	r.flag(&s.ShadowMode, "SHADOW_MODE", false, "let every request pass; statuses and counters still tell what would have been refused")
@@ -226,6 +228,10 @@ var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 func (s *Settings) validate(r *reader) {
 	if s.ConfigType != "FILE" {
 		r.problem("CONFIG_TYPE", s.ConfigType, "this version reads rules from files only: write FILE")
+	}
+	s.CacheKeyFormat = strings.ToLower(s.CacheKeyFormat)
+	if s.CacheKeyFormat == "v2" && strings.ContainsAny(s.CacheKeyPrefix, "{}") {
+		r.problem("CACHE_KEY_PREFIX", s.CacheKeyPrefix, "leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server")
 	}
 	s.validateRedis(r)
 	if s.MemoryMaxBytes < minMemory {

@@ -106,6 +106,26 @@ func TestStore(t *testing.T) {
 	}
 }
 
+func TestCacheKeyFormat(t *testing.T) {
+	for _, tt := range []struct {
+		env    string
+		format string
+		err    string
+	}{
+		{"", "v1", ""},
+		{"CACHE_KEY_FORMAT=v1 CACHE_KEY_PREFIX={a}", "v1", ""},
+		{"CACHE_KEY_FORMAT=V2 CACHE_KEY_PREFIX=a|b:c_%", "v2", ""},
+		{"CACHE_KEY_FORMAT=v3", "v3", "CACHE_KEY_FORMAT=v3: write one of v1, v2"},
+		{"CACHE_KEY_FORMAT=v2 CACHE_KEY_PREFIX=a{", "v2", "CACHE_KEY_PREFIX=a{: leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server"},
+		{"CACHE_KEY_FORMAT=v2 CACHE_KEY_PREFIX=}", "v2", "CACHE_KEY_PREFIX=}: leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server"},
+	} {
+		s, _, err := Read(env(strings.Fields(tt.env)...))
+		if s.CacheKeyFormat != tt.format || (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err {
+			t.Errorf("%s: %s, %v", tt.env, s.CacheKeyFormat, err)
+		}
+	}
+}
+
 func TestSocketType(t *testing.T) {
 	for url, want := range map[string]string{"redis:6379": "tcp", "/run/redis.sock": "unix", "redis://redis:6379/1": "tcp"} {
 		s, _, err := Read(env("REDIS_URL=" + url))

@@ -160,6 +160,24 @@ func TestPerSecondRedis(t *testing.T) {
 	}
 }
 
+// CACHE_KEY_FORMAT=v2 reaches the keys and both stores.
+func TestCacheKeyFormat(t *testing.T) {
+	rest, perSecond := redistest.Start(t, redistest.Options{}), redistest.Start(t, redistest.Options{})
+	s := launch(t, redisRules, "CACHE_KEY_FORMAT=v2", "CACHE_KEY_PREFIX=p:", "REDIS_URL="+rest.Addr, "REDIS_TIMEOUT=2s",
+		"REDIS_PERSECOND=true", "REDIS_PERSECOND_URL="+perSecond.Addr, "REDIS_PERSECOND_TIMEOUT=2s")
+	s.until("ready", s.healthy)
+	for _, key := range []string{"many", "fast"} {
+		if code, err := s.post(key, "a_b"); code != 200 {
+			t.Errorf("%s: %d, %v", key, code, err)
+		}
+	}
+	for server, want := range map[*redistest.Server]string{rest: "[{p:d_many_a%5Fb_}|fw:31536000:", perSecond: "[{p:d_fast_a%5Fb_}|fw:1:"} {
+		if keys := fmt.Sprint(server.Do(t, "KEYS", "*")); !strings.HasPrefix(keys, want) {
+			t.Errorf("keys %s, want %s…", keys, want)
+		}
+	}
+}
+
 // What is used up is refused without asking Redis, until a reload changes the
 // rule.
 func TestOverLimitCache(t *testing.T) {

@@ -116,6 +116,7 @@ func (s *server) build() error {
 		Backend:      s.store,
 		Recorder:     s.counters,
 		KeyPrefix:    s.cfg.CacheKeyPrefix,
+		EscapeKeys:   s.cfg.CacheKeyFormat == "v2",
 		Shadow:       s.cfg.ShadowMode,
 		Quota:        s.cfg.QuotaMode,
 		AllOrNothing: s.cfg.StopIncrementWhenOver,

@@ -83,6 +83,7 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what st
 		PipelineWindow:   from.PipelineWindow,
 		PipelineLimit:    from.PipelineLimit,
 		ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
+		TagKeys:          cfg.CacheKeyFormat == "v2",
 	}
 	auth, useTLS := from.Auth, from.TLS
 	if u, err := url.Parse(from.URL); err == nil && strings.Contains(from.URL, "://") {
