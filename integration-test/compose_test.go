@@ -1,10 +1,13 @@
 package integration
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,6 +17,8 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"ratelimit/src/backend/redistest"
 )
 
 var composeFiles = []string{"docker-compose.yml", "docker-compose-example.yml"}
@@ -106,7 +111,7 @@ func (s composeService) containerPorts() []int {
 }
 
 // eachCompose runs a test for each compose file.
-func eachCompose(t *testing.T, test func(t *testing.T, c compose)) {
+func eachCompose(t *testing.T, test func(t *testing.T, path string, c compose)) {
 	for _, path := range composeFiles {
 		t.Run(path, func(t *testing.T) {
 			var c compose
@@ -115,7 +120,7 @@ func eachCompose(t *testing.T, test func(t *testing.T, c compose)) {
 			if err := d.Decode(&c); err != nil {
 				t.Fatal(err)
 			}
-			test(t, c)
+			test(t, path, c)
 		})
 	}
 }
@@ -124,10 +129,10 @@ func eachCompose(t *testing.T, test func(t *testing.T, c compose)) {
 // a compose file may want, so that a slip of the pen is found.
 var knownVariable = regexp.MustCompile(`^(HOST|PORT|(GRPC|DEBUG)_(HOST|PORT)|LOG_(LEVEL|FORMAT)|BACKEND_TYPE|CONFIG_TYPE` +
 	`|RUNTIME_(ROOT|SUBDIRECTORY|APPDIRECTORY|IGNOREDOTFILES)|USE_(STATSD|PROMETHEUS)|STATSD_(HOST|PORT)|SHUTDOWN_TIMEOUT|MEMORY_MAX_BYTES` +
-	`|REDIS_(URL|TYPE|SOCKET_TYPE)|MEMCACHE_HOST_PORT)$`)
+	`|REDIS_PERSECOND|REDIS_(PERSECOND_)?(URL|TYPE|SOCKET_TYPE)|MEMCACHE_HOST_PORT)$`)
 
 func TestComposeIsSound(t *testing.T) {
-	eachCompose(t, func(t *testing.T, c compose) {
+	eachCompose(t, func(t *testing.T, _ string, c compose) {
 		hostPorts := make(map[int]string)
 		for name, s := range c.Services {
 			if s.Build != "" {
@@ -142,6 +147,9 @@ func TestComposeIsSound(t *testing.T) {
 				needed, ok := c.Services[other]
 				if !ok || other == name {
 					t.Errorf("%s: depends on %q, which is no other service", name, other)
+				}
+				if len(needed.Profiles) > 0 && !slices.Equal(needed.Profiles, s.Profiles) { // compose would not start
+					t.Errorf("%s: depends on %s, which is started with the profiles %q only", name, other, needed.Profiles)
 				}
 				switch {
 				case on.Condition == "service_started":
@@ -171,8 +179,21 @@ func TestComposeIsSound(t *testing.T) {
 				if !knownVariable.MatchString(variable) {
 					t.Errorf("%s: variable %q is not known", name, variable)
 				}
+				if _, ok := c.Services[value.Value]; variable == "STATSD_HOST" && !ok {
+					t.Errorf("%s: %s: %s is no service", name, variable, value.Value)
+				}
 				if value.Tag == "!!bool" { // docker compose refuses it
 					t.Errorf("%s: %s: %s without quotes", name, variable, value.Value)
+				}
+			}
+			if s.isRedis() {
+				if !regexp.MustCompile(`^redis:\d+\.\d+\.\d+-alpine$`).MatchString(s.Image) {
+					t.Errorf("%s: image %s, want a patch release on Alpine", name, s.Image)
+				}
+				for _, p := range s.Ports { // there is no password
+					if !net.ParseIP(p.ip).IsLoopback() {
+						t.Errorf("%s: port %d is published to the world", name, p.host)
+					}
 				}
 			}
 		}
@@ -192,7 +213,7 @@ func TestComposeServiceMatchesImage(t *testing.T) {
 		}
 	}
 	slices.Sort(exposed)
-	eachCompose(t, func(t *testing.T, c compose) {
+	eachCompose(t, func(t *testing.T, _ string, c compose) {
 		s := c.Services["ratelimit"]
 		if got := s.containerPorts(); !slices.Equal(got, exposed) {
 			t.Errorf("ports %d, and the image exposes %d", got, exposed)
@@ -212,68 +233,234 @@ func TestComposeServiceMatchesImage(t *testing.T) {
 	})
 }
 
-// interpolated is a variable of whoever runs compose, with its default.
-var interpolated = regexp.MustCompile(`\$\{[A-Z_]+:-([^}]*)\}`)
-
-// The service starts with the variables and files that compose gives it. The
-// mounts are made with symbolic links below a temporary root.
+// The service starts as each command in a file's comments starts it, with the
+// variables and files that compose gives it then. The mounts are made with
+// symbolic links below a temporary root, and the other services that it is
+// told of are here on ports of their own.
 func TestComposeServiceStarts(t *testing.T) {
-	eachCompose(t, func(t *testing.T, c compose) {
-		s := c.Services["ratelimit"]
-		root := t.TempDir()
-		for _, m := range s.Volumes {
-			source, err := filepath.Abs(filepath.Join(repository, m.source))
-			if err != nil {
-				t.Fatal(err)
-			}
-			target := filepath.Join(root, m.target)
-			if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink(source, target); err != nil {
-				t.Fatal(err)
+	eachCompose(t, func(t *testing.T, path string, c compose) {
+		ups := upsIn(t, path)
+		for name, s := range c.Services {
+			shown := len(s.Profiles) == 0 || slices.ContainsFunc(ups, func(u up) bool { return slices.Contains(s.Profiles, u.profile) })
+			if !shown {
+				t.Errorf("%s: no command in the comments has one of the profiles %q", name, s.Profiles)
 			}
 		}
-		var env []string
-		for name, value := range s.Environment {
-			if name == "RUNTIME_ROOT" {
-				value.Value = filepath.Join(root, value.Value)
-			}
-			env = append(env, name+"="+interpolated.ReplaceAllString(value.Value, "$1"))
-		}
-		running := startService(t, env...)
-		asks := []struct{ domain, descriptor, want string }{
-			{"mongo_cps", "database=users", "OK 499/500 SECOND"},
-			{"rl", "route=test", "OK 2/3 MINUTE"},
-		}
-		for _, ask := range asks {
-			_, answer := running.ask(t, ask.domain, ask.descriptor)
-			if got := describe(answer); !slices.Equal(got, []string{ask.want}) {
-				t.Errorf("%s: %s: %q, want %q", ask.domain, ask.descriptor, got, ask.want)
-			}
-		}
-
-		// The health check is a command of the image, so it can be run here too.
-		check := s.Healthcheck.Test
-		if len(check) < 3 || check[0] != "CMD" || check[1] != "/bin/ratelimit" {
-			t.Fatalf("healthcheck %q, want CMD and the image's only program", check)
-		}
-		check = append(slices.Clone(check[2:]), "--dial-string", running.grpc)
-		if out, err := run(check...); err != nil {
-			t.Errorf("healthcheck of a ready service: %v\n%s", err, out)
-		}
-		running.stop(t)
-		if out, err := run(check...); err == nil {
-			t.Errorf("healthcheck of a stopped service: passes\n%s", out)
+		for _, u := range ups {
+			t.Run(u.command, func(t *testing.T) { c.testUp(t, u) })
 		}
 	})
+}
+
+// up is a command that starts services.
+type up struct {
+	command string
+	env     map[string]string
+	profile string
+	only    []string // services; all, if there are none
+	noDeps  bool
+}
+
+// upCommand is one in a comment.
+var upCommand = regexp.MustCompile(`(?m)^#   ((?:[A-Z_]+=\S+ )*)docker compose (?:-f \S+ )?(?:--profile (\S+) )?up( .*)?$`)
+
+// upsIn are the commands that a compose file's comments show.
+func upsIn(t *testing.T, path string) []up {
+	t.Helper()
+	text := read(t, path)
+	var ups []up
+	for _, m := range upCommand.FindAllStringSubmatch(text, -1) {
+		u := up{command: strings.TrimPrefix(m[0], "#   "), profile: m[2], env: make(map[string]string)}
+		for assignment := range strings.FieldsSeq(m[1]) {
+			name, value, _ := strings.Cut(assignment, "=")
+			u.env[name] = value
+			if !strings.Contains(text, "${"+name+":-") {
+				t.Errorf("%s: %s is used nowhere", u.command, name)
+			}
+		}
+		for word := range strings.FieldsSeq(m[3]) {
+			switch {
+			case word == "--no-deps":
+				u.noDeps = true
+			case !isFlag(word):
+				u.only = append(u.only, word)
+			}
+		}
+		ups = append(ups, u)
+	}
+	if len(ups) == 0 {
+		t.Errorf("%s shows no command to start it", path)
+	}
+	return ups
+}
+
+// starts tells which services a command starts.
+func (u up) starts(c compose) map[string]bool {
+	started := make(map[string]bool)
+	var start func(name string)
+	start = func(name string) {
+		started[name] = true
+		for other := range c.Services[name].DependsOn {
+			if !u.noDeps {
+				start(other)
+			}
+		}
+	}
+	for name, s := range c.Services {
+		byProfile := len(s.Profiles) == 0 || slices.Contains(s.Profiles, u.profile)
+		if slices.Contains(u.only, name) || len(u.only) == 0 && byProfile {
+			start(name)
+		}
+	}
+	return started
+}
+
+// interpolated is a variable of whoever runs compose, with its default.
+var interpolated = regexp.MustCompile(`\$\{([A-Z_]+):-([^}]*)\}`)
+
+// value is what a container finds in a variable.
+func (u up) value(s composeService, variable string) string {
+	return interpolated.ReplaceAllStringFunc(s.Environment[variable].Value, func(text string) string {
+		m := interpolated.FindStringSubmatch(text)
+		return cmp.Or(u.env[m[1]], m[2])
+	})
+}
+
+// testUp starts what the service needs of the others, and the service.
+func (c compose) testUp(t *testing.T, u up) {
+	s, started := c.Services["ratelimit"], u.starts(c)
+	servers := make(map[string]*redistest.Server)
+	for name := range started {
+		if c.Services[name].isRedis() {
+			servers[name] = c.Services[name].startRedis(t)
+		}
+	}
+	var statsd *sink
+	if started[u.value(s, "STATSD_HOST")] {
+		statsd = listenSink(t, "tcp", anyPort)
+	}
+	running := startService(t, c.environment(t, u, servers, statsd)...)
+	asks := []struct{ domain, descriptor, want string }{
+		{"mongo_cps", "database=users", "OK 499/500 SECOND"},
+		{"rl", "route=test", "OK 2/3 MINUTE"},
+	}
+	for _, ask := range asks {
+		_, answer := running.ask(t, ask.domain, ask.descriptor)
+		if got := describe(answer); !slices.Equal(got, []string{ask.want}) {
+			t.Errorf("%s: %s: %q, want %q", ask.domain, ask.descriptor, got, ask.want)
+		}
+	}
+	for name, server := range servers { // whatever is started is of use
+		if server.Info(t, "commandstats")["cmdstat_incrby"] == "" {
+			t.Errorf("nothing was counted in %s", name)
+		}
+	}
+	if statsd != nil {
+		running.until(t, "counters arrive at the exporter", func() error {
+			if len(statsd.all()) == 0 {
+				return errors.New("none yet")
+			}
+			return nil
+		})
+	}
+
+	// The health check is a command of the image, so it can be run here too.
+	check := s.Healthcheck.Test
+	if len(check) < 3 || check[0] != "CMD" || check[1] != "/bin/ratelimit" {
+		t.Fatalf("healthcheck %q, want CMD and the image's only program", check)
+	}
+	check = append(slices.Clone(check[2:]), "--dial-string", running.grpc)
+	if out, err := run(check...); err != nil {
+		t.Errorf("healthcheck of a ready service: %v\n%s", err, out)
+	}
+	running.stop(t)
+	if out, err := run(check...); err == nil {
+		t.Errorf("healthcheck of a stopped service: passes\n%s", out)
+	}
+}
+
+// environment is what the service is told, with the places of other services
+// here: the servers by their names, and statsd if it is not nil.
+func (c compose) environment(t *testing.T, u up, servers map[string]*redistest.Server, statsd *sink) []string {
+	t.Helper()
+	const nobody = "127.0.0.1:1" // where a service is that was not started
+	s := c.Services["ratelimit"]
+	env := make(map[string]string)
+	for variable := range s.Environment {
+		value := u.value(s, variable)
+		if strings.HasSuffix(variable, "_URL") {
+			host, port, _ := strings.Cut(value, ":")
+			if !c.Services[host].isRedis() || port != "6379" {
+				t.Errorf("%s: no Redis is at %s", variable, value)
+			}
+			value = nobody
+			if servers[host] != nil {
+				value = servers[host].Addr
+			}
+		}
+		env[variable] = value
+	}
+	env["RUNTIME_ROOT"] = filepath.Join(s.mountAll(t), env["RUNTIME_ROOT"])
+	if statsd != nil {
+		env["STATSD_HOST"], env["STATSD_PORT"] = "127.0.0.1", portOf(t, statsd.addr)
+	}
+	// A busy machine is not what is tested here.
+	list := []string{"REDIS_TIMEOUT=5s", "REDIS_PERSECOND_TIMEOUT=5s", "STATS_FLUSH_INTERVAL=100ms"}
+	for variable, value := range env {
+		list = append(list, variable+"="+value)
+	}
+	return list
+}
+
+func (s composeService) isRedis() bool { return strings.HasPrefix(s.Image, "redis:") }
+
+// startRedis runs the service's command here, and its health check.
+func (s composeService) startRedis(t *testing.T) *redistest.Server {
+	t.Helper()
+	if len(s.Command) == 0 || s.Command[0] != "redis-server" {
+		t.Fatalf("command %q, want redis-server", s.Command)
+	}
+	server := redistest.Start(t, redistest.Options{Args: s.Command[1:]})
+	host, port, err := net.SplitHostPort(server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := s.Healthcheck.Test
+	if len(check) < 2 || check[0] != "CMD" || check[1] != "redis-cli" {
+		t.Fatalf("healthcheck %q, want CMD and redis-cli", check)
+	}
+	out, err := exec.Command(check[1], append([]string{"-h", host, "-p", port}, check[2:]...)...).CombinedOutput()
+	if err != nil || string(out) != "PONG\n" {
+		t.Errorf("healthcheck of a Redis: %v\n%s", err, out)
+	}
+	return server
+}
+
+// mountAll makes the service's mounts below a temporary directory.
+func (s composeService) mountAll(t *testing.T) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	for _, m := range s.Volumes {
+		source, err := filepath.Abs(filepath.Join(repository, m.source))
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := filepath.Join(root, m.target)
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(source, target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
 }
 
 // Each Envoy of the example reads a file that is mounted, publishes the ports
 // its file listens on, and reaches for nothing but services of the example on
 // ports they listen on.
 func TestComposeEnvoys(t *testing.T) {
-	eachCompose(t, func(t *testing.T, c compose) {
+	eachCompose(t, func(t *testing.T, _ string, c compose) {
 		for _, name := range slices.Sorted(maps.Keys(c.Services)) {
 			s := c.Services[name]
 			if !strings.HasPrefix(s.Image, "envoyproxy/envoy:") {
