@@ -42,3 +42,34 @@ func (h *Histogram) Snapshot() (count uint64, sum float64, buckets map[float64]u
 	count += h.buckets[len(bounds)].Load()
 	return count, time.Duration(h.sum.Load()).Seconds(), buckets
 }
+
+// Sizes counts numbers in buckets that double from 1 to 4096. Its zero value is
+// empty and ready; it is safe for concurrent use.
+type Sizes struct {
+	buckets [sizeBuckets + 1]atomic.Uint64
+	sum     atomic.Int64
+}
+
+const sizeBuckets = 13
+
+// Observe counts n.
+func (s *Sizes) Observe(n int) {
+	i := 0
+	for i < sizeBuckets && n > 1<<i {
+		i++
+	}
+	s.buckets[i].Add(1)
+	s.sum.Add(int64(n))
+}
+
+// Snapshot returns how many numbers there were, their sum, and how many were at
+// most so large.
+func (s *Sizes) Snapshot() (count uint64, sum float64, buckets map[float64]uint64) {
+	buckets = make(map[float64]uint64, sizeBuckets)
+	for i := range sizeBuckets {
+		count += s.buckets[i].Load()
+		buckets[float64(int(1)<<i)] = count
+	}
+	count += s.buckets[sizeBuckets].Load()
+	return count, float64(s.sum.Load()), buckets
+}

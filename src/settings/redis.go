@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"net/url"
 	"strings"
 	"time"
 )
@@ -33,16 +32,21 @@ func (c *Redis) declare(r *reader, prefix, url, meaning string) {
 		return text
 	}
 	r.text(&c.SocketType, prefix+"SOCKET_TYPE", "", say("`tcp` or `unix`; by the form of the URL if it is not set"))
-	var kind string
-	r.oneOf(&kind, prefix+"TYPE", "SINGLE", say("one server"), "SINGLE")
-	r.text(&c.URL, prefix+"URL", url, say("`host:port`, the path of a socket, `redis://user:password@host:port/db`, or `rediss://` for TLS"))
-	r.count(&c.PoolSize, prefix+"POOL_SIZE", 10, say("the most connections; two serve most, as calls share them in batches"))
+	r.oneOf(&c.Type, prefix+"TYPE", "SINGLE", say("what `…URL` is about"), "SINGLE", "SENTINEL", "CLUSTER")
+	c.Type = strings.ToUpper(c.Type)
+	r.text(&c.URL, prefix+"URL", url, say("`host:port`, the path of a socket, `redis://user:password@host:port/db`, or `rediss://` for TLS; of sentinels `primary's name,host:port,host:port`; of a cluster some nodes, `host:port,host:port`"))
+	r.integer(&c.PoolSize, prefix+"POOL_SIZE", 10, say("the most connections to each server; two serve most, as calls share them in batches. 0: the default"))
 	r.text(&c.Auth, prefix+"AUTH", "", say("`password` or `user:password`"))
 	r.text(&c.AuthFile, prefix+"AUTH_FILE", "", say("a file with the same, read anew for each connection; wins over the variable"))
-	r.flag(&c.TLS, prefix+"TLS", false, say("use TLS"))
+	r.text(&c.SentinelAuth, prefix+"SENTINEL_AUTH", "", say("the same for the sentinels"))
+	r.text(&c.SentinelAuthFile, prefix+"SENTINEL_AUTH_FILE", "", say("the same for the sentinels"))
+	r.flag(&c.TLS, prefix+"TLS", false, say("use TLS, towards sentinels too"))
 	r.duration(&c.Timeout, prefix+"TIMEOUT", 50*time.Millisecond, say("bound on every call; the caller's own deadline wins if it is shorter"))
 	r.duration(&c.PipelineWindow, prefix+"PIPELINE_WINDOW", 0, say("wait so long for more before each batch; 0: batches form by themselves while others are under way"))
 	r.integer(&c.PipelineLimit, prefix+"PIPELINE_LIMIT", 0, say("the most hits in a batch; 0: no limit"))
+	r.integer(&c.Parallelism, prefix+"CLUSTER_PIPELINE_PARALLELISM", 1, say("accepted, and without effect: the nodes of a cluster are always asked at the same time"))
+	var onEmpty string
+	r.text(&onEmpty, prefix+"POOL_ON_EMPTY_BEHAVIOR", "WAIT", say("accepted, `CREATE` and `ERROR` too, and without effect: calls share connections, so none is ever missing"))
 }
 
 // validateRedis decides on the store and checks what it needs.
@@ -78,32 +82,18 @@ func (s *Settings) validateRedis(r *reader) {
 	}
 }
 
-// validate completes what depends on the form of the URL. The URL may hold a
-// password and is never shown.
+// validate checks what belongs together and takes the URL apart.
 func (c *Redis) validate(r *reader, prefix string) {
-	if c.URL == "" {
-		r.problem(prefix+"URL", "", "write host:port, the path of a socket, or redis://host:port")
-		return
-	}
 	if c.PipelineLimit < 0 {
 		r.problem(prefix+"PIPELINE_LIMIT", "below 0", "write 0 or more")
 	}
-	if strings.Contains(c.URL, "://") {
-		u, err := url.Parse(c.URL)
-		if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Host == "" {
-			r.problem(prefix+"URL", "…", "it begins like a URL: write redis://user:password@host:port/db, or rediss://")
-		}
-		c.SocketType = "tcp"
-		return
+	if c.PoolSize < 0 {
+		r.problem(prefix+"POOL_SIZE", "below 0", "write 0 or more")
+	} else if c.PoolSize == 0 {
+		c.PoolSize = 10
 	}
-	switch c.SocketType {
-	case "":
-		c.SocketType = "tcp"
-		if strings.Contains(c.URL, "/") {
-			c.SocketType = "unix"
-		}
-	case "tcp", "unix":
-	default:
-		r.problem(prefix+"SOCKET_TYPE", c.SocketType, "write tcp or unix")
+	if c.Parallelism < 0 && c.Type == "CLUSTER" {
+		r.problem(prefix+"CLUSTER_PIPELINE_PARALLELISM", "below 0", "write 0 or more; it has no effect")
 	}
+	c.place(r, prefix)
 }

@@ -94,14 +94,24 @@ type Mogrifier struct {
 
 // Redis is one Redis: the only one, or that of limits by the second.
 type Redis struct {
-	SocketType     string // tcp or unix
-	URL            string
-	PoolSize       int
-	Auth, AuthFile string
-	TLS            bool
-	Timeout        time.Duration
-	PipelineWindow time.Duration
-	PipelineLimit  int
+	Type       string // SINGLE, SENTINEL or CLUSTER
+	SocketType string // of a SINGLE: tcp or unix
+	URL        string // as it was set
+	// Primary is the name that sentinels know it by.
+	Primary string
+	// Addrs are host:port or the path of a socket: the one server, sentinels, or
+	// nodes of a cluster.
+	Addrs []string
+	DB    string
+	// Auth is "password" or "user:password", of the variable or the URL.
+	Auth, AuthFile                 string
+	SentinelAuth, SentinelAuthFile string
+	PoolSize                       int
+	TLS                            bool
+	Timeout                        time.Duration
+	PipelineWindow                 time.Duration
+	PipelineLimit                  int
+	Parallelism                    int
 }
 
 // RedisTLS is what both share.

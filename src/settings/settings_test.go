@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -88,12 +89,24 @@ func TestStore(t *testing.T) {
 		{"REDIS_URL=redis:6379 BACKEND_TYPE=", "redis", ""},
 		{"BACKEND_TYPE=redis REDIS_URL=http://x", "redis", "REDIS_URL=…: it begins like a URL"},
 		{"BACKEND_TYPE=redis REDIS_URL=redis://:secret@", "redis", "REDIS_URL=…: it begins like a URL"},
-		{"BACKEND_TYPE=redis REDIS_TYPE=cluster", "redis", "REDIS_TYPE=cluster: write one of SINGLE"},
+		{"BACKEND_TYPE=redis REDIS_TYPE=ring", "redis", "REDIS_TYPE=ring: write one of SINGLE, SENTINEL, CLUSTER"},
+		{"REDIS_TYPE=cluster REDIS_URL=a:1,redis://:secret@b:2/0", "redis", ""},
+		{"REDIS_TYPE=cluster REDIS_URL=redis://:secret@b:2/1", "redis", "REDIS_URL=…: a cluster has no databases"},
+		{"REDIS_TYPE=cluster REDIS_URL=a:1,secret", "redis", "REDIS_URL=…: a node is not host:port"},
+		{"REDIS_TYPE=cluster REDIS_URL=,", "redis", "REDIS_URL=: write some nodes of the cluster"},
+		{"REDIS_TYPE=cluster REDIS_URL=a:1 REDIS_CLUSTER_PIPELINE_PARALLELISM=-1", "redis", "REDIS_CLUSTER_PIPELINE_PARALLELISM=below 0"},
+		{"REDIS_TYPE=Sentinel REDIS_URL=mymaster,a:1", "redis", ""},
+		{"REDIS_TYPE=sentinel REDIS_URL=mymaster", "redis", "write the primary's name and the sentinels"},
+		{"REDIS_TYPE=sentinel REDIS_URL=a:1,b:2", "redis", "write the primary's name and the sentinels"},
+		{"REDIS_TYPE=sentinel REDIS_URL=mymaster,secret", "redis", "REDIS_URL=…: a sentinel is not host:port"},
+		{"REDIS_URL=a:1,b:2", "redis", "set REDIS_TYPE to SENTINEL or CLUSTER"},
+		{"REDIS_URL=redis://a:1/secret", "redis", "it begins like a URL"},
+		{"REDIS_URL=a:1 REDIS_POOL_SIZE=0 REDIS_POOL_ON_EMPTY_BEHAVIOR=CREATE", "redis", ""},
 		{"BACKEND_TYPE=redis REDIS_SOCKET_TYPE=udp", "redis", "REDIS_SOCKET_TYPE=udp: write tcp or unix"},
 		{"BACKEND_TYPE=redis REDIS_PERSECOND=true REDIS_PERSECOND_SOCKET_TYPE=x", "redis", "REDIS_PERSECOND_SOCKET_TYPE=x: write tcp or unix"},
 		{"BACKEND_TYPE=redis REDIS_TLS_CLIENT_CERT=c", "redis", "REDIS_TLS_CLIENT_KEY"},
 		{"BACKEND_TYPE=redis REDIS_PIPELINE_LIMIT=-1", "redis", "REDIS_PIPELINE_LIMIT"},
-		{"BACKEND_TYPE=redis REDIS_POOL_SIZE=0", "redis", "REDIS_POOL_SIZE"},
+		{"BACKEND_TYPE=redis REDIS_POOL_SIZE=-1", "redis", "REDIS_POOL_SIZE"},
 		{"BACKEND_TYPE=redis LOCAL_CACHE_SIZE_IN_BYTES=-1", "redis", "LOCAL_CACHE_SIZE_IN_BYTES"},
 	} {
 		s, _, err := Read(env(strings.Fields(tt.env)...))
@@ -126,11 +139,30 @@ func TestCacheKeyFormat(t *testing.T) {
 	}
 }
 
-func TestSocketType(t *testing.T) {
-	for url, want := range map[string]string{"redis:6379": "tcp", "/run/redis.sock": "unix", "redis://redis:6379/1": "tcp"} {
-		s, _, err := Read(env("REDIS_URL=" + url))
-		if err != nil || s.Redis.SocketType != want {
-			t.Errorf("%s: %s, %v", url, s.Redis.SocketType, err)
+func TestRedisURL(t *testing.T) {
+	for _, tt := range []struct {
+		env  string
+		want Redis
+	}{
+		{"REDIS_URL=redis:6379", Redis{SocketType: "tcp", Addrs: []string{"redis:6379"}}},
+		{"REDIS_URL=/run/redis.sock", Redis{SocketType: "unix", Addrs: []string{"/run/redis.sock"}}},
+		{"REDIS_URL=redis://redis", Redis{SocketType: "tcp", Addrs: []string{"redis:6379"}}},
+		{"REDIS_URL=redis://redis:7/1", Redis{SocketType: "tcp", Addrs: []string{"redis:7"}, DB: "1"}},
+		{"REDIS_URL=redis://redis?db=2&username=me&password=p:w", Redis{SocketType: "tcp", Addrs: []string{"redis:6379"}, DB: "2", Auth: "me:p:w"}},
+		{"REDIS_URL=rediss://:p@[::1]:7", Redis{SocketType: "tcp", Addrs: []string{"[::1]:7"}, Auth: ":p", TLS: true}},
+		{"REDIS_URL=redis://:p@redis REDIS_AUTH=q", Redis{SocketType: "tcp", Addrs: []string{"redis:6379"}, Auth: "q"}},
+		{"REDIS_TYPE=sentinel REDIS_URL=main,a:1,redis://me:p@b REDIS_AUTH=q", Redis{
+			Primary: "main", Addrs: []string{"a:1", "b:26379"}, Auth: "q", SentinelAuth: "me:p",
+		}},
+		{"REDIS_TYPE=CLUSTER REDIS_URL=a:1,rediss://:p@b", Redis{Addrs: []string{"a:1", "b:6379"}, Auth: ":p", TLS: true}},
+	} {
+		s, _, err := Read(env(strings.Fields(tt.env)...))
+		got := Redis{
+			SocketType: s.Redis.SocketType, Primary: s.Redis.Primary, Addrs: s.Redis.Addrs, DB: s.Redis.DB,
+			Auth: s.Redis.Auth, SentinelAuth: s.Redis.SentinelAuth, TLS: s.Redis.TLS,
+		}
+		if err != nil || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s:\n got %+v, %v\nwant %+v", tt.env, got, err, tt.want)
 		}
 	}
 }

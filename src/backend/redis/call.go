@@ -14,12 +14,17 @@ type call struct {
 	hits    []hit
 	keys    []byte // of all hits, one after the other
 	results []result
+	ask     bool          // a node that does not have the keys yet is to take them
+	again   bool          // some results say where to ask instead
 	done    chan struct{} // one send, when all results are there
-	timer   *time.Timer
 	// holders is 2 while both the caller and the writer may look at the call;
 	// who leaves last puts it away.
 	holders atomic.Int32
 	gone    atomic.Bool // the caller left: what has not been sent need not be
+
+	// What follows belongs to the caller.
+	timer *time.Timer // the time it has
+	up    error       // its time is up
 }
 
 // hit is what the writer needs of one hit.
@@ -50,10 +55,31 @@ const (
 	flagNoVeto       = 4
 )
 
+// add appends a hit and its key.
+func (c *call) add(h hit, key []byte) {
+	h.from = len(c.keys)
+	c.keys = append(c.keys, key...)
+	h.to = len(c.keys)
+	c.hits = append(c.hits, h)
+	c.results = append(c.results, result{})
+}
+
+// fail makes err what became of each hit.
+func (c *call) fail(err error) {
+	for i := range c.results {
+		c.results[i] = result{err: err}
+	}
+}
+
+// settle makes r what became of hit i.
+func (c *call) settle(i int, r result) {
+	c.results[i] = r
+	c.again = c.again || c.elsewhere(i) != nil
+}
+
 // fill copies b into c. Keys live up to jitter longer than their window, and
 // are those of appendKey.
 func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged bool) {
-	c.hits, c.keys, c.results = c.hits[:0], c.keys[:0], c.results[:0]
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)
 		atomicGroup := algorithm.AnyAtomic(b.Hits[i:end])

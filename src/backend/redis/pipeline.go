@@ -3,7 +3,6 @@ package redis
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
@@ -15,12 +14,6 @@ import (
 
 	"ratelimit/src/algorithm"
 )
-
-// Error is an error reply of Redis. Its text may name a key: it is for logs,
-// never for callers.
-type Error string
-
-func (e Error) Error() string { return "redis: " + string(e) }
 
 // kind is what a command of a pipeline is.
 type kind uint8
@@ -42,6 +35,7 @@ type command struct {
 	sum    uint64 // incr: of all waiters' amounts
 	ttl    int64
 	closed bool  // incr: nothing more is added to it
+	ask    bool  // ASKING goes before it
 	call   *call // script, get
 	from   int   // the first of its hits
 	first  int32 // incr: its waiters, linked; -1 ends
@@ -64,6 +58,7 @@ type pipeline struct {
 	seed     maphash.Seed
 	recent   recent
 	commands []command
+	hits     int // in them
 	waiters  []waiter
 	table    []int32 // open hash table of the incr commands by key: index+1, 0 is free
 	buf      []byte
@@ -76,7 +71,7 @@ const maxSum = 1 << 62
 func (p *pipeline) reset(calls []*call) {
 	clear(p.commands)
 	clear(p.waiters)
-	p.commands, p.waiters = p.commands[:0], p.waiters[:0]
+	p.commands, p.waiters, p.hits = p.commands[:0], p.waiters[:0], 0
 	hits := 0
 	for _, c := range calls {
 		hits += len(c.hits)
@@ -94,6 +89,7 @@ func (p *pipeline) reset(calls []*call) {
 
 // add appends what c asks for.
 func (p *pipeline) add(c *call) {
+	p.hits += len(c.hits)
 	for i := 0; i < len(c.hits); {
 		h := &c.hits[i]
 		key := c.key(i)
@@ -102,12 +98,12 @@ func (p *pipeline) add(c *call) {
 			for j := i; j < h.last; j++ {
 				p.barrier(c.key(j))
 			}
-			p.commands = append(p.commands, command{kind: script, call: c, from: i, first: -1})
+			p.commands = append(p.commands, command{kind: script, call: c, from: i, first: -1, ask: c.ask})
 			i = h.last
 			continue
 		case h.op == algorithm.Look:
 			p.barrier(key)
-			p.commands = append(p.commands, command{kind: get, key: key, call: c, from: i, first: -1})
+			p.commands = append(p.commands, command{kind: get, key: key, call: c, from: i, first: -1, ask: c.ask})
 		default:
 			p.incr(c, i, key)
 		}
@@ -155,6 +151,7 @@ func (p *pipeline) incr(c *call, i int, key []byte) {
 	}
 	cmd := &p.commands[n]
 	cmd.sum += h.amount
+	cmd.ask = cmd.ask || c.ask
 	p.waiters = append(p.waiters, waiter{c, i, -1})
 	at := int32(len(p.waiters) - 1)
 	if cmd.first < 0 {
@@ -185,13 +182,21 @@ func (p *pipeline) MarshalRESP(w io.Writer, _ *resp.Opts) error {
 	return err
 }
 
+const asking = "*1\r\n$6\r\nASKING\r\n"
+
 func (c *command) append(b []byte) []byte {
+	if c.ask {
+		b = append(b, asking...)
+	}
 	switch c.kind {
 	case incr:
 		b = append(b, "*3\r\n$6\r\nINCRBY\r\n"...)
 		b = appendBulk(b, c.key)
 		b = appendNumber(b, int64(c.sum))
 		if c.expire {
+			if c.ask {
+				b = append(b, asking...)
+			}
 			b = appendExpire(b, c.key, c.ttl)
 		}
 	case get:
@@ -241,24 +246,14 @@ func (c *command) appendScript(b []byte) []byte {
 // scriptOps are the operations as groupScript knows them.
 var scriptOps = [...]string{algorithm.Charge: "c", algorithm.Look: "l", algorithm.Refund: "r", algorithm.Force: "f"}
 
-func appendBulk[T string | []byte](b []byte, s T) []byte {
-	b = append(b, '$')
-	b = strconv.AppendInt(b, int64(len(s)), 10)
-	b = append(b, "\r\n"...)
-	b = append(b, s...)
-	return append(b, "\r\n"...)
-}
-
-func appendNumber(b []byte, n int64) []byte {
-	var digits [20]byte
-	return appendBulk(b, strconv.AppendInt(digits[:0], n, 10))
-}
-
 // UnmarshalRESP reads the replies. An error reply is its command's alone: one
 // that is returned would make radix close the connection.
 func (p *pipeline) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
 	for i := range p.commands {
 		c := &p.commands[i]
+		if err := c.readAsking(br); err != nil {
+			return err
+		}
 		var err error
 		switch c.kind {
 		case incr, get:
@@ -273,6 +268,9 @@ func (p *pipeline) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
 		}
 		c.err, c.answered = err, true
 		if c.kind == incr && c.expire {
+			if err := c.readAsking(br); err != nil {
+				return err
+			}
 			if _, err := readNumber(br); isReply(err) {
 				p.recent.forget(c.hash)
 			} else if err != nil {
@@ -283,7 +281,15 @@ func (p *pipeline) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
 	return nil
 }
 
-func isReply(err error) bool { return errors.As(err, new(Error)) }
+// readAsking reads the reply to ASKING, which says nothing: whether the node
+// takes the key is in the reply behind it.
+func (c *command) readAsking(br resp.BufferedReader) error {
+	if !c.ask {
+		return nil
+	}
+	_, err := readLine(br)
+	return err
+}
 
 // readScript reads what groupScript returns into the call's results.
 func (c *command) readScript(br resp.BufferedReader) error {
@@ -317,81 +323,34 @@ func (c *command) readScript(br resp.BufferedReader) error {
 	return nil
 }
 
-// readNumber reads an integer, or a text that is one; nothing at all is 0. An
-// error reply is an Error.
-func readNumber(br resp.BufferedReader) (int64, error) {
-	line, err := readLine(br)
-	if err != nil {
-		return 0, err
-	}
-	switch line[0] {
-	case ':':
-		return strconv.ParseInt(string(line[1:]), 10, 64)
-	case '-':
-		return 0, Error(line[1:])
-	case '$':
-		if string(line[1:]) == "-1" {
-			return 0, nil
-		}
-		size, err := strconv.Atoi(string(line[1:]))
-		if err != nil || size < 0 || size > 1<<20 {
-			return 0, fmt.Errorf("redis: unexpected reply %.40q", line)
-		}
-		text, err := readText(br, size)
-		if err != nil {
-			return 0, err
-		}
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return 0, Error("a counter holds something else than a number")
-		}
-		return n, nil
-	}
-	return 0, fmt.Errorf("redis: unexpected reply %.40q", line)
+// advice is what the replies to a batch say of the server.
+type advice struct {
+	leave bool // it is not the one to ask, or not now: a new connection may lead to one that is
+	look  bool // the layout has changed
 }
 
-// readText reads a bulk string of that size and the line end behind it.
-func readText(br resp.BufferedReader, size int) (string, error) {
-	b := make([]byte, size+2)
-	if _, err := io.ReadFull(br, b); err != nil {
-		return "", err
-	}
-	return string(b[:size]), nil
-}
-
-// readLine reads a line without its end. It is never empty.
-func readLine(br resp.BufferedReader) ([]byte, error) {
-	line, err := br.ReadSlice('\n')
-	if err != nil {
-		return nil, err
-	}
-	line = bytes.TrimSuffix(line, []byte("\r\n"))
-	if len(line) == 0 {
-		return nil, errors.New("redis: an empty reply")
-	}
-	return line, nil
-}
-
-// reply is the first word of an error reply; empty when there was none.
-func (c *command) reply() string {
-	text, isReply := c.err.(Error) //nolint:errorlint // set above, never wrapped
-	if !isReply {
-		return ""
-	}
-	word, _, _ := strings.Cut(string(text), " ")
-	return word
-}
-
-// elsewhere reports whether the server said that it is not the one to ask, or
-// not now: a new connection may lead to one that is.
-func (p *pipeline) elsewhere() bool {
+// advice reads the replies. In a cluster, a hit that was sent on gets that as
+// its error; addr is who said so.
+func (p *pipeline) advice(addr string, cluster bool) advice {
+	var a advice
 	for i := range p.commands {
-		switch p.commands[i].reply() {
+		c := &p.commands[i]
+		if c.err == nil {
+			continue
+		}
+		switch word := replyWord(c.err); word {
 		case "READONLY", "LOADING", "MASTERDOWN", "NOAUTH":
-			return true
+			a.leave, a.look = true, true
+		case "CLUSTERDOWN":
+			a.look = true
+		case "MOVED", "ASK", "TRYAGAIN":
+			if cluster {
+				a.look = a.look || word == "MOVED"
+				c.err = whereElse(c.err, addr)
+			}
 		}
 	}
-	return false
+	return a
 }
 
 // settle hands each hit its result. failure is why commands without an answer
@@ -410,11 +369,11 @@ func (p *pipeline) settle(failure error) {
 		case incr:
 			p.settleIncr(c, err)
 		case get:
-			c.call.results[c.from] = result{before: c.value, err: err}
+			c.call.settle(c.from, result{before: c.value, err: err})
 		case script, eval:
 			if err != nil {
 				for j := c.from; j < c.call.hits[c.from].last; j++ {
-					c.call.results[j] = result{err: err}
+					c.call.settle(j, result{err: err})
 				}
 			}
 		case expire:
@@ -431,7 +390,7 @@ func (p *pipeline) settleIncr(c *command, err error) {
 	}
 	for at := c.first; at >= 0; at = p.waiters[at].next {
 		w := &p.waiters[at]
-		w.call.results[w.hit] = result{before: before, err: err}
+		w.call.settle(w.hit, result{before: before, err: err})
 		if before < algorithm.MaxCount {
 			before += int64(w.call.hits[w.hit].amount)
 		}

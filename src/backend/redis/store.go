@@ -4,9 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mediocregopher/radix/v4"
@@ -14,12 +15,17 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// Config says which Redis, and how it is talked to.
+// Config says which Redis, and how it is talked to. It has either Addr, or
+// Sentinel, or Cluster.
 type Config struct {
-	// Network is "tcp" or "unix". Defaults to "tcp".
-	Network string
-	// Addr is host:port or the path of a socket; required.
+	// Addr is a server: host:port or the path of a socket.
 	Addr string
+	// Network is what Addr is in: "tcp" or "unix". Defaults to "tcp".
+	Network string
+	// Sentinel finds the server by asking sentinels.
+	Sentinel *Sentinel
+	// Cluster is host:port of some nodes of a cluster; they know the others.
+	Cluster []string
 	// Credentials are asked for each connection, so that they may change; nil:
 	// none. Without a password no AUTH is sent.
 	Credentials func() (user, password string, err error)
@@ -28,7 +34,7 @@ type Config struct {
 	// TLS is asked for each connection, so that certificates may change; nil:
 	// no TLS.
 	TLS func() (*tls.Config, error)
-	// Connections is how many there are. Defaults to 2: one batch is on its way
+	// Connections is how many there are to each server. Defaults to 2: one batch is on its way
 	// while the other is made up. More make smaller batches.
 	Connections int
 	// Timeout bounds every call, and how long a connection may stand still.
@@ -48,32 +54,46 @@ type Config struct {
 	// hash tag. Without it envoyproxy/ratelimit's windows have its keys, and
 	// windows of two lengths that begin together share a counter.
 	TagKeys bool
+	// OnBatch, if set, is told of each batch that was sent: how many hits were in
+	// it, and how long the answer took. It must not block.
+	OnBatch func(hits int, took time.Duration)
+	// Span, if set, is told of each call with the number of its hits, and what it
+	// returns of its end: with nil, or an error of one of the hits.
+	Span func(ctx context.Context, hits int) (end func(error))
 	// MaxWaiting is how many calls may wait for Redis at a time, and how many
 	// may stand in the queue of one connection, calls whose callers have left
 	// included; more are refused at once. Defaults to 20,000.
 	MaxWaiting int64
 }
 
-var (
-	// ErrTimeout: Redis did not answer in time.
-	ErrTimeout = errors.New("redis: no answer in time")
-	// ErrBusy: too many calls wait already.
-	ErrBusy = errors.New("redis: too many calls are waiting")
-
-	errClosed = errors.New("redis: the store is closed")
-)
+// Sentinel says which sentinels to ask for which primary.
+type Sentinel struct {
+	// Primary is the name under which the sentinels know it.
+	Primary string
+	// Addrs are host:port of some sentinels; they know the others.
+	Addrs []string
+	// Credentials are for the sentinels; nil: none.
+	Credentials func() (user, password string, err error)
+}
 
 // Store is a limiter.Backend. It answers only while Run runs.
 type Store struct {
-	cfg     Config
-	seed    maphash.Seed
-	writers []*writer
-	stats   counters
+	cfg       Config
+	access    access // to the servers
+	seed      maphash.Seed
+	table     atomic.Pointer[table]
+	kicks     chan struct{}  // the layout should be looked at
+	strangers chan string    // nodes that others named
+	running   sync.WaitGroup // writers
+	stats     counters
 }
 
 // New returns a store that is not connected yet.
 func New(cfg Config) (*Store, error) {
-	if cfg.Addr == "" {
+	switch {
+	case cfg.Sentinel != nil && (cfg.Sentinel.Primary == "" || len(cfg.Sentinel.Addrs) == 0):
+		return nil, errors.New("redis: a primary without a name, or no sentinels")
+	case cfg.Addr == "" && cfg.Sentinel == nil && len(cfg.Cluster) == 0:
 		return nil, errors.New("redis: no address")
 	}
 	if cfg.Network == "" {
@@ -83,16 +103,20 @@ func New(cfg Config) (*Store, error) {
 	setDefault(&cfg.Timeout, 50*time.Millisecond)
 	setDefault(&cfg.DialTimeout, time.Second)
 	setDefault(&cfg.MaxWaiting, 20_000)
-	s := &Store{cfg: cfg, seed: maphash.MakeSeed()}
+	s := &Store{
+		cfg: cfg, seed: maphash.MakeSeed(),
+		kicks: make(chan struct{}, 1), strangers: make(chan string, 16),
+	}
+	s.access = access{
+		network: cfg.Network, credentials: cfg.Credentials, db: cfg.DB, tls: cfg.TLS,
+		timeout: cfg.Timeout, dialTimeout: cfg.DialTimeout, primary: cfg.Sentinel != nil, stats: &s.stats,
+	}
 	s.stats.calls.New = func() any {
 		timer := time.NewTimer(time.Hour)
 		timer.Stop()
 		return &call{done: make(chan struct{}, 1), timer: timer}
 	}
-	for range cfg.Connections {
-		client := &single{cfg: &s.cfg, stats: &s.stats}
-		s.writers = append(s.writers, newWriter(client, &s.cfg, &s.stats))
-	}
+	s.table.Store(&table{replaced: make(chan struct{})})
 	return s, nil
 }
 
@@ -104,39 +128,83 @@ func setDefault[T int | int64 | time.Duration](v *T, fallback T) {
 
 // Run serves Take until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	for _, w := range s.writers {
-		wg.Go(func() { w.run(ctx) })
+	if f := s.finder(); f != nil {
+		s.watch(ctx, f)
+	} else {
+		s.use(ctx, layout{primaries: []string{s.cfg.Addr}})
 	}
-	wg.Wait()
+	<-ctx.Done()
+	s.running.Wait()
 	return nil
 }
 
-// Ping asks Redis whether it is there, over a connection of its own.
+// finder is how the servers are found; nil when there is just the one.
+func (s *Store) finder() finder {
+	a := s.access
+	a.primary = false
+	switch {
+	case s.cfg.Sentinel != nil:
+		a.credentials, a.db = s.cfg.Sentinel.Credentials, ""
+		return &sentinels{panel: newPanel(&a, s.cfg.Sentinel.Addrs), primary: s.cfg.Sentinel.Primary}
+	case len(s.cfg.Cluster) > 0:
+		return &cluster{panel: newPanel(&a, s.cfg.Cluster)}
+	}
+	return nil
+}
+
+// Ping asks Redis whether it is there, over a connection of its own: the
+// server, the primary, or the primaries of a cluster, one of which is enough.
 func (s *Store) Ping(ctx context.Context) error {
-	client := &single{cfg: &s.cfg, stats: &s.stats}
-	defer func() { _ = client.Close() }()
-	return client.Do(ctx, radix.Cmd(nil, "PING"))
+	found := layout{primaries: []string{s.cfg.Addr}}
+	if f := s.finder(); f != nil {
+		defer f.close()
+		var err error
+		if found, err = f.find(ctx, false); err != nil {
+			return err
+		}
+	}
+	answers := make(chan error, len(found.primaries))
+	for _, addr := range found.primaries {
+		go func() {
+			l := &link{access: &s.access, addr: addr}
+			defer l.Close()
+			answers <- l.Do(ctx, radix.Cmd(nil, "PING"))
+		}()
+	}
+	var errs []error
+	for range found.primaries {
+		errs = append(errs, <-answers)
+	}
+	if slices.Contains(errs, nil) {
+		return nil
+	}
+	return errors.Join(errs...)
 }
 
 // Stats is what a Store says of itself.
 type Stats struct {
+	// Servers is how many calls are sent to: one, or the primaries of a cluster.
+	Servers int
 	// Open is how many connections there are, Dials how often one was tried.
 	Open, Dials int64
 	// Waiting is how many calls wait now.
 	Waiting int64
 	// Batches were sent with Commands in all, Failed of them without a whole
-	// answer, and took Took together.
+	// answer.
 	Batches, Commands, Failed int64
-	Took                      time.Duration
+	// SentOn is how many hits were sent again, elsewhere.
+	SentOn int64
+	// Errors is how many hits had no answer, by cause.
+	Errors map[string]int64
 }
 
 // Stats reads the store's figures.
 func (s *Store) Stats() Stats {
 	return Stats{
-		Open: s.stats.open.Load(), Dials: s.stats.dials.Load(), Waiting: s.stats.waiting.Load(),
+		Servers: len(s.table.Load().nodes),
+		Open:    s.stats.open.Load(), Dials: s.stats.dials.Load(), Waiting: s.stats.waiting.Load(),
 		Batches: s.stats.batches.Load(), Commands: s.stats.sent.Load(), Failed: s.stats.failed.Load(),
-		Took: time.Duration(s.stats.took.Load()),
+		SentOn: s.stats.sentOn.Load(), Errors: s.stats.errors.read(),
 	}
 }
 
@@ -156,44 +224,45 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 	}
 	if s.stats.waiting.Add(1) > s.cfg.MaxWaiting {
 		s.stats.waiting.Add(-1)
-		fail(b, ErrBusy)
+		s.fail(b, ErrBusy)
 		return nil
 	}
 	defer s.stats.waiting.Add(-1)
-	c := s.stats.calls.Get().(*call)
-	defer s.stats.release(c)
-	c.holders.Store(2)
-	c.gone.Store(false)
-	c.fill(b, now, s.cfg.ExpirationJitter, s.cfg.TagKeys)
-	if !s.writer(b.Hits[0].Key).put(c) {
-		s.stats.release(c) // for the writer, who never saw it
-		fail(b, ErrBusy)
-		return nil
+	if s.cfg.Span != nil {
+		end := s.cfg.Span(ctx, len(b.Hits))
+		defer func() { end(anyError(b)) }()
 	}
+	c := s.stats.call()
+	defer s.stats.release(c)
+	c.fill(b, now, s.cfg.ExpirationJitter, s.cfg.TagKeys)
 	c.timer.Reset(s.cfg.Timeout)
 	defer c.timer.Stop()
-	select {
-	case <-c.done:
-		for i := range b.Hits {
-			b.Verdicts[i] = c.verdict(&b.Hits[i], i, now)
+	if err := s.give(ctx, c); err != nil {
+		s.fail(b, err)
+		return nil
+	}
+	for i := range b.Hits {
+		b.Verdicts[i] = c.verdict(&b.Hits[i], i, now)
+		if err := b.Verdicts[i].Err; err != nil {
+			s.stats.errors.add(err)
 		}
-	case <-ctx.Done():
-		c.gone.Store(true)
-		fail(b, fmt.Errorf("redis: %w", context.Cause(ctx)))
-	case <-c.timer.C:
-		c.gone.Store(true)
-		fail(b, ErrTimeout)
 	}
 	return nil
 }
 
-func fail(b *algorithm.Batch, err error) {
+// anyError is the first error in the verdicts.
+func anyError(b *algorithm.Batch) error {
 	for i := range b.Verdicts {
-		b.Verdicts[i] = algorithm.Verdict{Err: err}
+		if err := b.Verdicts[i].Err; err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
-// writer picks by key, so that hits on one key meet in one batch.
-func (s *Store) writer(key []byte) *writer {
-	return s.writers[maphash.Bytes(s.seed, key)%uint64(len(s.writers))]
+func (s *Store) fail(b *algorithm.Batch, err error) {
+	for i := range b.Verdicts {
+		b.Verdicts[i] = algorithm.Verdict{Err: err}
+		s.stats.errors.add(err)
+	}
 }

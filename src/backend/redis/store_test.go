@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/mediocregopher/radix/v4/resp/resp3"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/backendtest"
@@ -41,6 +41,11 @@ func open(t testing.TB, cfg Config) *Store {
 	return s
 }
 
+func clientTLS(t *testing.T, certs *redistest.Certificates) func() (*tls.Config, error) {
+	cfg := certs.ClientConfig(t)
+	return func() (*tls.Config, error) { return cfg, nil }
+}
+
 func TestSuite(t *testing.T) {
 	certs := redistest.NewCertificates(t)
 	for _, tt := range []struct {
@@ -54,7 +59,7 @@ func TestSuite(t *testing.T) {
 		}},
 		{"TLS and a password", redistest.Options{TLS: certs, User: "me", Password: "secret"}, func(s *redistest.Server) Config {
 			return Config{
-				Addr: s.Addr, TLS: func() (*tls.Config, error) { return certs.ClientConfig(t), nil },
+				Addr: s.Addr, TLS: clientTLS(t, certs),
 				Credentials: func() (string, string, error) { return "me", "secret", nil },
 			}
 		}},
@@ -289,90 +294,6 @@ func TestWrongCredentials(t *testing.T) {
 	redistest.Await(t, 10*time.Second, "the right password", func() error { return take(t, s, h).Err })
 }
 
-// faultTimeout is how long calls wait in the tests of faults.
-const faultTimeout = 500 * time.Millisecond
-
-// load keeps calling until stop, and reports how long the longest call took
-// and how many failed.
-func load(t *testing.T, s *Store, callers int, stop <-chan struct{}) (longest time.Duration, failed, passed int64) {
-	t.Helper()
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for c := range callers {
-		wg.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				begun := time.Now()
-				v := take(t, s, algorithm.Hit{Key: fmt.Appendf(nil, "k%d_", (c+i)%10), Limit: window(1<<40, time.Hour), Amount: 1})
-				took := time.Since(begun)
-				mu.Lock()
-				longest = max(longest, took)
-				if v.Err != nil {
-					failed++
-				} else {
-					passed++
-				}
-				mu.Unlock()
-				time.Sleep(time.Millisecond)
-			}
-		})
-	}
-	wg.Wait()
-	return longest, failed, passed
-}
-
-// Whatever happens to Redis or the way to it, every call is answered in time,
-// and the store is back within a second of Redis.
-func TestFaults(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	faults := []struct {
-		name  string
-		begin func(*redistest.Server, *redistest.Proxy)
-		end   func(*redistest.Server, *redistest.Proxy)
-	}{
-		{"paused", func(s *redistest.Server, _ *redistest.Proxy) { s.Pause() }, func(s *redistest.Server, _ *redistest.Proxy) { s.Resume() }},
-		{"killed", func(s *redistest.Server, _ *redistest.Proxy) { s.Kill() }, func(s *redistest.Server, _ *redistest.Proxy) { s.Restart(t) }},
-		{"swallowed", func(_ *redistest.Server, p *redistest.Proxy) { p.Blackhole() }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
-		{"half open", func(_ *redistest.Server, p *redistest.Proxy) { p.DropReplies() }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
-		{"reset", func(_ *redistest.Server, p *redistest.Proxy) { p.Refuse(); p.Reset() }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
-		{"garbage", func(_ *redistest.Server, p *redistest.Proxy) { p.Garbage() }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
-	}
-	for _, tt := range faults {
-		t.Run(tt.name, func(t *testing.T) {
-			server := redistest.Start(t, redistest.Options{})
-			proxy := redistest.StartProxy(t, server.Addr)
-			s := open(t, Config{Addr: proxy.Addr, Timeout: faultTimeout})
-			hit := algorithm.Hit{Key: []byte("k0_"), Limit: window(1<<40, time.Hour), Amount: 1}
-			if v := take(t, s, hit); v.Err != nil {
-				t.Fatal(v.Err)
-			}
-			tt.begin(server, proxy)
-			stop := make(chan struct{})
-			time.AfterFunc(2*time.Second, func() { close(stop) })
-			longest, failed, _ := load(t, s, 50, stop)
-			if longest > faultTimeout+100*time.Millisecond {
-				t.Errorf("a call took %v", longest)
-			}
-			if failed == 0 {
-				t.Error("nothing failed")
-			}
-			tt.end(server, proxy)
-			back := time.Now()
-			redistest.Await(t, 10*time.Second, "answers again", func() error { return take(t, s, hit).Err })
-			if took := time.Since(back); took > 2*time.Second {
-				t.Errorf("back after %v", took)
-			}
-			if n := s.Stats().Open; n > 2 {
-				t.Errorf("%d connections are open", n)
-			}
-		})
-	}
-}
-
 func TestCallersMayLeave(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Timeout: 5 * time.Second, MaxWaiting: 3})
@@ -441,8 +362,65 @@ func TestTheQueueHasAnEnd(t *testing.T) {
 	}
 }
 
+// Batches and calls are told of.
+func TestHooks(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	var hits atomic.Int64
+	var spans []string // of one caller
+	s := open(t, Config{
+		Addr:    server.Addr,
+		OnBatch: func(n int, took time.Duration) { hits.Add(int64(n)) },
+		Span: func(_ context.Context, n int) func(error) {
+			return func(err error) { spans = append(spans, fmt.Sprintf("%d %v", n, err)) }
+		},
+	})
+	take(t, s, algorithm.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1})
+	server.Do(t, "LPUSH", "list_1767225600", "x")
+	take(t, s, algorithm.Hit{Key: []byte("list_"), Limit: window(10, time.Hour), Amount: 1})
+	if len(spans) != 2 || spans[0] != "1 <nil>" || !strings.HasPrefix(spans[1], "1 redis: WRONGTYPE") {
+		t.Errorf("spans: %q", spans)
+	}
+	if got := hits.Load(); got != 2 {
+		t.Errorf("%d hits in batches, want 2", got)
+	}
+	if st := s.Stats(); st.Errors["reply"] != 1 || st.Servers != 1 || st.Batches != 2 {
+		t.Errorf("got %+v", st)
+	}
+}
+
+func TestCauses(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{ErrTimeout, "timeout"},
+		{fmt.Errorf("redis: %w", context.DeadlineExceeded), "timeout"},
+		{fmt.Errorf("redis: %w", context.Canceled), "left"},
+		{ErrBusy, "busy"},
+		{&linkError{"a:1", true, errors.New("refused")}, "connect"},
+		{&linkError{"a:1", true, errReplica}, "read_only"},
+		{&linkError{"a:1", true, fmt.Errorf("AUTH: %w", resp3.SimpleError{S: "WRONGPASS no"})}, "auth"},
+		{&linkError{"a:1", false, errStalled}, "connection"},
+		{Error("NOPERM no"), "auth"},
+		{Error("READONLY no"), "read_only"},
+		{Error("LOADING wait"), "loading"},
+		{Error("OOM full"), "memory"},
+		{Error("CLUSTERDOWN no"), "cluster"},
+		{errNoOwner, "cluster"},
+		{&sentOn{err: Error("MOVED 1 a:1")}, "cluster"},
+		{Error("WRONGTYPE no"), "reply"},
+		{errClosed, "other"},
+	} {
+		if got := causeNames[causeOf(tt.err)]; got != tt.want {
+			t.Errorf("%v is counted as %s, want %s", tt.err, got, tt.want)
+		}
+	}
+}
+
 func TestNew(t *testing.T) {
-	if _, err := New(Config{}); err == nil {
-		t.Error("no error without an address")
+	for _, cfg := range []Config{{}, {Sentinel: &Sentinel{Primary: "p"}}, {Sentinel: &Sentinel{Addrs: []string{"a:1"}}}, {Cluster: []string{}}} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("no error from %+v", cfg)
+		}
 	}
 }

@@ -7,29 +7,26 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/mediocregopher/radix/v4"
 )
-
-// doer is what a writer sends batches through: one node, or whatever stands for
-// it.
-type doer interface {
-	Do(context.Context, radix.Action) error
-	Close() error
-}
 
 // writer commits calls in groups: one batch is under way at a time, and what
 // arrives meanwhile is the next.
 type writer struct {
-	client doer
-	window time.Duration // to wait for more, if somebody wants that
-	limit  int           // hits in a batch; 0: no limit
-	most   int           // calls in the queue
-	stats  *counters
+	link    *link
+	cluster bool
+	kick    func() // has the layout looked at
+	onBatch func(hits int, took time.Duration)
+	window  time.Duration // to wait for more, if somebody wants that
+	limit   int           // hits in a batch; 0: no limit
+	most    int           // calls in the queue
+	stats   *counters
 
-	mu    sync.Mutex
-	queue []*call
-	wake  chan struct{}
+	mu     sync.Mutex
+	queue  []*call
+	closed error // nobody reads the queue any more
+	wake   chan struct{}
+	// retired is closed when the writer is to end after what is on its way.
+	retired chan struct{}
 
 	// What follows belongs to run.
 	batch    []*call
@@ -37,10 +34,11 @@ type writer struct {
 	again    pipeline // for scripts that Redis did not know, and keys it lost
 }
 
-func newWriter(client doer, cfg *Config, stats *counters) *writer {
+func newWriter(l *link, cfg *Config, kick func(), stats *counters) *writer {
 	return &writer{
-		client: client, window: cfg.PipelineWindow, limit: cfg.PipelineLimit, most: int(cfg.MaxWaiting), stats: stats,
-		wake:     make(chan struct{}, 1),
+		link: l, cluster: len(cfg.Cluster) > 0, kick: kick, onBatch: cfg.OnBatch,
+		window: cfg.PipelineWindow, limit: cfg.PipelineLimit, most: int(cfg.MaxWaiting), stats: stats,
+		wake: make(chan struct{}, 1), retired: make(chan struct{}),
 		pipeline: pipeline{seed: maphash.MakeSeed()},
 		again:    pipeline{seed: maphash.MakeSeed()},
 	}
@@ -48,38 +46,56 @@ func newWriter(client doer, cfg *Config, stats *counters) *writer {
 
 // put queues c, if there is room: callers that leave do not take their calls
 // with them, so a server that cannot be reached must not make the queue grow.
-func (w *writer) put(c *call) bool {
-	w.mu.Lock()
-	full := len(w.queue) >= w.most
-	if !full {
-		w.queue = append(w.queue, c)
-	}
-	w.mu.Unlock()
-	if full {
-		return false
+func (w *writer) put(c *call) error {
+	c.holders.Add(1)
+	err := w.push(c)
+	if err != nil {
+		c.holders.Add(-1)
+		return err
 	}
 	select {
 	case w.wake <- struct{}{}:
 	default: // it is awake
 	}
-	return true
+	return nil
 }
 
-// run commits until ctx ends; then what waits is told so.
+func (w *writer) push(c *call) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.closed != nil:
+		return w.closed
+	case len(w.queue) >= w.most:
+		return ErrBusy
+	}
+	w.queue = append(w.queue, c)
+	return nil
+}
+
+func (w *writer) retire() { close(w.retired) }
+
+// run commits until ctx ends, or the writer retires; then what waits is told
+// so.
 func (w *writer) run(ctx context.Context) {
+	why := error(errUnsent)
 	for w.next(ctx) {
 		w.commit(ctx)
 	}
+	if ctx.Err() != nil {
+		why = errClosed
+	}
 	w.mu.Lock()
-	w.batch, w.queue = w.queue, nil
+	// next may have taken a batch just before.
+	w.batch, w.queue, w.closed = append(w.batch, w.queue...), nil, why
 	w.mu.Unlock()
 	for _, c := range w.batch {
 		for i := range c.results {
-			c.results[i] = result{err: errClosed}
+			c.settle(i, result{err: why})
 		}
 	}
 	w.finish()
-	_ = w.client.Close() // nobody waits on it any more
+	w.link.Close()
 }
 
 // next takes what waits into w.batch, and waits for it if there is nothing.
@@ -88,8 +104,8 @@ func (w *writer) next(ctx context.Context) bool {
 		if w.window > 0 {
 			select {
 			case <-time.After(w.window):
+			case <-w.retired:
 			case <-ctx.Done():
-				return false
 			}
 		}
 		w.mu.Lock()
@@ -100,6 +116,8 @@ func (w *writer) next(ctx context.Context) bool {
 		}
 		select {
 		case <-w.wake:
+		case <-w.retired:
+			return false
 		case <-ctx.Done():
 			return false
 		}
@@ -136,19 +154,26 @@ func (w *writer) commit(ctx context.Context) {
 		return
 	}
 	begun := time.Now()
-	err := w.client.Do(ctx, p)
-	w.stats.batch(len(p.commands), time.Since(begun), err)
+	err := w.link.Do(ctx, p)
+	w.stats.batch(len(p.commands), err)
+	if w.onBatch != nil {
+		w.onBatch(p.hits, time.Since(begun))
+	}
 	if err == nil {
 		err = w.evaluate(ctx, p)
 	}
+	advice := p.advice(w.link.addr, w.cluster)
 	p.settle(err)
-	if err == nil && p.elsewhere() {
-		_ = w.client.Close()
+	if err == nil && advice.leave {
+		w.link.Close()
+	}
+	if err != nil || advice.look {
+		w.kick()
 	}
 	lost := w.lost(p)
 	w.finish()
 	if lost {
-		_ = w.client.Do(ctx, &w.again) // the next hit on the key tries again
+		_ = w.link.Do(ctx, &w.again) // the next hit on the key tries again
 	}
 }
 
@@ -157,7 +182,7 @@ func (w *writer) evaluate(ctx context.Context, p *pipeline) error {
 	w.again.reset(nil)
 	for i := range p.commands {
 		c := &p.commands[i]
-		if c.kind == script && c.reply() == "NOSCRIPT" {
+		if c.kind == script && c.err != nil && replyWord(c.err) == "NOSCRIPT" {
 			c.answered, c.err = false, nil
 			full := *c
 			full.kind = eval
@@ -167,7 +192,7 @@ func (w *writer) evaluate(ctx context.Context, p *pipeline) error {
 	if len(w.again.commands) == 0 {
 		return nil
 	}
-	err := w.client.Do(ctx, &w.again)
+	err := w.link.Do(ctx, &w.again)
 	next := 0
 	for i := range p.commands {
 		if c := &p.commands[i]; c.kind == script && !c.answered {
@@ -185,7 +210,7 @@ func (w *writer) lost(p *pipeline) bool {
 	for i := range p.commands {
 		c := &p.commands[i]
 		if c.kind == incr && c.answered && c.err == nil && !c.expire && c.value == int64(c.sum) {
-			w.again.commands = append(w.again.commands, command{kind: expire, key: bytes.Clone(c.key), ttl: c.ttl})
+			w.again.commands = append(w.again.commands, command{kind: expire, key: bytes.Clone(c.key), ttl: c.ttl, ask: c.ask})
 		}
 	}
 	return len(w.again.commands) > 0
@@ -209,16 +234,26 @@ type counters struct {
 	batches atomic.Int64
 	sent    atomic.Int64
 	failed  atomic.Int64
-	took    atomic.Int64
+	sentOn  atomic.Int64
+	errors  tally
 }
 
-func (s *counters) batch(commands int, took time.Duration, err error) {
+func (s *counters) batch(commands int, err error) {
 	s.batches.Add(1)
 	s.sent.Add(int64(commands))
-	s.took.Add(int64(took))
 	if err != nil {
 		s.failed.Add(1)
 	}
+}
+
+// call is an empty one, held by whoever asked for it.
+func (s *counters) call() *call {
+	c := s.calls.Get().(*call)
+	c.holders.Store(1)
+	c.gone.Store(false)
+	c.hits, c.keys, c.results = c.hits[:0], c.keys[:0], c.results[:0]
+	c.ask, c.again, c.up = false, false, nil
+	return c
 }
 
 // release puts c away if nobody else holds it.

@@ -20,7 +20,7 @@ type health struct {
 	loaded   bool       // rules were loaded at least once
 	domains  int        // in the rules in force
 	refused  error      // why the last load failed; nil when it did not
-	store    error      // why the counters cannot be reached; nil when they can
+	stores   []error    // of each pool: why it cannot be reached; nil when it can
 	stopping bool
 }
 
@@ -47,8 +47,8 @@ func (h *health) why() string {
 	switch {
 	case h.stopping:
 		return "shutting down"
-	case h.store != nil:
-		return firstProblem(h.store)
+	case h.storeProblem() != nil:
+		return firstProblem(h.storeProblem())
 	case !h.loaded && !h.startEmpty && h.refused == nil:
 		return "the rules are not loaded yet"
 	case !h.loaded && !h.startEmpty:
@@ -59,21 +59,30 @@ func (h *health) why() string {
 	return ""
 }
 
+func (h *health) storeProblem() error {
+	for _, err := range h.stores {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // readiness says once that rules are loaded and the store answers.
 type readiness struct {
 	say func(facts logrus.Fields)
 
-	mu    sync.Mutex
-	facts logrus.Fields // of the first rules; nil: none yet
-	store bool
-	said  bool
+	mu     sync.Mutex
+	facts  logrus.Fields // of the first rules; nil: none yet
+	stores int           // that have not answered yet
+	said   bool
 }
 
 func (r *readiness) update(change func(*readiness)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(r)
-	if r.facts != nil && r.store && !r.said {
+	if r.facts != nil && r.stores == 0 && !r.said {
 		r.said = true
 		r.say(r.facts)
 	}

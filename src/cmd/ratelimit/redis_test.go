@@ -178,6 +178,47 @@ func TestCacheKeyFormat(t *testing.T) {
 	}
 }
 
+// Both kinds that are more than one server, one for limits by the second.
+func TestRedisSentinelAndCluster(t *testing.T) {
+	set := redistest.StartSentinel(t, redistest.SentinelOptions{Password: "watch", Server: redistest.Options{Password: "secret"}})
+	nodes := redistest.StartCluster(t, redistest.ClusterOptions{})
+	s := launch(t, redisRules, "REDIS_TYPE=sentinel", "REDIS_URL="+strings.Join(append([]string{set.PrimaryName}, set.SentinelAddrs...), ","),
+		"REDIS_AUTH=secret", "REDIS_SENTINEL_AUTH=watch", "REDIS_TIMEOUT=2s", "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true",
+		"REDIS_PERSECOND=true", "REDIS_PERSECOND_TYPE=CLUSTER", "REDIS_PERSECOND_URL="+strings.Join(nodes.Addrs[:2], ","), "REDIS_PERSECOND_TIMEOUT=2s")
+	s.until("ready", s.healthy)
+	for i, want := range []int{200, 200, 429} {
+		if got := s.ask("1"); got != want {
+			t.Errorf("request %d: got %d, want %d", i+1, got, want)
+		}
+	}
+	for i := range 20 {
+		if code, err := s.post("fast", fmt.Sprint(i)); code != 200 || err != nil {
+			t.Errorf("got %d, %v", code, err)
+		}
+	}
+	if keys := fmt.Sprint(set.Primary(t).Do(t, "KEYS", "*")); !strings.Contains(keys, "d_ip_1_") || strings.Contains(keys, "fast") {
+		t.Errorf("the primary has %s", keys)
+	}
+	for _, node := range nodes.Primaries(t) {
+		if keys := fmt.Sprint(node.Do(t, "KEYS", "*")); !strings.Contains(keys, "d_fast_") {
+			t.Errorf("a node of the cluster has %s", keys)
+		}
+	}
+	for _, node := range nodes.Nodes {
+		node.Stop()
+	}
+	s.until("unhealthy", func() bool { return !s.healthy() })
+	if _, body := s.get("http", "/healthcheck"); !strings.Contains(body, "the Redis of limits by the second does not answer") {
+		t.Errorf("got %s", body)
+	}
+	if got := s.ask("1"); got != 429 {
+		t.Errorf("got %d from the one that is there", got)
+	}
+	if log := s.log.String(); strings.Contains(log, "secret") || strings.Contains(log, "watch") {
+		t.Errorf("a password is in the log:\n%s", log)
+	}
+}
+
 // What is used up is refused without asking Redis, until a reload changes the
 // rule.
 func TestOverLimitCache(t *testing.T) {

@@ -148,9 +148,9 @@ func (s *server) build() error {
 		needDomain: s.cfg.HealthyWithAtLeastOne,
 		onChange:   s.grpc.SetServing,
 	}
-	s.ready = readiness{store: len(s.store.pools) == 0, say: s.announceReady}
-	if !s.ready.store {
-		s.health.store = errStoreUnknown
+	s.ready = readiness{stores: len(s.store.pools), say: s.announceReady}
+	for range s.store.pools {
+		s.health.stores = append(s.health.stores, errStoreUnknown)
 	}
 	s.health.update(func(*health) {})
 	s.http = s.httpServer(service)
@@ -246,8 +246,8 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	for _, run := range s.store.runs {
 		g.Go(func() error { return run(ctx) })
 	}
-	if len(s.store.pools) > 0 {
-		g.Go(func() error { return s.watchStore(ctx) })
+	for i, p := range s.store.pools {
+		g.Go(func() error { return s.watchPool(ctx, i, p) })
 	}
 	g.Go(func() error { return s.watcher.Run(ctx) })
 	g.Go(func() error { return s.grpc.Serve(s.ports.grpc) })

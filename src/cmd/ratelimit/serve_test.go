@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"ratelimit/src/backend/redistest"
 )
 
 // output is a buffer that several goroutines may write and read.
@@ -353,6 +355,14 @@ func TestPrometheus(t *testing.T) {
 			t.Errorf("%d, no %s in\n%s", code, want, body)
 		}
 	}
+	if code, _ := s.get("prometheus", "/debug/pprof/"); code != 404 {
+		t.Errorf("profiles on the Prometheus port: %d", code)
+	}
+	server := redistest.Start(t, redistest.Options{})
+	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "REDIS_URL="+server.Addr)
+	s.until("ready", s.healthy)
+	_, withRedis := s.get("prometheus", "/metrics")
+	body += withRedis
 	_, readme := readme(t)
 	for _, row := range tableRows(readme, "metric") {
 		for _, name := range regexp.MustCompile(`ratelimit_[a-z_]+`).FindAllString(row[0], -1) {
@@ -360,9 +370,6 @@ func TestPrometheus(t *testing.T) {
 				t.Errorf("README.md names %s, which a scrape does not have", name)
 			}
 		}
-	}
-	if code, _ := s.get("prometheus", "/debug/pprof/"); code != 404 {
-		t.Errorf("profiles on the Prometheus port: %d", code)
 	}
 }
 

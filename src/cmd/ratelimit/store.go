@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"runtime"
 	"strings"
@@ -75,33 +73,29 @@ func buildStore(cfg *settings.Settings) (*store, error) {
 
 // redis makes the store of one Redis.
 func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what string) (*redis.Store, error) {
+	batches := new(batchFigures)
 	rc := redis.Config{
-		Network:          from.SocketType,
-		Addr:             from.URL,
+		Credentials:      redisCredentials(from.Auth, from.AuthFile),
+		DB:               from.DB,
 		Connections:      min(from.PoolSize, max(2, runtime.GOMAXPROCS(0)/4)),
 		Timeout:          from.Timeout,
 		PipelineWindow:   from.PipelineWindow,
 		PipelineLimit:    from.PipelineLimit,
 		ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
 		TagKeys:          cfg.CacheKeyFormat == "v2",
+		OnBatch:          batches.observe,
 	}
-	auth, useTLS := from.Auth, from.TLS
-	if u, err := url.Parse(from.URL); err == nil && strings.Contains(from.URL, "://") {
-		rc.Addr, rc.DB = u.Host, strings.Trim(u.Path, "/")
-		if u.Port() == "" {
-			rc.Addr += ":6379"
+	switch from.Type {
+	case "SENTINEL":
+		rc.Sentinel = &redis.Sentinel{
+			Primary: from.Primary, Addrs: from.Addrs, Credentials: redisCredentials(from.SentinelAuth, from.SentinelAuthFile),
 		}
-		q := u.Query()
-		rc.DB = cmp.Or(q.Get("db"), rc.DB)
-		useTLS = useTLS || u.Scheme == "rediss"
-		if password, ok := u.User.Password(); ok && auth == "" {
-			auth = u.User.Username() + ":" + password
-		} else if auth == "" && q.Get("password") != "" {
-			auth = q.Get("username") + ":" + q.Get("password")
-		}
+	case "CLUSTER":
+		rc.Cluster = from.Addrs
+	default:
+		rc.Network, rc.Addr = from.SocketType, from.Addrs[0]
 	}
-	rc.Credentials = redisCredentials(auth, from.AuthFile)
-	if useTLS {
+	if from.TLS {
 		rc.TLS = clientTLS(cfg.RedisTLS)
 		if _, err := rc.TLS(); err != nil {
 			return nil, err
@@ -114,7 +108,7 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what st
 	s.runs = append(s.runs, out.Run)
 	s.pools = append(s.pools, &pool{out, name, what})
 	s.stats = append(s.stats, redisStats(name, out))
-	s.samples = append(s.samples, redisSamples(name, out))
+	s.samples = append(s.samples, redisSamples(name, out, batches))
 	return out, nil
 }
 
@@ -126,7 +120,7 @@ func redisCredentials(auth, file string) func() (user, password string, err erro
 		if file != "" {
 			data, err := os.ReadFile(file)
 			if err != nil {
-				return "", "", fmt.Errorf("REDIS_AUTH_FILE: %w", err)
+				return "", "", fmt.Errorf("the file with the password: %w", err)
 			}
 			text = strings.TrimRight(string(data), "\r\n")
 		}
@@ -190,39 +184,40 @@ func verifyChain(state tls.ConnectionState, roots *x509.CertPool) error {
 	return err
 }
 
-// watchStore tells health whether Redis answers: until it does for the first
+// watchPool tells health whether pool i answers: until it does for the first
 // time, and from then on if that was asked for.
-func (s *server) watchStore(ctx context.Context) error {
-	begun, pause := time.Now(), s.cfg.RedisStartupInitial
+func (s *server) watchPool(ctx context.Context, i int, p *pool) error {
+	begun, pause, wasUp := time.Now(), s.cfg.RedisStartupInitial, false
 	for {
-		err := s.pingStore(ctx)
+		err := p.ping(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		up := err == nil
-		s.health.update(func(h *health) { h.store = err })
-		if up {
-			s.ready.update(func(r *readiness) { r.store = true })
+		s.health.update(func(h *health) { h.stores[i] = err })
+		if up && !wasUp {
+			wasUp = true
+			s.ready.update(func(r *readiness) { r.stores-- })
 		}
 		switch {
 		case up && !s.cfg.RedisHealthCheck:
 			return nil
 		case up:
-			begun, pause = time.Time{}, time.Second
-		case !begun.IsZero(): // still the start
+			pause = time.Second
+		case wasUp:
+			s.log.Warnf("unhealthy: %v", err)
+		default: // still the start
 			if limit := s.cfg.RedisStartupElapsed; limit > 0 && time.Since(begun) > limit {
 				return fmt.Errorf("REDIS_STARTUP_MAX_ELAPSED_TIME has passed: %w", err)
 			}
 			s.log.Warnf("not ready: %v", err)
-		default:
-			s.log.Warnf("unhealthy: %v", err)
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2+1)):
 		case <-ctx.Done():
 			return nil
 		}
-		if !up && !begun.IsZero() {
+		if !wasUp {
 			pause = min(2*pause, s.cfg.RedisStartupMax)
 		}
 	}
@@ -231,14 +226,11 @@ func (s *server) watchStore(ctx context.Context) error {
 // pingTimeout bounds one question whether Redis is there.
 const pingTimeout = 2 * time.Second
 
-func (s *server) pingStore(ctx context.Context) error {
-	for _, p := range s.store.pools {
-		ctx, cancel := context.WithTimeout(ctx, pingTimeout)
-		err := p.Ping(ctx)
-		cancel()
-		if err != nil {
-			return fmt.Errorf("%s does not answer: %w", p.what, err)
-		}
+func (p *pool) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	if err := p.Ping(ctx); err != nil {
+		return fmt.Errorf("%s does not answer: %w", p.what, err)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"time"
+
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/redis"
@@ -44,24 +46,41 @@ func redisStats(name string, store *redis.Store) func(func(metrics.Stat)) {
 	}
 }
 
+// batchFigures are how large the batches of one Redis are, and how long they
+// take.
+type batchFigures struct {
+	sizes metrics.Sizes
+	trips metrics.Histogram
+}
+
+func (f *batchFigures) observe(hits int, took time.Duration) {
+	f.sizes.Observe(hits)
+	f.trips.Observe(took)
+}
+
 // redisSamples are the same as native metrics.
-func redisSamples(name string, store *redis.Store) func(func(prometheus.Sample)) {
+func redisSamples(name string, store *redis.Store, batches *batchFigures) func(func(prometheus.Sample)) {
 	labels := []string{"store", name}
 	return func(add func(prometheus.Sample)) {
 		st := store.Stats()
 		gauge := func(name, help string, value float64) {
 			add(prometheus.Sample{Name: "ratelimit_store_" + name, Help: help, Labels: labels, Kind: metrics.KindGauge, Value: value})
 		}
-		count := func(name, help string, value float64) {
-			add(prometheus.Sample{Name: "ratelimit_store_" + name, Help: help, Labels: labels, Kind: metrics.KindCounter, Value: value})
+		count := func(name, help string, value float64, more ...string) {
+			add(prometheus.Sample{Name: "ratelimit_store_" + name, Help: help, Labels: append(labels[:2:2], more...), Kind: metrics.KindCounter, Value: value})
 		}
+		gauge("servers", "Servers that calls are sent to: one, or the primaries of a cluster.", float64(st.Servers))
 		gauge("connections", "Connections that are open.", float64(st.Open))
 		gauge("calls_waiting", "Calls that wait for an answer.", float64(st.Waiting))
 		count("dials_total", "Connections that were tried.", float64(st.Dials))
-		count("batches_total", "Batches of commands that were sent.", float64(st.Batches))
 		count("batches_failed_total", "Batches without a whole answer.", float64(st.Failed))
 		count("commands_total", "Commands in all batches.", float64(st.Commands))
-		count("batch_seconds_total", "How long all batches took together.", st.Took.Seconds())
+		count("sent_on_total", "Hits that a node of a cluster sent on to another.", float64(st.SentOn))
+		for class, n := range st.Errors {
+			count("errors_total", "Hits that the store did not answer, by cause.", float64(n), "cause", class)
+		}
+		add(prometheus.Sample{Name: "ratelimit_store_batch_hits", Help: "Hits that were sent in one batch.", Labels: labels, Histogram: &batches.sizes})
+		add(prometheus.Sample{Name: "ratelimit_store_round_trip_seconds", Help: "How long a batch took to be answered.", Labels: labels, Histogram: &batches.trips})
 	}
 }
 

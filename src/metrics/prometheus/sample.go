@@ -18,8 +18,14 @@ type Sample struct {
 	Labels []string // name, value, name, value...
 	Kind   metrics.Kind
 	Value  float64
-	// Histogram, if set, is shown instead of Value, in seconds.
-	Histogram *metrics.Histogram
+	// Histogram, if set, is shown instead of Value: metrics.Histogram in seconds,
+	// or metrics.Sizes.
+	Histogram Histogram
+}
+
+// Histogram is one of package metrics.
+type Histogram interface {
+	Snapshot() (count uint64, sum float64, buckets map[float64]uint64)
 }
 
 type label struct{ name, value string }
@@ -201,7 +207,7 @@ func (s *scrape) add(sample Sample) {
 	s.figures = append(s.figures, fig)
 }
 
-func snapshot(h *metrics.Histogram) *dto.Histogram {
+func snapshot(h Histogram) *dto.Histogram {
 	count, sum, buckets := h.Snapshot()
 	out := &dto.Histogram{SampleCount: &count, SampleSum: &sum}
 	for bound, n := range buckets {

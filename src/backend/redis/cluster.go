@@ -1,0 +1,75 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+)
+
+// numSlots is how many slots a cluster has.
+const numSlots = 16384
+
+// cluster finds which node has which slots by asking any of them.
+type cluster struct{ panel *panel }
+
+func (c *cluster) find(ctx context.Context, another bool) (layout, error) {
+	var found layout
+	err := c.panel.ask(ctx, another, func(reply []any, from string) (err error) {
+		found, err = readSlots(reply, from)
+		return err
+	}, "CLUSTER", "SLOTS")
+	if err != nil {
+		return layout{}, fmt.Errorf("redis: no node tells who has which slots: %w", err)
+	}
+	c.panel.learn(found.all)
+	return found, nil
+}
+
+func (c *cluster) close() { c.panel.close() }
+
+// readSlots reads the reply to CLUSTER SLOTS: for each range its first and last
+// slot, and its nodes, the primary first, each with host, port and more.
+func readSlots(reply []any, from string) (layout, error) {
+	l := layout{slots: new([numSlots]uint16)}
+	index := make(map[string]uint16)
+	for _, v := range reply {
+		part, _ := v.([]any)
+		if len(part) < 3 {
+			return l, fmt.Errorf("redis: %s: a range of slots with %d fields", from, len(part))
+		}
+		first, ok1 := part[0].(int64)
+		last, ok2 := part[1].(int64)
+		if !ok1 || !ok2 || first < 0 || first > last || last >= numSlots {
+			return l, fmt.Errorf("redis: %s: there are no slots %v to %v", from, part[0], part[1])
+		}
+		for i, v := range part[2:] {
+			node, _ := v.([]any)
+			if len(node) < 2 {
+				return l, fmt.Errorf("redis: %s: a node with %d fields", from, len(node))
+			}
+			host, _ := node[0].(string)
+			port, _ := node[1].(int64)
+			addr, err := joinAddr(host, strconv.FormatInt(port, 10), from)
+			if err != nil {
+				return l, err
+			}
+			l.all = append(l.all, addr)
+			if i > 0 {
+				continue // a replica
+			}
+			n, known := index[addr]
+			if !known {
+				l.primaries = append(l.primaries, addr)
+				n = uint16(len(l.primaries))
+				index[addr] = n
+			}
+			for slot := first; slot <= last; slot++ {
+				l.slots[slot] = n
+			}
+		}
+	}
+	if len(l.primaries) == 0 {
+		return l, fmt.Errorf("redis: %s: no node has any slots", from)
+	}
+	return l, nil
+}

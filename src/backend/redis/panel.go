@@ -1,0 +1,98 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+)
+
+// panel asks one of several servers that all should know the answer: always
+// the same one while it is of help, else the next.
+type panel struct {
+	*access
+	seeds []string // as configured
+	addrs []string // those and the ones that were learned, in the order of asking
+	link  *link    // to addrs[0]; nil: none yet
+}
+
+// maxPanel bounds what is learned: a cluster may have a thousand nodes, and a
+// few of them are enough.
+const maxPanel = 64
+
+func newPanel(a *access, seeds []string) *panel {
+	p := &panel{access: a, seeds: seeds, addrs: slices.Clone(seeds)}
+	rand.Shuffle(len(p.addrs), func(i, j int) { p.addrs[i], p.addrs[j] = p.addrs[j], p.addrs[i] })
+	return p
+}
+
+// ask has every server asked in turn until one answers and accept takes what
+// it says. With another it does not begin with the one that answered last.
+func (p *panel) ask(ctx context.Context, another bool, accept func(reply []any, from string) error, words ...string) error {
+	if another {
+		p.next()
+	}
+	var errs []error
+	for range len(p.addrs) {
+		if p.link == nil {
+			p.link = &link{access: p.access, addr: p.addrs[0]}
+		}
+		q := question{words: words}
+		err := p.link.Do(ctx, &q)
+		if err == nil {
+			err = accept(q.reply, p.link.addr)
+		}
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		errs = append(errs, err)
+		p.next()
+	}
+	return errors.Join(errs...)
+}
+
+// next turns to the next server.
+func (p *panel) next() {
+	p.close()
+	p.addrs = append(p.addrs[1:], p.addrs[0])
+}
+
+// learn makes the panel the seeds and addrs.
+func (p *panel) learn(addrs []string) {
+	known := append(slices.Clone(addrs[:min(len(addrs), maxPanel)]), p.seeds...)
+	p.addrs = slices.DeleteFunc(p.addrs, func(a string) bool { return !slices.Contains(known, a) })
+	if p.link != nil && (len(p.addrs) == 0 || p.addrs[0] != p.link.addr) {
+		p.close()
+	}
+	for _, a := range known {
+		if !slices.Contains(p.addrs, a) {
+			p.addrs = append(p.addrs, a)
+		}
+	}
+}
+
+func (p *panel) close() {
+	if p.link != nil {
+		p.link.Close()
+		p.link = nil
+	}
+}
+
+// joinAddr is where a server is that another one named. A server that does not
+// know under which name it is reached leaves the host empty, which means the
+// one that was asked.
+func joinAddr(host, port, asked string) (string, error) {
+	if n, err := strconv.Atoi(port); err != nil || n <= 0 || n > 65535 {
+		return "", fmt.Errorf("redis: %s names a server on port %.20q", asked, port)
+	}
+	if host == "" || host == "?" {
+		var err error
+		if host, _, err = net.SplitHostPort(asked); err != nil {
+			return "", fmt.Errorf("redis: %w", err)
+		}
+	}
+	return net.JoinHostPort(host, port), nil
+}

@@ -1,0 +1,174 @@
+package redis
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/mediocregopher/radix/v4"
+	"github.com/mediocregopher/radix/v4/resp"
+)
+
+func isReply(err error) bool {
+	_, ok := errors.AsType[Error](err)
+	return ok
+}
+
+func appendBulk[T string | []byte](b []byte, s T) []byte {
+	b = append(b, '$')
+	b = strconv.AppendInt(b, int64(len(s)), 10)
+	b = append(b, "\r\n"...)
+	b = append(b, s...)
+	return append(b, "\r\n"...)
+}
+
+func appendNumber(b []byte, n int64) []byte {
+	var digits [20]byte
+	return appendBulk(b, strconv.AppendInt(digits[:0], n, 10))
+}
+
+// readNumber reads an integer, or a text that is one; nothing at all is 0. An
+// error reply is an Error.
+func readNumber(br resp.BufferedReader) (int64, error) {
+	line, err := readLine(br)
+	if err != nil {
+		return 0, err
+	}
+	switch line[0] {
+	case ':':
+		return strconv.ParseInt(string(line[1:]), 10, 64)
+	case '-':
+		return 0, Error(line[1:])
+	case '$':
+		if string(line[1:]) == "-1" {
+			return 0, nil
+		}
+		size, err := strconv.Atoi(string(line[1:]))
+		if err != nil || size < 0 || size > maxText {
+			return 0, fmt.Errorf("redis: unexpected reply %.40q", line)
+		}
+		text, err := readText(br, size)
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return 0, Error("a counter holds something else than a number")
+		}
+		return n, nil
+	}
+	return 0, fmt.Errorf("redis: unexpected reply %.40q", line)
+}
+
+// maxText bounds a bulk string.
+const maxText = 1 << 20
+
+// readText reads a bulk string of that size and the line end behind it.
+func readText(br resp.BufferedReader, size int) (string, error) {
+	b := make([]byte, size+2)
+	if _, err := io.ReadFull(br, b); err != nil {
+		return "", err
+	}
+	return string(b[:size]), nil
+}
+
+// readLine reads a line without its end. It is never empty.
+func readLine(br resp.BufferedReader) ([]byte, error) {
+	line, err := br.ReadSlice('\n')
+	if err != nil {
+		return nil, err
+	}
+	line = bytes.TrimSuffix(line, []byte("\r\n"))
+	if len(line) == 0 {
+		return nil, errors.New("redis: an empty reply")
+	}
+	return line, nil
+}
+
+// question is one command and its reply, of any form. radix has the same as
+// radix.Cmd, but believes a reply that says it has a billion elements.
+type question struct {
+	words []string
+	reply []any // int64, string, nil, []any
+}
+
+// maxElements bounds a reply: CLUSTER SLOTS of a thousand nodes in many ranges
+// has a tenth of it.
+const maxElements = 1 << 20
+
+// Properties tells radix what it needs to know.
+func (q *question) Properties() radix.ActionProperties {
+	return radix.ActionProperties{CanShareConn: true}
+}
+
+// Perform asks.
+func (q *question) Perform(ctx context.Context, conn radix.Conn) error {
+	return conn.EncodeDecode(ctx, q, q)
+}
+
+// MarshalRESP writes the command.
+func (q *question) MarshalRESP(w io.Writer, _ *resp.Opts) error {
+	b := append(strconv.AppendInt([]byte{'*'}, int64(len(q.words)), 10), "\r\n"...)
+	for _, word := range q.words {
+		b = appendBulk(b, word)
+	}
+	_, err := w.Write(b)
+	return err
+}
+
+// UnmarshalRESP reads the reply, which has to be an array.
+func (q *question) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
+	left := maxElements
+	v, err := readReply(br, 0, &left)
+	if err != nil {
+		return err
+	}
+	var isArray bool
+	if q.reply, isArray = v.([]any); !isArray {
+		return fmt.Errorf("redis: unexpected reply %.40v to %s", v, q.words[0])
+	}
+	return nil
+}
+
+func readReply(br resp.BufferedReader, depth int, left *int) (any, error) {
+	line, err := readLine(br)
+	if err != nil {
+		return nil, err
+	}
+	if *left--; *left < 0 || depth > 4 {
+		return nil, errors.New("redis: a reply that is too large")
+	}
+	rest := string(line[1:])
+	switch line[0] {
+	case '+':
+		return rest, nil
+	case '-':
+		return nil, Error(rest)
+	}
+	n, err := strconv.ParseInt(rest, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("redis: unexpected reply %.40q", line)
+	}
+	switch {
+	case line[0] == ':':
+		return n, nil
+	case n < 0:
+		return nil, nil
+	case line[0] == '$' && n <= maxText:
+		return readText(br, int(n))
+	case line[0] == '*':
+		var list []any
+		for range n {
+			v, err := readReply(br, depth+1, left)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		return list, nil
+	}
+	return nil, fmt.Errorf("redis: unexpected reply %.40q", line)
+}

@@ -1,0 +1,266 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mediocregopher/radix/v4"
+)
+
+// sentOn is why a hit was not charged where it was sent, and where to try next.
+type sentOn struct {
+	to    string // "": whoever has the key by now
+	ask   bool   // that one has to be told that it really is meant
+	later bool   // a moment from now
+	err   error
+}
+
+func (e *sentOn) Error() string { return e.err.Error() }
+
+func (e *sentOn) Unwrap() error { return e.err }
+
+// errUnsent is a hit that was not sent to anybody.
+var errUnsent = &sentOn{err: errors.New("redis: not sent")}
+
+// whereElse is what an error reply from the node at addr says of where to go
+// instead; the reply itself if nothing.
+func whereElse(reply error, addr string) error {
+	f := strings.Fields(reply.Error()) // redis: MOVED slot host:port
+	switch {
+	case len(f) > 1 && f[1] == "TRYAGAIN":
+		return &sentOn{later: true, err: reply}
+	case len(f) != 4:
+		return reply
+	}
+	at := strings.LastIndexByte(f[3], ':') // of IPv6 too
+	if at < 0 {
+		return reply
+	}
+	to, err := joinAddr(strings.Trim(f[3][:at], "[]"), f[3][at+1:], addr)
+	if err != nil {
+		return reply
+	}
+	return &sentOn{to: to, ask: f[1] == "ASK", err: reply}
+}
+
+// elsewhere is why hit i has to be sent again; nil if it has an answer.
+func (c *call) elsewhere(i int) *sentOn {
+	e, _ := c.results[i].err.(*sentOn) //nolint:errorlint // never wrapped
+	return e
+}
+
+// give hands c to whoever has its keys and waits for the results. An error says
+// that it did not wait for them: they may still come, and nobody may look.
+func (s *Store) give(ctx context.Context, c *call) error {
+	t, err := s.known(ctx, c)
+	if err != nil {
+		return err
+	}
+	if n := t.sole(c); n != nil {
+		err := n.put(c)
+		if err == nil {
+			if err := until(ctx, c, c.done); err != nil {
+				c.gone.Store(true)
+				return err
+			}
+		} else if !errors.Is(err, errUnsent) {
+			return err
+		}
+		if err == nil && !c.again {
+			return nil
+		}
+		if err != nil {
+			c.fail(err)
+		}
+	} else {
+		c.fail(errUnsent)
+	}
+	s.scatter(ctx, c)
+	return nil
+}
+
+// until waits for done within the time that root has.
+func until[T any](ctx context.Context, root *call, done <-chan T) error {
+	if root.up != nil {
+		select {
+		case <-done:
+			return nil
+		default:
+			return root.up
+		}
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		root.up = fmt.Errorf("redis: %w", context.Cause(ctx))
+	case <-root.timer.C:
+		root.up = ErrTimeout
+	}
+	return root.up
+}
+
+// known is the table, once there is one.
+func (s *Store) known(ctx context.Context, c *call) (*table, error) {
+	for {
+		t := s.table.Load()
+		switch {
+		case t.nodes != nil:
+			return t, nil
+		case t.err != nil:
+			s.kick()
+			return nil, t.err
+		}
+		if err := until(ctx, c, t.replaced); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// sole is the node that can take c as it is; nil if there is none.
+func (t *table) sole(c *call) *node {
+	if t.slots == nil {
+		return t.only
+	}
+	var sole *node
+	for i := range c.hits {
+		n := t.slots[radix.ClusterSlot(c.key(i))]
+		if n == nil || sole != nil && n != sole || c.hits[i].last > i+1 {
+			return nil
+		}
+		sole = n
+	}
+	return sole
+}
+
+// part is the hits of a call that go to one node together.
+type part struct {
+	*call
+	node *node
+	of   []int // their indexes in the whole call
+}
+
+// scatter sends the hits of root that nobody has answered yet to the nodes that
+// have their keys, and again where those send them on, until all have an answer
+// or the time is up. What has none then says where it was sent last.
+func (s *Store) scatter(ctx context.Context, root *call) {
+	var parts []part
+	for attempt := 0; root.up == nil; attempt++ {
+		parts = s.divide(ctx, root, parts[:0])
+		s.gather(ctx, root, parts)
+		again, later := false, attempt > 0
+		for i := range root.results {
+			if e := root.elsewhere(i); e != nil {
+				again, later = true, later || e.later
+				s.stats.sentOn.Add(1)
+			}
+		}
+		if !again {
+			return
+		}
+		if later { // not at once: nodes may disagree for a moment
+			_ = until(ctx, root, time.After(time.Duration(min(attempt+1, 10))*2*time.Millisecond)) // the loop looks
+		}
+	}
+}
+
+// divide makes the parts of root: its hits that have no answer yet, by node.
+// What stands in a group goes slot by slot, as a script cannot look into two.
+// Hits that nobody takes get an error.
+func (s *Store) divide(ctx context.Context, root *call, parts []part) []part {
+	for i := range root.hits {
+		if root.elsewhere(i) == nil {
+			continue
+		}
+		n, ask, err := s.target(ctx, root, i)
+		if err != nil {
+			root.results[i].err = err
+			continue
+		}
+		at := slices.IndexFunc(parts, func(p part) bool { return p.node == n && p.ask == ask })
+		if at < 0 {
+			at = len(parts)
+			parts = append(parts, part{call: s.stats.call(), node: n})
+			parts[at].ask = ask
+		}
+		parts[at].move(root, i)
+	}
+	return parts
+}
+
+// move adds hit i of root to p, and what goes with it.
+func (p *part) move(root *call, i int) {
+	from, slot := len(p.hits), radix.ClusterSlot(root.key(i))
+	for j := i; j < max(root.hits[i].last, i+1); j++ {
+		if j == i || root.elsewhere(j) != nil && radix.ClusterSlot(root.key(j)) == slot {
+			p.add(root.hits[j], root.key(j))
+			p.of = append(p.of, j)
+			root.results[j].err = nil
+		}
+	}
+	if root.hits[i].last > 0 {
+		for j := from; j < len(p.hits); j++ {
+			p.hits[j].last = len(p.hits)
+		}
+	}
+}
+
+// target is the node for hit i of root: the one it was sent on to, or who has
+// its key.
+func (s *Store) target(ctx context.Context, root *call, i int) (n *node, ask bool, err error) {
+	e := root.elsewhere(i)
+	if e.to != "" {
+		n, err = s.meet(ctx, root, e.to)
+		return n, e.ask, err
+	}
+	n, err = s.table.Load().has(root.key(i))
+	if err != nil {
+		s.kick()
+	}
+	return n, false, err
+}
+
+// meet is the node at addr, which may be a new one.
+func (s *Store) meet(ctx context.Context, root *call, addr string) (*node, error) {
+	for {
+		t := s.table.Load()
+		if n := t.nodes[addr]; n != nil {
+			return n, nil
+		}
+		select {
+		case s.strangers <- addr:
+		default: // others are being met; then it is our turn
+		}
+		if err := until(ctx, root, t.replaced); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// gather sends the parts and puts their results into root.
+func (s *Store) gather(ctx context.Context, root *call, parts []part) {
+	for _, p := range parts {
+		if err := p.node.put(p.call); err != nil {
+			p.fail(err)
+			p.done <- struct{}{}
+		}
+	}
+	for _, p := range parts {
+		err := until(ctx, root, p.done)
+		for i, of := range p.of {
+			if err != nil {
+				root.results[of].err = err
+			} else {
+				root.results[of] = p.results[i]
+			}
+		}
+		if err != nil {
+			p.gone.Store(true)
+		}
+		s.stats.release(p.call)
+	}
+}

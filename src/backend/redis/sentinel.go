@@ -1,0 +1,84 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+)
+
+// sentinels find the primary by asking sentinels for it. They are asked, not
+// listened to: a subscription that died in silence tells nothing either.
+type sentinels struct {
+	panel   *panel
+	primary string // its name
+	epoch   int64  // of the newest answer
+	behind  int    // how often in a row all of them knew less
+}
+
+// anewAfter is how often all sentinels have to know less than they did before
+// they are believed to have been set up anew.
+const anewAfter = 10
+
+// find asks for the primary until a sentinel knows no less than the one that
+// answered last time: after a failover some still name the old one.
+func (s *sentinels) find(ctx context.Context, another bool) (layout, error) {
+	found, newest := "", int64(-1)
+	err := s.panel.ask(ctx, another, func(reply []any, from string) error {
+		m := pairs(reply)
+		addr, err := joinAddr(m["ip"], m["port"], from)
+		if err != nil {
+			return err
+		}
+		epoch, err := strconv.ParseInt(m["config-epoch"], 10, 64)
+		if err != nil {
+			return fmt.Errorf("redis: %s names no epoch: %w", from, err)
+		}
+		if epoch > newest {
+			found, newest = addr, epoch
+		}
+		if epoch < s.epoch {
+			return fmt.Errorf("redis: %s does not know of the last failover yet", from)
+		}
+		return nil
+	}, "SENTINEL", "MASTER", s.primary)
+	if newest >= s.epoch {
+		s.behind = 0
+	} else if s.behind++; found == "" || s.behind < anewAfter {
+		return layout{}, fmt.Errorf("redis: no sentinel names the primary %q: %w", s.primary, err)
+	}
+	s.epoch = newest
+	s.meet(ctx)
+	return layout{primaries: []string{found}}, nil
+}
+
+// meet learns of the other sentinels, so that those that were configured may
+// go. Whoever does not tell is no worse for it.
+func (s *sentinels) meet(ctx context.Context) {
+	var others []string
+	err := s.panel.ask(ctx, false, func(reply []any, from string) error {
+		for _, v := range reply {
+			fields, _ := v.([]any)
+			m := pairs(fields)
+			if addr, err := joinAddr(m["ip"], m["port"], from); err == nil {
+				others = append(others, addr)
+			}
+		}
+		others = append(others, from)
+		return nil
+	}, "SENTINEL", "SENTINELS", s.primary)
+	if err == nil {
+		s.panel.learn(others)
+	}
+}
+
+func (s *sentinels) close() { s.panel.close() }
+
+// pairs reads a list of names and values.
+func pairs(list []any) map[string]string {
+	m := make(map[string]string, len(list)/2)
+	for i := 0; i+1 < len(list); i += 2 {
+		name, _ := list[i].(string)
+		m[name], _ = list[i+1].(string)
+	}
+	return m
+}

@@ -1,0 +1,376 @@
+package redis
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/backendtest"
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/backend/redistest"
+	"ratelimit/src/limiter"
+)
+
+func secret(password string) func() (string, string, error) {
+	return func() (string, string, error) { return "", password, nil }
+}
+
+func TestSuiteOnSentinel(t *testing.T) {
+	set := redistest.StartSentinel(t, redistest.SentinelOptions{Password: "watch", Server: redistest.Options{Password: "secret"}})
+	cfg := Config{
+		Credentials: secret("secret"),
+		Sentinel:    &Sentinel{Primary: set.PrimaryName, Addrs: set.SentinelAddrs, Credentials: secret("watch")},
+	}
+	backendtest.Run(t, func(t *testing.T) limiter.Backend {
+		set.Primary(t).Do(t, "FLUSHALL")
+		return open(t, cfg)
+	})
+}
+
+// oneSlot gives all keys the same tag, so that any hits may be a group.
+type oneSlot struct{ limiter.Backend }
+
+func (s oneSlot) Take(ctx context.Context, b *algorithm.Batch) error {
+	if err := b.Check(); err != nil {
+		return err
+	}
+	tagged := algorithm.Batch{Hits: make([]algorithm.Hit, len(b.Hits)), Verdicts: b.Verdicts, Now: b.Now}
+	for i, h := range b.Hits {
+		h.Key, h.Tag = append([]byte("tag"), h.Key...), len("tag")
+		tagged.Hits[i] = h
+	}
+	return s.Backend.Take(ctx, &tagged)
+}
+
+func TestSuiteOnCluster(t *testing.T) {
+	certs := redistest.NewCertificates(t)
+	c := redistest.StartCluster(t, redistest.ClusterOptions{Server: redistest.Options{Password: "secret", TLS: certs}})
+	cfg := Config{Cluster: c.Addrs[2:4], Credentials: secret("secret"), TLS: clientTLS(t, certs)}
+	clear := func(t *testing.T) {
+		for _, s := range c.Primaries(t) {
+			s.Do(t, "FLUSHALL")
+		}
+	}
+	t.Run("one slot", func(t *testing.T) {
+		tagged := cfg
+		tagged.TagKeys = true
+		backendtest.Run(t, func(t *testing.T) limiter.Backend {
+			clear(t)
+			return oneSlot{open(t, tagged)}
+		})
+	})
+	t.Run("all nodes", func(t *testing.T) {
+		clear(t)
+		testSpread(t, open(t, cfg))
+	})
+	t.Run("a group over two slots", func(t *testing.T) {
+		clear(t)
+		s := open(t, cfg)
+		hit := func(key string, limit uint64) algorithm.Hit {
+			return algorithm.Hit{Key: []byte(key), Limit: window(limit, time.Hour), Amount: 1, Atomic: true}
+		}
+		// What stands in one slot stands or falls together; what is in another
+		// does not know of it.
+		b := algorithm.Batch{Now: epoch, Verdicts: make([]algorithm.Verdict, 4), Hits: []algorithm.Hit{
+			hit("{a}1_", 5), hit("{b}1_", 5), hit("{a}2_", 0), hit("{b}2_", 5),
+		}}
+		if err := s.Take(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		for i, charged := range []bool{false, true, false, true} {
+			if v := b.Verdicts[i]; v.Err != nil || v.Charged != charged {
+				t.Errorf("hit %d: %+v", i, v)
+			}
+		}
+	})
+	t.Run("exactly the limit", func(t *testing.T) {
+		clear(t)
+		stores := []*Store{open(t, cfg), open(t, cfg)}
+		const calls, limit, keys = 4000, 2000, 10
+		var admitted atomic.Int64
+		var wg sync.WaitGroup
+		for c := range 64 {
+			wg.Go(func() {
+				for i := c; i < calls; i += 64 {
+					h := algorithm.Hit{Key: fmt.Appendf(nil, "k%d_", i%keys), Limit: window(limit/keys, time.Hour), Amount: 1}
+					if v := take(t, stores[i/keys%2], h); v.Err != nil {
+						t.Error(v.Err)
+					} else if !v.Over {
+						admitted.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if got := admitted.Load(); got != limit {
+			t.Errorf("%d admitted, want %d", got, limit)
+		}
+	})
+}
+
+// testSpread sends random batches whose hits are on all nodes, and asks the
+// memory store what is right. The hits of a group share a slot.
+func testSpread(t *testing.T, s *Store) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	referee, err := memory.New(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 500 {
+		var hits []algorithm.Hit
+		for group := range 1 + rnd.IntN(4) {
+			tag := rnd.IntN(20)
+			atomicGroup := rnd.IntN(2) == 0
+			for range 1 + rnd.IntN(3) {
+				limit := window(uint64(rnd.IntN(20)), time.Hour)
+				limit.CountBlocked = rnd.IntN(2) == 0
+				op := algorithm.Op(rnd.IntN(4))
+				hits = append(hits, algorithm.Hit{
+					Key: fmt.Appendf(nil, "{t%d}k%d_", tag, rnd.IntN(3)), Limit: limit, Amount: uint64(rnd.IntN(3)),
+					Op: op, Group: uint16(group), Atomic: atomicGroup && op != algorithm.Refund, NoVeto: rnd.IntN(4) == 0,
+				})
+			}
+		}
+		got := algorithm.Batch{Hits: hits, Verdicts: make([]algorithm.Verdict, len(hits)), Now: epoch}
+		want := algorithm.Batch{Hits: hits, Verdicts: make([]algorithm.Verdict, len(hits)), Now: epoch}
+		if err := errors.Join(s.Take(t.Context(), &got), referee.Take(t.Context(), &want)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range hits {
+			if !reflect.DeepEqual(got.Verdicts[i], want.Verdicts[i]) {
+				t.Fatalf("round %d, hit %d %+v:\n got %+v\nwant %+v", round, i, hits[i], got.Verdicts[i], want.Verdicts[i])
+			}
+		}
+	}
+}
+
+// parrot answers each command with what say returns for its words.
+func parrot(t *testing.T, say func(words []string) string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = conn.Close() }()
+				in := bufio.NewReader(conn)
+				for {
+					words, err := readCommand(in)
+					if err != nil {
+						return
+					}
+					if _, err := conn.Write([]byte(say(words))); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func readCommand(in *bufio.Reader) ([]string, error) {
+	number := func() (int, error) {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return 0, err
+		}
+		return strconv.Atoi(strings.TrimSpace(line[1:]))
+	}
+	n, err := number()
+	if err != nil {
+		return nil, err
+	}
+	words := make([]string, n)
+	for i := range words {
+		if _, err := number(); err != nil {
+			return nil, err
+		}
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return nil, err
+		}
+		words[i] = strings.TrimSpace(line)
+	}
+	return words, nil
+}
+
+// Whatever sentinels and nodes say of the layout, the store neither breaks nor
+// hangs.
+func TestOddLayouts(t *testing.T) {
+	for _, reply := range []string{
+		"*-1\r\n", "$-1\r\n", ":1\r\n", "+OK\r\n", "-ERR no\r\n", "*0\r\n", "*1\r\n*0\r\n", "*1000000000\r\n", "*1\r\n$-1\r\n",
+		"*2\r\n$2\r\nip\r\n$1\r\nx\r\n", "*6\r\n$2\r\nip\r\n$1\r\nx\r\n$4\r\nport\r\n$1\r\n0\r\n$12\r\nconfig-epoch\r\n$1\r\n1\r\n",
+		"*6\r\n$2\r\nip\r\n$1\r\nx\r\n$4\r\nport\r\n$1\r\n1\r\n$12\r\nconfig-epoch\r\n$1\r\nx\r\n",
+		"*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n$1\r\nx\r\n:1\r\n", "*1\r\n*3\r\n:-1\r\n:1\r\n*2\r\n$1\r\nx\r\n:1\r\n", "*1\r\n*3\r\n:2\r\n:1\r\n*2\r\n$1\r\nx\r\n:1\r\n",
+		"*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\nx\r\n:0\r\n", "*1\r\n*3\r\n:0\r\n:1\r\n*1\r\n$1\r\nx\r\n", "*1\r\n*3\r\n:0\r\n:1\r\n:5\r\n", "\r\n", "x\r\n",
+	} {
+		addr := parrot(t, func([]string) string { return reply })
+		for _, cfg := range []Config{{Cluster: []string{addr}}, {Sentinel: &Sentinel{Primary: "p", Addrs: []string{addr}}}} {
+			cfg.Timeout = faultTimeout
+			s := open(t, cfg)
+			begun := time.Now()
+			v := take(t, s, algorithm.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1})
+			if v.Err == nil {
+				t.Errorf("%q: %+v", reply, v)
+			}
+			if took := time.Since(begun); took > faultTimeout+slack {
+				t.Errorf("%q: an answer after %v", reply, took)
+			}
+			if err := s.Ping(t.Context()); err == nil {
+				t.Errorf("%q: a ping got through", reply)
+			}
+		}
+	}
+}
+
+func bulks(words ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(words))
+	for _, w := range words {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(w), w)
+	}
+	return b.String()
+}
+
+// After a failover, sentinels that have not heard of it are not believed; when
+// all of them have forgotten it, they are in the end.
+func TestOldNewsOfSentinels(t *testing.T) {
+	var answers [2]atomic.Pointer[string]
+	var addrs []string
+	for i := range answers {
+		addrs = append(addrs, parrot(t, func(words []string) string {
+			if words[1] == "SENTINELS" {
+				return "*0\r\n"
+			}
+			return *answers[i].Load()
+		}))
+	}
+	say := func(i int, port, epoch string) {
+		reply := bulks("name", "p", "ip", "192.0.2.1", "port", port, "config-epoch", epoch)
+		answers[i].Store(&reply)
+	}
+	var stats counters
+	f := &sentinels{primary: "p", panel: newPanel(&access{network: "tcp", timeout: faultTimeout, dialTimeout: time.Second, stats: &stats}, addrs)}
+	defer f.close()
+	find := func(want string) {
+		t.Helper()
+		got, err := f.find(t.Context(), true)
+		switch {
+		case want == "" && err == nil:
+			t.Errorf("it believes in %v", got.primaries)
+		case want != "" && (err != nil || got.primaries[0] != "192.0.2.1:"+want):
+			t.Errorf("got %v, %v, want %s", got.primaries, err, want)
+		}
+	}
+	say(0, "1", "1")
+	say(1, "1", "1")
+	find("1")
+	say(0, "2", "2")
+	for range 5 { // whoever is asked first
+		f.epoch = 2
+		find("2")
+	}
+	say(0, "1", "1")
+	for range anewAfter - 1 {
+		find("")
+	}
+	find("1")
+	find("1")
+}
+
+// Nodes that do not know their own name leave it out.
+func TestReadSlots(t *testing.T) {
+	reply := []any{
+		[]any{int64(0), int64(99), []any{"", int64(7000), "id"}, []any{"10.0.0.2", int64(7001)}},
+		[]any{int64(100), int64(16383), []any{"::1", int64(7002)}},
+	}
+	l, err := readSlots(reply, "10.0.0.1:6379")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"10.0.0.1:7000", "[::1]:7002"}; !reflect.DeepEqual(l.primaries, want) {
+		t.Errorf("primaries %v, want %v", l.primaries, want)
+	}
+	if want := []string{"10.0.0.1:7000", "10.0.0.2:7001", "[::1]:7002"}; !reflect.DeepEqual(l.all, want) {
+		t.Errorf("all %v, want %v", l.all, want)
+	}
+	if l.slots[0] != 1 || l.slots[99] != 1 || l.slots[100] != 2 || l.slots[16383] != 2 {
+		t.Errorf("slots %v", l.slots)
+	}
+}
+
+func TestWhereElse(t *testing.T) {
+	for reply, want := range map[Error]*sentOn{
+		"MOVED 1 10.0.0.2:7001": {to: "10.0.0.2:7001"},
+		"ASK 1 10.0.0.2:7001":   {to: "10.0.0.2:7001", ask: true},
+		"MOVED 1 :7001":         {to: "10.0.0.1:7001"},
+		"MOVED 1 ?:7001":        {to: "10.0.0.1:7001"},
+		"MOVED 1 ::1:7001":      {to: "[::1]:7001"},
+		"MOVED 1 [::1]:7001":    {to: "[::1]:7001"},
+		"TRYAGAIN later":        {later: true},
+		"MOVED 1 10.0.0.2":      nil,
+		"MOVED 1 10.0.0.2:x":    nil,
+		"MOVED":                 nil,
+	} {
+		got := whereElse(reply, "10.0.0.1:6379")
+		if want == nil {
+			if got != error(reply) {
+				t.Errorf("%q: got %+v", reply, got)
+			}
+			continue
+		}
+		want.err = reply
+		if !reflect.DeepEqual(got, error(want)) {
+			t.Errorf("%q: got %+v, want %+v", reply, got, want)
+		}
+	}
+}
+
+// A key whose slot nobody has is an error at once, and those beside it are
+// counted.
+func TestASlotWithoutANode(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	_, port, err := net.SplitHostPort(server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot := redistest.KeySlot("k_1767225600")
+	addr := parrot(t, func([]string) string {
+		return fmt.Sprintf("*1\r\n*3\r\n:%d\r\n:%d\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n", slot, slot, port)
+	})
+	s := open(t, Config{Cluster: []string{addr}, Timeout: 5 * time.Second})
+	b := algorithm.Batch{Now: epoch, Verdicts: make([]algorithm.Verdict, 2), Hits: []algorithm.Hit{
+		{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1},
+		{Key: []byte("other_"), Limit: window(10, time.Hour), Amount: 1, Group: 1},
+	}}
+	if err := s.Take(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if v := b.Verdicts[0]; v.Err != nil || v.After != 1 {
+		t.Errorf("got %+v", v)
+	}
+	if v := b.Verdicts[1]; !errors.Is(v.Err, errNoOwner) {
+		t.Errorf("got %+v", v)
+	}
+}
