@@ -16,52 +16,75 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// received is a request as it came off the wire. What is wrong with it is the
-// handler's to answer: an error of a codec would be INTERNAL, counted nowhere.
-type received struct {
-	msg *pb.RateLimitRequest
-	err error
-}
-
 // serviceDesc is RateLimitService with a handler that takes what codec makes.
 func (s *Service) serviceDesc() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: pb.RateLimitService_ServiceDesc.ServiceName,
 		HandlerType: (*pb.RateLimitServiceServer)(nil),
-		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: s.handle}},
+		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: s.handler()}},
 		Metadata:    pb.RateLimitService_ServiceDesc.Metadata,
 	}
 }
 
-func (s *Service) handle(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-	in := new(received)
-	if err := decode(in); err != nil {
-		return nil, err
-	}
+// handler takes the bytes of a request to an answer.
+func (s *Service) handler() grpc.MethodHandler {
 	info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
-	return intercept(ctx, in, info, func(ctx context.Context, _ any) (any, error) {
-		if in.err != nil {
-			return nil, s.refuse(in.err)
+	answer := func(ctx context.Context, c any) (any, error) { return s.answer(ctx, c.(*call)) }
+	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+		c := s.pool.Get().(*call)
+		defer s.release(c)
+		if err := decode(c); err != nil {
+			return nil, err
 		}
-		return s.ShouldRateLimit(ctx, in.msg)
-	})
+		return intercept(ctx, c, info, answer)
+	}
 }
 
-// codec is protobuf's, but for requests of RateLimitService.
+// answer decides on the request in c. What it returns is for codec: a *reply,
+// or a message for whatever scan and appendResponse leave out. What is wrong
+// with the bytes is found here and not in codec, whose errors would be INTERNAL
+// and counted nowhere.
+func (s *Service) answer(ctx context.Context, c *call) (any, error) {
+	data := c.buf.ReadOnlyData()
+	if s.cfg.Metadata || !c.scan(data) {
+		msg, err := unmarshal(data)
+		if err != nil {
+			return nil, s.refuse(err)
+		}
+		return s.ShouldRateLimit(ctx, msg)
+	}
+	c.req.Now = s.now
+	if err := s.cfg.Limiter.Check(ctx, &c.req, &c.answer); err != nil {
+		return nil, s.refuse(err)
+	}
+	b := replies.Get(0)
+	*b = s.appendResponse(*b, &c.answer)
+	return (*reply)(b), nil
+}
+
+// codec is protobuf's, but for calls of RateLimitService, which stay bytes.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(encproto.Name)} }
 
-// Unmarshal reads a message into v; of a *received it never fails.
+// Unmarshal reads a message into v; a *call keeps the bytes, and that never
+// fails.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	in, ok := v.(*received)
+	in, ok := v.(*call)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer buf.Free()
-	in.msg, in.err = unmarshal(buf.ReadOnlyData())
+	in.buf = data.MaterializeToBuffer(mem.DefaultBufferPool())
 	return nil
+}
+
+// Marshal writes the message v, or hands on the bytes of a *reply.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	out, ok := v.(*reply)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	return mem.BufferSlice{mem.NewBuffer((*[]byte)(out), &replies)}, nil
 }
 
 // unmarshal reads a request. Text that is not UTF-8 is no error: Envoy hands on

@@ -6,6 +6,7 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -15,9 +16,10 @@ import (
 
 // call is the memory of one call, used again for the next.
 type call struct {
+	buf     mem.Buffer // what came off the wire; nil if it came as a message
 	req     limiter.Request
 	answer  limiter.Answer
-	text    []byte // all strings of the request, one after the other
+	text    []byte // all strings of the message, one after the other
 	entries []rules.Entry
 }
 
@@ -25,10 +27,15 @@ type call struct {
 const maxKept = 64 << 10
 
 func (s *Service) release(c *call) {
+	if c.buf != nil {
+		c.buf.Free()
+		c.buf = nil
+	}
 	if cap(c.text) > maxKept || cap(c.entries) > maxKept/64 || cap(c.req.Descriptors) > maxKept/128 {
 		return
 	}
-	clear(c.answer.Statuses) // they point into rules that may be replaced
+	clear(c.entries)         // they point into what came off the wire
+	clear(c.answer.Statuses) // and these into rules that may be replaced
 	c.answer = limiter.Answer{Statuses: c.answer.Statuses[:0]}
 	s.pool.Put(c)
 }

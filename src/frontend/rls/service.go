@@ -38,6 +38,7 @@ type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	cfg  Config
 	pool sync.Pool // of *call
+	now  time.Time // of all requests, in tests; zero: the store's clock
 }
 
 // New returns a service; Register and JSON make it reachable.
@@ -70,6 +71,7 @@ func (s *Service) decide(ctx context.Context, msg *pb.RateLimitRequest) (*pb.Rat
 	c := s.pool.Get().(*call)
 	defer s.release(c)
 	c.read(msg)
+	c.req.Now = s.now
 	if err := s.cfg.Limiter.Check(ctx, &c.req, &c.answer); err != nil {
 		s.cfg.OnFailure(err)
 		return nil, err
