@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,8 +11,6 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
@@ -28,10 +25,7 @@ type clientOptions struct {
 	repeat      int
 	asJSON      bool
 	timeout     time.Duration
-	useTLS      bool
-	caFile      string
-	certFile    string
-	keyFile     string
+	tls         tlsOptions
 }
 
 func clientCommand(std stdio) *cobra.Command {
@@ -66,10 +60,7 @@ OVER_LIMIT, 1 when there is none.`,
 	f.IntVar(&opt.repeat, "repeat", 1, "how many times to ask")
 	f.BoolVar(&opt.asJSON, "json", false, "print answers as proto3 JSON, one per line")
 	f.DurationVar(&opt.timeout, "timeout", 5*time.Second, "time limit of each request, connecting included")
-	f.BoolVar(&opt.useTLS, "grpc-use-tls", false, "use TLS")
-	f.StringVar(&opt.caFile, "grpc-server-ca-file", "", "PEM file of authorities to trust, besides the system's")
-	f.StringVar(&opt.certFile, "grpc-cert-file", "", "PEM file of the client's certificate chain")
-	f.StringVar(&opt.keyFile, "grpc-key-file", "", "PEM file of the client's key")
+	opt.tls.flags(f)
 	f.String("oltp-protocol", "", "")
 	_ = f.MarkDeprecated("oltp-protocol", "the client does not trace") // fails for unknown flags only
 	return cmd
@@ -106,7 +97,7 @@ func (opt *clientOptions) request(hasHits bool) (*pb.RateLimitRequest, error) {
 }
 
 func (opt *clientOptions) send(ctx context.Context, std stdio, msg *pb.RateLimitRequest) error {
-	creds, err := opt.credentials()
+	creds, err := opt.tls.credentials()
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
@@ -145,27 +136,6 @@ func (opt *clientOptions) ask(ctx context.Context, client pb.RateLimitServiceCli
 	ctx, cancel := context.WithTimeout(ctx, opt.timeout)
 	defer cancel()
 	return client.ShouldRateLimit(ctx, msg)
-}
-
-func (opt *clientOptions) credentials() (credentials.TransportCredentials, error) {
-	if !opt.useTLS {
-		return insecure.NewCredentials(), nil
-	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	if opt.caFile != "" {
-		var err error
-		if cfg.RootCAs, err = authorities(opt.caFile); err != nil {
-			return nil, err
-		}
-	}
-	if opt.certFile != "" || opt.keyFile != "" {
-		cert, err := tls.LoadX509KeyPair(opt.certFile, opt.keyFile)
-		if err != nil {
-			return nil, err
-		}
-		cfg.Certificates = []tls.Certificate{cert}
-	}
-	return credentials.NewTLS(cfg), nil
 }
 
 // describe is an answer for people: the overall code, then a line for each

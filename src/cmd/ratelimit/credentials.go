@@ -1,0 +1,45 @@
+package main
+
+import (
+	"crypto/tls"
+
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// tlsOptions are the flags with which a command asks a server over TLS.
+type tlsOptions struct {
+	use      bool
+	caFile   string
+	certFile string
+	keyFile  string
+}
+
+func (o *tlsOptions) flags(f *pflag.FlagSet) {
+	f.BoolVar(&o.use, "grpc-use-tls", false, "use TLS")
+	f.StringVar(&o.caFile, "grpc-server-ca-file", "", "PEM file of authorities to trust, besides the system's")
+	f.StringVar(&o.certFile, "grpc-cert-file", "", "PEM file of the client's certificate chain")
+	f.StringVar(&o.keyFile, "grpc-key-file", "", "PEM file of the client's key")
+}
+
+func (o *tlsOptions) credentials() (credentials.TransportCredentials, error) {
+	if !o.use {
+		return insecure.NewCredentials(), nil
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.caFile != "" {
+		var err error
+		if cfg.RootCAs, err = authorities(o.caFile); err != nil {
+			return nil, err
+		}
+	}
+	if o.certFile != "" || o.keyFile != "" {
+		cert, err := tls.LoadX509KeyPair(o.certFile, o.keyFile)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Certificates = []tls.Certificate{cert}
+	}
+	return credentials.NewTLS(cfg), nil
+}
