@@ -149,6 +149,13 @@ func TestClientTLS(t *testing.T) {
 	if code, _, _ := call(t, args...); code != exitError {
 		t.Errorf("without one: exit %d", code)
 	}
+	args = []string{"ratelimit", "bench", "--requests", "20", "--warmup", "0s", "-grpc-use-tls", "-grpc-server-ca-file", certFile, l.Addr().String()}
+	if code, out, errOut := call(t, append(args, "-grpc-cert-file", certFile, "-grpc-key-file", keyFile)...); code != exitOK || !strings.Contains(out, "OK") {
+		t.Errorf("bench with a certificate: exit %d, %s%s", code, out, errOut)
+	}
+	if code, _, _ := call(t, args...); code != exitError {
+		t.Errorf("bench without one: exit %d", code)
+	}
 }
 
 func TestClientErrors(t *testing.T) {
@@ -233,7 +240,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("serve --help lacks %s", v.Name)
 		}
 	}
-	for _, name := range []string{"", "serve", "client", "check", "version"} {
+	for _, name := range []string{"", "serve", "client", "check", "bench", "version"} {
 		code, help, _ := call(t, strings.Fields("ratelimit "+name+" --help")...)
 		if code != 0 || !strings.Contains(help, "Examples:") {
 			t.Errorf("%s --help: exit %d, no examples", name, code)

@@ -22,7 +22,7 @@ func suggest(w io.Writer, set *rules.Set, addr net.Addr) {
 		return
 	}
 	bold, plain := "", ""
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" {
+	if isTerminal(w) && os.Getenv("NO_COLOR") == "" {
 		bold, plain = "\x1b[1;32m", "\x1b[0m"
 	}
 	url := "localhost/json"
@@ -45,6 +45,11 @@ The whole answer to one request:
 
 Ctrl-C stops the service.
 `, rule.Key, rule.Requests, strings.ToLower(rule.Unit.String()), bold, rule.Requests+1, url, body, plain, bold, url, body, plain)
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // soonest finds the rule that shows best what a limit is: few entries to type,

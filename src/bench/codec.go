@@ -1,0 +1,80 @@
+package bench
+
+import (
+	"fmt"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// message is a request as it goes on the wire. Any number of calls may send it
+// at a time: gRPC only reads it, and to free it does nothing.
+type message struct{ buffers mem.BufferSlice }
+
+func newMessage(wire []byte) message {
+	return message{mem.BufferSlice{mem.SliceBuffer(wire)}}
+}
+
+// answer is what is read of a response.
+type answer struct{ code pb.RateLimitResponse_Code }
+
+// codec sends *message as it is and reads *answer.
+type codec struct{}
+
+// Name is empty so that the content type is application/grpc, which is what
+// Envoy sends.
+func (codec) Name() string { return "" }
+
+func (codec) Marshal(v any) (mem.BufferSlice, error) {
+	m, ok := v.(*message)
+	if !ok {
+		return nil, fmt.Errorf("%T is no message", v)
+	}
+	return m.buffers, nil
+}
+
+func (codec) Unmarshal(data mem.BufferSlice, v any) error {
+	a, ok := v.(*answer)
+	if !ok {
+		return fmt.Errorf("%T is no answer", v)
+	}
+	var err error
+	if len(data) == 1 { // nearly always
+		a.code, err = overallCode(data[0].ReadOnlyData())
+		return err
+	}
+	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	a.code, err = overallCode(buf.ReadOnlyData())
+	return err
+}
+
+// overallCode finds overall_code in a RateLimitResponse. It reads every response
+// that protobuf reads, and some more, as it looks into no message within it.
+func overallCode(wire []byte) (pb.RateLimitResponse_Code, error) {
+	const field = 1
+	var code pb.RateLimitResponse_Code
+	for len(wire) > 0 {
+		num, typ, tag := protowire.ConsumeTag(wire)
+		if tag < 0 {
+			return 0, protowire.ParseError(tag)
+		}
+		wire = wire[tag:]
+		if num == field && typ == protowire.VarintType {
+			v, n := protowire.ConsumeVarint(wire)
+			if n < 0 {
+				return 0, protowire.ParseError(n)
+			}
+			code = pb.RateLimitResponse_Code(v) // the last one counts
+			wire = wire[n:]
+			continue
+		}
+		n := protowire.ConsumeFieldValue(num, typ, wire)
+		if n < 0 {
+			return 0, protowire.ParseError(n)
+		}
+		wire = wire[n:]
+	}
+	return code, nil
+}

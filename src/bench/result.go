@@ -1,0 +1,220 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/genproto/googleapis/rpc/code"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Result is what came of a run. As JSON its fields are for programs to rely on:
+// there may be more of them one day, but none goes away or changes its meaning.
+type Result struct {
+	// Address, Workload (a name of Workloads, or that of the file), Keys (1 for
+	// workloads with one value, 0 for a file), Seed, Connections and InFlight (of
+	// each connection) repeat the Config.
+	Address     string `json:"address"`
+	Workload    string `json:"workload"`
+	Keys        int    `json:"keys"`
+	Seed        uint64 `json:"seed"`
+	Connections int    `json:"connections"`
+	InFlight    int    `json:"in_flight"`
+	// Interrupted: the run was ended from outside.
+	Interrupted bool `json:"interrupted"`
+	// Requests is how many calls were made, Seconds the time from the start of
+	// the first to the end of the last, Rate the answers a second.
+	Requests uint64  `json:"requests"`
+	Seconds  float64 `json:"seconds"`
+	Rate     float64 `json:"rate"`
+	// Latency is that of all calls, also those that failed.
+	Latency Latency `json:"latency_us"`
+	// Answers by overall code: OK, OVER_LIMIT, and UNKNOWN, which also stands
+	// for codes that have no name. Errors by the name of the gRPC code, those
+	// only that came up; FirstError is one of them in full.
+	Answers    map[string]uint64 `json:"answers"`
+	Errors     map[string]uint64 `json:"errors"`
+	FirstError string            `json:"first_error,omitempty"`
+	// OpenLoop is there if calls were made at a rate.
+	OpenLoop *OpenLoop `json:"open_loop,omitempty"`
+	// CPU by the name of the process.
+	CPU map[string]CPU `json:"cpu"`
+	// Generator is our own; nil where it is unknown.
+	Generator *CPU `json:"generator,omitempty"`
+}
+
+// Latency is in microseconds, and right to 0.1 %. In an open loop it begins when
+// the call was due.
+type Latency struct {
+	Mean float64 `json:"mean"`
+	P50  int64   `json:"p50"`
+	P90  int64   `json:"p90"`
+	P99  int64   `json:"p99"`
+	P999 int64   `json:"p999"`
+	Max  int64   `json:"max"`
+}
+
+// OpenLoop says how well the generator kept to its rate.
+type OpenLoop struct {
+	Rate   float64 `json:"rate"`      // calls due a second
+	Late   uint64  `json:"late"`      // calls that started more than 1 ms late
+	Behind int64   `json:"behind_us"` // the latest start
+	Unsent uint64  `json:"unsent"`    // calls that were due and never made; no latency tells of them
+}
+
+// CPU is the time that a process spent in the measured interval.
+type CPU struct {
+	PID        int     `json:"pid"`
+	Seconds    float64 `json:"seconds"`
+	PerRequest float64 `json:"us_per_request"`
+}
+
+func newResult(cfg *Config, l *load, t *tally, took time.Duration) *Result {
+	r := &Result{
+		Address: cfg.Addr, Workload: l.name, Keys: l.keys, Seed: cfg.Seed, Connections: cfg.Connections, InFlight: cfg.InFlight,
+		Seconds: rounded(took.Seconds(), 6),
+		Latency: Latency{
+			Mean: rounded(t.took.Mean(), 2),
+			P50:  t.took.ValueAtQuantile(50),
+			P90:  t.took.ValueAtQuantile(90),
+			P99:  t.took.ValueAtQuantile(99),
+			P999: t.took.ValueAtQuantile(99.9),
+			Max:  t.took.Max(),
+		},
+		Answers: make(map[string]uint64),
+		Errors:  make(map[string]uint64),
+		CPU:     make(map[string]CPU),
+	}
+	for c, n := range t.answers {
+		r.Answers[pb.RateLimitResponse_Code(c).String()] = n
+	}
+	for c, n := range t.failures {
+		if n > 0 {
+			r.Errors[codeName(codes.Code(c))] = n
+		}
+	}
+	if cfg.Rate > 0 {
+		r.OpenLoop = &OpenLoop{Rate: cfg.Rate, Late: t.late, Behind: t.behind.Microseconds()}
+	}
+	r.Requests, _ = t.counts()
+	if took > 0 {
+		r.Rate = rounded(float64(t.answered())/took.Seconds(), 2)
+	}
+	if t.first != nil {
+		s := status.Convert(t.first)
+		r.FirstError = codeName(s.Code()) + ": " + s.Message()
+	}
+	return r
+}
+
+// codeName is the name that gRPC's own documents use.
+func codeName(c codes.Code) string { return code.Code(c).String() }
+
+// charge notes the CPU time between two readings of cpuTimes; -1 is unknown.
+func (r *Result) charge(processes []Process, before, after []time.Duration) {
+	spent := func(i int) (c CPU, ok bool) {
+		if i >= len(after) || before[i] < 0 || after[i] < 0 || r.Requests == 0 {
+			return c, false
+		}
+		seconds := (after[i] - before[i]).Seconds()
+		return CPU{Seconds: rounded(seconds, 6), PerRequest: rounded(seconds*1e6/float64(r.Requests), 3)}, true
+	}
+	for i, p := range processes {
+		if c, ok := spent(i); ok {
+			c.PID = p.PID
+			r.CPU[p.Name] = c
+		}
+	}
+	if c, ok := spent(len(processes)); ok {
+		c.PID = os.Getpid()
+		r.Generator = &c
+	}
+}
+
+// Write writes r for people.
+func (r *Result) Write(w io.Writer) error {
+	var b strings.Builder
+	loop := "closed loop"
+	if r.OpenLoop != nil {
+		loop = fmt.Sprintf("%v calls due a second", r.OpenLoop.Rate)
+	}
+	fmt.Fprintf(&b, "%s: %s", r.Address, r.Workload)
+	if r.Keys > 1 {
+		fmt.Fprintf(&b, " of %d keys", r.Keys)
+	}
+	fmt.Fprintf(&b, ", %d x %d calls in flight, %s", r.Connections, r.InFlight, loop)
+	if r.Interrupted {
+		b.WriteString(", interrupted")
+	}
+	b.WriteString("\n\n")
+
+	table(&b, []string{"requests", "seconds", "answers/s"},
+		[]string{strconv.FormatUint(r.Requests, 10), fmt.Sprintf("%.2f", r.Seconds), fmt.Sprintf("%.1f", r.Rate)})
+
+	l := r.Latency
+	row := []string{"latency µs", fmt.Sprintf("%.1f", l.Mean)}
+	for _, v := range []int64{l.P50, l.P90, l.P99, l.P999, l.Max} {
+		row = append(row, strconv.FormatInt(v, 10))
+	}
+	table(&b, []string{"", "mean", "p50", "p90", "p99", "p99.9", "max"}, row)
+
+	if o := r.OpenLoop; o != nil {
+		table(&b, []string{"late", "behind µs", "unsent"},
+			[]string{strconv.FormatUint(o.Late, 10), strconv.FormatInt(o.Behind, 10), strconv.FormatUint(o.Unsent, 10)})
+	}
+
+	head, row := []string{"OK", "OVER_LIMIT", "UNKNOWN"}, []string(nil)
+	for _, name := range head {
+		row = append(row, strconv.FormatUint(r.Answers[name], 10))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Errors)) {
+		head = append(head, "error "+name)
+		row = append(row, strconv.FormatUint(r.Errors[name], 10))
+	}
+	table(&b, head, row)
+	if r.FirstError != "" {
+		fmt.Fprintf(&b, "first error: %s\n\n", r.FirstError)
+	}
+
+	var rows [][]string
+	for _, name := range slices.Sorted(maps.Keys(r.CPU)) {
+		rows = append(rows, r.CPU[name].row(name))
+	}
+	if r.Generator != nil {
+		rows = append(rows, r.Generator.row("generator"))
+	}
+	if len(rows) > 0 {
+		table(&b, []string{"cpu", "seconds", "µs/request"}, rows...)
+	}
+	_, err := io.WriteString(w, strings.TrimSuffix(b.String(), "\n"))
+	return err
+}
+
+func (c CPU) row(name string) []string {
+	return []string{name, fmt.Sprintf("%.2f", c.Seconds), fmt.Sprintf("%.2f", c.PerRequest)}
+}
+
+// table writes rows under a head, and a blank line.
+func table(b *strings.Builder, head []string, rows ...[]string) {
+	w := tabwriter.NewWriter(b, 10, 0, 2, ' ', tabwriter.AlignRight)
+	for _, row := range slices.Concat([][]string{head}, rows) {
+		fmt.Fprintln(w, strings.Join(row, "\t")+"\t")
+	}
+	_ = w.Flush() // a strings.Builder takes everything
+	b.WriteByte('\n')
+}
+
+func rounded(x float64, digits int) float64 {
+	scale := math.Pow10(digits)
+	return math.Round(x*scale) / scale
+}

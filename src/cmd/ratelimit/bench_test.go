@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"ratelimit/src/bench"
+)
+
+func TestBench(t *testing.T) {
+	s := launch(t, `
+domain: bench
+descriptors:
+  - key: user
+    rate_limit: {unit: year, requests_per_unit: 10}
+`)
+	s.until("ready", s.healthy)
+	args := []string{"ratelimit", "bench", "--warmup", "0s", "--requests", "500", "--workload", "overlimit"}
+	if runtime.GOOS == "linux" {
+		args = append(args, "--pid", fmt.Sprintf("service=%d", os.Getpid()), "-pid", fmt.Sprint(os.Getpid()))
+	}
+	args = append(args, s.address("grpc"))
+	code, out, errOut := call(t, append(args, "--json")...)
+	var r bench.Result
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitOK || errOut != "" {
+		t.Fatalf("exit %d, %v: %s%s", code, err, out, errOut)
+	}
+	if r.Requests != 500 || r.Answers["OK"] != 10 || r.Answers["OVER_LIMIT"] != 490 || strings.Count(out, "\n") != 1 {
+		t.Error(out)
+	}
+	if _, ok := r.CPU["service"]; runtime.GOOS == "linux" && (!ok || len(r.CPU) != 2) {
+		t.Error(out)
+	}
+	code, out, errOut = call(t, append(args, "--rate", "20000")...)
+	if code != exitOK || errOut != "" || !strings.Contains(out, "overlimit, 2 x 32 calls in flight, 20000 calls due a second\n") || !regexp.MustCompile(`\n +0 +500 +0\n`).MatchString(out) {
+		t.Errorf("exit %d: %s%s", code, out, errOut)
+	}
+	file := filepath.Join(t.TempDir(), "requests.jsonl")
+	if err := os.WriteFile(file, []byte(`{"domain":"none","descriptors":[{"entries":[{"key":"k"}]}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errOut := call(t, "ratelimit", "bench", "--requests-file", file, "--duration", "20ms", s.address("grpc")); code != exitOK || !strings.Contains(out, file+", 2 x 32") {
+		t.Errorf("exit %d: %s%s", code, out, errOut)
+	}
+}
+
+// What was measured is printed also where the exit status is 1.
+func TestBenchWithoutAnswers(t *testing.T) {
+	s := launch(t, oneRule)
+	s.until("ready", s.healthy)
+	file := filepath.Join(t.TempDir(), "requests.jsonl")
+	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errOut := call(t, "ratelimit", "bench", "--requests-file", file, "--requests", "10", "--warmup", "0s", s.address("grpc"))
+	if code != exitError || !strings.Contains(out, "error INVALID_ARGUMENT") || !strings.Contains(errOut, "every call failed, the first with INVALID_ARGUMENT") {
+		t.Errorf("exit %d: %s%s", code, out, errOut)
+	}
+}
+
+func TestBenchErrors(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"127.0.0.1:1", "bench: cannot reach 127.0.0.1:1: "},
+		{"--rate 0", "bench: --rate 0: must be above 0"},
+		{"--rate NaN", "bench: rate NaN: must be above 0"},
+		{"--requests 0", "bench: --requests 0: must be above 0"},
+		{"--requests -1", "invalid argument"},
+		{"--duration 0s", "bench: neither a duration nor"},
+		{"--connections 0", "bench: connections 0: must be from 1 to 1000"},
+		{"--in-flight 99999999", "bench: in flight 99999999: must be from 1 to 10000"},
+		{"--workload cold", `bench: workload "cold": must be one of hot,`},
+		{"--workload hot --requests-file x", "bench: --workload and --requests-file both say what to send"},
+		{"--requests-file=", "bench: --requests-file: the name is empty"},
+		{"--requests-file /none", "bench: open /none"},
+		{"--pid x", "bench: --pid x: write N or NAME=N"},
+		{"--pid a=", "bench: --pid a=: write N or NAME=N"},
+		{"--pid =1", "bench: --pid =1: write N or NAME=N"},
+		{"--pid -1", "bench: --pid -1: write N or NAME=N"},
+		{"--null-workers 1", "bench: --null-workers is about --null"},
+		{"--null :0 localhost:1", "bench: --null serves"},
+		{"--null nowhere", "bench: listen tcp: address nowhere: missing port"},
+		{"--grpc-use-tls --grpc-cert-file /none", "bench: open /none"},
+		{"one two", "accepts at most 1 arg"},
+	} {
+		code, out, errOut := call(t, append([]string{"ratelimit", "bench"}, strings.Fields(tt.args)...)...)
+		if code != exitError || out != "" || !strings.Contains(errOut, tt.want) {
+			t.Errorf("%s: exit %d, %s%s\nwant %s", tt.args, code, out, errOut, tt.want)
+		}
+	}
+}
+
+func TestBenchNull(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out, errOut output
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"ratelimit", "bench", "--null", "127.0.0.1:0", "--null-workers", "2"}, stdio{&out, &errOut})
+	}()
+	line := regexp.MustCompile(`^listening on (\S+)\n$`)
+	for deadline := time.Now().Add(20 * time.Second); !line.MatchString(out.String()); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not listening: %s%s", out.String(), errOut.String())
+		}
+	}
+	code, text, problem := call(t, "ratelimit", "bench", "--requests", "100", "--warmup", "0s", line.FindStringSubmatch(out.String())[1])
+	if code != exitOK || !regexp.MustCompile(`\n +100 +0 +0\n`).MatchString(text) {
+		t.Errorf("exit %d: %s%s", code, text, problem)
+	}
+	cancel()
+	if code := <-ended; code != exitOK || errOut.String() != "" {
+		t.Errorf("exit %d: %s", code, errOut.String())
+	}
+}
+
+// The help names every field of the JSON.
+func TestBenchHelpNamesFields(t *testing.T) {
+	_, help, _ := call(t, "ratelimit", "bench", "--help")
+	var names func(reflect.Type)
+	names = func(typ reflect.Type) {
+		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Map {
+			typ = typ.Elem()
+		}
+		if typ.Kind() != reflect.Struct {
+			return
+		}
+		for f := range typ.Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if !regexp.MustCompile(`\b` + name + `\b`).MatchString(help) {
+				t.Errorf("bench --help lacks %s", name)
+			}
+			names(f.Type)
+		}
+	}
+	names(reflect.TypeFor[bench.Result]())
+}
