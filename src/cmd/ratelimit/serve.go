@@ -41,6 +41,7 @@ environment variables:
 			signals := make(chan os.Signal, 4)
 			signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 			defer signal.Stop(signals)
+			defer tuneGC(os.LookupEnv)()
 			return serve(cmd.Context(), std, os.LookupEnv, signals, try)
 		},
 	}
