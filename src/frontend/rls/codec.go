@@ -53,8 +53,7 @@ func (s *Service) answer(ctx context.Context, c *call) (any, error) {
 		}
 		return s.ShouldRateLimit(ctx, msg)
 	}
-	c.req.Now = s.now
-	if err := s.cfg.Limiter.Check(ctx, &c.req, &c.answer); err != nil {
+	if err := s.check(ctx, c); err != nil {
 		return nil, s.refuse(err)
 	}
 	b := replies.Get(0)

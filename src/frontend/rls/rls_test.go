@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -238,6 +240,85 @@ func TestErrors(t *testing.T) {
 		})
 	}
 }
+
+// The span of a request ends with what its caller may know, whatever happens,
+// and the decision is made in the span's context.
+func TestSpan(t *testing.T) {
+	type key struct{}
+	for _, tt := range []struct {
+		name string
+		take func(*algorithm.Batch) error
+		req  *pb.RateLimitRequest
+		want string
+	}{
+		{"good", func(*algorithm.Batch) error { return nil }, request(descriptor("ip", "1")), ""},
+		{"bad request", nil, request(), "bad request: there are no descriptors"},
+		{"store", unanswered, request(descriptor("ip", "1")), "the store did not answer"},
+		{"panic", func(*algorithm.Batch) error { panic(errSecret) }, request(descriptor("ip", "1")), "panic"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := start(t, inSpan{func(ctx context.Context, b *algorithm.Batch) error {
+				if ctx.Value(key{}) != true {
+					t.Error("another context")
+				}
+				return tt.take(b)
+			}})
+			var ends []string
+			f.cfg.Span = func(ctx context.Context, domain string, req fmt.Stringer) (context.Context, func(string)) {
+				if domain != "d" || !strings.HasPrefix(req.String(), `domain:"d"`) {
+					t.Errorf("told of %s, %s", domain, req)
+				}
+				return context.WithValue(ctx, key{}, true), func(problem string) { ends = append(ends, problem) }
+			}
+			for _, ask := range []func(){ // as a message, and as bytes
+				func() { _, _ = f.ShouldRateLimit(t.Context(), tt.req) },
+				func() { _, _ = f.Service.answer(t.Context(), &call{buf: mem.SliceBuffer(encode(t, tt.req))}) },
+			} {
+				ends = nil
+				func() {
+					defer func() { _ = recover() }()
+					ask()
+				}()
+				if !slices.Equal(ends, []string{tt.want}) {
+					t.Errorf("ended with %q, want %q", ends, tt.want)
+				}
+			}
+		})
+	}
+}
+
+func TestDescribed(t *testing.T) {
+	long := descriptor("ip", strings.Repeat("x", 1<<20))
+	many := descriptor()
+	for range maxEntries {
+		many.Entries = append(many.Entries, descriptor("a", "b").GetEntries()...)
+	}
+	for _, tt := range []struct {
+		req  *pb.RateLimitRequest
+		want string
+	}{
+		{request(descriptor("ip", "1\n\"", "b", ""), descriptor("c", "é")), `domain:"d" descriptors:{entries:{key:"ip" value:"1\n\""} entries:{key:"b" value:""}} descriptors:{entries:{key:"c" value:"é"}}`},
+		{&pb.RateLimitRequest{HitsAddend: 3, Descriptors: []*common.RateLimitDescriptor{{
+			Limit:          &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR},
+			HitsAddend:     wrapperspb.UInt64(0),
+			IsNegativeHits: true,
+		}}}, `domain:"" descriptors:{ limit:{requests_per_unit:5 unit:HOUR unit_multiplier:1} hits_addend:{value:0} is_negative_hits:true} hits_addend:3`},
+		{request(long, descriptor("b", "c")), `domain:"d" descriptors:{entries:{key:"ip" value:"` + strings.Repeat("x", maxDescribed) + `"}} …`},
+		{request(many, descriptor("b", "c")), `domain:"d" descriptors:{` + strings.Repeat(`entries:{key:"a" value:"b"} `, 146) + `…} …`},
+	} {
+		c := new(call)
+		c.read(tt.req)
+		if got := (*described)(&c.req).String(); got != tt.want {
+			t.Errorf("\n got %s\nwant %s", got, tt.want)
+		}
+	}
+}
+
+type inSpan struct {
+	take func(context.Context, *algorithm.Batch) error
+}
+
+func (s inSpan) Take(ctx context.Context, b *algorithm.Batch) error { return s.take(ctx, b) }
 
 func TestNotReady(t *testing.T) {
 	f := start(t, nil)

@@ -16,6 +16,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 )
 
@@ -30,6 +31,8 @@ type ServerConfig struct {
 	MaxConnectionAge time.Duration
 	// MaxConnectionAgeGrace is how long calls may then still run; 0: for ever.
 	MaxConnectionAgeGrace time.Duration
+	// Stats, if set, is told of each call: the tracing's server spans.
+	Stats stats.Handler
 }
 
 // handshakeTimeout is how long a client may take to say hello. Nobody needs
@@ -57,7 +60,7 @@ type Server struct {
 func NewServer(s *Service, cfg ServerConfig) *Server {
 	srv := &Server{health: health.NewServer(), conns: &conns{open: make(map[*conn]struct{})}}
 	srv.closed, srv.close = context.WithCancel(context.Background())
-	srv.grpc = grpc.NewServer(
+	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.NumStreamWorkers(streamWorkers()),
 		grpc.ConnectionTimeout(handshakeTimeout),
@@ -67,7 +70,11 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 		}),
 		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(srv.endStream(s)),
-	)
+	}
+	if cfg.Stats != nil {
+		options = append(options, grpc.StatsHandler(cfg.Stats))
+	}
+	srv.grpc = grpc.NewServer(options...)
 	srv.grpc.RegisterService(s.serviceDesc(), s)
 	healthpb.RegisterHealthServer(srv.grpc, srv.health)
 	reflection.Register(srv.grpc)

@@ -6,6 +6,7 @@ package rls
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -27,6 +28,11 @@ type Config struct {
 	// ("grpc" or "json"), the method's name and how long it took. It must be
 	// fast and safe for concurrent use.
 	OnCall func(protocol, method string, took time.Duration)
+	// Span, if set, begins the trace span of each decision, in whose context it is
+	// made, and returns what ends the span: with "", or with what a caller may
+	// know of the error. The text of request is made when it is asked for, which
+	// must be before Span returns.
+	Span func(ctx context.Context, domain string, request fmt.Stringer) (_ context.Context, end func(problem string))
 	// Headers names the response headers of answers; nil: there are none.
 	Headers *HeaderNames
 	// Metadata fills dynamic_metadata.
@@ -71,8 +77,7 @@ func (s *Service) decide(ctx context.Context, msg *pb.RateLimitRequest) (*pb.Rat
 	c := s.pool.Get().(*call)
 	defer s.release(c)
 	c.read(msg)
-	c.req.Now = s.now
-	if err := s.cfg.Limiter.Check(ctx, &c.req, &c.answer); err != nil {
+	if err := s.check(ctx, c); err != nil {
 		s.cfg.OnFailure(err)
 		return nil, err
 	}
@@ -88,6 +93,27 @@ func (s *Service) decide(ctx context.Context, msg *pb.RateLimitRequest) (*pb.Rat
 		}
 	}
 	return resp, nil
+}
+
+// check decides on c.req.
+func (s *Service) check(ctx context.Context, c *call) error {
+	c.req.Now = s.now
+	if s.cfg.Span != nil {
+		return s.checkInSpan(ctx, c)
+	}
+	return s.cfg.Limiter.Check(ctx, &c.req, &c.answer)
+}
+
+func (s *Service) checkInSpan(ctx context.Context, c *call) error {
+	ctx, end := s.cfg.Span(ctx, string(c.req.Domain), (*described)(&c.req))
+	problem := "panic"
+	defer func() { end(problem) }()
+	err := s.cfg.Limiter.Check(ctx, &c.req, &c.answer)
+	problem = ""
+	if err != nil {
+		problem = textOf(err)
+	}
+	return err
 }
 
 // codeOf is the table from errors to gRPC codes.
