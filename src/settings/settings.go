@@ -68,6 +68,7 @@ type Settings struct {
 	StatsFlushInterval    time.Duration
 	ExtraTags             map[string]string
 	StatsMaxSeries        int
+	Tracing               Tracing
 	ShutdownDrain         time.Duration
 	ShutdownTimeout       time.Duration
 }
@@ -90,6 +91,14 @@ type Mogrifier struct {
 	Pattern string
 	Name    string
 	Tags    map[string]string
+}
+
+// Tracing is who traces requests, how much, and how spans travel.
+type Tracing struct {
+	Enabled                            bool
+	Protocol                           string // http or grpc
+	ServiceName, Namespace, InstanceID string
+	SamplingRate                       float32
 }
 
 // Redis is one Redis: the only one, or that of limits by the second.
@@ -219,6 +228,16 @@ func (s *Settings) declare(r *reader) {
 	r.tags(&s.ExtraTags, "EXTRA_TAGS", "tags on every statistic, `env:prod,zone:a`")
 	r.count(&s.StatsMaxSeries, "STATS_MAX_SERIES", 10_000, "cap on counters whose names clients choose (`detailed_metric`, `value_to_metric`, request limits, unknown domains); the least recently used are forgotten")
 	s.Sink = r.sink(statsd, dogStatsd, prometheus, disable)
+
+	r.section("Tracing")
+	r.flag(&s.Tracing.Enabled, "TRACING_ENABLED", false, "send spans of requests to an OpenTelemetry collector")
+	r.oneOf(&s.Tracing.Protocol, "TRACING_EXPORTER_PROTOCOL", "http", "how they travel", "http", "grpc")
+	s.Tracing.Protocol = strings.ToLower(s.Tracing.Protocol)
+	r.text(&s.Tracing.ServiceName, "TRACING_SERVICE_NAME", "RateLimit", "`service.name` of the spans")
+	r.text(&s.Tracing.Namespace, "TRACING_SERVICE_NAMESPACE", "", "`service.namespace`; none if empty")
+	r.text(&s.Tracing.InstanceID, "TRACING_SERVICE_INSTANCE_ID", "", "`service.instance.id`, such as the name of the pod; a random UUID if empty")
+	r.ratio(&s.Tracing.SamplingRate, "TRACING_SAMPLING_RATE", 1, "share of requests that are traced, where the caller has not decided; 1 or more: all, 0 or less: none")
+	r.document("OTEL_EXPORTER_OTLP_<NAME>", "text", "where to: `ENDPOINT` (`https://localhost:4318`, with grpc `:4317`), `HEADERS`, `TIMEOUT` in milliseconds, `INSECURE`, `CERTIFICATE`, `CLIENT_CERTIFICATE`, `CLIENT_KEY`, `COMPRESSION`, as OpenTelemetry documents them")
 
 	r.section("Shutdown")
 	r.duration(&s.ShutdownDrain, "SHUTDOWN_DRAIN", 0, "time between being unhealthy and closing the ports, for load balancers to notice")

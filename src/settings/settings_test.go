@@ -24,7 +24,8 @@ func TestDefaults(t *testing.T) {
 	}
 	if s.Host != "0.0.0.0" || s.Port != 8080 || s.GRPCPort != 8081 || s.DebugPort != 6070 || s.LogLevel != "warn" ||
 		s.RuntimeRoot != "/srv/runtime_data/current" || s.RuntimeAppDirectory != "config" || !s.RuntimeWatchRoot ||
-		s.GRPCMaxConnectionAge != 24*time.Hour || s.NearLimitRatio != 0.8 || s.BackendType != "memory" || s.MemoryMaxBytes != 256<<20 {
+		s.GRPCMaxConnectionAge != 24*time.Hour || s.NearLimitRatio != 0.8 || s.BackendType != "memory" || s.MemoryMaxBytes != 256<<20 ||
+		s.Tracing != (Tracing{Protocol: "http", ServiceName: "RateLimit", SamplingRate: 1}) {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -34,13 +35,16 @@ func TestValues(t *testing.T) {
 		"HOST=::", "PORT=0x1F90", "GRPC_PORT=0", "DEBUG_PPROF=F", "LOG_LEVEL=Info", "RUNTIME_ROOT=/data", "RUNTIME_APPDIRECTORY=",
 		"SHUTDOWN_DRAIN=0", "SHUTDOWN_TIMEOUT=1m30s", "NEAR_LIMIT_RATIO=0.5", "MEMORY_MAX_BYTES=1048576", "SHADOW_MODE=TRUE",
 		"BACKEND_TYPE=memory", "REDIS_URL=", "USE_STATSD=false", "UNHEARD_OF=x",
+		"TRACING_ENABLED=1", "TRACING_EXPORTER_PROTOCOL=GRPC", "TRACING_SERVICE_NAME=limits", "TRACING_SERVICE_NAMESPACE=edge",
+		"TRACING_SERVICE_INSTANCE_ID=pod-1", "TRACING_SAMPLING_RATE=0.25",
 	))
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("%v, %q", err, warnings)
 	}
 	if s.Host != "::" || s.Port != 8080 || s.GRPCPort != 0 || s.DebugPprof || s.LogLevel != "info" || s.RuntimeRoot != "/data" ||
 		s.RuntimeAppDirectory != "" || s.ShutdownDrain != 0 || s.ShutdownTimeout != 90*time.Second || s.NearLimitRatio != 0.5 ||
-		s.MemoryMaxBytes != 1<<20 || !s.ShadowMode {
+		s.MemoryMaxBytes != 1<<20 || !s.ShadowMode ||
+		s.Tracing != (Tracing{true, "grpc", "limits", "edge", "pod-1", 0.25}) {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -49,6 +53,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 	_, _, err := Read(env(
 		"PORT=80800", "GRPC_PORT=-1", "DEBUG_PORT=x", "DEBUG_PPROF=yes", "LOG_LEVEL=loud", "SHUTDOWN_TIMEOUT=5", "SHUTDOWN_DRAIN=-1s",
 		"NEAR_LIMIT_RATIO=NaN", "MEMORY_MAX_BYTES=1000", "CONFIG_TYPE=file", "BACKEND_TYPE=disk", "GRPC_SERVER_USE_TLS=true",
+		"TRACING_ENABLED=on", "TRACING_EXPORTER_PROTOCOL=zipkin", "TRACING_SAMPLING_RATE=half",
 	))
 	want := []string{
 		"PORT=80800: write a port number, 0 to 65535",
@@ -63,6 +68,9 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"CONFIG_TYPE=file: this version reads rules from files only: write FILE",
 		"BACKEND_TYPE=disk: write memory or redis",
 		"GRPC_SERVER_USE_TLS=true: this version speaks plain text only: write false, and leave TLS to a proxy",
+		"TRACING_ENABLED=on: write true or false",
+		"TRACING_EXPORTER_PROTOCOL=zipkin: write one of http, grpc",
+		"TRACING_SAMPLING_RATE=half: write a number such as 0.8",
 	}
 	if err == nil {
 		t.Fatal("no error")
@@ -168,7 +176,7 @@ func TestRedisURL(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	s, warnings, err := Read(env("PORT=", "SHADOW_MODE=", "DOG_STATSD_MOGRIFIERS=a", "GRPC_SERVER_TLS_CA_CERT=/certs/ca.crt", "USE_PROMETHEUS=true", "TRACING_ENABLED=0"))
+	s, warnings, err := Read(env("PORT=", "SHADOW_MODE=", "DOG_STATSD_MOGRIFIERS=a", "GRPC_SERVER_TLS_CA_CERT=/certs/ca.crt", "USE_PROMETHEUS=true", "TRACING_ENABLED=1"))
 	want := []string{
 		"PORT is set but empty; its default 8080 is used",
 		"SHADOW_MODE is set but empty; its default false is used",

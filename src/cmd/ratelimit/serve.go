@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/settings"
+	"ratelimit/src/tracing"
 )
 
 func serveCommand(std stdio) *cobra.Command {
@@ -73,6 +75,7 @@ type server struct {
 	debug    *http.Server
 
 	statistics statistics
+	tracing    *tracing.Provider // nil: off
 }
 
 // serve runs the service until a signal ends it. lookup is the environment.
@@ -92,6 +95,10 @@ func serve(ctx context.Context, std stdio, lookup func(string) (string, bool), s
 		return err
 	}
 	defer s.ports.close()
+	if s.tracing, err = startTracing(ctx, cfg, s.log); err != nil {
+		return err
+	}
+	defer s.endTracing(ctx) // where nothing was served; else it has ended before
 	if err := s.build(); err != nil {
 		return err
 	}
@@ -102,7 +109,7 @@ func serve(ctx context.Context, std stdio, lookup func(string) (string, bool), s
 // build makes the pieces, from the store up to the ports.
 func (s *server) build() error {
 	var err error
-	if s.store, err = buildStore(s.cfg); err != nil {
+	if s.store, err = buildStore(s.cfg, s.tracing); err != nil {
 		return err
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})
@@ -137,12 +144,14 @@ func (s *server) build() error {
 		Limiter:   s.limiter,
 		OnFailure: s.failed(),
 		OnCall:    s.called(),
+		Span:      s.tracing.Decision(),
 		Headers:   headerNames(s.cfg),
 		Metadata:  s.cfg.DynamicMetadata,
 	})
 	s.grpc = rls.NewServer(service, rls.ServerConfig{
 		MaxConnectionAge:      s.cfg.GRPCMaxConnectionAge,
 		MaxConnectionAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
+		Stats:                 s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
 	})
 	s.health = health{
 		startEmpty: s.cfg.ForceStartWithoutConfig,
@@ -184,7 +193,7 @@ const (
 
 func (s *server) httpServer(service *rls.Service) *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle("/json", service.JSON())
+	mux.Handle("/json", s.tracing.HTTP("/json", service.JSON()))
 	mux.Handle("/healthcheck", admin.Healthcheck(s.health.reason))
 	return s.boundedServer(mux)
 }
@@ -322,7 +331,8 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 }
 
 // stop takes the service down: unhealthy at once, the drain delay, then no new
-// calls while running ones finish. Another signal cuts all waiting short.
+// calls while running ones finish, and their last spans are sent. Another signal
+// cuts all waiting short.
 func (s *server) stop(signals <-chan os.Signal) {
 	s.health.update(func(h *health) { h.stopping = true })
 	patience, cancel := context.WithCancel(context.Background())
@@ -361,6 +371,7 @@ func (s *server) stop(signals <-chan os.Signal) {
 	if err != nil {
 		s.log.Warnf("stopping: %v", err)
 	}
+	s.endTracing(patience)
 }
 
 // loaded is told of each load of the rules, good or refused.

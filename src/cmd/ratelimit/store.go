@@ -19,6 +19,7 @@ import (
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/settings"
+	"ratelimit/src/tracing"
 )
 
 // store is where the counters live, with what belongs to it.
@@ -37,9 +38,12 @@ type pool struct {
 	what string // in messages
 }
 
+// redisSpan is redis.Config's hook for tracing.
+type redisSpan = func(ctx context.Context, hits int) (end func(error))
+
 // buildStore makes the store that the settings choose: memory, or Redis, split
 // by second, behind the over-limit cache.
-func buildStore(cfg *settings.Settings) (*store, error) {
+func buildStore(cfg *settings.Settings, spans *tracing.Provider) (*store, error) {
 	s := new(store)
 	if cfg.BackendType == "memory" {
 		m, err := memory.New(memory.Config{MaxBytes: cfg.MemoryMaxBytes})
@@ -51,13 +55,13 @@ func buildStore(cfg *settings.Settings) (*store, error) {
 		s.samples = append(s.samples, memorySamples(m))
 		return s, nil
 	}
-	rest, err := s.redis(cfg, cfg.Redis, "redis_pool", "Redis")
+	rest, err := s.redis(cfg, cfg.Redis, "redis_pool", "Redis", spans.Redis("pipeline length"))
 	if err != nil {
 		return nil, err
 	}
 	s.Backend = rest
 	if cfg.RedisSplit {
-		perSecond, err := s.redis(cfg, cfg.RedisPerSecond, "redis_per_second_pool", "the Redis of limits by the second")
+		perSecond, err := s.redis(cfg, cfg.RedisPerSecond, "redis_per_second_pool", "the Redis of limits by the second", spans.Redis("perSecondPipeline length"))
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +76,7 @@ func buildStore(cfg *settings.Settings) (*store, error) {
 }
 
 // redis makes the store of one Redis.
-func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what string) (*redis.Store, error) {
+func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what string, span redisSpan) (*redis.Store, error) {
 	batches := new(batchFigures)
 	rc := redis.Config{
 		Credentials:      redisCredentials(from.Auth, from.AuthFile),
@@ -84,6 +88,7 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what st
 		ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
 		TagKeys:          cfg.CacheKeyFormat == "v2",
 		OnBatch:          batches.observe,
+		Span:             span,
 	}
 	switch from.Type {
 	case "SENTINEL":

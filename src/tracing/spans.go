@@ -1,0 +1,118 @@
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/stats"
+)
+
+// maxText bounds, in bytes, what a span keeps of a client's text.
+const maxText = 4096
+
+// GRPC makes a server span of each call of one of methods, given by their full
+// names. Others have none: health checks say nothing, and the names of unknown
+// methods are for strangers to choose.
+func (p *Provider) GRPC(methods ...string) stats.Handler {
+	if p == nil {
+		return nil
+	}
+	return otelgrpc.NewServerHandler(
+		otelgrpc.WithTracerProvider(p.sdk),
+		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // else the global one
+		otelgrpc.WithPropagators(p.propagator),
+		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return slices.Contains(methods, info.FullMethodName) }),
+	)
+}
+
+// HTTP makes a server span of each request to next, which serves route.
+func (p *Provider) HTTP(route string, next http.Handler) http.Handler {
+	if p == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		method := knownMethod(r.Method)
+		ctx := p.propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		ctx, span := p.tracer.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+			semconv.HTTPRequestMethodKey.String(method), semconv.HTTPRoute(route), semconv.URLPath(route)))
+		defer span.End()
+		answer := &answer{ResponseWriter: w, code: http.StatusOK}
+		next.ServeHTTP(answer, r.WithContext(ctx))
+		span.SetAttributes(semconv.HTTPResponseStatusCode(answer.code))
+		if answer.code >= http.StatusInternalServerError {
+			span.SetStatus(codes.Error, "")
+		}
+	})
+}
+
+// knownMethod keeps strangers from choosing names of spans.
+func knownMethod(m string) string {
+	switch m {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return m
+	}
+	return "_OTHER"
+}
+
+// answer remembers the status code.
+type answer struct {
+	http.ResponseWriter
+	code int
+}
+
+func (a *answer) WriteHeader(code int) {
+	a.code = code
+	a.ResponseWriter.WriteHeader(code)
+}
+
+// Decision makes a span of each decision, for rls.Config.Span. Request is asked
+// for its text only if the span is kept.
+func (p *Provider) Decision() func(ctx context.Context, domain string, request fmt.Stringer) (context.Context, func(problem string)) {
+	if p == nil {
+		return nil
+	}
+	return func(ctx context.Context, domain string, request fmt.Stringer) (context.Context, func(string)) {
+		ctx, span := p.tracer.Start(ctx, "ShouldRateLimit Execution")
+		if span.IsRecording() {
+			span.SetAttributes(
+				attribute.String("domain", clip(domain, maxText)),
+				attribute.String("request string", clip(request.String(), maxText)),
+			)
+		}
+		return ctx, func(problem string) {
+			if problem != "" {
+				span.SetStatus(codes.Error, problem)
+			}
+			span.End()
+		}
+	}
+}
+
+// Redis makes a span of each call of a Redis, for redis.Config.Span; hits is the
+// name of the attribute with their number.
+func (p *Provider) Redis(hits string) func(ctx context.Context, n int) (end func(error)) {
+	if p == nil {
+		return nil
+	}
+	return func(ctx context.Context, n int) func(error) {
+		_, span := p.tracer.Start(ctx, "Redis Pipeline Execution", trace.WithSpanKind(trace.SpanKindClient))
+		if span.IsRecording() {
+			span.SetAttributes(attribute.String("db.system", "redis"), attribute.Int(hits, n))
+		}
+		return func(err error) {
+			if err != nil {
+				span.SetStatus(codes.Error, "the call failed") // the error may name keys
+			}
+			span.End()
+		}
+	}
+}

@@ -1,0 +1,119 @@
+// Package tracing sends spans of requests to an OpenTelemetry collector. It
+// holds what it needs in a Provider; the global state of the OpenTelemetry
+// libraries is neither set nor asked.
+package tracing
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/contrib/propagators/b3"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Config says who traces, how much, and how spans travel. Where to, with which
+// headers, certificates and timeouts, the exporters read from the environment
+// variables OTEL_EXPORTER_OTLP_*; the SDK reads OTEL_BSP_*.
+type Config struct {
+	// Protocol is "http" or "grpc". Defaults to "http".
+	Protocol string
+	// ServiceName is the resource's service.name. Defaults to "RateLimit".
+	ServiceName string
+	// Namespace is the resource's service.namespace; empty: none.
+	Namespace string
+	// InstanceID is the resource's service.instance.id. Defaults to a random
+	// UUID.
+	InstanceID string
+	// Version is the resource's service.version; empty: none.
+	Version string
+	// SamplingRate is the share of requests that are traced, where the caller
+	// has not decided: 1 or more is all, 0 or less none.
+	SamplingRate float64
+	// OnLoss, if set, is told at most once a minute, and at the end, how many
+	// spans the collector did not take since the last time, and why. The text
+	// has no value of a header of OTEL_EXPORTER_OTLP_HEADERS in it.
+	OnLoss func(spans int, err error)
+}
+
+// Provider makes spans and sends them. A nil Provider makes none: its hooks are
+// nil and its handlers those that were given.
+type Provider struct {
+	sdk        *sdktrace.TracerProvider
+	tracer     trace.Tracer
+	propagator propagation.TextMapPropagator
+	courier    *courier
+}
+
+// New returns a provider whose SDK waits for spans in a goroutine; Shutdown ends
+// it. It connects to nothing before there are some.
+func New(ctx context.Context, cfg Config) (*Provider, error) {
+	cfg.Protocol = cmp.Or(cfg.Protocol, "http")
+	if err := checkVariables(cfg.Protocol); err != nil {
+		return nil, err
+	}
+	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(cfg.attributes()...))
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	var exporter sdktrace.SpanExporter
+	switch cfg.Protocol {
+	case "http":
+		exporter, err = otlptracehttp.New(ctx)
+	case "grpc":
+		exporter, err = otlptracegrpc.New(ctx)
+	default:
+		err = fmt.Errorf("protocol %q is not http or grpc", cfg.Protocol)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	p := &Provider{
+		courier: newCourier(exporter, cfg.OnLoss),
+		// The last that finds something wins: W3C before B3.
+		propagator: propagation.NewCompositeTextMapPropagator(b3.New(), propagation.TraceContext{}, propagation.Baggage{}),
+	}
+	p.sdk = sdktrace.NewTracerProvider(
+		sdktrace.WithResource(about),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(cfg.SamplingRate))),
+		sdktrace.WithBatcher(p.courier),
+	)
+	p.tracer = p.sdk.Tracer("ratelimit")
+	return p, nil
+}
+
+func (cfg *Config) attributes() []attribute.KeyValue {
+	list := []attribute.KeyValue{
+		semconv.ServiceName(cmp.Or(cfg.ServiceName, "RateLimit")),
+		semconv.ServiceInstanceID(cmp.Or(cfg.InstanceID, uuid.NewString())),
+	}
+	if cfg.Namespace != "" {
+		list = append(list, semconv.ServiceNamespace(cfg.Namespace))
+	}
+	if cfg.Version != "" {
+		list = append(list, semconv.ServiceVersion(cfg.Version))
+	}
+	return list
+}
+
+// Shutdown sends the spans that wait. What is not sent when ctx ends is lost.
+// Spans that end later are lost too. Further calls do nothing.
+func (p *Provider) Shutdown(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
+	// With ctx itself the SDK would return and leave a batch under way behind.
+	defer context.AfterFunc(ctx, p.courier.giveUp)()
+	if err := p.sdk.Shutdown(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("tracing: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// recorder is a provider whose spans stay here.
+func recorder(t *testing.T) (*Provider, *tracetest.SpanRecorder) {
+	t.Helper()
+	p, err := New(t.Context(), Config{SamplingRate: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := tracetest.NewSpanRecorder()
+	p.sdk.RegisterSpanProcessor(kept)
+	t.Cleanup(func() {
+		gone, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := p.Shutdown(gone); err != nil {
+			t.Error(err)
+		}
+	})
+	return p, kept
+}
+
+func valueOf(s sdktrace.ReadOnlySpan, name string) string {
+	for _, kv := range s.Attributes() {
+		if string(kv.Key) == name {
+			return kv.Value.String()
+		}
+	}
+	return ""
+}
+
+// What is not there costs nothing, and what is sets nothing for others.
+func TestOff(t *testing.T) {
+	var p *Provider
+	handler := http.NewServeMux()
+	if p.GRPC("m") != nil || p.Decision() != nil || p.Redis("n") != nil || p.HTTP("/", handler) != http.Handler(handler) || p.Shutdown(t.Context()) != nil {
+		t.Error("a nil provider does something")
+	}
+	tracers, propagator := otel.GetTracerProvider(), otel.GetTextMapPropagator()
+	recorder(t)
+	if otel.GetTracerProvider() != tracers || len(propagator.Fields()) > 0 {
+		t.Error("global state was set")
+	}
+}
+
+func TestHTTP(t *testing.T) {
+	p, kept := recorder(t)
+	h := p.HTTP("/json", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, end := p.Decision()(r.Context(), strings.Repeat("é", maxText), text(strings.Repeat("x", maxText+1)))
+		defer end("")
+		if r.Method != http.MethodPost {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		}
+		if r.ContentLength > 0 {
+			http.Error(w, "no", http.StatusServiceUnavailable)
+		}
+	}))
+	for i, tt := range []struct {
+		method, body, span, code string
+		status                   codes.Code
+	}{
+		{"POST", "", "POST /json", "200", codes.Unset},
+		{"PUT", "", "PUT /json", "405", codes.Unset},
+		{"BREW\xff", "", "_OTHER /json", "405", codes.Unset},
+		{"POST", "x", "POST /json", "503", codes.Error},
+	} {
+		h.ServeHTTP(httptest.NewRecorder(), &http.Request{Method: tt.method, ContentLength: int64(len(tt.body)), Header: http.Header{}})
+		decision, server := kept.Ended()[2*i], kept.Ended()[2*i+1]
+		if server.Name() != tt.span || valueOf(server, "http.response.status_code") != tt.code || server.Status().Code != tt.status || server.Parent().IsValid() {
+			t.Errorf("%+v: %s %v %v", tt, server.Name(), server.Attributes(), server.Status())
+		}
+		if decision.Parent().SpanID() != server.SpanContext().SpanID() {
+			t.Error("the decision is not below its request")
+		}
+		for _, name := range []string{"domain", "request string"} {
+			if size := len(valueOf(decision, name)); size < maxText || size > maxText+3 {
+				t.Errorf("%s has %d bytes", name, size)
+			}
+		}
+	}
+}
+
+type text string
+
+func (s text) String() string { return string(s) }
+
+// A request that is not traced is not put into words.
+func TestUnsampled(t *testing.T) {
+	p, err := New(t.Context(), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Shutdown(t.Context()) }()
+	_, end := p.Decision()(t.Context(), "d", dear{t})
+	end("")
+	p.Redis("n")(t.Context(), 1)(nil)
+}
+
+type dear struct{ t *testing.T }
+
+func (d dear) String() string {
+	d.t.Error("asked for its text")
+	return ""
+}
+
+func TestRedis(t *testing.T) {
+	p, kept := recorder(t)
+	ctx, end := p.Decision()(t.Context(), "d", text("r"))
+	p.Redis("pipeline length")(ctx, 3)(nil)
+	p.Redis("pipeline length")(ctx, 3)(errors.New("WRONGTYPE d_ip_10.0.0.7_"))
+	end("the store did not answer")
+	good, bad, decision := kept.Ended()[0], kept.Ended()[1], kept.Ended()[2]
+	if valueOf(good, "pipeline length") != "3" || good.Status().Code != codes.Unset || good.Parent().SpanID() != decision.SpanContext().SpanID() {
+		t.Errorf("%v %v", good.Attributes(), good.Status())
+	}
+	if bad.Status() != (sdktrace.Status{Code: codes.Error, Description: "the call failed"}) || len(bad.Events()) > 0 {
+		t.Errorf("%v %v", bad.Status(), bad.Events())
+	}
+	if decision.Status() != (sdktrace.Status{Code: codes.Error, Description: "the store did not answer"}) {
+		t.Errorf("%v", decision.Status())
+	}
+}
+
+func TestVariables(t *testing.T) {
+	pem := filepath.Join(t.TempDir(), "no.pem")
+	if err := os.WriteFile(pem, []byte("s3cret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		protocol, name, value string
+		want                  string // empty: it is fine
+	}{
+		{"http", "OTEL_EXPORTER_OTLP_ENDPOINT", " http://collector:4318/base ", ""},
+		{"http", "OTEL_EXPORTER_OTLP_ENDPOINT", "http://[::1", "write a URL such as http://collector:4318"},
+		{"http", "OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", "write a URL such as http://collector:4318"},
+		{"http", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "10.0.0.1:4318", "write a URL such as http://collector:4318"},
+		{"grpc", "OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4317", ""},
+		{"grpc", "OTEL_EXPORTER_OTLP_ENDPOINT", "dns:///collector:4317", ""},
+		{"grpc", "OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317", ""}, // a gRPC target
+		{"grpc", "OTEL_EXPORTER_OTLP_ENDPOINT", "http:collector", "write a URL such as http://collector:4317"},
+		{"grpc", "OTEL_EXPORTER_OTLP_ENDPOINT", "10.0.0.1:4317", "write a URL such as http://collector:4317"},
+		{"http", "OTEL_EXPORTER_OTLP_HEADERS", "a=s3cret%20x, b-c=s3cret=", ""},
+		{"http", "OTEL_EXPORTER_OTLP_HEADERS", "a=1,s3cret", "header 2: write name=value"},
+		{"http", "OTEL_EXPORTER_OTLP_HEADERS", "a=s3cret%zz", "header 1: write name=value"},
+		{"http", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "s3cret key=1", "header 1: write name=value"},
+		{"http", "OTEL_EXPORTER_OTLP_TIMEOUT", "500", ""},
+		{"http", "OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "write a whole number, 0 or more"},
+		{"http", "OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere.pem", "no such file"},
+		{"http", "OTEL_EXPORTER_OTLP_CERTIFICATE", pem, "no certificate in PEM form"},
+		{"http", "OTEL_EXPORTER_OTLP_CLIENT_KEY", pem, "set it and OTEL_EXPORTER_OTLP_CLIENT_KEY, or neither"},
+		{"http", "OTEL_BSP_MAX_QUEUE_SIZE", "-1", "write a whole number, 1 or more"}, // the SDK would panic
+		{"http", "OTEL_BSP_SCHEDULE_DELAY", "0", "write a whole number, 1 or more"},  // it would never rest
+	} {
+		t.Run(tt.protocol+" "+tt.name+"="+tt.value, func(t *testing.T) {
+			t.Setenv(tt.name, tt.value)
+			p, err := New(t.Context(), Config{Protocol: tt.protocol})
+			if err == nil {
+				defer func() { _ = p.Shutdown(t.Context()) }()
+			}
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("a secret is shown: %v", err)
+			}
+		})
+	}
+	if _, err := New(t.Context(), Config{Protocol: "thrift"}); err == nil {
+		t.Error("thrift is a protocol")
+	}
+}
+
+// failing is an exporter that fails, for a reason.
+type failing struct{ reason error }
+
+func (f failing) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return f.reason }
+func (failing) Shutdown(context.Context) error                               { return nil }
+
+func TestLossIsToldOnceAMinute(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "authorization=Basic%20dXNlcjpwdw%3D%3D")
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		c := newCourier(failing{errors.New("sent Basic dXNlcjpwdw==, or dXNlcjpwdw==: " + strings.Repeat("x", 1000) + "\xff")},
+			func(spans int, err error) { told = append(told, fmt.Sprint(spans, " ", err)) })
+		for range 1000 { // 1000 batches of 3 in 100 s
+			if err := c.ExportSpans(t.Context(), make([]sdktrace.ReadOnlySpan, 3)); err != nil {
+				t.Fatal(err) // it would end up with a global handler
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		want := "sent … …, or …: "
+		want += strings.Repeat("x", maxReason-len(want))
+		if !slices.Equal(told, []string{"3 " + want, "1800 " + want, "1197 " + want}) {
+			t.Errorf("%q", told)
+		}
+	})
+}
+
+// A batch that a silent collector holds does not outlive the context.
+func TestShutdownIsBounded(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	for _, protocol := range []string{"http", "grpc"} {
+		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+silent.Addr().String())
+		var lost atomic.Int64
+		p, err := New(t.Context(), Config{Protocol: protocol, SamplingRate: 1, OnLoss: func(spans int, _ error) { lost.Add(int64(spans)) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 1200 { // three batches, the first of which leaves at once
+			p.Redis("n")(t.Context(), 1)(nil)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		begun := time.Now()
+		if err := p.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("%s: it took %v", protocol, took)
+		}
+		if got := lost.Load(); got != 1200 {
+			t.Errorf("%s: told of %d lost spans", protocol, got)
+		}
+		if err := p.Shutdown(ctx); err != nil {
+			t.Errorf("a second time: %v", err)
+		}
+		cancel()
+	}
+}
