@@ -117,6 +117,22 @@ type Verdict struct {
 // Never is the RetryAfter of a hit that can never pass.
 const Never time.Duration = -1
 
+// Uncharged is the verdict on an atomic hit whose group was refused, so that
+// nothing was charged. look is the verdict on the hit AsLook, on the state as it
+// is; tried the one it had as if the hits of its group before it had been
+// charged, because of which alone it may be over.
+func Uncharged(look, tried Verdict) Verdict {
+	v := look
+	v.Over, v.Interval = tried.Over, tried.Interval
+	switch {
+	case !tried.Over:
+		v.RetryAfter = 0
+	case !look.Over:
+		v.Remaining, v.RetryAfter = 0, tried.RetryAfter
+	}
+	return v
+}
+
 // Batch is all that one request charges. It goes to the store in one call.
 type Batch struct {
 	Hits []Hit
@@ -154,7 +170,7 @@ func (b *Batch) Check() error {
 			return fmt.Errorf("algorithm: an amount of %d is above 2^48", h.Amount)
 		case h.Op > Force:
 			return fmt.Errorf("algorithm: %v is not known", h.Op)
-		case h.Limit.Kind != FixedWindow:
+		case h.Limit.Kind >= kinds:
 			return fmt.Errorf("algorithm: %v is not known", h.Limit.Kind)
 		case h.Limit.Period <= 0:
 			return errors.New("algorithm: a limit without a period")

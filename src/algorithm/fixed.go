@@ -64,23 +64,3 @@ func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, 
 	}
 	return after, v
 }
-
-// Uncharged is the verdict on an atomic hit whose group was refused, so that
-// nothing was charged: the state is count, and over says whether this hit was
-// among those that refused, which it may have been because of hits of its group
-// that would have come before it. What asks for nothing is judged as AsLook has
-// it.
-func Uncharged(h *Hit, count uint64, at int64, over bool) Verdict {
-	l, amount := h.Limit, h.AsLook().Amount
-	_, v := TakeFixed(l, count, at, Look, amount)
-	v.Over = over
-	v.RetryAfter = 0
-	if over {
-		v.Remaining = 0
-		v.RetryAfter = v.ResetAfter
-		if amount > l.Max {
-			v.RetryAfter = Never
-		}
-	}
-	return v
-}

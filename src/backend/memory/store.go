@@ -147,7 +147,8 @@ func (s *Store) takeGroup(hits []algorithm.Hit, verdicts []algorithm.Verdict, no
 			verdicts[i] = s.shard(id).apply(h, id, now)
 			continue
 		}
-		verdicts[i] = algorithm.Uncharged(h, s.shard(id).count(id, now), now, verdicts[i].Over)
+		_, look := algorithm.TakeFixed(h.Limit, s.shard(id).count(id, now), now, algorithm.Look, h.AsLook().Amount)
+		verdicts[i] = algorithm.Uncharged(look, verdicts[i])
 	}
 }
 

@@ -120,7 +120,9 @@ func (c *call) verdict(h *algorithm.Hit, i int, now int64) algorithm.Verdict {
 	}
 	before := uint64(max(r.before, 0))
 	if r.refused && h.Atomic {
-		return algorithm.Uncharged(h, before, now, r.over)
+		_, look := algorithm.TakeFixed(h.Limit, before, now, algorithm.Look, h.AsLook().Amount)
+		tried := algorithm.Verdict{Over: r.over, RetryAfter: look.ResetAfter} // the window's end, whatever fills it
+		return algorithm.Uncharged(look, tried)
 	}
 	_, v := algorithm.TakeFixed(h.Limit, before, now, h.Op, h.Amount)
 	return v

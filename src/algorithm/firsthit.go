@@ -1,0 +1,65 @@
+package algorithm
+
+import (
+	"math"
+	"time"
+)
+
+// FirstHit is what is kept of a first-hit window. The zero value is one that
+// has not begun.
+type FirstHit struct {
+	Count uint64
+	// End is when the window ends, in nanoseconds since the Unix epoch.
+	End int64
+}
+
+// TakeFirstHit applies op to the window s and returns the one to store, which is
+// s when nothing is written. at and amount are as for TakeFixed.
+//
+// The window begins with the first hit that is counted and ends a period later,
+// whatever comes in between. A worked example, Max 2 in 10 s: hits at 3 s and
+// 4 s pass, one at 12.9 s is over and has to wait 0.1 s, one at 13 s passes and
+// begins the window up to 23 s.
+//
+// Source: Button's divvy, README section "Rate limiting".
+func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHit, Verdict) {
+	if s.End <= at {
+		s = FirstHit{}
+	}
+	v := Verdict{Before: s.Count}
+	after := s
+	asked := min(s.Count+amount, MaxCount)
+	switch op {
+	case Refund:
+		after.Count -= min(s.Count, amount)
+	case Force:
+		after.Count = asked
+	case Charge, Look:
+		v.Over = asked > l.Max
+		if op == Charge && (!v.Over || l.CountBlocked) {
+			after.Count = asked
+		}
+	}
+	v.Charged = after.Count != s.Count
+	if v.Charged && after.End == 0 {
+		after.End = at + int64(l.Period)
+	}
+	v.After = after.Count
+	if after.Count > 0 {
+		v.ResetAfter = time.Duration(after.End - at)
+	}
+	switch {
+	case v.Over && amount > l.Max:
+		v.RetryAfter = Never
+	case v.Over:
+		v.RetryAfter = v.ResetAfter
+	case after.Count < l.Max:
+		v.Remaining = l.Max - after.Count
+	}
+	if l.Max == 0 {
+		v.FullUntil = time.Unix(0, math.MaxInt64)
+	} else if after.Count >= l.Max {
+		v.FullUntil = time.Unix(0, after.End)
+	}
+	return after, v
+}
