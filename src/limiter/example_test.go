@@ -41,7 +41,7 @@ descriptors:
 			fmt.Println(err)
 			return
 		}
-		v := answer.Statuses[0].Verdict
+		v := answer.Statuses[0].Bound().Verdict
 		fmt.Println("over:", answer.Over, "remaining:", v.Remaining, "wait:", v.RetryAfter)
 	}
 	// Output:

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
@@ -75,7 +76,7 @@ var (
 // the classes ErrRequest, ErrNotReady and ErrStore; then a says nothing.
 func (l *Limiter) Check(ctx context.Context, req *Request, a *Answer) error {
 	set := l.set.Load()
-	*a = Answer{Statuses: a.Statuses[:0], Set: set}
+	*a = Answer{Statuses: a.Statuses[:0], Charges: a.Charges[:0], Set: set}
 	switch {
 	case len(req.Domain) == 0:
 		return errNoDomain
@@ -117,37 +118,70 @@ func (l *Limiter) match(req *Request, a *Answer, s *scratch) error {
 	s.find(a, req.Descriptors)
 	for i := range req.Descriptors {
 		d, st := &req.Descriptors[i], &a.Statuses[i]
-		limit, err := s.limit(d, st, len(req.Descriptors)-i)
-		if err != nil {
-			return fmt.Errorf("%w: descriptor %d: limit: %w", ErrRequest, i, err)
-		}
-		if limit == nil {
-			continue
-		}
-		st.Limited = true
 		st.Amount, st.Op = amount(req, d)
-		key, tag := s.key(&l.keys, a.Domain, st.Rule, d.Entries)
-		s.charge(algorithm.Hit{
-			Key:    key,
-			Tag:    tag,
-			Limit:  limit,
-			Amount: st.Amount,
-			Op:     st.Op,
-			Group:  l.group(s),
-			Atomic: l.cfg.AllOrNothing && !d.Refund,
-			NoVeto: st.Rule != nil && st.Rule.Shadow,
-		}, i)
+		switch {
+		case d.HasLimit:
+			limit, err := s.requestLimit(d, len(req.Descriptors)-i)
+			if err != nil {
+				return fmt.Errorf("%w: descriptor %d: limit: %w", ErrRequest, i, err)
+			}
+			l.charge(a, s, i, d, nil, limit, uint16(len(s.batch.Hits)))
+		case st.Rule != nil:
+			l.chargeRules(a, s, i, d)
+		}
 	}
 	return nil
 }
 
-// group numbers the group of the next hit: all of a request stand together
-// with AllOrNothing, else each stands alone.
-func (l *Limiter) group(s *scratch) uint16 {
-	if l.cfg.AllOrNothing {
-		return 0
+// chargeRules adds a charge for each limit of the rule that descriptor i met, if
+// no other rule replaces it.
+func (l *Limiter) chargeRules(a *Answer, s *scratch, i int, d *Descriptor) {
+	rule := a.Statuses[i].Rule
+	group := uint16(len(s.batch.Hits)) // wraps; neighbours still differ
+	if rule.Charges == nil {
+		if !rule.Unlimited {
+			l.charge(a, s, i, d, rule, &rule.Limit, group)
+		}
+		return
 	}
-	return uint16(len(s.batch.Hits)) // wraps; neighbours still differ
+	replacing := a.Domain.Replacing()
+	for _, r := range rule.Charges {
+		if r.Unlimited || replacing && s.replaced.Has(r) {
+			continue
+		}
+		if !rule.AllOrNone {
+			group = uint16(len(s.batch.Hits))
+		}
+		l.charge(a, s, i, d, r, &r.Limit, group)
+	}
+}
+
+// charge adds one charge of descriptor i. Hits of one group stand side by side;
+// with AllOrNothing all of the request are one.
+func (l *Limiter) charge(a *Answer, s *scratch, i int, d *Descriptor, rule *rules.Rule, limit *algorithm.Limit, group uint16) {
+	st := &a.Statuses[i]
+	charge := Charge{Rule: rule, Limit: d.Limit}
+	entries := d.Entries
+	if rule != nil {
+		charge.Limit, entries = rule.Quantity, entries[:len(rule.Path)]
+	}
+	if l.cfg.AllOrNothing {
+		group = 0
+	}
+	key, tag := s.key(&l.keys, a.Domain, rule, entries)
+	s.batch.Hits = append(s.batch.Hits, algorithm.Hit{
+		Key:    key,
+		Tag:    tag,
+		Limit:  limit,
+		Amount: st.Amount,
+		Op:     st.Op,
+		Group:  group,
+		Atomic: (l.cfg.AllOrNothing || rule != nil && st.Rule.AllOrNone) && !d.Refund,
+		NoVeto: rule != nil && rule.Shadow,
+	})
+	s.batch.Verdicts = append(s.batch.Verdicts, algorithm.Verdict{})
+	s.owner = append(s.owner, i)
+	a.Charges = append(a.Charges, charge)
 }
 
 func amount(req *Request, d *Descriptor) (uint64, algorithm.Op) {
@@ -166,16 +200,22 @@ func amount(req *Request, d *Descriptor) (uint64, algorithm.Op) {
 func (l *Limiter) settle(a *Answer, s *scratch) error {
 	var err error
 	for i, v := range s.batch.Verdicts {
-		st := &a.Statuses[s.owner[i]]
-		st.Verdict = v
+		c := &a.Charges[i]
+		c.Verdict = v
+		c.Over = v.Over && (c.Rule == nil || !c.Rule.Shadow)
 		if v.Err != nil {
 			err = errors.Join(ErrStore, v.Err)
 		}
-		st.Over = v.Over && (st.Rule == nil || !st.Rule.Shadow)
+		if st := &a.Statuses[s.owner[i]]; st.Charges == nil {
+			st.Charges = a.Charges[i : i+1 : len(a.Charges)]
+		} else {
+			st.Charges = st.Charges[:len(st.Charges)+1]
+		}
 	}
 	quota, quotaOver, over := 0, 0, false
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
+		st.bind()
 		st.Quota = !st.Unlimited() && (l.cfg.Quota || st.Rule != nil && st.Rule.Quota)
 		switch {
 		case !st.Quota:
@@ -191,4 +231,48 @@ func (l *Limiter) settle(a *Answer, s *scratch) error {
 	a.Over = over && !l.cfg.Shadow
 	a.Shadowed = over && l.cfg.Shadow
 	return err
+}
+
+// bind sets what st says of its Charges together.
+func (st *Status) bind() {
+	var wait, until, reset time.Duration // wait: of the binding one
+	for i := range st.Charges {
+		c := &st.Charges[i]
+		v := &c.Verdict
+		best := &st.Charges[st.Binding].Verdict
+		switch {
+		case c.Over && (!st.Over || longer(v.RetryAfter, wait)):
+			st.Binding, wait = i, v.RetryAfter
+		case !st.Over && !c.Over && v.Remaining < best.Remaining:
+			st.Binding = i
+		}
+		if c.Over {
+			st.Over = true
+			after := v.RetryAfter
+			if after == algorithm.Never {
+				after = v.ResetAfter
+			}
+			until = max(until, c.told(after))
+		}
+		reset = max(reset, c.told(v.ResetAfter))
+	}
+	st.Until = reset
+	if st.Over {
+		st.Wait, st.Until = wait, until
+	}
+}
+
+// longer compares waits; never is the longest.
+func longer(a, b time.Duration) bool {
+	return b != algorithm.Never && (a == algorithm.Never || a > b)
+}
+
+// told is d as callers are told: in the unit of time that the limit's kind has,
+// rounded up. Who is told 1 s when 1.4 are left comes back too early.
+func (c *Charge) told(d time.Duration) time.Duration {
+	unit := time.Second
+	if c.Rule != nil && c.Rule.Limit.Kind != algorithm.FixedWindow {
+		unit = time.Microsecond
+	}
+	return (d + unit - 1) / unit * unit
 }

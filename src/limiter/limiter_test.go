@@ -107,10 +107,10 @@ func brief(a *limiter.Answer) string {
 		switch {
 		case st.Unlimited():
 			parts = append(parts, "unlimited")
-		case !st.Limited:
+		case st.Bound() == nil:
 			parts = append(parts, "-")
 		default:
-			parts = append(parts, fmt.Sprintf("%s %d/%d", word[st.Over], st.Verdict.Remaining, st.Limit.Requests))
+			parts = append(parts, fmt.Sprintf("%s %d/%d", word[st.Over], st.Bound().Verdict.Remaining, st.Bound().Limit.Requests))
 		}
 	}
 	return word[a.Over] + ": " + strings.Join(parts, ", ")

@@ -47,6 +47,8 @@ type Answer struct {
 	Over bool
 	// Statuses has one element per descriptor, in order.
 	Statuses []Status
+	// Charges are those of all Statuses, in order.
+	Charges []Charge
 	// Set is the configuration the request was decided by.
 	Set *rules.Set
 	// Domain is the request's domain in the Set; nil when it has none of that
@@ -59,22 +61,53 @@ type Answer struct {
 
 // Status is the decision on one descriptor.
 type Status struct {
-	// Over says that this descriptor's limit is exceeded and not in shadow
-	// mode.
+	// Over says that a limit of this descriptor is exceeded that is not in
+	// shadow mode.
 	Over bool
-	// Rule is what applies; nil for nothing (a rule that another of the request
-	// replaces included), and for a limit that came with the request.
+	// Rule is what the descriptor met; nil for nothing (a rule that another of
+	// the request replaces included), and for a limit that came with the
+	// request.
 	Rule *rules.Rule
 	// Quota says that the request is refused only if all its descriptors in
 	// quota mode are over.
 	Quota bool
-	// Limited says that a limit was asked; the fields below are then set.
-	Limited bool
-	Limit   rules.Quantity
 	// Amount is what was charged, or given back with Op Refund.
-	Amount  uint64
-	Op      algorithm.Op
+	Amount uint64
+	Op     algorithm.Op
+	// Charges are the limits that were asked, in the order of the rules; none
+	// where none applies.
+	Charges []Charge
+	// Binding is the one of them that callers are told of: see Bound.
+	Binding int
+	// Wait is how long the same request has to wait for this descriptor to pass
+	// when it is Over: algorithm.Never when it cannot.
+	Wait time.Duration
+	// Until is what callers are told as the time until reset: when Over the
+	// longest wait of the limits that refuse, for one that can never pass its
+	// reset, else the longest time until a limit is whole again. In whole
+	// seconds for fixed windows, as Envoy has them, and in whole microseconds
+	// for others, rounded up.
+	Until time.Duration
+}
+
+// Charge is one limit that was asked, and its verdict.
+type Charge struct {
+	// Rule is whose limit it is; nil for one that came with the request.
+	Rule  *rules.Rule
+	Limit rules.Quantity
+	// Over says that the limit refuses: exceeded, and not in shadow mode.
+	Over    bool
 	Verdict algorithm.Verdict
+}
+
+// Bound is the charge that says most: of those that refuse the one with the
+// longest wait, else the one with the fewest remaining, the first of equals. It
+// is nil when no limit was asked.
+func (s *Status) Bound() *Charge {
+	if len(s.Charges) == 0 {
+		return nil
+	}
+	return &s.Charges[s.Binding]
 }
 
 // Unlimited reports whether an unlimited rule matched.

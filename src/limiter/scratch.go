@@ -46,44 +46,48 @@ func (s *scratch) find(a *Answer, descriptors []Descriptor) {
 	}
 	s.replaced.Reset(a.Domain)
 	for i := range a.Statuses {
-		if rule := a.Statuses[i].Rule; rule != nil {
+		switch rule := a.Statuses[i].Rule; {
+		case rule == nil:
+		case rule.Charges == nil:
 			s.replaced.Add(rule)
+		default:
+			for _, r := range rule.Charges {
+				s.replaced.Add(r)
+			}
 		}
 	}
 	for i := range a.Statuses {
-		if rule := a.Statuses[i].Rule; rule != nil && s.replaced.Has(rule) {
+		if rule := a.Statuses[i].Rule; rule != nil && s.allReplaced(rule) {
 			a.Statuses[i].Rule = nil
 		}
 	}
 }
 
-// limit returns the limit that holds for d, whose rule is found, and notes it
-// in st; nil when there is none to ask. left is how many descriptors, d
-// included, may still bring a limit of their own.
-func (s *scratch) limit(d *Descriptor, st *Status, left int) (*algorithm.Limit, error) {
-	if d.HasLimit {
-		limit, err := d.Limit.Window()
-		if err != nil {
-			return nil, err
-		}
-		if cap(s.limits) == len(s.limits) { // pointers into it must stay good
-			s.limits = slices.Grow([]algorithm.Limit(nil), left)
-		}
-		s.limits = append(s.limits, limit)
-		st.Limit = d.Limit
-		return &s.limits[len(s.limits)-1], nil
+// allReplaced reports whether nothing is left of rule.
+func (s *scratch) allReplaced(rule *rules.Rule) bool {
+	if rule.Charges == nil {
+		return s.replaced.Has(rule)
 	}
-	if st.Rule == nil || st.Rule.Unlimited {
-		return nil, nil
+	for _, r := range rule.Charges {
+		if !s.replaced.Has(r) {
+			return false
+		}
 	}
-	st.Limit = st.Rule.Quantity
-	return &st.Rule.Limit, nil
+	return true
 }
 
-func (s *scratch) charge(h algorithm.Hit, owner int) {
-	s.batch.Hits = append(s.batch.Hits, h)
-	s.batch.Verdicts = append(s.batch.Verdicts, algorithm.Verdict{})
-	s.owner = append(s.owner, owner)
+// requestLimit is the limit that came with d. left is how many descriptors, d
+// included, may still bring one.
+func (s *scratch) requestLimit(d *Descriptor, left int) (*algorithm.Limit, error) {
+	limit, err := d.Limit.Window()
+	if err != nil {
+		return nil, err
+	}
+	if cap(s.limits) == len(s.limits) { // pointers into it must stay good
+		s.limits = slices.Grow([]algorithm.Limit(nil), left)
+	}
+	s.limits = append(s.limits, limit)
+	return &s.limits[len(s.limits)-1], nil
 }
 
 // key appends the key of a descriptor to s.keys and returns it, and its tag.

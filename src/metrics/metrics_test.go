@@ -69,8 +69,8 @@ var ask = &limiter.Request{
 // answer is one status: rule number i of set went from before to after.
 func answer(set *rules.Set, i int, before, after uint64) *limiter.Answer {
 	rule := set.Rules()[i]
-	st := limiter.Status{Rule: rule, Limited: true, Limit: rule.Quantity, Amount: after - before}
-	st.Verdict = algorithm.Verdict{Before: before, After: after, Over: after > uint64(rule.Requests)}
+	st := limiter.Status{Rule: rule, Amount: after - before, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity}}}
+	st.Charges[0].Verdict = algorithm.Verdict{Before: before, After: after, Over: after > uint64(rule.Requests)}
 	return &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{st}}
 }
 
@@ -94,11 +94,11 @@ func TestRecord(t *testing.T) {
 		{"over", answer(set, 0, 10, 13), []string{"rate_limit.d.ip.over_limit=3", "rate_limit.d.ip.total_hits=3"}},
 		{"shadow over", answer(set, 2, 9, 12), []string{"rate_limit.d.trial.near_limit=1", "rate_limit.d.trial.over_limit=2", "rate_limit.d.trial.shadow_mode=2", "rate_limit.d.trial.total_hits=3"}},
 		{
-			"cached", with(answer(set, 0, 10, 12), func(a *limiter.Answer) { a.Statuses[0].Verdict.Cached = true }),
+			"cached", with(answer(set, 0, 10, 12), func(a *limiter.Answer) { a.Statuses[0].Charges[0].Verdict.Cached = true }),
 			[]string{"rate_limit.d.ip.over_limit=2", "rate_limit.d.ip.over_limit_with_local_cache=2", "rate_limit.d.ip.total_hits=2"},
 		},
 		{
-			"failed", with(answer(set, 0, 0, 2), func(a *limiter.Answer) { a.Statuses[0].Verdict = algorithm.Verdict{Err: fmt.Errorf("gone")} }),
+			"failed", with(answer(set, 0, 0, 2), func(a *limiter.Answer) { a.Statuses[0].Charges[0].Verdict = algorithm.Verdict{Err: fmt.Errorf("gone")} }),
 			[]string{"call.should_rate_limit.redis_error=1", "rate_limit.d.ip.total_hits=2"},
 		},
 		{"refund", with(answer(set, 0, 0, 2), func(a *limiter.Answer) { a.Statuses[0].Op = algorithm.Refund }), nil},
@@ -107,7 +107,7 @@ func TestRecord(t *testing.T) {
 		{"unmatched", &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: make([]limiter.Status, 2)}, nil},
 		{"unknown domain", &limiter.Answer{Set: set, Statuses: make([]limiter.Status, 2)}, []string{"rate_limit.d.domain_not_found=2"}},
 		{
-			"request limit", with(answer(set, 0, 0, 1), func(a *limiter.Answer) { a.Statuses[0].Rule = nil }),
+			"request limit", with(answer(set, 0, 0, 1), func(a *limiter.Answer) { a.Statuses[0].Charges[0].Rule = nil }),
 			[]string{"rate_limit.d.ip_1.total_hits=1", "rate_limit.d.ip_1.within_limit=1"},
 		},
 		{

@@ -23,69 +23,77 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	failed := false
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
-		if !st.Limited {
-			if st.Rule == nil {
-				table.domains[a.Domain.Index].unmatched.Add(1)
-			} else {
-				table.rules[st.Rule.Index].outcomes[Unlimited].Add(1)
-			}
-			continue
+		switch {
+		case len(st.Charges) > 0:
+		case st.Rule == nil:
+			table.domains[a.Domain.Index].unmatched.Add(1)
+		case st.Rule.Charges == nil:
+			table.rules[st.Rule.Index].outcomes[Unlimited].Add(1)
 		}
-		var h *hits
-		result := &r.onRequest
-		if st.Rule == nil {
-			h = r.series.requestLimit(req.Domain, req.Descriptors[i].Entries)
-		} else {
-			stats := table.rules[st.Rule.Index]
-			result = &stats.outcomes
-			if h = stats.hits; h == nil {
-				h = r.series.perValue(st.Rule, req.Descriptors[i].Entries)
-			}
+		for j := range st.Charges {
+			c := &st.Charges[j]
+			r.charge(table, req, i, st, c)
+			failed = failed || c.Verdict.Err != nil
 		}
-		if st.Op == algorithm.Refund {
-			if st.Verdict.Err == nil {
-				result[Refunded].Add(1) // a refund is no hit
-			}
-		} else {
-			h.counts[totalHits].Add(st.Amount)
-			if st.Verdict.Err == nil {
-				result[r.account(h, st)].Add(1)
-			}
-		}
-		failed = failed || st.Verdict.Err != nil
 	}
 	if failed {
 		r.storeErrors.Add(1)
 	}
 }
 
+// charge counts one charge of descriptor i.
+func (r *Registry) charge(table *ruleTable, req *limiter.Request, i int, st *limiter.Status, c *limiter.Charge) {
+	var h *hits
+	result := &r.onRequest
+	if c.Rule == nil {
+		h = r.series.requestLimit(req.Domain, req.Descriptors[i].Entries)
+	} else {
+		stats := table.rules[c.Rule.Index]
+		result = &stats.outcomes
+		if h = stats.hits; h == nil {
+			h = r.series.perValue(c.Rule, req.Descriptors[i].Entries[:len(c.Rule.Path)])
+		}
+	}
+	if st.Op == algorithm.Refund {
+		if c.Verdict.Err == nil {
+			result[Refunded].Add(1) // a refund is no hit
+		}
+		return
+	}
+	h.counts[totalHits].Add(st.Amount)
+	if c.Verdict.Err == nil {
+		result[r.account(h, st.Amount, c)].Add(1)
+	}
+}
+
 // account splits the hits of one verdict into within, near and over as
 // envoyproxy/ratelimit does, and returns the outcome. With a limit of 10 and
 // near from 8 on: 7 -> 9 is 2 within, 1 of them near; 8 -> 12 is 2 over and 2
-// near, and nothing within.
-func (r *Registry) account(h *hits, st *limiter.Status) Outcome {
-	v := &st.Verdict
-	limit := uint64(st.Limit.Requests)
+// near, and nothing within. Limits that do not count what they refuse have no
+// such parts: all that was asked is over.
+func (r *Registry) account(h *hits, amount uint64, c *limiter.Charge) Outcome {
+	v := &c.Verdict
+	limit := uint64(c.Limit.Requests)
 	near := min(uint64(max(0, float32(limit)*r.nearRatio)), limit)
-	before, after := v.Before, v.Before+st.Amount
+	before, after := v.Before, v.Before+amount
 	if !v.Over && !v.Charged {
 		// Others refused, and the store stands where it stood: upstream takes
 		// that for the count after the hit.
 		after = v.After
-		before = after - min(after, st.Amount)
+		before = after - min(after, amount)
 	}
 	over := uint64(0)
 	switch {
 	case v.Cached:
-		over = st.Amount
+		over = amount
 		h.counts[overCached].Add(over)
-	case v.Over && before >= limit:
-		over = st.Amount
+	case v.Over && (before >= limit || c.Rule != nil && !c.Rule.Limit.CountBlocked):
+		over = amount
 	case v.Over:
 		over = after - limit
 		h.counts[nearLimit].Add(limit - max(near, before))
 	default:
-		h.counts[withinLimit].Add(st.Amount)
+		h.counts[withinLimit].Add(amount)
 		if after <= near {
 			return Within
 		}
@@ -93,7 +101,7 @@ func (r *Registry) account(h *hits, st *limiter.Status) Outcome {
 		return Near
 	}
 	h.counts[overLimit].Add(over)
-	if st.Rule != nil && st.Rule.Shadow {
+	if c.Rule != nil && c.Rule.Shadow {
 		h.counts[shadowMode].Add(over)
 		return Shadow
 	}

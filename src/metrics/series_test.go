@@ -28,7 +28,9 @@ func hit(r *Registry, set *rules.Set, i int, value string) {
 		Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(rule.Path[0].Key), Value: []byte(value)}}}},
 	}, &limiter.Answer{
 		Set: set, Domain: set.Domains()[0],
-		Statuses: []limiter.Status{{Rule: rule, Limited: true, Limit: rule.Quantity, Amount: 1, Verdict: algorithm.Verdict{After: 1}}},
+		Statuses: []limiter.Status{{
+			Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity, Verdict: algorithm.Verdict{After: 1}}},
+		}},
 	})
 }
 
@@ -124,7 +126,7 @@ func TestSeriesAreBounded(t *testing.T) {
 					entries[0].Value = fmt.Append(nil, long, i)
 				}
 				r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: entries}}},
-					&limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Limited: true, Amount: 1}}})
+					&limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Amount: 1, Charges: make([]limiter.Charge, 1)}}})
 			}
 		}
 	}
@@ -172,7 +174,7 @@ func TestDifferencesAddUp(t *testing.T) {
 	s := sent{sum: make(map[string]int64)}
 	limit := func(value string) { // a limit that comes with a request, under the name of rule 2
 		r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("user"), Value: []byte(value)}}}}},
-			&limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Limited: true, Amount: 1}}})
+			&limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Amount: 1, Charges: make([]limiter.Charge, 1)}}})
 	}
 	want := make(map[string]int64)
 	for i := range 2000 {
@@ -222,7 +224,7 @@ descriptors:
 	for i := range 10_000 {
 		r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{
 			{Key: []byte("tenant"), Value: []byte("acme")}, {Key: []byte("user"), Value: fmt.Append(nil, i)},
-		}}}}, &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: rule, Limited: true, Limit: rule.Quantity, Amount: 1}}})
+		}}}}, &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity}}}}})
 	}
 	if got := total(r); !slices.Equal(got, []string{"d.tenant_acme.user=10000"}) || r.series.len() != 1 {
 		t.Errorf("%d series: %q", r.series.len(), got)
@@ -243,7 +245,7 @@ func TestDecisions(t *testing.T) {
 	r.Record(ask, &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: set.Rules()[3]}, {}}})
 	r.Record(ask, &limiter.Answer{Set: set, Statuses: make([]limiter.Status, 3)})
 	onRequest := answer(set, 0, 0, 1)
-	onRequest.Statuses[0].Rule = nil
+	onRequest.Statuses[0].Charges[0].Rule = nil
 	r.Record(ask, onRequest)
 	var got []string
 	for _, d := range r.Decisions() {
@@ -278,7 +280,7 @@ func BenchmarkRecord(b *testing.B) {
 				Domain:      []byte("d"),
 				Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("user"), Value: []byte("static")}}}},
 			}
-			a := &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: rule, Limited: true, Limit: rule.Quantity, Amount: 1}}}
+			a := &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity}}}}}
 			b.ReportAllocs()
 			for b.Loop() {
 				r.Record(req, a)

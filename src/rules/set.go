@@ -38,6 +38,11 @@ type Rule struct {
 	Metadata map[string]any
 	// Limit is the arithmetic that stores work with.
 	Limit algorithm.Limit
+	// Charges are the rules that are charged where Domain.Find returns this one;
+	// nil: it alone.
+	Charges []*Rule
+	// AllOrNone charges nothing of Charges unless all of them pass.
+	AllOrNone bool
 
 	shared   bool  // some level shares its threshold
 	perValue bool  // see PerValue

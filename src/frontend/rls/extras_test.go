@@ -22,17 +22,18 @@ import (
 // asked is a limit of requests with so much remaining; over when remaining is
 // negative, then with that many seconds to wait, and -1000 for never.
 func asked(requests uint32, remaining int, quota bool) limiter.Status {
-	st := limiter.Status{Limited: true, Quota: quota, Limit: rules.Quantity{Requests: requests, Unit: rules.Hour}}
-	st.Verdict.ResetAfter = time.Duration(requests)*time.Second - time.Millisecond
+	c := limiter.Charge{Limit: rules.Quantity{Requests: requests, Unit: rules.Hour}}
+	st := limiter.Status{Quota: quota, Until: time.Duration(requests)*time.Second - time.Millisecond}
 	if remaining >= 0 {
-		st.Verdict.Remaining = uint64(remaining)
-		return st
+		c.Verdict.Remaining = uint64(remaining)
+	} else {
+		st.Over, c.Over, c.Verdict.Over = true, true, true
+		st.Wait = time.Duration(-remaining)*time.Second - time.Millisecond
+		if remaining == -1000 {
+			st.Wait = algorithm.Never
+		}
 	}
-	st.Over, st.Verdict.Over = true, true
-	st.Verdict.RetryAfter = time.Duration(-remaining)*time.Second - time.Millisecond
-	if remaining == -1000 {
-		st.Verdict.RetryAfter = algorithm.Never
-	}
+	st.Charges = []limiter.Charge{c}
 	return st
 }
 

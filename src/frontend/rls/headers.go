@@ -25,10 +25,11 @@ func (n *HeaderNames) headers(a *limiter.Answer) []*core.HeaderValue {
 	if st == nil {
 		return nil
 	}
+	c := st.Bound()
 	list := []*core.HeaderValue{
-		{Key: n.Limit, Value: strconv.FormatUint(uint64(st.Limit.Requests), 10)},
-		{Key: n.Remaining, Value: strconv.FormatUint(st.Verdict.Remaining, 10)},
-		{Key: n.Reset, Value: strconv.FormatInt(wholeSeconds(st.Verdict.ResetAfter), 10)},
+		{Key: n.Limit, Value: strconv.FormatUint(uint64(c.Limit.Requests), 10)},
+		{Key: n.Remaining, Value: strconv.FormatUint(c.Verdict.Remaining, 10)},
+		{Key: n.Reset, Value: strconv.FormatInt(wholeSeconds(st.Until), 10)},
 	}
 	if wait, ok := retry(a); ok {
 		list = append(list, &core.HeaderValue{Key: retryAfter, Value: strconv.FormatInt(wholeSeconds(wait), 10)})
@@ -44,10 +45,10 @@ func scarcest(a *limiter.Answer) (found *limiter.Status) {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		switch {
-		case !st.Limited:
+		case st.Bound() == nil:
 		case st.Over && !st.Quota:
 			found, refused = st, true
-		case !refused && (found == nil || st.Verdict.Remaining < found.Verdict.Remaining):
+		case !refused && (found == nil || st.Bound().Verdict.Remaining < found.Bound().Verdict.Remaining):
 			found = st
 		}
 	}
@@ -65,7 +66,7 @@ func retry(a *limiter.Answer) (wait time.Duration, ok bool) {
 	first := algorithm.Never // of the quotas
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
-		after := st.Verdict.RetryAfter
+		after := st.Wait
 		switch {
 		case st.Quota && !st.Over:
 			quotas++

@@ -36,7 +36,8 @@ func (s *Service) release(c *call) {
 	}
 	clear(c.entries)         // they point into what came off the wire
 	clear(c.answer.Statuses) // and these into rules that may be replaced
-	c.answer = limiter.Answer{Statuses: c.answer.Statuses[:0]}
+	clear(c.answer.Charges)
+	c.answer = limiter.Answer{Statuses: c.answer.Statuses[:0], Charges: c.answer.Charges[:0]}
 	s.pool.Put(c)
 }
 
@@ -112,21 +113,22 @@ func descriptorStatus(st *limiter.Status) *pb.RateLimitResponse_DescriptorStatus
 	if st.Unlimited() {
 		out.LimitRemaining = math.MaxUint32
 	}
-	if !st.Limited {
+	c := st.Bound()
+	if c == nil {
 		return out
 	}
 	out.CurrentLimit = &pb.RateLimitResponse_RateLimit{
-		RequestsPerUnit: st.Limit.Requests,
-		Unit:            pb.RateLimitResponse_RateLimit_Unit(st.Limit.Unit),
+		RequestsPerUnit: c.Limit.Requests,
+		Unit:            pb.RateLimitResponse_RateLimit_Unit(c.Limit.Unit),
 	}
-	if st.Rule != nil {
-		out.CurrentLimit.Name = st.Rule.Name
+	if c.Rule != nil {
+		out.CurrentLimit.Name = c.Rule.Name
 	}
-	if st.Limit.Multiplier > 1 {
-		out.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(st.Limit.Multiplier)
+	if c.Limit.Multiplier > 1 {
+		out.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(c.Limit.Multiplier)
 	}
-	out.LimitRemaining = uint32(min(st.Verdict.Remaining, math.MaxUint32))
-	out.DurationUntilReset = &durationpb.Duration{Seconds: wholeSeconds(st.Verdict.ResetAfter)}
+	out.LimitRemaining = uint32(min(c.Verdict.Remaining, math.MaxUint32))
+	out.DurationUntilReset = durationpb.New(st.Until)
 	return out
 }
 

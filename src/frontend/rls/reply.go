@@ -60,25 +60,27 @@ func appendStatus(b []byte, st *limiter.Status) []byte {
 	if st.Unlimited() {
 		b = appendNumber(b, 3, math.MaxUint32)
 	}
-	if !st.Limited {
+	c := st.Bound()
+	if c == nil {
 		return b
 	}
 	b = protowire.AppendTag(b, 2, protowire.BytesType)
 	at := len(b)
-	b = endMessage(appendLimit(append(b, 0), st), at)
-	b = appendNumber(b, 3, min(st.Verdict.Remaining, math.MaxUint32))
+	b = endMessage(appendLimit(append(b, 0), c), at)
+	b = appendNumber(b, 3, min(c.Verdict.Remaining, math.MaxUint32))
 	b = protowire.AppendTag(b, 4, protowire.BytesType)
 	at = len(b)
-	return endMessage(appendNumber(append(b, 0), 1, uint64(wholeSeconds(st.Verdict.ResetAfter))), at)
+	b = appendNumber(append(b, 0), 1, uint64(st.Until/time.Second))
+	return endMessage(appendNumber(b, 2, uint64(st.Until%time.Second)), at)
 }
 
-func appendLimit(b []byte, st *limiter.Status) []byte {
-	b = appendNumber(b, 1, uint64(st.Limit.Requests))
-	b = appendNumber(b, 2, uint64(st.Limit.Unit))
-	if st.Rule != nil && st.Rule.Name != "" {
-		b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), st.Rule.Name)
+func appendLimit(b []byte, c *limiter.Charge) []byte {
+	b = appendNumber(b, 1, uint64(c.Limit.Requests))
+	b = appendNumber(b, 2, uint64(c.Limit.Unit))
+	if c.Rule != nil && c.Rule.Name != "" {
+		b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), c.Rule.Name)
 	}
-	if m := st.Limit.Multiplier; m > 1 {
+	if m := c.Limit.Multiplier; m > 1 {
 		b = protowire.AppendTag(b, 4, protowire.BytesType)
 		at := len(b)
 		b = endMessage(appendNumber(append(b, 0), 1, uint64(m)), at)
@@ -92,9 +94,10 @@ func (n *HeaderNames) appendTo(b []byte, a *limiter.Answer) []byte {
 	if st == nil {
 		return b
 	}
-	b = appendHeader(b, n.Limit, uint64(st.Limit.Requests))
-	b = appendHeader(b, n.Remaining, st.Verdict.Remaining)
-	b = appendSeconds(b, n.Reset, st.Verdict.ResetAfter)
+	c := st.Bound()
+	b = appendHeader(b, n.Limit, uint64(c.Limit.Requests))
+	b = appendHeader(b, n.Remaining, c.Verdict.Remaining)
+	b = appendSeconds(b, n.Reset, st.Until)
 	if wait, ok := retry(a); ok {
 		b = appendSeconds(b, retryAfter, wait)
 	}
