@@ -101,19 +101,28 @@ func (l *link) dial(ctx context.Context) (radix.Conn, error) {
 		}
 	}
 	conn, err := d.Dial(ctx, l.network, l.addr)
-	if err == nil && l.primary && isReplica(ctx, conn) {
-		_ = conn.Close() // it works, and is of no use
-		return nil, errReplica
+	if err != nil || !l.primary {
+		return conn, err
 	}
-	return conn, err
+	if err := checkPrimary(ctx, conn); err != nil {
+		_ = conn.Close() // it is of no use
+		return nil, err
+	}
+	return conn, nil
 }
 
-// isReplica asks a server what it is. One that does not tell is taken for what
-// it was called; it answers writes with READONLY otherwise.
-func isReplica(ctx context.Context, conn radix.Conn) bool {
+// checkPrimary asks a server what it is. One that does not tell, as ACLs often
+// forbid ROLE, is taken for what it was called; it answers writes with READONLY
+// otherwise.
+func checkPrimary(ctx context.Context, conn radix.Conn) error {
 	role := question{words: []string{"ROLE"}}
-	err := role.Perform(context.WithoutCancel(ctx), conn)
-	return err == nil && len(role.reply) > 0 && role.reply[0] != "master"
+	if err := role.Perform(context.WithoutCancel(ctx), conn); err != nil {
+		return err
+	}
+	if len(role.reply) > 0 && role.reply[0] != "master" {
+		return errReplica
+	}
+	return nil
 }
 
 // Close closes the connection. The link makes another when it is used again.

@@ -43,6 +43,9 @@ func (p *panel) ask(ctx context.Context, another bool, accept func(reply []any, 
 		q := question{words: words}
 		err := p.link.Do(ctx, &q)
 		if err == nil {
+			err = q.refused
+		}
+		if err == nil {
 			err = accept(q.reply, p.link.addr)
 		}
 		if err == nil || ctx.Err() != nil {

@@ -91,8 +91,9 @@ func readLine(br resp.BufferedReader) ([]byte, error) {
 // question is one command and its reply, of any form. radix has the same as
 // radix.Cmd, but believes a reply that says it has a billion elements.
 type question struct {
-	words []string
-	reply []any // int64, string, nil, []any
+	words   []string
+	reply   []any // int64, string, nil, Error, []any
+	refused error // an error reply: one that is returned would make radix close the connection
 }
 
 // maxElements bounds a reply: CLUSTER SLOTS of a thousand nodes in many ranges
@@ -119,15 +120,19 @@ func (q *question) MarshalRESP(w io.Writer, _ *resp.Opts) error {
 	return err
 }
 
-// UnmarshalRESP reads the reply, which has to be an array.
+// UnmarshalRESP reads the reply, which has to be an array or an error.
 func (q *question) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
 	left := maxElements
 	v, err := readReply(br, 0, &left)
 	if err != nil {
 		return err
 	}
-	var isArray bool
-	if q.reply, isArray = v.([]any); !isArray {
+	switch v := v.(type) {
+	case []any:
+		q.reply = v
+	case Error:
+		q.refused = v
+	default:
 		return fmt.Errorf("redis: unexpected reply %.40v to %s", v, q.words[0])
 	}
 	return nil
@@ -146,7 +151,7 @@ func readReply(br resp.BufferedReader, depth int, left *int) (any, error) {
 	case '+':
 		return rest, nil
 	case '-':
-		return nil, Error(rest)
+		return Error(rest), nil
 	}
 	n, err := strconv.ParseInt(rest, 10, 64)
 	if err != nil {

@@ -374,3 +374,33 @@ func TestASlotWithoutANode(t *testing.T) {
 		t.Errorf("got %+v", v)
 	}
 }
+
+// sentinelOf is a sentinel that names the server at addr.
+func sentinelOf(t *testing.T, addr string) string {
+	t.Helper()
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parrot(t, func(words []string) string {
+		if words[1] == "SENTINELS" {
+			return "*0\r\n"
+		}
+		return bulks("name", "p", "ip", host, "port", port, "config-epoch", "1")
+	})
+}
+
+// ACLs often forbid what is dangerous, and to Redis ROLE is.
+func TestRoleIsForbidden(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	server.Do(t, "ACL", "SETUSER", "default", "-@dangerous")
+	s := open(t, Config{Sentinel: &Sentinel{Primary: "p", Addrs: []string{sentinelOf(t, server.Addr)}}})
+	for range 5 {
+		if v := take(t, s, hot(0)); v.Err != nil {
+			t.Error(v.Err)
+		}
+	}
+	if err := s.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
