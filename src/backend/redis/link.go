@@ -31,15 +31,16 @@ type link struct {
 	*access
 	addr string
 
-	conn  radix.Conn
-	after time.Time // no new connection before
-	wait  time.Duration
-	err   error // why not
+	conn   radix.Conn
+	proven bool      // conn was of use
+	after  time.Time // no new connection before
+	wait   time.Duration
+	err    error // why not
 }
 
-// The pause between two attempts to connect doubles up to retryMost, with
-// jitter, so that a server that comes back is found within a second and not by
-// all at once.
+// The pause between two attempts to connect doubles up to retryMost while none
+// leads to a server that is of use, with jitter, so that one that comes back is
+// found within a second and not by all at once.
 const (
 	retryLeast = 10 * time.Millisecond
 	retryMost  = 500 * time.Millisecond
@@ -60,7 +61,11 @@ func (l *link) Do(ctx context.Context, a radix.Action) error {
 	// The guard sees to it that this ends.
 	if err := a.Perform(context.WithoutCancel(ctx), l.conn); err != nil {
 		l.Close()
-		return &linkError{l.addr, false, err}
+		err = &linkError{l.addr, false, err}
+		if !l.proven && !errors.Is(err, errStalled) { // that took its time
+			l.rest(err)
+		}
+		return err
 	}
 	return nil
 }
@@ -71,13 +76,29 @@ func (l *link) connect(ctx context.Context) error {
 	}
 	conn, err := l.dial(ctx)
 	if err != nil {
-		l.wait = min(max(2*l.wait, retryLeast), retryMost)
-		l.after = time.Now().Add(l.wait/2 + rand.N(l.wait/2+1))
-		l.err = &linkError{l.addr, true, err}
+		l.rest(&linkError{l.addr, true, err})
 		return l.err
 	}
-	l.conn, l.wait = conn, 0
+	l.conn, l.proven = conn, false
 	return nil
+}
+
+// rest keeps the link from connecting for a moment; err is why.
+func (l *link) rest(err error) {
+	l.wait = min(max(2*l.wait, retryLeast), retryMost)
+	l.after = time.Now().Add(l.wait/2 + rand.N(l.wait/2+1))
+	l.err = err
+}
+
+// prove says that the connection is of use. What breaks one that was not may
+// break the next as well, so that one has to wait.
+func (l *link) prove() { l.wait, l.proven = 0, true }
+
+// leave closes a connection that works, but whose server is of no use, as err
+// says. That may be so for long: the next one has to wait, too.
+func (l *link) leave(err error) {
+	l.Close()
+	l.rest(&linkError{l.addr, true, err})
 }
 
 func (l *link) dial(ctx context.Context) (radix.Conn, error) {

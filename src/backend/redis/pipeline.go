@@ -325,8 +325,8 @@ func (c *command) readScript(br resp.BufferedReader) error {
 
 // advice is what the replies to a batch say of the server.
 type advice struct {
-	leave bool // it is not the one to ask, or not now: a new connection may lead to one that is
-	look  bool // the layout has changed
+	leave error // it is not the one to ask, or not now: a new connection may lead to one that is
+	look  bool  // the layout has changed
 }
 
 // advice reads the replies. In a cluster, a hit that was sent on gets that as
@@ -340,7 +340,7 @@ func (p *pipeline) advice(addr string, cluster bool) advice {
 		}
 		switch word := replyWord(c.err); word {
 		case "READONLY", "LOADING", "MASTERDOWN", "NOAUTH":
-			a.leave, a.look = true, true
+			a.leave, a.look = c.err, true
 		case "CLUSTERDOWN":
 			a.look = true
 		case "MOVED", "ASK", "TRYAGAIN":

@@ -404,3 +404,26 @@ func TestRoleIsForbidden(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A server that takes connections, but is of no use, is not dialled as often as
+// we are called; nor is what stands before one that is down.
+func TestUselessServer(t *testing.T) {
+	for _, reply := range []string{"-LOADING wait\r\n", "-READONLY no\r\n", "-NOAUTH who\r\n", "?\r\n"} {
+		var says atomic.Pointer[string]
+		says.Store(&reply)
+		s := open(t, Config{Addr: parrot(t, func([]string) string { return *says.Load() }), Connections: 1})
+		begun, calls := time.Now(), 0
+		for ; calls < 2000; calls++ {
+			if v := take(t, s, hot(0)); v.Err == nil {
+				t.Fatalf("%q: %+v", reply, v)
+			}
+		}
+		// One at once, and then after 5 ms at least.
+		if n := s.Stats().Dials; n > 1+int64(time.Since(begun)/(retryLeast/2)) {
+			t.Errorf("%q: %d connections for %d calls in %v", reply, n, calls, time.Since(begun))
+		}
+		well := ":1\r\n"
+		says.Store(&well)
+		redistest.Await(t, 10*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+	}
+}

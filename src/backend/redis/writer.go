@@ -164,8 +164,12 @@ func (w *writer) commit(ctx context.Context) {
 	}
 	advice := p.advice(w.link.addr, w.cluster)
 	p.settle(err)
-	if err == nil && advice.leave {
-		w.link.Close()
+	switch {
+	case err != nil: // the link is closed
+	case advice.leave != nil:
+		w.link.leave(advice.leave)
+	default:
+		w.link.prove()
 	}
 	if err != nil || advice.look {
 		w.kick()
