@@ -204,6 +204,40 @@ func TestLoading(t *testing.T) {
 	tr.end(t)
 }
 
+// Redis ends connections that are idle, and all before it restarts. Whoever
+// comes next does not notice.
+func TestIdleConnectionsEnd(t *testing.T) {
+	certs := redistest.NewCertificates(t)
+	for _, tt := range []struct {
+		name    string
+		options redistest.Options
+		config  Config
+	}{
+		{"tcp", redistest.Options{}, Config{}},
+		{"TLS", redistest.Options{TLS: certs}, Config{TLS: clientTLS(t, certs)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := redistest.Start(t, tt.options)
+			tt.config.Addr, tt.config.Connections = server.Addr, 1
+			s := open(t, tt.config)
+			const calls = 20
+			for i := range calls {
+				if v := take(t, s, hot(i)); v.Err != nil {
+					t.Errorf("call %d: %v", i, v.Err)
+				}
+				if i%2 == 0 {
+					server.Do(t, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+				}
+				time.Sleep(2 * quiet)
+			}
+			// One at the start, and one for each that was ended.
+			if st := s.Stats(); st.Open != 1 || st.Dials != 1+calls/2 {
+				t.Errorf("%d connections are open of %d", st.Open, st.Dials)
+			}
+		})
+	}
+}
+
 // Redis stands still for five seconds under 2,000 calls a second: no call waits
 // longer than it may, nothing piles up, and nobody passes who should not.
 func TestStandstill(t *testing.T) {

@@ -23,6 +23,7 @@ type dialer struct {
 	tls         *tls.Config // nil: none
 	dials       *atomic.Int64
 	open        *atomic.Int64
+	raw         net.Conn // the last one made, below TLS
 }
 
 // DialContext connects, and shakes hands where TLS is asked for, within the
@@ -55,6 +56,7 @@ func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 		conn = secure
 	}
 	d.open.Add(1)
+	d.raw = raw
 	return &guarded{Conn: conn, timeout: d.ioTimeout, open: d.open}, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/mediocregopher/radix/v4"
@@ -32,6 +33,8 @@ type link struct {
 	addr string
 
 	conn   radix.Conn
+	raw    net.Conn  // below it
+	used   time.Time // when conn last answered
 	proven bool      // conn was of use
 	after  time.Time // no new connection before
 	wait   time.Duration
@@ -46,12 +49,20 @@ const (
 	retryMost  = 500 * time.Millisecond
 )
 
+// quiet is how long a connection may not have been used without a look whether
+// the server, or what is in between, has ended it meanwhile. That is no error:
+// they do so with connections that are idle, and before they restart.
+const quiet = 10 * time.Millisecond
+
 // errReplica is a server that should be a primary and is not.
 var errReplica = errors.New("it is a replica, not a primary")
 
 // Do performs a, connecting first if need be; ctx bounds the connecting. What
 // fails closes the connection: its state is not known.
 func (l *link) Do(ctx context.Context, a radix.Action) error {
+	if l.conn != nil && time.Since(l.used) > quiet && hungUp(l.raw) {
+		l.Close()
+	}
 	if l.conn == nil {
 		if err := l.connect(ctx); err != nil {
 			return err
@@ -67,6 +78,7 @@ func (l *link) Do(ctx context.Context, a radix.Action) error {
 		}
 		return err
 	}
+	l.used = time.Now()
 	return nil
 }
 
@@ -122,6 +134,7 @@ func (l *link) dial(ctx context.Context) (radix.Conn, error) {
 		}
 	}
 	conn, err := d.Dial(ctx, l.network, l.addr)
+	l.raw = guard.raw
 	if err != nil || !l.primary {
 		return conn, err
 	}
