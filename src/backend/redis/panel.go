@@ -37,16 +37,9 @@ func (p *panel) ask(ctx context.Context, another bool, accept func(reply []any, 
 	}
 	var errs []error
 	for range len(p.addrs) {
-		if p.link == nil {
-			p.link = &link{access: p.access, addr: p.addrs[0]}
-		}
-		q := question{words: words}
-		err := p.link.Do(ctx, &q)
+		reply, err := p.one(ctx, words...)
 		if err == nil {
-			err = q.refused
-		}
-		if err == nil {
-			err = accept(q.reply, p.link.addr)
+			err = accept(reply, p.addrs[0])
 		}
 		if err == nil || ctx.Err() != nil {
 			return err
@@ -55,6 +48,18 @@ func (p *panel) ask(ctx context.Context, another bool, accept func(reply []any, 
 		p.next()
 	}
 	return errors.Join(errs...)
+}
+
+// one asks the server whose turn it is, and nobody else.
+func (p *panel) one(ctx context.Context, words ...string) ([]any, error) {
+	if p.link == nil {
+		p.link = &link{access: p.access, addr: p.addrs[0]}
+	}
+	q := question{words: words}
+	if err := p.link.Do(ctx, &q); err != nil {
+		return nil, err
+	}
+	return q.reply, q.refused
 }
 
 // next turns to the next server.

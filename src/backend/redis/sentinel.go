@@ -20,18 +20,20 @@ type sentinels struct {
 const anewAfter = 10
 
 // find asks for the primary until a sentinel knows no less than the one that
-// answered last time: after a failover some still name the old one.
+// answered last time: after a failover some still name the old one. The one that
+// carries it out does so under MASTER until all replicas follow, which may be
+// minutes, and beside the new epoch: only its answer to GET-MASTER-ADDR-BY-NAME
+// counts.
 func (s *sentinels) find(ctx context.Context, another bool) (layout, error) {
 	found, newest := "", int64(-1)
 	err := s.panel.ask(ctx, another, func(reply []any, from string) error {
-		m := pairs(reply)
-		addr, err := joinAddr(m["ip"], m["port"], from)
-		if err != nil {
-			return err
-		}
-		epoch, err := strconv.ParseInt(m["config-epoch"], 10, 64)
+		epoch, err := strconv.ParseInt(pairs(reply)["config-epoch"], 10, 64)
 		if err != nil {
 			return fmt.Errorf("redis: %s names no epoch: %w", from, err)
+		}
+		addr, err := s.address(ctx, from)
+		if err != nil {
+			return err
 		}
 		if epoch > newest {
 			found, newest = addr, epoch
@@ -49,6 +51,20 @@ func (s *sentinels) find(ctx context.Context, another bool) (layout, error) {
 	s.epoch = newest
 	s.meet(ctx)
 	return layout{primaries: []string{found}}, nil
+}
+
+// address is where the primary is, as the sentinel says whose turn it is.
+func (s *sentinels) address(ctx context.Context, from string) (string, error) {
+	reply, err := s.panel.one(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.primary)
+	if err != nil {
+		return "", err
+	}
+	if len(reply) != 2 {
+		return "", fmt.Errorf("redis: %s names an address of %d fields", from, len(reply))
+	}
+	host, _ := reply[0].(string)
+	port, _ := reply[1].(string)
+	return joinAddr(host, port, from)
 }
 
 // meet learns of the other sentinels, so that those that were configured may

@@ -253,23 +253,30 @@ func bulks(words ...string) string {
 	return b.String()
 }
 
+// sentinelSays is what a sentinel answers that knows of no other.
+func sentinelSays(words []string, host, port, epoch string) string {
+	switch words[1] {
+	case "SENTINELS":
+		return "*0\r\n"
+	case "GET-MASTER-ADDR-BY-NAME":
+		return bulks(host, port)
+	}
+	return bulks("name", "p", "ip", host, "port", port, "config-epoch", epoch)
+}
+
 // After a failover, sentinels that have not heard of it are not believed; when
 // all of them have forgotten it, they are in the end.
 func TestOldNewsOfSentinels(t *testing.T) {
-	var answers [2]atomic.Pointer[string]
+	type answer struct{ port, epoch string }
+	var answers [2]atomic.Pointer[answer]
 	var addrs []string
 	for i := range answers {
 		addrs = append(addrs, parrot(t, func(words []string) string {
-			if words[1] == "SENTINELS" {
-				return "*0\r\n"
-			}
-			return *answers[i].Load()
+			a := answers[i].Load()
+			return sentinelSays(words, "192.0.2.1", a.port, a.epoch)
 		}))
 	}
-	say := func(i int, port, epoch string) {
-		reply := bulks("name", "p", "ip", "192.0.2.1", "port", port, "config-epoch", epoch)
-		answers[i].Store(&reply)
-	}
+	say := func(i int, port, epoch string) { answers[i].Store(&answer{port, epoch}) }
 	var stats counters
 	f := &sentinels{primary: "p", panel: newPanel(&access{network: "tcp", timeout: faultTimeout, dialTimeout: time.Second, stats: &stats}, addrs)}
 	defer f.close()
@@ -297,6 +304,57 @@ func TestOldNewsOfSentinels(t *testing.T) {
 	}
 	find("1")
 	find("1")
+}
+
+// The sentinel that carries out a failover has the new epoch and names the old
+// primary, which still takes hits, until the last replica follows the new one.
+func TestFailoverUnderWay(t *testing.T) {
+	set := redistest.StartSentinel(t, redistest.SentinelOptions{})
+	old := set.Primary(t)
+	for _, s := range set.Servers {
+		if s != old { // this one will not be told, nor chosen
+			s.Do(t, "ACL", "SETUSER", "redistest", "-replicaof", "-slaveof")
+			s.Do(t, "CONFIG", "SET", "replica-priority", "0")
+			break
+		}
+	}
+	var stats counters
+	var finders []*sentinels
+	for _, addr := range set.SentinelAddrs {
+		f := &sentinels{primary: set.PrimaryName, panel: newPanel(&access{network: "tcp", timeout: 5 * time.Second, dialTimeout: time.Second, stats: &stats}, []string{addr})}
+		defer f.close()
+		finders = append(finders, f)
+	}
+	leader := set.Sentinels[0]
+	redistest.Await(t, 20*time.Second, "whom not to choose", func() error {
+		for _, v := range leader.Do(t, "SENTINEL", "REPLICAS", set.PrimaryName).([]any) {
+			if pairs(v.([]any))["slave-priority"] == "0" {
+				return nil
+			}
+		}
+		return errors.New("not known yet")
+	})
+	leader.Do(t, "SENTINEL", "FAILOVER", set.PrimaryName)
+	redistest.Await(t, 20*time.Second, "the end of the failover", func() error {
+		agreed := 0
+		for i, f := range finders {
+			found, err := f.find(t.Context(), false)
+			if err != nil {
+				return err
+			}
+			if f.epoch > 0 && found.primaries[0] == old.Addr {
+				t.Errorf("with epoch %d sentinel %d is believed to name the old primary", f.epoch, i)
+				return nil
+			}
+			if found.primaries[0] != old.Addr {
+				agreed++
+			}
+		}
+		if agreed < len(finders) {
+			return errors.New("not all name the new one")
+		}
+		return nil
+	})
 }
 
 // Nodes that do not know their own name leave it out.
@@ -382,12 +440,7 @@ func sentinelOf(t *testing.T, addr string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return parrot(t, func(words []string) string {
-		if words[1] == "SENTINELS" {
-			return "*0\r\n"
-		}
-		return bulks("name", "p", "ip", host, "port", port, "config-epoch", "1")
-	})
+	return parrot(t, func(words []string) string { return sentinelSays(words, host, port, "1") })
 }
 
 // ACLs often forbid what is dangerous, and to Redis ROLE is.
