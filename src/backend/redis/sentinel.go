@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // sentinels find the primary by asking sentinels for it. They are asked, not
@@ -68,21 +69,27 @@ func (s *sentinels) address(ctx context.Context, from string) (string, error) {
 }
 
 // meet learns of the other sentinels, so that those that were configured may
-// go. Whoever does not tell is no worse for it.
+// go. Those that this one does not reach are left out, unless that is all of
+// them: a sentinel never forgets another by itself, and asking those that are
+// gone for good costs time. Whoever does not tell is no worse for it.
 func (s *sentinels) meet(ctx context.Context) {
-	var others []string
-	err := s.panel.ask(ctx, false, func(reply []any, from string) error {
-		for _, v := range reply {
-			fields, _ := v.([]any)
-			m := pairs(fields)
-			if addr, err := joinAddr(m["ip"], m["port"], from); err == nil {
-				others = append(others, addr)
-			}
+	reply, err := s.panel.one(ctx, "SENTINEL", "SENTINELS", s.primary)
+	if err != nil {
+		return
+	}
+	from := s.panel.addrs[0]
+	others := []string{from}
+	for _, v := range reply {
+		fields, _ := v.([]any)
+		m := pairs(fields)
+		if strings.Contains(m["flags"], "s_down") || strings.Contains(m["flags"], "disconnected") {
+			continue
 		}
-		others = append(others, from)
-		return nil
-	}, "SENTINEL", "SENTINELS", s.primary)
-	if err == nil {
+		if addr, err := joinAddr(m["ip"], m["port"], from); err == nil {
+			others = append(others, addr)
+		}
+	}
+	if len(others) > 1 {
 		s.panel.learn(others)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -304,6 +305,54 @@ func TestOldNewsOfSentinels(t *testing.T) {
 	}
 	find("1")
 	find("1")
+}
+
+// Of the other sentinels those count that are there, and one that does not tell
+// of them is not left for it.
+func TestSentinelsMeet(t *testing.T) {
+	list := func(flags ...string) string {
+		reply := fmt.Sprintf("*%d\r\n", len(flags))
+		for i, f := range flags {
+			reply += bulks("name", "x", "ip", "192.0.2.1", "port", strconv.Itoa(i+1), "flags", f)
+		}
+		return reply
+	}
+	for _, tt := range []struct {
+		says  string
+		meets []string
+	}{
+		{list("sentinel", "s_down,sentinel,disconnected", "sentinel,disconnected", "sentinel"), []string{"192.0.2.1:1", "192.0.2.1:4"}},
+		{list("s_down,sentinel", "s_down,sentinel"), nil}, // it is cut off
+		{"*0\r\n", nil},
+		{"-NOPERM no\r\n", nil},
+	} {
+		var addrs []string
+		for range 3 {
+			addrs = append(addrs, parrot(t, func(words []string) string {
+				if words[1] == "SENTINELS" {
+					return tt.says
+				}
+				return sentinelSays(words, "192.0.2.1", "1", "1")
+			}))
+		}
+		var stats counters
+		f := &sentinels{primary: "p", panel: newPanel(&access{network: "tcp", timeout: faultTimeout, dialTimeout: time.Second, stats: &stats}, addrs)}
+		for range 3 {
+			if _, err := f.find(t.Context(), false); err != nil {
+				t.Error(err)
+			}
+		}
+		f.close()
+		for _, a := range addrs {
+			f.panel.addrs = slices.DeleteFunc(f.panel.addrs, func(b string) bool { return a == b })
+		}
+		if !slices.Equal(f.panel.addrs, tt.meets) {
+			t.Errorf("%q: it meets %v, want %v", tt.says, f.panel.addrs, tt.meets)
+		}
+		if n := stats.dials.Load(); n != 1 {
+			t.Errorf("%q: %d connections", tt.says, n)
+		}
+	}
 }
 
 // The sentinel that carries out a failover has the new epoch and names the old
