@@ -64,29 +64,31 @@ func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) Verdict {
 	}
 	first := g.live(now - int64(l.Period))
 	used := g.total() - g.before(first)
-	s := SlidingState{Now: now, Used: used, UsedAfter: used}
-	if n := len(g.marks); n > 0 {
-		s.Newest, s.HasNewest = g.marks[n-1].at, true
-	}
-	v := s.judge(l, op, amount)
+	s := SlidingState{Now: now, Used: used, Newest: g.newest()}
+	v, take, give := s.judge(l, op, amount)
 	switch {
-	case s.Take > 0:
-		g.add(now, s.Take)
+	case take > 0:
+		g.add(now, take)
 		g.trim(first, l.Max)
-	case s.Give > 0:
-		g.give(s.Give)
+	case give > 0:
+		g.give(give)
 	}
 	if v.Charged {
 		first = g.live(now - int64(l.Period))
-		s.Newest, s.HasNewest = 0, false
-		if n := len(g.marks); n > 0 {
-			s.Newest, s.HasNewest = g.marks[n-1].at, true
-		}
 	}
+	s.NewestAfter = g.newest()
 	s.Leaves = g.leaves(first, l.Max, amount)
 	s.OneLeaves = g.leaves(first, l.Max, 1)
 	s.settle(l, &v, amount)
 	return v
+}
+
+// newest is when the newest hit was; 0: there is none.
+func (g *Log) newest() int64 {
+	if n := len(g.marks); n > 0 {
+		return g.marks[n-1].at
+	}
+	return 0
 }
 
 // live is the index of the first mark after the instant since.
@@ -150,50 +152,54 @@ func (g *Log) trim(first int, limit uint64) {
 }
 
 // SlidingState is what the verdict on a hit on a sliding window depends on. A
-// store that keeps the hits elsewhere fills it in.
+// store that keeps the hits elsewhere fills it in. All instants are nanoseconds
+// since the Unix epoch, 0 for none.
 type SlidingState struct {
-	Now       int64 // the clock, or the newest hit if that is later
-	Used      uint64
-	UsedAfter uint64
-	Newest    int64 // the newest hit, after this one
-	HasNewest bool
+	Now  int64  // the clock, or the newest hit if that is later
+	Used uint64 // in the window, before this hit
+	// Newest is the newest hit before this one, NewestAfter after it.
+	Newest, NewestAfter int64
 	// Leaves is when the last of those hits was that have to leave the window
-	// for the amount to pass, and OneLeaves for one unit; 0: none has to.
+	// for the amount to pass, OneLeaves for one unit; 0: none has to. Both are
+	// as after this hit.
 	Leaves, OneLeaves int64
-	// Take and Give are what this hit adds and takes away.
-	Take, Give uint64
 }
 
-// judge decides. Newest is still that before the hit.
-func (s *SlidingState) judge(l *Limit, op Op, amount uint64) Verdict {
-	v := Verdict{Before: s.Used}
+// Verdict is that of TakeSliding.
+func (s *SlidingState) Verdict(l *Limit, op Op, amount uint64) Verdict {
+	v, _, _ := s.judge(l, op, amount)
+	s.settle(l, &v, amount)
+	return v
+}
+
+// judge decides, and says how much is added or taken away. Of what is above the
+// limit one unit is as good as many: it has to leave before anything passes.
+func (s *SlidingState) judge(l *Limit, op Op, amount uint64) (v Verdict, take, give uint64) {
+	v.Before = s.Used
 	switch op {
 	case Refund:
-		s.Give = min(s.Used, amount)
+		give = min(s.Used, amount)
 	case Force:
-		s.Take = amount
+		take = min(amount, l.Max+1)
 	case Charge, Look:
-		v.Interval = s.HasNewest && s.Now-s.Newest < int64(l.MinInterval)
+		v.Interval = s.Newest != 0 && s.Now-s.Newest < int64(l.MinInterval)
 		v.Over = v.Interval || addSaturating(s.Used, amount) > l.Max
 		if op == Charge && (!v.Over || l.CountBlocked) {
-			s.Take = amount
+			take = min(amount, l.Max+1)
 		}
 	}
-	s.UsedAfter = s.Used + s.Take - s.Give
-	v.Charged = s.Take > 0 || s.Give > 0
-	v.After = s.UsedAfter
-	return v
+	v.Charged = take > 0 || give > 0
+	v.After = s.Used + take - give
+	return v, take, give
 }
 
 // settle completes v with what the state after the hit says.
 func (s *SlidingState) settle(l *Limit, v *Verdict, amount uint64) {
-	keep := int64(max(l.Period, l.MinInterval))
-	if s.HasNewest {
-		v.ResetAfter = time.Duration(max(s.Newest+keep-s.Now, 0))
-	}
 	distance := int64(0)
-	if s.HasNewest {
-		distance = max(s.Newest+int64(l.MinInterval)-s.Now, 0)
+	if s.NewestAfter != 0 {
+		keep := int64(max(l.Period, l.MinInterval))
+		v.ResetAfter = time.Duration(max(s.NewestAfter+keep-s.Now, 0))
+		distance = max(s.NewestAfter+int64(l.MinInterval)-s.Now, 0)
 	}
 	wait := func(leaves int64) int64 {
 		if leaves == 0 {
@@ -206,8 +212,8 @@ func (s *SlidingState) settle(l *Limit, v *Verdict, amount uint64) {
 		v.RetryAfter = Never
 	case v.Over:
 		v.RetryAfter = time.Duration(wait(s.Leaves))
-	case s.UsedAfter < l.Max:
-		v.Remaining = l.Max - s.UsedAfter
+	case v.After < l.Max:
+		v.Remaining = l.Max - v.After
 	}
 	if l.CountBlocked {
 		return // a refusal changes the next, so none may be left out

@@ -16,6 +16,10 @@ type Buckets struct {
 	Previous, Current uint64
 }
 
+// MaxBucket is where the count of a window stops growing, 2^52, so that scripts,
+// whose numbers are doubles, can multiply it.
+const MaxBucket = 1 << 52
+
 // At is s as it is at the instant at: windows that have ended have moved on. A
 // clock that stepped back to before the current window is taken to stand at its
 // beginning; now is what it shows then.
@@ -51,7 +55,7 @@ func TakeSlidingCounter(l *Limit, s Buckets, at int64, op Op, amount uint64) (Bu
 	elapsed := now - s.Start
 	v := Verdict{Before: s.estimate(elapsed, l.Period)}
 	after := s
-	asked := min(s.Current+amount, MaxCount)
+	asked := min(s.Current+amount, MaxBucket)
 	switch op {
 	case Refund:
 		after.Current -= min(s.Current, amount)
