@@ -49,6 +49,10 @@ type Hit struct {
 	// servers keeps on one of them. 0: all of Key. Whether hits on equal keys
 	// with different tags share a counter is the store's business.
 	Tag int
+	// Together says that the hit is one of several charges of a descriptor, so
+	// that its counter has to be apart from those of other limits on Key, and
+	// beside them.
+	Together bool
 	// Limit is the rule's arithmetic; never nil.
 	Limit *Limit
 	// Amount is in [0, MaxAmount].

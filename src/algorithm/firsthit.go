@@ -13,8 +13,8 @@ type FirstHit struct {
 	End int64
 }
 
-// TakeFirstHit applies op to the window s and returns the one to store, which is
-// s when nothing is written. at and amount are as for TakeFixed.
+// TakeFirstHit applies op to the window that is stored and returns the one to
+// store, which is the same when nothing is charged. at and amount are as for TakeFixed.
 //
 // The window begins with the first hit that is counted and ends a period later,
 // whatever comes in between. A worked example, Max 2 in 10 s: hits at 3 s and
@@ -22,7 +22,8 @@ type FirstHit struct {
 // begins the window up to 23 s.
 //
 // Source: Button's divvy, README section "Rate limiting".
-func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHit, Verdict) {
+func TakeFirstHit(l *Limit, stored FirstHit, at int64, op Op, amount uint64) (FirstHit, Verdict) {
+	s := stored
 	if s.End <= at {
 		s = FirstHit{}
 	}
@@ -60,6 +61,9 @@ func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHi
 		v.FullUntil = time.Unix(0, math.MaxInt64)
 	} else if after.Count >= l.Max {
 		v.FullUntil = time.Unix(0, after.End)
+	}
+	if !v.Charged {
+		return stored, v
 	}
 	return after, v
 }

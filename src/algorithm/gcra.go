@@ -112,7 +112,10 @@ func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Ver
 	if !v.Charged {
 		return s, v
 	}
-	after := Arrival{TAT: at + next}
+	after := Arrival{}
+	if next > 0 {
+		after.TAT = at + next
+	}
 	if hasLast {
 		after.Last = at + last
 	}

@@ -36,8 +36,8 @@ func (s Buckets) At(at int64, period time.Duration) (moved Buckets, now int64) {
 	return s, at
 }
 
-// TakeSlidingCounter applies op to s and returns what to store, which counts
-// what s counts when nothing is charged. at and amount are as for TakeFixed.
+// TakeSlidingCounter applies op to what is stored and returns what to store,
+// which is the same when nothing is charged. at and amount are as for TakeFixed.
 //
 // The count is estimated: that of the current window, and of the one before the
 // share that a window ending now would still cover, as if its hits had been
@@ -50,8 +50,8 @@ func (s Buckets) At(at int64, period time.Duration) (moved Buckets, now int64) {
 //
 // Source: Cloudflare, "How we built rate limiting capable of scaling to millions
 // of domains".
-func TakeSlidingCounter(l *Limit, s Buckets, at int64, op Op, amount uint64) (Buckets, Verdict) {
-	s, now := s.At(at, l.Period)
+func TakeSlidingCounter(l *Limit, stored Buckets, at int64, op Op, amount uint64) (Buckets, Verdict) {
+	s, now := stored.At(at, l.Period)
 	elapsed := now - s.Start
 	v := Verdict{Before: s.estimate(elapsed, l.Period)}
 	after := s
@@ -81,6 +81,9 @@ func TakeSlidingCounter(l *Limit, s Buckets, at int64, op Op, amount uint64) (Bu
 		if l.Max > 0 {
 			v.FullUntil = time.Unix(0, now).Add(after.wait(l, elapsed, 1))
 		}
+	}
+	if !v.Charged {
+		return stored, v
 	}
 	return after, v
 }

@@ -170,14 +170,15 @@ func (l *Limiter) charge(a *Answer, s *scratch, i int, d *Descriptor, rule *rule
 	}
 	key, tag := s.key(&l.keys, a.Domain, rule, entries)
 	s.batch.Hits = append(s.batch.Hits, algorithm.Hit{
-		Key:    key,
-		Tag:    tag,
-		Limit:  limit,
-		Amount: st.Amount,
-		Op:     st.Op,
-		Group:  group,
-		Atomic: (l.cfg.AllOrNothing || rule != nil && st.Rule.AllOrNone) && !d.Refund,
-		NoVeto: rule != nil && rule.Shadow,
+		Key:      key,
+		Tag:      tag,
+		Together: rule != nil && st.Rule.Charges != nil,
+		Limit:    limit,
+		Amount:   st.Amount,
+		Op:       st.Op,
+		Group:    group,
+		Atomic:   (l.cfg.AllOrNothing || rule != nil && st.Rule.AllOrNone) && !d.Refund,
+		NoVeto:   rule != nil && rule.Shadow,
 	})
 	s.batch.Verdicts = append(s.batch.Verdicts, algorithm.Verdict{})
 	s.owner = append(s.owner, i)

@@ -16,6 +16,7 @@ type call struct {
 	results []result
 	ask     bool          // a node that does not have the keys yet is to take them
 	again   bool          // some results say where to ask instead
+	at      int64         // the time in µs since the Unix epoch; -1: that of Redis
 	done    chan struct{} // one send, when all results are there
 	// holders is 2 while both the caller and the writer may look at the call;
 	// who leaves last puts it away.
@@ -32,23 +33,26 @@ type hit struct {
 	from, to int // of the key in keys
 	op       algorithm.Op
 	amount   uint64
-	max      uint64
+	limit    algorithm.Limit
 	ttl      int64 // seconds
-	flags    int   // of groupScript
+	flags    int   // of takeScript
 	last     int   // of a group that a script charges: the index behind its last hit; else 0
 }
 
 // result is what Redis said of one hit.
 type result struct {
-	before  int64
-	over    bool // of a script
-	refused bool // of a script: the group was
+	state   [scriptState]int64 // found before the hit; of a fixed window the count
+	script  bool               // what follows is set
+	over    bool
+	refused bool // the group was, and the hit not charged
+	tried   [scriptState]int64
+	now     int64 // µs
 	err     error
 }
 
 func (c *call) key(i int) []byte { return c.keys[c.hits[i].from:c.hits[i].to] }
 
-// The flags of groupScript.
+// The flags of takeScript.
 const (
 	flagCountBlocked = 1
 	flagAtomic       = 2
@@ -80,6 +84,10 @@ func (c *call) settle(i int, r result) {
 // fill copies b into c. Keys live up to jitter longer than their window, and
 // are those of appendKey.
 func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged bool) {
+	c.at = -1
+	if !b.Now.IsZero() {
+		c.at = now / int64(time.Microsecond)
+	}
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)
 		atomicGroup := algorithm.AnyAtomic(b.Hits[i:end])
@@ -88,8 +96,11 @@ func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged 
 			from := len(c.keys)
 			c.keys = appendKey(c.keys, h, now, tagged)
 			out := hit{
-				from: from, to: len(c.keys), op: h.Op, amount: h.Amount, max: h.Limit.Max,
+				from: from, to: len(c.keys), op: h.Op, amount: h.Amount, limit: *h.Limit,
 				ttl: int64(h.Limit.Period/time.Second) + jitterSeconds(jitter),
+			}
+			if c.at >= 0 {
+				out.ttl = max(out.ttl, 3600) // virtual time goes at a pace of its own
 			}
 			if h.Limit.CountBlocked {
 				out.flags |= flagCountBlocked
@@ -100,10 +111,9 @@ func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged 
 			if h.NoVeto {
 				out.flags |= flagNoVeto
 			}
-			switch {
-			case atomicGroup:
+			if atomicGroup {
 				out.last = end
-			case h.Op == algorithm.Refund, h.Op == algorithm.Charge && !h.Limit.CountBlocked:
+			} else if needsScript(h) {
 				out.last = i + 1
 			}
 			c.hits = append(c.hits, out)
@@ -112,19 +122,51 @@ func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged 
 	}
 }
 
+// needsScript reports whether a command is not enough for a hit that stands
+// alone.
+func needsScript(h *algorithm.Hit) bool {
+	return h.Limit.Kind != algorithm.FixedWindow || h.Op == algorithm.Refund || h.Op == algorithm.Charge && !h.Limit.CountBlocked
+}
+
 // verdict turns what Redis said of hit i into a verdict.
 func (c *call) verdict(h *algorithm.Hit, i int, now int64) algorithm.Verdict {
 	r := &c.results[i]
 	if r.err != nil {
 		return algorithm.Verdict{Err: r.err}
 	}
-	before := uint64(max(r.before, 0))
-	if r.refused && h.Atomic {
-		_, look := algorithm.TakeFixed(h.Limit, before, now, algorithm.Look, h.AsLook().Amount)
-		tried := algorithm.Verdict{Over: r.over, RetryAfter: look.ResetAfter} // the window's end, whatever fills it
-		return algorithm.Uncharged(look, tried)
+	if r.script && h.Limit.Kind != algorithm.FixedWindow {
+		now = r.now * int64(time.Microsecond)
 	}
-	_, v := algorithm.TakeFixed(h.Limit, before, now, h.Op, h.Amount)
+	if !r.refused {
+		return judge(h.Limit, &r.state, now, h.Op, h.Amount)
+	}
+	look := h.AsLook()
+	tried := judge(h.Limit, &r.tried, now, h.Op, h.Amount)
+	tried.Over = r.over // also when hits before it made it so
+	return algorithm.Uncharged(judge(h.Limit, &r.state, now, look.Op, look.Amount), tried)
+}
+
+// judge is the verdict of package algorithm on the state that takeScript found.
+func judge(l *algorithm.Limit, s *[scriptState]int64, now int64, op algorithm.Op, amount uint64) (v algorithm.Verdict) {
+	count := func(n int64) uint64 { return uint64(max(n, 0)) }
+	instant := func(us int64) int64 { return max(us, 0) * int64(time.Microsecond) } // -1: none
+	switch l.Kind {
+	case algorithm.FixedWindow:
+		_, v = algorithm.TakeFixed(l, count(s[0]), now, op, amount)
+	case algorithm.FirstHitWindow:
+		_, v = algorithm.TakeFirstHit(l, algorithm.FirstHit{Count: count(s[0]), End: instant(s[1])}, now, op, amount)
+	case algorithm.SlidingWindow:
+		state := algorithm.SlidingState{
+			Now: max(now, instant(s[1])), Used: count(s[0]),
+			Newest: instant(s[1]), NewestAfter: instant(s[2]), Leaves: instant(s[3]), OneLeaves: instant(s[4]),
+		}
+		v = state.Verdict(l, op, amount)
+	case algorithm.SlidingWindowCounter:
+		buckets := algorithm.Buckets{Start: instant(s[0]), Previous: count(s[1]), Current: count(s[2])}
+		_, v = algorithm.TakeSlidingCounter(l, buckets, now, op, amount)
+	case algorithm.GCRA:
+		_, v = algorithm.TakeGCRA(l, algorithm.Arrival{TAT: instant(s[0]) + s[1], Last: instant(s[2])}, now, op, amount)
+	}
 	return v
 }
 

@@ -18,33 +18,48 @@ func isUnit(period time.Duration) bool {
 	return false
 }
 
-// appendKey appends what a hit is kept under in Redis: the key and the start of
-// the window in seconds. Windows that envoyproxy/ratelimit does not have, and
-// all with tagged, say how long they are, and put the hit's tag in braces: a
-// cluster keeps keys with one such hash tag on one server.
+// keyKinds are the algorithms in keys.
+var keyKinds = [...]string{
+	algorithm.FixedWindow: "|fw:", algorithm.FirstHitWindow: "|fh:", algorithm.SlidingWindow: "|sl:",
+	algorithm.SlidingWindowCounter: "|sc:", algorithm.GCRA: "|gc:",
+}
+
+// appendKey appends what a hit is kept under in Redis: the key and, for a fixed
+// window, its start in seconds. All but the fixed windows of envoyproxy/ratelimit
+// say what they are and how long, in seconds, and put the hit's tag in braces: a
+// cluster keeps keys with one such hash tag on one server. With tagged those do,
+// too, and where a descriptor has several charges.
 //
 //	domain_key_value_key_value_1767225600
 //	{domain_key_value_}key_value_|fw:300:1767225600
+//	{domain_key_value_}key_value_|gc:1.5
 //
 // A `}` in the tag ends it early, in all keys with that tag at the same place.
 // If it is the first byte, Redis takes the whole key instead, and the levels of
 // one descriptor may be on several servers. Escaped keys have none.
 func appendKey(dst []byte, h *algorithm.Hit, now int64, tagged bool) []byte {
-	start, _ := algorithm.Window(now, h.Limit.Period)
-	if !tagged && isUnit(h.Limit.Period) {
+	l := h.Limit
+	if l.Kind == algorithm.FixedWindow && !tagged && !h.Together && isUnit(l.Period) {
 		dst = append(dst, h.Key...)
-	} else {
-		tag := h.Tag
-		if tag == 0 {
-			tag = len(h.Key)
-		}
-		dst = append(dst, '{')
-		dst = append(dst, h.Key[:tag]...)
-		dst = append(dst, '}')
-		dst = append(dst, h.Key[tag:]...)
-		dst = append(dst, "|fw:"...)
-		dst = strconv.AppendInt(dst, int64(h.Limit.Period/time.Second), 10)
-		dst = append(dst, ':')
+		return appendStart(dst, l, now)
 	}
+	tag := h.Tag
+	if tag == 0 {
+		tag = len(h.Key)
+	}
+	dst = append(dst, '{')
+	dst = append(dst, h.Key[:tag]...)
+	dst = append(dst, '}')
+	dst = append(dst, h.Key[tag:]...)
+	dst = append(dst, keyKinds[l.Kind]...)
+	dst = strconv.AppendFloat(dst, l.Period.Seconds(), 'f', -1, 64)
+	if l.Kind == algorithm.FixedWindow {
+		dst = appendStart(append(dst, ':'), l, now)
+	}
+	return dst
+}
+
+func appendStart(dst []byte, l *algorithm.Limit, now int64) []byte {
+	start, _ := algorithm.Window(now, l.Period)
 	return strconv.AppendInt(dst, start/int64(time.Second), 10)
 }

@@ -21,7 +21,7 @@ type kind uint8
 const (
 	incr   kind = iota // INCRBY, with EXPIRE behind it when expire is set
 	get                // GET
-	script             // EVALSHA of groupScript
+	script             // EVALSHA of takeScript
 	eval               // EVAL of it
 	expire             // EXPIRE alone
 )
@@ -219,32 +219,54 @@ func appendExpire(b, key []byte, ttl int64) []byte {
 func (c *command) appendScript(b []byte) []byte {
 	hits := c.call.hits[c.from:c.call.hits[c.from].last]
 	b = append(b, '*')
-	b = strconv.AppendInt(b, int64(3+6*len(hits)), 10)
+	b = strconv.AppendInt(b, int64(4+(1+scriptArgs)*len(hits)), 10)
 	b = append(b, "\r\n"...)
 	if c.kind == script {
 		b = append(b, "$7\r\nEVALSHA\r\n"...)
-		b = appendBulk(b, groupSHA)
+		b = appendBulk(b, takeSHA)
 	} else {
 		b = append(b, "$4\r\nEVAL\r\n"...)
-		b = appendBulk(b, groupScript)
+		b = appendBulk(b, takeScript)
 	}
 	b = appendNumber(b, int64(len(hits)))
 	for i := range hits {
 		b = appendBulk(b, c.call.key(c.from+i))
 	}
+	b = appendNumber(b, c.call.at)
 	for i := range hits {
-		h := &hits[i]
-		b = appendBulk(b, scriptOps[h.op])
-		b = appendNumber(b, int64(h.amount))
-		b = appendNumber(b, int64(h.max))
-		b = appendNumber(b, int64(h.flags))
-		b = appendNumber(b, h.ttl)
+		b = hits[i].appendArgs(b)
 	}
 	return b
 }
 
-// scriptOps are the operations as groupScript knows them.
-var scriptOps = [...]string{algorithm.Charge: "c", algorithm.Look: "l", algorithm.Refund: "r", algorithm.Force: "f"}
+// appendArgs appends what takeScript wants to know of a hit.
+func (h *hit) appendArgs(b []byte) []byte {
+	var increment, tolerance int64
+	if h.limit.Kind == algorithm.GCRA {
+		increment, tolerance = h.limit.Increment(h.amount), h.limit.Tolerance()
+	}
+	b = appendBulk(b, scriptKinds[h.limit.Kind])
+	b = appendBulk(b, scriptOps[h.op])
+	b = appendNumber(b, int64(h.amount))
+	b = appendNumber(b, int64(h.limit.Max))
+	b = appendNumber(b, int64(h.flags))
+	b = appendNumber(b, h.ttl)
+	b = appendNumber(b, h.limit.Period.Microseconds())
+	b = appendNumber(b, h.limit.MinInterval.Microseconds())
+	b = appendNumber(b, increment/1000)
+	b = appendNumber(b, increment%1000)
+	b = appendNumber(b, tolerance/1000)
+	return appendNumber(b, tolerance%1000)
+}
+
+// The algorithms and operations as takeScript knows them.
+var (
+	scriptKinds = [...]string{
+		algorithm.FixedWindow: "w", algorithm.FirstHitWindow: "f", algorithm.SlidingWindow: "l",
+		algorithm.SlidingWindowCounter: "c", algorithm.GCRA: "g",
+	}
+	scriptOps = [...]string{algorithm.Charge: "c", algorithm.Look: "l", algorithm.Refund: "r", algorithm.Force: "f"}
+)
 
 // UnmarshalRESP reads the replies. An error reply is its command's alone: one
 // that is returned would make radix close the connection.
@@ -291,36 +313,42 @@ func (c *command) readAsking(br resp.BufferedReader) error {
 	return err
 }
 
-// readScript reads what groupScript returns into the call's results.
+// readScript reads what takeScript returns into the call's results.
 func (c *command) readScript(br resp.BufferedReader) error {
 	line, err := readLine(br)
 	if err != nil {
 		return err
 	}
-	hits := c.call.hits[c.from:c.call.hits[c.from].last]
+	left, err := strconv.Atoi(string(line[1:]))
 	switch {
 	case line[0] == '-':
 		return Error(line[1:])
-	case line[0] != '*' || string(line[1:]) != strconv.Itoa(1+2*len(hits)):
+	case line[0] != '*' || err != nil:
 		return fmt.Errorf("redis: unexpected reply %.40q to a script", line)
 	}
-	refused, err := readNumber(br)
-	if err != nil {
-		return err
-	}
-	for i := range hits {
-		r := &c.call.results[c.from+i]
-		r.refused = refused == 1
-		if r.before, err = readNumber(br); err != nil {
-			return err
+	next := func() (n int64) {
+		if left--; err == nil && left >= 0 {
+			n, err = readNumber(br)
 		}
-		over, err := readNumber(br)
-		if err != nil {
-			return err
-		}
-		r.over = over == 1
+		return n
 	}
-	return nil
+	refused, now := next() == 1, next()
+	for i := c.from; i < c.call.hits[c.from].last; i++ {
+		r := &c.call.results[i]
+		*r = result{script: true, now: now, over: next() == 1, refused: refused && c.call.hits[i].flags&flagAtomic != 0}
+		for j := range r.state {
+			r.state[j] = next()
+		}
+		if r.refused {
+			for j := range r.tried {
+				r.tried[j] = next()
+			}
+		}
+	}
+	if err == nil && left != 0 {
+		err = fmt.Errorf("redis: a reply to a script with %d numbers too many", left)
+	}
+	return err
 }
 
 // advice is what the replies to a batch say of the server.
@@ -369,7 +397,7 @@ func (p *pipeline) settle(failure error) {
 		case incr:
 			p.settleIncr(c, err)
 		case get:
-			c.call.settle(c.from, result{before: c.value, err: err})
+			c.call.settle(c.from, result{state: [scriptState]int64{c.value}, err: err})
 		case script, eval:
 			if err != nil {
 				for j := c.from; j < c.call.hits[c.from].last; j++ {
@@ -390,7 +418,7 @@ func (p *pipeline) settleIncr(c *command, err error) {
 	}
 	for at := c.first; at >= 0; at = p.waiters[at].next {
 		w := &p.waiters[at]
-		w.call.settle(w.hit, result{before: before, err: err})
+		w.call.settle(w.hit, result{state: [scriptState]int64{before}, err: err})
 		if before < algorithm.MaxCount {
 			before += int64(w.call.hits[w.hit].amount)
 		}
