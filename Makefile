@@ -13,17 +13,20 @@ FUZZTIME ?= 30s
 BENCH    ?= .
 PKG      ?= ./...
 
+# Flags of `make bench-e2e`; E2E=--help shows them.
+E2E ?=
+
 # Tools and tests run here, whatever GOOS and GOARCH the binary is built for.
 HERE := GOOS= GOARCH=
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: all help build run test integration_tests lint fmt bench bench-redis fuzz docs docker_image clean bootstrap compile tests
+.PHONY: all help build run test integration_tests lint fmt bench bench-redis bench-e2e fuzz docs docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-zA-Z_-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-zA-Z0-9_-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/ratelimit, static; GOOS and GOARCH are honoured
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ratelimit ./src/cmd/ratelimit
@@ -56,6 +59,9 @@ bench: ## run the benchmarks; BENCH=Check PKG=./src/limiter picks some
 
 bench-redis: ## the Redis store beside a plain pool, in one interleaved run
 	go test -run '^$$' -bench AgainstPlainPool -benchtime 1x ./src/backend/redis
+
+bench-e2e: ## the service beside an empty gRPC server, in turns; E2E=--write writes docs/performance.md
+	$(HERE) go run ./src/bench/e2e $(E2E)
 
 fuzz: ## run every fuzz target for FUZZTIME (30s)
 	@grep -rl '^func Fuzz' --include='*_test.go' src | while read -r file; do \
