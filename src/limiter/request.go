@@ -103,15 +103,15 @@ type Charge struct {
 // Bound is the charge that says most: of those that refuse the one with the
 // longest wait, else the one with the fewest remaining, the first of equals. It
 // is nil when no limit was asked.
-func (s *Status) Bound() *Charge {
-	if len(s.Charges) == 0 {
+func (st *Status) Bound() *Charge {
+	if len(st.Charges) == 0 {
 		return nil
 	}
-	return &s.Charges[s.Binding]
+	return &st.Charges[st.Binding]
 }
 
 // Unlimited reports whether an unlimited rule matched.
-func (s *Status) Unlimited() bool { return s.Rule != nil && s.Rule.Unlimited }
+func (st *Status) Unlimited() bool { return st.Rule != nil && st.Rule.Unlimited }
 
 // The classes of errors that Check returns. Their texts are safe to send to
 // callers: they name no key and no value.
