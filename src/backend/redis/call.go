@@ -14,10 +14,12 @@ type call struct {
 	hits    []hit
 	keys    []byte // of all hits, one after the other
 	results []result
-	ask     bool          // a node that does not have the keys yet is to take them
-	again   bool          // some results say where to ask instead
-	at      int64         // the time in µs since the Unix epoch; -1: that of Redis
-	done    chan struct{} // one send, when all results are there
+	limits  []algorithm.Limit // of the hits that a script charges
+	found   []found           // by a script
+	ask     bool              // a node that does not have the keys yet is to take them
+	again   bool              // some results say where to ask instead
+	at      int64             // the time in µs since the Unix epoch; -1: that of Redis
+	done    chan struct{}     // one send, when all results are there
 	// holders is 2 while both the caller and the writer may look at the call;
 	// who leaves last puts it away.
 	holders atomic.Int32
@@ -33,21 +35,27 @@ type hit struct {
 	from, to int // of the key in keys
 	op       algorithm.Op
 	amount   uint64
-	limit    algorithm.Limit
 	ttl      int64 // seconds
-	flags    int   // of takeScript
-	last     int   // of a group that a script charges: the index behind its last hit; else 0
+	// Of a hit that a script charges:
+	flags int // of takeScript
+	limit int // its index in limits
+	last  int // the index behind the last hit of its group; of others 0
 }
 
 // result is what Redis said of one hit.
 type result struct {
-	state   [scriptState]int64 // found before the hit; of a fixed window the count
-	script  bool               // what follows is set
+	before int64 // the count
+	script int   // 1 + index in found, which says more; 0: none
+	err    error
+}
+
+// found is what a script said of one hit.
+type found struct {
+	state   [scriptState]int64 // before the hit
 	over    bool
-	refused bool // the group was, and the hit not charged
-	tried   [scriptState]int64
-	now     int64 // µs
-	err     error
+	refused bool               // the group was, and the hit not charged
+	tried   [scriptState]int64 // then: the state if those before it had been
+	now     int64              // µs
 }
 
 func (c *call) key(i int) []byte { return c.keys[c.hits[i].from:c.hits[i].to] }
@@ -59,13 +67,28 @@ const (
 	flagNoVeto       = 4
 )
 
-// add appends a hit and its key.
-func (c *call) add(h hit, key []byte) {
+// add appends hit i of another call.
+func (c *call) add(from *call, i int) {
+	h, key := from.hits[i], from.key(i)
+	if h.last > 0 {
+		h.limit = len(c.limits)
+		c.limits = append(c.limits, from.limits[from.hits[i].limit])
+	}
 	h.from = len(c.keys)
 	c.keys = append(c.keys, key...)
 	h.to = len(c.keys)
 	c.hits = append(c.hits, h)
 	c.results = append(c.results, result{})
+}
+
+// take makes what from says of its hit j what became of hit i.
+func (c *call) take(i int, from *call, j int) {
+	r := from.results[j]
+	if r.script > 0 {
+		c.found = append(c.found, from.found[r.script-1])
+		r.script = len(c.found)
+	}
+	c.results[i] = r
 }
 
 // fail makes err what became of each hit.
@@ -96,30 +119,39 @@ func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged 
 			from := len(c.keys)
 			c.keys = appendKey(c.keys, h, now, tagged)
 			out := hit{
-				from: from, to: len(c.keys), op: h.Op, amount: h.Amount, limit: *h.Limit,
+				from: from, to: len(c.keys), op: h.Op, amount: h.Amount,
 				ttl: int64(h.Limit.Period/time.Second) + jitterSeconds(jitter),
 			}
 			if c.at >= 0 {
 				out.ttl = max(out.ttl, 3600) // virtual time goes at a pace of its own
 			}
-			if h.Limit.CountBlocked {
-				out.flags |= flagCountBlocked
-			}
-			if h.Atomic {
-				out.flags |= flagAtomic
-			}
-			if h.NoVeto {
-				out.flags |= flagNoVeto
-			}
-			if atomicGroup {
+			switch {
+			case atomicGroup:
 				out.last = end
-			} else if needsScript(h) {
+			case needsScript(h):
 				out.last = i + 1
+			}
+			if out.last > 0 {
+				out.flags, out.limit = flags(h), len(c.limits)
+				c.limits = append(c.limits, *h.Limit)
 			}
 			c.hits = append(c.hits, out)
 			c.results = append(c.results, result{})
 		}
 	}
+}
+
+func flags(h *algorithm.Hit) (f int) {
+	if h.Limit.CountBlocked {
+		f |= flagCountBlocked
+	}
+	if h.Atomic {
+		f |= flagAtomic
+	}
+	if h.NoVeto {
+		f |= flagNoVeto
+	}
+	return f
 }
 
 // needsScript reports whether a command is not enough for a hit that stands
@@ -134,19 +166,23 @@ func (c *call) verdict(h *algorithm.Hit, i int, now int64) algorithm.Verdict {
 	if r.err != nil {
 		return algorithm.Verdict{Err: r.err}
 	}
-	if r.script && h.Limit.Kind != algorithm.FixedWindow {
-		now = r.now * int64(time.Microsecond)
+	if r.script == 0 {
+		return judge(h.Limit, &[scriptState]int64{r.before}, now, h.Op, h.Amount)
 	}
-	if !r.refused {
-		return judge(h.Limit, &r.state, now, h.Op, h.Amount)
+	f := &c.found[r.script-1]
+	if h.Limit.Kind != algorithm.FixedWindow {
+		now = f.now * int64(time.Microsecond)
+	}
+	if !f.refused {
+		return judge(h.Limit, &f.state, now, h.Op, h.Amount)
 	}
 	look := h.AsLook()
-	tried := judge(h.Limit, &r.tried, now, h.Op, h.Amount)
-	tried.Over = r.over // also when hits before it made it so
-	return algorithm.Uncharged(judge(h.Limit, &r.state, now, look.Op, look.Amount), tried)
+	tried := judge(h.Limit, &f.tried, now, h.Op, h.Amount)
+	tried.Over = f.over // also when hits before it made it so
+	return algorithm.Uncharged(judge(h.Limit, &f.state, now, look.Op, look.Amount), tried)
 }
 
-// judge is the verdict of package algorithm on the state that takeScript found.
+// judge is the verdict of package algorithm on the state that Redis found.
 func judge(l *algorithm.Limit, s *[scriptState]int64, now int64, op algorithm.Op, amount uint64) (v algorithm.Verdict) {
 	count := func(n int64) uint64 { return uint64(max(n, 0)) }
 	instant := func(us int64) int64 { return max(us, 0) * int64(time.Microsecond) } // -1: none

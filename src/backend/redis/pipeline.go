@@ -234,25 +234,25 @@ func (c *command) appendScript(b []byte) []byte {
 	}
 	b = appendNumber(b, c.call.at)
 	for i := range hits {
-		b = hits[i].appendArgs(b)
+		b = hits[i].appendArgs(b, &c.call.limits[hits[i].limit])
 	}
 	return b
 }
 
 // appendArgs appends what takeScript wants to know of a hit.
-func (h *hit) appendArgs(b []byte) []byte {
+func (h *hit) appendArgs(b []byte, l *algorithm.Limit) []byte {
 	var increment, tolerance int64
-	if h.limit.Kind == algorithm.GCRA {
-		increment, tolerance = h.limit.Increment(h.amount), h.limit.Tolerance()
+	if l.Kind == algorithm.GCRA {
+		increment, tolerance = l.Increment(h.amount), l.Tolerance()
 	}
-	b = appendBulk(b, scriptKinds[h.limit.Kind])
+	b = appendBulk(b, scriptKinds[l.Kind])
 	b = appendBulk(b, scriptOps[h.op])
 	b = appendNumber(b, int64(h.amount))
-	b = appendNumber(b, int64(h.limit.Max))
+	b = appendNumber(b, int64(l.Max))
 	b = appendNumber(b, int64(h.flags))
 	b = appendNumber(b, h.ttl)
-	b = appendNumber(b, h.limit.Period.Microseconds())
-	b = appendNumber(b, h.limit.MinInterval.Microseconds())
+	b = appendNumber(b, l.Period.Microseconds())
+	b = appendNumber(b, l.MinInterval.Microseconds())
 	b = appendNumber(b, increment/1000)
 	b = appendNumber(b, increment%1000)
 	b = appendNumber(b, tolerance/1000)
@@ -334,16 +334,17 @@ func (c *command) readScript(br resp.BufferedReader) error {
 	}
 	refused, now := next() == 1, next()
 	for i := c.from; i < c.call.hits[c.from].last; i++ {
-		r := &c.call.results[i]
-		*r = result{script: true, now: now, over: next() == 1, refused: refused && c.call.hits[i].flags&flagAtomic != 0}
-		for j := range r.state {
-			r.state[j] = next()
+		f := found{now: now, over: next() == 1, refused: refused && c.call.hits[i].flags&flagAtomic != 0}
+		for j := range f.state {
+			f.state[j] = next()
 		}
-		if r.refused {
-			for j := range r.tried {
-				r.tried[j] = next()
+		if f.refused {
+			for j := range f.tried {
+				f.tried[j] = next()
 			}
 		}
+		c.call.found = append(c.call.found, f)
+		c.call.results[i] = result{script: len(c.call.found)}
 	}
 	if err == nil && left != 0 {
 		err = fmt.Errorf("redis: a reply to a script with %d numbers too many", left)
@@ -397,7 +398,7 @@ func (p *pipeline) settle(failure error) {
 		case incr:
 			p.settleIncr(c, err)
 		case get:
-			c.call.settle(c.from, result{state: [scriptState]int64{c.value}, err: err})
+			c.call.settle(c.from, result{before: c.value, err: err})
 		case script, eval:
 			if err != nil {
 				for j := c.from; j < c.call.hits[c.from].last; j++ {
@@ -418,7 +419,7 @@ func (p *pipeline) settleIncr(c *command, err error) {
 	}
 	for at := c.first; at >= 0; at = p.waiters[at].next {
 		w := &p.waiters[at]
-		w.call.settle(w.hit, result{state: [scriptState]int64{before}, err: err})
+		w.call.settle(w.hit, result{before: before, err: err})
 		if before < algorithm.MaxCount {
 			before += int64(w.call.hits[w.hit].amount)
 		}

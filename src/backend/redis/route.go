@@ -197,7 +197,7 @@ func (p *part) move(root *call, i int) {
 	from, slot := len(p.hits), radix.ClusterSlot(root.key(i))
 	for j := i; j < max(root.hits[i].last, i+1); j++ {
 		if j == i || root.elsewhere(j) != nil && radix.ClusterSlot(root.key(j)) == slot {
-			p.add(root.hits[j], root.key(j))
+			p.add(root, j)
 			p.of = append(p.of, j)
 			root.results[j].err = nil
 		}
@@ -253,9 +253,9 @@ func (s *Store) gather(ctx context.Context, root *call, parts []part) {
 		err := until(ctx, root, p.done)
 		for i, of := range p.of {
 			if err != nil {
-				root.results[of].err = err
+				root.results[of] = result{err: err}
 			} else {
-				root.results[of] = p.results[i]
+				root.take(of, p.call, i)
 			}
 		}
 		if err != nil {

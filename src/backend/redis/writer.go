@@ -256,6 +256,7 @@ func (s *counters) call() *call {
 	c.holders.Store(1)
 	c.gone.Store(false)
 	c.hits, c.keys, c.results = c.hits[:0], c.keys[:0], c.results[:0]
+	c.limits, c.found = c.limits[:0], c.found[:0]
 	c.ask, c.again, c.up = false, false, nil
 	return c
 }
