@@ -8,6 +8,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
 )
 
@@ -16,7 +17,11 @@ import (
 func metadata(msg *pb.RateLimitRequest, a *limiter.Answer) (*structpb.Struct, error) {
 	descriptors := make([]*structpb.Value, len(msg.GetDescriptors()))
 	for i, d := range msg.GetDescriptors() {
-		descriptors[i] = structpb.NewStructValue(describe(d))
+		about := describe(d)
+		if i < len(a.Statuses) && len(a.Statuses[i].Charges) > 1 {
+			about.Fields["charges"] = charges(&a.Statuses[i])
+		}
+		descriptors[i] = structpb.NewStructValue(about)
 	}
 	fields := map[string]*structpb.Value{
 		"domain":      structpb.NewStringValue(msg.GetDomain()),
@@ -57,6 +62,29 @@ func describe(d *common.RateLimitDescriptor) *structpb.Struct {
 		fields["hitsAddend"] = structpb.NewNumberValue(float64(hits.GetValue()))
 	}
 	return &structpb.Struct{Fields: fields}
+}
+
+// charges are all limits of a descriptor that has several, of which the status
+// tells one only: in the order of the rules, with the waits in seconds.
+func charges(st *limiter.Status) *structpb.Value {
+	list := make([]*structpb.Value, len(st.Charges))
+	for i := range st.Charges {
+		c := &st.Charges[i]
+		fields := map[string]*structpb.Value{
+			"limit":      structpb.NewNumberValue(float64(c.Limit.Requests)),
+			"remaining":  structpb.NewNumberValue(float64(c.Verdict.Remaining)),
+			"over":       structpb.NewBoolValue(c.Verdict.Over),
+			"resetAfter": structpb.NewNumberValue(c.Verdict.ResetAfter.Seconds()),
+		}
+		if c.Rule != nil {
+			fields["rule"] = structpb.NewStringValue(strings.TrimPrefix(c.Rule.Key, c.Rule.Domain+"."))
+		}
+		if c.Verdict.Over && c.Verdict.RetryAfter != algorithm.Never {
+			fields["retryAfter"] = structpb.NewNumberValue(c.Verdict.RetryAfter.Seconds())
+		}
+		list[i] = structpb.NewStructValue(&structpb.Struct{Fields: fields})
+	}
+	return structpb.NewListValue(&structpb.ListValue{Values: list})
 }
 
 // merge returns a with what b has beyond it; where both have a map, the two
