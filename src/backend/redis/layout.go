@@ -30,11 +30,12 @@ func (l *layout) equal(other *layout) bool {
 
 // table is the layout as Take uses it. It is not changed, but replaced.
 type table struct {
-	nodes    map[string]*node
-	only     *node            // has every key; nil: it depends on the slot
-	slots    *[numSlots]*node // nil: not known yet
-	err      error            // why nothing is known; nil: it may be soon
-	replaced chan struct{}    // closed once there is another table
+	nodes     map[string]*node // those to which others sent us, too
+	primaries []string         // of the layout
+	only      *node            // has every key; nil: it depends on the slot
+	slots     *[numSlots]*node // nil: not known yet
+	err       error            // why nothing is known; nil: it may be soon
+	replaced  chan struct{}    // closed once there is another table
 }
 
 // has returns the node that has key, or why there is none.
@@ -132,7 +133,7 @@ func (s *Store) replace(t *table) {
 // those that are gone.
 func (s *Store) use(ctx context.Context, found layout) {
 	old := s.table.Load()
-	t := &table{nodes: make(map[string]*node, len(found.primaries))}
+	t := &table{nodes: make(map[string]*node, len(found.primaries)), primaries: found.primaries}
 	owners := make([]*node, len(found.primaries))
 	for i, addr := range found.primaries {
 		owners[i] = old.nodes[addr]
@@ -175,7 +176,7 @@ func (s *Store) admit(ctx context.Context, addr string) {
 	if old.nodes[addr] != nil || len(old.nodes) >= maxNodes {
 		return
 	}
-	t := &table{nodes: map[string]*node{addr: s.start(ctx, addr)}, only: old.only, slots: old.slots}
+	t := &table{nodes: map[string]*node{addr: s.start(ctx, addr)}, primaries: old.primaries, only: old.only, slots: old.slots}
 	for a, n := range old.nodes {
 		t.nodes[a] = n
 	}

@@ -154,17 +154,24 @@ func (s *Store) finder() finder {
 
 // Ping asks Redis whether it is there, over a connection of its own: the
 // server, the primary, or the primaries of a cluster, one of which is enough.
+// They are those that Run found; before it did, whoever was configured is asked
+// for them.
 func (s *Store) Ping(ctx context.Context) error {
-	found := layout{primaries: []string{s.cfg.Addr}}
-	if f := s.finder(); f != nil {
+	primaries := s.table.Load().primaries
+	if f := s.finder(); len(primaries) == 0 && f != nil {
 		defer f.close()
-		var err error
-		if found, err = f.find(ctx, false); err != nil {
+		found, err := f.find(ctx, false)
+		if err != nil {
 			return err
 		}
+		primaries = found.primaries
+	} else if f == nil {
+		primaries = []string{s.cfg.Addr}
 	}
-	answers := make(chan error, len(found.primaries))
-	for _, addr := range found.primaries {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan error, len(primaries))
+	for _, addr := range primaries {
 		go func() {
 			l := &link{access: &s.access, addr: addr}
 			defer l.Close()
@@ -172,8 +179,12 @@ func (s *Store) Ping(ctx context.Context) error {
 		}()
 	}
 	var errs []error
-	for range found.primaries {
-		errs = append(errs, <-answers)
+	for range primaries {
+		err := <-answers
+		if err == nil {
+			cancel() // who is still connecting need not
+		}
+		errs = append(errs, err)
 	}
 	if slices.Contains(errs, nil) {
 		return nil
@@ -201,7 +212,7 @@ type Stats struct {
 // Stats reads the store's figures.
 func (s *Store) Stats() Stats {
 	return Stats{
-		Servers: len(s.table.Load().nodes),
+		Servers: len(s.table.Load().primaries),
 		Open:    s.stats.open.Load(), Dials: s.stats.dials.Load(), Waiting: s.stats.waiting.Load(),
 		Batches: s.stats.batches.Load(), Commands: s.stats.sent.Load(), Failed: s.stats.failed.Load(),
 		SentOn: s.stats.sentOn.Load(), Errors: s.stats.errors.read(),

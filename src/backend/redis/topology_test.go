@@ -529,3 +529,53 @@ func TestUselessServer(t *testing.T) {
 		redistest.Await(t, 10*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
 	}
 }
+
+// slotsOf is what a node says of a cluster whose slots the servers at addrs
+// have, in equal parts.
+func slotsOf(t *testing.T, addrs ...string) string {
+	t.Helper()
+	reply := fmt.Sprintf("*%d\r\n", len(addrs))
+	for i, addr := range addrs {
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply += fmt.Sprintf("*3\r\n:%d\r\n:%d\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n",
+			i*numSlots/len(addrs), (i+1)*numSlots/len(addrs)-1, len(host), host, port)
+	}
+	return reply
+}
+
+// The servers that were configured may go, once others are known, and of a
+// cluster all but one: as long as calls are answered, so is a ping.
+func TestPing(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	gone := redistest.StartProxy(t, server.Addr)
+	gone.Blackhole()
+	seed := redistest.StartProxy(t, parrot(t, func([]string) string { return slotsOf(t, server.Addr, gone.Addr) }))
+	sentinel := redistest.StartProxy(t, sentinelOf(t, server.Addr))
+	for _, cfg := range []Config{
+		{Cluster: []string{seed.Addr}},
+		{Sentinel: &Sentinel{Primary: "p", Addrs: []string{sentinel.Addr}}},
+	} {
+		cfg.Timeout = faultTimeout
+		s := open(t, cfg)
+		redistest.Await(t, 20*time.Second, "a layout", func() error {
+			if s.Stats().Servers == 0 {
+				return errors.New("none yet")
+			}
+			return nil
+		})
+		seed.Refuse()
+		seed.Reset()
+		sentinel.Refuse()
+		sentinel.Reset()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if err := s.Ping(ctx); err != nil {
+			t.Error(err)
+		}
+		seed.Heal()
+		sentinel.Heal()
+	}
+}
