@@ -169,7 +169,8 @@ func (s *Store) scatter(ctx context.Context, root *call) {
 }
 
 // divide makes the parts of root: its hits that have no answer yet, by node.
-// What stands in a group goes slot by slot, as a script cannot look into two.
+// What stands in a group goes slot by slot in a cluster, where a script cannot
+// look into two.
 // Hits that nobody takes get an error.
 func (s *Store) divide(ctx context.Context, root *call, parts []part) []part {
 	for i := range root.hits {
@@ -187,16 +188,17 @@ func (s *Store) divide(ctx context.Context, root *call, parts []part) []part {
 			parts = append(parts, part{call: s.stats.call(), node: n})
 			parts[at].ask = ask
 		}
-		parts[at].move(root, i)
+		parts[at].move(root, i, len(s.cfg.Cluster) > 0)
 	}
 	return parts
 }
 
-// move adds hit i of root to p, and what goes with it.
-func (p *part) move(root *call, i int) {
+// move adds hit i of root to p, and what goes with it: of its group, in a
+// cluster, that in the same slot.
+func (p *part) move(root *call, i int, cluster bool) {
 	from, slot := len(p.hits), radix.ClusterSlot(root.key(i))
 	for j := i; j < max(root.hits[i].last, i+1); j++ {
-		if j == i || root.elsewhere(j) != nil && radix.ClusterSlot(root.key(j)) == slot {
+		if j == i || root.elsewhere(j) != nil && (!cluster || radix.ClusterSlot(root.key(j)) == slot) {
 			p.add(root, j)
 			p.of = append(p.of, j)
 			root.results[j].err = nil

@@ -406,6 +406,30 @@ func TestFailoverUnderWay(t *testing.T) {
 	})
 }
 
+// A group that comes to a primary just when it is replaced goes to the next one
+// whole, whatever slots its keys would be in.
+func TestGroupsStayWhole(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	s := open(t, Config{Sentinel: &Sentinel{Primary: "p", Addrs: []string{sentinelOf(t, server.Addr)}}})
+	take(t, s, hot(0)) // it is found
+	b := algorithm.Batch{Hits: []algorithm.Hit{
+		{Key: []byte("a_"), Limit: window(5, time.Hour), Amount: 1, Atomic: true},
+		{Key: []byte("b_"), Limit: window(0, time.Hour), Amount: 1, Atomic: true},
+	}}
+	c := s.stats.call()
+	defer s.stats.release(c)
+	c.fill(&b, epoch.UnixNano(), 0, false)
+	c.timer.Reset(s.cfg.Timeout)
+	defer c.timer.Stop()
+	c.fail(errUnsent)
+	s.scatter(t.Context(), c)
+	for i := range b.Hits {
+		if v := c.verdict(&b.Hits[i], i, epoch.UnixNano()); v.Err != nil || v.Charged {
+			t.Errorf("hit %d: %+v", i, v)
+		}
+	}
+}
+
 // Nodes that do not know their own name leave it out.
 func TestReadSlots(t *testing.T) {
 	reply := []any{
