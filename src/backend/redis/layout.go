@@ -9,7 +9,8 @@ import (
 	"github.com/mediocregopher/radix/v4"
 )
 
-// finder finds out which servers there are. It is used by one goroutine.
+// finder finds out which servers there are. It is used by one goroutine at a
+// time.
 type finder interface {
 	// find asks, with another preferably not the one that answered last.
 	find(ctx context.Context, another bool) (layout, error)
@@ -74,7 +75,7 @@ func (s *Store) watch(ctx context.Context, f finder) {
 	trouble := false
 	for {
 		begun := time.Now()
-		found, err := f.find(ctx, trouble)
+		found, err := s.look(ctx, f, trouble)
 		t := s.table.Load()
 		switch {
 		case ctx.Err() != nil:
@@ -90,6 +91,24 @@ func (s *Store) watch(ctx context.Context, f finder) {
 		var ok bool
 		if trouble, ok = s.pause(ctx, begun); !ok {
 			return
+		}
+	}
+}
+
+// look has f find the servers. Meanwhile it admits those that others name: who
+// waits for them has less time than it may take to find a node that answers.
+func (s *Store) look(ctx context.Context, f finder, another bool) (found layout, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		found, err = f.find(ctx, another)
+	}()
+	for {
+		select {
+		case addr := <-s.strangers:
+			s.admit(ctx, addr)
+		case <-done:
+			return found, err
 		}
 	}
 }

@@ -603,3 +603,35 @@ func TestPing(t *testing.T) {
 		sentinel.Heal()
 	}
 }
+
+// A hit that is sent on to a node that is not known yet gets there, though those
+// that are asked for the layout do not answer just then.
+func TestStrangers(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	var addr string
+	var asked atomic.Int64
+	over := make(chan struct{})
+	addr = parrot(t, func(words []string) string {
+		switch {
+		case words[0] != "CLUSTER":
+			return "-MOVED 1 " + server.Addr + "\r\n"
+		case asked.Add(1) > 1:
+			<-over
+		}
+		return slotsOf(t, addr)
+	})
+	defer close(over)
+	s := open(t, Config{Cluster: []string{addr}, Timeout: 20 * time.Second})
+	redistest.Await(t, 20*time.Second, "a look without an answer", func() error {
+		if asked.Load() < 2 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	b := algorithm.Batch{Hits: []algorithm.Hit{hot(0)}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+	if err := errors.Join(s.Take(ctx, &b), b.Verdicts[0].Err); err != nil {
+		t.Error(err)
+	}
+}
