@@ -150,13 +150,17 @@ type part struct {
 func (s *Store) scatter(ctx context.Context, root *call) {
 	var parts []part
 	for attempt := 0; root.up == nil; attempt++ {
+		for i := range root.results {
+			if e := root.elsewhere(i); e != nil && e != errUnsent {
+				s.stats.sentOn.Add(1)
+			}
+		}
 		parts = s.divide(ctx, root, parts[:0])
 		s.gather(ctx, root, parts)
 		again, later := false, attempt > 0
 		for i := range root.results {
 			if e := root.elsewhere(i); e != nil {
 				again, later = true, later || e.later
-				s.stats.sentOn.Add(1)
 			}
 		}
 		if !again {

@@ -634,4 +634,7 @@ func TestStrangers(t *testing.T) {
 	if err := errors.Join(s.Take(ctx, &b), b.Verdicts[0].Err); err != nil {
 		t.Error(err)
 	}
+	if n := s.Stats().SentOn; n != 1 {
+		t.Errorf("%d hits were sent on, want 1", n)
+	}
 }
