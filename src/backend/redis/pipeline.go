@@ -290,17 +290,24 @@ func (p *pipeline) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
 		}
 		c.err, c.answered = err, true
 		if c.kind == incr && c.expire {
-			if err := c.readAsking(br); err != nil {
-				return err
-			}
-			if _, err := readNumber(br); isReply(err) {
+			if err := c.readExpire(br); err != nil {
 				p.recent.forget(c.hash)
-			} else if err != nil {
-				return err
+				if !isReply(err) {
+					return err
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// readExpire reads the reply to the EXPIRE that went with an INCRBY.
+func (c *command) readExpire(br resp.BufferedReader) error {
+	if err := c.readAsking(br); err != nil {
+		return err
+	}
+	_, err := readNumber(br)
+	return err
 }
 
 // readAsking reads the reply to ASKING, which says nothing: whether the node

@@ -192,6 +192,47 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
+// An EXPIRE without an answer is sent again with the next hit, be it one that
+// went with an INCRBY or one for a key that Redis lost.
+func TestExpiryIsNotGivenUp(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		counts  []int // what Redis says to one INCRBY after the other
+		expires []int // how many EXPIREs there were by the end of each call
+		fails   int   // the EXPIRE that breaks the connection
+	}{
+		{"of a new key", []int{1, 2, 3}, []int{1, 2, 2}, 1},
+		{"of a key that was lost", []int{1, 1, 2, 3}, []int{1, 2, 3, 3}, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var incrs, expires atomic.Int64
+			s := open(t, Config{Connections: 1, Addr: parrot(t, func(words []string) string {
+				switch {
+				case !strings.HasPrefix(words[1], "hot_"):
+					return ":1\r\n"
+				case words[0] == "INCRBY":
+					return fmt.Sprintf(":%d\r\n", tt.counts[incrs.Add(1)-1])
+				case expires.Add(1) == int64(tt.fails):
+					return "?\r\n"
+				}
+				return ":1\r\n"
+			})})
+			for i, want := range tt.expires {
+				take(t, s, spread(i)) // the connection works: if it breaks, the next is made at once
+				if v := take(t, s, hot(0)); v.Err != nil {
+					t.Error(v.Err)
+				}
+				redistest.Await(t, 10*time.Second, fmt.Sprintf("EXPIRE after call %d", i), func() error {
+					if got := expires.Load(); got != int64(want) {
+						return fmt.Errorf("sent %d times, want %d", got, want)
+					}
+					return nil
+				})
+			}
+		})
+	}
+}
+
 // What Redis says of one key is that key's alone.
 func TestErrorReplies(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})

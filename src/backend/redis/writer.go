@@ -177,7 +177,12 @@ func (w *writer) commit(ctx context.Context) {
 	lost := w.lost(p)
 	w.finish()
 	if lost {
-		_ = w.link.Do(ctx, &w.again) // the next hit on the key tries again
+		_ = w.link.Do(ctx, &w.again) // the answers tell
+		for i := range w.again.commands {
+			if c := &w.again.commands[i]; !c.answered || c.err != nil {
+				w.pipeline.recent.forget(c.hash) // the next hit on the key tries again
+			}
+		}
 	}
 }
 
@@ -214,7 +219,7 @@ func (w *writer) lost(p *pipeline) bool {
 	for i := range p.commands {
 		c := &p.commands[i]
 		if c.kind == incr && c.answered && c.err == nil && !c.expire && c.value == int64(c.sum) {
-			w.again.commands = append(w.again.commands, command{kind: expire, key: bytes.Clone(c.key), ttl: c.ttl, ask: c.ask})
+			w.again.commands = append(w.again.commands, command{kind: expire, key: bytes.Clone(c.key), hash: c.hash, ttl: c.ttl, ask: c.ask})
 		}
 	}
 	return len(w.again.commands) > 0
