@@ -292,8 +292,11 @@ func (p *pipeline) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
 		if c.kind == incr && c.expire {
 			if err := c.readExpire(br); err != nil {
 				p.recent.forget(c.hash)
-				if !isReply(err) {
+				switch {
+				case !isReply(err):
 					return err
+				case replyWord(err) == "NOPERM": // else keys would stay for good, and nobody know
+					c.err = err
 				}
 			}
 		}

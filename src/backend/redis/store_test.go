@@ -233,6 +233,23 @@ func TestExpiryIsNotGivenUp(t *testing.T) {
 	}
 }
 
+// A user who may not set an expiry must not fill Redis in silence.
+func TestExpiryIsForbidden(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	server.Do(t, "ACL", "SETUSER", "default", "-expire")
+	s := open(t, Config{Addr: server.Addr})
+	for i, atomicHit := range []bool{false, true} {
+		h := spread(i)
+		h.Atomic = atomicHit
+		if v := take(t, s, h); v.Err == nil {
+			t.Errorf("got %+v", v)
+		}
+	}
+	if n := s.Stats().Errors["auth"]; n == 0 {
+		t.Errorf("%d errors of this sort", n)
+	}
+}
+
 // What Redis says of one key is that key's alone.
 func TestErrorReplies(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
