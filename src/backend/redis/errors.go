@@ -50,22 +50,22 @@ func causeOf(err error) int {
 	link, isLink := errors.AsType[*linkError](err)
 	_, isSentOn := errors.AsType[*sentOn](err)
 	switch {
-	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
-		return causeTimeout
-	case errors.Is(err, context.Canceled):
-		return causeLeft
-	case errors.Is(err, ErrBusy):
-		return causeBusy
 	case errors.Is(err, errReplica):
 		return causeReadOnly
 	case isSentOn, errors.Is(err, errNoOwner):
 		return causeCluster
 	case replyWord(err) != "":
 		return causeOfReply(replyWord(err))
-	case isLink && link.connect:
+	case isLink && link.connect: // a dial that takes too long is a DeadlineExceeded as well
 		return causeConnect
 	case isLink:
 		return causeConnection
+	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return causeTimeout
+	case errors.Is(err, context.Canceled):
+		return causeLeft
+	case errors.Is(err, ErrBusy):
+		return causeBusy
 	}
 	return causeOther
 }

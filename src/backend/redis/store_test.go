@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -447,6 +448,12 @@ func TestHooks(t *testing.T) {
 }
 
 func TestCauses(t *testing.T) {
+	late, cancel := context.WithTimeout(t.Context(), 1)
+	defer cancel()
+	_, dialLate := new(net.Dialer).DialContext(late, "tcp", "127.0.0.1:1")
+	if !errors.Is(dialLate, context.DeadlineExceeded) {
+		t.Errorf("got %v", dialLate)
+	}
 	for _, tt := range []struct {
 		err  error
 		want string
@@ -456,6 +463,8 @@ func TestCauses(t *testing.T) {
 		{fmt.Errorf("redis: %w", context.Canceled), "left"},
 		{ErrBusy, "busy"},
 		{&linkError{"a:1", true, errors.New("refused")}, "connect"},
+		{&linkError{"a:1", true, dialLate}, "connect"},
+		{&linkError{"a:1", true, context.Canceled}, "connect"},
 		{&linkError{"a:1", true, errReplica}, "read_only"},
 		{&linkError{"a:1", true, fmt.Errorf("AUTH: %w", resp3.SimpleError{S: "WRONGPASS no"})}, "auth"},
 		{&linkError{"a:1", false, errStalled}, "connection"},
