@@ -40,7 +40,7 @@ func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	conn := raw
 	if d.tls != nil {
 		cfg := d.tls
-		if cfg.ServerName == "" && !cfg.InsecureSkipVerify {
+		if cfg.ServerName == "" { // also where it is not verified: proxies choose by it
 			host, _, err := net.SplitHostPort(addr)
 			if err != nil {
 				host = addr

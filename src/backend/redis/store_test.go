@@ -353,6 +353,40 @@ func TestWrongCredentials(t *testing.T) {
 	redistest.Await(t, 10*time.Second, "the right password", func() error { return take(t, s, h).Err })
 }
 
+// The server learns the name by which it was called, whether or not that is in
+// its certificate.
+func TestServerName(t *testing.T) {
+	certs := redistest.NewCertificates(t)
+	pair, err := tls.LoadX509KeyPair(certs.WrongHost.Cert, certs.WrongHost.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make(chan string, 16)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		names <- hello.ServerName
+		return &pair, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parrotAt(t, l, func([]string) string { return ":1\r\n" })
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, skip := range []bool{false, true} {
+		s := open(t, Config{Addr: "localhost:" + port, TLS: func() (*tls.Config, error) {
+			return &tls.Config{InsecureSkipVerify: skip}, nil
+		}})
+		if v := take(t, s, hot(0)); (v.Err == nil) != skip {
+			t.Errorf("skip %t: %v", skip, v.Err)
+		}
+		if name := <-names; name != "localhost" {
+			t.Errorf("skip %t: it was called %q", skip, name)
+		}
+	}
+}
+
 func TestCallersMayLeave(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Timeout: 5 * time.Second, MaxWaiting: 3})

@@ -165,6 +165,13 @@ func parrot(t *testing.T, say func(words []string) string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	parrotAt(t, l, say)
+	return l.Addr().String()
+}
+
+// parrotAt is a parrot behind l.
+func parrotAt(t *testing.T, l net.Listener, say func(words []string) string) {
+	t.Helper()
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -187,7 +194,6 @@ func parrot(t *testing.T, say func(words []string) string) string {
 			}()
 		}
 	}()
-	return l.Addr().String()
 }
 
 func readCommand(in *bufio.Reader) ([]string, error) {
