@@ -301,6 +301,25 @@ func TestScriptsSurviveAFlush(t *testing.T) {
 	}
 }
 
+// A batch whose scripts Redis did not know, and did not answer when it got them
+// in full, failed.
+func TestScriptsWithoutAnAnswer(t *testing.T) {
+	s := open(t, Config{Addr: parrot(t, func(words []string) string {
+		if words[0] == "EVALSHA" {
+			return "-NOSCRIPT no\r\n"
+		}
+		return "?\r\n"
+	})})
+	h := hot(0)
+	h.Atomic = true
+	if v := take(t, s, h); v.Err == nil {
+		t.Errorf("got %+v", v)
+	}
+	if st := s.Stats(); st.Batches != 1 || st.Failed != 1 {
+		t.Errorf("%d batches, %d failed", st.Batches, st.Failed)
+	}
+}
+
 // Many callers on one store, and two stores on one Redis, admit exactly the
 // limit, and callers of one hot key share commands.
 func TestExactlyTheLimit(t *testing.T) {

@@ -155,12 +155,12 @@ func (w *writer) commit(ctx context.Context) {
 	}
 	begun := time.Now()
 	err := w.link.Do(ctx, p)
+	if err == nil {
+		err = w.evaluate(ctx, p)
+	}
 	w.stats.batch(len(p.commands), err)
 	if w.onBatch != nil {
 		w.onBatch(p.hits, time.Since(begun))
-	}
-	if err == nil {
-		err = w.evaluate(ctx, p)
 	}
 	advice := p.advice(w.link.addr, w.cluster)
 	p.settle(err)
