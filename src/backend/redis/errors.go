@@ -101,12 +101,20 @@ func (t *tally) read() map[string]int64 {
 }
 
 // replyWord is the first word of an error reply, to us or to radix; empty if err
-// is none.
+// is none. Before Redis 7, what a command in a script says stands behind what
+// the script says:
+//
+//	ERR Error running script (call to f_6b1b…): @user_script:5: @user_script: 5: -READONLY You can't …
 func replyWord(err error) string {
 	reply, ours := errors.AsType[Error](err)
 	if !ours {
 		theirs, _ := errors.AsType[resp3.SimpleError](err)
 		reply = Error(theirs.S)
+	}
+	if _, place, inScript := strings.Cut(string(reply), ": @user_script"); inScript {
+		if _, inner, ok := strings.Cut(place, ": -"); ok {
+			reply = Error(inner)
+		}
 	}
 	word, _, _ := strings.Cut(string(reply), " ")
 	return word
