@@ -36,9 +36,11 @@ type Sentinel struct {
 // and at its like, in milliseconds. The publish period cannot be much shorter:
 // a server that was promoted is called back by the other sentinels after four
 // of them, and the one that promoted it looks once a second whether it worked.
+// Nor can the ping period: when the primary is down, replicas are looked at once
+// a second, and one is not promoted whose last look is five pings ago.
 var sentinelPace = []any{
 	"SENTINEL", "DEBUG",
-	"INFO-PERIOD", 300, "PING-PERIOD", 100, "ASK-PERIOD", 100, "PUBLISH-PERIOD", 500,
+	"INFO-PERIOD", 300, "PING-PERIOD", 300, "ASK-PERIOD", 100, "PUBLISH-PERIOD", 500,
 	"ELECTION-TIMEOUT", 2000, "TILT-PERIOD", 2000,
 }
 
