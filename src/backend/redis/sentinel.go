@@ -13,11 +13,11 @@ type sentinels struct {
 	panel   *panel
 	primary string // its name
 	epoch   int64  // of the newest answer
-	behind  int    // how often in a row all of them knew less
+	behind  int    // how often since then all that answered knew less
 }
 
-// anewAfter is how often all sentinels have to know less than they did before
-// they are believed to have been set up anew.
+// anewAfter is how often all sentinels that answer have to know less than they
+// did before they are believed to have been set up anew.
 const anewAfter = 10
 
 // find asks for the primary until a sentinel knows no less than the one that
@@ -44,9 +44,14 @@ func (s *sentinels) find(ctx context.Context, another bool) (layout, error) {
 		}
 		return nil
 	}, "SENTINEL", "MASTER", s.primary)
-	if newest >= s.epoch {
+	switch {
+	case newest >= s.epoch:
 		s.behind = 0
-	} else if s.behind++; found == "" || s.behind < anewAfter {
+	case found != "" && s.behind+1 >= anewAfter: // it was set up anew
+	default:
+		if found != "" {
+			s.behind++
+		}
 		return layout{}, fmt.Errorf("redis: no sentinel names the primary %q: %w", s.primary, err)
 	}
 	s.epoch = newest

@@ -280,6 +280,9 @@ func TestOldNewsOfSentinels(t *testing.T) {
 	for i := range answers {
 		addrs = append(addrs, parrot(t, func(words []string) string {
 			a := answers[i].Load()
+			if a.port == "" {
+				return "-ERR no\r\n"
+			}
 			return sentinelSays(words, "192.0.2.1", a.port, a.epoch)
 		}))
 	}
@@ -304,6 +307,11 @@ func TestOldNewsOfSentinels(t *testing.T) {
 	for range 5 { // whoever is asked first
 		f.epoch = 2
 		find("2")
+	}
+	say(0, "", "")
+	say(1, "", "")
+	for range anewAfter { // nobody answers: that is not to know less
+		find("")
 	}
 	say(0, "1", "1")
 	for range anewAfter - 1 {
