@@ -31,7 +31,7 @@ func (c *cluster) close() { c.panel.close() }
 // slot, and its nodes, the primary first, each with host, port and more.
 func readSlots(reply []any, from string) (layout, error) {
 	l := layout{slots: new([numSlots]uint16)}
-	index := make(map[string]uint16)
+	index, seen := make(map[string]uint16), make(map[string]bool)
 	for _, v := range reply {
 		part, _ := v.([]any)
 		if len(part) < 3 {
@@ -53,7 +53,10 @@ func readSlots(reply []any, from string) (layout, error) {
 			if err != nil {
 				return l, err
 			}
-			l.all = append(l.all, addr)
+			if !seen[addr] { // in another range
+				seen[addr] = true
+				l.all = append(l.all, addr)
+			}
 			if i > 0 {
 				continue // a replica
 			}

@@ -21,7 +21,7 @@ type finder interface {
 type layout struct {
 	primaries []string
 	slots     *[numSlots]uint16 // 1 + index in primaries, 0: nobody has it. nil: the first primary has them all
-	all       []string          // replicas, too
+	all       []string          // replicas, too; each once
 }
 
 func (l *layout) equal(other *layout) bool {

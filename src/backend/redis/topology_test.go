@@ -448,7 +448,8 @@ func TestGroupsStayWhole(t *testing.T) {
 func TestReadSlots(t *testing.T) {
 	reply := []any{
 		[]any{int64(0), int64(99), []any{"", int64(7000), "id"}, []any{"10.0.0.2", int64(7001)}},
-		[]any{int64(100), int64(16383), []any{"::1", int64(7002)}},
+		[]any{int64(100), int64(16382), []any{"::1", int64(7002)}},
+		[]any{int64(16383), int64(16383), []any{"", int64(7000), "id"}, []any{"10.0.0.2", int64(7001)}},
 	}
 	l, err := readSlots(reply, "10.0.0.1:6379")
 	if err != nil {
@@ -460,7 +461,7 @@ func TestReadSlots(t *testing.T) {
 	if want := []string{"10.0.0.1:7000", "10.0.0.2:7001", "[::1]:7002"}; !reflect.DeepEqual(l.all, want) {
 		t.Errorf("all %v, want %v", l.all, want)
 	}
-	if l.slots[0] != 1 || l.slots[99] != 1 || l.slots[100] != 2 || l.slots[16383] != 2 {
+	if l.slots[0] != 1 || l.slots[99] != 1 || l.slots[100] != 2 || l.slots[16383] != 1 {
 		t.Errorf("slots %v", l.slots)
 	}
 }
