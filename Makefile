@@ -21,7 +21,7 @@ HERE := GOOS= GOARCH=
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: all help build run test integration_tests lint fmt bench bench-redis bench-e2e fuzz docs docker_image clean bootstrap compile tests
+.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-e2e fuzz docs docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
@@ -50,6 +50,11 @@ lint: ## vet, format and static checks, with pinned tools
 	$(TOOL) ineffassign ./...
 	$(TOOL) unparam -tests=false ./... # test helpers take the arguments that read well
 	$(TOOL) nilness ./...
+	@$(MAKE) --no-print-directory proto; git diff --quiet -- api || { echo "api is not what its .proto files say: commit what make proto wrote"; exit 1; }
+
+proto: ## generate the Go code of the .proto files in api
+	@$(HERE) go build -C tools -o ../bin/protogen ./protogen
+	@$(HERE) bin/protogen api go tool -modfile=tools/go.mod protoc-gen-go
 
 fmt: ## format all code
 	$(TOOL) gofumpt -w src integration-test

@@ -6,9 +6,15 @@ tool (
 	github.com/gordonklaus/ineffassign
 	github.com/kisielk/errcheck
 	golang.org/x/tools/go/analysis/passes/nilness/cmd/nilness
+	google.golang.org/protobuf/cmd/protoc-gen-go
 	honnef.co/go/tools/cmd/staticcheck
 	mvdan.cc/gofumpt
 	mvdan.cc/unparam
+)
+
+require (
+	github.com/bufbuild/protocompile v0.14.1
+	google.golang.org/protobuf v1.36.12
 )
 
 require (
