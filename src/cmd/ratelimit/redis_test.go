@@ -178,6 +178,35 @@ func TestCacheKeyFormat(t *testing.T) {
 	}
 }
 
+// Requests that cannot be decided are in the log, and not each of them.
+func TestStoreTroubleIsLogged(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=2s")
+	s.until("ready", s.healthy)
+	server.Kill()
+	for range 20 {
+		if got := s.ask("1"); got != 503 {
+			t.Errorf("got %d", got)
+		}
+	}
+	if n := strings.Count(s.log.String(), "could not be decided"); n < 1 || n > 2 { // 2 on a machine that takes 10 s for this
+		t.Errorf("it is said %d times", n)
+	}
+}
+
+func TestSeldom(t *testing.T) {
+	var s seldom
+	now := time.Now()
+	for _, step := range []struct {
+		after time.Duration
+		want  int64
+	}{{0, 1}, {0, 0}, {9 * time.Second, 0}, {10 * time.Second, 3}, {11 * time.Second, 0}, {30 * time.Second, 2}} {
+		if got := s.add(now.Add(step.after)); got != step.want {
+			t.Errorf("after %v: %d, want %d", step.after, got, step.want)
+		}
+	}
+}
+
 // Both kinds that are more than one server, one for limits by the second.
 func TestRedisSentinelAndCluster(t *testing.T) {
 	set := redistest.StartSentinel(t, redistest.SentinelOptions{Password: "watch", Server: redistest.Options{Password: "secret"}})

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -499,6 +500,7 @@ func (s *server) called() func(protocol, method string, took time.Duration) {
 func (s *server) failed() func(error) {
 	failures := s.counters.Counter("ratelimit.service.call.should_rate_limit.service_error")
 	panics := s.counters.Counter("ratelimit.service.panics")
+	trouble := new(seldom)
 	return func(err error) {
 		var p *rls.PanicError
 		switch {
@@ -507,9 +509,29 @@ func (s *server) failed() func(error) {
 			s.log.WithField("stack", string(p.Stack)).Error(err)
 		case errors.Is(err, limiter.ErrStore): // counted as redis_error with the decision
 			s.log.Debugf("request failed: %v", err)
+			if n := trouble.add(time.Now()); n > 0 {
+				s.log.Warnf("%d requests could not be decided since this was last said; the last one: %v", n, err)
+			}
 		default:
 			failures.Add(1)
 			s.log.Debugf("request failed: %v", err)
 		}
 	}
+}
+
+// seldom keeps what happens to every request in bad times from filling the log.
+type seldom struct{ count, said atomic.Int64 }
+
+// seldomEvery is how often it is said at most.
+const seldomEvery = 10 * time.Second
+
+// add counts one more. When it is time to speak of them, it returns how many
+// there have been since the last time, else 0.
+func (s *seldom) add(now time.Time) int64 {
+	s.count.Add(1)
+	said := s.said.Load()
+	if now.UnixNano()-said < int64(seldomEvery) || !s.said.CompareAndSwap(said, now.UnixNano()) {
+		return 0
+	}
+	return s.count.Swap(0)
 }
