@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"errors"
 	"slices"
 	"strings"
 )
@@ -165,72 +164,6 @@ func composite(cfg *DescriptorConfig) string {
 	return cfg.Key + "_" + cfg.Value
 }
 
-// rule compiles the limit of a descriptor; nil when it has none.
-func (c *compiler) rule(cfg *DescriptorConfig, p path) *Rule {
-	c.flags(cfg)
-	limit := cfg.RateLimit
-	if limit == nil {
-		return nil
-	}
-	r := &Rule{
-		Index:  len(c.set.rules),
-		Key:    p.key,
-		Domain: p.domain.Name,
-		Path:   p.levels,
-		Pos:    cfg.Pos,
-		Name:   limit.Name,
-		Quantity: Quantity{
-			Requests:   limit.RequestsPerUnit,
-			Unit:       parseUnit(limit.Unit),
-			Multiplier: 1,
-		},
-		Unlimited: limit.Unlimited,
-		Shadow:    cfg.ShadowMode,
-		Quota:     cfg.QuotaMode,
-		Detailed:  cfg.DetailedMetric,
-		Metadata:  cfg.Metadata,
-		name:      -1,
-	}
-	for i := range r.Path {
-		l := &r.Path[i]
-		r.shared = r.shared || l.ShareThreshold
-		r.perValue = r.perValue || strings.Contains(l.Key, "*") ||
-			l.ValueToMetric && (l.wildcard && !l.ShareThreshold || !l.wildcard && l.Value == "")
-	}
-	if limit.UnitMultiplier != nil {
-		r.Multiplier = *limit.UnitMultiplier
-	}
-	c.set.rules = append(c.set.rules, r)
-	c.replaced = append(c.replaced, limit.Replaces)
-	for _, cfg := range limit.Replaces {
-		r.Replaces = append(r.Replaces, cfg.Name)
-		switch cfg.Name {
-		case "":
-			c.problems.add(cfg.Pos, "add `name: <the rule to replace>`", "an entry of replaces has no name")
-		case r.Name:
-			c.problems.add(cfg.Pos, "remove it, or name another rule", "rule %s replaces itself", brief(r.Name))
-		}
-	}
-	switch {
-	case r.Unlimited && limit.UnitMultiplier != nil:
-		c.problems.add(limit.Pos, "remove one of them", "unlimited and unit_multiplier exclude each other")
-	case r.Unlimited && r.Unit != UnitUnknown:
-		c.problems.add(limit.UnitPos, "remove one of them", "unlimited and unit exclude each other")
-	case r.Unlimited:
-		if r.Requests > 0 {
-			c.warnings.add(limit.Pos, "remove it", "requests_per_unit has no effect beside unlimited")
-		}
-		if r.Shadow || r.Quota || r.Detailed || r.Metadata != nil {
-			c.warnings.add(cfg.Pos, "remove it", "shadow_mode, quota_mode, detailed_metric and metadata have no effect on an unlimited rule")
-		}
-	case r.Multiplier == 0:
-		c.problems.add(limit.Pos, "write 1 or more, or leave it out", "unit_multiplier is 0")
-	default:
-		c.window(r, limit)
-	}
-	return r
-}
-
 // flags looks at what stands beside a rate_limit.
 func (c *compiler) flags(cfg *DescriptorConfig) {
 	level := newLevel(cfg)
@@ -308,24 +241,6 @@ func (c *compiler) twins() {
 				"%s is the name of the rule at %v, too: they share their statistics and may share counters", brief(r.Key), twin.Pos)
 		}
 		byKey[r.Key] = r
-	}
-}
-
-// window compiles the arithmetic of a rule that is not unlimited.
-func (c *compiler) window(r *Rule, limit *RateLimitConfig) {
-	var err error
-	r.Limit, err = r.Window()
-	switch {
-	case err == nil:
-	case errors.Is(err, ErrTooLong):
-		c.problems.add(limit.Pos, "use a smaller unit_multiplier",
-			"a window of %d %ss is longer than 100 years", r.Multiplier, strings.ToLower(r.Unit.String()))
-	case limit.Unit == "":
-		c.problems.add(limit.UnitPos, "add `unit: second`, minute, hour, day, week, month or year, or `unlimited: true`",
-			"the rate_limit has no unit")
-	default:
-		c.problems.add(limit.UnitPos, "write second, minute, hour, day, week, month or year",
-			"unit %s is not known", brief(limit.Unit))
 	}
 }
 

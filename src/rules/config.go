@@ -1,5 +1,7 @@
 package rules
 
+import "time"
+
 // DomainConfig is one domain's rules as written, before they are compiled:
 // what every source of rules (files, a control plane) produces.
 type DomainConfig struct {
@@ -38,6 +40,23 @@ type RateLimitConfig struct {
 	Unlimited       bool
 	Name            string
 	Replaces        []ReplacesConfig
+
+	// Of these, nil is the default.
+	Algorithm    *Placed[string]        // one of algorithm.Kinds; fixed_window
+	Period       *Placed[time.Duration] // the window, instead of Unit and UnitMultiplier
+	Burst        *Placed[uint32]        // RequestsPerUnit - 1; gcra only
+	MinInterval  *Placed[time.Duration] // none; sliding_window and gcra only
+	CountBlocked *Placed[bool]          // true for fixed_window, else false
+
+	// guessed says that the reader put something in place of what it refused:
+	// whether the values go together is not worth asking.
+	guessed bool
+}
+
+// Placed is a value that not every file has, and where it stands.
+type Placed[T any] struct {
+	Pos
+	Value T
 }
 
 // ReplacesConfig names a rule that does not apply where this one does.

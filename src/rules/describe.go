@@ -6,17 +6,46 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"ratelimit/src/algorithm"
 )
 
-// String is the line of /rlconfig: envoyproxy/ratelimit's format, with the
-// multiplier behind it where there is one.
+// String is the line of /rlconfig: envoyproxy/ratelimit's format, and behind it
+// what that does not know, where it is there.
 func (r *Rule) String() string {
 	s := fmt.Sprintf("%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t",
-		r.Key, r.Unit, r.Requests, r.Shadow, r.Quota)
+		r.Key, r.Unit, r.perUnit(), r.Shadow, r.Quota)
 	if r.Multiplier > 1 {
 		s += fmt.Sprintf(", unit_multiplier: %d", r.Multiplier)
 	}
+	if r.Unlimited {
+		return s
+	}
+	l := &r.Limit
+	if r.byPeriod {
+		s += ", period: " + shown(l.Period)
+	}
+	if l.Kind != algorithm.FixedWindow {
+		s += fmt.Sprintf(", algorithm: %v", l.Kind)
+	}
+	if l.Kind == algorithm.GCRA {
+		s += fmt.Sprintf(", burst: %d", l.Burst)
+	}
+	if l.MinInterval > 0 {
+		s += ", min_interval: " + shown(l.MinInterval)
+	}
+	if l.CountBlocked != countBlocked(l.Kind) {
+		s += fmt.Sprintf(", count_blocked: %t", l.CountBlocked)
+	}
 	return s
+}
+
+// perUnit is requests_per_unit, where Requests is what callers are told.
+func (r *Rule) perUnit() uint32 {
+	if r.Limit.Kind == algorithm.GCRA {
+		return uint32(r.Limit.Max)
+	}
+	return r.Requests
 }
 
 // ruleYAML is everything there is to tell of a rule, in the words of the rule
@@ -42,9 +71,14 @@ type levelYAML struct {
 
 type limitYAML struct {
 	Unlimited       bool     `yaml:"unlimited,omitempty"`
+	Algorithm       string   `yaml:"algorithm,omitempty"`
 	Unit            string   `yaml:"unit,omitempty"`
 	UnitMultiplier  uint32   `yaml:"unit_multiplier,omitempty"`
+	Period          string   `yaml:"period,omitempty"`
 	RequestsPerUnit *uint32  `yaml:"requests_per_unit,omitempty"`
+	Burst           *uint64  `yaml:"burst,omitempty"`
+	MinInterval     string   `yaml:"min_interval,omitempty"`
+	CountBlocked    *bool    `yaml:"count_blocked,omitempty"`
 	Name            string   `yaml:"name,omitempty"`
 	Replaces        []string `yaml:"replaces,omitempty"`
 }
@@ -74,11 +108,34 @@ func (r *Rule) yaml() ruleYAML {
 		out.Descriptors = append(out.Descriptors, levelYAML{l.Key, l.Value, l.ValueToMetric, l.ShareThreshold})
 	}
 	if !r.Unlimited {
-		out.RateLimit.Unit = strings.ToLower(r.Unit.String())
-		out.RateLimit.RequestsPerUnit = &r.Requests
-		if r.Multiplier > 1 {
-			out.RateLimit.UnitMultiplier = r.Multiplier
-		}
+		r.limitYAML(&out.RateLimit)
 	}
 	return out
+}
+
+func (r *Rule) limitYAML(out *limitYAML) {
+	perUnit := r.perUnit()
+	out.RequestsPerUnit = &perUnit
+	l := &r.Limit
+	if l.Kind != algorithm.FixedWindow {
+		out.Algorithm = l.Kind.String()
+	}
+	switch {
+	case r.byPeriod:
+		out.Period = shown(l.Period)
+	case r.Multiplier > 1:
+		out.UnitMultiplier = r.Multiplier
+		fallthrough
+	default:
+		out.Unit = strings.ToLower(r.Unit.String())
+	}
+	if l.Kind == algorithm.GCRA {
+		out.Burst = &l.Burst
+	}
+	if l.MinInterval > 0 {
+		out.MinInterval = shown(l.MinInterval)
+	}
+	if l.CountBlocked != countBlocked(l.Kind) {
+		out.CountBlocked = &l.CountBlocked
+	}
 }

@@ -17,6 +17,8 @@ descriptors:
     metadata: {pool: gold}
     rate_limit: {unit: hour, unit_multiplier: 6, requests_per_unit: 0, name: n, replaces: [{name: m}]}
 - {key: u, detailed_metric: true, rate_limit: {unlimited: true, name: m}}
+- {key: g, rate_limit: {algorithm: gcra, period: 90s, requests_per_unit: 30, burst: 5, min_interval: 100ms, count_blocked: true}}
+- {key: s, rate_limit: {algorithm: sliding_window, unit: day, unit_multiplier: 2, requests_per_unit: 30}}
 `
 	const want = `- rule: d.path_/f/*.user
   domain: d
@@ -47,6 +49,28 @@ descriptors:
     unlimited: true
     name: m
   detailed_metric: true
+- rule: d.g
+  domain: d
+  at: a.yaml:15:3
+  descriptors:
+    - key: g
+  rate_limit:
+    algorithm: gcra
+    period: 1m30s
+    requests_per_unit: 30
+    burst: 5
+    min_interval: 100ms
+    count_blocked: true
+- rule: d.s
+  domain: d
+  at: a.yaml:16:3
+  descriptors:
+    - key: s
+  rate_limit:
+    algorithm: sliding_window
+    unit: day
+    unit_multiplier: 2
+    requests_per_unit: 30
 `
 	set, _, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ratelimit/src/algorithm"
 )
 
 // TestLoad plays the cases of testdata/*.txt. A case is
@@ -86,6 +88,18 @@ func describe(r *Rule) string {
 		s += fmt.Sprintf("%d per %d %v", r.Requests, r.Multiplier, r.Unit)
 	default:
 		s += fmt.Sprintf("%d per %v", r.Requests, r.Unit)
+	}
+	if l := r.Limit; r.byPeriod || l.Kind != algorithm.FixedWindow {
+		s += fmt.Sprintf(", %v of %d in %v", l.Kind, l.Max, l.Period)
+	}
+	if r.Limit.Burst > 0 {
+		s += fmt.Sprintf(", burst %d", r.Limit.Burst)
+	}
+	if r.Limit.MinInterval > 0 {
+		s += fmt.Sprintf(", %v apart", r.Limit.MinInterval)
+	}
+	if r.Limit.CountBlocked != (r.Limit.Kind == algorithm.FixedWindow && !r.Unlimited) {
+		s += fmt.Sprintf(", count_blocked %t", r.Limit.CountBlocked)
 	}
 	if r.Name != "" {
 		s += fmt.Sprintf(", name %q", r.Name)

@@ -58,13 +58,18 @@ func TestProblemsSort(t *testing.T) {
 }
 
 // TestRuleString pins the line that operators' tools read, which is that of
-// envoyproxy/ratelimit unless a multiplier is there.
+// envoyproxy/ratelimit unless there is what that does not know.
 func TestRuleString(t *testing.T) {
 	set, _, err := Load([]File{{"a.yaml", []byte(`domain: d
 descriptors:
 - {key: a, value: b, shadow_mode: yes, rate_limit: {unit: week, requests_per_unit: 5, unit_multiplier: 1}}
 - {key: c, quota_mode: yes, rate_limit: {unit: day, requests_per_unit: 6, unit_multiplier: 7}}
 - {key: e, rate_limit: {unlimited: true, requests_per_unit: 8}}
+- {key: f, rate_limit: {period: 90s, requests_per_unit: 9, algorithm: fixed_window, count_blocked: true}}
+- {key: g, rate_limit: {unit: day, requests_per_unit: 9, count_blocked: false}}
+- {key: h, rate_limit: {period: 500ms, requests_per_unit: 9, algorithm: gcra, count_blocked: true, min_interval: 5ms}}
+- {key: i, rate_limit: {unit: hour, unit_multiplier: 2, requests_per_unit: 9, algorithm: gcra, burst: 0}}
+- {key: j, rate_limit: {unit: hour, requests_per_unit: 9, algorithm: sliding_window, min_interval: 1h}}
 `)}}, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -73,6 +78,11 @@ descriptors:
 		"d.a_b: unit=WEEK requests_per_unit=5, shadow_mode: true, quota_mode: false",
 		"d.c: unit=DAY requests_per_unit=6, shadow_mode: false, quota_mode: true, unit_multiplier: 7",
 		"d.e: unit=UNKNOWN requests_per_unit=8, shadow_mode: false, quota_mode: false",
+		"d.f: unit=SECOND requests_per_unit=9, shadow_mode: false, quota_mode: false, unit_multiplier: 90, period: 1m30s",
+		"d.g: unit=DAY requests_per_unit=9, shadow_mode: false, quota_mode: false, count_blocked: false",
+		"d.h: unit=UNKNOWN requests_per_unit=9, shadow_mode: false, quota_mode: false, period: 500ms, algorithm: gcra, burst: 8, min_interval: 5ms, count_blocked: true",
+		"d.i: unit=HOUR requests_per_unit=9, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: gcra, burst: 0",
+		"d.j: unit=HOUR requests_per_unit=9, shadow_mode: false, quota_mode: false, algorithm: sliding_window, min_interval: 1h",
 	} {
 		if got := set.Rules()[i].String(); got != want {
 			t.Errorf("got  %q\nwant %q", got, want)

@@ -46,6 +46,7 @@ type Rule struct {
 
 	shared   bool  // some level shares its threshold
 	perValue bool  // see PerValue
+	byPeriod bool  // written with period, not with unit
 	name     int   // the number of Name in the domain's replaces lists; -1: nobody replaces it
 	replaces []int // the numbers of the names this rule replaces
 }

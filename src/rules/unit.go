@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -68,10 +69,36 @@ func parseUnit(s string) Unit {
 	return UnitUnknown
 }
 
-// Quantity is a limit in the words of its author: 100 requests per 5 minutes.
+// inUnits is a length of time as so many of the largest unit that goes into it
+// whole: 60 s are 1 minute, 90 s are 90 seconds. What has no whole seconds is
+// UnitUnknown, once.
+func inUnits(d time.Duration) (best Unit, multiplier uint32) {
+	multiplier = 1
+	for u := Second; int(u) < len(units); u++ {
+		length := units[u].length
+		if n := d / length; d%length == 0 && length > best.Length() && 0 < n && n <= math.MaxUint32 {
+			best, multiplier = u, uint32(n)
+		}
+	}
+	return best, multiplier
+}
+
+// shown is d as its author would write it: 1h, where Go writes 1h0m0s.
+func shown(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
+
+// Quantity is a limit in the words of a protocol: 100 requests per 5 minutes.
 // It is what callers are told, where algorithm.Limit is what is computed with.
 type Quantity struct {
-	Requests   uint32
+	Requests   uint32 // the most that pass at once: for gcra, the burst and one
 	Unit       Unit
 	Multiplier uint32 // the window is Multiplier units long; at least 1
 }

@@ -50,6 +50,50 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+func TestInUnits(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, test := range []struct {
+		length     time.Duration
+		unit       Unit
+		multiplier uint32
+		shown      string
+	}{
+		{time.Second, Second, 1, "1s"},
+		{59 * time.Second, Second, 59, "59s"},
+		{time.Minute, Minute, 1, "1m"},
+		{90 * time.Second, Second, 90, "1m30s"},
+		{90 * time.Minute, Minute, 90, "1h30m"},
+		{10 * time.Hour, Hour, 10, "10h"},
+		{day, Day, 1, "24h"},
+		{6 * day, Day, 6, "144h"},
+		{7 * day, Week, 1, "168h"},
+		{30 * day, Month, 1, "720h"},
+		{210 * day, Month, 7, "5040h"}, // 30 weeks, too
+		{364 * day, Week, 52, "8736h"},
+		{365 * day, Year, 1, "8760h"},
+		{algorithm.MaxPeriod, Year, 100, "876000h"},
+		{algorithm.MaxPeriod - time.Second, Second, 3_153_599_999, "875999h59m59s"},
+		{algorithm.MaxPeriod + 365*day, Year, 101, "884760h"},
+		{1<<32*time.Second - time.Second, Second, math.MaxUint32, "1193046h28m15s"},
+		{1<<32*time.Second + time.Second, UnitUnknown, 1, "1193046h28m17s"}, // no number of 32 bits
+		{999 * time.Millisecond, UnitUnknown, 1, "999ms"},
+		{1500 * time.Millisecond, UnitUnknown, 1, "1.5s"},
+		{time.Microsecond, UnitUnknown, 1, "1µs"},
+		{0, UnitUnknown, 1, "0s"},
+		{-time.Minute, UnitUnknown, 1, "-1m"},
+	} {
+		if unit, n := inUnits(test.length); unit != test.unit || n != test.multiplier {
+			t.Errorf("%v is %d %v, want %d %v", test.length, n, unit, test.multiplier, test.unit)
+		}
+		if got := shown(test.length); got != test.shown {
+			t.Errorf("%v is shown as %s, want %s", test.length, got, test.shown)
+		}
+		if got, err := time.ParseDuration(test.shown); got != test.length || err != nil {
+			t.Errorf("%s is read as %v, %v", test.shown, got, err)
+		}
+	}
+}
+
 func TestQuantityWindow(t *testing.T) {
 	const day = 24 * time.Hour
 	fixed := func(most uint64, period time.Duration) algorithm.Limit {

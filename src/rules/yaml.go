@@ -299,15 +299,19 @@ func suggest(name string, place where) string {
 	lower := strings.ReplaceAll(strings.ToLower(name), "-", "_")
 	var known []string
 	for k, meaning := range keys {
-		if meaning&place == 0 {
-			continue
+		if meaning&place != 0 {
+			known = append(known, k)
 		}
-		if lower == k || oneEdit(lower, k) {
-			return fmt.Sprintf("did you mean `%s`?", k)
-		}
-		known = append(known, k)
 	}
-	slices.Sort(known)
+	slices.Sort(known) // two may be one letter off
+	for _, like := range []func(known string) bool{
+		func(k string) bool { return k == lower },
+		func(k string) bool { return oneEdit(lower, k) },
+	} {
+		if i := slices.IndexFunc(known, like); i >= 0 {
+			return fmt.Sprintf("did you mean `%s`?", known[i])
+		}
+	}
 	return fmt.Sprintf("known in %s: %s", whereNames[place], strings.Join(known, ", "))
 }
 

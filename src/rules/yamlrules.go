@@ -3,8 +3,10 @@ package rules
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
@@ -38,6 +40,11 @@ var keys = map[string]where{
 	"requests_per_unit": atLimit,
 	"unit_multiplier":   atLimit,
 	"unlimited":         atLimit,
+	"algorithm":         atLimit,
+	"period":            atLimit,
+	"burst":             atLimit,
+	"min_interval":      atLimit,
+	"count_blocked":     atLimit,
 	"name":              atLimit | atReplaces,
 	"replaces":          atLimit,
 }
@@ -167,32 +174,53 @@ func (r *yamlReader) rateLimit(f field) *RateLimitConfig {
 		return nil
 	}
 	cfg := &RateLimitConfig{Pos: f.at, UnitPos: f.at}
-	counted := false
-	r.inside(f.node, func() {
-		for _, f := range r.fields(f.node, atLimit) {
-			switch f.name {
-			case "unit":
-				cfg.Unit, cfg.UnitPos = r.text(f), r.pos(f.node)
-			case "requests_per_unit":
-				cfg.RequestsPerUnit, counted = r.number(f), true
-			case "unit_multiplier":
-				n := r.number(f)
-				if kindOf(f.node) != isNull {
-					cfg.UnitMultiplier = &n
-				}
-			case "unlimited":
-				cfg.Unlimited = r.flag(f)
-			case "name":
-				cfg.Name = r.text(f)
-			case "replaces":
-				cfg.Replaces = r.replaces(f)
+	r.inside(f.node, func() { r.limit(f.node, cfg) })
+	return cfg
+}
+
+func (r *yamlReader) limit(n *yaml.Node, cfg *RateLimitConfig) {
+	counted, before := false, len(r.problems)
+	for _, f := range r.fields(n, atLimit) {
+		switch f.name {
+		case "unit":
+			cfg.Unit, cfg.UnitPos = r.text(f), r.pos(f.node)
+		case "requests_per_unit":
+			cfg.RequestsPerUnit, counted = r.number(f), true
+		case "unit_multiplier":
+			n := r.number(f)
+			if kindOf(f.node) != isNull {
+				cfg.UnitMultiplier = &n
 			}
+		case "unlimited":
+			cfg.Unlimited = r.flag(f)
+		case "name":
+			cfg.Name = r.text(f)
+		case "replaces":
+			cfg.Replaces = r.replaces(f)
+		case "algorithm":
+			cfg.Algorithm = placed(r, f, r.text)
+		case "period":
+			cfg.Period = placed(r, f, r.duration)
+		case "burst":
+			cfg.Burst = placed(r, f, r.burst)
+		case "min_interval":
+			cfg.MinInterval = placed(r, f, r.duration)
+		case "count_blocked":
+			cfg.CountBlocked = placed(r, f, r.flag)
 		}
-	})
-	if !counted && !cfg.Unlimited && parseUnit(cfg.Unit) != UnitUnknown {
+	}
+	cfg.guessed = len(r.problems) > before
+	if !counted && !cfg.Unlimited && (cfg.Period != nil || parseUnit(cfg.Unit) != UnitUnknown) {
 		r.warnings.add(cfg.Pos, "add it; 0 if that is what you want", "without requests_per_unit everything is refused")
 	}
-	return cfg
+}
+
+// placed reads a field together with its place; nothing at all is nil.
+func placed[T any](r *yamlReader, f field, read func(field) T) *Placed[T] {
+	if kindOf(f.node) == isNull {
+		return nil
+	}
+	return &Placed[T]{r.pos(f.node), read(f)}
 }
 
 func (r *yamlReader) replaces(f field) (list []ReplacesConfig) {
@@ -343,7 +371,12 @@ func (r *yamlReader) flag(f field) bool {
 }
 
 // number reads a field that is a whole number of 32 bits; nothing at all is 0.
-func (r *yamlReader) number(f field) uint32 {
+func (r *yamlReader) number(f field) uint32 { return r.upTo(math.MaxUint32, f) }
+
+// burst reads a field whose value and one more are a number of 32 bits.
+func (r *yamlReader) burst(f field) uint32 { return r.upTo(math.MaxUint32-1, f) }
+
+func (r *yamlReader) upTo(most int64, f field) uint32 {
 	s := scalar{kind: kindOf(f.node)}
 	if f.node.Kind == yaml.ScalarNode {
 		s = resolve(f.node)
@@ -351,19 +384,52 @@ func (r *yamlReader) number(f field) uint32 {
 	switch {
 	case s.kind == isNull:
 		return 0
-	case s.kind == isInt && 0 <= s.int && s.int <= math.MaxUint32:
+	case s.kind == isInt && 0 <= s.int && s.int <= most:
 		return uint32(s.int)
 	case s.kind == isInt, s.kind == isBigInt:
-		r.problems.add(r.pos(f.node), "write 0 to 4294967295", "%s is out of range: %s", f.name, brief(s.text))
+		r.problems.add(r.pos(f.node), fmt.Sprintf("write 0 to %d", most), "%s is out of range: %s", f.name, brief(s.text))
 	case s.kind == isFloat:
-		r.problems.add(r.pos(f.node), "write a whole number; for less than one per unit use a longer unit or unit_multiplier",
-			"%s is a fraction: %s", f.name, brief(s.text))
+		mend := "write a whole number"
+		if f.name == "requests_per_unit" {
+			mend += "; for less than one per unit use a longer unit or unit_multiplier"
+		}
+		r.problems.add(r.pos(f.node), mend, "%s is a fraction: %s", f.name, brief(s.text))
 	case s.kind == isString && isNumber(s.text):
 		r.problems.add(r.pos(f.node), "remove the quotes", "%s is text, not a number: %s", f.name, brief(s.text))
 	default:
 		r.problems.add(r.pos(f.node), "write a whole number", "%s is %v, not a number", f.name, s.kind)
 	}
 	return 1 // stands in: 0 would be a second problem
+}
+
+// durationForm is what time.ParseDuration takes, but for its size and a zero
+// without a unit.
+var durationForm = regexp.MustCompile(`^[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
+
+// duration reads a field that is a length of time as Go writes it.
+func (r *yamlReader) duration(f field) time.Duration {
+	const mend = "write hours, minutes, seconds or milliseconds: 720h (30 days), 1h30m, 15s, 1500ms"
+	at, kind := r.pos(f.node), kindOf(f.node)
+	text := f.node.Value
+	if kind == isString {
+		text = resolve(f.node).text
+		if text != "" {
+			kind, _ = number(text) // in quotes a number has no unit either
+		}
+	}
+	switch d, err := time.ParseDuration(text); {
+	case kind == isInt || kind == isBigInt || kind == isFloat:
+		r.problems.add(at, "say of what: 90s, 1500ms, 1h30m", "%s has no unit of time: %s", f.name, brief(text))
+	case kind != isString:
+		r.problems.add(at, mend, "%s is %v, not a duration", f.name, kind)
+	case !durationForm.MatchString(text):
+		r.problems.add(at, mend, "%s is not a duration: %s", f.name, brief(text))
+	case err != nil:
+		r.problems.add(at, "write 876000h or less", "%s is longer than 100 years: %s", f.name, brief(text))
+	default:
+		return d
+	}
+	return time.Hour // stands in, as all algorithms take it
 }
 
 func isNumber(text string) bool {

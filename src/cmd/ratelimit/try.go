@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/term"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
 )
 
@@ -58,8 +59,11 @@ func isTerminal(w io.Writer) bool {
 func soonest(set *rules.Set) (best *rules.Rule, body string) {
 	cost := func(r *rules.Rule) uint64 { return uint64(r.Requests) + 10*uint64(len(r.Path)) }
 	for _, r := range set.Rules() {
-		if r.Unlimited || r.Shadow || r.Requests < 2 || r.Multiplier > 1 || r.Unit == rules.Second || best != nil && cost(r) >= cost(best) {
+		if r.Unlimited || r.Shadow || r.Requests < 2 || best != nil && cost(r) >= cost(best) {
 			continue
+		}
+		if r.Limit.Kind != algorithm.FixedWindow || r.Multiplier > 1 || r.Unit == rules.Second {
+			continue // the words below are not true of it
 		}
 		if text, ok := example(set, r); ok {
 			best, body = r, text

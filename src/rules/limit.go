@@ -1,0 +1,256 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"ratelimit/src/algorithm"
+)
+
+// rule compiles the limit of a descriptor; nil when it has none.
+func (c *compiler) rule(cfg *DescriptorConfig, p path) *Rule {
+	c.flags(cfg)
+	limit := cfg.RateLimit
+	if limit == nil {
+		return nil
+	}
+	r := &Rule{
+		Index:  len(c.set.rules),
+		Key:    p.key,
+		Domain: p.domain.Name,
+		Path:   p.levels,
+		Pos:    cfg.Pos,
+		Name:   limit.Name,
+		Quantity: Quantity{
+			Requests:   limit.RequestsPerUnit,
+			Unit:       parseUnit(limit.Unit),
+			Multiplier: 1,
+		},
+		Unlimited: limit.Unlimited,
+		Shadow:    cfg.ShadowMode,
+		Quota:     cfg.QuotaMode,
+		Detailed:  cfg.DetailedMetric,
+		Metadata:  cfg.Metadata,
+		name:      -1,
+	}
+	for i := range r.Path {
+		l := &r.Path[i]
+		r.shared = r.shared || l.ShareThreshold
+		r.perValue = r.perValue || strings.Contains(l.Key, "*") ||
+			l.ValueToMetric && (l.wildcard && !l.ShareThreshold || !l.wildcard && l.Value == "")
+	}
+	if limit.UnitMultiplier != nil {
+		r.Multiplier = *limit.UnitMultiplier
+	}
+	c.set.rules = append(c.set.rules, r)
+	c.replaced = append(c.replaced, limit.Replaces)
+	for _, cfg := range limit.Replaces {
+		r.Replaces = append(r.Replaces, cfg.Name)
+		switch cfg.Name {
+		case "":
+			c.problems.add(cfg.Pos, "add `name: <the rule to replace>`", "an entry of replaces has no name")
+		case r.Name:
+			c.problems.add(cfg.Pos, "remove it, or name another rule", "rule %s replaces itself", brief(r.Name))
+		}
+	}
+	if r.Unlimited {
+		c.unlimited(r, cfg, limit)
+	} else {
+		c.window(r, limit)
+	}
+	return r
+}
+
+// unlimited looks at what stands beside `unlimited: true`.
+func (c *compiler) unlimited(r *Rule, cfg *DescriptorConfig, limit *RateLimitConfig) {
+	switch {
+	case limit.UnitMultiplier != nil:
+		c.problems.add(limit.Pos, "remove one of them", "unlimited and unit_multiplier exclude each other")
+	case r.Unit != UnitUnknown:
+		c.problems.add(limit.UnitPos, "remove one of them", "unlimited and unit exclude each other")
+	default:
+		if r.Requests > 0 {
+			c.warnings.add(limit.Pos, "remove it", "requests_per_unit has no effect beside unlimited")
+		}
+		if r.Shadow || r.Quota || r.Detailed || r.Metadata != nil {
+			c.warnings.add(cfg.Pos, "remove it", "shadow_mode, quota_mode, detailed_metric and metadata have no effect on an unlimited rule")
+		}
+	}
+	exclude := func(name string, at Pos) {
+		c.problems.add(at, "remove one of them", "unlimited and %s exclude each other", name)
+	}
+	if v := limit.Algorithm; v != nil {
+		exclude("algorithm", v.Pos)
+	}
+	if v := limit.Period; v != nil {
+		exclude("period", v.Pos)
+	}
+	if v := limit.Burst; v != nil {
+		exclude("burst", v.Pos)
+	}
+	if v := limit.MinInterval; v != nil {
+		exclude("min_interval", v.Pos)
+	}
+	if v := limit.CountBlocked; v != nil {
+		exclude("count_blocked", v.Pos)
+	}
+}
+
+// window compiles the arithmetic of a rule that is not unlimited.
+func (c *compiler) window(r *Rule, cfg *RateLimitConfig) {
+	problems := len(c.problems)
+	l := algorithm.Limit{Max: uint64(cfg.RequestsPerUnit), Period: c.period(r, cfg)}
+	if a := cfg.Algorithm; a != nil {
+		var known bool
+		if l.Kind, known = algorithm.ParseKind(a.Value); !known {
+			c.problems.add(a.Pos, "write "+oneOf(algorithm.Kinds()), "the algorithm %s is not known", brief(a.Value))
+			return
+		}
+	}
+	l.CountBlocked = countBlocked(l.Kind)
+	if v := cfg.CountBlocked; v != nil {
+		l.CountBlocked = v.Value
+	}
+	if l.Kind == algorithm.GCRA && l.Max > 0 {
+		l.Burst = l.Max - 1
+	}
+	if v := cfg.Burst; v != nil {
+		l.Burst = uint64(v.Value)
+		switch {
+		case l.Kind != algorithm.GCRA:
+			c.problems.add(v.Pos, "write `algorithm: gcra`, or remove it", "burst means nothing to the algorithm %v", l.Kind)
+		case v.Value == math.MaxUint32: // callers are told of one more
+			c.problems.add(v.Pos, "write 0 to 4294967294", "burst is out of range: \"%d\"", v.Value)
+		}
+	}
+	if v := cfg.MinInterval; v != nil {
+		l.MinInterval = v.Value
+		c.distance(&l, v)
+	}
+	if len(c.problems) > problems || cfg.guessed {
+		return
+	}
+	if at, mend, what := refused(&l, cfg); what != "" {
+		c.problems.add(at, mend, "%s", what)
+		return
+	}
+	r.Limit = l
+	r.Requests = uint32(l.Capacity()) // a burst has 32 bits less one
+	c.pointless(&l, cfg)
+}
+
+// countBlocked is the default of count_blocked: envoyproxy/ratelimit counts
+// what it refuses.
+func countBlocked(k algorithm.Kind) bool { return k == algorithm.FixedWindow }
+
+// period returns the length of the window, and tells r how callers are told
+// of it.
+func (c *compiler) period(r *Rule, cfg *RateLimitConfig) time.Duration {
+	if p := cfg.Period; p != nil {
+		r.Unit, r.Multiplier = inUnits(p.Value)
+		r.byPeriod = true
+		switch {
+		case cfg.Unit != "":
+			c.problems.add(p.Pos, "remove one of them", "period and unit exclude each other")
+		case cfg.UnitMultiplier != nil:
+			c.problems.add(p.Pos, "make the period longer instead", "period and unit_multiplier exclude each other")
+		case p.Value <= 0:
+			c.problems.add(p.Pos, "write a longer one", "a period of %s is no time at all", shown(p.Value))
+		case p.Value > algorithm.MaxPeriod:
+			c.problems.add(p.Pos, "write 876000h or less", "a period of %s is longer than 100 years", shown(p.Value))
+		}
+		return p.Value
+	}
+	if r.Multiplier == 0 {
+		c.problems.add(cfg.Pos, "write 1 or more, or leave it out", "unit_multiplier is 0")
+		return 0
+	}
+	l, err := r.Window()
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrTooLong):
+		c.problems.add(cfg.Pos, "use a smaller unit_multiplier",
+			"a window of %d %ss is longer than 100 years", r.Multiplier, strings.ToLower(r.Unit.String()))
+	case cfg.Unit == "":
+		c.problems.add(cfg.UnitPos, "add `unit: second`, minute, hour, day, week, month or year, or `unlimited: true`",
+			"the rate_limit has no unit")
+	default:
+		c.problems.add(cfg.UnitPos, "write second, minute, hour, day, week, month or year",
+			"unit %s is not known", brief(cfg.Unit))
+	}
+	return l.Period
+}
+
+// distance looks at a min_interval.
+func (c *compiler) distance(l *algorithm.Limit, v *Placed[time.Duration]) {
+	switch {
+	case l.Kind != algorithm.SlidingWindow && l.Kind != algorithm.GCRA:
+		c.problems.add(v.Pos, "write `algorithm: sliding_window` or gcra, or remove it",
+			"min_interval means nothing to the algorithm %v", l.Kind)
+	case v.Value < 0:
+		c.problems.add(v.Pos, "write 0s or more", "a min_interval of %s is less than nothing", shown(v.Value))
+	case v.Value > algorithm.MaxPeriod:
+		c.problems.add(v.Pos, "write 876000h or less", "a min_interval of %s is longer than 100 years", shown(v.Value))
+	case v.Value%time.Microsecond != 0:
+		c.problems.add(v.Pos, "write whole microseconds", "a min_interval of %s has a fraction of a microsecond", shown(v.Value))
+	}
+}
+
+// refused says in the words of rule files why l.Validate refuses values that
+// are good each for itself; nothing if it does not.
+func refused(l *algorithm.Limit, cfg *RateLimitConfig) (at Pos, mend, what string) {
+	err := l.Validate()
+	at = cfg.Pos
+	if cfg.Period != nil {
+		at = cfg.Period.Pos
+	}
+	switch {
+	case err == nil:
+		return at, "", ""
+	case l.Kind == algorithm.FixedWindow && l.Period%time.Second != 0:
+		return at, "write whole seconds, or use another algorithm: " + oneOf(algorithm.Kinds()[1:]),
+			fmt.Sprintf("fixed_window needs a period of whole seconds, and %s is not", shown(l.Period))
+	case l.Period%time.Microsecond != 0:
+		return at, "write whole microseconds", fmt.Sprintf("a period of %s has a fraction of a microsecond", shown(l.Period))
+	case l.Kind == algorithm.SlidingWindow && l.Max > algorithm.MaxLogged:
+		return cfg.Pos, fmt.Sprintf("write at most %d, or use sliding_window_counter, which has no such bound", algorithm.MaxLogged),
+			fmt.Sprintf("sliding_window remembers each hit, and %d are too many", l.Max)
+	case l.Kind == algorithm.GCRA && l.Emission() == 0:
+		return cfg.Pos, "use a smaller requests_per_unit, or a longer window",
+			fmt.Sprintf("gcra lets one hit pass in a nanosecond at most, and %d in %s are more", l.Max, shown(l.Period))
+	case l.Kind == algorithm.GCRA && cfg.Burst != nil:
+		return cfg.Burst.Pos, "write a smaller one",
+			fmt.Sprintf("a burst of %d takes longer than 100 years to come back, with %d in %s", l.Burst, l.Max, shown(l.Period))
+	}
+	return at, "", strings.TrimPrefix(err.Error(), "algorithm: ")
+}
+
+// pointless warns of a limit that can do less than its author meant.
+func (c *compiler) pointless(l *algorithm.Limit, cfg *RateLimitConfig) {
+	if v := cfg.Burst; v != nil && v.Value > 0 && l.Max == 0 {
+		c.warnings.add(v.Pos, "remove it", "burst has no effect where requests_per_unit is 0")
+	}
+	// Hits of one, as far apart as they must be, are never so many. Refused ones
+	// may be, if they count.
+	v := cfg.MinInterval
+	if v == nil || l.MinInterval == 0 || l.CountBlocked || l.Max < 2 {
+		return
+	}
+	gaps := l.Max - 1
+	if l.Kind == algorithm.GCRA {
+		gaps = l.Max // the bucket is whole again after each
+	}
+	if uint64(l.MinInterval) >= (uint64(l.Period)+gaps-1)/gaps {
+		c.warnings.add(v.Pos, "use a shorter min_interval, or a smaller requests_per_unit",
+			"hits that are %s apart never reach %d in %s", shown(l.MinInterval), l.Max, shown(l.Period))
+	}
+}
+
+// oneOf is "a, b or c".
+func oneOf(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
