@@ -52,6 +52,24 @@ func BenchmarkLoad10000(b *testing.B) {
 	}
 }
 
+// BenchmarkLoadPaths is 10,000 limits, half of them charged with those above.
+func BenchmarkLoadPaths(b *testing.B) {
+	var text strings.Builder
+	text.WriteString("domain: d\ncharge: path\ndescriptors:\n")
+	for i := range 2500 {
+		fmt.Fprintf(&text, "- key: tenant\n  value: t%d\n  rate_limits:\n  - {unit: second, requests_per_unit: 1}\n  - {unit: day, requests_per_unit: 5}\n", i)
+		text.WriteString("  descriptors:\n  - {key: path, rate_limit: {unit: minute, requests_per_unit: 2}}\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 2}}\n")
+	}
+	files := []File{{"a.yaml", []byte(text.String())}}
+	b.ReportAllocs()
+	b.SetBytes(int64(text.Len()))
+	for b.Loop() {
+		if set, warnings, err := Load(files, Options{}); err != nil || len(warnings) > 0 || len(set.Rules()) != 10_000 {
+			b.Fatal(warnings, err)
+		}
+	}
+}
+
 // TestFindAllocates nothing once its scratch space has grown.
 func TestFindAllocates(t *testing.T) {
 	d := compiled(t, "a=b\na=x*\na\n  c=*y*\n")

@@ -48,7 +48,9 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 				"domain %s is already defined at %v", brief(cfg.Domain), first[cfg.Domain])
 			d = &Domain{}
 		}
-		c.level(&d.root, cfg.Descriptors, path{domain: d, key: cfg.Domain})
+		in := c.inherit(inherited{}, cfg.Charge, cfg.OnReject)
+		c.level(&d.root, cfg.Descriptors, path{domain: d, key: cfg.Domain, inherited: in})
+		c.idle(inherited{}, in, cfg.Charge, cfg.OnReject)
 	}
 	if len(c.problems) > 0 {
 		c.problems.sort()
@@ -77,13 +79,15 @@ type path struct {
 	domain *Domain
 	key    string // of a rule here: Rule.Key
 	levels []Level
+	inherited
 }
 
 func (p path) down(cfg *DescriptorConfig) path {
 	return path{
-		domain: p.domain,
-		key:    p.key + "." + composite(cfg),
-		levels: append(slices.Clip(p.levels), newLevel(cfg)),
+		domain:    p.domain,
+		key:       p.key + "." + composite(cfg),
+		levels:    append(slices.Clip(p.levels), newLevel(cfg)),
+		inherited: p.inherited,
 	}
 }
 
@@ -99,9 +103,7 @@ func (c *compiler) level(n *node, descriptors []DescriptorConfig, p path) {
 		if c.names > maxNames {
 			return // noted when it happened
 		}
-		if c.names += len(p.key) + len(cfg.Key) + len(cfg.Value) + len("._"); c.names > maxNames {
-			c.problems.add(cfg.Pos, "use fewer levels or shorter values",
-				"the names of the rules, with the levels above them, are longer than %d MB together", maxNames>>20)
+		if !c.named(cfg.Pos, len(p.key)+len(cfg.Key)+len(cfg.Value)+len("._")) {
 			return
 		}
 		child := &node{} // checked also where it has no place in the tree
@@ -118,12 +120,26 @@ func (c *compiler) level(n *node, descriptors []DescriptorConfig, p path) {
 		before := len(c.set.rules)
 		below := p.down(cfg)
 		p.domain.keys = append(p.domain.keys, below.key)
-		child.rule = c.rule(cfg, below)
+		below.inherited = c.inherit(p.inherited, cfg.Charge, cfg.OnReject)
+		child.rule = c.match(cfg, below, c.limits(cfg, below))
+		below.inherited = below.after(child.rule)
 		c.level(child, cfg.Descriptors, below)
+		c.idle(p.inherited, below.inherited, cfg.Charge, cfg.OnReject)
 		if len(c.set.rules) == before && (cfg.ValueToMetric || cfg.ShareThreshold) {
 			c.warnings.add(cfg.Pos, "remove it", "value_to_metric and share_threshold have no effect without a rate_limit here or below")
 		}
 	}
+}
+
+// named notes that a name of so many bytes is made; not if all names together
+// are too long then.
+func (c *compiler) named(at Pos, size int) bool {
+	if c.names += size; c.names > maxNames {
+		c.problems.add(at, "use fewer levels or shorter values",
+			"the names of the rules, with the levels above them, are longer than %d MB together", maxNames>>20)
+		return false
+	}
+	return true
 }
 
 // add puts child where requests will find it. If the place is taken it
@@ -165,7 +181,8 @@ func composite(cfg *DescriptorConfig) string {
 }
 
 // flags looks at what stands beside a rate_limit.
-func (c *compiler) flags(cfg *DescriptorConfig) {
+func (c *compiler) flags(cfg *DescriptorConfig, p path) {
+	limited := cfg.RateLimit != nil || cfg.RateLimits != nil
 	level := newLevel(cfg)
 	if cfg.ShareThreshold && !level.wildcard {
 		c.problems.add(cfg.Pos, "add a `*` to the value, or remove share_threshold", "share_threshold needs a wildcard, and %s has none", brief(level.text))
@@ -173,20 +190,21 @@ func (c *compiler) flags(cfg *DescriptorConfig) {
 	if cfg.ValueToMetric && (cfg.ShareThreshold || !level.wildcard && cfg.Value != "") {
 		c.warnings.add(cfg.Pos, "remove it", "value_to_metric has no effect on %s: there is one value to show", brief(level.text))
 	}
-	if cfg.ValueToMetric && cfg.DetailedMetric && cfg.RateLimit != nil {
+	if cfg.ValueToMetric && cfg.DetailedMetric && limited {
 		c.warnings.add(cfg.Pos, "remove it", "value_to_metric has no effect beside detailed_metric")
 	}
-	if cfg.RateLimit != nil {
+	if limited {
 		return
 	}
+	charged := len(p.above) > 0 // then the answer is this descriptor's, though the limits are not
 	for _, flag := range []struct {
 		name string
 		set  bool
 	}{
 		{"shadow_mode", cfg.ShadowMode},
-		{"quota_mode", cfg.QuotaMode},
+		{"quota_mode", cfg.QuotaMode && !charged},
 		{"detailed_metric", cfg.DetailedMetric},
-		{"metadata", cfg.Metadata != nil},
+		{"metadata", cfg.Metadata != nil && !charged},
 	} {
 		if flag.set {
 			c.warnings.add(cfg.Pos, "move it to the descriptor that has the rate_limit; it is not inherited",

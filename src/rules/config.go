@@ -8,6 +8,8 @@ type DomainConfig struct {
 	Pos
 	Domain      string
 	Descriptors []DescriptorConfig
+	// Charge and OnReject hold for all Descriptors; see there.
+	Charge, OnReject *Placed[string]
 }
 
 // DescriptorConfig is one node of a domain's tree.
@@ -16,9 +18,13 @@ type DescriptorConfig struct {
 	Key         string
 	Value       string // empty: any value
 	RateLimit   *RateLimitConfig
+	RateLimits  *Placed[[]RateLimitConfig] // instead of RateLimit; nil: none
 	Descriptors []DescriptorConfig
-	ShadowMode  bool
-	QuotaMode   bool
+	// Charge is "leaf" or "path", OnReject "each" or "none". Nil is what holds
+	// above; at the top leaf and each.
+	Charge, OnReject *Placed[string]
+	ShadowMode       bool
+	QuotaMode        bool
 	// DetailedMetric counts each combination of request values apart.
 	DetailedMetric bool
 	// ValueToMetric shows this level's request value in the counter's name.

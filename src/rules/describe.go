@@ -18,12 +18,22 @@ func (r *Rule) String() string {
 	if r.Multiplier > 1 {
 		s += fmt.Sprintf(", unit_multiplier: %d", r.Multiplier)
 	}
-	if r.Unlimited {
-		return s
+	if !r.Unlimited {
+		s += r.window()
 	}
+	if r.along {
+		s += ", charge: path"
+	}
+	if r.AllOrNone {
+		s += ", on_reject: none"
+	}
+	return s
+}
+
+func (r *Rule) window() (s string) {
 	l := &r.Limit
 	if r.byPeriod {
-		s += ", period: " + shown(l.Period)
+		s = ", period: " + shown(l.Period)
 	}
 	if l.Kind != algorithm.FixedWindow {
 		s += fmt.Sprintf(", algorithm: %v", l.Kind)
@@ -59,6 +69,8 @@ type ruleYAML struct {
 	ShadowMode     bool           `yaml:"shadow_mode,omitempty"`
 	QuotaMode      bool           `yaml:"quota_mode,omitempty"`
 	DetailedMetric bool           `yaml:"detailed_metric,omitempty"`
+	Charge         string         `yaml:"charge,omitempty"`
+	OnReject       string         `yaml:"on_reject,omitempty"`
 	Metadata       map[string]any `yaml:"metadata,omitempty"`
 }
 
@@ -109,6 +121,12 @@ func (r *Rule) yaml() ruleYAML {
 	}
 	if !r.Unlimited {
 		r.limitYAML(&out.RateLimit)
+	}
+	if r.along {
+		out.Charge = "path"
+	}
+	if r.AllOrNone {
+		out.OnReject = "none"
 	}
 	return out
 }

@@ -19,6 +19,11 @@ descriptors:
 - {key: u, detailed_metric: true, rate_limit: {unlimited: true, name: m}}
 - {key: g, rate_limit: {algorithm: gcra, period: 90s, requests_per_unit: 30, burst: 5, min_interval: 100ms, count_blocked: true}}
 - {key: s, rate_limit: {algorithm: sliding_window, unit: day, unit_multiplier: 2, requests_per_unit: 30}}
+- key: p
+  charge: path
+  on_reject: none
+  rate_limits: [{unit: second, requests_per_unit: 1}, {unit: day, requests_per_unit: 2, name: daily}]
+  descriptors: [{key: none}]
 `
 	const want = `- rule: d.path_/f/*.user
   domain: d
@@ -71,6 +76,27 @@ descriptors:
     unit: day
     unit_multiplier: 2
     requests_per_unit: 30
+- rule: d.p
+  domain: d
+  at: a.yaml:20:17
+  descriptors:
+    - key: p
+  rate_limit:
+    unit: second
+    requests_per_unit: 1
+  charge: path
+  on_reject: none
+- rule: d.p.daily
+  domain: d
+  at: a.yaml:20:55
+  descriptors:
+    - key: p
+  rate_limit:
+    unit: day
+    requests_per_unit: 2
+    name: daily
+  charge: path
+  on_reject: none
 `
 	set, _, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
 	if err != nil {

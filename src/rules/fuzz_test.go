@@ -1,11 +1,13 @@
 package rules
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -83,8 +85,13 @@ func FuzzYAML(f *testing.F) {
 				request = append(request, Entry{[]byte(level.Key), []byte(level.Value)})
 				wild = wild || level.Value == ""
 			}
-			if got := domain.Find(request, &joined); got != r && !wild {
+			if got := domain.Find(request, &joined); !wild && !slices.Contains(charged(got), r) {
 				t.Fatalf("%q: the words of %s find %v", data, r.Key, got)
+			}
+			for i, one := range r.Charges {
+				if one != set.Rules()[one.Index] || len(one.Path) > len(r.Path) || i > 0 && len(one.Path) < len(r.Charges[i-1].Path) {
+					t.Fatalf("%q: charge %d of %s is %+v", data, i, r.Key, one)
+				}
 			}
 		}
 		for _, request := range [][]Entry{nil, {{}}, {{data, data}}, {{nil, data}, {data, nil}}} {
@@ -97,7 +104,18 @@ func outlineOf(set *Set) (lines []string) {
 	for _, r := range set.Rules() {
 		lines = append(lines, describe(r))
 	}
-	return lines
+	return append(lines, charges(set)...)
+}
+
+// charged are the rules that are charged where Find returns r.
+func charged(r *Rule) []*Rule {
+	switch {
+	case r == nil:
+		return nil
+	case r.Charges == nil:
+		return []*Rule{r}
+	}
+	return r.Charges
 }
 
 // latin1 makes one rune of each byte, so that regexp works on bytes.
@@ -153,13 +171,14 @@ func FuzzFind(f *testing.F) {
 	f.Add([]byte("abcdefghijklmnopqrstuvwxyz"), []byte("acb"))
 	f.Add([]byte("\x00\x44\x88\xcc\x10\x54\x98\xdc\x20\x64\xa8\xec"), []byte("\xcc\x10"))
 	f.Add([]byte("0123456789ABCDEF0123456789abcdef"), []byte("19"))
+	f.Add([]byte("\x70\x54\x71\x84\x72\x05\x70\x24"), []byte("\x70\x71\x72")) // a path: one limit, two, none
 	f.Fuzz(func(t *testing.T, tree, ask []byte) {
 		if len(tree) > 200 || len(ask) > 8 {
 			return
 		}
 		words := []string{"a", "b", "a_b", "*", "a*", "*b", "a_*", "", "b*a", "\xff", "ab", "b_a", "**", "_", "*_", "_*"}
 		top := grow(tree, words)
-		set, _, err := Compile([]DomainConfig{{Domain: "d", Descriptors: top}}, Options{})
+		set, warnings, err := Compile([]DomainConfig{{Domain: "d", Descriptors: top}}, Options{})
 		if bad := unusable(top); (err != nil) != bad {
 			t.Fatalf("%+v: %v, want an error: %t", top, err, bad)
 		}
@@ -171,12 +190,27 @@ func FuzzFind(f *testing.F) {
 			request = append(request, Entry{[]byte(words[b&15]), []byte(words[b>>4])})
 		}
 		var joined []byte
-		place := 0
-		if r := set.Domain([]byte("d")).Find(request, &joined); r != nil {
-			place = r.Pos.Line
+		var got []Pos
+		r := set.Domain([]byte("d")).Find(request, &joined)
+		for _, one := range charged(r) {
+			got = append(got, one.Pos)
 		}
-		if want := walk(top, request); place != want {
-			t.Fatalf("%q in %+v finds the rule at %d, want %d", request, top, place, want)
+		w := walker{request: request}
+		w.walk(top)
+		if !slices.Equal(got, w.charges) {
+			t.Fatalf("%q in %+v is charged to %v, want %v", request, top, got, w.charges)
+		}
+		if r == nil {
+			return
+		}
+		if r.AllOrNone != w.none {
+			t.Fatalf("%q in %+v: all or none is %t", request, top, r.AllOrNone)
+		}
+		for _, w := range warnings {
+			literal := slices.ContainsFunc(request, func(e Entry) bool { return bytes.ContainsRune(slices.Concat(e.Key, e.Value), '*') })
+			if !literal && w.Line == r.Pos.Line && strings.HasPrefix(w.What, "no request can match") {
+				t.Fatalf("%q in %+v finds what was warned of: %v", request, top, w)
+			}
 		}
 	})
 }
@@ -193,8 +227,26 @@ func grow(tree []byte, words []string) []DescriptorConfig {
 			}
 			what := rest[1]
 			rest = rest[2:]
-			if what&1 == 0 {
+			switch {
+			case what&0x81 == 0:
 				d.RateLimit = &RateLimitConfig{Unit: "day"}
+			case what&1 == 0:
+				d.RateLimits = &Placed[[]RateLimitConfig]{d.Pos, []RateLimitConfig{
+					{Pos: Pos{"a.yaml", d.Line, 1}, Unit: "day"},
+					{Pos: Pos{"a.yaml", d.Line, 2}, Unit: "hour"},
+				}}
+			}
+			switch what & 0x30 {
+			case 0x10:
+				d.Charge = &Placed[string]{d.Pos, "path"}
+			case 0x20:
+				d.Charge = &Placed[string]{d.Pos, "leaf"}
+			}
+			switch what & 0x44 {
+			case 0x40:
+				d.OnReject = &Placed[string]{d.Pos, "none"}
+			case 0x44:
+				d.OnReject = &Placed[string]{d.Pos, "each"}
 			}
 			if what&2 == 0 && depth < 3 {
 				d.Descriptors = build(depth + 1)
@@ -225,13 +277,19 @@ func unusable(list []DescriptorConfig) bool {
 	return false
 }
 
-// walk is the line of the rule that request meets, by the words of the
-// documentation; 0 is none.
-func walk(level []DescriptorConfig, request []Entry) int {
-	if len(request) == 0 {
-		return 0
+// walker finds by the words of the documentation what a request is charged to.
+type walker struct {
+	request    []Entry
+	path, none bool
+	charges    []Pos
+}
+
+func (w *walker) walk(level []DescriptorConfig) {
+	if len(w.request) == 0 {
+		w.charges = nil
+		return
 	}
-	key, value := string(request[0].Key), string(request[0].Value)
+	key, value := string(w.request[0].Key), string(w.request[0].Value)
 	step := func(is func(d DescriptorConfig) bool) *DescriptorConfig {
 		for i := range level {
 			if is(level[i]) {
@@ -253,15 +311,33 @@ func walk(level []DescriptorConfig, request []Entry) int {
 	if d == nil {
 		d = step(func(d DescriptorConfig) bool { return d.Key == key && d.Value == "" })
 	}
-	switch {
-	case d == nil:
-		return 0
-	case len(request) > 1:
-		return walk(d.Descriptors, request[1:])
-	case d.RateLimit == nil:
-		return 0
+	if d == nil {
+		w.charges = nil
+		return
 	}
-	return d.Line
+	if d.Charge != nil {
+		w.path = d.Charge.Value == "path"
+	}
+	if d.OnReject != nil {
+		w.none = d.OnReject.Value == "none"
+	}
+	if !w.path {
+		w.charges = nil
+	}
+	if d.RateLimit != nil {
+		w.charges = append(w.charges, d.Pos)
+	}
+	if d.RateLimits != nil {
+		for _, item := range d.RateLimits.Value {
+			w.charges = append(w.charges, item.Pos)
+		}
+	}
+	if w.request = w.request[1:]; len(w.request) > 0 {
+		if !w.path {
+			w.charges = nil
+		}
+		w.walk(d.Descriptors)
+	}
 }
 
 // glob tries everything that a star may stand for.

@@ -102,6 +102,10 @@ func TestHostile(t *testing.T) {
 			head + "- key: &k " + big[1<<19:] + "\n  descriptors: " + nested(99, "[{key: *k, descriptors: ", "}]"),
 			"a.yaml:4:737: the names of the rules, with the levels above them, are longer than 256 MB together; use fewer levels or shorter values",
 		},
+		{
+			"10,000 limits of one descriptor", head + "- key: a\n  rate_limits:\n" + strings.Repeat("  - {unit: day, requests_per_unit: 1}\n", 10_000),
+			"a.yaml:4:3: what matches is charged to more than 100 limits; use fewer\n",
+		},
 		{"100,000 wrong lines", head + strings.Repeat("- 5\n", 100_000), "a.yaml:3:3: a descriptor is a whole number, not a map; write `- key: ...`\na.yaml:4:3:"},
 		{"a megabyte of remarks", strings.Repeat("# x\n", 1<<18) + head + oneRule, "a.yaml:262147:3 d.a: 1 per DAY"},
 		{"a megabyte of nothing", strings.Repeat("\n", 1<<20) + head + oneRule, "a.yaml:1048579:3 d.a: 1 per DAY"},

@@ -23,9 +23,13 @@ type Keys struct {
 
 // Append appends the key of a descriptor of d, and returns with it how many
 // bytes of the key, prefix, domain and first entry, belong together: see
-// algorithm.Hit.Tag. r is the rule that entries led to; nil for a limit that
+// algorithm.Hit.Tag. r is the rule that entries led to, or that of a level on
+// the way, whose key is made of the entries down to it; nil for a limit that
 // came with the request.
 func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []byte, tag int) {
+	if r != nil && len(r.Path) < len(entries) {
+		entries = entries[:len(r.Path)]
+	}
 	start := len(dst)
 	dst = append(dst, k.Prefix...)
 	if k.Escape {

@@ -45,7 +45,7 @@ func (r *Rule) PerValue() bool { return r.Detailed || r.perValue }
 
 // AppendName appends the name under which a hit on the rule is counted, with
 // the request's values where the rule asks for them. Entries must be those
-// that led to the rule. Without PerValue it is r.Key.
+// that led to the rule, or beyond it. Without PerValue it is r.Key.
 //
 // Source: envoyproxy/ratelimit, README sections "Detailed metrics" and
 // "Value to metric".
@@ -54,7 +54,7 @@ func (r *Rule) AppendName(dst []byte, entries []Entry) []byte {
 		return append(dst, r.Key...)
 	}
 	dst = append(dst, r.Domain...)
-	for i := range entries {
+	for i := range min(len(entries), len(r.Path)) {
 		dst = append(dst, '.')
 		if r.Detailed {
 			dst = r.appendDetailed(dst, &r.Path[i], &entries[i])
@@ -62,7 +62,7 @@ func (r *Rule) AppendName(dst []byte, entries []Entry) []byte {
 			dst = appendLevel(dst, &r.Path[i], &entries[i])
 		}
 	}
-	return dst
+	return append(dst, r.item...)
 }
 
 // appendDetailed shows a level with its request value. With a shared level in

@@ -10,19 +10,15 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// rule compiles the limit of a descriptor; nil when it has none.
-func (c *compiler) rule(cfg *DescriptorConfig, p path) *Rule {
-	c.flags(cfg)
-	limit := cfg.RateLimit
-	if limit == nil {
-		return nil
-	}
+// rule compiles one limit of a descriptor. Item is what stands behind the
+// descriptor's name in that of the rule.
+func (c *compiler) rule(cfg *DescriptorConfig, limit *RateLimitConfig, p path, at Pos, item string) *Rule {
 	r := &Rule{
 		Index:  len(c.set.rules),
-		Key:    p.key,
+		Key:    p.key + item,
 		Domain: p.domain.Name,
 		Path:   p.levels,
-		Pos:    cfg.Pos,
+		Pos:    at,
 		Name:   limit.Name,
 		Quantity: Quantity{
 			Requests:   limit.RequestsPerUnit,
@@ -34,6 +30,9 @@ func (c *compiler) rule(cfg *DescriptorConfig, p path) *Rule {
 		Quota:     cfg.QuotaMode,
 		Detailed:  cfg.DetailedMetric,
 		Metadata:  cfg.Metadata,
+		AllOrNone: p.together != nil,
+		along:     p.along != nil,
+		item:      item,
 		name:      -1,
 	}
 	for i := range r.Path {
@@ -57,15 +56,16 @@ func (c *compiler) rule(cfg *DescriptorConfig, p path) *Rule {
 		}
 	}
 	if r.Unlimited {
-		c.unlimited(r, cfg, limit)
+		c.unlimited(r, cfg, limit, len(p.above) > 0)
 	} else {
 		c.window(r, limit)
 	}
 	return r
 }
 
-// unlimited looks at what stands beside `unlimited: true`.
-func (c *compiler) unlimited(r *Rule, cfg *DescriptorConfig, limit *RateLimitConfig) {
+// unlimited looks at what stands beside `unlimited: true`. Charged says that
+// limits above are charged all the same.
+func (c *compiler) unlimited(r *Rule, cfg *DescriptorConfig, limit *RateLimitConfig, charged bool) {
 	switch {
 	case limit.UnitMultiplier != nil:
 		c.problems.add(limit.Pos, "remove one of them", "unlimited and unit_multiplier exclude each other")
@@ -75,7 +75,10 @@ func (c *compiler) unlimited(r *Rule, cfg *DescriptorConfig, limit *RateLimitCon
 		if r.Requests > 0 {
 			c.warnings.add(limit.Pos, "remove it", "requests_per_unit has no effect beside unlimited")
 		}
-		if r.Shadow || r.Quota || r.Detailed || r.Metadata != nil {
+		switch {
+		case charged && (r.Shadow || r.Detailed):
+			c.warnings.add(cfg.Pos, "remove it", "shadow_mode and detailed_metric have no effect on an unlimited rule")
+		case !charged && (r.Shadow || r.Quota || r.Detailed || r.Metadata != nil):
 			c.warnings.add(cfg.Pos, "remove it", "shadow_mode, quota_mode, detailed_metric and metadata have no effect on an unlimited rule")
 		}
 	}

@@ -1,10 +1,12 @@
 package rules
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +71,9 @@ func outcome(files []File, opt Options) string {
 		}
 		fmt.Fprintln(&b, describe(r))
 	}
+	for _, line := range charges(set) {
+		fmt.Fprintln(&b, line)
+	}
 	for _, w := range warnings {
 		fmt.Fprintln(&b, "warning:", w)
 	}
@@ -76,6 +81,49 @@ func outcome(files []File, opt Options) string {
 		return "no rules\n"
 	}
 	return b.String()
+}
+
+// charges describes the descriptors that are charged to more, or to others,
+// than a rule of their own.
+func charges(set *Set) (lines []string) {
+	var found []*Rule
+	var walk func(n *node)
+	walk = func(n *node) {
+		if n.rule != nil && n.rule.Charges != nil {
+			found = append(found, n.rule)
+		}
+		for _, k := range n.keys {
+			if k.any != nil {
+				walk(k.any)
+			}
+			for _, child := range k.values {
+				walk(child)
+			}
+		}
+	}
+	for _, d := range set.domains {
+		walk(&d.root)
+	}
+	slices.SortFunc(found, func(a, b *Rule) int {
+		return cmp.Or(strings.Compare(a.Pos.File, b.Pos.File), a.Pos.Line-b.Pos.Line, a.Pos.Col-b.Pos.Col, strings.Compare(a.Key, b.Key))
+	})
+	for _, r := range found {
+		s := fmt.Sprintf("charged at %v:", r.Pos)
+		for _, one := range r.Charges {
+			s += " " + one.Key
+		}
+		if r.AllOrNone {
+			s += ", all or none"
+		}
+		if r.Index < 0 && r.Quota {
+			s += ", quota"
+		}
+		if r.Index < 0 && r.Metadata != nil {
+			s += fmt.Sprintf(", metadata %v", r.Metadata)
+		}
+		lines = append(lines, s)
+	}
+	return lines
 }
 
 // describe is all that a test may want to know of a rule.
@@ -123,6 +171,12 @@ func describe(r *Rule) string {
 	}
 	if len(r.replaces) > 0 {
 		s += fmt.Sprintf(", replaces %d", len(r.replaces))
+	}
+	if r.Joint {
+		s += ", joint"
+	}
+	if r.AllOrNone && r.Charges == nil {
+		s += ", all or none"
 	}
 	if r.Metadata != nil {
 		text, err := json.Marshal(r.Metadata)

@@ -9,16 +9,23 @@ type Entry struct {
 }
 
 // Rule is a limit as configured. It is immutable.
+//
+// What Find returns may be no limit of its own but stand for a descriptor that
+// has several, or none where levels above it are charged: Index is then -1,
+// and what is set are Key to Pos, Quota, Metadata, Charges and AllOrNone.
 type Rule struct {
 	// Index is the rule's place in Set.Rules.
 	Index int
 	// Key names the rule wherever operators meet it: the domain and the
-	// levels down to the rule as configured, "basic.parent_p.child".
+	// levels down to the rule as configured, "basic.parent_p.child". Behind that
+	// the second and further items of a list have their name, or where they
+	// have none their number: "basic.parent_p.child.2".
 	Key string
 	// Domain and Path are the same in parts: the levels from the top down.
 	Domain string
 	Path   []Level
-	Pos    Pos
+	// Pos is the descriptor's, for items of a list their own.
+	Pos Pos
 	// Name is told to callers; may be empty.
 	Name string
 	Quantity
@@ -44,11 +51,26 @@ type Rule struct {
 	// AllOrNone charges nothing of Charges unless all of them pass.
 	AllOrNone bool
 
-	shared   bool  // some level shares its threshold
-	perValue bool  // see PerValue
-	byPeriod bool  // written with period, not with unit
-	name     int   // the number of Name in the domain's replaces lists; -1: nobody replaces it
-	replaces []int // the numbers of the names this rule replaces
+	// Charges are what a descriptor that Find found the rule for is charged to,
+	// in this order: limits of levels above it, outermost first, and its own.
+	// Their own Charges mean nothing there. Nil: the rule alone.
+	Charges []*Rule
+	// AllOrNone charges a descriptor that Find found the rule for only if all
+	// its Charges pass; one alone then does not count what it refuses.
+	AllOrNone bool
+	// Joint rules stand beside others in some Charges: one key may have windows
+	// of several lengths, which a store has to keep apart, and levels that it has
+	// to keep together. The rule says so, not the request, since a level may be
+	// met alone, too, and has one counter.
+	Joint bool
+
+	along    bool   // charge: path holds here
+	item     string // what Key has behind the levels
+	shared   bool   // some level shares its threshold
+	perValue bool   // see PerValue
+	byPeriod bool   // written with period, not with unit
+	name     int    // the number of Name in the domain's replaces lists; -1: nobody replaces it
+	replaces []int  // the numbers of the names this rule replaces
 }
 
 // Set is everything that is configured, compiled. It is immutable, so a
@@ -81,7 +103,8 @@ type Domain struct {
 }
 
 // Descriptors names all descriptors of the domain, those without a limit
-// included, as Rule.Key would, in file order. The slice is the Domain's own.
+// included, as Rule.Key would, in file order; behind one with several limits
+// stand the further ones. The slice is the Domain's own.
 func (d *Domain) Descriptors() []string { return d.keys }
 
 // node is a descriptor of the tree: its rule, and the level below it.
@@ -104,7 +127,8 @@ type wildcard struct {
 }
 
 // Find walks the tree along entries and returns the rule they end at, or nil.
-// A rule above or below the last entry does not apply. At each level an exact
+// A rule above or below the last entry does not apply, but for those above that
+// are among its Charges. At each level an exact
 // key and value comes before the wildcards in file order, and those before a
 // key alone; once taken, a branch is not left again.
 //

@@ -30,6 +30,9 @@ var keys = map[string]where{
 	"key":               atDescriptor,
 	"value":             atDescriptor,
 	"rate_limit":        atDescriptor,
+	"rate_limits":       atDescriptor,
+	"charge":            atRoot | atDescriptor,
+	"on_reject":         atRoot | atDescriptor,
 	"shadow_mode":       atDescriptor,
 	"quota_mode":        atDescriptor,
 	"detailed_metric":   atDescriptor,
@@ -93,6 +96,10 @@ func (r *yamlReader) domain(n *yaml.Node) *DomainConfig {
 				cfg.Domain, cfg.Pos = r.text(f), f.at
 			case "descriptors":
 				cfg.Descriptors = r.descriptors(f)
+			case "charge":
+				cfg.Charge = placed(r, f, r.text)
+			case "on_reject":
+				cfg.OnReject = placed(r, f, r.text)
 			}
 		}
 	})
@@ -146,6 +153,12 @@ func (r *yamlReader) descriptor(n *yaml.Node, cfg *DescriptorConfig) {
 			cfg.Value = r.text(f)
 		case "rate_limit":
 			cfg.RateLimit = r.rateLimit(f)
+		case "rate_limits":
+			cfg.RateLimits = r.rateLimits(f)
+		case "charge":
+			cfg.Charge = placed(r, f, r.text)
+		case "on_reject":
+			cfg.OnReject = placed(r, f, r.text)
 		case "descriptors":
 			cfg.Descriptors = r.descriptors(f)
 		case "shadow_mode":
@@ -176,6 +189,23 @@ func (r *yamlReader) rateLimit(f field) *RateLimitConfig {
 	cfg := &RateLimitConfig{Pos: f.at, UnitPos: f.at}
 	r.inside(f.node, func() { r.limit(f.node, cfg) })
 	return cfg
+}
+
+// rateLimits reads a list of limits; nil where what is wrong with it was noted.
+func (r *yamlReader) rateLimits(f field) *Placed[[]RateLimitConfig] {
+	before := len(r.problems)
+	list := &Placed[[]RateLimitConfig]{Pos: f.at}
+	r.list(f, "- unit: ...", "an item of rate_limits", func(item *yaml.Node, at Pos) {
+		cfg := RateLimitConfig{Pos: at, UnitPos: at}
+		r.limit(item, &cfg)
+		if r.left > 0 {
+			list.Value = append(list.Value, cfg)
+		}
+	})
+	if len(list.Value) == 0 && len(r.problems) > before {
+		return nil
+	}
+	return list
 }
 
 func (r *yamlReader) limit(n *yaml.Node, cfg *RateLimitConfig) {

@@ -62,7 +62,7 @@ func soonest(set *rules.Set) (best *rules.Rule, body string) {
 		if r.Unlimited || r.Shadow || r.Requests < 2 || best != nil && cost(r) >= cost(best) {
 			continue
 		}
-		if r.Limit.Kind != algorithm.FixedWindow || r.Multiplier > 1 || r.Unit == rules.Second {
+		if r.Limit.Kind != algorithm.FixedWindow || r.Multiplier > 1 || r.Unit == rules.Second || r.Charges != nil {
 			continue // the words below are not true of it
 		}
 		if text, ok := example(set, r); ok {

@@ -1,0 +1,193 @@
+package rules
+
+import (
+	"slices"
+	"strconv"
+)
+
+// maxCharges bounds how many limits one descriptor of a request is charged to.
+const maxCharges = 100
+
+// setting is what `charge: path` or `on_reject: none` began.
+type setting struct {
+	effect bool // some descriptor below is not as it would be without
+}
+
+// inherited is what holds for a descriptor because of what stands above it, or
+// on it.
+type inherited struct {
+	along    *setting // charge: path; nil: leaf
+	together *setting // on_reject: none; nil: each
+	// above are the limits on the way, outermost first, from where charge: path
+	// began. What matches here is charged to them, too.
+	above []*Rule
+}
+
+// inherit applies the settings of a descriptor, or of a file, to what it would
+// inherit. One that says what holds already changes nothing: a path goes on.
+func (c *compiler) inherit(in inherited, charge, onReject *Placed[string]) inherited {
+	switch {
+	case charge == nil:
+	case charge.Value == "leaf":
+		in.along, in.above = nil, nil
+	case charge.Value != "path":
+		c.problems.add(charge.Pos, "write leaf or path", "charge is neither leaf nor path: %s", brief(charge.Value))
+	case in.along == nil:
+		in.along = &setting{}
+	}
+	switch {
+	case onReject == nil:
+	case onReject.Value == "each":
+		in.together = nil
+	case onReject.Value != "none":
+		c.problems.add(onReject.Pos, "write each or none", "on_reject is neither each nor none: %s", brief(onReject.Value))
+	case in.together == nil:
+		in.together = &setting{}
+	}
+	return in
+}
+
+// idle warns of settings that began with in, which is what outer became, and
+// that changed nothing.
+func (c *compiler) idle(outer, in inherited, charge, onReject *Placed[string]) {
+	if in.along != outer.along && in.along != nil && !in.along.effect {
+		c.warnings.add(charge.Pos, "remove it, or give a level above a rate_limit",
+			"charge: path has no effect: nothing here has a limit on a level above it")
+	}
+	if in.together != outer.together && in.together != nil && !in.together.effect {
+		c.warnings.add(onReject.Pos, "remove it, or add limits with rate_limits or charge: path",
+			"on_reject: none is about several limits, and no descriptor here is charged to more than one")
+	}
+}
+
+// limits compiles the limits of a descriptor.
+func (c *compiler) limits(cfg *DescriptorConfig, p path) []*Rule {
+	c.flags(cfg, p)
+	first := len(c.set.rules)
+	if cfg.RateLimit != nil {
+		c.rule(cfg, cfg.RateLimit, p, cfg.Pos, "")
+	}
+	list := cfg.RateLimits
+	switch {
+	case list == nil:
+	case len(list.Value) == 0:
+		c.problems.add(list.Pos, "write `- unit: ...` below it, or remove it", "rate_limits is empty")
+	case len(p.above)+len(list.Value) > maxCharges:
+		c.problems.add(list.Pos, "use fewer", "what matches is charged to more than %d limits", maxCharges)
+	default:
+		if cfg.RateLimit != nil {
+			c.problems.add(list.Pos, "move the rate_limit into the list", "rate_limit and rate_limits exclude each other")
+		}
+		c.items(cfg, list.Value, p)
+	}
+	return c.set.rules[first:]
+}
+
+// items compiles a list of limits.
+func (c *compiler) items(cfg *DescriptorConfig, list []RateLimitConfig, p path) {
+	first := len(c.set.rules)
+	names := make(map[string]bool)
+	for i := range list {
+		limit, suffix := &list[i], ""
+		if i > 0 {
+			suffix = "." + limit.Name
+			if limit.Name == "" || names[limit.Name] {
+				suffix = "." + strconv.Itoa(i+1)
+			}
+			if c.names > maxNames || !c.named(limit.Pos, len(p.key)+len(suffix)) {
+				return
+			}
+			p.domain.keys = append(p.domain.keys, p.key+suffix)
+		}
+		names[limit.Name] = true
+		r := c.rule(cfg, limit, p, limit.Pos, suffix)
+		if r.Unlimited && len(list) > 1 {
+			c.problems.add(limit.Pos, "remove it, or all others", "an unlimited one of several rate_limits changes nothing")
+		}
+		for _, other := range c.set.rules[first : first+i] {
+			if r.Limit.Period > 0 && r.Limit.Period == other.Limit.Period && r.Limit.Kind == other.Limit.Kind {
+				c.problems.add(limit.Pos, "keep the smaller one, or change the window or the algorithm of one",
+					"the limit at %v has the same algorithm and window: they would share a counter, and each hit count twice", other.Pos)
+				break
+			}
+		}
+	}
+}
+
+// match returns the rule that Find returns for a descriptor with these limits
+// of its own; nil if matching it charges nothing.
+func (c *compiler) match(cfg *DescriptorConfig, p path, own []*Rule) *Rule {
+	if len(own) == 1 && len(p.above) == 0 {
+		return own[0]
+	}
+	charges := p.above
+	if len(own) > 0 {
+		charges = slices.Concat(p.above, own)
+	}
+	if len(charges) == 0 {
+		return nil
+	}
+	if len(charges) > maxCharges && len(p.above) <= maxCharges { // else it was said above
+		c.problems.add(cfg.Pos, "use fewer levels with limits, or charge: leaf", "what matches is charged to more than %d limits", maxCharges)
+	}
+	if len(p.above) > 0 {
+		p.along.effect = true
+	}
+	if len(charges) > 1 {
+		for _, r := range charges {
+			r.Joint = true
+		}
+		if p.together != nil {
+			p.together.effect = true
+		}
+		c.dropped(own, charges)
+	}
+	if len(own) == 1 {
+		own[0].Charges = charges
+		return own[0]
+	}
+	return &Rule{
+		Index:     -1,
+		Key:       p.key,
+		Domain:    p.domain.Name,
+		Path:      p.levels,
+		Pos:       cfg.Pos,
+		Quota:     cfg.QuotaMode,
+		Metadata:  cfg.Metadata,
+		Charges:   charges,
+		AllOrNone: p.together != nil,
+		name:      -1,
+	}
+}
+
+// after is what the level below a descriptor inherits, r being what match made
+// of it.
+func (in inherited) after(r *Rule) inherited {
+	switch {
+	case in.along == nil || r == nil:
+	case r.Charges != nil:
+		in.above = r.Charges
+	default:
+		in.above = []*Rule{r}
+	}
+	return in
+}
+
+// dropped warns of limits that are never charged: whatever charges them also
+// charges one that replaces them.
+func (c *compiler) dropped(own, charges []*Rule) {
+	replaced := 0
+	for _, r := range charges {
+		replaced += len(r.Replaces)
+	}
+	if replaced == 0 || replaced > maxCompared {
+		return
+	}
+	for _, r := range own {
+		i := slices.IndexFunc(charges, func(by *Rule) bool { return by != r && slices.Contains(by.Replaces, r.Name) })
+		if i >= 0 && r.Name != "" && !r.Unlimited {
+			c.warnings.add(r.Pos, "remove one of them",
+				"the limit %s never applies: what is charged to it is also charged to the one at %v, which replaces it", brief(r.Name), charges[i].Pos)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package rules
+
+import (
+	"strings"
+	"testing"
+)
+
+// What a request is charged to: each limit with its key in the store and its
+// name in the statistics.
+func TestCharges(t *testing.T) {
+	const text = `
+domain: d
+charge: path
+descriptors:
+- key: user
+  rate_limit: {unit: day, requests_per_unit: 1}
+  descriptors:
+  - key: path
+    value: /f/*
+    share_threshold: true
+    rate_limits:
+    - {unit: second, requests_per_unit: 1}
+    - {unit: day, requests_per_unit: 1, name: daily}
+    descriptors:
+    - {key: size, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+    - {key: none}
+- key: ip
+  detailed_metric: true
+  rate_limits:
+  - {unit: second, requests_per_unit: 1}
+  - {unit: day, requests_per_unit: 1}
+  descriptors:
+  - {key: port, value_to_metric: true, rate_limits: [{unit: second, requests_per_unit: 1}, {unit: day, requests_per_unit: 1, name: daily}]}
+- {key: only, rate_limits: [{unit: day, requests_per_unit: 1, name: one}]}
+`
+	set, warnings, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(warnings, err)
+	}
+	d := set.Domain([]byte("d"))
+	var joined []byte
+	var keys Keys
+	for _, tt := range []struct{ entries, want string }{
+		{"user=a", "d_user_a_ d.user"},
+		{"user=a,path=/f/1", "d_user_a_ d.user, d_user_a_path_/f/*_ d.user.path_/f/*, d_user_a_path_/f/*_ d.user.path_/f/*.daily"},
+		{"user=a,path=/f/1,none=x", "d_user_a_ d.user, d_user_a_path_/f/*_ d.user.path_/f/*, d_user_a_path_/f/*_ d.user.path_/f/*.daily"},
+		{"user=a,path=/f/1,size=9", "d_user_a_ d.user, d_user_a_path_/f/*_ d.user.path_/f/*, d_user_a_path_/f/*_ d.user.path_/f/*.daily, " +
+			"d_user_a_path_/f/*_size_9_ d.user_a.path_/f/*.size_9"},
+		{"user=a,path=/g", ""},
+		{"ip=1", "d_ip_1_ d.ip_1, d_ip_1_ d.ip_1.2"},
+		{"ip=1,port=2", "d_ip_1_ d.ip_1, d_ip_1_ d.ip_1.2, d_ip_1_port_2_ d.ip.port_2, d_ip_1_port_2_ d.ip.port_2.daily"},
+		{"only=1", "d_only_1_ d.only"},
+		{"none=1", ""},
+	} {
+		request := parseEntries(tt.entries)
+		var got []string
+		for _, r := range charged(d.Find(request, &joined)) {
+			key, tag := keys.Append(nil, d, r, request)
+			_, first := keys.Append(nil, d, nil, request[:1])
+			if tag != first {
+				t.Errorf("%s: the tag of %s has %d bytes, want %d", tt.entries, key, tag, first)
+			}
+			got = append(got, string(key)+" "+string(r.AppendName(nil, request)))
+		}
+		if s := strings.Join(got, ", "); s != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.entries, s, tt.want)
+		}
+	}
+	if got := strings.Join(d.Descriptors(), " "); got != "d.user d.user.path_/f/* d.user.path_/f/*.daily d.user.path_/f/*.size d.user.path_/f/*.none d.ip d.ip.2 d.ip.port d.ip.port.daily d.only" {
+		t.Errorf("the descriptors are %s", got)
+	}
+}
+
+// A rule that is replaced is dropped alone: other levels and items stay.
+func TestReplacedCharges(t *testing.T) {
+	const text = `
+domain: d
+charge: path
+descriptors:
+- key: user
+  rate_limit: {unit: day, requests_per_unit: 1, name: user}
+  descriptors:
+  - {key: vip, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: user}]}}
+  - key: action
+    rate_limits:
+    - {unit: second, requests_per_unit: 1, name: fast}
+    - {unit: day, requests_per_unit: 1, name: slow}
+- {key: relief, rate_limits: [{unit: second, requests_per_unit: 1, replaces: [{name: fast}]}, {unit: day, requests_per_unit: 1, replaces: [{name: user}]}]}
+`
+	set, warnings, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(warnings, err)
+	}
+	d := set.Domain([]byte("d"))
+	if !d.Replacing() {
+		t.Fatal("nothing replaces anything")
+	}
+	var joined []byte
+	var p Replaced
+	for _, tt := range []struct{ request, want string }{
+		{"user=1", "d.user"},
+		{"user=1,action=1", "d.user d.user.action d.user.action.slow"},
+		{"user=1,vip=1", "d.user.vip"},
+		{"user=1,vip=1 user=1,action=1", "d.user.vip d.user.action d.user.action.slow"},
+		{"relief=1 user=1,action=1", "d.relief d.relief.2 d.user.action.slow"},
+	} {
+		var all []*Rule
+		for one := range strings.FieldsSeq(tt.request) {
+			all = append(all, charged(d.Find(parseEntries(one), &joined))...)
+		}
+		p.Reset(d)
+		for _, r := range all {
+			p.Add(r)
+		}
+		var got []string
+		for _, r := range all {
+			if !p.Has(r) {
+				got = append(got, r.Key)
+			}
+		}
+		if s := strings.Join(got, " "); s != tt.want {
+			t.Errorf("%s: charged to %s, want %s", tt.request, s, tt.want)
+		}
+	}
+	// What stands for a descriptor has no name and replaces nothing.
+	head := d.Find(parseEntries("relief=1"), &joined)
+	p.Reset(d)
+	if p.Add(head); head.Index != -1 || head.Limit.Period != 0 || p.Has(head) || p.Has(d.Find(parseEntries("user=1"), &joined)) {
+		t.Errorf("%+v stands for relief", head)
+	}
+}
+
+// What both kinds of Rule say of their descriptor.
+func TestHeads(t *testing.T) {
+	const text = `
+domain: d
+on_reject: none
+descriptors:
+- key: list
+  quota_mode: true
+  shadow_mode: true
+  metadata: {a: b}
+  rate_limits: [{unit: second, requests_per_unit: 1}, {algorithm: gcra, period: 90s, requests_per_unit: 5}]
+- key: path
+  charge: path
+  on_reject: each
+  rate_limit: {unit: day, requests_per_unit: 1}
+  descriptors:
+  - {key: none, quota_mode: true}
+  - {key: one, rate_limit: {unit: day, requests_per_unit: 1}}
+`
+	set, warnings, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(warnings, err)
+	}
+	d := set.Domain([]byte("d"))
+	var joined []byte
+	for _, tt := range []struct {
+		request, key             string
+		index, charges           int
+		quota, shadow, allOrNone bool
+	}{
+		{"list=1", "d.list", -1, 2, true, false, true},
+		{"path=1", "d.path", 2, 0, false, false, false},
+		{"path=1,none=1", "d.path.none", -1, 1, true, false, false},
+		{"path=1,one=1", "d.path.one", 3, 2, false, false, false},
+	} {
+		r := d.Find(parseEntries(tt.request), &joined)
+		if r == nil || r.Key != tt.key || r.Index != tt.index || len(r.Charges) != tt.charges || len(r.Path) != strings.Count(tt.request, "=") ||
+			r.Quota != tt.quota || r.Shadow != tt.shadow || r.AllOrNone != tt.allOrNone || (r.Metadata != nil) != (tt.key == "d.list") || r.Domain != "d" {
+			t.Errorf("%s finds %+v", tt.request, r)
+		}
+	}
+	lines := make([]string, 0, 4)
+	for _, r := range set.Rules() {
+		lines = append(lines, r.String())
+	}
+	const want = `d.list: unit=SECOND requests_per_unit=1, shadow_mode: true, quota_mode: true, on_reject: none
+d.list.2: unit=SECOND requests_per_unit=5, shadow_mode: true, quota_mode: true, unit_multiplier: 90, period: 1m30s, algorithm: gcra, burst: 4, on_reject: none
+d.path: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false, charge: path
+d.path.one: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false, charge: path`
+	if got := strings.Join(lines, "\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
