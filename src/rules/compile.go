@@ -263,12 +263,13 @@ func (c *compiler) twins() {
 }
 
 // hidden warns of descriptors that no request can reach, on this level and
-// below, because a wildcard before them takes all that they would match.
+// below, because a wildcard before them takes all that they would match. Exact
+// values go before all wildcards, so none of them is ever hidden.
 func (c *compiler) hidden(n *node) {
 	for i := range min(len(n.wildcards), maxCompared) {
 		victim := &n.wildcards[i]
 		for j := range i {
-			if w := &n.wildcards[j]; w.covers(victim.text) {
+			if w := &n.wildcards[j]; w.hides(victim.text) {
 				c.warnings.add(c.places[victim.node], "put the more specific one first, or remove one",
 					"no request can match %s: the wildcard %s at %v takes all of them", brief(victim.text), brief(w.text), c.places[w.node])
 				break

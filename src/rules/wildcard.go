@@ -48,3 +48,22 @@ func (p *pattern) match(text []byte) bool {
 // matches. A `*` in text can only be taken up by a `*` of p, which has no
 // literal one.
 func (p *pattern) covers(text string) bool { return p.match([]byte(text)) }
+
+// hides reports whether p matches every key_value that the pattern written as
+// text matches. There is always a `_` in it: where text has none, one of its
+// stars takes it up, so that p*_* hides p*.
+func (p *pattern) hides(text string) bool {
+	if p.covers(text) {
+		return true
+	}
+	const most = 8 // of them are looked at, however long the text is
+	if stars := strings.Count(text, "*"); stars > most || strings.Contains(text, "_") {
+		return false
+	}
+	for i := range len(text) {
+		if text[i] == '*' && !p.covers(text[:i]+"*_*"+text[i+1:]) {
+			return false
+		}
+	}
+	return true
+}
