@@ -172,7 +172,7 @@ func (l *Limiter) charge(a *Answer, s *scratch, i int, d *Descriptor, rule *rule
 	s.batch.Hits = append(s.batch.Hits, algorithm.Hit{
 		Key:      key,
 		Tag:      tag,
-		Together: rule != nil && st.Rule.Charges != nil,
+		Together: rule != nil && rule.Joint,
 		Limit:    limit,
 		Amount:   st.Amount,
 		Op:       st.Op,

@@ -110,8 +110,10 @@ func (st *Status) Bound() *Charge {
 	return &st.Charges[st.Binding]
 }
 
-// Unlimited reports whether an unlimited rule matched.
-func (st *Status) Unlimited() bool { return st.Rule != nil && st.Rule.Unlimited }
+// Unlimited reports whether an unlimited rule matched, and no limit was asked.
+func (st *Status) Unlimited() bool {
+	return st.Rule != nil && st.Rule.Unlimited && len(st.Charges) == 0
+}
 
 // The classes of errors that Check returns. Their texts are safe to send to
 // callers: they name no key and no value.

@@ -3,6 +3,7 @@ package metrics
 import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
 )
 
 // Record counts one decision; see limiter.Recorder.
@@ -24,11 +25,10 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		switch {
-		case len(st.Charges) > 0:
-		case st.Rule == nil:
+		case st.Rule == nil && len(st.Charges) == 0:
 			table.domains[a.Domain.Index].unmatched.Add(1)
-		case st.Rule.Charges == nil:
-			table.rules[st.Rule.Index].outcomes[Unlimited].Add(1)
+		case st.Rule != nil:
+			table.unlimited(st.Rule)
 		}
 		for j := range st.Charges {
 			c := &st.Charges[j]
@@ -38,6 +38,18 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	}
 	if failed {
 		r.storeErrors.Add(1)
+	}
+}
+
+// unlimited counts what r lets pass without asking.
+func (t *ruleTable) unlimited(r *rules.Rule) {
+	if r.Charges == nil && r.Unlimited {
+		t.rules[r.Index].outcomes[Unlimited].Add(1)
+	}
+	for _, c := range r.Charges {
+		if c.Unlimited {
+			t.rules[c.Index].outcomes[Unlimited].Add(1)
+		}
 	}
 }
 

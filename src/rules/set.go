@@ -45,11 +45,6 @@ type Rule struct {
 	Metadata map[string]any
 	// Limit is the arithmetic that stores work with.
 	Limit algorithm.Limit
-	// Charges are the rules that are charged where Domain.Find returns this one;
-	// nil: it alone.
-	Charges []*Rule
-	// AllOrNone charges nothing of Charges unless all of them pass.
-	AllOrNone bool
 
 	// Charges are what a descriptor that Find found the rule for is charged to,
 	// in this order: limits of levels above it, outermost first, and its own.

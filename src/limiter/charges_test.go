@@ -1,0 +1,144 @@
+package limiter_test
+
+import (
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+const chargeRules = `
+domain: d
+descriptors:
+  - key: login
+    rate_limits:
+      - {unit: minute, requests_per_unit: 2}
+      - {unit: day, requests_per_unit: 3, name: daily}
+  - key: all
+    on_reject: none
+    rate_limits:
+      - {unit: minute, requests_per_unit: 2}
+      - {unit: day, requests_per_unit: 3}
+  - key: trial
+    shadow_mode: true
+    rate_limits:
+      - {unit: minute, requests_per_unit: 1}
+      - {unit: day, requests_per_unit: 9}
+  - key: user
+    charge: path
+    rate_limit: {unit: hour, requests_per_unit: 5}
+    descriptors:
+      - key: action
+        value: trade
+        rate_limit: {unit: minute, requests_per_unit: 2}
+      - key: action
+        value: look
+      - key: action
+        value: free
+        rate_limit: {unlimited: true}
+  - key: premium
+    rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: daily}]}
+`
+
+// A descriptor may be charged by several limits; the status tells of the one
+// that binds.
+func TestSeveralCharges(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		cfg  limiter.Config
+		ask  []string
+	}{
+		{"a list", limiter.Config{}, []string{
+			"login=a", "ok: ok 1/2",
+			"login=a", "ok: ok 0/2",
+			"login=a", "over: over 0/2", // counts in the day all the same
+			"login=a", "over: over 0/3", // both refuse: the longer wait
+			"login=b:3", "over: over 0/2",
+			"login=c:2", "ok: ok 0/2",
+			"login=c:2-", "ok: ok 2/2",
+		}},
+		{"all of a list or nothing", limiter.Config{}, []string{
+			"all=a", "ok: ok 1/2",
+			"all=a", "ok: ok 0/2",
+			"all=a", "over: over 0/2",
+			"all=a", "over: over 0/2", // the day has one left
+		}},
+		{"shadow", limiter.Config{}, []string{
+			"trial=a", "ok: ok 0/1",
+			"trial=a", "ok: ok 0/1", // it binds without refusing
+		}},
+		{"a path", limiter.Config{}, []string{
+			"user=a", "ok: ok 4/5",
+			"user=a,action=trade", "ok: ok 1/2",
+			"user=a,action=trade", "ok: ok 0/2",
+			"user=a,action=trade", "over: over 0/2", // the level above is charged
+			"user=a,action=look", "ok: ok 0/5",
+			"user=a,action=free", "over: over 0/5",
+			"user=b,action=other", "ok: -",
+		}},
+		{"an item that is replaced", limiter.Config{}, []string{
+			"login=a:3 premium=x", "over: over 0/2, ok 8/9",
+			"login=a", "over: over 0/2", // the day has 2 left
+		}},
+		{"one group for the request", limiter.Config{AllOrNothing: true}, []string{
+			"login=a user=x,action=trade", "ok: ok 1/2, ok 1/2",
+			"login=a:2 user=x,action=trade", "over: over 0/2, ok 1/2",
+			"login=a user=x,action=trade", "ok: ok 0/2, ok 0/2",
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			store, err := memory.New(memory.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.cfg.Backend = store
+			l := limiter.New(tt.cfg)
+			l.Use(load(t, chargeRules))
+			var a limiter.Answer
+			for i := 0; i < len(tt.ask); i += 2 {
+				if err := l.Check(t.Context(), parse(tt.ask[i]), &a); err != nil {
+					t.Fatal(err)
+				}
+				if got := brief(&a); got != tt.ask[i+1] {
+					t.Errorf("request %d, %s:\n got %s\nwant %s", i/2+1, tt.ask[i], got, tt.ask[i+1])
+				}
+			}
+		})
+	}
+}
+
+// What callers are told of several charges: see Status.
+func TestWhatBinds(t *testing.T) {
+	charge := func(kind algorithm.Kind, remaining uint64, wait, reset time.Duration, over bool) limiter.Charge {
+		return limiter.Charge{
+			Rule: &rules.Rule{Limit: algorithm.Limit{Kind: kind}}, Over: over,
+			Verdict: algorithm.Verdict{Over: over || wait != 0, Remaining: remaining, RetryAfter: wait, ResetAfter: reset},
+		}
+	}
+	const fixed, gcra, second, never = algorithm.FixedWindow, algorithm.GCRA, time.Second, algorithm.Never
+	for _, tt := range []struct {
+		name        string
+		charges     []limiter.Charge
+		binding     int
+		wait, until time.Duration
+	}{
+		{"nothing", nil, 0, 0, 0},
+		{"the fewest remaining", []limiter.Charge{charge(gcra, 3, 0, 9*second, false), charge(gcra, 2, 0, second, false)}, 1, 0, 9 * second},
+		{"the first of equals", []limiter.Charge{charge(gcra, 2, 0, second, false), charge(gcra, 2, 0, 2*second, false)}, 0, 0, 2 * second},
+		{"refusing before remaining", []limiter.Charge{charge(gcra, 0, 0, 90*second, false), charge(gcra, 0, second, 9*second, true)}, 1, second, second},
+		{"the longest wait", []limiter.Charge{charge(gcra, 0, 2*second, 2*second, true), charge(gcra, 0, 3*second, 3*second, true), charge(gcra, 0, second, 99*second, true)}, 1, 3 * second, 3 * second},
+		{"never is the longest", []limiter.Charge{charge(gcra, 0, 90*second, 90*second, true), charge(gcra, 0, never, second, true)}, 1, never, 90 * second},
+		{"a shadow that is over binds and does not refuse", []limiter.Charge{charge(gcra, 1, 0, second, false), charge(gcra, 0, 5*second, 7*second, false)}, 1, 0, 7 * second},
+		{"microseconds", []limiter.Charge{charge(gcra, 1, 0, second+1, false)}, 0, 0, second + time.Microsecond},
+		{"seconds of fixed windows", []limiter.Charge{charge(fixed, 1, 0, second+1, false), charge(gcra, 5, 0, second+1, false)}, 0, 0, 2 * second},
+	} {
+		st := limiter.Status{Charges: tt.charges}
+		limiter.Bind(&st)
+		if st.Binding != tt.binding || st.Wait != tt.wait || st.Until != tt.until {
+			t.Errorf("%s: binding %d, wait %v, until %v; want %d, %v, %v", tt.name, st.Binding, st.Wait, st.Until, tt.binding, tt.wait, tt.until)
+		}
+	}
+}
