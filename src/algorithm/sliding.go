@@ -172,20 +172,19 @@ func (s *SlidingState) Verdict(l *Limit, op Op, amount uint64) Verdict {
 	return v
 }
 
-// judge decides, and says how much is added or taken away. Of what is above the
-// limit one unit is as good as many: it has to leave before anything passes.
+// judge decides, and says how much is added or taken away.
 func (s *SlidingState) judge(l *Limit, op Op, amount uint64) (v Verdict, take, give uint64) {
 	v.Before = s.Used
 	switch op {
 	case Refund:
 		give = min(s.Used, amount)
 	case Force:
-		take = min(amount, l.Max+1)
+		take = amount
 	case Charge, Look:
 		v.Interval = s.Newest != 0 && s.Now-s.Newest < int64(l.MinInterval)
 		v.Over = v.Interval || addSaturating(s.Used, amount) > l.Max
 		if op == Charge && (!v.Over || l.CountBlocked) {
-			take = min(amount, l.Max+1)
+			take = amount
 		}
 	}
 	v.Charged = take > 0 || give > 0

@@ -200,7 +200,7 @@ kinds.l = {
   judge = function(s, h)
     local used = s[1]
     if h.op == 'r' then return false, -min(used, h.amount) end
-    local add = min(h.amount, h.max + 1)
+    local add = h.amount
     if h.op == 'f' then return false, add end
     local over = used + h.amount > h.max or s[2] ~= none and s.now - s[2] < h.min
     if h.op == 'c' and (not over or blocked(h)) then return over, add end
@@ -246,9 +246,8 @@ kinds.l = {
   after = function(s, h)
     s[3] = none
     if call('LLEN', h.key) < 2 then return end
-    local at, total = mark(h.key, 0)
-    local used = s[1] + total - s.total
-    s[3] = at
+    s[3] = mark(h.key, 0)
+    local used = s[1] + (s.add or 0)
     if h.max > 0 and used + 1 > h.max then s[5] = leaves(h.key, h.max - 1) end
     if h.amount == 1 then
       s[4] = s[5]
@@ -277,6 +276,7 @@ local function run(h)
   local s = h.kind.look(h)
   local over, add, a, b = h.kind.judge(s, h)
   if add ~= 0 then h.kind.write(s, h, add, a, b) end
+  s.add = add
   if h.kind.after then h.kind.after(s, h) end
   return over, s
 end
