@@ -22,90 +22,130 @@ type member struct {
 	after uint64
 }
 
-func testAtomic(t *testing.T, open func(*testing.T) limiter.Backend) {
-	tests := []struct {
-		name   string
-		before map[string]uint64 // counters at the start
-		hits   []member
-		then   map[string]uint64 // counters at the end
-	}{
-		{"all pass", nil, []member{
-			{key: "a", limit: 2, n: 1, atomic: true, after: 1},
-			{key: "b", limit: 2, n: 2, atomic: true, after: 2},
-		}, map[string]uint64{"a": 1, "b": 2}},
-		{"one refuses, nothing is charged", map[string]uint64{"b": 2}, []member{
-			{key: "a", limit: 2, n: 1, atomic: true, after: 0},
-			{key: "b", limit: 2, n: 1, atomic: true, over: true, after: 2},
-			{key: "c", limit: 2, n: 1, atomic: true, after: 0},
-		}, map[string]uint64{"a": 0, "b": 2, "c": 0}},
-		{"one alone is not charged when refused", map[string]uint64{"a": 2}, []member{
-			{key: "a", limit: 2, n: 1, atomic: true, over: true, after: 2},
-		}, map[string]uint64{"a": 2}},
-		{"shadow stops nobody and counts", map[string]uint64{"b": 2}, []member{
-			{key: "a", limit: 2, n: 1, atomic: true, after: 1},
-			{key: "b", limit: 2, n: 1, atomic: true, shadow: true, over: true, after: 3},
-		}, map[string]uint64{"a": 1, "b": 3}},
-		{"shadow is stopped by others", map[string]uint64{"b": 2}, []member{
-			{key: "a", limit: 2, n: 1, atomic: true, shadow: true, after: 0},
-			{key: "b", limit: 2, n: 1, atomic: true, over: true, after: 2},
-		}, map[string]uint64{"a": 0, "b": 2}},
-		{"what is not atomic is charged all the same", map[string]uint64{"b": 2}, []member{
-			{key: "a", limit: 2, n: 1, after: 1},
-			{key: "b", limit: 2, n: 1, atomic: true, over: true, after: 2},
-		}, map[string]uint64{"a": 1, "b": 2}},
-		{"and can refuse for all", map[string]uint64{"a": 2}, []member{
-			{key: "a", limit: 2, n: 1, over: true, after: 3},
-			{key: "b", limit: 2, n: 1, atomic: true, after: 0},
-		}, map[string]uint64{"a": 3, "b": 0}},
-		{"the same key twice, together too much", nil, []member{
-			{key: "a", limit: 3, n: 2, atomic: true, after: 0},
-			{key: "a", limit: 3, n: 2, atomic: true, over: true, after: 0},
-		}, map[string]uint64{"a": 0}},
-		{"the same key twice, together just enough", nil, []member{
-			{key: "a", limit: 4, n: 2, atomic: true, after: 2},
-			{key: "a", limit: 4, n: 2, atomic: true, after: 4},
-		}, map[string]uint64{"a": 4}},
-		{"a refund within makes room", map[string]uint64{"a": 4}, []member{
-			{key: "a", limit: 4, n: 2, op: refund, atomic: true, after: 2},
-			{key: "a", limit: 4, n: 2, atomic: true, after: 4},
-		}, map[string]uint64{"a": 4}},
-		{"a refused group refunds nothing", map[string]uint64{"a": 4, "b": 1}, []member{
-			{key: "a", limit: 4, n: 2, op: refund, atomic: true, after: 4},
-			{key: "b", limit: 1, n: 1, atomic: true, over: true, after: 1},
-		}, map[string]uint64{"a": 4, "b": 1}},
-		{"a look can refuse for all", map[string]uint64{"a": 4}, []member{
-			{key: "a", limit: 4, n: 1, op: look, atomic: true, over: true, after: 4},
-			{key: "b", limit: 1, n: 1, atomic: true, after: 0},
-		}, map[string]uint64{"a": 4, "b": 0}},
-		{"many keys", map[string]uint64{"k9": 1}, many(10, func(i int) member {
-			return member{key: fmt.Sprintf("k%d", i), limit: 1, n: 1, atomic: true, over: i == 9, after: uint64(i / 9)}
-		}), map[string]uint64{"k0": 0, "k8": 0, "k9": 1}},
+type group struct {
+	name   string
+	before map[string]uint64 // counters at the start
+	hits   []member
+	then   map[string]uint64 // counters at the end
+}
+
+// groups behave alike whatever kinds their limits are.
+var groups = []group{
+	{"all pass", nil, []member{
+		{key: "a", limit: 2, n: 1, atomic: true, after: 1},
+		{key: "b", limit: 2, n: 2, atomic: true, after: 2},
+	}, map[string]uint64{"a": 1, "b": 2}},
+	{"one refuses, nothing is charged", map[string]uint64{"b": 2}, []member{
+		{key: "a", limit: 2, n: 1, atomic: true, after: 0},
+		{key: "b", limit: 2, n: 1, atomic: true, over: true, after: 2},
+		{key: "c", limit: 2, n: 1, atomic: true, after: 0},
+	}, map[string]uint64{"a": 0, "b": 2, "c": 0}},
+	{"one alone is not charged when refused", map[string]uint64{"a": 2}, []member{
+		{key: "a", limit: 2, n: 1, atomic: true, over: true, after: 2},
+	}, map[string]uint64{"a": 2}},
+	{"shadow stops nobody and counts", map[string]uint64{"b": 2}, []member{
+		{key: "a", limit: 2, n: 1, atomic: true, after: 1},
+		{key: "b", limit: 2, n: 1, atomic: true, shadow: true, over: true, after: 3},
+	}, map[string]uint64{"a": 1, "b": 3}},
+	{"shadow is stopped by others", map[string]uint64{"b": 2}, []member{
+		{key: "a", limit: 2, n: 1, atomic: true, shadow: true, after: 0},
+		{key: "b", limit: 2, n: 1, atomic: true, over: true, after: 2},
+	}, map[string]uint64{"a": 0, "b": 2}},
+	{"what is not atomic is charged all the same", map[string]uint64{"b": 2}, []member{
+		{key: "a", limit: 2, n: 1, after: 1},
+		{key: "b", limit: 2, n: 1, atomic: true, over: true, after: 2},
+	}, map[string]uint64{"a": 1, "b": 2}},
+	{"and can refuse for all", map[string]uint64{"a": 2}, []member{
+		{key: "a", limit: 2, n: 1, over: true, after: 3},
+		{key: "b", limit: 2, n: 1, atomic: true, after: 0},
+	}, map[string]uint64{"a": 3, "b": 0}},
+	{"the same key twice, together too much", nil, []member{
+		{key: "a", limit: 3, n: 2, atomic: true, after: 0},
+		{key: "a", limit: 3, n: 2, atomic: true, over: true, after: 0},
+	}, map[string]uint64{"a": 0}},
+	{"the same key twice, together just enough", nil, []member{
+		{key: "a", limit: 4, n: 2, atomic: true, after: 2},
+		{key: "a", limit: 4, n: 2, atomic: true, after: 4},
+	}, map[string]uint64{"a": 4}},
+	{"the same key around another", map[string]uint64{"a": 1}, []member{
+		{key: "a", limit: 4, n: 2, atomic: true, after: 1},
+		{key: "b", limit: 4, n: 2, atomic: true, after: 0},
+		{key: "a", limit: 4, n: 2, atomic: true, over: true, after: 1},
+	}, map[string]uint64{"a": 1, "b": 0}},
+	{"a refund within makes room", map[string]uint64{"a": 4}, []member{
+		{key: "a", limit: 4, n: 2, op: refund, atomic: true, after: 2},
+		{key: "a", limit: 4, n: 2, atomic: true, after: 4},
+	}, map[string]uint64{"a": 4}},
+	{"a refused group refunds nothing", map[string]uint64{"a": 4, "b": 1}, []member{
+		{key: "a", limit: 4, n: 2, op: refund, atomic: true, after: 4},
+		{key: "b", limit: 1, n: 1, atomic: true, over: true, after: 1},
+	}, map[string]uint64{"a": 4, "b": 1}},
+	{"nor does it force anything", map[string]uint64{"b": 1}, []member{
+		{key: "a", limit: 4, n: 2, op: force, atomic: true, after: 0},
+		{key: "b", limit: 1, n: 1, atomic: true, over: true, after: 1},
+	}, map[string]uint64{"a": 0, "b": 1}},
+	{"what is forced within takes room", nil, []member{
+		{key: "a", limit: 4, n: 4, op: force, atomic: true, after: 0},
+		{key: "a", limit: 4, n: 1, atomic: true, over: true, after: 0},
+	}, map[string]uint64{"a": 0}},
+	{"a look can refuse for all", map[string]uint64{"a": 4}, []member{
+		{key: "a", limit: 4, n: 1, op: look, atomic: true, over: true, after: 4},
+		{key: "b", limit: 1, n: 1, atomic: true, after: 0},
+	}, map[string]uint64{"a": 4, "b": 0}},
+	{"many keys", map[string]uint64{"k9": 1}, many(10, func(i int) member {
+		return member{key: fmt.Sprintf("k%d", i), limit: 1, n: 1, atomic: true, over: i == 9, after: uint64(i / 9)}
+	}), map[string]uint64{"k0": 0, "k8": 0, "k9": 1}},
+}
+
+func (suite *Suite) testAtomic(t *testing.T, open func(*testing.T) limiter.Backend) {
+	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
+		for _, g := range groups {
+			t.Run(g.name, func(t *testing.T) {
+				g.test(t, open(t), func(string) algorithm.Kind { return kind })
+			})
+		}
+	})
+	if len(suite.Kinds) == 1 {
+		return
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			store := open(t)
-			for key, n := range tt.before {
-				take(t, store, epoch, algorithm.Hit{Key: []byte(key), Limit: fixed(100, time.Hour), Amount: n})
-			}
-			hits := make([]algorithm.Hit, len(tt.hits))
-			for i, m := range tt.hits {
-				hits[i] = algorithm.Hit{
-					Key: []byte(m.key), Limit: fixed(m.limit, time.Hour), Amount: m.n, Op: m.op,
-					Group: 7, Atomic: m.atomic, NoVeto: m.shadow,
-				}
-			}
-			for i, v := range take(t, store, epoch, hits...) {
-				if want := tt.hits[i]; v.Over != want.over || v.After != want.after || v.Over && v.Remaining != 0 {
-					t.Errorf("hit %d on %s: over %t, after %d, remaining %d; want over %t, after %d",
-						i, want.key, v.Over, v.After, v.Remaining, want.over, want.after)
-				}
-			}
-			for key, want := range tt.then {
-				if v := take(t, store, epoch, algorithm.Hit{Key: []byte(key), Limit: fixed(100, time.Hour), Op: look})[0]; v.Before != want {
-					t.Errorf("%s is %d in the end, want %d", key, v.Before, want)
-				}
+	for from, first := range suite.Kinds {
+		t.Run("mixed from "+first.String(), func(t *testing.T) {
+			kinds := append(suite.Kinds[from:len(suite.Kinds):len(suite.Kinds)], suite.Kinds[:from]...)
+			for _, g := range groups {
+				t.Run(g.name, func(t *testing.T) {
+					g.test(t, open(t), func(key string) algorithm.Kind {
+						return kinds[(int(key[len(key)-1])-'a'+100*len(kinds))%len(kinds)]
+					})
+				})
 			}
 		})
+	}
+}
+
+// test sends the group, with limits of the kinds that its keys have.
+func (g *group) test(t *testing.T, store limiter.Backend, kind func(key string) algorithm.Kind) {
+	hits := make([]algorithm.Hit, len(g.hits))
+	limits := make(map[string]*algorithm.Limit)
+	for i, m := range g.hits {
+		limits[m.key] = blocked(kind(m.key), m.limit, time.Hour)
+		hits[i] = algorithm.Hit{
+			Key: []byte(m.key), Limit: limits[m.key], Amount: m.n, Op: m.op,
+			Group: 7, Atomic: m.atomic, NoVeto: m.shadow,
+		}
+	}
+	for key, n := range g.before {
+		take(t, store, epoch, algorithm.Hit{Key: []byte(key), Limit: limits[key], Amount: n, Op: force})
+	}
+	for i, v := range take(t, store, epoch, hits...) {
+		if want := g.hits[i]; v.Over != want.over || v.After != want.after || v.Over && v.Remaining != 0 {
+			t.Errorf("hit %d on %s: over %t, after %d, remaining %d; want over %t, after %d",
+				i, want.key, v.Over, v.After, v.Remaining, want.over, want.after)
+		}
+	}
+	for key, want := range g.then {
+		if v := take(t, store, epoch, algorithm.Hit{Key: []byte(key), Limit: limits[key], Op: look})[0]; v.Before != want {
+			t.Errorf("%s is %d in the end, want %d", key, v.Before, want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
 package backendtest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -10,30 +11,85 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// Run holds the stores that open returns to the contract of limiter.Backend.
-// Each call of open returns a store without any counters, whose name space
-// nobody else uses; it closes what it opened with t.Cleanup.
-func Run(t *testing.T, open func(t *testing.T) limiter.Backend) {
-	t.Run("steps", func(t *testing.T) { testSteps(t, open) })
-	t.Run("keys", func(t *testing.T) { testKeys(t, open) })
-	t.Run("atomic", func(t *testing.T) { testAtomic(t, open) })
-	t.Run("batch", func(t *testing.T) { testBatch(t, open) })
-	t.Run("referee", func(t *testing.T) { testReferee(t, open) })
-	t.Run("concurrent", func(t *testing.T) { testConcurrent(t, open) })
+// Suite is what is asked of a store. The zero value asks for all there is.
+type Suite struct {
+	// Kinds are the kinds of limit that the store counts by. Empty: all.
+	Kinds []algorithm.Kind
+	// CountBlocked leaves out the limits that do not count what they refuse.
+	CountBlocked bool
+	// Forward are the kinds for which the store's answers are not exact when the
+	// clock steps back behind what it has seen, as when a counter is kept under
+	// the window that the clock shows.
+	Forward []algorithm.Kind
+}
+
+// Run holds the stores that open returns to the whole contract of
+// limiter.Backend. Each call of open returns a store without any counters, whose
+// name space nobody else uses; it closes what it opened with t.Cleanup.
+//
+// Virtual time is in whole microseconds, as no store need know a finer one. What
+// a store may forget at the time of a hit is not asked for within the following
+// minute, so that its expiry may go by a clock of its own.
+func Run(t *testing.T, open func(t *testing.T) limiter.Backend) { Suite{}.Run(t, open) }
+
+// Run is like the function Run, but asks for what suite says.
+func (suite Suite) Run(t *testing.T, open func(t *testing.T) limiter.Backend) {
+	if len(suite.Kinds) == 0 {
+		for _, name := range algorithm.Kinds() {
+			kind, _ := algorithm.ParseKind(name)
+			suite.Kinds = append(suite.Kinds, kind)
+		}
+	}
+	t.Run("steps", func(t *testing.T) { suite.testSteps(t, open) })
+	t.Run("keys", func(t *testing.T) { suite.testKeys(t, open) })
+	t.Run("rules", func(t *testing.T) { suite.testRules(t, open) })
+	t.Run("atomic", func(t *testing.T) { suite.testAtomic(t, open) })
+	t.Run("batch", func(t *testing.T) { suite.testBatch(t, open) })
+	t.Run("bound", func(t *testing.T) { suite.testBound(t, open) })
+	t.Run("referee", func(t *testing.T) { suite.testReferee(t, open) })
+	t.Run("concurrent", func(t *testing.T) { suite.testConcurrent(t, open) })
+}
+
+// can says whether the store counts by l.
+func (suite *Suite) can(l *algorithm.Limit) bool {
+	return slices.Contains(suite.Kinds, l.Kind) && (l.CountBlocked || !suite.CountBlocked)
+}
+
+// perKind runs a test for each kind.
+func (suite *Suite) perKind(t *testing.T, test func(t *testing.T, kind algorithm.Kind)) {
+	for _, kind := range suite.Kinds {
+		t.Run(kind.String(), func(t *testing.T) { test(t, kind) })
+	}
 }
 
 // epoch is where virtual time begins in all tests: the edge of a minute, an
 // hour and a day.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func fixed(limit uint64, period time.Duration) *algorithm.Limit {
-	return &algorithm.Limit{Kind: algorithm.FixedWindow, Max: limit, Period: period, CountBlocked: true}
+// blocked is a limit of any kind that counts what it refuses. At most most pass
+// at once.
+func blocked(kind algorithm.Kind, most uint64, period time.Duration) *algorithm.Limit {
+	l := &algorithm.Limit{Kind: kind, Max: most, Period: period, CountBlocked: true}
+	if kind == algorithm.GCRA && most > 0 {
+		l.Burst = most - 1
+	}
+	return l
 }
 
-// uncounted is fixed without counting what is refused.
-func uncounted(limit uint64, period time.Duration) *algorithm.Limit {
-	l := fixed(limit, period)
+// polite is blocked without counting what is refused.
+func polite(kind algorithm.Kind, most uint64, period time.Duration) *algorithm.Limit {
+	l := blocked(kind, most, period)
 	l.CountBlocked = false
+	return l
+}
+
+func fixed(most uint64, period time.Duration) *algorithm.Limit {
+	return blocked(algorithm.FixedWindow, most, period)
+}
+
+// paced is l with a minimum interval.
+func paced(l *algorithm.Limit, interval time.Duration) *algorithm.Limit {
+	l.MinInterval = interval
 	return l
 }
 

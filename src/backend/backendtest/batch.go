@@ -1,10 +1,7 @@
 package backendtest
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,7 +9,7 @@ import (
 	"ratelimit/src/limiter"
 )
 
-func testBatch(t *testing.T, open func(*testing.T) limiter.Backend) {
+func (suite *Suite) testBatch(t *testing.T, open func(*testing.T) limiter.Backend) {
 	limit := fixed(3, 365*24*time.Hour)
 	t.Run("empty", func(t *testing.T) { take(t, open(t), time.Time{}) })
 	t.Run("a hit sees those before it", func(t *testing.T) {
@@ -55,16 +52,18 @@ func testBatch(t *testing.T, open func(*testing.T) limiter.Backend) {
 		}
 	})
 	t.Run("its own clock", func(t *testing.T) {
-		store := open(t)
-		before := time.Now()
-		v := take(t, store, time.Time{}, algorithm.Hit{Key: []byte("k"), Limit: limit, Amount: 3})[0]
-		_, end := algorithm.Window(before.UnixNano(), limit.Period)
-		if left := time.Duration(end - before.UnixNano()); v.ResetAfter > left+time.Second || v.ResetAfter < left-time.Minute {
-			t.Errorf("resets in %v, want about %v", v.ResetAfter, left)
-		}
-		if v := take(t, store, time.Time{}, algorithm.Hit{Key: []byte("k"), Limit: limit, Amount: 1})[0]; !v.Over {
-			t.Error("the fourth of three passed")
-		}
+		suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
+			store, limit := open(t), blocked(kind, 3, limit.Period)
+			before := time.Now()
+			v := take(t, store, time.Time{}, algorithm.Hit{Key: []byte("k"), Limit: limit, Amount: 3})[0]
+			want := referee{}.group([]algorithm.Hit{{Key: []byte("k"), Limit: limit, Amount: 3}}, before.UnixNano())[0]
+			if v.ResetAfter > want.ResetAfter+time.Second || v.ResetAfter < want.ResetAfter-time.Minute {
+				t.Errorf("resets in %v, want about %v", v.ResetAfter, want.ResetAfter)
+			}
+			if v := take(t, store, time.Time{}, algorithm.Hit{Key: []byte("k"), Limit: limit, Amount: 1})[0]; !v.Over {
+				t.Error("the fourth of three passed")
+			}
+		})
 	})
 	t.Run("misuse", func(t *testing.T) {
 		store := open(t)
@@ -79,77 +78,6 @@ func testBatch(t *testing.T, open func(*testing.T) limiter.Backend) {
 			if err := store.Take(t.Context(), &b); err == nil {
 				t.Errorf("%s: no error", name)
 			}
-		}
-	})
-}
-
-// testConcurrent counts what gets through when many ask at once.
-func testConcurrent(t *testing.T, open func(*testing.T) limiter.Backend) {
-	const callers, each = 16, 250
-	run := func(t *testing.T, call func(caller, i int)) {
-		t.Helper()
-		var wg sync.WaitGroup
-		for c := range callers {
-			wg.Go(func() {
-				for i := range each {
-					call(c, i)
-				}
-			})
-		}
-		wg.Wait()
-	}
-	for _, tt := range []struct {
-		name  string
-		limit *algorithm.Limit
-		keys  int
-	}{
-		{"one key, refused hits count", fixed(1000, time.Hour), 1},
-		{"one key, refused hits do not count", uncounted(1000, time.Hour), 1},
-		{"twenty keys", fixed(70, time.Hour), 20},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			store := open(t)
-			var mu sync.Mutex
-			admitted := make(map[int]uint64)
-			run(t, func(c, i int) {
-				k := (c + i) % tt.keys
-				v := take(t, store, epoch, algorithm.Hit{Key: fmt.Appendf(nil, "k%d", k), Limit: tt.limit, Amount: 1})[0]
-				if !v.Over {
-					mu.Lock()
-					admitted[k]++
-					mu.Unlock()
-				}
-			})
-			for k := range tt.keys {
-				if admitted[k] != tt.limit.Max {
-					t.Errorf("key %d: %d admitted, want %d", k, admitted[k], tt.limit.Max)
-				}
-			}
-		})
-	}
-	t.Run("atomic groups in opposite orders", func(t *testing.T) {
-		store := open(t)
-		a, b := []byte("a"), []byte("b")
-		small, large := fixed(500, time.Hour), fixed(100_000, time.Hour)
-		run(t, func(c, _ int) {
-			hits := []algorithm.Hit{{Key: a, Limit: small, Amount: 1, Atomic: true}, {Key: b, Limit: large, Amount: 1, Atomic: true}}
-			if c%2 == 0 {
-				hits[0], hits[1] = hits[1], hits[0]
-			}
-			take(t, store, epoch, hits...)
-		})
-		for _, key := range [][]byte{a, b} {
-			if v := take(t, store, epoch, algorithm.Hit{Key: bytes.Clone(key), Limit: large, Op: look})[0]; v.Before != small.Max {
-				t.Errorf("%s is %d, want %d: what one refuses the other must not count", key, v.Before, small.Max)
-			}
-		}
-	})
-	t.Run("an ended context does not hang", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		b := algorithm.Batch{Hits: []algorithm.Hit{{Key: []byte("k"), Limit: fixed(1, time.Hour), Amount: 1}}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
-		if err := open(t).Take(ctx, &b); err != nil {
-			t.Errorf("Take: %v, which is for misuse only", err)
 		}
 	})
 }

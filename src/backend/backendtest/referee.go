@@ -2,8 +2,8 @@ package backendtest
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,93 +11,148 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// model is a store that is slow and obviously right: a map from key and window
-// to count. A group is tried on a copy of the map, which is thrown away if
-// somebody refuses.
-type model map[modelKey]uint64
-
-type modelKey struct {
-	key    string
-	period time.Duration
-	start  int64
-}
-
-func keyOf(h *algorithm.Hit, now int64) modelKey {
-	start, _ := algorithm.Window(now, h.Limit.Period)
-	return modelKey{string(h.Key), h.Limit.Period, start}
-}
-
-func (m model) apply(h *algorithm.Hit, now int64) (v algorithm.Verdict) {
-	k := keyOf(h, now)
-	after, v := algorithm.TakeFixed(h.Limit, m[k], now, h.Op, h.Amount)
-	m[k] = after
-	return v
-}
-
-// group returns the verdicts on the hits of one group.
-func (m model) group(hits []algorithm.Hit, now int64) []algorithm.Verdict {
-	verdicts := make([]algorithm.Verdict, len(hits))
-	trial := maps.Clone(m)
-	vetoed := false
-	for i := range hits {
-		verdicts[i] = trial.apply(&hits[i], now)
-		vetoed = vetoed || verdicts[i].Over && !hits[i].NoVeto
-	}
-	for i := range hits {
-		h := &hits[i]
-		if !vetoed || !h.Atomic {
-			verdicts[i] = m.apply(h, now)
-			continue
+// limits are what the referee plays with. Those of one kind and period share
+// counters, whatever else they say, but for the minimum interval: a store keeps
+// the last hit as long as the rule needs that recorded it.
+func (suite *Suite) limits() (limits []*algorithm.Limit) {
+	for _, kind := range suite.Kinds {
+		odd := 90*time.Second + 500*time.Millisecond
+		if kind == algorithm.FixedWindow {
+			odd = 90 * time.Second
 		}
-		seen := h.AsLook()
-		v := m.apply(&seen, now)
-		if v.Over = verdicts[i].Over; v.Over {
-			v.Remaining, v.RetryAfter = 0, verdicts[i].RetryAfter
-		} else {
-			v.RetryAfter = 0
+		limits = append(
+			limits,
+			blocked(kind, 0, time.Minute), blocked(kind, 3, time.Minute), blocked(kind, 10, time.Minute), polite(kind, 10, time.Minute),
+			blocked(kind, 20, time.Hour), polite(kind, 20, time.Hour), polite(kind, 7, odd), polite(kind, 5, odd),
+		)
+		switch kind {
+		case algorithm.SlidingWindow:
+			limits = append(limits, paced(polite(kind, 4, time.Minute), 15*time.Second), paced(blocked(kind, 9, time.Minute), 2*time.Minute))
+		case algorithm.GCRA:
+			limits = append(
+				limits, paced(polite(kind, 4, time.Minute), 15*time.Second), paced(blocked(kind, 9, time.Minute), 2*time.Minute),
+				&algorithm.Limit{Kind: kind, Max: 7, Period: time.Minute}, &algorithm.Limit{Kind: kind, Max: 7, Period: time.Minute, Burst: 30, CountBlocked: true},
+				&algorithm.Limit{Kind: kind, Max: 1_000_003, Period: time.Hour, Burst: 10},
+			)
+		default:
+			limits = append(limits, blocked(kind, 1<<40, time.Hour))
 		}
-		verdicts[i] = v
 	}
-	return verdicts
+	return slices.DeleteFunc(limits, func(l *algorithm.Limit) bool { return !suite.can(l) })
 }
 
-// testReferee sends random batches to the store and to the model.
-func testReferee(t *testing.T, open func(*testing.T) limiter.Backend) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 1))
-	store, m := open(t), make(model)
-	now := epoch
-	limits := []*algorithm.Limit{
-		fixed(0, time.Minute), fixed(3, time.Minute), fixed(10, time.Minute), uncounted(10, time.Minute),
-		fixed(20, time.Hour), uncounted(7, 5*time.Minute), fixed(1<<40, time.Hour),
+// play is a random game against the referee.
+type play struct {
+	suite *Suite
+	rnd   *rand.Rand
+	now   time.Time
+	seen  time.Time // the latest
+	right referee
+	lives map[name]int
+}
+
+// name is that of the keys of some limits. When the clock steps back, the store
+// may have forgotten a counter that had done its work, or not yet. Such a key is
+// not used again: its name begins another life.
+type name struct {
+	kind     algorithm.Kind
+	period   time.Duration
+	interval time.Duration
+	number   int
+}
+
+func (p *play) key(n name) string {
+	// Kinds share keys. Whether windows of two lengths share a counter when they
+	// begin together is the store's business.
+	return fmt.Sprintf("key-%d-%v-%v-%d", n.number, n.period, n.interval, p.lives[n])
+}
+
+// step moves the clock: a little on, to the edge of a minute, or seldom an hour.
+func (p *play) step() {
+	switch n := p.rnd.IntN(100); {
+	case n < 10:
+	case n < 20:
+		p.now = p.now.Truncate(time.Minute).Add(time.Minute + time.Duration(p.rnd.IntN(3)-1)*time.Microsecond)
+	case n < 22:
+		p.now = p.now.Add(time.Hour)
+	case n < 24:
+		p.back(time.Duration(p.rnd.Int64N(3_600_000_000)) * time.Microsecond)
+	case n < 27:
+		p.back(time.Duration(p.rnd.Int64N(90_000_000)) * time.Microsecond)
+	default:
+		p.now = p.now.Add(time.Duration(p.rnd.Int64N(20_000_000)) * time.Microsecond)
 	}
-	for round := range 2000 {
-		now = now.Add(time.Duration(rnd.Int64N(int64(20 * time.Second))))
-		var hits []algorithm.Hit
-		for group := range 1 + rnd.IntN(3) {
-			for range 1 + rnd.IntN(3) {
-				limit := limits[rnd.IntN(len(limits))]
-				hits = append(hits, algorithm.Hit{
-					// Whether windows of two lengths share a counter when they begin
-					// together is the store's business: in Redis they do, as upstream.
-					Key:    fmt.Appendf(nil, "key-%d-%v", rnd.IntN(2), limit.Period),
-					Tag:    len("key-"),
-					Limit:  limit,
-					Amount: uint64(rnd.IntN(5)),
-					Op:     []algorithm.Op{charge, charge, charge, charge, look, refund, force}[rnd.IntN(7)],
-					Group:  uint16(group),
-					Atomic: rnd.IntN(2) == 0,
-					NoVeto: rnd.IntN(4) == 0,
-				})
+	if p.now.After(p.seen) {
+		p.seen = p.now
+	}
+}
+
+func (p *play) back(by time.Duration) {
+	p.now = p.now.Add(-by)
+	forgotten := make(map[string]bool)
+	soon := p.seen.Add(time.Minute).UnixNano()
+	for c, st := range p.right {
+		if st.until <= soon || slices.Contains(p.suite.Forward, c.kind) {
+			forgotten[fmt.Sprint(c.kind, c.key)] = true
+		}
+	}
+	for n := range p.lives {
+		if forgotten[fmt.Sprint(n.kind, p.key(n))] {
+			p.lives[n]++
+		}
+	}
+}
+
+// batch is up to three groups of up to three hits.
+func (p *play) batch(limits []*algorithm.Limit) (hits []algorithm.Hit) {
+	for group := range 1 + p.rnd.IntN(3) {
+		for range 1 + p.rnd.IntN(3) {
+			limit := limits[p.rnd.IntN(len(limits))]
+			n := name{limit.Kind, limit.Period, limit.MinInterval, p.rnd.IntN(2)}
+			p.lives[n] += 0
+			hits = append(hits, algorithm.Hit{
+				Key:    []byte(p.key(n)),
+				Tag:    len("key-"),
+				Limit:  limit,
+				Amount: uint64(p.rnd.IntN(5)),
+				Op:     []algorithm.Op{charge, charge, charge, charge, look, refund, force}[p.rnd.IntN(7)],
+				Group:  uint16(group),
+				Atomic: p.rnd.IntN(2) == 0,
+				NoVeto: p.rnd.IntN(4) == 0,
+			})
+			if last := len(hits) - 1; last > 0 && p.rnd.IntN(4) == 0 { // the same once more
+				hits[last].Key, hits[last].Limit = hits[last-1].Key, hits[last-1].Limit
 			}
 		}
-		got := take(t, store, now, hits...)
-		b := algorithm.Batch{Hits: hits}
-		for i := 0; i < len(hits); i = b.GroupEnd(i) {
-			for j, want := range m.group(hits[i:b.GroupEnd(i)], now.UnixNano()) {
-				if !same(got[i+j], want) {
-					t.Fatalf("round %d, hit %d of %d, at %v: %+v\n got %+v\nwant %+v", round, i+j, len(hits), now, hits[i+j], got[i+j], want)
+	}
+	return hits
+}
+
+// testReferee sends random batches to the store and to the referee, first of
+// each kind alone and then of all.
+func (suite *Suite) testReferee(t *testing.T, open func(*testing.T) limiter.Backend) {
+	limits := suite.limits()
+	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
+		suite.testPlay(t, open(t), slices.DeleteFunc(slices.Clone(limits), func(l *algorithm.Limit) bool { return l.Kind != kind }))
+	})
+	if len(suite.Kinds) > 1 {
+		t.Run("mixed", func(t *testing.T) { suite.testPlay(t, open(t), limits) })
+	}
+}
+
+func (suite *Suite) testPlay(t *testing.T, store limiter.Backend, limits []*algorithm.Limit) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	p := play{suite: suite, rnd: rand.New(rand.NewPCG(seed, 1)), now: epoch, seen: epoch, right: make(referee), lives: make(map[name]int)}
+	for round := range 2000 {
+		p.step()
+		b := algorithm.Batch{Hits: p.batch(limits)}
+		got := take(t, store, p.now, b.Hits...)
+		for i := 0; i < len(b.Hits); i = b.GroupEnd(i) {
+			for j, want := range p.right.group(b.Hits[i:b.GroupEnd(i)], p.now.UnixNano()) {
+				if h := b.Hits[i+j]; !same(got[i+j], want) {
+					t.Fatalf("round %d, hit %d of %d, at %v: %v of %d on %s, group %d, atomic %t, no veto %t, %+v\n got %+v\nwant %+v", round, i+j, len(b.Hits), p.now,
+						h.Op, h.Amount, h.Key, h.Group, h.Atomic, h.NoVeto, *h.Limit, got[i+j], want)
 				}
 			}
 		}

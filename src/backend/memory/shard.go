@@ -1,20 +1,21 @@
 package memory
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"ratelimit/src/algorithm"
 )
 
 // slot is one counter. It holds no pointer, so the garbage collector never
-// looks into a table, however large.
+// looks into a table, however large. What count means depends on the kind of
+// limit; see pack.
 type slot struct {
 	hash    uint64
-	tag     uint32 // 0: free
-	used    uint32 // second of the last change, for eviction
+	tag     uint32 // its two low bits are the form; 0: free
+	used    uint32 // second in which it was last asked, for eviction
 	count   uint64
 	expires int64 // nanoseconds since the epoch; from then on as good as free
 }
@@ -24,20 +25,43 @@ const (
 	minSlots  = 16
 )
 
+// The forms of a slot say where its state is.
+const (
+	here   = 1 + iota // in the slot
+	wide              // in the shard's wides, at index count
+	logged            // in the shard's logs, at index count
+
+	formBits = 3
+)
+
+func (sl *slot) form() uint32 { return sl.tag & formBits }
+
+func (sl *slot) setForm(form uint32) { sl.tag = sl.tag&^formBits | form }
+
+func (sl *slot) is(id id) bool { return sl.hash == id.hash && sl.tag&^formBits == id.tag }
+
+// live says whether the slot is a counter that still counts.
+func (sl *slot) live(now int64) bool { return sl.tag != 0 && sl.expires > now }
+
 // shard is an open-addressed hash table with linear probing. A slot that was
 // ever taken stays taken until the table is rebuilt, so chains never break; an
 // expired one is taken over by the next newcomer that passes it.
 type shard struct {
-	mu       sync.Mutex
-	slots    []slot
-	taken    int
-	maxSlots int
-	evicted  *atomic.Int64
-	_        [64 - 56]byte // a cache line of its own
+	mu     sync.Mutex
+	slots  []slot
+	taken  int
+	budget *budget
+	beside *beside // nil: all state is in the slots
+	writes uint8   // counts for Store.tidy
+	_      [7]byte // a cache line of its own
 }
 
-// apply does what h asks for. mu must be held, as for all methods below.
+// apply does what h asks for. mu must be held, as for all methods below. Most
+// rules are fixed windows, which go the shortest way.
 func (sh *shard) apply(h *algorithm.Hit, id id, now int64) algorithm.Verdict {
+	if h.Limit.Kind != algorithm.FixedWindow {
+		return sh.applyOther(h, id, now)
+	}
 	sl, free := sh.find(id, now)
 	var count uint64
 	if sl != nil {
@@ -45,23 +69,51 @@ func (sh *shard) apply(h *algorithm.Hit, id id, now int64) algorithm.Verdict {
 	}
 	after, v := algorithm.TakeFixed(h.Limit, count, now, h.Op, h.Amount)
 	if after == count {
+		sl.touch(h.Op, now)
 		return v
 	}
 	if sl == nil {
 		sl = sh.create(id, free, now)
 	}
 	sl.count = after
-	sl.used = uint32(now / 1e9)
+	sl.used = second(now)
 	sl.expires = now + int64(v.ResetAfter+grace)
 	return v
 }
 
-// count is the current count of a key, 0 for one that is not there.
-func (sh *shard) count(id id, now int64) uint64 {
-	if sl, _ := sh.find(id, now); sl != nil {
-		return sl.count
+// applyOther is apply for all kinds but fixed windows.
+func (sh *shard) applyOther(h *algorithm.Hit, id id, now int64) algorithm.Verdict {
+	if h.Limit.Kind == algorithm.SlidingWindow {
+		return sh.applySliding(h, id, now)
 	}
-	return 0
+	sl, free := sh.find(id, now)
+	var st state
+	if sl != nil {
+		st = sh.unpack(h.Limit, sl)
+	}
+	before := st.arrival
+	v := st.take(h.Limit, now, h.Op, h.Amount)
+	if !v.Charged && st.arrival == before { // a refused hit may change when a bucket is full
+		sl.touch(h.Op, now)
+		return v
+	}
+	if sl == nil {
+		sl = sh.create(id, free, now)
+	}
+	sh.pack(h.Limit, sl, &st)
+	sl.touch(h.Op, now)
+	return v
+}
+
+// second is the time of use in a slot.
+func second(now int64) uint32 { return uint32(now / 1e9) }
+
+// touch notes that the counter was asked: who is refused again and again is
+// not idle. Looks leave no trace.
+func (sl *slot) touch(op algorithm.Op, now int64) {
+	if sl != nil && op != algorithm.Look {
+		sl.used = second(now)
+	}
 }
 
 // home is the first place to look for a hash: its high bits scaled to the
@@ -72,7 +124,8 @@ func (sh *shard) home(hash uint64) int {
 }
 
 // find returns the live slot of id, or nil and, if there is one on the way, an
-// expired slot that id may take over.
+// expired slot that id may take over: its own, so that no counter has two when
+// a clock steps back, or else the first.
 func (sh *shard) find(id id, now int64) (live, free *slot) {
 	if len(sh.slots) == 0 {
 		return nil, nil
@@ -85,12 +138,13 @@ func (sh *shard) find(id id, now int64) (live, free *slot) {
 		switch {
 		case sl.tag == 0:
 			return nil, free
-		case sl.expires <= now:
-			if free == nil {
-				free = sl
+		case sl.is(id):
+			if sl.expires <= now {
+				return nil, sl
 			}
-		case sl.hash == id.hash && sl.tag == id.tag:
 			return sl, nil
+		case sl.expires <= now && free == nil:
+			free = sl
 		}
 	}
 }
@@ -101,72 +155,144 @@ func (sh *shard) create(id id, free *slot, now int64) *slot {
 		if (sh.taken+1)*4 > len(sh.slots)*3 {
 			sh.makeRoom(now)
 		}
-		i := sh.home(id.hash)
-		for sh.slots[i].tag != 0 {
-			if i++; i == len(sh.slots) {
-				i = 0
-			}
-		}
-		free = &sh.slots[i]
+		free = sh.fresh(id.hash)
 		sh.taken++
+	} else if free.form() != here {
+		sh.release(free)
 	}
-	*free = slot{hash: id.hash, tag: id.tag}
+	*free = slot{hash: id.hash, tag: id.tag | here}
 	return free
+}
+
+// fresh is the first slot on the way of hash that was never taken.
+func (sh *shard) fresh(hash uint64) *slot {
+	i := sh.home(hash)
+	for sh.slots[i].tag != 0 {
+		if i++; i == len(sh.slots) {
+			i = 0
+		}
+	}
+	return &sh.slots[i]
+}
+
+// release ends a slot, and gives back what it has beside the table.
+func (sh *shard) release(sl *slot) {
+	sh.bringHome(sl)
+	sl.expires = 0
+}
+
+// countLive is how many slots still count.
+func (sh *shard) countLive(now int64) int {
+	live := 0
+	for i := range sh.slots {
+		if sh.slots[i].live(now) {
+			live++
+		}
+	}
+	return live
 }
 
 // makeRoom rebuilds the table without what has expired: at the same size or
 // smaller if that frees enough, else doubled, and at the cap without the
 // eighth that has been idle longest.
 func (sh *shard) makeRoom(now int64) {
-	live := 0
-	for i := range sh.slots {
-		if sh.slots[i].tag != 0 && sh.slots[i].expires > now {
-			live++
-		}
-	}
-	size := len(sh.slots)
+	live, size, most := sh.countLive(now), len(sh.slots), sh.budget.slotsEach()
 	switch {
 	case live*8 < size:
 		size = live * 4 // a quarter full
-	case live*2 > size && size < sh.maxSlots:
-		size = min(size*2, sh.maxSlots)
+	case live*2 > size && size < most-most/8: // what is gained is worth it
+		size = min(size*2, most)
 	case live*8 > size*5: // as large as may be, and still too full
-		live = sh.evict(now, live, size*5/8)
+		sh.evict(now, live, live-size*5/8)
 	}
-	old := sh.slots
-	sh.slots = make([]slot, max(size, minSlots))
-	sh.taken = live
-	for i := range old {
-		if old[i].tag == 0 || old[i].expires <= now {
-			continue
-		}
-		j := sh.home(old[i].hash)
-		for sh.slots[j].tag != 0 {
-			if j++; j == len(sh.slots) {
-				j = 0
-			}
-		}
-		sh.slots[j] = old[i]
-	}
+	sh.rebuild(size, now)
 }
 
-// evict lets the longest idle of the live counters expire until only keep are
-// left, and returns keep.
-func (sh *shard) evict(now int64, live, keep int) int {
+// shed gives memory back: what has expired, and if that is not enough the
+// eighth that has been idle longest, or else all that was last asked before the
+// given second. It returns the second in which the longest idle was.
+func (sh *shard) shed(now int64, before uint32) (oldest uint32) {
+	live, idle := 0, 0
+	oldest = math.MaxUint32
+	for i := range sh.slots {
+		sl := &sh.slots[i]
+		if !sl.live(now) {
+			sh.release(sl)
+			continue
+		}
+		live++
+		oldest = min(oldest, sl.used)
+		if sl.used < before {
+			idle++
+		}
+	}
+	if live == 0 {
+		sh.clear()
+		return oldest
+	}
+	fit := func() int { return min(len(sh.slots), max(live*3/2+1, minSlots)) }
+	if sh.budget.over(int64(len(sh.slots)-fit()) * slotBytes) {
+		drop := max(live/8, idle)
+		sh.evict(now, live, drop)
+		live -= drop
+	}
+	if size := fit(); size < len(sh.slots) {
+		sh.rebuild(size, now)
+	}
+	return oldest
+}
+
+// clear gives all memory back.
+func (sh *shard) clear() {
+	sh.budget.addTable(int64(-len(sh.slots)) * slotBytes)
+	if sh.beside != nil {
+		sh.budget.addBeside(-sh.beside.counted)
+	}
+	sh.slots, sh.taken, sh.beside = nil, 0, nil
+}
+
+// rebuild makes a table of the given size, or the smallest one, of all that is
+// live.
+func (sh *shard) rebuild(size int, now int64) {
+	old, aside := sh.slots, sh.beside
+	sh.clear()
+	sh.slots = make([]slot, max(size, minSlots))
+	sh.budget.addTable(int64(len(sh.slots)) * slotBytes)
+	for i := range old {
+		if !old[i].live(now) {
+			continue
+		}
+		sl := sh.fresh(old[i].hash)
+		*sl = old[i]
+		sh.taken++
+		switch sl.form() {
+		case wide:
+			sl.count = sh.side().wides.put(aside.wides.items[sl.count])
+		case logged:
+			sl.count = sh.side().putLog(aside.logs.items[sl.count])
+		}
+	}
+	sh.weigh()
+}
+
+// evict lets the longest idle of the live counters expire, drop of them.
+func (sh *shard) evict(now int64, live, drop int) {
+	if drop <= 0 {
+		return
+	}
 	idle := make([]uint32, 0, live)
 	for i := range sh.slots {
-		if sh.slots[i].tag != 0 && sh.slots[i].expires > now {
+		if sh.slots[i].live(now) {
 			idle = append(idle, sh.slots[i].used)
 		}
 	}
 	slices.Sort(idle)
-	drop := live - keep
-	cutoff := idle[drop] // what was used before it goes, and as many of its own second as needed
+	cutoff := idle[drop-1] // what was used before it goes, and as many of its own second as needed
 	older, _ := slices.BinarySearch(idle, cutoff)
 	same := drop - older
 	for i := range sh.slots {
 		sl := &sh.slots[i]
-		if sl.tag == 0 || sl.expires <= now || sl.used > cutoff {
+		if !sl.live(now) || sl.used > cutoff {
 			continue
 		}
 		if sl.used == cutoff {
@@ -175,8 +301,7 @@ func (sh *shard) evict(now int64, live, keep int) int {
 			}
 			same--
 		}
-		sl.expires = now
+		sh.release(sl)
 	}
-	sh.evicted.Add(int64(drop))
-	return keep
+	sh.budget.evicted.Add(int64(drop))
 }

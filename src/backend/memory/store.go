@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/bits"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,9 +18,12 @@ import (
 // Config says how large a Store may grow.
 type Config struct {
 	// MaxBytes caps the memory of all counters. A counter takes 32 bytes and
-	// the table around it is at most three quarters full. Beyond the cap the
-	// counters that have been idle longest are dropped. Defaults to 256 MiB;
-	// the smallest cap is MinBytes.
+	// the table around it is at most three quarters full; a sliding window
+	// takes 40 bytes more, and 16 to 32 for each hit it remembers. Beyond the cap
+	// the counters that have been idle longest are dropped; for a moment it may
+	// be exceeded by as much as one key takes. A sliding window that alone takes
+	// more than half of it is dropped, too. Defaults to 256 MiB; the smallest cap
+	// is MinBytes.
 	MaxBytes int64
 }
 
@@ -33,15 +37,19 @@ const MinBytes = shardCount * minSlots * slotBytes
 // meet on a shard at the same time is small, and the table of shards 16 KiB.
 const shardCount = 256
 
-// grace is how long a window's counter outlives the window, so that a request
-// which read the clock just before the edge still finds it just after.
+// grace is how long a counter outlives its use, so that a request which read the
+// clock just before the edge of a window still finds it just after.
 const grace = time.Second
 
 // Store is a limiter.Backend. Its zero value is not usable; see New.
 type Store struct {
-	seeds   [2]maphash.Seed
-	shards  [shardCount]shard
-	evicted atomic.Int64
+	seeds  [2]maphash.Seed
+	shards [shardCount]shard
+	budget budget
+
+	swept      atomic.Uint32 // shard that was swept last
+	reclaiming sync.Mutex
+	next       uint // shard to give memory back; guarded by reclaiming
 }
 
 // New returns an empty store.
@@ -53,9 +61,9 @@ func New(cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("memory: a cap of %d bytes is below the smallest, %d", cfg.MaxBytes, MinBytes)
 	}
 	s := &Store{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
+	s.budget.max = cfg.MaxBytes
 	for i := range s.shards {
-		s.shards[i].maxSlots = int(cfg.MaxBytes / slotBytes / shardCount)
-		s.shards[i].evicted = &s.evicted
+		s.shards[i].budget = &s.budget
 	}
 	return s, nil
 }
@@ -65,7 +73,7 @@ type Stats struct {
 	// Keys counts the counters held, expired ones that nobody has swept yet
 	// included.
 	Keys int64
-	// Bytes is the size of all tables.
+	// Bytes is the size of all tables and of the logs of sliding windows.
 	Bytes int64
 	// Evicted counts live counters dropped for want of room, since the start.
 	Evicted int64
@@ -73,12 +81,11 @@ type Stats struct {
 
 // Stats reads the store's figures, one shard after the other.
 func (s *Store) Stats() Stats {
-	st := Stats{Evicted: s.evicted.Load()}
+	st := Stats{Bytes: s.budget.total.Load(), Evicted: s.budget.evicted.Load()}
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		st.Keys += int64(sh.taken)
-		st.Bytes += int64(len(sh.slots)) * slotBytes
 		sh.mu.Unlock()
 	}
 	return st
@@ -115,7 +122,11 @@ func (s *Store) takeOne(h *algorithm.Hit, now int64) algorithm.Verdict {
 	sh := s.shard(id)
 	sh.mu.Lock()
 	v := sh.apply(h, id, now)
+	due := v.Charged && sh.due()
 	sh.mu.Unlock()
+	if due || s.budget.over(0) {
+		s.tidy(due, now)
+	}
 	return v
 }
 
@@ -133,55 +144,84 @@ func (s *Store) takeGroup(hits []algorithm.Hit, verdicts []algorithm.Verdict, no
 		trials = append(trials, trial{id: id})
 	}
 	s.lock(&held)
-	defer s.unlock(&held)
-
+	due := s.shard(trials[0].id).due()
 	vetoed := false
 	for i := range hits {
-		count := s.triedCount(trials[:i], trials[i].id, now)
-		trials[i].count, verdicts[i] = algorithm.TakeFixed(hits[i].Limit, count, now, hits[i].Op, hits[i].Amount)
+		verdicts[i] = s.try(hits, trials, i, now)
 		vetoed = vetoed || verdicts[i].Over && !hits[i].NoVeto
 	}
 	for i := range hits {
 		h, id := &hits[i], trials[i].id
 		if !vetoed || !h.Atomic {
 			verdicts[i] = s.shard(id).apply(h, id, now)
-			continue
+		} else {
+			verdicts[i] = algorithm.Uncharged(s.shard(id).refuse(h, id, now), verdicts[i])
 		}
-		_, look := algorithm.TakeFixed(h.Limit, s.shard(id).count(id, now), now, algorithm.Look, h.AsLook().Amount)
-		verdicts[i] = algorithm.Uncharged(look, verdicts[i])
 	}
+	s.unlock(&held)
+	s.tidy(due, now)
 }
 
 // trial is a counter as it would be after a hit of a group.
 type trial struct {
 	id    id
-	count uint64
+	state state
 }
 
-// triedCount is the count of id after the trials before it.
-func (s *Store) triedCount(before []trial, id id, now int64) uint64 {
-	for i := len(before) - 1; i >= 0; i-- {
-		if before[i].id == id {
-			return before[i].count
+// try judges hit i of a group as if those before it had been charged.
+func (s *Store) try(hits []algorithm.Hit, trials []trial, i int, now int64) algorithm.Verdict {
+	h, t := &hits[i], &trials[i]
+	if before := last(trials[:i], t.id); before >= 0 {
+		t.state = trials[before].state // also its log, which is a clone
+		return t.state.take(h.Limit, now, h.Op, h.Amount)
+	}
+	t.state = s.shard(t.id).state(h.Limit, t.id, now)
+	if h.Limit.Kind != algorithm.SlidingWindow {
+		return t.state.take(h.Limit, now, h.Op, h.Amount)
+	}
+	if last(trials[i+1:], t.id) >= 0 {
+		log := new(algorithm.Log)
+		if t.state.log != nil {
+			*log = t.state.log.Clone()
+		}
+		t.state.log = log
+		return t.state.take(h.Limit, now, h.Op, h.Amount)
+	}
+	// Nobody asks what would become of the log, which may be long. Whether the
+	// hit is over a look tells as well.
+	if h.Op == algorithm.Refund || h.Op == algorithm.Force {
+		return algorithm.Verdict{}
+	}
+	return t.state.take(h.Limit, now, algorithm.Look, h.Amount)
+}
+
+// last is the index of the last trial on id, -1 if there is none.
+func last(trials []trial, id id) int {
+	for i := len(trials) - 1; i >= 0; i-- {
+		if trials[i].id == id {
+			return i
 		}
 	}
-	return s.shard(id).count(id, now)
+	return -1
 }
 
-// id is what a counter is found under: 95 bits of keyed hash over the key, the
-// kind and length of its window, and where the window starts. Among 10 million
-// counters two share an id with a probability of about 10^-15.
+// id is what a counter is found under: 94 bits of keyed hash over the key, the
+// kind and length of its window, and where the window starts if that is fixed.
+// Among 10 million counters two share an id with a probability of about 10^-15.
 type id struct {
 	hash uint64
-	tag  uint32 // never 0
+	tag  uint32 // without the form
 }
 
 func (s *Store) id(h *algorithm.Hit, now int64) id {
-	start, _ := algorithm.Window(now, h.Limit.Period)
-	window := uint64(start)*0x9E3779B97F4A7C15 + uint64(h.Limit.Period)<<3 + uint64(h.Limit.Kind)
+	window := uint64(h.Limit.Period)<<3 + uint64(h.Limit.Kind)
+	if h.Limit.Kind == algorithm.FixedWindow {
+		start, _ := algorithm.Window(now, h.Limit.Period)
+		window += uint64(start) * 0x9E3779B97F4A7C15
+	}
 	return id{
 		hash: mix(maphash.Bytes(s.seeds[0], h.Key) ^ mix(window)),
-		tag:  uint32(mix(maphash.Bytes(s.seeds[1], h.Key)+mix(window^0xD1B54A32D192ED03))) | 1,
+		tag:  uint32(mix(maphash.Bytes(s.seeds[1], h.Key)+mix(window^0xD1B54A32D192ED03))) &^ formBits,
 	}
 }
 

@@ -28,17 +28,73 @@ func open(tb testing.TB, maxBytes int64) *Store {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	tb.Cleanup(func() { audit(tb, s) })
 	return s
+}
+
+// audit counts what s holds, and compares it with what s says of it.
+func audit(tb testing.TB, s *Store) {
+	tb.Helper()
+	var total, aside int64
+	for i := range s.shards {
+		sh := &s.shards[i]
+		total += int64(len(sh.slots)) * slotBytes
+		taken, used := 0, make(map[[2]uint64]bool)
+		for j := range sh.slots {
+			sl := &sh.slots[j]
+			if sl.tag != 0 {
+				taken++
+			}
+			if sl.form() > here {
+				used[[2]uint64{uint64(sl.form()), sl.count}] = true
+			}
+		}
+		if taken != sh.taken {
+			tb.Errorf("shard %d: %d slots are taken, not %d", i, taken, sh.taken)
+		}
+		b := sh.beside
+		if b == nil {
+			continue
+		}
+		var hits int64
+		for j := range b.logs.items {
+			hits += int64(b.logs.items[j].Cap())
+		}
+		if hits*16 != b.logBytes || b.bytes() != b.counted {
+			tb.Errorf("shard %d: logs of %d bytes, %d are counted; %d in all, %d are counted", i, hits*16, b.logBytes, b.bytes(), b.counted)
+		}
+		for _, gap := range b.wides.gaps {
+			used[[2]uint64{wide, uint64(gap)}] = true
+		}
+		for _, gap := range b.logs.gaps {
+			used[[2]uint64{logged, uint64(gap)}] = true
+		}
+		if n := len(b.wides.items) + len(b.logs.items); len(used) != n || b.wides.live()+b.logs.live()+len(b.wides.gaps)+len(b.logs.gaps) != n {
+			tb.Errorf("shard %d: %d places beside the table, %d are in use or free", i, n, len(used))
+		}
+		aside += b.bytes()
+	}
+	if got := s.budget.total.Load(); got != total+aside || s.budget.beside.Load() != aside {
+		tb.Errorf("%d bytes, %d beside tables; counted are %d and %d", total+aside, aside, got, s.budget.beside.Load())
+	}
 }
 
 func TestSuite(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) limiter.Backend { return open(t, 0) })
 }
 
-func TestSuiteAtTheSmallestCap(t *testing.T) {
-	// 16 slots a shard: the suite's few keys never fill one, and the table is
-	// as crowded as it gets.
-	backendtest.Run(t, func(t *testing.T) limiter.Backend { return open(t, MinBytes) })
+// 16 slots a shard, and as much again beside them: the suite's few keys never
+// fill one, and the tables are as crowded as they get.
+func TestSuiteAtASmallCap(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) limiter.Backend {
+		s := open(t, 2*MinBytes)
+		t.Cleanup(func() {
+			if st := s.Stats(); st.Evicted > 0 || st.Bytes > 2*MinBytes {
+				t.Errorf("%+v", st)
+			}
+		})
+		return s
+	})
 }
 
 func TestNewRefusesATinyCap(t *testing.T) {
@@ -186,32 +242,47 @@ func TestRefusedGroupsLeaveNothing(t *testing.T) {
 	}
 }
 
+// Each kind counts and admits every hit; a log of the hot key then has as many
+// hits as come in a millisecond.
 func BenchmarkTake(b *testing.B) {
-	day := &algorithm.Limit{Max: 1 << 40, Period: 24 * time.Hour, CountBlocked: true}
-	for _, keys := range []uint64{1, 1000, 1_000_000} {
-		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
-			s := open(b, 0)
-			for k := range keys {
-				hit(s, k, day, time.Time{})
+	for _, limit := range []*algorithm.Limit{
+		{Kind: algorithm.FixedWindow, Max: 1 << 40, Period: 24 * time.Hour, CountBlocked: true},
+		{Kind: algorithm.FirstHitWindow, Max: 1 << 40, Period: 24 * time.Hour},
+		{Kind: algorithm.SlidingWindowCounter, Max: 1 << 40, Period: 24 * time.Hour},
+		{Kind: algorithm.GCRA, Max: 1 << 40, Burst: 1 << 40, Period: 24 * time.Hour},
+		{Kind: algorithm.SlidingWindow, Max: algorithm.MaxLogged, Period: 10 * time.Second},
+	} {
+		for _, keys := range []uint64{1, 1000, 1_000_000} {
+			if limit.Kind == algorithm.SlidingWindow && keys < 1_000_000 {
+				limit.Period = time.Millisecond * time.Duration(keys)
 			}
-			b.ReportMetric(float64(s.Stats().Bytes)/float64(keys), "bytes/key")
-			b.ReportAllocs()
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				var k [8]byte
-				batch := algorithm.Batch{
-					Hits:     []algorithm.Hit{{Key: k[:], Limit: day, Amount: 1}},
-					Verdicts: make([]algorithm.Verdict, 1),
-				}
-				n := uint64(0)
-				for pb.Next() {
-					n += 0x9E3779B97F4A7C15
-					binary.BigEndian.PutUint64(k[:], n%keys)
-					if err := s.Take(b.Context(), &batch); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		})
+			b.Run(fmt.Sprintf("%v/keys=%d", limit.Kind, keys), func(b *testing.B) { benchmarkTake(b, limit, keys) })
+		}
 	}
+}
+
+func benchmarkTake(b *testing.B, limit *algorithm.Limit, keys uint64) {
+	s := open(b, 0)
+	for k := range keys {
+		hit(s, k, limit, time.Time{})
+	}
+	bytes := s.Stats().Bytes
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		var k [8]byte
+		batch := algorithm.Batch{
+			Hits:     []algorithm.Hit{{Key: k[:], Limit: limit, Amount: 1}},
+			Verdicts: make([]algorithm.Verdict, 1),
+		}
+		n := uint64(0)
+		for pb.Next() {
+			n += 0x9E3779B97F4A7C15
+			binary.BigEndian.PutUint64(k[:], n%keys)
+			if err := s.Take(b.Context(), &batch); err != nil || batch.Verdicts[0].Over {
+				b.Fatal(err, batch.Verdicts[0])
+			}
+		}
+	})
+	b.ReportMetric(float64(bytes)/float64(keys), "bytes/key")
 }

@@ -47,36 +47,40 @@ func clientTLS(t *testing.T, certs *redistest.Certificates) func() (*tls.Config,
 	return func() (*tls.Config, error) { return cfg, nil }
 }
 
+// some is for what is about the way to Redis, whatever travels on it.
+var some = backendtest.Suite{Kinds: []algorithm.Kind{algorithm.FixedWindow, algorithm.GCRA}}
+
 func TestSuite(t *testing.T) {
 	certs := redistest.NewCertificates(t)
 	for _, tt := range []struct {
 		name    string
+		suite   backendtest.Suite
 		options redistest.Options
 		config  func(*redistest.Server) Config
 	}{
-		{"tcp", redistest.Options{}, func(s *redistest.Server) Config { return Config{Addr: s.Addr} }},
-		{"unix socket", redistest.Options{UnixSocket: true}, func(s *redistest.Server) Config {
+		{"tcp", backendtest.Suite{}, redistest.Options{}, func(s *redistest.Server) Config { return Config{Addr: s.Addr} }},
+		{"unix socket", some, redistest.Options{UnixSocket: true}, func(s *redistest.Server) Config {
 			return Config{Network: "unix", Addr: s.Socket, Connections: 1}
 		}},
-		{"TLS and a password", redistest.Options{TLS: certs, User: "me", Password: "secret"}, func(s *redistest.Server) Config {
+		{"TLS and a password", some, redistest.Options{TLS: certs, User: "me", Password: "secret"}, func(s *redistest.Server) Config {
 			return Config{
 				Addr: s.Addr, TLS: clientTLS(t, certs),
 				Credentials: func() (string, string, error) { return "me", "secret", nil },
 			}
 		}},
-		{"a limit on batches", redistest.Options{}, func(s *redistest.Server) Config {
+		{"a limit on batches", some, redistest.Options{}, func(s *redistest.Server) Config {
 			return Config{Addr: s.Addr, PipelineLimit: 3, Connections: 4, ExpirationJitter: 300 * time.Second}
 		}},
-		{"tagged keys", redistest.Options{}, func(s *redistest.Server) Config {
+		{"tagged keys", some, redistest.Options{}, func(s *redistest.Server) Config {
 			return Config{Addr: s.Addr, TagKeys: true}
 		}},
-		{"a window", redistest.Options{}, func(s *redistest.Server) Config {
+		{"a window", some, redistest.Options{}, func(s *redistest.Server) Config {
 			return Config{Addr: s.Addr, PipelineWindow: 100 * time.Microsecond}
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := redistest.Start(t, tt.options)
-			backendtest.Run(t, func(t *testing.T) limiter.Backend {
+			tt.suite.Run(t, func(t *testing.T) limiter.Backend {
 				server.Do(t, "FLUSHALL")
 				return open(t, tt.config(server))
 			})

@@ -1,0 +1,96 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+)
+
+// callers ask at once, each of them so often.
+const callers, each = 64, 64
+
+func concurrently(call func(caller, i int)) {
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			for i := range each {
+				call(c, i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// testConcurrent counts what gets through when many ask at once and time stands
+// still: exactly the limit.
+func (suite *Suite) testConcurrent(t *testing.T, open func(*testing.T) limiter.Backend) {
+	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
+		for _, tt := range []struct {
+			name  string
+			limit *algorithm.Limit
+			keys  int
+		}{
+			{"one key, refused hits count", blocked(kind, 1000, time.Hour), 1},
+			{"one key, refused hits do not count", polite(kind, 1000, time.Hour), 1},
+			{"twenty keys, refused hits count", blocked(kind, 70, time.Hour), 20},
+			{"twenty keys, refused hits do not count", polite(kind, 70, time.Hour), 20},
+		} {
+			if suite.can(tt.limit) {
+				t.Run(tt.name, func(t *testing.T) { testExact(t, open(t), tt.limit, tt.keys) })
+			}
+		}
+	})
+	for i, kind := range suite.Kinds {
+		other := suite.Kinds[(i+1)%len(suite.Kinds)]
+		t.Run(fmt.Sprintf("atomic groups of %v and %v in opposite orders", kind, other), func(t *testing.T) {
+			testOpposite(t, open(t), kind, other)
+		})
+	}
+	t.Run("an ended context does not hang", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		b := algorithm.Batch{Hits: []algorithm.Hit{{Key: []byte("k"), Limit: fixed(1, time.Hour), Amount: 1}}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+		if err := open(t).Take(ctx, &b); err != nil {
+			t.Errorf("Take: %v, which is for misuse only", err)
+		}
+	})
+}
+
+func testExact(t *testing.T, store limiter.Backend, limit *algorithm.Limit, keys int) {
+	admitted := make([]atomic.Uint64, keys)
+	concurrently(func(c, i int) {
+		k := (c + i) % keys
+		if v := take(t, store, epoch, algorithm.Hit{Key: fmt.Appendf(nil, "k%d", k), Limit: limit, Amount: 1})[0]; !v.Over {
+			admitted[k].Add(1)
+		}
+	})
+	for k := range admitted {
+		if got := admitted[k].Load(); got != limit.Max {
+			t.Errorf("key %d: %d admitted, want %d", k, got, limit.Max)
+		}
+	}
+}
+
+func testOpposite(t *testing.T, store limiter.Backend, kind, other algorithm.Kind) {
+	small := algorithm.Hit{Key: []byte("a"), Limit: blocked(kind, 500, time.Hour), Amount: 1, Atomic: true}
+	large := algorithm.Hit{Key: []byte("b"), Limit: blocked(other, 100_000, time.Hour), Amount: 1, Atomic: true}
+	concurrently(func(c, _ int) {
+		if c%2 == 0 {
+			take(t, store, epoch, small, large)
+		} else {
+			take(t, store, epoch, large, small)
+		}
+	})
+	for _, h := range []algorithm.Hit{small, large} {
+		h.Op, h.Atomic = look, false
+		if v := take(t, store, epoch, h)[0]; v.Before != small.Limit.Max {
+			t.Errorf("%s is %d, want %d: what one refuses the other must not count", h.Key, v.Before, small.Limit.Max)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package backendtest
+
+import (
+	"time"
+
+	"ratelimit/src/algorithm"
+)
+
+// referee is a store that is slow and obviously right: a map from what makes a
+// counter one of its own to its state. A group is tried on copies, which are
+// thrown away if somebody refuses.
+type referee map[counter]*state
+
+type counter struct {
+	key    string
+	kind   algorithm.Kind
+	period time.Duration
+	start  int64 // of a fixed window
+}
+
+// state is what a counter of any kind is to the arithmetic.
+type state struct {
+	count   uint64
+	first   algorithm.FirstHit
+	buckets algorithm.Buckets
+	arrival algorithm.Arrival
+	log     algorithm.Log
+	until   int64 // when nothing of it matters any more, or somewhat earlier
+}
+
+func (st *state) clone() *state {
+	c := *st
+	c.log = st.log.Clone()
+	return &c
+}
+
+func (st *state) take(h *algorithm.Hit, now int64) (v algorithm.Verdict) {
+	switch l := h.Limit; l.Kind {
+	case algorithm.FixedWindow:
+		st.count, v = algorithm.TakeFixed(l, st.count, now, h.Op, h.Amount)
+	case algorithm.FirstHitWindow:
+		st.first, v = algorithm.TakeFirstHit(l, st.first, now, h.Op, h.Amount)
+	case algorithm.SlidingWindow:
+		v = algorithm.TakeSliding(l, &st.log, now, h.Op, h.Amount)
+	case algorithm.SlidingWindowCounter:
+		var moved algorithm.Buckets
+		if moved, v = algorithm.TakeSlidingCounter(l, st.buckets, now, h.Op, h.Amount); v.Charged {
+			st.buckets = moved
+		}
+	case algorithm.GCRA:
+		st.arrival, v = algorithm.TakeGCRA(l, st.arrival, now, h.Op, h.Amount)
+	}
+	if v.Charged {
+		st.until = now + int64(v.ResetAfter)
+	}
+	return v
+}
+
+func counterOf(h *algorithm.Hit, now int64) counter {
+	c := counter{key: string(h.Key), kind: h.Limit.Kind, period: h.Limit.Period}
+	if c.kind == algorithm.FixedWindow {
+		c.start, _ = algorithm.Window(now, c.period)
+	}
+	return c
+}
+
+// of is the state of c, a new one if need be.
+func (r referee) of(c counter) *state {
+	if r[c] == nil {
+		r[c] = new(state)
+	}
+	return r[c]
+}
+
+// group returns the verdicts on the hits of one group.
+func (r referee) group(hits []algorithm.Hit, now int64) []algorithm.Verdict {
+	verdicts := make([]algorithm.Verdict, len(hits))
+	trial := make(referee)
+	vetoed := false
+	for i := range hits {
+		c := counterOf(&hits[i], now)
+		if trial[c] == nil {
+			trial[c] = r.of(c).clone()
+		}
+		verdicts[i] = trial[c].take(&hits[i], now)
+		vetoed = vetoed || verdicts[i].Over && !hits[i].NoVeto
+	}
+	vetoed = vetoed && algorithm.AnyAtomic(hits)
+	for i := range hits {
+		st := r.of(counterOf(&hits[i], now))
+		if !vetoed || !hits[i].Atomic {
+			verdicts[i] = st.take(&hits[i], now)
+			continue
+		}
+		seen := hits[i].AsLook()
+		verdicts[i] = algorithm.Uncharged(st.clone().take(&seen, now), verdicts[i])
+	}
+	return verdicts
+}
