@@ -27,9 +27,10 @@ type Suite struct {
 // limiter.Backend. Each call of open returns a store without any counters, whose
 // name space nobody else uses; it closes what it opened with t.Cleanup.
 //
-// Virtual time is in whole microseconds, as no store need know a finer one. What
-// a store may forget at the time of a hit is not asked for within the following
-// minute, so that its expiry may go by a clock of its own.
+// Virtual time is in whole microseconds, as no store need know a finer one, and
+// sometimes stands still or steps back. Then nobody asks for what has done its
+// work, or will have within a minute: the store may have forgotten it, or not
+// yet. Where expiry goes by a clock of its own, it should come a second late.
 func Run(t *testing.T, open func(t *testing.T) limiter.Backend) { Suite{}.Run(t, open) }
 
 // Run is like the function Run, but asks for what suite says.

@@ -32,7 +32,7 @@ func (suite *Suite) limits() (limits []*algorithm.Limit) {
 			limits = append(
 				limits, paced(polite(kind, 4, time.Minute), 15*time.Second), paced(blocked(kind, 9, time.Minute), 2*time.Minute),
 				&algorithm.Limit{Kind: kind, Max: 7, Period: time.Minute}, &algorithm.Limit{Kind: kind, Max: 7, Period: time.Minute, Burst: 30, CountBlocked: true},
-				&algorithm.Limit{Kind: kind, Max: 1_000_003, Period: time.Hour, Burst: 10},
+				&algorithm.Limit{Kind: kind, Max: 1003, Period: time.Hour, Burst: 10},
 			)
 		default:
 			limits = append(limits, blocked(kind, 1<<40, time.Hour))

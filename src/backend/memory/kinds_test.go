@@ -9,18 +9,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/backendtest"
-	"ratelimit/src/limiter"
 )
-
-// The suite can be narrowed to what other stores do.
-func TestNarrowedSuite(t *testing.T) {
-	backendtest.Suite{
-		Kinds:        []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter},
-		CountBlocked: true,
-		Forward:      []algorithm.Kind{algorithm.SlidingWindowCounter},
-	}.Run(t, func(t *testing.T) limiter.Backend { return open(t, 0) })
-}
 
 func send(tb testing.TB, s *Store, at time.Time, h algorithm.Hit) algorithm.Verdict {
 	tb.Helper()

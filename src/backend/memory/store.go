@@ -1,6 +1,6 @@
 // Package memory keeps the counters in this process: the default store, and
 // the one for embedding. It is exact under concurrency, needs no goroutine and
-// no timer, and never holds more than its byte cap.
+// no timer, and keeps to a byte cap.
 package memory
 
 import (
@@ -22,8 +22,9 @@ type Config struct {
 	// takes 40 bytes more, and 16 to 32 for each hit it remembers. Beyond the cap
 	// the counters that have been idle longest are dropped; for a moment it may
 	// be exceeded by as much as one key takes. A sliding window that alone takes
-	// more than half of it is dropped, too. Defaults to 256 MiB; the smallest cap
-	// is MinBytes.
+	// more than half of it is dropped, too, and begins anew: with the default that
+	// needs ten times the hits that a limit can have. Defaults to 256 MiB; the
+	// smallest cap is MinBytes.
 	MaxBytes int64
 }
 

@@ -97,6 +97,15 @@ func TestSuiteAtASmallCap(t *testing.T) {
 	})
 }
 
+// The suite can be narrowed to what other stores do.
+func TestNarrowedSuite(t *testing.T) {
+	backendtest.Suite{
+		Kinds:        []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter},
+		CountBlocked: true,
+		Forward:      []algorithm.Kind{algorithm.SlidingWindowCounter},
+	}.Run(t, func(t *testing.T) limiter.Backend { return open(t, 0) })
+}
+
 func TestNewRefusesATinyCap(t *testing.T) {
 	if _, err := New(Config{MaxBytes: MinBytes - 1}); err == nil {
 		t.Error("no error")
@@ -262,7 +271,7 @@ func BenchmarkTake(b *testing.B) {
 }
 
 func benchmarkTake(b *testing.B, limit *algorithm.Limit, keys uint64) {
-	s := open(b, 0)
+	s := open(b, 1<<30)
 	for k := range keys {
 		hit(s, k, limit, time.Time{})
 	}

@@ -194,6 +194,9 @@ func TestLoad(t *testing.T) {
 	} {
 		c := testCase{Workload: tt.workload, InFlight: 1}
 		_, err := l.load(t.Context(), &c, tt.to, tt.want, 1)
+		for try := 0; try < 20 && err != nil && strings.Contains(err.Error(), "no time that could be measured"); try++ {
+			_, err = l.load(t.Context(), &c, tt.to, tt.want, 1) // a busy machine gave the server less than 10 ms
+		}
 		switch {
 		case err == nil:
 			if tt.problem != "" {
