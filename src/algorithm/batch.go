@@ -154,13 +154,16 @@ var (
 	maxNow = time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
+// ValidNow reports whether a batch may happen at t: in the years 1970 to 2149.
+func ValidNow(t time.Time) bool { return !t.Before(minNow) && !t.After(maxNow) }
+
 // Check reports misuse of b: what a caller got wrong, never what a client
 // sent. Every store calls it first.
 func (b *Batch) Check() error {
 	if len(b.Verdicts) != len(b.Hits) {
 		return fmt.Errorf("algorithm: %d verdicts for %d hits", len(b.Verdicts), len(b.Hits))
 	}
-	if !b.Now.IsZero() && (b.Now.Before(minNow) || b.Now.After(maxNow)) {
+	if !b.Now.IsZero() && !ValidNow(b.Now) {
 		return fmt.Errorf("algorithm: the instant %v is not between the years 1970 and 2150", b.Now)
 	}
 	for i := range b.Hits {

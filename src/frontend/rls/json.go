@@ -49,7 +49,7 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the body could not be read", http.StatusBadRequest)
 		return
 	}
-	if bytes.Count(body, []byte{'{'}) > 1+2*limiter.MaxDescriptors+maxEntries {
+	if crowded(body) {
 		http.Error(w, fmt.Sprintf("the body has more than %d descriptors or %d entries", limiter.MaxDescriptors, maxEntries), http.StatusBadRequest)
 		return
 	}
@@ -78,7 +78,13 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	if resp.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
-	_, _ = w.Write(text) // a caller that has gone needs no answer
+	_, _ = w.Write(append(text, '\n')) // a caller that has gone needs no answer
+}
+
+// crowded reports whether a text has so many objects that it is no request to
+// spend memory on.
+func crowded(text []byte) bool {
+	return bytes.Count(text, []byte{'{'}) > 1+2*limiter.MaxDescriptors+maxEntries
 }
 
 // marshal writes proto3 JSON without the random blanks that protojson adds.
@@ -91,7 +97,6 @@ func marshal(resp *pb.RateLimitResponse) ([]byte, error) {
 	if err := json.Compact(&tight, loose); err != nil {
 		return nil, err
 	}
-	tight.WriteByte('\n')
 	return tight.Bytes(), nil
 }
 

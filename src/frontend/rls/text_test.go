@@ -1,0 +1,137 @@
+package rls
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+func TestParseJSON(t *testing.T) {
+	got, err := ParseJSON([]byte(`{"domain":"d","hits_addend":3,"descriptors":[{"entries":[{"key":"ip","value":"1"},{"key":"x"}],
+		"hitsAddend":"0","isNegativeHits":true,"limit":{"requestsPerUnit":5,"unit":"HOUR","unitMultiplier":2}},{}]}`))
+	want := &limiter.Request{Domain: []byte("d"), Hits: 3, Descriptors: []limiter.Descriptor{
+		{
+			Entries: []rules.Entry{{Key: []byte("ip"), Value: []byte("1")}, {Key: []byte("x"), Value: []byte{}}},
+			HasHits: true, Refund: true, HasLimit: true, Limit: rules.Quantity{Requests: 5, Unit: rules.Hour, Multiplier: 2},
+		},
+		{Entries: []rules.Entry{}},
+	}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v\n got %+v\nwant %+v", err, got, want)
+	}
+	for text, want := range map[string]string{
+		"":                           "column 1: unexpected token",
+		"{":                          "unexpected EOF",
+		`{"domain":"d"}x`:            "column 15: invalid value x",
+		`{"domain":"d","what":1}`:    `column 15: unknown field "what"`,
+		"{\"domain\":\"d\",\n\"x\"}": `line 2, column 4: unexpected character }, missing ":" after field name`,
+		`{"hitsAddend":-1}`:          "column 15: invalid value for uint32 field hitsAddend: -1",
+	} {
+		if _, err := ParseJSON([]byte(text)); err == nil || err.Error() != want || errors.Is(err, limiter.ErrRequest) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	crowd := `{"descriptors":[` + strings.Repeat("{},", 300_000) + `{}]}`
+	if _, err := ParseJSON([]byte(crowd)); !errors.Is(err, limiter.ErrRequest) {
+		t.Error(err)
+	}
+}
+
+// answers are of every shape that a front end may have to write.
+func answers() (list []*limiter.Answer) {
+	one := func(statuses ...limiter.Status) {
+		list = append(list, &limiter.Answer{Statuses: statuses}, &limiter.Answer{Over: true, Statuses: statuses})
+	}
+	charged := func(rule *rules.Rule, q rules.Quantity, remaining uint64, until time.Duration) limiter.Status {
+		return limiter.Status{
+			Rule: rule, Over: remaining == 0, Until: until,
+			Charges: []limiter.Charge{{Rule: rule, Limit: q, Verdict: algorithm.Verdict{Remaining: remaining}}},
+		}
+	}
+	one(limiter.Status{})
+	one(limiter.Status{Over: true}, limiter.Status{Rule: &rules.Rule{Unlimited: true}}, limiter.Status{})
+	for unit := rules.UnitUnknown; unit <= rules.Week; unit++ {
+		one(charged(nil, rules.Quantity{Requests: 5, Unit: unit, Multiplier: 1}, 4, time.Minute))
+		one(charged(nil, rules.Quantity{Unit: unit, Multiplier: 1}, 0, 0))
+		one(charged(nil, rules.Quantity{Unit: unit, Multiplier: 3}, 0, 0))
+	}
+	for _, name := range []string{"", "plain", "per user, 5%", `"quoted"`, `back\slash`, "tab\t", "ümlaut 漢字", "<&>", "\u2028\x7f"} {
+		one(charged(&rules.Rule{Name: name}, rules.Quantity{Requests: math.MaxUint32, Unit: rules.Day, Multiplier: math.MaxUint32}, math.MaxUint64, algorithm.MaxPeriod),
+			charged(&rules.Rule{Name: name}, rules.Quantity{Multiplier: 1}, 0, time.Second))
+	}
+	for _, until := range []time.Duration{0, 1, 10, 1000, 1001, 10_000, 1e6, 1.001e6, 1.000001e6, 1e9 - 1, 1e9, 1e9 + 1, 1.5e9, 90.01e9, 59.999999e9} {
+		one(charged(nil, rules.Quantity{Requests: 1, Unit: rules.Minute, Multiplier: 1}, 1, until))
+	}
+	several := charged(nil, rules.Quantity{Requests: 9, Unit: rules.Hour, Multiplier: 1}, 3, time.Hour)
+	several.Charges = append(several.Charges, limiter.Charge{Limit: rules.Quantity{Requests: 1, Unit: rules.Second, Multiplier: 1}})
+	several.Binding = 1
+	one(several)
+	return list
+}
+
+// The short way to JSON comes to what the messages come to.
+func TestAppendJSON(t *testing.T) {
+	for _, a := range answers() {
+		got, err := AppendJSON([]byte("before "), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := marshal(response(a))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != "before "+string(want) || !json.Valid(want) {
+			t.Errorf("\n got %s\nwant %s", got, want)
+		}
+	}
+	bad := &limiter.Answer{Statuses: []limiter.Status{{
+		Charges: []limiter.Charge{{Rule: &rules.Rule{Name: "\xff"}}},
+	}}}
+	if got, err := AppendJSON(nil, bad); err == nil {
+		t.Errorf("a name that is not UTF-8: %s", got)
+	}
+}
+
+func FuzzAppendJSON(f *testing.F) {
+	f.Add("name", uint32(5), uint8(1), uint32(1), uint64(4), int64(time.Minute), false)
+	f.Add("\"", uint32(0), uint8(7), uint32(60), uint64(0), int64(1500), true)
+	f.Fuzz(func(t *testing.T, name string, requests uint32, unit uint8, multiplier uint32, remaining uint64, until int64, over bool) {
+		rule := &rules.Rule{Name: name, Unlimited: over}
+		q := rules.Quantity{Requests: requests, Unit: rules.Unit(unit % 8), Multiplier: multiplier}
+		a := &limiter.Answer{Over: over, Statuses: []limiter.Status{
+			{Rule: rule},
+			{Rule: rule, Over: over, Until: time.Duration(max(until, 0)), Charges: []limiter.Charge{{Rule: rule, Limit: q, Verdict: algorithm.Verdict{Remaining: remaining}}}},
+		}}
+		got, err := AppendJSON(nil, a)
+		want, wantErr := marshal(response(a))
+		if string(got) != string(want) || fmt.Sprint(err == nil) != fmt.Sprint(wantErr == nil) {
+			t.Errorf("\n got %s %v\nwant %s %v", got, err, want, wantErr)
+		}
+	})
+}
+
+func BenchmarkAppendJSON(b *testing.B) {
+	a := answers()[len(answers())-1]
+	b.Run("short", func(b *testing.B) {
+		b.ReportAllocs()
+		var dst []byte
+		for b.Loop() {
+			dst, _ = AppendJSON(dst[:0], a)
+		}
+	})
+	b.Run("messages", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_, _ = marshal(response(a))
+		}
+	})
+}
