@@ -95,5 +95,5 @@ func (c *Redis) validate(r *reader, prefix string) {
 	if c.Parallelism < 0 && c.Type == "CLUSTER" {
 		r.problem(prefix+"CLUSTER_PIPELINE_PARALLELISM", "below 0", "write 0 or more; it has no effect")
 	}
-	c.place(r, prefix)
+	c.place(r, func(word string) string { return prefix + word })
 }

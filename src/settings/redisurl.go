@@ -2,21 +2,38 @@ package settings
 
 import (
 	"cmp"
+	"errors"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
 )
 
+// PlaceRedis is the Redis that REDIS_TYPE and REDIS_URL of these values name.
+// Messages call them, and REDIS_SOCKET_TYPE, as called does, given TYPE and so
+// on.
+func PlaceRedis(kind, url string, called func(word string) string) (Redis, error) {
+	r := new(reader)
+	c := Redis{Type: strings.ToUpper(kind), URL: url}
+	switch c.Type {
+	case "SINGLE", "SENTINEL", "CLUSTER":
+		c.place(r, called)
+	default:
+		r.problem(called("TYPE"), kind, "write single, sentinel or cluster")
+	}
+	return c, errors.Join(r.problems...)
+}
+
 // place takes the URL apart, by the type: where the servers are, and what else
-// it says of them. It may hold a password and is never shown.
-func (c *Redis) place(r *reader, prefix string) {
-	name := prefix + "URL"
+// it says of them. It may hold a password and is never shown. called is how a
+// setting is called in messages.
+func (c *Redis) place(r *reader, called func(word string) string) {
+	name := called("URL")
 	switch c.Type {
 	case "SENTINEL":
 		items := list(c.URL)
 		if len(items) < 2 || strings.Contains(items[0], ":") {
-			r.problem(name, "…", "with "+prefix+"TYPE=SENTINEL write the primary's name and the sentinels: mymaster,host:26379,host:26379")
+			r.problem(name, "…", "with "+called("TYPE")+"=SENTINEL write the primary's name and the sentinels: mymaster,host:26379,host:26379")
 			return
 		}
 		c.Primary = items[0]
@@ -46,20 +63,21 @@ func (c *Redis) place(r *reader, prefix string) {
 			r.problem(name, "", "write some nodes of the cluster: host:port,host:port")
 		}
 	default:
-		c.placeOne(r, prefix)
+		c.placeOne(r, called)
 	}
 }
 
 // placeOne is place for a single server.
-func (c *Redis) placeOne(r *reader, prefix string) {
+func (c *Redis) placeOne(r *reader, called func(word string) string) {
+	name := called("URL")
 	switch {
 	case c.URL == "":
-		r.problem(prefix+"URL", "", "write host:port, the path of a socket, or redis://host:port")
+		r.problem(name, "", "write host:port, the path of a socket, or redis://host:port")
 		return
 	case strings.Contains(c.URL, "://"):
 		at, ok := c.parse(c.URL, "6379")
 		if !ok {
-			r.problem(prefix+"URL", "…", "it begins like a URL: write redis://user:password@host:port/db, or rediss://")
+			r.problem(name, "…", "it begins like a URL: write redis://user:password@host:port/db, or rediss://")
 			return
 		}
 		c.SocketType = "tcp"
@@ -75,10 +93,10 @@ func (c *Redis) placeOne(r *reader, prefix string) {
 		}
 	case "tcp", "unix":
 	default:
-		r.problem(prefix+"SOCKET_TYPE", c.SocketType, "write tcp or unix")
+		r.problem(called("SOCKET_TYPE"), c.SocketType, "write tcp or unix")
 	}
 	if strings.Contains(c.URL, ",") && c.SocketType == "tcp" {
-		r.problem(prefix+"URL", "…", "these are several servers: set "+prefix+"TYPE to SENTINEL or CLUSTER")
+		r.problem(name, "…", "these are several servers: set "+called("TYPE")+" to SENTINEL or CLUSTER")
 	}
 }
 

@@ -175,6 +175,39 @@ func TestRedisURL(t *testing.T) {
 	}
 }
 
+// Flags say the same as the variables, in words of their own.
+func TestPlaceRedis(t *testing.T) {
+	called := func(word string) string { return "--redis-" + strings.ToLower(word) }
+	for _, tt := range []struct {
+		kind, url string
+		want      Redis
+		err       string
+	}{
+		{"single", "rediss://:p@redis/1", Redis{SocketType: "tcp", Addrs: []string{"redis:6379"}, Auth: ":p", DB: "1", TLS: true}, ""},
+		{"Single", "/run/redis.sock", Redis{SocketType: "unix", Addrs: []string{"/run/redis.sock"}}, ""},
+		{"sentinel", "main,a:1", Redis{Primary: "main", Addrs: []string{"a:1"}}, ""},
+		{"CLUSTER", "a:1,b:2", Redis{Addrs: []string{"a:1", "b:2"}}, ""},
+		{"single", "", Redis{}, "--redis-url=: write host:port"},
+		{"single", "http://secret", Redis{}, "--redis-url=…: it begins like a URL"},
+		{"single", "a:1,b:2", Redis{}, "set --redis-type to SENTINEL or CLUSTER"},
+		{"sentinel", "main", Redis{}, "--redis-url=…: with --redis-type=SENTINEL write the primary's name"},
+		{"cluster", "secret", Redis{}, "--redis-url=…: a node is not host:port"},
+		{"ring", "a:1", Redis{}, "--redis-type=ring: write single, sentinel or cluster"},
+	} {
+		got, err := PlaceRedis(tt.kind, tt.url, called)
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s %s: %v", tt.kind, tt.url, err)
+			}
+			continue
+		}
+		tt.want.Type, tt.want.URL = strings.ToUpper(tt.kind), tt.url
+		if err != nil || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s %s:\n got %+v, %v\nwant %+v", tt.kind, tt.url, got, err, tt.want)
+		}
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	s, warnings, err := Read(env("PORT=", "SHADOW_MODE=", "DOG_STATSD_MOGRIFIERS=a", "GRPC_SERVER_TLS_CA_CERT=/certs/ca.crt", "USE_PROMETHEUS=true", "TRACING_ENABLED=1"))
 	want := []string{

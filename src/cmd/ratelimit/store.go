@@ -79,8 +79,6 @@ func buildStore(cfg *settings.Settings, spans *tracing.Provider) (*store, error)
 func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what string, span redisSpan) (*redis.Store, error) {
 	batches := new(batchFigures)
 	rc := redis.Config{
-		Credentials:      redisCredentials(from.Auth, from.AuthFile),
-		DB:               from.DB,
 		Connections:      min(from.PoolSize, max(2, runtime.GOMAXPROCS(0)/4)),
 		Timeout:          from.Timeout,
 		PipelineWindow:   from.PipelineWindow,
@@ -90,21 +88,8 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what st
 		OnBatch:          batches.observe,
 		Span:             span,
 	}
-	switch from.Type {
-	case "SENTINEL":
-		rc.Sentinel = &redis.Sentinel{
-			Primary: from.Primary, Addrs: from.Addrs, Credentials: redisCredentials(from.SentinelAuth, from.SentinelAuthFile),
-		}
-	case "CLUSTER":
-		rc.Cluster = from.Addrs
-	default:
-		rc.Network, rc.Addr = from.SocketType, from.Addrs[0]
-	}
-	if from.TLS {
-		rc.TLS = clientTLS(cfg.RedisTLS)
-		if _, err := rc.TLS(); err != nil {
-			return nil, err
-		}
+	if err := reach(&rc, from, cfg.RedisTLS); err != nil {
+		return nil, err
 	}
 	out, err := redis.New(rc)
 	if err != nil {
@@ -115,6 +100,29 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what st
 	s.stats = append(s.stats, redisStats(name, out))
 	s.samples = append(s.samples, redisSamples(name, out, batches))
 	return out, nil
+}
+
+// reach says in rc where a Redis is and how to get in.
+func reach(rc *redis.Config, at settings.Redis, files settings.RedisTLS) error {
+	rc.Credentials = redisCredentials(at.Auth, at.AuthFile)
+	rc.DB = at.DB
+	switch at.Type {
+	case "SENTINEL":
+		rc.Sentinel = &redis.Sentinel{
+			Primary: at.Primary, Addrs: at.Addrs, Credentials: redisCredentials(at.SentinelAuth, at.SentinelAuthFile),
+		}
+	case "CLUSTER":
+		rc.Cluster = at.Addrs
+	default:
+		rc.Network, rc.Addr = at.SocketType, at.Addrs[0]
+	}
+	if at.TLS {
+		rc.TLS = clientTLS(files)
+		if _, err := rc.TLS(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // redisCredentials are those of "user:password" or "password", or of a file that
