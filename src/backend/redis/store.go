@@ -152,21 +152,28 @@ func (s *Store) finder() finder {
 	return nil
 }
 
+// find is what servers there are now.
+func (s *Store) find(ctx context.Context) (layout, error) {
+	f := s.finder()
+	if f == nil {
+		return layout{primaries: []string{s.cfg.Addr}}, nil
+	}
+	defer f.close()
+	return f.find(ctx, false)
+}
+
 // Ping asks Redis whether it is there, over a connection of its own: the
 // server, the primary, or the primaries of a cluster, one of which is enough.
 // They are those that Run found; before it did, whoever was configured is asked
 // for them.
 func (s *Store) Ping(ctx context.Context) error {
 	primaries := s.table.Load().primaries
-	if f := s.finder(); len(primaries) == 0 && f != nil {
-		defer f.close()
-		found, err := f.find(ctx, false)
+	if len(primaries) == 0 {
+		found, err := s.find(ctx)
 		if err != nil {
 			return err
 		}
 		primaries = found.primaries
-	} else if f == nil {
-		primaries = []string{s.cfg.Addr}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
