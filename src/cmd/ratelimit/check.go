@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -40,30 +41,50 @@ Exit status 0 when the files are good, 1 when they are not.`,
 }
 
 func check(std stdio, paths []string, opt rules.Options) error {
+	l := loadPaths(paths, opt)
+	l.report(std.out)
+	if l.set == nil {
+		fmt.Fprintf(std.err, "ratelimit: check: %s in %s\n", plural(len(l.problems), "problem"), plural(l.files, "file"))
+		return exit{exitError}
+	}
+	_, err := fmt.Fprintf(std.out, "ok: %s, %s, %s, %s\n",
+		plural(l.files, "file"), plural(len(l.set.Domains()), "domain"), plural(len(l.set.Rules()), "rule"), plural(len(l.warnings), "warning"))
+	return err
+}
+
+// loaded is what came of rule files that were named on the command line.
+type loaded struct {
+	set                *rules.Set // nil: there are problems
+	files              int
+	problems, warnings rules.Problems
+}
+
+func loadPaths(paths []string, opt rules.Options) (l loaded) {
 	var files []rules.File
-	var problems, warnings rules.Problems
 	for _, path := range paths {
 		more, odd, err := filerules.Read(path, false)
 		files = append(files, more...)
-		warnings = append(warnings, odd...)
-		problems = append(problems, asProblems(err)...)
+		l.warnings = append(l.warnings, odd...)
+		l.problems = append(l.problems, asProblems(err)...)
 	}
 	set, odd, err := rules.Load(files, opt)
-	warnings = append(warnings, odd...)
-	problems = append(problems, asProblems(err)...)
-	for _, w := range warnings {
-		fmt.Fprintf(std.out, "warning: %v\n", w)
+	l.files = len(files)
+	l.warnings = append(l.warnings, odd...)
+	l.problems = append(l.problems, asProblems(err)...)
+	if len(l.problems) == 0 {
+		l.set = set
 	}
-	for _, p := range problems {
-		fmt.Fprintf(std.out, "error: %v\n", p)
+	return l
+}
+
+// report prints warnings and problems, one a line.
+func (l *loaded) report(to io.Writer) {
+	for _, w := range l.warnings {
+		fmt.Fprintf(to, "warning: %v\n", w)
 	}
-	if len(problems) > 0 {
-		fmt.Fprintf(std.err, "ratelimit: check: %s in %s\n", plural(len(problems), "problem"), plural(len(files), "file"))
-		return exit{exitError}
+	for _, p := range l.problems {
+		fmt.Fprintf(to, "error: %v\n", p)
 	}
-	_, err = fmt.Fprintf(std.out, "ok: %s, %s, %s, %s\n",
-		plural(len(files), "file"), plural(len(set.Domains()), "domain"), plural(len(set.Rules()), "rule"), plural(len(warnings), "warning"))
-	return err
 }
 
 func plural(n int, what string) string {

@@ -26,6 +26,7 @@ type stdio struct{ out, err io.Writer }
 const (
 	exitOK    = 0
 	exitError = 1
+	exitInput = 2 // simulate: what it was given is wrong
 	exitOver  = 3 // client: the request is over its limit
 )
 
@@ -34,10 +35,18 @@ type exit struct{ code int }
 
 func (e exit) Error() string { return fmt.Sprintf("exit status %d", e.code) }
 
+// badInput is an error about what the command was given, where it tells that
+// apart from other errors by its exit status.
+type badInput struct{ error }
+
 // run runs the program with its arguments, the first being its name, and
 // returns the exit status.
 func run(ctx context.Context, args []string, std stdio) int {
-	root := command(std)
+	return execute(ctx, command(std), args, std.err)
+}
+
+// execute is run on a command tree, which may have been given another input.
+func execute(ctx context.Context, root *cobra.Command, args []string, errOut io.Writer) int {
 	root.SetArgs(arguments(args))
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -46,7 +55,10 @@ func run(ctx context.Context, args []string, std stdio) int {
 	if quiet := (exit{}); errors.As(err, &quiet) {
 		return quiet.code
 	}
-	fmt.Fprintln(std.err, "ratelimit:", err)
+	fmt.Fprintln(errOut, "ratelimit:", err)
+	if _, ok := errors.AsType[badInput](err); ok {
+		return exitInput
+	}
 	return exitError
 }
 
@@ -62,7 +74,8 @@ JSON over HTTP.
 Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 		Example: `  RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit ratelimit
   ratelimit check rules/
-  ratelimit client -domain rl -descriptors foo=bar`,
+  ratelimit client -domain rl -descriptors foo=bar
+  ratelimit simulate --config rules/ requests.jsonl`,
 		Args:          cobra.NoArgs,
 		RunE:          serve.RunE,
 		SilenceUsage:  true,
@@ -73,7 +86,7 @@ Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
-	root.AddCommand(serve, clientCommand(std), checkCommand(std), benchCommand(std), versionCommand(std))
+	root.AddCommand(serve, clientCommand(std), checkCommand(std), simulateCommand(std), benchCommand(std), versionCommand(std))
 	return root
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -146,6 +148,36 @@ func TestReadmeTry(t *testing.T) {
 				t.Errorf("README.md does not show %s", line)
 			}
 		}
+	}
+}
+
+// simulateExample is a file of requests, the command that replays it, one line
+// of its output, folded, and the beginning of the table.
+var simulateExample = regexp.MustCompile("(?s)\ncat > \\S+ <<'EOF'\n(.*?)EOF\nratelimit (simulate [^\n]*) < \\S+ > \\S+\n```.*?```json\n(.*?)```.*?```\n(rule .*?)```")
+
+// The example of `ratelimit simulate` does what the README says.
+func TestReadmeSimulate(t *testing.T) {
+	_, text := readme(t)
+	m := simulateExample.FindStringSubmatch(text)
+	if m == nil {
+		t.Fatal("the example was not found")
+	}
+	var out, errOut output
+	root := command(stdio{&out, &errOut})
+	root.SetIn(strings.NewReader(m[1]))
+	t.Chdir(top)
+	if code := execute(t.Context(), root, append([]string{"ratelimit"}, strings.Fields(m[2])...), &errOut); code != exitOK {
+		t.Fatalf("exit %d: %s", code, errOut.String())
+	}
+	var folded bytes.Buffer
+	if err := json.Compact(&folded, []byte(m[3])); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "\n"+strings.TrimSpace(folded.String())+"\n") {
+		t.Errorf("no %s in\n%s", folded.String(), out.String())
+	}
+	if !strings.HasPrefix(errOut.String(), m[4]) {
+		t.Errorf("got %s\nwant %s", errOut.String(), m[4])
 	}
 }
 

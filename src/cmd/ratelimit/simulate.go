@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/backend/redis"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+	"ratelimit/src/settings"
+	"ratelimit/src/simulate"
+)
+
+// simulateOptions are the flags of `ratelimit simulate` that simulate.Config has
+// not.
+type simulateOptions struct {
+	rules         []string
+	options       rules.Options
+	start         string
+	keyFormat     string
+	backend       string
+	memoryBytes   int64
+	redisType     string
+	redisURL      string
+	redisAuthFile string
+}
+
+func simulateCommand(std stdio) *cobra.Command {
+	var opt simulateOptions
+	var cfg simulate.Config
+	cmd := &cobra.Command{
+		Use:   "simulate --config DIR|FILE [REQUESTS]",
+		Short: "Replay recorded requests against rules, in virtual time",
+		Long: `simulate decides on a recorded stream of requests as the service would have
+done, at the instants of the recording: a month of traffic takes seconds. It
+reads a file, or standard input without one or with "-", and writes a line of
+JSON for each line it reads.
+
+Input. Each line is {"at": ..., "request": ...}, and blank lines are skipped.
+"at" is a time after the start ("1.5s", "36h") or an instant of RFC 3339
+("2026-01-01T00:00:01.5Z"), with up to nanoseconds, and never earlier than in
+the line before, unless --allow-clock-steps is given. "request" is a
+RateLimitRequest as proto3 JSON, as for /json. A line has up to 1 MiB.
+
+Output. Each line has "at", the instant; "response", the RateLimitResponse as
+proto3 JSON, without headers and metadata; and "verdicts", a list for each
+descriptor, in order, with the verdict on each limit that was asked, in the
+order of the rules; an empty one where none was.
+  rule            its name, as /rlconfig shows it but without the domain; "" for
+                  a limit that came with the request
+  key             what it is counted under, without prefix and window
+  algorithm       fixed_window, ...
+  over            whether it is exceeded, also in shadow mode
+  limit           what passes at once at most
+  remaining       what would pass after this request
+  retry_after_us  microseconds until the same would pass, rounded up; null when
+                  it passed, or never will
+  reset_after_us  microseconds until the limit is whole again, rounded up
+  reasons         why it is over: "count", "interval", or both
+Where the service would answer with an error, as a request without a domain, the
+line is {"at": ..., "error": {"code": "INVALID_ARGUMENT", "message": ...}}.
+
+At the end a table on stderr says for each rule how many hits it had (looks and
+refunds are none), how many of them it admitted (in shadow mode all), how many
+were over, when the first and the last, and which key had the most. Of more than
+1,000 keys to a rule that is found by an estimate, marked "up to".
+
+Nothing of the environment counts: what the service would be told by
+CACHE_KEY_FORMAT and so on is said by flags. With --backend redis the counters
+are kept under a random prefix, and removed at the end, also by Ctrl-C. Only
+fixed windows see more than microseconds there. Clock steps may find fixed
+windows again or not once they have ended.
+
+Exit status: 0; 2 when something that was given is wrong (a flag, a rule file, a
+line of the input); 1 for trouble with the store, with reading or writing, and
+for Ctrl-C. What was decided by then has been written.`,
+		Example: `  ratelimit simulate --config rules/ < requests.jsonl > decisions.jsonl
+  ratelimit simulate --config rules/ --backend redis --redis-url localhost:6379 requests.jsonl
+
+  # requests.jsonl
+  {"at": "1.5s", "request": {"domain": "rl", "descriptors": [{"entries": [{"key": "foo", "value": "any"}]}]}}
+
+  # decisions.jsonl, in one line
+  {"at":"2026-01-01T00:00:01.5Z",
+   "response":{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":2,"unit":"MINUTE"},"limitRemaining":1,"durationUntilReset":"59s"}]},
+   "verdicts":[[{"rule":"foo","key":"rl_foo_any_","algorithm":"fixed_window","over":false,"limit":2,"remaining":1,"retry_after_us":null,"reset_after_us":58500000,"reasons":[]}]]}`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.MaximumNArgs(1)(cmd, args); err != nil {
+				return badInput{fmt.Errorf("simulate: %w", err)}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := opt.complete(&cfg); err != nil {
+				return badInput{fmt.Errorf("simulate: %w", err)}
+			}
+			cfg.Name, cfg.In, cfg.Out = "stdin", cmd.InOrStdin(), std.out
+			if len(args) > 0 && args[0] != "-" {
+				file, err := os.Open(args[0])
+				if err != nil {
+					return badInput{fmt.Errorf("simulate: %w", err)}
+				}
+				defer func() { _ = file.Close() }() // it was only read
+				cfg.Name, cfg.In = args[0], file
+			}
+			return opt.run(cmd.Context(), std, cfg)
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{fmt.Errorf("simulate: %w", err)} })
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringArrayVar(&opt.rules, "config", nil, "rule file, or directory of rule files; repeatable")
+	f.BoolVar(&opt.options.MergeDomains, "merge-domain-configs", false, "allow one domain in several files")
+	f.StringVar(&opt.start, "start", simulate.DefaultStart.Format(time.RFC3339), "instant that durations count from")
+	f.BoolVar(&cfg.AllowClockSteps, "allow-clock-steps", false, "take lines that are earlier than those before them")
+	f.BoolVar(&cfg.AllOrNothing, "stop-when-over", false, "charge a request only if none of its descriptors is over the limit")
+	f.StringVar(&opt.keyFormat, "key-format", "v1", "how keys are written: v1, or v2")
+	f.StringVar(&opt.backend, "backend", "memory", "where the counters are: memory, or redis")
+	f.Int64Var(&opt.memoryBytes, "memory-max-bytes", 1<<30, "cap on the memory of counters; a run that needs more fails")
+	f.StringVar(&opt.redisURL, "redis-url", "", "where Redis is, as in REDIS_URL: host:port, redis://user:password@host:port/db, rediss://, a socket; sentinels or nodes with --redis-type")
+	f.StringVar(&opt.redisType, "redis-type", "single", "what --redis-url is about: single, sentinel, cluster")
+	f.StringVar(&opt.redisAuthFile, "redis-auth-file", "", "file with the password of Redis, or user:password")
+	return cmd
+}
+
+// complete checks the flags.
+func (opt *simulateOptions) complete(cfg *simulate.Config) error {
+	if len(opt.rules) == 0 {
+		return errors.New("name rule files, or a directory of them, with --config")
+	}
+	var err error
+	if cfg.Start, err = simulate.ParseInstant(opt.start); err != nil {
+		return fmt.Errorf("--start %s: %w; write an instant such as 2026-01-01T00:00:00Z", opt.start, err)
+	}
+	switch strings.ToLower(opt.keyFormat) {
+	case "v1":
+	case "v2":
+		cfg.EscapeKeys = true
+	default:
+		return fmt.Errorf("--key-format %s: write v1 or v2", opt.keyFormat)
+	}
+	switch opt.backend {
+	case "memory":
+		if opt.memoryBytes < memory.MinBytes {
+			return fmt.Errorf("--memory-max-bytes %d: write %d or more", opt.memoryBytes, memory.MinBytes)
+		}
+		if opt.redisURL != "" {
+			return errors.New("--redis-url: it goes with --backend redis")
+		}
+	case "redis":
+		if _, err := opt.place(); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("--backend %s: write memory or redis", opt.backend)
+	}
+	return nil
+}
+
+// place is where Redis is.
+func (opt *simulateOptions) place() (settings.Redis, error) {
+	at, err := settings.PlaceRedis(opt.redisType, opt.redisURL, func(word string) string {
+		return "--redis-" + strings.ToLower(word)
+	})
+	at.AuthFile = opt.redisAuthFile
+	return at, err
+}
+
+func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Config) (err error) {
+	l := loadPaths(opt.rules, opt.options)
+	l.report(std.err)
+	if l.set == nil {
+		return exit{exitInput}
+	}
+	cfg.Rules = l.set
+
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program
+	// Who reads our output may go: then writing fails, instead of the program
+	// being ended before it has cleaned up.
+	gone := make(chan os.Signal, 1)
+	signal.Notify(gone, syscall.SIGPIPE)
+	defer signal.Stop(gone)
+	defer tuneGC(os.LookupEnv)()
+
+	store, err := opt.open(ctx)
+	if err != nil {
+		return fmt.Errorf("simulate: %w", err)
+	}
+	cfg.Backend, cfg.KeyPrefix = store.Backend, store.prefix
+	const clear = "\r\x1b[K"
+	if isTerminal(std.err) {
+		cfg.Progress = func(p simulate.Progress) {
+			fmt.Fprintf(std.err, clear+"%d lines, %s, %.0f lines/s ", p.Lines, p.At.Format(time.RFC3339), float64(p.Lines)/p.Took.Seconds())
+		}
+	}
+	var summary *simulate.Summary
+	func() {
+		defer func() { err = errors.Join(err, store.close(context.WithoutCancel(ctx))) }()
+		summary, err = simulate.Run(ctx, cfg)
+	}()
+	if cfg.Progress != nil {
+		fmt.Fprint(std.err, clear)
+	}
+	if err == nil || summary.Lines > 0 {
+		_ = summary.Write(std.err) // who closed it does not want it
+	}
+	if _, ok := errors.AsType[*simulate.InputError](err); ok {
+		fmt.Fprintln(std.err, err)
+		return exit{exitInput}
+	}
+	if err != nil {
+		return fmt.Errorf("simulate: %w", err)
+	}
+	return nil
+}
+
+// simulateStore is where the counters of one run are, under keys with prefix.
+type simulateStore struct {
+	limiter.Backend
+	prefix string
+	// close ends the store, and says if it did not keep all it should have.
+	close func(context.Context) error
+}
+
+func (opt *simulateOptions) open(ctx context.Context) (*simulateStore, error) {
+	if opt.backend == "redis" {
+		return opt.openRedis(ctx)
+	}
+	m, err := memory.New(memory.Config{MaxBytes: opt.memoryBytes})
+	if err != nil {
+		return nil, err
+	}
+	return &simulateStore{Backend: m, close: func(context.Context) error {
+		if n := m.Stats().Evicted; n > 0 {
+			return fmt.Errorf("%s had to make room for others, so decisions may be wrong; raise --memory-max-bytes", plural(int(n), "counter"))
+		}
+		return nil
+	}}, nil
+}
+
+// Bounds on what Redis may take: nobody waits for these decisions, but somebody
+// waits for the end.
+const (
+	simulateTimeout = 5 * time.Second
+	forgetTimeout   = time.Minute
+)
+
+func (opt *simulateOptions) openRedis(ctx context.Context) (*simulateStore, error) {
+	at, err := opt.place()
+	if err != nil {
+		return nil, err
+	}
+	rc := redis.Config{
+		Connections: 1, // calls come one after the other
+		Timeout:     simulateTimeout,
+		DialTimeout: simulateTimeout,
+		TagKeys:     strings.EqualFold(opt.keyFormat, "v2"),
+	}
+	if err := reach(&rc, at, settings.RedisTLS{}); err != nil {
+		return nil, err
+	}
+	r, err := redis.New(rc)
+	if err != nil {
+		return nil, err
+	}
+	if err := (&pool{r, "", "Redis"}).ping(ctx); err != nil {
+		return nil, err
+	}
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // it never fails
+	prefix := "simulate-" + hex.EncodeToString(random[:]) + ":"
+	runs, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(runs) }()
+	return &simulateStore{Backend: r, prefix: prefix, close: func(ctx context.Context) error {
+		stop() // first, so that nothing is on its way any more
+		err := <-ended
+		ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
+		defer cancel()
+		if _, err2 := r.Forget(ctx, prefix); err2 != nil {
+			err = errors.Join(err, fmt.Errorf("keys that begin with %s may be left in Redis until they expire: %w", prefix, err2))
+		}
+		return err
+	}}, nil
+}
