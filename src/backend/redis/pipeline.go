@@ -111,6 +111,21 @@ func (p *pipeline) add(c *call) {
 	}
 }
 
+// introduce has the first script of several commands sent in full: a server that
+// does not know it would otherwise be sent it after what stands behind it, and
+// hits of one call on one key have their order.
+func (p *pipeline) introduce() {
+	if len(p.commands) == 1 {
+		return
+	}
+	for i := range p.commands {
+		if c := &p.commands[i]; c.kind == script {
+			c.kind = eval
+			return
+		}
+	}
+}
+
 // slot is where the table has key, or would have it.
 func (p *pipeline) slot(hash uint64, key []byte) int {
 	i := int(hash) & (len(p.table) - 1)

@@ -305,6 +305,29 @@ func TestScriptsSurviveAFlush(t *testing.T) {
 	}
 }
 
+// Hits on one key keep their order when Redis does not know the script.
+func TestScriptsKeepTheirPlace(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	s := open(t, Config{Addr: server.Addr})
+	for i := range 3 {
+		server.Do(t, "SCRIPT", "FLUSH")
+		key := fmt.Appendf(nil, "k%d_", i)
+		b := algorithm.Batch{Now: epoch, Verdicts: make([]algorithm.Verdict, 2), Hits: []algorithm.Hit{
+			{Key: key, Limit: window(10, time.Hour), Amount: 2, Op: algorithm.Refund},
+			{Key: key, Limit: window(10, time.Hour), Amount: 1, Group: 1},
+		}}
+		if err := s.Take(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if v := b.Verdicts; v[0].Err != nil || v[1].Err != nil || v[0].Before != 0 || v[1].After != 1 {
+			t.Errorf("got %+v", v)
+		}
+		if got := fmt.Sprint(server.Do(t, "GET", string(key)+"1767225600")); got != "1" {
+			t.Errorf("%s is counted, want 1", got)
+		}
+	}
+}
+
 // A batch whose scripts Redis did not know, and did not answer when it got them
 // in full, failed.
 func TestScriptsWithoutAnAnswer(t *testing.T) {

@@ -153,6 +153,7 @@ func (w *writer) commit(ctx context.Context) {
 		w.finish()
 		return
 	}
+	p.introduce()
 	begun := time.Now()
 	err := w.link.Do(ctx, p)
 	if err == nil {
