@@ -67,10 +67,11 @@ func TestReplies(t *testing.T) {
 func TestClientTimesOut(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Options{})
-	c, err := Dial(s.Addr, DialOptions{Timeout: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var c *Client
+	Await(t, deadline, "a connection within its time", func() (err error) {
+		c, err = Dial(s.Addr, DialOptions{Timeout: 50 * time.Millisecond})
+		return err
+	})
 	defer func() { _ = c.Close() }()
 	s.Pause()
 	begin := time.Now()
