@@ -18,9 +18,8 @@ type FirstHit struct {
 //
 // The window begins with the first hit that is counted and ends a period later,
 // whatever comes in between; a clock that steps back is as much further from the
-// end. A worked example, Max 2 in 10 s: hits at 3 s and
-// 4 s pass, one at 12.9 s is over and has to wait 0.1 s, one at 13 s passes and
-// begins the window up to 23 s.
+// end. A worked example, Max 2 in 10 s: hits at 3 s and 4 s pass, one at 12.9 s is
+// over and has to wait 0.1 s, one at 13 s passes and begins the window up to 23 s.
 //
 // Source: Button's divvy, README section "Rate limiting".
 func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHit, Verdict) {

@@ -55,8 +55,10 @@ func (g *Log) before(i int) uint64 {
 //
 // A clock that steps back is taken to stand still at the newest hit.
 //
-// No more is kept than matters: Max+1 units, the newest ones. Source: ClassDojo's
-// rolling-rate-limiter, README.
+// No more is kept than matters to a charge: Max+1 units, the newest ones. More
+// than that are neither in the next Before nor can they be given back.
+//
+// Source: ClassDojo's rolling-rate-limiter, README.
 func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) Verdict {
 	now := at
 	if n := len(g.marks); n > 0 {
@@ -72,7 +74,7 @@ func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) Verdict {
 	switch {
 	case s.Take > 0:
 		g.add(now, s.Take)
-		g.trim(first, l.Max)
+		g.trim(g.live(now-int64(max(l.Period, l.MinInterval))), l.Max)
 	case s.Give > 0:
 		g.give(s.Give)
 	}
@@ -83,8 +85,8 @@ func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) Verdict {
 			s.Newest, s.HasNewest = g.marks[n-1].at, true
 		}
 	}
-	s.Leaves = g.leaves(first, l.Max, amount)
-	s.OneLeaves = g.leaves(first, l.Max, 1)
+	s.Leaves = g.leaves(l, first, now, amount)
+	s.OneLeaves = g.leaves(l, first, now, 1)
 	s.settle(l, &v, amount)
 	return v
 }
@@ -97,15 +99,15 @@ func (g *Log) live(since int64) int {
 	return sort.Search(len(g.marks), func(i int) bool { return g.marks[i].at > since })
 }
 
-// leaves is when enough of the marks from first on have left for amount to
-// pass: the instant of the last one that has to; 0 if none has to.
-func (g *Log) leaves(first int, limit, amount uint64) int64 {
-	if amount > limit || g.total()-g.before(first) <= limit-amount {
+// leaves is how long it takes until enough of the marks from first on have left
+// for amount to pass; 0 if none has to.
+func (g *Log) leaves(l *Limit, first int, now int64, amount uint64) time.Duration {
+	if amount > l.Max || g.total()-g.before(first) <= l.Max-amount {
 		return 0
 	}
-	room := limit - amount
+	room := l.Max - amount
 	i := first + sort.Search(len(g.marks)-first, func(i int) bool { return g.total()-g.marks[first+i].total <= room })
-	return g.marks[i].at
+	return time.Duration(g.marks[i].at + int64(l.Period) - now)
 }
 
 func (g *Log) add(at int64, amount uint64) {
@@ -157,9 +159,9 @@ type SlidingState struct {
 	UsedAfter uint64
 	Newest    int64 // the newest hit, after this one
 	HasNewest bool
-	// Leaves is when the last of those hits was that have to leave the window
-	// for the amount to pass, and OneLeaves for one unit; 0: none has to.
-	Leaves, OneLeaves int64
+	// Leaves is how long it takes until enough hits have left the window for the
+	// amount to pass, and OneLeaves for one unit; 0: none has to.
+	Leaves, OneLeaves time.Duration
 	// Take and Give are what this hit adds and takes away.
 	Take, Give uint64
 }
@@ -191,21 +193,15 @@ func (s *SlidingState) settle(l *Limit, v *Verdict, amount uint64) {
 	if s.HasNewest {
 		v.ResetAfter = time.Duration(max(s.Newest+keep-s.Now, 0))
 	}
-	distance := int64(0)
+	distance := time.Duration(0)
 	if s.HasNewest {
-		distance = max(s.Newest+int64(l.MinInterval)-s.Now, 0)
-	}
-	wait := func(leaves int64) int64 {
-		if leaves == 0 {
-			return distance
-		}
-		return max(leaves+int64(l.Period)-s.Now, distance)
+		distance = time.Duration(max(s.Newest+int64(l.MinInterval)-s.Now, 0))
 	}
 	switch {
 	case v.Over && amount > l.Max:
 		v.RetryAfter = Never
 	case v.Over:
-		v.RetryAfter = time.Duration(wait(s.Leaves))
+		v.RetryAfter = max(s.Leaves, distance)
 	case s.UsedAfter < l.Max:
 		v.Remaining = l.Max - s.UsedAfter
 	}
@@ -214,7 +210,7 @@ func (s *SlidingState) settle(l *Limit, v *Verdict, amount uint64) {
 	}
 	if l.Max == 0 {
 		v.FullUntil = time.Unix(0, math.MaxInt64)
-	} else if full := wait(s.OneLeaves); full > 0 {
-		v.FullUntil = time.Unix(0, s.Now+full)
+	} else if full := max(s.OneLeaves, distance); full > 0 {
+		v.FullUntil = time.Unix(0, s.Now+int64(full))
 	}
 }
