@@ -7,10 +7,11 @@ import (
 )
 
 // Log is what is kept of a sliding window: when its hits were. The zero value
-// has none.
+// has none. A copy shares its memory, so only one of the two may go on.
 type Log struct {
-	marks []mark // oldest first
-	base  uint64 // the total before the first
+	marks []mark // from head on, oldest first; what is before head is forgotten
+	head  int
+	base  uint64 // the total before the first that is kept
 }
 
 // mark is a hit, or several at one instant.
@@ -19,18 +20,29 @@ type mark struct {
 	total uint64 // of all hits up to this one
 }
 
-// Len is how many hits are kept.
-func (g *Log) Len() int { return len(g.marks) }
+// Len is how many marks are kept; hits at one instant share one.
+func (g *Log) Len() int { return len(g.marks) - g.head }
 
-// Cap is for how many there is memory.
+// Cap is for how many there is memory, 16 bytes each: 4 x Len + 8 at most.
 func (g *Log) Cap() int { return cap(g.marks) }
+
+// kept are the marks that count.
+func (g *Log) kept() []mark { return g.marks[g.head:] }
+
+// newest is when the newest hit was.
+func (g *Log) newest() (at int64, ok bool) {
+	if g.Len() == 0 {
+		return 0, false
+	}
+	return g.marks[len(g.marks)-1].at, true
+}
 
 // total is that of the newest.
 func (g *Log) total() uint64 {
-	if n := len(g.marks); n > 0 {
-		return g.marks[n-1].total
+	if g.Len() == 0 {
+		return g.base
 	}
-	return g.base
+	return g.marks[len(g.marks)-1].total
 }
 
 // before is the total before mark i.
@@ -38,7 +50,7 @@ func (g *Log) before(i int) uint64 {
 	if i == 0 {
 		return g.base
 	}
-	return g.marks[i-1].total
+	return g.kept()[i-1].total
 }
 
 // TakeSliding applies op to g, which it changes only if something is charged. at
@@ -61,15 +73,13 @@ func (g *Log) before(i int) uint64 {
 // Source: ClassDojo's rolling-rate-limiter, README.
 func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) Verdict {
 	now := at
-	if n := len(g.marks); n > 0 {
-		now = max(at, g.marks[n-1].at)
+	newest, ok := g.newest()
+	if ok {
+		now = max(at, newest)
 	}
 	first := g.live(now - int64(l.Period))
 	used := g.total() - g.before(first)
-	s := SlidingState{Now: now, Used: used, UsedAfter: used}
-	if n := len(g.marks); n > 0 {
-		s.Newest, s.HasNewest = g.marks[n-1].at, true
-	}
+	s := SlidingState{Now: now, Used: used, UsedAfter: used, Newest: newest, HasNewest: ok}
 	v := s.judge(l, op, amount)
 	switch {
 	case s.Take > 0:
@@ -80,10 +90,7 @@ func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) Verdict {
 	}
 	if v.Charged {
 		first = g.live(now - int64(l.Period))
-		s.Newest, s.HasNewest = 0, false
-		if n := len(g.marks); n > 0 {
-			s.Newest, s.HasNewest = g.marks[n-1].at, true
-		}
+		s.Newest, s.HasNewest = g.newest()
 	}
 	s.Leaves = g.leaves(l, first, now, amount)
 	s.OneLeaves = g.leaves(l, first, now, 1)
@@ -93,61 +100,91 @@ func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) Verdict {
 
 // live is the index of the first mark after the instant since.
 func (g *Log) live(since int64) int {
-	if len(g.marks) == 0 || g.marks[0].at > since {
+	marks := g.kept()
+	if len(marks) == 0 || marks[0].at > since {
 		return 0
 	}
-	return sort.Search(len(g.marks), func(i int) bool { return g.marks[i].at > since })
+	return sort.Search(len(marks), func(i int) bool { return marks[i].at > since })
 }
 
 // leaves is how long it takes until enough of the marks from first on have left
 // for amount to pass; 0 if none has to.
 func (g *Log) leaves(l *Limit, first int, now int64, amount uint64) time.Duration {
-	if amount > l.Max || g.total()-g.before(first) <= l.Max-amount {
+	total := g.total()
+	if amount > l.Max || total-g.before(first) <= l.Max-amount {
 		return 0
 	}
-	room := l.Max - amount
-	i := first + sort.Search(len(g.marks)-first, func(i int) bool { return g.total()-g.marks[first+i].total <= room })
-	return time.Duration(g.marks[i].at + int64(l.Period) - now)
+	room, marks := l.Max-amount, g.kept()[first:]
+	last := sort.Search(len(marks), func(i int) bool { return total-marks[i].total <= room })
+	return time.Duration(marks[last].at + int64(l.Period) - now)
 }
 
 func (g *Log) add(at int64, amount uint64) {
 	total := g.total() + amount
-	if n := len(g.marks); n > 0 && g.marks[n-1].at == at {
-		g.marks[n-1].total = total
+	if newest, ok := g.newest(); ok && newest == at {
+		g.marks[len(g.marks)-1].total = total
 		return
 	}
+	if len(g.marks) == cap(g.marks) {
+		g.makeRoom()
+	}
 	g.marks = append(g.marks, mark{at, total})
+}
+
+// makeRoom moves the marks to the front if a third of the memory is free there,
+// else to half as much again. So each is moved about twice, however many there
+// are, and nothing is allocated while as many come as are forgotten.
+func (g *Log) makeRoom() {
+	if n := g.Len(); g.head > n/2 {
+		g.marks = append(g.marks[:0], g.kept()...)
+		g.head = 0
+	} else {
+		g.resize(n + n/2 + 2)
+	}
+}
+
+func (g *Log) resize(size int) {
+	g.marks = append(make([]mark, 0, size), g.kept()...)
+	g.head = 0
 }
 
 // give takes amount from the newest marks.
 func (g *Log) give(amount uint64) {
 	left := g.total() - amount
-	n := len(g.marks)
+	n := g.Len()
 	for n > 0 && g.before(n-1) >= left {
 		n--
 	}
-	g.marks = g.marks[:n]
+	g.marks = g.marks[:g.head+n]
 	if n > 0 {
-		g.marks[n-1].total = left
+		g.marks[len(g.marks)-1].total = left
 	}
+	g.shrink()
 }
 
 // trim forgets the marks before first, and those that matter to no hit, whatever
 // its amount: what came after them is above the limit already.
 func (g *Log) trim(first int, limit uint64) {
-	for first < len(g.marks)-1 && g.total()-g.marks[first].total > limit {
+	marks, total := g.kept(), g.total()
+	for first < len(marks)-1 && total-marks[first].total > limit {
 		first++
 	}
-	if first == 0 {
-		return
-	}
 	g.base = g.before(first)
-	g.marks = g.marks[first:]
+	g.head += first
 	if g.base > math.MaxInt64 {
-		for i := range g.marks {
-			g.marks[i].total -= g.base
+		for i := range g.kept() {
+			g.kept()[i].total -= g.base
 		}
 		g.base = 0
+	}
+	g.shrink()
+}
+
+// shrink gives memory back after a flood: a log that is four times as large as
+// its marks need.
+func (g *Log) shrink() {
+	if n := g.Len(); cap(g.marks) > 4*n+8 {
+		g.resize(n + n/2 + 2)
 	}
 }
 

@@ -1,6 +1,7 @@
 package algorithm
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -192,4 +193,93 @@ func TestTakeSliding(t *testing.T) {
 			},
 		},
 	})
+}
+
+func checkMemory(t *testing.T, g *Log, limit uint64) {
+	t.Helper()
+	if n := g.Len(); uint64(n) > limit+1 {
+		t.Fatalf("%d marks for a limit of %d", n, limit)
+	}
+	if g.Len() > 0 && g.total()-g.kept()[0].total > limit {
+		t.Fatalf("%d units after the oldest mark for a limit of %d", g.total()-g.kept()[0].total, limit)
+	}
+	if n, room := g.Len(), g.Cap(); room > 4*n+8 {
+		t.Fatalf("memory for %d of %d marks", n, room)
+	}
+}
+
+// Whatever is thrown at a log, it keeps no more than the limit needs.
+func TestLogIsBounded(t *testing.T) {
+	for _, most := range []uint64{0, 1, 2, 10, 1000} {
+		for _, countBlocked := range []bool{false, true} {
+			limit := Limit{Kind: SlidingWindow, Max: most, Period: time.Second, MinInterval: time.Hour, CountBlocked: countBlocked}
+			c := counter{limit: &limit}
+			rnd := rand.New(rand.NewPCG(most, 1))
+			at := thursday.UnixNano()
+			for range 10*most + 1000 {
+				at += rnd.Int64N(3)
+				op := []Op{Charge, Charge, Charge, Force, Refund, Look}[rnd.IntN(6)]
+				c.take(at, op, rnd.Uint64N(4)*rnd.Uint64N(2))
+				checkMemory(t, &c.log, most)
+			}
+		}
+	}
+}
+
+// A log that was large once does not stay so, whether its hits leave by time or
+// are given back, and however slowly others come.
+func TestLogGivesMemoryBack(t *testing.T) {
+	const most = 100_000
+	limit := Limit{Kind: SlidingWindow, Max: most, Period: time.Hour}
+	fill := func() *counter {
+		c := &counter{limit: &limit}
+		for i := range int64(most) {
+			c.take(i, Charge, 1)
+		}
+		if c.log.Len() != most {
+			t.Fatalf("%d marks", c.log.Len())
+		}
+		checkMemory(t, &c.log, most)
+		return c
+	}
+	c := fill()
+	c.take(int64(2*time.Hour), Charge, 1)
+	if c.log.Len() != 1 || c.log.Cap() > 12 {
+		t.Errorf("one hit, later: memory for %d, want a few", c.log.Cap())
+	}
+	c = fill()
+	if c.take(most, Refund, most); c.log.Len() != 0 || c.log.Cap() > 8 {
+		t.Errorf("all given back: memory for %d, want a few", c.log.Cap())
+	}
+	c = fill()
+	for i := range int64(most) { // half of them leave, one by one
+		c.take(int64(time.Hour)+i, Charge, uint64(i%2))
+		checkMemory(t, &c.log, most)
+	}
+}
+
+// Once a log is as large as it gets, hits that come as others leave cost no
+// memory.
+func TestSlidingAllocatesNothing(t *testing.T) {
+	for _, most := range []uint64{1, 10, 1000} {
+		limit := Limit{Kind: SlidingWindow, Max: most, Period: time.Second}
+		c, at := counter{limit: &limit}, thursday.UnixNano()
+		step := func() {
+			if v := c.take(at, Charge, 1); v.Over {
+				t.Fatal("over")
+			}
+			at += int64(limit.Period) / int64(most)
+		}
+		for range 3 * most {
+			step()
+		}
+		// All in one run: the average of many would be rounded down to none.
+		if n := testing.AllocsPerRun(1, func() {
+			for range 10 * most {
+				step()
+			}
+		}); n != 0 {
+			t.Errorf("limit %d: %v allocations in %d hits", most, n, 10*most)
+		}
+	}
 }
