@@ -171,7 +171,9 @@ func (g *Log) trim(first int, limit uint64) {
 	}
 	g.base = g.before(first)
 	g.head += first
-	if g.base > math.MaxInt64 {
+	// The oldest may be many hits at one instant: it, too, stops growing.
+	g.base = max(g.base, total-min(total, MaxCount))
+	if g.base > math.MaxInt64/2 {
 		for i := range g.kept() {
 			g.kept()[i].total -= g.base
 		}
@@ -218,7 +220,7 @@ func (s *SlidingState) judge(l *Limit, op Op, amount uint64) Verdict {
 			s.Take = amount
 		}
 	}
-	s.UsedAfter = s.Used + s.Take - s.Give
+	s.UsedAfter = addSaturating(s.Used, s.Take) - s.Give
 	v.Charged = s.Take > 0 || s.Give > 0
 	v.After = s.UsedAfter
 	return v

@@ -195,6 +195,43 @@ func TestTakeSliding(t *testing.T) {
 	})
 }
 
+// The units of one instant have one mark, which would overflow after 65,536 hits
+// of the largest amount.
+func TestSlidingStopsCounting(t *testing.T) {
+	limit := Limit{Kind: SlidingWindow, Max: 1, Period: 10 * time.Second, CountBlocked: true}
+	c := counter{limit: &limit}
+	at, before := thursday.UnixNano(), uint64(0)
+	for range 70_000 {
+		v := c.take(at, Force, MaxAmount)
+		if v.Before < before || v.After < v.Before || v.After > MaxCount {
+			t.Fatalf("after %d: %+v", before, v)
+		}
+		before = v.After
+	}
+	if before != MaxCount {
+		t.Errorf("the count is %d, want %d", before, int64(MaxCount))
+	}
+	// What comes on top is still recorded, and waited for.
+	if v := c.take(at+int64(time.Second), Charge, 1); !v.Charged || v.After != MaxCount || v.RetryAfter != 10*time.Second {
+		t.Errorf("%+v", v)
+	}
+	if v := c.take(at+int64(11*time.Second), Charge, 1); v.Over || v.After != 1 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// Totals grow for ever, and begin anew before they overflow.
+func TestSlidingCountsOn(t *testing.T) {
+	limit := Limit{Kind: SlidingWindow, Max: 3, Period: 10 * time.Second, CountBlocked: true}
+	c := counter{limit: &limit}
+	for i := range int64(100_000) {
+		at := i * int64(time.Second)
+		if v := c.take(at, Force, MaxAmount); v.After < MaxAmount || v.After > 2*MaxAmount {
+			t.Fatalf("hit %d: %+v", i, v)
+		}
+	}
+}
+
 func checkMemory(t *testing.T, g *Log, limit uint64) {
 	t.Helper()
 	if n := g.Len(); uint64(n) > limit+1 {
