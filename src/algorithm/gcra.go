@@ -32,11 +32,11 @@ func (l *Limit) Emission() int64 {
 func (l *Limit) Tolerance() int64 { return l.Emission() * int64(l.Burst+1) }
 
 // Increment is by how much an amount moves a bucket's arrival time on. It is
-// MaxPeriod at most, which no bucket holds.
+// one more than MaxPeriod at most, which no bucket holds.
 func (l *Limit) Increment(amount uint64) int64 {
 	hi, lo := bits.Mul64(uint64(l.Emission()), amount)
 	if hi > 0 || lo > uint64(MaxPeriod) {
-		return int64(MaxPeriod)
+		return int64(MaxPeriod) + 1
 	}
 	return int64(lo)
 }
@@ -44,9 +44,10 @@ func (l *Limit) Increment(amount uint64) int64 {
 // TakeGCRA applies op to the bucket s and returns the one to store, which is s
 // when nothing is written. at and amount are as for TakeFixed.
 //
-// More than Burst+1 units at once never pass. In any stretch of length d at most
-// Burst + 1 + d/Emission units do. A worked example, 10 a minute with Burst 2, so
-// one unit every 6 s: three pass at once, the next one after 6 s.
+// More than Burst+1 units at once never pass. In any stretch of length d, its
+// first and last instant included, at most Burst + 1 + d/Emission units do. A
+// worked example, 10 a minute with Burst 2, so one unit every 6 s: three pass at
+// once, the next one after 6 s.
 //
 // With CountBlocked what is refused is owed all the same, and so is what is
 // charged beyond the burst: whoever asks for nothing is refused until no more is
