@@ -50,10 +50,14 @@ func (l *Limit) Increment(amount uint64) int64 {
 // once, the next one after 6 s.
 //
 // With CountBlocked what is refused is owed all the same, and so is what is
-// charged beyond the burst: whoever asks for nothing is refused until no more is
-// owed than the bucket holds. Without it, an arrival time further ahead than
-// that comes from a clock that stepped back, or a limit that was smaller, and
-// is pulled in.
+// charged beyond the burst, up to MaxPeriod: whoever asks for nothing is refused
+// until no more is owed than the bucket holds. Without it, nobody owes more than
+// the bucket.
+//
+// An arrival time further ahead than may be owed comes from a clock that stepped
+// back, or from another limit, and so does a last hit that is yet to come. The
+// next charge pulls them in, even if it is refused, as its wait begins then: what
+// is returned has to be stored although nothing is Charged.
 //
 // Source: ITU-T I.371, virtual scheduling algorithm; redis-cell for the reply.
 func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Verdict) {
@@ -80,13 +84,13 @@ func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Ver
 	case Refund:
 		next = max(tat-increment, 0)
 	case Force:
-		next, recorded = min(tat+increment, int64(MaxPeriod)), amount > 0
+		next, recorded = min(tat+increment, ahead), amount > 0
 	case Charge, Look:
 		tooMuch := tat+increment > tolerance
 		v.Interval = hasLast
 		v.Over = tooMuch || v.Interval
 		if op == Charge && amount > 0 && (!v.Over || l.CountBlocked) {
-			next, recorded = min(tat+increment, int64(MaxPeriod)), true
+			next, recorded = min(tat+increment, ahead), true
 		}
 	}
 	if recorded {
@@ -111,6 +115,9 @@ func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Ver
 		v.FullUntil = time.Unix(0, at+full)
 	}
 	if !v.Charged {
+		if op == Charge && amount > 0 {
+			s.TAT, s.Last = min(s.TAT, at+ahead), min(s.Last, at)
+		}
 		return s, v
 	}
 	after := Arrival{TAT: at + next}

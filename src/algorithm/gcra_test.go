@@ -69,6 +69,14 @@ func TestTakeGCRA(t *testing.T) {
 			{at: 42 * s, op: Look, take: 1, over: true, from: 3, to: 3, retry: 6 * s, reset: 18 * s},
 			{at: 48 * s, take: 1, charged: true, from: 2, to: 3, reset: 18 * s},
 		}},
+		{name: "what is forced owes no more than the bucket", limit: polite, turns: []turn{
+			{op: Force, take: 0, left: 3},
+			{op: Force, take: 2, charged: true, to: 2, left: 1, reset: 12 * s},
+			{op: Force, take: 10, charged: true, from: 2, to: 3, reset: 18 * s, full: 6 * s},
+			{op: Force, take: 1, charged: true, from: 3, to: 3, reset: 18 * s, full: 6 * s},
+			{at: 6*s - 1, take: 1, over: true, from: 3, to: 3, retry: 1, reset: 12*s + 1, full: 6 * s},
+			{at: 6 * s, take: 1, charged: true, from: 2, to: 3, reset: 18 * s, full: 12 * s},
+		}},
 		{name: "refunds", limit: polite, turns: []turn{
 			{op: Refund, take: 1, left: 3}, // nothing there, nothing written
 			{take: 3, charged: true, to: 3, reset: 18 * s, full: 6 * s},
@@ -118,11 +126,27 @@ func TestTakeGCRA(t *testing.T) {
 			{at: 180 * s, take: 1, charged: true, to: 1, left: 2, reset: 90 * s, full: 270 * s},
 			{at: 270 * s, op: Refund, take: 1, left: 3},
 		}},
+		{name: "a clock that steps back owes no more than the bucket", limit: polite, turns: []turn{
+			{at: h, take: 1, charged: true, to: 1, left: 2, reset: 6 * s},
+			{at: 0, op: Look, take: 1, over: true, from: 3, to: 3, retry: 6 * s, reset: 18 * s, full: 6 * s},
+			{at: 0, take: 1, over: true, from: 3, to: 3, retry: 6 * s, reset: 18 * s, full: 6 * s},
+			{at: 6*s - 1, take: 1, over: true, from: 3, to: 3, retry: 1, reset: 12*s + 1, full: 6 * s},
+			{at: 6 * s, take: 1, charged: true, from: 2, to: 3, reset: 18 * s, full: 12 * s},
+		}},
 		{name: "a clock that steps back is waited for if refused hits count", limit: counting, turns: []turn{
 			{at: h, take: 1, charged: true, to: 1, left: 2, reset: 6 * s},
 			{at: 0, take: 1, over: true, charged: true, from: 601, to: 602, retry: h, reset: h + 12*s},
 			{at: h, take: 1, charged: true, from: 2, to: 3, reset: 18 * s},
 		}},
+		{
+			name:  "a clock that steps back begins the distance anew",
+			limit: Limit{Kind: GCRA, Max: 10, Period: m, Burst: 1000, MinInterval: s}, turns: []turn{
+				{at: h, take: 1, charged: true, to: 1, left: 1000, reset: 6 * s, full: h + 1*s},
+				{at: 0, take: 1, over: true, interval: true, from: 601, to: 601, retry: 1 * s, reset: h + 6*s, full: 1 * s},
+				{at: 1*s - 1, take: 1, over: true, interval: true, from: 601, to: 601, retry: 1, reset: h + 5*s + 1, full: 1 * s},
+				{at: 1 * s, take: 1, charged: true, from: 601, to: 602, left: 399, reset: h + 11*s, full: 2 * s},
+			},
+		},
 		{
 			name: "a refund pulls in as well", limit: polite,
 			begin: func(start int64, c *counter) { c.arrival.TAT = start + int64(h) },
@@ -168,6 +192,29 @@ func TestTakeGCRA(t *testing.T) {
 			},
 		},
 	})
+}
+
+// A limit that grows frees at once, a limit that shrinks owes no more than its
+// bucket: the arrival time knows nothing of either.
+func TestGCRAWithAnotherLimit(t *testing.T) {
+	small := Limit{Kind: GCRA, Max: 10, Period: time.Minute, Burst: 2}
+	large := Limit{Kind: GCRA, Max: 10, Period: time.Minute, Burst: 9}
+	at := thursday.UnixNano()
+	s, v := TakeGCRA(&large, Arrival{}, at, Charge, 10)
+	if v.Over || v.ResetAfter != time.Minute {
+		t.Fatalf("%+v", v)
+	}
+	s, v = TakeGCRA(&small, s, at, Charge, 1)
+	if !v.Over || v.Charged || v.Before != 3 || v.RetryAfter != 6*time.Second {
+		t.Errorf("%+v", v)
+	}
+	s, v = TakeGCRA(&small, s, at+int64(6*time.Second), Charge, 1) // as it was told
+	if v.Over || v.ResetAfter != 18*time.Second {
+		t.Errorf("%+v", v)
+	}
+	if _, v = TakeGCRA(&large, s, at+int64(6*time.Second), Charge, 7); v.Over {
+		t.Errorf("%+v", v)
+	}
 }
 
 // A user of redis-cell printed what 101 calls say, a millisecond apart, that
