@@ -13,8 +13,8 @@ type Arrival struct {
 	// TAT is the theoretical arrival time: the instant at which all that was
 	// taken has come back.
 	TAT int64
-	// Last is the last hit that was recorded, kept for MinInterval only; 0:
-	// none.
+	// Last is the last hit that was recorded, kept for MinInterval only; 0 if it
+	// does not matter any more.
 	Last int64
 }
 
@@ -72,7 +72,7 @@ func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Ver
 	// All times from here on are relative to at.
 	tat := min(max(s.TAT-at, 0), ahead)
 	last, hasLast := int64(0), false
-	if l.MinInterval > 0 && s.Last != 0 {
+	if l.MinInterval > 0 && s != (Arrival{}) {
 		last = min(s.Last-at, 0)
 		hasLast = -last < int64(l.MinInterval)
 	}

@@ -191,6 +191,13 @@ func TestTakeGCRA(t *testing.T) {
 				{at: 1, take: 2, over: true, from: 1_000_000, to: 1_000_000, retry: 2, reset: ms, full: 2},
 			},
 		},
+		{
+			name: "the first instant there is", limit: limit(1*s, false), start: time.Unix(0, 0), turns: []turn{
+				{take: 1, charged: true, to: 1, left: 2, reset: 6 * s, full: 1 * s},
+				{take: 1, over: true, interval: true, from: 1, to: 1, retry: 1 * s, reset: 6 * s, full: 1 * s},
+				{at: 1 * s, take: 1, charged: true, from: 1, to: 2, left: 1, reset: 11 * s, full: 2 * s},
+			},
+		},
 	})
 }
 
