@@ -21,14 +21,15 @@ const (
 	// At most 2 x Max pass in any stretch as long as the period.
 	FirstHitWindow
 	// SlidingWindow knows when each hit was. At most Max pass in any stretch as
-	// long as the period.
+	// long as the period, of which either the first or the last instant counts.
 	SlidingWindow
-	// SlidingWindowCounter estimates that from the counts of two fixed windows.
-	// Just under 2 x Max pass at most in any stretch as long as the period.
+	// SlidingWindowCounter estimates that from the counts of two fixed windows. At
+	// most 2 x Max - 1 pass in any stretch as long as the period.
 	SlidingWindowCounter
 	// GCRA, the generic cell rate algorithm, is a bucket of Burst+1 that fills by
-	// Max in each Period. At most Burst + 1 + Max pass in any stretch as long as
-	// the period.
+	// one unit in each emission interval, Period / Max cut to whole nanoseconds. At
+	// most Burst + 1 + Max pass in any stretch as long as the period, or a few more
+	// above 31,622 a second, where the cut tells: 99,999 are 100,000.
 	GCRA
 
 	kinds
