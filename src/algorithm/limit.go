@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -56,7 +57,7 @@ func ParseKind(name string) (k Kind, ok bool) {
 }
 
 // Kinds are the names of all there are.
-func Kinds() []string { return kindNames[:] }
+func Kinds() []string { return slices.Clone(kindNames[:]) }
 
 // MaxPeriod is the longest window there is: 100 years of 365 days. It keeps
 // every instant the arithmetic computes inside the range of int64 nanoseconds.
