@@ -74,6 +74,7 @@ JSON over HTTP.
 Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 		Example: `  RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit ratelimit
   ratelimit check rules/
+  ratelimit explain --config rules/ --domain rl --descriptors foo=bar
   ratelimit client -domain rl -descriptors foo=bar
   ratelimit simulate --config rules/ requests.jsonl`,
 		Args:          cobra.NoArgs,
@@ -86,7 +87,8 @@ Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
-	root.AddCommand(serve, clientCommand(std), checkCommand(std), simulateCommand(std), benchCommand(std), versionCommand(std))
+	root.AddCommand(serve, clientCommand(std), checkCommand(std), explainCommand(std),
+		simulateCommand(std), benchCommand(std), versionCommand(std))
 	return root
 }
 

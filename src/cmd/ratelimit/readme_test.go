@@ -103,6 +103,21 @@ func TestReadmeRules(t *testing.T) {
 	}
 }
 
+// Commands in README.md print what stands below them.
+func TestReadmeCommands(t *testing.T) {
+	_, text := readme(t)
+	t.Chdir(top)
+	found := regexp.MustCompile("(?s)```console\n\\$ (ratelimit [^\n]*)\n(.*?)```").FindAllStringSubmatch(text, -1)
+	if len(found) < 2 {
+		t.Fatalf("only %d commands found", len(found))
+	}
+	for _, m := range found {
+		if _, out, errOut := call(t, strings.Fields(m[1])...); out+errOut != m[2] {
+			t.Errorf("%s prints\n%s%s", m[1], out, errOut)
+		}
+	}
+}
+
 // askLine sends the request of a line as often as there are answers behind it.
 func askLine(t *testing.T, l *limiter.Limiter, domain, line string) {
 	t.Helper()
