@@ -61,7 +61,8 @@ var whereNames = map[where]string{
 
 // ParseYAML reads one rule file in Envoy's format. With any problems the
 // configuration is good only for finding more of them; it is nil when the text
-// is not YAML at all. Warnings name what has no effect.
+// is not YAML at all, and for a file of tests, which may stand among the rules.
+// Warnings name what has no effect.
 func ParseYAML(file string, data []byte) (cfg *DomainConfig, problems, warnings Problems) {
 	r := yamlReader{file: file, left: len(data) + maxExpanded, open: make(map[*yaml.Node]bool)}
 	root := r.document(data)
@@ -69,10 +70,26 @@ func ParseYAML(file string, data []byte) (cfg *DomainConfig, problems, warnings 
 	case len(r.problems) > 0:
 	case root == nil: // empty, or only comments
 		cfg = &DomainConfig{Pos: Pos{File: file, Line: 1, Col: 1}}
+	case isTests(root):
 	default:
 		cfg = r.domain(root)
 	}
 	return cfg, r.problems, r.warnings
+}
+
+// isTests tells a file of tests from one of rules by its keys: such a file has
+// `tests`, and no `domain`.
+func isTests(root *yaml.Node) bool {
+	tests := false
+	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
+		switch root.Content[i].Value {
+		case "domain":
+			return false
+		case "tests":
+			tests = true
+		}
+	}
+	return tests
 }
 
 func (r *yamlReader) domain(n *yaml.Node) *DomainConfig {
