@@ -86,7 +86,7 @@ Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
-	root.AddCommand(serve, clientCommand(std), checkCommand(std), simulateCommand(std), benchCommand(std), versionCommand(std))
+	root.AddCommand(serve, clientCommand(std), checkCommand(std), simulateCommand(std), schemaCommand(std), benchCommand(std), versionCommand(std))
 	return root
 }
 
