@@ -15,22 +15,7 @@ import (
 // FuzzYAML reads, compiles and asks whatever comes; nothing may panic, each
 // problem has a place, and the same text gives the same result twice.
 func FuzzYAML(f *testing.F) {
-	for _, pattern := range []string{"testdata/*.txt", "../../examples/ratelimit/config/*.yaml"} {
-		paths, err := filepath.Glob(pattern)
-		if err != nil {
-			f.Fatal(err)
-		}
-		for _, path := range paths {
-			data, err := os.ReadFile(path)
-			if err != nil {
-				f.Fatal(err)
-			}
-			for one := range strings.SplitSeq(string(data), ".yaml --\n") {
-				one, _, _ = strings.Cut(one, "\n-- ")
-				f.Add([]byte(one))
-			}
-		}
-	}
+	seed(f)
 	f.Add([]byte(utf16(true, "domain: d\n")))
 	f.Add([]byte("rules: .\ntests: []\n"))
 	f.Add([]byte("domain: d\n" + laughs("name")))
@@ -105,6 +90,26 @@ func FuzzYAML(f *testing.F) {
 			domain.Find(request, &joined)
 		}
 	})
+}
+
+// seed adds the rule files of the tests and the examples.
+func seed(f *testing.F) {
+	for _, pattern := range []string{"testdata/*.txt", "../../examples/ratelimit/config/*.yaml"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, path := range paths {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				f.Fatal(err)
+			}
+			for one := range strings.SplitSeq(string(data), ".yaml --\n") {
+				one, _, _ = strings.Cut(one, "\n-- ")
+				f.Add([]byte(one))
+			}
+		}
+	}
 }
 
 func outlineOf(set *Set) (lines []string) {

@@ -89,7 +89,7 @@ Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
 	root.AddCommand(serve, clientCommand(std), checkCommand(std), explainCommand(std), testCommand(std),
-		simulateCommand(std), benchCommand(std), versionCommand(std))
+		simulateCommand(std), schemaCommand(std), benchCommand(std), versionCommand(std))
 	return root
 }
 
