@@ -62,8 +62,8 @@ fmt: ## format all code
 bench: ## run the benchmarks; BENCH=Check PKG=./src/limiter picks some
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 
-bench-redis: ## the Redis store beside a plain pool, in one interleaved run
-	go test -run '^$$' -bench AgainstPlainPool -benchtime 1x ./src/backend/redis
+bench-redis: ## the Redis store beside a plain pool, and its algorithms beside each other, interleaved
+	go test -run '^$$' -bench 'AgainstPlainPool|Algorithms' -benchtime 1x ./src/backend/redis
 
 bench-e2e: ## the service beside an empty gRPC server, in turns; E2E=--write writes docs/performance.md
 	$(HERE) go run ./src/bench/e2e $(E2E)
