@@ -32,7 +32,7 @@ type Config struct {
 	TLS *tls.Config
 
 	// MaxLine is how long a line may be, in bytes without its end. Defaults to
-	// 1 MiB.
+	// 1 MiB, at most 64 MiB: what all connections together have for long ones.
 	MaxLine int
 	// MaxConns is how many connections may be open. Defaults to 10,000.
 	MaxConns int
@@ -109,6 +109,8 @@ func New(cfg Config) (*Server, error) {
 		return nil, errors.New("divvy: there is no domain to ask")
 	case cfg.MaxLine < 0 || cfg.MaxConns < 0 || cfg.MaxPipelined < 0 || cfg.WriteTimeout < 0:
 		return nil, errors.New("divvy: a limit is below 0")
+	case cfg.MaxLine > maxLong:
+		return nil, fmt.Errorf("divvy: a line of %d bytes is too long, at most %d", cfg.MaxLine, maxLong)
 	case cfg.MaxPipelined > limiter.MaxDescriptors:
 		return nil, fmt.Errorf("divvy: %d requests are too many to decide at a time, at most %d", cfg.MaxPipelined, limiter.MaxDescriptors)
 	}

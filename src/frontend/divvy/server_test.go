@@ -3,8 +3,10 @@ package divvy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,7 +20,16 @@ import (
 	"ratelimit/src/rules"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if kind := os.Getenv(benchServer); kind != "" {
+		if err := serveBench(kind); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const kitchen = `
 domain: kitchen
@@ -374,6 +385,7 @@ func TestConfig(t *testing.T) {
 		{Domain: "d"},
 		{Limiter: l},
 		{Limiter: l, Domain: "d", MaxLine: -1},
+		{Limiter: l, Domain: "d", MaxLine: maxLong + 1},
 		{Limiter: l, Domain: "d", MaxConns: -1},
 		{Limiter: l, Domain: "d", MaxPipelined: -1},
 		{Limiter: l, Domain: "d", MaxPipelined: limiter.MaxDescriptors + 1},
