@@ -3,6 +3,7 @@ package divvy
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -18,7 +19,8 @@ type batch struct {
 	answer  limiter.Answer
 	entries []rules.Entry // of all requests
 	text    []byte        // of lines that were no UTF-8
-	out     []byte        // replies that were not written yet
+	out     []byte        // replies that were not written yet; the memory of box
+	box     *[]byte       // of Server.boxes
 }
 
 // What a batch may keep for the next: more than any usual one needs.
@@ -27,18 +29,35 @@ const (
 	keptBytes   = 64 << 10
 )
 
-func (s *Server) newBatch() *batch { return s.batches.Get().(*batch) }
+func (s *Server) newBatch() *batch {
+	b := s.batches.Get().(*batch)
+	b.box = s.boxes.Get().(*[]byte)
+	b.out = *b.box
+	return b
+}
 
-func (b *batch) release() {
-	if cap(b.entries) > keptEntries || cap(b.text) > keptBytes || cap(b.out) > keptBytes {
-		return
+// release gives b to others, but for the replies, which it returns: they may
+// have to wait for a client that does not read, and should not hold the rest.
+func (b *batch) release() *[]byte {
+	box := b.box
+	*box, b.out, b.box = b.out, nil, nil
+	if cap(b.entries) > keptEntries || cap(b.text) > keptBytes {
+		return box
 	}
 	b.clear()
-	b.out = b.out[:0]
 	clear(b.answer.Statuses) // they point into rules that may be replaced
 	clear(b.answer.Charges)
 	b.answer = limiter.Answer{Statuses: b.answer.Statuses[:0], Charges: b.answer.Charges[:0]}
 	b.srv.batches.Put(b)
+	return box
+}
+
+// written gives the memory of replies to others.
+func (s *Server) written(box *[]byte) {
+	if cap(*box) <= keptBytes {
+		*box = (*box)[:0]
+		s.boxes.Put(box)
+	}
 }
 
 // clear forgets the requests.
@@ -103,6 +122,7 @@ func (b *batch) decide() *fault {
 		b.srv.hits.Add(uint64(answered))
 		b.srv.cfg.OnHits(answered, time.Since(begun))
 	}
+	clear(b.req.Descriptors)
 	b.req.Descriptors = b.req.Descriptors[:0]
 	return f
 }
@@ -140,7 +160,7 @@ func named(domain []byte, key string, entries []rules.Entry, first int) ([]byte,
 	for i := first; i < len(entries); i++ {
 		if string(entries[i].Key) == key {
 			domain = entries[i].Value
-			return domain, append(entries[:i], entries[i+1:]...)
+			return domain, slices.Delete(entries, i, i+1)
 		}
 	}
 	return domain, entries

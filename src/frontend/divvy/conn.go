@@ -185,9 +185,10 @@ func (c *conn) answer(end bool) (n int, ok bool) {
 	if f != nil {
 		b.out = c.fail(b.out, f)
 	}
-	ok = c.write(b.out)
 	c.batch = nil
-	b.release()
+	box := b.release()
+	ok = c.write(*box)
+	c.srv.written(box)
 	if ok && f != nil {
 		c.linger()
 	}

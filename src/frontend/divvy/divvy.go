@@ -51,9 +51,8 @@ type Config struct {
 	// half second.
 	RoundUp bool
 
-	// OnHits, if set, is told of HITs that got an OK, n at a time, and how long they
-	// took from being read to having their replies. It must be fast and safe for
-	// concurrent use.
+	// OnHits, if set, is told of HITs that got an OK, n at a time, and how long it
+	// took to decide them. It must be fast and safe for concurrent use.
 	OnHits func(n int, took time.Duration)
 	// OnFailure, if set, is told of each error of the limiter that ended a
 	// connection. It must be fast and safe for concurrent use.
@@ -82,6 +81,7 @@ type Server struct {
 	errLongLine, errCrowd, errIdle *fault
 
 	batches sync.Pool // of *batch
+	boxes   sync.Pool // of *[]byte, for replies
 
 	hits, accepted, refused, panics atomic.Uint64
 	errors                          [codes]atomic.Uint64
@@ -138,6 +138,7 @@ func New(cfg Config) (*Server, error) {
 		b.clear()
 		return b
 	}
+	s.boxes.New = func() any { return new([]byte) }
 	return s, nil
 }
 

@@ -127,11 +127,17 @@ func TestBatchLetsGo(t *testing.T) {
 	s := build(t, Config{})
 	play(s, []byte("HIT ip=1\nHIT ip=2\nHIT ip=\xff\n"))
 	b := s.newBatch()
+	defer b.release()
 	if len(b.entries)+len(b.text)+len(b.out)+len(b.req.Descriptors) > 0 || b.answer.Set != nil {
 		t.Errorf("left: %+v", b)
 	}
 	if slices.ContainsFunc(b.entries[:cap(b.entries)], func(e rules.Entry) bool { return e.Key != nil }) {
 		t.Error("entries point to lines")
+	}
+	for _, d := range b.req.Descriptors[:cap(b.req.Descriptors)] {
+		if d.Entries != nil {
+			t.Error("descriptors point to entries")
+		}
 	}
 	for _, st := range b.answer.Statuses[:cap(b.answer.Statuses)] {
 		if st.Rule != nil || st.Charges != nil {
