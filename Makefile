@@ -79,8 +79,8 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	  done; \
 	done
 
-docs: ## write the settings table of README.md anew from the code
-	go test ./src/cmd/ratelimit -run TestReadmeSettings -update
+docs: ## write the settings table of README.md and the schema of rule files anew from the code
+	go test ./src/cmd/ratelimit -run 'TestReadmeSettings|TestSchemaFile' -update
 
 docker_image: ## build the image (needs docker)
 	docker build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' -t '$(IMAGE)' .

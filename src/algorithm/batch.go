@@ -118,6 +118,12 @@ type Verdict struct {
 	Err error
 }
 
+// Reasons says why v is over: for the count, which amount did not fit into, for
+// the minimum interval, or for both.
+func (v *Verdict) Reasons(amount, capacity uint64) (count, interval bool) {
+	return v.Over && (v.Before+amount > capacity || !v.Interval), v.Interval
+}
+
 // Never is the RetryAfter of a hit that can never pass.
 const Never time.Duration = -1
 

@@ -5,29 +5,6 @@ import (
 	"time"
 )
 
-func TestLimitValidate(t *testing.T) {
-	tests := []struct {
-		limit Limit
-		want  string // empty: it is fine
-	}{
-		{Limit{Max: 1, Period: time.Second}, ""},
-		{Limit{Period: time.Second, CountBlocked: true}, ""}, // lets nothing pass, which is legal
-		{Limit{Max: 1, Period: MaxPeriod}, ""},
-		{Limit{Kind: 200, Period: time.Second}, "algorithm: kind 200 is not known"},
-		{Limit{Max: 1}, "algorithm: the window must be longer than 0s"},
-		{Limit{Max: 1, Period: -time.Second}, "algorithm: the window must be longer than 0s"},
-		{Limit{Max: 1, Period: MaxPeriod + time.Second}, "algorithm: the window is longer than 100 years"},
-		{Limit{Max: 1, Period: 1500 * time.Millisecond}, "algorithm: fixed_window needs a window of whole seconds, got 1.5s"},
-		{Limit{Max: 1, Period: time.Second, Burst: 1}, "algorithm: fixed_window has no burst"},
-		{Limit{Max: 1, Period: time.Second, MinInterval: 1}, "algorithm: fixed_window has no minimum interval"},
-	}
-	for _, test := range tests {
-		if got := words(test.limit.Validate()); got != test.want {
-			t.Errorf("%+v: %q, want %q", test.limit, got, test.want)
-		}
-	}
-}
-
 func TestBatchCheck(t *testing.T) {
 	limit := &Limit{Max: 1, Period: time.Second}
 	good := Hit{Limit: limit, Amount: 1}
@@ -125,13 +102,64 @@ func TestGroupEnd(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestAsLook(t *testing.T) {
+	limit := &Limit{Max: 1, Period: time.Second}
+	for op, amount := range map[Op]uint64{Charge: 5, Look: 5, Refund: 0, Force: 0} {
+		got := Hit{Limit: limit, Amount: 5, Op: op, Atomic: true, NoVeto: true}.AsLook()
+		if got.Op != Look || got.Amount != amount || got.Atomic || !got.NoVeto || got.Limit != limit {
+			t.Errorf("%v: %+v, want a look at %d", op, got, amount)
+		}
+	}
+}
+
+func TestAnyAtomic(t *testing.T) {
+	if AnyAtomic(nil) || AnyAtomic([]Hit{{}, {}}) || !AnyAtomic([]Hit{{}, {Atomic: true}}) {
+		t.Error("a group stands or falls together if one of its hits is atomic")
+	}
+}
+
+func TestUncharged(t *testing.T) {
+	const s = time.Second
+	tests := []struct {
+		name              string
+		look, tried, want Verdict
+	}{
+		{
+			name:  "it would have passed",
+			look:  Verdict{Before: 2, After: 2, Remaining: 3, ResetAfter: s},
+			tried: Verdict{Before: 2, After: 4, Remaining: 1, ResetAfter: s, Charged: true},
+			want:  Verdict{Before: 2, After: 2, Remaining: 3, ResetAfter: s},
+		},
+		{
+			name:  "it is over",
+			look:  Verdict{Over: true, Interval: true, Before: 5, After: 5, RetryAfter: s, ResetAfter: 2 * s},
+			tried: Verdict{Over: true, Interval: true, Before: 5, After: 6, RetryAfter: 2 * s, ResetAfter: 2 * s, Charged: true},
+			want:  Verdict{Over: true, Interval: true, Before: 5, After: 5, RetryAfter: s, ResetAfter: 2 * s},
+		},
+		{
+			name:  "it is over for those before it alone",
+			look:  Verdict{Before: 2, After: 2, Remaining: 3, ResetAfter: s},
+			tried: Verdict{Over: true, Before: 4, After: 4, RetryAfter: 2 * s, ResetAfter: 2 * s},
+			want:  Verdict{Over: true, Before: 2, After: 2, RetryAfter: 2 * s, ResetAfter: s},
+		},
+		{
+			name:  "a refund on a state that is over",
+			look:  Verdict{Over: true, Before: 5, After: 5, RetryAfter: s, ResetAfter: s},
+			tried: Verdict{Before: 5, After: 3, ResetAfter: s, Charged: true},
+			want:  Verdict{Before: 5, After: 5, ResetAfter: s},
+		},
+	}
+	for _, test := range tests {
+		if got := Uncharged(test.look, test.tried); got != test.want {
+			t.Errorf("%s:\n got %+v\nwant %+v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestOpNames(t *testing.T) {
 	for op, want := range map[Op]string{Charge: "charge", Look: "look", Refund: "refund", Force: "force", 4: "op 4"} {
 		if got := op.String(); got != want {
 			t.Errorf("%d is %q, want %q", uint8(op), got, want)
 		}
-	}
-	if got := FixedWindow.String(); got != "fixed_window" {
-		t.Errorf("%q", got)
 	}
 }

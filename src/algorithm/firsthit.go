@@ -13,26 +13,26 @@ type FirstHit struct {
 	End int64
 }
 
-// TakeFirstHit applies op to the window that is stored and returns the one to
-// store, which is the same when nothing is charged. at and amount are as for TakeFixed.
+// TakeFirstHit applies op to the window s and returns the one to store, which is
+// s when nothing is charged. at and amount are as for TakeFixed.
 //
 // The window begins with the first hit that is counted and ends a period later,
-// whatever comes in between. A worked example, Max 2 in 10 s: hits at 3 s and
-// 4 s pass, one at 12.9 s is over and has to wait 0.1 s, one at 13 s passes and
-// begins the window up to 23 s.
+// whatever comes in between; a clock that steps back is as much further from the
+// end. A worked example, Max 2 in 10 s: hits at 3 s and 4 s pass, one at 12.9 s is
+// over and has to wait 0.1 s, one at 13 s passes and begins the window up to 23 s.
 //
 // Source: Button's divvy, README section "Rate limiting".
-func TakeFirstHit(l *Limit, stored FirstHit, at int64, op Op, amount uint64) (FirstHit, Verdict) {
-	s := stored
+func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHit, Verdict) {
+	now := s
 	if s.End <= at {
-		s = FirstHit{}
+		now = FirstHit{}
 	}
-	v := Verdict{Before: s.Count}
-	after := s
-	asked := min(s.Count+amount, MaxCount)
+	v := Verdict{Before: now.Count}
+	after := now
+	asked := min(now.Count+amount, MaxCounted)
 	switch op {
 	case Refund:
-		after.Count -= min(s.Count, amount)
+		after.Count -= min(now.Count, amount)
 	case Force:
 		after.Count = asked
 	case Charge, Look:
@@ -41,7 +41,7 @@ func TakeFirstHit(l *Limit, stored FirstHit, at int64, op Op, amount uint64) (Fi
 			after.Count = asked
 		}
 	}
-	v.Charged = after.Count != s.Count
+	v.Charged = after.Count != now.Count
 	if v.Charged && after.End == 0 {
 		after.End = at + int64(l.Period)
 	}
@@ -63,7 +63,7 @@ func TakeFirstHit(l *Limit, stored FirstHit, at int64, op Op, amount uint64) (Fi
 		v.FullUntil = time.Unix(0, after.End)
 	}
 	if !v.Charged {
-		return stored, v
+		return s, v
 	}
 	return after, v
 }

@@ -8,6 +8,10 @@ import (
 // MaxCount is where counters stop growing: what a Redis integer holds.
 const MaxCount = math.MaxInt64
 
+// MaxCounted is where the counts of all other kinds stop growing, 2^52: scripts
+// keep them, whose numbers are doubles and have to be exact.
+const MaxCounted = 1 << 52
+
 // Window returns the edges of the fixed window of the given period around the
 // instant at, all in nanoseconds since the Unix epoch: start <= at < end. The
 // period must be positive.

@@ -13,8 +13,8 @@ type Arrival struct {
 	// TAT is the theoretical arrival time: the instant at which all that was
 	// taken has come back.
 	TAT int64
-	// Last is the last hit that was recorded, kept for MinInterval only; 0:
-	// none.
+	// Last is the last hit that was recorded, kept for MinInterval only; 0 if it
+	// does not matter any more.
 	Last int64
 }
 
@@ -32,11 +32,11 @@ func (l *Limit) Emission() int64 {
 func (l *Limit) Tolerance() int64 { return l.Emission() * int64(l.Burst+1) }
 
 // Increment is by how much an amount moves a bucket's arrival time on. It is
-// MaxPeriod at most, which no bucket holds.
+// one more than MaxPeriod at most, which no bucket holds.
 func (l *Limit) Increment(amount uint64) int64 {
 	hi, lo := bits.Mul64(uint64(l.Emission()), amount)
 	if hi > 0 || lo > uint64(MaxPeriod) {
-		return int64(MaxPeriod)
+		return int64(MaxPeriod) + 1
 	}
 	return int64(lo)
 }
@@ -44,15 +44,20 @@ func (l *Limit) Increment(amount uint64) int64 {
 // TakeGCRA applies op to the bucket s and returns the one to store, which is s
 // when nothing is written. at and amount are as for TakeFixed.
 //
-// More than Burst+1 units at once never pass. In any stretch of length d at most
-// Burst + 1 + d/Emission units do. A worked example, 10 a minute with Burst 2, so
-// one unit every 6 s: three pass at once, the next one after 6 s.
+// More than Burst+1 units at once never pass. In any stretch of length d, its
+// first and last instant included, at most Burst + 1 + d/Emission units do. A
+// worked example, 10 a minute with Burst 2, so one unit every 6 s: three pass at
+// once, the next one after 6 s.
 //
 // With CountBlocked what is refused is owed all the same, and so is what is
-// charged beyond the burst: whoever asks for nothing is refused until no more is
-// owed than the bucket holds. Without it, an arrival time further ahead than
-// that comes from a clock that stepped back, or a limit that was smaller, and
-// is pulled in.
+// charged beyond the burst, up to MaxPeriod: whoever asks for nothing is refused
+// until no more is owed than the bucket holds. Without it, nobody owes more than
+// the bucket.
+//
+// An arrival time further ahead than may be owed comes from a clock that stepped
+// back, or from another limit, and so does a last hit that is yet to come. The
+// next charge pulls them in, even if it is refused, as its wait begins then: what
+// is returned has to be stored although nothing is Charged.
 //
 // Source: ITU-T I.371, virtual scheduling algorithm; redis-cell for the reply.
 func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Verdict) {
@@ -67,7 +72,7 @@ func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Ver
 	// All times from here on are relative to at.
 	tat := min(max(s.TAT-at, 0), ahead)
 	last, hasLast := int64(0), false
-	if l.MinInterval > 0 && s.Last != 0 {
+	if l.MinInterval > 0 && s != (Arrival{}) {
 		last = min(s.Last-at, 0)
 		hasLast = -last < int64(l.MinInterval)
 	}
@@ -79,13 +84,13 @@ func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Ver
 	case Refund:
 		next = max(tat-increment, 0)
 	case Force:
-		next, recorded = min(tat+increment, int64(MaxPeriod)), amount > 0
+		next, recorded = min(tat+increment, ahead), amount > 0
 	case Charge, Look:
 		tooMuch := tat+increment > tolerance
 		v.Interval = hasLast
 		v.Over = tooMuch || v.Interval
 		if op == Charge && amount > 0 && (!v.Over || l.CountBlocked) {
-			next, recorded = min(tat+increment, int64(MaxPeriod)), true
+			next, recorded = min(tat+increment, ahead), true
 		}
 	}
 	if recorded {
@@ -110,6 +115,9 @@ func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Ver
 		v.FullUntil = time.Unix(0, at+full)
 	}
 	if !v.Charged {
+		if op == Charge && amount > 0 {
+			s.TAT, s.Last = min(s.TAT, at+ahead), min(s.Last, at)
+		}
 		return s, v
 	}
 	after := Arrival{}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -21,14 +22,15 @@ const (
 	// At most 2 x Max pass in any stretch as long as the period.
 	FirstHitWindow
 	// SlidingWindow knows when each hit was. At most Max pass in any stretch as
-	// long as the period.
+	// long as the period, of which either the first or the last instant counts.
 	SlidingWindow
-	// SlidingWindowCounter estimates that from the counts of two fixed windows.
-	// Just under 2 x Max pass at most in any stretch as long as the period.
+	// SlidingWindowCounter estimates that from the counts of two fixed windows. At
+	// most 2 x Max - 1 pass in any stretch as long as the period.
 	SlidingWindowCounter
 	// GCRA, the generic cell rate algorithm, is a bucket of Burst+1 that fills by
-	// Max in each Period. At most Burst + 1 + Max pass in any stretch as long as
-	// the period.
+	// one unit in each emission interval, Period / Max cut to whole nanoseconds. At
+	// most Burst + 1 + Max pass in any stretch as long as the period, or a few more
+	// above 31,622 a second, where the cut tells: 99,999 are 100,000.
 	GCRA
 
 	kinds
@@ -55,7 +57,7 @@ func ParseKind(name string) (k Kind, ok bool) {
 }
 
 // Kinds are the names of all there are.
-func Kinds() []string { return kindNames[:] }
+func Kinds() []string { return slices.Clone(kindNames[:]) }
 
 // MaxPeriod is the longest window there is: 100 years of 365 days. It keeps
 // every instant the arithmetic computes inside the range of int64 nanoseconds.

@@ -7,10 +7,11 @@ import (
 )
 
 // Log is what is kept of a sliding window: when its hits were. The zero value
-// has none.
+// has none. A copy shares its memory, so only one of the two may go on; see Clone.
 type Log struct {
-	marks []mark // oldest first
-	base  uint64 // the total before the first
+	marks []mark // from head on, oldest first; what is before head is forgotten
+	head  int
+	base  uint64 // the total before the first that is kept
 }
 
 // mark is a hit, or several at one instant.
@@ -19,18 +20,43 @@ type mark struct {
 	total uint64 // of all hits up to this one
 }
 
-// Len is how many hits are kept.
-func (g *Log) Len() int { return len(g.marks) }
+// Clone is a log of its own with the same hits.
+func (g *Log) Clone() Log {
+	return Log{marks: append([]mark(nil), g.kept()...), base: g.base}
+}
 
-// Cap is for how many there is memory.
+// Len is how many marks are kept; hits at one instant share one.
+func (g *Log) Len() int { return len(g.marks) - g.head }
+
+// Cap is for how many there is memory, 16 bytes each: 4 x Len + 8 at most.
 func (g *Log) Cap() int { return cap(g.marks) }
+
+// kept are the marks that count.
+func (g *Log) kept() []mark { return g.marks[g.head:] }
+
+// newest is when the newest hit was.
+func (g *Log) newest() (at int64, ok bool) {
+	if g.Len() == 0 {
+		return 0, false
+	}
+	return g.marks[len(g.marks)-1].at, true
+}
+
+// age is how long ago the newest hit was at the instant now, which is not before
+// it; negative: there is none.
+func (g *Log) age(now int64) time.Duration {
+	if newest, ok := g.newest(); ok {
+		return time.Duration(now - newest)
+	}
+	return -1
+}
 
 // total is that of the newest.
 func (g *Log) total() uint64 {
-	if n := len(g.marks); n > 0 {
-		return g.marks[n-1].total
+	if g.Len() == 0 {
+		return g.base
 	}
-	return g.base
+	return g.marks[len(g.marks)-1].total
 }
 
 // before is the total before mark i.
@@ -38,7 +64,7 @@ func (g *Log) before(i int) uint64 {
 	if i == 0 {
 		return g.base
 	}
-	return g.marks[i-1].total
+	return g.kept()[i-1].total
 }
 
 // TakeSliding applies op to g, which it changes only if something is charged. at
@@ -55,114 +81,140 @@ func (g *Log) before(i int) uint64 {
 //
 // A clock that steps back is taken to stand still at the newest hit.
 //
-// No more is kept than matters: Max+1 units, the newest ones. Source: ClassDojo's
-// rolling-rate-limiter, README.
+// No more is kept than matters to a charge: Max+1 units, the newest ones. More
+// than that are neither in the next Before nor can they be given back.
+//
+// Source: ClassDojo's rolling-rate-limiter, README.
 func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) Verdict {
 	now := at
-	if n := len(g.marks); n > 0 {
-		now = max(at, g.marks[n-1].at)
+	if newest, ok := g.newest(); ok {
+		now = max(at, newest)
 	}
 	first := g.live(now - int64(l.Period))
 	used := g.total() - g.before(first)
-	s := SlidingState{Now: now, Used: used, Newest: g.newest()}
+	s := SlidingState{Now: now, Used: used, Newest: g.age(now)}
 	v, take, give := s.judge(l, op, amount)
 	switch {
 	case take > 0:
 		g.add(now, take)
-		g.trim(first, l.Max)
+		g.trim(g.live(now-int64(max(l.Period, l.MinInterval))), l.Max)
 	case give > 0:
 		g.give(give)
 	}
 	if v.Charged {
 		first = g.live(now - int64(l.Period))
 	}
-	s.NewestAfter = g.newest()
-	s.Leaves = g.leaves(first, l.Max, amount)
-	s.OneLeaves = g.leaves(first, l.Max, 1)
+	s.NewestAfter = g.age(now)
+	s.Leaves = g.leaves(l, first, now, amount)
+	s.OneLeaves = g.leaves(l, first, now, 1)
 	s.settle(l, &v, amount)
 	return v
 }
 
-// newest is when the newest hit was; 0: there is none.
-func (g *Log) newest() int64 {
-	if n := len(g.marks); n > 0 {
-		return g.marks[n-1].at
-	}
-	return 0
-}
-
 // live is the index of the first mark after the instant since.
 func (g *Log) live(since int64) int {
-	if len(g.marks) == 0 || g.marks[0].at > since {
+	marks := g.kept()
+	if len(marks) == 0 || marks[0].at > since {
 		return 0
 	}
-	return sort.Search(len(g.marks), func(i int) bool { return g.marks[i].at > since })
+	return sort.Search(len(marks), func(i int) bool { return marks[i].at > since })
 }
 
-// leaves is when enough of the marks from first on have left for amount to
-// pass: the instant of the last one that has to; 0 if none has to.
-func (g *Log) leaves(first int, limit, amount uint64) int64 {
-	if amount > limit || g.total()-g.before(first) <= limit-amount {
+// leaves is how long it takes until enough of the marks from first on have left
+// for amount to pass; 0 if none has to.
+func (g *Log) leaves(l *Limit, first int, now int64, amount uint64) time.Duration {
+	total := g.total()
+	if amount > l.Max || total-g.before(first) <= l.Max-amount {
 		return 0
 	}
-	room := limit - amount
-	i := first + sort.Search(len(g.marks)-first, func(i int) bool { return g.total()-g.marks[first+i].total <= room })
-	return g.marks[i].at
+	room, marks := l.Max-amount, g.kept()[first:]
+	last := sort.Search(len(marks), func(i int) bool { return total-marks[i].total <= room })
+	return time.Duration(marks[last].at + int64(l.Period) - now)
 }
 
 func (g *Log) add(at int64, amount uint64) {
 	total := g.total() + amount
-	if n := len(g.marks); n > 0 && g.marks[n-1].at == at {
-		g.marks[n-1].total = total
+	if newest, ok := g.newest(); ok && newest == at {
+		g.marks[len(g.marks)-1].total = total
 		return
 	}
+	if len(g.marks) == cap(g.marks) {
+		g.makeRoom()
+	}
 	g.marks = append(g.marks, mark{at, total})
+}
+
+// makeRoom moves the marks to the front if a third of the memory is free there,
+// else to half as much again. So each is moved about twice, however many there
+// are, and nothing is allocated while as many come as are forgotten.
+func (g *Log) makeRoom() {
+	if n := g.Len(); g.head > n/2 {
+		g.marks = append(g.marks[:0], g.kept()...)
+		g.head = 0
+	} else {
+		g.resize(n + n/2 + 2)
+	}
+}
+
+func (g *Log) resize(size int) {
+	g.marks = append(make([]mark, 0, size), g.kept()...)
+	g.head = 0
 }
 
 // give takes amount from the newest marks.
 func (g *Log) give(amount uint64) {
 	left := g.total() - amount
-	n := len(g.marks)
+	n := g.Len()
 	for n > 0 && g.before(n-1) >= left {
 		n--
 	}
-	g.marks = g.marks[:n]
+	g.marks = g.marks[:g.head+n]
 	if n > 0 {
-		g.marks[n-1].total = left
+		g.marks[len(g.marks)-1].total = left
 	}
+	g.shrink()
 }
 
 // trim forgets the marks before first, and those that matter to no hit, whatever
 // its amount: what came after them is above the limit already.
 func (g *Log) trim(first int, limit uint64) {
-	for first < len(g.marks)-1 && g.total()-g.marks[first].total > limit {
+	marks, total := g.kept(), g.total()
+	for first < len(marks)-1 && total-marks[first].total > limit {
 		first++
 	}
-	if first == 0 {
-		return
-	}
 	g.base = g.before(first)
-	g.marks = g.marks[first:]
-	if g.base > math.MaxInt64 {
-		for i := range g.marks {
-			g.marks[i].total -= g.base
+	g.head += first
+	// The oldest may be many hits at one instant: it, too, stops growing.
+	g.base = max(g.base, total-min(total, MaxCounted))
+	if g.base > math.MaxInt64/2 {
+		for i := range g.kept() {
+			g.kept()[i].total -= g.base
 		}
 		g.base = 0
+	}
+	g.shrink()
+}
+
+// shrink gives memory back after a flood: a log that is four times as large as
+// its marks need.
+func (g *Log) shrink() {
+	if n := g.Len(); cap(g.marks) > 4*n+8 {
+		g.resize(n + n/2 + 2)
 	}
 }
 
 // SlidingState is what the verdict on a hit on a sliding window depends on. A
-// store that keeps the hits elsewhere fills it in. All instants are nanoseconds
-// since the Unix epoch, 0 for none.
+// store that keeps the hits elsewhere fills it in.
 type SlidingState struct {
 	Now  int64  // the clock, or the newest hit if that is later
 	Used uint64 // in the window, before this hit
-	// Newest is the newest hit before this one, NewestAfter after it.
-	Newest, NewestAfter int64
-	// Leaves is when the last of those hits was that have to leave the window
-	// for the amount to pass, OneLeaves for one unit; 0: none has to. Both are
-	// as after this hit.
-	Leaves, OneLeaves int64
+	// Newest is how long ago the newest hit was, before this one is recorded, and
+	// NewestAfter after it; negative: there is none.
+	Newest, NewestAfter time.Duration
+	// Leaves is how long it takes until enough hits have left the window for the
+	// amount to pass, and OneLeaves for one unit, when this hit is recorded; 0: none
+	// has to.
+	Leaves, OneLeaves time.Duration
 }
 
 // Verdict is that of TakeSliding.
@@ -181,36 +233,29 @@ func (s *SlidingState) judge(l *Limit, op Op, amount uint64) (v Verdict, take, g
 	case Force:
 		take = amount
 	case Charge, Look:
-		v.Interval = s.Newest != 0 && s.Now-s.Newest < int64(l.MinInterval)
-		v.Over = v.Interval || addSaturating(s.Used, amount) > l.Max
+		v.Interval = s.Newest >= 0 && s.Newest < l.MinInterval
+		v.Over = v.Interval || s.Used+amount > l.Max
 		if op == Charge && (!v.Over || l.CountBlocked) {
 			take = amount
 		}
 	}
 	v.Charged = take > 0 || give > 0
-	v.After = s.Used + take - give
+	v.After = min(s.Used+take, MaxCounted) - give
 	return v, take, give
 }
 
 // settle completes v with what the state after the hit says.
 func (s *SlidingState) settle(l *Limit, v *Verdict, amount uint64) {
-	distance := int64(0)
-	if s.NewestAfter != 0 {
-		keep := int64(max(l.Period, l.MinInterval))
-		v.ResetAfter = time.Duration(max(s.NewestAfter+keep-s.Now, 0))
-		distance = max(s.NewestAfter+int64(l.MinInterval)-s.Now, 0)
-	}
-	wait := func(leaves int64) int64 {
-		if leaves == 0 {
-			return distance
-		}
-		return max(leaves+int64(l.Period)-s.Now, distance)
+	distance := time.Duration(0)
+	if s.NewestAfter >= 0 {
+		v.ResetAfter = max(l.Period, l.MinInterval, s.NewestAfter) - s.NewestAfter
+		distance = max(l.MinInterval, s.NewestAfter) - s.NewestAfter
 	}
 	switch {
 	case v.Over && amount > l.Max:
 		v.RetryAfter = Never
 	case v.Over:
-		v.RetryAfter = time.Duration(wait(s.Leaves))
+		v.RetryAfter = max(s.Leaves, distance)
 	case v.After < l.Max:
 		v.Remaining = l.Max - v.After
 	}
@@ -219,7 +264,7 @@ func (s *SlidingState) settle(l *Limit, v *Verdict, amount uint64) {
 	}
 	if l.Max == 0 {
 		v.FullUntil = time.Unix(0, math.MaxInt64)
-	} else if full := wait(s.OneLeaves); full > 0 {
-		v.FullUntil = time.Unix(0, s.Now+full)
+	} else if full := max(s.OneLeaves, distance); full > 0 {
+		v.FullUntil = time.Unix(0, s.Now+int64(full))
 	}
 }

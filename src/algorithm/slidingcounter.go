@@ -16,49 +16,52 @@ type Buckets struct {
 	Previous, Current uint64
 }
 
-// MaxBucket is where the count of a window stops growing, 2^52, so that scripts,
-// whose numbers are doubles, can multiply it.
-const MaxBucket = 1 << 52
-
 // At is s as it is at the instant at: windows that have ended have moved on. A
 // clock that stepped back to before the current window is taken to stand at its
-// beginning; now is what it shows then.
+// beginning; now is what it shows then. Windows with other edges, which are those
+// of another period, count for nothing.
 func (s Buckets) At(at int64, period time.Duration) (moved Buckets, now int64) {
 	start, end := Window(at, period)
 	switch {
-	case s.Previous == 0 && s.Current == 0, start > s.Start+int64(period):
+	case s.Previous == 0 && s.Current == 0:
 		return Buckets{Start: start}, at
+	case start == s.Start:
+		return s, at
 	case start == s.Start+int64(period):
 		return Buckets{Start: start, Previous: s.Current}, at
 	case end <= s.Start:
 		return s, s.Start
 	}
-	return s, at
+	return Buckets{Start: start}, at
 }
 
-// TakeSlidingCounter applies op to what is stored and returns what to store,
-// which is the same when nothing is charged. at and amount are as for TakeFixed.
+// TakeSlidingCounter applies op to s and returns what to store, which is s when
+// nothing is charged. at and amount are as for TakeFixed.
 //
 // The count is estimated: that of the current window, and of the one before the
 // share that a window ending now would still cover, as if its hits had been
 // spread evenly. A worked example, Max 10 a minute: 8 in the last minute and 3
 // in this one are 3 + 8 x 0.75 = 9 after 15 s, so one more passes and not two.
 //
-// At most just under 2 x Max pass in any stretch as long as the period: Max at
-// the end of a window, and then as its share shrinks. It may also refuse what
-// would fit, when the hits of the last window came early in it.
+// At most 2 x Max - 1 pass in any stretch as long as the period: Max at the very
+// end of a window, and then one each time their share has shrunk by one, which it
+// has Max - 1 times before the next window ends. It may also refuse what would
+// fit, when the hits of the last window came early in it.
+//
+// That the estimate is rounded up changes no decision: Max less the amount is a
+// whole number, and a fraction exceeds it exactly if it does so rounded up.
 //
 // Source: Cloudflare, "How we built rate limiting capable of scaling to millions
 // of domains".
-func TakeSlidingCounter(l *Limit, stored Buckets, at int64, op Op, amount uint64) (Buckets, Verdict) {
-	s, now := stored.At(at, l.Period)
-	elapsed := now - s.Start
-	v := Verdict{Before: s.estimate(elapsed, l.Period)}
-	after := s
-	asked := min(s.Current+amount, MaxBucket)
+func TakeSlidingCounter(l *Limit, s Buckets, at int64, op Op, amount uint64) (Buckets, Verdict) {
+	moved, now := s.At(at, l.Period)
+	elapsed := now - moved.Start
+	v := Verdict{Before: moved.estimate(elapsed, l.Period)}
+	after := moved
+	asked := min(moved.Current+amount, MaxCounted)
 	switch op {
 	case Refund:
-		after.Current -= min(s.Current, amount)
+		after.Current -= min(moved.Current, amount)
 	case Force:
 		after.Current = asked
 	case Charge, Look:
@@ -67,7 +70,7 @@ func TakeSlidingCounter(l *Limit, stored Buckets, at int64, op Op, amount uint64
 			after.Current = asked
 		}
 	}
-	v.Charged = after.Current != s.Current
+	v.Charged = after.Current != moved.Current
 	v.After = after.estimate(elapsed, l.Period)
 	v.ResetAfter = after.whole(elapsed, l.Period)
 	switch {
@@ -77,13 +80,14 @@ func TakeSlidingCounter(l *Limit, stored Buckets, at int64, op Op, amount uint64
 		v.Remaining = l.Max - v.After
 	}
 	if !l.CountBlocked && v.After >= l.Max {
-		v.FullUntil = time.Unix(0, math.MaxInt64)
-		if l.Max > 0 {
-			v.FullUntil = time.Unix(0, now).Add(after.wait(l, elapsed, 1))
+		full := int64(math.MaxInt64)
+		if wait := int64(after.wait(l, elapsed, 1)); l.Max > 0 && wait < full-now {
+			full = now + wait
 		}
+		v.FullUntil = time.Unix(0, full)
 	}
 	if !v.Charged {
-		return stored, v
+		return s, v
 	}
 	return after, v
 }

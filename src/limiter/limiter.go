@@ -69,6 +69,9 @@ func (l *Limiter) Shadow() bool { return l.cfg.Shadow }
 // Rules is the set in force; nil before the first Use.
 func (l *Limiter) Rules() *rules.Set { return l.set.Load() }
 
+// Keys is how the keys are written that hits are counted under.
+func (l *Limiter) Keys() *rules.Keys { return &l.keys }
+
 var (
 	errNoDomain      = fmt.Errorf("%w: the domain is empty", ErrRequest)
 	errNoDescriptors = fmt.Errorf("%w: there are no descriptors", ErrRequest)
@@ -79,6 +82,11 @@ var (
 // the classes ErrRequest, ErrNotReady and ErrStore; then a says nothing, except
 // that after ErrStore those descriptors Apart were decided that have not Failed.
 func (l *Limiter) Check(ctx context.Context, req *Request, a *Answer) error {
+	return l.decide(ctx, req, a, false)
+}
+
+// decide is Check or, with look, Look.
+func (l *Limiter) decide(ctx context.Context, req *Request, a *Answer, look bool) error {
 	set := l.set.Load()
 	*a = Answer{Statuses: a.Statuses[:0], Charges: a.Charges[:0], Set: set}
 	switch {
@@ -96,14 +104,19 @@ func (l *Limiter) Check(ctx context.Context, req *Request, a *Answer) error {
 	if err := l.match(req, a, s); err != nil {
 		return err
 	}
+	var odd []oddLook
+	if look {
+		odd = s.onlyLook()
+	}
 	if len(s.batch.Hits) > 0 {
 		s.batch.Now = req.Now
 		if err := l.cfg.Backend.Take(ctx, &s.batch); err != nil {
 			return fmt.Errorf("limiter: %w", err)
 		}
 	}
+	s.judge(odd)
 	err := l.settle(req, a, s)
-	if l.cfg.Recorder != nil {
+	if l.cfg.Recorder != nil && !look {
 		l.cfg.Recorder.Record(req, a)
 	}
 	return err

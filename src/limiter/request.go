@@ -65,6 +65,40 @@ type Answer struct {
 	Shadowed bool
 }
 
+// Retry is how long the request has to wait before it passes; not ok when it is
+// not refused, or never will. All must pass that refuse by themselves, and of
+// those in quota mode, if all are over, any one.
+func (a *Answer) Retry() (wait time.Duration, ok bool) {
+	if !a.Over {
+		return 0, false
+	}
+	quotas, quotasOver := 0, 0
+	first := algorithm.Never // of the quotas
+	for i := range a.Statuses {
+		st := &a.Statuses[i]
+		after := st.Wait
+		switch {
+		case st.Quota && !st.Over:
+			quotas++
+		case st.Quota:
+			quotas++
+			quotasOver++
+			if after != algorithm.Never && (first == algorithm.Never || after < first) {
+				first = after
+			}
+		case !st.Over:
+		case after == algorithm.Never:
+			return 0, false
+		default:
+			wait = max(wait, after)
+		}
+	}
+	if quotas == 0 || quotasOver < quotas {
+		return wait, true
+	}
+	return max(wait, first), first != algorithm.Never
+}
+
 // Status is the decision on one descriptor.
 type Status struct {
 	// Over says that a limit of this descriptor is exceeded that is not in

@@ -8,6 +8,12 @@ import (
 // maxCharges bounds how many limits one descriptor of a request is charged to.
 const maxCharges = 100
 
+// The words of charge and of on_reject, the default first.
+var (
+	chargeWords   = []string{"leaf", "path"}
+	onRejectWords = []string{"each", "none"}
+)
+
 // setting is what `charge: path` or `on_reject: none` began.
 type setting struct {
 	effect bool // some descriptor below is not as it would be without
@@ -31,7 +37,7 @@ func (c *compiler) inherit(in inherited, charge, onReject *Placed[string]) inher
 	case charge.Value == "leaf":
 		in.along, in.above = nil, nil
 	case charge.Value != "path":
-		c.problems.add(charge.Pos, "write leaf or path", "charge is neither leaf nor path: %s", brief(charge.Value))
+		c.problems.add(charge.Pos, "write "+oneOf(chargeWords), "charge is neither leaf nor path: %s", brief(charge.Value))
 	case in.along == nil:
 		in.along = &setting{}
 	}
@@ -40,7 +46,7 @@ func (c *compiler) inherit(in inherited, charge, onReject *Placed[string]) inher
 	case onReject.Value == "each":
 		in.together = nil
 	case onReject.Value != "none":
-		c.problems.add(onReject.Pos, "write each or none", "on_reject is neither each nor none: %s", brief(onReject.Value))
+		c.problems.add(onReject.Pos, "write "+oneOf(onRejectWords), "on_reject is neither each nor none: %s", brief(onReject.Value))
 	case in.together == nil:
 		in.together = &setting{}
 	}

@@ -69,7 +69,6 @@ type compiler struct {
 	set      *Set
 	problems Problems
 	warnings Problems
-	places   map[*node]Pos      // where each node was written, for messages
 	replaced [][]ReplacesConfig // of each rule of set
 	names    int                // bytes of all names so far; beyond maxNames nothing is added
 }
@@ -106,17 +105,13 @@ func (c *compiler) level(n *node, descriptors []DescriptorConfig, p path) {
 		if !c.named(cfg.Pos, len(p.key)+len(cfg.Key)+len(cfg.Value)+len("._")) {
 			return
 		}
-		child := &node{} // checked also where it has no place in the tree
+		child := &node{place: &place{cfg.Pos, cfg.Key, cfg.Value}} // checked also where it has no place in the tree
 		if cfg.Key == "" {
 			c.problems.add(cfg.Pos, "add `key: <name>`", "the descriptor has no key, or an empty one")
 		} else if other := n.add(cfg, child); other != nil {
 			c.problems.add(cfg.Pos, "remove one, or join their limits and descriptors",
-				"descriptor %s is already defined at %v, on the same level", brief(composite(cfg)), c.places[other])
+				"descriptor %s is already defined at %v, on the same level", brief(composite(cfg)), other.place.Pos)
 		}
-		if c.places == nil {
-			c.places = make(map[*node]Pos)
-		}
-		c.places[child] = cfg.Pos
 		before := len(c.set.rules)
 		below := p.down(cfg)
 		p.domain.keys = append(p.domain.keys, below.key)
@@ -270,8 +265,8 @@ func (c *compiler) hidden(n *node) {
 		victim := &n.wildcards[i]
 		for j := range i {
 			if w := &n.wildcards[j]; w.hides(victim.text) {
-				c.warnings.add(c.places[victim.node], "put the more specific one first, or remove one",
-					"no request can match %s: the wildcard %s at %v takes all of them", brief(victim.text), brief(w.text), c.places[w.node])
+				c.warnings.add(victim.node.place.Pos, "put the more specific one first, or remove one",
+					"no request can match %s: the wildcard %s at %v takes all of them", brief(victim.text), brief(w.text), w.node.place.Pos)
 				break
 			}
 		}
@@ -283,8 +278,8 @@ func (c *compiler) hidden(n *node) {
 		if k.any != nil && !strings.Contains(key, "*") { // else it is a wildcard, compared above
 			for i := range n.wildcards {
 				if w := &n.wildcards[i]; w.covers(key + "_*") {
-					c.warnings.add(c.places[k.any], "remove it, or narrow the wildcard",
-						"no request can match %s: the wildcard %s at %v comes before a key alone and takes all of them", brief(key), brief(w.text), c.places[w.node])
+					c.warnings.add(k.any.place.Pos, "remove it, or narrow the wildcard",
+						"no request can match %s: the wildcard %s at %v comes before a key alone and takes all of them", brief(key), brief(w.text), w.node.place.Pos)
 					break
 				}
 			}

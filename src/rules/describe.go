@@ -58,6 +58,46 @@ func (r *Rule) perUnit() uint32 {
 	return r.Requests
 }
 
+// Words is the limit for people: "2 per minute", "10 per minute, 4 at once". It
+// is what the file says, where callers may be told something else.
+func (r *Rule) Words() string {
+	if r.Unlimited {
+		return "unlimited"
+	}
+	per := r.Quantity.per()
+	if r.byPeriod {
+		per = shown(r.Limit.Period)
+	}
+	s := fmt.Sprintf("%d per %s", r.perUnit(), per)
+	l := &r.Limit
+	if l.Kind == algorithm.GCRA {
+		s += fmt.Sprintf(", %d at once", l.Capacity())
+	}
+	if l.MinInterval > 0 {
+		s += fmt.Sprintf(", %s apart", shown(l.MinInterval))
+	}
+	switch {
+	case l.CountBlocked == countBlocked(l.Kind):
+	case l.CountBlocked:
+		s += ", refused hits count"
+	default:
+		s += ", refused hits do not count"
+	}
+	return s
+}
+
+// Words is the limit for people.
+func (q Quantity) Words() string { return fmt.Sprintf("%d per %s", q.Requests, q.per()) }
+
+// per is the window for people: "minute", "5 minutes".
+func (q Quantity) per() string {
+	unit := strings.ToLower(q.Unit.String())
+	if q.Multiplier > 1 {
+		return fmt.Sprintf("%d %ss", q.Multiplier, unit)
+	}
+	return unit
+}
+
 // ruleYAML is everything there is to tell of a rule, in the words of the rule
 // files where they have some.
 type ruleYAML struct {

@@ -123,7 +123,7 @@ func (c *compiler) window(r *Rule, cfg *RateLimitConfig) {
 	if v := cfg.Burst; v != nil {
 		l.Burst = uint64(v.Value)
 		switch {
-		case l.Kind != algorithm.GCRA:
+		case !takesBurst(l.Kind):
 			c.problems.add(v.Pos, "write `algorithm: gcra`, or remove it", "burst means nothing to the algorithm %v", l.Kind)
 		case v.Value == math.MaxUint32: // callers are told of one more
 			c.problems.add(v.Pos, "write 0 to 4294967294", "burst is out of range: \"%d\"", v.Value)
@@ -148,6 +148,14 @@ func (c *compiler) window(r *Rule, cfg *RateLimitConfig) {
 // countBlocked is the default of count_blocked: envoyproxy/ratelimit counts
 // what it refuses.
 func countBlocked(k algorithm.Kind) bool { return k == algorithm.FixedWindow }
+
+// takesBurst and takesInterval tell to which algorithms burst and min_interval
+// mean something.
+func takesBurst(k algorithm.Kind) bool { return k == algorithm.GCRA }
+
+func takesInterval(k algorithm.Kind) bool {
+	return k == algorithm.SlidingWindow || k == algorithm.GCRA
+}
 
 // period returns the length of the window, and tells r how callers are told
 // of it.
@@ -181,7 +189,7 @@ func (c *compiler) period(r *Rule, cfg *RateLimitConfig) time.Duration {
 		c.problems.add(cfg.UnitPos, "add `unit: second`, minute, hour, day, week, month or year, or `unlimited: true`",
 			"the rate_limit has no unit")
 	default:
-		c.problems.add(cfg.UnitPos, "write second, minute, hour, day, week, month or year",
+		c.problems.add(cfg.UnitPos, "write "+oneOf(unitWords()),
 			"unit %s is not known", brief(cfg.Unit))
 	}
 	return l.Period
@@ -190,7 +198,7 @@ func (c *compiler) period(r *Rule, cfg *RateLimitConfig) time.Duration {
 // distance looks at a min_interval.
 func (c *compiler) distance(l *algorithm.Limit, v *Placed[time.Duration]) {
 	switch {
-	case l.Kind != algorithm.SlidingWindow && l.Kind != algorithm.GCRA:
+	case !takesInterval(l.Kind):
 		c.problems.add(v.Pos, "write `algorithm: sliding_window` or gcra, or remove it",
 			"min_interval means nothing to the algorithm %v", l.Kind)
 	case v.Value < 0:

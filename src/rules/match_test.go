@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -48,6 +49,9 @@ func entries(request string) (list []Entry) {
 func found(d *Domain, request []Entry) string {
 	var joined []byte
 	r := d.Find(request, &joined)
+	if explained := d.Explain(request).Rule; explained != r {
+		return fmt.Sprintf("%v, but explained as %v", r, explained)
+	}
 	if r == nil {
 		return "none"
 	}

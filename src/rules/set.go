@@ -107,6 +107,13 @@ type node struct {
 	rule      *Rule // nil: no limit here
 	keys      map[string]*keyed
 	wildcards []wildcard // in file order
+	place     *place     // nil: the root
+}
+
+// place is a descriptor as it was written, and where; for messages.
+type place struct {
+	Pos
+	key, value string
 }
 
 // keyed is what one level knows of one key.

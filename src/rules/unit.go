@@ -1,9 +1,11 @@
 package rules
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,6 +69,16 @@ func parseUnit(s string) Unit {
 		}
 	}
 	return UnitUnknown
+}
+
+// unitWords are the units as rule files write them, shortest first.
+func unitWords() []string {
+	words := make([]string, 0, len(units))
+	for u := Second; int(u) < len(units); u++ {
+		words = append(words, strings.ToLower(units[u].name))
+	}
+	slices.SortStableFunc(words, func(a, b string) int { return cmp.Compare(parseUnit(a).Length(), parseUnit(b).Length()) })
+	return words
 }
 
 // inUnits is a length of time as so many of the largest unit that goes into it

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -12,56 +13,10 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// where says at which places of a rule file a key has a meaning.
-type where uint8
-
-const (
-	atRoot where = 1 << iota
-	atDescriptor
-	atLimit
-	atReplaces
-)
-
-// keys are all keys of a rule file. A known key in the wrong place is accepted
-// and ignored, as in envoyproxy/ratelimit, with a warning.
-var keys = map[string]where{
-	"domain":            atRoot,
-	"descriptors":       atRoot | atDescriptor,
-	"key":               atDescriptor,
-	"value":             atDescriptor,
-	"rate_limit":        atDescriptor,
-	"rate_limits":       atDescriptor,
-	"charge":            atRoot | atDescriptor,
-	"on_reject":         atRoot | atDescriptor,
-	"shadow_mode":       atDescriptor,
-	"quota_mode":        atDescriptor,
-	"detailed_metric":   atDescriptor,
-	"value_to_metric":   atDescriptor,
-	"share_threshold":   atDescriptor,
-	"metadata":          atDescriptor,
-	"unit":              atLimit,
-	"requests_per_unit": atLimit,
-	"unit_multiplier":   atLimit,
-	"unlimited":         atLimit,
-	"algorithm":         atLimit,
-	"period":            atLimit,
-	"burst":             atLimit,
-	"min_interval":      atLimit,
-	"count_blocked":     atLimit,
-	"name":              atLimit | atReplaces,
-	"replaces":          atLimit,
-}
-
-var whereNames = map[where]string{
-	atRoot:       "the file",
-	atDescriptor: "a descriptor",
-	atLimit:      "a rate_limit",
-	atReplaces:   "replaces",
-}
-
 // ParseYAML reads one rule file in Envoy's format. With any problems the
 // configuration is good only for finding more of them; it is nil when the text
-// is not YAML at all. Warnings name what has no effect.
+// is not YAML at all, and for a file of tests, which may stand among the rules.
+// Warnings name what has no effect.
 func ParseYAML(file string, data []byte) (cfg *DomainConfig, problems, warnings Problems) {
 	r := yamlReader{file: file, left: len(data) + maxExpanded, open: make(map[*yaml.Node]bool)}
 	root := r.document(data)
@@ -69,10 +24,26 @@ func ParseYAML(file string, data []byte) (cfg *DomainConfig, problems, warnings 
 	case len(r.problems) > 0:
 	case root == nil: // empty, or only comments
 		cfg = &DomainConfig{Pos: Pos{File: file, Line: 1, Col: 1}}
+	case isTests(root):
 	default:
 		cfg = r.domain(root)
 	}
 	return cfg, r.problems, r.warnings
+}
+
+// isTests tells a file of tests from one of rules by its keys: such a file has
+// `tests`, and no `domain`.
+func isTests(root *yaml.Node) bool {
+	tests := false
+	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
+		switch root.Content[i].Value {
+		case "domain":
+			return false
+		case "tests":
+			tests = true
+		}
+	}
+	return tests
 }
 
 func (r *yamlReader) domain(n *yaml.Node) *DomainConfig {
@@ -91,28 +62,69 @@ func (r *yamlReader) domain(n *yaml.Node) *DomainConfig {
 	}
 	r.inside(n, func() {
 		for _, f := range r.fields(n, atRoot) {
-			switch f.name {
-			case "domain":
-				cfg.Domain, cfg.Pos = r.text(f), f.at
-			case "descriptors":
-				cfg.Descriptors = r.descriptors(f)
-			case "charge":
-				cfg.Charge = placed(r, f, r.text)
-			case "on_reject":
-				cfg.OnReject = placed(r, f, r.text)
+			take(r, f, fileKeys, cfg)
+			if f.name == "domain" {
+				cfg.Pos = f.at
 			}
 		}
 	})
 	return cfg
 }
 
+// take reads a field into where the table of keys has its place in cfg.
+func take[T any](r *yamlReader, f field, keys []key[T], cfg *T) {
+	for i := range keys {
+		if k := &keys[i]; k.name == f.name {
+			r.fill(f, cmp.Or(k.most, math.MaxUint32), k.into(cfg))
+			return
+		}
+	}
+}
+
+// fill reads a field as what it is to become; most is the largest number. What
+// it knows is what schemaOf knows.
+func (r *yamlReader) fill(f field, most int64, into any) {
+	switch into := into.(type) {
+	case *string:
+		*into = r.text(f)
+	case *bool:
+		*into = r.flag(f)
+	case *uint32:
+		*into = r.number(f, most)
+	case **uint32:
+		if n := r.number(f, most); kindOf(f.node) != isNull {
+			*into = &n
+		}
+	case **Placed[string]:
+		*into = placed(r, f, r.text)
+	case **Placed[bool]:
+		*into = placed(r, f, r.flag)
+	case **Placed[uint32]:
+		*into = placed(r, f, func(f field) uint32 { return r.number(f, most) })
+	case **Placed[time.Duration]:
+		*into = placed(r, f, r.duration)
+	case *map[string]any:
+		*into = r.metadata(f)
+	case *[]DescriptorConfig:
+		*into = r.descriptors(f)
+	case **RateLimitConfig:
+		*into = r.rateLimit(f)
+	case **Placed[[]RateLimitConfig]:
+		*into = r.rateLimits(f)
+	case *[]ReplacesConfig:
+		*into = r.replaces(f)
+	}
+}
+
 func (r *yamlReader) descriptors(f field) []DescriptorConfig {
 	var list []DescriptorConfig
 	r.list(f, "- key: ...", "a descriptor", func(item *yaml.Node, at Pos) {
-		cfg := DescriptorConfig{Pos: at}
-		r.descriptor(item, &cfg)
-		if r.left > 0 { // else it was not read to its end
-			list = append(list, cfg)
+		list = append(list, DescriptorConfig{Pos: at})
+		for _, f := range r.fields(item, atDescriptor) {
+			take(r, f, descriptorKeys, &list[len(list)-1])
+		}
+		if r.left <= 0 { // it was not read to its end
+			list = list[:len(list)-1]
 		}
 	})
 	return list
@@ -142,39 +154,6 @@ func (r *yamlReader) list(f field, form, what string, read func(item *yaml.Node,
 			r.inside(item, func() { read(item, at) })
 		}
 	})
-}
-
-func (r *yamlReader) descriptor(n *yaml.Node, cfg *DescriptorConfig) {
-	for _, f := range r.fields(n, atDescriptor) {
-		switch f.name {
-		case "key":
-			cfg.Key = r.text(f)
-		case "value":
-			cfg.Value = r.text(f)
-		case "rate_limit":
-			cfg.RateLimit = r.rateLimit(f)
-		case "rate_limits":
-			cfg.RateLimits = r.rateLimits(f)
-		case "charge":
-			cfg.Charge = placed(r, f, r.text)
-		case "on_reject":
-			cfg.OnReject = placed(r, f, r.text)
-		case "descriptors":
-			cfg.Descriptors = r.descriptors(f)
-		case "shadow_mode":
-			cfg.ShadowMode = r.flag(f)
-		case "quota_mode":
-			cfg.QuotaMode = r.flag(f)
-		case "detailed_metric":
-			cfg.DetailedMetric = r.flag(f)
-		case "value_to_metric":
-			cfg.ValueToMetric = r.flag(f)
-		case "share_threshold":
-			cfg.ShareThreshold = r.flag(f)
-		case "metadata":
-			cfg.Metadata = r.metadata(f)
-		}
-	}
 }
 
 func (r *yamlReader) rateLimit(f field) *RateLimitConfig {
@@ -211,32 +190,12 @@ func (r *yamlReader) rateLimits(f field) *Placed[[]RateLimitConfig] {
 func (r *yamlReader) limit(n *yaml.Node, cfg *RateLimitConfig) {
 	counted, before := false, len(r.problems)
 	for _, f := range r.fields(n, atLimit) {
+		take(r, f, limitKeys, cfg)
 		switch f.name {
 		case "unit":
-			cfg.Unit, cfg.UnitPos = r.text(f), r.pos(f.node)
+			cfg.UnitPos = r.pos(f.node)
 		case "requests_per_unit":
-			cfg.RequestsPerUnit, counted = r.number(f), true
-		case "unit_multiplier":
-			n := r.number(f)
-			if kindOf(f.node) != isNull {
-				cfg.UnitMultiplier = &n
-			}
-		case "unlimited":
-			cfg.Unlimited = r.flag(f)
-		case "name":
-			cfg.Name = r.text(f)
-		case "replaces":
-			cfg.Replaces = r.replaces(f)
-		case "algorithm":
-			cfg.Algorithm = placed(r, f, r.text)
-		case "period":
-			cfg.Period = placed(r, f, r.duration)
-		case "burst":
-			cfg.Burst = placed(r, f, r.burst)
-		case "min_interval":
-			cfg.MinInterval = placed(r, f, r.duration)
-		case "count_blocked":
-			cfg.CountBlocked = placed(r, f, r.flag)
+			counted = true
 		}
 	}
 	cfg.guessed = len(r.problems) > before
@@ -257,7 +216,7 @@ func (r *yamlReader) replaces(f field) (list []ReplacesConfig) {
 	r.list(f, "- name: ...", "an item of replaces", func(item *yaml.Node, at Pos) {
 		cfg := ReplacesConfig{Pos: at}
 		for _, f := range r.fields(item, atReplaces) {
-			cfg.Name = r.text(f)
+			take(r, f, replacesKeys, &cfg)
 		}
 		list = append(list, cfg)
 	})
@@ -400,13 +359,9 @@ func (r *yamlReader) flag(f field) bool {
 	}
 }
 
-// number reads a field that is a whole number of 32 bits; nothing at all is 0.
-func (r *yamlReader) number(f field) uint32 { return r.upTo(math.MaxUint32, f) }
-
-// burst reads a field whose value and one more are a number of 32 bits.
-func (r *yamlReader) burst(f field) uint32 { return r.upTo(math.MaxUint32-1, f) }
-
-func (r *yamlReader) upTo(most int64, f field) uint32 {
+// number reads a field that is a whole number of 32 bits, up to most; nothing
+// at all is 0.
+func (r *yamlReader) number(f field, most int64) uint32 {
 	s := scalar{kind: kindOf(f.node)}
 	if f.node.Kind == yaml.ScalarNode {
 		s = resolve(f.node)
@@ -436,9 +391,10 @@ func (r *yamlReader) upTo(most int64, f field) uint32 {
 // without a unit.
 var durationForm = regexp.MustCompile(`^[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
 
+const mendDuration = "write hours, minutes, seconds or milliseconds: 720h (30 days), 1h30m, 15s, 1500ms"
+
 // duration reads a field that is a length of time as Go writes it.
 func (r *yamlReader) duration(f field) time.Duration {
-	const mend = "write hours, minutes, seconds or milliseconds: 720h (30 days), 1h30m, 15s, 1500ms"
 	at, kind := r.pos(f.node), kindOf(f.node)
 	text := f.node.Value
 	if kind == isString {
@@ -451,9 +407,9 @@ func (r *yamlReader) duration(f field) time.Duration {
 	case kind == isInt || kind == isBigInt || kind == isFloat:
 		r.problems.add(at, "say of what: 90s, 1500ms, 1h30m", "%s has no unit of time: %s", f.name, brief(text))
 	case kind != isString:
-		r.problems.add(at, mend, "%s is %v, not a duration", f.name, kind)
+		r.problems.add(at, mendDuration, "%s is %v, not a duration", f.name, kind)
 	case !durationForm.MatchString(text):
-		r.problems.add(at, mend, "%s is not a duration: %s", f.name, brief(text))
+		r.problems.add(at, mendDuration, "%s is not a duration: %s", f.name, brief(text))
 	case err != nil:
 		r.problems.add(at, "write 876000h or less", "%s is longer than 100 years: %s", f.name, brief(text))
 	default:

@@ -83,13 +83,13 @@ func (r *run) appendVerdict(dst []byte, st *limiter.Status, c *limiter.Charge, a
 
 // reasons are those for which v is over.
 func reasons(v *algorithm.Verdict, amount, capacity uint64) string {
-	count := v.Over && (v.Before+amount > capacity || !v.Interval)
+	count, interval := v.Reasons(amount, capacity)
 	switch {
-	case count && v.Interval:
+	case count && interval:
 		return `["count","interval"]`
 	case count:
 		return `["count"]`
-	case v.Interval:
+	case interval:
 		return `["interval"]`
 	}
 	return "[]"

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redistest"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
 )
 
 // Who waits for the answer to a line gets it, before the next one is there.
@@ -172,109 +172,6 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// manyCharges is a set in which one descriptor is charged to limits of every
-// algorithm, whatever rule files can say.
-func manyCharges(t *testing.T, allOrNone bool) *rules.Set {
-	t.Helper()
-	set := load(t, `
-domain: d
-descriptors:
-  - key: user
-    rate_limit: {unit: minute, requests_per_unit: 4}
-    descriptors:
-      - {key: bucket, rate_limit: {unit: second, requests_per_unit: 1}}
-      - {key: log, rate_limit: {unit: second, requests_per_unit: 3}}
-      - {key: estimate, rate_limit: {unit: second, requests_per_unit: 5}, shadow_mode: true}
-      - {key: first, rate_limit: {unit: second, requests_per_unit: 6}}
-`)
-	list := set.Rules()
-	top, bucket, log, estimate, first := list[0], list[1], list[2], list[3], list[4]
-	bucket.Limit = algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Burst: 1, Period: 500 * time.Millisecond}
-	log.Limit = algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 3, Period: 10 * time.Second, MinInterval: 100 * time.Millisecond}
-	estimate.Limit = algorithm.Limit{Kind: algorithm.SlidingWindowCounter, Max: 2, Period: 10 * time.Second}
-	first.Limit = algorithm.Limit{Kind: algorithm.FirstHitWindow, Max: 6, Period: 1500 * time.Millisecond}
-	for _, r := range list[1:] {
-		r.Path = top.Path // one descriptor has them all
-	}
-	top.Charges = []*rules.Rule{top, bucket, log, estimate, first}
-	top.AllOrNone = allOrNone
-	return set
-}
-
-// Each charge of a descriptor has a verdict, in order.
-func TestSeveralCharges(t *testing.T) {
-	store := openRedis(t, redistest.Start(t, redistest.Options{}))
-	in := ""
-	for _, at := range []string{"0s", "50ms", "200.0004ms", "10s"} {
-		in += `{"at":"` + at + `","request":{"domain":"d","descriptors":[{"entries":[{"key":"none"}]},{"entries":[{"key":"user","value":"x"}]}]}}` + "\n"
-	}
-	out, summary, err := simulated(t, Config{Rules: manyCharges(t, false), Backend: store, KeyPrefix: "simulate-1:"}, strings.NewReader(in))
-	if err != nil {
-		t.Fatal(err)
-	}
-	// After 0 s one unit of the bucket is left, at 50 ms none, and the log wants
-	// 50 ms more. At 200.0004 ms, which Redis takes for 200.000, the bucket has
-	// filled by 0.4 units, and is full again in 0.8 s. The estimate is in shadow
-	// mode.
-	want := [][]string{
-		{
-			`{"rule":"user","key":"d_user_x_","algorithm":"fixed_window","over":false,"limit":4,"remaining":3,"retry_after_us":null,"reset_after_us":60000000,"reasons":[]}`,
-			`{"rule":"user.bucket","key":"d_user_x_","algorithm":"gcra","over":false,"limit":2,"remaining":1,"retry_after_us":null,"reset_after_us":500000,"reasons":[]}`,
-			`{"rule":"user.log","key":"d_user_x_","algorithm":"sliding_window","over":false,"limit":3,"remaining":2,"retry_after_us":null,"reset_after_us":10000000,"reasons":[]}`,
-			`{"rule":"user.estimate","key":"d_user_x_","algorithm":"sliding_window_counter","over":false,"limit":2,"remaining":1,"retry_after_us":null,"reset_after_us":20000000,"reasons":[]}`,
-			`{"rule":"user.first","key":"d_user_x_","algorithm":"first_hit_window","over":false,"limit":6,"remaining":5,"retry_after_us":null,"reset_after_us":1500000,"reasons":[]}`,
-		},
-		{
-			`{"rule":"user","key":"d_user_x_","algorithm":"fixed_window","over":false,"limit":4,"remaining":2,"retry_after_us":null,"reset_after_us":59950000,"reasons":[]}`,
-			`{"rule":"user.bucket","key":"d_user_x_","algorithm":"gcra","over":false,"limit":2,"remaining":0,"retry_after_us":null,"reset_after_us":950000,"reasons":[]}`,
-			`{"rule":"user.log","key":"d_user_x_","algorithm":"sliding_window","over":true,"limit":3,"remaining":0,"retry_after_us":50000,"reset_after_us":9950000,"reasons":["interval"]}`,
-			`{"rule":"user.estimate","key":"d_user_x_","algorithm":"sliding_window_counter","over":false,"limit":2,"remaining":0,"retry_after_us":null,"reset_after_us":19950000,"reasons":[]}`,
-			`{"rule":"user.first","key":"d_user_x_","algorithm":"first_hit_window","over":false,"limit":6,"remaining":4,"retry_after_us":null,"reset_after_us":1450000,"reasons":[]}`,
-		},
-		{
-			`{"rule":"user","key":"d_user_x_","algorithm":"fixed_window","over":false,"limit":4,"remaining":1,"retry_after_us":null,"reset_after_us":59800000,"reasons":[]}`,
-			`{"rule":"user.bucket","key":"d_user_x_","algorithm":"gcra","over":true,"limit":2,"remaining":0,"retry_after_us":300000,"reset_after_us":800000,"reasons":["count"]}`,
-			`{"rule":"user.log","key":"d_user_x_","algorithm":"sliding_window","over":false,"limit":3,"remaining":1,"retry_after_us":null,"reset_after_us":10000000,"reasons":[]}`,
-			`{"rule":"user.estimate","key":"d_user_x_","algorithm":"sliding_window_counter","over":true,"limit":2,"remaining":0,"retry_after_us":14800000,"reset_after_us":19800000,"reasons":["count"]}`,
-			`{"rule":"user.first","key":"d_user_x_","algorithm":"first_hit_window","over":false,"limit":6,"remaining":3,"retry_after_us":null,"reset_after_us":1300000,"reasons":[]}`,
-		},
-	}
-	lines := strings.Split(string(out), "\n")
-	for i, list := range want {
-		if verdicts := `,"verdicts":[[],[` + strings.Join(list, ",") + "]]}"; !strings.HasSuffix(lines[i], verdicts) {
-			t.Errorf("line %d\n got %s\nwant %s", i+1, lines[i], verdicts)
-		}
-	}
-	for _, want := range []string{
-		"\nd.user                    4     4         0     -                             -                             d_user_x_ (4)\n",
-		"\nd.user.bucket             4     3         1     2026-01-01T00:00:00.2000004Z  2026-01-01T00:00:00.2000004Z",
-		"\nd.user.estimate (shadow)  4     4         2     2026-01-01T00:00:00.2000004Z  2026-01-01T00:00:10Z",
-	} {
-		if !strings.Contains(string(summary), want) {
-			t.Errorf("no %s in\n%s", want, summary)
-		}
-	}
-}
-
-// Where nothing is charged unless all pass, what would have passed says so.
-func TestAllOrNone(t *testing.T) {
-	store := openRedis(t, redistest.Start(t, redistest.Options{}))
-	in := strings.Repeat(`{"at":"0s","request":{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"x"}]}]}}`+"\n", 2)
-	out, _, err := simulated(t, Config{Rules: manyCharges(t, true), Backend: store, KeyPrefix: "simulate-1:"}, strings.NewReader(in))
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := strings.Split(string(out), "\n")[1]
-	for _, want := range []string{
-		`{"rule":"user","key":"d_user_x_","algorithm":"fixed_window","over":false,"limit":4,"remaining":3,"retry_after_us":null,`,
-		`{"rule":"user.log","key":"d_user_x_","algorithm":"sliding_window","over":true,"limit":3,"remaining":0,"retry_after_us":100000,"reset_after_us":10000000,"reasons":["interval"]}`,
-	} {
-		if !strings.Contains(second, want) {
-			t.Errorf("no %s in\n%s", want, second)
-		}
-	}
-}
-
 // AllOrNothing does not charge the descriptor before the one that is over.
 func TestAllOrNothing(t *testing.T) {
 	set := load(t, someRules+"  - {key: banned, rate_limit: {unit: minute, requests_per_unit: 0}}\n")
@@ -297,56 +194,92 @@ func TestEscapedKeys(t *testing.T) {
 	}
 }
 
-// Memory and Redis decide alike on what comes at random.
-func TestStoresAgree(t *testing.T) {
-	set := load(t, string(read(t, "testdata", "windows", "rules.yaml")))
+// atRandom is a recording of requests to the rules of testdata/algorithms, at
+// whole microseconds, which Redis sees, with a step back now and then if steps.
+func atRandom(n int, steps bool) []byte {
 	random := rand.New(rand.NewPCG(3, 4))
-	var in bytes.Buffer
-	at := time.Duration(0)
-	for range 3000 {
-		at += time.Duration(random.Int64N(int64(time.Second)))
-		fmt.Fprintf(&in, `{"at":%q,"request":{"domain":"d","descriptors":[`, at.String())
+	keys := []string{"bucket", "log", "estimate", "first", "debt", "list", "user", "user", "none"}
+	var b bytes.Buffer
+	at := 24 * time.Hour
+	for range n {
+		at += time.Duration(random.Int64N(1_000_000)) * time.Microsecond
+		if steps && random.IntN(20) == 0 {
+			at -= time.Duration(random.Int64N(200_000_000)) * time.Microsecond
+		}
+		fmt.Fprintf(&b, `{"at":%q,"request":{"domain":"d","descriptors":[`, at.String())
 		for i := range 1 + random.IntN(3) {
 			if i > 0 {
-				in.WriteByte(',')
+				b.WriteByte(',')
 			}
-			fmt.Fprintf(&in, `{"entries":[{"key":%q,"value":"a%d"}]`, []string{"ip", "user", "shared", "staff", "banned", "none"}[random.IntN(6)], random.IntN(4))
+			key := keys[random.IntN(len(keys))]
+			fmt.Fprintf(&b, `{"entries":[{"key":%q,"value":"a%d"}`, key, random.IntN(4))
+			if key == "user" && random.IntN(2) == 0 {
+				fmt.Fprintf(&b, `,{"key":"action","value":%q}`, []string{"trade", "look"}[random.IntN(2)])
+			}
+			b.WriteByte(']')
 			switch random.IntN(8) {
 			case 0:
-				fmt.Fprintf(&in, `,"hitsAddend":%d`, random.IntN(4))
+				fmt.Fprintf(&b, `,"hitsAddend":%d`, random.IntN(4))
 			case 1:
-				fmt.Fprintf(&in, `,"hitsAddend":%d,"isNegativeHits":true`, random.IntN(4))
+				fmt.Fprintf(&b, `,"hitsAddend":%d,"isNegativeHits":true`, random.IntN(4))
 			}
-			in.WriteByte('}')
+			b.WriteByte('}')
 		}
-		in.WriteString("]}}\n")
+		b.WriteString("]}}\n")
 	}
+	return b.Bytes()
+}
+
+// Memory and Redis decide alike on what comes at random, also where the clock
+// steps back, if memory does not forget.
+func TestStoresAgree(t *testing.T) {
+	set := load(t, string(read(t, "testdata", "algorithms", "rules.yaml")))
 	server := redistest.Start(t, redistest.Options{})
-	for _, all := range []bool{false, true} {
-		prefix := fmt.Sprintf("simulate-%t:", all)
-		want, wantSummary, err := simulated(t, Config{Rules: set, AllOrNothing: all}, bytes.NewReader(in.Bytes()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		store := openRedis(t, server)
-		got, summary, err := simulated(t, Config{Rules: set, AllOrNothing: all, Backend: store, KeyPrefix: prefix}, bytes.NewReader(in.Bytes()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(got, want) || !bytes.Equal(summary, wantSummary) {
-			gotLines, wantLines := strings.Split(string(got), "\n"), strings.Split(string(want), "\n")
-			for i := range wantLines {
-				if gotLines[i] != wantLines[i] {
-					t.Fatalf("%t: line %d\n   Redis %s\n  memory %s", all, i+1, gotLines[i], wantLines[i])
-				}
+	for _, tt := range []struct {
+		name       string
+		steps, all bool
+	}{
+		{"forward", false, false},
+		{"all or nothing", false, true},
+		{"steps", true, false},
+		{"steps, all or nothing", true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := atRandom(3000, tt.steps)
+			cfg := Config{Rules: set, AllOrNothing: tt.all, AllowClockSteps: tt.steps}
+			var err error
+			grace := time.Duration(0)
+			if tt.steps {
+				grace = memory.MaxGrace
 			}
-			t.Errorf("%t\n   Redis %s\n  memory %s", all, summary, wantSummary)
-		}
-		if n, err := store.Forget(t.Context(), prefix); err != nil || n == 0 {
-			t.Errorf("%d keys are deleted, %v", n, err)
-		}
-	}
-	if left := fmt.Sprint(server.Do(t, "DBSIZE")); left != "0" {
-		t.Errorf("%s keys are left: %v", left, server.Do(t, "KEYS", "*"))
+			if cfg.Backend, err = memory.New(memory.Config{Grace: grace}); err != nil {
+				t.Fatal(err)
+			}
+			want, wantSummary, err := simulated(t, cfg, bytes.NewReader(in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			store := openRedis(t, server)
+			cfg.Backend, cfg.KeyPrefix = store, "simulate-1:"
+			got, summary, err := simulated(t, cfg, bytes.NewReader(in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, want) || !bytes.Equal(summary, wantSummary) {
+				lines, gotLines, wantLines := strings.Split(string(in), "\n"), strings.Split(string(got), "\n"), strings.Split(string(want), "\n")
+				for i := range wantLines {
+					if gotLines[i] != wantLines[i] {
+						t.Fatalf("line %d: %s\n Redis %s\nmemory %s", i+1, lines[i], gotLines[i], wantLines[i])
+					}
+				}
+				t.Errorf("\n Redis %s\nmemory %s", summary, wantSummary)
+			}
+			if n, err := store.Forget(t.Context(), cfg.KeyPrefix); err != nil || n == 0 {
+				t.Errorf("%d keys are deleted, %v", n, err)
+			}
+			if left := fmt.Sprint(server.Do(t, "DBSIZE")); left != "0" {
+				t.Errorf("%s keys are left: %v", left, server.Do(t, "KEYS", "*"))
+			}
+		})
 	}
 }

@@ -117,6 +117,7 @@ func (s *Summary) Write(w io.Writer) error {
 		case i == len(s.rules) && f.hits == 0:
 		case i == len(s.rules):
 			f.write(table, "(limits of requests)")
+		case f.hits == 0 && s.rules[i].Unlimited: // or charged above, where it leaves no trace
 		case f.hits == 0:
 			idle = append(idle, printable(s.rules[i].Key))
 		case s.rules[i].Shadow:
@@ -127,7 +128,7 @@ func (s *Summary) Write(w io.Writer) error {
 	}
 	_ = table.Flush() // a strings.Builder takes everything
 	if len(idle) > 0 {
-		fmt.Fprintf(&b, "rules not hit: %s\n", list(idle))
+		fmt.Fprintf(&b, "limits not hit: %s\n", list(idle))
 	}
 	fmt.Fprintf(&b, "requests: %d; OK: %d, OVER_LIMIT: %d, INVALID_ARGUMENT: %d; descriptors that met no rule: %d\n",
 		s.Lines, s.OK, s.Over, s.Failed, s.Unmatched)

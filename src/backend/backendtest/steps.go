@@ -353,6 +353,16 @@ func gcraTables() []table {
 			{at: 50 * s, op: look, n: 1, over: true, after: 3, retry: 6 * s, reset: 18 * s},
 			{at: 118 * s, n: 3, after: 3, reset: 18 * s},
 		}},
+		{"who is refused after a step back may come when he was told to", limit(), []step{
+			{at: 100 * s, n: 3, after: 3, reset: 18 * s},
+			{at: 50 * s, n: 1, over: true, after: 3, retry: 6 * s, reset: 18 * s},
+			{at: 56 * s, n: 1, after: 3, reset: 18 * s},
+		}},
+		{"and so he may with a distance", paced(limit(), 10*s), []step{
+			{at: 100 * s, n: 1, after: 1, remaining: 2, reset: 10 * s},
+			{at: 50 * s, n: 1, over: true, interval: true, after: 3, retry: 10 * s, reset: 18 * s},
+			{at: 60 * s, n: 1, after: 3, reset: 14 * s},
+		}},
 	}
 }
 

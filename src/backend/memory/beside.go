@@ -158,5 +158,5 @@ func (sh *shard) applySliding(h *algorithm.Hit, id id, now int64) algorithm.Verd
 // endLog sets when sl ends. The clock may be behind the newest hit, which is
 // remembered all the same.
 func (sh *shard) endLog(sl *slot, now int64, reset time.Duration) {
-	sl.expires = max(sl.expires, now+int64(reset+grace))
+	sl.expires = max(sl.expires, now+int64(reset+sh.budget.grace))
 }

@@ -1,8 +1,12 @@
 package memory
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
-// budget is how much memory a store has, and takes.
+// budget is how much memory a store has, and takes, and how long counters may
+// stay.
 //
 // Tables share alike, as keys are spread evenly; logs do not, as one key may
 // have a thousand times as much as another. So logs take what they need, and
@@ -10,6 +14,7 @@ import "sync/atomic"
 // shards give some back in turn, each what has been idle longest in it.
 type budget struct {
 	max     int64
+	grace   time.Duration
 	total   atomic.Int64 // bytes of tables and what is beside them
 	beside  atomic.Int64 // bytes of the latter
 	evicted atomic.Int64

@@ -77,7 +77,7 @@ func (sh *shard) apply(h *algorithm.Hit, id id, now int64) algorithm.Verdict {
 	}
 	sl.count = after
 	sl.used = second(now)
-	sl.expires = now + int64(v.ResetAfter+grace)
+	sl.expires = now + int64(v.ResetAfter+sh.budget.grace)
 	return v
 }
 

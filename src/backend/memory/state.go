@@ -55,24 +55,24 @@ func (sh *shard) pack(l *algorithm.Limit, sl *slot, st *state) {
 	switch l.Kind {
 	case algorithm.FirstHitWindow:
 		// Also without a count: the window goes on.
-		sl.count, sl.expires = st.first.Count, st.first.End+int64(grace)
+		sl.count, sl.expires = st.first.Count, st.first.End+int64(sh.budget.grace)
 	case algorithm.SlidingWindowCounter:
 		sh.packBuckets(l, sl, st.buckets)
 	case algorithm.GCRA:
 		a := st.arrival
-		sl.expires = a.TAT + int64(grace)
+		sl.expires = a.TAT + int64(sh.budget.grace)
 		if a.Last == 0 {
 			sh.bringHome(sl)
 			sl.count = uint64(a.TAT)
 			return
 		}
-		sl.expires = max(sl.expires, a.Last+int64(l.MinInterval+grace))
+		sl.expires = max(sl.expires, a.Last+int64(l.MinInterval+sh.budget.grace))
 		sh.sendBeside(sl, wideState{a.TAT, a.Last})
 	}
 }
 
 func (sh *shard) packBuckets(l *algorithm.Limit, sl *slot, b algorithm.Buckets) {
-	outlives := 2*int64(l.Period) + int64(grace) // the start of the window
+	outlives := 2*int64(l.Period) + int64(sh.budget.grace) // the start of the window
 	if b.Previous <= math.MaxUint32 && b.Current <= math.MaxUint32 && b.Start <= math.MaxInt64-outlives {
 		sh.bringHome(sl)
 		sl.count, sl.expires = b.Previous<<32|b.Current, b.Start+outlives
@@ -96,12 +96,12 @@ func (sh *shard) unpack(l *algorithm.Limit, sl *slot) (st state) {
 	case algorithm.FixedWindow:
 		st.count = sl.count
 	case algorithm.FirstHitWindow:
-		st.first = algorithm.FirstHit{Count: sl.count, End: sl.expires - int64(grace)}
+		st.first = algorithm.FirstHit{Count: sl.count, End: sl.expires - int64(sh.budget.grace)}
 	case algorithm.SlidingWindowCounter:
 		st.buckets = algorithm.Buckets{Start: w[0], Previous: uint64(w[1]), Current: uint64(w[2])}
 		if sl.form() == here {
 			st.buckets = algorithm.Buckets{
-				Start:    sl.expires - 2*int64(l.Period) - int64(grace),
+				Start:    sl.expires - 2*int64(l.Period) - int64(sh.budget.grace),
 				Previous: sl.count >> 32, Current: sl.count & math.MaxUint32,
 			}
 		}

@@ -26,6 +26,10 @@ type Config struct {
 	// needs ten times the hits that a limit can have. Defaults to 256 MiB; the
 	// smallest cap is MinBytes.
 	MaxBytes int64
+	// Grace is how long a counter outlives its use at least. A clock that steps
+	// back further may find it or not. Defaults to DefaultGrace; MaxGrace is the
+	// most.
+	Grace time.Duration
 }
 
 // DefaultMaxBytes is the cap when none is asked for.
@@ -38,9 +42,13 @@ const MinBytes = shardCount * minSlots * slotBytes
 // meet on a shard at the same time is small, and the table of shards 16 KiB.
 const shardCount = 256
 
-// grace is how long a counter outlives its use, so that a request which read the
-// clock just before the edge of a window still finds it just after.
-const grace = time.Second
+// DefaultGrace lets a request that read the clock just before the edge of a
+// window find its counter just after. MaxGrace keeps all instants in the range of
+// int64 nanoseconds.
+const (
+	DefaultGrace = time.Second
+	MaxGrace     = 10 * 365 * 24 * time.Hour
+)
 
 // Store is a limiter.Backend. Its zero value is not usable; see New.
 type Store struct {
@@ -61,8 +69,14 @@ func New(cfg Config) (*Store, error) {
 	if cfg.MaxBytes < MinBytes {
 		return nil, fmt.Errorf("memory: a cap of %d bytes is below the smallest, %d", cfg.MaxBytes, MinBytes)
 	}
+	if cfg.Grace == 0 {
+		cfg.Grace = DefaultGrace
+	}
+	if cfg.Grace < 0 || cfg.Grace > MaxGrace {
+		return nil, fmt.Errorf("memory: a grace of %v is not between 0 and %v", cfg.Grace, MaxGrace)
+	}
 	s := &Store{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
-	s.budget.max = cfg.MaxBytes
+	s.budget.max, s.budget.grace = cfg.MaxBytes, cfg.Grace
 	for i := range s.shards {
 		s.shards[i].budget = &s.budget
 	}

@@ -106,9 +106,54 @@ func TestNarrowedSuite(t *testing.T) {
 	}.Run(t, func(t *testing.T) limiter.Backend { return open(t, 0) })
 }
 
-func TestNewRefusesATinyCap(t *testing.T) {
-	if _, err := New(Config{MaxBytes: MinBytes - 1}); err == nil {
-		t.Error("no error")
+func TestNewRefuses(t *testing.T) {
+	for _, cfg := range []Config{{MaxBytes: MinBytes - 1}, {Grace: -1}, {Grace: MaxGrace + 1}} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%+v: no error", cfg)
+		}
+	}
+}
+
+func TestSuiteWithGrace(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) limiter.Backend {
+		s, err := New(Config{Grace: MaxGrace})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	})
+}
+
+// However many others came, a clock that steps back finds what it left.
+func TestGrace(t *testing.T) {
+	s, err := New(Config{Grace: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := []*algorithm.Limit{
+		{Kind: algorithm.FixedWindow, Max: 5, Period: time.Second},
+		{Kind: algorithm.FirstHitWindow, Max: 5, Period: time.Second},
+		{Kind: algorithm.SlidingWindow, Max: 5, Period: time.Second},
+		{Kind: algorithm.SlidingWindowCounter, Max: 5, Period: time.Second},
+		{Kind: algorithm.GCRA, Max: 5, Burst: 4, Period: time.Second},
+		{Kind: algorithm.GCRA, Max: 5, Burst: 4, Period: time.Second, MinInterval: time.Nanosecond},
+	}
+	for i, l := range limits {
+		for range 2 {
+			hit(s, uint64(i), l, epoch)
+		}
+	}
+	for k := range uint64(100_000) {
+		hit(s, 1000+k, limits[k%uint64(len(limits))], epoch.Add(59*time.Minute))
+	}
+	for i, l := range limits {
+		want := uint64(2)
+		if l.MinInterval > 0 {
+			want = 1 // the second came too soon
+		}
+		if v := hit(s, uint64(i), l, epoch); v.Before != want {
+			t.Errorf("%v: %+v, want %d", l.Kind, v, want)
+		}
 	}
 }
 

@@ -192,9 +192,22 @@ func judge(l *algorithm.Limit, s *[scriptState]int64, now int64, op algorithm.Op
 	case algorithm.FirstHitWindow:
 		_, v = algorithm.TakeFirstHit(l, algorithm.FirstHit{Count: count(s[0]), End: instant(s[1])}, now, op, amount)
 	case algorithm.SlidingWindow:
+		now = max(now, instant(s[1]))
+		ago := func(us int64) time.Duration {
+			if us < 0 {
+				return -1
+			}
+			return time.Duration(now - instant(us))
+		}
+		leaves := func(us int64) time.Duration {
+			if us < 0 {
+				return 0
+			}
+			return l.Period - ago(us)
+		}
 		state := algorithm.SlidingState{
-			Now: max(now, instant(s[1])), Used: count(s[0]),
-			Newest: instant(s[1]), NewestAfter: instant(s[2]), Leaves: instant(s[3]), OneLeaves: instant(s[4]),
+			Now: now, Used: count(s[0]), Newest: ago(s[1]), NewestAfter: ago(s[2]),
+			Leaves: leaves(s[3]), OneLeaves: leaves(s[4]),
 		}
 		v = state.Verdict(l, op, amount)
 	case algorithm.SlidingWindowCounter:

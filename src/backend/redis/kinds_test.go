@@ -31,6 +31,9 @@ func TestScriptAgainstArithmetic(t *testing.T) {
 		}
 		if (l.Kind == algorithm.SlidingWindow || l.Kind == algorithm.GCRA) && rnd.IntN(2) == 0 {
 			l.MinInterval = (l.Period / time.Duration(1+rnd.IntN(5)*rnd.IntN(5))).Truncate(time.Microsecond)
+			if l.Period < algorithm.MaxPeriod && rnd.IntN(3) == 0 { // a distance longer than the window
+				l.MinInterval *= time.Duration(2 + rnd.IntN(10))
+			}
 		}
 		if err := l.Validate(); err != nil {
 			t.Fatalf("%+v: %v", l, err)

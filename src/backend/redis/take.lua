@@ -3,6 +3,7 @@
 -- Times are whole µs, which doubles hold exactly until the year 2255.
 local call, floor, max, min = redis.call, math.floor, math.max, math.min
 local none, year2025, century = -1, 1735689600000000, 3153600000000000
+local most = 4503599627370496 -- where counts stop growing, 2^52
 local virtual, now = tonumber(ARGV[1]), nil
 if virtual >= 0 then
   now = virtual
@@ -21,14 +22,15 @@ end
 local function blocked(h) return h.flags % 2 == 1 end
 
 -- Each kind has look (the state, which never writes), judge (is h over, and what
--- does it add, or take away when negative) and write.
+-- does it add, or take away when negative; nil: nothing, but it writes) and write.
 local kinds = {}
 
-local function judge_count(n, h)
+local function judge_count(n, h, room)
   if h.op == 'r' then return false, -min(n, h.amount) end
-  if h.op == 'f' then return false, h.amount end
+  local add = min(h.amount, room or h.amount)
+  if h.op == 'f' then return false, add end
   local over = n + h.amount > h.max
-  if h.op == 'c' and (not over or blocked(h)) then return over, h.amount end
+  if h.op == 'c' and (not over or blocked(h)) then return over, add end
   return over, 0
 end
 
@@ -52,7 +54,7 @@ kinds.f = {
     if not n or tonumber(e) <= now then return {0, 0} end
     return {tonumber(n), tonumber(e)}
   end,
-  judge = function(s, h) return judge_count(s[1], h) end,
+  judge = function(s, h) return judge_count(s[1], h, most - s[1]) end,
   write = function(s, h, add)
     local e = s[2]
     if e == 0 then e = now + h.period end
@@ -88,7 +90,7 @@ kinds.c = {
   end,
   judge = function(s, h)
     if h.op == 'r' then return false, -min(s[3], h.amount) end
-    local add = min(h.amount, 4503599627370496 - s[3])
+    local add = min(h.amount, most - s[3])
     if h.op == 'f' then return false, add end
     local room = h.max - s[3] - h.amount
     local over = room < 0 or not fits(s[2], h.period - max(now - s[1], 0), room, h.period)
@@ -132,7 +134,8 @@ kinds.g = {
     if s[1] ~= none and s[1] >= now then tat = {s[1] - now, s[2]} end
     if above(tat, ahead) then tat = ahead end
     local next = more(tat, h.inc)
-    if above(next, {century, 0}) then next = {century, 0} end
+    local over = above(next, h.tol)
+    if above(next, ahead) then next = ahead end
     local add = h.amount > 0 and 1 or 0
     local last = s[3]
     if last ~= none then last = min(last, now) end
@@ -141,8 +144,13 @@ kinds.g = {
       return false, above(tat, back) and 1 or 0, back, last
     end
     if h.op == 'f' then return false, add, next, now end
-    local over = above(more(tat, h.inc), h.tol) or last ~= none and h.min > 0 and now - last < h.min
+    over = over or last ~= none and h.min > 0 and now - last < h.min
     if h.op == 'c' and (not over or blocked(h)) then return over, add, next, now end
+    -- A charge that has to wait begins to do so now, also if the clock stepped back.
+    if h.op == 'c' and add > 0 and s[1] ~= none and (s[3] > now or above({s[1] - now, s[2]}, ahead)) then
+      if s[1] < now then tat = {s[1] - now, s[2]} end
+      return over, nil, tat, last
+    end
     return over, 0
   end,
   write = function(s, h, add, next, last)
@@ -174,25 +182,25 @@ local function leaves(key, room)
   local i = -2
   while true do
     local at, sum = mark(key, i)
-    if not at then return 0 end
+    if not at then return none end
     if total - sum <= room then return at end
     i = i - 1
   end
 end
 kinds.l = {
   look = function(h)
-    local s = {0, none, none, 0, 0, drop = 0, base = 0, total = 0, size = call('LLEN', h.key)}
+    local s = {0, none, none, none, none, drop = 0, base = 0, total = 0, size = call('LLEN', h.key)}
     if s.size == 0 then return s end
-    local newest
-    newest, s.total = mark(h.key, 0)
+    local newest, whole = mark(h.key, 0)
     if s.size > 1 then s[2] = newest end
-    s.now = max(now, s[2])
-    local i, at, total = -2, nil, nil
-    at, s.base = mark(h.key, -1)
-    while true do
+    s.now, s.total = max(now, s[2]), whole
+    local _, base = mark(h.key, -1)
+    s.base = base
+    local i, at, total = -2, mark(h.key, -2)
+    while at and at <= s.now - h.period do
+      if at <= s.now - max(h.period, h.min) then s.drop = s.drop + 1 end
+      s.base, i = total, i - 1
       at, total = mark(h.key, i)
-      if not at or at > s.now - h.period then break end
-      s.base, s.drop, i = total, s.drop + 1, i - 1
     end
     s[1] = s.total - s.base
     return s
@@ -233,11 +241,12 @@ kinds.l = {
     end
     if total > 1000000000000000 then -- begin to count anew, before doubles get coarse
       local _, base = mark(h.key, -1)
+      base = max(base, total - most)
       local all = call('LRANGE', h.key, 0, -1)
       call('DEL', h.key)
       for _, m in ipairs(all) do
         local t, sum = string.match(m, '^(%d+):(%d+)$')
-        call('RPUSH', h.key, t .. ':' .. text(sum - base))
+        call('RPUSH', h.key, t .. ':' .. text(max(sum - base, 0)))
       end
     end
     call('PEXPIRE', h.key, millis(max(h.period, h.min)))
@@ -276,7 +285,7 @@ local function run(h)
   local s = h.kind.look(h)
   local over, add, a, b = h.kind.judge(s, h)
   if add ~= 0 then h.kind.write(s, h, add, a, b) end
-  s.add = add
+  s.add = add or 0
   if h.kind.after then h.kind.after(s, h) end
   return over, s
 end

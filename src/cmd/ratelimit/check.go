@@ -19,7 +19,8 @@ func checkCommand(std stdio) *cobra.Command {
 		Short: "Validate rule files before they ship",
 		Long: `check reads rule files as the server would and prints every problem at once, as
 file:line:col: what is wrong; how to mend it. Warnings name what is legal but
-cannot do what it was meant to.
+cannot do what it was meant to. Tests of rules (ratelimit test) may stand among
+them and are passed over.
 
 Exit status 0 when the files are good, 1 when they are not.`,
 		Example: `  ratelimit check examples/ratelimit/config

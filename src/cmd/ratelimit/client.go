@@ -10,6 +10,7 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -17,15 +18,27 @@ import (
 
 // clientOptions are the flags of `ratelimit client`.
 type clientOptions struct {
-	target      string
+	askOptions
+	target  string
+	repeat  int
+	asJSON  bool
+	timeout time.Duration
+	tls     tlsOptions
+}
+
+// askOptions are the flags that make a request.
+type askOptions struct {
 	domain      string
 	descriptors []string
 	hits        uint64
 	refund      bool
-	repeat      int
-	asJSON      bool
-	timeout     time.Duration
-	tls         tlsOptions
+}
+
+func (opt *askOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&opt.domain, "domain", "", "domain to ask")
+	f.StringArrayVar(&opt.descriptors, "descriptors", nil, "one descriptor, key=value,key=value; repeatable")
+	f.Uint64Var(&opt.hits, "hits", 1, "hits each descriptor is charged; 0 only looks")
+	f.BoolVar(&opt.refund, "refund", false, "give the hits back instead")
 }
 
 func clientCommand(std stdio) *cobra.Command {
@@ -44,6 +57,9 @@ OVER_LIMIT, 1 when there is none.`,
   ratelimit client -domain rl -descriptors foo=bar --hits 0    # look, charge nothing`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opt.repeat < 1 {
+				return fmt.Errorf("client: --repeat %d: ask at least once", opt.repeat)
+			}
 			msg, err := opt.request(cmd.Flags().Changed("hits"))
 			if err != nil {
 				return fmt.Errorf("client: %w", err)
@@ -53,10 +69,7 @@ OVER_LIMIT, 1 when there is none.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&opt.target, "dial-string", "localhost:8081", "address of the server, or unix:///path")
-	f.StringVar(&opt.domain, "domain", "", "domain to ask")
-	f.StringArrayVar(&opt.descriptors, "descriptors", nil, "one descriptor, key=value,key=value; repeatable")
-	f.Uint64Var(&opt.hits, "hits", 1, "hits each descriptor is charged; 0 only looks")
-	f.BoolVar(&opt.refund, "refund", false, "give the hits back instead")
+	opt.askOptions.flags(f)
 	f.IntVar(&opt.repeat, "repeat", 1, "how many times to ask")
 	f.BoolVar(&opt.asJSON, "json", false, "print answers as proto3 JSON, one per line")
 	f.DurationVar(&opt.timeout, "timeout", 5*time.Second, "time limit of each request, connecting included")
@@ -68,23 +81,29 @@ OVER_LIMIT, 1 when there is none.`,
 
 // request builds the message; hits given by hand stand in each descriptor,
 // where 0 means a look.
-func (opt *clientOptions) request(hasHits bool) (*pb.RateLimitRequest, error) {
-	msg := &pb.RateLimitRequest{Domain: opt.domain}
+func (opt *askOptions) request(hasHits bool) (*pb.RateLimitRequest, error) {
 	if opt.domain == "" {
 		return nil, errors.New("name a domain with -domain")
 	}
 	if len(opt.descriptors) == 0 {
 		return nil, errors.New("name at least one descriptor with -descriptors key=value")
 	}
-	if opt.repeat < 1 {
-		return nil, fmt.Errorf("--repeat %d: ask at least once", opt.repeat)
+	msg, err := opt.message(hasHits)
+	if err != nil {
+		return nil, fmt.Errorf("-descriptors %w", err)
 	}
+	return msg, nil
+}
+
+// message is request without a look at what has to be there.
+func (opt *askOptions) message(hasHits bool) (*pb.RateLimitRequest, error) {
+	msg := &pb.RateLimitRequest{Domain: opt.domain}
 	for _, text := range opt.descriptors {
 		d := &common.RateLimitDescriptor{IsNegativeHits: opt.refund}
 		for pair := range strings.SplitSeq(text, ",") {
 			key, value, ok := strings.Cut(pair, "=")
 			if !ok || strings.Contains(value, "=") {
-				return nil, fmt.Errorf("-descriptors %s: write key=value, separated by commas; %q is not that", text, pair)
+				return nil, fmt.Errorf("%s: write key=value, separated by commas; %q is not that", text, pair)
 			}
 			d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: key, Value: value})
 		}

@@ -26,7 +26,7 @@ type stdio struct{ out, err io.Writer }
 const (
 	exitOK    = 0
 	exitError = 1
-	exitInput = 2 // simulate: what it was given is wrong
+	exitInput = 2 // simulate, test: what they were given is wrong
 	exitOver  = 3 // client: the request is over its limit
 )
 
@@ -74,6 +74,8 @@ JSON over HTTP.
 Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 		Example: `  RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit ratelimit
   ratelimit check rules/
+  ratelimit test tests/
+  ratelimit explain --config rules/ --domain rl --descriptors foo=bar
   ratelimit client -domain rl -descriptors foo=bar
   ratelimit simulate --config rules/ requests.jsonl`,
 		Args:          cobra.NoArgs,
@@ -86,7 +88,8 @@ Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
-	root.AddCommand(serve, clientCommand(std), checkCommand(std), simulateCommand(std), benchCommand(std), versionCommand(std))
+	root.AddCommand(serve, clientCommand(std), checkCommand(std), explainCommand(std), testCommand(std),
+		simulateCommand(std), schemaCommand(std), benchCommand(std), versionCommand(std))
 	return root
 }
 

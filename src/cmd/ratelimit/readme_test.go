@@ -81,6 +81,9 @@ func TestReadmeRules(t *testing.T) {
 		t.Fatalf("only %d examples found", len(examples))
 	}
 	for _, m := range examples {
+		if isTests(m[1]) {
+			continue
+		}
 		set, warnings, err := rules.Load([]rules.File{{Name: "README.md", Data: []byte(m[1])}}, rules.Options{})
 		if err != nil || len(warnings) > 0 {
 			t.Errorf("%v %v in\n%s", err, warnings, m[1])
@@ -99,6 +102,49 @@ func TestReadmeRules(t *testing.T) {
 		domain := regexp.MustCompile(`domain: (\w+)`).FindStringSubmatch(m[1])[1]
 		for line := range strings.Lines(strings.TrimSpace(m[2])) {
 			askLine(t, l, domain, line)
+		}
+	}
+}
+
+// isTests tells a file of tests from one of rules.
+func isTests(example string) bool { return strings.HasPrefix(example, "rules:") }
+
+// The files of tests in README.md pass on the rules in it.
+func TestReadmeTests(t *testing.T) {
+	_, text := readme(t)
+	dir := t.TempDir()
+	for _, sub := range []string{"config", "tests"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := 0
+	for i, m := range ruleExample.FindAllStringSubmatch(text, -1) {
+		name := filepath.Join(dir, "config", fmt.Sprintf("%d.yaml", i))
+		if isTests(m[1]) {
+			tests++
+			name = filepath.Join(dir, "tests", fmt.Sprintf("%d_test.yaml", i))
+		}
+		if err := os.WriteFile(name, []byte(m[1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, out, errOut := call(t, "ratelimit", "test", filepath.Join(dir, "tests")); code != 0 || tests == 0 {
+		t.Errorf("%d files of tests, exit %d\n%s%s", tests, code, out, errOut)
+	}
+}
+
+// Commands in README.md print what stands below them.
+func TestReadmeCommands(t *testing.T) {
+	_, text := readme(t)
+	t.Chdir(top)
+	found := regexp.MustCompile("(?s)```console\n\\$ (ratelimit [^\n]*)\n(.*?)```").FindAllStringSubmatch(text, -1)
+	if len(found) < 3 {
+		t.Fatalf("only %d commands found", len(found))
+	}
+	for _, m := range found {
+		if _, out, errOut := call(t, strings.Fields(m[1])...); out+errOut != m[2] {
+			t.Errorf("%s prints\n%s%s", m[1], out, errOut)
 		}
 	}
 }

@@ -221,7 +221,8 @@ func (s *server) boundedServer(h http.Handler) *http.Server {
 
 func (s *server) debugServer() *http.Server {
 	debug := admin.Debug{
-		Pprof: s.cfg.DebugPprof,
+		Pprof:   s.cfg.DebugPprof,
+		Explain: explainHandler(s.limiter),
 		Rules: func() []string {
 			set := s.limiter.Rules()
 			if set == nil {

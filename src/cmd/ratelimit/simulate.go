@@ -79,8 +79,8 @@ were over, when the first and the last, and which key had the most. Of more than
 Nothing of the environment counts: what the service would be told by
 CACHE_KEY_FORMAT and so on is said by flags. With --backend redis the counters
 are kept under a random prefix, and removed at the end, also by Ctrl-C. Only
-fixed windows see more than microseconds there. Clock steps may find fixed
-windows again or not once they have ended.
+fixed windows see more than microseconds there. With --allow-clock-steps nothing
+is forgotten, so that times which come back find it: memory takes more.
 
 Exit status: 0; 2 when something that was given is wrong (a flag, a rule file, a
 line of the input); 1 for trouble with the store, with reading or writing, and
@@ -195,7 +195,7 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 	defer signal.Stop(gone)
 	defer tuneGC(os.LookupEnv)()
 
-	store, err := opt.open(ctx)
+	store, err := opt.open(ctx, cfg.AllowClockSteps)
 	if err != nil {
 		return fmt.Errorf("simulate: %w", err)
 	}
@@ -235,11 +235,15 @@ type simulateStore struct {
 	close func(context.Context) error
 }
 
-func (opt *simulateOptions) open(ctx context.Context) (*simulateStore, error) {
+func (opt *simulateOptions) open(ctx context.Context, clockSteps bool) (*simulateStore, error) {
 	if opt.backend == "redis" {
 		return opt.openRedis(ctx)
 	}
-	m, err := memory.New(memory.Config{MaxBytes: opt.memoryBytes})
+	mc := memory.Config{MaxBytes: opt.memoryBytes}
+	if clockSteps {
+		mc.Grace = memory.MaxGrace
+	}
+	m, err := memory.New(mc)
 	if err != nil {
 		return nil, err
 	}

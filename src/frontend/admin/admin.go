@@ -40,6 +40,8 @@ type Debug struct {
 	RulesYAML func() ([]byte, error)
 	// Stats returns all figures, sorted by name.
 	Stats func() []Stat
+	// Explain says which rules a request meets; nil: that is not offered.
+	Explain http.Handler
 	// Pprof offers Go's profiles.
 	Pprof bool
 }
@@ -54,6 +56,9 @@ func (d Debug) Handler() http.Handler {
 	}
 	handle("/rlconfig", "the rules in force, one per line; ?format=yaml for all that is known of them", d.rules)
 	handle("/stats", "all counters and gauges; ?format=json for JSON", d.stats)
+	if d.Explain != nil {
+		handle("/explain", "which rules a request meets, and why, charging nothing; ?domain=D&descriptors=key=value,key=value, or POST what /json takes; ?format=json for JSON", d.Explain.ServeHTTP)
+	}
 	if d.Pprof {
 		handle("/debug/pprof/", "profiles of this process, and the list of them", pprof.Index)
 		handle("/debug/pprof/profile", "CPU profile; ?seconds=30", pprof.Profile)

@@ -36,12 +36,14 @@ func TestDebug(t *testing.T) {
 			}
 			return []byte("- rule: d.ip\n"), nil
 		},
-		Stats: func() []Stat { return []Stat{{"a.hits", 12}, {"b", -1}} },
-		Pprof: true,
+		Stats:   func() []Stat { return []Stat{{"a.hits", 12}, {"b", -1}} },
+		Explain: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("because of " + r.URL.RawQuery)) }),
+		Pprof:   true,
 	}
 	const index = `/debug/pprof/: profiles of this process, and the list of them
 /debug/pprof/profile: CPU profile; ?seconds=30
 /debug/pprof/trace: execution trace; ?seconds=1
+/explain: which rules a request meets, and why, charging nothing; ?domain=D&descriptors=key=value,key=value, or POST what /json takes; ?format=json for JSON
 /rlconfig: the rules in force, one per line; ?format=yaml for all that is known of them
 /stats: all counters and gauges; ?format=json for JSON
 `
@@ -55,6 +57,7 @@ func TestDebug(t *testing.T) {
 		{"/rlconfig", 200, "d.ip: unit=MINUTE\nd.user: unit=DAY\n"},
 		{"/rlconfig?format=yaml", 200, "- rule: d.ip\n"},
 		{"/rlconfig?format=xml", 400, "format \"xml\" is not known; leave it out, or write yaml\n"},
+		{"/explain?domain=d", 200, "because of domain=d"},
 		{"/stats", 200, "a.hits: 12\nb: -1\n"},
 		{"/stats?format=json", 200, "{\n  \"a.hits\": 12,\n  \"b\": -1\n}\n"},
 		{"/stats?format=xml", 400, "format \"xml\" is not known; leave it out, or write json\n"},
@@ -70,7 +73,10 @@ func TestDebug(t *testing.T) {
 	if w := get(debug.Handler(), "/rlconfig?format=yaml"); w.Code != 500 {
 		t.Errorf("a failure: %d", w.Code)
 	}
-	debug.Pprof = false
+	debug.Pprof, debug.Explain = false, nil
+	if w := get(debug.Handler(), "/"); strings.Contains(w.Body.String(), "/explain") {
+		t.Error("what is not there is in the list")
+	}
 	if w := get(debug.Handler(), "/debug/pprof/goroutine?debug=1"); strings.Contains(w.Body.String(), "goroutine profile") {
 		t.Error("pprof is off and answers")
 	}

@@ -2,11 +2,9 @@ package rls
 
 import (
 	"strconv"
-	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
 )
 
@@ -31,7 +29,7 @@ func (n *HeaderNames) headers(a *limiter.Answer) []*core.HeaderValue {
 		{Key: n.Remaining, Value: strconv.FormatUint(c.Verdict.Remaining, 10)},
 		{Key: n.Reset, Value: strconv.FormatInt(wholeSeconds(st.Until), 10)},
 	}
-	if wait, ok := retry(a); ok {
+	if wait, ok := a.Retry(); ok {
 		list = append(list, &core.HeaderValue{Key: retryAfter, Value: strconv.FormatInt(wholeSeconds(wait), 10)})
 	}
 	return list
@@ -53,38 +51,4 @@ func scarcest(a *limiter.Answer) (found *limiter.Status) {
 		}
 	}
 	return found
-}
-
-// retry is how long the request has to wait before it passes; not ok when it is
-// not refused, or never will. All must pass that refuse by themselves, and of
-// those in quota mode, if all are over, any one.
-func retry(a *limiter.Answer) (wait time.Duration, ok bool) {
-	if !a.Over {
-		return 0, false
-	}
-	quotas, quotasOver := 0, 0
-	first := algorithm.Never // of the quotas
-	for i := range a.Statuses {
-		st := &a.Statuses[i]
-		after := st.Wait
-		switch {
-		case st.Quota && !st.Over:
-			quotas++
-		case st.Quota:
-			quotas++
-			quotasOver++
-			if after != algorithm.Never && (first == algorithm.Never || after < first) {
-				first = after
-			}
-		case !st.Over:
-		case after == algorithm.Never:
-			return 0, false
-		default:
-			wait = max(wait, after)
-		}
-	}
-	if quotas == 0 || quotasOver < quotas {
-		return wait, true
-	}
-	return max(wait, first), first != algorithm.Never
 }

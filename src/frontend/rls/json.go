@@ -40,29 +40,16 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "send a RateLimitRequest with POST", http.StatusMethodNotAllowed)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	msg, err := readJSON(w, r)
 	if err != nil {
-		if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-			http.Error(w, "the body is larger than 1 MiB", http.StatusRequestEntityTooLarge)
-			return
-		}
-		http.Error(w, "the body could not be read", http.StatusBadRequest)
-		return
-	}
-	if crowded(body) {
-		http.Error(w, fmt.Sprintf("the body has more than %d descriptors or %d entries", limiter.MaxDescriptors, maxEntries), http.StatusBadRequest)
-		return
-	}
-	msg := new(pb.RateLimitRequest)
-	if err := protojson.Unmarshal(body, msg); err != nil {
-		http.Error(w, "the body is not a RateLimitRequest: "+err.Error(), http.StatusBadRequest)
+		WriteError(w, err)
 		return
 	}
 	begun := time.Now()
 	resp, err := s.decide(r.Context(), msg)
 	s.cfg.OnCall("json", "ShouldRateLimit", time.Since(begun))
 	if err != nil {
-		http.Error(w, textOf(err), httpStatus(codeOf(err)))
+		WriteError(w, err)
 		return
 	}
 	text, err := marshal(resp)
@@ -85,6 +72,59 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 // spend memory on.
 func crowded(text []byte) bool {
 	return bytes.Count(text, []byte{'{'}) > 1+2*limiter.MaxDescriptors+maxEntries
+}
+
+// ReadJSON reads the request that r has in its body, as /json takes it. What is
+// wrong with it is for WriteError.
+func ReadJSON(w http.ResponseWriter, r *http.Request) (*limiter.Request, error) {
+	msg, err := readJSON(w, r)
+	if err != nil {
+		return nil, err
+	}
+	return Request(msg), nil
+}
+
+// Request is msg as the limiter has it.
+func Request(msg *pb.RateLimitRequest) *limiter.Request {
+	var c call
+	c.read(msg)
+	return &c.req
+}
+
+// bodyError is what is wrong with a body, for its sender.
+type bodyError struct {
+	status int
+	text   string
+}
+
+func (e *bodyError) Error() string { return e.text }
+
+func readJSON(w http.ResponseWriter, r *http.Request) (*pb.RateLimitRequest, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+			return nil, &bodyError{http.StatusRequestEntityTooLarge, "the body is larger than 1 MiB"}
+		}
+		return nil, &bodyError{http.StatusBadRequest, "the body could not be read"}
+	}
+	if crowded(body) {
+		return nil, &bodyError{http.StatusBadRequest, fmt.Sprintf("the body has more than %d descriptors or %d entries", limiter.MaxDescriptors, maxEntries)}
+	}
+	msg := new(pb.RateLimitRequest)
+	if err := protojson.Unmarshal(body, msg); err != nil {
+		return nil, &bodyError{http.StatusBadRequest, "the body is not a RateLimitRequest: " + err.Error()}
+	}
+	return msg, nil
+}
+
+// WriteError answers with what a caller may know of err, be it of ReadJSON or
+// of the limiter.
+func WriteError(w http.ResponseWriter, err error) {
+	if body := new(bodyError); errors.As(err, &body) {
+		http.Error(w, body.text, body.status)
+		return
+	}
+	http.Error(w, textOf(err), httpStatus(codeOf(err)))
 }
 
 // marshal writes proto3 JSON without the random blanks that protojson adds.

@@ -98,7 +98,7 @@ func (n *HeaderNames) appendTo(b []byte, a *limiter.Answer) []byte {
 	b = appendHeader(b, n.Limit, uint64(c.Limit.Requests))
 	b = appendHeader(b, n.Remaining, c.Verdict.Remaining)
 	b = appendSeconds(b, n.Reset, st.Until)
-	if wait, ok := retry(a); ok {
+	if wait, ok := a.Retry(); ok {
 		b = appendSeconds(b, retryAfter, wait)
 	}
 	return b

@@ -30,10 +30,7 @@ func ParseJSON(text []byte) (*limiter.Request, error) {
 	if err := protojson.Unmarshal(text, msg); err != nil {
 		return nil, errors.New(jsonProblem(err))
 	}
-	var c call
-	c.read(msg)
-	req := c.req
-	return &req, nil
+	return Request(msg), nil
 }
 
 // place is how most of protojson's problems begin.

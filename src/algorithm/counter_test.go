@@ -1,0 +1,150 @@
+package algorithm
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+// counter is one key under one limit of any kind, as a store keeps it.
+type counter struct {
+	limit    *Limit
+	window   int64 // of the count
+	count    uint64
+	firstHit FirstHit
+	log      Log
+	buckets  Buckets
+	arrival  Arrival
+}
+
+// take applies op, and stores what there is to store.
+func (c *counter) take(at int64, op Op, amount uint64) (v Verdict) {
+	switch c.limit.Kind {
+	case FixedWindow:
+		if start, _ := Window(at, c.limit.Period); start != c.window {
+			c.window, c.count = start, 0
+		}
+		c.count, v = TakeFixed(c.limit, c.count, at, op, amount)
+	case FirstHitWindow:
+		c.firstHit, v = TakeFirstHit(c.limit, c.firstHit, at, op, amount)
+	case SlidingWindow:
+		v = TakeSliding(c.limit, &c.log, at, op, amount)
+	case SlidingWindowCounter:
+		c.buckets, v = TakeSlidingCounter(c.limit, c.buckets, at, op, amount)
+	case GCRA:
+		c.arrival, v = TakeGCRA(c.limit, c.arrival, at, op, amount)
+	}
+	return v
+}
+
+// clone is c as it is now, with a life of its own.
+func (c *counter) clone() *counter {
+	d := *c
+	d.log.marks = slices.Clone(c.log.marks)
+	return &d
+}
+
+// same reports whether c and d keep the same.
+func (c *counter) same(d *counter) bool {
+	return c.window == d.window && c.count == d.count && c.firstHit == d.firstHit && c.buckets == d.buckets &&
+		c.arrival == d.arrival && c.log.base == d.log.base && slices.Equal(c.log.kept(), d.log.kept())
+}
+
+// turn is one hit of a table, and all that its verdict says.
+type turn struct {
+	at   time.Duration // after the table's start
+	op   Op
+	take uint64
+
+	over, charged, interval bool
+	from, to                uint64 // the count before and after
+	left                    uint64
+	retry, reset            time.Duration
+	full                    time.Duration // FullUntil, after the table's start; 0: not set
+}
+
+// always is the full of what no wait helps.
+const always time.Duration = math.MaxInt64
+
+// table is a limit and what happens under it, one hit after the other.
+type table struct {
+	name  string
+	limit Limit
+	start time.Time                     // zero: thursday
+	begin func(start int64, c *counter) // what was there before; nil: nothing
+	turns []turn
+}
+
+func runTables(t *testing.T, tables []table) {
+	for _, test := range tables {
+		t.Run(test.name, func(t *testing.T) {
+			if err := test.limit.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			if test.start.IsZero() {
+				test.start = thursday
+			}
+			start := test.start.UnixNano()
+			c := &counter{limit: &test.limit}
+			if test.begin != nil {
+				test.begin(start, c)
+			}
+			for i, want := range test.turns {
+				at := start + int64(want.at)
+				before := c.clone()
+				v := c.take(at, want.op, want.take)
+				checkVerdict(t, before, c, at, want.op, want.take, v)
+				got := turn{
+					want.at, want.op, want.take, v.Over, v.Charged, v.Interval,
+					v.Before, v.After, v.Remaining, v.RetryAfter, v.ResetAfter, 0,
+				}
+				switch {
+				case v.FullUntil.Equal(forever):
+					got.full = always
+				case !v.FullUntil.IsZero():
+					got.full = v.FullUntil.Sub(test.start)
+				}
+				if got != want {
+					t.Errorf("turn %d:\n got %+v\nwant %+v", i, got, want)
+				}
+			}
+		})
+	}
+}
+
+// forever is the FullUntil of what no wait helps.
+var forever = time.Unix(0, math.MaxInt64)
+
+// checkVerdict holds v, the verdict on a hit that took before to after, to what
+// is true whatever the kind and the state. FixedWindow has its own rules; see
+// checkFixed.
+func checkVerdict(t *testing.T, before, after *counter, at int64, op Op, amount uint64, v Verdict) {
+	t.Helper()
+	l := before.limit
+	asks := op == Charge || op == Look
+	for _, rule := range []struct {
+		holds bool
+		words string
+	}{
+		{asks || !v.Over, "refunds and forced hits are never over"},
+		{op != Look || !v.Charged, "a look charges nothing"},
+		{op != Look || after.same(before), "a look writes nothing"},
+		{amount > 0 || !v.Charged && after.same(before), "nothing asked writes nothing"},
+		{v.Charged || v.Before == v.After, "what is not charged does not change the count"},
+		{v.Charged || op != Charge || amount == 0 || l.Max == 0 || v.Over, "what passes is charged"},
+		{op != Charge || !v.Charged || !v.Over || l.CountBlocked, "what is refused is charged only if refused hits count"},
+		{!v.Over || v.Remaining == 0, "over leaves nothing"},
+		{v.Remaining <= l.Capacity()-min(v.After, l.Capacity()), "no more is left than the limit less the count"},
+		{!v.Interval || v.Over, "what the interval refuses is over"},
+		{(v.RetryAfter == 0) == !v.Over, "there is a wait exactly when it is over"},
+		{(v.RetryAfter == Never) == (v.Over && amount > l.Capacity()), "only what exceeds the whole limit waits for ever"},
+		{v.RetryAfter >= Never && v.ResetAfter >= 0, "time does not go back"},
+		{v.FullUntil.IsZero() || v.FullUntil.After(time.Unix(0, at)), "full is full until later"},
+		{!v.Cached && v.Err == nil, "the rest is not the arithmetic's to say"},
+	} {
+		if !rule.holds {
+			t.Errorf("%v of %d at %d, limit %+v: %+v, but %s", op, amount, at, *l, v, rule.words)
+		}
+	}
+}

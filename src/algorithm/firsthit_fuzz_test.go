@@ -1,0 +1,76 @@
+package algorithm
+
+import "testing"
+
+// firstHits is the world of a first-hit window: it goes through all that was
+// counted to find which hit began the window.
+type firstHits struct {
+	limit  *Limit
+	events []event
+	now    int64
+}
+
+func (w *firstHits) see(at int64) int64 {
+	w.now = at
+	return at
+}
+
+func (w *firstHits) count(d int64) uint64 {
+	var count uint64
+	var began int64
+	for i, e := range w.events {
+		if i == 0 || e.at >= began+int64(w.limit.Period) {
+			count, began = 0, e.at
+		}
+		if e.give {
+			count -= e.amount
+		} else {
+			count += e.amount
+		}
+	}
+	if w.now+d >= began+int64(w.limit.Period) {
+		return 0
+	}
+	return count
+}
+
+func (w *firstHits) refused(d int64, amount uint64) (count, interval bool) {
+	return w.count(d)+amount > w.limit.Max, false
+}
+
+func (w *firstHits) fresh(d int64) bool { return w.count(d) == 0 }
+
+func (w *firstHits) add(amount uint64) {
+	w.events = append(w.events, event{at: w.now, amount: amount})
+}
+
+func (w *firstHits) give(amount uint64) uint64 {
+	given := min(amount, w.count(0))
+	if given > 0 {
+		w.events = append(w.events, event{at: w.now, amount: given, give: true})
+	}
+	return given
+}
+
+// A clock that steps back is as far from the end as it stepped.
+func (w *firstHits) horizon() int64 {
+	if len(w.events) == 0 {
+		return 1
+	}
+	latest := w.now
+	for _, e := range w.events {
+		latest = max(latest, e.at)
+	}
+	return latest - w.now + int64(w.limit.Period)
+}
+
+func playFirstHit(t *testing.T, script []byte) {
+	against(t, FirstHitWindow, script, func(tl *timeline) []world { return []world{&firstHits{limit: &tl.limit}} })
+}
+
+func TestFirstHitAgainstSimulator(t *testing.T) { randomly(t, 500, playFirstHit) }
+
+func FuzzTakeFirstHit(f *testing.F) {
+	seedCorpus(f)
+	f.Fuzz(playFirstHit)
+}

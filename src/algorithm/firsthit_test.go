@@ -1,0 +1,117 @@
+package algorithm
+
+import (
+	"testing"
+	"time"
+)
+
+func TestTakeFirstHit(t *testing.T) {
+	const s, h, ms = time.Second, time.Hour, time.Millisecond
+	polite := func(most uint64) Limit { return Limit{Kind: FirstHitWindow, Max: most, Period: 10 * s} }
+	counting := func(most uint64) Limit {
+		return Limit{Kind: FirstHitWindow, Max: most, Period: 10 * s, CountBlocked: true}
+	}
+	runTables(t, []table{
+		{name: "the example of the comment", limit: polite(2), turns: []turn{
+			{at: 3 * s, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+			{at: 4 * s, take: 1, charged: true, from: 1, to: 2, reset: 9 * s, full: 13 * s},
+			{at: 12900 * ms, take: 1, over: true, from: 2, to: 2, retry: 100 * ms, reset: 100 * ms, full: 13 * s},
+			{at: 13*s - 1, take: 1, over: true, from: 2, to: 2, retry: 1, reset: 1, full: 13 * s},
+			{at: 13 * s, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+			{at: 23*s - 1, take: 2, over: true, from: 1, to: 1, retry: 1, reset: 1},
+			{at: 23 * s, take: 2, charged: true, to: 2, reset: 10 * s, full: 33 * s},
+		}},
+		{name: "several units", limit: polite(5), turns: []turn{
+			{take: 3, charged: true, to: 3, left: 2, reset: 10 * s},
+			{at: 1 * s, take: 3, over: true, from: 3, to: 3, retry: 9 * s, reset: 9 * s},
+			{at: 2 * s, take: 2, charged: true, from: 3, to: 5, reset: 8 * s, full: 10 * s},
+			{at: 2 * s, take: 6, over: true, from: 5, to: 5, retry: Never, reset: 8 * s, full: 10 * s},
+		}},
+		{name: "refused hits that count do not make the window longer", limit: counting(2), turns: []turn{
+			{take: 2, charged: true, to: 2, reset: 10 * s, full: 10 * s},
+			{at: 5 * s, take: 1, over: true, charged: true, from: 2, to: 3, retry: 5 * s, reset: 5 * s, full: 10 * s},
+			{at: 9 * s, take: 0, over: true, from: 3, to: 3, retry: 1 * s, reset: 1 * s, full: 10 * s},
+			{at: 10 * s, take: 0, left: 2},
+			{at: 10 * s, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+		}},
+		{name: "a refused hit that counts begins a window", limit: counting(2), turns: []turn{
+			{take: 3, over: true, charged: true, to: 3, retry: Never, reset: 10 * s, full: 10 * s},
+			{at: 4 * s, take: 1, over: true, charged: true, from: 3, to: 4, retry: 6 * s, reset: 6 * s, full: 10 * s},
+		}},
+		{name: "one that does not count begins none", limit: polite(2), turns: []turn{
+			{take: 3, over: true, retry: Never},
+			{at: 4 * s, take: 2, charged: true, to: 2, reset: 10 * s, full: 14 * s},
+		}},
+		{name: "nothing asked and looks begin none", limit: counting(2), turns: []turn{
+			{take: 0, left: 2},
+			{at: 1 * s, op: Look, take: 2, left: 2},
+			{at: 2 * s, op: Look, take: 3, over: true, retry: Never},
+			{at: 3 * s, take: 2, charged: true, to: 2, reset: 10 * s, full: 13 * s},
+			{at: 4 * s, op: Look, take: 1, over: true, from: 2, to: 2, retry: 9 * s, reset: 9 * s, full: 13 * s},
+			{at: 4 * s, op: Look, take: 0, from: 2, to: 2, reset: 9 * s, full: 13 * s},
+			{at: 13 * s, op: Look, take: 2, left: 2},
+		}},
+		{name: "a limit of 0 lets nothing pass", limit: polite(0), turns: []turn{
+			{take: 1, over: true, retry: Never, full: always},
+			{op: Look, take: 1, over: true, retry: Never, full: always},
+			{take: 0, full: always},
+		}},
+		{name: "a limit of 0, and refused hits count", limit: counting(0), turns: []turn{
+			{take: 1, over: true, charged: true, to: 1, retry: Never, reset: 10 * s, full: always},
+			{at: 2 * s, take: 0, over: true, from: 1, to: 1, retry: 8 * s, reset: 8 * s, full: always},
+			{at: 10 * s, take: 0, full: always},
+		}},
+		{name: "refunds", limit: polite(5), turns: []turn{
+			{op: Refund, take: 3, left: 5}, // nothing there, nothing written
+			{take: 5, charged: true, to: 5, reset: 10 * s, full: 10 * s},
+			{at: 4 * s, op: Refund, take: 2, charged: true, from: 5, to: 3, left: 2, reset: 6 * s},
+			{at: 4 * s, op: Refund, take: 0, from: 3, to: 3, left: 2, reset: 6 * s},
+			{at: 4 * s, op: Refund, take: 100, charged: true, from: 3, to: 0, left: 5},
+			{at: 9 * s, take: 5, charged: true, to: 5, reset: 1 * s, full: 10 * s}, // the window has gone on
+			{at: 10 * s, op: Refund, take: 1, left: 5},                             // too late
+			{at: 10 * s, take: 5, charged: true, to: 5, reset: 10 * s, full: 20 * s},
+		}},
+		{name: "force never asks", limit: polite(5), turns: []turn{
+			{op: Force, take: 0, left: 5},
+			{op: Force, take: 4, charged: true, to: 4, left: 1, reset: 10 * s},
+			{op: Force, take: 3, charged: true, from: 4, to: 7, reset: 10 * s, full: 10 * s},
+			{at: 1 * s, take: 0, over: true, from: 7, to: 7, retry: 9 * s, reset: 9 * s, full: 10 * s},
+			{at: 1 * s, op: Refund, take: 1, charged: true, from: 7, to: 6, reset: 9 * s, full: 10 * s}, // never over
+			{at: 10 * s, op: Force, take: 9, charged: true, to: 9, reset: 10 * s, full: 20 * s},
+		}},
+		{
+			name: "the counter stops growing", limit: counting(5),
+			begin: func(start int64, c *counter) { c.firstHit = FirstHit{Count: MaxCounted - 2, End: start + int64(s)} },
+			turns: []turn{
+				{take: 1, over: true, charged: true, from: MaxCounted - 2, to: MaxCounted - 1, retry: s, reset: s, full: s},
+				{take: 3, over: true, charged: true, from: MaxCounted - 1, to: MaxCounted, retry: s, reset: s, full: s},
+				{op: Force, take: MaxAmount, from: MaxCounted, to: MaxCounted, reset: s, full: s},
+				{op: Refund, take: 2, charged: true, from: MaxCounted, to: MaxCounted - 2, reset: s, full: s},
+				{at: s, take: MaxAmount, over: true, charged: true, to: MaxAmount, retry: Never, reset: 10 * s, full: 11 * s},
+			},
+		},
+		{name: "a clock that steps back is further from the end", limit: polite(2), turns: []turn{
+			{at: h, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+			{at: 0, take: 1, charged: true, from: 1, to: 2, reset: h + 10*s, full: h + 10*s},
+			{at: 0, take: 1, over: true, from: 2, to: 2, retry: h + 10*s, reset: h + 10*s, full: h + 10*s},
+			{at: h + 10*s, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+		}},
+		{name: "a clock that steps forward ends the window", limit: polite(1), turns: []turn{
+			{take: 1, charged: true, to: 1, reset: 10 * s, full: 10 * s},
+			{at: h, take: 1, charged: true, to: 1, reset: 10 * s, full: h + 10*s},
+		}},
+		{
+			name: "the first window there is", limit: polite(1), start: time.Unix(0, 0), turns: []turn{
+				{take: 1, charged: true, to: 1, reset: 10 * s, full: 10 * s},
+				{take: 1, over: true, from: 1, to: 1, retry: 10 * s, reset: 10 * s, full: 10 * s},
+			},
+		},
+		{
+			name: "the longest and last window there is", start: maxNow,
+			limit: Limit{Kind: FirstHitWindow, Max: 1<<32 - 1, Period: MaxPeriod}, turns: []turn{
+				{take: 1<<32 - 1, charged: true, to: 1<<32 - 1, reset: MaxPeriod, full: MaxPeriod},
+				{take: 1, over: true, from: 1<<32 - 1, to: 1<<32 - 1, retry: MaxPeriod, reset: MaxPeriod, full: MaxPeriod},
+			},
+		},
+	})
+}

@@ -1,0 +1,322 @@
+package algorithm
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+func TestTakeSliding(t *testing.T) {
+	const us, ms, s, h = time.Microsecond, time.Millisecond, time.Second, time.Hour
+	limit := func(most uint64, distance time.Duration, countBlocked bool) Limit {
+		return Limit{Kind: SlidingWindow, Max: most, Period: 10 * s, MinInterval: distance, CountBlocked: countBlocked}
+	}
+	polite := func(most uint64) Limit { return limit(most, 0, false) }
+	counting := func(most uint64) Limit { return limit(most, 0, true) }
+	runTables(t, []table{
+		{name: "the example of the comment, refused hits do not count", limit: polite(2), turns: []turn{
+			{at: 0, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+			{at: 1 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 10 * s},
+			{at: 2 * s, take: 1, over: true, from: 2, to: 2, retry: 8 * s, reset: 9 * s, full: 10 * s},
+			{at: 10*s - 1, take: 1, over: true, from: 2, to: 2, retry: 1, reset: 1*s + 1, full: 10 * s},
+			{at: 10 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 11 * s},
+			{at: 11*s - 1, take: 1, over: true, from: 2, to: 2, retry: 1, reset: 9*s + 1, full: 11 * s},
+			{at: 11 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 20 * s},
+		}},
+		{name: "the example of the comment, refused hits count", limit: counting(2), turns: []turn{
+			{at: 0, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+			{at: 1 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s},
+			{at: 2 * s, take: 1, over: true, charged: true, from: 2, to: 3, retry: 9 * s, reset: 10 * s},
+			{at: 11*s - us, op: Look, take: 1, over: true, from: 2, to: 2, retry: us, reset: 1*s + us},
+			{at: 11 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s},
+		}},
+		{name: "who keeps trying is let in as others leave", limit: polite(2), turns: []turn{
+			{at: 0, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+			{at: 4 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 10 * s},
+			{at: 8 * s, take: 1, over: true, from: 2, to: 2, retry: 2 * s, reset: 6 * s, full: 10 * s},
+			{at: 12 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 14 * s},
+			{at: 16 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 22 * s},
+		}},
+		{name: "who keeps trying is never let in again if refused hits count", limit: counting(2), turns: []turn{
+			{at: 0, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+			{at: 4 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s},
+			{at: 8 * s, take: 1, over: true, charged: true, from: 2, to: 3, retry: 6 * s, reset: 10 * s},
+			{at: 12 * s, take: 1, over: true, charged: true, from: 2, to: 3, retry: 6 * s, reset: 10 * s},
+			{at: 16 * s, take: 1, over: true, charged: true, from: 2, to: 3, retry: 6 * s, reset: 10 * s},
+			{at: 20 * s, take: 1, over: true, charged: true, from: 2, to: 3, retry: 6 * s, reset: 10 * s},
+			{at: 26 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s},
+		}},
+		{name: "one at a time, and refused hits count", limit: counting(1), turns: []turn{
+			{at: 0, take: 1, charged: true, to: 1, reset: 10 * s},
+			{at: 9 * s, take: 1, over: true, charged: true, from: 1, to: 2, retry: 10 * s, reset: 10 * s},
+			{at: 19*s - us, take: 1, over: true, charged: true, from: 1, to: 2, retry: 10 * s, reset: 10 * s},
+			{at: 29*s - us, take: 1, charged: true, to: 1, reset: 10 * s},
+		}},
+		{name: "several at one instant", limit: polite(2), turns: []turn{
+			{take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+			{take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 10 * s},
+			{take: 1, over: true, from: 2, to: 2, retry: 10 * s, reset: 10 * s, full: 10 * s},
+			{at: 10 * s, take: 2, charged: true, to: 2, reset: 10 * s, full: 20 * s},
+		}},
+		{name: "several units wait for as many to leave", limit: polite(5), turns: []turn{
+			{at: 0, take: 3, charged: true, to: 3, left: 2, reset: 10 * s},
+			{at: 2 * s, take: 2, charged: true, from: 3, to: 5, reset: 10 * s, full: 10 * s},
+			{at: 3 * s, take: 1, over: true, from: 5, to: 5, retry: 7 * s, reset: 9 * s, full: 10 * s},
+			{at: 3 * s, take: 3, over: true, from: 5, to: 5, retry: 7 * s, reset: 9 * s, full: 10 * s},
+			{at: 3 * s, take: 4, over: true, from: 5, to: 5, retry: 9 * s, reset: 9 * s, full: 10 * s},
+			{at: 3 * s, take: 6, over: true, from: 5, to: 5, retry: Never, reset: 9 * s, full: 10 * s},
+			{at: 10 * s, take: 4, over: true, from: 2, to: 2, retry: 2 * s, reset: 2 * s},
+			{at: 10 * s, take: 3, charged: true, from: 2, to: 5, reset: 10 * s, full: 12 * s},
+		}},
+		{name: "more than the limit at once shuts the window if refused hits count", limit: counting(5), turns: []turn{
+			{take: 6, over: true, charged: true, to: 6, retry: Never, reset: 10 * s},
+			{at: 1 * s, take: 2, over: true, charged: true, from: 6, to: 8, retry: 9 * s, reset: 10 * s},
+			{at: 1 * s, take: MaxAmount, over: true, charged: true, from: 8, to: MaxAmount + 8, retry: Never, reset: 10 * s},
+			{at: 11*s - 1, op: Look, take: 0, over: true, from: MaxAmount + 2, to: MaxAmount + 2, retry: 1, reset: 1},
+			{at: 11 * s, take: 5, charged: true, to: 5, reset: 10 * s},
+		}},
+		{name: "nothing asked passes until the count is beyond the limit", limit: counting(2), turns: []turn{
+			{take: 0, left: 2},
+			{take: 2, charged: true, to: 2, reset: 10 * s},
+			{at: 1 * s, take: 0, from: 2, to: 2, reset: 9 * s},
+			{at: 1 * s, take: 1, over: true, charged: true, from: 2, to: 3, retry: 9 * s, reset: 10 * s}, // the two leave together
+			{at: 1 * s, take: 0, over: true, from: 3, to: 3, retry: 9 * s, reset: 10 * s},
+			{at: 10 * s, take: 0, from: 1, to: 1, left: 1, reset: 1 * s},
+		}},
+		{name: "looks", limit: polite(3), turns: []turn{
+			{op: Look, take: 3, left: 3},
+			{op: Look, take: 4, over: true, retry: Never},
+			{take: 2, charged: true, to: 2, left: 1, reset: 10 * s},
+			{at: 1 * s, op: Look, take: 1, from: 2, to: 2, left: 1, reset: 9 * s},
+			{at: 1 * s, op: Look, take: 2, over: true, from: 2, to: 2, retry: 9 * s, reset: 9 * s},
+			{at: 10 * s, op: Look, take: 3, left: 3},
+		}},
+		{name: "a limit of 0 lets nothing pass", limit: polite(0), turns: []turn{
+			{take: 1, over: true, retry: Never, full: always},
+			{take: 0, full: always},
+			{op: Force, take: 1, charged: true, to: 1, reset: 10 * s, full: always},
+			{take: 0, over: true, from: 1, to: 1, retry: 10 * s, reset: 10 * s, full: always},
+		}},
+		{name: "a limit of 0, and refused hits count", limit: counting(0), turns: []turn{
+			{take: 1, over: true, charged: true, to: 1, retry: Never, reset: 10 * s},
+			{at: 2 * s, take: 0, over: true, from: 1, to: 1, retry: 8 * s, reset: 8 * s},
+			{at: 10 * s, take: 0},
+		}},
+		{name: "refunds take the newest out", limit: polite(3), turns: []turn{
+			{op: Refund, take: 1, left: 3}, // nothing there, nothing written
+			{at: 0, take: 1, charged: true, to: 1, left: 2, reset: 10 * s},
+			{at: 5 * s, take: 2, charged: true, from: 1, to: 3, reset: 10 * s, full: 10 * s},
+			{at: 6 * s, op: Refund, take: 1, charged: true, from: 3, to: 2, left: 1, reset: 9 * s},
+			{at: 6 * s, op: Refund, take: 0, from: 2, to: 2, left: 1, reset: 9 * s},
+			{at: 6 * s, op: Refund, take: 1, charged: true, from: 2, to: 1, left: 2, reset: 4 * s},
+			{at: 7 * s, take: 2, charged: true, from: 1, to: 3, reset: 10 * s, full: 10 * s},
+			{at: 11 * s, op: Refund, take: 100, charged: true, from: 2, to: 0, left: 3},
+			{at: 11 * s, op: Refund, take: 1, left: 3},
+		}},
+		{name: "force never asks", limit: polite(2), turns: []turn{
+			{at: 0, op: Force, take: 0, left: 2},
+			{at: 0, op: Force, take: 5, charged: true, to: 5, reset: 10 * s, full: 10 * s},
+			{at: 1 * s, take: 0, over: true, from: 5, to: 5, retry: 9 * s, reset: 9 * s, full: 10 * s},
+			{at: 5 * s, op: Force, take: 1, charged: true, from: 5, to: 6, reset: 10 * s, full: 10 * s},
+			{at: 10 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 15 * s},
+		}},
+		{name: "what has more than the limit after it is forgotten", limit: polite(2), turns: []turn{
+			{at: 0, op: Force, take: 5, charged: true, to: 5, reset: 10 * s, full: 10 * s},
+			{at: 1 * s, op: Force, take: 3, charged: true, from: 5, to: 8, reset: 10 * s, full: 11 * s},
+			{at: 1 * s, take: 1, over: true, from: 3, to: 3, retry: 10 * s, reset: 10 * s, full: 11 * s},
+			{at: 1 * s, op: Refund, take: 8, charged: true, from: 3, to: 0, left: 2},
+		}},
+		{name: "a distance", limit: limit(10, 1*s, false), turns: []turn{
+			{at: 0, take: 1, charged: true, to: 1, left: 9, reset: 10 * s, full: 1 * s},
+			{at: 1*s - us, take: 1, over: true, interval: true, from: 1, to: 1, retry: us, reset: 9*s + us, full: 1 * s},
+			{at: 1 * s, take: 4, charged: true, from: 1, to: 5, left: 5, reset: 10 * s, full: 2 * s}, // four are one hit
+			{at: 1500 * ms, op: Look, take: 0, over: true, interval: true, from: 5, to: 5, retry: 500 * ms, reset: 9500 * ms, full: 2 * s},
+			{at: 1500 * ms, take: 11, over: true, interval: true, from: 5, to: 5, retry: Never, reset: 9500 * ms, full: 2 * s},
+			{at: 1500 * ms, take: 6, over: true, interval: true, from: 5, to: 5, retry: 8500 * ms, reset: 9500 * ms, full: 2 * s},
+			{at: 2 * s, take: 6, over: true, from: 5, to: 5, retry: 8 * s, reset: 9 * s},
+			{at: 2 * s, take: 5, charged: true, from: 5, to: 10, reset: 10 * s, full: 10 * s},
+			{at: 9500 * ms, take: 1, over: true, from: 10, to: 10, retry: 500 * ms, reset: 2500 * ms, full: 10 * s},
+			{at: 10 * s, take: 1, charged: true, from: 9, to: 10, reset: 10 * s, full: 11 * s},
+		}},
+		{name: "a distance, and refused hits count", limit: limit(10, 1*s, true), turns: []turn{
+			{at: 0, take: 1, charged: true, to: 1, left: 9, reset: 10 * s},
+			{at: 999 * ms, take: 1, over: true, charged: true, interval: true, from: 1, to: 2, retry: 1 * s, reset: 10 * s},
+			{at: 1998 * ms, take: 1, over: true, charged: true, interval: true, from: 2, to: 3, retry: 1 * s, reset: 10 * s},
+			{at: 2997 * ms, op: Look, take: 1, over: true, interval: true, from: 3, to: 3, retry: 1 * ms, reset: 9001 * ms},
+			{at: 2998 * ms, take: 1, charged: true, from: 3, to: 4, left: 6, reset: 10 * s},
+		}},
+		{name: "a distance longer than the window", limit: limit(2, 15*s, false), turns: []turn{
+			{at: 0, take: 1, charged: true, to: 1, left: 1, reset: 15 * s, full: 15 * s},
+			{at: 9 * s, take: 1, over: true, interval: true, from: 1, to: 1, retry: 6 * s, reset: 6 * s, full: 15 * s},
+			{at: 9 * s, take: 2, over: true, interval: true, from: 1, to: 1, retry: 6 * s, reset: 6 * s, full: 15 * s},
+			{at: 10 * s, take: 2, over: true, interval: true, retry: 5 * s, reset: 5 * s, full: 15 * s},
+			{at: 15*s - 1, take: 1, over: true, interval: true, retry: 1, reset: 1, full: 15 * s},
+			{at: 15 * s, take: 2, charged: true, to: 2, reset: 15 * s, full: 30 * s},
+			{at: 25 * s, op: Refund, take: 2, left: 2, reset: 5 * s, full: 30 * s}, // out of the window
+		}},
+		{name: "the distance to the hit before one that was given back", limit: limit(2, 60*s, false), turns: []turn{
+			{at: 0, take: 1, charged: true, to: 1, left: 1, reset: 60 * s, full: 60 * s},
+			{at: 50 * s, op: Force, take: 1, charged: true, to: 1, left: 1, reset: 60 * s, full: 110 * s},
+			{at: 55 * s, op: Refund, take: 1, charged: true, from: 1, to: 0, left: 2, reset: 5 * s, full: 60 * s},
+			{at: 59 * s, take: 1, over: true, interval: true, retry: 1 * s, reset: 1 * s, full: 60 * s},
+			{at: 60 * s, take: 1, charged: true, to: 1, left: 1, reset: 60 * s, full: 120 * s},
+		}},
+		{name: "a clock that steps back stands still", limit: polite(2), turns: []turn{
+			{at: h, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+			{at: 0, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: h + 10*s},
+			{at: 1 * s, take: 1, over: true, from: 2, to: 2, retry: 10 * s, reset: 10 * s, full: h + 10*s},
+			{at: h + 10*s - 1, take: 1, over: true, from: 2, to: 2, retry: 1, reset: 1, full: h + 10*s},
+			{at: h + 10*s, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+		}},
+		{name: "a clock that steps back, and a distance", limit: limit(2, 1*s, false), turns: []turn{
+			{at: h, take: 1, charged: true, to: 1, left: 1, reset: 10 * s, full: h + 1*s},
+			{at: 0, take: 1, over: true, interval: true, from: 1, to: 1, retry: 1 * s, reset: 10 * s, full: h + 1*s},
+			{at: h + 1*s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: h + 10*s},
+		}},
+		{name: "a clock that steps forward", limit: polite(1), turns: []turn{
+			{take: 1, charged: true, to: 1, reset: 10 * s, full: 10 * s},
+			{at: h, take: 1, charged: true, to: 1, reset: 10 * s, full: h + 10*s},
+		}},
+		{
+			name: "the first instant there is", limit: limit(1, 2*s, false), start: time.Unix(0, 0), turns: []turn{
+				{take: 1, charged: true, to: 1, reset: 10 * s, full: 10 * s},
+				{take: 1, over: true, interval: true, from: 1, to: 1, retry: 10 * s, reset: 10 * s, full: 10 * s},
+				{at: 2 * s, take: 1, over: true, from: 1, to: 1, retry: 8 * s, reset: 8 * s, full: 10 * s},
+				{at: 10 * s, take: 1, charged: true, to: 1, reset: 10 * s, full: 20 * s},
+			},
+		},
+		{
+			name: "the longest and last window there is", start: maxNow,
+			limit: Limit{Kind: SlidingWindow, Max: MaxLogged, Period: MaxPeriod, MinInterval: MaxPeriod}, turns: []turn{
+				{take: MaxLogged, charged: true, to: MaxLogged, reset: MaxPeriod, full: MaxPeriod},
+				{take: 1, over: true, interval: true, from: MaxLogged, to: MaxLogged, retry: MaxPeriod, reset: MaxPeriod, full: MaxPeriod},
+			},
+		},
+	})
+}
+
+// The units of one instant have one mark, which would overflow after 65,536 hits
+// of the largest amount.
+func TestSlidingStopsCounting(t *testing.T) {
+	limit := Limit{Kind: SlidingWindow, Max: 1, Period: 10 * time.Second, CountBlocked: true}
+	c := counter{limit: &limit}
+	at, before := thursday.UnixNano(), uint64(0)
+	for range 70_000 {
+		v := c.take(at, Force, MaxAmount)
+		if v.Before < before || v.After < v.Before || v.After > MaxCounted {
+			t.Fatalf("after %d: %+v", before, v)
+		}
+		before = v.After
+	}
+	if before != MaxCounted {
+		t.Errorf("the count is %d, want %d", before, int64(MaxCounted))
+	}
+	// What comes on top is still recorded, and waited for.
+	if v := c.take(at+int64(time.Second), Charge, 1); !v.Charged || v.After != MaxCounted || v.RetryAfter != 10*time.Second {
+		t.Errorf("%+v", v)
+	}
+	if v := c.take(at+int64(11*time.Second), Charge, 1); v.Over || v.After != 1 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// Totals grow for ever, and begin anew before they overflow.
+func TestSlidingCountsOn(t *testing.T) {
+	limit := Limit{Kind: SlidingWindow, Max: 3, Period: 10 * time.Second, CountBlocked: true}
+	c := counter{limit: &limit}
+	for i := range int64(100_000) {
+		at := i * int64(time.Second)
+		if v := c.take(at, Force, MaxAmount); v.After < MaxAmount || v.After > 2*MaxAmount {
+			t.Fatalf("hit %d: %+v", i, v)
+		}
+	}
+}
+
+func checkMemory(t *testing.T, g *Log, limit uint64) {
+	t.Helper()
+	if n := g.Len(); uint64(n) > limit+1 {
+		t.Fatalf("%d marks for a limit of %d", n, limit)
+	}
+	if g.Len() > 0 && g.total()-g.kept()[0].total > limit {
+		t.Fatalf("%d units after the oldest mark for a limit of %d", g.total()-g.kept()[0].total, limit)
+	}
+	if n, room := g.Len(), g.Cap(); room > 4*n+8 {
+		t.Fatalf("memory for %d of %d marks", n, room)
+	}
+}
+
+// Whatever is thrown at a log, it keeps no more than the limit needs.
+func TestLogIsBounded(t *testing.T) {
+	for _, most := range []uint64{0, 1, 2, 10, 1000} {
+		for _, countBlocked := range []bool{false, true} {
+			limit := Limit{Kind: SlidingWindow, Max: most, Period: time.Second, MinInterval: time.Hour, CountBlocked: countBlocked}
+			c := counter{limit: &limit}
+			rnd := rand.New(rand.NewPCG(most, 1))
+			at := thursday.UnixNano()
+			for range 10*most + 1000 {
+				at += rnd.Int64N(3)
+				op := []Op{Charge, Charge, Charge, Force, Refund, Look}[rnd.IntN(6)]
+				c.take(at, op, rnd.Uint64N(4)*rnd.Uint64N(2))
+				checkMemory(t, &c.log, most)
+			}
+		}
+	}
+}
+
+// A log that was large once does not stay so, whether its hits leave by time or
+// are given back, and however slowly others come.
+func TestLogGivesMemoryBack(t *testing.T) {
+	const most = 100_000
+	limit := Limit{Kind: SlidingWindow, Max: most, Period: time.Hour}
+	fill := func() *counter {
+		c := &counter{limit: &limit}
+		for i := range int64(most) {
+			c.take(i, Charge, 1)
+		}
+		if c.log.Len() != most {
+			t.Fatalf("%d marks", c.log.Len())
+		}
+		checkMemory(t, &c.log, most)
+		return c
+	}
+	c := fill()
+	c.take(int64(2*time.Hour), Charge, 1)
+	if c.log.Len() != 1 || c.log.Cap() > 12 {
+		t.Errorf("one hit, later: memory for %d, want a few", c.log.Cap())
+	}
+	c = fill()
+	if c.take(most, Refund, most); c.log.Len() != 0 || c.log.Cap() > 8 {
+		t.Errorf("all given back: memory for %d, want a few", c.log.Cap())
+	}
+	c = fill()
+	for i := range int64(most) { // half of them leave, one by one
+		c.take(int64(time.Hour)+i, Charge, uint64(i%2))
+		checkMemory(t, &c.log, most)
+	}
+}
+
+// Once a log is as large as it gets, hits that come as others leave cost no
+// memory.
+func TestSlidingAllocatesNothing(t *testing.T) {
+	for _, most := range []uint64{1, 10, 1000} {
+		limit := Limit{Kind: SlidingWindow, Max: most, Period: time.Second}
+		c, at := counter{limit: &limit}, thursday.UnixNano()
+		step := func() {
+			if v := c.take(at, Charge, 1); v.Over {
+				t.Fatal("over")
+			}
+			at += int64(limit.Period) / int64(most)
+		}
+		for range 3 * most {
+			step()
+		}
+		// All in one run: the average of many would be rounded down to none.
+		if n := testing.AllocsPerRun(1, func() {
+			for range 10 * most {
+				step()
+			}
+		}); n != 0 {
+			t.Errorf("limit %d: %v allocations in %d hits", most, n, 10*most)
+		}
+	}
+}

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"ratelimit/src/rules"
+)
+
+func schemaCommand(std stdio) *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of rule files, for editors",
+		Long: `schema prints the JSON Schema of rule files (draft 7), with which editors
+complete keys and values, explain them, and underline what is wrong. It cannot
+tell all that is wrong with a file: ratelimit check can.`,
+		Example: `  ratelimit schema > ratelimit.schema.json
+  sed -i '1i # yaml-language-server: $schema=ratelimit.schema.json' rules.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			text, err := rules.Schema()
+			if err != nil {
+				return err
+			}
+			_, err = std.out.Write(text)
+			return err
+		},
+	}
+}

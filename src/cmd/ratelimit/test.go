@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/filerules"
+	"ratelimit/src/ruletest"
+)
+
+// testOptions are the flags of `ratelimit test`.
+type testOptions struct {
+	run     string
+	verbose bool
+	asJSON  bool
+}
+
+func testCommand(std stdio) *cobra.Command {
+	var opt testOptions
+	cmd := &cobra.Command{
+		Use:   "test FILE|DIR...",
+		Short: "Run tests of rules",
+		Long: `test runs tests of rule files: requests at given times, and what they should be
+answered. They run on a store in memory and on a clock of their own, so a month
+takes no time. Of a directory, and of those in it, it runs what is called
+*_test.yaml or *_test.yml; such files may stand beside the rules they are about.
+A failure says what was expected, and which rule was met and why. README.md has
+the form of the files.
+
+Exit status: 0 when all tests pass, 1 when some fail, 2 when a file of tests, or
+of rules, is not good; all that is wrong with it is printed.
+
+--json prints one object; README.md has its fields.`,
+		Example: `  ratelimit test examples/ratelimit/tests
+  ratelimit test rules/login_test.yaml --run 'two logins' -v
+  ratelimit test . --json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return opt.test(cmd.Context(), std, args)
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{fmt.Errorf("test: %w", err)} })
+	f := cmd.Flags()
+	f.StringVar(&opt.run, "run", "", "only the tests whose name matches this regular expression")
+	f.BoolVarP(&opt.verbose, "verbose", "v", false, "print the tests that pass, too")
+	f.BoolVar(&opt.asJSON, "json", false, "print one object")
+	return cmd
+}
+
+func (opt *testOptions) test(ctx context.Context, std stdio, paths []string) error {
+	if len(paths) == 0 {
+		return badInput{errors.New("test: name files of tests, or directories that have some")}
+	}
+	var pick *regexp.Regexp
+	if opt.run != "" {
+		var err error
+		if pick, err = regexp.Compile(opt.run); err != nil {
+			return badInput{fmt.Errorf("test: --run: %w", err)}
+		}
+	}
+	sum := testSum{Files: []ruletest.Result{}}
+	seen := make(map[string]bool) // a file may be named, and be in a directory that is
+	for _, path := range paths {
+		files, problems := readTests(path)
+		if len(problems) > 0 {
+			sum.add(ruletest.Bad(path, problems))
+		}
+		for _, f := range files {
+			if seen[f.Name] {
+				continue
+			}
+			seen[f.Name] = true
+			tests, problems := ruletest.Read(f.Name, f.Data)
+			if len(problems) > 0 {
+				sum.add(ruletest.Bad(f.Name, problems))
+				continue
+			}
+			sum.add(tests.Run(ctx, pick))
+		}
+	}
+	if err := opt.print(std, &sum); err != nil {
+		return fmt.Errorf("test: %w", err)
+	}
+	if pick != nil && sum.Passed+sum.Failed == 0 && sum.Bad == 0 {
+		fmt.Fprintf(std.err, "ratelimit: test: no test has a name that matches %s\n", opt.run)
+	}
+	switch {
+	case sum.Bad > 0:
+		return exit{exitInput}
+	case sum.Failed > 0:
+		return exit{exitError}
+	}
+	return nil
+}
+
+// testSum is the outcome of all files, in the form of --json.
+type testSum struct {
+	Passed int               `json:"passed"`
+	Failed int               `json:"failed"`
+	Bad    int               `json:"bad"`
+	Files  []ruletest.Result `json:"files"`
+}
+
+func (s *testSum) add(r ruletest.Result) {
+	for i := range r.Tests {
+		if r.Tests[i].Passed {
+			s.Passed++
+		} else {
+			s.Failed++
+		}
+	}
+	if len(r.Problems) > 0 {
+		s.Bad++
+	}
+	s.Files = append(s.Files, r)
+}
+
+func (opt *testOptions) print(std stdio, sum *testSum) error {
+	if opt.asJSON {
+		enc := json.NewEncoder(std.out)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		return enc.Encode(sum)
+	}
+	for i := range sum.Files {
+		if _, err := fmt.Fprint(std.out, sum.Files[i].Text(opt.verbose)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readTests reads a file of tests, or those in a directory.
+func readTests(path string) ([]rules.File, rules.Problems) {
+	files, _, err := filerules.Read(path, false)
+	problems := asProblems(err)
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return files, problems
+	}
+	files = slices.DeleteFunc(files, func(f rules.File) bool {
+		return !strings.HasSuffix(f.Name, "_test.yaml") && !strings.HasSuffix(f.Name, "_test.yml")
+	})
+	if len(files) == 0 && len(problems) == 0 {
+		problems = rules.Problems{{
+			Pos: rules.Pos{File: path}, What: "there are no tests here", Mend: "name them *_test.yaml, or name the file itself",
+		}}
+	}
+	return files, problems
+}

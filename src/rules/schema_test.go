@@ -1,0 +1,488 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math/big"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"gopkg.in/yaml.v3"
+)
+
+var compiledSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
+	text, err := Schema()
+	if err != nil {
+		return nil, err
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("rules.json", doc); err != nil {
+		return nil, err
+	}
+	return c.Compile("rules.json")
+})
+
+func validate(t testing.TB, instance any) error {
+	t.Helper()
+	s, err := compiledSchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Validate(instance)
+}
+
+// toJSON is what an editor sees of a YAML node, with scalars read by YAML 1.1,
+// aliases followed and `<<` merged.
+type toJSON struct {
+	left int // values that may still come
+	open map[*yaml.Node]bool
+}
+
+var errNoJSON = errors.New("nothing a schema could see")
+
+// instance is the first document of a file.
+func instance(data []byte) (any, error) {
+	if _, bad := invalidUTF8(data); bad {
+		return nil, errNoJSON
+	}
+	doc, _, err := decode(data)
+	if err != nil {
+		return nil, errNoJSON
+	}
+	if len(doc.Content) == 0 {
+		return nil, nil
+	}
+	c := toJSON{left: 100_000, open: make(map[*yaml.Node]bool)}
+	return c.value(doc.Content[0])
+}
+
+func (c *toJSON) value(n *yaml.Node) (any, error) {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if c.left--; c.left < 0 || c.open[n] {
+		return nil, errNoJSON
+	}
+	if n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode {
+		c.open[n] = true
+		defer delete(c.open, n)
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		return c.mapping(n)
+	case yaml.SequenceNode:
+		list := []any{}
+		for _, item := range n.Content {
+			v, err := c.value(item)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		return list, nil
+	}
+	switch s := resolve(n); s.kind {
+	case isNull:
+		return nil, nil
+	case isBool:
+		return s.bool, nil
+	case isInt:
+		return json.Number(strconv.FormatInt(s.int, 10)), nil
+	case isBigInt:
+		i, ok := new(big.Int).SetString(strings.ReplaceAll(s.text, "_", ""), 0)
+		if !ok {
+			return nil, errNoJSON
+		}
+		return json.Number(i.String()), nil
+	case isFloat:
+		f, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
+		text, err2 := json.Marshal(f)
+		if err != nil || err2 != nil {
+			return 1.5, nil // infinite, or no number: no integer either
+		}
+		return json.Number(text), nil
+	default:
+		return s.text, nil
+	}
+}
+
+func (c *toJSON) mapping(n *yaml.Node) (any, error) {
+	m := make(map[string]any)
+	var merged []any
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k := n.Content[i]
+		for k.Kind == yaml.AliasNode {
+			k = k.Alias
+		}
+		v, err := c.value(n.Content[i+1])
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case !isMerge(k):
+			m[k.Value] = v
+		case kindOf(n.Content[i+1]) == isList:
+			merged = append(merged, v.([]any)...)
+		default:
+			merged = append(merged, v)
+		}
+	}
+	for _, other := range merged {
+		others, _ := other.(map[string]any)
+		for k, v := range others {
+			if _, own := m[k]; !own {
+				m[k] = v
+			}
+		}
+	}
+	return m, nil
+}
+
+// textCases are the files of testdata, and the names of their cases.
+func textCases(t *testing.T, file string) (list []File) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for one := range strings.SplitSeq(string(data), "\n== ") {
+		title, body, _ := strings.Cut(one, "\n")
+		for section := range strings.SplitSeq("\n"+body, "\n-- ") {
+			if name, content, ok := strings.Cut(section+"\n", " --\n"); ok && name != "want" {
+				list = append(list, File{title + "/" + name, []byte(content)})
+			}
+		}
+	}
+	if len(list) < 10 {
+		t.Fatalf("%s has %d files", file, len(list))
+	}
+	return list
+}
+
+// passedOver tells a file of tests, which the schema is not for.
+func passedOver(data []byte) bool {
+	cfg, problems, _ := ParseYAML("a.yaml", data)
+	return cfg == nil && len(problems) == 0
+}
+
+// What the reader takes is not underlined: all examples, what README.md shows,
+// and the cases of the tests. Editors that read YAML 1.2, as most do unless told
+// otherwise, do not underline examples and README.md either.
+func TestSchemaTakes(t *testing.T) {
+	var shown []File
+	paths, err := filepath.Glob("../../examples/ratelimit/config/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown = append(shown, File{path, data})
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(readme, -1) {
+		if !passedOver(m[1]) {
+			shown = append(shown, File{"README.md", m[1]})
+		}
+	}
+	if len(shown) < 20 {
+		t.Fatalf("only %d files", len(shown))
+	}
+	for _, f := range shown {
+		var v any
+		if err := yaml.Unmarshal(f.Data, &v); err != nil {
+			t.Fatal(err)
+		}
+		if err := validate(t, v); err != nil {
+			t.Errorf("%s, by YAML 1.2: %v\n%s", f.Name, err, f.Data)
+		}
+	}
+	for _, f := range slices.Concat(shown, textCases(t, "accepted.txt"), textCases(t, "warned.txt")) {
+		if _, _, err := Load([]File{f}, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if passedOver(f.Data) {
+			continue
+		}
+		v, err := instance(f.Data)
+		if err != nil {
+			t.Fatal(f.Name, err)
+		}
+		if err := validate(t, v); err != nil {
+			t.Errorf("%s: %v\n%s", f.Name, err, f.Data)
+		}
+	}
+}
+
+// beyondSchema are the refusals that a schema cannot express, as the beginning
+// of what is said of them, and why.
+var beyondSchema = []struct{ what, why string }{
+	{`descriptor ".*" is already defined`, "compares two descriptors"},
+	{`the limit at .* has the same algorithm and window`, "compares two limits"},
+	{`rule ".*" replaces itself`, "compares two values"},
+	{`what matches is charged to more than`, "adds up the levels of a path"},
+	{`descriptors are nested more than`, "a schema does not count how often it is entered"},
+	{`a (period|min_interval) of .* is longer than 100 years`, "calculates with a duration"},
+	{`(period|min_interval) is longer than 100 years`, "calculates with a duration"},
+	{`a period of 0s is no time at all`, "0.1ns has a digit that is not 0"},
+	{`a min_interval of -.* is less than nothing`, "-0.1ns is nothing at all and fine, -0.1s is not"},
+	{`fixed_window needs a period of whole seconds`, "calculates with a duration of several units"},
+	{`a (period|min_interval) of .* has a fraction of a microsecond`, "calculates with a duration of several units"},
+	{`gcra lets one hit pass in a nanosecond at most`, "divides"},
+	{`a burst of .* takes longer than 100 years to come back`, "multiplies"},
+	{`.* is a fraction`, "1.0 and 1e3 are whole numbers to a schema"},
+	{`.* is a number of more than 64 bits`, "editors have 53 bits of it"},
+	{`".*" cannot be sent in an answer`, "JSON has no such numbers"},
+	{`a key of metadata is`, "a key is text to a schema"},
+	{`".*" stands for bytes that are not UTF-8`, "decoded before a schema sees it"},
+	{"`<<` needs a map or a list of maps", "merged before a schema sees it"},
+}
+
+// beyond reports whether all problems are of those, and notes them in used.
+func beyond(problems Problems, used map[string]bool) bool {
+	all := true
+	for _, p := range problems {
+		i := slices.IndexFunc(beyondSchema, func(b struct{ what, why string }) bool {
+			return regexp.MustCompile("^(?s:" + b.what + ")").MatchString(p.What)
+		})
+		if i < 0 {
+			all = false
+		} else if used != nil {
+			used[beyondSchema[i].what] = true
+		}
+	}
+	return all
+}
+
+// alone is a file for each descriptor at the top of f, where that is possible.
+func alone(f File) (list []File) {
+	doc, _, err := decode(f.Data)
+	if err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+		return nil
+	}
+	root := doc.Content[0]
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if all := root.Content[i+1]; root.Content[i].Value == "descriptors" && all.Kind == yaml.SequenceNode {
+			for _, one := range all.Content {
+				text, err := yaml.Marshal(map[string]any{"domain": "d", "descriptors": []*yaml.Node{one}})
+				if err == nil {
+					list = append(list, File{f.Name + " " + strconv.Itoa(one.Line), text})
+				}
+			}
+		}
+	}
+	return list
+}
+
+// What the reader refuses is underlined, each wrong descriptor for itself, but
+// for what a schema cannot express.
+func TestSchemaRefuses(t *testing.T) {
+	files := textCases(t, "refused.txt")
+	for _, f := range files {
+		files = append(files, alone(f)...)
+	}
+	for _, limit := range []string{
+		"{period: 0.1ns}", "{algorithm: gcra, unit: day, min_interval: -0.1s}", "{period: 1s500ms}", "{algorithm: gcra, period: 1us1ns}",
+		"{unit: day, requests_per_unit: 1.0}", "{unit: day, requests_per_unit: 18446744073709551616}",
+		"{unit: day, name: 18446744073709551615}", "{unit: day, name: a, replaces: [{name: a}]}",
+	} {
+		files = append(files, File{limit, []byte("domain: d\ndescriptors: [{key: a, rate_limit: " + limit + "}]\n")})
+	}
+	files = append(files, File{"deep", []byte("domain: d\ndescriptors: " + nested(101, "[{key: a, descriptors: ", "}]"))})
+	used := make(map[string]bool)
+	refused := 0
+	for _, f := range files {
+		_, _, err := Load([]File{f}, Options{})
+		var problems Problems
+		if !errors.As(err, &problems) {
+			continue // what is wrong with it is another descriptor
+		}
+		v, err := instance(f.Data)
+		if err != nil {
+			continue // no YAML, or one that contains itself
+		}
+		if err := validate(t, v); err != nil {
+			refused++
+			continue
+		}
+		if !beyond(problems, used) {
+			t.Errorf("%s: the schema takes\n%s\nwhich is refused:\n%v", f.Name, f.Data, problems)
+		}
+	}
+	if refused < 100 {
+		t.Errorf("only %d files were refused", refused)
+	}
+	for _, b := range beyondSchema {
+		if !used[b.what] {
+			t.Errorf("nothing shows that a schema cannot express %q", b.what)
+		}
+	}
+}
+
+// Scalars of all kinds, where text, a number or a truth value is wanted.
+func TestSchemaScalars(t *testing.T) {
+	for _, test := range scalars {
+		for _, key := range []string{"value: ", "shadow_mode: ", "rate_limit:\n    unit: day\n    requests_per_unit: "} {
+			sameVerdict(t, []byte("domain: d\ndescriptors:\n- key: k\n  "+key+test.yaml+"\n"))
+		}
+	}
+}
+
+// sameVerdict fails if the schema and the reader do not agree on a file, as far
+// as they can.
+func sameVerdict(t testing.TB, data []byte) {
+	t.Helper()
+	v, err := instance(data)
+	if err != nil {
+		return
+	}
+	if passedOver(data) {
+		return
+	}
+	_, _, refused := Load([]File{{"a.yaml", data}}, Options{})
+	underlined := validate(t, v)
+	var problems Problems
+	switch {
+	case !errors.As(refused, &problems) && underlined != nil:
+		t.Fatalf("%q is taken, but underlined: %v", data, underlined)
+	case underlined == nil && !beyond(problems, nil):
+		t.Fatalf("%q is refused, but not underlined: %v", data, refused)
+	}
+}
+
+// TestSchemaOfRandomLimits writes limits and descriptors of keys and values that
+// meet in all ways.
+func TestSchemaOfRandomLimits(t *testing.T) {
+	limit := []struct {
+		key    string
+		values []string
+	}{
+		{"unit", []string{"second", "Day", "YEAR", "ſecond", "weeK", "month", "fortnight", "''", "~", "5", "true", "[day]"}},
+		{"requests_per_unit", []string{"0", "1", "1000001", "4294967295", "4294967296", "-1", "~", "'1'", "0x10"}},
+		{"unit_multiplier", []string{"0", "1", "100", "101", "1217", "36501", "~"}},
+		{"unlimited", []string{"true", "yes", "no", "~", "1"}},
+		{"algorithm", []string{"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra", "gcra", "GCRA", "''", "~"}},
+		{"period", []string{"1s", "1500ms", "2000ms", "1.5m", "1.5s", "0s", "+5s", "-5s", "5", "'5'", "1h30m", "~", "''", "1.000s", "1000us", "1000000µs", "1001ns", "876001h", "[]"}},
+		{"burst", []string{"0", "5", "4294967294", "4294967295", "~", "true"}},
+		{"min_interval", []string{"0s", "-0s", "1ms", "-1ms", "1.5us", "~", "5"}},
+		{"count_blocked", []string{"true", "no", "~", "maybe"}},
+		{"name", []string{"a", "5", "~", "true", "{}"}},
+		{"replaces", []string{"[]", "~", "[{name: b}]", "[{name: ''}]", "[{}]", "[b]", "{name: b}", "[{name: 5, value: {unit: 1}}]"}},
+		{"shadow_mode", []string{"true", "[{unit: 5}]", "[5]", "{rate: 1}", "{metadata: {rate: [1]}}"}},
+		{"metadata", []string{"{a: 1}", "[5]"}},
+		{"rate", []string{"5"}},
+	}
+	draw := rand.New(rand.NewPCG(1, 2))
+	pick := func(list ...string) string { return list[draw.IntN(len(list))] }
+	oneLimit := func() string {
+		if draw.IntN(20) == 0 {
+			return pick("~", "5", "[]", "second")
+		}
+		fields := []string{}
+		for _, k := range limit {
+			if draw.IntN(3) == 0 {
+				fields = append(fields, k.key+": "+pick(k.values...))
+			}
+		}
+		return "{" + strings.Join(fields, ", ") + "}"
+	}
+	taken, rounds := 0, 10_000
+	if testing.Short() {
+		rounds = 2000
+	}
+	for range rounds {
+		fields := []string{}
+		for _, k := range []struct {
+			key    string
+			often  int
+			values []string
+		}{
+			{"key", 95, []string{"a", "a", "a", "'a*'", "5", "true", "''", "~"}},
+			{"value", 30, []string{"b", "'*'", "5", "~", "''", "2001-01-01"}},
+			{"share_threshold", 20, []string{"true", "false", "~", "'true'"}},
+			{"charge", 20, []string{"leaf", "path", "~", "tree", "''"}},
+			{"on_reject", 20, []string{"each", "none", "~", "no"}},
+			{"metadata", 10, []string{"{a: {b: [1.5, ~]}}", "~", "[]", "text"}},
+			{"descriptors", 10, []string{"[]", "~", "[{key: b}]", "[{value: b}]", "{}"}},
+		} {
+			if draw.IntN(100) < k.often {
+				fields = append(fields, k.key+": "+pick(k.values...))
+			}
+		}
+		if draw.IntN(10) > 0 {
+			fields = append(fields, "rate_limit: "+oneLimit())
+		}
+		if draw.IntN(10) == 0 {
+			fields = append(fields, "rate_limits: "+pick("~", "[]", "["+oneLimit()+"]", "["+oneLimit()+", "+oneLimit()+"]"))
+		}
+		data := []byte("domain: d\ndescriptors: [{" + strings.Join(fields, ", ") + "}]\n")
+		sameVerdict(t, data)
+		if _, _, err := Load([]File{{"a.yaml", data}}, Options{}); err == nil {
+			taken++
+		}
+	}
+	if taken < rounds/50 {
+		t.Errorf("only %d of %d were good: the test says little", taken, rounds)
+	}
+}
+
+// FuzzSchema: what the reader takes is not underlined, and what it refuses is, as
+// far as a schema can.
+func FuzzSchema(f *testing.F) {
+	seed(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) < 10_000 {
+			sameVerdict(t, data)
+		}
+	})
+}
+
+// Every key is read to where the table has its place.
+func TestEveryKeyIsRead(t *testing.T) {
+	everyKeyIsRead(t, fileKeys)
+	everyKeyIsRead(t, descriptorKeys)
+	everyKeyIsRead(t, limitKeys)
+	everyKeyIsRead(t, replacesKeys)
+}
+
+func everyKeyIsRead[T any](t *testing.T, table []key[T]) {
+	t.Helper()
+	for i := range table {
+		k := &table[i]
+		taken := false
+		for _, value := range []string{"true", "5", "5s", "{a: 1}", "{unit: day}", "[{}]"} {
+			var cfg, zero T
+			doc, _, err := decode([]byte(value))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := yamlReader{left: 100, open: make(map[*yaml.Node]bool)}
+			take(&r, field{name: k.name, node: doc.Content[0]}, table, &cfg)
+			if len(r.problems) == 0 && !reflect.DeepEqual(cfg, zero) {
+				taken = true
+			}
+		}
+		if !taken {
+			t.Errorf("%s changes nothing, whatever its value", k.name)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// written is a value in one line, with the types of scalars and the lines and
+// columns of keys.
+func written(v *Value) string {
+	if fields, ok := v.Fields(); ok {
+		var list []string
+		for i := range fields {
+			f := &fields[i]
+			list = append(list, fmt.Sprintf("%s@%d:%d=%s", f.Name, f.Line, f.Col, written(&f.Value)))
+		}
+		return "{" + strings.Join(list, " ") + "}"
+	}
+	if v.Null() {
+		return "nothing"
+	}
+	if items, ok := v.Items(); ok {
+		var list []string
+		for i := range items {
+			list = append(list, written(&items[i]))
+		}
+		return "[" + strings.Join(list, " ") + "]"
+	}
+	text, _ := v.Text()
+	if n, ok := v.Int(); ok {
+		return fmt.Sprintf("%s(%d)", text, n)
+	}
+	if b, ok := v.Bool(); ok {
+		return fmt.Sprintf("%s(%t)", text, b)
+	}
+	if v.Type() == "text" {
+		return text
+	}
+	return text + "(" + v.Type() + ")"
+}
+
+func TestReadValue(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"a: 1\nb: yes\nc: 'yes'\nd: 010\ne: 1.5\nf:\ng: [x, 2]\n", "{a@1:1=1(1) b@2:1=yes(true) c@3:1=yes d@4:1=010(8) e@5:1=1.5(a fraction) f@6:1=nothing g@7:1=[x 2(2)]}"},
+		{"a: &x {b: 1, c: 2}\nd: *x\ne: {<<: *x, c: 3}\n", "{a@1:1={b@1:8=1(1) c@1:14=2(2)} d@2:1={b@1:8=1(1) c@1:14=2(2)} e@3:1={c@3:13=3(3) b@1:8=1(1)}}"},
+		{"a: {<<: [{b: 1}, {b: 2, c: 3}]}", "{a@1:1={b@1:11=1(1) c@1:25=3(3)}}"},
+		{"1: a\nyes: b\n", "{1@1:1=a yes@2:1=b}"},
+		{"- 1\n-\n", "[1(1) nothing]"},
+		{"text", "text"},
+	} {
+		v, problems := ReadValue("a.yaml", []byte(tt.text))
+		if len(problems) > 0 {
+			t.Errorf("%q: %v", tt.text, problems)
+			continue
+		}
+		if got := written(v); got != tt.want {
+			t.Errorf("%q:\n got %s\nwant %s", tt.text, got, tt.want)
+		}
+	}
+	for _, empty := range []string{"", "# nothing\n", "---\n"} {
+		if v, problems := ReadValue("a.yaml", []byte(empty)); v != nil && !v.Null() || len(problems) > 0 {
+			t.Errorf("%q: %v %v", empty, v, problems)
+		}
+	}
+	for _, tt := range []struct{ text, want string }{
+		{"a: [", "a.yaml:1: not YAML"},
+		{"a: 1\na: 2\nb: 1\nb: 1\n", "a.yaml:2:1: the key \"a\" is here twice; remove one of them\na.yaml:4:1: the key \"b\" is here twice"},
+		{"[a]: 1", "a.yaml:1:1: a key is a list, not text"},
+		{"a: &a [*a]", "contains itself"},
+		{"a: {<<: 1}", "`<<` needs a map"},
+		{"a: 1\n---\nb: 1\n", "only the first document of a file is read"},
+		{"\xff", "not UTF-8"},
+		{"a: !!binary /w==", "bytes that are not UTF-8"},
+		{laughs("a"), "the aliases of the file stand for more than"},
+	} {
+		_, problems := ReadValue("a.yaml", []byte(tt.text))
+		if !strings.Contains(problems.Error(), tt.want) {
+			t.Errorf("%q: got %v, want %s", tt.text, problems, tt.want)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// tell is a walk in short: per step "line how" of each candidate, the taken one
+// in brackets, those that were not asked behind a bar; then how it ended.
+func tell(w *Walk) string {
+	var b strings.Builder
+	for i := range w.Steps {
+		s := &w.Steps[i]
+		barred := false
+		for j := range s.Candidates {
+			c := &s.Candidates[j]
+			if !c.Tried && !barred {
+				barred = true
+				b.WriteString("| ")
+			}
+			text := fmt.Sprintf("%d %v", c.Line, c.How)
+			if j == s.Taken {
+				text = "[" + text + "]"
+			}
+			if c.Leads != nil {
+				text += fmt.Sprintf(" to %d", c.Leads.Pos.Line)
+			}
+			b.WriteString(text + " ")
+		}
+		if s.Unlisted > 0 {
+			fmt.Fprintf(&b, "and %d ", s.Unlisted)
+		}
+		b.WriteString("/ ")
+	}
+	b.WriteString(w.End.String())
+	if n := len(w.Steps); n > 0 {
+		if last := &w.Steps[n-1]; last.Meant != "" {
+			b.WriteString(" meant " + last.Meant)
+		}
+		if last := &w.Steps[n-1]; last.Below != nil {
+			fmt.Fprintf(&b, " below %d", last.Below.Line)
+		}
+	}
+	return b.String()
+}
+
+func TestExplain(t *testing.T) {
+	for _, tt := range []struct {
+		outline string
+		asked   [][2]string
+	}{
+		{`
+			path=/avatars/*.png
+			path=/avatars/me.png
+			path=/*
+			path
+			  user
+			-tenant
+			  -path=/search
+			    user=alex
+			    user=alec
+			-empty
+			`, [][2]string{
+			{"path=/avatars/me.png", "[2 exact] | 1 wildcard 3 wildcard 4 key / rule"},
+			{"path=/avatars/1.png", "[1 wildcard] | 3 wildcard 4 key / rule"},
+			{"path=/index", "1 wildcard [3 wildcard] | 4 key / rule"},
+			{"path=index", "1 wildcard 3 wildcard [4 key] / rule"},
+			{"path=/*", "[3 exact] | 4 key / rule"}, // the text of the wildcard is an exact value, too
+			{"path=/index, user=1", "1 wildcard [3 wildcard] | 4 key to 5 / rules_end_above"},
+			{"path=x, user=1", "1 wildcard 3 wildcard [4 key] / [5 key] / rule"},
+			{"", "no_entries"},
+			{"pathe=x", "1 wildcard 3 wildcard / no_such_key meant path"},
+			{"PATH=x", "1 wildcard 3 wildcard / no_such_key meant path"},
+			{"user=x", "1 wildcard 3 wildcard / no_such_key below 5"},
+			{"tenant=x", "1 wildcard 3 wildcard [6 key] / rules_are_deeper"},
+			{"tenant=x, path=/searc", "1 wildcard 3 wildcard [6 key] / / no_such_value meant /search"},
+			{"tenant=x, path=/home", "1 wildcard 3 wildcard [6 key] / / no_such_value"},
+			{"tenant=x, path=/search", "1 wildcard 3 wildcard [6 key] / [7 exact] / rules_are_deeper"},
+			{"tenant=x, path=/search, user=Alex", "1 wildcard 3 wildcard [6 key] / [7 exact] / / no_such_value meant alex"},
+			{"tenant=x, path=/search, user=alexx", "1 wildcard 3 wildcard [6 key] / [7 exact] / / no_such_value meant alex"},
+			{"tenant=x, path=/search, user=alex", "1 wildcard 3 wildcard [6 key] / [7 exact] / [8 exact] / rule"},
+			{"tenant=x, path=/search, user=alex, y=1, z=1", "1 wildcard 3 wildcard [6 key] / [7 exact] / [8 exact] / rules_end_above"},
+			{"empty=x", "1 wildcard 3 wildcard [10 key] / no_rate_limit"},
+			{"empty=x, y=z", "1 wildcard 3 wildcard [10 key] / rules_end_above"},
+			{"nothing=like it", "1 wildcard 3 wildcard / no_such_key"},
+		}},
+		{`
+			-a*
+			  x=1
+			-ab
+			  x=2
+			-ab=*
+			  x=3
+			`, [][2]string{
+			{"ab=1, x=3", "[1 wildcard] | 5 wildcard to 6 3 key / / no_such_value"},
+			{"ab=1, x=2", "[1 wildcard] | 5 wildcard 3 key to 4 / / no_such_value"},
+			{"a*=1, x=1", "[1 wildcard] / [2 exact] / rule"}, // the same one by its key alone is not listed again
+			{"b=1", "1 wildcard 5 wildcard / no_such_key"},
+		}},
+		{`
+			b*a
+			`, [][2]string{
+			{"b*a=a", "[1 wildcard] / rule"},
+			{"b*a=*", "1 wildcard [1 key] / rule"}, // b*a does not match b*a_*
+		}},
+	} {
+		d := compiled(t, tt.outline)
+		for _, a := range tt.asked {
+			if got := tell(d.Explain(entries(a[0]))); got != a[1] {
+				t.Errorf("%s:\n got %s\nwant %s", a[0], got, a[1])
+			}
+			found(d, entries(a[0]))
+		}
+	}
+}
+
+// A level may have a thousand wildcards; a reader wants few of them.
+func TestExplainIsBounded(t *testing.T) {
+	outline := strings.Builder{}
+	for i := range 1000 {
+		fmt.Fprintf(&outline, "path=/%d/*\n", i)
+	}
+	for i := range 100 { // all of them match everything
+		fmt.Fprintf(&outline, "path=%s\n", strings.Repeat("*", i+1))
+	}
+	d := compiled(t, outline.String()+"path\n")
+	s := d.Explain(entries("path=x")).Steps[0]
+	if len(s.Candidates) != 2*maxTried || s.Taken != maxTried || s.Unlisted != 1000-maxTried {
+		t.Errorf("%d candidates, the taken one is %d, %d not listed", len(s.Candidates), s.Taken, s.Unlisted)
+	}
+	if s.Candidates[s.Taken].Line != 1001 || s.Candidates[s.Taken+1].Tried {
+		t.Errorf("taken was %+v, then comes %+v", s.Candidates[s.Taken], s.Candidates[s.Taken+1])
+	}
+}
+
+func TestNear(t *testing.T) {
+	for _, tt := range []struct{ word, known, want string }{
+		{"user", "users use name", "use"},
+		{"usre", "user", "user"},
+		{"USER", "usr user", "user"},
+		{"User", "USER user", "USER"},
+		{"user", "user", ""},
+		{"ab", "ac", ""},
+		{"ab", "AB", "AB"},
+		{"alex", "maria", ""},
+		{"10.0.0.8", "10.0.0.7", ""},
+		{"v1", "v2", ""},
+		{"/api/v1", "/api/v2", ""},
+		{"/api/v1", "/spi/v1", "/spi/v1"},
+		{"", "a abc", ""},
+		{"message-type", "message_type", "message_type"},
+	} {
+		known := slices.Values(strings.Fields(tt.known))
+		if got := Near(tt.word, known); got != tt.want {
+			t.Errorf("%q among %q: got %q, want %q", tt.word, tt.known, got, tt.want)
+		}
+	}
+}
+
+// FuzzExplain holds the walk that is explained to the one that decides, on
+// random trees, and what it says to the tree as written.
+func FuzzExplain(f *testing.F) {
+	f.Add([]byte("\x05\x11\x26\x03\x38\x41"), []byte("\x11\x22"))
+	f.Add([]byte("abcdefghijklmnopqrstuvwxyz"), []byte("acb"))
+	f.Add([]byte("\x00\x44\x88\xcc\x10\x54\x98\xdc\x20\x64\xa8\xec"), []byte("\xcc\x10"))
+	f.Add([]byte("0123456789ABCDEF0123456789abcdef"), []byte("19"))
+	f.Fuzz(func(t *testing.T, tree, ask []byte) {
+		if len(tree) > 200 || len(ask) > 8 {
+			return
+		}
+		words := []string{"a", "b", "a_b", "*", "a*", "*b", "a_*", "", "b*a", "\xff", "abc", "abd", "**", "_", "*_", "ABC"}
+		top := grow(tree, words)
+		set, _, err := Compile([]DomainConfig{{Domain: "d", Descriptors: top}}, Options{})
+		if err != nil {
+			return
+		}
+		var request []Entry
+		for _, b := range ask {
+			request = append(request, Entry{[]byte(words[b&15]), []byte(words[b>>4])})
+		}
+		d := set.Domain([]byte("d"))
+		w := d.Explain(request)
+		if again := d.Explain(request); tell(w) != tell(again) {
+			t.Fatalf("two walks differ:\n%s\n%s", tell(w), tell(again))
+		}
+		var joined []byte
+		if got := d.Find(request, &joined); got != w.Rule || (w.Rule == nil) == (w.End == EndRule) {
+			t.Fatalf("%q in %+v finds %v, explained as %v: %s", request, top, got, w.Rule, tell(w))
+		}
+		level := top
+		for i := range w.Steps {
+			s := &w.Steps[i]
+			keys := make(map[string]bool)
+			for _, cfg := range level {
+				keys[cfg.Key] = true
+			}
+			if s.Siblings != len(keys) || s.Meant != "" && s.Taken >= 0 || s.Meant == string(s.Entry.Key) && w.End == EndKey && s.Meant != "" {
+				t.Fatalf("step %d of %s has %d keys and meant %q, the level is %+v", i, tell(w), s.Siblings, s.Meant, level)
+			}
+			if w.End == EndKey && i == len(w.Steps)-1 && (keys[string(s.Entry.Key)] || s.Taken >= 0) {
+				t.Fatalf("%s, but the key %q is there", tell(w), s.Entry.Key)
+			}
+			for j, c := range s.Candidates {
+				at := slices.IndexFunc(level, func(cfg DescriptorConfig) bool { return cfg.Pos == c.Pos })
+				if at < 0 || level[at].Key != c.Key || level[at].Value != c.Value {
+					t.Fatalf("candidate %d of step %d in %s is not on its level", j, i, tell(w))
+				}
+			}
+			if s.Taken < 0 {
+				if i != len(w.Steps)-1 {
+					t.Fatalf("%s goes on after nothing", tell(w))
+				}
+				break
+			}
+			taken := s.Candidates[s.Taken]
+			level = level[slices.IndexFunc(level, func(cfg DescriptorConfig) bool { return cfg.Pos == taken.Pos })].Descriptors
+		}
+		if b := w.Steps; len(b) > 0 && b[len(b)-1].Below != nil && !slices.Contains(slices.Collect(maps.Keys(keysOf(top))), b[len(b)-1].Below.Key) {
+			t.Fatalf("%s: there is no key %q", tell(w), b[len(b)-1].Below.Key)
+		}
+	})
+}
+
+func keysOf(list []DescriptorConfig) map[string]bool {
+	keys := make(map[string]bool)
+	for _, cfg := range list {
+		keys[cfg.Key] = true
+		maps.Copy(keys, keysOf(cfg.Descriptors))
+	}
+	return keys
+}
