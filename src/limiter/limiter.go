@@ -63,6 +63,9 @@ func New(cfg Config) *Limiter {
 // Use puts set in force for all requests that arrive from now on.
 func (l *Limiter) Use(set *rules.Set) { l.set.Store(set) }
 
+// Shadow reports whether every request passes; see Config.
+func (l *Limiter) Shadow() bool { return l.cfg.Shadow }
+
 // Rules is the set in force; nil before the first Use.
 func (l *Limiter) Rules() *rules.Set { return l.set.Load() }
 
@@ -76,7 +79,8 @@ var (
 )
 
 // Check decides on req and fills a, whose memory it reuses. Its errors are of
-// the classes ErrRequest, ErrNotReady and ErrStore; then a says nothing.
+// the classes ErrRequest, ErrNotReady and ErrStore; then a says nothing, except
+// that after ErrStore those descriptors Apart were decided that have not Failed.
 func (l *Limiter) Check(ctx context.Context, req *Request, a *Answer) error {
 	return l.decide(ctx, req, a, false)
 }
@@ -111,7 +115,7 @@ func (l *Limiter) decide(ctx context.Context, req *Request, a *Answer, look bool
 		}
 	}
 	s.judge(odd)
-	err := l.settle(a, s)
+	err := l.settle(req, a, s)
 	if l.cfg.Recorder != nil && !look {
 		l.cfg.Recorder.Record(req, a)
 	}
@@ -128,8 +132,23 @@ func (l *Limiter) match(req *Request, a *Answer, s *scratch) error {
 	if a.Domain == nil {
 		return nil
 	}
-	s.find(a, req.Descriptors)
-	for i := range req.Descriptors {
+	for begin, end := 0, 0; begin < len(req.Descriptors); begin = end {
+		end = len(req.Descriptors)
+		if req.Apart {
+			end = begin + 1
+		}
+		s.find(a, req.Descriptors, begin, end)
+		if err := l.matchRange(req, a, s, begin, end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// matchRange does so for the descriptors from begin to end, whose rules have been
+// found.
+func (l *Limiter) matchRange(req *Request, a *Answer, s *scratch, begin, end int) error {
+	for i := begin; i < end; i++ {
 		d, st := &req.Descriptors[i], &a.Statuses[i]
 		st.Amount, st.Op = amount(req, d)
 		switch {
@@ -138,9 +157,9 @@ func (l *Limiter) match(req *Request, a *Answer, s *scratch) error {
 			if err != nil {
 				return fmt.Errorf("%w: descriptor %d: limit: %w", ErrRequest, i, err)
 			}
-			l.charge(a, s, i, d, nil, limit, uint16(len(s.batch.Hits)))
+			l.charge(req, a, s, i, nil, limit, uint16(len(s.batch.Hits)))
 		case st.Rule != nil:
-			l.chargeRules(a, s, i, d)
+			l.chargeRules(req, a, s, i)
 		}
 	}
 	return nil
@@ -148,12 +167,12 @@ func (l *Limiter) match(req *Request, a *Answer, s *scratch) error {
 
 // chargeRules adds a charge for each limit of the rule that descriptor i met, if
 // no other rule replaces it.
-func (l *Limiter) chargeRules(a *Answer, s *scratch, i int, d *Descriptor) {
+func (l *Limiter) chargeRules(req *Request, a *Answer, s *scratch, i int) {
 	rule := a.Statuses[i].Rule
 	group := uint16(len(s.batch.Hits)) // wraps; neighbours still differ
 	if rule.Charges == nil {
 		if !rule.Unlimited {
-			l.charge(a, s, i, d, rule, &rule.Limit, group)
+			l.charge(req, a, s, i, rule, &rule.Limit, group)
 		}
 		return
 	}
@@ -165,14 +184,14 @@ func (l *Limiter) chargeRules(a *Answer, s *scratch, i int, d *Descriptor) {
 		if !rule.AllOrNone {
 			group = uint16(len(s.batch.Hits))
 		}
-		l.charge(a, s, i, d, r, &r.Limit, group)
+		l.charge(req, a, s, i, r, &r.Limit, group)
 	}
 }
 
 // charge adds one charge of descriptor i. Hits of one group stand side by side;
 // with AllOrNothing all of the request are one.
-func (l *Limiter) charge(a *Answer, s *scratch, i int, d *Descriptor, rule *rules.Rule, limit *algorithm.Limit, group uint16) {
-	st := &a.Statuses[i]
+func (l *Limiter) charge(req *Request, a *Answer, s *scratch, i int, rule *rules.Rule, limit *algorithm.Limit, group uint16) {
+	d, st := &req.Descriptors[i], &a.Statuses[i]
 	charge := Charge{Rule: rule, Limit: d.Limit}
 	entries := d.Entries
 	if rule != nil {
@@ -180,6 +199,9 @@ func (l *Limiter) charge(a *Answer, s *scratch, i int, d *Descriptor, rule *rule
 	}
 	if l.cfg.AllOrNothing {
 		group = 0
+		if req.Apart {
+			group = uint16(i)
+		}
 	}
 	key, tag := s.key(&l.keys, a.Domain, rule, entries)
 	s.batch.Hits = append(s.batch.Hits, algorithm.Hit{
@@ -211,7 +233,7 @@ func amount(req *Request, d *Descriptor) (uint64, algorithm.Op) {
 }
 
 // settle turns the verdicts into statuses and the overall answer.
-func (l *Limiter) settle(a *Answer, s *scratch) error {
+func (l *Limiter) settle(req *Request, a *Answer, s *scratch) error {
 	var err error
 	for i, v := range s.batch.Verdicts {
 		c := &a.Charges[i]
@@ -230,9 +252,10 @@ func (l *Limiter) settle(a *Answer, s *scratch) error {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		st.bind()
+		st.Refused = st.Over && !l.cfg.Shadow
 		st.Quota = !st.Unlimited() && (l.cfg.Quota || st.Rule != nil && st.Rule.Quota)
 		switch {
-		case !st.Quota:
+		case !st.Quota || req.Apart:
 			over = over || st.Over
 		case st.Over:
 			quotaOver++

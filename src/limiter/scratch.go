@@ -33,10 +33,10 @@ func (l *Limiter) release(s *scratch) {
 	l.pool.Put(s)
 }
 
-// find sets the rule of each status, those that other rules of the request
-// replace taken out again.
-func (s *scratch) find(a *Answer, descriptors []Descriptor) {
-	for i := range descriptors {
+// find sets the rules of the statuses from begin to end, those that others of
+// these replace taken out again.
+func (s *scratch) find(a *Answer, descriptors []Descriptor, begin, end int) {
+	for i := begin; i < end; i++ {
 		if d := &descriptors[i]; !d.HasLimit {
 			a.Statuses[i].Rule = a.Domain.Find(d.Entries, &s.joined)
 		}
@@ -45,7 +45,7 @@ func (s *scratch) find(a *Answer, descriptors []Descriptor) {
 		return
 	}
 	s.replaced.Reset(a.Domain)
-	for i := range a.Statuses {
+	for i := begin; i < end; i++ {
 		switch rule := a.Statuses[i].Rule; {
 		case rule == nil:
 		case rule.Charges == nil:
@@ -56,7 +56,7 @@ func (s *scratch) find(a *Answer, descriptors []Descriptor) {
 			}
 		}
 	}
-	for i := range a.Statuses {
+	for i := begin; i < end; i++ {
 		if rule := a.Statuses[i].Rule; rule != nil && s.allReplaced(rule) {
 			a.Statuses[i].Rule = nil
 		}

@@ -81,12 +81,27 @@ func (r *reader) flag(to *bool, name string, fallback bool, meaning string) {
 func (r *reader) port(to *int, name string, fallback int, meaning string) {
 	*to = fallback
 	if v, set := r.read(name, "port", strconv.Itoa(fallback), meaning); set {
-		n, err := strconv.ParseInt(v, 0, 64) // 0x, 0b and 0 for octal, as upstream
-		if err != nil || n < 0 || n > math.MaxUint16 {
-			r.problem(name, v, "write a port number, 0 to 65535")
-		}
-		*to = int(n)
+		r.portNumber(to, name, v)
 	}
+}
+
+func (r *reader) portNumber(to *int, name, text string) {
+	n, err := strconv.ParseInt(text, 0, 64) // 0x, 0b and 0 for octal, as upstream
+	if err != nil || n < 0 || n > math.MaxUint16 {
+		r.problem(name, text, "write a port number, 0 to 65535")
+	}
+	*to = int(n)
+}
+
+// optionalPort reports whether there is to be a port.
+func (r *reader) optionalPort(to *int, name, meaning string) (on bool) {
+	*to = 0
+	v, set := r.read(name, "port", "off", meaning)
+	if !set || v == "off" {
+		return false
+	}
+	r.portNumber(to, name, v)
+	return true
 }
 
 func (r *reader) bytes(to *int64, name string, fallback int64, meaning string) {

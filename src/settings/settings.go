@@ -21,6 +21,8 @@ type Settings struct {
 	GRPCMaxConnectionAgeGrace time.Duration
 	DebugPprof                bool
 
+	Divvy Divvy
+
 	LogLevel, LogFormat string
 
 	ConfigType              string
@@ -101,6 +103,20 @@ type Tracing struct {
 	SamplingRate                       float32
 }
 
+// Divvy is the port of divvy's line protocol.
+type Divvy struct {
+	On                bool
+	Host              string
+	Port              int
+	Domain, DomainKey string
+	Round             string // nearest or up
+	MaxLine           int64
+	MaxConns          int
+	MaxPipelined      int
+	Idle              time.Duration // 0: for ever
+	Cert, Key         string        // files; both or none
+}
+
 // Redis is one Redis: the only one, or that of limits by the second.
 type Redis struct {
 	Type       string // SINGLE, SENTINEL or CLUSTER
@@ -161,6 +177,8 @@ func (s *Settings) declare(r *reader) {
 	r.flag(&s.DebugPprof, "DEBUG_PPROF", true, "offer Go's profiles on the debug port")
 	r.duration(&s.GRPCMaxConnectionAge, "GRPC_MAX_CONNECTION_AGE", 24*time.Hour, "age at which a gRPC connection is asked to close (give or take a tenth), so that load spreads over new replicas; 0: never")
 	r.duration(&s.GRPCMaxConnectionAgeGrace, "GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour, "time that running calls then have")
+
+	s.Divvy.declare(r)
 
 	r.section("Logs")
 	r.oneOf(&s.LogLevel, "LOG_LEVEL", "WARN", "how much is logged", "panic", "fatal", "error", "warn", "warning", "info", "debug", "trace")
@@ -263,6 +281,7 @@ func (s *Settings) validate(r *reader) {
 		r.problem("CACHE_KEY_PREFIX", s.CacheKeyPrefix, "leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server")
 	}
 	s.validateRedis(r)
+	s.Divvy.validate(r)
 	if s.MemoryMaxBytes < minMemory {
 		r.problem("MEMORY_MAX_BYTES", strconv.FormatInt(s.MemoryMaxBytes, 10), "write "+strconv.Itoa(minMemory)+" or more")
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
@@ -56,7 +57,8 @@ environment variables:
 //
 //	Envoy ──gRPC──> rls ──┐
 //	curl ───/json─> rls ──┼──> limiter ──> store
-//	operators ────> admin │       │
+//	HIT ────TCP──> divvy ─┘       │
+//	operators ────> admin         │
 //	rule files ──> filerules ──> Use    └──> metrics
 type server struct {
 	cfg      *settings.Settings
@@ -74,6 +76,7 @@ type server struct {
 	grpc     *rls.Server
 	http     *http.Server
 	debug    *http.Server
+	divvy    *divvy.Server // nil: off
 
 	statistics statistics
 	tracing    *tracing.Provider // nil: off
@@ -141,9 +144,10 @@ func (s *server) build() error {
 		OnLoad:         s.loaded,
 		OnWarn:         func(err error) { s.log.Warn(err) },
 	})
+	failed := s.failed()
 	service := rls.New(rls.Config{
 		Limiter:   s.limiter,
-		OnFailure: s.failed(),
+		OnFailure: failed,
 		OnCall:    s.called(),
 		Span:      s.tracing.Decision(),
 		Headers:   headerNames(s.cfg),
@@ -154,6 +158,9 @@ func (s *server) build() error {
 		MaxConnectionAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
 		Stats:                 s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
 	})
+	if err := s.buildDivvy(failed); err != nil {
+		return err
+	}
 	s.health = health{
 		startEmpty: s.cfg.ForceStartWithoutConfig,
 		needDomain: s.cfg.HealthyWithAtLeastOne,
@@ -265,6 +272,9 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	g.Go(func() error { return s.grpc.Serve(s.ports.grpc) })
 	g.Go(func() error { return serveHTTP(s.http, s.ports.http) })
 	g.Go(func() error { return serveHTTP(s.debug, s.ports.debug) })
+	if s.divvy != nil {
+		g.Go(func() error { return s.divvy.Serve(s.ports.divvy) })
+	}
 	if s.statistics.scrapes != nil {
 		g.Go(func() error { return serveHTTP(s.statistics.scrapes, s.ports.prometheus) })
 	}
@@ -360,6 +370,9 @@ func (s *server) stop(signals <-chan os.Signal) {
 	defer cancelTimeout()
 	var g errgroup.Group
 	g.Go(func() error { s.grpc.Shutdown(ctx); return nil })
+	if s.divvy != nil {
+		g.Go(func() error { s.divvy.Shutdown(ctx); return nil })
+	}
 	g.Go(func() error {
 		if s.http.Shutdown(ctx) != nil {
 			return s.http.Close()
