@@ -33,9 +33,12 @@ descriptors:
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() { done <- store.Run(ctx) }() // it keeps the connections until ctx ends
-	defer func() { stop(); <-done }()
+	defer stop()
+	go func() { // it keeps the connections until ctx ends
+		if err := store.Run(ctx); err != nil {
+			log.Print(err)
+		}
+	}()
 
 	l := limiter.New(limiter.Config{Backend: store})
 	l.Use(set)
