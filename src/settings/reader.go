@@ -56,6 +56,11 @@ func (r *reader) text(to *string, name, fallback, meaning string) {
 	}
 }
 
+// secret is a text of another kind that is taken apart later and never shown.
+func (r *reader) secret(to *string, name, kind, meaning string) {
+	*to, _ = r.read(name, kind, "", meaning)
+}
+
 func (r *reader) oneOf(to *string, name, fallback, meaning string, words ...string) {
 	*to = fallback
 	list := strings.Join(words, ", ")

@@ -69,7 +69,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"MEMORY_MAX_BYTES=1000: write 131072 or more",
 		"SHUTDOWN_DRAIN=-1s: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
-		"CONFIG_TYPE=file: this version reads rules from files only: write FILE",
+		"CONFIG_TYPE=file: write FILE or GRPC_XDS_SOTW",
 		"BACKEND_TYPE=disk: write memory or redis",
 		"GRPC_SERVER_USE_TLS=true: this version speaks plain text only: write false, and leave TLS to a proxy",
 		"DIVVY_PORT=x: write a port number, 0 to 65535",
