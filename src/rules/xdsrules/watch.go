@@ -141,6 +141,9 @@ func New(cfg Config) (*Watcher, error) {
 			w.node.Metadata.Fields[key] = structpb.NewStringValue(value)
 		}
 	}
+	if cfg.Server == "" {
+		return nil, errors.New("xdsrules: no server is named")
+	}
 	// What gRPC makes of the name is known before anything is sent.
 	conn, err := grpc.NewClient(cfg.Server, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
