@@ -52,7 +52,9 @@ func (w *Watcher) connect() (*grpc.ClientConn, error) {
 // probing are credentials that, on the way, have the kernel look whether the
 // other side's host is there. A dialer could do that too, but proxies would be
 // passed by then.
-type probing struct{ credentials.TransportCredentials }
+type probing struct {
+	credentials.TransportCredentials
+}
 
 // ClientHandshake is called with each new connection.
 func (p probing) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
