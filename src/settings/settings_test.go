@@ -368,7 +368,7 @@ func TestXDSProblems(t *testing.T) {
 		{env: headers + "=:secret", problem: headers + "=…: a name is none that gRPC sends: write letters, digits, - _ and . and do not begin with grpc-"},
 		{env: headers + "=x:sécret", problem: headers + "=…: the value of x is not printable ASCII"},
 		{env: headers + "=x-bin:é"},
-		{env: headers + "=", warning: headers + " is set but empty; its default  is used"},
+		{env: headers + "="},
 		{env: "CONFIG_GRPC_XDS_NODE_METADATA=a=1,b", warning: `CONFIG_GRPC_XDS_NODE_METADATA: "b" is left out: it is not key=value`},
 		{env: "CONFIG_GRPC_XDS_SERVER_USE_TLS=true|CONFIG_GRPC_XDS_CLIENT_TLS_CERT=c", warning: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT has no effect: CONFIG_GRPC_XDS_CLIENT_TLS_KEY is not set"},
 		{env: "CONFIG_GRPC_XDS_SERVER_USE_TLS=true|CONFIG_GRPC_XDS_CLIENT_TLS_KEY=k", warning: "CONFIG_GRPC_XDS_CLIENT_TLS_KEY has no effect: CONFIG_GRPC_XDS_CLIENT_TLS_CERT is not set"},
