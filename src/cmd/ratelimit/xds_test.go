@@ -51,6 +51,7 @@ func launchXDS(t *testing.T, address string, vars ...string) *service {
 }
 
 func TestXDS(t *testing.T) {
+	before := goleak.IgnoreCurrent()
 	l := listenLocal(t, "")
 	address := l.Addr().String()
 	m := xdstest.Start(t, l)
@@ -103,9 +104,9 @@ func TestXDS(t *testing.T) {
 	s.until("the rules of the server that came back", inForce("9"))
 
 	loads := func() int { return strings.Count(s.log.String(), "rules reloaded") }
-	before := loads()
+	soFar := loads()
 	s.signals <- syscall.SIGHUP
-	s.until("fetched again", func() bool { return loads() > before })
+	s.until("fetched again", func() bool { return loads() > soFar })
 
 	m.Publish(t, "default", "v9")
 	s.until("nothing is limited any more", s.logged("everything passes"))
@@ -114,7 +115,7 @@ func TestXDS(t *testing.T) {
 		t.Error(err)
 	}
 	m.Stop()
-	goleak.VerifyNone(t, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+	goleak.VerifyNone(t, before, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
 // Until there are rules, the service is up and says why it is not ready.
