@@ -50,31 +50,56 @@ func fill(m protoreflect.Message, node *yaml.Node) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		value := keys[key]
-		field := m.Descriptor().Fields().ByName(protoreflect.Name(key))
-		switch {
-		case value.Tag == "!!null":
+		if value.Tag == "!!null" {
 			continue
-		case field == nil:
+		}
+		field := m.Descriptor().Fields().ByName(protoreflect.Name(key))
+		if field == nil {
 			return fmt.Errorf("line %d: the messages have no field %s", value.Line, key)
-		case field.IsList():
-			list := m.Mutable(field).List()
-			for _, item := range value.Content {
-				if err := fill(list.AppendMutable().Message(), resolve(item)); err != nil {
-					return err
-				}
-			}
-		default:
-			v, err := convert(field, m.NewField(field), value)
-			if err != nil {
-				return fmt.Errorf("line %d: %s: %w", value.Line, key, err)
-			}
-			m.Set(field, v)
+		}
+		if err := set(m, field, value); err != nil {
+			return fmt.Errorf("line %d: %s: %w", value.Line, key, err)
 		}
 	}
 	return nil
 }
 
-// convert makes a field's value. empty is one of its kind.
+// set sets one field.
+func set(m protoreflect.Message, field protoreflect.FieldDescriptor, value *yaml.Node) error {
+	switch {
+	case field.IsMap(): // of texts, if there are any
+		entries, err := mapping(value)
+		if err != nil {
+			return err
+		}
+		texts := m.Mutable(field).Map()
+		for key, node := range entries {
+			v, err := convert(field.MapValue(), texts.NewValue(), node)
+			if err != nil {
+				return err
+			}
+			texts.Set(protoreflect.ValueOfString(key).MapKey(), v)
+		}
+	case field.IsList():
+		list := m.Mutable(field).List()
+		for _, item := range value.Content {
+			v, err := convert(field, list.NewElement(), resolve(item))
+			if err != nil {
+				return err
+			}
+			list.Append(v)
+		}
+	default:
+		v, err := convert(field, m.NewField(field), value)
+		if err != nil {
+			return err
+		}
+		m.Set(field, v)
+	}
+	return nil
+}
+
+// convert makes one value. empty is one of its kind.
 func convert(field protoreflect.FieldDescriptor, empty protoreflect.Value, node *yaml.Node) (protoreflect.Value, error) {
 	switch field.Kind() {
 	case protoreflect.StringKind:

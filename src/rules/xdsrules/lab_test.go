@@ -23,8 +23,9 @@ import (
 // told is a line each.
 type lab struct {
 	*Watcher
-	t    *testing.T
-	stop func()
+	t     *testing.T
+	begin func() // starts Run, which is called by listen and after
+	stop  func()
 
 	mu      sync.Mutex // guards what follows
 	journal []string
@@ -38,7 +39,7 @@ type lab struct {
 func inLab(t *testing.T, change func(*Config), test func(t *testing.T, l *lab)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lab{t: t}
-		began := time.Now()
+		began := time.Now() // the clock stands still until everybody waits
 		cfg := Config{
 			Server: "passthrough:///xds", NodeID: "me", Pauses: Pauses{First: time.Second, Initial: 4 * time.Second, Max: 16 * time.Second},
 			OnUpdate: func(u Update) {
@@ -78,19 +79,14 @@ func inLab(t *testing.T, change func(*Config), test func(t *testing.T, l *lab)) 
 		})}
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
-		running := false
-		l.stop = func() {
+		l.begin = sync.OnceFunc(func() { go func() { ended <- l.Run(ctx) }() })
+		l.stop = sync.OnceFunc(func() {
 			cancel()
-			if running {
-				running = false
-				if err := <-ended; err != nil {
-					t.Errorf("Run returned %v", err)
-				}
+			if err := <-ended; err != nil {
+				t.Errorf("Run returned %v", err)
 			}
-		}
+		})
 		t.Cleanup(l.stop) // a goroutine that is left then fails the bubble
-		running = true
-		go func() { ended <- l.Run(ctx) }()
 		test(t, l)
 	})
 }
@@ -119,6 +115,7 @@ func (l *lab) note(format string, args ...any) {
 // after lets so much time pass, and compares what was told since the last call.
 func (l *lab) after(d time.Duration, want ...string) {
 	l.t.Helper()
+	l.begin()
 	time.Sleep(d)
 	synctest.Wait()
 	l.mu.Lock()
@@ -134,8 +131,9 @@ func (l *lab) after(d time.Duration, want ...string) {
 func (l *lab) listen() net.Listener {
 	server := bufconn.Listen(64 << 10)
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.server = server
+	l.mu.Unlock()
+	l.begin()
 	return server
 }
 

@@ -46,7 +46,7 @@ func Start(t testing.TB, l net.Listener, opts ...grpc.ServerOption) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.sotw = sotw.NewServer(ctx, s.cache, nil)
 	stop := Serve(t, l, s, opts...)
-	s.stop = func() { cancel(); stop() }
+	s.stop = func() { stop(); cancel() } // connections break before streams end
 	t.Cleanup(s.stop)
 	return s
 }
