@@ -19,7 +19,6 @@ type Settings struct {
 	GRPCUDS                   string
 	GRPCMaxConnectionAge      time.Duration
 	GRPCMaxConnectionAgeGrace time.Duration
-	GRPCTLS                   GRPCTLS
 	DebugPprof                bool
 
 	Divvy Divvy
@@ -75,14 +74,6 @@ type Settings struct {
 	Tracing               Tracing
 	ShutdownDrain         time.Duration
 	ShutdownTimeout       time.Duration
-}
-
-// GRPCTLS is the TLS of the gRPC port: paths of PEM files.
-type GRPCTLS struct {
-	On        bool
-	Cert, Key string
-	ClientCA  string // not empty: clients need a certificate
-	ClientSAN string // a name that it is for; empty: any
 }
 
 // ConfigXDS is the CONFIG_TYPE of rules from a management server.
@@ -190,12 +181,6 @@ func (s *Settings) declare(r *reader) {
 	r.flag(&s.DebugPprof, "DEBUG_PPROF", true, "offer Go's profiles on the debug port")
 	r.duration(&s.GRPCMaxConnectionAge, "GRPC_MAX_CONNECTION_AGE", 24*time.Hour, "age at which a gRPC connection is asked to close (give or take a tenth), so that load spreads over new replicas; 0: never")
 	r.duration(&s.GRPCMaxConnectionAgeGrace, "GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour, "time that running calls then have")
-
-	r.flag(&s.GRPCTLS.On, "GRPC_SERVER_USE_TLS", false, "speak TLS on the gRPC port")
-	r.text(&s.GRPCTLS.Cert, "GRPC_SERVER_TLS_CERT", "", "PEM file of the certificate chain; it and the two below may change at any time")
-	r.text(&s.GRPCTLS.Key, "GRPC_SERVER_TLS_KEY", "", "PEM file of its key")
-	r.text(&s.GRPCTLS.ClientCA, "GRPC_CLIENT_TLS_CACERT", "", "clients need a certificate by an authority in this PEM file, or by one of the system's; empty: they need none")
-	r.text(&s.GRPCTLS.ClientSAN, "GRPC_CLIENT_TLS_SAN", "", "name that a client's certificate must be for; empty: any")
 
 	s.Divvy.declare(r)
 
@@ -333,8 +318,10 @@ func (s *Settings) validate(r *reader) {
 			r.problem(name, *value, "write the name of an HTTP header")
 		}
 	}
-	if t := s.GRPCTLS; t.On && (t.Cert == "" || t.Key == "") {
-		r.problem("GRPC_SERVER_USE_TLS", "true", "set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY, too")
+	if v, _ := r.lookup("GRPC_SERVER_USE_TLS"); v != "" {
+		if on, err := strconv.ParseBool(v); err != nil || on {
+			r.problem("GRPC_SERVER_USE_TLS", v, "this version speaks plain text only: write false, and leave TLS to a proxy")
+		}
 	}
 	s.LogLevel = strings.ToLower(s.LogLevel)
 }

@@ -71,7 +71,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"CONFIG_TYPE=file: write FILE or GRPC_XDS_SOTW",
 		"BACKEND_TYPE=disk: write memory or redis",
-		"GRPC_SERVER_USE_TLS=true: set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY, too",
+		"GRPC_SERVER_USE_TLS=true: this version speaks plain text only: write false, and leave TLS to a proxy",
 		"DIVVY_PORT=x: write a port number, 0 to 65535",
 		"DIVVY_DOMAIN=: write the domain that `HIT` asks, or set DIVVY_DOMAIN_KEY",
 		"DIVVY_ROUND=down: write one of nearest, up",

@@ -145,12 +145,7 @@ func (s *server) build() error {
 		Headers:   headerNames(s.cfg),
 		Metadata:  s.cfg.DynamicMetadata,
 	})
-	secure, err := newGRPCTLS(s.cfg.GRPCTLS, func(err error) { s.log.Warn(err) })
-	if err != nil {
-		return err
-	}
 	s.grpc = rls.NewServer(service, rls.ServerConfig{
-		TLS:                   secure,
 		MaxConnectionAge:      s.cfg.GRPCMaxConnectionAge,
 		MaxConnectionAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
 		Stats:                 s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),

@@ -2,7 +2,6 @@ package rls
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -13,7 +12,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -33,8 +31,6 @@ type ServerConfig struct {
 	MaxConnectionAge time.Duration
 	// MaxConnectionAgeGrace is how long calls may then still run; 0: for ever.
 	MaxConnectionAgeGrace time.Duration
-	// TLS, if set, is spoken; plain text is not answered then.
-	TLS *tls.Config
 	// Stats, if set, is told of each call: the tracing's server spans.
 	Stats stats.Handler
 }
@@ -74,9 +70,6 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 		}),
 		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(srv.endStream(s)),
-	}
-	if cfg.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(cfg.TLS)))
 	}
 	if cfg.Stats != nil {
 		options = append(options, grpc.StatsHandler(cfg.Stats))

@@ -33,9 +33,8 @@ func (t *Trouble) Error() string {
 	return text
 }
 
-// trouble puts an error of gRPC into words. early says that the server has not
-// answered.
-func (w *Watcher) trouble(ctx context.Context, err error, early bool) *Trouble {
+// trouble puts an error of gRPC into words.
+func (w *Watcher) trouble(ctx context.Context, err error) *Trouble {
 	t := &Trouble{Server: w.cfg.Server}
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
@@ -53,7 +52,7 @@ func (w *Watcher) trouble(ctx context.Context, err error, early bool) *Trouble {
 	}
 	t.What = oneLine(t.What)
 	for _, a := range advice {
-		if (!a.early || early) && strings.Contains(t.What, a.about) {
+		if strings.Contains(t.What, a.about) {
 			t.Mend = a.mend
 			break
 		}
@@ -63,35 +62,27 @@ func (w *Watcher) trouble(ctx context.Context, err error, early bool) *Trouble {
 
 // advice is what helps, by what is found in the text of an error: gRPC hands on
 // nothing else of what went wrong below it.
-var advice = []struct {
-	about, mend string
-	early       bool // only if the server has not answered
-}{
-	{about: "signed by unknown authority", mend: "set CONFIG_GRPC_XDS_SERVER_TLS_CACERT to a PEM file of the authority that issued the server's certificate"},
-	{about: "certificate is valid for", mend: "set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate, or have it issued for this one"},
-	{about: "because it doesn't contain any IP SANs", mend: "set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate, or have it issued for this one"},
-	{about: "certificate is not valid for any names", mend: "have the server's certificate issued for a name"},
-	{about: "failed to verify certificate: x509: certificate has expired", mend: "renew the server's certificate, or mend this host's clock"},
-	{about: "tls: certificate required", mend: "the server wants a certificate of an authority that it knows: set CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY"},
-	{about: "tls: expired certificate", mend: "renew the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
-	{about: "tls: unknown certificate authority", mend: "the server does not trust the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT: have it issued by an authority that it knows"},
-	{about: "tls: bad certificate", mend: "the server does not accept the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT: it may have expired, or be of an authority that the server does not know"},
-	{about: "first record does not look like a TLS handshake", mend: "the server speaks plain text: set CONFIG_GRPC_XDS_SERVER_USE_TLS=false"},
-	{about: "missing selected ALPN property", mend: "the server's TLS does not offer HTTP/2: let it offer h2, or set GRPC_ENFORCE_ALPN_ENABLED=false"},
-	{about: "error reading server preface", mend: "is it a gRPC server, and does it want TLS (CONFIG_GRPC_XDS_SERVER_USE_TLS)?"},
-	{about: "received message larger than max", mend: "raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"},
-	{about: "(Unimplemented)", mend: "name a management server with CONFIG_GRPC_XDS_SERVER_URL: this one has no aggregated discovery"},
-	{about: "(Unauthenticated)", mend: "the server wants to know who asks: CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, or CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
-	{about: "(PermissionDenied)", mend: "the server does not let this node in: CONFIG_GRPC_XDS_NODE_ID, CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, or CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
-	{about: "produced zero addresses", mend: "mend CONFIG_GRPC_XDS_SERVER_URL, or the DNS"},
-	{about: "no such host", mend: "mend CONFIG_GRPC_XDS_SERVER_URL, or the DNS"},
-	{about: "connection refused", mend: "is CONFIG_GRPC_XDS_SERVER_URL right, and does the server run?"},
-	// How a server that does not like our certificate looks when its words get lost.
-	{about: "broken pipe", mend: hungUp, early: true},
-	{about: "connection reset by peer", mend: hungUp, early: true},
+var advice = []struct{ about, mend string }{
+	{"signed by unknown authority", "set CONFIG_GRPC_XDS_SERVER_TLS_CACERT to a PEM file of the authority that issued the server's certificate"},
+	{"certificate is valid for", "set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate, or have it issued for this one"},
+	{"because it doesn't contain any IP SANs", "set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate, or have it issued for this one"},
+	{"certificate is not valid for any names", "have the server's certificate issued for a name"},
+	{"failed to verify certificate: x509: certificate has expired", "renew the server's certificate, or mend this host's clock"},
+	{"tls: certificate required", "the server wants a certificate: set CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY"},
+	{"tls: expired certificate", "renew the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
+	{"tls: unknown certificate authority", "the server does not trust the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT: have it issued by an authority that it knows"},
+	{"tls: bad certificate", "the server does not accept the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT: it may have expired, or be of an authority that the server does not know"},
+	{"first record does not look like a TLS handshake", "the server speaks plain text: set CONFIG_GRPC_XDS_SERVER_USE_TLS=false"},
+	{"missing selected ALPN property", "the server's TLS does not offer HTTP/2: let it offer h2, or set GRPC_ENFORCE_ALPN_ENABLED=false"},
+	{"error reading server preface", "is it a gRPC server, and does it want TLS (CONFIG_GRPC_XDS_SERVER_USE_TLS)?"},
+	{"received message larger than max", "raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"},
+	{"(Unimplemented)", "name a management server with CONFIG_GRPC_XDS_SERVER_URL: this one has no aggregated discovery"},
+	{"(Unauthenticated)", "the server wants to know who asks: CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, or CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
+	{"(PermissionDenied)", "the server does not let this node in: CONFIG_GRPC_XDS_NODE_ID, CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, or CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
+	{"produced zero addresses", "mend CONFIG_GRPC_XDS_SERVER_URL, or the DNS"},
+	{"no such host", "mend CONFIG_GRPC_XDS_SERVER_URL, or the DNS"},
+	{"connection refused", "is CONFIG_GRPC_XDS_SERVER_URL right, and does the server run?"},
 }
-
-const hungUp = "it hung up at once: does it want TLS (CONFIG_GRPC_XDS_SERVER_USE_TLS), or another certificate (CONFIG_GRPC_XDS_CLIENT_TLS_CERT)?"
 
 // maxText bounds what others can have us log, or send.
 const maxText = 4 << 10

@@ -208,13 +208,13 @@ func (w *Watcher) session(outer context.Context) (lasted time.Duration, err erro
 	defer cancel(nil)
 	conn, err := w.connect()
 	if err != nil {
-		return 0, w.trouble(ctx, err, true)
+		return 0, w.trouble(ctx, err)
 	}
 	defer func() { _ = conn.Close() }() // its only error: it is closed
 	t := &tap{ClientConnInterface: conn, cancel: cancel}
 	client := sotw.NewADSClient(metadata.NewOutgoingContext(ctx, metadata.New(w.cfg.Headers)), w.node, TypeURL)
 	if err := client.InitConnect(t, grpc.MaxCallRecvMsgSize(w.cfg.MaxMessage)); err != nil {
-		return 0, w.trouble(ctx, err, true)
+		return 0, w.trouble(ctx, err)
 	}
 	began := time.Now()
 	w.streams.Add(1)
@@ -233,7 +233,7 @@ func (w *Watcher) session(outer context.Context) (lasted time.Duration, err erro
 			return 0, err
 		}
 		if _, err := client.Fetch(); err != nil {
-			return 0, w.trouble(ctx, err, t.stream.shown == nil)
+			return 0, w.trouble(ctx, err)
 		}
 		reason, repeats := w.judge(t.stream.shown)
 		w.judged = time.Now()
@@ -251,7 +251,7 @@ func (w *Watcher) session(outer context.Context) (lasted time.Duration, err erro
 			err = client.Nack(reason)
 		}
 		if err != nil {
-			return 0, w.trouble(ctx, err, t.stream.shown == nil)
+			return 0, w.trouble(ctx, err)
 		}
 	}
 }
