@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -77,6 +78,8 @@ type server struct {
 	http     *http.Server
 	debug    *http.Server
 	divvy    *divvy.Server // nil: off
+	certs    []portCerts
+	tls      struct{ http, debug *tls.Config } // nil: plain text
 
 	statistics statistics
 	tracing    *tracing.Provider // nil: off
@@ -118,6 +121,7 @@ func (s *server) build() error {
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})
 	s.counters.Source(metrics.GoRuntime)
+	s.counters.Source(s.certStats)
 	for _, read := range s.store.stats {
 		s.counters.Source(read)
 	}
@@ -145,11 +149,23 @@ func (s *server) build() error {
 		Headers:   headerNames(s.cfg),
 		Metadata:  s.cfg.DynamicMetadata,
 	})
+	grpcTLS, err := s.serverTLS("grpc", s.cfg.GRPCTLS, "h2")
+	if err != nil {
+		return fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err)
+	}
 	s.grpc = rls.NewServer(service, rls.ServerConfig{
+		TLS:                   grpcTLS,
+		MaxMessage:            s.cfg.GRPCMaxMessage,
+		MaxStreams:            uint32(s.cfg.GRPCMaxStreams),
+		KeepaliveTime:         s.cfg.GRPCKeepaliveTime,
+		KeepaliveMin:          s.cfg.GRPCKeepaliveMin,
 		MaxConnectionAge:      s.cfg.GRPCMaxConnectionAge,
 		MaxConnectionAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
 		Stats:                 s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
 	})
+	if err := s.httpTLS(); err != nil {
+		return err
+	}
 	if err := s.buildDivvy(failed); err != nil {
 		return err
 	}
@@ -159,7 +175,11 @@ func (s *server) build() error {
 		onChange:   s.grpc.SetServing,
 	}
 	s.ready = readiness{stores: len(s.store.pools), say: s.announceReady}
-	for range s.store.pools {
+	if len(s.store.pools) == 0 {
+		s.health.names, s.health.stores = []string{"memory"}, []error{nil}
+	}
+	for _, p := range s.store.pools {
+		s.health.names = append(s.health.names, p.name)
 		s.health.stores = append(s.health.stores, errStoreUnknown)
 	}
 	s.health.update(func(*health) {})
@@ -188,6 +208,8 @@ func (s *server) httpServer(service *rls.Service) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("/json", s.tracing.HTTP("/json", service.JSON()))
 	mux.Handle("/healthcheck", admin.Healthcheck(s.health.reason))
+	mux.Handle("/livez", admin.Live())
+	mux.Handle("/readyz", admin.Ready(s.health.components))
 	return s.boundedServer(mux)
 }
 
@@ -233,7 +255,7 @@ func (s *server) debugServer() *http.Server {
 			return stats
 		},
 	}
-	srv := s.boundedServer(debug.Handler())
+	srv := s.boundedServer(admin.Token(s.cfg.DebugToken, debug.Handler()))
 	srv.WriteTimeout = 0 // a profile takes its time
 	return srv
 }
@@ -255,8 +277,11 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	}
 	g.Go(func() error { return s.source.Run(ctx) })
 	g.Go(func() error { return s.grpc.Serve(s.ports.grpc) })
-	g.Go(func() error { return serveHTTP(s.http, s.ports.http) })
-	g.Go(func() error { return serveHTTP(s.debug, s.ports.debug) })
+	for _, c := range s.certs {
+		g.Go(func() error { return c.Run(ctx) })
+	}
+	g.Go(func() error { return serveHTTP(s.http, overTLS(s.ports.http, s.tls.http)) })
+	g.Go(func() error { return serveHTTP(s.debug, overTLS(s.ports.debug, s.tls.debug)) })
 	if s.divvy != nil {
 		g.Go(func() error { return s.divvy.Serve(s.ports.divvy) })
 	}
@@ -380,7 +405,7 @@ func (s *server) loaded(l load) {
 	if l.err != nil {
 		s.counters.ConfigRefused()
 		s.logProblems(l)
-		s.health.update(func(h *health) { h.answered, h.refused = true, l.err })
+		s.health.update(func(h *health) { h.refused = l.err })
 		return
 	}
 	s.logRules(l.set)
@@ -392,7 +417,7 @@ func (s *server) loaded(l load) {
 	var recovered bool
 	s.health.update(func(h *health) {
 		recovered = h.loaded && h.refused != nil
-		h.loaded, h.answered, h.domains, h.refused = true, true, domains, nil
+		h.loaded, h.domains, h.version, h.refused = true, domains, l.version, nil
 	})
 	facts := logrus.Fields{"domains": domains, "rules": len(l.set.Rules()), "hash": l.hash}
 	maps.Copy(facts, l.facts)

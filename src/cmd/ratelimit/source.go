@@ -8,6 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"ratelimit/src/certs"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
@@ -85,7 +86,10 @@ func (s *server) buildXDS() error {
 				facts: logrus.Fields{"xds": x.Server, "resources": u.Resources, "version": u.Version},
 			})
 		},
-		OnConnect: func() { s.log.Infof("connected to the xds server %s as node %q", x.Server, x.NodeID) },
+		OnConnect: func() {
+			s.log.Infof("connected to the xds server %s as node %q", x.Server, x.NodeID)
+			s.health.update(func(h *health) { h.apart = nil })
+		},
 		OnTrouble: s.xdsTrouble,
 		OnSilence: func() {
 			s.log.Warnf("the xds server %s is there, but has no rules for us yet: does it know the node %q (CONFIG_GRPC_XDS_NODE_ID)?", x.Server, x.NodeID)
@@ -110,11 +114,7 @@ func (s *server) xdsTrouble(reason *xdsrules.Trouble, pause time.Duration) {
 		state = "the rules stay as they are"
 	}
 	s.log.Warnf("%v (%s, next attempt in %v)", reason, state, pause.Round(time.Millisecond))
-	s.health.update(func(h *health) {
-		if !h.loaded && !h.answered {
-			h.refused = reason // why there is nothing yet
-		}
-	})
+	s.health.update(func(h *health) { h.apart = reason })
 }
 
 // xdsTLS reads the files of the settings. A certificate that is missing today may
@@ -123,7 +123,7 @@ func xdsTLS(x settings.XDS) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: x.SAN}
 	if x.CACert != "" {
 		var err error
-		if cfg.RootCAs, err = authorities(x.CACert); err != nil {
+		if cfg.RootCAs, err = certs.Authorities(x.CACert); err != nil {
 			return nil, fmt.Errorf("CONFIG_GRPC_XDS_SERVER_TLS_CACERT: %w", err)
 		}
 	}

@@ -85,6 +85,9 @@ func TestXDS(t *testing.T) {
 	if !s.healthy() || !inForce("5")() {
 		t.Error("the old rules are not in force")
 	}
+	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, "1 domain, version v2, the last load was refused: xds resource") {
+		t.Errorf("/readyz: %d %s", code, page)
+	}
 	_, stats := s.get("debug", "/stats")
 	for _, want := range []string{
 		"ratelimit.service.config_load_success: 2\n", "ratelimit.service.config_load_error: 1\n",
@@ -98,6 +101,9 @@ func TestXDS(t *testing.T) {
 	s.until("the loss is told", s.logged("(the rules stay as they are, next attempt in "))
 	if !s.healthy() || !inForce("5")() {
 		t.Error("the rules went with the server")
+	}
+	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, ", xds server "+address+": ") {
+		t.Errorf("/readyz: %d %s", code, page)
 	}
 	m = xdstest.Start(t, listenLocal(t, address))
 	m.Publish(t, "default", "v0", domain(9))
