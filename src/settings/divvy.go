@@ -18,8 +18,7 @@ func (d *Divvy) declare(r *reader) {
 	r.count(&d.MaxConns, "DIVVY_MAX_CONNECTIONS", 10_000, "the most connections; further ones are refused")
 	r.count(&d.MaxPipelined, "DIVVY_MAX_PIPELINED", 128, "the most requests of a connection that are decided at a time, in one call of the store, up to 1000; what comes behind them waits")
 	r.duration(&d.Idle, "DIVVY_IDLE_TIMEOUT", 10*time.Minute, "connections without a whole line for so long are closed; 0: never")
-	r.text(&d.Cert, "DIVVY_TLS_CERT", "", "PEM file of the certificate chain to speak TLS with; empty: plain text")
-	r.text(&d.Key, "DIVVY_TLS_KEY", "", "PEM file of its key")
+	d.TLS.declare(r, "DIVVY_", "this port")
 }
 
 // maxPipelined is what the limiter decides at a time.
@@ -36,9 +35,6 @@ func (d *Divvy) validate(r *reader) {
 	}
 	if d.Domain == "" && d.DomainKey == "" {
 		r.problem("DIVVY_DOMAIN", "", "write the domain that `HIT` asks, or set DIVVY_DOMAIN_KEY")
-	}
-	if (d.Cert == "") != (d.Key == "") {
-		r.problem("DIVVY_TLS_CERT", d.Cert, "set DIVVY_TLS_CERT and DIVVY_TLS_KEY, or neither")
 	}
 }
 

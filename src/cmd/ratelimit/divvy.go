@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -44,14 +43,10 @@ func (s *server) buildDivvy(failed func(error)) error {
 		panics.Add(1)
 		s.log.WithField("stack", string(stack)).Errorf("divvy: panic: %v", value)
 	}
-	if d.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(d.Cert, d.Key)
-		if err != nil {
-			return fmt.Errorf("DIVVY_TLS_CERT and DIVVY_TLS_KEY: %w", err)
-		}
-		cfg.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	}
 	var err error
+	if cfg.TLS, err = s.serverTLS("divvy", d.TLS); err != nil {
+		return fmt.Errorf("DIVVY_TLS_CERT: %w", err)
+	}
 	if s.divvy, err = divvy.New(cfg); err != nil {
 		return err
 	}

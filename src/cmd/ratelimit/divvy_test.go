@@ -125,7 +125,7 @@ func TestDivvyOverTLS(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	err := launch(t, kitchen, append(on, "DIVVY_TLS_CERT="+files.CA, "DIVVY_TLS_KEY=/no/such/file")...).wait()
-	if err == nil || !strings.Contains(err.Error(), "DIVVY_TLS_CERT and DIVVY_TLS_KEY: ") {
+	if err == nil || !strings.Contains(err.Error(), "DIVVY_TLS_CERT: certs: the key: open /no/such/file") {
 		t.Errorf("a key that is missing: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -77,6 +78,8 @@ type server struct {
 	http     *http.Server
 	debug    *http.Server
 	divvy    *divvy.Server // nil: off
+	certs    []portCerts
+	tls      struct{ http, debug *tls.Config } // nil: plain text
 
 	statistics statistics
 	tracing    *tracing.Provider // nil: off
@@ -118,6 +121,7 @@ func (s *server) build() error {
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})
 	s.counters.Source(metrics.GoRuntime)
+	s.counters.Source(s.certStats)
 	for _, read := range s.store.stats {
 		s.counters.Source(read)
 	}
@@ -153,11 +157,23 @@ func (s *server) build() error {
 		Headers:   headerNames(s.cfg),
 		Metadata:  s.cfg.DynamicMetadata,
 	})
+	grpcTLS, err := s.serverTLS("grpc", s.cfg.GRPCTLS, "h2")
+	if err != nil {
+		return fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err)
+	}
 	s.grpc = rls.NewServer(service, rls.ServerConfig{
+		TLS:                   grpcTLS,
+		MaxMessage:            s.cfg.GRPCMaxMessage,
+		MaxStreams:            uint32(s.cfg.GRPCMaxStreams),
+		KeepaliveTime:         s.cfg.GRPCKeepaliveTime,
+		KeepaliveMin:          s.cfg.GRPCKeepaliveMin,
 		MaxConnectionAge:      s.cfg.GRPCMaxConnectionAge,
 		MaxConnectionAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
 		Stats:                 s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
 	})
+	if err := s.httpTLS(); err != nil {
+		return err
+	}
 	if err := s.buildDivvy(failed); err != nil {
 		return err
 	}
@@ -167,7 +183,11 @@ func (s *server) build() error {
 		onChange:   s.grpc.SetServing,
 	}
 	s.ready = readiness{stores: len(s.store.pools), say: s.announceReady}
-	for range s.store.pools {
+	if len(s.store.pools) == 0 {
+		s.health.names, s.health.stores = []string{"memory"}, []error{nil}
+	}
+	for _, p := range s.store.pools {
+		s.health.names = append(s.health.names, p.name)
 		s.health.stores = append(s.health.stores, errStoreUnknown)
 	}
 	s.health.update(func(*health) {})
@@ -203,6 +223,8 @@ func (s *server) httpServer(service *rls.Service) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("/json", s.tracing.HTTP("/json", service.JSON()))
 	mux.Handle("/healthcheck", admin.Healthcheck(s.health.reason))
+	mux.Handle("/livez", admin.Live())
+	mux.Handle("/readyz", admin.Ready(s.health.components))
 	return s.boundedServer(mux)
 }
 
@@ -248,7 +270,7 @@ func (s *server) debugServer() *http.Server {
 			return stats
 		},
 	}
-	srv := s.boundedServer(debug.Handler())
+	srv := s.boundedServer(admin.Token(s.cfg.DebugToken, debug.Handler()))
 	srv.WriteTimeout = 0 // a profile takes its time
 	return srv
 }
@@ -270,8 +292,11 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	}
 	g.Go(func() error { return s.watcher.Run(ctx) })
 	g.Go(func() error { return s.grpc.Serve(s.ports.grpc) })
-	g.Go(func() error { return serveHTTP(s.http, s.ports.http) })
-	g.Go(func() error { return serveHTTP(s.debug, s.ports.debug) })
+	for _, c := range s.certs {
+		g.Go(func() error { return c.Run(ctx) })
+	}
+	g.Go(func() error { return serveHTTP(s.http, overTLS(s.ports.http, s.tls.http)) })
+	g.Go(func() error { return serveHTTP(s.debug, overTLS(s.ports.debug, s.tls.debug)) })
 	if s.divvy != nil {
 		g.Go(func() error { return s.divvy.Serve(s.ports.divvy) })
 	}
