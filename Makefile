@@ -41,9 +41,11 @@ test: ## run all tests with the race detector, real Envoy included
 
 integration_tests: ## run only the black-box tests in integration-test; says what it skips
 	@$(HERE) go test -race -timeout 15m -v ./integration-test/... | grep -Ev '^ *(=== |--- PASS)'
+	@$(HERE) go -C integration-test/kubernetes test ./... # a module of its own: the service needs no Kubernetes
 
 lint: ## vet, format and static checks, with pinned tools
 	$(HERE) go vet ./...
+	$(HERE) go -C integration-test/kubernetes vet ./...
 	@out=$$($(TOOL) gofumpt -l src integration-test); [ -z "$$out" ] || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
 	$(TOOL) staticcheck ./...
 	$(TOOL) errcheck -exclude .errcheck ./...
@@ -79,9 +81,10 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	  done; \
 	done
 
-docs: ## write the settings table of README.md, the schema of rule files and the plot of algorithms anew
+docs: ## write the settings table of README.md, the schema of rule files, the plot of algorithms and the alerts for the operator anew
 	go test ./src/cmd/ratelimit -run 'TestReadmeSettings|TestSchemaFile' -update
 	go test ./src/simulate -run TestPlot -update
+	go test ./integration-test -run TestPrometheusRule -update
 
 docker_image: ## build the image (needs docker)
 	docker build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' -t '$(IMAGE)' .
