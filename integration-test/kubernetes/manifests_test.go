@@ -158,7 +158,7 @@ func lost(at string, wrote, read any) string {
 	case map[string]any:
 		r, ok := read.(map[string]any)
 		if !ok {
-			return fmt.Sprintf("%s: %v became %v", at, wrote, read)
+			return fmt.Sprintf("%s: %#v became %#v", at, wrote, read)
 		}
 		for key, value := range w {
 			if problem := lost(at+"."+key, value, r[key]); problem != "" {
@@ -168,7 +168,7 @@ func lost(at string, wrote, read any) string {
 	case []any:
 		r, ok := read.([]any)
 		if !ok || len(r) != len(w) {
-			return fmt.Sprintf("%s: %v became %v", at, wrote, read)
+			return fmt.Sprintf("%s: %#v became %#v", at, wrote, read)
 		}
 		for i, value := range w {
 			if problem := lost(fmt.Sprintf("%s[%d]", at, i), value, r[i]); problem != "" {
@@ -177,7 +177,7 @@ func lost(at string, wrote, read any) string {
 		}
 	default:
 		if wrote != read {
-			return fmt.Sprintf("%s: %v became %v", at, wrote, read)
+			return fmt.Sprintf("%s: %#v became %#v", at, wrote, read)
 		}
 	}
 	return ""
