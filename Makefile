@@ -45,10 +45,12 @@ test: ## run all tests with the race detector, real Envoy included
 
 integration_tests: ## run only the black-box tests in integration-test; says what it skips
 	@$(HERE) go test -race -timeout 15m -v ./integration-test/... | grep -Ev '^ *(=== |--- PASS)'
+	@$(HERE) go -C integration-test/kubernetes test -count=1 ./... # a module of its own, whose cache does not see that manifests changed
 
 lint: ## vet, format and static checks, with pinned tools
 	$(HERE) go vet ./...
 	$(HERE) go vet -C $(CONFIG_SERVER) ./...
+	$(HERE) go -C integration-test/kubernetes vet ./...
 	@out=$$($(TOOL) gofumpt -l src integration-test $(CONFIG_SERVER)); [ -z "$$out" ] || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
 	$(TOOL) staticcheck ./...
 	cd $(CONFIG_SERVER) && $(HERE) go tool -modfile=../../tools/go.mod staticcheck ./...
@@ -85,9 +87,10 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	  done; \
 	done
 
-docs: ## write the settings table of README.md, the schema of rule files and the plot of algorithms anew
+docs: ## write the settings table of README.md, the schema of rule files, the plot of algorithms and the alerts for the operator anew
 	go test ./src/cmd/ratelimit -run 'TestReadmeSettings|TestSchemaFile' -update
 	go test ./src/simulate -run TestPlot -update
+	go test ./integration-test -run TestPrometheusRule -update
 
 docker_image: ## build the image (needs docker)
 	docker build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' -t '$(IMAGE)' .
