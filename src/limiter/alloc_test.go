@@ -23,5 +23,11 @@ func TestCheckDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(100, check); n > 0 {
 			t.Errorf("%v allocations per request, escaped %t", n, escape)
 		}
+		l.Use(load(t, orderedRules))
+		req = parse("ip=1_2,m=GET,x=y m=GET,ip=2 both=1 trial=1")
+		check()
+		if n := testing.AllocsPerRun(100, check); n > 0 {
+			t.Errorf("%v allocations per request on an ordered list", n)
+		}
 	}
 }

@@ -1,6 +1,9 @@
 package rules
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // DomainConfig is one domain's rules as written, before they are compiled:
 // what every source of rules (files, a control plane) produces.
@@ -8,8 +11,54 @@ type DomainConfig struct {
 	Pos
 	Domain      string
 	Descriptors []DescriptorConfig
-	// Charge and OnReject hold for all Descriptors; see there.
+	// Rules are an ordered list, instead of Descriptors; nil: none.
+	Rules *Placed[[]RuleConfig]
+	// Charge and OnReject hold for all Descriptors, OnReject for all Rules, too;
+	// see there.
 	Charge, OnReject *Placed[string]
+}
+
+// RuleConfig is one rule of an ordered list, of which the first that matches
+// decides.
+type RuleConfig struct {
+	Pos
+	// Match is the keys that must be there and the patterns that their values
+	// must match, each key once; none: everything matches. Nil was not written.
+	Match *Placed[[]PairConfig]
+	// Per names the keys of requests whose values are counted apart.
+	Per []Placed[string]
+	// ShadowMode makes the rule a canary: it is charged, and others decide.
+	ShadowMode bool
+	QuotaMode  bool
+	OnReject   *Placed[string]            // as in DescriptorConfig
+	RateLimit  *RateLimitConfig           // required, or RateLimits
+	RateLimits *Placed[[]RateLimitConfig] // instead of RateLimit; nil: none
+	Metadata   map[string]any             // as in DescriptorConfig
+	// Text is what messages call the rule. Empty: by what it matches.
+	Text string
+
+	refused bool // something of it was, and that was said
+}
+
+// PairConfig is one pair that a rule matches by.
+type PairConfig struct {
+	Pos
+	Key, Pattern string
+}
+
+// text is what messages call the rule.
+func (c *RuleConfig) text() string {
+	if c.Text != "" {
+		return brief(c.Text)
+	}
+	if c.Match == nil || len(c.Match.Value) == 0 {
+		return "default"
+	}
+	var parts []string
+	for _, p := range c.Match.Value {
+		parts = append(parts, p.Key+"="+p.Pattern)
+	}
+	return brief(strings.Join(parts, " "))
 }
 
 // DescriptorConfig is one node of a domain's tree.

@@ -103,6 +103,13 @@ func charges(set *Set) (lines []string) {
 	}
 	for _, d := range set.domains {
 		walk(&d.root)
+		if d.list != nil {
+			for _, r := range d.list.rules {
+				if r.rule.Charges != nil {
+					found = append(found, r.rule)
+				}
+			}
+		}
 	}
 	slices.SortFunc(found, func(a, b *Rule) int {
 		return cmp.Or(strings.Compare(a.Pos.File, b.Pos.File), a.Pos.Line-b.Pos.Line, a.Pos.Col-b.Pos.Col, strings.Compare(a.Key, b.Key))
@@ -161,6 +168,15 @@ func describe(r *Rule) string {
 	if r.Detailed {
 		s += ", detailed"
 	}
+	if r.inList {
+		s += fmt.Sprintf(", match {%s}", r.Operation())
+	}
+	if r.Per != nil {
+		s += fmt.Sprintf(" per %s", strings.Join(r.Per, "+"))
+	}
+	if r.Canary {
+		s += ", canary"
+	}
 	for _, l := range r.Path {
 		if l.ValueToMetric {
 			s += fmt.Sprintf(", value of %s", l.Key)
@@ -193,7 +209,7 @@ func TestReadmeHasEveryKey(t *testing.T) {
 	}
 	for key, places := range keys {
 		row := "| `" + key + "` | "
-		for _, place := range []where{atRoot, atDescriptor, atLimit, atReplaces} {
+		for _, place := range []where{atRoot, atDescriptor, atRule, atLimit, atReplaces} {
 			if places&place != 0 {
 				row += whereNames[place] + ", "
 			}

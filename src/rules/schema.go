@@ -33,6 +33,7 @@ type schema struct {
 	MinItems             int       `json:"minItems,omitempty"`
 	MaxItems             int       `json:"maxItems,omitempty"`
 	Required             []string  `json:"required,omitempty"`
+	MaxProperties        int       `json:"maxProperties,omitempty"`
 	Properties           members   `json:"properties,omitempty"`
 	PatternProperties    members   `json:"patternProperties,omitempty"`
 	AdditionalProperties any       `json:"additionalProperties,omitempty"`
@@ -119,8 +120,13 @@ func Schema() ([]byte, error) {
 	limit.AllOf = limitConditions()
 	replaces := object(atReplaces, replacesKeys)
 	replaces.Type = types{"object"}
+	rule := object(atRule, ruleKeys)
+	rule.Type = types{"object"}
+	rule.AllOf = ruleConditions()
+	root.AllOf = rootConditions()
 	root.Definitions = members{
 		{"descriptor", descriptor},
+		{"rule", rule},
 		{"rate_limit", limit},
 		{"replaces", replaces},
 		{"ignored", ignoredSchema()},
@@ -159,16 +165,16 @@ func object[T any](place where, table []key[T]) *schema {
 			others = append(others, name)
 		}
 	}
-	// Metadata has any form even where it is ignored.
-	if i := slices.Index(others, "metadata"); i >= 0 {
-		others = slices.Delete(others, i, i+1)
-		s.PatternProperties = append(s.PatternProperties, member{anyOf([]string{"metadata"}), &schema{
-			DeprecationMessage: "No effect in " + whereNames[place] + ".",
-		}})
+	// Some have any form even where they are ignored.
+	ignored := "No effect in " + whereNames[place] + "."
+	loose := slices.DeleteFunc(slices.Clone(others), func(name string) bool { return !free[name] })
+	others = slices.DeleteFunc(others, func(name string) bool { return free[name] })
+	if len(loose) > 0 {
+		s.PatternProperties = append(s.PatternProperties, member{anyOf(loose), &schema{DeprecationMessage: ignored}})
 	}
 	s.PatternProperties = append(s.PatternProperties, member{anyOf(others), &schema{
 		AllOf:              []*schema{definition("ignored")},
-		DeprecationMessage: "No effect in " + whereNames[place] + ".",
+		DeprecationMessage: ignored,
 	}})
 	return s
 }
@@ -181,17 +187,18 @@ func anyOf(words []string) string {
 
 // ignoredSchema is what yamlReader.ignored takes.
 func ignoredSchema() *schema {
-	var names []string
+	var names, loose []string
 	for name := range keys {
-		if name != "metadata" {
+		if free[name] {
+			loose = append(loose, name)
+		} else {
 			names = append(names, name)
 		}
 	}
 	return &schema{
 		Type:                 types{"object", "array", "string", "integer", "boolean", "null"},
 		Items:                &schema{Type: types{"object"}, AllOf: []*schema{definition("ignored")}},
-		Properties:           members{{"metadata", &schema{}}},
-		PatternProperties:    members{{anyOf(names), definition("ignored")}},
+		PatternProperties:    members{{anyOf(loose), &schema{}}, {anyOf(names), definition("ignored")}},
 		AdditionalProperties: false,
 	}
 }
@@ -203,7 +210,7 @@ func schemaOf(into any, words []string, least, most int64, need bool) *schema {
 	orNothing := true
 	switch into.(type) {
 	case *string:
-		s.Type = types{"string", "integer", "boolean"} // taken as written
+		s.Type = asText().Type
 		orNothing = !need
 		if need {
 			s.MinLength = 1
@@ -237,6 +244,14 @@ func schemaOf(into any, words []string, least, most int64, need bool) *schema {
 		s.Type, s.Items = types{"array"}, definition("descriptor")
 	case *[]ReplacesConfig:
 		s.Type, s.Items = types{"array"}, definition("replaces")
+	case **Placed[[]RuleConfig]:
+		s.Type, s.Items = types{"array"}, definition("rule")
+	case **Placed[[]PairConfig]:
+		s.Type, s.AdditionalProperties = types{"object"}, asText()
+		s.MaxProperties = maxPairs
+		orNothing = false
+	case *[]Placed[string]:
+		s.Type, s.Items, s.MaxItems = types{"array"}, asText(), maxPairs
 	case **RateLimitConfig:
 		s.AllOf = []*schema{definition("rate_limit")}
 		return s
@@ -251,6 +266,9 @@ func schemaOf(into any, words []string, least, most int64, need bool) *schema {
 	}
 	return s
 }
+
+// asText is a scalar that is taken as written.
+func asText() *schema { return &schema{Type: types{"string", "integer", "boolean"}} }
 
 func anys(words []string) (list []any) {
 	for _, w := range words {
@@ -284,8 +302,24 @@ func without(key, message string) member {
 	return member{key, &schema{Type: types{"null"}, ErrorMessage: message}}
 }
 
-func descriptorConditions() []*schema {
-	wildcard := &schema{Type: types{"string"}, Pattern: `\*`}
+func rootConditions() []*schema {
+	return []*schema{{
+		If: given("rules", something()),
+		Then: &schema{Properties: members{{"descriptors", &schema{
+			Enum: []any{nil, []any{}}, ErrorMessage: "rules and descriptors exclude each other",
+		}}}},
+	}}
+}
+
+func ruleConditions() []*schema {
+	return append(severalConditions(), &schema{
+		AnyOf:        []*schema{given("rate_limit", something()), given("rate_limits", something())},
+		ErrorMessage: "a rule needs a rate_limit",
+	})
+}
+
+// severalConditions is what rate_limits does not go with.
+func severalConditions() []*schema {
 	return []*schema{
 		{
 			If:   &schema{Required: []string{"rate_limits"}},
@@ -295,14 +329,21 @@ func descriptorConditions() []*schema {
 			Then: &schema{Properties: members{{"rate_limits", &schema{Items: &schema{Properties: members{{"unlimited", &schema{
 				Not: &schema{Const: true}, ErrorMessage: "an unlimited one of several rate_limits changes nothing",
 			}}}}}}}},
-		}, {
+		},
+	}
+}
+
+func descriptorConditions() []*schema {
+	wildcard := &schema{Type: types{"string"}, Pattern: `\*`}
+	return append(severalConditions(), []*schema{
+		{
 			If: given("share_threshold", &schema{Const: true}),
 			Then: &schema{
 				AnyOf:        []*schema{given("key", wildcard), given("value", wildcard)},
 				ErrorMessage: "share_threshold needs a wildcard in key or value",
 			},
 		},
-	}
+	}...)
 }
 
 func limitConditions() []*schema {
