@@ -43,9 +43,9 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 			c.set.byName[cfg.Domain] = d
 			c.set.domains = append(c.set.domains, d)
 			first[cfg.Domain] = cfg.Pos
-		case opt.MergeDomains && (cfg.Rules != nil || d.list != nil):
-			c.problems.add(cfg.Pos, "join the two, or rename one",
-				"domain %s is already defined at %v, and a list of rules is not joined with another file", brief(cfg.Domain), first[cfg.Domain])
+		case cfg.Rules != nil || cfg.Tree != nil || d.list != nil || d.words != nil:
+			c.problems.add(cfg.Pos, "rename one: a list of rules, or a tree of limits, is not joined with another file",
+				"domain %s is already defined at %v", brief(cfg.Domain), first[cfg.Domain])
 			d = &Domain{}
 		case !opt.MergeDomains:
 			c.problems.add(cfg.Pos, "join the two, rename one, or set MERGE_DOMAIN_CONFIG=true",
@@ -59,6 +59,9 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 				c.problems.add(cfg.Rules.Pos, "put them into files of their own, each with a domain", "rules and descriptors exclude each other")
 			}
 			c.ordered(d, cfg, top)
+		}
+		if cfg.Tree != nil {
+			c.tree(d, cfg, top)
 		}
 		c.level(&d.root, cfg.Descriptors, top)
 		c.idle(inherited{}, in, cfg.Charge, cfg.OnReject)

@@ -3,6 +3,7 @@ package rules
 import (
 	"strings"
 	"time"
+	"unicode"
 )
 
 // DomainConfig is one domain's rules as written, before they are compiled:
@@ -13,6 +14,8 @@ type DomainConfig struct {
 	Descriptors []DescriptorConfig
 	// Rules are an ordered list, instead of Descriptors; nil: none.
 	Rules *Placed[[]RuleConfig]
+	// Tree is a tree of limits, instead of Descriptors; nil: none.
+	Tree *Placed[[]WordConfig]
 	// Charge and OnReject hold for all Descriptors, OnReject for all Rules, too;
 	// see there.
 	Charge, OnReject *Placed[string]
@@ -40,6 +43,23 @@ type RuleConfig struct {
 	refused bool // something of it was, and that was said
 }
 
+// WordConfig is a node of a tree of limits. Each that a request comes to is
+// charged.
+type WordConfig struct {
+	Pos
+	Word     string        // `*`: any other
+	Limits   *BucketConfig // nil: none
+	Children []WordConfig  // each word once
+}
+
+// BucketConfig is a limit: Count in so many Seconds, and Burst beyond the first at
+// once.
+type BucketConfig struct {
+	Pos
+	Burst, Count uint32
+	Seconds      int64
+}
+
 // PairConfig is one pair that a rule matches by.
 type PairConfig struct {
 	Pos
@@ -48,17 +68,24 @@ type PairConfig struct {
 
 // text is what messages call the rule.
 func (c *RuleConfig) text() string {
-	if c.Text != "" {
-		return brief(c.Text)
-	}
-	if c.Match == nil || len(c.Match.Value) == 0 {
-		return "default"
+	if c.Text != "" || c.Match == nil {
+		return cited(c.Text)
 	}
 	var parts []string
 	for _, p := range c.Match.Value {
 		parts = append(parts, p.Key+"="+p.Pattern)
 	}
-	return brief(strings.Join(parts, " "))
+	return cited("{" + strings.Join(parts, " ") + "}")
+}
+
+// cited is text with brackets of its own for a message: as it is, unless it is
+// long, or would move the cursor.
+func cited(text string) string {
+	const most = 200
+	if len(text) > most || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return brief(text)
+	}
+	return text
 }
 
 // DescriptorConfig is one node of a domain's tree.

@@ -121,6 +121,7 @@ type ruleYAML struct {
 	Domain         string         `yaml:"domain"`
 	At             string         `yaml:"at"`
 	Descriptors    []levelYAML    `yaml:"descriptors,omitempty"`
+	Names          []string       `yaml:"names,omitempty"`
 	Match          *matchYAML     `yaml:"match,omitempty"`
 	Per            []string       `yaml:"per,omitempty"`
 	RateLimit      limitYAML      `yaml:"rate_limit"`
@@ -173,7 +174,7 @@ func (s *Set) YAML() ([]byte, error) {
 
 func (r *Rule) yaml() ruleYAML {
 	out := ruleYAML{
-		Rule: r.Key, Domain: r.Domain, At: r.Pos.String(),
+		Rule: r.Key, Domain: r.Domain, At: r.Pos.String(), Names: r.Names,
 		ShadowMode: r.Shadow, QuotaMode: r.Quota, DetailedMetric: r.Detailed, Metadata: r.Metadata,
 		RateLimit: limitYAML{Unlimited: r.Unlimited, Name: r.Name, Replaces: r.Replaces},
 	}

@@ -74,6 +74,9 @@ func FuzzYAML(f *testing.F) {
 			// an exact value that stands before it.
 			var request []Entry
 			wild := false
+			for _, name := range r.Names {
+				request = append(request, Entry{Key: []byte(name)})
+			}
 			for _, p := range r.Match {
 				request = append(request, Entry{[]byte(p.Key), []byte(p.Pattern)})
 			}

@@ -11,6 +11,10 @@ package rules
 // its rule matches, counts by and allows:
 //
 //	<prefix><domain>_:<key>_<pattern>_:<key>_<value>_:<requests>/<period>_<algorithm>_
+//
+// In a tree of limits they are the words, always escaped, down to the level:
+//
+//	<prefix><domain>_<word>_<word>_
 type Keys struct {
 	// Prefix stands in front of every key, as it is.
 	Prefix string
@@ -35,6 +39,9 @@ type Keys struct {
 func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []byte, tag int) {
 	if r != nil && r.ordered != nil {
 		return r.ordered.append(dst, k.Prefix, d, r.Per, entries)
+	}
+	if r != nil && r.Names != nil {
+		return r.appendWords(dst, k.Prefix, d, entries)
 	}
 	if r != nil && len(r.Path) < len(entries) {
 		entries = entries[:len(r.Path)]

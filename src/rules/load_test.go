@@ -101,8 +101,23 @@ func charges(set *Set) (lines []string) {
 			}
 		}
 	}
+	var words func(n *wordNode)
+	words = func(n *wordNode) {
+		if n.rule != nil && n.rule.Charges != nil {
+			found = append(found, n.rule)
+		}
+		for _, child := range n.children {
+			words(child)
+		}
+		if n.other != nil {
+			words(n.other)
+		}
+	}
 	for _, d := range set.domains {
 		walk(&d.root)
+		if d.words != nil {
+			words(d.words)
+		}
 		if d.list != nil {
 			for _, r := range d.list.rules {
 				if r.rule.Charges != nil {
@@ -177,6 +192,9 @@ func describe(r *Rule) string {
 	if r.Canary {
 		s += ", canary"
 	}
+	if r.Names != nil {
+		s += ", named " + strings.Join(r.Names, " ")
+	}
 	for _, l := range r.Path {
 		if l.ValueToMetric {
 			s += fmt.Sprintf(", value of %s", l.Key)
@@ -215,6 +233,19 @@ func TestReadmeHasEveryKey(t *testing.T) {
 			}
 		}
 		if row = strings.TrimSuffix(row, ", ") + " |"; !strings.Contains(string(text), row) {
+			t.Errorf("README.md has no row that begins %q", row)
+		}
+	}
+}
+
+// So do those of trees of limits.
+func TestReadmeHasEveryKeyOfTrees(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range treeKeys {
+		if row := "| `" + k.name + "` | " + k.place + " |"; !strings.Contains(string(text), row) {
 			t.Errorf("README.md has no row that begins %q", row)
 		}
 	}

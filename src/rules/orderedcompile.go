@@ -95,8 +95,12 @@ func (c *compiler) pairs(cfg *RuleConfig) (match []Pair, size int) {
 			c.problems.add(per.Pos, "remove one of them", "per names the key %s twice", brief(per.Value))
 		}
 	}
-	slices.SortFunc(match, func(a, b Pair) int { return strings.Compare(a.Key, b.Key) })
+	sortPairs(match)
 	return match, size
+}
+
+func sortPairs(match []Pair) {
+	slices.SortFunc(match, func(a, b Pair) int { return strings.Compare(a.Key, b.Key) })
 }
 
 func newCondition(slot int, text string) condition {

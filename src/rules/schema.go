@@ -37,7 +37,9 @@ type schema struct {
 	Properties           members   `json:"properties,omitempty"`
 	PatternProperties    members   `json:"patternProperties,omitempty"`
 	AdditionalProperties any       `json:"additionalProperties,omitempty"`
-	Items                *schema   `json:"items,omitempty"`
+	Items                any       `json:"items,omitempty"` // a schema, or one for each place
+	PropertyNames        *schema   `json:"propertyNames,omitempty"`
+	MinProperties        int       `json:"minProperties,omitempty"`
 	Not                  *schema   `json:"not,omitempty"`
 	If                   *schema   `json:"if,omitempty"`
 	Then                 *schema   `json:"then,omitempty"`
@@ -107,11 +109,17 @@ func encoded(v any) ([]byte, error) {
 // refuses they refuse too, but not the other way round: a schema cannot compare
 // two places of a file, nor calculate.
 func Schema() ([]byte, error) {
-	root := object(atRoot, fileKeys)
-	root.Schema = "http://json-schema.org/draft-07/schema#"
-	root.Title = "Rules of a rate limit service"
-	root.Comment = "Written by `ratelimit schema` from the definitions that rule files are read with."
-	root.Type = types{"object"}
+	root := &schema{
+		Schema:  "http://json-schema.org/draft-07/schema#",
+		Title:   "Rules of a rate limit service",
+		Comment: "Written by `ratelimit schema` from the definitions that rule files are read with.",
+		Type:    types{"object"},
+		If:      &schema{Required: []string{"schema"}, Not: &schema{Required: []string{"domain"}}},
+		Then:    treeSchema(),
+		Else:    definition("rules"),
+	}
+	rules := object(atRoot, fileKeys)
+	rules.AllOf = rootConditions()
 	descriptor := object(atDescriptor, descriptorKeys)
 	descriptor.Type = types{"object"}
 	descriptor.AllOf = descriptorConditions()
@@ -123,12 +131,13 @@ func Schema() ([]byte, error) {
 	rule := object(atRule, ruleKeys)
 	rule.Type = types{"object"}
 	rule.AllOf = ruleConditions()
-	root.AllOf = rootConditions()
 	root.Definitions = members{
+		{"rules", rules},
 		{"descriptor", descriptor},
 		{"rule", rule},
 		{"rate_limit", limit},
 		{"replaces", replaces},
+		{"name", nameSchema()},
 		{"ignored", ignoredSchema()},
 	}
 	text, err := encoded(root)
@@ -141,6 +150,45 @@ func Schema() ([]byte, error) {
 	}
 	b.WriteByte('\n')
 	return b.Bytes(), nil
+}
+
+// treeSchema is a tree of limits, and nameSchema what stands below a name in it.
+func treeSchema() *schema {
+	return &schema{
+		Properties: members{{"schema", &schema{
+			Description: treeKeys[0].says, Type: types{"object"},
+			PropertyNames: &schema{MinLength: 1}, AdditionalProperties: definition("name"),
+		}}},
+		AdditionalProperties: false,
+	}
+}
+
+func nameSchema() *schema {
+	number := func(least, most int64, says string) *schema {
+		return &schema{Type: types{"integer"}, Minimum: &least, Maximum: &most, Description: says}
+	}
+	limits := &schema{
+		Description: treeKeys[1].says, Type: types{"array", "null"}, MinItems: 3, MaxItems: 3,
+		Items: []*schema{
+			number(0, math.MaxUint32-1, "How many pass at once beyond the first."),
+			number(1, math.MaxUint32, "How many come back in the period."),
+			number(1, int64(algorithm.MaxPeriod.Seconds()), "The period in seconds."),
+		},
+	}
+	children := &schema{
+		Description: treeKeys[2].says, Type: types{"object", "null"},
+		PropertyNames: &schema{MinLength: 1}, AdditionalProperties: definition("name"),
+	}
+	return &schema{
+		Type:                 types{"object"},
+		Properties:           members{{"limits", limits}, {"children", children}},
+		AdditionalProperties: false,
+		AnyOf: []*schema{
+			given("limits", something()),
+			given("children", &schema{Type: types{"object"}, MinProperties: 1}),
+		},
+		ErrorMessage: "a name needs limits or children",
+	}
 }
 
 func definition(name string) *schema { return &schema{Ref: "#/definitions/" + name} }

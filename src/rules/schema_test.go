@@ -240,6 +240,8 @@ var beyondSchema = []struct{ what, why string }{
 	{`the limit at .* has the same algorithm and window`, "compares two limits"},
 	{`rule ".*" replaces itself`, "compares two values"},
 	{`what matches is charged to more than`, "adds up the levels of a path"},
+	{`the key .* is here twice`, "to a schema there is one"},
+	{`the tree is more than`, "a schema does not count how often it is entered"},
 	{`no request gets to the rule`, "compares two rules"},
 	{`per names the key .* twice`, "5 and \"5\" are the same key"},
 	{`what matches may be charged to`, "adds up the rules in shadow mode"},
@@ -314,6 +316,9 @@ func TestSchemaRefuses(t *testing.T) {
 	canary := "{shadow_mode: true, match: {a: b}, rate_limit: {unit: day, requests_per_unit: 1}},"
 	files = append(files, File{"canaries", []byte("domain: d\nrules: [" + strings.Repeat(canary, 101) + "]\n")})
 	files = append(files, File{"twice", []byte("domain: d\nrules: [{match: {}, per: [5, '5'], rate_limit: {unlimited: true}}]\n")})
+	for _, tree := range []string{"{a: {limits: [0, 1, 1]}, a: {limits: [0, 1, 1]}}", "{[a]: {limits: [0, 1, 1]}, a: {limits: [0, 1, 1]}}", strings.Repeat("{a: {children: ", 100) + "{a: {limits: [0, 1, 1]}}" + strings.Repeat("}}", 100)} {
+		files = append(files, File{"tree", []byte("schema: " + tree + "\n")})
+	}
 	used := make(map[string]bool)
 	refused := 0
 	for _, f := range files {

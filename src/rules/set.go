@@ -51,6 +51,9 @@ type Rule struct {
 	// were empty. Such a rule has no Path.
 	Match []Pair
 	Per   []string
+	// Names are where a limit stands in a tree of limits, `*` for any word. Such a
+	// rule has no Path.
+	Names []string
 	// Canary says that a rule of an ordered list was written with shadow_mode,
 	// which it is, too, where it answers for want of another.
 	Canary bool
@@ -70,6 +73,7 @@ type Rule struct {
 
 	inList   bool
 	ordered  *orderedKey // what the keys of its counters are made of, in an ordered list
+	tagWords int         // of the keys of its counters, in a tree of limits; see appendWords
 	along    bool        // charge: path holds here
 	item     string      // what Key has behind the levels
 	shared   bool        // some level shares its threshold
@@ -108,13 +112,15 @@ func (s *Set) Domains() []*Domain { return s.domains }
 // Domain is the domain of that name, or nil.
 func (s *Set) Domain(name []byte) *Domain { return s.byName[string(name)] }
 
-// Domain is the rules of one domain: a tree of descriptors, or an ordered list.
+// Domain is the rules of one domain: a tree of descriptors, an ordered list, or a
+// tree of limits.
 type Domain struct {
 	// Index is the domain's place in Set.Domains.
 	Index    int
 	Name     string
 	root     node
-	list     *orderedList // instead of root; nil: a tree
+	list     *orderedList // instead of root; nil: none
+	words    *wordNode    // instead of root, a tree of limits; nil: none
 	escaped  string       // Name in escaped keys, see Keys
 	keys     []string     // of all descriptors, see Descriptors
 	replaced int          // how many names the replaces lists of its rules have
@@ -160,6 +166,9 @@ type wildcard struct {
 //
 // In an ordered list it is the first that matches and is not in shadow mode; if
 // there is none, the last that matches.
+//
+// In a tree of limits it is that of the deepest level that the words of the
+// entries lead to, with those above it.
 func (d *Domain) Find(entries []Entry, joined *[]byte) *Rule {
 	if d.list != nil {
 		r, _ := d.list.find(d.list.fill(nil, entries), nil)
@@ -198,6 +207,9 @@ func (d *Domain) Meet(entries []Entry, s *Scratch, canaries []*Rule) (*Rule, []*
 }
 
 func (d *Domain) walk(entries []Entry, joined *[]byte) *Rule {
+	if d.words != nil {
+		return d.words.find(entries)
+	}
 	n := &d.root
 	for i := range entries {
 		if n = n.child(&entries[i], joined); n == nil {

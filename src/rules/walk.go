@@ -11,8 +11,8 @@ import (
 // Walk is the way of one descriptor through a domain's rules, for people to
 // read. A request in service takes Find, or Meet.
 type Walk struct {
-	// Steps are the levels of a tree in order, one for each entry, up to the
-	// first for which nothing was there.
+	// Steps are the levels of a tree in order, one for each entry, in a tree of
+	// limits for each word, up to the first for which nothing was there.
 	Steps []Step
 	// Asked are the rules of an ordered list in order, up to the one that
 	// decides. Of those that do not match there are at most 20; Unlisted counts
@@ -159,6 +159,9 @@ const (
 func (d *Domain) Explain(entries []Entry) *Walk {
 	if d.list != nil {
 		return d.list.explain(entries)
+	}
+	if d.words != nil {
+		return d.words.explain(entries)
 	}
 	w := &Walk{Steps: make([]Step, 0, min(len(entries), maxDepth+1))}
 	n := &d.root

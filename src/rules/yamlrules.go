@@ -14,7 +14,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// ParseYAML reads one rule file in Envoy's format. With any problems the
+// ParseYAML reads one rule file in Envoy's format, or a tree of limits. With any problems the
 // configuration is good only for finding more of them; it is nil when the text
 // is not YAML at all, and for a file of tests, which may stand among the rules.
 // Warnings name what has no effect.
@@ -26,6 +26,8 @@ func ParseYAML(file string, data []byte) (cfg *DomainConfig, problems, warnings 
 	case root == nil: // empty, or only comments
 		cfg = &DomainConfig{Pos: Pos{File: file, Line: 1, Col: 1}}
 	case isTests(root):
+	case isTree(root):
+		cfg = r.tree(root)
 	default:
 		cfg = r.domain(root)
 	}
