@@ -65,6 +65,7 @@ type Entry struct {
 // Step is one level of the walk.
 type Step struct {
 	Entry      Entry       `json:"entry"`
+	Word       bool        `json:"word,omitempty"`
 	Candidates []Candidate `json:"candidates"`
 	Unlisted   int         `json:"unlisted"`
 }
@@ -306,7 +307,7 @@ func asked(w *rules.Walk, a *rules.Asked) Rule {
 }
 
 func step(s *rules.Step) Step {
-	out := Step{Entry: Entry{string(s.Entry.Key), string(s.Entry.Value)}, Candidates: []Candidate{}, Unlisted: s.Unlisted}
+	out := Step{Entry: Entry{string(s.Entry.Key), string(s.Entry.Value)}, Word: s.Word, Candidates: []Candidate{}, Unlisted: s.Unlisted}
 	for i := range s.Candidates {
 		c := &s.Candidates[i]
 		shown := Candidate{Key: c.Key, Value: c.Value, At: c.Pos.String(), How: c.How.String()}

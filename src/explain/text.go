@@ -98,14 +98,20 @@ func (t *text) rules(d *Descriptor) {
 }
 
 func (t *text) step(s *Step) {
-	t.line(1, "%s", entry(s.Entry))
+	exact := "key and value"
+	if s.Word {
+		exact = "name"
+		t.line(1, "%s", shown(s.Entry.Key))
+	} else {
+		t.line(1, "%s", entry(s.Entry))
+	}
 	unlisted := s.Unlisted
 	for i := range s.Candidates {
 		c := &s.Candidates[i]
 		if c.Outcome != NoMatch {
 			t.unlisted(&unlisted)
 		}
-		how := map[string]string{"exact": "key and value", "wildcard": "wildcard", "key": "key alone"}[c.How]
+		how := map[string]string{"exact": exact, "wildcard": "wildcard", "key": "key alone"}[c.How]
 		format := map[string]string{
 			Taken:   "takes %s (%s): %s",
 			NoMatch: "not   %s (%s): %s, does not match",

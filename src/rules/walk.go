@@ -86,6 +86,8 @@ type Asked struct {
 // Step is what one level had for one entry.
 type Step struct {
 	Entry Entry
+	// Word says that it is one of the words of a path, which is the key of Entry.
+	Word bool
 	// Candidates are the descriptors that come into question, in the order in
 	// which they are tried: the exact key and value, wildcards in file order, the
 	// key alone. Behind the one that was taken stand only those that match, too.

@@ -136,7 +136,7 @@ func (n *wordNode) explain(entries []Entry) *Walk {
 		w.End = EndEmpty
 	}
 	step := func(word []byte) bool {
-		s := Step{Entry: Entry{Key: word}, Taken: -1, Siblings: len(n.children)}
+		s := Step{Entry: Entry{Key: word}, Word: true, Taken: -1, Siblings: len(n.children)}
 		named := n.children[string(word)]
 		if named != nil {
 			s.Taken = 0
