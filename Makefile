@@ -21,7 +21,7 @@ HERE := GOOS= GOARCH=
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-e2e fuzz docs docker_image clean bootstrap compile tests
+.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-divvy bench-e2e fuzz docs docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
@@ -36,7 +36,7 @@ run: build ## serve the example rules from memory, and print a curl to try
 
 test: ## run all tests with the race detector, real Envoy included
 	$(HERE) go test -race -timeout 15m $$(go list $(PKG) | grep -v /integration-test)
-	$(HERE) go test -run Allocate ./src/frontend/rls ./src/limiter ./src/backend/overlimit ./src/backend/split # what the race detector would disturb
+	$(HERE) go test -run Allocate ./src/frontend/divvy ./src/frontend/rls ./src/limiter ./src/backend/overlimit ./src/backend/split # what the race detector would disturb
 	@$(MAKE) --no-print-directory integration_tests
 
 integration_tests: ## run only the black-box tests in integration-test; says what it skips
@@ -62,8 +62,11 @@ fmt: ## format all code
 bench: ## run the benchmarks; BENCH=Check PKG=./src/limiter picks some
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 
-bench-redis: ## the Redis store beside a plain pool, in one interleaved run
-	go test -run '^$$' -bench AgainstPlainPool -benchtime 1x ./src/backend/redis
+bench-redis: ## the Redis store beside a plain pool, and its algorithms beside each other, interleaved
+	go test -run '^$$' -bench 'AgainstPlainPool|Algorithms' -benchtime 1x ./src/backend/redis
+
+bench-divvy: ## CPU of a HIT of divvy's protocol beside a server that echoes lines, in one interleaved run
+	go test -run '^$$' -bench AgainstEcho -benchtime 1x ./src/frontend/divvy
 
 bench-e2e: ## the service beside an empty gRPC server, in turns; E2E=--write writes docs/performance.md
 	$(HERE) go run ./src/bench/e2e $(E2E)
@@ -76,8 +79,9 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	  done; \
 	done
 
-docs: ## write the settings table of README.md and the schema of rule files anew from the code
+docs: ## write the settings table of README.md, the schema of rule files and the plot of algorithms anew
 	go test ./src/cmd/ratelimit -run 'TestReadmeSettings|TestSchemaFile' -update
+	go test ./src/simulate -run TestPlot -update
 
 docker_image: ## build the image (needs docker)
 	docker build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' -t '$(IMAGE)' .

@@ -38,10 +38,10 @@ func (l *Limiter) release(s *scratch) {
 	l.pool.Put(s)
 }
 
-// find sets the rule of each status, those that other rules of the request
-// replace taken out again.
-func (s *scratch) find(a *Answer, descriptors []Descriptor) {
-	for i := range descriptors {
+// find sets the rules of the statuses from begin to end, those that others of
+// these replace taken out again.
+func (s *scratch) find(a *Answer, descriptors []Descriptor, begin, end int) {
+	for i := begin; i < end; i++ {
 		if d := &descriptors[i]; !d.HasLimit {
 			a.Statuses[i].Rule, s.canaries = a.Domain.Meet(d.Entries, &s.meet, s.canaries)
 		}
@@ -51,13 +51,13 @@ func (s *scratch) find(a *Answer, descriptors []Descriptor) {
 		return
 	}
 	s.replaced.Reset(a.Domain)
-	for i := range a.Statuses {
+	for i := begin; i < end; i++ {
 		s.replace(a.Statuses[i].Rule)
+		for _, canary := range s.canariesOf(i) {
+			s.replace(canary)
+		}
 	}
-	for _, rule := range s.canaries {
-		s.replace(rule)
-	}
-	for i := range a.Statuses {
+	for i := begin; i < end; i++ {
 		if rule := a.Statuses[i].Rule; rule != nil && s.allReplaced(rule) {
 			a.Statuses[i].Rule = nil
 		}

@@ -105,9 +105,10 @@ func encoded(v any) ([]byte, error) {
 }
 
 // Schema is the JSON Schema of a rule file, for editors. It takes each file
-// that ParseYAML and Compile take, if its scalars are read by YAML 1.1. What it
-// refuses they refuse too, but not the other way round: a schema cannot compare
-// two places of a file, nor calculate.
+// that ParseYAML and Compile take, if its scalars are read by YAML 1.1; files of
+// tests, which ParseYAML passes over, are not for it. What it refuses they
+// refuse too, but not the other way round: a schema cannot compare two places of
+// a file, nor calculate.
 func Schema() ([]byte, error) {
 	root := &schema{
 		Schema:  "http://json-schema.org/draft-07/schema#",
@@ -285,7 +286,7 @@ func schemaOf(into any, words []string, least, most int64, need bool) *schema {
 			s.Pattern = positiveDuration
 			s.AllOf = []*schema{{Pattern: "[1-9]", PatternErrorMessage: "write a longer one"}}
 		}
-		s.AllOf = append(s.AllOf, &schema{Not: &schema{Type: types{"string"}, Pattern: splitMicrosecond}, ErrorMessage: "write whole microseconds"})
+		s.AllOf = append(s.AllOf, never(&schema{Type: types{"string"}, Pattern: splitMicrosecond}, "write whole microseconds"))
 	case *map[string]any:
 		s.Type = types{"object"}
 	case *[]DescriptorConfig:
@@ -345,6 +346,12 @@ func given(key string, value *schema) *schema {
 // something is any value but null.
 func something() *schema { return &schema{Not: &schema{Type: types{"null"}}} }
 
+// never takes no value of the form s; message says why. Editors show that of a
+// wrong type, and none of a schema that must not match.
+func never(s *schema, message string) *schema {
+	return &schema{If: s, Then: &schema{Type: types{"null"}, ErrorMessage: message}}
+}
+
 // without is a map in which a key is not there, or null; message says why.
 func without(key, message string) member {
 	return member{key, &schema{Type: types{"null"}, ErrorMessage: message}}
@@ -374,29 +381,28 @@ func severalConditions() []*schema {
 			Then: &schema{Properties: members{without("rate_limit", "rate_limit and rate_limits exclude each other")}},
 		}, {
 			If: given("rate_limits", &schema{Type: types{"array"}, MinItems: 2}),
-			Then: &schema{Properties: members{{"rate_limits", &schema{Items: &schema{Properties: members{{"unlimited", &schema{
-				Not: &schema{Const: true}, ErrorMessage: "an unlimited one of several rate_limits changes nothing",
-			}}}}}}}},
+			Then: &schema{Properties: members{{"rate_limits", &schema{Items: &schema{Properties: members{
+				{"unlimited", never(&schema{Const: true}, "an unlimited one of several rate_limits changes nothing")},
+			}}}}}},
 		},
 	}
 }
 
 func descriptorConditions() []*schema {
-	wildcard := &schema{Type: types{"string"}, Pattern: `\*`}
+	wildcard := &schema{Type: types{"string"}, Pattern: `\*`, PatternErrorMessage: "share_threshold needs a `*` in key or value"}
 	return append(severalConditions(), []*schema{
 		{
-			If: given("share_threshold", &schema{Const: true}),
-			Then: &schema{
-				AnyOf:        []*schema{given("key", wildcard), given("value", wildcard)},
-				ErrorMessage: "share_threshold needs a wildcard in key or value",
-			},
+			If:   given("share_threshold", &schema{Const: true}),
+			Then: &schema{AnyOf: []*schema{given("key", wildcard), given("value", wildcard)}},
 		},
 	}...)
 }
 
 func limitConditions() []*schema {
 	unit := folded(unitWords()...)
-	unlimited := &schema{Properties: members{{"unit", &schema{Not: &schema{Type: types{"string"}, Pattern: unit}, ErrorMessage: "unlimited and unit exclude each other"}}}}
+	unlimited := &schema{Properties: members{
+		{"unit", never(&schema{Type: types{"string"}, Pattern: unit}, "unlimited and unit exclude each other")},
+	}}
 	for i := range limitKeys {
 		if k := &limitKeys[i]; k.counts {
 			unlimited.Properties = append(unlimited.Properties, without(k.name, "unlimited and "+k.name+" exclude each other"))
@@ -418,10 +424,8 @@ func limitConditions() []*schema {
 			continue
 		}
 		list = append(list, &schema{
-			If: given("unit", &schema{Type: types{"string"}, Pattern: folded(word)}),
-			Then: &schema{Properties: members{{"unit_multiplier", &schema{
-				Maximum: &longest, ErrorMessage: fmt.Sprintf("a window is at most 100 years long, %d %ss", longest, word),
-			}}}},
+			If:   given("unit", &schema{Type: types{"string"}, Pattern: folded(word)}),
+			Then: &schema{Properties: members{{"unit_multiplier", &schema{Maximum: &longest}}}},
 		})
 	}
 	for _, name := range algorithm.Kinds() {
@@ -447,14 +451,10 @@ func kindConditions(name string) *schema {
 		not = append(not, without("min_interval", "min_interval means nothing to the algorithm "+name))
 	}
 	if kind == algorithm.FixedWindow {
-		not = append(not, member{"period", &schema{
-			Not: &schema{Type: types{"string"}, Pattern: splitSecond}, ErrorMessage: "fixed_window needs whole seconds",
-		}})
+		not = append(not, member{"period", never(&schema{Type: types{"string"}, Pattern: splitSecond}, "fixed_window needs whole seconds")})
 	}
 	if kind == algorithm.SlidingWindow {
-		not = append(not, member{"requests_per_unit", &schema{
-			Maximum: new(int64(algorithm.MaxLogged)), ErrorMessage: "sliding_window remembers each hit, and these are too many",
-		}})
+		not = append(not, member{"requests_per_unit", &schema{Maximum: new(int64(algorithm.MaxLogged))}})
 	}
 	if not == nil {
 		return nil

@@ -81,12 +81,27 @@ func (r *reader) flag(to *bool, name string, fallback bool, meaning string) {
 func (r *reader) port(to *int, name string, fallback int, meaning string) {
 	*to = fallback
 	if v, set := r.read(name, "port", strconv.Itoa(fallback), meaning); set {
-		n, err := strconv.ParseInt(v, 0, 64) // 0x, 0b and 0 for octal, as upstream
-		if err != nil || n < 0 || n > math.MaxUint16 {
-			r.problem(name, v, "write a port number, 0 to 65535")
-		}
-		*to = int(n)
+		r.portNumber(to, name, v)
 	}
+}
+
+func (r *reader) portNumber(to *int, name, text string) {
+	n, err := strconv.ParseInt(text, 0, 64) // 0x, 0b and 0 for octal, as upstream
+	if err != nil || n < 0 || n > math.MaxUint16 {
+		r.problem(name, text, "write a port number, 0 to 65535")
+	}
+	*to = int(n)
+}
+
+// optionalPort reports whether there is to be a port.
+func (r *reader) optionalPort(to *int, name, meaning string) (on bool) {
+	*to = 0
+	v, set := r.read(name, "port", "off", meaning)
+	if !set || v == "off" {
+		return false
+	}
+	r.portNumber(to, name, v)
+	return true
 }
 
 func (r *reader) bytes(to *int64, name string, fallback int64, meaning string) {
@@ -264,7 +279,7 @@ func brief(d time.Duration) string {
 var silent = []struct{ advice, names string }{
 	{"envoyproxy/ratelimit never read it; its list is named USE_DOG_STATSD_MOGRIFIERS", "DOG_STATSD_MOGRIFIERS"},
 	{"envoyproxy/ratelimit no longer reads it", "REDIS_POOL_ON_EMPTY_WAIT_DURATION REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION"},
-	{"envoyproxy/ratelimit never read it", "GRPC_SERVER_TLS_CA_CERT"},
+	{"envoyproxy/ratelimit never read it; with GRPC_CLIENT_TLS_CACERT clients need a certificate, so far nobody is asked for one", "GRPC_SERVER_TLS_CA_CERT"},
 	{"this version has no Memcached", "MEMCACHE_HOST_PORT MEMCACHE_SRV"},
 }
 

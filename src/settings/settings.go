@@ -19,7 +19,15 @@ type Settings struct {
 	GRPCUDS                   string
 	GRPCMaxConnectionAge      time.Duration
 	GRPCMaxConnectionAgeGrace time.Duration
-	DebugPprof                bool
+	// GRPCMaxMessage is in bytes, GRPCMaxStreams of each connection.
+	GRPCMaxMessage, GRPCMaxStreams      int
+	GRPCKeepaliveTime, GRPCKeepaliveMin time.Duration // 0: never; no limit
+	DebugPprof                          bool
+	DebugToken                          string
+
+	// What ports speak TLS with; that of divvy's is in Divvy.
+	GRPCTLS, HTTPTLS, DebugTLS ServerTLS
+	Divvy                      Divvy
 
 	LogLevel, LogFormat string
 
@@ -101,6 +109,20 @@ type Tracing struct {
 	SamplingRate                       float32
 }
 
+// Divvy is the port of divvy's line protocol.
+type Divvy struct {
+	On                bool
+	Host              string
+	Port              int
+	Domain, DomainKey string
+	Round             string // nearest or up
+	MaxLine           int64
+	MaxConns          int
+	MaxPipelined      int
+	Idle              time.Duration // 0: for ever
+	TLS               ServerTLS
+}
+
 // Redis is one Redis: the only one, or that of limits by the second.
 type Redis struct {
 	Type       string // SINGLE, SENTINEL or CLUSTER
@@ -159,8 +181,20 @@ func (s *Settings) declare(r *reader) {
 	r.text(&s.DebugHost, "DEBUG_HOST", "0.0.0.0", "address of the debug port")
 	r.port(&s.DebugPort, "DEBUG_PORT", 6070, "debug port: `/rlconfig`, `/stats`, `/debug/pprof/`")
 	r.flag(&s.DebugPprof, "DEBUG_PPROF", true, "offer Go's profiles on the debug port")
+	r.text(&s.DebugToken, "DEBUG_TOKEN", "", "what requests to the debug port have to show, as `Authorization: Bearer <token>` or as the password of basic authentication; empty: nothing")
 	r.duration(&s.GRPCMaxConnectionAge, "GRPC_MAX_CONNECTION_AGE", 24*time.Hour, "age at which a gRPC connection is asked to close (give or take a tenth), so that load spreads over new replicas; 0: never")
 	r.duration(&s.GRPCMaxConnectionAgeGrace, "GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour, "time that running calls then have")
+	r.count(&s.GRPCMaxMessage, "GRPC_MAX_MESSAGE_BYTES", 4<<20, "the largest request; a larger one is answered RESOURCE_EXHAUSTED")
+	r.count(&s.GRPCMaxStreams, "GRPC_MAX_CONCURRENT_STREAMS", 10_000, "the most calls of one connection at a time; further ones wait in the client")
+	r.duration(&s.GRPCKeepaliveTime, "GRPC_KEEPALIVE_TIME", 5*time.Minute, "after so long without a word a client is pinged, and let go if it does not answer in 20s; 0: never")
+	r.duration(&s.GRPCKeepaliveMin, "GRPC_KEEPALIVE_MIN_INTERVAL", 10*time.Second, "clients that ping more often than this are told to go away; 0: they may")
+
+	r.section("TLS")
+	s.GRPCTLS.declareGRPC(r)
+	s.HTTPTLS.declare(r, "HTTP_", "the HTTP port")
+	s.DebugTLS.declare(r, "DEBUG_", "the debug port")
+
+	s.Divvy.declare(r)
 
 	r.section("Logs")
 	r.oneOf(&s.LogLevel, "LOG_LEVEL", "WARN", "how much is logged", "panic", "fatal", "error", "warn", "warning", "info", "debug", "trace")
@@ -263,6 +297,7 @@ func (s *Settings) validate(r *reader) {
 		r.problem("CACHE_KEY_PREFIX", s.CacheKeyPrefix, "leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server")
 	}
 	s.validateRedis(r)
+	s.Divvy.validate(r)
 	if s.MemoryMaxBytes < minMemory {
 		r.problem("MEMORY_MAX_BYTES", strconv.FormatInt(s.MemoryMaxBytes, 10), "write "+strconv.Itoa(minMemory)+" or more")
 	}
@@ -292,10 +327,6 @@ func (s *Settings) validate(r *reader) {
 			r.problem(name, *value, "write the name of an HTTP header")
 		}
 	}
-	if v, _ := r.lookup("GRPC_SERVER_USE_TLS"); v != "" {
-		if on, err := strconv.ParseBool(v); err != nil || on {
-			r.problem("GRPC_SERVER_USE_TLS", v, "this version speaks plain text only: write false, and leave TLS to a proxy")
-		}
-	}
+	s.validateTLS(r)
 	s.LogLevel = strings.ToLower(s.LogLevel)
 }

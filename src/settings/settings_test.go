@@ -25,7 +25,8 @@ func TestDefaults(t *testing.T) {
 	if s.Host != "0.0.0.0" || s.Port != 8080 || s.GRPCPort != 8081 || s.DebugPort != 6070 || s.LogLevel != "warn" ||
 		s.RuntimeRoot != "/srv/runtime_data/current" || s.RuntimeAppDirectory != "config" || !s.RuntimeWatchRoot ||
 		s.GRPCMaxConnectionAge != 24*time.Hour || s.NearLimitRatio != 0.8 || s.BackendType != "memory" || s.MemoryMaxBytes != 256<<20 ||
-		s.Tracing != (Tracing{Protocol: "http", ServiceName: "RateLimit", SamplingRate: 1}) {
+		s.Tracing != (Tracing{Protocol: "http", ServiceName: "RateLimit", SamplingRate: 1}) ||
+		s.Divvy != (Divvy{false, "0.0.0.0", 0, "divvy", "", "nearest", 1 << 20, 10_000, 128, 10 * time.Minute, ServerTLS{}}) {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -37,6 +38,7 @@ func TestValues(t *testing.T) {
 		"BACKEND_TYPE=memory", "REDIS_URL=", "USE_STATSD=false", "UNHEARD_OF=x",
 		"TRACING_ENABLED=1", "TRACING_EXPORTER_PROTOCOL=GRPC", "TRACING_SERVICE_NAME=limits", "TRACING_SERVICE_NAMESPACE=edge",
 		"TRACING_SERVICE_INSTANCE_ID=pod-1", "TRACING_SAMPLING_RATE=0.25",
+		"DIVVY_PORT=0", "DIVVY_DOMAIN=", "DIVVY_DOMAIN_KEY=shop", "DIVVY_ROUND=UP", "DIVVY_IDLE_TIMEOUT=0", "DIVVY_TLS_CERT=c", "DIVVY_TLS_KEY=k", "DIVVY_TLS_CLIENT_CACERT=a", "DIVVY_TLS_CLIENT_SAN=n",
 	))
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("%v, %q", err, warnings)
@@ -44,7 +46,8 @@ func TestValues(t *testing.T) {
 	if s.Host != "::" || s.Port != 8080 || s.GRPCPort != 0 || s.DebugPprof || s.LogLevel != "info" || s.RuntimeRoot != "/data" ||
 		s.RuntimeAppDirectory != "" || s.ShutdownDrain != 0 || s.ShutdownTimeout != 90*time.Second || s.NearLimitRatio != 0.5 ||
 		s.MemoryMaxBytes != 1<<20 || !s.ShadowMode ||
-		s.Tracing != (Tracing{true, "grpc", "limits", "edge", "pod-1", 0.25}) {
+		s.Tracing != (Tracing{true, "grpc", "limits", "edge", "pod-1", 0.25}) ||
+		s.Divvy != (Divvy{true, "0.0.0.0", 0, "", "shop", "up", 1 << 20, 10_000, 128, 0, ServerTLS{true, "c", "k", "a", "n"}}) {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -53,6 +56,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 	_, _, err := Read(env(
 		"PORT=80800", "GRPC_PORT=-1", "DEBUG_PORT=x", "DEBUG_PPROF=yes", "LOG_LEVEL=loud", "SHUTDOWN_TIMEOUT=5", "SHUTDOWN_DRAIN=-1s",
 		"NEAR_LIMIT_RATIO=NaN", "MEMORY_MAX_BYTES=1000", "CONFIG_TYPE=file", "BACKEND_TYPE=disk", "GRPC_SERVER_USE_TLS=true",
+		"DIVVY_PORT=x", "DIVVY_DOMAIN=", "DIVVY_ROUND=down", "DIVVY_MAX_LINE_BYTES=16777217", "DIVVY_MAX_PIPELINED=1001", "DIVVY_MAX_CONNECTIONS=0", "DIVVY_TLS_KEY=k",
 		"TRACING_ENABLED=on", "TRACING_EXPORTER_PROTOCOL=zipkin", "TRACING_SAMPLING_RATE=half",
 	))
 	want := []string{
@@ -67,7 +71,14 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"CONFIG_TYPE=file: this version reads rules from files only: write FILE",
 		"BACKEND_TYPE=disk: write memory or redis",
-		"GRPC_SERVER_USE_TLS=true: this version speaks plain text only: write false, and leave TLS to a proxy",
+		"GRPC_SERVER_TLS_CERT=: write the path of a PEM file with the certificate chain, and that of its key in GRPC_SERVER_TLS_KEY",
+		"DIVVY_PORT=x: write a port number, 0 to 65535",
+		"DIVVY_DOMAIN=: write the domain that `HIT` asks, or set DIVVY_DOMAIN_KEY",
+		"DIVVY_ROUND=down: write one of nearest, up",
+		"DIVVY_MAX_LINE_BYTES=16777217: write 16777216 or less",
+		"DIVVY_MAX_PIPELINED=1001: write 1000 or less",
+		"DIVVY_MAX_CONNECTIONS=0: write a whole number above 0",
+		"DIVVY_TLS_CERT=: write the path of a PEM file with the certificate chain, and that of its key in DIVVY_TLS_KEY",
 		"TRACING_ENABLED=on: write true or false",
 		"TRACING_EXPORTER_PROTOCOL=zipkin: write one of http, grpc",
 		"TRACING_SAMPLING_RATE=half: write a number such as 0.8",
@@ -214,7 +225,7 @@ func TestWarnings(t *testing.T) {
 		"PORT is set but empty; its default 8080 is used",
 		"SHADOW_MODE is set but empty; its default false is used",
 		"DOG_STATSD_MOGRIFIERS has no effect: envoyproxy/ratelimit never read it; its list is named USE_DOG_STATSD_MOGRIFIERS",
-		"GRPC_SERVER_TLS_CA_CERT has no effect: envoyproxy/ratelimit never read it",
+		"GRPC_SERVER_TLS_CA_CERT has no effect: envoyproxy/ratelimit never read it; with GRPC_CLIENT_TLS_CACERT clients need a certificate, so far nobody is asked for one",
 	}
 	if err != nil || !slices.Equal(warnings, want) || s.Port != 8080 {
 		t.Errorf("%v\n got %q\nwant %q", err, warnings, want)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"ratelimit/src/frontend/admin"
 	"ratelimit/src/rules"
 )
 
@@ -15,12 +16,13 @@ type health struct {
 	startEmpty bool       // healthy before the first rules
 	needDomain bool       // unhealthy without any domain
 	onChange   func(bool) // told after each update; gRPC health follows
+	names      []string   // of the stores
 
 	mu       sync.Mutex // guards what follows
 	loaded   bool       // rules were loaded at least once
 	domains  int        // in the rules in force
 	refused  error      // why the last load failed; nil when it did not
-	stores   []error    // of each pool: why it cannot be reached; nil when it can
+	stores   []error    // of each of names: why it cannot be reached; nil when it can
 	stopping bool
 }
 
@@ -43,12 +45,43 @@ func (h *health) reason() string {
 	return h.why()
 }
 
+// components are the same, part by part, with what does not count now.
+func (h *health) components() []admin.Component {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	process := admin.Component{Name: "process"}
+	if h.stopping {
+		process.Why = shuttingDown
+	}
+	rules := admin.Component{Name: "rules", Why: h.whyRules(), Note: plural(h.domains, "domain")}
+	if h.refused != nil && rules.Why == "" {
+		rules.Note += ", the last load was refused: " + firstProblem(h.refused)
+	}
+	list := []admin.Component{process, rules}
+	for i, err := range h.stores {
+		c := admin.Component{Name: h.names[i]}
+		if err != nil {
+			c.Why = firstProblem(err)
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+const shuttingDown = "shutting down"
+
 func (h *health) why() string {
 	switch {
 	case h.stopping:
-		return "shutting down"
+		return shuttingDown
 	case h.storeProblem() != nil:
 		return firstProblem(h.storeProblem())
+	}
+	return h.whyRules()
+}
+
+func (h *health) whyRules() string {
+	switch {
 	case !h.loaded && !h.startEmpty && h.refused == nil:
 		return "the rules are not loaded yet"
 	case !h.loaded && !h.startEmpty:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
@@ -56,7 +58,8 @@ environment variables:
 //
 //	Envoy ──gRPC──> rls ──┐
 //	curl ───/json─> rls ──┼──> limiter ──> store
-//	operators ────> admin │       │
+//	HIT ────TCP──> divvy ─┘       │
+//	operators ────> admin         │
 //	rule files ──> filerules ──> Use    └──> metrics
 type server struct {
 	cfg      *settings.Settings
@@ -74,6 +77,9 @@ type server struct {
 	grpc     *rls.Server
 	http     *http.Server
 	debug    *http.Server
+	divvy    *divvy.Server // nil: off
+	certs    []portCerts
+	tls      struct{ http, debug *tls.Config } // nil: plain text
 
 	statistics statistics
 	tracing    *tracing.Provider // nil: off
@@ -115,6 +121,7 @@ func (s *server) build() error {
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})
 	s.counters.Source(metrics.GoRuntime)
+	s.counters.Source(s.certStats)
 	for _, read := range s.store.stats {
 		s.counters.Source(read)
 	}
@@ -141,26 +148,46 @@ func (s *server) build() error {
 		OnLoad:         s.loaded,
 		OnWarn:         func(err error) { s.log.Warn(err) },
 	})
+	failed := s.failed()
 	service := rls.New(rls.Config{
 		Limiter:   s.limiter,
-		OnFailure: s.failed(),
+		OnFailure: failed,
 		OnCall:    s.called(),
 		Span:      s.tracing.Decision(),
 		Headers:   headerNames(s.cfg),
 		Metadata:  s.cfg.DynamicMetadata,
 	})
+	grpcTLS, err := s.serverTLS("grpc", s.cfg.GRPCTLS, "h2")
+	if err != nil {
+		return fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err)
+	}
 	s.grpc = rls.NewServer(service, rls.ServerConfig{
+		TLS:                   grpcTLS,
+		MaxMessage:            s.cfg.GRPCMaxMessage,
+		MaxStreams:            uint32(s.cfg.GRPCMaxStreams),
+		KeepaliveTime:         s.cfg.GRPCKeepaliveTime,
+		KeepaliveMin:          s.cfg.GRPCKeepaliveMin,
 		MaxConnectionAge:      s.cfg.GRPCMaxConnectionAge,
 		MaxConnectionAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
 		Stats:                 s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
 	})
+	if err := s.httpTLS(); err != nil {
+		return err
+	}
+	if err := s.buildDivvy(failed); err != nil {
+		return err
+	}
 	s.health = health{
 		startEmpty: s.cfg.ForceStartWithoutConfig,
 		needDomain: s.cfg.HealthyWithAtLeastOne,
 		onChange:   s.grpc.SetServing,
 	}
 	s.ready = readiness{stores: len(s.store.pools), say: s.announceReady}
-	for range s.store.pools {
+	if len(s.store.pools) == 0 {
+		s.health.names, s.health.stores = []string{"memory"}, []error{nil}
+	}
+	for _, p := range s.store.pools {
+		s.health.names = append(s.health.names, p.name)
 		s.health.stores = append(s.health.stores, errStoreUnknown)
 	}
 	s.health.update(func(*health) {})
@@ -196,6 +223,8 @@ func (s *server) httpServer(service *rls.Service) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("/json", s.tracing.HTTP("/json", service.JSON()))
 	mux.Handle("/healthcheck", admin.Healthcheck(s.health.reason))
+	mux.Handle("/livez", admin.Live())
+	mux.Handle("/readyz", admin.Ready(s.health.components))
 	return s.boundedServer(mux)
 }
 
@@ -241,7 +270,7 @@ func (s *server) debugServer() *http.Server {
 			return stats
 		},
 	}
-	srv := s.boundedServer(debug.Handler())
+	srv := s.boundedServer(admin.Token(s.cfg.DebugToken, debug.Handler()))
 	srv.WriteTimeout = 0 // a profile takes its time
 	return srv
 }
@@ -263,8 +292,14 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	}
 	g.Go(func() error { return s.watcher.Run(ctx) })
 	g.Go(func() error { return s.grpc.Serve(s.ports.grpc) })
-	g.Go(func() error { return serveHTTP(s.http, s.ports.http) })
-	g.Go(func() error { return serveHTTP(s.debug, s.ports.debug) })
+	for _, c := range s.certs {
+		g.Go(func() error { return c.Run(ctx) })
+	}
+	g.Go(func() error { return serveHTTP(s.http, overTLS(s.ports.http, s.tls.http)) })
+	g.Go(func() error { return serveHTTP(s.debug, overTLS(s.ports.debug, s.tls.debug)) })
+	if s.divvy != nil {
+		g.Go(func() error { return s.divvy.Serve(s.ports.divvy) })
+	}
 	if s.statistics.scrapes != nil {
 		g.Go(func() error { return serveHTTP(s.statistics.scrapes, s.ports.prometheus) })
 	}
@@ -360,6 +395,9 @@ func (s *server) stop(signals <-chan os.Signal) {
 	defer cancelTimeout()
 	var g errgroup.Group
 	g.Go(func() error { s.grpc.Shutdown(ctx); return nil })
+	if s.divvy != nil {
+		g.Go(func() error { s.divvy.Shutdown(ctx); return nil })
+	}
 	g.Go(func() error {
 		if s.http.Shutdown(ctx) != nil {
 			return s.http.Close()

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/split"
+	"ratelimit/src/certs"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/prometheus"
@@ -152,7 +152,7 @@ func clientTLS(files settings.RedisTLS) func() (*tls.Config, error) {
 		cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 		if files.CACert != "" {
 			var err error
-			if cfg.RootCAs, err = authorities(files.CACert); err != nil {
+			if cfg.RootCAs, err = certs.Authorities(files.CACert); err != nil {
 				return nil, fmt.Errorf("REDIS_TLS_CACERT: %w", err)
 			}
 		}
@@ -169,32 +169,6 @@ func clientTLS(files settings.RedisTLS) func() (*tls.Config, error) {
 		}
 		return cfg, nil
 	}
-}
-
-// authorities are the system's and those of a PEM file.
-func authorities(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s: no certificate in PEM form in it", file)
-	}
-	return pool, nil
-}
-
-// verifyChain verifies the server's certificate, whatever name is in it.
-func verifyChain(state tls.ConnectionState, roots *x509.CertPool) error {
-	intermediates := x509.NewCertPool()
-	for _, cert := range state.PeerCertificates[1:] {
-		intermediates.AddCert(cert)
-	}
-	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates})
-	return err
 }
 
 // watchPool tells health whether pool i answers: until it does for the first
