@@ -131,6 +131,10 @@ type Domain struct {
 // stand the further ones. The slice is the Domain's own.
 func (d *Domain) Descriptors() []string { return d.keys }
 
+// Words reports whether the domain is a tree of limits, whose requests are paths
+// of words.
+func (d *Domain) Words() bool { return d.words != nil }
+
 // node is a descriptor of the tree: its rule, and the level below it.
 type node struct {
 	rule      *Rule // nil: no limit here
