@@ -8,6 +8,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/rules"
 )
 
@@ -22,6 +24,7 @@ type health struct {
 	loaded   bool       // rules were loaded at least once
 	domains  int        // in the rules in force
 	refused  error      // why the last load failed; nil when it did not
+	answered bool       // there was a load, good or refused
 	stores   []error    // of each of names: why it cannot be reached; nil when it can
 	stopping bool
 }
@@ -99,6 +102,22 @@ func (h *health) storeProblem() error {
 		}
 	}
 	return nil
+}
+
+// samples are what alerts ask of it, as native metrics.
+func (h *health) samples(add func(prometheus.Sample)) {
+	h.mu.Lock()
+	ready, refused := h.why() == "", h.refused != nil
+	h.mu.Unlock()
+	gauge := func(name, help string, yes bool) {
+		value := 0.0
+		if yes {
+			value = 1
+		}
+		add(prometheus.Sample{Name: name, Help: help, Kind: metrics.KindGauge, Value: value})
+	}
+	gauge("ratelimit_ready", "1 while this process should get traffic, as its health checks say.", ready)
+	gauge("ratelimit_config_refused", "1 while the rules that are there are not those in force, since they have a mistake.", refused)
 }
 
 // readiness says once that rules are loaded and the store answers.
