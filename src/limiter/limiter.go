@@ -157,22 +157,26 @@ func (l *Limiter) matchRange(req *Request, a *Answer, s *scratch, begin, end int
 			if err != nil {
 				return fmt.Errorf("%w: descriptor %d: limit: %w", ErrRequest, i, err)
 			}
-			l.charge(req, a, s, i, nil, limit, uint16(len(s.batch.Hits)))
-		case st.Rule != nil:
-			l.chargeRules(req, a, s, i)
+			l.charge(req, a, s, i, Charge{Limit: d.Limit}, limit, uint16(len(s.batch.Hits)), false)
+		default:
+			for _, canary := range s.canariesOf(i) {
+				l.chargeRules(req, a, s, i, canary, true)
+			}
+			if st.Rule != nil {
+				l.chargeRules(req, a, s, i, st.Rule, false)
+			}
 		}
 	}
 	return nil
 }
 
-// chargeRules adds a charge for each limit of the rule that descriptor i met, if
-// no other rule replaces it.
-func (l *Limiter) chargeRules(req *Request, a *Answer, s *scratch, i int) {
-	rule := a.Statuses[i].Rule
+// chargeRules adds a charge for each limit of a rule that descriptor i met, if
+// no other rule replaces it. Aside is as in Charge.
+func (l *Limiter) chargeRules(req *Request, a *Answer, s *scratch, i int, rule *rules.Rule, aside bool) {
 	group := uint16(len(s.batch.Hits)) // wraps; neighbours still differ
 	if rule.Charges == nil {
-		if !rule.Unlimited {
-			l.charge(req, a, s, i, rule, &rule.Limit, group)
+		if !rule.Unlimited && !(aside && a.Domain.Replacing() && s.replaced.Has(rule)) {
+			l.charge(req, a, s, i, Charge{Rule: rule, Limit: rule.Quantity, Aside: aside}, &rule.Limit, group, rule.AllOrNone)
 		}
 		return
 	}
@@ -184,26 +188,21 @@ func (l *Limiter) chargeRules(req *Request, a *Answer, s *scratch, i int) {
 		if !rule.AllOrNone {
 			group = uint16(len(s.batch.Hits))
 		}
-		l.charge(req, a, s, i, r, &r.Limit, group)
+		l.charge(req, a, s, i, Charge{Rule: r, Limit: r.Quantity, Aside: aside}, &r.Limit, group, rule.AllOrNone)
 	}
 }
 
 // charge adds one charge of descriptor i. Hits of one group stand side by side;
 // with AllOrNothing all of the request are one.
-func (l *Limiter) charge(req *Request, a *Answer, s *scratch, i int, rule *rules.Rule, limit *algorithm.Limit, group uint16) {
-	d, st := &req.Descriptors[i], &a.Statuses[i]
-	charge := Charge{Rule: rule, Limit: d.Limit}
-	entries := d.Entries
-	if rule != nil {
-		charge.Limit, entries = rule.Quantity, entries[:len(rule.Path)]
-	}
+func (l *Limiter) charge(req *Request, a *Answer, s *scratch, i int, charge Charge, limit *algorithm.Limit, group uint16, atomic bool) {
+	d, st, rule := &req.Descriptors[i], &a.Statuses[i], charge.Rule
 	if l.cfg.AllOrNothing {
 		group = 0
 		if req.Apart {
 			group = uint16(i)
 		}
 	}
-	key, tag := s.key(&l.keys, a.Domain, rule, entries)
+	key, tag := s.key(&l.keys, a.Domain, rule, d.Entries)
 	s.batch.Hits = append(s.batch.Hits, algorithm.Hit{
 		Key:      key,
 		Tag:      tag,
@@ -212,7 +211,7 @@ func (l *Limiter) charge(req *Request, a *Answer, s *scratch, i int, rule *rules
 		Amount:   st.Amount,
 		Op:       st.Op,
 		Group:    group,
-		Atomic:   (l.cfg.AllOrNothing || rule != nil && st.Rule.AllOrNone) && !d.Refund,
+		Atomic:   (l.cfg.AllOrNothing || atomic) && !d.Refund,
 		NoVeto:   rule != nil && rule.Shadow,
 	})
 	s.batch.Verdicts = append(s.batch.Verdicts, algorithm.Verdict{})
@@ -239,7 +238,7 @@ func (l *Limiter) settle(req *Request, a *Answer, s *scratch) error {
 		c := &a.Charges[i]
 		c.Verdict = v
 		c.Over = v.Over && (c.Rule == nil || !c.Rule.Shadow)
-		if v.Err != nil {
+		if v.Err != nil && !c.Aside {
 			err = errors.Join(ErrStore, v.Err)
 		}
 		if st := &a.Statuses[s.owner[i]]; st.Charges == nil {
@@ -273,14 +272,17 @@ func (l *Limiter) settle(req *Request, a *Answer, s *scratch) error {
 // bind sets what st says of its Charges together.
 func (st *Status) bind() {
 	var wait, until, reset time.Duration // wait: of the binding one
+	st.Binding = -1
 	for i := range st.Charges {
 		c := &st.Charges[i]
+		if c.Aside {
+			continue
+		}
 		v := &c.Verdict
-		best := &st.Charges[st.Binding].Verdict
 		switch {
 		case c.Over && (!st.Over || longer(v.RetryAfter, wait)):
 			st.Binding, wait = i, v.RetryAfter
-		case !st.Over && !c.Over && v.Remaining < best.Remaining:
+		case st.Binding < 0 || !st.Over && !c.Over && v.Remaining < st.Charges[st.Binding].Verdict.Remaining:
 			st.Binding = i
 		}
 		if c.Over {

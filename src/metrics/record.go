@@ -78,7 +78,7 @@ func (r *Registry) charge(table *ruleTable, req *limiter.Request, i int, st *lim
 		stats := table.rules[c.Rule.Index]
 		result = &stats.outcomes
 		if h = stats.hits; h == nil {
-			h = r.series.perValue(c.Rule, req.Descriptors[i].Entries[:len(c.Rule.Path)])
+			h = r.series.perValue(c.Rule, req.Descriptors[i].Entries)
 		}
 	}
 	if st.Op == algorithm.Refund {

@@ -56,26 +56,30 @@ func (c *compiler) rule(cfg *DescriptorConfig, limit *RateLimitConfig, p path, a
 		}
 	}
 	if r.Unlimited {
-		c.unlimited(r, cfg, limit, len(p.above) > 0)
+		c.unlimited(r, cfg, limit, p)
 	} else {
 		c.window(r, limit)
 	}
 	return r
 }
 
-// unlimited looks at what stands beside `unlimited: true`. Charged says that
-// limits above are charged all the same.
-func (c *compiler) unlimited(r *Rule, cfg *DescriptorConfig, limit *RateLimitConfig, charged bool) {
+// unlimited looks at what stands beside `unlimited: true`. In an ordered list
+// requests_per_unit is what divvy's clients are told.
+func (c *compiler) unlimited(r *Rule, cfg *DescriptorConfig, limit *RateLimitConfig, p path) {
+	charged := len(p.above) > 0 // limits above are, all the same
 	switch {
 	case limit.UnitMultiplier != nil:
 		c.problems.add(limit.Pos, "remove one of them", "unlimited and unit_multiplier exclude each other")
 	case r.Unit != UnitUnknown:
 		c.problems.add(limit.UnitPos, "remove one of them", "unlimited and unit exclude each other")
 	default:
-		if r.Requests > 0 {
+		if r.Requests > 0 && !p.ordered {
 			c.warnings.add(limit.Pos, "remove it", "requests_per_unit has no effect beside unlimited")
 		}
 		switch {
+		case p.ordered && r.Shadow:
+			c.warnings.add(cfg.Pos, "remove it, or shadow_mode", "the rule has no effect: in shadow_mode it decides nothing, and it is not counted")
+		case p.ordered:
 		case charged && (r.Shadow || r.Detailed):
 			c.warnings.add(cfg.Pos, "remove it", "shadow_mode and detailed_metric have no effect on an unlimited rule")
 		case !charged && (r.Shadow || r.Quota || r.Detailed || r.Metadata != nil):

@@ -188,7 +188,7 @@ func TestSchemaTakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range paths {
+	for _, path := range append(paths, "../../examples/trees/limits.yaml") {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -240,6 +240,11 @@ var beyondSchema = []struct{ what, why string }{
 	{`the limit at .* has the same algorithm and window`, "compares two limits"},
 	{`rule ".*" replaces itself`, "compares two values"},
 	{`what matches is charged to more than`, "adds up the levels of a path"},
+	{`the key .* is here twice`, "to a schema there is one"},
+	{`the tree is more than`, "a schema does not count how often it is entered"},
+	{`no request gets to the rule`, "compares two rules"},
+	{`per names the key .* twice`, "5 and \"5\" are the same key"},
+	{`what matches may be charged to`, "adds up the rules in shadow mode"},
 	{`descriptors are nested more than`, "a schema does not count how often it is entered"},
 	{`a (period|min_interval) of .* is longer than 100 years`, "calculates with a duration"},
 	{`(period|min_interval) is longer than 100 years`, "calculates with a duration"},
@@ -309,6 +314,12 @@ func TestSchemaRefuses(t *testing.T) {
 		files = append(files, File{limit, []byte("domain: d\ndescriptors: [{key: a, rate_limit: " + limit + "}]\n")})
 	}
 	files = append(files, File{"deep", []byte("domain: d\ndescriptors: " + nested(101, "[{key: a, descriptors: ", "}]"))})
+	canary := "{shadow_mode: true, match: {a: b}, rate_limit: {unit: day, requests_per_unit: 1}},"
+	files = append(files, File{"canaries", []byte("domain: d\nrules: [" + strings.Repeat(canary, 101) + "]\n")})
+	files = append(files, File{"twice", []byte("domain: d\nrules: [{match: {}, per: [5, '5'], rate_limit: {unlimited: true}}]\n")})
+	for _, tree := range []string{"{a: {limits: [0, 1, 1]}, a: {limits: [0, 1, 1]}}", "{[a]: {limits: [0, 1, 1]}, a: {limits: [0, 1, 1]}}", strings.Repeat("{a: {children: ", 100) + "{a: {limits: [0, 1, 1]}}" + strings.Repeat("}}", 100)} {
+		files = append(files, File{"tree", []byte("schema: " + tree + "\n")})
+	}
 	used := make(map[string]bool)
 	refused := 0
 	for _, f := range files {
@@ -491,6 +502,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 	everyKeyIsRead(t, descriptorKeys)
 	everyKeyIsRead(t, limitKeys)
 	everyKeyIsRead(t, replacesKeys)
+	everyKeyIsRead(t, ruleKeys)
 }
 
 func everyKeyIsRead[T any](t *testing.T, table []key[T]) {
@@ -498,7 +510,7 @@ func everyKeyIsRead[T any](t *testing.T, table []key[T]) {
 	for i := range table {
 		k := &table[i]
 		taken := false
-		for _, value := range []string{"true", "5", "5s", "{a: 1}", "{unit: day}", "[{}]"} {
+		for _, value := range []string{"true", "5", "5s", "{a: 1}", "{unit: day}", "[{}]", "[a]"} {
 			var cfg, zero T
 			doc, _, err := decode([]byte(value))
 			if err != nil {

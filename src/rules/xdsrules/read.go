@@ -2,6 +2,7 @@ package xdsrules
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -50,6 +51,7 @@ func (r *reader) domain(place string, m *configv3.RateLimitConfig) rules.DomainC
 	return rules.DomainConfig{
 		Pos:         rules.Pos{File: place},
 		Domain:      m.GetDomain(),
+		Rules:       r.rules(place, m.GetRules()),
 		Descriptors: r.descriptors(place, ": descriptors[", m.GetDescriptors(), 1),
 		Charge:      placed(r, place, ": charge", word(m.GetCharge(), configv3.Charge_CHARGE_INHERITED)),
 		OnReject:    placed(r, place, ": on_reject", word(m.GetOnReject(), configv3.OnReject_ON_REJECT_INHERITED)),
@@ -87,19 +89,64 @@ func (r *reader) descriptor(place string, m *configv3.RateLimitDescriptor, level
 		ShareThreshold: m.GetShareThreshold(),
 		Metadata:       r.metadata(place, m.GetMetadata()),
 	}
+	cfg.RateLimit, cfg.RateLimits = r.limits(place, m)
+	cfg.Descriptors = r.descriptors(place, ".descriptors[", m.GetDescriptors(), level+1)
+	return cfg
+}
+
+// rules reads an ordered list; nil for none.
+func (r *reader) rules(outer string, list []*configv3.RateLimitRule) *rules.Placed[[]rules.RuleConfig] {
+	if len(list) == 0 {
+		return nil
+	}
+	configs := make([]rules.RuleConfig, 0, len(list))
+	for i, m := range list {
+		place := r.at(outer, ": rules[", strconv.Itoa(i), "]")
+		if r.left < 0 {
+			break
+		}
+		configs = append(configs, r.rule(place, m))
+	}
+	return placed(r, outer, ": rules", &configs)
+}
+
+func (r *reader) rule(place string, m *configv3.RateLimitRule) rules.RuleConfig {
+	cfg := rules.RuleConfig{
+		Pos:        rules.Pos{File: place},
+		Match:      &rules.Placed[[]rules.PairConfig]{Pos: rules.Pos{File: place}},
+		OnReject:   placed(r, place, ".on_reject", word(m.GetOnReject(), configv3.OnReject_ON_REJECT_INHERITED)),
+		ShadowMode: m.GetShadowMode(),
+		QuotaMode:  m.GetQuotaMode(),
+		Metadata:   r.metadata(place, m.GetMetadata()),
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.GetMatch())) {
+		cfg.Match.Value = append(cfg.Match.Value, rules.PairConfig{Pos: cfg.Pos, Key: key, Pattern: m.GetMatch()[key]})
+	}
+	for i, key := range m.GetPer() {
+		cfg.Per = append(cfg.Per, rules.Placed[string]{Pos: rules.Pos{File: r.at(place, ".per[", strconv.Itoa(i), "]")}, Value: key})
+	}
+	cfg.RateLimit, cfg.RateLimits = r.limits(place, m)
+	return cfg
+}
+
+// limited is a message that has limits.
+type limited interface {
+	GetRateLimit() *configv3.RateLimitPolicy
+	GetRateLimits() []*configv3.RateLimitPolicy
+}
+
+func (r *reader) limits(place string, m limited) (one *rules.RateLimitConfig, several *rules.Placed[[]rules.RateLimitConfig]) {
 	if m.GetRateLimit() != nil {
-		limit := r.limit(r.at(place, ".rate_limit"), m.GetRateLimit())
-		cfg.RateLimit = &limit
+		one = new(r.limit(r.at(place, ".rate_limit"), m.GetRateLimit()))
 	}
 	if list := m.GetRateLimits(); len(list) > 0 {
 		limits := make([]rules.RateLimitConfig, 0, len(list))
-		for i, one := range list {
-			limits = append(limits, r.limit(r.at(place, ".rate_limits[", strconv.Itoa(i), "]"), one))
+		for i, limit := range list {
+			limits = append(limits, r.limit(r.at(place, ".rate_limits[", strconv.Itoa(i), "]"), limit))
 		}
-		cfg.RateLimits = placed(r, place, ".rate_limits", &limits)
+		several = placed(r, place, ".rate_limits", &limits)
 	}
-	cfg.Descriptors = r.descriptors(place, ".descriptors[", m.GetDescriptors(), level+1)
-	return cfg
+	return one, several
 }
 
 func (r *reader) limit(place string, m *configv3.RateLimitPolicy) rules.RateLimitConfig {

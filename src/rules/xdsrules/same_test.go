@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -36,6 +37,9 @@ func inYAML(m *configv3.RateLimitConfig) []byte {
 		fields = append(fields, "on_reject: "+text(strings.ToLower(m.OnReject.String())))
 	}
 	fields = append(fields, "descriptors: "+descriptorsYAML(m.Descriptors))
+	if len(m.Rules) > 0 {
+		fields = append(fields, "rules: "+rulesYAML(m.Rules))
+	}
 	return []byte("{" + strings.Join(fields, ",\n") + "}\n")
 }
 
@@ -57,25 +61,54 @@ func descriptorsYAML(list []*configv3.RateLimitDescriptor) string {
 		if m.OnReject != 0 {
 			fields = append(fields, "on_reject: "+text(strings.ToLower(m.OnReject.String())))
 		}
-		if m.Metadata != nil {
-			fields = append(fields, "metadata: "+freeYAML(structpb.NewStructValue(m.Metadata)))
-		}
-		if m.RateLimit != nil {
-			fields = append(fields, "rate_limit: "+limitYAML(m.RateLimit))
-		}
-		if len(m.RateLimits) > 0 {
-			var limits []string
-			for _, one := range m.RateLimits {
-				limits = append(limits, limitYAML(one))
-			}
-			fields = append(fields, "rate_limits: ["+strings.Join(limits, ",\n")+"]")
-		}
+		fields = append(fields, limitsYAML(m.Metadata, m.RateLimit, m.RateLimits)...)
 		if len(m.Descriptors) > 0 {
 			fields = append(fields, "descriptors: "+descriptorsYAML(m.Descriptors))
 		}
 		items = append(items, "{"+strings.Join(fields, ", ")+"}")
 	}
 	return "[" + strings.Join(items, ",\n") + "]"
+}
+
+func rulesYAML(list []*configv3.RateLimitRule) string {
+	var items []string
+	for _, m := range list {
+		var match, per []string
+		for _, key := range slices.Sorted(maps.Keys(m.Match)) {
+			match = append(match, text(key)+": "+text(m.Match[key]))
+		}
+		for _, key := range m.Per {
+			per = append(per, text(key))
+		}
+		fields := []string{
+			"match: {" + strings.Join(match, ", ") + "}", "per: [" + strings.Join(per, ", ") + "]",
+			fmt.Sprintf("shadow_mode: %t", m.ShadowMode), fmt.Sprintf("quota_mode: %t", m.QuotaMode),
+		}
+		if m.OnReject != 0 {
+			fields = append(fields, "on_reject: "+text(strings.ToLower(m.OnReject.String())))
+		}
+		fields = append(fields, limitsYAML(m.Metadata, m.RateLimit, m.RateLimits)...)
+		items = append(items, "{"+strings.Join(fields, ", ")+"}")
+	}
+	return "[" + strings.Join(items, ",\n") + "]"
+}
+
+// limitsYAML are the fields that a rule has in common with a descriptor.
+func limitsYAML(metadata *structpb.Struct, one *configv3.RateLimitPolicy, several []*configv3.RateLimitPolicy) (fields []string) {
+	if metadata != nil {
+		fields = append(fields, "metadata: "+freeYAML(structpb.NewStructValue(metadata)))
+	}
+	if one != nil {
+		fields = append(fields, "rate_limit: "+limitYAML(one))
+	}
+	if len(several) > 0 {
+		var limits []string
+		for _, one := range several {
+			limits = append(limits, limitYAML(one))
+		}
+		fields = append(fields, "rate_limits: ["+strings.Join(limits, ",\n")+"]")
+	}
+	return fields
 }
 
 func limitYAML(m *configv3.RateLimitPolicy) string {
@@ -179,6 +212,7 @@ func wireOnly(m proto.Message) (found bool) {
 				for i := range v.List().Len() {
 					walk(v.List().Get(i).Message())
 				}
+			case f.IsMap() && f.MapValue().Message() == nil:
 			case f.IsMap():
 				v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
 					walk(v.Message())
@@ -296,7 +330,47 @@ func (b builder) resource() *configv3.RateLimitConfig {
 	if b.one(100) {
 		m.Charge, m.OnReject = -1, 77
 	}
+	if b.one(3) {
+		m.Rules = b.rules()
+		if !b.one(20) {
+			m.Descriptors = nil
+		}
+	}
 	return m
+}
+
+func (b builder) rules() (list []*configv3.RateLimitRule) {
+	for range b.IntN(5) {
+		m := &configv3.RateLimitRule{
+			Match:      make(map[string]string),
+			ShadowMode: b.one(3),
+			QuotaMode:  b.one(5),
+			OnReject:   configv3.OnReject(max(0, b.IntN(8)-5)),
+		}
+		for range 1 + b.IntN(3) {
+			m.Match[pick(b, "a", "b", "c", "", "<<", "5")] = pick(b, "", "*", "v", "w", "v*", "*w", "5", "x y", "é\n", "true")
+		}
+		if b.one(10) {
+			m.Match = nil
+		}
+		for range b.IntN(3) {
+			m.Per = append(m.Per, pick(b, "a", "b", "d", "e", "f", "", "5"))
+		}
+		if b.one(6) {
+			m.Metadata = b.metadata()
+		}
+		switch b.IntN(8) {
+		case 0:
+			m.RateLimits = append(m.RateLimits, b.limit(), b.limit())
+		default:
+			m.RateLimit = b.limit()
+		}
+		if b.one(50) {
+			m.RateLimit = nil
+		}
+		list = append(list, m)
+	}
+	return list
 }
 
 func (b builder) descriptors(depth int) (list []*configv3.RateLimitDescriptor) {
@@ -470,10 +544,7 @@ func TestEveryKeyHasAField(t *testing.T) {
 		AnyOf []struct{ Enum []any }
 	}
 	type object struct{ Properties map[string]value }
-	var schema struct {
-		object
-		Definitions map[string]object
-	}
+	var schema struct{ Definitions map[string]object }
 	data, err := rules.Schema()
 	if err != nil {
 		t.Fatal(err)
@@ -487,8 +558,9 @@ func TestEveryKeyHasAField(t *testing.T) {
 		message proto.Message
 		besides string
 	}{
-		{"the file", schema.object, &configv3.RateLimitConfig{}, "name"}, // of the resource
+		{"the file", schema.Definitions["rules"], &configv3.RateLimitConfig{}, "name"}, // of the resource
 		{"a descriptor", schema.Definitions["descriptor"], &configv3.RateLimitDescriptor{}, ""},
+		{"a rule", schema.Definitions["rule"], &configv3.RateLimitRule{}, ""},
 		{"a rate_limit", schema.Definitions["rate_limit"], &configv3.RateLimitPolicy{}, ""},
 		{"replaces", schema.Definitions["replaces"], &configv3.RateLimitReplace{}, ""},
 	}
@@ -537,6 +609,7 @@ func TestEveryFieldIsRead(t *testing.T) {
 		c := &configv3.RateLimitConfig{Descriptors: []*configv3.RateLimitDescriptor{{RateLimit: &configv3.RateLimitPolicy{
 			Replaces: []*configv3.RateLimitReplace{{}},
 		}}}}
+		c.Rules = []*configv3.RateLimitRule{{RateLimit: &configv3.RateLimitPolicy{}}}
 		in(c.Descriptors[0], c)
 		r := reader{left: maxPlaces}
 		return r.domain("a", c)
@@ -550,6 +623,7 @@ func TestEveryFieldIsRead(t *testing.T) {
 		{&configv3.RateLimitConfig{}, func(_ *configv3.RateLimitDescriptor, c *configv3.RateLimitConfig) proto.Message { return c }, "name"},
 		{&configv3.RateLimitDescriptor{}, func(d *configv3.RateLimitDescriptor, _ *configv3.RateLimitConfig) proto.Message { return d }, ""},
 		{&configv3.RateLimitPolicy{}, func(d *configv3.RateLimitDescriptor, _ *configv3.RateLimitConfig) proto.Message { return d.RateLimit }, ""},
+		{&configv3.RateLimitRule{}, func(_ *configv3.RateLimitDescriptor, c *configv3.RateLimitConfig) proto.Message { return c.Rules[0] }, ""},
 		{&configv3.RateLimitReplace{}, func(d *configv3.RateLimitDescriptor, _ *configv3.RateLimitConfig) proto.Message {
 			return d.RateLimit.Replaces[0]
 		}, ""},
@@ -561,6 +635,10 @@ func TestEveryFieldIsRead(t *testing.T) {
 			with := read(func(d *configv3.RateLimitDescriptor, c *configv3.RateLimitConfig) {
 				m := test.of(d, c).ProtoReflect()
 				switch {
+				case field.IsMap():
+					m.Mutable(field).Map().Set(protoreflect.ValueOfString("x").MapKey(), protoreflect.ValueOfString("y"))
+				case field.IsList() && field.Message() == nil:
+					m.Mutable(field).List().Append(protoreflect.ValueOfString("x"))
 				case field.IsList():
 					m.Mutable(field).List().AppendMutable()
 				case field.Message() != nil && m.Has(field):
