@@ -22,7 +22,7 @@ const maxReply = 1024
 // counts on lines that end as they should.
 //
 // gomemcache closes a connection whose server says that it cannot do something,
-// which one without memory says all the time. So it is told NOT_STORED, which is
+// which one without memory says all the time. So it is told NOT_FOUND, which is
 // nothing to it, and what was said is in refused.
 type guard struct {
 	net.Conn
@@ -80,7 +80,7 @@ func (g *guard) readLine() ([]byte, error) {
 
 var (
 	crlf        = []byte("\r\n")
-	notStored   = []byte("NOT_STORED\r\n")
+	notFound    = []byte("NOT_FOUND\r\n")
 	serverError = []byte("SERVER_ERROR ")
 	clientError = []byte("CLIENT_ERROR ")
 	plainError  = []byte("ERROR")
@@ -92,7 +92,7 @@ func (g *guard) judge(line []byte) ([]byte, error) {
 	switch {
 	case bytes.HasPrefix(line, serverError), bytes.HasPrefix(line, clientError):
 		g.refused = reply
-		return notStored, nil
+		return notFound, nil
 	case bytes.HasPrefix(line, plainError): // another protocol, or too many connections
 		return nil, reply
 	}

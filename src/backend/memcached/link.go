@@ -36,7 +36,7 @@ func (s server) Network() string {
 func (s server) String() string { return string(s) }
 
 // PickServer and Each are gomemcache's ServerSelector of one server.
-func (s server) PickServer(string) (net.Addr, error)   { return s, nil }
+func (s server) PickServer(string) (net.Addr, error)  { return s, nil }
 func (s server) Each(each func(net.Addr) error) error { return each(s) }
 
 // link is a connection to one server. It is made when it is needed, and used by

@@ -11,23 +11,11 @@ import (
 	"time"
 )
 
-// SRV is a DNS record of that type, which names the servers.
+// SRV is a DNS record of that type, _service._proto.name, which names the servers.
 type SRV struct {
 	Service, Proto, Name string
 	// Refresh is how often it is looked up again. 0: never, once it was found.
 	Refresh time.Duration
-}
-
-// ParseSRV takes _service._proto.name apart.
-func ParseSRV(record string) (SRV, error) {
-	service, rest, ok := strings.Cut(record, ".")
-	proto, name, ok2 := strings.Cut(rest, ".")
-	service, ok3 := strings.CutPrefix(service, "_")
-	proto, ok4 := strings.CutPrefix(proto, "_")
-	if !ok || !ok2 || !ok3 || !ok4 || service == "" || proto == "" || strings.Trim(name, ".") == "" {
-		return SRV{}, fmt.Errorf("memcached: %q is not _service._proto.name", record)
-	}
-	return SRV{Service: service, Proto: proto, Name: name}, nil
 }
 
 // The pause between two lookups while there are no servers yet, and the time that

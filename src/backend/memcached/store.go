@@ -220,15 +220,16 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 	return nil
 }
 
+// Kinds are the kinds of limit that Memcached can count by, if they count also
+// what they refuse.
+func Kinds() []algorithm.Kind {
+	return []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter}
+}
+
 // canCount reports whether Memcached can do what h asks for.
 func canCount(h *algorithm.Hit) bool {
-	switch {
-	case h.Limit.Kind != algorithm.FixedWindow && h.Limit.Kind != algorithm.SlidingWindowCounter:
-		return false
-	case h.Atomic:
-		return false
-	}
-	return h.Limit.CountBlocked || h.Op != algorithm.Charge
+	known := h.Limit.Kind == algorithm.FixedWindow || h.Limit.Kind == algorithm.SlidingWindowCounter
+	return known && !h.Atomic && (h.Limit.CountBlocked || h.Op != algorithm.Charge)
 }
 
 // give hands the ops of c to the nodes that have their keys.

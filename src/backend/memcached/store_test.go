@@ -82,7 +82,7 @@ func spread(n int) algorithm.Hit {
 
 // all is what Memcached can count.
 var all = backendtest.Suite{
-	Kinds:        []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter},
+	Kinds:        Kinds(),
 	CountBlocked: true,
 	NoGroups:     true,
 	Forward:      []algorithm.Kind{algorithm.SlidingWindowCounter},

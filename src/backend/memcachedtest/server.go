@@ -138,7 +138,7 @@ func (s *Server) awaitReady() error {
 
 // end is the cleanup.
 func (s *Server) end() {
-	s.Stop()
+	s.Kill() // an end in order waits for a tick of its clock, a second
 	if s.t.Failed() {
 		s.proc.ShowLog(s.t, "memcached at "+s.Addr)
 	}

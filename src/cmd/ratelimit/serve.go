@@ -110,7 +110,7 @@ func serve(ctx context.Context, std stdio, lookup func(string) (string, bool), s
 // build makes the pieces, from the store up to the ports.
 func (s *server) build() error {
 	var err error
-	if s.store, err = buildStore(s.cfg, s.tracing); err != nil {
+	if s.store, err = buildStore(s.cfg, s.tracing, s.log); err != nil {
 		return err
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})
@@ -135,7 +135,7 @@ func (s *server) build() error {
 		Subdirectory:   s.cfg.RuntimeSubdirectory,
 		AppDirectory:   s.cfg.RuntimeAppDirectory,
 		IgnoreDotFiles: s.cfg.RuntimeIgnoreDotFiles,
-		Options:        rules.Options{MergeDomains: s.cfg.MergeDomainConfig},
+		Options:        rules.Options{MergeDomains: s.cfg.MergeDomainConfig, Store: storeCan(s.cfg.BackendType)},
 		Debounce:       max(s.cfg.RuntimeDebounce, 1), // 0 would be the default
 		Poll:           pollInterval(s.cfg.RuntimePollInterval),
 		OnLoad:         s.loaded,
