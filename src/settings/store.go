@@ -5,6 +5,7 @@ import "strings"
 // validateStore decides on the store and checks what it needs.
 func (s *Settings) validateStore(r *reader) {
 	if s.BackendType == "" {
+		r.idle("that needs BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT", "MEMCACHE_SRV") // who says where the counters live knows
 		s.BackendType = "memory"
 		for _, v := range r.table {
 			if value, _ := r.lookup(v.Name); strings.HasPrefix(v.Name, "REDIS_") && value != "" {
@@ -13,13 +14,10 @@ func (s *Settings) validateStore(r *reader) {
 		}
 	}
 	redis := []string{"REDIS_URL", "REDIS_PERSECOND_URL"}
-	memcache := []string{"MEMCACHE_HOST_PORT", "MEMCACHE_SRV"}
 	switch s.BackendType {
 	case "memory":
 		r.idle("the counters are in memory", append(redis, "LOCAL_CACHE_SIZE_IN_BYTES")...)
-		r.idle("that needs BACKEND_TYPE=memcache", memcache...)
 	case "redis":
-		r.idle("that needs BACKEND_TYPE=memcache", memcache...)
 		s.Redis.validate(r, "REDIS_")
 		if s.RedisSplit {
 			s.RedisPerSecond.validate(r, "REDIS_PERSECOND_")
