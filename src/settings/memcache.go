@@ -15,8 +15,7 @@ type Memcache struct {
 	SRV        string // as it was set
 	SRVParts   SRV
 	SRVRefresh time.Duration
-	MaxIdle    int
-	MaxConns   int
+	Conns      int
 	Timeout    time.Duration
 	Hash       string // modulo or rendezvous
 	TLS        bool
@@ -35,8 +34,7 @@ func (m *Memcache) declare(r *reader) {
 	r.duration(&m.SRVRefresh, "MEMCACHE_SRV_REFRESH", 0, "how often it is looked up again; 0: never, once it was found")
 	r.oneOf(&m.Hash, "MEMCACHE_HASH", "modulo", "how the server of a key is chosen, `modulo` as envoyproxy/ratelimit does, `rendezvous` so that a change of servers moves no more keys than it must; the same on every replica", "modulo", "rendezvous")
 	m.Hash = strings.ToLower(m.Hash)
-	r.integer(&m.MaxIdle, "MEMCACHE_MAX_IDLE_CONNS", 2, "connections to each server that are kept when there is nothing to do; below 1: the default")
-	r.count(&m.MaxConns, "MEMCACHE_MAX_CONNS", 16, "connections to each server at most, and so commands that are under way at a time")
+	r.integer(&m.Conns, "MEMCACHE_MAX_IDLE_CONNS", 2, "connections to each server, kept also when there is nothing to do; two serve most, as calls share them. Below 1: the default")
 	r.duration(&m.Timeout, "MEMCACHE_TIMEOUT", 50*time.Millisecond, "bound on every call; the caller's own deadline wins if it is shorter")
 	r.flag(&m.TLS, "MEMCACHE_TLS", false, "use TLS")
 	r.text(&m.TLSFiles.CACert, "MEMCACHE_TLS_CACERT", "", "PEM file of authorities to trust besides the system's; read anew for each connection, as all files of this section")
@@ -62,8 +60,8 @@ func (s *Settings) validateMemcache(r *reader) {
 			r.problem("MEMCACHE_HOST_PORT", addr, "write host:port, or the path of a socket, for each server")
 		}
 	}
-	if m.MaxIdle < 1 {
-		m.MaxIdle = 2
+	if m.Conns < 1 {
+		m.Conns = 2
 	}
 	m.TLSFiles.validate(r, "MEMCACHE_TLS_CLIENT_CERT", "MEMCACHE_TLS_CLIENT_KEY")
 	if s.StopIncrementWhenOver {

@@ -132,7 +132,7 @@ func TestStore(t *testing.T) {
 		{"BACKEND_TYPE=memcache MEMCACHE_SRV=__._tcp.x", "memcache", ""},
 		{"BACKEND_TYPE=memcache MEMCACHE_SRV=_._tcp.x", "memcache", "write _service._proto.name"},
 		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 MEMCACHE_HASH=ketama", "memcache", "MEMCACHE_HASH=ketama: write one of modulo, rendezvous"},
-		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 MEMCACHE_MAX_CONNS=0", "memcache", "MEMCACHE_MAX_CONNS=0"},
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 MEMCACHE_MAX_IDLE_CONNS=few", "memcache", "MEMCACHE_MAX_IDLE_CONNS=few"},
 		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 MEMCACHE_TLS_CLIENT_KEY=k", "memcache", "MEMCACHE_TLS_CLIENT_CERT=: it goes with MEMCACHE_TLS_CLIENT_KEY"},
 		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true", "memcache", "set BACKEND_TYPE to memory or redis"},
 	} {
@@ -152,7 +152,7 @@ func TestMemcache(t *testing.T) {
 	if err != nil || len(warnings) != 1 || warnings[0] != "REDIS_PERSECOND has no effect: the counters are in Memcached" {
 		t.Error(warnings, err)
 	}
-	if m := s.Memcache; m.SRVParts != (SRV{"memcache", "tcp", "m.example.com"}) || m.MaxIdle != 2 || m.Hash != "rendezvous" || s.RedisSplit {
+	if m := s.Memcache; m.SRVParts != (SRV{"memcache", "tcp", "m.example.com"}) || m.Conns != 2 || m.Hash != "rendezvous" || s.RedisSplit {
 		t.Errorf("got %+v", m)
 	}
 	s, warnings, err = Read(env("BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=a:1, b:2,/c"))

@@ -10,17 +10,19 @@
 //
 // A Take becomes a call with one op for each counter that it is about, two for a
 // sliding window (call.go). Each op waits at the node that has its key, behind the
-// others on that key; a few workers, each with one connection, take key after key
-// (node.go), and all that waits for one is added up to a single command, of which
-// each op gets its own count before by the order of arrival. Only one command is
-// under way for each key, so a hot one costs the server as much as any other.
+// others on that key; workers take key after key (node.go), and all that waits for
+// one is added up to a single command, of which each op gets its own count before
+// by the order of arrival. Only one command is under way for each key, so a hot one
+// costs the server as much as any other.
 //
-// Package redis adds up hits as well, but into a pipeline: there what meets in
-// one batch is one command, in order, and the next batch has to wait. gomemcache
-// sends one command and waits for its reply, so here each key is on its own. What
-// the two would share is the loop that hands out a sum, and no more.
+// gomemcache writes the commands and reads the replies, one at a time on what it
+// takes for a connection. Those are guards, which share a few real connections: on
+// a pipe the commands of many workers leave together, and the replies come back
+// together (pipe.go). gomemcache knows no contexts, and trusts its server with its
+// time and its lines; the pipe does not.
 //
-// gomemcache knows no contexts, and trusts its server: it may extend its deadline
-// for as long as bytes trickle, and takes a line apart without looking how long
-// it is. It is given connections that have the last word on both (guard.go).
+// Package redis adds up hits as well, but within one batch for one connection, in
+// which scripts and looks have their place between them, and the next batch waits
+// for the whole of it. Here each key has a queue of its own. What the two would
+// share is the loop that hands out a sum, and no more.
 package memcached

@@ -320,28 +320,12 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 			}
 			return nil
 		})
-		time.Sleep(2 * quiet) // so long it is not looked at
-	}
-}
-
-// Connections that have nothing to do are closed, but for some.
-func TestIdle(t *testing.T) {
-	server := memcachedtest.Start(t, memcachedtest.Options{})
-	proxy := harness.StartProxy(t, server.Addr)
-	proxy.Latency(20 * time.Millisecond) // so that calls are under way together
-	s := open(t, Config{Servers: []string{proxy.Addr}, Connections: 8, Idle: 3, idleAfter: 300 * time.Millisecond})
-	volley(t, s, 100, spread)
-	if n := s.Stats().Dials; n != 8 {
-		t.Errorf("%d connections were made, want 8", n)
-	}
-	harness.Await(t, 20*time.Second, "three connections", func() error {
-		if n := s.Stats().Open; n != 3 {
-			return fmt.Errorf("%d are open", n)
-		}
-		return nil
-	})
-	if got := volley(t, s, 100, spread); got[""] != 100 {
-		t.Errorf("got %v", got)
+		harness.Await(t, 20*time.Second, "we know", func() error {
+			if n := s.Stats().Open; n > 0 {
+				return fmt.Errorf("%d open", n)
+			}
+			return nil
+		})
 	}
 }
 

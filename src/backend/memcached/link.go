@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
@@ -39,91 +40,101 @@ func (s server) String() string { return string(s) }
 func (s server) PickServer(string) (net.Addr, error)  { return s, nil }
 func (s server) Each(each func(net.Addr) error) error { return each(s) }
 
-// link is a connection to one server. It is made when it is needed, and used by
-// one goroutine at a time.
-type link struct {
+// wire is the way to one server for many links: a pipe, which is made when it is
+// needed, and anew when it broke.
+type wire struct {
 	*access
-	addr   server
-	gate   *gate
-	client *memcache.Client
+	ctx  context.Context // ends connecting
+	addr server
+	gate *gate
 
-	conn   *guard    // nil: none
-	used   time.Time // when conn last answered
-	proven bool      // conn was of use
+	pipe    atomic.Pointer[pipe]
+	dialing sync.Mutex
+	reading sync.WaitGroup
 }
 
-// quiet is how long a connection may not have been used without a look whether
-// the server, or what is in between, has ended it meanwhile. That is no error:
-// they do so with connections that are idle, and before they restart.
-const quiet = 10 * time.Millisecond
-
-// newLink is a link that lives no longer than ctx.
-func newLink(ctx context.Context, a *access, addr server, g *gate) *link {
-	l := &link{access: a, addr: addr, gate: g, client: memcache.NewFromSelector(addr)}
-	l.client.MaxIdleConns = 1
-	l.client.Timeout = max(a.timeout, a.dialTimeout) // the guard knows better
-	l.client.DialContext = func(context.Context, string, string) (net.Conn, error) {
-		return l.dial(ctx)
+// open is the pipe there is, or a new one.
+func (w *wire) open() (*pipe, error) {
+	if p := w.pipe.Load(); p != nil {
+		return p, nil
 	}
+	w.dialing.Lock()
+	defer w.dialing.Unlock()
+	if p := w.pipe.Load(); p != nil {
+		return p, nil
+	}
+	if err := w.gate.pass(); err != nil {
+		return nil, err
+	}
+	w.stats.dials.Add(1)
+	conn, err := w.dial()
+	if err != nil {
+		err = &linkError{string(w.addr), true, err}
+		w.gate.rest(err)
+		return nil, err
+	}
+	w.stats.open.Add(1)
+	p := &pipe{conn: conn, timeout: w.timeout, proved: w.gate.prove}
+	p.ended = func(err error) {
+		w.stats.open.Add(-1)
+		w.pipe.CompareAndSwap(p, nil)
+		if !p.proven {
+			w.gate.rest(&linkError{string(w.addr), false, err})
+		}
+	}
+	w.pipe.Store(p)
+	w.reading.Go(p.read)
+	return p, nil
+}
+
+func (w *wire) dial() (net.Conn, error) {
+	d := remote.Dialer{Timeout: w.dialTimeout}
+	if w.tls != nil {
+		var err error
+		if d.TLS, err = w.tls(); err != nil {
+			return nil, err
+		}
+	}
+	conn, _, err := d.Dial(w.ctx, w.addr.Network(), string(w.addr))
+	return conn, err
+}
+
+// close ends the pipe. Nobody sends any more.
+func (w *wire) close() {
+	if p := w.pipe.Load(); p != nil {
+		p.end(errClosed)
+	}
+	w.reading.Wait()
+}
+
+// link is a user of a wire, with gomemcache in between. It is used by one
+// goroutine at a time.
+type link struct {
+	addr   server
+	guard  *guard
+	client *memcache.Client
+}
+
+func newLink(w *wire) *link {
+	l := &link{addr: w.addr, guard: newGuard(w.open), client: memcache.NewFromSelector(w.addr)}
+	l.client.MaxIdleConns = 1
+	l.client.DialContext = func(context.Context, string, string) (net.Conn, error) { return l.guard, nil }
 	return l
 }
 
-// Do has ask send one command. What fails closes the connection, but for what
-// the server itself says.
+// Do has ask send one command.
 func (l *link) Do(ask func(*memcache.Client) error) error {
-	if l.conn != nil && time.Since(l.used) > quiet && remote.HungUp(l.conn.raw) {
-		l.Close()
-	}
 	err := ask(l.client)
-	if l.conn != nil && !l.conn.closed.Load() {
-		l.used, l.proven = time.Now(), true
-		l.gate.prove()
-		if l.conn.refused != nil {
-			return l.conn.refused
-		}
+	switch {
+	case l.guard.refused != nil:
+		return l.guard.refused
+	case err == nil, errors.Is(err, memcache.ErrCacheMiss), errors.Is(err, memcache.ErrNotStored):
 		return err
 	}
-	if l.conn == nil { // it could not be made
+	if _, known := errors.AsType[*linkError](err); known {
 		return err
 	}
-	l.conn = nil
-	err = &linkError{string(l.addr), false, err}
-	if !l.proven {
-		l.gate.rest(err)
-	}
-	return err
-}
-
-func (l *link) dial(ctx context.Context) (net.Conn, error) {
-	if err := l.gate.pass(); err != nil {
-		return nil, err
-	}
-	l.stats.dials.Add(1)
-	conn, raw, err := l.reach(ctx)
-	if err != nil {
-		err = &linkError{string(l.addr), true, err}
-		l.gate.rest(err)
-		return nil, err
-	}
-	l.stats.open.Add(1)
-	l.conn, l.proven, l.used = &guard{Conn: conn, raw: raw, timeout: l.timeout, open: &l.stats.open}, false, time.Now()
-	return l.conn, nil
-}
-
-func (l *link) reach(ctx context.Context) (conn, raw net.Conn, err error) {
-	d := remote.Dialer{Timeout: l.dialTimeout}
-	if l.tls != nil {
-		if d.TLS, err = l.tls(); err != nil {
-			return nil, nil, err
-		}
-	}
-	return d.Dial(ctx, l.addr.Network(), string(l.addr))
-}
-
-// Close closes the connection. The link makes another when it is used again.
-func (l *link) Close() {
-	_ = l.client.Close() // nobody waits on it any more
-	l.conn = nil
+	return &linkError{string(l.addr), false, err}
 }
 
 // gate keeps the links to one server from connecting again and again while none

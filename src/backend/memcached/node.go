@@ -6,6 +6,7 @@ import "sync"
 type node struct {
 	addr  server
 	gate  gate
+	wires []*wire
 	store *Store
 	most  int           // ops that wait
 	end   chan struct{} // closed when no more come
@@ -15,7 +16,6 @@ type node struct {
 	ready    queue               // of them: nobody works on it
 	waiting  int                 // ops
 	idle     []*worker           // the one that worked last is at the end
-	open     int                 // connections
 	closed   error               // no more ops are taken
 }
 
@@ -129,48 +129,11 @@ func (n *node) next(w *worker) *counter {
 		if c != nil || ended {
 			return c
 		}
-		n.wait(w)
-	}
-}
-
-// wait returns when w is called. A worker that has long had nothing to do closes
-// its connection if there are more than are kept; those that worked last are
-// called first, so that there are such.
-func (n *node) wait(w *worker) {
-	for {
-		w.timer.Reset(n.store.cfg.idleAfter)
 		select {
 		case <-w.wake:
-			w.timer.Stop()
-			return
 		case <-n.end:
-			w.timer.Stop()
-			return
-		case <-w.timer.C:
-			if w.link.conn != nil && n.spare() {
-				w.link.Close()
-			}
 		}
 	}
-}
-
-// spare reports whether there are more connections than are kept; then it is one
-// less.
-func (n *node) spare() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.open <= n.store.cfg.Idle {
-		return false
-	}
-	n.open--
-	return true
-}
-
-// opened tells the node how many connections more there are.
-func (n *node) opened(more int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.open += more
 }
 
 // close takes no more ops; why is what those get that wait, or nil if they are to

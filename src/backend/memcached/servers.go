@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/crc32"
 	"slices"
+	"sync"
 )
 
 // Hash is how the server of a key is chosen.
@@ -12,7 +13,7 @@ type Hash uint8
 const (
 	// Modulo takes the CRC-32 of the key modulo the number of servers, as
 	// gomemcache and with it envoyproxy/ratelimit does. When there is one server
-	// more or less nearly all keys have another.
+	// more or less most keys have another.
 	Modulo Hash = iota
 	// Rendezvous gives each server a weight for the key and takes the heaviest.
 	// When a server leaves, its keys go to the others, and no others do.
@@ -116,8 +117,19 @@ func (s *Store) start(ctx context.Context, addr server) *node {
 		end: make(chan struct{}), counters: make(map[string]*counter),
 	}
 	for range s.cfg.Connections {
-		s.running.Go(func() { n.work(ctx) })
+		n.wires = append(n.wires, &wire{access: &s.access, ctx: ctx, addr: addr, gate: &n.gate})
 	}
+	var working sync.WaitGroup
+	for i := range s.cfg.InFlight {
+		w := &worker{node: n, link: newLink(n.wires[i%len(n.wires)]), wake: make(chan struct{}, 1)}
+		working.Go(func() { n.work(w) })
+	}
+	s.running.Go(func() {
+		working.Wait()
+		for _, w := range n.wires {
+			w.close()
+		}
+	})
 	return n
 }
 

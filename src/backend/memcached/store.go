@@ -32,12 +32,11 @@ type Config struct {
 	// TLS is asked for each connection, so that certificates may change; nil:
 	// no TLS.
 	TLS func() (*tls.Config, error)
-	// Connections is how many there are at most to each server, and so how many
-	// commands are under way at a time. Defaults to 16.
+	// Connections is how many there are to each server. Defaults to 2.
 	Connections int
-	// Idle is how many of them are kept when there is nothing to do. Defaults
-	// to 2.
-	Idle int
+	// InFlight is how many commands may be on their way to each server, each for a
+	// counter of its own. Defaults to 128.
+	InFlight int
 	// Timeout bounds every call, and every command. Defaults to 50ms.
 	Timeout time.Duration
 	// DialTimeout bounds connecting. Defaults to 1s.
@@ -64,8 +63,6 @@ type Config struct {
 	// hits may wait for one server, those whose callers have left included; more
 	// are refused at once. Defaults to 20,000.
 	MaxWaiting int64
-
-	idleAfter time.Duration // a connection with nothing to do may be closed
 }
 
 // Store is a limiter.Backend. It answers only while Run runs.
@@ -90,12 +87,11 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Resolver == nil {
 		cfg.Resolver = net.DefaultResolver
 	}
-	setDefault(&cfg.Connections, 16)
-	setDefault(&cfg.Idle, 2)
+	setDefault(&cfg.Connections, 2)
+	setDefault(&cfg.InFlight, 128)
 	setDefault(&cfg.Timeout, 50*time.Millisecond)
 	setDefault(&cfg.DialTimeout, time.Second)
 	setDefault(&cfg.MaxWaiting, 20_000)
-	setDefault(&cfg.idleAfter, 10*time.Second)
 	s := &Store{cfg: cfg}
 	s.access = access{tls: cfg.TLS, timeout: cfg.Timeout, dialTimeout: cfg.DialTimeout, stats: &s.stats}
 	s.stats.calls.New = func() any {
@@ -145,9 +141,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	answers := make(chan error, len(addrs))
 	for _, addr := range addrs {
 		go func() {
-			l := newLink(ctx, &s.access, server(addr), new(gate))
-			defer l.Close()
-			answers <- l.Do((*memcache.Client).Ping)
+			w := &wire{access: &s.access, ctx: ctx, addr: server(addr), gate: new(gate)}
+			defer w.close()
+			answers <- newLink(w).Do((*memcache.Client).Ping)
 		}()
 	}
 	var errs []error

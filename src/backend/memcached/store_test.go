@@ -103,10 +103,10 @@ func TestSuite(t *testing.T) {
 		cfg     Config
 	}{
 		{"tcp", single(memcachedtest.Options{}), Config{}},
-		{"unix socket", single(memcachedtest.Options{UnixSocket: true}), Config{Connections: 1}},
+		{"unix socket", single(memcachedtest.Options{UnixSocket: true}), Config{Connections: 1, InFlight: 1}},
 		{"TLS", single(memcachedtest.Options{TLS: certs}), Config{TLS: func() (*tls.Config, error) { return certs.ClientConfig(t), nil }}},
 		{"three servers", several, Config{TagKeys: true, ExpirationJitter: 300 * time.Second}},
-		{"three servers by rendezvous", several, Config{Hash: Rendezvous, Connections: 3}},
+		{"three servers by rendezvous", several, Config{Hash: Rendezvous, Connections: 3, InFlight: 3}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			servers, addrs := tt.servers(t)

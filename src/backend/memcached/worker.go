@@ -1,7 +1,6 @@
 package memcached
 
 import (
-	"context"
 	"errors"
 	"strconv"
 	"time"
@@ -9,24 +8,17 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 )
 
-// worker has one connection to a node, and works on one counter at a time.
+// worker works on one counter of a node at a time.
 type worker struct {
-	node  *node
-	link  *link
-	wake  chan struct{}
-	timer *time.Timer
+	node *node
+	link *link
+	wake chan struct{}
 
 	run, left []*op  // those that are worked on, and those whose callers left
 	sum       uint64 // of the amounts of run
 }
 
-func (n *node) work(ctx context.Context) {
-	w := &worker{
-		node: n, link: newLink(ctx, &n.store.access, n.addr, &n.gate),
-		wake: make(chan struct{}, 1), timer: time.NewTimer(time.Hour),
-	}
-	w.timer.Stop()
-	defer w.link.Close()
+func (n *node) work(w *worker) {
 	for c := n.next(w); c != nil; c = n.next(w) {
 		n.take(w, c)
 		for _, o := range w.left {
@@ -41,7 +33,6 @@ func (n *node) work(ctx context.Context) {
 
 // commit does to a counter what the ops of w.run ask for together.
 func (w *worker) commit(key string) {
-	had := w.link.conn != nil
 	begun := time.Now()
 	verb := w.run[0].verb
 	var before uint64
@@ -55,11 +46,6 @@ func (w *worker) commit(key string) {
 		before, err = w.sub(key)
 	}
 	w.node.store.sent(len(w.run), time.Since(begun), err)
-	if has := w.link.conn != nil; has && !had {
-		w.node.opened(1)
-	} else if had && !has {
-		w.node.opened(-1)
-	}
 	for _, o := range w.run {
 		amount, most := o.amount, o.most // o is another's once it is settled
 		o.settle(before, err, &w.node.store.stats)
@@ -82,7 +68,7 @@ func (w *worker) read(key string) (uint64, error) {
 	case err == nil:
 		s.keysFound.Add(1)
 	case errors.Is(err, memcache.ErrCacheMiss):
-		n, err = 0, nil
+		n = 0
 	default:
 		s.reads[failed].Add(1)
 		return 0, err

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/mediocregopher/radix/v4"
-
-	"ratelimit/src/backend/remote"
 )
 
 // access is how connections to servers of one sort are made.
@@ -62,7 +60,7 @@ var errReplica = errors.New("it is a replica, not a primary")
 // Do performs a, connecting first if need be; ctx bounds the connecting. What
 // fails closes the connection: its state is not known.
 func (l *link) Do(ctx context.Context, a radix.Action) error {
-	if l.conn != nil && time.Since(l.used) > quiet && remote.HungUp(l.raw) {
+	if l.conn != nil && time.Since(l.used) > quiet && hungUp(l.raw) {
 		l.Close()
 	}
 	if l.conn == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"strings"
 	"time"
 
@@ -33,8 +34,7 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 	batches := new(batchFigures)
 	mc := memcached.Config{
 		Servers:          from.Servers,
-		Connections:      from.MaxConns,
-		Idle:             from.MaxIdle,
+		Connections:      min(from.Conns, max(2, runtime.GOMAXPROCS(0)/4)),
 		Timeout:          from.Timeout,
 		ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
 		TagKeys:          cfg.CacheKeyFormat == "v2",

@@ -1,6 +1,6 @@
 //go:build unix
 
-package remote
+package redis
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// HungUp reports whether there is something to read from c, most likely its
+// hungUp reports whether there is something to read from c, most likely its
 // end. It takes what there is, and does not wait.
-func HungUp(c net.Conn) bool {
+func hungUp(c net.Conn) bool {
 	s, ok := c.(syscall.Conn)
 	if !ok {
 		return false
