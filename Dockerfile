@@ -13,6 +13,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 
+COPY api api
 COPY src src
 ARG VERSION=dev
 ARG COMMIT=

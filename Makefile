@@ -16,12 +16,15 @@ PKG      ?= ./...
 # Flags of `make bench-e2e`; E2E=--help shows them.
 E2E ?=
 
+# A module of its own, which ./... leaves out.
+CONFIG_SERVER := examples/xds-sotw-config-server
+
 # Tools and tests run here, whatever GOOS and GOARCH the binary is built for.
 HERE := GOOS= GOARCH=
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-e2e fuzz docs docker_image clean bootstrap compile tests
+.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-e2e fuzz docs docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
@@ -36,16 +39,21 @@ run: build ## serve the example rules from memory, and print a curl to try
 
 test: ## run all tests with the race detector, real Envoy included
 	$(HERE) go test -race -timeout 15m $$(go list $(PKG) | grep -v /integration-test)
-	$(HERE) go test -run Allocate ./src/frontend/rls ./src/limiter ./src/backend/overlimit ./src/backend/split # what the race detector would disturb
+	$(HERE) go test -run Allocate ./src/frontend/divvy ./src/frontend/rls ./src/limiter ./src/backend/overlimit ./src/backend/split # what the race detector would disturb
+	$(HERE) go test -C $(CONFIG_SERVER) -race ./...
 	@$(MAKE) --no-print-directory integration_tests
 
 integration_tests: ## run only the black-box tests in integration-test; says what it skips
 	@$(HERE) go test -race -timeout 15m -v ./integration-test/... | grep -Ev '^ *(=== |--- PASS)'
+	@$(HERE) go -C integration-test/kubernetes test -count=1 ./... # a module of its own, whose cache does not see that manifests changed
 
 lint: ## vet, format and static checks, with pinned tools
 	$(HERE) go vet ./...
-	@out=$$($(TOOL) gofumpt -l src integration-test); [ -z "$$out" ] || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
+	$(HERE) go vet -C $(CONFIG_SERVER) ./...
+	$(HERE) go -C integration-test/kubernetes vet ./...
+	@out=$$($(TOOL) gofumpt -l src integration-test $(CONFIG_SERVER)); [ -z "$$out" ] || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
 	$(TOOL) staticcheck ./...
+	cd $(CONFIG_SERVER) && $(HERE) go tool -modfile=../../tools/go.mod staticcheck ./...
 	$(TOOL) errcheck -exclude .errcheck ./...
 	$(TOOL) ineffassign ./...
 	$(TOOL) unparam -tests=false ./... # test helpers take the arguments that read well
@@ -57,13 +65,16 @@ proto: ## generate the Go code of the .proto files in api
 	@$(HERE) bin/protogen api go tool -modfile=tools/go.mod protoc-gen-go
 
 fmt: ## format all code
-	$(TOOL) gofumpt -w src integration-test
+	$(TOOL) gofumpt -w src integration-test $(CONFIG_SERVER)
 
 bench: ## run the benchmarks; BENCH=Check PKG=./src/limiter picks some
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 
-bench-redis: ## the Redis store beside a plain pool, in one interleaved run
-	go test -run '^$$' -bench AgainstPlainPool -benchtime 1x ./src/backend/redis
+bench-redis: ## the Redis store beside a plain pool, and its algorithms beside each other, interleaved
+	go test -run '^$$' -bench 'AgainstPlainPool|Algorithms' -benchtime 1x ./src/backend/redis
+
+bench-divvy: ## CPU of a HIT of divvy's protocol beside a server that echoes lines, in one interleaved run
+	go test -run '^$$' -bench AgainstEcho -benchtime 1x ./src/frontend/divvy
 
 bench-memcached: ## the Memcached store beside the Redis store, in one interleaved run
 	go test -run '^$$' -bench AgainstRedis -benchtime 1x ./src/backend/memcached
@@ -79,8 +90,10 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	  done; \
 	done
 
-docs: ## write the settings table of README.md and the schema of rule files anew from the code
+docs: ## write the settings table of README.md, the schema of rule files, the plot of algorithms and the alerts for the operator anew
 	go test ./src/cmd/ratelimit -run 'TestReadmeSettings|TestSchemaFile' -update
+	go test ./src/simulate -run TestPlot -update
+	go test ./integration-test -run TestPrometheusRule -update
 
 docker_image: ## build the image (needs docker)
 	docker build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' -t '$(IMAGE)' .

@@ -52,6 +52,27 @@ descriptors:
   - key: empty
 `
 
+// everythingOrdered is that of an ordered list, everyLevel of a tree of limits.
+const everythingOrdered = `
+domain: o
+rules:
+  - {match: {ip: "*", gold: "*"}, per: [ip], quota_mode: true, rate_limit: {algorithm: sliding_window, unit: minute, requests_per_unit: 2, min_interval: 1s}}
+  - {match: {ip: "*"}, per: [ip], shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1, name: canary}}
+  - {match: {ip: "10.*"}, shadow_mode: true, rate_limits: [{unit: second, requests_per_unit: 1}, {unit: hour, requests_per_unit: 2}]}
+  - {match: {ip: "10.0"}, rate_limit: {unlimited: true}}
+  - {match: {ip: "10.*", path: /pay}, on_reject: none, rate_limits: [{algorithm: gcra, unit: minute, requests_per_unit: 2}, {unit: hour, requests_per_unit: 3}]}
+  - {match: {ip: "*"}, per: [ip, user], rate_limit: {algorithm: first_hit_window, unit: minute, requests_per_unit: 2, name: per-ip}}
+  - {match: {vip: "*"}, rate_limit: {unit: hour, requests_per_unit: 4, replaces: [{name: per-ip}, {name: canary}]}}
+  - {match: {banned: "yes"}, rate_limit: {unit: second, requests_per_unit: 0}}
+  - {match: {trial: "*"}, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+`
+
+const everyLevel = `
+schema:
+  user: {children: {"*": {limits: [2, 1, 60], children: {trade: {limits: [0, 1, 30]}, "*": {children: {now: {limits: [1, 1, 10]}}}}}, eve: {limits: [0, 1, 5]}}}
+  "*": {limits: [1, 1, 60]}
+`
+
 // FuzzAgrees holds explanations to what the limiter then does, request after
 // request: the same charges in the same order, under the keys and with the
 // amounts that the store is sent, refused and told of as explained.
@@ -61,11 +82,30 @@ func FuzzAgrees(f *testing.F) {
 	f.Add([]byte("abcdefghijklmnopqrstuvwxyz0123456789"), uint8(2))
 	f.Add([]byte("\x08\x18\x28\x38\x48\x58\x68\x78\x88\x98\xa8\xb8\xc8"), uint8(4))
 	f.Add([]byte("\xff\x80\x7f\xc0\x3f\x20\x9a\xea\x6c\x4d"), uint8(3))
-	descriptors := []string{
-		"ip=1", "ip=10.1", "ip=10.0", "vip=x", "gold=1", "slow=a1", "slow=a2", "slow=b",
-		"user=u", "user=u, path=/x", "user=u, path=/pay", "user=v, path=/pay, id=7", "empty=1", "nobody=1", "ip=1 limit=2", "ip=1 refund",
+	for kind := range uint8(3) {
+		f.Add([]byte("\x00\x10\x21\x32\x43\x54\x65\x76\x07\x18\x29\x3a\x4b\x5c\x6d\x7e\x0f\x00\x21\x02"), kind<<4)
+		f.Add([]byte("\x00\x00\x00\x21\x21\x21\x02\x23\x04\x24\x05\x0a\x8b\x0b\x0b"), kind<<4|4)
 	}
-	set, _, err := rules.Load([]rules.File{{Name: "a.yaml", Data: []byte(everything)}}, rules.Options{})
+	domains := []struct {
+		name        string
+		descriptors []string
+	}{
+		{"d", []string{
+			"ip=1", "ip=10.1", "ip=10.0", "vip=x", "gold=1", "slow=a1", "slow=a2", "slow=b",
+			"user=u", "user=u, path=/x", "user=u, path=/pay", "user=v, path=/pay, id=7", "empty=1", "nobody=1", "ip=1 limit=2", "ip=1 refund",
+		}},
+		{"o", []string{
+			"ip=1", "ip=10.1", "ip=10.0", "vip=x", "gold=1, ip=1", "ip=10.1, path=/pay", "path=/pay, ip=10.2", "ip=",
+			"user=u, ip=1", "trial=x", "trial=x, ip=1, ip=2", "banned=yes", "banned=no", "nobody=1", "ip=1 limit=2", "ip=1 refund",
+		}},
+		{"t", []string{
+			"user=alex", "user=alex, trade=", "user=, alex=trade", "user=alex, trade=x", "user=alex, look=now", "user=alex, look=later", "user=eve", "user=eve, trade=",
+			"user=", "ip=1", "ip=, 2=", "user=bob, now=", "user=*", "user=bob, trade=now", "user=alex limit=2", "user=alex refund",
+		}},
+	}
+	set, _, err := rules.Load([]rules.File{
+		{Name: "a.yaml", Data: []byte(everything)}, {Name: "o.yaml", Data: []byte(everythingOrdered)}, {Name: "t.yaml", Data: []byte(everyLevel)},
+	}, rules.Options{})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -82,6 +122,8 @@ func FuzzAgrees(f *testing.F) {
 			Backend: seen, Shadow: modes&1 > 0, Quota: modes&2 > 0, AllOrNothing: modes&4 > 0, EscapeKeys: modes&8 > 0, KeyPrefix: "p:",
 		})
 		l.Use(set)
+		domain := domains[int(modes>>4)%len(domains)]
+		descriptors := domain.descriptors
 		now := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
 		for i, b := range data {
 			now = now.Add([]time.Duration{0, time.Second, 9 * time.Second, time.Minute}[b>>6])
@@ -92,7 +134,7 @@ func FuzzAgrees(f *testing.F) {
 			if b>>5&1 > 0 {
 				ask += " + " + descriptors[(int(b)+i)&15]
 			}
-			req := parse(t, "d: "+ask)
+			req := parse(t, domain.name+": "+ask)
 			req.Now = now
 			report := look(t, l, req, true)
 			var a limiter.Answer

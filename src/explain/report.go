@@ -34,6 +34,8 @@ type Decision struct {
 type Descriptor struct {
 	Entries   []Entry  `json:"entries"`
 	Steps     []Step   `json:"steps"`
+	Rules     []Rule   `json:"rules,omitempty"`
+	Unlisted  int      `json:"unlisted,omitempty"`
 	Outcome   string   `json:"outcome"`
 	Reason    string   `json:"reason,omitempty"`
 	Why       string   `json:"why,omitempty"`
@@ -63,9 +65,27 @@ type Entry struct {
 // Step is one level of the walk.
 type Step struct {
 	Entry      Entry       `json:"entry"`
+	Word       bool        `json:"word,omitempty"`
 	Candidates []Candidate `json:"candidates"`
 	Unlisted   int         `json:"unlisted"`
 }
+
+// Rule is a rule of an ordered list that was asked whether it matches. Key and
+// Pattern are what the request does not meet, Value what it has instead.
+type Rule struct {
+	Rule    string  `json:"rule"`
+	At      string  `json:"at"`
+	Outcome string  `json:"outcome"`
+	Key     string  `json:"key,omitempty"`
+	Pattern string  `json:"pattern,omitempty"`
+	Value   *string `json:"value,omitempty"`
+}
+
+// What becomes of a rule of an ordered list that matches; else it is NoMatch.
+const (
+	Decides = "decides"
+	Canary  = "canary" // it is charged, and another decides
+)
 
 // Candidate is a descriptor of the rules that a step came to.
 type Candidate struct {
@@ -97,6 +117,7 @@ type Charge struct {
 	MinIntervalUS int64    `json:"min_interval_us,omitempty"`
 	CountBlocked  bool     `json:"count_blocked"`
 	Shadow        bool     `json:"shadow"`
+	Canary        bool     `json:"canary,omitempty"`
 	Shared        []string `json:"shared,omitempty"`
 	ReplacedBy    []string `json:"replaced_by,omitempty"`
 	Key           string   `json:"key,omitempty"`
@@ -188,7 +209,7 @@ func (x *explainer) walk() {
 		}
 		w := x.a.Domain.Explain(d.Entries)
 		x.walks[i] = w
-		for _, r := range charged(w.Rule) {
+		for _, r := range charged(w) {
 			for _, name := range r.Replaces {
 				if !seen[r] {
 					x.by[name] = append(x.by[name], r)
@@ -199,21 +220,24 @@ func (x *explainer) walk() {
 	}
 }
 
-// charged are the rules that are charged where r is found.
-func charged(r *rules.Rule) []*rules.Rule {
-	switch {
-	case r == nil:
-		return nil
-	case r.Charges == nil:
-		return []*rules.Rule{r}
+// charged are the rules that are charged at the end of a walk.
+func charged(w *rules.Walk) (list []*rules.Rule) {
+	for _, r := range append(slices.Clone(w.Canaries), w.Rule) {
+		switch {
+		case r == nil:
+		case r.Charges == nil:
+			list = append(list, r)
+		default:
+			list = append(list, r.Charges...)
+		}
 	}
-	return r.Charges
+	return list
 }
 
 func (x *explainer) descriptor(i int) Descriptor {
-	asked, st := &x.req.Descriptors[i], &x.a.Statuses[i]
+	request, st := &x.req.Descriptors[i], &x.a.Statuses[i]
 	d := Descriptor{Entries: []Entry{}, Steps: []Step{}, Charges: []Charge{}, Quota: st.Quota, Outcome: Unmatched}
-	for _, e := range asked.Entries {
+	for _, e := range request.Entries {
 		d.Entries = append(d.Entries, Entry{string(e.Key), string(e.Value)})
 	}
 	if x.from != Rules {
@@ -226,7 +250,7 @@ func (x *explainer) descriptor(i int) Descriptor {
 		return d
 	case w == nil: // the request brings a limit
 		d.Outcome = Limited
-		d.Charges = append(d.Charges, x.ownLimit(asked, st))
+		d.Charges = append(d.Charges, x.ownLimit(request, st))
 		if d.Now != nil {
 			d.Now.Binding = new(int)
 		}
@@ -235,23 +259,29 @@ func (x *explainer) descriptor(i int) Descriptor {
 	for j := range w.Steps {
 		d.Steps = append(d.Steps, step(&w.Steps[j]))
 	}
+	for j := range w.Asked {
+		d.Rules = append(d.Rules, asked(w, &w.Asked[j]))
+	}
+	d.Unlisted = w.Unlisted
 	if w.Rule == nil {
 		d.Reason = w.End.String()
-		d.Why, d.Hint = why(w, len(asked.Entries))
+		d.Why, d.Hint = why(w, len(request.Entries))
 		return d
 	}
 	d.Rule, d.At = w.Rule.Key, w.Rule.Pos.String()
-	list := charged(w.Rule)
-	d.AllOrNone = w.Rule.AllOrNone && len(list) > 1
-	for _, r := range list {
-		d.Charges = append(d.Charges, x.charge(asked, st, r))
+	list := charged(w)
+	aside := len(list) - max(1, len(w.Rule.Charges)) // of canaries
+	d.AllOrNone = w.Rule.AllOrNone && len(list)-aside > 1
+	for i, r := range list {
+		d.Charges = append(d.Charges, x.charge(request, st, r))
+		d.Charges[i].Canary = i < aside
 		if c := st.Bound(); c != nil && c.Rule == r && d.Now != nil {
 			binding := len(d.Charges) - 1
 			d.Now.Binding = &binding
 		}
 	}
 	switch {
-	case len(st.Charges) > 0:
+	case st.Bound() != nil:
 		d.Outcome = Limited
 	case st.Rule != nil:
 		d.Outcome = Unlimited
@@ -262,8 +292,22 @@ func (x *explainer) descriptor(i int) Descriptor {
 	return d
 }
 
+func asked(w *rules.Walk, a *rules.Asked) Rule {
+	out := Rule{Rule: a.Rule.Key, At: a.Rule.Pos.String(), Outcome: NoMatch, Key: a.Unmet.Key, Pattern: a.Unmet.Pattern}
+	switch {
+	case a.Matches && a.Rule == w.Rule:
+		out.Outcome = Decides
+	case a.Matches:
+		out.Outcome = Canary
+	case a.Value != nil:
+		value := string(a.Value)
+		out.Value = &value
+	}
+	return out
+}
+
 func step(s *rules.Step) Step {
-	out := Step{Entry: Entry{string(s.Entry.Key), string(s.Entry.Value)}, Candidates: []Candidate{}, Unlisted: s.Unlisted}
+	out := Step{Entry: Entry{string(s.Entry.Key), string(s.Entry.Value)}, Word: s.Word, Candidates: []Candidate{}, Unlisted: s.Unlisted}
 	for i := range s.Candidates {
 		c := &s.Candidates[i]
 		shown := Candidate{Key: c.Key, Value: c.Value, At: c.Pos.String(), How: c.How.String()}

@@ -38,6 +38,16 @@ func (t *text) descriptor(d *Descriptor) {
 	for i := range d.Steps {
 		t.step(&d.Steps[i])
 	}
+	if len(d.Rules) > 0 {
+		t.rules(d)
+	}
+	aside := 0
+	for i := range d.Charges {
+		if d.Charges[i].Canary {
+			aside++
+		}
+	}
+	several := len(d.Charges)-aside > 1
 	switch {
 	case d.Outcome == Unmatched:
 		t.line(1, "no rule: %s", d.Why)
@@ -46,9 +56,9 @@ func (t *text) descriptor(d *Descriptor) {
 		}
 	case d.Rule == "":
 		t.line(1, "the request brings its own limit, which takes the place of all rules")
-	case len(d.Charges) > 1 && d.AllOrNone:
+	case several && d.AllOrNone:
 		t.line(1, "meets %s (%s), which charges all of these or none", shown(d.Rule), d.At)
-	case len(d.Charges) > 1:
+	case several:
 		t.line(1, "meets %s (%s), which charges each of these", shown(d.Rule), d.At)
 	}
 	for i := range d.Charges {
@@ -62,15 +72,46 @@ func (t *text) descriptor(d *Descriptor) {
 	}
 }
 
+// rules are those of an ordered list that were asked.
+func (t *text) rules(d *Descriptor) {
+	unlisted := d.Unlisted
+	for i := range d.Rules {
+		r := &d.Rules[i]
+		if r.Outcome == Decides && unlisted > 0 {
+			t.line(1, "not    %s more", plural(uint64(unlisted), "rule"))
+			unlisted = 0
+		}
+		switch {
+		case r.Outcome == Decides:
+			t.line(1, "takes  %s (%s)", shown(r.Rule), r.At)
+		case r.Outcome == Canary:
+			t.line(1, "canary %s (%s): is charged, and goes on", shown(r.Rule), r.At)
+		case r.Value == nil:
+			t.line(1, "not    %s (%s): there is no %s", shown(r.Rule), r.At, shown(r.Key))
+		default:
+			t.line(1, "not    %s (%s): %s is not %s", shown(r.Rule), r.At, pair(r.Key, *r.Value), shown(r.Pattern))
+		}
+	}
+	if unlisted > 0 {
+		t.line(1, "not    %s more", plural(uint64(unlisted), "rule"))
+	}
+}
+
 func (t *text) step(s *Step) {
-	t.line(1, "%s", entry(s.Entry))
+	exact := "key and value"
+	if s.Word {
+		exact = "name"
+		t.line(1, "%s", shown(s.Entry.Key))
+	} else {
+		t.line(1, "%s", entry(s.Entry))
+	}
 	unlisted := s.Unlisted
 	for i := range s.Candidates {
 		c := &s.Candidates[i]
 		if c.Outcome != NoMatch {
 			t.unlisted(&unlisted)
 		}
-		how := map[string]string{"exact": "key and value", "wildcard": "wildcard", "key": "key alone"}[c.How]
+		how := map[string]string{"exact": exact, "wildcard": "wildcard", "key": "key alone"}[c.How]
 		format := map[string]string{
 			Taken:   "takes %s (%s): %s",
 			NoMatch: "not   %s (%s): %s, does not match",
@@ -105,7 +146,10 @@ func (t *text) charge(c *Charge) {
 	if c.Name != "" {
 		t.line(2, "callers are told its name, %s", shown(c.Name))
 	}
-	if c.Shadow {
+	switch {
+	case c.Canary:
+		t.line(2, "canary: is charged, and another rule answers")
+	case c.Shadow:
 		t.line(2, "shadow mode: is charged and never refuses")
 	}
 	if len(c.Shared) > 0 {

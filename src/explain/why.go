@@ -33,6 +33,8 @@ func why(w *rules.Walk, n int) (why, hint string) {
 		why = "the descriptor ends at " + name(taken(last)) + ", which has no rate_limit; those below it are for descriptors with more entries"
 	case rules.EndNoLimit:
 		why = name(taken(last)) + " has no rate_limit"
+	case rules.EndNone:
+		why = "no rule of the list matches"
 	case rules.EndRule:
 	}
 	if hint = otherWay(w); hint != "" || last == nil {

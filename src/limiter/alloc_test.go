@@ -23,5 +23,18 @@ func TestCheckDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(100, check); n > 0 {
 			t.Errorf("%v allocations per request, escaped %t", n, escape)
 		}
+		l.Use(load(t, orderedRules))
+		req = parse("ip=1_2,m=GET,x=y m=GET,ip=2 both=1 trial=1")
+		check()
+		if n := testing.AllocsPerRun(100, check); n > 0 {
+			t.Errorf("%v allocations per request on an ordered list", n)
+		}
+		l.Use(load(t, "schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, 15]}}}}}}\n"))
+		req = parse("user=alex,trade= user=eve,look=x")
+		req.Domain = []byte("test")
+		check()
+		if n := testing.AllocsPerRun(100, check); n > 0 || len(a.Charges) != 3 {
+			t.Errorf("%v allocations per request on a tree of limits, with %d charges", n, len(a.Charges))
+		}
 	}
 }

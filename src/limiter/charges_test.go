@@ -118,6 +118,10 @@ func TestWhatBinds(t *testing.T) {
 			Verdict: algorithm.Verdict{Over: over || wait != 0, Remaining: remaining, RetryAfter: wait, ResetAfter: reset},
 		}
 	}
+	aside := func(c limiter.Charge) limiter.Charge {
+		c.Aside = true
+		return c
+	}
 	const fixed, gcra, second, never = algorithm.FixedWindow, algorithm.GCRA, time.Second, algorithm.Never
 	for _, tt := range []struct {
 		name        string
@@ -125,7 +129,9 @@ func TestWhatBinds(t *testing.T) {
 		binding     int
 		wait, until time.Duration
 	}{
-		{"nothing", nil, 0, 0, 0},
+		{"nothing", nil, -1, 0, 0},
+		{"none that is passed over", []limiter.Charge{aside(charge(gcra, 0, second, second, false)), charge(gcra, 3, 0, 2*second, false)}, 1, 0, 2 * second},
+		{"nothing else", []limiter.Charge{aside(charge(gcra, 0, second, second, false))}, -1, 0, 0},
 		{"the fewest remaining", []limiter.Charge{charge(gcra, 3, 0, 9*second, false), charge(gcra, 2, 0, second, false)}, 1, 0, 9 * second},
 		{"the first of equals", []limiter.Charge{charge(gcra, 2, 0, second, false), charge(gcra, 2, 0, 2*second, false)}, 0, 0, 2 * second},
 		{"refusing before remaining", []limiter.Charge{charge(gcra, 0, 0, 90*second, false), charge(gcra, 0, second, 9*second, true)}, 1, second, second},

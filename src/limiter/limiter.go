@@ -63,6 +63,9 @@ func New(cfg Config) *Limiter {
 // Use puts set in force for all requests that arrive from now on.
 func (l *Limiter) Use(set *rules.Set) { l.set.Store(set) }
 
+// Shadow reports whether every request passes; see Config.
+func (l *Limiter) Shadow() bool { return l.cfg.Shadow }
+
 // Rules is the set in force; nil before the first Use.
 func (l *Limiter) Rules() *rules.Set { return l.set.Load() }
 
@@ -76,7 +79,8 @@ var (
 )
 
 // Check decides on req and fills a, whose memory it reuses. Its errors are of
-// the classes ErrRequest, ErrNotReady and ErrStore; then a says nothing.
+// the classes ErrRequest, ErrNotReady and ErrStore; then a says nothing, except
+// that after ErrStore those descriptors Apart were decided that have not Failed.
 func (l *Limiter) Check(ctx context.Context, req *Request, a *Answer) error {
 	return l.decide(ctx, req, a, false)
 }
@@ -111,7 +115,7 @@ func (l *Limiter) decide(ctx context.Context, req *Request, a *Answer, look bool
 		}
 	}
 	s.judge(odd)
-	err := l.settle(a, s)
+	err := l.settle(req, a, s)
 	if l.cfg.Recorder != nil && !look {
 		l.cfg.Recorder.Record(req, a)
 	}
@@ -128,8 +132,23 @@ func (l *Limiter) match(req *Request, a *Answer, s *scratch) error {
 	if a.Domain == nil {
 		return nil
 	}
-	s.find(a, req.Descriptors)
-	for i := range req.Descriptors {
+	for begin, end := 0, 0; begin < len(req.Descriptors); begin = end {
+		end = len(req.Descriptors)
+		if req.Apart {
+			end = begin + 1
+		}
+		s.find(a, req.Descriptors, begin, end)
+		if err := l.matchRange(req, a, s, begin, end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// matchRange does so for the descriptors from begin to end, whose rules have been
+// found.
+func (l *Limiter) matchRange(req *Request, a *Answer, s *scratch, begin, end int) error {
+	for i := begin; i < end; i++ {
 		d, st := &req.Descriptors[i], &a.Statuses[i]
 		st.Amount, st.Op = amount(req, d)
 		switch {
@@ -138,22 +157,26 @@ func (l *Limiter) match(req *Request, a *Answer, s *scratch) error {
 			if err != nil {
 				return fmt.Errorf("%w: descriptor %d: limit: %w", ErrRequest, i, err)
 			}
-			l.charge(a, s, i, d, nil, limit, uint16(len(s.batch.Hits)))
-		case st.Rule != nil:
-			l.chargeRules(a, s, i, d)
+			l.charge(req, a, s, i, Charge{Limit: d.Limit}, limit, uint16(len(s.batch.Hits)), false)
+		default:
+			for _, canary := range s.canariesOf(i) {
+				l.chargeRules(req, a, s, i, canary, true)
+			}
+			if st.Rule != nil {
+				l.chargeRules(req, a, s, i, st.Rule, false)
+			}
 		}
 	}
 	return nil
 }
 
-// chargeRules adds a charge for each limit of the rule that descriptor i met, if
-// no other rule replaces it.
-func (l *Limiter) chargeRules(a *Answer, s *scratch, i int, d *Descriptor) {
-	rule := a.Statuses[i].Rule
+// chargeRules adds a charge for each limit of a rule that descriptor i met, if
+// no other rule replaces it. Aside is as in Charge.
+func (l *Limiter) chargeRules(req *Request, a *Answer, s *scratch, i int, rule *rules.Rule, aside bool) {
 	group := uint16(len(s.batch.Hits)) // wraps; neighbours still differ
 	if rule.Charges == nil {
-		if !rule.Unlimited {
-			l.charge(a, s, i, d, rule, &rule.Limit, group)
+		if !rule.Unlimited && !(aside && a.Domain.Replacing() && s.replaced.Has(rule)) {
+			l.charge(req, a, s, i, Charge{Rule: rule, Limit: rule.Quantity, Aside: aside}, &rule.Limit, group, rule.AllOrNone)
 		}
 		return
 	}
@@ -165,23 +188,21 @@ func (l *Limiter) chargeRules(a *Answer, s *scratch, i int, d *Descriptor) {
 		if !rule.AllOrNone {
 			group = uint16(len(s.batch.Hits))
 		}
-		l.charge(a, s, i, d, r, &r.Limit, group)
+		l.charge(req, a, s, i, Charge{Rule: r, Limit: r.Quantity, Aside: aside}, &r.Limit, group, rule.AllOrNone)
 	}
 }
 
 // charge adds one charge of descriptor i. Hits of one group stand side by side;
 // with AllOrNothing all of the request are one.
-func (l *Limiter) charge(a *Answer, s *scratch, i int, d *Descriptor, rule *rules.Rule, limit *algorithm.Limit, group uint16) {
-	st := &a.Statuses[i]
-	charge := Charge{Rule: rule, Limit: d.Limit}
-	entries := d.Entries
-	if rule != nil {
-		charge.Limit, entries = rule.Quantity, entries[:len(rule.Path)]
-	}
+func (l *Limiter) charge(req *Request, a *Answer, s *scratch, i int, charge Charge, limit *algorithm.Limit, group uint16, atomic bool) {
+	d, st, rule := &req.Descriptors[i], &a.Statuses[i], charge.Rule
 	if l.cfg.AllOrNothing {
 		group = 0
+		if req.Apart {
+			group = uint16(i)
+		}
 	}
-	key, tag := s.key(&l.keys, a.Domain, rule, entries)
+	key, tag := s.key(&l.keys, a.Domain, rule, d.Entries)
 	s.batch.Hits = append(s.batch.Hits, algorithm.Hit{
 		Key:      key,
 		Tag:      tag,
@@ -190,7 +211,7 @@ func (l *Limiter) charge(a *Answer, s *scratch, i int, d *Descriptor, rule *rule
 		Amount:   st.Amount,
 		Op:       st.Op,
 		Group:    group,
-		Atomic:   (l.cfg.AllOrNothing || rule != nil && st.Rule.AllOrNone) && !d.Refund,
+		Atomic:   (l.cfg.AllOrNothing || atomic) && !d.Refund,
 		NoVeto:   rule != nil && rule.Shadow,
 	})
 	s.batch.Verdicts = append(s.batch.Verdicts, algorithm.Verdict{})
@@ -211,13 +232,13 @@ func amount(req *Request, d *Descriptor) (uint64, algorithm.Op) {
 }
 
 // settle turns the verdicts into statuses and the overall answer.
-func (l *Limiter) settle(a *Answer, s *scratch) error {
+func (l *Limiter) settle(req *Request, a *Answer, s *scratch) error {
 	var err error
 	for i, v := range s.batch.Verdicts {
 		c := &a.Charges[i]
 		c.Verdict = v
 		c.Over = v.Over && (c.Rule == nil || !c.Rule.Shadow)
-		if v.Err != nil {
+		if v.Err != nil && !c.Aside {
 			err = errors.Join(ErrStore, v.Err)
 		}
 		if st := &a.Statuses[s.owner[i]]; st.Charges == nil {
@@ -230,9 +251,10 @@ func (l *Limiter) settle(a *Answer, s *scratch) error {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		st.bind()
+		st.Refused = st.Over && !l.cfg.Shadow
 		st.Quota = !st.Unlimited() && (l.cfg.Quota || st.Rule != nil && st.Rule.Quota)
 		switch {
-		case !st.Quota:
+		case !st.Quota || req.Apart:
 			over = over || st.Over
 		case st.Over:
 			quotaOver++
@@ -250,14 +272,17 @@ func (l *Limiter) settle(a *Answer, s *scratch) error {
 // bind sets what st says of its Charges together.
 func (st *Status) bind() {
 	var wait, until, reset time.Duration // wait: of the binding one
+	st.Binding = -1
 	for i := range st.Charges {
 		c := &st.Charges[i]
+		if c.Aside {
+			continue
+		}
 		v := &c.Verdict
-		best := &st.Charges[st.Binding].Verdict
 		switch {
 		case c.Over && (!st.Over || longer(v.RetryAfter, wait)):
 			st.Binding, wait = i, v.RetryAfter
-		case !st.Over && !c.Over && v.Remaining < best.Remaining:
+		case st.Binding < 0 || !st.Over && !c.Over && v.Remaining < st.Charges[st.Binding].Verdict.Remaining:
 			st.Binding = i
 		}
 		if c.Over {

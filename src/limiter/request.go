@@ -20,6 +20,11 @@ type Request struct {
 	// Hits is charged to every descriptor that has no Hits of its own. 0 means
 	// 1, as in Envoy's API.
 	Hits uint64
+	// Apart says that the descriptors have nothing to do with each other, as if
+	// each came in a request of its own behind the one before: no rule replaces
+	// another's, and each passes or is refused alone, as its Status says. Questions
+	// that came one after the other so go to the store in one call, in their order.
+	Apart bool
 	// Now is the instant at which the request happens. Zero is the clock of
 	// the store; anything else is virtual time.
 	Now time.Time
@@ -43,7 +48,8 @@ type Descriptor struct {
 // Answer is the decision on one request. Check fills it and reuses the memory
 // it finds in it.
 type Answer struct {
-	// Over says that the request may not happen.
+	// Over says that the request may not happen; of descriptors Apart, that some
+	// may not.
 	Over bool
 	// Statuses has one element per descriptor, in order.
 	Statuses []Status
@@ -98,9 +104,12 @@ type Status struct {
 	// Over says that a limit of this descriptor is exceeded that is not in
 	// shadow mode.
 	Over bool
-	// Rule is what the descriptor met; nil for nothing (a rule that another of
-	// the request replaces included), and for a limit that came with the
-	// request.
+	// Refused says that a request of this descriptor alone may not happen: Over,
+	// and the limiter's own shadow mode is off.
+	Refused bool
+	// Rule is what the descriptor met, in an ordered list the rule that answers;
+	// nil for nothing (a rule that another of the request replaces included), and
+	// for a limit that came with the request.
 	Rule *rules.Rule
 	// Quota says that the request is refused only if all its descriptors in
 	// quota mode are over.
@@ -111,7 +120,8 @@ type Status struct {
 	// Charges are the limits that were asked, in the order of the rules; none
 	// where none applies.
 	Charges []Charge
-	// Binding is the one of them that callers are told of: see Bound.
+	// Binding is the one of them that callers are told of, -1 for none: see
+	// Bound.
 	Binding int
 	// Wait is how long the same request has to wait for this descriptor to pass
 	// when it is Over: algorithm.Never when it cannot.
@@ -132,13 +142,16 @@ type Charge struct {
 	// Over says that the limit refuses: exceeded, and not in shadow mode.
 	Over    bool
 	Verdict algorithm.Verdict
+	// Aside says that the rule, in an ordered list, was passed over: it is in
+	// shadow mode, and what it says is counted and nothing more.
+	Aside bool
 }
 
 // Bound is the charge that says most: of those that refuse the one with the
-// longest wait, else the one with the fewest remaining, the first of equals. It
-// is nil when no limit was asked.
+// longest wait, else the one with the fewest remaining, the first of equals, but
+// none that is Aside. It is nil when no limit was asked.
 func (st *Status) Bound() *Charge {
-	if len(st.Charges) == 0 {
+	if len(st.Charges) == 0 || st.Binding < 0 {
 		return nil
 	}
 	return &st.Charges[st.Binding]
@@ -146,7 +159,18 @@ func (st *Status) Bound() *Charge {
 
 // Unlimited reports whether an unlimited rule matched, and no limit was asked.
 func (st *Status) Unlimited() bool {
-	return st.Rule != nil && st.Rule.Unlimited && len(st.Charges) == 0
+	return st.Rule != nil && st.Rule.Unlimited && st.Bound() == nil
+}
+
+// Failed reports whether a limit was asked that its store did not answer for, so
+// that the descriptor was not decided.
+func (st *Status) Failed() bool {
+	for i := range st.Charges {
+		if c := &st.Charges[i]; c.Verdict.Err != nil && !c.Aside {
+			return true
+		}
+	}
+	return false
 }
 
 // The classes of errors that Check returns. Their texts are safe to send to

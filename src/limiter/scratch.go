@@ -10,11 +10,13 @@ import (
 // scratch is the memory of one decision, used again for the next.
 type scratch struct {
 	batch  algorithm.Batch
-	owner  []int             // the status that each hit belongs to
-	keys   []byte            // all keys of the batch, one after the other
-	joined []byte            // for rules.Domain.Find
+	owner  []int  // the status that each hit belongs to
+	keys   []byte // all keys of the batch, one after the other
+	meet   rules.Scratch
 	limits []algorithm.Limit // those that came with the request
 
+	canaries []*rules.Rule // of all descriptors
+	asideTo  []int         // of each descriptor, the end of its canaries
 	replaced rules.Replaced
 }
 
@@ -23,9 +25,12 @@ type scratch struct {
 const maxKept = 64 << 10
 
 func (l *Limiter) release(s *scratch) {
-	if cap(s.keys) > maxKept || cap(s.joined) > maxKept || cap(s.batch.Hits) > maxKept/64 {
+	if cap(s.keys) > maxKept || cap(s.batch.Hits) > maxKept/64 {
 		return
 	}
+	s.meet.Forget(maxKept)
+	clear(s.canaries)
+	s.canaries, s.asideTo = s.canaries[:0], s.asideTo[:0]
 	clear(s.batch.Hits) // they point into rules that may be replaced
 	clear(s.batch.Verdicts)
 	s.batch = algorithm.Batch{Hits: s.batch.Hits[:0], Verdicts: s.batch.Verdicts[:0]}
@@ -33,34 +38,53 @@ func (l *Limiter) release(s *scratch) {
 	l.pool.Put(s)
 }
 
-// find sets the rule of each status, those that other rules of the request
-// replace taken out again.
-func (s *scratch) find(a *Answer, descriptors []Descriptor) {
-	for i := range descriptors {
+// find sets the rules of the statuses from begin to end, those that others of
+// these replace taken out again.
+func (s *scratch) find(a *Answer, descriptors []Descriptor, begin, end int) {
+	for i := begin; i < end; i++ {
 		if d := &descriptors[i]; !d.HasLimit {
-			a.Statuses[i].Rule = a.Domain.Find(d.Entries, &s.joined)
+			a.Statuses[i].Rule, s.canaries = a.Domain.Meet(d.Entries, &s.meet, s.canaries)
 		}
+		s.asideTo = append(s.asideTo, len(s.canaries))
 	}
 	if !a.Domain.Replacing() {
 		return
 	}
 	s.replaced.Reset(a.Domain)
-	for i := range a.Statuses {
-		switch rule := a.Statuses[i].Rule; {
-		case rule == nil:
-		case rule.Charges == nil:
-			s.replaced.Add(rule)
-		default:
-			for _, r := range rule.Charges {
-				s.replaced.Add(r)
-			}
+	for i := begin; i < end; i++ {
+		s.replace(a.Statuses[i].Rule)
+		for _, canary := range s.canariesOf(i) {
+			s.replace(canary)
 		}
 	}
-	for i := range a.Statuses {
+	for i := begin; i < end; i++ {
 		if rule := a.Statuses[i].Rule; rule != nil && s.allReplaced(rule) {
 			a.Statuses[i].Rule = nil
 		}
 	}
+}
+
+// replace notes what rule, or nil, replaces.
+func (s *scratch) replace(rule *rules.Rule) {
+	switch {
+	case rule == nil:
+	case rule.Charges == nil:
+		s.replaced.Add(rule)
+	default:
+		for _, r := range rule.Charges {
+			s.replaced.Add(r)
+		}
+	}
+}
+
+// canariesOf are those rules in shadow mode that descriptor i is charged to
+// besides.
+func (s *scratch) canariesOf(i int) []*rules.Rule {
+	from := 0
+	if i > 0 {
+		from = s.asideTo[i-1]
+	}
+	return s.canaries[from:s.asideTo[i]]
 }
 
 // allReplaced reports whether nothing is left of rule.

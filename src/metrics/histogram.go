@@ -22,13 +22,16 @@ var bounds = [...]time.Duration{
 }
 
 // Observe counts d.
-func (h *Histogram) Observe(d time.Duration) {
+func (h *Histogram) Observe(d time.Duration) { h.ObserveMany(1, d) }
+
+// ObserveMany counts d n times.
+func (h *Histogram) ObserveMany(n int, d time.Duration) {
 	i := 0
 	for i < len(bounds) && d > bounds[i] {
 		i++
 	}
-	h.buckets[i].Add(1)
-	h.sum.Add(int64(d))
+	h.buckets[i].Add(uint64(n))
+	h.sum.Add(int64(n) * int64(d))
 }
 
 // Snapshot returns how many durations there were, their sum in seconds, and how

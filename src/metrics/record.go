@@ -19,7 +19,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 		return // two reloads while the request ran: the rule's counters may be gone
 	}
 	if a.Shadowed {
-		r.globalShadow.Add(1)
+		r.globalShadow.Add(decisions(req, a, func(st *limiter.Status) bool { return st.Over }))
 	}
 	failed := false
 	for i := range a.Statuses {
@@ -37,8 +37,23 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 		}
 	}
 	if failed {
-		r.storeErrors.Add(1)
+		r.storeErrors.Add(decisions(req, a, (*limiter.Status).Failed))
 	}
+}
+
+// decisions is how many of the decisions on req were so: of descriptors apart
+// those that such says it of, else the one.
+func decisions(req *limiter.Request, a *limiter.Answer, such func(*limiter.Status) bool) uint64 {
+	if !req.Apart {
+		return 1
+	}
+	n := uint64(0)
+	for i := range a.Statuses {
+		if such(&a.Statuses[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 // unlimited counts what r lets pass without asking.
@@ -63,7 +78,7 @@ func (r *Registry) charge(table *ruleTable, req *limiter.Request, i int, st *lim
 		stats := table.rules[c.Rule.Index]
 		result = &stats.outcomes
 		if h = stats.hits; h == nil {
-			h = r.series.perValue(c.Rule, req.Descriptors[i].Entries[:len(c.Rule.Path)])
+			h = r.series.perValue(c.Rule, req.Descriptors[i].Entries)
 		}
 	}
 	if st.Op == algorithm.Refund {

@@ -46,13 +46,27 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 			c.set.byName[cfg.Domain] = d
 			c.set.domains = append(c.set.domains, d)
 			first[cfg.Domain] = cfg.Pos
+		case cfg.Rules != nil || cfg.Tree != nil || d.list != nil || d.words != nil:
+			c.problems.add(cfg.Pos, "rename one: a list of rules, or a tree of limits, is not joined with another file",
+				"domain %s is already defined at %v", brief(cfg.Domain), first[cfg.Domain])
+			d = &Domain{}
 		case !opt.MergeDomains:
 			c.problems.add(cfg.Pos, "join the two, rename one, or set MERGE_DOMAIN_CONFIG=true",
 				"domain %s is already defined at %v", brief(cfg.Domain), first[cfg.Domain])
 			d = &Domain{}
 		}
 		in := c.inherit(inherited{}, cfg.Charge, cfg.OnReject)
-		c.level(&d.root, cfg.Descriptors, path{domain: d, key: cfg.Domain, inherited: in})
+		top := path{domain: d, key: cfg.Domain, inherited: in}
+		if cfg.Rules != nil {
+			if len(cfg.Descriptors) > 0 {
+				c.problems.add(cfg.Rules.Pos, "put them into files of their own, each with a domain", "rules and descriptors exclude each other")
+			}
+			c.ordered(d, cfg, top)
+		}
+		if cfg.Tree != nil {
+			c.tree(d, cfg, top)
+		}
+		c.level(&d.root, cfg.Descriptors, top)
 		c.idle(inherited{}, in, cfg.Charge, cfg.OnReject)
 	}
 	if len(c.problems) > 0 {
@@ -83,6 +97,7 @@ type path struct {
 	key    string // of a rule here: Rule.Key
 	levels []Level
 	inherited
+	ordered bool // a rule of an ordered list
 }
 
 func (p path) down(cfg *DescriptorConfig) path {
@@ -181,6 +196,9 @@ func composite(cfg *DescriptorConfig) string {
 
 // flags looks at what stands beside a rate_limit.
 func (c *compiler) flags(cfg *DescriptorConfig, p path) {
+	if p.ordered {
+		return
+	}
 	limited := cfg.RateLimit != nil || cfg.RateLimits != nil
 	level := newLevel(cfg)
 	if cfg.ShareThreshold && !level.wildcard {

@@ -1,6 +1,10 @@
 package rules
 
-import "time"
+import (
+	"strings"
+	"time"
+	"unicode"
+)
 
 // DomainConfig is one domain's rules as written, before they are compiled:
 // what every source of rules (files, a control plane) produces.
@@ -8,8 +12,80 @@ type DomainConfig struct {
 	Pos
 	Domain      string
 	Descriptors []DescriptorConfig
-	// Charge and OnReject hold for all Descriptors; see there.
+	// Rules are an ordered list, instead of Descriptors; nil: none.
+	Rules *Placed[[]RuleConfig]
+	// Tree is a tree of limits, instead of Descriptors; nil: none.
+	Tree *Placed[[]WordConfig]
+	// Charge and OnReject hold for all Descriptors, OnReject for all Rules, too;
+	// see there.
 	Charge, OnReject *Placed[string]
+}
+
+// RuleConfig is one rule of an ordered list, of which the first that matches
+// decides.
+type RuleConfig struct {
+	Pos
+	// Match is the keys that must be there and the patterns that their values
+	// must match, each key once; none: everything matches. Nil was not written.
+	Match *Placed[[]PairConfig]
+	// Per names the keys of requests whose values are counted apart.
+	Per []Placed[string]
+	// ShadowMode makes the rule a canary: it is charged, and others decide.
+	ShadowMode bool
+	QuotaMode  bool
+	OnReject   *Placed[string]            // as in DescriptorConfig
+	RateLimit  *RateLimitConfig           // required, or RateLimits
+	RateLimits *Placed[[]RateLimitConfig] // instead of RateLimit; nil: none
+	Metadata   map[string]any             // as in DescriptorConfig
+	// Text is what messages call the rule. Empty: by what it matches.
+	Text string
+
+	refused bool // something of it was, and that was said
+}
+
+// WordConfig is a node of a tree of limits. Each that a request comes to is
+// charged.
+type WordConfig struct {
+	Pos
+	Word     string        // `*`: any other
+	Limits   *BucketConfig // nil: none
+	Children []WordConfig  // each word once
+}
+
+// BucketConfig is a limit: Count in so many Seconds, and Burst beyond the first at
+// once.
+type BucketConfig struct {
+	Pos
+	Burst, Count uint32
+	Seconds      int64
+}
+
+// PairConfig is one pair that a rule matches by.
+type PairConfig struct {
+	Pos
+	Key, Pattern string
+}
+
+// text is what messages call the rule.
+func (c *RuleConfig) text() string {
+	if c.Text != "" || c.Match == nil {
+		return cited(c.Text)
+	}
+	var parts []string
+	for _, p := range c.Match.Value {
+		parts = append(parts, p.Key+"="+p.Pattern)
+	}
+	return cited("{" + strings.Join(parts, " ") + "}")
+}
+
+// cited is text with brackets of its own for a message: as it is, unless it is
+// long, or would move the cursor.
+func cited(text string) string {
+	const most = 200
+	if len(text) > most || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return brief(text)
+	}
+	return text
 }
 
 // DescriptorConfig is one node of a domain's tree.

@@ -27,7 +27,23 @@ func (r *Rule) String() string {
 	if r.AllOrNone {
 		s += ", on_reject: none"
 	}
+	if r.inList {
+		s += fmt.Sprintf(", match: {%s}", r.Operation())
+	}
+	if len(r.Per) > 0 {
+		s += fmt.Sprintf(", per: [%s]", strings.Join(r.Per, ", "))
+	}
 	return s
+}
+
+// Operation is what a rule of an ordered list matches by, sorted by key, as
+// divvy writes it: "ip=* method=GET"; empty for one that matches everything.
+func (r *Rule) Operation() string {
+	parts := make([]string, len(r.Match))
+	for i, p := range r.Match {
+		parts[i] = p.Key + "=" + p.Pattern
+	}
+	return strings.Join(parts, " ")
 }
 
 func (r *Rule) window() (s string) {
@@ -104,7 +120,10 @@ type ruleYAML struct {
 	Rule           string         `yaml:"rule"`
 	Domain         string         `yaml:"domain"`
 	At             string         `yaml:"at"`
-	Descriptors    []levelYAML    `yaml:"descriptors"`
+	Descriptors    []levelYAML    `yaml:"descriptors,omitempty"`
+	Names          []string       `yaml:"names,omitempty"`
+	Match          *matchYAML     `yaml:"match,omitempty"`
+	Per            []string       `yaml:"per,omitempty"`
 	RateLimit      limitYAML      `yaml:"rate_limit"`
 	ShadowMode     bool           `yaml:"shadow_mode,omitempty"`
 	QuotaMode      bool           `yaml:"quota_mode,omitempty"`
@@ -113,6 +132,9 @@ type ruleYAML struct {
 	OnReject       string         `yaml:"on_reject,omitempty"`
 	Metadata       map[string]any `yaml:"metadata,omitempty"`
 }
+
+// matchYAML is written also when it is empty.
+type matchYAML map[string]string
 
 type levelYAML struct {
 	Key            string `yaml:"key"`
@@ -152,15 +174,24 @@ func (s *Set) YAML() ([]byte, error) {
 
 func (r *Rule) yaml() ruleYAML {
 	out := ruleYAML{
-		Rule: r.Key, Domain: r.Domain, At: r.Pos.String(),
+		Rule: r.Key, Domain: r.Domain, At: r.Pos.String(), Names: r.Names,
 		ShadowMode: r.Shadow, QuotaMode: r.Quota, DetailedMetric: r.Detailed, Metadata: r.Metadata,
 		RateLimit: limitYAML{Unlimited: r.Unlimited, Name: r.Name, Replaces: r.Replaces},
 	}
 	for _, l := range r.Path {
 		out.Descriptors = append(out.Descriptors, levelYAML{l.Key, l.Value, l.ValueToMetric, l.ShareThreshold})
 	}
+	if r.inList {
+		match := make(matchYAML)
+		for _, p := range r.Match {
+			match[p.Key] = p.Pattern
+		}
+		out.Match, out.Per = &match, r.Per
+	}
 	if !r.Unlimited {
 		r.limitYAML(&out.RateLimit)
+	} else if r.inList && r.Requests > 0 {
+		out.RateLimit.RequestsPerUnit = &r.Requests
 	}
 	if r.along {
 		out.Charge = "path"

@@ -136,3 +136,79 @@ descriptors:
 		t.Errorf("got %q", got)
 	}
 }
+
+// Ordered lists and trees of limits, as operators see them.
+func TestDescribeOthers(t *testing.T) {
+	set, _, err := Load([]File{{"d.yaml", []byte(`
+domain: d
+rules:
+- {match: {p: /a*, ip: "*"}, per: [ip, user], shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 3, name: n}}
+- {match: {}, rate_limit: {unlimited: true, requests_per_unit: 7}}
+`)}, {"t.yaml", []byte("schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, 15]}}}}}}\n")}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{
+		"d.n: unit=HOUR requests_per_unit=3, shadow_mode: true, quota_mode: false, match: {ip=* p=/a*}, per: [ip, user]",
+		"d.default: unit=UNKNOWN requests_per_unit=7, shadow_mode: false, quota_mode: false, match: {}",
+		"t.user.*: unit=MINUTE requests_per_unit=30, shadow_mode: false, quota_mode: false, period: 1m, algorithm: gcra, burst: 15, charge: path",
+		"t.user.*.trade: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, unit_multiplier: 15, period: 15s, algorithm: gcra, burst: 5, charge: path",
+	} {
+		if got := set.Rules()[i].String(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	got, err := set.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `- rule: d.n
+  domain: d
+  at: d.yaml:4:3
+  match:
+    ip: '*'
+    p: /a*
+  per:
+    - ip
+    - user
+  rate_limit:
+    unit: hour
+    requests_per_unit: 3
+    name: "n"
+  shadow_mode: true
+- rule: d.default
+  domain: d
+  at: d.yaml:5:3
+  match: {}
+  rate_limit:
+    unlimited: true
+    requests_per_unit: 7
+- rule: t.user.*
+  domain: t
+  at: t.yaml:1:28
+  names:
+    - user
+    - '*'
+  rate_limit:
+    algorithm: gcra
+    period: 1m
+    requests_per_unit: 30
+    burst: 15
+  charge: path
+- rule: t.user.*.trade
+  domain: t
+  at: t.yaml:1:67
+  names:
+    - user
+    - '*'
+    - trade
+  rate_limit:
+    algorithm: gcra
+    period: 15s
+    requests_per_unit: 10
+    burst: 5
+  charge: path
+`; string(got) != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}

@@ -62,6 +62,7 @@ func FuzzYAML(f *testing.F) {
 			t.Fatalf("two loads of %q differ", data)
 		}
 		var joined []byte
+		var scratch Scratch
 		for i, r := range set.Rules() {
 			if r.Index != i || !strings.HasPrefix(r.Key, cfg.Domain+".") {
 				t.Fatalf("%q: rule %d is %+v", data, i, r)
@@ -73,12 +74,26 @@ func FuzzYAML(f *testing.F) {
 			// an exact value that stands before it.
 			var request []Entry
 			wild := false
+			for _, name := range r.Names {
+				request = append(request, Entry{Key: []byte(name)})
+			}
+			for _, p := range r.Match {
+				request = append(request, Entry{[]byte(p.Key), []byte(p.Pattern)})
+			}
 			for _, level := range r.Path {
 				request = append(request, Entry{[]byte(level.Key), []byte(level.Value)})
 				wild = wild || level.Value == ""
 			}
-			if got := domain.Find(request, &joined); !wild && !slices.Contains(charged(got), r) {
-				t.Fatalf("%q: the words of %s find %v", data, r.Key, got)
+			got, canaries := domain.Meet(request, &scratch, nil)
+			if again := domain.Find(request, &joined); again != got {
+				t.Fatalf("%q: %s finds %v and meets %v", data, r.Key, again, got)
+			}
+			met := charged(got)
+			for _, canary := range canaries {
+				met = append(met, charged(canary)...)
+			}
+			if !wild && !slices.Contains(met, r) {
+				t.Fatalf("%q: the words of %s find %v", data, r.Key, met)
 			}
 			for i, one := range r.Charges {
 				if one != set.Rules()[one.Index] || len(one.Path) > len(r.Path) || i > 0 && len(one.Path) < len(r.Charges[i-1].Path) {

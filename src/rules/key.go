@@ -6,6 +6,15 @@ package rules
 //
 // The values are the request's. On a level that shares its threshold the
 // pattern stands for them.
+//
+// In an ordered list they are always escaped, and tell which limit it is by what
+// its rule matches, counts by and allows:
+//
+//	<prefix><domain>_:<key>_<pattern>_:<key>_<value>_:<requests>/<period>_<algorithm>_
+//
+// In a tree of limits they are the words, always escaped, down to the level:
+//
+//	<prefix><domain>_<word>_<word>_
 type Keys struct {
 	// Prefix stands in front of every key, as it is.
 	Prefix string
@@ -23,16 +32,24 @@ type Keys struct {
 
 // Append appends the key of a descriptor of d, and returns with it how many
 // bytes of the key, prefix, domain and first entry, belong together: see
-// algorithm.Hit.Tag. r is the rule that entries led to, or that of a level on
+// algorithm.Hit.Tag. In an ordered list those are all but the limit, so that
+// several limits of one rule belong together. r is the rule that entries led to, or that of a level on
 // the way, whose key is made of the entries down to it; nil for a limit that
 // came with the request.
 func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []byte, tag int) {
+	if r != nil && r.ordered != nil {
+		return r.ordered.append(dst, k.Prefix, d, r.Per, entries)
+	}
+	if r != nil && r.Names != nil {
+		return r.appendWords(dst, k.Prefix, d, entries)
+	}
 	if r != nil && len(r.Path) < len(entries) {
 		entries = entries[:len(r.Path)]
 	}
 	start := len(dst)
 	dst = append(dst, k.Prefix...)
-	if k.Escape {
+	escape := k.Escape || d.list != nil
+	if escape {
 		dst = append(dst, d.escaped...)
 	} else {
 		dst = append(dst, d.Name...)
@@ -42,12 +59,12 @@ func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []by
 	shared := r != nil && r.shared
 	for i := range entries {
 		e := &entries[i]
-		dst = k.part(dst, e.Key)
+		dst = part(dst, e.Key, escape)
 		dst = append(dst, '_')
 		switch {
 		case !shared || !r.Path[i].ShareThreshold:
-			dst = k.part(dst, e.Value)
-		case k.Escape:
+			dst = part(dst, e.Value, escape)
+		case escape:
 			dst = append(dst, r.Path[i].shared...)
 		default:
 			dst = append(dst, r.Path[i].pattern(e.Key)...)
@@ -60,8 +77,34 @@ func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []by
 	return dst, tag
 }
 
-func (k *Keys) part(dst, text []byte) []byte {
-	if k.Escape {
+// append appends the key of a limit in an ordered list.
+func (o *orderedKey) append(dst []byte, prefix string, d *Domain, per []string, entries []Entry) (key []byte, tag int) {
+	start := len(dst)
+	dst = append(dst, prefix...)
+	dst = append(dst, d.escaped...)
+	dst = append(dst, '_')
+	dst = append(dst, o.head...)
+	for i, key := range per {
+		dst = append(dst, o.per[i]...)
+		dst = appendEscaped(dst, valueOf(entries, key))
+		dst = append(dst, '_')
+	}
+	tag = len(dst) - start
+	return append(dst, o.tail...), tag
+}
+
+// valueOf is the value of the last entry with the key; nil if there is none.
+func valueOf(entries []Entry, key string) []byte {
+	for i := len(entries) - 1; i >= 0; i-- {
+		if string(entries[i].Key) == key {
+			return entries[i].Value
+		}
+	}
+	return nil
+}
+
+func part(dst, text []byte, escape bool) []byte {
+	if escape {
 		return appendEscaped(dst, text)
 	}
 	return append(dst, text...)

@@ -12,6 +12,7 @@ type where uint8
 const (
 	atRoot where = 1 << iota
 	atDescriptor
+	atRule
 	atLimit
 	atReplaces
 )
@@ -19,6 +20,7 @@ const (
 var whereNames = map[where]string{
 	atRoot:       "the file",
 	atDescriptor: "a descriptor",
+	atRule:       "a rule",
 	atLimit:      "a rate_limit",
 	atReplaces:   "replaces",
 }
@@ -58,6 +60,9 @@ var fileKeys = []key[DomainConfig]{
 	}, {
 		name: "descriptors", into: func(c *DomainConfig) any { return &c.Descriptors },
 		says: "What the first entry of a request may meet.",
+	}, {
+		name: "rules", into: func(c *DomainConfig) any { return &c.Rules },
+		says: "An ordered list, instead of descriptors: the first rule that matches the entries of a request, in any order, decides.",
 	}, {
 		name: "charge", words: chargeWords, into: func(c *DomainConfig) any { return &c.Charge },
 		says: saysCharge,
@@ -110,6 +115,35 @@ var descriptorKeys = []key[DescriptorConfig]{
 	},
 }
 
+var ruleKeys = []key[RuleConfig]{
+	{
+		name: "match", need: true, into: func(c *RuleConfig) any { return &c.Match },
+		says: "The keys that a request must have, and the patterns that their values must match: `*` any value, " +
+			"a text with `*` in it for any text there, or the value itself. {} matches everything.",
+	}, {
+		name: "per", into: func(c *RuleConfig) any { return &c.Per },
+		says: "A list of keys of the request: each combination of their values is counted apart. A missing one is as if it were empty.",
+	}, {
+		name: "rate_limit", into: func(c *RuleConfig) any { return &c.RateLimit },
+		says: "The limit of requests that the rule decides on.",
+	}, {
+		name: "rate_limits", into: func(c *RuleConfig) any { return &c.RateLimits },
+		says: "Several limits, instead of rate_limit: each of them is charged. No two with the same algorithm and window.",
+	}, {
+		name: "on_reject", words: onRejectWords, into: func(c *RuleConfig) any { return &c.OnReject },
+		says: "each (the default): of several limits those that pass are charged; none: nothing is charged unless all pass.",
+	}, {
+		name: "shadow_mode", into: func(c *RuleConfig) any { return &c.ShadowMode },
+		says: "Judge and count, and go on to the next rule, which decides.",
+	}, {
+		name: "quota_mode", into: func(c *RuleConfig) any { return &c.QuotaMode },
+		says: "Refuse a request only if all its quota rules are over.",
+	}, {
+		name: "metadata", into: func(c *RuleConfig) any { return &c.Metadata },
+		says: "Sent back in dynamic_metadata; a map of any form.",
+	},
+}
+
 var limitKeys = []key[RateLimitConfig]{
 	{
 		name: "unit", words: unitWords(), into: func(c *RateLimitConfig) any { return &c.Unit },
@@ -154,6 +188,9 @@ var replacesKeys = []key[ReplacesConfig]{
 	},
 }
 
+// free are the keys whose values have any form, wherever they stand.
+var free = map[string]bool{"metadata": true, "match": true, "per": true}
+
 // keys are all keys of a rule file. A known key in the wrong place is accepted
 // and ignored, as in envoyproxy/ratelimit, with a warning.
 var keys = allKeys()
@@ -162,6 +199,7 @@ func allKeys() map[string]where {
 	all := make(map[string]where)
 	note(all, atRoot, fileKeys)
 	note(all, atDescriptor, descriptorKeys)
+	note(all, atRule, ruleKeys)
 	note(all, atLimit, limitKeys)
 	note(all, atReplaces, replacesKeys)
 	return all

@@ -56,26 +56,30 @@ func (c *compiler) rule(cfg *DescriptorConfig, limit *RateLimitConfig, p path, a
 		}
 	}
 	if r.Unlimited {
-		c.unlimited(r, cfg, limit, len(p.above) > 0)
+		c.unlimited(r, cfg, limit, p)
 	} else {
 		c.window(r, limit)
 	}
 	return r
 }
 
-// unlimited looks at what stands beside `unlimited: true`. Charged says that
-// limits above are charged all the same.
-func (c *compiler) unlimited(r *Rule, cfg *DescriptorConfig, limit *RateLimitConfig, charged bool) {
+// unlimited looks at what stands beside `unlimited: true`. In an ordered list
+// requests_per_unit is what divvy's clients are told.
+func (c *compiler) unlimited(r *Rule, cfg *DescriptorConfig, limit *RateLimitConfig, p path) {
+	charged := len(p.above) > 0 // limits above are, all the same
 	switch {
 	case limit.UnitMultiplier != nil:
 		c.problems.add(limit.Pos, "remove one of them", "unlimited and unit_multiplier exclude each other")
 	case r.Unit != UnitUnknown:
 		c.problems.add(limit.UnitPos, "remove one of them", "unlimited and unit exclude each other")
 	default:
-		if r.Requests > 0 {
+		if r.Requests > 0 && !p.ordered {
 			c.warnings.add(limit.Pos, "remove it", "requests_per_unit has no effect beside unlimited")
 		}
 		switch {
+		case p.ordered && r.Shadow:
+			c.warnings.add(cfg.Pos, "remove it, or shadow_mode", "the rule has no effect: in shadow_mode it decides nothing, and it is not counted")
+		case p.ordered:
 		case charged && (r.Shadow || r.Detailed):
 			c.warnings.add(cfg.Pos, "remove it", "shadow_mode and detailed_metric have no effect on an unlimited rule")
 		case !charged && (r.Shadow || r.Quota || r.Detailed || r.Metadata != nil):
@@ -245,19 +249,15 @@ func (c *compiler) pointless(l *algorithm.Limit, cfg *RateLimitConfig) {
 	if v := cfg.Burst; v != nil && v.Value > 0 && l.Max == 0 {
 		c.warnings.add(v.Pos, "remove it", "burst has no effect where requests_per_unit is 0")
 	}
-	// Hits of one, as far apart as they must be, are never so many. Refused ones
-	// may be, if they count.
+	// Hits of one, as far apart as they must be, never become too many. Refused
+	// ones may, if they count.
 	v := cfg.MinInterval
-	if v == nil || l.MinInterval == 0 || l.CountBlocked || l.Max < 2 {
+	if v == nil || l.MinInterval == 0 || l.CountBlocked || l.Max == 0 {
 		return
 	}
-	gaps := l.Max - 1
-	if l.Kind == algorithm.GCRA {
-		gaps = l.Max // the bucket is whole again after each
-	}
-	if uint64(l.MinInterval) >= (uint64(l.Period)+gaps-1)/gaps {
-		c.warnings.add(v.Pos, "use a shorter min_interval, or a smaller requests_per_unit",
-			"hits that are %s apart never reach %d in %s", shown(l.MinInterval), l.Max, shown(l.Period))
+	if l.MinInterval > l.Period/time.Duration(l.Max) { // the same as MinInterval x Max > Period
+		c.warnings.add(v.Pos, "use a shorter min_interval, a smaller requests_per_unit or a longer window",
+			"hits that are %s apart never exceed %d in %s, so the count refuses nothing", shown(l.MinInterval), l.Max, shown(l.Period))
 	}
 }
 

@@ -2,13 +2,27 @@ package rules
 
 import (
 	"errors"
+	gopath "path"
 	"slices"
+	"strings"
 )
 
 // File is a rule file that has been read.
 type File struct {
 	Name string // as shown in messages
 	Data []byte
+}
+
+// parse reads a file by its name and what is in it: *.ini and *.json are divvy's,
+// unless the latter are what YAML files are, with a domain or a schema.
+func parse(f File) (cfg *DomainConfig, problems, warnings Problems) {
+	switch strings.ToLower(gopath.Ext(f.Name)) {
+	case ".ini":
+		return ParseINI(f.Name, f.Data)
+	case ".json":
+		return ParseJSON(f.Name, f.Data)
+	}
+	return ParseYAML(f.Name, f.Data)
 }
 
 // Load parses and compiles files into one Set. The error, if any, is Problems
@@ -18,7 +32,7 @@ func Load(files []File, opt Options) (*Set, Problems, error) {
 	configs := make([]DomainConfig, 0, len(files))
 	var problems, warnings Problems
 	for _, f := range files {
-		cfg, bad, odd := ParseYAML(f.Name, f.Data)
+		cfg, bad, odd := parse(f)
 		problems = append(problems, bad...)
 		warnings = append(warnings, odd...)
 		if cfg != nil {

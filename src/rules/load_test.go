@@ -111,8 +111,30 @@ func charges(set *Set) (lines []string) {
 			}
 		}
 	}
+	var words func(n *wordNode)
+	words = func(n *wordNode) {
+		if n.rule != nil && n.rule.Charges != nil {
+			found = append(found, n.rule)
+		}
+		for _, child := range n.children {
+			words(child)
+		}
+		if n.other != nil {
+			words(n.other)
+		}
+	}
 	for _, d := range set.domains {
 		walk(&d.root)
+		if d.words != nil {
+			words(d.words)
+		}
+		if d.list != nil {
+			for _, r := range d.list.rules {
+				if r.rule.Charges != nil {
+					found = append(found, r.rule)
+				}
+			}
+		}
 	}
 	slices.SortFunc(found, func(a, b *Rule) int {
 		return cmp.Or(strings.Compare(a.Pos.File, b.Pos.File), a.Pos.Line-b.Pos.Line, a.Pos.Col-b.Pos.Col, strings.Compare(a.Key, b.Key))
@@ -171,6 +193,18 @@ func describe(r *Rule) string {
 	if r.Detailed {
 		s += ", detailed"
 	}
+	if r.inList {
+		s += fmt.Sprintf(", match {%s}", r.Operation())
+	}
+	if r.Per != nil {
+		s += fmt.Sprintf(" per %s", strings.Join(r.Per, "+"))
+	}
+	if r.Canary {
+		s += ", canary"
+	}
+	if r.Names != nil {
+		s += ", named " + strings.Join(r.Names, " ")
+	}
 	for _, l := range r.Path {
 		if l.ValueToMetric {
 			s += fmt.Sprintf(", value of %s", l.Key)
@@ -203,12 +237,25 @@ func TestReadmeHasEveryKey(t *testing.T) {
 	}
 	for key, places := range keys {
 		row := "| `" + key + "` | "
-		for _, place := range []where{atRoot, atDescriptor, atLimit, atReplaces} {
+		for _, place := range []where{atRoot, atDescriptor, atRule, atLimit, atReplaces} {
 			if places&place != 0 {
 				row += whereNames[place] + ", "
 			}
 		}
 		if row = strings.TrimSuffix(row, ", ") + " |"; !strings.Contains(string(text), row) {
+			t.Errorf("README.md has no row that begins %q", row)
+		}
+	}
+}
+
+// So do those of trees of limits.
+func TestReadmeHasEveryKeyOfTrees(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range treeKeys {
+		if row := "| `" + k.name + "` | " + k.place + " |"; !strings.Contains(string(text), row) {
 			t.Errorf("README.md has no row that begins %q", row)
 		}
 	}

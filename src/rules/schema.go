@@ -33,10 +33,13 @@ type schema struct {
 	MinItems             int       `json:"minItems,omitempty"`
 	MaxItems             int       `json:"maxItems,omitempty"`
 	Required             []string  `json:"required,omitempty"`
+	MaxProperties        int       `json:"maxProperties,omitempty"`
 	Properties           members   `json:"properties,omitempty"`
 	PatternProperties    members   `json:"patternProperties,omitempty"`
 	AdditionalProperties any       `json:"additionalProperties,omitempty"`
-	Items                *schema   `json:"items,omitempty"`
+	Items                any       `json:"items,omitempty"` // a schema, or one for each place
+	PropertyNames        *schema   `json:"propertyNames,omitempty"`
+	MinProperties        int       `json:"minProperties,omitempty"`
 	Not                  *schema   `json:"not,omitempty"`
 	If                   *schema   `json:"if,omitempty"`
 	Then                 *schema   `json:"then,omitempty"`
@@ -102,15 +105,22 @@ func encoded(v any) ([]byte, error) {
 }
 
 // Schema is the JSON Schema of a rule file, for editors. It takes each file
-// that ParseYAML and Compile take, if its scalars are read by YAML 1.1. What it
-// refuses they refuse too, but not the other way round: a schema cannot compare
-// two places of a file, nor calculate.
+// that ParseYAML and Compile take, if its scalars are read by YAML 1.1; files of
+// tests, which ParseYAML passes over, are not for it. What it refuses they
+// refuse too, but not the other way round: a schema cannot compare two places of
+// a file, nor calculate.
 func Schema() ([]byte, error) {
-	root := object(atRoot, fileKeys)
-	root.Schema = "http://json-schema.org/draft-07/schema#"
-	root.Title = "Rules of a rate limit service"
-	root.Comment = "Written by `ratelimit schema` from the definitions that rule files are read with."
-	root.Type = types{"object"}
+	root := &schema{
+		Schema:  "http://json-schema.org/draft-07/schema#",
+		Title:   "Rules of a rate limit service",
+		Comment: "Written by `ratelimit schema` from the definitions that rule files are read with.",
+		Type:    types{"object"},
+		If:      &schema{Required: []string{"schema"}, Not: &schema{Required: []string{"domain"}}},
+		Then:    treeSchema(),
+		Else:    definition("rules"),
+	}
+	rules := object(atRoot, fileKeys)
+	rules.AllOf = rootConditions()
 	descriptor := object(atDescriptor, descriptorKeys)
 	descriptor.Type = types{"object"}
 	descriptor.AllOf = descriptorConditions()
@@ -119,10 +129,16 @@ func Schema() ([]byte, error) {
 	limit.AllOf = limitConditions()
 	replaces := object(atReplaces, replacesKeys)
 	replaces.Type = types{"object"}
+	rule := object(atRule, ruleKeys)
+	rule.Type = types{"object"}
+	rule.AllOf = ruleConditions()
 	root.Definitions = members{
+		{"rules", rules},
 		{"descriptor", descriptor},
+		{"rule", rule},
 		{"rate_limit", limit},
 		{"replaces", replaces},
+		{"name", nameSchema()},
 		{"ignored", ignoredSchema()},
 	}
 	text, err := encoded(root)
@@ -135,6 +151,45 @@ func Schema() ([]byte, error) {
 	}
 	b.WriteByte('\n')
 	return b.Bytes(), nil
+}
+
+// treeSchema is a tree of limits, and nameSchema what stands below a name in it.
+func treeSchema() *schema {
+	return &schema{
+		Properties: members{{"schema", &schema{
+			Description: treeKeys[0].says, Type: types{"object"},
+			PropertyNames: &schema{MinLength: 1}, AdditionalProperties: definition("name"),
+		}}},
+		AdditionalProperties: false,
+	}
+}
+
+func nameSchema() *schema {
+	number := func(least, most int64, says string) *schema {
+		return &schema{Type: types{"integer"}, Minimum: &least, Maximum: &most, Description: says}
+	}
+	limits := &schema{
+		Description: treeKeys[1].says, Type: types{"array", "null"}, MinItems: 3, MaxItems: 3,
+		Items: []*schema{
+			number(0, math.MaxUint32-1, "How many pass at once beyond the first."),
+			number(1, math.MaxUint32, "How many come back in the period."),
+			number(1, int64(algorithm.MaxPeriod.Seconds()), "The period in seconds."),
+		},
+	}
+	children := &schema{
+		Description: treeKeys[2].says, Type: types{"object", "null"},
+		PropertyNames: &schema{MinLength: 1}, AdditionalProperties: definition("name"),
+	}
+	return &schema{
+		Type:                 types{"object"},
+		Properties:           members{{"limits", limits}, {"children", children}},
+		AdditionalProperties: false,
+		AnyOf: []*schema{
+			given("limits", something()),
+			given("children", &schema{Type: types{"object"}, MinProperties: 1}),
+		},
+		ErrorMessage: "a name needs limits or children",
+	}
 }
 
 func definition(name string) *schema { return &schema{Ref: "#/definitions/" + name} }
@@ -159,16 +214,16 @@ func object[T any](place where, table []key[T]) *schema {
 			others = append(others, name)
 		}
 	}
-	// Metadata has any form even where it is ignored.
-	if i := slices.Index(others, "metadata"); i >= 0 {
-		others = slices.Delete(others, i, i+1)
-		s.PatternProperties = append(s.PatternProperties, member{anyOf([]string{"metadata"}), &schema{
-			DeprecationMessage: "No effect in " + whereNames[place] + ".",
-		}})
+	// Some have any form even where they are ignored.
+	ignored := "No effect in " + whereNames[place] + "."
+	loose := slices.DeleteFunc(slices.Clone(others), func(name string) bool { return !free[name] })
+	others = slices.DeleteFunc(others, func(name string) bool { return free[name] })
+	if len(loose) > 0 {
+		s.PatternProperties = append(s.PatternProperties, member{anyOf(loose), &schema{DeprecationMessage: ignored}})
 	}
 	s.PatternProperties = append(s.PatternProperties, member{anyOf(others), &schema{
 		AllOf:              []*schema{definition("ignored")},
-		DeprecationMessage: "No effect in " + whereNames[place] + ".",
+		DeprecationMessage: ignored,
 	}})
 	return s
 }
@@ -181,17 +236,18 @@ func anyOf(words []string) string {
 
 // ignoredSchema is what yamlReader.ignored takes.
 func ignoredSchema() *schema {
-	var names []string
+	var names, loose []string
 	for name := range keys {
-		if name != "metadata" {
+		if free[name] {
+			loose = append(loose, name)
+		} else {
 			names = append(names, name)
 		}
 	}
 	return &schema{
 		Type:                 types{"object", "array", "string", "integer", "boolean", "null"},
 		Items:                &schema{Type: types{"object"}, AllOf: []*schema{definition("ignored")}},
-		Properties:           members{{"metadata", &schema{}}},
-		PatternProperties:    members{{anyOf(names), definition("ignored")}},
+		PatternProperties:    members{{anyOf(loose), &schema{}}, {anyOf(names), definition("ignored")}},
 		AdditionalProperties: false,
 	}
 }
@@ -203,7 +259,7 @@ func schemaOf(into any, words []string, least, most int64, need bool) *schema {
 	orNothing := true
 	switch into.(type) {
 	case *string:
-		s.Type = types{"string", "integer", "boolean"} // taken as written
+		s.Type = asText().Type
 		orNothing = !need
 		if need {
 			s.MinLength = 1
@@ -230,13 +286,21 @@ func schemaOf(into any, words []string, least, most int64, need bool) *schema {
 			s.Pattern = positiveDuration
 			s.AllOf = []*schema{{Pattern: "[1-9]", PatternErrorMessage: "write a longer one"}}
 		}
-		s.AllOf = append(s.AllOf, &schema{Not: &schema{Type: types{"string"}, Pattern: splitMicrosecond}, ErrorMessage: "write whole microseconds"})
+		s.AllOf = append(s.AllOf, never(&schema{Type: types{"string"}, Pattern: splitMicrosecond}, "write whole microseconds"))
 	case *map[string]any:
 		s.Type = types{"object"}
 	case *[]DescriptorConfig:
 		s.Type, s.Items = types{"array"}, definition("descriptor")
 	case *[]ReplacesConfig:
 		s.Type, s.Items = types{"array"}, definition("replaces")
+	case **Placed[[]RuleConfig]:
+		s.Type, s.Items = types{"array"}, definition("rule")
+	case **Placed[[]PairConfig]:
+		s.Type, s.AdditionalProperties = types{"object"}, asText()
+		s.MaxProperties = maxPairs
+		orNothing = false
+	case *[]Placed[string]:
+		s.Type, s.Items, s.MaxItems = types{"array"}, asText(), maxPairs
 	case **RateLimitConfig:
 		s.AllOf = []*schema{definition("rate_limit")}
 		return s
@@ -251,6 +315,9 @@ func schemaOf(into any, words []string, least, most int64, need bool) *schema {
 	}
 	return s
 }
+
+// asText is a scalar that is taken as written.
+func asText() *schema { return &schema{Type: types{"string", "integer", "boolean"}} }
 
 func anys(words []string) (list []any) {
 	for _, w := range words {
@@ -279,35 +346,63 @@ func given(key string, value *schema) *schema {
 // something is any value but null.
 func something() *schema { return &schema{Not: &schema{Type: types{"null"}}} }
 
+// never takes no value of the form s; message says why. Editors show that of a
+// wrong type, and none of a schema that must not match.
+func never(s *schema, message string) *schema {
+	return &schema{If: s, Then: &schema{Type: types{"null"}, ErrorMessage: message}}
+}
+
 // without is a map in which a key is not there, or null; message says why.
 func without(key, message string) member {
 	return member{key, &schema{Type: types{"null"}, ErrorMessage: message}}
 }
 
-func descriptorConditions() []*schema {
-	wildcard := &schema{Type: types{"string"}, Pattern: `\*`}
+func rootConditions() []*schema {
+	return []*schema{{
+		If: given("rules", something()),
+		Then: &schema{Properties: members{{"descriptors", &schema{
+			Enum: []any{nil, []any{}}, ErrorMessage: "rules and descriptors exclude each other",
+		}}}},
+	}}
+}
+
+func ruleConditions() []*schema {
+	return append(severalConditions(), &schema{
+		AnyOf:        []*schema{given("rate_limit", something()), given("rate_limits", something())},
+		ErrorMessage: "a rule needs a rate_limit",
+	})
+}
+
+// severalConditions is what rate_limits does not go with.
+func severalConditions() []*schema {
 	return []*schema{
 		{
 			If:   &schema{Required: []string{"rate_limits"}},
 			Then: &schema{Properties: members{without("rate_limit", "rate_limit and rate_limits exclude each other")}},
 		}, {
 			If: given("rate_limits", &schema{Type: types{"array"}, MinItems: 2}),
-			Then: &schema{Properties: members{{"rate_limits", &schema{Items: &schema{Properties: members{{"unlimited", &schema{
-				Not: &schema{Const: true}, ErrorMessage: "an unlimited one of several rate_limits changes nothing",
-			}}}}}}}},
-		}, {
-			If: given("share_threshold", &schema{Const: true}),
-			Then: &schema{
-				AnyOf:        []*schema{given("key", wildcard), given("value", wildcard)},
-				ErrorMessage: "share_threshold needs a wildcard in key or value",
-			},
+			Then: &schema{Properties: members{{"rate_limits", &schema{Items: &schema{Properties: members{
+				{"unlimited", never(&schema{Const: true}, "an unlimited one of several rate_limits changes nothing")},
+			}}}}}},
 		},
 	}
 }
 
+func descriptorConditions() []*schema {
+	wildcard := &schema{Type: types{"string"}, Pattern: `\*`, PatternErrorMessage: "share_threshold needs a `*` in key or value"}
+	return append(severalConditions(), []*schema{
+		{
+			If:   given("share_threshold", &schema{Const: true}),
+			Then: &schema{AnyOf: []*schema{given("key", wildcard), given("value", wildcard)}},
+		},
+	}...)
+}
+
 func limitConditions() []*schema {
 	unit := folded(unitWords()...)
-	unlimited := &schema{Properties: members{{"unit", &schema{Not: &schema{Type: types{"string"}, Pattern: unit}, ErrorMessage: "unlimited and unit exclude each other"}}}}
+	unlimited := &schema{Properties: members{
+		{"unit", never(&schema{Type: types{"string"}, Pattern: unit}, "unlimited and unit exclude each other")},
+	}}
 	for i := range limitKeys {
 		if k := &limitKeys[i]; k.counts {
 			unlimited.Properties = append(unlimited.Properties, without(k.name, "unlimited and "+k.name+" exclude each other"))
@@ -329,10 +424,8 @@ func limitConditions() []*schema {
 			continue
 		}
 		list = append(list, &schema{
-			If: given("unit", &schema{Type: types{"string"}, Pattern: folded(word)}),
-			Then: &schema{Properties: members{{"unit_multiplier", &schema{
-				Maximum: &longest, ErrorMessage: fmt.Sprintf("a window is at most 100 years long, %d %ss", longest, word),
-			}}}},
+			If:   given("unit", &schema{Type: types{"string"}, Pattern: folded(word)}),
+			Then: &schema{Properties: members{{"unit_multiplier", &schema{Maximum: &longest}}}},
 		})
 	}
 	for _, name := range algorithm.Kinds() {
@@ -358,14 +451,10 @@ func kindConditions(name string) *schema {
 		not = append(not, without("min_interval", "min_interval means nothing to the algorithm "+name))
 	}
 	if kind == algorithm.FixedWindow {
-		not = append(not, member{"period", &schema{
-			Not: &schema{Type: types{"string"}, Pattern: splitSecond}, ErrorMessage: "fixed_window needs whole seconds",
-		}})
+		not = append(not, member{"period", never(&schema{Type: types{"string"}, Pattern: splitSecond}, "fixed_window needs whole seconds")})
 	}
 	if kind == algorithm.SlidingWindow {
-		not = append(not, member{"requests_per_unit", &schema{
-			Maximum: new(int64(algorithm.MaxLogged)), ErrorMessage: "sliding_window remembers each hit, and these are too many",
-		}})
+		not = append(not, member{"requests_per_unit", &schema{Maximum: new(int64(algorithm.MaxLogged))}})
 	}
 	if not == nil {
 		return nil

@@ -46,6 +46,18 @@ type Rule struct {
 	// Limit is the arithmetic that stores work with.
 	Limit algorithm.Limit
 
+	// Match is what a rule of an ordered list matches by, sorted by key, and Per
+	// names the entries whose values it counts apart; a missing one is as if it
+	// were empty. Such a rule has no Path.
+	Match []Pair
+	Per   []string
+	// Names are where a limit stands in a tree of limits, `*` for any word. Such a
+	// rule has no Path.
+	Names []string
+	// Canary says that a rule of an ordered list was written with shadow_mode,
+	// which it is, too, where it answers for want of another.
+	Canary bool
+
 	// Charges are what a descriptor that Find found the rule for is charged to,
 	// in this order: limits of levels above it, outermost first, and its own.
 	// Their own Charges mean nothing there. Nil: the rule alone.
@@ -59,13 +71,27 @@ type Rule struct {
 	// met alone, too, and has one counter.
 	Joint bool
 
-	along    bool   // charge: path holds here
-	item     string // what Key has behind the levels
-	shared   bool   // some level shares its threshold
-	perValue bool   // see PerValue
-	byPeriod bool   // written with period, not with unit
-	name     int    // the number of Name in the domain's replaces lists; -1: nobody replaces it
-	replaces []int  // the numbers of the names this rule replaces
+	inList   bool
+	ordered  *orderedKey // what the keys of its counters are made of, in an ordered list
+	tagWords int         // of the keys of its counters, in a tree of limits; see appendWords
+	along    bool        // charge: path holds here
+	item     string      // what Key has behind the levels
+	shared   bool        // some level shares its threshold
+	perValue bool        // see PerValue
+	byPeriod bool        // written with period, not with unit
+	name     int         // the number of Name in the domain's replaces lists; -1: nobody replaces it
+	replaces []int       // the numbers of the names this rule replaces
+}
+
+// Ordered reports whether r is of an ordered list.
+func (r *Rule) Ordered() bool { return r.inList }
+
+// limits are what a descriptor is charged to that r was found for.
+func (r *Rule) limits() []*Rule {
+	if r.Charges != nil {
+		return r.Charges
+	}
+	return []*Rule{r}
 }
 
 // Set is everything that is configured, compiled. It is immutable, so a
@@ -86,21 +112,28 @@ func (s *Set) Domains() []*Domain { return s.domains }
 // Domain is the domain of that name, or nil.
 func (s *Set) Domain(name []byte) *Domain { return s.byName[string(name)] }
 
-// Domain is the tree of rules of one domain.
+// Domain is the rules of one domain: a tree of descriptors, an ordered list, or a
+// tree of limits.
 type Domain struct {
 	// Index is the domain's place in Set.Domains.
 	Index    int
 	Name     string
 	root     node
-	escaped  string   // Name in escaped keys, see Keys
-	keys     []string // of all descriptors, see Descriptors
-	replaced int      // how many names the replaces lists of its rules have
+	list     *orderedList // instead of root; nil: none
+	words    *wordNode    // instead of root, a tree of limits; nil: none
+	escaped  string       // Name in escaped keys, see Keys
+	keys     []string     // of all descriptors, see Descriptors
+	replaced int          // how many names the replaces lists of its rules have
 }
 
 // Descriptors names all descriptors of the domain, those without a limit
 // included, as Rule.Key would, in file order; behind one with several limits
 // stand the further ones. The slice is the Domain's own.
 func (d *Domain) Descriptors() []string { return d.keys }
+
+// Words reports whether the domain is a tree of limits, whose requests are paths
+// of words.
+func (d *Domain) Words() bool { return d.words != nil }
 
 // node is a descriptor of the tree: its rule, and the level below it.
 type node struct {
@@ -128,14 +161,59 @@ type wildcard struct {
 	text string
 }
 
-// Find walks the tree along entries and returns the rule they end at, or nil.
-// A rule above or below the last entry does not apply, but for those above that
-// are among its Charges. At each level an exact
-// key and value comes before the wildcards in file order, and those before a
-// key alone; once taken, a branch is not left again.
+// Find returns the rule that answers for a descriptor with these entries, or nil.
 //
-// joined is scratch space that Find grows and keeps for its next call.
+// In a tree it is that at which the entries end. A rule above or below the last
+// entry does not apply, but for those above that are among its Charges. At each
+// level an exact key and value comes before the wildcards in file order, and
+// those before a key alone; once taken, a branch is not left again.
+//
+// In an ordered list it is the first that matches and is not in shadow mode; if
+// there is none, the last that matches.
+//
+// In a tree of limits it is that of the deepest level that the words of the
+// entries lead to, with those above it.
 func (d *Domain) Find(entries []Entry, joined *[]byte) *Rule {
+	if d.list != nil {
+		r, _ := d.list.find(d.list.fill(nil, entries), nil)
+		return r
+	}
+	return d.walk(entries, joined)
+}
+
+// Scratch is memory that Meet works in, and keeps for its next call. Its zero
+// value is good.
+type Scratch struct {
+	joined []byte
+	values [][]byte
+}
+
+// Forget lets go of the last request, and of memory beyond most bytes.
+func (s *Scratch) Forget(most int) {
+	clear(s.values[:cap(s.values)])
+	if cap(s.joined) > most {
+		s.joined = nil
+	}
+	if cap(s.values) > most/24 {
+		s.values = nil
+	}
+}
+
+// Meet is Find, and appends to canaries the rules of an ordered list that match
+// before that one, in shadow mode, in order: they are charged besides. It grows s
+// and allocates nothing else.
+func (d *Domain) Meet(entries []Entry, s *Scratch, canaries []*Rule) (*Rule, []*Rule) {
+	if d.list != nil {
+		s.values = d.list.fill(s.values, entries)
+		return d.list.find(s.values, canaries)
+	}
+	return d.walk(entries, &s.joined), canaries
+}
+
+func (d *Domain) walk(entries []Entry, joined *[]byte) *Rule {
+	if d.words != nil {
+		return d.words.find(entries)
+	}
 	n := &d.root
 	for i := range entries {
 		if n = n.child(&entries[i], joined); n == nil {

@@ -8,12 +8,19 @@ import (
 	"unicode"
 )
 
-// Walk is the way of one descriptor through a domain's tree, for people to
-// read. A request in service takes Find.
+// Walk is the way of one descriptor through a domain's rules, for people to
+// read. A request in service takes Find, or Meet.
 type Walk struct {
-	// Steps are the levels in order, one for each entry, up to the first for
-	// which nothing was there.
+	// Steps are the levels of a tree in order, one for each entry, in a tree of
+	// limits for each word, up to the first for which nothing was there.
 	Steps []Step
+	// Asked are the rules of an ordered list in order, up to the one that
+	// decides. Of those that do not match there are at most 20; Unlisted counts
+	// the others.
+	Asked    []Asked
+	Unlisted int
+	// Canaries are what Meet appends.
+	Canaries []*Rule
 	// Rule is what Find returns.
 	Rule *Rule
 	// End says how the walk ended: with a Rule, or why there is none.
@@ -39,6 +46,8 @@ const (
 	EndShort
 	// EndNoLimit: nor has it those.
 	EndNoLimit
+	// EndNone: no rule of an ordered list matches.
+	EndNone
 )
 
 // String is a word for programs.
@@ -58,13 +67,27 @@ func (e End) String() string {
 		return "rules_are_deeper"
 	case EndNoLimit:
 		return "no_rate_limit"
+	case EndNone:
+		return "no_rule_matches"
 	}
 	return fmt.Sprintf("end %d", uint8(e))
+}
+
+// Asked is a rule of an ordered list that was asked whether it matches.
+type Asked struct {
+	Rule    *Rule
+	Matches bool
+	// If it does not, Unmet is the first pair for which the request has another
+	// value, or none.
+	Unmet Pair
+	Value []byte // nil: none
 }
 
 // Step is what one level had for one entry.
 type Step struct {
 	Entry Entry
+	// Word says that it is one of the words of a path, which is the key of Entry.
+	Word bool
 	// Candidates are the descriptors that come into question, in the order in
 	// which they are tried: the exact key and value, wildcards in file order, the
 	// key alone. Behind the one that was taken stand only those that match, too.
@@ -136,6 +159,12 @@ const (
 // Explain goes the way of Find and notes what was there. It does more than Find
 // on every level, and allocates; a fuzz target holds the two to each other.
 func (d *Domain) Explain(entries []Entry) *Walk {
+	if d.list != nil {
+		return d.list.explain(entries)
+	}
+	if d.words != nil {
+		return d.words.explain(entries)
+	}
 	w := &Walk{Steps: make([]Step, 0, min(len(entries), maxDepth+1))}
 	n := &d.root
 	var joined []byte
@@ -166,6 +195,40 @@ func (d *Domain) Explain(entries []Entry) *Walk {
 	}
 	if w.Rule == nil {
 		w.otherWays(entries, &joined)
+	}
+	return w
+}
+
+// explain asks one rule after the other.
+func (l *orderedList) explain(entries []Entry) *Walk {
+	w := &Walk{End: EndNone}
+	values := l.fill(nil, entries)
+	missed := 0
+	for i := range l.rules {
+		r := &l.rules[i]
+		a := Asked{Rule: r.rule, Matches: true}
+		for j := range r.want {
+			if value := values[r.want[j].slot]; a.Matches && !r.want[j].met(value) {
+				a.Matches, a.Unmet, a.Value = false, r.rule.Match[j], value
+			}
+		}
+		if !a.Matches {
+			if missed++; missed > maxTried {
+				w.Unlisted++
+				continue
+			}
+		}
+		w.Asked = append(w.Asked, a)
+		if !a.Matches {
+			continue
+		}
+		if w.Rule != nil {
+			w.Canaries = append(w.Canaries, w.Rule)
+		}
+		w.Rule, w.End = r.rule, EndRule
+		if !r.canary {
+			break
+		}
 	}
 	return w
 }

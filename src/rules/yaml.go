@@ -216,7 +216,7 @@ func (r *yamlReader) fields(n *yaml.Node, place where) []field {
 			if place != 0 { // else it is inside a value that was warned of
 				r.warnings.add(at, "move it or remove it", "%s has no effect in %s", k.Value, whereNames[place])
 			}
-			if k.Value != "metadata" { // whose form is free
+			if !free[k.Value] {
 				r.ignored(v)
 			}
 			continue

@@ -13,7 +13,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// ParseYAML reads one rule file in Envoy's format. With any problems the
+// ParseYAML reads one rule file in Envoy's format, or a tree of limits. With any problems the
 // configuration is good only for finding more of them; it is nil when the text
 // is not YAML at all, and for a file of tests, which may stand among the rules.
 // Warnings name what has no effect.
@@ -25,6 +25,8 @@ func ParseYAML(file string, data []byte) (cfg *DomainConfig, problems, warnings 
 	case root == nil: // empty, or only comments
 		cfg = &DomainConfig{Pos: Pos{File: file, Line: 1, Col: 1}}
 	case isTests(root):
+	case isTree(root):
+		cfg = r.tree(root)
 	default:
 		cfg = r.domain(root)
 	}
@@ -113,6 +115,12 @@ func (r *yamlReader) fill(f field, most int64, into any) {
 		*into = r.rateLimits(f)
 	case *[]ReplacesConfig:
 		*into = r.replaces(f)
+	case **Placed[[]RuleConfig]:
+		*into = r.rules(f)
+	case **Placed[[]PairConfig]:
+		*into = r.pairs(f)
+	case *[]Placed[string]:
+		*into = r.texts(f)
 	}
 }
 
@@ -154,6 +162,101 @@ func (r *yamlReader) list(f field, form, what string, read func(item *yaml.Node,
 			r.inside(item, func() { read(item, at) })
 		}
 	})
+}
+
+// rules reads an ordered list; nil where there is none.
+func (r *yamlReader) rules(f field) *Placed[[]RuleConfig] {
+	if kindOf(f.node) == isNull {
+		return nil
+	}
+	list := &Placed[[]RuleConfig]{Pos: f.at}
+	r.list(f, "- match: ...", "a rule", func(item *yaml.Node, at Pos) {
+		before := len(r.problems)
+		cfg := RuleConfig{Pos: at}
+		for _, f := range r.fields(item, atRule) {
+			take(r, f, ruleKeys, &cfg)
+		}
+		cfg.refused = len(r.problems) > before
+		if r.left > 0 {
+			list.Value = append(list.Value, cfg)
+		}
+	})
+	return list
+}
+
+// pairs reads a map of text to text. What is wrong with it is noted.
+func (r *yamlReader) pairs(f field) *Placed[[]PairConfig] {
+	list := &Placed[[]PairConfig]{Pos: f.at}
+	switch kind := kindOf(f.node); kind {
+	case isMap:
+		r.inside(f.node, func() { list.Value = r.pairsOf(f.node) })
+	default:
+		r.problems.add(r.pos(f.node), "write `{key: pattern}`, or `{}` if the rule is for all", "%s is %v, not a map", f.name, kind)
+	}
+	return list
+}
+
+func (r *yamlReader) pairsOf(n *yaml.Node) []PairConfig {
+	var own, merged []PairConfig
+	seen := make(map[string]int) // where in own
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := r.enter(n.Content[i]), r.enter(n.Content[i+1])
+		at := r.pos(n.Content[i])
+		switch {
+		case k == nil || v == nil:
+		case isMerge(k) && v.Kind == yaml.MappingNode:
+			r.inside(v, func() { merged = append(merged, r.pairsOf(v)...) })
+		case isMerge(k):
+			r.problems.add(at, "", "`<<` needs a map")
+		case k.Kind != yaml.ScalarNode:
+			r.problems.add(at, "write text", "a key of match is %v, not text", kindOf(k))
+		case kindOf(v) == isNull:
+			r.problems.add(at, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s", brief(k.Value))
+		default:
+			r.checkUTF8(k, resolve(k).text)
+			p := PairConfig{at, resolve(k).text, r.text(field{name: k.Value, at: at, node: v})}
+			if j, twice := seen[p.Key]; twice {
+				r.warnings.add(at, "remove one of them", "the key %s is here twice; the last one wins", brief(p.Key))
+				own[j] = p
+				continue
+			}
+			seen[p.Key] = len(own)
+			own = append(own, p)
+		}
+	}
+	for _, p := range merged {
+		if _, mine := seen[p.Key]; !mine {
+			seen[p.Key] = len(own)
+			own = append(own, p)
+		}
+	}
+	return own
+}
+
+// texts reads a list of texts.
+func (r *yamlReader) texts(f field) (list []Placed[string]) {
+	switch kind := kindOf(f.node); kind {
+	case isNull:
+		return nil
+	case isList:
+	default:
+		r.problems.add(r.pos(f.node), "write ["+brief(f.node.Value)+"]", "%s is %v, not a list", f.name, kind)
+		return nil
+	}
+	r.inside(f.node, func() {
+		for _, item := range f.node.Content {
+			at := r.pos(item)
+			if item = r.enter(item); item == nil {
+				continue
+			}
+			if kind := kindOf(item); kind == isNull || kind == isMap || kind == isList {
+				r.problems.add(at, "write a key", "an item of %s is %v, not text", f.name, kind)
+				continue
+			}
+			list = append(list, Placed[string]{at, r.text(field{name: "an item of " + f.name, at: at, node: item})})
+		}
+	})
+	return list
 }
 
 func (r *yamlReader) rateLimit(f field) *RateLimitConfig {
@@ -359,6 +462,13 @@ func (r *yamlReader) flag(f field) bool {
 	}
 }
 
+// octalForm and digitsForm are whole numbers that YAML 1.1 reads as floats: 08, and
+// those of more than 64 bits.
+var (
+	octalForm  = regexp.MustCompile(`^0[0-9_]*[89][0-9_]*$`)
+	digitsForm = regexp.MustCompile(`^[-+]?[0-9_]{20,}$`)
+)
+
 // number reads a field that is a whole number of 32 bits, up to most; nothing
 // at all is 0.
 func (r *yamlReader) number(f field, most int64) uint32 {
@@ -371,7 +481,9 @@ func (r *yamlReader) number(f field, most int64) uint32 {
 		return 0
 	case s.kind == isInt && 0 <= s.int && s.int <= most:
 		return uint32(s.int)
-	case s.kind == isInt, s.kind == isBigInt:
+	case s.kind == isFloat && octalForm.MatchString(s.text):
+		r.problems.add(r.pos(f.node), "remove the 0 in front", "%s begins with 0 as octal numbers do, and is none: %s", f.name, brief(s.text))
+	case s.kind == isInt, s.kind == isBigInt, s.kind == isFloat && digitsForm.MatchString(s.text):
 		r.problems.add(r.pos(f.node), fmt.Sprintf("write 0 to %d", most), "%s is out of range: %s", f.name, brief(s.text))
 	case s.kind == isFloat:
 		mend := "write a whole number"

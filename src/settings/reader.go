@@ -38,11 +38,15 @@ func (r *reader) problem(name, value, mend string) {
 
 // read adds a line to the table and returns the variable's value, if it has
 // one. A variable that is set but empty means its default; for anything but
-// text that is worth a warning, since it was probably meant to be set.
+// text that is worth a warning, since it was probably meant to be set, unless
+// the default is nothing.
 func (r *reader) read(name, kind, fallback, meaning string) (string, bool) {
 	r.table = append(r.table, Variable{r.current, name, kind, fallback, meaning})
 	v, set := r.lookup(name)
 	if set && v == "" && kind != "text" {
+		if fallback == "" {
+			return "", false
+		}
 		r.warnings = append(r.warnings, fmt.Sprintf("%s is set but empty; its default %s is used", name, fallback))
 		return "", false
 	}
@@ -54,6 +58,11 @@ func (r *reader) text(to *string, name, fallback, meaning string) {
 	if v, set := r.read(name, "text", fallback, meaning); set {
 		*to = v
 	}
+}
+
+// secret is a text of another kind that is taken apart later and never shown.
+func (r *reader) secret(to *string, name, kind, meaning string) {
+	*to, _ = r.read(name, kind, "", meaning)
 }
 
 func (r *reader) oneOf(to *string, name, fallback, meaning string, words ...string) {
@@ -81,12 +90,27 @@ func (r *reader) flag(to *bool, name string, fallback bool, meaning string) {
 func (r *reader) port(to *int, name string, fallback int, meaning string) {
 	*to = fallback
 	if v, set := r.read(name, "port", strconv.Itoa(fallback), meaning); set {
-		n, err := strconv.ParseInt(v, 0, 64) // 0x, 0b and 0 for octal, as upstream
-		if err != nil || n < 0 || n > math.MaxUint16 {
-			r.problem(name, v, "write a port number, 0 to 65535")
-		}
-		*to = int(n)
+		r.portNumber(to, name, v)
 	}
+}
+
+func (r *reader) portNumber(to *int, name, text string) {
+	n, err := strconv.ParseInt(text, 0, 64) // 0x, 0b and 0 for octal, as upstream
+	if err != nil || n < 0 || n > math.MaxUint16 {
+		r.problem(name, text, "write a port number, 0 to 65535")
+	}
+	*to = int(n)
+}
+
+// optionalPort reports whether there is to be a port.
+func (r *reader) optionalPort(to *int, name, meaning string) (on bool) {
+	*to = 0
+	v, set := r.read(name, "port", "off", meaning)
+	if !set || v == "off" {
+		return false
+	}
+	r.portNumber(to, name, v)
+	return true
 }
 
 func (r *reader) bytes(to *int64, name string, fallback int64, meaning string) {
@@ -264,7 +288,7 @@ func brief(d time.Duration) string {
 var silent = []struct{ advice, names string }{
 	{"envoyproxy/ratelimit never read it; its list is named USE_DOG_STATSD_MOGRIFIERS", "DOG_STATSD_MOGRIFIERS"},
 	{"envoyproxy/ratelimit no longer reads it", "REDIS_POOL_ON_EMPTY_WAIT_DURATION REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION"},
-	{"envoyproxy/ratelimit never read it", "GRPC_SERVER_TLS_CA_CERT"},
+	{"envoyproxy/ratelimit never read it; with GRPC_CLIENT_TLS_CACERT clients need a certificate, so far nobody is asked for one", "GRPC_SERVER_TLS_CA_CERT"},
 }
 
 func (r *reader) silent() {

@@ -19,11 +19,20 @@ type Settings struct {
 	GRPCUDS                   string
 	GRPCMaxConnectionAge      time.Duration
 	GRPCMaxConnectionAgeGrace time.Duration
-	DebugPprof                bool
+	// GRPCMaxMessage is in bytes, GRPCMaxStreams of each connection.
+	GRPCMaxMessage, GRPCMaxStreams      int
+	GRPCKeepaliveTime, GRPCKeepaliveMin time.Duration // 0: never; no limit
+	DebugPprof                          bool
+	DebugToken                          string
+
+	// What ports speak TLS with; that of divvy's is in Divvy.
+	GRPCTLS, HTTPTLS, DebugTLS ServerTLS
+	Divvy                      Divvy
 
 	LogLevel, LogFormat string
 
-	ConfigType              string
+	ConfigType              string // FILE or ConfigXDS
+	XDS                     XDS
 	ForceStartWithoutConfig bool
 	ConfigInitialTimeout    time.Duration
 	MergeDomainConfig       bool
@@ -74,6 +83,9 @@ type Settings struct {
 	ShutdownTimeout       time.Duration
 }
 
+// ConfigXDS is the CONFIG_TYPE of rules from a management server.
+const ConfigXDS = "GRPC_XDS_SOTW"
+
 // Sink is where statistics go.
 type Sink uint8
 
@@ -100,6 +112,20 @@ type Tracing struct {
 	Protocol                           string // http or grpc
 	ServiceName, Namespace, InstanceID string
 	SamplingRate                       float32
+}
+
+// Divvy is the port of divvy's line protocol.
+type Divvy struct {
+	On                bool
+	Host              string
+	Port              int
+	Domain, DomainKey string
+	Round             string // nearest or up
+	MaxLine           int64
+	MaxConns          int
+	MaxPipelined      int
+	Idle              time.Duration // 0: for ever
+	TLS               ServerTLS
 }
 
 // Redis is one Redis: the only one, or that of limits by the second.
@@ -160,15 +186,27 @@ func (s *Settings) declare(r *reader) {
 	r.text(&s.DebugHost, "DEBUG_HOST", "0.0.0.0", "address of the debug port")
 	r.port(&s.DebugPort, "DEBUG_PORT", 6070, "debug port: `/rlconfig`, `/stats`, `/debug/pprof/`")
 	r.flag(&s.DebugPprof, "DEBUG_PPROF", true, "offer Go's profiles on the debug port")
+	r.text(&s.DebugToken, "DEBUG_TOKEN", "", "what requests to the debug port have to show, as `Authorization: Bearer <token>` or as the password of basic authentication; empty: nothing")
 	r.duration(&s.GRPCMaxConnectionAge, "GRPC_MAX_CONNECTION_AGE", 24*time.Hour, "age at which a gRPC connection is asked to close (give or take a tenth), so that load spreads over new replicas; 0: never")
 	r.duration(&s.GRPCMaxConnectionAgeGrace, "GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour, "time that running calls then have")
+	r.count(&s.GRPCMaxMessage, "GRPC_MAX_MESSAGE_BYTES", 4<<20, "the largest request; a larger one is answered RESOURCE_EXHAUSTED")
+	r.count(&s.GRPCMaxStreams, "GRPC_MAX_CONCURRENT_STREAMS", 10_000, "the most calls of one connection at a time; further ones wait in the client")
+	r.duration(&s.GRPCKeepaliveTime, "GRPC_KEEPALIVE_TIME", 5*time.Minute, "after so long without a word a client is pinged, and let go if it does not answer in 20s; 0: never")
+	r.duration(&s.GRPCKeepaliveMin, "GRPC_KEEPALIVE_MIN_INTERVAL", 10*time.Second, "clients that ping more often than this are told to go away; 0: they may")
+
+	r.section("TLS")
+	s.GRPCTLS.declareGRPC(r)
+	s.HTTPTLS.declare(r, "HTTP_", "the HTTP port")
+	s.DebugTLS.declare(r, "DEBUG_", "the debug port")
+
+	s.Divvy.declare(r)
 
 	r.section("Logs")
 	r.oneOf(&s.LogLevel, "LOG_LEVEL", "WARN", "how much is logged", "panic", "fatal", "error", "warn", "warning", "info", "debug", "trace")
 	r.text(&s.LogFormat, "LOG_FORMAT", "text", "`json`, or anything else for text")
 
 	r.section("Rules")
-	r.text(&s.ConfigType, "CONFIG_TYPE", "FILE", "where rules come from: `FILE`")
+	r.text(&s.ConfigType, "CONFIG_TYPE", "FILE", "where rules come from: `FILE`, or `GRPC_XDS_SOTW` for a management server")
 	r.text(&s.RuntimeRoot, "RUNTIME_ROOT", "/srv/runtime_data/current", "rule files are `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY/**/*.yaml`")
 	r.text(&s.RuntimeSubdirectory, "RUNTIME_SUBDIRECTORY", "", "may be empty")
 	r.text(&s.RuntimeAppDirectory, "RUNTIME_APPDIRECTORY", "config", "may be empty")
@@ -176,10 +214,12 @@ func (s *Settings) declare(r *reader) {
 	r.flag(&s.RuntimeWatchRoot, "RUNTIME_WATCH_ROOT", true, "accepted and without effect: a swap of the root and a change inside are both always noticed")
 	r.duration(&s.RuntimeDebounce, "RUNTIME_DEBOUNCE", 100*time.Millisecond, "quiet time after a change before rules are read")
 	r.duration(&s.RuntimePollInterval, "RUNTIME_POLL_INTERVAL", 30*time.Second, "how often the files' contents are compared where the file system reports no changes; 0: never")
-	r.flag(&s.MergeDomainConfig, "MERGE_DOMAIN_CONFIG", false, "allow one domain in several files; their top-level descriptors are joined")
+	r.flag(&s.MergeDomainConfig, "MERGE_DOMAIN_CONFIG", false, "allow one domain in several files or xDS resources; their top-level descriptors are joined")
 	r.flag(&s.ForceStartWithoutConfig, "FORCE_START_WITHOUT_INITIAL_CONFIG", false, "be healthy before the first rules are loaded")
 	r.duration(&s.ConfigInitialTimeout, "CONFIG_INITIAL_TIMEOUT", 0, "exit with status 1 when no good rules were loaded by then; 0: wait for ever, not ready")
 	r.flag(&s.HealthyWithAtLeastOne, "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", false, "be healthy only while at least one domain is loaded")
+
+	s.XDS.declare(r)
 
 	r.section("Limiting")
 	r.text(&s.BackendType, "BACKEND_TYPE", "", "where the counters live: `memory`, in this process, `redis`, or `memcache`; redis if any `REDIS_` variable is set, else memory")
@@ -257,14 +297,16 @@ var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
 // validate checks what one variable alone cannot.
 func (s *Settings) validate(r *reader) {
-	if s.ConfigType != "FILE" {
-		r.problem("CONFIG_TYPE", s.ConfigType, "this version reads rules from files only: write FILE")
+	if s.ConfigType != "FILE" && s.ConfigType != ConfigXDS {
+		r.problem("CONFIG_TYPE", s.ConfigType, "write FILE or "+ConfigXDS)
 	}
+	s.XDS.validate(r, s.ConfigType == ConfigXDS)
 	s.CacheKeyFormat = strings.ToLower(s.CacheKeyFormat)
 	if s.CacheKeyFormat == "v2" && strings.ContainsAny(s.CacheKeyPrefix, "{}") {
 		r.problem("CACHE_KEY_PREFIX", s.CacheKeyPrefix, "leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server")
 	}
 	s.validateStore(r)
+	s.Divvy.validate(r)
 	if s.MemoryMaxBytes < minMemory {
 		r.problem("MEMORY_MAX_BYTES", strconv.FormatInt(s.MemoryMaxBytes, 10), "write "+strconv.Itoa(minMemory)+" or more")
 	}
@@ -294,10 +336,6 @@ func (s *Settings) validate(r *reader) {
 			r.problem(name, *value, "write the name of an HTTP header")
 		}
 	}
-	if v, _ := r.lookup("GRPC_SERVER_USE_TLS"); v != "" {
-		if on, err := strconv.ParseBool(v); err != nil || on {
-			r.problem("GRPC_SERVER_USE_TLS", v, "this version speaks plain text only: write false, and leave TLS to a proxy")
-		}
-	}
+	s.validateTLS(r)
 	s.LogLevel = strings.ToLower(s.LogLevel)
 }

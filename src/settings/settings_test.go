@@ -25,7 +25,8 @@ func TestDefaults(t *testing.T) {
 	if s.Host != "0.0.0.0" || s.Port != 8080 || s.GRPCPort != 8081 || s.DebugPort != 6070 || s.LogLevel != "warn" ||
 		s.RuntimeRoot != "/srv/runtime_data/current" || s.RuntimeAppDirectory != "config" || !s.RuntimeWatchRoot ||
 		s.GRPCMaxConnectionAge != 24*time.Hour || s.NearLimitRatio != 0.8 || s.BackendType != "memory" || s.MemoryMaxBytes != 256<<20 ||
-		s.Tracing != (Tracing{Protocol: "http", ServiceName: "RateLimit", SamplingRate: 1}) {
+		s.Tracing != (Tracing{Protocol: "http", ServiceName: "RateLimit", SamplingRate: 1}) ||
+		s.Divvy != (Divvy{false, "0.0.0.0", 0, "divvy", "", "nearest", 1 << 20, 10_000, 128, 10 * time.Minute, ServerTLS{}}) {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -37,6 +38,7 @@ func TestValues(t *testing.T) {
 		"BACKEND_TYPE=memory", "REDIS_URL=", "USE_STATSD=false", "UNHEARD_OF=x",
 		"TRACING_ENABLED=1", "TRACING_EXPORTER_PROTOCOL=GRPC", "TRACING_SERVICE_NAME=limits", "TRACING_SERVICE_NAMESPACE=edge",
 		"TRACING_SERVICE_INSTANCE_ID=pod-1", "TRACING_SAMPLING_RATE=0.25",
+		"DIVVY_PORT=0", "DIVVY_DOMAIN=", "DIVVY_DOMAIN_KEY=shop", "DIVVY_ROUND=UP", "DIVVY_IDLE_TIMEOUT=0", "DIVVY_TLS_CERT=c", "DIVVY_TLS_KEY=k", "DIVVY_TLS_CLIENT_CACERT=a", "DIVVY_TLS_CLIENT_SAN=n",
 	))
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("%v, %q", err, warnings)
@@ -44,7 +46,8 @@ func TestValues(t *testing.T) {
 	if s.Host != "::" || s.Port != 8080 || s.GRPCPort != 0 || s.DebugPprof || s.LogLevel != "info" || s.RuntimeRoot != "/data" ||
 		s.RuntimeAppDirectory != "" || s.ShutdownDrain != 0 || s.ShutdownTimeout != 90*time.Second || s.NearLimitRatio != 0.5 ||
 		s.MemoryMaxBytes != 1<<20 || !s.ShadowMode ||
-		s.Tracing != (Tracing{true, "grpc", "limits", "edge", "pod-1", 0.25}) {
+		s.Tracing != (Tracing{true, "grpc", "limits", "edge", "pod-1", 0.25}) ||
+		s.Divvy != (Divvy{true, "0.0.0.0", 0, "", "shop", "up", 1 << 20, 10_000, 128, 0, ServerTLS{true, "c", "k", "a", "n"}}) {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -53,6 +56,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 	_, _, err := Read(env(
 		"PORT=80800", "GRPC_PORT=-1", "DEBUG_PORT=x", "DEBUG_PPROF=yes", "LOG_LEVEL=loud", "SHUTDOWN_TIMEOUT=5", "SHUTDOWN_DRAIN=-1s",
 		"NEAR_LIMIT_RATIO=NaN", "MEMORY_MAX_BYTES=1000", "CONFIG_TYPE=file", "BACKEND_TYPE=disk", "GRPC_SERVER_USE_TLS=true",
+		"DIVVY_PORT=x", "DIVVY_DOMAIN=", "DIVVY_ROUND=down", "DIVVY_MAX_LINE_BYTES=16777217", "DIVVY_MAX_PIPELINED=1001", "DIVVY_MAX_CONNECTIONS=0", "DIVVY_TLS_KEY=k",
 		"TRACING_ENABLED=on", "TRACING_EXPORTER_PROTOCOL=zipkin", "TRACING_SAMPLING_RATE=half",
 	))
 	want := []string{
@@ -65,9 +69,16 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"MEMORY_MAX_BYTES=1000: write 131072 or more",
 		"SHUTDOWN_DRAIN=-1s: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
-		"CONFIG_TYPE=file: this version reads rules from files only: write FILE",
+		"CONFIG_TYPE=file: write FILE or GRPC_XDS_SOTW",
 		"BACKEND_TYPE=disk: write memory, redis or memcache",
-		"GRPC_SERVER_USE_TLS=true: this version speaks plain text only: write false, and leave TLS to a proxy",
+		"GRPC_SERVER_TLS_CERT=: write the path of a PEM file with the certificate chain, and that of its key in GRPC_SERVER_TLS_KEY",
+		"DIVVY_PORT=x: write a port number, 0 to 65535",
+		"DIVVY_DOMAIN=: write the domain that `HIT` asks, or set DIVVY_DOMAIN_KEY",
+		"DIVVY_ROUND=down: write one of nearest, up",
+		"DIVVY_MAX_LINE_BYTES=16777217: write 16777216 or less",
+		"DIVVY_MAX_PIPELINED=1001: write 1000 or less",
+		"DIVVY_MAX_CONNECTIONS=0: write a whole number above 0",
+		"DIVVY_TLS_CERT=: write the path of a PEM file with the certificate chain, and that of its key in DIVVY_TLS_KEY",
 		"TRACING_ENABLED=on: write true or false",
 		"TRACING_EXPORTER_PROTOCOL=zipkin: write one of http, grpc",
 		"TRACING_SAMPLING_RATE=half: write a number such as 0.8",
@@ -251,7 +262,7 @@ func TestWarnings(t *testing.T) {
 		"PORT is set but empty; its default 8080 is used",
 		"SHADOW_MODE is set but empty; its default false is used",
 		"DOG_STATSD_MOGRIFIERS has no effect: envoyproxy/ratelimit never read it; its list is named USE_DOG_STATSD_MOGRIFIERS",
-		"GRPC_SERVER_TLS_CA_CERT has no effect: envoyproxy/ratelimit never read it",
+		"GRPC_SERVER_TLS_CA_CERT has no effect: envoyproxy/ratelimit never read it; with GRPC_CLIENT_TLS_CACERT clients need a certificate, so far nobody is asked for one",
 	}
 	if err != nil || !slices.Equal(warnings, want) || s.Port != 8080 {
 		t.Errorf("%v\n got %q\nwant %q", err, warnings, want)
@@ -327,6 +338,91 @@ func TestTagsAndMogrifiers(t *testing.T) {
 	for _, bad := range []string{"EXTRA_TAGS=a", "EXTRA_TAGS=a:b:c", "EXTRA_TAGS=:b", "EXTRA_TAGS=a:b,"} {
 		if _, _, err := Read(env(bad)); err == nil || !strings.Contains(err.Error(), "write key:value") {
 			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// What Envoy Gateway sets, less what is about other things.
+func TestXDS(t *testing.T) {
+	s, warnings, err := Read(env(
+		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=envoy-gateway:18001", "CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit",
+		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=/certs/tls.crt", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY=/certs/tls.key",
+		"CONFIG_GRPC_XDS_SERVER_TLS_CACERT=/certs/ca.crt", "CONFIG_GRPC_XDS_SERVER_TLS_SAN=gateway",
+		"CONFIG_GRPC_XDS_NODE_METADATA=zone=a,pod=p=1", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=Authorization:Bearer a:b , x-t: 1",
+		"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=0x1000000", "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=1s",
+		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=2s", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1m30s",
+	))
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("%v, %q", err, warnings)
+	}
+	got := s.XDS
+	got.backoffFactor, got.backoffVary, got.headers, got.labels = 0, false, "", ""
+	want := XDS{
+		Server: "envoy-gateway:18001", NodeID: "envoy-ratelimit", TLS: true, ClientCert: "/certs/tls.crt", ClientKey: "/certs/tls.key",
+		CACert: "/certs/ca.crt", SAN: "gateway", NodeMetadata: map[string]string{"zone": "a", "pod": "p=1"},
+		Headers: map[string]string{"authorization": "Bearer a:b", "x-t": "1"}, MaxMessage: 16 << 20,
+		RetryInterval: time.Second, BackoffInitial: 2 * time.Second, BackoffMax: 90 * time.Second, BackoffGrowth: 2, BackoffJitter: 0.5,
+	}
+	if s.ConfigType != ConfigXDS || !reflect.DeepEqual(got, want) {
+		t.Errorf("\n got %+v\nwant %+v", got, want)
+	}
+	s, warnings, err = Read(env("CONFIG_TYPE=GRPC_XDS_SOTW"))
+	if err != nil || len(warnings) > 0 || s.XDS.Server != "localhost:18000" || s.XDS.NodeID != "default" || s.XDS.RetryInterval != 3*time.Second ||
+		s.XDS.BackoffInitial != 10*time.Second || s.XDS.BackoffMax != time.Minute || s.XDS.BackoffGrowth != 2 || s.XDS.BackoffJitter != 0.5 {
+		t.Errorf("%v, %q, %+v", err, warnings, s.XDS)
+	}
+}
+
+func TestXDSBackoff(t *testing.T) {
+	for _, tt := range []struct {
+		env            string
+		growth, jitter float64
+	}{
+		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR=0.25", 2, 0.25},
+		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR=0", 2, 0},
+		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR=1", 2, 1},
+		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR=1.5", 1.5, 0.5},
+		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR=3 XDS_CLIENT_BACKOFF_JITTER=false", 3, 0},
+		{"XDS_CLIENT_BACKOFF_JITTER=false", 2, 0},
+	} {
+		s, _, err := Read(env(append(strings.Fields(tt.env), "CONFIG_TYPE=GRPC_XDS_SOTW")...))
+		if err != nil || s.XDS.BackoffGrowth != tt.growth || s.XDS.BackoffJitter != tt.jitter {
+			t.Errorf("%s: %v, %v, %v", tt.env, err, s.XDS.BackoffGrowth, s.XDS.BackoffJitter)
+		}
+	}
+}
+
+func TestXDSProblems(t *testing.T) {
+	const headers = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"
+	for _, tt := range []struct{ env, problem, warning string }{
+		{env: "CONFIG_TYPE=grpc_xds_sotw", problem: "CONFIG_TYPE=grpc_xds_sotw: write FILE or GRPC_XDS_SOTW"},
+		{env: "CONFIG_TYPE=FILE|CONFIG_GRPC_XDS_SERVER_URL=a:1", warning: "CONFIG_GRPC_XDS_SERVER_URL has no effect: CONFIG_TYPE is not GRPC_XDS_SOTW"},
+		{env: "CONFIG_TYPE=FILE|" + headers + "=nonsense"},
+		{env: "CONFIG_GRPC_XDS_SERVER_URL=", problem: "CONFIG_GRPC_XDS_SERVER_URL=: write host:port; TLS is a matter of CONFIG_GRPC_XDS_SERVER_USE_TLS"},
+		{env: "CONFIG_GRPC_XDS_SERVER_URL=https://a:1", problem: "CONFIG_GRPC_XDS_SERVER_URL=https://a:1: write host:port; TLS is a matter of CONFIG_GRPC_XDS_SERVER_USE_TLS"},
+		{env: headers + "=secret", problem: headers + "=…: write name:value, separated by commas"},
+		{env: headers + "=x:1,grpc-timeout:secret", problem: headers + "=…: a name is none that gRPC sends: write letters, digits, - _ and . and do not begin with grpc-"},
+		{env: headers + "=:secret", problem: headers + "=…: a name is none that gRPC sends: write letters, digits, - _ and . and do not begin with grpc-"},
+		{env: headers + "=x:sécret", problem: headers + "=…: the value of x is not printable ASCII"},
+		{env: headers + "=x-bin:é"},
+		{env: headers + "="},
+		{env: "CONFIG_GRPC_XDS_NODE_METADATA=a=1,b", warning: `CONFIG_GRPC_XDS_NODE_METADATA: "b" is left out: it is not key=value`},
+		{env: "CONFIG_GRPC_XDS_SERVER_USE_TLS=true|CONFIG_GRPC_XDS_CLIENT_TLS_CERT=c", warning: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT has no effect: CONFIG_GRPC_XDS_CLIENT_TLS_KEY is not set"},
+		{env: "CONFIG_GRPC_XDS_SERVER_USE_TLS=true|CONFIG_GRPC_XDS_CLIENT_TLS_KEY=k", warning: "CONFIG_GRPC_XDS_CLIENT_TLS_KEY has no effect: CONFIG_GRPC_XDS_CLIENT_TLS_CERT is not set"},
+		{env: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=c", warning: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT has no effect: CONFIG_GRPC_XDS_SERVER_USE_TLS is false"},
+		{env: "CONFIG_GRPC_XDS_SERVER_TLS_SAN=s", warning: "CONFIG_GRPC_XDS_SERVER_TLS_SAN has no effect: CONFIG_GRPC_XDS_SERVER_USE_TLS is false"},
+		{env: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=2147483648", problem: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=2147483648: write 2147483647 or less"},
+		{env: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=-1", problem: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=-1: write a number of bytes, or 0"},
+		{env: "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0", problem: "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0s: write 10ms or more"},
+		{env: "XDS_CLIENT_BACKOFF_RANDOM_FACTOR=-1", problem: "XDS_CLIENT_BACKOFF_RANDOM_FACTOR=-1: write a number such as 0.5"},
+	} {
+		_, warnings, err := Read(env(append([]string{"CONFIG_TYPE=GRPC_XDS_SOTW"}, strings.Split(tt.env, "|")...)...))
+		problem := ""
+		if err != nil {
+			problem = err.Error()
+		}
+		if problem != tt.problem || strings.Join(warnings, "|") != tt.warning {
+			t.Errorf("%s:\n got %s, %q\nwant %s, %q", tt.env, problem, warnings, tt.problem, tt.warning)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func BenchmarkMemory(b *testing.B) {
 				for k := range uint64(bytes / 72 * 2) {
 					m := mark{}
 					binary.LittleEndian.PutUint64(m.id[:], k*0x9E3779B97F4A7C15)
-					c.store(s, &m, entry{until: int64(time.Hour), count: 1}, true)
+					c.store(s, &m, entry{until: int64(time.Hour), state: 1}, true)
 				}
 				runtime.GC()
 				runtime.ReadMemStats(&after)

@@ -6,6 +6,9 @@
 // stops growing once it is beyond the limit. No answer depends on that growth,
 // but that a refund makes room sooner.
 //
+// Of a sliding window counter it knows nothing, nor of limits with a MinInterval
+// or, fixed windows aside, CountBlocked; see learnt.
+//
 // A refund or a forced hit through this cache ends the counter's entry at
 // once. One that another replica sends is seen when the entry ends by itself,
 // which is at most one window later.
@@ -13,6 +16,7 @@ package overlimit
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,8 +114,9 @@ func (c *Cache) Take(ctx context.Context, b *algorithm.Batch) error {
 		return err
 	}
 	s := c.pool.Get().(*scratch)
+	now := instant(b.Now)
 	var err error
-	if c.judge(s, b) {
+	if c.judge(s, b, now) {
 		s.gather(b)
 		if len(s.on.Hits) > 0 {
 			err = c.next.Take(ctx, &s.on)
@@ -121,7 +126,7 @@ func (c *Cache) Take(ctx context.Context, b *algorithm.Batch) error {
 		err = c.next.Take(ctx, b)
 	}
 	if err == nil {
-		c.learn(s, b)
+		c.learn(s, b, now)
 	}
 	c.release(s)
 	return err
@@ -129,7 +134,7 @@ func (c *Cache) Take(ctx context.Context, b *algorithm.Batch) error {
 
 // judge decides the fate of every hit, fills in the verdicts of those that are
 // answered here, and says whether there are any.
-func (c *Cache) judge(s *scratch, b *algorithm.Batch) bool {
+func (c *Cache) judge(s *scratch, b *algorithm.Batch, now int64) bool {
 	total, writes := 0, false
 	for i := 0; i < len(b.Hits); {
 		start, end, known := i, b.GroupEnd(i), 0
@@ -145,7 +150,7 @@ func (c *Cache) judge(s *scratch, b *algorithm.Batch) bool {
 			if writes && written(b.Hits, s.marks) {
 				continue // it sees what the batch writes before it
 			}
-			if v, ok := c.answer(s, m.id, h, b.Now); ok {
+			if v, ok := c.answer(s, m.id, h, now); ok {
 				b.Verdicts[i], m.fate = v, answered
 				known++
 			}
@@ -158,40 +163,43 @@ func (c *Cache) judge(s *scratch, b *algorithm.Batch) bool {
 }
 
 // answer is the verdict on h if the cache knows that it is over.
-func (c *Cache) answer(s *scratch, id id, h *algorithm.Hit, now time.Time) (algorithm.Verdict, bool) {
+func (c *Cache) answer(s *scratch, id id, h *algorithm.Hit, now int64) (algorithm.Verdict, bool) {
 	s.id = id
 	value, err := c.entries.GetWithBuf(s.id[:], s.value[:0])
 	if err != nil {
 		return algorithm.Verdict{}, false
 	}
-	e, at := decode(value), instant(now)
+	e := decode(value)
 	switch {
-	case at < e.since:
+	case now < e.since:
 		return algorithm.Verdict{}, false // a clock went back
-	case at >= e.until || e.rule != c.hasher.rule(h.Limit):
+	case now >= e.until || e.rule != c.hasher.rule(h.Limit):
 		c.entries.Del(s.id[:])
 		return algorithm.Verdict{}, false
-	case !e.refuses(h):
-		return algorithm.Verdict{}, false
 	}
-	return e.verdict(h, at), true
+	return e.verdict(h, now)
 }
 
 // learn stores what the verdicts of the next store tell, in the order of the
-// batch: a refund undoes what was learnt from the hits before it.
-func (c *Cache) learn(s *scratch, b *algorithm.Batch) {
+// batch: a refund undoes what was learnt from the hits before it. The store was
+// asked at the instant since.
+func (c *Cache) learn(s *scratch, b *algorithm.Batch, since int64) {
+	stored := false
 	for i := range b.Hits {
-		h, m, v := &b.Hits[i], &s.marks[i], &b.Verdicts[i]
-		switch {
-		case h.Op == algorithm.Refund || h.Op == algorithm.Force:
+		h, m := &b.Hits[i], &s.marks[i]
+		if h.Op == algorithm.Refund || h.Op == algorithm.Force {
 			c.evict(s, m.id) // also with an Err: it may have been written
-		case m.fate != answered && v.Err == nil && v.Over && !v.FullUntil.IsZero() && h.Limit.Kind == algorithm.FixedWindow:
-			c.store(s, m, entry{
-				since: instant(b.Now),
-				until: v.FullUntil.UnixNano(),
-				count: v.After,
-				rule:  c.hasher.rule(h.Limit),
-			}, !b.Now.IsZero())
+			continue
+		}
+		if m.fate == answered {
+			continue
+		}
+		if e, ok := learnt(h, &b.Verdicts[i], since); ok && instant(b.Now) < e.until {
+			e.rule = c.hasher.rule(h.Limit)
+			c.store(s, m, e, !b.Now.IsZero())
+			stored = true
+		} else if stored && slices.ContainsFunc(s.marks[:i], func(before mark) bool { return before.id == m.id }) {
+			c.evict(s, m.id) // of two limits on one counter, the larger one
 		}
 	}
 }
@@ -201,9 +209,6 @@ func (c *Cache) guard(id id) *guard { return &c.guards[id[0]%uint8(len(c.guards)
 // store makes e the counter's entry, unless the counter was written since the
 // store was asked.
 func (c *Cache) store(s *scratch, m *mark, e entry, virtual bool) {
-	if e.since >= e.until {
-		return
-	}
 	s.id = m.id
 	e.encode(&s.value)
 	g := c.guard(m.id)

@@ -84,6 +84,71 @@ func BenchmarkAgainstPlainPool(b *testing.B) {
 	}
 }
 
+// BenchmarkAlgorithms compares the algorithms with each other, in one interleaved
+// run with 64 calls in flight: CPU µs per hit of this process and Redis together,
+// of Redis alone, and both as a ratio to fixed_window. Keys are many, one, and one
+// that is over its limit. See `make bench-redis`.
+func BenchmarkAlgorithms(b *testing.B) {
+	for _, w := range []struct {
+		name string
+		keys int
+		most uint64
+	}{{"100k", 100_000, 100_000}, {"hot", 1, 100_000}, {"over", 1, 10}} {
+		b.Run(w.name, func(b *testing.B) {
+			for b.Loop() {
+				compareKinds(b, w.keys, w.most)
+			}
+		})
+	}
+}
+
+func compareKinds(b *testing.B, keys int, most uint64) {
+	server := redistest.Start(b, redistest.Options{})
+	store := open(b, Config{Addr: server.Addr})
+	names := make([][]byte, keys)
+	for i := range names {
+		names[i] = fmt.Appendf(nil, "domain_user_%d_", i)
+	}
+	batches := sync.Pool{New: func() any {
+		return &algorithm.Batch{Hits: make([]algorithm.Hit, 1), Verdicts: make([]algorithm.Verdict, 1)}
+	}}
+	kinds := []algorithm.Kind{
+		algorithm.FixedWindow, algorithm.FirstHitWindow, algorithm.SlidingWindow, algorithm.SlidingWindowCounter, algorithm.GCRA,
+	}
+	limits, runs := make([]*algorithm.Limit, len(kinds)), make([]run, len(kinds))
+	for i, kind := range kinds {
+		limits[i] = &algorithm.Limit{Kind: kind, Max: most, Period: time.Hour, CountBlocked: kind == algorithm.FixedWindow}
+		if kind == algorithm.GCRA {
+			limits[i].Burst = most - 1
+		}
+	}
+	const calls, rounds = 10_000, 5
+	for round := range rounds + 1 { // the first warms up
+		for i, limit := range limits {
+			r := measure(b, server, func(n int) {
+				batch := batches.Get().(*algorithm.Batch)
+				defer batches.Put(batch)
+				batch.Hits[0] = algorithm.Hit{Key: names[n*7919%keys], Limit: limit, Amount: 1}
+				if err := store.Take(context.Background(), batch); err != nil || batch.Verdicts[0].Err != nil {
+					b.Error(err, batch.Verdicts[0].Err)
+				}
+			}, calls, 64)
+			if round > 0 {
+				runs[i].add(r)
+			}
+		}
+	}
+	perHit := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 / calls / rounds }
+	base := runs[0]
+	for i, r := range runs {
+		name := kinds[i].String()
+		b.ReportMetric(perHit(r.cpu+r.redis), name+"-cpu-µs/hit")
+		b.ReportMetric(perHit(r.redis), name+"-redis-µs/hit")
+		b.ReportMetric(float64(r.cpu+r.redis)/float64(base.cpu+base.redis), name+"-cpu-ratio")
+		b.ReportMetric(float64(r.redis)/float64(base.redis), name+"-redis-ratio")
+	}
+}
+
 func against(b *testing.B, keys, charges, inFlight int) {
 	server := redistest.Start(b, redistest.Options{})
 	ctx := context.Background()

@@ -27,7 +27,7 @@ type Config struct {
 	// Cluster is host:port of some nodes of a cluster; they know the others.
 	Cluster []string
 	// Credentials are asked for each connection, so that they may change; nil:
-	// none. Without a password no AUTH is sent.
+	// none. Without a user and a password no AUTH is sent.
 	Credentials func() (user, password string, err error)
 	// DB is the number of the database.
 	DB string
@@ -58,7 +58,8 @@ type Config struct {
 	// it, and how long the answer took. It must not block.
 	OnBatch func(hits int, took time.Duration)
 	// Span, if set, is told of each call with the number of its hits, and what it
-	// returns of its end: with nil, or an error of one of the hits.
+	// returns of its end: with nil, or an error of one of the hits. Calls that are
+	// refused because too many wait are not told of.
 	Span func(ctx context.Context, hits int) (end func(error))
 	// MaxWaiting is how many calls may wait for Redis at a time, and how many
 	// may stand in the queue of one connection, calls whose callers have left

@@ -30,6 +30,7 @@ type clientOptions struct {
 type askOptions struct {
 	domain      string
 	descriptors []string
+	paths       []string
 	hits        uint64
 	refund      bool
 }
@@ -37,6 +38,7 @@ type askOptions struct {
 func (opt *askOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&opt.domain, "domain", "", "domain to ask")
 	f.StringArrayVar(&opt.descriptors, "descriptors", nil, "one descriptor, key=value,key=value; repeatable")
+	f.StringArrayVar(&opt.paths, "path", nil, "one descriptor as a path of words, user/alex/trade, for trees of limits; repeatable")
 	f.Uint64Var(&opt.hits, "hits", 1, "hits each descriptor is charged; 0 only looks")
 	f.BoolVar(&opt.refund, "refund", false, "give the hits back instead")
 }
@@ -53,6 +55,7 @@ one request. Exit status: 0 when the last answer is OK, 3 when it is
 OVER_LIMIT, 1 when there is none.`,
 		Example: `  ratelimit client -domain rl -descriptors foo=bar
   ratelimit client -dial_string localhost:8081 -domain rl -descriptors foo=bar,baz=x -descriptors path=/pay
+  ratelimit client -domain limits -path user/alex/trade
   ratelimit client -domain rl -descriptors foo=bar --repeat 5
   ratelimit client -domain rl -descriptors foo=bar --hits 0    # look, charge nothing`,
 		Args: cobra.NoArgs,
@@ -85,30 +88,46 @@ func (opt *askOptions) request(hasHits bool) (*pb.RateLimitRequest, error) {
 	if opt.domain == "" {
 		return nil, errors.New("name a domain with -domain")
 	}
-	if len(opt.descriptors) == 0 {
-		return nil, errors.New("name at least one descriptor with -descriptors key=value")
+	if len(opt.descriptors)+len(opt.paths) == 0 {
+		return nil, errors.New("name at least one descriptor with -descriptors key=value, or -path word/word")
 	}
 	msg, err := opt.message(hasHits)
 	if err != nil {
 		return nil, fmt.Errorf("-descriptors %w", err)
 	}
+	for _, path := range opt.paths {
+		d := opt.descriptor(hasHits)
+		for word := range strings.SplitSeq(path, "/") {
+			if word == "" {
+				return nil, fmt.Errorf("-path %s: write words, with a slash between each two", path)
+			}
+			d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: word})
+		}
+		msg.Descriptors = append(msg.Descriptors, d)
+	}
 	return msg, nil
+}
+
+// descriptor is one without entries.
+func (opt *askOptions) descriptor(hasHits bool) *common.RateLimitDescriptor {
+	d := &common.RateLimitDescriptor{IsNegativeHits: opt.refund}
+	if hasHits {
+		d.HitsAddend = wrapperspb.UInt64(opt.hits)
+	}
+	return d
 }
 
 // message is request without a look at what has to be there.
 func (opt *askOptions) message(hasHits bool) (*pb.RateLimitRequest, error) {
 	msg := &pb.RateLimitRequest{Domain: opt.domain}
 	for _, text := range opt.descriptors {
-		d := &common.RateLimitDescriptor{IsNegativeHits: opt.refund}
+		d := opt.descriptor(hasHits)
 		for pair := range strings.SplitSeq(text, ",") {
 			key, value, ok := strings.Cut(pair, "=")
 			if !ok || strings.Contains(value, "=") {
 				return nil, fmt.Errorf("%s: write key=value, separated by commas; %q is not that", text, pair)
 			}
 			d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: key, Value: value})
-		}
-		if hasHits {
-			d.HitsAddend = wrapperspb.UInt64(opt.hits)
 		}
 		msg.Descriptors = append(msg.Descriptors, d)
 	}

@@ -6,6 +6,8 @@ import (
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"ratelimit/src/certs"
 )
 
 // tlsOptions are the flags with which a command asks a server over TLS.
@@ -30,7 +32,7 @@ func (o *tlsOptions) credentials() (credentials.TransportCredentials, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.caFile != "" {
 		var err error
-		if cfg.RootCAs, err = authorities(o.caFile); err != nil {
+		if cfg.RootCAs, err = certs.Authorities(o.caFile); err != nil {
 			return nil, err
 		}
 	}

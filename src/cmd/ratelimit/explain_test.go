@@ -65,6 +65,8 @@ func TestExplainFiles(t *testing.T) {
 		{[]string{"--config", config, "--descriptors", "ip=1"}, 1, []string{"name a domain"}},
 		{[]string{"--config", config, "--domain", "d"}, 1, []string{"name at least one descriptor"}},
 		{[]string{"--config", config, "--domain", "d", "--descriptors", "ip"}, 1, []string{`"ip" is not that`}},
+		{[]string{"--config", "../../../examples/trees", "--domain", "limits", "--path", "user/alex/trade"}, 0, []string{"\n  alex\n    takes * (", "charges 1 hit to counter limits_user_alex_trade_"}},
+		{[]string{"--config", "../../../examples/trees", "--domain", "limits", "--path", "user//trade"}, 1, []string{"-path user//trade: write words, with a slash between each two"}},
 		{[]string{"--config", config, "--request", request, "--hits", "2"}, 1, []string{"leave out --hits"}},
 		{[]string{"--config", config, "--request", config}, 1, []string{"the request is not a RateLimitRequest"}},
 		{[]string{"--config", config, "--request", file(t, "none.json", `{"domain":"d"}`)}, 1, []string{"bad request: there are no descriptors"}},

@@ -61,7 +61,7 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 	}
 	s.runs = append(s.runs, out.Run)
 	s.pools = append(s.pools, &pool{
-		pinger: out, what: "Memcached", always: from.HealthCheck,
+		pinger: out, name: "memcache", what: "Memcached", always: from.HealthCheck,
 		pause: time.Second, longest: 5 * time.Second,
 	})
 	s.stats = append(s.stats, memcacheStats(out))

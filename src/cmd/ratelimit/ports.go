@@ -19,7 +19,7 @@ import (
 // ports are the listeners, all bound before anything else starts.
 type ports struct {
 	http, grpc, debug net.Listener
-	prometheus        net.Listener // nil: not asked for
+	prometheus, divvy net.Listener // nil: not asked for
 }
 
 // listen binds every port, or none.
@@ -44,7 +44,12 @@ func listen(ctx context.Context, cfg *settings.Settings) (p ports, err error) {
 		return p, err
 	}
 	if cfg.Sink == settings.SinkPrometheus {
-		p.prometheus, err = listenTCP(ctx, "prometheus", "PROMETHEUS_ADDR", cfg.PrometheusAddr)
+		if p.prometheus, err = listenTCP(ctx, "prometheus", "PROMETHEUS_ADDR", cfg.PrometheusAddr); err != nil {
+			return p, err
+		}
+	}
+	if cfg.Divvy.On {
+		p.divvy, err = listenTCP(ctx, "divvy", "DIVVY_PORT", hostPort(cfg.Divvy.Host, cfg.Divvy.Port))
 	}
 	return p, err
 }
@@ -93,7 +98,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 // named are the listeners that there are, with their names.
 func (p ports) named() []namedPort {
 	var list []namedPort
-	for _, n := range []namedPort{{"http", p.http}, {"grpc", p.grpc}, {"debug", p.debug}, {"prometheus", p.prometheus}} {
+	for _, n := range []namedPort{{"http", p.http}, {"grpc", p.grpc}, {"debug", p.debug}, {"prometheus", p.prometheus}, {"divvy", p.divvy}} {
 		if n.Listener != nil {
 			list = append(list, n)
 		}

@@ -84,7 +84,7 @@ func TestReadmeRules(t *testing.T) {
 		if isTests(m[1]) {
 			continue
 		}
-		set, warnings, err := rules.Load([]rules.File{{Name: "README.md", Data: []byte(m[1])}}, rules.Options{})
+		set, warnings, err := rules.Load([]rules.File{{Name: "limits.yaml", Data: []byte(m[1])}}, rules.Options{})
 		if err != nil || len(warnings) > 0 {
 			t.Errorf("%v %v in\n%s", err, warnings, m[1])
 			continue
@@ -99,7 +99,7 @@ func TestReadmeRules(t *testing.T) {
 		}
 		l := limiter.New(limiter.Config{Backend: store})
 		l.Use(set)
-		domain := regexp.MustCompile(`domain: (\w+)`).FindStringSubmatch(m[1])[1]
+		domain := set.Domains()[0].Name
 		for line := range strings.Lines(strings.TrimSpace(m[2])) {
 			askLine(t, l, domain, line)
 		}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -18,11 +20,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/filerules"
 	"ratelimit/src/settings"
 	"ratelimit/src/tracing"
 )
@@ -56,8 +58,9 @@ environment variables:
 //
 //	Envoy ──gRPC──> rls ──┐
 //	curl ───/json─> rls ──┼──> limiter ──> store
-//	operators ────> admin │       │
-//	rule files ──> filerules ──> Use    └──> metrics
+//	HIT ────TCP──> divvy ─┘       │
+//	operators ────> admin         │
+//	files, xDS ───> source ───> Use     └──> metrics
 type server struct {
 	cfg      *settings.Settings
 	std      stdio
@@ -70,10 +73,13 @@ type server struct {
 	limiter  *limiter.Limiter
 	health   health
 	ready    readiness
-	watcher  *filerules.Watcher
+	source   source
 	grpc     *rls.Server
 	http     *http.Server
 	debug    *http.Server
+	divvy    *divvy.Server // nil: off
+	certs    []portCerts
+	tls      struct{ http, debug *tls.Config } // nil: plain text
 
 	statistics statistics
 	tracing    *tracing.Provider // nil: off
@@ -115,6 +121,7 @@ func (s *server) build() error {
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})
 	s.counters.Source(metrics.GoRuntime)
+	s.counters.Source(s.certStats)
 	for _, read := range s.store.stats {
 		s.counters.Source(read)
 	}
@@ -130,37 +137,49 @@ func (s *server) build() error {
 		Quota:        s.cfg.QuotaMode,
 		AllOrNothing: s.cfg.StopIncrementWhenOver,
 	})
-	s.watcher = filerules.New(filerules.Config{
-		Root:           s.cfg.RuntimeRoot,
-		Subdirectory:   s.cfg.RuntimeSubdirectory,
-		AppDirectory:   s.cfg.RuntimeAppDirectory,
-		IgnoreDotFiles: s.cfg.RuntimeIgnoreDotFiles,
-		Options:        rules.Options{MergeDomains: s.cfg.MergeDomainConfig, Store: storeCan(s.cfg.BackendType)},
-		Debounce:       max(s.cfg.RuntimeDebounce, 1), // 0 would be the default
-		Poll:           pollInterval(s.cfg.RuntimePollInterval),
-		OnLoad:         s.loaded,
-		OnWarn:         func(err error) { s.log.Warn(err) },
-	})
+	if err := s.buildSource(); err != nil {
+		return err
+	}
+	failed := s.failed()
 	service := rls.New(rls.Config{
 		Limiter:   s.limiter,
-		OnFailure: s.failed(),
+		OnFailure: failed,
 		OnCall:    s.called(),
 		Span:      s.tracing.Decision(),
 		Headers:   headerNames(s.cfg),
 		Metadata:  s.cfg.DynamicMetadata,
 	})
+	grpcTLS, err := s.serverTLS("grpc", s.cfg.GRPCTLS, "h2")
+	if err != nil {
+		return fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err)
+	}
 	s.grpc = rls.NewServer(service, rls.ServerConfig{
+		TLS:                   grpcTLS,
+		MaxMessage:            s.cfg.GRPCMaxMessage,
+		MaxStreams:            uint32(s.cfg.GRPCMaxStreams),
+		KeepaliveTime:         s.cfg.GRPCKeepaliveTime,
+		KeepaliveMin:          s.cfg.GRPCKeepaliveMin,
 		MaxConnectionAge:      s.cfg.GRPCMaxConnectionAge,
 		MaxConnectionAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
 		Stats:                 s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
 	})
+	if err := s.httpTLS(); err != nil {
+		return err
+	}
+	if err := s.buildDivvy(failed); err != nil {
+		return err
+	}
 	s.health = health{
 		startEmpty: s.cfg.ForceStartWithoutConfig,
 		needDomain: s.cfg.HealthyWithAtLeastOne,
 		onChange:   s.grpc.SetServing,
 	}
 	s.ready = readiness{stores: len(s.store.pools), say: s.announceReady}
-	for range s.store.pools {
+	if len(s.store.pools) == 0 {
+		s.health.names, s.health.stores = []string{"memory"}, []error{nil}
+	}
+	for _, p := range s.store.pools {
+		s.health.names = append(s.health.names, p.name)
 		s.health.stores = append(s.health.stores, errStoreUnknown)
 	}
 	s.health.update(func(*health) {})
@@ -176,13 +195,6 @@ func headerNames(cfg *settings.Settings) *rls.HeaderNames {
 	return &rls.HeaderNames{Limit: cfg.LimitHeader, Remaining: cfg.RemainingHeader, Reset: cfg.ResetHeader}
 }
 
-func pollInterval(d time.Duration) time.Duration {
-	if d == 0 {
-		return -1 // never
-	}
-	return d
-}
-
 // Limits on what HTTP callers may make us keep: connections that say nothing,
 // headers without end, answers that nobody reads.
 const (
@@ -196,6 +208,8 @@ func (s *server) httpServer(service *rls.Service) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("/json", s.tracing.HTTP("/json", service.JSON()))
 	mux.Handle("/healthcheck", admin.Healthcheck(s.health.reason))
+	mux.Handle("/livez", admin.Live())
+	mux.Handle("/readyz", admin.Ready(s.health.components))
 	return s.boundedServer(mux)
 }
 
@@ -241,7 +255,7 @@ func (s *server) debugServer() *http.Server {
 			return stats
 		},
 	}
-	srv := s.boundedServer(debug.Handler())
+	srv := s.boundedServer(admin.Token(s.cfg.DebugToken, debug.Handler()))
 	srv.WriteTimeout = 0 // a profile takes its time
 	return srv
 }
@@ -261,10 +275,16 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	for i, p := range s.store.pools {
 		g.Go(func() error { return s.watchPool(ctx, i, p) })
 	}
-	g.Go(func() error { return s.watcher.Run(ctx) })
+	g.Go(func() error { return s.source.Run(ctx) })
 	g.Go(func() error { return s.grpc.Serve(s.ports.grpc) })
-	g.Go(func() error { return serveHTTP(s.http, s.ports.http) })
-	g.Go(func() error { return serveHTTP(s.debug, s.ports.debug) })
+	for _, c := range s.certs {
+		g.Go(func() error { return c.Run(ctx) })
+	}
+	g.Go(func() error { return serveHTTP(s.http, overTLS(s.ports.http, s.tls.http)) })
+	g.Go(func() error { return serveHTTP(s.debug, overTLS(s.ports.debug, s.tls.debug)) })
+	if s.divvy != nil {
+		g.Go(func() error { return s.divvy.Serve(s.ports.divvy) })
+	}
 	if s.statistics.scrapes != nil {
 		g.Go(func() error { return serveHTTP(s.statistics.scrapes, s.ports.prometheus) })
 	}
@@ -323,7 +343,7 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 			}
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
-				s.watcher.Reload()
+				s.source.Reload()
 				continue
 			}
 			s.log.Infof("got %v, stopping", sig)
@@ -360,6 +380,9 @@ func (s *server) stop(signals <-chan os.Signal) {
 	defer cancelTimeout()
 	var g errgroup.Group
 	g.Go(func() error { s.grpc.Shutdown(ctx); return nil })
+	if s.divvy != nil {
+		g.Go(func() error { s.divvy.Shutdown(ctx); return nil })
+	}
 	g.Go(func() error {
 		if s.http.Shutdown(ctx) != nil {
 			return s.http.Close()
@@ -377,28 +400,27 @@ func (s *server) stop(signals <-chan os.Signal) {
 }
 
 // loaded is told of each load of the rules, good or refused.
-func (s *server) loaded(load filerules.Load) {
-	s.counters.Counter("runtime.load_attempts").Add(1)
-	s.logWarnings(load.Warnings)
-	if load.Err != nil {
+func (s *server) loaded(l load) {
+	s.logWarnings(l.warnings)
+	if l.err != nil {
 		s.counters.ConfigRefused()
-		s.counters.Counter("runtime.load_failures").Add(1)
-		s.logProblems(load.Err)
-		s.health.update(func(h *health) { h.refused = load.Err })
+		s.logProblems(l)
+		s.health.update(func(h *health) { h.refused = l.err })
 		return
 	}
-	s.logRules(load.Set)
-	s.counters.ConfigLoaded(metrics.ConfigInfo{Hash: load.Hash, Loaded: load.At})
-	s.counters.Use(load.Set) // before the limiter, so that no decision finds it behind
+	s.logRules(l.set)
+	s.counters.ConfigLoaded(metrics.ConfigInfo{Hash: l.hash, Version: l.version, Loaded: l.at})
+	s.counters.Use(l.set) // before the limiter, so that no decision finds it behind
 	before := s.limiter.Rules()
-	s.limiter.Use(load.Set)
-	domains := len(load.Set.Domains())
+	s.limiter.Use(l.set)
+	domains := len(l.set.Domains())
 	var recovered bool
 	s.health.update(func(h *health) {
 		recovered = h.loaded && h.refused != nil
-		h.loaded, h.domains, h.refused = true, domains, nil
+		h.loaded, h.domains, h.version, h.refused = true, domains, l.version, nil
 	})
-	facts := logrus.Fields{"files": load.Files, "domains": domains, "rules": len(load.Set.Rules()), "hash": load.Hash}
+	facts := logrus.Fields{"domains": domains, "rules": len(l.set.Rules()), "hash": l.hash}
+	maps.Copy(facts, l.facts)
 	switch {
 	case before == nil:
 		s.ready.update(func(r *readiness) { r.facts = facts })
@@ -451,15 +473,15 @@ func (s *server) logWarnings(warnings rules.Problems) {
 }
 
 // logProblems logs what is wrong with the rules, a line for each problem.
-func (s *server) logProblems(err error) {
+func (s *server) logProblems(l load) {
 	state := "none are in force yet"
 	if s.limiter.Rules() != nil {
 		state = "the old ones stay in force"
 	}
-	s.log.Errorf("rules refused, %s", state)
+	s.log.WithFields(l.facts).Errorf("rules refused, %s", state)
 	var problems rules.Problems
-	if !errors.As(err, &problems) {
-		s.log.Error(err)
+	if !errors.As(l.err, &problems) {
+		s.log.Error(l.err)
 		return
 	}
 	for i, p := range problems {

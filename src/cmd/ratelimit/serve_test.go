@@ -71,7 +71,7 @@ func launch(t *testing.T, text string, vars ...string) *service {
 	}
 	s.write(text)
 	env := map[string]string{
-		"HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "DEBUG_HOST": "127.0.0.1", "PORT": "0", "GRPC_PORT": "0", "DEBUG_PORT": "0",
+		"HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "DEBUG_HOST": "127.0.0.1", "DIVVY_HOST": "127.0.0.1", "PORT": "0", "GRPC_PORT": "0", "DEBUG_PORT": "0",
 		"RUNTIME_ROOT": filepath.Dir(s.dir), "RUNTIME_DEBOUNCE": "10ms", "DISABLE_STATS": "true",
 	}
 	for _, v := range vars {
@@ -472,7 +472,7 @@ func TestTakenPorts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, tt := range []struct{ variable, name string }{{"PORT", "http"}, {"GRPC_PORT", "grpc"}, {"DEBUG_PORT", "debug"}} {
+	for _, tt := range []struct{ variable, name string }{{"PORT", "http"}, {"GRPC_PORT", "grpc"}, {"DEBUG_PORT", "debug"}, {"DIVVY_PORT", "divvy"}} {
 		s := launch(t, oneRule, tt.variable+"="+port)
 		want := fmt.Sprintf("the %s port 127.0.0.1:%s is taken: stop what listens there, or set %s", tt.name, port, tt.variable)
 		if err := s.wait(); err == nil || err.Error() != want {

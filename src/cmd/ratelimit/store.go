@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/split"
+	"ratelimit/src/certs"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/prometheus"
@@ -41,6 +41,7 @@ type pinger interface {
 // pool is one of them, and how long the service waits for it.
 type pool struct {
 	pinger
+	name   string // redis_pool, redis_per_second_pool or memcache
 	what   string // in messages
 	always bool   // health goes by it after the start, too
 	// The pause between two attempts at the start doubles up to the longest.
@@ -124,7 +125,7 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what st
 	}
 	s.runs = append(s.runs, out.Run)
 	s.pools = append(s.pools, &pool{
-		pinger: out, what: what, always: cfg.RedisHealthCheck,
+		pinger: out, name: name, what: what, always: cfg.RedisHealthCheck,
 		pause: cfg.RedisStartupInitial, longest: cfg.RedisStartupMax, limit: cfg.RedisStartupElapsed,
 	})
 	s.stats = append(s.stats, redisStats(name, out))
@@ -182,7 +183,7 @@ func clientTLS(prefix string, files settings.TLSFiles) func() (*tls.Config, erro
 		cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 		if files.CACert != "" {
 			var err error
-			if cfg.RootCAs, err = authorities(files.CACert); err != nil {
+			if cfg.RootCAs, err = certs.Authorities(files.CACert); err != nil {
 				return nil, fmt.Errorf("%sCACERT: %w", prefix, err)
 			}
 		}
@@ -199,32 +200,6 @@ func clientTLS(prefix string, files settings.TLSFiles) func() (*tls.Config, erro
 		}
 		return cfg, nil
 	}
-}
-
-// authorities are the system's and those of a PEM file.
-func authorities(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s: no certificate in PEM form in it", file)
-	}
-	return pool, nil
-}
-
-// verifyChain verifies the server's certificate, whatever name is in it.
-func verifyChain(state tls.ConnectionState, roots *x509.CertPool) error {
-	intermediates := x509.NewCertPool()
-	for _, cert := range state.PeerCertificates[1:] {
-		intermediates.AddCert(cert)
-	}
-	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates})
-	return err
 }
 
 // watchPool tells health whether pool i answers: until it does for the first

@@ -57,7 +57,7 @@ func isTerminal(w io.Writer) bool {
 // a small limit that lets something pass, a window longer than the demonstration.
 // It returns nil when there is none, else also a request that meets it, as JSON.
 func soonest(set *rules.Set) (best *rules.Rule, body string) {
-	cost := func(r *rules.Rule) uint64 { return uint64(r.Requests) + 10*uint64(len(r.Path)) }
+	cost := func(r *rules.Rule) uint64 { return uint64(r.Requests) + 10*uint64(len(r.Path)+len(r.Match)) }
 	for _, r := range set.Rules() {
 		if r.Unlimited || r.Shadow || r.Requests < 2 || best != nil && cost(r) >= cost(best) {
 			continue
@@ -79,13 +79,21 @@ func example(set *rules.Set, r *rules.Rule) (body string, ok bool) {
 		Value string `json:"value"`
 	}
 	var shown []entry
-	var asked []rules.Entry
 	for _, l := range r.Path {
 		e := entry{Key: strings.ReplaceAll(l.Key, "*", ""), Value: strings.ReplaceAll(l.Value, "*", "1")}
 		if l.Value == "" {
 			e.Value = "any"
 		}
 		shown = append(shown, e)
+	}
+	for _, p := range r.Match {
+		shown = append(shown, entry{p.Key, strings.ReplaceAll(p.Pattern, "*", "1")})
+	}
+	if len(shown) == 0 {
+		return "", false
+	}
+	var asked []rules.Entry
+	for _, e := range shown {
 		asked = append(asked, rules.Entry{Key: []byte(e.Key), Value: []byte(e.Value)})
 	}
 	var joined []byte

@@ -4,6 +4,8 @@
 package admin
 
 import (
+	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,6 +25,72 @@ func Healthcheck(reason func() string) http.Handler {
 			return
 		}
 		_, _ = io.WriteString(w, "OK")
+	})
+}
+
+// Component is a part of the service, and whether it is ready.
+type Component struct {
+	Name string `json:"name"`
+	// Why says why it is not ready; empty: it is.
+	Why string `json:"why,omitempty"`
+	// Note is what is worth knowing of it all the same.
+	Note string `json:"note,omitempty"`
+}
+
+// Live answers 200 as long as there is somebody to answer.
+func Live() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, map[string]bool{"live": true})
+	})
+}
+
+// Ready answers 200 while all components are ready, else 503, and which are
+// not, and why. It must never block either.
+func Ready(components func() []Component) http.Handler {
+	type component struct {
+		Ready bool `json:"ready"`
+		Component
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		body := struct {
+			Ready      bool        `json:"ready"`
+			Components []component `json:"components"`
+		}{Ready: true}
+		status := http.StatusOK
+		for _, c := range components() {
+			body.Components = append(body.Components, component{c.Why == "", c})
+			if c.Why != "" {
+				body.Ready, status = false, http.StatusServiceUnavailable
+			}
+		}
+		answer(w, status, body)
+	})
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // a caller that has gone needs no answer
+}
+
+// Token lets those requests through to next that show token, as a bearer or as
+// the password of basic authentication, which browsers know; empty: all.
+func Token(token string, next http.Handler) http.Handler {
+	if token == "" {
+		return next
+	}
+	want := sha256.Sum256([]byte(token)) // of one length, so that comparing tells nothing of it
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shown, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !isBearer {
+			_, shown, _ = r.BasicAuth()
+		}
+		if got := sha256.Sum256([]byte(shown)); subtle.ConstantTimeCompare(got[:], want[:]) == 0 {
+			w.Header().Set("WWW-Authenticate", `Basic realm="ratelimit", charset="UTF-8"`)
+			http.Error(w, "show DEBUG_TOKEN: Authorization: Bearer <token>", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 

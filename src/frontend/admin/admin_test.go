@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"encoding/base64"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +24,56 @@ func TestHealthcheck(t *testing.T) {
 	reason = ""
 	if w := get(h, "/healthcheck"); w.Code != 200 || w.Body.String() != "OK" {
 		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+}
+
+func TestReady(t *testing.T) {
+	parts := []Component{{Name: "rules", Note: "2 domains"}, {Name: "redis", Why: `it "hangs"`}}
+	h := Ready(func() []Component { return parts })
+	for _, want := range []struct {
+		code int
+		body string
+	}{
+		{503, `{"ready":false,"components":[{"ready":true,"name":"rules","note":"2 domains"},{"ready":false,"name":"redis","why":"it \"hangs\""}]}`},
+		{200, `{"ready":true,"components":[{"ready":true,"name":"rules","note":"2 domains"},{"ready":true,"name":"redis"}]}`},
+	} {
+		w := get(h, "/readyz")
+		if w.Code != want.code || strings.TrimSpace(w.Body.String()) != want.body || w.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("got %d %s %v, want %+v", w.Code, w.Body, w.Header(), want)
+		}
+		parts[1].Why = ""
+	}
+	if w := get(Live(), "/livez"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"live":true}` {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+}
+
+func TestToken(t *testing.T) {
+	inside := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("inside")) })
+	for _, tt := range []struct {
+		token, shown string
+		code         int
+	}{
+		{"", "", 200},
+		{"secret", "", 401},
+		{"secret", "Bearer secret", 200},
+		{"secret", "Bearer secre", 401},
+		{"secret", "Bearer ", 401},
+		{"secret", "bearer secret", 401},
+		{"secret", "secret", 401},
+		{"secret", "Basic " + base64.StdEncoding.EncodeToString([]byte("me:secret")), 200},
+		{"secret", "Basic " + base64.StdEncoding.EncodeToString([]byte("secret:")), 401},
+		{"secret", "Basic rubbish", 401},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		if tt.shown != "" {
+			r.Header.Set("Authorization", tt.shown)
+		}
+		w := httptest.NewRecorder()
+		Token(tt.token, inside).ServeHTTP(w, r)
+		if w.Code != tt.code || tt.code == 200 != (w.Body.String() == "inside") {
+			t.Errorf("%q shows %q: got %d %s, want %d", tt.token, tt.shown, w.Code, w.Body, tt.code)
+		}
 	}
 }
 

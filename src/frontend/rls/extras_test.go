@@ -162,6 +162,45 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
+// A path in a tree of limits has its levels, and all of them in short.
+func TestMetadataOfPaths(t *testing.T) {
+	f := start(t, nil)
+	f.cfg.Metadata = true
+	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [1, 1, 1000], children: {trade: {limits: [0, 1, 100]}}}}}}\n")}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.cfg.Limiter.Use(set)
+	for i, want := range []string{
+		"[[0,1,0,-1,1000]] of 2", "[[1,1,0,100,2000]] of 2", "[[1,1,0,1000,2000]] of 2",
+	} {
+		resp, err := f.ShouldRateLimit(t.Context(), request(descriptor("user", "alex", "trade", "")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := protojson.Marshal(resp.GetDynamicMetadata())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Descriptors []struct {
+				Summary []int
+				Charges []any
+			}
+		}
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		if s := strings.ReplaceAll(fmt.Sprintf("[%v] of %d", got.Descriptors[0].Summary, len(got.Descriptors[0].Charges)), " ", ","); s != strings.ReplaceAll(want, " ", ",") {
+			t.Errorf("request %d: %s, want %s in %s", i+1, s, want, text)
+		}
+	}
+	resp, err := f.ShouldRateLimit(t.Context(), request(descriptor("ip", "1")))
+	if err != nil || strings.Contains(resp.GetDynamicMetadata().String(), "summary") {
+		t.Errorf("%v, and nothing was asked: %v", err, resp.GetDynamicMetadata())
+	}
+}
+
 func TestOnCall(t *testing.T) {
 	f := start(t, nil)
 	var calls []string

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -20,6 +21,9 @@ func metadata(msg *pb.RateLimitRequest, a *limiter.Answer) (*structpb.Struct, er
 		about := describe(d)
 		if i < len(a.Statuses) && len(a.Statuses[i].Charges) > 1 {
 			about.Fields["charges"] = charges(&a.Statuses[i])
+		}
+		if a.Domain != nil && a.Domain.Words() && len(a.Statuses[i].Charges) > 0 {
+			about.Fields["summary"] = summary(&a.Statuses[i])
 		}
 		descriptors[i] = structpb.NewStructValue(about)
 	}
@@ -82,9 +86,40 @@ func charges(st *limiter.Status) *structpb.Value {
 		if c.Verdict.Over && c.Verdict.RetryAfter != algorithm.Never {
 			fields["retryAfter"] = structpb.NewNumberValue(c.Verdict.RetryAfter.Seconds())
 		}
+		if c.Aside {
+			fields["canary"] = structpb.NewBoolValue(true)
+		}
 		list[i] = structpb.NewStructValue(&structpb.Struct{Fields: fields})
 	}
 	return structpb.NewListValue(&structpb.ListValue{Values: list})
+}
+
+// summary is all levels of a path in a tree of limits folded into one, as
+// [limited, limit, remaining, retry after, reset after]: any, the smallest, the
+// smallest, the longest and the longest, each for itself. Times are in seconds,
+// rounded up; -1 is a retry that there is no need for, or no use of.
+//
+// Source: bradennapier's gist on redis-cell.
+func summary(st *limiter.Status) *structpb.Value {
+	limited, limit, remaining := 0.0, math.Inf(1), math.Inf(1)
+	retry, reset := int64(-1), int64(0)
+	for i := range st.Charges {
+		c := &st.Charges[i]
+		v := &c.Verdict
+		if v.Over {
+			limited = 1
+			if v.RetryAfter != algorithm.Never {
+				retry = max(retry, wholeSeconds(v.RetryAfter))
+			}
+		}
+		limit, remaining = min(limit, float64(c.Limit.Requests)), min(remaining, float64(v.Remaining))
+		reset = max(reset, wholeSeconds(v.ResetAfter))
+	}
+	list := &structpb.ListValue{}
+	for _, n := range []float64{limited, limit, remaining, float64(retry), float64(reset)} {
+		list.Values = append(list.Values, structpb.NewNumberValue(n))
+	}
+	return structpb.NewListValue(list)
 }
 
 // merge returns a with what b has beyond it; where both have a map, the two

@@ -1,9 +1,12 @@
 package rls
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"path"
 	"runtime"
@@ -12,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -24,8 +28,21 @@ import (
 // health; the empty name answers the same.
 const HealthName = "ratelimit"
 
-// ServerConfig tunes the gRPC server.
+// ServerConfig tunes the gRPC server. Its zero value is what grpc-go does by
+// itself, in plain text.
 type ServerConfig struct {
+	// TLS, if set, is spoken on every connection.
+	TLS *tls.Config
+	// MaxMessage is the size of the largest request in bytes; 0: 4 MiB.
+	MaxMessage int
+	// MaxStreams is how many calls one connection may have at a time; 0: any number.
+	MaxStreams uint32
+	// KeepaliveTime is after what silence a client is pinged, which then has 20 s
+	// to answer; 0: never.
+	KeepaliveTime time.Duration
+	// KeepaliveMin is how far apart a client's pings have to be, also while it has no
+	// calls; 0: as close as it likes.
+	KeepaliveMin time.Duration
 	// MaxConnectionAge is how old a connection gets before it is asked to
 	// close; 0: for ever.
 	MaxConnectionAge time.Duration
@@ -64,12 +81,26 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.NumStreamWorkers(StreamWorkers()),
 		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime:             max(cfg.KeepaliveMin, 1), // 0 would be 5 minutes
+			PermitWithoutStream: true,
+		}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time:                  cmp.Or(cfg.KeepaliveTime, math.MaxInt64), // 0 would be 2 hours
 			MaxConnectionAge:      cfg.MaxConnectionAge,
 			MaxConnectionAgeGrace: cfg.MaxConnectionAgeGrace,
 		}),
 		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(srv.endStream(s)),
+	}
+	if cfg.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(cfg.TLS)))
+	}
+	if cfg.MaxMessage > 0 {
+		options = append(options, grpc.MaxRecvMsgSize(cfg.MaxMessage))
+	}
+	if cfg.MaxStreams > 0 {
+		options = append(options, grpc.MaxConcurrentStreams(cfg.MaxStreams))
 	}
 	if cfg.Stats != nil {
 		options = append(options, grpc.StatsHandler(cfg.Stats))

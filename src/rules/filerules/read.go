@@ -27,10 +27,10 @@ type limits struct {
 var defaultLimits = limits{fileBytes: 64 << 20, allBytes: 256 << 20, entries: 100_000, depth: 50}
 
 // Read reads the rule files of a directory, and of all directories in it: those
-// named *.yaml or *.yml, in the order of their paths. Links are followed. Names
-// that begin with two dots are passed over (Kubernetes keeps its copies there),
-// and so are the locks and backups of editors; with ignoreDotFiles, all that
-// begin with one dot. If path is a file it alone is read, whatever its name.
+// named *.yaml, *.yml, *.ini or *.json, in the order of their paths. Links are
+// followed. Names that begin with two dots are passed over (Kubernetes keeps its
+// copies there), and so are the locks and backups of editors; with
+// ignoreDotFiles, all that begin with one dot. If path is a file it alone is read, whatever its name.
 //
 // The names of the files begin with path, as it was given. The error is
 // [rules.Problems] with all that cannot be read; the files that can be read are
@@ -223,7 +223,7 @@ func (s *scan) warnings() rules.Problems {
 	}
 	return rules.Problems{{
 		Pos:  rules.Pos{File: s.root},
-		What: "only *.yaml and *.yml files are read, which leaves out " + list,
+		What: "only *.yaml, *.yml, *.ini and *.json files are read, which leaves out " + list,
 		Mend: "rename what holds rules, move the rest elsewhere",
 	}}
 }
@@ -240,7 +240,7 @@ func skipped(name string, ignoreDotFiles bool) bool {
 
 func isRuleFile(name string) bool {
 	switch strings.ToLower(filepath.Ext(name)) {
-	case ".yaml", ".yml":
+	case ".yaml", ".yml", ".ini", ".json":
 		return true
 	}
 	return false

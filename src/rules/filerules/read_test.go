@@ -58,18 +58,18 @@ func TestRead(t *testing.T) {
 				write ..b.yaml b
 				fifo pipe.log`,
 			want:     "a.yaml",
-			warnings: "%: only *.yaml and *.yml files are read, which leaves out pipe.log; rename what holds rules, move the rest elsewhere",
+			warnings: "%: only *.yaml, *.yml, *.ini and *.json files are read, which leaves out pipe.log; rename what holds rules, move the rest elsewhere",
 		},
 		{
 			name: "files that upstream would read",
 			tree: `write rules a
 				write b.conf b
 				mkdir d
-				write d/c.json c
+				write d/c.toml c
 				write d/d d
 				write d/e e
 				write d/f f`,
-			warnings: "%: only *.yaml and *.yml files are read, which leaves out b.conf, c.json, d, e, f and 1 more; rename what holds rules, move the rest elsewhere",
+			warnings: "%: only *.yaml, *.yml, *.ini and *.json files are read, which leaves out b.conf, c.toml, d, e, f and 1 more; rename what holds rules, move the rest elsewhere",
 		},
 		{
 			name: "dot files are read",

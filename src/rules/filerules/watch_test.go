@@ -150,7 +150,7 @@ func TestLoadTellsWhatItRead(t *testing.T) {
 	if l.Files != 1 || len(l.Hash) != 16 || l.At.Before(start) || l.At.After(time.Now()) {
 		t.Errorf("%+v", l)
 	}
-	if want := "only *.yaml and *.yml files are read"; !strings.Contains(l.Warnings.Error(), want) {
+	if want := "only *.yaml, *.yml, *.ini and *.json files are read"; !strings.Contains(l.Warnings.Error(), want) {
 		t.Errorf("warnings: %v, want %s", l.Warnings, want)
 	}
 	play(t, dir, "put data/config/rules/a.yaml c")

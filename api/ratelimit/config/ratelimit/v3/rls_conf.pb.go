@@ -266,8 +266,10 @@ type RateLimitConfig struct {
 	Domain      string                 `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
 	Descriptors []*RateLimitDescriptor `protobuf:"bytes,3,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
 	// For all descriptors, unless they have their own.
-	Charge        Charge   `protobuf:"varint,101,opt,name=charge,proto3,enum=ratelimit.config.ratelimit.v3.Charge" json:"charge,omitempty"`
-	OnReject      OnReject `protobuf:"varint,102,opt,name=on_reject,json=onReject,proto3,enum=ratelimit.config.ratelimit.v3.OnReject" json:"on_reject,omitempty"`
+	Charge   Charge   `protobuf:"varint,101,opt,name=charge,proto3,enum=ratelimit.config.ratelimit.v3.Charge" json:"charge,omitempty"`
+	OnReject OnReject `protobuf:"varint,102,opt,name=on_reject,json=onReject,proto3,enum=ratelimit.config.ratelimit.v3.OnReject" json:"on_reject,omitempty"`
+	// An ordered list instead of descriptors.
+	Rules         []*RateLimitRule `protobuf:"bytes,103,rep,name=rules,proto3" json:"rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -337,6 +339,119 @@ func (x *RateLimitConfig) GetOnReject() OnReject {
 	return OnReject_ON_REJECT_INHERITED
 }
 
+func (x *RateLimitConfig) GetRules() []*RateLimitRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// RateLimitRule is one rule of an ordered list, of which the first that matches
+// decides.
+type RateLimitRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Keys that must be there, and patterns that their values must match; empty for
+	// all requests.
+	Match map[string]string `protobuf:"bytes,1,rep,name=match,proto3" json:"match,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Keys of the request whose values are counted apart.
+	Per       []string         `protobuf:"bytes,2,rep,name=per,proto3" json:"per,omitempty"`
+	RateLimit *RateLimitPolicy `protobuf:"bytes,3,opt,name=rate_limit,json=rateLimit,proto3" json:"rate_limit,omitempty"`
+	// Several limits instead of rate_limit, all of which are charged.
+	RateLimits    []*RateLimitPolicy `protobuf:"bytes,4,rep,name=rate_limits,json=rateLimits,proto3" json:"rate_limits,omitempty"`
+	OnReject      OnReject           `protobuf:"varint,5,opt,name=on_reject,json=onReject,proto3,enum=ratelimit.config.ratelimit.v3.OnReject" json:"on_reject,omitempty"`
+	ShadowMode    bool               `protobuf:"varint,6,opt,name=shadow_mode,json=shadowMode,proto3" json:"shadow_mode,omitempty"`
+	QuotaMode     bool               `protobuf:"varint,7,opt,name=quota_mode,json=quotaMode,proto3" json:"quota_mode,omitempty"`
+	Metadata      *structpb.Struct   `protobuf:"bytes,8,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RateLimitRule) Reset() {
+	*x = RateLimitRule{}
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RateLimitRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RateLimitRule) ProtoMessage() {}
+
+func (x *RateLimitRule) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RateLimitRule.ProtoReflect.Descriptor instead.
+func (*RateLimitRule) Descriptor() ([]byte, []int) {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RateLimitRule) GetMatch() map[string]string {
+	if x != nil {
+		return x.Match
+	}
+	return nil
+}
+
+func (x *RateLimitRule) GetPer() []string {
+	if x != nil {
+		return x.Per
+	}
+	return nil
+}
+
+func (x *RateLimitRule) GetRateLimit() *RateLimitPolicy {
+	if x != nil {
+		return x.RateLimit
+	}
+	return nil
+}
+
+func (x *RateLimitRule) GetRateLimits() []*RateLimitPolicy {
+	if x != nil {
+		return x.RateLimits
+	}
+	return nil
+}
+
+func (x *RateLimitRule) GetOnReject() OnReject {
+	if x != nil {
+		return x.OnReject
+	}
+	return OnReject_ON_REJECT_INHERITED
+}
+
+func (x *RateLimitRule) GetShadowMode() bool {
+	if x != nil {
+		return x.ShadowMode
+	}
+	return false
+}
+
+func (x *RateLimitRule) GetQuotaMode() bool {
+	if x != nil {
+		return x.QuotaMode
+	}
+	return false
+}
+
+func (x *RateLimitRule) GetMetadata() *structpb.Struct {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
 // RateLimitDescriptor is one level of the tree of rules.
 type RateLimitDescriptor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -362,7 +477,7 @@ type RateLimitDescriptor struct {
 
 func (x *RateLimitDescriptor) Reset() {
 	*x = RateLimitDescriptor{}
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[1]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +489,7 @@ func (x *RateLimitDescriptor) String() string {
 func (*RateLimitDescriptor) ProtoMessage() {}
 
 func (x *RateLimitDescriptor) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[1]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +502,7 @@ func (x *RateLimitDescriptor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimitDescriptor.ProtoReflect.Descriptor instead.
 func (*RateLimitDescriptor) Descriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{1}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RateLimitDescriptor) GetKey() string {
@@ -503,7 +618,7 @@ type RateLimitPolicy struct {
 
 func (x *RateLimitPolicy) Reset() {
 	*x = RateLimitPolicy{}
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[2]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +630,7 @@ func (x *RateLimitPolicy) String() string {
 func (*RateLimitPolicy) ProtoMessage() {}
 
 func (x *RateLimitPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[2]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +643,7 @@ func (x *RateLimitPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimitPolicy.ProtoReflect.Descriptor instead.
 func (*RateLimitPolicy) Descriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{2}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RateLimitPolicy) GetUnit() RateLimitUnit {
@@ -618,7 +733,7 @@ type RateLimitReplace struct {
 
 func (x *RateLimitReplace) Reset() {
 	*x = RateLimitReplace{}
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[3]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +745,7 @@ func (x *RateLimitReplace) String() string {
 func (*RateLimitReplace) ProtoMessage() {}
 
 func (x *RateLimitReplace) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[3]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +758,7 @@ func (x *RateLimitReplace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimitReplace.ProtoReflect.Descriptor instead.
 func (*RateLimitReplace) Descriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{3}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RateLimitReplace) GetName() string {
@@ -657,13 +772,31 @@ var File_ratelimit_config_ratelimit_v3_rls_conf_proto protoreflect.FileDescripto
 
 const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\n" +
-	",ratelimit/config/ratelimit/v3/rls_conf.proto\x12\x1dratelimit.config.ratelimit.v3\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1egoogle/protobuf/wrappers.proto\"\x98\x02\n" +
+	",ratelimit/config/ratelimit/v3/rls_conf.proto\x12\x1dratelimit.config.ratelimit.v3\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1egoogle/protobuf/wrappers.proto\"\xdc\x02\n" +
 	"\x0fRateLimitConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12T\n" +
 	"\vdescriptors\x18\x03 \x03(\v22.ratelimit.config.ratelimit.v3.RateLimitDescriptorR\vdescriptors\x12=\n" +
 	"\x06charge\x18e \x01(\x0e2%.ratelimit.config.ratelimit.v3.ChargeR\x06charge\x12D\n" +
-	"\ton_reject\x18f \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\"\xa7\x05\n" +
+	"\ton_reject\x18f \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\x12B\n" +
+	"\x05rules\x18g \x03(\v2,.ratelimit.config.ratelimit.v3.RateLimitRuleR\x05rules\"\x85\x04\n" +
+	"\rRateLimitRule\x12M\n" +
+	"\x05match\x18\x01 \x03(\v27.ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntryR\x05match\x12\x10\n" +
+	"\x03per\x18\x02 \x03(\tR\x03per\x12M\n" +
+	"\n" +
+	"rate_limit\x18\x03 \x01(\v2..ratelimit.config.ratelimit.v3.RateLimitPolicyR\trateLimit\x12O\n" +
+	"\vrate_limits\x18\x04 \x03(\v2..ratelimit.config.ratelimit.v3.RateLimitPolicyR\n" +
+	"rateLimits\x12D\n" +
+	"\ton_reject\x18\x05 \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\x12\x1f\n" +
+	"\vshadow_mode\x18\x06 \x01(\bR\n" +
+	"shadowMode\x12\x1d\n" +
+	"\n" +
+	"quota_mode\x18\a \x01(\bR\tquotaMode\x123\n" +
+	"\bmetadata\x18\b \x01(\v2\x17.google.protobuf.StructR\bmetadata\x1a8\n" +
+	"\n" +
+	"MatchEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x05\n" +
 	"\x13RateLimitDescriptor\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12M\n" +
@@ -735,43 +868,51 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP() []byte {
 }
 
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
 	(RateLimitUnit)(0),             // 0: ratelimit.config.ratelimit.v3.RateLimitUnit
 	(Algorithm)(0),                 // 1: ratelimit.config.ratelimit.v3.Algorithm
 	(Charge)(0),                    // 2: ratelimit.config.ratelimit.v3.Charge
 	(OnReject)(0),                  // 3: ratelimit.config.ratelimit.v3.OnReject
 	(*RateLimitConfig)(nil),        // 4: ratelimit.config.ratelimit.v3.RateLimitConfig
-	(*RateLimitDescriptor)(nil),    // 5: ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	(*RateLimitPolicy)(nil),        // 6: ratelimit.config.ratelimit.v3.RateLimitPolicy
-	(*RateLimitReplace)(nil),       // 7: ratelimit.config.ratelimit.v3.RateLimitReplace
-	(*structpb.Struct)(nil),        // 8: google.protobuf.Struct
-	(*durationpb.Duration)(nil),    // 9: google.protobuf.Duration
-	(*wrapperspb.UInt32Value)(nil), // 10: google.protobuf.UInt32Value
-	(*wrapperspb.BoolValue)(nil),   // 11: google.protobuf.BoolValue
+	(*RateLimitRule)(nil),          // 5: ratelimit.config.ratelimit.v3.RateLimitRule
+	(*RateLimitDescriptor)(nil),    // 6: ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	(*RateLimitPolicy)(nil),        // 7: ratelimit.config.ratelimit.v3.RateLimitPolicy
+	(*RateLimitReplace)(nil),       // 8: ratelimit.config.ratelimit.v3.RateLimitReplace
+	nil,                            // 9: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	(*structpb.Struct)(nil),        // 10: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 11: google.protobuf.Duration
+	(*wrapperspb.UInt32Value)(nil), // 12: google.protobuf.UInt32Value
+	(*wrapperspb.BoolValue)(nil),   // 13: google.protobuf.BoolValue
 }
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_depIdxs = []int32{
-	5,  // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	6,  // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
 	2,  // 1: ratelimit.config.ratelimit.v3.RateLimitConfig.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
 	3,  // 2: ratelimit.config.ratelimit.v3.RateLimitConfig.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	6,  // 3: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	5,  // 4: ratelimit.config.ratelimit.v3.RateLimitDescriptor.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	8,  // 5: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
-	6,  // 6: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	2,  // 7: ratelimit.config.ratelimit.v3.RateLimitDescriptor.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
-	3,  // 8: ratelimit.config.ratelimit.v3.RateLimitDescriptor.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	0,  // 9: ratelimit.config.ratelimit.v3.RateLimitPolicy.unit:type_name -> ratelimit.config.ratelimit.v3.RateLimitUnit
-	7,  // 10: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
-	9,  // 11: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
-	1,  // 12: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
-	10, // 13: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt32Value
-	9,  // 14: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
-	11, // 15: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	5,  // 3: ratelimit.config.ratelimit.v3.RateLimitConfig.rules:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule
+	9,  // 4: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	7,  // 5: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	7,  // 6: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	3,  // 7: ratelimit.config.ratelimit.v3.RateLimitRule.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
+	10, // 8: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
+	7,  // 9: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	6,  // 10: ratelimit.config.ratelimit.v3.RateLimitDescriptor.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	10, // 11: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
+	7,  // 12: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	2,  // 13: ratelimit.config.ratelimit.v3.RateLimitDescriptor.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
+	3,  // 14: ratelimit.config.ratelimit.v3.RateLimitDescriptor.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
+	0,  // 15: ratelimit.config.ratelimit.v3.RateLimitPolicy.unit:type_name -> ratelimit.config.ratelimit.v3.RateLimitUnit
+	8,  // 16: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
+	11, // 17: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
+	1,  // 18: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
+	12, // 19: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt32Value
+	11, // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
+	13, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() }
@@ -785,7 +926,7 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc), len(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,38 @@
+package redis
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"ratelimit/src/backend/backendtest"
+	"ratelimit/src/backend/redistest"
+	"ratelimit/src/limiter"
+)
+
+// What README.md says is used of Redis is enough for everything.
+func TestCommandsInReadme(t *testing.T) {
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(readme), "nothing beyond ")
+	text, _, ends := strings.Cut(text, " with a\ncluster")
+	if !found || !ends {
+		t.Fatal("README.md does not say what is used of Redis")
+	}
+	acl := []any{"ACL", "SETUSER", "me", "reset", "on", ">secret", "~*"}
+	for _, m := range regexp.MustCompile("`([A-Z]+)`").FindAllStringSubmatch(text, -1) {
+		acl = append(acl, "+"+strings.ToLower(m[1]))
+	}
+	if len(acl) < 20 {
+		t.Fatalf("only %v", acl)
+	}
+	server := redistest.Start(t, redistest.Options{})
+	server.Do(t, acl...)
+	backendtest.Run(t, func(t *testing.T) limiter.Backend {
+		server.Do(t, "FLUSHALL")
+		return open(t, Config{Addr: server.Addr, Credentials: func() (string, string, error) { return "me", "secret", nil }})
+	})
+}

@@ -1,0 +1,197 @@
+// Package certs is the TLS of a server, from files that change while it runs:
+// its certificate and key, and the authorities of its clients'. What replaces
+// them is taken when it is good; else the old stay in use, and it is said why.
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Config says which files, and what clients have to show.
+type Config struct {
+	// Cert and Key are PEM files: the chain, the server's own certificate first,
+	// and its key. Both are required.
+	Cert, Key string
+	// ClientCA is a PEM file of authorities. With it a client needs a certificate
+	// of one of these or of the system's; without it nobody is asked for one.
+	ClientCA string
+	// ClientName is a DNS name that a client's certificate must carry; empty: any
+	// will do. It goes with ClientCA.
+	ClientName string
+	// Protocols are offered in ALPN, "h2" for gRPC. Nil: none.
+	Protocols []string
+	// Every is how often the files are looked at; 0 is a second.
+	Every time.Duration
+	// OnChange, if set, is told after the files have changed: nil when what is in
+	// them is in use from now on, else why it is not.
+	OnChange func(error)
+}
+
+// Stats are the figures of a Server.
+type Stats struct {
+	Loaded, Refused uint64    // changes of the files
+	NotAfter        time.Time // when the first certificate of the chain in use ends
+}
+
+// Server is the TLS of one server.
+type Server struct {
+	cfg             Config
+	current         atomic.Pointer[loaded]
+	loads, refusals atomic.Uint64
+}
+
+// loaded is what was in the files.
+type loaded struct {
+	tls      *tls.Config
+	notAfter time.Time
+}
+
+// New reads the files for the first time. Its error names the file.
+func New(cfg Config) (*Server, error) {
+	s := &Server{cfg: cfg}
+	if cfg.ClientName != "" && cfg.ClientCA == "" {
+		return nil, errors.New("certs: a client's name can be asked for only with the authorities that vouch for it")
+	}
+	l, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	s.current.Store(l)
+	return s, nil
+}
+
+// TLS is what to serve with. Each connection is told what is in force then.
+func (s *Server) TLS() *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		NextProtos:         s.cfg.Protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.current.Load().tls, nil },
+	}
+}
+
+// Stats reads the figures.
+func (s *Server) Stats() Stats {
+	return Stats{Loaded: s.loads.Load(), Refused: s.refusals.Load(), NotAfter: s.current.Load().notAfter}
+}
+
+// Run looks at the files until ctx ends. A certificate and its key are two
+// files, and one is replaced before the other: what does not go together is
+// looked at again when either has changed.
+func (s *Server) Run(ctx context.Context) error {
+	every := s.cfg.Every
+	if every == 0 {
+		every = time.Second
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	seen := s.states()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now := s.states()
+		if slices.EqualFunc(seen, now, state.same) {
+			continue
+		}
+		seen = now
+		l, err := s.read()
+		if err != nil {
+			s.refusals.Add(1)
+		} else {
+			s.current.Store(l)
+			s.loads.Add(1)
+		}
+		if s.cfg.OnChange != nil {
+			s.cfg.OnChange(err)
+		}
+	}
+}
+
+// state is what a file looks like from outside; nil: it cannot be looked at.
+type state struct{ info os.FileInfo }
+
+func (a state) same(b state) bool {
+	if a.info == nil || b.info == nil {
+		return a.info == nil && b.info == nil
+	}
+	return os.SameFile(a.info, b.info) && a.info.ModTime().Equal(b.info.ModTime()) && a.info.Size() == b.info.Size()
+}
+
+// states follows links, as those that Kubernetes swaps.
+func (s *Server) states() (list []state) {
+	for _, file := range []string{s.cfg.Cert, s.cfg.Key, s.cfg.ClientCA} {
+		info, err := os.Stat(file)
+		if err != nil {
+			info = nil
+		}
+		list = append(list, state{info})
+	}
+	return list
+}
+
+func (s *Server) read() (*loaded, error) {
+	chain, err := os.ReadFile(s.cfg.Cert)
+	if err != nil {
+		return nil, fmt.Errorf("certs: the certificate: %w", err)
+	}
+	key, err := os.ReadFile(s.cfg.Key)
+	if err != nil {
+		return nil, fmt.Errorf("certs: the key: %w", err)
+	}
+	pair, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		return nil, fmt.Errorf("certs: %s and %s: %w", s.cfg.Cert, s.cfg.Key, err)
+	}
+	cfg := &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		NextProtos:   s.cfg.Protocols,
+		Certificates: []tls.Certificate{pair},
+	}
+	if s.cfg.ClientCA != "" {
+		if cfg.ClientCAs, err = Authorities(s.cfg.ClientCA); err != nil {
+			return nil, fmt.Errorf("certs: the clients' authorities: %w", err)
+		}
+		cfg.ClientAuth = tls.RequireAndVerifyClientCert
+		// A session that is resumed would not ask who vouches for the client now.
+		cfg.SessionTicketsDisabled = true
+		cfg.VerifyConnection = s.named
+	}
+	return &loaded{cfg, pair.Leaf.NotAfter}, nil
+}
+
+// named refuses clients, verified already, whose certificate lacks the name.
+func (s *Server) named(c tls.ConnectionState) error {
+	if s.cfg.ClientName == "" {
+		return nil
+	}
+	if err := c.PeerCertificates[0].VerifyHostname(s.cfg.ClientName); err != nil {
+		return fmt.Errorf("certs: the client: %w", err)
+	}
+	return nil
+}
+
+// Authorities are the system's and those in a PEM file.
+func Authorities(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil { // there are none
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: no certificate in PEM form in it", file)
+	}
+	return pool, nil
+}

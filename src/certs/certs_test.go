@@ -1,0 +1,257 @@
+package certs_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ratelimit/src/backend/harness"
+	"ratelimit/src/certs"
+)
+
+// files are copies of certificates that a test replaces.
+type files struct{ dir, cert, key, ca string }
+
+func newFiles(t *testing.T, pair harness.Pair, ca string) files {
+	t.Helper()
+	dir := t.TempDir()
+	f := files{dir, filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), filepath.Join(dir, "ca.crt")}
+	f.put(t, pair, ca)
+	return f
+}
+
+func (f files) put(t *testing.T, pair harness.Pair, ca string) {
+	t.Helper()
+	for to, from := range map[string]string{f.cert: pair.Cert, f.key: pair.Key, f.ca: ca} {
+		text, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, to, string(text))
+	}
+}
+
+// write replaces a file as one does who cares: in one step.
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serve echoes over TLS until the test ends, and returns the address.
+func serve(t *testing.T, s *certs.Server) string {
+	t.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", s.TLS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				_, _ = io.Copy(c, c) // a client that is refused hears of it by itself
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// ask says hello to a server and returns the name in its certificate.
+func ask(t *testing.T, addr string, cfg *tls.Config) (name string, err error) {
+	t.Helper()
+	raw, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := tls.Client(raw, cfg)
+	defer func() { _ = c.Close() }()
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("?")); err != nil {
+		return "", err
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		return "", err // of TLS 1.3, a refusal comes only now
+	}
+	return c.ConnectionState().PeerCertificates[0].Subject.CommonName, nil
+}
+
+func client(t *testing.T, ca string, pair harness.Pair) *tls.Config {
+	t.Helper()
+	roots, err := certs.Authorities(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := &tls.Config{RootCAs: roots, ServerName: "localhost", MinVersion: tls.VersionTLS10}
+	if pair.Cert != "" {
+		own, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Shown also to a server that does not know who issued it.
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own, nil }
+	}
+	return cfg
+}
+
+func TestClients(t *testing.T) {
+	c := harness.NewCertificates(t)
+	named := c.Issue(t, "gateway", harness.Spec{CommonName: "gateway", Hosts: []string{"gateway.example"}})
+	for _, tt := range []struct {
+		name   string
+		cfg    certs.Config
+		client harness.Pair
+		change func(*tls.Config)
+		want   string // the server's name, or what is in the error
+	}{
+		{"nobody is asked", certs.Config{}, harness.Pair{}, nil, "server"},
+		{"TLS 1.2", certs.Config{}, harness.Pair{}, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }, "server"},
+		{"TLS 1.1", certs.Config{}, harness.Pair{}, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS11 }, "protocol version"},
+		{"no certificate", certs.Config{ClientCA: c.CA}, harness.Pair{}, nil, "certificate required"},
+		{"a good one", certs.Config{ClientCA: c.CA}, c.Client, nil, "server"},
+		{"one that has ended", certs.Config{ClientCA: c.CA}, c.ExpiredClient, nil, "expired certificate"},
+		{"by somebody else", certs.Config{ClientCA: c.CA}, c.OtherClient, nil, "unknown certificate authority"},
+		{"the name", certs.Config{ClientCA: c.CA, ClientName: "gateway.example"}, named, nil, "server"},
+		{"another name", certs.Config{ClientCA: c.CA, ClientName: "gateway.example"}, c.Client, nil, "bad certificate"},
+		{"HTTP/2", certs.Config{Protocols: []string{"h2"}}, harness.Pair{}, func(c *tls.Config) { c.NextProtos = []string{"h2"} }, "server"},
+		{"another protocol", certs.Config{Protocols: []string{"h2"}}, harness.Pair{}, func(c *tls.Config) { c.NextProtos = []string{"spdy/3"} }, "no application protocol"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.cfg.Cert, tt.cfg.Key = c.Server.Cert, c.Server.Key
+			s, err := certs.New(tt.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := client(t, c.CA, tt.client)
+			if tt.change != nil {
+				tt.change(cfg)
+			}
+			got, err := ask(t, serve(t, s), cfg)
+			if err != nil {
+				got = err.Error()
+			}
+			if !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestRefusedAtTheStart(t *testing.T) {
+	c := harness.NewCertificates(t)
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	write(t, empty, "nothing\n")
+	for _, tt := range []struct {
+		cfg  certs.Config
+		want string
+	}{
+		{certs.Config{Cert: "/nowhere.crt", Key: c.Server.Key}, "certs: the certificate: open /nowhere.crt: no such file or directory"},
+		{certs.Config{Cert: c.Server.Cert, Key: "/nowhere.key"}, "certs: the key: open /nowhere.key: no such file or directory"},
+		{certs.Config{Cert: c.Server.Cert, Key: c.Client.Key}, "certs: " + c.Server.Cert + " and " + c.Client.Key + ": tls: private key does not match public key"},
+		{certs.Config{Cert: empty, Key: c.Server.Key}, "certs: " + empty + " and " + c.Server.Key + ": tls: failed to find any PEM data in certificate input"},
+		{certs.Config{Cert: c.Server.Cert, Key: c.Server.Key, ClientCA: empty}, "certs: the clients' authorities: " + empty + ": no certificate in PEM form in it"},
+		{certs.Config{Cert: c.Server.Cert, Key: c.Server.Key, ClientName: "a"}, "certs: a client's name can be asked for only with the authorities that vouch for it"},
+	} {
+		if _, err := certs.New(tt.cfg); err == nil || err.Error() != tt.want {
+			t.Errorf("got  %v\nwant %s", err, tt.want)
+		}
+	}
+}
+
+// What replaces the files is in use for the next connection, if it is good.
+func TestReplaced(t *testing.T) {
+	c := harness.NewCertificates(t)
+	second := c.Issue(t, "second", harness.Spec{CommonName: "second"})
+	f := newFiles(t, c.Server, c.CA)
+	changes := make(chan error, 10)
+	s, err := certs.New(certs.Config{
+		Cert: f.cert, Key: f.key, ClientCA: f.ca,
+		Every: 10 * time.Millisecond, OnChange: func(err error) { changes <- err },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	addr := serve(t, s)
+	expect := func(when, want string, pair harness.Pair) {
+		t.Helper()
+		got, err := ask(t, addr, client(t, c.CA, pair))
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q", when, got, want)
+		}
+	}
+	// change waits until a change is taken, or refused for a reason.
+	change := func(reason string) {
+		t.Helper()
+		for {
+			select {
+			case err := <-changes:
+				if reason == "" && err == nil || reason != "" && err != nil && strings.Contains(err.Error(), reason) {
+					return
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("no change: %q", reason)
+			}
+		}
+	}
+	expect("at first", "server", c.Client)
+	before := s.Stats()
+	if until := time.Until(before.NotAfter); until < 0 || until > 25*time.Hour {
+		t.Errorf("it ends in %v", until)
+	}
+
+	text, err := os.ReadFile(second.Cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, f.cert, string(text))
+	change("private key does not match")
+	expect("half of a pair", "server", c.Client)
+	f.put(t, second, c.CA)
+	change("")
+	expect("the whole pair", "second", c.Client)
+
+	write(t, f.ca, "rubbish")
+	change("no certificate in PEM form")
+	expect("authorities that are none", "second", c.Client)
+	f.put(t, second, c.OtherCA)
+	change("")
+	expect("other authorities", "unknown certificate authority", c.Client)
+	expect("their client", "second", c.OtherClient)
+
+	if err := os.Remove(f.key); err != nil {
+		t.Fatal(err)
+	}
+	change("no such file")
+	expect("no key", "second", c.OtherClient)
+	if st := s.Stats(); st.Loaded < 2 || st.Refused < 3 {
+		t.Errorf("%+v", st)
+	}
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+
+	"ratelimit/src/certs"
+	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/prometheus"
+	"ratelimit/src/settings"
+)
+
+// portCerts are the certificates of one port.
+type portCerts struct {
+	port string
+	*certs.Server
+}
+
+// serverTLS is what a port speaks TLS with; nil: it does not.
+func (s *server) serverTLS(port string, t settings.ServerTLS, protocols ...string) (*tls.Config, error) {
+	if !t.On {
+		return nil, nil
+	}
+	c, err := certs.New(certs.Config{
+		Cert: t.Cert, Key: t.Key, ClientCA: t.ClientCA, ClientName: t.ClientName, Protocols: protocols,
+		OnChange: func(err error) {
+			if err != nil {
+				s.log.Errorf("the %s port keeps its old certificates: %v", port, err)
+			} else {
+				s.log.Infof("the %s port has new certificates", port)
+			}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.certs = append(s.certs, portCerts{port, c})
+	return c.TLS(), nil
+}
+
+// overTLS is l, whose connections speak TLS if cfg says how.
+func overTLS(l net.Listener, cfg *tls.Config) net.Listener {
+	if cfg == nil {
+		return l
+	}
+	return tls.NewListener(l, cfg)
+}
+
+// certStats are the figures of certificates for statsd and the debug port.
+func (s *server) certStats(add func(metrics.Stat)) {
+	for _, c := range s.certs {
+		st, prefix := c.Stats(), "ratelimit.tls."+c.port+"."
+		add(metrics.Stat{Name: prefix + "not_after", Kind: metrics.KindGauge, Value: st.NotAfter.Unix()})
+		add(metrics.Stat{Name: prefix + "reloads", Kind: metrics.KindCounter, Value: int64(st.Loaded)})
+		add(metrics.Stat{Name: prefix + "refused", Kind: metrics.KindCounter, Value: int64(st.Refused)})
+	}
+}
+
+// certSamples are the same as native metrics.
+func (s *server) certSamples(add func(prometheus.Sample)) {
+	for _, c := range s.certs {
+		st := c.Stats()
+		add(prometheus.Sample{
+			Name: "ratelimit_tls_certificate_expiry_timestamp_seconds", Help: "When the certificate of a port ends.",
+			Labels: []string{"port", c.port}, Kind: metrics.KindGauge, Value: float64(st.NotAfter.Unix()),
+		})
+		for result, n := range map[string]uint64{"success": st.Loaded, "error": st.Refused} {
+			add(prometheus.Sample{
+				Name: "ratelimit_tls_reloads_total", Help: "Changes of the certificates of a port.",
+				Labels: []string{"port", c.port, "result", result}, Kind: metrics.KindCounter, Value: float64(n),
+			})
+		}
+	}
+}
+
+// verifyChain verifies the server's certificate, whatever name is in it.
+func verifyChain(state tls.ConnectionState, roots *x509.CertPool) error {
+	intermediates := x509.NewCertPool()
+	for _, cert := range state.PeerCertificates[1:] {
+		intermediates.AddCert(cert)
+	}
+	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates})
+	return err
+}
+
+// httpTLS makes what the HTTP ports speak TLS with.
+func (s *server) httpTLS() (err error) {
+	if s.tls.http, err = s.serverTLS("http", s.cfg.HTTPTLS, "http/1.1"); err != nil {
+		return fmt.Errorf("HTTP_TLS_CERT: %w", err)
+	}
+	if s.tls.debug, err = s.serverTLS("debug", s.cfg.DebugTLS, "http/1.1"); err != nil {
+		return fmt.Errorf("DEBUG_TLS_CERT: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,30 @@
+//go:build !race
+
+package divvy
+
+import (
+	"strings"
+	"testing"
+)
+
+// The race detector empties pools at random, so this runs without it: see
+// `make test`.
+//
+// HITs on a connection that is there allocate nothing.
+func TestHitDoesNotAllocate(t *testing.T) {
+	s := build(t, Config{})
+	c := &conn{srv: s, raw: &script{}, Conn: &script{}}
+	c.in.resize(readBuffer)
+	burst := []byte(strings.Repeat("HIT ip=10.0.0.1 method=GET\nHIT user=x action=y\nhit ip=\xff\n", 20))
+	hit := func() {
+		c.in.read(copy(c.in.room(), burst))
+		if n, ok := c.answer(false); n != 60 || !ok {
+			t.Fatalf("%d lines, %t", n, ok)
+		}
+		c.Conn.(*script).said.Reset()
+	}
+	hit()
+	if n := testing.AllocsPerRun(100, hit); n > 0 {
+		t.Errorf("%v allocations for 60 HITs", n)
+	}
+}

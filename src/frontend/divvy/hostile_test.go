@@ -1,0 +1,439 @@
+package divvy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pipe serves a connection of which the test has the other end. The server has
+// no listener, so a test in a bubble decides what time it is.
+func pipe(s *Server) net.Conn {
+	client, server := net.Pipe()
+	s.admit(server)
+	return client
+}
+
+// closed reports whether the other side has closed the connection.
+func closed(c net.Conn) bool {
+	_, err := c.Read(make([]byte, 1))
+	return errors.Is(err, io.EOF)
+}
+
+// Who begins a line and does not end it is told and closed after Idle, however
+// many packets it sends meanwhile; whole lines keep a connection open.
+func TestSlowLoris(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := build(t, Config{})
+		c := pipe(s)
+		for range 3 {
+			time.Sleep(9 * time.Minute)
+			send(t, c, "HIT ip=1\n")
+			line(t, c)
+		}
+		begun, sent := time.Now(), make(chan struct{})
+		go func() {
+			defer close(sent)
+			for {
+				time.Sleep(time.Second)
+				if _, err := io.WriteString(c, "x"); err != nil {
+					return
+				}
+			}
+		}()
+		if got := line(t, c); got != "ERR unknown \"No whole line within 10m0s.\"\n" || !closed(c) {
+			t.Errorf("got %q", got)
+		}
+		if took := time.Since(begun); took != DefaultIdle {
+			t.Errorf("it took %v", took)
+		}
+		<-sent
+		s.Shutdown(t.Context())
+	})
+}
+
+// Nobody is told what it did not ask.
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := build(t, Config{Idle: time.Minute})
+		c := pipe(s)
+		begun := time.Now()
+		if got := rest(t, c); got != "" || time.Since(begun) != time.Minute {
+			t.Errorf("got %q after %v", got, time.Since(begun))
+		}
+		patient := build(t, Config{Idle: -1})
+		c = pipe(patient)
+		time.Sleep(10_000 * time.Hour)
+		send(t, c, "HIT ip=1\n")
+		line(t, c)
+		s.Shutdown(t.Context())
+		patient.Shutdown(t.Context())
+	})
+}
+
+// Who does not read its replies is cut off, and waited for by nobody else.
+func TestNeverReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := build(t, Config{})
+		deaf := pipe(s)
+		send(t, deaf, "HIT ip=1\n")
+		synctest.Wait()
+		c := pipe(s)
+		send(t, c, "HIT ip=1\n")
+		if got := line(t, c); got != "OK true 0 10\n" {
+			t.Errorf("got %q", got)
+		}
+		time.Sleep(DefaultWriteTimeout - 1)
+		synctest.Wait()
+		if open := s.Stats().Open; open != 2 {
+			t.Errorf("%d open", open)
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if open := s.Stats().Open; open != 1 {
+			t.Errorf("%d open", open)
+		}
+		s.Shutdown(t.Context())
+	})
+}
+
+// A client that sends for ever and never reads makes us keep a few buffers.
+func TestFloodWithoutReading(t *testing.T) {
+	s := build(t, Config{WriteTimeout: 200 * time.Millisecond})
+	c := dial(t, start(t, s))
+	flood := strings.Repeat("HIT ip=1\n", 10_000)
+	for {
+		if _, err := io.WriteString(c, flood); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("it is served for ever")
+			}
+			break
+		}
+	}
+}
+
+// A million requests in one go are answered in order, with the memory of a few.
+func TestMillionPipelined(t *testing.T) {
+	const n = 500_000 // twice
+	s := build(t, Config{})
+	c := dial(t, start(t, s))
+	if err := c.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	goroutines := runtime.NumGoroutine()
+	go func() {
+		w := bufio.NewWriter(c)
+		for i := range n {
+			fmt.Fprintf(w, "HIT cookie=\"б 🍪\" n=%d\nHIT ip=%d\n", i, i/4)
+		}
+		if w.Flush() != nil || c.CloseWrite() != nil {
+			t.Error("not all was taken")
+		}
+	}()
+	in := bufio.NewScanner(c)
+	got := 0
+	for ; in.Scan(); got++ {
+		want := "OK true 4294967295 0"
+		if got%2 == 1 {
+			want = [...]string{"OK true 1 10", "OK true 0 10", "OK false 0 10", "OK false 0 10"}[got/2%4]
+		}
+		if in.Text() != want {
+			t.Fatalf("reply %d: got %q, want %q", got, in.Text(), want)
+		}
+		if got == n/2 {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			if more := runtime.NumGoroutine() - goroutines; more > 5 || m.HeapAlloc > 200<<20 {
+				t.Errorf("%d goroutines more, %d bytes of heap", more, m.HeapAlloc)
+			}
+		}
+	}
+	if in.Err() != nil || got != 2*n {
+		t.Errorf("%d replies, %v", got, in.Err())
+	}
+}
+
+// All connections together have so much for long lines.
+func TestManyLongLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := build(t, Config{})
+		begun := strings.Repeat("x", DefaultMaxLine-10)
+		var all []net.Conn
+		refused := 0
+		for range maxLong/DefaultMaxLine + 8 {
+			c := pipe(s)
+			all = append(all, c)
+			go func() { _, _ = io.WriteString(c, begun) }() // all of it, or until it is refused
+			go func() {
+				if got, _ := io.ReadAll(c); string(got) == "ERR unknown \"Too many long lines at once, try again later.\"\n" {
+					refused++ // one at a time
+				}
+			}()
+			synctest.Wait()
+		}
+		if refused < 8 || refused > 16 {
+			t.Errorf("%d refused", refused)
+		}
+		if held := s.long.Load(); held > maxLong {
+			t.Errorf("%d bytes held", held)
+		}
+		for _, c := range all {
+			_ = c.Close()
+		}
+		synctest.Wait()
+		if held := s.long.Load(); held != 0 {
+			t.Errorf("%d bytes are never given back", held)
+		}
+		c := pipe(s)
+		go func() {
+			_, _ = io.WriteString(c, "HIT ip=1 x="+begun[:1000]+"\nHIT ip=1 x="+begun[:100_000]+"\nHIT ip=1\n")
+		}()
+		for _, want := range []string{"OK true 4294967295 0\n", "OK true 4294967295 0\n", "OK true 1 10\n"} {
+			if got := line(t, c); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+		synctest.Wait()
+		if held := s.long.Load(); held != 0 {
+			t.Errorf("%d bytes are kept for short lines", held)
+		}
+		s.Shutdown(t.Context())
+	})
+}
+
+// There are only so many connections; who is refused is told when it asks.
+func TestCrowd(t *testing.T) {
+	s := build(t, Config{MaxConns: 2})
+	addr := start(t, s)
+	var in []net.Conn
+	for range 2 {
+		c := dial(t, addr)
+		send(t, c, "HIT ip=1\n")
+		line(t, c)
+		in = append(in, c)
+	}
+	if got := say(t, addr, "HIT ip=2\n"); got != "ERR unknown \"More than 2 connections.\"\n" {
+		t.Errorf("got %q", got)
+	}
+	if got := say(t, addr, ""); got != "" {
+		t.Errorf("got %q without asking", got)
+	}
+	if st := s.Stats(); st.Open != 2 || st.Accepted != 2 || st.Refused != 2 || st.Errors["unknown"] != 1 {
+		t.Errorf("got %+v", st)
+	}
+	if err := in[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	for s.Stats().Open == 2 {
+		time.Sleep(time.Millisecond)
+	}
+	if got := say(t, addr, "HIT ip=2\n"); got != "OK true 1 10\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Refusing is bounded, too.
+func TestGreatCrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := build(t, Config{MaxConns: 1})
+		pipe(s)
+		var turned []net.Conn
+		for range maxTurnedAway {
+			turned = append(turned, pipe(s))
+		}
+		synctest.Wait()
+		if !closed(pipe(s)) {
+			t.Error("one more is kept")
+		}
+		time.Sleep(lingering)
+		for _, c := range turned {
+			if !closed(c) {
+				t.Fatal("one is kept for ever")
+			}
+		}
+		s.Shutdown(t.Context())
+	})
+}
+
+// What a client sent before an ERR does not cost it the replies before that.
+func TestErrBeforeUnreadInput(t *testing.T) {
+	addr := start(t, build(t, Config{}))
+	for range 20 {
+		c := dial(t, addr)
+		send(t, c, "HIT ip=9\nEGGPLANT\n"+strings.Repeat("HIT ip=9\n", 50_000))
+		got, err := io.ReadAll(c)
+		if err != nil || !strings.HasSuffix(string(got), "ERR unknown-command \"Unrecognized command: EGGPLANT\"\n") || !strings.HasPrefix(string(got), "OK ") {
+			t.Fatalf("got %q, %v", got, err)
+		}
+		_ = c.Close()
+	}
+}
+
+// TLS is spoken from the first byte on, and its end is the connection's.
+func TestTLS(t *testing.T) {
+	certificates := httptest.NewTLSServer(nil) // has some for 127.0.0.1
+	defer certificates.Close()
+	s := build(t, Config{TLS: &tls.Config{Certificates: certificates.TLS.Certificates}, MaxConns: 1})
+	addr := start(t, s)
+	trust := certificates.Client().Transport.(*http.Transport).TLSClientConfig
+	for _, said := range []string{"HIT ip=1\n", "HIT ip=1\nEGGPLANT\nHIT ip=1\n"} {
+		c := tls.Client(dial(t, addr), &tls.Config{RootCAs: trust.RootCAs, ServerName: "127.0.0.1"})
+		send(t, c, said)
+		if said == "HIT ip=1\n" {
+			if err := c.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := map[bool]string{true: "OK true 1 10\n", false: "OK true 0 10\nERR unknown-command \"Unrecognized command: EGGPLANT\"\n"}[said == "HIT ip=1\n"]
+		if got := rest(t, c); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		_ = c.Close()
+		for s.Stats().Open > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	plain := dial(t, addr)
+	send(t, plain, "HIT ip=1\n")
+	if got, _ := io.ReadAll(plain); strings.Contains(string(got), "OK") { // it is an alert, and a reset
+		t.Errorf("got %q without TLS", got)
+	}
+}
+
+// Who does not begin TLS is not waited for.
+func TestTLSHandshakeTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := build(t, Config{TLS: new(tls.Config)})
+		begun := time.Now()
+		if !closed(pipe(s)) || time.Since(begun) != handshakeTimeout {
+			t.Errorf("it took %v", time.Since(begun))
+		}
+		s.Shutdown(t.Context())
+	})
+}
+
+// Shutdown answers what was on its way, tells nobody anything else, and has a
+// deadline.
+func TestShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := build(t, Config{})
+		quiet, busy, half := pipe(s), pipe(s), pipe(s)
+		send(t, half, "HIT ip")
+		synctest.Wait()
+		done := make(chan struct{})
+		go func() {
+			s.Shutdown(t.Context())
+			close(done)
+		}()
+		synctest.Wait()
+		send(t, busy, "HIT ip=1\n")
+		if got := line(t, busy); got != "OK true 1 10\n" {
+			t.Errorf("got %q", got)
+		}
+		if !closed(pipe(s)) {
+			t.Error("a new connection is taken")
+		}
+		begun := time.Now()
+		for i, c := range []net.Conn{quiet, busy, half} {
+			if got := rest(t, c); got != "" {
+				t.Errorf("connection %d is told %q", i, got)
+			}
+		}
+		<-done
+		if took := time.Since(begun); took > farewell {
+			t.Errorf("it took %v", took)
+		}
+		s.Shutdown(t.Context()) // once more is no harm
+
+		s = build(t, Config{WriteTimeout: time.Hour})
+		deaf := pipe(s)
+		send(t, deaf, "HIT ip=1\n")
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		begun = time.Now()
+		s.Shutdown(ctx)
+		if took := time.Since(begun); took != 3*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// A client that never stops asking does not hold up the end.
+func TestShutdownUnderLoad(t *testing.T) {
+	s := build(t, Config{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	c := dial(t, l.Addr().String())
+	asking := make(chan struct{})
+	go func() {
+		defer close(asking)
+		for {
+			if _, err := io.WriteString(c, "HIT ip=1\nHIT ip=2\n"); err != nil {
+				return
+			}
+		}
+	}()
+	line(t, c)
+	go s.Shutdown(t.Context())
+	got, err := io.ReadAll(c) // to a whole line
+	if err != nil || !regexp.MustCompile(`^(OK (true|false) \d+ \d+\n)*$`).Match(got) {
+		t.Errorf("%v behind %d bytes, the last %q", err, len(got), got[max(0, len(got)-40):])
+	}
+	_ = c.Close()
+	<-asking
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// flaky is a listener that fails in passing, and then for good.
+type flaky struct {
+	net.Listener
+	fail int
+}
+
+type passing struct{}
+
+func (passing) Error() string   { return "too many open files" }
+func (passing) Temporary() bool { return true }
+
+var errForGood = errors.New("gone")
+
+func (f *flaky) Accept() (net.Conn, error) {
+	if f.fail--; f.fail >= 0 {
+		return nil, passing{}
+	}
+	return nil, errForGood
+}
+
+func (f *flaky) Close() error { return nil }
+
+func TestAcceptTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		if err := build(t, Config{}).Serve(&flaky{fail: 10}); !errors.Is(err, errForGood) {
+			t.Errorf("got %v", err)
+		}
+		// 5, 10, 20, 40, 80, 160, 320, 640, 1000 and 1000 ms
+		if took := time.Since(begun); took != 3275*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
+}

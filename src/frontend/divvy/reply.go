@@ -1,0 +1,72 @@
+package divvy
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"ratelimit/src/limiter"
+)
+
+// noLimit is the credit where none is counted and no rule says one. It is also
+// what the remaining limit is in answers to Envoy then.
+const noLimit = math.MaxUint32
+
+// appendReply appends the reply to a HIT that was decided as st says, with its
+// end:
+//
+//	OK true <credit left> <seconds until all of it is back>
+//	OK false 0 <seconds until the same request would pass, -1 for never>
+//
+// In a first-hit window both are the seconds to its end, as in divvy.
+func (s *Server) appendReply(dst []byte, st *limiter.Status) []byte {
+	bound := st.Bound()
+	switch {
+	case bound == nil:
+		credit := uint64(noLimit)
+		if st.Unlimited() && st.Rule.Requests > 0 {
+			credit = uint64(st.Rule.Requests)
+		}
+		return appendOK(dst, credit, 0)
+	case !st.Refused:
+		return appendOK(dst, bound.Verdict.Remaining, s.seconds(st.Until))
+	case st.Wait < 0:
+		return append(dst, denied...)
+	}
+	dst = append(dst, "OK false 0 "...)
+	dst = strconv.AppendInt(dst, s.seconds(st.Until), 10)
+	return append(dst, '\n')
+}
+
+// denied is the reply to what can never pass.
+const denied = "OK false 0 -1\n"
+
+func appendOK(dst []byte, credit uint64, seconds int64) []byte {
+	dst = append(dst, "OK true "...)
+	dst = strconv.AppendUint(dst, credit, 10)
+	dst = append(dst, ' ')
+	dst = strconv.AppendInt(dst, seconds, 10)
+	return append(dst, '\n')
+}
+
+// seconds is d as replies say it.
+func (s *Server) seconds(d time.Duration) int64 {
+	if s.cfg.RoundUp {
+		return int64((d + time.Second - 1) / time.Second)
+	}
+	return int64((d + time.Second/2) / time.Second)
+}
+
+// bans reports whether st is refused whatever is counted, so that a store that
+// does not answer makes no difference.
+func (s *Server) bans(st *limiter.Status) bool {
+	if s.cfg.Limiter.Shadow() {
+		return false
+	}
+	for i := range st.Charges {
+		if r := st.Charges[i].Rule; r != nil && r.Limit.Max == 0 && !r.Shadow {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,147 @@
+package divvy
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// script is a connection whose client sends packets and then closes its side.
+type script struct {
+	net.Conn
+	packets [][]byte
+	said    bytes.Buffer
+}
+
+func (s *script) Read(p []byte) (int, error) {
+	if len(s.packets) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, s.packets[0])
+	if s.packets[0] = s.packets[0][n:]; len(s.packets[0]) == 0 {
+		s.packets = s.packets[1:]
+	}
+	return n, nil
+}
+
+func (s *script) Write(p []byte) (int, error)      { return s.said.Write(p) }
+func (s *script) Close() error                     { return nil }
+func (s *script) SetReadDeadline(time.Time) error  { return nil }
+func (s *script) SetWriteDeadline(time.Time) error { return nil }
+
+// play is what a client is told that sends these packets.
+func play(s *Server, packets ...[]byte) string {
+	c := &script{packets: packets}
+	s.admit(c)
+	s.running.Wait()
+	return c.said.String()
+}
+
+// cut is stream in packets of up to n bytes.
+func cut(stream []byte, size func() int) (packets [][]byte) {
+	for len(stream) > 0 {
+		n := min(size(), len(stream))
+		packets = append(packets, stream[:n])
+		stream = stream[n:]
+	}
+	return packets
+}
+
+// wellFormed is any number of OKs and at most one ERR, which is the end.
+var wellFormed = regexp.MustCompile(`^(?:OK true \d+ \d+\n|OK false 0 (?:-1|\d+)\n)*(?:ERR (?:unknown|unknown-command) "[^\r\n]*"\n)?$`)
+
+// FuzzStream: whatever comes is answered in well-formed lines, one for each, and
+// neither packets nor what else is decided at the same time change a byte.
+func FuzzStream(f *testing.F) {
+	set := load(f, kitchen, pantry)
+	fresh := func(t *testing.T, pipelined int) *Server {
+		store, err := memory.New(memory.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := limiter.New(limiter.Config{Backend: store})
+		l.Use(set)
+		return build(t, Config{Limiter: l, DomainKey: "d", Domain: "kitchen", MaxLine: 64, MaxPipelined: pipelined})
+	}
+	for _, seed := range []string{
+		"HIT ip=1\nHIT ip=1\r\nHIT ip=1 d=pantry\nHIT ip=1\nHIT ip=2",
+		"HIT cookie=\"б 🍪\"\nHIT ip=10.0.0.7\nHIT staff=x\nEGGPLANT\nHIT ip=1\n",
+		"HIT user=x action=y\nHIT user=x\nHIT ip=\xff\xf0\x9f\nHIT a b\n",
+		"HIT ip=1\n" + strings.Repeat("x", 64) + "\r\n", "HIT ip=1\nHIT ip=" + strings.Repeat("x", 59) + "\r\n",
+		"\n", "\r\n\n", "HIT d=\nHIT\n", "HIT \"a\x00\"=\n\xef\xbb\xbfHIT\n",
+	} {
+		f.Add([]byte(seed), uint64(len(seed)))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte, seed uint64) {
+		s := fresh(t, 128)
+		whole := play(s, cut(stream, func() int { return len(stream) })...)
+		if !wellFormed.MatchString(whole) {
+			t.Fatalf("%q is answered %q", stream, whole)
+		}
+		hits, errs := uint64(0), uint64(0)
+		for reply := range strings.Lines(whole) {
+			if strings.HasPrefix(reply, "OK") {
+				hits++
+			} else {
+				errs++
+			}
+		}
+		if st := s.Stats(); st.Hits != hits || st.Errors["unknown"]+st.Errors["unknown-command"] != errs || st.Panics != 0 || st.Open != 0 {
+			t.Errorf("%q: %d hits and %d errors are counted as %+v", stream, hits, errs, st)
+		}
+		random := rand.New(rand.NewPCG(seed, 1))
+		for name, size := range map[string]func() int{
+			"by the byte": func() int { return 1 },
+			"at random":   func() int { return 1 + random.IntN(40) },
+		} {
+			if got := play(fresh(t, 1+random.IntN(5)), cut(stream, size)...); got != whole {
+				t.Errorf("%q: %s %q, at once %q", stream, name, got, whole)
+			}
+		}
+		// Each line on a connection of its own.
+		alone, one := fresh(t, 1), ""
+		for line := range bytes.Lines(stream) {
+			reply := play(alone, line)
+			if one += reply; strings.HasPrefix(reply, "ERR ") {
+				break
+			}
+		}
+		if one != whole {
+			t.Errorf("%q: alone %q, together %q", stream, one, whole)
+		}
+	})
+}
+
+// What a batch keeps for the next one holds on to no rules and no buffers.
+func TestBatchLetsGo(t *testing.T) {
+	s := build(t, Config{})
+	play(s, []byte("HIT ip=1\nHIT ip=2\nHIT ip=\xff\n"))
+	b := s.newBatch()
+	defer b.release()
+	if len(b.entries)+len(b.text)+len(b.out)+len(b.req.Descriptors) > 0 || b.answer.Set != nil {
+		t.Errorf("left: %+v", b)
+	}
+	if slices.ContainsFunc(b.entries[:cap(b.entries)], func(e rules.Entry) bool { return e.Key != nil }) {
+		t.Error("entries point to lines")
+	}
+	for _, d := range b.req.Descriptors[:cap(b.req.Descriptors)] {
+		if d.Entries != nil {
+			t.Error("descriptors point to entries")
+		}
+	}
+	for _, st := range b.answer.Statuses[:cap(b.answer.Statuses)] {
+		if st.Rule != nil || st.Charges != nil {
+			t.Error("statuses point to rules")
+		}
+	}
+}

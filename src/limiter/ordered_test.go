@@ -1,0 +1,169 @@
+package limiter_test
+
+import (
+	"fmt"
+	"testing"
+
+	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
+)
+
+const orderedRules = `
+domain: d
+rules:
+  - match: {m: GET, ip: "*"}            # a canary, and its twin
+    per: [ip]
+    shadow_mode: true
+    rate_limit: {unit: hour, requests_per_unit: 2}
+  - match: {m: GET, ip: "*"}
+    per: [ip]
+    rate_limit: {unit: hour, requests_per_unit: 2}
+  - match: {staff: "*"}
+    shadow_mode: true
+    rate_limit: {unit: hour, requests_per_unit: 1, name: staff-canary}
+  - match: {staff: "*"}
+    rate_limit: {unlimited: true, requests_per_unit: 9}
+  - match: {both: "*"}
+    shadow_mode: true
+    rate_limit: {unit: hour, requests_per_unit: 1}
+  - match: {both: "*"}
+    on_reject: none
+    rate_limits:
+      - {unit: minute, requests_per_unit: 2}
+      - {unit: day, requests_per_unit: 3}
+  - match: {trial: "*"}
+    shadow_mode: true
+    rate_limit: {unit: hour, requests_per_unit: 1}
+  - match: {banned: "yes"}
+    rate_limit: {unit: second, requests_per_unit: 0}
+  - match: {premium: "*"}
+    rate_limit: {unit: hour, requests_per_unit: 8, replaces: [{name: staff-canary}, {name: five}]}
+  - match: {five: "*"}
+    rate_limit: {unit: hour, requests_per_unit: 5, name: five}
+`
+
+func TestOrderedLists(t *testing.T) {
+	const withDefault = orderedRules + "  - {match: {}, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}\n"
+	for _, tt := range []struct {
+		name, rules string
+		cfg         limiter.Config
+		ask         []string
+	}{
+		{"a canary beside a twin", orderedRules, limiter.Config{}, []string{
+			"m=GET,ip=1", "ok: ok 1/2",
+			"ip=1,x=y,m=GET", "ok: ok 0/2",
+			"m=GET,ip=1", "over: over 0/2",
+			"m=GET,ip=2", "ok: ok 1/2",
+			"m=GET,ip=", "ok: ok 1/2",
+			"m=GET", "ok: -",
+			"m=GET,ip=1,ip=3", "ok: ok 1/2", // the last one counts
+		}},
+		{"a canary before an unlimited rule", orderedRules, limiter.Config{}, []string{
+			"staff=1", "ok: unlimited", "staff=1", "ok: unlimited",
+		}},
+		{"a canary before several limits", orderedRules, limiter.Config{}, []string{
+			"both=1", "ok: ok 1/2", "both=1", "ok: ok 0/2", "both=1", "over: over 0/2",
+		}},
+		{"a canary and nothing that decides", orderedRules, limiter.Config{}, []string{
+			"trial=1", "ok: ok 0/1", "trial=1", "ok: ok 0/1",
+		}},
+		{"a canary that is the default", withDefault, limiter.Config{}, []string{
+			"trial=1", "ok: ok 0/1", "trial=1", "over: over 0/1", "x=y", "over: over 0/1",
+		}},
+		{"always deny", orderedRules, limiter.Config{}, []string{"banned=yes", "over: over 0/0", "banned=no", "ok: -"}},
+		{"replaced", orderedRules, limiter.Config{}, []string{
+			"five=1", "ok: ok 4/5", "premium=1 five=1", "ok: ok 7/8, -", "five=1", "ok: ok 3/5",
+			"staff=1 premium=1", "ok: unlimited, ok 6/8",
+		}},
+		{"all or nothing: canaries stop nobody", orderedRules, limiter.Config{AllOrNothing: true}, []string{
+			"both=1 banned=yes", "over: ok 2/2, over 0/0", "both=1:2", "ok: ok 0/2",
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := start(t, tt.cfg)
+			l.Use(load(t, tt.rules))
+			var a limiter.Answer
+			for i := 0; i < len(tt.ask); i += 2 {
+				if err := l.Check(t.Context(), parse(tt.ask[i]), &a); err != nil {
+					t.Fatal(err)
+				}
+				if got := brief(&a); got != tt.ask[i+1] {
+					t.Errorf("request %d, %s:\n got %s\nwant %s", i/2+1, tt.ask[i], got, tt.ask[i+1])
+				}
+			}
+		})
+	}
+}
+
+// All charges of a descriptor are told, canaries in front and marked; each is
+// counted under the name of its rule.
+func TestOrderedCharges(t *testing.T) {
+	counters := metrics.New(metrics.Config{})
+	l := start(t, limiter.Config{Recorder: counters})
+	set := load(t, orderedRules)
+	counters.Use(set)
+	l.Use(set)
+	var a limiter.Answer
+	for range 3 {
+		if err := l.Check(t.Context(), parse("m=GET,ip=1 both=1 staff=1"), &a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := ""
+	for _, st := range a.Statuses {
+		for _, c := range st.Charges {
+			got += fmt.Sprintf("%s aside=%t over=%t; ", c.Rule.Key, c.Aside, c.Over)
+		}
+	}
+	if want := "d.ip_*.m_GET.canary aside=true over=false; d.ip_*.m_GET aside=false over=true; " +
+		"d.both_*.canary aside=true over=false; d.both_* aside=false over=true; d.both_*.2 aside=false over=false; " +
+		"d.staff-canary aside=true over=false; "; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	count := make(map[string]uint64)
+	for _, d := range counters.Decisions() {
+		count[d.Rule+" "+d.Outcome.String()] += d.Count
+	}
+	for name, want := range map[string]uint64{
+		"ip_*.m_GET near": 2, "ip_*.m_GET over": 1, "ip_*.m_GET.canary shadow": 1,
+		"staff-canary shadow": 2, "staff_* unlimited": 3, "both_*.canary shadow": 2, "both_* over": 1,
+	} {
+		if count[name] != want {
+			t.Errorf("%s: counted %d, want %d: %v", name, count[name], want, count)
+		}
+	}
+}
+
+// listOf has n rules for paths with a wildcard, or as they are, and behind them a
+// default.
+func listOf(n int, pattern string) string {
+	text := "domain: d\nrules:\n"
+	for i := range n {
+		text += fmt.Sprintf("  - {match: {method: GET, path: \""+pattern+"\"}, per: [ip], rate_limit: {algorithm: first_hit_window, unit: hour, requests_per_unit: 1000000000}}\n", i)
+	}
+	return text + "  - {match: {}, per: [ip], rate_limit: {algorithm: first_hit_window, unit: hour, requests_per_unit: 1000000000}}\n"
+}
+
+// BenchmarkOrdered is a whole decision by an ordered list, over memory, of which
+// the last rule but the default matches.
+func BenchmarkOrdered(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		for _, pattern := range []string{"/v1/%d/*", "/v1/%d"} {
+			b.Run(fmt.Sprintf("rules=%d,path=%s", n, pattern), func(b *testing.B) {
+				l := start(b, limiter.Config{})
+				l.Use(load(b, listOf(n, pattern)))
+				path := fmt.Sprintf("/v1/%d", n-1)
+				if pattern == "/v1/%d/*" {
+					path += "/x"
+				}
+				req, a := parse("method=GET,ip=10.0.0.7,path="+path), new(limiter.Answer)
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := l.Check(b.Context(), req, a); err != nil || a.Statuses[0].Rule.Match == nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

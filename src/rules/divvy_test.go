@@ -1,0 +1,177 @@
+package rules
+
+import (
+	"errors"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func loadFile(t testing.TB, path string) (*Set, Problems) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, warnings, err := Load([]File{{path, data}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set, warnings
+}
+
+// lists is what the ordered lists of a set say, without their places.
+func lists(set *Set) (lines []string) {
+	for _, r := range set.Rules() {
+		unplaced := *r
+		unplaced.Pos = Pos{}
+		lines = append(lines, describe(&unplaced)+" "+r.ordered.head+strings.Join(r.ordered.per, "")+r.ordered.tail)
+	}
+	return lines
+}
+
+// The two forms of the example are the same rules, and divvy itself reads them
+// alike.
+func TestDivvyExamples(t *testing.T) {
+	ini, warnings := loadFile(t, "../../examples/divvy/example-config.ini")
+	json, more := loadFile(t, "../../examples/divvy/example-config.json")
+	if len(warnings)+len(more) > 0 {
+		t.Errorf("warnings: %v %v", warnings, more)
+	}
+	if a, b := lists(ini), lists(json); !slices.Equal(a, b) || len(a) != 7 {
+		t.Errorf("the rules are not the same:\n%s\n\n%s", strings.Join(a, "\n"), strings.Join(b, "\n"))
+	}
+	d := ini.Domain([]byte("example-config"))
+	if d == nil {
+		t.Fatal("the domain is not the name of the file")
+	}
+	var scratch Scratch
+	for ask, want := range map[string]string{
+		"path=/printers/plotter,method=POST,user=rosa": "0",
+		"path=/printers/a4,method=POST,user=rosa":      "20",
+		"path=/cookies/special,method=POST,ip=1":       "(3) 10",
+		"path=/cookies/special,method=POST,user=rosa":  "(3) 1000",
+		"path=/cookies/oat,method=POST,user=ada":       "10",
+		"path=/cakes/birthday,method=POST,user=ada":    "1",
+		"path=/cakes/birthday,method=GET":              "0",
+	} {
+		if got := meet(d, &scratch, parseEntries(ask)); got != want {
+			t.Errorf("%s meets %s, want %s", ask, got, want)
+		}
+	}
+}
+
+// A rule of divvy's is one of an ordered list in YAML.
+func TestDivvyIsAnOrderedList(t *testing.T) {
+	const yaml = `
+domain: kitchen
+rules:
+  - match: {method: GET, path: /pantry/*, ip: "*"}
+    per: [ip]
+    shadow_mode: true
+    rate_limit: {name: pantry, algorithm: first_hit_window, requests_per_unit: 3, period: 3600s}
+    metadata: {comment: tins}
+  - match: {user: ada}
+    rate_limit: {unlimited: true, requests_per_unit: 5}
+  - match: {}
+    rate_limit: {requests_per_unit: 0, period: 1s, algorithm: first_hit_window}
+`
+	const ini = `
+[path=/pantry/* method=GET ip=*]
+creditLimit=3
+resetSeconds=3600
+actorField=ip
+matchPolicy=canary
+label=pantry
+comment=tins
+[user=ada]
+creditLimit=5
+resetSeconds=0
+[default]
+creditLimit=0
+`
+	a, _, err := Load([]File{{"a.yaml", []byte(yaml)}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _, err := Load([]File{{"kitchen.ini", []byte(ini)}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(lists(a), lists(b)) {
+		t.Errorf("the rules are not the same:\n%s\n\n%s", strings.Join(lists(a), "\n"), strings.Join(lists(b), "\n"))
+	}
+	if r := b.Rules()[1]; !r.Unlimited || r.Requests != 5 {
+		t.Errorf("an unlimited rule tells callers of %d", r.Requests)
+	}
+}
+
+// FuzzINI and FuzzJSON read whatever comes: nothing panics, the same text gives
+// the same result twice, what is wrong has a place, and what is right is a list
+// that ends in a default.
+func FuzzINI(f *testing.F) {
+	seedDivvy(f, "ini")
+	f.Add([]byte("[a=\"b]\" c]\ncreditLimit=\"1\"\nresetSeconds='1' # x\n[default]\ncreditLimit=0"))
+	f.Fuzz(func(t *testing.T, data []byte) { readsDivvy(t, "d.ini", data, ParseINI) })
+}
+
+func FuzzJSON(f *testing.F) {
+	seedDivvy(f, "json")
+	f.Add([]byte(`{"overrides":[{"operation":{"a":1e999,"b":-0},"creditLimit":"1","resetSeconds":1}],"default":{"operation":{},"creditLimit":0}}`))
+	f.Add([]byte(strings.Repeat("[", 1000)))
+	f.Fuzz(func(t *testing.T, data []byte) { readsDivvy(t, "d.json", data, ParseJSON) })
+}
+
+func seedDivvy(f *testing.F, form string) {
+	data, err := os.ReadFile("testdata/divvy.txt")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for section := range strings.SplitSeq(string(data), "\n-- ") {
+		if name, text, ok := strings.Cut(section, " --\n"); ok && strings.HasSuffix(name, "."+form) {
+			f.Add([]byte(text))
+		}
+	}
+	example, err := os.ReadFile("../../examples/divvy/example-config." + form)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(example)
+}
+
+func readsDivvy(t *testing.T, name string, data []byte, parse func(string, []byte) (*DomainConfig, Problems, Problems)) {
+	if len(data) > 5000 {
+		return
+	}
+	cfg, problems, warnings := parse(name, data)
+	again, problems2, warnings2 := parse(name, data)
+	if !reflect.DeepEqual(cfg, again) || !reflect.DeepEqual(problems, problems2) || !reflect.DeepEqual(warnings, warnings2) {
+		t.Fatalf("two readings of %q differ", data)
+	}
+	lines := strings.Count(string(data), "\n") + 1
+	for _, p := range append(slices.Clone(problems), warnings...) {
+		if p.File != name || p.What == "" || p.Line > lines || p.Line < 1 && !strings.Contains(p.What, "YAML") {
+			t.Fatalf("%q: the problem %q has no place or no words", data, p)
+		}
+	}
+	set, _, err := Load([]File{{name, data}}, Options{})
+	var all Problems
+	switch {
+	case err != nil && !errors.As(err, &all), len(problems) > 0 && err == nil:
+		t.Fatalf("%q: %v, and the reader: %v", data, err, problems)
+	case err != nil || cfg == nil || cfg.Rules == nil || cfg.Domain != "d":
+		return
+	}
+	rules := set.Rules()
+	if n := len(rules); n == 0 || len(rules[n-1].Match) > 0 || rules[n-1].Shadow {
+		t.Fatalf("%q: there is no default: %v", data, rules)
+	}
+	var scratch Scratch
+	for _, request := range [][]Entry{nil, {{}}, {{data, data}}} {
+		if rule, _ := set.Domains()[0].Meet(request, &scratch, nil); rule == nil {
+			t.Fatalf("%q: %q meets nothing", data, request)
+		}
+	}
+}

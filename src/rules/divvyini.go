@@ -1,0 +1,245 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// ParseINI reads a rule file of divvy in its INI form. A section is a rule, its
+// name the operation: pairs of key=value apart by blanks, either in quotes where
+// they hold blanks, `=` or `]`; `[default]` matches everything.
+//
+// The problems and warnings are those of ParseYAML.
+func ParseINI(file string, data []byte) (cfg *DomainConfig, problems, warnings Problems) {
+	f := divvyFile{file: file}
+	if at, bad := invalidUTF8(data); bad || isUTF16(data) {
+		at.File = file
+		f.problems.add(at, "save the file as UTF-8", "the text is not UTF-8")
+		return nil, f.problems, nil
+	}
+	r := iniReader{divvyFile: &f, sections: make(map[string]Pos)}
+	for line := range strings.Lines(strings.TrimPrefix(string(data), "\ufeff")) {
+		r.line++
+		r.read(strings.TrimRight(line, "\r\n"))
+	}
+	cfg = f.config()
+	return cfg, f.problems, f.warnings
+}
+
+// iniReader reads line by line.
+type iniReader struct {
+	*divvyFile
+	line     int
+	sections map[string]Pos
+	rule     *divvyRule // the section that is being read; nil: none yet, or one that is refused
+	refused  bool       // the section is one that is refused: its keys are passed over
+}
+
+func (r *iniReader) at(col int) Pos { return Pos{r.file, r.line, col + 1} }
+
+func (r *iniReader) read(line string) {
+	text := strings.TrimLeft(line, " \t")
+	col := utf8.RuneCountInString(line[:len(line)-len(text)])
+	switch {
+	case text == "" || isComment(text):
+	case text[0] == '[':
+		r.section(text, col)
+	default:
+		r.field(text, col)
+	}
+}
+
+func isComment(text string) bool { return text[0] == ';' || text[0] == '#' }
+
+// section reads the head of a rule.
+func (r *iniReader) section(text string, col int) {
+	skipped := r.skipped
+	r.rule, r.refused, r.skipped = nil, true, true
+	s := sectionReader{rest: text[1:]}
+	pairs, err := s.pairs()
+	if err != nil {
+		r.problems.add(r.at(col+utf8.RuneCountInString(text)-utf8.RuneCountInString(s.rest)), err.mend, "%s", err.what)
+		return
+	}
+	written := strings.TrimSuffix(text, s.rest)
+	if rest := strings.TrimLeft(s.rest, " \t"); rest != "" && !isComment(rest) {
+		r.problems.add(r.at(col+utf8.RuneCountInString(text)-utf8.RuneCountInString(rest)), "put it into a line of its own, or put a `;` before it",
+			"there is more behind the section %s: %s", cited(written), brief(rest))
+		return
+	}
+	at := r.at(col)
+	if other, taken := r.sections[written]; taken {
+		r.problems.add(at, "join the two; for a canary and its twin use the JSON form", "the section %s is here twice, the first is at %v", cited(written), other)
+		return
+	}
+	r.sections[written] = at
+	if s.rest != "" {
+		r.differs(at, "with more than %s in the line it does not see the section", cited(written))
+	}
+	slices.Sort(s.odd)
+	for _, odd := range slices.Compact(s.odd) {
+		r.differs(at, "%s", odd)
+	}
+	for i := range pairs {
+		pairs[i].Pos = at
+	}
+	r.rules = append(r.rules, divvyRule{at: at, text: written, operation: pairs, fields: make(map[string]divvyValue)})
+	r.rule, r.refused, r.skipped = &r.rules[len(r.rules)-1], false, skipped
+}
+
+// field reads a line `key = value`.
+func (r *iniReader) field(text string, col int) {
+	key, value, ok := strings.Cut(text, "=")
+	key = strings.TrimRight(key, " \t")
+	switch {
+	case !ok:
+		r.problems.add(r.at(col), "write `key = value`, or `[key=value]` for a section, or put a `;` before it", "the line is neither: %s", brief(text))
+		return
+	case r.rule == nil && r.refused:
+		return
+	case r.rule == nil:
+		r.problems.add(r.at(col), "write `[default]`, or another section, above it", "the key %s stands before the first section", brief(key))
+		return
+	}
+	valueCol := col + utf8.RuneCountInString(text) - utf8.RuneCountInString(strings.TrimLeft(value, " \t"))
+	v, what := iniValue(strings.TrimSpace(value))
+	v.at = r.at(valueCol)
+	if what != "" {
+		r.problems.add(v.at, "close it, with nothing but a comment behind it", "%s of %s: %s", key, cited(r.rule.text), what)
+	}
+	if !slices.Contains(divvyKeys, key) {
+		r.unknown(r.at(col), key, divvyKeys)
+		return
+	}
+	if _, twice := r.rule.fields[key]; twice {
+		r.warnings.add(r.at(col), "remove one of them", "the key %s is here twice; the last one wins", key)
+	}
+	r.rule.fields[key] = v
+}
+
+// iniValue reads what stands behind `=`: in quotes, or up to a comment, with a
+// backslash before `;`, `#` and itself. Without quotes null, true and false are
+// no text.
+func iniValue(text string) (v divvyValue, what string) {
+	if text != "" && (text[0] == '"' || text[0] == '\'') {
+		inside, rest, closed := strings.Cut(text[1:], text[:1])
+		rest = strings.TrimLeft(rest, " \t")
+		switch {
+		case !closed:
+			what = fmt.Sprintf("the quote is not closed: %s", brief(text))
+		case rest != "" && !isComment(rest):
+			what = fmt.Sprintf("there is more behind the quote: %s", brief(rest))
+		}
+		return divvyValue{kind: isString, text: inside}, what
+	}
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c == '\\' && i+1 < len(text) && strings.IndexByte(`\;#`, text[i+1]) >= 0 {
+			i++
+			b.WriteByte(text[i])
+			continue
+		}
+		if c == ';' || c == '#' {
+			break
+		}
+		b.WriteByte(c)
+	}
+	v = divvyValue{kind: isString, text: strings.TrimSpace(b.String())}
+	switch v.text {
+	case "null":
+		v.kind = isNull
+	case "true", "false":
+		v.kind = isBool
+	}
+	return v, ""
+}
+
+// sectionReader reads the name of a section, up to its `]`.
+type sectionReader struct {
+	rest string
+	odd  []string // what divvy itself reads otherwise
+}
+
+type sectionError struct{ what, mend string }
+
+func (s *sectionReader) pairs() (pairs []PairConfig, err *sectionError) {
+	words, bare := 0, ""
+	for {
+		s.rest = strings.TrimLeft(s.rest, " \t")
+		switch {
+		case s.rest == "":
+			return nil, &sectionError{"the section has no end", "add a `]`"}
+		case s.rest[0] == ']' && words == 0:
+			return nil, &sectionError{"the section has no name", "write `[default]` for a rule that matches everything"}
+		case s.rest[0] == ']':
+			s.rest = s.rest[1:]
+			if words == 1 && bare == "default" {
+				return nil, nil
+			}
+			return pairs, nil
+		}
+		words++
+		key, quoted, err := s.word()
+		if err != nil {
+			return nil, err
+		}
+		value, equals := "", false
+		if s.rest != "" && s.rest[0] == '=' {
+			s.rest, equals = s.rest[1:], true
+			if value, _, err = s.word(); err != nil {
+				return nil, err
+			}
+		}
+		switch {
+		case s.rest != "" && s.rest[0] == '=':
+			return nil, &sectionError{"there is a second `=`, which divvy would drop with what stands behind it", "put the value in quotes if it is meant"}
+		case s.rest != "" && s.rest[0] != ']' && s.rest[0] != ' ' && s.rest[0] != '\t':
+			return nil, &sectionError{"there is something behind the quotes", "put a blank there, or all of it into the quotes"}
+		}
+		if !equals && !quoted {
+			bare = key
+		}
+		if len(pairs) == maxPairs {
+			return nil, &sectionError{fmt.Sprintf("the section has more than %d keys", maxPairs), "use fewer"}
+		}
+		for _, p := range pairs {
+			if p.Key == key {
+				return nil, &sectionError{fmt.Sprintf("the key %s is here twice", brief(key)), "remove one of them"}
+			}
+		}
+		pairs = append(pairs, PairConfig{Key: key, Pattern: value})
+	}
+}
+
+// word reads text in quotes, or up to a blank, `=` or `]`.
+func (s *sectionReader) word() (word string, quoted bool, err *sectionError) {
+	if s.rest != "" && s.rest[0] == '"' {
+		inside, rest, closed := strings.Cut(s.rest[1:], `"`)
+		if !closed {
+			return "", true, &sectionError{"the quote is not closed", "add a `\"`"}
+		}
+		s.rest = rest
+		s.odd = append(s.odd, fmt.Sprintf("it takes the quotes around %s for a part of it", brief(inside)))
+		return inside, true, nil
+	}
+	var b strings.Builder
+	i := 0
+	for ; i < len(s.rest) && strings.IndexByte(" \t=]", s.rest[i]) < 0; i++ {
+		c := s.rest[i]
+		switch {
+		case c == '\\' && i+1 < len(s.rest) && strings.IndexByte(`\;#.`, s.rest[i+1]) >= 0:
+			i++
+			c = s.rest[i]
+		case c == '.':
+			s.odd = append(s.odd, "it splits the section at the dots")
+		case c == ';' || c == '#':
+			s.odd = append(s.odd, fmt.Sprintf("it takes what begins with `%c` for a comment", c))
+		}
+		b.WriteByte(c)
+	}
+	s.rest = s.rest[i:]
+	return b.String(), false, nil
+}

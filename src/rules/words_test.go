@@ -1,0 +1,171 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const treeText = `
+schema:
+  user:
+    children:
+      "*":
+        limits: [15, 30, 60]
+        children:
+          trade: {limits: [5, 10, 15]}
+          "*": {children: {now: {limits: [1, 1, 1]}}}
+      eve:
+        children:
+          trade: {limits: [0, 1, 1]}
+  "*": {limits: [0, 1, 3600]}
+`
+
+// The levels that a path of words is charged to, with their keys; the tag ends
+// at the bar.
+func TestTreeOfLimits(t *testing.T) {
+	set, _, err := Load([]File{{"conf/my_limits.yaml", []byte(treeText)}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := set.Domain([]byte("my_limits"))
+	const alex = "my%5Flimits_user_alex_|"
+	for _, tt := range []struct{ asked, want string }{
+		{"user=alex", "user.* " + alex},
+		{"user=,alex=", "user.* " + alex},
+		{"user=alex,trade=", "user.* " + alex + "; user.*.trade " + alex + "trade_"},
+		{"user=,alex=trade", "user.* " + alex + "; user.*.trade " + alex + "trade_"},
+		{"user=alex,trade=x,y=z", "user.* " + alex + "; user.*.trade " + alex + "trade_"}, // the walk ends, the levels above count
+		{"user=alex,look=", "user.* " + alex},
+		{"user=alex,look=now", "user.* " + alex + "; user.*.*.now " + alex + "look_now_"},
+		{"user=alex,look=later", "user.* " + alex},
+		{"user=eve", ""}, // a name hides `*`
+		{"user=eve,look=now", ""},
+		{"user=eve,trade=", "user.eve.trade my%5Flimits_user_eve_trade_|"},
+		{"user=*", "user.* my%5Flimits_user_*_|"},
+		{"user=", ""},
+		{"ip=1_2", "* my%5Flimits_ip_|"},
+		{"=x", "* my%5Flimits__|"}, // the first word is empty
+		{"user=a:b_c", "user.* my%5Flimits_user_a%3Ab%5Fc_|"},
+	} {
+		entries := parseEntries(tt.asked)
+		var joined []byte
+		var got []string
+		for _, escape := range []bool{false, true} {
+			got = nil
+			keys := Keys{Escape: escape}
+			for _, r := range charged(d.Find(entries, &joined)) {
+				key, tag := keys.Append(nil, d, r, entries)
+				got = append(got, strings.TrimPrefix(r.Key, "my_limits.")+" "+string(key[:tag])+"|"+string(key[tag:]))
+			}
+			if s := strings.Join(got, "; "); s != tt.want {
+				t.Errorf("%s: charged to %s, want %s", tt.asked, s, tt.want)
+			}
+		}
+		if w := d.Explain(entries); w.Rule != d.Find(entries, &joined) {
+			t.Errorf("%s is explained as %v", tt.asked, w.Rule)
+		}
+	}
+}
+
+// FuzzWords builds a tree of limits and a path from bytes, of so few different
+// words that they meet, and holds Find to a walk over the tree as written. Two
+// paths have one key exactly if their words are the same.
+func FuzzWords(f *testing.F) {
+	f.Add([]byte("\x05\x11\x26\x03\x38\x41\x93\xa2\xb1"), []byte("\x11\x22\x01"))
+	f.Add([]byte("abcdefghijklmnopqrstuvwxyz"), []byte("acb"))
+	f.Fuzz(func(t *testing.T, tree, ask []byte) {
+		if len(tree) > 100 || len(ask) > 8 {
+			return
+		}
+		words := []string{"a", "b", "*", "a_b", ":", "%", "c", "ab"}
+		// Each byte is a node with a word, or goes up a level.
+		var build func(depth int) []WordConfig
+		build = func(depth int) (list []WordConfig) {
+			for len(tree) > 0 {
+				b := tree[0]
+				tree = tree[1:]
+				if b&7 == 7 && depth > 0 {
+					return list
+				}
+				cfg := WordConfig{Word: words[b&7]}
+				if b&8 != 0 {
+					cfg.Limits = &BucketConfig{Burst: 1, Count: 1, Seconds: int64(b) + 1}
+				}
+				if b&16 != 0 {
+					cfg.Children = build(depth + 1)
+				}
+				if !slices.ContainsFunc(list, func(o WordConfig) bool { return o.Word == cfg.Word }) {
+					list = append(list, cfg)
+				}
+			}
+			return list
+		}
+		top := build(0)
+		set, _, err := Compile([]DomainConfig{{Domain: "d", Tree: &Placed[[]WordConfig]{Value: top}}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := set.Domain([]byte("d"))
+		var entries []Entry
+		var path []string
+		for _, b := range ask {
+			e := Entry{Key: []byte(words[b&7])}
+			path = append(path, words[b&7])
+			if b&64 != 0 {
+				e.Value = []byte(words[b>>3&7])
+				path = append(path, words[b>>3&7])
+			}
+			entries = append(entries, e)
+		}
+		var want []string
+		children := top
+		for i := range path {
+			at := slices.IndexFunc(children, func(c WordConfig) bool { return c.Word == path[i] })
+			if at < 0 {
+				at = slices.IndexFunc(children, func(c WordConfig) bool { return c.Word == "*" })
+			}
+			if at < 0 {
+				break
+			}
+			if l := children[at].Limits; l != nil {
+				want = append(want, fmt.Sprintf("%q %d", path[:i+1], l.Seconds))
+			}
+			children = children[at].Children
+		}
+		// The same path with each word an entry of its own.
+		var apart []Entry
+		for _, word := range path {
+			apart = append(apart, Entry{Key: []byte(word)})
+		}
+		var joined []byte
+		var got []string
+		keys, tags := make(map[string]bool), make(map[string]bool)
+		for i, r := range charged(d.Find(entries, &joined)) {
+			key, tag := (&Keys{}).Append(nil, d, r, entries)
+			again, tag2 := (&Keys{}).Append(nil, d, r, apart)
+			if string(key) != string(again) || tag != tag2 || d.Find(apart, &joined) != d.Find(entries, &joined) {
+				t.Fatalf("%q and %q are kept under %s and %s", entries, apart, key, again)
+			}
+			parts := strings.Split(strings.TrimSuffix(strings.TrimPrefix(string(key), "d_"), "_"), "_")
+			for j := range parts {
+				for text, written := range map[string]string{"%5F": "_", "%3A": ":"} {
+					parts[j] = strings.ReplaceAll(parts[j], text, written)
+				}
+				parts[j] = strings.ReplaceAll(parts[j], "%25", "%")
+			}
+			got = append(got, fmt.Sprintf("%q %d", parts, int(r.Limit.Period.Seconds())))
+			keys[string(key)], tags[string(key[:tag])] = true, true
+			if len(keys) != i+1 || len(tags) != 1 {
+				t.Fatalf("%q: keys %v, tags %v", entries, keys, tags)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%q is charged to %v, want %v", path, got, want)
+		}
+		if w := d.Explain(entries); w.Rule != d.Find(entries, &joined) || (w.Rule == nil) == (w.End == EndRule) {
+			t.Fatalf("%q is explained as %v %v", path, w.Rule, w.End)
+		}
+	})
+}

@@ -1,0 +1,42 @@
+package settings
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// declare names the variables of divvy's port.
+func (d *Divvy) declare(r *reader) {
+	r.section("Divvy")
+	r.text(&d.Host, "DIVVY_HOST", "0.0.0.0", "address of the port of divvy's line protocol")
+	d.On = r.optionalPort(&d.Port, "DIVVY_PORT", "that port, 8321 in divvy; 0 picks a free one, not set: there is none")
+	r.text(&d.Domain, "DIVVY_DOMAIN", "divvy", "the domain that `HIT` asks")
+	r.text(&d.DomainKey, "DIVVY_DOMAIN_KEY", "", "key of a `HIT` whose value names the domain to ask instead, which anybody may then; empty: none")
+	r.oneOf(&d.Round, "DIVVY_ROUND", "nearest", "how seconds in replies are rounded, `nearest` as divvy does, so that a client may be told to come back in 0 s, or `up`", "nearest", "up")
+	r.bytes(&d.MaxLine, "DIVVY_MAX_LINE_BYTES", 1<<20, "the longest line; a longer one ends its connection")
+	r.count(&d.MaxConns, "DIVVY_MAX_CONNECTIONS", 10_000, "the most connections; further ones are refused")
+	r.count(&d.MaxPipelined, "DIVVY_MAX_PIPELINED", 128, "the most requests of a connection that are decided at a time, in one call of the store, up to 1000; what comes behind them waits")
+	r.duration(&d.Idle, "DIVVY_IDLE_TIMEOUT", 10*time.Minute, "connections without a whole line for so long are closed; 0: never")
+	d.TLS.declare(r, "DIVVY_", "this port")
+}
+
+// maxPipelined is what the limiter decides at a time.
+const maxPipelined = 1000
+
+// validate checks what one variable alone cannot.
+func (d *Divvy) validate(r *reader) {
+	d.Round = strings.ToLower(d.Round)
+	if d.MaxLine > maxLine {
+		r.problem("DIVVY_MAX_LINE_BYTES", strconv.FormatInt(d.MaxLine, 10), "write "+strconv.Itoa(maxLine)+" or less")
+	}
+	if d.MaxPipelined > maxPipelined {
+		r.problem("DIVVY_MAX_PIPELINED", strconv.Itoa(d.MaxPipelined), "write "+strconv.Itoa(maxPipelined)+" or less")
+	}
+	if d.Domain == "" && d.DomainKey == "" {
+		r.problem("DIVVY_DOMAIN", "", "write the domain that `HIT` asks, or set DIVVY_DOMAIN_KEY")
+	}
+}
+
+// maxLine keeps one line from taking what all connections have for long ones.
+const maxLine = 16 << 20

@@ -1,0 +1,49 @@
+package settings
+
+// ServerTLS is what one port speaks TLS with.
+type ServerTLS struct {
+	On        bool
+	Cert, Key string // files
+	// ClientCA is a file: clients need a certificate; empty: nobody is asked.
+	// ClientName is the DNS name that has to be in it; empty: any.
+	ClientCA, ClientName string
+}
+
+// declareGRPC names the variables of the gRPC port, which are upstream's.
+func (t *ServerTLS) declareGRPC(r *reader) {
+	r.flag(&t.On, "GRPC_SERVER_USE_TLS", false, "speak TLS, 1.2 or newer, on the gRPC port. All files of this section are looked at every second: what replaces them is used from then on if it is good")
+	r.text(&t.Cert, "GRPC_SERVER_TLS_CERT", "", "PEM file of the certificate chain")
+	r.text(&t.Key, "GRPC_SERVER_TLS_KEY", "", "PEM file of its key")
+	r.text(&t.ClientCA, "GRPC_CLIENT_TLS_CACERT", "", "PEM file of authorities; clients then need a certificate of one of these, or of the system's")
+	r.text(&t.ClientName, "GRPC_CLIENT_TLS_SAN", "", "DNS name that this certificate must carry")
+}
+
+// declare names the variables of another port, which begin with prefix.
+func (t *ServerTLS) declare(r *reader, prefix, port string) {
+	r.text(&t.Cert, prefix+"TLS_CERT", "", "PEM file of the certificate chain with which "+port+" speaks TLS; empty: plain text")
+	r.text(&t.Key, prefix+"TLS_KEY", "", "PEM file of its key")
+	r.text(&t.ClientCA, prefix+"TLS_CLIENT_CACERT", "", "as `GRPC_CLIENT_TLS_CACERT`")
+	r.text(&t.ClientName, prefix+"TLS_CLIENT_SAN", "", "as `GRPC_CLIENT_TLS_SAN`")
+	t.On = t.Cert != "" || t.Key != ""
+}
+
+// validate checks what belongs together. names are those of the variables.
+func (t *ServerTLS) validate(r *reader, cert, key, clientCA, clientName string) {
+	switch {
+	case t.On && t.Cert == "":
+		r.problem(cert, "", "write the path of a PEM file with the certificate chain, and that of its key in "+key)
+	case t.On && t.Key == "":
+		r.problem(key, "", "write the path of a PEM file with the key of "+cert)
+	case t.On && t.ClientName != "" && t.ClientCA == "":
+		r.problem(clientName, t.ClientName, "no client is asked for a certificate: set "+clientCA+", too")
+	case !t.On && t.ClientCA != "":
+		r.warnings = append(r.warnings, clientCA+" has no effect: that port speaks plain text")
+	}
+}
+
+func (s *Settings) validateTLS(r *reader) {
+	s.GRPCTLS.validate(r, "GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY", "GRPC_CLIENT_TLS_CACERT", "GRPC_CLIENT_TLS_SAN")
+	for prefix, t := range map[string]*ServerTLS{"HTTP_": &s.HTTPTLS, "DEBUG_": &s.DebugTLS, "DIVVY_": &s.Divvy.TLS} {
+		t.validate(r, prefix+"TLS_CERT", prefix+"TLS_KEY", prefix+"TLS_CLIENT_CACERT", prefix+"TLS_CLIENT_SAN")
+	}
+}
