@@ -24,7 +24,7 @@ HERE := GOOS= GOARCH=
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-divvy bench-e2e fuzz docs docker_image clean bootstrap compile tests
+.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-e2e fuzz docs docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
@@ -75,6 +75,9 @@ bench-redis: ## the Redis store beside a plain pool, and its algorithms beside e
 
 bench-divvy: ## CPU of a HIT of divvy's protocol beside a server that echoes lines, in one interleaved run
 	go test -run '^$$' -bench AgainstEcho -benchtime 1x ./src/frontend/divvy
+
+bench-memcached: ## the Memcached store beside the Redis store, in one interleaved run
+	go test -run '^$$' -bench AgainstRedis -benchtime 1x ./src/backend/memcached
 
 bench-e2e: ## the service beside an empty gRPC server, in turns; E2E=--write writes docs/performance.md
 	$(HERE) go run ./src/bench/e2e $(E2E)

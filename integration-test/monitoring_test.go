@@ -16,6 +16,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"ratelimit/src/backend/harness"
 	"ratelimit/src/backend/redistest"
 )
 
@@ -29,7 +30,7 @@ func scrapes(t *testing.T) scraped {
 	t.Helper()
 	const file = "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 10}}\n"
 	all := make(scraped)
-	certificates := redistest.NewCertificates(t)
+	certificates := harness.NewCertificates(t)
 	for _, env := range [][]string{
 		nil,
 		{

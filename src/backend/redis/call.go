@@ -1,11 +1,11 @@
 package redis
 
 import (
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/remote"
 )
 
 // call is one Take on its way. It holds copies of everything, because the
@@ -105,7 +105,7 @@ func (c *call) settle(i int, r result) {
 }
 
 // fill copies b into c. Keys live up to jitter longer than their window, and
-// are those of appendKey.
+// are those of remote.AppendKey.
 func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged bool) {
 	c.at = -1
 	if !b.Now.IsZero() {
@@ -117,10 +117,10 @@ func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged 
 		for ; i < end; i++ {
 			h := &b.Hits[i]
 			from := len(c.keys)
-			c.keys = appendKey(c.keys, h, now, tagged)
+			c.keys = remote.AppendKey(c.keys, h, now, tagged)
 			out := hit{
 				from: from, to: len(c.keys), op: h.Op, amount: h.Amount,
-				ttl: int64(h.Limit.Period/time.Second) + jitterSeconds(jitter),
+				ttl: int64(h.Limit.Period/time.Second) + remote.JitterSeconds(jitter),
 			}
 			if c.at >= 0 {
 				out.ttl = max(out.ttl, 3600) // virtual time goes at a pace of its own
@@ -217,13 +217,4 @@ func judge(l *algorithm.Limit, s *[scriptState]int64, now int64, op algorithm.Op
 		_, v = algorithm.TakeGCRA(l, algorithm.Arrival{TAT: instant(s[0]) + s[1], Last: instant(s[2])}, now, op, amount)
 	}
 	return v
-}
-
-// jitterSeconds is a random number of seconds below jitter, so that keys of one
-// window do not all expire at once.
-func jitterSeconds(jitter time.Duration) int64 {
-	if most := int64(jitter / time.Second); most > 0 {
-		return rand.Int64N(most)
-	}
-	return 0
 }

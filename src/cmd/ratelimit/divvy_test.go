@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/backend/harness"
 	"ratelimit/src/backend/redistest"
 )
 
@@ -117,7 +118,7 @@ func TestDivvyOnRedis(t *testing.T) {
 }
 
 func TestDivvyOverTLS(t *testing.T) {
-	files := redistest.NewCertificates(t)
+	files := harness.NewCertificates(t)
 	on := []string{"DIVVY_PORT=0", "DIVVY_DOMAIN=kitchen", "DIVVY_ROUND=up"}
 	s := launch(t, kitchen, append(on, "DIVVY_TLS_CERT="+files.Server.Cert, "DIVVY_TLS_KEY="+files.Server.Key)...)
 	s.until("ready", s.healthy)

@@ -116,7 +116,7 @@ func serve(ctx context.Context, std stdio, lookup func(string) (string, bool), s
 // build makes the pieces, from the store up to the ports.
 func (s *server) build() error {
 	var err error
-	if s.store, err = buildStore(s.cfg, s.tracing); err != nil {
+	if s.store, err = buildStore(s.cfg, s.tracing, s.log); err != nil {
 		return err
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})

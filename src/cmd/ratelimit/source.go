@@ -43,7 +43,7 @@ func (s *server) buildSource() error {
 		Subdirectory:   s.cfg.RuntimeSubdirectory,
 		AppDirectory:   s.cfg.RuntimeAppDirectory,
 		IgnoreDotFiles: s.cfg.RuntimeIgnoreDotFiles,
-		Options:        rules.Options{MergeDomains: s.cfg.MergeDomainConfig},
+		Options:        rules.Options{MergeDomains: s.cfg.MergeDomainConfig, Store: storeCan(s.cfg.BackendType)},
 		Debounce:       max(s.cfg.RuntimeDebounce, 1), // 0 would be the default
 		Poll:           pollInterval(s.cfg.RuntimePollInterval),
 		OnLoad: func(l filerules.Load) {
@@ -79,7 +79,7 @@ func (s *server) buildXDS() error {
 		Pauses: xdsrules.Pauses{
 			First: x.RetryInterval, Initial: x.BackoffInitial, Growth: x.BackoffGrowth, Max: x.BackoffMax, Jitter: x.BackoffJitter,
 		},
-		Options: rules.Options{MergeDomains: s.cfg.MergeDomainConfig},
+		Options: rules.Options{MergeDomains: s.cfg.MergeDomainConfig, Store: storeCan(s.cfg.BackendType)},
 		OnUpdate: func(u xdsrules.Update) {
 			s.loaded(load{
 				set: u.Set, warnings: u.Warnings, err: u.Err, hash: u.Hash, version: u.Version, at: u.At,
