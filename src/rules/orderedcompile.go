@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"ratelimit/src/algorithm"
 )
@@ -211,6 +212,10 @@ type orderedKey struct {
 	head string   // what the rule matches
 	per  []string // keys to count by, each with the sign behind it
 	tail string   // the limit, and the number
+
+	// What stands in divvy's key before and behind the value that is counted by;
+	// empty where divvy has no such limit.
+	divvyHead, divvyTail string
 }
 
 // counters gives each limit of a list its counters. Those that decide come
@@ -254,6 +259,10 @@ func newOrderedKey(r *Rule) *orderedKey {
 	}
 	if lim.CountBlocked != countBlocked(lim.Kind) {
 		k.tail += fmt.Sprintf("blocked:%t_", lim.CountBlocked)
+	}
+	if lim.Kind == algorithm.FirstHitWindow && lim.Max > 0 && lim.Period%time.Second == 0 && !lim.CountBlocked && len(r.Per) < 2 {
+		k.divvyHead = "divvy:" + r.Operation() + ":"
+		k.divvyTail = fmt.Sprintf(":%d:%d", lim.Max, lim.Period/time.Second)
 	}
 	return k
 }

@@ -120,6 +120,7 @@ type Divvy struct {
 	Host              string
 	Port              int
 	Domain, DomainKey string
+	Keys              string // own or upstream
 	Round             string // nearest or up
 	MaxLine           int64
 	MaxConns          int

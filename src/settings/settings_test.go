@@ -26,7 +26,7 @@ func TestDefaults(t *testing.T) {
 		s.RuntimeRoot != "/srv/runtime_data/current" || s.RuntimeAppDirectory != "config" || !s.RuntimeWatchRoot ||
 		s.GRPCMaxConnectionAge != 24*time.Hour || s.NearLimitRatio != 0.8 || s.BackendType != "memory" || s.MemoryMaxBytes != 256<<20 ||
 		s.Tracing != (Tracing{Protocol: "http", ServiceName: "RateLimit", SamplingRate: 1}) ||
-		s.Divvy != (Divvy{false, "0.0.0.0", 0, "divvy", "", "nearest", 1 << 20, 10_000, 128, 10 * time.Minute, ServerTLS{}}) {
+		s.Divvy != (Divvy{false, "0.0.0.0", 0, "divvy", "", "own", "nearest", 1 << 20, 10_000, 128, 10 * time.Minute, ServerTLS{}}) {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -38,7 +38,7 @@ func TestValues(t *testing.T) {
 		"BACKEND_TYPE=memory", "REDIS_URL=", "USE_STATSD=false", "UNHEARD_OF=x",
 		"TRACING_ENABLED=1", "TRACING_EXPORTER_PROTOCOL=GRPC", "TRACING_SERVICE_NAME=limits", "TRACING_SERVICE_NAMESPACE=edge",
 		"TRACING_SERVICE_INSTANCE_ID=pod-1", "TRACING_SAMPLING_RATE=0.25",
-		"DIVVY_PORT=0", "DIVVY_DOMAIN=", "DIVVY_DOMAIN_KEY=shop", "DIVVY_ROUND=UP", "DIVVY_IDLE_TIMEOUT=0", "DIVVY_TLS_CERT=c", "DIVVY_TLS_KEY=k", "DIVVY_TLS_CLIENT_CACERT=a", "DIVVY_TLS_CLIENT_SAN=n",
+		"DIVVY_PORT=0", "DIVVY_DOMAIN=", "DIVVY_DOMAIN_KEY=shop", "DIVVY_KEYS=Upstream", "DIVVY_ROUND=UP", "DIVVY_IDLE_TIMEOUT=0", "DIVVY_TLS_CERT=c", "DIVVY_TLS_KEY=k", "DIVVY_TLS_CLIENT_CACERT=a", "DIVVY_TLS_CLIENT_SAN=n",
 	))
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("%v, %q", err, warnings)
@@ -47,7 +47,7 @@ func TestValues(t *testing.T) {
 		s.RuntimeAppDirectory != "" || s.ShutdownDrain != 0 || s.ShutdownTimeout != 90*time.Second || s.NearLimitRatio != 0.5 ||
 		s.MemoryMaxBytes != 1<<20 || !s.ShadowMode ||
 		s.Tracing != (Tracing{true, "grpc", "limits", "edge", "pod-1", 0.25}) ||
-		s.Divvy != (Divvy{true, "0.0.0.0", 0, "", "shop", "up", 1 << 20, 10_000, 128, 0, ServerTLS{true, "c", "k", "a", "n"}}) {
+		s.Divvy != (Divvy{true, "0.0.0.0", 0, "", "shop", "upstream", "up", 1 << 20, 10_000, 128, 0, ServerTLS{true, "c", "k", "a", "n"}}) {
 		t.Errorf("got %+v", s)
 	}
 }

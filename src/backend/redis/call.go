@@ -40,6 +40,7 @@ type hit struct {
 	flags int // of takeScript
 	limit int // its index in limits
 	last  int // the index behind the last hit of its group; of others 0
+	divvy bool
 }
 
 // result is what Redis said of one hit.
@@ -132,7 +133,7 @@ func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged 
 				out.last = i + 1
 			}
 			if out.last > 0 {
-				out.flags, out.limit = flags(h), len(c.limits)
+				out.flags, out.limit, out.divvy = flags(h), len(c.limits), h.Divvy && c.at < 0
 				c.limits = append(c.limits, *h.Limit)
 			}
 			c.hits = append(c.hits, out)
@@ -157,7 +158,7 @@ func flags(h *algorithm.Hit) (f int) {
 // needsScript reports whether a command is not enough for a hit that stands
 // alone.
 func needsScript(h *algorithm.Hit) bool {
-	return h.Limit.Kind != algorithm.FixedWindow || h.Op == algorithm.Refund || h.Op == algorithm.Charge && !h.Limit.CountBlocked
+	return h.Divvy || h.Limit.Kind != algorithm.FixedWindow || h.Op == algorithm.Refund || h.Op == algorithm.Charge && !h.Limit.CountBlocked
 }
 
 // verdict turns what Redis said of hit i into a verdict.

@@ -35,11 +35,16 @@ var keyKinds = [...]string{
 //	{domain_key_value_}key_value_|fw:300:1767225600
 //	{domain_key_value_}key_value_|gc:1.5
 //
+// Keys of divvy are as they are.
+//
 // A `}` in the tag ends it early, in all keys with that tag at the same place.
 // If it is the first byte, Redis takes the whole key instead, and the levels of
 // one descriptor may be on several servers. Escaped keys have none.
 func AppendKey(dst []byte, h *algorithm.Hit, now int64, tagged bool) []byte {
 	l := h.Limit
+	if h.Divvy {
+		return append(dst, h.Key...)
+	}
 	if l.Kind == algorithm.FixedWindow && !tagged && !h.Together && isUnit(l.Period) {
 		dst = append(dst, h.Key...)
 		return appendStart(dst, l, now)

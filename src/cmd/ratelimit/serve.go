@@ -133,6 +133,7 @@ func (s *server) build() error {
 		Recorder:     s.counters,
 		KeyPrefix:    s.cfg.CacheKeyPrefix,
 		EscapeKeys:   s.cfg.CacheKeyFormat == "v2",
+		DivvyKeys:    s.cfg.Divvy.Keys == "upstream",
 		Shadow:       s.cfg.ShadowMode,
 		Quota:        s.cfg.QuotaMode,
 		AllOrNothing: s.cfg.StopIncrementWhenOver,
