@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -189,8 +190,29 @@ func describe(msg *pb.RateLimitRequest, resp *pb.RateLimitResponse) string {
 			}
 		}
 		fmt.Fprintf(&b, "  %s: %v, %s\n", strings.Join(pairs, ","), st.GetCode(), describeLimit(st))
+		if short := summary(resp, i); short != "" {
+			fmt.Fprintf(&b, "    all levels in one [limited, limit, remaining, retry after, reset after]: %s\n", short)
+		}
 	}
 	return b.String()
+}
+
+// summary is what the metadata says of the levels of descriptor i in a tree of
+// limits; empty if it says nothing.
+func summary(resp *pb.RateLimitResponse, i int) string {
+	all := resp.GetDynamicMetadata().GetFields()["descriptors"].GetListValue().GetValues()
+	if i >= len(all) {
+		return ""
+	}
+	list := all[i].GetStructValue().GetFields()["summary"].GetListValue()
+	if list == nil {
+		return ""
+	}
+	text, err := json.Marshal(list.AsSlice())
+	if err != nil { // there are numbers that JSON has not
+		return ""
+	}
+	return string(text)
 }
 
 func describeLimit(st *pb.RateLimitResponse_DescriptorStatus) string {

@@ -82,6 +82,23 @@ descriptors:
 	}
 }
 
+// Paths of words are for trees of limits, whose levels are told in one, too.
+func TestClientPath(t *testing.T) {
+	s := launch(t, `
+schema:
+  user:
+    children:
+      "*": {limits: [15, 30, 3600000], children: {trade: {limits: [0, 1, 3600000]}}}
+`, "RESPONSE_DYNAMIC_METADATA=true")
+	s.until("ready", s.healthy)
+	for _, want := range []string{"[0,1,0,-1,3600000]\n", "[1,1,0,3600000,3600000]\n"} {
+		_, out, errOut := call(t, "ratelimit", "client", "-dial_string", s.address("grpc"), "-domain", "rules", "-path", "user/alex/trade")
+		if !strings.HasSuffix(out, "reset after]: "+want) {
+			t.Errorf("got\n%s%swant %s", out, errOut, want)
+		}
+	}
+}
+
 // certificate writes a certificate for 127.0.0.1 that signs itself, and its key.
 func certificate(t *testing.T) (certFile, keyFile string) {
 	t.Helper()
