@@ -277,6 +277,25 @@ func TestFlood(t *testing.T) {
 	})
 }
 
+// Responses that come in twos and threes, one while the other waits for its turn,
+// leave the one that comes afterwards as good as any.
+func TestInQuickSuccession(t *testing.T) {
+	inLab(t, nil, func(t *testing.T, l *lab) {
+		l.play(func(st stream) error {
+			for i, pause := range []time.Duration{0, 20, 20, 20, 500, 20, 500} { // in ms
+				time.Sleep(pause * time.Millisecond)
+				if err := st.Send(response(t, fmt.Sprint(i), fmt.Sprint(i), limit("a", uint32(i)))); err != nil {
+					return err
+				}
+			}
+			return forever(st)
+		})
+		l.after(10*time.Second, "connected", "v0: a.k=0", "v3: a.k=3", "v4: a.k=4", "v5: a.k=5", "v6: a.k=6")
+		l.Reload() // is heard
+		l.after(50*time.Millisecond, "connected", "v0: a.k=0")
+	})
+}
+
 // One that sends the same for each acknowledgement.
 func TestEcho(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {
