@@ -211,6 +211,19 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A server that repeats what it was sent does not have us tell the world.
+func TestHeadersAreNotTold(t *testing.T) {
+	inLab(t, func(c *Config) {
+		c.Headers = map[string]string{"authorization": "Bearer s3cr3t-token", "x-also": "s3cr3t", "x-on": "1"}
+	}, func(t *testing.T, l *lab) {
+		l.play(func(st stream) error {
+			return status.Errorf(codes.Unauthenticated, "1: who is s3cr3t-token? Not \"Bearer s3cr3t-token\", nor s3cr3t")
+		})
+		l.after(500*time.Millisecond, "connected",
+			`xds server passthrough:///xds: 1: who is …? Not "…", nor … (Unauthenticated); the server wants to know who asks: CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, or CONFIG_GRPC_XDS_CLIENT_TLS_CERT: pause 1s`)
+	})
+}
+
 // However much is wrong, the server is told in one message of bounded size.
 func TestReasonIsBounded(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {
