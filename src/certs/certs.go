@@ -45,6 +45,7 @@ type Stats struct {
 type Server struct {
 	cfg             Config
 	current         atomic.Pointer[loaded]
+	seen            []state // the files, before they were first read
 	loads, refusals atomic.Uint64
 }
 
@@ -60,6 +61,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.ClientName != "" && cfg.ClientCA == "" {
 		return nil, errors.New("certs: a client's name can be asked for only with the authorities that vouch for it")
 	}
+	s.seen = s.states() // what comes after, Run notices
 	l, err := s.read()
 	if err != nil {
 		return nil, err
@@ -92,7 +94,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	seen := s.states()
+	seen := s.seen
 	for {
 		select {
 		case <-ctx.Done():
@@ -105,6 +107,9 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		seen = now
 		l, err := s.read()
+		if err == nil {
+			err = s.worse(l, time.Now())
+		}
 		if err != nil {
 			s.refusals.Add(1)
 		} else {
@@ -115,6 +120,15 @@ func (s *Server) Run(ctx context.Context) error {
 			s.cfg.OnChange(err)
 		}
 	}
+}
+
+// worse says what speaks for the certificate in use: that of l has ended by now, and
+// it has not. Nobody would get through with l. If both have ended, l is as good.
+func (s *Server) worse(l *loaded, now time.Time) error {
+	if now.After(l.notAfter) && !now.After(s.current.Load().notAfter) {
+		return fmt.Errorf("certs: %s: it ended at %s, and the one in use has not: renew it", s.cfg.Cert, l.notAfter.Format(time.RFC3339))
+	}
+	return nil
 }
 
 // state is what a file looks like from outside; nil: it cannot be looked at.

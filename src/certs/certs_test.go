@@ -238,6 +238,12 @@ func TestReplaced(t *testing.T) {
 	change("")
 	expect("the whole pair", "second", c.Client)
 
+	f.put(t, c.ExpiredServer, c.CA)
+	change("the one in use has not: renew it")
+	expect("one that has ended", "second", c.Client)
+	f.put(t, second, c.CA)
+	change("")
+
 	write(t, f.ca, "rubbish")
 	change("no certificate in PEM form")
 	expect("authorities that are none", "second", c.Client)
@@ -253,5 +259,40 @@ func TestReplaced(t *testing.T) {
 	expect("no key", "second", c.OtherClient)
 	if st := s.Stats(); st.Loaded < 2 || st.Refused < 3 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// What has ended is better than nothing: at the start, and after one that has ended.
+func TestEnded(t *testing.T) {
+	c := harness.NewCertificates(t)
+	f := newFiles(t, c.ExpiredServer, c.CA)
+	changes := make(chan error, 10)
+	s, err := certs.New(certs.Config{
+		Cert: f.cert, Key: f.key,
+		Every: 10 * time.Millisecond, OnChange: func(err error) { changes <- err },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Between New and Run, which has to notice.
+	f.put(t, c.Issue(t, "again", harness.Spec{CommonName: "again", Expired: true}), c.CA)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	select {
+	case err := <-changes:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("what came before Run was not noticed")
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	trusting := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
+	if got, err := ask(t, serve(t, s), trusting); got != "again" || err != nil {
+		t.Errorf("got %q, %v", got, err)
 	}
 }

@@ -256,9 +256,8 @@ func (s *server) debugServer() *http.Server {
 			return stats
 		},
 	}
-	srv := s.boundedServer(admin.Token(s.cfg.DebugToken, debug.Handler()))
-	srv.WriteTimeout = 0 // a profile takes its time
-	return srv
+	// A profile may take longer than the limits say: net/http/pprof adds its time.
+	return s.boundedServer(admin.Token(s.cfg.DebugToken, debug.Handler()))
 }
 
 // errNoRules ends the process when CONFIG_INITIAL_TIMEOUT passes.

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Who is slow to say what he wants, or never does, is let go by all ports, and
-// costs a connection meanwhile; others are answered.
+// Who is slow to say what he wants, or never does, or does not read the answer,
+// is let go by all ports, and costs a connection meanwhile; others are answered.
 func TestSlowCallers(t *testing.T) {
 	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")
 	s.until("ready", s.healthy)
@@ -56,6 +56,26 @@ func TestSlowCallers(t *testing.T) {
 				}
 			})
 		}
+	}
+	for port, path := range map[string]string{"http": "/readyz", "debug": "/stats", "prometheus": "/metrics"} {
+		all.Go(func() {
+			conn, err := net.Dial("tcp", s.address(port))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			if err := conn.SetWriteDeadline(time.Now().Add(4 * bodyTimeout)); err != nil {
+				t.Error(err)
+			}
+			many := strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n", 1000)
+			for err == nil { // until answers, and then questions, fill all buffers
+				_, err = io.WriteString(conn, many)
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: answers wait for one who never reads them", port)
+			}
+		})
 	}
 	for range 5 {
 		if code := s.ask("10.0.0.1"); code != 200 && code != 429 {

@@ -211,6 +211,19 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A server that repeats what it was sent does not have us tell the world.
+func TestHeadersAreNotTold(t *testing.T) {
+	inLab(t, func(c *Config) {
+		c.Headers = map[string]string{"authorization": "Bearer s3cr3t-token", "x-also": "s3cr3t", "x-on": "1"}
+	}, func(t *testing.T, l *lab) {
+		l.play(func(st stream) error {
+			return status.Errorf(codes.Unauthenticated, "1: who is s3cr3t-token? Not \"Bearer s3cr3t-token\", nor s3cr3t")
+		})
+		l.after(500*time.Millisecond, "connected",
+			`xds server passthrough:///xds: 1: who is …? Not "…", nor … (Unauthenticated); the server wants to know who asks: CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, or CONFIG_GRPC_XDS_CLIENT_TLS_CERT: pause 1s`)
+	})
+}
+
 // However much is wrong, the server is told in one message of bounded size.
 func TestReasonIsBounded(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {
@@ -274,6 +287,25 @@ func TestFlood(t *testing.T) {
 		l.mu.Lock()
 		l.journal = nil
 		l.mu.Unlock()
+	})
+}
+
+// Responses that come in twos and threes, one while the other waits for its turn,
+// leave the one that comes afterwards as good as any.
+func TestInQuickSuccession(t *testing.T) {
+	inLab(t, nil, func(t *testing.T, l *lab) {
+		l.play(func(st stream) error {
+			for i, pause := range []time.Duration{0, 20, 20, 20, 500, 20, 500} { // in ms
+				time.Sleep(pause * time.Millisecond)
+				if err := st.Send(response(t, fmt.Sprint(i), fmt.Sprint(i), limit("a", uint32(i)))); err != nil {
+					return err
+				}
+			}
+			return forever(st)
+		})
+		l.after(10*time.Second, "connected", "v0: a.k=0", "v3: a.k=3", "v4: a.k=4", "v5: a.k=5", "v6: a.k=6")
+		l.Reload() // is heard
+		l.after(50*time.Millisecond, "connected", "v0: a.k=0")
 	})
 }
 

@@ -40,7 +40,7 @@ func (t *tap) NewStream(ctx context.Context, desc *grpc.StreamDesc, method strin
 type newest struct {
 	grpc.ClientStream
 	cancel  context.CancelCauseFunc
-	arrived chan struct{} // holds a value if something arrived since it was last looked
+	arrived chan struct{} // holds a value only while there is something that was not shown
 	ended   chan struct{} // closed once err is set
 	err     error         // why the stream ended
 	// shown is what the client was last given; only the Watcher's goroutine
@@ -61,8 +61,8 @@ func (s *newest) pump() {
 		}
 		s.mu.Lock()
 		s.latest = r
-		s.mu.Unlock()
 		s.signal()
+		s.mu.Unlock()
 	}
 }
 
@@ -74,11 +74,17 @@ func (s *newest) signal() {
 }
 
 // RecvMsg fills m with the newest response that was not shown yet, and else
-// waits for the end.
+// waits for the end. Who was told that something arrived may find something newer
+// that was announced, too: unless that is taken back, the next call would wait
+// for the end, deaf to all that arrives.
 func (s *newest) RecvMsg(m any) error {
 	s.mu.Lock()
 	r := s.latest
 	s.latest = nil
+	select {
+	case <-s.arrived:
+	default:
+	}
 	s.mu.Unlock()
 	if r == nil {
 		<-s.ended

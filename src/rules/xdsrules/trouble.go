@@ -1,10 +1,12 @@
 package xdsrules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -50,7 +52,7 @@ func (w *Watcher) trouble(ctx context.Context, err error) *Trouble {
 	default:
 		t.What = fmt.Sprintf("%s (%s)", s.Message(), s.Code())
 	}
-	t.What = oneLine(t.What)
+	t.What = oneLine(w.secrets.Replace(t.What))
 	for _, a := range advice {
 		if strings.Contains(t.What, a.about) {
 			t.Mend = a.mend
@@ -58,6 +60,23 @@ func (w *Watcher) trouble(ctx context.Context, err error) *Trouble {
 		}
 	}
 	return t
+}
+
+// secretsOf replaces the values of headers, whole and word by word, in what a server
+// says: it may send back the token that it does not like, and what it says is
+// logged and shown to whoever asks for readiness. Longer ones go first.
+func secretsOf(headers map[string]string) *strings.Replacer {
+	var texts, pairs []string
+	for _, value := range headers {
+		texts = append(append(texts, value), strings.Fields(value)...)
+	}
+	slices.SortFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	for _, text := range texts {
+		if len(text) >= 4 { // shorter ones hide nothing and are everywhere
+			pairs = append(pairs, text, "…")
+		}
+	}
+	return strings.NewReplacer(pairs...)
 }
 
 // advice is what helps, by what is found in the text of an error: gRPC hands on

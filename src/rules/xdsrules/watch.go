@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -93,6 +94,8 @@ type Watcher struct {
 	reload chan struct{}
 	dial   []grpc.DialOption // of tests
 
+	secrets *strings.Replacer // hides the values of Headers
+
 	connected                      atomic.Bool
 	streams, failures, acks, nacks atomic.Int64
 
@@ -134,7 +137,7 @@ const (
 func New(cfg Config) (*Watcher, error) {
 	cfg.MaxMessage = cmp.Or(max(cfg.MaxMessage, 0), 4<<20)
 	cfg.Pauses = cfg.Pauses.withDefaults()
-	w := &Watcher{cfg: cfg, node: &corev3.Node{Id: cfg.NodeID}, reload: make(chan struct{}, 1)}
+	w := &Watcher{cfg: cfg, node: &corev3.Node{Id: cfg.NodeID}, reload: make(chan struct{}, 1), secrets: secretsOf(cfg.Headers)}
 	if len(cfg.NodeMetadata) > 0 {
 		w.node.Metadata = &structpb.Struct{Fields: make(map[string]*structpb.Value)}
 		for key, value := range cfg.NodeMetadata {
