@@ -246,7 +246,7 @@ func TestBusy(t *testing.T) {
 	}
 	n := s.table.Load().nodes[0]
 	n.mu.Lock()
-	if n.waiting > 50 || len(n.counters) > 51 {
+	if n.waiting > 100 || len(n.counters) > 101 {
 		t.Errorf("%d ops wait for %d counters", n.waiting, len(n.counters))
 	}
 	n.mu.Unlock()
@@ -255,6 +255,35 @@ func TestBusy(t *testing.T) {
 	if got := s.Stats(); got.Waiting != 0 || got.Errors["busy"] == 0 {
 		t.Errorf("got %+v", got)
 	}
+}
+
+// As many calls as may wait do so, also if they are all for one server and about
+// two counters each.
+func TestAllMayWait(t *testing.T) {
+	const calls = 200
+	server := memcachedtest.Start(t, memcachedtest.Options{})
+	s := open(t, Config{Servers: []string{server.Addr}, Timeout: time.Minute, MaxWaiting: calls, InFlight: 1})
+	server.Pause()
+	var left atomic.Int64
+	var all sync.WaitGroup
+	for n := range calls {
+		h := spread(n)
+		h.Limit = sliding(calls, time.Hour)
+		all.Go(func() {
+			if v := take(t, s, h); v.Err != nil {
+				t.Error(v.Err)
+			}
+			left.Add(1)
+		})
+	}
+	harness.Await(t, 20*time.Second, "all calls wait", func() error {
+		if n := s.Stats().Waiting + left.Load(); n < calls {
+			return fmt.Errorf("%d of %d", n, calls)
+		}
+		return nil
+	})
+	server.Resume()
+	all.Wait()
 }
 
 // A server that is full refuses new counters; those there are go on, and no

@@ -153,10 +153,10 @@ func (p *pipe) end(err error) {
 	p.broken = err
 	asked := p.asked[p.next:]
 	p.mu.Unlock()
-	_ = p.conn.Close() // nobody waits on it any more
 	p.ended(err)
 	for _, g := range asked {
 		g.err = err
 		g.done <- struct{}{}
 	}
+	_ = p.conn.Close() // last: TLS says goodbye, for seconds if the other end takes nothing
 }

@@ -56,6 +56,52 @@ func TestRepliesAreTheirs(t *testing.T) {
 	}
 }
 
+// slowToClose is a connection whose Close takes until it is let go, as that of TLS
+// may while the other end takes nothing.
+type slowToClose struct {
+	net.Conn
+	closing, letGo chan struct{}
+}
+
+func (c *slowToClose) Close() error {
+	close(c.closing)
+	<-c.letGo
+	return c.Conn.Close()
+}
+
+// A pipe that broke is out of the way before its connection is closed: who waited
+// on it knows, and who comes next gets another.
+func TestSlowClose(t *testing.T) {
+	here, there := net.Pipe()
+	conn := &slowToClose{here, make(chan struct{}), make(chan struct{})}
+	out := make(chan struct{})
+	p := &pipe{conn: conn, timeout: time.Minute, ended: func(error) { close(out) }}
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer close(conn.letGo)
+	all.Go(p.read)
+	g := newGuard(func() (*pipe, error) { return p, nil })
+	all.Go(func() {
+		_, _ = io.ReadFull(there, make([]byte, len("version\r\n")))
+		_ = there.Close()
+	})
+	if _, err := g.Write([]byte("version\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	<-conn.closing
+	deadline := time.After(10 * time.Second)
+	select {
+	case <-out:
+	case <-deadline:
+		t.Fatal("the next would get the broken pipe, over and over")
+	}
+	select {
+	case <-g.done:
+	case <-deadline:
+		t.Error("who waits for a reply is not told")
+	}
+}
+
 // FuzzReply has a server say anything to one command.
 func FuzzReply(f *testing.F) {
 	for _, reply := range []string{"1\r\n", "\n", "\r\n", "1\r\n2\r\n", "ERROR\r\n", "SERVER_ERROR out of memory\r\n", "CLIENT_ERROR \r\n", "12", strings.Repeat("1", 2000) + "\r\n"} {

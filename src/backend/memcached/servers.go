@@ -113,8 +113,9 @@ func (s *Store) use(ctx context.Context, addrs []string) {
 // start makes a node and its workers.
 func (s *Store) start(ctx context.Context, addr server) *node {
 	n := &node{
-		addr: addr, store: s, most: int(s.cfg.MaxWaiting),
-		end: make(chan struct{}), counters: make(map[string]*counter),
+		addr: addr, store: s,
+		most: 2 * int(s.cfg.MaxWaiting), // of a hit there are up to two
+		end:  make(chan struct{}), counters: make(map[string]*counter),
 	}
 	for range s.cfg.Connections {
 		n.wires = append(n.wires, &wire{access: &s.access, ctx: ctx, addr: addr, gate: &n.gate})

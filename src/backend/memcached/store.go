@@ -60,8 +60,8 @@ type Config struct {
 	// returns of its end: with nil, or an error of one of the hits.
 	Span func(ctx context.Context, hits int) (end func(error))
 	// MaxWaiting is how many calls may wait for Memcached at a time, and how many
-	// hits may wait for one server, those whose callers have left included; more
-	// are refused at once. Defaults to 20,000.
+	// hits may wait for one server, those whose callers have left included, twice
+	// as many of fixed windows; more are refused at once. Defaults to 20,000.
 	MaxWaiting int64
 }
 
