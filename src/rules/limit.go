@@ -248,19 +248,15 @@ func (c *compiler) pointless(l *algorithm.Limit, cfg *RateLimitConfig) {
 	if v := cfg.Burst; v != nil && v.Value > 0 && l.Max == 0 {
 		c.warnings.add(v.Pos, "remove it", "burst has no effect where requests_per_unit is 0")
 	}
-	// Hits of one, as far apart as they must be, are never so many. Refused ones
-	// may be, if they count.
+	// Hits of one, as far apart as they must be, never become too many. Refused
+	// ones may, if they count.
 	v := cfg.MinInterval
-	if v == nil || l.MinInterval == 0 || l.CountBlocked || l.Max < 2 {
+	if v == nil || l.MinInterval == 0 || l.CountBlocked || l.Max == 0 {
 		return
 	}
-	gaps := l.Max - 1
-	if l.Kind == algorithm.GCRA {
-		gaps = l.Max // the bucket is whole again after each
-	}
-	if uint64(l.MinInterval) >= (uint64(l.Period)+gaps-1)/gaps {
-		c.warnings.add(v.Pos, "use a shorter min_interval, or a smaller requests_per_unit",
-			"hits that are %s apart never reach %d in %s", shown(l.MinInterval), l.Max, shown(l.Period))
+	if l.MinInterval > l.Period/time.Duration(l.Max) { // the same as MinInterval x Max > Period
+		c.warnings.add(v.Pos, "use a shorter min_interval, a smaller requests_per_unit or a longer window",
+			"hits that are %s apart never exceed %d in %s, so the count refuses nothing", shown(l.MinInterval), l.Max, shown(l.Period))
 	}
 }
 

@@ -255,6 +255,7 @@ var beyondSchema = []struct{ what, why string }{
 	{`gcra lets one hit pass in a nanosecond at most`, "divides"},
 	{`a burst of .* takes longer than 100 years to come back`, "multiplies"},
 	{`.* is a fraction`, "1.0 and 1e3 are whole numbers to a schema"},
+	{`.* begins with 0 as octal numbers do`, "08 is eight to YAML 1.2"},
 	{`.* is a number of more than 64 bits`, "editors have 53 bits of it"},
 	{`".*" cannot be sent in an answer`, "JSON has no such numbers"},
 	{`a key of metadata is`, "a key is text to a schema"},

@@ -460,6 +460,13 @@ func (r *yamlReader) flag(f field) bool {
 	}
 }
 
+// octalForm and digitsForm are whole numbers that YAML 1.1 reads as floats: 08, and
+// those of more than 64 bits.
+var (
+	octalForm  = regexp.MustCompile(`^0[0-9_]*[89][0-9_]*$`)
+	digitsForm = regexp.MustCompile(`^[-+]?[0-9_]{20,}$`)
+)
+
 // number reads a field that is a whole number of 32 bits, up to most; nothing
 // at all is 0.
 func (r *yamlReader) number(f field, most int64) uint32 {
@@ -472,7 +479,9 @@ func (r *yamlReader) number(f field, most int64) uint32 {
 		return 0
 	case s.kind == isInt && 0 <= s.int && s.int <= most:
 		return uint32(s.int)
-	case s.kind == isInt, s.kind == isBigInt:
+	case s.kind == isFloat && octalForm.MatchString(s.text):
+		r.problems.add(r.pos(f.node), "remove the 0 in front", "%s begins with 0 as octal numbers do, and is none: %s", f.name, brief(s.text))
+	case s.kind == isInt, s.kind == isBigInt, s.kind == isFloat && digitsForm.MatchString(s.text):
 		r.problems.add(r.pos(f.node), fmt.Sprintf("write 0 to %d", most), "%s is out of range: %s", f.name, brief(s.text))
 	case s.kind == isFloat:
 		mend := "write a whole number"

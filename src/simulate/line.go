@@ -113,14 +113,14 @@ func (p *parser) instant(text []byte) (time.Time, *problem) {
 			return at, wrong(form, `"at" is neither a duration nor an instant: %s`, brief(text))
 		}
 		if at = p.start.Add(d); !algorithm.ValidNow(at) {
-			return at, wrong("choose another start, or another time", "%v after the start is outside the years 1970 to 2149", d)
+			return at, wrong("choose another --start, or another time", "%v after the start is outside the years 1970 to 2149", d)
 		}
 		if d < 0 && !p.allowSteps {
-			return at, wrong("choose an earlier start, or allow clock steps", `"at" is %v, before the start`, d)
+			return at, wrong("choose an earlier --start, or give --allow-clock-steps", `"at" is %v, before the start`, d)
 		}
 	}
 	if at.Before(p.last) && !p.allowSteps {
-		return at, wrong("sort the lines, or allow clock steps", "the clock steps back, from %s to %s", shown(p.last), shown(at))
+		return at, wrong("sort the lines, or give --allow-clock-steps", "the clock steps back, from %s to %s", shown(p.last), shown(at))
 	}
 	return at, nil
 }

@@ -117,7 +117,7 @@ func (s *scratch) scatter(b *algorithm.Batch) {
 		v := s.on.Verdicts[k]
 		if op := b.Hits[i].Op; op == algorithm.Refund || op == algorithm.Force {
 			// Looked at, it may seem over; but it never is.
-			v.Over, v.RetryAfter = false, 0
+			v.Over, v.Interval, v.RetryAfter = false, false, 0
 		}
 		b.Verdicts[i] = v
 	}

@@ -3,6 +3,8 @@ package redis
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
@@ -78,3 +80,56 @@ func TestScriptAgainstArithmetic(t *testing.T) {
 		}
 	}
 }
+
+// Redis does nothing else while it runs a script, so a log of any length must not
+// take one long: neither when much of it leaves at once, nor when somebody asks
+// for, or gives back, as much as there is.
+func TestLongLogsAreSearched(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	s := open(t, Config{Addr: server.Addr})
+	l := &algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 100_000, Period: time.Hour}
+	const marks = 20_000 // one a millisecond
+	var log algorithm.Log
+	for i := range int64(marks) {
+		algorithm.TakeSliding(l, &log, epoch.UnixNano()+i*int64(time.Millisecond), algorithm.Charge, 1)
+	}
+	const fill = `redis.call('RPUSH', KEYS[1], '0:0')
+		for i = 0, ARGV[2] - 1 do redis.call('LPUSH', KEYS[1], string.format('%.0f:%d', ARGV[1] + 1000 * i, i + 1)) end`
+	server.Do(t, "EVAL", fill, "1", "{k_}|sl:3600", fmt.Sprint(epoch.UnixMicro()), fmt.Sprint(marks))
+	for _, step := range []struct {
+		at     time.Duration
+		op     algorithm.Op
+		amount uint64
+	}{
+		{time.Minute, algorithm.Charge, 100_000}, // over, until the newest leaves
+		{time.Minute, algorithm.Charge, 85_000},
+		{time.Minute, algorithm.Look, 0},
+		{time.Hour + 5*time.Second, algorithm.Charge, 1}, // a quarter has left
+		{time.Hour + 5*time.Second, algorithm.Refund, 7000},
+		{time.Hour + 7*time.Second, algorithm.Force, 99_000}, // all but 1,000 matter no more
+		{time.Hour + 7*time.Second, algorithm.Refund, 200_000},
+		{time.Hour + 7*time.Second, algorithm.Charge, 100_000},
+	} {
+		now := epoch.Add(step.at)
+		h := algorithm.Hit{Key: []byte("k_"), Limit: l, Op: step.op, Amount: step.amount}
+		want := algorithm.TakeSliding(l, &log, now.UnixNano(), h.Op, h.Amount)
+		server.Do(t, "CONFIG", "RESETSTAT")
+		b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: make([]algorithm.Verdict, 1), Now: now}
+		if err := s.Take(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.Verdicts[0]; got != want {
+			t.Errorf("%+v:\n got %+v\nwant %+v", step, got, want)
+		}
+		if n := server.Do(t, "LLEN", "{k_}|sl:3600"); n != int64(log.Len())+1 {
+			t.Errorf("%+v: a list of %v, want %d and the one before them", step, n, log.Len())
+		}
+		for _, m := range commandCalls.FindAllStringSubmatch(fmt.Sprint(server.Do(t, "INFO", "commandstats")), -1) {
+			if n, err := strconv.Atoi(m[2]); err != nil || n > 150 {
+				t.Errorf("%+v: %s was called %s times", step, m[1], m[2])
+			}
+		}
+	}
+}
+
+var commandCalls = regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`)

@@ -195,15 +195,31 @@ make.l = function()
     local at, total = string.match(call('LINDEX', key, i) or '', '^(%d+):(%d+)$')
     return tonumber(at), tonumber(total)
   end
+  -- seek finds the oldest mark that is not before least, or of totals, whose total
+  -- is not below it: its place, counted from the end, and its time. It is mostly
+  -- among the oldest few, so the search begins there.
+  local function seek(key, least, totals)
+    local before, place, step = 1, 2, 1
+    local at, total = mark(key, -place)
+    while at and (totals and total or at) < least do
+      before, place, step = place, place + step, 2 * step
+      at, total = mark(key, -place)
+    end
+    while place - before > 1 do
+      local middle = floor((before + place) / 2)
+      local t, sum = mark(key, -middle)
+      if t and (totals and sum or t) < least then
+        before = middle
+      else
+        place, at = middle, t
+      end
+    end
+    return place, at or none
+  end
   local function leaves(key, room)
     local _, total = mark(key, 0)
-    local i = -2
-    while true do
-      local at, sum = mark(key, i)
-      if not at then return none end
-      if total - sum <= room then return at end
-      i = i - 1
-    end
+    local _, at = seek(key, total - room, true)
+    return at
   end
   return {
     look = function(h)
@@ -212,14 +228,11 @@ make.l = function()
       local newest, whole = mark(h.key, 0)
       if s.size > 1 then s[2] = newest end
       s.now, s.total = max(now, s[2]), whole
-      local _, base = mark(h.key, -1)
+      local place = seek(h.key, s.now - h.period + 1)
+      local _, base = mark(h.key, 1 - place)
       s.base = base
-      local i, at, total = -2, mark(h.key, -2)
-      while at and at <= s.now - h.period do
-        if at <= s.now - max(h.period, h.min) then s.drop = s.drop + 1 end
-        s.base, i = total, i - 1
-        at, total = mark(h.key, i)
-      end
+      if place > 2 and h.min > h.period then place = seek(h.key, s.now - h.min + 1) end
+      s.drop = place - 2
       s[1] = s.total - s.base
       return s
     end,
@@ -235,16 +248,15 @@ make.l = function()
     write = function(s, h, add)
       if add < 0 then
         local left = s.total + add
-        while true do
-          local at, total = mark(h.key, 0)
-          local _, before = mark(h.key, 1)
-          if not before or total <= left then return end
-          if before < left then
-            call('LSET', h.key, 0, text(at) .. ':' .. text(left))
-            return
-          end
-          call('LPOP', h.key)
+        local _, base = mark(h.key, -1)
+        if left <= base then
+          call('LTRIM', h.key, -1, -1)
+          return
         end
+        local place, at = seek(h.key, left, true)
+        call('LTRIM', h.key, -place, -1)
+        call('LSET', h.key, 0, text(at) .. ':' .. text(left))
+        return
       end
       local at = s.now or now
       if s.size == 0 then call('LPUSH', h.key, '0:0') end
@@ -252,11 +264,9 @@ make.l = function()
       local total = s.total + add
       if s[2] == at then call('LPOP', h.key) end -- hits of one instant are one mark
       call('LPUSH', h.key, text(at) .. ':' .. text(total))
-      while true do -- forget what matters to no hit: more than the limit came after it
-        local _, oldest = mark(h.key, -2)
-        if total - oldest <= h.max then break end
-        call('RPOP', h.key)
-      end
+      -- Forget what matters to no hit: more than the limit came after it.
+      local place = seek(h.key, total - h.max, true)
+      if place > 2 then call('LTRIM', h.key, 0, 1 - place) end
       if total > 1000000000000000 then -- begin to count anew, before doubles get coarse
         local _, base = mark(h.key, -1)
         base = max(base, total - most)

@@ -54,7 +54,7 @@ func (p *part) take(ctx context.Context, next limiter.Backend, b *algorithm.Batc
 		v := p.batch.Verdicts[k]
 		if op := b.Hits[i].Op; op == algorithm.Refund || op == algorithm.Force {
 			// Looked at, it may seem over; but it never is.
-			v.Over, v.RetryAfter = false, 0
+			v.Over, v.Interval, v.RetryAfter = false, false, 0
 		}
 		b.Verdicts[i] = v
 	}
