@@ -16,6 +16,9 @@ PKG      ?= ./...
 # Flags of `make bench-e2e`; E2E=--help shows them.
 E2E ?=
 
+# A module of its own, which ./... leaves out.
+CONFIG_SERVER := examples/xds-sotw-config-server
+
 # Tools and tests run here, whatever GOOS and GOARCH the binary is built for.
 HERE := GOOS= GOARCH=
 TOOL := $(HERE) go tool -modfile=tools/go.mod
@@ -37,6 +40,7 @@ run: build ## serve the example rules from memory, and print a curl to try
 test: ## run all tests with the race detector, real Envoy included
 	$(HERE) go test -race -timeout 15m $$(go list $(PKG) | grep -v /integration-test)
 	$(HERE) go test -run Allocate ./src/frontend/divvy ./src/frontend/rls ./src/limiter ./src/backend/overlimit ./src/backend/split # what the race detector would disturb
+	$(HERE) go test -C $(CONFIG_SERVER) -race ./...
 	@$(MAKE) --no-print-directory integration_tests
 
 integration_tests: ## run only the black-box tests in integration-test; says what it skips
@@ -44,8 +48,10 @@ integration_tests: ## run only the black-box tests in integration-test; says wha
 
 lint: ## vet, format and static checks, with pinned tools
 	$(HERE) go vet ./...
-	@out=$$($(TOOL) gofumpt -l src integration-test); [ -z "$$out" ] || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
+	$(HERE) go vet -C $(CONFIG_SERVER) ./...
+	@out=$$($(TOOL) gofumpt -l src integration-test $(CONFIG_SERVER)); [ -z "$$out" ] || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
 	$(TOOL) staticcheck ./...
+	cd $(CONFIG_SERVER) && $(HERE) go tool -modfile=../../tools/go.mod staticcheck ./...
 	$(TOOL) errcheck -exclude .errcheck ./...
 	$(TOOL) ineffassign ./...
 	$(TOOL) unparam -tests=false ./... # test helpers take the arguments that read well
@@ -57,7 +63,7 @@ proto: ## generate the Go code of the .proto files in api
 	@$(HERE) bin/protogen api go tool -modfile=tools/go.mod protoc-gen-go
 
 fmt: ## format all code
-	$(TOOL) gofumpt -w src integration-test
+	$(TOOL) gofumpt -w src integration-test $(CONFIG_SERVER)
 
 bench: ## run the benchmarks; BENCH=Check PKG=./src/limiter picks some
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)

@@ -80,8 +80,9 @@ type Registry struct {
 
 // ConfigInfo is what is known of the rules in force.
 type ConfigInfo struct {
-	Hash   string    // of names and contents; empty before the first good load
-	Loaded time.Time // of the last good load
+	Hash    string    // of names and contents; empty before the first good load
+	Version string    // the management server's; empty with files
+	Loaded  time.Time // of the last good load
 }
 
 // New returns a registry with all counters at zero.

@@ -38,11 +38,15 @@ func (r *reader) problem(name, value, mend string) {
 
 // read adds a line to the table and returns the variable's value, if it has
 // one. A variable that is set but empty means its default; for anything but
-// text that is worth a warning, since it was probably meant to be set.
+// text that is worth a warning, since it was probably meant to be set, unless
+// the default is nothing.
 func (r *reader) read(name, kind, fallback, meaning string) (string, bool) {
 	r.table = append(r.table, Variable{r.current, name, kind, fallback, meaning})
 	v, set := r.lookup(name)
 	if set && v == "" && kind != "text" {
+		if fallback == "" {
+			return "", false
+		}
 		r.warnings = append(r.warnings, fmt.Sprintf("%s is set but empty; its default %s is used", name, fallback))
 		return "", false
 	}
@@ -54,6 +58,11 @@ func (r *reader) text(to *string, name, fallback, meaning string) {
 	if v, set := r.read(name, "text", fallback, meaning); set {
 		*to = v
 	}
+}
+
+// secret is a text of another kind that is taken apart later and never shown.
+func (r *reader) secret(to *string, name, kind, meaning string) {
+	*to, _ = r.read(name, kind, "", meaning)
 }
 
 func (r *reader) oneOf(to *string, name, fallback, meaning string, words ...string) {

@@ -31,7 +31,8 @@ type Settings struct {
 
 	LogLevel, LogFormat string
 
-	ConfigType              string
+	ConfigType              string // FILE or ConfigXDS
+	XDS                     XDS
 	ForceStartWithoutConfig bool
 	ConfigInitialTimeout    time.Duration
 	MergeDomainConfig       bool
@@ -80,6 +81,9 @@ type Settings struct {
 	ShutdownDrain         time.Duration
 	ShutdownTimeout       time.Duration
 }
+
+// ConfigXDS is the CONFIG_TYPE of rules from a management server.
+const ConfigXDS = "GRPC_XDS_SOTW"
 
 // Sink is where statistics go.
 type Sink uint8
@@ -201,7 +205,7 @@ func (s *Settings) declare(r *reader) {
 	r.text(&s.LogFormat, "LOG_FORMAT", "text", "`json`, or anything else for text")
 
 	r.section("Rules")
-	r.text(&s.ConfigType, "CONFIG_TYPE", "FILE", "where rules come from: `FILE`")
+	r.text(&s.ConfigType, "CONFIG_TYPE", "FILE", "where rules come from: `FILE`, or `GRPC_XDS_SOTW` for a management server")
 	r.text(&s.RuntimeRoot, "RUNTIME_ROOT", "/srv/runtime_data/current", "rule files are `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY/**/*.yaml`")
 	r.text(&s.RuntimeSubdirectory, "RUNTIME_SUBDIRECTORY", "", "may be empty")
 	r.text(&s.RuntimeAppDirectory, "RUNTIME_APPDIRECTORY", "config", "may be empty")
@@ -209,10 +213,12 @@ func (s *Settings) declare(r *reader) {
 	r.flag(&s.RuntimeWatchRoot, "RUNTIME_WATCH_ROOT", true, "accepted and without effect: a swap of the root and a change inside are both always noticed")
 	r.duration(&s.RuntimeDebounce, "RUNTIME_DEBOUNCE", 100*time.Millisecond, "quiet time after a change before rules are read")
 	r.duration(&s.RuntimePollInterval, "RUNTIME_POLL_INTERVAL", 30*time.Second, "how often the files' contents are compared where the file system reports no changes; 0: never")
-	r.flag(&s.MergeDomainConfig, "MERGE_DOMAIN_CONFIG", false, "allow one domain in several files; their top-level descriptors are joined")
+	r.flag(&s.MergeDomainConfig, "MERGE_DOMAIN_CONFIG", false, "allow one domain in several files or xDS resources; their top-level descriptors are joined")
 	r.flag(&s.ForceStartWithoutConfig, "FORCE_START_WITHOUT_INITIAL_CONFIG", false, "be healthy before the first rules are loaded")
 	r.duration(&s.ConfigInitialTimeout, "CONFIG_INITIAL_TIMEOUT", 0, "exit with status 1 when no good rules were loaded by then; 0: wait for ever, not ready")
 	r.flag(&s.HealthyWithAtLeastOne, "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", false, "be healthy only while at least one domain is loaded")
+
+	s.XDS.declare(r)
 
 	r.section("Limiting")
 	r.text(&s.BackendType, "BACKEND_TYPE", "", "where the counters live: `memory`, in this process, or `redis`; redis if any `REDIS_` variable is set, else memory")
@@ -289,9 +295,10 @@ var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
 // validate checks what one variable alone cannot.
 func (s *Settings) validate(r *reader) {
-	if s.ConfigType != "FILE" {
-		r.problem("CONFIG_TYPE", s.ConfigType, "this version reads rules from files only: write FILE")
+	if s.ConfigType != "FILE" && s.ConfigType != ConfigXDS {
+		r.problem("CONFIG_TYPE", s.ConfigType, "write FILE or "+ConfigXDS)
 	}
+	s.XDS.validate(r, s.ConfigType == ConfigXDS)
 	s.CacheKeyFormat = strings.ToLower(s.CacheKeyFormat)
 	if s.CacheKeyFormat == "v2" && strings.ContainsAny(s.CacheKeyPrefix, "{}") {
 		r.problem("CACHE_KEY_PREFIX", s.CacheKeyPrefix, "leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server")

@@ -69,7 +69,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"MEMORY_MAX_BYTES=1000: write 131072 or more",
 		"SHUTDOWN_DRAIN=-1s: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
-		"CONFIG_TYPE=file: this version reads rules from files only: write FILE",
+		"CONFIG_TYPE=file: write FILE or GRPC_XDS_SOTW",
 		"BACKEND_TYPE=disk: write memory or redis",
 		"GRPC_SERVER_TLS_CERT=: write the path of a PEM file with the certificate chain, and that of its key in GRPC_SERVER_TLS_KEY",
 		"DIVVY_PORT=x: write a port number, 0 to 65535",
@@ -301,6 +301,91 @@ func TestTagsAndMogrifiers(t *testing.T) {
 	for _, bad := range []string{"EXTRA_TAGS=a", "EXTRA_TAGS=a:b:c", "EXTRA_TAGS=:b", "EXTRA_TAGS=a:b,"} {
 		if _, _, err := Read(env(bad)); err == nil || !strings.Contains(err.Error(), "write key:value") {
 			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// What Envoy Gateway sets, less what is about other things.
+func TestXDS(t *testing.T) {
+	s, warnings, err := Read(env(
+		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=envoy-gateway:18001", "CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit",
+		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=/certs/tls.crt", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY=/certs/tls.key",
+		"CONFIG_GRPC_XDS_SERVER_TLS_CACERT=/certs/ca.crt", "CONFIG_GRPC_XDS_SERVER_TLS_SAN=gateway",
+		"CONFIG_GRPC_XDS_NODE_METADATA=zone=a,pod=p=1", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=Authorization:Bearer a:b , x-t: 1",
+		"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=0x1000000", "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=1s",
+		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=2s", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1m30s",
+	))
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("%v, %q", err, warnings)
+	}
+	got := s.XDS
+	got.backoffFactor, got.backoffVary, got.headers, got.labels = 0, false, "", ""
+	want := XDS{
+		Server: "envoy-gateway:18001", NodeID: "envoy-ratelimit", TLS: true, ClientCert: "/certs/tls.crt", ClientKey: "/certs/tls.key",
+		CACert: "/certs/ca.crt", SAN: "gateway", NodeMetadata: map[string]string{"zone": "a", "pod": "p=1"},
+		Headers: map[string]string{"authorization": "Bearer a:b", "x-t": "1"}, MaxMessage: 16 << 20,
+		RetryInterval: time.Second, BackoffInitial: 2 * time.Second, BackoffMax: 90 * time.Second, BackoffGrowth: 2, BackoffJitter: 0.5,
+	}
+	if s.ConfigType != ConfigXDS || !reflect.DeepEqual(got, want) {
+		t.Errorf("\n got %+v\nwant %+v", got, want)
+	}
+	s, warnings, err = Read(env("CONFIG_TYPE=GRPC_XDS_SOTW"))
+	if err != nil || len(warnings) > 0 || s.XDS.Server != "localhost:18000" || s.XDS.NodeID != "default" || s.XDS.RetryInterval != 3*time.Second ||
+		s.XDS.BackoffInitial != 10*time.Second || s.XDS.BackoffMax != time.Minute || s.XDS.BackoffGrowth != 2 || s.XDS.BackoffJitter != 0.5 {
+		t.Errorf("%v, %q, %+v", err, warnings, s.XDS)
+	}
+}
+
+func TestXDSBackoff(t *testing.T) {
+	for _, tt := range []struct {
+		env            string
+		growth, jitter float64
+	}{
+		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR=0.25", 2, 0.25},
+		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR=0", 2, 0},
+		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR=1", 2, 1},
+		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR=1.5", 1.5, 0.5},
+		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR=3 XDS_CLIENT_BACKOFF_JITTER=false", 3, 0},
+		{"XDS_CLIENT_BACKOFF_JITTER=false", 2, 0},
+	} {
+		s, _, err := Read(env(append(strings.Fields(tt.env), "CONFIG_TYPE=GRPC_XDS_SOTW")...))
+		if err != nil || s.XDS.BackoffGrowth != tt.growth || s.XDS.BackoffJitter != tt.jitter {
+			t.Errorf("%s: %v, %v, %v", tt.env, err, s.XDS.BackoffGrowth, s.XDS.BackoffJitter)
+		}
+	}
+}
+
+func TestXDSProblems(t *testing.T) {
+	const headers = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"
+	for _, tt := range []struct{ env, problem, warning string }{
+		{env: "CONFIG_TYPE=grpc_xds_sotw", problem: "CONFIG_TYPE=grpc_xds_sotw: write FILE or GRPC_XDS_SOTW"},
+		{env: "CONFIG_TYPE=FILE|CONFIG_GRPC_XDS_SERVER_URL=a:1", warning: "CONFIG_GRPC_XDS_SERVER_URL has no effect: CONFIG_TYPE is not GRPC_XDS_SOTW"},
+		{env: "CONFIG_TYPE=FILE|" + headers + "=nonsense"},
+		{env: "CONFIG_GRPC_XDS_SERVER_URL=", problem: "CONFIG_GRPC_XDS_SERVER_URL=: write host:port; TLS is a matter of CONFIG_GRPC_XDS_SERVER_USE_TLS"},
+		{env: "CONFIG_GRPC_XDS_SERVER_URL=https://a:1", problem: "CONFIG_GRPC_XDS_SERVER_URL=https://a:1: write host:port; TLS is a matter of CONFIG_GRPC_XDS_SERVER_USE_TLS"},
+		{env: headers + "=secret", problem: headers + "=…: write name:value, separated by commas"},
+		{env: headers + "=x:1,grpc-timeout:secret", problem: headers + "=…: a name is none that gRPC sends: write letters, digits, - _ and . and do not begin with grpc-"},
+		{env: headers + "=:secret", problem: headers + "=…: a name is none that gRPC sends: write letters, digits, - _ and . and do not begin with grpc-"},
+		{env: headers + "=x:sécret", problem: headers + "=…: the value of x is not printable ASCII"},
+		{env: headers + "=x-bin:é"},
+		{env: headers + "="},
+		{env: "CONFIG_GRPC_XDS_NODE_METADATA=a=1,b", warning: `CONFIG_GRPC_XDS_NODE_METADATA: "b" is left out: it is not key=value`},
+		{env: "CONFIG_GRPC_XDS_SERVER_USE_TLS=true|CONFIG_GRPC_XDS_CLIENT_TLS_CERT=c", warning: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT has no effect: CONFIG_GRPC_XDS_CLIENT_TLS_KEY is not set"},
+		{env: "CONFIG_GRPC_XDS_SERVER_USE_TLS=true|CONFIG_GRPC_XDS_CLIENT_TLS_KEY=k", warning: "CONFIG_GRPC_XDS_CLIENT_TLS_KEY has no effect: CONFIG_GRPC_XDS_CLIENT_TLS_CERT is not set"},
+		{env: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=c", warning: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT has no effect: CONFIG_GRPC_XDS_SERVER_USE_TLS is false"},
+		{env: "CONFIG_GRPC_XDS_SERVER_TLS_SAN=s", warning: "CONFIG_GRPC_XDS_SERVER_TLS_SAN has no effect: CONFIG_GRPC_XDS_SERVER_USE_TLS is false"},
+		{env: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=2147483648", problem: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=2147483648: write 2147483647 or less"},
+		{env: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=-1", problem: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=-1: write a number of bytes, or 0"},
+		{env: "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0", problem: "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0s: write 10ms or more"},
+		{env: "XDS_CLIENT_BACKOFF_RANDOM_FACTOR=-1", problem: "XDS_CLIENT_BACKOFF_RANDOM_FACTOR=-1: write a number such as 0.5"},
+	} {
+		_, warnings, err := Read(env(append([]string{"CONFIG_TYPE=GRPC_XDS_SOTW"}, strings.Split(tt.env, "|")...)...))
+		problem := ""
+		if err != nil {
+			problem = err.Error()
+		}
+		if problem != tt.problem || strings.Join(warnings, "|") != tt.warning {
+			t.Errorf("%s:\n got %s, %q\nwant %s, %q", tt.env, problem, warnings, tt.problem, tt.warning)
 		}
 	}
 }

@@ -22,6 +22,7 @@ type health struct {
 	loaded   bool       // rules were loaded at least once
 	domains  int        // in the rules in force
 	refused  error      // why the last load failed; nil when it did not
+	answered bool       // there was a load, good or refused
 	stores   []error    // of each of names: why it cannot be reached; nil when it can
 	stopping bool
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -24,7 +25,6 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/filerules"
 	"ratelimit/src/settings"
 	"ratelimit/src/tracing"
 )
@@ -60,7 +60,7 @@ environment variables:
 //	curl ───/json─> rls ──┼──> limiter ──> store
 //	HIT ────TCP──> divvy ─┘       │
 //	operators ────> admin         │
-//	rule files ──> filerules ──> Use    └──> metrics
+//	files, xDS ───> source ───> Use     └──> metrics
 type server struct {
 	cfg      *settings.Settings
 	std      stdio
@@ -73,7 +73,7 @@ type server struct {
 	limiter  *limiter.Limiter
 	health   health
 	ready    readiness
-	watcher  *filerules.Watcher
+	source   source
 	grpc     *rls.Server
 	http     *http.Server
 	debug    *http.Server
@@ -137,17 +137,9 @@ func (s *server) build() error {
 		Quota:        s.cfg.QuotaMode,
 		AllOrNothing: s.cfg.StopIncrementWhenOver,
 	})
-	s.watcher = filerules.New(filerules.Config{
-		Root:           s.cfg.RuntimeRoot,
-		Subdirectory:   s.cfg.RuntimeSubdirectory,
-		AppDirectory:   s.cfg.RuntimeAppDirectory,
-		IgnoreDotFiles: s.cfg.RuntimeIgnoreDotFiles,
-		Options:        rules.Options{MergeDomains: s.cfg.MergeDomainConfig},
-		Debounce:       max(s.cfg.RuntimeDebounce, 1), // 0 would be the default
-		Poll:           pollInterval(s.cfg.RuntimePollInterval),
-		OnLoad:         s.loaded,
-		OnWarn:         func(err error) { s.log.Warn(err) },
-	})
+	if err := s.buildSource(); err != nil {
+		return err
+	}
 	failed := s.failed()
 	service := rls.New(rls.Config{
 		Limiter:   s.limiter,
@@ -201,13 +193,6 @@ func headerNames(cfg *settings.Settings) *rls.HeaderNames {
 		return nil
 	}
 	return &rls.HeaderNames{Limit: cfg.LimitHeader, Remaining: cfg.RemainingHeader, Reset: cfg.ResetHeader}
-}
-
-func pollInterval(d time.Duration) time.Duration {
-	if d == 0 {
-		return -1 // never
-	}
-	return d
 }
 
 // Limits on what HTTP callers may make us keep: connections that say nothing,
@@ -290,7 +275,7 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	for i, p := range s.store.pools {
 		g.Go(func() error { return s.watchPool(ctx, i, p) })
 	}
-	g.Go(func() error { return s.watcher.Run(ctx) })
+	g.Go(func() error { return s.source.Run(ctx) })
 	g.Go(func() error { return s.grpc.Serve(s.ports.grpc) })
 	for _, c := range s.certs {
 		g.Go(func() error { return c.Run(ctx) })
@@ -358,7 +343,7 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 			}
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
-				s.watcher.Reload()
+				s.source.Reload()
 				continue
 			}
 			s.log.Infof("got %v, stopping", sig)
@@ -415,28 +400,27 @@ func (s *server) stop(signals <-chan os.Signal) {
 }
 
 // loaded is told of each load of the rules, good or refused.
-func (s *server) loaded(load filerules.Load) {
-	s.counters.Counter("runtime.load_attempts").Add(1)
-	s.logWarnings(load.Warnings)
-	if load.Err != nil {
+func (s *server) loaded(l load) {
+	s.logWarnings(l.warnings)
+	if l.err != nil {
 		s.counters.ConfigRefused()
-		s.counters.Counter("runtime.load_failures").Add(1)
-		s.logProblems(load.Err)
-		s.health.update(func(h *health) { h.refused = load.Err })
+		s.logProblems(l)
+		s.health.update(func(h *health) { h.answered, h.refused = true, l.err })
 		return
 	}
-	s.logRules(load.Set)
-	s.counters.ConfigLoaded(metrics.ConfigInfo{Hash: load.Hash, Loaded: load.At})
-	s.counters.Use(load.Set) // before the limiter, so that no decision finds it behind
+	s.logRules(l.set)
+	s.counters.ConfigLoaded(metrics.ConfigInfo{Hash: l.hash, Version: l.version, Loaded: l.at})
+	s.counters.Use(l.set) // before the limiter, so that no decision finds it behind
 	before := s.limiter.Rules()
-	s.limiter.Use(load.Set)
-	domains := len(load.Set.Domains())
+	s.limiter.Use(l.set)
+	domains := len(l.set.Domains())
 	var recovered bool
 	s.health.update(func(h *health) {
 		recovered = h.loaded && h.refused != nil
-		h.loaded, h.domains, h.refused = true, domains, nil
+		h.loaded, h.answered, h.domains, h.refused = true, true, domains, nil
 	})
-	facts := logrus.Fields{"files": load.Files, "domains": domains, "rules": len(load.Set.Rules()), "hash": load.Hash}
+	facts := logrus.Fields{"domains": domains, "rules": len(l.set.Rules()), "hash": l.hash}
+	maps.Copy(facts, l.facts)
 	switch {
 	case before == nil:
 		s.ready.update(func(r *readiness) { r.facts = facts })
@@ -489,15 +473,15 @@ func (s *server) logWarnings(warnings rules.Problems) {
 }
 
 // logProblems logs what is wrong with the rules, a line for each problem.
-func (s *server) logProblems(err error) {
+func (s *server) logProblems(l load) {
 	state := "none are in force yet"
 	if s.limiter.Rules() != nil {
 		state = "the old ones stay in force"
 	}
-	s.log.Errorf("rules refused, %s", state)
+	s.log.WithFields(l.facts).Errorf("rules refused, %s", state)
 	var problems rules.Problems
-	if !errors.As(err, &problems) {
-		s.log.Error(err)
+	if !errors.As(l.err, &problems) {
+		s.log.Error(l.err)
 		return
 	}
 	for i, p := range problems {

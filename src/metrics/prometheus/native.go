@@ -51,7 +51,11 @@ func (e *Exporter) native(stats []metrics.Stat, add func(Sample)) {
 	}
 	if info := r.ConfigInfo(); !info.Loaded.IsZero() {
 		gauge("config_last_success_timestamp_seconds", "When the rules in force were loaded.", float64(info.Loaded.UnixMicro())/float64(time.Second/time.Microsecond))
-		gauge("config_info", "The rules in force: a hash of file names and contents.", 1, "hash", info.Hash)
+		labels := []string{"hash", info.Hash}
+		if info.Version != "" {
+			labels = append(labels, "version", info.Version)
+		}
+		gauge("config_info", "The rules in force: a hash of names and contents, and the management server's version.", 1, labels...)
 	}
 	gauge("build_info", "This program.", 1, "version", e.cfg.Version, "commit", e.cfg.Commit, "go", runtime.Version())
 	count("mapping_timings_dropped_total", "Timings with too many different names.", float64(e.dropped.Load()))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -23,14 +24,22 @@ const maxPlaces = 64 << 20
 
 // Load compiles all resources of a response into one Set, as rules.Load does
 // files. The error, if any, is rules.Problems with all that is wrong in all of
-// them. No resources at all are a good, empty set.
+// them. No resources at all are a good, empty set. Their order does not matter.
 func Load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems, error) {
+	type numbered struct {
+		*configv3.RateLimitConfig
+		i int
+	}
 	r := reader{left: maxPlaces}
-	configs := make([]rules.DomainConfig, 0, len(resources))
-	named := make(map[string]bool)
+	messages := make([]numbered, 0, len(resources))
 	for i, resource := range resources {
 		m := &configv3.RateLimitConfig{}
-		if !resource.MessageIs(m) {
+		resource, err := unwrap(resource)
+		switch {
+		case err != nil:
+			r.problem(fmt.Sprintf("xds resource %d", i+1), "", "it cannot be read: %v", err)
+			continue
+		case !resource.MessageIs(m):
 			r.problem(fmt.Sprintf("xds resource %d", i+1), "send "+TypeURL, "its type is %q", short(resource.GetTypeUrl()))
 			continue
 		}
@@ -38,8 +47,20 @@ func Load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems
 			r.problem(fmt.Sprintf("xds resource %d", i+1), "", "it cannot be read: %v", err)
 			continue
 		}
-		place := placeOf(m.GetName(), i, named)
-		configs = append(configs, r.domain(place, m))
+		messages = append(messages, numbered{m, i})
+	}
+	// Servers keep resources in maps and send them in any order; the outcome is to
+	// be the same. Those without a name have no better order than that.
+	slices.SortStableFunc(messages, func(a, b numbered) int {
+		if (a.GetName() == "") != (b.GetName() == "") {
+			return len(b.GetName()) - len(a.GetName())
+		}
+		return strings.Compare(a.GetName(), b.GetName())
+	})
+	configs := make([]rules.DomainConfig, 0, len(messages))
+	named := make(map[string]bool)
+	for _, m := range messages {
+		configs = append(configs, r.domain(placeOf(m.GetName(), m.i, named), m.RateLimitConfig))
 	}
 	if r.left < 0 { // not everything was read
 		return nil, nil, r.problems
@@ -56,6 +77,30 @@ func Load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems
 	}
 	slices.SortStableFunc(warnings, byPlace)
 	return set, warnings, nil
+}
+
+// unwrap is what a resource holds: servers that give resources a time to live
+// send them in an envelope.
+func unwrap(resource *anypb.Any) (*anypb.Any, error) {
+	var envelope discovery.Resource
+	if !resource.MessageIs(&envelope) {
+		return resource, nil
+	}
+	if err := proto.Unmarshal(resource.GetValue(), &envelope); err != nil {
+		return nil, err
+	}
+	return envelope.GetResource(), nil
+}
+
+// isHeartbeat tells that a response only says that resources are still there:
+// in envelopes with nothing in them.
+func isHeartbeat(resources []*anypb.Any) bool {
+	for _, r := range resources {
+		if inner, err := unwrap(r); err == nil && inner == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // placeOf is how messages call the resource with that name and index: by its

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ratelimit/src/certs"
+	"ratelimit/src/metrics"
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/xdsrules"
+	"ratelimit/src/settings"
+)
+
+// source is where the rules come from: files, or a management server.
+type source interface {
+	Run(context.Context) error
+	Reload() // fetch them again, even if nothing changed; never blocks
+}
+
+// load is one load of the rules, good or refused, wherever from.
+type load struct {
+	set      *rules.Set // nil: refused
+	warnings rules.Problems
+	err      error
+	hash     string
+	version  string // the management server's
+	at       time.Time
+	facts    logrus.Fields // for the log
+}
+
+// buildSource makes the source that the settings choose.
+func (s *server) buildSource() error {
+	if s.cfg.ConfigType == settings.ConfigXDS {
+		return s.buildXDS()
+	}
+	s.source = filerules.New(filerules.Config{
+		Root:           s.cfg.RuntimeRoot,
+		Subdirectory:   s.cfg.RuntimeSubdirectory,
+		AppDirectory:   s.cfg.RuntimeAppDirectory,
+		IgnoreDotFiles: s.cfg.RuntimeIgnoreDotFiles,
+		Options:        rules.Options{MergeDomains: s.cfg.MergeDomainConfig},
+		Debounce:       max(s.cfg.RuntimeDebounce, 1), // 0 would be the default
+		Poll:           pollInterval(s.cfg.RuntimePollInterval),
+		OnLoad: func(l filerules.Load) {
+			s.counters.Counter("runtime.load_attempts").Add(1)
+			if l.Err != nil {
+				s.counters.Counter("runtime.load_failures").Add(1)
+			}
+			s.loaded(load{
+				set: l.Set, warnings: l.Warnings, err: l.Err, hash: l.Hash, at: l.At,
+				facts: logrus.Fields{"files": l.Files},
+			})
+		},
+		OnWarn: func(err error) { s.log.Warn(err) },
+	})
+	return nil
+}
+
+func pollInterval(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1 // never
+	}
+	return d
+}
+
+func (s *server) buildXDS() error {
+	x := s.cfg.XDS
+	cfg := xdsrules.Config{
+		Server:       x.Server,
+		NodeID:       x.NodeID,
+		NodeMetadata: x.NodeMetadata,
+		Headers:      x.Headers,
+		MaxMessage:   int(x.MaxMessage),
+		Pauses: xdsrules.Pauses{
+			First: x.RetryInterval, Initial: x.BackoffInitial, Growth: x.BackoffGrowth, Max: x.BackoffMax, Jitter: x.BackoffJitter,
+		},
+		Options: rules.Options{MergeDomains: s.cfg.MergeDomainConfig},
+		OnUpdate: func(u xdsrules.Update) {
+			s.loaded(load{
+				set: u.Set, warnings: u.Warnings, err: u.Err, hash: u.Hash, version: u.Version, at: u.At,
+				facts: logrus.Fields{"xds": x.Server, "resources": u.Resources, "version": u.Version},
+			})
+		},
+		OnConnect: func() { s.log.Infof("connected to the xds server %s as node %q", x.Server, x.NodeID) },
+		OnTrouble: s.xdsTrouble,
+		OnSilence: func() {
+			s.log.Warnf("the xds server %s is there, but has no rules for us yet: does it know the node %q (CONFIG_GRPC_XDS_NODE_ID)?", x.Server, x.NodeID)
+		},
+	}
+	if x.TLS {
+		cfg.TLS = func() (*tls.Config, error) { return xdsTLS(x) }
+	}
+	w, err := xdsrules.New(cfg)
+	if err != nil {
+		return fmt.Errorf("CONFIG_GRPC_XDS_SERVER_URL: %w", err)
+	}
+	s.source = w
+	s.counters.Source(xdsStats(w))
+	return nil
+}
+
+// xdsTrouble says that there is no stream to the management server.
+func (s *server) xdsTrouble(reason *xdsrules.Trouble, pause time.Duration) {
+	state := "there are no rules yet"
+	if s.limiter.Rules() != nil {
+		state = "the rules stay as they are"
+	}
+	s.log.Warnf("%v (%s, next attempt in %v)", reason, state, pause.Round(time.Millisecond))
+	s.health.update(func(h *health) {
+		if !h.loaded && !h.answered {
+			h.refused = reason // why there is nothing yet
+		}
+	})
+}
+
+// xdsTLS reads the files of the settings. A certificate that is missing today may
+// be there tomorrow, so this is no reason to end the process.
+func xdsTLS(x settings.XDS) (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: x.SAN}
+	if x.CACert != "" {
+		var err error
+		if cfg.RootCAs, err = certs.Authorities(x.CACert); err != nil {
+			return nil, fmt.Errorf("CONFIG_GRPC_XDS_SERVER_TLS_CACERT: %w", err)
+		}
+	}
+	if x.ClientCert != "" {
+		pair, err := tls.LoadX509KeyPair(x.ClientCert, x.ClientKey)
+		if err != nil {
+			return nil, fmt.Errorf("CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY: %w", err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}
+
+// xdsStats are the figures of the connection to the management server.
+func xdsStats(w *xdsrules.Watcher) func(func(metrics.Stat)) {
+	return func(add func(metrics.Stat)) {
+		st := w.Stats()
+		active := int64(0)
+		if st.Connected {
+			active = 1
+		}
+		add(metrics.Stat{Name: "ratelimit.xds.cx_active", Kind: metrics.KindGauge, Value: active})
+		add(metrics.Stat{Name: "ratelimit.xds.cx_total", Kind: metrics.KindCounter, Value: st.Streams})
+		add(metrics.Stat{Name: "ratelimit.xds.cx_failed", Kind: metrics.KindCounter, Value: st.Failures})
+		add(metrics.Stat{Name: "ratelimit.xds.acks", Kind: metrics.KindCounter, Value: st.Acks})
+		add(metrics.Stat{Name: "ratelimit.xds.nacks", Kind: metrics.KindCounter, Value: st.Nacks})
+	}
+}

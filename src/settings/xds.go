@@ -1,0 +1,168 @@
+package settings
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// XDS is the management server that rules come from with CONFIG_TYPE
+// GRPC_XDS_SOTW.
+type XDS struct {
+	Server       string
+	NodeID       string
+	NodeMetadata map[string]string
+	Headers      map[string]string
+	TLS          bool
+	CACert, SAN  string // files; both of a client's certificate, or none
+	ClientCert   string
+	ClientKey    string
+	MaxMessage   int64 // bytes; 0: gRPC's default
+	// Pauses between attempts: RetryInterval, then BackoffInitial, each further
+	// one BackoffGrowth times as long, up to BackoffMax. BackoffJitter is the
+	// share that is left to chance.
+	RetryInterval   time.Duration
+	BackoffInitial  time.Duration
+	BackoffMax      time.Duration
+	BackoffGrowth   float64
+	BackoffJitter   float64
+	backoffFactor   float32
+	backoffVary     bool
+	headers, labels string // as they were set
+}
+
+// declare names the variables of the management server.
+func (x *XDS) declare(r *reader) {
+	r.section("Rules over xDS")
+	r.text(&x.Server, "CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000", "with `CONFIG_TYPE=GRPC_XDS_SOTW` the management server, `host:port`")
+	r.text(&x.NodeID, "CONFIG_GRPC_XDS_NODE_ID", "default", "the name by which it knows this node")
+	r.text(&x.labels, "CONFIG_GRPC_XDS_NODE_METADATA", "", "the node's metadata, `key=value,key=value`")
+	r.secret(&x.headers, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "map", "headers to send, `name:value,name:value`")
+	r.flag(&x.TLS, "CONFIG_GRPC_XDS_SERVER_USE_TLS", false, "use TLS")
+	r.text(&x.CACert, "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "", "PEM file of authorities to trust besides the system's; read anew for each connection, as all files of this section")
+	r.text(&x.SAN, "CONFIG_GRPC_XDS_SERVER_TLS_SAN", "", "name that the server's certificate is for, if it is not the host")
+	r.text(&x.ClientCert, "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "", "PEM file of the client's certificate chain")
+	r.text(&x.ClientKey, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "", "PEM file of its key")
+	r.size(&x.MaxMessage, "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", 0, "the largest response, all rules together; 0: 4194304")
+	r.duration(&x.RetryInterval, "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", 3*time.Second, "pause after a connection was lost, or could not be made at the start")
+	r.duration(&x.BackoffInitial, "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", 10*time.Second, "pause after the next failure; it doubles")
+	r.duration(&x.BackoffMax, "XDS_CLIENT_BACKOFF_MAX_INTERVAL", time.Minute, "up to this. A connection that lasts as long as the initial interval has them begin anew")
+	r.ratio(&x.backoffFactor, "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", 0.5, "up to 1 the share of each pause that is left to chance; above 1 what pauses grow by, as in envoyproxy/ratelimit, and the share is 0.5")
+	r.flag(&x.backoffVary, "XDS_CLIENT_BACKOFF_JITTER", true, "leave some of each pause to chance")
+}
+
+// headerKey is the name of a header that gRPC sends.
+var headerKey = regexp.MustCompile(`^[-_.0-9a-z]+$`)
+
+// validate checks what one variable alone cannot, and takes maps apart.
+func (x *XDS) validate(r *reader, used bool) {
+	if !used {
+		if v, _ := r.lookup("CONFIG_GRPC_XDS_SERVER_URL"); v != "" {
+			r.warnings = append(r.warnings, "CONFIG_GRPC_XDS_SERVER_URL has no effect: CONFIG_TYPE is not GRPC_XDS_SOTW")
+		}
+		return
+	}
+	if x.Server == "" || strings.HasPrefix(x.Server, "http://") || strings.HasPrefix(x.Server, "https://") {
+		r.problem("CONFIG_GRPC_XDS_SERVER_URL", x.Server, "write host:port; TLS is a matter of CONFIG_GRPC_XDS_SERVER_USE_TLS")
+	}
+	if x.MaxMessage > math.MaxInt32 {
+		r.problem("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", strconv.FormatInt(x.MaxMessage, 10), "write "+strconv.Itoa(math.MaxInt32)+" or less")
+	}
+	x.readMetadata(r)
+	x.readHeaders(r)
+	x.validateTLS(r)
+	for name, pause := range map[string]time.Duration{
+		"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL": x.RetryInterval,
+		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL":           x.BackoffInitial,
+		"XDS_CLIENT_BACKOFF_MAX_INTERVAL":               x.BackoffMax,
+	} {
+		if pause < minPause {
+			r.problem(name, pause.String(), "write "+minPause.String()+" or more")
+		}
+	}
+	x.BackoffGrowth, x.BackoffJitter = 2, float64(x.backoffFactor)
+	switch f := float64(x.backoffFactor); {
+	case f < 0 || math.IsInf(f, 0):
+		r.problem("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", fmt.Sprint(f), "write a number such as 0.5")
+	case f > 1:
+		x.BackoffGrowth, x.BackoffJitter = f, 0.5
+	}
+	if !x.backoffVary {
+		x.BackoffJitter = 0
+	}
+}
+
+// minPause keeps a setting from flooding the server.
+const minPause = 10 * time.Millisecond
+
+// readMetadata reads "key=value,key=value". What has no equals sign is left
+// out, as envoyproxy/ratelimit does, but not silently.
+func (x *XDS) readMetadata(r *reader) {
+	x.NodeMetadata = nil
+	if x.labels == "" {
+		return
+	}
+	x.NodeMetadata = make(map[string]string)
+	for item := range strings.SplitSeq(x.labels, ",") {
+		key, value, ok := strings.Cut(item, "=")
+		if !ok {
+			r.warnings = append(r.warnings, fmt.Sprintf("CONFIG_GRPC_XDS_NODE_METADATA: %q is left out: it is not key=value", item))
+			continue
+		}
+		x.NodeMetadata[key] = value
+	}
+}
+
+// readHeaders reads "name:value,name:value". Values may be secrets, so they are
+// never shown.
+func (x *XDS) readHeaders(r *reader) {
+	x.Headers = nil
+	if x.headers == "" {
+		return
+	}
+	x.Headers = make(map[string]string)
+	for item := range strings.SplitSeq(x.headers, ",") {
+		name, value, ok := strings.Cut(item, ":")
+		name, value = strings.ToLower(strings.TrimSpace(name)), strings.TrimSpace(value)
+		switch {
+		case !ok:
+			r.problem("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "…", "write name:value, separated by commas")
+			return
+		case !headerKey.MatchString(name) || strings.HasPrefix(name, "grpc-"):
+			r.problem("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "…", "a name is none that gRPC sends: write letters, digits, - _ and . and do not begin with grpc-")
+			return
+		case strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) && !strings.HasSuffix(name, "-bin"):
+			r.problem("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "…", "the value of "+name+" is not printable ASCII")
+			return
+		}
+		x.Headers[name] = value
+	}
+}
+
+func (x *XDS) validateTLS(r *reader) {
+	none := func(name, why string) {
+		r.warnings = append(r.warnings, name+" has no effect: "+why)
+	}
+	switch {
+	case x.ClientCert != "" && x.ClientKey == "":
+		none("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY is not set")
+	case x.ClientCert == "" && x.ClientKey != "":
+		none("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT is not set")
+	}
+	if x.ClientCert == "" || x.ClientKey == "" { // as upstream
+		x.ClientCert, x.ClientKey = "", ""
+	}
+	if x.TLS {
+		return
+	}
+	for _, v := range []struct{ name, value string }{
+		{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", x.CACert}, {"CONFIG_GRPC_XDS_SERVER_TLS_SAN", x.SAN}, {"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", x.ClientCert},
+	} {
+		if v.value != "" {
+			none(v.name, "CONFIG_GRPC_XDS_SERVER_USE_TLS is false")
+		}
+	}
+}
