@@ -6,12 +6,17 @@ import (
 	"time"
 )
 
+// DivvyPort is divvy's own.
+const DivvyPort = 8321
+
 // declare names the variables of divvy's port.
 func (d *Divvy) declare(r *reader) {
 	r.section("Divvy")
 	r.text(&d.Host, "DIVVY_HOST", "0.0.0.0", "address of the port of divvy's line protocol")
-	d.On = r.optionalPort(&d.Port, "DIVVY_PORT", "that port, 8321 in divvy; 0 picks a free one, not set: there is none")
-	r.text(&d.Domain, "DIVVY_DOMAIN", "divvy", "the domain that `HIT` asks")
+	d.On, d.WhenNeeded = r.optionalPort(&d.Port, "DIVVY_PORT", DivvyPort, "that port; 0 picks a free one, `off`: none. Not set: 8321, as soon as a rule file of divvy is loaded (`*.ini`, or `*.json` with `default`), else none")
+	r.text(&d.Domain, "DIVVY_DOMAIN", "divvy", "the domain that `HIT` asks. Not set: that of the only ordered list, where there is just one, else `divvy`")
+	_, set := r.lookup("DIVVY_DOMAIN")
+	d.OnlyList = !set
 	r.text(&d.DomainKey, "DIVVY_DOMAIN_KEY", "", "key of a `HIT` whose value names the domain to ask instead, which anybody may then; empty: none")
 	r.oneOf(&d.Round, "DIVVY_ROUND", "nearest", "how seconds in replies are rounded, `nearest` as divvy does, so that a client may be told to come back in 0 s, or `up`", "nearest", "up")
 	r.bytes(&d.MaxLine, "DIVVY_MAX_LINE_BYTES", 1<<20, "the longest line; a longer one ends its connection")
