@@ -24,7 +24,7 @@ HERE := GOOS= GOARCH=
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-divvy bench-e2e fuzz docs docker_image clean bootstrap compile tests
+.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-e2e fuzz docs docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
@@ -45,10 +45,12 @@ test: ## run all tests with the race detector, real Envoy included
 
 integration_tests: ## run only the black-box tests in integration-test; says what it skips
 	@$(HERE) go test -race -timeout 15m -v ./integration-test/... | grep -Ev '^ *(=== |--- PASS)'
+	@$(HERE) go -C integration-test/kubernetes test -count=1 ./... # a module of its own, whose cache does not see that manifests changed
 
 lint: ## vet, format and static checks, with pinned tools
 	$(HERE) go vet ./...
 	$(HERE) go vet -C $(CONFIG_SERVER) ./...
+	$(HERE) go -C integration-test/kubernetes vet ./...
 	@out=$$($(TOOL) gofumpt -l src integration-test $(CONFIG_SERVER)); [ -z "$$out" ] || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
 	$(TOOL) staticcheck ./...
 	cd $(CONFIG_SERVER) && $(HERE) go tool -modfile=../../tools/go.mod staticcheck ./...
@@ -74,6 +76,9 @@ bench-redis: ## the Redis store beside a plain pool, and its algorithms beside e
 bench-divvy: ## CPU of a HIT of divvy's protocol beside a server that echoes lines, in one interleaved run
 	go test -run '^$$' -bench AgainstEcho -benchtime 1x ./src/frontend/divvy
 
+bench-memcached: ## the Memcached store beside the Redis store, in one interleaved run
+	go test -run '^$$' -bench AgainstRedis -benchtime 1x ./src/backend/memcached
+
 bench-e2e: ## the service beside an empty gRPC server, in turns; E2E=--write writes docs/performance.md
 	$(HERE) go run ./src/bench/e2e $(E2E)
 
@@ -85,9 +90,10 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	  done; \
 	done
 
-docs: ## write the settings table of README.md, the schema of rule files and the plot of algorithms anew
+docs: ## write the settings table of README.md, the schema of rule files, the plot of algorithms and the alerts for the operator anew
 	go test ./src/cmd/ratelimit -run 'TestReadmeSettings|TestSchemaFile' -update
 	go test ./src/simulate -run TestPlot -update
+	go test ./integration-test -run TestPrometheusRule -update
 
 docker_image: ## build the image (needs docker)
 	docker build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' -t '$(IMAGE)' .

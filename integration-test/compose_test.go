@@ -18,6 +18,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"ratelimit/src/backend/memcachedtest"
 	"ratelimit/src/backend/redistest"
 )
 
@@ -186,8 +187,8 @@ func TestComposeIsSound(t *testing.T) {
 					t.Errorf("%s: %s: %s without quotes", name, variable, value.Value)
 				}
 			}
-			if s.isRedis() {
-				if !regexp.MustCompile(`^redis:\d+\.\d+\.\d+-alpine$`).MatchString(s.Image) {
+			if s.isRedis() || s.isMemcached() {
+				if !regexp.MustCompile(`^(redis|memcached):\d+\.\d+\.\d+-alpine$`).MatchString(s.Image) {
 					t.Errorf("%s: image %s, want a patch release on Alpine", name, s.Image)
 				}
 				for _, p := range s.Ports { // there is no password
@@ -241,9 +242,9 @@ func TestComposeServiceStarts(t *testing.T) {
 	eachCompose(t, func(t *testing.T, path string, c compose) {
 		ups := upsIn(t, path)
 		for name, s := range c.Services {
-			shown := len(s.Profiles) == 0 || slices.ContainsFunc(ups, func(u up) bool { return slices.Contains(s.Profiles, u.profile) })
+			shown := slices.ContainsFunc(ups, func(u up) bool { return slices.Contains(u.only, name) }) || len(s.Profiles) == 0 || slices.ContainsFunc(ups, func(u up) bool { return slices.Contains(s.Profiles, u.profile) })
 			if !shown {
-				t.Errorf("%s: no command in the comments has one of the profiles %q", name, s.Profiles)
+				t.Errorf("%s: no command in the comments names it or has one of the profiles %q", name, s.Profiles)
 			}
 		}
 		for _, u := range ups {
@@ -330,16 +331,23 @@ func (u up) value(s composeService, variable string) string {
 func (c compose) testUp(t *testing.T, u up) {
 	s, started := c.Services["ratelimit"], u.starts(c)
 	servers := make(map[string]*redistest.Server)
+	addrs := make(map[string]string)
+	var memcached *memcachedtest.Server
 	for name := range started {
-		if c.Services[name].isRedis() {
-			servers[name] = c.Services[name].startRedis(t)
+		switch other := c.Services[name]; {
+		case other.isRedis():
+			servers[name] = other.startRedis(t)
+			addrs[name] = servers[name].Addr
+		case other.isMemcached():
+			memcached = other.startMemcached(t)
+			addrs[name] = memcached.Addr
 		}
 	}
 	var statsd *sink
 	if started[u.value(s, "STATSD_HOST")] {
 		statsd = listenSink(t, "tcp", anyPort)
 	}
-	running := startService(t, c.environment(t, u, servers, statsd)...)
+	running := startService(t, c.environment(t, u, addrs, statsd)...)
 	asks := []struct{ domain, descriptor, want string }{
 		{"mongo_cps", "database=users", "OK 499/500 SECOND"},
 		{"rl", "route=test", "OK 2/3 MINUTE"},
@@ -354,6 +362,9 @@ func (c compose) testUp(t *testing.T, u up) {
 		if server.Info(t, "commandstats")["cmdstat_incrby"] == "" {
 			t.Errorf("nothing was counted in %s", name)
 		}
+	}
+	if memcached != nil && memcached.Stats(t)["cmd_set"] == "0" {
+		t.Error("nothing was counted in Memcached")
 	}
 	if statsd != nil {
 		running.until(t, "counters arrive at the exporter", func() error {
@@ -380,23 +391,23 @@ func (c compose) testUp(t *testing.T, u up) {
 }
 
 // environment is what the service is told, with the places of other services
-// here: the servers by their names, and statsd if it is not nil.
-func (c compose) environment(t *testing.T, u up, servers map[string]*redistest.Server, statsd *sink) []string {
+// here: of the stores by their names, and statsd if it is not nil.
+func (c compose) environment(t *testing.T, u up, addrs map[string]string, statsd *sink) []string {
 	t.Helper()
 	const nobody = "127.0.0.1:1" // where a service is that was not started
 	s := c.Services["ratelimit"]
 	env := make(map[string]string)
 	for variable := range s.Environment {
 		value := u.value(s, variable)
-		if strings.HasSuffix(variable, "_URL") {
-			host, port, _ := strings.Cut(value, ":")
-			if !c.Services[host].isRedis() || port != "6379" {
-				t.Errorf("%s: no Redis is at %s", variable, value)
-			}
-			value = nobody
-			if servers[host] != nil {
-				value = servers[host].Addr
-			}
+		host, port, _ := strings.Cut(value, ":")
+		url, hostPort := strings.HasSuffix(variable, "_URL"), variable == "MEMCACHE_HOST_PORT"
+		switch other := c.Services[host]; {
+		case url && (!other.isRedis() || port != "6379"):
+			t.Errorf("%s: no Redis is at %s", variable, value)
+		case hostPort && (!other.isMemcached() || port != "11211"):
+			t.Errorf("%s: no Memcached is at %s", variable, value)
+		case url || hostPort:
+			value = cmp.Or(addrs[host], nobody)
 		}
 		env[variable] = value
 	}
@@ -405,7 +416,7 @@ func (c compose) environment(t *testing.T, u up, servers map[string]*redistest.S
 		env["STATSD_HOST"], env["STATSD_PORT"] = "127.0.0.1", portOf(t, statsd.addr)
 	}
 	// A busy machine is not what is tested here.
-	list := []string{"REDIS_TIMEOUT=5s", "REDIS_PERSECOND_TIMEOUT=5s", "STATS_FLUSH_INTERVAL=100ms"}
+	list := []string{"REDIS_TIMEOUT=5s", "REDIS_PERSECOND_TIMEOUT=5s", "MEMCACHE_TIMEOUT=5s", "STATS_FLUSH_INTERVAL=100ms"}
 	for variable, value := range env {
 		list = append(list, variable+"="+value)
 	}
@@ -413,6 +424,17 @@ func (c compose) environment(t *testing.T, u up, servers map[string]*redistest.S
 }
 
 func (s composeService) isRedis() bool { return strings.HasPrefix(s.Image, "redis:") }
+
+func (s composeService) isMemcached() bool { return strings.HasPrefix(s.Image, "memcached:") }
+
+// startMemcached runs the service's command here.
+func (s composeService) startMemcached(t *testing.T) *memcachedtest.Server {
+	t.Helper()
+	if len(s.Command) == 0 || s.Command[0] != "memcached" {
+		t.Fatalf("command %q, want memcached", s.Command)
+	}
+	return memcachedtest.Start(t, memcachedtest.Options{Args: s.Command[1:]})
+}
 
 // startRedis runs the service's command here, and its health check.
 func (s composeService) startRedis(t *testing.T) *redistest.Server {

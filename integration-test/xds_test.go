@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
+	"ratelimit/src/backend/harness"
 	"ratelimit/src/backend/redistest"
 	"ratelimit/src/rules/xdstest"
 )
@@ -37,7 +38,7 @@ func (s *service) untilRules(t *testing.T, want string) {
 // Envoy Gateway's environment, as it deploys envoyproxy/ratelimit, less the
 // addresses; and a server with its TLS, node and rules.
 func TestEnvoyGateway(t *testing.T) {
-	c := redistest.NewCertificates(t)
+	c := harness.NewCertificates(t)
 	store := redistest.Start(t, redistest.Options{})
 	pem, err := os.ReadFile(c.CA)
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/backend/harness"
 	"ratelimit/src/certs"
 )
 
 // files are copies of certificates that a test replaces.
 type files struct{ dir, cert, key, ca string }
 
-func newFiles(t *testing.T, pair redistest.Pair, ca string) files {
+func newFiles(t *testing.T, pair harness.Pair, ca string) files {
 	t.Helper()
 	dir := t.TempDir()
 	f := files{dir, filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), filepath.Join(dir, "ca.crt")}
@@ -26,7 +26,7 @@ func newFiles(t *testing.T, pair redistest.Pair, ca string) files {
 	return f
 }
 
-func (f files) put(t *testing.T, pair redistest.Pair, ca string) {
+func (f files) put(t *testing.T, pair harness.Pair, ca string) {
 	t.Helper()
 	for to, from := range map[string]string{f.cert: pair.Cert, f.key: pair.Key, f.ca: ca} {
 		text, err := os.ReadFile(from)
@@ -92,7 +92,7 @@ func ask(t *testing.T, addr string, cfg *tls.Config) (name string, err error) {
 	return c.ConnectionState().PeerCertificates[0].Subject.CommonName, nil
 }
 
-func client(t *testing.T, ca string, pair redistest.Pair) *tls.Config {
+func client(t *testing.T, ca string, pair harness.Pair) *tls.Config {
 	t.Helper()
 	roots, err := certs.Authorities(ca)
 	if err != nil {
@@ -111,26 +111,26 @@ func client(t *testing.T, ca string, pair redistest.Pair) *tls.Config {
 }
 
 func TestClients(t *testing.T) {
-	c := redistest.NewCertificates(t)
-	named := c.Issue(t, "gateway", redistest.Spec{CommonName: "gateway", Hosts: []string{"gateway.example"}})
+	c := harness.NewCertificates(t)
+	named := c.Issue(t, "gateway", harness.Spec{CommonName: "gateway", Hosts: []string{"gateway.example"}})
 	for _, tt := range []struct {
 		name   string
 		cfg    certs.Config
-		client redistest.Pair
+		client harness.Pair
 		change func(*tls.Config)
 		want   string // the server's name, or what is in the error
 	}{
-		{"nobody is asked", certs.Config{}, redistest.Pair{}, nil, "server"},
-		{"TLS 1.2", certs.Config{}, redistest.Pair{}, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }, "server"},
-		{"TLS 1.1", certs.Config{}, redistest.Pair{}, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS11 }, "protocol version"},
-		{"no certificate", certs.Config{ClientCA: c.CA}, redistest.Pair{}, nil, "certificate required"},
+		{"nobody is asked", certs.Config{}, harness.Pair{}, nil, "server"},
+		{"TLS 1.2", certs.Config{}, harness.Pair{}, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }, "server"},
+		{"TLS 1.1", certs.Config{}, harness.Pair{}, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS11 }, "protocol version"},
+		{"no certificate", certs.Config{ClientCA: c.CA}, harness.Pair{}, nil, "certificate required"},
 		{"a good one", certs.Config{ClientCA: c.CA}, c.Client, nil, "server"},
 		{"one that has ended", certs.Config{ClientCA: c.CA}, c.ExpiredClient, nil, "expired certificate"},
 		{"by somebody else", certs.Config{ClientCA: c.CA}, c.OtherClient, nil, "unknown certificate authority"},
 		{"the name", certs.Config{ClientCA: c.CA, ClientName: "gateway.example"}, named, nil, "server"},
 		{"another name", certs.Config{ClientCA: c.CA, ClientName: "gateway.example"}, c.Client, nil, "bad certificate"},
-		{"HTTP/2", certs.Config{Protocols: []string{"h2"}}, redistest.Pair{}, func(c *tls.Config) { c.NextProtos = []string{"h2"} }, "server"},
-		{"another protocol", certs.Config{Protocols: []string{"h2"}}, redistest.Pair{}, func(c *tls.Config) { c.NextProtos = []string{"spdy/3"} }, "no application protocol"},
+		{"HTTP/2", certs.Config{Protocols: []string{"h2"}}, harness.Pair{}, func(c *tls.Config) { c.NextProtos = []string{"h2"} }, "server"},
+		{"another protocol", certs.Config{Protocols: []string{"h2"}}, harness.Pair{}, func(c *tls.Config) { c.NextProtos = []string{"spdy/3"} }, "no application protocol"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.cfg.Cert, tt.cfg.Key = c.Server.Cert, c.Server.Key
@@ -154,7 +154,7 @@ func TestClients(t *testing.T) {
 }
 
 func TestRefusedAtTheStart(t *testing.T) {
-	c := redistest.NewCertificates(t)
+	c := harness.NewCertificates(t)
 	empty := filepath.Join(t.TempDir(), "empty.pem")
 	write(t, empty, "nothing\n")
 	for _, tt := range []struct {
@@ -176,8 +176,8 @@ func TestRefusedAtTheStart(t *testing.T) {
 
 // What replaces the files is in use for the next connection, if it is good.
 func TestReplaced(t *testing.T) {
-	c := redistest.NewCertificates(t)
-	second := c.Issue(t, "second", redistest.Spec{CommonName: "second"})
+	c := harness.NewCertificates(t)
+	second := c.Issue(t, "second", harness.Spec{CommonName: "second"})
 	f := newFiles(t, c.Server, c.CA)
 	changes := make(chan error, 10)
 	s, err := certs.New(certs.Config{
@@ -197,7 +197,7 @@ func TestReplaced(t *testing.T) {
 		}
 	}()
 	addr := serve(t, s)
-	expect := func(when, want string, pair redistest.Pair) {
+	expect := func(when, want string, pair harness.Pair) {
 		t.Helper()
 		got, err := ask(t, addr, client(t, c.CA, pair))
 		if err != nil {

@@ -33,6 +33,8 @@ type Config struct {
 	// EscapeKeys writes keys so that different descriptors never share one; see
 	// rules.Keys. Without it keys are envoyproxy/ratelimit's.
 	EscapeKeys bool
+	// DivvyKeys counts ordered lists where Button's divvy does; see rules.Keys.
+	DivvyKeys bool
 	// Shadow lets every request pass; the statuses say what would have been.
 	Shadow bool
 	// Quota treats every descriptor as if its rule were in quota mode.
@@ -55,7 +57,7 @@ type Limiter struct {
 func New(cfg Config) *Limiter {
 	return &Limiter{
 		cfg:  cfg,
-		keys: rules.Keys{Prefix: cfg.KeyPrefix, Escape: cfg.EscapeKeys},
+		keys: rules.Keys{Prefix: cfg.KeyPrefix, Escape: cfg.EscapeKeys, Divvy: cfg.DivvyKeys},
 		pool: sync.Pool{New: func() any { return new(scratch) }},
 	}
 }
@@ -207,6 +209,7 @@ func (l *Limiter) charge(req *Request, a *Answer, s *scratch, i int, charge Char
 		Key:      key,
 		Tag:      tag,
 		Together: rule != nil && rule.Joint,
+		Divvy:    l.keys.AsDivvy(rule),
 		Limit:    limit,
 		Amount:   st.Amount,
 		Op:       st.Op,

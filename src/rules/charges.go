@@ -47,8 +47,11 @@ func (c *compiler) inherit(in inherited, charge, onReject *Placed[string]) inher
 		in.together = nil
 	case onReject.Value != "none":
 		c.problems.add(onReject.Pos, "write "+oneOf(onRejectWords), "on_reject is neither each nor none: %s", brief(onReject.Value))
-	case in.together == nil:
-		in.together = &setting{}
+	default:
+		c.groupable(onReject.Pos)
+		if in.together == nil {
+			in.together = &setting{}
+		}
 	}
 	return in
 }

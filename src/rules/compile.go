@@ -23,13 +23,16 @@ type Options struct {
 	// MergeDomains allows one domain in several files: their top-level
 	// descriptors are joined, in file order.
 	MergeDomains bool
+	// Store is what the counters will be kept in. Rules that it cannot count by
+	// are refused.
+	Store Store
 }
 
 // Compile turns configurations into a Set. The error, if any, is Problems:
 // everything that is wrong, at once. The warnings name what is legal but
 // cannot do what its author meant; they come with a good Set only.
 func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
-	c := compiler{set: &Set{byName: make(map[string]*Domain)}}
+	c := compiler{store: opt.Store, set: &Set{byName: make(map[string]*Domain)}}
 	first := make(map[string]Pos)
 	for i := range configs {
 		cfg := &configs[i]
@@ -82,6 +85,7 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 }
 
 type compiler struct {
+	store    Store
 	set      *Set
 	problems Problems
 	warnings Problems

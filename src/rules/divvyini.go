@@ -202,6 +202,9 @@ func (s *sectionReader) pairs() (pairs []PairConfig, err *sectionError) {
 		if !equals && !quoted {
 			bare = key
 		}
+		if len(pairs) == maxPairs {
+			return nil, &sectionError{fmt.Sprintf("the section has more than %d keys", maxPairs), "use fewer"}
+		}
 		for _, p := range pairs {
 			if p.Key == key {
 				return nil, &sectionError{fmt.Sprintf("the key %s is here twice", brief(key)), "remove one of them"}

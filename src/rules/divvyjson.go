@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 )
 
 // ParseJSON reads a rule file of divvy in its JSON form: `overrides`, a list of
@@ -68,12 +69,14 @@ func (v *jsonValue) field(name string) *jsonValue {
 
 // jsonReader keeps track of lines.
 type jsonReader struct {
-	file  string
-	data  []byte
-	dec   *json.Decoder
-	lines []int // where each begins
-	depth int
-	twice []Problem
+	file   string
+	data   []byte
+	dec    *json.Decoder
+	lines  []int // where each begins
+	known  Pos   // of the last place that was asked for, which is
+	offset int   // here
+	depth  int
+	twice  []Problem
 }
 
 // document reads the file; nil where it is not JSON, which is noted.
@@ -114,12 +117,20 @@ func (f *divvyFile) document(data []byte) *jsonValue {
 	return nil
 }
 
+// pos is the place of a byte. Those behind one another are found quickly, also
+// where all of a file is one line.
 func (r *jsonReader) pos(offset int) Pos {
 	line, found := slices.BinarySearch(r.lines, offset)
 	if !found {
 		line--
 	}
-	return Pos{r.file, line + 1, len([]rune(string(r.data[r.lines[line]:min(offset, len(r.data))]))) + 1}
+	from, col := r.lines[line], 1
+	if r.known.Line == line+1 && r.offset <= offset {
+		from, col = r.offset, r.known.Col
+	}
+	r.known = Pos{r.file, line + 1, col + utf8.RuneCount(r.data[from:min(offset, len(r.data))])}
+	r.offset = offset
+	return r.known
 }
 
 // maxJSONDepth bounds how deep values nest; rules need four levels.
@@ -174,6 +185,7 @@ func (r *jsonReader) value() (*jsonValue, error) {
 }
 
 func (r *jsonReader) object(v *jsonValue) error {
+	seen := make(map[string]bool)
 	for r.dec.More() {
 		at := r.pos(r.next())
 		token, err := r.dec.Token()
@@ -185,10 +197,11 @@ func (r *jsonReader) object(v *jsonValue) error {
 		if err != nil {
 			return err
 		}
-		if v.field(name) != nil {
+		if seen[name] {
 			r.twice = append(r.twice, Problem{at, fmt.Sprintf("the key %s is here twice", brief(name)), "remove one of them"})
 			continue
 		}
+		seen[name] = true
 		v.fields = append(v.fields, jsonField{at, name, *value})
 	}
 	return nil

@@ -109,6 +109,22 @@ func TestHostile(t *testing.T) {
 		{"100,000 wrong lines", head + strings.Repeat("- 5\n", 100_000), "a.yaml:3:3: a descriptor is a whole number, not a map; write `- key: ...`\na.yaml:4:3:"},
 		{"a megabyte of remarks", strings.Repeat("# x\n", 1<<18) + head + oneRule, "a.yaml:262147:3 d.a: 1 per DAY"},
 		{"a megabyte of nothing", strings.Repeat("\n", 1<<20) + head + oneRule, "a.yaml:1048579:3 d.a: 1 per DAY"},
+		{
+			"20,000 rules that are the same", "domain: d\nrules:\n" + strings.Repeat("- {match: {a: b}, rate_limit: {unlimited: true}}\n", 20_000),
+			"a.yaml:4:3: no request gets to the rule {a=b}: that at a.yaml:3:3, {a=b}, takes all of them",
+		},
+		{
+			"a rule by 50,000 keys", "domain: d\nrules: [{match: {" + numbered(50_000, "k%d: v, ") + "}, rate_limit: {unlimited: true}}]\n",
+			"a.yaml:2:10: the rule matches by more than 100 keys; use fewer",
+		},
+		{
+			"20,000 rules by a key each", "domain: d\nrules: [" + numbered(20_000, "{match: {k%d: v}, rate_limit: {unlimited: true}}, ") + "]\n",
+			"a.yaml:2:9 d.k0_v: unlimited",
+		},
+		{
+			"a tree of 2,000 levels", "schema: " + strings.Repeat("{a: {children: ", 2000) + "{a: {limits: [1, 1, 1]}}" + strings.Repeat("}}", 2000) + "\n",
+			"a.yaml:1:1510: the tree is more than 100 levels deep; use fewer levels; a request needs a word for each",
+		},
 		{"65,536 anchors", head + strings.Repeat("- &a {key: a}\n", 1<<16), "a.yaml:4:3: descriptor \"a\" is already defined at a.yaml:3:3"},
 	}
 	for _, test := range tests {
@@ -128,6 +144,38 @@ func TestHostile(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHostileDivvy is the same about files of divvy.
+func TestHostileDivvy(t *testing.T) {
+	const rule = `{"operation":{"q":1},"creditLimit":1,"resetSeconds":1},`
+	for _, test := range []struct{ name, file, data, want string }{
+		{"a section of 50,000 keys", "a.ini", "[" + numbered(50_000, "k%d=v ") + "]\n", "a.ini:1:598: the section has more than 100 keys; use fewer"},
+		{"20,000 sections", "a.ini", numbered(20_000, "[k=%d]\ncreditLimit=1\nresetSeconds=1\n") + "[default]\ncreditLimit=0\n", "a.ini:1:1 a.k_0: 1 per SECOND"},
+		{"a megabyte of keys", "a.ini", "[default]\n" + numbered(100_000, "k%d = v\n") + "creditLimit=0\n", "a.ini:1:1 a.default: 0 per SECOND"},
+		{"a section that never ends", "a.ini", "[" + strings.Repeat("a", 1<<20), "a.ini:1:1048578: the section has no end; add a `]`"},
+		{"an operation of 50,000 keys", "a.json", `{"overrides":[{"operation":{` + numbered(50_000, `"k%d":1,`) + `"x":1},"creditLimit":1,"resetSeconds":1}],"default":{"operation":{},"creditLimit":0}}`, "a.json:1:15: the rule matches by more than 100 keys; use fewer"},
+		{
+			"20,000 rules in a line", "a.json", `{"overrides":[` + strings.Repeat(rule, 20_000) + `7]}`,
+			"a.json:1:70: no request gets to the rule {\"q\":1}: that at a.json:1:15, {\"q\":1}, takes all of them",
+		},
+		{"a map in a map in a map", "a.json", strings.Repeat(`{"a":`, 500_000), "a.json:1:500: not JSON: values are nested more than 100 levels deep"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := outcome([]File{{test.file, []byte(test.data)}}, Options{}); !strings.HasPrefix(got, test.want) {
+				t.Errorf("got %.300q, want %.300q", got, test.want)
+			}
+		})
+	}
+}
+
+// numbered is form with the numbers below n, one behind the other.
+func numbered(n int, form string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, form, i)
+	}
+	return b.String()
 }
 
 func nested(depth int, open, end string) string {

@@ -28,6 +28,17 @@ type Keys struct {
 	// <key>_<key of the rule>:<value of the rule>_, so that the pattern is
 	// neither some request's value nor another rule's pattern.
 	Escape bool
+	// Divvy writes the keys of first-hit windows in ordered lists as Button's
+	// divvy does, where that has such keys at all: without a prefix, and nothing
+	// escaped. A canary then shares the counter of its twin.
+	//
+	//	divvy:<key>=<pattern> <key>=<pattern>:<value>:<requests>:<seconds>
+	Divvy bool
+}
+
+// AsDivvy reports whether Append writes r's keys as divvy does.
+func (k *Keys) AsDivvy(r *Rule) bool {
+	return k.Divvy && r != nil && r.ordered != nil && r.ordered.divvyHead != ""
 }
 
 // Append appends the key of a descriptor of d, and returns with it how many
@@ -37,6 +48,9 @@ type Keys struct {
 // the way, whose key is made of the entries down to it; nil for a limit that
 // came with the request.
 func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []byte, tag int) {
+	if k.AsDivvy(r) {
+		return r.ordered.appendDivvy(dst, r.Per, entries)
+	}
 	if r != nil && r.ordered != nil {
 		return r.ordered.append(dst, k.Prefix, d, r.Per, entries)
 	}
@@ -91,6 +105,17 @@ func (o *orderedKey) append(dst []byte, prefix string, d *Domain, per []string, 
 	}
 	tag = len(dst) - start
 	return append(dst, o.tail...), tag
+}
+
+// appendDivvy appends the key that divvy has for it. All of it belongs together.
+func (o *orderedKey) appendDivvy(dst []byte, per []string, entries []Entry) (key []byte, tag int) {
+	start := len(dst)
+	dst = append(dst, o.divvyHead...)
+	if len(per) > 0 {
+		dst = append(dst, valueOf(entries, per[0])...)
+	}
+	dst = append(dst, o.divvyTail...)
+	return dst, len(dst) - start
 }
 
 // valueOf is the value of the last entry with the key; nil if there is none.

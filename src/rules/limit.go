@@ -144,6 +144,7 @@ func (c *compiler) window(r *Rule, cfg *RateLimitConfig) {
 		c.problems.add(at, mend, "%s", what)
 		return
 	}
+	c.storable(&l, cfg)
 	r.Limit = l
 	r.Requests = uint32(l.Capacity()) // a burst has 32 bits less one
 	c.pointless(&l, cfg)

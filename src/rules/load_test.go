@@ -21,7 +21,8 @@ import (
 //	-- want --
 //	all problems, or else the rules and the warnings
 //
-// A title that ends in "(merged)" loads with MergeDomains.
+// A title that ends in "(merged)" loads with MergeDomains, one that ends in
+// "(small store)" for a store that cannot do much.
 func TestLoad(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(paths) == 0 {
@@ -50,12 +51,21 @@ func TestLoad(t *testing.T) {
 						files = append(files, File{name, []byte(content)})
 					}
 				}
-				if got := outcome(files, Options{MergeDomains: strings.HasSuffix(title, "(merged)")}); got != want {
+				opt := Options{MergeDomains: strings.HasSuffix(title, "(merged)")}
+				if strings.HasSuffix(title, "(small store)") {
+					opt.Store = smallStore
+				}
+				if got := outcome(files, opt); got != want {
 					t.Errorf("got:\n%swant:\n%s", got, want)
 				}
 			})
 		}
 	}
+}
+
+var smallStore = Store{
+	Name: "Abacus", Kinds: []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter},
+	CountsBlocked: true, NoGroups: true, Others: []string{"memory", "redis"},
 }
 
 // outcome is all that comes of loading files, as text.

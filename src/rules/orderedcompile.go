@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"ratelimit/src/algorithm"
 )
@@ -14,7 +15,7 @@ import (
 const maxPairs = 100
 
 // maxMasked bounds the search for rules that no request gets to: so many
-// patterns are compared.
+// patterns and keys are looked at.
 const maxMasked = 50_000_000
 
 // ordered compiles the ordered list of a domain.
@@ -36,7 +37,7 @@ func (c *compiler) ordered(d *Domain, cfg *DomainConfig, p path) {
 		l.rules = append(l.rules, orderedRule{
 			want:   want,
 			canary: list[i].ShadowMode && !isDefault(list, i),
-			bad:    list[i].Match == nil || list[i].refused,
+			bad:    list[i].Match == nil || list[i].refused || len(list[i].Match.Value) != len(matches[i]),
 		})
 	}
 	l.index()
@@ -55,7 +56,7 @@ func (c *compiler) ordered(d *Domain, cfg *DomainConfig, p path) {
 			"what matches may be charged to %d limits, and %d are the most: rules in shadow mode are charged besides the one that decides", charged+most, maxCharges)
 	}
 	var values [][]byte
-	for i := range min(len(list), maxMasked/(len(l.others)+1)) {
+	for i := range min(len(list), maxMasked/(len(l.others)+len(l.slots)+1)) {
 		if by, masked := l.masked(i, matches[i], &values); masked && !l.rules[i].bad {
 			c.problems.add(list[i].Pos, "put the narrower one first, or remove one",
 				"no request gets to the rule %s: that at %v, %s, takes all of them", list[i].text(), list[by].Pos, list[by].text())
@@ -81,9 +82,11 @@ func (c *compiler) pairs(cfg *RuleConfig) (match []Pair, size int) {
 	}
 	if len(cfg.Match.Value) > maxPairs {
 		c.problems.add(cfg.Match.Pos, "use fewer", "the rule matches by more than %d keys", maxPairs)
+		return nil, 0
 	}
 	if len(cfg.Per) > maxPairs {
 		c.problems.add(cfg.Pos, "use fewer", "the rule counts by more than %d keys", maxPairs)
+		return nil, 0
 	}
 	for _, p := range cfg.Match.Value {
 		match = append(match, Pair{p.Key, p.Pattern})
@@ -154,6 +157,7 @@ func (c *compiler) orderedRule(d *Domain, list []RuleConfig, i int, r *orderedRu
 func (l *orderedList) names(list []RuleConfig, matches [][]Pair) []string {
 	names := make([]string, len(list))
 	taken := make(map[string]bool)
+	tried := make(map[string]int) // so many of the ways to tell apart what has one name
 	choose := func(i int, ways func(name string, n int) string) {
 		name := ""
 		if limit := list[i].RateLimit; limit != nil {
@@ -163,8 +167,9 @@ func (l *orderedList) names(list []RuleConfig, matches [][]Pair) []string {
 			name = operation(matches[i])
 		}
 		names[i] = name
-		for n := 2; taken[names[i]]; n++ {
-			names[i] = ways(name, n)
+		for taken[names[i]] {
+			tried[name]++
+			names[i] = ways(name, tried[name]+1)
 		}
 		taken[names[i]] = true
 	}
@@ -173,6 +178,7 @@ func (l *orderedList) names(list []RuleConfig, matches [][]Pair) []string {
 			choose(i, func(name string, n int) string { return name + "." + strconv.Itoa(n) })
 		}
 	}
+	clear(tried) // canaries have ways of their own
 	for _, i := range l.canaries {
 		choose(i, func(name string, n int) string {
 			if n == 2 {
@@ -206,6 +212,10 @@ type orderedKey struct {
 	head string   // what the rule matches
 	per  []string // keys to count by, each with the sign behind it
 	tail string   // the limit, and the number
+
+	// What stands in divvy's key before and behind the value that is counted by;
+	// empty where divvy has no such limit.
+	divvyHead, divvyTail string
 }
 
 // counters gives each limit of a list its counters. Those that decide come
@@ -249,6 +259,10 @@ func newOrderedKey(r *Rule) *orderedKey {
 	}
 	if lim.CountBlocked != countBlocked(lim.Kind) {
 		k.tail += fmt.Sprintf("blocked:%t_", lim.CountBlocked)
+	}
+	if lim.Kind == algorithm.FirstHitWindow && lim.Max > 0 && lim.Period%time.Second == 0 && !lim.CountBlocked && len(r.Per) < 2 {
+		k.divvyHead = "divvy:" + r.Operation() + ":"
+		k.divvyTail = fmt.Sprintf(":%d:%d", lim.Max, lim.Period/time.Second)
 	}
 	return k
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -199,6 +198,7 @@ func (r *yamlReader) pairs(f field) *Placed[[]PairConfig] {
 
 func (r *yamlReader) pairsOf(n *yaml.Node) []PairConfig {
 	var own, merged []PairConfig
+	seen := make(map[string]int) // where in own
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := r.enter(n.Content[i]), r.enter(n.Content[i+1])
 		at := r.pos(n.Content[i])
@@ -215,16 +215,18 @@ func (r *yamlReader) pairsOf(n *yaml.Node) []PairConfig {
 		default:
 			r.checkUTF8(k, resolve(k).text)
 			p := PairConfig{at, resolve(k).text, r.text(field{name: k.Value, at: at, node: v})}
-			if j := slices.IndexFunc(own, func(o PairConfig) bool { return o.Key == p.Key }); j >= 0 {
+			if j, twice := seen[p.Key]; twice {
 				r.warnings.add(at, "remove one of them", "the key %s is here twice; the last one wins", brief(p.Key))
 				own[j] = p
 				continue
 			}
+			seen[p.Key] = len(own)
 			own = append(own, p)
 		}
 	}
 	for _, p := range merged {
-		if !slices.ContainsFunc(own, func(o PairConfig) bool { return o.Key == p.Key }) {
+		if _, mine := seen[p.Key]; !mine {
+			seen[p.Key] = len(own)
 			own = append(own, p)
 		}
 	}

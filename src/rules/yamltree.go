@@ -54,8 +54,8 @@ func (r *yamlReader) tree(root *yaml.Node) *DomainConfig {
 }
 
 func (r *yamlReader) words(fields []Field, depth int) (list []WordConfig) {
-	if depth > maxDepth+1 {
-		return nil // the compiler says so
+	if depth > maxDepth && len(fields) > 0 { // one is enough for the compiler to say so
+		return []WordConfig{{Pos: fields[0].Pos, Word: fields[0].Name}}
 	}
 	for i := range fields {
 		f := &fields[i]

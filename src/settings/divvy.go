@@ -18,6 +18,8 @@ func (d *Divvy) declare(r *reader) {
 	_, set := r.lookup("DIVVY_DOMAIN")
 	d.OnlyList = !set
 	r.text(&d.DomainKey, "DIVVY_DOMAIN_KEY", "", "key of a `HIT` whose value names the domain to ask instead, which anybody may then; empty: none")
+	r.oneOf(&d.Keys, "DIVVY_KEYS", "own", "where first-hit windows of ordered lists and divvy's files are counted in Redis, on all ports: `own`, each rule apart, or `upstream`, under the names and in the form that divvy has, so that both can count in one Redis; a canary then shares the counter of a rule like it", "own", "upstream")
+	d.Keys = strings.ToLower(d.Keys)
 	r.oneOf(&d.Round, "DIVVY_ROUND", "nearest", "how seconds in replies are rounded, `nearest` as divvy does, so that a client may be told to come back in 0 s, or `up`", "nearest", "up")
 	r.bytes(&d.MaxLine, "DIVVY_MAX_LINE_BYTES", 1<<20, "the longest line; a longer one ends its connection")
 	r.count(&d.MaxConns, "DIVVY_MAX_CONNECTIONS", 10_000, "the most connections; further ones are refused")

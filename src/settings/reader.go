@@ -290,7 +290,6 @@ var silent = []struct{ advice, names string }{
 	{"envoyproxy/ratelimit never read it; its list is named USE_DOG_STATSD_MOGRIFIERS", "DOG_STATSD_MOGRIFIERS"},
 	{"envoyproxy/ratelimit no longer reads it", "REDIS_POOL_ON_EMPTY_WAIT_DURATION REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION"},
 	{"envoyproxy/ratelimit never read it; with GRPC_CLIENT_TLS_CACERT clients need a certificate, so far nobody is asked for one", "GRPC_SERVER_TLS_CA_CERT"},
-	{"this version has no Memcached", "MEMCACHE_HOST_PORT MEMCACHE_SRV"},
 }
 
 func (r *reader) silent() {

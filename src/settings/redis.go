@@ -49,39 +49,6 @@ func (c *Redis) declare(r *reader, prefix, url, meaning string) {
 	r.text(&onEmpty, prefix+"POOL_ON_EMPTY_BEHAVIOR", "WAIT", say("accepted, `CREATE` and `ERROR` too, and without effect: calls share connections, so none is ever missing"))
 }
 
-// validateRedis decides on the store and checks what it needs.
-func (s *Settings) validateRedis(r *reader) {
-	if s.BackendType == "" {
-		s.BackendType = "memory"
-		for _, v := range r.table {
-			if value, _ := r.lookup(v.Name); strings.HasPrefix(v.Name, "REDIS_") && value != "" {
-				s.BackendType = "redis"
-			}
-		}
-	}
-	switch s.BackendType {
-	case "memory":
-		for _, name := range []string{"REDIS_URL", "REDIS_PERSECOND_URL", "LOCAL_CACHE_SIZE_IN_BYTES"} {
-			if value, _ := r.lookup(name); value != "" {
-				r.warnings = append(r.warnings, name+" has no effect: the counters are in memory")
-			}
-		}
-	case "redis":
-		s.Redis.validate(r, "REDIS_")
-		if s.RedisSplit {
-			s.RedisPerSecond.validate(r, "REDIS_PERSECOND_")
-		}
-		if (s.RedisTLS.ClientCert == "") != (s.RedisTLS.ClientKey == "") {
-			r.problem("REDIS_TLS_CLIENT_CERT", s.RedisTLS.ClientCert, "it goes with REDIS_TLS_CLIENT_KEY: set both or neither")
-		}
-	default:
-		r.problem("BACKEND_TYPE", s.BackendType, "write memory or redis")
-	}
-	if s.BackendType != "redis" {
-		s.RedisSplit = false
-	}
-}
-
 // validate checks what belongs together and takes the URL apart.
 func (c *Redis) validate(r *reader, prefix string) {
 	if c.PipelineLimit < 0 {

@@ -48,7 +48,7 @@ type Settings struct {
 	RuntimeDebounce         time.Duration
 	RuntimePollInterval     time.Duration
 	HealthyWithAtLeastOne   bool
-	BackendType             string
+	BackendType             string // memory, redis or memcache
 	MemoryMaxBytes          int64
 	CacheKeyPrefix          string
 	CacheKeyFormat          string // v1 or v2
@@ -58,10 +58,11 @@ type Settings struct {
 	// RedisSplit counts limits by the second in RedisPerSecond.
 	RedisSplit                                bool
 	RedisHealthCheck                          bool
-	RedisTLS                                  RedisTLS
+	RedisTLS                                  TLSFiles
 	RedisStartupInitial                       time.Duration
 	RedisStartupMax                           time.Duration
 	RedisStartupElapsed                       time.Duration
+	Memcache                                  Memcache
 	StopIncrementWhenOver                     bool
 	NearLimitRatio                            float32
 	ShadowMode, QuotaMode                     bool
@@ -127,6 +128,7 @@ type Divvy struct {
 	Domain, DomainKey string
 	// OnlyList asks the only ordered list, if there is just one, before Domain.
 	OnlyList     bool
+	Keys         string // own or upstream
 	Round        string // nearest or up
 	MaxLine      int64
 	MaxConns     int
@@ -157,8 +159,8 @@ type Redis struct {
 	Parallelism                    int
 }
 
-// RedisTLS is what both share.
-type RedisTLS struct {
+// TLSFiles are the files of TLS towards a store, and how its name is looked at.
+type TLSFiles struct {
 	ClientCert, ClientKey, CACert string
 	SkipHostname                  bool
 }
@@ -229,7 +231,7 @@ func (s *Settings) declare(r *reader) {
 	s.XDS.declare(r)
 
 	r.section("Limiting")
-	r.text(&s.BackendType, "BACKEND_TYPE", "", "where the counters live: `memory`, in this process, or `redis`; redis if any `REDIS_` variable is set, else memory")
+	r.text(&s.BackendType, "BACKEND_TYPE", "", "where the counters live: `memory`, in this process, `redis`, or `memcache`; redis if any `REDIS_` variable is set, else memory")
 	r.bytes(&s.MemoryMaxBytes, "MEMORY_MAX_BYTES", 256<<20, "cap on the memory of all counters; beyond it the longest idle ones are dropped")
 	r.text(&s.CacheKeyPrefix, "CACHE_KEY_PREFIX", "", "stands in front of every key in the store")
 	r.oneOf(&s.CacheKeyFormat, "CACHE_KEY_FORMAT", "v1", "how keys are written, `v1` as envoyproxy/ratelimit does, `v2` so that different descriptors never share a counter; counters start anew, so change it on all replicas at once", "v1", "v2")
@@ -238,10 +240,11 @@ func (s *Settings) declare(r *reader) {
 	r.flag(&s.ShadowMode, "SHADOW_MODE", false, "let every request pass; statuses and counters still tell what would have been refused")
 	r.flag(&s.QuotaMode, "QUOTA_MODE", false, "treat every descriptor as if its rule had `quota_mode`: a request is refused only if all are over")
 
-	r.integer(&s.ExpirationJitter, "EXPIRATION_JITTER_MAX_SECONDS", 300, "up to so many seconds, less one, are added to each key's time to live in Redis; 0: none")
-	r.size(&s.LocalCacheBytes, "LOCAL_CACHE_SIZE_IN_BYTES", 0, "size of a cache of limits that are used up, in front of Redis, at least 512 KiB; 0: none")
+	r.integer(&s.ExpirationJitter, "EXPIRATION_JITTER_MAX_SECONDS", 300, "up to so many seconds, less one, are added to each key's time to live in Redis and Memcached; 0: none")
+	r.size(&s.LocalCacheBytes, "LOCAL_CACHE_SIZE_IN_BYTES", 0, "size of a cache of limits that are used up, in front of Redis or Memcached, at least 512 KiB; 0: none")
 
 	s.declareRedis(r)
+	s.Memcache.declare(r)
 
 	r.section("Answers")
 	r.flag(&s.LimitHeaders, "LIMIT_RESPONSE_HEADERS_ENABLED", false, "add response headers with the limit, what remains of it and the seconds to its reset, and `Retry-After` when over")
@@ -311,7 +314,7 @@ func (s *Settings) validate(r *reader) {
 	if s.CacheKeyFormat == "v2" && strings.ContainsAny(s.CacheKeyPrefix, "{}") {
 		r.problem("CACHE_KEY_PREFIX", s.CacheKeyPrefix, "leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server")
 	}
-	s.validateRedis(r)
+	s.validateStore(r)
 	s.Divvy.validate(r)
 	if s.MemoryMaxBytes < minMemory {
 		r.problem("MEMORY_MAX_BYTES", strconv.FormatInt(s.MemoryMaxBytes, 10), "write "+strconv.Itoa(minMemory)+" or more")

@@ -26,7 +26,7 @@ func TestDefaults(t *testing.T) {
 		s.RuntimeRoot != "/srv/runtime_data/current" || s.RuntimeAppDirectory != "config" || !s.RuntimeWatchRoot ||
 		s.GRPCMaxConnectionAge != 24*time.Hour || s.NearLimitRatio != 0.8 || s.BackendType != "memory" || s.MemoryMaxBytes != 256<<20 ||
 		s.Tracing != (Tracing{Protocol: "http", ServiceName: "RateLimit", SamplingRate: 1}) ||
-		s.Divvy != (Divvy{false, true, "0.0.0.0", 8321, "divvy", "", true, "nearest", 1 << 20, 10_000, 128, 10 * time.Minute, ServerTLS{}}) {
+		s.Divvy != (Divvy{false, true, "0.0.0.0", 8321, "divvy", "", true, "own", "nearest", 1 << 20, 10_000, 128, 10 * time.Minute, ServerTLS{}}) {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -38,7 +38,7 @@ func TestValues(t *testing.T) {
 		"BACKEND_TYPE=memory", "REDIS_URL=", "USE_STATSD=false", "UNHEARD_OF=x",
 		"TRACING_ENABLED=1", "TRACING_EXPORTER_PROTOCOL=GRPC", "TRACING_SERVICE_NAME=limits", "TRACING_SERVICE_NAMESPACE=edge",
 		"TRACING_SERVICE_INSTANCE_ID=pod-1", "TRACING_SAMPLING_RATE=0.25",
-		"DIVVY_PORT=0", "DIVVY_DOMAIN=", "DIVVY_DOMAIN_KEY=shop", "DIVVY_ROUND=UP", "DIVVY_IDLE_TIMEOUT=0", "DIVVY_TLS_CERT=c", "DIVVY_TLS_KEY=k", "DIVVY_TLS_CLIENT_CACERT=a", "DIVVY_TLS_CLIENT_SAN=n",
+		"DIVVY_PORT=0", "DIVVY_DOMAIN=", "DIVVY_DOMAIN_KEY=shop", "DIVVY_KEYS=Upstream", "DIVVY_ROUND=UP", "DIVVY_IDLE_TIMEOUT=0", "DIVVY_TLS_CERT=c", "DIVVY_TLS_KEY=k", "DIVVY_TLS_CLIENT_CACERT=a", "DIVVY_TLS_CLIENT_SAN=n",
 	))
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("%v, %q", err, warnings)
@@ -47,7 +47,7 @@ func TestValues(t *testing.T) {
 		s.RuntimeAppDirectory != "" || s.ShutdownDrain != 0 || s.ShutdownTimeout != 90*time.Second || s.NearLimitRatio != 0.5 ||
 		s.MemoryMaxBytes != 1<<20 || !s.ShadowMode ||
 		s.Tracing != (Tracing{true, "grpc", "limits", "edge", "pod-1", 0.25}) ||
-		s.Divvy != (Divvy{true, false, "0.0.0.0", 0, "", "shop", false, "up", 1 << 20, 10_000, 128, 0, ServerTLS{true, "c", "k", "a", "n"}}) {
+		s.Divvy != (Divvy{true, false, "0.0.0.0", 0, "", "shop", false, "upstream", "up", 1 << 20, 10_000, 128, 0, ServerTLS{true, "c", "k", "a", "n"}}) {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -70,7 +70,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"SHUTDOWN_DRAIN=-1s: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"CONFIG_TYPE=file: write FILE or GRPC_XDS_SOTW",
-		"BACKEND_TYPE=disk: write memory or redis",
+		"BACKEND_TYPE=disk: write memory, redis or memcache",
 		"GRPC_SERVER_TLS_CERT=: write the path of a PEM file with the certificate chain, and that of its key in GRPC_SERVER_TLS_KEY",
 		"DIVVY_PORT=x: write a port number, 0 to 65535",
 		"DIVVY_DOMAIN=: write the domain that `HIT` asks, or set DIVVY_DOMAIN_KEY",
@@ -127,6 +127,25 @@ func TestStore(t *testing.T) {
 		{"BACKEND_TYPE=redis REDIS_PIPELINE_LIMIT=-1", "redis", "REDIS_PIPELINE_LIMIT"},
 		{"BACKEND_TYPE=redis REDIS_POOL_SIZE=-1", "redis", "REDIS_POOL_SIZE"},
 		{"BACKEND_TYPE=redis LOCAL_CACHE_SIZE_IN_BYTES=-1", "redis", "LOCAL_CACHE_SIZE_IN_BYTES"},
+		{"MEMCACHE_HOST_PORT=a:1", "memory", ""}, // upstream wants to be told, too
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1,[::1]:2,/run/m.sock", "memcache", ""},
+		{"BACKEND_TYPE=memcached MEMCACHE_SRV=_memcache._tcp.example.com.", "memcache", ""},
+		{"BACKEND_TYPE=memcache REDIS_URL=http://x MEMCACHE_HOST_PORT=a:1", "memcache", ""},
+		{"BACKEND_TYPE=memcache", "memcache", "MEMCACHE_HOST_PORT=: write the servers"},
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=,", "memcache", "MEMCACHE_HOST_PORT=: write the servers"},
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1,b", "memcache", "MEMCACHE_HOST_PORT=b: write host:port"},
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:0", "memcache", "MEMCACHE_HOST_PORT=a:0: write host:port"},
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=:11211", "memcache", "MEMCACHE_HOST_PORT=:11211: write host:port"},
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 MEMCACHE_SRV=_m._tcp.x", "memcache", "set one of them"},
+		{"BACKEND_TYPE=memcache MEMCACHE_SRV=_m._tcp", "memcache", "write _service._proto.name"},
+		{"BACKEND_TYPE=memcache MEMCACHE_SRV=m._tcp.x", "memcache", "write _service._proto.name"},
+		{"BACKEND_TYPE=memcache MEMCACHE_SRV=_m.tcp.x", "memcache", "write _service._proto.name"},
+		{"BACKEND_TYPE=memcache MEMCACHE_SRV=__._tcp.x", "memcache", ""},
+		{"BACKEND_TYPE=memcache MEMCACHE_SRV=_._tcp.x", "memcache", "write _service._proto.name"},
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 MEMCACHE_HASH=ketama", "memcache", "MEMCACHE_HASH=ketama: write one of modulo, rendezvous"},
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 MEMCACHE_MAX_IDLE_CONNS=few", "memcache", "MEMCACHE_MAX_IDLE_CONNS=few"},
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 MEMCACHE_TLS_CLIENT_KEY=k", "memcache", "MEMCACHE_TLS_CLIENT_CERT=: it goes with MEMCACHE_TLS_CLIENT_KEY"},
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true", "memcache", "set BACKEND_TYPE to memory or redis"},
 	} {
 		s, _, err := Read(env(strings.Fields(tt.env)...))
 		if s.BackendType != tt.backend || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
@@ -135,6 +154,24 @@ func TestStore(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: a password is shown: %v", tt.env, err)
 		}
+	}
+}
+
+func TestMemcache(t *testing.T) {
+	s, warnings, err := Read(env("BACKEND_TYPE=memcache", "MEMCACHE_SRV=_memcache._tcp.m.example.com.", "MEMCACHE_MAX_IDLE_CONNS=0",
+		"MEMCACHE_HASH=Rendezvous", "REDIS_PERSECOND=true"))
+	if err != nil || len(warnings) != 1 || warnings[0] != "REDIS_PERSECOND has no effect: the counters are in Memcached" {
+		t.Error(warnings, err)
+	}
+	if m := s.Memcache; m.SRVParts != (SRV{"memcache", "tcp", "m.example.com"}) || m.Conns != 2 || m.Hash != "rendezvous" || s.RedisSplit {
+		t.Errorf("got %+v", m)
+	}
+	s, warnings, err = Read(env("BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=a:1, b:2,/c"))
+	if got := s.Memcache.Servers; err != nil || len(warnings) > 0 || !slices.Equal(got, []string{"a:1", "b:2", "/c"}) {
+		t.Error(got, warnings, err)
+	}
+	if _, warnings, _ := Read(env("MEMCACHE_HOST_PORT=a:1")); len(warnings) != 1 || warnings[0] != "MEMCACHE_HOST_PORT has no effect: that needs BACKEND_TYPE=memcache" {
+		t.Error(warnings)
 	}
 }
 

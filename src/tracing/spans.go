@@ -100,13 +100,23 @@ func (p *Provider) Decision() func(ctx context.Context, domain string, request f
 // Redis makes a span of each call of a Redis, for redis.Config.Span; hits is the
 // name of the attribute with their number.
 func (p *Provider) Redis(hits string) func(ctx context.Context, n int) (end func(error)) {
+	return p.call("Redis Pipeline Execution", "redis", hits)
+}
+
+// Memcached makes a span of each call of Memcached, for memcached.Config.Span.
+func (p *Provider) Memcached() func(ctx context.Context, n int) (end func(error)) {
+	return p.call("Memcached Fetch Execution", "memcached", "keysToGet length")
+}
+
+// call makes a span of each call of a store; nil without tracing.
+func (p *Provider) call(name, system, hits string) func(ctx context.Context, n int) (end func(error)) {
 	if p == nil {
 		return nil
 	}
 	return func(ctx context.Context, n int) func(error) {
-		_, span := p.tracer.Start(ctx, "Redis Pipeline Execution", trace.WithSpanKind(trace.SpanKindClient))
+		_, span := p.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient))
 		if span.IsRecording() {
-			span.SetAttributes(attribute.String("db.system", "redis"), attribute.Int(hits, n))
+			span.SetAttributes(attribute.String("db.system", system), attribute.Int(hits, n))
 		}
 		return func(err error) {
 			if err != nil {

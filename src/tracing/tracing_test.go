@@ -57,7 +57,7 @@ func valueOf(s sdktrace.ReadOnlySpan, name string) string {
 func TestOff(t *testing.T) {
 	var p *Provider
 	handler := http.NewServeMux()
-	if p.GRPC("m") != nil || p.Decision() != nil || p.Redis("n") != nil || p.HTTP("/", handler) != http.Handler(handler) || p.Shutdown(t.Context()) != nil {
+	if p.GRPC("m") != nil || p.Decision() != nil || p.Redis("n") != nil || p.Memcached() != nil || p.HTTP("/", handler) != http.Handler(handler) || p.Shutdown(t.Context()) != nil {
 		t.Error("a nil provider does something")
 	}
 	tracers, propagator := otel.GetTracerProvider(), otel.GetTextMapPropagator()
@@ -142,6 +142,15 @@ func TestRedis(t *testing.T) {
 	}
 	if decision.Status() != (sdktrace.Status{Code: codes.Error, Description: "the store did not answer"}) {
 		t.Errorf("%v", decision.Status())
+	}
+}
+
+func TestMemcached(t *testing.T) {
+	p, kept := recorder(t)
+	p.Memcached()(t.Context(), 3)(nil)
+	span := kept.Ended()[0]
+	if span.Name() != "Memcached Fetch Execution" || valueOf(span, "keysToGet length") != "3" || valueOf(span, "db.system") != "memcached" {
+		t.Errorf("%s %v", span.Name(), span.Attributes())
 	}
 }
 

@@ -17,6 +17,8 @@ type Suite struct {
 	Kinds []algorithm.Kind
 	// CountBlocked leaves out the limits that do not count what they refuse.
 	CountBlocked bool
+	// NoGroups leaves out hits that stand or fall together.
+	NoGroups bool
 	// Forward are the kinds for which the store's answers are not exact when the
 	// clock steps back behind what it has seen, as when a counter is kept under
 	// the window that the clock shows.
@@ -44,7 +46,9 @@ func (suite Suite) Run(t *testing.T, open func(t *testing.T) limiter.Backend) {
 	t.Run("steps", func(t *testing.T) { suite.testSteps(t, open) })
 	t.Run("keys", func(t *testing.T) { suite.testKeys(t, open) })
 	t.Run("rules", func(t *testing.T) { suite.testRules(t, open) })
-	t.Run("atomic", func(t *testing.T) { suite.testAtomic(t, open) })
+	if !suite.NoGroups {
+		t.Run("atomic", func(t *testing.T) { suite.testAtomic(t, open) })
+	}
 	t.Run("batch", func(t *testing.T) { suite.testBatch(t, open) })
 	t.Run("bound", func(t *testing.T) { suite.testBound(t, open) })
 	t.Run("referee", func(t *testing.T) { suite.testReferee(t, open) })

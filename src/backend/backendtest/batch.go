@@ -20,6 +20,9 @@ func (suite *Suite) testBatch(t *testing.T, open func(*testing.T) limiter.Backen
 		}
 	})
 	t.Run("two groups, one refused", func(t *testing.T) {
+		if suite.NoGroups {
+			t.Skip("the store has no groups")
+		}
 		hit := func(key string, n uint64, group uint16) algorithm.Hit {
 			return algorithm.Hit{Key: []byte(key), Limit: limit, Amount: n, Group: group, Atomic: true}
 		}

@@ -47,6 +47,9 @@ func (suite *Suite) testConcurrent(t *testing.T, open func(*testing.T) limiter.B
 		}
 	})
 	for i, kind := range suite.Kinds {
+		if suite.NoGroups {
+			break
+		}
 		other := suite.Kinds[(i+1)%len(suite.Kinds)]
 		t.Run(fmt.Sprintf("atomic groups of %v and %v in opposite orders", kind, other), func(t *testing.T) {
 			testOpposite(t, open(t), kind, other)

@@ -117,7 +117,7 @@ func (p *play) batch(limits []*algorithm.Limit) (hits []algorithm.Hit) {
 				Amount: uint64(p.rnd.IntN(5)),
 				Op:     []algorithm.Op{charge, charge, charge, charge, look, refund, force}[p.rnd.IntN(7)],
 				Group:  uint16(group),
-				Atomic: p.rnd.IntN(2) == 0,
+				Atomic: p.rnd.IntN(2) == 0 && !p.suite.NoGroups,
 				NoVeto: p.rnd.IntN(4) == 0,
 			})
 			if last := len(hits) - 1; last > 0 && p.rnd.IntN(4) == 0 { // the same once more

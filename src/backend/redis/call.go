@@ -1,11 +1,11 @@
 package redis
 
 import (
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/remote"
 )
 
 // call is one Take on its way. It holds copies of everything, because the
@@ -40,6 +40,7 @@ type hit struct {
 	flags int // of takeScript
 	limit int // its index in limits
 	last  int // the index behind the last hit of its group; of others 0
+	divvy bool
 }
 
 // result is what Redis said of one hit.
@@ -105,7 +106,7 @@ func (c *call) settle(i int, r result) {
 }
 
 // fill copies b into c. Keys live up to jitter longer than their window, and
-// are those of appendKey.
+// are those of remote.AppendKey.
 func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged bool) {
 	c.at = -1
 	if !b.Now.IsZero() {
@@ -117,10 +118,10 @@ func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged 
 		for ; i < end; i++ {
 			h := &b.Hits[i]
 			from := len(c.keys)
-			c.keys = appendKey(c.keys, h, now, tagged)
+			c.keys = remote.AppendKey(c.keys, h, now, tagged)
 			out := hit{
 				from: from, to: len(c.keys), op: h.Op, amount: h.Amount,
-				ttl: int64(h.Limit.Period/time.Second) + jitterSeconds(jitter),
+				ttl: int64(h.Limit.Period/time.Second) + remote.JitterSeconds(jitter),
 			}
 			if c.at >= 0 {
 				out.ttl = max(out.ttl, 3600) // virtual time goes at a pace of its own
@@ -132,7 +133,7 @@ func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged 
 				out.last = i + 1
 			}
 			if out.last > 0 {
-				out.flags, out.limit = flags(h), len(c.limits)
+				out.flags, out.limit, out.divvy = flags(h), len(c.limits), h.Divvy && c.at < 0
 				c.limits = append(c.limits, *h.Limit)
 			}
 			c.hits = append(c.hits, out)
@@ -157,7 +158,7 @@ func flags(h *algorithm.Hit) (f int) {
 // needsScript reports whether a command is not enough for a hit that stands
 // alone.
 func needsScript(h *algorithm.Hit) bool {
-	return h.Limit.Kind != algorithm.FixedWindow || h.Op == algorithm.Refund || h.Op == algorithm.Charge && !h.Limit.CountBlocked
+	return h.Divvy || h.Limit.Kind != algorithm.FixedWindow || h.Op == algorithm.Refund || h.Op == algorithm.Charge && !h.Limit.CountBlocked
 }
 
 // verdict turns what Redis said of hit i into a verdict.
@@ -217,13 +218,4 @@ func judge(l *algorithm.Limit, s *[scriptState]int64, now int64, op algorithm.Op
 		_, v = algorithm.TakeGCRA(l, algorithm.Arrival{TAT: instant(s[0]) + s[1], Last: instant(s[2])}, now, op, amount)
 	}
 	return v
-}
-
-// jitterSeconds is a random number of seconds below jitter, so that keys of one
-// window do not all expire at once.
-func jitterSeconds(jitter time.Duration) int64 {
-	if most := int64(jitter / time.Second); most > 0 {
-		return rand.Int64N(most)
-	}
-	return 0
 }

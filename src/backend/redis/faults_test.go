@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/harness"
 	"ratelimit/src/backend/redistest"
 )
 
@@ -172,7 +173,7 @@ func (tr *traffic) end(t *testing.T) {
 func (tr *traffic) failures(t *testing.T) {
 	t.Helper()
 	before := tr.failed.Load()
-	redistest.Await(t, 20*time.Second, "failed calls", func() error {
+	harness.Await(t, 20*time.Second, "failed calls", func() error {
 		if tr.failed.Load() == before {
 			return errors.New("none yet")
 		}
@@ -187,7 +188,7 @@ func recovers(t *testing.T, s *Store, keys ...string) {
 	defer m.end()
 	for _, k := range keys {
 		h := algorithm.Hit{Key: []byte(k), Limit: window(1<<40, time.Hour), Amount: 1}
-		redistest.Await(t, 20*time.Second, "answers again", func() error { return take(t, s, h).Err })
+		harness.Await(t, 20*time.Second, "answers again", func() error { return take(t, s, h).Err })
 	}
 	if took := m.now(); took > back {
 		t.Errorf("back after %v", took)
@@ -209,7 +210,7 @@ func TestFaults(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	type (
 		server = *redistest.Server
-		proxy  = *redistest.Proxy
+		proxy  = *harness.Proxy
 	)
 	for _, tt := range []struct {
 		name  string
@@ -235,7 +236,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := redistest.Start(t, redistest.Options{})
-			proxy := redistest.StartProxy(t, server.Addr)
+			proxy := harness.StartProxy(t, server.Addr)
 			s := open(t, Config{Addr: proxy.Addr, Timeout: faultTimeout})
 			recovers(t, s, "hot_")
 			tr := drive(t, s, 500, spread)
@@ -271,7 +272,7 @@ func TestLoading(t *testing.T) {
 // Redis ends connections that are idle, and all before it restarts. Whoever
 // comes next does not notice.
 func TestIdleConnectionsEnd(t *testing.T) {
-	certs := redistest.NewCertificates(t)
+	certs := harness.NewCertificates(t)
 	for _, tt := range []struct {
 		name    string
 		options redistest.Options
@@ -311,7 +312,7 @@ func TestStandstill(t *testing.T) {
 	tr := drive(t, s, perSecond, func(int) algorithm.Hit {
 		return algorithm.Hit{Key: []byte("k_"), Limit: window(limit, time.Hour), Amount: 1}
 	})
-	redistest.Await(t, 20*time.Second, "traffic", func() error {
+	harness.Await(t, 20*time.Second, "traffic", func() error {
 		if tr.passed.Load() < limit/3 {
 			return errors.New("not enough")
 		}
@@ -323,7 +324,7 @@ func TestStandstill(t *testing.T) {
 	grown := heapBytes() - heap
 	server.Resume()
 	recovers(t, s, "other_")
-	redistest.Await(t, 20*time.Second, "the limit", func() error {
+	harness.Await(t, 20*time.Second, "the limit", func() error {
 		if tr.over.Load() == 0 {
 			return errors.New("not reached")
 		}
@@ -373,7 +374,7 @@ func TestSentinelFailover(t *testing.T) {
 			tr := drive(t, s, 500, spread)
 			tt.begin(old)
 			primary := old
-			redistest.Await(t, 20*time.Second, "another primary", func() error {
+			harness.Await(t, 20*time.Second, "another primary", func() error {
 				if primary = set.Primary(t); primary == old {
 					return errors.New("it is still the same")
 				}
@@ -381,7 +382,7 @@ func TestSentinelFailover(t *testing.T) {
 			})
 			recovers(t, s, "hot_")
 			passed := tr.passed.Load()
-			redistest.Await(t, 20*time.Second, "calls that pass", func() error {
+			harness.Await(t, 20*time.Second, "calls that pass", func() error {
 				if tr.passed.Load() < passed+200 {
 					return errors.New("not enough")
 				}
@@ -392,7 +393,7 @@ func TestSentinelFailover(t *testing.T) {
 				t.Error("the new primary has no counts")
 			}
 			tt.end(old)
-			redistest.Await(t, 20*time.Second, "the old primary as a replica", func() error {
+			harness.Await(t, 20*time.Second, "the old primary as a replica", func() error {
 				info, err := old.Try("INFO", "replication") // it closes connections when it becomes one
 				if err != nil || strings.Contains(fmt.Sprint(info), "role:slave") {
 					return err
@@ -452,7 +453,7 @@ func TestSlotsMove(t *testing.T) {
 		m := c.StartMigration(t, slot, to)
 		for m.Move(t, 4) > 0 {
 			calls := tr.passed.Load()
-			redistest.Await(t, 20*time.Second, "calls in between", func() error {
+			harness.Await(t, 20*time.Second, "calls in between", func() error {
 				if tr.passed.Load() < calls+50 {
 					return errors.New("not enough")
 				}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"ratelimit/src/backend/remote"
 )
 
 // errStalled is a connection on which nothing moved for as long as a command
@@ -29,31 +31,11 @@ type dialer struct {
 // DialContext connects, and shakes hands where TLS is asked for, within the
 // dial timeout.
 func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
-	defer cancel()
 	d.dials.Add(1)
-	var nd net.Dialer
-	raw, err := nd.DialContext(ctx, network, addr)
+	rd := remote.Dialer{Timeout: d.dialTimeout, TLS: d.tls}
+	conn, raw, err := rd.Dial(ctx, network, addr)
 	if err != nil {
 		return nil, err
-	}
-	conn := raw
-	if d.tls != nil {
-		cfg := d.tls
-		if cfg.ServerName == "" { // also where it is not verified: proxies choose by it
-			host, _, err := net.SplitHostPort(addr)
-			if err != nil {
-				host = addr
-			}
-			cfg = cfg.Clone()
-			cfg.ServerName = host
-		}
-		secure := tls.Client(raw, cfg)
-		if err := secure.HandshakeContext(ctx); err != nil {
-			_ = raw.Close() // it never worked
-			return nil, err
-		}
-		conn = secure
 	}
 	d.open.Add(1)
 	d.raw = raw

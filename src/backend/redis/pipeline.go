@@ -260,7 +260,11 @@ func (h *hit) appendArgs(b []byte, l *algorithm.Limit) []byte {
 	if l.Kind == algorithm.GCRA {
 		increment, tolerance = l.Increment(h.amount), l.Tolerance()
 	}
-	b = appendBulk(b, scriptKinds[l.Kind])
+	kind := scriptKinds[l.Kind]
+	if h.divvy {
+		kind = "d"
+	}
+	b = appendBulk(b, kind)
 	b = appendBulk(b, scriptOps[h.op])
 	b = appendNumber(b, int64(h.amount))
 	b = appendNumber(b, int64(l.Max))

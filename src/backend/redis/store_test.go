@@ -16,6 +16,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/backendtest"
+	"ratelimit/src/backend/harness"
 	"ratelimit/src/backend/redistest"
 	"ratelimit/src/limiter"
 )
@@ -42,7 +43,7 @@ func open(t testing.TB, cfg Config) *Store {
 	return s
 }
 
-func clientTLS(t *testing.T, certs *redistest.Certificates) func() (*tls.Config, error) {
+func clientTLS(t *testing.T, certs *harness.Certificates) func() (*tls.Config, error) {
 	cfg := certs.ClientConfig(t)
 	return func() (*tls.Config, error) { return cfg, nil }
 }
@@ -51,7 +52,7 @@ func clientTLS(t *testing.T, certs *redistest.Certificates) func() (*tls.Config,
 var some = backendtest.Suite{Kinds: []algorithm.Kind{algorithm.FixedWindow, algorithm.GCRA}}
 
 func TestSuite(t *testing.T) {
-	certs := redistest.NewCertificates(t)
+	certs := harness.NewCertificates(t)
 	for _, tt := range []struct {
 		name    string
 		suite   backendtest.Suite
@@ -168,7 +169,7 @@ func TestExpiry(t *testing.T) {
 	// A key that Redis lost gets its time to live again.
 	server.Do(t, "FLUSHALL")
 	take(t, s, h)
-	redistest.Await(t, 10*time.Second, "a time to live for the key that was lost", func() error {
+	harness.Await(t, 10*time.Second, "a time to live for the key that was lost", func() error {
 		if got := ttl(key); got < 3500 {
 			return fmt.Errorf("%d seconds", got)
 		}
@@ -227,7 +228,7 @@ func TestExpiryIsNotGivenUp(t *testing.T) {
 				if v := take(t, s, hot(0)); v.Err != nil {
 					t.Error(v.Err)
 				}
-				redistest.Await(t, 10*time.Second, fmt.Sprintf("EXPIRE after call %d", i), func() error {
+				harness.Await(t, 10*time.Second, fmt.Sprintf("EXPIRE after call %d", i), func() error {
 					if got := expires.Load(); got != int64(want) {
 						return fmt.Errorf("sent %d times, want %d", got, want)
 					}
@@ -396,13 +397,13 @@ func TestWrongCredentials(t *testing.T) {
 		t.Error("a ping got through")
 	}
 	password.Store(&right) // as if the file had changed
-	redistest.Await(t, 10*time.Second, "the right password", func() error { return take(t, s, h).Err })
+	harness.Await(t, 10*time.Second, "the right password", func() error { return take(t, s, h).Err })
 }
 
 // The server learns the name by which it was called, whether or not that is in
 // its certificate.
 func TestServerName(t *testing.T) {
-	certs := redistest.NewCertificates(t)
+	certs := harness.NewCertificates(t)
 	pair, err := tls.LoadX509KeyPair(certs.WrongHost.Cert, certs.WrongHost.Key)
 	if err != nil {
 		t.Fatal(err)
@@ -476,7 +477,7 @@ func TestCallersMayLeave(t *testing.T) {
 // the queue has an end.
 func TestTheQueueHasAnEnd(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	proxy := redistest.StartProxy(t, server.Addr)
+	proxy := harness.StartProxy(t, server.Addr)
 	proxy.Blackhole()
 	// AUTH gets no answer, so each attempt to connect takes the whole timeout.
 	s := open(t, Config{

@@ -73,6 +73,29 @@ make.f = function()
   }
 end
 
+-- The same as Button's divvy keeps it: what is left, and the key lives as long
+-- as the window. A key that has lost its expiry would never end: it gets one.
+make.d = function()
+  return {
+    look = function(h)
+      local left = tonumber(call('GET', h.key) or '')
+      if not left then return {0, 0} end
+      local ms = call('PTTL', h.key)
+      if ms < 0 then
+        ms = h.period / 1000
+        if h.op ~= 'l' then call('PEXPIRE', h.key, text(ms)) end
+      end
+      return {max(h.max - left, 0), now + ms * 1000}
+    end,
+    judge = function(s, h) return judge_count(s[1], h, most - s[1]) end,
+    write = function(s, h, add)
+      local e = s[2]
+      if e == 0 then e = now + h.period end
+      call('SET', h.key, text(h.max - s[1] - add), 'PX', millis(e - now))
+    end,
+  }
+end
+
 -- sliding_window_counter: "start previous current". a*b <= c*d, exactly, for
 -- numbers below 2^52: in parts of 26 bits.
 make.c = function()

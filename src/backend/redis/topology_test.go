@@ -18,6 +18,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/backendtest"
+	"ratelimit/src/backend/harness"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redistest"
 	"ratelimit/src/limiter"
@@ -55,7 +56,7 @@ func (s oneSlot) Take(ctx context.Context, b *algorithm.Batch) error {
 }
 
 func TestSuiteOnCluster(t *testing.T) {
-	certs := redistest.NewCertificates(t)
+	certs := harness.NewCertificates(t)
 	c := redistest.StartCluster(t, redistest.ClusterOptions{Server: redistest.Options{Password: "secret", TLS: certs}})
 	cfg := Config{Cluster: c.Addrs[2:4], Credentials: secret("secret"), TLS: clientTLS(t, certs)}
 	clear := func(t *testing.T) {
@@ -391,7 +392,7 @@ func TestFailoverUnderWay(t *testing.T) {
 		finders = append(finders, f)
 	}
 	leader := set.Sentinels[0]
-	redistest.Await(t, 20*time.Second, "whom not to choose", func() error {
+	harness.Await(t, 20*time.Second, "whom not to choose", func() error {
 		for _, v := range leader.Do(t, "SENTINEL", "REPLICAS", set.PrimaryName).([]any) {
 			if pairs(v.([]any))["slave-priority"] == "0" {
 				return nil
@@ -400,7 +401,7 @@ func TestFailoverUnderWay(t *testing.T) {
 		return errors.New("not known yet")
 	})
 	leader.Do(t, "SENTINEL", "FAILOVER", set.PrimaryName)
-	redistest.Await(t, 20*time.Second, "the end of the failover", func() error {
+	harness.Await(t, 20*time.Second, "the end of the failover", func() error {
 		agreed := 0
 		for i, f := range finders {
 			found, err := f.find(t.Context(), false)
@@ -567,7 +568,7 @@ func TestUselessServer(t *testing.T) {
 		}
 		well := ":1\r\n"
 		says.Store(&well)
-		redistest.Await(t, 10*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+		harness.Await(t, 10*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
 	}
 }
 
@@ -591,17 +592,17 @@ func slotsOf(t *testing.T, addrs ...string) string {
 // cluster all but one: as long as calls are answered, so is a ping.
 func TestPing(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	gone := redistest.StartProxy(t, server.Addr)
+	gone := harness.StartProxy(t, server.Addr)
 	gone.Blackhole()
-	seed := redistest.StartProxy(t, parrot(t, func([]string) string { return slotsOf(t, server.Addr, gone.Addr) }))
-	sentinel := redistest.StartProxy(t, sentinelOf(t, server.Addr))
+	seed := harness.StartProxy(t, parrot(t, func([]string) string { return slotsOf(t, server.Addr, gone.Addr) }))
+	sentinel := harness.StartProxy(t, sentinelOf(t, server.Addr))
 	for _, cfg := range []Config{
 		{Cluster: []string{seed.Addr}},
 		{Sentinel: &Sentinel{Primary: "p", Addrs: []string{sentinel.Addr}}},
 	} {
 		cfg.Timeout = faultTimeout
 		s := open(t, cfg)
-		redistest.Await(t, 20*time.Second, "a layout", func() error {
+		harness.Await(t, 20*time.Second, "a layout", func() error {
 			if s.Stats().Servers == 0 {
 				return errors.New("none yet")
 			}
@@ -639,7 +640,7 @@ func TestStrangers(t *testing.T) {
 	})
 	defer close(over)
 	s := open(t, Config{Cluster: []string{addr}, Timeout: 20 * time.Second})
-	redistest.Await(t, 20*time.Second, "a look without an answer", func() error {
+	harness.Await(t, 20*time.Second, "a look without an answer", func() error {
 		if asked.Load() < 2 {
 			return errors.New("not yet")
 		}

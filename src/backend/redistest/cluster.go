@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ratelimit/src/backend/harness"
 )
 
 const (
@@ -53,7 +55,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	}
 	// Each learns its id and its part before it meets the others.
 	err := together(c.Nodes, func(i int, s *Server) error {
-		if _, err := launch(s, lines, o.Server, freePort); err != nil {
+		if _, err := launch(s, lines, o.Server, harness.FreePort); err != nil {
 			return err
 		}
 		id, err := s.Try("CLUSTER", "MYID")
@@ -79,7 +81,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 		}
 	}
 	for i, s := range c.Nodes[3:] {
-		Await(t, deadline, "a replica does not know its primary", func() error {
+		harness.Await(t, harness.Deadline, "a replica does not know its primary", func() error {
 			_, err := s.Try("CLUSTER", "REPLICATE", c.Nodes[i].id)
 			return err
 		})
@@ -152,13 +154,13 @@ func view(s *Server) ([]node, error) {
 // who has which slot and who replicates whom, and all replicas follow.
 func (c *Cluster) Settle(t testing.TB) {
 	t.Helper()
-	Await(t, deadline, "the cluster has not settled", c.settled)
+	harness.Await(t, harness.Deadline, "the cluster has not settled", c.settled)
 }
 
 func (c *Cluster) settled() error {
 	agreed := ""
 	for _, s := range c.Nodes {
-		if !s.proc.alive() {
+		if !s.proc.Alive() {
 			continue
 		}
 		reply, err := s.Try("CLUSTER", "INFO")
@@ -179,7 +181,7 @@ func (c *Cluster) settled() error {
 			if known == nil {
 				return fmt.Errorf("%s knows %s, which is none of ours", s.Addr, n.id)
 			}
-			if !known.proc.alive() {
+			if !known.proc.Alive() {
 				if len(n.slots) > 0 {
 					return fmt.Errorf("slots %v are with %s, which does not run", n.slots, known.Addr)
 				}
@@ -190,7 +192,7 @@ func (c *Cluster) settled() error {
 				continue
 			}
 			primary := c.byID(n.master)
-			if primary == nil || !primary.proc.alive() {
+			if primary == nil || !primary.proc.Alive() {
 				return fmt.Errorf("%s replicates nobody that runs", s.Addr)
 			}
 			if err := follows(s, primary); err != nil {
@@ -226,10 +228,10 @@ func (c *Cluster) NodeForKey(t testing.TB, key string) *Server {
 func (c *Cluster) NodeForSlot(t testing.TB, slot int) *Server {
 	t.Helper()
 	var found *Server
-	Await(t, deadline, "a slot has no owner", func() error {
+	harness.Await(t, harness.Deadline, "a slot has no owner", func() error {
 		var claim []*Server
 		for _, s := range c.Nodes {
-			if !s.proc.alive() {
+			if !s.proc.Alive() {
 				continue
 			}
 			nodes, err := view(s)
@@ -256,7 +258,7 @@ func (c *Cluster) Primaries(t testing.TB) []*Server {
 	t.Helper()
 	var found []*Server
 	for _, s := range c.Nodes {
-		if !s.proc.alive() {
+		if !s.proc.Alive() {
 			continue
 		}
 		nodes, err := view(s)
@@ -277,9 +279,9 @@ func (c *Cluster) Primaries(t testing.TB) []*Server {
 func (c *Cluster) Replica(t testing.TB, primary *Server) *Server {
 	t.Helper()
 	var found *Server
-	Await(t, deadline, "there is no replica", func() error {
+	harness.Await(t, harness.Deadline, "there is no replica", func() error {
 		for _, s := range c.Nodes {
-			if s == primary || !s.proc.alive() {
+			if s == primary || !s.proc.Alive() {
 				continue
 			}
 			nodes, err := view(s)
@@ -305,7 +307,7 @@ func (c *Cluster) FailoverReplica(t testing.TB, of *Server) *Server {
 	t.Helper()
 	replica := c.Replica(t, of)
 	var asked time.Time
-	Await(t, deadline, "the replica is not promoted", func() error {
+	harness.Await(t, harness.Deadline, "the replica is not promoted", func() error {
 		info, err := replica.info("replication", 0)
 		if err != nil || info["role"] == "master" {
 			return err
@@ -313,7 +315,7 @@ func (c *Cluster) FailoverReplica(t testing.TB, of *Server) *Server {
 		if time.Since(asked) > 6*time.Second { // Redis gives up after 5
 			asked = time.Now()
 			command := []any{"CLUSTER", "FAILOVER"}
-			if !of.proc.alive() {
+			if !of.proc.Alive() {
 				command = append(command, "FORCE")
 			}
 			if _, err := replica.Try(command...); err != nil {

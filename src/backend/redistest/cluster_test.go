@@ -3,6 +3,8 @@ package redistest
 import (
 	"fmt"
 	"testing"
+
+	"ratelimit/src/backend/harness"
 )
 
 func TestCluster(t *testing.T) {
@@ -86,13 +88,13 @@ func TestCluster(t *testing.T) {
 		t.Errorf("GET: %v", reply)
 	}
 	next.Restart(t)
-	Await(t, deadline, "the killed node is not back", func() error { return follows(next, from) })
+	harness.Await(t, harness.Deadline, "the killed node is not back", func() error { return follows(next, from) })
 	c.Settle(t)
 }
 
 func TestClusterTLS(t *testing.T) {
 	t.Parallel()
-	certs := NewCertificates(t)
+	certs := harness.NewCertificates(t)
 	c := StartCluster(t, ClusterOptions{Server: Options{TLS: certs}})
 	client, err := Dial(c.NodeForKey(t, "b").Addr, DialOptions{TLS: certs.ClientConfig(t)})
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package redistest starts real Redis programs for tests: single servers,
-// sentinels and clusters, with passwords and TLS, and a proxy that breaks
-// connections on purpose. It needs redis-server and redis-sentinel 7.0 or
-// later on the PATH; a test that lacks them is skipped, or fails with CI=true.
+// sentinels and clusters, with passwords and TLS. It needs redis-server and
+// redis-sentinel 7.0 or later on the PATH; a test that lacks them is skipped, or
+// fails with CI=true.
 //
 // Everything listens on the loopback interface, keeps nothing beyond the test
 // and is stopped in t.Cleanup. When a test fails, the logs of its programs are

@@ -8,12 +8,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ratelimit/src/backend/harness"
 )
 
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Options{})
-	p := StartProxy(t, s.Addr)
+	p := harness.StartProxy(t, s.Addr)
 	dial := func(t *testing.T) *Client {
 		t.Helper()
 		c, err := Dial(p.Addr, DialOptions{Timeout: 300 * time.Millisecond})
@@ -55,7 +57,7 @@ func TestProxy(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		Await(t, deadline, "the connection stays", func() error {
+		harness.Await(t, harness.Deadline, "the connection stays", func() error {
 			if p.Open() > 0 {
 				return errors.New("open")
 			}
@@ -86,7 +88,7 @@ func TestProxy(t *testing.T) {
 		p.Blackhole()
 		before := p.Accepted()
 		c := dial(t)
-		Await(t, deadline, "not accepted", func() error {
+		harness.Await(t, harness.Deadline, "not accepted", func() error {
 			if p.Accepted() == before {
 				return errors.New("not yet")
 			}
@@ -167,7 +169,7 @@ func TestProxy(t *testing.T) {
 		incr(t, c, 1)
 		p.HalfClose()
 		fails(t, c, io.EOF)
-		Await(t, deadline, "the request did not arrive", func() error {
+		harness.Await(t, harness.Deadline, "the request did not arrive", func() error {
 			if reply := s.Do(t, "GET", t.Name()); reply != "2" {
 				return errors.New("not yet")
 			}
@@ -195,7 +197,7 @@ func TestProxy(t *testing.T) {
 	})
 	t.Run("Unix socket", func(t *testing.T) {
 		s := Start(t, Options{UnixSocket: true})
-		c, err := Dial(StartProxy(t, s.Socket).Addr, DialOptions{})
+		c, err := Dial(harness.StartProxy(t, s.Socket).Addr, DialOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"ratelimit/src/backend/harness"
 )
 
 // SentinelOptions say what a primary, its replicas and their sentinels are
@@ -62,17 +64,17 @@ func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 		}
 	}
 	primary := c.Servers[0]
-	_, err := launch(primary, settings, o.Server, freePort)
+	_, err := launch(primary, settings, o.Server, harness.FreePort)
 	fail(err)
 	host, port, err := net.SplitHostPort(primary.Addr)
 	fail(err)
 	follow := append(settings[:len(settings):len(settings)], "replicaof "+host+" "+port)
 	fail(together(c.Servers[1:], func(_ int, s *Server) error {
-		_, err := launch(s, follow, o.Server, freePort)
+		_, err := launch(s, follow, o.Server, harness.FreePort)
 		return err
 	}))
 	// A sentinel asks the primary for its replicas at once, and then not soon.
-	Await(t, deadline, "the replicas do not follow", func() error { return c.follow(primary) })
+	harness.Await(t, harness.Deadline, "the replicas do not follow", func() error { return c.follow(primary) })
 
 	if o.DownAfter == 0 {
 		o.DownAfter = 700 * time.Millisecond
@@ -98,13 +100,13 @@ func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 			_, err := s.Try(sentinelPace...)
 			return err
 		}
-		_, err := launch(s, watch, Options{TLS: o.Server.TLS, Certificate: o.Server.Certificate}, freePort)
+		_, err := launch(s, watch, Options{TLS: o.Server.TLS, Certificate: o.Server.Certificate}, harness.FreePort)
 		return err
 	}))
 	for _, s := range c.Sentinels {
 		c.SentinelAddrs = append(c.SentinelAddrs, s.Addr)
 	}
-	Await(t, deadline, "the sentinels do not know each other", c.acquainted)
+	harness.Await(t, harness.Deadline, "the sentinels do not know each other", c.acquainted)
 	return c
 }
 
@@ -116,7 +118,7 @@ func (c *Sentinel) all() []*Server {
 // step.
 func (c *Sentinel) follow(primary *Server) error {
 	for _, s := range c.Servers {
-		if s == primary || !s.proc.alive() {
+		if s == primary || !s.proc.Alive() {
 			continue
 		}
 		if err := follows(s, primary); err != nil {
@@ -190,7 +192,7 @@ func (c *Sentinel) master(s *Server) (map[string]string, error) {
 func (c *Sentinel) Primary(t testing.TB) *Server {
 	t.Helper()
 	var primary *Server
-	Await(t, deadline, "there is no primary", func() (err error) {
+	harness.Await(t, harness.Deadline, "there is no primary", func() (err error) {
 		primary, err = c.primary()
 		return err
 	})
@@ -200,7 +202,7 @@ func (c *Sentinel) Primary(t testing.TB) *Server {
 func (c *Sentinel) primary() (*Server, error) {
 	addr := ""
 	for _, s := range c.Sentinels {
-		if !s.proc.alive() {
+		if !s.proc.Alive() {
 			continue
 		}
 		m, err := c.master(s)
@@ -232,7 +234,7 @@ func (c *Sentinel) Failover(t testing.TB) *Server {
 	t.Helper()
 	old := c.Primary(t)
 	var asked time.Time
-	Await(t, deadline, "no replica is promoted", func() error {
+	harness.Await(t, harness.Deadline, "no replica is promoted", func() error {
 		if primary, err := c.primary(); err != nil || primary != old {
 			return err
 		}
@@ -249,12 +251,12 @@ func (c *Sentinel) Failover(t testing.TB) *Server {
 
 func (c *Sentinel) promote() error {
 	for _, s := range c.Sentinels {
-		if s.proc.alive() {
+		if s.proc.Alive() {
 			_, err := s.Try("SENTINEL", "FAILOVER", c.PrimaryName)
 			return err
 		}
 	}
-	return final{errors.New("no sentinel runs")}
+	return harness.Final{Err: errors.New("no sentinel runs")}
 }
 
 // AwaitFailover returns the primary that came after old, once all running
@@ -263,7 +265,7 @@ func (c *Sentinel) promote() error {
 func (c *Sentinel) AwaitFailover(t testing.TB, old *Server) *Server {
 	t.Helper()
 	var primary *Server
-	Await(t, deadline, "the failover is not over", func() (err error) {
+	harness.Await(t, harness.Deadline, "the failover is not over", func() (err error) {
 		if primary, err = c.primary(); err != nil {
 			return err
 		}

@@ -3,6 +3,8 @@ package redistest
 import (
 	"net"
 	"testing"
+
+	"ratelimit/src/backend/harness"
 )
 
 func TestSentinel(t *testing.T) {
@@ -44,18 +46,18 @@ func TestSentinel(t *testing.T) {
 	second.Kill()
 	c.Sentinels[0].Stop()
 	third := c.AwaitFailover(t, second)
-	if third == second || !third.proc.alive() {
+	if third == second || !third.proc.Alive() {
 		t.Errorf("after the primary's death: %s", third.Addr)
 	}
 	c.Sentinels[0].Restart(t)
 	second.Restart(t)
-	Await(t, deadline, "the old primary does not return", func() error { return c.follow(third) })
+	harness.Await(t, harness.Deadline, "the old primary does not return", func() error { return c.follow(third) })
 	c.Primary(t) // all three agree
 }
 
 func TestSentinelTLS(t *testing.T) {
 	t.Parallel()
-	certs := NewCertificates(t)
+	certs := harness.NewCertificates(t)
 	c := StartSentinel(t, SentinelOptions{Server: Options{TLS: certs, User: "bob", Password: "b"}, User: "alice", Password: "a"})
 	g, err := Dial(c.SentinelAddrs[2], DialOptions{TLS: certs.ClientConfig(t), User: "alice", Password: "a"})
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ratelimit/src/backend/harness"
 )
 
 // admin is the user of the harness; it may do everything without a password.
@@ -36,9 +38,9 @@ type Options struct {
 
 	// TLS makes Addr speak TLS only, with the certificate TLS.Server. Clients
 	// may show a certificate; with Args "--tls-auth-clients", "yes" they must.
-	TLS *Certificates
+	TLS *harness.Certificates
 	// Certificate is shown instead of TLS.Server if it is not zero.
-	Certificate Pair
+	Certificate harness.Pair
 
 	// Args are appended to the command line, such as "--maxmemory", "2mb".
 	Args []string
@@ -53,7 +55,7 @@ type Server struct {
 	t     testing.TB
 	name  string // of the program
 	tls   *tls.Config
-	proc  process
+	proc  harness.Process
 	ready func(*Server) error // after every start, once it answers; may be nil
 	id    string              // in a cluster
 }
@@ -61,7 +63,7 @@ type Server struct {
 // Start runs a redis-server and returns once it answers.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
-	s, err := launch(place(t, "redis-server"), o.settings(t), o, freePort)
+	s, err := launch(place(t, "redis-server"), o.settings(t), o, harness.FreePort)
 	if err != nil {
 		t.Fatalf("redistest: %v", err)
 	}
@@ -109,14 +111,14 @@ func quote(text string) string {
 func place(t testing.TB, name string) *Server {
 	t.Helper()
 	s := &Server{t: t, name: name}
-	s.proc.path = program(t, name)
-	s.proc.log = filepath.Join(t.TempDir(), "log")
+	s.proc.Path = harness.Program(t, name, "redis-server redis-sentinel")
+	s.proc.Log = filepath.Join(t.TempDir(), "log")
 	return s
 }
 
 // launch runs what place prepared, at ports that port chooses.
 func launch(s *Server, lines []string, o Options, port func() (int, error)) (*Server, error) {
-	dir := filepath.Dir(s.proc.log)
+	dir := filepath.Dir(s.proc.Log)
 	lines = slices.Clone(lines) // others launch with the same
 	if o.UnixSocket {
 		// The name of a test may be longer than the address of a socket.
@@ -134,10 +136,10 @@ func launch(s *Server, lines []string, o Options, port func() (int, error)) (*Se
 	}
 	if o.TLS != nil {
 		certificate := o.Certificate
-		if certificate == (Pair{}) {
+		if certificate == (harness.Pair{}) {
 			certificate = o.TLS.Server
 		}
-		s.tls = o.TLS.harness
+		s.tls = o.TLS.Any
 		lines = append(lines,
 			"tls-cert-file "+quote(certificate.Cert),
 			"tls-key-file "+quote(certificate.Key),
@@ -152,9 +154,9 @@ func launch(s *Server, lines []string, o Options, port func() (int, error)) (*Se
 		"user "+admin+" on nopass ~* &* +@all")
 
 	file := filepath.Join(dir, "conf")
-	s.proc.args = append([]string{file}, o.Args...)
+	s.proc.Args = append([]string{file}, o.Args...)
 	started := false
-	err := await(deadline, func() error {
+	err := harness.Retry(harness.Deadline, func() error {
 		ports, err := s.ports(lines, port)
 		if err != nil {
 			return err
@@ -163,7 +165,7 @@ func launch(s *Server, lines []string, o Options, port func() (int, error)) (*Se
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return err
 		}
-		if err := s.proc.start(); err != nil {
+		if err := s.proc.Start(); err != nil {
 			return err
 		}
 		if !started {
@@ -171,11 +173,11 @@ func launch(s *Server, lines []string, o Options, port func() (int, error)) (*Se
 			s.t.Cleanup(s.end)
 		}
 		err = s.awaitReady()
-		if errors.Is(err, errTaken) {
+		if errors.Is(err, harness.ErrTaken) {
 			return err // somebody was faster: again, with another port
 		}
 		if err != nil {
-			return final{err}
+			return harness.Final{Err: err}
 		}
 		return nil
 	})
@@ -208,22 +210,22 @@ func (s *Server) ports(lines []string, port func() (int, error)) ([]string, erro
 // awaitReady returns once this very process answers at Addr: with bad luck
 // with ports, it might be another test's.
 func (s *Server) awaitReady() error {
-	err := await(deadline, func() error {
-		if err := s.proc.exited(); err != nil {
-			return final{err}
+	err := harness.Retry(harness.Deadline, func() error {
+		if err := s.proc.Exited(); err != nil {
+			return harness.Final{Err: err}
 		}
 		// Not for long: whoever has the port instead may say nothing at all.
 		info, err := s.info("server", 500*time.Millisecond)
 		if err != nil {
 			return err
 		}
-		if info["process_id"] != strconv.Itoa(s.proc.pid()) {
+		if info["process_id"] != strconv.Itoa(s.proc.PID()) {
 			return fmt.Errorf("process %s answers at %s, not ours", info["process_id"], s.Addr)
 		}
 		return nil
 	})
-	if f, ok := errors.AsType[final](err); ok {
-		err = f.error // with another port it might do
+	if f, ok := errors.AsType[harness.Final](err); ok {
+		err = f.Err // with another port it might do
 	}
 	if err == nil && s.ready != nil {
 		err = s.ready(s)
@@ -240,12 +242,7 @@ func (s *Server) end() {
 	if !s.t.Failed() {
 		return
 	}
-	text, err := os.ReadFile(s.proc.log)
-	if err != nil {
-		s.t.Logf("redistest: the log of %s at %s: %v", s.name, s.Addr, err)
-		return
-	}
-	s.t.Logf("the log of %s at %s:\n%s", s.name, s.Addr, tail(text))
+	s.proc.ShowLog(s.t, s.name+" at "+s.Addr)
 }
 
 // Do sends a command on a connection of its own, as a user who may do
@@ -320,21 +317,21 @@ func fields(text string) map[string]string {
 }
 
 // PID is the process's id; it changes with Restart.
-func (s *Server) PID() int { return s.proc.pid() }
+func (s *Server) PID() int { return s.proc.PID() }
 
 // Stop ends the process in an orderly way, and within three seconds in any
 // other; it returns once the process is gone. Stopping twice does no harm.
-func (s *Server) Stop() { s.check("stop", s.proc.stop()) }
+func (s *Server) Stop() { s.check("stop", s.proc.Stop()) }
 
 // Kill ends the process at once, and returns once it is gone.
-func (s *Server) Kill() { s.check("kill", s.proc.kill()) }
+func (s *Server) Kill() { s.check("kill", s.proc.Kill()) }
 
 // Pause stops the process where it is: connections stay, the kernel accepts
 // new ones, and nothing is answered. It returns once the process stands.
-func (s *Server) Pause() { s.check("pause", s.proc.pause()) }
+func (s *Server) Pause() { s.check("pause", s.proc.Pause()) }
 
 // Resume lets a paused process go on.
-func (s *Server) Resume() { s.check("resume", s.proc.signal(syscall.SIGCONT)) }
+func (s *Server) Resume() { s.check("resume", s.proc.Signal(syscall.SIGCONT)) }
 
 func (s *Server) check(what string, err error) {
 	if err != nil {
@@ -348,16 +345,16 @@ func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop()
 	// A replica keeps a file of its primary's data.
-	if err := os.RemoveAll(filepath.Join(filepath.Dir(s.proc.log), "dump.rdb")); err != nil {
+	if err := os.RemoveAll(filepath.Join(filepath.Dir(s.proc.Log), "dump.rdb")); err != nil {
 		t.Fatalf("redistest: %v", err)
 	}
-	err := await(deadline, func() error {
-		if err := s.proc.start(); err != nil {
+	err := harness.Retry(harness.Deadline, func() error {
+		if err := s.proc.Start(); err != nil {
 			return err
 		}
 		err := s.awaitReady()
-		if err != nil && !errors.Is(err, errTaken) {
-			return final{err}
+		if err != nil && !errors.Is(err, harness.ErrTaken) {
+			return harness.Final{Err: err}
 		}
 		return err
 	})
@@ -370,7 +367,7 @@ func (s *Server) Restart(t testing.TB) {
 // steps of 10 ms. Linux only.
 func (s *Server) CPU(t testing.TB) time.Duration {
 	t.Helper()
-	sum, err := s.proc.cpu()
+	sum, err := s.proc.CPU()
 	if err != nil {
 		t.Fatalf("redistest: %v", err)
 	}
@@ -385,7 +382,7 @@ func (s *Server) Loading(t testing.TB) (done func()) {
 	// 1 ms per key, and an ear for commands every 1 KiB, some ten keys.
 	const keys, database = 20000, 15
 	s.Do(t, "CONFIG", "SET", "key-load-delay", 1000, "loading-process-events-interval-bytes", 1024, "rdbcompression", "no")
-	c, err := s.dial(2 * deadline)
+	c, err := s.dial(2 * harness.Deadline)
 	if err != nil {
 		t.Fatalf("redistest: %v", err)
 	}
@@ -400,7 +397,7 @@ func (s *Server) Loading(t testing.TB) (done func()) {
 	if err := c.Send("DEBUG", "RELOAD"); err != nil {
 		t.Fatalf("redistest: DEBUG RELOAD: %v", err)
 	}
-	Await(t, deadline, "the server is not loading", func() error {
+	harness.Await(t, harness.Deadline, "the server is not loading", func() error {
 		_, err := s.Try("GET", "redistest")
 		if e, ok := errors.AsType[Error](err); ok && e.Code() == "LOADING" {
 			return nil
@@ -409,7 +406,7 @@ func (s *Server) Loading(t testing.TB) (done func()) {
 	})
 	end := sync.OnceFunc(func() {
 		defer func() { _ = c.Close() }()
-		if !s.proc.alive() {
+		if !s.proc.Alive() {
 			return
 		}
 		if _, err := s.Try("CONFIG", "SET", "key-load-delay", 0); err != nil {

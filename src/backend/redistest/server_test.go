@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"ratelimit/src/backend/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -68,7 +70,7 @@ func TestClientTimesOut(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Options{})
 	var c *Client
-	Await(t, deadline, "a connection within its time", func() (err error) {
+	harness.Await(t, harness.Deadline, "a connection within its time", func() (err error) {
 		c, err = Dial(s.Addr, DialOptions{Timeout: 50 * time.Millisecond})
 		return err
 	})
@@ -120,7 +122,7 @@ func TestStopInsists(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Options{})
 	go func() { _, _ = s.Try("EVAL", "while true do end", 0) }() // deaf to SIGTERM
-	Await(t, deadline, "the server is not busy", func() error {
+	harness.Await(t, harness.Deadline, "the server is not busy", func() error {
 		c, err := Dial(s.Addr, DialOptions{Timeout: 100 * time.Millisecond})
 		if err != nil {
 			return err
@@ -133,7 +135,7 @@ func TestStopInsists(t *testing.T) {
 	})
 	begin := time.Now()
 	s.Stop()
-	if took := time.Since(begin); took < grace || took > 3*grace {
+	if took := time.Since(begin); took < harness.Grace || took > 3*harness.Grace {
 		t.Errorf("stopping took %v", took)
 	}
 }
@@ -151,7 +153,7 @@ func TestTakenPort(t *testing.T) {
 		if calls++; calls < 3 {
 			return taken, nil
 		}
-		return freePort()
+		return harness.FreePort()
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +181,7 @@ func TestForeignServer(t *testing.T) {
 			first = false
 			return taken, nil
 		}
-		return freePort()
+		return harness.FreePort()
 	})
 	if err != nil || s.Addr == other.Addr {
 		t.Errorf("at %s: %v", s.Addr, err)
@@ -188,7 +190,7 @@ func TestForeignServer(t *testing.T) {
 
 func TestStartTellsWhy(t *testing.T) {
 	t.Parallel()
-	_, err := launch(place(t, "redis-server"), []string{"no-such-directive 1"}, Options{}, freePort)
+	_, err := launch(place(t, "redis-server"), []string{"no-such-directive 1"}, Options{}, harness.FreePort)
 	if err == nil || !strings.Contains(err.Error(), "no-such-directive") {
 		t.Errorf("the error does not show the log: %v", err)
 	}
@@ -225,14 +227,6 @@ func TestMissingProgram(t *testing.T) {
 		ended.Wait()
 		if !strings.HasPrefix(v.ended, want) {
 			t.Errorf("CI=%q: %q", ci, v.ended)
-		}
-	}
-}
-
-func TestFreePortsAreNotTheKernels(t *testing.T) {
-	for range 20 {
-		if port, err := freePort(); err != nil || port >= ephemeral() && ephemeral() > 11000 {
-			t.Errorf("port %d, %v; the kernel's begin at %d", port, err, ephemeral())
 		}
 	}
 }
@@ -289,10 +283,10 @@ func TestUnixSocket(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	certs := NewCertificates(t)
+	certs := harness.NewCertificates(t)
 	good := certs.ClientConfig(t)
 	alone := &tls.Config{RootCAs: good.RootCAs}
-	with := func(p Pair) *tls.Config {
+	with := func(p harness.Pair) *tls.Config {
 		pair, err := tls.LoadX509KeyPair(p.Cert, p.Key)
 		if err != nil {
 			t.Fatal(err)
@@ -316,7 +310,7 @@ func TestTLS(t *testing.T) {
 		"must, none":             {Options{Args: must}, alone, "certificate required|reset"},
 		"must, expired":          {Options{Args: must}, with(certs.ExpiredClient), "expired|reset"},
 		"must, of other":         {Options{Args: must}, with(certs.OtherClient), "unknown certificate authority|reset"},
-		"must, new under a name": {Options{Args: must}, with(certs.Issue(t, "client", Spec{CommonName: "again"})), ""},
+		"must, new under a name": {Options{Args: must}, with(certs.Issue(t, "client", harness.Spec{CommonName: "again"})), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			step.server.TLS = certs
@@ -385,24 +379,3 @@ func TestCPU(t *testing.T) {
 		t.Errorf("the loop took %v of CPU", spent)
 	}
 }
-
-func TestAwait(t *testing.T) {
-	t.Parallel()
-	calls := 0
-	if err := await(time.Minute, func() error {
-		if calls++; calls < 3 {
-			return errors.New("not yet")
-		}
-		return nil
-	}); err != nil || calls != 3 {
-		t.Errorf("%d calls, %v", calls, err)
-	}
-	if err := await(time.Minute, func() error { return final{errGone} }); !errors.Is(err, errGone) {
-		t.Error(err)
-	}
-	if err := await(0, func() error { return errGone }); !errors.Is(err, errGone) {
-		t.Error(err)
-	}
-}
-
-var errGone = errors.New("gone")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +13,7 @@ import (
 )
 
 func checkCommand(std stdio) *cobra.Command {
-	var dir string
+	var dir, backend string
 	var opt rules.Options
 	cmd := &cobra.Command{
 		Use:   "check DIR|FILE...",
@@ -25,6 +26,7 @@ them and are passed over.
 Exit status 0 when the files are good, 1 when they are not.`,
 		Example: `  ratelimit check examples/ratelimit/config
   ratelimit check one.yaml other.yaml
+  ratelimit check --backend memcache rules/
   ratelimit check -config_dir rules -merge_domain_configs`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if dir != "" {
@@ -33,10 +35,17 @@ Exit status 0 when the files are good, 1 when they are not.`,
 			if len(args) == 0 {
 				return errors.New("check: name a directory or files to check")
 			}
+			switch backend {
+			case "memory", "redis", "memcache", "memcached":
+				opt.Store = storeCan(strings.TrimSuffix(backend, "d"))
+			default:
+				return fmt.Errorf("check: --backend %s: write memory, redis or memcache", backend)
+			}
 			return check(std, args, opt)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "config-dir", "", "a directory to check, as envoyproxy/ratelimit's tool names it")
+	cmd.Flags().StringVar(&backend, "backend", "memory", "the BACKEND_TYPE they are for: memory and redis can count by all rules, memcache by some")
 	cmd.Flags().BoolVar(&opt.MergeDomains, "merge-domain-configs", false, "allow one domain in several files")
 	return cmd
 }

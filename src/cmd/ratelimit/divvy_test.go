@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"ratelimit/src/backend/harness"
 	"ratelimit/src/backend/redistest"
 )
 
@@ -116,8 +118,29 @@ func TestDivvyOnRedis(t *testing.T) {
 	}
 }
 
+// DIVVY_KEYS=upstream goes on where a live divvy has counted.
+func TestDivvyKeysOfUpstream(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	const list = `
+domain: kitchen
+rules:
+- {match: {path: "/p/*", m: GET}, per: [ip], rate_limit: {algorithm: first_hit_window, period: 3600s, requests_per_unit: 5}}
+- {match: {}, rate_limit: {unit: second, requests_per_unit: 0}}
+`
+	s := launch(t, list, "DIVVY_PORT=0", "DIVVY_DOMAIN=kitchen", "DIVVY_KEYS=upstream", "REDIS_TIMEOUT=5s", "REDIS_URL="+redis.Addr)
+	s.until("ready", s.healthy)
+	redis.Do(t, "SET", "divvy:m=GET path=/p/*:9:5:3600", "2", "EX", "1800")
+	got := s.say("HIT m=GET path=/p/a ip=9\nHIT m=GET path=/p/b ip=9\nHIT m=GET path=/p/a ip=9\nHIT m=PUT\n", nil)
+	if want := `^OK true 1 (1800|179\d)\nOK true 0 (1800|179\d)\nOK false 0 (1800|179\d)\nOK false 0 -1\n$`; !regexp.MustCompile(want).MatchString(got) {
+		t.Errorf("got %q, want %s", got, want)
+	}
+	if got := redis.Do(t, "GET", "divvy:m=GET path=/p/*:9:5:3600"); got != "0" {
+		t.Errorf("%v is left in Redis", got)
+	}
+}
+
 func TestDivvyOverTLS(t *testing.T) {
-	files := redistest.NewCertificates(t)
+	files := harness.NewCertificates(t)
 	on := []string{"DIVVY_PORT=0", "DIVVY_DOMAIN=kitchen", "DIVVY_ROUND=up"}
 	s := launch(t, kitchen, append(on, "DIVVY_TLS_CERT="+files.Server.Cert, "DIVVY_TLS_KEY="+files.Server.Key)...)
 	s.until("ready", s.healthy)

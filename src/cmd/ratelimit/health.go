@@ -8,6 +8,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/rules"
 )
 
@@ -22,7 +24,8 @@ type health struct {
 	loaded   bool       // rules were loaded at least once
 	domains  int        // in the rules in force
 	refused  error      // why the last load failed; nil when it did not
-	answered bool       // there was a load, good or refused
+	version  string     // of the rules in force, if a management server has them
+	apart    error      // why there is no stream to the management server; nil when there is, or none is asked
 	stores   []error    // of each of names: why it cannot be reached; nil when it can
 	divvy    error      // why divvy's port is not open; nil: it is, or need not be
 	stopping bool
@@ -56,8 +59,14 @@ func (h *health) components() []admin.Component {
 		process.Why = shuttingDown
 	}
 	rules := admin.Component{Name: "rules", Why: h.whyRules(), Note: plural(h.domains, "domain")}
+	if h.version != "" {
+		rules.Note += ", version " + h.version
+	}
 	if h.refused != nil && rules.Why == "" {
 		rules.Note += ", the last load was refused: " + firstProblem(h.refused)
+	}
+	if h.apart != nil && rules.Why == "" {
+		rules.Note += ", " + firstProblem(h.apart)
 	}
 	list := []admin.Component{process, rules}
 	for i, err := range h.stores {
@@ -89,10 +98,12 @@ func (h *health) why() string {
 
 func (h *health) whyRules() string {
 	switch {
-	case !h.loaded && !h.startEmpty && h.refused == nil:
-		return "the rules are not loaded yet"
-	case !h.loaded && !h.startEmpty:
+	case !h.loaded && !h.startEmpty && h.refused != nil:
 		return "no rules are loaded: " + firstProblem(h.refused)
+	case !h.loaded && !h.startEmpty && h.apart != nil:
+		return "no rules are loaded: " + firstProblem(h.apart)
+	case !h.loaded && !h.startEmpty:
+		return "the rules are not loaded yet"
 	case h.needDomain && h.domains == 0:
 		return "no domain is loaded"
 	}
@@ -106,6 +117,22 @@ func (h *health) storeProblem() error {
 		}
 	}
 	return nil
+}
+
+// samples are what alerts ask of it, as native metrics.
+func (h *health) samples(add func(prometheus.Sample)) {
+	h.mu.Lock()
+	ready, refused := h.why() == "", h.refused != nil
+	h.mu.Unlock()
+	gauge := func(name, help string, yes bool) {
+		value := 0.0
+		if yes {
+			value = 1
+		}
+		add(prometheus.Sample{Name: name, Help: help, Kind: metrics.KindGauge, Value: value})
+	}
+	gauge("ratelimit_ready", "1 while this process should get traffic, as its health checks say.", ready)
+	gauge("ratelimit_config_refused", "1 while the rules that are there are not those in force, since they have a mistake.", refused)
 }
 
 // readiness says once that rules are loaded, the store answers and ports are open.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/backend/harness"
 	"ratelimit/src/backend/redistest"
 )
 
@@ -271,7 +272,7 @@ func TestOverLimitCache(t *testing.T) {
 
 // Passwords and certificates are read anew for each connection.
 func TestRedisTLSAndPasswordFile(t *testing.T) {
-	certs := redistest.NewCertificates(t)
+	certs := harness.NewCertificates(t)
 	server := redistest.Start(t, redistest.Options{TLS: certs, User: "me", Password: "secret", Args: []string{"--tls-auth-clients", "yes"}})
 	file := filepath.Join(t.TempDir(), "auth")
 	if err := os.WriteFile(file, []byte("me:wrong\n"), 0o600); err != nil {
@@ -303,7 +304,7 @@ func TestRedisTLSAndPasswordFile(t *testing.T) {
 
 // The name in a certificate may be overlooked, who signed it may not.
 func TestRedisSkipHostname(t *testing.T) {
-	certs := redistest.NewCertificates(t)
+	certs := harness.NewCertificates(t)
 	elsewhere := redistest.Start(t, redistest.Options{TLS: certs, Certificate: certs.WrongHost})
 	other := redistest.Start(t, redistest.Options{TLS: certs, Certificate: certs.OtherServer})
 	common := []string{"REDIS_TLS=true", "REDIS_TLS_CACERT=" + certs.CA, "REDIS_TIMEOUT=2s", "REDIS_STARTUP_INITIAL_INTERVAL=50ms"}

@@ -126,7 +126,7 @@ func (s *server) start(ctx context.Context, warnings []string, signals <-chan os
 // build makes the pieces, from the store up to the ports.
 func (s *server) build() error {
 	var err error
-	if s.store, err = buildStore(s.cfg, s.tracing); err != nil {
+	if s.store, err = buildStore(s.cfg, s.tracing, s.log); err != nil {
 		return err
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})
@@ -143,6 +143,7 @@ func (s *server) build() error {
 		Recorder:     s.recorder(),
 		KeyPrefix:    s.cfg.CacheKeyPrefix,
 		EscapeKeys:   s.cfg.CacheKeyFormat == "v2",
+		DivvyKeys:    s.cfg.Divvy.Keys == "upstream",
 		Shadow:       s.cfg.ShadowMode,
 		Quota:        s.cfg.QuotaMode,
 		AllOrNothing: s.cfg.StopIncrementWhenOver,
@@ -427,7 +428,7 @@ func (s *server) loaded(l load) {
 	if l.err != nil {
 		s.counters.ConfigRefused()
 		s.logProblems(l)
-		s.health.update(func(h *health) { h.answered, h.refused = true, l.err })
+		s.health.update(func(h *health) { h.refused = l.err })
 		if s.refused != nil && s.limiter.Rules() == nil {
 			s.refused <- fmt.Errorf("%s", firstProblem(l.err))
 		}
@@ -444,7 +445,7 @@ func (s *server) loaded(l load) {
 	var recovered bool
 	s.health.update(func(h *health) {
 		recovered = h.loaded && h.refused != nil
-		h.loaded, h.answered, h.domains, h.refused = true, true, domains, nil
+		h.loaded, h.domains, h.version, h.refused = true, domains, l.version, nil
 	})
 	facts := logrus.Fields{"domains": domains, "rules": len(l.set.Rules()), "hash": l.hash}
 	maps.Copy(facts, l.facts)

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"ratelimit/src/backend/memcachedtest"
 	"ratelimit/src/backend/redistest"
 )
 
@@ -369,7 +370,11 @@ func TestPrometheus(t *testing.T) {
 	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "REDIS_URL="+server.Addr)
 	s.until("ready", s.healthy)
 	_, withRedis := s.get("prometheus", "/metrics")
-	body += withRedis
+	memcache := memcachedtest.Start(t, memcachedtest.Options{})
+	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+memcache.Addr)
+	s.until("ready", s.healthy)
+	_, withMemcache := s.get("prometheus", "/metrics")
+	body += withRedis + withMemcache
 	_, readme := readme(t)
 	for _, row := range tableRows(readme, "metric") {
 		for _, name := range regexp.MustCompile(`ratelimit_[a-z_]+`).FindAllString(row[0], -1) {

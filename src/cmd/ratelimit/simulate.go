@@ -273,14 +273,14 @@ func (opt *simulateOptions) openRedis(ctx context.Context) (*simulateStore, erro
 		DialTimeout: simulateTimeout,
 		TagKeys:     strings.EqualFold(opt.keyFormat, "v2"),
 	}
-	if err := reach(&rc, at, settings.RedisTLS{}); err != nil {
+	if err := reach(&rc, at, settings.TLSFiles{}); err != nil {
 		return nil, err
 	}
 	r, err := redis.New(rc)
 	if err != nil {
 		return nil, err
 	}
-	if err := (&pool{r, "", "Redis"}).ping(ctx); err != nil {
+	if err := (&pool{pinger: r, what: "Redis"}).ping(ctx); err != nil {
 		return nil, err
 	}
 	var random [8]byte

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/backend/harness"
 	"ratelimit/src/backend/redistest"
 )
 
@@ -182,7 +183,7 @@ func startSimulate(ctx context.Context, t *testing.T, server *redistest.Server) 
 	}
 	go func() { s.code <- execute(ctx, root, args, &s.errOut) }()
 	_, _ = io.WriteString(to, simulateLine)
-	redistest.Await(t, 10*time.Second, "a decision", func() error {
+	harness.Await(t, 10*time.Second, "a decision", func() error {
 		if !strings.HasSuffix(s.out.String(), "\n") {
 			return fmt.Errorf("there is none: %s", s.errOut.String())
 		}

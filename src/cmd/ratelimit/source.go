@@ -43,7 +43,7 @@ func (s *server) buildSource() error {
 		Subdirectory:   s.cfg.RuntimeSubdirectory,
 		AppDirectory:   s.cfg.RuntimeAppDirectory,
 		IgnoreDotFiles: s.cfg.RuntimeIgnoreDotFiles,
-		Options:        rules.Options{MergeDomains: s.cfg.MergeDomainConfig},
+		Options:        rules.Options{MergeDomains: s.cfg.MergeDomainConfig, Store: storeCan(s.cfg.BackendType)},
 		Debounce:       max(s.cfg.RuntimeDebounce, 1), // 0 would be the default
 		Poll:           pollInterval(s.cfg.RuntimePollInterval),
 		OnLoad: func(l filerules.Load) {
@@ -83,14 +83,17 @@ func (s *server) buildXDS() error {
 		Pauses: xdsrules.Pauses{
 			First: x.RetryInterval, Initial: x.BackoffInitial, Growth: x.BackoffGrowth, Max: x.BackoffMax, Jitter: x.BackoffJitter,
 		},
-		Options: rules.Options{MergeDomains: s.cfg.MergeDomainConfig},
+		Options: rules.Options{MergeDomains: s.cfg.MergeDomainConfig, Store: storeCan(s.cfg.BackendType)},
 		OnUpdate: func(u xdsrules.Update) {
 			s.loaded(load{
 				set: u.Set, warnings: u.Warnings, err: u.Err, hash: u.Hash, version: u.Version, at: u.At,
 				facts: logrus.Fields{"xds": x.Server, "resources": u.Resources, "version": u.Version},
 			})
 		},
-		OnConnect: func() { s.log.Infof("connected to the xds server %s as node %q", x.Server, x.NodeID) },
+		OnConnect: func() {
+			s.log.Infof("connected to the xds server %s as node %q", x.Server, x.NodeID)
+			s.health.update(func(h *health) { h.apart = nil })
+		},
 		OnTrouble: s.xdsTrouble,
 		OnSilence: func() {
 			s.log.Warnf("the xds server %s is there, but has no rules for us yet: does it know the node %q (CONFIG_GRPC_XDS_NODE_ID)?", x.Server, x.NodeID)
@@ -115,11 +118,7 @@ func (s *server) xdsTrouble(reason *xdsrules.Trouble, pause time.Duration) {
 		state = "the rules stay as they are"
 	}
 	s.log.Warnf("%v (%s, next attempt in %v)", reason, state, pause.Round(time.Millisecond))
-	s.health.update(func(h *health) {
-		if !h.loaded && !h.answered {
-			h.refused = reason // why there is nothing yet
-		}
-	})
+	s.health.update(func(h *health) { h.apart = reason })
 }
 
 // xdsTLS reads the files of the settings. A certificate that is missing today may

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/redis"
@@ -26,26 +28,36 @@ import (
 type store struct {
 	limiter.Backend
 	runs    []func(context.Context) error // long-lived parts
-	pools   []*pool                       // of Redis
+	pools   []*pool                       // of Redis, or Memcached
 	stats   []func(func(metrics.Stat))
 	samples []func(func(prometheus.Sample)) // native metrics
 }
 
-// pool is one Redis and the name of its statistics.
-type pool struct {
-	*redis.Store
-	name string // redis_pool or redis_per_second_pool
-	what string // in messages
+// pinger is a store in other processes, which may not be there.
+type pinger interface {
+	Ping(ctx context.Context) error
 }
 
-// redisSpan is redis.Config's hook for tracing.
-type redisSpan = func(ctx context.Context, hits int) (end func(error))
+// pool is one of them, and how long the service waits for it.
+type pool struct {
+	pinger
+	name   string // redis_pool, redis_per_second_pool or memcache
+	what   string // in messages
+	always bool   // health goes by it after the start, too
+	// The pause between two attempts at the start doubles up to the longest.
+	pause, longest time.Duration
+	limit          time.Duration // on all of them; 0: none
+}
 
-// buildStore makes the store that the settings choose: memory, or Redis, split
-// by second, behind the over-limit cache.
-func buildStore(cfg *settings.Settings, spans *tracing.Provider) (*store, error) {
+// storeSpan is the hook for tracing of the stores' Configs.
+type storeSpan = func(ctx context.Context, hits int) (end func(error))
+
+// buildStore makes the store that the settings choose: memory, or Memcached or
+// Redis, split by second, behind the over-limit cache.
+func buildStore(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Logger) (*store, error) {
 	s := new(store)
-	if cfg.BackendType == "memory" {
+	switch cfg.BackendType {
+	case "memory":
 		m, err := memory.New(memory.Config{MaxBytes: cfg.MemoryMaxBytes})
 		if err != nil {
 			return nil, fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
@@ -54,18 +66,16 @@ func buildStore(cfg *settings.Settings, spans *tracing.Provider) (*store, error)
 		s.stats = append(s.stats, memoryStats(m))
 		s.samples = append(s.samples, memorySamples(m))
 		return s, nil
-	}
-	rest, err := s.redis(cfg, cfg.Redis, "redis_pool", "Redis", spans.Redis("pipeline length"))
-	if err != nil {
-		return nil, err
-	}
-	s.Backend = rest
-	if cfg.RedisSplit {
-		perSecond, err := s.redis(cfg, cfg.RedisPerSecond, "redis_per_second_pool", "the Redis of limits by the second", spans.Redis("perSecondPipeline length"))
+	case "memcache":
+		m, err := s.memcache(cfg, spans.Memcached(), log)
 		if err != nil {
 			return nil, err
 		}
-		s.Backend = split.New(perSecond, rest)
+		s.Backend = m
+	default:
+		if err := s.allRedis(cfg, spans); err != nil {
+			return nil, err
+		}
 	}
 	if cfg.LocalCacheBytes > 0 {
 		cache := overlimit.New(s.Backend, overlimit.Config{Bytes: int(cfg.LocalCacheBytes)})
@@ -75,8 +85,26 @@ func buildStore(cfg *settings.Settings, spans *tracing.Provider) (*store, error)
 	return s, nil
 }
 
+// allRedis makes the store of the one Redis, or of both.
+func (s *store) allRedis(cfg *settings.Settings, spans *tracing.Provider) error {
+	rest, err := s.redis(cfg, cfg.Redis, "redis_pool", "Redis", spans.Redis("pipeline length"))
+	if err != nil {
+		return err
+	}
+	s.Backend = rest
+	if !cfg.RedisSplit {
+		return nil
+	}
+	perSecond, err := s.redis(cfg, cfg.RedisPerSecond, "redis_per_second_pool", "the Redis of limits by the second", spans.Redis("perSecondPipeline length"))
+	if err != nil {
+		return err
+	}
+	s.Backend = split.New(perSecond, rest)
+	return nil
+}
+
 // redis makes the store of one Redis.
-func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what string, span redisSpan) (*redis.Store, error) {
+func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what string, span storeSpan) (*redis.Store, error) {
 	batches := new(batchFigures)
 	rc := redis.Config{
 		Connections:      min(from.PoolSize, max(2, runtime.GOMAXPROCS(0)/4)),
@@ -96,14 +124,17 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what st
 		return nil, err
 	}
 	s.runs = append(s.runs, out.Run)
-	s.pools = append(s.pools, &pool{out, name, what})
+	s.pools = append(s.pools, &pool{
+		pinger: out, name: name, what: what, always: cfg.RedisHealthCheck,
+		pause: cfg.RedisStartupInitial, longest: cfg.RedisStartupMax, limit: cfg.RedisStartupElapsed,
+	})
 	s.stats = append(s.stats, redisStats(name, out))
 	s.samples = append(s.samples, redisSamples(name, out, batches))
 	return out, nil
 }
 
 // reach says in rc where a Redis is and how to get in.
-func reach(rc *redis.Config, at settings.Redis, files settings.RedisTLS) error {
+func reach(rc *redis.Config, at settings.Redis, files settings.TLSFiles) error {
 	rc.Credentials = redisCredentials(at.Auth, at.AuthFile)
 	rc.DB = at.DB
 	switch at.Type {
@@ -117,7 +148,7 @@ func reach(rc *redis.Config, at settings.Redis, files settings.RedisTLS) error {
 		rc.Network, rc.Addr = at.SocketType, at.Addrs[0]
 	}
 	if at.TLS {
-		rc.TLS = clientTLS(files)
+		rc.TLS = clientTLS("REDIS_TLS_", files)
 		if _, err := rc.TLS(); err != nil {
 			return err
 		}
@@ -146,20 +177,20 @@ func redisCredentials(auth, file string) func() (user, password string, err erro
 }
 
 // clientTLS reads the files anew each time it is asked, so that certificates
-// may change.
-func clientTLS(files settings.RedisTLS) func() (*tls.Config, error) {
+// may change. The variables that name them begin with prefix.
+func clientTLS(prefix string, files settings.TLSFiles) func() (*tls.Config, error) {
 	return func() (*tls.Config, error) {
 		cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 		if files.CACert != "" {
 			var err error
 			if cfg.RootCAs, err = certs.Authorities(files.CACert); err != nil {
-				return nil, fmt.Errorf("REDIS_TLS_CACERT: %w", err)
+				return nil, fmt.Errorf("%sCACERT: %w", prefix, err)
 			}
 		}
 		if files.ClientCert != "" {
 			cert, err := tls.LoadX509KeyPair(files.ClientCert, files.ClientKey)
 			if err != nil {
-				return nil, fmt.Errorf("REDIS_TLS_CLIENT_CERT: %w", err)
+				return nil, fmt.Errorf("%sCLIENT_CERT: %w", prefix, err)
 			}
 			cfg.Certificates = []tls.Certificate{cert}
 		}
@@ -174,7 +205,7 @@ func clientTLS(files settings.RedisTLS) func() (*tls.Config, error) {
 // watchPool tells health whether pool i answers: until it does for the first
 // time, and from then on if that was asked for.
 func (s *server) watchPool(ctx context.Context, i int, p *pool) error {
-	begun, pause, wasUp := time.Now(), s.cfg.RedisStartupInitial, false
+	begun, pause, wasUp := time.Now(), p.pause, false
 	for {
 		err := p.ping(ctx)
 		if ctx.Err() != nil {
@@ -187,14 +218,14 @@ func (s *server) watchPool(ctx context.Context, i int, p *pool) error {
 			s.ready.update(func(r *readiness) { r.missing-- })
 		}
 		switch {
-		case up && !s.cfg.RedisHealthCheck:
+		case up && !p.always:
 			return nil
 		case up:
 			pause = time.Second
 		case wasUp:
 			s.log.Warnf("unhealthy: %v", err)
 		default: // still the start
-			if limit := s.cfg.RedisStartupElapsed; limit > 0 && time.Since(begun) > limit {
+			if p.limit > 0 && time.Since(begun) > p.limit {
 				return fmt.Errorf("REDIS_STARTUP_MAX_ELAPSED_TIME has passed: %w", err)
 			}
 			s.log.Warnf("not ready: %v", err)
@@ -205,12 +236,12 @@ func (s *server) watchPool(ctx context.Context, i int, p *pool) error {
 			return nil
 		}
 		if !wasUp {
-			pause = min(2*pause, s.cfg.RedisStartupMax)
+			pause = min(2*pause, p.longest)
 		}
 	}
 }
 
-// pingTimeout bounds one question whether Redis is there.
+// pingTimeout bounds one question whether a store is there.
 const pingTimeout = 2 * time.Second
 
 func (p *pool) ping(ctx context.Context) error {

@@ -46,7 +46,7 @@ func redisStats(name string, store *redis.Store) func(func(metrics.Stat)) {
 	}
 }
 
-// batchFigures are how large the batches of one Redis are, and how long they
+// batchFigures are how large the batches of one store are, and how long they
 // take.
 type batchFigures struct {
 	sizes metrics.Sizes
@@ -60,27 +60,48 @@ func (f *batchFigures) observe(hits int, took time.Duration) {
 
 // redisSamples are the same as native metrics.
 func redisSamples(name string, store *redis.Store, batches *batchFigures) func(func(prometheus.Sample)) {
-	labels := []string{"store", name}
 	return func(add func(prometheus.Sample)) {
 		st := store.Stats()
-		gauge := func(name, help string, value float64) {
-			add(prometheus.Sample{Name: "ratelimit_store_" + name, Help: help, Labels: labels, Kind: metrics.KindGauge, Value: value})
-		}
-		count := func(name, help string, value float64, more ...string) {
-			add(prometheus.Sample{Name: "ratelimit_store_" + name, Help: help, Labels: append(labels[:2:2], more...), Kind: metrics.KindCounter, Value: value})
-		}
-		gauge("servers", "Servers that calls are sent to: one, or the primaries of a cluster.", float64(st.Servers))
-		gauge("connections", "Connections that are open.", float64(st.Open))
-		gauge("calls_waiting", "Calls that wait for an answer.", float64(st.Waiting))
-		count("dials_total", "Connections that were tried.", float64(st.Dials))
-		count("batches_failed_total", "Batches without a whole answer.", float64(st.Failed))
-		count("commands_total", "Commands in all batches.", float64(st.Commands))
-		count("sent_on_total", "Hits that a node of a cluster sent on to another.", float64(st.SentOn))
-		for class, n := range st.Errors {
-			count("errors_total", "Hits that the store did not answer, by cause.", float64(n), "cause", class)
-		}
-		add(prometheus.Sample{Name: "ratelimit_store_batch_hits", Help: "Hits that were sent in one batch.", Labels: labels, Histogram: &batches.sizes})
-		add(prometheus.Sample{Name: "ratelimit_store_round_trip_seconds", Help: "How long a batch took to be answered.", Labels: labels, Histogram: &batches.trips})
+		out := storeSamples{add, []string{"store", name}}
+		out.connections(st.Servers, st.Open, st.Waiting, st.Dials)
+		out.batches(st.Failed, st.Commands, batches)
+		out.errors(st.Errors)
+		out.count("sent_on_total", "Hits that a node of a cluster sent on to another.", st.SentOn)
+	}
+}
+
+// storeSamples adds the native metrics of one store with servers.
+type storeSamples struct {
+	add    func(prometheus.Sample)
+	labels []string
+}
+
+func (s *storeSamples) gauge(name, help string, value int64) {
+	s.add(prometheus.Sample{Name: "ratelimit_store_" + name, Help: help, Labels: s.labels, Kind: metrics.KindGauge, Value: float64(value)})
+}
+
+func (s *storeSamples) count(name, help string, value int64, more ...string) {
+	labels := append(s.labels[:2:2], more...)
+	s.add(prometheus.Sample{Name: "ratelimit_store_" + name, Help: help, Labels: labels, Kind: metrics.KindCounter, Value: float64(value)})
+}
+
+func (s *storeSamples) connections(servers int, open, waiting, dials int64) {
+	s.gauge("servers", "Servers that calls are sent to: one, the primaries of a cluster, or those of Memcached.", int64(servers))
+	s.gauge("connections", "Connections that are open.", open)
+	s.gauge("calls_waiting", "Calls that wait for an answer.", waiting)
+	s.count("dials_total", "Connections that were tried.", dials)
+}
+
+func (s *storeSamples) batches(failed, commands int64, figures *batchFigures) {
+	s.count("batches_failed_total", "Batches without a whole answer.", failed)
+	s.count("commands_total", "Commands in all batches; with Memcached each is a batch.", commands)
+	s.add(prometheus.Sample{Name: "ratelimit_store_batch_hits", Help: "Hits that were sent in one batch.", Labels: s.labels, Histogram: &figures.sizes})
+	s.add(prometheus.Sample{Name: "ratelimit_store_round_trip_seconds", Help: "How long a batch took to be answered.", Labels: s.labels, Histogram: &figures.trips})
+}
+
+func (s *storeSamples) errors(byCause map[string]int64) {
+	for cause, n := range byCause {
+		s.count("errors_total", "Hits that the store did not answer, by cause.", n, "cause", cause)
 	}
 }
 

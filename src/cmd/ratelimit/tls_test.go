@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/backend/harness"
 )
 
 // serving asks over TLS whether the service is.
@@ -34,8 +34,8 @@ func (s *service) serving(cfg *tls.Config) error {
 }
 
 func TestTLS(t *testing.T) {
-	c := redistest.NewCertificates(t)
-	live := c.Issue(t, "live", redistest.Spec{CommonName: "live"})
+	c := harness.NewCertificates(t)
+	live := c.Issue(t, "live", harness.Spec{CommonName: "live"})
 	s := launch(t, oneRule,
 		"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+live.Cert, "GRPC_SERVER_TLS_KEY="+live.Key,
 		"GRPC_CLIENT_TLS_CACERT="+c.CA, "GRPC_CLIENT_TLS_SAN=localhost",

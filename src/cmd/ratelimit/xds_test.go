@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/backend/harness"
 	"ratelimit/src/rules/xdstest"
 )
 
@@ -85,6 +85,9 @@ func TestXDS(t *testing.T) {
 	if !s.healthy() || !inForce("5")() {
 		t.Error("the old rules are not in force")
 	}
+	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, "1 domain, version v2, the last load was refused: xds resource") {
+		t.Errorf("/readyz: %d %s", code, page)
+	}
 	_, stats := s.get("debug", "/stats")
 	for _, want := range []string{
 		"ratelimit.service.config_load_success: 2\n", "ratelimit.service.config_load_error: 1\n",
@@ -98,6 +101,9 @@ func TestXDS(t *testing.T) {
 	s.until("the loss is told", s.logged("(the rules stay as they are, next attempt in "))
 	if !s.healthy() || !inForce("5")() {
 		t.Error("the rules went with the server")
+	}
+	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, ", xds server "+address+": ") {
+		t.Errorf("/readyz: %d %s", code, page)
 	}
 	m = xdstest.Start(t, listenLocal(t, address))
 	m.Publish(t, "default", "v0", domain(9))
@@ -161,7 +167,7 @@ func TestXDSNotReady(t *testing.T) {
 }
 
 // serverTLS has clients show a certificate by the test's authority.
-func serverTLS(t *testing.T, c *redistest.Certificates, pair redistest.Pair) grpc.ServerOption {
+func serverTLS(t *testing.T, c *harness.Certificates, pair harness.Pair) grpc.ServerOption {
 	t.Helper()
 	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
 	if err != nil {
@@ -179,11 +185,11 @@ func serverTLS(t *testing.T, c *redistest.Certificates, pair redistest.Pair) grp
 }
 
 func TestXDSOverTLS(t *testing.T) {
-	c := redistest.NewCertificates(t)
+	c := harness.NewCertificates(t)
 	const ca, san, cert, key = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=", "CONFIG_GRPC_XDS_SERVER_TLS_SAN=", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="
 	for _, tt := range []struct {
 		name   string
-		server redistest.Pair // empty: plain text
+		server harness.Pair // empty: plain text
 		vars   []string
 		want   string // in the log; "" is ready
 	}{
@@ -197,7 +203,7 @@ func TestXDSOverTLS(t *testing.T) {
 		{"no certificate", c.Server, []string{ca + c.CA}, "the server wants a certificate: set CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY"},
 		{"ours has expired", c.Server, []string{ca + c.CA, cert + c.ExpiredClient.Cert, key + c.ExpiredClient.Key}, "renew the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
 		{"ours is of others", c.Server, []string{ca + c.CA, cert + c.OtherClient.Cert, key + c.OtherClient.Key}, "CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
-		{"the server has no TLS", redistest.Pair{}, []string{ca + c.CA}, "the server speaks plain text: set CONFIG_GRPC_XDS_SERVER_USE_TLS=false"},
+		{"the server has no TLS", harness.Pair{}, []string{ca + c.CA}, "the server speaks plain text: set CONFIG_GRPC_XDS_SERVER_USE_TLS=false"},
 		{"we have none", c.Server, []string{"CONFIG_GRPC_XDS_SERVER_USE_TLS=false"}, "does it want TLS (CONFIG_GRPC_XDS_SERVER_USE_TLS)?"},
 		{"a file is missing", c.Server, []string{ca + "/nowhere/ca.crt"}, "CONFIG_GRPC_XDS_SERVER_TLS_CACERT: open /nowhere/ca.crt: no such file"},
 		{"a file is none", c.Server, []string{ca + c.Client.Key}, "CONFIG_GRPC_XDS_SERVER_TLS_CACERT: " + c.Client.Key + ": no certificate in PEM form in it"},
@@ -229,15 +235,15 @@ func TestXDSOverTLS(t *testing.T) {
 
 // Certificates change without a restart: each connection reads them.
 func TestXDSCertificatesChange(t *testing.T) {
-	c := redistest.NewCertificates(t)
-	mine := c.Issue(t, "mine", redistest.Spec{CommonName: "mine", Expired: true})
+	c := harness.NewCertificates(t)
+	mine := c.Issue(t, "mine", harness.Spec{CommonName: "mine", Expired: true})
 	l := listenLocal(t, "")
 	m := xdstest.Start(t, l, serverTLS(t, c, c.Server))
 	m.Publish(t, "default", "1", domain(2))
 	s := launchXDS(t, l.Addr().String(), "CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT="+c.CA,
 		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+mine.Cert, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+mine.Key)
 	s.until("not let in", s.logged("renew the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT"))
-	c.Issue(t, "mine", redistest.Spec{CommonName: "mine"})
+	c.Issue(t, "mine", harness.Spec{CommonName: "mine"})
 	s.until("ready", s.healthy)
 
 	// Another authority takes over, under the same path.

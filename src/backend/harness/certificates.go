@@ -1,4 +1,4 @@
-package redistest
+package harness
 
 import (
 	"crypto/ecdsa"
@@ -36,8 +36,11 @@ type Certificates struct {
 	OtherServer Pair   // by OtherCA
 	OtherClient Pair
 
+	// Any reaches servers with bad certificates, too, with the certificate
+	// Client.
+	Any *tls.Config
+
 	ca, other authority
-	harness   *tls.Config
 }
 
 // Spec is a certificate to issue.
@@ -67,12 +70,11 @@ func NewCertificates(t testing.TB) *Certificates {
 	c.OtherServer = c.Issue(t, "other-server", Spec{CommonName: "server", Other: true})
 	c.OtherClient = c.Issue(t, "other-client", Spec{CommonName: "client", Other: true})
 
-	// The harness wants to reach servers with bad certificates too.
 	pair, err := tls.LoadX509KeyPair(c.Client.Cert, c.Client.Key)
 	if err != nil {
-		t.Fatalf("redistest: %v", err)
+		t.Fatalf("harness: %v", err)
 	}
-	c.harness = &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}
+	c.Any = &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}
 	return c
 }
 
@@ -81,7 +83,7 @@ func (c *Certificates) ClientConfig(t testing.TB) *tls.Config {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(c.Client.Cert, c.Client.Key)
 	if err != nil {
-		t.Fatalf("redistest: %v", err)
+		t.Fatalf("harness: %v", err)
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(c.ca.cert)
@@ -121,11 +123,11 @@ func (c *Certificates) Issue(t testing.TB, name string, spec Spec) Pair {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, &key.PublicKey, by.key)
 	if err != nil {
-		t.Fatalf("redistest: certificate %s: %v", name, err)
+		t.Fatalf("harness: certificate %s: %v", name, err)
 	}
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		t.Fatalf("redistest: key %s: %v", name, err)
+		t.Fatalf("harness: key %s: %v", name, err)
 	}
 	return Pair{
 		Cert: c.write(t, name+".crt", "CERTIFICATE", der),
@@ -147,11 +149,11 @@ func (c *Certificates) authority(t testing.TB, name string) (string, authority) 
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
-		t.Fatalf("redistest: %s: %v", name, err)
+		t.Fatalf("harness: %s: %v", name, err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		t.Fatalf("redistest: %s: %v", name, err)
+		t.Fatalf("harness: %s: %v", name, err)
 	}
 	return c.write(t, name+".crt", "CERTIFICATE", der), authority{cert, key}
 }
@@ -161,10 +163,10 @@ func (c *Certificates) write(t testing.TB, name, kind string, der []byte) string
 	path := filepath.Join(c.Dir, name)
 	text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		t.Fatalf("redistest: %v", err)
+		t.Fatalf("harness: %v", err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatalf("redistest: %v", err)
+		t.Fatalf("harness: %v", err)
 	}
 	return path
 }
@@ -173,7 +175,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatalf("redistest: %v", err)
+		t.Fatalf("harness: %v", err)
 	}
 	return key
 }
@@ -182,7 +184,7 @@ func serial(t testing.TB) *big.Int {
 	t.Helper()
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 100))
 	if err != nil {
-		t.Fatalf("redistest: %v", err)
+		t.Fatalf("harness: %v", err)
 	}
 	return n
 }

@@ -1,4 +1,4 @@
-package redistest
+package harness
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -50,8 +51,8 @@ const (
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	p := &Proxy{t: t, target: target, links: make(map[*link]struct{}), changed: make(chan struct{})}
-	err := await(deadline, func() error {
-		port, err := freePort()
+	err := Retry(Deadline, func() error {
+		port, err := FreePort()
 		if err != nil {
 			return err
 		}
@@ -59,7 +60,7 @@ func StartProxy(t testing.TB, target string) *Proxy {
 		return p.listen()
 	})
 	if err != nil {
-		t.Fatalf("redistest: proxy: %v", err)
+		t.Fatalf("harness: proxy: %v", err)
 	}
 	t.Cleanup(p.close)
 	return p
@@ -146,7 +147,7 @@ func (p *Proxy) Blackhole() { p.set(blackhole) }
 // happens, and nobody learns of it.
 func (p *Proxy) DropReplies() { p.set(dropReplies) }
 
-// Garbage passes requests on and answers with bytes that are not Redis's.
+// Garbage passes requests on and answers with bytes that no server sends.
 func (p *Proxy) Garbage() { p.set(garbage) }
 
 // Hold keeps all bytes back, both ways; after Heal they are delivered, as
@@ -170,7 +171,7 @@ func (p *Proxy) Refuse() {
 		return
 	}
 	if err := p.listener.Close(); err != nil {
-		p.t.Errorf("redistest: proxy: %v", err)
+		p.t.Errorf("harness: proxy: %v", err)
 	}
 	p.listener = nil
 }
@@ -179,8 +180,8 @@ func (p *Proxy) Refuse() {
 func (p *Proxy) Heal() {
 	p.set(none)
 	p.Latency(0)
-	if err := await(deadline, p.listen); err != nil {
-		p.t.Errorf("redistest: proxy: %v", err)
+	if err := Retry(Deadline, p.listen); err != nil {
+		p.t.Errorf("harness: proxy: %v", err)
 	}
 }
 
@@ -379,4 +380,11 @@ func (n *link) deliver(parcels <-chan parcel, to net.Conn) {
 			n.end(true) // what is left in parcels fails likewise
 		}
 	}
+}
+
+func network(addr string) string {
+	if strings.Contains(addr, "/") {
+		return "unix"
+	}
+	return "tcp"
 }

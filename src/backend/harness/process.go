@@ -1,4 +1,4 @@
-package redistest
+package harness
 
 import (
 	"bytes"
@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// deadline is for whatever the harness itself waits for. It is long
+	// Deadline is for whatever the harness itself waits for. It is long
 	// because machines that run tests are slow at times; waiting ends as soon
 	// as the condition holds.
-	deadline = 20 * time.Second
+	Deadline = 20 * time.Second
 
-	// grace is how long a program has between SIGTERM and SIGKILL. Redis sees
-	// a signal in a timer that ticks ten times a second.
-	grace = 3 * time.Second
+	// Grace is how long a program has between SIGTERM and SIGKILL. Redis sees a
+	// signal in a timer that ticks ten times a second.
+	Grace = 3 * time.Second
 
 	// pollEvery is short against everything that is waited for.
 	pollEvery = 10 * time.Millisecond
@@ -38,37 +38,42 @@ const (
 // last if that takes longer than within.
 func Await(t testing.TB, within time.Duration, what string, condition func() error) {
 	t.Helper()
-	if err := await(within, condition); err != nil {
-		t.Fatalf("redistest: after %v, %s: %v", within, what, err)
+	if err := Retry(within, condition); err != nil {
+		t.Fatalf("harness: after %v, %s: %v", within, what, err)
 	}
 }
 
-// final is an error that trying again does not mend.
-type final struct{ error }
+// Final is an error that trying again does not mend.
+type Final struct{ Err error }
 
-func (f final) Unwrap() error { return f.error }
+func (f Final) Error() string { return f.Err.Error() }
 
-func await(within time.Duration, condition func() error) error {
+func (f Final) Unwrap() error { return f.Err }
+
+// Retry calls condition until it returns nil or a Final, and returns what it
+// returned last if that takes longer than within.
+func Retry(within time.Duration, condition func() error) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	end := time.Now().Add(within)
 	for {
 		err := condition()
-		if _, ok := errors.AsType[final](err); err == nil || ok || time.Now().After(end) {
+		if _, ok := errors.AsType[Final](err); err == nil || ok || time.Now().After(end) {
 			return err
 		}
 		<-tick.C
 	}
 }
 
-// program finds an executable, or ends the test.
-func program(t testing.TB, name string) string {
+// Program finds an executable, or ends the test: with CI=true it fails, else it
+// is skipped. Packages are what has it on Debian and Ubuntu.
+func Program(t testing.TB, name, packages string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err == nil {
 		return path
 	}
-	missing := fmt.Sprintf("this test needs %s, which is not on the PATH (Debian and Ubuntu: apt-get install redis-server redis-sentinel)", name)
+	missing := fmt.Sprintf("this test needs %s, which is not on the PATH (Debian and Ubuntu: apt-get install %s)", name, packages)
 	if os.Getenv("CI") == "true" {
 		t.Fatal(missing)
 	}
@@ -76,11 +81,11 @@ func program(t testing.TB, name string) string {
 	return ""
 }
 
-// freePort finds a port nobody listens on. It is below the range from which
+// FreePort finds a port nobody listens on. It is below the range from which
 // the kernel takes ports for outgoing connections: from that range, a client
 // that dials a stopped server again and again may be given the server's own
 // port, and is then connected to itself.
-func freePort() (int, error) {
+func FreePort() (int, error) {
 	const lowest = 10000
 	below := ephemeral()
 	var err error
@@ -111,14 +116,14 @@ func ephemeral() int {
 	return low
 }
 
-// errTaken is a process that ended because somebody else has its port.
-var errTaken = errors.New("the port is taken")
+// ErrTaken is a process that ended because somebody else has its port.
+var ErrTaken = errors.New("the port is taken")
 
-// process is one program that can be started, stopped and started again.
-type process struct {
-	path string
-	args []string
-	log  string // a file, to which every start appends
+// Process is one program that can be started, stopped and started again.
+type Process struct {
+	Path string
+	Args []string
+	Log  string // a file, to which every start appends
 
 	mu   sync.Mutex // guards what follows
 	cmd  *exec.Cmd
@@ -126,11 +131,11 @@ type process struct {
 	done chan struct{} // closed once the program has ended and was waited for
 }
 
-// start runs the program; it must not be running.
-func (p *process) start() error {
+// Start runs the program; it must not be running.
+func (p *Process) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -139,7 +144,7 @@ func (p *process) start() error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(p.path, p.args...)
+	cmd := exec.Command(p.Path, p.Args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = endWithUs()
 	if err := cmd.Start(); err != nil {
@@ -154,18 +159,20 @@ func (p *process) start() error {
 	return nil
 }
 
-func (p *process) current() (*os.Process, <-chan struct{}) {
+// PID is the id of the program that was started last.
+func (p *Process) PID() int {
+	proc, _ := p.current()
+	return proc.Pid
+}
+
+func (p *Process) current() (*os.Process, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cmd.Process, p.done
 }
 
-func (p *process) pid() int {
-	proc, _ := p.current()
-	return proc.Pid
-}
-
-func (p *process) alive() bool {
+// Alive reports whether the program runs.
+func (p *Process) Alive() bool {
 	_, done := p.current()
 	select {
 	case <-done:
@@ -175,23 +182,34 @@ func (p *process) alive() bool {
 	}
 }
 
-// exited is nil while the program runs, and otherwise why it does not.
-func (p *process) exited() error {
-	if p.alive() {
+// Exited is nil while the program runs, and otherwise why it does not.
+func (p *Process) Exited() error {
+	if p.Alive() {
 		return nil
 	}
 	p.mu.Lock()
 	from := p.from
 	p.mu.Unlock()
-	text, err := os.ReadFile(p.log)
+	text, err := os.ReadFile(p.Log)
 	if err != nil {
 		return err
 	}
 	text = text[min(from, int64(len(text))):]
 	if bytes.Contains(text, []byte("Address already in use")) {
-		return errTaken
+		return ErrTaken
 	}
-	return fmt.Errorf("%s ended by itself; its log:\n%s", p.path, tail(text))
+	return fmt.Errorf("%s ended by itself; its log:\n%s", p.Path, tail(text))
+}
+
+// ShowLog makes the end of the program's log part of what the test says.
+func (p *Process) ShowLog(t testing.TB, name string) {
+	t.Helper()
+	text, err := os.ReadFile(p.Log)
+	if err != nil {
+		t.Logf("harness: the log of %s: %v", name, err)
+		return
+	}
+	t.Logf("the log of %s:\n%s", name, tail(text))
 }
 
 func tail(text []byte) []byte {
@@ -201,8 +219,8 @@ func tail(text []byte) []byte {
 	return text
 }
 
-// signal reaches a program that is gone without complaint.
-func (p *process) signal(sig syscall.Signal) error {
+// Signal reaches a program that is gone without complaint.
+func (p *Process) Signal(sig syscall.Signal) error {
 	proc, _ := p.current()
 	err := proc.Signal(sig)
 	if errors.Is(err, os.ErrProcessDone) {
@@ -211,27 +229,28 @@ func (p *process) signal(sig syscall.Signal) error {
 	return err
 }
 
-// stop asks, waits, and then insists.
-func (p *process) stop() error {
-	if err := p.signal(syscall.SIGTERM); err != nil {
+// Stop asks, waits, and then insists.
+func (p *Process) Stop() error {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	if err := p.signal(syscall.SIGCONT); err != nil { // a paused one hears nothing
+	if err := p.Signal(syscall.SIGCONT); err != nil { // a paused one hears nothing
 		return err
 	}
 	_, done := p.current()
-	patience := time.NewTimer(grace)
+	patience := time.NewTimer(Grace)
 	defer patience.Stop()
 	select {
 	case <-done:
 		return nil
 	case <-patience.C:
-		return p.kill()
+		return p.Kill()
 	}
 }
 
-func (p *process) kill() error {
-	if err := p.signal(syscall.SIGKILL); err != nil {
+// Kill ends the program at once, and returns once it is gone.
+func (p *Process) Kill() error {
+	if err := p.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
 	_, done := p.current()
@@ -241,20 +260,22 @@ func (p *process) kill() error {
 
 // stat returns the fields of /proc/PID/stat that follow the program's name:
 // the first is the state, the 12th and 13th are user and system time in 1/100 s.
-func (p *process) stat() ([]string, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid()))
+func (p *Process) stat() ([]string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	if err != nil {
 		return nil, err
 	}
 	end := strings.LastIndexByte(string(text), ')') // a name may hold anything, even ")"
 	fields := strings.Fields(string(text[end+1:]))
 	if len(fields) < 13 {
-		return nil, fmt.Errorf("/proc/%d/stat: %q", p.pid(), text)
+		return nil, fmt.Errorf("/proc/%d/stat: %q", p.PID(), text)
 	}
 	return fields, nil
 }
 
-func (p *process) cpu() (time.Duration, error) {
+// CPU is the user and system time the program has taken since its start, in
+// steps of 10 ms. Linux only.
+func (p *Process) CPU() (time.Duration, error) {
 	fields, err := p.stat()
 	if err != nil {
 		return 0, err
@@ -270,12 +291,12 @@ func (p *process) cpu() (time.Duration, error) {
 	return sum, nil
 }
 
-// pause returns once the kernel has stopped the program.
-func (p *process) pause() error {
-	if err := p.signal(syscall.SIGSTOP); err != nil {
+// Pause returns once the kernel has stopped the program.
+func (p *Process) Pause() error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	return await(deadline, func() error {
+	return Retry(Deadline, func() error {
 		fields, err := p.stat()
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // it is gone, or this system has no /proc

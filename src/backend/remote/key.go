@@ -1,6 +1,7 @@
-package redis
+package remote
 
 import (
+	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -24,21 +25,26 @@ var keyKinds = [...]string{
 	algorithm.SlidingWindowCounter: "|sc:", algorithm.GCRA: "|gc:",
 }
 
-// appendKey appends what a hit is kept under in Redis: the key and, for a fixed
-// window, its start in seconds. All but the fixed windows of envoyproxy/ratelimit
+// AppendKey appends what a hit is kept under: the key and, for a fixed window, its
+// start in seconds. All but the fixed windows of envoyproxy/ratelimit
 // say what they are and how long, in seconds, and put the hit's tag in braces: a
-// cluster keeps keys with one such hash tag on one server. With tagged those do,
+// cluster of Redis keeps keys with one such hash tag on one server. With tagged those do,
 // too, and where a descriptor has several charges.
 //
 //	domain_key_value_key_value_1767225600
 //	{domain_key_value_}key_value_|fw:300:1767225600
 //	{domain_key_value_}key_value_|gc:1.5
 //
+// Keys of divvy are as they are.
+//
 // A `}` in the tag ends it early, in all keys with that tag at the same place.
 // If it is the first byte, Redis takes the whole key instead, and the levels of
 // one descriptor may be on several servers. Escaped keys have none.
-func appendKey(dst []byte, h *algorithm.Hit, now int64, tagged bool) []byte {
+func AppendKey(dst []byte, h *algorithm.Hit, now int64, tagged bool) []byte {
 	l := h.Limit
+	if h.Divvy {
+		return append(dst, h.Key...)
+	}
 	if l.Kind == algorithm.FixedWindow && !tagged && !h.Together && isUnit(l.Period) {
 		dst = append(dst, h.Key...)
 		return appendStart(dst, l, now)
@@ -62,4 +68,13 @@ func appendKey(dst []byte, h *algorithm.Hit, now int64, tagged bool) []byte {
 func appendStart(dst []byte, l *algorithm.Limit, now int64) []byte {
 	start, _ := algorithm.Window(now, l.Period)
 	return strconv.AppendInt(dst, start/int64(time.Second), 10)
+}
+
+// JitterSeconds is a random number of seconds below jitter, so that keys of one
+// window do not all expire at once.
+func JitterSeconds(jitter time.Duration) int64 {
+	if most := int64(jitter / time.Second); most > 0 {
+		return rand.Int64N(most)
+	}
+	return 0
 }

@@ -1,0 +1,36 @@
+package harness
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+var errGone = errors.New("gone")
+
+func TestFreePortsAreNotTheKernels(t *testing.T) {
+	for range 20 {
+		if port, err := FreePort(); err != nil || port >= ephemeral() && ephemeral() > 11000 {
+			t.Errorf("port %d, %v; the kernel's begin at %d", port, err, ephemeral())
+		}
+	}
+}
+
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	if err := Retry(time.Minute, func() error {
+		if calls++; calls < 3 {
+			return errors.New("not yet")
+		}
+		return nil
+	}); err != nil || calls != 3 {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+	if err := Retry(time.Minute, func() error { return Final{Err: errGone} }); !errors.Is(err, errGone) {
+		t.Error(err)
+	}
+	if err := Retry(0, func() error { return errGone }); !errors.Is(err, errGone) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,148 @@
+package memcached
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+)
+
+// liar is a server that answers each line with what reply says.
+func liar(t testing.TB, reply func(line string, to net.Conn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer func() { _ = conn.Close() }()
+				for in := bufio.NewScanner(conn); in.Scan(); {
+					reply(in.Text(), conn)
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		all.Wait()
+	})
+	return l.Addr().String()
+}
+
+// No server, whatever it says, makes the store panic, hang, grow or believe it.
+func TestHostileReplies(t *testing.T) {
+	for name, reply := range map[string]string{
+		"nothing in a line":     "\n",
+		"nothing at all":        "\r\n",
+		"an end alone":          "x\n",
+		"an error of nothing":   "CLIENT_ERROR \r\n",
+		"an error without word": "CLIENT_ERROR\r\n",
+		"an error":              "ERROR\r\n",
+		"no memory":             "SERVER_ERROR out of memory\r\n",
+		"a number and more":     "12 apples\r\n",
+		"a negative number":     "-1\r\n",
+		"a large number":        "18446744073709551616\r\n",
+		"two replies":           "1\r\n2\r\n",
+		"no end":                strings.Repeat("9", 10_000),
+		"another protocol":      "HTTP/1.1 400 Bad Request\r\n\r\n",
+		"what add says":         "STORED\r\n",
+		"not stored":            "NOT_STORED\r\n",
+		"never there":           "NOT_FOUND\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := liar(t, func(_ string, to net.Conn) { _, _ = io.WriteString(to, reply) })
+			s := open(t, Config{Servers: []string{addr}, Timeout: time.Second, Connections: 1})
+			for _, op := range []algorithm.Op{algorithm.Charge, algorithm.Look, algorithm.Refund} {
+				h := hot(0)
+				h.Op = op
+				v := take(t, s, h)
+				if v.Err == nil && (name != "never there" || op == algorithm.Charge) {
+					t.Errorf("%v: got %+v", op, v)
+				}
+			}
+		})
+	}
+}
+
+// A server that sends a byte now and then gets no more time than one that sends
+// none.
+func TestTrickle(t *testing.T) {
+	addr := liar(t, func(_ string, to net.Conn) {
+		for {
+			if _, err := to.Write([]byte("1")); err != nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	s := open(t, Config{Servers: []string{addr}, Timeout: 100 * time.Millisecond, Connections: 1})
+	take(t, s, hot(0))
+	before, w := runtime.NumGoroutine(), s.Stats()
+	for range 5 {
+		if v := take(t, s, hot(0)); v.Err == nil {
+			t.Errorf("got %+v", v)
+		}
+	}
+	if got := s.Stats(); got.Failed == w.Failed {
+		t.Errorf("the command never ended: %+v", got)
+	}
+	if n := runtime.NumGoroutine(); n > before+20 {
+		t.Errorf("%d goroutines after %d", n, before)
+	}
+}
+
+// A counter that others add and delete all the time is given up in the end.
+func TestContest(t *testing.T) {
+	addr := liar(t, func(line string, to net.Conn) {
+		switch {
+		case strings.HasPrefix(line, "incr"):
+			_, _ = io.WriteString(to, "NOT_FOUND\r\n")
+		case strings.HasPrefix(line, "add"):
+		default: // the value
+			_, _ = io.WriteString(to, "NOT_STORED\r\n")
+		}
+	})
+	s := open(t, Config{Servers: []string{addr}})
+	if v := take(t, s, hot(0)); v.Err == nil || s.Stats().Increments.Missed != contests {
+		t.Errorf("got %+v, %+v", v, s.Stats())
+	}
+}
+
+// An answer that comes too late is nobody's: the connection is not used again.
+func TestLateAnswer(t *testing.T) {
+	var mu sync.Mutex
+	n := 0
+	addr := liar(t, func(_ string, to net.Conn) {
+		mu.Lock()
+		n++
+		me := n
+		mu.Unlock()
+		if me == 2 {
+			time.Sleep(300 * time.Millisecond)
+		}
+		_, _ = fmt.Fprintf(to, "%d\r\n", me*100)
+	})
+	s := open(t, Config{Servers: []string{addr}, Timeout: 100 * time.Millisecond, Connections: 1})
+	for _, before := range []uint64{99, 0, 299} {
+		switch v := take(t, s, hot(0)); {
+		case before == 0 && v.Err == nil:
+			t.Errorf("a late answer counts: %+v", v)
+		case before > 0 && (v.Err != nil || v.Before != before):
+			t.Errorf("got %+v, want %d before", v, before)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package memcached
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+)
+
+// However replies are cut into pieces, and whenever the connection breaks, nobody
+// gets another's.
+func TestRepliesAreTheirs(t *testing.T) {
+	addr := liar(t, func(line string, to net.Conn) {
+		var n uint64
+		if _, err := fmt.Sscanf(line, "incr k%d_1767225600 1", &n); err != nil {
+			t.Errorf("asked %q", line)
+		}
+		reply := fmt.Sprintf("%d\r\n", n+1)
+		cut := rand.IntN(len(reply))
+		_, _ = io.WriteString(to, reply[:cut])
+		if rand.IntN(500) == 0 {
+			_ = to.Close()
+		}
+		_, _ = io.WriteString(to, reply[cut:])
+	})
+	s := open(t, Config{Servers: []string{addr}, InFlight: 50})
+	var good, bad int
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for c := range 100 {
+		wg.Go(func() {
+			for i := range 100 {
+				n := c*100 + i
+				v := take(t, s, algorithm.Hit{Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour), Amount: 1})
+				mu.Lock()
+				if v.Err != nil {
+					bad++
+				} else if good++; v.Before != uint64(n) {
+					t.Errorf("k%d was told %d", n, v.Before)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if good == 0 || bad == 0 {
+		t.Errorf("%d answers, %d errors", good, bad)
+	}
+}
+
+// FuzzReply has a server say anything to one command.
+func FuzzReply(f *testing.F) {
+	for _, reply := range []string{"1\r\n", "\n", "\r\n", "1\r\n2\r\n", "ERROR\r\n", "SERVER_ERROR out of memory\r\n", "CLIENT_ERROR \r\n", "12", strings.Repeat("1", 2000) + "\r\n"} {
+		f.Add([]byte(reply))
+	}
+	f.Fuzz(func(t *testing.T, said []byte) {
+		said = said[:min(len(said), 4000)]
+		here, there := net.Pipe()
+		broken := make(chan error, 1)
+		p := &pipe{conn: here, timeout: time.Minute, proved: func() {}, ended: func(err error) { broken <- err }}
+		var reading sync.WaitGroup
+		reading.Go(p.read)
+		g := newGuard(func() (*pipe, error) { return p, nil })
+		var asking sync.WaitGroup
+		asking.Go(func() {
+			_, _ = io.ReadFull(there, make([]byte, len("version\r\n")))
+			_, _ = there.Write(said)
+			_ = there.Close()
+		})
+		if _, err := g.Write([]byte("version\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		buffer := make([]byte, 4096)
+		n, err := g.Read(buffer)
+		asking.Wait()
+		reading.Wait()
+		if <-broken == nil {
+			t.Error("it ended without a reason")
+		}
+		end := bytes.IndexByte(said, '\n')
+		whole := end == len(said)-1 && end > 0 && said[end-1] == '\r' && len(said) <= maxReply && !bytes.HasPrefix(said, plainError)
+		switch {
+		case whole != (err == nil):
+			t.Errorf("%q: %q, %v", said, buffer[:n], err)
+		case !whole:
+		case g.refused != nil:
+			if reply, ok := errors.AsType[Error](g.refused); !ok || !bytes.HasPrefix(said, []byte(reply)) || string(buffer[:n]) != "NOT_FOUND\r\n" {
+				t.Errorf("%q is %v, and gomemcache is told %q", said, g.refused, buffer[:n])
+			}
+		case !bytes.Equal(buffer[:n], said):
+			t.Errorf("%q became %q", said, buffer[:n])
+		}
+	})
+}

@@ -1,0 +1,94 @@
+package memcached
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// SRV is a DNS record of that type, _service._proto.name, which names the servers.
+type SRV struct {
+	Service, Proto, Name string
+	// Refresh is how often it is looked up again. 0: never, once it was found.
+	Refresh time.Duration
+}
+
+// The pause between two lookups while there are no servers yet, and the time that
+// one may take.
+const (
+	lookupLeast   = 100 * time.Millisecond
+	lookupMost    = 5 * time.Second
+	lookupTimeout = 5 * time.Second
+)
+
+// watch finds the servers until ctx ends, or until they are known and are not to
+// be looked for again. While they cannot be found the old ones stay.
+func (s *Store) watch(ctx context.Context) {
+	pause := lookupLeast
+	for ctx.Err() == nil {
+		addrs, err := s.lookup(ctx)
+		before := s.table.Load()
+		switch {
+		case err == nil:
+			s.use(ctx, addrs)
+			s.tell(before)
+			if pause = s.cfg.SRV.Refresh; pause <= 0 {
+				return
+			}
+		case ctx.Err() == nil:
+			s.stats.failedLookups.Add(1)
+			if s.cfg.OnLookupFailure != nil {
+				s.cfg.OnLookupFailure(err)
+			}
+			if before.err != nil {
+				s.table.Store(&table{err: fmt.Errorf("%w: %w", errNobody, err)})
+				pause = min(2*pause, lookupMost)
+			}
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// tell says that the servers have changed, if they have.
+func (s *Store) tell(before *table) {
+	c, changed := change(before, s.table.Load())
+	if !changed {
+		return
+	}
+	s.stats.changes.Add(1)
+	if s.cfg.OnChange != nil {
+		s.cfg.OnChange(c)
+	}
+}
+
+// lookup finds the servers, host:port in the order of envoyproxy/ratelimit.
+func (s *Store) lookup(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	srv := s.cfg.SRV
+	_, records, err := s.cfg.Resolver.LookupSRV(ctx, srv.Service, srv.Proto, srv.Name)
+	if len(records) == 0 && err == nil {
+		err = errors.New("there are no records")
+	}
+	if len(records) == 0 {
+		return nil, fmt.Errorf("memcached: SRV of %s: %w", srv.Name, err)
+	}
+	slices.SortFunc(records, func(a, b *net.SRV) int { return strings.Compare(target(a), target(b)) })
+	var addrs []string
+	for _, r := range records {
+		addrs = append(addrs, net.JoinHostPort(strings.TrimSuffix(r.Target, "."), strconv.Itoa(int(r.Port))))
+	}
+	return addrs, nil
+}
+
+// target is by what envoyproxy/ratelimit orders records: with the dot that names
+// end with.
+func target(r *net.SRV) string { return r.Target + ":" + strconv.Itoa(int(r.Port)) }

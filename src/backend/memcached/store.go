@@ -1,0 +1,270 @@
+package memcached
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
+
+	"ratelimit/src/algorithm"
+)
+
+// Config says which Memcached, and how it is talked to. It has either Servers or
+// SRV.
+type Config struct {
+	// Servers are host:port, or paths of sockets. Their order decides which keys
+	// they have, so it has to be the same everywhere. One that is there twice has
+	// twice as many, unless Hash is Rendezvous.
+	Servers []string
+	// SRV finds the servers by a DNS record.
+	SRV *SRV
+	// Resolver is asked for SRV. Defaults to net.DefaultResolver.
+	Resolver *net.Resolver
+	// Hash chooses the server of a key. Defaults to Modulo.
+	Hash Hash
+	// TLS is asked for each connection, so that certificates may change; nil:
+	// no TLS.
+	TLS func() (*tls.Config, error)
+	// Connections is how many there are to each server. Defaults to 2.
+	Connections int
+	// InFlight is how many commands may be on their way to each server, each for a
+	// counter of its own. Defaults to 128.
+	InFlight int
+	// Timeout bounds every call, and every command. Defaults to 50ms.
+	Timeout time.Duration
+	// DialTimeout bounds connecting. Defaults to 1s.
+	DialTimeout time.Duration
+	// ExpirationJitter is added to each key's time to live, in whole seconds
+	// from 0 to one less than it. 0: none.
+	ExpirationJitter time.Duration
+	// TagKeys keeps every window under a key that names its length. Without it
+	// envoyproxy/ratelimit's windows have its keys, and windows of two lengths
+	// that begin together share a counter.
+	TagKeys bool
+	// OnCommand, if set, is told of each change or look at a counter: for how many
+	// hits, and how long it took. It must not block.
+	OnCommand func(hits int, took time.Duration)
+	// OnChange, if set, is told when the servers that SRV finds are others than
+	// before.
+	OnChange func(Change)
+	// OnLookupFailure, if set, is told when SRV finds nothing.
+	OnLookupFailure func(error)
+	// Span, if set, is told of each call with the number of its hits, and what it
+	// returns of its end: with nil, or an error of one of the hits.
+	Span func(ctx context.Context, hits int) (end func(error))
+	// MaxWaiting is how many calls may wait for Memcached at a time, and how many
+	// hits may wait for one server, those whose callers have left included; more
+	// are refused at once. Defaults to 20,000.
+	MaxWaiting int64
+}
+
+// Store is a limiter.Backend. It answers only while Run runs.
+type Store struct {
+	cfg     Config
+	access  access
+	table   atomic.Pointer[table]
+	running sync.WaitGroup // workers
+	stats   counters
+}
+
+// New returns a store that is not connected yet.
+func New(cfg Config) (*Store, error) {
+	switch {
+	case len(cfg.Servers) == 0 && cfg.SRV == nil:
+		return nil, errors.New("memcached: no servers")
+	case len(cfg.Servers) > 0 && cfg.SRV != nil:
+		return nil, errors.New("memcached: a list of servers and an SRV record exclude each other")
+	case cfg.Hash >= hashes:
+		return nil, fmt.Errorf("memcached: hash %d is not known", cfg.Hash)
+	}
+	if cfg.Resolver == nil {
+		cfg.Resolver = net.DefaultResolver
+	}
+	setDefault(&cfg.Connections, 2)
+	setDefault(&cfg.InFlight, 128)
+	setDefault(&cfg.Timeout, 50*time.Millisecond)
+	setDefault(&cfg.DialTimeout, time.Second)
+	setDefault(&cfg.MaxWaiting, 20_000)
+	s := &Store{cfg: cfg}
+	s.access = access{tls: cfg.TLS, timeout: cfg.Timeout, dialTimeout: cfg.DialTimeout, stats: &s.stats}
+	s.stats.calls.New = func() any {
+		timer := time.NewTimer(time.Hour)
+		timer.Stop()
+		return &call{done: make(chan struct{}, 1), timer: timer}
+	}
+	s.table.Store(&table{err: errNobody})
+	return s, nil
+}
+
+func setDefault[T int | int64 | time.Duration](v *T, fallback T) {
+	if *v <= 0 {
+		*v = fallback
+	}
+}
+
+// Run serves Take until ctx ends.
+func (s *Store) Run(ctx context.Context) error {
+	if s.cfg.SRV == nil {
+		s.use(ctx, s.cfg.Servers)
+	} else {
+		s.watch(ctx)
+	}
+	<-ctx.Done()
+	last := s.table.Swap(&table{err: errClosed})
+	for _, n := range last.byAddr {
+		n.close(errClosed)
+	}
+	s.running.Wait()
+	return nil
+}
+
+// Ping asks the servers whether they are there, over connections of its own. One
+// is enough.
+func (s *Store) Ping(ctx context.Context) error {
+	addrs := s.cfg.Servers
+	if s.cfg.SRV != nil {
+		t := s.table.Load()
+		if t.err != nil {
+			return t.err
+		}
+		addrs = t.addrs()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan error, len(addrs))
+	for _, addr := range addrs {
+		go func() {
+			w := &wire{access: &s.access, ctx: ctx, addr: server(addr), gate: new(gate)}
+			defer w.close()
+			answers <- newLink(w).Do((*memcache.Client).Ping)
+		}()
+	}
+	var errs []error
+	for range addrs {
+		err := <-answers
+		if err == nil {
+			cancel() // who is still connecting need not
+		}
+		errs = append(errs, err)
+	}
+	if slices.Contains(errs, nil) {
+		return nil
+	}
+	return errors.Join(errs...)
+}
+
+// Take charges every hit of b; see limiter.Backend. When Memcached does not
+// answer within the Timeout, or before ctx ends, each Verdict has an Err and what
+// was charged is unknown; while one of several servers is away, those of its keys.
+func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
+	if err := b.Check(); err != nil {
+		return err
+	}
+	if len(b.Hits) == 0 {
+		return nil
+	}
+	for i := range b.Hits {
+		if !canCount(&b.Hits[i]) {
+			s.fail(b, ErrUnsupported)
+			return nil
+		}
+	}
+	now := b.Now.UnixNano()
+	if b.Now.IsZero() {
+		now = time.Now().UnixNano()
+	}
+	if s.stats.waiting.Add(1) > s.cfg.MaxWaiting {
+		s.stats.waiting.Add(-1)
+		s.fail(b, ErrBusy)
+		return nil
+	}
+	defer s.stats.waiting.Add(-1)
+	if s.cfg.Span != nil {
+		end := s.cfg.Span(ctx, len(b.Hits))
+		defer func() { end(anyError(b)) }()
+	}
+	c := s.stats.call()
+	defer s.stats.release(c)
+	c.fill(b, now, s.cfg.ExpirationJitter, s.cfg.TagKeys)
+	c.timer.Reset(s.cfg.Timeout)
+	defer c.timer.Stop()
+	s.give(c)
+	var err error
+	select {
+	case <-c.done:
+		c.verdicts(b, now)
+		for i := range b.Verdicts {
+			if err := b.Verdicts[i].Err; err != nil {
+				s.stats.errors.add(err)
+			}
+		}
+		return nil
+	case <-ctx.Done():
+		err = fmt.Errorf("memcached: %w", context.Cause(ctx))
+	case <-c.timer.C:
+		err = ErrTimeout
+	}
+	c.gone.Store(true)
+	s.fail(b, err)
+	return nil
+}
+
+// Kinds are the kinds of limit that Memcached can count by, if they count also
+// what they refuse.
+func Kinds() []algorithm.Kind {
+	return []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter}
+}
+
+// canCount reports whether Memcached can do what h asks for.
+func canCount(h *algorithm.Hit) bool {
+	known := h.Limit.Kind == algorithm.FixedWindow || h.Limit.Kind == algorithm.SlidingWindowCounter
+	return known && !h.Atomic && (h.Limit.CountBlocked || h.Op != algorithm.Charge)
+}
+
+// give hands the ops of c to the nodes that have their keys.
+func (s *Store) give(c *call) {
+	c.holders.Add(1) // the workers
+	for i := range c.ops {
+		o := &c.ops[i]
+		if err := s.put(o); err != nil {
+			o.settle(0, err, &s.stats)
+		}
+	}
+}
+
+func (s *Store) put(o *op) error {
+	for {
+		t := s.table.Load()
+		if t.err != nil {
+			return t.err
+		}
+		err := t.pick(o.key()).put(o)
+		if !errors.Is(err, errRetired) || s.table.Load() == t {
+			return err
+		}
+	}
+}
+
+// anyError is the first error in the verdicts.
+func anyError(b *algorithm.Batch) error {
+	for i := range b.Verdicts {
+		if err := b.Verdicts[i].Err; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) fail(b *algorithm.Batch, err error) {
+	for i := range b.Verdicts {
+		b.Verdicts[i] = algorithm.Verdict{Err: err}
+		s.stats.errors.add(err)
+	}
+}

@@ -1,0 +1,167 @@
+package memcached
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/backendtest"
+	"ratelimit/src/backend/harness"
+	"ratelimit/src/backend/memcachedtest"
+	"ratelimit/src/limiter"
+)
+
+// open runs a store until the test ends.
+func open(t testing.TB, cfg Config) *Store {
+	t.Helper()
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 5 * time.Second
+	}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	if cfg.SRV == nil {
+		harness.Await(t, 10*time.Second, "the servers are in use", func() error { return s.table.Load().err })
+	}
+	return s
+}
+
+// three starts three servers.
+func three(t testing.TB) (servers []*memcachedtest.Server, addrs []string) {
+	t.Helper()
+	for range 3 {
+		s := memcachedtest.Start(t, memcachedtest.Options{})
+		servers = append(servers, s)
+		addrs = append(addrs, s.Addr)
+	}
+	return servers, addrs
+}
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func window(limit uint64, period time.Duration) *algorithm.Limit {
+	return &algorithm.Limit{Max: limit, Period: period, CountBlocked: true}
+}
+
+func sliding(limit uint64, period time.Duration) *algorithm.Limit {
+	return &algorithm.Limit{Kind: algorithm.SlidingWindowCounter, Max: limit, Period: period, CountBlocked: true}
+}
+
+// take sends one hit at epoch.
+func take(t testing.TB, s limiter.Backend, h algorithm.Hit) algorithm.Verdict {
+	t.Helper()
+	b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+	if err := s.Take(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Verdicts[0]
+}
+
+func hot(int) algorithm.Hit {
+	return algorithm.Hit{Key: []byte("hot_"), Limit: window(1<<40, time.Hour), Amount: 1}
+}
+
+func spread(n int) algorithm.Hit {
+	return algorithm.Hit{Key: fmt.Appendf(nil, "spread_%d_", n%10_000), Limit: window(1<<40, time.Hour), Amount: 1}
+}
+
+// all is what Memcached can count.
+var all = backendtest.Suite{
+	Kinds:        Kinds(),
+	CountBlocked: true,
+	NoGroups:     true,
+	Forward:      []algorithm.Kind{algorithm.SlidingWindowCounter},
+}
+
+func TestSuite(t *testing.T) {
+	certs := harness.NewCertificates(t)
+	single := func(o memcachedtest.Options) func(*testing.T) ([]*memcachedtest.Server, []string) {
+		return func(t *testing.T) ([]*memcachedtest.Server, []string) {
+			s := memcachedtest.Start(t, o)
+			return []*memcachedtest.Server{s}, []string{s.Addr}
+		}
+	}
+	several := func(t *testing.T) ([]*memcachedtest.Server, []string) { return three(t) }
+	for _, tt := range []struct {
+		name    string
+		servers func(*testing.T) ([]*memcachedtest.Server, []string)
+		cfg     Config
+	}{
+		{"tcp", single(memcachedtest.Options{}), Config{}},
+		{"unix socket", single(memcachedtest.Options{UnixSocket: true}), Config{Connections: 1, InFlight: 1}},
+		{"TLS", single(memcachedtest.Options{TLS: certs}), Config{TLS: func() (*tls.Config, error) { return certs.ClientConfig(t), nil }}},
+		{"three servers", several, Config{TagKeys: true, ExpirationJitter: 300 * time.Second}},
+		{"three servers by rendezvous", several, Config{Hash: Rendezvous, Connections: 3, InFlight: 3}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			servers, addrs := tt.servers(t)
+			all.Run(t, func(t *testing.T) limiter.Backend {
+				for _, s := range servers {
+					s.Flush(t)
+				}
+				cfg := tt.cfg
+				cfg.Servers = addrs
+				return open(t, cfg)
+			})
+		})
+	}
+}
+
+// However many ask at once, and through however many processes, what passes is
+// the limit.
+func TestExact(t *testing.T) {
+	const calls, limit = 20_000, 10_000
+	for _, tt := range []struct {
+		name  string
+		limit *algorithm.Limit
+		hits  uint64
+	}{
+		{"fixed window", window(limit, time.Hour), 1},
+		{"sliding window", sliding(limit, time.Hour), 1},
+		{"hits of five", window(5*limit, time.Hour), 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, addrs := three(t)
+			var stores []*Store
+			for range 3 {
+				stores = append(stores, open(t, Config{Servers: addrs, Timeout: time.Minute}))
+			}
+			var passed atomic.Int64
+			var wg sync.WaitGroup
+			for n := range calls {
+				wg.Go(func() {
+					v := take(t, stores[n%3], algorithm.Hit{Key: []byte("k_"), Limit: tt.limit, Amount: tt.hits})
+					if v.Err != nil {
+						t.Error(v.Err)
+					} else if !v.Over {
+						passed.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+			if got := passed.Load(); got != limit {
+				t.Errorf("%d passed, want %d", got, limit)
+			}
+			commands := int64(0)
+			for _, s := range stores {
+				commands += s.Stats().Commands
+			}
+			t.Logf("%d calls were %d commands", calls, commands)
+		})
+	}
+}

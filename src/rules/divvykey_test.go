@@ -1,0 +1,83 @@
+package rules
+
+import (
+	"strings"
+	"testing"
+)
+
+// The keys of divvy, for those limits that it has.
+func TestDivvyKeys(t *testing.T) {
+	set, _, err := Load([]File{
+		{"kitchen.ini", []byte(`
+[m=GET path=/p/* ip=*]
+creditLimit=3
+resetSeconds=60
+actorField=ip
+matchPolicy=canary
+
+[path=/p/* m=GET ip=*]
+creditLimit=3
+resetSeconds=60
+actorField=ip
+
+[m=PUT]
+creditLimit=0
+
+[default]
+creditLimit=7
+resetSeconds=30
+`)},
+		{"list.yaml", []byte(`
+domain: list
+rules:
+- {match: {a: two}, per: [b, c], rate_limit: {algorithm: first_hit_window, period: 10s, requests_per_unit: 1}}
+- {match: {a: short}, rate_limit: {algorithm: first_hit_window, period: 1500ms, requests_per_unit: 1}}
+- {match: {a: gcra}, rate_limit: {algorithm: gcra, period: 10s, requests_per_unit: 1}}
+- {match: {a: blocked}, rate_limit: {algorithm: first_hit_window, period: 10s, requests_per_unit: 1, count_blocked: true}}
+- {match: {}, per: [b], rate_limit: {algorithm: first_hit_window, period: 10s, requests_per_unit: 1}}
+`)},
+	}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := Keys{Prefix: "prefix", Divvy: true}
+	request := parseEntries("m=GET,path=/p/a,ip=9,b=x:{y}")
+	for _, tt := range []struct{ domain, rule, want string }{
+		{"kitchen", "ip_*.m_GET.path_/p/*.canary", "divvy:ip=* m=GET path=/p/*:9:3:60"},
+		{"kitchen", "ip_*.m_GET.path_/p/*", "divvy:ip=* m=GET path=/p/*:9:3:60"},
+		{"kitchen", "m_PUT", ""}, // nothing is counted
+		{"kitchen", "default", "divvy:::7:30"},
+		{"list", "a_two", ""},
+		{"list", "a_short", ""},
+		{"list", "a_gcra", ""},
+		{"list", "a_blocked", ""},
+		{"list", "default", "divvy::x:{y}:1:10"},
+	} {
+		found := false
+		for _, r := range set.Rules() {
+			if r.Key != tt.domain+"."+tt.rule {
+				continue
+			}
+			found = true
+			key, tag := keys.Append([]byte("before"), set.Domain([]byte(tt.domain)), r, request)
+			got, ok := strings.CutPrefix(string(key), "before")
+			switch {
+			case tt.want == "" && (keys.AsDivvy(r) || strings.HasPrefix(got, "divvy:")):
+				t.Errorf("%s has the key %s", r.Key, got)
+			case tt.want != "" && (!keys.AsDivvy(r) || !ok || got != tt.want || tag != len(got)):
+				t.Errorf("%s: %q with a tag of %d bytes, want %q", r.Key, got, tag, tt.want)
+			}
+			plain := Keys{}
+			if plain.AsDivvy(r) {
+				t.Errorf("%s has divvy's key though nobody asked", r.Key)
+			}
+		}
+		if !found {
+			var names []string
+			for _, r := range set.Rules() {
+				names = append(names, r.Key)
+			}
+			t.Fatalf("no rule %s.%s among %q", tt.domain, tt.rule, names)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package settings
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Memcache is where Memcached is and how it is asked.
+type Memcache struct {
+	// Servers are host:port or paths of sockets. Either there are some, or a
+	// record that knows them.
+	Servers    []string
+	SRV        string // as it was set
+	SRVParts   SRV
+	SRVRefresh time.Duration
+	Conns      int
+	Timeout    time.Duration
+	Hash       string // modulo or rendezvous
+	TLS        bool
+	TLSFiles   TLSFiles
+	// HealthCheck makes health depend on it for as long as the service runs.
+	HealthCheck bool
+}
+
+// SRV are the parts of the name of such a record, _service._proto.name.
+type SRV struct{ Service, Proto, Name string }
+
+func (m *Memcache) declare(r *reader) {
+	r.section("Memcached")
+	r.list(&m.Servers, "MEMCACHE_HOST_PORT", "the servers, `host:port` or paths of sockets, separated by commas; the same list in the same order on every replica")
+	r.text(&m.SRV, "MEMCACHE_SRV", "", "instead of the list, a DNS record that knows them, `_service._proto.name`")
+	r.duration(&m.SRVRefresh, "MEMCACHE_SRV_REFRESH", 0, "how often it is looked up again; 0: never, once it was found")
+	r.oneOf(&m.Hash, "MEMCACHE_HASH", "modulo", "how the server of a key is chosen, `modulo` as envoyproxy/ratelimit does, `rendezvous` so that a change of servers moves no more keys than it must; the same on every replica", "modulo", "rendezvous")
+	m.Hash = strings.ToLower(m.Hash)
+	r.integer(&m.Conns, "MEMCACHE_MAX_IDLE_CONNS", 2, "connections to each server, kept also when there is nothing to do; two serve most, as calls share them. Below 1: the default")
+	r.duration(&m.Timeout, "MEMCACHE_TIMEOUT", 50*time.Millisecond, "bound on every call; the caller's own deadline wins if it is shorter")
+	r.flag(&m.TLS, "MEMCACHE_TLS", false, "use TLS")
+	r.text(&m.TLSFiles.CACert, "MEMCACHE_TLS_CACERT", "", "PEM file of authorities to trust besides the system's; read anew for each connection, as all files of this section")
+	r.text(&m.TLSFiles.ClientCert, "MEMCACHE_TLS_CLIENT_CERT", "", "PEM file of the client's certificate chain")
+	r.text(&m.TLSFiles.ClientKey, "MEMCACHE_TLS_CLIENT_KEY", "", "PEM file of its key")
+	r.flag(&m.TLSFiles.SkipHostname, "MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", false, "verify the server's certificate, but not the name in it")
+	r.flag(&m.HealthCheck, "MEMCACHE_HEALTH_CHECK_ACTIVE_CONNECTION", false, "be unhealthy while no server answers; without it only until one answered for the first time")
+}
+
+// validateMemcache checks what the store needs that has been chosen.
+func (s *Settings) validateMemcache(r *reader) {
+	m := &s.Memcache
+	switch {
+	case len(m.Servers) == 0 && m.SRV == "":
+		r.problem("MEMCACHE_HOST_PORT", "", "write the servers, host:port,host:port, or set MEMCACHE_SRV")
+	case len(m.Servers) > 0 && m.SRV != "":
+		r.problem("MEMCACHE_SRV", m.SRV, "MEMCACHE_HOST_PORT is set as well: set one of them")
+	case m.SRV != "" && !m.SRVParts.read(m.SRV):
+		r.problem("MEMCACHE_SRV", m.SRV, "write _service._proto.name, such as _memcache._tcp.example.com")
+	}
+	for _, addr := range m.Servers {
+		if !isServer(addr) {
+			r.problem("MEMCACHE_HOST_PORT", addr, "write host:port, or the path of a socket, for each server")
+		}
+	}
+	if m.Conns < 1 {
+		m.Conns = 2
+	}
+	m.TLSFiles.validate(r, "MEMCACHE_TLS_CLIENT_CERT", "MEMCACHE_TLS_CLIENT_KEY")
+	if s.StopIncrementWhenOver {
+		r.problem("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true",
+			"Memcached cannot charge several limits all or none: write false, or set BACKEND_TYPE to memory or redis")
+	}
+}
+
+// isServer reports whether addr is host:port or a path.
+func isServer(addr string) bool {
+	if strings.Contains(addr, "/") {
+		return true
+	}
+	host, port, err := net.SplitHostPort(addr)
+	n, bad := strconv.ParseUint(port, 10, 16)
+	return err == nil && host != "" && bad == nil && n > 0
+}
+
+// read takes a record's name apart, and reports whether it is one.
+func (v *SRV) read(record string) bool {
+	service, rest, _ := strings.Cut(record, ".")
+	proto, name, _ := strings.Cut(rest, ".")
+	var under, under2 bool
+	v.Service, under = strings.CutPrefix(service, "_")
+	v.Proto, under2 = strings.CutPrefix(proto, "_")
+	v.Name = strings.TrimSuffix(name, ".")
+	return under && under2 && v.Service != "" && v.Proto != "" && v.Name != ""
+}
