@@ -32,7 +32,7 @@ type StandIn struct {
 
 // ReadDivvy reads the settings of `ratelimit divvy`, whose rules are in the file
 // config: divvy's own variables, and beside them those of Read that mean
-// something there, see Elsewhere. Error and warnings are as those of Read.
+// something there, see isElsewhere. Error and warnings are as those of Read.
 func ReadDivvy(config string, lookup func(string) (string, bool)) (*Settings, []string, error) {
 	own := &StandIn{Config: config}
 	r := &reader{lookup: lookup}
@@ -97,9 +97,9 @@ func (d *StandIn) validate(r *reader) {
 	}
 }
 
-// Elsewhere reports whether a variable of Read means nothing to `ratelimit divvy`:
+// isElsewhere reports whether a variable of Read means nothing to `ratelimit divvy`:
 // those of the HTTP port, of where rules are, and of statistics.
-func Elsewhere(v Variable) bool {
+func isElsewhere(v Variable) bool {
 	switch v.Name {
 	case "RUNTIME_DEBOUNCE", "RUNTIME_POLL_INTERVAL", "STATS_FLUSH_INTERVAL":
 		return false
@@ -139,7 +139,7 @@ func (d *StandIn) translate(lookup func(string) (string, bool)) func(string) (st
 	}
 	elsewhere := make(map[string]bool)
 	for _, v := range Table() {
-		elsewhere[v.Name] = Elsewhere(v)
+		elsewhere[v.Name] = isElsewhere(v)
 	}
 	return func(name string) (string, bool) {
 		if v, ok := said[name]; ok {

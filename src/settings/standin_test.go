@@ -21,8 +21,8 @@ func TestStandIn(t *testing.T) {
 		{"PORT=9 DIVVY_PORT=x DIVVY_DOMAIN=other HOST=h CONFIG_TYPE=x RUNTIME_ROOT=/r USE_STATSD=yes HTTP_TLS_CERT=c", func(s *Settings) bool {
 			return s.Divvy.Port == 9 && s.Divvy.OnlyList && !s.HTTPTLS.On
 		}},
-		{"DIVVY_MAX_CONNECTIONS=3 GRPC_PORT=4 DEBUG_PORT=5 RUNTIME_DEBOUNCE=6s STATS_FLUSH_INTERVAL=7s SHUTDOWN_DRAIN=8s", func(s *Settings) bool {
-			return s.Divvy.MaxConns == 3 && s.GRPCPort == 4 && !s.NoGRPC && s.DebugPort == 5 && !s.NoDebug && s.RuntimeDebounce == 6*time.Second &&
+		{"DIVVY_MAX_CONNECTIONS=3 DIVVY_KEYS=upstream GRPC_PORT=4 DEBUG_PORT=5 RUNTIME_DEBOUNCE=6s STATS_FLUSH_INTERVAL=7s SHUTDOWN_DRAIN=8s", func(s *Settings) bool {
+			return s.Divvy.MaxConns == 3 && s.Divvy.Keys == "upstream" && s.GRPCPort == 4 && !s.NoGRPC && s.DebugPort == 5 && !s.NoDebug && s.RuntimeDebounce == 6*time.Second &&
 				s.StatsFlushInterval == 7*time.Second && s.ShutdownDrain == 8*time.Second
 		}},
 		{"GRPC_UDS=/s", func(s *Settings) bool { return !s.NoGRPC }},

@@ -430,7 +430,10 @@ func (s *server) loaded(l load) {
 		s.logProblems(l)
 		s.health.update(func(h *health) { h.refused = l.err })
 		if s.refused != nil && s.limiter.Rules() == nil {
-			s.refused <- fmt.Errorf("%s", firstProblem(l.err))
+			select {
+			case s.refused <- errors.New(firstProblem(l.err)):
+			default: // it is ending already
+			}
 		}
 		return
 	}

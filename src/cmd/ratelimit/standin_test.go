@@ -205,6 +205,36 @@ func received(t *testing.T, from net.PacketConn, want map[string]bool, timings i
 	}
 }
 
+func TestDivvyCommandStatsdOverTCP(t *testing.T) {
+	statsd, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = statsd.Close() }()
+	host, port, _ := net.SplitHostPort(statsd.Addr().String())
+	s := launchDivvy(t, "bakery.ini", bakery, "STATSD_HOST="+host, "STATSD_PORT="+port, "STATSD_PREFIX=shop.", "STATSD_USE_TCP=1", "STATS_FLUSH_INTERVAL=1h")
+	s.until("answering", func() bool { return s.say("HIT closed=\n", nil) == "OK false 0 -1\n" })
+	s.signals <- syscall.SIGTERM // what was counted is sent at the end
+	if err := statsd.(*net.TCPListener).SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := statsd.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	sent, err := io.ReadAll(conn)
+	if err != nil || !regexp.MustCompile(`(?m)^shop\.hit:\d+\|ms$`).Match(sent) || !regexp.MustCompile(`(?m)^shop\.hit\.rejected\.closed:1\|c$`).Match(sent) {
+		t.Errorf("%v, got\n%s", err, sent)
+	}
+	if err := s.wait(); err != nil {
+		t.Errorf("stopped with %v", err)
+	}
+}
+
 func TestDivvyCommandOnRedis(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	host, port, err := net.SplitHostPort(redis.Addr)
