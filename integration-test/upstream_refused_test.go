@@ -35,7 +35,7 @@ func TestUpstreamRefusedRules(t *testing.T) {
 		{"key not a string: a fraction", descriptors("- {key: a, 0.25: b}\n")},
 		{"key not a string: a number", "domain: d\n5: a\n"},
 		{"key not a string: yes is a bool", descriptors("- {key: a, yes: b}\n")},
-		{"unknown key at the root", "domain: d\nrules: []\n"},
+		{"unknown key at the root", "domain: d\nlimits: []\n"},
 		{"unknown key in a descriptor", descriptors("- {key: a, values: b}\n")},
 		{"unknown key in a rate_limit", limit("unit: day, requests_per_unit: 1, shadow: true")},
 		{"unknown key in a replaces entry", limit("unit: day, name: n, replaces: [{names: m}]")},
