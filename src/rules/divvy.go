@@ -61,7 +61,7 @@ func baseName(file string) string {
 // config makes an ordered list of what was read.
 func (f *divvyFile) config() *DomainConfig {
 	top := Pos{File: f.file, Line: 1, Col: 1}
-	cfg := &DomainConfig{Pos: top, Domain: baseName(f.file), Rules: &Placed[[]RuleConfig]{Pos: top}}
+	cfg := &DomainConfig{Pos: top, Domain: baseName(f.file), Divvy: true, Rules: &Placed[[]RuleConfig]{Pos: top}}
 	f.labels = make(map[string]Pos)
 	hasDefault := false
 	for i := range f.rules {

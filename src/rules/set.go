@@ -100,6 +100,7 @@ type Set struct {
 	byName  map[string]*Domain
 	domains []*Domain
 	rules   []*Rule
+	only    []byte // see OnlyList
 }
 
 // Rules are all rules in the order of their files. The slice is the Set's own.
@@ -109,6 +110,23 @@ func (s *Set) Rules() []*Rule { return s.rules }
 // own.
 func (s *Set) Domains() []*Domain { return s.domains }
 
+// OnlyList is the name of the domain that is an ordered list, nil where there is
+// none or more than one. The bytes are the Set's own.
+func (s *Set) OnlyList() []byte { return s.only }
+
+func (s *Set) findOnlyList() {
+	lists := 0
+	for _, d := range s.domains {
+		if d.Ordered() {
+			lists++
+			s.only = []byte(d.Name)
+		}
+	}
+	if lists != 1 {
+		s.only = nil
+	}
+}
+
 // Domain is the domain of that name, or nil.
 func (s *Set) Domain(name []byte) *Domain { return s.byName[string(name)] }
 
@@ -116,8 +134,10 @@ func (s *Set) Domain(name []byte) *Domain { return s.byName[string(name)] }
 // tree of limits.
 type Domain struct {
 	// Index is the domain's place in Set.Domains.
-	Index    int
-	Name     string
+	Index int
+	Name  string
+	// Divvy says that the domain is a rule file of divvy.
+	Divvy    bool
 	root     node
 	list     *orderedList // instead of root; nil: none
 	words    *wordNode    // instead of root, a tree of limits; nil: none
@@ -130,6 +150,9 @@ type Domain struct {
 // included, as Rule.Key would, in file order; behind one with several limits
 // stand the further ones. The slice is the Domain's own.
 func (d *Domain) Descriptors() []string { return d.keys }
+
+// Ordered reports whether the domain is an ordered list.
+func (d *Domain) Ordered() bool { return d.list != nil }
 
 // Words reports whether the domain is a tree of limits, whose requests are paths
 // of words.

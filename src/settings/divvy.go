@@ -6,12 +6,17 @@ import (
 	"time"
 )
 
+// DivvyPort is divvy's own.
+const DivvyPort = 8321
+
 // declare names the variables of divvy's port.
 func (d *Divvy) declare(r *reader) {
 	r.section("Divvy")
 	r.text(&d.Host, "DIVVY_HOST", "0.0.0.0", "address of the port of divvy's line protocol")
-	d.On = r.optionalPort(&d.Port, "DIVVY_PORT", "that port, 8321 in divvy; 0 picks a free one, not set: there is none")
-	r.text(&d.Domain, "DIVVY_DOMAIN", "divvy", "the domain that `HIT` asks")
+	d.On, d.WhenNeeded = r.optionalPort(&d.Port, "DIVVY_PORT", DivvyPort, "that port; 0 picks a free one, `off`: none. Not set: 8321, as soon as a rule file of divvy is loaded (`*.ini`, or `*.json` with `default`), else none")
+	r.text(&d.Domain, "DIVVY_DOMAIN", "divvy", "the domain that `HIT` asks. Not set: that of the only ordered list, where there is just one, else `divvy`")
+	_, set := r.lookup("DIVVY_DOMAIN")
+	d.OnlyList = !set
 	r.text(&d.DomainKey, "DIVVY_DOMAIN_KEY", "", "key of a `HIT` whose value names the domain to ask instead, which anybody may then; empty: none")
 	r.oneOf(&d.Keys, "DIVVY_KEYS", "own", "where first-hit windows of ordered lists and divvy's files are counted in Redis, on all ports: `own`, each rule apart, or `upstream`, under the names and in the form that divvy has, so that both can count in one Redis; a canary then shares the counter of a rule like it", "own", "upstream")
 	d.Keys = strings.ToLower(d.Keys)

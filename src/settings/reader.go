@@ -102,15 +102,16 @@ func (r *reader) portNumber(to *int, name, text string) {
 	*to = int(n)
 }
 
-// optionalPort reports whether there is to be a port.
-func (r *reader) optionalPort(to *int, name, meaning string) (on bool) {
-	*to = 0
-	v, set := r.read(name, "port", "off", meaning)
+// optionalPort reports whether there is to be a port, or else whether there may
+// be one, since nobody says. That would be usual.
+func (r *reader) optionalPort(to *int, name string, usual int, meaning string) (on, maybe bool) {
+	*to = usual
+	v, set := r.read(name, "port", "", meaning)
 	if !set || v == "off" {
-		return false
+		return false, !set
 	}
 	r.portNumber(to, name, v)
-	return true
+	return true, false
 }
 
 func (r *reader) bytes(to *int64, name string, fallback int64, meaning string) {

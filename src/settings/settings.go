@@ -28,6 +28,10 @@ type Settings struct {
 	// What ports speak TLS with; that of divvy's is in Divvy.
 	GRPCTLS, HTTPTLS, DebugTLS ServerTLS
 	Divvy                      Divvy
+	// StandIn is set for `ratelimit divvy`, see ReadDivvy.
+	StandIn *StandIn
+	// NoHTTP, NoGRPC and NoDebug are ports that are not to be opened.
+	NoHTTP, NoGRPC, NoDebug bool
 
 	LogLevel, LogFormat string
 
@@ -116,17 +120,21 @@ type Tracing struct {
 
 // Divvy is the port of divvy's line protocol.
 type Divvy struct {
-	On                bool
+	On bool
+	// WhenNeeded opens the port when a rule file of divvy is loaded.
+	WhenNeeded        bool
 	Host              string
 	Port              int
 	Domain, DomainKey string
-	Keys              string // own or upstream
-	Round             string // nearest or up
-	MaxLine           int64
-	MaxConns          int
-	MaxPipelined      int
-	Idle              time.Duration // 0: for ever
-	TLS               ServerTLS
+	// OnlyList asks the only ordered list, if there is just one, before Domain.
+	OnlyList     bool
+	Keys         string // own or upstream
+	Round        string // nearest or up
+	MaxLine      int64
+	MaxConns     int
+	MaxPipelined int
+	Idle         time.Duration // 0: for ever
+	TLS          ServerTLS
 }
 
 // Redis is one Redis: the only one, or that of limits by the second.

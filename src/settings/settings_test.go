@@ -26,7 +26,7 @@ func TestDefaults(t *testing.T) {
 		s.RuntimeRoot != "/srv/runtime_data/current" || s.RuntimeAppDirectory != "config" || !s.RuntimeWatchRoot ||
 		s.GRPCMaxConnectionAge != 24*time.Hour || s.NearLimitRatio != 0.8 || s.BackendType != "memory" || s.MemoryMaxBytes != 256<<20 ||
 		s.Tracing != (Tracing{Protocol: "http", ServiceName: "RateLimit", SamplingRate: 1}) ||
-		s.Divvy != (Divvy{false, "0.0.0.0", 0, "divvy", "", "own", "nearest", 1 << 20, 10_000, 128, 10 * time.Minute, ServerTLS{}}) {
+		s.Divvy != (Divvy{false, true, "0.0.0.0", 8321, "divvy", "", true, "own", "nearest", 1 << 20, 10_000, 128, 10 * time.Minute, ServerTLS{}}) {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -47,7 +47,7 @@ func TestValues(t *testing.T) {
 		s.RuntimeAppDirectory != "" || s.ShutdownDrain != 0 || s.ShutdownTimeout != 90*time.Second || s.NearLimitRatio != 0.5 ||
 		s.MemoryMaxBytes != 1<<20 || !s.ShadowMode ||
 		s.Tracing != (Tracing{true, "grpc", "limits", "edge", "pod-1", 0.25}) ||
-		s.Divvy != (Divvy{true, "0.0.0.0", 0, "", "shop", "upstream", "up", 1 << 20, 10_000, 128, 0, ServerTLS{true, "c", "k", "a", "n"}}) {
+		s.Divvy != (Divvy{true, false, "0.0.0.0", 0, "", "shop", false, "upstream", "up", 1 << 20, 10_000, 128, 0, ServerTLS{true, "c", "k", "a", "n"}}) {
 		t.Errorf("got %+v", s)
 	}
 }

@@ -257,7 +257,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("serve --help lacks %s", v.Name)
 		}
 	}
-	for _, name := range []string{"", "serve", "client", "check", "explain", "test", "simulate", "bench", "version"} {
+	for _, name := range []string{"", "serve", "divvy", "client", "check", "explain", "test", "simulate", "bench", "version"} {
 		code, help, _ := call(t, strings.Fields("ratelimit "+name+" --help")...)
 		if code != 0 || !strings.Contains(help, "Examples:") {
 			t.Errorf("%s --help: exit %d, no examples", name, code)

@@ -349,7 +349,7 @@ func TestExplainWhileReloading(t *testing.T) {
 	s.until("ready", s.healthy)
 	other := strings.NewReplacer("domain: d", "domain: e", "key: ip", "key: address").Replace(explainRules)
 	for round := range 6 {
-		s.write([]string{other, explainRules}[round%2])
+		s.write("rules.yaml", []string{other, explainRules}[round%2])
 		s.until("the new rules explain", func() bool {
 			code, _, text := s.explainAt("GET", "?domain=d&descriptors=ip=1", "", "")
 			met := strings.Contains(text, "takes ip (") && strings.HasSuffix(text, "now the request passes\n")

@@ -27,6 +27,7 @@ type health struct {
 	version  string     // of the rules in force, if a management server has them
 	apart    error      // why there is no stream to the management server; nil when there is, or none is asked
 	stores   []error    // of each of names: why it cannot be reached; nil when it can
+	divvy    error      // why divvy's port is not open; nil: it is, or need not be
 	stopping bool
 }
 
@@ -75,6 +76,9 @@ func (h *health) components() []admin.Component {
 		}
 		list = append(list, c)
 	}
+	if h.divvy != nil {
+		list = append(list, admin.Component{Name: "divvy", Why: h.divvy.Error()})
+	}
 	return list
 }
 
@@ -86,6 +90,8 @@ func (h *health) why() string {
 		return shuttingDown
 	case h.storeProblem() != nil:
 		return firstProblem(h.storeProblem())
+	case h.divvy != nil:
+		return h.divvy.Error()
 	}
 	return h.whyRules()
 }
@@ -129,21 +135,22 @@ func (h *health) samples(add func(prometheus.Sample)) {
 	gauge("ratelimit_config_refused", "1 while the rules that are there are not those in force, since they have a mistake.", refused)
 }
 
-// readiness says once that rules are loaded and the store answers.
+// readiness says once that rules are loaded, the store answers and ports are open.
 type readiness struct {
 	say func(facts logrus.Fields)
 
-	mu     sync.Mutex
-	facts  logrus.Fields // of the first rules; nil: none yet
-	stores int           // that have not answered yet
-	said   bool
+	mu      sync.Mutex
+	facts   logrus.Fields // of the first rules; nil: none yet
+	late    logrus.Fields // the address of a port that was opened after the others
+	missing int           // stores that have not answered yet, ports that are not open
+	said    bool
 }
 
 func (r *readiness) update(change func(*readiness)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(r)
-	if r.facts != nil && r.stores == 0 && !r.said {
+	if r.facts != nil && r.missing == 0 && !r.said {
 		r.said = true
 		r.say(r.facts)
 	}

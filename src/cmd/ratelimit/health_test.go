@@ -17,11 +17,11 @@ func TestHealthSamples(t *testing.T) {
 		}
 	}
 	s.until("first rules refused", shows("0", "1"))
-	s.write(oneRule)
+	s.write("rules.yaml", oneRule)
 	s.until("good rules", shows("1", "0"))
-	s.write("domain: [\n")
+	s.write("rules.yaml", "domain: [\n")
 	s.until("later ones refused, the old in force", shows("1", "1"))
-	s.write(oneRule)
+	s.write("rules.yaml", oneRule)
 	s.until("the same as before", shows("1", "0"))
 	s.signals <- syscall.SIGTERM
 	s.until("draining", shows("0", "0"))

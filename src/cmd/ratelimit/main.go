@@ -73,6 +73,7 @@ JSON over HTTP.
 
 Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 		Example: `  RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit ratelimit
+  ratelimit divvy examples/divvy/example-config.ini
   ratelimit check rules/
   ratelimit test tests/
   ratelimit explain --config rules/ --domain rl --descriptors foo=bar
@@ -88,7 +89,7 @@ Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
-	root.AddCommand(serve, clientCommand(std), checkCommand(std), explainCommand(std), testCommand(std),
+	root.AddCommand(serve, clientCommand(std), checkCommand(std), divvyCommand(std), explainCommand(std), testCommand(std),
 		simulateCommand(std), schemaCommand(std), benchCommand(std), versionCommand(std))
 	return root
 }

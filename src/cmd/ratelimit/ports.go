@@ -16,10 +16,10 @@ import (
 	"ratelimit/src/settings"
 )
 
-// ports are the listeners, all bound before anything else starts.
+// ports are the listeners, all bound before anything else starts, but for divvy's
+// where that waits for rules. Nil: not asked for.
 type ports struct {
-	http, grpc, debug net.Listener
-	prometheus, divvy net.Listener // nil: not asked for
+	http, grpc, debug, prometheus, divvy net.Listener
 }
 
 // listen binds every port, or none.
@@ -29,29 +29,47 @@ func listen(ctx context.Context, cfg *settings.Settings) (p ports, err error) {
 			p.close()
 		}
 	}()
-	if p.http, err = listenTCP(ctx, "http", "PORT", hostPort(cfg.Host, cfg.Port)); err != nil {
-		return p, err
+	if !cfg.NoHTTP {
+		if p.http, err = listenTCP(ctx, "http", "PORT", hostPort(cfg.Host, cfg.Port)); err != nil {
+			return p, err
+		}
 	}
-	if cfg.GRPCUDS != "" {
+	switch {
+	case cfg.NoGRPC:
+	case cfg.GRPCUDS != "":
 		p.grpc, err = listenUnix(ctx, cfg.GRPCUDS)
-	} else {
+	default:
 		p.grpc, err = listenTCP(ctx, "grpc", "GRPC_PORT", hostPort(cfg.GRPCHost, cfg.GRPCPort))
 	}
 	if err != nil {
 		return p, err
 	}
-	if p.debug, err = listenTCP(ctx, "debug", "DEBUG_PORT", hostPort(cfg.DebugHost, cfg.DebugPort)); err != nil {
-		return p, err
-	}
-	if cfg.Sink == settings.SinkPrometheus {
-		if p.prometheus, err = listenTCP(ctx, "prometheus", "PROMETHEUS_ADDR", cfg.PrometheusAddr); err != nil {
+	if !cfg.NoDebug {
+		if p.debug, err = listenTCP(ctx, "debug", "DEBUG_PORT", hostPort(cfg.DebugHost, cfg.DebugPort)); err != nil {
 			return p, err
 		}
 	}
+	switch own := cfg.StandIn; {
+	case cfg.Sink == settings.SinkPrometheus:
+		p.prometheus, err = listenTCP(ctx, "prometheus", "PROMETHEUS_ADDR", cfg.PrometheusAddr)
+	case own != nil && own.HTTP:
+		p.prometheus, err = listenTCP(ctx, "prometheus", "HTTP_SERVICE_PORT", hostPort("", own.HTTPPort))
+	}
+	if err != nil {
+		return p, err
+	}
 	if cfg.Divvy.On {
-		p.divvy, err = listenTCP(ctx, "divvy", "DIVVY_PORT", hostPort(cfg.Divvy.Host, cfg.Divvy.Port))
+		p.divvy, err = listenDivvy(ctx, cfg)
 	}
 	return p, err
+}
+
+func listenDivvy(ctx context.Context, cfg *settings.Settings) (net.Listener, error) {
+	variable := "DIVVY_PORT"
+	if cfg.StandIn != nil {
+		variable = "PORT"
+	}
+	return listenTCP(ctx, "divvy", variable, hostPort(cfg.Divvy.Host, cfg.Divvy.Port))
 }
 
 func hostPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
@@ -128,6 +146,10 @@ func (p ports) addresses() logrus.Fields {
 
 func (p ports) announce(log *logrus.Logger) {
 	for _, n := range p.named() {
-		log.WithFields(logrus.Fields{"port": n.name, "address": n.Addr().String()}).Info("listening")
+		n.announce(log)
 	}
+}
+
+func (n namedPort) announce(log *logrus.Logger) {
+	log.WithFields(logrus.Fields{"port": n.name, "address": n.Addr().String()}).Info("listening")
 }

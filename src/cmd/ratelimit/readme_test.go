@@ -30,18 +30,22 @@ func readme(t *testing.T) (path, text string) {
 	return path, string(data)
 }
 
-const (
-	tableBegin = "<!-- settings: written by `make docs`, held to the code by a test -->\n"
-	tableEnd   = "<!-- end of settings -->\n"
-)
+// settingsTables are those of README.md, by the name in the marks around them.
+var settingsTables = map[string]func() []settings.Variable{
+	"settings":          settings.Table,
+	"settings of divvy": settings.DivvyTable,
+}
 
-func settingsMarkdown() string {
+func settingsMarkdown(table []settings.Variable) string {
 	var b strings.Builder
 	section := ""
-	for _, v := range settings.Table() {
+	for _, v := range table {
 		if v.Section != section {
 			section = v.Section
-			fmt.Fprintf(&b, "\n**%s**\n\n| variable | type | default | meaning |\n|---|---|---|---|\n", section)
+			if section != table[len(table)-1].Section || section != table[0].Section { // else the chapter's title says it
+				fmt.Fprintf(&b, "\n**%s**\n", section)
+			}
+			fmt.Fprint(&b, "\n| variable | type | default | meaning |\n|---|---|---|---|\n")
 		}
 		fallback := ""
 		if v.Default != "" {
@@ -53,21 +57,25 @@ func settingsMarkdown() string {
 }
 
 func TestReadmeSettings(t *testing.T) {
-	path, text := readme(t)
-	before, rest, ok := strings.Cut(text, tableBegin)
-	table, after, ok2 := strings.Cut(rest, tableEnd)
-	if !ok || !ok2 {
-		t.Fatal("the marks around the table are gone")
-	}
-	want := settingsMarkdown()
-	if *update {
-		if err := os.WriteFile(path, []byte(before+tableBegin+want+tableEnd+after), 0o644); err != nil {
-			t.Fatal(err)
+	for name, declared := range settingsTables {
+		path, text := readme(t)
+		begin := "<!-- " + name + ": written by `make docs`, held to the code by a test -->\n"
+		end := "<!-- end of " + name + " -->\n"
+		before, rest, ok := strings.Cut(text, begin)
+		table, after, ok2 := strings.Cut(rest, end)
+		if !ok || !ok2 {
+			t.Fatalf("the marks around the table of %s are gone", name)
 		}
-		return
-	}
-	if table != want {
-		t.Error("the settings table of README.md is not that of the code: run `make docs`")
+		want := settingsMarkdown(declared())
+		if *update {
+			if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if table != want {
+			t.Errorf("the table of %s in README.md is not that of the code: run `make docs`", name)
+		}
 	}
 }
 

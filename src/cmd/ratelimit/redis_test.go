@@ -266,7 +266,7 @@ func TestOverLimitCache(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, stats)
 		}
 	}
-	s.write(strings.Replace(redisRules, "requests_per_unit: 2}", "requests_per_unit: 9}", 1))
+	s.write("rules.yaml", strings.Replace(redisRules, "requests_per_unit: 2}", "requests_per_unit: 9}", 1))
 	s.until("the raised limit", func() bool { return s.ask("1") == 200 })
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -78,6 +79,10 @@ type server struct {
 	http     *http.Server
 	debug    *http.Server
 	divvy    *divvy.Server // nil: off
+	standIn  *standIn      // nil: this is not `ratelimit divvy`
+	late     chan struct{} // closed when divvy's port is needed; nil: it does not wait for that
+	lateOnce sync.Once     // closes it
+	refused  chan error    // the first rules of `ratelimit divvy`; nil: this is not it
 	certs    []portCerts
 	tls      struct{ http, debug *tls.Config } // nil: plain text
 
@@ -91,8 +96,13 @@ func serve(ctx context.Context, std stdio, lookup func(string) (string, bool), s
 	if err != nil {
 		return fmt.Errorf("settings:\n%w", err)
 	}
-	s := &server{cfg: cfg, std: std, try: try}
-	if s.log, s.announce, err = loggers(cfg, std.err); err != nil {
+	return (&server{cfg: cfg, std: std, try: try}).start(ctx, warnings, signals)
+}
+
+// start builds the service and runs it. warnings are those of the settings.
+func (s *server) start(ctx context.Context, warnings []string, signals <-chan os.Signal) (err error) {
+	cfg := s.cfg
+	if s.log, s.announce, err = loggers(cfg, s.std.err); err != nil {
 		return err
 	}
 	for _, w := range warnings {
@@ -130,7 +140,7 @@ func (s *server) build() error {
 	}
 	s.limiter = limiter.New(limiter.Config{
 		Backend:      s.store,
-		Recorder:     s.counters,
+		Recorder:     s.recorder(),
 		KeyPrefix:    s.cfg.CacheKeyPrefix,
 		EscapeKeys:   s.cfg.CacheKeyFormat == "v2",
 		DivvyKeys:    s.cfg.Divvy.Keys == "upstream",
@@ -175,7 +185,7 @@ func (s *server) build() error {
 		needDomain: s.cfg.HealthyWithAtLeastOne,
 		onChange:   s.grpc.SetServing,
 	}
-	s.ready = readiness{stores: len(s.store.pools), say: s.announceReady}
+	s.ready = readiness{missing: len(s.store.pools), say: s.announceReady}
 	if len(s.store.pools) == 0 {
 		s.health.names, s.health.stores = []string{"memory"}, []error{nil}
 	}
@@ -276,14 +286,23 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 		g.Go(func() error { return s.watchPool(ctx, i, p) })
 	}
 	g.Go(func() error { return s.source.Run(ctx) })
-	g.Go(func() error { return s.grpc.Serve(s.ports.grpc) })
+	if s.ports.grpc != nil {
+		g.Go(func() error { return s.grpc.Serve(s.ports.grpc) })
+	}
 	for _, c := range s.certs {
 		g.Go(func() error { return c.Run(ctx) })
 	}
-	g.Go(func() error { return serveHTTP(s.http, overTLS(s.ports.http, s.tls.http)) })
-	g.Go(func() error { return serveHTTP(s.debug, overTLS(s.ports.debug, s.tls.debug)) })
-	if s.divvy != nil {
+	if s.ports.http != nil {
+		g.Go(func() error { return serveHTTP(s.http, overTLS(s.ports.http, s.tls.http)) })
+	}
+	if s.ports.debug != nil {
+		g.Go(func() error { return serveHTTP(s.debug, overTLS(s.ports.debug, s.tls.debug)) })
+	}
+	switch {
+	case s.ports.divvy != nil:
 		g.Go(func() error { return s.divvy.Serve(s.ports.divvy) })
+	case s.late != nil:
+		g.Go(func() error { return s.serveDivvyLate(ctx) })
 	}
 	if s.statistics.scrapes != nil {
 		g.Go(func() error { return serveHTTP(s.statistics.scrapes, s.ports.prometheus) })
@@ -341,6 +360,8 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 			if s.limiter.Rules() == nil {
 				return fmt.Errorf("%w: %s", errNoRules, s.health.reason())
 			}
+		case err := <-s.refused:
+			return err
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
 				s.source.Reload()
@@ -401,18 +422,27 @@ func (s *server) stop(signals <-chan os.Signal) {
 
 // loaded is told of each load of the rules, good or refused.
 func (s *server) loaded(l load) {
+	s.standIn.judge(&l)
 	s.logWarnings(l.warnings)
 	if l.err != nil {
 		s.counters.ConfigRefused()
 		s.logProblems(l)
 		s.health.update(func(h *health) { h.refused = l.err })
+		if s.refused != nil && s.limiter.Rules() == nil {
+			select {
+			case s.refused <- errors.New(firstProblem(l.err)):
+			default: // it is ending already
+			}
+		}
 		return
 	}
 	s.logRules(l.set)
+	s.standIn.use(l.set, s.log)
 	s.counters.ConfigLoaded(metrics.ConfigInfo{Hash: l.hash, Version: l.version, Loaded: l.at})
 	s.counters.Use(l.set) // before the limiter, so that no decision finds it behind
 	before := s.limiter.Rules()
 	s.limiter.Use(l.set)
+	s.needDivvy(l.set)
 	domains := len(l.set.Domains())
 	var recovered bool
 	s.health.update(func(h *health) {
@@ -435,7 +465,8 @@ func (s *server) loaded(l load) {
 
 // announceReady prints the one line that says that requests are answered.
 func (s *server) announceReady(facts logrus.Fields) {
-	s.announce.WithFields(facts).WithFields(s.ports.addresses()).WithField("store", s.cfg.BackendType).Info("ready")
+	s.announce.WithFields(facts).WithFields(s.ports.addresses()).WithFields(s.ready.late).WithField("store", s.cfg.BackendType).Info("ready")
+	s.standIn.announce(s.std.out, s.ports.divvy)
 	if s.try {
 		suggest(s.std.out, s.limiter.Rules(), s.ports.http.Addr())
 	}

@@ -69,7 +69,7 @@ func launch(t *testing.T, text string, vars ...string) *service {
 	if err := os.Mkdir(s.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s.write(text)
+	s.write("rules.yaml", text)
 	env := map[string]string{
 		"HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "DEBUG_HOST": "127.0.0.1", "DIVVY_HOST": "127.0.0.1", "PORT": "0", "GRPC_PORT": "0", "DEBUG_PORT": "0",
 		"RUNTIME_ROOT": filepath.Dir(s.dir), "RUNTIME_DEBOUNCE": "10ms", "DISABLE_STATS": "true",
@@ -78,30 +78,37 @@ func launch(t *testing.T, text string, vars ...string) *service {
 		name, value, _ := strings.Cut(v, "=")
 		env[name] = value
 	}
-	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		s.err = serve(ctx, stdio{&s.out, &s.log}, lookup, s.signals, true)
-		close(s.done)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		_ = s.wait()
-		if t.Failed() {
-			t.Logf("log:\n%s", s.log.String())
-		}
+	s.run(env, func(ctx context.Context, lookup func(string) (string, bool)) error {
+		return serve(ctx, stdio{&s.out, &s.log}, lookup, s.signals, true)
 	})
 	return s
 }
 
-// write replaces the rules by rename, as careful editors do.
-func (s *service) write(text string) {
+// run has do serve until the test ends.
+func (s *service) run(env map[string]string, do func(ctx context.Context, lookup func(string) (string, bool)) error) {
+	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		s.err = do(ctx, lookup)
+		close(s.done)
+	}()
+	s.t.Cleanup(func() {
+		cancel()
+		_ = s.wait()
+		if s.t.Failed() {
+			s.t.Logf("log:\n%s", s.log.String())
+		}
+	})
+}
+
+// write replaces a file of rules by rename, as careful editors do.
+func (s *service) write(name, text string) {
 	s.t.Helper()
-	draft := filepath.Join(s.dir, "rules.yaml.new")
+	draft := filepath.Join(s.dir, name+".new")
 	if err := os.WriteFile(draft, []byte(text), 0o644); err != nil {
 		s.t.Fatal(err)
 	}
-	if err := os.Rename(draft, filepath.Join(s.dir, "rules.yaml")); err != nil {
+	if err := os.Rename(draft, filepath.Join(s.dir, name)); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -223,7 +230,7 @@ func TestReload(t *testing.T) {
 	s := launch(t, oneRule)
 	s.until("ready", s.healthy)
 	s.ask("1")
-	s.write(strings.Replace(oneRule, "2}", "1}", 1))
+	s.write("rules.yaml", strings.Replace(oneRule, "2}", "1}", 1))
 	s.until("the smaller limit", func() bool {
 		_, body := s.get("debug", "/rlconfig")
 		return strings.Contains(body, "requests_per_unit=1")
@@ -232,7 +239,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("got %d", got)
 	}
 
-	s.write("domain: d\ndescriptors:\n  - kez: ip\n  - key: ip\n    rate_limit: {unit: fortnight}\n")
+	s.write("rules.yaml", "domain: d\ndescriptors:\n  - kez: ip\n  - key: ip\n    rate_limit: {unit: fortnight}\n")
 	s.until("both problems logged", func() bool {
 		return s.logged("rules.yaml:3:5: unknown key")() && s.logged("rules.yaml:5:24: unit")()
 	})
@@ -270,7 +277,7 @@ func TestNotReady(t *testing.T) {
 		}
 	}
 	s.until("not serving", serving(healthpb.HealthCheckResponse_NOT_SERVING))
-	s.write(oneRule)
+	s.write("rules.yaml", oneRule)
 	s.until("serving", serving(healthpb.HealthCheckResponse_SERVING))
 	if got := s.ask("1"); got != 200 || !s.healthy() {
 		t.Errorf("got %d", got)
@@ -456,9 +463,9 @@ func TestReloadToNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.until("a warning", s.logged("everything passes"))
-	s.write("domain: [\n")
+	s.write("rules.yaml", "domain: [\n")
 	s.until("refused", s.logged("rules refused, the old ones stay in force"))
-	s.write(oneRule)
+	s.write("rules.yaml", oneRule)
 	s.until("mended", s.logged("the problems are mended"))
 }
 

@@ -38,7 +38,7 @@ func (s *server) buildSource() error {
 	if s.cfg.ConfigType == settings.ConfigXDS {
 		return s.buildXDS()
 	}
-	s.source = filerules.New(filerules.Config{
+	cfg := filerules.Config{
 		Root:           s.cfg.RuntimeRoot,
 		Subdirectory:   s.cfg.RuntimeSubdirectory,
 		AppDirectory:   s.cfg.RuntimeAppDirectory,
@@ -57,7 +57,11 @@ func (s *server) buildSource() error {
 			})
 		},
 		OnWarn: func(err error) { s.log.Warn(err) },
-	})
+	}
+	if own := s.cfg.StandIn; own != nil {
+		cfg.Root, cfg.Subdirectory, cfg.AppDirectory, cfg.File = own.Config, "", "", true
+	}
+	s.source = filerules.New(cfg)
 	return nil
 }
 

@@ -32,6 +32,9 @@ type sink interface {
 
 // buildStatistics makes the sink that the settings choose.
 func (s *server) buildStatistics() error {
+	if s.standIn != nil {
+		return s.buildDivvyStatistics()
+	}
 	var pushed sink
 	var err error
 	switch s.cfg.Sink {
@@ -64,13 +67,7 @@ func (s *server) statsd() (*statsd.Sink, error) {
 		Addr:     net.JoinHostPort(s.cfg.StatsdHost, strconv.Itoa(s.cfg.StatsdPort)),
 		Tags:     s.cfg.ExtraTags,
 		Interval: s.cfg.StatsFlushInterval,
-		OnState: func(err error) {
-			if err != nil {
-				s.log.Warnf("counters are not sent for now (USE_STATSD=false if there is no statsd): %v", err)
-			} else {
-				s.log.Info("counters are sent again")
-			}
-		},
+		OnState:  s.statsdState("USE_STATSD=false"),
 	}
 	if s.cfg.Sink == settings.SinkDogStatsd {
 		cfg.Dialect, cfg.Network = statsd.DogStatsD, "udp"
@@ -90,6 +87,17 @@ func (s *server) statsd() (*statsd.Sink, error) {
 		add(metrics.Stat{Name: "ratelimit.stats.dropped", Kind: metrics.KindCounter, Value: int64(out.Stats().Dropped)})
 	})
 	return out, nil
+}
+
+// statsdState logs whether statsd can be reached. without is how to do without it.
+func (s *server) statsdState(without string) func(error) {
+	return func(err error) {
+		if err != nil {
+			s.log.Warnf("counters are not sent for now (%s if there is no statsd): %v", without, err)
+		} else {
+			s.log.Info("counters are sent again")
+		}
+	}
 }
 
 func (s *server) buildPrometheus() error {

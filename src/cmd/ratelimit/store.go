@@ -215,7 +215,7 @@ func (s *server) watchPool(ctx context.Context, i int, p *pool) error {
 		s.health.update(func(h *health) { h.stores[i] = err })
 		if up && !wasUp {
 			wasUp = true
-			s.ready.update(func(r *readiness) { r.stores-- })
+			s.ready.update(func(r *readiness) { r.missing-- })
 		}
 		switch {
 		case up && !p.always:

@@ -9,11 +9,13 @@ import (
 )
 
 // settingsText is the table of settings for a terminal.
-func settingsText() string {
+func settingsText() string { return tableText(settings.Table()) }
+
+func tableText(table []settings.Variable) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	section := ""
-	for _, v := range settings.Table() {
+	for _, v := range table {
 		if v.Section != section {
 			section = v.Section
 			fmt.Fprintf(w, "%s:\n", section)

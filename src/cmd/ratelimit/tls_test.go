@@ -160,9 +160,9 @@ func TestReadyz(t *testing.T) {
 	if code, text := status("/livez"); code != 200 || text != `{"live":true}` {
 		t.Errorf("%d %s", code, text)
 	}
-	s.write(oneRule)
+	s.write("rules.yaml", oneRule)
 	s.until("ready", func() bool { code, _ := status("/readyz"); return code == 200 })
-	s.write("domain: [")
+	s.write("rules.yaml", "domain: [")
 	s.until("a refused load is mentioned", func() bool {
 		code, text := status("/readyz")
 		return code == 200 && strings.Contains(text, "the last load was refused")

@@ -90,7 +90,7 @@ func (b *batch) add(line []byte) *fault {
 	if b.entries, f = parse(b.entries, line); f != nil {
 		return f
 	}
-	domain := b.srv.domain
+	domain := b.srv.asked()
 	if key := b.srv.cfg.DomainKey; key != "" {
 		domain, b.entries = named(domain, key, b.entries, first)
 	}
@@ -152,6 +152,16 @@ func (b *batch) reply(err error) (answered int, f *fault) {
 		}
 	}
 	return len(b.answer.Statuses), nil
+}
+
+// asked is the domain of a HIT that does not name one.
+func (s *Server) asked() []byte {
+	if s.cfg.OnlyList {
+		if set := s.cfg.Limiter.Rules(); set != nil && set.OnlyList() != nil {
+			return set.OnlyList()
+		}
+	}
+	return s.domain
 }
 
 // named takes the pair with that key out of the entries from first on, and

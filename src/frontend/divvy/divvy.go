@@ -24,6 +24,9 @@ type Config struct {
 	// Domain is what HIT asks; required, unless DomainKey is set: then requests
 	// that name none are refused.
 	Domain string
+	// OnlyList asks, instead of Domain, the only ordered list among the rules in
+	// force, if there is just one.
+	OnlyList bool
 	// DomainKey is the key of a request whose value names the domain to ask
 	// instead. It is no pair of the request then. Empty: none is, and no client can
 	// ask another domain.

@@ -8,6 +8,35 @@ import (
 	"ratelimit/src/rules"
 )
 
+// Where one ordered list is loaded, it is asked by whoever names no domain.
+func TestOnlyList(t *testing.T) {
+	const tree = "domain: tree\ndescriptors:\n  - key: a\n    rate_limit: {unit: year, requests_per_unit: 1}\n"
+	const list = "\nrules:\n  - match: {}\n    rate_limit: {unlimited: true, requests_per_unit: 7}\n"
+	const none = "ERR unknown \"No rules are loaded for the domain divvy.\"\n"
+	l := limiter.New(limiter.Config{})
+	addr := start(t, build(t, Config{Limiter: l, Domain: "divvy", DomainKey: "of", OnlyList: true}))
+	for _, tt := range []struct{ first, second, said, answered string }{
+		{tree, "domain: other" + list, "HIT\n", "OK true 7 0\n"},
+		{tree, "domain: other" + list, "HIT\nHIT of=divvy\n", "OK true 7 0\n" + none},
+		{tree, "", "HIT\n", none},
+		{"domain: one" + list, "domain: other" + list, "HIT\n", none},
+		{"domain: one" + list, "domain: divvy" + list, "HIT of=one\nHIT\n", "OK true 7 0\nOK true 7 0\n"},
+	} {
+		files := []rules.File{{Name: "first.yaml", Data: []byte(tt.first)}}
+		if tt.second != "" {
+			files = append(files, rules.File{Name: "second.yaml", Data: []byte(tt.second)})
+		}
+		set, _, err := rules.Load(files, rules.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Use(set)
+		if got := say(t, addr, tt.said); got != tt.answered {
+			t.Errorf("%q%q: %q is answered %q, want %q", tt.first, tt.second, tt.said, got, tt.answered)
+		}
+	}
+}
+
 // Rule files of divvy's own over its own protocol: the example, and what its
 // documentation promises beyond that.
 func TestRuleFilesOfDivvy(t *testing.T) {

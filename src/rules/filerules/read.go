@@ -56,6 +56,7 @@ type scan struct {
 	ctx            context.Context // a scan is given up when it ends
 	ignoreDotFiles bool
 	fileToo        bool   // the path may be that of a file
+	onlyFile       bool   // and of nothing else
 	elsewhere      string // what to do about a missing directory but create it
 	limits         limits
 	// need is told what the outcome depends on, always before it is looked
@@ -89,6 +90,8 @@ func (s *scan) run(path string) {
 		s.problem(s.root, "create it, or "+s.elsewhere, "%v", err)
 	case err != nil:
 		s.problem(s.root, mend(err)+", or "+s.elsewhere, "cannot be read: %v", err)
+	case info.IsDir() && s.onlyFile:
+		s.problem(s.root, s.elsewhere, "is a directory, not a file")
 	case info.IsDir():
 		s.walk(plain, s.root)
 	case s.fileToo:

@@ -114,6 +114,19 @@ func TestSituations(t *testing.T) {
 			{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a\ntext data/config/rules/b.yaml domain: a", "a"},
 			{"write data/config/rules/c.yaml c", "a c"},
 		}},
+		{"one file", Config{File: true}, []step{
+			{"mkdir data/config\nwrite data/config/rules a", "a"},
+			{"write data/config/rules b", "b"},
+			{"write data/config/other c\nput data/config/rules d", "d"},
+			{"text data/config/rules domain: [", "refused:rules:"},
+			{"rm data/config/rules", "refused:rules: "},
+			{"mkdir data/config/rules", "refused:rules: is a directory, not a file; name another file"},
+			{"rm data/config/rules\nmkdir far\nwrite far/a e\nlink data/config/rules ../../far/a", "e"},
+			{"write far/a f", "f"},
+			{"put far/a g", "g"},
+			{"link data/config/rules ../../far/b", "refused:rules: "},
+			{"write far/b h", "h"},
+		}},
 	} {
 		for mode, change := range map[string]func(*Watcher){
 			"events": nil,

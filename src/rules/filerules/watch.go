@@ -22,6 +22,9 @@ type Config struct {
 	// rules. Each part may be empty, may be a link, and may be missing for
 	// now; all empty is the current directory.
 	Root, Subdirectory, AppDirectory string
+	// File says that the path is that of one file, which alone is read, whatever
+	// its name.
+	File bool
 	// IgnoreDotFiles passes over files and directories whose names begin with
 	// a dot. Those that begin with two dots are always passed over.
 	IgnoreDotFiles bool
@@ -141,9 +144,13 @@ func (w *Watcher) scan(ctx context.Context) *scan {
 	s := &scan{
 		ctx:            ctx,
 		ignoreDotFiles: w.cfg.IgnoreDotFiles,
+		fileToo:        w.cfg.File,
 		elsewhere:      "set RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY to the directory of the rules",
 		limits:         w.limits,
 		need:           w.events.need,
+	}
+	if w.cfg.File {
+		s.onlyFile, s.elsewhere = true, "name another file"
 	}
 	s.run(w.cfg.Dir())
 	return s
