@@ -147,6 +147,15 @@ func Uncharged(look, tried Verdict) Verdict {
 	return v
 }
 
+// Looked is the verdict on h of v, which may be that on h AsLook: a refund or a
+// forced hit that was only looked at may seem over, but never is.
+func (h *Hit) Looked(v Verdict) Verdict {
+	if h.Op == Refund || h.Op == Force {
+		v.Over, v.Interval, v.RetryAfter = false, false, 0
+	}
+	return v
+}
+
 // Batch is all that one request charges. It goes to the store in one call.
 type Batch struct {
 	Hits []Hit
@@ -204,4 +213,14 @@ func (b *Batch) GroupEnd(i int) int {
 		end++
 	}
 	return end
+}
+
+// Err is the first error in the verdicts; nil: there is none.
+func (b *Batch) Err() error {
+	for i := range b.Verdicts {
+		if err := b.Verdicts[i].Err; err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,5 +1,6 @@
-// Package certs is the TLS of a server, from files that change while it runs:
-// its certificate and key, and the authorities of its clients'. What replaces
+// Package certs is the TLS of servers and clients, from files. Those of a server
+// change while it runs: its certificate and key, and the authorities of its
+// clients'. What replaces
 // them is taken when it is good; else the old stay in use, and it is said why.
 package certs
 
@@ -178,13 +179,13 @@ func (s *Server) read() (*loaded, error) {
 		cfg.ClientAuth = tls.RequireAndVerifyClientCert
 		// A session that is resumed would not ask who vouches for the client now.
 		cfg.SessionTicketsDisabled = true
-		cfg.VerifyConnection = s.named
+		cfg.VerifyConnection = s.checkName
 	}
 	return &loaded{cfg, pair.Leaf.NotAfter}, nil
 }
 
-// named refuses clients, verified already, whose certificate lacks the name.
-func (s *Server) named(c tls.ConnectionState) error {
+// checkName refuses clients, verified already, whose certificate lacks the name.
+func (s *Server) checkName(c tls.ConnectionState) error {
 	if s.cfg.ClientName == "" {
 		return nil
 	}

@@ -188,7 +188,7 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 	defer s.stats.waiting.Add(-1)
 	if s.cfg.Span != nil {
 		end := s.cfg.Span(ctx, len(b.Hits))
-		defer func() { end(anyError(b)) }()
+		defer func() { end(b.Err()) }()
 	}
 	c := s.stats.call()
 	defer s.stats.release(c)
@@ -250,16 +250,6 @@ func (s *Store) put(o *op) error {
 			return err
 		}
 	}
-}
-
-// anyError is the first error in the verdicts.
-func anyError(b *algorithm.Batch) error {
-	for i := range b.Verdicts {
-		if err := b.Verdicts[i].Err; err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (s *Store) fail(b *algorithm.Batch, err error) {

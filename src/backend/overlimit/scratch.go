@@ -114,11 +114,6 @@ func (s *scratch) gather(b *algorithm.Batch) {
 // scatter hands the verdicts on what went on to where they belong in b.
 func (s *scratch) scatter(b *algorithm.Batch) {
 	for k, i := range s.from {
-		v := s.on.Verdicts[k]
-		if op := b.Hits[i].Op; op == algorithm.Refund || op == algorithm.Force {
-			// Looked at, it may seem over; but it never is.
-			v.Over, v.Interval, v.RetryAfter = false, false, 0
-		}
-		b.Verdicts[i] = v
+		b.Verdicts[i] = b.Hits[i].Looked(s.on.Verdicts[k])
 	}
 }

@@ -249,7 +249,7 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 	defer s.stats.waiting.Add(-1)
 	if s.cfg.Span != nil {
 		end := s.cfg.Span(ctx, len(b.Hits))
-		defer func() { end(anyError(b)) }()
+		defer func() { end(b.Err()) }()
 	}
 	c := s.stats.call()
 	defer s.stats.release(c)
@@ -264,16 +264,6 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 		b.Verdicts[i] = c.verdict(&b.Hits[i], i, now)
 		if err := b.Verdicts[i].Err; err != nil {
 			s.stats.errors.add(err)
-		}
-	}
-	return nil
-}
-
-// anyError is the first error in the verdicts.
-func anyError(b *algorithm.Batch) error {
-	for i := range b.Verdicts {
-		if err := b.Verdicts[i].Err; err != nil {
-			return err
 		}
 	}
 	return nil

@@ -51,12 +51,7 @@ func (p *part) take(ctx context.Context, next limiter.Backend, b *algorithm.Batc
 		return err
 	}
 	for k, i := range p.from {
-		v := p.batch.Verdicts[k]
-		if op := b.Hits[i].Op; op == algorithm.Refund || op == algorithm.Force {
-			// Looked at, it may seem over; but it never is.
-			v.Over, v.Interval, v.RetryAfter = false, false, 0
-		}
-		b.Verdicts[i] = v
+		b.Verdicts[i] = b.Hits[i].Looked(p.batch.Verdicts[k])
 	}
 	p.empty()
 	return nil

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
-
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -29,19 +27,9 @@ func (o *tlsOptions) credentials() (credentials.TransportCredentials, error) {
 	if !o.use {
 		return insecure.NewCredentials(), nil
 	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.caFile != "" {
-		var err error
-		if cfg.RootCAs, err = certs.Authorities(o.caFile); err != nil {
-			return nil, err
-		}
-	}
-	if o.certFile != "" || o.keyFile != "" {
-		cert, err := tls.LoadX509KeyPair(o.certFile, o.keyFile)
-		if err != nil {
-			return nil, err
-		}
-		cfg.Certificates = []tls.Certificate{cert}
+	cfg, err := (&certs.Client{CA: o.caFile, Cert: o.certFile, Key: o.keyFile}).TLS()
+	if err != nil {
+		return nil, err
 	}
 	return credentials.NewTLS(cfg), nil
 }

@@ -124,20 +124,15 @@ func (s *server) xdsTrouble(reason *xdsrules.Trouble, pause time.Duration) {
 // xdsTLS reads the files of the settings. A certificate that is missing today may
 // be there tomorrow, so this is no reason to end the process.
 func xdsTLS(x settings.XDS) (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: x.SAN}
-	if x.CACert != "" {
-		var err error
-		if cfg.RootCAs, err = certs.Authorities(x.CACert); err != nil {
-			return nil, fmt.Errorf("CONFIG_GRPC_XDS_SERVER_TLS_CACERT: %w", err)
-		}
+	c := certs.Client{
+		CA: x.CACert, Cert: x.ClientCert, Key: x.ClientKey,
+		CAName: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", PairName: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
 	}
-	if x.ClientCert != "" {
-		pair, err := tls.LoadX509KeyPair(x.ClientCert, x.ClientKey)
-		if err != nil {
-			return nil, fmt.Errorf("CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY: %w", err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
+	cfg, err := c.TLS()
+	if err != nil {
+		return nil, err
 	}
+	cfg.ServerName = x.SAN
 	return cfg, nil
 }
 

@@ -180,19 +180,12 @@ func redisCredentials(auth, file string) func() (user, password string, err erro
 // may change. The variables that name them begin with prefix.
 func clientTLS(prefix string, files settings.TLSFiles) func() (*tls.Config, error) {
 	return func() (*tls.Config, error) {
-		cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-		if files.CACert != "" {
-			var err error
-			if cfg.RootCAs, err = certs.Authorities(files.CACert); err != nil {
-				return nil, fmt.Errorf("%sCACERT: %w", prefix, err)
-			}
+		c := certs.Client{
+			CA: files.CACert, Cert: files.ClientCert, Key: files.ClientKey, CAName: prefix + "CACERT", PairName: prefix + "CLIENT_CERT",
 		}
-		if files.ClientCert != "" {
-			cert, err := tls.LoadX509KeyPair(files.ClientCert, files.ClientKey)
-			if err != nil {
-				return nil, fmt.Errorf("%sCLIENT_CERT: %w", prefix, err)
-			}
-			cfg.Certificates = []tls.Certificate{cert}
+		cfg, err := c.TLS()
+		if err != nil {
+			return nil, err
 		}
 		if files.SkipHostname {
 			cfg.InsecureSkipVerify = true // the name only: the chain is verified below
