@@ -71,6 +71,9 @@ type Hit struct {
 	// NoVeto hits (shadow mode) are judged and charged, but their refusal
 	// stops nobody else.
 	NoVeto bool
+	// OnFailure is what becomes of the hit if its store does not answer. Stores
+	// themselves look past it: it is for what stands in front of them.
+	OnFailure OnFailure
 }
 
 // AnyAtomic reports whether hits, the hits of one group, stand or fall together.
@@ -117,6 +120,9 @@ type Verdict struct {
 	// FullUntil is the instant before which not even one unit passes; zero
 	// when some might: then nothing may be cached.
 	FullUntil time.Time
+	// Instead says that the store did not answer, and what was done instead. Zero:
+	// it did, or there is an Err.
+	Instead OnFailure
 	// Err says that this hit's store did not answer. What was charged is then
 	// unknown, and the other fields mean nothing.
 	Err error
@@ -196,6 +202,8 @@ func (b *Batch) Check() error {
 			return fmt.Errorf("algorithm: an amount of %d is above 2^48", h.Amount)
 		case h.Op > Force:
 			return fmt.Errorf("algorithm: %v is not known", h.Op)
+		case h.OnFailure >= onFailures:
+			return fmt.Errorf("algorithm: %v is not known", h.OnFailure)
 		case h.Limit.Kind >= kinds:
 			return fmt.Errorf("algorithm: %v is not known", h.Limit.Kind)
 		case h.Limit.Period <= 0:
