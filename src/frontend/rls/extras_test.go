@@ -12,6 +12,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"ratelimit/src/algorithm"
@@ -95,8 +96,16 @@ func TestDegradedHeader(t *testing.T) {
 		for _, h := range tt.names.headers(&limiter.Answer{Statuses: tt.statuses}) {
 			got = append(got, h.GetKey()+"="+h.GetValue())
 		}
-		if strings.Join(got, " ") != tt.want {
-			t.Errorf("%+v: got %q, want %s", tt.names, got, tt.want)
+		var resp pb.RateLimitResponse // as it is written in bytes
+		if err := proto.Unmarshal(tt.names.appendTo(nil, &limiter.Answer{Statuses: tt.statuses}), &resp); err != nil {
+			t.Fatal(err)
+		}
+		var wire []string
+		for _, h := range resp.GetResponseHeadersToAdd() {
+			wire = append(wire, h.GetKey()+"="+h.GetValue())
+		}
+		if strings.Join(got, " ") != tt.want || strings.Join(wire, " ") != tt.want {
+			t.Errorf("%+v: got %q and %q, want %s", tt.names, got, wire, tt.want)
 		}
 	}
 }
