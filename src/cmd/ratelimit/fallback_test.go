@@ -152,3 +152,22 @@ func TestSettleAtTheEnd(t *testing.T) {
 		t.Errorf("%s counters, want 1", got)
 	}
 }
+
+// The line protocol falls back as all others do, in the counters of divvy too.
+func TestStoreFailureOfDivvy(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	const bread = "[path=/rye]\ncreditLimit = 4\nresetSeconds = 3600\n[default]\ncreditLimit = 0\nresetSeconds = 60\n"
+	host, port, _ := strings.Cut(server.Addr, ":")
+	s := launchDivvy(t, "bread.ini", bread, "REDIS_HOST="+host, "REDIS_PORT="+port, "REDIS_TIMEOUT=500ms", "STORE_FAILURE_MODE=local", "REPLICAS=2", "DIVVY_KEYS=upstream")
+	s.until("an answer", func() bool { return s.say("HIT path=/rye", nil) == "OK true 3 3600\n" })
+	server.Kill()
+	s.until("a share of its own", func() bool { return s.say("HIT path=/rye", nil) == "OK true 1 3600\n" })
+	if got := s.say("HIT path=/rye\nHIT path=/rye", nil); got != "OK true 0 3600\nOK false 0 3600\n" {
+		t.Errorf("got %q", got)
+	}
+	server.Restart(t)
+	s.until("what is left in Redis", func() bool {
+		left, _ := server.Try("GET", "divvy:path=/rye::4:3600")
+		return fmt.Sprint(left) == "2"
+	})
+}
