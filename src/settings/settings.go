@@ -54,6 +54,8 @@ type Settings struct {
 	CacheKeyFormat          string // v1 or v2
 	LocalCacheBytes         int64
 	ExpirationJitter        int
+	StoreMaxInFlight        int
+	StoreBreakerFailures    int
 	Redis, RedisPerSecond   Redis
 	// RedisSplit counts limits by the second in RedisPerSecond.
 	RedisSplit                                bool
@@ -241,6 +243,8 @@ func (s *Settings) declare(r *reader) {
 	r.flag(&s.QuotaMode, "QUOTA_MODE", false, "treat every descriptor as if its rule had `quota_mode`: a request is refused only if all are over")
 
 	r.integer(&s.ExpirationJitter, "EXPIRATION_JITTER_MAX_SECONDS", 300, "up to so many seconds, less one, are added to each key's time to live in Redis and Memcached; 0: none")
+	r.count(&s.StoreMaxInFlight, "STORE_MAX_IN_FLIGHT", 20_000, "calls that may wait for Redis, or Memcached, at a time; further ones are refused at once")
+	r.integer(&s.StoreBreakerFailures, "STORE_BREAKER_FAILURES", 5, "after so many attempts in a row without an answer a server of Redis or Memcached is only probed, and calls for it are refused at once, until it answers; 0: it always is asked")
 	r.size(&s.LocalCacheBytes, "LOCAL_CACHE_SIZE_IN_BYTES", 0, "size of a cache of limits that are used up, in front of Redis or Memcached, at least 512 KiB; 0: none")
 
 	s.declareRedis(r)

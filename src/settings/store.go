@@ -1,6 +1,9 @@
 package settings
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // validateStore decides on the store and checks what it needs.
 func (s *Settings) validateStore(r *reader) {
@@ -16,7 +19,7 @@ func (s *Settings) validateStore(r *reader) {
 	redis := []string{"REDIS_URL", "REDIS_PERSECOND_URL"}
 	switch s.BackendType {
 	case "memory":
-		r.idle("the counters are in memory", append(redis, "LOCAL_CACHE_SIZE_IN_BYTES")...)
+		r.idle("the counters are in memory", append(redis, "LOCAL_CACHE_SIZE_IN_BYTES", "STORE_MAX_IN_FLIGHT", "STORE_BREAKER_FAILURES")...)
 	case "redis":
 		s.Redis.validate(r, "REDIS_")
 		if s.RedisSplit {
@@ -29,6 +32,9 @@ func (s *Settings) validateStore(r *reader) {
 		s.validateMemcache(r)
 	default:
 		r.problem("BACKEND_TYPE", s.BackendType, "write memory, redis or memcache")
+	}
+	if s.StoreBreakerFailures < 0 {
+		r.problem("STORE_BREAKER_FAILURES", strconv.Itoa(s.StoreBreakerFailures), "write 0 or more")
 	}
 	if s.BackendType != "redis" {
 		s.RedisSplit = false
