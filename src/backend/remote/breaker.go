@@ -42,6 +42,8 @@ type Breaker struct {
 	trials int        // half open: so many more calls may try
 	next   time.Time  // open, half open: then somebody may probe. Zero: not known yet
 	wait   time.Duration
+	// retired: nobody is told anything any more.
+	retired bool
 }
 
 // The parts of Breaker.word.
@@ -192,7 +194,7 @@ func (b *Breaker) Fail(began Mark, now time.Time, why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	word := b.word.Load()
-	if Mark(word>>changeShift) != began {
+	if Mark(word>>changeShift) != began || b.retired {
 		return
 	}
 	switch stateOf(word) {
@@ -256,13 +258,14 @@ func (b *Breaker) Probe(now time.Time) (due bool, wait time.Duration) {
 }
 
 // Retire says that the server is not used any more, and why: who was told that it
-// is open is told of the end.
+// is open is told of the end, and it does not open again.
 func (b *Breaker) Retire(why error) {
 	if b == nil {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.retired = true
 	if stateOf(b.word.Load()) != closed {
 		b.change(closed)
 		b.refusal.Store(nil)

@@ -132,6 +132,9 @@ func TestBreaker(t *testing.T) {
 			{1 * ms, "retire", "", closed},
 			{1 * ms, "retire", "", closed},
 			{1 * ms, "probe", "0s", closed},
+			{2 * ms, "fail", "", closed}, // of what was on its way
+			{2 * ms, "fail", "", closed},
+			{2 * ms, "fail", "", closed},
 		}, []string{"true gone", "false " + ErrRetired.Error()}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
