@@ -14,6 +14,8 @@ type Backend interface {
 	//
 	// The error is for misuse only; a store that did not answer is a Verdict's
 	// Err. Take keeps nothing of b once it returns, is safe for concurrent use
-	// and returns soon after ctx ends.
+	// and returns soon after ctx ends. One that may have to wait gives up a little
+	// before the deadline of ctx, so that whoever stands in front of it can still
+	// answer in its stead.
 	Take(ctx context.Context, b *algorithm.Batch) error
 }

@@ -127,6 +127,9 @@ func TestStore(t *testing.T) {
 		{"BACKEND_TYPE=redis REDIS_PIPELINE_LIMIT=-1", "redis", "REDIS_PIPELINE_LIMIT"},
 		{"BACKEND_TYPE=redis REDIS_POOL_SIZE=-1", "redis", "REDIS_POOL_SIZE"},
 		{"BACKEND_TYPE=redis LOCAL_CACHE_SIZE_IN_BYTES=-1", "redis", "LOCAL_CACHE_SIZE_IN_BYTES"},
+		{"BACKEND_TYPE=redis STORE_BREAKER_FAILURES=-1", "redis", "STORE_BREAKER_FAILURES=-1: write 0 or more"},
+		{"BACKEND_TYPE=redis STORE_BREAKER_FAILURES=0 STORE_MAX_IN_FLIGHT=1", "redis", ""},
+		{"BACKEND_TYPE=redis STORE_MAX_IN_FLIGHT=0", "redis", "STORE_MAX_IN_FLIGHT=0: write a whole number above 0"},
 		{"MEMCACHE_HOST_PORT=a:1", "memory", ""}, // upstream wants to be told, too
 		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1,[::1]:2,/run/m.sock", "memcache", ""},
 		{"BACKEND_TYPE=memcached MEMCACHE_SRV=_memcache._tcp.example.com.", "memcache", ""},

@@ -16,7 +16,7 @@ func (s *Settings) validateStore(r *reader) {
 	redis := []string{"REDIS_URL", "REDIS_PERSECOND_URL"}
 	switch s.BackendType {
 	case "memory":
-		r.idle("the counters are in memory", append(redis, "LOCAL_CACHE_SIZE_IN_BYTES")...)
+		r.idle("the counters are in memory", append(redis, "LOCAL_CACHE_SIZE_IN_BYTES", "STORE_MAX_IN_FLIGHT", "STORE_BREAKER_FAILURES", "STORE_FAILURE_MODE", "REPLICAS", "LIMIT_DEGRADED_HEADER")...)
 	case "redis":
 		s.Redis.validate(r, "REDIS_")
 		if s.RedisSplit {

@@ -12,15 +12,10 @@ import (
 // call is one Take on its way. It holds copies of everything, because the
 // caller may be gone before the workers get to it.
 type call struct {
+	remote.Call
 	ops  []op
-	keys []byte // of all ops, one after the other
-	left atomic.Int32
-	done chan struct{} // one send, when no op is left
-	// holders is 2 while both the caller and the workers may look at the call;
-	// who leaves last puts it away.
-	holders atomic.Int32
-	gone    atomic.Bool // the caller left: what has not been sent need not be
-	timer   *time.Timer // the time the caller has
+	keys []byte       // of all ops, one after the other
+	left atomic.Int32 // ops
 }
 
 // verb is what is done to a counter.
@@ -129,7 +124,7 @@ func (o *op) settle(before uint64, err error, s *counters) {
 	o.before, o.err = before, err
 	c := o.call
 	if c.left.Add(-1) == 0 {
-		c.done <- struct{}{}
+		c.Done <- struct{}{}
 		s.release(c)
 	}
 }

@@ -21,6 +21,26 @@
 // together (pipe.go). gomemcache knows no contexts, and trusts its server with its
 // time and its lines; the pipe does not.
 //
+// A node has a breaker, remote.Breaker, which each pipe tells of replies and of its
+// end. While it is open no op is taken, those that wait are told, and a prober asks
+// for the version over one pipe after the other (probe.go), all of which are made anew
+// for it.
+//
+// # What is sent again
+//
+// A sum is sent a second time only when it is known that the first did not count:
+//   - incr of a counter that is not there, as add, and add of one that is there, as
+//     incr (worker.add): NOT_FOUND and NOT_STORED are said instead of doing anything;
+//   - to a new pipe, when the old one was broken before the command got onto it
+//     (guard.Write);
+//   - to another node, when the one that was chosen takes no more ops (Store.put).
+//
+// A command that was handed to a pipe and not answered is an error for its ops and
+// never sent again, by us or gomemcache: whether it counted is not known. So no hit
+// counts twice, unless somebody above asks again after an error. What is said a
+// second time without counting: that a counter which grew too far is set back, and
+// the version.
+//
 // Package redis adds up hits as well, but within one batch for one connection, in
 // which scripts and looks have their place between them, and the next batch waits
 // for the whole of it. Here each key has a queue of its own. What the two would

@@ -17,6 +17,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/harness"
 	"ratelimit/src/backend/memcachedtest"
+	"ratelimit/src/backend/remote"
 )
 
 // faultTimeout is how long calls wait in the tests of faults, and patience how
@@ -42,7 +43,7 @@ func volley(t *testing.T, s *Store, calls int, hit func(n int) algorithm.Hit) ma
 			}
 			cause := ""
 			if err != nil {
-				cause = causeNames[causeOf(err)]
+				cause = causeOf(err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -219,7 +220,7 @@ func TestCallersDeadline(t *testing.T) {
 		if err := s.Take(ctx, &b); err != nil {
 			t.Error(err)
 		}
-		if got := causeNames[causeOf(b.Verdicts[0].Err)]; got != cause || time.Since(begun) > patience {
+		if got := causeOf(b.Verdicts[0].Err); got != cause || time.Since(begun) > patience {
 			t.Errorf("%v after %v, want %s", b.Verdicts[0].Err, time.Since(begun), cause)
 		}
 	}
@@ -383,7 +384,7 @@ func TestTLS(t *testing.T) {
 			server := memcachedtest.Start(t, memcachedtest.Options{TLS: certs, Certificate: tt.server})
 			s := open(t, Config{Servers: []string{server.Addr}, TLS: tt.client, Timeout: time.Second})
 			v := take(t, s, hot(0))
-			if (v.Err == nil) != tt.good || !tt.good && causeOf(v.Err) != causeConnect && causeOf(v.Err) != causeConnection && causeOf(v.Err) != causeTimeout {
+			if (v.Err == nil) != tt.good || !tt.good && causeOf(v.Err) != remote.CauseConnect && causeOf(v.Err) != remote.CauseConnection && causeOf(v.Err) != remote.CauseTimeout {
 				t.Errorf("got %v", v.Err)
 			}
 			if err := s.Ping(t.Context()); (err == nil) != tt.good {

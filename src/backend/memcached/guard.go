@@ -22,6 +22,7 @@ type guard struct {
 
 	refused error
 	rest    []byte // of the reply, for gomemcache
+	sent    time.Time
 
 	// What follows is the pipe's until it sends to done.
 	line [maxReply]byte

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -44,17 +43,27 @@ func (s server) Each(each func(net.Addr) error) error { return each(s) }
 // needed, and anew when it broke.
 type wire struct {
 	*access
-	ctx  context.Context // ends connecting
-	addr server
-	gate *gate
+	ctx     context.Context // ends connecting
+	addr    server
+	gate    *remote.Gate
+	breaker *remote.Breaker // nil: none
 
 	pipe    atomic.Pointer[pipe]
 	dialing sync.Mutex
 	reading sync.WaitGroup
 }
 
-// open is the pipe there is, or a new one.
-func (w *wire) open() (*pipe, error) {
+// open is the pipe there is, or a new one, if the gate lets us.
+func (w *wire) open() (*pipe, error) { return w.reach(false) }
+
+// probe is the same, past the gate: the breaker has a pace of its own.
+func (w *wire) probe() (*pipe, error) { return w.reach(true) }
+
+func (w *wire) failure(connect bool, err error) error {
+	return &remote.LinkError{Store: "memcached", Addr: string(w.addr), Connect: connect, Err: err}
+}
+
+func (w *wire) reach(probe bool) (*pipe, error) {
 	if p := w.pipe.Load(); p != nil {
 		return p, nil
 	}
@@ -63,23 +72,37 @@ func (w *wire) open() (*pipe, error) {
 	if p := w.pipe.Load(); p != nil {
 		return p, nil
 	}
-	if err := w.gate.pass(); err != nil {
-		return nil, err
+	if !probe {
+		if err := w.gate.Pass(); err != nil {
+			return nil, err
+		}
 	}
 	w.stats.dials.Add(1)
+	began := w.breaker.Begin()
+	stop := w.breaker.Watch(began, w.timeout, remote.ErrSlow)
 	conn, err := w.dial()
+	stop()
 	if err != nil {
-		err = &linkError{string(w.addr), true, err}
-		w.gate.rest(err)
+		if w.ctx.Err() == nil { // else it is no fault of the server
+			w.breaker.Fail(began, time.Now(), err)
+		}
+		err = w.failure(true, err)
+		w.gate.Rest(err)
 		return nil, err
 	}
 	w.stats.open.Add(1)
-	p := &pipe{conn: conn, timeout: w.timeout, proved: w.gate.prove}
-	p.ended = func(err error) {
+	p := &pipe{conn: conn, timeout: w.timeout, proved: w.gate.Prove, answered: w.breaker.Succeed}
+	p.ended = func(err error, unanswered bool) {
 		w.stats.open.Add(-1)
 		w.pipe.CompareAndSwap(p, nil)
+		switch {
+		case isAnswer(err):
+			w.breaker.Succeed()
+		case unanswered && !errors.Is(err, errClosed):
+			w.breaker.Fail(w.breaker.Begin(), time.Now(), err)
+		}
 		if !p.proven {
-			w.gate.rest(&linkError{string(w.addr), false, err})
+			w.gate.Rest(w.failure(false, err))
 		}
 	}
 	w.pipe.Store(p)
@@ -99,11 +122,16 @@ func (w *wire) dial() (net.Conn, error) {
 	return conn, err
 }
 
+// end ends the pipe, if there is one, as err says.
+func (w *wire) end(err error) {
+	if p := w.pipe.Load(); p != nil {
+		p.end(err)
+	}
+}
+
 // close ends the pipe. Nobody sends any more.
 func (w *wire) close() {
-	if p := w.pipe.Load(); p != nil {
-		p.end(errClosed)
-	}
+	w.end(errClosed)
 	w.reading.Wait()
 }
 
@@ -115,8 +143,8 @@ type link struct {
 	client *memcache.Client
 }
 
-func newLink(w *wire) *link {
-	l := &link{addr: w.addr, guard: newGuard(w.open), client: memcache.NewFromSelector(w.addr)}
+func newLink(addr server, pipe func() (*pipe, error)) *link {
+	l := &link{addr: addr, guard: newGuard(pipe), client: memcache.NewFromSelector(addr)}
 	l.client.MaxIdleConns = 1
 	l.client.DialContext = func(context.Context, string, string) (net.Conn, error) { return l.guard, nil }
 	return l
@@ -131,63 +159,8 @@ func (l *link) Do(ask func(*memcache.Client) error) error {
 	case err == nil, errors.Is(err, memcache.ErrCacheMiss), errors.Is(err, memcache.ErrNotStored):
 		return err
 	}
-	if _, known := errors.AsType[*linkError](err); known {
+	if _, known := errors.AsType[*remote.LinkError](err); known {
 		return err
 	}
-	return &linkError{string(l.addr), false, err}
-}
-
-// gate keeps the links to one server from connecting again and again while none
-// of them is of use.
-type gate struct {
-	mu    sync.Mutex
-	wait  time.Duration // 0: the gate is open
-	after time.Time     // then one may try
-	err   error         // why not
-}
-
-// The pause between two attempts to connect doubles up to retryMost while none
-// leads to a server that is of use, with jitter, so that one that comes back is
-// found within a second and not by all at once.
-const (
-	retryLeast = 10 * time.Millisecond
-	retryMost  = 500 * time.Millisecond
-)
-
-// pass lets everybody through, or in bad times one in each pause.
-func (g *gate) pass() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.wait == 0 {
-		return nil
-	}
-	now := time.Now()
-	if now.Before(g.after) {
-		return g.err
-	}
-	g.after = now.Add(g.wait)
-	return nil
-}
-
-// rest closes the gate for a moment; err is why.
-func (g *gate) rest(err error) {
-	if errors.Is(err, context.Canceled) {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := time.Now()
-	g.err = err
-	if g.wait > 0 && now.Before(g.after) {
-		return // of several that failed together, one has seen to it
-	}
-	g.wait = min(max(2*g.wait, retryLeast), retryMost)
-	g.after = now.Add(g.wait/2 + rand.N(g.wait/2+1))
-}
-
-// prove opens it: a connection was of use.
-func (g *gate) prove() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.wait, g.err = 0, nil
+	return &remote.LinkError{Store: "memcached", Addr: string(l.addr), Err: err}
 }

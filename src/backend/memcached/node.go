@@ -1,15 +1,21 @@
 package memcached
 
-import "sync"
+import (
+	"sync"
+
+	"ratelimit/src/backend/remote"
+)
 
 // node is one server, and what waits for it.
 type node struct {
-	addr  server
-	gate  gate
-	wires []*wire
-	store *Store
-	most  int           // ops that wait
-	end   chan struct{} // closed when no more come
+	addr    server
+	gate    remote.Gate
+	breaker *remote.Breaker
+	opened  chan struct{} // the breaker did; of one place
+	wires   []*wire
+	store   *Store
+	most    int           // ops that wait
+	end     chan struct{} // closed when no more come
 
 	mu       sync.Mutex          // guards what follows
 	counters map[string]*counter // those that ops wait for, or that are worked on
@@ -46,9 +52,12 @@ func (q *queue) pop() *counter {
 	return c
 }
 
-// put queues o, if there is room: callers that leave do not take their ops with
+// put queues o, if the server answers and there is room: callers that leave do not take their ops with
 // them, so a server that cannot be reached must not make the queue grow.
 func (n *node) put(o *op) error {
+	if err := n.breaker.Allow(); err != nil {
+		return err
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
@@ -90,7 +99,7 @@ func (n *node) take(w *worker, c *counter) {
 	defer n.mu.Unlock()
 	w.run, w.left, w.sum = w.run[:0], w.left[:0], 0
 	for o := c.first; o != nil; o = c.first {
-		switch gone := o.call.gone.Load(); {
+		switch gone := o.call.Gone.Load(); {
 		case gone:
 			w.left = append(w.left, o)
 		case len(w.run) > 0 && (o.verb != w.run[0].verb || w.sum+o.amount > maxSum):
@@ -139,6 +148,9 @@ func (n *node) next(w *worker) *counter {
 // close takes no more ops; why is what those get that wait, or nil if they are to
 // be worked on.
 func (n *node) close(why error) {
+	if why == nil {
+		n.breaker.Retire(remote.ErrRetired)
+	}
 	n.mu.Lock()
 	if n.closed == nil {
 		close(n.end)

@@ -15,16 +15,22 @@ import (
 // errStalled is a command that was not answered for as long as one may take.
 var errStalled = errors.New("the connection stalled")
 
+// whole is how many times as long as the next reply may take a command may wait for
+// its own, however slowly those before it drip. Nobody waits for it after the first.
+const whole = 2
+
 // pipe is a connection to a server with many commands on their way. Those that
 // come while others are being written are written together, and the replies,
 // which come in the order of the commands, are read together. When none comes for
 // as long as a command may take, or what comes is no reply, the pipe breaks, so
 // that nobody waits for long or gets what was meant for another.
 type pipe struct {
-	conn    net.Conn
-	timeout time.Duration
-	proved  func()      // told of the first reply
-	ended   func(error) // told of the end, and why; not of close
+	conn     net.Conn
+	timeout  time.Duration
+	proved   func() // told of the first reply
+	answered func() // told of each
+	// ended is told of the end, why, and whether a command had no reply.
+	ended func(err error, unanswered bool)
 
 	mu      sync.Mutex // guards what follows
 	out     []byte     // commands that are not written yet
@@ -43,11 +49,11 @@ func (p *pipe) send(g *guard, command []byte) bool {
 		p.mu.Unlock()
 		return false
 	}
-	g.err = nil
+	g.err, g.sent = nil, time.Now()
 	p.out = append(p.out, command...)
 	p.asked = append(p.asked, g)
 	if len(p.asked)-p.next == 1 {
-		_ = p.conn.SetReadDeadline(time.Now().Add(p.timeout)) // a connection that has ended says so to the reader
+		_ = p.conn.SetReadDeadline(g.sent.Add(p.timeout)) // a connection that has ended says so to the reader
 	}
 	if p.writing {
 		p.mu.Unlock()
@@ -128,6 +134,7 @@ func (p *pipe) reply(line []byte, last bool) error {
 		p.proven = true
 		p.proved()
 	}
+	p.answered()
 	g.n = copy(g.line[:], line)
 	g.done <- struct{}{}
 	if !last {
@@ -136,6 +143,9 @@ func (p *pipe) reply(line []byte, last bool) error {
 	var due time.Time // none
 	if p.next < len(p.asked) {
 		due = time.Now().Add(p.timeout)
+		if most := p.asked[p.next].sent.Add(whole * p.timeout); due.After(most) {
+			due = most
+		}
 	}
 	return p.conn.SetReadDeadline(due)
 }
@@ -153,7 +163,7 @@ func (p *pipe) end(err error) {
 	p.broken = err
 	asked := p.asked[p.next:]
 	p.mu.Unlock()
-	p.ended(err)
+	p.ended(err, len(asked) > 0)
 	for _, g := range asked {
 		g.err = err
 		g.done <- struct{}{}

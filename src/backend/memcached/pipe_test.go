@@ -75,7 +75,7 @@ func TestSlowClose(t *testing.T) {
 	here, there := net.Pipe()
 	conn := &slowToClose{here, make(chan struct{}), make(chan struct{})}
 	out := make(chan struct{})
-	p := &pipe{conn: conn, timeout: time.Minute, ended: func(error) { close(out) }}
+	p := &pipe{conn: conn, timeout: time.Minute, answered: func() {}, ended: func(error, bool) { close(out) }}
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer close(conn.letGo)
@@ -111,7 +111,7 @@ func FuzzReply(f *testing.F) {
 		said = said[:min(len(said), 4000)]
 		here, there := net.Pipe()
 		broken := make(chan error, 1)
-		p := &pipe{conn: here, timeout: time.Minute, proved: func() {}, ended: func(err error) { broken <- err }}
+		p := &pipe{conn: here, timeout: time.Minute, proved: func() {}, answered: func() {}, ended: func(err error, _ bool) { broken <- err }}
 		var reading sync.WaitGroup
 		reading.Go(p.read)
 		g := newGuard(func() (*pipe, error) { return p, nil })

@@ -5,6 +5,8 @@ import (
 	"hash/crc32"
 	"slices"
 	"sync"
+
+	"ratelimit/src/backend/remote"
 )
 
 // Hash is how the server of a key is chosen.
@@ -116,14 +118,19 @@ func (s *Store) start(ctx context.Context, addr server) *node {
 		addr: addr, store: s,
 		most: 2 * int(s.cfg.MaxWaiting), // of a hit there are up to two
 		end:  make(chan struct{}), counters: make(map[string]*counter),
+		opened: make(chan struct{}, 1),
 	}
+	n.breaker = remote.NewBreaker("memcached: "+string(addr), s.cfg.BreakerFailures, n.tell)
 	for range s.cfg.Connections {
-		n.wires = append(n.wires, &wire{access: &s.access, ctx: ctx, addr: addr, gate: &n.gate})
+		n.wires = append(n.wires, &wire{access: &s.access, ctx: ctx, addr: addr, gate: &n.gate, breaker: n.breaker})
 	}
 	var working sync.WaitGroup
 	for i := range s.cfg.InFlight {
-		w := &worker{node: n, link: newLink(n.wires[i%len(n.wires)]), wake: make(chan struct{}, 1)}
+		w := &worker{node: n, link: newLink(addr, n.wires[i%len(n.wires)].open), wake: make(chan struct{}, 1)}
 		working.Go(func() { n.work(w) })
+	}
+	if n.breaker != nil {
+		working.Go(n.probe)
 	}
 	s.running.Go(func() {
 		working.Wait()

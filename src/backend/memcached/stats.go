@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ratelimit/src/backend/remote"
 )
 
 // Stats is what a Store says of itself.
@@ -14,6 +16,10 @@ type Stats struct {
 	Open, Dials int64
 	// Waiting is how many calls wait now.
 	Waiting int64
+	// BreakersOpen is how many servers are not asked as they do not answer,
+	// BreakerOpened how often one of them came to that.
+	BreakersOpen  int
+	BreakerOpened int64
 	// Commands is how often a counter was changed or looked at, Failed how often
 	// that failed.
 	Commands, Failed int64
@@ -49,7 +55,8 @@ func (o *outcomes) read() Outcomes {
 // counters are what a Store counts of itself, and its pool of calls.
 type counters struct {
 	calls                    sync.Pool
-	waiting                  atomic.Int64
+	room                     remote.Room
+	opened                   atomic.Int64 // breakers
 	dials                    atomic.Int64
 	open                     atomic.Int64
 	commands                 atomic.Int64
@@ -58,17 +65,24 @@ type counters struct {
 	failedLookups            atomic.Int64
 	increments, adds, reads  outcomes
 	keysRequested, keysFound atomic.Int64
-	errors                   tally
+	errors                   remote.Tally
 }
 
 // Stats reads the store's figures.
 func (s *Store) Stats() Stats {
 	c := &s.stats
+	t := s.table.Load()
+	open := 0
+	for _, n := range t.byAddr {
+		if n.breaker.Open() {
+			open++
+		}
+	}
 	return Stats{
-		Servers: len(s.table.Load().byAddr),
-		Open:    c.open.Load(), Dials: c.dials.Load(), Waiting: c.waiting.Load(),
+		Servers: len(t.byAddr), BreakersOpen: open, BreakerOpened: c.opened.Load(),
+		Open: c.open.Load(), Dials: c.dials.Load(), Waiting: c.room.Calls(),
 		Commands: c.commands.Load(), Failed: c.failed.Load(),
-		Changes: c.changes.Load(), FailedLookups: c.failedLookups.Load(), Errors: c.errors.read(),
+		Changes: c.changes.Load(), FailedLookups: c.failedLookups.Load(), Errors: c.errors.Read(),
 		Increments: c.increments.read(), Adds: c.adds.read(), Reads: c.reads.read(),
 		KeysRequested: c.keysRequested.Load(), KeysFound: c.keysFound.Load(),
 	}
@@ -88,20 +102,16 @@ func (s *Store) sent(hits int, took time.Duration, err error) {
 // call is an empty one, held by whoever asked for it.
 func (s *counters) call() *call {
 	c := s.calls.Get().(*call)
-	c.holders.Store(1)
-	c.gone.Store(false)
+	c.Reset()
 	c.ops, c.keys = c.ops[:0], c.keys[:0]
 	return c
 }
 
 // release puts c away if nobody else holds it.
 func (s *counters) release(c *call) {
-	if c.holders.Add(-1) > 0 {
-		return
+	if c.Release() {
+		s.room.Free(c.Bytes)
+		c.keys = remote.Spare(c.keys)
+		s.calls.Put(c)
 	}
-	select {
-	case <-c.done: // of a caller that did not wait for it
-	default:
-	}
-	s.calls.Put(c)
 }

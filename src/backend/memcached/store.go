@@ -14,6 +14,7 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/remote"
 )
 
 // Config says which Memcached, and how it is talked to. It has either Servers or
@@ -61,8 +62,16 @@ type Config struct {
 	Span func(ctx context.Context, hits int) (end func(error))
 	// MaxWaiting is how many calls may wait for Memcached at a time, and how many
 	// hits may wait for one server, those whose callers have left included, twice
-	// as many of fixed windows; more are refused at once. Defaults to 20,000.
+	// as many of fixed windows; more are refused at once. Defaults to 20,000. The keys
+	// of all of them have remote.MaxBytes at most.
 	MaxWaiting int64
+	// BreakerFailures is how many attempts in a row have no answer before a server
+	// is not asked any more, until it answers probes. Defaults to 5; below 0: it
+	// always is asked.
+	BreakerFailures int
+	// OnBreaker, if set, is told when that is so, and why, and when it is over: why
+	// is nil then if the server answered. It must not block.
+	OnBreaker func(addr string, open bool, why error)
 }
 
 // Store is a limiter.Backend. It answers only while Run runs.
@@ -92,12 +101,17 @@ func New(cfg Config) (*Store, error) {
 	setDefault(&cfg.Timeout, 50*time.Millisecond)
 	setDefault(&cfg.DialTimeout, time.Second)
 	setDefault(&cfg.MaxWaiting, 20_000)
+	if cfg.BreakerFailures == 0 {
+		cfg.BreakerFailures = 5
+	}
 	s := &Store{cfg: cfg}
 	s.access = access{tls: cfg.TLS, timeout: cfg.Timeout, dialTimeout: cfg.DialTimeout, stats: &s.stats}
+	s.stats.errors = newTally()
+	s.stats.room.MaxCalls, s.stats.room.MaxBytes = cfg.MaxWaiting, remote.MaxBytes
 	s.stats.calls.New = func() any {
-		timer := time.NewTimer(time.Hour)
-		timer.Stop()
-		return &call{done: make(chan struct{}, 1), timer: timer}
+		c := new(call)
+		c.Init()
+		return c
 	}
 	s.table.Store(&table{err: errNobody})
 	return s, nil
@@ -141,9 +155,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	answers := make(chan error, len(addrs))
 	for _, addr := range addrs {
 		go func() {
-			w := &wire{access: &s.access, ctx: ctx, addr: server(addr), gate: new(gate)}
+			w := &wire{access: &s.access, ctx: ctx, addr: server(addr), gate: new(remote.Gate)}
 			defer w.close()
-			answers <- newLink(w).Do((*memcache.Client).Ping)
+			answers <- newLink(w.addr, w.open).Do((*memcache.Client).Ping)
 		}()
 	}
 	var errs []error
@@ -161,8 +175,10 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // Take charges every hit of b; see limiter.Backend. When Memcached does not
-// answer within the Timeout, or before ctx ends, each Verdict has an Err and what
-// was charged is unknown; while one of several servers is away, those of its keys.
+// answer within the Timeout, or a little before ctx ends (remote.Wait), each Verdict
+// has an Err and what was charged is unknown; while one of several servers is away,
+// those of its keys. Nothing was charged by hits whose Err is a *remote.OpenError,
+// of limits with one counter, or ErrBusy.
 func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
@@ -180,38 +196,39 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 	if b.Now.IsZero() {
 		now = time.Now().UnixNano()
 	}
-	if s.stats.waiting.Add(1) > s.cfg.MaxWaiting {
-		s.stats.waiting.Add(-1)
+	size := remote.KeyBytes(b)
+	if !s.stats.room.Enter(size) {
 		s.fail(b, ErrBusy)
 		return nil
 	}
-	defer s.stats.waiting.Add(-1)
+	defer s.stats.room.Leave()
 	if s.cfg.Span != nil {
 		end := s.cfg.Span(ctx, len(b.Hits))
 		defer func() { end(b.Err()) }()
 	}
 	c := s.stats.call()
 	defer s.stats.release(c)
+	c.Bytes = size
 	c.fill(b, now, s.cfg.ExpirationJitter, s.cfg.TagKeys)
-	c.timer.Reset(s.cfg.Timeout)
-	defer c.timer.Stop()
+	c.Timer.Reset(remote.Wait(ctx, s.cfg.Timeout))
+	defer c.Timer.Stop()
 	s.give(c)
 	var err error
 	select {
-	case <-c.done:
+	case <-c.Done:
 		c.verdicts(b, now)
 		for i := range b.Verdicts {
 			if err := b.Verdicts[i].Err; err != nil {
-				s.stats.errors.add(err)
+				s.stats.errors.Add(causeOf(err))
 			}
 		}
 		return nil
 	case <-ctx.Done():
 		err = fmt.Errorf("memcached: %w", context.Cause(ctx))
-	case <-c.timer.C:
+	case <-c.Timer.C:
 		err = ErrTimeout
 	}
-	c.gone.Store(true)
+	c.Gone.Store(true)
 	s.fail(b, err)
 	return nil
 }
@@ -230,7 +247,7 @@ func canCount(h *algorithm.Hit) bool {
 
 // give hands the ops of c to the nodes that have their keys.
 func (s *Store) give(c *call) {
-	c.holders.Add(1) // the workers
+	c.Hold() // the workers
 	for i := range c.ops {
 		o := &c.ops[i]
 		if err := s.put(o); err != nil {
@@ -255,6 +272,6 @@ func (s *Store) put(o *op) error {
 func (s *Store) fail(b *algorithm.Batch, err error) {
 	for i := range b.Verdicts {
 		b.Verdicts[i] = algorithm.Verdict{Err: err}
-		s.stats.errors.add(err)
+		s.stats.errors.Add(causeOf(err))
 	}
 }

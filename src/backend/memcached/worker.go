@@ -24,7 +24,13 @@ func (n *node) work(w *worker) {
 		for _, o := range w.left {
 			o.settle(0, ErrTimeout, &n.store.stats)
 		}
-		if len(w.run) > 0 {
+		switch err := n.breaker.Refusal(); {
+		case len(w.run) == 0:
+		case err != nil: // it opened while they waited
+			for _, o := range w.run {
+				o.settle(0, err, &n.store.stats)
+			}
+		default:
 			w.commit(c.key)
 		}
 		n.leave(c)

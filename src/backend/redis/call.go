@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"sync/atomic"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -11,6 +10,7 @@ import (
 // call is one Take on its way. It holds copies of everything, because the
 // caller may be gone before the writer gets to it.
 type call struct {
+	remote.Call
 	hits    []hit
 	keys    []byte // of all hits, one after the other
 	results []result
@@ -19,15 +19,7 @@ type call struct {
 	ask     bool              // a node that does not have the keys yet is to take them
 	again   bool              // some results say where to ask instead
 	at      int64             // the time in µs since the Unix epoch; -1: that of Redis
-	done    chan struct{}     // one send, when all results are there
-	// holders is 2 while both the caller and the writer may look at the call;
-	// who leaves last puts it away.
-	holders atomic.Int32
-	gone    atomic.Bool // the caller left: what has not been sent need not be
-
-	// What follows belongs to the caller.
-	timer *time.Timer // the time it has
-	up    error       // its time is up
+	up      error             // the caller's time is up; the caller's
 }
 
 // hit is what the writer needs of one hit.

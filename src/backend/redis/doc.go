@@ -15,4 +15,28 @@
 // a writer makes a pipeline of the calls in its queue. Which nodes there are is
 // in the table, which the finders, sentinels or cluster, keep up to date
 // (layout.go).
+//
+// A node has a breaker, remote.Breaker, which each attempt on one of its links tells
+// what became of it. While it is open the node's writers send nothing, tell those that
+// wait, and probe the server with PING on their links, whose connections are made
+// anew for it. Each node of a cluster has its own, and one that was not there before,
+// as the primary after a failover, begins with a closed one.
+//
+// # What is sent again
+//
+// A hit is sent a second time only when it is known that the first did not count:
+//   - EVALSHA that was answered with NOSCRIPT, as EVAL (writer.evaluate): the server
+//     had nothing to run;
+//   - MOVED, ASK and TRYAGAIN, elsewhere or a moment later (Store.scatter): the node
+//     says so instead of doing anything, for a script before its first line;
+//   - what a writer that retired had not sent (errUnsent), to the node that came in
+//     its place;
+//   - on a new connection, when a look showed that the server had closed the old one
+//     before anything was written on it (link.Do).
+//
+// EXPIRE is sent again when Redis has lost the key, and counts nothing; nor does
+// PING. A batch that was written, in part or whole, and not answered is an error
+// for its hits, and never sent again: whether they counted is not known. radix
+// does not send anything again either, as it is given no pool or cluster to do so
+// with. So no hit counts twice, unless somebody above asks again after an error.
 package redis

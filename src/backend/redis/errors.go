@@ -1,12 +1,13 @@
 package redis
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"strings"
-	"sync/atomic"
 
 	"github.com/mediocregopher/radix/v4/resp/resp3"
+
+	"ratelimit/src/backend/remote"
 )
 
 // Error is an error reply of Redis. Its text may name a key: it is for logs,
@@ -17,37 +18,29 @@ func (e Error) Error() string { return "redis: " + string(e) }
 
 var (
 	// ErrTimeout: Redis did not answer in time.
-	ErrTimeout = errors.New("redis: no answer in time")
+	ErrTimeout = fmt.Errorf("redis: %w", remote.ErrTimeout)
 	// ErrBusy: too many calls wait already.
-	ErrBusy = errors.New("redis: too many calls are waiting")
+	ErrBusy = fmt.Errorf("redis: %w", remote.ErrBusy)
 
 	errClosed = errors.New("redis: the store is closed")
 )
 
-// The causes of hits without an answer, as they are counted.
+// The causes of hits without an answer, besides those of package remote.
 const (
-	causeTimeout    = iota // no answer in time, ours or the caller's
-	causeLeft              // the caller left
-	causeBusy              // too many calls wait
-	causeConnect           // no connection could be made
-	causeConnection        // one broke or stood still
-	causeAuth              // the server wants other credentials, or allows less
-	causeReadOnly          // it is a replica
-	causeLoading           // it loads its data, or lost its primary
-	causeMemory            // it has no more memory
-	causeCluster           // nobody has the key's slot, or all send us on
-	causeReply             // any other error reply
-	causeOther
-	causes
+	causeAuth     = "auth"      // the server wants other credentials, or allows less
+	causeReadOnly = "read_only" // it is a replica
+	causeLoading  = "loading"   // it loads its data, or lost its primary
+	causeMemory   = "memory"    // it has no more memory
+	causeCluster  = "cluster"   // nobody has the key's slot, or all send us on
+	causeReply    = "reply"     // any other error reply
 )
 
-var causeNames = [causes]string{
-	"timeout", "left", "busy", "connect", "connection", "auth", "read_only", "loading", "memory", "cluster", "reply", "other",
+func newTally() remote.Tally {
+	return remote.NewTally(causeAuth, causeReadOnly, causeLoading, causeMemory, causeCluster, causeReply)
 }
 
 // causeOf is what a hit's error is counted as.
-func causeOf(err error) int {
-	link, isLink := errors.AsType[*linkError](err)
+func causeOf(err error) string {
 	_, isSentOn := errors.AsType[*sentOn](err)
 	switch {
 	case errors.Is(err, errReplica):
@@ -56,21 +49,14 @@ func causeOf(err error) int {
 		return causeCluster
 	case replyWord(err) != "":
 		return causeOfReply(replyWord(err))
-	case isLink && link.connect: // a dial that takes too long is a DeadlineExceeded as well
-		return causeConnect
-	case isLink:
-		return causeConnection
-	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
-		return causeTimeout
-	case errors.Is(err, context.Canceled):
-		return causeLeft
-	case errors.Is(err, ErrBusy):
-		return causeBusy
 	}
-	return causeOther
+	return remote.CauseOf(err)
 }
 
-func causeOfReply(word string) int {
+// isAnswer reports whether err is something that a server said: it is there.
+func isAnswer(err error) bool { return errors.Is(err, errReplica) || replyWord(err) != "" }
+
+func causeOfReply(word string) string {
 	switch word {
 	case "NOAUTH", "WRONGPASS", "NOPERM":
 		return causeAuth
@@ -84,20 +70,6 @@ func causeOfReply(word string) int {
 		return causeCluster
 	}
 	return causeReply
-}
-
-// tally counts errors by cause.
-type tally [causes]atomic.Int64
-
-func (t *tally) add(err error) { t[causeOf(err)].Add(1) }
-
-// read returns the counts by name of the cause, those that are 0 included.
-func (t *tally) read() map[string]int64 {
-	m := make(map[string]int64, causes)
-	for i := range t {
-		m[causeNames[i]] = t[i].Load()
-	}
-	return m
 }
 
 // replyWord is the first word of an error reply, to us or to radix; empty if err

@@ -29,7 +29,7 @@ func (s *Store) Forget(ctx context.Context, prefix string) (int, error) {
 	sum := 0
 	for _, addr := range found.primaries {
 		all.Go(func() {
-			l := &link{access: &s.access, addr: addr}
+			l := newLink(&s.access, addr)
 			defer l.Close()
 			n, err := forget(ctx, l, prefix)
 			mu.Lock()

@@ -25,7 +25,7 @@ type dialer struct {
 	tls         *tls.Config // nil: none
 	dials       *atomic.Int64
 	open        *atomic.Int64
-	raw         net.Conn // the last one made, below TLS
+	made        *guarded // the last one
 }
 
 // DialContext connects, and shakes hands where TLS is asked for, within the
@@ -38,8 +38,9 @@ func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 		return nil, err
 	}
 	d.open.Add(1)
-	d.raw = raw
-	return &guarded{Conn: conn, timeout: d.ioTimeout, open: d.open}, nil
+	d.made = &guarded{Conn: conn, raw: raw, timeout: d.ioTimeout, open: d.open}
+	d.made.bound(max(d.dialTimeout, whole*d.ioTimeout)) // what goes before the first command
+	return d.made, nil
 }
 
 // guarded is a connection whose every Read and Write has a deadline of its own.
@@ -47,16 +48,36 @@ func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 // the connection closes itself, so that whoever waits on it fails at once.
 //
 // radix reads only while it waits for a reply, so a Read that gets nothing is a
-// command without an answer.
+// command without an answer. One that gets a little at a time is bounded, too: what
+// was begun with bound has to end by then.
 type guarded struct {
 	net.Conn
+	raw     net.Conn // below TLS
 	timeout time.Duration
 	open    *atomic.Int64
 	closed  atomic.Bool
+	due     atomic.Int64 // ns since the guard's epoch
+}
+
+// whole is how many times as long as one Read or Write all of a command or batch
+// may take, however it drips. Nobody waits for it after the first.
+const whole = 2
+
+// guardEpoch is what due counts from, with the monotonic clock.
+var guardEpoch = time.Now()
+
+// bound ends whatever is done from now on after so long.
+func (g *guarded) bound(d time.Duration) { g.due.Store(int64(time.Since(guardEpoch) + d)) }
+
+// deadline is that of the next Read or Write.
+func (g *guarded) deadline() time.Time {
+	now := time.Now()
+	left := time.Duration(g.due.Load()) - now.Sub(guardEpoch)
+	return now.Add(min(g.timeout, left))
 }
 
 func (g *guarded) Read(p []byte) (int, error) {
-	if err := g.Conn.SetReadDeadline(time.Now().Add(g.timeout)); err != nil {
+	if err := g.Conn.SetReadDeadline(g.deadline()); err != nil {
 		return 0, err
 	}
 	n, err := g.Conn.Read(p)
@@ -64,7 +85,7 @@ func (g *guarded) Read(p []byte) (int, error) {
 }
 
 func (g *guarded) Write(p []byte) (int, error) {
-	if err := g.Conn.SetWriteDeadline(time.Now().Add(g.timeout)); err != nil {
+	if err := g.Conn.SetWriteDeadline(g.deadline()); err != nil {
 		return 0, err
 	}
 	n, err := g.Conn.Write(p)
@@ -76,7 +97,7 @@ func (g *guarded) check(err error) error {
 		return err
 	}
 	_ = g.Close() // what matters is that nobody waits on it any more
-	return fmt.Errorf("%w: nothing moved for %v", errStalled, g.timeout)
+	return fmt.Errorf("%w: no answer in %v, nor the whole of it in %v", errStalled, g.timeout, whole*g.timeout)
 }
 
 // Close closes the connection; again does nothing.

@@ -4,12 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"net"
 	"time"
 
 	"github.com/mediocregopher/radix/v4"
+
+	"ratelimit/src/backend/remote"
 )
 
 // access is how connections to servers of one sort are made.
@@ -25,29 +24,27 @@ type access struct {
 	stats   *counters
 }
 
-// link is a connection to one server. It connects when it is needed, and after
-// a failure not again before a moment has passed: a server that is down must
-// not be asked as often as we are. It is used by one goroutine at a time.
+// link is a connection to one server. It connects when it is needed, and passes
+// the gate for it. It is used by one goroutine at a time; gate and breaker are
+// those of the server, for all its links.
 type link struct {
 	*access
-	addr string
+	addr    string
+	gate    *remote.Gate
+	breaker *remote.Breaker // nil: none
 
 	conn   radix.Conn
-	raw    net.Conn  // below it
+	guard  *guarded  // below it
 	used   time.Time // when conn last answered
 	proven bool      // conn was of use
-	after  time.Time // no new connection before
-	wait   time.Duration
-	err    error // why not
+	opened int64     // how often the breaker had opened when it was made
 }
 
-// The pause between two attempts to connect doubles up to retryMost while none
-// leads to a server that is of use, with jitter, so that one that comes back is
-// found within a second and not by all at once.
-const (
-	retryLeast = 10 * time.Millisecond
-	retryMost  = 500 * time.Millisecond
-)
+// newLink returns a link with a gate of its own and without a breaker, for
+// somebody who asks now and then.
+func newLink(a *access, addr string) *link {
+	return &link{access: a, addr: addr, gate: new(remote.Gate)}
+}
 
 // quiet is how long a connection may not have been used without a look whether
 // the server, or what is in between, has ended it meanwhile. That is no error:
@@ -60,7 +57,24 @@ var errReplica = errors.New("it is a replica, not a primary")
 // Do performs a, connecting first if need be; ctx bounds the connecting. What
 // fails closes the connection: its state is not known.
 func (l *link) Do(ctx context.Context, a radix.Action) error {
-	if l.conn != nil && time.Since(l.used) > quiet && hungUp(l.raw) {
+	if l.conn != nil && (l.opened != l.breaker.Opened() || time.Since(l.used) > quiet && hungUp(l.guard.raw)) {
+		l.Close()
+	}
+	if l.conn == nil {
+		if err := l.gate.Pass(); err != nil {
+			return err
+		}
+		if err := l.connect(ctx); err != nil {
+			return err
+		}
+	}
+	return l.perform(ctx, a)
+}
+
+// Probe asks whether the server is there, at the breaker's pace: past the gate, and
+// with a new connection, unless the old one was made for a probe.
+func (l *link) Probe(ctx context.Context) error {
+	if l.conn != nil && l.opened != l.breaker.Opened() {
 		l.Close()
 	}
 	if l.conn == nil {
@@ -68,49 +82,80 @@ func (l *link) Do(ctx context.Context, a radix.Action) error {
 			return err
 		}
 	}
+	err := l.perform(ctx, radix.Cmd(nil, "PING"))
+	if err == nil || isAnswer(err) {
+		l.gate.Prove() // else the breaker's calls would be refused by the gate
+		return nil
+	}
+	return err
+}
+
+// perform performs a on the connection there is.
+func (l *link) perform(ctx context.Context, a radix.Action) error {
+	began := l.breaker.Begin()
+	l.guard.bound(whole * l.timeout)
 	// A context that ends would leave radix reading into a in the background.
 	// The guard sees to it that this ends.
-	if err := a.Perform(context.WithoutCancel(ctx), l.conn); err != nil {
-		l.Close()
-		err = &linkError{l.addr, false, err}
-		if !l.proven && !errors.Is(err, errStalled) { // that took its time
-			l.rest(err)
-		}
-		return err
+	err := a.Perform(context.WithoutCancel(ctx), l.conn)
+	if err == nil {
+		l.used = time.Now()
+		l.breaker.Succeed()
+		return nil
 	}
-	l.used = time.Now()
-	return nil
+	l.Close()
+	l.report(began, err)
+	err = l.failure(false, err)
+	if !l.proven && !errors.Is(err, errStalled) { // that took its time
+		l.gate.Rest(err)
+	}
+	return err
+}
+
+// report tells the breaker what became of an attempt that failed.
+func (l *link) report(began remote.Mark, err error) {
+	if isAnswer(err) {
+		l.breaker.Succeed()
+	} else {
+		l.breaker.Fail(began, time.Now(), err)
+	}
+}
+
+func (l *link) failure(connect bool, err error) error {
+	return &remote.LinkError{Store: "redis", Addr: l.addr, Connect: connect, Err: err}
 }
 
 func (l *link) connect(ctx context.Context) error {
-	if time.Now().Before(l.after) {
-		return l.err
-	}
+	began := l.breaker.Begin()
+	l.opened = l.breaker.Opened()
+	stop := l.breaker.Watch(began, l.timeout, remote.ErrSlow)
 	conn, err := l.dial(ctx)
-	if err != nil {
-		l.rest(&linkError{l.addr, true, err})
-		return l.err
+	stop()
+	switch {
+	case err == nil:
+		l.conn, l.proven = conn, false
+		return nil
+	case ctx.Err() == nil: // else it is no fault of the server
+		l.report(began, err)
 	}
-	l.conn, l.proven = conn, false
-	return nil
-}
-
-// rest keeps the link from connecting for a moment; err is why.
-func (l *link) rest(err error) {
-	l.wait = min(max(2*l.wait, retryLeast), retryMost)
-	l.after = time.Now().Add(l.wait/2 + rand.N(l.wait/2+1))
-	l.err = err
+	err = l.failure(true, err)
+	l.gate.Rest(err)
+	return err
 }
 
 // prove says that the connection is of use. What breaks one that was not may
 // break the next as well, so that one has to wait.
-func (l *link) prove() { l.wait, l.proven = 0, true }
+func (l *link) prove() {
+	if !l.proven {
+		l.proven = true
+		l.gate.Prove()
+	}
+}
 
 // leave closes a connection that works, but whose server is of no use, as err
 // says. That may be so for long: the next one has to wait, too.
 func (l *link) leave(err error) {
 	l.Close()
-	l.rest(&linkError{l.addr, true, err})
+	l.gate.Rest(l.failure(true, err))
 }
 
 func (l *link) dial(ctx context.Context) (radix.Conn, error) {
@@ -134,7 +179,7 @@ func (l *link) dial(ctx context.Context) (radix.Conn, error) {
 		}
 	}
 	conn, err := d.Dial(ctx, l.network, l.addr)
-	l.raw = guard.raw
+	l.guard = guard.made
 	if err != nil || !l.primary {
 		return conn, err
 	}
@@ -166,14 +211,3 @@ func (l *link) Close() {
 		l.conn = nil
 	}
 }
-
-// linkError is a connection that could not be made or broke.
-type linkError struct {
-	addr    string
-	connect bool // while it was being made
-	err     error
-}
-
-func (e *linkError) Error() string { return fmt.Sprintf("redis: %s: %v", e.addr, e.err) }
-
-func (e *linkError) Unwrap() error { return e.err }

@@ -1,25 +1,43 @@
 package redis
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+
+	"ratelimit/src/backend/remote"
+)
 
 // node is one server and its connections.
 type node struct {
 	writers []*writer
 	seed    maphash.Seed
+	breaker *remote.Breaker
 	unseen  int // looks since it was in the layout; belongs to watch
 }
 
 func (s *Store) newNode(addr string) *node {
 	n := &node{seed: s.seed}
+	n.breaker = remote.NewBreaker("redis: "+addr, s.cfg.BreakerFailures, func(open bool, why error) {
+		if open {
+			s.stats.opened.Add(1)
+		}
+		if s.cfg.OnBreaker != nil {
+			s.cfg.OnBreaker(addr, open, why)
+		}
+	})
+	gate := new(remote.Gate)
 	for range s.cfg.Connections {
-		n.writers = append(n.writers, newWriter(&link{access: &s.access, addr: addr}, &s.cfg, s.kick, &s.stats))
+		l := &link{access: &s.access, addr: addr, gate: gate, breaker: n.breaker}
+		n.writers = append(n.writers, newWriter(l, &s.cfg, s.kick, &s.stats))
 	}
 	return n
 }
 
-// put queues c. Hits on one key meet in one batch: the writer is chosen by the
-// first.
+// put queues c, unless the server does not answer. Hits on one key meet in one
+// batch: the writer is chosen by the first.
 func (n *node) put(c *call) error {
+	if err := n.breaker.Allow(); err != nil {
+		return err
+	}
 	return n.writers[maphash.Bytes(n.seed, c.key(0))%uint64(len(n.writers))].put(c)
 }
 
@@ -28,4 +46,5 @@ func (n *node) retire() {
 	for _, w := range n.writers {
 		w.retire()
 	}
+	n.breaker.Retire(remote.ErrRetired)
 }

@@ -53,7 +53,7 @@ func (p *panel) ask(ctx context.Context, another bool, accept func(reply []any, 
 // one asks the server whose turn it is, and nobody else.
 func (p *panel) one(ctx context.Context, words ...string) ([]any, error) {
 	if p.link == nil {
-		p.link = &link{access: p.access, addr: p.addrs[0]}
+		p.link = newLink(p.access, p.addrs[0])
 	}
 	q := question{words: words}
 	if err := p.link.Do(ctx, &q); err != nil {

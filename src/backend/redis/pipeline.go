@@ -67,6 +67,9 @@ type pipeline struct {
 // maxSum keeps sums of amounts in what INCRBY takes.
 const maxSum = 1 << 62
 
+// maxBuf is how much memory a writer keeps for the next batch.
+const maxBuf = 1 << 20
+
 // reset makes p ready for a batch of calls.
 func (p *pipeline) reset(calls []*call) {
 	clear(p.commands)
@@ -189,6 +192,9 @@ func (p *pipeline) Perform(ctx context.Context, conn radix.Conn) error {
 
 // MarshalRESP writes the batch at once.
 func (p *pipeline) MarshalRESP(w io.Writer, _ *resp.Opts) error {
+	if cap(p.buf) > maxBuf { // of a batch as there is hardly another
+		p.buf = nil
+	}
 	p.buf = p.buf[:0]
 	for i := range p.commands {
 		p.buf = p.commands[i].append(p.buf)

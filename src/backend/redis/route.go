@@ -63,8 +63,8 @@ func (s *Store) give(ctx context.Context, c *call) error {
 	if n := t.sole(c); n != nil {
 		err := n.put(c)
 		if err == nil {
-			if err := until(ctx, c, c.done); err != nil {
-				c.gone.Store(true)
+			if err := until(ctx, c, c.Done); err != nil {
+				c.Gone.Store(true)
 				return err
 			}
 		} else if !errors.Is(err, errUnsent) {
@@ -98,7 +98,7 @@ func until[T any](ctx context.Context, root *call, done <-chan T) error {
 		return nil
 	case <-ctx.Done():
 		root.up = fmt.Errorf("redis: %w", context.Cause(ctx))
-	case <-root.timer.C:
+	case <-root.Timer.C:
 		root.up = ErrTimeout
 	}
 	return root.up
@@ -194,6 +194,10 @@ func (s *Store) divide(ctx context.Context, root *call, parts []part) []part {
 		}
 		parts[at].move(root, i, len(s.cfg.Cluster) > 0)
 	}
+	for _, p := range parts {
+		p.Bytes = len(p.keys)
+		s.stats.room.Hold(p.Bytes) // they may outlive root
+	}
 	return parts
 }
 
@@ -252,11 +256,11 @@ func (s *Store) gather(ctx context.Context, root *call, parts []part) {
 	for _, p := range parts {
 		if err := p.node.put(p.call); err != nil {
 			p.fail(err)
-			p.done <- struct{}{}
+			p.Done <- struct{}{}
 		}
 	}
 	for _, p := range parts {
-		err := until(ctx, root, p.done)
+		err := until(ctx, root, p.Done)
 		for i, of := range p.of {
 			if err != nil {
 				root.results[of] = result{err: err}
@@ -265,7 +269,7 @@ func (s *Store) gather(ctx context.Context, root *call, parts []part) {
 			}
 		}
 		if err != nil {
-			p.gone.Store(true)
+			p.Gone.Store(true)
 		}
 		s.stats.release(p.call)
 	}

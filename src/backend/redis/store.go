@@ -13,6 +13,7 @@ import (
 	"github.com/mediocregopher/radix/v4"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/remote"
 )
 
 // Config says which Redis, and how it is talked to. It has either Addr, or
@@ -63,8 +64,16 @@ type Config struct {
 	Span func(ctx context.Context, hits int) (end func(error))
 	// MaxWaiting is how many calls may wait for Redis at a time, and how many
 	// may stand in the queue of one connection, calls whose callers have left
-	// included; more are refused at once. Defaults to 20,000.
+	// included; more are refused at once. Defaults to 20,000. The keys of all of them
+	// have remote.MaxBytes at most.
 	MaxWaiting int64
+	// BreakerFailures is how many attempts in a row have no answer before a server
+	// is not asked any more, until it answers probes. Defaults to 5; below 0: it
+	// always is asked.
+	BreakerFailures int
+	// OnBreaker, if set, is told when that is so, and why, and when it is over: why
+	// is nil then if the server answered. It must not block.
+	OnBreaker func(addr string, open bool, why error)
 }
 
 // Sentinel says which sentinels to ask for which primary.
@@ -104,6 +113,9 @@ func New(cfg Config) (*Store, error) {
 	setDefault(&cfg.Timeout, 50*time.Millisecond)
 	setDefault(&cfg.DialTimeout, time.Second)
 	setDefault(&cfg.MaxWaiting, 20_000)
+	if cfg.BreakerFailures == 0 {
+		cfg.BreakerFailures = 5
+	}
 	s := &Store{
 		cfg: cfg, seed: maphash.MakeSeed(),
 		kicks: make(chan struct{}, 1), strangers: make(chan string, 16),
@@ -112,10 +124,12 @@ func New(cfg Config) (*Store, error) {
 		network: cfg.Network, credentials: cfg.Credentials, db: cfg.DB, tls: cfg.TLS,
 		timeout: cfg.Timeout, dialTimeout: cfg.DialTimeout, primary: cfg.Sentinel != nil, stats: &s.stats,
 	}
+	s.stats.errors = newTally()
+	s.stats.room.MaxCalls, s.stats.room.MaxBytes = cfg.MaxWaiting, remote.MaxBytes
 	s.stats.calls.New = func() any {
-		timer := time.NewTimer(time.Hour)
-		timer.Stop()
-		return &call{done: make(chan struct{}, 1), timer: timer}
+		c := new(call)
+		c.Init()
+		return c
 	}
 	s.table.Store(&table{replaced: make(chan struct{})})
 	return s, nil
@@ -181,7 +195,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	answers := make(chan error, len(primaries))
 	for _, addr := range primaries {
 		go func() {
-			l := &link{access: &s.access, addr: addr}
+			l := newLink(&s.access, addr)
 			defer l.Close()
 			answers <- l.Do(ctx, radix.Cmd(nil, "PING"))
 		}()
@@ -208,6 +222,10 @@ type Stats struct {
 	Open, Dials int64
 	// Waiting is how many calls wait now.
 	Waiting int64
+	// BreakersOpen is how many servers are not asked as they do not answer,
+	// BreakerOpened how often one of them came to that.
+	BreakersOpen  int
+	BreakerOpened int64
 	// Batches were sent with Commands in all, Failed of them without a whole
 	// answer.
 	Batches, Commands, Failed int64
@@ -219,17 +237,25 @@ type Stats struct {
 
 // Stats reads the store's figures.
 func (s *Store) Stats() Stats {
+	t := s.table.Load()
+	open := 0
+	for _, n := range t.nodes {
+		if n.breaker.Open() {
+			open++
+		}
+	}
 	return Stats{
-		Servers: len(s.table.Load().primaries),
-		Open:    s.stats.open.Load(), Dials: s.stats.dials.Load(), Waiting: s.stats.waiting.Load(),
+		Servers: len(t.primaries), BreakersOpen: open, BreakerOpened: s.stats.opened.Load(),
+		Open: s.stats.open.Load(), Dials: s.stats.dials.Load(), Waiting: s.stats.room.Calls(),
 		Batches: s.stats.batches.Load(), Commands: s.stats.sent.Load(), Failed: s.stats.failed.Load(),
-		SentOn: s.stats.sentOn.Load(), Errors: s.stats.errors.read(),
+		SentOn: s.stats.sentOn.Load(), Errors: s.stats.errors.Read(),
 	}
 }
 
 // Take charges every hit of b; see limiter.Backend. When Redis does not answer
-// within the Timeout, or before ctx ends, each Verdict has an Err and what was
-// charged is unknown.
+// within the Timeout, or a little before ctx ends (remote.Wait), each Verdict has an
+// Err and what was charged is unknown. Nothing was charged by hits whose Err is
+// a *remote.OpenError or ErrBusy.
 func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
@@ -241,21 +267,22 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 	if b.Now.IsZero() {
 		now = time.Now().UnixNano()
 	}
-	if s.stats.waiting.Add(1) > s.cfg.MaxWaiting {
-		s.stats.waiting.Add(-1)
+	size := remote.KeyBytes(b)
+	if !s.stats.room.Enter(size) {
 		s.fail(b, ErrBusy)
 		return nil
 	}
-	defer s.stats.waiting.Add(-1)
+	defer s.stats.room.Leave()
 	if s.cfg.Span != nil {
 		end := s.cfg.Span(ctx, len(b.Hits))
 		defer func() { end(b.Err()) }()
 	}
 	c := s.stats.call()
 	defer s.stats.release(c)
+	c.Bytes = size
 	c.fill(b, now, s.cfg.ExpirationJitter, s.cfg.TagKeys)
-	c.timer.Reset(s.cfg.Timeout)
-	defer c.timer.Stop()
+	c.Timer.Reset(remote.Wait(ctx, s.cfg.Timeout))
+	defer c.Timer.Stop()
 	if err := s.give(ctx, c); err != nil {
 		s.fail(b, err)
 		return nil
@@ -263,7 +290,7 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 	for i := range b.Hits {
 		b.Verdicts[i] = c.verdict(&b.Hits[i], i, now)
 		if err := b.Verdicts[i].Err; err != nil {
-			s.stats.errors.add(err)
+			s.stats.errors.Add(causeOf(err))
 		}
 	}
 	return nil
@@ -272,6 +299,6 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 func (s *Store) fail(b *algorithm.Batch, err error) {
 	for i := range b.Verdicts {
 		b.Verdicts[i] = algorithm.Verdict{Err: err}
-		s.stats.errors.add(err)
+		s.stats.errors.Add(causeOf(err))
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"ratelimit/src/backend/backendtest"
 	"ratelimit/src/backend/harness"
 	"ratelimit/src/backend/redistest"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/limiter"
 )
 
@@ -543,12 +544,12 @@ func TestCauses(t *testing.T) {
 		{fmt.Errorf("redis: %w", context.DeadlineExceeded), "timeout"},
 		{fmt.Errorf("redis: %w", context.Canceled), "left"},
 		{ErrBusy, "busy"},
-		{&linkError{"a:1", true, errors.New("refused")}, "connect"},
-		{&linkError{"a:1", true, dialLate}, "connect"},
-		{&linkError{"a:1", true, context.Canceled}, "connect"},
-		{&linkError{"a:1", true, errReplica}, "read_only"},
-		{&linkError{"a:1", true, fmt.Errorf("AUTH: %w", resp3.SimpleError{S: "WRONGPASS no"})}, "auth"},
-		{&linkError{"a:1", false, errStalled}, "connection"},
+		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: errors.New("refused")}, "connect"},
+		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: dialLate}, "connect"},
+		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: context.Canceled}, "connect"},
+		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: errReplica}, "read_only"},
+		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: fmt.Errorf("AUTH: %w", resp3.SimpleError{S: "WRONGPASS no"})}, "auth"},
+		{&remote.LinkError{Store: "redis", Addr: "a:1", Err: errStalled}, "connection"},
 		{Error("NOPERM no"), "auth"},
 		{Error("READONLY no"), "read_only"},
 		{Error("LOADING wait"), "loading"},
@@ -561,9 +562,10 @@ func TestCauses(t *testing.T) {
 		{errNoOwner, "cluster"},
 		{&sentOn{err: Error("MOVED 1 a:1")}, "cluster"},
 		{Error("WRONGTYPE no"), "reply"},
+		{new(remote.OpenError), "breaker"},
 		{errClosed, "other"},
 	} {
-		if got := causeNames[causeOf(tt.err)]; got != tt.want {
+		if got := causeOf(tt.err); got != tt.want {
 			t.Errorf("%v is counted as %s, want %s", tt.err, got, tt.want)
 		}
 	}

@@ -436,8 +436,8 @@ func TestGroupsStayWhole(t *testing.T) {
 	c := s.stats.call()
 	defer s.stats.release(c)
 	c.fill(&b, epoch.UnixNano(), 0, false)
-	c.timer.Reset(s.cfg.Timeout)
-	defer c.timer.Stop()
+	c.Timer.Reset(s.cfg.Timeout)
+	defer c.Timer.Stop()
 	c.fail(errUnsent)
 	s.scatter(t.Context(), c)
 	for i := range b.Hits {
@@ -563,7 +563,7 @@ func TestUselessServer(t *testing.T) {
 			}
 		}
 		// One at once, and then after 5 ms at least.
-		if n := s.Stats().Dials; n > 1+int64(time.Since(begun)/(retryLeast/2)) {
+		if n := s.Stats().Dials; n > 1+int64(time.Since(begun)/(5*time.Millisecond)) {
 			t.Errorf("%q: %d connections for %d calls in %v", reply, n, calls, time.Since(begun))
 		}
 		well := ":1\r\n"

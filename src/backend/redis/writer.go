@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ratelimit/src/backend/remote"
 )
 
 // writer commits calls in groups: one batch is under way at a time, and what
@@ -47,10 +49,10 @@ func newWriter(l *link, cfg *Config, kick func(), stats *counters) *writer {
 // put queues c, if there is room: callers that leave do not take their calls
 // with them, so a server that cannot be reached must not make the queue grow.
 func (w *writer) put(c *call) error {
-	c.holders.Add(1)
+	c.Hold()
 	err := w.push(c)
 	if err != nil {
-		c.holders.Add(-1)
+		c.Release() // the caller still holds it
 		return err
 	}
 	select {
@@ -89,13 +91,26 @@ func (w *writer) run(ctx context.Context) {
 	// next may have taken a batch just before.
 	w.batch, w.queue, w.closed = append(w.batch, w.queue...), nil, why
 	w.mu.Unlock()
+	w.refuse(why)
+	w.link.Close()
+}
+
+// refuse tells the callers of the batch why it is not sent.
+func (w *writer) refuse(why error) {
 	for _, c := range w.batch {
 		for i := range c.results {
 			c.settle(i, result{err: why})
 		}
 	}
 	w.finish()
-	w.link.Close()
+}
+
+// after is when d has passed, or never if it is 0.
+func after(d time.Duration) <-chan time.Time {
+	if d == 0 {
+		return nil
+	}
+	return time.After(d)
 }
 
 // next takes what waits into w.batch, and waits for it if there is nothing.
@@ -112,10 +127,23 @@ func (w *writer) next(ctx context.Context) bool {
 		w.batch = w.take(w.batch[:0])
 		w.mu.Unlock()
 		if len(w.batch) > 0 {
-			return ctx.Err() == nil
+			err := w.link.breaker.Refusal()
+			if err == nil || ctx.Err() != nil {
+				return ctx.Err() == nil
+			}
+			w.refuse(err) // it opened while they waited
+			continue
+		}
+		due, wait := w.link.breaker.Probe(time.Now())
+		if due {
+			if w.link.Probe(ctx) != nil {
+				w.kick() // another may be the one to ask by now
+			}
+			continue
 		}
 		select {
 		case <-w.wake:
+		case <-after(wait):
 		case <-w.retired:
 			return false
 		case <-ctx.Done():
@@ -145,7 +173,7 @@ func (w *writer) commit(ctx context.Context) {
 	p := &w.pipeline
 	p.reset(w.batch)
 	for _, c := range w.batch {
-		if !c.gone.Load() {
+		if !c.Gone.Load() {
 			p.add(c)
 		}
 	}
@@ -229,7 +257,7 @@ func (w *writer) lost(p *pipeline) bool {
 // finish wakes all callers of the batch and lets go of their calls.
 func (w *writer) finish() {
 	for i, c := range w.batch {
-		c.done <- struct{}{}
+		c.Done <- struct{}{}
 		w.stats.release(c)
 		w.batch[i] = nil
 	}
@@ -238,14 +266,15 @@ func (w *writer) finish() {
 // counters are what a Store counts of itself, and its pool of calls.
 type counters struct {
 	calls   sync.Pool
-	waiting atomic.Int64
+	room    remote.Room
+	opened  atomic.Int64 // breakers
 	dials   atomic.Int64
 	open    atomic.Int64
 	batches atomic.Int64
 	sent    atomic.Int64
 	failed  atomic.Int64
 	sentOn  atomic.Int64
-	errors  tally
+	errors  remote.Tally
 }
 
 func (s *counters) batch(commands int, err error) {
@@ -259,8 +288,7 @@ func (s *counters) batch(commands int, err error) {
 // call is an empty one, held by whoever asked for it.
 func (s *counters) call() *call {
 	c := s.calls.Get().(*call)
-	c.holders.Store(1)
-	c.gone.Store(false)
+	c.Reset()
 	c.hits, c.keys, c.results = c.hits[:0], c.keys[:0], c.results[:0]
 	c.limits, c.found = c.limits[:0], c.found[:0]
 	c.ask, c.again, c.up = false, false, nil
@@ -269,12 +297,9 @@ func (s *counters) call() *call {
 
 // release puts c away if nobody else holds it.
 func (s *counters) release(c *call) {
-	if c.holders.Add(-1) > 0 {
-		return
+	if c.Release() {
+		s.room.Free(c.Bytes)
+		c.keys = remote.Spare(c.keys)
+		s.calls.Put(c)
 	}
-	select {
-	case <-c.done: // of a caller that did not wait for it
-	default:
-	}
-	s.calls.Put(c)
 }

@@ -1,3 +1,9 @@
 // Package remote is what stores have in common whose counters are in servers:
-// what a counter is called there, and how the way to a server is made.
+// what a counter is called there, how the way to a server is made, when it is not
+// gone, and what is known of calls on it.
+//
+// What a store does with them: a Take enters the Room, if there is any, and becomes
+// a Call that may wait so long as Wait says. The Breaker of the server lets it in. An
+// attempt begins with Begin, passes the Gate if it has to connect, and ends with
+// Succeed or Fail. CauseOf an error of it is what a Tally counts.
 package remote

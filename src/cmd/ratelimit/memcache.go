@@ -40,6 +40,9 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 		TagKeys:          cfg.CacheKeyFormat == "v2",
 		OnCommand:        batches.observe,
 		Span:             span,
+		MaxWaiting:       int64(cfg.Failure.MaxInFlight),
+		BreakerFailures:  breakerFailures(cfg),
+		OnBreaker:        onBreaker(log, "Memcached"),
 		OnChange:         func(c memcached.Change) { logChange(log, c) },
 		OnLookupFailure:  func(err error) { log.Warn(err) },
 	}
@@ -112,6 +115,7 @@ func memcacheSamples(store *memcached.Store, batches *batchFigures) func(func(pr
 		out.connections(st.Servers, st.Open, st.Waiting, st.Dials)
 		out.batches(st.Failed, st.Commands, batches)
 		out.errors(st.Errors)
+		out.breakers(st.BreakersOpen, st.BreakerOpened)
 		out.count("server_changes_total", "How often SRV found other servers than before.", st.Changes)
 		out.count("lookups_failed_total", "How often SRV found nothing.", st.FailedLookups)
 	}

@@ -124,6 +124,38 @@ func TestRedisHealthCheck(t *testing.T) {
 	s.until("healthy again", s.healthy)
 }
 
+// A server that goes and comes is one line of the log each, and one it was to be
+// asked always is none.
+func TestRedisBreaker(t *testing.T) {
+	for _, failures := range []string{"2", "0"} {
+		server := redistest.Start(t, redistest.Options{})
+		s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=2s", "LOG_LEVEL=info", "STORE_BREAKER_FAILURES="+failures)
+		s.until("an answer", func() bool { return s.ask("1") == 200 })
+		server.Stop()
+		begun := s.logged("Redis at " + server.Addr + " is only probed until it answers: ")
+		if failures == "0" {
+			for range 50 {
+				if got := s.ask("1"); got != 503 {
+					t.Errorf("got %d, want 503", got)
+				}
+			}
+			if begun() {
+				t.Error("without a breaker: it has opened")
+			}
+			continue
+		}
+		s.until("a word of it", func() bool { s.ask("1"); return begun() })
+		if got := s.ask("1"); got != 503 {
+			t.Errorf("got %d, want 503", got)
+		}
+		server.Restart(t)
+		s.until("a word of its return", s.logged("Redis at "+server.Addr+" answers again"))
+		if got := s.ask("2"); got != 200 {
+			t.Errorf("got %d, want 200", got)
+		}
+	}
+}
+
 func TestRedisStartupLimit(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -77,7 +77,7 @@ func buildStore(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Log
 		}
 		s.Backend = m
 	default:
-		if err := s.allRedis(cfg, spans); err != nil {
+		if err := s.allRedis(cfg, spans, log); err != nil {
 			return nil, err
 		}
 	}
@@ -90,8 +90,8 @@ func buildStore(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Log
 }
 
 // allRedis makes the store of the one Redis, or of both.
-func (s *store) allRedis(cfg *settings.Settings, spans *tracing.Provider) error {
-	rest, err := s.redis(cfg, cfg.Redis, "redis_pool", "Redis", spans.Redis("pipeline length"))
+func (s *store) allRedis(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Logger) error {
+	rest, err := s.redis(cfg, cfg.Redis, "redis_pool", "Redis", spans.Redis("pipeline length"), log)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *store) allRedis(cfg *settings.Settings, spans *tracing.Provider) error 
 	if !cfg.RedisSplit {
 		return nil
 	}
-	perSecond, err := s.redis(cfg, cfg.RedisPerSecond, "redis_per_second_pool", "the Redis of limits by the second", spans.Redis("perSecondPipeline length"))
+	perSecond, err := s.redis(cfg, cfg.RedisPerSecond, "redis_per_second_pool", "the Redis of limits by the second", spans.Redis("perSecondPipeline length"), log)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (s *store) allRedis(cfg *settings.Settings, spans *tracing.Provider) error 
 }
 
 // redis makes the store of one Redis.
-func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what string, span storeSpan) (*redis.Store, error) {
+func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what string, span storeSpan, log *logrus.Logger) (*redis.Store, error) {
 	batches := new(batchFigures)
 	rc := redis.Config{
 		Connections:      min(from.PoolSize, max(2, runtime.GOMAXPROCS(0)/4)),
@@ -119,6 +119,9 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what st
 		TagKeys:          cfg.CacheKeyFormat == "v2",
 		OnBatch:          batches.observe,
 		Span:             span,
+		MaxWaiting:       int64(cfg.Failure.MaxInFlight),
+		BreakerFailures:  breakerFailures(cfg),
+		OnBreaker:        onBreaker(log, "Redis"),
 	}
 	if err := reach(&rc, from, cfg.RedisTLS); err != nil {
 		return nil, err
@@ -135,6 +138,29 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what st
 	s.stats = append(s.stats, redisStats(name, out))
 	s.samples = append(s.samples, redisSamples(name, out, batches))
 	return out, nil
+}
+
+// breakerFailures is the setting as the stores' Configs have it, where 0 is the
+// default.
+func breakerFailures(cfg *settings.Settings) int {
+	if cfg.Failure.BreakerFailures == 0 {
+		return -1
+	}
+	return cfg.Failure.BreakerFailures
+}
+
+// onBreaker logs when a server is not asked any more, and when it is again.
+func onBreaker(log *logrus.Logger, what string) func(addr string, open bool, why error) {
+	return func(addr string, open bool, why error) {
+		switch {
+		case open:
+			log.Warnf("%s at %s is only probed until it answers: %v", what, addr, why)
+		case why != nil:
+			log.Infof("%s at %s is not probed any more: %v", what, addr, why)
+		default:
+			log.Infof("%s at %s answers again", what, addr)
+		}
+	}
 }
 
 // reach says in rc where a Redis is and how to get in.

@@ -66,6 +66,7 @@ func redisSamples(name string, store *redis.Store, batches *batchFigures) func(f
 		out.connections(st.Servers, st.Open, st.Waiting, st.Dials)
 		out.batches(st.Failed, st.Commands, batches)
 		out.errors(st.Errors)
+		out.breakers(st.BreakersOpen, st.BreakerOpened)
 		out.count("sent_on_total", "Hits that a node of a cluster sent on to another.", st.SentOn)
 	}
 }
@@ -103,6 +104,11 @@ func (s *storeSamples) errors(byCause map[string]int64) {
 	for cause, n := range byCause {
 		s.count("errors_total", "Hits that the store did not answer, by cause.", n, "cause", cause)
 	}
+}
+
+func (s *storeSamples) breakers(open int, opened int64) {
+	s.gauge("breakers_open", "Servers that do not answer, so that they are only probed.", int64(open))
+	s.count("breaker_opened_total", "How often a server came to that.", opened)
 }
 
 // cacheStats are the figures of the over-limit cache under upstream's names.

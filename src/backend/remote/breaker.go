@@ -1,0 +1,302 @@
+package remote
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Breaker keeps calls from a server that does not answer. It is closed while all
+// is well, and everybody may call. After a number of attempts in a row that had
+// no answer it opens: calls are refused at once, and nothing is sent but probes,
+// after pauses that grow. The first answer makes it half open: a few calls may try,
+// and probes go on where none come. The next answer closes it, an attempt
+// without one opens it again.
+//
+// An attempt is one way to the server and back: a batch, a pipe full of commands,
+// the making of a connection. It has no answer when it broke, was refused, or took
+// as long as a call may. An error reply is an answer: the server is there. What
+// callers see is no evidence. One whose own deadline is shorter than the time
+// that the server has says nothing of the server by leaving, but what was sent
+// for it still has its whole time, or is counted as unanswered after it: a
+// server in a black hole is found out also where all callers wait for 20 ms of
+// its 50. And a hundred calls that one reset connection took along are one failure,
+// not a hundred.
+//
+// Time is an argument. A nil Breaker is always closed.
+type Breaker struct {
+	name     string
+	failures uint64
+	tell     func(open bool, why error)
+	jitter   func(time.Duration) time.Duration // from 0 to below it
+
+	// word is the state in force: from the lowest bit the failures in a row, the
+	// state, and how often it has changed. It is changed under mu.
+	word    atomic.Uint64
+	refusal atomic.Pointer[OpenError] // nil while closed
+	opened  atomic.Int64
+
+	mu     sync.Mutex // guards what follows
+	trials int        // half open: so many more calls may try
+	next   time.Time  // open, half open: then somebody may probe. Zero: not known yet
+	wait   time.Duration
+	// retired: nobody is told anything any more.
+	retired bool
+}
+
+// The parts of Breaker.word.
+const (
+	failureBits = 32
+	stateBits   = 2
+	changeShift = failureBits + stateBits
+
+	failureMask = 1<<failureBits - 1
+	quietMask   = 1<<changeShift - 1 // zero: closed, and nothing failed
+)
+
+type breakerState uint64
+
+const (
+	closed breakerState = iota
+	opened
+	halfOpen
+)
+
+// The pause between two probes, from the start of one to that of the next,
+// doubles up to the longest, with jitter, so that a server that is back is found
+// within a second and not by all at once.
+const (
+	probeLeast = 50 * time.Millisecond
+	probeMost  = 500 * time.Millisecond
+)
+
+// maxTrials is how many calls may be on their way while a Breaker is half open.
+const maxTrials = 5
+
+// NewBreaker returns a closed Breaker of the server that has this name in errors.
+// It opens after so many failures; with 0 or less there is none, and nil is
+// returned. Tell, unless nil, hears when it opens, and why, and when it closes.
+// It must not block, nor use the Breaker.
+func NewBreaker(name string, failures int, tell func(open bool, why error)) *Breaker {
+	if failures <= 0 {
+		return nil
+	}
+	if tell == nil {
+		tell = func(bool, error) {}
+	}
+	return &Breaker{name: name, failures: uint64(min(failures, failureMask)), tell: tell, jitter: rand.N[time.Duration]}
+}
+
+// OpenError is what calls get that a Breaker refuses.
+type OpenError struct {
+	name string
+	why  error
+}
+
+// Error does not let callers unwrap why it opened: a call that was not sent has
+// no part in what became of others.
+func (e *OpenError) Error() string {
+	return fmt.Sprintf("%s is not asked until it answers again: %v", e.name, e.why)
+}
+
+func stateOf(word uint64) breakerState { return breakerState(word >> failureBits & (1<<stateBits - 1)) }
+
+// Allow is nil if a call may be made, else why not.
+func (b *Breaker) Allow() error {
+	if b == nil || stateOf(b.word.Load()) == closed {
+		return nil
+	}
+	return b.try()
+}
+
+func (b *Breaker) try() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch stateOf(b.word.Load()) {
+	case closed:
+		return nil
+	case halfOpen:
+		if b.trials > 0 {
+			b.trials--
+			return nil
+		}
+	case opened:
+	}
+	return b.refusal.Load()
+}
+
+// Refusal is not nil while it is open: then nothing is to be sent but probes, also
+// of calls that were allowed before.
+func (b *Breaker) Refusal() error {
+	if b == nil || stateOf(b.word.Load()) != opened {
+		return nil
+	}
+	if e := b.refusal.Load(); e != nil {
+		return e
+	}
+	return nil // it has closed this moment
+}
+
+// Open reports whether it is not closed.
+func (b *Breaker) Open() bool { return b != nil && stateOf(b.word.Load()) != closed }
+
+// Opened is how often it has opened. Connections made before are not to be
+// trusted after it.
+func (b *Breaker) Opened() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.opened.Load()
+}
+
+// Mark is when an attempt began, as far as a Breaker minds.
+type Mark uint64
+
+// Begin marks the beginning of an attempt.
+func (b *Breaker) Begin() Mark {
+	if b == nil {
+		return 0
+	}
+	return Mark(b.word.Load() >> changeShift)
+}
+
+// Succeed says that the server has answered.
+func (b *Breaker) Succeed() {
+	if b != nil && b.word.Load()&quietMask != 0 {
+		b.succeed()
+	}
+}
+
+func (b *Breaker) succeed() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch word := b.word.Load(); stateOf(word) {
+	case closed:
+		b.word.Store(word &^ failureMask)
+	case opened:
+		b.trials, b.next = maxTrials, time.Time{}
+		b.change(halfOpen)
+	case halfOpen:
+		b.change(closed)
+		b.refusal.Store(nil)
+		b.tell(false, nil)
+	}
+}
+
+// Fail says that an attempt that began at the mark has had no answer, and why. What
+// began before the state last changed is old news.
+func (b *Breaker) Fail(began Mark, now time.Time, why error) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	word := b.word.Load()
+	if Mark(word>>changeShift) != began || b.retired {
+		return
+	}
+	switch stateOf(word) {
+	case closed:
+		if word&failureMask+1 < b.failures {
+			b.word.Store(word + 1)
+			return
+		}
+		b.wait = probeLeast
+		b.refusal.Store(&OpenError{b.name, why})
+		b.open(now)
+		b.tell(true, why)
+	case halfOpen:
+		b.open(now)
+	case opened: // the next probe is due when it is due
+	}
+}
+
+// open refuses all, until the next probe.
+func (b *Breaker) open(now time.Time) {
+	b.opened.Add(1)
+	b.pause(now)
+	b.change(opened)
+}
+
+// change is to another state, without failures.
+func (b *Breaker) change(to breakerState) {
+	b.word.Store((b.word.Load()>>changeShift+1)<<changeShift | uint64(to)<<failureBits)
+}
+
+// pause says when to probe next.
+func (b *Breaker) pause(now time.Time) {
+	b.next = now.Add(b.wait - b.jitter(b.wait/2))
+	b.wait = min(2*b.wait, probeMost)
+}
+
+// Probe reports whether a probe is due now, which is the caller's to send then,
+// and if not how long until one is; 0: it is closed.
+func (b *Breaker) Probe(now time.Time) (due bool, wait time.Duration) {
+	if !b.Open() {
+		return false, 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch stateOf(b.word.Load()) {
+	case closed:
+		return false, 0
+	case halfOpen:
+		if b.next.IsZero() { // calls come first
+			b.next = now.Add(probeLeast)
+		}
+		if due = !now.Before(b.next); due { // those that tried may never have been sent
+			b.trials, b.next = maxTrials, now.Add(probeLeast)
+		}
+	case opened:
+		if due = !now.Before(b.next); due {
+			b.pause(now)
+		}
+	}
+	return due, max(b.next.Sub(now), 1)
+}
+
+// Retire says that the server is not used any more, and why: who was told that it
+// is open is told of the end, and it does not open again.
+func (b *Breaker) Retire(why error) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.retired = true
+	if stateOf(b.word.Load()) != closed {
+		b.change(closed)
+		b.refusal.Store(nil)
+		b.tell(false, why)
+	}
+}
+
+// Watch counts an attempt that takes long once for each time that passes, as if
+// it were so many: connecting may take many times as long as a call, and meanwhile
+// none has an answer. Stop ends that.
+func (b *Breaker) Watch(began Mark, each time.Duration, why error) (stop func()) {
+	if b == nil {
+		return func() {}
+	}
+	var mu sync.Mutex
+	stopped := false
+	var timer *time.Timer
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(each, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !stopped {
+			b.Fail(began, time.Now(), why)
+			timer.Reset(each)
+		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+		timer.Stop()
+	}
+}

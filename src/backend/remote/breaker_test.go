@@ -1,0 +1,411 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errGone = errors.New("gone")
+
+// plain is a breaker whose pauses have no jitter, and what it told.
+func plain(failures int) (*Breaker, *[]string) {
+	told := new([]string)
+	b := NewBreaker("redis: a:1", failures, func(open bool, why error) { *told = append(*told, fmt.Sprint(open, " ", why)) })
+	if b != nil {
+		b.jitter = func(time.Duration) time.Duration { return 0 }
+	}
+	return b, told
+}
+
+// Each step is one thing that happens so long after the start.
+func TestBreaker(t *testing.T) {
+	const ms = time.Millisecond
+	type step struct {
+		at    time.Duration
+		do    string // fail, late (a failure of what began at the start), succeed, allow, probe, retire
+		want  string // of allow: yes or no; of probe: due, or the wait
+		state breakerState
+	}
+	for _, tt := range []struct {
+		name  string
+		steps []step
+		told  []string
+	}{
+		{"a success between failures begins anew", []step{
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "succeed", "", closed},
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "allow", "yes", closed},
+			{0, "probe", "0s", closed},
+			{0, "fail", "", opened},
+			{0, "allow", "no", opened},
+		}, []string{"true gone"}},
+		{"pauses grow to half a second", []step{
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "fail", "", opened},
+			{0, "probe", "50ms", opened},
+			{49 * ms, "probe", "1ms", opened},
+			{50 * ms, "probe", "due", opened}, // the next comes 100 ms after the start of this one
+			{50 * ms, "probe", "100ms", opened},
+			{60 * ms, "fail", "", opened},
+			{60 * ms, "probe", "90ms", opened},
+			{150 * ms, "probe", "due", opened},
+			{350 * ms, "probe", "due", opened},
+			{750 * ms, "probe", "due", opened},
+			{750 * ms, "probe", "500ms", opened},
+			{3000 * ms, "probe", "due", opened}, // a probe that took long
+			{3000 * ms, "probe", "500ms", opened},
+		}, []string{"true gone"}},
+		{"a probe and a call that are answered close it", []step{
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "fail", "", opened},
+			{50 * ms, "probe", "due", opened},
+			{51 * ms, "succeed", "", halfOpen},
+			{51 * ms, "allow", "yes", halfOpen},
+			{52 * ms, "succeed", "", closed},
+			{52 * ms, "allow", "yes", closed},
+			{52 * ms, "fail", "", closed},
+		}, []string{"true gone", "false <nil>"}},
+		{"no more than five calls try", []step{
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "fail", "", opened},
+			{50 * ms, "succeed", "", halfOpen},
+			{50 * ms, "allow", "yes", halfOpen},
+			{50 * ms, "allow", "yes", halfOpen},
+			{50 * ms, "allow", "yes", halfOpen},
+			{50 * ms, "allow", "yes", halfOpen},
+			{50 * ms, "allow", "yes", halfOpen},
+			{50 * ms, "allow", "no", halfOpen},
+			{60 * ms, "probe", "50ms", halfOpen}, // none of them may ever be sent
+			{110 * ms, "probe", "due", halfOpen},
+			{110 * ms, "allow", "yes", halfOpen},
+		}, []string{"true gone"}},
+		{"without calls, two probes that are answered close it", []step{
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "fail", "", opened},
+			{50 * ms, "probe", "due", opened},
+			{51 * ms, "succeed", "", halfOpen},
+			{51 * ms, "probe", "50ms", halfOpen},
+			{101 * ms, "probe", "due", halfOpen},
+			{102 * ms, "succeed", "", closed},
+			{102 * ms, "probe", "0s", closed},
+		}, []string{"true gone", "false <nil>"}},
+		{"one failure opens it again, and nobody is told twice", []step{
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "fail", "", opened},
+			{50 * ms, "probe", "due", opened},
+			{50 * ms, "succeed", "", halfOpen},
+			{60 * ms, "fail", "", opened},
+			{60 * ms, "probe", "200ms", opened}, // pauses go on to grow
+			{60 * ms, "allow", "no", opened},
+		}, []string{"true gone"}},
+		{"old news", []step{
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "fail", "", opened},
+			{50 * ms, "succeed", "", halfOpen},
+			{50 * ms, "late", "", halfOpen},
+			{50 * ms, "succeed", "", closed},
+			{60 * ms, "late", "", closed},
+			{60 * ms, "late", "", closed},
+			{60 * ms, "late", "", closed},
+		}, []string{"true gone", "false <nil>"}},
+		{"a server that is taken away", []step{
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "fail", "", opened},
+			{1 * ms, "retire", "", closed},
+			{1 * ms, "retire", "", closed},
+			{1 * ms, "probe", "0s", closed},
+			{2 * ms, "fail", "", closed}, // of what was on its way
+			{2 * ms, "fail", "", closed},
+			{2 * ms, "fail", "", closed},
+		}, []string{"true gone", "false " + ErrRetired.Error()}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, told := plain(3)
+			start := b.Begin()
+			for i, s := range tt.steps {
+				now, got := time.Unix(0, 0).Add(s.at), ""
+				switch s.do {
+				case "fail":
+					b.Fail(b.Begin(), now, errGone)
+				case "late":
+					b.Fail(start, now, errGone)
+				case "succeed":
+					b.Succeed()
+				case "allow":
+					if got = "yes"; b.Allow() != nil {
+						got = "no"
+					}
+				case "probe":
+					due, wait := b.Probe(now)
+					if got = wait.String(); due {
+						got = "due"
+					}
+				case "retire":
+					b.Retire(ErrRetired)
+				}
+				if state := stateOf(b.word.Load()); got != s.want || state != s.state {
+					t.Fatalf("step %d, %s: %q in state %d, want %q in %d", i, s.do, got, state, s.want, s.state)
+				}
+				if open := s.state == opened; (b.Refusal() != nil) != open {
+					t.Fatalf("step %d, %s: what is sent is refused with %v", i, s.do, b.Refusal())
+				}
+			}
+			if !slices.Equal(*told, tt.told) {
+				t.Errorf("told %q, want %q", *told, tt.told)
+			}
+		})
+	}
+}
+
+func TestBreakerSaysWhy(t *testing.T) {
+	b, _ := plain(1)
+	b.Fail(b.Begin(), time.Unix(0, 0), errGone)
+	err := b.Allow()
+	if CauseOf(err) != CauseBreaker || !strings.Contains(err.Error(), "redis: a:1 ") || !strings.Contains(err.Error(), "gone") || errors.Is(err, errGone) {
+		t.Errorf("got %v, counted as %s", err, CauseOf(err))
+	}
+}
+
+// With 0 failures there is none, and nothing asks whether there is.
+func TestNoBreaker(t *testing.T) {
+	b := NewBreaker("a", 0, nil)
+	b.Fail(b.Begin(), time.Now(), errGone)
+	b.Succeed()
+	b.Retire(errGone)
+	b.Watch(b.Begin(), time.Nanosecond, errGone)()
+	due, wait := b.Probe(time.Now())
+	if b != nil || b.Allow() != nil || b.Refusal() != nil || b.Open() || b.Opened() != 0 || due || wait != 0 {
+		t.Errorf("got %+v", b)
+	}
+}
+
+// The pauses differ, by up to a half.
+func TestJitter(t *testing.T) {
+	seen := make(map[time.Duration]bool)
+	for range 20 {
+		b := NewBreaker("a", 1, nil)
+		b.Fail(0, time.Unix(0, 0), errGone)
+		_, wait := b.Probe(time.Unix(0, 0))
+		if wait <= probeLeast/2 || wait > probeLeast {
+			t.Errorf("a pause of %v", wait)
+		}
+		seen[wait] = true
+	}
+	if len(seen) < 2 {
+		t.Error("all pauses are the same")
+	}
+}
+
+// An attempt that takes long counts once for each time of a call.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, told := plain(3)
+		stop := b.Watch(b.Begin(), 50*time.Millisecond, errGone)
+		time.Sleep(120 * time.Millisecond)
+		b.Succeed() // of another: they are not in a row
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		if b.Open() {
+			t.Error("open after two")
+		}
+		time.Sleep(50 * time.Millisecond)
+		synctest.Wait()
+		if !b.Open() {
+			t.Error("not open after three")
+		}
+		b.Succeed()
+		b.Succeed()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if b.Open() {
+			t.Error("old news opened it again")
+		}
+		stop()
+		stop = b.Watch(b.Begin(), 50*time.Millisecond, errGone)
+		stop()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if b.Open() || len(*told) != 2 {
+			t.Errorf("after the end of it: open %t, told %q", b.Open(), *told)
+		}
+	})
+}
+
+// reference is a breaker in plain words: a list of what happened since the last
+// change, and no clever word.
+type reference struct {
+	state    breakerState
+	limit    int
+	failed   int
+	tries    int
+	probeAt  time.Duration // -1: not known
+	pause    time.Duration
+	newsFrom int // attempts that began before this change do not count
+}
+
+func (r *reference) to(s breakerState) { r.state, r.failed, r.newsFrom = s, 0, r.newsFrom+1 }
+
+func (r *reference) open(now time.Duration) {
+	r.to(opened)
+	r.probeAt = now + r.pause
+	r.pause = min(r.pause*2, 500*time.Millisecond)
+}
+
+// FuzzBreaker compares the breaker with the reference, event by event.
+func FuzzBreaker(f *testing.F) {
+	f.Add(uint8(3), []byte("\x00\x00\x00\x03\x43\x01\x02\x01"))
+	f.Add(uint8(1), []byte("\x00\xf3\x01\x02\x02\x02\x02\x02\x02\x73\x00\x04\x05"))
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		events := make([]byte, 200)
+		for i := range events {
+			events[i] = byte(random.Uint32())
+		}
+		f.Add(uint8(random.IntN(5)), events)
+	}
+	f.Fuzz(func(t *testing.T, limit uint8, events []byte) {
+		b, told := plain(int(limit%5) + 1)
+		r := reference{limit: int(limit%5) + 1}
+		type mark struct {
+			b Mark
+			r int
+		}
+		marks := []mark{{b.Begin(), 0}}
+		var now time.Duration
+		for i, e := range events {
+			now += time.Duration(e>>3) * 7 * time.Millisecond
+			at := time.Unix(0, 0).Add(now)
+			switch e % 6 {
+			case 0, 4: // a failure, of an attempt that began now or long ago
+				m := mark{b.Begin(), r.newsFrom}
+				if e%6 == 4 {
+					m = marks[int(e>>3)%len(marks)]
+				}
+				b.Fail(m.b, at, errGone)
+				switch {
+				case m.r != r.newsFrom:
+				case r.state == closed:
+					if r.failed++; r.failed == r.limit {
+						r.pause = 50 * time.Millisecond
+						r.open(now)
+					}
+				case r.state == halfOpen:
+					r.open(now)
+				}
+			case 1:
+				b.Succeed()
+				switch r.state {
+				case closed:
+					r.failed = 0
+				case opened:
+					r.to(halfOpen)
+					r.tries, r.probeAt = 5, -1
+				case halfOpen:
+					r.to(closed)
+				}
+			case 2:
+				want := r.state == closed
+				if r.state == halfOpen && r.tries > 0 {
+					r.tries--
+					want = true
+				}
+				if got := b.Allow() == nil; got != want {
+					t.Fatalf("event %d: allowed %t, want %t", i, got, want)
+				}
+			case 3:
+				due, wait := b.Probe(at)
+				if r.state == halfOpen && r.probeAt < 0 {
+					r.probeAt = now + 50*time.Millisecond
+				}
+				wantDue := r.state != closed && now >= r.probeAt
+				switch {
+				case wantDue && r.state == opened:
+					r.probeAt = now + r.pause
+					r.pause = min(r.pause*2, 500*time.Millisecond)
+				case wantDue:
+					r.probeAt, r.tries = now+50*time.Millisecond, 5
+				}
+				wantWait := r.probeAt - now
+				if r.state == closed {
+					wantWait = 0
+				}
+				if due != wantDue || wait != wantWait {
+					t.Fatalf("event %d: due %t in %v, want %t in %v", i, due, wait, wantDue, wantWait)
+				}
+			case 5:
+				marks = append(marks, mark{b.Begin(), r.newsFrom})
+			}
+			if got := stateOf(b.word.Load()); got != r.state || b.Open() != (r.state != closed) {
+				t.Fatalf("event %d: state %d, want %d", i, got, r.state)
+			}
+			if open := len(*told)%2 == 1; open != b.Open() {
+				t.Fatalf("event %d: told %q", i, *told)
+			}
+		}
+	})
+}
+
+// Many use one breaker at once: it is told that it opens and closes in turns, and
+// in the end an answer or two close it.
+func TestBreakerAtOnce(t *testing.T) {
+	var open atomic.Bool
+	b := NewBreaker("a", 2, func(now bool, _ error) {
+		if open.Swap(now) == now {
+			t.Error("told twice")
+		}
+	})
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(n)))
+			for i := range 5000 {
+				began, now := b.Begin(), time.Unix(0, int64(i)*1e6)
+				if due, _ := b.Probe(now); !due && b.Allow() != nil {
+					continue
+				}
+				if random.IntN(3) > 0 {
+					b.Fail(began, now, errGone)
+				} else {
+					b.Succeed()
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.Succeed()
+	b.Succeed()
+	if b.Open() || open.Load() || b.Opened() == 0 {
+		t.Errorf("open %t, told %t, opened %d times", b.Open(), open.Load(), b.Opened())
+	}
+}
+
+// On the way of every call there is no lock and no memory to get.
+func BenchmarkBreaker(bench *testing.B) {
+	b := NewBreaker("a", 5, nil)
+	bench.ReportAllocs()
+	bench.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if b.Allow() == nil {
+				b.Succeed()
+			}
+		}
+	})
+}

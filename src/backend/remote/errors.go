@@ -1,0 +1,88 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+var (
+	// ErrTimeout: the server did not answer in time.
+	ErrTimeout = errors.New("no answer in time")
+	// ErrBusy: too many calls wait already.
+	ErrBusy = errors.New("too many calls are waiting")
+	// ErrSlow is a connection that is not made yet after the time of a call.
+	ErrSlow = errors.New("no connection in the time of a call")
+	// ErrRetired is a server that is not used any more.
+	ErrRetired = errors.New("the server is not used any more")
+)
+
+// LinkError is a connection that could not be made or broke.
+type LinkError struct {
+	Store   string // redis or memcached
+	Addr    string
+	Connect bool // while it was being made
+	Err     error
+}
+
+func (e *LinkError) Error() string { return fmt.Sprintf("%s: %s: %v", e.Store, e.Addr, e.Err) }
+
+func (e *LinkError) Unwrap() error { return e.Err }
+
+// The causes of hits without an answer that all stores with servers have. Others
+// are the stores' own.
+const (
+	CauseTimeout    = "timeout"    // no answer in time, ours or the caller's
+	CauseLeft       = "left"       // the caller left
+	CauseBusy       = "busy"       // too many calls wait
+	CauseBreaker    = "breaker"    // the server did not answer those before
+	CauseConnect    = "connect"    // no connection could be made
+	CauseConnection = "connection" // one broke or stood still
+	CauseOther      = "other"
+)
+
+// CauseOf is what a hit's error is counted as that is none of the store's own.
+func CauseOf(err error) string {
+	if _, refused := errors.AsType[*OpenError](err); refused {
+		return CauseBreaker
+	}
+	link, isLink := errors.AsType[*LinkError](err)
+	switch {
+	case isLink && link.Connect: // a dial that takes too long is a DeadlineExceeded as well
+		return CauseConnect
+	case isLink:
+		return CauseConnection
+	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return CauseTimeout
+	case errors.Is(err, context.Canceled):
+		return CauseLeft
+	case errors.Is(err, ErrBusy):
+		return CauseBusy
+	}
+	return CauseOther
+}
+
+// Tally counts errors by cause.
+type Tally map[string]*atomic.Int64
+
+// NewTally counts the causes that all stores have, and more.
+func NewTally(more ...string) Tally {
+	t := make(Tally)
+	for _, cause := range append(more, CauseTimeout, CauseLeft, CauseBusy, CauseBreaker, CauseConnect, CauseConnection, CauseOther) {
+		t[cause] = new(atomic.Int64)
+	}
+	return t
+}
+
+// Add counts one, which has to be of a known cause.
+func (t Tally) Add(cause string) { t[cause].Add(1) }
+
+// Read returns the counts by cause, those that are 0 included.
+func (t Tally) Read() map[string]int64 {
+	m := make(map[string]int64, len(t))
+	for cause, n := range t {
+		m[cause] = n.Load()
+	}
+	return m
+}

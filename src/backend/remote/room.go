@@ -1,0 +1,56 @@
+package remote
+
+import (
+	"sync/atomic"
+
+	"ratelimit/src/algorithm"
+)
+
+// Room bounds what is on its way to a store: calls whose callers wait, and the bytes
+// of all their keys, also of those whose callers have left and that still stand in
+// a queue. Keys can be a megabyte long, so counting calls is not enough.
+type Room struct {
+	calls, bytes atomic.Int64
+	// MaxCalls and MaxBytes are the bounds; a call alone may be larger.
+	MaxCalls, MaxBytes int64
+}
+
+// MaxBytes is how many bytes of keys may be on their way to one store.
+const MaxBytes = 64 << 20
+
+// Enter takes a call in, if there is room for it.
+func (r *Room) Enter(bytes int) bool {
+	if r.calls.Add(1) > r.MaxCalls {
+		r.calls.Add(-1)
+		return false
+	}
+	if n := r.bytes.Add(int64(bytes)); n > r.MaxBytes && n > int64(bytes) {
+		r.bytes.Add(-int64(bytes))
+		r.calls.Add(-1)
+		return false
+	}
+	return true
+}
+
+// Leave lets a caller go. Its bytes stay until they are freed.
+func (r *Room) Leave() { r.calls.Add(-1) }
+
+// Hold takes bytes in that have to have room, as they are copies of others.
+func (r *Room) Hold(bytes int) { r.bytes.Add(int64(bytes)) }
+
+// Free lets bytes go.
+func (r *Room) Free(bytes int) { r.bytes.Add(-int64(bytes)) }
+
+// Calls is how many there are.
+func (r *Room) Calls() int64 { return r.calls.Load() }
+
+// Bytes is how many there are.
+func (r *Room) Bytes() int64 { return r.bytes.Load() }
+
+// KeyBytes is how many bytes the keys of b have.
+func KeyBytes(b *algorithm.Batch) (n int) {
+	for i := range b.Hits {
+		n += len(b.Hits[i].Key)
+	}
+	return n
+}
