@@ -22,12 +22,12 @@ var (
 	errDown = errors.New("down")
 )
 
-// flaky is a store that may be down, and then counts nothing; or so slow that it
-// counts, and nobody hears of it.
+// flaky is a store that may be down, and then counts nothing; or deaf, so that
+// nobody hears of what it counts.
 type flaky struct {
 	limiter.Backend
-	down, deaf atomic.Bool
-	asked      atomic.Int64 // hits
+	down, deaf    atomic.Bool
+	asked, forced atomic.Int64 // hits, and those of them with Op Force
 }
 
 func (f *flaky) Take(ctx context.Context, b *algorithm.Batch) error {
@@ -35,8 +35,15 @@ func (f *flaky) Take(ctx context.Context, b *algorithm.Batch) error {
 		return err
 	}
 	f.asked.Add(int64(len(b.Hits)))
+	looks := true
+	for _, h := range b.Hits {
+		looks = looks && h.Op == algorithm.Look
+		if h.Op == algorithm.Force {
+			f.forced.Add(1)
+		}
+	}
 	if !f.down.Load() {
-		if err := f.Backend.Take(ctx, b); err != nil || !f.deaf.Load() {
+		if err := f.Backend.Take(ctx, b); err != nil || !f.deaf.Load() || looks {
 			return err
 		}
 	}

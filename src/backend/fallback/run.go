@@ -61,11 +61,16 @@ func (s *Store) Settle(ctx context.Context, now time.Time) (taken bool) {
 	entries := s.owed.all()
 	for len(entries) > 0 && ctx.Err() == nil {
 		n := min(settleBatch, len(entries))
-		of := s.owed.bill(entries[:n], &b, now)
+		open := s.owed.bill(entries[:n], &b, now)
 		entries = entries[n:]
-		if len(of) == 0 {
+		if len(open) == 0 {
 			continue
 		}
+		there, err := s.reached(ctx, open, &b, now)
+		if err != nil || len(there) == 0 {
+			return taken // all the others can wait
+		}
+		of := s.owed.bill(there, &b, now)
 		b.Now = now
 		if err := s.next.Take(ctx, &b); err != nil {
 			return taken // misuse, which the first one of these hits would have been
@@ -73,11 +78,30 @@ func (s *Store) Settle(ctx context.Context, now time.Time) (taken bool) {
 		done := s.owed.paid(of, &b)
 		s.returned.Add(uint64(done))
 		if done == 0 {
-			return taken // all the others can wait
+			return taken
 		}
 		taken = true
 	}
 	return taken
+}
+
+// reached are those entries of a bill, b, whose counters the store can be asked for.
+// A store that is away may do later what it is sent now, so it is sent what counts
+// only after a look was answered.
+func (s *Store) reached(ctx context.Context, of []*entry, b *algorithm.Batch, now time.Time) (there []*entry, err error) {
+	for i := range b.Hits {
+		b.Hits[i].Op, b.Hits[i].Amount = algorithm.Look, 0
+	}
+	b.Now = now
+	if err := s.next.Take(ctx, b); err != nil {
+		return nil, err
+	}
+	for i, e := range of {
+		if b.Verdicts[i].Err == nil && (len(there) == 0 || there[len(there)-1] != e) {
+			there = append(there, e)
+		}
+	}
+	return there, nil
 }
 
 // sleep says false when ctx ends first.

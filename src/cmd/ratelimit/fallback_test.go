@@ -79,6 +79,11 @@ func TestStoreFailure(t *testing.T) {
 	if code != 200 || !strings.Contains(ready, "degraded: a hit without an answer") || !strings.Contains(ready, "1 counter of the store to be added to") {
 		t.Errorf("%d %s", code, ready)
 	}
+	s.until("the breaker shows", func() bool {
+		asked(t, s, "theirs", 1)
+		_, ready := s.get("http", "/readyz")
+		return strings.Contains(ready, `"note":"1 server without an answer, only probed"`)
+	})
 	_, stats := s.get("debug", "/stats")
 	for _, want := range []string{"ratelimit.fallback.hits_local: 3\n", "ratelimit.fallback.replicas: 2\n", "ratelimit.fallback.owed: 1\n"} {
 		if !strings.Contains(stats, want) {

@@ -21,6 +21,7 @@ type health struct {
 	needDomain bool                   // unhealthy without any domain
 	onChange   func(bool)             // told after each update; gRPC health follows
 	names      []string               // of the stores
+	notes      []func() string        // what is worth knowing of each
 	note       func(time.Time) string // what is worth knowing of the stores though they count as ready
 
 	mu       sync.Mutex // guards what follows
@@ -73,7 +74,7 @@ func (h *health) components() []admin.Component {
 	}
 	list := []admin.Component{process, rules}
 	for i, err := range h.stores {
-		c := admin.Component{Name: h.names[i]}
+		c := admin.Component{Name: h.names[i], Note: h.notes[i]()}
 		switch {
 		case err == nil:
 		case h.storeless:

@@ -66,6 +66,7 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 	s.pools = append(s.pools, &pool{
 		pinger: out, name: "memcache", what: "Memcached", always: from.HealthCheck,
 		pause: time.Second, longest: 5 * time.Second,
+		broken: func() int { return out.Stats().BreakersOpen },
 	})
 	s.stats = append(s.stats, memcacheStats(out))
 	s.samples = append(s.samples, memcacheSamples(out, batches))

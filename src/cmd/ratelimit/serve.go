@@ -192,9 +192,11 @@ func (s *server) build() error {
 	}
 	if len(s.store.pools) == 0 {
 		s.health.names, s.health.stores = []string{"memory"}, []error{nil}
+		s.health.notes = []func() string{func() string { return "" }}
 	}
 	for _, p := range s.store.pools {
 		s.health.names = append(s.health.names, p.name)
+		s.health.notes = append(s.health.notes, p.note)
 		s.health.stores = append(s.health.stores, errStoreUnknown)
 	}
 	s.health.update(func(*health) {})

@@ -50,6 +50,16 @@ type pool struct {
 	// The pause between two attempts at the start doubles up to the longest.
 	pause, longest time.Duration
 	limit          time.Duration // on all of them; 0: none
+	// broken is how many of its servers are only probed.
+	broken func() int
+}
+
+// note is what is worth knowing of a pool that need not be a reason to be unready.
+func (p *pool) note() string {
+	if n := p.broken(); n > 0 {
+		return plural(n, "server") + " without an answer, only probed"
+	}
+	return ""
 }
 
 // storeSpan is the hook for tracing of the stores' Configs.
@@ -134,6 +144,7 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what st
 	s.pools = append(s.pools, &pool{
 		pinger: out, name: name, what: what, always: cfg.RedisHealthCheck,
 		pause: cfg.RedisStartupInitial, longest: cfg.RedisStartupMax, limit: cfg.RedisStartupElapsed,
+		broken: func() int { return out.Stats().BreakersOpen },
 	})
 	s.stats = append(s.stats, redisStats(name, out))
 	s.samples = append(s.samples, redisSamples(name, out, batches))
