@@ -216,7 +216,7 @@ func (s *Settings) declare(r *reader) {
 
 	r.section("Rules")
 	r.text(&s.ConfigType, "CONFIG_TYPE", "FILE", "where rules come from: `FILE`, or `GRPC_XDS_SOTW` for a management server")
-	r.text(&s.RuntimeRoot, "RUNTIME_ROOT", "/srv/runtime_data/current", "rule files are `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY/**/*.yaml`")
+	r.text(&s.RuntimeRoot, "RUNTIME_ROOT", "/srv/runtime_data/current", "rule files are those in `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY`, at any depth, whose names end in `.yaml`, `.yml`, `.ini` or `.json`")
 	r.text(&s.RuntimeSubdirectory, "RUNTIME_SUBDIRECTORY", "", "may be empty")
 	r.text(&s.RuntimeAppDirectory, "RUNTIME_APPDIRECTORY", "config", "may be empty")
 	r.flag(&s.RuntimeIgnoreDotFiles, "RUNTIME_IGNOREDOTFILES", false, "skip files and directories whose name begins with a dot; names beginning with two are always skipped")
