@@ -13,6 +13,9 @@ FUZZTIME ?= 30s
 BENCH    ?= .
 PKG      ?= ./...
 
+# How long `make soak` runs, on each store at the same time.
+DURATION ?= 2m
+
 # Flags of `make bench-e2e`; E2E=--help shows them.
 E2E ?=
 
@@ -24,7 +27,7 @@ HERE := GOOS= GOARCH=
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-e2e fuzz docs docker_image clean bootstrap compile tests
+.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-e2e fuzz soak audit docs docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
@@ -89,6 +92,9 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \
 	  done; \
 	done
+
+soak: ## load, faults and hostile clients for DURATION (2m), and whether the process grew
+	$(HERE) go test -count=1 -timeout 0 -v -run TestSoak ./integration-test/soak -duration $(DURATION)
 
 docs: ## write the settings table of README.md, the schema of rule files, the plot of algorithms and the alerts for the operator anew
 	go test ./src/cmd/ratelimit -run 'TestReadmeSettings|TestSchemaFile' -update
