@@ -19,6 +19,8 @@ type Settings struct {
 	GRPCUDS                   string
 	GRPCMaxConnectionAge      time.Duration
 	GRPCMaxConnectionAgeGrace time.Duration
+	// HTTPMaxConns and GRPCMaxConns are of a port.
+	HTTPMaxConns, GRPCMaxConns int
 	// GRPCMaxMessage is in bytes, GRPCMaxStreams of each connection.
 	GRPCMaxMessage, GRPCMaxStreams      int
 	GRPCKeepaliveTime, GRPCKeepaliveMin time.Duration // 0: never; no limit
@@ -196,6 +198,8 @@ func (s *Settings) declare(r *reader) {
 	r.port(&s.DebugPort, "DEBUG_PORT", 6070, "debug port: `/rlconfig`, `/stats`, `/debug/pprof/`")
 	r.flag(&s.DebugPprof, "DEBUG_PPROF", true, "offer Go's profiles on the debug port")
 	r.text(&s.DebugToken, "DEBUG_TOKEN", "", "what requests to the debug port have to show, as `Authorization: Bearer <token>` or as the password of basic authentication; empty: nothing")
+	r.count(&s.HTTPMaxConns, "HTTP_MAX_CONNECTIONS", 10_000, "the most connections of the HTTP port; further ones are closed at once")
+	r.count(&s.GRPCMaxConns, "GRPC_MAX_CONNECTIONS", 20_000, "the same of the gRPC port, where an idle one takes some 21 KB")
 	r.duration(&s.GRPCMaxConnectionAge, "GRPC_MAX_CONNECTION_AGE", 24*time.Hour, "age at which a gRPC connection is asked to close (give or take a tenth), so that load spreads over new replicas; 0: never")
 	r.duration(&s.GRPCMaxConnectionAgeGrace, "GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour, "time that running calls then have")
 	r.count(&s.GRPCMaxMessage, "GRPC_MAX_MESSAGE_BYTES", 4<<20, "the largest request; a larger one is answered RESOURCE_EXHAUSTED")
