@@ -171,3 +171,20 @@ func TestPingFlood(t *testing.T) {
 		}
 	}
 }
+
+// A client that says nothing is asked whether it is still there.
+func TestSilentClientsArePinged(t *testing.T) {
+	f, _ := dialFrames(t, listening(t, ServerConfig{KeepaliveTime: time.Second}))
+	if err := f.WriteSettingsAck(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatalf("nobody asks: %v", err)
+		}
+		if ping, ok := frame.(*http2.PingFrame); ok && !ping.IsAck() {
+			return
+		}
+	}
+}

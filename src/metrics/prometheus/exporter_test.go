@@ -504,3 +504,26 @@ func TestLeavingScrapersAreSilent(t *testing.T) {
 		t.Errorf("another reason is not told: %v", warnings)
 	}
 }
+
+// So many scrapes run at once; others are told to come back.
+func TestScrapesAreBounded(t *testing.T) {
+	letGo := make(chan struct{})
+	e := exporter(t, Config{Sources: []func(func(Sample)){func(func(Sample)) { <-letGo }}})
+	codes := make(chan int, maxScrapes+1)
+	for range maxScrapes + 1 {
+		go func() {
+			w := httptest.NewRecorder()
+			e.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+			codes <- w.Code
+		}()
+	}
+	if code := <-codes; code != http.StatusServiceUnavailable { // all others wait
+		t.Errorf("one too many: %d, want 503", code)
+	}
+	close(letGo)
+	for range maxScrapes {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("status %d, want 200", code)
+		}
+	}
+}
