@@ -118,6 +118,7 @@ type Charge struct {
 	CountBlocked  bool     `json:"count_blocked"`
 	Shadow        bool     `json:"shadow"`
 	Canary        bool     `json:"canary,omitempty"`
+	OnFailure     string   `json:"on_store_failure,omitempty"` // empty: error
 	Shared        []string `json:"shared,omitempty"`
 	ReplacedBy    []string `json:"replaced_by,omitempty"`
 	Key           string   `json:"key,omitempty"`
@@ -144,6 +145,8 @@ type State struct {
 	ResetAfterUS int64    `json:"reset_after_us"`
 	Reasons      []string `json:"reasons"`
 	Cached       bool     `json:"cached"`
+	// Degraded is what decided for want of an answer of the store.
+	Degraded string `json:"degraded,omitempty"`
 }
 
 // Source is where an answer comes from, and so what its verdicts mean.
@@ -347,6 +350,9 @@ func (x *explainer) charge(asked *limiter.Descriptor, st *limiter.Status, r *rul
 		return c
 	}
 	c.Limit = uint64(r.Requests)
+	if r.OnFailure != algorithm.FailWithError {
+		c.OnFailure = r.OnFailure.String()
+	}
 	for _, l := range r.Path {
 		if l.ShareThreshold {
 			c.Shared = append(c.Shared, pair(l.Key, l.Value))
@@ -394,6 +400,9 @@ func stateOf(v *algorithm.Verdict, limit *algorithm.Limit, amount uint64) *State
 	s := &State{
 		Before: v.Before, Over: v.Over, ResetAfterUS: *micros(v.ResetAfter),
 		Reasons: []string{}, Cached: v.Cached,
+	}
+	if v.Instead != algorithm.FailWithError {
+		s.Degraded = v.Instead.String()
 	}
 	if most := limit.Capacity(); most > v.Before {
 		s.Remaining = most - v.Before

@@ -152,6 +152,9 @@ func (t *text) charge(c *Charge) {
 	case c.Shadow:
 		t.line(2, "shadow mode: is charged and never refuses")
 	}
+	if c.OnFailure != "" {
+		t.line(2, "when the store does not answer: %s", c.OnFailure)
+	}
 	if len(c.Shared) > 0 {
 		t.line(2, "all values of %s share one counter", strings.Join(c.Shared, " and "))
 	}
@@ -209,6 +212,9 @@ func (s *State) words() string {
 	text += ": " + verb(s.Over, s.RetryAfterUS)
 	if s.Cached {
 		text += ", says the over-limit cache"
+	}
+	if s.Degraded != "" {
+		text += ", says " + s.Degraded + ", for want of an answer of the store"
 	}
 	return text
 }

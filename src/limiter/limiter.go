@@ -205,6 +205,10 @@ func (l *Limiter) charge(req *Request, a *Answer, s *scratch, i int, charge Char
 		}
 	}
 	key, tag := s.key(&l.keys, a.Domain, rule, d.Entries)
+	onFailure := a.Domain.OnFailure
+	if rule != nil {
+		onFailure = rule.OnFailure
+	}
 	s.batch.Hits = append(s.batch.Hits, algorithm.Hit{
 		Key:      key,
 		Tag:      tag,
@@ -216,6 +220,8 @@ func (l *Limiter) charge(req *Request, a *Answer, s *scratch, i int, charge Char
 		Group:    group,
 		Atomic:   (l.cfg.AllOrNothing || atomic) && !d.Refund,
 		NoVeto:   rule != nil && rule.Shadow,
+
+		OnFailure: onFailure,
 	})
 	s.batch.Verdicts = append(s.batch.Verdicts, algorithm.Verdict{})
 	s.owner = append(s.owner, i)

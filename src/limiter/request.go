@@ -173,6 +173,27 @@ func (st *Status) Failed() bool {
 	return false
 }
 
+// Instead is what was done for want of an answer of the store, of the first
+// charge that had none. Zero: the store answered, or Failed says that it did not.
+func (st *Status) Instead() algorithm.OnFailure {
+	for i := range st.Charges {
+		if c := &st.Charges[i]; c.Verdict.Instead != algorithm.FailWithError && !c.Aside {
+			return c.Verdict.Instead
+		}
+	}
+	return algorithm.FailWithError
+}
+
+// Instead is the same of the first Status that has one.
+func (a *Answer) Instead() algorithm.OnFailure {
+	for i := range a.Statuses {
+		if f := a.Statuses[i].Instead(); f != algorithm.FailWithError {
+			return f
+		}
+	}
+	return algorithm.FailWithError
+}
+
 // The classes of errors that Check returns. Their texts are safe to send to
 // callers: they name no key and no value.
 var (

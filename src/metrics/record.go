@@ -71,15 +71,18 @@ func (t *ruleTable) unlimited(r *rules.Rule) {
 // charge counts one charge of descriptor i.
 func (r *Registry) charge(table *ruleTable, req *limiter.Request, i int, st *limiter.Status, c *limiter.Charge) {
 	var h *hits
-	result := &r.onRequest
+	result, unanswered := &r.onRequest, &r.onRequestUnanswered
 	if c.Rule == nil {
 		h = r.series.requestLimit(req.Domain, req.Descriptors[i].Entries)
 	} else {
 		stats := table.rules[c.Rule.Index]
-		result = &stats.outcomes
+		result, unanswered = &stats.outcomes, &stats.unanswered
 		if h = stats.hits; h == nil {
 			h = r.series.perValue(c.Rule, req.Descriptors[i].Entries)
 		}
+	}
+	if v := &c.Verdict; v.Err != nil || v.Instead != algorithm.FailWithError {
+		unanswered[v.Instead].Add(1)
 	}
 	if st.Op == algorithm.Refund {
 		if c.Verdict.Err == nil {

@@ -67,7 +67,9 @@ type Registry struct {
 	configBad    *Counter
 	unknown      Counter // descriptors of unknown domains, all together
 	onRequest    outcomes
-	timing       atomic.Pointer[func(string, time.Duration)]
+
+	onRequestUnanswered unanswered
+	timing              atomic.Pointer[func(string, time.Duration)]
 
 	reading sync.Mutex // one Stats or Flush at a time
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
 )
 
@@ -99,6 +100,18 @@ func (o Outcome) String() string { return outcomeNames[o] }
 
 type outcomes [outcomeCount]Counter
 
+// unanswered counts charges that the store did not answer, by what was done
+// instead.
+type unanswered [4]Counter // by algorithm.OnFailure
+
+// Unanswered is how often charges of one rule had no answer of the store, and what
+// was done instead. Domain and Rule are as in Decisions.
+type Unanswered struct {
+	Domain, Rule string
+	Instead      string // as rule files call it
+	Count        uint64
+}
+
 // Decisions is how often descriptors of one rule had one outcome.
 type Decisions struct {
 	Domain  string // empty: unknown domains, together
@@ -112,6 +125,8 @@ type ruleStats struct {
 	rule     *rules.Rule
 	hits     *hits // nil: counted by request value, or not at all (unlimited)
 	outcomes outcomes
+
+	unanswered unanswered
 }
 
 // domainStats is what is counted of one domain.
@@ -248,5 +263,22 @@ func (r *Registry) Decisions() []Decisions {
 		add("", "(request)", Outcome(o), r.onRequest[o].Value())
 	}
 	add("", "", Unmatched, r.unknown.Value())
+	return list
+}
+
+// Unanswered are all counts of charges without an answer that are not zero, in no
+// order. Counts of one rule may come apart; they add up.
+func (r *Registry) Unanswered() (list []Unanswered) {
+	add := func(domain, rule string, counts *unanswered) {
+		for f := range counts {
+			if n := counts[f].Value(); n > 0 {
+				list = append(list, Unanswered{domain, rule, algorithm.OnFailure(f).String(), n})
+			}
+		}
+	}
+	r.rules.Load().each(func(s *ruleStats) {
+		add(s.rule.Domain, strings.TrimPrefix(s.rule.Key, s.rule.Domain+"."), &s.unanswered)
+	})
+	add("", "(request)", &r.onRequestUnanswered)
 	return list
 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -228,6 +229,33 @@ descriptors:
 	}
 	if got := total(r); !slices.Equal(got, []string{"d.tenant_acme.user=10000"}) || r.series.len() != 1 {
 		t.Errorf("%d series: %q", r.series.len(), got)
+	}
+}
+
+// What the store did not answer is counted by rule, and by what was done instead.
+func TestUnanswered(t *testing.T) {
+	set := load(t, testRules)
+	r := New(Config{NearRatio: DefaultNearRatio})
+	r.Use(set)
+	degraded := func(f algorithm.OnFailure) *limiter.Answer {
+		a := answer(set, 0, 0, 1)
+		a.Statuses[0].Charges[0].Verdict.Instead = f
+		return a
+	}
+	failed := degraded(algorithm.FailWithError)
+	failed.Statuses[0].Charges[0].Verdict.Err = errors.New("down")
+	onRequest := degraded(algorithm.FailDenying)
+	onRequest.Statuses[0].Charges[0].Rule = nil
+	for _, a := range []*limiter.Answer{answer(set, 0, 0, 1), degraded(algorithm.FailLocally), degraded(algorithm.FailLocally), failed, onRequest} {
+		r.Record(ask, a)
+	}
+	var got []string
+	for _, u := range r.Unanswered() {
+		got = append(got, fmt.Sprintf("%s/%s %s=%d", u.Domain, u.Rule, u.Instead, u.Count))
+	}
+	slices.Sort(got)
+	if want := []string{"/(request) deny=1", "d/ip error=1", "d/ip local=2"}; !slices.Equal(got, want) {
+		t.Errorf("\n got %q\nwant %q", got, want)
 	}
 }
 

@@ -3,6 +3,8 @@ package rules
 import (
 	"slices"
 	"strings"
+
+	"ratelimit/src/algorithm"
 )
 
 // maxDepth bounds how deep descriptors nest. A request needs one entry per
@@ -26,6 +28,9 @@ type Options struct {
 	// Store is what the counters will be kept in. Rules that it cannot count by
 	// are refused.
 	Store Store
+	// OnFailure is what becomes of hits whose store does not answer, where the
+	// rules do not say.
+	OnFailure algorithm.OnFailure
 }
 
 // Compile turns configurations into a Set. The error, if any, is Problems:
@@ -56,7 +61,8 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 			d = &Domain{}
 		}
 		in := c.inherit(inherited{}, cfg.Charge, cfg.OnReject)
-		top := path{domain: d, key: cfg.Domain, inherited: in}
+		d.OnFailure = c.onFailure(opt.OnFailure, cfg.OnFailure)
+		top := path{domain: d, key: cfg.Domain, inherited: in, onFailure: d.OnFailure}
 		if cfg.Rules != nil {
 			if len(cfg.Descriptors) > 0 {
 				c.problems.add(cfg.Rules.Pos, "put them into files of their own, each with a domain", "rules and descriptors exclude each other")
@@ -99,7 +105,8 @@ type path struct {
 	key    string // of a rule here: Rule.Key
 	levels []Level
 	inherited
-	ordered bool // a rule of an ordered list
+	ordered   bool // a rule of an ordered list
+	onFailure algorithm.OnFailure
 }
 
 func (p path) down(cfg *DescriptorConfig) path {
@@ -108,6 +115,7 @@ func (p path) down(cfg *DescriptorConfig) path {
 		key:       p.key + "." + composite(cfg),
 		levels:    append(slices.Clip(p.levels), newLevel(cfg)),
 		inherited: p.inherited,
+		onFailure: p.onFailure,
 	}
 }
 

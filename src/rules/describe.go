@@ -63,6 +63,9 @@ func (r *Rule) window() (s string) {
 	if l.CountBlocked != countBlocked(l.Kind) {
 		s += fmt.Sprintf(", count_blocked: %t", l.CountBlocked)
 	}
+	if r.OnFailure != algorithm.FailWithError {
+		s += fmt.Sprintf(", on_store_failure: %v", r.OnFailure)
+	}
 	return s
 }
 
@@ -153,6 +156,7 @@ type limitYAML struct {
 	Burst           *uint64  `yaml:"burst,omitempty"`
 	MinInterval     string   `yaml:"min_interval,omitempty"`
 	CountBlocked    *bool    `yaml:"count_blocked,omitempty"`
+	OnStoreFailure  string   `yaml:"on_store_failure,omitempty"`
 	Name            string   `yaml:"name,omitempty"`
 	Replaces        []string `yaml:"replaces,omitempty"`
 }
@@ -226,5 +230,8 @@ func (r *Rule) limitYAML(out *limitYAML) {
 	}
 	if l.CountBlocked != countBlocked(l.Kind) {
 		out.CountBlocked = &l.CountBlocked
+	}
+	if r.OnFailure != algorithm.FailWithError {
+		out.OnStoreFailure = r.OnFailure.String()
 	}
 }

@@ -51,6 +51,8 @@ const (
 		"path: also to those of the levels above, from where this stands. Holds for all levels below."
 	saysOnReject = "each (the default): of several limits those that pass are charged; " +
 		"none: nothing is charged unless all pass. Holds for all levels below."
+	saysOnFailure = "What becomes of a hit when the store does not answer. error: the caller gets an error and decides; " +
+		"allow: it passes; deny: it is refused; local: this process counts it, against its share of the limit."
 )
 
 var fileKeys = []key[DomainConfig]{
@@ -69,6 +71,9 @@ var fileKeys = []key[DomainConfig]{
 	}, {
 		name: "on_reject", words: onRejectWords, into: func(c *DomainConfig) any { return &c.OnReject },
 		says: saysOnReject,
+	}, {
+		name: "on_store_failure", words: algorithm.OnFailures(), into: func(c *DomainConfig) any { return &c.OnFailure },
+		says: saysOnFailure + " Holds for all limits of the file; the default is STORE_FAILURE_MODE's, error.",
 	},
 }
 
@@ -169,6 +174,9 @@ var limitKeys = []key[RateLimitConfig]{
 	}, {
 		name: "count_blocked", counts: true, into: func(c *RateLimitConfig) any { return &c.CountBlocked },
 		says: "Whether refused hits count; by default true for fixed_window and false for the others.",
+	}, {
+		name: "on_store_failure", counts: true, words: algorithm.OnFailures(), into: func(c *RateLimitConfig) any { return &c.OnFailure },
+		says: saysOnFailure + " The default is what the file says.",
 	}, {
 		name: "unlimited", into: func(c *RateLimitConfig) any { return &c.Unlimited },
 		says: "Let everything pass and count nothing, instead of a window.",

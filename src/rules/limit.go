@@ -59,6 +59,7 @@ func (c *compiler) rule(cfg *DescriptorConfig, limit *RateLimitConfig, p path, a
 		c.unlimited(r, cfg, limit, p)
 	} else {
 		c.window(r, limit)
+		r.OnFailure = c.onFailure(p.onFailure, limit.OnFailure)
 	}
 	return r
 }
@@ -104,6 +105,9 @@ func (c *compiler) unlimited(r *Rule, cfg *DescriptorConfig, limit *RateLimitCon
 	if v := limit.CountBlocked; v != nil {
 		exclude("count_blocked", v.Pos)
 	}
+	if v := limit.OnFailure; v != nil {
+		exclude("on_store_failure", v.Pos)
+	}
 }
 
 // window compiles the arithmetic of a rule that is not unlimited.
@@ -148,6 +152,18 @@ func (c *compiler) window(r *Rule, cfg *RateLimitConfig) {
 	r.Limit = l
 	r.Requests = uint32(l.Capacity()) // a burst has 32 bits less one
 	c.pointless(&l, cfg)
+}
+
+// onFailure is what on_store_failure says, or else what holds above.
+func (c *compiler) onFailure(above algorithm.OnFailure, v *Placed[string]) algorithm.OnFailure {
+	if v == nil {
+		return above
+	}
+	f, known := algorithm.ParseOnFailure(v.Value)
+	if !known {
+		c.problems.add(v.Pos, "write "+oneOf(algorithm.OnFailures()), "on_store_failure is not known: %s", brief(v.Value))
+	}
+	return f
 }
 
 // countBlocked is the default of count_blocked: envoyproxy/ratelimit counts

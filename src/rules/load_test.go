@@ -181,6 +181,9 @@ func describe(r *Rule) string {
 	if r.Limit.CountBlocked != (r.Limit.Kind == algorithm.FixedWindow && !r.Unlimited) {
 		s += fmt.Sprintf(", count_blocked %t", r.Limit.CountBlocked)
 	}
+	if r.OnFailure != algorithm.FailWithError {
+		s += fmt.Sprintf(", on_store_failure %v", r.OnFailure)
+	}
 	if r.Name != "" {
 		s += fmt.Sprintf(", name %q", r.Name)
 	}

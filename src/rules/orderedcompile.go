@@ -127,7 +127,7 @@ func (c *compiler) orderedRule(d *Domain, list []RuleConfig, i int, r *orderedRu
 		c.problems.add(cfg.Pos, "add one; `rate_limit: {unlimited: true}` lets everything pass", "the rule has no rate_limit")
 		return 0
 	}
-	here := path{domain: d, key: p.key + "." + name, inherited: c.inherit(p.inherited, nil, cfg.OnReject), ordered: true}
+	here := path{domain: d, key: p.key + "." + name, inherited: c.inherit(p.inherited, nil, cfg.OnReject), ordered: true, onFailure: p.onFailure}
 	as := DescriptorConfig{
 		Pos: cfg.Pos, RateLimit: cfg.RateLimit, RateLimits: cfg.RateLimits,
 		ShadowMode: r.canary, QuotaMode: cfg.QuotaMode, Metadata: cfg.Metadata,

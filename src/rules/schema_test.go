@@ -425,6 +425,7 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 		{"burst", []string{"0", "5", "4294967294", "4294967295", "~", "true"}},
 		{"min_interval", []string{"0s", "-0s", "1ms", "-1ms", "1.5us", "~", "5"}},
 		{"count_blocked", []string{"true", "no", "~", "maybe"}},
+		{"on_store_failure", []string{"error", "allow", "deny", "local", "~", "closed", "5"}},
 		{"name", []string{"a", "5", "~", "true", "{}"}},
 		{"replaces", []string{"[]", "~", "[{name: b}]", "[{name: ''}]", "[{}]", "[b]", "{name: b}", "[{name: 5, value: {unit: 1}}]"}},
 		{"shadow_mode", []string{"true", "[{unit: 5}]", "[5]", "{rate: 1}", "{metadata: {rate: [1]}}"}},
@@ -461,6 +462,7 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 			{"share_threshold", 20, []string{"true", "false", "~", "'true'"}},
 			{"charge", 20, []string{"leaf", "path", "~", "tree", "''"}},
 			{"on_reject", 20, []string{"each", "none", "~", "no"}},
+			{"on_store_failure", 5, []string{"allow", "~"}},
 			{"metadata", 10, []string{"{a: {b: [1.5, ~]}}", "~", "[]", "text"}},
 			{"descriptors", 10, []string{"[]", "~", "[{key: b}]", "[{value: b}]", "{}"}},
 		} {

@@ -45,6 +45,8 @@ type Rule struct {
 	Metadata map[string]any
 	// Limit is the arithmetic that stores work with.
 	Limit algorithm.Limit
+	// OnFailure is what becomes of a hit that its store does not answer.
+	OnFailure algorithm.OnFailure
 
 	// Match is what a rule of an ordered list matches by, sorted by key, and Per
 	// names the entries whose values it counts apart; a missing one is as if it
@@ -137,7 +139,11 @@ type Domain struct {
 	Index int
 	Name  string
 	// Divvy says that the domain is a rule file of divvy.
-	Divvy    bool
+	Divvy bool
+	// OnFailure is what becomes of hits on limits that come with requests when
+	// their store does not answer, and on rules that do not say.
+	OnFailure algorithm.OnFailure
+
 	root     node
 	list     *orderedList // instead of root; nil: none
 	words    *wordNode    // instead of root, a tree of limits; nil: none

@@ -65,6 +65,7 @@ type Settings struct {
 	RedisStartupMax                           time.Duration
 	RedisStartupElapsed                       time.Duration
 	Memcache                                  Memcache
+	Failure                                   Failure
 	StopIncrementWhenOver                     bool
 	NearLimitRatio                            float32
 	ShadowMode, QuotaMode                     bool
@@ -249,6 +250,7 @@ func (s *Settings) declare(r *reader) {
 
 	s.declareRedis(r)
 	s.Memcache.declare(r)
+	s.Failure.declare(r)
 
 	r.section("Answers")
 	r.flag(&s.LimitHeaders, "LIMIT_RESPONSE_HEADERS_ENABLED", false, "add response headers with the limit, what remains of it and the seconds to its reset, and `Retry-After` when over")
@@ -349,6 +351,7 @@ func (s *Settings) validate(r *reader) {
 			r.problem(name, *value, "write the name of an HTTP header")
 		}
 	}
+	s.Failure.validate(r)
 	s.validateTLS(r)
 	s.LogLevel = strings.ToLower(s.LogLevel)
 }

@@ -50,7 +50,7 @@ func (suite *Suite) testBatch(t *testing.T, open func(*testing.T) limiter.Backen
 			t.Fatal(err)
 		}
 		_, want := algorithm.TakeFixed(limit, 0, epoch.UnixNano(), charge, 1)
-		if v := b.Verdicts[0]; !same(v, want) || v.Cached || v.Err != nil {
+		if v := b.Verdicts[0]; !suite.same(v, want) || v.Cached || v.Err != nil {
 			t.Errorf("got %+v, want %+v", v, want)
 		}
 	})

@@ -150,7 +150,7 @@ func (suite *Suite) testPlay(t *testing.T, store limiter.Backend, limits []*algo
 		got := take(t, store, p.now, b.Hits...)
 		for i := 0; i < len(b.Hits); i = b.GroupEnd(i) {
 			for j, want := range p.right.group(b.Hits[i:b.GroupEnd(i)], p.now.UnixNano()) {
-				if h := b.Hits[i+j]; !same(got[i+j], want) {
+				if h := b.Hits[i+j]; !suite.same(got[i+j], want) {
 					t.Fatalf("round %d, hit %d of %d, at %v: %v of %d on %s, group %d, atomic %t, no veto %t, %+v\n got %+v\nwant %+v", round, i+j, len(b.Hits), p.now,
 						h.Op, h.Amount, h.Key, h.Group, h.Atomic, h.NoVeto, *h.Limit, got[i+j], want)
 				}

@@ -119,9 +119,9 @@ func (c *Cache) Take(ctx context.Context, b *algorithm.Batch) error {
 	if c.judge(s, b, now) {
 		s.gather(b)
 		if len(s.on.Hits) > 0 {
-			err = c.next.Take(ctx, &s.on)
+			err = c.next.Take(ctx, &s.on.Batch)
 		}
-		s.scatter(b)
+		s.on.Return(b)
 	} else {
 		err = c.next.Take(ctx, b)
 	}

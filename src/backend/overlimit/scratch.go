@@ -4,9 +4,8 @@ import "ratelimit/src/algorithm"
 
 // scratch is the memory of one Take, used again for the next.
 type scratch struct {
-	marks []mark          // one for each hit of the batch
-	on    algorithm.Batch // what goes on to the next store
-	from  []int           // the place in the batch of each hit of on
+	marks []mark         // one for each hit of the batch
+	on    algorithm.Part // what goes on to the next store
 
 	// Handed to freecache, which would make locals escape.
 	id    id
@@ -35,13 +34,10 @@ const (
 const maxKept = 1024
 
 func (c *Cache) release(s *scratch) {
-	if cap(s.marks) > maxKept {
+	if !s.on.Reset() || cap(s.marks) > maxKept {
 		return
 	}
-	clear(s.on.Hits) // they point to the caller's keys and to rules
-	clear(s.on.Verdicts)
-	s.on = algorithm.Batch{Hits: s.on.Hits[:0], Verdicts: s.on.Verdicts[:0]}
-	s.marks, s.from = s.marks[:0], s.from[:0]
+	s.marks = s.marks[:0]
 	c.pool.Put(s)
 }
 
@@ -86,34 +82,14 @@ func settle(hits []algorithm.Hit, marks []mark) bool {
 	return true
 }
 
-// gather fills s.on with the hits that go on. Groups get new numbers, so that
-// two of the same number stay apart when those between them are answered.
+// gather fills s.on with the hits that go on.
 func (s *scratch) gather(b *algorithm.Batch) {
-	s.on.Now = b.Now
-	group, fresh := uint16(0), false
 	for i := range b.Hits {
-		fresh = fresh || i > 0 && b.Hits[i].Group != b.Hits[i-1].Group
-		if s.marks[i].fate == answered {
-			continue
+		switch s.marks[i].fate {
+		case passedOn:
+			s.on.Add(b, i)
+		case looked:
+			s.on.AddLook(b, i)
 		}
-		if fresh {
-			group++ // wraps; neighbours still differ
-			fresh = false
-		}
-		h := b.Hits[i]
-		h.Group = group
-		if s.marks[i].fate == looked {
-			h = h.AsLook()
-		}
-		s.on.Hits = append(s.on.Hits, h)
-		s.on.Verdicts = append(s.on.Verdicts, algorithm.Verdict{})
-		s.from = append(s.from, i)
-	}
-}
-
-// scatter hands the verdicts on what went on to where they belong in b.
-func (s *scratch) scatter(b *algorithm.Batch) {
-	for k, i := range s.from {
-		b.Verdicts[i] = b.Hits[i].Looked(s.on.Verdicts[k])
 	}
 }

@@ -42,7 +42,7 @@ type store struct {
 
 // scratch is the memory of one Take, used again for the next.
 type scratch struct {
-	short, long part
+	short, long algorithm.Part
 }
 
 func short(h *algorithm.Hit) bool { return h.Limit.Period <= time.Second }
@@ -61,7 +61,7 @@ func (s *store) Take(ctx context.Context, b *algorithm.Batch) error {
 	}
 	sc := s.pool.Get().(*scratch)
 	err := s.takeBoth(ctx, b, sc)
-	if sc.short.reset() && sc.long.reset() {
+	if sc.short.Reset() && sc.long.Reset() {
 		s.pool.Put(sc)
 	}
 	return err
@@ -93,7 +93,7 @@ func (s *store) takeBoth(ctx context.Context, b *algorithm.Batch, sc *scratch) e
 			continue
 		}
 		for ; i < end; i++ {
-			sc.to(&b.Hits[i]).add(b, i)
+			sc.to(&b.Hits[i]).Add(b, i)
 		}
 	}
 	return s.send(ctx, b, sc)
@@ -105,7 +105,7 @@ func spans(hits []algorithm.Hit) bool {
 	return 0 < n && n < len(hits) && algorithm.AnyAtomic(hits)
 }
 
-func (sc *scratch) to(h *algorithm.Hit) *part {
+func (sc *scratch) to(h *algorithm.Hit) *algorithm.Part {
 	if short(h) {
 		return &sc.short
 	}
@@ -114,10 +114,24 @@ func (sc *scratch) to(h *algorithm.Hit) *part {
 
 // send hands over what has been gathered.
 func (s *store) send(ctx context.Context, b *algorithm.Batch, sc *scratch) error {
-	if err := sc.short.take(ctx, s.perSecond, b); err != nil {
+	if err := handOver(ctx, s.perSecond, &sc.short, b); err != nil {
 		return err
 	}
-	return sc.long.take(ctx, s.rest, b)
+	return handOver(ctx, s.rest, &sc.long, b)
+}
+
+// handOver sends a part of b to next, hands out the verdicts, and empties the part. An
+// empty part is not sent.
+func handOver(ctx context.Context, next limiter.Backend, p *algorithm.Part, b *algorithm.Batch) error {
+	if len(p.Hits) == 0 {
+		return nil
+	}
+	if err := next.Take(ctx, &p.Batch); err != nil {
+		return err
+	}
+	p.Return(b)
+	p.Empty()
+	return nil
 }
 
 // takeGroup takes the atomic group from hit i up to end, which spans both
@@ -129,12 +143,12 @@ func (s *store) takeGroup(ctx context.Context, b *algorithm.Batch, i, end int, s
 		switch h := &hits[j]; {
 		case short(h):
 		case h.Atomic:
-			sc.long.addLook(b, i+j)
+			sc.long.AddLook(b, i+j)
 		default:
-			sc.long.add(b, i+j)
+			sc.long.Add(b, i+j)
 		}
 	}
-	if err := sc.long.take(ctx, s.rest, b); err != nil {
+	if err := handOver(ctx, s.rest, &sc.long, b); err != nil {
 		return err
 	}
 	refused := vetoed(hits, verdicts, false)
@@ -142,12 +156,12 @@ func (s *store) takeGroup(ctx context.Context, b *algorithm.Batch, i, end int, s
 		switch h := &hits[j]; {
 		case !short(h):
 		case h.Atomic && refused:
-			sc.short.addLook(b, i+j)
+			sc.short.AddLook(b, i+j)
 		default:
-			sc.short.add(b, i+j)
+			sc.short.Add(b, i+j)
 		}
 	}
-	if err := sc.short.take(ctx, s.perSecond, b); err != nil {
+	if err := handOver(ctx, s.perSecond, &sc.short, b); err != nil {
 		return err
 	}
 	if refused || vetoed(hits, verdicts, true) {
@@ -155,10 +169,10 @@ func (s *store) takeGroup(ctx context.Context, b *algorithm.Batch, i, end int, s
 	}
 	for j := range hits {
 		if h := &hits[j]; !short(h) && h.Atomic {
-			sc.long.add(b, i+j)
+			sc.long.Add(b, i+j)
 		}
 	}
-	return sc.long.take(ctx, s.rest, b)
+	return handOver(ctx, s.rest, &sc.long, b)
 }
 
 // vetoed says whether one of the short hits, or else one of the long, refuses

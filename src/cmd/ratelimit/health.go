@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -15,10 +16,12 @@ import (
 
 // health is whether this process should get traffic, and if not, why.
 type health struct {
-	startEmpty bool       // healthy before the first rules
-	needDomain bool       // unhealthy without any domain
-	onChange   func(bool) // told after each update; gRPC health follows
-	names      []string   // of the stores
+	startEmpty bool                   // healthy before the first rules
+	storeless  bool                   // healthy whether or not the stores answer
+	needDomain bool                   // unhealthy without any domain
+	onChange   func(bool)             // told after each update; gRPC health follows
+	names      []string               // of the stores
+	note       func(time.Time) string // what is worth knowing of the stores though they count as ready
 
 	mu       sync.Mutex // guards what follows
 	loaded   bool       // rules were loaded at least once
@@ -71,10 +74,17 @@ func (h *health) components() []admin.Component {
 	list := []admin.Component{process, rules}
 	for i, err := range h.stores {
 		c := admin.Component{Name: h.names[i]}
-		if err != nil {
+		switch {
+		case err == nil:
+		case h.storeless:
+			c.Note = firstProblem(err) + "; STORE_FAILURE_MODE decides"
+		default:
 			c.Why = firstProblem(err)
 		}
 		list = append(list, c)
+	}
+	if note := h.note(time.Now()); note != "" {
+		list = append(list, admin.Component{Name: "counting", Note: note})
 	}
 	if h.divvy != nil {
 		list = append(list, admin.Component{Name: "divvy", Why: h.divvy.Error()})
@@ -111,6 +121,9 @@ func (h *health) whyRules() string {
 }
 
 func (h *health) storeProblem() error {
+	if h.storeless {
+		return nil
+	}
 	for _, err := range h.stores {
 		if err != nil {
 			return err

@@ -185,8 +185,12 @@ func (s *server) build() error {
 		startEmpty: s.cfg.ForceStartWithoutConfig,
 		needDomain: s.cfg.HealthyWithAtLeastOne,
 		onChange:   s.grpc.SetServing,
+		note:       s.store.note,
 	}
 	s.ready = readiness{missing: len(s.store.pools), say: s.announceReady}
+	if s.health.storeless = s.storeless(); s.health.storeless {
+		s.ready.missing = 0
+	}
 	if len(s.store.pools) == 0 {
 		s.health.names, s.health.stores = []string{"memory"}, []error{nil}
 	}
@@ -201,10 +205,14 @@ func (s *server) build() error {
 }
 
 func headerNames(cfg *settings.Settings) *rls.HeaderNames {
-	if !cfg.LimitHeaders {
+	names := &rls.HeaderNames{Degraded: cfg.Failure.Header}
+	switch {
+	case cfg.LimitHeaders:
+		names.Limit, names.Remaining, names.Reset = cfg.LimitHeader, cfg.RemainingHeader, cfg.ResetHeader
+	case names.Degraded == "":
 		return nil
 	}
-	return &rls.HeaderNames{Limit: cfg.LimitHeader, Remaining: cfg.RemainingHeader, Reset: cfg.ResetHeader}
+	return names
 }
 
 // Limits on what HTTP callers may make us keep: connections that say nothing,
@@ -418,7 +426,35 @@ func (s *server) stop(signals <-chan os.Signal) {
 	if err != nil {
 		s.log.Warnf("stopping: %v", err)
 	}
+	s.settle(ctx)
 	s.endTracing(patience)
+}
+
+// settleTimeout is how long the store may take at the end for what was charged
+// while it did not answer. A store that is back is found within half of it.
+const (
+	settleTimeout = time.Second
+	settlePause   = 20 * time.Millisecond // between two attempts
+)
+
+// settle adds to the store what was charged here, which would be forgotten.
+func (s *server) settle(ctx context.Context) {
+	f := s.store.fallback
+	if f == nil || f.Stats().Owed == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	for ctx.Err() == nil && f.Stats().Owed > 0 {
+		f.Settle(ctx, time.Time{})
+		select {
+		case <-time.After(settlePause):
+		case <-ctx.Done():
+		}
+	}
+	if n := f.Stats().Owed; n > 0 {
+		s.log.Warnf("the store does not answer: it never learns of what on_store_failure: local let pass on %s", plural(int(n), "counter"))
+	}
 }
 
 // loaded is told of each load of the rules, good or refused.
@@ -441,6 +477,9 @@ func (s *server) loaded(l load) {
 	s.standIn.use(l.set, s.log)
 	s.counters.ConfigLoaded(metrics.ConfigInfo{Hash: l.hash, Version: l.version, Loaded: l.at})
 	s.counters.Use(l.set) // before the limiter, so that no decision finds it behind
+	if f := s.store.fallback; f != nil {
+		f.UseLocal(countsLocally(l.set))
+	}
 	before := s.limiter.Rules()
 	s.limiter.Use(l.set)
 	s.needDivvy(l.set)

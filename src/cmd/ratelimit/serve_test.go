@@ -369,6 +369,10 @@ func TestPrometheus(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "REDIS_URL="+server.Addr)
 	s.until("ready", s.healthy)
+	server.Stop()
+	if got := s.ask("1"); got != 503 {
+		t.Errorf("without Redis: %d", got)
+	}
 	_, withRedis := s.get("prometheus", "/metrics")
 	memcache := memcachedtest.Start(t, memcachedtest.Options{})
 	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+memcache.Addr)

@@ -34,6 +34,11 @@ type load struct {
 	facts    logrus.Fields // for the log
 }
 
+// ruleOptions are what rules are compiled with, wherever from.
+func (s *server) ruleOptions() rules.Options {
+	return rules.Options{MergeDomains: s.cfg.MergeDomainConfig, Store: storeCan(s.cfg.BackendType), OnFailure: onFailure(s.cfg)}
+}
+
 // buildSource makes the source that the settings choose.
 func (s *server) buildSource() error {
 	if s.cfg.ConfigType == settings.ConfigXDS {
@@ -44,7 +49,7 @@ func (s *server) buildSource() error {
 		Subdirectory:   s.cfg.RuntimeSubdirectory,
 		AppDirectory:   s.cfg.RuntimeAppDirectory,
 		IgnoreDotFiles: s.cfg.RuntimeIgnoreDotFiles,
-		Options:        rules.Options{MergeDomains: s.cfg.MergeDomainConfig, Store: storeCan(s.cfg.BackendType)},
+		Options:        s.ruleOptions(),
 		Debounce:       max(s.cfg.RuntimeDebounce, 1), // 0 would be the default
 		Poll:           pollInterval(s.cfg.RuntimePollInterval),
 		OnLoad: func(l filerules.Load) {
@@ -84,7 +89,7 @@ func (s *server) buildXDS() error {
 		Pauses: xdsrules.Pauses{
 			First: x.RetryInterval, Initial: x.BackoffInitial, Growth: x.BackoffGrowth, Max: x.BackoffMax, Jitter: x.BackoffJitter,
 		},
-		Options: rules.Options{MergeDomains: s.cfg.MergeDomainConfig, Store: storeCan(s.cfg.BackendType)},
+		Options: s.ruleOptions(),
 		OnUpdate: func(u xdsrules.Update) {
 			s.loaded(load{
 				set: u.Set, warnings: u.Warnings, err: u.Err, hash: u.Hash, version: u.Version, at: u.At,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"ratelimit/src/backend/fallback"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/redis"
@@ -31,6 +32,8 @@ type store struct {
 	pools   []*pool                       // of Redis, or Memcached
 	stats   []func(func(metrics.Stat))
 	samples []func(func(prometheus.Sample)) // native metrics
+
+	fallback *fallback.Store // nil: the store is always there
 }
 
 // pinger is a store in other processes, which may not be there.
@@ -53,7 +56,8 @@ type pool struct {
 type storeSpan = func(ctx context.Context, hits int) (end func(error))
 
 // buildStore makes the store that the settings choose: memory, or Memcached or
-// Redis, split by second, behind the over-limit cache.
+// Redis, split by second, behind the over-limit cache, behind what happens when it
+// does not answer.
 func buildStore(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Logger) (*store, error) {
 	s := new(store)
 	switch cfg.BackendType {
@@ -82,7 +86,7 @@ func buildStore(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Log
 		s.Backend = cache
 		s.stats = append(s.stats, cacheStats(cache))
 	}
-	return s, nil
+	return s, s.fallBack(cfg, log)
 }
 
 // allRedis makes the store of the one Redis, or of both.
@@ -208,7 +212,9 @@ func (s *server) watchPool(ctx context.Context, i int, p *pool) error {
 		s.health.update(func(h *health) { h.stores[i] = err })
 		if up && !wasUp {
 			wasUp = true
-			s.ready.update(func(r *readiness) { r.missing-- })
+			if !s.health.storeless {
+				s.ready.update(func(r *readiness) { r.missing-- })
+			}
 		}
 		switch {
 		case up && !p.always:

@@ -12,6 +12,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"ratelimit/src/algorithm"
@@ -73,9 +74,45 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// The header that says who decided stands alone, or before the others.
+func TestDegradedHeader(t *testing.T) {
+	degraded := asked(10, 3, false)
+	degraded.Charges[0].Verdict.Instead = algorithm.FailLocally
+	aside := asked(10, 3, false)
+	aside.Charges[0].Verdict.Instead, aside.Charges[0].Aside = algorithm.FailAllowing, true
+	for _, tt := range []struct {
+		names    HeaderNames
+		statuses []limiter.Status
+		want     string
+	}{
+		{HeaderNames{Degraded: "D"}, []limiter.Status{asked(5, 1, false), degraded}, "D=local"},
+		{HeaderNames{Degraded: "D"}, []limiter.Status{asked(5, 1, false)}, ""},
+		{HeaderNames{Degraded: "D"}, []limiter.Status{{}}, ""},
+		{HeaderNames{Degraded: "D"}, []limiter.Status{aside}, ""}, // a canary decides nothing
+		{HeaderNames{Limit: "L", Remaining: "R", Reset: "S"}, []limiter.Status{degraded}, "L=10 R=3 S=10"},
+		{HeaderNames{Limit: "L", Remaining: "R", Reset: "S", Degraded: "D"}, []limiter.Status{degraded}, "D=local L=10 R=3 S=10"},
+	} {
+		var got []string
+		for _, h := range tt.names.headers(&limiter.Answer{Statuses: tt.statuses}) {
+			got = append(got, h.GetKey()+"="+h.GetValue())
+		}
+		var resp pb.RateLimitResponse // as it is written in bytes
+		if err := proto.Unmarshal(tt.names.appendTo(nil, &limiter.Answer{Statuses: tt.statuses}), &resp); err != nil {
+			t.Fatal(err)
+		}
+		var wire []string
+		for _, h := range resp.GetResponseHeadersToAdd() {
+			wire = append(wire, h.GetKey()+"="+h.GetValue())
+		}
+		if strings.Join(got, " ") != tt.want || strings.Join(wire, " ") != tt.want {
+			t.Errorf("%+v: got %q and %q, want %s", tt.names, got, wire, tt.want)
+		}
+	}
+}
+
 func TestHeadersOverJSON(t *testing.T) {
 	f := start(t, nil)
-	f.cfg.Headers = &HeaderNames{"X-Limit", "X-Remaining", "X-Reset"}
+	f.cfg.Headers = &HeaderNames{Limit: "X-Limit", Remaining: "X-Remaining", Reset: "X-Reset"}
 	for i := range 3 {
 		w := post(f.JSON(), oneIP)
 		if w.Header().Get("X-Limit") != "2" || w.Header().Get("X-Remaining") != fmt.Sprint(max(0, 1-i)) || w.Header().Get("X-Reset") == "" {

@@ -5,12 +5,17 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
 )
 
 // HeaderNames are the names of the headers that tell callers of a limit.
 type HeaderNames struct {
+	// Limit, Remaining and Reset are there together; empty: they are not.
 	Limit, Remaining, Reset string
+	// Degraded says what was done for want of an answer of the store; empty: none
+	// does.
+	Degraded string
 }
 
 // retryAfter is HTTP's own name, which needs no setting.
@@ -18,17 +23,25 @@ const retryAfter = "Retry-After"
 
 // headers are the response headers of an answer, in order; none when no limit
 // was asked.
-func (n *HeaderNames) headers(a *limiter.Answer) []*core.HeaderValue {
+func (n *HeaderNames) headers(a *limiter.Answer) (list []*core.HeaderValue) {
 	st := scarcest(a)
 	if st == nil {
 		return nil
 	}
+	if n.Degraded != "" {
+		if f := a.Instead(); f != algorithm.FailWithError {
+			list = append(list, &core.HeaderValue{Key: n.Degraded, Value: f.String()})
+		}
+	}
+	if n.Limit == "" {
+		return list
+	}
 	c := st.Bound()
-	list := []*core.HeaderValue{
+	list = append(list, []*core.HeaderValue{
 		{Key: n.Limit, Value: strconv.FormatUint(uint64(c.Limit.Requests), 10)},
 		{Key: n.Remaining, Value: strconv.FormatUint(c.Verdict.Remaining, 10)},
 		{Key: n.Reset, Value: strconv.FormatInt(wholeSeconds(st.Until), 10)},
-	}
+	}...)
 	if wait, ok := a.Retry(); ok {
 		list = append(list, &core.HeaderValue{Key: retryAfter, Value: strconv.FormatInt(wholeSeconds(wait), 10)})
 	}

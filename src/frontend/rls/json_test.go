@@ -221,7 +221,7 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 		metadata bool
 	}{
 		{"plain", nil, false},
-		{"headers", &HeaderNames{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, false},
+		{"headers", &HeaderNames{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}, false},
 		{"metadata", nil, true},
 	} {
 		b.Run(tt.name, func(b *testing.B) {

@@ -25,6 +25,9 @@ func metadata(msg *pb.RateLimitRequest, a *limiter.Answer) (*structpb.Struct, er
 		if a.Domain != nil && a.Domain.Words() && len(a.Statuses[i].Charges) > 0 {
 			about.Fields["summary"] = summary(&a.Statuses[i])
 		}
+		if f := a.Statuses[i].Instead(); f != algorithm.FailWithError {
+			about.Fields["degraded"] = structpb.NewStringValue(f.String())
+		}
 		descriptors[i] = structpb.NewStructValue(about)
 	}
 	fields := map[string]*structpb.Value{
@@ -85,6 +88,9 @@ func charges(st *limiter.Status) *structpb.Value {
 		}
 		if c.Verdict.Over && c.Verdict.RetryAfter != algorithm.Never {
 			fields["retryAfter"] = structpb.NewNumberValue(c.Verdict.RetryAfter.Seconds())
+		}
+		if c.Verdict.Instead != algorithm.FailWithError {
+			fields["degraded"] = structpb.NewStringValue(c.Verdict.Instead.String())
 		}
 		if c.Aside {
 			fields["canary"] = structpb.NewBoolValue(true)

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
 )
 
@@ -94,6 +95,14 @@ func (n *HeaderNames) appendTo(b []byte, a *limiter.Answer) []byte {
 	if st == nil {
 		return b
 	}
+	if n.Degraded != "" {
+		if f := a.Instead(); f != algorithm.FailWithError {
+			b = appendText(b, n.Degraded, f.String())
+		}
+	}
+	if n.Limit == "" {
+		return b
+	}
 	c := st.Bound()
 	b = appendHeader(b, n.Limit, uint64(c.Limit.Requests))
 	b = appendHeader(b, n.Remaining, c.Verdict.Remaining)
@@ -106,6 +115,15 @@ func (n *HeaderNames) appendTo(b []byte, a *limiter.Answer) []byte {
 
 func appendSeconds(b []byte, name string, d time.Duration) []byte {
 	return appendHeader(b, name, uint64(wholeSeconds(d)))
+}
+
+func appendText(b []byte, name, value string) []byte {
+	b = protowire.AppendTag(b, 3, protowire.BytesType)
+	at := len(b)
+	b = append(b, 0)
+	b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), name)
+	b = protowire.AppendString(protowire.AppendTag(b, 2, protowire.BytesType), value)
+	return endMessage(b, at)
 }
 
 func appendHeader(b []byte, name string, value uint64) []byte {

@@ -73,7 +73,7 @@ func twin(t testing.TB, headers bool) *fixture {
 		f.failures = append(f.failures, err)
 	}}
 	if headers {
-		cfg.Headers = &HeaderNames{"L", "R", strings.Repeat("reset", 40)}
+		cfg.Headers = &HeaderNames{Limit: "L", Remaining: "R", Reset: strings.Repeat("reset", 40), Degraded: "D"}
 	}
 	f.Service = New(cfg)
 	f.now = time.Date(2026, 1, 1, 12, 34, 56, 789, time.UTC)

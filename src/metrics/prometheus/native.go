@@ -29,6 +29,15 @@ func (e *Exporter) native(stats []metrics.Stat, add func(Sample)) {
 		count("decisions_total", "Descriptors by what became of them.", float64(n),
 			"domain", d.domain, "rule", d.rule, "outcome", d.outcome.String())
 	}
+	type without struct{ domain, rule, instead string }
+	unanswered := make(map[without]uint64)
+	for _, u := range r.Unanswered() {
+		unanswered[without{u.Domain, u.Rule, u.Instead}] += u.Count
+	}
+	for u, n := range unanswered {
+		count("unanswered_total", "Charges that the store did not answer, by what was done instead.", float64(n),
+			"domain", u.domain, "rule", u.rule, "instead", u.instead)
+	}
 	for protocol, h := range r.Latencies() {
 		add(Sample{
 			Name: "ratelimit_decision_duration_seconds", Help: "How long requests took, without the network.",

@@ -33,6 +33,9 @@ func inYAML(m *configv3.RateLimitConfig) []byte {
 	if m.Charge != 0 {
 		fields = append(fields, "charge: "+text(strings.ToLower(m.Charge.String())))
 	}
+	if m.OnStoreFailure != 0 {
+		fields = append(fields, "on_store_failure: "+text(strings.ToLower(m.OnStoreFailure.String())))
+	}
 	if m.OnReject != 0 {
 		fields = append(fields, "on_reject: "+text(strings.ToLower(m.OnReject.String())))
 	}
@@ -139,6 +142,9 @@ func limitYAML(m *configv3.RateLimitPolicy) string {
 	}
 	if m.CountBlocked != nil {
 		fields = append(fields, fmt.Sprintf("count_blocked: %t", m.CountBlocked.Value))
+	}
+	if m.OnStoreFailure != 0 {
+		fields = append(fields, "on_store_failure: "+text(strings.ToLower(m.OnStoreFailure.String())))
 	}
 	if len(m.Replaces) > 0 {
 		var list []string
@@ -327,8 +333,11 @@ func (b builder) resource() *configv3.RateLimitConfig {
 	if b.one(4) {
 		m.OnReject = configv3.OnReject(b.IntN(3))
 	}
+	if b.one(4) {
+		m.OnStoreFailure = configv3.OnStoreFailure(b.IntN(5))
+	}
 	if b.one(100) {
-		m.Charge, m.OnReject = -1, 77
+		m.Charge, m.OnReject, m.OnStoreFailure = -1, 77, configv3.OnStoreFailure(pick[int32](b, 1, 5))
 	}
 	if b.one(3) {
 		m.Rules = b.rules()
@@ -463,6 +472,9 @@ func (b builder) limit() *configv3.RateLimitPolicy {
 	}
 	if b.one(4) {
 		m.CountBlocked = wrapperspb.Bool(b.one(2))
+	}
+	if b.one(4) {
+		m.OnStoreFailure = configv3.OnStoreFailure(b.IntN(5))
 	}
 	if b.one(5) {
 		m.Replaces = append(m.Replaces, &configv3.RateLimitReplace{Name: pick(b, "n", "m", "o")})

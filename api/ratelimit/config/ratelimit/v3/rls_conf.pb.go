@@ -258,6 +258,68 @@ func (OnReject) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{3}
 }
 
+// OnStoreFailure says what becomes of a request when the store of the counters
+// does not answer.
+type OnStoreFailure int32
+
+const (
+	// That of the domain, in the end what STORE_FAILURE_MODE says.
+	OnStoreFailure_ON_STORE_FAILURE_INHERITED OnStoreFailure = 0
+	// The caller gets an error, and decides.
+	OnStoreFailure_ERROR OnStoreFailure = 1
+	// It passes.
+	OnStoreFailure_ALLOW OnStoreFailure = 2
+	// It is refused.
+	OnStoreFailure_DENY OnStoreFailure = 3
+	// Each replica counts it, against its share of the limit.
+	OnStoreFailure_LOCAL OnStoreFailure = 4
+)
+
+// Enum value maps for OnStoreFailure.
+var (
+	OnStoreFailure_name = map[int32]string{
+		0: "ON_STORE_FAILURE_INHERITED",
+		1: "ERROR",
+		2: "ALLOW",
+		3: "DENY",
+		4: "LOCAL",
+	}
+	OnStoreFailure_value = map[string]int32{
+		"ON_STORE_FAILURE_INHERITED": 0,
+		"ERROR":                      1,
+		"ALLOW":                      2,
+		"DENY":                       3,
+		"LOCAL":                      4,
+	}
+)
+
+func (x OnStoreFailure) Enum() *OnStoreFailure {
+	p := new(OnStoreFailure)
+	*p = x
+	return p
+}
+
+func (x OnStoreFailure) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnStoreFailure) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[4].Descriptor()
+}
+
+func (OnStoreFailure) Type() protoreflect.EnumType {
+	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[4]
+}
+
+func (x OnStoreFailure) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnStoreFailure.Descriptor instead.
+func (OnStoreFailure) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{4}
+}
+
 // RateLimitConfig is the rules of one domain.
 type RateLimitConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -269,9 +331,11 @@ type RateLimitConfig struct {
 	Charge   Charge   `protobuf:"varint,101,opt,name=charge,proto3,enum=ratelimit.config.ratelimit.v3.Charge" json:"charge,omitempty"`
 	OnReject OnReject `protobuf:"varint,102,opt,name=on_reject,json=onReject,proto3,enum=ratelimit.config.ratelimit.v3.OnReject" json:"on_reject,omitempty"`
 	// An ordered list instead of descriptors.
-	Rules         []*RateLimitRule `protobuf:"bytes,103,rep,name=rules,proto3" json:"rules,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Rules []*RateLimitRule `protobuf:"bytes,103,rep,name=rules,proto3" json:"rules,omitempty"`
+	// For all limits, unless they have their own.
+	OnStoreFailure OnStoreFailure `protobuf:"varint,104,opt,name=on_store_failure,json=onStoreFailure,proto3,enum=ratelimit.config.ratelimit.v3.OnStoreFailure" json:"on_store_failure,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RateLimitConfig) Reset() {
@@ -344,6 +408,13 @@ func (x *RateLimitConfig) GetRules() []*RateLimitRule {
 		return x.Rules
 	}
 	return nil
+}
+
+func (x *RateLimitConfig) GetOnStoreFailure() OnStoreFailure {
+	if x != nil {
+		return x.OnStoreFailure
+	}
+	return OnStoreFailure_ON_STORE_FAILURE_INHERITED
 }
 
 // RateLimitRule is one rule of an ordered list, of which the first that matches
@@ -607,13 +678,14 @@ type RateLimitPolicy struct {
 	// The window is so many units long; 0 is 1.
 	UnitMultiplier uint32 `protobuf:"varint,101,opt,name=unit_multiplier,json=unitMultiplier,proto3" json:"unit_multiplier,omitempty"`
 	// Its length, instead of unit.
-	Period        *durationpb.Duration    `protobuf:"bytes,102,opt,name=period,proto3" json:"period,omitempty"`
-	Algorithm     Algorithm               `protobuf:"varint,103,opt,name=algorithm,proto3,enum=ratelimit.config.ratelimit.v3.Algorithm" json:"algorithm,omitempty"`
-	Burst         *wrapperspb.UInt32Value `protobuf:"bytes,104,opt,name=burst,proto3" json:"burst,omitempty"`
-	MinInterval   *durationpb.Duration    `protobuf:"bytes,105,opt,name=min_interval,json=minInterval,proto3" json:"min_interval,omitempty"`
-	CountBlocked  *wrapperspb.BoolValue   `protobuf:"bytes,106,opt,name=count_blocked,json=countBlocked,proto3" json:"count_blocked,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Period         *durationpb.Duration    `protobuf:"bytes,102,opt,name=period,proto3" json:"period,omitempty"`
+	Algorithm      Algorithm               `protobuf:"varint,103,opt,name=algorithm,proto3,enum=ratelimit.config.ratelimit.v3.Algorithm" json:"algorithm,omitempty"`
+	Burst          *wrapperspb.UInt32Value `protobuf:"bytes,104,opt,name=burst,proto3" json:"burst,omitempty"`
+	MinInterval    *durationpb.Duration    `protobuf:"bytes,105,opt,name=min_interval,json=minInterval,proto3" json:"min_interval,omitempty"`
+	CountBlocked   *wrapperspb.BoolValue   `protobuf:"bytes,106,opt,name=count_blocked,json=countBlocked,proto3" json:"count_blocked,omitempty"`
+	OnStoreFailure OnStoreFailure          `protobuf:"varint,107,opt,name=on_store_failure,json=onStoreFailure,proto3,enum=ratelimit.config.ratelimit.v3.OnStoreFailure" json:"on_store_failure,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RateLimitPolicy) Reset() {
@@ -723,6 +795,13 @@ func (x *RateLimitPolicy) GetCountBlocked() *wrapperspb.BoolValue {
 	return nil
 }
 
+func (x *RateLimitPolicy) GetOnStoreFailure() OnStoreFailure {
+	if x != nil {
+		return x.OnStoreFailure
+	}
+	return OnStoreFailure_ON_STORE_FAILURE_INHERITED
+}
+
 // RateLimitReplace names a rule that does not apply where this one does.
 type RateLimitReplace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -772,14 +851,15 @@ var File_ratelimit_config_ratelimit_v3_rls_conf_proto protoreflect.FileDescripto
 
 const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\n" +
-	",ratelimit/config/ratelimit/v3/rls_conf.proto\x12\x1dratelimit.config.ratelimit.v3\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1egoogle/protobuf/wrappers.proto\"\xdc\x02\n" +
+	",ratelimit/config/ratelimit/v3/rls_conf.proto\x12\x1dratelimit.config.ratelimit.v3\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1egoogle/protobuf/wrappers.proto\"\xb5\x03\n" +
 	"\x0fRateLimitConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12T\n" +
 	"\vdescriptors\x18\x03 \x03(\v22.ratelimit.config.ratelimit.v3.RateLimitDescriptorR\vdescriptors\x12=\n" +
 	"\x06charge\x18e \x01(\x0e2%.ratelimit.config.ratelimit.v3.ChargeR\x06charge\x12D\n" +
 	"\ton_reject\x18f \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\x12B\n" +
-	"\x05rules\x18g \x03(\v2,.ratelimit.config.ratelimit.v3.RateLimitRuleR\x05rules\"\x85\x04\n" +
+	"\x05rules\x18g \x03(\v2,.ratelimit.config.ratelimit.v3.RateLimitRuleR\x05rules\x12W\n" +
+	"\x10on_store_failure\x18h \x01(\x0e2-.ratelimit.config.ratelimit.v3.OnStoreFailureR\x0eonStoreFailure\"\x85\x04\n" +
 	"\rRateLimitRule\x12M\n" +
 	"\x05match\x18\x01 \x03(\v27.ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntryR\x05match\x12\x10\n" +
 	"\x03per\x18\x02 \x03(\tR\x03per\x12M\n" +
@@ -814,7 +894,7 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\vrate_limits\x18g \x03(\v2..ratelimit.config.ratelimit.v3.RateLimitPolicyR\n" +
 	"rateLimits\x12=\n" +
 	"\x06charge\x18h \x01(\x0e2%.ratelimit.config.ratelimit.v3.ChargeR\x06charge\x12D\n" +
-	"\ton_reject\x18i \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\"\xd5\x04\n" +
+	"\ton_reject\x18i \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\"\xae\x05\n" +
 	"\x0fRateLimitPolicy\x12@\n" +
 	"\x04unit\x18\x01 \x01(\x0e2,.ratelimit.config.ratelimit.v3.RateLimitUnitR\x04unit\x12*\n" +
 	"\x11requests_per_unit\x18\x02 \x01(\rR\x0frequestsPerUnit\x12\x1c\n" +
@@ -826,7 +906,8 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\talgorithm\x18g \x01(\x0e2(.ratelimit.config.ratelimit.v3.AlgorithmR\talgorithm\x122\n" +
 	"\x05burst\x18h \x01(\v2\x1c.google.protobuf.UInt32ValueR\x05burst\x12<\n" +
 	"\fmin_interval\x18i \x01(\v2\x19.google.protobuf.DurationR\vminInterval\x12?\n" +
-	"\rcount_blocked\x18j \x01(\v2\x1a.google.protobuf.BoolValueR\fcountBlocked\"&\n" +
+	"\rcount_blocked\x18j \x01(\v2\x1a.google.protobuf.BoolValueR\fcountBlocked\x12W\n" +
+	"\x10on_store_failure\x18k \x01(\x0e2-.ratelimit.config.ratelimit.v3.OnStoreFailureR\x0eonStoreFailure\"&\n" +
 	"\x10RateLimitReplace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name*f\n" +
 	"\rRateLimitUnit\x12\v\n" +
@@ -853,7 +934,13 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\bOnReject\x12\x17\n" +
 	"\x13ON_REJECT_INHERITED\x10\x00\x12\b\n" +
 	"\x04EACH\x10\x01\x12\b\n" +
-	"\x04NONE\x10\x02B6Z4ratelimit/api/ratelimit/config/ratelimit/v3;configv3b\x06proto3"
+	"\x04NONE\x10\x02*[\n" +
+	"\x0eOnStoreFailure\x12\x1e\n" +
+	"\x1aON_STORE_FAILURE_INHERITED\x10\x00\x12\t\n" +
+	"\x05ERROR\x10\x01\x12\t\n" +
+	"\x05ALLOW\x10\x02\x12\b\n" +
+	"\x04DENY\x10\x03\x12\t\n" +
+	"\x05LOCAL\x10\x04B6Z4ratelimit/api/ratelimit/config/ratelimit/v3;configv3b\x06proto3"
 
 var (
 	file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescOnce sync.Once
@@ -867,52 +954,55 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP() []byte {
 	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescData
 }
 
-var file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
 	(RateLimitUnit)(0),             // 0: ratelimit.config.ratelimit.v3.RateLimitUnit
 	(Algorithm)(0),                 // 1: ratelimit.config.ratelimit.v3.Algorithm
 	(Charge)(0),                    // 2: ratelimit.config.ratelimit.v3.Charge
 	(OnReject)(0),                  // 3: ratelimit.config.ratelimit.v3.OnReject
-	(*RateLimitConfig)(nil),        // 4: ratelimit.config.ratelimit.v3.RateLimitConfig
-	(*RateLimitRule)(nil),          // 5: ratelimit.config.ratelimit.v3.RateLimitRule
-	(*RateLimitDescriptor)(nil),    // 6: ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	(*RateLimitPolicy)(nil),        // 7: ratelimit.config.ratelimit.v3.RateLimitPolicy
-	(*RateLimitReplace)(nil),       // 8: ratelimit.config.ratelimit.v3.RateLimitReplace
-	nil,                            // 9: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
-	(*structpb.Struct)(nil),        // 10: google.protobuf.Struct
-	(*durationpb.Duration)(nil),    // 11: google.protobuf.Duration
-	(*wrapperspb.UInt32Value)(nil), // 12: google.protobuf.UInt32Value
-	(*wrapperspb.BoolValue)(nil),   // 13: google.protobuf.BoolValue
+	(OnStoreFailure)(0),            // 4: ratelimit.config.ratelimit.v3.OnStoreFailure
+	(*RateLimitConfig)(nil),        // 5: ratelimit.config.ratelimit.v3.RateLimitConfig
+	(*RateLimitRule)(nil),          // 6: ratelimit.config.ratelimit.v3.RateLimitRule
+	(*RateLimitDescriptor)(nil),    // 7: ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	(*RateLimitPolicy)(nil),        // 8: ratelimit.config.ratelimit.v3.RateLimitPolicy
+	(*RateLimitReplace)(nil),       // 9: ratelimit.config.ratelimit.v3.RateLimitReplace
+	nil,                            // 10: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	(*structpb.Struct)(nil),        // 11: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 12: google.protobuf.Duration
+	(*wrapperspb.UInt32Value)(nil), // 13: google.protobuf.UInt32Value
+	(*wrapperspb.BoolValue)(nil),   // 14: google.protobuf.BoolValue
 }
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_depIdxs = []int32{
-	6,  // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	7,  // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
 	2,  // 1: ratelimit.config.ratelimit.v3.RateLimitConfig.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
 	3,  // 2: ratelimit.config.ratelimit.v3.RateLimitConfig.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	5,  // 3: ratelimit.config.ratelimit.v3.RateLimitConfig.rules:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule
-	9,  // 4: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
-	7,  // 5: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	7,  // 6: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	3,  // 7: ratelimit.config.ratelimit.v3.RateLimitRule.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	10, // 8: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
-	7,  // 9: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	6,  // 10: ratelimit.config.ratelimit.v3.RateLimitDescriptor.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	10, // 11: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
-	7,  // 12: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	2,  // 13: ratelimit.config.ratelimit.v3.RateLimitDescriptor.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
-	3,  // 14: ratelimit.config.ratelimit.v3.RateLimitDescriptor.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	0,  // 15: ratelimit.config.ratelimit.v3.RateLimitPolicy.unit:type_name -> ratelimit.config.ratelimit.v3.RateLimitUnit
-	8,  // 16: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
-	11, // 17: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
-	1,  // 18: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
-	12, // 19: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt32Value
-	11, // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
-	13, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	6,  // 3: ratelimit.config.ratelimit.v3.RateLimitConfig.rules:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule
+	4,  // 4: ratelimit.config.ratelimit.v3.RateLimitConfig.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
+	10, // 5: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	8,  // 6: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	8,  // 7: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	3,  // 8: ratelimit.config.ratelimit.v3.RateLimitRule.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
+	11, // 9: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
+	8,  // 10: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	7,  // 11: ratelimit.config.ratelimit.v3.RateLimitDescriptor.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	11, // 12: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
+	8,  // 13: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	2,  // 14: ratelimit.config.ratelimit.v3.RateLimitDescriptor.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
+	3,  // 15: ratelimit.config.ratelimit.v3.RateLimitDescriptor.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
+	0,  // 16: ratelimit.config.ratelimit.v3.RateLimitPolicy.unit:type_name -> ratelimit.config.ratelimit.v3.RateLimitUnit
+	9,  // 17: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
+	12, // 18: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
+	1,  // 19: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
+	13, // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt32Value
+	12, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
+	14, // 22: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
+	4,  // 23: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() }
@@ -925,7 +1015,7 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc), len(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      5,
 			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,

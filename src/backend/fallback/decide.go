@@ -1,0 +1,171 @@
+package fallback
+
+import (
+	"context"
+	"time"
+
+	"ratelimit/src/algorithm"
+)
+
+// scratch is the memory of one Take, used again for the next.
+type scratch struct {
+	here   algorithm.Part // what is counted here
+	shares []algorithm.Limit
+	again  algorithm.Part // what the store would have charged, had it known the rest of the group
+}
+
+func (s *Store) release(sc *scratch) {
+	if !sc.here.Reset() || !sc.again.Reset() {
+		return
+	}
+	s.pool.Put(sc)
+}
+
+// decide replaces the verdicts of b that have an Err. With again the store is asked
+// once more for what is left of atomic groups.
+func (s *Store) decide(ctx context.Context, b *algorithm.Batch, again bool) error {
+	s.last.Store(time.Now().UnixNano())
+	sc := s.pool.Get().(*scratch)
+	defer s.release(sc)
+	waits := ctx.Err() == nil
+	if cap(sc.shares) < len(b.Hits) { // pointers into it must stay good
+		sc.shares = make([]algorithm.Limit, 0, len(b.Hits))
+	}
+	sc.shares = sc.shares[:0]
+	for i := 0; i < len(b.Hits); {
+		end := b.GroupEnd(i)
+		s.decideGroup(b, i, end, waits, sc)
+		i = end
+	}
+	if len(sc.here.Hits) > 0 {
+		if err := s.count(ctx, b, sc); err != nil {
+			return err
+		}
+	}
+	if !again {
+		return nil
+	}
+	return s.takeAgain(ctx, b, sc)
+}
+
+// count has sc.here counted here.
+func (s *Store) count(ctx context.Context, b *algorithm.Batch, sc *scratch) error {
+	if err := s.local.Take(ctx, &sc.here.Batch); err != nil {
+		return err
+	}
+	for k, i := range sc.here.From {
+		v := &sc.here.Verdicts[k]
+		s.owed.note(&b.Hits[i], &sc.here.Hits[k], v, b.Now)
+		v.Instead = algorithm.FailLocally
+		v.FullUntil = time.Time{} // the share is used up, which says nothing of the limit
+	}
+	sc.here.Return(b)
+	return nil
+}
+
+// decideGroup decides on the hits of one group, from i to end, that have an Err, or
+// puts them into sc.here.
+func (s *Store) decideGroup(b *algorithm.Batch, i, end int, waits bool, sc *scratch) {
+	refused := false // by a hit that may
+	for j := i; j < end; j++ {
+		h, v := &b.Hits[j], &b.Verdicts[j]
+		denied := v.Err != nil && h.OnFailure == algorithm.FailDenying && asks(h)
+		refused = refused || !h.NoVeto && (v.Over || denied)
+	}
+	replicas := uint64(s.replicas.Load())
+	for j := i; j < end; j++ {
+		h, v := &b.Hits[j], &b.Verdicts[j]
+		if v.Err == nil {
+			continue
+		}
+		how := h.OnFailure
+		if !waits {
+			how = algorithm.FailWithError
+		}
+		s.instead[how].Add(1)
+		switch how {
+		case algorithm.FailAllowing:
+			*v = allowed(h)
+		case algorithm.FailDenying:
+			*v = denied(h)
+		case algorithm.FailLocally:
+			if refused && h.Atomic {
+				sc.here.AddLook(b, j)
+			} else {
+				sc.here.Add(b, j)
+			}
+			sc.shares = append(sc.shares, h.Limit.Share(replicas))
+			sc.here.Hits[len(sc.here.Hits)-1].Limit = &sc.shares[len(sc.shares)-1]
+		}
+	}
+}
+
+// asks says whether h can be refused.
+func asks(h *algorithm.Hit) bool { return h.Op == algorithm.Charge || h.Op == algorithm.Look }
+
+// allowed is the verdict on a hit that passes uncounted: as if it were the first.
+func allowed(h *algorithm.Hit) algorithm.Verdict {
+	capacity := h.Limit.Capacity()
+	return algorithm.Verdict{Remaining: capacity - min(capacity, h.Amount), Instead: algorithm.FailAllowing}
+}
+
+// denyFor is after how long callers are told to try again that are refused
+// because the store does not answer: about as often as it is asked whether it does.
+const denyFor = time.Second
+
+// denied is the verdict on a hit that is refused uncounted: as if the limit were
+// used up.
+func denied(h *algorithm.Hit) algorithm.Verdict {
+	v := algorithm.Verdict{Instead: algorithm.FailDenying}
+	if !asks(h) {
+		return v
+	}
+	v.Over, v.RetryAfter, v.ResetAfter = true, denyFor, denyFor
+	v.Before = max(h.Limit.Capacity(), h.Limit.Max)
+	v.After = v.Before
+	return v
+}
+
+// takeAgain charges what the store left uncharged since hits of the same atomic
+// group had no answer, in the groups that pass after all.
+func (s *Store) takeAgain(ctx context.Context, b *algorithm.Batch, sc *scratch) error {
+	for i := 0; i < len(b.Hits); {
+		end := b.GroupEnd(i)
+		if passes(b, i, end) {
+			for j := i; j < end; j++ {
+				h, v := &b.Hits[j], &b.Verdicts[j]
+				if h.Atomic && v.Instead == algorithm.FailWithError && v.Err == nil && !v.Charged && h.Op == algorithm.Charge && h.Amount > 0 {
+					sc.again.Add(b, j)
+				}
+			}
+		}
+		i = end
+	}
+	if len(sc.again.Hits) == 0 {
+		return nil
+	}
+	if err := s.next.Take(ctx, &sc.again.Batch); err != nil {
+		return err
+	}
+	if sc.again.Err() != nil { // another store of the group's has gone, too
+		if err := s.decide(ctx, &sc.again.Batch, false); err != nil {
+			return err
+		}
+	}
+	sc.again.Return(b)
+	return nil
+}
+
+// passes says whether the hits from i to end are an atomic group, of which some
+// were decided here, that nobody refuses.
+func passes(b *algorithm.Batch, i, end int) bool {
+	here := false
+	for j := i; j < end; j++ {
+		h, v := &b.Hits[j], &b.Verdicts[j]
+		if v.Err != nil || v.Over && !h.NoVeto {
+			return false
+		}
+		here = here || v.Instead != algorithm.FailWithError
+	}
+	return here && algorithm.AnyAtomic(b.Hits[i:end])
+}

@@ -1,0 +1,259 @@
+package fallback
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/memory"
+)
+
+// ledger knows what was charged here and not by the store: how much of it still
+// counts, and where.
+type ledger struct {
+	forgotten atomic.Int64
+	some      chan struct{} // something is owed
+
+	mu      sync.Mutex    // guards what follows
+	counts  *memory.Store // by entry.count; what is owed fades as it would in the store
+	last    uint64        // the last entry.count
+	entries map[string]*entry
+	bytes   int64 // of the entries, about
+	max     int64
+	swept   time.Time
+	name    []byte
+	one     algorithm.Batch // room for a batch of one hit
+	key     [8]byte         // of it
+}
+
+// entry is a counter of the store that lacks something.
+type entry struct {
+	name   string
+	force  algorithm.Hit // what adds to it, with memory of its own; Amount is not set
+	limit  algorithm.Limit
+	share  algorithm.Limit // what the ledger counts by
+	count  uint64          // what it counts under: another one after each payment
+	refund uint64          // what is to be given back besides, of what the store charged
+	until  time.Time       // from then on nothing is owed
+}
+
+// entryBytes is what an entry takes besides its key, which is there twice.
+const entryBytes = 400
+
+func entrySize(name int) int64 { return int64(2*name + entryBytes) }
+
+func (e *entry) size() int64 { return entrySize(len(e.name)) }
+
+func newLedger(maxBytes int64) (*ledger, error) {
+	counts, err := memory.New(memory.Config{MaxBytes: maxBytes / 2})
+	if err != nil {
+		return nil, err
+	}
+	return &ledger{
+		some: make(chan struct{}, 1), counts: counts, entries: make(map[string]*entry), max: maxBytes / 2,
+		one: algorithm.Batch{Hits: make([]algorithm.Hit, 1), Verdicts: make([]algorithm.Verdict, 1)},
+	}, nil
+}
+
+func (l *ledger) len() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int64(len(l.entries))
+}
+
+// note remembers a hit on which v is the verdict here, where it was as here is.
+func (l *ledger) note(h, here *algorithm.Hit, v *algorithm.Verdict, now time.Time) {
+	switch {
+	case h.Amount == 0, here.Op == algorithm.Look:
+		return
+	case here.Op != algorithm.Refund && !v.Charged:
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clock := now
+	if now.IsZero() {
+		clock = time.Now()
+	}
+	e := l.entry(h, here.Limit, clock)
+	if e == nil {
+		l.forgotten.Add(1)
+		return
+	}
+	op := algorithm.Force
+	if here.Op == algorithm.Refund {
+		op = algorithm.Refund
+	}
+	fades := l.take(e, op, h.Amount, now)
+	until := clock.Add(fades.ResetAfter)
+	if op == algorithm.Refund {
+		e.refund = min(e.refund+h.Amount-(fades.Before-fades.After), algorithm.MaxAmount)
+		if until = clock.Add(h.Limit.Period); h.Limit.Kind == algorithm.FixedWindow {
+			until = clock.Add(v.ResetAfter)
+		}
+	}
+	if until.After(e.until) {
+		e.until = until
+	}
+	select {
+	case l.some <- struct{}{}:
+	default: // it was said
+	}
+}
+
+// entry is that of the counter which h is on; nil if there is no room for it.
+func (l *ledger) entry(h *algorithm.Hit, share *algorithm.Limit, now time.Time) *entry {
+	l.name = appendName(l.name[:0], h)
+	e := l.entries[string(l.name)]
+	if e == nil {
+		size := entrySize(len(l.name))
+		if l.bytes+size > l.max {
+			l.sweep(now)
+		}
+		if l.bytes+size > l.max {
+			return nil
+		}
+		e = &entry{name: string(l.name), force: *h}
+		e.force.Key = bytes.Clone(h.Key)
+		l.last++
+		e.count = l.last
+		e.force.Op, e.force.Atomic, e.force.NoVeto, e.force.OnFailure = algorithm.Force, false, false, algorithm.FailWithError
+		l.entries[e.name] = e
+		l.bytes += size
+	}
+	e.limit, e.share = *h.Limit, *share // another rule may have come
+	e.force.Limit = &e.limit
+	return e
+}
+
+// appendName appends what tells one counter of the store from another, whatever
+// the store.
+func appendName(dst []byte, h *algorithm.Hit) []byte {
+	flags := byte(0)
+	if h.Together {
+		flags |= 1
+	}
+	if h.Divvy {
+		flags |= 2
+	}
+	dst = append(dst, byte(h.Limit.Kind), flags)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(h.Limit.Period))
+	return append(dst, h.Key...)
+}
+
+// take does op to what is owed to e.
+func (l *ledger) take(e *entry, op algorithm.Op, amount uint64, now time.Time) algorithm.Verdict {
+	binary.BigEndian.PutUint64(l.key[:], e.count)
+	l.one.Now = now
+	l.one.Hits[0] = algorithm.Hit{Key: l.key[:], Limit: &e.share, Op: op, Amount: amount}
+	_ = l.counts.Take(context.Background(), &l.one) // the hit is a good one, and memory does not wait
+	l.one.Hits[0] = algorithm.Hit{}
+	return l.one.Verdicts[0]
+}
+
+// sweep forgets what is not owed any more. It looks at all entries, so not more
+// often than once a second.
+func (l *ledger) sweep(now time.Time) {
+	if now.Sub(l.swept).Abs() < time.Second {
+		return
+	}
+	l.swept = now
+	for _, e := range l.entries {
+		if !e.until.After(now) {
+			l.drop(e)
+		}
+	}
+}
+
+func (l *ledger) drop(e *entry) {
+	delete(l.entries, e.name)
+	l.bytes -= e.size()
+}
+
+// all are the counters that lack something.
+func (l *ledger) all() []*entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Values(l.entries))
+}
+
+// bill fills b with what some counters lack, at most two hits for each, and returns
+// whose they are. Those that lack nothing any more are forgotten.
+func (l *ledger) bill(entries []*entry, b *algorithm.Batch, now time.Time) (of []*entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clock := now
+	if now.IsZero() {
+		clock = time.Now()
+	}
+	b.Hits = b.Hits[:0]
+	add := func(e *entry, op algorithm.Op, amount uint64) {
+		h := e.force
+		h.Op, h.Amount, h.Group = op, min(amount, algorithm.MaxAmount), uint16(len(b.Hits))
+		limit := *h.Limit // that of the entry may change meanwhile
+		h.Limit = &limit
+		b.Hits = append(b.Hits, h)
+		of = append(of, e)
+	}
+	for _, e := range entries {
+		if l.entries[e.name] != e {
+			continue // it faded meanwhile
+		}
+		owed := l.take(e, algorithm.Look, 0, now).Before
+		past := !e.until.After(clock)
+		if owed == 0 && (e.refund == 0 || past) {
+			l.drop(e)
+			continue
+		}
+		if e.refund > 0 && !past { // it came first, when nothing was owed
+			add(e, algorithm.Refund, e.refund)
+		}
+		if owed > 0 {
+			add(e, algorithm.Force, owed)
+		}
+	}
+	b.Verdicts = make([]algorithm.Verdict, len(b.Hits))
+	return of
+}
+
+// paid notes what the store took of a bill, and returns how many of its hits.
+func (l *ledger) paid(of []*entry, b *algorithm.Batch) (taken int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, e := range of {
+		if b.Verdicts[i].Err != nil {
+			continue
+		}
+		taken++
+		h := &b.Hits[i]
+		switch {
+		case l.entries[e.name] != e: // it faded meanwhile
+			continue
+		case h.Op == algorithm.Refund:
+			e.refund -= min(e.refund, h.Amount)
+		default:
+			l.begin(e, h.Amount, b.Now)
+		}
+		if e.refund == 0 && l.take(e, algorithm.Look, 0, b.Now).Before == 0 {
+			l.drop(e)
+		}
+	}
+	return taken
+}
+
+// begin counts what is owed to e anew, from what came after the payment. A refund
+// would not do: a sliding window counter takes it from the last of its windows only.
+func (l *ledger) begin(e *entry, payment uint64, now time.Time) {
+	owed := l.take(e, algorithm.Look, 0, now).Before
+	l.last++
+	e.count = l.last
+	if owed > payment {
+		l.take(e, algorithm.Force, owed-payment, now)
+	}
+}

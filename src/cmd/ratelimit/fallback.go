@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/fallback"
+	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/prometheus"
+	"ratelimit/src/rules"
+	"ratelimit/src/settings"
+)
+
+// fallBack puts what happens when it does not answer in front of the store.
+func (s *store) fallBack(cfg *settings.Settings, log *logrus.Logger) error {
+	// The settings took no less than the memory store needs.
+	f, err := fallback.New(s.Backend, fallback.Config{
+		Replicas:  cfg.Failure.Replicas,
+		KeyPrefix: cfg.CacheKeyPrefix,
+		MaxBytes:  max(cfg.MemoryMaxBytes, fallback.MinBytes),
+		OnReplicas: func(before, after int) {
+			log.Infof("%d replicas share the limits of on_store_failure: local, %d did before", after, before)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
+	}
+	s.Backend, s.fallback = f, f
+	s.runs = append(s.runs, f.Run)
+	s.stats = append(s.stats, fallbackStats(f))
+	s.samples = append(s.samples, fallbackSamples(f))
+	return nil
+}
+
+// onFailure is what becomes of hits where the rules do not say.
+func onFailure(cfg *settings.Settings) algorithm.OnFailure {
+	f, _ := algorithm.ParseOnFailure(cfg.Failure.Mode) // the settings take no other word
+	return f
+}
+
+// storeless says whether this process is of use without a store: when requests
+// are decided all the same, unless health was asked to go by the store.
+func (s *server) storeless() bool {
+	asked := s.cfg.RedisHealthCheck
+	if s.cfg.BackendType == "memcache" {
+		asked = s.cfg.Memcache.HealthCheck
+	}
+	return onFailure(s.cfg) != algorithm.FailWithError && !asked
+}
+
+// countsLocally says whether some hits are counted here when the store does not
+// answer.
+func countsLocally(set *rules.Set) bool {
+	return slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.OnFailure == algorithm.FailLocally }) ||
+		slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool { return r.OnFailure == algorithm.FailLocally })
+}
+
+// degradedFor is how long after a hit without an answer /readyz speaks of it.
+const degradedFor = 10 * time.Second
+
+// note is what /readyz says of the stores; empty: all is well.
+func (s *store) note(now time.Time) string {
+	if s.fallback == nil {
+		return ""
+	}
+	st := s.fallback.Stats()
+	text := ""
+	if ago := now.Sub(st.Last); !st.Last.IsZero() && ago < degradedFor {
+		text = fmt.Sprintf("degraded: a hit without an answer %v ago was decided by on_store_failure", max(ago, 0).Round(time.Millisecond))
+	}
+	if st.Owed > 0 {
+		if text != "" {
+			text += "; "
+		}
+		text += plural(int(st.Owed), "counter") + " of the store to be added to"
+	}
+	return text
+}
+
+// fallbackStats are its figures under names for statsd and the debug port.
+func fallbackStats(f *fallback.Store) func(func(metrics.Stat)) {
+	return func(add func(metrics.Stat)) {
+		st := f.Stats()
+		for i, word := range algorithm.OnFailures() {
+			add(metrics.Stat{Name: "ratelimit.fallback.hits_" + word, Kind: metrics.KindCounter, Value: int64(st.Instead[i])})
+		}
+		add(metrics.Stat{Name: "ratelimit.fallback.replicas", Kind: metrics.KindGauge, Value: int64(st.Replicas)})
+		add(metrics.Stat{Name: "ratelimit.fallback.keys", Kind: metrics.KindGauge, Value: st.Local.Keys})
+		add(metrics.Stat{Name: "ratelimit.fallback.owed", Kind: metrics.KindGauge, Value: st.Owed})
+		add(metrics.Stat{Name: "ratelimit.fallback.returned", Kind: metrics.KindCounter, Value: st.Returned})
+		add(metrics.Stat{Name: "ratelimit.fallback.forgotten", Kind: metrics.KindCounter, Value: st.Forgotten})
+	}
+}
+
+// fallbackSamples are the same as native metrics.
+func fallbackSamples(f *fallback.Store) func(func(prometheus.Sample)) {
+	return func(add func(prometheus.Sample)) {
+		st := f.Stats()
+		sample := func(name, help string, kind metrics.Kind, value int64, labels ...string) {
+			add(prometheus.Sample{Name: "ratelimit_fallback_" + name, Help: help, Labels: labels, Kind: kind, Value: float64(value)})
+		}
+		for i, word := range algorithm.OnFailures() {
+			sample("hits_total", "Hits that the store did not answer, by what became of them.", metrics.KindCounter, int64(st.Instead[i]), "instead", word)
+		}
+		sample("replicas", "How many replicas share the limits of on_store_failure: local.", metrics.KindGauge, int64(st.Replicas))
+		sample("keys", "Counters of on_store_failure: local.", metrics.KindGauge, st.Local.Keys)
+		sample("owed", "Counters of the store that lack what was charged here.", metrics.KindGauge, st.Owed)
+		sample("returned_total", "How often something was added to the store afterwards.", metrics.KindCounter, st.Returned)
+		sample("forgotten_total", "How often there was no room to remember what to add to the store.", metrics.KindCounter, st.Forgotten)
+	}
+}
