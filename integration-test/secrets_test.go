@@ -262,7 +262,8 @@ func TestNothingSecretIsTold(t *testing.T) {
 		t.Parallel()
 		o := new(told)
 		proxy := harness.StartProxy(t, memcachedtest.Start(t, memcachedtest.Options{}).Addr)
-		s := startMarked(t, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+proxy.Addr, "MEMCACHE_TIMEOUT=200ms")
+		s := startMarked(t, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+proxy.Addr, "MEMCACHE_TIMEOUT=200ms",
+			"STORE_FAILURE_MODE=local", "LIMIT_DEGRADED_HEADER=x-degraded")
 		s.awaitReady(t)
 		for _, fault := range []func(){proxy.Heal, proxy.Garbage, proxy.Reset, proxy.Blackhole} {
 			fault()
@@ -350,8 +351,7 @@ func TestNothingSecretIsTold(t *testing.T) {
 				}
 			case <-time.After(patience):
 				_ = cmd.Process.Kill()
-				<-ended
-				t.Error("it started")
+				t.Errorf("it started, and ended with %v when it was killed", <-ended)
 			}
 			o := new(told)
 			o.add("the start", out.String())

@@ -11,8 +11,17 @@ func FuzzRedisURL(f *testing.F) {
 	const secret = "s3cr3t!"
 	for _, kind := range []string{"single", "SENTINEL", "cluster", "twin"} {
 		for _, parts := range [][2]string{
-			{"redis://user:", "@host:6379/1"}, {"rediss://:", "@[::1]:7"}, {"", ""}, {"/run/", ".sock"}, {"redis://host?db=2&password=", ""},
-			{"main,a:1,redis://me:", "@b"}, {"a:1,rediss://:", "@b,c:2"}, {"redis://%zz:", "@host"}, {"redis://user:", "@host:port"}, {"http://", "/"}, {"main,", ":99999"},
+			{"redis://user:", "@host:6379/1"},
+			{"rediss://:", "@[::1]:7"},
+			{"", ""},
+			{"/run/", ".sock"},
+			{"redis://host?db=2&password=", ""},
+			{"main,a:1,redis://me:", "@b"},
+			{"a:1,rediss://:", "@b,c:2"},
+			{"redis://%zz:", "@host"},
+			{"redis://user:", "@host:port"},
+			{"http://", "/"},
+			{"main,", ":99999"},
 		} {
 			f.Add(kind, parts[0], parts[1])
 		}
