@@ -2,6 +2,7 @@ package soak
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -45,6 +46,11 @@ func buildAndRun(m *testing.M) (code int, err error) {
 		if out, err := build.CombinedOutput(); err != nil {
 			return 0, fmt.Errorf("%s: %w\n%s", build, err, out)
 		}
+	}
+	// All stores at the same time, whatever the machine has: services that are not
+	// asked for all they can give have room beside each other.
+	if err := flag.Set("test.parallel", "3"); err != nil {
+		return 0, err
 	}
 	return m.Run(), nil
 }
