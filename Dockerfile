@@ -32,6 +32,7 @@ FROM gcr.io/distroless/static-debian12:nonroot
 COPY --from=build /out/ /bin/
 # nonroot, as a number: Kubernetes' runAsNonRoot cannot judge a name.
 USER 65532:65532
-# HTTP (/json, /healthcheck), gRPC, and the debug pages.
-EXPOSE 8080 8081 6070
+# HTTP (/json, /healthcheck), gRPC, the debug pages, and divvy's line protocol,
+# which opens only for rules of divvy or with DIVVY_PORT.
+EXPOSE 8080 8081 6070 8321
 ENTRYPOINT ["/bin/ratelimit"]

@@ -13,6 +13,12 @@ FUZZTIME ?= 30s
 BENCH    ?= .
 PKG      ?= ./...
 
+# Where `make audit` looks vulnerabilities up.
+VULNDB ?= https://vuln.go.dev
+
+# How long `make soak` runs, on each store at the same time.
+DURATION ?= 2m
+
 # Flags of `make bench-e2e`; E2E=--help shows them.
 E2E ?=
 
@@ -24,7 +30,7 @@ HERE := GOOS= GOARCH=
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-e2e fuzz docs docker_image clean bootstrap compile tests
+.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-e2e fuzz soak audit docs docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
@@ -89,6 +95,20 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \
 	  done; \
 	done
+
+soak: ## load, faults and hostile clients for DURATION (2m), and whether the process grew
+	$(HERE) go test -count=1 -timeout 0 -v -run TestSoak ./integration-test/soak -duration $(DURATION)
+
+audit: ## known vulnerabilities in all modules and the tools; asks VULNDB (https://vuln.go.dev)
+	@for dir in . $(CONFIG_SERVER) integration-test/kubernetes tools; do \
+	  echo "== $$dir"; what=./...; [ $$dir != tools ] || what="tool ./..."; \
+	  status=0; $(TOOL) govulncheck -db '$(VULNDB)' -C $$dir $$what || status=$$?; \
+	  case $$status in \
+	  0) ;; \
+	  3) found=1 ;; \
+	  *) echo "make audit: $$dir was not checked, see above; VULNDB names another database than $(VULNDB), file:///path for a copy"; exit 1 ;; \
+	  esac; \
+	done; [ -z "$${found:-}" ] || { echo "make audit: there are known vulnerabilities, see above"; exit 1; }
 
 docs: ## write the settings table of README.md, the schema of rule files, the plot of algorithms and the alerts for the operator anew
 	go test ./src/cmd/ratelimit -run 'TestReadmeSettings|TestSchemaFile' -update

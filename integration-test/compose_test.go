@@ -201,7 +201,10 @@ func TestComposeIsSound(t *testing.T) {
 	})
 }
 
-// The service's ports are those of the image, and its variables lead to rules.
+const divvyPort = 8321
+
+// The service's ports are those of the image, but for divvy's where there are no
+// rules of divvy to open it, and its variables lead to rules.
 func TestComposeServiceMatchesImage(t *testing.T) {
 	var exposed []int
 	for _, arg := range readDockerfile(t)[1].all("EXPOSE") {
@@ -210,7 +213,9 @@ func TestComposeServiceMatchesImage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			exposed = append(exposed, port)
+			if port != divvyPort {
+				exposed = append(exposed, port)
+			}
 		}
 	}
 	slices.Sort(exposed)

@@ -113,7 +113,7 @@ func TestDockerfileShips(t *testing.T) {
 	}
 	want := map[string][]string{
 		"USER":       {"65532:65532"},
-		"EXPOSE":     {"8080 8081 6070"},
+		"EXPOSE":     {"8080 8081 6070 8321"},
 		"ENTRYPOINT": {`["/bin/ratelimit"]`},
 		"COPY":       {"--from=build /out/ /bin/"},
 		"RUN":        nil, // there is nothing to run it with

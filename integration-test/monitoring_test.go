@@ -25,7 +25,8 @@ const monitoringDir = "examples/monitoring"
 var update = flag.Bool("update", false, "write examples/monitoring/prometheusrule.yaml anew")
 
 // scrapes are those of a service that counts in memory and of one that counts
-// in Redis behind the over-limit cache, with a bit of everything that happens.
+// in Redis behind the over-limit cache, with a bit of everything that happens, and of
+// one without its management server.
 func scrapes(t *testing.T) scraped {
 	t.Helper()
 	const file = "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 10}}\n"
@@ -56,6 +57,19 @@ func scrapes(t *testing.T) scraped {
 			return err
 		})
 	}
+	// One that asks a management server which is not there, and would show it a
+	// certificate.
+	s := startServiceUnready(t, "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
+		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true",
+		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+certificates.Client.Cert, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+certificates.Client.Key)
+	text, err := get("http://" + s.prometheus + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "\nratelimit_xds_connected 0\n") {
+		t.Errorf("without a management server:\n%s", linesWith(string(text), "ratelimit_xds"))
+	}
+	all.add(string(text))
 	return all
 }
 

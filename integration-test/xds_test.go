@@ -107,6 +107,15 @@ func TestEnvoyGateway(t *testing.T) {
 	if page, err := get("http://" + s.prometheus + "/metrics"); err != nil || !strings.Contains(string(page), "\nratelimit_service_config_load_success 1\n") {
 		t.Errorf("%v, no load is counted in\n%s", err, page)
 	}
+	page, err := get("http://" + s.prometheus + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\nratelimit_xds_connected 1\n", "\nratelimit_tls_client_certificate_expiry_timestamp_seconds{to=\"xds\"} 1"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("no %q in\n%s", want, page)
+		}
+	}
 	for line := range strings.Lines(s.log(t)) {
 		// The two things that it sets and that nobody reads, or has.
 		if strings.Contains(line, "level=info") || strings.Contains(line, "GRPC_SERVER_TLS_CA_CERT has no effect") || strings.Contains(line, "/etc/statsd-exporter/conf.yaml") {

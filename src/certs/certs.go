@@ -52,8 +52,13 @@ type Server struct {
 
 // loaded is what was in the files.
 type loaded struct {
-	tls      *tls.Config
-	notAfter time.Time
+	tls                 *tls.Config
+	notBefore, notAfter time.Time // of the first certificate of the chain
+}
+
+// good reports whether clients accept it now.
+func (l *loaded) good(now time.Time) bool {
+	return !now.Before(l.notBefore) && !now.After(l.notAfter)
 }
 
 // New reads the files for the first time. Its error names the file.
@@ -87,7 +92,8 @@ func (s *Server) Stats() Stats {
 
 // Run looks at the files until ctx ends. A certificate and its key are two
 // files, and one is replaced before the other: what does not go together is
-// looked at again when either has changed.
+// looked at again when either has changed. A certificate that is refused because
+// it has not begun is looked at again when it does.
 func (s *Server) Run(ctx context.Context) error {
 	every := s.cfg.Every
 	if every == 0 {
@@ -96,20 +102,24 @@ func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	seen := s.seen
+	var begins time.Time // of what was refused for that; zero: nothing
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		now := s.states()
-		if slices.EqualFunc(seen, now, state.same) {
+		files, now := s.states(), time.Now()
+		begun := !begins.IsZero() && !now.Before(begins)
+		if slices.EqualFunc(seen, files, state.same) && !begun {
 			continue
 		}
-		seen = now
+		seen, begins = files, time.Time{}
 		l, err := s.read()
 		if err == nil {
-			err = s.worse(l, time.Now())
+			if err = s.worse(l, now); err != nil && now.Before(l.notBefore) {
+				begins = l.notBefore
+			}
 		}
 		if err != nil {
 			s.refusals.Add(1)
@@ -123,11 +133,17 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// worse says what speaks for the certificate in use: that of l has ended by now, and
-// it has not. Nobody would get through with l. If both have ended, l is as good.
+// worse says what speaks for the certificate in use: it is good now, and that of l
+// has ended or not begun. Nobody would get through with l. If neither is good, l
+// is no worse.
 func (s *Server) worse(l *loaded, now time.Time) error {
-	if now.After(l.notAfter) && !now.After(s.current.Load().notAfter) {
+	switch {
+	case !s.current.Load().good(now):
+		return nil
+	case now.After(l.notAfter):
 		return fmt.Errorf("certs: %s: it ended at %s, and the one in use has not: renew it", s.cfg.Cert, l.notAfter.Format(time.RFC3339))
+	case now.Before(l.notBefore):
+		return fmt.Errorf("certs: %s: it begins at %s, and is used from then on: are the clocks of this host and of who issued it right?", s.cfg.Cert, l.notBefore.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -181,7 +197,7 @@ func (s *Server) read() (*loaded, error) {
 		cfg.SessionTicketsDisabled = true
 		cfg.VerifyConnection = s.checkName
 	}
-	return &loaded{cfg, pair.Leaf.NotAfter}, nil
+	return &loaded{cfg, pair.Leaf.NotBefore, pair.Leaf.NotAfter}, nil
 }
 
 // checkName refuses clients, verified already, whose certificate lacks the name.

@@ -3,6 +3,7 @@ package certs_test
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -179,7 +180,7 @@ func TestReplaced(t *testing.T) {
 	c := harness.NewCertificates(t)
 	second := c.Issue(t, "second", harness.Spec{CommonName: "second"})
 	f := newFiles(t, c.Server, c.CA)
-	changes := make(chan error, 10)
+	changes := make(chan error, 100)
 	s, err := certs.New(certs.Config{
 		Cert: f.cert, Key: f.key, ClientCA: f.ca,
 		Every: 10 * time.Millisecond, OnChange: func(err error) { changes <- err },
@@ -244,6 +245,23 @@ func TestReplaced(t *testing.T) {
 	f.put(t, second, c.CA)
 	change("")
 
+	f.put(t, c.Issue(t, "tomorrow", harness.Spec{CommonName: "tomorrow", Begins: 24 * time.Hour}), c.CA)
+	change("and is used from then on")
+	expect("one that has not begun", "second", c.Client)
+	f.put(t, c.Issue(t, "soon", harness.Spec{CommonName: "soon", Begins: 3 * time.Second}), c.CA)
+	await := func(want string) { // a change of one file of three tells nothing
+		harness.Await(t, harness.Deadline, want+" is in use", func() error {
+			name, err := ask(t, addr, client(t, c.CA, c.Client))
+			if err == nil && name != want {
+				err = errors.New(name)
+			}
+			return err
+		})
+	}
+	await("soon") // by itself, once it has begun
+	f.put(t, second, c.CA)
+	await("second")
+
 	write(t, f.ca, "rubbish")
 	change("no certificate in PEM form")
 	expect("authorities that are none", "second", c.Client)
@@ -294,5 +312,24 @@ func TestEnded(t *testing.T) {
 	trusting := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
 	if got, err := ask(t, serve(t, s), trusting); got != "again" || err != nil {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestNotAfter(t *testing.T) {
+	c := harness.NewCertificates(t)
+	if ends, err := certs.NotAfter(c.Client.Cert); err != nil || time.Until(ends) > 24*time.Hour || time.Until(ends) < 23*time.Hour {
+		t.Errorf("%v, %v: want in a day", ends, err)
+	}
+	if ends, err := certs.NotAfter(c.ExpiredClient.Cert); err != nil || time.Until(ends) > 0 {
+		t.Errorf("%v, %v: want an hour ago", ends, err)
+	}
+	broken := filepath.Join(t.TempDir(), "broken.pem")
+	write(t, broken, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+	for file, want := range map[string]string{
+		c.Client.Key: "no certificate in PEM form in it", broken: "malformed", "/nowhere.crt": "no such file",
+	} {
+		if _, err := certs.NotAfter(file); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", file, err, want)
+		}
 	}
 }

@@ -2,7 +2,11 @@ package certs
 
 import (
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"os"
+	"time"
 )
 
 // Client is what a client speaks TLS with, from files.
@@ -35,6 +39,28 @@ func (c *Client) TLS() (*tls.Config, error) {
 		cfg.Certificates = []tls.Certificate{pair}
 	}
 	return cfg, nil
+}
+
+// NotAfter is when the first certificate in a PEM file ends.
+func NotAfter(file string) (time.Time, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return time.Time{}, err
+	}
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return time.Time{}, fmt.Errorf("%s: no certificate in PEM form in it", file)
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("%s: %w", file, err)
+		}
+		return cert.NotAfter, nil
+	}
 }
 
 func named(name string, err error) error {

@@ -19,6 +19,8 @@ type Settings struct {
 	GRPCUDS                   string
 	GRPCMaxConnectionAge      time.Duration
 	GRPCMaxConnectionAgeGrace time.Duration
+	// HTTPMaxConns and GRPCMaxConns are of a port.
+	HTTPMaxConns, GRPCMaxConns int
 	// GRPCMaxMessage is in bytes, GRPCMaxStreams of each connection.
 	GRPCMaxMessage, GRPCMaxStreams      int
 	GRPCKeepaliveTime, GRPCKeepaliveMin time.Duration // 0: never; no limit
@@ -197,6 +199,8 @@ func (s *Settings) declare(r *reader) {
 	r.port(&s.DebugPort, "DEBUG_PORT", 6070, "debug port: `/rlconfig`, `/stats`, `/debug/pprof/`")
 	r.flag(&s.DebugPprof, "DEBUG_PPROF", true, "offer Go's profiles on the debug port")
 	r.text(&s.DebugToken, "DEBUG_TOKEN", "", "what requests to the debug port have to show, as `Authorization: Bearer <token>` or as the password of basic authentication; empty: nothing")
+	r.count(&s.HTTPMaxConns, "HTTP_MAX_CONNECTIONS", 10_000, "the most connections of the HTTP port; further ones are closed at once")
+	r.count(&s.GRPCMaxConns, "GRPC_MAX_CONNECTIONS", 20_000, "the same of the gRPC port, where an idle one takes some 21 KB")
 	r.duration(&s.GRPCMaxConnectionAge, "GRPC_MAX_CONNECTION_AGE", 24*time.Hour, "age at which a gRPC connection is asked to close (give or take a tenth), so that load spreads over new replicas; 0: never")
 	r.duration(&s.GRPCMaxConnectionAgeGrace, "GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour, "time that running calls then have")
 	r.count(&s.GRPCMaxMessage, "GRPC_MAX_MESSAGE_BYTES", 4<<20, "the largest request; a larger one is answered RESOURCE_EXHAUSTED")
@@ -217,7 +221,7 @@ func (s *Settings) declare(r *reader) {
 
 	r.section("Rules")
 	r.text(&s.ConfigType, "CONFIG_TYPE", "FILE", "where rules come from: `FILE`, or `GRPC_XDS_SOTW` for a management server")
-	r.text(&s.RuntimeRoot, "RUNTIME_ROOT", "/srv/runtime_data/current", "rule files are `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY/**/*.yaml`")
+	r.text(&s.RuntimeRoot, "RUNTIME_ROOT", "/srv/runtime_data/current", "rule files are those in `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY`, at any depth, whose names end in `.yaml`, `.yml`, `.ini` or `.json`")
 	r.text(&s.RuntimeSubdirectory, "RUNTIME_SUBDIRECTORY", "", "may be empty")
 	r.text(&s.RuntimeAppDirectory, "RUNTIME_APPDIRECTORY", "config", "may be empty")
 	r.flag(&s.RuntimeIgnoreDotFiles, "RUNTIME_IGNOREDOTFILES", false, "skip files and directories whose name begins with a dot; names beginning with two are always skipped")

@@ -12,6 +12,10 @@ import (
 // MaxLine is the longest line of input, in bytes without its end.
 const MaxLine = 1 << 20
 
+// byteOrderMark is what some editors and shells, PowerShell's among them, begin
+// a file of UTF-8 with. It is no part of the first line.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
 // batch is some lines of the input, read ahead of the limiter.
 type batch struct {
 	lines []line
@@ -87,6 +91,9 @@ func (l *lines) fill(b *batch) {
 		case err != nil && !errors.Is(err, io.EOF):
 			b.end = fmt.Errorf("%s:%d: %w", l.name, l.number, err)
 			return
+		}
+		if l.number == 1 {
+			text = bytes.TrimPrefix(text, byteOrderMark)
 		}
 		if text := bytes.Trim(text, " \t\r\n"); len(text) > 0 {
 			parsed, problem := l.parser.parse(text)

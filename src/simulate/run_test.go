@@ -72,6 +72,25 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// A byte order mark at the beginning is no part of the first line; elsewhere it is
+// no JSON.
+func TestByteOrderMark(t *testing.T) {
+	const mark = "\xef\xbb\xbf"
+	line := `{"at":"1s","request":` + someReq + "}\n"
+	plain, _, err := simulated(t, Config{Rules: load(t, someRules)}, strings.NewReader(line+line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range []string{mark + line + line, mark + "\r\n" + line + line} {
+		if out, _, err := simulated(t, Config{Rules: load(t, someRules)}, strings.NewReader(in)); err != nil || !bytes.Equal(out, plain) {
+			t.Errorf("%q: %v\n%s", in, err, out)
+		}
+	}
+	if _, _, err := simulated(t, Config{Rules: load(t, someRules)}, strings.NewReader(line+mark+line)); err == nil || !strings.HasPrefix(err.Error(), "requests.jsonl:2: ") {
+		t.Errorf("a mark on line 2: %v", err)
+	}
+}
+
 // failing is a store that fails from some batch on.
 type failing struct {
 	limiter.Backend

@@ -48,7 +48,8 @@ type Spec struct {
 	CommonName string
 	Hosts      []string // names and addresses; nil is 127.0.0.1 and localhost
 	Expired    bool
-	Other      bool // issued by OtherCA
+	Begins     time.Duration // from now; 0: it has, two days ago
+	Other      bool          // issued by OtherCA
 }
 
 type authority struct {
@@ -103,6 +104,10 @@ func (c *Certificates) Issue(t testing.TB, name string, spec Spec) Pair {
 		NotAfter:     now.Add(24 * time.Hour),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if spec.Begins != 0 {
+		template.NotBefore = now.Add(spec.Begins)
+		template.NotAfter = template.NotBefore.Add(24 * time.Hour)
 	}
 	if spec.Expired {
 		template.NotAfter = now.Add(-time.Hour)

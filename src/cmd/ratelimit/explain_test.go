@@ -120,10 +120,11 @@ func (s *service) explainAt(method, query, accept, body string) (code int, kind,
 	return resp.StatusCode, resp.Header.Get("Content-Type"), string(text)
 }
 
-// stats are the figures of decisions, which those of the process are not.
+// stats are the figures of decisions, which those of the process and of its
+// connections are not.
 func (s *service) stats() string {
 	_, all := s.get("debug", "/stats")
-	return regexp.MustCompile(`(?m)^ratelimit\.go\..*\n`).ReplaceAllString(all, "")
+	return regexp.MustCompile(`(?m)^ratelimit\.(go|\w+\.cx)[._].*\n`).ReplaceAllString(all, "")
 }
 
 const askIP = `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`

@@ -33,6 +33,7 @@ func listen(ctx context.Context, cfg *settings.Settings) (p ports, err error) {
 		if p.http, err = listenTCP(ctx, "http", "PORT", hostPort(cfg.Host, cfg.Port)); err != nil {
 			return p, err
 		}
+		p.http = &crowd{Listener: p.http, most: int64(cfg.HTTPMaxConns)}
 	}
 	switch {
 	case cfg.NoGRPC:
@@ -44,10 +45,14 @@ func listen(ctx context.Context, cfg *settings.Settings) (p ports, err error) {
 	if err != nil {
 		return p, err
 	}
+	if p.grpc != nil {
+		p.grpc = &crowd{Listener: p.grpc, most: int64(cfg.GRPCMaxConns)}
+	}
 	if !cfg.NoDebug {
 		if p.debug, err = listenTCP(ctx, "debug", "DEBUG_PORT", hostPort(cfg.DebugHost, cfg.DebugPort)); err != nil {
 			return p, err
 		}
+		p.debug = &crowd{Listener: p.debug, most: operatorConns}
 	}
 	switch own := cfg.StandIn; {
 	case cfg.Sink == settings.SinkPrometheus:
@@ -57,6 +62,9 @@ func listen(ctx context.Context, cfg *settings.Settings) (p ports, err error) {
 	}
 	if err != nil {
 		return p, err
+	}
+	if p.prometheus != nil {
+		p.prometheus = &crowd{Listener: p.prometheus, most: operatorConns}
 	}
 	if cfg.Divvy.On {
 		p.divvy, err = listenDivvy(ctx, cfg)

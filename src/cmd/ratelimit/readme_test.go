@@ -259,7 +259,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, doc := range []string{"README.md", "CONTRIBUTING.md", "docs/architecture.md"} {
+	for _, doc := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md"} {
 		data, err := os.ReadFile(filepath.Join(top, doc))
 		if err != nil {
 			t.Fatal(err)

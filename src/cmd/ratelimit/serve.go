@@ -132,6 +132,7 @@ func (s *server) build() error {
 	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})
 	s.counters.Source(metrics.GoRuntime)
 	s.counters.Source(s.certStats)
+	s.counters.Source(s.ports.stats)
 	for _, read := range s.store.stats {
 		s.counters.Source(read)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"ratelimit/src/certs"
 	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/xdsrules"
@@ -139,6 +140,22 @@ func xdsTLS(x settings.XDS) (*tls.Config, error) {
 	}
 	cfg.ServerName = x.SAN
 	return cfg, nil
+}
+
+// xdsSamples say, where a management server is asked, whether there is a stream to it.
+func (s *server) xdsSamples(add func(prometheus.Sample)) {
+	w, ok := s.source.(*xdsrules.Watcher)
+	if !ok {
+		return
+	}
+	connected := 0.0
+	if w.Stats().Connected {
+		connected = 1
+	}
+	add(prometheus.Sample{
+		Name: "ratelimit_xds_connected", Help: "1 while there is a stream to the management server.",
+		Kind: metrics.KindGauge, Value: connected,
+	})
 }
 
 // xdsStats are the figures of the connection to the management server.

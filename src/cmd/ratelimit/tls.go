@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
+	"time"
 
 	"ratelimit/src/certs"
 	"ratelimit/src/metrics"
@@ -72,6 +73,38 @@ func (s *server) certSamples(add func(prometheus.Sample)) {
 				Labels: []string{"port", c.port, "result", result}, Kind: metrics.KindCounter, Value: float64(n),
 			})
 		}
+	}
+}
+
+// clientCertSamples tell when the certificates end that this process shows to others.
+// The files are read anew for each connection, and so they are for this.
+func (s *server) clientCertSamples(add func(prometheus.Sample)) {
+	shown := map[string]string{}
+	if s.cfg.ConfigType == settings.ConfigXDS && s.cfg.XDS.TLS {
+		shown["xds"] = s.cfg.XDS.ClientCert
+	}
+	switch s.cfg.BackendType {
+	case "redis":
+		if s.cfg.Redis.TLS || s.cfg.RedisSplit && s.cfg.RedisPerSecond.TLS {
+			shown["redis"] = s.cfg.RedisTLS.ClientCert
+		}
+	case "memcache":
+		if s.cfg.Memcache.TLS {
+			shown["memcache"] = s.cfg.Memcache.TLSFiles.ClientCert
+		}
+	}
+	for to, file := range shown {
+		if file == "" {
+			continue
+		}
+		ends, err := certs.NotAfter(file)
+		if err != nil {
+			ends = time.Unix(0, 0) // nothing can be shown: as bad as one that ended long ago
+		}
+		add(prometheus.Sample{
+			Name: "ratelimit_tls_client_certificate_expiry_timestamp_seconds", Help: "When the certificate ends that is shown to a server, 0 if its file cannot be read.",
+			Labels: []string{"to", to}, Kind: metrics.KindGauge, Value: float64(ends.Unix()),
+		})
 	}
 }
 

@@ -1,16 +1,21 @@
 package rls
 
 import (
+	"bytes"
+	"errors"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	grpcmetadata "google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -80,6 +85,60 @@ func TestMostCallsOfAConnection(t *testing.T) {
 	}
 }
 
+// A call may have headers, but not any number of them.
+func TestLargestHeaders(t *testing.T) {
+	addr := listening(t, ServerConfig{})
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	// Go's client goes by what the server says it takes; the one by hand does not.
+	for size, want := range map[int]codes.Code{headerBytes / 2: codes.InvalidArgument, 2 * headerBytes: codes.Internal} {
+		ctx := grpcmetadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("x", size))
+		_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{})
+		if status.Code(err) != want {
+			t.Errorf("%d bytes: %v, want %v", size, err, want)
+		}
+	}
+	f, settings := dialFrames(t, addr)
+	if n, ok := settings.Value(http2.SettingMaxHeaderListSize); !ok || n != headerBytes {
+		t.Errorf("headers may have %d bytes, want %d", n, headerBytes)
+	}
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName}, {"content-type", "application/grpc"}, {"x-long", strings.Repeat("x", 2*headerBytes)}} {
+		if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const frameSize = 16 << 10
+	for i, rest := 0, block.Bytes(); len(rest) > 0; i++ {
+		part := rest[:min(frameSize, len(rest))]
+		rest = rest[len(part):]
+		if i == 0 {
+			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: part, EndHeaders: len(rest) == 0})
+		} else {
+			err = f.WriteContinuation(1, len(rest) == 0, part)
+		}
+		if err != nil {
+			break // the server has enough
+		}
+	}
+	for {
+		frame, err := f.ReadFrame()
+		if _, reset := frame.(*http2.RSTStreamFrame); reset {
+			break
+		}
+		if err != nil { // or it ends the connection
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("the server takes headers without end")
+			}
+			break
+		}
+	}
+}
+
 // Who pings all the time is told to calm down; who does so seldom enough, also
 // without any call, is not.
 func TestPingFlood(t *testing.T) {
@@ -109,6 +168,23 @@ func TestPingFlood(t *testing.T) {
 		}
 		if gone != tt.gone {
 			t.Errorf("distance %v: told to go: %t, want %t", tt.min, gone, tt.gone)
+		}
+	}
+}
+
+// A client that says nothing is asked whether it is still there.
+func TestSilentClientsArePinged(t *testing.T) {
+	f, _ := dialFrames(t, listening(t, ServerConfig{KeepaliveTime: time.Second}))
+	if err := f.WriteSettingsAck(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatalf("nobody asks: %v", err)
+		}
+		if ping, ok := frame.(*http2.PingFrame); ok && !ping.IsAck() {
+			return
 		}
 	}
 }

@@ -63,6 +63,10 @@ const handshakeTimeout = 5 * time.Second
 // on two cores.)
 func StreamWorkers() uint32 { return uint32(max(16, 4*runtime.GOMAXPROCS(0))) }
 
+// headerBytes bounds the headers of a call, which may wait in as many calls as a
+// connection has. grpc-go allows 16 MiB; HTTP callers may have as much as this.
+const headerBytes = 64 << 10
+
 // Server is the gRPC server: the Service, health and reflection.
 type Server struct {
 	grpc   *grpc.Server
@@ -81,6 +85,7 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.NumStreamWorkers(StreamWorkers()),
 		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.MaxHeaderListSize(headerBytes),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime:             max(cfg.KeepaliveMin, 1), // 0 would be 5 minutes
 			PermitWithoutStream: true,

@@ -6,6 +6,7 @@ package prometheus
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -119,7 +120,15 @@ func (e *Exporter) runtimeLabels() prometheus.Labels {
 // warner is a log for promhttp.
 type warner func(error)
 
+// Println passes a warning on, unless it is about a scraper that did not wait for
+// its answer. Anybody can be that, as often as they like.
 func (w warner) Println(v ...any) {
+	for _, part := range v {
+		err, _ := part.(error)
+		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "write" {
+			return
+		}
+	}
 	w(fmt.Errorf("prometheus: %s", strings.TrimSuffix(fmt.Sprintln(v...), "\n")))
 }
 

@@ -1,8 +1,11 @@
 package prometheus
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -10,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -469,5 +473,57 @@ func TestNoProfiles(t *testing.T) {
 	e.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/debug/pprof/heap?debug=1", nil))
 	if strings.Contains(w.Body.String(), "heap profile") {
 		t.Error("a profile")
+	}
+}
+
+// leaver is a scraper whose connection is gone, or that cannot be written to for
+// another reason.
+type leaver struct {
+	http.ResponseWriter
+	err error
+}
+
+func (l leaver) Write([]byte) (int, error) { return 0, l.err }
+
+// Scrapers that do not wait for their answer are not worth a word each.
+func TestLeavingScrapersAreSilent(t *testing.T) {
+	var warnings []error
+	e, err := New(Config{Registry: metrics.New(metrics.Config{}), OnWarn: func(err error) { warnings = append(warnings, err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scrape := func(err error) {
+		e.Handler().ServeHTTP(leaver{httptest.NewRecorder(), err}, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	}
+	scrape(&net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE})
+	if len(warnings) > 0 {
+		t.Errorf("%d warnings, the first: %v", len(warnings), warnings[0])
+	}
+	scrape(errors.New("out of ink"))
+	if len(warnings) == 0 || !strings.Contains(warnings[0].Error(), "out of ink") {
+		t.Errorf("another reason is not told: %v", warnings)
+	}
+}
+
+// So many scrapes run at once; others are told to come back.
+func TestScrapesAreBounded(t *testing.T) {
+	letGo := make(chan struct{})
+	e := exporter(t, Config{Sources: []func(func(Sample)){func(func(Sample)) { <-letGo }}})
+	codes := make(chan int, maxScrapes+1)
+	for range maxScrapes + 1 {
+		go func() {
+			w := httptest.NewRecorder()
+			e.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+			codes <- w.Code
+		}()
+	}
+	if code := <-codes; code != http.StatusServiceUnavailable { // all others wait
+		t.Errorf("one too many: %d, want 503", code)
+	}
+	close(letGo)
+	for range maxScrapes {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("status %d, want 200", code)
+		}
 	}
 }

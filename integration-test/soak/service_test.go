@@ -1,0 +1,193 @@
+package soak
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"ratelimit/src/backend/harness"
+)
+
+// binary is the service, built by TestMain.
+var binary string
+
+func TestMain(m *testing.M) {
+	code, err := buildAndRun(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func buildAndRun(m *testing.M) (code int, err error) {
+	dir, err := os.MkdirTemp("", "ratelimit-soak-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if binary, err = filepath.Abs(os.Getenv("RATELIMIT_BIN")); err != nil {
+		return 0, err
+	}
+	if os.Getenv("RATELIMIT_BIN") == "" {
+		binary = filepath.Join(dir, "ratelimit")
+		build := exec.Command("go", "build", "-trimpath", "-o", binary, "./src/cmd/ratelimit")
+		build.Dir = "../.."
+		if out, err := build.CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("%s: %w\n%s", build, err, out)
+		}
+	}
+	// All stores at the same time, whatever the machine has: services that are not
+	// asked for all they can give have room beside each other.
+	if err := flag.Set("test.parallel", "3"); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+// service is a running service and where it listens.
+type service struct {
+	harness.Process
+	http, grpc, debug, prometheus, divvy string
+	rules                                string // the directory of its rules
+}
+
+// startService starts the service with these variables and no others, and waits
+// until it is ready. It is stopped at the end of the test.
+func startService(t *testing.T, env ...string) *service {
+	t.Helper()
+	root := t.TempDir()
+	s := &service{rules: filepath.Join(root, "config")}
+	if err := os.Mkdir(s.rules, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeRules(s.rules, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.Log = filepath.Join(root, "log")
+	s.Path = "/usr/bin/env" // which becomes the service
+	s.Args = append([]string{
+		"-i", "HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+		"DIVVY_HOST=127.0.0.1", "DIVVY_PORT=0", "DIVVY_DOMAIN=soak",
+		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "STATS_MAX_SERIES=500",
+		"RUNTIME_ROOT=" + root, "RUNTIME_DEBOUNCE=10ms",
+	}, append(env, binary, "serve")...)
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			s.ShowLog(t, "the service")
+		}
+	})
+	harness.Await(t, harness.Deadline, "the service is ready", func() error {
+		if err := s.Exited(); err != nil {
+			return harness.Final{Err: err}
+		}
+		text, err := os.ReadFile(s.Log)
+		if err == nil && !strings.Contains(string(text), "msg=ready") {
+			err = errors.New("it does not say so")
+		}
+		for _, m := range regexp.MustCompile(`msg=listening address="(\S+)" port=(\w+)`).FindAllStringSubmatch(string(text), -1) {
+			*map[string]*string{"http": &s.http, "grpc": &s.grpc, "debug": &s.debug, "prometheus": &s.prometheus, "divvy": &s.divvy}[m[2]] = m[1]
+		}
+		return err
+	})
+	if s.http == "" || s.grpc == "" || s.debug == "" || s.prometheus == "" || s.divvy == "" {
+		t.Fatalf("it does not say where it listens: %+v", s)
+	}
+	return s
+}
+
+// web reads pages. Connections are not kept, so that they are not counted.
+var web = &http.Client{Timeout: harness.Deadline, Transport: &http.Transport{DisableKeepAlives: true}}
+
+func page(url string) (string, error) {
+	resp, err := web.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return string(text), err
+}
+
+// stats reads the figures of the debug port.
+func (s *service) stats() (map[string]float64, error) {
+	text, err := page("http://" + s.debug + "/stats")
+	if err != nil {
+		return nil, err
+	}
+	stats := make(map[string]float64)
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if stats[name], err = strconv.ParseFloat(value, 64); err != nil {
+			return nil, err
+		}
+	}
+	return stats, nil
+}
+
+// sample reads the figures, in the order of figures.
+func (s *service) sample() ([]float64, error) {
+	// A collection first: what is counted then is alive.
+	profile, err := page("http://" + s.debug + "/debug/pprof/heap?gc=1&debug=1")
+	if err != nil {
+		return nil, err
+	}
+	heap, err := number(profile, `(?m)^# HeapAlloc = (\d+)$`)
+	if err != nil {
+		return nil, err
+	}
+	stats, err := s.stats()
+	if err != nil {
+		return nil, err
+	}
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.PID()))
+	if err != nil {
+		return nil, err
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
+	if err != nil {
+		return nil, err
+	}
+	kilobytes, err := number(string(status), `(?m)^VmRSS:\s+(\d+) kB$`)
+	return []float64{heap, stats["ratelimit.go.numGoroutine"], float64(len(files)), kilobytes * 1024}, err
+}
+
+// number finds a number in a text.
+func number(text, pattern string) (float64, error) {
+	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	if m == nil {
+		return 0, fmt.Errorf("no %s in %.100q", pattern, text)
+	}
+	return strconv.ParseFloat(m[1], 64)
+}
+
+// rest waits until goroutines and descriptors are at most these, or says how many
+// there are.
+func (s *service) rest(goroutines, descriptors float64) error {
+	return harness.Retry(90*time.Second, func() error {
+		now, err := s.sample()
+		if err == nil && (now[1] > goroutines || now[2] > descriptors) {
+			err = fmt.Errorf("%v goroutines and %v descriptors, want at most %v and %v", now[1], now[2], goroutines, descriptors)
+		}
+		return err
+	})
+}
