@@ -32,10 +32,11 @@ func scrapes(t *testing.T) scraped {
 	const file = "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 10}}\n"
 	all := make(scraped)
 	certificates := harness.NewCertificates(t)
+	server := redistest.Start(t, redistest.Options{})
 	for _, env := range [][]string{
 		nil,
 		{
-			"REDIS_URL=" + redistest.Start(t, redistest.Options{}).Addr, "REDIS_TIMEOUT=5s", "LOCAL_CACHE_SIZE_IN_BYTES=1048576",
+			"REDIS_URL=" + server.Addr, "REDIS_TIMEOUT=5s", "LOCAL_CACHE_SIZE_IN_BYTES=1048576", "STORE_FAILURE_MODE=local", "REPLICAS=1",
 			"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + certificates.Server.Cert, "GRPC_SERVER_TLS_KEY=" + certificates.Server.Key,
 		},
 	} {
@@ -44,6 +45,10 @@ func scrapes(t *testing.T) scraped {
 		u := startWith(t, rules, append(env, "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")...)
 		for range 12 { // within, near and over
 			u.ask(t, "d", "a=1")
+		}
+		if env != nil {
+			server.Stop()
+			u.ask(t, "d", "a=2")
 		}
 		rules.put(t, "d.yaml", "domain: [\n")
 		u.until(t, "bad rules are refused", func() error {
