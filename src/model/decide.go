@@ -107,10 +107,18 @@ func (rs Rules) units(call int, ask Ask, at int64) (units []unit) {
 	return units
 }
 
+// counters are those that u charges: the store's, or those of this process.
+func (u *unit) counters() []string {
+	if u.instead != "" {
+		return u.here
+	}
+	return u.keys
+}
+
 // touches reports whether the two have a counter in common.
 func (u *unit) touches(other *unit) bool {
-	for _, k := range u.keys {
-		for _, o := range other.keys {
+	for _, k := range u.counters() {
+		for _, o := range other.counters() {
 			if k == o {
 				return true
 			}

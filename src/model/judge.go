@@ -79,7 +79,9 @@ func (j *judge) clock(at time.Duration) {
 		return
 	}
 	j.loseIf(func(k string, c *counter) bool {
-		return c.until <= j.seen+forgotten || j.traits.Forward && strings.Contains(k, string(Counter))
+		return c.until <= j.seen+forgotten || j.traits.Forward && strings.Contains(k, string(Counter)) ||
+			// The cache reckons from the clock, where a log stands still at its newest hit.
+			j.traits.Cached && strings.Contains(k, " "+string(Sliding)+" ")
 	})
 }
 
@@ -265,6 +267,7 @@ func (j *judge) asked(asks []Ask, answers []*Answer, wall time.Duration) (proble
 		for _, units := range s.threads {
 			for k := range units {
 				j.lose(units[k].keys)
+				j.lose(units[k].here)
 			}
 		}
 		for _, u := range failed {
@@ -297,10 +300,7 @@ func (j *judge) checkIntervals(units []unit) {
 func (j *judge) known(units []unit, blind []bool) (out []unit) {
 	for i := range units {
 		u := &units[i]
-		keys := u.keys
-		if u.instead != "" {
-			keys = u.here
-		}
+		keys := u.counters()
 		if slices.ContainsFunc(keys, func(k string) bool { return j.lost[k] }) {
 			j.lose(keys) // whether the others of the group were charged is not known, either
 			blind[u.descriptor] = true
