@@ -10,6 +10,10 @@ IMAGE   ?= ratelimit:$(VERSION)
 
 # How long each fuzz target runs in `make fuzz`, and what `make bench` runs.
 FUZZTIME ?= 30s
+
+# How long `make model` plays random scripts, and the seed of the first; 0: any.
+MODELTIME ?= 1m
+SEED      ?= 0
 BENCH    ?= .
 PKG      ?= ./...
 
@@ -30,7 +34,7 @@ HERE := GOOS= GOARCH=
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-e2e fuzz soak audit docs docker_image clean bootstrap compile tests
+.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-e2e fuzz model soak audit docs docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
@@ -95,6 +99,9 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \
 	  done; \
 	done
+
+model: ## play random schedules of calls, reloads, faults and clock moves against an exact model for MODELTIME (1m)
+	go test -count=1 -timeout 0 -run TestRandom -v ./src/model -during $(MODELTIME) -seed $(SEED)
 
 soak: ## load, faults and hostile clients for DURATION (2m), and whether the process grew
 	$(HERE) go test -count=1 -timeout 0 -v -run TestSoak ./integration-test/soak -duration $(DURATION)

@@ -1,0 +1,246 @@
+package model
+
+import (
+	"fmt"
+	"time"
+)
+
+// Answer is what became of a request.
+type Answer struct {
+	// Failed: there is no answer, and what was charged is unknown. Why is for
+	// people.
+	Failed bool
+	Why    string
+	// Over is the overall code, Statuses has one element for each descriptor.
+	Over     bool
+	Statuses []Status
+	// Retry is the Retry-After header in whole seconds; -1: there is none.
+	Retry int64
+}
+
+// Status is the answer on one descriptor.
+type Status struct {
+	Over bool
+	// Limit is the limit that callers are told of; -1: none applies.
+	Limit     int64
+	Remaining int64
+	Reset     time.Duration
+}
+
+// String is the status in short.
+func (s Status) String() string {
+	code := "OK"
+	if s.Over {
+		code = "OVER_LIMIT"
+	}
+	if s.Limit < 0 {
+		return code
+	}
+	return fmt.Sprintf("%s %d of %d reset %v", code, s.Remaining, s.Limit, s.Reset)
+}
+
+// String is the answer in short.
+func (a *Answer) String() string {
+	if a.Failed {
+		return "failed: " + a.Why
+	}
+	text := fmt.Sprintf("%v", a.Statuses)
+	if a.Over {
+		text = "OVER_LIMIT " + text
+	}
+	if a.Retry >= 0 {
+		text += fmt.Sprintf(" retry after %d", a.Retry)
+	}
+	return text
+}
+
+// unit is what a store does in one: a charge, or those that stand or fall
+// together. Between units of one request those of others may come.
+type unit struct {
+	call, descriptor int // whose it is
+	at, amount       int64
+	atomic, shadow   bool
+	keys             []string
+	limits           []*Limit
+	// Of one that failed: when, by the clock on the wall, and that its time is over:
+	// it was charged by now, or never will be.
+	wall    time.Duration
+	settled bool
+	// Instead is what becomes of it without the store, if not "", and here are the
+	// counters of this process for it.
+	instead string
+	here    []string
+}
+
+// state is all that the store counts. It is copied, never changed, but for its
+// counters, which are copied before they are.
+type state map[string]*counter
+
+// counterName is what tells counters apart.
+func counterName(d *Descriptor, l *Limit) string {
+	return fmt.Sprintf("%s=%s %s %v", d.Key, d.Value, l.Kind, l.Period)
+}
+
+// units are those of a request at an instant, in their order.
+func (rs Rules) units(call int, ask Ask, at int64) (units []unit) {
+	for i := range ask {
+		d := &ask[i]
+		r := rs.find(d.Key)
+		if r == nil {
+			continue
+		}
+		whole := unit{call: call, descriptor: i, at: at, amount: d.Amount, atomic: r.None && d.Amount >= 0, shadow: r.Shadow}
+		for j := range r.Limits {
+			l := &r.Limits[j]
+			whole.keys, whole.limits = append(whole.keys, counterName(d, l)), append(whole.limits, l)
+		}
+		if whole.atomic {
+			units = append(units, whole)
+			continue
+		}
+		for j := range whole.keys {
+			part := whole
+			part.keys, part.limits = whole.keys[j:j+1], whole.limits[j:j+1]
+			units = append(units, part)
+		}
+	}
+	return units
+}
+
+// counters are those that u charges: the store's, or those of this process.
+func (u *unit) counters() []string {
+	if u.instead != "" {
+		return u.here
+	}
+	return u.keys
+}
+
+// touches reports whether the two have a counter in common.
+func (u *unit) touches(other *unit) bool {
+	for _, k := range u.counters() {
+		for _, o := range other.counters() {
+			if k == o {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// do is the state after u, and the verdicts of its limits. s stays as it is.
+func (u *unit) do(s state, wall time.Duration) (state, []verdict) {
+	after := make(state, len(s)+len(u.keys))
+	for k, c := range s {
+		after[k] = c
+	}
+	verdicts, refused := make([]verdict, len(u.keys)), false
+	for i, k := range u.keys {
+		c := new(counter)
+		if s[k] != nil {
+			c = s[k].clone()
+		}
+		verdicts[i] = c.take(u.limits[i], u.at, u.amount)
+		if c.wrote {
+			c.wrote, c.written = false, wall
+		}
+		refused = refused || verdicts[i].over && !u.shadow
+		after[k] = c
+	}
+	if !refused || !u.atomic {
+		return after, verdicts
+	}
+	for i, k := range u.keys { // nothing is charged, and the state before it told
+		c := s[k]
+		if c == nil {
+			c = new(counter)
+		}
+		tried, v := verdicts[i], c.look(u.limits[i], u.at, u.amount)
+		switch {
+		case !tried.over:
+			v.retry, v.never = 0, false
+		case !v.over:
+			v.remaining, v.retry, v.never = 0, tried.retry, tried.never
+		}
+		v.over = tried.over
+		verdicts[i] = v
+	}
+	return s, verdicts
+}
+
+// uncounted reports whether a cache in front of the store may refuse u in state s:
+// what is beyond its limit already need not be counted any further.
+func (u *unit) uncounted(s state) bool {
+	l, c := u.limits[0], s[u.keys[0]]
+	return u.amount > 0 && l.Kind == Fixed && l.Counting && c != nil && c.sum(inWindow(l, u.at)) > l.Max
+}
+
+// told rounds a time as callers are told it: up to a whole second for fixed
+// windows, to a microsecond for others.
+func told(l *Limit, d time.Duration) time.Duration {
+	unit := time.Microsecond
+	if l.Kind == Fixed {
+		unit = time.Second
+	}
+	whole := d.Truncate(unit)
+	if whole < d {
+		whole += unit
+	}
+	return whole
+}
+
+// decision is the answer on a descriptor, and what the request's depends on.
+type decision struct {
+	Status
+	wait  time.Duration
+	never bool
+}
+
+// decide is the answer of a rule from the verdicts of its limits.
+func (r *Rule) decide(verdicts []verdict) decision {
+	if r == nil {
+		return decision{Status: Status{Limit: -1}}
+	}
+	binding, reset, until := -1, time.Duration(0), time.Duration(0)
+	var d decision
+	for i := range verdicts {
+		v, l := &verdicts[i], &r.Limits[i]
+		reset = max(reset, told(l, v.reset))
+		if !v.over || r.Shadow {
+			if !d.Over && (binding < 0 || v.remaining < verdicts[binding].remaining) {
+				binding = i
+			}
+			continue
+		}
+		longer := v.never && !d.never || !v.never && !d.never && v.retry > d.wait
+		if !d.Over || longer {
+			binding, d.wait, d.never = i, v.retry, v.never
+		}
+		d.Over = true
+		if v.never {
+			until = max(until, told(l, v.reset))
+		} else {
+			until = max(until, told(l, v.retry))
+		}
+	}
+	d.Limit, d.Remaining, d.Reset = r.Limits[binding].capacity(), verdicts[binding].remaining, reset
+	if d.Over {
+		d.Reset = until
+	}
+	return d
+}
+
+// answer is that of a whole request.
+func answer(decisions []decision) *Answer {
+	a := &Answer{Retry: -1}
+	wait, never := time.Duration(0), false
+	for _, d := range decisions {
+		a.Statuses = append(a.Statuses, d.Status)
+		if d.Over {
+			a.Over, wait, never = true, max(wait, d.wait), never || d.never
+		}
+	}
+	if a.Over && !never {
+		a.Retry = int64((wait + time.Second - 1) / time.Second)
+	}
+	return a
+}

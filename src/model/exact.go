@@ -1,0 +1,170 @@
+package model
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+)
+
+// hit is what was counted at an instant, in nanoseconds since Start.
+type hit struct {
+	at     int64
+	amount int64
+	// cost is how much time a bucket needs for it; negative for what was given
+	// back. Buckets keep it, since the limit may change meanwhile.
+	cost *big.Int
+}
+
+// counter is what is known of a value of a rule under one limit: the hits that
+// count or once did, oldest first. The zero value has none.
+type counter struct {
+	hits []hit
+	// begun is where a first-hit window began, open says that there is one. Of a
+	// sliding window counter it is the window of the last write.
+	begun int64
+	open  bool
+	// last is the last hit that a bucket with a minimum interval keeps.
+	last    int64
+	hasLast bool
+	// until is when nothing of it matters any more, as of the last write; life is
+	// how far off that was then. Written is when that was, by the clock on the wall.
+	until         int64
+	life, written time.Duration
+	wrote         bool // by the take under way
+}
+
+func (c *counter) clone() *counter {
+	out := *c
+	out.hits = slices.Clone(c.hits)
+	return &out
+}
+
+// String tells counters apart, whatever their write times.
+func (c *counter) String() string {
+	var b strings.Builder
+	for _, h := range c.hits {
+		fmt.Fprintf(&b, "%d@%d", h.amount, h.at)
+		if h.cost != nil {
+			fmt.Fprintf(&b, "~%v", h.cost)
+		}
+		b.WriteByte(' ')
+	}
+	fmt.Fprintf(&b, "%d %t %d %t", c.begun, c.open, c.last, c.hasLast)
+	return b.String()
+}
+
+// verdict is what a limit says of a hit.
+type verdict struct {
+	over      bool
+	remaining int64
+	retry     time.Duration // when over
+	never     bool          // no wait is long enough
+	reset     time.Duration
+}
+
+// method is how a kind counts, by definition. What looks at a counter as of an
+// instant changes nothing.
+type method interface {
+	// fits says whether amount has room, distance whether enough time has passed
+	// since the last hit.
+	fits(l *Limit, c *counter, at, amount int64) bool
+	distance(l *Limit, c *counter, at int64) bool
+	// waits are how long it takes until amount passes, if it can, and until the
+	// limit is whole.
+	waits(l *Limit, c *counter, at, amount int64) (retry, reset time.Duration)
+	// record counts amount, which is above 0.
+	record(l *Limit, c *counter, at, amount int64)
+	// give takes amount back; how much of it was there.
+	give(l *Limit, c *counter, at, amount int64) int64
+	// settle is what a charge changes although it was refused.
+	settle(l *Limit, c *counter, at int64)
+}
+
+var methods = map[Kind]method{Fixed: fixed{}, FirstHit: firstHit{}, Sliding: sliding{}, Counter: twoBuckets{}, GCRA: bucket{}}
+
+// take judges amount, below 0 a refund, and counts it.
+func (c *counter) take(l *Limit, at, amount int64) verdict {
+	m, v, wrote := methods[l.Kind], verdict{}, false
+	now := at // what the answer is reckoned from, whatever is given back
+	if t, ok := m.(tried); ok {
+		now = t.now(l, c, at)
+	}
+	switch {
+	case l.Kind == GCRA && l.Max == 0: // a bucket that holds nothing
+		return verdict{over: amount > 0, never: amount > 0}
+	case amount < 0:
+		wrote = m.give(l, c, at, -amount) > 0
+	default:
+		v.over = !m.fits(l, c, at, amount) || !m.distance(l, c, at)
+		switch {
+		case amount > 0 && (!v.over || l.Counting):
+			m.record(l, c, at, amount)
+			wrote = true
+		case amount > 0:
+			m.settle(l, c, at)
+		}
+	}
+	c.describe(l, now, amount, &v)
+	if wrote {
+		c.until, c.life, c.wrote = now+int64(v.reset), v.reset, true
+	}
+	return v
+}
+
+// look is the verdict on a charge that changes nothing.
+func (c *counter) look(l *Limit, at, amount int64) verdict {
+	if l.Kind == GCRA && l.Max == 0 {
+		return verdict{over: amount > 0, never: amount > 0}
+	}
+	m := methods[l.Kind]
+	v := verdict{over: !m.fits(l, c, at, amount) || !m.distance(l, c, at)}
+	c.describe(l, at, amount, &v)
+	return v
+}
+
+// describe fills in what follows from the state after the hit.
+func (c *counter) describe(l *Limit, at, amount int64, v *verdict) {
+	m, seen := methods[l.Kind], c.clone()
+	m.settle(l, seen, at)
+	v.never = v.over && amount > l.capacity()
+	var retry time.Duration
+	retry, v.reset = m.waits(l, seen, at, amount)
+	switch {
+	case !v.over: // what more would pass, whatever its distance
+		v.remaining = int64(sort.Search(int(l.capacity()), func(n int) bool { return !m.fits(l, seen, at, int64(n)+1) }))
+	case !v.never:
+		v.retry = retry
+	}
+}
+
+// tried is a method whose waits are found by trying.
+type tried interface {
+	// now is the instant that counts, as a clock that steps back may be held up.
+	now(l *Limit, c *counter, at int64) int64
+	fits(l *Limit, c *counter, at, amount int64) bool
+	distance(l *Limit, c *counter, at int64) bool
+	// empty says that no hit matters any more to the next.
+	empty(l *Limit, c *counter, at int64) bool
+}
+
+// byTrying finds how long it takes until amount passes if nobody comes before, and
+// until no hit matters any more.
+func byTrying(m tried, l *Limit, c *counter, at, amount int64) (retry, reset time.Duration) {
+	now := m.now(l, c, at)
+	if amount <= l.capacity() {
+		retry = wait(now, func(then int64) bool { return m.fits(l, c, then, amount) && m.distance(l, c, then) })
+	}
+	return retry, wait(now, func(then int64) bool { return m.empty(l, c, then) })
+}
+
+// wait is the least time after now from which on ok holds.
+func wait(now int64, ok func(then int64) bool) time.Duration {
+	reach := int64(1)
+	for !ok(now+reach) && reach < 1<<61 {
+		reach *= 2
+	}
+	return time.Duration(sort.Search(int(reach), func(w int) bool { return ok(now + int64(w)) }))
+}

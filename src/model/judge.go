@@ -1,0 +1,523 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Traits are what the judge has to know of a store.
+type Traits struct {
+	// OwnClock: counters expire by the clock on the wall, whatever the script's says.
+	OwnClock bool
+	// Cached: a cache refuses what it knows to be over, uncounted.
+	Cached bool
+	// Forward: a sliding window counter is kept under the window that the clock
+	// shows, so its answers are not exact when the clock steps back.
+	Forward bool
+	// Apart: some counters are elsewhere, where a fault does not reach.
+	Apart bool
+	// Instead: on_store_failure is honoured, with this process as the only replica,
+	// and no request is answered by the store during a fault.
+	Instead bool
+}
+
+// judge knows all states that the store may be in.
+type judge struct {
+	traits Traits
+	rules  Rules
+	at     int64 // the clock, since Start
+	seen   int64 // the latest it ever was
+	fault  Fault
+	worlds []world
+	// lost are counters of which nothing is known any more: the store may have
+	// forgotten them, or not.
+	lost map[string]bool
+	// intervals are those that counters were last used with.
+	intervals map[string]time.Duration
+	// Unjudged is how many steps were too costly to judge.
+	unjudged int
+}
+
+// world is one of them: what is counted, and what may still be, or never: charges
+// of requests that failed.
+type world struct {
+	state   state
+	pending []*unit
+}
+
+func (w *world) String() string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(w.state)) {
+		fmt.Fprintf(&b, "%s: %v; ", k, w.state[k])
+	}
+	for _, u := range w.pending {
+		fmt.Fprintf(&b, "%p ", u)
+	}
+	return b.String()
+}
+
+func newJudge(traits Traits) *judge {
+	return &judge{
+		traits: traits, fault: None, worlds: []world{{state: state{}}},
+		lost: make(map[string]bool), intervals: make(map[string]time.Duration),
+	}
+}
+
+// forgotten is how long before its end a store may forget a counter when the
+// clock has stepped back.
+const forgotten = int64(time.Minute)
+
+// clock moves it.
+func (j *judge) clock(at time.Duration) {
+	back := int64(at) < j.at
+	j.at = int64(at)
+	j.seen = max(j.seen, j.at)
+	if !back {
+		return
+	}
+	j.loseIf(func(k string, c *counter) bool {
+		return c.until <= j.seen+forgotten || j.traits.Forward && strings.Contains(k, string(Counter)) ||
+			// The cache reckons from the clock, where a log stands still at its newest hit.
+			j.traits.Cached && strings.Contains(k, " "+string(Sliding)+" ")
+	})
+}
+
+// loseIf forgets what holds of any world.
+func (j *judge) loseIf(lost func(k string, c *counter) bool) {
+	for i := range j.worlds {
+		for k, c := range j.worlds[i].state {
+			if lost(k, c) {
+				j.lost[k] = true
+			}
+		}
+	}
+}
+
+// reload puts rules in force.
+func (j *judge) reload(rules Rules) { j.rules = rules }
+
+// become is told of a fault once it is there, or of its end once the store is well.
+func (j *judge) become(f Fault) {
+	switch {
+	case f == Wipe && j.traits.Cached:
+		j.loseIf(func(string, *counter) bool { return true })
+	case f == Wipe:
+		j.worlds = []world{{state: state{}}}
+	case f == None:
+		j.fault = f
+		j.settlePending()
+		j.pay()
+	default:
+		j.fault = f
+	}
+}
+
+// most bounds the worlds that are kept, and the steps that one search takes.
+const (
+	mostWorlds = 128
+	mostSteps  = 5_000
+)
+
+// settlePending notes that what may still be charged was by now, or never will be.
+// Which of the two is tried when its counters are asked for: all at once would be
+// too many worlds.
+func (j *judge) settlePending() {
+	for i := range j.worlds {
+		for _, u := range j.worlds[i].pending {
+			u.settled = true
+		}
+	}
+}
+
+// mostSettled bounds the charges of one step that are tried in all orders.
+const mostSettled = 8
+
+// loseCrowded gives up on counters that too many settled charges may be in.
+func (j *judge) loseCrowded(units []unit) {
+	for i := range j.worlds {
+		var due []*unit
+		for _, u := range j.worlds[i].pending {
+			if u.settled && slices.ContainsFunc(units, func(o unit) bool { return o.touches(u) }) {
+				due = append(due, u)
+			}
+		}
+		if len(due) > mostSettled {
+			for _, u := range due {
+				j.lose(u.keys)
+			}
+		}
+	}
+}
+
+// settle is what may have become of the settled charges of w that have a counter
+// in common with units: some were made, in some order, and the others were not.
+func (j *judge) settle(w world, units []*unit) []world {
+	var due []*unit
+	rest := world{state: w.state}
+	for _, u := range w.pending {
+		if u.settled && slices.ContainsFunc(units, u.touches) {
+			due = append(due, u)
+		} else {
+			rest.pending = append(rest.pending, u)
+		}
+	}
+	met := make(map[string]bool)
+	var out []world
+	var apply func(s state, left []*unit)
+	apply = func(s state, left []*unit) {
+		here := world{s, left}
+		if key := here.String(); !met[key] {
+			met[key] = true
+			out = append(out, world{s, rest.pending})
+			for i, u := range left {
+				after, _ := u.do(s, u.wall)
+				apply(after, slices.Delete(slices.Clone(left), i, i+1))
+			}
+		}
+	}
+	apply(w.state, due)
+	return out
+}
+
+// keep makes the worlds those of found, as far as they differ.
+func (j *judge) keep(found map[string]world) {
+	distinct := make(map[string]world, len(found))
+	for _, w := range found {
+		distinct[w.String()] = w
+	}
+	j.worlds = j.worlds[:0]
+	for _, key := range slices.Sorted(maps.Keys(distinct)) {
+		j.worlds = append(j.worlds, distinct[key])
+	}
+	if len(j.worlds) > mostWorlds {
+		j.giveUp()
+	}
+}
+
+// giveUp forgets whatever the worlds do not agree on.
+func (j *judge) giveUp() {
+	first := j.worlds[0]
+	for _, w := range j.worlds {
+		for _, u := range w.pending {
+			j.lose(u.keys)
+		}
+		for k := range w.state {
+			if first.state[k] == nil || first.state[k].String() != w.state[k].String() {
+				j.lost[k] = true
+			}
+		}
+		for k := range first.state {
+			if w.state[k] == nil {
+				j.lost[k] = true
+			}
+		}
+	}
+	j.worlds = []world{{state: first.state}}
+}
+
+func (j *judge) lose(keys []string) {
+	for _, k := range keys {
+		j.lost[k] = true
+	}
+}
+
+// asked judges the answers to requests at once. The problem is "" if all of them
+// can be true. Wall is when they were asked, by the clock on the wall.
+func (j *judge) asked(asks []Ask, answers []*Answer, wall time.Duration) (problem string) {
+	if j.traits.OwnClock {
+		j.loseIf(func(_ string, c *counter) bool { return c.life > 0 && wall-c.written > c.life })
+	}
+	s := &search{judge: j, wall: wall, asks: asks, answers: answers, found: make(map[string]world), met: make(map[string]bool)}
+	var failed []*unit
+	each, whole := make([][]unit, len(asks)), []unit(nil)
+	for i, ask := range asks {
+		each[i] = j.rules.units(i, ask, j.at)
+		whole = append(whole, each[i]...)
+	}
+	j.checkIntervals(whole)
+	j.loseCrowded(whole)
+	for i, ask := range asks {
+		units := each[i]
+		s.blind = append(s.blind, make([]bool, len(ask)))
+		if !answers[i].Failed {
+			j.divert(units)
+			s.threads = append(s.threads, j.known(units, s.blind[i]))
+			s.calls = append(s.calls, i)
+			continue
+		}
+		if j.fault == None {
+			return fmt.Sprintf("request %d failed without a fault: %s", i+1, answers[i].Why)
+		}
+		if j.fault != Down || j.traits.Apart {
+			for k := range units {
+				if u := &units[k]; u.amount != 0 { // looks leave nothing behind
+					u.wall = wall
+					failed = append(failed, u)
+				}
+			}
+		}
+	}
+	s.begin(failed)
+	switch {
+	case s.steps > mostSteps:
+		j.unjudged++
+		for _, units := range s.threads {
+			for k := range units {
+				j.lose(units[k].keys)
+				j.lose(units[k].here)
+			}
+		}
+		for _, u := range failed {
+			j.lose(u.keys)
+		}
+	case len(s.found) == 0:
+		return s.complaint()
+	default:
+		j.keep(s.found)
+	}
+	return ""
+}
+
+// checkIntervals loses counters whose minimum interval has changed: a store keeps
+// the last hit as long as the rule needs that recorded it.
+func (j *judge) checkIntervals(units []unit) {
+	for i := range units {
+		for k, key := range units[i].keys {
+			interval := units[i].limits[k].Interval
+			if was, ok := j.intervals[key]; ok && was != interval {
+				j.lost[key] = true
+			}
+			j.intervals[key] = interval
+		}
+	}
+}
+
+// known leaves out the units of counters that nothing is known of. Blind tells
+// whose answers then say nothing.
+func (j *judge) known(units []unit, blind []bool) (out []unit) {
+	for i := range units {
+		u := &units[i]
+		keys := u.counters()
+		if slices.ContainsFunc(keys, func(k string) bool { return j.lost[k] }) {
+			j.lose(keys) // whether the others of the group were charged is not known, either
+			blind[u.descriptor] = true
+			continue
+		}
+		out = append(out, *u)
+	}
+	return out
+}
+
+// search looks for an order of the units that explains the answers.
+type search struct {
+	judge   *judge
+	wall    time.Duration
+	asks    []Ask
+	answers []*Answer
+	blind   [][]bool // of each request, the descriptors that are not judged
+	threads [][]unit // of those requests that were answered
+	calls   []int    // which request each thread is
+	found   map[string]world
+	met     map[string]bool
+	steps   int
+	nearest string // the answer that was expected last
+}
+
+// path is how far a search is in each thread, and the verdicts there.
+type path struct {
+	next     []int
+	verdicts [][][]verdict // by request and descriptor
+}
+
+func (p *path) clone() path {
+	out := path{slices.Clone(p.next), make([][][]verdict, len(p.verdicts))}
+	for i := range p.verdicts {
+		out.verdicts[i] = slices.Clone(p.verdicts[i])
+	}
+	return out
+}
+
+// begin searches from every world, in which the units that failed may be charged.
+func (s *search) begin(failed []*unit) {
+	var asked []*unit
+	p := path{make([]int, len(s.threads)), make([][][]verdict, len(s.asks))}
+	for i, ask := range s.asks {
+		p.verdicts[i] = make([][]verdict, len(ask))
+	}
+	for t := range s.threads {
+		for i := range s.threads[t] {
+			asked = append(asked, &s.threads[t][i])
+		}
+		if len(s.threads[t]) == 0 && !s.right(&p, t) {
+			return
+		}
+	}
+	for _, w := range s.judge.worlds {
+		for _, settled := range s.judge.settle(w, asked) {
+			s.from(world{settled.state, append(slices.Clip(settled.pending), failed...)}, p)
+		}
+	}
+}
+
+// from tries all that may come next.
+func (s *search) from(w world, p path) {
+	s.steps++
+	if s.steps > mostSteps {
+		return
+	}
+	many := len(s.threads) > 1 || len(w.pending) > 0
+	if many {
+		key := fmt.Sprint(p.next, p.verdicts, w.String())
+		if s.met[key] {
+			return
+		}
+		s.met[key] = true
+	}
+	left := false
+	for t := range s.threads {
+		left = left || p.next[t] < len(s.threads[t])
+	}
+	if !left {
+		s.found[w.String()] = w
+		return
+	}
+	if t := s.alone(&w, &p); t >= 0 {
+		s.step(w, p, t)
+		return
+	}
+	for t := range s.threads {
+		if p.next[t] < len(s.threads[t]) {
+			s.step(w, p, t)
+		}
+	}
+	for i, u := range w.pending {
+		if s.matters(u, &p) {
+			after, _ := u.do(w.state, s.wall)
+			s.from(world{after, slices.Delete(slices.Clone(w.pending), i, i+1)}, p)
+		}
+	}
+}
+
+// alone is a thread whose next unit has no counter in common with what is left
+// of the others or may still be charged, so that it may as well come first; -1:
+// there is none.
+func (s *search) alone(w *world, p *path) int {
+	for t := range s.threads {
+		if p.next[t] == len(s.threads[t]) {
+			continue
+		}
+		u := &s.threads[t][p.next[t]]
+		shared := slices.ContainsFunc(w.pending, func(o *unit) bool { return o.touches(u) })
+		for o := range s.threads {
+			if o == t {
+				continue
+			}
+			for i := p.next[o]; i < len(s.threads[o]); i++ {
+				shared = shared || s.threads[o][i].touches(u)
+			}
+		}
+		if !shared {
+			return t
+		}
+	}
+	return -1
+}
+
+func (s *search) matters(u *unit, p *path) bool {
+	for t := range s.threads {
+		for i := p.next[t]; i < len(s.threads[t]); i++ {
+			if s.threads[t][i].touches(u) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// step does the next unit of a thread, and goes on if the answer may be so.
+func (s *search) step(w world, p path, t int) {
+	u := &s.threads[t][p.next[t]]
+	pending := w.pending
+	var after state
+	var verdicts []verdict
+	if u.instead == "" {
+		after, verdicts = u.do(w.state, s.wall)
+	} else {
+		after, verdicts = u.doInstead(w.state, s.wall)
+		if u.amount != 0 && s.judge.fault != Down {
+			lost := *u
+			lost.instead, lost.wall = "", s.wall
+			pending = append(slices.Clip(pending), &lost)
+		}
+	}
+	p = p.clone()
+	p.next[t]++
+	of := p.verdicts[u.call]
+	of[u.descriptor] = append(slices.Clip(of[u.descriptor]), verdicts...)
+	if !s.right(&p, t) {
+		return
+	}
+	s.from(world{after, pending}, p)
+	if s.judge.traits.Cached && u.uncounted(w.state) {
+		s.from(world{w.state, w.pending}, p)
+	}
+}
+
+// right reports whether what is known of the answer of thread t is as it was
+// answered.
+func (s *search) right(p *path, t int) bool {
+	call := s.calls[t]
+	ask, got := s.asks[call], s.answers[call]
+	if len(got.Statuses) != len(ask) {
+		s.nearest = fmt.Sprintf("request %d has %d descriptors and %d statuses", call+1, len(ask), len(got.Statuses))
+		return false
+	}
+	decisions, whole := make([]decision, len(ask)), true
+	for d := range ask {
+		r := s.judge.rules.find(ask[d].Key)
+		if s.blind[call][d] || r != nil && len(p.verdicts[call][d]) < len(r.Limits) {
+			whole = false
+			continue
+		}
+		decisions[d] = r.decide(p.verdicts[call][d])
+		if decisions[d].Status != got.Statuses[d] {
+			s.nearest = fmt.Sprintf("request %d, %v: got %v, want %v", call+1, ask[d], got.Statuses[d], decisions[d].Status)
+			return false
+		}
+	}
+	if !whole {
+		return true
+	}
+	want := answer(decisions)
+	if want.Over != got.Over || want.Retry != got.Retry {
+		s.nearest = fmt.Sprintf("request %d: got %v, want %v", call+1, got, want)
+		return false
+	}
+	return true
+}
+
+func (s *search) complaint() string {
+	text := s.nearest
+	if len(s.asks) > 1 {
+		text += " (in the last of all orders; none explains the answers)"
+	}
+	if n := len(s.judge.worlds); n > 1 {
+		text += fmt.Sprintf(" (in the last of %d states that the store may be in)", n)
+	}
+	return text
+}
+
+// blindTo reports whether some counter of a request is lost.
+func (j *judge) blindTo(ask Ask) bool {
+	for _, u := range j.rules.units(0, ask, j.at) {
+		for _, k := range u.keys {
+			if j.lost[k] {
+				return true
+			}
+		}
+	}
+	return false
+}

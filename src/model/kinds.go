@@ -1,0 +1,347 @@
+package model
+
+import (
+	"math/big"
+	"time"
+)
+
+// edge is where the window around at begins, for windows side by side since the
+// Unix epoch.
+func edge(l *Limit, at int64) int64 {
+	return at - (at+Start.UnixNano())%int64(l.Period) // no instant of a script is before 1970
+}
+
+// sum is what hits add up to that counts says count.
+func (c *counter) sum(counts func(h *hit) bool) (n int64) {
+	for i := range c.hits {
+		if counts(&c.hits[i]) {
+			n += c.hits[i].amount
+		}
+	}
+	return n
+}
+
+// takeBack takes amount from the newest hits that counts says count, and returns
+// how much there was.
+func (c *counter) takeBack(amount int64, counts func(h *hit) bool) (given int64) {
+	for i := len(c.hits) - 1; i >= 0 && given < amount; i-- {
+		if h := &c.hits[i]; counts(h) {
+			n := min(h.amount, amount-given)
+			h.amount -= n
+			given += n
+		}
+	}
+	c.keep(func(h *hit) bool { return h.amount > 0 })
+	return given
+}
+
+func (c *counter) keep(counts func(h *hit) bool) {
+	kept := c.hits[:0]
+	for i := range c.hits {
+		if counts(&c.hits[i]) {
+			kept = append(kept, c.hits[i])
+		}
+	}
+	c.hits = kept
+}
+
+// plain is what most kinds have in common: the clock is the clock, and neither
+// distances nor refused hits matter.
+type plain struct{}
+
+func (plain) now(_ *Limit, _ *counter, at int64) int64    { return at }
+func (plain) distance(_ *Limit, _ *counter, _ int64) bool { return true }
+func (plain) settle(_ *Limit, _ *counter, _ int64)        {}
+
+// fixed counts the hits of the window that the clock shows.
+type fixed struct{ plain }
+
+func inWindow(l *Limit, at int64) func(h *hit) bool {
+	from := edge(l, at)
+	return func(h *hit) bool { return edge(l, h.at) == from }
+}
+
+func (fixed) fits(l *Limit, c *counter, at, amount int64) bool {
+	return c.sum(inWindow(l, at))+amount <= l.Max
+}
+
+// waits are both until the window ends, whether anybody was there or not: what a
+// clock that stepped back has left in the next is not looked at.
+func (fixed) waits(l *Limit, _ *counter, at, _ int64) (retry, reset time.Duration) {
+	left := time.Duration(edge(l, at) + int64(l.Period) - at)
+	return left, left
+}
+
+func (fixed) record(_ *Limit, c *counter, at, amount int64) {
+	c.hits = append(c.hits, hit{at: at, amount: amount})
+}
+
+func (fixed) give(l *Limit, c *counter, at, amount int64) int64 {
+	return c.takeBack(amount, inWindow(l, at))
+}
+
+// firstHit counts the hits of the window that began with the first one.
+type firstHit struct{ plain }
+
+func (firstHit) running(l *Limit, c *counter, at int64) bool {
+	return c.open && at < c.begun+int64(l.Period)
+}
+
+func (f firstHit) fits(l *Limit, c *counter, at, amount int64) bool {
+	used := int64(0)
+	if f.running(l, c, at) {
+		used = c.sum(all)
+	}
+	return used+amount <= l.Max
+}
+
+func all(*hit) bool { return true }
+
+func (f firstHit) empty(l *Limit, c *counter, at int64) bool {
+	return !f.running(l, c, at) || c.sum(all) == 0
+}
+
+func (f firstHit) waits(l *Limit, c *counter, at, amount int64) (retry, reset time.Duration) {
+	return byTrying(f, l, c, at, amount)
+}
+
+func (f firstHit) record(l *Limit, c *counter, at, amount int64) {
+	if !f.running(l, c, at) {
+		c.hits, c.begun, c.open = nil, at, true
+	}
+	c.hits = append(c.hits, hit{at: at, amount: amount})
+}
+
+func (f firstHit) give(l *Limit, c *counter, at, amount int64) int64 {
+	if !f.running(l, c, at) {
+		return 0
+	}
+	return c.takeBack(amount, all)
+}
+
+// sliding counts the hits of the period that ends now. Its clock does not go back
+// behind its newest hit.
+type sliding struct{}
+
+func (sliding) now(_ *Limit, c *counter, at int64) int64 {
+	if n := len(c.hits); n > 0 {
+		return max(at, c.hits[n-1].at)
+	}
+	return at
+}
+
+func (sliding) recent(l *Limit, at int64) func(h *hit) bool {
+	return func(h *hit) bool { return at-h.at < int64(l.Period) }
+}
+
+func (s sliding) fits(l *Limit, c *counter, at, amount int64) bool {
+	return c.sum(s.recent(l, s.now(l, c, at)))+amount <= l.Max
+}
+
+func (s sliding) distance(l *Limit, c *counter, at int64) bool {
+	n := len(c.hits)
+	return n == 0 || s.now(l, c, at)-c.hits[n-1].at >= int64(l.Interval)
+}
+
+// empty: also the distance to the newest is a thing of the past.
+func (s sliding) empty(l *Limit, c *counter, at int64) bool {
+	return c.sum(s.recent(l, s.now(l, c, at))) == 0 && s.distance(l, c, at)
+}
+
+func (s sliding) waits(l *Limit, c *counter, at, amount int64) (retry, reset time.Duration) {
+	return byTrying(s, l, c, at, amount)
+}
+
+// record also forgets hits, as is documented: those before the newest ones that
+// exceed the limit by themselves, and those that have left.
+func (s sliding) record(l *Limit, c *counter, at, amount int64) {
+	now := s.now(l, c, at)
+	c.hits = append(c.hits, hit{at: now, amount: amount})
+	matters := max(l.Period, l.Interval)
+	c.keep(func(h *hit) bool { return now-h.at < int64(matters) || h.at == now })
+	for first := c.hits[0].at; first < now; first = c.hits[0].at {
+		if c.sum(func(h *hit) bool { return h.at > first }) <= l.Max {
+			return
+		}
+		c.keep(func(h *hit) bool { return h.at > first })
+	}
+}
+
+func (s sliding) give(l *Limit, c *counter, at, amount int64) int64 {
+	return c.takeBack(amount, s.recent(l, s.now(l, c, at)))
+}
+
+func (sliding) settle(_ *Limit, _ *counter, _ int64) {}
+
+// twoBuckets counts the hits of the window that the clock shows, and of those of
+// the window before the share that a period ending now would still cover. Its
+// clock does not go back behind the window it counts in.
+type twoBuckets struct{ plain }
+
+func (twoBuckets) counted(l *Limit, c *counter, from int64) int64 {
+	return c.sum(func(h *hit) bool { return edge(l, h.at) == from })
+}
+
+func (b twoBuckets) now(_ *Limit, c *counter, at int64) int64 {
+	if len(c.hits) > 0 {
+		return max(at, c.begun)
+	}
+	return at
+}
+
+// estimate is exact: no rounding.
+func (b twoBuckets) estimate(l *Limit, c *counter, at int64) *big.Rat {
+	now := b.now(l, c, at)
+	from := edge(l, now)
+	share := big.NewRat(from+int64(l.Period)-now, int64(l.Period))
+	share.Mul(share, big.NewRat(b.counted(l, c, from-int64(l.Period)), 1))
+	return share.Add(share, big.NewRat(b.counted(l, c, from), 1))
+}
+
+func (b twoBuckets) fits(l *Limit, c *counter, at, amount int64) bool {
+	asked := b.estimate(l, c, at)
+	return asked.Add(asked, big.NewRat(amount, 1)).Cmp(big.NewRat(l.Max, 1)) <= 0
+}
+
+func (b twoBuckets) empty(l *Limit, c *counter, at int64) bool {
+	from := edge(l, b.now(l, c, at))
+	return b.counted(l, c, from) == 0 && b.counted(l, c, from-int64(l.Period)) == 0
+}
+
+func (b twoBuckets) waits(l *Limit, c *counter, at, amount int64) (retry, reset time.Duration) {
+	return byTrying(b, l, c, at, amount)
+}
+
+// record forgets the windows before the last one.
+func (b twoBuckets) record(l *Limit, c *counter, at, amount int64) {
+	now := b.now(l, c, at)
+	c.begun = edge(l, now)
+	c.hits = append(c.hits, hit{at: now, amount: amount})
+	b.forget(l, c)
+}
+
+func (b twoBuckets) forget(l *Limit, c *counter) {
+	c.keep(func(h *hit) bool { return edge(l, h.at) >= c.begun-int64(l.Period) })
+}
+
+func (b twoBuckets) give(l *Limit, c *counter, at, amount int64) int64 {
+	now := b.now(l, c, at)
+	given := c.takeBack(amount, inWindow(l, now))
+	if given > 0 {
+		c.begun = edge(l, now)
+		b.forget(l, c)
+	}
+	return given
+}
+
+// bucket lets hits pass as long as in each stretch up to now no more has passed
+// than it holds and got back meanwhile.
+type bucket struct{}
+
+// emission is the time in which one unit comes back, in whole nanoseconds.
+func emission(l *Limit) *big.Int { return big.NewInt(int64(l.Period) / l.Max) }
+
+func cost(l *Limit, amount int64) *big.Int {
+	return new(big.Int).Mul(emission(l), big.NewInt(amount))
+}
+
+// longest is how much may be owed at most: the service goes no further than 100
+// years.
+var longest = new(big.Int).Mul(big.NewInt(100*365*24), big.NewInt(int64(time.Hour)))
+
+// most is how much may be owed.
+func (bucket) most(l *Limit) *big.Int {
+	if l.Counting {
+		return longest
+	}
+	return cost(l, l.Burst+1)
+}
+
+// raw is how much time is owed: of all stretches that end now the most that what
+// was taken in one exceeds its length by.
+func (bucket) raw(c *counter, at int64) *big.Int {
+	most, sum := new(big.Int), new(big.Int)
+	for i := len(c.hits) - 1; i >= 0; i-- {
+		h := &c.hits[i]
+		sum.Add(sum, h.cost)
+		if excess := new(big.Int).Sub(sum, big.NewInt(at-h.at)); excess.Cmp(most) > 0 {
+			most = excess
+		}
+	}
+	return most
+}
+
+// owed is raw, but for what a clock that stepped back makes too much of.
+func (b bucket) owed(l *Limit, c *counter, at int64) *big.Int {
+	owed := b.raw(c, at)
+	if most := b.most(l); owed.Cmp(most) > 0 {
+		return most
+	}
+	return owed
+}
+
+// owe makes it that so much is owed.
+func (b bucket) owe(l *Limit, c *counter, at int64, owed *big.Int) {
+	if most := b.most(l); owed.Cmp(most) > 0 {
+		owed = most
+	}
+	c.hits = nil
+	if owed.Sign() > 0 {
+		c.hits = []hit{{at: at, cost: owed}}
+	}
+}
+
+func (bucket) now(_ *Limit, _ *counter, at int64) int64 { return at }
+
+func (b bucket) fits(l *Limit, c *counter, at, amount int64) bool {
+	owed := b.owed(l, c, at)
+	return new(big.Int).Add(owed, cost(l, amount)).Cmp(cost(l, l.Burst+1)) <= 0
+}
+
+func (bucket) distance(l *Limit, c *counter, at int64) bool {
+	return l.Interval == 0 || !c.hasLast || at-min(c.last, at) >= int64(l.Interval)
+}
+
+func (b bucket) empty(l *Limit, c *counter, at int64) bool {
+	return b.owed(l, c, at).Sign() == 0 && b.distance(l, c, at)
+}
+
+func (b bucket) waits(l *Limit, c *counter, at, amount int64) (retry, reset time.Duration) {
+	return byTrying(b, l, c, at, amount)
+}
+
+func (b bucket) record(l *Limit, c *counter, at, amount int64) {
+	owed := b.owed(l, c, at)
+	if owed.Cmp(b.raw(c, at)) < 0 {
+		b.owe(l, c, at, owed)
+	}
+	c.hits = append(c.hits, hit{at: at, amount: amount, cost: cost(l, amount)})
+	if b.raw(c, at).Cmp(b.most(l)) > 0 {
+		b.owe(l, c, at, b.most(l))
+	}
+	c.last, c.hasLast = at, l.Interval > 0
+}
+
+func (b bucket) give(l *Limit, c *counter, at, amount int64) int64 {
+	owed := b.owed(l, c, at)
+	if owed.Sign() == 0 {
+		return 0
+	}
+	b.owe(l, c, at, owed)
+	c.hits = append(c.hits, hit{at: at, amount: -amount, cost: new(big.Int).Neg(cost(l, amount))})
+	if b.raw(c, at).Sign() == 0 {
+		c.hits = nil
+	}
+	c.last = min(c.last, at)
+	c.hasLast = c.hasLast && !b.distance(l, c, at)
+	return amount
+}
+
+// settle: the wait of a refused charge begins now, so what a clock that stepped
+// back left too far ahead is pulled in.
+func (b bucket) settle(l *Limit, c *counter, at int64) {
+	if b.raw(c, at).Cmp(b.most(l)) > 0 {
+		b.owe(l, c, at, b.most(l))
+	}
+	c.last = min(c.last, at)
+}

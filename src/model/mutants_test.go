@@ -1,0 +1,190 @@
+package model
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+)
+
+// mutant is a store with a mistake: take changes what is asked of the real one, or
+// what it answers.
+type mutant struct {
+	limiter.Backend
+	take func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error
+}
+
+func (m *mutant) Take(ctx context.Context, b *algorithm.Batch) error {
+	return m.take(ctx, m.Backend, b)
+}
+
+type take = func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error
+
+// changing asks for something else.
+func changing(change func(h *algorithm.Hit)) take {
+	return func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error {
+		other := copied(b)
+		for i := range other.Hits {
+			change(&other.Hits[i])
+		}
+		err := next.Take(ctx, &other)
+		copy(b.Verdicts, other.Verdicts)
+		return err
+	}
+}
+
+// readThenWrite looks, and charges later: what comes in between is lost. So that
+// there is something, it waits a moment for another call.
+func readThenWrite() take {
+	meet := make(chan struct{})
+	return func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error {
+		if len(b.Hits) > 1 || b.Hits[0].Atomic {
+			return next.Take(ctx, b)
+		}
+		seen := copied(b)
+		for i := range seen.Hits {
+			seen.Hits[i] = seen.Hits[i].AsLook()
+		}
+		if err := next.Take(ctx, &seen); err != nil {
+			return err
+		}
+		select {
+		case meet <- struct{}{}:
+		case <-meet:
+		case <-time.After(5 * time.Millisecond):
+		}
+		passes := slices.Clone(seen.Verdicts)
+		return changing(func(h *algorithm.Hit) {
+			if h.Op == algorithm.Charge && !passes[0].Over && passes[0].Err == nil {
+				h.Op = algorithm.Force
+			}
+			passes = passes[1:]
+		})(ctx, next, b)
+	}
+}
+
+// TestMutants proves that the judge judges: whoever counts like this is found out,
+// by a script of a few lines.
+func TestMutants(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		take func() take
+		// most is how many steps the script may have, rules included.
+		most int
+		back bool // behind a fallback
+		// first is the first seed that finds it, which saves the others.
+		first uint64
+	}{
+		{"lets one more pass", func() take {
+			return changing(func(h *algorithm.Hit) { h.Limit.Max++ })
+		}, 2, false, 1},
+		{"forgets refunds", func() take {
+			return changing(func(h *algorithm.Hit) {
+				if h.Op == algorithm.Refund {
+					h.Amount = 0
+				}
+			})
+		}, 3, false, 1},
+		{"loses updates", readThenWrite, 3, false, 18},
+		{"begins windows late", func() take {
+			return func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error {
+				if b.Now.Truncate(time.Minute).Equal(b.Now) && !b.Now.Equal(Start) {
+					b.Now = b.Now.Add(-time.Microsecond)
+				}
+				return next.Take(ctx, b)
+			}
+		}, 4, false, 6},
+		{"asks again when there is no reply", func() take {
+			return func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error {
+				if err := next.Take(ctx, b); err != nil || b.Err() == nil {
+					return err
+				}
+				return next.Take(ctx, b)
+			}
+		}, 5, false, 1},
+		{"charges groups in part", func() take {
+			return changing(func(h *algorithm.Hit) { h.Atomic = false })
+		}, 3, false, 1},
+		{"begins anew with each reload", func() take {
+			return changing(func(h *algorithm.Hit) { h.Key = append(h.Key, byte(h.Limit.Max)) })
+		}, 4, false, 33},
+		{"does not count what it refuses", func() take {
+			return changing(func(h *algorithm.Hit) { h.Limit.CountBlocked = false })
+		}, 4, false, 4},
+		{"passes what it does not know", func() take {
+			return func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error {
+				err := next.Take(ctx, b)
+				for i := range b.Verdicts {
+					if b.Verdicts[i].Err != nil {
+						b.Verdicts[i] = algorithm.Verdict{}
+					}
+				}
+				return err
+			}
+		}, 3, false, 1},
+		{"charges although nobody listens", func() take {
+			return func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error {
+				err := next.Take(ctx, b)
+				if f := next.(*flaky); b.Err() != nil && f.is(Down) {
+					late := copied(b)
+					err = f.store.Take(ctx, &late)
+				}
+				return err
+			}
+		}, 5, false, 25},
+		{"never pays back", func() take {
+			return changing(func(h *algorithm.Hit) {
+				if h.Op == algorithm.Force {
+					h.Amount = 0
+				}
+			})
+		}, 5, true, 16},
+		{"pays back twice", func() take {
+			return changing(func(h *algorithm.Hit) {
+				if h.Op == algorithm.Force {
+					h.Amount *= 2
+				}
+			})
+		}, 5, true, 16},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			open := func(*Script) (lab, error) {
+				spoil := func(next limiter.Backend) limiter.Backend { return &mutant{next, tt.take()} }
+				if tt.back {
+					return newFallback(spoil)
+				}
+				return newFlaky(false, spoil)
+			}
+			can := Can{Store: "memory", Faults: []Fault{Down, Lost, Stall, Wipe}, Short: true}
+			if tt.back {
+				can = Can{Store: "fallback", Faults: []Fault{Down}, Instead: true}
+			}
+			for seed := tt.first; seed < tt.first+200; seed++ {
+				out, err := play(Random(seed, can), open)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if out.Violation == nil {
+					continue
+				}
+				smallest := Shrink(out.Violation.Script, 500, func(s *Script) bool {
+					out, err := play(s, open)
+					return err == nil && out.Violation != nil
+				})
+				if len(smallest.Steps) > tt.most {
+					t.Errorf("seed %d: %d steps are left, want %d:\n%s", seed, len(smallest.Steps), tt.most, smallest)
+				}
+				if out, err := play(smallest, (&labs{t: t}).open); err != nil || out.Violation != nil {
+					t.Errorf("the right store fails it, too: %v, %v", err, out.Violation)
+				}
+				t.Logf("seed %d\n%s", seed, smallest)
+				return
+			}
+			t.Error("nobody noticed")
+		})
+	}
+}

@@ -1,0 +1,141 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Kind is an algorithm, by the word of rule files.
+type Kind string
+
+// The kinds of limit.
+const (
+	Fixed    Kind = "fixed_window"
+	FirstHit Kind = "first_hit_window"
+	Sliding  Kind = "sliding_window"
+	Counter  Kind = "sliding_window_counter"
+	GCRA     Kind = "gcra"
+)
+
+// Kinds are all of them.
+func Kinds() []Kind { return []Kind{Fixed, FirstHit, Sliding, Counter, GCRA} }
+
+// Limit is a rate_limit.
+type Limit struct {
+	Kind   Kind
+	Max    int64
+	Period time.Duration
+	// Burst is what a GCRA lets pass at once beyond the first unit.
+	Burst int64
+	// Interval is min_interval, of a Sliding or a GCRA.
+	Interval time.Duration
+	// Counting is count_blocked.
+	Counting bool
+}
+
+// capacity is the most that passes at once.
+func (l *Limit) capacity() int64 {
+	if l.Kind == GCRA && l.Max > 0 {
+		return l.Burst + 1
+	}
+	return l.Max
+}
+
+// Rule is a descriptor of one entry; each of its values is counted apart.
+type Rule struct {
+	Key string
+	// None is on_reject: none.
+	None bool
+	// Shadow is shadow_mode.
+	Shadow bool
+	// OnFailure is on_store_failure; "" leaves it out.
+	OnFailure string
+	Limits    []Limit
+}
+
+// Rules are what is configured.
+type Rules []Rule
+
+func (rs Rules) find(key string) *Rule {
+	for i := range rs {
+		if rs[i].Key == key {
+			return &rs[i]
+		}
+	}
+	return nil
+}
+
+// Domain is what the rules are for, and Probe a key in it that is not counted by
+// the model: whoever waits for the store to be well asks for it.
+const Domain, Probe = "model", "probe"
+
+// YAML is a rule file that says the same.
+func (rs Rules) YAML() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "domain: %s\ndescriptors:\n", Domain)
+	fmt.Fprintf(&b, "  - key: %s\n    rate_limit: {unit: day, requests_per_unit: 1000000}\n", Probe)
+	for i := range rs {
+		r := &rs[i]
+		fmt.Fprintf(&b, "  - key: %s\n", r.Key)
+		if r.None {
+			b.WriteString("    on_reject: none\n")
+		}
+		if r.Shadow {
+			b.WriteString("    shadow_mode: true\n")
+		}
+		b.WriteString("    rate_limits:\n")
+		for j := range r.Limits {
+			l := &r.Limits[j]
+			fmt.Fprintf(&b, "      - {algorithm: %s, requests_per_unit: %d, period: %v, count_blocked: %t", l.Kind, l.Max, l.Period, l.Counting)
+			if l.Kind == GCRA {
+				fmt.Fprintf(&b, ", burst: %d", l.Burst)
+			}
+			if l.Interval > 0 {
+				fmt.Fprintf(&b, ", min_interval: %v", l.Interval)
+			}
+			if r.OnFailure != "" {
+				fmt.Fprintf(&b, ", on_store_failure: %s", r.OnFailure)
+			}
+			b.WriteString("}\n")
+		}
+	}
+	return b.String()
+}
+
+// String is the rule as a line of a script.
+func (r *Rule) String() string {
+	var b strings.Builder
+	b.WriteString(r.Key)
+	for _, flag := range []struct {
+		on   bool
+		word string
+	}{{r.None, "none"}, {r.Shadow, "shadow"}, {r.OnFailure != "", r.OnFailure}} {
+		if flag.on {
+			b.WriteString(" " + flag.word)
+		}
+	}
+	b.WriteString(":")
+	for i := range r.Limits {
+		if i > 0 {
+			b.WriteString(" +")
+		}
+		b.WriteString(" " + r.Limits[i].String())
+	}
+	return b.String()
+}
+
+// String is the limit as a script has it.
+func (l *Limit) String() string {
+	text := fmt.Sprintf("%s %d/%v", l.Kind, l.Max, l.Period)
+	if l.Kind == GCRA {
+		text += fmt.Sprintf(" burst %d", l.Burst)
+	}
+	if l.Interval > 0 {
+		text += fmt.Sprintf(" interval %v", l.Interval)
+	}
+	if l.Counting {
+		text += " counting"
+	}
+	return text
+}

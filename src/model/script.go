@@ -1,0 +1,128 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Script is a schedule. As a text it has a line for each step, and may have blank
+// ones and comments:
+//
+//	store redis                               # one of Stores
+//	rules                                     # in force from here on
+//	  a: gcra 3/1m0s burst 2 counting
+//	  b none shadow: fixed_window 5/1h0m0s + sliding_window 2/1m0s interval 3s
+//	at 1.5s                                   # the clock, since Start; may go back
+//	ask a=1 b=7*3                             # two descriptors, 1 and 3 units
+//	ask a=1*0 | a=1 a=1 | a=2*-1              # three requests at once: a look, …, a refund
+//	fault lost                                # until the next fault line
+//	ask a=1
+//	fault none
+type Script struct {
+	// Store is what counts: see Stores.
+	Store string
+	Steps []Step
+}
+
+// Start is where the clock of scripts begins: a Thursday on which all windows
+// begin, too.
+var Start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Stores are what a script may run on: the counters of one process, those split by
+// second behind the over-limit cache, Redis, Redis behind that cache, Memcached, and
+// memory behind what honours on_store_failure.
+var Stores = []string{"memory", "split", "redis", "cached-redis", "memcached", "fallback"}
+
+// Step is one line: exactly one field is set.
+type Step struct {
+	Rules Rules         // a reload
+	Asks  []Ask         // requests at once
+	Fault Fault         // "" is no fault step
+	Clock bool          // At counts
+	At    time.Duration // since Start
+}
+
+// Ask is a request.
+type Ask []Descriptor
+
+// Descriptor is one entry with an amount: below 0 a refund, 0 a look.
+type Descriptor struct {
+	Key, Value string
+	Amount     int64
+}
+
+// Fault is what is wrong with the store.
+type Fault string
+
+// The faults.
+const (
+	// None ends what is wrong; the store is waited for.
+	None Fault = "none"
+	// Down: nobody listens, and all connections have broken. Nothing is charged.
+	Down Fault = "down"
+	// Lost: requests arrive, and replies do not.
+	Lost Fault = "lost"
+	// Stall: nothing arrives, either way, until the fault ends: then all of it.
+	Stall Fault = "stall"
+	// Slow: replies take a while, but less than callers wait.
+	Slow Fault = "slow"
+	// Reset: all connections break once.
+	Reset Fault = "reset"
+	// Wipe: the store has lost all counters, and goes on.
+	Wipe Fault = "wipe"
+)
+
+// Faults are all of them.
+var Faults = []Fault{None, Down, Lost, Stall, Slow, Reset, Wipe}
+
+// String is the script as a text; Parse reads it.
+func (s *Script) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "store %s\n", s.Store)
+	for i := range s.Steps {
+		b.WriteString(s.Steps[i].String())
+	}
+	return b.String()
+}
+
+// faulty reports whether s has a fault.
+func (s *Script) faulty() bool {
+	return slices.ContainsFunc(s.Steps, func(st Step) bool { return st.Fault != "" && st.Fault != Wipe })
+}
+
+// String is the step as a line, with its end.
+func (st *Step) String() string {
+	switch {
+	case st.Rules != nil:
+		var b strings.Builder
+		b.WriteString("rules\n")
+		for i := range st.Rules {
+			fmt.Fprintf(&b, "  %s\n", st.Rules[i].String())
+		}
+		return b.String()
+	case st.Asks != nil:
+		words := []string{"ask"}
+		for i, ask := range st.Asks {
+			if i > 0 {
+				words = append(words, "|")
+			}
+			for _, d := range ask {
+				words = append(words, d.String())
+			}
+		}
+		return strings.Join(words, " ") + "\n"
+	case st.Fault != "":
+		return fmt.Sprintf("fault %s\n", st.Fault)
+	}
+	return fmt.Sprintf("at %v\n", st.At)
+}
+
+// String is the descriptor as a script has it.
+func (d Descriptor) String() string {
+	if d.Amount == 1 {
+		return d.Key + "=" + d.Value
+	}
+	return fmt.Sprintf("%s=%s*%d", d.Key, d.Value, d.Amount)
+}
