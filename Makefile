@@ -26,6 +26,9 @@ DURATION ?= 2m
 # Flags of `make bench-e2e`; E2E=--help shows them.
 E2E ?=
 
+# CHAOS=--write has `make chaos` write docs/reliability.md anew.
+CHAOS ?=
+
 # A module of its own, which ./... leaves out.
 CONFIG_SERVER := examples/xds-sotw-config-server
 
@@ -34,7 +37,7 @@ HERE := GOOS= GOARCH=
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-e2e fuzz model soak audit docs docker_image clean bootstrap compile tests
+.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-e2e fuzz chaos model soak audit docs docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
@@ -54,7 +57,7 @@ test: ## run all tests with the race detector, real Envoy included
 	@$(MAKE) --no-print-directory integration_tests
 
 integration_tests: ## run only the black-box tests in integration-test; says what it skips
-	@$(HERE) go test -race -timeout 15m -v ./integration-test/... | grep -Ev '^ *(=== |--- PASS)'
+	@$(HERE) go test -race -timeout 15m -p 1 -v ./integration-test/... | grep -Ev '^ *(=== |--- PASS)|chaos_test.go:[0-9]+: calls: '
 	@$(HERE) go -C integration-test/kubernetes test -count=1 ./... # a module of its own, whose cache does not see that manifests changed
 
 lint: ## vet, format and static checks, with pinned tools
@@ -99,6 +102,9 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \
 	  done; \
 	done
+
+chaos: ## every fault on every store, some five minutes, with a table; CHAOS=--write writes docs/reliability.md
+	@$(HERE) go test -count=1 -timeout 20m -v -run '^TestEveryFault$$' ./integration-test/chaos -full $(CHAOS) | grep -Ev '^ *(=== |--- PASS)|chaos_test.go:[0-9]+: calls: '
 
 model: ## play random schedules of calls, reloads, faults and clock moves against an exact model for MODELTIME (1m)
 	go test -count=1 -timeout 0 -run TestRandom -v ./src/model -during $(MODELTIME) -seed $(SEED)

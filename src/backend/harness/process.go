@@ -123,7 +123,8 @@ var ErrTaken = errors.New("the port is taken")
 type Process struct {
 	Path string
 	Args []string
-	Log  string // a file, to which every start appends
+	Env  []string // nil is that of the test
+	Log  string   // a file, to which every start appends
 
 	mu   sync.Mutex // guards what follows
 	cmd  *exec.Cmd
@@ -145,6 +146,7 @@ func (p *Process) Start() error {
 		return err
 	}
 	cmd := exec.Command(p.Path, p.Args...)
+	cmd.Env = p.Env
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = endWithUs()
 	if err := cmd.Start(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -22,17 +23,19 @@ import (
 type Proxy struct {
 	Addr string // "127.0.0.1:port", the same for as long as the proxy lives
 
-	t      testing.TB
-	target string
-	all    sync.WaitGroup // accept and the links
+	t   testing.TB
+	all sync.WaitGroup // accept and the links
 
 	mu       sync.Mutex // guards what follows
+	target   string
 	listener net.Listener
 	links    map[*link]struct{}
 	accepted int
 	closed   bool
 	fault    fault
 	latency  time.Duration
+	jitter   time.Duration // at most so much is added to latency
+	pace     time.Duration // between two bytes that drip
 	changed  chan struct{} // closed and replaced when fault changes
 }
 
@@ -44,13 +47,15 @@ const (
 	dropReplies
 	garbage
 	hold
+	drip
+	cut
 )
 
 // StartProxy passes connections to its Addr on to target, an address or the
 // path of a Unix socket. Nobody needs to listen there yet.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
-	p := &Proxy{t: t, target: target, links: make(map[*link]struct{}), changed: make(chan struct{})}
+	p := newProxy(t, target)
 	err := Retry(Deadline, func() error {
 		port, err := FreePort()
 		if err != nil {
@@ -64,6 +69,36 @@ func StartProxy(t testing.TB, target string) *Proxy {
 	}
 	t.Cleanup(p.close)
 	return p
+}
+
+// StartProxyAt is StartProxy for an Addr that is given, such as the port of
+// another proxy at another address of this machine.
+func StartProxyAt(t testing.TB, addr, target string) *Proxy {
+	t.Helper()
+	p := newProxy(t, target)
+	p.Addr = addr
+	if err := p.listen(); err != nil {
+		t.Fatalf("harness: proxy: %v", err)
+	}
+	t.Cleanup(p.close)
+	return p
+}
+
+func newProxy(t testing.TB, target string) *Proxy {
+	return &Proxy{t: t, target: target, links: make(map[*link]struct{}), changed: make(chan struct{})}
+}
+
+// Aim passes new connections on to another target.
+func (p *Proxy) Aim(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
+func (p *Proxy) aim() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.target
 }
 
 // listen opens the door at Addr.
@@ -134,10 +169,28 @@ func (p *Proxy) set(f fault) {
 	p.changed = make(chan struct{})
 }
 
-func (p *Proxy) state() (fault, time.Duration, <-chan struct{}) {
+func (p *Proxy) state() (fault, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.fault, p.latency, p.changed
+	return p.fault, p.changed
+}
+
+// delay is how long a reply that comes now is kept.
+func (p *Proxy) delay() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.latency
+	if p.jitter > 0 {
+		d += rand.N(p.jitter)
+	}
+	return d
+}
+
+// step is the time between two bytes that drip.
+func (p *Proxy) step() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pace
 }
 
 // Blackhole accepts connections and swallows all bytes, both ways.
@@ -154,13 +207,38 @@ func (p *Proxy) Garbage() { p.set(garbage) }
 // after a short cut in a network.
 func (p *Proxy) Hold() { p.set(hold) }
 
+// Drip delivers replies byte by byte, one each time that every has passed. No
+// byte is lost: connections are well again once theirs have arrived.
+func (p *Proxy) Drip(every time.Duration) {
+	p.mu.Lock()
+	p.pace = every
+	p.mu.Unlock()
+	p.set(drip)
+}
+
+// Cut delivers the first half of what a server says at once, and ends the
+// connection there.
+func (p *Proxy) Cut() { p.set(cut) }
+
+// Silence makes the connections there are black holes for as long as they live,
+// as when a device on the way forgot them. New ones are whole.
+func (p *Proxy) Silence() {
+	for _, n := range p.open() {
+		n.lose(blackhole)
+	}
+}
+
 // Latency delays every reply by d, without regard to other faults. Replies do
 // not wait for each other. It is for what comes from now on, and ends with
 // Heal or Latency(0).
-func (p *Proxy) Latency(d time.Duration) {
+func (p *Proxy) Latency(d time.Duration) { p.Jitter(d, d) }
+
+// Jitter is Latency of at least low and less than high, drawn for each reply. They
+// keep their order.
+func (p *Proxy) Jitter(low, high time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.latency = d
+	p.latency, p.jitter = low, high-low
 }
 
 // Refuse closes the port: who dials is refused. Connections there are stay.
@@ -257,7 +335,8 @@ func (n *link) end(reset bool) {
 func (n *link) run() {
 	defer n.p.drop(n)
 	var dialer net.Dialer
-	server, err := dialer.DialContext(n.ctx, network(n.p.target), n.p.target)
+	target := n.p.aim()
+	server, err := dialer.DialContext(n.ctx, network(target), target)
 	if err != nil {
 		if n.suffer() == blackhole {
 			_, _ = io.Copy(io.Discard, n.client) // until the client or Reset ends it
@@ -279,10 +358,12 @@ func (n *link) run() {
 	n.end(false)
 }
 
-// parcel is what was read at once, and when it is to be delivered.
+// parcel is what was read at once, and when it is to be delivered: not before
+// due, nor sooner than wait after the one before.
 type parcel struct {
 	bytes []byte
 	due   time.Time
+	wait  time.Duration
 }
 
 // pass copies from one side to the other, through the faults, until the one
@@ -306,6 +387,14 @@ func (n *link) pass(from, to net.Conn, replies bool) {
 		case f == garbage && replies:
 			n.lose(f)
 			n.post(parcels, []byte("\x00?!\r\n"), replies)
+		case f == cut && replies:
+			n.post(parcels, bytes.Clone(buffer[:k/2]), replies)
+			n.lose(f)
+			err = io.EOF
+		case f == drip && replies:
+			for i := range k {
+				n.put(parcels, parcel{bytes: []byte{buffer[i]}, wait: n.p.step()})
+			}
 		default:
 			n.post(parcels, bytes.Clone(buffer[:k]), replies)
 		}
@@ -328,7 +417,7 @@ func (n *link) pass(from, to net.Conn, replies bool) {
 // while it is held.
 func (n *link) suffer() fault {
 	for {
-		f, _, changed := n.p.state()
+		f, changed := n.p.state()
 		n.mu.Lock()
 		if n.lost != none {
 			f = n.lost
@@ -355,11 +444,14 @@ func (n *link) lose(f fault) {
 }
 
 func (n *link) post(parcels chan<- parcel, content []byte, replies bool) {
-	_, latency, _ := n.p.state()
 	item := parcel{bytes: content}
-	if replies && latency > 0 {
-		item.due = time.Now().Add(latency)
+	if replies {
+		item.due = time.Now().Add(n.p.delay())
 	}
+	n.put(parcels, item)
+}
+
+func (n *link) put(parcels chan<- parcel, item parcel) {
 	select {
 	case parcels <- item:
 	case <-n.ctx.Done():
@@ -368,7 +460,7 @@ func (n *link) post(parcels chan<- parcel, content []byte, replies bool) {
 
 func (n *link) deliver(parcels <-chan parcel, to net.Conn) {
 	for item := range parcels {
-		if wait := time.Until(item.due); wait > 0 {
+		if wait := max(time.Until(item.due), item.wait); wait > 0 {
 			timer := time.NewTimer(wait)
 			select {
 			case <-timer.C:

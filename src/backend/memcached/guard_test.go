@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/harness"
 )
 
 // liar is a server that answers each line with what reply says.
@@ -76,6 +77,36 @@ func TestHostileReplies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A line that is no reply may stand for several, and all that come after it would
+// be others'. So the connection ends there, and the next one is believed.
+func TestNonsenseEndsAConnection(t *testing.T) {
+	var mu sync.Mutex
+	first := net.Conn(nil)
+	addr := liar(t, func(_ string, to net.Conn) {
+		mu.Lock()
+		defer mu.Unlock()
+		if first == nil {
+			first = to
+		}
+		if to == first {
+			_, _ = io.WriteString(to, "apples\r\n")
+		} else {
+			_, _ = io.WriteString(to, "7\r\n")
+		}
+	})
+	s := open(t, Config{Servers: []string{addr}, Timeout: 5 * time.Second, Connections: 1})
+	if v := take(t, s, hot(0)); v.Err == nil {
+		t.Errorf("apples are %+v", v)
+	}
+	harness.Await(t, harness.Deadline, "the same connection is asked again", func() error {
+		v := take(t, s, hot(0)) // one is not dialled again at once
+		if v.Err == nil && v.After != 7 {
+			t.Errorf("7 is %+v", v)
+		}
+		return v.Err
+	})
 }
 
 // A server that sends a byte now and then gets no more time than one that sends

@@ -99,7 +99,7 @@ func (p *pipe) read() {
 		switch {
 		case err == nil && bytes.HasPrefix(line, plainError): // another protocol, or too many connections
 			err = replyError(line)
-		case errors.Is(err, bufio.ErrBufferFull), err == nil && (len(line) > maxReply || !bytes.HasSuffix(line, crlf)):
+		case errors.Is(err, bufio.ErrBufferFull), err == nil && (len(line) > maxReply || !isReply(line)):
 			err = fmt.Errorf("it does not speak as Memcached does: %.40q", line)
 		case err == nil:
 			err = p.reply(line, in.Buffered() == 0)

@@ -42,7 +42,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	}
 	c := &Cluster{}
 	for range 6 {
-		c.Nodes = append(c.Nodes, place(t, "redis-server"))
+		c.Nodes = append(c.Nodes, place(t, "redis-server").behind(t, o.Server))
 	}
 	endTogether(t, c.Nodes)
 	lines := append(o.Server.settings(t),
@@ -75,7 +75,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 		t.Fatalf("redistest: %v", err)
 	}
 	for i, s := range c.Nodes {
-		c.Addrs = append(c.Addrs, s.Addr)
+		c.Addrs = append(c.Addrs, s.Told())
 		for _, other := range c.Nodes[i+1:] {
 			c.meet(t, s, other)
 		}

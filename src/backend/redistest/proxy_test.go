@@ -2,7 +2,9 @@ package redistest
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -152,6 +154,70 @@ func TestProxy(t *testing.T) {
 		p.Heal()
 		incr(t, dial(t), 3)
 	})
+	t.Run("cut", func(t *testing.T) {
+		c := dial(t)
+		incr(t, c, 1)
+		p.Cut()
+		fails(t, c, io.EOF) // in the middle of ":2"
+		stored(t, "2")
+		p.Heal()
+		incr(t, dial(t), 3)
+	})
+	t.Run("drip", func(t *testing.T) {
+		c := dial(t)
+		incr(t, c, 1)
+		p.Drip(20 * time.Millisecond)
+		begin := time.Now()
+		incr(t, c, 2) // of four bytes
+		if took := time.Since(begin); took < 80*time.Millisecond {
+			t.Errorf("four bytes took %v", took)
+		}
+		p.Heal()
+		incr(t, c, 3)
+	})
+	t.Run("jitter", func(t *testing.T) {
+		c := dial(t)
+		p.Jitter(20*time.Millisecond, 60*time.Millisecond)
+		begin := time.Now()
+		for n := range int64(3) {
+			incr(t, c, n+1)
+		}
+		if took := time.Since(begin); took < 60*time.Millisecond {
+			t.Errorf("three replies took %v", took)
+		}
+		p.Heal()
+		incr(t, c, 4)
+	})
+	t.Run("silence", func(t *testing.T) {
+		old := dial(t)
+		incr(t, old, 1)
+		p.Silence()
+		fails(t, old, os.ErrDeadlineExceeded)
+		incr(t, dial(t), 2)
+	})
+	t.Run("another target", func(t *testing.T) {
+		other := Start(t, Options{})
+		other.Do(t, "SET", t.Name(), 41)
+		old := dial(t)
+		incr(t, old, 1)
+		p.Aim(other.Addr)
+		incr(t, dial(t), 42)
+		incr(t, old, 2)
+		p.Aim(s.Addr)
+		incr(t, dial(t), 3)
+	})
+	t.Run("another address", func(t *testing.T) {
+		_, port, err := net.SplitHostPort(p.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := Dial(harness.StartProxyAt(t, net.JoinHostPort("127.0.0.2", port), s.Addr).Addr, DialOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		incr(t, c, 1)
+	})
 	t.Run("hold", func(t *testing.T) {
 		c := dial(t)
 		incr(t, c, 1)
@@ -203,5 +269,39 @@ func TestProxy(t *testing.T) {
 		}
 		defer func() { _ = c.Close() }()
 		incr(t, c, 1)
+	})
+}
+
+// Servers behind proxies tell everybody the proxies' addresses, and nobody their
+// own.
+func TestProxiesAreTold(t *testing.T) {
+	t.Parallel()
+	t.Run("by sentinels", func(t *testing.T) {
+		t.Parallel()
+		c := StartSentinel(t, SentinelOptions{Server: Options{Proxy: true}})
+		for range 2 { // the first primary, and one that took over
+			primary := c.Primary(t)
+			reply := c.Sentinels[0].Do(t, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", c.PrimaryName)
+			host, port, err := net.SplitHostPort(primary.Proxy.Addr)
+			if want := fmt.Sprint([]any{host, port}); err != nil || fmt.Sprint(reply) != want {
+				t.Errorf("the primary is at %v, want %s", reply, want)
+			}
+			c.Failover(t)
+		}
+	})
+	t.Run("by nodes", func(t *testing.T) {
+		t.Parallel()
+		c := StartCluster(t, ClusterOptions{Server: Options{Proxy: true}})
+		text := fmt.Sprint(c.Nodes[0].Do(t, "CLUSTER", "NODES"))
+		for _, s := range c.Nodes {
+			_, own, err := net.SplitHostPort(s.Addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, told, err := net.SplitHostPort(s.Proxy.Addr)
+			if err != nil || strings.Contains(text, own) || !strings.Contains(text, told) {
+				t.Errorf("CLUSTER NODES is %s, want %s and not %s", text, told, own)
+			}
+		}
 	})
 }

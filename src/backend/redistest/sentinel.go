@@ -53,7 +53,7 @@ func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 	c := &Sentinel{PrimaryName: "mymaster"}
 	settings := o.Server.settings(t)
 	for range 3 {
-		c.Servers = append(c.Servers, place(t, "redis-server"))
+		c.Servers = append(c.Servers, place(t, "redis-server").behind(t, o.Server))
 		c.Sentinels = append(c.Sentinels, place(t, "redis-sentinel"))
 	}
 	endTogether(t, c.all())
@@ -66,7 +66,7 @@ func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 	primary := c.Servers[0]
 	_, err := launch(primary, settings, o.Server, harness.FreePort)
 	fail(err)
-	host, port, err := net.SplitHostPort(primary.Addr)
+	host, port, err := net.SplitHostPort(primary.Told())
 	fail(err)
 	follow := append(settings[:len(settings):len(settings)], "replicaof "+host+" "+port)
 	fail(together(c.Servers[1:], func(_ int, s *Server) error {
@@ -135,14 +135,14 @@ func follows(replica, primary *Server) error {
 		return err
 	}
 	of := net.JoinHostPort(info["master_host"], info["master_port"])
-	if info["role"] != "slave" || of != primary.Addr || info["master_link_status"] != "up" {
+	if info["role"] != "slave" || of != primary.Told() || info["master_link_status"] != "up" {
 		return fmt.Errorf("%s is %s of %s, link %s; want a replica of %s",
 			replica.Addr, info["role"], of, info["master_link_status"], primary.Addr)
 	}
 	if info, err = primary.info("replication", 0); err != nil {
 		return err
 	}
-	_, port, err := net.SplitHostPort(replica.Addr)
+	_, port, err := net.SplitHostPort(replica.Told())
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (c *Sentinel) primary() (*Server, error) {
 		addr = said
 	}
 	for _, s := range c.Servers {
-		if s.Addr != addr {
+		if s.Told() != addr {
 			continue
 		}
 		info, err := s.info("replication", 0)

@@ -42,6 +42,11 @@ type Options struct {
 	// Certificate is shown instead of TLS.Server if it is not zero.
 	Certificate harness.Pair
 
+	// Proxy puts a proxy before each server, and has it tell everyone the proxy's
+	// address instead of its own: replicas, sentinels, other nodes, clients that
+	// ask for the layout. Not with UnixSocket, and TLS ends behind it.
+	Proxy bool
+
 	// Args are appended to the command line, such as "--maxmemory", "2mb".
 	Args []string
 }
@@ -49,8 +54,9 @@ type Options struct {
 // Server is one redis-server or redis-sentinel. Its methods may be called from
 // any goroutine, at most one of Stop, Kill and Restart at a time.
 type Server struct {
-	Addr   string // "127.0.0.1:port"; stays the same over Restart
-	Socket string // a path; "" without Options.UnixSocket
+	Addr   string         // "127.0.0.1:port"; stays the same over Restart
+	Socket string         // a path; "" without Options.UnixSocket
+	Proxy  *harness.Proxy // nil without Options.Proxy
 
 	t     testing.TB
 	name  string // of the program
@@ -63,7 +69,7 @@ type Server struct {
 // Start runs a redis-server and returns once it answers.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
-	s, err := launch(place(t, "redis-server"), o.settings(t), o, harness.FreePort)
+	s, err := launch(place(t, "redis-server").behind(t, o), o.settings(t), o, harness.FreePort)
 	if err != nil {
 		t.Fatalf("redistest: %v", err)
 	}
@@ -114,6 +120,23 @@ func place(t testing.TB, name string) *Server {
 	s.proc.Path = harness.Program(t, name, "redis-server redis-sentinel")
 	s.proc.Log = filepath.Join(t.TempDir(), "log")
 	return s
+}
+
+// behind starts the proxy, if there is to be one.
+func (s *Server) behind(t testing.TB, o Options) *Server {
+	t.Helper()
+	if o.Proxy {
+		s.Proxy = harness.StartProxy(t, "")
+	}
+	return s
+}
+
+// Told is the address that the server tells others: Addr, or that of its Proxy.
+func (s *Server) Told() string {
+	if s.Proxy != nil {
+		return s.Proxy.Addr
+	}
+	return s.Addr
 }
 
 // launch runs what place prepared, at ports that port chooses.
@@ -195,8 +218,19 @@ func (s *Server) ports(lines []string, port func() (int, error)) ([]string, erro
 	if s.tls != nil {
 		conf = []string{"port 0", fmt.Sprintf("tls-port %d", n)}
 	}
+	told := ""
+	if s.Proxy != nil {
+		s.Proxy.Aim(s.Addr)
+		if _, told, err = net.SplitHostPort(s.Proxy.Addr); err != nil {
+			return nil, err
+		}
+		conf = append(conf, "replica-announce-ip 127.0.0.1", "replica-announce-port "+told)
+	}
 	for _, line := range lines {
 		if line == clusterEnabled {
+			if told != "" {
+				conf = append(conf, "cluster-announce-ip 127.0.0.1", "cluster-announce-port "+told)
+			}
 			bus, err := port()
 			if err != nil {
 				return nil, err

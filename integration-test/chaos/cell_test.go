@@ -1,0 +1,207 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// cell is a fault on a store, and what was seen.
+type cell struct {
+	fault      *fault
+	store      storeName
+	with       times
+	unmeasured string // why there is nothing to see on this machine
+	disturbed  bool   // calls failed before the fault
+	problems   []string
+	virtual    *fullness // for faults of the clock, which have no phases
+
+	at struct{ begin, fault, mended, end time.Time }
+
+	calls, shed  int
+	during       tally         // what became of calls while the fault lasted
+	late         int           // in all
+	longest      time.Duration // call
+	p99          [2]time.Duration
+	vitals       [3]vitals // before, the highest, after
+	first, again time.Duration
+	fullest      fullness // in the fullest stretch of all keys
+	admitted     int      // in all
+	ideally      int      // by a store that does not fail
+}
+
+// tally is how many calls ended in which way.
+type tally struct {
+	all, byStore, locally int
+	of                    [outcomes]int
+}
+
+func count(calls []call) (n tally) {
+	for _, c := range calls {
+		n.all++
+		n.of[c.what]++
+		if c.normal() {
+			n.byStore++
+		}
+		if c.locally {
+			n.locally++
+		}
+	}
+	return n
+}
+
+// What is held against a trial. The machine may be busy with other things, so
+// these are what no fault of the machine brings about; the figures are in the
+// report.
+const (
+	mostGoroutines = 2 * inFlight // one waits for each call, and one for each of its store's
+	mostFiles      = 40
+	mostMemory     = 96 << 20
+	mostLate       = 0.05 // of all calls
+	mostRecovery   = 10 * time.Second
+)
+
+// about tells whether v is what before was, but for what a service has sometimes
+// and not at others, such as connections of those who ask it.
+func (v vitals) about(before vitals) bool {
+	return v.Goroutines <= before.Goroutines+30 && v.Files <= before.Files+12 && v.Memory <= before.Memory+mostMemory/2
+}
+
+func (c *cell) complain(format string, args ...any) {
+	c.problems = append(c.problems, fmt.Sprintf(format, args...))
+}
+
+// judge takes the figures from the calls and holds them to what is promised.
+func (c *cell) judge(l *load) {
+	var (
+		all    = l.between(time.Time{}, c.at.end.Add(time.Hour))
+		before = l.between(c.at.begin, c.at.fault)
+		during = l.between(c.at.fault, c.at.mended)
+		after  = l.between(c.at.mended, c.at.end.Add(-c.with.deadline))
+	)
+	c.calls, c.shed, c.during = len(all), l.shed, count(during)
+	for _, k := range all {
+		c.longest = max(c.longest, k.took)
+		if k.what == unheard {
+			c.complain("a call was answered with %s", k.complaint)
+			break
+		}
+	}
+	n := count(all)
+	c.late, c.admitted = n.of[late], n.of[passed]
+	if float64(c.late) > mostLate*float64(c.calls)+1 {
+		c.complain("%d of %d calls were not answered within %v", c.late, c.calls, c.with.deadline)
+	}
+	c.recovery(after)
+	c.p99 = [2]time.Duration{percentile(before), percentile(slices.DeleteFunc(slices.Clone(after), func(k call) bool {
+		return k.sent.Before(c.at.mended.Add(c.again))
+	}))}
+	switch d := c.during; {
+	case c.fault.effect == unfelt && d.byStore*4 < d.all*3:
+		c.complain("while it lasted the store decided %d of %d calls, want nearly all", d.byStore, d.all)
+	case c.fault.effect == felt && d.byStore == d.all:
+		c.complain("all %d calls went well while it lasted: this is no fault", d.all)
+	case c.store == cluster && c.fault.effect == felt && !c.fault.everywhere && d.byStore*3 < d.all:
+		c.complain("with one of three primaries in trouble, the store decided %d of %d calls", d.byStore, d.all)
+	}
+	c.bodily()
+	c.hold(l, all)
+}
+
+// recovery finds when the store decided a call again, and from when on it nearly
+// always did.
+func (c *cell) recovery(after []call) {
+	slices.SortFunc(after, func(a, b call) int { return a.sent.Compare(b.sent) })
+	c.first, c.again = -1, -1
+	bad := 0
+	for n := range after { // from the last to the first
+		k := after[len(after)-1-n]
+		if !k.normal() {
+			bad++
+		}
+		if nearlyAll(bad, n+1) && k.normal() {
+			c.again = k.sent.Sub(c.at.mended)
+		}
+	}
+	for _, k := range after {
+		if k.normal() {
+			c.first = k.answered().Sub(c.at.mended)
+			break
+		}
+	}
+	if c.again < 0 {
+		c.complain("%v after the end of the fault it had not recovered", c.at.end.Sub(c.at.mended).Round(time.Millisecond))
+	} else if c.again > mostRecovery {
+		c.complain("it recovered %v after the end of the fault", c.again)
+	}
+}
+
+// bodily holds the vitals to their bounds.
+func (c *cell) bodily() {
+	before, highest, after := c.vitals[0], c.vitals[1], c.vitals[2]
+	if more := highest.Goroutines - before.Goroutines; more > mostGoroutines {
+		c.complain("%d goroutines more than before", more)
+	}
+	if more := highest.Files - before.Files; more > mostFiles {
+		c.complain("%d files and sockets more than before", more)
+	}
+	if more := highest.Memory - before.Memory; more > mostMemory {
+		c.complain("%d bytes more than before", more)
+	}
+	if !after.about(before) {
+		c.complain("after it are %+v, before it were %+v", after, before)
+	}
+}
+
+// allowance is how often a limit may be used up in a trial: see
+// docs/reliability.md.
+func (f *fault) allowance(r rule) allowance {
+	a := 1 + f.lost
+	if r.local {
+		a += 1 + f.restarts
+	}
+	return allowance(a)
+}
+
+// hold puts what was admitted before the oracle.
+func (c *cell) hold(l *load, all []call) {
+	admitted := make([][]span, len(l.keys))
+	sent := make([][]time.Time, len(l.keys))
+	for _, k := range all {
+		sent[k.key] = append(sent[k.key], k.sent)
+		if k.what == passed {
+			admitted[k.key] = append(admitted[k.key], span{k.sent, k.answered()})
+		}
+	}
+	for i, k := range l.keys {
+		f := fullest(k.rule.kind, c.fault.allowance(k.rule), admitted[i])
+		if f.exceeded() {
+			c.complain("%s, %s: %d were admitted where %d may be", k.rule.name, k.value, f.admitted, f.most)
+		}
+		if i == 0 || f.fuller(c.fullest) {
+			c.fullest = f
+		}
+		c.ideally += ideal(k.rule.kind, sent[i])
+	}
+}
+
+func percentile(calls []call) time.Duration {
+	if len(calls) == 0 {
+		return 0
+	}
+	took := make([]time.Duration, len(calls))
+	for i, k := range calls {
+		took[i] = k.took
+	}
+	slices.Sort(took)
+	return took[len(took)*99/100]
+}
+
+func (c *cell) String() string {
+	var b strings.Builder
+	for i, title := range figureTitles {
+		fmt.Fprintf(&b, "%s: %s; ", title, c.figures()[i])
+	}
+	return strings.TrimSuffix(b.String(), "; ")
+}

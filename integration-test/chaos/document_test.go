@@ -1,0 +1,85 @@
+package chaos
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The document has every fault and every store, with what the code says of them,
+// and no cell that explains nothing.
+func TestDocument(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(repository, documentFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	document := string(data)
+	r := newReport()
+	if !strings.Contains(document, r.Faults()) {
+		t.Errorf("%s describes other faults than there are: make chaos CHAOS=--write", documentFile)
+	}
+	rows := make(map[string][]string)
+	for line := range strings.Lines(document) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if len(cells) == 1+len(storeNames) {
+			rows[cells[0]] = cells[1:]
+		}
+	}
+	for i := range faults {
+		f := &faults[i]
+		for k, s := range storeNames {
+			want := "held: "
+			if f.unlike[s] != "" {
+				want = r.verdict(f, s)
+			}
+			row := rows[f.name]
+			if row == nil {
+				t.Errorf("%s has no row for %q: make chaos CHAOS=--write", documentFile, f.name)
+				break
+			}
+			if cell := row[k]; !strings.HasPrefix(cell, want) && !strings.HasPrefix(cell, "not measured: ") {
+				t.Errorf("%s: %s on %s is %q", documentFile, f.name, s, cell)
+			}
+		}
+	}
+}
+
+// Each fault has what it needs, and is in the short run on a store that can have
+// it.
+func TestFaultsAreWhole(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, f := range faults {
+		if seen[f.name] || f.name == "" || f.does == "" {
+			t.Errorf("%q, %q: a name is missing or there twice, or it says nothing", f.name, f.does)
+		}
+		seen[f.name] = true
+		if (f.begin == nil) == (f.virtual == nil) {
+			t.Errorf("%s: it has to begin, or to be virtual", f.name)
+		}
+		if f.short == "" || f.unlike[f.short] != "" {
+			t.Errorf("%s: in short it is tried on %q", f.name, f.short)
+		}
+		for s, why := range f.unlike {
+			if _, name, refers := strings.Cut(why, "see *"); refers {
+				name, _, _ = strings.Cut(name, "*")
+				if !has(s, name) {
+					t.Errorf("%s on %s refers to %q, which is not tried there", f.name, s, name)
+				}
+			}
+		}
+	}
+}
+
+// has tells whether a fault of that name is tried on s.
+func has(s storeName, name string) bool {
+	for _, f := range faults {
+		if f.name == name {
+			return f.unlike[s] == ""
+		}
+	}
+	return false
+}

@@ -1,0 +1,188 @@
+package chaos
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// perKey is calls a second for each counter: twice what its limit lets through.
+	perKey = 2 * limit * int(time.Second) / int(period)
+	// inFlight bounds the calls under way. Further ones are not made: callers
+	// that wait without bound would measure their own queue.
+	inFlight = 512
+)
+
+// outcome is what became of a call.
+type outcome uint8
+
+const (
+	passed outcome = iota
+	over
+	unavailable
+	late    // no answer by the deadline
+	unheard // something that the service never says
+	outcomes
+)
+
+// call is one of them.
+type call struct {
+	key       int // of load.keys
+	sent      time.Time
+	took      time.Duration
+	what      outcome
+	locally   bool // decided without the store
+	complaint string
+}
+
+func (c call) answered() time.Time { return c.sent.Add(c.took) }
+
+// normal tells whether the store decided.
+func (c call) normal() bool { return (c.what == passed || c.what == over) && !c.locally }
+
+// key is one counter.
+type key struct {
+	rule    rule
+	value   string
+	request *rlsv3.RateLimitRequest
+}
+
+func keysOf(rules []rule) (keys []key) {
+	for _, r := range rules {
+		for _, value := range values(r) {
+			keys = append(keys, key{rule: r, value: value, request: &rlsv3.RateLimitRequest{
+				Domain: domain,
+				Descriptors: []*commonv3.RateLimitDescriptor{
+					{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: r.name, Value: value}}},
+				},
+			}})
+		}
+	}
+	return keys
+}
+
+// load is calls at an even pace, whatever becomes of them.
+type load struct {
+	keys     []key
+	deadline time.Duration // of a call
+	stop     context.CancelFunc
+	done     chan struct{} // closed when the last call has ended
+
+	mu    sync.Mutex // guards what follows
+	calls []call
+	shed  int // not made, since too many were under way
+}
+
+// drive begins calls to addr, all keys in turn.
+func drive(t *testing.T, addr string, keys []key, deadline time.Duration) *load {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1, MaxDelay: 20 * time.Millisecond},
+			MinConnectTimeout: time.Second,
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	l := &load{keys: keys, deadline: deadline, stop: stop, done: make(chan struct{})}
+	t.Cleanup(func() {
+		l.end()
+		_ = conn.Close()
+	})
+	stub := rlsv3.NewRateLimitServiceClient(conn)
+	go func() {
+		defer close(l.done)
+		var calls sync.WaitGroup
+		defer calls.Wait()
+		places := make(chan struct{}, inFlight)
+		rate := perKey * len(keys)
+		begun, n := time.Now(), 0
+		for tick := time.NewTicker(5 * time.Millisecond); ; {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			}
+			due := int(time.Since(begun).Seconds() * float64(rate))
+			for n = max(n, due-rate/10); n < due; n++ { // after a pause, not all at once
+				k := n % len(keys)
+				select {
+				case places <- struct{}{}:
+					calls.Go(func() {
+						l.call(stub, k)
+						<-places
+					})
+				default:
+					l.mu.Lock()
+					l.shed++
+					l.mu.Unlock()
+				}
+			}
+		}
+	}()
+	return l
+}
+
+func (l *load) call(stub rlsv3.RateLimitServiceClient, k int) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.deadline) // what has begun ends
+	defer cancel()
+	c := call{key: k, sent: time.Now()}
+	answer, err := stub.ShouldRateLimit(ctx, l.keys[k].request)
+	c.took = time.Since(c.sent)
+	switch code := status.Code(err); {
+	case code == codes.OK && answer.GetOverallCode() == rlsv3.RateLimitResponse_OK:
+		c.what = passed
+	case code == codes.OK && answer.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT:
+		c.what = over
+	case code == codes.Unavailable:
+		c.what, c.complaint = unavailable, err.Error()
+	case code == codes.DeadlineExceeded:
+		c.what, c.complaint = late, err.Error()
+	default:
+		c.what, c.complaint = unheard, status.Convert(err).String()
+	}
+	c.locally = decidedLocally(answer)
+	l.mu.Lock()
+	l.calls = append(l.calls, c)
+	l.mu.Unlock()
+}
+
+// end stops, and waits for what is under way.
+func (l *load) end() {
+	l.stop()
+	<-l.done
+}
+
+// between are the calls sent in that time, and answered by now.
+func (l *load) between(from, to time.Time) (list []call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.calls {
+		if !c.sent.Before(from) && c.sent.Before(to) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// decidedLocally tells whether the store had no part in an answer.
+func decidedLocally(answer *rlsv3.RateLimitResponse) bool {
+	for _, h := range answer.GetResponseHeadersToAdd() {
+		if h.GetKey() == degradedHeader {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,257 @@
+package chaos
+
+import (
+	"bytes"
+	_ "embed" // the document's template
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"text/template"
+	"time"
+	"unicode/utf8"
+)
+
+const documentFile = "docs/reliability.md"
+
+// report is everything that was seen.
+type report struct {
+	Date, Commit, Go, CPU string
+	Cores                 int
+	Redis, Memcached      string // versions
+	Took                  time.Duration
+
+	mu    sync.Mutex // guards cells
+	cells map[string]*cell
+}
+
+func newReport() *report {
+	r := &report{
+		Date: time.Now().UTC().Format(time.DateOnly), Commit: "unknown", Go: runtime.Version(), CPU: runtime.GOARCH, Cores: runtime.NumCPU(),
+		cells: make(map[string]*cell),
+	}
+	command := func(name string, args ...string) string {
+		cmd := exec.Command(name, args...)
+		cmd.Dir = repository
+		out, err := cmd.Output()
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(out))
+	}
+	if commit := command("git", "rev-parse", "--short=12", "HEAD"); commit != "" {
+		r.Commit = commit
+		if command("git", "status", "--porcelain", "--", "src", "go.mod") != "" {
+			r.Commit += ", with changes"
+		}
+	}
+	if _, version, ok := strings.Cut(command("redis-server", "--version"), "v="); ok {
+		r.Redis = strings.Fields(version)[0]
+	}
+	r.Memcached = strings.TrimPrefix(command("memcached", "--version"), "memcached ")
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		if _, model, ok := strings.Cut(string(info), "model name\t: "); ok {
+			r.CPU, _, _ = strings.Cut(model, "\n")
+		}
+	}
+	return r
+}
+
+func (r *report) add(c *cell) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cells[c.fault.name+" on "+string(c.store)] = c
+}
+
+func (r *report) cell(f *fault, s storeName) *cell {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cells[f.name+" on "+string(s)]
+}
+
+// verdict is what a cell says in short.
+func (r *report) verdict(f *fault, s storeName) string {
+	if why := f.unlike[s]; why != "" {
+		return "does not apply: " + why
+	}
+	c := r.cell(f, s)
+	switch {
+	case c == nil:
+		return "not tried"
+	case len(c.problems) > 0:
+		return "**wrong**: " + strings.Join(c.problems, "; ")
+	case c.unmeasured != "":
+		return "not measured: " + c.unmeasured
+	case c.virtual != nil:
+		return fmt.Sprintf("held: %d of %d at most", c.virtual.admitted, c.virtual.most)
+	case f.effect == unfelt:
+		return fmt.Sprintf("held: %s of calls as ever", percent(c.during.byStore, c.during.all))
+	}
+	return "held: back after " + seconds(c.again)
+}
+
+// rows are the table of the verdicts.
+func (r *report) rows() [][]string {
+	head := []string{"fault"}
+	for _, s := range storeNames {
+		head = append(head, string(s))
+	}
+	rows := [][]string{head}
+	for i := range faults {
+		row := []string{faults[i].name}
+		for _, s := range storeNames {
+			row = append(row, r.verdict(&faults[i], s))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// verdicts are the same for a terminal, which is not so wide.
+func (r *report) verdicts() [][]string {
+	rows := [][]string{{"fault", "store", "verdict"}}
+	for i := range faults {
+		for _, s := range storeNames {
+			rows = append(rows, []string{faults[i].name, string(s), r.verdict(&faults[i], s)})
+		}
+	}
+	return rows
+}
+
+var figureTitles = []string{
+	"calls", "by the store", "in memory", "`UNAVAILABLE`", "late", "longest", "p99 before, after", "first", "lasting",
+	"goroutines", "files", "MiB", "fullest stretch", "admitted",
+}
+
+// figures are those of a cell, as figureTitles say.
+func (c *cell) figures() []string {
+	three := func(value func(vitals) string) string {
+		return fmt.Sprintf("%s, %s, %s", value(c.vitals[0]), value(c.vitals[1]), value(c.vitals[2]))
+	}
+	during := func(n int) string { return percent(n, c.during.all) }
+	d := c.during
+	row := []string{
+		fmt.Sprint(c.calls), during(d.byStore), during(d.locally), during(d.of[unavailable]), fmt.Sprint(c.late), seconds(c.longest),
+		seconds(c.p99[0]) + ", " + seconds(c.p99[1]), seconds(c.first), seconds(c.again),
+		three(func(v vitals) string { return fmt.Sprint(v.Goroutines) }),
+		three(func(v vitals) string { return fmt.Sprint(v.Files) }),
+		three(func(v vitals) string { return fmt.Sprint(v.Memory >> 20) }),
+		fmt.Sprintf("%d of %d", c.fullest.admitted, c.fullest.most), percent(c.admitted, c.ideally),
+	}
+	if c.fault.effect == passing { // nothing lasts: there is no during
+		row[1], row[2], row[3] = "", "", ""
+	}
+	return row
+}
+
+// figureRows are the table of the figures.
+func (r *report) figureRows() [][]string {
+	rows := [][]string{append([]string{"fault", "store"}, figureTitles...)}
+	for i := range faults {
+		for _, s := range storeNames {
+			if c := r.cell(&faults[i], s); c != nil && c.unmeasured == "" && c.virtual == nil {
+				rows = append(rows, append([]string{faults[i].name, string(s)}, c.figures()...))
+			}
+		}
+	}
+	return rows
+}
+
+func percent(n, of int) string {
+	if of == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.0f %%", 100*float64(n)/float64(of))
+}
+
+// seconds is a time as people read it.
+func seconds(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "never"
+	case d < 100*time.Millisecond:
+		return fmt.Sprintf("%.1f ms", d.Seconds()*1000)
+	case d < time.Second:
+		return fmt.Sprintf("%.0f ms", d.Seconds()*1000)
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}
+
+// text is a table for a terminal.
+func text(rows [][]string) string {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		line := ""
+		for i, cell := range row {
+			line += fmt.Sprintf("%-*s  ", widths[i], cell)
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return b.String()
+}
+
+// markdown is the same for the document.
+func markdown(rows [][]string) string {
+	var b strings.Builder
+	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
+	line(rows[0])
+	b.WriteString(strings.Repeat("|---", len(rows[0])) + "|\n")
+	for _, row := range rows[1:] {
+		line(row)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+//go:embed reliability.md.tmpl
+var documentTemplate string
+
+// What the template asks for.
+func (r *report) Table() string   { return markdown(r.rows()) }
+func (r *report) Figures() string { return markdown(r.figureRows()) }
+func (r *report) Faults() string {
+	rows := [][]string{{"fault", "what is done"}}
+	for _, f := range faults {
+		rows = append(rows, []string{f.name, f.does})
+	}
+	return markdown(rows)
+}
+func (r *report) Minutes() string             { return fmt.Sprintf("%.1f", r.Took.Minutes()) }
+func (r *report) Deadline() time.Duration     { return inFull.deadline }
+func (r *report) StoreTimeout() time.Duration { return inFull.timeout }
+func (r *report) InFlight() int               { return inFlight }
+func (r *report) Limit() int                  { return limit }
+func (r *report) Period() time.Duration       { return period }
+func (r *report) PerKey() int                 { return perKey }
+func (r *report) Before() time.Duration       { return inFull.before }
+func (r *report) During() time.Duration       { return inFull.during }
+func (r *report) Bounds() string {
+	return fmt.Sprintf("at most %.0f %% of the calls late, %d goroutines, %d files and sockets and %d MiB more than before, back within %v",
+		100*mostLate, mostGoroutines, mostFiles, mostMemory>>20, mostRecovery)
+}
+
+func (r *report) document() ([]byte, error) {
+	t, err := template.New(documentFile).Parse(documentTemplate)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	err = t.Execute(&b, r)
+	return b.Bytes(), err
+}
+
+func (r *report) write() error {
+	text, err := r.document()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(repository, documentFile), text, 0o644)
+}
