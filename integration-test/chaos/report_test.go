@@ -142,7 +142,7 @@ func (c *cell) figures() []string {
 		fmt.Sprintf("%d of %d", c.fullest.admitted, c.fullest.most), percent(c.admitted, c.ideally),
 	}
 	if c.fault.effect == passing { // nothing lasts: there is no during
-		row[1], row[2], row[3] = "", "", ""
+		row[1], row[2], row[3] = "–", "–", "–"
 	}
 	return row
 }
