@@ -234,8 +234,8 @@ func (r *report) PerKey() int                 { return perKey }
 func (r *report) Before() time.Duration       { return inFull.before }
 func (r *report) During() time.Duration       { return inFull.during }
 func (r *report) Bounds() string {
-	return fmt.Sprintf("at most %.0f %% of the calls late, %d goroutines, %d files and sockets and %d MiB more than before, back within %v",
-		100*mostLate, mostGoroutines, mostFiles, mostMemory>>20, mostRecovery)
+	return fmt.Sprintf("at most %.0f %% of the calls late, %d goroutines, %d files and sockets and %d MiB more than before, back within %v, a p99 of %d times that before and the store's timeout",
+		100*mostLate, mostGoroutines, mostFiles, mostMemory>>20, mostRecovery, mostSlower)
 }
 
 func (r *report) document() ([]byte, error) {
