@@ -2,12 +2,14 @@ package fallback
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
 )
 
 // now is a hit by the clock of the store.
@@ -115,7 +117,7 @@ func TestReplicasAreCounted(t *testing.T) {
 			t.Errorf("without the store it is %d", replicas()) // the last number stays
 		}
 		down.down.Store(false)
-		time.Sleep(2 * census.Period)
+		time.Sleep(4 * census.Period) // two windows have to agree
 		if replicas() != 2 {
 			t.Errorf("%d of 2 are counted", replicas())
 		}
@@ -123,4 +125,74 @@ func TestReplicasAreCounted(t *testing.T) {
 			t.Errorf("told of %v", told)
 		}
 	})
+}
+
+// Replicas that are not missing, but whose heartbeats a store has lost, are not
+// forgotten: the next outage would find everybody with the whole limit.
+func TestLostHeartbeats(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		lost time.Duration // how old the window is then
+	}{
+		{"after all came", 5 * time.Second},
+		{"while they came", beatWithin / 2},
+		{"before they came", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				next := make([]*flaky, 4)
+				stores := make([]*Store, len(next))
+				shared := new(forgetful)
+				shared.restart(t)
+				for i := range stores {
+					next[i] = &flaky{Backend: shared}
+					stores[i] = open(t, next[i], 0)
+					stores[i].UseLocal(true)
+				}
+				defer run(t, stores...)()
+				replicas := func() (n []int) {
+					for _, s := range stores {
+						n = append(n, s.Stats().Replicas)
+					}
+					return n
+				}
+				time.Sleep(2*census.Period - intoWindow())
+				time.Sleep(tt.lost + time.Nanosecond)
+				shared.restart(t)
+				time.Sleep(census.Period - intoWindow() - time.Nanosecond)
+				for _, f := range next { // and soon it is away
+					f.down.Store(true)
+				}
+				time.Sleep(time.Minute)
+				if got := replicas(); !slices.Equal(got, []int{4, 4, 4, 4}) {
+					t.Errorf("counted: %v", got)
+				}
+				for _, f := range next[:2] {
+					f.down.Store(false)
+				}
+				time.Sleep(3 * census.Period)
+				if got := replicas(); !slices.Equal(got, []int{2, 2, 4, 4}) {
+					t.Errorf("two are left, counted: %v", got)
+				}
+			})
+		})
+	}
+}
+
+// forgetful is a store that can be restarted without what it counted.
+type forgetful struct {
+	mu  sync.Mutex
+	now limiter.Backend
+}
+
+func (f *forgetful) restart(t *testing.T) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now = inMemory(t).Backend
+}
+
+func (f *forgetful) Take(ctx context.Context, b *algorithm.Batch) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.now.Take(ctx, b)
 }
