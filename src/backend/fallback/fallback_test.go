@@ -137,6 +137,42 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// What no state of the store would let pass does not pass without it, either, nor
+// is it told to try again; what only a share has no room for is.
+func TestNever(t *testing.T) {
+	banned, ten := fixed(0, time.Minute), fixed(10, time.Minute)
+	for _, tt := range []struct {
+		limit  *algorithm.Limit
+		how    algorithm.OnFailure
+		op     algorithm.Op
+		amount uint64
+		over   bool
+		retry  time.Duration
+	}{
+		{limit: banned, how: algorithm.FailAllowing, amount: 1, over: true, retry: algorithm.Never},
+		{limit: banned, how: algorithm.FailAllowing, op: algorithm.Look, amount: 1, over: true, retry: algorithm.Never},
+		{limit: banned, how: algorithm.FailAllowing, op: algorithm.Refund, amount: 1},
+		{limit: banned, how: algorithm.FailAllowing, op: algorithm.Look},
+		{limit: banned, how: algorithm.FailDenying, amount: 1, over: true, retry: algorithm.Never},
+		{limit: banned, how: algorithm.FailLocally, amount: 1, over: true, retry: algorithm.Never},
+		{limit: ten, how: algorithm.FailAllowing, amount: 10},
+		{limit: ten, how: algorithm.FailAllowing, amount: 11, over: true, retry: algorithm.Never},
+		{limit: ten, how: algorithm.FailDenying, amount: 10, over: true, retry: denyFor},
+		{limit: ten, how: algorithm.FailDenying, amount: 11, over: true, retry: algorithm.Never},
+		{limit: ten, how: algorithm.FailLocally, amount: 3},
+		{limit: ten, how: algorithm.FailLocally, amount: 4, over: true, retry: denyFor},
+		{limit: ten, how: algorithm.FailLocally, amount: 10, over: true, retry: denyFor},
+		{limit: ten, how: algorithm.FailLocally, amount: 11, over: true, retry: algorithm.Never},
+	} {
+		next := inMemory(t)
+		next.down.Store(true)
+		v := take(t, open(t, next, 4), 0, algorithm.Hit{Key: []byte("k"), Limit: tt.limit, Op: tt.op, Amount: tt.amount, OnFailure: tt.how})[0]
+		if v.Over != tt.over || v.RetryAfter != tt.retry || v.Instead != tt.how {
+			t.Errorf("%v of %d of %d, %v: %+v", tt.op, tt.amount, tt.limit.Max, tt.how, v)
+		}
+	}
+}
+
 // Nobody waits for what a caller who has left asked for.
 func TestCallerLeft(t *testing.T) {
 	next := inMemory(t)
