@@ -65,7 +65,7 @@ type Store struct {
 	owed  *ledger       // of that, what the store does not have
 	pool  sync.Pool     // of *scratch
 
-	settling sync.Mutex
+	settling chan struct{} // full while one settles
 	replicas atomic.Int64
 	useLocal atomic.Bool
 	begin    chan struct{} // heartbeats
@@ -97,6 +97,7 @@ func New(next limiter.Backend, cfg Config) (*Store, error) {
 	s := &Store{
 		next: next, cfg: cfg, local: local, owed: owed,
 		pool: sync.Pool{New: func() any { return new(scratch) }}, begin: make(chan struct{}, 1),
+		settling: make(chan struct{}, 1),
 	}
 	s.replicas.Store(int64(max(cfg.Replicas, 1)))
 	return s, nil

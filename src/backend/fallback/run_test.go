@@ -3,7 +3,9 @@ package fallback
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,4 +197,44 @@ func (f *forgetful) Take(ctx context.Context, b *algorithm.Batch) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.now.Take(ctx, b)
+}
+
+// Who has little time, as at the end of the process, does not wait for another who
+// settles.
+func TestSettleLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next := inMemory(t)
+		stuck := &slow{Backend: next}
+		s := open(t, stuck, 1)
+		next.down.Store(true)
+		for i := range 3 * settleBatch {
+			now(t, s, local(strconv.Itoa(i), fixed(10, time.Hour), 1))
+		}
+		next.down.Store(false)
+		stuck.by.Store(int64(time.Second))
+		var other sync.WaitGroup
+		other.Go(func() { s.Settle(t.Context(), time.Time{}) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		if s.Settle(ctx, time.Time{}) || time.Since(begun) > time.Millisecond {
+			t.Errorf("it took %v", time.Since(begun))
+		}
+		other.Wait()
+		if st := s.Stats(); st.Owed != 0 || st.Returned != 3*settleBatch {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// slow is a store that takes its time.
+type slow struct {
+	limiter.Backend
+	by atomic.Int64
+}
+
+func (s *slow) Take(ctx context.Context, b *algorithm.Batch) error {
+	time.Sleep(time.Duration(s.by.Load()))
+	return s.Backend.Take(ctx, b)
 }
