@@ -364,21 +364,81 @@ func TestAfterwards(t *testing.T) {
 	}
 }
 
-// A store that hears and is not heard counts, and gets the same again: twice, but
-// never not at all.
+// A store that is not heard, but answers looks, as one does whose disk is slow, is
+// not sent the same again and again: what it has is seen in the next look. A hit
+// that was not heard counts twice all the same, and what was given back is not given
+// again.
 func TestLostReplies(t *testing.T) {
-	next, limit := inMemory(t), fixed(100, time.Minute)
-	s := open(t, next, 1)
-	next.deaf.Store(true)
+	for _, kind := range []algorithm.Limit{
+		{Max: 100, Period: time.Hour},
+		{Kind: algorithm.FirstHitWindow, Max: 100, Period: time.Hour},
+		{Kind: algorithm.SlidingWindow, Max: 100, Period: time.Hour},
+		{Kind: algorithm.SlidingWindowCounter, Max: 100, Period: time.Hour},
+		{Kind: algorithm.GCRA, Max: 100, Burst: 99, Period: time.Hour},
+	} {
+		t.Run(kind.Kind.String(), func(t *testing.T) {
+			next, limit := inMemory(t), &kind
+			s := open(t, next, 1)
+			take(t, s, 0, local("given back", limit, 50))
+			next.deaf.Store(true)
+			take(t, s, 0, local("k", limit, 5))
+			for i := range 10 {
+				s.Settle(t.Context(), epoch.Add(time.Duration(i)*time.Second))
+			}
+			next.down.Store(true)
+			back := local("given back", limit, 3)
+			back.Op = algorithm.Refund
+			take(t, s, 10*time.Second, back)
+			next.down.Store(false)
+			for i := range 10 {
+				s.Settle(t.Context(), epoch.Add(time.Duration(10+i)*time.Second))
+			}
+			next.deaf.Store(false)
+			s.Settle(t.Context(), epoch.Add(20*time.Second))
+			if got := count(t, next, 20*time.Second, "k", limit); got != 10 {
+				t.Errorf("the store has %d, want 10", got)
+			}
+			if got := count(t, next, 20*time.Second, "given back", limit); got != 47 {
+				t.Errorf("the store has %d where 3 of 50 were given back", got)
+			}
+			if st := s.Stats(); st.Owed != 0 || st.Forgotten != 1 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+// A store that answers looks and refuses to write, as one without memory does, gets
+// what it is owed when it writes again.
+func TestRefusedWrites(t *testing.T) {
+	next, limit := inMemory(t), fixed(100, time.Hour)
+	full := &readOnly{Backend: next}
+	s := open(t, full, 1)
+	full.yes.Store(true)
 	take(t, s, 0, local("k", limit, 5))
-	s.Settle(t.Context(), epoch) // is not heard, either
-	next.deaf.Store(false)
-	if !s.Settle(t.Context(), epoch) || s.Settle(t.Context(), epoch) {
-		t.Error("there was something to settle, once")
+	for i := range 10 {
+		s.Settle(t.Context(), epoch.Add(time.Duration(i)*time.Second))
 	}
-	if got := count(t, next, 0, "k", limit); got != 15 {
-		t.Errorf("the store has %d, want 15", got)
+	full.yes.Store(false)
+	if !s.Settle(t.Context(), epoch.Add(10*time.Second)) || count(t, next, 10*time.Second, "k", limit) != 5 {
+		t.Errorf("the store has %d, want 5", count(t, next, 10*time.Second, "k", limit))
 	}
+}
+
+// readOnly is a store that may answer looks only.
+type readOnly struct {
+	limiter.Backend
+	yes atomic.Bool
+}
+
+func (r *readOnly) Take(ctx context.Context, b *algorithm.Batch) error {
+	if !r.yes.Load() || b.Hits[0].Op == algorithm.Look {
+		return r.Backend.Take(ctx, b)
+	}
+	for i := range b.Verdicts {
+		b.Verdicts[i] = algorithm.Verdict{Err: errDown}
+	}
+	return nil
 }
 
 // A group of which a part has no answer stands or falls together all the same.

@@ -102,6 +102,7 @@ func (s *Store) reached(ctx context.Context, of []*entry, b *algorithm.Batch, no
 	}
 	for i, e := range of {
 		if b.Verdicts[i].Err == nil && (len(there) == 0 || there[len(there)-1] != e) {
+			s.owed.looked(e, b.Verdicts[i].Before, now)
 			there = append(there, e)
 		}
 	}
