@@ -111,6 +111,18 @@ func TestRecord(t *testing.T) {
 			[]string{"rate_limit.d.ip_1.total_hits=1", "rate_limit.d.ip_1.within_limit=1"},
 		},
 		{
+			"over a replica's share", with(answer(set, 0, 3, 4), func(a *limiter.Answer) {
+				a.Statuses[0].Charges[0].Verdict = algorithm.Verdict{Before: 3, After: 4, Over: true, Charged: true, Instead: algorithm.FailLocally}
+			}),
+			[]string{"rate_limit.d.ip.over_limit=1", "rate_limit.d.ip.total_hits=1"},
+		},
+		{
+			"over for what its group asked before it", with(answer(set, 0, 0, 6), func(a *limiter.Answer) {
+				a.Statuses[0].Charges[0].Verdict = algorithm.Verdict{Over: true}
+			}),
+			[]string{"rate_limit.d.ip.over_limit=6", "rate_limit.d.ip.total_hits=6"},
+		},
+		{
 			"shadow mode for all", with(answer(set, 0, 10, 11), func(a *limiter.Answer) { a.Shadowed = true }),
 			[]string{"global_shadow_mode=1", "rate_limit.d.ip.over_limit=1", "rate_limit.d.ip.total_hits=1"},
 		},

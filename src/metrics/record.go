@@ -100,7 +100,9 @@ func (r *Registry) charge(table *ruleTable, req *limiter.Request, i int, st *lim
 // envoyproxy/ratelimit does, and returns the outcome. With a limit of 10 and
 // near from 8 on: 7 -> 9 is 2 within, 1 of them near; 8 -> 12 is 2 over and 2
 // near, and nothing within. Limits that do not count what they refuse have no
-// such parts: all that was asked is over.
+// such parts: all that was asked is over. So it is where not the count was too much
+// for the limit, but for a replica's share of it, or after what the same group
+// asked before, or where the minimum interval refused it.
 func (r *Registry) account(h *hits, amount uint64, c *limiter.Charge) Outcome {
 	v := &c.Verdict
 	limit := uint64(c.Limit.Requests)
@@ -117,7 +119,7 @@ func (r *Registry) account(h *hits, amount uint64, c *limiter.Charge) Outcome {
 	case v.Cached:
 		over = amount
 		h.counts[overCached].Add(over)
-	case v.Over && (before >= limit || c.Rule != nil && !c.Rule.Limit.CountBlocked):
+	case v.Over && (before >= limit || after <= limit || c.Rule != nil && !c.Rule.Limit.CountBlocked):
 		over = amount
 	case v.Over:
 		over = after - limit

@@ -13,6 +13,10 @@ import (
 // that limits do not need, and a replica that is gone is missing from the next
 // window on. Who ends and begins anew within a window counts twice in it, which
 // makes shares smaller, not larger. In an outage the last number stays.
+//
+// A store that lost the counter has too few, and is likely to be away again soon:
+// then each replica would take the whole limit for its share. So a smaller number
+// holds only when two windows in a row say so, of which this replica saw nothing lost.
 var census = algorithm.Limit{Max: 1 << 32, Period: 10 * time.Second, CountBlocked: true}
 
 // When in a window a replica adds itself, and when it reads: in between there is
@@ -28,6 +32,7 @@ const censusKey = "ratelimit_replicas_"
 // beat counts the replicas until ctx ends.
 func (s *Store) beat(ctx context.Context) {
 	key := append([]byte(s.cfg.KeyPrefix), censusKey...)
+	last := int64(0) // as many there were in the window before, as far as is known
 	for ctx.Err() == nil {
 		if !s.useLocal.Load() {
 			select {
@@ -36,14 +41,19 @@ func (s *Store) beat(ctx context.Context) {
 			}
 			continue
 		}
-		if n, ok := s.ask(ctx, key, algorithm.Force, 1); ok {
-			s.know(max(n, s.replicas.Load())) // others may not have come to it yet
+		came, counted := s.ask(ctx, key, algorithm.Force, 1)
+		if counted {
+			s.know(max(came, s.replicas.Load())) // others may not have come to it yet
 		}
 		if !sleep(ctx, readAfter-intoWindow()) {
 			return
 		}
-		if n, ok := s.ask(ctx, key, algorithm.Look, 0); ok {
-			s.know(n)
+		if n, ok := s.ask(ctx, key, algorithm.Look, 0); ok && counted && n >= came {
+			s.know(max(n, last))
+			last = n
+		} else { // this one is not in it
+			last = max(n, s.replicas.Load())
+			s.know(last)
 		}
 		if !sleep(ctx, census.Period-intoWindow()+rand.N(beatWithin)) {
 			return

@@ -58,6 +58,9 @@ func (s *Store) count(ctx context.Context, b *algorithm.Batch, sc *scratch) erro
 		s.owed.note(&b.Hits[i], &sc.here.Hits[k], v, b.Now)
 		v.Instead = algorithm.FailLocally
 		v.FullUntil = time.Time{} // the share is used up, which says nothing of the limit
+		if v.RetryAfter == algorithm.Never && !never(&b.Hits[i]) {
+			v.RetryAfter = denyFor // it fits into the limit, and so waits for the store
+		}
 	}
 	sc.here.Return(b)
 	return nil
@@ -69,7 +72,7 @@ func (s *Store) decideGroup(b *algorithm.Batch, i, end int, waits bool, sc *scra
 	refused := false // by a hit that may
 	for j := i; j < end; j++ {
 		h, v := &b.Hits[j], &b.Verdicts[j]
-		denied := v.Err != nil && h.OnFailure == algorithm.FailDenying && asks(h)
+		denied := v.Err != nil && (h.OnFailure == algorithm.FailDenying && asks(h) || h.OnFailure == algorithm.FailAllowing && never(h))
 		refused = refused || !h.NoVeto && (v.Over || denied)
 	}
 	replicas := uint64(s.replicas.Load())
@@ -103,8 +106,17 @@ func (s *Store) decideGroup(b *algorithm.Batch, i, end int, waits bool, sc *scra
 // asks says whether h can be refused.
 func asks(h *algorithm.Hit) bool { return h.Op == algorithm.Charge || h.Op == algorithm.Look }
 
+// never says whether h passes in no state of the store: nobody has to ask it for that,
+// and no word for its absence lets in who is banned by a limit of 0.
+func never(h *algorithm.Hit) bool { return asks(h) && h.Amount > h.Limit.Capacity() }
+
 // allowed is the verdict on a hit that passes uncounted: as if it were the first.
 func allowed(h *algorithm.Hit) algorithm.Verdict {
+	if never(h) {
+		v := denied(h)
+		v.Instead = algorithm.FailAllowing
+		return v
+	}
 	capacity := h.Limit.Capacity()
 	return algorithm.Verdict{Remaining: capacity - min(capacity, h.Amount), Instead: algorithm.FailAllowing}
 }
@@ -121,6 +133,9 @@ func denied(h *algorithm.Hit) algorithm.Verdict {
 		return v
 	}
 	v.Over, v.RetryAfter, v.ResetAfter = true, denyFor, denyFor
+	if never(h) {
+		v.RetryAfter = algorithm.Never
+	}
 	v.Before = max(h.Limit.Capacity(), h.Limit.Max)
 	v.After = v.Before
 	return v

@@ -22,7 +22,9 @@
 //
 // A hit whose answer got lost may have been counted by the store, and counts here
 // as well; so does one that was given back, if the reply to that got lost: it is
-// given again. Both err by counting twice, and never by forgetting.
+// given once more. What Settle sends without an answer it looks for before it sends
+// it again, and what it gives back it sends once: a store whose answers come late
+// would get the same every second.
 package fallback
 
 import (
@@ -65,7 +67,7 @@ type Store struct {
 	owed  *ledger       // of that, what the store does not have
 	pool  sync.Pool     // of *scratch
 
-	settling sync.Mutex
+	settling chan struct{} // full while one settles
 	replicas atomic.Int64
 	useLocal atomic.Bool
 	begin    chan struct{} // heartbeats
@@ -97,6 +99,7 @@ func New(next limiter.Backend, cfg Config) (*Store, error) {
 	s := &Store{
 		next: next, cfg: cfg, local: local, owed: owed,
 		pool: sync.Pool{New: func() any { return new(scratch) }}, begin: make(chan struct{}, 1),
+		settling: make(chan struct{}, 1),
 	}
 	s.replicas.Store(int64(max(cfg.Replicas, 1)))
 	return s, nil
@@ -124,7 +127,7 @@ type Stats struct {
 	Instead [4]uint64 // by algorithm.OnFailure
 	// Owed is how many counters of the store lack something that was charged
 	// here, Returned how many were added to, and Forgotten how often there was no
-	// room to remember one.
+	// room to remember one, or no answer to what was given back.
 	Owed, Returned, Forgotten int64
 	// Local are the counters here.
 	Local memory.Stats

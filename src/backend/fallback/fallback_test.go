@@ -137,6 +137,42 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// What no state of the store would let pass does not pass without it, either, nor
+// is it told to try again; what only a share has no room for is.
+func TestNever(t *testing.T) {
+	banned, ten := fixed(0, time.Minute), fixed(10, time.Minute)
+	for _, tt := range []struct {
+		limit  *algorithm.Limit
+		how    algorithm.OnFailure
+		op     algorithm.Op
+		amount uint64
+		over   bool
+		retry  time.Duration
+	}{
+		{limit: banned, how: algorithm.FailAllowing, amount: 1, over: true, retry: algorithm.Never},
+		{limit: banned, how: algorithm.FailAllowing, op: algorithm.Look, amount: 1, over: true, retry: algorithm.Never},
+		{limit: banned, how: algorithm.FailAllowing, op: algorithm.Refund, amount: 1},
+		{limit: banned, how: algorithm.FailAllowing, op: algorithm.Look},
+		{limit: banned, how: algorithm.FailDenying, amount: 1, over: true, retry: algorithm.Never},
+		{limit: banned, how: algorithm.FailLocally, amount: 1, over: true, retry: algorithm.Never},
+		{limit: ten, how: algorithm.FailAllowing, amount: 10},
+		{limit: ten, how: algorithm.FailAllowing, amount: 11, over: true, retry: algorithm.Never},
+		{limit: ten, how: algorithm.FailDenying, amount: 10, over: true, retry: denyFor},
+		{limit: ten, how: algorithm.FailDenying, amount: 11, over: true, retry: algorithm.Never},
+		{limit: ten, how: algorithm.FailLocally, amount: 3},
+		{limit: ten, how: algorithm.FailLocally, amount: 4, over: true, retry: denyFor},
+		{limit: ten, how: algorithm.FailLocally, amount: 10, over: true, retry: denyFor},
+		{limit: ten, how: algorithm.FailLocally, amount: 11, over: true, retry: algorithm.Never},
+	} {
+		next := inMemory(t)
+		next.down.Store(true)
+		v := take(t, open(t, next, 4), 0, algorithm.Hit{Key: []byte("k"), Limit: tt.limit, Op: tt.op, Amount: tt.amount, OnFailure: tt.how})[0]
+		if v.Over != tt.over || v.RetryAfter != tt.retry || v.Instead != tt.how {
+			t.Errorf("%v of %d of %d, %v: %+v", tt.op, tt.amount, tt.limit.Max, tt.how, v)
+		}
+	}
+}
+
 // Nobody waits for what a caller who has left asked for.
 func TestCallerLeft(t *testing.T) {
 	next := inMemory(t)
@@ -328,21 +364,81 @@ func TestAfterwards(t *testing.T) {
 	}
 }
 
-// A store that hears and is not heard counts, and gets the same again: twice, but
-// never not at all.
+// A store that is not heard, but answers looks, as one does whose disk is slow, is
+// not sent the same again and again: what it has is seen in the next look. A hit
+// that was not heard counts twice all the same, and what was given back is not given
+// again.
 func TestLostReplies(t *testing.T) {
-	next, limit := inMemory(t), fixed(100, time.Minute)
-	s := open(t, next, 1)
-	next.deaf.Store(true)
+	for _, kind := range []algorithm.Limit{
+		{Max: 100, Period: time.Hour},
+		{Kind: algorithm.FirstHitWindow, Max: 100, Period: time.Hour},
+		{Kind: algorithm.SlidingWindow, Max: 100, Period: time.Hour},
+		{Kind: algorithm.SlidingWindowCounter, Max: 100, Period: time.Hour},
+		{Kind: algorithm.GCRA, Max: 100, Burst: 99, Period: time.Hour},
+	} {
+		t.Run(kind.Kind.String(), func(t *testing.T) {
+			next, limit := inMemory(t), &kind
+			s := open(t, next, 1)
+			take(t, s, 0, local("given back", limit, 50))
+			next.deaf.Store(true)
+			take(t, s, 0, local("k", limit, 5))
+			for i := range 10 {
+				s.Settle(t.Context(), epoch.Add(time.Duration(i)*time.Second))
+			}
+			next.down.Store(true)
+			back := local("given back", limit, 3)
+			back.Op = algorithm.Refund
+			take(t, s, 10*time.Second, back)
+			next.down.Store(false)
+			for i := range 10 {
+				s.Settle(t.Context(), epoch.Add(time.Duration(10+i)*time.Second))
+			}
+			next.deaf.Store(false)
+			s.Settle(t.Context(), epoch.Add(20*time.Second))
+			if got := count(t, next, 20*time.Second, "k", limit); got != 10 {
+				t.Errorf("the store has %d, want 10", got)
+			}
+			if got := count(t, next, 20*time.Second, "given back", limit); got != 47 {
+				t.Errorf("the store has %d where 3 of 50 were given back", got)
+			}
+			if st := s.Stats(); st.Owed != 0 || st.Forgotten != 1 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+// A store that answers looks and refuses to write, as one without memory does, gets
+// what it is owed when it writes again.
+func TestRefusedWrites(t *testing.T) {
+	next, limit := inMemory(t), fixed(100, time.Hour)
+	full := &readOnly{Backend: next}
+	s := open(t, full, 1)
+	full.yes.Store(true)
 	take(t, s, 0, local("k", limit, 5))
-	s.Settle(t.Context(), epoch) // is not heard, either
-	next.deaf.Store(false)
-	if !s.Settle(t.Context(), epoch) || s.Settle(t.Context(), epoch) {
-		t.Error("there was something to settle, once")
+	for i := range 10 {
+		s.Settle(t.Context(), epoch.Add(time.Duration(i)*time.Second))
 	}
-	if got := count(t, next, 0, "k", limit); got != 15 {
-		t.Errorf("the store has %d, want 15", got)
+	full.yes.Store(false)
+	if !s.Settle(t.Context(), epoch.Add(10*time.Second)) || count(t, next, 10*time.Second, "k", limit) != 5 {
+		t.Errorf("the store has %d, want 5", count(t, next, 10*time.Second, "k", limit))
 	}
+}
+
+// readOnly is a store that may answer looks only.
+type readOnly struct {
+	limiter.Backend
+	yes atomic.Bool
+}
+
+func (r *readOnly) Take(ctx context.Context, b *algorithm.Batch) error {
+	if !r.yes.Load() || b.Hits[0].Op == algorithm.Look {
+		return r.Backend.Take(ctx, b)
+	}
+	for i := range b.Verdicts {
+		b.Verdicts[i] = algorithm.Verdict{Err: errDown}
+	}
+	return nil
 }
 
 // A group of which a part has no answer stands or falls together all the same.

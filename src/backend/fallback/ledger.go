@@ -41,6 +41,8 @@ type entry struct {
 	count  uint64          // what it counts under: another one after each payment
 	refund uint64          // what is to be given back besides, of what the store charged
 	until  time.Time       // from then on nothing is owed
+	had    uint64          // what the store has, by the last look
+	sent   uint64          // what it was sent when it had that, and did not answer; 0: nothing
 }
 
 // entryBytes is what an entry takes besides its key, which is there twice.
@@ -222,16 +224,34 @@ func (l *ledger) bill(entries []*entry, b *algorithm.Batch, now time.Time) (of [
 	return of
 }
 
+// looked notes that the store has so much on e. When what it was sent before without an
+// answer is there, or most of it, as limits fade, it is paid: a store whose answers
+// come late would be sent the same each time. Others may have charged as much
+// meanwhile; then it is forgotten.
+func (l *ledger) looked(e *entry, has uint64, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.entries[e.name] == e && e.sent > 0 && has > e.had+e.sent/2 {
+		l.begin(e, e.sent, now)
+	}
+	e.had, e.sent = has, 0
+}
+
 // paid notes what the store took of a bill, and returns how many of its hits.
 func (l *ledger) paid(of []*entry, b *algorithm.Batch) (taken int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, e := range of {
-		if b.Verdicts[i].Err != nil {
+		h := &b.Hits[i]
+		switch {
+		case b.Verdicts[i].Err == nil:
+			taken++
+		case h.Op == algorithm.Refund: // given twice it would let more pass than the limit
+			l.forgotten.Add(1)
+		default:
+			e.sent = h.Amount
 			continue
 		}
-		taken++
-		h := &b.Hits[i]
 		switch {
 		case l.entries[e.name] != e: // it faded meanwhile
 			continue

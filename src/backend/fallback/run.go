@@ -55,8 +55,12 @@ const settleBatch = 100
 // whether the store took any of it. Now is as in algorithm.Batch. What it does not
 // take is tried again by the next call, for as long as it counts.
 func (s *Store) Settle(ctx context.Context, now time.Time) (taken bool) {
-	s.settling.Lock() // two at a time would give the same twice
-	defer s.settling.Unlock()
+	select {
+	case s.settling <- struct{}{}: // two at a time would give the same twice
+		defer func() { <-s.settling }()
+	case <-ctx.Done():
+		return false
+	}
 	var b algorithm.Batch
 	entries := s.owed.all()
 	for len(entries) > 0 && ctx.Err() == nil {
@@ -98,6 +102,7 @@ func (s *Store) reached(ctx context.Context, of []*entry, b *algorithm.Batch, no
 	}
 	for i, e := range of {
 		if b.Verdicts[i].Err == nil && (len(there) == 0 || there[len(there)-1] != e) {
+			s.owed.looked(e, b.Verdicts[i].Before, now)
 			there = append(there, e)
 		}
 	}

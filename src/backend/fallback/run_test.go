@@ -2,12 +2,16 @@ package fallback
 
 import (
 	"context"
+	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
 )
 
 // now is a hit by the clock of the store.
@@ -115,7 +119,7 @@ func TestReplicasAreCounted(t *testing.T) {
 			t.Errorf("without the store it is %d", replicas()) // the last number stays
 		}
 		down.down.Store(false)
-		time.Sleep(2 * census.Period)
+		time.Sleep(4 * census.Period) // two windows have to agree
 		if replicas() != 2 {
 			t.Errorf("%d of 2 are counted", replicas())
 		}
@@ -123,4 +127,114 @@ func TestReplicasAreCounted(t *testing.T) {
 			t.Errorf("told of %v", told)
 		}
 	})
+}
+
+// Replicas that are not missing, but whose heartbeats a store has lost, are not
+// forgotten: the next outage would find everybody with the whole limit.
+func TestLostHeartbeats(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		lost time.Duration // how old the window is then
+	}{
+		{"after all came", 5 * time.Second},
+		{"while they came", beatWithin / 2},
+		{"before they came", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				next := make([]*flaky, 4)
+				stores := make([]*Store, len(next))
+				shared := new(forgetful)
+				shared.restart(t)
+				for i := range stores {
+					next[i] = &flaky{Backend: shared}
+					stores[i] = open(t, next[i], 0)
+					stores[i].UseLocal(true)
+				}
+				defer run(t, stores...)()
+				replicas := func() (n []int) {
+					for _, s := range stores {
+						n = append(n, s.Stats().Replicas)
+					}
+					return n
+				}
+				time.Sleep(2*census.Period - intoWindow())
+				time.Sleep(tt.lost + time.Nanosecond)
+				shared.restart(t)
+				time.Sleep(census.Period - intoWindow() - time.Nanosecond)
+				for _, f := range next { // and soon it is away
+					f.down.Store(true)
+				}
+				time.Sleep(time.Minute)
+				if got := replicas(); !slices.Equal(got, []int{4, 4, 4, 4}) {
+					t.Errorf("counted: %v", got)
+				}
+				for _, f := range next[:2] {
+					f.down.Store(false)
+				}
+				time.Sleep(3 * census.Period)
+				if got := replicas(); !slices.Equal(got, []int{2, 2, 4, 4}) {
+					t.Errorf("two are left, counted: %v", got)
+				}
+			})
+		})
+	}
+}
+
+// forgetful is a store that can be restarted without what it counted.
+type forgetful struct {
+	mu  sync.Mutex
+	now limiter.Backend
+}
+
+func (f *forgetful) restart(t *testing.T) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now = inMemory(t).Backend
+}
+
+func (f *forgetful) Take(ctx context.Context, b *algorithm.Batch) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.now.Take(ctx, b)
+}
+
+// Who has little time, as at the end of the process, does not wait for another who
+// settles.
+func TestSettleLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next := inMemory(t)
+		stuck := &slow{Backend: next}
+		s := open(t, stuck, 1)
+		next.down.Store(true)
+		for i := range 3 * settleBatch {
+			now(t, s, local(strconv.Itoa(i), fixed(10, time.Hour), 1))
+		}
+		next.down.Store(false)
+		stuck.by.Store(int64(time.Second))
+		var other sync.WaitGroup
+		other.Go(func() { s.Settle(t.Context(), time.Time{}) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		if s.Settle(ctx, time.Time{}) || time.Since(begun) > time.Millisecond {
+			t.Errorf("it took %v", time.Since(begun))
+		}
+		other.Wait()
+		if st := s.Stats(); st.Owed != 0 || st.Returned != 3*settleBatch {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// slow is a store that takes its time.
+type slow struct {
+	limiter.Backend
+	by atomic.Int64
+}
+
+func (s *slow) Take(ctx context.Context, b *algorithm.Batch) error {
+	time.Sleep(time.Duration(s.by.Load()))
+	return s.Backend.Take(ctx, b)
 }

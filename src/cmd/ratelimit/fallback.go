@@ -110,6 +110,6 @@ func fallbackSamples(f *fallback.Store) func(func(prometheus.Sample)) {
 		sample("keys", "Counters of on_store_failure: local.", metrics.KindGauge, st.Local.Keys)
 		sample("owed", "Counters of the store that lack what was charged here.", metrics.KindGauge, st.Owed)
 		sample("returned_total", "How often something was added to the store afterwards.", metrics.KindCounter, st.Returned)
-		sample("forgotten_total", "How often there was no room to remember what to add to the store.", metrics.KindCounter, st.Forgotten)
+		sample("forgotten_total", "How often there was no room to remember what to add to the store, or no answer to what was given back.", metrics.KindCounter, st.Forgotten)
 	}
 }

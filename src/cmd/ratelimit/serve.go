@@ -455,7 +455,7 @@ func (s *server) settle(ctx context.Context) {
 		}
 	}
 	if n := f.Stats().Owed; n > 0 {
-		s.log.Warnf("the store does not answer: it never learns of what on_store_failure: local let pass on %s", plural(int(n), "counter"))
+		s.log.Warnf("the store did not take it in time: it never learns of what on_store_failure: local let pass on %s", plural(int(n), "counter"))
 	}
 }
 
