@@ -26,6 +26,10 @@ const (
 	readAfter  = 8 * time.Second
 )
 
+// uncountedAfter is in how many windows in a row a heartbeat fails before it is
+// spoken of.
+const uncountedAfter = 3
+
 // censusKey is what it is counted under, behind the prefix of all keys.
 const censusKey = "ratelimit_replicas_"
 
@@ -33,6 +37,7 @@ const censusKey = "ratelimit_replicas_"
 func (s *Store) beat(ctx context.Context) {
 	key := append([]byte(s.cfg.KeyPrefix), censusKey...)
 	last := int64(0) // as many there were in the window before, as far as is known
+	failed := 0      // windows in a row
 	for ctx.Err() == nil {
 		if !s.useLocal.Load() {
 			select {
@@ -41,14 +46,20 @@ func (s *Store) beat(ctx context.Context) {
 			}
 			continue
 		}
-		came, counted := s.ask(ctx, key, algorithm.Force, 1)
-		if counted {
+		came, err := s.ask(ctx, key, algorithm.Force, 1)
+		failed++
+		counted := err == nil
+		switch {
+		case failed == uncountedAfter && !counted && s.cfg.OnUncounted != nil:
+			s.cfg.OnUncounted(err)
+		case counted:
+			failed = 0
 			s.know(max(came, s.replicas.Load())) // others may not have come to it yet
 		}
 		if !sleep(ctx, readAfter-intoWindow()) {
 			return
 		}
-		if n, ok := s.ask(ctx, key, algorithm.Look, 0); ok && counted && n >= came {
+		if n, err := s.ask(ctx, key, algorithm.Look, 0); err == nil && counted && n >= came {
 			s.know(max(n, last))
 			last = n
 		} else { // this one is not in it
@@ -69,15 +80,15 @@ func intoWindow() time.Duration {
 }
 
 // ask is what the counter of this window has, after what is done to it.
-func (s *Store) ask(ctx context.Context, key []byte, op algorithm.Op, amount uint64) (n int64, ok bool) {
+func (s *Store) ask(ctx context.Context, key []byte, op algorithm.Op, amount uint64) (n int64, err error) {
 	b := algorithm.Batch{
 		Hits:     []algorithm.Hit{{Key: key, Limit: &census, Op: op, Amount: amount}},
 		Verdicts: make([]algorithm.Verdict, 1),
 	}
-	if err := s.next.Take(ctx, &b); err != nil || b.Verdicts[0].Err != nil {
-		return 0, false
+	if err := s.next.Take(ctx, &b); err != nil {
+		return 0, err
 	}
-	return int64(min(b.Verdicts[0].After, census.Max)), true
+	return int64(min(b.Verdicts[0].After, census.Max)), b.Verdicts[0].Err
 }
 
 // know says how many replicas there are.

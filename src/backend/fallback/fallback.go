@@ -53,6 +53,9 @@ type Config struct {
 	// OnReplicas, if set, is told of each change of the number of replicas by
 	// heartbeats. It must not block.
 	OnReplicas func(before, after int)
+	// OnUncounted, if set, is told why when heartbeats have failed for some
+	// windows in a row, once until they succeed. It must not block.
+	OnUncounted func(error)
 }
 
 // MinBytes is the smallest cap there is.

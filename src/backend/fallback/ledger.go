@@ -178,10 +178,14 @@ func (l *ledger) drop(e *entry) {
 	l.bytes -= e.size()
 }
 
-// all are the counters that lack something.
-func (l *ledger) all() []*entry {
+// all are the counters that lack something, in no order.
+func (l *ledger) all(now time.Time) []*entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if now.IsZero() {
+		now = time.Now()
+	}
+	l.sweep(now)
 	return slices.Collect(maps.Values(l.entries))
 }
 

@@ -51,6 +51,10 @@ func (s *Store) settle(ctx context.Context) {
 // settleBatch is how many counters are settled in one batch.
 const settleBatch = 100
 
+// settleMisses is after how many batches without an answer the rest waits. One is
+// not enough: they may all have been on the one node of a cluster that is away.
+const settleMisses = 10
+
 // Settle adds to the store what was charged here and still counts, and reports
 // whether the store took any of it. Now is as in algorithm.Batch. What it does not
 // take is tried again by the next call, for as long as it counts.
@@ -62,8 +66,10 @@ func (s *Store) Settle(ctx context.Context, now time.Time) (taken bool) {
 		return false
 	}
 	var b algorithm.Batch
-	entries := s.owed.all()
-	for len(entries) > 0 && ctx.Err() == nil {
+	entries := s.owed.all(now)
+	missed := 0 // batches in a row of which nothing was taken
+	for len(entries) > 0 && ctx.Err() == nil && missed < settleMisses {
+		missed++
 		n := min(settleBatch, len(entries))
 		open := s.owed.bill(entries[:n], &b, now)
 		entries = entries[n:]
@@ -71,8 +77,11 @@ func (s *Store) Settle(ctx context.Context, now time.Time) (taken bool) {
 			continue
 		}
 		there, err := s.reached(ctx, open, &b, now)
-		if err != nil || len(there) == 0 {
-			return taken // all the others can wait
+		if err != nil {
+			return taken
+		}
+		if len(there) == 0 {
+			continue
 		}
 		of := s.owed.bill(there, &b, now)
 		b.Now = now
@@ -81,10 +90,9 @@ func (s *Store) Settle(ctx context.Context, now time.Time) (taken bool) {
 		}
 		done := s.owed.paid(of, &b)
 		s.returned.Add(uint64(done))
-		if done == 0 {
-			return taken
+		if done > 0 {
+			taken, missed = true, 0
 		}
-		taken = true
 	}
 	return taken
 }

@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -226,6 +227,78 @@ func TestSettleLeaves(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 	})
+}
+
+// It is said once that replicas cannot be counted, and again after they could.
+func TestUncounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told atomic.Int64
+		next := inMemory(t)
+		s, err := New(next, Config{OnUncounted: func(err error) {
+			told.Add(1)
+			if !errors.Is(err, errDown) {
+				t.Errorf("told of %v", err)
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.UseLocal(true)
+		defer run(t, s)()
+		for _, tt := range []struct {
+			down bool
+			long time.Duration
+			want int64
+		}{{false, time.Minute, 0}, {true, 2 * census.Period, 0}, {false, time.Minute, 0}, {true, time.Hour, 1}, {false, time.Minute, 1}, {true, time.Minute, 2}} {
+			next.down.Store(tt.down)
+			time.Sleep(tt.long)
+			if told.Load() != tt.want {
+				t.Errorf("down %t for %v: told %d times, want %d", tt.down, tt.long, told.Load(), tt.want)
+			}
+		}
+	})
+}
+
+// Counters on a server that answers are settled though those of another, which does
+// not, come first.
+func TestSettleAroundWhatIsAway(t *testing.T) {
+	next := inMemory(t)
+	half := &onlySome{Backend: next, of: "there"}
+	s := open(t, half, 1)
+	next.down.Store(true)
+	for i := range settleBatch * (settleMisses - 1) {
+		take(t, s, 0, local(strconv.Itoa(i), fixed(10, time.Hour), 1))
+	}
+	take(t, s, 0, local("there", fixed(10, time.Hour), 1))
+	next.down.Store(false)
+	s.Settle(t.Context(), epoch)
+	if got := count(t, next, 0, "there", fixed(10, time.Hour)); got != 1 {
+		t.Errorf("the store that answers has %d, want 1", got)
+	}
+	s.Settle(t.Context(), epoch.Add(2*time.Hour))
+	if owed := s.Stats().Owed; owed != 0 {
+		t.Errorf("%d counters are owed to after their windows", owed)
+	}
+}
+
+// onlySome is a store that answers for one key only.
+type onlySome struct {
+	limiter.Backend
+	of string
+}
+
+func (o *onlySome) Take(ctx context.Context, b *algorithm.Batch) error {
+	for i := range b.Hits {
+		if string(b.Hits[i].Key) != o.of {
+			b.Verdicts[i] = algorithm.Verdict{Err: errDown}
+			continue
+		}
+		one := algorithm.Batch{Hits: b.Hits[i : i+1], Verdicts: b.Verdicts[i : i+1], Now: b.Now}
+		if err := o.Backend.Take(ctx, &one); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // slow is a store that takes its time.

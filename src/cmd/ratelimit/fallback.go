@@ -25,6 +25,9 @@ func (s *store) fallBack(cfg *settings.Settings, log *logrus.Logger) error {
 		OnReplicas: func(before, after int) {
 			log.Infof("%d replicas share the limits of on_store_failure: local, %d did before", after, before)
 		},
+		OnUncounted: func(err error) {
+			log.Warnf("replicas cannot count themselves in the store, so they share the limits of on_store_failure: local as if nothing had changed; REPLICAS says how many there are: %v", err)
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
