@@ -66,9 +66,9 @@ type unit struct {
 	// it was charged by now, or never will be.
 	wall    time.Duration
 	settled bool
-	// Instead is what becomes of it without the store, if not "", and here are the
+	// Instead: it has to do without the store, as each of its limits says; here are the
 	// counters of this process for it.
-	instead string
+	instead bool
 	here    []string
 }
 
@@ -109,10 +109,16 @@ func (rs Rules) units(call int, ask Ask, at int64) (units []unit) {
 
 // counters are those that u charges: the store's, or those of this process.
 func (u *unit) counters() []string {
-	if u.instead != "" {
-		return u.here
+	if !u.instead {
+		return u.keys
 	}
-	return u.keys
+	var local []string
+	for i, l := range u.limits {
+		if l.OnFailure == "local" {
+			local = append(local, u.here[i])
+		}
+	}
+	return local
 }
 
 // touches reports whether the two have a counter in common.
