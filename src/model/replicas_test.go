@@ -60,7 +60,7 @@ func TestRandomReplicas(t *testing.T) {
 	for range 3 {
 		ways = append(ways, &redisServer{server, harness.StartProxy(t, server.Addr)})
 	}
-	more, n, passed := enough(6), uint64(0), 0
+	more, n, passed := enough(4), uint64(0), 0
 	for ; more(n); n++ {
 		rs, err := openReplicas(first+n, ways)
 		if err == nil {
@@ -81,10 +81,10 @@ func TestRandomReplicas(t *testing.T) {
 func openReplicas(seed uint64, ways []*redisServer) (*replicas, error) {
 	rng := rand.New(rand.NewPCG(seed, 0x5eed))
 	rs := &replicas{rng: rng, rule: Rule{Key: "a", Limits: []Limit{{
-		Kind: []Kind{Fixed, Fixed, Sliding}[rng.IntN(3)], Max: []int64{1, 2, 5, 10, 20}[rng.IntN(5)],
+		Kind: []Kind{Fixed, Fixed, Sliding}[rng.IntN(3)], Max: []int64{2, 5, 10, 20}[rng.IntN(4)],
 		Period: time.Hour, OnFailure: "local", // by the clock on the wall, no counter ends meanwhile
 	}}}}
-	rs.only = [][]Fault{nil, {Down}, {Down, Lost, Stall, Reset}}[rng.IntN(3)]
+	rs.only = [][]Fault{nil, {Down}, {Down}, {Down, Lost, Stall, Reset}}[rng.IntN(4)]
 	ways = ways[:2+rng.IntN(2)]
 	store, prefix := []string{"redis", "cached-redis"}[rng.IntN(2)], newPrefix()
 	for _, way := range ways {
@@ -123,14 +123,14 @@ func (rs *replicas) close() (err error) {
 	return err
 }
 
-// play makes 60 steps, heals all and looks at what is left.
+// play makes 150 steps, heals all and looks at what is left.
 func (rs *replicas) play() error {
-	for step := range 60 {
+	for step := range 150 {
 		var err error
 		switch n := rs.rng.IntN(100); {
 		case n < 10:
 			rs.at += time.Duration(rs.rng.Int64N(int64(rs.rule.Limits[0].Period / 2)))
-		case n < 20 && len(rs.only) > 0:
+		case n < 30 && len(rs.only) > 0:
 			i := rs.rng.IntN(len(rs.all))
 			if rs.cut[i] == None {
 				rs.cut[i] = rs.only[rs.rng.IntN(len(rs.only))]
@@ -139,7 +139,7 @@ func (rs *replicas) play() error {
 			}
 			err = rs.all[i].Fault(rs.cut[i])
 		default:
-			err = rs.ask(1 + rs.rng.IntN(6))
+			err = rs.ask(1 + rs.rng.IntN(6+int(rs.rule.Limits[0].Max)/2))
 		}
 		if err != nil {
 			return fmt.Errorf("step %d: %w", step, err)
