@@ -173,11 +173,16 @@ func (u *unit) do(s state, wall time.Duration) (state, []verdict) {
 	return s, verdicts
 }
 
-// uncounted reports whether a cache in front of the store may refuse u in state s:
-// what is beyond its limit already need not be counted any further.
-func (u *unit) uncounted(s state) bool {
-	l, c := u.limits[0], s[u.keys[0]]
-	return u.amount > 0 && l.Kind == Fixed && l.Counting && c != nil && c.sum(inWindow(l, u.at)) > l.Max
+// uncounted are the counters of u that a cache in front of the store may leave as they
+// are in state s: what is beyond its limit already need not be counted any further.
+func (u *unit) uncounted(s state) (keys []string) {
+	for i, l := range u.limits {
+		c := s[u.keys[i]]
+		if u.amount > 0 && l.Kind == Fixed && l.Counting && c != nil && c.sum(inWindow(l, u.at)) > l.Max {
+			keys = append(keys, u.keys[i])
+		}
+	}
+	return keys
 }
 
 // told rounds a time as callers are told it: up to a whole second for fixed

@@ -466,9 +466,18 @@ func (s *search) step(w world, p path, t int) {
 	if !s.right(&p, t) {
 		return
 	}
-	s.from(world{after, pending}, p)
-	if s.judge.traits.Cached && u.uncounted(w.state) {
-		s.from(world{w.state, w.pending}, p)
+	states := []state{after}
+	if s.judge.traits.Cached {
+		for _, k := range u.uncounted(w.state) {
+			for _, st := range states { // of several, each may be or not
+				left := maps.Clone(st)
+				left[k] = w.state[k]
+				states = append(states, left)
+			}
+		}
+	}
+	for _, st := range states {
+		s.from(world{st, pending}, p)
 	}
 }
 
