@@ -66,9 +66,9 @@ type unit struct {
 	// it was charged by now, or never will be.
 	wall    time.Duration
 	settled bool
-	// Instead is what becomes of it without the store, if not "", and here are the
+	// Instead: it has to do without the store, as each of its limits says; here are the
 	// counters of this process for it.
-	instead string
+	instead bool
 	here    []string
 }
 
@@ -109,10 +109,16 @@ func (rs Rules) units(call int, ask Ask, at int64) (units []unit) {
 
 // counters are those that u charges: the store's, or those of this process.
 func (u *unit) counters() []string {
-	if u.instead != "" {
-		return u.here
+	if !u.instead {
+		return u.keys
 	}
-	return u.keys
+	var local []string
+	for i, l := range u.limits {
+		if l.OnFailure == "local" {
+			local = append(local, u.here[i])
+		}
+	}
+	return local
 }
 
 // touches reports whether the two have a counter in common.
@@ -167,11 +173,16 @@ func (u *unit) do(s state, wall time.Duration) (state, []verdict) {
 	return s, verdicts
 }
 
-// uncounted reports whether a cache in front of the store may refuse u in state s:
-// what is beyond its limit already need not be counted any further.
-func (u *unit) uncounted(s state) bool {
-	l, c := u.limits[0], s[u.keys[0]]
-	return u.amount > 0 && l.Kind == Fixed && l.Counting && c != nil && c.sum(inWindow(l, u.at)) > l.Max
+// uncounted are the counters of u that a cache in front of the store may leave as they
+// are in state s: what is beyond its limit already need not be counted any further.
+func (u *unit) uncounted(s state) (keys []string) {
+	for i, l := range u.limits {
+		c := s[u.keys[i]]
+		if u.amount > 0 && l.Kind == Fixed && l.Counting && c != nil && c.sum(inWindow(l, u.at)) > l.Max {
+			keys = append(keys, u.keys[i])
+		}
+	}
+	return keys
 }
 
 // told rounds a time as callers are told it: up to a whole second for fixed

@@ -18,6 +18,9 @@
 // have forgotten when the clock stepped back, or by its own clock, and of those that
 // fade while they are owed after an outage.
 //
+// Of several replicas on one store no such judge could know much. TestRandomReplicas
+// cuts them off from it at random, and adds up what passed.
+//
 // A script is played with
 //
 //	go test ./src/model -run TestReplay -script /tmp/violation.txt

@@ -20,7 +20,6 @@ type flaky struct {
 	front limiter.Backend
 	cache bool
 	back  *fallback.Store // in front of the store; nil: none
-	now   func() time.Time
 
 	mu      sync.Mutex // guards what follows
 	store   limiter.Backend
@@ -50,7 +49,7 @@ func newFlaky(apart bool, spoil func(limiter.Backend) limiter.Backend) (*flaky, 
 }
 
 // newFallback is a lab of memory behind a fallback, which settles when a fault has
-// ended, at the time of now. Spoil is as for newFlaky.
+// ended. Spoil is as for newFlaky.
 func newFallback(spoil func(limiter.Backend) limiter.Backend) (*flaky, error) {
 	f, err := newFlaky(false, spoil)
 	if err != nil {
@@ -73,8 +72,8 @@ func (f *flaky) traits() Traits {
 }
 
 // settled also pays back what was counted here.
-func (f *flaky) settled() error {
-	if f.back != nil && !f.back.Settle(context.Background(), f.now()) && f.back.Stats().Owed > 0 {
+func (f *flaky) settled(now time.Time) error {
+	if f.back != nil && !f.back.Settle(context.Background(), now) && f.back.Stats().Owed > 0 {
 		return errors.New("the store does not take what is owed")
 	}
 	return nil

@@ -13,19 +13,28 @@ const (
 	owed = "owed "
 )
 
+// without reports whether requests have to do without the store.
+func (j *judge) without() bool { return j.traits.Instead && j.fault != None }
+
 // divert makes units do without the store while it is at fault.
 func (j *judge) divert(units []unit) {
-	if !j.traits.Instead || j.fault == None {
+	if !j.without() {
 		return
 	}
 	for i := range units {
 		u := &units[i]
-		key, _, _ := strings.Cut(u.keys[0], "=")
-		u.instead = j.rules.find(key).OnFailure
+		u.instead = true
 		for _, k := range u.keys {
 			u.here = append(u.here, here+k)
 		}
 	}
+}
+
+// errs reports whether one of units is left without an answer, and so the request.
+func errs(units []unit) bool {
+	return slices.ContainsFunc(units, func(u unit) bool {
+		return slices.ContainsFunc(u.limits, func(l *Limit) bool { return l.OnFailure == "" || l.OnFailure == "error" })
+	})
 }
 
 // denyFor is when callers are told to come back that are refused because the store
@@ -34,20 +43,46 @@ const denyFor = time.Second
 
 // doInstead is do without the store.
 func (u *unit) doInstead(s state, wall time.Duration) (state, []verdict) {
-	if u.instead == "local" {
-		return u.doHere(s, wall)
-	}
 	verdicts := make([]verdict, len(u.limits))
+	local, of, denied := *u, []int(nil), false
+	local.keys, local.limits, local.here = nil, nil, nil
 	for i, l := range u.limits {
-		amount := max(u.amount, -u.amount)
 		switch {
-		case u.instead == "allow": // as if nobody had come before
-			verdicts[i].remaining = max(l.capacity()-amount, 0)
-		case u.amount >= 0:
+		case l.OnFailure == "allow": // as if nobody had come before
+			verdicts[i].remaining = max(l.capacity()-max(u.amount, -u.amount), 0)
+		case l.OnFailure == "deny" && u.amount >= 0:
 			verdicts[i] = verdict{over: true, retry: denyFor, reset: denyFor}
+			denied = denied || u.atomic && !u.shadow
+		case l.OnFailure == "local":
+			of = append(of, i)
+			local.limits, local.keys, local.here = append(local.limits, l), append(local.keys, u.keys[i]), append(local.here, u.here[i])
 		}
 	}
-	return s, verdicts
+	if len(of) == 0 {
+		return s, verdicts
+	}
+	after, told := s, []verdict(nil)
+	if denied { // the group's, and so it is not charged here, either
+		told = local.lookHere(s)
+	} else {
+		after, told = local.doHere(s, wall)
+	}
+	for k, i := range of {
+		verdicts[i] = told[k]
+	}
+	return after, verdicts
+}
+
+// lookHere is what would become of u here, uncharged.
+func (u *unit) lookHere(s state) (verdicts []verdict) {
+	for i, k := range u.here {
+		c := s[k]
+		if c == nil {
+			c = new(counter)
+		}
+		verdicts = append(verdicts, c.look(u.limits[i], u.at, u.amount))
+	}
+	return verdicts
 }
 
 // doHere counts here, against the share of the only replica: the whole limit. What

@@ -242,7 +242,10 @@ func (j *judge) asked(asks []Ask, answers []*Answer, wall time.Duration) (proble
 	for i, ask := range asks {
 		units := each[i]
 		s.blind = append(s.blind, make([]bool, len(ask)))
-		if !answers[i].Failed {
+		if j.without() && answers[i].Failed != errs(units) {
+			return fmt.Sprintf("request %d: got %v, and on_store_failure says otherwise", i+1, answers[i])
+		}
+		if !answers[i].Failed || j.without() { // what others do of a request that fails is done
 			j.divert(units)
 			s.threads = append(s.threads, j.known(units, s.blind[i]))
 			s.calls = append(s.calls, i)
@@ -302,7 +305,10 @@ func (j *judge) known(units []unit, blind []bool) (out []unit) {
 		u := &units[i]
 		keys := u.counters()
 		if slices.ContainsFunc(keys, func(k string) bool { return j.lost[k] }) {
-			j.lose(keys) // whether the others of the group were charged is not known, either
+			// Whether the others of the group were charged is not known, either, nor what
+			// the store will be told of it.
+			j.lose(keys)
+			j.lose(u.keys)
 			blind[u.descriptor] = true
 			continue
 		}
@@ -443,13 +449,13 @@ func (s *search) step(w world, p path, t int) {
 	pending := w.pending
 	var after state
 	var verdicts []verdict
-	if u.instead == "" {
+	if !u.instead {
 		after, verdicts = u.do(w.state, s.wall)
 	} else {
 		after, verdicts = u.doInstead(w.state, s.wall)
 		if u.amount != 0 && s.judge.fault != Down {
 			lost := *u
-			lost.instead, lost.wall = "", s.wall
+			lost.instead, lost.wall = false, s.wall
 			pending = append(slices.Clip(pending), &lost)
 		}
 	}
@@ -460,9 +466,18 @@ func (s *search) step(w world, p path, t int) {
 	if !s.right(&p, t) {
 		return
 	}
-	s.from(world{after, pending}, p)
-	if s.judge.traits.Cached && u.uncounted(w.state) {
-		s.from(world{w.state, w.pending}, p)
+	states := []state{after}
+	if s.judge.traits.Cached {
+		for _, k := range u.uncounted(w.state) {
+			for _, st := range states { // of several, each may be or not
+				left := maps.Clone(st)
+				left[k] = w.state[k]
+				states = append(states, left)
+			}
+		}
+	}
+	for _, st := range states {
+		s.from(world{st, pending}, p)
 	}
 }
 
@@ -471,6 +486,9 @@ func (s *search) step(w world, p path, t int) {
 func (s *search) right(p *path, t int) bool {
 	call := s.calls[t]
 	ask, got := s.asks[call], s.answers[call]
+	if got.Failed {
+		return true
+	}
 	if len(got.Statuses) != len(ask) {
 		s.nearest = fmt.Sprintf("request %d has %d descriptors and %d statuses", call+1, len(ask), len(got.Statuses))
 		return false

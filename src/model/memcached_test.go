@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"testing"
+	"time"
 
 	"ratelimit/src/backend/harness"
 	"ratelimit/src/backend/memcached"
@@ -26,10 +27,10 @@ type memcachedLab struct {
 	done  chan error
 }
 
-func (m *memcachedServer) open(s *Script) (lab, error) {
+func (m *memcachedServer) open() (lab, error) {
 	m.proxy.Heal()
 	store, err := memcached.New(memcached.Config{
-		Servers: []string{m.proxy.Addr}, Connections: connections(s), Timeout: storeTimeout, DialTimeout: storeTimeout,
+		Servers: []string{m.proxy.Addr}, Timeout: storeTimeout, DialTimeout: storeTimeout,
 	})
 	if err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func (l *memcachedLab) fault(f Fault) error {
 	return breakIt(l.proxy, f)
 }
 
-func (l *memcachedLab) settled() error { return connected(l.proxy, l.store.Stats().Open) }
+func (l *memcachedLab) settled(time.Time) error { return connected(l.proxy, l.store.Stats().Open) }
 
 func (l *memcachedLab) check() error { return nil }
 

@@ -30,27 +30,37 @@ var cans = []struct {
 	{Can{Store: "memcached", Single: true, Faults: []Fault{Down, Lost, Stall, Slow, Reset}, CountingOnly: true}, 4},
 }
 
+func firstSeed() uint64 {
+	if *seed == 0 {
+		return rand.Uint64()
+	}
+	return *seed
+}
+
+// enough says whether there are to be more than so many schedules; in a plain test
+// there are few.
+func enough(few int) (more func(n uint64) bool) {
+	end := time.Now().Add(*during)
+	return func(n uint64) bool {
+		switch {
+		case *seeds > 0:
+			return n < *seeds
+		case *during > 0:
+			return time.Now().Before(end)
+		}
+		return n < uint64(few)
+	}
+}
+
 // TestRandom plays random scripts on all stores. A violation is made small and
 // printed as a script; testdata is where such scripts go.
 func TestRandom(t *testing.T) {
-	first := *seed
-	if first == 0 {
-		first = rand.Uint64()
-	}
+	first := firstSeed()
 	for _, can := range cans {
 		t.Run(can.Store, func(t *testing.T) {
 			t.Parallel()
 			ls := &labs{t: t}
-			end := time.Now().Add(*during)
-			more := func(n uint64) bool {
-				switch {
-				case *seeds > 0:
-					return n < *seeds
-				case *during > 0:
-					return time.Now().Before(end)
-				}
-				return n < uint64(can.seeds)
-			}
+			more := enough(can.seeds)
 			var all Outcome
 			for n := uint64(0); more(n); n++ {
 				out, err := play(Random(first+n, can.Can), ls.open)
@@ -74,30 +84,42 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// report is v as a script that is as small as can be, and the way to play it again.
+// shrinkFor is how long a violation is made smaller.
+const shrinkFor = time.Minute
+
+// report is v as a script that is as small as can be, and the way to play it again:
+// the script is in a file, one for each store, from the first on.
 func report(t *testing.T, v *Violation, open func(*Script) (lab, error)) string {
-	fails := func(s *Script) bool {
+	file := filepath.Join(os.TempDir(), fmt.Sprintf("ratelimit-model-%s.txt", v.Script.Store))
+	save := func(v *Violation) {
+		if err := os.WriteFile(file, []byte(v.Report()), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	save(v)
+	again := fmt.Sprintf("go test ./src/model -run TestReplay -script %s", file)
+	if out, err := play(v.Script, open); err != nil || out.Violation == nil {
+		return fmt.Sprintf("%v; it was right when played once more (%v):\n%s\n%s", v, err, v.Report(), again)
+	}
+	tries, end, news := 0, time.Now().Add(shrinkFor), time.Now()
+	Shrink(v.Script, 500, func(s *Script) bool {
+		if time.Now().After(end) {
+			return false
+		}
+		tries++
 		out, err := play(s, open)
-		return err == nil && out.Violation != nil
-	}
-	if !fails(v.Script) {
-		return fmt.Sprintf("%v; it was right when played once more:\n%s", v, v.Report())
-	}
-	smallest := Shrink(v.Script, 500, fails)
-	if out, err := play(smallest, open); err == nil && out.Violation != nil {
-		v = out.Violation
-	}
-	file, err := os.CreateTemp("", "violation-*.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := file.WriteString(smallest.String()); err != nil {
-		t.Fatal(err)
-	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("%v\n%s\ngo test ./src/model -run TestReplay -script %s", v, v.Report(), file.Name())
+		fails := err == nil && out.Violation != nil
+		if fails {
+			v = out.Violation
+			save(v)
+		}
+		if time.Since(news) > 5*time.Second {
+			news = time.Now()
+			t.Logf("%d smaller scripts were tried, %d steps are left", tries, len(v.Script.Steps))
+		}
+		return fails
+	})
+	return fmt.Sprintf("%v\n%s\n%s", v, v.Report(), again)
 }
 
 // TestReplay plays the script of -script.

@@ -147,10 +147,8 @@ func (s *Script) rule(line string) error {
 			r.None = true
 		case word == "shadow":
 			r.Shadow = true
-		case slices.Contains(onFailures, word):
-			r.OnFailure = word
 		default:
-			return fmt.Errorf("%q is not none, shadow or one of %v", word, onFailures)
+			return fmt.Errorf("%q is not none or shadow", word)
 		}
 	}
 	for text := range strings.SplitSeq(tail, "+") {
@@ -196,6 +194,8 @@ func parseLimit(words []string) (l Limit, err error) {
 		switch argument := i + 1; {
 		case words[i] == "counting":
 			l.Counting = true
+		case slices.Contains(onFailures, words[i]):
+			l.OnFailure = words[i]
 		case words[i] == "burst" && argument < len(words) && l.Kind == GCRA:
 			i++
 			if l.Burst, err = strconv.ParseInt(words[i], 10, 64); err != nil || l.Burst < 0 || l.Burst > maxMax {
@@ -207,7 +207,7 @@ func parseLimit(words []string) (l Limit, err error) {
 				return l, err
 			}
 		default:
-			return l, fmt.Errorf("%q is not counting, the burst of a gcra, or the interval of a gcra or a sliding_window", words[i])
+			return l, fmt.Errorf("%q is not counting, the burst of a gcra, the interval of a gcra or a sliding_window, or one of %v", words[i], onFailures)
 		}
 	}
 	return l, nil

@@ -12,7 +12,7 @@ store split
 
 rules
   a: fixed_window 3/1m0s
-  b none shadow local: gcra 3/1m30s burst 0 interval 2s counting + sliding_window 5/1h0m0s interval 1.5s
+  b none shadow: gcra 3/1m30s burst 0 interval 2s counting local + sliding_window 5/1h0m0s interval 1.5s deny
 at 1.5s
 ask a=1 b=2*3 # a comment
 ask a=1*0 | b=1*-2 b=1 | x=9

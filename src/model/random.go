@@ -57,9 +57,6 @@ func (g *dice) chance(percent int) bool { return g.IntN(100) < percent }
 func (g *dice) newRules() (rules Rules) {
 	for _, key := range []string{"a", "b", "c"} {
 		r := Rule{Key: key, None: g.chance(30) && !g.can.CountingOnly, Shadow: g.chance(10)}
-		if g.can.Instead {
-			r.OnFailure = onFailures[g.one(1, 2, 3, 3, 3)]
-		}
 		for range g.one(1, 1, 1, 2, 2, 3) {
 			l := g.limit()
 			if r.None && l.Period == time.Second {
@@ -80,8 +77,11 @@ func (g *dice) limit() Limit {
 		kinds = []Kind{Fixed, Counter}
 	}
 	l := Limit{Kind: kinds[g.IntN(len(kinds))], Max: g.one(1, 2, 3, 3, 5, 7, 10, 20), Counting: g.chance(40) || g.can.CountingOnly}
-	if g.can.Instead && g.chance(50) { // of which it is known what is paid back
-		l.Kind = Fixed
+	if g.can.Instead {
+		l.OnFailure = onFailures[g.one(0, 1, 1, 2, 2, 3, 3, 3, 3, 3, 3)]
+		if g.chance(50) { // of which it is known what is paid back
+			l.Kind = Fixed
+		}
 	}
 	if g.chance(3) {
 		l.Max = 0

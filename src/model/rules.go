@@ -32,6 +32,8 @@ type Limit struct {
 	Interval time.Duration
 	// Counting is count_blocked.
 	Counting bool
+	// OnFailure is on_store_failure; "" leaves it out.
+	OnFailure string
 }
 
 // capacity is the most that passes at once.
@@ -49,9 +51,7 @@ type Rule struct {
 	None bool
 	// Shadow is shadow_mode.
 	Shadow bool
-	// OnFailure is on_store_failure; "" leaves it out.
-	OnFailure string
-	Limits    []Limit
+	Limits []Limit
 }
 
 // Rules are what is configured.
@@ -94,8 +94,8 @@ func (rs Rules) YAML() string {
 			if l.Interval > 0 {
 				fmt.Fprintf(&b, ", min_interval: %v", l.Interval)
 			}
-			if r.OnFailure != "" {
-				fmt.Fprintf(&b, ", on_store_failure: %s", r.OnFailure)
+			if l.OnFailure != "" {
+				fmt.Fprintf(&b, ", on_store_failure: %s", l.OnFailure)
 			}
 			b.WriteString("}\n")
 		}
@@ -110,7 +110,7 @@ func (r *Rule) String() string {
 	for _, flag := range []struct {
 		on   bool
 		word string
-	}{{r.None, "none"}, {r.Shadow, "shadow"}, {r.OnFailure != "", r.OnFailure}} {
+	}{{r.None, "none"}, {r.Shadow, "shadow"}} {
 		if flag.on {
 			b.WriteString(" " + flag.word)
 		}
@@ -136,6 +136,9 @@ func (l *Limit) String() string {
 	}
 	if l.Counting {
 		text += " counting"
+	}
+	if l.OnFailure != "" {
+		text += " " + l.OnFailure
 	}
 	return text
 }

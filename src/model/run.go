@@ -40,7 +40,7 @@ func (v *Violation) Error() string {
 func (v *Violation) Report() string {
 	upTo := *v.Script
 	upTo.Steps = upTo.Steps[:min(v.Step+1, len(upTo.Steps))]
-	return fmt.Sprintf("%s\n\n# %s\n", &upTo, v.Problem)
+	return fmt.Sprintf("%s\n# %s\n", &upTo, v.Problem)
 }
 
 // Outcome is what a run was like.

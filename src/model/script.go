@@ -2,7 +2,6 @@ package model
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -85,11 +84,6 @@ func (s *Script) String() string {
 		b.WriteString(s.Steps[i].String())
 	}
 	return b.String()
-}
-
-// faulty reports whether s has a fault.
-func (s *Script) faulty() bool {
-	return slices.ContainsFunc(s.Steps, func(st Step) bool { return st.Fault != "" && st.Fault != Wipe })
 }
 
 // String is the step as a line, with its end.

@@ -139,6 +139,11 @@ func shrinkLimit(s *Script, fails func(*Script) bool, i, r, l int) *Script {
 	for _, change := range []func(*Limit){
 		func(l *Limit) { l.Interval = 0 },
 		func(l *Limit) { l.Counting = l.Kind == Fixed },
+		func(l *Limit) {
+			if l.OnFailure != "" {
+				l.OnFailure = "local"
+			}
+		},
 		func(l *Limit) { l.Burst = min(l.Burst, max(l.Max-1, 0)) },
 		func(l *Limit) { l.Burst = 0 },
 		func(l *Limit) { l.Period = time.Minute },

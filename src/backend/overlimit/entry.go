@@ -59,6 +59,10 @@ type entry struct {
 // changes until its oldest hit leaves, and if a single unit was asked for, whose
 // wait that is. What refused hits change, or a distance to the last one, is not
 // told at all, nor how the estimate of two buckets shrinks.
+//
+// A sliding window stands still at its newest hit while the clock is behind that,
+// after it stepped back. Waits that are told from here pass meanwhile, and those of the
+// store do not: they are too short, and the store is asked when they have passed.
 func learnt(h *algorithm.Hit, v *algorithm.Verdict, since int64) (e entry, ok bool) {
 	if v.Err != nil || !v.Over || v.FullUntil.IsZero() {
 		return e, false

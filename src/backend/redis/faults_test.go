@@ -219,7 +219,7 @@ func TestFaults(t *testing.T) {
 		end   func(server, proxy)
 	}{
 		{"paused", "timeout", func(s server, _ proxy) { s.Pause() }, func(s server, _ proxy) { s.Resume() }},
-		{"killed", "connect", func(s server, _ proxy) { s.Kill() }, func(s server, _ proxy) { s.Restart(t) }},
+		{"killed", "connection", func(s server, _ proxy) { s.Kill() }, func(s server, _ proxy) { s.Restart(t) }},
 		{"swallowed", "timeout", func(_ server, p proxy) { p.Blackhole() }, func(_ server, p proxy) { p.Heal() }},
 		{"half open", "timeout", func(_ server, p proxy) { p.DropReplies() }, func(_ server, p proxy) { p.Heal() }},
 		{"reset", "connect", func(_ server, p proxy) { p.Refuse(); p.Reset() }, func(_ server, p proxy) { p.Heal() }},

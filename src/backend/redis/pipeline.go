@@ -35,6 +35,7 @@ type command struct {
 	sum    uint64 // incr: of all waiters' amounts
 	ttl    int64
 	closed bool  // incr: nothing more is added to it
+	unset  bool  // incr: the reply to its EXPIRE was lost
 	ask    bool  // ASKING goes before it
 	call   *call // script, get
 	from   int   // the first of its hits
@@ -42,7 +43,7 @@ type command struct {
 	last   int32
 
 	answered bool
-	value    int64 // incr, get
+	value    int64 // incr, get, expire
 	err      error // an error reply
 }
 
@@ -58,7 +59,8 @@ type pipeline struct {
 	seed     maphash.Seed
 	recent   recent
 	commands []command
-	hits     int // in them
+	hits     int  // in them
+	sent     bool // some of it may have arrived
 	waiters  []waiter
 	table    []int32 // open hash table of the incr commands by key: index+1, 0 is free
 	buf      []byte
@@ -75,6 +77,7 @@ func (p *pipeline) reset(calls []*call) {
 	clear(p.commands)
 	clear(p.waiters)
 	p.commands, p.waiters, p.hits = p.commands[:0], p.waiters[:0], 0
+	p.sent = false
 	hits := 0
 	for _, c := range calls {
 		hits += len(c.hits)
@@ -199,6 +202,7 @@ func (p *pipeline) MarshalRESP(w io.Writer, _ *resp.Opts) error {
 	for i := range p.commands {
 		p.buf = p.commands[i].append(p.buf)
 	}
+	p.sent = true
 	_, err := w.Write(p.buf)
 	return err
 }
@@ -303,10 +307,8 @@ func (p *pipeline) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
 		}
 		var err error
 		switch c.kind {
-		case incr, get:
+		case incr, get, expire:
 			c.value, err = readNumber(br)
-		case expire:
-			_, err = readNumber(br)
 		case script, eval:
 			err = c.readScript(br)
 		}
@@ -319,6 +321,7 @@ func (p *pipeline) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
 				p.recent.forget(c.hash)
 				switch {
 				case !isReply(err):
+					c.unset = true
 					return err
 				case replyWord(err) == "NOPERM": // else keys would stay for good, and nobody know
 					c.err = err

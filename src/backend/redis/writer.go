@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"bytes"
 	"context"
 	"hash/maphash"
 	"sync"
@@ -33,7 +32,8 @@ type writer struct {
 	// What follows belongs to run.
 	batch    []*call
 	pipeline pipeline
-	again    pipeline // for scripts that Redis did not know, and keys it lost
+	again    pipeline // for scripts that Redis did not know, and endless
+	endless  endless
 }
 
 func newWriter(l *link, cfg *Config, kick func(), stats *counters) *writer {
@@ -141,6 +141,13 @@ func (w *writer) next(ctx context.Context) bool {
 			}
 			continue
 		}
+		if wait == 0 { // else a probe comes first
+			due, wait = w.endless.due(time.Now())
+		}
+		if due {
+			w.expire(ctx)
+			continue
+		}
 		select {
 		case <-w.wake:
 		case <-after(wait):
@@ -203,15 +210,10 @@ func (w *writer) commit(ctx context.Context) {
 	if err != nil || advice.look {
 		w.kick()
 	}
-	lost := w.lost(p)
+	w.endless.note(p)
 	w.finish()
-	if lost {
-		_ = w.link.Do(ctx, &w.again) // the answers tell
-		for i := range w.again.commands {
-			if c := &w.again.commands[i]; !c.answered || c.err != nil {
-				w.pipeline.recent.forget(c.hash) // the next hit on the key tries again
-			}
-		}
+	if err == nil && len(w.endless.keys) > 0 {
+		w.expire(ctx)
 	}
 }
 
@@ -239,19 +241,6 @@ func (w *writer) evaluate(ctx context.Context, p *pipeline) error {
 		}
 	}
 	return err
-}
-
-// lost looks for keys that were believed to have a time to live and were made
-// by this batch, after Redis lost them, and puts their EXPIREs into w.again.
-func (w *writer) lost(p *pipeline) bool {
-	w.again.reset(nil)
-	for i := range p.commands {
-		c := &p.commands[i]
-		if c.kind == incr && c.answered && c.err == nil && !c.expire && c.value == int64(c.sum) {
-			w.again.commands = append(w.again.commands, command{kind: expire, key: bytes.Clone(c.key), hash: c.hash, ttl: c.ttl, ask: c.ask})
-		}
-	}
-	return len(w.again.commands) > 0
 }
 
 // finish wakes all callers of the batch and lets go of their calls.

@@ -1,0 +1,78 @@
+package redis
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/harness"
+	"ratelimit/src/backend/redistest"
+)
+
+// A counter that Redis lost, and of which the next reply was lost too, gets its end
+// also if nobody hits it again.
+func TestNoKeyIsEndless(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	for _, tt := range []struct {
+		name  string
+		fault func(*harness.Proxy)
+	}{
+		{"silence", (*harness.Proxy).DropReplies},
+		{"garbage", (*harness.Proxy).Garbage},
+	} {
+		for _, company := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, company %t", tt.name, company), func(t *testing.T) {
+				proxy := harness.StartProxy(t, server.Addr)
+				s := open(t, Config{Addr: proxy.Addr, Connections: 1, Timeout: 100 * time.Millisecond})
+				hit := func(key string) algorithm.Hit {
+					return algorithm.Hit{Key: []byte(key), Limit: window(10, time.Hour), Amount: 1}
+				}
+				if v := take(t, s, hit("k_")); v.Err != nil {
+					t.Fatal(v.Err)
+				}
+				server.Do(t, "FLUSHALL")
+				tt.fault(proxy)
+				if v := take(t, s, hit("k_")); v.Err == nil {
+					t.Fatal("the reply was not lost")
+				}
+				proxy.Heal()
+				err := harness.Retry(harness.Deadline, func() error {
+					if company {
+						_ = take(t, s, hit("other_")) // it may be too early for it
+					}
+					if ttl := fmt.Sprint(server.Do(t, "TTL", "k_1767225600")); ttl == "-1" || ttl == "-2" {
+						return fmt.Errorf("TTL is %s", ttl)
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// What it remembers has an end: the rest is left to the next hit on the key.
+func TestEndlessIsBounded(t *testing.T) {
+	var e endless
+	p := &pipeline{sent: true}
+	for i := range mostEndless + 10 {
+		p.recent.add(uint64(i) + 1)
+		p.commands = append(p.commands, command{kind: incr, key: fmt.Appendf(nil, "k%d", i), hash: uint64(i) + 1})
+	}
+	e.note(p)
+	if n := len(e.keys); n != mostEndless {
+		t.Errorf("%d keys, want %d", n, mostEndless)
+	}
+	if p.recent.add(mostEndless + 5) {
+		t.Error("a key without room is believed to have its time to live")
+	}
+	if due, wait := e.due(time.Now()); due || wait <= 0 {
+		t.Errorf("due %t in %v, want a pause", due, wait)
+	}
+	if due, _ := e.due(time.Now().Add(time.Hour)); !due {
+		t.Error("never due")
+	}
+}
