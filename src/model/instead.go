@@ -47,11 +47,15 @@ func (u *unit) doInstead(s state, wall time.Duration) (state, []verdict) {
 	local, of, denied := *u, []int(nil), false
 	local.keys, local.limits, local.here = nil, nil, nil
 	for i, l := range u.limits {
+		never := u.amount > l.capacity()
 		switch {
-		case l.OnFailure == "allow": // as if nobody had come before
+		case l.OnFailure == "allow" && !never: // as if nobody had come before
 			verdicts[i].remaining = max(l.capacity()-max(u.amount, -u.amount), 0)
-		case l.OnFailure == "deny" && u.amount >= 0:
-			verdicts[i] = verdict{over: true, retry: denyFor, reset: denyFor}
+		case l.OnFailure == "allow", l.OnFailure == "deny" && u.amount >= 0:
+			verdicts[i] = verdict{over: true, retry: denyFor, reset: denyFor, never: never}
+			if never {
+				verdicts[i].retry = 0
+			}
 			denied = denied || u.atomic && !u.shadow
 		case l.OnFailure == "local":
 			of = append(of, i)

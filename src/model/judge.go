@@ -78,10 +78,21 @@ func (j *judge) clock(at time.Duration) {
 	if !back {
 		return
 	}
+	standsStill := func(k string) bool {
+		// The cache reckons from the clock, where a log stands still at its newest hit.
+		return j.traits.Cached && strings.Contains(k, " "+string(Sliding)+" ")
+	}
+	for i := range j.worlds {
+		for _, u := range j.worlds[i].pending { // what may have been charged, too
+			for _, k := range u.keys {
+				if standsStill(k) {
+					j.lost[k] = true
+				}
+			}
+		}
+	}
 	j.loseIf(func(k string, c *counter) bool {
-		return c.until <= j.seen+forgotten || j.traits.Forward && strings.Contains(k, string(Counter)) ||
-			// The cache reckons from the clock, where a log stands still at its newest hit.
-			j.traits.Cached && strings.Contains(k, " "+string(Sliding)+" ")
+		return c.until <= j.seen+forgotten || j.traits.Forward && strings.Contains(k, string(Counter)) || standsStill(k)
 	})
 }
 
