@@ -106,7 +106,7 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 chaos: ## every fault on every store, some five minutes, with a table; CHAOS=--write writes docs/reliability.md
 	@$(HERE) go test -count=1 -timeout 20m -v -run '^TestEveryFault$$' ./integration-test/chaos -full $(CHAOS) | grep -Ev '^ *(=== |--- PASS)|chaos_test.go:[0-9]+: calls: '
 
-model: ## play random schedules of calls, reloads, faults and clock moves against an exact model for MODELTIME (1m)
+model: ## play random schedules of calls, reloads, faults and clock moves against an exact model, for MODELTIME (1m) on each store
 	go test -count=1 -timeout 0 -run TestRandom -v ./src/model -during $(MODELTIME) -seed $(SEED)
 
 soak: ## load, faults and hostile clients for DURATION (2m), and whether the process grew

@@ -18,7 +18,8 @@ type Can struct {
 	// Instead: rules say what becomes of hits without the store.
 	Instead bool
 	// Single: one request at a time. The judge takes it that a request charges its
-	// counters in order, which is not so where they are in several places.
+	// limits in their order and at once, which is not so where a store is two, or
+	// where a cache answers for some of them before the store is asked for the rest.
 	Single bool
 	// Faults are those there may be.
 	Faults []Fault
