@@ -120,7 +120,7 @@ func (s *Store) start(ctx context.Context, addr server) *node {
 		end:  make(chan struct{}), counters: make(map[string]*counter),
 		opened: make(chan struct{}, 1),
 	}
-	n.breaker = remote.NewBreaker("memcached: "+string(addr), s.cfg.BreakerFailures, n.tell)
+	n.breaker = remote.NewBreaker("memcached: "+string(addr), s.cfg.BreakerFailures, s.cfg.Timeout, n.tell)
 	for range s.cfg.Connections {
 		n.wires = append(n.wires, &wire{access: &s.access, ctx: ctx, addr: addr, gate: &n.gate, breaker: n.breaker})
 	}

@@ -345,3 +345,43 @@ func TestTakeAllocates(t *testing.T) {
 // mostAllocs is what a batch of one call costs in radix, which is 1, and what the race
 // detector has the pool of calls forget now and then.
 const mostAllocs = 4
+
+// A server that answers PING and holds all writes back, as one does that hands over
+// to a replica, is found out once: what it says to probes does not close the breaker
+// while calls wait in vain.
+func TestBreakerBelievesCalls(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	var log journal
+	s := open(t, Config{Addr: server.Addr, Timeout: 200 * time.Millisecond, OnBreaker: log.note})
+	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+	server.Do(t, "CLIENT", "PAUSE", "600000", "WRITE")
+	stop := make(chan struct{})
+	var calls sync.WaitGroup
+	for range 4 { // so that there always is one to try
+		calls.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+					takeWithin(t, s, spread(n), 20*time.Millisecond)
+				}
+			}
+		})
+	}
+	awaitBreakers(t, s, 1)
+	before := s.Stats().Failed
+	harness.Await(t, 30*time.Second, "calls that try", func() error {
+		if n := s.Stats().Failed - before; n < 5 {
+			return fmt.Errorf("%d have failed", n)
+		}
+		return nil
+	})
+	close(stop)
+	calls.Wait()
+	if got := log.read(); len(got) != 1 {
+		t.Errorf("told %q", got)
+	}
+	server.Do(t, "CLIENT", "UNPAUSE")
+	harness.Await(t, 20*time.Second, "answers again", func() error { return take(t, s, hot(0)).Err })
+}

@@ -97,7 +97,7 @@ func (g *guarded) check(err error) error {
 		return err
 	}
 	_ = g.Close() // what matters is that nobody waits on it any more
-	return fmt.Errorf("%w: no answer in %v, nor the whole of it in %v", errStalled, g.timeout, whole*g.timeout)
+	return fmt.Errorf("%w: no answer in %v, or not all of it in %v", errStalled, g.timeout, whole*g.timeout)
 }
 
 // Close closes the connection; again does nothing.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/mediocregopher/radix/v4"
@@ -103,10 +104,19 @@ func (l *link) perform(ctx context.Context, a radix.Action) error {
 		return nil
 	}
 	l.Close()
+	err = plain(err)
 	l.report(began, err)
 	err = l.failure(false, err)
 	if !l.proven && !errors.Is(err, errStalled) { // that took its time
 		l.gate.Rest(err)
+	}
+	return err
+}
+
+// plain is err without radix's word of where it met it, which tells operators nothing.
+func plain(err error) error {
+	if inner := errors.Unwrap(err); inner != nil && strings.HasPrefix(err.Error(), "response returned from Conn: ") {
+		return inner
 	}
 	return err
 }

@@ -16,7 +16,7 @@ type node struct {
 
 func (s *Store) newNode(addr string) *node {
 	n := &node{seed: s.seed}
-	n.breaker = remote.NewBreaker("redis: "+addr, s.cfg.BreakerFailures, func(open bool, why error) {
+	n.breaker = remote.NewBreaker("redis: "+addr, s.cfg.BreakerFailures, s.cfg.Timeout, func(open bool, why error) {
 		if open {
 			s.stats.opened.Add(1)
 		}

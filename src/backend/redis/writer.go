@@ -31,6 +31,7 @@ type writer struct {
 
 	// What follows belongs to run.
 	batch    []*call
+	more     bool // the limit left some in the queue, which have waited for the window
 	pipeline pipeline
 	again    pipeline // for scripts that Redis did not know, and endless
 	endless  endless
@@ -116,7 +117,7 @@ func after(d time.Duration) <-chan time.Time {
 // next takes what waits into w.batch, and waits for it if there is nothing.
 func (w *writer) next(ctx context.Context) bool {
 	for {
-		if w.window > 0 {
+		if w.window > 0 && !w.more {
 			select {
 			case <-time.After(w.window):
 			case <-w.retired:
@@ -125,6 +126,7 @@ func (w *writer) next(ctx context.Context) bool {
 		}
 		w.mu.Lock()
 		w.batch = w.take(w.batch[:0])
+		w.more = len(w.queue) > 0
 		w.mu.Unlock()
 		if len(w.batch) > 0 {
 			err := w.link.breaker.Refusal()
@@ -159,15 +161,22 @@ func (w *writer) next(ctx context.Context) bool {
 	}
 }
 
-// take moves calls from the queue to batch, up to the limit.
+// take moves calls from the queue to batch, up to the limit. Those whose callers
+// have left do not count, as they are not sent: with so many in the queue as there
+// may be, others would wait behind them for longer than they can.
 func (w *writer) take(batch []*call) []*call {
 	if w.limit <= 0 {
 		batch, w.queue = w.queue, batch
 		return batch
 	}
 	hits := 0
-	for len(w.queue) > 0 && (hits == 0 || hits+len(w.queue[0].hits) <= w.limit) {
-		hits += len(w.queue[0].hits)
+	for len(w.queue) > 0 {
+		if c := w.queue[0]; !c.Gone.Load() {
+			if hits > 0 && hits+len(c.hits) > w.limit {
+				break
+			}
+			hits += len(c.hits)
+		}
 		batch = append(batch, w.queue[0])
 		w.queue[0] = nil
 		w.queue = w.queue[1:]

@@ -13,7 +13,9 @@ import (
 // no answer it opens: calls are refused at once, and nothing is sent but probes,
 // after pauses that grow. The first answer makes it half open: a few calls may try,
 // and probes go on where none come. The next answer closes it, an attempt
-// without one opens it again.
+// without one opens it again. While calls try, probes wait for what becomes of them:
+// a server may answer probes and nothing else, as Redis does under CLIENT PAUSE WRITE,
+// and a breaker that believed them would close and open for ever.
 //
 // An attempt is one way to the server and back: a batch, a pipe full of commands,
 // the making of a connection. It has no answer when it broke, was refused, or took
@@ -29,6 +31,7 @@ import (
 type Breaker struct {
 	name     string
 	failures uint64
+	patience time.Duration // until a call that tried has an answer, or is without one
 	tell     func(open bool, why error)
 	jitter   func(time.Duration) time.Duration // from 0 to below it
 
@@ -40,6 +43,7 @@ type Breaker struct {
 
 	mu     sync.Mutex // guards what follows
 	trials int        // half open: so many more calls may try
+	waited bool       // half open: those that tried were waited for
 	next   time.Time  // open, half open: then somebody may probe. Zero: not known yet
 	wait   time.Duration
 	// retired: nobody is told anything any more.
@@ -77,16 +81,20 @@ const maxTrials = 5
 
 // NewBreaker returns a closed Breaker of the server that has this name in errors.
 // It opens after so many failures; with 0 or less there is none, and nil is
-// returned. Tell, unless nil, hears when it opens, and why, and when it closes.
-// It must not block, nor use the Breaker.
-func NewBreaker(name string, failures int, tell func(open bool, why error)) *Breaker {
+// returned. Timeout is how long one Read of an attempt may take. Tell, unless nil,
+// hears when it opens, and why, and when it closes. It must not block, nor use the
+// Breaker.
+func NewBreaker(name string, failures int, timeout time.Duration, tell func(open bool, why error)) *Breaker {
 	if failures <= 0 {
 		return nil
 	}
 	if tell == nil {
 		tell = func(bool, error) {}
 	}
-	return &Breaker{name: name, failures: uint64(min(failures, failureMask)), tell: tell, jitter: rand.N[time.Duration]}
+	return &Breaker{
+		name: name, failures: uint64(min(failures, failureMask)), patience: max(2*timeout, probeLeast),
+		tell: tell, jitter: rand.N[time.Duration],
+	}
 }
 
 // OpenError is what calls get that a Breaker refuses.
@@ -176,7 +184,7 @@ func (b *Breaker) succeed() {
 	case closed:
 		b.word.Store(word &^ failureMask)
 	case opened:
-		b.trials, b.next = maxTrials, time.Time{}
+		b.trials, b.waited, b.next = maxTrials, false, time.Time{}
 		b.change(halfOpen)
 	case halfOpen:
 		b.change(closed)
@@ -246,8 +254,13 @@ func (b *Breaker) Probe(now time.Time) (due bool, wait time.Duration) {
 		if b.next.IsZero() { // calls come first
 			b.next = now.Add(probeLeast)
 		}
-		if due = !now.Before(b.next); due { // those that tried may never have been sent
-			b.trials, b.next = maxTrials, now.Add(probeLeast)
+		switch {
+		case now.Before(b.next):
+		case b.trials < maxTrials && !b.waited:
+			b.waited, b.next = true, now.Add(b.patience)
+		default: // those that tried may never have been sent
+			due = true
+			b.trials, b.waited, b.next = maxTrials, false, now.Add(probeLeast)
 		}
 	case opened:
 		if due = !now.Before(b.next); due {

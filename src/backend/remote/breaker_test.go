@@ -15,10 +15,12 @@ import (
 
 var errGone = errors.New("gone")
 
+const breakerTimeout = 60 * time.Millisecond
+
 // plain is a breaker whose pauses have no jitter, and what it told.
 func plain(failures int) (*Breaker, *[]string) {
 	told := new([]string)
-	b := NewBreaker("redis: a:1", failures, func(open bool, why error) { *told = append(*told, fmt.Sprint(open, " ", why)) })
+	b := NewBreaker("redis: a:1", failures, breakerTimeout, func(open bool, why error) { *told = append(*told, fmt.Sprint(open, " ", why)) })
 	if b != nil {
 		b.jitter = func(time.Duration) time.Duration { return 0 }
 	}
@@ -89,9 +91,24 @@ func TestBreaker(t *testing.T) {
 			{50 * ms, "allow", "yes", halfOpen},
 			{50 * ms, "allow", "yes", halfOpen},
 			{50 * ms, "allow", "no", halfOpen},
-			{60 * ms, "probe", "50ms", halfOpen}, // none of them may ever be sent
-			{110 * ms, "probe", "due", halfOpen},
-			{110 * ms, "allow", "yes", halfOpen},
+			{60 * ms, "probe", "50ms", halfOpen},
+			{110 * ms, "probe", "120ms", halfOpen}, // twice the timeout: they have failed by then
+			{229 * ms, "allow", "no", halfOpen},
+			{230 * ms, "probe", "due", halfOpen}, // or were never sent
+			{230 * ms, "allow", "yes", halfOpen},
+			{280 * ms, "probe", "120ms", halfOpen},
+		}, []string{"true gone"}},
+		{"an answered probe does not close it before a call that tries has failed", []step{
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "fail", "", opened},
+			{50 * ms, "probe", "due", opened},
+			{51 * ms, "succeed", "", halfOpen},
+			{51 * ms, "probe", "50ms", halfOpen},
+			{52 * ms, "allow", "yes", halfOpen},
+			{101 * ms, "probe", "120ms", halfOpen},
+			{112 * ms, "fail", "", opened},
+			{112 * ms, "probe", "200ms", opened},
 		}, []string{"true gone"}},
 		{"without calls, two probes that are answered close it", []step{
 			{0, "fail", "", closed},
@@ -186,7 +203,7 @@ func TestBreakerSaysWhy(t *testing.T) {
 
 // With 0 failures there is none, and nothing asks whether there is.
 func TestNoBreaker(t *testing.T) {
-	b := NewBreaker("a", 0, nil)
+	b := NewBreaker("a", 0, 0, nil)
 	b.Fail(b.Begin(), time.Now(), errGone)
 	b.Succeed()
 	b.Retire(errGone)
@@ -201,7 +218,7 @@ func TestNoBreaker(t *testing.T) {
 func TestJitter(t *testing.T) {
 	seen := make(map[time.Duration]bool)
 	for range 20 {
-		b := NewBreaker("a", 1, nil)
+		b := NewBreaker("a", 1, 0, nil)
 		b.Fail(0, time.Unix(0, 0), errGone)
 		_, wait := b.Probe(time.Unix(0, 0))
 		if wait <= probeLeast/2 || wait > probeLeast {
@@ -256,6 +273,7 @@ type reference struct {
 	limit    int
 	failed   int
 	tries    int
+	waited   bool
 	probeAt  time.Duration // -1: not known
 	pause    time.Duration
 	newsFrom int // attempts that began before this change do not count
@@ -317,7 +335,7 @@ func FuzzBreaker(f *testing.F) {
 					r.failed = 0
 				case opened:
 					r.to(halfOpen)
-					r.tries, r.probeAt = 5, -1
+					r.tries, r.waited, r.probeAt = 5, false, -1
 				case halfOpen:
 					r.to(closed)
 				}
@@ -337,11 +355,13 @@ func FuzzBreaker(f *testing.F) {
 				}
 				wantDue := r.state != closed && now >= r.probeAt
 				switch {
+				case wantDue && r.state == halfOpen && r.tries < 5 && !r.waited:
+					wantDue, r.waited, r.probeAt = false, true, now+2*breakerTimeout
 				case wantDue && r.state == opened:
 					r.probeAt = now + r.pause
 					r.pause = min(r.pause*2, 500*time.Millisecond)
 				case wantDue:
-					r.probeAt, r.tries = now+50*time.Millisecond, 5
+					r.probeAt, r.tries, r.waited = now+50*time.Millisecond, 5, false
 				}
 				wantWait := r.probeAt - now
 				if r.state == closed {
@@ -367,7 +387,7 @@ func FuzzBreaker(f *testing.F) {
 // in the end an answer or two close it.
 func TestBreakerAtOnce(t *testing.T) {
 	var open atomic.Bool
-	b := NewBreaker("a", 2, func(now bool, _ error) {
+	b := NewBreaker("a", 2, 0, func(now bool, _ error) {
 		if open.Swap(now) == now {
 			t.Error("told twice")
 		}
@@ -399,7 +419,7 @@ func TestBreakerAtOnce(t *testing.T) {
 
 // On the way of every call there is no lock and no memory to get.
 func BenchmarkBreaker(bench *testing.B) {
-	b := NewBreaker("a", 5, nil)
+	b := NewBreaker("a", 5, 0, nil)
 	bench.ReportAllocs()
 	bench.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

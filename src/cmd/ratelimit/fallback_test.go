@@ -118,7 +118,9 @@ func TestStartWithoutStore(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	server.Stop()
 	s := launch(t, oneRule, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "STORE_FAILURE_MODE=local", "REPLICAS=1", "REDIS_STARTUP_MAX_INTERVAL=100ms")
+	told := s.logged("STORE_FAILURE_MODE decides\"")
 	s.until("ready", s.logged("msg=ready"))
+	s.until("a word of the store", told)
 	if got := asked(t, s, "ip", 3); got != "200 200 429" {
 		t.Error(got)
 	}

@@ -124,12 +124,13 @@ func TestRedisHealthCheck(t *testing.T) {
 	s.until("healthy again", s.healthy)
 }
 
-// A server that goes and comes is one line of the log each, and one it was to be
+// A server that goes and comes is one line of the log each, at the level that is the
+// default, and one it was to be
 // asked always is none.
 func TestRedisBreaker(t *testing.T) {
 	for _, failures := range []string{"2", "0"} {
 		server := redistest.Start(t, redistest.Options{})
-		s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=2s", "LOG_LEVEL=info", "STORE_BREAKER_FAILURES="+failures)
+		s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=2s", "STORE_BREAKER_FAILURES="+failures)
 		s.until("an answer", func() bool { return s.ask("1") == 200 })
 		server.Stop()
 		begun := s.logged("Redis at " + server.Addr + " is only probed until it answers: ")

@@ -160,16 +160,17 @@ func breakerFailures(cfg *settings.Settings) int {
 	return cfg.Failure.BreakerFailures
 }
 
-// onBreaker logs when a server is not asked any more, and when it is again.
+// onBreaker logs when a server is not asked any more, and when it is again: at one
+// level, as who reads of the trouble has to read of its end.
 func onBreaker(log *logrus.Logger, what string) func(addr string, open bool, why error) {
 	return func(addr string, open bool, why error) {
 		switch {
 		case open:
 			log.Warnf("%s at %s is only probed until it answers: %v", what, addr, why)
 		case why != nil:
-			log.Infof("%s at %s is not probed any more: %v", what, addr, why)
+			log.Warnf("%s at %s is not probed any more: %v", what, addr, why)
 		default:
-			log.Infof("%s at %s answers again", what, addr)
+			log.Warnf("%s at %s answers again", what, addr)
 		}
 	}
 }
@@ -264,7 +265,11 @@ func (s *server) watchPool(ctx context.Context, i int, p *pool) error {
 			if p.limit > 0 && time.Since(begun) > p.limit {
 				return fmt.Errorf("REDIS_STARTUP_MAX_ELAPSED_TIME has passed: %w", err)
 			}
-			s.log.Warnf("not ready: %v", err)
+			if s.health.storeless {
+				s.log.Warnf("%v; STORE_FAILURE_MODE decides", err)
+			} else {
+				s.log.Warnf("not ready: %v", err)
+			}
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2+1)):

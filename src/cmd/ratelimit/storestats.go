@@ -108,7 +108,7 @@ func (s *storeSamples) errors(byCause map[string]int64) {
 
 func (s *storeSamples) breakers(open int, opened int64) {
 	s.gauge("breakers_open", "Servers that do not answer, so that they are only probed.", int64(open))
-	s.count("breaker_opened_total", "How often a server came to that.", opened)
+	s.count("breaker_opened_total", "How often the breaker of a server opened, as it did not answer.", opened)
 }
 
 // cacheStats are the figures of the over-limit cache under upstream's names.

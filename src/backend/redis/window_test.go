@@ -1,0 +1,50 @@
+package redis
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/harness"
+	"ratelimit/src/backend/redistest"
+)
+
+// Nobody waits for the window of a batch more than once: not behind those that fill
+// batches before, nor behind those whose callers have left.
+func TestWindowIsWaitedForOnce(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	const timeout = 5 * time.Second
+	s := open(t, Config{Addr: server.Addr, Timeout: timeout, PipelineWindow: 200 * time.Millisecond, PipelineLimit: 1})
+	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+
+	t.Run("a queue", func(t *testing.T) {
+		var wg sync.WaitGroup
+		for range 200 { // 40 s of windows
+			wg.Go(func() {
+				if v := take(t, s, hot(0)); v.Err != nil {
+					t.Error(v.Err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+	t.Run("those who left", func(t *testing.T) {
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		batches := s.Stats().Batches
+		for range 5000 {
+			b := algorithm.Batch{Hits: []algorithm.Hit{hot(0)}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+			if err := s.Take(left, &b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if v := take(t, s, hot(0)); v.Err != nil {
+			t.Error(v.Err)
+		}
+		if n := s.Stats().Batches - batches; n > 2500 { // one may be sent before its caller leaves
+			t.Errorf("%d batches for those who left", n)
+		}
+	})
+}
