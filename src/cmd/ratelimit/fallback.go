@@ -45,14 +45,20 @@ func onFailure(cfg *settings.Settings) algorithm.OnFailure {
 	return f
 }
 
-// storeless says whether this process is of use without a store: when requests
-// are decided all the same, unless health was asked to go by the store.
-func (s *server) storeless() bool {
+// storeless says whether this process is of use without a store: when the settings,
+// or all limits of the rules in force, if there are any, decide without it, unless
+// health was asked to go by the store.
+func (s *server) storeless(set *rules.Set) bool {
 	asked := s.cfg.RedisHealthCheck
 	if s.cfg.BackendType == "memcache" {
 		asked = s.cfg.Memcache.HealthCheck
 	}
-	return onFailure(s.cfg) != algorithm.FailWithError && !asked
+	if asked || onFailure(s.cfg) != algorithm.FailWithError {
+		return !asked
+	}
+	return set != nil && len(set.Rules()) > 0 && !slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool {
+		return !r.Unlimited && r.OnFailure == algorithm.FailWithError
+	})
 }
 
 // countsLocally says whether some hits are counted here when the store does not

@@ -118,16 +118,21 @@ func TestStartWithoutStore(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	server.Stop()
 	s := launch(t, oneRule, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "STORE_FAILURE_MODE=local", "REPLICAS=1", "REDIS_STARTUP_MAX_INTERVAL=100ms")
-	told := s.logged("STORE_FAILURE_MODE decides\"")
+	told := s.logged("on_store_failure decides\"")
 	s.until("ready", s.logged("msg=ready"))
 	s.until("a word of the store", told)
 	if got := asked(t, s, "ip", 3); got != "200 200 429" {
 		t.Error(got)
 	}
 	code, ready := s.get("http", "/readyz")
-	if code != http.StatusOK || !strings.Contains(ready, "Redis does not answer") || !strings.Contains(ready, "STORE_FAILURE_MODE decides") {
+	if code != http.StatusOK || !strings.Contains(ready, "Redis does not answer") || !strings.Contains(ready, "on_store_failure decides") {
 		t.Errorf("%d %s", code, ready)
 	}
+	byRules := launch(t, "domain: d\non_store_failure: local\ndescriptors:\n  - {key: ip, rate_limit: {unit: year, requests_per_unit: 2}}\n  - {key: free, rate_limit: {unlimited: true}}\n",
+		"REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "REPLICAS=1")
+	byRules.until("ready by its rules", byRules.logged("msg=ready"))
+	byRules.write("rules.yaml", oneRule)
+	byRules.until("not ready by others", func() bool { return !byRules.healthy() })
 	server.Restart(t)
 	s.until("it is told no more", func() bool {
 		_, ready := s.get("http", "/readyz")

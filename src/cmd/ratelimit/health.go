@@ -17,22 +17,22 @@ import (
 // health is whether this process should get traffic, and if not, why.
 type health struct {
 	startEmpty bool                   // healthy before the first rules
-	storeless  bool                   // healthy whether or not the stores answer
 	needDomain bool                   // unhealthy without any domain
 	onChange   func(bool)             // told after each update; gRPC health follows
 	names      []string               // of the stores
 	notes      []func() string        // what is worth knowing of each
 	note       func(time.Time) string // what is worth knowing of the stores though they count as ready
 
-	mu       sync.Mutex // guards what follows
-	loaded   bool       // rules were loaded at least once
-	domains  int        // in the rules in force
-	refused  error      // why the last load failed; nil when it did not
-	version  string     // of the rules in force, if a management server has them
-	apart    error      // why there is no stream to the management server; nil when there is, or none is asked
-	stores   []error    // of each of names: why it cannot be reached; nil when it can
-	divvy    error      // why divvy's port is not open; nil: it is, or need not be
-	stopping bool
+	mu        sync.Mutex // guards what follows
+	storeless bool       // healthy whether or not the stores answer
+	loaded    bool       // rules were loaded at least once
+	domains   int        // in the rules in force
+	refused   error      // why the last load failed; nil when it did not
+	version   string     // of the rules in force, if a management server has them
+	apart     error      // why there is no stream to the management server; nil when there is, or none is asked
+	stores    []error    // of each of names: why it cannot be reached; nil when it can
+	divvy     error      // why divvy's port is not open; nil: it is, or need not be
+	stopping  bool
 }
 
 // errStoreUnknown is the state before the store was asked.
@@ -78,7 +78,7 @@ func (h *health) components() []admin.Component {
 		switch {
 		case err == nil:
 		case h.storeless:
-			c.Note = firstProblem(err) + "; STORE_FAILURE_MODE decides"
+			c.Note = firstProblem(err) + "; on_store_failure decides"
 		default:
 			c.Why = firstProblem(err)
 		}
@@ -156,15 +156,18 @@ type readiness struct {
 	mu      sync.Mutex
 	facts   logrus.Fields // of the first rules; nil: none yet
 	late    logrus.Fields // the address of a port that was opened after the others
-	missing int           // stores that have not answered yet, ports that are not open
-	said    bool
+	missing int           // ports that are not open yet
+	silent  int           // stores that have not answered yet
+	// storeless says that these may come when they like.
+	storeless bool
+	said      bool
 }
 
 func (r *readiness) update(change func(*readiness)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(r)
-	if r.facts != nil && r.missing == 0 && !r.said {
+	if r.facts != nil && r.missing == 0 && (r.silent == 0 || r.storeless) && !r.said {
 		r.said = true
 		r.say(r.facts)
 	}

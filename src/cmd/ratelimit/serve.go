@@ -187,10 +187,8 @@ func (s *server) build() error {
 		onChange:   s.grpc.SetServing,
 		note:       s.store.note,
 	}
-	s.ready = readiness{missing: len(s.store.pools), say: s.announceReady}
-	if s.health.storeless = s.storeless(); s.health.storeless {
-		s.ready.missing = 0
-	}
+	s.health.storeless = s.storeless(nil)
+	s.ready = readiness{silent: len(s.store.pools), storeless: s.health.storeless, say: s.announceReady}
 	if len(s.store.pools) == 0 {
 		s.health.names, s.health.stores = []string{"memory"}, []error{nil}
 		s.health.notes = []func() string{func() string { return "" }}
@@ -485,9 +483,11 @@ func (s *server) loaded(l load) {
 	before := s.limiter.Rules()
 	s.limiter.Use(l.set)
 	s.needDivvy(l.set)
-	domains := len(l.set.Domains())
+	domains, storeless := len(l.set.Domains()), s.storeless(l.set)
 	var recovered bool
+	s.ready.update(func(r *readiness) { r.storeless = storeless })
 	s.health.update(func(h *health) {
+		h.storeless = storeless
 		recovered = h.loaded && h.refused != nil
 		h.loaded, h.domains, h.version, h.refused = true, domains, l.version, nil
 	})

@@ -247,12 +247,11 @@ func (s *server) watchPool(ctx context.Context, i int, p *pool) error {
 			return nil
 		}
 		up := err == nil
-		s.health.update(func(h *health) { h.stores[i] = err })
+		storeless := false
+		s.health.update(func(h *health) { h.stores[i], storeless = err, h.storeless })
 		if up && !wasUp {
 			wasUp = true
-			if !s.health.storeless {
-				s.ready.update(func(r *readiness) { r.missing-- })
-			}
+			s.ready.update(func(r *readiness) { r.silent-- })
 		}
 		switch {
 		case up && !p.always:
@@ -265,8 +264,9 @@ func (s *server) watchPool(ctx context.Context, i int, p *pool) error {
 			if p.limit > 0 && time.Since(begun) > p.limit {
 				return fmt.Errorf("REDIS_STARTUP_MAX_ELAPSED_TIME has passed: %w", err)
 			}
-			if s.health.storeless {
-				s.log.Warnf("%v; STORE_FAILURE_MODE decides", err)
+			if storeless {
+				s.log.Warnf("%v; on_store_failure decides", err)
+				pause = min(pause, storelessPause)
 			} else {
 				s.log.Warnf("not ready: %v", err)
 			}
@@ -281,6 +281,10 @@ func (s *server) watchPool(ctx context.Context, i int, p *pool) error {
 		}
 	}
 }
+
+// storelessPause is the longest pause between two attempts of a service that
+// answers requests meanwhile.
+const storelessPause = time.Second
 
 // pingTimeout bounds one question whether a store is there.
 const pingTimeout = 2 * time.Second
