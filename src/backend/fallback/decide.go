@@ -72,8 +72,7 @@ func (s *Store) decideGroup(b *algorithm.Batch, i, end int, waits bool, sc *scra
 	refused := false // by a hit that may
 	for j := i; j < end; j++ {
 		h, v := &b.Hits[j], &b.Verdicts[j]
-		denied := v.Err != nil && (h.OnFailure == algorithm.FailDenying && asks(h) || h.OnFailure == algorithm.FailAllowing && never(h))
-		refused = refused || !h.NoVeto && (v.Over || denied)
+		refused = refused || !h.NoVeto && (v.Over || v.Err != nil && refuses(h))
 	}
 	replicas := uint64(s.replicas.Load())
 	for j := i; j < end; j++ {
@@ -87,10 +86,8 @@ func (s *Store) decideGroup(b *algorithm.Batch, i, end int, waits bool, sc *scra
 		}
 		s.instead[how].Add(1)
 		switch how {
-		case algorithm.FailAllowing:
-			*v = allowed(h)
-		case algorithm.FailDenying:
-			*v = denied(h)
+		case algorithm.FailAllowing, algorithm.FailDenying:
+			*v = uncounted(h)
 		case algorithm.FailLocally:
 			if refused && h.Atomic {
 				sc.here.AddLook(b, j)
@@ -110,34 +107,31 @@ func asks(h *algorithm.Hit) bool { return h.Op == algorithm.Charge || h.Op == al
 // and no word for its absence lets in who is banned by a limit of 0.
 func never(h *algorithm.Hit) bool { return asks(h) && h.Amount > h.Limit.Capacity() }
 
-// allowed is the verdict on a hit that passes uncounted: as if it were the first.
-func allowed(h *algorithm.Hit) algorithm.Verdict {
-	if never(h) {
-		v := denied(h)
-		v.Instead = algorithm.FailAllowing
-		return v
-	}
-	capacity := h.Limit.Capacity()
-	return algorithm.Verdict{Remaining: capacity - min(capacity, h.Amount), Instead: algorithm.FailAllowing}
+// refuses says whether h's word for the absence of the store is no.
+func refuses(h *algorithm.Hit) bool {
+	return h.OnFailure == algorithm.FailDenying && asks(h) || h.OnFailure == algorithm.FailAllowing && never(h)
 }
 
 // denyFor is after how long callers are told to try again that are refused
 // because the store does not answer: about as often as it is asked whether it does.
 const denyFor = time.Second
 
-// denied is the verdict on a hit that is refused uncounted: as if the limit were
-// used up.
-func denied(h *algorithm.Hit) algorithm.Verdict {
-	v := algorithm.Verdict{Instead: algorithm.FailDenying}
-	if !asks(h) {
-		return v
+// uncounted is the verdict on a hit that passes or is refused without being counted:
+// as if it were the first, or as if the limit were used up.
+func uncounted(h *algorithm.Hit) algorithm.Verdict {
+	v := algorithm.Verdict{Instead: h.OnFailure}
+	capacity := h.Limit.Capacity()
+	switch {
+	case refuses(h):
+		v.Over, v.RetryAfter, v.ResetAfter = true, denyFor, denyFor
+		if never(h) {
+			v.RetryAfter = algorithm.Never
+		}
+		v.Before = max(capacity, h.Limit.Max)
+		v.After = v.Before
+	case h.OnFailure == algorithm.FailAllowing:
+		v.Remaining = capacity - min(capacity, h.Amount)
 	}
-	v.Over, v.RetryAfter, v.ResetAfter = true, denyFor, denyFor
-	if never(h) {
-		v.RetryAfter = algorithm.Never
-	}
-	v.Before = max(h.Limit.Capacity(), h.Limit.Max)
-	v.After = v.Before
 	return v
 }
 

@@ -63,6 +63,14 @@ func newLedger(maxBytes int64) (*ledger, error) {
 	}, nil
 }
 
+// instant is now; zero is the clock's.
+func instant(now time.Time) time.Time {
+	if now.IsZero() {
+		return time.Now()
+	}
+	return now
+}
+
 func (l *ledger) len() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,10 +87,7 @@ func (l *ledger) note(h, here *algorithm.Hit, v *algorithm.Verdict, now time.Tim
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	clock := now
-	if now.IsZero() {
-		clock = time.Now()
-	}
+	clock := instant(now)
 	e := l.entry(h, here.Limit, clock)
 	if e == nil {
 		l.forgotten.Add(1)
@@ -182,10 +187,7 @@ func (l *ledger) drop(e *entry) {
 func (l *ledger) all(now time.Time) []*entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now.IsZero() {
-		now = time.Now()
-	}
-	l.sweep(now)
+	l.sweep(instant(now))
 	return slices.Collect(maps.Values(l.entries))
 }
 
@@ -194,10 +196,7 @@ func (l *ledger) all(now time.Time) []*entry {
 func (l *ledger) bill(entries []*entry, b *algorithm.Batch, now time.Time) (of []*entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	clock := now
-	if now.IsZero() {
-		clock = time.Now()
-	}
+	clock := instant(now)
 	b.Hits = b.Hits[:0]
 	add := func(e *entry, op algorithm.Op, amount uint64) {
 		h := e.force

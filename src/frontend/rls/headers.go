@@ -28,24 +28,34 @@ func (n *HeaderNames) headers(a *limiter.Answer) (list []*core.HeaderValue) {
 	if st == nil {
 		return nil
 	}
-	if n.Degraded != "" {
-		if f := a.Instead(); f != algorithm.FailWithError {
-			list = append(list, &core.HeaderValue{Key: n.Degraded, Value: f.String()})
-		}
+	if word := n.degraded(a); word != "" {
+		list = append(list, &core.HeaderValue{Key: n.Degraded, Value: word})
 	}
 	if n.Limit == "" {
 		return list
 	}
 	c := st.Bound()
-	list = append(list, []*core.HeaderValue{
-		{Key: n.Limit, Value: strconv.FormatUint(uint64(c.Limit.Requests), 10)},
-		{Key: n.Remaining, Value: strconv.FormatUint(c.Verdict.Remaining, 10)},
-		{Key: n.Reset, Value: strconv.FormatInt(wholeSeconds(st.Until), 10)},
-	}...)
+	list = append(
+		list,
+		&core.HeaderValue{Key: n.Limit, Value: strconv.FormatUint(uint64(c.Limit.Requests), 10)},
+		&core.HeaderValue{Key: n.Remaining, Value: strconv.FormatUint(c.Verdict.Remaining, 10)},
+		&core.HeaderValue{Key: n.Reset, Value: strconv.FormatInt(wholeSeconds(st.Until), 10)},
+	)
 	if wait, ok := a.Retry(); ok {
 		list = append(list, &core.HeaderValue{Key: retryAfter, Value: strconv.FormatInt(wholeSeconds(wait), 10)})
 	}
 	return list
+}
+
+// degraded is the value of the header that says so; empty: there is none.
+func (n *HeaderNames) degraded(a *limiter.Answer) string {
+	if n.Degraded == "" {
+		return ""
+	}
+	if f := a.Instead(); f != algorithm.FailWithError {
+		return f.String()
+	}
+	return ""
 }
 
 // scarcest is the status that the headers show: the last one that refuses the

@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
 )
 
@@ -95,10 +94,8 @@ func (n *HeaderNames) appendTo(b []byte, a *limiter.Answer) []byte {
 	if st == nil {
 		return b
 	}
-	if n.Degraded != "" {
-		if f := a.Instead(); f != algorithm.FailWithError {
-			b = appendText(b, n.Degraded, f.String())
-		}
+	if word := n.degraded(a); word != "" {
+		b = appendText(b, n.Degraded, word)
 	}
 	if n.Limit == "" {
 		return b
