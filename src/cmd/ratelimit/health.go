@@ -19,8 +19,6 @@ type health struct {
 	startEmpty bool                   // healthy before the first rules
 	needDomain bool                   // unhealthy without any domain
 	onChange   func(bool)             // told after each update; gRPC health follows
-	names      []string               // of the stores
-	notes      []func() string        // what is worth knowing of each
 	note       func(time.Time) string // what is worth knowing of the stores though they count as ready
 
 	mu        sync.Mutex // guards what follows
@@ -30,9 +28,16 @@ type health struct {
 	refused   error      // why the last load failed; nil when it did not
 	version   string     // of the rules in force, if a management server has them
 	apart     error      // why there is no stream to the management server; nil when there is, or none is asked
-	stores    []error    // of each of names: why it cannot be reached; nil when it can
-	divvy     error      // why divvy's port is not open; nil: it is, or need not be
+	stores    []storeHealth
+	divvy     error // why divvy's port is not open; nil: it is, or need not be
 	stopping  bool
+}
+
+// storeHealth is what health knows of one store.
+type storeHealth struct {
+	name string
+	note func() string // what is worth knowing of it; nil: nothing ever is
+	err  error         // why it cannot be reached; nil when it can
 }
 
 // errStoreUnknown is the state before the store was asked.
@@ -73,14 +78,17 @@ func (h *health) components() []admin.Component {
 		rules.Note += ", " + firstProblem(h.apart)
 	}
 	list := []admin.Component{process, rules}
-	for i, err := range h.stores {
-		c := admin.Component{Name: h.names[i], Note: h.notes[i]()}
+	for _, st := range h.stores {
+		c := admin.Component{Name: st.name}
+		if st.note != nil {
+			c.Note = st.note()
+		}
 		switch {
-		case err == nil:
+		case st.err == nil:
 		case h.storeless:
-			c.Note = firstProblem(err) + "; on_store_failure decides"
+			c.Note = firstProblem(st.err) + "; on_store_failure decides"
 		default:
-			c.Why = firstProblem(err)
+			c.Why = firstProblem(st.err)
 		}
 		list = append(list, c)
 	}
@@ -125,9 +133,9 @@ func (h *health) storeProblem() error {
 	if h.storeless {
 		return nil
 	}
-	for _, err := range h.stores {
-		if err != nil {
-			return err
+	for _, st := range h.stores {
+		if st.err != nil {
+			return st.err
 		}
 	}
 	return nil

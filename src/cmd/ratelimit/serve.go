@@ -190,13 +190,10 @@ func (s *server) build() error {
 	s.health.storeless = s.storeless(nil)
 	s.ready = readiness{silent: len(s.store.pools), storeless: s.health.storeless, say: s.announceReady}
 	if len(s.store.pools) == 0 {
-		s.health.names, s.health.stores = []string{"memory"}, []error{nil}
-		s.health.notes = []func() string{func() string { return "" }}
+		s.health.stores = []storeHealth{{name: "memory"}}
 	}
 	for _, p := range s.store.pools {
-		s.health.names = append(s.health.names, p.name)
-		s.health.notes = append(s.health.notes, p.note)
-		s.health.stores = append(s.health.stores, errStoreUnknown)
+		s.health.stores = append(s.health.stores, storeHealth{p.name, p.note, errStoreUnknown})
 	}
 	s.health.update(func(*health) {})
 	s.http = s.httpServer(service)

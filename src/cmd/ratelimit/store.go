@@ -248,7 +248,7 @@ func (s *server) watchPool(ctx context.Context, i int, p *pool) error {
 		}
 		up := err == nil
 		storeless := false
-		s.health.update(func(h *health) { h.stores[i], storeless = err, h.storeless })
+		s.health.update(func(h *health) { h.stores[i].err, storeless = err, h.storeless })
 		if up && !wasUp {
 			wasUp = true
 			s.ready.update(func(r *readiness) { r.silent-- })
