@@ -23,6 +23,7 @@ import (
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/frontend/rls"
+	"ratelimit/src/hang"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
@@ -84,7 +85,9 @@ type server struct {
 	lateOnce sync.Once     // closes it
 	refused  chan error    // the first rules of `ratelimit divvy`; nil: this is not it
 	certs    []portCerts
-	tls      struct{ http, debug *tls.Config } // nil: plain text
+	// clientCertReads are those of scrapes, which wait for a second at most.
+	clientCertReads hang.Calls
+	tls             struct{ http, debug *tls.Config } // nil: plain text
 
 	statistics statistics
 	tracing    *tracing.Provider // nil: off
@@ -132,6 +135,8 @@ func (s *server) build() error {
 	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})
 	s.counters.Source(metrics.GoRuntime)
 	s.counters.Source(s.certStats)
+	s.clientCertReads.Timeout = time.Second
+	s.counters.Source(s.hangingStats)
 	s.counters.Source(s.ports.stats)
 	for _, read := range s.store.stats {
 		s.counters.Source(read)
