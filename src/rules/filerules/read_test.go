@@ -145,6 +145,12 @@ func TestRead(t *testing.T) {
 				%/rules/sub/up: the link %/rules/sub/up leads to ../.., outside the directory of the rules, %/rules; put the file or directory itself here`,
 		},
 		{
+			name:     "one file that is a device",
+			tree:     "link rules.yaml /dev/null",
+			path:     "rules.yaml",
+			problems: "%/rules.yaml: is a device, not a file; put a file in its place, or remove it",
+		},
+		{
 			name: "one file that is a link",
 			tree: `mkdir rules
 				write secret a
