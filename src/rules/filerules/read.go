@@ -113,13 +113,13 @@ func (a *place) same(b *place) bool {
 // errStopped is the error after stop has told the problem.
 var errStopped = errors.New("the scan was stopped")
 
-// enter says what is looked at next. It returns errStopped if an earlier scan
-// hangs there.
+// enter says what is looked at next. If an earlier scan hangs there it returns
+// errStopped, and this scan has the same one problem as that.
 func (s *scan) enter(path string, info fs.FileInfo) error {
 	here := &place{path, info}
 	s.where.Store(here)
 	if slices.ContainsFunc(s.avoid, here.same) {
-		s.problems, s.stopped = append(s.problems, here.hangs(s.timeout)), true
+		s.files, s.problems, s.stopped = nil, rules.Problems{here.hangs(s.timeout)}, true
 		return errStopped
 	}
 	return nil
