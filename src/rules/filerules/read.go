@@ -89,7 +89,7 @@ type scan struct {
 	files    []rules.File
 	problems rules.Problems
 	ignored  []string // names that are not those of rule files
-	open     []string // the directories being walked, without links, outermost first
+	walked   []string // the directories being walked, without links, outermost first
 	entries  int
 	bytes    int64
 	stopped  bool // a limit was met, or a file system hangs
@@ -110,7 +110,7 @@ func (a *place) same(b *place) bool {
 	return os.SameFile(a.info, b.info)
 }
 
-// errStopped is the error after stop has told the problem.
+// errStopped is the error after enter has told the problem.
 var errStopped = errors.New("the scan was stopped")
 
 // enter says what is looked at next. If an earlier scan hangs there it returns
@@ -154,18 +154,19 @@ func (s *scan) run(path string) {
 	case info.IsDir() && s.onlyFile:
 		s.problem(s.root, s.elsewhere, "is a directory, not a file")
 	case info.IsDir():
-		s.beneath(plain, abs, info, func() { s.walk(plain, s.root, info) })
-	case s.fileToo:
-		s.beneath(filepath.Dir(plain), filepath.Dir(plain), nil, func() { s.read(plain, s.root, info) })
+		s.given = abs
+		s.beneath(plain, info, func() { s.walk(plain, s.root, info) })
+	case s.fileToo: // its directory need not be readable
+		s.read(plain, s.root, info)
 	default:
 		s.problem(s.root, s.elsewhere, "is %s, not a directory", kind(info.Mode()))
 	}
 	slices.SortFunc(s.files, func(a, b rules.File) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// beneath calls f, in which nothing outside the directory base can be read. Base
-// has no links in it, which given, the same directory, may have.
-func (s *scan) beneath(base, given string, info fs.FileInfo, f func()) {
+// beneath calls f, in which nothing outside the directory base, a path without
+// links, can be read.
+func (s *scan) beneath(base string, info fs.FileInfo, f func()) {
 	if s.enter(base, info) != nil {
 		return
 	}
@@ -175,28 +176,28 @@ func (s *scan) beneath(base, given string, info fs.FileInfo, f func()) {
 		return
 	}
 	defer func() { _ = top.Close() }() // nothing to lose: it is only read
-	s.top, s.base, s.given = top, base, given
+	s.top, s.base = top, base
 	f()
 }
 
 // walk reads the directory dir, a path without links, known to the user as
 // shown.
 func (s *scan) walk(dir, shown string, info fs.FileInfo) {
-	if slices.Contains(s.open, dir) {
+	if slices.Contains(s.walked, dir) {
 		s.problem(shown, "remove the link", "the link leads back to %s, which it is in", dir)
 		return
 	}
-	if len(s.open) == s.limits.depth {
+	if len(s.walked) == s.limits.depth {
 		s.problem(shown, "use fewer levels", "directories are nested more than %d levels deep", s.limits.depth)
 		return
 	}
-	s.open = append(s.open, dir)
-	defer func() { s.open = s.open[:len(s.open)-1] }()
+	s.walked = append(s.walked, dir)
+	defer func() { s.walked = s.walked[:len(s.walked)-1] }()
 	if s.enter(dir, info) != nil {
 		return
 	}
 	s.need(dir, "")
-	entries, err := fs.ReadDir(s.top.FS(), filepath.ToSlash(s.inside(dir)))
+	entries, err := s.list(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // if gone, it went just now
 		s.problem(shown, mend(err), "cannot be listed: %v", cause(err))
 	}
@@ -216,6 +217,28 @@ func (s *scan) walk(dir, shown string, info fs.FileInfo) {
 	}
 }
 
+// list returns what is in a directory, sorted by name.
+func (s *scan) list(dir string) ([]fs.DirEntry, error) {
+	d, err := s.open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = d.Close() }() // nothing to lose: it is only read
+	entries, err := d.ReadDir(-1)
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, err
+}
+
+// open opens a file or directory to read it. Had a pipe taken its place just now, a
+// plain open would block.
+func (s *scan) open(path string) (*os.File, error) {
+	const flags = os.O_RDONLY | syscall.O_NONBLOCK
+	if s.top == nil {
+		return os.OpenFile(path, flags, 0)
+	}
+	return s.top.OpenFile(s.inside(path), flags, 0)
+}
+
 // entry reads one name in the directory dir.
 func (s *scan) entry(dir string, e fs.DirEntry, shown string) {
 	link := e.Type()&fs.ModeSymlink != 0
@@ -228,6 +251,7 @@ func (s *scan) entry(dir string, e fs.DirEntry, shown string) {
 	var outside *outsideError
 	switch {
 	case errors.Is(err, errStopped):
+	case errors.As(err, &outside) && !isRuleFile(e.Name()) && isBystander(e.Name()):
 	case errors.As(err, &outside):
 		s.problem(shown, "put the file or directory itself here", "%v", err)
 	case errors.As(err, &missing) && !link: // was deleted after it was listed
@@ -257,8 +281,7 @@ func (s *scan) read(path, shown string, info fs.FileInfo) {
 	if s.enter(path, info) != nil {
 		return
 	}
-	// Had a pipe taken the file's place just now, a plain open would block.
-	f, err := s.top.OpenFile(s.inside(path), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := s.open(path)
 	if errors.Is(err, fs.ErrNotExist) { // went just now
 		return
 	}
