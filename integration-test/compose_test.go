@@ -354,7 +354,7 @@ func (c compose) testUp(t *testing.T, u up) {
 	}
 	running := startService(t, c.environment(t, u, addrs, statsd)...)
 	asks := []struct{ domain, descriptor, want string }{
-		{"mongo_cps", "database=users", "OK 499/500 SECOND"},
+		{"checkout", "customer=1042", "OK 19/20 SECOND"},
 		{"rl", "route=test", "OK 2/3 MINUTE"},
 	}
 	for _, ask := range asks {

@@ -35,10 +35,15 @@ func TestExampleRules(t *testing.T) {
 			{1, ask("foo=a,bar=banned"), ask("OVER_LIMIT 0/0 YEAR")},
 			{9, ask("foo=a,baz=shady"), ask("OK 0/1 YEAR")},
 		}},
-		{file: "config.yaml", domain: "mongo_cps", steps: []step{
-			{1, ask("database=users"), ask("OK 499/500 YEAR")},
-			{2, ask("database=default"), ask("OK 498/500 YEAR")},
-			{1, ask("database=orders"), ask("OK")},
+		{file: "config.yaml", domain: "checkout", steps: []step{
+			{20, ask("customer=1042"), ask("OK 0/20 YEAR")},
+			{1, ask("customer=1042"), ask("OVER_LIMIT 0/20 YEAR")},
+			{1, ask("customer=1043", "customer=1043,action=place_order"), ask("OK 19/20 YEAR", "OK 29/30 YEAR")},
+			{1, ask("customer=1043", "customer=1043,action=view_cart"), ask("OK 18/20 YEAR", "OK")},
+			{29, ask("customer=1043,action=place_order"), ask("OK 0/30 YEAR")},
+			{1, ask("customer=1043,action=place_order"), ask("OVER_LIMIT 0/30 YEAR")},
+			{12, ask("customer=1043,action=apply_coupon"), ask("OK 0/10 YEAR")},
+			{1, ask("customer=8813", "customer=8813,action=place_order"), ask("OVER_LIMIT 0/0 YEAR", "OK")},
 		}},
 		{file: "messages.yaml", domain: "messages", steps: []step{
 			{5, ask("message_type=marketing,to_number=206", "to_number=206"), ask("OK 0/5 YEAR", "OK 95/100 YEAR")},

@@ -152,7 +152,7 @@ func (s *service) look(t *testing.T, o *told, token string) {
 	t.Helper()
 	for _, url := range []string{
 		s.http + "/healthcheck", s.http + "/livez", s.http + "/readyz", s.prometheus + "/metrics",
-		s.debug + "/", s.debug + "/rlconfig", s.debug + "/rlconfig?format=yaml", s.debug + "/stats", s.debug + "/stats?format=json",
+		s.debug + "/", s.debug + "/readyz", s.debug + "/rlconfig", s.debug + "/rlconfig?format=yaml", s.debug + "/stats", s.debug + "/stats?format=json",
 		s.debug + "/debug/pprof/", s.debug + "/debug/pprof/cmdline", s.debug + "/debug/pprof/goroutine?debug=2", s.debug + "/debug/pprof/heap?debug=1",
 	} {
 		for _, token := range []string{token, "wrong"} {

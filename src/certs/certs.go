@@ -14,6 +14,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"ratelimit/src/hang"
 )
 
 // Config says which files, and what clients have to show.
@@ -31,6 +33,9 @@ type Config struct {
 	Protocols []string
 	// Every is how often the files are looked at; 0 is a second.
 	Every time.Duration
+	// ReadTimeout is how long looking at the files, or reading them, may take.
+	// Defaults to 10s.
+	ReadTimeout time.Duration
 	// OnChange, if set, is told after the files have changed: nil when what is in
 	// them is in use from now on, else why it is not.
 	OnChange func(error)
@@ -40,6 +45,7 @@ type Config struct {
 type Stats struct {
 	Loaded, Refused uint64    // changes of the files
 	NotAfter        time.Time // when the first certificate of the chain in use ends
+	Hanging         int       // reads that were given up and have not returned yet
 }
 
 // Server is the TLS of one server.
@@ -48,6 +54,8 @@ type Server struct {
 	current         atomic.Pointer[loaded]
 	seen            []state // the files, before they were first read
 	loads, refusals atomic.Uint64
+
+	looks, reads hang.Calls // of Run
 }
 
 // loaded is what was in the files.
@@ -63,11 +71,11 @@ func (l *loaded) good(now time.Time) bool {
 
 // New reads the files for the first time. Its error names the file.
 func New(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, looks: hang.Calls{Timeout: cfg.ReadTimeout}, reads: hang.Calls{Timeout: cfg.ReadTimeout}}
 	if cfg.ClientName != "" && cfg.ClientCA == "" {
 		return nil, errors.New("certs: a client's name can be asked for only with the authorities that vouch for it")
 	}
-	s.seen = s.states() // what comes after, Run notices
+	s.seen, _ = s.states() // what comes after, Run notices; the error is always nil
 	l, err := s.read()
 	if err != nil {
 		return nil, err
@@ -87,13 +95,17 @@ func (s *Server) TLS() *tls.Config {
 
 // Stats reads the figures.
 func (s *Server) Stats() Stats {
-	return Stats{Loaded: s.loads.Load(), Refused: s.refusals.Load(), NotAfter: s.current.Load().notAfter}
+	return Stats{
+		Loaded: s.loads.Load(), Refused: s.refusals.Load(), NotAfter: s.current.Load().notAfter,
+		Hanging: s.looks.Hanging() + s.reads.Hanging(),
+	}
 }
 
 // Run looks at the files until ctx ends. A certificate and its key are two
 // files, and one is replaced before the other: what does not go together is
 // looked at again when either has changed. A certificate that is refused because
-// it has not begun is looked at again when it does.
+// it has not begun is looked at again when it does. Files that cannot be read in
+// time are read again when they have changed, or when that read has returned.
 func (s *Server) Run(ctx context.Context) error {
 	every := s.cfg.Every
 	if every == 0 {
@@ -103,19 +115,35 @@ func (s *Server) Run(ctx context.Context) error {
 	defer tick.Stop()
 	seen := s.seen
 	var begins time.Time // of what was refused for that; zero: nothing
+	hung := false        // the last attempt was given up
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		files, now := s.states(), time.Now()
-		begun := !begins.IsZero() && !now.Before(begins)
-		if slices.EqualFunc(seen, files, state.same) && !begun {
-			continue
+		var l *loaded
+		files, err := hang.Do(ctx, &s.looks, s.states)
+		now := time.Now()
+		if err == nil {
+			due := !begins.IsZero() && !now.Before(begins) || hung && s.reads.Hanging() == 0
+			if slices.EqualFunc(seen, files, state.same) && !due {
+				continue
+			}
+			seen, begins = files, time.Time{}
+			l, err = hang.Do(ctx, &s.reads, s.read)
 		}
-		seen, begins = files, time.Time{}
-		l, err := s.read()
+		if ctx.Err() != nil {
+			return nil
+		}
+		var hangs *hang.Error
+		was := hung
+		if hung = errors.As(err, &hangs); hung {
+			if was { // it was said
+				continue
+			}
+			err = fmt.Errorf("certs: %s, %s: %w", s.cfg.Cert, s.cfg.Key, err)
+		}
 		if err == nil {
 			if err = s.worse(l, now); err != nil && now.Before(l.notBefore) {
 				begins = l.notBefore
@@ -159,7 +187,7 @@ func (a state) same(b state) bool {
 }
 
 // states follows links, as those that Kubernetes swaps.
-func (s *Server) states() (list []state) {
+func (s *Server) states() (list []state, _ error) {
 	for _, file := range []string{s.cfg.Cert, s.cfg.Key, s.cfg.ClientCA} {
 		info, err := os.Stat(file)
 		if err != nil {
@@ -167,7 +195,7 @@ func (s *Server) states() (list []state) {
 		}
 		list = append(list, state{info})
 	}
-	return list
+	return list, nil
 }
 
 func (s *Server) read() (*loaded, error) {

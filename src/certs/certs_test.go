@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -331,5 +332,73 @@ func TestNotAfter(t *testing.T) {
 		if _, err := certs.NotAfter(file); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", file, err, want)
 		}
+	}
+}
+
+// A file that cannot be read, as its file system does not answer, is told once, and
+// what replaces it is read. A pipe that is never written to stands for it.
+func TestReadHangs(t *testing.T) {
+	t.Parallel()
+	c := harness.NewCertificates(t)
+	f := newFiles(t, c.Server, c.CA)
+	changes := make(chan error, 100)
+	s, err := certs.New(certs.Config{
+		Cert: f.cert, Key: f.key, Every: 10 * time.Millisecond, ReadTimeout: 500 * time.Millisecond,
+		OnChange: func(err error) { changes <- err },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	next := func() error {
+		t.Helper()
+		select {
+		case err := <-changes:
+			return err
+		case <-time.After(20 * time.Second):
+			t.Fatal("nothing is told")
+		}
+		panic("unreachable")
+	}
+	pipe := filepath.Join(f.dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(pipe, f.cert); err != nil {
+		t.Fatal(err)
+	}
+	if err, want := next(), "certs: "+f.cert+", "+f.key+": not read within 500ms: check the file system (NFS, FUSE)"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if n := s.Stats().Hanging; n != 1 {
+		t.Errorf("%d reads hang, want 1", n)
+	}
+	if err := os.Rename(f.cert, pipe); err != nil { // to let it return at the end
+		t.Fatal(err)
+	}
+	f.put(t, c.Issue(t, "second", harness.Spec{CommonName: "second"}), c.CA)
+	for next() != nil { // the key follows its certificate
+	}
+	if st := s.Stats(); st.Hanging != 1 || st.Loaded != 1 {
+		t.Errorf("%+v", st)
+	}
+	if name, err := ask(t, serve(t, s), client(t, c.CA, harness.Pair{})); name != "second" {
+		t.Errorf("got %q, %v", name, err)
+	}
+	w, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for s.Stats().Hanging > 0 {
+		time.Sleep(time.Millisecond) // until the read has returned
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

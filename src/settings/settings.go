@@ -49,6 +49,7 @@ type Settings struct {
 	RuntimeWatchRoot        bool
 	RuntimeDebounce         time.Duration
 	RuntimePollInterval     time.Duration
+	RuntimeReadTimeout      time.Duration
 	HealthyWithAtLeastOne   bool
 	BackendType             string // memory, redis or memcache
 	MemoryMaxBytes          int64
@@ -228,6 +229,7 @@ func (s *Settings) declare(r *reader) {
 	r.flag(&s.RuntimeWatchRoot, "RUNTIME_WATCH_ROOT", true, "accepted and without effect: a swap of the root and a change inside are both always noticed")
 	r.duration(&s.RuntimeDebounce, "RUNTIME_DEBOUNCE", 100*time.Millisecond, "quiet time after a change before rules are read")
 	r.duration(&s.RuntimePollInterval, "RUNTIME_POLL_INTERVAL", 30*time.Second, "how often the files' contents are compared where the file system reports no changes; 0: never")
+	r.duration(&s.RuntimeReadTimeout, "RUNTIME_READ_TIMEOUT", 10*time.Second, "how long one reading of the rule files may take before it counts as refused; 0: the default")
 	r.flag(&s.MergeDomainConfig, "MERGE_DOMAIN_CONFIG", false, "allow one domain in several files or xDS resources; their top-level descriptors are joined")
 	r.flag(&s.ForceStartWithoutConfig, "FORCE_START_WITHOUT_INITIAL_CONFIG", false, "be healthy before the first rules are loaded")
 	r.duration(&s.ConfigInitialTimeout, "CONFIG_INITIAL_TIMEOUT", 0, "exit with status 1 when no good rules were loaded by then; 0: wait for ever, not ready")

@@ -101,7 +101,7 @@ func (d *StandIn) validate(r *reader) {
 // those of the HTTP port, of where rules are, and of statistics.
 func isElsewhere(v Variable) bool {
 	switch v.Name {
-	case "RUNTIME_DEBOUNCE", "RUNTIME_POLL_INTERVAL", "STATS_FLUSH_INTERVAL":
+	case "RUNTIME_DEBOUNCE", "RUNTIME_POLL_INTERVAL", "RUNTIME_READ_TIMEOUT", "STATS_FLUSH_INTERVAL":
 		return false
 	case "HOST", "PORT", "DIVVY_PORT", "DIVVY_DOMAIN":
 		return true

@@ -26,6 +26,7 @@ type health struct {
 	loaded    bool       // rules were loaded at least once
 	domains   int        // in the rules in force
 	refused   error      // why the last load failed; nil when it did not
+	refusedAt time.Time  // when it did
 	version   string     // of the rules in force, if a management server has them
 	apart     error      // why there is no stream to the management server; nil when there is, or none is asked
 	stores    []storeHealth
@@ -36,6 +37,7 @@ type health struct {
 // storeHealth is what health knows of one store.
 type storeHealth struct {
 	name string
+	what string        // in words, such as "Redis"
 	note func() string // what is worth knowing of it; nil: nothing ever is
 	err  error         // why it cannot be reached; nil when it can
 }
@@ -43,39 +45,68 @@ type storeHealth struct {
 // errStoreUnknown is the state before the store was asked.
 var errStoreUnknown = errors.New("the store has not answered yet")
 
+// audience is who reads of health.
+type audience bool
+
+const (
+	// callers reach the ports on which requests are answered.
+	callers audience = false
+	// operators reach the debug port and the log.
+	operators audience = true
+)
+
+// reason is why something is not ready: for callers the class alone, without
+// addresses, paths or what rules say, and for operators all that is known. The zero
+// reason is none.
+type reason struct{ class, full string }
+
+// both is a reason that says the same to everybody.
+func both(text string) reason { return reason{text, text} }
+
+// after is r behind the words of what follows from it.
+func (r reason) after(text string) reason { return reason{text + r.class, text + r.full} }
+
+// to is r in the words for a.
+func (r reason) to(a audience) string {
+	if a == operators {
+		return r.full
+	}
+	return r.class
+}
+
 // update changes the state under its lock.
 func (h *health) update(change func(*health)) {
 	h.mu.Lock()
 	change(h)
-	ok := h.why() == ""
+	ok := h.why() == reason{}
 	h.onChange(ok) // under the lock, so that two updates are told in order
 	h.mu.Unlock()
 }
 
-// reason is "" while healthy.
-func (h *health) reason() string {
+// reason is why this process should not get traffic, in one line; "" while it should.
+func (h *health) reason(a audience) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.why()
+	return h.why().to(a)
 }
 
 // components are the same, part by part, with what does not count now.
-func (h *health) components() []admin.Component {
+func (h *health) components(a audience) []admin.Component {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	process := admin.Component{Name: "process"}
 	if h.stopping {
 		process.Why = shuttingDown
 	}
-	rules := admin.Component{Name: "rules", Why: h.whyRules(), Note: plural(h.domains, "domain")}
+	rules := admin.Component{Name: "rules", Why: h.whyRules().to(a), Note: plural(h.domains, "domain")}
 	if h.version != "" {
 		rules.Note += ", version " + h.version
 	}
 	if h.refused != nil && rules.Why == "" {
-		rules.Note += ", the last load was refused: " + firstProblem(h.refused)
+		rules.Note += ", " + h.whyRefused().after("the last load was ").to(a)
 	}
 	if h.apart != nil && rules.Why == "" {
-		rules.Note += ", " + firstProblem(h.apart)
+		rules.Note += ", " + h.whyApart().to(a)
 	}
 	list := []admin.Component{process, rules}
 	for _, st := range h.stores {
@@ -86,9 +117,9 @@ func (h *health) components() []admin.Component {
 		switch {
 		case st.err == nil:
 		case h.storeless:
-			c.Note = firstProblem(st.err) + "; on_store_failure decides"
+			c.Note = st.why().to(a) + "; on_store_failure decides"
 		default:
-			c.Why = firstProblem(st.err)
+			c.Why = st.why().to(a)
 		}
 		list = append(list, c)
 	}
@@ -96,55 +127,66 @@ func (h *health) components() []admin.Component {
 		list = append(list, admin.Component{Name: "counting", Note: note})
 	}
 	if h.divvy != nil {
-		list = append(list, admin.Component{Name: "divvy", Why: h.divvy.Error()})
+		list = append(list, admin.Component{Name: "divvy", Why: h.whyDivvy().to(a)})
 	}
 	return list
 }
 
 const shuttingDown = "shutting down"
 
-func (h *health) why() string {
-	switch {
-	case h.stopping:
-		return shuttingDown
-	case h.storeProblem() != nil:
-		return firstProblem(h.storeProblem())
-	case h.divvy != nil:
-		return h.divvy.Error()
+func (h *health) why() reason {
+	if h.stopping {
+		return both(shuttingDown)
+	}
+	for _, st := range h.stores {
+		if st.err != nil && !h.storeless {
+			return st.why()
+		}
+	}
+	if h.divvy != nil {
+		return h.whyDivvy()
 	}
 	return h.whyRules()
 }
 
-func (h *health) whyRules() string {
+func (h *health) whyRules() reason {
 	switch {
 	case !h.loaded && !h.startEmpty && h.refused != nil:
-		return "no rules are loaded: " + firstProblem(h.refused)
+		return h.whyRefused().after("no rules are loaded: ")
 	case !h.loaded && !h.startEmpty && h.apart != nil:
-		return "no rules are loaded: " + firstProblem(h.apart)
+		return h.whyApart().after("no rules are loaded: ")
 	case !h.loaded && !h.startEmpty:
-		return "the rules are not loaded yet"
+		return both("the rules are not loaded yet")
 	case h.needDomain && h.domains == 0:
-		return "no domain is loaded"
+		return both("no domain is loaded")
 	}
-	return ""
+	return reason{}
 }
 
-func (h *health) storeProblem() error {
-	if h.storeless {
-		return nil
+func (h *health) whyRefused() reason {
+	when := "refused at " + h.refusedAt.UTC().Format(time.RFC3339)
+	return reason{when, when + ": " + firstProblem(h.refused)}
+}
+
+func (h *health) whyApart() reason {
+	return reason{"there is no stream to the management server", firstProblem(h.apart)}
+}
+
+func (h *health) whyDivvy() reason {
+	return reason{"divvy's port is not open", h.divvy.Error()}
+}
+
+func (st *storeHealth) why() reason {
+	if errors.Is(st.err, errStoreUnknown) {
+		return both(st.err.Error())
 	}
-	for _, st := range h.stores {
-		if st.err != nil {
-			return st.err
-		}
-	}
-	return nil
+	return reason{st.what + " does not answer", firstProblem(st.err)}
 }
 
 // samples are what alerts ask of it, as native metrics.
 func (h *health) samples(add func(prometheus.Sample)) {
 	h.mu.Lock()
-	ready, refused := h.why() == "", h.refused != nil
+	ready, refused := h.why() == reason{}, h.refused != nil
 	h.mu.Unlock()
 	gauge := func(name, help string, yes bool) {
 		value := 0.0
@@ -181,7 +223,7 @@ func (r *readiness) update(change func(*readiness)) {
 	}
 }
 
-// firstProblem keeps a health answer to one line.
+// firstProblem is an error in one line.
 func firstProblem(err error) string {
 	var problems rules.Problems
 	if errors.As(err, &problems) && len(problems) > 1 {

@@ -124,8 +124,8 @@ func TestMemcacheRefusesRules(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := launch(t, rules, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+server.Addr)
 	s.until("unhealthy for its rules", func() bool {
-		code, body := s.get("http", "/healthcheck")
-		return code == 500 && strings.Contains(body, "Memcached cannot count by gcra")
+		code, body := s.get("debug", "/readyz")
+		return code == 503 && strings.Contains(body, "Memcached cannot count by gcra")
 	})
 
 	dir := t.TempDir()

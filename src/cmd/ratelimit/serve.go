@@ -23,6 +23,7 @@ import (
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/frontend/rls"
+	"ratelimit/src/hang"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
@@ -84,7 +85,9 @@ type server struct {
 	lateOnce sync.Once     // closes it
 	refused  chan error    // the first rules of `ratelimit divvy`; nil: this is not it
 	certs    []portCerts
-	tls      struct{ http, debug *tls.Config } // nil: plain text
+	// clientCertReads are those of scrapes, which wait for a second at most.
+	clientCertReads hang.Calls
+	tls             struct{ http, debug *tls.Config } // nil: plain text
 
 	statistics statistics
 	tracing    *tracing.Provider // nil: off
@@ -132,6 +135,8 @@ func (s *server) build() error {
 	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})
 	s.counters.Source(metrics.GoRuntime)
 	s.counters.Source(s.certStats)
+	s.clientCertReads.Timeout = time.Second
+	s.counters.Source(s.hangingStats)
 	s.counters.Source(s.ports.stats)
 	for _, read := range s.store.stats {
 		s.counters.Source(read)
@@ -193,7 +198,7 @@ func (s *server) build() error {
 		s.health.stores = []storeHealth{{name: "memory"}}
 	}
 	for _, p := range s.store.pools {
-		s.health.stores = append(s.health.stores, storeHealth{p.name, p.note, errStoreUnknown})
+		s.health.stores = append(s.health.stores, storeHealth{p.name, p.what, p.note, errStoreUnknown})
 	}
 	s.health.update(func(*health) {})
 	s.http = s.httpServer(service)
@@ -224,9 +229,9 @@ const (
 func (s *server) httpServer(service *rls.Service) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("/json", s.tracing.HTTP("/json", service.JSON()))
-	mux.Handle("/healthcheck", admin.Healthcheck(s.health.reason))
+	mux.Handle("/healthcheck", admin.Healthcheck(func() string { return s.health.reason(callers) }))
 	mux.Handle("/livez", admin.Live())
-	mux.Handle("/readyz", admin.Ready(s.health.components))
+	mux.Handle("/readyz", admin.Ready(func() []admin.Component { return s.health.components(callers) }))
 	return s.boundedServer(mux)
 }
 
@@ -246,6 +251,7 @@ func (s *server) boundedServer(h http.Handler) *http.Server {
 func (s *server) debugServer() *http.Server {
 	debug := admin.Debug{
 		Pprof:   s.cfg.DebugPprof,
+		Ready:   func() []admin.Component { return s.health.components(operators) },
 		Explain: explainHandler(s.limiter),
 		Rules: func() []string {
 			set := s.limiter.Rules()
@@ -364,7 +370,7 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 			return nil
 		case <-deadline:
 			if s.limiter.Rules() == nil {
-				return fmt.Errorf("%w: %s", errNoRules, s.health.reason())
+				return fmt.Errorf("%w: %s", errNoRules, s.health.reason(operators))
 			}
 		case err := <-s.refused:
 			return err
@@ -461,7 +467,7 @@ func (s *server) loaded(l load) {
 	if l.err != nil {
 		s.counters.ConfigRefused()
 		s.logProblems(l)
-		s.health.update(func(h *health) { h.refused = l.err })
+		s.health.update(func(h *health) { h.refused, h.refusedAt = l.err, l.at })
 		if s.refused != nil && s.limiter.Rules() == nil {
 			select {
 			case s.refused <- errors.New(firstProblem(l.err)):

@@ -258,10 +258,13 @@ func TestReload(t *testing.T) {
 
 func TestNotReady(t *testing.T) {
 	s := launch(t, "domain: d\ndescriptors:\n  - kez: ip\n  - key: a\n    key: b\n    rate_limit: {unit: day, requests_per_unit: x}\n")
-	s.until("the problem in the health answer", func() bool {
+	s.until("the refusal in the health answer", func() bool {
 		code, body := s.get("http", "/healthcheck")
-		return code == 500 && strings.Contains(body, `rules.yaml:3:5: unknown key "kez"`)
+		return code == 500 && strings.HasPrefix(body, "no rules are loaded: refused at 20") && !strings.Contains(body, "rules.yaml")
 	})
+	if code, body := s.get("debug", "/readyz"); code != 503 || !strings.Contains(body, `rules.yaml:3:5: unknown key \"kez\"`) {
+		t.Errorf("the debug port: %d %s", code, body)
+	}
 	if got := s.ask("1"); got != http.StatusServiceUnavailable {
 		t.Errorf("got %d", got)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/certs"
+	"ratelimit/src/hang"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/rules"
@@ -52,6 +53,7 @@ func (s *server) buildSource() error {
 		Options:        s.ruleOptions(),
 		Debounce:       max(s.cfg.RuntimeDebounce, 1), // 0 would be the default
 		Poll:           pollInterval(s.cfg.RuntimePollInterval),
+		ReadTimeout:    s.cfg.RuntimeReadTimeout,
 		OnLoad: func(l filerules.Load) {
 			s.counters.Counter("runtime.load_attempts").Add(1)
 			if l.Err != nil {
@@ -106,7 +108,11 @@ func (s *server) buildXDS() error {
 		},
 	}
 	if x.TLS {
-		cfg.TLS = func() (*tls.Config, error) { return xdsTLS(x) }
+		reads := new(hang.Calls)
+		cfg.TLS = func() (*tls.Config, error) {
+			cfg, err := hang.Do(context.Background(), reads, func() (*tls.Config, error) { return xdsTLS(x) })
+			return cfg, hangingFile("CONFIG_GRPC_XDS_SERVER_TLS_CACERT, CONFIG_GRPC_XDS_CLIENT_TLS_CERT", err)
+		}
 	}
 	w, err := xdsrules.New(cfg)
 	if err != nil {

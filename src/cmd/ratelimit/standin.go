@@ -197,9 +197,9 @@ func (s *server) divvyPages() http.Handler {
 		func(err error) { s.log.Warn(err) },
 	)
 	pages := map[string]http.Handler{
-		"/healthcheck": admin.Healthcheck(s.health.reason),
+		"/healthcheck": admin.Healthcheck(func() string { return s.health.reason(callers) }),
 		"/livez":       admin.Live(),
-		"/readyz":      admin.Ready(s.health.components),
+		"/readyz":      admin.Ready(func() []admin.Component { return s.health.components(callers) }),
 	}
 	pages[s.standIn.cfg.MetricsPath] = scrapes
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

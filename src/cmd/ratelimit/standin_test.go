@@ -324,8 +324,8 @@ func TestServeOpensDivvyPort(t *testing.T) {
 	}
 	s.write("bakery.ini", bakery)
 	s.until("unhealthy, and says why", func() bool {
-		code, why := s.get("http", "/healthcheck")
-		return code == 500 && strings.Contains(why, "the divvy port "+host+":8321 is taken: stop what listens there, or set DIVVY_PORT (`off` does without it)")
+		code, why := s.get("debug", "/readyz")
+		return code == 503 && strings.Contains(why, "the divvy port "+host+":8321 is taken: stop what listens there, or set DIVVY_PORT (`off` does without it)")
 	})
 	if got := s.ask("1"); got != 200 {
 		t.Errorf("what there is besides: %d", got)

@@ -109,7 +109,7 @@ func (s *server) buildPrometheus() error {
 		Version:                    version,
 		Commit:                     revision(),
 		OnWarn:                     func(err error) { s.log.Warn(err) },
-		Sources:                    append(s.store.samples, s.certSamples, s.clientCertSamples, s.xdsSamples, s.health.samples),
+		Sources:                    append(s.store.samples, s.certSamples, s.clientCertSamples, s.xdsSamples, s.health.samples, s.hangingSamples),
 	})
 	if err != nil {
 		return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)

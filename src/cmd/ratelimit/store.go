@@ -18,6 +18,7 @@ import (
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/split"
 	"ratelimit/src/certs"
+	"ratelimit/src/hang"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/prometheus"
@@ -201,10 +202,11 @@ func reach(rc *redis.Config, at settings.Redis, files settings.TLSFiles) error {
 // redisCredentials are those of "user:password" or "password", or of a file that
 // holds the same.
 func redisCredentials(auth, file string) func() (user, password string, err error) {
+	reads := new(hang.Calls)
 	return func() (string, string, error) {
 		text := auth
 		if file != "" {
-			data, err := os.ReadFile(file)
+			data, err := hang.Do(context.Background(), reads, func() ([]byte, error) { return os.ReadFile(file) })
 			if err != nil {
 				return "", "", fmt.Errorf("the file with the password: %w", err)
 			}
@@ -221,13 +223,14 @@ func redisCredentials(auth, file string) func() (user, password string, err erro
 // clientTLS reads the files anew each time it is asked, so that certificates
 // may change. The variables that name them begin with prefix.
 func clientTLS(prefix string, files settings.TLSFiles) func() (*tls.Config, error) {
+	reads := new(hang.Calls)
 	return func() (*tls.Config, error) {
 		c := certs.Client{
 			CA: files.CACert, Cert: files.ClientCert, Key: files.ClientKey, CAName: prefix + "CACERT", PairName: prefix + "CLIENT_CERT",
 		}
-		cfg, err := c.TLS()
+		cfg, err := hang.Do(context.Background(), reads, c.TLS)
 		if err != nil {
-			return nil, err
+			return nil, hangingFile(prefix+"CACERT, "+prefix+"CLIENT_CERT", err)
 		}
 		if files.SkipHostname {
 			cfg.InsecureSkipVerify = true // the name only: the chain is verified below

@@ -1,15 +1,19 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"time"
 
 	"ratelimit/src/certs"
+	"ratelimit/src/hang"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/prometheus"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/settings"
 )
 
@@ -97,13 +101,52 @@ func (s *server) clientCertSamples(add func(prometheus.Sample)) {
 		if file == "" {
 			continue
 		}
-		ends, err := certs.NotAfter(file)
+		ends, err := hang.Do(context.Background(), &s.clientCertReads, func() (time.Time, error) { return certs.NotAfter(file) })
 		if err != nil {
 			ends = time.Unix(0, 0) // nothing can be shown: as bad as one that ended long ago
 		}
 		add(prometheus.Sample{
 			Name: "ratelimit_tls_client_certificate_expiry_timestamp_seconds", Help: "When the certificate ends that is shown to a server, 0 if its file cannot be read.",
 			Labels: []string{"to", to}, Kind: metrics.KindGauge, Value: float64(ends.Unix()),
+		})
+	}
+}
+
+// hangingFile adds to an error of package hang the settings that name the files.
+func hangingFile(settings string, err error) error {
+	var hangs *hang.Error
+	if errors.As(err, &hangs) {
+		return fmt.Errorf("%s: %w", settings, err)
+	}
+	return err
+}
+
+// hangingReads are how many reads of files were given up and have not returned, by
+// what is read.
+func (s *server) hangingReads() map[string]int {
+	counts := make(map[string]int)
+	if files, ok := s.source.(*filerules.Watcher); ok {
+		counts["rules"] = files.Hanging()
+	}
+	for _, c := range s.certs {
+		counts["tls_"+c.port] = c.Stats().Hanging
+	}
+	return counts
+}
+
+// hangingStats are these for statsd and the debug port.
+func (s *server) hangingStats(add func(metrics.Stat)) {
+	for of, n := range s.hangingReads() {
+		add(metrics.Stat{Name: "ratelimit.reads_hanging." + of, Kind: metrics.KindGauge, Value: int64(n)})
+	}
+}
+
+// hangingSamples are the same as native metrics.
+func (s *server) hangingSamples(add func(prometheus.Sample)) {
+	for of, n := range s.hangingReads() {
+		add(prometheus.Sample{
+			Name: "ratelimit_reads_hanging", Help: "Reads of files that were given up, as they took too long, and have not returned.",
+			Labels: []string{"of", of}, Kind: metrics.KindGauge, Value: float64(n),
 		})
 	}
 }

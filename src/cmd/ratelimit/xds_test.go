@@ -85,8 +85,11 @@ func TestXDS(t *testing.T) {
 	if !s.healthy() || !inForce("5")() {
 		t.Error("the old rules are not in force")
 	}
-	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, "1 domain, version v2, the last load was refused: xds resource") {
+	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, "1 domain, version v2, the last load was refused at 20") || strings.Contains(page, "xds resource") {
 		t.Errorf("/readyz: %d %s", code, page)
+	}
+	if code, page := s.get("debug", "/readyz"); code != 200 || !strings.Contains(page, "Z: xds resource") {
+		t.Errorf("the debug port's /readyz: %d %s", code, page)
 	}
 	_, stats := s.get("debug", "/stats")
 	for _, want := range []string{
@@ -102,8 +105,11 @@ func TestXDS(t *testing.T) {
 	if !s.healthy() || !inForce("5")() {
 		t.Error("the rules went with the server")
 	}
-	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, ", xds server "+address+": ") {
+	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, ", there is no stream to the management server") {
 		t.Errorf("/readyz: %d %s", code, page)
+	}
+	if code, page := s.get("debug", "/readyz"); code != 200 || !strings.Contains(page, ", xds server "+address+": ") {
+		t.Errorf("the debug port's /readyz: %d %s", code, page)
 	}
 	m = xdstest.Start(t, listenLocal(t, address))
 	m.Publish(t, "default", "v0", domain(9))
@@ -134,17 +140,20 @@ func TestXDSNotReady(t *testing.T) {
 	s := launchXDS(t, address)
 	says := func(text string) func() bool {
 		return func() bool {
-			code, body := s.get("http", "/healthcheck")
-			return code == http.StatusInternalServerError && strings.Contains(body, text)
+			code, body := s.get("debug", "/readyz")
+			return code == http.StatusServiceUnavailable && strings.Contains(body, text)
 		}
 	}
 	s.until("who is not there", says("no rules are loaded: xds server "+address+": connection error"))
+	if code, body := s.get("http", "/healthcheck"); code != http.StatusInternalServerError || body != "no rules are loaded: there is no stream to the management server\n" {
+		t.Errorf("/healthcheck: %d %s", code, body)
+	}
 	if got := s.ask("1"); got != http.StatusServiceUnavailable {
 		t.Errorf("got %d", got)
 	}
 	m := xdstest.Start(t, listenLocal(t, address))
 	m.Publish(t, "default", "1", &configv3.RateLimitConfig{Name: "d"})
-	s.until("what is wrong with them", says(`no rules are loaded: xds resource "d": the domain is missing`))
+	s.until("what is wrong with them", says(`Z: xds resource \"d\": the domain is missing`))
 	m.Stop()
 	s.until("the loss", s.logged("(there are no rules yet, next attempt in "))
 	if !says("the domain is missing")() {

@@ -108,6 +108,8 @@ type Debug struct {
 	RulesYAML func() ([]byte, error)
 	// Stats returns all figures, sorted by name.
 	Stats func() []Stat
+	// Ready returns what Ready answers, with all that is known.
+	Ready func() []Component
 	// Explain says which rules a request meets; nil: that is not offered.
 	Explain http.Handler
 	// Pprof offers Go's profiles.
@@ -124,6 +126,7 @@ func (d Debug) Handler() http.Handler {
 	}
 	handle("/rlconfig", "the rules in force, one per line; ?format=yaml for all that is known of them", d.rules)
 	handle("/stats", "all counters and gauges; ?format=json for JSON", d.stats)
+	handle("/readyz", "whether each component is ready, as on the port of requests, but with addresses, paths and problems", Ready(d.Ready).ServeHTTP)
 	if d.Explain != nil {
 		handle("/explain", "which rules a request meets, and why, charging nothing; ?domain=D&descriptors=key=value,key=value, or POST what /json takes; ?format=json for JSON", d.Explain.ServeHTTP)
 	}

@@ -87,6 +87,7 @@ func TestDebug(t *testing.T) {
 			}
 			return []byte("- rule: d.ip\n"), nil
 		},
+		Ready:   func() []Component { return []Component{{Name: "rules", Why: "a.yaml:3:5: unknown key"}} },
 		Stats:   func() []Stat { return []Stat{{"a.hits", 12}, {"b", -1}} },
 		Explain: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("because of " + r.URL.RawQuery)) }),
 		Pprof:   true,
@@ -95,6 +96,7 @@ func TestDebug(t *testing.T) {
 /debug/pprof/profile: CPU profile; ?seconds=30
 /debug/pprof/trace: execution trace; ?seconds=1
 /explain: which rules a request meets, and why, charging nothing; ?domain=D&descriptors=key=value,key=value, or POST what /json takes; ?format=json for JSON
+/readyz: whether each component is ready, as on the port of requests, but with addresses, paths and problems
 /rlconfig: the rules in force, one per line; ?format=yaml for all that is known of them
 /stats: all counters and gauges; ?format=json for JSON
 `
@@ -108,6 +110,7 @@ func TestDebug(t *testing.T) {
 		{"/rlconfig", 200, "d.ip: unit=MINUTE\nd.user: unit=DAY\n"},
 		{"/rlconfig?format=yaml", 200, "- rule: d.ip\n"},
 		{"/rlconfig?format=xml", 400, "format \"xml\" is not known; leave it out, or write yaml\n"},
+		{"/readyz", 503, `{"ready":false,"components":[{"ready":false,"name":"rules","why":"a.yaml:3:5: unknown key"}]}` + "\n"},
 		{"/explain?domain=d", 200, "because of domain=d"},
 		{"/stats", 200, "a.hits: 12\nb: -1\n"},
 		{"/stats?format=json", 200, "{\n  \"a.hits\": 12,\n  \"b\": -1\n}\n"},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -89,16 +90,74 @@ func TestRead(t *testing.T) {
 		},
 		{
 			name: "links to files and directories",
-			tree: `mkdir real/sub
-				write real/sub/x.yaml x
-				write real/plain a
-				mkdir rules
-				link rules/a.yaml ../real/plain
-				link rules/b.yaml a.yaml
-				link rules/c %/real/./sub/../sub
-				link rules/note.md ../real/plain`,
+			tree: `mkdir ..real/sub
+				write ..real/sub/x.yaml x
+				write ..real/plain a
+				link a.yaml ..real/plain
+				link b.yaml a.yaml
+				link c %/..real/./sub/../sub
+				link note.md ..real/plain
+				mkdir d
+				link d/e.yaml ../..real/plain`,
+			want: "a.yaml b.yaml c/x.yaml d/e.yaml",
+		},
+		{
+			name: "absolute links by the path that has links in it",
+			tree: `mkdir v1/real
+				write v1/real/x.txt a
+				link current v1
+				link v1/a.yaml %/current/real/x.txt
+				link v1/b.yaml %/v1/real/x.txt
+				link v1/c %/current`,
+			path:     "current",
+			want:     "current/a.yaml current/b.yaml",
+			problems: "%/current/c: the link leads back to %/v1, which it is in; remove the link",
+		},
+		{
+			name: "links that lead outside",
+			tree: `mkdir rules/sub
+				write secret a
+				write rules2 a
+				mkdir other
+				write other/x.yaml x
+				write rules/fine.yaml a
+				link rules/a.yaml ../secret
+				link rules/b.yaml %/secret
+				link rules/c ../other
+				link rules/d.yaml sub/../../rules/fine.yaml
+				link rules/e.yaml a.yaml
+				link rules/f.yaml %/rules2
+				link rules/g.yaml ../nowhere
+				link rules/h.yaml /dev/null
+				link rules/i.yaml %/rules/sub/../../secret
+				link rules/notes.md ../secret
+				link rules/sub/up ../..`,
 			path: "rules",
-			want: "rules/a.yaml rules/b.yaml rules/c/x.yaml",
+			want: "rules/fine.yaml",
+			problems: `%/rules/a.yaml: the link %/rules/a.yaml leads to ../secret, outside the directory of the rules, %/rules; put the file or directory itself here
+				%/rules/b.yaml: the link %/rules/b.yaml leads to %/secret, outside the directory of the rules, %/rules; put the file or directory itself here
+				%/rules/c: the link %/rules/c leads to ../other, outside the directory of the rules, %/rules; put the file or directory itself here
+				%/rules/d.yaml: the link %/rules/d.yaml leads to sub/../../rules/fine.yaml, outside the directory of the rules, %/rules; put the file or directory itself here
+				%/rules/e.yaml: the link %/rules/a.yaml leads to ../secret, outside the directory of the rules, %/rules; put the file or directory itself here
+				%/rules/f.yaml: the link %/rules/f.yaml leads to %/rules2, outside the directory of the rules, %/rules; put the file or directory itself here
+				%/rules/g.yaml: the link %/rules/g.yaml leads to ../nowhere, outside the directory of the rules, %/rules; put the file or directory itself here
+				%/rules/h.yaml: the link %/rules/h.yaml leads to /dev/null, outside the directory of the rules, %/rules; put the file or directory itself here
+				%/rules/i.yaml: the link %/rules/i.yaml leads to %/rules/sub/../../secret, outside the directory of the rules, %/rules; put the file or directory itself here
+				%/rules/sub/up: the link %/rules/sub/up leads to ../.., outside the directory of the rules, %/rules; put the file or directory itself here`,
+		},
+		{
+			name:     "one file that is a device",
+			tree:     "link rules.yaml /dev/null",
+			path:     "rules.yaml",
+			problems: "%/rules.yaml: is a device, not a file; put a file in its place, or remove it",
+		},
+		{
+			name: "one file that is a link",
+			tree: `mkdir rules
+				write secret a
+				link rules/a.yaml ../secret`,
+			path: "rules/a.yaml",
+			want: "rules/a.yaml",
 		},
 		{
 			name: "the directory is a link",
@@ -131,7 +190,7 @@ func TestRead(t *testing.T) {
 			name:     "a file in the way",
 			tree:     "write srv a",
 			path:     "srv/config",
-			problems: "%/srv/config: cannot be read: %/srv is not a directory; mend the path, or the disk, or name another one",
+			problems: "%/srv/config: cannot be read: %/srv is not a directory; fix the path, or the disk, or name another one",
 		},
 		{
 			name: "links in circles",
@@ -143,26 +202,22 @@ func TestRead(t *testing.T) {
 			want: "d/a.yaml",
 			problems: `%/d/e/top: the link leads back to %, which it is in; remove the link
 				%/d/e/up: the link leads back to %/d, which it is in; remove the link
-				%/self.yaml: cannot be read: %/self.yaml: more than 40 links in a row; mend the path, or the disk, or remove it`,
+				%/self.yaml: cannot be read: %/self.yaml: more than 40 links in a row; fix the path, or the disk, or remove it`,
 		},
 		{
 			name: "everything that is wrong",
 			tree: `link a.yaml nowhere
-				link b ../elsewhere/sub
 				fifo c.yaml
 				link d.yaml c.yaml
-				link e.yaml /dev/null
 				size f.yaml 67108865
 				write g.yaml g
 				link h.yaml g.yaml/x`,
 			want: "g.yaml",
-			problems: `%/a.yaml: the link leads nowhere: %/nowhere does not exist; mend the link or remove it
-				%/b: the link leads nowhere: ^/elsewhere does not exist; mend the link or remove it
+			problems: `%/a.yaml: the link leads nowhere: %/nowhere does not exist; fix the link or remove it
 				%/c.yaml: is a named pipe, not a file; put a file in its place, or remove it
 				%/d.yaml: is a named pipe, not a file; put a file in its place, or remove it
-				%/e.yaml: is a device, not a file; put a file in its place, or remove it
 				%/f.yaml: is larger than 64 MiB; remove it if it does not hold rules, or split it
-				%/h.yaml: cannot be read: %/g.yaml is not a directory; mend the path, or the disk, or remove it`,
+				%/h.yaml: cannot be read: %/g.yaml is not a directory; fix the path, or the disk, or remove it`,
 		},
 		{
 			name:     "too deep",
@@ -199,7 +254,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// compare compares problems with lines, in which % is dir and ^ is above it.
+// compare compares problems with lines, in which % is dir.
 func compare(t *testing.T, what, dir string, got rules.Problems, want string) {
 	t.Helper()
 	var gotten, wanted []string
@@ -207,8 +262,7 @@ func compare(t *testing.T, what, dir string, got rules.Problems, want string) {
 		gotten = append(gotten, p.String())
 	}
 	for line := range strings.Lines(want) {
-		line = strings.ReplaceAll(strings.TrimSpace(line), "%", dir)
-		wanted = append(wanted, strings.ReplaceAll(line, "^", filepath.Dir(dir)))
+		wanted = append(wanted, strings.ReplaceAll(strings.TrimSpace(line), "%", dir))
 	}
 	if g, w := strings.Join(gotten, "\n"), strings.Join(wanted, "\n"); g != w {
 		t.Errorf("%s:\n got %s\nwant %s", what, g, w)
@@ -224,6 +278,29 @@ func realDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// What is a link when it is opened, but was a file or a directory when it was looked
+// at, leads nowhere else.
+func TestLinksThatAppear(t *testing.T) {
+	dir := realDir(t)
+	play(t, dir, "write secret s\nmkdir other\nwrite other/b.yaml b\nmkdir rules/d\nwrite rules/a.yaml a")
+	s := scan{ctx: t.Context(), reader: contents, limits: defaultLimits, need: func(string, string) {}}
+	base := filepath.Join(dir, "rules")
+	s.beneath(base, nil, func() {
+		file, err := os.Lstat(base + "/a.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		play(t, dir, "rm rules/d\nlink rules/a.yaml ../secret\nlink rules/d ../other")
+		s.read(base+"/a.yaml", "a.yaml", file)
+		s.walk(base+"/d", "d", file)
+	})
+	if len(s.files) > 0 {
+		t.Errorf("read %s", s.files)
+	}
+	compare(t, "problems", dir, s.problems, `a.yaml: cannot be read: path escapes from parent; fix the path, or the disk
+		d: cannot be listed: path escapes from parent; fix the path, or the disk`)
 }
 
 func TestReadNamesFilesAsGiven(t *testing.T) {
@@ -327,7 +404,7 @@ func TestReadLimits(t *testing.T) {
 			"%/maze: holds more than 1000 files and directories; go",
 		},
 	} {
-		s := scan{ctx: context.Background(), elsewhere: "go", limits: tt.limits, need: func(string, string) {}}
+		s := scan{ctx: context.Background(), reader: contents, elsewhere: "go", limits: tt.limits, need: func(string, string) {}}
 		s.run(filepath.Join(dir, tt.dir))
 		compare(t, tt.dir, dir, s.problems, tt.want)
 		if tt.files >= 0 && len(s.files) != tt.files {

@@ -18,14 +18,26 @@ type missingError struct{ path string }
 
 func (e *missingError) Error() string { return e.path + " does not exist" }
 
+// outsideError is the error for a link that leads out of the directory of the
+// rules.
+type outsideError struct{ link, target, base string }
+
+func (e *outsideError) Error() string {
+	return fmt.Sprintf("the link %s leads to %s, outside the directory of the rules, %s", e.link, e.target, e.base)
+}
+
 // resolve follows path, below the directory dir, through all links in it, and
 // tells need of each name on the way. dir has no links in it, nor has plain.
-// This is filepath.EvalSymlinks, but that keeps the way to itself.
+// This is filepath.EvalSymlinks, but that keeps the way to itself, and goes
+// anywhere: once the directory of the rules is known, no link leads out of it. An
+// absolute link may name it by either of its paths.
 //
-// The error is a *missingError if a name does not exist.
+// The error is a *missingError if a name does not exist, an *outsideError if a
+// link leads outside, and errStopped after enter has said so.
 func (s *scan) resolve(dir, path string) (plain string, info fs.FileInfo, err error) {
 	names := strings.Split(path, string(filepath.Separator))
 	links := 0
+	var link, target string // the last one that was followed
 	plain = dir
 	for len(names) > 0 {
 		name := names[0]
@@ -34,12 +46,18 @@ func (s *scan) resolve(dir, path string) (plain string, info fs.FileInfo, err er
 		case "", ".":
 			continue
 		case "..":
+			if plain == s.base {
+				return "", nil, &outsideError{link, target, s.base}
+			}
 			plain, info = filepath.Dir(plain), nil
 			continue
 		}
-		s.need(plain, name)
 		next := filepath.Join(plain, name)
-		info, err = os.Lstat(next)
+		if err := s.enter(next, nil); err != nil {
+			return "", nil, err
+		}
+		s.need(plain, name)
+		info, err = s.lstat(next)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return "", nil, &missingError{next}
@@ -54,21 +72,72 @@ func (s *scan) resolve(dir, path string) (plain string, info fs.FileInfo, err er
 		if links++; links > maxLinks {
 			return "", nil, fmt.Errorf("%s: more than %d links in a row", next, maxLinks)
 		}
-		target, err := os.Readlink(next)
-		if err != nil {
+		if target, err = s.readlink(next); err != nil {
 			return "", nil, err
 		}
-		target = filepath.FromSlash(target)
+		link, target = next, filepath.FromSlash(target)
+		rest := target
 		if filepath.IsAbs(target) {
-			top := filepath.VolumeName(target) + string(filepath.Separator)
-			plain, target = top, target[len(top):]
+			var inside bool
+			if plain, rest, inside = s.absolute(target); !inside {
+				return "", nil, &outsideError{link, target, s.base}
+			}
 		}
-		names, info = append(strings.Split(target, string(filepath.Separator)), names...), nil
+		names, info = append(strings.Split(rest, string(filepath.Separator)), names...), nil
 	}
 	if info == nil {
-		info, err = os.Lstat(plain)
+		info, err = s.lstat(plain)
 	}
 	return plain, info, err
+}
+
+// absolute is where the absolute target of a link begins, and what remains of it;
+// not inside if that is not in the directory of the rules, once it is known.
+func (s *scan) absolute(target string) (plain, rest string, inside bool) {
+	if s.top == nil {
+		volume := filepath.VolumeName(target) + string(filepath.Separator)
+		return volume, target[len(volume):], true
+	}
+	for _, dir := range []string{s.base, s.given} {
+		rest, inside = strings.CutPrefix(target, strings.TrimSuffix(dir, string(filepath.Separator)))
+		if inside && (rest == "" || os.IsPathSeparator(rest[0])) {
+			return s.base, rest, true
+		}
+	}
+	return "", "", false
+}
+
+func (s *scan) lstat(path string) (fs.FileInfo, error) {
+	if s.top == nil {
+		return os.Lstat(path)
+	}
+	info, err := s.top.Lstat(s.inside(path))
+	return info, whole("lstat", path, err)
+}
+
+func (s *scan) readlink(path string) (string, error) {
+	if s.top == nil {
+		return os.Readlink(path)
+	}
+	target, err := s.top.Readlink(s.inside(path))
+	return target, whole("readlink", path, err)
+}
+
+// inside is path, which begins with base, as top knows it.
+func (s *scan) inside(path string) string {
+	rel := strings.TrimPrefix(strings.TrimPrefix(path, s.base), string(filepath.Separator))
+	if rel == "" {
+		return "."
+	}
+	return rel
+}
+
+// whole is err, of an operation beneath a root, with the whole path in it.
+func whole(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: path, Err: cause(err)}
 }
 
 // cause is err without the operation and the path, for messages that name the

@@ -8,7 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"io"
+	"os"
 	"path/filepath"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -38,6 +42,10 @@ type Config struct {
 	// Poll is how often the directory is read without any event, for file
 	// systems that have none. Defaults to 30s; negative is never.
 	Poll time.Duration
+	// ReadTimeout is how long one reading of the directory may take. One that
+	// takes longer counts as refused, and the next change is read all the same,
+	// even if a file system never answers the first. Defaults to 10s.
+	ReadTimeout time.Duration
 	// OnLoad is called in Run's goroutine after each load, good or refused.
 	OnLoad func(Load)
 	// OnWarn, if not nil, is called in Run's goroutine when changes may go
@@ -76,15 +84,30 @@ type Watcher struct {
 	reload chan struct{}
 	limits limits
 	open   func() (*fsnotify.Watcher, error)
+	reader func(*os.File) io.Reader
 	most   int // directories watched
+
+	ended chan *reading // scans that are over; has room for all there can be
+	hung  atomic.Int64  // len(hangs)
 
 	// What is below belongs to Run.
 	events *events           // of the last scan
+	hangs  []*reading        // were not over in time, and are not over yet
 	warned string            // what OnWarn was last told, while it holds
 	last   [sha256.Size]byte // tells what was last loaded
 	force  bool              // the next contents are loaded even if they are the last ones
 	latest time.Time         // a burst of events is answered by then; zero: there is none
 }
+
+// reading is a scan in a goroutine of its own, and the events that it asks for.
+type reading struct {
+	scan
+	events *events
+}
+
+// maxHanging bounds how many scans hang at a time. A goroutine that hangs costs a
+// thread, the watches of its directories, and the files that it has read.
+const maxHanging = 4
 
 // burst is how many times Debounce a directory that never gets quiet waits.
 const burst = 10
@@ -97,14 +120,22 @@ func New(cfg Config) *Watcher {
 	if cfg.Poll == 0 {
 		cfg.Poll = 30 * time.Second
 	}
+	if cfg.ReadTimeout <= 0 {
+		cfg.ReadTimeout = 10 * time.Second
+	}
 	return &Watcher{
 		cfg:    cfg,
 		reload: make(chan struct{}, 1),
 		limits: defaultLimits,
 		open:   fsnotify.NewWatcher,
+		reader: contents,
 		most:   maxWatched,
+		ended:  make(chan *reading, maxHanging+1),
 	}
 }
+
+// Hanging is how many reads were given up and have not returned yet, 4 at most.
+func (w *Watcher) Hanging() int { return int(w.hung.Load()) }
 
 // Reload has Run load the directory now, even if nothing changed. It never
 // blocks. Calls that come before Run gets to it are one.
@@ -116,44 +147,109 @@ func (w *Watcher) Reload() {
 }
 
 // Run loads the directory at once, and again whenever its contents change. It
-// returns nil when ctx ends, and is called once.
+// returns nil when ctx ends, and is called once. A read that hangs may outlive it.
 func (w *Watcher) Run(ctx context.Context) error {
-	defer func() { w.events.close() }()
+	defer w.leave()
 	select {
 	case <-w.reload: // the first load will do
 	default:
 	}
 	w.force = true
 	for ctx.Err() == nil {
-		// The watches are in place before the reading, name by name: what
-		// changes later is told, what changed before is read.
-		w.events.close()
-		w.events = newEvents(w.open, w.most)
-		s := w.scan(ctx)
+		s := w.read(ctx)
 		if ctx.Err() != nil { // s is not whole
 			break
 		}
-		w.warn()
 		w.settle(s)
 		w.wait(ctx)
 	}
 	return nil
 }
 
-func (w *Watcher) scan(ctx context.Context) *scan {
-	s := &scan{
+// read reads the directory. What is not read in time is a scan with one problem.
+func (w *Watcher) read(ctx context.Context) *scan {
+	if len(w.hangs) == maxHanging {
+		s := new(scan)
+		s.problem(w.cfg.Dir(), "check its file system (NFS, FUSE), or start the service again", "is not read: %d earlier reads have not returned", maxHanging)
+		return s
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := w.start(ctx)
+	late := time.NewTimer(w.cfg.ReadTimeout)
+	defer late.Stop()
+	for {
+		select {
+		case over := <-w.ended:
+			if over != r {
+				w.forget(over)
+				continue
+			}
+			w.warn()
+			return &r.scan
+		case <-late.C:
+		case <-ctx.Done():
+		}
+		w.hangs = append(w.hangs, r)
+		w.hung.Store(int64(len(w.hangs)))
+		return &scan{problems: rules.Problems{r.where.Load().hangs(w.cfg.ReadTimeout)}}
+	}
+}
+
+// start begins a scan. The watches are in place before the reading, name by name:
+// what changes later is told, what changed before is read.
+func (w *Watcher) start(ctx context.Context) *reading {
+	if !slices.ContainsFunc(w.hangs, func(r *reading) bool { return r.events == w.events }) {
+		w.events.close()
+	}
+	w.events = newEvents(w.open, w.most)
+	r := &reading{events: w.events, scan: scan{
 		ctx:            ctx,
+		reader:         w.reader,
 		ignoreDotFiles: w.cfg.IgnoreDotFiles,
 		fileToo:        w.cfg.File,
 		elsewhere:      "set RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY to the directory of the rules",
 		limits:         w.limits,
 		need:           w.events.need,
-	}
+		timeout:        w.cfg.ReadTimeout,
+	}}
 	if w.cfg.File {
-		s.onlyFile, s.elsewhere = true, "name another file"
+		r.onlyFile, r.elsewhere = true, "name another file"
 	}
-	s.run(w.cfg.Dir())
-	return s
+	if !w.force { // a reload that was asked for tries again
+		for _, h := range w.hangs {
+			r.avoid = append(r.avoid, h.where.Load())
+		}
+	}
+	r.where.Store(&place{path: w.cfg.Dir()})
+	go func() {
+		r.run(w.cfg.Dir())
+		w.ended <- r
+	}()
+	return r
+}
+
+// forget drops a scan that hung and is over.
+func (w *Watcher) forget(r *reading) {
+	w.hangs = slices.DeleteFunc(w.hangs, func(h *reading) bool { return h == r })
+	w.hung.Store(int64(len(w.hangs)))
+	if r.events != w.events {
+		r.events.close()
+	}
+}
+
+// leave closes all events: those of a scan that is not over yet, when it is.
+func (w *Watcher) leave() {
+	if len(w.hangs) == 0 {
+		w.events.close()
+		return
+	}
+	go func() {
+		for range len(w.hangs) {
+			(<-w.ended).events.close()
+		}
+		w.events.close()
+	}()
 }
 
 // warn says when changes may go untold, once.
@@ -208,6 +304,11 @@ func (w *Watcher) wait(ctx context.Context) {
 		case <-w.reload:
 			w.force = true
 			return
+		case r := <-w.ended: // what hung may answer again, or was only slow
+			w.forget(r)
+			if w.latest.IsZero() {
+				quiet.Reset(w.cfg.ReadTimeout)
+			}
 		case <-quiet.C:
 			return
 		case <-poll:

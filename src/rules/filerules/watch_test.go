@@ -196,39 +196,37 @@ func TestWhatMatters(t *testing.T) {
 		link data v1
 		configmap v1/config/rules 1 a.yaml=a
 		mkdir v1/config/rules/sub
-		mkdir far
-		write far/x b
-		link v1/config/rules/b.yaml ../../../far/x`)
-	e := newEvents(fsnotify.NewWatcher, maxWatched)
-	defer e.close()
+		mkdir v1/config/rules/..far
+		write v1/config/rules/..far/x b
+		link v1/config/rules/b.yaml ..far/x`)
 	w := New(Config{Root: filepath.Join(dir, "data"), Subdirectory: "config", AppDirectory: "rules"})
-	w.events = e
-	if s := w.scan(t.Context()); len(s.files) != 2 || len(s.problems) > 0 {
+	defer w.leave()
+	if s := w.read(t.Context()); len(s.files) != 2 || len(s.problems) > 0 {
 		t.Fatalf("%d files, %v", len(s.files), s.problems)
 	}
 	for name, want := range map[string]bool{
-		"data":                                  true,
-		"datum":                                 false,
-		"far":                                   true,
-		"far/x":                                 true,
-		"far/y":                                 false,
-		"v1":                                    true,
-		"v1/config":                             true,
-		"v1/configs":                            false,
-		"v1/config/rules":                       true,
-		"v1/config/rules/a.yaml":                true,
-		"v1/config/rules/new":                   true, // may be a directory
-		"v1/config/rules/a.yaml~":               false,
-		"v1/config/rules/.#a.yaml":              false,
-		"v1/config/rules/sub/new.yaml":          true,
-		"v1/config/rules/..data":                true,
-		"v1/config/rules/..data_tmp":            false,
-		"v1/config/rules/..2026_10_01_1":        true,
-		"v1/config/rules/..2026_10_01_1/a.yaml": true,
+		"data":                                    true,
+		"datum":                                   false,
+		"v1/config/rules/..far":                   true,
+		"v1/config/rules/..far/x":                 true,
+		"v1/config/rules/..far/y":                 false,
+		"v1":                                      true,
+		"v1/config":                               true,
+		"v1/configs":                              false,
+		"v1/config/rules":                         true,
+		"v1/config/rules/a.yaml":                  true,
+		"v1/config/rules/new":                     true, // may be a directory
+		"v1/config/rules/a.yaml~":                 false,
+		"v1/config/rules/.#a.yaml":                false,
+		"v1/config/rules/sub/new.yaml":            true,
+		"v1/config/rules/..data":                  true,
+		"v1/config/rules/..data_tmp":              false,
+		"v1/config/rules/..2026_10_01_1":          true,
+		"v1/config/rules/..2026_10_01_1/a.yaml":   true,
 		"v1/config/rules/..2026_10_01_1/new.yaml": false,
 		"v1/config/rules/..2026_10_01_2":          false,
 	} {
-		if got := e.matters(filepath.Join(dir, name)); got != want {
+		if got := w.events.matters(filepath.Join(dir, name)); got != want {
 			t.Errorf("%s matters: %t, want %t", name, got, want)
 		}
 	}

@@ -1,0 +1,159 @@
+//go:build unix
+
+package filerules
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// hanging makes reads of one file never return, until release.
+type hanging struct {
+	file     os.FileInfo
+	released chan struct{}
+}
+
+// hang has reads of the file that is at path now hang.
+func hang(t *testing.T, path string) *hanging {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &hanging{info, make(chan struct{})}
+}
+
+// reader is a Watcher's.
+func (h *hanging) reader(f *os.File) io.Reader {
+	if info, err := f.Stat(); err != nil || !os.SameFile(info, h.file) {
+		return f
+	}
+	return &blocked{f, h.released}
+}
+
+type blocked struct {
+	io.Reader
+	released chan struct{}
+}
+
+func (b *blocked) Read(p []byte) (int, error) {
+	<-b.released
+	return b.Reader.Read(p)
+}
+
+// What hangs is told, once, and everything else that happens is found as before.
+// Time is that of the bubble; files are real.
+func TestHangingRead(t *testing.T) {
+	const slow = "was still being read after 10s; check its file system (NFS, FUSE), replace it, or raise RUNTIME_READ_TIMEOUT"
+	const full = "refused:%: is not read: 4 earlier reads have not returned; check its file system (NFS, FUSE), or start the service again"
+	type step struct {
+		do      string
+		reloads int
+		release bool
+		wait    time.Duration
+		want    []string // loads since the last step
+		hanging int
+	}
+	poll := 31 * time.Second // and a bit, so that the reads of the step have begun and ended
+	for _, tt := range []struct {
+		name  string
+		steps []step
+	}{
+		{"replaced", []step{
+			{wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + slow}, hanging: 1},
+			{wait: 100 * poll, hanging: 1},
+			{do: "write b.yaml b", wait: poll, hanging: 1},
+			{do: "put a.yaml c", wait: poll, want: []string{"b c z"}, hanging: 1},
+			{do: "put a.yaml d", wait: poll, want: []string{"b d z"}, hanging: 1},
+			{release: true, wait: 11 * time.Second},
+			{do: "rm a.yaml", wait: poll, want: []string{"b z"}},
+		}},
+		{"answers again", []step{
+			{wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + slow}, hanging: 1},
+			{release: true, wait: 11 * time.Second, want: []string{"a z"}},
+		}},
+		{"the directory is replaced", []step{
+			{wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + slow}, hanging: 1},
+			{do: "mkdir ../other\nwrite ../other/a.yaml b\nmv ../rules ../old\nmv ../other ../rules", wait: poll, want: []string{"b"}, hanging: 1},
+			{release: true, wait: poll},
+		}},
+		{"reloads", []step{
+			{wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + slow}, hanging: 1},
+			{reloads: 1, wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + slow}, hanging: 2},
+			{reloads: 2, wait: time.Second, want: slices.Repeat([]string{"refused:%/a.yaml: " + slow}, 2), hanging: 4},
+			{reloads: 5, wait: time.Second, want: slices.Repeat([]string{full}, 5), hanging: 4},
+			{do: "put a.yaml b", wait: poll, hanging: 4},
+			{release: true, wait: 11 * time.Second, want: []string{"b z"}},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(realDir(t), "rules")
+			play(t, dir, "mkdir .\nwrite 0.yaml z\nwrite a.yaml a")
+			synctest.Test(t, func(t *testing.T) {
+				h := hang(t, filepath.Join(dir, "a.yaml"))
+				loads := make(chan string, 100)
+				w := New(Config{Root: dir, OnLoad: func(l Load) { loads <- outcome(l) }})
+				w.open, w.reader = noEvents, h.reader
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- w.Run(ctx) }()
+				for i, s := range tt.steps {
+					synctest.Wait()
+					play(t, dir, s.do)
+					for range s.reloads {
+						w.Reload()
+						time.Sleep(10*time.Second + time.Millisecond)
+					}
+					if s.release {
+						close(h.released)
+					}
+					time.Sleep(s.wait)
+					synctest.Wait()
+					var got []string
+					for len(loads) > 0 {
+						got = append(got, strings.ReplaceAll(<-loads, dir, "%"))
+					}
+					if !slices.Equal(got, s.want) {
+						t.Errorf("step %d: loaded %q, want %q", i+1, got, s.want)
+					}
+					if got := w.Hanging(); got != s.hanging {
+						t.Errorf("step %d: %d hang, want %d", i+1, got, s.hanging)
+					}
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A change is told by an event although a read hangs, and Run ends although one
+// does.
+func TestHangingReadAndEvents(t *testing.T) {
+	dir := realDir(t)
+	play(t, dir, "mkdir data/config/rules\nwrite data/config/rules/a.yaml a\nwrite data/config/rules/b.yaml b")
+	h := hang(t, filepath.Join(dir, "data/config/rules/a.yaml"))
+	defer close(h.released)
+	r := run(t, dir, Config{ReadTimeout: 500 * time.Millisecond}, func(w *Watcher) { w.reader = h.reader })
+	r.until(t, "refused:a.yaml: was still being read after 500ms")
+	play(t, dir, "put data/config/rules/a.yaml c")
+	r.until(t, "b c")
+	play(t, dir, "put data/config/rules/b.yaml d")
+	r.until(t, "c d")
+	for deadline := time.Now().Add(patience); r.Hanging() != 1; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d reads hang, want 1", r.Hanging())
+		}
+	}
+	r.stop()
+}
