@@ -62,7 +62,7 @@ func (e *endless) due(now time.Time) (due bool, wait time.Duration) {
 // waits for the next hit on the key.
 func (w *writer) expire(ctx context.Context) {
 	w.endless.next = time.Now().Add(endlessPause)
-	w.again.reset(nil)
+	w.again.reset(0)
 	for _, c := range w.endless.keys {
 		w.again.commands = append(w.again.commands, c)
 	}

@@ -39,6 +39,10 @@ type link struct {
 	used   time.Time // when conn last answered
 	proven bool      // conn was of use
 	opened int64     // how often the breaker had opened when it was made
+	dials  int       // how many connections were tried
+	// heavy: what is performed next cannot be divided and takes the server long. That it
+	// stalls says nothing of the server.
+	heavy bool
 }
 
 // newLink returns a link with a gate of its own and without a breaker, for
@@ -105,7 +109,9 @@ func (l *link) perform(ctx context.Context, a radix.Action) error {
 	}
 	l.Close()
 	err = plain(err)
-	l.report(began, err)
+	if !l.heavy || !errors.Is(err, errStalled) {
+		l.report(began, err)
+	}
 	err = l.failure(false, err)
 	if !l.proven && !errors.Is(err, errStalled) { // that took its time
 		l.gate.Rest(err)
@@ -136,6 +142,7 @@ func (l *link) failure(connect bool, err error) error {
 
 func (l *link) connect(ctx context.Context) error {
 	began := l.breaker.Begin()
+	l.dials++
 	l.opened = l.breaker.Opened()
 	stop := l.breaker.Watch(began, l.timeout, remote.ErrSlow)
 	conn, err := l.dial(ctx)

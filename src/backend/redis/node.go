@@ -2,6 +2,7 @@ package redis
 
 import (
 	"hash/maphash"
+	"time"
 
 	"ratelimit/src/backend/remote"
 )
@@ -11,11 +12,12 @@ type node struct {
 	writers []*writer
 	seed    maphash.Seed
 	breaker *remote.Breaker
-	unseen  int // looks since it was in the layout; belongs to watch
+	timeout time.Duration // of a call
+	unseen  int           // looks since it was in the layout; belongs to watch
 }
 
 func (s *Store) newNode(addr string) *node {
-	n := &node{seed: s.seed}
+	n := &node{seed: s.seed, timeout: s.cfg.Timeout}
 	n.breaker = remote.NewBreaker("redis: "+addr, s.cfg.BreakerFailures, s.cfg.Timeout, func(open bool, why error) {
 		if open {
 			s.stats.opened.Add(1)
@@ -33,10 +35,18 @@ func (s *Store) newNode(addr string) *node {
 }
 
 // put queues c, unless the server does not answer. Hits on one key meet in one
-// batch: the writer is chosen by the first.
+// batch: the writer is chosen by the first. What cannot be divided into pieces
+// all goes to one writer, so that the server has only one of those at a time.
 func (n *node) put(c *call) error {
+	c.estimate()
+	if c.largest > n.timeout {
+		return ErrOverload
+	}
 	if err := n.breaker.Allow(); err != nil {
 		return err
+	}
+	if c.largest > remote.Slice {
+		return n.writers[0].put(c)
 	}
 	return n.writers[maphash.Bytes(n.seed, c.key(0))%uint64(len(n.writers))].put(c)
 }

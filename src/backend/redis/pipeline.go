@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/mediocregopher/radix/v4"
 	"github.com/mediocregopher/radix/v4/resp"
@@ -59,8 +60,9 @@ type pipeline struct {
 	seed     maphash.Seed
 	recent   recent
 	commands []command
-	hits     int  // in them
-	sent     bool // some of it may have arrived
+	hits     int           // in them
+	cost     time.Duration // of them, estimated
+	sent     bool          // some of it may have arrived
 	waiters  []waiter
 	table    []int32 // open hash table of the incr commands by key: index+1, 0 is free
 	buf      []byte
@@ -72,18 +74,14 @@ const maxSum = 1 << 62
 // maxBuf is how much memory a writer keeps for the next batch.
 const maxBuf = 1 << 20
 
-// reset makes p ready for a batch of calls.
-func (p *pipeline) reset(calls []*call) {
+// reset empties p. It will get no more than that many commands.
+func (p *pipeline) reset(commands int) {
 	clear(p.commands)
 	clear(p.waiters)
-	p.commands, p.waiters, p.hits = p.commands[:0], p.waiters[:0], 0
+	p.commands, p.waiters, p.hits, p.cost = p.commands[:0], p.waiters[:0], 0, 0
 	p.sent = false
-	hits := 0
-	for _, c := range calls {
-		hits += len(c.hits)
-	}
 	size := 16
-	for size < 2*hits {
+	for size < 2*commands {
 		size *= 2
 	}
 	if cap(p.table) < size {
@@ -93,27 +91,45 @@ func (p *pipeline) reset(calls []*call) {
 	clear(p.table)
 }
 
-// add appends what c asks for.
-func (p *pipeline) add(c *call) {
-	p.hits += len(c.hits)
-	for i := 0; i < len(c.hits); {
-		h := &c.hits[i]
-		key := c.key(i)
-		switch {
-		case h.last > 0:
-			for j := i; j < h.last; j++ {
-				p.barrier(c.key(j))
-			}
-			p.commands = append(p.commands, command{kind: script, call: c, from: i, first: -1, ask: c.ask})
-			i = h.last
-			continue
-		case h.op == algorithm.Look:
-			p.barrier(key)
-			p.commands = append(p.commands, command{kind: get, key: key, call: c, from: i, first: -1, ask: c.ask})
-		default:
-			p.incr(c, i, key)
+// add appends the hits of c from c.next on, until p has work for most, or so many
+// hits; 0: no limit. It reports whether that was all of c. An empty pipeline takes
+// at least one group.
+func (p *pipeline) add(c *call, most time.Duration, limit int) bool {
+	for c.next < len(c.hits) {
+		end, cost := c.unit(c.next)
+		if !p.fits(end-c.next, cost, most, limit) {
+			return false
 		}
-		i++
+		before := len(p.commands)
+		p.append(c, c.next)
+		if len(p.commands) > before { // else it was added to a command that is there
+			p.cost += cost
+		}
+		p.hits += end - c.next
+		c.spent(end, cost)
+	}
+	return true
+}
+
+// fits reports whether p takes so many hits more that have to be sent together.
+func (p *pipeline) fits(hits int, cost, most time.Duration, limit int) bool {
+	return p.hits == 0 || p.cost+cost <= most && (limit <= 0 || p.hits+hits <= limit)
+}
+
+// append appends what hit i of c asks for, with its group.
+func (p *pipeline) append(c *call, i int) {
+	h, key := &c.hits[i], c.key(i)
+	switch {
+	case h.last > 0:
+		for j := i; j < h.last; j++ {
+			p.barrier(c.key(j))
+		}
+		p.commands = append(p.commands, command{kind: script, call: c, from: i, first: -1, ask: c.ask})
+	case h.op == algorithm.Look:
+		p.barrier(key)
+		p.commands = append(p.commands, command{kind: get, key: key, call: c, from: i, first: -1, ask: c.ask})
+	default:
+		p.incr(c, i, key)
 	}
 }
 
@@ -127,6 +143,7 @@ func (p *pipeline) introduce() {
 	for i := range p.commands {
 		if c := &p.commands[i]; c.kind == script {
 			c.kind = eval
+			p.cost += evalCost
 			return
 		}
 	}

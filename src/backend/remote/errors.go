@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+
+	"ratelimit/src/algorithm"
 )
 
 var (
@@ -36,6 +38,7 @@ const (
 	CauseTimeout    = "timeout"    // no answer in time, ours or the caller's
 	CauseLeft       = "left"       // the caller left
 	CauseBusy       = "busy"       // too many calls wait
+	CauseOverload   = "overload"   // the call was too much for the time there was; the server works
 	CauseBreaker    = "breaker"    // the server did not answer those before
 	CauseConnect    = "connect"    // no connection could be made
 	CauseConnection = "connection" // one broke or stood still
@@ -59,6 +62,8 @@ func CauseOf(err error) string {
 		return CauseLeft
 	case errors.Is(err, ErrBusy):
 		return CauseBusy
+	case errors.Is(err, algorithm.ErrOverload):
+		return CauseOverload
 	}
 	return CauseOther
 }
@@ -69,7 +74,7 @@ type Tally map[string]*atomic.Int64
 // NewTally counts the causes that all stores have, and more.
 func NewTally(more ...string) Tally {
 	t := make(Tally)
-	for _, cause := range append(more, CauseTimeout, CauseLeft, CauseBusy, CauseBreaker, CauseConnect, CauseConnection, CauseOther) {
+	for _, cause := range append(more, CauseTimeout, CauseLeft, CauseBusy, CauseOverload, CauseBreaker, CauseConnect, CauseConnection, CauseOther) {
 		t[cause] = new(atomic.Int64)
 	}
 	return t
