@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -23,11 +24,13 @@ type call struct {
 	at      int64             // the time in µs since the Unix epoch; -1: that of Redis
 	up      error             // set when the time of the caller passed; only the calling goroutine uses it
 
-	cost    time.Duration // estimated time of the server for all hits
+	due     time.Time     // when the caller leaves
+	cost    time.Duration // estimated time of the server for the hits that are not sent yet
 	largest time.Duration // the same for the group that costs the most, which cannot be divided
 	writer  *writer       // that has it; nil: none
 	seen    int64         // how many batches the writer had had answered when it got the call
 	next    int           // the first hit that is not sent yet; the writer's
+	skipped atomic.Bool   // the writer sends nothing of it, as there is not enough time
 }
 
 // hit is what the writer needs of one hit.
@@ -122,7 +125,7 @@ func (c *call) refuse(err error) {
 // was working all the time and c waited for its turn.
 func (c *call) late(err error) error {
 	timedOut := errors.Is(err, remote.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
-	if timedOut && c.writer != nil && c.writer.answered.Load()-c.seen > 1 {
+	if timedOut && c.writer != nil && (c.skipped.Load() || c.writer.answered.Load()-c.seen > 1) {
 		return ErrOverload
 	}
 	return err

@@ -33,7 +33,7 @@ func (e *endless) note(p *pipeline) {
 			continue
 		}
 		made := c.answered && c.err == nil && c.value == int64(c.sum)
-		if !c.unset && !(made && !c.expire) && !(p.sent && !c.answered) {
+		if !(made && !c.expire) && !(p.sent && !c.answered) {
 			continue
 		}
 		if len(e.keys) >= mostEndless {

@@ -35,11 +35,10 @@ type link struct {
 	breaker *remote.Breaker // nil: none
 
 	conn   radix.Conn
-	guard  *guarded  // below it
-	used   time.Time // when conn last answered
-	proven bool      // conn was of use
-	opened int64     // how often the breaker had opened when it was made
-	dials  int       // how many connections were tried
+	guard  *guarded // below it
+	proven bool     // conn was of use
+	opened int64    // how often the breaker had opened when it was made
+	dials  int      // how many connections were tried
 	// heavy: what is performed next cannot be divided and takes the server long. That it
 	// stalls says nothing of the server.
 	heavy bool
@@ -51,20 +50,13 @@ func newLink(a *access, addr string) *link {
 	return &link{access: a, addr: addr, gate: new(remote.Gate)}
 }
 
-// quiet is how long a connection may not have been used without a look whether
-// the server, or what is in between, has ended it meanwhile. That is no error:
-// they do so with connections that are idle, and before they restart.
-const quiet = 10 * time.Millisecond
-
 // errReplica is a server that should be a primary and is not.
 var errReplica = errors.New("it is a replica, not a primary")
 
 // Do performs a, connecting first if need be; ctx bounds the connecting. What
 // fails closes the connection: its state is not known.
 func (l *link) Do(ctx context.Context, a radix.Action) error {
-	if l.conn != nil && (l.opened != l.breaker.Opened() || time.Since(l.used) > quiet && hungUp(l.guard.raw)) {
-		l.Close()
-	}
+	l.inspect()
 	if l.conn == nil {
 		if err := l.gate.Pass(); err != nil {
 			return err
@@ -76,12 +68,19 @@ func (l *link) Do(ctx context.Context, a radix.Action) error {
 	return l.perform(ctx, a)
 }
 
+// inspect closes a connection that is not to be used any more: it was made before the
+// breaker opened, or the server ended it or sent what it was not asked for. The end is no
+// error: servers end connections that are idle, and all before they restart.
+func (l *link) inspect() {
+	if l.conn != nil && (l.opened != l.breaker.Opened() || l.guard.spoke()) {
+		l.Close()
+	}
+}
+
 // Probe asks whether the server is there, at the breaker's pace: past the gate, and
 // with a new connection, unless the old one was made for a probe.
 func (l *link) Probe(ctx context.Context) error {
-	if l.conn != nil && l.opened != l.breaker.Opened() {
-		l.Close()
-	}
+	l.inspect()
 	if l.conn == nil {
 		if err := l.connect(ctx); err != nil {
 			return err
@@ -103,7 +102,6 @@ func (l *link) perform(ctx context.Context, a radix.Action) error {
 	// The guard sees to it that this ends.
 	err := a.Perform(context.WithoutCancel(ctx), l.conn)
 	if err == nil {
-		l.used = time.Now()
 		l.breaker.Succeed()
 		return nil
 	}

@@ -34,9 +34,7 @@ func (s *Store) newNode(addr string) *node {
 	return n
 }
 
-// put queues c, unless the server does not answer. Hits on one key meet in one
-// batch: the writer is chosen by the first. What cannot be divided into pieces
-// all goes to one writer, so that the server has only one of those at a time.
+// put queues c, unless the server does not answer.
 func (n *node) put(c *call) error {
 	c.estimate()
 	if c.largest > n.timeout {
@@ -45,10 +43,23 @@ func (n *node) put(c *call) error {
 	if err := n.breaker.Allow(); err != nil {
 		return err
 	}
-	if c.largest > remote.Slice {
-		return n.writers[0].put(c)
+	return n.choose(c).put(c)
+}
+
+// choose returns the writer for c. Hits on one key meet in one batch: the writer is
+// chosen by the first. All calls that may take more than one batch go to one writer, so
+// that the server works on one of them at a time, and others avoid that writer
+// while it has such work.
+func (n *node) choose(c *call) *writer {
+	first, others := n.writers[0], n.writers[1:]
+	if c.cost > remote.Slice || len(others) == 0 {
+		return first
 	}
-	return n.writers[maphash.Bytes(n.seed, c.key(0))%uint64(len(n.writers))].put(c)
+	hash := maphash.Bytes(n.seed, c.key(0))
+	if w := n.writers[hash%uint64(len(n.writers))]; w != first || first.backlog.Load() == 0 {
+		return w
+	}
+	return others[hash/uint64(len(n.writers))%uint64(len(others))]
 }
 
 // retire ends the node once what is on its way has been answered.

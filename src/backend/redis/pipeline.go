@@ -36,7 +36,6 @@ type command struct {
 	sum    uint64 // incr: of all waiters' amounts
 	ttl    int64
 	closed bool  // incr: nothing more is added to it
-	unset  bool  // incr: the reply to its EXPIRE was lost
 	ask    bool  // ASKING goes before it
 	call   *call // script, get
 	from   int   // the first of its hits
@@ -219,12 +218,19 @@ func (p *pipeline) MarshalRESP(w io.Writer, _ *resp.Opts) error {
 	for i := range p.commands {
 		p.buf = p.commands[i].append(p.buf)
 	}
+	p.buf = append(p.buf, ping...)
 	p.sent = true
 	_, err := w.Write(p.buf)
 	return err
 }
 
-const asking = "*1\r\n$6\r\nASKING\r\n"
+const (
+	asking = "*1\r\n$6\r\nASKING\r\n"
+	// ping ends each batch. No other reply looks like its own, so the batch is known to
+	// have the replies that belong to it.
+	ping = "*1\r\n$4\r\nPING\r\n"
+	pong = "+PONG"
+)
 
 func (c *command) append(b []byte) []byte {
 	if c.ask {
@@ -314,9 +320,24 @@ var (
 	scriptOps = [...]string{algorithm.Charge: "c", algorithm.Look: "l", algorithm.Refund: "r", algorithm.Force: "f"}
 )
 
-// UnmarshalRESP reads the replies. An error reply is its command's alone: one
-// that is returned would make radix close the connection.
+// UnmarshalRESP reads the replies. Where one is missing, is too much or is none that
+// its command has, no reply of the batch counts: each may be another's.
 func (p *pipeline) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
+	err := p.read(br)
+	if err == nil {
+		err = p.readPong(br)
+	}
+	if err != nil {
+		for i := range p.commands {
+			p.commands[i].answered, p.commands[i].err = false, nil
+		}
+	}
+	return err
+}
+
+// read reads the replies to the commands. An error reply is its command's alone: one
+// that is returned would make radix close the connection.
+func (p *pipeline) read(br resp.BufferedReader) error {
 	for i := range p.commands {
 		c := &p.commands[i]
 		if err := c.readAsking(br); err != nil {
@@ -324,8 +345,10 @@ func (p *pipeline) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
 		}
 		var err error
 		switch c.kind {
-		case incr, get, expire:
-			c.value, err = readNumber(br)
+		case incr, expire:
+			c.value, err = readInteger(br)
+		case get:
+			c.value, err = readCounter(br)
 		case script, eval:
 			err = c.readScript(br)
 		}
@@ -338,13 +361,35 @@ func (p *pipeline) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
 				p.recent.forget(c.hash)
 				switch {
 				case !isReply(err):
-					c.unset = true
 					return err
-				case replyWord(err) == "NOPERM": // else keys would stay for good, and nobody know
+				case replyWord(err) == "NOPERM": // else keys would stay for good without a word
 					c.err = err
 				}
 			}
 		}
+	}
+	return nil
+}
+
+// readPong reads the reply to the PING that ends the batch, behind which there is
+// nothing. It may be an error if all others were, as from a server that still loads.
+func (p *pipeline) readPong(br resp.BufferedReader) error {
+	line, err := readLine(br)
+	switch {
+	case err != nil:
+		return err
+	case br.Buffered() > 0:
+		return errUnasked
+	case string(line) == pong:
+		return nil
+	}
+	for i := range p.commands {
+		if p.commands[i].err == nil {
+			return errUnasked
+		}
+	}
+	if line[0] != '-' {
+		return errUnasked
 	}
 	return nil
 }
@@ -354,7 +399,7 @@ func (c *command) readExpire(br resp.BufferedReader) error {
 	if err := c.readAsking(br); err != nil {
 		return err
 	}
-	_, err := readNumber(br)
+	_, err := readInteger(br)
 	return err
 }
 
@@ -364,7 +409,10 @@ func (c *command) readAsking(br resp.BufferedReader) error {
 	if !c.ask {
 		return nil
 	}
-	_, err := readLine(br)
+	line, err := readLine(br)
+	if err == nil && line[0] != '+' && line[0] != '-' {
+		err = unexpected(line)
+	}
 	return err
 }
 
@@ -377,13 +425,13 @@ func (c *command) readScript(br resp.BufferedReader) error {
 	left, err := strconv.Atoi(string(line[1:]))
 	switch {
 	case line[0] == '-':
-		return Error(line[1:])
+		return errorReply(line)
 	case line[0] != '*' || err != nil:
-		return fmt.Errorf("redis: unexpected reply %.40q to a script", line)
+		return unexpected(line)
 	}
 	next := func() (n int64) {
 		if left--; err == nil && left >= 0 {
-			n, err = readNumber(br)
+			n, err = readInteger(br)
 		}
 		return n
 	}

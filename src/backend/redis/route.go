@@ -190,7 +190,7 @@ func (s *Store) divide(ctx context.Context, root *call, parts []part) []part {
 		if at < 0 {
 			at = len(parts)
 			parts = append(parts, part{call: s.stats.call(), node: n})
-			parts[at].ask, parts[at].at = ask, root.at
+			parts[at].ask, parts[at].at, parts[at].due = ask, root.at, root.due
 		}
 		parts[at].move(root, i, len(s.cfg.Cluster) > 0)
 	}

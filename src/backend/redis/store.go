@@ -281,7 +281,9 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 	defer s.stats.release(c)
 	c.Bytes = size
 	c.fill(b, now, s.cfg.ExpirationJitter, s.cfg.TagKeys)
-	c.Timer.Reset(remote.Wait(ctx, s.cfg.Timeout))
+	wait := remote.Wait(ctx, s.cfg.Timeout)
+	c.due = time.Now().Add(wait)
+	c.Timer.Reset(wait)
 	defer c.Timer.Stop()
 	if err := s.give(ctx, c); err != nil {
 		s.fail(b, err)

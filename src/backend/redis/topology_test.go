@@ -159,7 +159,8 @@ func testSpread(t *testing.T, s *Store) {
 	}
 }
 
-// parrot answers each command with what say returns for its words.
+// parrot answers each command with what say returns for its words, and PING with
+// PONG, unless that is an error.
 func parrot(t *testing.T, say func(words []string) string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -188,7 +189,11 @@ func parrotAt(t *testing.T, l net.Listener, say func(words []string) string) {
 					if err != nil {
 						return
 					}
-					if _, err := conn.Write([]byte(say(words))); err != nil {
+					reply := say(words)
+					if words[0] == "PING" && !strings.HasPrefix(reply, "-") {
+						reply = "+PONG\r\n"
+					}
+					if _, err := conn.Write([]byte(reply)); err != nil {
 						return
 					}
 				}

@@ -201,6 +201,7 @@ func (w *writer) compose() {
 			}
 			w.incoming = w.emptied()
 			w.link.heavy = false
+			w.backlog.Store(0)
 			return
 		}
 	}
@@ -212,7 +213,11 @@ func (w *writer) compose() {
 	w.pipeline.reset(int(piece/commandCost) + 1)
 	w.serve(piece)
 	w.link.heavy = w.pipeline.cost > piece
-	w.backlog.Store(int64(w.waiting()))
+	left := w.waiting()
+	if w.partial != nil {
+		left++
+	}
+	w.backlog.Store(int64(left))
 }
 
 // emptied returns w.incoming without its calls.
@@ -229,8 +234,14 @@ func (w *writer) serve(piece time.Duration) {
 	if w.urgent = nil; first != nil {
 		w.send(first, piece)
 	}
+	now := time.Now()
 	for w.partial == nil && w.queue.Len() > 0 {
 		c := w.queue.Head()
+		if w.hopeless(c, now) {
+			c.skipped.Store(true)
+			w.stats.release(w.queue.Pop())
+			continue
+		}
 		if !c.Gone.Load() && p.hits > 0 {
 			end, cost := c.unit(c.next)
 			if !p.fits(end-c.next, cost, piece, w.limit) {
@@ -245,6 +256,13 @@ func (w *writer) serve(piece time.Duration) {
 		w.queue.Serve(p.cost - before)
 		w.queue.Pop()
 	}
+}
+
+// hopeless reports whether c cannot be sent as a whole before its time passes, while
+// others wait that may. Nothing of it is sent then. Its caller is not told before its
+// time: callers that come back at once would only come more often.
+func (w *writer) hopeless(c *call, now time.Time) bool {
+	return c.next == 0 && w.queue.Len() > 1 && now.Add(w.pace.Estimate(c.cost)).After(c.due)
 }
 
 // send adds c to the pipeline, as far as it fits. A call whose caller has left is
@@ -428,6 +446,7 @@ func (s *counters) call() *call {
 	c.limits, c.found = c.limits[:0], c.found[:0]
 	c.ask, c.again, c.up = false, false, nil
 	c.cost, c.largest, c.writer, c.next = 0, 0, nil, 0
+	c.skipped.Store(false)
 	return c
 }
 

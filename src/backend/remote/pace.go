@@ -38,10 +38,19 @@ const (
 
 // Piece returns the most work that one batch should have, in estimated cost.
 func (p *Pace) Piece() time.Duration {
+	return time.Duration(float64(Slice+p.trip) / p.factor())
+}
+
+// Estimate returns how long the server is likely to work on what costs that much.
+func (p *Pace) Estimate(cost time.Duration) time.Duration {
+	return time.Duration(float64(cost) * p.factor())
+}
+
+func (p *Pace) factor() float64 {
 	if p.scale == 0 {
-		return Slice + p.trip
+		return 1
 	}
-	return time.Duration(float64(Slice+p.trip) / p.scale)
+	return p.scale
 }
 
 // Observe says that a batch of this estimated cost was answered after took. Do not
@@ -55,10 +64,7 @@ func (p *Pace) Observe(cost, took time.Duration) {
 		}
 	case cost >= largeBatch:
 		now := min(max(float64(took-p.trip)/float64(cost), minScale), maxScale)
-		if p.scale == 0 {
-			p.scale = 1
-		}
-		p.scale += (now - p.scale) / 8
+		p.scale = p.factor() + (now-p.factor())/8
 	}
 }
 
