@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"reflect"
@@ -216,14 +217,15 @@ func readCommand(in *bufio.Reader) ([]string, error) {
 	}
 	words := make([]string, n)
 	for i := range words {
-		if _, err := number(); err != nil {
-			return nil, err
-		}
-		line, err := in.ReadString('\n')
+		size, err := number()
 		if err != nil {
 			return nil, err
 		}
-		words[i] = strings.TrimSpace(line)
+		word := make([]byte, size+2)
+		if _, err := io.ReadFull(in, word); err != nil {
+			return nil, err
+		}
+		words[i] = string(word[:size])
 	}
 	return words, nil
 }

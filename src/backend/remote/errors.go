@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"ratelimit/src/algorithm"
@@ -28,7 +30,9 @@ type LinkError struct {
 	Err     error
 }
 
-func (e *LinkError) Error() string { return fmt.Sprintf("%s: %s: %v", e.Store, e.Addr, e.Err) }
+func (e *LinkError) Error() string {
+	return fmt.Sprintf("%s: %s: %s", e.Store, e.Addr, Brief(e.Err))
+}
 
 func (e *LinkError) Unwrap() error { return e.Err }
 
@@ -68,6 +72,52 @@ func CauseOf(err error) string {
 	return CauseOther
 }
 
+// maxErrorText is how many bytes of an error's text are shown: servers choose what
+// stands in it.
+const maxErrorText = 512
+
+// Brief returns the text of err, cut to 512 bytes.
+func Brief(err error) string {
+	text := err.Error()
+	if len(text) <= maxErrorText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxErrorText], "") + "…"
+}
+
+// JoinErrors joins errors of several servers; nil if there are none. Its text shows
+// three of them and how many more there are.
+func JoinErrors(errs []error) error {
+	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
+	if len(errs) == 0 {
+		return nil
+	}
+	return &joined{errs}
+}
+
+// joined is several errors.
+type joined struct{ errs []error }
+
+// mostShown is how many errors the text of several shows.
+const mostShown = 3
+
+func (e *joined) Error() string {
+	var b strings.Builder
+	for i, err := range e.errs {
+		if i == mostShown {
+			fmt.Fprintf(&b, "; and %d more", len(e.errs)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(Brief(err))
+	}
+	return b.String()
+}
+
+func (e *joined) Unwrap() []error { return e.errs }
+
 // Tally counts errors by cause.
 type Tally map[string]*atomic.Int64
 
@@ -80,8 +130,11 @@ func NewTally(more ...string) Tally {
 	return t
 }
 
-// Add counts one, which has to be of a known cause.
-func (t Tally) Add(cause string) { t[cause].Add(1) }
+// Add counts one error of a cause, which has to be one that t counts.
+func (t Tally) Add(cause string) { t.AddAll(cause, 1) }
+
+// AddAll counts n errors of a cause.
+func (t Tally) AddAll(cause string, n int) { t[cause].Add(int64(n)) }
 
 // Read returns the counts by cause, those that are 0 included.
 func (t Tally) Read() map[string]int64 {
