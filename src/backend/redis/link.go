@@ -39,8 +39,8 @@ type link struct {
 	proven bool     // conn was of use
 	opened int64    // how often the breaker had opened when it was made
 	dials  int      // how many connections were tried
-	// heavy: what is performed next cannot be divided and takes the server long. That it
-	// stalls says nothing of the server.
+	// heavy: what is performed next cannot be divided and takes the server long. If that
+	// stalls, the breaker is not told: it says nothing of the server.
 	heavy bool
 }
 

@@ -339,7 +339,9 @@ func (w *writer) commit(ctx context.Context) {
 		w.answered.Add(1)
 	}
 	w.endless.note(p)
+	w.link.heavy = false
 	w.carryOn(err)
+	w.backlog.Store(int64(w.waiting()))
 	w.finish()
 	if err == nil && len(w.endless.keys) > 0 {
 		w.expire(ctx)
