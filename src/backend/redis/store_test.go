@@ -225,7 +225,7 @@ func TestExpiryIsNotGivenUp(t *testing.T) {
 				return ":1\r\n"
 			})})
 			for i, want := range tt.expires {
-				take(t, s, spread(i)) // the connection works: if it breaks, the next is made at once
+				take(t, s, spread(i))                                                     // the connection works: if it breaks, the next is made at once
 				if v := take(t, s, hot(0)); (v.Err != nil) != (i == 0 && tt.fails == 1) { // its connection broke
 					t.Error(v.Err)
 				}

@@ -23,36 +23,64 @@ func TestQueue(t *testing.T) {
 		steps []step
 	}{
 		{"the order of arrival, when all cost the same", []step{
-			{add: "a", cost: ms}, {add: "b", cost: ms}, {add: "c", cost: ms},
-			{pop: "a"}, {pop: "b"}, {pop: "c"},
+			{add: "a", cost: ms},
+			{add: "b", cost: ms},
+			{add: "c", cost: ms},
+			{pop: "a"},
+			{pop: "b"},
+			{pop: "c"},
 		}},
 		{"a small one overtakes", []step{
 			{add: "large", cost: 25 * ms}, {add: "small", cost: 1}, {pop: "small"}, {pop: "large"},
 		}},
 		{"a large one that waited as long as it would have with equal shares goes first", []step{
-			{add: "large", cost: 10 * ms}, {add: "x", cost: 5 * ms},
+			{add: "large", cost: 10 * ms},
+			{add: "x", cost: 5 * ms},
 			{serve: 24 * ms}, // 12 ms for each
-			{add: "small", cost: ms}, {pop: "x"}, {pop: "large"}, {pop: "small"},
+			{add: "small", cost: ms},
+			{pop: "x"},
+			{pop: "large"},
+			{pop: "small"},
 		}},
 		{"but not yet", []step{
-			{add: "large", cost: 10 * ms}, {add: "x", cost: 5 * ms},
+			{add: "large", cost: 10 * ms},
+			{add: "x", cost: 5 * ms},
 			{serve: 16 * ms}, // 8 ms for each
-			{add: "small", cost: ms}, {pop: "x"}, {pop: "small"}, {pop: "large"},
+			{add: "small", cost: ms},
+			{pop: "x"},
+			{pop: "small"},
+			{pop: "large"},
 		}},
 		{"the rest is served before a newcomer of the same size", []step{
-			{add: "a", cost: 10 * ms}, {serve: 2 * ms}, {pop: "a"},
-			{add: "a", cost: 8 * ms}, {add: "b", cost: 10 * ms}, {pop: "a"}, {pop: "b"},
+			{add: "a", cost: 10 * ms},
+			{serve: 2 * ms},
+			{pop: "a"},
+			{add: "a", cost: 8 * ms},
+			{add: "b", cost: 10 * ms},
+			{pop: "a"},
+			{pop: "b"},
 		}},
 		{"dropped", []step{
-			{add: "a", cost: 1}, {add: "b", cost: 2}, {add: "c", cost: 3}, {add: "d", cost: 4},
-			{drop: "a"}, {drop: "c"}, {pop: "b"}, {pop: "d"},
+			{add: "a", cost: 1},
+			{add: "b", cost: 2},
+			{add: "c", cost: 3},
+			{add: "d", cost: 4},
+			{drop: "a"},
+			{drop: "c"},
+			{pop: "b"},
+			{pop: "d"},
 		}},
 		{"less than nothing is nothing", []step{
 			{add: "a", cost: 0}, {add: "b", cost: -ms}, {serve: -ms}, {pop: "a"}, {pop: "b"},
 		}},
 		{"what was served before it was empty does not count", []step{
-			{add: "a", cost: ms}, {serve: time.Hour}, {pop: "a"},
-			{add: "b", cost: 2 * ms}, {add: "c", cost: ms}, {pop: "c"}, {pop: "b"},
+			{add: "a", cost: ms},
+			{serve: time.Hour},
+			{pop: "a"},
+			{add: "b", cost: 2 * ms},
+			{add: "c", cost: ms},
+			{pop: "c"},
+			{pop: "b"},
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
