@@ -96,6 +96,11 @@ func (h Hit) AsLook() Hit {
 	return h
 }
 
+// ErrOverload is wrapped by the Err of hits for which a store that works had no time:
+// they waited behind the other hits of their request, or behind other requests. The
+// store itself is in order.
+var ErrOverload = errors.New("the request needs more time of the store than there is")
+
 // Verdict is the store's answer to one hit. The zero value is "passed, nothing
 // known".
 type Verdict struct {
@@ -124,7 +129,8 @@ type Verdict struct {
 	// it did, or there is an Err.
 	Instead OnFailure
 	// Err says that this hit's store did not answer. What was charged is then
-	// unknown, and the other fields mean nothing.
+	// unknown, and the other fields mean nothing. It wraps ErrOverload if the store
+	// works and had too much to do.
 	Err error
 }
 

@@ -247,7 +247,7 @@ func (l *Limiter) settle(req *Request, a *Answer, s *scratch) error {
 		c := &a.Charges[i]
 		c.Verdict = v
 		c.Over = v.Over && (c.Rule == nil || !c.Rule.Shadow)
-		if v.Err != nil && !c.Aside {
+		if err == nil && v.Err != nil && !c.Aside {
 			err = errors.Join(ErrStore, v.Err)
 		}
 		if st := &a.Statuses[s.owner[i]]; st.Charges == nil {

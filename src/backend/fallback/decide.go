@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -24,7 +25,9 @@ func (s *Store) release(sc *scratch) {
 // decide replaces the verdicts of b that have an Err. With again the store is asked
 // once more for what is left of atomic groups.
 func (s *Store) decide(ctx context.Context, b *algorithm.Batch, again bool) error {
-	s.last.Store(time.Now().UnixNano())
+	if unanswered(b) {
+		s.last.Store(time.Now().UnixNano())
+	}
 	sc := s.pool.Get().(*scratch)
 	defer s.release(sc)
 	waits := ctx.Err() == nil
@@ -46,6 +49,17 @@ func (s *Store) decide(ctx context.Context, b *algorithm.Batch, again bool) erro
 		return nil
 	}
 	return s.takeAgain(ctx, b, sc)
+}
+
+// unanswered reports whether some hit has no answer for another reason than that its
+// request was too much for the store.
+func unanswered(b *algorithm.Batch) bool {
+	for i := range b.Verdicts {
+		if err := b.Verdicts[i].Err; err != nil && !errors.Is(err, algorithm.ErrOverload) {
+			return true
+		}
+	}
+	return false
 }
 
 // count has sc.here counted here.

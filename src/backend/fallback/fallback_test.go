@@ -137,6 +137,31 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// overloaded is a store that works and has no time for any request.
+type overloaded struct{}
+
+func (overloaded) Take(_ context.Context, b *algorithm.Batch) error {
+	for i := range b.Verdicts {
+		b.Verdicts[i] = algorithm.Verdict{Err: algorithm.ErrOverload}
+	}
+	return nil
+}
+
+// A request that is too much for the store goes by on_store_failure too, but the
+// store is not taken for one that does not answer.
+func TestOverload(t *testing.T) {
+	s := open(t, overloaded{}, 1)
+	deny := local("b", fixed(10, time.Minute), 1)
+	deny.OnFailure, deny.Group = algorithm.FailDenying, 1
+	got := take(t, s, 0, local("a", fixed(10, time.Minute), 7), deny)
+	if got[0].Instead != algorithm.FailLocally || got[0].Remaining != 3 || !got[1].Over {
+		t.Errorf("got %+v", got)
+	}
+	if st := s.Stats(); !st.Last.IsZero() || st.Instead[algorithm.FailLocally] != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
 // What no state of the store would let pass does not pass without it, either, nor
 // is it told to try again; what only a share has no room for is.
 func TestNever(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ type Proxy struct {
 	latency  time.Duration
 	jitter   time.Duration // at most so much is added to latency
 	pace     time.Duration // between two bytes that drip
+	extra    *extra        // nil: none
 	changed  chan struct{} // closed and replaced when fault changes
 }
 
@@ -49,6 +51,23 @@ const (
 	hold
 	drip
 	cut
+)
+
+// extra is bytes that the server did not send.
+type extra struct {
+	bytes []byte
+	place Place
+	pause time.Duration
+}
+
+// Place is where Insert puts bytes.
+type Place int
+
+const (
+	Before  Place = iota // in front of what the server says next
+	Between              // behind the first line of it
+	Behind               // behind all of it, in the same packet
+	Later                // behind it after a pause
 )
 
 // StartProxy passes connections to its Addr on to target, an address or the
@@ -228,6 +247,28 @@ func (p *Proxy) Silence() {
 	}
 }
 
+// Insert puts bytes once into the replies of each connection, those that are open and those
+// still to come. Later waits for the pause. Heal ends it.
+func (p *Proxy) Insert(content string, place Place, pause time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.extra = &extra{[]byte(content), place, pause}
+}
+
+// Say sends bytes at once to the clients of all connections that are open. Use it while
+// nothing else is on its way to them.
+func (p *Proxy) Say(content string) {
+	for _, n := range p.open() {
+		_, _ = n.client.Write([]byte(content)) // one that has gone hears nothing
+	}
+}
+
+func (p *Proxy) insertion() *extra {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.extra
+}
+
 // Latency delays every reply by d, without regard to other faults. Replies do
 // not wait for each other. It is for what comes from now on, and ends with
 // Heal or Latency(0).
@@ -258,6 +299,7 @@ func (p *Proxy) Refuse() {
 func (p *Proxy) Heal() {
 	p.set(none)
 	p.Latency(0)
+	p.Insert("", Before, 0)
 	if err := Retry(Deadline, p.listen); err != nil {
 		p.t.Errorf("harness: proxy: %v", err)
 	}
@@ -314,6 +356,8 @@ type link struct {
 	mu     sync.Mutex // guards what follows
 	server net.Conn   // nil until dialled
 	lost   fault      // the fault that took the first byte
+
+	inserted *extra // the last one; of the goroutine that passes replies
 }
 
 // end closes both sides; with reset, the client gets a RST.
@@ -395,6 +439,8 @@ func (n *link) pass(from, to net.Conn, replies bool) {
 			for i := range k {
 				n.put(parcels, parcel{bytes: []byte{buffer[i]}, wait: n.p.step()})
 			}
+		case replies:
+			n.postWithExtra(parcels, bytes.Clone(buffer[:k]))
 		default:
 			n.post(parcels, bytes.Clone(buffer[:k]), replies)
 		}
@@ -449,6 +495,29 @@ func (n *link) post(parcels chan<- parcel, content []byte, replies bool) {
 		item.due = time.Now().Add(n.p.delay())
 	}
 	n.put(parcels, item)
+}
+
+// postWithExtra posts replies, with the bytes of Insert if they are due.
+func (n *link) postWithExtra(parcels chan<- parcel, content []byte) {
+	e := n.p.insertion()
+	if e == nil || e == n.inserted {
+		n.post(parcels, content, true)
+		return
+	}
+	n.inserted = e
+	switch e.place {
+	case Before:
+		content = slices.Concat(e.bytes, content)
+	case Between:
+		content = slices.Insert(content, bytes.IndexByte(content, '\n')+1, e.bytes...)
+	case Behind:
+		content = append(content, e.bytes...)
+	case Later:
+	}
+	n.post(parcels, content, true)
+	if e.place == Later {
+		n.put(parcels, parcel{bytes: e.bytes, wait: e.pause})
+	}
 }
 
 func (n *link) put(parcels chan<- parcel, item parcel) {

@@ -2,9 +2,11 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -210,4 +212,80 @@ func against(b *testing.B, keys, charges, inFlight int) {
 	b.ReportMetric(ratio(us.redis, them.redis), "redis-ratio")
 	b.ReportMetric(ratio(us.percentile(0.5), them.percentile(0.5)), "p50-ratio")
 	b.ReportMetric(ratio(us.percentile(0.99), them.percentile(0.99)), "p99-ratio")
+}
+
+// BenchmarkHostileCallers has 0, 2, 3 and 16 callers make calls of 1,000 scripts without
+// a pause, beside a caller that makes 200 small calls a second. The figures are of the
+// small calls: the 50th and 99th percentile of their durations, the ratio to those
+// without hostile callers, how many failed of 1,000, and how often the breaker opened;
+// and how many large calls were answered in a second.
+func BenchmarkHostileCallers(b *testing.B) {
+	for _, hostile := range []int{2, 3, 16} {
+		b.Run(fmt.Sprint(hostile), func(b *testing.B) {
+			for b.Loop() {
+				besideHostile(b, hostile)
+			}
+		})
+	}
+}
+
+func besideHostile(b *testing.B, callers int) {
+	server := redistest.Start(b, redistest.Options{})
+	store := open(b, Config{Addr: server.Addr, Timeout: 50 * time.Millisecond})
+	small := func() (r run, failed int) {
+		const calls = 1000
+		begun := time.Now()
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for n := range calls {
+			time.Sleep(time.Until(begun.Add(time.Duration(n) * 5 * time.Millisecond)))
+			all.Go(func() {
+				batch := many(1, algorithm.FixedWindow, fmt.Sprintf("user_%d_", n%100), false)
+				called := time.Now()
+				err := errors.Join(store.Take(context.Background(), batch), batch.Err())
+				mu.Lock()
+				defer mu.Unlock()
+				r.took = append(r.took, time.Since(called))
+				if err != nil {
+					failed++
+				}
+			})
+		}
+		all.Wait()
+		return r, failed
+	}
+	_, _ = small() // warm up
+	alone, _ := small()
+	stop := make(chan struct{})
+	var answered atomic.Int64
+	var all sync.WaitGroup
+	for n := range callers {
+		all.Go(func() {
+			kind := []algorithm.Kind{algorithm.SlidingWindow, algorithm.GCRA}[n%2]
+			batch := many(1000, kind, fmt.Sprintf("hostile_%d_", n), false)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := store.Take(context.Background(), batch); err != nil {
+					b.Error(err)
+				} else if batch.Err() == nil {
+					answered.Add(1)
+				}
+			}
+		})
+	}
+	begun := time.Now()
+	beside, failed := small()
+	b.ReportMetric(float64(answered.Load())/time.Since(begun).Seconds(), "large-calls/s")
+	close(stop)
+	all.Wait()
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	b.ReportMetric(ms(beside.percentile(0.5)), "p50-ms")
+	b.ReportMetric(ms(beside.percentile(0.99)), "p99-ms")
+	b.ReportMetric(ms(beside.percentile(0.99))/ms(alone.percentile(0.99)), "p99-ratio")
+	b.ReportMetric(float64(failed), "failed")
+	b.ReportMetric(float64(store.Stats().BreakerOpened), "breaker")
 }

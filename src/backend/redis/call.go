@@ -1,6 +1,9 @@
 package redis
 
 import (
+	"context"
+	"errors"
+	"sync/atomic"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -19,7 +22,15 @@ type call struct {
 	ask     bool              // a node that does not have the keys yet is to take them
 	again   bool              // some results say where to ask instead
 	at      int64             // the time in µs since the Unix epoch; -1: that of Redis
-	up      error             // the caller's time is up; the caller's
+	up      error             // set when the time of the caller passed; only the calling goroutine uses it
+
+	due     time.Time     // when the caller leaves
+	cost    time.Duration // estimated time of the server for the hits that are not sent yet
+	largest time.Duration // the same for the group that costs the most, which cannot be divided
+	writer  *writer       // that has it; nil: none
+	seen    int64         // how many batches the writer had had answered when it got the call
+	next    int           // the first hit that is not sent yet; the writer's
+	skipped atomic.Bool   // the writer sends nothing of it, as there is not enough time
 }
 
 // hit is what the writer needs of one hit.
@@ -52,6 +63,73 @@ type found struct {
 }
 
 func (c *call) key(i int) []byte { return c.keys[c.hits[i].from:c.hits[i].to] }
+
+// The estimated costs of hits, in time of a server that works at an ordinary pace.
+// remote.Pace learns how far the server at hand is from it.
+const (
+	commandCost   = time.Microsecond // INCRBY, GET or EXPIRE
+	scriptCost    = 8 * time.Microsecond
+	evalCost      = 50 * time.Microsecond // more than scriptCost, when the text is sent
+	scriptHitCost = 12 * time.Microsecond
+	logHitCost    = 24 * time.Microsecond // of a sliding_window, which searches a log
+	byteCost      = time.Nanosecond       // of a key
+	scriptByte    = 10 * time.Nanosecond
+)
+
+// unit returns the end of what has to be sent together with hit i, its group or
+// itself alone, and what that costs.
+func (c *call) unit(i int) (end int, cost time.Duration) {
+	h := &c.hits[i]
+	if h.last == 0 {
+		return i + 1, commandCost + time.Duration(h.to-h.from)*byteCost
+	}
+	cost = scriptCost
+	for j := i; j < h.last; j++ {
+		g := &c.hits[j]
+		if c.limits[g.limit].Kind == algorithm.SlidingWindow {
+			cost += logHitCost
+		} else {
+			cost += scriptHitCost
+		}
+		cost += time.Duration(g.to-g.from) * scriptByte
+	}
+	return h.last, cost
+}
+
+// estimate sets cost and largest.
+func (c *call) estimate() {
+	c.cost, c.largest = 0, 0
+	for i := 0; i < len(c.hits); {
+		end, cost := c.unit(i)
+		c.cost += cost
+		c.largest = max(c.largest, cost)
+		i = end
+	}
+}
+
+// spent takes the cost of the hits from c.next to end off c.cost, and moves on to
+// end.
+func (c *call) spent(end int, cost time.Duration) {
+	c.next = end
+	c.cost -= cost
+}
+
+// refuse makes err what became of the hits that are not sent yet.
+func (c *call) refuse(err error) {
+	for ; c.next < len(c.hits); c.next++ {
+		c.settle(c.next, result{err: err})
+	}
+}
+
+// late returns why c had no answer before its time passed: err, unless the server
+// was working all the time and c waited for its turn.
+func (c *call) late(err error) error {
+	timedOut := errors.Is(err, remote.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
+	if timedOut && c.writer != nil && (c.skipped.Load() || c.writer.answered.Load()-c.seen > 1) {
+		return ErrOverload
+	}
+	return err
+}
 
 // The flags of takeScript.
 const (

@@ -40,7 +40,7 @@ func readSlots(reply []any, from string) (layout, error) {
 		first, ok1 := part[0].(int64)
 		last, ok2 := part[1].(int64)
 		if !ok1 || !ok2 || first < 0 || first > last || last >= numSlots {
-			return l, fmt.Errorf("redis: %s: there are no slots %v to %v", from, part[0], part[1])
+			return l, fmt.Errorf("redis: %s: no range of slots: %d to %d", from, first, last)
 		}
 		for i, v := range part[2:] {
 			node, _ := v.([]any)
@@ -56,6 +56,9 @@ func readSlots(reply []any, from string) (layout, error) {
 			if !seen[addr] { // in another range
 				seen[addr] = true
 				l.all = append(l.all, addr)
+			}
+			if len(l.all) > maxNodes {
+				return l, fmt.Errorf("redis: %s: a layout of more than %d nodes", from, maxNodes)
 			}
 			if i > 0 {
 				continue // a replica

@@ -7,6 +7,20 @@
 // arrival. At low load that is one command for a call, at high load a batch of
 // hundreds, and there is no timer in between.
 //
+// A batch has work for about remote.Slice. What does not fit waits in a remote.Queue,
+// which lets small calls overtake large ones, so a call with a thousand scripts is sent
+// in pieces. A call whose caller has left is not sent, nor is what is left of it. Costs are
+// estimates (call.unit), which a remote.Pace corrects. Only a group that stands or falls
+// together is sent whole, whatever it costs. All calls that may need several batches go to one
+// writer of a node (node.choose), so that the server has one of their pieces at a time.
+//
+// A call that is out of time although the server answered other batches meanwhile gets
+// ErrOverload. The breaker does not hear of it.
+//
+// Each batch ends with PING. If its reply is not the last one, or a reply is of a kind
+// that its command does not have, no reply of the batch counts and the connection is closed: they
+// may belong to other commands. What arrives between two batches closes it, too.
+//
 // Keys and values of fixed windows are those of envoyproxy/ratelimit, so both
 // can count in one Redis.
 //
@@ -36,7 +50,7 @@
 //
 // EXPIRE is sent again when Redis has lost the key, and counts nothing; nor does
 // PING. A batch that was written, in part or whole, and not answered is an error
-// for its hits, and never sent again: whether they counted is not known. radix
+// for all its hits, and never sent again: whether they counted is not known. radix
 // does not send anything again either, as it is given no pool or cluster to do so
 // with. So no hit counts twice, unless somebody above asks again after an error.
 package redis

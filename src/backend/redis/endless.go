@@ -33,7 +33,7 @@ func (e *endless) note(p *pipeline) {
 			continue
 		}
 		made := c.answered && c.err == nil && c.value == int64(c.sum)
-		if !c.unset && !(made && !c.expire) && !(p.sent && !c.answered) {
+		if !(made && !c.expire) && !(p.sent && !c.answered) {
 			continue
 		}
 		if len(e.keys) >= mostEndless {
@@ -62,7 +62,7 @@ func (e *endless) due(now time.Time) (due bool, wait time.Duration) {
 // waits for the next hit on the key.
 func (w *writer) expire(ctx context.Context) {
 	w.endless.next = time.Now().Add(endlessPause)
-	w.again.reset(nil)
+	w.again.reset(0)
 	for _, c := range w.endless.keys {
 		w.again.commands = append(w.again.commands, c)
 	}

@@ -293,7 +293,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 				if i%2 == 0 {
 					server.Do(t, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 				}
-				time.Sleep(2 * quiet)
+				time.Sleep(20 * time.Millisecond)
 			}
 			// One at the start, and one for each that was ended.
 			if st := s.Stats(); st.Open != 1 || st.Dials != 1+calls/2 {

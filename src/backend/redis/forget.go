@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/mediocregopher/radix/v4"
+
+	"ratelimit/src/backend/remote"
 )
 
 // Forget deletes all keys that begin with prefix, hash tags apart, and returns
@@ -39,7 +41,7 @@ func (s *Store) Forget(ctx context.Context, prefix string) (int, error) {
 		})
 	}
 	all.Wait()
-	return sum, errors.Join(errs...)
+	return sum, remote.JoinErrors(errs)
 }
 
 // scanCount is how many keys a server looks at in one go, which takes it well

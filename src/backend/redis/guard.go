@@ -38,7 +38,7 @@ func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 		return nil, err
 	}
 	d.open.Add(1)
-	d.made = &guarded{Conn: conn, raw: raw, timeout: d.ioTimeout, open: d.open}
+	d.made = &guarded{Conn: conn, watcher: newWatcher(raw), secure: d.tls != nil, timeout: d.ioTimeout, open: d.open}
 	d.made.bound(max(d.dialTimeout, whole*d.ioTimeout)) // what goes before the first command
 	return d.made, nil
 }
@@ -52,7 +52,8 @@ func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 // was begun with bound has to end by then.
 type guarded struct {
 	net.Conn
-	raw     net.Conn // below TLS
+	watcher *watcher // of the connection below TLS
+	secure  bool     // Conn is TLS
 	timeout time.Duration
 	open    *atomic.Int64
 	closed  atomic.Bool
@@ -90,6 +91,26 @@ func (g *guarded) Write(p []byte) (int, error) {
 	}
 	n, err := g.Conn.Write(p)
 	return n, g.check(err)
+}
+
+// spoke reports whether the server ended the connection or sent something since the last
+// reply that was asked for; then the connection has to be closed. Nobody may be
+// reading from it.
+func (g *guarded) spoke() bool {
+	if g.watcher.readable() {
+		return true
+	}
+	if !g.secure {
+		return false
+	}
+	// TLS may have read more than it was asked for. With a deadline that has passed it
+	// returns that, and does not read.
+	var b [1]byte
+	err := g.Conn.SetReadDeadline(guardEpoch)
+	if err == nil {
+		_, err = g.Conn.Read(b[:])
+	}
+	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 func (g *guarded) check(err error) error {

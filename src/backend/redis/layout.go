@@ -177,7 +177,7 @@ func (s *Store) use(ctx context.Context, found layout) {
 		if t.nodes[addr] != nil {
 			continue
 		}
-		if n.unseen++; n.unseen <= strangersStay && found.slots != nil {
+		if n.unseen++; n.unseen <= strangersStay && found.slots != nil && len(t.nodes) < maxNodes {
 			t.nodes[addr] = n // calls may still be sent there
 			continue
 		}

@@ -35,10 +35,13 @@ type link struct {
 	breaker *remote.Breaker // nil: none
 
 	conn   radix.Conn
-	guard  *guarded  // below it
-	used   time.Time // when conn last answered
-	proven bool      // conn was of use
-	opened int64     // how often the breaker had opened when it was made
+	guard  *guarded // below it
+	proven bool     // conn was of use
+	opened int64    // how often the breaker had opened when it was made
+	dials  int      // how many connections were tried
+	// heavy: what is performed next cannot be divided and takes the server long. If that
+	// stalls, the breaker is not told: it says nothing of the server.
+	heavy bool
 }
 
 // newLink returns a link with a gate of its own and without a breaker, for
@@ -47,20 +50,13 @@ func newLink(a *access, addr string) *link {
 	return &link{access: a, addr: addr, gate: new(remote.Gate)}
 }
 
-// quiet is how long a connection may not have been used without a look whether
-// the server, or what is in between, has ended it meanwhile. That is no error:
-// they do so with connections that are idle, and before they restart.
-const quiet = 10 * time.Millisecond
-
 // errReplica is a server that should be a primary and is not.
 var errReplica = errors.New("it is a replica, not a primary")
 
 // Do performs a, connecting first if need be; ctx bounds the connecting. What
 // fails closes the connection: its state is not known.
 func (l *link) Do(ctx context.Context, a radix.Action) error {
-	if l.conn != nil && (l.opened != l.breaker.Opened() || time.Since(l.used) > quiet && hungUp(l.guard.raw)) {
-		l.Close()
-	}
+	l.inspect()
 	if l.conn == nil {
 		if err := l.gate.Pass(); err != nil {
 			return err
@@ -72,12 +68,19 @@ func (l *link) Do(ctx context.Context, a radix.Action) error {
 	return l.perform(ctx, a)
 }
 
+// inspect closes a connection that is not to be used any more: it was made before the
+// breaker opened, or the server ended it or sent what it was not asked for. The end is no
+// error: servers end connections that are idle, and all before they restart.
+func (l *link) inspect() {
+	if l.conn != nil && (l.opened != l.breaker.Opened() || l.guard.spoke()) {
+		l.Close()
+	}
+}
+
 // Probe asks whether the server is there, at the breaker's pace: past the gate, and
 // with a new connection, unless the old one was made for a probe.
 func (l *link) Probe(ctx context.Context) error {
-	if l.conn != nil && l.opened != l.breaker.Opened() {
-		l.Close()
-	}
+	l.inspect()
 	if l.conn == nil {
 		if err := l.connect(ctx); err != nil {
 			return err
@@ -99,13 +102,14 @@ func (l *link) perform(ctx context.Context, a radix.Action) error {
 	// The guard sees to it that this ends.
 	err := a.Perform(context.WithoutCancel(ctx), l.conn)
 	if err == nil {
-		l.used = time.Now()
 		l.breaker.Succeed()
 		return nil
 	}
 	l.Close()
 	err = plain(err)
-	l.report(began, err)
+	if !l.heavy || !errors.Is(err, errStalled) {
+		l.report(began, err)
+	}
 	err = l.failure(false, err)
 	if !l.proven && !errors.Is(err, errStalled) { // that took its time
 		l.gate.Rest(err)
@@ -136,6 +140,7 @@ func (l *link) failure(connect bool, err error) error {
 
 func (l *link) connect(ctx context.Context) error {
 	began := l.breaker.Begin()
+	l.dials++
 	l.opened = l.breaker.Opened()
 	stop := l.breaker.Watch(began, l.timeout, remote.ErrSlow)
 	conn, err := l.dial(ctx)

@@ -2,12 +2,13 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
+
+	"ratelimit/src/backend/remote"
 )
 
 // panel asks one of several servers that all should know the answer: always
@@ -47,7 +48,7 @@ func (p *panel) ask(ctx context.Context, another bool, accept func(reply []any, 
 		errs = append(errs, err)
 		p.next()
 	}
-	return errors.Join(errs...)
+	return remote.JoinErrors(errs)
 }
 
 // one asks the server whose turn it is, and nobody else.
@@ -89,12 +90,18 @@ func (p *panel) close() {
 	}
 }
 
+// maxHost is how long a name in DNS is at most.
+const maxHost = 255
+
 // joinAddr is where a server is that another one named. A server that does not
 // know under which name it is reached leaves the host empty, which means the
 // one that was asked.
 func joinAddr(host, port, asked string) (string, error) {
 	if n, err := strconv.Atoi(port); err != nil || n <= 0 || n > 65535 {
 		return "", fmt.Errorf("redis: %s names a server on port %.20q", asked, port)
+	}
+	if len(host) > maxHost {
+		return "", fmt.Errorf("redis: %s names a server on a host with %d characters", asked, len(host))
 	}
 	if host == "" || host == "?" {
 		var err error

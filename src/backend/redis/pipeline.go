@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/mediocregopher/radix/v4"
 	"github.com/mediocregopher/radix/v4/resp"
@@ -35,7 +36,6 @@ type command struct {
 	sum    uint64 // incr: of all waiters' amounts
 	ttl    int64
 	closed bool  // incr: nothing more is added to it
-	unset  bool  // incr: the reply to its EXPIRE was lost
 	ask    bool  // ASKING goes before it
 	call   *call // script, get
 	from   int   // the first of its hits
@@ -59,8 +59,9 @@ type pipeline struct {
 	seed     maphash.Seed
 	recent   recent
 	commands []command
-	hits     int  // in them
-	sent     bool // some of it may have arrived
+	hits     int           // in them
+	cost     time.Duration // of them, estimated
+	sent     bool          // some of it may have arrived
 	waiters  []waiter
 	table    []int32 // open hash table of the incr commands by key: index+1, 0 is free
 	buf      []byte
@@ -72,18 +73,14 @@ const maxSum = 1 << 62
 // maxBuf is how much memory a writer keeps for the next batch.
 const maxBuf = 1 << 20
 
-// reset makes p ready for a batch of calls.
-func (p *pipeline) reset(calls []*call) {
+// reset empties p. It will get no more than that many commands.
+func (p *pipeline) reset(commands int) {
 	clear(p.commands)
 	clear(p.waiters)
-	p.commands, p.waiters, p.hits = p.commands[:0], p.waiters[:0], 0
+	p.commands, p.waiters, p.hits, p.cost = p.commands[:0], p.waiters[:0], 0, 0
 	p.sent = false
-	hits := 0
-	for _, c := range calls {
-		hits += len(c.hits)
-	}
 	size := 16
-	for size < 2*hits {
+	for size < 2*commands {
 		size *= 2
 	}
 	if cap(p.table) < size {
@@ -93,27 +90,45 @@ func (p *pipeline) reset(calls []*call) {
 	clear(p.table)
 }
 
-// add appends what c asks for.
-func (p *pipeline) add(c *call) {
-	p.hits += len(c.hits)
-	for i := 0; i < len(c.hits); {
-		h := &c.hits[i]
-		key := c.key(i)
-		switch {
-		case h.last > 0:
-			for j := i; j < h.last; j++ {
-				p.barrier(c.key(j))
-			}
-			p.commands = append(p.commands, command{kind: script, call: c, from: i, first: -1, ask: c.ask})
-			i = h.last
-			continue
-		case h.op == algorithm.Look:
-			p.barrier(key)
-			p.commands = append(p.commands, command{kind: get, key: key, call: c, from: i, first: -1, ask: c.ask})
-		default:
-			p.incr(c, i, key)
+// add appends the hits of c from c.next on, until p has work for most, or so many
+// hits; 0: no limit. It reports whether that was all of c. An empty pipeline takes
+// at least one group.
+func (p *pipeline) add(c *call, most time.Duration, limit int) bool {
+	for c.next < len(c.hits) {
+		end, cost := c.unit(c.next)
+		if !p.fits(end-c.next, cost, most, limit) {
+			return false
 		}
-		i++
+		before := len(p.commands)
+		p.append(c, c.next)
+		if len(p.commands) > before { // else it was added to a command that is there
+			p.cost += cost
+		}
+		p.hits += end - c.next
+		c.spent(end, cost)
+	}
+	return true
+}
+
+// fits reports whether p takes so many hits more that have to be sent together.
+func (p *pipeline) fits(hits int, cost, most time.Duration, limit int) bool {
+	return p.hits == 0 || p.cost+cost <= most && (limit <= 0 || p.hits+hits <= limit)
+}
+
+// append appends what hit i of c asks for, with its group.
+func (p *pipeline) append(c *call, i int) {
+	h, key := &c.hits[i], c.key(i)
+	switch {
+	case h.last > 0:
+		for j := i; j < h.last; j++ {
+			p.barrier(c.key(j))
+		}
+		p.commands = append(p.commands, command{kind: script, call: c, from: i, first: -1, ask: c.ask})
+	case h.op == algorithm.Look:
+		p.barrier(key)
+		p.commands = append(p.commands, command{kind: get, key: key, call: c, from: i, first: -1, ask: c.ask})
+	default:
+		p.incr(c, i, key)
 	}
 }
 
@@ -127,6 +142,7 @@ func (p *pipeline) introduce() {
 	for i := range p.commands {
 		if c := &p.commands[i]; c.kind == script {
 			c.kind = eval
+			p.cost += evalCost
 			return
 		}
 	}
@@ -202,12 +218,19 @@ func (p *pipeline) MarshalRESP(w io.Writer, _ *resp.Opts) error {
 	for i := range p.commands {
 		p.buf = p.commands[i].append(p.buf)
 	}
+	p.buf = append(p.buf, ping...)
 	p.sent = true
 	_, err := w.Write(p.buf)
 	return err
 }
 
-const asking = "*1\r\n$6\r\nASKING\r\n"
+const (
+	asking = "*1\r\n$6\r\nASKING\r\n"
+	// ping ends each batch. No other reply looks like its own, so the batch is known to
+	// have the replies that belong to it.
+	ping = "*1\r\n$4\r\nPING\r\n"
+	pong = "+PONG"
+)
 
 func (c *command) append(b []byte) []byte {
 	if c.ask {
@@ -297,9 +320,24 @@ var (
 	scriptOps = [...]string{algorithm.Charge: "c", algorithm.Look: "l", algorithm.Refund: "r", algorithm.Force: "f"}
 )
 
-// UnmarshalRESP reads the replies. An error reply is its command's alone: one
-// that is returned would make radix close the connection.
+// UnmarshalRESP reads the replies. Where one is missing, is too much or is none that
+// its command has, no reply of the batch counts: each may be another's.
 func (p *pipeline) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
+	err := p.read(br)
+	if err == nil {
+		err = p.readPong(br)
+	}
+	if err != nil {
+		for i := range p.commands {
+			p.commands[i].answered, p.commands[i].err = false, nil
+		}
+	}
+	return err
+}
+
+// read reads the replies to the commands. An error reply is its command's alone: one
+// that is returned would make radix close the connection.
+func (p *pipeline) read(br resp.BufferedReader) error {
 	for i := range p.commands {
 		c := &p.commands[i]
 		if err := c.readAsking(br); err != nil {
@@ -307,8 +345,10 @@ func (p *pipeline) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
 		}
 		var err error
 		switch c.kind {
-		case incr, get, expire:
-			c.value, err = readNumber(br)
+		case incr, expire:
+			c.value, err = readInteger(br)
+		case get:
+			c.value, err = readCounter(br)
 		case script, eval:
 			err = c.readScript(br)
 		}
@@ -321,13 +361,35 @@ func (p *pipeline) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
 				p.recent.forget(c.hash)
 				switch {
 				case !isReply(err):
-					c.unset = true
 					return err
-				case replyWord(err) == "NOPERM": // else keys would stay for good, and nobody know
+				case replyWord(err) == "NOPERM": // else keys would stay for good without a word
 					c.err = err
 				}
 			}
 		}
+	}
+	return nil
+}
+
+// readPong reads the reply to the PING that ends the batch, behind which there is
+// nothing. It may be an error if all others were, as from a server that still loads.
+func (p *pipeline) readPong(br resp.BufferedReader) error {
+	line, err := readLine(br)
+	switch {
+	case err != nil:
+		return err
+	case br.Buffered() > 0:
+		return errUnasked
+	case string(line) == pong:
+		return nil
+	}
+	for i := range p.commands {
+		if p.commands[i].err == nil {
+			return errUnasked
+		}
+	}
+	if line[0] != '-' {
+		return errUnasked
 	}
 	return nil
 }
@@ -337,7 +399,7 @@ func (c *command) readExpire(br resp.BufferedReader) error {
 	if err := c.readAsking(br); err != nil {
 		return err
 	}
-	_, err := readNumber(br)
+	_, err := readInteger(br)
 	return err
 }
 
@@ -347,7 +409,10 @@ func (c *command) readAsking(br resp.BufferedReader) error {
 	if !c.ask {
 		return nil
 	}
-	_, err := readLine(br)
+	line, err := readLine(br)
+	if err == nil && line[0] != '+' && line[0] != '-' {
+		err = unexpected(line)
+	}
 	return err
 }
 
@@ -360,13 +425,13 @@ func (c *command) readScript(br resp.BufferedReader) error {
 	left, err := strconv.Atoi(string(line[1:]))
 	switch {
 	case line[0] == '-':
-		return Error(line[1:])
+		return errorReply(line)
 	case line[0] != '*' || err != nil:
-		return fmt.Errorf("redis: unexpected reply %.40q to a script", line)
+		return unexpected(line)
 	}
 	next := func() (n int64) {
 		if left--; err == nil && left >= 0 {
-			n, err = readNumber(br)
+			n, err = readInteger(br)
 		}
 		return n
 	}

@@ -75,7 +75,7 @@ func FuzzReply(f *testing.F) {
 			}
 		}
 		// The same as a count.
-		n, err := readNumber(bufio.NewReader(bytes.NewReader(said)))
+		n, err := readInteger(bufio.NewReader(bytes.NewReader(said)))
 		if err != nil && n != 0 && !strings.Contains(err.Error(), "value out of range") {
 			t.Errorf("%q: %d, and %v", said, n, err)
 		}

@@ -30,37 +30,59 @@ func appendNumber(b []byte, n int64) []byte {
 	return appendBulk(b, strconv.AppendInt(digits[:0], n, 10))
 }
 
-// readNumber reads an integer, or a text that is one; nothing at all is 0. An
-// error reply is an Error.
-func readNumber(br resp.BufferedReader) (int64, error) {
+// errUnasked is a reply that belongs to no command, as of a proxy that sent one
+// twice. Which of the others belong to which command is not known then.
+var errUnasked = errors.New("a reply that belongs to no command")
+
+// maxError is how many bytes of an error reply are kept.
+const maxError = 512
+
+// errorReply is the Error that a line says which begins with "-".
+func errorReply(line []byte) Error { return Error(line[1:min(len(line), maxError)]) }
+
+// unexpected is the error for a reply that its command does not have.
+func unexpected(line []byte) error { return fmt.Errorf("%w: unexpected %.40q", errUnasked, line) }
+
+// readInteger reads the reply to a command that returns an integer. An error reply is
+// an Error.
+func readInteger(br resp.BufferedReader) (int64, error) {
 	line, err := readLine(br)
+	switch {
+	case err != nil:
+		return 0, err
+	case line[0] == '-':
+		return 0, errorReply(line)
+	case line[0] != ':':
+		return 0, unexpected(line)
+	}
+	return strconv.ParseInt(string(line[1:]), 10, 64)
+}
+
+// readCounter reads the reply to GET: a text that is a number, or none at all, which is
+// 0. An error reply is an Error.
+func readCounter(br resp.BufferedReader) (int64, error) {
+	line, err := readLine(br)
+	switch {
+	case err != nil:
+		return 0, err
+	case line[0] == '-':
+		return 0, errorReply(line)
+	case string(line) == "$-1":
+		return 0, nil
+	}
+	size, err := strconv.Atoi(string(line[1:]))
+	if line[0] != '$' || err != nil || size < 0 || size > maxText {
+		return 0, unexpected(line)
+	}
+	text, err := readText(br, size)
 	if err != nil {
 		return 0, err
 	}
-	switch line[0] {
-	case ':':
-		return strconv.ParseInt(string(line[1:]), 10, 64)
-	case '-':
-		return 0, Error(line[1:])
-	case '$':
-		if string(line[1:]) == "-1" {
-			return 0, nil
-		}
-		size, err := strconv.Atoi(string(line[1:]))
-		if err != nil || size < 0 || size > maxText {
-			return 0, fmt.Errorf("redis: unexpected reply %.40q", line)
-		}
-		text, err := readText(br, size)
-		if err != nil {
-			return 0, err
-		}
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return 0, Error("a counter holds something else than a number")
-		}
-		return n, nil
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, Error("a counter holds something else than a number")
 	}
-	return 0, fmt.Errorf("redis: unexpected reply %.40q", line)
+	return n, nil
 }
 
 // maxText bounds a bulk string.
@@ -124,8 +146,11 @@ func (q *question) MarshalRESP(w io.Writer, _ *resp.Opts) error {
 func (q *question) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
 	left := maxElements
 	v, err := readReply(br, 0, &left)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case br.Buffered() > 0:
+		return errUnasked
 	}
 	switch v := v.(type) {
 	case []any:
@@ -151,7 +176,7 @@ func readReply(br resp.BufferedReader, depth int, left *int) (any, error) {
 	case '+':
 		return rest, nil
 	case '-':
-		return Error(rest), nil
+		return errorReply(line), nil
 	}
 	n, err := strconv.ParseInt(rest, 10, 64)
 	if err != nil {

@@ -65,7 +65,7 @@ func (s *Store) give(ctx context.Context, c *call) error {
 		if err == nil {
 			if err := until(ctx, c, c.Done); err != nil {
 				c.Gone.Store(true)
-				return err
+				return c.late(err)
 			}
 		} else if !errors.Is(err, errUnsent) {
 			return err
@@ -190,7 +190,7 @@ func (s *Store) divide(ctx context.Context, root *call, parts []part) []part {
 		if at < 0 {
 			at = len(parts)
 			parts = append(parts, part{call: s.stats.call(), node: n})
-			parts[at].ask, parts[at].at = ask, root.at
+			parts[at].ask, parts[at].at, parts[at].due = ask, root.at, root.due
 		}
 		parts[at].move(root, i, len(s.cfg.Cluster) > 0)
 	}
@@ -261,6 +261,9 @@ func (s *Store) gather(ctx context.Context, root *call, parts []part) {
 	}
 	for _, p := range parts {
 		err := until(ctx, root, p.Done)
+		if err != nil {
+			err = p.late(err)
+		}
 		for i, of := range p.of {
 			if err != nil {
 				root.results[of] = result{err: err}

@@ -84,7 +84,7 @@ func (s *sentinels) meet(ctx context.Context) {
 	}
 	from := s.panel.addrs[0]
 	others := []string{from}
-	for _, v := range reply {
+	for _, v := range reply[:min(len(reply), maxPanel)] {
 		fields, _ := v.([]any)
 		m := pairs(fields)
 		if strings.Contains(m["flags"], "s_down") || strings.Contains(m["flags"], "disconnected") {

@@ -211,7 +211,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	if slices.Contains(errs, nil) {
 		return nil
 	}
-	return errors.Join(errs...)
+	return remote.JoinErrors(errs)
 }
 
 // Stats is what a Store says of itself.
@@ -281,7 +281,9 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 	defer s.stats.release(c)
 	c.Bytes = size
 	c.fill(b, now, s.cfg.ExpirationJitter, s.cfg.TagKeys)
-	c.Timer.Reset(remote.Wait(ctx, s.cfg.Timeout))
+	wait := remote.Wait(ctx, s.cfg.Timeout)
+	c.due = time.Now().Add(wait)
+	c.Timer.Reset(wait)
 	defer c.Timer.Stop()
 	if err := s.give(ctx, c); err != nil {
 		s.fail(b, err)
@@ -299,6 +301,6 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 func (s *Store) fail(b *algorithm.Batch, err error) {
 	for i := range b.Verdicts {
 		b.Verdicts[i] = algorithm.Verdict{Err: err}
-		s.stats.errors.Add(causeOf(err))
 	}
+	s.stats.errors.AddAll(causeOf(err), len(b.Verdicts))
 }

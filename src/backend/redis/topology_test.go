@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"reflect"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,7 +161,8 @@ func testSpread(t *testing.T, s *Store) {
 	}
 }
 
-// parrot answers each command with what say returns for its words.
+// parrot answers each command with what say returns for its words, and PING with
+// PONG, unless that is an error.
 func parrot(t *testing.T, say func(words []string) string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -188,7 +191,11 @@ func parrotAt(t *testing.T, l net.Listener, say func(words []string) string) {
 					if err != nil {
 						return
 					}
-					if _, err := conn.Write([]byte(say(words))); err != nil {
+					reply := say(words)
+					if words[0] == "PING" && !strings.HasPrefix(reply, "-") {
+						reply = "+PONG\r\n"
+					}
+					if _, err := conn.Write([]byte(reply)); err != nil {
 						return
 					}
 				}
@@ -211,14 +218,15 @@ func readCommand(in *bufio.Reader) ([]string, error) {
 	}
 	words := make([]string, n)
 	for i := range words {
-		if _, err := number(); err != nil {
-			return nil, err
-		}
-		line, err := in.ReadString('\n')
+		size, err := number()
 		if err != nil {
 			return nil, err
 		}
-		words[i] = strings.TrimSpace(line)
+		word := make([]byte, size+2)
+		if _, err := io.ReadFull(in, word); err != nil {
+			return nil, err
+		}
+		words[i] = string(word[:size])
 	}
 	return words, nil
 }
@@ -466,6 +474,37 @@ func TestReadSlots(t *testing.T) {
 	}
 	if l.slots[0] != 1 || l.slots[99] != 1 || l.slots[100] != 2 || l.slots[16383] != 1 {
 		t.Errorf("slots %v", l.slots)
+	}
+}
+
+// A layout, or a reply, may claim anything: it makes no more nodes than a cluster can
+// have, and no long lines in a log.
+func TestHostileLayouts(t *testing.T) {
+	name := strings.Repeat("n", 1<<20)
+	var crowd strings.Builder
+	fmt.Fprintf(&crowd, "*%d\r\n", numSlots)
+	for slot := range numSlots {
+		fmt.Fprintf(&crowd, "*3\r\n:%d\r\n:%d\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", slot, slot, 10_000+slot)
+	}
+	for what, reply := range map[string]string{
+		"a node for each slot": crowd.String(),
+		"a long name":          fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:7000\r\n", len(name), name),
+		"no slot numbers":      fmt.Sprintf("*1\r\n*3\r\n$%d\r\n%s\r\n:16383\r\n*2\r\n$1\r\na\r\n:7000\r\n", len(name), name),
+		"a long error":         "-ERR " + name[:3000] + "\r\n",
+		"an endless line":      "-ERR " + name + "\r\n",
+	} {
+		t.Run(what, func(t *testing.T) {
+			addr := parrot(t, func([]string) string { return reply })
+			before := runtime.NumGoroutine()
+			s := open(t, Config{Cluster: []string{addr}, Timeout: 20 * time.Second})
+			v := take(t, s, hot(0))
+			if v.Err == nil || len(v.Err.Error()) > 1024 {
+				t.Errorf("got %.2000v", v.Err)
+			}
+			if n := runtime.NumGoroutine() - before; n > 100 {
+				t.Errorf("%d goroutines more", n)
+			}
+		})
 	}
 }
 

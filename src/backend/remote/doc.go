@@ -3,7 +3,9 @@
 // gone, and what is known of calls on it.
 //
 // What a store does with them: a Take enters the Room, if there is any, and becomes
-// a Call that may wait so long as Wait says. The Breaker of the server lets it in. An
+// a Call that may wait so long as Wait says. The Breaker of the server lets it in. Where
+// more waits than the server does in a moment, a Queue gives the order and a Pace the
+// size of what is sent at once. An
 // attempt begins with Begin, passes the Gate if it has to connect, and ends with
 // Succeed or Fail. CauseOf an error of it is what a Tally counts.
 package remote

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
+
+	"ratelimit/src/algorithm"
 )
 
 var (
@@ -26,7 +30,9 @@ type LinkError struct {
 	Err     error
 }
 
-func (e *LinkError) Error() string { return fmt.Sprintf("%s: %s: %v", e.Store, e.Addr, e.Err) }
+func (e *LinkError) Error() string {
+	return fmt.Sprintf("%s: %s: %s", e.Store, e.Addr, Brief(e.Err))
+}
 
 func (e *LinkError) Unwrap() error { return e.Err }
 
@@ -36,6 +42,7 @@ const (
 	CauseTimeout    = "timeout"    // no answer in time, ours or the caller's
 	CauseLeft       = "left"       // the caller left
 	CauseBusy       = "busy"       // too many calls wait
+	CauseOverload   = "overload"   // the call was too much for the time there was; the server works
 	CauseBreaker    = "breaker"    // the server did not answer those before
 	CauseConnect    = "connect"    // no connection could be made
 	CauseConnection = "connection" // one broke or stood still
@@ -59,9 +66,57 @@ func CauseOf(err error) string {
 		return CauseLeft
 	case errors.Is(err, ErrBusy):
 		return CauseBusy
+	case errors.Is(err, algorithm.ErrOverload):
+		return CauseOverload
 	}
 	return CauseOther
 }
+
+// maxErrorText is how many bytes of an error's text are shown: servers choose what
+// stands in it.
+const maxErrorText = 512
+
+// Brief returns the text of err, cut to 512 bytes.
+func Brief(err error) string {
+	text := err.Error()
+	if len(text) <= maxErrorText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxErrorText], "") + "…"
+}
+
+// JoinErrors joins errors of several servers; nil if there are none. Its text shows
+// three of them and how many more there are.
+func JoinErrors(errs []error) error {
+	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
+	if len(errs) == 0 {
+		return nil
+	}
+	return &joined{errs}
+}
+
+// joined is several errors.
+type joined struct{ errs []error }
+
+// mostShown is how many errors the text of several shows.
+const mostShown = 3
+
+func (e *joined) Error() string {
+	var b strings.Builder
+	for i, err := range e.errs {
+		if i == mostShown {
+			fmt.Fprintf(&b, "; and %d more", len(e.errs)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(Brief(err))
+	}
+	return b.String()
+}
+
+func (e *joined) Unwrap() []error { return e.errs }
 
 // Tally counts errors by cause.
 type Tally map[string]*atomic.Int64
@@ -69,14 +124,17 @@ type Tally map[string]*atomic.Int64
 // NewTally counts the causes that all stores have, and more.
 func NewTally(more ...string) Tally {
 	t := make(Tally)
-	for _, cause := range append(more, CauseTimeout, CauseLeft, CauseBusy, CauseBreaker, CauseConnect, CauseConnection, CauseOther) {
+	for _, cause := range append(more, CauseTimeout, CauseLeft, CauseBusy, CauseOverload, CauseBreaker, CauseConnect, CauseConnection, CauseOther) {
 		t[cause] = new(atomic.Int64)
 	}
 	return t
 }
 
-// Add counts one, which has to be of a known cause.
-func (t Tally) Add(cause string) { t[cause].Add(1) }
+// Add counts one error of a cause, which has to be one that t counts.
+func (t Tally) Add(cause string) { t.AddAll(cause, 1) }
+
+// AddAll counts n errors of a cause.
+func (t Tally) AddAll(cause string, n int) { t[cause].Add(int64(n)) }
 
 // Read returns the counts by cause, those that are 0 included.
 func (t Tally) Read() map[string]int64 {

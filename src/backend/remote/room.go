@@ -15,6 +15,10 @@ type Room struct {
 	MaxCalls, MaxBytes int64
 }
 
+// headroom is how many times the bytes of a call have to be free for it to enter, so that
+// a few callers with huge keys leave room for those with small ones.
+const headroom = 4
+
 // MaxBytes is how many bytes of keys may be on their way to one store.
 const MaxBytes = 64 << 20
 
@@ -24,7 +28,8 @@ func (r *Room) Enter(bytes int) bool {
 		r.calls.Add(-1)
 		return false
 	}
-	if n := r.bytes.Add(int64(bytes)); n > r.MaxBytes && n > int64(bytes) {
+	n, others := r.bytes.Add(int64(bytes)), int64(headroom-1)*int64(bytes)
+	if n+others > r.MaxBytes && n > int64(bytes) {
 		r.bytes.Add(-int64(bytes))
 		r.calls.Add(-1)
 		return false

@@ -16,14 +16,15 @@ func TestRoom(t *testing.T) {
 		{"enter", 1, false, 0, 150},
 		{"free", 150, false, 0, 0},
 		{"enter", 60, true, 1, 60},
-		{"enter", 40, true, 2, 100},
-		{"enter", 1, false, 2, 100},
-		{"enter", 0, true, 3, 100},
-		{"enter", 0, false, 3, 100},
-		{"hold", 50, false, 3, 150}, // copies have to
-		{"leave", 0, false, 2, 150},
-		{"enter", 10, false, 2, 150},
-		{"free", 110, false, 2, 40},
+		{"enter", 20, false, 1, 60}, // room is left for smaller ones
+		{"enter", 10, true, 2, 70},
+		{"enter", 8, false, 2, 70},
+		{"enter", 7, true, 3, 77},
+		{"enter", 0, false, 3, 77},
+		{"hold", 50, false, 3, 127}, // copies have to
+		{"leave", 0, false, 2, 127},
+		{"enter", 1, false, 2, 127},
+		{"free", 87, false, 2, 40},
 		{"enter", 10, true, 3, 50},
 	} {
 		in := false

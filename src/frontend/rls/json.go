@@ -144,7 +144,7 @@ func httpStatus(c codes.Code) int {
 	switch c {
 	case codes.InvalidArgument:
 		return http.StatusBadRequest
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+	case codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded, codes.Canceled:
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError

@@ -97,6 +97,7 @@ func TestJSONFailures(t *testing.T) {
 		code  int
 	}{
 		{"store", broken{unanswered}, http.StatusServiceUnavailable},
+		{"too much for the store", broken{overloaded}, http.StatusServiceUnavailable},
 		{"misuse", broken{func(*algorithm.Batch) error { return errSecret }}, http.StatusInternalServerError},
 		{"panic", broken{func(*algorithm.Batch) error { panic(errSecret) }}, http.StatusInternalServerError},
 		{"deadline", broken{func(*algorithm.Batch) error { return context.DeadlineExceeded }}, http.StatusServiceUnavailable},

@@ -193,6 +193,14 @@ func (b broken) Take(_ context.Context, batch *algorithm.Batch) error { return b
 
 var errSecret = errors.New("INCRBY d_ip_10.0.0.7_: connection refused")
 
+// overloaded is a store that works, and has no time for the request.
+func overloaded(b *algorithm.Batch) error {
+	for i := range b.Verdicts {
+		b.Verdicts[i] = algorithm.Verdict{Err: fmt.Errorf("%w: %w", errSecret, algorithm.ErrOverload)}
+	}
+	return nil
+}
+
 func unanswered(b *algorithm.Batch) error {
 	for i := range b.Verdicts {
 		b.Verdicts[i] = algorithm.Verdict{Err: errSecret}
@@ -223,6 +231,7 @@ func TestErrors(t *testing.T) {
 		{"no multiplier", nil, request(noMultiplier), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit_multiplier is 0"},
 		{"long window", nil, request(longLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the window is longer than 100 years"},
 		{"store", broken{unanswered}, request(descriptor("ip", "1")), codes.Unavailable, "the store did not answer"},
+		{"too much for the store", broken{overloaded}, request(descriptor("ip", "1")), codes.ResourceExhausted, "the request needs more time of the store than there is"},
 		{"misuse", broken{func(*algorithm.Batch) error { return errSecret }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
 		{"panic", broken{func(*algorithm.Batch) error { panic(errSecret) }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
 	}

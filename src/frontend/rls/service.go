@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
 )
 
@@ -121,6 +122,8 @@ func codeOf(err error) codes.Code {
 	switch {
 	case errors.Is(err, limiter.ErrRequest):
 		return codes.InvalidArgument
+	case errors.Is(err, algorithm.ErrOverload):
+		return codes.ResourceExhausted
 	case errors.Is(err, limiter.ErrNotReady), errors.Is(err, limiter.ErrStore):
 		return codes.Unavailable
 	case errors.Is(err, context.DeadlineExceeded):
@@ -139,6 +142,8 @@ func textOf(err error) string {
 		return err.Error()
 	case errors.Is(err, limiter.ErrNotReady):
 		return limiter.ErrNotReady.Error()
+	case errors.Is(err, algorithm.ErrOverload):
+		return algorithm.ErrOverload.Error()
 	case errors.Is(err, limiter.ErrStore):
 		return limiter.ErrStore.Error()
 	}

@@ -1,0 +1,176 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/harness"
+	"ratelimit/src/backend/redistest"
+	"ratelimit/src/backend/remote"
+)
+
+// owner is a caller with a counter of its own, which no other comes near.
+type owner struct {
+	key         string
+	start       uint64
+	least, most uint64 // hits that are counted for certain, and those that may be
+}
+
+// take counts one hit and says what is wrong with the answer; failed: there was none.
+func (o *owner) take(s *Store) (failed bool, wrong error) {
+	b := algorithm.Batch{
+		Hits:     []algorithm.Hit{{Key: []byte(o.key), Limit: window(1<<40, time.Hour), Amount: 1}},
+		Verdicts: make([]algorithm.Verdict, 1), Now: epoch,
+	}
+	if err := s.Take(context.Background(), &b); err != nil {
+		return true, err
+	}
+	before, least, most := b.Verdicts[0].Before, o.start+o.least, o.start+o.most
+	o.most++
+	if b.Verdicts[0].Err != nil {
+		return true, nil
+	}
+	if before < least || before > most {
+		return false, fmt.Errorf("%s was told %d, and has %d to %d", o.key, before, least, most)
+	}
+	o.least, o.most = before-o.start+1, before-o.start+1
+	return false, nil
+}
+
+// A reply that nobody asked for closes its connection, wherever it comes: no caller is
+// told the count of another.
+func TestUnaskedReplies(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		place harness.Place
+		pause time.Duration
+	}{
+		{"before", harness.Before, 0},
+		{"between", harness.Between, 0},
+		{"in the same packet", harness.Behind, 0},
+		{"in the next packet", harness.Later, 0},
+		{"a moment later", harness.Later, time.Millisecond},
+	} {
+		for _, reply := range []string{":7000003\r\n", "+PONG\r\n", ":1\r\n", "-ERR no\r\n", "$1\r\n5\r\n", "+OK\r\n", ":7000003\r\n+PONG\r\n:4\r\n"} {
+			t.Run(tt.name+"/"+reply, func(t *testing.T) {
+				t.Parallel()
+				insertReplies(t, tt.place, tt.pause, reply)
+			})
+		}
+	}
+}
+
+func insertReplies(t *testing.T, place harness.Place, pause time.Duration, reply string) {
+	t.Helper()
+	server := redistest.Start(t, redistest.Options{})
+	proxy := harness.StartProxy(t, server.Addr)
+	s := open(t, Config{Addr: proxy.Addr, BreakerFailures: -1})
+	var owners []*owner
+	for i := range 8 {
+		o := &owner{key: fmt.Sprintf("k%d_", i), start: uint64(i+1) * 1_000_000}
+		server.Do(t, "SET", o.key+"1767225600", fmt.Sprint(o.start))
+		owners = append(owners, o)
+	}
+	calls := func(n int) {
+		var all sync.WaitGroup
+		for _, o := range owners {
+			all.Go(func() {
+				for range n {
+					failed, wrong := o.take(s)
+					if wrong != nil {
+						t.Error(wrong)
+						return
+					}
+					if failed {
+						time.Sleep(time.Millisecond) // the connection is made anew
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	calls(10)
+	for range 3 {
+		dials := s.Stats().Dials
+		proxy.Insert(reply, place, pause)
+		calls(100)
+		harness.Await(t, 20*time.Second, "another connection", func() error {
+			calls(1)
+			if s.Stats().Dials == dials {
+				return errors.New("none yet")
+			}
+			return nil
+		})
+	}
+}
+
+// Bytes that come while nothing is under way close the connection before the next
+// batch is written, so no call is lost.
+func TestUnaskedWhileIdle(t *testing.T) {
+	certs := harness.NewCertificates(t)
+	for _, tt := range []struct {
+		name    string
+		options redistest.Options
+		config  Config
+		reply   string
+	}{
+		{"tcp", redistest.Options{}, Config{}, ":5\r\n"},
+		{"TLS", redistest.Options{TLS: certs}, Config{TLS: clientTLS(t, certs)}, "\x17\x03\x03\x00\x01x"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := redistest.Start(t, tt.options)
+			proxy := harness.StartProxy(t, server.Addr)
+			tt.config.Addr, tt.config.Connections = proxy.Addr, 1
+			s := open(t, tt.config)
+			for n := range 5 {
+				if v := take(t, s, hot(0)); v.Err != nil || v.Before != uint64(2*n) {
+					t.Fatalf("call %d: %+v", n, v)
+				}
+				proxy.Say(tt.reply)
+				if v := take(t, s, hot(0)); v.Err != nil || v.Before != uint64(2*n+1) {
+					t.Fatalf("call %d, behind a reply too many: %+v", n, v)
+				}
+			}
+			if st := s.Stats(); st.Dials != 6 || st.Errors[remote.CauseConnection] != 0 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+// A reply of a kind that its command does not have closes the connection.
+func TestRepliesOfAnotherKind(t *testing.T) {
+	count, look := hot(0), hot(0)
+	look.Op = algorithm.Look
+	script := hot(0)
+	script.Limit = &algorithm.Limit{Kind: algorithm.GCRA, Max: 5, Period: time.Hour}
+	for _, tt := range []struct {
+		hit   algorithm.Hit
+		reply string
+	}{
+		{count, "+OK\r\n"},
+		{count, "$1\r\n5\r\n"},
+		{count, "$-1\r\n"},
+		{count, "*1\r\n:5\r\n"},
+		{look, ":5\r\n"},
+		{look, "+5\r\n"},
+		{look, "*-1\r\n"},
+		{script, ":5\r\n"},
+		{script, "*0\r\n"},
+		{script, "*8\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n$1\r\n0\r\n:0\r\n:0\r\n"},
+	} {
+		s := open(t, Config{Addr: parrot(t, func([]string) string { return tt.reply }), BreakerFailures: -1})
+		v := take(t, s, tt.hit)
+		if causeOf(v.Err) != remote.CauseConnection {
+			t.Errorf("%q to %v: %+v", tt.reply, tt.hit.Op, v)
+		}
+		if n := s.Stats().Open; n != 0 {
+			t.Errorf("%q: %d connections are open", tt.reply, n)
+		}
+	}
+}
