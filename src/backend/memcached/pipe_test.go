@@ -142,7 +142,7 @@ func TestSlowClose(t *testing.T) {
 	all.Go(p.receive)
 	g := newGuard(func() (*pipe, error) { return p, nil })
 	all.Go(func() {
-		_, _ = io.ReadFull(there, make([]byte, len("version\r\n")))
+		_, _ = io.ReadFull(there, make([]byte, len("version\r\nversion\r\n"))) // the second is the check
 		_ = there.Close()
 	})
 	if _, err := g.Write([]byte("version\r\n")); err != nil {
