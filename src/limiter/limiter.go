@@ -42,6 +42,10 @@ type Config struct {
 	// AllOrNothing charges a request only if no descriptor of it is over.
 	// Refunds are given all the same.
 	AllOrNothing bool
+	// MaxDescriptors is how many descriptors a request may have; more are ErrTooLarge.
+	// Questions that are Apart count as requests of their own. Defaults to the constant
+	// MaxDescriptors, which is also the largest value.
+	MaxDescriptors int
 }
 
 // Limiter decides. It is safe for concurrent use.
@@ -55,6 +59,9 @@ type Limiter struct {
 // New returns a limiter without rules: every Check fails with ErrNotReady
 // until Use is called.
 func New(cfg Config) *Limiter {
+	if cfg.MaxDescriptors <= 0 || cfg.MaxDescriptors > MaxDescriptors {
+		cfg.MaxDescriptors = MaxDescriptors
+	}
 	return &Limiter{
 		cfg:  cfg,
 		keys: rules.Keys{Prefix: cfg.KeyPrefix, Escape: cfg.EscapeKeys, Divvy: cfg.DivvyKeys},
@@ -77,7 +84,6 @@ func (l *Limiter) Keys() *rules.Keys { return &l.keys }
 var (
 	errNoDomain      = fmt.Errorf("%w: the domain is empty", ErrRequest)
 	errNoDescriptors = fmt.Errorf("%w: there are no descriptors", ErrRequest)
-	errDescriptors   = fmt.Errorf("%w: more than %d descriptors", ErrRequest, MaxDescriptors)
 )
 
 // Check decides on req and fills a, whose memory it reuses. Its errors are of
@@ -96,8 +102,8 @@ func (l *Limiter) decide(ctx context.Context, req *Request, a *Answer, look bool
 		return errNoDomain
 	case len(req.Descriptors) == 0:
 		return errNoDescriptors
-	case len(req.Descriptors) > MaxDescriptors:
-		return errDescriptors
+	case len(req.Descriptors) > l.maxDescriptors(req):
+		return fmt.Errorf("%w: %d descriptors, at most %d are allowed", ErrTooLarge, len(req.Descriptors), l.maxDescriptors(req))
 	case set == nil:
 		return ErrNotReady
 	}
@@ -122,6 +128,14 @@ func (l *Limiter) decide(ctx context.Context, req *Request, a *Answer, look bool
 		l.cfg.Recorder.Record(req, a)
 	}
 	return err
+}
+
+// maxDescriptors is how many descriptors req may have.
+func (l *Limiter) maxDescriptors(req *Request) int {
+	if req.Apart {
+		return MaxDescriptors
+	}
+	return l.cfg.MaxDescriptors
 }
 
 // match fills a.Statuses with what applies to each descriptor, and s.batch

@@ -263,6 +263,7 @@ func TestRequestLimit(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	l := start(t, limiter.Config{})
+	small := start(t, limiter.Config{MaxDescriptors: 2})
 	empty := limiter.New(limiter.Config{})
 	good := parse("ip=1")
 	for _, tt := range []struct {
@@ -273,7 +274,11 @@ func TestErrors(t *testing.T) {
 	}{
 		{"no domain", l, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrRequest},
 		{"no descriptors", l, limiter.Request{Domain: good.Domain}, limiter.ErrRequest},
-		{"too many descriptors", l, *parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors+1)), limiter.ErrRequest},
+		{"too many descriptors", l, *parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors+1)), limiter.ErrTooLarge},
+		{"too large is a bad request", l, *parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors+1)), limiter.ErrRequest},
+		{"more than configured", small, *parse("ip=1 ip=2 ip=3"), limiter.ErrTooLarge},
+		{"as many as configured", small, *parse("ip=1 ip=2"), nil},
+		{"questions apart are not one request", small, limiter.Request{Domain: good.Domain, Descriptors: parse("ip=1 ip=2 ip=3").Descriptors, Apart: true}, nil},
 		{"no domain and no rules", empty, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrRequest},
 		{"no rules", empty, *good, limiter.ErrNotReady},
 	} {

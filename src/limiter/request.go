@@ -2,14 +2,15 @@ package limiter
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
 )
 
-// MaxDescriptors is how many descriptors a request may have. Envoy sends a
-// handful; what sends thousands is after our memory.
+// MaxDescriptors is how many descriptors a request may have at most. Envoy sends a
+// handful. Config.MaxDescriptors lowers it.
 const MaxDescriptors = 1000
 
 // Request asks whether something may happen. Its bytes belong to the caller;
@@ -199,6 +200,9 @@ func (a *Answer) Instead() algorithm.OnFailure {
 var (
 	// ErrRequest: the request makes no sense; asking again will not help.
 	ErrRequest = errors.New("bad request")
+	// ErrTooLarge: the request asks for more than one request may, such as too many
+	// descriptors. It is an ErrRequest.
+	ErrTooLarge = fmt.Errorf("%w: too large", ErrRequest)
 	// ErrNotReady: no rules are loaded yet.
 	ErrNotReady = errors.New("no rules are loaded yet")
 	// ErrStore: the counters could not be reached.

@@ -249,6 +249,14 @@ func (r *reader) count(to *int, name string, fallback int, meaning string) {
 	}
 }
 
+// countUpTo reads a whole number from 1 to most, which is the default.
+func (r *reader) countUpTo(to *int, name string, most int, meaning string) {
+	r.count(to, name, most, meaning)
+	if *to > most {
+		r.problem(name, strconv.Itoa(*to), fmt.Sprintf("write a whole number from 1 to %d", most))
+	}
+}
+
 func (r *reader) ratio(to *float32, name string, fallback float32, meaning string) {
 	*to = fallback
 	if v, set := r.read(name, "number", strconv.FormatFloat(float64(fallback), 'g', -1, 32), meaning); set {

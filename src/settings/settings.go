@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// maxDescriptors is the default and the largest value of MAX_DESCRIPTORS.
+const maxDescriptors = 1000
+
 // Settings is everything that the environment can say.
 type Settings struct {
 	Host, DebugHost, GRPCHost string
@@ -24,8 +27,10 @@ type Settings struct {
 	// GRPCMaxMessage is in bytes, GRPCMaxStreams of each connection.
 	GRPCMaxMessage, GRPCMaxStreams      int
 	GRPCKeepaliveTime, GRPCKeepaliveMin time.Duration // 0: never; no limit
-	DebugPprof                          bool
-	DebugToken                          string
+	// MaxDescriptors is of one request.
+	MaxDescriptors int
+	DebugPprof     bool
+	DebugToken     string
 
 	// What ports speak TLS with; that of divvy's is in Divvy.
 	GRPCTLS, HTTPTLS, DebugTLS ServerTLS
@@ -205,6 +210,7 @@ func (s *Settings) declare(r *reader) {
 	r.duration(&s.GRPCMaxConnectionAge, "GRPC_MAX_CONNECTION_AGE", 24*time.Hour, "age at which a gRPC connection is asked to close (give or take a tenth), so that load spreads over new replicas; 0: never")
 	r.duration(&s.GRPCMaxConnectionAgeGrace, "GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour, "time that running calls then have")
 	r.count(&s.GRPCMaxMessage, "GRPC_MAX_MESSAGE_BYTES", 4<<20, "the largest request; a larger one is answered RESOURCE_EXHAUSTED")
+	r.countUpTo(&s.MaxDescriptors, "MAX_DESCRIPTORS", maxDescriptors, "the most descriptors of a request, on every port; more are answered RESOURCE_EXHAUSTED, or 413 on `/json`; at most 1000")
 	r.count(&s.GRPCMaxStreams, "GRPC_MAX_CONCURRENT_STREAMS", 10_000, "the most calls of one connection at a time; further ones wait in the client")
 	r.duration(&s.GRPCKeepaliveTime, "GRPC_KEEPALIVE_TIME", 5*time.Minute, "after so long without a word a client is pinged, and let go if it does not answer in 20s; 0: never")
 	r.duration(&s.GRPCKeepaliveMin, "GRPC_KEEPALIVE_MIN_INTERVAL", 10*time.Second, "clients that ping more often than this are told to go away; 0: they may")

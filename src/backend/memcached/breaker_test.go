@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"strings"
@@ -175,25 +176,29 @@ func TestPipeBound(t *testing.T) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer func() { _ = there.Close() }()
-	all.Go(p.read)
-	lines := make(chan struct{}, 200)
+	all.Go(p.receive)
+	lines := make(chan string, 400)
 	all.Go(func() {
 		for in := bufio.NewScanner(there); in.Scan(); {
-			lines <- struct{}{}
+			lines <- in.Text()
 		}
 		close(lines)
 	})
 	all.Go(func() {
-		for range lines {
+		for line := range lines {
 			time.Sleep(50 * time.Millisecond)
-			if _, err := there.Write([]byte("1\r\n")); err != nil {
+			reply := "1\r\n"
+			if line == "version" {
+				reply = "VERSION 1\r\n"
+			}
+			if _, err := io.WriteString(there, reply); err != nil {
 				return
 			}
 		}
 	})
 	for range 200 { // the last reply would come after ten seconds
 		g := newGuard(func() (*pipe, error) { return p, nil })
-		if !p.send(g, []byte("version\r\n")) {
+		if !p.send(g, []byte("incr k 1\r\n")) {
 			break
 		}
 	}

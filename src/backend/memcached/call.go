@@ -13,9 +13,10 @@ import (
 // caller may be gone before the workers get to it.
 type call struct {
 	remote.Call
-	ops  []op
-	keys []byte       // of all ops, one after the other
-	left atomic.Int32 // ops
+	ops   []op
+	parts []*part      // the ops by node
+	keys  []byte       // of all ops, one after the other
+	left  atomic.Int32 // ops
 }
 
 // verb is what is done to a counter.
@@ -29,8 +30,14 @@ const (
 
 // op is what a hit does to one counter, and what came of it.
 type op struct {
-	call   *call
-	next   *op // of those that wait for the same counter
+	call *call
+	next *op // of those that wait for the same counter
+	// Of the node that has it, whose mu guards them.
+	part    *part
+	sibling *op // the next of the part
+	counter *counter
+	taken   bool // a worker has it
+
 	verb   verb
 	amount uint64
 	most   uint64        // where the counter stops growing
@@ -116,6 +123,40 @@ func (c *call) verdicts(b *algorithm.Batch, now int64) {
 			_, *v = algorithm.TakeSlidingCounter(h.Limit, buckets, now, h.Op, h.Amount)
 		}
 	}
+}
+
+// part returns the part for n, a new one if there is none. Only give calls it, before
+// it hands the parts out.
+func (c *call) part(n *node) *part {
+	for _, p := range c.parts {
+		if p.node == n {
+			return p
+		}
+	}
+	i := len(c.parts)
+	if i == cap(c.parts) || c.parts[:i+1][i] == nil {
+		c.parts = append(c.parts, new(part))
+	} else {
+		c.parts = c.parts[:i+1] // of an earlier call that is over
+	}
+	p := c.parts[i]
+	p.call, p.node, p.first, p.last, p.count = c, n, nil, nil, 0
+	return p
+}
+
+// overloaded reports whether the servers work, and some ops of c stand in their
+// queues all the same: behind the others of c, or behind other calls.
+func (c *call) overloaded() bool {
+	overtaken := 0
+	for i := range c.parts {
+		switch p := c.parts[i]; {
+		case p.overtaken():
+			overtaken++
+		case p.untaken.Load() > 0:
+			return false
+		}
+	}
+	return overtaken > 0
 }
 
 // settle says what came of o, and wakes the caller if that was the last. Nobody

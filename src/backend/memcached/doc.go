@@ -9,17 +9,22 @@
 // charged all or none.
 //
 // A Take becomes a call with one op for each counter that it is about, two for a
-// sliding window (call.go). Each op waits at the node that has its key, behind the
-// others on that key; workers take key after key (node.go), and all that waits for
-// one is added up to a single command, of which each op gets its own count before
-// by the order of arrival. Only one command is under way for each key, so a hot one
-// costs the server as much as any other.
+// sliding window (call.go). The ops of a call that belong to one node are a part, and
+// parts share the node by remote.Queue: a call with one op does not wait for the
+// thousand ops of another. Workers take key after key (node.go), and all ops that wait
+// for one key are added up to a single command, of which each op gets its own count
+// before by the order of arrival. Only one command is in flight for each key, so a hot
+// one costs the server as much as any other.
+//
+// A call that times out because its ops wait in the queue, while the server answers
+// others, gets ErrOverload: the breaker does not hear of it.
 //
 // gomemcache writes the commands and reads the replies, one at a time on what it
 // takes for a connection. Those are guards, which share a few real connections: on
 // a pipe the commands of many workers leave together, and the replies come back
-// together (pipe.go). gomemcache knows no contexts, and trusts its server with its
-// time and its lines; the pipe does not.
+// together (pipe.go). Each write ends with "version", whose reply shows that the
+// replies belong to the commands. gomemcache knows no contexts, and trusts its server
+// with its time and its lines; the pipe does not.
 //
 // A node has a breaker, remote.Breaker, which each pipe tells of replies and of its
 // end. While it is open no op is taken, those that wait are told, and a prober asks
@@ -43,6 +48,5 @@
 //
 // Package redis adds up hits as well, but within one batch for one connection, in
 // which scripts and looks have their place between them, and the next batch waits
-// for the whole of it. Here each key has a queue of its own. What the two would
-// share is the loop that hands out a sum, and no more.
+// for the whole of it. Here each key has a queue of its own.
 package memcached

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/remote"
 )
 
@@ -18,6 +19,9 @@ var (
 	ErrTimeout = fmt.Errorf("memcached: %w", remote.ErrTimeout)
 	// ErrBusy: too many calls wait already.
 	ErrBusy = fmt.Errorf("memcached: %w", remote.ErrBusy)
+	// ErrOverload: Memcached works, but the call had to wait for too long behind its
+	// own commands or behind other calls.
+	ErrOverload = fmt.Errorf("memcached: %w", algorithm.ErrOverload)
 	// ErrUnsupported is a hit that Memcached cannot count: rules with such are
 	// refused when they are loaded.
 	ErrUnsupported = errors.New("memcached: the limit is of a kind that only other stores can count")

@@ -23,6 +23,7 @@ type guard struct {
 	refused error
 	rest    []byte // of the reply, for gomemcache
 	sent    time.Time
+	version bool // the command was "version"
 
 	// What follows is the pipe's until it sends to done.
 	line [maxReply]byte
@@ -72,11 +73,16 @@ var (
 
 // judge looks for what a server says that cannot do something.
 func (g *guard) judge(line []byte) []byte {
-	if bytes.HasPrefix(line, serverError) || bytes.HasPrefix(line, clientError) {
+	if isRefusal(line) {
 		g.refused = replyError(line)
 		return notFound
 	}
 	return line
+}
+
+// isRefusal tells whether a server says that it cannot do something.
+func isRefusal(line []byte) bool {
+	return bytes.HasPrefix(line, serverError) || bytes.HasPrefix(line, clientError)
 }
 
 func replyError(line []byte) Error { return Error(bytes.TrimRight(line, "\r\n")) }

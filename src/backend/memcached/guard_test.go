@@ -15,7 +15,7 @@ import (
 	"ratelimit/src/backend/harness"
 )
 
-// liar is a server that answers each line with what reply says.
+// liar is a server that answers each line with what reply says, and checks truly.
 func liar(t testing.TB, reply func(line string, to net.Conn)) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -32,7 +32,11 @@ func liar(t testing.TB, reply func(line string, to net.Conn)) (addr string) {
 			all.Go(func() {
 				defer func() { _ = conn.Close() }()
 				for in := bufio.NewScanner(conn); in.Scan(); {
-					reply(in.Text(), conn)
+					if in.Text() == "version" {
+						_, _ = io.WriteString(conn, "VERSION 1\r\n")
+					} else {
+						reply(in.Text(), conn)
+					}
 				}
 			})
 		}

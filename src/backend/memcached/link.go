@@ -101,12 +101,12 @@ func (w *wire) reach(probe bool) (*pipe, error) {
 		case unanswered && !errors.Is(err, errClosed):
 			w.breaker.Fail(w.breaker.Begin(), time.Now(), err)
 		}
-		if !p.proven {
+		if !p.proven.Load() {
 			w.gate.Rest(w.failure(false, err))
 		}
 	}
 	w.pipe.Store(p)
-	w.reading.Go(p.read)
+	w.reading.Go(p.receive)
 	return p, nil
 }
 

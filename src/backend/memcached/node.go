@@ -2,6 +2,8 @@ package memcached
 
 import (
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"ratelimit/src/backend/remote"
 )
@@ -14,12 +16,15 @@ type node struct {
 	opened  chan struct{} // the breaker did; of one place
 	wires   []*wire
 	store   *Store
-	most    int           // ops that wait
-	end     chan struct{} // closed when no more come
+	// answered is how many commands had a reply.
+	answered atomic.Int64
+	most     int           // ops that wait
+	end      chan struct{} // closed when no more come
 
 	mu       sync.Mutex          // guards what follows
 	counters map[string]*counter // those that ops wait for, or that are worked on
-	ready    queue               // of them: nobody works on it
+	queue    remote.Queue[*part] // parts with ops that no worker has come to
+	again    list                // counters that got more ops while they were worked on
 	waiting  int                 // ops
 	idle     []*worker           // the one that worked last is at the end
 	closed   error               // no more ops are taken
@@ -29,32 +34,71 @@ type node struct {
 type counter struct {
 	key         string
 	first, last *op
-	next        *counter // in ready
+	busy        bool     // a worker has it, or it is in node.again
+	next        *counter // in node.again
 }
 
-// queue is counters in the order in which they are worked on.
-type queue struct{ first, last *counter }
+// list is counters in the order in which they were pushed.
+type list struct{ first, last *counter }
 
-func (q *queue) push(c *counter) {
-	if q.first == nil {
-		q.first = c
+func (l *list) push(c *counter) {
+	if l.first == nil {
+		l.first = c
 	} else {
-		q.last.next = c
+		l.last.next = c
 	}
-	q.last = c
+	l.last = c
 }
 
-func (q *queue) pop() *counter {
-	c := q.first
+func (l *list) pop() *counter {
+	c := l.first
 	if c != nil {
-		q.first, c.next = c.next, nil
+		l.first, c.next = c.next, nil
 	}
 	return c
 }
 
-// put queues o, if the server answers and there is room: callers that leave do not take their ops with
-// them, so a server that cannot be reached must not make the queue grow.
-func (n *node) put(o *op) error {
+// part is what one call asks of one node.
+type part struct {
+	call        *call
+	node        *node
+	first, last *op // in order, linked by op.sibling; in a queue: those no worker has come to
+	count       int
+	untaken     atomic.Int32 // ops that no worker has
+	answered    int64        // node.answered when the part was queued
+}
+
+// overtaken reports whether p has ops that no worker took, though the server answered
+// others meanwhile.
+func (p *part) overtaken() bool {
+	return p.untaken.Load() > 0 && p.node.answered.Load() > p.answered
+}
+
+func (p *part) push(o *op) {
+	o.sibling = nil
+	if p.first == nil {
+		p.first = o
+	} else {
+		p.last.sibling = o
+	}
+	p.last = o
+	p.count++
+}
+
+func (p *part) pop() *op {
+	o := p.first
+	p.first = o.sibling
+	p.count--
+	return o
+}
+
+// unit is the cost of one op in node.queue, where only proportions matter.
+const unit = time.Microsecond
+
+// put queues the ops of p, if the server answers and there is room. An error leaves p
+// as it was. Callers that leave do not take their ops with them, so a server that
+// cannot be reached must not make the queue grow.
+func (n *node) put(p *part) error {
 	if err := n.breaker.Allow(); err != nil {
 		return err
 	}
@@ -63,27 +107,45 @@ func (n *node) put(o *op) error {
 	switch {
 	case n.closed != nil:
 		return n.closed
-	case n.waiting >= n.most:
+	case n.waiting > 0 && n.waiting+p.count > n.most:
 		return ErrBusy
 	}
-	n.waiting++
-	c := n.counters[string(o.key())]
-	if c != nil {
+	n.waiting += p.count
+	cost := time.Duration(p.count) * unit
+	p.untaken.Store(int32(p.count))
+	p.answered = n.answered.Load()
+	next, created := p.first, 0
+	p.first, p.last, p.count = nil, nil, 0
+	for next != nil {
+		o := next
+		next, o.part = o.sibling, p
+		c := n.counters[string(o.key())]
+		if c == nil {
+			c = &counter{key: string(o.key())}
+			n.counters[c.key] = c
+			created++
+		}
 		if c.first == nil {
 			c.first = o
 		} else {
 			c.last.next = o
 		}
 		c.last = o
-		return nil // somebody will come to it, or does just now
+		o.counter = c
+		if !c.busy { // else its worker comes to o
+			p.push(o)
+		}
 	}
-	c = &counter{key: string(o.key()), first: o, last: o}
-	n.counters[c.key] = c
-	n.ready.push(c)
-	if last := len(n.idle) - 1; last >= 0 {
+	if p.count == 0 {
+		return nil
+	}
+	p.call.Hold() // the queue
+	n.queue.Add(p, cost)
+	for last := len(n.idle) - 1; created > 0 && last >= 0; last-- {
 		w := n.idle[last]
 		n.idle = n.idle[:last]
 		w.wake <- struct{}{}
+		created--
 	}
 	return nil
 }
@@ -92,12 +154,64 @@ func (n *node) put(o *op) error {
 // commands at once, of all processes, must not make it overflow.
 const maxSum = 1 << 52
 
-// take gives those ops to w that one command is enough for. Those whose callers
-// have left come to nothing.
+// next fills w.run with ops of one counter that one command is enough for, and
+// w.left with those whose callers left. It waits for them; false: no more come.
+func (n *node) next(w *worker) bool {
+	for {
+		n.mu.Lock()
+		c := n.ready()
+		ended := n.closed != nil
+		switch {
+		case c != nil:
+			n.take(w, c)
+		case !ended:
+			n.idle = append(n.idle, w)
+		}
+		n.mu.Unlock()
+		if c != nil || ended {
+			return c != nil
+		}
+		select {
+		case <-w.wake:
+		case <-n.end:
+		}
+	}
+}
+
+// ready returns the counter to work on next; nil: none. The caller holds mu.
+func (n *node) ready() *counter {
+	if c := n.again.pop(); c != nil {
+		return c
+	}
+	for n.queue.Len() > 0 {
+		p := n.queue.Head()
+		var c *counter
+		for c == nil && p.count > 0 {
+			if o := p.pop(); !o.taken && !o.counter.busy {
+				c = o.counter
+			}
+		}
+		if c != nil {
+			n.queue.Serve(unit)
+		}
+		n.queue.Pop()
+		if p.count > 0 {
+			n.queue.Add(p, time.Duration(p.count)*unit)
+		} else {
+			n.store.stats.release(p.call)
+		}
+		if c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// take gives c to w with those ops that one command is enough for. The caller
+// holds mu.
 func (n *node) take(w *worker, c *counter) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	w.run, w.left, w.sum = w.run[:0], w.left[:0], 0
+	c.busy = true
+	w.counter, w.run, w.left, w.sum = c, w.run[:0], w.left[:0], 0
 	for o := c.first; o != nil; o = c.first {
 		switch gone := o.call.Gone.Load(); {
 		case gone:
@@ -108,41 +222,23 @@ func (n *node) take(w *worker, c *counter) {
 			w.run = append(w.run, o)
 			w.sum += o.amount
 		}
+		o.taken = true
+		o.part.untaken.Add(-1)
 		c.first, o.next = o.next, nil
 		n.waiting--
 	}
 }
 
-// leave ends the work on c. What has come meanwhile has its turn later.
-func (n *node) leave(c *counter) {
+// leave ends w's work on its counter. What has come meanwhile has its turn next.
+func (n *node) leave(w *worker) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	c := w.counter
 	if c.first == nil {
 		delete(n.counters, c.key)
-	} else {
-		n.ready.push(c) // whoever leaves it takes the next
+		return
 	}
-}
-
-// next is what w works on next, after waiting for it; nil when there is nothing
-// more to come.
-func (n *node) next(w *worker) *counter {
-	for {
-		n.mu.Lock()
-		c := n.ready.pop()
-		ended := n.closed != nil
-		if c == nil && !ended {
-			n.idle = append(n.idle, w)
-		}
-		n.mu.Unlock()
-		if c != nil || ended {
-			return c
-		}
-		select {
-		case <-w.wake:
-		case <-n.end:
-		}
-	}
+	n.again.push(c) // a worker that leaves a counter takes the next
 }
 
 // close takes no more ops; why is what those get that wait, or nil if they are to
@@ -159,14 +255,21 @@ func (n *node) close(why error) {
 	var left []*op
 	if why != nil {
 		n.closed = why
-		for c := n.ready.pop(); c != nil; c = n.ready.pop() {
+		for _, c := range n.counters {
 			for o := c.first; o != nil; o = o.next {
+				o.taken = true
+				o.part.untaken.Add(-1)
 				left = append(left, o)
 			}
 			c.first = nil
-			delete(n.counters, c.key)
+			if !c.busy {
+				delete(n.counters, c.key)
+			}
 		}
 		n.waiting -= len(left)
+		for n.queue.Len() > 0 {
+			n.store.stats.release(n.queue.Pop().call)
+		}
 	}
 	n.mu.Unlock()
 	for _, o := range left {

@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,16 +21,24 @@ var errStalled = errors.New("the connection stalled")
 // its own, however slowly those before it drip. Nobody waits for it after the first.
 const whole = 2
 
-// pipe is a connection to a server with many commands on their way. Those that
-// come while others are being written are written together, and the replies,
-// which come in the order of the commands, are read together. When none comes for
-// as long as a command may take, or what comes is no reply, the pipe breaks, so
-// that nobody waits for long or gets what was meant for another.
+// pipe is a connection to a server with many commands in flight. Commands that
+// arrive during a write form the next write, and their replies, which come in the
+// order of the commands, are read together. If no reply comes within the timeout,
+// or a line is not the reply to its command, the pipe breaks.
+//
+// One reply too many or too few would give every later command the reply of
+// another, and all of them are plain numbers. So each write ends with a check, the
+// command "version", and the replies of a write are handed out when the reply to
+// its check stands where it must:
+//
+//	written   incr a 1 | incr b 1 | version
+//	replies   7        | 3        | VERSION 1.6.18   in step: a is 7, b is 3
+//	replies   7        | 9        | 3                out of step: a and b are unknown
 type pipe struct {
 	conn     net.Conn
 	timeout  time.Duration
-	proved   func() // told of the first reply
-	answered func() // told of each
+	proved   func() // called once, after the first write that was answered in step
+	answered func() // called after each
 	// ended is told of the end, why, and whether a command had no reply.
 	ended func(err error, unanswered bool)
 
@@ -36,11 +46,18 @@ type pipe struct {
 	out     []byte     // commands that are not written yet
 	spare   []byte     // room for the next ones
 	writing bool       // somebody writes
-	asked   []*guard   // in order: those that wait for a reply
-	next    int        // the first of them
-	proven  bool
+	asked   []*guard   // in order: the commands whose replies were not handed out, and checks
+	read    int        // asked[:read] have a reply that waits for its check
 	broken  error
+
+	proven atomic.Bool // a write was answered in step
+	inStep []*guard    // commands whose replies receive hands out next; only it uses them
 }
+
+// check stands in pipe.asked for the "version" at the end of a write.
+var check = new(guard)
+
+var versionCommand = []byte("version\r\n")
 
 // send has a command written. False: the pipe is broken, and it was not.
 func (p *pipe) send(g *guard, command []byte) bool {
@@ -50,9 +67,10 @@ func (p *pipe) send(g *guard, command []byte) bool {
 		return false
 	}
 	g.err, g.sent = nil, time.Now()
+	g.version = bytes.Equal(command, versionCommand)
 	p.out = append(p.out, command...)
 	p.asked = append(p.asked, g)
-	if len(p.asked)-p.next == 1 {
+	if len(p.asked) == 1 {
 		_ = p.conn.SetReadDeadline(g.sent.Add(p.timeout)) // a connection that has ended says so to the reader
 	}
 	if p.writing {
@@ -75,7 +93,8 @@ func (p *pipe) write() {
 			p.mu.Unlock()
 			return
 		}
-		out := p.out
+		out := append(p.out, versionCommand...)
+		p.asked = append(p.asked, check)
 		p.out = p.spare[:0]
 		p.mu.Unlock()
 		err := p.conn.SetWriteDeadline(time.Now().Add(p.timeout))
@@ -91,8 +110,8 @@ func (p *pipe) write() {
 	}
 }
 
-// read hands out replies until the pipe breaks.
-func (p *pipe) read() {
+// receive hands out replies until the pipe breaks.
+func (p *pipe) receive() {
 	in := bufio.NewReaderSize(p.conn, 16<<10)
 	for {
 		line, err := in.ReadSlice('\n')
@@ -111,46 +130,74 @@ func (p *pipe) read() {
 	}
 }
 
-// reply gives a line to whoever waits for it. Last says that no other is there
-// yet.
+// reply takes a line as the reply to the oldest command without one, and hands the
+// replies of a write out when the line is that of its check. Last says that no other
+// line has arrived yet. Only receive calls it.
 func (p *pipe) reply(line []byte, last bool) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.broken != nil {
-		return p.broken
+	err := p.match(line)
+	if err == nil && last {
+		err = p.conn.SetReadDeadline(p.due())
 	}
-	if left := len(p.asked) - p.next; left == 0 || left == 1 && !last {
-		return fmt.Errorf("it answers what nobody asked, after %.40q", line)
+	p.mu.Unlock()
+	if err != nil || len(p.inStep) == 0 {
+		return err
 	}
-	g := p.asked[p.next]
-	p.asked[p.next] = nil
-	p.next++
-	if p.next == len(p.asked) {
-		p.asked, p.next = p.asked[:0], 0
-	} else if p.next >= 1024 && 2*p.next >= len(p.asked) {
-		p.asked, p.next = p.asked[:copy(p.asked, p.asked[p.next:])], 0
-	}
-	if !p.proven {
-		p.proven = true
+	if !p.proven.Swap(true) {
 		p.proved()
 	}
 	p.answered()
-	g.n = copy(g.line[:], line)
-	g.done <- struct{}{}
-	if !last {
-		return nil
+	for i, g := range p.inStep {
+		g.done <- struct{}{}
+		p.inStep[i] = nil
 	}
-	var due time.Time // none
-	if p.next < len(p.asked) {
-		due = time.Now().Add(p.timeout)
-		if most := p.asked[p.next].sent.Add(whole * p.timeout); due.After(most) {
-			due = most
-		}
-	}
-	return p.conn.SetReadDeadline(due)
+	p.inStep = p.inStep[:0]
+	return nil
 }
 
-// end breaks the pipe; again does nothing. All that have no reply get err.
+// match gives a line to its command, or moves the commands before a check to
+// p.inStep. The caller holds mu.
+func (p *pipe) match(line []byte) error {
+	if p.broken != nil {
+		return p.broken
+	}
+	if p.read == len(p.asked) {
+		return fmt.Errorf("it sent a reply without a command: %.40q", line)
+	}
+	g := p.asked[p.read]
+	isVersion := bytes.HasPrefix(line, version)
+	switch {
+	case g == check && isVersion:
+		p.inStep = append(p.inStep, p.asked[:p.read]...)
+		left := copy(p.asked, p.asked[p.read+1:])
+		clear(p.asked[left:])
+		p.asked, p.read = p.asked[:left], 0
+		return nil
+	case g != check && (g.version == isVersion || isRefusal(line)):
+		g.n = copy(g.line[:], line)
+		p.read++
+		return nil
+	}
+	return fmt.Errorf("its replies do not match the commands: %.40q", line)
+}
+
+// due returns when the next reply must be there; zero: none is expected. The caller
+// holds mu.
+func (p *pipe) due() (at time.Time) {
+	if p.read == len(p.asked) {
+		return at
+	}
+	at = time.Now().Add(p.timeout)
+	if g := p.asked[p.read]; g != check {
+		if most := g.sent.Add(whole * p.timeout); at.After(most) {
+			at = most
+		}
+	}
+	return at
+}
+
+// end breaks the pipe; again does nothing. Commands whose reply was not handed out
+// get err.
 func (p *pipe) end(err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = fmt.Errorf("%w: no answer for %v", errStalled, p.timeout)
@@ -161,7 +208,8 @@ func (p *pipe) end(err error) {
 		return
 	}
 	p.broken = err
-	asked := p.asked[p.next:]
+	asked := slices.DeleteFunc(p.asked, func(g *guard) bool { return g == check })
+	p.asked = nil
 	p.mu.Unlock()
 	p.ended(err, len(asked) > 0)
 	for _, g := range asked {

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,6 +58,64 @@ func TestRepliesAreTheirs(t *testing.T) {
 	}
 }
 
+// A reply too many or too few is noticed before a caller is told the count of
+// another.
+func TestRepliesOutOfStep(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(reply string, to net.Conn){
+		"one before":      func(reply string, to net.Conn) { _, _ = io.WriteString(to, "5\r\n"+reply) },
+		"one after":       func(reply string, to net.Conn) { _, _ = io.WriteString(to, reply+"5\r\n") },
+		"the same twice":  func(reply string, to net.Conn) { _, _ = io.WriteString(to, reply+reply) },
+		"one check more":  func(reply string, to net.Conn) { _, _ = io.WriteString(to, reply+"VERSION 1\r\n") },
+		"one check early": func(reply string, to net.Conn) { _, _ = io.WriteString(to, "VERSION 1\r\n"+reply) },
+		"none":            func(string, net.Conn) {},
+		"in its own packet": func(reply string, to net.Conn) {
+			_, _ = io.WriteString(to, reply)
+			_, _ = io.WriteString(to, "5\r\n")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int64
+			addr := liar(t, func(line string, to net.Conn) {
+				var n uint64
+				if _, err := fmt.Sscanf(line, "incr k%d_1767225600 1", &n); err != nil {
+					t.Errorf("asked %q", line)
+				}
+				reply := fmt.Sprintf("%d\r\n", n+1)
+				if asked.Add(1)%100 == 50 {
+					fault(reply, to)
+				} else {
+					_, _ = io.WriteString(to, reply)
+				}
+			})
+			s := open(t, Config{Servers: []string{addr}, Connections: 1, BreakerFailures: -1})
+			var good, bad atomic.Int64
+			var callers sync.WaitGroup
+			for c := range 20 {
+				callers.Go(func() {
+					for i := range 50 {
+						n := 1000 + c*50 + i
+						v := take(t, s, algorithm.Hit{Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour), Amount: 1})
+						switch {
+						case v.Err != nil:
+							bad.Add(1)
+						case v.Before != uint64(n):
+							t.Errorf("k%d was told %d", n, v.Before)
+						default:
+							good.Add(1)
+						}
+					}
+				})
+			}
+			callers.Wait()
+			if good.Load() == 0 || bad.Load() == 0 {
+				t.Errorf("%d answers, %d errors, want some of each", good.Load(), bad.Load())
+			}
+		})
+	}
+}
+
 // slowToClose is a connection whose Close takes until it is let go, as that of TLS
 // may while the other end takes nothing.
 type slowToClose struct {
@@ -80,10 +139,10 @@ func TestSlowClose(t *testing.T) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer close(conn.letGo)
-	all.Go(p.read)
+	all.Go(p.receive)
 	g := newGuard(func() (*pipe, error) { return p, nil })
 	all.Go(func() {
-		_, _ = io.ReadFull(there, make([]byte, len("version\r\n")))
+		_, _ = io.ReadFull(there, make([]byte, len("version\r\nversion\r\n"))) // the second is the check
 		_ = there.Close()
 	})
 	if _, err := g.Write([]byte("version\r\n")); err != nil {
@@ -103,8 +162,8 @@ func TestSlowClose(t *testing.T) {
 	}
 }
 
-// replies are all that Memcached says to the commands there are.
-var replies = regexp.MustCompile("^(?:[0-9]+|STORED|NOT_STORED|NOT_FOUND|VERSION [^\n]*|(?:SERVER|CLIENT)_ERROR [^\n]*)\r\n$")
+// replies are all that Memcached says to incr, decr and add.
+var replies = regexp.MustCompile("^(?:[0-9]+|STORED|NOT_STORED|NOT_FOUND|(?:SERVER|CLIENT)_ERROR [^\n]*)\r\n$")
 
 // FuzzReply has a server say anything to one command.
 func FuzzReply(f *testing.F) {
@@ -117,15 +176,15 @@ func FuzzReply(f *testing.F) {
 		broken := make(chan error, 1)
 		p := &pipe{conn: here, timeout: time.Minute, proved: func() {}, answered: func() {}, ended: func(err error, _ bool) { broken <- err }}
 		var reading sync.WaitGroup
-		reading.Go(p.read)
+		reading.Go(p.receive)
 		g := newGuard(func() (*pipe, error) { return p, nil })
 		var asking sync.WaitGroup
 		asking.Go(func() {
-			_, _ = io.ReadFull(there, make([]byte, len("version\r\n")))
-			_, _ = there.Write(said)
+			_, _ = io.ReadFull(there, make([]byte, len("incr k 1\r\nversion\r\n")))
+			_, _ = there.Write(append(said, "VERSION 1\r\n"...))
 			_ = there.Close()
 		})
-		if _, err := g.Write([]byte("version\r\n")); err != nil {
+		if _, err := g.Write([]byte("incr k 1\r\n")); err != nil {
 			t.Fatal(err)
 		}
 		buffer := make([]byte, 4096)

@@ -21,7 +21,7 @@ func isReply(line []byte) bool {
 	case "STORED", "NOT_STORED", "NOT_FOUND":
 		return true
 	}
-	return bytes.HasPrefix(line, serverError) || bytes.HasPrefix(line, clientError) || bytes.HasPrefix(line, version)
+	return isRefusal(line) || bytes.HasPrefix(line, version)
 }
 
 var version = []byte("VERSION ")

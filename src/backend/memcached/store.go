@@ -227,6 +227,9 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 		err = fmt.Errorf("memcached: %w", context.Cause(ctx))
 	case <-c.Timer.C:
 		err = ErrTimeout
+		if c.overloaded() {
+			err = ErrOverload
+		}
 	}
 	c.Gone.Store(true)
 	s.fail(b, err)
@@ -245,26 +248,49 @@ func canCount(h *algorithm.Hit) bool {
 	return known && !h.Atomic && (h.Limit.CountBlocked || h.Op != algorithm.Charge)
 }
 
-// give hands the ops of c to the nodes that have their keys.
+// give hands the ops of c to the nodes that have their keys, all of one node at once.
 func (s *Store) give(c *call) {
-	c.Hold() // the workers
+	c.Hold() // the ops
+	t := s.table.Load()
+	c.parts = c.parts[:0]
 	for i := range c.ops {
 		o := &c.ops[i]
-		if err := s.put(o); err != nil {
-			o.settle(0, err, &s.stats)
+		if t.err != nil {
+			o.settle(0, t.err, &s.stats)
+			continue
+		}
+		n := t.pick(o.key())
+		c.part(n).push(o)
+	}
+	for i := range c.parts {
+		p := c.parts[i]
+		err := p.node.put(p)
+		for err != nil && p.count > 0 {
+			o := p.pop()
+			if errors.Is(err, errRetired) && s.table.Load() != t {
+				s.giveAlone(o)
+			} else {
+				o.settle(0, err, &s.stats)
+			}
 		}
 	}
 }
 
-func (s *Store) put(o *op) error {
+// giveAlone hands o to the node that has its key by now.
+func (s *Store) giveAlone(o *op) {
 	for {
 		t := s.table.Load()
-		if t.err != nil {
-			return t.err
+		err := t.err
+		if err == nil {
+			p := &part{call: o.call, node: t.pick(o.key())}
+			p.push(o)
+			if err = p.node.put(p); err == nil {
+				return
+			}
 		}
-		err := t.pick(o.key()).put(o)
 		if !errors.Is(err, errRetired) || s.table.Load() == t {
-			return err
+			o.settle(0, err, &s.stats)
+			return
 		}
 	}
 }

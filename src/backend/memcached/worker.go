@@ -14,13 +14,13 @@ type worker struct {
 	link *link
 	wake chan struct{}
 
-	run, left []*op  // those that are worked on, and those whose callers left
-	sum       uint64 // of the amounts of run
+	counter   *counter // the one it works on
+	run, left []*op    // those that are worked on, and those whose callers left
+	sum       uint64   // of the amounts of run
 }
 
 func (n *node) work(w *worker) {
-	for c := n.next(w); c != nil; c = n.next(w) {
-		n.take(w, c)
+	for n.next(w) {
 		for _, o := range w.left {
 			o.settle(0, ErrTimeout, &n.store.stats)
 		}
@@ -31,9 +31,9 @@ func (n *node) work(w *worker) {
 				o.settle(0, err, &n.store.stats)
 			}
 		default:
-			w.commit(c.key)
+			w.commit(w.counter.key)
 		}
-		n.leave(c)
+		n.leave(w)
 	}
 }
 
@@ -52,6 +52,9 @@ func (w *worker) commit(key string) {
 		before, err = w.sub(key)
 	}
 	w.node.store.sent(len(w.run), time.Since(begun), err)
+	if err == nil {
+		w.node.answered.Add(1)
+	}
 	for _, o := range w.run {
 		amount, most := o.amount, o.most // o is another's once it is settled
 		o.settle(before, err, &w.node.store.stats)

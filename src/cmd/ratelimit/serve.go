@@ -153,6 +153,8 @@ func (s *server) build() error {
 		Shadow:       s.cfg.ShadowMode,
 		Quota:        s.cfg.QuotaMode,
 		AllOrNothing: s.cfg.StopIncrementWhenOver,
+
+		MaxDescriptors: s.cfg.MaxDescriptors,
 	})
 	if err := s.buildSource(); err != nil {
 		return err

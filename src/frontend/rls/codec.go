@@ -111,8 +111,8 @@ func unmarshal(data []byte) (*pb.RateLimitRequest, error) {
 const maxEntries = 16 * limiter.MaxDescriptors
 
 var (
-	errDescriptors = fmt.Errorf("%w: more than %d descriptors", limiter.ErrRequest, limiter.MaxDescriptors)
-	errEntries     = fmt.Errorf("%w: more than %d entries", limiter.ErrRequest, maxEntries)
+	errDescriptors = fmt.Errorf("%w: more than %d descriptors", limiter.ErrTooLarge, limiter.MaxDescriptors)
+	errEntries     = fmt.Errorf("%w: more than %d entries", limiter.ErrTooLarge, maxEntries)
 )
 
 // checkSize counts descriptors and entries before memory is spent on them: an

@@ -108,7 +108,7 @@ func readJSON(w http.ResponseWriter, r *http.Request) (*pb.RateLimitRequest, err
 		return nil, &bodyError{http.StatusBadRequest, "the body could not be read"}
 	}
 	if crowded(body) {
-		return nil, &bodyError{http.StatusBadRequest, fmt.Sprintf("the body has more than %d descriptors or %d entries", limiter.MaxDescriptors, maxEntries)}
+		return nil, &bodyError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d descriptors or %d entries", limiter.MaxDescriptors, maxEntries)}
 	}
 	msg := new(pb.RateLimitRequest)
 	if err := protojson.Unmarshal(body, msg); err != nil {
@@ -124,7 +124,11 @@ func WriteError(w http.ResponseWriter, err error) {
 		http.Error(w, body.text, body.status)
 		return
 	}
-	http.Error(w, textOf(err), httpStatus(codeOf(err)))
+	code := httpStatus(codeOf(err))
+	if errors.Is(err, limiter.ErrTooLarge) {
+		code = http.StatusRequestEntityTooLarge // gRPC has one code for this and for overload
+	}
+	http.Error(w, textOf(err), code)
 }
 
 // marshal writes proto3 JSON without the random blanks that protojson adds.

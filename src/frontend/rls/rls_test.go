@@ -560,19 +560,20 @@ func TestUnreadableMessages(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		data []byte
+		code codes.Code
 		text string
 	}{
-		{"cut off", wire("d", []rules.Entry{{Key: []byte("ip")}})[:8], "bad request: not a RateLimitRequest"},
-		{"not protobuf", []byte("GET / HTTP/1.1\r\n"), "bad request: not a RateLimitRequest"},
-		{"not protobuf, and long", bytes.Repeat([]byte{0xFF}, 1<<16), "bad request: not a RateLimitRequest"},
-		{"too many descriptors", wire("d", many...), "bad request: more than 1000 descriptors"},
-		{"far too many", append(wire("d"), bytes.Repeat([]byte{2<<3 | 2, 0}, 2_000_000)...), "bad request: more than 1000 descriptors"},
-		{"too many entries", wire("d", entries), "bad request: more than 16000 entries"},
+		{"cut off", wire("d", []rules.Entry{{Key: []byte("ip")}})[:8], codes.InvalidArgument, "bad request: not a RateLimitRequest"},
+		{"not protobuf", []byte("GET / HTTP/1.1\r\n"), codes.InvalidArgument, "bad request: not a RateLimitRequest"},
+		{"not protobuf, and long", bytes.Repeat([]byte{0xFF}, 1<<16), codes.InvalidArgument, "bad request: not a RateLimitRequest"},
+		{"too many descriptors", wire("d", many...), codes.ResourceExhausted, "bad request: too large: more than 1000 descriptors"},
+		{"far too many", append(wire("d"), bytes.Repeat([]byte{2<<3 | 2, 0}, 2_000_000)...), codes.ResourceExhausted, "bad request: too large: more than 1000 descriptors"},
+		{"too many entries", wire("d", entries), codes.ResourceExhausted, "bad request: too large: more than 16000 entries"},
 	} {
 		f := start(t, nil)
 		_, conn := dial(t, f)
 		_, err := raw(t, conn, tt.data)
-		if status.Code(err) != codes.InvalidArgument || !strings.HasPrefix(status.Convert(err).Message(), tt.text) {
+		if status.Code(err) != tt.code || !strings.HasPrefix(status.Convert(err).Message(), tt.text) {
 			t.Errorf("%s: got %v", tt.name, err)
 		}
 		if len(f.failed()) != 1 {

@@ -120,6 +120,8 @@ func (s *Service) checkInSpan(ctx context.Context, c *call) error {
 // codeOf is the table from errors to gRPC codes.
 func codeOf(err error) codes.Code {
 	switch {
+	case errors.Is(err, limiter.ErrTooLarge):
+		return codes.ResourceExhausted
 	case errors.Is(err, limiter.ErrRequest):
 		return codes.InvalidArgument
 	case errors.Is(err, algorithm.ErrOverload):

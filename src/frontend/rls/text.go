@@ -16,7 +16,7 @@ import (
 )
 
 // errCrowd is a text with far more than a request may have.
-var errCrowd = fmt.Errorf("%w: more than %d descriptors or %d entries", limiter.ErrRequest, limiter.MaxDescriptors, maxEntries)
+var errCrowd = fmt.Errorf("%w: more than %d descriptors or %d entries", limiter.ErrTooLarge, limiter.MaxDescriptors, maxEntries)
 
 // ParseJSON reads a RateLimitRequest in proto3 JSON, for who asks the limiter
 // without a service in between. What it returns has memory of its own. Its
