@@ -69,11 +69,25 @@ func TestForgedTags(t *testing.T) {
 			if got := strings.TrimPrefix(prefix, rulePrefix); !strings.HasPrefix(got, test.want+".") {
 				t.Errorf("%q: got %q, want %q", test.key, got, test.want)
 			}
-			for part := range strings.SplitSeq(prefix, ".") {
-				if strings.HasPrefix(part, "__") && strings.Contains(part, "=") {
-					t.Errorf("%q: %q has a tag", test.key, prefix)
-				}
-			}
+			noTag(t, prefix)
 		}
 	}
+}
+
+func noTag(t *testing.T, name string) {
+	t.Helper()
+	for part := range strings.SplitSeq(name, ".") {
+		if strings.HasPrefix(part, "__") && strings.Contains(part, "=") {
+			t.Errorf("%q has a tag", name)
+		}
+	}
+}
+
+func FuzzForgedTags(f *testing.F) {
+	f.Add("d.user_.__role=admin")
+	f.Add("__.1.2.3.4.:_=\x00.__")
+	f.Fuzz(func(t *testing.T, key string) {
+		noTag(t, newChosenHits(bounded([]byte(key))).prefix)
+		noTag(t, newNotFound(key).prefix)
+	})
 }
