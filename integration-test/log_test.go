@@ -63,8 +63,10 @@ func TestLogWithoutReader(t *testing.T) {
 				t.Errorf("a reload took %v, want 2s", took)
 			}
 			tr.end()
-			if longest := slices.Max(tr.took); longest > 5*time.Second || tr.calls.Load() < 100 {
-				t.Errorf("%d calls, the longest %v", tr.calls.Load(), longest)
+			longest := slices.Max(tr.took)
+			t.Logf("%d calls, the longest %v", len(tr.took), longest)
+			if longest > 5*time.Second || len(tr.took) < 100 {
+				t.Error("calls hang, where REDIS_TIMEOUT is 500ms")
 			}
 			s.until(t, "lines are lost and counted", func() error {
 				name := "ratelimit.log.dropped"
