@@ -455,7 +455,8 @@ func TestBreakerTellsWithoutLock(t *testing.T) {
 		for range 4 {
 			all.Go(func() {
 				for range 1000 {
-					b.Succeed()
+					b.Succeed() // half open
+					b.Succeed() // closed
 					b.Fail(b.Begin(), time.Now(), errGone)
 				}
 			})
