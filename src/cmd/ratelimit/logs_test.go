@@ -120,9 +120,9 @@ func TestHealthTellsWithoutLock(t *testing.T) {
 	t.Parallel()
 	var h health
 	last := true // without a lock: the calls are in turn
-	h.note = func(time.Time) string { return h.reason() }
-	h.stores = []storeHealth{{name: "memory", note: func() string { return h.reason() }}}
-	h.onChange = func(ok bool) { _ = h.components(); last = ok }
+	h.note = func(time.Time) string { return h.reason(operators) }
+	h.stores = []storeHealth{{name: "memory", note: func() string { return h.reason(operators) }}}
+	h.onChange = func(ok bool) { _ = h.components(operators); last = ok }
 	r := readiness{}
 	said := 0
 	r.say = func(_, late logrus.Fields) {
