@@ -11,7 +11,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	if a.Domain == nil {
 		n := uint64(len(a.Statuses))
 		r.unknown.Add(n)
-		r.series.domainNotFound(req.Domain).Add(n)
+		r.unknownDomains.counter(req.Domain).Add(n)
 		return
 	}
 	table := r.rules.Load().find(a.Set)

@@ -18,8 +18,7 @@ type Config struct {
 	// taken as it is, 0 included; DefaultNearRatio is the usual one.
 	NearRatio float32
 	// MaxSeries caps the names that clients can cause: rules that show values
-	// of the request, limits that come with requests, unknown domains. Beyond
-	// it the least recently used are forgotten. Defaults to 10,000.
+	// of the request, and limits that come with requests. Beyond it the least recently used are forgotten. Defaults to 10,000.
 	MaxSeries int
 }
 
@@ -57,16 +56,17 @@ type Stat struct {
 
 // Registry is a limiter.Recorder that holds all counters of the process.
 type Registry struct {
-	nearRatio    float32
-	rules        atomic.Pointer[ruleTable]
-	series       *seriesCache // names that clients chose
-	retired      *retired
-	globalShadow *Counter
-	storeErrors  *Counter
-	configGood   *Counter
-	configBad    *Counter
-	unknown      Counter // descriptors of unknown domains, all together
-	onRequest    outcomes
+	nearRatio      float32
+	rules          atomic.Pointer[ruleTable]
+	series         *seriesCache // names that clients chose
+	retired        *retired
+	globalShadow   *Counter
+	storeErrors    *Counter
+	configGood     *Counter
+	configBad      *Counter
+	unknown        Counter // descriptors of unknown domains, all together
+	unknownDomains *unknownDomains
+	onRequest      outcomes
 
 	onRequestUnanswered unanswered
 	timing              atomic.Pointer[func(string, time.Duration)]
@@ -92,11 +92,12 @@ func New(cfg Config) *Registry {
 	most := cmp.Or(cfg.MaxSeries, DefaultMaxSeries)
 	gone := newRetired(most)
 	r := &Registry{
-		nearRatio: cfg.NearRatio,
-		series:    newSeriesCache(most, gone),
-		retired:   gone,
-		counters:  make(map[string]*Counter),
-		latencies: make(map[string]*Histogram),
+		nearRatio:      cfg.NearRatio,
+		series:         newSeriesCache(most, gone),
+		retired:        gone,
+		unknownDomains: newUnknownDomains(),
+		counters:       make(map[string]*Counter),
+		latencies:      make(map[string]*Histogram),
 	}
 	r.globalShadow = r.Counter("ratelimit.service.global_shadow_mode")
 	r.storeErrors = r.Counter("ratelimit.service.call.should_rate_limit.redis_error")
@@ -219,6 +220,7 @@ func (r *Registry) read(flush bool) []Stat {
 	})
 	r.series.each(show)
 	r.retired.settle(live, add, flush)
+	r.unknownDomains.stats(add)
 	r.reading.Unlock()
 	stats := make([]Stat, 0, len(all))
 	for _, s := range all {

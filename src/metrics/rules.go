@@ -41,9 +41,13 @@ type hits struct {
 
 func newHits(key string) *hits { return &hits{prefix: rulePrefix + sanitize(key) + "."} }
 
+// newChosenHits is newHits for a key with parts that a caller chose.
+func newChosenHits(key string) *hits {
+	return &hits{prefix: rulePrefix + escapeTags(sanitize(key)) + "."}
+}
+
 func newNotFound(domain string) *hits {
-	domain = strings.TrimSuffix(domain, "\x00") // see domainNotFound
-	return &hits{prefix: rulePrefix + sanitize(domain) + ".domain_not_found", notFound: true}
+	return &hits{prefix: rulePrefix + escapeTags(sanitize(domain)) + ".domain_not_found", notFound: true}
 }
 
 func (h *hits) stats(add func(Stat)) {
@@ -77,6 +81,12 @@ func sanitize(key string) string {
 	}, key)
 	return ipv4.ReplaceAllStringFunc(key, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })
 }
+
+var tag = regexp.MustCompile(`(^|\.)__+([^.]*=)`)
+
+// escapeTags keeps a caller from adding tags to a name: receivers of statsd take
+// `.__key=value` for one, wherever it stands. `a.__key=value` becomes `a._key=value`.
+func escapeTags(key string) string { return tag.ReplaceAllString(key, "${1}_$2") }
 
 // Outcome is what became of one descriptor.
 type Outcome uint8

@@ -58,7 +58,7 @@ const stackName = 256
 // Requests whose names are the same share them, whatever else differs.
 func (c *seriesCache) perValue(rule *rules.Rule, entries []rules.Entry) *hits {
 	var stack [stackName]byte
-	return c.get(rule.AppendName(stack[:0], entries), newHits)
+	return c.get(rule.AppendName(stack[:0], entries))
 }
 
 // requestLimit returns the counters of a limit that came with a request.
@@ -76,14 +76,7 @@ func (c *seriesCache) requestLimit(domain []byte, entries []rules.Entry) *hits {
 			name = append(name, entries[i].Value...)
 		}
 	}
-	return c.get(name, newHits)
-}
-
-// domainNotFound returns the counter of an unknown domain.
-func (c *seriesCache) domainNotFound(domain []byte) *Counter {
-	var stack [stackName]byte
-	name := append(stack[:0], domain...)
-	return &c.get(append(name, 0), newNotFound).counts[0] // 0: no other name has one
+	return c.get(name)
 }
 
 // maxName bounds the length of a name that a client chose; a longer one is cut
@@ -101,14 +94,14 @@ func bounded(name []byte) string {
 }
 
 // get returns the counters of that name and makes them the most recently used.
-func (c *seriesCache) get(name []byte, fresh func(string) *hits) *hits {
+func (c *seriesCache) get(name []byte) *hits {
 	hash := maphash.Bytes(c.seed, name)
 	shard := &c.shards[hash%uint64(len(c.shards))]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	s := shard.find[hash]
 	if s == nil {
-		s = &series{hash: hash, hits: fresh(bounded(name))}
+		s = &series{hash: hash, hits: newChosenHits(bounded(name))}
 		if len(shard.find) >= shard.max {
 			oldest := shard.root.prev
 			oldest.unlink()

@@ -49,28 +49,31 @@ func (c *courier) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan
 
 // Shutdown is called once, after the last batch.
 func (c *courier) Shutdown(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.tell()
+	c.tell(0)
 	return c.SpanExporter.Shutdown(ctx)
 }
 
 func (c *courier) lose(spans int, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.lost += spans
 	c.err = err
-	if time.Since(c.told) >= patience {
-		c.tell()
-	}
+	c.mu.Unlock()
+	c.tell(patience)
 }
 
-// tell is called with c.mu held.
-func (c *courier) tell() {
-	if c.lost > 0 && c.onLoss != nil {
-		c.onLoss(c.lost, errors.New(clip(c.secrets.Replace(c.err.Error()), maxReason)))
+// tell calls onLoss, without the lock, if spans were lost and the last call is that
+// long ago.
+func (c *courier) tell(after time.Duration) {
+	c.mu.Lock()
+	lost, err := c.lost, c.err
+	now := lost > 0 && time.Since(c.told) >= after
+	if now {
+		c.told, c.lost, c.err = time.Now(), 0, nil
 	}
-	c.told, c.lost, c.err = time.Now(), 0, nil
+	c.mu.Unlock()
+	if now && c.onLoss != nil {
+		c.onLoss(lost, errors.New(clip(c.secrets.Replace(err.Error()), maxReason)))
+	}
 }
 
 // maxReason bounds, in bytes, the text of an error, in which collectors may say

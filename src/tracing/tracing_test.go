@@ -266,3 +266,29 @@ func TestShutdownIsBounded(t *testing.T) {
 		cancel()
 	}
 }
+
+// What listens to losses is called without the lock: another batch may fail meanwhile.
+func TestLossIsToldWithoutLock(t *testing.T) {
+	t.Parallel()
+	told := 0
+	var c *courier
+	c = newCourier(nil, func(spans int, _ error) {
+		if told += spans; told == 3 {
+			c.lose(4, errors.New("the next batch"))
+		}
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.lose(3, errors.New("the first batch"))
+		c.tell(0)
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits for the lock under which it is called")
+	}
+	if told != 7 {
+		t.Errorf("told of %d lost spans, want 7", told)
+	}
+}

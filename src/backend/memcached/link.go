@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
+	"golang.org/x/sync/singleflight"
 
 	"ratelimit/src/backend/remote"
 )
@@ -49,7 +50,7 @@ type wire struct {
 	breaker *remote.Breaker // nil: none
 
 	pipe    atomic.Pointer[pipe]
-	dialing sync.Mutex
+	dialing singleflight.Group
 	reading sync.WaitGroup
 }
 
@@ -67,8 +68,15 @@ func (w *wire) reach(probe bool) (*pipe, error) {
 	if p := w.pipe.Load(); p != nil {
 		return p, nil
 	}
-	w.dialing.Lock()
-	defer w.dialing.Unlock()
+	p, err, _ := w.dialing.Do("", func() (any, error) { return w.connect(probe) })
+	if err != nil {
+		return nil, err
+	}
+	return p.(*pipe), nil
+}
+
+// connect makes the pipe, unless another goroutine just did.
+func (w *wire) connect(probe bool) (*pipe, error) {
 	if p := w.pipe.Load(); p != nil {
 		return p, nil
 	}

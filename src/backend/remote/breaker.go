@@ -46,8 +46,16 @@ type Breaker struct {
 	waited bool       // half open: those that tried were waited for
 	next   time.Time  // open, half open: then somebody may probe. Zero: not known yet
 	wait   time.Duration
-	// retired: nobody is told anything any more.
+	// retired: it does not open any more.
 	retired bool
+	untold  []news // what tell has not been called with yet, in order
+	telling bool   // a goroutine calls tell
+}
+
+// news is what tell is called with.
+type news struct {
+	open bool
+	why  error
 }
 
 // The parts of Breaker.word.
@@ -82,8 +90,8 @@ const maxTrials = 5
 // NewBreaker returns a closed Breaker of the server that has this name in errors.
 // It opens after so many failures; with 0 or less there is none, and nil is
 // returned. Timeout is how long one Read of an attempt may take. Tell, unless nil,
-// hears when it opens, and why, and when it closes. It must not block, nor use the
-// Breaker.
+// hears when it opens, and why, and when it closes: in order, without locks held, on
+// the goroutine of a call. It must not block.
 func NewBreaker(name string, failures int, timeout time.Duration, tell func(open bool, why error)) *Breaker {
 	if failures <= 0 {
 		return nil
@@ -179,7 +187,7 @@ func (b *Breaker) Succeed() {
 
 func (b *Breaker) succeed() {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	defer b.unlock()
 	switch word := b.word.Load(); stateOf(word) {
 	case closed:
 		b.word.Store(word &^ failureMask)
@@ -189,8 +197,26 @@ func (b *Breaker) succeed() {
 	case halfOpen:
 		b.change(closed)
 		b.refusal.Store(nil)
-		b.tell(false, nil)
+		b.untold = append(b.untold, news{})
 	}
+}
+
+// unlock releases mu and calls tell with what happened. The first goroutine that
+// comes here tells for all, so calls are in order and none waits for another.
+func (b *Breaker) unlock() {
+	defer b.mu.Unlock()
+	if b.telling {
+		return
+	}
+	b.telling = true
+	for len(b.untold) > 0 {
+		next := b.untold[0]
+		b.untold = b.untold[1:]
+		b.mu.Unlock()
+		b.tell(next.open, next.why)
+		b.mu.Lock()
+	}
+	b.untold, b.telling = nil, false
 }
 
 // Fail says that an attempt that began at the mark has had no answer, and why. What
@@ -200,7 +226,12 @@ func (b *Breaker) Fail(began Mark, now time.Time, why error) {
 		return
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	defer b.unlock()
+	b.fail(began, now, why)
+}
+
+// fail is Fail with mu held.
+func (b *Breaker) fail(began Mark, now time.Time, why error) {
 	word := b.word.Load()
 	if Mark(word>>changeShift) != began || b.retired {
 		return
@@ -214,7 +245,7 @@ func (b *Breaker) Fail(began Mark, now time.Time, why error) {
 		b.wait = probeLeast
 		b.refusal.Store(&OpenError{b.name, why})
 		b.open(now)
-		b.tell(true, why)
+		b.untold = append(b.untold, news{true, why})
 	case halfOpen:
 		b.open(now)
 	case opened: // the next probe is due when it is due
@@ -277,12 +308,12 @@ func (b *Breaker) Retire(why error) {
 		return
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	defer b.unlock()
 	b.retired = true
 	if stateOf(b.word.Load()) != closed {
 		b.change(closed)
 		b.refusal.Store(nil)
-		b.tell(false, why)
+		b.untold = append(b.untold, news{false, why})
 	}
 }
 
@@ -293,22 +324,21 @@ func (b *Breaker) Watch(began Mark, each time.Duration, why error) (stop func())
 	if b == nil {
 		return func() {}
 	}
-	var mu sync.Mutex
-	stopped := false
+	stopped := false // guarded by b.mu, as timer is
 	var timer *time.Timer
-	mu.Lock()
-	defer mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	timer = time.AfterFunc(each, func() {
-		mu.Lock()
-		defer mu.Unlock()
+		b.mu.Lock()
+		defer b.unlock()
 		if !stopped {
-			b.Fail(began, time.Now(), why)
+			b.fail(began, time.Now(), why)
 			timer.Reset(each)
 		}
 	})
 	return func() {
-		mu.Lock()
-		defer mu.Unlock()
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		stopped = true
 		timer.Stop()
 	}

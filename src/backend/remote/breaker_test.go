@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -428,4 +429,61 @@ func BenchmarkBreaker(bench *testing.B) {
 			}
 		}
 	})
+}
+
+// A listener is called without locks held: it may ask the Breaker, and while it is slow
+// calls go on. One call comes after the other, so what it was told last is true.
+func TestBreakerTellsWithoutLock(t *testing.T) {
+	t.Parallel()
+	slow, done := make(chan struct{}), make(chan struct{})
+	var b *Breaker
+	var told []bool // without a lock: the calls are in turn
+	b = NewBreaker("a", 1, 0, func(open bool, _ error) {
+		if told = append(told, open); len(told) == 1 {
+			_ = b.Allow() // whatever it says, it returns
+			b.Probe(time.Now())
+			<-slow
+		}
+	})
+	go b.Fail(b.Begin(), time.Now(), errGone)
+	go func() {
+		defer close(done)
+		for !b.Open() {
+			runtime.Gosched()
+		}
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 1000 {
+					b.Succeed() // half open
+					b.Succeed() // closed
+					b.Fail(b.Begin(), time.Now(), errGone)
+				}
+			})
+		}
+		all.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("calls wait for a listener")
+	}
+	close(slow)
+	b.Retire(ErrRetired)
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		b.mu.Lock()
+		idle := !b.telling
+		b.mu.Unlock()
+		if idle {
+			break
+		}
+	}
+	for i, open := range told {
+		if open != (i%2 == 0) {
+			t.Fatalf("told %t as number %d of %d", open, i, len(told))
+		}
+	}
+	if n := len(told); n < 4 || n%2 != 0 {
+		t.Errorf("told %d times, the last time that it is open", n)
+	}
 }

@@ -322,7 +322,7 @@ func TestSoonest(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 		var out output
-		suggest(&out, set, nil)
+		suggest(&out, false, set, nil)
 		if shown := strings.Contains(out.String(), "curl"); shown != (tt.want != "") {
 			t.Errorf("%s: printed %s", tt.name, fmt.Sprint(out.String()))
 		}

@@ -81,14 +81,13 @@ func (s *server) onHits() func(n int, took time.Duration) {
 
 // needDivvy has divvy's port opened, if that waits for rules like those in set.
 func (s *server) needDivvy(set *rules.Set) {
-	if s.late == nil || !slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.Divvy }) {
+	if s.late == nil || s.needed || !slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.Divvy }) {
 		return
 	}
-	s.lateOnce.Do(func() {
-		s.health.update(func(h *health) { h.divvy = errDivvyOpens })
-		s.ready.update(func(r *readiness) { r.missing++ })
-		close(s.late)
-	})
+	s.needed = true
+	s.health.update(func(h *health) { h.divvy = errDivvyOpens })
+	s.ready.update(func(r *readiness) { r.missing++ })
+	close(s.late)
 }
 
 // errDivvyOpens is the state before it was tried.

@@ -18,7 +18,7 @@ import (
 type health struct {
 	startEmpty bool                   // healthy before the first rules
 	needDomain bool                   // unhealthy without any domain
-	onChange   func(bool)             // told after each update; gRPC health follows
+	onChange   func(bool)             // told after updates, in order; gRPC health follows
 	note       func(time.Time) string // what is worth knowing of the stores though they count as ready
 
 	mu        sync.Mutex // guards what follows
@@ -32,6 +32,8 @@ type health struct {
 	stores    []storeHealth
 	divvy     error // why divvy's port is not open; nil: it is, or need not be
 	stopping  bool
+	telling   bool // a goroutine calls onChange
+	untold    bool // it is to call it once more
 }
 
 // storeHealth is what health knows of one store.
@@ -74,13 +76,26 @@ func (r reason) to(a audience) string {
 	return r.class
 }
 
-// update changes the state under its lock.
+// update changes the state under its lock, and tells onChange without it. Of several
+// updates at the same time, one goroutine tells the newest state, so the last call of
+// onChange is always the right one.
 func (h *health) update(change func(*health)) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	change(h)
-	ok := h.why() == reason{}
-	h.onChange(ok) // under the lock, so that two updates are told in order
-	h.mu.Unlock()
+	h.untold = true
+	if h.telling {
+		return
+	}
+	h.telling = true
+	for h.untold {
+		h.untold = false
+		ok := h.why() == reason{}
+		h.mu.Unlock()
+		h.onChange(ok)
+		h.mu.Lock()
+	}
+	h.telling = false
 }
 
 // reason is why this process should not get traffic, in one line; "" while it should.
@@ -92,6 +107,24 @@ func (h *health) reason(a audience) string {
 
 // components are the same, part by part, with what does not count now.
 func (h *health) components(a audience) []admin.Component {
+	list, divvy := h.states(a)
+	for i := range h.stores { // note does not change, so it needs no lock
+		if c, note := &list[len(list)-len(h.stores)+i], h.stores[i].note; c.Note == "" && note != nil {
+			c.Note = note()
+		}
+	}
+	if note := h.note(time.Now()); note != "" {
+		list = append(list, admin.Component{Name: "counting", Note: note})
+	}
+	if divvy != "" {
+		list = append(list, admin.Component{Name: "divvy", Why: divvy})
+	}
+	return list
+}
+
+// states are the components that this struct knows of itself, the stores last, and
+// why divvy's port is not open.
+func (h *health) states(a audience) (list []admin.Component, divvy string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	process := admin.Component{Name: "process"}
@@ -108,12 +141,9 @@ func (h *health) components(a audience) []admin.Component {
 	if h.apart != nil && rules.Why == "" {
 		rules.Note += ", " + h.whyApart().to(a)
 	}
-	list := []admin.Component{process, rules}
+	list = []admin.Component{process, rules}
 	for _, st := range h.stores {
 		c := admin.Component{Name: st.name}
-		if st.note != nil {
-			c.Note = st.note()
-		}
 		switch {
 		case st.err == nil:
 		case h.storeless:
@@ -123,13 +153,10 @@ func (h *health) components(a audience) []admin.Component {
 		}
 		list = append(list, c)
 	}
-	if note := h.note(time.Now()); note != "" {
-		list = append(list, admin.Component{Name: "counting", Note: note})
-	}
 	if h.divvy != nil {
-		list = append(list, admin.Component{Name: "divvy", Why: h.whyDivvy().to(a)})
+		divvy = h.whyDivvy().to(a)
 	}
-	return list
+	return list, divvy
 }
 
 const shuttingDown = "shutting down"
@@ -201,7 +228,7 @@ func (h *health) samples(add func(prometheus.Sample)) {
 
 // readiness says once that rules are loaded, the store answers and ports are open.
 type readiness struct {
-	say func(facts logrus.Fields)
+	say func(facts, late logrus.Fields)
 
 	mu      sync.Mutex
 	facts   logrus.Fields // of the first rules; nil: none yet
@@ -215,11 +242,13 @@ type readiness struct {
 
 func (r *readiness) update(change func(*readiness)) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	change(r)
-	if r.facts != nil && r.missing == 0 && (r.silent == 0 || r.storeless) && !r.said {
-		r.said = true
-		r.say(r.facts)
+	now := !r.said && r.facts != nil && r.missing == 0 && (r.silent == 0 || r.storeless)
+	r.said = r.said || now
+	facts, late := r.facts, r.late
+	r.mu.Unlock()
+	if now {
+		r.say(facts, late)
 	}
 }
 

@@ -55,7 +55,9 @@ func execute(ctx context.Context, root *cobra.Command, args []string, errOut io.
 	if quiet := (exit{}); errors.As(err, &quiet) {
 		return quiet.code
 	}
-	fmt.Fprintln(errOut, "ratelimit:", err)
+	if _, ok := errors.AsType[printed](err); !ok {
+		fmt.Fprintln(errOut, "ratelimit:", err)
+	}
 	if _, ok := errors.AsType[badInput](err); ok {
 		return exitInput
 	}

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -49,7 +48,10 @@ environment variables:
 			signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 			defer signal.Stop(signals)
 			defer tuneGC(os.LookupEnv)()
-			return serve(cmd.Context(), std, os.LookupEnv, signals, try)
+			return serving(std, func(o *outputs) error {
+				ownProcess(o)
+				return serve(cmd.Context(), o, os.LookupEnv, signals, try)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&try, "try", false, "once ready, print a request to try on the loaded rules")
@@ -65,10 +67,11 @@ environment variables:
 //	files, xDS ───> source ───> Use     └──> metrics
 type server struct {
 	cfg      *settings.Settings
-	std      stdio
+	output   *outputs
 	try      bool
-	log      *logrus.Logger
-	announce *logrus.Logger // printed at any level
+	log      *logrus.Logger // ordinary lines; see logs for the others
+	audit    *logrus.Logger
+	announce *logrus.Logger
 	ports    ports
 	store    *store
 	counters *metrics.Registry
@@ -82,7 +85,7 @@ type server struct {
 	divvy    *divvy.Server // nil: off
 	standIn  *standIn      // nil: this is not `ratelimit divvy`
 	late     chan struct{} // closed when divvy's port is needed; nil: it does not wait for that
-	lateOnce sync.Once     // closes it
+	needed   bool          // it is closed; only the goroutine that loads rules uses this
 	refused  chan error    // the first rules of `ratelimit divvy`; nil: this is not it
 	certs    []portCerts
 	// clientCertReads are those of scrapes, which wait for a second at most.
@@ -94,20 +97,22 @@ type server struct {
 }
 
 // serve runs the service until a signal ends it. lookup is the environment.
-func serve(ctx context.Context, std stdio, lookup func(string) (string, bool), signals <-chan os.Signal, try bool) error {
+func serve(ctx context.Context, o *outputs, lookup func(string) (string, bool), signals <-chan os.Signal, try bool) error {
 	cfg, warnings, err := settings.Read(lookup)
 	if err != nil {
 		return fmt.Errorf("settings:\n%w", err)
 	}
-	return (&server{cfg: cfg, std: std, try: try}).start(ctx, warnings, signals)
+	return (&server{cfg: cfg, output: o, try: try}).start(ctx, warnings, signals)
 }
 
 // start builds the service and runs it. warnings are those of the settings.
 func (s *server) start(ctx context.Context, warnings []string, signals <-chan os.Signal) (err error) {
 	cfg := s.cfg
-	if s.log, s.announce, err = loggers(cfg, s.std.err); err != nil {
+	l, err := loggers(cfg, s.output)
+	if err != nil {
 		return err
 	}
+	s.log, s.audit, s.announce = l.main, l.audit, l.announce
 	for _, w := range warnings {
 		s.log.Warn(w)
 	}
@@ -138,6 +143,7 @@ func (s *server) build() error {
 	s.clientCertReads.Timeout = time.Second
 	s.counters.Source(s.hangingStats)
 	s.counters.Source(s.ports.stats)
+	s.counters.Source(s.output.logStats)
 	for _, read := range s.store.stats {
 		s.counters.Source(read)
 	}
@@ -337,12 +343,13 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	case err := <-done:
 		return err
 	case <-stopped:
+		s.output.deadline = time.Now().Add(lastWords)
 	}
 	select {
 	case err := <-done:
 		return err
 	case <-time.After(leaveBehind): // rules of 50 MB are not worth waiting for
-		s.log.Warn("stopped in the middle of a load of the rules")
+		s.audit.Warn("stopped in the middle of a load of the rules")
 		return nil
 	}
 }
@@ -381,7 +388,7 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 				s.source.Reload()
 				continue
 			}
-			s.log.Infof("got %v, stopping", sig)
+			s.audit.Infof("got %v, stopping", sig)
 			return nil
 		}
 	}
@@ -399,7 +406,7 @@ func (s *server) stop(signals <-chan os.Signal) {
 			select {
 			case sig := <-signals:
 				if sig != syscall.SIGHUP {
-					s.log.Warnf("got %v again, stopping at once", sig)
+					s.audit.Warnf("got %v again, stopping at once", sig)
 					cancel()
 				}
 			case <-patience.Done():
@@ -429,7 +436,7 @@ func (s *server) stop(signals <-chan os.Signal) {
 		err = errors.Join(err, s.statistics.scrapes.Close())
 	}
 	if err != nil {
-		s.log.Warnf("stopping: %v", err)
+		s.audit.Warnf("stopping: %v", err)
 	}
 	s.settle(ctx)
 	s.endTracing(patience)
@@ -458,7 +465,7 @@ func (s *server) settle(ctx context.Context) {
 		}
 	}
 	if n := f.Stats().Owed; n > 0 {
-		s.log.Warnf("the store did not take it in time: it never learns of what on_store_failure: local let pass on %s", plural(int(n), "counter"))
+		s.audit.Warnf("the store did not take it in time: it never learns of what on_store_failure: local let pass on %s", plural(int(n), "counter"))
 	}
 }
 
@@ -502,20 +509,22 @@ func (s *server) loaded(l load) {
 	case before == nil:
 		s.ready.update(func(r *readiness) { r.facts = facts })
 	case domains == 0 && len(before.Domains()) > 0:
-		s.log.WithFields(facts).Warn("rules reloaded: there are none any more, everything passes")
+		s.audit.WithFields(facts).Warn("rules reloaded: there are none any more, everything passes")
 	case recovered:
-		s.log.WithFields(facts).Warn("rules reloaded, the problems are mended")
+		s.audit.WithFields(facts).Warn("rules reloaded, the problems are mended")
 	default:
-		s.log.WithFields(facts).Info("rules reloaded")
+		s.audit.WithFields(facts).Info("rules reloaded")
 	}
 }
 
-// announceReady prints the one line that says that requests are answered.
-func (s *server) announceReady(facts logrus.Fields) {
-	s.announce.WithFields(facts).WithFields(s.ports.addresses()).WithFields(s.ready.late).WithField("store", s.cfg.BackendType).Info("ready")
-	s.standIn.announce(s.std.out, s.ports.divvy)
+// announceReady prints the one line that says that requests are answered. facts are
+// those of the first rules, late those of a port that was opened after the others.
+func (s *server) announceReady(facts, late logrus.Fields) {
+	s.announce.WithFields(facts).WithFields(s.ports.addresses()).WithFields(late).WithField("store", s.cfg.BackendType).Info("ready")
+	out := s.output.out.Important()
+	s.standIn.announce(out, s.ports.divvy)
 	if s.try {
-		suggest(s.std.out, s.limiter.Rules(), s.ports.http.Addr())
+		suggest(out, isTerminal(s.output.std.out), s.limiter.Rules(), s.ports.http.Addr())
 	}
 }
 
@@ -556,18 +565,18 @@ func (s *server) logProblems(l load) {
 	if s.limiter.Rules() != nil {
 		state = "the old ones stay in force"
 	}
-	s.log.WithFields(l.facts).Errorf("rules refused, %s", state)
+	s.audit.WithFields(l.facts).Errorf("rules refused, %s", state)
 	var problems rules.Problems
 	if !errors.As(l.err, &problems) {
-		s.log.Error(l.err)
+		s.audit.Error(l.err)
 		return
 	}
 	for i, p := range problems {
 		if i == maxLogged {
-			s.log.Errorf("and %d more problems; `ratelimit check` shows all", len(problems)-i)
+			s.audit.Errorf("and %d more problems; `ratelimit check` shows all", len(problems)-i)
 			return
 		}
-		s.log.Error(p)
+		s.audit.Error(p)
 	}
 }
 

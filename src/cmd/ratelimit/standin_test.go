@@ -52,7 +52,9 @@ func launchDivvy(t *testing.T, name, text string, vars ...string) *service {
 		env[name] = value
 	}
 	s.run(env, func(ctx context.Context, lookup func(string) (string, bool)) error {
-		return serveDivvy(ctx, stdio{&s.out, &s.log}, filepath.Join(s.dir, name), lookup, s.signals)
+		return serving(stdio{&s.out, &s.log}, func(o *outputs) error {
+			return serveDivvy(ctx, o, filepath.Join(s.dir, name), lookup, s.signals)
+		})
 	})
 	return s
 }

@@ -45,12 +45,7 @@ func (s *server) buildStatistics() error {
 	case settings.SinkStatsd, settings.SinkDogStatsd:
 		pushed, err = s.statsd()
 	case settings.SinkLog:
-		pushed, err = jsonlines.New(jsonlines.Config{
-			Stats:    s.counters.Flush,
-			Writer:   s.std.err,
-			Tags:     s.cfg.ExtraTags,
-			Interval: s.cfg.StatsFlushInterval,
-		})
+		pushed, err = s.jsonLines()
 	}
 	if err != nil {
 		return err
@@ -58,6 +53,27 @@ func (s *server) buildStatistics() error {
 	s.counters.OnTiming(pushed.Timing)
 	s.statistics.run = pushed.Run
 	return nil
+}
+
+func (s *server) jsonLines() (*jsonlines.Sink, error) {
+	out, err := jsonlines.New(jsonlines.Config{
+		Stats:    s.counters.Flush,
+		Writer:   s.output.std.err,
+		Tags:     s.cfg.ExtraTags,
+		Interval: s.cfg.StatsFlushInterval,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.counters.Source(droppedStat(out.Dropped))
+	return out, nil
+}
+
+// droppedStat is how many lines a sink dropped.
+func droppedStat(read func() uint64) func(func(metrics.Stat)) {
+	return func(add func(metrics.Stat)) {
+		add(metrics.Stat{Name: "ratelimit.stats.dropped", Kind: metrics.KindCounter, Value: int64(read())})
+	}
 }
 
 func (s *server) statsd() (*statsd.Sink, error) {
@@ -83,9 +99,7 @@ func (s *server) statsd() (*statsd.Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.counters.Source(func(add func(metrics.Stat)) {
-		add(metrics.Stat{Name: "ratelimit.stats.dropped", Kind: metrics.KindCounter, Value: int64(out.Stats().Dropped)})
-	})
+	s.counters.Source(droppedStat(func() uint64 { return out.Stats().Dropped }))
 	return out, nil
 }
 
@@ -109,7 +123,7 @@ func (s *server) buildPrometheus() error {
 		Version:                    version,
 		Commit:                     revision(),
 		OnWarn:                     func(err error) { s.log.Warn(err) },
-		Sources:                    append(s.store.samples, s.certSamples, s.clientCertSamples, s.xdsSamples, s.health.samples, s.hangingSamples),
+		Sources:                    append(s.store.samples, s.certSamples, s.clientCertSamples, s.xdsSamples, s.health.samples, s.hangingSamples, s.output.logSamples),
 	})
 	if err != nil {
 		return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)

@@ -17,13 +17,13 @@ import (
 
 // suggest prints a request to try on the rules just loaded: the one whose
 // limit is reached soonest.
-func suggest(w io.Writer, set *rules.Set, addr net.Addr) {
+func suggest(w io.Writer, colored bool, set *rules.Set, addr net.Addr) {
 	rule, body := soonest(set)
 	if rule == nil {
 		return
 	}
 	bold, plain := "", ""
-	if isTerminal(w) && os.Getenv("NO_COLOR") == "" {
+	if colored && os.Getenv("NO_COLOR") == "" {
 		bold, plain = "\x1b[1;32m", "\x1b[0m"
 	}
 	url := "localhost/json"

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -58,22 +60,27 @@ func (s *Server) stopping() bool {
 
 // admit starts to serve a connection, or to turn it away.
 func (s *Server) admit(raw net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	c := &conn{srv: s, raw: raw, Conn: raw}
 	if s.cfg.TLS != nil {
 		c.Conn = tls.Server(raw, s.cfg.TLS)
 	}
+	if !s.begin(c) {
+		_ = raw.Close() // there is nothing to lose
+	}
+}
+
+// begin starts the goroutine of c. It reports false if there is to be none.
+func (s *Server) begin(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	serve := c.serve
 	switch {
-	case s.stopping():
-		_ = raw.Close() // it came too late
-		return
+	case s.stopping(): // it came too late
+		return false
 	case s.open >= s.cfg.MaxConns:
 		s.refused.Add(1)
 		if len(s.conns)-s.open >= maxTurnedAway || s.cfg.TLS != nil { // whose handshake costs too much
-			_ = raw.Close() // there is nothing to lose
-			return
+			return false
 		}
 		c.refused = true
 		serve = c.turnAway
@@ -83,6 +90,7 @@ func (s *Server) admit(raw net.Conn) {
 	}
 	s.conns[c] = struct{}{}
 	s.running.Go(func() { c.run(serve) })
+	return true
 }
 
 // leave ends what admit has begun.
@@ -105,13 +113,14 @@ func (s *Server) Shutdown(ctx context.Context) {
 	if !s.stopping() {
 		close(s.closing)
 	}
-	if s.listener != nil {
-		_ = s.listener.Close() // Serve says what is wrong with it
+	listener := s.listener
+	s.mu.Unlock()
+	if listener != nil {
+		_ = listener.Close() // Serve says what is wrong with it
 	}
-	for c := range s.conns {
+	for _, c := range s.connections() {
 		c.end(time.Now().Add(farewell))
 	}
-	s.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
 		s.running.Wait()
@@ -121,12 +130,17 @@ func (s *Server) Shutdown(ctx context.Context) {
 	case <-done:
 	case <-ctx.Done():
 		s.cancel()
-		s.mu.Lock()
-		for c := range s.conns {
+		for _, c := range s.connections() {
 			_ = c.raw.Close() // whatever it was about is cut off
 		}
-		s.mu.Unlock()
 		<-done
 	}
 	s.cancel()
+}
+
+// connections are those that are open, in no order.
+func (s *Server) connections() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.conns))
 }

@@ -1,7 +1,9 @@
 package rls
 
 import (
+	"maps"
 	"net"
+	"slices"
 	"sync"
 )
 
@@ -27,14 +29,20 @@ func (c *conns) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	accepted := &conn{raw, c}
+	if !c.add(accepted) {
+		_ = raw.Close() // it came too late
+	}
+	return accepted, nil
+}
+
+// add reports false if there are to be no new ones.
+func (c *conns) add(accepted *conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		_ = raw.Close() // it came too late
-		return accepted, nil
+	if !c.closed {
+		c.open[accepted] = struct{}{}
 	}
-	c.open[accepted] = struct{}{}
-	return accepted, nil
+	return !c.closed
 }
 
 // Close closes the connection.
@@ -48,10 +56,11 @@ func (c *conn) Close() error {
 // closeAll closes all connections, and those still to come.
 func (c *conns) closeAll() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.closed = true
-	for open := range c.open {
-		_ = open.Conn.Close() // whatever it was about is cut off
-	}
+	open := slices.Collect(maps.Keys(c.open))
 	clear(c.open)
+	c.mu.Unlock()
+	for _, o := range open {
+		_ = o.Conn.Close() // whatever it was about is cut off
+	}
 }

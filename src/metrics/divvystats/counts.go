@@ -3,8 +3,8 @@
 package divvystats
 
 import (
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -124,13 +124,9 @@ func (l *counts) charge(c *limiter.Charge) {
 // each calls do for all labels that rules have or had, in order.
 func (c *Counts) each(do func(label string, l *counts)) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	names := make([]string, 0, len(c.labels))
-	for name := range c.labels {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, strings.Compare)
-	for _, name := range names {
-		do(name, c.labels[name])
+	labels := maps.Clone(c.labels)
+	c.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		do(name, labels[name])
 	}
 }

@@ -159,15 +159,29 @@ const (
 // Collect reads all figures. Native ones come first: where two metrics claim
 // one name, those lose that a mapping made.
 func (e *Exporter) Collect(out chan<- prometheus.Metric) {
-	// One scrape at a time: two that overlap would read counters in one order
-	// and add them up in the other.
+	var more []Sample
+	for _, read := range e.cfg.Sources {
+		read(func(s Sample) { more = append(more, s) })
+	}
+	s, observers := e.scrape(more)
+	for i := range s.figures {
+		out <- &s.figures[i]
+	}
+	for _, o := range observers {
+		out <- o
+	}
+}
+
+// scrape reads all figures but those of Sources. It is alone: two that overlap would
+// read counters in one order and add them up in the other.
+func (e *Exporter) scrape(more []Sample) (*scrape, []prometheus.Metric) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	stats := e.cfg.Registry.Flush()
 	s := newScrape(e.tags)
 	e.native(stats, s.add)
-	for _, read := range e.cfg.Sources {
-		read(s.add)
+	for _, m := range more {
+		s.add(m)
 	}
 	s.claim(skippedName, skippedHelp, gauge, ofUs)
 	observers := e.timings.collect(s)
@@ -178,10 +192,5 @@ func (e *Exporter) Collect(out chan<- prometheus.Metric) {
 			Labels: []string{"reason", skipNames[reason]},
 		})
 	}
-	for i := range s.figures {
-		out <- &s.figures[i]
-	}
-	for _, o := range observers {
-		out <- o
-	}
+	return s, observers
 }
