@@ -20,12 +20,16 @@ type scratch struct {
 	replaced rules.Replaced
 }
 
-// maxKept bounds what a scratch keeps for the next request, so that one
-// request of 4 MiB does not leave its size behind in the pool for ever.
-const maxKept = 64 << 10
+// maxKept and maxKeptHits bound what a scratch keeps for the next request, so that
+// one request of 4 MiB does not leave its size behind in the pool for ever. What
+// MaxDescriptors need with a few limits each is kept.
+const (
+	maxKept     = 256 << 10 // bytes
+	maxKeptHits = 4 * MaxDescriptors
+)
 
 func (l *Limiter) release(s *scratch) {
-	if cap(s.keys) > maxKept || cap(s.batch.Hits) > maxKept/64 {
+	if cap(s.keys) > maxKept || cap(s.batch.Hits) > maxKeptHits {
 		return
 	}
 	s.meet.Forget(maxKept)
