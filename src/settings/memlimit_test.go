@@ -14,7 +14,7 @@ func TestMemoryMaxBytesFollowsMemoryLimit(t *testing.T) {
 		{"67108864", "", 32 << 20},
 		{"67108864B", "", 32 << 20},
 		{"1024KiB", "", 512 << 10},
-		{"8GiB", "", 256 << 20}, // no more than without
+		{"8GiB", "", 256 << 20},                // no more than without
 		{"9223372036854775807", "", 256 << 20}, // as "off"
 		{"9000000TiB", "", 256 << 20},
 		{"-1", "", 256 << 20},
