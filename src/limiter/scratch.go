@@ -42,6 +42,17 @@ func (l *Limiter) release(s *scratch) {
 	l.pool.Put(s)
 }
 
+// grow makes room for one more hit. A batch that has to grow doubles: append would
+// add a quarter, and so copy a large one many times.
+func (s *scratch) grow() {
+	if n := len(s.batch.Hits); n == cap(s.batch.Hits) {
+		more := max(n, 8)
+		s.batch.Hits = slices.Grow(s.batch.Hits, more)
+		s.batch.Verdicts = slices.Grow(s.batch.Verdicts, more)
+		s.owner = slices.Grow(s.owner, more)
+	}
+}
+
 // find sets the rules of the statuses from begin to end, those that others of
 // these replace taken out again.
 func (s *scratch) find(a *Answer, descriptors []Descriptor, begin, end int) {

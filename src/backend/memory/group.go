@@ -11,7 +11,6 @@ import (
 type group struct {
 	trials []trial
 	order  []place
-	latest map[counterID]int32 // the latest trial of each counter; empty for small groups
 }
 
 // trial is a counter as it would be after a hit of a group.
@@ -22,20 +21,16 @@ type trial struct {
 	state  state
 }
 
-// place is a hit's shard, and its index in the group, as one number: sorted, places
-// are in the order in which the locks are taken, and hits on one counter in theirs.
+// place is the low half of a counter's hash, and a hit's index in the group, as one
+// number. Sorted, places are in the order of the shards, those of one counter stand
+// together, and its hits are in their order.
 type place uint64
 
-func (p place) shard() uint32 { return uint32(p >> 32) }
-func (p place) hit() int      { return int(p & math.MaxUint32) }
+func (p place) hash() uint64 { return uint64(p >> 32) }
+func (p place) hit() int     { return int(p & math.MaxUint32) }
 
-const (
-	// smallGroup is up to how many hits looking through all of them is faster
-	// than a map.
-	smallGroup = 8
-	// maxKept is the largest group whose memory is kept.
-	maxKept = 4096
-)
+// maxKept is the largest group whose memory is kept.
+const maxKept = 4096
 
 // takeGroup charges hits of which at least one is atomic. First it judges as if all
 // would pass, writing nothing: a refused group must not make counters that drive out
@@ -48,9 +43,11 @@ func (s *Store) takeGroup(hits []algorithm.Hit, verdicts []algorithm.Verdict, no
 	g := s.groups.Get().(*group)
 	g.add(s, hits, now)
 	vetoed := false
-	for k, p := range g.order {
-		if k == 0 || p.shard() != g.order[k-1].shard() {
-			s.shards[p.shard()].mu.Lock()
+	var locked *shard // the last one
+	for _, p := range g.order {
+		if sh := s.shardOf(p.hash()); sh != locked {
+			sh.mu.Lock()
+			locked = sh
 		}
 		i := p.hit()
 		verdicts[i] = s.try(g, &hits[i], i, now)
@@ -58,13 +55,13 @@ func (s *Store) takeGroup(hits []algorithm.Hit, verdicts []algorithm.Verdict, no
 	}
 	due := false
 	for k, p := range g.order {
-		i, sh := p.hit(), &s.shards[p.shard()]
+		i, sh := p.hit(), s.shardOf(p.hash())
 		if h, id := &hits[i], g.trials[i].id; !vetoed || !h.Atomic {
 			verdicts[i] = sh.apply(h, id, now)
 		} else {
 			verdicts[i] = algorithm.Uncharged(sh.refuse(h, id, now), verdicts[i])
 		}
-		if k == len(g.order)-1 || p.shard() != g.order[k+1].shard() {
+		if k == len(g.order)-1 || s.shardOf(g.order[k+1].hash()) != sh {
 			due = sh.due() || due
 			sh.mu.Unlock()
 		}
@@ -78,36 +75,20 @@ func (g *group) add(s *Store, hits []algorithm.Hit, now int64) {
 	g.trials, g.order = slices.Grow(g.trials, len(hits)), slices.Grow(g.order, len(hits))
 	for i := range hits {
 		id := s.id(&hits[i], now)
-		before := g.last(id, len(hits))
-		if before >= 0 {
-			g.trials[before].again = true
-		}
-		g.trials = append(g.trials, trial{id: id, before: before})
-		g.order = append(g.order, place(s.shardOf(id))<<32|place(i))
+		g.trials = append(g.trials, trial{id: id, before: -1})
+		g.order = append(g.order, place(id.hash<<32)|place(i))
 	}
 	slices.Sort(g.order)
-}
-
-// last returns the index of the latest trial on id, -1 if there is none, and notes
-// that the next one is on it. size is that of the group.
-func (g *group) last(id counterID, size int) int32 {
-	if size <= smallGroup {
-		for i := len(g.trials) - 1; i >= 0; i-- {
-			if g.trials[i].id == id {
-				return int32(i)
+	for k, p := range g.order {
+		t := &g.trials[p.hit()]
+		// The first look finds it, but for two counters that have half of a hash in common.
+		for j := k - 1; j >= 0 && g.order[j].hash() == p.hash(); j-- {
+			if before := g.order[j].hit(); g.trials[before].id == t.id {
+				t.before, g.trials[before].again = int32(before), true
+				break
 			}
 		}
-		return -1
 	}
-	if g.latest == nil {
-		g.latest = make(map[counterID]int32, size)
-	}
-	before, found := g.latest[id]
-	g.latest[id] = int32(len(g.trials))
-	if !found {
-		return -1
-	}
-	return before
 }
 
 func (s *Store) release(g *group) {
@@ -115,7 +96,6 @@ func (s *Store) release(g *group) {
 		return
 	}
 	clear(g.trials) // they point to logs
-	clear(g.latest)
 	g.trials, g.order = g.trials[:0], g.order[:0]
 	s.groups.Put(g)
 }

@@ -15,7 +15,7 @@ func TestGroupsOnFewCounters(t *testing.T) {
 		if limit.MinInterval > 0 {
 			continue // no two hits of one instant pass
 		}
-		for _, hits := range []int{counters, smallGroup, smallGroup + 1, counters * each, counters*each + 1} {
+		for _, hits := range []int{1, counters, 2*counters + 1, counters * each, counters*each + 1} {
 			t.Run(fmt.Sprintf("%v, %d hits", limit.Kind, hits), func(t *testing.T) {
 				s := open(t, 0)
 				b := algorithm.Batch{Now: epoch, Verdicts: make([]algorithm.Verdict, hits)}

@@ -192,10 +192,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// shardOf picks by the low half of the hash; places within a shard come from the
-// high bits.
-func (s *Store) shardOf(id counterID) uint32 {
-	return uint32(id.hash & math.MaxUint32 * uint64(len(s.shards)) >> 32)
-}
+// shardOf picks by the low half of the hash, and keeps its order; places within a
+// shard come from the high bits.
+func (s *Store) shardOf(low uint64) *shard { return &s.shards[low*uint64(len(s.shards))>>32] }
 
-func (s *Store) shard(id counterID) *shard { return &s.shards[s.shardOf(id)] }
+func (s *Store) shard(id counterID) *shard { return s.shardOf(id.hash & math.MaxUint32) }
