@@ -31,8 +31,8 @@ func TestFloodOfKeys(t *testing.T) {
 		cgroupMiB   int // 0: none
 		whenFlooded bool
 	}{
-		{"default from GOMEMLIMIT", 3_000_000, []string{"GOMEMLIMIT=96MiB"}, 48, 128, false},
-		{"cap of 32 MiB", 2_000_000, []string{"MEMORY_MAX_BYTES=33554432"}, 32, 0, false},
+		{"default from GOMEMLIMIT", 2_000_000, []string{"GOMEMLIMIT=96MiB"}, 48, 128, false},
+		{"cap of 32 MiB", 1_500_000, []string{"MEMORY_MAX_BYTES=33554432"}, 32, 0, false},
 		{"the examples' size", 26_000_000, []string{"GOMEMLIMIT=224MiB"}, 112, 256, true},
 		{"default", 26_000_000, nil, 256, 0, true},
 	} {
@@ -52,7 +52,8 @@ func TestFloodOfKeys(t *testing.T) {
 			s := &service{process: start(t, "ratelimit", cmd)}
 			s.awaitReady(t)
 			flood(t, s.grpc, tt.keys)
-			if peak := s.peak(t); peak > tt.capMiB+64 {
+			const inFlight = 8 // MiB, four calls of 1,000 descriptors
+			if peak := s.peak(t); peak > tt.capMiB+64+inFlight {
 				t.Errorf("%d MiB resident at most, the cap on counters is %d", peak, tt.capMiB)
 			} else {
 				t.Logf("%d MiB resident at most, the cap on counters is %d", peak, tt.capMiB)
