@@ -73,8 +73,8 @@ type serveOptions struct {
 //	operators ────> admin         │
 //	files, xDS ───> source ───> Use     └──> metrics
 type server struct {
-	cfg      *settings.Settings
-	output   *outputs
+	cfg    *settings.Settings
+	output *outputs
 	serveOptions
 	log      *logrus.Logger // ordinary lines; see logs for the others
 	audit    *logrus.Logger
