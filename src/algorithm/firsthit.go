@@ -14,19 +14,25 @@ type FirstHit struct {
 }
 
 // TakeFirstHit applies op to the window s and returns the one to store, which is
-// s when nothing is charged. at and amount are as for TakeFixed.
+// s when nothing is written. at and amount are as for TakeFixed.
 //
-// The window begins with the first hit that is counted and ends a period later,
-// whatever comes in between; a clock that steps back is as much further from the
-// end. A worked example, Max 2 in 10 s: hits at 3 s and 4 s pass, one at 12.9 s is
-// over and has to wait 0.1 s, one at 13 s passes and begins the window up to 23 s.
+// The window starts with the first hit that is counted and ends a period later,
+// whatever comes in between. A worked example, Max 2 in 10 s: hits at 3 s and 4 s
+// pass, one at 12.9 s is over and has to wait 0.1 s, one at 13 s passes and starts
+// the window up to 23 s.
+//
+// An end that is more than a period ahead comes from a clock that stepped back. It
+// counts as a period ahead, and the next charge stores that, even if it is refused,
+// since its wait starts then: what is returned has to be stored although nothing is
+// Charged.
 //
 // Source: Button's divvy, README section "Rate limiting".
 func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHit, Verdict) {
-	now := s
+	now, latest := s, at+int64(l.Period)
 	if s.End <= at {
 		now = FirstHit{}
 	}
+	now.End = min(now.End, latest)
 	v := Verdict{Before: now.Count}
 	after := now
 	asked := min(now.Count+amount, MaxCounted)
@@ -43,7 +49,7 @@ func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHi
 	}
 	v.Charged = after.Count != now.Count
 	if v.Charged && after.End == 0 {
-		after.End = at + int64(l.Period)
+		after.End = latest
 	}
 	v.After = after.Count
 	if after.Count > 0 {
@@ -62,7 +68,7 @@ func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHi
 	} else if after.Count >= l.Max {
 		v.FullUntil = time.Unix(0, after.End)
 	}
-	if !v.Charged {
+	if pulled := op == Charge && amount > 0 && s.End > latest; !v.Charged && !pulled {
 		return s, v
 	}
 	return after, v

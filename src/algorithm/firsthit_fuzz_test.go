@@ -15,23 +15,37 @@ func (w *firstHits) see(at int64) int64 {
 	return at
 }
 
-func (w *firstHits) count(d int64) uint64 {
-	var count uint64
-	var began int64
+// window is when the last window started, and its count. Each event that finds a
+// window which started later than now, by a clock that stepped back, moves its start.
+func (w *firstHits) window() (began int64, count uint64) {
 	for i, e := range w.events {
 		if i == 0 || e.at >= began+int64(w.limit.Period) {
 			count, began = 0, e.at
 		}
+		began = min(began, e.at)
 		if e.give {
 			count -= e.amount
 		} else {
 			count += e.amount
 		}
 	}
+	return min(began, w.now), count
+}
+
+func (w *firstHits) count(d int64) uint64 {
+	began, count := w.window()
 	if w.now+d >= began+int64(w.limit.Period) {
 		return 0
 	}
 	return count
+}
+
+// refusedCharge is an event of no amount in a window that there is.
+func (w *firstHits) refusedCharge() {
+	began, _ := w.window()
+	if len(w.events) > 0 && w.now < began+int64(w.limit.Period) {
+		w.events = append(w.events, event{at: w.now})
+	}
 }
 
 func (w *firstHits) refused(d int64, amount uint64) (count, interval bool) {
@@ -52,17 +66,7 @@ func (w *firstHits) give(amount uint64) uint64 {
 	return given
 }
 
-// A clock that steps back is as far from the end as it stepped.
-func (w *firstHits) horizon() int64 {
-	if len(w.events) == 0 {
-		return 1
-	}
-	latest := w.now
-	for _, e := range w.events {
-		latest = max(latest, e.at)
-	}
-	return latest - w.now + int64(w.limit.Period)
-}
+func (w *firstHits) horizon() int64 { return int64(w.limit.Period) }
 
 func playFirstHit(t *testing.T, script []byte) {
 	against(t, FirstHitWindow, script, func(tl *timeline) []world { return []world{&firstHits{limit: &tl.limit}} })

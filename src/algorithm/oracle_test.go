@@ -39,6 +39,10 @@ func ask(w world, l *Limit, at int64, op Op, amount uint64) Verdict {
 		}
 	case op == Refund:
 		v.Charged = w.give(amount) > 0
+	case op == Charge && amount > 0:
+		if w, ok := w.(interface{ refusedCharge() }); ok { // it may change something all the same
+			w.refusedCharge()
+		}
 	}
 	v.After = w.count(0)
 	passes := func(d int64, amount uint64) bool {

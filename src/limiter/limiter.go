@@ -223,6 +223,7 @@ func (l *Limiter) charge(req *Request, a *Answer, s *scratch, i int, charge Char
 	if rule != nil {
 		onFailure = rule.OnFailure
 	}
+	s.grow()
 	s.batch.Hits = append(s.batch.Hits, algorithm.Hit{
 		Key:      key,
 		Tag:      tag,

@@ -20,12 +20,16 @@ type scratch struct {
 	replaced rules.Replaced
 }
 
-// maxKept bounds what a scratch keeps for the next request, so that one
-// request of 4 MiB does not leave its size behind in the pool for ever.
-const maxKept = 64 << 10
+// maxKept and maxKeptHits bound what a scratch keeps for the next request, so that
+// one request of 4 MiB does not leave its size behind in the pool for ever. What
+// MaxDescriptors need with a few limits each is kept.
+const (
+	maxKept     = 256 << 10 // bytes
+	maxKeptHits = 4 * MaxDescriptors
+)
 
 func (l *Limiter) release(s *scratch) {
-	if cap(s.keys) > maxKept || cap(s.batch.Hits) > maxKept/64 {
+	if cap(s.keys) > maxKept || cap(s.batch.Hits) > maxKeptHits {
 		return
 	}
 	s.meet.Forget(maxKept)
@@ -36,6 +40,17 @@ func (l *Limiter) release(s *scratch) {
 	s.batch = algorithm.Batch{Hits: s.batch.Hits[:0], Verdicts: s.batch.Verdicts[:0]}
 	s.owner, s.keys, s.limits = s.owner[:0], s.keys[:0], s.limits[:0]
 	l.pool.Put(s)
+}
+
+// grow makes room for one more hit. A batch that has to grow doubles: append would
+// add a quarter, and so copy a large one many times.
+func (s *scratch) grow() {
+	if n := len(s.batch.Hits); n == cap(s.batch.Hits) {
+		more := max(n, 8)
+		s.batch.Hits = slices.Grow(s.batch.Hits, more)
+		s.batch.Verdicts = slices.Grow(s.batch.Verdicts, more)
+		s.owner = slices.Grow(s.owner, more)
+	}
 }
 
 // find sets the rules of the statuses from begin to end, those that others of

@@ -105,10 +105,15 @@ func (f firstHit) waits(l *Limit, c *counter, at, amount int64) (retry, reset ti
 	return byTrying(f, l, c, at, amount)
 }
 
+// settle: a window that started in the future, by a clock that stepped back, starts
+// now.
+func (firstHit) settle(_ *Limit, c *counter, at int64) { c.begun = min(c.begun, at) }
+
 func (f firstHit) record(l *Limit, c *counter, at, amount int64) {
 	if !f.running(l, c, at) {
 		c.hits, c.begun, c.open = nil, at, true
 	}
+	f.settle(l, c, at)
 	c.hits = append(c.hits, hit{at: at, amount: amount})
 }
 
@@ -116,7 +121,11 @@ func (f firstHit) give(l *Limit, c *counter, at, amount int64) int64 {
 	if !f.running(l, c, at) {
 		return 0
 	}
-	return c.takeBack(amount, all)
+	given := c.takeBack(amount, all)
+	if given > 0 {
+		f.settle(l, c, at)
+	}
+	return given
 }
 
 // sliding counts the hits of the period that ends now. Its clock does not go back

@@ -10,7 +10,7 @@ import (
 // the end. There is no escape.
 type pattern struct {
 	prefix, suffix []byte
-	middle         [][]byte // in order, without empty ones
+	middle         []literal // in order, without empty ones
 }
 
 // compilePattern compiles text, which holds at least one `*`.
@@ -20,28 +20,94 @@ func compilePattern(text string) pattern {
 	p := pattern{prefix: []byte(parts[0]), suffix: []byte(parts[last])}
 	for _, part := range parts[1:last] {
 		if part != "" {
-			p.middle = append(p.middle, []byte(part))
+			p.middle = append(p.middle, newLiteral(part))
 		}
 	}
 	return p
 }
 
 // match takes the leftmost place for each middle part: if any choice of places
-// matches, that one does, so nothing is tried twice.
+// matches, that one does, so nothing is tried twice, and the time is linear in the
+// length of text, whatever is in it. A pattern with one `*` does not read what the
+// `*` stands for.
 func (p *pattern) match(text []byte) bool {
 	if len(text) < len(p.prefix)+len(p.suffix) ||
 		!bytes.HasPrefix(text, p.prefix) || !bytes.HasSuffix(text, p.suffix) {
 		return false
 	}
 	rest := text[len(p.prefix) : len(text)-len(p.suffix)]
-	for _, part := range p.middle {
-		at := bytes.Index(rest, part)
-		if at < 0 {
+	for i := range p.middle {
+		end := p.middle[i].search(rest)
+		if end < 0 {
 			return false
 		}
-		rest = rest[at+len(part):]
+		rest = rest[end:]
 	}
 	return true
+}
+
+// literal is what stands between two `*`.
+type literal struct {
+	text    []byte
+	borders []int32 // see search; nil: text is short
+}
+
+// shortLiteral is up to how many bytes bytes.Index is used. It compares the whole
+// literal at each place in the worst case, so for longer ones it is not linear.
+const shortLiteral = 32
+
+func newLiteral(text string) literal {
+	l := literal{text: []byte(text)}
+	if len(text) <= shortLiteral {
+		return l
+	}
+	l.borders = make([]int32, len(text))
+	n := int32(0)
+	for i := 1; i < len(text); i++ {
+		for n > 0 && text[i] != text[n] {
+			n = l.borders[n-1]
+		}
+		if text[i] == text[n] {
+			n++
+		}
+		l.borders[i] = n
+	}
+	return l
+}
+
+// search returns the end of the first l in text, or -1. Long ones are found by
+// Knuth, Morris and Pratt's method: borders[i] is how long the longest end of
+// l.text[:i+1] is that l.text also begins with, and so how much still matches
+// where the byte behind it does not.
+func (l *literal) search(text []byte) int {
+	if l.borders == nil {
+		at := bytes.Index(text, l.text)
+		if at < 0 {
+			return -1
+		}
+		return at + len(l.text)
+	}
+	n := int32(0) // bytes of l that end before text[i]
+	for i := 0; i < len(text); i++ {
+		if n == 0 {
+			skip := bytes.IndexByte(text[i:], l.text[0])
+			if skip < 0 {
+				return -1
+			}
+			i += skip
+			n = 1
+			continue
+		}
+		for n > 0 && text[i] != l.text[n] {
+			n = l.borders[n-1]
+		}
+		if text[i] == l.text[n] {
+			if n++; int(n) == len(l.text) {
+				return i + 1
+			}
+		}
+	}
+	return -1
 }
 
 // covers reports whether p matches everything that the pattern written as text

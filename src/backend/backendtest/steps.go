@@ -161,7 +161,9 @@ func firstHitTables() []table {
 		}},
 		{"a clock that steps back finds its window", limit(2), []step{
 			{at: 100 * s, n: 2, after: 2, reset: 60 * s},
-			{at: 50 * s, n: 1, over: true, after: 2, retry: 110 * s, reset: 110 * s},
+			{at: 49 * s, op: look, n: 1, over: true, after: 2, retry: 60 * s, reset: 60 * s},
+			{at: 50 * s, n: 1, over: true, after: 2, retry: 60 * s, reset: 60 * s},
+			{at: 109 * s, n: 1, over: true, after: 2, retry: 1 * s, reset: 1 * s},
 			{at: 160 * s, n: 1, after: 1, remaining: 1, reset: 60 * s},
 		}},
 	}

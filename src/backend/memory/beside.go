@@ -120,7 +120,7 @@ func (sh *shard) sendBeside(sl *slot, w wideState) {
 }
 
 // applySliding is apply for a sliding window, whose log is changed in place.
-func (sh *shard) applySliding(h *algorithm.Hit, id id, now int64) algorithm.Verdict {
+func (sh *shard) applySliding(h *algorithm.Hit, id counterID, now int64) algorithm.Verdict {
 	sl, free := sh.find(id, now)
 	if sl == nil {
 		var log algorithm.Log
@@ -130,15 +130,15 @@ func (sh *shard) applySliding(h *algorithm.Hit, id id, now int64) algorithm.Verd
 			sl.count = sh.side().putLog(log)
 			sl.setForm(logged)
 			sh.endLog(sl, now, v.ResetAfter)
-			sl.touch(h.Op, now)
+			sl.note(h, &v, now)
 			sh.weigh()
 		}
 		return v
 	}
-	sl.touch(h.Op, now)
 	log := &sh.beside.logs.items[sl.count]
 	before := logBytes(log)
 	v := algorithm.TakeSliding(h.Limit, log, now, h.Op, h.Amount)
+	sl.note(h, &v, now)
 	if !v.Charged {
 		return v
 	}

@@ -3,7 +3,6 @@ package memory
 import (
 	"math"
 	"math/bits"
-	"slices"
 	"sync"
 
 	"ratelimit/src/algorithm"
@@ -14,7 +13,7 @@ import (
 // limit; see pack.
 type slot struct {
 	hash    uint64
-	tag     uint32 // its two low bits are the form; 0: free
+	tag     uint32 // its low bits are the form, and the rank; 0: free
 	used    uint32 // second in which it was last asked, for eviction
 	count   uint64
 	expires int64 // nanoseconds since the epoch; from then on as good as free
@@ -22,7 +21,7 @@ type slot struct {
 
 const (
 	slotBytes = 32 // the size of a slot; a test holds it to that
-	minSlots  = 16
+	minSlots  = 4
 )
 
 // The forms of a slot say where its state is.
@@ -38,14 +37,16 @@ func (sl *slot) form() uint32 { return sl.tag & formBits }
 
 func (sl *slot) setForm(form uint32) { sl.tag = sl.tag&^formBits | form }
 
-func (sl *slot) is(id id) bool { return sl.hash == id.hash && sl.tag&^formBits == id.tag }
+func (sl *slot) is(id counterID) bool {
+	return sl.hash == id.hash && sl.tag&^(formBits|rankBits) == id.tag
+}
 
 // live says whether the slot is a counter that still counts.
 func (sl *slot) live(now int64) bool { return sl.tag != 0 && sl.expires > now }
 
 // shard is an open-addressed hash table with linear probing. A slot that was
-// ever taken stays taken until the table is rebuilt, so chains never break; an
-// expired one is taken over by the next newcomer that passes it.
+// ever taken stays taken until the table is rebuilt or compacted, so chains never
+// break; an expired one is taken over by the next newcomer that passes it.
 type shard struct {
 	mu     sync.Mutex
 	slots  []slot
@@ -58,7 +59,7 @@ type shard struct {
 
 // apply does what h asks for. mu must be held, as for all methods below. Most
 // rules are fixed windows, which go the shortest way.
-func (sh *shard) apply(h *algorithm.Hit, id id, now int64) algorithm.Verdict {
+func (sh *shard) apply(h *algorithm.Hit, id counterID, now int64) algorithm.Verdict {
 	if h.Limit.Kind != algorithm.FixedWindow {
 		return sh.applyOther(h, id, now)
 	}
@@ -69,20 +70,20 @@ func (sh *shard) apply(h *algorithm.Hit, id id, now int64) algorithm.Verdict {
 	}
 	after, v := algorithm.TakeFixed(h.Limit, count, now, h.Op, h.Amount)
 	if after == count {
-		sl.touch(h.Op, now)
+		sl.note(h, &v, now)
 		return v
 	}
 	if sl == nil {
 		sl = sh.create(id, free, now)
 	}
 	sl.count = after
-	sl.used = second(now)
+	sl.note(h, &v, now)
 	sl.expires = now + int64(v.ResetAfter+sh.budget.grace)
 	return v
 }
 
 // applyOther is apply for all kinds but fixed windows.
-func (sh *shard) applyOther(h *algorithm.Hit, id id, now int64) algorithm.Verdict {
+func (sh *shard) applyOther(h *algorithm.Hit, id counterID, now int64) algorithm.Verdict {
 	if h.Limit.Kind == algorithm.SlidingWindow {
 		return sh.applySliding(h, id, now)
 	}
@@ -91,30 +92,22 @@ func (sh *shard) applyOther(h *algorithm.Hit, id id, now int64) algorithm.Verdic
 	if sl != nil {
 		st = sh.unpack(h.Limit, sl)
 	}
-	before := st.arrival
+	arrival, first := st.arrival, st.first
 	v := st.take(h.Limit, now, h.Op, h.Amount)
-	if !v.Charged && st.arrival == before { // a refused hit may change when a bucket is full
-		sl.touch(h.Op, now)
+	if !v.Charged && st.arrival == arrival && st.first == first { // a refused hit may pull in times that are too far ahead
+		sl.note(h, &v, now)
 		return v
 	}
 	if sl == nil {
 		sl = sh.create(id, free, now)
 	}
 	sh.pack(h.Limit, sl, &st)
-	sl.touch(h.Op, now)
+	sl.note(h, &v, now)
 	return v
 }
 
 // second is the time of use in a slot.
 func second(now int64) uint32 { return uint32(now / 1e9) }
-
-// touch notes that the counter was asked: who is refused again and again is
-// not idle. Looks leave no trace.
-func (sl *slot) touch(op algorithm.Op, now int64) {
-	if sl != nil && op != algorithm.Look {
-		sl.used = second(now)
-	}
-}
 
 // home is the first place to look for a hash: its high bits scaled to the
 // table, whose length need not be a power of two.
@@ -126,7 +119,7 @@ func (sh *shard) home(hash uint64) int {
 // find returns the live slot of id, or nil and, if there is one on the way, an
 // expired slot that id may take over: its own, so that no counter has two when
 // a clock steps back, or else the first.
-func (sh *shard) find(id id, now int64) (live, free *slot) {
+func (sh *shard) find(id counterID, now int64) (live, free *slot) {
 	if len(sh.slots) == 0 {
 		return nil, nil
 	}
@@ -150,7 +143,7 @@ func (sh *shard) find(id id, now int64) (live, free *slot) {
 }
 
 // create takes a slot for id: the free one that find saw, or a fresh one.
-func (sh *shard) create(id id, free *slot, now int64) *slot {
+func (sh *shard) create(id counterID, free *slot, now int64) *slot {
 	if free == nil {
 		if (sh.taken+1)*4 > len(sh.slots)*3 {
 			sh.makeRoom(now)
@@ -160,7 +153,7 @@ func (sh *shard) create(id id, free *slot, now int64) *slot {
 	} else if free.form() != here {
 		sh.release(free)
 	}
-	*free = slot{hash: id.hash, tag: id.tag | here}
+	*free = slot{hash: id.hash, tag: id.tag | here, used: second(now)}
 	return free
 }
 
@@ -192,25 +185,54 @@ func (sh *shard) countLive(now int64) int {
 	return live
 }
 
-// makeRoom rebuilds the table without what has expired: at the same size or
-// smaller if that frees enough, else doubled, and at the cap without the
-// eighth that has been idle longest.
+// makeRoom drops what has expired from the table, which gets smaller if that frees
+// most of it, and else twice as large while the budget allows. At the cap it evicts
+// an eighth of the slots instead, and moves the rest in place: a flood of new
+// counters then allocates nothing.
 func (sh *shard) makeRoom(now int64) {
 	live, size, most := sh.countLive(now), len(sh.slots), sh.budget.slotsEach()
 	switch {
-	case live*8 < size:
-		size = live * 4 // a quarter full
+	case size == 0 || live*8 < size:
+		sh.rebuild(live*4, now) // a quarter full
+		return
 	case live*2 > size && size < most-most/8: // what is gained is worth it
-		size = min(size*2, most)
+		sh.rebuild(min(size*2, most), now)
+		return
 	case live*8 > size*5: // as large as may be, and still too full
-		sh.evict(now, live, live-size*5/8)
+		sh.evict(now, live-size*5/8)
 	}
-	sh.rebuild(size, now)
+	sh.compact(now)
 }
 
-// shed gives memory back: what has expired, and if that is not enough the
-// eighth that has been idle longest, or else all that was last asked before the
-// given second. It returns the second in which the longest idle was.
+// compact removes all slots that are not live, without a second table. It starts
+// behind a slot that was never taken, so each chain is behind it as a whole: a slot
+// that is taken out and put in again lands at its old place or further ahead.
+func (sh *shard) compact(now int64) {
+	start := 0
+	for sh.slots[start].tag != 0 {
+		start++
+	}
+	n := len(sh.slots)
+	for k := range n {
+		sl := &sh.slots[(start+k)%n]
+		if sl.tag == 0 {
+			continue
+		}
+		if !sl.live(now) {
+			sh.release(sl)
+			*sl = slot{}
+			sh.taken--
+			continue
+		}
+		moved := *sl
+		*sl = slot{}
+		*sh.fresh(moved.hash) = moved
+	}
+}
+
+// shed gives memory back: what has expired, and if that is not enough an eighth of
+// the counters, or as many as were last asked before the given second. It returns
+// the second in which the longest idle was.
 func (sh *shard) shed(now int64, before uint32) (oldest uint32) {
 	live, idle := 0, 0
 	oldest = math.MaxUint32
@@ -233,7 +255,7 @@ func (sh *shard) shed(now int64, before uint32) (oldest uint32) {
 	fit := func() int { return min(len(sh.slots), max(live*3/2+1, minSlots)) }
 	if sh.budget.over(int64(len(sh.slots)-fit()) * slotBytes) {
 		drop := max(live/8, idle)
-		sh.evict(now, live, drop)
+		sh.evict(now, drop)
 		live -= drop
 	}
 	if size := fit(); size < len(sh.slots) {
@@ -273,35 +295,4 @@ func (sh *shard) rebuild(size int, now int64) {
 		}
 	}
 	sh.weigh()
-}
-
-// evict lets the longest idle of the live counters expire, drop of them.
-func (sh *shard) evict(now int64, live, drop int) {
-	if drop <= 0 {
-		return
-	}
-	idle := make([]uint32, 0, live)
-	for i := range sh.slots {
-		if sh.slots[i].live(now) {
-			idle = append(idle, sh.slots[i].used)
-		}
-	}
-	slices.Sort(idle)
-	cutoff := idle[drop-1] // what was used before it goes, and as many of its own second as needed
-	older, _ := slices.BinarySearch(idle, cutoff)
-	same := drop - older
-	for i := range sh.slots {
-		sl := &sh.slots[i]
-		if !sl.live(now) || sl.used > cutoff {
-			continue
-		}
-		if sl.used == cutoff {
-			if same == 0 {
-				continue
-			}
-			same--
-		}
-		sh.release(sl)
-	}
-	sh.budget.evicted.Add(int64(drop))
 }

@@ -37,8 +37,8 @@ func (st *state) take(l *algorithm.Limit, at int64, op algorithm.Op, amount uint
 	return v
 }
 
-// Slots are 32 bytes for every kind, so that there is one table, and who is
-// idle longest is one question. All of them leave 16 bytes for the state:
+// Slots are 32 bytes for every kind, so that there is one table, and one order in
+// which counters are evicted. All of them leave 16 bytes for the state:
 //
 //	fixed window      the count; the window is part of the id
 //	first-hit window  the count; it ends when the slot expires, but for the grace
@@ -117,7 +117,7 @@ func (sh *shard) unpack(l *algorithm.Limit, sl *slot) (st state) {
 }
 
 // state is the state of id. A log is the slot's own; it must not be written to.
-func (sh *shard) state(l *algorithm.Limit, id id, now int64) (st state) {
+func (sh *shard) state(l *algorithm.Limit, id counterID, now int64) (st state) {
 	if sl, _ := sh.find(id, now); sl != nil {
 		st = sh.unpack(l, sl)
 	}
@@ -125,11 +125,13 @@ func (sh *shard) state(l *algorithm.Limit, id id, now int64) (st state) {
 }
 
 // refuse is the verdict on h AsLook, when its group was refused.
-func (sh *shard) refuse(h *algorithm.Hit, id id, now int64) algorithm.Verdict {
+func (sh *shard) refuse(h *algorithm.Hit, id counterID, now int64) algorithm.Verdict {
 	var st state
-	if sl, _ := sh.find(id, now); sl != nil {
-		sl.touch(h.Op, now)
+	sl, _ := sh.find(id, now)
+	if sl != nil {
 		st = sh.unpack(h.Limit, sl)
 	}
-	return st.take(h.Limit, now, algorithm.Look, h.AsLook().Amount)
+	v := st.take(h.Limit, now, algorithm.Look, h.AsLook().Amount)
+	sl.note(h, &v, now)
+	return v
 }

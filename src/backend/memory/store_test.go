@@ -45,6 +45,10 @@ func audit(tb testing.TB, s *Store) {
 			if sl.tag != 0 {
 				taken++
 			}
+			id := counterID{sl.hash, sl.tag &^ (formBits | rankBits)}
+			if found, _ := sh.find(id, sl.expires-1); sl.expires > 0 && found != sl {
+				tb.Errorf("shard %d: slot %d of %d is not found", i, j, len(sh.slots))
+			}
 			if sl.form() > here {
 				used[[2]uint64{uint64(sl.form()), sl.count}] = true
 			}
@@ -210,7 +214,7 @@ func TestExpiredCountersAreReplaced(t *testing.T) {
 
 // A table that was large once gets small again.
 func TestTablesShrink(t *testing.T) {
-	s := open(t, 0)
+	s := open(t, 16<<20)
 	minute := &algorithm.Limit{Max: 1, Period: time.Minute, CountBlocked: true}
 	for k := range uint64(200_000) {
 		hit(s, k, minute, epoch)

@@ -16,7 +16,6 @@ package overlimit
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -135,27 +134,26 @@ func (c *Cache) Take(ctx context.Context, b *algorithm.Batch) error {
 // judge decides the fate of every hit, fills in the verdicts of those that are
 // answered here, and says whether there are any.
 func (c *Cache) judge(s *scratch, b *algorithm.Batch, now int64) bool {
-	total, writes := 0, false
+	total := 0
 	for i := 0; i < len(b.Hits); {
 		start, end, known := i, b.GroupEnd(i), 0
 		for ; i < end; i++ {
 			h := &b.Hits[i]
-			s.marks = append(s.marks, mark{id: c.hasher.id(h)})
-			m := &s.marks[i]
+			m := s.add(c.hasher.id(h), len(b.Hits))
 			m.evictions = c.guard(m.id).evictions.Load()
-			if h.Op == algorithm.Refund || h.Op == algorithm.Force {
-				writes = true
-				continue
-			}
-			if writes && written(b.Hits, s.marks) {
+			if m.written = m.before >= 0 && s.marks[m.before].written; m.written {
 				continue // it sees what the batch writes before it
+			}
+			if h.Op == algorithm.Refund || h.Op == algorithm.Force {
+				m.written = true
+				continue
 			}
 			if v, ok := c.answer(s, m.id, h, now); ok {
 				b.Verdicts[i], m.fate = v, answered
 				known++
 			}
 		}
-		if known > 0 && settle(b.Hits[start:end], s.marks[start:end]) {
+		if known > 0 && settle(b.Hits[start:end], s.marks[start:end], start) {
 			total += known
 		}
 	}
@@ -184,9 +182,9 @@ func (c *Cache) answer(s *scratch, id id, h *algorithm.Hit, now int64) (algorith
 // batch: a refund undoes what was learnt from the hits before it. The store was
 // asked at the instant since.
 func (c *Cache) learn(s *scratch, b *algorithm.Batch, since int64) {
-	stored := false
 	for i := range b.Hits {
 		h, m := &b.Hits[i], &s.marks[i]
+		m.stored = m.before >= 0 && s.marks[m.before].stored
 		if h.Op == algorithm.Refund || h.Op == algorithm.Force {
 			c.evict(s, m.id) // also with an Err: it may have been written
 			continue
@@ -197,8 +195,8 @@ func (c *Cache) learn(s *scratch, b *algorithm.Batch, since int64) {
 		if e, ok := learnt(h, &b.Verdicts[i], since); ok && instant(b.Now) < e.until {
 			e.rule = c.hasher.rule(h.Limit)
 			c.store(s, m, e, !b.Now.IsZero())
-			stored = true
-		} else if stored && slices.ContainsFunc(s.marks[:i], func(before mark) bool { return before.id == m.id }) {
+			m.stored = true
+		} else if m.stored {
 			c.evict(s, m.id) // of two limits on one counter, the larger one
 		}
 	}

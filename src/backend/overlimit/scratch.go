@@ -6,6 +6,7 @@ import "ratelimit/src/algorithm"
 type scratch struct {
 	marks []mark         // one for each hit of the batch
 	on    algorithm.Part // what goes on to the next store
+	seen  map[id]int     // the latest mark of each counter; empty for small batches
 
 	// Handed to freecache, which would make locals escape.
 	id    id
@@ -15,6 +16,9 @@ type scratch struct {
 // mark is what the cache knows of a hit.
 type mark struct {
 	id        id
+	before    int    // the mark before on the same counter; -1: none
+	written   bool   // a hit before writes to the counter whatever its limit says
+	stored    bool   // an entry was learnt from this hit, or from one before on the counter
 	evictions uint64 // of the counter's guard, before the store was asked
 	fate      fate
 }
@@ -30,34 +34,53 @@ const (
 	looked
 )
 
-// maxKept bounds what a scratch keeps for the next batch.
-const maxKept = 1024
+const (
+	// maxKept bounds what a scratch keeps for the next batch.
+	maxKept = 1024
+	// smallBatch is up to how many hits looking through all of them is faster than
+	// a map.
+	smallBatch = 8
+)
+
+// add marks the next hit of a batch of that size, and links it to the one before on
+// the same counter.
+func (s *scratch) add(counter id, size int) *mark {
+	m := mark{id: counter, before: -1}
+	switch {
+	case size > smallBatch:
+		if s.seen == nil {
+			s.seen = make(map[id]int, size)
+		}
+		if before, found := s.seen[counter]; found {
+			m.before = before
+		}
+		s.seen[counter] = len(s.marks)
+	default:
+		for i := len(s.marks) - 1; i >= 0 && m.before < 0; i-- {
+			if s.marks[i].id == counter {
+				m.before = i
+			}
+		}
+	}
+	s.marks = append(s.marks, m)
+	return &s.marks[len(s.marks)-1]
+}
 
 func (c *Cache) release(s *scratch) {
 	if !s.on.Reset() || cap(s.marks) > maxKept {
 		return
 	}
 	s.marks = s.marks[:0]
+	clear(s.seen)
 	c.pool.Put(s)
 }
 
-// written says whether a hit before the last one that is marked writes to its
-// counter.
-func written(hits []algorithm.Hit, marks []mark) bool {
-	last := len(marks) - 1
-	for i := range last {
-		if op := hits[i].Op; (op == algorithm.Refund || op == algorithm.Force) && marks[i].id == marks[last].id {
-			return true
-		}
-	}
-	return false
-}
-
 // settle decides what becomes of the rest of a group of which some hits are
-// answered. It says false if nothing may be answered after all: looks do not
-// see each other, so when a hit that has to go on as one shares its counter
-// with a hit before it, only the store can judge the group.
-func settle(hits []algorithm.Hit, marks []mark) bool {
+// answered; start is the place of its first hit in the batch. It says false if
+// nothing may be answered after all: looks do not see each other, so when a hit that
+// has to go on as one shares its counter with a hit of the group before it, only the
+// store can judge the group.
+func settle(hits []algorithm.Hit, marks []mark, start int) bool {
 	vetoed := false
 	for i := range hits {
 		vetoed = vetoed || marks[i].fate == answered && !hits[i].NoVeto
@@ -70,13 +93,11 @@ func settle(hits []algorithm.Hit, marks []mark) bool {
 			continue
 		}
 		marks[i].fate = looked
-		for j := range i {
-			if marks[j].id == marks[i].id {
-				for k := range marks {
-					marks[k].fate = passedOn
-				}
-				return false
+		if marks[i].before >= start {
+			for k := range marks {
+				marks[k].fate = passedOn
 			}
+			return false
 		}
 	}
 	return true

@@ -44,6 +44,10 @@ func TestDivvyKeys(t *testing.T) {
 			{do: []any{"SET", key, "0"}, op: algorithm.Look, amount: 1, over: true, kept: "0", reset: time.Minute},
 			{amount: 1, over: true, kept: "0", reset: time.Minute},
 		}},
+		{"a clock stepped back a day, so the key seems to live for 25 hours", []step{
+			{do: []any{"SET", key, "0", "EX", "90000"}, op: algorithm.Look, amount: 1, over: true, kept: "0", reset: time.Minute},
+			{amount: 1, over: true, kept: "0", reset: time.Minute},
+		}},
 		{"refunds and forced hits", []step{
 			{op: algorithm.Refund, amount: 1, left: 3, kept: nil},
 			{op: algorithm.Force, amount: 5, kept: "-2", reset: time.Minute},

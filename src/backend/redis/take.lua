@@ -56,19 +56,32 @@ make.w = function()
   }
 end
 
+-- A window from its first hit, {count, end}. An end that is more than a period
+-- ahead comes from a clock that stepped back: it is a period ahead, and a charge
+-- stores that although it is refused, as its wait starts now.
+local function window(h, n, e)
+  local latest = now + h.period
+  return {n, min(e, latest), pulled = e > latest}
+end
+local function judge_window(s, h)
+  local over, add = judge_count(s[1], h, most - s[1])
+  if add == 0 and s.pulled and h.op == 'c' and h.amount > 0 then return over, nil end
+  return over, add
+end
+
 -- first_hit_window: "count end".
 make.f = function()
   return {
     look = function(h)
       local n, e = string.match(call('GET', h.key) or '', '^(%d+) (%d+)$')
       if not n or tonumber(e) <= now then return {0, 0} end
-      return {tonumber(n), tonumber(e)}
+      return window(h, tonumber(n), tonumber(e))
     end,
-    judge = function(s, h) return judge_count(s[1], h, most - s[1]) end,
+    judge = judge_window,
     write = function(s, h, add)
       local e = s[2]
       if e == 0 then e = now + h.period end
-      call('SET', h.key, text(s[1] + add) .. ' ' .. text(e), 'PX', millis(e - now))
+      call('SET', h.key, text(s[1] + (add or 0)) .. ' ' .. text(e), 'PX', millis(e - now))
     end,
   }
 end
@@ -85,13 +98,13 @@ make.d = function()
         ms = h.period / 1000
         if h.op ~= 'l' then call('PEXPIRE', h.key, text(ms)) end
       end
-      return {max(h.max - left, 0), now + ms * 1000}
+      return window(h, max(h.max - left, 0), now + ms * 1000)
     end,
-    judge = function(s, h) return judge_count(s[1], h, most - s[1]) end,
+    judge = judge_window,
     write = function(s, h, add)
       local e = s[2]
       if e == 0 then e = now + h.period end
-      call('SET', h.key, text(h.max - s[1] - add), 'PX', millis(e - now))
+      call('SET', h.key, text(h.max - s[1] - (add or 0)), 'PX', millis(e - now))
     end,
   }
 end

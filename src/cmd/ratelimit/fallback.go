@@ -32,7 +32,7 @@ func (s *store) fallBack(cfg *settings.Settings, log *logrus.Logger) error {
 	if err != nil {
 		return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 	}
-	s.Backend, s.fallback = f, f
+	s.Backend, s.fallback, s.bytes = f, f, func() int64 { return f.Stats().Local.Bytes }
 	s.runs = append(s.runs, f.Run)
 	s.stats = append(s.stats, fallbackStats(f))
 	s.samples = append(s.samples, fallbackSamples(f))

@@ -7,10 +7,31 @@ import (
 	"time"
 )
 
-func TestGCPercent(t *testing.T) {
-	for live, want := range map[uint64]int{0: 1600, 1 << 20: 1600, 8 << 20: 800, 16 << 20: 400, 64 << 20: 100, 1 << 40: 100} {
-		if got := gcPercent(live); got != want {
-			t.Errorf("%d bytes: %d, want %d", live, got, want)
+func TestMemoryUse(t *testing.T) {
+	const mib = 1 << 20
+	for _, tt := range []struct {
+		memoryUse
+		percent int
+		limit   int64
+	}{
+		{memoryUse{0, 0, 0, 0}, 1600, 0},
+		{memoryUse{1 * mib, 0, 0, 0}, 1600, 0},
+		{memoryUse{8 * mib, 0, 0, 0}, 800, 0},
+		{memoryUse{16 * mib, 0, 0, 0}, 400, 0},
+		{memoryUse{64 * mib, 0, 0, 0}, 100, 0},
+		{memoryUse{1 << 40, 0, 0, 0}, 100, 0},
+		{memoryUse{8 * mib, 12 * mib, 0, 256 * mib}, 800, 296 * mib},
+		{memoryUse{108 * mib, 12 * mib, 100 * mib, 256 * mib}, 59, 296 * mib},
+		{memoryUse{264 * mib, 12 * mib, 256 * mib, 256 * mib}, 7, 296 * mib},
+		{memoryUse{284 * mib, 32 * mib, 256 * mib, 256 * mib}, 9, 356 * mib}, // the 28 MiB that are no counters may double
+		{memoryUse{8 << 40, 12 * mib, 8 << 40, 8 << 40}, 1, 8<<40 + 40*mib},
+	} {
+		limit := int64(0)
+		if tt.most > 0 {
+			limit = tt.memoryUse.limit()
+		}
+		if percent := tt.gcPercent(); percent != tt.percent || limit != tt.limit {
+			t.Errorf("%+v: GOGC %d, a limit of %d MiB", tt, percent, limit>>20)
 		}
 	}
 }
@@ -18,11 +39,11 @@ func TestGCPercent(t *testing.T) {
 func TestTuneGC(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(before)
-	tuneGC(func(string) (string, bool) { return "50", true })()
+	tuneGC(func(string) (string, bool) { return "50", true }).stop()
 	if got := debug.SetGCPercent(100); got != 100 {
 		t.Errorf("GOGC was set and is %d now", got)
 	}
-	stop := tuneGC(func(string) (string, bool) { return "", false })
+	gc := tuneGC(func(string) (string, bool) { return "", false })
 	if got := debug.SetGCPercent(100); got <= 100 {
 		t.Errorf("GOGC is %d", got)
 	}
@@ -32,7 +53,18 @@ func TestTuneGC(t *testing.T) {
 			t.Fatal("it is not tuned again after a collection")
 		}
 	}
-	stop()
+	limit := debug.SetMemoryLimit(-1)
+	gc.watch(func() int64 { return 0 }, 256<<20)
+	runtime.GC()
+	for deadline := time.Now().Add(10 * time.Second); debug.SetMemoryLimit(-1) == limit; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("counters make no limit on the memory")
+		}
+	}
+	gc.stop()
+	if got := debug.SetMemoryLimit(-1); got != limit {
+		t.Errorf("the memory limit is %d in the end, it was %d", got, limit)
+	}
 	if got := debug.SetGCPercent(100); got != 100 {
 		t.Errorf("GOGC is %d in the end", got)
 	}

@@ -47,15 +47,22 @@ environment variables:
 			signals := make(chan os.Signal, 4)
 			signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 			defer signal.Stop(signals)
-			defer tuneGC(os.LookupEnv)()
+			gc := tuneGC(os.LookupEnv)
+			defer gc.stop()
 			return serving(std, func(o *outputs) error {
 				ownProcess(o)
-				return serve(cmd.Context(), o, os.LookupEnv, signals, try)
+				return serve(cmd.Context(), o, os.LookupEnv, signals, serveOptions{try, gc})
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&try, "try", false, "once ready, print a request to try on the loaded rules")
 	return cmd
+}
+
+// serveOptions are not settings.
+type serveOptions struct {
+	try bool     // once ready, print a request to try
+	gc  *gcTuner // is told of the counters in this process
 }
 
 // server is one running service.
@@ -66,9 +73,9 @@ environment variables:
 //	operators ────> admin         │
 //	files, xDS ───> source ───> Use     └──> metrics
 type server struct {
-	cfg      *settings.Settings
-	output   *outputs
-	try      bool
+	cfg    *settings.Settings
+	output *outputs
+	serveOptions
 	log      *logrus.Logger // ordinary lines; see logs for the others
 	audit    *logrus.Logger
 	announce *logrus.Logger
@@ -97,12 +104,12 @@ type server struct {
 }
 
 // serve runs the service until a signal ends it. lookup is the environment.
-func serve(ctx context.Context, o *outputs, lookup func(string) (string, bool), signals <-chan os.Signal, try bool) error {
+func serve(ctx context.Context, o *outputs, lookup func(string) (string, bool), signals <-chan os.Signal, opt serveOptions) error {
 	cfg, warnings, err := settings.Read(lookup)
 	if err != nil {
 		return fmt.Errorf("settings:\n%w", err)
 	}
-	return (&server{cfg: cfg, output: o, try: try}).start(ctx, warnings, signals)
+	return (&server{cfg: cfg, output: o, serveOptions: opt}).start(ctx, warnings, signals)
 }
 
 // start builds the service and runs it. warnings are those of the settings.
@@ -137,6 +144,7 @@ func (s *server) build() error {
 	if s.store, err = buildStore(s.cfg, s.tracing, s.log); err != nil {
 		return err
 	}
+	s.gc.watch(s.store.bytes, s.cfg.MemoryMaxBytes)
 	s.counters = metrics.New(metrics.Config{NearRatio: s.cfg.NearLimitRatio, MaxSeries: s.cfg.StatsMaxSeries})
 	s.counters.Source(metrics.GoRuntime)
 	s.counters.Source(s.certStats)

@@ -79,7 +79,7 @@ func launch(t *testing.T, text string, vars ...string) *service {
 		env[name] = value
 	}
 	s.run(env, func(ctx context.Context, lookup func(string) (string, bool)) error {
-		return serving(stdio{&s.out, &s.log}, func(o *outputs) error { return serve(ctx, o, lookup, s.signals, true) })
+		return serving(stdio{&s.out, &s.log}, func(o *outputs) error { return serve(ctx, o, lookup, s.signals, serveOptions{try: true}) })
 	})
 	return s
 }
@@ -435,7 +435,7 @@ func TestSignalAtOnce(t *testing.T) {
 		signals := make(chan os.Signal, 1)
 		signals <- syscall.SIGTERM
 		lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
-		err := serving(stdio{&output{}, &output{}}, func(o *outputs) error { return serve(t.Context(), o, lookup, signals, false) })
+		err := serving(stdio{&output{}, &output{}}, func(o *outputs) error { return serve(t.Context(), o, lookup, signals, serveOptions{}) })
 		if err != nil {
 			t.Fatal(err)
 		}

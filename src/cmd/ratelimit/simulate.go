@@ -193,11 +193,15 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 	gone := make(chan os.Signal, 1)
 	signal.Notify(gone, syscall.SIGPIPE)
 	defer signal.Stop(gone)
-	defer tuneGC(os.LookupEnv)()
+	gc := tuneGC(os.LookupEnv)
+	defer gc.stop()
 
 	store, err := opt.open(ctx, cfg.AllowClockSteps)
 	if err != nil {
 		return fmt.Errorf("simulate: %w", err)
+	}
+	if store.bytes != nil {
+		gc.watch(store.bytes, opt.memoryBytes)
 	}
 	cfg.Backend, cfg.KeyPrefix = store.Backend, store.prefix
 	const clear = "\r\x1b[K"
@@ -231,6 +235,7 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 type simulateStore struct {
 	limiter.Backend
 	prefix string
+	bytes  func() int64 // that the counters take in this process; nil: they are elsewhere
 	// close ends the store, and says if it did not keep all it should have.
 	close func(context.Context) error
 }
@@ -247,7 +252,7 @@ func (opt *simulateOptions) open(ctx context.Context, clockSteps bool) (*simulat
 	if err != nil {
 		return nil, err
 	}
-	return &simulateStore{Backend: m, close: func(context.Context) error {
+	return &simulateStore{Backend: m, bytes: m.Bytes, close: func(context.Context) error {
 		if n := m.Stats().Evicted; n > 0 {
 			return fmt.Errorf("%s had to make room for others, so decisions may be wrong; raise --memory-max-bytes", plural(int(n), "counter"))
 		}

@@ -58,10 +58,11 @@ is set, its debug port if DEBUG_PORT is.`,
 			signals := make(chan os.Signal, 4)
 			signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 			defer signal.Stop(signals)
-			defer tuneGC(os.LookupEnv)()
+			gc := tuneGC(os.LookupEnv)
+			defer gc.stop()
 			return serving(std, func(o *outputs) error {
 				ownProcess(o)
-				return serveDivvy(cmd.Context(), o, args[0], os.LookupEnv, signals)
+				return serveDivvy(cmd.Context(), o, args[0], os.LookupEnv, signals, gc)
 			})
 		},
 	}
@@ -69,7 +70,7 @@ is set, its debug port if DEBUG_PORT is.`,
 
 // serveDivvy stands in for divvy until a signal ends it. lookup is the
 // environment.
-func serveDivvy(ctx context.Context, o *outputs, config string, lookup func(string) (string, bool), signals <-chan os.Signal) error {
+func serveDivvy(ctx context.Context, o *outputs, config string, lookup func(string) (string, bool), signals <-chan os.Signal, gc *gcTuner) error {
 	switch strings.ToLower(filepath.Ext(config)) {
 	case ".ini", ".json", ".yaml", ".yml":
 	default:
@@ -79,7 +80,7 @@ func serveDivvy(ctx context.Context, o *outputs, config string, lookup func(stri
 	if err != nil {
 		return fmt.Errorf("settings:\n%w", err)
 	}
-	s := &server{cfg: cfg, output: o, refused: make(chan error, 1)}
+	s := &server{cfg: cfg, output: o, serveOptions: serveOptions{gc: gc}, refused: make(chan error, 1)}
 	s.standIn = &standIn{cfg: cfg.StandIn, redis: cfg.BackendType == "redis", addrs: strings.Join(cfg.Redis.Addrs, ","), counts: divvystats.New()}
 	if err := s.start(ctx, warnings, signals); err != nil {
 		return fmt.Errorf("divvy: %w", err)

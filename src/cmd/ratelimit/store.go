@@ -35,6 +35,8 @@ type store struct {
 	samples []func(func(prometheus.Sample)) // native metrics
 
 	fallback *fallback.Store // nil: the store is always there
+
+	bytes func() int64 // that counters in this process take
 }
 
 // pinger is a store in other processes, which may not be there.
@@ -77,7 +79,7 @@ func buildStore(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Log
 		if err != nil {
 			return nil, fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 		}
-		s.Backend = m
+		s.Backend, s.bytes = m, m.Bytes
 		s.stats = append(s.stats, memoryStats(m))
 		s.samples = append(s.samples, memorySamples(m))
 		return s, nil

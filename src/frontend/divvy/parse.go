@@ -2,6 +2,7 @@ package divvy
 
 import (
 	"bytes"
+	"hash/maphash"
 	"unicode/utf8"
 
 	"ratelimit/src/rules"
@@ -31,7 +32,7 @@ func parse(entries []rules.Entry, line []byte) ([]rules.Entry, *fault) {
 	case !isHit(word):
 		return entries, unknownCommand(word)
 	}
-	first := len(entries)
+	pairs := pairs{first: len(entries)}
 	rest = trimRight(trimLeft(rest))
 	for len(rest) > 0 {
 		var e rules.Entry
@@ -47,7 +48,7 @@ func parse(entries []rules.Entry, line []byte) ([]rules.Entry, *fault) {
 		if e.Value, rest, ok = token(rest[1:]); !ok {
 			return entries, errQuote
 		}
-		if entries = put(entries, first, e); len(entries)-first > maxPairs {
+		if entries = pairs.put(entries, e); len(entries)-pairs.first > maxPairs {
 			return entries, errPairs
 		}
 		behind := trimLeft(rest)
@@ -59,9 +60,45 @@ func parse(entries []rules.Entry, line []byte) ([]rules.Entry, *fault) {
 	return entries, nil
 }
 
-// put appends e, or gives the entry from first on that has its key its value.
-func put(entries []rules.Entry, first int, e rules.Entry) []rules.Entry {
-	for i := first; i < len(entries); i++ {
+// pairs are those of one line, and how they are found by key: a few by looking at
+// all, more by a hash.
+type pairs struct {
+	first  int // their place in the entries
+	places map[uint64]int
+}
+
+// fewPairs is up to how many pairs looking at all is faster than a map.
+const fewPairs = 16
+
+var keySeed = maphash.MakeSeed()
+
+// put appends e, or gives the entry of the line that has its key its value.
+func (p *pairs) put(entries []rules.Entry, e rules.Entry) []rules.Entry {
+	if len(entries)-p.first < fewPairs {
+		return p.scan(entries, e)
+	}
+	if p.places == nil {
+		p.places = make(map[uint64]int)
+		for i := p.first; i < len(entries); i++ {
+			p.places[maphash.Bytes(keySeed, entries[i].Key)] = i
+		}
+	}
+	hash := maphash.Bytes(keySeed, e.Key)
+	i, found := p.places[hash]
+	switch {
+	case !found:
+		p.places[hash] = len(entries)
+		return append(entries, e)
+	case !bytes.Equal(entries[i].Key, e.Key): // two keys with one hash
+		return p.scan(entries, e)
+	}
+	entries[i].Value = e.Value
+	return entries
+}
+
+// scan is put without the hash.
+func (p *pairs) scan(entries []rules.Entry, e rules.Entry) []rules.Entry {
+	for i := p.first; i < len(entries); i++ {
 		if bytes.Equal(entries[i].Key, e.Key) {
 			entries[i].Value = e.Value
 			return entries

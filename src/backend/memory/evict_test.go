@@ -1,0 +1,208 @@
+package memory
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+)
+
+func TestRankAfter(t *testing.T) {
+	const charge, refund, force = algorithm.Charge, algorithm.Refund, algorithm.Force
+	for _, tt := range []struct {
+		name   string
+		max    uint64
+		before rank
+		again  bool
+		op     algorithm.Op
+		v      algorithm.Verdict
+		want   rank
+	}{
+		{"the first of many", 100, fleeting, false, charge, algorithm.Verdict{After: 1}, fleeting},
+		{"an eighth", 80, fleeting, false, charge, algorithm.Verdict{After: 10}, fleeting},
+		{"more than an eighth", 80, fleeting, false, charge, algorithm.Verdict{After: 11}, ordinary},
+		{"asked again later", 100, fleeting, true, charge, algorithm.Verdict{After: 2}, ordinary},
+		{"it stays so", 100, ordinary, false, charge, algorithm.Verdict{After: 1}, ordinary},
+		{"full, and nothing refused", 1, fleeting, false, charge, algorithm.Verdict{After: 1}, ordinary},
+		{"refused by a full one", 1, ordinary, false, charge, algorithm.Verdict{Over: true, After: 1}, denying},
+		{"refused, and counted", 1, fleeting, false, charge, algorithm.Verdict{Over: true, After: 2}, denying},
+		{"refused for its size by one with room", 100, fleeting, false, charge, algorithm.Verdict{Over: true, After: 1}, fleeting},
+		{"refused by the interval", 100, ordinary, false, charge, algorithm.Verdict{Over: true, Interval: true, After: 1}, denying},
+		{"passes again", 1, denying, true, charge, algorithm.Verdict{After: 1}, ordinary},
+		{"a refund makes room", 10, denying, false, refund, algorithm.Verdict{After: 9}, ordinary},
+		{"a refund makes no room", 10, denying, false, refund, algorithm.Verdict{After: 12}, denying},
+		{"forced beyond", 10, denying, false, force, algorithm.Verdict{After: 20}, denying},
+		{"a limit of 0 needs no counter", 0, denying, true, charge, algorithm.Verdict{Over: true, After: 3}, fleeting},
+	} {
+		h := &algorithm.Hit{Limit: &algorithm.Limit{Max: tt.max, Period: time.Hour}, Op: tt.op}
+		if got := rankAfter(h, &tt.v, tt.before, tt.again); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestAgeStep(t *testing.T) {
+	last := -1
+	for idle := range uint32(1 << 16) {
+		step := ageStep(idle)
+		if idle < 16 && step != int(idle) || step < last || step > last+1 {
+			t.Fatalf("%d s: step %d, the one before %d", idle, step, last)
+		}
+		last = step
+	}
+	if step := ageStep(1<<32 - 1); step != ageSteps-1 {
+		t.Errorf("the longest is step %d of %d", step, ageSteps)
+	}
+}
+
+// long are limits of all kinds for the length of a test.
+func long(most uint64) []*algorithm.Limit {
+	return []*algorithm.Limit{
+		{Kind: algorithm.FixedWindow, Max: most, Period: 24 * time.Hour, CountBlocked: true},
+		{Kind: algorithm.FixedWindow, Max: most, Period: 24 * time.Hour},
+		{Kind: algorithm.FirstHitWindow, Max: most, Period: 24 * time.Hour},
+		{Kind: algorithm.SlidingWindow, Max: most, Period: 24 * time.Hour},
+		{Kind: algorithm.SlidingWindowCounter, Max: most, Period: 24 * time.Hour},
+		{Kind: algorithm.GCRA, Max: most, Burst: most - 1, Period: 24 * time.Hour},
+		{Kind: algorithm.GCRA, Max: most, Burst: most - 1, Period: 24 * time.Hour, MinInterval: 24 * time.Hour},
+	}
+}
+
+// What is over its limit stays so, without being asked, while others come that fill
+// the store some five times, and so does a group of limits.
+func TestDenyingCountersSurviveAFlood(t *testing.T) {
+	const maxBytes, others = 1 << 20, 150_000
+	few, many, one := long(3), long(100), long(1)
+	for name, flood := range map[string][]*algorithm.Limit{"nearly empty": many, "full": one} {
+		for k, limit := range flood {
+			t.Run(fmt.Sprintf("%s/%v %d", name, limit.Kind, k), func(t *testing.T) {
+				t.Parallel()
+				s := open(t, maxBytes)
+				banned := func(i int, at time.Time) bool {
+					return send(t, s, at, algorithm.Hit{Key: fmt.Append(nil, "banned", i), Limit: few[i], Amount: 1}).Over
+				}
+				group := func(at time.Time) bool {
+					b := algorithm.Batch{Now: at, Verdicts: make([]algorithm.Verdict, 2), Hits: []algorithm.Hit{
+						{Key: []byte("group"), Limit: few[1], Amount: 1, Atomic: true},
+						{Key: []byte("group"), Limit: many[4], Amount: 1, Atomic: true},
+					}}
+					if err := s.Take(t.Context(), &b); err != nil {
+						t.Fatal(err)
+					}
+					return b.Verdicts[0].Over
+				}
+				for range 4 {
+					for i := range few {
+						banned(i, epoch)
+					}
+					group(epoch)
+				}
+				at := epoch
+				for n := range uint64(others) {
+					if n%1000 == 0 {
+						at = at.Add(time.Second)
+					}
+					hit(s, n, limit, at)
+				}
+				if s.Stats().Evicted == 0 {
+					t.Error("nothing was evicted")
+				}
+				for i := range few {
+					if !banned(i, at) {
+						t.Errorf("the caller that was over its %v passes", few[i].Kind)
+					}
+				}
+				if !group(at) {
+					t.Error("the group passes")
+				}
+			})
+		}
+	}
+}
+
+// Counters that someone filled on purpose are bounded as all others, and the
+// longest idle of them go. Counters in use stay, full or not.
+func TestFloodOfDenyingCounters(t *testing.T) {
+	for k, limit := range long(1) {
+		t.Run(fmt.Sprintf("%v %d", limit.Kind, k), func(t *testing.T) {
+			t.Parallel()
+			const maxBytes = 1 << 20
+			s := open(t, maxBytes)
+			day := &algorithm.Limit{Max: 1_000_000, Period: 24 * time.Hour, CountBlocked: true}
+			at, second := epoch, uint64(0)
+			for n := range uint64(100_000) {
+				if n%500 == 0 {
+					at = at.Add(time.Second)
+					second++
+					if v := hit(s, 1<<40, day, at); v.After != second {
+						t.Fatalf("a counter in use was forgotten: %d, want %d", v.After, second)
+					}
+					if v := hit(s, 1<<41, limit, at); v.Over != (second > 1) {
+						t.Fatalf("a refused caller that keeps asking was forgotten: %+v", v)
+					}
+				}
+				hit(s, n, limit, at)
+				hit(s, n, limit, at)
+			}
+			if st := s.Stats(); st.Bytes > maxBytes || st.Evicted == 0 {
+				t.Errorf("%+v", st)
+			}
+			var k [8]byte
+			binary.BigEndian.PutUint64(k[:], 100_000-1)
+			if v := send(t, s, at, algorithm.Hit{Key: k[:], Limit: limit, Op: algorithm.Look, Amount: 1}); !v.Over {
+				t.Error("the last of the flood was forgotten")
+			}
+		})
+	}
+}
+
+// Counters that hold something outlast those that hardly do, however long they
+// have been idle.
+func TestNearlyEmptyCountersGoFirst(t *testing.T) {
+	s := open(t, 1<<20)
+	day := &algorithm.Limit{Max: 100, Period: 24 * time.Hour, CountBlocked: true}
+	const halfFull = 5000
+	for k := range uint64(halfFull) {
+		for range 50 {
+			hit(s, 1<<40+k, day, epoch)
+		}
+	}
+	for n := range uint64(300_000) {
+		hit(s, n, day, epoch.Add(time.Hour+time.Duration(n/1000)*time.Second))
+	}
+	for k := range uint64(halfFull) {
+		if v := hit(s, 1<<40+k, day, epoch.Add(2*time.Hour)); v.Before != 50 {
+			t.Fatalf("counter %d was forgotten: %+v", k, v)
+		}
+	}
+}
+
+// A full store evicts and takes in newcomers without any allocation.
+func TestEvictionDoesNotAllocate(t *testing.T) {
+	s := open(t, 1<<20)
+	day := &algorithm.Limit{Max: 100, Period: 24 * time.Hour, CountBlocked: true}
+	var k [8]byte
+	b := algorithm.Batch{Hits: []algorithm.Hit{{Key: k[:], Limit: day, Amount: 1}}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+	n := uint64(0)
+	take := func() {
+		for range 1000 {
+			n++
+			binary.BigEndian.PutUint64(k[:], n)
+			if err := s.Take(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 100 {
+		take()
+	}
+	before := s.Stats().Evicted
+	if allocs := testing.AllocsPerRun(100, take); allocs > 0 {
+		t.Errorf("%v allocations for 1,000 new counters", allocs)
+	}
+	if evicted := s.Stats().Evicted - before; evicted < 90_000 {
+		t.Errorf("%d were evicted", evicted)
+	}
+}

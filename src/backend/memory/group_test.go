@@ -1,0 +1,50 @@
+package memory
+
+import (
+	"fmt"
+	"testing"
+
+	"ratelimit/src/algorithm"
+)
+
+// In a group each hit sees those before it on its counter, whether the group is
+// small or large, and a group with one hit too many charges nothing.
+func TestGroupsOnFewCounters(t *testing.T) {
+	const counters, each = 3, 10
+	for _, limit := range long(each) {
+		if limit.MinInterval > 0 {
+			continue // no two hits of one instant pass
+		}
+		for _, hits := range []int{1, counters, 2*counters + 1, counters * each, counters*each + 1} {
+			t.Run(fmt.Sprintf("%v, %d hits", limit.Kind, hits), func(t *testing.T) {
+				s := open(t, 0)
+				b := algorithm.Batch{Now: epoch, Verdicts: make([]algorithm.Verdict, hits)}
+				for i := range hits {
+					b.Hits = append(b.Hits, algorithm.Hit{Key: fmt.Append(nil, i%counters), Limit: limit, Amount: 1, Atomic: true})
+				}
+				if err := s.Take(t.Context(), &b); err != nil {
+					t.Fatal(err)
+				}
+				passes := hits <= counters*each
+				for i, v := range b.Verdicts {
+					before := uint64(i / counters)
+					if !passes {
+						before = 0
+					}
+					if v.Charged != passes || v.Before != before || v.Over != (i == counters*each) {
+						t.Fatalf("hit %d: %+v, want %d before", i, v, before)
+					}
+				}
+				for k := range counters {
+					want := uint64(0)
+					if passes {
+						want = uint64((hits - k + counters - 1) / counters)
+					}
+					if v := send(t, s, epoch, algorithm.Hit{Key: fmt.Append(nil, k), Limit: limit, Op: algorithm.Look}); v.Before != want {
+						t.Errorf("counter %d has %d, want %d", k, v.Before, want)
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package settings
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// usualMemory is the default of MEMORY_MAX_BYTES without a GOMEMLIMIT.
+const usualMemory = 256 << 20
+
+// defaultMemory returns the default of MEMORY_MAX_BYTES: usualMemory, but at most
+// half of GOMEMLIMIT, since the rest of the process has to fit as well.
+func (r *reader) defaultMemory() int64 {
+	text, _ := r.lookup("GOMEMLIMIT")
+	if limit, ok := memoryLimit(text); ok {
+		return max(min(limit/2, usualMemory), minMemory)
+	}
+	return usualMemory
+}
+
+// memoryLimit reads the value of GOMEMLIMIT: a number of bytes, or one with the
+// unit B, KiB, MiB, GiB or TiB. It reports false for "off", for no limit at all, and
+// for what is no limit: with that the Go runtime ends the process at the start.
+func memoryLimit(text string) (bytes int64, ok bool) {
+	number, shift := text, 0
+	for i, unit := range []string{"B", "KiB", "MiB", "GiB", "TiB"} {
+		if n, found := strings.CutSuffix(text, unit); found {
+			number, shift = n, 10*i
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64>>shift || n<<shift == math.MaxInt64 {
+		return 0, false
+	}
+	return n << shift, true
+}
