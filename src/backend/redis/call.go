@@ -172,7 +172,7 @@ func (c *call) fail(err error) {
 // settle makes r what became of hit i.
 func (c *call) settle(i int, r result) {
 	c.results[i] = r
-	c.again = c.again || c.elsewhere(i) != nil
+	c.again = c.again || c.redirected(i) != nil
 }
 
 // fill copies b into c. Keys live up to jitter longer than their window, and

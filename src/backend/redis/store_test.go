@@ -560,7 +560,7 @@ func TestCauses(t *testing.T) {
 		{Error("OOM full"), "memory"},
 		{Error("CLUSTERDOWN no"), "cluster"},
 		{errNoOwner, "cluster"},
-		{&sentOn{err: Error("MOVED 1 a:1")}, "cluster"},
+		{&redirect{err: Error("MOVED 1 a:1")}, "cluster"},
 		{Error("WRONGTYPE no"), "reply"},
 		{new(remote.OpenError), "breaker"},
 		{errClosed, "other"},
