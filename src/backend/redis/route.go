@@ -85,23 +85,22 @@ func (s *Store) give(ctx context.Context, c *call) error {
 
 // until waits for done within the time that root has.
 func until[T any](ctx context.Context, root *call, done <-chan T) error {
-	if root.up != nil {
+	if root.up == nil {
 		select {
 		case <-done:
 			return nil
-		default:
-			return root.up
+		case <-ctx.Done():
+			root.up = fmt.Errorf("redis: %w", context.Cause(ctx))
+		case <-root.Timer.C:
+			root.up = ErrTimeout
 		}
 	}
 	select {
-	case <-done:
+	case <-done: // at the same moment, on a busy machine
 		return nil
-	case <-ctx.Done():
-		root.up = fmt.Errorf("redis: %w", context.Cause(ctx))
-	case <-root.Timer.C:
-		root.up = ErrTimeout
+	default:
+		return root.up
 	}
-	return root.up
 }
 
 // known is the table, once there is one.

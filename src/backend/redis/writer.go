@@ -206,6 +206,7 @@ func (w *writer) compose() {
 		}
 	}
 	for _, c := range w.incoming {
+		c.queued.Store(true)
 		w.queue.Add(c, c.cost)
 	}
 	w.incoming = w.emptied()
@@ -448,6 +449,7 @@ func (s *counters) call() *call {
 	c.limits, c.found = c.limits[:0], c.found[:0]
 	c.ask, c.again, c.up = false, false, nil
 	c.cost, c.largest, c.writer, c.next = 0, 0, nil, 0
+	c.queued.Store(false)
 	c.skipped.Store(false)
 	return c
 }
