@@ -30,6 +30,7 @@ type call struct {
 	writer  *writer       // that has it; nil: none
 	seen    int64         // how many batches the writer had had answered when it got the call
 	next    int           // the first hit that is not sent yet; the writer's
+	queued  atomic.Bool   // there was more to do than fits into one batch
 	skipped atomic.Bool   // the writer sends nothing of it, as there is not enough time
 }
 
@@ -121,11 +122,11 @@ func (c *call) refuse(err error) {
 	}
 }
 
-// late returns why c had no answer before its time passed: err, unless the server
-// was working all the time and c waited for its turn.
+// late returns why c had no answer before its time passed: err, unless c waited for its
+// turn while the server answered other batches.
 func (c *call) late(err error) error {
 	timedOut := errors.Is(err, remote.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
-	if timedOut && c.writer != nil && (c.skipped.Load() || c.writer.answered.Load()-c.seen > 1) {
+	if timedOut && c.queued.Load() && (c.skipped.Load() || c.writer.answered.Load()-c.seen > 1) {
 		return ErrOverload
 	}
 	return err
@@ -172,7 +173,7 @@ func (c *call) fail(err error) {
 // settle makes r what became of hit i.
 func (c *call) settle(i int, r result) {
 	c.results[i] = r
-	c.again = c.again || c.elsewhere(i) != nil
+	c.again = c.again || c.redirected(i) != nil
 }
 
 // fill copies b into c. Keys live up to jitter longer than their window, and

@@ -19,7 +19,7 @@ func (c *cluster) find(ctx context.Context, another bool) (layout, error) {
 		return err
 	}, "CLUSTER", "SLOTS")
 	if err != nil {
-		return layout{}, fmt.Errorf("redis: no node tells who has which slots: %w", err)
+		return layout{}, fmt.Errorf("redis: no node tells which node has which slots: %w", err)
 	}
 	c.panel.learn(found.all)
 	return found, nil

@@ -52,5 +52,5 @@
 // PING. A batch that was written, in part or whole, and not answered is an error
 // for all its hits, and never sent again: whether they counted is not known. radix
 // does not send anything again either, as it is given no pool or cluster to do so
-// with. So no hit counts twice, unless somebody above asks again after an error.
+// with. So no hit counts twice, unless the caller asks again after an error.
 package redis

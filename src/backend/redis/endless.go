@@ -7,14 +7,14 @@ import (
 )
 
 // endless are keys that may have no time to live: Redis lost them, so that EXPIRE
-// was left out and should not have been, or nobody knows what arrived of a batch. If
-// nobody hit them again they would stay for good, so they get an EXPIRE of their own.
+// was left out and should not have been, or it is not known what arrived of a batch. If
+// they were not hit again they would stay for good, so they get an EXPIRE of their own.
 //
 // A batch that was held up in the network, and arrives after that, still leaves a key
 // without one if Redis lost the key meanwhile.
 type endless struct {
 	keys map[string]command
-	next time.Time // then somebody is to see to them
+	next time.Time // when to see to them
 }
 
 const (

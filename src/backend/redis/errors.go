@@ -35,7 +35,7 @@ const (
 	causeReadOnly = "read_only" // it is a replica
 	causeLoading  = "loading"   // it loads its data, or lost its primary
 	causeMemory   = "memory"    // it has no more memory
-	causeCluster  = "cluster"   // nobody has the key's slot, or all send us on
+	causeCluster  = "cluster"   // no node has the key's slot, or all redirect us
 	causeReply    = "reply"     // any other error reply
 )
 
@@ -45,11 +45,11 @@ func newTally() remote.Tally {
 
 // causeOf is what a hit's error is counted as.
 func causeOf(err error) string {
-	_, isSentOn := errors.AsType[*sentOn](err)
+	_, isRedirect := errors.AsType[*redirect](err)
 	switch {
 	case errors.Is(err, errReplica):
 		return causeReadOnly
-	case isSentOn, errors.Is(err, errNoOwner):
+	case isRedirect, errors.Is(err, errNoOwner):
 		return causeCluster
 	case replyWord(err) != "":
 		return causeOfReply(replyWord(err))

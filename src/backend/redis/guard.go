@@ -45,7 +45,7 @@ func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 
 // guarded is a connection whose every Read and Write has a deadline of its own.
 // radix clears deadlines as it likes; here that does nothing. When one passes,
-// the connection closes itself, so that whoever waits on it fails at once.
+// the connection closes itself, so that calls that wait on it fail at once.
 //
 // radix reads only while it waits for a reply, so a Read that gets nothing is a
 // command without an answer. One that gets a little at a time is bounded, too: what
@@ -61,7 +61,7 @@ type guarded struct {
 }
 
 // whole is how many times as long as one Read or Write all of a command or batch
-// may take, however it drips. Nobody waits for it after the first.
+// may take, however it drips. Callers leave after the first.
 const whole = 2
 
 // guardEpoch is what due counts from, with the monotonic clock.
@@ -94,8 +94,8 @@ func (g *guarded) Write(p []byte) (int, error) {
 }
 
 // spoke reports whether the server ended the connection or sent something since the last
-// reply that was asked for; then the connection has to be closed. Nobody may be
-// reading from it.
+// reply that was asked for; then the connection has to be closed. Call it only while nothing
+// reads from it.
 func (g *guarded) spoke() bool {
 	if g.watcher.readable() {
 		return true
@@ -117,7 +117,7 @@ func (g *guarded) check(err error) error {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
-	_ = g.Close() // what matters is that nobody waits on it any more
+	_ = g.Close() // calls that wait on it fail now
 	return fmt.Errorf("%w: no answer in %v, or not all of it in %v", errStalled, g.timeout, whole*g.timeout)
 }
 

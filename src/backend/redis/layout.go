@@ -20,7 +20,7 @@ type finder interface {
 // layout is which servers there are, as they themselves say.
 type layout struct {
 	primaries []string
-	slots     *[numSlots]uint16 // 1 + index in primaries, 0: nobody has it. nil: the first primary has them all
+	slots     *[numSlots]uint16 // 1 + index in primaries, 0: none has it. nil: the first primary has them all
 	all       []string          // replicas, too; each once
 }
 
@@ -64,9 +64,9 @@ const (
 	lookLeast = 100 * time.Millisecond
 )
 
-// strangersStay is how many looks a node stays that is not in the layout and
+// discoveredStay is how many looks a node stays that is not in the layout and
 // that another one sent us to.
-const strangersStay = 60
+const discoveredStay = 60
 
 // watch keeps the table in step with what the finder finds until ctx ends.
 func (s *Store) watch(ctx context.Context, f finder) {
@@ -105,7 +105,7 @@ func (s *Store) look(ctx context.Context, f finder, another bool) (found layout,
 	}()
 	for {
 		select {
-		case addr := <-s.strangers:
+		case addr := <-s.discovered:
 			s.admit(ctx, addr)
 		case <-done:
 			return found, err
@@ -124,7 +124,7 @@ func (s *Store) pause(ctx context.Context, begun time.Time) (trouble, ok bool) {
 			kicks = s.kicks
 		case <-kicks:
 			return true, true
-		case addr := <-s.strangers:
+		case addr := <-s.discovered:
 			s.admit(ctx, addr)
 		case <-most:
 			return false, true
@@ -177,13 +177,13 @@ func (s *Store) use(ctx context.Context, found layout) {
 		if t.nodes[addr] != nil {
 			continue
 		}
-		if n.unseen++; n.unseen <= strangersStay && found.slots != nil && len(t.nodes) < maxNodes {
+		if n.unseen++; n.unseen <= discoveredStay && found.slots != nil && len(t.nodes) < maxNodes {
 			t.nodes[addr] = n // calls may still be sent there
 			continue
 		}
 		gone = append(gone, n)
 	}
-	s.replace(t) // first: nobody new is to find those that are gone
+	s.replace(t) // first, so that no new call finds those that are gone
 	for _, n := range gone {
 		n.retire()
 	}

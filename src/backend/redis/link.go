@@ -45,7 +45,7 @@ type link struct {
 }
 
 // newLink returns a link with a gate of its own and without a breaker, for
-// somebody who asks now and then.
+// occasional questions.
 func newLink(a *access, addr string) *link {
 	return &link{access: a, addr: addr, gate: new(remote.Gate)}
 }
@@ -222,7 +222,7 @@ func checkPrimary(ctx context.Context, conn radix.Conn) error {
 // Close closes the connection. The link makes another when it is used again.
 func (l *link) Close() {
 	if l.conn != nil {
-		_ = l.conn.Close() // nobody waits on it any more
+		_ = l.conn.Close()
 		l.conn = nil
 	}
 }

@@ -301,3 +301,38 @@ func TestPiecesCountOnce(t *testing.T) {
 		t.Errorf("%d hits are counted, want %d", sum, want)
 	}
 }
+
+// A large call that cannot be done in time makes room for those that can, before anything
+// of it is sent. Alone it is always tried.
+func TestHopelessCalls(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	s := open(t, Config{Addr: server.Addr})
+	calls := func(left ...time.Duration) (w *writer, list []*call) {
+		w = newWriter(newLink(&s.access, server.Addr), &s.cfg, func() {}, &s.stats)
+		for _, l := range left {
+			c := s.stats.call()
+			c.fill(many(1000, algorithm.GCRA, "k", false), epoch.UnixNano(), 0, false)
+			c.estimate()
+			c.due = time.Now().Add(l)
+			c.Hold() // as the writer does
+			w.incoming = append(w.incoming, c)
+			list = append(list, c)
+		}
+		w.compose()
+		return w, list
+	}
+	w, list := calls(time.Millisecond, time.Hour, time.Millisecond)
+	if w.partial != list[1] || !list[0].skipped.Load() || list[1].skipped.Load() || list[0].next != 0 {
+		t.Errorf("the first has sent %d hits, the second %d, the third %d", list[0].next, list[1].next, list[2].next)
+	}
+	list[0].writer = w
+	if err := list[0].late(ErrTimeout); !errors.Is(err, ErrOverload) {
+		t.Errorf("its caller is told %v", err)
+	}
+	if err := list[0].late(context.Canceled); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that left is told %v", err)
+	}
+	if w, list = calls(time.Millisecond); w.partial != list[0] || list[0].skipped.Load() {
+		t.Error("the only one is not tried")
+	}
+}

@@ -51,7 +51,7 @@ func (p *panel) ask(ctx context.Context, another bool, accept func(reply []any, 
 	return remote.JoinErrors(errs)
 }
 
-// one asks the server whose turn it is, and nobody else.
+// one asks only the server whose turn it is.
 func (p *panel) one(ctx context.Context, words ...string) ([]any, error) {
 	if p.link == nil {
 		p.link = newLink(p.access, p.addrs[0])

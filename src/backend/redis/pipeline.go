@@ -165,7 +165,7 @@ func (p *pipeline) slot(hash uint64, key []byte) int {
 func (p *pipeline) barrier(key []byte) {
 	hash := maphash.Bytes(p.seed, key)
 	if n := p.table[p.slot(hash, key)]; n != 0 {
-		p.commands[n-1].closed = true // the slot stays taken and matches nobody
+		p.commands[n-1].closed = true // the slot stays taken and matches no key
 	}
 }
 
@@ -462,7 +462,7 @@ type advice struct {
 }
 
 // advice reads the replies. In a cluster, a hit that was sent on gets that as
-// its error; addr is who said so.
+// its error; addr is the node that said so.
 func (p *pipeline) advice(addr string, cluster bool) advice {
 	var a advice
 	for i := range p.commands {
@@ -478,7 +478,7 @@ func (p *pipeline) advice(addr string, cluster bool) advice {
 		case "MOVED", "ASK", "TRYAGAIN":
 			if cluster {
 				a.look = a.look || word == "MOVED"
-				c.err = whereElse(c.err, addr)
+				c.err = redirectOf(c.err, addr)
 			}
 		}
 	}

@@ -11,28 +11,28 @@ import (
 	"github.com/mediocregopher/radix/v4"
 )
 
-// sentOn is why a hit was not charged where it was sent, and where to try next.
-type sentOn struct {
-	to    string // "": whoever has the key by now
+// redirect is why a hit was not charged where it was sent, and where to try next.
+type redirect struct {
+	to    string // "": the node that has the key by now
 	ask   bool   // that one has to be told that it really is meant
 	later bool   // a moment from now
 	err   error
 }
 
-func (e *sentOn) Error() string { return e.err.Error() }
+func (e *redirect) Error() string { return e.err.Error() }
 
-func (e *sentOn) Unwrap() error { return e.err }
+func (e *redirect) Unwrap() error { return e.err }
 
 // errUnsent is a hit that was not sent to anybody.
-var errUnsent = &sentOn{err: errors.New("redis: not sent")}
+var errUnsent = &redirect{err: errors.New("redis: not sent")}
 
-// whereElse is what an error reply from the node at addr says of where to go
+// redirectOf is what an error reply from the node at addr says of where to go
 // instead; the reply itself if nothing.
-func whereElse(reply error, addr string) error {
+func redirectOf(reply error, addr string) error {
 	f := strings.Fields(reply.Error()) // redis: MOVED slot host:port
 	switch {
 	case len(f) > 1 && f[1] == "TRYAGAIN":
-		return &sentOn{later: true, err: reply}
+		return &redirect{later: true, err: reply}
 	case len(f) != 4:
 		return reply
 	}
@@ -44,17 +44,17 @@ func whereElse(reply error, addr string) error {
 	if err != nil {
 		return reply
 	}
-	return &sentOn{to: to, ask: f[1] == "ASK", err: reply}
+	return &redirect{to: to, ask: f[1] == "ASK", err: reply}
 }
 
-// elsewhere is why hit i has to be sent again; nil if it has an answer.
-func (c *call) elsewhere(i int) *sentOn {
-	e, _ := c.results[i].err.(*sentOn) //nolint:errorlint // never wrapped
+// redirected is why hit i has to be sent again; nil if it has an answer.
+func (c *call) redirected(i int) *redirect {
+	e, _ := c.results[i].err.(*redirect) //nolint:errorlint // never wrapped
 	return e
 }
 
-// give hands c to whoever has its keys and waits for the results. An error says
-// that it did not wait for them: they may still come, and nobody may look.
+// give hands c to the nodes that have its keys and waits for the results. After an error
+// they may still come, so the caller must not read them.
 func (s *Store) give(ctx context.Context, c *call) error {
 	t, err := s.known(ctx, c)
 	if err != nil {
@@ -85,23 +85,22 @@ func (s *Store) give(ctx context.Context, c *call) error {
 
 // until waits for done within the time that root has.
 func until[T any](ctx context.Context, root *call, done <-chan T) error {
-	if root.up != nil {
+	if root.up == nil {
 		select {
 		case <-done:
 			return nil
-		default:
-			return root.up
+		case <-ctx.Done():
+			root.up = fmt.Errorf("redis: %w", context.Cause(ctx))
+		case <-root.Timer.C:
+			root.up = ErrTimeout
 		}
 	}
 	select {
-	case <-done:
+	case <-done: // at the same moment, on a busy machine
 		return nil
-	case <-ctx.Done():
-		root.up = fmt.Errorf("redis: %w", context.Cause(ctx))
-	case <-root.Timer.C:
-		root.up = ErrTimeout
+	default:
+		return root.up
 	}
-	return root.up
 }
 
 // known is the table, once there is one.
@@ -144,22 +143,22 @@ type part struct {
 	of   []int // their indexes in the whole call
 }
 
-// scatter sends the hits of root that nobody has answered yet to the nodes that
+// scatter sends the hits of root that have no answer yet to the nodes that
 // have their keys, and again where those send them on, until all have an answer
 // or the time is up. What has none then says where it was sent last.
 func (s *Store) scatter(ctx context.Context, root *call) {
 	var parts []part
 	for attempt := 0; root.up == nil; attempt++ {
 		for i := range root.results {
-			if e := root.elsewhere(i); e != nil && e != errUnsent {
-				s.stats.sentOn.Add(1)
+			if e := root.redirected(i); e != nil && e != errUnsent {
+				s.stats.redirects.Add(1)
 			}
 		}
 		parts = s.divide(ctx, root, parts[:0])
 		s.gather(ctx, root, parts)
 		again, later := false, attempt > 0
 		for i := range root.results {
-			if e := root.elsewhere(i); e != nil {
+			if e := root.redirected(i); e != nil {
 				again, later = true, later || e.later
 			}
 		}
@@ -175,10 +174,10 @@ func (s *Store) scatter(ctx context.Context, root *call) {
 // divide makes the parts of root: its hits that have no answer yet, by node.
 // What stands in a group goes slot by slot in a cluster, where a script cannot
 // look into two.
-// Hits that nobody takes get an error.
+// Hits that no node takes get an error.
 func (s *Store) divide(ctx context.Context, root *call, parts []part) []part {
 	for i := range root.hits {
-		if root.elsewhere(i) == nil {
+		if root.redirected(i) == nil {
 			continue
 		}
 		n, ask, err := s.target(ctx, root, i)
@@ -206,7 +205,7 @@ func (s *Store) divide(ctx context.Context, root *call, parts []part) []part {
 func (p *part) move(root *call, i int, cluster bool) {
 	from, slot := len(p.hits), radix.ClusterSlot(root.key(i))
 	for j := i; j < max(root.hits[i].last, i+1); j++ {
-		if j == i || root.elsewhere(j) != nil && (!cluster || radix.ClusterSlot(root.key(j)) == slot) {
+		if j == i || root.redirected(j) != nil && (!cluster || radix.ClusterSlot(root.key(j)) == slot) {
 			p.add(root, j)
 			p.of = append(p.of, j)
 			root.results[j].err = nil
@@ -219,10 +218,10 @@ func (p *part) move(root *call, i int, cluster bool) {
 	}
 }
 
-// target is the node for hit i of root: the one it was sent on to, or who has
+// target is the node for hit i of root: the one it was redirected to, or the one that has
 // its key.
 func (s *Store) target(ctx context.Context, root *call, i int) (n *node, ask bool, err error) {
-	e := root.elsewhere(i)
+	e := root.redirected(i)
 	if e.to != "" {
 		n, err = s.meet(ctx, root, e.to)
 		return n, e.ask, err
@@ -242,7 +241,7 @@ func (s *Store) meet(ctx context.Context, root *call, addr string) (*node, error
 			return n, nil
 		}
 		select {
-		case s.strangers <- addr:
+		case s.discovered <- addr:
 		default: // others are being met; then it is our turn
 		}
 		if err := until(ctx, root, t.replaced); err != nil {

@@ -88,14 +88,14 @@ type Sentinel struct {
 
 // Store is a limiter.Backend. It answers only while Run runs.
 type Store struct {
-	cfg       Config
-	access    access // to the servers
-	seed      maphash.Seed
-	table     atomic.Pointer[table]
-	kicks     chan struct{}  // the layout should be looked at
-	strangers chan string    // nodes that others named
-	running   sync.WaitGroup // writers
-	stats     counters
+	cfg        Config
+	access     access // to the servers
+	seed       maphash.Seed
+	table      atomic.Pointer[table]
+	kicks      chan struct{}  // the layout should be looked at
+	discovered chan string    // nodes that others named
+	running    sync.WaitGroup // writers
+	stats      counters
 }
 
 // New returns a store that is not connected yet.
@@ -118,7 +118,7 @@ func New(cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		cfg: cfg, seed: maphash.MakeSeed(),
-		kicks: make(chan struct{}, 1), strangers: make(chan string, 16),
+		kicks: make(chan struct{}, 1), discovered: make(chan string, 16),
 	}
 	s.access = access{
 		network: cfg.Network, credentials: cfg.Credentials, db: cfg.DB, tls: cfg.TLS,
@@ -248,7 +248,7 @@ func (s *Store) Stats() Stats {
 		Servers: len(t.primaries), BreakersOpen: open, BreakerOpened: s.stats.opened.Load(),
 		Open: s.stats.open.Load(), Dials: s.stats.dials.Load(), Waiting: s.stats.room.Calls(),
 		Batches: s.stats.batches.Load(), Commands: s.stats.sent.Load(), Failed: s.stats.failed.Load(),
-		SentOn: s.stats.sentOn.Load(), Errors: s.stats.errors.Read(),
+		SentOn: s.stats.redirects.Load(), Errors: s.stats.errors.Read(),
 	}
 }
 

@@ -84,7 +84,9 @@ func TestSuite(t *testing.T) {
 			server := redistest.Start(t, tt.options)
 			tt.suite.Run(t, func(t *testing.T) limiter.Backend {
 				server.Do(t, "FLUSHALL")
-				return open(t, tt.config(server))
+				cfg := tt.config(server)
+				cfg.DialTimeout = 20 * time.Second // handshakes of TLS on a busy machine
+				return open(t, cfg)
 			})
 		})
 	}
@@ -560,7 +562,7 @@ func TestCauses(t *testing.T) {
 		{Error("OOM full"), "memory"},
 		{Error("CLUSTERDOWN no"), "cluster"},
 		{errNoOwner, "cluster"},
-		{&sentOn{err: Error("MOVED 1 a:1")}, "cluster"},
+		{&redirect{err: Error("MOVED 1 a:1")}, "cluster"},
 		{Error("WRONGTYPE no"), "reply"},
 		{new(remote.OpenError), "breaker"},
 		{errClosed, "other"},

@@ -508,8 +508,8 @@ func TestHostileLayouts(t *testing.T) {
 	}
 }
 
-func TestWhereElse(t *testing.T) {
-	for reply, want := range map[Error]*sentOn{
+func TestRedirectOf(t *testing.T) {
+	for reply, want := range map[Error]*redirect{
 		"MOVED 1 10.0.0.2:7001": {to: "10.0.0.2:7001"},
 		"ASK 1 10.0.0.2:7001":   {to: "10.0.0.2:7001", ask: true},
 		"MOVED 1 :7001":         {to: "10.0.0.1:7001"},
@@ -521,7 +521,7 @@ func TestWhereElse(t *testing.T) {
 		"MOVED 1 10.0.0.2:x":    nil,
 		"MOVED":                 nil,
 	} {
-		got := whereElse(reply, "10.0.0.1:6379")
+		got := redirectOf(reply, "10.0.0.1:6379")
 		if want == nil {
 			if got != error(reply) {
 				t.Errorf("%q: got %+v", reply, got)
@@ -663,7 +663,7 @@ func TestPing(t *testing.T) {
 
 // A hit that is sent on to a node that is not known yet gets there, though those
 // that are asked for the layout do not answer just then.
-func TestStrangers(t *testing.T) {
+func TestDiscovered(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	var addr string
 	var asked atomic.Int64

@@ -206,6 +206,7 @@ func (w *writer) compose() {
 		}
 	}
 	for _, c := range w.incoming {
+		c.queued.Store(true)
 		w.queue.Add(c, c.cost)
 	}
 	w.incoming = w.emptied()
@@ -420,16 +421,16 @@ func (w *writer) finish() {
 
 // counters are what a Store counts of itself, and its pool of calls.
 type counters struct {
-	calls   sync.Pool
-	room    remote.Room
-	opened  atomic.Int64 // breakers
-	dials   atomic.Int64
-	open    atomic.Int64
-	batches atomic.Int64
-	sent    atomic.Int64
-	failed  atomic.Int64
-	sentOn  atomic.Int64
-	errors  remote.Tally
+	calls     sync.Pool
+	room      remote.Room
+	opened    atomic.Int64 // breakers
+	dials     atomic.Int64
+	open      atomic.Int64
+	batches   atomic.Int64
+	sent      atomic.Int64
+	failed    atomic.Int64
+	redirects atomic.Int64
+	errors    remote.Tally
 }
 
 func (s *counters) batch(commands int, err error) {
@@ -440,7 +441,7 @@ func (s *counters) batch(commands int, err error) {
 	}
 }
 
-// call is an empty one, held by whoever asked for it.
+// call is an empty one, which the caller holds.
 func (s *counters) call() *call {
 	c := s.calls.Get().(*call)
 	c.Reset()
@@ -448,11 +449,12 @@ func (s *counters) call() *call {
 	c.limits, c.found = c.limits[:0], c.found[:0]
 	c.ask, c.again, c.up = false, false, nil
 	c.cost, c.largest, c.writer, c.next = 0, 0, nil, 0
+	c.queued.Store(false)
 	c.skipped.Store(false)
 	return c
 }
 
-// release puts c away if nobody else holds it.
+// release puts c away if it has no other holder.
 func (s *counters) release(c *call) {
 	if c.Release() {
 		s.room.Free(c.Bytes)

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Call is what a caller and those who serve it share of one Take.
+// Call is what a caller and the goroutines that serve it share of one Take.
 type Call struct {
 	Done  chan struct{} // one send, when there is an answer
 	Timer *time.Timer   // the time the caller has
 	Gone  atomic.Bool   // the caller left: what has not been sent need not be
 	Bytes int           // in the store's Room
 
-	// holders are who may look at the call; who leaves last puts it away.
+	// holders is how many may look at the call; the last one to leave puts it away.
 	holders atomic.Int32
 }
 
-// Init makes a new call of c, that nobody holds.
+// Init makes a new call of c, without holders.
 func (c *Call) Init() {
 	c.Done, c.Timer = make(chan struct{}, 1), time.NewTimer(time.Hour)
 	c.Timer.Stop()
@@ -32,7 +32,7 @@ func (c *Call) Reset() {
 // Hold adds a holder.
 func (c *Call) Hold() { c.holders.Add(1) }
 
-// Release takes a holder away and reports whether it was the last, who is to put
+// Release takes a holder away and reports whether it was the last, which then puts
 // the call away.
 func (c *Call) Release() bool {
 	if c.holders.Add(-1) > 0 {
