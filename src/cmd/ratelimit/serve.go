@@ -185,6 +185,8 @@ func (s *server) build() error {
 		Span:      s.tracing.Decision(),
 		Headers:   headerNames(s.cfg),
 		Metadata:  s.cfg.DynamicMetadata,
+
+		MaxDecisions: s.cfg.MaxBuffered / 4,
 	})
 	grpcTLS, err := s.serverTLS("grpc", s.cfg.GRPCTLS, "h2")
 	if err != nil {
@@ -198,6 +200,8 @@ func (s *server) build() error {
 		KeepaliveMin:          s.cfg.GRPCKeepaliveMin,
 		MaxConnectionAge:      s.cfg.GRPCMaxConnectionAge,
 		MaxConnectionAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
+		Reflection:            s.cfg.GRPCReflection,
+		Budget:                s.buffered,
 		Stats:                 s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
 	})
 	if err := s.httpTLS(); err != nil {
