@@ -18,7 +18,7 @@ func repair(dst, text []byte) int {
 	n := 0
 	for i := 0; i < len(text); {
 		if text[i] < utf8.RuneSelf {
-			if i+8 > len(text) {
+			if i+8 > len(text) || text[i+1] >= utf8.RuneSelf {
 				dst[n] = text[i]
 				i, n = i+1, n+1
 				continue
@@ -31,25 +31,34 @@ func repair(dst, text []byte) int {
 		}
 		size := runeLen(text[i:])
 		if size == 0 {
-			for i++; i < len(text) && text[i] >= utf8.RuneSelf && runeLen(text[i:]) == 0; i++ {
+			for i++; i < len(text) && (begins[text[i]] == 0 || text[i] >= utf8.RuneSelf && runeLen(text[i:]) == 0); i++ {
 			}
-			dst[n], dst[n+1], dst[n+2] = 0xEF, 0xBF, 0xBD // U+FFFD
+			binary.LittleEndian.PutUint32(dst[n:], 0xBDBFEF) // U+FFFD, and a byte that is overwritten
 			n += 3
+			continue
 		}
-		for ; size > 0; size-- {
-			dst[n] = text[i]
-			i, n = i+1, n+1
-		}
+		copy(dst[n:n+size], text[i:])
+		i, n = i+size, n+size
 	}
 	return n
 }
+
+// begins has 1 for the bytes that a character can begin with.
+var begins = func() (table [256]byte) {
+	for b := range table {
+		if b < 0x80 || b >= 0xC2 && b <= 0xF4 {
+			table[b] = 1
+		}
+	}
+	return table
+}()
 
 // runeLen returns how many bytes the first character of text has, 2 to 4, or 0 if
 // text does not begin with one. The first byte must not be ASCII. It is
 // utf8.DecodeRune without the rune.
 func runeLen(text []byte) int {
 	b := text[0]
-	if b < 0xC2 || b > 0xF4 || len(text) < 2 {
+	if begins[b] == 0 || len(text) < 2 {
 		return 0
 	}
 	low, high := byte(0x80), byte(0xBF) // of the second byte
