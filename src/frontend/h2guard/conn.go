@@ -128,7 +128,7 @@ func (c *Conn) evict() {
 		c.guard.remains.Add(bytes)
 	}
 	c.guard.mu.Unlock()
-	c.kill()
+	go c.kill() // the caller may hold locks of another connection
 }
 
 // collected says that bytes of remains are not in use any more.
