@@ -19,7 +19,7 @@ func TestUpstreamProcess(t *testing.T) {
 	rules.put(t, "d.yaml", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 10}}\n")
 	u := startWith(t, rules,
 		"RUNTIME_ROOT="+filepath.Dir(rules.files), "RUNTIME_SUBDIRECTORY=",
-		"LOG_LEVEL=error", "DEBUG_PPROF=false",
+		"LOG_LEVEL=error", "DEBUG_PPROF=false", "GRPC_REFLECTION=true",
 	)
 	t.Run("differs: an empty RUNTIME_SUBDIRECTORY works", func(t *testing.T) {
 		u.take(t, "grpc", "d", 1, step{ask: "a", want: "OK 9/10 YEAR"})
@@ -41,7 +41,7 @@ func TestUpstreamProcess(t *testing.T) {
 			t.Errorf("got\n%s", page) // an unknown path has the list of those that are known
 		}
 	})
-	t.Run("differs: gRPC reflection exists", func(t *testing.T) {
+	t.Run("differs: GRPC_REFLECTION=true offers reflection", func(t *testing.T) {
 		stream, err := reflectionpb.NewServerReflectionClient(u.conn).ServerReflectionInfo(t.Context())
 		if err != nil {
 			t.Fatal(err)

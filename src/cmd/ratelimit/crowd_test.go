@@ -6,8 +6,11 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // A port has room for so many connections; who comes then is let go at once, and
@@ -63,6 +66,41 @@ func (s *service) dial(port string) net.Conn {
 }
 
 // figure is one of /stats.
+// What callers leave unfinished is a figure, and so is what it costs them.
+func TestBufferedFigures(t *testing.T) {
+	s := launch(t, oneRule, "MAX_BUFFERED_BYTES=1048576", "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")
+	s.until("ready", s.healthy)
+	conn := s.dial("grpc")
+	f := http2.NewFramer(conn, conn)
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	open := func(id uint32) error { // :method POST, which says too little for an answer to be in haste
+		return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x83}, EndHeaders: false})
+	}
+	if err := open(1); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the stream is charged", func() bool { return s.figure("ratelimit.buffered.bytes") > 0 })
+	for _, name := range []string{"ratelimit.buffered.evicted", "ratelimit.grpc.cx_stalled", "ratelimit.grpc.cx_slowed", "ratelimit.grpc.streams_refused"} {
+		if n := s.figure(name); n != 0 {
+			t.Errorf("%s is %d", name, n)
+		}
+	}
+	_, text := s.get("prometheus", "/metrics")
+	for _, name := range []string{
+		"ratelimit_buffered_bytes", "ratelimit_buffered_max_bytes 1.048576e+06", "ratelimit_buffered_evicted_total 0",
+		"ratelimit_grpc_stalled_connections_total 0", "ratelimit_grpc_slowed_reads_total 0", "ratelimit_grpc_refused_streams_total 0",
+	} {
+		if !strings.Contains(text, "\n"+name) {
+			t.Errorf("%s is not in\n%s", name, text)
+		}
+	}
+}
+
 func (s *service) figure(name string) int64 {
 	s.t.Helper()
 	_, text := s.get("debug", "/stats")

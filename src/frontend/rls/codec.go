@@ -3,7 +3,6 @@ package rls
 import (
 	"bytes"
 	"context"
-	"fmt"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -12,8 +11,6 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-
-	"ratelimit/src/limiter"
 )
 
 // serviceDesc is RateLimitService with a handler that takes what codec makes.
@@ -40,13 +37,21 @@ func (s *Service) handler() grpc.MethodHandler {
 	}
 }
 
-// answer decides on the request in c. What it returns is for codec: a *reply,
-// or a message for whatever scan and appendResponse leave out. What is wrong
-// with the bytes is found here and not in codec, whose errors would be INTERNAL
-// and counted nowhere.
+// answer decides on the request in c. It returns a *reply, or a message where
+// appendResponse leaves something out. Errors in the bytes are found here and not in
+// codec, whose errors would be INTERNAL and counted nowhere.
 func (s *Service) answer(ctx context.Context, c *call) (any, error) {
 	data := c.buf.ReadOnlyData()
-	if s.cfg.Metadata || !c.scan(data) {
+	if n := s.large(data); n > 0 {
+		if err := s.decisions.Acquire(ctx, n); err != nil {
+			return nil, s.refuse(err)
+		}
+		defer s.decisions.Release(n)
+	}
+	if err := c.scan(data); err != nil {
+		return nil, s.refuse(err)
+	}
+	if s.cfg.Metadata {
 		msg, err := unmarshal(data)
 		if err != nil {
 			return nil, s.refuse(err)
@@ -56,12 +61,14 @@ func (s *Service) answer(ctx context.Context, c *call) (any, error) {
 	if err := s.check(ctx, c); err != nil {
 		return nil, s.refuse(err)
 	}
-	b := replies.Get(0)
-	*b = s.appendResponse(*b, &c.answer)
-	return (*reply)(b), nil
+	r := replies.Get().(*reply)
+	r.bytes = s.appendResponse(r.bytes[:0], &c.answer)
+	r.charge(guarded(ctx))
+	return r, nil
 }
 
-// codec is protobuf's, but for calls of RateLimitService, which stay bytes.
+// codec is protobuf's, but for requests of RateLimitService and for replies, which
+// stay bytes.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(encproto.Name)} }
@@ -83,85 +90,24 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return c.CodecV2.Marshal(v)
 	}
-	return mem.BufferSlice{mem.NewBuffer((*[]byte)(out), &replies)}, nil
+	return mem.BufferSlice{mem.NewBuffer(&out.bytes, out)}, nil
 }
 
-// unmarshal reads a request. Text that is not UTF-8 is no error: Envoy hands on
-// header values as they come, and whoever could make us fail with one byte
-// would get past every limit where the filter lets failures pass.
+// unmarshal reads a request as a message. Text that is not UTF-8 is read as scan
+// reads it.
 func unmarshal(data []byte) (*pb.RateLimitRequest, error) {
-	if err := checkSize(data); err != nil {
-		return nil, err
-	}
 	msg := new(pb.RateLimitRequest)
 	err := proto.Unmarshal(data, msg)
 	if err != nil {
-		if valid, ok := repair(nil, data, requestTexts); ok {
+		if valid, ok := repairFields(nil, data, requestTexts); ok {
 			msg = new(pb.RateLimitRequest)
 			err = proto.Unmarshal(valid, msg)
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: not a RateLimitRequest: %w", limiter.ErrRequest, err)
+		return nil, errMalformed
 	}
 	return msg, nil
-}
-
-// maxEntries bounds the entries of all descriptors of a request together.
-const maxEntries = 16 * limiter.MaxDescriptors
-
-var (
-	errDescriptors = fmt.Errorf("%w: more than %d descriptors", limiter.ErrTooLarge, limiter.MaxDescriptors)
-	errEntries     = fmt.Errorf("%w: more than %d entries", limiter.ErrTooLarge, maxEntries)
-)
-
-// checkSize counts descriptors and entries before memory is spent on them: an
-// empty one takes two bytes on the wire and a hundred times that as a message.
-func checkSize(data []byte) error {
-	if len(data) < 2*limiter.MaxDescriptors {
-		return nil // too short for too many
-	}
-	entries := 0
-	descriptors, err := count(data, 2, func(d []byte) error {
-		n, err := count(d, 1, nil)
-		entries += n
-		return err
-	})
-	switch {
-	case err != nil:
-		return err
-	case descriptors > limiter.MaxDescriptors:
-		return errDescriptors
-	case entries > maxEntries:
-		return errEntries
-	}
-	return nil
-}
-
-// count returns how many fields of a message have the given number, and calls
-// each, if not nil, with what is in them.
-func count(data []byte, number protowire.Number, each func([]byte) error) (n int, err error) {
-	for len(data) > 0 {
-		num, typ, tag := protowire.ConsumeTag(data)
-		if tag < 0 {
-			return 0, fmt.Errorf("%w: not a RateLimitRequest: %w", limiter.ErrRequest, protowire.ParseError(tag))
-		}
-		size := protowire.ConsumeFieldValue(num, typ, data[tag:])
-		if size < 0 {
-			return 0, fmt.Errorf("%w: not a RateLimitRequest: %w", limiter.ErrRequest, protowire.ParseError(size))
-		}
-		if num == number && typ == protowire.BytesType {
-			n++
-			if each != nil {
-				inner, _ := protowire.ConsumeBytes(data[tag:])
-				if err := each(inner); err != nil {
-					return 0, err
-				}
-			}
-		}
-		data = data[tag+size:]
-	}
-	return n, nil
 }
 
 // texts says which fields of a message are text (nil) or messages with text.
@@ -170,8 +116,8 @@ type texts map[protowire.Number]texts
 // requestTexts are domain, and of each descriptor the entries' key and value.
 var requestTexts = texts{1: nil, 2: {1: {1: nil, 2: nil}}}
 
-// repair appends src to dst with U+FFFD for what is not UTF-8 in its texts.
-func repair(dst, src []byte, fields texts) ([]byte, bool) {
+// repairFields appends src to dst with U+FFFD for what is not UTF-8 in its texts.
+func repairFields(dst, src []byte, fields texts) ([]byte, bool) {
 	for len(src) > 0 {
 		num, typ, tag := protowire.ConsumeTag(src)
 		if tag < 0 {
@@ -188,7 +134,7 @@ func repair(dst, src []byte, fields texts) ([]byte, bool) {
 				value = bytes.ToValidUTF8(value, []byte("\uFFFD"))
 			} else {
 				var ok bool
-				if value, ok = repair(nil, value, inner); !ok {
+				if value, ok = repairFields(nil, value, inner); !ok {
 					return nil, false
 				}
 			}

@@ -1,44 +1,69 @@
 package rls
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
+	"ratelimit/src/frontend/h2guard"
 	"ratelimit/src/limiter"
 )
 
-// reply is a RateLimitResponse as bytes. Its memory belongs to replies.
-type reply []byte
+// reply is a message as bytes, on its way to the client of conn. It is its own
+// mem.BufferPool: grpc-go calls Put when the bytes are written or dropped.
+type reply struct {
+	bytes []byte
+	conn  *h2guard.Conn
+	held  int64 // what conn was charged
+}
 
-// replies is where replies are kept for the next. It is a mem.BufferPool, whose
-// buffers come back once they are sent.
-var replies replyPool
+// replies keeps replies for the next.
+var replies = sync.Pool{New: func() any { return &reply{bytes: make([]byte, 0, smallReply)} }}
 
-type replyPool struct{ pool sync.Pool }
+const (
+	// smallReply is what a reply has room for at first: more than grpc-go's
+	// threshold, below which it would not give buffers back.
+	smallReply = 2048
+	// replyOverhead is what grpc-go keeps for a reply that waits to be written,
+	// with its trailers.
+	replyOverhead = 512
+)
 
-// smallReply is what a reply has room for at first: more than grpc-go's
-// threshold, below which it would not give buffers back.
-const smallReply = 2048
+// charge has conn hold the bytes until they are written.
+func (r *reply) charge(conn *h2guard.Conn) {
+	r.conn, r.held = conn, int64(cap(r.bytes))+replyOverhead
+	conn.Queued(r.held)
+}
 
-// Get returns a buffer that is empty and may grow.
-func (p *replyPool) Get(int) *[]byte {
-	if b, ok := p.pool.Get().(*[]byte); ok {
-		return b
+// Put takes the reply back. Its argument is r.bytes.
+func (r *reply) Put(*[]byte) {
+	r.conn.Written(r.held)
+	r.conn = nil
+	if cap(r.bytes) <= maxKept {
+		replies.Put(r)
 	}
-	b := make([]byte, 0, smallReply)
+}
+
+// Get is the other half of a mem.BufferPool, which nothing asks of a reply.
+func (r *reply) Get(n int) *[]byte {
+	b := make([]byte, n)
 	return &b
 }
 
-// Put takes a buffer back.
-func (p *replyPool) Put(b *[]byte) {
-	if cap(*b) <= maxKept {
-		*b = (*b)[:0]
-		p.pool.Put(b)
+// encodeReply returns msg as a reply on conn.
+func encodeReply(conn *h2guard.Conn, msg proto.Message) (*reply, error) {
+	r := replies.Get().(*reply)
+	var err error
+	if r.bytes, err = (proto.MarshalOptions{}).MarshalAppend(r.bytes[:0], msg); err != nil {
+		return nil, fmt.Errorf("rls: writing a %s: %w", msg.ProtoReflect().Descriptor().Name(), err)
 	}
+	r.charge(conn)
+	return r, nil
 }
 
 // appendResponse appends the answer as response makes it, with headers.

@@ -82,7 +82,7 @@ func (f *fixture) failed() []error {
 // dial serves f on a port of its own and returns a connection to it.
 func dial(t *testing.T, f *fixture) (*Server, *grpc.ClientConn) {
 	t.Helper()
-	srv := NewServer(f.Service, ServerConfig{})
+	srv := NewServer(f.Service, ServerConfig{Reflection: true})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -16,12 +16,16 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+
+	"ratelimit/src/budget"
+	"ratelimit/src/frontend/h2guard"
 )
 
 // HealthName is the service name under which Envoy deployments ask for gRPC
@@ -50,6 +54,10 @@ type ServerConfig struct {
 	MaxConnectionAgeGrace time.Duration
 	// Stats, if set, is told of each call: the tracing's server spans.
 	Stats stats.Handler
+	// Reflection offers the services' descriptors to tools such as grpcurl.
+	Reflection bool
+	// Budget is charged with what is held for clients; nil: no bound.
+	Budget *budget.Budget
 }
 
 // handshakeTimeout is how long a client may take to say hello. Nobody needs
@@ -70,6 +78,7 @@ const headerBytes = 64 << 10
 // Server is the gRPC server: the Service, health and reflection.
 type Server struct {
 	grpc   *grpc.Server
+	guard  *h2guard.Guard
 	health *health.Server
 	conns  *conns
 	closed context.Context // ends open streams
@@ -79,7 +88,11 @@ type Server struct {
 // NewServer returns a server that is not serving yet, in both senses: it has
 // no listener, and its health says NOT_SERVING.
 func NewServer(s *Service, cfg ServerConfig) *Server {
-	srv := &Server{health: health.NewServer(), conns: &conns{open: make(map[*conn]struct{})}}
+	srv := &Server{
+		guard:  h2guard.New(h2guard.Config{Budget: cfg.Budget}),
+		health: health.NewServer(),
+		conns:  &conns{open: make(map[*conn]struct{})},
+	}
 	srv.closed, srv.close = context.WithCancel(context.Background())
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
@@ -96,11 +109,13 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 			MaxConnectionAgeGrace: cfg.MaxConnectionAgeGrace,
 		}),
 		grpc.UnaryInterceptor(s.unary),
-		grpc.StreamInterceptor(srv.endStream(s)),
+		grpc.StreamInterceptor(srv.stream(s)),
 	}
+	creds := insecure.NewCredentials()
 	if cfg.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(cfg.TLS)))
+		creds = credentials.NewTLS(cfg.TLS)
 	}
+	options = append(options, grpc.Creds(guardedCredentials{creds, srv.guard}))
 	if cfg.MaxMessage > 0 {
 		options = append(options, grpc.MaxRecvMsgSize(cfg.MaxMessage))
 	}
@@ -111,9 +126,12 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 		options = append(options, grpc.StatsHandler(cfg.Stats))
 	}
 	srv.grpc = grpc.NewServer(options...)
-	srv.grpc.RegisterService(s.serviceDesc(), s)
-	healthpb.RegisterHealthServer(srv.grpc, srv.health)
-	reflection.Register(srv.grpc)
+	services := registrar{srv.grpc}
+	services.RegisterService(s.serviceDesc(), s)
+	healthpb.RegisterHealthServer(services, srv.health)
+	if cfg.Reflection {
+		reflection.Register(services)
+	}
 	srv.SetServing(false)
 	return srv
 }
@@ -132,6 +150,9 @@ func (srv *Server) SetServing(ok bool) {
 // Serve answers calls on l until Shutdown. It is called once.
 func (srv *Server) Serve(l net.Listener) error {
 	srv.conns.Listener = l
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go srv.guard.Run(ctx)
 	if err := srv.grpc.Serve(srv.conns); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("rls: %w", err)
 	}
@@ -156,11 +177,19 @@ func (srv *Server) Shutdown(ctx context.Context) {
 	}
 }
 
-// endStream runs a stream with a context that ends with the server. A handler
-// that does not look at it, because it waits for its client, is left behind: its
-// next use of the stream fails.
-func (srv *Server) endStream(s *Service) grpc.StreamServerInterceptor {
+// stream runs a long call with a context that ends with the server. A handler that
+// does not look at it, because it waits for its client, is left behind: its next use
+// of the stream fails.
+func (srv *Server) stream(s *Service) grpc.StreamServerInterceptor {
 	return func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		if err := refuseCompressed(stream.Context()); err != nil {
+			return err
+		}
+		conn := guarded(stream.Context())
+		if !conn.OpenLong(longBytes) {
+			return status.Errorf(codes.ResourceExhausted, "too many streaming calls: %d are allowed on a connection, and fewer if all connections have many", h2guard.MaxLong)
+		}
+		defer conn.CloseLong(longBytes)
 		ctx, cancel := context.WithCancel(stream.Context())
 		defer cancel()
 		done := make(chan error, 1)
@@ -168,7 +197,7 @@ func (srv *Server) endStream(s *Service) grpc.StreamServerInterceptor {
 			var err error
 			defer func() { done <- err }()
 			defer s.recovered(&err)
-			err = handler(service, &endingStream{stream, ctx})
+			err = handler(service, &longCall{stream, ctx, conn})
 		}()
 		select {
 		case err := <-done:
@@ -185,12 +214,8 @@ func (srv *Server) endStream(s *Service) grpc.StreamServerInterceptor {
 	}
 }
 
-type endingStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (s *endingStream) Context() context.Context { return s.ctx }
+// GuardStats returns the figures of what the server holds clients to.
+func (srv *Server) GuardStats() h2guard.Stats { return srv.guard.Stats() }
 
 // PanicError is what Config.OnFailure is told of a panic in a call.
 type PanicError struct {

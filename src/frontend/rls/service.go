@@ -4,6 +4,7 @@
 package rls
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -38,6 +40,9 @@ type Config struct {
 	Headers *HeaderNames
 	// Metadata fills dynamic_metadata.
 	Metadata bool
+	// MaxDecisions bounds the bytes that decisions on large gRPC requests take at a
+	// time; further ones wait for their turn. Defaults to 64 MiB.
+	MaxDecisions int64
 }
 
 // Service answers RateLimitService calls.
@@ -45,7 +50,10 @@ type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	cfg  Config
 	pool sync.Pool // of *call
-	now  time.Time // of all requests, in tests; zero: the store's clock
+	// decisions has maxDecisions bytes for large requests that are being decided.
+	decisions    *semaphore.Weighted
+	maxDecisions int64
+	now          time.Time // of all requests, in tests; zero: the store's clock
 }
 
 // New returns a service; Register and JSON make it reachable.
@@ -56,7 +64,13 @@ func New(cfg Config) *Service {
 	if cfg.OnCall == nil {
 		cfg.OnCall = func(string, string, time.Duration) {}
 	}
-	return &Service{cfg: cfg, pool: sync.Pool{New: func() any { return new(call) }}}
+	most := cmp.Or(cfg.MaxDecisions, 64<<20)
+	return &Service{
+		cfg:          cfg,
+		pool:         sync.Pool{New: func() any { return new(call) }},
+		decisions:    semaphore.NewWeighted(most),
+		maxDecisions: most,
+	}
 }
 
 // ShouldRateLimit is the call that Envoy makes.

@@ -1,7 +1,7 @@
 package rls
 
 import (
-	"math"
+	"fmt"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -10,139 +10,141 @@ import (
 	"ratelimit/src/rules"
 )
 
-// scan reads a RateLimitRequest as clients write them into c.req, whose bytes
-// are then those of data. It reports false for anything else, right or wrong:
-// unknown fields, fields that are there twice, text that is not UTF-8, numbers
-// out of range, too many of something. All that is for unmarshal, which must
-// come to the same for what scan takes: a fuzz target compares the two.
-func (c *call) scan(data []byte) bool {
-	c.entries = c.entries[:0]
+var (
+	errDescriptors = fmt.Errorf("%w: more than %d descriptors", limiter.ErrTooLarge, limiter.MaxDescriptors)
+	errEntries     = fmt.Errorf("%w: more than %d entries", limiter.ErrTooLarge, maxEntries)
+	errMalformed   = fmt.Errorf("%w: not a RateLimitRequest: malformed protobuf", limiter.ErrRequest)
+)
+
+// maxEntries bounds the entries of all descriptors of a request together.
+const maxEntries = 16 * limiter.MaxDescriptors
+
+// scan reads a RateLimitRequest into c.req in one pass. It takes what protobuf
+// takes: fields it does not know are skipped, and of a field that comes twice the
+// last one counts. The texts of c.req are those of data, or in c.text where they are
+// not UTF-8: Envoy sends header values as they come, and a request that failed for
+// one byte would pass where the filter lets failures pass. Errors wrap
+// limiter.ErrRequest or limiter.ErrTooLarge; c.req then holds what came before the error.
+func (c *call) scan(data []byte) error {
+	c.entries, c.text = c.entries[:0], c.text[:0]
 	c.req = limiter.Request{Descriptors: c.req.Descriptors[:0]}
 	f := fields{rest: data}
-	var seen uint8
 	for f.next() {
 		switch f.tag {
 		case 1<<3 | bytesType:
-			if !f.once(&seen) || !utf8.Valid(f.bytes) {
-				return false
-			}
-			c.req.Domain = f.bytes
+			c.req.Domain = c.valid(f.bytes)
 		case 2<<3 | bytesType:
-			if len(c.req.Descriptors) == limiter.MaxDescriptors || !c.scanDescriptor(f.bytes) {
-				return false
+			if len(c.req.Descriptors) == limiter.MaxDescriptors {
+				return errDescriptors
+			}
+			if err := c.scanDescriptor(f.bytes); err != nil {
+				return err
 			}
 		case 3<<3 | varintType:
-			if !f.once(&seen) || f.number > math.MaxUint32 {
-				return false
-			}
-			c.req.Hits = f.number
-		default:
-			return false
+			c.req.Hits = uint64(uint32(f.number))
 		}
 	}
-	return !f.bad
+	return f.err
 }
 
-func (c *call) scanDescriptor(data []byte) bool {
+func (c *call) scanDescriptor(data []byte) error {
 	first := len(c.entries)
 	d := limiter.Descriptor{}
+	hasMultiplier := false
 	f := fields{rest: data}
-	var seen uint8
 	for f.next() {
+		var err error
 		switch f.tag {
 		case 1<<3 | bytesType:
-			if len(c.entries) == maxEntries || !c.scanEntry(f.bytes) {
-				return false
+			if len(c.entries) == maxEntries {
+				return errEntries
 			}
-			continue
+			err = c.scanEntry(f.bytes)
 		case 2<<3 | bytesType:
-			if !scanLimit(f.bytes, &d.Limit) {
-				return false
+			if !d.HasLimit {
+				d.HasLimit, d.Limit = true, rules.Quantity{Unit: unit(0), Multiplier: 1}
 			}
-			d.HasLimit = true
+			err = scanLimit(f.bytes, &d.Limit, &hasMultiplier)
 		case 3<<3 | bytesType:
-			if !scanWrapped(f.bytes, &d.Hits) {
-				return false
-			}
 			d.HasHits = true
+			err = scanWrapped(f.bytes, &d.Hits)
 		case 4<<3 | varintType:
 			d.Refund = f.number != 0
-		default:
-			return false
 		}
-		if !f.once(&seen) {
-			return false
+		if err != nil {
+			return err
 		}
 	}
 	d.Entries = c.entries[first:len(c.entries):len(c.entries)]
 	c.req.Descriptors = append(c.req.Descriptors, d)
-	return !f.bad
+	return f.err
 }
 
-func (c *call) scanEntry(data []byte) bool {
+func (c *call) scanEntry(data []byte) error {
 	var e rules.Entry
 	f := fields{rest: data}
-	var seen uint8
 	for f.next() {
-		if !f.once(&seen) || !utf8.Valid(f.bytes) {
-			return false
-		}
 		switch f.tag {
 		case 1<<3 | bytesType:
-			e.Key = f.bytes
+			e.Key = c.valid(f.bytes)
 		case 2<<3 | bytesType:
-			e.Value = f.bytes
-		default:
-			return false
+			e.Value = c.valid(f.bytes)
 		}
 	}
 	c.entries = append(c.entries, e)
-	return !f.bad
+	return f.err
 }
 
-func scanLimit(data []byte, q *rules.Quantity) bool {
-	*q = rules.Quantity{Unit: unit(0), Multiplier: 1}
+// scanLimit adds the fields of a RateLimitOverride to q, whose Multiplier is 1
+// until hasMultiplier.
+func scanLimit(data []byte, q *rules.Quantity, hasMultiplier *bool) error {
 	f := fields{rest: data}
-	var seen uint8
 	for f.next() {
-		if !f.once(&seen) {
-			return false
-		}
 		switch f.tag {
 		case 1<<3 | varintType:
-			if f.number > math.MaxUint32 {
-				return false
-			}
 			q.Requests = uint32(f.number)
 		case 2<<3 | varintType:
-			if f.number > math.MaxInt32 {
-				return false
-			}
 			q.Unit = unit(int32(f.number))
 		case 3<<3 | bytesType:
-			var m uint64
-			if !scanWrapped(f.bytes, &m) || m > math.MaxUint32 {
-				return false
+			m := uint64(q.Multiplier)
+			if !*hasMultiplier {
+				m, *hasMultiplier = 0, true
+			}
+			if err := scanWrapped(f.bytes, &m); err != nil {
+				return err
 			}
 			q.Multiplier = uint32(m)
-		default:
-			return false
 		}
 	}
-	return !f.bad
+	return f.err
 }
 
 // scanWrapped reads a UInt64Value or UInt32Value.
-func scanWrapped(data []byte, to *uint64) bool {
+func scanWrapped(data []byte, to *uint64) error {
 	f := fields{rest: data}
-	var seen uint8
 	for f.next() {
-		if f.tag != 1<<3|varintType || !f.once(&seen) {
-			return false
+		if f.tag == 1<<3|varintType {
+			*to = f.number
 		}
-		*to = f.number
 	}
-	return !f.bad
+	return f.err
+}
+
+// valid returns text, or a copy in c.text in which each run of bytes that is not
+// UTF-8 is one U+FFFD. Copies that do not fit go to new memory, so that no text is
+// copied twice.
+func (c *call) valid(text []byte) []byte {
+	if utf8.Valid(text) {
+		return text
+	}
+	room := repairRoom(len(text))
+	if cap(c.text)-len(c.text) < room {
+		c.text = make([]byte, 0, max(room, min(2*cap(c.text), maxKept)))
+	}
+	start := len(c.text)
+	n := repair(c.text[start:start+room], text)
+	c.text = c.text[:start+n]
+	return c.text[start : start+n : start+n]
 }
 
 const (
@@ -150,52 +152,66 @@ const (
 	bytesType  = byte(protowire.BytesType)
 )
 
-// fields goes through the fields of a message, as long as they are varints or
-// bytes with numbers below 8.
+// fields goes through the fields of a message.
 type fields struct {
 	rest []byte
 	// Of the field that next came to.
-	tag    byte // number<<3 | type
-	number uint64
+	tag    byte   // number<<3 | type; 0 for a field that no message here has
+	number uint64 // of a varint
 	bytes  []byte
-	bad    bool
+	err    error // set when next reports false because the message is malformed
 }
 
-// next reports whether there is another field. At the end, bad says whether it
-// was one.
+// next reports whether there is another field.
 func (f *fields) next() bool {
 	if len(f.rest) == 0 {
 		return false
 	}
 	f.tag = f.rest[0]
+	if kind := f.tag & 7; f.tag < 1<<3 || f.tag >= 1<<7 || kind != varintType && kind != bytesType {
+		return f.skip()
+	}
 	v, n := protowire.ConsumeVarint(f.rest[1:])
-	if n < 0 || f.tag < 1<<3 || f.tag >= 1<<6 {
-		f.bad = true
-		return false
+	if n < 0 {
+		return f.malformed()
 	}
 	rest := f.rest[1+n:]
-	switch f.tag & 7 {
-	case varintType:
-		f.number = v
-	case bytesType:
+	f.number = v
+	if f.tag&7 == bytesType {
 		if v > uint64(len(rest)) {
-			f.bad = true
-			return false
+			return f.malformed()
 		}
 		f.bytes, rest = rest[:v:v], rest[v:]
-	default:
-		f.bad = true
-		return false
 	}
 	f.rest = rest
 	return true
 }
 
-// once reports whether the field comes for the first time, and notes it in
-// seen.
-func (f *fields) once(seen *uint8) bool {
-	bit := uint8(1) << (f.tag >> 3)
-	first := *seen&bit == 0
-	*seen |= bit
-	return first
+// skip is next for fields that are written in more than a byte, which small
+// numbers may be, and for those of other types.
+func (f *fields) skip() bool {
+	number, kind, n := protowire.ConsumeTag(f.rest)
+	if n < 0 {
+		return f.malformed()
+	}
+	size := protowire.ConsumeFieldValue(number, kind, f.rest[n:])
+	if size < 0 {
+		return f.malformed()
+	}
+	f.tag = 0
+	if value := f.rest[n : n+size]; number < 1<<4 && (kind == protowire.VarintType || kind == protowire.BytesType) {
+		f.tag = byte(number)<<3 | byte(kind)
+		if kind == protowire.VarintType {
+			f.number, _ = protowire.ConsumeVarint(value)
+		} else {
+			f.bytes, _ = protowire.ConsumeBytes(value)
+		}
+	}
+	f.rest = f.rest[n+size:]
+	return true
+}
+
+func (f *fields) malformed() bool {
+	f.err = errMalformed
+	return false
 }

@@ -1,0 +1,404 @@
+package h2guard
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"ratelimit/src/budget"
+)
+
+// wire is a connection whose client has said everything already.
+type wire struct {
+	net.Conn
+	in     bytes.Buffer
+	once   sync.Once
+	closed chan struct{}
+	full   chan struct{} // if set, writes wait for it
+}
+
+func (w *wire) Read(p []byte) (int, error) { return w.in.Read(p) }
+
+func (w *wire) Write(p []byte) (int, error) {
+	if w.full != nil {
+		select {
+		case <-w.full:
+		case <-w.closed:
+			return 0, net.ErrClosed
+		}
+	}
+	return len(p), nil
+}
+
+func (w *wire) Close() error {
+	w.once.Do(func() { close(w.closed) })
+	return nil
+}
+
+// ends reports whether the connection is closed, by now or soon.
+func (w *wire) ends() bool {
+	select {
+	case <-w.closed:
+		return true
+	case <-time.After(10 * time.Second):
+		return false
+	}
+}
+
+func (w *wire) cutOff() bool {
+	select {
+	case <-w.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// table is a guard with one connection, whose time is set by the test.
+type table struct {
+	*testing.T
+	guard  *Guard
+	budget *budget.Budget
+	conn   *Conn
+	wire   *wire
+	client *http2.Framer // writes what the server reads
+	out    bytes.Buffer
+	server *http2.Framer // writes to out what send has the server send
+	time   time.Duration
+}
+
+func newTable(t *testing.T, max int64) *table {
+	t.Helper()
+	tb := &table{T: t, budget: budget.New(max)}
+	tb.guard = New(Config{Budget: tb.budget})
+	tb.guard.now = func() time.Duration { return tb.time }
+	tb.conn, tb.wire = tb.another()
+	tb.client = http2.NewFramer(&tb.wire.in, nil)
+	tb.server = http2.NewFramer(&tb.out, nil)
+	tb.wire.in.WriteString(http2.ClientPreface)
+	t.Cleanup(func() {
+		if err := tb.conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tb
+}
+
+func (tb *table) another() (*Conn, *wire) {
+	w := &wire{closed: make(chan struct{})}
+	return tb.guard.Wrap(w, func() { _ = w.Close() }), w
+}
+
+// got has the server read all that the client wrote.
+func (tb *table) got(errs ...error) {
+	tb.Helper()
+	if err := errors.Join(errs...); err != nil {
+		tb.Fatal(err)
+	}
+	tb.conn.received(tb.wire.in.Bytes())
+	tb.wire.in.Reset()
+}
+
+// sent has the server write.
+func (tb *table) sent(errs ...error) {
+	tb.Helper()
+	if err := errors.Join(errs...); err != nil {
+		tb.Fatal(err)
+	}
+	_, err := tb.conn.Write(tb.out.Bytes())
+	tb.out.Reset()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// holds checks how much is charged, beside what stays for the most streams.
+func (tb *table) holds(what string, want int64) {
+	tb.Helper()
+	if got := tb.budget.Held() - int64(tb.conn.peak)*peakBytes; got != want {
+		tb.Errorf("%s: %d bytes are held, want %d", what, got, want)
+	}
+}
+
+func (tb *table) open(id uint32, headers int, end bool) error {
+	return tb.client.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: make([]byte, headers), EndHeaders: true, EndStream: end})
+}
+
+func TestStreamsAreCharged(t *testing.T) {
+	t.Parallel()
+	tb := newTable(t, 0)
+	tb.got(tb.client.WriteSettings())
+	tb.holds("nothing is open", 0)
+	tb.got(tb.open(1, 10, false), tb.client.WriteData(1, true, make([]byte, 100)))
+	tb.holds("a call", StreamBytes+80+260)
+	tb.got(tb.open(3, 20_000, false), tb.client.WriteData(3, false, make([]byte, 1100)), tb.client.WriteData(3, false, make([]byte, 5000)))
+	tb.holds("and a large one", StreamBytes+80+260+StreamBytes+maxHeaders+(4<<10+160)+(16<<10+160))
+	tb.sent(tb.server.WriteData(1, false, make([]byte, 10)))
+	tb.holds("the reply is not the end", StreamBytes+80+260+StreamBytes+maxHeaders+20<<10+320)
+	tb.sent(tb.server.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true}))
+	tb.holds("the trailers are", StreamBytes+maxHeaders+20<<10+320)
+	tb.sent(tb.server.WriteRSTStream(1, http2.ErrCodeNo), tb.server.WriteRSTStream(3, http2.ErrCodeCancel))
+	tb.holds("a stream that was reset lingers", StreamBytes+maxHeaders+20<<10+320)
+	tb.conn.Cancelled()
+	tb.holds("its handler ended", maxHeaders+20<<10+320)
+	tb.guard.sweep()
+	tb.guard.sweep()
+	tb.holds("its data is collected", 0)
+	tb.got(tb.client.WriteData(1, false, make([]byte, 5000)), tb.open(1, 10, true))
+	tb.holds("what comes for streams that have ended", 0)
+}
+
+// A stream that neither side ends costs as much as its connection may hold.
+func TestTheLargestConnectionIsClosed(t *testing.T) {
+	t.Parallel()
+	tb := newTable(t, 10*StreamBytes)
+	other, otherWire := tb.another()
+	other.Queued(StreamBytes)
+	for i := range uint32(20) {
+		tb.got(tb.open(2*i+1, 0, true))
+	}
+	if !tb.wire.ends() || otherWire.cutOff() || tb.budget.Evicted() != 1 {
+		t.Errorf("closed: %t, the other %t, counted %d", tb.wire.cutOff(), otherWire.cutOff(), tb.budget.Evicted())
+	}
+	if n := tb.budget.Held(); n != StreamBytes {
+		t.Errorf("%d bytes are held, want those of the other", n)
+	}
+	other.Written(StreamBytes)
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What an evicted connection held is in use until its handlers end. Meanwhile others
+// that hold much are not read from.
+func TestEvictedMemoryIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	tb := newTable(t, 100*StreamBytes)
+	for i := range uint32(120) {
+		tb.got(tb.open(2*i+1, 0, true))
+	}
+	other, _ := tb.another()
+	defer func() { _ = other.Close() }()
+	other.Queued(20 * StreamBytes)
+	if !tb.wire.ends() || !tb.guard.crowded() {
+		t.Fatalf("closed %t, crowded %t", tb.wire.cutOff(), tb.guard.crowded())
+	}
+	for range 40 {
+		tb.conn.Cancelled() // handlers end
+	}
+	if tb.guard.crowded() {
+		t.Errorf("%d bytes remain after 40 of 100 handlers ended, and %d are held", tb.guard.remains.Load(), tb.budget.Held())
+	}
+	other.Queued(50 * StreamBytes)
+	if !tb.guard.crowded() {
+		t.Error("there is room for more than the budget")
+	}
+	if err := tb.conn.Close(); err != nil {
+		t.Error(err)
+	}
+	tb.guard.sweep()
+	tb.time += collectedAfter
+	tb.guard.sweep()
+	if n := tb.guard.remains.Load(); n != 0 || len(tb.guard.evicted) != 0 {
+		t.Errorf("%d bytes remain for ever", n)
+	}
+}
+
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	ping := func(tb *table) error { return tb.client.WritePing(true, [8]byte{}) }
+	for _, tt := range []struct {
+		name  string
+		times int
+		write func(tb *table, i uint32) error
+		owed  time.Duration // once all were read in no time
+	}{
+		{"calls", 10_000, func(tb *table, i uint32) error {
+			return errors.Join(tb.open(2*i+1, 10, false), tb.client.WriteData(2*i+1, true, make([]byte, 10)), tb.client.WriteWindowUpdate(0, 100), tb.client.WriteWindowUpdate(2*i+1, 100))
+		}, 0},
+		{"few frames", 2000, func(tb *table, _ uint32) error { return ping(tb) }, 0},
+		{"many frames", 5000, func(tb *table, _ uint32) error { return ping(tb) }, 3 * time.Second},
+		{"empty data", 3000, func(tb *table, _ uint32) error { return tb.client.WriteData(1, false, nil) }, time.Second}, // for a stream that is not open
+		{"unknown frames", 3000, func(tb *table, _ uint32) error { return tb.client.WriteRawFrame(99, 0, 0, nil) }, time.Second},
+		{"settings", 3000, func(tb *table, _ uint32) error { return tb.client.WriteSettingsAck() }, time.Second},
+		{"many settings", 10, func(tb *table, _ uint32) error {
+			return tb.client.WriteSettings(make([]http2.Setting, 1000)...)
+		}, 8010 * time.Millisecond},
+		{"rapid resets", 3000, func(tb *table, i uint32) error {
+			return errors.Join(tb.open(2*i+1, 10, true), tb.client.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
+		}, 4 * time.Second},
+		{"resets after a while", 3000, func(tb *table, i uint32) error {
+			err := errors.Join(tb.open(2*i+1, 10, true), ping(tb))
+			tb.got(err)
+			tb.time += rapid
+			return tb.client.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
+		}, 0},
+		{"resets provoked", 3000, func(tb *table, i uint32) error {
+			tb.got(tb.open(2*i+1, 10, true))
+			tb.sent(tb.server.WriteRSTStream(2*i+1, http2.ErrCodeFlowControl))
+			return nil
+		}, time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tb := newTable(t, 0)
+			for i := range uint32(tt.times) {
+				if err := tt.write(tb, i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tb.got()
+			if got := tb.conn.owed(); (got - tt.owed).Abs() > 20*time.Millisecond {
+				t.Errorf("the client owes %v, want %v", got, tt.owed)
+			}
+			tb.time += tt.owed + 10*time.Millisecond
+			if got := tb.conn.owed(); got > 0 {
+				t.Errorf("later it still owes %v", got)
+			}
+		})
+	}
+}
+
+func TestStalls(t *testing.T) {
+	t.Parallel()
+	pass := func(tb *table, d time.Duration) {
+		for range d / time.Second {
+			tb.time += time.Second
+			tb.guard.sweep()
+		}
+	}
+	t.Run("replies that are not read", func(t *testing.T) {
+		t.Parallel()
+		tb := newTable(t, 0)
+		pass(tb, time.Minute)
+		tb.conn.Queued(100)
+		tb.conn.Queued(200)
+		pass(tb, 10*time.Second)
+		tb.conn.Written(100)
+		pass(tb, 10*time.Second)
+		if tb.wire.cutOff() {
+			t.Error("closed although a reply was read 10 s ago")
+		}
+		pass(tb, 2*time.Second)
+		if !tb.wire.cutOff() || tb.guard.Stats().Stalled != 1 {
+			t.Errorf("cut off %t, counted %d", tb.wire.cutOff(), tb.guard.Stats().Stalled)
+		}
+	})
+	t.Run("a blocked write", func(t *testing.T) {
+		t.Parallel()
+		tb := newTable(t, 0)
+		tb.wire.full = make(chan struct{})
+		ended := make(chan error, 1)
+		go func() {
+			_, err := tb.conn.Write(make([]byte, 100))
+			ended <- err
+		}()
+		for tb.conn.writes.Load() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		pass(tb, 10*time.Second)
+		if tb.wire.cutOff() {
+			t.Error("closed too early")
+		}
+		pass(tb, 2*time.Second)
+		if err := <-ended; err == nil {
+			t.Error("the write succeeded")
+		}
+	})
+	t.Run("writes that go on", func(t *testing.T) {
+		t.Parallel()
+		tb := newTable(t, 0)
+		for range 30 {
+			tb.sent(tb.server.WritePing(false, [8]byte{}))
+			pass(tb, time.Second)
+		}
+		if tb.wire.cutOff() {
+			t.Error("closed")
+		}
+	})
+}
+
+func TestLongCalls(t *testing.T) {
+	t.Parallel()
+	tb := newTable(t, 4000)
+	for i := range MaxLong {
+		if !tb.conn.OpenLong(100) {
+			t.Fatalf("call %d was refused", i+1)
+		}
+	}
+	other, _ := tb.another()
+	if tb.conn.OpenLong(100) {
+		t.Errorf("more than %d calls", MaxLong)
+	}
+	if !other.OpenLong(200) || other.OpenLong(1) {
+		t.Error("all connections together may hold a quarter of the budget")
+	}
+	tb.conn.CloseLong(100)
+	if !tb.conn.OpenLong(100) || tb.guard.Stats().LongRefused != 2 {
+		t.Errorf("%d were refused, want 2", tb.guard.Stats().LongRefused)
+	}
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A client that owes time must not hold up the end of its connection.
+func TestCloseEndsThePause(t *testing.T) {
+	t.Parallel()
+	tb := newTable(t, 0)
+	tb.conn.tokens = -1e9
+	ended := make(chan struct{})
+	go func() {
+		_, _ = tb.conn.Read(make([]byte, 1))
+		close(ended)
+	}()
+	for tb.guard.Stats().Slowed == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := tb.conn.Close(); err != nil {
+		t.Error(err)
+	}
+	<-ended
+}
+
+// BenchmarkCall is what the guard adds to a call in batches of 32.
+func BenchmarkCall(b *testing.B) {
+	var in, out bytes.Buffer
+	client, server := http2.NewFramer(&in, nil), http2.NewFramer(&out, nil)
+	const batch = 32
+	for i := range uint32(batch) {
+		for _, err := range []error{
+			client.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: make([]byte, 20), EndHeaders: true}),
+			client.WriteData(2*i+1, true, make([]byte, 50)),
+			server.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: make([]byte, 5), EndHeaders: true}),
+			server.WriteData(2*i+1, false, make([]byte, 30)),
+			server.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: make([]byte, 5), EndHeaders: true, EndStream: true}),
+		} {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	c := New(Config{Budget: budget.New(1 << 30)}).Wrap(&wire{closed: make(chan struct{})}, func() {})
+	c.in.skip = 0
+	b.ReportAllocs()
+	for b.Loop() {
+		c.last = 0
+		for range batch {
+			c.Queued(2560)
+		}
+		c.received(in.Bytes())
+		if _, err := c.Write(out.Bytes()); err != nil {
+			b.Fatal(err)
+		}
+		for range batch {
+			c.Written(2560)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/batch, "ns/call")
+}

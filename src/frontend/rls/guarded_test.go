@@ -1,0 +1,354 @@
+package rls
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/gzip" // as some libraries do
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/mem"
+	grpcmetadata "google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"ratelimit/src/budget"
+	"ratelimit/src/rules"
+)
+
+// unpacked counts what noisy unpacks.
+var unpacked atomic.Int64
+
+// noisy is a compressor that any library could register.
+type noisy struct{}
+
+func (noisy) Name() string { return "noisy" }
+
+func (noisy) Compress(w io.Writer) (io.WriteCloser, error) { return nopCloser{w}, nil }
+
+func (noisy) Decompress(r io.Reader) (io.Reader, error) {
+	unpacked.Add(1)
+	return r, nil
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+func init() { encoding.RegisterCompressor(noisy{}) }
+
+// A message that is compressed is refused before it is unpacked, in every service
+// and whatever compressors are registered.
+func TestCompressedCallsAreRefused(t *testing.T) {
+	_, conn := dial(t, start(t, nil))
+	health := healthpb.NewHealthClient(conn)
+	for _, name := range []string{"gzip", "noisy"} {
+		for what, call := range map[string]func(...grpc.CallOption) error{
+			"ShouldRateLimit": func(o ...grpc.CallOption) error {
+				_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", strings.Repeat("x", 1000))), o...)
+				return err
+			},
+			"Check": func(o ...grpc.CallOption) error {
+				_, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: HealthName}, o...)
+				return err
+			},
+			"Watch": func(o ...grpc.CallOption) error {
+				stream, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthName}, o...)
+				if err != nil {
+					return err
+				}
+				_, err = stream.Recv()
+				if header, headerErr := stream.Header(); headerErr == nil && err != nil {
+					for _, opt := range o {
+						if h, ok := opt.(grpc.HeaderCallOption); ok {
+							*h.HeaderAddr = header
+						}
+					}
+				}
+				return err
+			},
+		} {
+			var header grpcmetadata.MD
+			err := call(grpc.UseCompressor(name), grpc.Header(&header))
+			if status.Code(err) != codes.Unimplemented {
+				t.Errorf("%s with %s: %v, want Unimplemented", what, name, err)
+			}
+			if got := header.Get("grpc-accept-encoding"); len(got) != 1 || got[0] != "identity" {
+				t.Errorf("%s with %s: grpc-accept-encoding is %q, want identity", what, name, got)
+			}
+		}
+	}
+	if n := unpacked.Load(); n > 0 {
+		t.Errorf("%d messages were unpacked", n)
+	}
+	if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1")), grpc.UseCompressor("identity")); err != nil {
+		t.Errorf("identity: %v", err)
+	}
+}
+
+func TestFewLongCalls(t *testing.T) {
+	srv, conn := dial(t, start(t, nil))
+	health := healthpb.NewHealthClient(conn)
+	refused := 0
+	for range 20 {
+		stream, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthName})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) == codes.ResourceExhausted {
+			refused++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if refused != 12 || srv.GuardStats().LongRefused != 12 {
+		t.Errorf("%d of 20 watches were refused, counted %d, want 12", refused, srv.GuardStats().LongRefused)
+	}
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("reflection beside 8 watches: %v, want ResourceExhausted", err)
+	}
+	if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
+		t.Errorf("calls that end by themselves go on: %v", err)
+	}
+}
+
+// Reflection repeats what it is asked, so that is short.
+func TestReflectionOfLongNames(t *testing.T) {
+	_, conn := dial(t, start(t, nil))
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileByFilename{FileByFilename: strings.Repeat("x", 1<<20)}}
+	if err := stream.Send(ask); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a name of 1 MiB: %v, want ResourceExhausted", err)
+	}
+}
+
+func TestReflectionIsOff(t *testing.T) {
+	conn, err := grpc.NewClient(listening(t, ServerConfig{}), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.Unimplemented {
+		t.Errorf("got %v, want Unimplemented", err)
+	}
+}
+
+// attacker speaks HTTP/2 by hand and reads nothing.
+type attacker struct {
+	*http2.Framer
+	conn    net.Conn
+	headers []byte
+	stream  uint32
+}
+
+func attack(t *testing.T, addr string, settings ...http2.Setting) *attacker {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+		if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1], Sensitive: true}); err != nil { // not indexed, so that it can be sent again
+			t.Fatal(err)
+		}
+	}
+	a := &attacker{Framer: http2.NewFramer(conn, conn), conn: conn, headers: block.Bytes()}
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.WriteSettings(settings...); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// call opens a stream and sends the first bytes of a message of size.
+func (a *attacker) call(size int, message []byte) error {
+	a.stream += 2
+	id := a.stream - 1
+	err := a.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: a.headers, EndHeaders: true})
+	data := append([]byte{0, byte(size >> 24), byte(size >> 16), byte(size >> 8), byte(size)}, message...)
+	for len(data) > 0 && err == nil {
+		n := min(len(data), 16<<10)
+		last := n == len(data) && len(message) == size
+		err = a.WriteData(id, last, data[:n])
+		data = data[n:]
+	}
+	return err
+}
+
+// What callers do not read, or do not finish, is bounded for all together; it costs
+// those their connections that hold the most, and their neighbours nothing.
+func TestCallersShareABudget(t *testing.T) {
+	many := make([][]rules.Entry, 1000)
+	for i := range many {
+		many[i] = []rules.Entry{{Key: []byte("ip"), Value: fmt.Append(nil, i)}}
+	}
+	large := wire("d", many...)
+	for name, do := range map[string]func(a *attacker) error{
+		"replies beyond the window": func(a *attacker) error { return a.call(len(large), large) },
+		"messages without an end":   func(a *attacker) error { return a.call(4<<20, make([]byte, 60<<10)) },
+		"calls without a message":   func(a *attacker) error { return a.call(100, nil) },
+		"data byte by byte": func(a *attacker) error {
+			err := a.call(4<<20, nil)
+			for i := 0; i < 20_000 && err == nil; i++ {
+				err = a.WriteData(a.stream-1, false, []byte{1})
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const most = 2 << 20
+			shared := budget.New(most)
+			addr := listening(t, ServerConfig{Budget: shared})
+			conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			neighbour := pb.NewRateLimitServiceClient(conn)
+			a := attack(t, addr, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+			go func() { _, _ = io.Copy(io.Discard, a.conn) }() // only its window is closed
+			for i := 0; shared.Evicted() == 0; i++ {
+				if err := do(a); err != nil {
+					break
+				}
+				if i > 100_000 {
+					t.Fatal("the attacker may go on")
+				}
+				if held := shared.Held(); held > most+most/4 {
+					t.Fatalf("%d bytes are held", held)
+				}
+				if _, err := neighbour.ShouldRateLimit(t.Context(), request(descriptor("staff", "1"))); err != nil {
+					t.Fatalf("the neighbour: %v", err)
+				}
+			}
+			for begun := time.Now(); shared.Evicted() == 0; time.Sleep(time.Millisecond) {
+				if time.Since(begun) > time.Minute {
+					t.Fatal("nothing was closed")
+				}
+			}
+			if _, err := neighbour.ShouldRateLimit(t.Context(), request(descriptor("staff", "1"))); err != nil {
+				t.Errorf("the neighbour: %v", err)
+			}
+		})
+	}
+}
+
+// A client that resets what it opens is slowed, so that it does not fill the
+// process with goroutines.
+func TestRapidResetsAreSlowed(t *testing.T) {
+	srv := NewServer(start(t, nil).Service, ServerConfig{Budget: budget.New(64 << 20)})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	a := attack(t, l.Addr().String())
+	go func() { _, _ = io.Copy(io.Discard, a.conn) }()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for range 100_000 {
+			if a.call(100, nil) != nil || a.WriteRSTStream(a.stream-1, http2.ErrCodeCancel) != nil {
+				return
+			}
+		}
+	}()
+	for begun := time.Now(); srv.GuardStats().Slowed == 0; time.Sleep(time.Millisecond) {
+		if time.Since(begun) > time.Minute {
+			t.Fatal("the client is not slowed")
+		}
+	}
+	if n := runtime.NumGoroutine(); n > 5000 {
+		t.Errorf("%d goroutines", n)
+	}
+	srv.grpc.Stop() // ends the pause, too
+	<-sent
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// Decisions on large requests wait for each other, and for none but them.
+func TestLargeRequestsTakeTurns(t *testing.T) {
+	t.Parallel()
+	many := make([][]rules.Entry, 1000)
+	for i := range many {
+		many[i] = []rules.Entry{{Key: []byte("ip"), Value: fmt.Append(nil, i)}}
+	}
+	f := start(t, nil)
+	f.decisions, f.maxDecisions = semaphore.NewWeighted(1<<20), 1<<20
+	few := wire("d", many[:10]...)
+	for _, tt := range []struct {
+		name string
+		data []byte
+		want int64
+	}{
+		{"small", few, 0},
+		{"some descriptors", wire("d", many[:100]...), 100<<11 + 4*int64(len(wire("d", many[:100]...)))},
+		{"long text", wire("d", []rules.Entry{{Value: make([]byte, 1<<20)}}), 1 << 20},
+		{"many descriptors", wire("d", many...), 1 << 20},
+		{"empty descriptors", bytes.Repeat([]byte{2<<3 | 2, 0}, 5000), 1 << 20},
+	} {
+		if got := f.large(tt.data); got != tt.want {
+			t.Errorf("%s: %d bytes, want %d", tt.name, got, tt.want)
+		}
+	}
+	if err := f.decisions.Acquire(t.Context(), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(ctx context.Context, data []byte) error {
+		c := f.pool.Get().(*call)
+		defer f.release(c)
+		c.buf = mem.SliceBuffer(data)
+		_, err := f.answer(ctx, c)
+		return err
+	}
+	if err := ask(t.Context(), few); err != nil {
+		t.Errorf("a small request: %v", err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := ask(gone, wire("d", many...)); status.Code(err) != codes.Canceled {
+		t.Errorf("a large one whose caller is gone: %v, want Canceled", err)
+	}
+	f.decisions.Release(1 << 20)
+	if err := ask(t.Context(), wire("d", many...)); err != nil {
+		t.Errorf("a large one in its turn: %v", err)
+	}
+}
