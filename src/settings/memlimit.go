@@ -19,6 +19,19 @@ func (r *reader) defaultMemory() int64 {
 	return usualMemory
 }
 
+// usualBuffered is the default of MAX_BUFFERED_BYTES without a GOMEMLIMIT.
+const usualBuffered = 256 << 20
+
+// defaultBuffered returns the default of MAX_BUFFERED_BYTES: a quarter of
+// GOMEMLIMIT, but at least minBuffered, or usualBuffered if there is no limit.
+func (r *reader) defaultBuffered() int64 {
+	text, _ := r.lookup("GOMEMLIMIT")
+	if limit, ok := memoryLimit(text); ok {
+		return max(limit/4, minBuffered)
+	}
+	return usualBuffered
+}
+
 // memoryLimit reads the value of GOMEMLIMIT: a number of bytes, or one with the
 // unit B, KiB, MiB, GiB or TiB. It reports false for "off", for no limit at all, and
 // for what is no limit: with that the Go runtime ends the process at the start.

@@ -29,3 +29,37 @@ func TestMemoryMaxBytesFollowsMemoryLimit(t *testing.T) {
 		}
 	}
 }
+
+func TestMaxBufferedFollowsMemoryLimit(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		limit, set string
+		want       int64 // 0: refused
+	}{
+		{"", "", 256 << 20},
+		{"off", "", 256 << 20},
+		{"9223372036854775807", "", 256 << 20}, // as "off"
+		{"224MiB", "", 56 << 20},
+		{"1GiB", "", 256 << 20},
+		{"4TiB", "", 1 << 40},
+		{"67108864", "", 16 << 20},
+		{"67108864B", "", 16 << 20},
+		{"1024KiB", "", 1 << 20}, // a quarter is less than the least
+		{"9000000TiB", "", 256 << 20},
+		{"-1", "", 256 << 20},
+		{"5MB", "", 256 << 20},
+		{"224MiB", "1048576", 1 << 20},
+		{"", "1048575", 0},
+		{"", "0", 0},
+		{"", "-5", 0},
+	} {
+		env := map[string]string{"GOMEMLIMIT": tt.limit, "MAX_BUFFERED_BYTES": tt.set}
+		s, _, err := Read(func(name string) (string, bool) { v, ok := env[name]; return v, ok && v != "" })
+		switch {
+		case tt.want == 0 && err == nil:
+			t.Errorf("GOMEMLIMIT=%s MAX_BUFFERED_BYTES=%s: accepted as %d", tt.limit, tt.set, s.MaxBuffered)
+		case tt.want > 0 && (err != nil || s.MaxBuffered != tt.want):
+			t.Errorf("GOMEMLIMIT=%s MAX_BUFFERED_BYTES=%s: %d, %v, want %d", tt.limit, tt.set, s.MaxBuffered, err, tt.want)
+		}
+	}
+}

@@ -31,6 +31,8 @@ type Settings struct {
 	MaxDescriptors int
 	DebugPprof     bool
 	DebugToken     string
+	// MaxBuffered is in bytes, for all callers together; above 0.
+	MaxBuffered int64
 
 	// What ports speak TLS with; that of divvy's is in Divvy.
 	GRPCTLS, HTTPTLS, DebugTLS ServerTLS
@@ -215,6 +217,8 @@ func (s *Settings) declare(r *reader) {
 	r.duration(&s.GRPCKeepaliveTime, "GRPC_KEEPALIVE_TIME", 5*time.Minute, "after so long without a word a client is pinged, and let go if it does not answer in 20s; 0: never")
 	r.duration(&s.GRPCKeepaliveMin, "GRPC_KEEPALIVE_MIN_INTERVAL", 10*time.Second, "clients that ping more often than this are told to go away; 0: they may")
 
+	r.bytes(&s.MaxBuffered, "MAX_BUFFERED_BYTES", r.defaultBuffered(), "the most memory for what all callers together keep here: requests, replies they have not read, streams, HTTP bodies; beyond it the connections that hold the most are closed; a quarter of `GOMEMLIMIT` where that is set")
+
 	r.section("TLS")
 	s.GRPCTLS.declareGRPC(r)
 	s.HTTPTLS.declare(r, "HTTP_", "the HTTP port")
@@ -315,6 +319,9 @@ var promPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]*$`)
 // minMemory is what the empty tables of the memory store take.
 const minMemory = 128 << 10
 
+// minBuffered has room for the largest body of an HTTP request.
+const minBuffered = 1 << 20
+
 // headerName is a token of RFC 9110.
 var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
@@ -332,6 +339,9 @@ func (s *Settings) validate(r *reader) {
 	s.Divvy.validate(r)
 	if s.MemoryMaxBytes < minMemory {
 		r.problem("MEMORY_MAX_BYTES", strconv.FormatInt(s.MemoryMaxBytes, 10), "write "+strconv.Itoa(minMemory)+" or more")
+	}
+	if s.MaxBuffered < minBuffered {
+		r.problem("MAX_BUFFERED_BYTES", strconv.FormatInt(s.MaxBuffered, 10), "write "+strconv.Itoa(minBuffered)+" or more")
 	}
 	if s.StatsFlushInterval == 0 {
 		r.problem("STATS_FLUSH_INTERVAL", "0", "write a duration above 0; DISABLE_STATS=true sends nothing")

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"ratelimit/src/budget"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/frontend/rls"
@@ -80,6 +81,7 @@ type server struct {
 	audit    *logrus.Logger
 	announce *logrus.Logger
 	ports    ports
+	buffered *budget.Budget // of the bytes that all callers together hold here
 	store    *store
 	counters *metrics.Registry
 	limiter  *limiter.Limiter
@@ -123,6 +125,7 @@ func (s *server) start(ctx context.Context, warnings []string, signals <-chan os
 	for _, w := range warnings {
 		s.log.Warn(w)
 	}
+	s.buffered = budget.New(cfg.MaxBuffered)
 	if s.ports, err = listen(ctx, cfg); err != nil {
 		return err
 	}
@@ -152,6 +155,7 @@ func (s *server) build() error {
 	s.counters.Source(s.hangingStats)
 	s.counters.Source(s.ports.stats)
 	s.counters.Source(s.output.logStats)
+	s.counters.Source(s.bufferedStats)
 	for _, read := range s.store.stats {
 		s.counters.Source(read)
 	}

@@ -123,7 +123,7 @@ func (s *server) buildPrometheus() error {
 		Version:                    version,
 		Commit:                     revision(),
 		OnWarn:                     func(err error) { s.log.Warn(err) },
-		Sources:                    append(s.store.samples, s.certSamples, s.clientCertSamples, s.xdsSamples, s.health.samples, s.hangingSamples, s.output.logSamples),
+		Sources:                    append(s.store.samples, s.certSamples, s.clientCertSamples, s.xdsSamples, s.bufferedSamples, s.health.samples, s.hangingSamples, s.output.logSamples),
 	})
 	if err != nil {
 		return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)
