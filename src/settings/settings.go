@@ -219,7 +219,7 @@ func (s *Settings) declare(r *reader) {
 	}
 	r.flag(&s.DebugPprof, "DEBUG_PPROF", true, "offer Go's profiles on the debug port")
 	r.text(&s.DebugToken, "DEBUG_TOKEN", "", "what requests to the debug port have to show, as `Authorization: Bearer <token>` or as the password of basic authentication; empty: nothing")
-	r.count(&s.HTTPMaxConns, "HTTP_MAX_CONNECTIONS", 10_000, "the most connections of the HTTP port; when it is reached the longest idle one is closed, or the new one if none is idle. Fewer if file descriptors (`ulimit -n`) do not allow as many")
+	r.count(&s.HTTPMaxConns, "HTTP_MAX_CONNECTIONS", 10_000, "the most connections of the HTTP port; when it is reached the longest idle one is closed, or the new one if none is idle. Fewer where `ulimit -n` or half of `GOMEMLIMIT` do not allow as many, which a warning says")
 	r.count(&s.GRPCMaxConns, "GRPC_MAX_CONNECTIONS", 20_000, "the same for the gRPC port, where an idle one takes some 21 KB")
 	r.duration(&s.GRPCMaxConnectionAge, "GRPC_MAX_CONNECTION_AGE", 24*time.Hour, "age at which a gRPC connection is asked to close (give or take a tenth), so that load spreads over new replicas; 0: never")
 	r.duration(&s.GRPCMaxConnectionAgeGrace, "GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour, "time that running calls then have")

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"net"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,8 +20,11 @@ const (
 	// operatorConns is the most connections of each port for operators: debug, scrapes
 	// and probes.
 	operatorConns = 256
-	// fewestConns is the least that a port gets if file descriptors are few.
+	// fewestConns is the least that a port gets if there is room for few.
 	fewestConns = 8
+	// connBytes is what an idle connection takes, on average over the ports: 9 KiB on
+	// an HTTP port, 21 KiB on the gRPC port.
+	connBytes = 16 << 10
 	// pressureIdleTimeout replaces idleTimeout while an HTTP port is nearly full.
 	pressureIdleTimeout = 10 * time.Second
 	// grpcGreeting and tlsGreeting are writes before the first answer: the settings of
@@ -28,40 +35,69 @@ const (
 // connCaps are the most connections of each port.
 type connCaps struct{ http, grpc, divvy, operators int }
 
-// fitConnCaps returns the caps that cfg asks for, or smaller ones in proportion if
-// the process may open no more than openFiles files (0: no limit), and then a
-// warning. Files are left for stores, rules and probes.
-func fitConnCaps(cfg *settings.Settings, openFiles int) (caps connCaps, warning string) {
-	caps = connCaps{operators: operatorConns}
-	total := 0
-	var asked, given []string
-	var scale []*int
-	port := func(on bool, to *int, name string, n int) {
-		if !on {
-			return
-		}
-		*to = n
-		total += n
-		asked = append(asked, fmt.Sprintf("%s=%d", name, n))
-		scale = append(scale, to)
+// resources bound what all connections may take.
+type resources struct {
+	files  int   // that the process may open; 0: not known
+	memory int64 // GOMEMLIMIT in bytes; math.MaxInt64: none
+}
+
+// available returns what this process has.
+func available() resources { return resources{openFiles(), debug.SetMemoryLimit(-1)} }
+
+// connRoom returns how many connections r has room for, and why no more. Files are
+// left for stores, rules and probes, half of the memory for all else.
+func connRoom(cfg *settings.Settings, r resources) (room int, why string) {
+	room = math.MaxInt32
+	if r.files > 0 {
+		reserved := reservedFiles(cfg, r.files)
+		room = r.files - reserved
+		why = fmt.Sprintf("the process may open %d files (`ulimit -n`), of which %d are kept for stores, rules and probes", r.files, reserved)
 	}
-	port(!cfg.NoHTTP, &caps.http, "HTTP_MAX_CONNECTIONS", cfg.HTTPMaxConns)
-	port(!cfg.NoGRPC, &caps.grpc, "GRPC_MAX_CONNECTIONS", cfg.GRPCMaxConns)
-	port(cfg.Divvy.On || cfg.Divvy.WhenNeeded, &caps.divvy, "DIVVY_MAX_CONNECTIONS", cfg.Divvy.MaxConns)
-	total += 3 * operatorConns
-	reserved := reservedFiles(cfg, openFiles)
-	room := openFiles - reserved
-	if openFiles == 0 || total <= room {
+	if n := r.memory / 2 / connBytes; n < int64(room) {
+		room = int(n)
+		why = fmt.Sprintf("GOMEMLIMIT is %d MiB, of which half is for connections, %d KiB for each", r.memory>>20, connBytes>>10)
+	}
+	return room, why
+}
+
+// fitConnCaps returns the caps that cfg asks for. If r has no room for as many, the
+// largest caps are lowered until all fit, and warning says so.
+func fitConnCaps(cfg *settings.Settings, r resources) (caps connCaps, warning string) {
+	caps = connCaps{http: cfg.HTTPMaxConns, grpc: cfg.GRPCMaxConns, divvy: cfg.Divvy.MaxConns}
+	type port struct {
+		name string
+		most *int
+	}
+	var ports []port
+	if !cfg.NoHTTP {
+		ports = append(ports, port{"HTTP_MAX_CONNECTIONS", &caps.http})
+	}
+	if !cfg.NoGRPC {
+		ports = append(ports, port{"GRPC_MAX_CONNECTIONS", &caps.grpc})
+	}
+	if cfg.Divvy.On || cfg.Divvy.WhenNeeded {
+		ports = append(ports, port{"DIVVY_MAX_CONNECTIONS", &caps.divvy})
+	}
+	slices.SortStableFunc(ports, func(a, b port) int { return cmp.Compare(*a.most, *b.most) })
+	room, why := connRoom(cfg, r)
+	caps.operators = min(operatorConns, max(fewestConns, room/32))
+	room -= 3 * caps.operators // the debug port, scrapes and probes
+	share := 0
+	var lowered []string
+	for i, p := range ports {
+		if len(lowered) == 0 { // else it is the same for all further ports
+			share = max(fewestConns, room/(len(ports)-i))
+		}
+		if *p.most > share {
+			lowered = append(lowered, fmt.Sprintf("%s=%d", p.name, *p.most))
+			*p.most = share
+		}
+		room -= *p.most
+	}
+	if len(lowered) == 0 {
 		return caps, ""
 	}
-	for _, to := range append(scale, &caps.operators) {
-		*to = min(*to, max(fewestConns, *to*room/total))
-	}
-	for _, to := range scale {
-		given = append(given, fmt.Sprint(*to))
-	}
-	return caps, fmt.Sprintf("the process may open %d files, of which %d are kept for stores, rules and probes: instead of %s the ports take %s connections; raise the limit (`ulimit -n`, LimitNOFILE=) or lower these settings",
-		openFiles, reserved, strings.Join(asked, ", "), strings.Join(given, ", "))
+	return caps, fmt.Sprintf("%s: %s, so no port takes more than %d connections; raise that limit, or lower these settings", strings.Join(lowered, ", "), why, share)
 }
 
 // reservedFiles is how many of openFiles are not for callers: connections to stores

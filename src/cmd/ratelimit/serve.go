@@ -130,7 +130,7 @@ func (s *server) start(ctx context.Context, warnings []string, signals <-chan os
 	}
 	s.buffered = budget.New(cfg.MaxBuffered)
 	var warning string
-	if s.caps, warning = fitConnCaps(cfg, openFiles()); warning != "" {
+	if s.caps, warning = fitConnCaps(cfg, available()); warning != "" {
 		s.log.Warn(warning)
 	}
 	if s.ports, err = listen(ctx, cfg, s.caps, s.buffered); err != nil {
