@@ -12,6 +12,11 @@ import (
 	"testing"
 	"time"
 
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"ratelimit/src/settings"
 )
 
@@ -210,4 +215,44 @@ func (s *service) figure(name string) int64 {
 		s.t.Fatal(err)
 	}
 	return n
+}
+
+// A flood of connections that start HTTP/2 and then say nothing takes no call from a
+// caller that was there before, nor from one that comes then.
+func TestNeighbourInAFlood(t *testing.T) {
+	s := launch(t, oneRule, "GRPC_MAX_CONNECTIONS=50")
+	s.until("ready", s.healthy)
+	neighbour := func() pb.RateLimitServiceClient {
+		conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return pb.NewRateLimitServiceClient(conn)
+	}
+	req := &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "ip", Value: "1"}}}}}
+	call := func(c pb.RateLimitServiceClient) {
+		t.Helper()
+		if _, err := c.ShouldRateLimit(t.Context(), req); err != nil {
+			t.Errorf("a call fails: %v", err)
+		}
+	}
+	before := neighbour()
+	for range 5 {
+		call(before)
+	}
+	for i := range 1000 {
+		if _, err := io.WriteString(s.dial("grpc"), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
+			t.Error(err)
+		}
+		if i%10 == 0 {
+			call(before)
+		}
+	}
+	s.until("the flood makes room for itself", func() bool { return s.figure("ratelimit.grpc.cx_evicted") >= 951 })
+	call(before)
+	call(neighbour())
+	if n := s.figure("ratelimit.grpc.cx_refused"); n != 0 {
+		t.Errorf("%d newcomers are refused, want none", n)
+	}
 }

@@ -40,7 +40,7 @@ type conn struct {
 	srv      *Server
 	refused  bool // beyond MaxConns
 	in       lines
-	borrowed int64  // of maxLong, and of account
+	borrowed int64 // of maxLong, and of account
 	account  *budget.Account
 	batch    *batch // while there is something to answer
 

@@ -92,15 +92,15 @@ type Server struct {
 	boxes   sync.Pool // of *[]byte, for replies
 
 	hits, accepted, refused, overBudget, panics atomic.Uint64
-	errors                          [codes]atomic.Uint64
-	long                            atomic.Int64 // bytes of buffers for long lines, see maxLong
+	errors                                      [codes]atomic.Uint64
+	long                                        atomic.Int64 // bytes of buffers for long lines, see maxLong
 
 	mu       sync.Mutex
 	listener *connlimit.Listener // nil: Serve was not called
-	closing  chan struct{}      // closed by Shutdown
-	conns    map[*conn]struct{} // the refused ones included
-	open     int                // without these
-	running  sync.WaitGroup     // of conns; nobody joins once closing is closed
+	closing  chan struct{}       // closed by Shutdown
+	conns    map[*conn]struct{}  // the refused ones included
+	open     int                 // without these
+	running  sync.WaitGroup      // of conns; nobody joins once closing is closed
 }
 
 // New returns a server that has no listener yet.
