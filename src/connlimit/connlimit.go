@@ -202,33 +202,51 @@ func (l *Listener) refresh(c *Conn, now time.Time) bool {
 	return true
 }
 
-// wait makes c the one that has been idle for the shortest time. An eighth of Max is
-// left to fresh connections, so newcomers have room however many are established. The
-// caller holds mu.
+// wait makes c the one that has been idle for the shortest time. The caller holds mu.
 func (l *Listener) wait(c *Conn, now time.Time) {
 	was := c.list
 	if was != nil {
 		was.remove(c)
 	}
 	c.seen = c.writes.Load()
-	to := &l.fresh
-	if was == &l.established || int(c.seen) > l.cfg.Greeting && l.established.len < l.cfg.Max-l.cfg.Max/8 {
-		to = &l.established
+	if was == &l.established || l.establish(c, now) {
+		l.established.push(c, now)
+	} else {
+		l.fresh.push(c, now)
 	}
-	to.push(c, now)
 }
 
-// drop forgets c, and reports false if it was forgotten before. The caller holds mu.
-func (l *Listener) drop(c *Conn) bool {
-	if c.gone {
+// establish reports whether c becomes established. An eighth of Max is left to fresh
+// connections, so newcomers have room however many are established. Beyond that c
+// takes the place of the longest idle one if it was written to more often: callers that
+// stay are not kept out by a flood of connections with one request each. The caller
+// holds mu.
+func (l *Listener) establish(c *Conn, now time.Time) bool {
+	if int(c.seen) <= l.cfg.Greeting {
 		return false
+	}
+	if l.established.len < l.cfg.Max-l.cfg.Max/8 {
+		return true
+	}
+	oldest := l.established.oldest()
+	if oldest == nil || oldest.seen >= c.seen {
+		return false
+	}
+	l.established.remove(oldest)
+	l.fresh.push(oldest, now)
+	return true
+}
+
+// drop forgets c, if it was not forgotten before. The caller holds mu.
+func (l *Listener) drop(c *Conn) {
+	if c.gone {
+		return
 	}
 	c.gone = true
 	l.open--
 	if c.list != nil {
 		c.list.remove(c)
 	}
-	return true
 }
 
 // sweep notes which connections were written to, closes idle ones while the port

@@ -99,6 +99,7 @@ func TestWhichConnectionMakesRoom(t *testing.T) {
 		{"none is needed after one has ended", 2, []string{"a", "b", "a.", "c"}, "bc", Stats{Open: 2, Accepted: 3}},
 		// One of eight is left to newcomers, so one of the active ones makes room.
 		{"an active one beyond seven eighths", 8, []string{"a", "a!", "b", "b!", "c", "c!", "d", "d!", "e", "e!", "f", "f!", "g", "g!", "h", "h!", "i"}, "abcdefgi", Stats{Open: 8, Accepted: 9, Evicted: 1}},
+		{"one that was answered less often", 8, []string{"a", "a!", "b", "b!", "c", "c!", "d", "d!", "e", "e!", "f", "f!", "g", "g!", "h", "h!", "h!", "i", "i!", "j"}, "bcdefghj", Stats{Open: 8, Accepted: 10, Evicted: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
