@@ -28,6 +28,8 @@ type Settings struct {
 	HealthPort int
 	// HTTPMaxConns and GRPCMaxConns are of a port.
 	HTTPMaxConns, GRPCMaxConns int
+	// MaxConnsSet is whether any of *_MAX_CONNECTIONS is set.
+	MaxConnsSet bool
 	// GRPCMaxMessage is in bytes, GRPCMaxStreams of each connection.
 	GRPCMaxMessage, GRPCMaxStreams      int
 	GRPCKeepaliveTime, GRPCKeepaliveMin time.Duration // 0: never; no limit
@@ -219,8 +221,12 @@ func (s *Settings) declare(r *reader) {
 	}
 	r.flag(&s.DebugPprof, "DEBUG_PPROF", true, "offer Go's profiles on the debug port")
 	r.text(&s.DebugToken, "DEBUG_TOKEN", "", "what requests to the debug port have to show, as `Authorization: Bearer <token>` or as the password of basic authentication; empty: nothing")
-	r.count(&s.HTTPMaxConns, "HTTP_MAX_CONNECTIONS", 10_000, "the most connections of the HTTP port; when it is reached the longest idle one is closed, or the new one if none is idle. Fewer where `ulimit -n` or half of `GOMEMLIMIT` do not allow as many, which a warning says")
+	r.count(&s.HTTPMaxConns, "HTTP_MAX_CONNECTIONS", 10_000, "the most connections of the HTTP port; when it is reached the longest idle one is closed, or the new one if none is idle. Fewer where `ulimit -n` or half of `GOMEMLIMIT` do not allow as many; the log says so at the start")
 	r.count(&s.GRPCMaxConns, "GRPC_MAX_CONNECTIONS", 20_000, "the same for the gRPC port, where an idle one takes some 21 KB")
+	for _, name := range []string{"HTTP_MAX_CONNECTIONS", "GRPC_MAX_CONNECTIONS", "DIVVY_MAX_CONNECTIONS"} {
+		_, set := r.lookup(name)
+		s.MaxConnsSet = s.MaxConnsSet || set
+	}
 	r.duration(&s.GRPCMaxConnectionAge, "GRPC_MAX_CONNECTION_AGE", 24*time.Hour, "age at which a gRPC connection is asked to close (give or take a tenth), so that load spreads over new replicas; 0: never")
 	r.duration(&s.GRPCMaxConnectionAgeGrace, "GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour, "time that running calls then have")
 	r.count(&s.GRPCMaxMessage, "GRPC_MAX_MESSAGE_BYTES", 4<<20, "the largest request; a larger one is answered RESOURCE_EXHAUSTED")

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"ratelimit/src/budget"
 	"ratelimit/src/connlimit"
 	"ratelimit/src/metrics"
@@ -22,6 +24,8 @@ const (
 	operatorConns = 256
 	// fewestConns is the least that a port gets if there is room for few.
 	fewestConns = 8
+	// fewConns is so few that it is worth a warning even if no setting asks for more.
+	fewConns = 1000
 	// connBytes is what an idle connection takes, on average over the ports: 9 KiB on
 	// an HTTP port, 21 KiB on the gRPC port.
 	connBytes = 16 << 10
@@ -60,44 +64,53 @@ func connRoom(cfg *settings.Settings, r resources) (room int, why string) {
 	return room, why
 }
 
-// fitConnCaps returns the caps that cfg asks for. If r has no room for as many, the
-// largest caps are lowered until all fit, and warning says so.
-func fitConnCaps(cfg *settings.Settings, r resources) (caps connCaps, warning string) {
-	caps = connCaps{http: cfg.HTTPMaxConns, grpc: cfg.GRPCMaxConns, divvy: cfg.Divvy.MaxConns}
+// fitConnCaps returns the caps that cfg asks for, 0 for ports that are off. If r has no
+// room for as many, the largest caps are lowered until all fit, and lowered says so.
+func fitConnCaps(cfg *settings.Settings, r resources) (caps connCaps, lowered string) {
 	type port struct {
 		name string
 		most *int
 	}
 	var ports []port
-	if !cfg.NoHTTP {
-		ports = append(ports, port{"HTTP_MAX_CONNECTIONS", &caps.http})
+	add := func(on bool, name string, most *int, asked int) {
+		if on {
+			*most = asked
+			ports = append(ports, port{name, most})
+		}
 	}
-	if !cfg.NoGRPC {
-		ports = append(ports, port{"GRPC_MAX_CONNECTIONS", &caps.grpc})
-	}
-	if cfg.Divvy.On || cfg.Divvy.WhenNeeded {
-		ports = append(ports, port{"DIVVY_MAX_CONNECTIONS", &caps.divvy})
-	}
+	add(!cfg.NoHTTP, "HTTP_MAX_CONNECTIONS", &caps.http, cfg.HTTPMaxConns)
+	add(!cfg.NoGRPC, "GRPC_MAX_CONNECTIONS", &caps.grpc, cfg.GRPCMaxConns)
+	add(cfg.Divvy.On || cfg.Divvy.WhenNeeded, "DIVVY_MAX_CONNECTIONS", &caps.divvy, cfg.Divvy.MaxConns)
 	slices.SortStableFunc(ports, func(a, b port) int { return cmp.Compare(*a.most, *b.most) })
 	room, why := connRoom(cfg, r)
 	caps.operators = min(operatorConns, max(fewestConns, room/32))
 	room -= 3 * caps.operators // the debug port, scrapes and probes
 	share := 0
-	var lowered []string
+	var asked []string // that is too much
 	for i, p := range ports {
-		if len(lowered) == 0 { // else it is the same for all further ports
+		if len(asked) == 0 { // else it is the same for all further ports
 			share = max(fewestConns, room/(len(ports)-i))
 		}
 		if *p.most > share {
-			lowered = append(lowered, fmt.Sprintf("%s=%d", p.name, *p.most))
+			asked = append(asked, fmt.Sprintf("%s=%d", p.name, *p.most))
 			*p.most = share
 		}
 		room -= *p.most
 	}
-	if len(lowered) == 0 {
+	if len(asked) == 0 {
 		return caps, ""
 	}
-	return caps, fmt.Sprintf("%s: %s, so no port takes more than %d connections; raise that limit, or lower these settings", strings.Join(lowered, ", "), why, share)
+	return caps, fmt.Sprintf("%s: %s, so no port takes more than %d connections; raise that limit, or lower these settings", strings.Join(asked, ", "), why, share)
+}
+
+// logLoweredCaps says that caps were lowered: a warning, unless they are the defaults
+// and a port still takes many.
+func (s *server) logLoweredCaps(lowered string) {
+	level := logrus.InfoLevel
+	if s.cfg.MaxConnsSet || max(s.caps.http, s.caps.grpc, s.caps.divvy) < fewConns {
+		level = logrus.WarnLevel
+	}
+	s.log.Log(level, lowered)
 }
 
 // reservedFiles is how many of openFiles are not for callers: connections to stores

@@ -14,6 +14,7 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/sirupsen/logrus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -148,7 +149,7 @@ func TestConnCapsFitResources(t *testing.T) {
 		{cfg(), resources{40_000, unbounded}, connCaps{10_000, 16_668, 10_000, 256}, "GRPC_MAX_CONNECTIONS=20000: the process may open 40000 files (`ulimit -n`), of which 2564 are kept for stores, rules and probes, so no port takes more than 16668 connections"},
 		{cfg(), resources{40_000, 224 << 20}, connCaps{2165, 2165, 2165, 224}, "GRPC_MAX_CONNECTIONS=20000: GOMEMLIMIT is 224 MiB, of which half is for connections, 16 KiB for each, so no port takes more than 2165 connections"},
 		{store, resources{256, unbounded}, connCaps{44, 44, 44, 8}, "of which 100 are kept"},
-		{alone, resources{4096, unbounded}, connCaps{10_000, 3422, 10_000, 118}, "GRPC_MAX_CONNECTIONS=20000: the process"},
+		{alone, resources{4096, unbounded}, connCaps{0, 3422, 0, 118}, "GRPC_MAX_CONNECTIONS=20000: the process"},
 		{few, resources{256, unbounded}, connCaps{20, 66, 66, 8}, "no port takes more than 66"},
 		{cfg(), resources{16, 0}, connCaps{8, 8, 8, 8}, "no port takes more than 8 connections"},
 	} {
@@ -254,5 +255,27 @@ func TestNeighbourInAFlood(t *testing.T) {
 	call(neighbour())
 	if n := s.figure("ratelimit.grpc.cx_refused"); n != 0 {
 		t.Errorf("%d newcomers are refused, want none", n)
+	}
+}
+
+// Caps that are lowered are a warning where they were asked for, or where few are left.
+func TestLoweredCapsAreLogged(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		set  bool
+		caps connCaps
+		want string
+	}{
+		{false, connCaps{http: 5000, grpc: 5000}, "level=info"},
+		{true, connCaps{http: 5000, grpc: 5000}, "level=warning"},
+		{false, connCaps{http: 50, grpc: 50}, "level=warning"},
+	} {
+		var out output
+		s := &server{cfg: &settings.Settings{MaxConnsSet: tt.set}, caps: tt.caps, log: logrus.New()}
+		s.log.SetOutput(&out)
+		s.logLoweredCaps("lowered")
+		if !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%+v: %s, want %s", tt, out.String(), tt.want)
+		}
 	}
 }

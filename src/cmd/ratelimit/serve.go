@@ -129,9 +129,9 @@ func (s *server) start(ctx context.Context, warnings []string, signals <-chan os
 		s.log.Warn(w)
 	}
 	s.buffered = budget.New(cfg.MaxBuffered)
-	var warning string
-	if s.caps, warning = fitConnCaps(cfg, available()); warning != "" {
-		s.log.Warn(warning)
+	var lowered string
+	if s.caps, lowered = fitConnCaps(cfg, available()); lowered != "" {
+		s.logLoweredCaps(lowered)
 	}
 	if s.ports, err = listen(ctx, cfg, s.caps, s.buffered); err != nil {
 		return err
