@@ -8,13 +8,15 @@
 // been read as a whole is busy until the answer, see HTTP.
 //
 //	newcomer, port full -> close the longest idle of
-//	  fresh        never answered yet: if they are more than a quarter of the port,
-//	               or if no other connection is idle
 //	  established  answered before: if idle for a second or more
+//	  fresh        all others: if there is none of those, or if the fresh ones are
+//	               more than a quarter of the port
+//	  An eighth of the port is for fresh ones, whether or not they were answered.
 //	no idle connection -> refuse the newcomer
 //
 // So a flood of newcomers that ask nothing closes each other, and a connection that
-// gets an answer each second is never closed.
+// gets an answer each second is not closed
+// unless such connections are more than seven eighths of the port.
 package connlimit
 
 import (
