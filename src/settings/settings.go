@@ -28,6 +28,8 @@ type Settings struct {
 	HealthPort int
 	// HTTPMaxConns and GRPCMaxConns are of a port.
 	HTTPMaxConns, GRPCMaxConns int
+	// MemoryLimit is GOMEMLIMIT in bytes; math.MaxInt64: none.
+	MemoryLimit int64
 	// MaxConnsSet is whether any of *_MAX_CONNECTIONS is set.
 	MaxConnsSet bool
 	// GRPCMaxMessage is in bytes, GRPCMaxStreams of each connection.
@@ -223,6 +225,7 @@ func (s *Settings) declare(r *reader) {
 	r.text(&s.DebugToken, "DEBUG_TOKEN", "", "what requests to the debug port have to show, as `Authorization: Bearer <token>` or as the password of basic authentication; empty: nothing")
 	r.count(&s.HTTPMaxConns, "HTTP_MAX_CONNECTIONS", 10_000, "the most connections of the HTTP port; when it is reached the longest idle one is closed, or the new one if none is idle. Fewer where `ulimit -n` or half of `GOMEMLIMIT` do not allow as many; the log says so at the start")
 	r.count(&s.GRPCMaxConns, "GRPC_MAX_CONNECTIONS", 20_000, "the same for the gRPC port, where an idle one takes some 21 KB")
+	s.MemoryLimit = r.memoryLimit()
 	for _, name := range []string{"HTTP_MAX_CONNECTIONS", "GRPC_MAX_CONNECTIONS", "DIVVY_MAX_CONNECTIONS"} {
 		_, set := r.lookup(name)
 		s.MaxConnsSet = s.MaxConnsSet || set

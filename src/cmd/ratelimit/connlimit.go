@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -44,9 +43,6 @@ type resources struct {
 	files  int   // that the process may open; 0: not known
 	memory int64 // GOMEMLIMIT in bytes; math.MaxInt64: none
 }
-
-// available returns what this process has.
-func available() resources { return resources{openFiles(), debug.SetMemoryLimit(-1)} }
 
 // connRoom returns how many connections r has room for, and why no more. Files are
 // left for stores, rules and probes, half of the memory for all else.

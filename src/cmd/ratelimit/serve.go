@@ -130,7 +130,7 @@ func (s *server) start(ctx context.Context, warnings []string, signals <-chan os
 	}
 	s.buffered = budget.New(cfg.MaxBuffered)
 	var lowered string
-	if s.caps, lowered = fitConnCaps(cfg, available()); lowered != "" {
+	if s.caps, lowered = fitConnCaps(cfg, resources{openFiles(), cfg.MemoryLimit}); lowered != "" {
 		s.logLoweredCaps(lowered)
 	}
 	if s.ports, err = listen(ctx, cfg, s.caps, s.buffered); err != nil {
