@@ -470,27 +470,30 @@ func TestKubernetesServiceStarts(t *testing.T) {
 	mountConfigMap(t, mounted, "..2026_01_01", files)
 
 	server := redistest.Start(t, redistest.Options{Args: r.Args})
-	env := []string{"REDIS_TIMEOUT=5s", "PROMETHEUS_ADDR=127.0.0.1:0", "LOG_FORMAT=text", "SHUTDOWN_DRAIN=0s"} // what is not tested here
+	env := []string{"REDIS_TIMEOUT=5s", "PROMETHEUS_ADDR=127.0.0.1:0", "HEALTH_HOST=127.0.0.1", "HEALTH_PORT=0", "LOG_FORMAT=text", "SHUTDOWN_DRAIN=0s"} // what is not tested here
 	for _, v := range c.Env {
 		switch v.Name {
 		case "REDIS_URL":
 			env = append(env, "REDIS_URL="+server.Addr)
 		case "RUNTIME_ROOT":
 			env = append(env, "RUNTIME_ROOT="+root+v.Value)
-		case "LOG_FORMAT", "SHUTDOWN_DRAIN":
+		case "LOG_FORMAT", "SHUTDOWN_DRAIN", "HEALTH_PORT":
 		default:
 			env = append(env, v.Name+"="+v.Value)
 		}
 	}
 	s := startService(t, env...)
 	for name, pr := range map[string]probe{"liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
-		if pr.HTTPGet.Port != "http" {
-			t.Errorf("%s asks the port %s", name, pr.HTTPGet.Port)
+		if pr.HTTPGet.Port != "health" || strconv.Itoa(c.port("health")) != c.env("HEALTH_PORT") {
+			t.Errorf("%s asks the port %s, which is %d, and HEALTH_PORT is %s", name, pr.HTTPGet.Port, c.port("health"), c.env("HEALTH_PORT"))
 		}
 		s.until(t, name, func() error {
-			_, err := get("http://" + s.http + pr.HTTPGet.Path)
+			_, err := get("http://" + s.health + pr.HTTPGet.Path)
 			return err
 		})
+	}
+	if log := s.log(t); strings.Contains(log, "level=warning") {
+		t.Errorf("it warns of its own settings:\n%s", log)
 	}
 	if _, err := get("http://" + s.prometheus + "/metrics"); err != nil {
 		t.Errorf("scrape: %v", err)

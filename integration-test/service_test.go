@@ -63,6 +63,7 @@ type service struct {
 	*process
 	http, grpc, debug, prometheus string // host:port; prometheus only when it is on
 	divvy                         string // the same; "": nobody has looked
+	health                        string // only when it is on
 }
 
 // startService starts the service and waits until it is ready.
@@ -132,6 +133,10 @@ func (s *service) readLog(t *testing.T) (ready bool) {
 				s.debug = field["address"]
 			case "prometheus":
 				s.prometheus = field["address"]
+			case "divvy":
+				s.divvy = field["address"]
+			case "health":
+				s.health = field["address"]
 			}
 		case "ready":
 			ready = true

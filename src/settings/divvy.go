@@ -22,7 +22,7 @@ func (d *Divvy) declare(r *reader) {
 	d.Keys = strings.ToLower(d.Keys)
 	r.oneOf(&d.Round, "DIVVY_ROUND", "nearest", "how seconds in replies are rounded, `nearest` as divvy does, so that a client may be told to come back in 0 s, or `up`", "nearest", "up")
 	r.bytes(&d.MaxLine, "DIVVY_MAX_LINE_BYTES", 1<<20, "the longest line; a longer one ends its connection")
-	r.count(&d.MaxConns, "DIVVY_MAX_CONNECTIONS", 10_000, "the most connections; further ones are refused")
+	r.count(&d.MaxConns, "DIVVY_MAX_CONNECTIONS", 10_000, "the most connections, as `HTTP_MAX_CONNECTIONS`")
 	r.count(&d.MaxPipelined, "DIVVY_MAX_PIPELINED", 128, "the most requests of a connection that are decided at a time, in one call of the store, up to 1000; what comes behind them waits")
 	r.duration(&d.Idle, "DIVVY_IDLE_TIMEOUT", 10*time.Minute, "connections without a whole line for so long are closed; 0: never")
 	d.TLS.declare(r, "DIVVY_", "this port")

@@ -32,6 +32,15 @@ func (r *reader) defaultBuffered() int64 {
 	return usualBuffered
 }
 
+// memoryLimit returns GOMEMLIMIT in bytes, or math.MaxInt64 if there is no limit.
+func (r *reader) memoryLimit() int64 {
+	text, _ := r.lookup("GOMEMLIMIT")
+	if limit, ok := memoryLimit(text); ok {
+		return limit
+	}
+	return math.MaxInt64
+}
+
 // memoryLimit reads the value of GOMEMLIMIT: a number of bytes, or one with the
 // unit B, KiB, MiB, GiB or TiB. It reports false for "off", for no limit at all, and
 // for what is no limit: with that the Go runtime ends the process at the start.

@@ -1,6 +1,9 @@
 package settings
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 func TestMemoryMaxBytesFollowsMemoryLimit(t *testing.T) {
 	t.Parallel()
@@ -26,6 +29,16 @@ func TestMemoryMaxBytesFollowsMemoryLimit(t *testing.T) {
 		s, _, err := Read(func(name string) (string, bool) { v, ok := env[name]; return v, ok && v != "" })
 		if err != nil || s.MemoryMaxBytes != tt.want {
 			t.Errorf("GOMEMLIMIT=%s MEMORY_MAX_BYTES=%s: %d, %v, want %d", tt.limit, tt.set, s.MemoryMaxBytes, err, tt.want)
+		}
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{"": math.MaxInt64, "off": math.MaxInt64, "224MiB": 224 << 20} {
+		s, _, err := Read(func(name string) (string, bool) { return text, name == "GOMEMLIMIT" && text != "" })
+		if err != nil || s.MemoryLimit != want {
+			t.Errorf("GOMEMLIMIT=%s: %d, %v, want %d", text, s.MemoryLimit, err, want)
 		}
 	}
 }

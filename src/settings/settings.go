@@ -22,8 +22,16 @@ type Settings struct {
 	GRPCUDS                   string
 	GRPCMaxConnectionAge      time.Duration
 	GRPCMaxConnectionAgeGrace time.Duration
+	// Health is whether probes have a port of their own, HealthHost and HealthPort.
+	Health     bool
+	HealthHost string
+	HealthPort int
 	// HTTPMaxConns and GRPCMaxConns are of a port.
 	HTTPMaxConns, GRPCMaxConns int
+	// MemoryLimit is GOMEMLIMIT in bytes; math.MaxInt64: none.
+	MemoryLimit int64
+	// MaxConnsSet is whether any of *_MAX_CONNECTIONS is set.
+	MaxConnsSet bool
 	// GRPCMaxMessage is in bytes, GRPCMaxStreams of each connection.
 	GRPCMaxMessage, GRPCMaxStreams      int
 	GRPCKeepaliveTime, GRPCKeepaliveMin time.Duration // 0: never; no limit
@@ -32,6 +40,8 @@ type Settings struct {
 	DebugPprof     bool
 	DebugToken     string
 	GRPCReflection bool
+	// DebugAllowedHosts are in lower case.
+	DebugAllowedHosts []string
 	// MaxBuffered is in bytes, for all callers together; above 0.
 	MaxBuffered int64
 
@@ -200,16 +210,27 @@ func Table() []Variable {
 func (s *Settings) declare(r *reader) {
 	r.section("Listeners")
 	r.text(&s.Host, "HOST", "0.0.0.0", "address of the HTTP port")
-	r.port(&s.Port, "PORT", 8080, "HTTP port: `/json`, `/healthcheck`; 0 picks a free one")
+	r.port(&s.Port, "PORT", 8080, "HTTP port: `/json`, `/healthcheck`, `/livez`, `/readyz`; 0 picks a free one")
+	r.text(&s.HealthHost, "HEALTH_HOST", "0.0.0.0", "address of the health port")
+	s.Health, _ = r.optionalPort(&s.HealthPort, "HEALTH_PORT", 0, "port for probes only: `/healthcheck`, `/livez`, `/readyz`, as on the HTTP port, whatever callers do there; 0 picks a free one. Not set, or `off`: none")
 	r.text(&s.GRPCHost, "GRPC_HOST", "0.0.0.0", "address of the gRPC port")
 	r.port(&s.GRPCPort, "GRPC_PORT", 8081, "gRPC port: `RateLimitService` v3, health")
 	r.text(&s.GRPCUDS, "GRPC_UDS", "", "path of a unix socket on which gRPC listens instead of the port")
 	r.text(&s.DebugHost, "DEBUG_HOST", "0.0.0.0", "address of the debug port")
 	r.port(&s.DebugPort, "DEBUG_PORT", 6070, "debug port: `/rlconfig`, `/stats`, `/debug/pprof/`")
+	r.list(&s.DebugAllowedHosts, "DEBUG_ALLOWED_HOSTS", "names under which the debug port may be asked, such as `ratelimit-debug.example`, beside IP addresses and `localhost`; other names in the `Host` header are refused, so that no web page reads it through a browser")
+	for i, host := range s.DebugAllowedHosts {
+		s.DebugAllowedHosts[i] = strings.ToLower(host)
+	}
 	r.flag(&s.DebugPprof, "DEBUG_PPROF", true, "offer Go's profiles on the debug port")
 	r.text(&s.DebugToken, "DEBUG_TOKEN", "", "what requests to the debug port have to show, as `Authorization: Bearer <token>` or as the password of basic authentication; empty: nothing")
-	r.count(&s.HTTPMaxConns, "HTTP_MAX_CONNECTIONS", 10_000, "the most connections of the HTTP port; further ones are closed at once")
-	r.count(&s.GRPCMaxConns, "GRPC_MAX_CONNECTIONS", 20_000, "the same of the gRPC port, where an idle one takes some 21 KB")
+	r.count(&s.HTTPMaxConns, "HTTP_MAX_CONNECTIONS", 10_000, "the most connections of the HTTP port; when it is reached the longest idle one is closed, or the new one if none is idle. Fewer where `ulimit -n` or half of `GOMEMLIMIT` do not allow as many; the log says so at the start")
+	r.count(&s.GRPCMaxConns, "GRPC_MAX_CONNECTIONS", 20_000, "the same for the gRPC port, where an idle one takes some 21 KB")
+	s.MemoryLimit = r.memoryLimit()
+	for _, name := range []string{"HTTP_MAX_CONNECTIONS", "GRPC_MAX_CONNECTIONS", "DIVVY_MAX_CONNECTIONS"} {
+		_, set := r.lookup(name)
+		s.MaxConnsSet = s.MaxConnsSet || set
+	}
 	r.duration(&s.GRPCMaxConnectionAge, "GRPC_MAX_CONNECTION_AGE", 24*time.Hour, "age at which a gRPC connection is asked to close (give or take a tenth), so that load spreads over new replicas; 0: never")
 	r.duration(&s.GRPCMaxConnectionAgeGrace, "GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour, "time that running calls then have")
 	r.count(&s.GRPCMaxMessage, "GRPC_MAX_MESSAGE_BYTES", 4<<20, "the largest request; a larger one is answered RESOURCE_EXHAUSTED")

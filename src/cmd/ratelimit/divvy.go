@@ -29,7 +29,8 @@ func (s *server) buildDivvy(failed func(error)) error {
 		OnlyList:     d.OnlyList,
 		DomainKey:    d.DomainKey,
 		MaxLine:      int(d.MaxLine),
-		MaxConns:     d.MaxConns,
+		MaxConns:     s.caps.divvy,
+		Budget:       s.buffered,
 		MaxPipelined: d.MaxPipelined,
 		Idle:         d.Idle,
 		RoundUp:      d.Round == "up",
@@ -144,6 +145,8 @@ func divvyStats(d *divvy.Server) func(func(metrics.Stat)) {
 		add(metrics.Stat{Name: "ratelimit.divvy.cx_active", Kind: metrics.KindGauge, Value: int64(st.Open)})
 		count("cx_total", st.Accepted)
 		count("cx_refused", st.Refused)
+		count("cx_evicted", st.Evicted)
+		count("cx_over_budget", st.OverBudget)
 		count("hits", st.Hits)
 		for code, n := range st.Errors {
 			count("error."+code, n)

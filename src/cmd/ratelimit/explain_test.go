@@ -214,7 +214,7 @@ func TestExplainRefuses(t *testing.T) {
 		{"POST", "", `{"domain":"d","descriptors":[{"entry":[]}]}`, 400, "the body is not a RateLimitRequest"},
 		{"POST", "", `{"domain":"d","descriptors":[{"limit":{"requestsPerUnit":1}}]}`, 400, "descriptor 0: limit: the unit is not"},
 		{"POST", "", strings.Repeat(" ", 1<<20) + askIP, 413, "larger than 1 MiB"},
-		{"POST", "", `{"domain":"d","descriptors":[` + strings.Repeat("{},", 20_000) + `{}]}`, 400, "more than 1000 descriptors"},
+		{"POST", "", `{"domain":"d","descriptors":[` + strings.Repeat("{},", 20_000) + `{}]}`, 413, "more than 1000 descriptors"},
 		{"POST", "", `{"domain":"d","descriptors":[` + strings.Repeat("{},", 100) + `{}]}`, 400, "101 descriptors; ask for 100 at most"},
 		{"GET", "?domain=nowhere&descriptors=ip=1", "", 200, "no rules have the domain nowhere"}, // which is what was asked
 		{"PUT", "", askIP, 405, "GET with domain and descriptors"},

@@ -13,17 +13,19 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"ratelimit/src/budget"
+	"ratelimit/src/connlimit"
 	"ratelimit/src/settings"
 )
 
 // ports are the listeners, all bound before anything else starts, but for divvy's
 // where that waits for rules. Nil: not asked for.
 type ports struct {
-	http, grpc, debug, prometheus, divvy net.Listener
+	http, grpc, debug, health, prometheus, divvy net.Listener
 }
 
-// listen binds every port, or none.
-func listen(ctx context.Context, cfg *settings.Settings) (p ports, err error) {
+// listen binds every port, or none. Connections of the HTTP ports count in held.
+func listen(ctx context.Context, cfg *settings.Settings, caps connCaps, held *budget.Budget) (p ports, err error) {
 	defer func() {
 		if err != nil {
 			p.close()
@@ -33,7 +35,7 @@ func listen(ctx context.Context, cfg *settings.Settings) (p ports, err error) {
 		if p.http, err = listenTCP(ctx, "http", "PORT", hostPort(cfg.Host, cfg.Port)); err != nil {
 			return p, err
 		}
-		p.http = &crowd{Listener: p.http, most: int64(cfg.HTTPMaxConns)}
+		p.http = limited(p.http, caps.http, cfg.HTTPTLS.On, httpConns(held))
 	}
 	switch {
 	case cfg.NoGRPC:
@@ -46,13 +48,19 @@ func listen(ctx context.Context, cfg *settings.Settings) (p ports, err error) {
 		return p, err
 	}
 	if p.grpc != nil {
-		p.grpc = &crowd{Listener: p.grpc, most: int64(cfg.GRPCMaxConns)}
+		p.grpc = limited(p.grpc, caps.grpc, cfg.GRPCTLS.On, connlimit.Config{Greeting: grpcGreeting})
 	}
 	if !cfg.NoDebug {
 		if p.debug, err = listenTCP(ctx, "debug", "DEBUG_PORT", hostPort(cfg.DebugHost, cfg.DebugPort)); err != nil {
 			return p, err
 		}
-		p.debug = &crowd{Listener: p.debug, most: operatorConns}
+		p.debug = limited(p.debug, caps.operators, cfg.DebugTLS.On, httpConns(held))
+	}
+	if cfg.Health {
+		if p.health, err = listenTCP(ctx, "health", "HEALTH_PORT", hostPort(cfg.HealthHost, cfg.HealthPort)); err != nil {
+			return p, err
+		}
+		p.health = limited(p.health, caps.operators, false, httpConns(held))
 	}
 	switch own := cfg.StandIn; {
 	case cfg.Sink == settings.SinkPrometheus:
@@ -64,7 +72,7 @@ func listen(ctx context.Context, cfg *settings.Settings) (p ports, err error) {
 		return p, err
 	}
 	if p.prometheus != nil {
-		p.prometheus = &crowd{Listener: p.prometheus, most: operatorConns}
+		p.prometheus = limited(p.prometheus, caps.operators, false, httpConns(held))
 	}
 	if cfg.Divvy.On {
 		p.divvy, err = listenDivvy(ctx, cfg)
@@ -124,7 +132,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 // named are the listeners that there are, with their names.
 func (p ports) named() []namedPort {
 	var list []namedPort
-	for _, n := range []namedPort{{"http", p.http}, {"grpc", p.grpc}, {"debug", p.debug}, {"prometheus", p.prometheus}, {"divvy", p.divvy}} {
+	for _, n := range []namedPort{{"http", p.http}, {"grpc", p.grpc}, {"debug", p.debug}, {"health", p.health}, {"prometheus", p.prometheus}, {"divvy", p.divvy}} {
 		if n.Listener != nil {
 			list = append(list, n)
 		}
@@ -160,4 +168,14 @@ func (p ports) announce(log *logrus.Logger) {
 
 func (n namedPort) announce(log *logrus.Logger) {
 	log.WithFields(logrus.Fields{"port": n.name, "address": n.Addr().String()}).Info("listening")
+}
+
+// warnOpenDebug says once that strangers may reach the debug port.
+func (s *server) warnOpenDebug() {
+	if s.ports.debug == nil || s.cfg.DebugToken != "" || s.cfg.DebugTLS.ClientCA != "" {
+		return
+	}
+	if addr, ok := s.ports.debug.Addr().(*net.TCPAddr); ok && !addr.IP.IsLoopback() {
+		s.log.Warnf("the debug port %v shows rules, counters and profiles without a token to all that reach it: set DEBUG_TOKEN, or DEBUG_HOST=127.0.0.1", addr)
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"ratelimit/src/budget"
+	"ratelimit/src/connlimit"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/frontend/rls"
@@ -80,6 +81,7 @@ type server struct {
 	log      *logrus.Logger // ordinary lines; see logs for the others
 	audit    *logrus.Logger
 	announce *logrus.Logger
+	caps     connCaps
 	ports    ports
 	buffered *budget.Budget // of the bytes that all callers together hold here
 	store    *store
@@ -91,6 +93,7 @@ type server struct {
 	grpc     *rls.Server
 	http     *http.Server
 	debug    *http.Server
+	probes   *http.Server  // of HEALTH_PORT
 	divvy    *divvy.Server // nil: off
 	standIn  *standIn      // nil: this is not `ratelimit divvy`
 	late     chan struct{} // closed when divvy's port is needed; nil: it does not wait for that
@@ -126,10 +129,15 @@ func (s *server) start(ctx context.Context, warnings []string, signals <-chan os
 		s.log.Warn(w)
 	}
 	s.buffered = budget.New(cfg.MaxBuffered)
-	if s.ports, err = listen(ctx, cfg); err != nil {
+	var lowered string
+	if s.caps, lowered = fitConnCaps(cfg, resources{openFiles(), cfg.MemoryLimit}); lowered != "" {
+		s.logLoweredCaps(lowered)
+	}
+	if s.ports, err = listen(ctx, cfg, s.caps, s.buffered); err != nil {
 		return err
 	}
 	defer s.ports.close()
+	s.warnOpenDebug()
 	if s.tracing, err = startTracing(ctx, cfg, s.log); err != nil {
 		return err
 	}
@@ -227,6 +235,7 @@ func (s *server) build() error {
 	s.health.update(func(*health) {})
 	s.http = s.httpServer(service)
 	s.debug = s.debugServer()
+	s.probes = s.boundedServer(s.handleProbes(http.NewServeMux()))
 	return nil
 }
 
@@ -253,15 +262,20 @@ const (
 func (s *server) httpServer(service *rls.Service) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("/json", s.tracing.HTTP("/json", service.JSON()))
+	return s.boundedServer(s.handleProbes(mux))
+}
+
+// handleProbes has mux answer probes.
+func (s *server) handleProbes(mux *http.ServeMux) *http.ServeMux {
 	mux.Handle("/healthcheck", admin.Healthcheck(func() string { return s.health.reason(callers) }))
 	mux.Handle("/livez", admin.Live())
 	mux.Handle("/readyz", admin.Ready(func() []admin.Component { return s.health.components(callers) }))
-	return s.boundedServer(mux)
+	return mux
 }
 
 // boundedServer serves h within the limits above.
 func (s *server) boundedServer(h http.Handler) *http.Server {
-	return &http.Server{
+	srv := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       bodyTimeout,
@@ -270,6 +284,8 @@ func (s *server) boundedServer(h http.Handler) *http.Server {
 		MaxHeaderBytes:    headerBytes,
 		ErrorLog:          httpLog(s.log),
 	}
+	connlimit.HTTP(srv)
+	return srv
 }
 
 func (s *server) debugServer() *http.Server {
@@ -303,7 +319,7 @@ func (s *server) debugServer() *http.Server {
 		},
 	}
 	// A profile may take longer than the limits say: net/http/pprof adds its time.
-	return s.boundedServer(admin.Token(s.cfg.DebugToken, debug.Handler()))
+	return s.boundedServer(admin.Hosts(s.cfg.DebugAllowedHosts, admin.Token(s.cfg.DebugToken, debug.Handler())))
 }
 
 // errNoRules ends the process when CONFIG_INITIAL_TIMEOUT passes.
@@ -333,6 +349,9 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	}
 	if s.ports.debug != nil {
 		g.Go(func() error { return serveHTTP(s.debug, overTLS(s.ports.debug, s.tls.debug)) })
+	}
+	if s.ports.health != nil {
+		g.Go(func() error { return serveHTTP(s.probes, s.ports.health) })
 	}
 	switch {
 	case s.ports.divvy != nil:
@@ -447,7 +466,7 @@ func (s *server) stop(signals <-chan os.Signal) {
 		}
 		return nil
 	})
-	err := errors.Join(g.Wait(), s.debug.Close())
+	err := errors.Join(g.Wait(), s.debug.Close(), s.probes.Close())
 	if s.statistics.scrapes != nil {
 		err = errors.Join(err, s.statistics.scrapes.Close())
 	}

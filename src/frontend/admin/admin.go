@@ -9,8 +9,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,6 +90,25 @@ func Token(token string, next http.Handler) http.Handler {
 		if got := sha256.Sum256([]byte(shown)); subtle.ConstantTimeCompare(got[:], want[:]) == 0 {
 			w.Header().Set("WWW-Authenticate", `Basic realm="ratelimit", charset="UTF-8"`)
 			http.Error(w, "show DEBUG_TOKEN: Authorization: Bearer <token>", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Hosts lets those requests through to next whose Host header is an IP address,
+// localhost or one of names, which are in lower case. Others may come from a web page
+// whose name was made to resolve to this address, with the browser of an operator
+// (DNS rebinding).
+func Hosts(names []string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		host = strings.ToLower(strings.Trim(host, "[]"))
+		if _, err := netip.ParseAddr(host); err != nil && host != "localhost" && !slices.Contains(names, host) {
+			http.Error(w, fmt.Sprintf("the Host header %q is no IP address, not localhost and not in DEBUG_ALLOWED_HOSTS", host), http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -135,3 +135,21 @@ func TestDebug(t *testing.T) {
 		t.Error("pprof is off and answers")
 	}
 }
+
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	h := Hosts([]string{"debug.example"}, Live())
+	for host, want := range map[string]int{
+		"127.0.0.1": 200, "127.0.0.1:6070": 200, "10.1.2.3:80": 200, "[::1]:6070": 200, "[::1]": 200, "[fe80::1%25eth0]:6070": 200,
+		"localhost": 200, "LocalHost:6070": 200, "debug.example": 200, "Debug.Example:6070": 200,
+		"": 403, "attacker.example": 403, "attacker.example:6070": 403, "127.0.0.1.attacker.example": 403, "localhost.attacker.example:6070": 403, "debug.example.": 403, "1": 403,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != want || want == 403 && !strings.Contains(w.Body.String(), "DEBUG_ALLOWED_HOSTS") {
+			t.Errorf("host %q: %d %s, want %d", host, w.Code, w.Body, want)
+		}
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"ratelimit/src/budget"
 )
 
 const (
@@ -38,7 +40,8 @@ type conn struct {
 	srv      *Server
 	refused  bool // beyond MaxConns
 	in       lines
-	borrowed int64  // of maxLong
+	borrowed int64 // of maxLong, and of account
+	account  *budget.Account
 	batch    *batch // while there is something to answer
 
 	mu    sync.Mutex
@@ -214,6 +217,11 @@ func (c *conn) fit() *fault {
 		return errLongOnes
 	}
 	c.borrowed += more
+	if more < 0 {
+		c.account.Release(-more)
+	} else if !c.account.Add(more) {
+		return errLongOnes
+	}
 	c.in.resize(size)
 	return nil
 }
@@ -223,10 +231,11 @@ func (c *conn) write(out []byte) bool {
 	if len(out) == 0 {
 		return true
 	}
-	if c.raw.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout)) != nil {
+	if c.raw.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout)) != nil || !c.account.Add(int64(len(out))) {
 		return false
 	}
 	_, err := c.Write(out)
+	c.account.Release(int64(len(out)))
 	return err == nil
 }
 

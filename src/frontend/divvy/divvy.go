@@ -9,11 +9,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"ratelimit/src/budget"
+	"ratelimit/src/connlimit"
 	"ratelimit/src/limiter"
 )
 
@@ -37,8 +38,12 @@ type Config struct {
 	// MaxLine is how long a line may be, in bytes without its end. Defaults to
 	// 1 MiB, at most 64 MiB: what all connections together have for long ones.
 	MaxLine int
-	// MaxConns is how many connections may be open. Defaults to 10,000.
+	// MaxConns is how many connections may be open. Beyond it the longest idle one is
+	// closed, or the new one is refused if none is idle. Defaults to 10,000.
 	MaxConns int
+	// Budget counts what connections hold: long lines, and replies being written. Nil:
+	// no bound.
+	Budget *budget.Budget
 	// MaxPipelined is how many requests of a connection are decided at a time, in
 	// one call of the store; what comes behind them waits. At most
 	// limiter.MaxDescriptors. Defaults to 128.
@@ -86,16 +91,16 @@ type Server struct {
 	batches sync.Pool // of *batch
 	boxes   sync.Pool // of *[]byte, for replies
 
-	hits, accepted, refused, panics atomic.Uint64
-	errors                          [codes]atomic.Uint64
-	long                            atomic.Int64 // bytes of buffers for long lines, see maxLong
+	hits, accepted, refused, overBudget, panics atomic.Uint64
+	errors                                      [codes]atomic.Uint64
+	long                                        atomic.Int64 // bytes of buffers for long lines, see maxLong
 
 	mu       sync.Mutex
-	listener net.Listener
-	closing  chan struct{}      // closed by Shutdown
-	conns    map[*conn]struct{} // the refused ones included
-	open     int                // without these
-	running  sync.WaitGroup     // of conns; nobody joins once closing is closed
+	listener *connlimit.Listener // nil: Serve was not called
+	closing  chan struct{}       // closed by Shutdown
+	conns    map[*conn]struct{}  // the refused ones included
+	open     int                 // without these
+	running  sync.WaitGroup      // of conns; nobody joins once closing is closed
 }
 
 // New returns a server that has no listener yet.
@@ -152,6 +157,9 @@ type Stats struct {
 	// Accepted and Refused count connections since the start; refused were those
 	// beyond MaxConns.
 	Accepted, Refused uint64
+	// Evicted counts connections closed to make room for others, OverBudget those
+	// that held too many bytes.
+	Evicted, OverBudget uint64
 	// Hits counts HITs that got an OK, true or false.
 	Hits uint64
 	// Errors counts ERR replies by code, with all codes that there are.
@@ -163,11 +171,12 @@ type Stats struct {
 // Stats reads the server's figures.
 func (s *Server) Stats() Stats {
 	st := Stats{
-		Accepted: s.accepted.Load(),
-		Refused:  s.refused.Load(),
-		Hits:     s.hits.Load(),
-		Errors:   make(map[string]uint64, codes),
-		Panics:   s.panics.Load(),
+		Accepted:   s.accepted.Load(),
+		Refused:    s.refused.Load(),
+		OverBudget: s.overBudget.Load(),
+		Hits:       s.hits.Load(),
+		Errors:     make(map[string]uint64, codes),
+		Panics:     s.panics.Load(),
 	}
 	for c := range codes {
 		st.Errors[codeNames[c]] = s.errors[c].Load()
@@ -175,5 +184,8 @@ func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.Open = s.open
+	if s.listener != nil {
+		st.Evicted = uint64(s.listener.Stats().Evicted)
+	}
 	return st
 }

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"ratelimit/src/budget"
 )
 
 // pipe serves a connection of which the test has the other end. The server has
@@ -214,7 +216,8 @@ func TestManyLongLines(t *testing.T) {
 	})
 }
 
-// There are only so many connections; who is refused is told when it asks.
+// There are only so many connections. While all are active, a newcomer is refused, and
+// told so when it asks; else the longest idle one makes room.
 func TestCrowd(t *testing.T) {
 	s := build(t, Config{MaxConns: 2})
 	addr := start(t, s)
@@ -234,15 +237,36 @@ func TestCrowd(t *testing.T) {
 	if st := s.Stats(); st.Open != 2 || st.Accepted != 2 || st.Refused != 2 || st.Errors["unknown"] != 1 {
 		t.Errorf("got %+v", st)
 	}
-	if err := in[0].Close(); err != nil {
-		t.Fatal(err)
-	}
-	for s.Stats().Open == 2 {
-		time.Sleep(time.Millisecond)
-	}
+	time.Sleep(1100 * time.Millisecond) // they are idle then
 	if got := say(t, addr, "HIT ip=2\n"); got != "OK true 1 10\n" {
 		t.Errorf("got %q", got)
 	}
+	if !closed(in[0]) || s.Stats().Evicted != 1 {
+		t.Errorf("got %+v, want the longest idle connection closed", s.Stats())
+	}
+}
+
+// The connection that holds the most is closed when all hold too much.
+func TestLongLinesCountInTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := budget.New(1 << 20)
+		s := build(t, Config{Budget: held})
+		small, large := pipe(s), pipe(s)
+		send(t, small, strings.Repeat("x", 100_000))
+		go func() { _, _ = io.WriteString(large, strings.Repeat("x", 1_000_000)) }() // until it is closed
+		synctest.Wait()
+		if st := s.Stats(); !closed(large) || st.Open != 1 || st.OverBudget != 1 {
+			t.Errorf("got %+v, want one closed", st)
+		}
+		send(t, small, "\n")
+		if got := line(t, small); !strings.HasPrefix(got, "ERR ") {
+			t.Errorf("got %q", got)
+		}
+		s.Shutdown(t.Context())
+		if n := held.Held(); n != 0 {
+			t.Errorf("%d bytes are held after the end", n)
+		}
+	})
 }
 
 // Refusing is bounded, too.
@@ -251,11 +275,16 @@ func TestGreatCrowd(t *testing.T) {
 		s := build(t, Config{MaxConns: 1})
 		pipe(s)
 		var turned []net.Conn
+		refused := func() net.Conn {
+			client, server := net.Pipe()
+			s.refuse(server)
+			return client
+		}
 		for range maxTurnedAway {
-			turned = append(turned, pipe(s))
+			turned = append(turned, refused())
 		}
 		synctest.Wait()
-		if !closed(pipe(s)) {
+		if !closed(refused()) {
 			t.Error("one more is kept")
 		}
 		time.Sleep(lingering)

@@ -8,6 +8,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"ratelimit/src/connlimit"
 )
 
 // maxTurnedAway is how many connections beyond MaxConns are told so at a time.
@@ -18,8 +20,16 @@ const maxTurnedAway = 128
 // for want of file descriptors, say.
 const maxPause = time.Second
 
-// Serve answers clients on l until Shutdown. It is called once.
-func (s *Server) Serve(l net.Listener) error {
+// tlsGreeting is how many writes a TLS connection gets before its first reply.
+const tlsGreeting = 3
+
+// Serve answers clients on raw until Shutdown. It is called once.
+func (s *Server) Serve(raw net.Listener) error {
+	cfg := connlimit.Config{Max: s.cfg.MaxConns, Refuse: s.refuse}
+	if s.cfg.TLS != nil {
+		cfg.Greeting = tlsGreeting
+	}
+	l := connlimit.New(raw, cfg)
 	s.mu.Lock()
 	s.listener = l
 	s.mu.Unlock()
@@ -58,44 +68,62 @@ func (s *Server) stopping() bool {
 	}
 }
 
-// admit starts to serve a connection, or to turn it away.
+// admit starts to serve a connection.
 func (s *Server) admit(raw net.Conn) {
+	c := s.newConn(raw)
+	c.account = s.cfg.Budget.Open(func() {
+		s.overBudget.Add(1)
+		_ = raw.Close() // its reader says so
+	})
+	s.start(c, c.serve)
+}
+
+// refuse tells a connection for which there is no room so.
+func (s *Server) refuse(raw net.Conn) {
+	s.refused.Add(1)
+	c := s.newConn(raw)
+	c.refused = true
+	s.start(c, c.turnAway)
+}
+
+func (s *Server) newConn(raw net.Conn) *conn {
 	c := &conn{srv: s, raw: raw, Conn: raw}
 	if s.cfg.TLS != nil {
 		c.Conn = tls.Server(raw, s.cfg.TLS)
 	}
-	if !s.begin(c) {
-		_ = raw.Close() // there is nothing to lose
+	return c
+}
+
+// start has serve run for c until leave, or closes c.
+func (s *Server) start(c *conn, serve func()) {
+	if !s.begin(c, serve) {
+		c.account.Close()
+		_ = c.raw.Close() // there is nothing to lose
 	}
 }
 
 // begin starts the goroutine of c. It reports false if there is to be none.
-func (s *Server) begin(c *conn) bool {
+func (s *Server) begin(c *conn, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	serve := c.serve
 	switch {
 	case s.stopping(): // it came too late
 		return false
-	case s.open >= s.cfg.MaxConns:
-		s.refused.Add(1)
-		if len(s.conns)-s.open >= maxTurnedAway || s.cfg.TLS != nil { // whose handshake costs too much
-			return false
-		}
-		c.refused = true
-		serve = c.turnAway
-	default:
+	case !c.refused:
 		s.accepted.Add(1)
 		s.open++
+	case len(s.conns)-s.open >= maxTurnedAway || s.cfg.TLS != nil: // whose handshake costs too much
+		return false
 	}
 	s.conns[c] = struct{}{}
 	s.running.Go(func() { c.run(serve) })
 	return true
 }
 
-// leave ends what admit has begun.
+// leave ends what start has begun.
 func (s *Server) leave(c *conn) {
 	_ = c.raw.Close() // all that was to be said was said
+	c.account.Close()
 	s.long.Add(-c.borrowed)
 	s.mu.Lock()
 	defer s.mu.Unlock()
