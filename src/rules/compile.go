@@ -37,45 +37,75 @@ type Options struct {
 // everything that is wrong, at once. The warnings name what is legal but
 // cannot do what its author meant; they come with a good Set only.
 func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
-	c := compiler{store: opt.Store, set: &Set{byName: make(map[string]*Domain)}}
-	first := make(map[string]Pos)
+	c := newCompiler(opt)
 	for i := range configs {
-		cfg := &configs[i]
-		d := c.set.byName[cfg.Domain]
-		switch {
-		case cfg.Domain == "":
-			c.problems.add(cfg.Pos, "add `domain: <name>`, the name that callers ask for", "the domain is missing or empty")
-			d = &Domain{} // its descriptors are checked all the same
-		case d == nil:
-			d = &Domain{Name: cfg.Domain, Index: len(c.set.domains), escaped: escaped(cfg.Domain)}
-			c.set.byName[cfg.Domain] = d
-			c.set.domains = append(c.set.domains, d)
-			first[cfg.Domain] = cfg.Pos
-		case cfg.Rules != nil || cfg.Tree != nil || d.list != nil || d.words != nil:
-			c.problems.add(cfg.Pos, "rename one: a list of rules, or a tree of limits, is not joined with another file",
-				"domain %s is already defined at %v", brief(cfg.Domain), first[cfg.Domain])
-			d = &Domain{}
-		case !opt.MergeDomains:
-			c.problems.add(cfg.Pos, "join the two, rename one, or set MERGE_DOMAIN_CONFIG=true",
-				"domain %s is already defined at %v", brief(cfg.Domain), first[cfg.Domain])
-			d = &Domain{}
-		}
-		in := c.inherit(inherited{}, cfg.Charge, cfg.OnReject)
-		d.OnFailure = c.onFailure(opt.OnFailure, cfg.OnFailure)
-		top := path{domain: d, key: cfg.Domain, inherited: in, onFailure: d.OnFailure}
-		if cfg.Rules != nil {
-			if len(cfg.Descriptors) > 0 {
-				c.problems.add(cfg.Rules.Pos, "put them into files of their own, each with a domain", "rules and descriptors exclude each other")
-			}
-			c.ordered(d, cfg, top)
-			d.Divvy = cfg.Divvy
-		}
-		if cfg.Tree != nil {
-			c.tree(d, cfg, top)
-		}
-		c.level(&d.root, cfg.Descriptors, top)
-		c.idle(inherited{}, in, cfg.Charge, cfg.OnReject)
+		c.begin(&configs[i])
 	}
+	return c.done()
+}
+
+func newCompiler(opt Options) *compiler {
+	return &compiler{opt: opt, set: &Set{byName: make(map[string]*Domain)}, first: make(map[string]Pos)}
+}
+
+// begin compiles a configuration, to which more may add.
+func (c *compiler) begin(cfg *DomainConfig) {
+	c.end()
+	d := c.set.byName[cfg.Domain]
+	switch {
+	case cfg.Domain == "":
+		c.problems.add(cfg.Pos, "add `domain: <name>`, the name that callers ask for", "the domain is missing or empty")
+		d = &Domain{} // its descriptors are checked all the same
+	case d == nil:
+		d = &Domain{Name: cfg.Domain, Index: len(c.set.domains), escaped: escaped(cfg.Domain)}
+		c.set.byName[cfg.Domain] = d
+		c.set.domains = append(c.set.domains, d)
+		c.first[cfg.Domain] = cfg.Pos
+	case cfg.Rules != nil || cfg.Tree != nil || d.list != nil || d.words != nil:
+		c.problems.add(cfg.Pos, "rename one: a list of rules, or a tree of limits, is not joined with another file",
+			"domain %s is already defined at %v", brief(cfg.Domain), c.first[cfg.Domain])
+		d = &Domain{}
+	case !c.opt.MergeDomains:
+		c.problems.add(cfg.Pos, "join the two, rename one, or set MERGE_DOMAIN_CONFIG=true",
+			"domain %s is already defined at %v", brief(cfg.Domain), c.first[cfg.Domain])
+		d = &Domain{}
+	}
+	d.OnFailure = c.onFailure(c.opt.OnFailure, cfg.OnFailure)
+	c.cfg = cfg
+	c.top = path{domain: d, key: cfg.Domain, inherited: c.inherit(inherited{}, cfg.Charge, cfg.OnReject), onFailure: d.OnFailure}
+	c.level(&d.root, cfg.Descriptors, c.top)
+}
+
+// more compiles further descriptors, or rules, of the configuration that began last.
+func (c *compiler) more(cfg *DomainConfig) {
+	c.level(&c.top.domain.root, cfg.Descriptors, c.top)
+	if cfg.Rules != nil {
+		c.cfg.Rules.Value = append(c.cfg.Rules.Value, cfg.Rules.Value...)
+	}
+}
+
+// end compiles what needs all of a configuration.
+func (c *compiler) end() {
+	cfg, d := c.cfg, c.top.domain
+	if cfg == nil {
+		return
+	}
+	if cfg.Rules != nil {
+		if len(cfg.Descriptors) > 0 {
+			c.problems.add(cfg.Rules.Pos, "put them into files of their own, each with a domain", "rules and descriptors exclude each other")
+		}
+		c.ordered(d, cfg, c.top)
+		d.Divvy = cfg.Divvy
+	}
+	if cfg.Tree != nil {
+		c.tree(d, cfg, c.top)
+	}
+	c.idle(inherited{}, c.top.inherited, cfg.Charge, cfg.OnReject)
+}
+
+// done returns what Compile does.
+func (c *compiler) done() (*Set, Problems, error) {
+	c.end()
 	if len(c.problems) > 0 {
 		c.problems.sort()
 		return nil, nil, c.problems
@@ -91,8 +121,11 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 }
 
 type compiler struct {
-	store    Store
+	opt      Options
 	set      *Set
+	first    map[string]Pos // where each domain is defined
+	cfg      *DomainConfig  // the one that began last; nil: none
+	top      path           // of cfg
 	problems Problems
 	warnings Problems
 	replaced [][]ReplacesConfig // of each rule of set
