@@ -27,11 +27,11 @@ func (r *Rule) String() string {
 	if r.AllOrNone {
 		s += ", on_reject: none"
 	}
-	if r.inList {
+	if l := r.Listed; l != nil {
 		s += fmt.Sprintf(", match: {%s}", r.Operation())
-	}
-	if len(r.Per) > 0 {
-		s += fmt.Sprintf(", per: [%s]", strings.Join(r.Per, ", "))
+		if len(l.Per) > 0 {
+			s += fmt.Sprintf(", per: [%s]", strings.Join(l.Per, ", "))
+		}
 	}
 	return s
 }
@@ -39,8 +39,11 @@ func (r *Rule) String() string {
 // Operation is what a rule of an ordered list matches by, sorted by key, as
 // divvy writes it: "ip=* method=GET"; empty for one that matches everything.
 func (r *Rule) Operation() string {
-	parts := make([]string, len(r.Match))
-	for i, p := range r.Match {
+	if r.Listed == nil {
+		return ""
+	}
+	parts := make([]string, len(r.Listed.Match))
+	for i, p := range r.Listed.Match {
 		parts[i] = p.Key + "=" + p.Pattern
 	}
 	return strings.Join(parts, " ")
@@ -178,23 +181,23 @@ func (s *Set) YAML() ([]byte, error) {
 
 func (r *Rule) yaml() ruleYAML {
 	out := ruleYAML{
-		Rule: r.Key, Domain: r.Domain, At: r.Pos.String(), Names: r.Names,
+		Rule: r.Key, Domain: r.Domain, At: r.Pos.String(), Names: r.Names(),
 		ShadowMode: r.Shadow, QuotaMode: r.Quota, DetailedMetric: r.Detailed, Metadata: r.Metadata,
-		RateLimit: limitYAML{Unlimited: r.Unlimited, Name: r.Name, Replaces: r.Replaces},
+		RateLimit: limitYAML{Unlimited: r.Unlimited, Name: r.Name, Replaces: r.Replaces()},
 	}
 	for _, l := range r.Path {
-		out.Descriptors = append(out.Descriptors, levelYAML{l.Key, l.Value, l.ValueToMetric, l.ShareThreshold})
+		out.Descriptors = append(out.Descriptors, levelYAML{l.Key(), l.Value(), l.ValueToMetric, l.ShareThreshold})
 	}
-	if r.inList {
+	if r.Listed != nil {
 		match := make(matchYAML)
-		for _, p := range r.Match {
+		for _, p := range r.Listed.Match {
 			match[p.Key] = p.Pattern
 		}
-		out.Match, out.Per = &match, r.Per
+		out.Match, out.Per = &match, r.Listed.Per
 	}
 	if !r.Unlimited {
 		r.limitYAML(&out.RateLimit)
-	} else if r.inList && r.Requests > 0 {
+	} else if r.Listed != nil && r.Requests > 0 {
 		out.RateLimit.RequestsPerUnit = &r.Requests
 	}
 	if r.along {
