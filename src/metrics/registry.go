@@ -187,7 +187,7 @@ func (r *Registry) ConfigInfo() ConfigInfo {
 func (r *Registry) Stats() []Stat { return r.read(false) }
 
 // Flush is Stats for the one sink that sends them on: what has gone away since
-// the last Flush is in it once more, and rules that were never met are not.
+// the last Flush is in it once more, and counters of rules that are zero are not.
 func (r *Registry) Flush() []Stat { return r.read(true) }
 
 func (r *Registry) read(flush bool) []Stat {
@@ -204,8 +204,16 @@ func (r *Registry) read(flush bool) []Stat {
 	}
 	r.reading.Lock() // one at a time gives counts on to heirs
 	live := r.retired.names()
+	addHits := add
+	if flush {
+		addHits = func(s Stat) {
+			if s.Value > 0 {
+				add(s)
+			}
+		}
+	}
 	show := func(h namedHits) {
-		h.stats(add)
+		h.stats(addHits)
 		if _, retired := live[h.prefix]; retired {
 			live[h.prefix] = h.hits
 		}

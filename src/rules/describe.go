@@ -1,8 +1,9 @@
 package rules
 
 import (
-	"bytes"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -164,19 +165,25 @@ type limitYAML struct {
 	Replaces        []string `yaml:"replaces,omitempty"`
 }
 
-// YAML lists all rules with everything that is known of each, in file order.
-func (s *Set) YAML() ([]byte, error) {
-	list := make([]ruleYAML, len(s.rules))
-	for i, r := range s.rules {
-		list[i] = r.yaml()
+// YAML writes a list of all rules with everything that is known of each, in file order. It holds
+// a few rules in memory at a time. The error is that of w.
+func (s *Set) YAML(w io.Writer) error {
+	if len(s.rules) == 0 {
+		_, err := io.WriteString(w, "[]\n")
+		return err
 	}
-	var b bytes.Buffer
-	enc := yaml.NewEncoder(&b)
-	enc.SetIndent(2)
-	if err := enc.Encode(list); err != nil {
-		return nil, fmt.Errorf("rules: %w", err)
+	for part := range slices.Chunk(s.rules, 100) {
+		list := make([]ruleYAML, len(part))
+		for i, r := range part {
+			list[i] = r.yaml()
+		}
+		enc := yaml.NewEncoder(w) // one of its own, which writes nothing between two lists
+		enc.SetIndent(2)
+		if err := enc.Encode(list); err != nil {
+			return fmt.Errorf("rules: %w", err)
+		}
 	}
-	return b.Bytes(), nil
+	return nil
 }
 
 func (r *Rule) yaml() ruleYAML {

@@ -43,8 +43,6 @@ type Rule struct {
 	Metadata map[string]any
 	// Limit is the arithmetic that stores work with.
 	Limit algorithm.Limit
-	// OnFailure is what becomes of a hit that its store does not answer.
-	OnFailure algorithm.OnFailure
 
 	// Listed is what only a rule of an ordered list has; nil for others.
 	Listed *Listed
@@ -53,23 +51,25 @@ type Rule struct {
 	// in this order: limits of levels above it, outermost first, and its own.
 	// Their own Charges mean nothing there. Nil: the rule alone.
 	Charges []*Rule
-	// AllOrNone charges a descriptor that Find found the rule for only if all
-	// its Charges pass; one alone then does not count what it refuses.
-	AllOrNone bool
+	// OnFailure is what becomes of a hit that its store does not answer.
+	OnFailure algorithm.OnFailure
 	// Joint rules stand beside others in some Charges: one key may have windows
 	// of several lengths, which a store has to keep apart, and levels that it has
 	// to keep together. The rule says so, not the request, since a level may be
 	// met alone, too, and has one counter.
 	Joint bool
+	// AllOrNone charges a descriptor that Find found the rule for only if all
+	// its Charges pass; one alone then does not count what it refuses.
+	AllOrNone bool
 
-	words    *wordPath // where it stands in a tree of limits; nil: elsewhere
-	replaces *replaces // nil: nothing
-	item     int32     // the length of what Key has behind the levels
-	name     int32     // the number of Name in the domain's replaces lists; -1: no rule replaces it
 	along    bool      // charge: path holds here
 	shared   bool      // some level shares its threshold
 	perValue bool      // see PerValue
 	byPeriod bool      // written with period, not with unit
+	item     int32     // the length of what Key has behind the levels
+	name     int32     // the number of Name in the domain's replaces lists; -1: no rule replaces it
+	words    *wordPath // where it stands in a tree of limits; nil: elsewhere
+	replaces *replaces // nil: nothing
 }
 
 // Listed is what a rule of an ordered list has, which has no Path.

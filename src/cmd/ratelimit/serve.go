@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -277,29 +278,30 @@ func (s *server) debugServer() *http.Server {
 		Pprof:   s.cfg.DebugPprof,
 		Ready:   func() []admin.Component { return s.health.components(operators) },
 		Explain: explainHandler(s.limiter),
-		Rules: func() []string {
+		Rules: func(w io.Writer) error {
 			set := s.limiter.Rules()
 			if set == nil {
 				return nil
 			}
-			lines := make([]string, len(set.Rules()))
-			for i, r := range set.Rules() {
-				lines[i] = r.String()
+			for _, r := range set.Rules() {
+				if _, err := fmt.Fprintln(w, r); err != nil {
+					return err
+				}
 			}
-			return lines
+			return nil
 		},
-		RulesYAML: func() ([]byte, error) {
+		RulesYAML: func(w io.Writer) error {
 			if set := s.limiter.Rules(); set != nil {
-				return set.YAML()
+				return set.YAML(w)
 			}
-			return nil, nil
+			return nil
 		},
-		Stats: func() []admin.Stat {
-			var stats []admin.Stat
+		Stats: func(yield func(string, int64) bool) {
 			for _, st := range s.counters.Stats() {
-				stats = append(stats, admin.Stat{Name: st.Name, Value: st.Value})
+				if !yield(st.Name, st.Value) {
+					return
+				}
 			}
-			return stats
 		},
 	}
 	// A profile may take longer than the limits say: net/http/pprof adds its time.
