@@ -546,6 +546,9 @@ func (s *server) announceReady(facts, late logrus.Fields) {
 	}
 }
 
+// maxDescriptorsLogged bounds how many descriptors of one load are logged.
+const maxDescriptorsLogged = 10_000
+
 // logRules logs each domain and each descriptor, at debug level.
 func (s *server) logRules(set *rules.Set) {
 	if !s.log.IsLevelEnabled(logrus.DebugLevel) {
@@ -555,9 +558,14 @@ func (s *server) logRules(set *rules.Set) {
 	for _, r := range set.Rules() {
 		limits[r.Key] = r
 	}
+	left := maxDescriptorsLogged
 	for _, d := range set.Domains() {
 		s.log.Debugf("loading domain: %s", d.Name)
 		for _, key := range d.Descriptors() {
+			if left--; left < 0 {
+				s.log.Debugf("loading more than %d descriptors; /rlconfig on the debug port shows all", maxDescriptorsLogged)
+				return
+			}
 			if r := limits[key]; r != nil {
 				s.log.Debugf("loading descriptor: %v", r)
 			} else {
