@@ -72,7 +72,7 @@ func isBlank(text []byte) bool {
 
 // isItem reports whether text begins an item of a list.
 func isItem(text []byte) bool {
-	return text[0] == '-' && (len(text) == 1 || text[1] == ' ' || text[1] == '\n' || text[1] == '\r')
+	return len(text) > 0 && text[0] == '-' && (len(text) == 1 || text[1] == ' ' || text[1] == '\n' || text[1] == '\r')
 }
 
 // hasOddBreaks reports whether data has line breaks that YAML counts and others do not.

@@ -51,6 +51,7 @@ func sameInParts(t *testing.T, data []byte) bool {
 
 // splits are files that are read in parts.
 var splits = []string{
+	"domain: d\ndescriptors:\n  - key: a\n  - key: b\n  ",
 	"domain: d\ndescriptors:\n- key: a\n- key: {b\n- key: d\n",
 	"domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1}\n  - key: b\n    value: c\n",
 	"descriptors:\n- key: a\n- key: b\n  descriptors:\n  - key: c\ndomain: d\n",
