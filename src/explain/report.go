@@ -213,7 +213,7 @@ func (x *explainer) walk() {
 		w := x.a.Domain.Explain(d.Entries)
 		x.walks[i] = w
 		for _, r := range charged(w) {
-			for _, name := range r.Replaces {
+			for _, name := range r.Replaces() {
 				if !seen[r] {
 					x.by[name] = append(x.by[name], r)
 				}
@@ -355,7 +355,7 @@ func (x *explainer) charge(asked *limiter.Descriptor, st *limiter.Status, r *rul
 	}
 	for _, l := range r.Path {
 		if l.ShareThreshold {
-			c.Shared = append(c.Shared, pair(l.Key, l.Value))
+			c.Shared = append(c.Shared, pair(l.Key(), l.Value()))
 		}
 	}
 	if slices.ContainsFunc(st.Charges, func(asked limiter.Charge) bool { return asked.Rule == r }) {

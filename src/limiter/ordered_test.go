@@ -159,7 +159,7 @@ func BenchmarkOrdered(b *testing.B) {
 				req, a := parse("method=GET,ip=10.0.0.7,path="+path), new(limiter.Answer)
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := l.Check(b.Context(), req, a); err != nil || a.Statuses[0].Rule.Match == nil {
+					if err := l.Check(b.Context(), req, a); err != nil || a.Statuses[0].Rule.Listed == nil {
 						b.Fatal(err)
 					}
 				}

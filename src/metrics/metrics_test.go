@@ -2,10 +2,12 @@ package metrics
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"weak"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
@@ -164,6 +166,27 @@ func TestReload(t *testing.T) {
 	want := []string{"rate_limit.d.ip.total_hits=3", "rate_limit.d.ip.within_limit=3"}
 	if got := moved(r); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The rules before a reload can go: of those that are no more only the name and the counts stay.
+func TestReloadFreesTheOldRules(t *testing.T) {
+	r := New(Config{NearRatio: DefaultNearRatio})
+	old := load(t, testRules)
+	gone := weak.Make(old)
+	r.Use(old)
+	r.Record(ask, answer(old, 0, 0, 1))
+	r.Use(load(t, "domain: d\ndescriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 1}}]"))
+	old = nil
+	runtime.GC()
+	if gone.Value() != nil {
+		t.Error("the old rules are still there")
+	}
+	want := []string{"rate_limit.d.ip.total_hits=1", "rate_limit.d.ip.within_limit=1"}
+	for range 2 {
+		if got := moved(r); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 

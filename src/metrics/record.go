@@ -14,7 +14,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 		r.unknownDomains.counter(req.Domain).Add(n)
 		return
 	}
-	table := r.rules.Load().find(a.Set)
+	table, domains := r.rules.Load().find(a.Set)
 	if table == nil {
 		return // two reloads while the request ran: the rule's counters may be gone
 	}
@@ -26,9 +26,9 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 		st := &a.Statuses[i]
 		switch {
 		case st.Rule == nil && len(st.Charges) == 0:
-			table.domains[a.Domain.Index].unmatched.Add(1)
+			domains[a.Domain.Index].unmatched.Add(1)
 		case st.Rule != nil:
-			table.unlimited(st.Rule)
+			unlimited(table, st.Rule)
 		}
 		for j := range st.Charges {
 			c := &st.Charges[j]
@@ -57,32 +57,32 @@ func decisions(req *limiter.Request, a *limiter.Answer, such func(*limiter.Statu
 }
 
 // unlimited counts what r lets pass without asking.
-func (t *ruleTable) unlimited(r *rules.Rule) {
+func unlimited(table []*ruleStats, r *rules.Rule) {
 	if r.Charges == nil && r.Unlimited {
-		t.rules[r.Index].outcomes[Unlimited].Add(1)
+		table[r.Index].outcomes[Unlimited].Add(1)
 	}
 	for _, c := range r.Charges {
 		if c.Unlimited {
-			t.rules[c.Index].outcomes[Unlimited].Add(1)
+			table[c.Index].outcomes[Unlimited].Add(1)
 		}
 	}
 }
 
 // charge counts one charge of descriptor i.
-func (r *Registry) charge(table *ruleTable, req *limiter.Request, i int, st *limiter.Status, c *limiter.Charge) {
+func (r *Registry) charge(table []*ruleStats, req *limiter.Request, i int, st *limiter.Status, c *limiter.Charge) {
 	var h *hits
-	result, unanswered := &r.onRequest, &r.onRequestUnanswered
+	stats := &r.onRequest
 	if c.Rule == nil {
 		h = r.series.requestLimit(req.Domain, req.Descriptors[i].Entries)
 	} else {
-		stats := table.rules[c.Rule.Index]
-		result, unanswered = &stats.outcomes, &stats.unanswered
-		if h = stats.hits; h == nil {
+		stats = table[c.Rule.Index]
+		if h = &stats.hits; !hasHits(c.Rule) {
 			h = r.series.perValue(c.Rule, req.Descriptors[i].Entries)
 		}
 	}
+	result := &stats.outcomes
 	if v := &c.Verdict; v.Err != nil || v.Instead != algorithm.FailWithError {
-		unanswered[v.Instead].Add(1)
+		stats.failed(v.Instead)
 	}
 	if st.Op == algorithm.Refund {
 		if c.Verdict.Err == nil {
@@ -90,7 +90,7 @@ func (r *Registry) charge(table *ruleTable, req *limiter.Request, i int, st *lim
 		}
 		return
 	}
-	h.counts[totalHits].Add(st.Amount)
+	h[totalHits].Add(st.Amount)
 	if c.Verdict.Err == nil {
 		result[r.account(h, st.Amount, c)].Add(1)
 	}
@@ -118,23 +118,23 @@ func (r *Registry) account(h *hits, amount uint64, c *limiter.Charge) Outcome {
 	switch {
 	case v.Cached:
 		over = amount
-		h.counts[overCached].Add(over)
+		h[overCached].Add(over)
 	case v.Over && (before >= limit || after <= limit || c.Rule != nil && !c.Rule.Limit.CountBlocked):
 		over = amount
 	case v.Over:
 		over = after - limit
-		h.counts[nearLimit].Add(limit - max(near, before))
+		h[nearLimit].Add(limit - max(near, before))
 	default:
-		h.counts[withinLimit].Add(amount)
+		h[withinLimit].Add(amount)
 		if after <= near {
 			return Within
 		}
-		h.counts[nearLimit].Add(after - max(near, before))
+		h[nearLimit].Add(after - max(near, before))
 		return Near
 	}
-	h.counts[overLimit].Add(over)
+	h[overLimit].Add(over)
 	if c.Rule != nil && c.Rule.Shadow {
-		h.counts[shadowMode].Add(over)
+		h[shadowMode].Add(over)
 		return Shadow
 	}
 	return Over

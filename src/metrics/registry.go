@@ -66,10 +66,8 @@ type Registry struct {
 	configBad      *Counter
 	unknown        Counter // descriptors of unknown domains, all together
 	unknownDomains *unknownDomains
-	onRequest      outcomes
-
-	onRequestUnanswered unanswered
-	timing              atomic.Pointer[func(string, time.Duration)]
+	onRequest      ruleStats // of limits that came with requests; its hits are in series
+	timing         atomic.Pointer[func(string, time.Duration)]
 
 	reading sync.Mutex // one Stats or Flush at a time
 
@@ -189,15 +187,12 @@ func (r *Registry) ConfigInfo() ConfigInfo {
 func (r *Registry) Stats() []Stat { return r.read(false) }
 
 // Flush is Stats for the one sink that sends them on: what has gone away since
-// the last Flush is in it once more.
+// the last Flush is in it once more, and counters of rules that are zero are not.
 func (r *Registry) Flush() []Stat { return r.read(true) }
 
 func (r *Registry) read(flush bool) []Stat {
-	all := make(map[string]Stat)
-	add := func(s Stat) {
-		s.Value += all[s.Name].Value
-		all[s.Name] = s
-	}
+	var stats []Stat
+	add := func(s Stat) { stats = append(stats, s) }
 	r.mu.Lock()
 	for name, c := range r.counters {
 		add(Stat{name, KindCounter, int64(c.Value())})
@@ -207,25 +202,45 @@ func (r *Registry) read(flush bool) []Stat {
 	for _, read := range sources { // outside the lock: it may take its time
 		read(add)
 	}
-	live := make(map[string]*hits)
-	show := func(h *hits) {
-		h.stats(add)
-		live[h.prefix] = h
-	}
 	r.reading.Lock() // one at a time gives counts on to heirs
-	r.rules.Load().each(func(s *ruleStats) {
-		if s.hits != nil {
-			show(s.hits)
+	live := r.retired.names()
+	addHits := add
+	if flush {
+		addHits = func(s Stat) {
+			if s.Value > 0 {
+				add(s)
+			}
+		}
+	}
+	show := func(h namedHits) {
+		h.stats(addHits)
+		if _, retired := live[h.prefix]; retired {
+			live[h.prefix] = h.hits
+		}
+	}
+	r.rules.Load().each(func(key, _ string, hasHits bool, s *ruleStats) {
+		if hasHits && (!flush || s.hits.any() || len(live) > 0) { // it may inherit
+			show(hitsOf(key, &s.hits))
 		}
 	})
 	r.series.each(show)
 	r.retired.settle(live, add, flush)
 	r.unknownDomains.stats(add)
 	r.reading.Unlock()
-	stats := make([]Stat, 0, len(all))
-	for _, s := range all {
-		stats = append(stats, s)
+	slices.SortStableFunc(stats, func(a, b Stat) int { return strings.Compare(a.Name, b.Name) })
+	return sums(stats)
+}
+
+// sums adds up neighbours of one name. The kind is that of the last.
+func sums(stats []Stat) []Stat {
+	kept := stats[:0]
+	for _, s := range stats {
+		if n := len(kept) - 1; n >= 0 && kept[n].Name == s.Name {
+			s.Value += kept[n].Value
+			kept[n] = s
+			continue
+		}
+		kept = append(kept, s)
 	}
-	slices.SortFunc(stats, func(a, b Stat) int { return strings.Compare(a.Name, b.Name) })
-	return stats
+	return kept
 }

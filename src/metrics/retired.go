@@ -16,7 +16,7 @@ type retired struct {
 }
 
 type goneHits struct {
-	*hits
+	namedHits
 	shown bool // in a flush
 }
 
@@ -28,7 +28,7 @@ func newRetired(most int) *retired {
 }
 
 // add keeps h, which nobody finds any more, until the next flush.
-func (r *retired) add(h *hits, evicted bool) {
+func (r *retired) add(h namedHits, evicted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if evicted {
@@ -36,13 +36,24 @@ func (r *retired) add(h *hits, evicted bool) {
 	}
 	switch same := r.gone[h.prefix]; {
 	case same != nil:
-		same.take(h)
+		same.take(h.hits)
 		same.shown = false
 	case len(r.gone) >= r.most:
-		r.lost.Add(h.counts[totalHits].Value())
+		r.lost.Add(h.hits[totalHits].Value())
 	default:
-		r.gone[h.prefix] = &goneHits{hits: h}
+		r.gone[h.prefix] = &goneHits{namedHits: h}
 	}
+}
+
+// names returns the names of what is retired, without anything.
+func (r *retired) names() map[string]*hits {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := make(map[string]*hits, len(r.gone))
+	for prefix := range r.gone {
+		names[prefix] = nil
+	}
+	return names
 }
 
 // settle gives what is retired to the live counters of the same name. A flush

@@ -3,7 +3,9 @@ package metrics
 import (
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
+	"weak"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
@@ -32,38 +34,46 @@ var hitNames = [hitCounters]string{
 const rulePrefix = "ratelimit.service.rate_limit."
 
 // hits are the counters of one name.
-type hits struct {
+type hits [hitCounters]Counter
+
+// any reports whether any hit was counted.
+func (h *hits) any() bool { return h[totalHits].Value() > 0 }
+
+// take adds what other counted.
+func (h *hits) take(other *hits) {
+	for i := range h {
+		h[i].Add(other[i].Value())
+	}
+}
+
+// namedHits are counters with their name.
+type namedHits struct {
+	*hits
 	prefix string // of the names of all of them
-	counts [hitCounters]Counter
 	// notFound: of an unknown domain; only the first is used.
 	notFound bool
 }
 
-func newHits(key string) *hits { return &hits{prefix: rulePrefix + sanitize(key) + "."} }
-
-// newChosenHits is newHits for a key with parts that a caller chose.
-func newChosenHits(key string) *hits {
-	return &hits{prefix: rulePrefix + escapeTags(sanitize(key)) + "."}
+func hitsOf(key string, h *hits) namedHits {
+	return namedHits{hits: h, prefix: rulePrefix + sanitize(key) + "."}
 }
 
-func newNotFound(domain string) *hits {
-	return &hits{prefix: rulePrefix + escapeTags(sanitize(domain)) + ".domain_not_found", notFound: true}
+// newChosenHits are new counters for a key with parts that a caller chose.
+func newChosenHits(key string) namedHits {
+	return namedHits{hits: new(hits), prefix: rulePrefix + escapeTags(sanitize(key)) + "."}
 }
 
-func (h *hits) stats(add func(Stat)) {
+func newNotFound(domain string) namedHits {
+	return namedHits{hits: new(hits), prefix: rulePrefix + escapeTags(sanitize(domain)) + ".domain_not_found", notFound: true}
+}
+
+func (h namedHits) stats(add func(Stat)) {
 	if h.notFound {
-		add(Stat{h.prefix, KindCounter, int64(h.counts[0].Value())})
+		add(Stat{h.prefix, KindCounter, int64(h.hits[0].Value())})
 		return
 	}
-	for i := range h.counts {
-		add(Stat{h.prefix + hitNames[i], KindCounter, int64(h.counts[i].Value())})
-	}
-}
-
-// take adds what other counted.
-func (h *hits) take(other *hits) {
-	for i := range h.counts {
-		h.counts[i].Add(other.counts[i].Value())
+	for i := range h.hits {
+		add(Stat{h.prefix + hitNames[i], KindCounter, int64(h.hits[i].Value())})
 	}
 }
 
@@ -79,6 +89,9 @@ func sanitize(key string) string {
 		}
 		return c
 	}, key)
+	if strings.Count(key, ".") < 3 {
+		return key
+	}
 	return ipv4.ReplaceAllStringFunc(key, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })
 }
 
@@ -130,13 +143,26 @@ type Decisions struct {
 	Count   uint64
 }
 
-// ruleStats is what is counted of one rule.
+// ruleStats is what is counted of one rule. It does not know the rule, which may come with a
+// Set that is no more.
 type ruleStats struct {
-	rule     *rules.Rule
-	hits     *hits // nil: counted by request value, or not at all (unlimited)
-	outcomes outcomes
+	hits       hits // only used where hasHits
+	outcomes   outcomes
+	unanswered atomic.Pointer[unanswered] // nil: nothing yet
+}
 
-	unanswered unanswered
+// hasHits reports whether hits on r are counted under the rule's own name: those on some rules
+// are counted by request value, those on unlimited ones not at all.
+func hasHits(r *rules.Rule) bool { return !r.Unlimited && !r.PerValue() }
+
+// failed counts a charge without an answer.
+func (s *ruleStats) failed(instead algorithm.OnFailure) {
+	u := s.unanswered.Load()
+	if u == nil {
+		s.unanswered.CompareAndSwap(nil, new(unanswered))
+		u = s.unanswered.Load()
+	}
+	u[instead].Add(1)
 }
 
 // domainStats is what is counted of one domain.
@@ -146,37 +172,45 @@ type domainStats struct {
 }
 
 // ruleTable has what is counted of each rule and domain of a Set, by their
-// Index. It keeps the table before it for requests that began before the swap.
+// Index.
 type ruleTable struct {
 	set     *rules.Set
 	rules   []*ruleStats
 	domains []*domainStats
-	before  *ruleTable // whose own before is nil
+	before  *oldTable // nil: none
+}
+
+// oldTable counts for requests that began before the swap. It does not keep their Set.
+type oldTable struct {
+	set     weak.Pointer[rules.Set]
+	rules   []*ruleStats
+	domains []*domainStats
+	gone    []goneRule // those of rules that the next table does not have
+}
+
+// goneRule is a rule that is no more.
+type goneRule struct {
+	key, domain string
+	hasHits     bool
+	*ruleStats
 }
 
 // Use makes the counters of set's rules ready. Rules and domains that the set
 // before had under the same name go on counting where they were.
 func (r *Registry) Use(set *rules.Set) {
-	old := r.rules.Load()
 	t := &ruleTable{set: set}
-	known := make(map[string][]*ruleStats) // two rules may have one key: a_b over c, and a over b_c
+	old := r.rules.Load()
 	domains := make(map[string]*domainStats)
-	if old != nil {
-		t.before = &ruleTable{set: old.set, rules: old.rules, domains: old.domains}
-		defer r.retire(old.before, t)
-		for _, s := range old.rules {
-			known[s.rule.Key] = append(known[s.rule.Key], s)
+	if old == nil {
+		t.rules = make([]*ruleStats, len(set.Rules()))
+		for i := range t.rules {
+			t.rules[i] = new(ruleStats)
 		}
+	} else {
+		t.inherit(old)
 		for _, s := range old.domains {
 			domains[s.name] = s
 		}
-	}
-	for _, rule := range set.Rules() {
-		var before *ruleStats
-		if same := known[rule.Key]; len(same) > 0 {
-			before, known[rule.Key] = same[0], same[1:]
-		}
-		t.rules = append(t.rules, newRuleStats(rule, before))
 	}
 	for _, d := range set.Domains() {
 		s := domains[d.Name]
@@ -186,65 +220,80 @@ func (r *Registry) Use(set *rules.Set) {
 		t.domains = append(t.domains, s)
 	}
 	r.rules.Store(t)
+	if old != nil && old.before != nil {
+		r.retire(old.before.gone, t)
+	}
 }
 
-// retire keeps what the rules of old counted that are neither in t nor before
-// it.
-func (r *Registry) retire(old, t *ruleTable) {
-	if old == nil {
-		return
+// inherit takes over the counters of old for rules of the same key, and makes new ones for the
+// others.
+func (t *ruleTable) inherit(old *ruleTable) {
+	// Two rules may have one key: a_b over c, and a over b_c.
+	first := make(map[string]int32, len(old.rules)) // by key, the first of old that is left; -1: none
+	next := make([]int32, len(old.rules))           // the one after it with the same key
+	was := old.set.Rules()
+	for i := len(was) - 1; i >= 0; i-- {
+		next[i] = -1
+		if n, known := first[was[i].Key]; known {
+			next[i] = n
+		}
+		first[was[i].Key] = int32(i)
 	}
-	kept := make(map[*ruleStats]bool)
-	t.each(func(s *ruleStats) { kept[s] = true })
-	for _, s := range old.rules {
-		if s.hits != nil && !kept[s] {
-			r.retired.add(s.hits, false)
+	const taken = -2
+	t.rules = make([]*ruleStats, 0, len(t.set.Rules()))
+	for _, rule := range t.set.Rules() {
+		i, known := first[rule.Key]
+		if !known || i < 0 || hasHits(rule) != hasHits(was[i]) {
+			t.rules = append(t.rules, new(ruleStats))
+			continue
+		}
+		t.rules = append(t.rules, old.rules[i])
+		first[rule.Key], next[i] = next[i], taken
+	}
+	t.before = &oldTable{set: weak.Make(old.set), rules: old.rules, domains: old.domains}
+	for i, rule := range was {
+		if next[i] != taken {
+			// Clones, so that the old Set's text can go.
+			t.before.gone = append(t.before.gone, goneRule{strings.Clone(rule.Key), strings.Clone(rule.Domain), hasHits(rule), old.rules[i]})
 		}
 	}
 }
 
-// newRuleStats goes on with old, if it fits.
-func newRuleStats(rule *rules.Rule, old *ruleStats) *ruleStats {
-	counted := !rule.Unlimited && !rule.PerValue()
-	if old != nil && counted == (old.hits != nil) {
-		return old
+// retire keeps what rules counted that are not in t.
+func (r *Registry) retire(gone []goneRule, t *ruleTable) {
+	for _, g := range gone {
+		if g.hasHits {
+			r.retired.add(hitsOf(g.key, &g.hits), false)
+		}
 	}
-	s := &ruleStats{rule: rule}
-	if counted {
-		s.hits = newHits(rule.Key)
-	}
-	return s
 }
 
-// find returns the table of set; nil if it is neither the one in force nor the
-// one before.
-func (t *ruleTable) find(set *rules.Set) *ruleTable {
+// find returns the counters of the rules and domains of set; nil if it is neither the one in
+// force nor the one before.
+func (t *ruleTable) find(set *rules.Set) ([]*ruleStats, []*domainStats) {
 	switch {
-	case t == nil, t.set == set:
-		return t
-	case t.before != nil && t.before.set == set:
-		return t.before
+	case t == nil:
+	case t.set == set:
+		return t.rules, t.domains
+	case t.before != nil && t.before.set.Value() == set:
+		return t.before.rules, t.before.domains
 	}
-	return nil
+	return nil, nil
 }
 
 // each calls do for all rules, those that only the table before has last.
-func (t *ruleTable) each(do func(*ruleStats)) {
+func (t *ruleTable) each(do func(key, domain string, hasHits bool, s *ruleStats)) {
 	if t == nil {
 		return
 	}
-	seen := make(map[*ruleStats]bool, len(t.rules))
-	for _, s := range t.rules {
-		seen[s] = true
-		do(s)
+	for i, rule := range t.set.Rules() {
+		do(rule.Key, rule.Domain, hasHits(rule), t.rules[i])
 	}
 	if t.before == nil {
 		return
 	}
-	for _, s := range t.before.rules {
-		if !seen[s] {
-			do(s)
-		}
+	for _, g := range t.before.gone {
+		do(g.key, g.domain, g.hasHits, g.ruleStats)
 	}
 }
 
@@ -258,10 +307,9 @@ func (r *Registry) Decisions() []Decisions {
 		}
 	}
 	t := r.rules.Load()
-	t.each(func(s *ruleStats) {
-		rule := strings.TrimPrefix(s.rule.Key, s.rule.Domain+".")
+	t.each(func(key, domain string, _ bool, s *ruleStats) {
 		for o := range s.outcomes {
-			add(s.rule.Domain, rule, Outcome(o), s.outcomes[o].Value())
+			add(domain, ruleName(key, domain), Outcome(o), s.outcomes[o].Value())
 		}
 	})
 	if t != nil {
@@ -269,12 +317,15 @@ func (r *Registry) Decisions() []Decisions {
 			add(d.name, "", Unmatched, d.unmatched.Value())
 		}
 	}
-	for o := range r.onRequest {
-		add("", "(request)", Outcome(o), r.onRequest[o].Value())
+	for o := range r.onRequest.outcomes {
+		add("", "(request)", Outcome(o), r.onRequest.outcomes[o].Value())
 	}
 	add("", "", Unmatched, r.unknown.Value())
 	return list
 }
+
+// ruleName is the key of a rule without its domain.
+func ruleName(key, domain string) string { return key[len(domain)+len("."):] }
 
 // Unanswered are all counts of charges without an answer that are not zero, in no
 // order. Counts of one rule may come apart; they add up.
@@ -286,9 +337,13 @@ func (r *Registry) Unanswered() (list []Unanswered) {
 			}
 		}
 	}
-	r.rules.Load().each(func(s *ruleStats) {
-		add(s.rule.Domain, strings.TrimPrefix(s.rule.Key, s.rule.Domain+"."), &s.unanswered)
+	r.rules.Load().each(func(key, domain string, _ bool, s *ruleStats) {
+		if u := s.unanswered.Load(); u != nil {
+			add(domain, ruleName(key, domain), u)
+		}
 	})
-	add("", "(request)", &r.onRequestUnanswered)
+	if u := r.onRequest.unanswered.Load(); u != nil {
+		add("", "(request)", u)
+	}
 	return list
 }

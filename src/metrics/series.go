@@ -36,7 +36,7 @@ type seriesShard struct {
 type series struct {
 	prev, next *series
 	hash       uint64
-	hits       *hits
+	hits       namedHits
 }
 
 func newSeriesCache(most int, gone *retired) *seriesCache {
@@ -114,7 +114,7 @@ func (c *seriesCache) get(name []byte) *hits {
 	}
 	s.prev, s.next = &shard.root, shard.root.next
 	s.prev.next, s.next.prev = s, s
-	return s.hits
+	return s.hits.hits
 }
 
 func (s *series) unlink() { s.prev.next, s.next.prev = s.next, s.prev }
@@ -130,7 +130,7 @@ func (c *seriesCache) len() (n int) {
 }
 
 // each calls do for all counters.
-func (c *seriesCache) each(do func(*hits)) {
+func (c *seriesCache) each(do func(namedHits)) {
 	for i := range c.shards {
 		shard := &c.shards[i]
 		shard.mu.Lock()

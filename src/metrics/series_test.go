@@ -26,7 +26,7 @@ func hit(r *Registry, set *rules.Set, i int, value string) {
 	rule := set.Rules()[i]
 	r.Record(&limiter.Request{
 		Domain:      []byte("d"),
-		Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(rule.Path[0].Key), Value: []byte(value)}}}},
+		Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(rule.Path[0].Key()), Value: []byte(value)}}}},
 	}, &limiter.Answer{
 		Set: set, Domain: set.Domains()[0],
 		Statuses: []limiter.Status{{

@@ -16,14 +16,14 @@ const otherDomains = "other_domains"
 
 // unknownDomains counts descriptors of domains without rules.
 type unknownDomains struct {
-	byName atomic.Pointer[map[string]*hits] // never changed, but replaced
-	others *hits
+	byName atomic.Pointer[map[string]namedHits] // never changed, but replaced
+	others namedHits
 	mu     sync.Mutex // held while a name is added
 }
 
 func newUnknownDomains() *unknownDomains {
 	u := &unknownDomains{others: newNotFound(otherDomains)}
-	u.byName.Store(new(map[string]*hits))
+	u.byName.Store(new(map[string]namedHits))
 	return u
 }
 
@@ -31,11 +31,11 @@ func newUnknownDomains() *unknownDomains {
 // first.
 func (u *unknownDomains) counter(domain []byte) *Counter {
 	known := *u.byName.Load()
-	switch h := known[string(domain)]; {
-	case h != nil:
-		return &h.counts[0]
+	switch h, found := known[string(domain)]; {
+	case found:
+		return &h.hits[0]
 	case len(known) == maxUnknownDomains || len(domain) > maxName:
-		return &u.others.counts[0]
+		return &u.others.hits[0]
 	}
 	return u.add(string(domain))
 }
@@ -45,18 +45,18 @@ func (u *unknownDomains) add(domain string) *Counter {
 	defer u.mu.Unlock()
 	known := maps.Clone(*u.byName.Load())
 	if known == nil {
-		known = make(map[string]*hits)
+		known = make(map[string]namedHits)
 	}
-	h := known[domain]
+	h, found := known[domain]
 	switch {
-	case h == nil && len(known) == maxUnknownDomains:
+	case !found && len(known) == maxUnknownDomains:
 		h = u.others
-	case h == nil:
+	case !found:
 		h = newNotFound(domain)
 		known[domain] = h
 		u.byName.Store(&known)
 	}
-	return &h.counts[0]
+	return &h.hits[0]
 }
 
 // stats adds the counters, that of all others once it is not zero.
@@ -64,7 +64,7 @@ func (u *unknownDomains) stats(add func(Stat)) {
 	for _, h := range *u.byName.Load() {
 		h.stats(add)
 	}
-	if u.others.counts[0].Value() > 0 {
+	if u.others.hits[0].Value() > 0 {
 		u.others.stats(add)
 	}
 }

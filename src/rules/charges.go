@@ -187,13 +187,13 @@ func (in inherited) after(r *Rule) inherited {
 func (c *compiler) dropped(own, charges []*Rule) {
 	replaced := 0
 	for _, r := range charges {
-		replaced += len(r.Replaces)
+		replaced += len(r.Replaces())
 	}
 	if replaced == 0 || replaced > maxCompared {
 		return
 	}
 	for _, r := range own {
-		i := slices.IndexFunc(charges, func(by *Rule) bool { return by != r && slices.Contains(by.Replaces, r.Name) })
+		i := slices.IndexFunc(charges, func(by *Rule) bool { return by != r && slices.Contains(by.Replaces(), r.Name) })
 		if i >= 0 && r.Name != "" && !r.Unlimited {
 			c.warnings.add(r.Pos, "remove one of them",
 				"the limit %s never applies: what is charged to it is also charged to the one at %v, which replaces it", brief(r.Name), charges[i].Pos)

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -37,45 +38,75 @@ type Options struct {
 // everything that is wrong, at once. The warnings name what is legal but
 // cannot do what its author meant; they come with a good Set only.
 func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
-	c := compiler{store: opt.Store, set: &Set{byName: make(map[string]*Domain)}}
-	first := make(map[string]Pos)
+	c := newCompiler(opt)
 	for i := range configs {
-		cfg := &configs[i]
-		d := c.set.byName[cfg.Domain]
-		switch {
-		case cfg.Domain == "":
-			c.problems.add(cfg.Pos, "add `domain: <name>`, the name that callers ask for", "the domain is missing or empty")
-			d = &Domain{} // its descriptors are checked all the same
-		case d == nil:
-			d = &Domain{Name: cfg.Domain, Index: len(c.set.domains), escaped: escaped(cfg.Domain)}
-			c.set.byName[cfg.Domain] = d
-			c.set.domains = append(c.set.domains, d)
-			first[cfg.Domain] = cfg.Pos
-		case cfg.Rules != nil || cfg.Tree != nil || d.list != nil || d.words != nil:
-			c.problems.add(cfg.Pos, "rename one: a list of rules, or a tree of limits, is not joined with another file",
-				"domain %s is already defined at %v", brief(cfg.Domain), first[cfg.Domain])
-			d = &Domain{}
-		case !opt.MergeDomains:
-			c.problems.add(cfg.Pos, "join the two, rename one, or set MERGE_DOMAIN_CONFIG=true",
-				"domain %s is already defined at %v", brief(cfg.Domain), first[cfg.Domain])
-			d = &Domain{}
-		}
-		in := c.inherit(inherited{}, cfg.Charge, cfg.OnReject)
-		d.OnFailure = c.onFailure(opt.OnFailure, cfg.OnFailure)
-		top := path{domain: d, key: cfg.Domain, inherited: in, onFailure: d.OnFailure}
-		if cfg.Rules != nil {
-			if len(cfg.Descriptors) > 0 {
-				c.problems.add(cfg.Rules.Pos, "put them into files of their own, each with a domain", "rules and descriptors exclude each other")
-			}
-			c.ordered(d, cfg, top)
-			d.Divvy = cfg.Divvy
-		}
-		if cfg.Tree != nil {
-			c.tree(d, cfg, top)
-		}
-		c.level(&d.root, cfg.Descriptors, top)
-		c.idle(inherited{}, in, cfg.Charge, cfg.OnReject)
+		c.begin(&configs[i])
 	}
+	return c.done()
+}
+
+func newCompiler(opt Options) *compiler {
+	return &compiler{opt: opt, set: &Set{byName: make(map[string]*Domain)}, first: make(map[string]Pos)}
+}
+
+// begin compiles a configuration, to which more may add.
+func (c *compiler) begin(cfg *DomainConfig) {
+	c.end()
+	d := c.set.byName[cfg.Domain]
+	switch {
+	case cfg.Domain == "":
+		c.problems.add(cfg.Pos, "add `domain: <name>`, the name that callers ask for", "the domain is missing or empty")
+		d = &Domain{} // its descriptors are checked all the same
+	case d == nil:
+		d = &Domain{Name: cfg.Domain, Index: len(c.set.domains), escaped: escaped(cfg.Domain)}
+		c.set.byName[cfg.Domain] = d
+		c.set.domains = append(c.set.domains, d)
+		c.first[cfg.Domain] = cfg.Pos
+	case cfg.Rules != nil || cfg.Tree != nil || d.list != nil || d.words != nil:
+		c.problems.add(cfg.Pos, "rename one: a list of rules, or a tree of limits, is not joined with another file",
+			"domain %s is already defined at %v", brief(cfg.Domain), c.first[cfg.Domain])
+		d = &Domain{}
+	case !c.opt.MergeDomains:
+		c.problems.add(cfg.Pos, "join the two, rename one, or set MERGE_DOMAIN_CONFIG=true",
+			"domain %s is already defined at %v", brief(cfg.Domain), c.first[cfg.Domain])
+		d = &Domain{}
+	}
+	d.OnFailure = c.onFailure(c.opt.OnFailure, cfg.OnFailure)
+	c.cfg = cfg
+	c.top = path{domain: d, key: cfg.Domain, inherited: c.inherit(inherited{}, cfg.Charge, cfg.OnReject), onFailure: d.OnFailure}
+	c.level(&d.root, cfg.Descriptors, c.top)
+}
+
+// more compiles further descriptors, or rules, of the configuration that began last.
+func (c *compiler) more(cfg *DomainConfig) {
+	c.level(&c.top.domain.root, cfg.Descriptors, c.top)
+	if cfg.Rules != nil {
+		c.cfg.Rules.Value = append(c.cfg.Rules.Value, cfg.Rules.Value...)
+	}
+}
+
+// end compiles what needs all of a configuration.
+func (c *compiler) end() {
+	cfg, d := c.cfg, c.top.domain
+	if cfg == nil {
+		return
+	}
+	if cfg.Rules != nil {
+		if len(cfg.Descriptors) > 0 {
+			c.problems.add(cfg.Rules.Pos, "put them into files of their own, each with a domain", "rules and descriptors exclude each other")
+		}
+		c.ordered(d, cfg, c.top)
+		d.Divvy = cfg.Divvy
+	}
+	if cfg.Tree != nil {
+		c.tree(d, cfg, c.top)
+	}
+	c.idle(inherited{}, c.top.inherited, cfg.Charge, cfg.OnReject)
+}
+
+// done returns what Compile does.
+func (c *compiler) done() (*Set, Problems, error) {
+	c.end()
 	if len(c.problems) > 0 {
 		c.problems.sort()
 		return nil, nil, c.problems
@@ -91,12 +122,15 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 }
 
 type compiler struct {
-	store    Store
-	set      *Set
-	problems Problems
-	warnings Problems
-	replaced [][]ReplacesConfig // of each rule of set
-	names    int                // bytes of all names so far; beyond maxNames nothing is added
+	opt       Options
+	set       *Set
+	first     map[string]Pos // where each domain is defined
+	cfg       *DomainConfig  // the one that began last; nil: none
+	top       path           // of cfg
+	problems  Problems
+	warnings  Problems
+	replacing []replacing
+	names     int // bytes of all names so far; beyond maxNames nothing is added
 }
 
 // path is where in a domain the compiler is.
@@ -109,11 +143,19 @@ type path struct {
 	onFailure algorithm.OnFailure
 }
 
+// replacing is a rule that replaces others.
+type replacing struct {
+	rule *Rule
+	list []ReplacesConfig
+}
+
+// down is the path of a descriptor below p. All names of its level are parts of its key.
 func (p path) down(cfg *DescriptorConfig) path {
+	key := p.key + "." + composite(cfg)
 	return path{
 		domain:    p.domain,
-		key:       p.key + "." + composite(cfg),
-		levels:    append(slices.Clip(p.levels), newLevel(cfg)),
+		key:       key,
+		levels:    append(slices.Clip(p.levels), newLevel(cfg, key[len(p.key)+len("."):])),
 		inherited: p.inherited,
 		onFailure: p.onFailure,
 	}
@@ -134,18 +176,22 @@ func (c *compiler) level(n *node, descriptors []DescriptorConfig, p path) {
 		if !c.named(cfg.Pos, len(p.key)+len(cfg.Key)+len(cfg.Value)+len("._")) {
 			return
 		}
-		child := &node{place: &place{cfg.Pos, cfg.Key, cfg.Value}} // checked also where it has no place in the tree
+		child := &node{} // checked also where it has no place in the tree
+		below := p.down(cfg)
+		here := &below.levels[len(p.levels)]
 		if cfg.Key == "" {
 			c.problems.add(cfg.Pos, "add `key: <name>`", "the descriptor has no key, or an empty one")
-		} else if other := n.add(cfg, child); other != nil {
+		} else if other := n.add(here, child); other != nil {
 			c.problems.add(cfg.Pos, "remove one, or join their limits and descriptors",
-				"descriptor %s is already defined at %v, on the same level", brief(composite(cfg)), other.place.Pos)
+				"descriptor %s is already defined at %v, on the same level", brief(here.text), other.place().Pos)
 		}
 		before := len(c.set.rules)
-		below := p.down(cfg)
 		p.domain.keys = append(p.domain.keys, below.key)
 		below.inherited = c.inherit(p.inherited, cfg.Charge, cfg.OnReject)
 		child.rule = c.match(cfg, below, c.limits(cfg, below))
+		if child.rule == nil || child.rule.Pos != cfg.Pos {
+			child.at = &place{cfg.Pos, here.Key(), here.Value()}
+		}
 		below.inherited = below.after(child.rule)
 		c.level(child, cfg.Descriptors, below)
 		c.idle(p.inherited, below.inherited, cfg.Charge, cfg.OnReject)
@@ -168,32 +214,34 @@ func (c *compiler) named(at Pos, size int) bool {
 
 // add puts child where requests will find it. If the place is taken it
 // returns the node that is there.
-func (n *node) add(cfg *DescriptorConfig, child *node) (taken *node) {
-	k := n.keys[cfg.Key]
+func (n *node) add(at *Level, child *node) (taken *node) {
+	if n.children == nil {
+		n.children = &level{}
+	}
+	l, value := n.children, at.Value()
+	k := l.keys.find([]byte(at.Key()))
 	if k == nil {
-		if n.keys == nil {
-			n.keys = make(map[string]*keyed)
-		}
 		k = &keyed{}
-		n.keys[cfg.Key] = k
+		l.keys.add(at.Key(), k)
 	}
-	switch {
-	case cfg.Value == "" && k.any != nil:
-		return k.any
-	case cfg.Value == "":
-		k.any = child
-	case k.values[cfg.Value] != nil:
-		return k.values[cfg.Value]
-	default:
-		if k.values == nil {
-			k.values = make(map[string]*node)
-		}
-		k.values[cfg.Value] = child
+	if value == "" {
+		taken, k.any = k.any, cmp.Or(k.any, child)
+	} else if taken = k.values.find([]byte(value)); taken == nil {
+		k.values.add(value, child)
 	}
-	if text := composite(cfg); strings.Contains(text, "*") {
-		n.wildcards = append(n.wildcards, wildcard{compilePattern(text), child, text})
+	if taken == nil && at.wildcard {
+		l.wildcards = append(l.wildcards, wildcard{compilePattern(at.text), child, at.text})
 	}
-	return nil
+	return taken
+}
+
+// place is where n was written; n is not a root.
+func (n *node) place() place {
+	if n.at != nil {
+		return *n.at
+	}
+	l := &n.rule.Path[len(n.rule.Path)-1]
+	return place{n.rule.Pos, l.Key(), l.Value()}
 }
 
 // composite is the name of one level: "key_value", or "key".
@@ -210,7 +258,7 @@ func (c *compiler) flags(cfg *DescriptorConfig, p path) {
 		return
 	}
 	limited := cfg.RateLimit != nil || cfg.RateLimits != nil
-	level := newLevel(cfg)
+	level := &p.levels[len(p.levels)-1]
 	if cfg.ShareThreshold && !level.wildcard {
 		c.problems.add(cfg.Pos, "add a `*` to the value, or remove share_threshold", "share_threshold needs a wildcard, and %s has none", brief(level.text))
 	}
@@ -242,34 +290,34 @@ func (c *compiler) flags(cfg *DescriptorConfig, p path) {
 
 // replaces numbers the names that rules replace, domain by domain.
 func (c *compiler) replaces() {
-	type name struct {
-		domain string
-		name   string
+	if len(c.replacing) == 0 {
+		return
 	}
+	type name struct{ domain, name string }
 	numbers := make(map[name]int)
-	for i, r := range c.set.rules {
-		d := c.set.byName[r.Domain]
-		for _, cfg := range c.replaced[i] {
-			n, known := numbers[name{r.Domain, cfg.Name}]
+	for _, by := range c.replacing {
+		d := c.set.byName[by.rule.Domain]
+		for _, cfg := range by.list {
+			n, known := numbers[name{d.Name, cfg.Name}]
 			if !known {
 				n = d.replaced
 				d.replaced++
-				numbers[name{r.Domain, cfg.Name}] = n
+				numbers[name{d.Name, cfg.Name}] = n
 			}
-			r.replaces = append(r.replaces, n)
+			by.rule.replaces.numbers = append(by.rule.replaces.numbers, n)
 		}
 	}
 	found := make(map[name]bool)
 	for _, r := range c.set.rules {
 		key := name{r.Domain, r.Name}
 		if n, ok := numbers[key]; ok {
-			r.name = n
+			r.name = int32(n)
 			found[key] = found[key] || !r.Unlimited
 		}
 	}
-	for i, r := range c.set.rules {
-		for _, cfg := range c.replaced[i] {
-			if !found[name{r.Domain, cfg.Name}] {
+	for _, by := range c.replacing {
+		for _, cfg := range by.list {
+			if !found[name{by.rule.Domain, cfg.Name}] {
 				c.warnings.add(cfg.Pos, "check the spelling, or remove it", "no rule of the domain that could be replaced is named %s", brief(cfg.Name))
 			}
 		}
@@ -293,30 +341,31 @@ func (c *compiler) twins() {
 // below, because a wildcard before them takes all that they would match. Exact
 // values go before all wildcards, so none of them is ever hidden.
 func (c *compiler) hidden(n *node) {
-	for i := range min(len(n.wildcards), maxCompared) {
-		victim := &n.wildcards[i]
+	if n.children == nil {
+		return
+	}
+	wildcards := n.children.wildcards
+	for i := range min(len(wildcards), maxCompared) {
+		victim := &wildcards[i]
 		for j := range i {
-			if w := &n.wildcards[j]; w.hides(victim.text) {
-				c.warnings.add(victim.node.place.Pos, "put the more specific one first, or remove one",
-					"no request can match %s: the wildcard %s at %v takes all of them", brief(victim.text), brief(w.text), w.node.place.Pos)
+			if w := &wildcards[j]; w.hides(victim.text) {
+				c.warnings.add(victim.node.place().Pos, "put the more specific one first, or remove one",
+					"no request can match %s: the wildcard %s at %v takes all of them", brief(victim.text), brief(w.text), w.node.place().Pos)
 				break
 			}
 		}
 	}
-	for key, k := range n.keys {
-		if k.any != nil {
-			c.hidden(k.any)
-		}
+	for key, k := range n.children.keys.all() {
 		if k.any != nil && !strings.Contains(key, "*") { // else it is a wildcard, compared above
-			for i := range n.wildcards {
-				if w := &n.wildcards[i]; w.covers(key + "_*") {
-					c.warnings.add(k.any.place.Pos, "remove it, or narrow the wildcard",
-						"no request can match %s: the wildcard %s at %v comes before a key alone and takes all of them", brief(key), brief(w.text), w.node.place.Pos)
+			for i := range wildcards {
+				if w := &wildcards[i]; w.covers(key + "_*") {
+					c.warnings.add(k.any.place().Pos, "remove it, or narrow the wildcard",
+						"no request can match %s: the wildcard %s at %v comes before a key alone and takes all of them", brief(key), brief(w.text), w.node.place().Pos)
 					break
 				}
 			}
 		}
-		for _, child := range k.values {
+		for child := range k.nodes() {
 			c.hidden(child)
 		}
 	}

@@ -1,8 +1,9 @@
 package rules
 
 import (
-	"bytes"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -27,11 +28,11 @@ func (r *Rule) String() string {
 	if r.AllOrNone {
 		s += ", on_reject: none"
 	}
-	if r.inList {
+	if l := r.Listed; l != nil {
 		s += fmt.Sprintf(", match: {%s}", r.Operation())
-	}
-	if len(r.Per) > 0 {
-		s += fmt.Sprintf(", per: [%s]", strings.Join(r.Per, ", "))
+		if len(l.Per) > 0 {
+			s += fmt.Sprintf(", per: [%s]", strings.Join(l.Per, ", "))
+		}
 	}
 	return s
 }
@@ -39,8 +40,11 @@ func (r *Rule) String() string {
 // Operation is what a rule of an ordered list matches by, sorted by key, as
 // divvy writes it: "ip=* method=GET"; empty for one that matches everything.
 func (r *Rule) Operation() string {
-	parts := make([]string, len(r.Match))
-	for i, p := range r.Match {
+	if r.Listed == nil {
+		return ""
+	}
+	parts := make([]string, len(r.Listed.Match))
+	for i, p := range r.Listed.Match {
 		parts[i] = p.Key + "=" + p.Pattern
 	}
 	return strings.Join(parts, " ")
@@ -161,40 +165,46 @@ type limitYAML struct {
 	Replaces        []string `yaml:"replaces,omitempty"`
 }
 
-// YAML lists all rules with everything that is known of each, in file order.
-func (s *Set) YAML() ([]byte, error) {
-	list := make([]ruleYAML, len(s.rules))
-	for i, r := range s.rules {
-		list[i] = r.yaml()
+// YAML writes a list of all rules with everything that is known of each, in file order. It holds
+// a few rules in memory at a time. The error is that of w.
+func (s *Set) YAML(w io.Writer) error {
+	if len(s.rules) == 0 {
+		_, err := io.WriteString(w, "[]\n")
+		return err
 	}
-	var b bytes.Buffer
-	enc := yaml.NewEncoder(&b)
-	enc.SetIndent(2)
-	if err := enc.Encode(list); err != nil {
-		return nil, fmt.Errorf("rules: %w", err)
+	for part := range slices.Chunk(s.rules, 100) {
+		list := make([]ruleYAML, len(part))
+		for i, r := range part {
+			list[i] = r.yaml()
+		}
+		enc := yaml.NewEncoder(w) // one of its own, which writes nothing between two lists
+		enc.SetIndent(2)
+		if err := enc.Encode(list); err != nil {
+			return fmt.Errorf("rules: %w", err)
+		}
 	}
-	return b.Bytes(), nil
+	return nil
 }
 
 func (r *Rule) yaml() ruleYAML {
 	out := ruleYAML{
-		Rule: r.Key, Domain: r.Domain, At: r.Pos.String(), Names: r.Names,
+		Rule: r.Key, Domain: r.Domain, At: r.Pos.String(), Names: r.Names(),
 		ShadowMode: r.Shadow, QuotaMode: r.Quota, DetailedMetric: r.Detailed, Metadata: r.Metadata,
-		RateLimit: limitYAML{Unlimited: r.Unlimited, Name: r.Name, Replaces: r.Replaces},
+		RateLimit: limitYAML{Unlimited: r.Unlimited, Name: r.Name, Replaces: r.Replaces()},
 	}
 	for _, l := range r.Path {
-		out.Descriptors = append(out.Descriptors, levelYAML{l.Key, l.Value, l.ValueToMetric, l.ShareThreshold})
+		out.Descriptors = append(out.Descriptors, levelYAML{l.Key(), l.Value(), l.ValueToMetric, l.ShareThreshold})
 	}
-	if r.inList {
+	if r.Listed != nil {
 		match := make(matchYAML)
-		for _, p := range r.Match {
+		for _, p := range r.Listed.Match {
 			match[p.Key] = p.Pattern
 		}
-		out.Match, out.Per = &match, r.Per
+		out.Match, out.Per = &match, r.Listed.Per
 	}
 	if !r.Unlimited {
 		r.limitYAML(&out.RateLimit)
-	} else if r.inList && r.Requests > 0 {
+	} else if r.Listed != nil && r.Requests > 0 {
 		out.RateLimit.RequestsPerUnit = &r.Requests
 	}
 	if r.along {

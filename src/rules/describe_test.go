@@ -1,6 +1,9 @@
 package rules
 
-import "testing"
+import (
+	"bytes"
+	"testing"
+)
 
 func TestYAML(t *testing.T) {
 	const text = `
@@ -102,12 +105,13 @@ descriptors:
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := set.YAML()
+	var got bytes.Buffer
+	err = set.YAML(&got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(got) != want {
-		t.Errorf("got\n%swant\n%s", got, want)
+	if got.String() != want {
+		t.Errorf("got\n%swant\n%s", &got, want)
 	}
 }
 
@@ -158,7 +162,8 @@ rules:
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
-	got, err := set.YAML()
+	var got bytes.Buffer
+	err = set.YAML(&got)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +213,7 @@ rules:
     requests_per_unit: 10
     burst: 5
   charge: path
-`; string(got) != want {
-		t.Errorf("got\n%swant\n%s", got, want)
+`; got.String() != want {
+		t.Errorf("got\n%swant\n%s", &got, want)
 	}
 }

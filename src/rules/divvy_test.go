@@ -27,7 +27,7 @@ func lists(set *Set) (lines []string) {
 	for _, r := range set.Rules() {
 		unplaced := *r
 		unplaced.Pos = Pos{}
-		lines = append(lines, describe(&unplaced)+" "+r.ordered.head+strings.Join(r.ordered.per, "")+r.ordered.tail)
+		lines = append(lines, describe(&unplaced)+" "+r.Listed.key.head+strings.Join(r.Listed.key.per, "")+r.Listed.key.tail)
 	}
 	return lines
 }
@@ -165,7 +165,7 @@ func readsDivvy(t *testing.T, name string, data []byte, parse func(string, []byt
 		return
 	}
 	rules := set.Rules()
-	if n := len(rules); n == 0 || len(rules[n-1].Match) > 0 || rules[n-1].Shadow {
+	if n := len(rules); n == 0 || len(rules[n-1].Listed.Match) > 0 || rules[n-1].Shadow {
 		t.Fatalf("%q: there is no default: %v", data, rules)
 	}
 	var scratch Scratch

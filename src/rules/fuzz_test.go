@@ -74,15 +74,17 @@ func FuzzYAML(f *testing.F) {
 			// an exact value that stands before it.
 			var request []Entry
 			wild := false
-			for _, name := range r.Names {
+			for _, name := range r.Names() {
 				request = append(request, Entry{Key: []byte(name)})
 			}
-			for _, p := range r.Match {
-				request = append(request, Entry{[]byte(p.Key), []byte(p.Pattern)})
+			if r.Listed != nil {
+				for _, p := range r.Listed.Match {
+					request = append(request, Entry{[]byte(p.Key), []byte(p.Pattern)})
+				}
 			}
 			for _, level := range r.Path {
-				request = append(request, Entry{[]byte(level.Key), []byte(level.Value)})
-				wild = wild || level.Value == ""
+				request = append(request, Entry{[]byte(level.Key()), []byte(level.Value())})
+				wild = wild || level.Value() == ""
 			}
 			got, canaries := domain.Meet(request, &scratch, nil)
 			if again := domain.Find(request, &joined); again != got {

@@ -38,7 +38,7 @@ type Keys struct {
 
 // AsDivvy reports whether Append writes r's keys as divvy does.
 func (k *Keys) AsDivvy(r *Rule) bool {
-	return k.Divvy && r != nil && r.ordered != nil && r.ordered.divvyHead != ""
+	return k.Divvy && r != nil && r.Listed != nil && r.Listed.key != nil && r.Listed.key.divvyHead != ""
 }
 
 // Append appends the key of a descriptor of d, and returns with it how many
@@ -49,12 +49,12 @@ func (k *Keys) AsDivvy(r *Rule) bool {
 // came with the request.
 func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []byte, tag int) {
 	if k.AsDivvy(r) {
-		return r.ordered.appendDivvy(dst, r.Per, entries)
+		return r.Listed.key.appendDivvy(dst, r.Listed.Per, entries)
 	}
-	if r != nil && r.ordered != nil {
-		return r.ordered.append(dst, k.Prefix, d, r.Per, entries)
+	if r != nil && r.Listed != nil && r.Listed.key != nil {
+		return r.Listed.key.append(dst, k.Prefix, d, r.Listed.Per, entries)
 	}
-	if r != nil && r.Names != nil {
+	if r != nil && r.words != nil {
 		return r.appendWords(dst, k.Prefix, d, entries)
 	}
 	if r != nil && len(r.Path) < len(entries) {
@@ -79,7 +79,8 @@ func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []by
 		case !shared || !r.Path[i].ShareThreshold:
 			dst = part(dst, e.Value, escape)
 		case escape:
-			dst = append(dst, r.Path[i].shared...)
+			dst = append(appendEscaped(dst, r.Path[i].Key()), ':')
+			dst = appendEscaped(dst, r.Path[i].Value())
 		default:
 			dst = append(dst, r.Path[i].pattern(e.Key)...)
 		}

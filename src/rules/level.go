@@ -4,29 +4,33 @@ import "strings"
 
 // Level is one step of a rule's path, as configured.
 type Level struct {
-	Key   string
-	Value string // empty: any value
+	text   string // "key_value", or "key"
+	keyLen int32
 	// ValueToMetric shows the request's value in the counter's name.
 	ValueToMetric bool
 	// ShareThreshold makes all values that the wildcard matches share a counter.
 	ShareThreshold bool
 
-	text     string // "key_value", or "key"
-	wildcard bool   // text holds a `*`
-	shared   string // in escaped keys, what stands for the values that share; see Keys
+	wildcard bool // text holds a `*`
 }
 
-func newLevel(cfg *DescriptorConfig) Level {
-	text := composite(cfg)
-	l := Level{
-		Key: cfg.Key, Value: cfg.Value,
+// newLevel is the level of cfg, whose composite name is text.
+func newLevel(cfg *DescriptorConfig, text string) Level {
+	return Level{
+		text: text, keyLen: int32(len(cfg.Key)), wildcard: strings.Contains(text, "*"),
 		ValueToMetric: cfg.ValueToMetric, ShareThreshold: cfg.ShareThreshold,
-		text: text, wildcard: strings.Contains(text, "*"),
 	}
-	if l.ShareThreshold {
-		l.shared = escaped(l.Key) + ":" + escaped(l.Value)
+}
+
+// Key is the key of the entry.
+func (l *Level) Key() string { return l.text[:l.keyLen] }
+
+// Value is the value of the entry; empty: any value.
+func (l *Level) Value() string {
+	if int(l.keyLen) == len(l.text) {
+		return ""
 	}
-	return l
+	return l.text[l.keyLen+1:]
 }
 
 // pattern is what stands for the value of an entry with the given key where
@@ -62,7 +66,7 @@ func (r *Rule) AppendName(dst []byte, entries []Entry) []byte {
 			dst = appendLevel(dst, &r.Path[i], &entries[i])
 		}
 	}
-	return append(dst, r.item...)
+	return append(dst, r.Key[len(r.Key)-int(r.item):]...)
 }
 
 // appendDetailed shows a level with its request value. With a shared level in
@@ -85,9 +89,9 @@ func (r *Rule) appendDetailed(dst []byte, l *Level, e *Entry) []byte {
 // request's key, and behind it the whole wildcard.
 func appendLevel(dst []byte, l *Level, e *Entry) []byte {
 	switch {
-	case l.ValueToMetric && !l.ShareThreshold && len(e.Value) == 0 && (l.wildcard || l.Value == ""):
+	case l.ValueToMetric && !l.ShareThreshold && len(e.Value) == 0 && (l.wildcard || l.Value() == ""):
 		return append(dst, e.Key...)
-	case l.ValueToMetric && !l.ShareThreshold && (l.wildcard || l.Value == ""):
+	case l.ValueToMetric && !l.ShareThreshold && (l.wildcard || l.Value() == ""):
 		dst = append(dst, e.Key...)
 		dst = append(dst, '_')
 		return append(dst, e.Value...)

@@ -134,7 +134,7 @@ descriptors:
 		var got []string
 		for _, r := range list {
 			if p.Has(r) {
-				got = append(got, r.Path[0].Key)
+				got = append(got, r.Path[0].Key())
 			}
 		}
 		if strings.Join(got, " ") != tt.replaced {

@@ -32,22 +32,25 @@ func (c *compiler) rule(cfg *DescriptorConfig, limit *RateLimitConfig, p path, a
 		Metadata:  cfg.Metadata,
 		AllOrNone: p.together != nil,
 		along:     p.along != nil,
-		item:      item,
+		item:      int32(len(item)),
 		name:      -1,
 	}
 	for i := range r.Path {
 		l := &r.Path[i]
 		r.shared = r.shared || l.ShareThreshold
-		r.perValue = r.perValue || strings.Contains(l.Key, "*") ||
-			l.ValueToMetric && (l.wildcard && !l.ShareThreshold || !l.wildcard && l.Value == "")
+		r.perValue = r.perValue || strings.Contains(l.Key(), "*") ||
+			l.ValueToMetric && (l.wildcard && !l.ShareThreshold || !l.wildcard && l.Value() == "")
 	}
 	if limit.UnitMultiplier != nil {
 		r.Multiplier = *limit.UnitMultiplier
 	}
 	c.set.rules = append(c.set.rules, r)
-	c.replaced = append(c.replaced, limit.Replaces)
+	if len(limit.Replaces) > 0 {
+		c.replacing = append(c.replacing, replacing{r, limit.Replaces})
+		r.replaces = &replaces{}
+	}
 	for _, cfg := range limit.Replaces {
-		r.Replaces = append(r.Replaces, cfg.Name)
+		r.replaces.names = append(r.replaces.names, cfg.Name)
 		switch cfg.Name {
 		case "":
 			c.problems.add(cfg.Pos, "add `name: <the rule to replace>`", "an entry of replaces has no name")

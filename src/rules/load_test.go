@@ -102,11 +102,11 @@ func charges(set *Set) (lines []string) {
 		if n.rule != nil && n.rule.Charges != nil {
 			found = append(found, n.rule)
 		}
-		for _, k := range n.keys {
-			if k.any != nil {
-				walk(k.any)
-			}
-			for _, child := range k.values {
+		if n.children == nil {
+			return
+		}
+		for _, k := range n.children.keys.all() {
+			for child := range k.nodes() {
 				walk(child)
 			}
 		}
@@ -116,7 +116,7 @@ func charges(set *Set) (lines []string) {
 		if n.rule != nil && n.rule.Charges != nil {
 			found = append(found, n.rule)
 		}
-		for _, child := range n.children {
+		for _, child := range n.children.all() {
 			words(child)
 		}
 		if n.other != nil {
@@ -196,28 +196,28 @@ func describe(r *Rule) string {
 	if r.Detailed {
 		s += ", detailed"
 	}
-	if r.inList {
+	if l := r.Listed; l != nil {
 		s += fmt.Sprintf(", match {%s}", r.Operation())
+		if l.Per != nil {
+			s += fmt.Sprintf(" per %s", strings.Join(l.Per, "+"))
+		}
+		if l.Canary {
+			s += ", canary"
+		}
 	}
-	if r.Per != nil {
-		s += fmt.Sprintf(" per %s", strings.Join(r.Per, "+"))
-	}
-	if r.Canary {
-		s += ", canary"
-	}
-	if r.Names != nil {
-		s += ", named " + strings.Join(r.Names, " ")
+	if r.words != nil {
+		s += ", named " + strings.Join(r.Names(), " ")
 	}
 	for _, l := range r.Path {
 		if l.ValueToMetric {
-			s += fmt.Sprintf(", value of %s", l.Key)
+			s += fmt.Sprintf(", value of %s", l.Key())
 		}
 		if l.ShareThreshold {
-			s += fmt.Sprintf(", %s shared", l.Key)
+			s += fmt.Sprintf(", %s shared", l.Key())
 		}
 	}
-	if len(r.replaces) > 0 {
-		s += fmt.Sprintf(", replaces %d", len(r.replaces))
+	if r.replaces != nil {
+		s += fmt.Sprintf(", replaces %d", len(r.replaces.numbers))
 	}
 	if r.Joint {
 		s += ", joint"

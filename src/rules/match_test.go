@@ -57,9 +57,9 @@ func found(d *Domain, request []Entry) string {
 	}
 	var levels []string
 	for _, level := range r.Path {
-		text := level.Key
-		if level.Value != "" {
-			text += "=" + level.Value
+		text := level.Key()
+		if level.Value() != "" {
+			text += "=" + level.Value()
 		}
 		levels = append(levels, text)
 	}
@@ -309,7 +309,7 @@ func TestFindScratch(t *testing.T) {
 			want = "*x*"
 		}
 		r := d.Find([]Entry{{[]byte("a"), []byte(value)}}, &joined)
-		if r == nil || (r.Path[0].Value == "*x*") != (want == "*x*") {
+		if r == nil || (r.Path[0].Value() == "*x*") != (want == "*x*") {
 			t.Errorf("a=%.10q finds %v, want %s", value, r, want)
 		}
 	}

@@ -109,7 +109,7 @@ func TestOrderedList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first, last := set.Rules()[0], set.Rules()[1]; !first.Shadow || !first.Canary || last.Shadow || !last.Canary {
+	if first, last := set.Rules()[0], set.Rules()[1]; !first.Shadow || !first.Listed.Canary || last.Shadow || !last.Listed.Canary {
 		t.Errorf("the rules are %v and %v", first, last)
 	}
 }

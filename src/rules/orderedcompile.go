@@ -144,7 +144,7 @@ func (c *compiler) orderedRule(d *Domain, list []RuleConfig, i int, r *orderedRu
 		per = append(per, key.Value)
 	}
 	for _, r := range append(slices.Clone(own), rule) {
-		r.Match, r.Per, r.Canary, r.inList = match, per, cfg.ShadowMode, true
+		r.Listed = &Listed{Match: match, Per: per, Canary: cfg.ShadowMode}
 	}
 	r.rule = rule
 	return len(own)
@@ -233,7 +233,7 @@ func (l *orderedList) counters() {
 				if twins[id]++; twins[id] > 1 {
 					k.tail += "twin:" + strconv.Itoa(twins[id]) + "_"
 				}
-				r.ordered = k
+				r.Listed.key = k
 			}
 		}
 	}
@@ -242,11 +242,11 @@ func (l *orderedList) counters() {
 func newOrderedKey(r *Rule) *orderedKey {
 	k := &orderedKey{}
 	head := ":"
-	for _, p := range r.Match {
+	for _, p := range r.Listed.Match {
 		head += escaped(p.Key) + "_" + escaped(p.Pattern) + "_"
 	}
 	k.head = head + ":"
-	for _, key := range r.Per {
+	for _, key := range r.Listed.Per {
 		k.per = append(k.per, escaped(key)+"_")
 	}
 	lim := &r.Limit
@@ -260,7 +260,7 @@ func newOrderedKey(r *Rule) *orderedKey {
 	if lim.CountBlocked != countBlocked(lim.Kind) {
 		k.tail += fmt.Sprintf("blocked:%t_", lim.CountBlocked)
 	}
-	if lim.Kind == algorithm.FirstHitWindow && lim.Max > 0 && lim.Period%time.Second == 0 && !lim.CountBlocked && len(r.Per) < 2 {
+	if lim.Kind == algorithm.FirstHitWindow && lim.Max > 0 && lim.Period%time.Second == 0 && !lim.CountBlocked && len(r.Listed.Per) < 2 {
 		k.divvyHead = "divvy:" + r.Operation() + ":"
 		k.divvyTail = fmt.Sprintf(":%d:%d", lim.Max, lim.Period/time.Second)
 	}

@@ -20,7 +20,10 @@ func (p *Replaced) Reset(d *Domain) {
 
 // Add notes the names that r replaces.
 func (p *Replaced) Add(r *Rule) {
-	for _, n := range r.replaces {
+	if r.replaces == nil {
+		return
+	}
+	for _, n := range r.replaces.numbers {
 		p.names[n/64] |= 1 << (n % 64)
 	}
 }

@@ -38,55 +38,78 @@ type Rule struct {
 	Quota bool
 	// Detailed rules are counted apart for each combination of request values.
 	Detailed bool
-	// Replaces names the rules that do not apply where this one does.
-	Replaces []string
 	// Metadata is sent back with answers; nil for none. It is shared by all
 	// answers: nobody may write to it.
 	Metadata map[string]any
 	// Limit is the arithmetic that stores work with.
 	Limit algorithm.Limit
-	// OnFailure is what becomes of a hit that its store does not answer.
-	OnFailure algorithm.OnFailure
 
-	// Match is what a rule of an ordered list matches by, sorted by key, and Per
-	// names the entries whose values it counts apart; a missing one is as if it
-	// were empty. Such a rule has no Path.
-	Match []Pair
-	Per   []string
-	// Names are where a limit stands in a tree of limits, `*` for any word. Such a
-	// rule has no Path.
-	Names []string
-	// Canary says that a rule of an ordered list was written with shadow_mode,
-	// which it is, too, where it answers for want of another.
-	Canary bool
+	// Listed is what only a rule of an ordered list has; nil for others.
+	Listed *Listed
 
 	// Charges are what a descriptor that Find found the rule for is charged to,
 	// in this order: limits of levels above it, outermost first, and its own.
 	// Their own Charges mean nothing there. Nil: the rule alone.
 	Charges []*Rule
-	// AllOrNone charges a descriptor that Find found the rule for only if all
-	// its Charges pass; one alone then does not count what it refuses.
-	AllOrNone bool
+	// OnFailure is what becomes of a hit that its store does not answer.
+	OnFailure algorithm.OnFailure
 	// Joint rules stand beside others in some Charges: one key may have windows
 	// of several lengths, which a store has to keep apart, and levels that it has
 	// to keep together. The rule says so, not the request, since a level may be
 	// met alone, too, and has one counter.
 	Joint bool
+	// AllOrNone charges a descriptor that Find found the rule for only if all
+	// its Charges pass; one alone then does not count what it refuses.
+	AllOrNone bool
 
-	inList   bool
-	ordered  *orderedKey // what the keys of its counters are made of, in an ordered list
-	tagWords int         // of the keys of its counters, in a tree of limits; see appendWords
-	along    bool        // charge: path holds here
-	item     string      // what Key has behind the levels
-	shared   bool        // some level shares its threshold
-	perValue bool        // see PerValue
-	byPeriod bool        // written with period, not with unit
-	name     int         // the number of Name in the domain's replaces lists; -1: nobody replaces it
-	replaces []int       // the numbers of the names this rule replaces
+	along    bool      // charge: path holds here
+	shared   bool      // some level shares its threshold
+	perValue bool      // see PerValue
+	byPeriod bool      // written with period, not with unit
+	item     int32     // the length of what Key has behind the levels
+	name     int32     // the number of Name in the domain's replaces lists; -1: no rule replaces it
+	words    *wordPath // where it stands in a tree of limits; nil: elsewhere
+	replaces *replaces // nil: nothing
+}
+
+// Listed is what a rule of an ordered list has, which has no Path.
+type Listed struct {
+	// Match is what the rule matches by, sorted by key.
+	Match []Pair
+	// Per names the entries whose values are counted apart; a missing one counts as empty.
+	Per []string
+	// Canary says that the rule was written with shadow_mode. It is a canary, too, where it
+	// answers because no other rule matches.
+	Canary bool
+
+	key *orderedKey // what the keys of its counters are made of; nil: it is several limits
+}
+
+// replaces are the names that a rule replaces, and their numbers in the domain.
+type replaces struct {
+	names   []string
+	numbers []int
 }
 
 // Ordered reports whether r is of an ordered list.
-func (r *Rule) Ordered() bool { return r.inList }
+func (r *Rule) Ordered() bool { return r.Listed != nil }
+
+// Replaces names the rules that do not apply where r does. The slice is the Rule's own.
+func (r *Rule) Replaces() []string {
+	if r.replaces == nil {
+		return nil
+	}
+	return r.replaces.names
+}
+
+// Names are where a limit stands in a tree of limits, `*` for any word. Such a rule has no Path.
+// The slice is the Rule's own.
+func (r *Rule) Names() []string {
+	if r.words == nil {
+		return nil
+	}
+	return r.words.names
+}
 
 // limits are what a descriptor is charged to that r was found for.
 func (r *Rule) limits() []*Rule {
@@ -166,10 +189,15 @@ func (d *Domain) Words() bool { return d.words != nil }
 
 // node is a descriptor of the tree: its rule, and the level below it.
 type node struct {
-	rule      *Rule // nil: no limit here
-	keys      map[string]*keyed
+	rule     *Rule  // nil: no limit here
+	children *level // nil: none
+	at       *place // nil: where the rule is, or the root
+}
+
+// level is the descriptors below one.
+type level struct {
+	keys      table[*keyed]
 	wildcards []wildcard // in file order
-	place     *place     // nil: the root
 }
 
 // place is a descriptor as it was written, and where; for messages.
@@ -181,7 +209,7 @@ type place struct {
 // keyed is what one level knows of one key.
 type keyed struct {
 	any    *node // the descriptor without a value; nil: none
-	values map[string]*node
+	values table[*node]
 }
 
 type wildcard struct {
@@ -253,20 +281,24 @@ func (d *Domain) walk(entries []Entry, joined *[]byte) *Rule {
 }
 
 func (n *node) child(e *Entry, joined *[]byte) *node {
-	k := n.keys[string(e.Key)]
+	l := n.children
+	if l == nil {
+		return nil
+	}
+	k := l.keys.find(e.Key)
 	if k != nil && len(e.Value) > 0 {
-		if next := k.values[string(e.Value)]; next != nil {
+		if next := k.values.find(e.Value); next != nil {
 			return next
 		}
 	}
-	if len(n.wildcards) > 0 {
+	if len(l.wildcards) > 0 {
 		text := append((*joined)[:0], e.Key...)
 		text = append(text, '_')
 		text = append(text, e.Value...)
 		*joined = text
-		for i := range n.wildcards {
-			if n.wildcards[i].match(text) {
-				return n.wildcards[i].node
+		for i := range l.wildcards {
+			if l.wildcards[i].match(text) {
+				return l.wildcards[i].node
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func (s *Store) other() string { return "another store: " + oneOf(s.Others) }
 
 // storable looks whether the store can count by l.
 func (c *compiler) storable(l *algorithm.Limit, cfg *RateLimitConfig) {
-	s := &c.store
+	s := &c.opt.Store
 	if len(s.Kinds) > 0 && !slices.Contains(s.Kinds, l.Kind) {
 		at := cfg.Pos
 		if cfg.Algorithm != nil {
@@ -53,7 +53,7 @@ func (c *compiler) storable(l *algorithm.Limit, cfg *RateLimitConfig) {
 
 // groupable looks whether the store knows `on_reject: none`.
 func (c *compiler) groupable(at Pos) {
-	if s := &c.store; s.NoGroups {
+	if s := &c.opt.Store; s.NoGroups {
 		c.problems.add(at, "remove it, or use "+s.other(), "%s cannot charge several limits all or none", s.Name)
 	}
 }

@@ -25,7 +25,7 @@ type Field struct {
 // ReadValue reads the first document of a YAML file. The value is nil if there
 // is none. With problems it is good only for finding more of them.
 func ReadValue(file string, data []byte) (*Value, Problems) {
-	r := yamlReader{file: file, left: len(data) + maxExpanded, open: make(map[*yaml.Node]bool)}
+	r := newYAMLReader(file, len(data))
 	root := r.document(data)
 	problems := append(r.problems, r.warnings...) // of a second document
 	if root == nil || len(r.problems) > 0 {

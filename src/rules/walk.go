@@ -3,7 +3,6 @@ package rules
 import (
 	"fmt"
 	"iter"
-	"maps"
 	"strings"
 	"unicode"
 )
@@ -209,7 +208,7 @@ func (l *orderedList) explain(entries []Entry) *Walk {
 		a := Asked{Rule: r.rule, Matches: true}
 		for j := range r.want {
 			if value := values[r.want[j].slot]; a.Matches && !r.want[j].met(value) {
-				a.Matches, a.Unmet, a.Value = false, r.rule.Match[j], value
+				a.Matches, a.Unmet, a.Value = false, r.rule.Listed.Match[j], value
 			}
 		}
 		if !a.Matches {
@@ -234,11 +233,16 @@ func (l *orderedList) explain(entries []Entry) *Walk {
 }
 
 // leaf reports whether there are no descriptors below n.
-func (n *node) leaf() bool { return len(n.keys) == 0 }
+func (n *node) leaf() bool { return n.children == nil }
 
 // explain is child, with all that child passes by.
 func (n *node) explain(e *Entry, joined *[]byte) Step {
-	s := Step{Entry: *e, Taken: -1, Siblings: len(n.keys)}
+	s := Step{Entry: *e, Taken: -1}
+	l := n.children
+	if l == nil { // the root of an empty domain
+		return s
+	}
+	s.Siblings = l.keys.len()
 	consider := func(next *node, how How, matches bool) {
 		for i := range s.Candidates {
 			// A wildcard's own text is an exact value, too, and its key a key alone.
@@ -256,18 +260,21 @@ func (n *node) explain(e *Entry, joined *[]byte) Step {
 			s.Unlisted++
 			return
 		}
+		at := next.place()
 		s.Candidates = append(s.Candidates, Candidate{
-			Pos: next.place.Pos, Key: next.place.key, Value: next.place.value, How: how, Tried: tried, node: next,
+			Pos: at.Pos, Key: at.key, Value: at.value, How: how, Tried: tried, node: next,
 		})
 	}
-	k := n.keys[string(e.Key)]
-	if k != nil && len(e.Value) > 0 && k.values[string(e.Value)] != nil {
-		consider(k.values[string(e.Value)], Exact, true)
+	k := l.keys.find(e.Key)
+	if k != nil && len(e.Value) > 0 {
+		if next := k.values.find(e.Value); next != nil {
+			consider(next, Exact, true)
+		}
 	}
-	if len(n.wildcards) > 0 {
+	if len(l.wildcards) > 0 {
 		*joined = append(append(append((*joined)[:0], e.Key...), '_'), e.Value...)
-		for i := range n.wildcards {
-			consider(n.wildcards[i].node, Wildcard, n.wildcards[i].match(*joined))
+		for i := range l.wildcards {
+			consider(l.wildcards[i].node, Wildcard, l.wildcards[i].match(*joined))
 		}
 	}
 	if k != nil && k.any != nil {
@@ -279,14 +286,18 @@ func (n *node) explain(e *Entry, joined *[]byte) Step {
 // missing says why n has nothing for the entry of s, and what may have been
 // meant.
 func (n *node) missing(s *Step) End {
-	if k := n.keys[string(s.Entry.Key)]; k != nil {
-		if len(k.values) <= maxMeant {
-			s.Meant = Near(string(s.Entry.Value), maps.Keys(k.values))
+	if n.children == nil {
+		return EndKey
+	}
+	keys := &n.children.keys
+	if k := keys.find(s.Entry.Key); k != nil {
+		if k.values.len() <= maxMeant {
+			s.Meant = Near(string(s.Entry.Value), k.values.names())
 		}
 		return EndValue
 	}
-	if len(n.keys) <= maxMeant {
-		s.Meant = Near(string(s.Entry.Key), maps.Keys(n.keys))
+	if keys.len() <= maxMeant {
+		s.Meant = Near(string(s.Entry.Key), keys.names())
 	}
 	left := maxBelow
 	s.Below = n.below(string(s.Entry.Key), &left)
@@ -297,13 +308,16 @@ func (n *node) missing(s *Step) End {
 // those of n; nil if it has none, or is too large to look at.
 func (n *node) below(key string, left *int) (first *Candidate) {
 	take := func(next *node) {
-		if at := next.place; first == nil || at.before(first.Pos) {
+		if at := next.place(); first == nil || at.before(first.Pos) {
 			first = &Candidate{Pos: at.Pos, Key: at.key, Value: at.value, node: next}
 		}
 	}
 	var look func(n *node, depth int)
 	look = func(n *node, depth int) {
-		for name, k := range n.keys {
+		if n.children == nil {
+			return
+		}
+		for name, k := range n.children.keys.all() {
 			for next := range k.nodes() {
 				if *left--; *left < 0 {
 					return
@@ -323,7 +337,7 @@ func (n *node) below(key string, left *int) (first *Candidate) {
 }
 
 // before reports whether p stands before other in the order of the files.
-func (p *place) before(other Pos) bool {
+func (p place) before(other Pos) bool {
 	if p.File != other.File {
 		return p.File < other.File
 	}
@@ -336,7 +350,7 @@ func (k *keyed) nodes() iter.Seq[*node] {
 		if k.any != nil && !yield(k.any) {
 			return
 		}
-		for _, next := range k.values {
+		for _, next := range k.values.all() {
 			if !yield(next) {
 				return
 			}

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"maps"
 	"time"
 )
 
@@ -9,15 +8,21 @@ import (
 // descriptor are, entry by entry, the key, and then the value unless it is empty.
 type wordNode struct {
 	rule     *Rule // what is charged where a walk ends here; nil: nothing
-	children map[string]*wordNode
+	children table[*wordNode]
 	other    *wordNode // for words that no child is named by; nil: none
 	place    Pos
+}
+
+// wordPath is where a limit stands in a tree of limits.
+type wordPath struct {
+	names []string
+	tag   int // so many words of the keys of its counters belong together; see appendWords
 }
 
 // next is the node for a word; nil if there is none. A child of that name hides
 // the other one, with all that is below it.
 func (n *wordNode) next(word []byte) *wordNode {
-	if child := n.children[string(word)]; child != nil {
+	if child := n.children.find(word); child != nil {
 		return child
 	}
 	return n.other
@@ -54,16 +59,16 @@ func (r *Rule) appendWords(dst []byte, prefix string, d *Domain, entries []Entry
 	n := 0
 	word := func(text []byte) {
 		dst = append(appendEscaped(dst, text), '_')
-		if n++; n == r.tagWords {
+		if n++; n == r.words.tag {
 			tag = len(dst) - start
 		}
 	}
 	for i := range entries {
-		if n == len(r.Names) {
+		if n == len(r.words.names) {
 			break
 		}
 		word(entries[i].Key)
-		if len(entries[i].Value) > 0 && n < len(r.Names) {
+		if len(entries[i].Value) > 0 && n < len(r.words.names) {
 			word(entries[i].Value)
 		}
 	}
@@ -92,10 +97,7 @@ func (c *compiler) words(n *wordNode, children []WordConfig, p path, above []str
 		if cfg.Word == "*" {
 			n.other = child
 		} else {
-			if n.children == nil {
-				n.children = make(map[string]*wordNode)
-			}
-			n.children[cfg.Word] = child
+			n.children.add(cfg.Word, child)
 		}
 		below := p
 		below.key = p.key + "." + cfg.Word
@@ -107,9 +109,9 @@ func (c *compiler) words(n *wordNode, children []WordConfig, p path, above []str
 		}
 		own := c.limits(&as, below)
 		for _, r := range own {
-			r.Names, r.tagWords = words, len(words)
+			r.words = &wordPath{words, len(words)}
 			if len(below.above) > 0 {
-				r.tagWords = len(below.above[0].Names)
+				r.words.tag = len(below.above[0].words.names)
 			}
 		}
 		child.rule = c.match(&as, below, own)
@@ -136,8 +138,8 @@ func (n *wordNode) explain(entries []Entry) *Walk {
 		w.End = EndEmpty
 	}
 	step := func(word []byte) bool {
-		s := Step{Entry: Entry{Key: word}, Word: true, Taken: -1, Siblings: len(n.children)}
-		named := n.children[string(word)]
+		s := Step{Entry: Entry{Key: word}, Word: true, Taken: -1, Siblings: n.children.len()}
+		named := n.children.find(word)
 		if named != nil {
 			s.Taken = 0
 			s.Candidates = append(s.Candidates, Candidate{Pos: named.place, Key: string(word), How: Exact, Tried: true})
@@ -147,8 +149,8 @@ func (n *wordNode) explain(entries []Entry) *Walk {
 			s.Taken = 0
 			s.Candidates = append(s.Candidates, Candidate{Pos: n.other.place, Key: "*", How: Wildcard, Tried: named == nil})
 		}
-		if s.Taken < 0 && len(n.children) <= maxMeant {
-			s.Meant = Near(string(word), maps.Keys(n.children))
+		if s.Taken < 0 && n.children.len() <= maxMeant {
+			s.Meant = Near(string(word), n.children.names())
 		}
 		w.Steps = append(w.Steps, s)
 		if s.Taken < 0 {

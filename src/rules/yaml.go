@@ -24,24 +24,25 @@ type yamlReader struct {
 	file     string
 	problems Problems
 	warnings Problems
+	above    int                 // how many lines of the file stand above the text
 	left     int                 // how many values may still be visited, aliases followed
+	aliased  bool                // an alias was followed
 	open     map[*yaml.Node]bool // aliases being read, to find circles
+}
+
+// newYAMLReader returns a reader for a text of so many bytes.
+func newYAMLReader(file string, size int) *yamlReader {
+	return &yamlReader{file: file, left: size + maxExpanded, open: make(map[*yaml.Node]bool)}
 }
 
 // document parses the first document of data; nil when there is nothing in it
 // or it is no YAML.
-func (r *yamlReader) document(data []byte) (root *yaml.Node) {
+func (r *yamlReader) document(data []byte) *yaml.Node {
 	if at, ok := invalidUTF8(data); ok {
 		at.File = r.file
 		r.problems.add(at, "save the file as UTF-8", "the text is not UTF-8")
 		return nil
 	}
-	defer func() { // yaml.v3 has panicked on odd input before
-		if p := recover(); p != nil {
-			r.problems.add(Pos{File: r.file}, "", "the YAML cannot be read: %v", p)
-			root = nil
-		}
-	}()
 	doc, more, err := decode(data)
 	if err != nil {
 		r.syntax(data, err)
@@ -60,6 +61,11 @@ func (r *yamlReader) document(data []byte) (root *yaml.Node) {
 // decode parses the first document of data. More is where another one begins,
 // which is not read and may be anything; nil when there is none.
 func decode(data []byte) (first *yaml.Node, more *Pos, err error) {
+	defer func() { // yaml.v3 has panicked on odd input before
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the parser failed: %v", p)
+		}
+	}()
 	first, second := new(yaml.Node), new(yaml.Node)
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	if err := dec.Decode(first); err != nil {
@@ -93,6 +99,7 @@ func (r *yamlReader) syntax(data []byte, err error) {
 		})
 		at.Line = max(at.Line, before+1)
 	}
+	at.Line += r.above
 	r.problems.add(at, mendSyntax(what), "not YAML: %s", what)
 }
 
@@ -140,7 +147,7 @@ func invalidUTF8(data []byte) (Pos, bool) {
 	return Pos{Line: bytes.Count(data[:at], []byte{'\n'}) + 1, Col: at - lineStart + 1}, true
 }
 
-func (r *yamlReader) pos(n *yaml.Node) Pos { return Pos{r.file, n.Line, n.Column} }
+func (r *yamlReader) pos(n *yaml.Node) Pos { return Pos{r.file, r.above + n.Line, n.Column} }
 
 // field is a key of a mapping with its value, aliases followed.
 type field struct {
@@ -160,6 +167,7 @@ func (r *yamlReader) enter(n *yaml.Node) *yaml.Node {
 		return nil
 	}
 	for n.Kind == yaml.AliasNode {
+		r.aliased = true
 		n = n.Alias
 	}
 	if n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode {

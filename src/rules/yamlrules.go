@@ -18,7 +18,7 @@ import (
 // is not YAML at all, and for a file of tests, which may stand among the rules.
 // Warnings name what has no effect.
 func ParseYAML(file string, data []byte) (cfg *DomainConfig, problems, warnings Problems) {
-	r := yamlReader{file: file, left: len(data) + maxExpanded, open: make(map[*yaml.Node]bool)}
+	r := newYAMLReader(file, len(data))
 	root := r.document(data)
 	switch {
 	case len(r.problems) > 0:

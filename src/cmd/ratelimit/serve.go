@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -293,29 +294,30 @@ func (s *server) debugServer() *http.Server {
 		Pprof:   s.cfg.DebugPprof,
 		Ready:   func() []admin.Component { return s.health.components(operators) },
 		Explain: explainHandler(s.limiter),
-		Rules: func() []string {
+		Rules: func(w io.Writer) error {
 			set := s.limiter.Rules()
 			if set == nil {
 				return nil
 			}
-			lines := make([]string, len(set.Rules()))
-			for i, r := range set.Rules() {
-				lines[i] = r.String()
+			for _, r := range set.Rules() {
+				if _, err := fmt.Fprintln(w, r); err != nil {
+					return err
+				}
 			}
-			return lines
+			return nil
 		},
-		RulesYAML: func() ([]byte, error) {
+		RulesYAML: func(w io.Writer) error {
 			if set := s.limiter.Rules(); set != nil {
-				return set.YAML()
+				return set.YAML(w)
 			}
-			return nil, nil
+			return nil
 		},
-		Stats: func() []admin.Stat {
-			var stats []admin.Stat
+		Stats: func(yield func(string, int64) bool) {
 			for _, st := range s.counters.Stats() {
-				stats = append(stats, admin.Stat{Name: st.Name, Value: st.Value})
+				if !yield(st.Name, st.Value) {
+					return
+				}
 			}
-			return stats
 		},
 	}
 	// A profile may take longer than the limits say: net/http/pprof adds its time.
@@ -563,6 +565,9 @@ func (s *server) announceReady(facts, late logrus.Fields) {
 	}
 }
 
+// maxDescriptorsLogged bounds how many descriptors of one load are logged.
+const maxDescriptorsLogged = 10_000
+
 // logRules logs each domain and each descriptor, at debug level.
 func (s *server) logRules(set *rules.Set) {
 	if !s.log.IsLevelEnabled(logrus.DebugLevel) {
@@ -572,9 +577,14 @@ func (s *server) logRules(set *rules.Set) {
 	for _, r := range set.Rules() {
 		limits[r.Key] = r
 	}
+	left := maxDescriptorsLogged
 	for _, d := range set.Domains() {
 		s.log.Debugf("loading domain: %s", d.Name)
 		for _, key := range d.Descriptors() {
+			if left--; left < 0 {
+				s.log.Debugf("loading more than %d descriptors; /rlconfig on the debug port shows all", maxDescriptorsLogged)
+				return
+			}
 			if r := limits[key]; r != nil {
 				s.log.Debugf("loading descriptor: %v", r)
 			} else {

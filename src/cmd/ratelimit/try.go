@@ -57,7 +57,7 @@ func isTerminal(w io.Writer) bool {
 // a small limit that lets something pass, a window longer than the demonstration.
 // It returns nil when there is none, else also a request that meets it, as JSON.
 func soonest(set *rules.Set) (best *rules.Rule, body string) {
-	cost := func(r *rules.Rule) uint64 { return uint64(r.Requests) + 10*uint64(len(r.Path)+len(r.Match)) }
+	cost := func(r *rules.Rule) uint64 { return uint64(r.Requests) + 10*uint64(len(r.Path)+len(matchOf(r))) }
 	for _, r := range set.Rules() {
 		if r.Unlimited || r.Shadow || r.Requests < 2 || best != nil && cost(r) >= cost(best) {
 			continue
@@ -72,6 +72,14 @@ func soonest(set *rules.Set) (best *rules.Rule, body string) {
 	return best, body
 }
 
+// matchOf is what a rule of an ordered list matches by; nil for other rules.
+func matchOf(r *rules.Rule) []rules.Pair {
+	if r.Listed == nil {
+		return nil
+	}
+	return r.Listed.Match
+}
+
 // example is a request that meets r; not ok when a rule beside r would take it.
 func example(set *rules.Set, r *rules.Rule) (body string, ok bool) {
 	type entry struct {
@@ -80,13 +88,13 @@ func example(set *rules.Set, r *rules.Rule) (body string, ok bool) {
 	}
 	var shown []entry
 	for _, l := range r.Path {
-		e := entry{Key: strings.ReplaceAll(l.Key, "*", ""), Value: strings.ReplaceAll(l.Value, "*", "1")}
-		if l.Value == "" {
+		e := entry{Key: strings.ReplaceAll(l.Key(), "*", ""), Value: strings.ReplaceAll(l.Value(), "*", "1")}
+		if l.Value() == "" {
 			e.Value = "any"
 		}
 		shown = append(shown, e)
 	}
-	for _, p := range r.Match {
+	for _, p := range matchOf(r) {
 		shown = append(shown, entry{p.Key, strings.ReplaceAll(p.Pattern, "*", "1")})
 	}
 	if len(shown) == 0 {

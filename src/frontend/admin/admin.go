@@ -4,18 +4,20 @@
 package admin
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 )
 
 // Healthcheck answers 200 "OK" while reason returns "", else 500 and the
@@ -115,20 +117,14 @@ func Hosts(names []string, next http.Handler) http.Handler {
 	})
 }
 
-// Stat is one figure with its name.
-type Stat struct {
-	Name  string
-	Value int64
-}
-
 // Debug is what the debug port shows.
 type Debug struct {
-	// Rules returns one line per rule, in a stable order.
-	Rules func() []string
-	// RulesYAML returns all that is known of the rules.
-	RulesYAML func() ([]byte, error)
-	// Stats returns all figures, sorted by name.
-	Stats func() []Stat
+	// Rules writes one line per rule, in a stable order.
+	Rules func(io.Writer) error
+	// RulesYAML writes all that is known of the rules.
+	RulesYAML func(io.Writer) error
+	// Stats yields all figures with their names, sorted by name.
+	Stats iter.Seq2[string, int64]
 	// Ready returns what Ready answers, with all that is known.
 	Ready func() []Component
 	// Explain says which rules a request meets; nil: that is not offered.
@@ -165,20 +161,9 @@ func (d Debug) Handler() http.Handler {
 func (d Debug) rules(w http.ResponseWriter, r *http.Request) {
 	switch format := r.URL.Query().Get("format"); format {
 	case "":
-		var b strings.Builder
-		for _, line := range d.Rules() {
-			b.WriteString(line)
-			b.WriteByte('\n')
-		}
-		plain(w, b.String())
+		stream(w, "text/plain; charset=utf-8", d.Rules)
 	case "yaml":
-		text, err := d.RulesYAML()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/yaml")
-		_, _ = w.Write(text) // a caller that has gone needs no answer
+		stream(w, "application/yaml", d.RulesYAML)
 	default:
 		unknownFormat(w, format, "yaml")
 	}
@@ -189,29 +174,63 @@ func unknownFormat(w http.ResponseWriter, format, known string) {
 }
 
 func (d Debug) stats(w http.ResponseWriter, r *http.Request) {
-	stats := d.Stats()
 	switch format := r.URL.Query().Get("format"); format {
 	case "":
-		var b strings.Builder
-		for _, s := range stats {
-			b.WriteString(s.Name)
-			b.WriteString(": ")
-			b.WriteString(strconv.FormatInt(s.Value, 10))
-			b.WriteByte('\n')
-		}
-		plain(w, b.String())
+		stream(w, "text/plain; charset=utf-8", func(w io.Writer) error {
+			for name, value := range d.Stats {
+				if _, err := fmt.Fprintf(w, "%s: %d\n", name, value); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	case "json":
-		values := make(map[string]int64, len(stats))
-		for _, s := range stats {
-			values[s.Name] = s.Value
-		}
-		w.Header().Set("Content-Type", "application/json")
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		_ = enc.Encode(values) // a caller that has gone needs no answer
+		stream(w, "application/json", func(w io.Writer) error {
+			before := "{"
+			for name, value := range d.Stats {
+				text, err := json.Marshal(name)
+				if err != nil {
+					return err
+				}
+				if _, err := fmt.Fprintf(w, "%s\n  %s: %d", before, text, value); err != nil {
+					return err
+				}
+				before = ","
+			}
+			_, err := io.WriteString(w, strings.TrimPrefix(before, ",")+"\n}\n")
+			return err
+		})
 	default:
 		unknownFormat(w, format, "json")
 	}
+}
+
+// streamPause is how long a reader of a long answer may take for 64 KiB of it.
+const streamPause = 10 * time.Second
+
+// stream answers with what write writes, which is not held in memory.
+func stream(w http.ResponseWriter, contentType string, write func(io.Writer) error) {
+	w.Header().Set("Content-Type", contentType)
+	to := &steady{ResponseWriter: w}
+	out := bufio.NewWriterSize(to, 64<<10)
+	switch err := write(out); {
+	case err == nil:
+		_ = out.Flush() // a caller that has gone needs no answer
+	case !to.began: // else the answer ends where it is
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// steady gives each write its own deadline, in place of one for the whole answer.
+type steady struct {
+	http.ResponseWriter
+	began bool
+}
+
+func (s *steady) Write(p []byte) (int, error) {
+	s.began = true
+	_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now().Add(streamPause)) // where it has none, there is none to move
+	return s.ResponseWriter.Write(p)
 }
 
 func plain(w http.ResponseWriter, text string) {

@@ -3,6 +3,7 @@ package admin
 import (
 	"encoding/base64"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -80,15 +81,19 @@ func TestToken(t *testing.T) {
 func TestDebug(t *testing.T) {
 	fails := false
 	debug := Debug{
-		Rules: func() []string { return []string{"d.ip: unit=MINUTE", "d.user: unit=DAY"} },
-		RulesYAML: func() ([]byte, error) {
-			if fails {
-				return nil, errors.New("no yaml today")
-			}
-			return []byte("- rule: d.ip\n"), nil
+		Rules: func(w io.Writer) error {
+			_, err := io.WriteString(w, "d.ip: unit=MINUTE\nd.user: unit=DAY\n")
+			return err
 		},
+		RulesYAML: func(w io.Writer) error {
+			_, err := io.WriteString(w, "- rule: d.ip\n")
+			if fails {
+				err = errors.New("no yaml today")
+			}
+			return err
+		},
+		Stats:   func(yield func(string, int64) bool) { _ = yield("a.hits", 12) && yield("b", -1) },
 		Ready:   func() []Component { return []Component{{Name: "rules", Why: "a.yaml:3:5: unknown key"}} },
-		Stats:   func() []Stat { return []Stat{{"a.hits", 12}, {"b", -1}} },
 		Explain: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("because of " + r.URL.RawQuery)) }),
 		Pprof:   true,
 	}
@@ -124,8 +129,8 @@ func TestDebug(t *testing.T) {
 		t.Errorf("pprof: %d", w.Code)
 	}
 	fails = true
-	if w := get(debug.Handler(), "/rlconfig?format=yaml"); w.Code != 500 {
-		t.Errorf("a failure: %d", w.Code)
+	if w := get(debug.Handler(), "/rlconfig?format=yaml"); w.Code != 500 || w.Body.String() != "no yaml today\n" {
+		t.Errorf("a failure: %d %s", w.Code, w.Body)
 	}
 	debug.Pprof, debug.Explain = false, nil
 	if w := get(debug.Handler(), "/"); strings.Contains(w.Body.String(), "/explain") {

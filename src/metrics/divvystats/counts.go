@@ -78,7 +78,7 @@ func (c *Counts) Use(set *rules.Set) {
 
 // outcomes are the statuses of hits on r that pass, and of those that do not.
 func outcomes(r *rules.Rule) (ok, over status) {
-	if r.Canary {
+	if r.Listed != nil && r.Listed.Canary {
 		return canaryAccepted, canaryRejected
 	}
 	return accepted, rejected

@@ -1,6 +1,7 @@
 package xdsrules
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -250,12 +251,12 @@ var atLine = regexp.MustCompile(`(?m)^  at: .*$`)
 // dump is a set as /rlconfig shows it, in both forms.
 func dump(t testing.TB, set *rules.Set) string {
 	t.Helper()
-	all, err := set.YAML()
-	if err != nil {
+	var all bytes.Buffer
+	if err := set.YAML(&all); err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	b.Write(atLine.ReplaceAll(all, nil))
+	b.Write(atLine.ReplaceAll(all.Bytes(), nil))
 	for _, r := range set.Rules() {
 		fmt.Fprintln(&b, r)
 	}

@@ -1,0 +1,166 @@
+package rules
+
+import (
+	"bytes"
+	"iter"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// partBytes is the least size in bytes of the parts in which a rule file is read; one smaller
+// than two parts is read whole. The YAML library takes some 25 bytes of memory per byte of text.
+const partBytes = 256 << 10
+
+// splitFile is a rule file whose list of descriptors, or of rules, is read in parts.
+type splitFile struct {
+	key    string // of the list
+	line   int    // of the key
+	indent int    // of the items
+	frame  []byte // the file with empty lines in place of the list
+	list   []byte // all from the line below the key to the end of the list
+	rest   []byte // the list and all that follows
+}
+
+// splitYAML finds the block list `descriptors` or `rules` at the top level of a file. It goes by
+// indentation alone, so the caller must look whether frame has the key on that line, without a
+// value.
+func splitYAML(data []byte) (f splitFile, ok bool) {
+	if isUTF16(data) || hasOddBreaks(data) {
+		return f, false
+	}
+	at, lines, header := 0, 0, 0
+	f.indent = -1
+	for line := range bytes.Lines(data) {
+		text := bytes.TrimLeft(line, " ")
+		column := len(line) - len(text)
+		switch {
+		case f.key == "":
+			if f.key = listKey(line); f.key != "" {
+				f.line, header = lines+1, at+len(line)
+			}
+		case isBlank(text):
+		case f.indent < 0 && !isItem(text):
+			return f, false
+		case f.indent < 0:
+			f.indent = column
+		case column < f.indent, column == f.indent && !isItem(text):
+			f.list, f.rest = data[header:at], data[header:]
+			f.frame = bytes.Join([][]byte{data[:header], bytes.Repeat([]byte{'\n'}, lines-f.line), data[at:]}, nil)
+			return f, column == 0 // else it is no YAML
+		}
+		at += len(line)
+		lines++
+	}
+	f.list, f.rest, f.frame = data[header:], data[header:], data[:header]
+	return f, f.indent >= 0
+}
+
+// listKey is the key of a list that begins below line; empty if there is none.
+func listKey(line []byte) string {
+	key, behind, _ := bytes.Cut(line, []byte{':'})
+	if k := string(key); k != "descriptors" && k != "rules" || !isBlank(bytes.TrimLeft(behind, " ")) || len(behind) > 0 && behind[0] == '#' {
+		return ""
+	}
+	return string(key)
+}
+
+// isBlank reports whether text, whose indentation is cut off, is a comment or nothing.
+func isBlank(text []byte) bool {
+	return len(text) == 0 || text[0] == '#' || text[0] == '\n' || text[0] == '\r'
+}
+
+// isItem reports whether text begins an item of a list.
+func isItem(text []byte) bool {
+	return len(text) > 0 && text[0] == '-' && (len(text) == 1 || text[1] == ' ' || text[1] == '\n' || text[1] == '\r')
+}
+
+// hasOddBreaks reports whether data has line breaks that YAML counts and others do not.
+func hasOddBreaks(data []byte) bool {
+	return bytes.Count(data, []byte{'\r'}) != bytes.Count(data, []byte("\r\n")) ||
+		bytes.Contains(data, []byte("\u0085")) || bytes.Contains(data, []byte("\u2028")) || bytes.Contains(data, []byte("\u2029"))
+}
+
+// listPart is whole items of a list. Its text is the beginning of rest, below so many lines.
+type listPart struct {
+	text, rest []byte
+	above      int
+}
+
+// parts cuts the list into parts of at least size bytes, the last excepted. A cut may be wrong
+// where an item has quotes or brackets over several lines that are indented less than YAML
+// demands; then the part above cannot be read.
+func (f *splitFile) parts(size int) iter.Seq[listPart] {
+	return func(yield func(listPart) bool) {
+		at, begin, lines, above, empty := 0, 0, f.line, f.line, true
+		for line := range bytes.Lines(f.list) {
+			if text := bytes.TrimLeft(line, " "); len(line)-len(text) == f.indent && isItem(text) {
+				if !empty && at-begin >= size {
+					if !yield(listPart{f.list[begin:at], f.rest[begin:], above}) {
+						return
+					}
+					begin, above = at, lines
+				}
+				empty = false
+			}
+			at += len(line)
+			lines++
+		}
+		yield(listPart{f.list[begin:], f.rest[begin:], above})
+	}
+}
+
+// readFrame reads what stands around the list.
+func (f *splitFile) readFrame(file string) (p piece) {
+	r := newYAMLReader(file, len(f.frame))
+	root := r.document(f.frame)
+	if len(r.problems) > 0 || !f.hasList(root) {
+		return piece{whole: true}
+	}
+	p.cfg = r.domain(root)
+	if f.key == "rules" {
+		p.cfg.Rules = &Placed[[]RuleConfig]{Pos: Pos{file, f.line, 1}}
+	}
+	p.problems, p.warnings = r.problems, r.warnings
+	return p
+}
+
+// hasList reports whether root, read from frame, has the list's key on its line, without a
+// value, and no other list.
+func (f *splitFile) hasList(root *yaml.Node) bool {
+	found := false
+	for i := 0; root != nil && root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
+		k, v := root.Content[i], root.Content[i+1]
+		if k.Value != "descriptors" && k.Value != "rules" {
+			continue
+		}
+		if found || k.Value != f.key || k.Line != f.line || k.Column != 1 || v.Kind != yaml.ScalarNode || v.Value != "" || v.Style != 0 || v.Anchor != "" {
+			return false
+		}
+		found = true
+	}
+	return found && !isTests(root) && !isTree(root)
+}
+
+// readPart reads a part of the list.
+func (f *splitFile) readPart(file string, p listPart) piece {
+	r := newYAMLReader(file, len(p.text))
+	r.above = p.above
+	first, more, err := decode(p.text)
+	cfg := new(DomainConfig)
+	switch {
+	case err != nil:
+		// A part that ends within an item may be good together with what follows, and an
+		// anchor may stand above.
+		_, _, wrong := decode(p.rest)
+		if wrong == nil || wrong.Error() != err.Error() || strings.Contains(err.Error(), "anchor") {
+			return piece{whole: true}
+		}
+		r.syntax(p.text, err)
+	case more != nil || len(first.Content) != 1 || first.Content[0].Kind != yaml.SequenceNode:
+		return piece{whole: true}
+	default:
+		take(r, field{f.key, Pos{file, f.line, 1}, first.Content[0]}, fileKeys, cfg)
+	}
+	return piece{cfg: cfg, more: true, whole: r.aliased, problems: r.problems, warnings: r.warnings}
+}

@@ -1,0 +1,31 @@
+package rules
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	var list table[int]
+	for n := range 3 * mostFew {
+		if list.len() != n || list.find([]byte(strconv.Itoa(n))) != 0 {
+			t.Fatalf("with %d entries: %d, and %d for one that is not there", n, list.len(), list.find([]byte(strconv.Itoa(n))))
+		}
+		list.add(strconv.Itoa(n), n+1)
+		for i := range n + 1 {
+			if got := list.find([]byte(strconv.Itoa(i))); got != i+1 {
+				t.Fatalf("of %d entries, %d has %d", n+1, i, got)
+			}
+		}
+		values := slices.Sorted(maps.Values(maps.Collect(list.all())))
+		if len(values) != n+1 || values[0] != 1 || values[n] != n+1 || len(slices.Collect(list.names())) != n+1 {
+			t.Fatalf("of %d entries: %v", n+1, values)
+		}
+		for range list.all() {
+			break // stops at once, whatever the form
+		}
+	}
+}
