@@ -75,17 +75,10 @@ func (x *trial) fill() {
 
 const lateRule = "- {key: late, rate_limit: {unit: hour, requests_per_unit: 5}, on_store_failure: deny}\n"
 
-// awaitLateRule waits until a call shows that lateRule is in force, which
-// denies without a store.
+// awaitLateRule waits until a call shows that lateRule is in force, which denies
+// without a store.
 func (x *trial) awaitLateRule(within time.Duration) error {
-	client := dial(x.T, x.service.grpc)
-	return harness.Retry(within, func() error {
-		answer, err := client.ShouldRateLimit(x.ctx, request([2]string{"late", "1"}))
-		if err == nil && answer.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT {
-			err = fmt.Errorf("the old rules answer %v", answer.GetOverallCode())
-		}
-		return err
-	})
+	return x.awaitCode(within, "siege", "late", pb.RateLimitResponse_OVER_LIMIT)
 }
 
 // badReader is a reader that does not read, or that has closed the pipe.

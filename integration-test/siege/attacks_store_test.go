@@ -49,7 +49,7 @@ func greedy(store storeName, algorithm string) attack {
 		letter: "B", name: fmt.Sprintf("1,000 descriptors on %s, %s", store, algorithm),
 		does:  fmt.Sprintf("16 callers, in full also 2 and 3, whose calls have 1,000 descriptors on `%s`", algorithm),
 		store: store, rules: fmt.Sprintf("- {key: greedy, rate_limit: {algorithm: %s, unit: hour, requests_per_unit: 1000}}\n", algorithmOn(store, algorithm)),
-		kept: 200 << 20, // their counters, with memory
+		kept:     200 << 20, // their counters, with memory
 		onlyFull: algorithm == "gcra" || store == redis && algorithm == "fixed_window" || algorithm == "sliding_window_counter",
 		strike: func(x *trial) {
 			counts := []int{16}

@@ -33,6 +33,7 @@ type call struct {
 // neighbour is a client that does nothing wrong: an even pace of small calls over a
 // connection of its own.
 type neighbour struct {
+	client   pb.RateLimitServiceClient
 	deadline time.Duration // of a call
 	stop     context.CancelFunc
 	done     chan struct{} // closed when the last call has ended
@@ -66,7 +67,7 @@ func startNeighbour(t *testing.T, addr, key string, deadline time.Duration) *nei
 	t.Helper()
 	client := dial(t, addr)
 	ctx, stop := context.WithCancel(context.Background())
-	n := &neighbour{deadline: deadline, stop: stop, done: make(chan struct{})}
+	n := &neighbour{client: client, deadline: deadline, stop: stop, done: make(chan struct{})}
 	t.Cleanup(n.end)
 	var requests []*pb.RateLimitRequest
 	for i := range 50 {
@@ -130,7 +131,7 @@ func (n *neighbour) end() {
 	<-n.done
 }
 
-// service is how calls of some time went.
+// quality is how calls of some time went.
 type quality struct {
 	calls, failed int
 	hung          int // had no answer by the deadline

@@ -22,7 +22,7 @@ const (
 	groupBytes = 256 << 20
 	goLimit    = "GOMEMLIMIT=224MiB"
 
-	// logSecret is what no port may show.
+	// secret is what no port may show.
 	secret = "hunter2-is-the-secret"
 )
 
@@ -30,9 +30,9 @@ const (
 type options struct {
 	env   []string
 	rules string
-	group int64 // bytes of its memory control group; 0: groupBytes, negative: none
-	files int   // ulimit -n; 0: as the test has it
-	log   string // a FIFO that gets stderr instead of the log
+	group int64         // bytes of its memory control group; 0: groupBytes, negative: none
+	files int           // ulimit -n; 0: as the test has it
+	log   string        // a FIFO that gets stderr instead of the log
 	ready time.Duration // how long it may take to be ready; 0: harness.Deadline
 }
 
@@ -42,7 +42,8 @@ type service struct {
 	dir    string // RUNTIME_ROOT
 	config string // the directory of its rules
 	group  *memoryGroup
-	alone  string // why there is no control group
+	alone  string        // why there is no control group
+	took   time.Duration // from the start until it was ready
 
 	http, grpc, debug, prometheus, health string // addresses
 	divvy                                 string
@@ -102,6 +103,7 @@ func startService(t *testing.T, o options) *service {
 		"RUNTIME_ROOT=" + s.dir, "RUNTIME_DEBOUNCE=10ms", "RUNTIME_POLL_INTERVAL=0",
 		"SHUTDOWN_TIMEOUT=1s",
 	}, o.env...)
+	begun := time.Now()
 	if err := s.proc.Start(); err != nil {
 		t.Fatalf("starting the service: %v", err)
 	}
@@ -123,6 +125,7 @@ func startService(t *testing.T, o options) *service {
 		}
 		return err
 	})
+	s.took = time.Since(begun)
 	return s
 }
 

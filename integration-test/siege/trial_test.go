@@ -30,10 +30,9 @@ type attack struct {
 	// ends when x.ctx does.
 	strike func(x *trial)
 
-	peak       int64         // most resident memory; 0: groupBytes
-	kept       int64         // heap that is rightly left afterwards, such as counters; 0: slackHeap
-	goroutines int           // most beyond those before; 0: mostGoroutines
-	patience   time.Duration // of the neighbour in short; 0: deadline of the size
+	peak       int64 // most resident memory; 0: groupBytes
+	kept       int64 // heap that is rightly left afterwards, such as counters; 0: slackHeap
+	goroutines int   // most beyond those before; 0: mostGoroutines
 	// tolerant: the neighbour's calls may fail, since its store is away. They must
 	// still be answered in time.
 	tolerant bool
@@ -149,7 +148,9 @@ func (r *result) add(to *[]string, format string, args ...any) {
 }
 
 // wrong is everything that is.
-func (r *result) wrong() []string { return append(append([]string(nil), r.problems...), r.suspicions...) }
+func (r *result) wrong() []string {
+	return append(append([]string(nil), r.problems...), r.suspicions...)
+}
 
 // try makes one attack, again if the machine may be to blame.
 func try(t *testing.T, a *attack, with size) (r *result) {
@@ -175,7 +176,7 @@ func attempt(t *testing.T, a *attack, with size) *result {
 	}
 	x.service = startService(t, o)
 	x.result.group = x.service.alone
-	x.neighbour = startNeighbour(t, x.service.grpc, "neighbour", max(with.deadline, a.patience))
+	x.neighbour = startNeighbour(t, x.service.grpc, "neighbour", with.deadline)
 	harness.Await(t, harness.Deadline, "the neighbour is not served", func() error {
 		if q := x.neighbour.between(begun, time.Now()); q.calls == q.failed {
 			return errors.New(x.neighbour.problem())
