@@ -73,7 +73,7 @@ func toStatsd(env ...string) func(x *trial, o *options) {
 		if err != nil {
 			x.Fatal(err)
 		}
-		o.env = append(append(o.env, env...), "STATSD_HOST=127.0.0.1", "STATSD_PORT="+port, "STATS_FLUSH_INTERVAL=200ms")
+		o.env = append(append(o.env, env...), "USE_PROMETHEUS=false", "STATSD_HOST=127.0.0.1", "STATSD_PORT="+port, "STATS_FLUSH_INTERVAL=200ms")
 	}
 }
 

@@ -29,8 +29,8 @@ var ruleAttacks = []attack{
 		quiet: true, strike: func(x *trial) { x.hangingFile(fifoFile) },
 	},
 	{
-		letter: "I", name: "a file that cannot be opened", does: "a file under a write lease, whose `open` hangs for 45 s; it is removed and the rules change",
-		quiet: true, strike: func(x *trial) { x.hangingFile(leasedFile) },
+		letter: "I", name: "a read that does not return", does: "a file of a file system that answers no read; it is unmounted and the rules change",
+		quiet: true, strike: func(x *trial) { x.hangingFile(hungFile) },
 	},
 	{
 		letter: "K", name: "400,000 rules", does: "the service starts with 400,000 rules in one file (50,000 in short), and reads them again",
@@ -190,60 +190,49 @@ func kubernetesLinks(x *trial) {
 	}
 }
 
-// fifoFile holds a pipe open, so that reading it waits for ever.
-func fifoFile(path string) (release func(), err error) {
+// fifoFile makes a pipe that is held open, so that reading it waits for ever.
+func fifoFile(path string) (remove, release func() error, err error) {
 	if err := syscall.Mkfifo(path, 0o644); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return func() { _ = file.Close() }, nil
-}
-
-// leasedFile has the kernel make others wait who open the file.
-func leasedFile(path string) (release func(), err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	const setLease = 1024 // F_SETLEASE
-	raw, err := file.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var errno syscall.Errno
-	if err := raw.Control(func(fd uintptr) { _, _, errno = syscall.Syscall(syscall.SYS_FCNTL, fd, setLease, syscall.F_WRLCK) }); err != nil {
-		return nil, err
-	}
-	if errno != 0 {
-		return nil, fmt.Errorf("a lease: %w", errno)
-	}
-	return func() { _ = file.Close() }, nil
+	return func() error { return os.Remove(path) }, file.Close, nil
 }
 
 // hangingFile puts a file among the rules whose read does not return, removes it
 // and changes the rules.
-func (x *trial) hangingFile(make func(path string) (release func(), err error)) {
-	path := filepath.Join(x.service.dir, "hang.yaml")
-	release, err := make(path)
+func (x *trial) hangingFile(make func(path string) (remove, release func() error, err error)) {
+	path := filepath.Join(x.service.config, "hang.yaml")
+	remove, release, err := make(path)
 	if err != nil {
-		x.Fatal(err)
+		x.result.unmeasured = err.Error()
+		return
 	}
-	defer release()
-	if err := os.Rename(path, filepath.Join(x.service.config, "hang.yaml")); err != nil {
-		x.Fatal(err)
-	}
+	defer func() {
+		if err := release(); err != nil {
+			x.complain("%v", err)
+		}
+	}()
+	x.service.reload()
 	begun := time.Now()
 	if err := x.awaitLog(15*time.Second, "hang.yaml"); err != nil {
 		x.complain("%v, although it cannot be read", err)
+	} else {
+		x.note("it is in the log after %.1f s", time.Since(begun).Seconds())
 	}
-	x.note("it is in the log after %v", time.Since(begun).Round(100*time.Millisecond))
-	x.remove("hang.yaml")
+	if err := remove(); err != nil {
+		x.Fatal(err)
+	}
+	begun = time.Now()
 	x.service.writeRules(x.T, "siege.yaml", baseRules+"- {key: late, rate_limit: {unit: hour, requests_per_unit: 0}}\n")
+	x.service.reload()
 	if err := x.awaitCode(15*time.Second, "siege", "late", pb.RateLimitResponse_OVER_LIMIT); err != nil {
 		x.complain("a later change: %v", err)
+	} else {
+		x.note("a later change is in force after %.1f s", time.Since(begun).Seconds())
 	}
 }
 

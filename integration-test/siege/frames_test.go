@@ -3,7 +3,7 @@ package siege
 import (
 	"bytes"
 	"context"
-	bigendian "encoding/binary" // binary is the program
+	big "encoding/binary" // binary is the program
 	"errors"
 	"fmt"
 	"io"
@@ -109,7 +109,7 @@ func message(compressed bool, content []byte) []byte {
 	if compressed {
 		m[0] = 1
 	}
-	bigendian.BigEndian.PutUint32(m[1:], uint32(len(content)))
+	big.BigEndian.PutUint32(m[1:], uint32(len(content)))
 	return append(m, content...)
 }
 

@@ -67,6 +67,8 @@ func (r *report) verdict(a *attack) string {
 	switch {
 	case one == nil:
 		return notMeasured
+	case one.unmeasured != "":
+		return "not measured: " + one.unmeasured
 	case len(one.wrong()) > 0:
 		return "**did not hold**: " + strings.Join(one.wrong(), "; ")
 	}
@@ -87,6 +89,16 @@ func (r *result) figures() []string {
 		fmt.Sprint(max(r.peak, r.vitals[1].Memory) >> 20),
 		three(func(v vitals) int { return v.Goroutines }), three(func(v vitals) int { return v.Files }),
 	}
+}
+
+// summary is a line for a terminal.
+func (r *result) summary() string {
+	var parts []string
+	for i, figure := range r.figures() {
+		parts = append(parts, figureTitles[i]+" "+figure)
+	}
+	parts = append(parts, r.notes...)
+	return strings.Join(append(parts, fmt.Sprintf("took %.1f s", r.took.Seconds())), "; ")
 }
 
 // Verdicts, Attacks and Figures are tables of the template.
@@ -128,10 +140,7 @@ func (r *report) text() string {
 	for _, a := range attacks() {
 		fmt.Fprintf(&b, "%s  %-44s %s\n", a.letter, a.name, r.verdict(a))
 		if one := r.results[a]; one != nil {
-			for i, figure := range one.figures() {
-				fmt.Fprintf(&b, "%s%s %s", map[bool]string{true: "     ", false: "; "}[i == 0], figureTitles[i], figure)
-			}
-			fmt.Fprintf(&b, "; took %v\n", one.took.Round(time.Second/10))
+			fmt.Fprintf(&b, "     %s\n", one.summary())
 		}
 	}
 	return b.String()
@@ -140,7 +149,11 @@ func (r *report) text() string {
 func markdown(rows [][]string) string {
 	var b strings.Builder
 	for i, row := range rows {
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+		cells := make([]string, len(row))
+		for k, cell := range row {
+			cells[k] = strings.ReplaceAll(cell, "|", `\|`)
+		}
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | "))
 		if i == 0 {
 			b.WriteString(strings.Repeat("|---", len(row)) + "|\n")
 		}

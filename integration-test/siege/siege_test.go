@@ -3,7 +3,6 @@ package siege
 import (
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 )
@@ -76,8 +75,12 @@ func (r *result) report(t *testing.T) {
 	for _, p := range r.wrong() {
 		t.Error(p)
 	}
+	if r.unmeasured != "" {
+		t.Log(r.unmeasured)
+		return
+	}
 	if r.group != "" {
 		t.Logf("without a memory control group: %s", r.group)
 	}
-	t.Logf("%s; %s", strings.Join(r.figures(), "; "), strings.Join(r.notes, "; "))
+	t.Logf("figures: %s", r.summary())
 }
