@@ -172,7 +172,7 @@ func extraReplies(x *trial) {
 	if added == 0 || answers.Load() < 100 {
 		x.suspect("%d replies were added and %d calls answered: that was no attack", added, answers.Load())
 	}
-	x.note("%d replies were added, each ended its connection; %d calls were answered", added, answers.Load())
+	x.note("%d replies were added, while %d calls were answered", added, answers.Load())
 }
 
 // hugeCluster sees what became of the layout.
@@ -181,6 +181,9 @@ func hugeCluster(x *trial) {
 	time.Sleep(pick(x, 3*time.Second, 10*time.Second))
 	if f.asked.Load() == 0 {
 		x.complain("the service did not ask for the layout")
+	}
+	if v := x.result.vitals[0]; v.Goroutines > mostGoroutines {
+		x.complain("%d goroutines, want at most %d", v.Goroutines, mostGoroutines)
 	}
 	longest := 0
 	for _, line := range x.service.lines() {

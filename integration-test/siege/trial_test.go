@@ -69,7 +69,7 @@ type size struct {
 // In short, other tests may have the machine at the same time. A call that hangs
 // outlasts all of it.
 var (
-	inShort = size{calm: 400 * time.Millisecond, atMost: 20 * time.Second, deadline: 2 * time.Second, storeTimeout: 250 * time.Millisecond, slower: 10, floor: 250 * time.Millisecond, forgiven: 1}
+	inShort = size{calm: 400 * time.Millisecond, atMost: 20 * time.Second, deadline: 2 * time.Second, storeTimeout: 250 * time.Millisecond, slower: 10, floor: 500 * time.Millisecond, forgiven: 1}
 	inFull  = size{full: true, calm: 3 * time.Second, atMost: 3 * time.Minute, deadline: time.Second, storeTimeout: 50 * time.Millisecond, slower: 10, floor: 50 * time.Millisecond}
 )
 
