@@ -176,6 +176,9 @@ func attempt(t *testing.T, a *attack, with size) *result {
 	if a.prepare != nil {
 		a.prepare(x, &o)
 	}
+	if x.result.unmeasured != "" {
+		return x.result
+	}
 	x.service = startService(t, o)
 	x.result.group = x.service.alone
 	x.neighbour = startNeighbour(t, x.service.grpc, "neighbour", with.deadline)
