@@ -73,7 +73,7 @@ func (x *trial) fill() {
 	}
 }
 
-const lateRule = "- {key: late, rate_limit: {unit: hour, requests_per_unit: 5}, on_store_failure: deny}\n"
+const lateRule = "- {key: late, rate_limit: {unit: hour, requests_per_unit: 5, on_store_failure: deny}}\n"
 
 // awaitLateRule waits until a call shows that lateRule is in force, which denies
 // without a store.
@@ -140,35 +140,36 @@ func (x *trial) logQuality(begun time.Time) {
 	x.note("%d calls were answered within %v", q.calls, q.longest.Round(time.Millisecond))
 }
 
-// readerReturns stalls, and reads on.
+// readerReturns stalls until lines have been dropped, and reads on.
 func readerReturns(x *trial) {
 	x.fill()
 	x.server.Pause()
 	begun := time.Now()
-	const reloads = 60 // of some hundred bytes each: more than the pipe and a small queue hold
-	for n := range reloads {
-		x.service.writeRules(x.T, "bad.yaml", fmt.Sprintf("domain: bad%d\ndescriptors: nonsense\n", n))
-		time.Sleep(30 * time.Millisecond)
+	mistakes := strings.Repeat("- {key: nonsense, rate_limit: {unit: fortnight}}\n", 1000)
+	dropped := 0.0
+	for n := 0; time.Since(begun) < pick(x, 8*time.Second, time.Minute) && (x.full || dropped == 0); n++ {
+		x.service.writeRules(x.T, "bad.yaml", fmt.Sprintf("domain: bad%d\ndescriptors:\n%s", n, mistakes))
+		time.Sleep(50 * time.Millisecond)
+		dropped, _ = x.service.metric("ratelimit_log_dropped_total") // 0 while it cannot be read
 	}
-	time.Sleep(time.Until(begun.Add(pick(x, 3*time.Second, time.Minute))))
+	if dropped == 0 {
+		x.complain("%v of mistakes in rules, and ratelimit_log_dropped_total counts none", time.Since(begun).Round(time.Second))
+	}
 	x.server.Resume()
 	if err := os.Remove(filepath.Join(x.service.config, "bad.yaml")); err != nil {
 		x.complain("%v", err)
 	}
 	var text strings.Builder
-	if err := harness.Retry(pick(x, 5*time.Second, 10*time.Second), func() error {
-		buffer := make([]byte, 64<<10)
+	buffer := make([]byte, 64<<10)
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && !strings.Contains(text.String(), "dropped"); {
 		if err := x.fifo.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-			return harness.Final{Err: err}
+			x.Fatal(err)
 		}
-		n, _ := x.fifo.Read(buffer)
+		n, _ := x.fifo.Read(buffer) // nothing to read is no error here
 		text.Write(buffer[:n])
-		if !strings.Contains(text.String(), "nonsense") && !strings.Contains(text.String(), "bad.yaml") {
-			return fmt.Errorf("%d bytes of log came, and none of the reloads", text.Len())
-		}
-		return nil
-	}); err != nil {
-		x.complain("after the reader came back: %v", err)
 	}
-	x.note("%d bytes of log came when the reader was back", text.Len())
+	if !strings.Contains(text.String(), "fortnight") || !strings.Contains(text.String(), "dropped") {
+		x.complain("the log has %d bytes when its reader is back, and does not say that lines were dropped", text.Len())
+	}
+	x.note("%.0f lines were dropped; %d KiB of log came when the reader was back", dropped, text.Len()>>10)
 }
