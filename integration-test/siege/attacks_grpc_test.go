@@ -365,22 +365,23 @@ func (x *trial) newcomer() error {
 	return err
 }
 
+// controlKinds are frames that cost their sender nearly nothing.
+var controlKinds = []struct {
+	name  string
+	frame func(f *http2.Framer) error
+}{
+	{"SETTINGS", func(f *http2.Framer) error { return f.WriteSettings() }},
+	{"PRIORITY", func(f *http2.Framer) error { return f.WritePriority(1, http2.PriorityParam{StreamDep: 3}) }},
+	{"WINDOW_UPDATE", func(f *http2.Framer) error { return f.WriteWindowUpdate(0, 1) }},
+	{"empty DATA", func(f *http2.Framer) error { return f.WriteData(1, false, nil) }},
+	{"unknown", func(f *http2.Framer) error { return f.WriteRawFrame(0xbe, 0, 0, nil) }},
+}
+
 // controlFrames sends one kind after the other, each over a connection of its own,
 // as fast as they are taken.
 func controlFrames(x *trial) {
-	kinds := []struct {
-		name  string
-		frame func(f *http2.Framer) error
-	}{
-		{"SETTINGS", func(f *http2.Framer) error { return f.WriteSettings() }},
-		{"PRIORITY", func(f *http2.Framer) error { return f.WritePriority(1, http2.PriorityParam{StreamDep: 3}) }},
-		{"WINDOW_UPDATE", func(f *http2.Framer) error { return f.WriteWindowUpdate(0, 1) }},
-		{"empty DATA", func(f *http2.Framer) error { return f.WriteData(1, false, nil) }},
-		{"unknown", func(f *http2.Framer) error { return f.WriteRawFrame(0xbe, 0, 0, nil) }},
-	}
-	const chunk = 500 // frames in a write
-	each := pick(x, 100_000, 600_000)
-	for _, kind := range kinds {
+	for _, kind := range controlKinds {
+		const chunk = 500 // frames in a write
 		var frames bytes.Buffer
 		f := http2.NewFramer(&frames, nil)
 		for range chunk {
@@ -388,32 +389,50 @@ func controlFrames(x *trial) {
 				x.Fatal(err)
 			}
 		}
-		list := x.wires(1, true)
-		if len(list) == 0 {
+		before, err := x.service.proc.CPU()
+		if err != nil {
+			return // it is gone, and that is noticed
+		}
+		begun := time.Now()
+		sent, err := x.controlFlood(frames.Bytes(), chunk, pick(x, 150_000, 600_000), begun.Add(pick(x, time.Second, 10*time.Second)))
+		took := time.Since(begun)
+		after, cpuErr := x.service.proc.CPU()
+		if cpuErr != nil {
 			return
 		}
-		w := list[0]
-		if _, err := w.open(shouldRateLimit); err != nil { // stream 1, for empty DATA
-			x.suspect("%v", err)
-		}
-		before, _ := x.service.proc.CPU() // a process that is gone is noticed anyway
-		begun := time.Now()
-		sent := 0
-		_ = w.conn.SetWriteDeadline(begun.Add(pick(x, 2*time.Second, 10*time.Second)))
-		for ; sent < each; sent += chunk {
-			if err := w.write(func() error { _, err := w.conn.Write(frames.Bytes()); return err }); err != nil {
-				break
-			}
-		}
-		took := time.Since(begun)
-		after, _ := x.service.proc.CPU()
-		hangUp(list)
-		cores := (after - before).Seconds() / max(took.Seconds(), 0.01)
-		x.note("%s: %d frames, %.2f cores", kind.name, sent, cores)
-		if sent == each && cores > 0.25 {
-			x.complain("%d frames %s were taken from one connection, at %.2f cores and %.0f frames/s: neither closed nor slowed down", sent, kind.name, cores, float64(sent)/took.Seconds())
+		cores, rate := (after-before).Seconds()/took.Seconds(), float64(sent)/took.Seconds()
+		x.note("%s: %d frames, %.0f a second, %.2f cores%s", kind.name, sent, rate, cores, map[bool]string{true: ", closed or slowed down"}[err != nil])
+		if err == nil && rate > 50_000 {
+			x.complain("%d frames %s of one connection were read at %.0f a second and %.2f cores: it was neither closed nor slowed down", sent, kind.name, rate, cores)
 		}
 	}
+}
+
+// controlFlood sends frames until there are so many or time is up, and waits until
+// they were read. An error says that the service closed the connection or is slow to
+// read it.
+func (x *trial) controlFlood(frames []byte, chunk, most int, end time.Time) (sent int, err error) {
+	w, err := dialWire(x.service.grpc)
+	if err != nil {
+		x.suspect("connecting: %v", err)
+		return 0, err
+	}
+	defer func() { _ = w.conn.Close() }()
+	// What is not read a second later has been slowed down, which is as good.
+	ctx, cancel := context.WithDeadline(x.ctx, end.Add(time.Second))
+	defer cancel()
+	w.until(ctx)
+	go func() { _ = w.read() }()
+	if _, err := w.open(shouldRateLimit); err != nil { // stream 1, for empty DATA
+		return 0, err
+	}
+	for sent < most && time.Now().Before(end) {
+		if err := w.write(func() error { _, err := w.conn.Write(frames); return err }); err != nil {
+			return sent, err
+		}
+		sent += chunk
+	}
+	return sent, w.ping()
 }
 
 func rapidResets(x *trial) {

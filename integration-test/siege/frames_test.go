@@ -36,6 +36,7 @@ type wire struct {
 	moved   *sync.Cond // something below has changed
 	replies map[uint32]*reply
 	ended   int   // replies
+	pongs   int   // answers to pings
 	err     error // why reading ended
 	initial int64 // window of new streams
 	window  int64 // of the connection
@@ -193,9 +194,11 @@ func (w *wire) handle(frame http2.Frame) error {
 		}
 		return w.write(w.f.WriteSettingsAck)
 	case *http2.PingFrame:
-		if !f.IsAck() {
-			return w.write(func() error { return w.f.WritePing(true, f.Data) })
+		if f.IsAck() {
+			w.pongs++
+			return nil
 		}
+		return w.write(func() error { return w.f.WritePing(true, f.Data) })
 	case *http2.WindowUpdateFrame:
 		if stream == 0 {
 			w.window += int64(f.Increment)
@@ -252,6 +255,22 @@ func (w *wire) await(stream uint32) (*reply, error) {
 		return nil, w.err
 	}
 	return r, nil
+}
+
+// ping returns once everything sent before has been read.
+func (w *wire) ping() error {
+	w.mu.Lock()
+	want := w.pongs + 1
+	w.mu.Unlock()
+	if err := w.write(func() error { return w.f.WritePing(false, [8]byte{1}) }); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.pongs < want && w.err == nil {
+		w.moved.Wait()
+	}
+	return w.err
 }
 
 // flood makes n calls, so many at a time, of the contents that next gives. Replies

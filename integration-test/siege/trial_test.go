@@ -74,6 +74,7 @@ var (
 )
 
 const (
+	atLeast        = 300 * time.Millisecond
 	mostGoroutines = 1500
 	mostFailed     = 0.001
 	// What may be left afterwards: connections of those that ask for the figures,
@@ -202,6 +203,7 @@ func attempt(t *testing.T, a *attack, with size) *result {
 	ctx, cancel := context.WithTimeout(t.Context(), with.atMost)
 	x.ctx = ctx
 	a.strike(x)
+	time.Sleep(time.Until(start.Add(atLeast))) // so that the neighbour calls meanwhile
 	cancel()
 	end := time.Now()
 	if x.result.unmeasured == "" {
