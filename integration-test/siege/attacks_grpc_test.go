@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,6 +41,10 @@ var grpcAttacks = []attack{
 	{
 		letter: "D", name: "messages without an end", does: "calls that send 63 KiB of a message of 4 MiB and stop, until it is more than the service's memory",
 		strike: halfMessages,
+	},
+	{
+		letter: "D", name: "headers without a message", does: "calls with 50 KiB of headers and nothing behind them, until they are more than the service's memory",
+		strike: idleHeaders, goroutines: 8000, // a call that has begun has one
 	},
 	{
 		letter: "D", name: "a crowd on the gRPC port", does: "idle connections up to `GRPC_MAX_CONNECTIONS`; newcomers are served all the same",
@@ -191,8 +196,7 @@ func (x *trial) unread(setting http2.Setting) {
 	list := x.wires(pick(x, 4, 16), false, setting)
 	defer hangUp(list)
 	calls := pick(x, 1000, 5000)
-	var mu sync.Mutex
-	sent, closed := 0, 0
+	var sent, closed atomic.Int64
 	together(list, func(_ int, w *wire) {
 		if setting.Val > 0 {
 			if err := w.f.WriteWindowUpdate(0, 1<<31-1-65535); err != nil {
@@ -203,15 +207,13 @@ func (x *trial) unread(setting http2.Setting) {
 			}
 		}
 		n, err := w.blast(calls, content)
-		mu.Lock()
-		defer mu.Unlock()
-		sent += n
+		sent.Add(int64(n))
 		if err != nil {
-			closed++
+			closed.Add(1)
 		}
 	})
 	time.Sleep(pick(x, time.Second, 3*time.Second))
-	x.note("%d calls were sent over %d connections, %d of which were closed meanwhile", sent, len(list), closed)
+	x.note("%d calls were sent over %d connections, %d of which were closed meanwhile", sent.Load(), len(list), closed.Load())
 	if x.full && setting.Val > 0 {
 		for i, w := range list {
 			if err := w.awaitClosed(20 * time.Second); err != nil {
@@ -297,26 +299,48 @@ func halfMessages(x *trial) {
 	defer hangUp(list)
 	each := 320 << 20 / part / 10
 	content := message(false, make([]byte, 4<<20-5))[:part]
-	var mu sync.Mutex
-	sent, closed := 0, 0
+	var sent, closed atomic.Int64
 	together(list, func(_ int, w *wire) {
 		for range each {
 			stream, err := w.open(shouldRateLimit)
 			if err == nil {
 				err = w.data(stream, content, false)
 			}
-			mu.Lock()
 			if err != nil {
-				closed++
-				mu.Unlock()
+				closed.Add(1)
 				return
 			}
-			sent++
-			mu.Unlock()
+			sent.Add(1)
 		}
 	})
 	x.awaitSample()
-	x.note("%d MiB were sent, %d of %d connections were closed for it", sent*part>>20, closed, len(list))
+	x.note("%d MiB were sent, %d of %d connections were closed for it", sent.Load()*part>>20, closed.Load(), len(list))
+}
+
+func idleHeaders(x *trial) {
+	list := x.wires(20, true)
+	defer hangUp(list)
+	const size = 50 << 10
+	each := 320 << 20 / size / 20
+	var sent, closed atomic.Int64
+	together(list, func(i int, w *wire) {
+		for n := range each {
+			// Texts differ, so that they cannot be one in memory, and are of a
+			// letter whose Huffman code is no shorter than itself.
+			text := fmt.Sprintf("%06d%06d", i, n) + strings.Repeat("|", 4000)
+			var headers []string
+			for k := range size / 4096 {
+				headers = append(headers, fmt.Sprintf("x-%d", k), text+fmt.Sprint(k))
+			}
+			if _, err := w.open(shouldRateLimit, headers...); err != nil {
+				closed.Add(1)
+				return
+			}
+			sent.Add(1)
+		}
+	})
+	x.awaitSample()
+	x.note("%d MiB of headers were sent, %d of %d connections were closed for it", sent.Load()*size>>20, closed.Load(), len(list))
 }
 
 func grpcCrowd(x *trial) {
@@ -440,8 +464,7 @@ func rapidResets(x *trial) {
 	defer hangUp(list)
 	each := pick(x, 64_000, 846_000) / len(list)
 	content := message(false, same(1, "neighbour", "reset"))
-	var mu sync.Mutex
-	sent, closed := 0, 0
+	var sent, closed atomic.Int64
 	together(list, func(_ int, w *wire) {
 		for range each {
 			stream, err := w.open(shouldRateLimit)
@@ -455,17 +478,14 @@ func rapidResets(x *trial) {
 			delete(w.replies, stream)
 			delete(w.streams, stream)
 			w.mu.Unlock()
-			mu.Lock()
 			if err != nil {
-				closed++
-				mu.Unlock()
+				closed.Add(1)
 				return
 			}
-			sent++
-			mu.Unlock()
+			sent.Add(1)
 		}
 	})
-	x.note("%d resets were sent, %d of %d connections were closed for it", sent, closed, len(list))
+	x.note("%d resets were sent, %d of %d connections were closed for it", sent.Load(), closed.Load(), len(list))
 }
 
 // reflectionUnread asks for descriptors again and again and reads no answer.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ratelimit/src/backend/harness"
@@ -25,6 +26,10 @@ var httpAttacks = []attack{
 	{
 		letter: "E", name: "unfinished bodies", does: "`POST /json` with a body of 1 MiB that lacks its last byte, 350 times in short, 1,200 times in full",
 		strike: unfinishedBodies,
+	},
+	{
+		letter: "D", name: "replies of /json that are not read", does: "pipelined `POST /json` with 100 descriptors each over 200 connections (1,500 in full) that read nothing",
+		rules: unreadRules, strike: unreadJSON,
 	},
 	{
 		letter: "E", name: "no file descriptors left", does: "`ulimit -n 256`, used up by idle connections on all ports; then the store's connections are reset, the rules change and probes come",
@@ -108,6 +113,36 @@ func unfinishedBodies(x *trial) {
 	all.Wait()
 	x.awaitSample()
 	x.note("%d of %d bodies were taken", sent, n)
+}
+
+// unreadJSON asks again and again, with sockets that take little and are never read.
+func unreadJSON(x *trial) {
+	// Few descriptors with long answers: memory is attacked here, and not the cores.
+	descriptors := strings.Repeat(`{"entries":[{"key":"a","value":""}]},`, 100)
+	body := `{"domain":"siege","descriptors":[` + strings.TrimSuffix(descriptors, ",") + `]}`
+	ask := fmt.Sprintf("POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	list := crowd(x.service.http, pick(x, 200, 1500))
+	defer leave(list)
+	var all sync.WaitGroup
+	var sent atomic.Int64
+	places := make(chan struct{}, 32)
+	for _, c := range list {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			_ = c.(*net.TCPConn).SetReadBuffer(4096)
+			_ = c.SetDeadline(time.Now().Add(time.Second))
+			for range 8 {
+				if _, err := io.WriteString(c, ask); err != nil {
+					return
+				}
+				sent.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	x.awaitSample()
+	x.note("%d calls were sent over %d connections", sent.Load(), len(list))
 }
 
 // noFiles has the service lose its connections to the store when nothing seems to

@@ -21,6 +21,11 @@ var storeAttacks = []attack{
 	greedy(memcached, "fixed_window"),
 	greedy(memory, "sliding_window"),
 	{
+		letter: "B", name: "large calls while Redis stands still", does: "calls of 1,000 descriptors, 100 at a time over each of 8 connections (16 in full), while Redis answers nothing",
+		store: redis, rules: "- {key: greedy, rate_limit: {algorithm: sliding_window, unit: hour, requests_per_unit: 1000}}\n",
+		tolerant: true, strike: pausedCrowd,
+	},
+	{
 		letter: "J", name: "Redis answers too much", does: "a proxy adds one reply to those of Redis, while callers count on counters of their own",
 		store: redis, rules: countRules, tolerant: true, quiet: true, prepare: throughChatterbox(":1\r\n"), strike: extraReplies,
 	},
@@ -93,6 +98,24 @@ func (x *trial) greed(callers int) {
 	if x.full && q.p99 > 10*time.Millisecond {
 		x.suspect("with %d callers the neighbour's p99 is %v, want at most 10ms", callers, q.p99)
 	}
+}
+
+// pausedCrowd has much wait for a store that does not answer.
+func pausedCrowd(x *trial) {
+	x.server.Pause()
+	defer x.server.Resume()
+	end := time.Now().Add(pick(x, 1500*time.Millisecond, 8*time.Second))
+	list := x.wires(pick(x, 8, 16), true)
+	defer hangUp(list)
+	const atOnce = 100
+	content := same(longestDescriptors, "greedy", "a")
+	together(list, func(_ int, w *wire) {
+		for time.Now().Before(end) {
+			if _, err := w.flood(atOnce, atOnce, func(int) []byte { return content }); err != nil {
+				return // it was too much, and the connection is closed for it
+			}
+		}
+	})
 }
 
 // countRules has limits that tell counters apart.

@@ -92,9 +92,22 @@ func (w *wire) open(path string, headers ...string) (uint32, error) {
 	w.replies[stream] = &reply{headers: make(map[string]string)}
 	w.streams[stream] = w.initial
 	w.mu.Unlock()
-	return stream, w.write(func() error {
-		return w.f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: w.head.Bytes(), EndHeaders: true})
-	})
+	return stream, w.write(func() error { return w.writeHead(stream) })
+}
+
+// writeHead writes a block of headers in frames that are not too large.
+func (w *wire) writeHead(stream uint32) error {
+	const most = 16384
+	block := w.head.Bytes()
+	first := block[:min(len(block), most)]
+	block = block[len(first):]
+	err := w.f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: first, EndHeaders: len(block) == 0})
+	for err == nil && len(block) > 0 {
+		part := block[:min(len(block), most)]
+		block = block[len(part):]
+		err = w.f.WriteContinuation(stream, len(block) == 0, part)
+	}
+	return err
 }
 
 // write has one frame at a time written.
