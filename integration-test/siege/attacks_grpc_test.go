@@ -28,11 +28,11 @@ var grpcAttacks = []attack{
 	},
 	{
 		letter: "D", name: "window of zero", does: "calls of 1,000 descriptors over connections that give replies no window, `MAX_BUFFERED_BYTES=16MiB`",
-		env: []string{"MAX_BUFFERED_BYTES=16777216"}, rules: unreadRules, peak: 128 << 20, strike: windowOfZero,
+		env: []string{"MAX_BUFFERED_BYTES=16777216"}, rules: unreadRules, peak: 192 << 20, strike: windowOfZero,
 	},
 	{
 		letter: "D", name: "replies that are not read", does: "the same over connections with large windows, whose socket is never read; they are closed once nothing was written for 10 s",
-		env: []string{"MAX_BUFFERED_BYTES=16777216"}, rules: unreadRules, peak: 128 << 20, strike: fullSocket,
+		env: []string{"MAX_BUFFERED_BYTES=16777216"}, rules: unreadRules, peak: 192 << 20, strike: fullSocket,
 	},
 	{
 		letter: "D", name: "watches of health", does: "thousands of `Watch` calls over a few connections",
@@ -60,7 +60,7 @@ var grpcAttacks = []attack{
 	},
 	{
 		letter: "K", name: "reflection", does: "reflection is off by default; turned on, its replies are not read",
-		env: []string{"GRPC_REFLECTION=true", "MAX_BUFFERED_BYTES=16777216"}, peak: 128 << 20, strike: reflectionUnread,
+		env: []string{"GRPC_REFLECTION=true", "MAX_BUFFERED_BYTES=16777216"}, peak: 192 << 20, strike: reflectionUnread,
 	},
 	{
 		letter: "K", name: "reflection by default", does: "a call of reflection, without a setting that turns it on", quiet: true, strike: reflectionOff,
@@ -401,34 +401,37 @@ var controlKinds = []struct {
 	{"unknown", func(f *http2.Framer) error { return f.WriteRawFrame(0xbe, 0, 0, nil) }},
 }
 
-// controlFrames sends one kind after the other, each over a connection of its own,
-// as fast as they are taken.
+// controlFrames sends all kinds at the same time, each over a connection of its
+// own, as fast as they are taken.
 func controlFrames(x *trial) {
+	before, err := x.service.proc.CPU()
+	if err != nil {
+		return // it is gone, and that is noticed
+	}
+	begun := time.Now()
+	var all sync.WaitGroup
 	for _, kind := range controlKinds {
-		const chunk = 500 // frames in a write
-		var frames bytes.Buffer
-		f := http2.NewFramer(&frames, nil)
-		for range chunk {
-			if err := kind.frame(f); err != nil {
-				x.Fatal(err)
+		all.Go(func() {
+			const chunk = 500 // frames in a write
+			var frames bytes.Buffer
+			f := http2.NewFramer(&frames, nil)
+			for range chunk {
+				if err := kind.frame(f); err != nil {
+					x.complain("%v", err)
+					return
+				}
 			}
-		}
-		before, err := x.service.proc.CPU()
-		if err != nil {
-			return // it is gone, and that is noticed
-		}
-		begun := time.Now()
-		sent, err := x.controlFlood(frames.Bytes(), chunk, pick(x, 150_000, 600_000), begun.Add(pick(x, time.Second, 10*time.Second)))
-		took := time.Since(begun)
-		after, cpuErr := x.service.proc.CPU()
-		if cpuErr != nil {
-			return
-		}
-		cores, rate := (after-before).Seconds()/took.Seconds(), float64(sent)/took.Seconds()
-		x.note("%s: %d frames, %.0f a second, %.2f cores%s", kind.name, sent, rate, cores, map[bool]string{true: ", closed or slowed down"}[err != nil])
-		if err == nil && rate > 50_000 {
-			x.complain("%d frames %s of one connection were read at %.0f a second and %.2f cores: it was neither closed nor slowed down", sent, kind.name, rate, cores)
-		}
+			sent, err := x.controlFlood(frames.Bytes(), chunk, pick(x, 150_000, 600_000), begun.Add(pick(x, time.Second, 10*time.Second)))
+			rate := float64(sent) / time.Since(begun).Seconds()
+			x.note("%s: %d frames, %.0f a second%s", kind.name, sent, rate, map[bool]string{true: ", closed or slowed down"}[err != nil])
+			if err == nil && rate > 50_000 {
+				x.complain("%d frames %s of one connection were read at %.0f a second: it was neither closed nor slowed down", sent, kind.name, rate)
+			}
+		})
+	}
+	all.Wait()
+	if after, err := x.service.proc.CPU(); err == nil {
+		x.note("%.2f cores for all", (after-before).Seconds()/time.Since(begun).Seconds())
 	}
 }
 
@@ -462,7 +465,7 @@ func (x *trial) controlFlood(frames []byte, chunk, most int, end time.Time) (sen
 func rapidResets(x *trial) {
 	list := x.wires(pick(x, 8, 16), true)
 	defer hangUp(list)
-	each := pick(x, 64_000, 846_000) / len(list)
+	each := pick(x, 96_000, 846_000) / max(len(list), 1)
 	content := message(false, same(1, "neighbour", "reset"))
 	var sent, closed atomic.Int64
 	together(list, func(_ int, w *wire) {
@@ -492,10 +495,10 @@ func rapidResets(x *trial) {
 func reflectionUnread(x *trial) {
 	// ServerReflectionRequest{file_containing_symbol: the service}
 	ask := message(false, []byte(field(4, "envoy.service.ratelimit.v3.RateLimitService")))
-	asks := []byte(strings.Repeat(string(ask), 100))
+	asks := []byte(strings.Repeat(string(ask), 20)) // more than a stream's quota of replies
 	list := x.wires(pick(x, 4, 16), false, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	defer hangUp(list)
-	streams := pick(x, 100, 1000)
+	streams := pick(x, 1500, 5000)
 	together(list, func(_ int, w *wire) {
 		for range streams {
 			_ = w.conn.SetWriteDeadline(time.Now().Add(2 * time.Second))
