@@ -147,7 +147,7 @@ func readerReturns(x *trial) {
 	begun := time.Now()
 	mistakes := strings.Repeat("- {key: nonsense, rate_limit: {unit: fortnight}}\n", 1000)
 	dropped := 0.0
-	for n := 0; time.Since(begun) < pick(x, 8*time.Second, time.Minute) && (x.full || dropped == 0); n++ {
+	for n := 0; time.Since(begun) < pick(x, 15*time.Second, time.Minute) && (x.full || dropped == 0); n++ {
 		x.service.writeRules(x.T, "bad.yaml", fmt.Sprintf("domain: bad%d\ndescriptors:\n%s", n, mistakes))
 		time.Sleep(50 * time.Millisecond)
 		dropped, _ = x.service.metric("ratelimit_log_dropped_total") // 0 while it cannot be read

@@ -63,20 +63,20 @@ type size struct {
 	storeTimeout time.Duration
 	slower       int           // times the p99 of the calm phase
 	floor        time.Duration // of that bound
-	forgiven     int           // failed calls of the neighbour, besides 0.1 %
+	mostFailed   float64       // share of the neighbour's calls
+	forgiven     int           // failed calls besides
 }
 
 // In short, other tests may have the machine at the same time. A call that hangs
 // outlasts all of it.
 var (
-	inShort = size{calm: 400 * time.Millisecond, atMost: 20 * time.Second, deadline: 2 * time.Second, storeTimeout: 250 * time.Millisecond, slower: 10, floor: 500 * time.Millisecond, forgiven: 1}
-	inFull  = size{full: true, calm: 3 * time.Second, atMost: 3 * time.Minute, deadline: time.Second, storeTimeout: 50 * time.Millisecond, slower: 10, floor: 50 * time.Millisecond}
+	inShort = size{calm: 400 * time.Millisecond, atMost: 20 * time.Second, deadline: 2 * time.Second, storeTimeout: 250 * time.Millisecond, slower: 10, floor: 500 * time.Millisecond, mostFailed: 0.02, forgiven: 1}
+	inFull  = size{full: true, calm: 3 * time.Second, atMost: 3 * time.Minute, deadline: time.Second, storeTimeout: 50 * time.Millisecond, slower: 10, floor: 50 * time.Millisecond, mostFailed: 0.001}
 )
 
 const (
 	atLeast        = 300 * time.Millisecond
 	mostGoroutines = 3000
-	mostFailed     = 0.001
 	// What may be left afterwards: connections of those that ask for the figures,
 	// and what Go's tables and pools keep.
 	slackGoroutines = 30
@@ -326,7 +326,7 @@ func (x *trial) judge() {
 	if x.attack.tolerant {
 		failed, what = q.hung, "hung"
 	}
-	if float64(failed) > mostFailed*float64(q.calls)+float64(x.forgiven) {
+	if float64(failed) > x.mostFailed*float64(q.calls)+float64(x.forgiven) {
 		x.suspect("%d of the neighbour's %d calls %s, the first with: %s", failed, q.calls, what, x.neighbour.problem())
 	}
 	if !x.attack.unhurried && !x.attack.tolerant && q.p99 > x.bound() {
