@@ -228,18 +228,17 @@ func (s *service) status(name string) (int64, error) {
 	return kib << 10, err
 }
 
-// goroutines asks the debug port, which does not walk their stacks for this.
+// goroutines reads the list of profiles, for which their stacks are not walked.
 func (s *service) goroutines() (int, error) {
-	text, err := s.get("http://" + s.debug + "/stats")
+	text, err := s.get("http://" + s.debug + "/debug/pprof/")
 	if err != nil {
 		return 0, err
 	}
-	_, rest, ok := strings.Cut(text, "ratelimit.go.numGoroutine: ")
-	if !ok {
-		return 0, errors.New("/stats has no ratelimit.go.numGoroutine")
+	m := regexp.MustCompile(`<td>(\d+)</td><td><a href='goroutine\?debug=1'>`).FindStringSubmatch(text)
+	if m == nil {
+		return 0, errors.New("the list of profiles does not count goroutines")
 	}
-	line, _, _ := strings.Cut(rest, "\n")
-	return strconv.Atoi(line)
+	return strconv.Atoi(m[1])
 }
 
 // vitals are all, after a collection.
