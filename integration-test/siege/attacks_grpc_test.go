@@ -92,6 +92,15 @@ func hangUp(list []*wire) {
 	}
 }
 
+// endSoon closes connections in a while, as the service may read them slowly.
+func (x *trial) endSoon(list []*wire) {
+	ctx, cancel := context.WithTimeout(x.ctx, pick(x, 3*time.Second, 20*time.Second))
+	x.Cleanup(cancel)
+	for _, w := range list {
+		w.until(ctx)
+	}
+}
+
 // together runs f for each connection at the same time.
 func together(list []*wire, f func(i int, w *wire)) {
 	var all sync.WaitGroup
@@ -297,6 +306,7 @@ func halfMessages(x *trial) {
 	const part = 63 << 10
 	list := x.wires(pick(x, 10, 20), true)
 	defer hangUp(list)
+	x.endSoon(list)
 	each := 320 << 20 / part / 10
 	content := message(false, make([]byte, 4<<20-5))[:part]
 	var sent, closed atomic.Int64
@@ -320,6 +330,7 @@ func halfMessages(x *trial) {
 func idleHeaders(x *trial) {
 	list := x.wires(20, true)
 	defer hangUp(list)
+	x.endSoon(list)
 	const size = 50 << 10
 	each := 320 << 20 / size / 20
 	var sent, closed atomic.Int64
