@@ -134,7 +134,8 @@ func badReader(x *trial, closed bool) {
 // second.
 func (x *trial) logQuality(begun time.Time) {
 	q := x.neighbour.between(begun, time.Now().Add(-x.neighbour.deadline))
-	if most := pick(x, 500*time.Millisecond, x.storeTimeout+50*time.Millisecond); q.p99 > most {
+	most := pick(x, 500*time.Millisecond, x.storeTimeout+50*time.Millisecond) + forgivenNaps*x.machine.late()
+	if q.p99 > most {
 		x.suspect("calls take up to %v, want at most %v", q.p99, most)
 	}
 	x.note("%d calls were answered within %v", q.calls, q.longest.Round(time.Millisecond))
@@ -152,9 +153,6 @@ func readerReturns(x *trial) {
 		time.Sleep(50 * time.Millisecond)
 		dropped, _ = x.service.metric("ratelimit_log_dropped_total") // 0 while it cannot be read
 	}
-	if dropped == 0 {
-		x.complain("%v of mistakes in rules, and ratelimit_log_dropped_total counts none", time.Since(begun).Round(time.Second))
-	}
 	x.server.Resume()
 	if err := os.Remove(filepath.Join(x.service.config, "bad.yaml")); err != nil {
 		x.complain("%v", err)
@@ -168,7 +166,15 @@ func readerReturns(x *trial) {
 		n, _ := x.fifo.Read(buffer) // nothing to read is no error here
 		text.Write(buffer[:n])
 	}
-	if !strings.Contains(text.String(), "fortnight") || !strings.Contains(text.String(), "dropped") {
+	if _, err := x.service.metric("ratelimit_log_dropped_total"); err != nil {
+		x.complain("%v", err)
+	}
+	switch {
+	case !x.full && dropped == 0 && text.Len() > 0 && text.Len() < 1<<20:
+		// The machine is so busy that the queue of 1 MiB was not filled.
+	case dropped == 0:
+		x.complain("%d KiB of lines waited, and ratelimit_log_dropped_total counts none", text.Len()>>10)
+	case !strings.Contains(text.String(), "fortnight") || !strings.Contains(text.String(), "dropped"):
 		x.complain("the log has %d bytes when its reader is back, and does not say that lines were dropped", text.Len())
 	}
 	x.note("%.0f lines were dropped; %d KiB of log came when the reader was back", dropped, text.Len()>>10)

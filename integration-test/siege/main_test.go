@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) (code int, err error) {
 	// Quiet attacks mostly wait, however many cores there are.
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		return 0, err
 	}
 	if buildDir, err = os.MkdirTemp("", "ratelimit-siege-"); err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,6 +105,7 @@ type trial struct {
 	state   any                   // what prepare leaves for strike
 
 	neighbour *neighbour
+	machine   *machine
 	result    *result
 }
 
@@ -206,12 +208,12 @@ func attempt(t *testing.T, a *attack, with size) *result {
 	watch := watchVitals(x.service)
 	ctx, cancel := context.WithTimeout(t.Context(), with.atMost)
 	x.ctx = ctx
-	machine := watchMachine()
+	x.machine = watchMachine()
 	a.strike(x)
 	time.Sleep(time.Until(start.Add(atLeast))) // so that the neighbour calls meanwhile
 	cancel()
 	end := time.Now()
-	x.result.late = machine.end()
+	x.result.late = x.machine.end()
 	if x.result.unmeasured == "" {
 		x.aftermath(start, end)
 	}
@@ -233,7 +235,7 @@ func (x *trial) startStore(o *options) {
 	case redis:
 		x.server = redistest.Start(x.T, redistest.Options{})
 		x.proxy = harness.StartProxy(x.T, x.server.Addr)
-		o.env = append(o.env, "BACKEND_TYPE=redis", "REDIS_URL="+x.proxy.Addr, "REDIS_TIMEOUT="+x.storeTimeout.String())
+		o.env = append(o.env, "BACKEND_TYPE=redis", "REDIS_URL="+x.proxy.Addr, "REDIS_TIMEOUT="+x.storeTimeout.String(), "REDIS_STARTUP_MAX_INTERVAL=1s")
 	case memcached:
 		x.cache = memcachedtest.Start(x.T, memcachedtest.Options{})
 		x.proxy = harness.StartProxy(x.T, x.cache.Addr)
@@ -336,21 +338,20 @@ func (x *trial) judge() {
 
 // machine tells how long the machine keeps us from its cores.
 type machine struct {
-	stop chan struct{}
-	late chan time.Duration
+	stop, stopped chan struct{}
+	latest        atomic.Int64 // in ns: by how much the latest nap was late
 }
 
 func watchMachine() *machine {
-	m := &machine{stop: make(chan struct{}), late: make(chan time.Duration)}
+	m := &machine{stop: make(chan struct{}), stopped: make(chan struct{})}
 	go func() {
-		var latest time.Duration
+		defer close(m.stopped)
 		for {
 			lay := time.Now()
 			select {
 			case <-time.After(nap):
-				latest = max(latest, time.Since(lay)-nap)
+				m.latest.Store(max(m.latest.Load(), int64(time.Since(lay)-nap)))
 			case <-m.stop:
-				m.late <- latest
 				return
 			}
 		}
@@ -358,10 +359,14 @@ func watchMachine() *machine {
 	return m
 }
 
-// end returns by how much the latest nap was late.
+// late is by how much the latest nap was late so far.
+func (m *machine) late() time.Duration { return time.Duration(m.latest.Load()) }
+
+// end stops watching.
 func (m *machine) end() time.Duration {
 	close(m.stop)
-	return <-m.late
+	<-m.stopped
+	return m.late()
 }
 
 func lastLine(text string) string {
