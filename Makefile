@@ -26,6 +26,9 @@ DURATION ?= 2m
 # Flags of `make bench-e2e`; E2E=--help shows them.
 E2E ?=
 
+# SIEGE=--write has `make siege` write its section of docs/reliability.md anew.
+SIEGE ?=
+
 # CHAOS=--write has `make chaos` write docs/reliability.md anew.
 CHAOS ?=
 
@@ -37,7 +40,7 @@ HERE := GOOS= GOARCH=
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-e2e fuzz chaos model soak audit docs docker_image clean bootstrap compile tests
+.PHONY: proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-e2e fuzz chaos siege model soak audit docs docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
@@ -57,7 +60,8 @@ test: ## run all tests with the race detector, real Envoy included
 	@$(MAKE) --no-print-directory integration_tests
 
 integration_tests: ## run only the black-box tests in integration-test; says what it skips
-	@$(HERE) go test -race -timeout 15m -p 1 -v ./integration-test/... | grep -Ev '^ *(=== |--- PASS)|chaos_test.go:[0-9]+: calls: '
+	@$(HERE) go test -race -timeout 15m -p 1 -v $$(go list ./integration-test/... | grep -v /siege) | grep -Ev '^ *(=== |--- PASS)|chaos_test.go:[0-9]+: calls: '
+	@$(HERE) go test -timeout 15m -v ./integration-test/siege | grep -Ev '^ *(=== |--- PASS)|siege_test.go:[0-9]+: figures: ' # the race detector would slow the attackers down, not the service
 	@$(HERE) go -C integration-test/kubernetes test -count=1 ./... # a module of its own, whose cache does not see that manifests changed
 
 lint: ## vet, format and static checks, with pinned tools
@@ -105,6 +109,9 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 
 chaos: ## every fault on every store, some five minutes, with a table; CHAOS=--write writes docs/reliability.md
 	@$(HERE) go test -count=1 -timeout 20m -v -run '^TestEveryFault$$' ./integration-test/chaos -full $(CHAOS) | grep -Ev '^ *(=== |--- PASS)|chaos_test.go:[0-9]+: calls: '
+
+siege: ## every attack on the service in full size, several minutes, with a table; SIEGE=--write writes its section of docs/reliability.md
+	@$(HERE) go test -count=1 -timeout 40m -v -run '^TestSiege$$' ./integration-test/siege -full $(SIEGE) | grep -Ev '^ *(=== |--- PASS)'
 
 model: ## play random schedules of calls, reloads, faults and clock moves against an exact model, for MODELTIME (1m) on each store
 	go test -count=1 -timeout 0 -run TestRandom -v ./src/model -during $(MODELTIME) -seed $(SEED)

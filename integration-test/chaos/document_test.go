@@ -48,6 +48,19 @@ func TestDocument(t *testing.T) {
 	}
 }
 
+// Writing the document keeps the section of integration-test/siege.
+func TestDocumentKeepsSiege(t *testing.T) {
+	r := newReport()
+	text, err := r.document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	siege, err := r.Siege()
+	if err != nil || !strings.HasSuffix(string(text), "\n\n"+siege) || !strings.Contains(siege, "Under siege") {
+		t.Errorf("the document ends with %q, want %q: %v", text[max(0, len(text)-200):], siege, err)
+	}
+}
+
 // Each fault has what it needs, and is in the short run on a store that can have
 // it.
 func TestFaultsAreWhole(t *testing.T) {

@@ -1,0 +1,204 @@
+package siege
+
+import (
+	"bytes"
+	_ "embed" // the section's template
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"text/template"
+	"time"
+)
+
+const documentFile = "docs/reliability.md"
+
+// The section of the document stands between these lines. integration-test/chaos
+// writes the rest of the document, and keeps them and what is between.
+const (
+	sectionBegin = "<!-- siege: begin -->\n"
+	sectionEnd   = "<!-- siege: end -->\n"
+)
+
+// report is everything that was seen.
+type report struct {
+	Date, Commit, Go, CPU, Group string
+	Cores                        int
+	Took                         time.Duration
+
+	mu      sync.Mutex // guards results
+	results map[*attack]*result
+}
+
+func newReport() *report {
+	r := &report{
+		Date: time.Now().UTC().Format(time.DateOnly), Commit: "unknown", Go: runtime.Version(), CPU: runtime.GOARCH, Cores: runtime.NumCPU(),
+		Group: "a control group of 256 MiB", results: make(map[*attack]*result),
+	}
+	commit := exec.Command("git", "rev-parse", "--short=12", "HEAD")
+	commit.Dir = repository
+	if out, err := commit.Output(); err == nil {
+		r.Commit = strings.TrimSpace(string(out))
+	}
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		if _, model, ok := strings.Cut(string(info), "model name\t: "); ok {
+			r.CPU, _, _ = strings.Cut(model, "\n")
+		}
+	}
+	return r
+}
+
+func (r *report) add(one *result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.results[one.attack] = one
+	if one.group != "" {
+		r.Group = "no control group, since " + one.group
+	}
+}
+
+const notMeasured = "not measured yet"
+
+func (r *report) verdict(a *attack) string {
+	one := r.results[a]
+	switch {
+	case one == nil:
+		return notMeasured
+	case one.unmeasured != "":
+		return "not measured: " + one.unmeasured
+	case len(one.wrong()) > 0:
+		return "**did not hold**: " + strings.Join(one.wrong(), "; ")
+	}
+	return strings.Join(append([]string{"held"}, one.notes...), "; ")
+}
+
+var figureTitles = []string{"neighbour's calls", "failed", "p99 before, during, after", "peak MiB", "goroutines", "files"}
+
+// figures are those of a result, as figureTitles say.
+func (r *result) figures() []string {
+	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f ms", d.Seconds()*1000) }
+	three := func(value func(vitals) int) string {
+		return fmt.Sprintf("%d, %d, %d", value(r.vitals[0]), value(r.vitals[1]), value(r.vitals[2]))
+	}
+	return []string{
+		fmt.Sprint(r.during.calls), fmt.Sprint(r.during.failed),
+		ms(r.calm.p99) + ", " + ms(r.during.p99) + ", " + ms(r.after.p99),
+		fmt.Sprint(max(r.peak, r.vitals[1].Memory) >> 20),
+		three(func(v vitals) int { return v.Goroutines }), three(func(v vitals) int { return v.Files }),
+	}
+}
+
+// summary is a line for a terminal.
+func (r *result) summary() string {
+	var parts []string
+	for i, figure := range r.figures() {
+		parts = append(parts, figureTitles[i]+" "+figure)
+	}
+	parts = append(parts, r.notes...)
+	return strings.Join(append(parts, fmt.Sprintf("took %.1f s", r.took.Seconds())), "; ")
+}
+
+// Verdicts, Attacks and Figures are tables of the template.
+func (r *report) Verdicts() string {
+	rows := [][]string{{"", "attack", "verdict"}}
+	for _, a := range attacks() {
+		rows = append(rows, []string{a.letter, a.name, r.verdict(a)})
+	}
+	return markdown(rows)
+}
+
+func (r *report) Attacks() string {
+	rows := [][]string{{"attack", "what is done"}}
+	for _, a := range attacks() {
+		rows = append(rows, []string{a.name, a.does})
+	}
+	return markdown(rows)
+}
+
+func (r *report) Figures() string {
+	rows := [][]string{append([]string{"attack"}, figureTitles...)}
+	for _, a := range attacks() {
+		if one := r.results[a]; one != nil {
+			rows = append(rows, append([]string{a.name}, one.figures()...))
+		}
+	}
+	return markdown(rows)
+}
+
+func (r *report) Minutes() string { return fmt.Sprintf("%.1f", r.Took.Minutes()) }
+func (r *report) Measured() bool  { return len(r.results) > 0 }
+func (r *report) Rate() int       { return neighbourRate }
+func (r *report) Slower() int     { return inFull.slower }
+func (r *report) Floor() string   { return inFull.floor.String() }
+
+// text is for a terminal.
+func (r *report) text() string {
+	var b strings.Builder
+	for _, a := range attacks() {
+		fmt.Fprintf(&b, "%s  %-44s %s\n", a.letter, a.name, r.verdict(a))
+		if one := r.results[a]; one != nil {
+			fmt.Fprintf(&b, "     %s\n", one.summary())
+		}
+	}
+	return b.String()
+}
+
+func markdown(rows [][]string) string {
+	var b strings.Builder
+	for i, row := range rows {
+		cells := make([]string, len(row))
+		for k, cell := range row {
+			cells[k] = strings.ReplaceAll(cell, "|", `\|`)
+		}
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | "))
+		if i == 0 {
+			b.WriteString(strings.Repeat("|---", len(row)) + "|\n")
+		}
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+//go:embed reliability.md.tmpl
+var sectionTemplate string
+
+// section is what stands between the markers.
+func (r *report) section() (string, error) {
+	t, err := template.New(documentFile).Parse(sectionTemplate)
+	if err != nil {
+		return "", err
+	}
+	var b bytes.Buffer
+	err = t.Execute(&b, r)
+	return b.String(), err
+}
+
+// write replaces the section of the document and leaves the rest.
+func (r *report) write() error {
+	section, err := r.section()
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(repository, documentFile)
+	document, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, _, after, err := cut(string(document))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(before+sectionBegin+section+sectionEnd+after), 0o644)
+}
+
+// cut finds the section in the document.
+func cut(document string) (before, section, after string, err error) {
+	before, rest, ok := strings.Cut(document, sectionBegin)
+	section, after, closed := strings.Cut(rest, sectionEnd)
+	if !ok || !closed {
+		return "", "", "", fmt.Errorf("%s has no section between %q and %q", documentFile, sectionBegin, sectionEnd)
+	}
+	return before, section, after, nil
+}
