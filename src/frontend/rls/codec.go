@@ -51,15 +51,19 @@ func (s *Service) answer(ctx context.Context, c *call) (any, error) {
 	if err := c.scan(data); err != nil {
 		return nil, s.refuse(err)
 	}
+	if err := s.check(ctx, c); err != nil {
+		return nil, s.refuse(err)
+	}
 	if s.cfg.Metadata {
 		msg, err := unmarshal(data)
 		if err != nil {
 			return nil, s.refuse(err)
 		}
-		return s.ShouldRateLimit(ctx, msg)
-	}
-	if err := s.check(ctx, c); err != nil {
-		return nil, s.refuse(err)
+		resp, err := s.response(msg, &c.answer)
+		if err != nil {
+			return nil, s.refuse(err)
+		}
+		return resp, nil
 	}
 	r := replies.Get().(*reply)
 	r.bytes = s.appendResponse(r.bytes[:0], &c.answer)
@@ -93,8 +97,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(&out.bytes, out)}, nil
 }
 
-// unmarshal reads a request as a message. Text that is not UTF-8 is read as scan
-// reads it.
+// unmarshal reads a request as a message, with U+FFFD for each run of bytes that is
+// not UTF-8: messages cannot hold others.
 func unmarshal(data []byte) (*pb.RateLimitRequest, error) {
 	msg := new(pb.RateLimitRequest)
 	err := proto.Unmarshal(data, msg)

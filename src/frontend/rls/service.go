@@ -96,14 +96,22 @@ func (s *Service) decide(ctx context.Context, msg *pb.RateLimitRequest) (*pb.Rat
 		s.cfg.OnFailure(err)
 		return nil, err
 	}
-	resp := response(&c.answer)
+	resp, err := s.response(msg, &c.answer)
+	if err != nil {
+		s.cfg.OnFailure(err)
+	}
+	return resp, err
+}
+
+// response is the message that says a, the answer to msg.
+func (s *Service) response(msg *pb.RateLimitRequest, a *limiter.Answer) (*pb.RateLimitResponse, error) {
+	resp := response(a)
 	if s.cfg.Headers != nil {
-		resp.ResponseHeadersToAdd = s.cfg.Headers.headers(&c.answer)
+		resp.ResponseHeadersToAdd = s.cfg.Headers.headers(a)
 	}
 	if s.cfg.Metadata {
 		var err error
-		if resp.DynamicMetadata, err = metadata(msg, &c.answer); err != nil {
-			s.cfg.OnFailure(err)
+		if resp.DynamicMetadata, err = metadata(msg, a); err != nil {
 			return nil, err
 		}
 	}

@@ -2,7 +2,6 @@ package rls
 
 import (
 	"fmt"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -21,18 +20,18 @@ const maxEntries = 16 * limiter.MaxDescriptors
 
 // scan reads a RateLimitRequest into c.req in one pass. It takes what protobuf
 // takes: fields it does not know are skipped, and of a field that comes twice the
-// last one counts. The texts of c.req are those of data, or in c.text where they are
-// not UTF-8: Envoy sends header values as they come, and a request that failed for
-// one byte would pass where the filter lets failures pass. Errors wrap
+// last one counts. Unlike protobuf it also takes text that is not UTF-8: Envoy sends
+// header values as they come, and a request that failed for one byte would pass where
+// the filter lets failures pass. The texts of c.req are the bytes in data. Errors wrap
 // limiter.ErrRequest or limiter.ErrTooLarge; c.req then holds what came before the error.
 func (c *call) scan(data []byte) error {
-	c.entries, c.text = c.entries[:0], c.text[:0]
+	c.entries = c.entries[:0]
 	c.req = limiter.Request{Descriptors: c.req.Descriptors[:0]}
 	f := fields{rest: data}
 	for f.next() {
 		switch f.tag {
 		case 1<<3 | bytesType:
-			c.req.Domain = c.valid(f.bytes)
+			c.req.Domain = f.bytes
 		case 2<<3 | bytesType:
 			if len(c.req.Descriptors) == limiter.MaxDescriptors {
 				return errDescriptors
@@ -86,9 +85,9 @@ func (c *call) scanEntry(data []byte) error {
 	for f.next() {
 		switch f.tag {
 		case 1<<3 | bytesType:
-			e.Key = c.valid(f.bytes)
+			e.Key = f.bytes
 		case 2<<3 | bytesType:
-			e.Value = c.valid(f.bytes)
+			e.Value = f.bytes
 		}
 	}
 	c.entries = append(c.entries, e)
@@ -128,23 +127,6 @@ func scanWrapped(data []byte, to *uint64) error {
 		}
 	}
 	return f.err
-}
-
-// valid returns text, or a copy in c.text in which each run of bytes that is not
-// UTF-8 is one U+FFFD. Copies that do not fit go to new memory, so that no text is
-// copied twice.
-func (c *call) valid(text []byte) []byte {
-	if utf8.Valid(text) {
-		return text
-	}
-	room := repairRoom(len(text))
-	if cap(c.text)-len(c.text) < room {
-		c.text = make([]byte, 0, max(room, min(2*cap(c.text), maxKept)))
-	}
-	start := len(c.text)
-	n := repair(c.text[start:start+room], text)
-	c.text = c.text[:start+n]
-	return c.text[start : start+n : start+n]
 }
 
 const (

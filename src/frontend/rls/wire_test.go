@@ -227,10 +227,16 @@ func tooMany(msg *pb.RateLimitRequest) bool {
 	return len(msg.GetDescriptors()) > limiter.MaxDescriptors || entries > maxEntries
 }
 
+// isMessage reports whether protobuf takes data: it has no text that is not UTF-8.
+func isMessage(data []byte) bool { return proto.Unmarshal(data, new(pb.RateLimitRequest)) == nil }
+
 // compare asks both ways. What protobuf's own reader refuses, or what has too much
 // of something, must be refused as bytes, too.
 func compare(t *testing.T, short, long *fixture, data []byte) {
 	t.Helper()
+	if !isMessage(data) { // messages hold repaired text, which has counters of its own
+		short, long = twin(t, false), twin(t, false)
+	}
 	got, fast, gotErr := short.onBytes(t, data)
 	if msg, err := unmarshal(data); err != nil || tooMany(msg) {
 		code := status.Code(gotErr)
