@@ -172,12 +172,14 @@ func TestReload(t *testing.T) {
 // The rules before a reload can go: of those that are no more only the name and the counts stay.
 func TestReloadFreesTheOldRules(t *testing.T) {
 	r := New(Config{NearRatio: DefaultNearRatio})
-	old := load(t, testRules)
-	gone := weak.Make(old)
-	r.Use(old)
-	r.Record(ask, answer(old, 0, 0, 1))
+	useOld := func() weak.Pointer[rules.Set] { // a call of its own, so that nothing here holds the set
+		old := load(t, testRules)
+		r.Use(old)
+		r.Record(ask, answer(old, 0, 0, 1))
+		return weak.Make(old)
+	}
+	gone := useOld()
 	r.Use(load(t, "domain: d\ndescriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 1}}]"))
-	old = nil
 	runtime.GC()
 	if gone.Value() != nil {
 		t.Error("the old rules are still there")

@@ -221,7 +221,7 @@ func (r *Registry) Use(set *rules.Set) {
 	}
 	r.rules.Store(t)
 	if old != nil && old.before != nil {
-		r.retire(old.before.gone, t)
+		r.retire(old.before.gone)
 	}
 }
 
@@ -259,8 +259,8 @@ func (t *ruleTable) inherit(old *ruleTable) {
 	}
 }
 
-// retire keeps what rules counted that are not in t.
-func (r *Registry) retire(gone []goneRule, t *ruleTable) {
+// retire keeps what rules counted that are no longer in force.
+func (r *Registry) retire(gone []goneRule) {
 	for _, g := range gone {
 		if g.hasHits {
 			r.retired.add(hitsOf(g.key, &g.hits), false)
