@@ -205,16 +205,17 @@ func TestEveryCallFails(t *testing.T) {
 		return nil, ctx.Err()
 	}
 	for _, tt := range []struct {
-		name string
-		h    handler
-		code string
-		want string
+		name    string
+		h       handler
+		timeout time.Duration
+		code    string
+		want    string
 	}{
-		{"another service", nil, "UNIMPLEMENTED", "bench: every call failed, the first with UNIMPLEMENTED: unknown service envoy.service.ratelimit.v3.RateLimitService"},
-		{"no answer", slow, "DEADLINE_EXCEEDED", "bench: every call failed, the first with DEADLINE_EXCEEDED: "},
+		{"another service", nil, 10 * time.Second, "UNIMPLEMENTED", "bench: every call failed, the first with UNIMPLEMENTED: unknown service envoy.service.ratelimit.v3.RateLimitService"},
+		{"no answer", slow, 10 * time.Millisecond, "DEADLINE_EXCEEDED", "bench: every call failed, the first with DEADLINE_EXCEEDED: "},
 	} {
 		cfg := config(with(t, tt.h))
-		cfg.Requests, cfg.Timeout = 20, 10*time.Millisecond
+		cfg.Requests, cfg.Timeout = 20, tt.timeout
 		r, err := Run(t.Context(), cfg)
 		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s: %v", tt.name, err)

@@ -16,7 +16,7 @@ import (
 // A script waits this long for a store that does not answer; slow is what a
 // reply may take.
 const (
-	storeTimeout = 300 * time.Millisecond
+	storeTimeout = 500 * time.Millisecond
 	slow         = 20 * time.Millisecond
 )
 
