@@ -214,7 +214,8 @@ func TestIdleConnections(t *testing.T) {
 	raiseFileLimit(t, connections+1000)
 	rules := newRuleDir(t)
 	rules.put(t, "d.yaml", "domain: d\ndescriptors: [{key: user}]")
-	s := startService(t, rules.env()...)
+	// Ports share the file descriptors, so the others get few of them.
+	s := startService(t, append(rules.env(), "GRPC_MAX_CONNECTIONS=12000", "HTTP_MAX_CONNECTIONS=1000", "DIVVY_MAX_CONNECTIONS=1000")...)
 	before := s.resident(t)
 	conns := make([]net.Conn, 0, connections)
 	defer func() {
