@@ -14,7 +14,7 @@ import (
 const StreamBytes = 8 << 10
 
 const (
-	maxTokens    = 2000
+	maxTokens    = 1000
 	tokenRate    = 1000 // per second
 	streamTokens = 8    // what a new stream earns
 	resetTokens  = 9    // what a rapid reset costs, beside its frame
@@ -121,7 +121,7 @@ func (c *Conn) kill() {
 // its handlers have noticed.
 func (c *Conn) evict() {
 	bytes := c.held.Load()
-	c.share.Store(bytes / max(c.open.Load(), 1))
+	c.share.Store(bytes/max(c.open.Load(), 1) + 1) // rounded up: together no less than bytes
 	c.guard.mu.Lock()
 	if _, open := c.guard.conns[c]; open { // else it has ended by itself
 		c.remains.Store(bytes)

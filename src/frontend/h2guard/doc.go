@@ -18,7 +18,7 @@
 // Queued.
 //
 // Tokens bound the work that costs the client nothing. A connection earns 1,000 a
-// second, and 8 with each stream that it opens, up to 2,000. A frame that is
+// second, and 8 with each stream that it opens, up to 1,000. A frame that is
 // neither HEADERS nor a reasonable piece of DATA costs one; a stream that is reset
 // within 5 ms, by either side, costs ten. A client without tokens is read from
 // only as fast as it earns them.

@@ -1,0 +1,61 @@
+//go:build !race
+
+package memory
+
+import (
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+)
+
+// Only a log that grows allocates, and a group that has a log twice. The race
+// detector empties pools at random, so this runs without it.
+func TestTakeDoesNotAllocate(t *testing.T) {
+	s := open(t, 0)
+	at := epoch
+	batch := algorithm.Batch{}
+	add := func(key string, kind algorithm.Kind, atomic bool) {
+		l := &algorithm.Limit{Kind: kind, Max: 1 << 40, Period: 24 * time.Hour}
+		switch kind {
+		case algorithm.GCRA:
+			l.Burst = 1 << 30
+		case algorithm.SlidingWindow:
+			l.Max = 1000 // so it is refused in the end
+		}
+		batch.Hits = append(batch.Hits, algorithm.Hit{Key: []byte(key), Limit: l, Amount: 1, Group: uint16(len(batch.Hits)), Atomic: atomic})
+		if atomic {
+			batch.Hits[len(batch.Hits)-1].Group = 100
+		}
+	}
+	for _, name := range algorithm.Kinds() {
+		kind, _ := algorithm.ParseKind(name)
+		add("alone", kind, false)
+		add("together", kind, true)
+	}
+	paced := *batch.Hits[len(batch.Hits)-1].Limit
+	if paced.Kind != algorithm.GCRA {
+		t.Fatal("the last kind is not gcra")
+	}
+	paced.MinInterval = time.Microsecond
+	batch.Hits = append(batch.Hits, algorithm.Hit{Key: []byte("paced"), Limit: &paced, Amount: 1, Group: 101})
+	batch.Verdicts = make([]algorithm.Verdict, len(batch.Hits))
+	take := func() {
+		at = at.Add(time.Millisecond)
+		batch.Now = at
+		if err := s.Take(t.Context(), &batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2000 {
+		take()
+	}
+	if n := testing.AllocsPerRun(1000, take); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+	for _, v := range batch.Verdicts[len(batch.Verdicts)-1:] {
+		if v.Over || !v.Charged {
+			t.Errorf("%+v", v)
+		}
+	}
+}
