@@ -20,6 +20,8 @@ type Config struct {
 	// MaxSeries caps the names that clients can cause: rules that show values
 	// of the request, and limits that come with requests. Beyond it the least recently used are forgotten. Defaults to 10,000.
 	MaxSeries int
+	// Now is the clock. Defaults to time.Now.
+	Now func() time.Time
 }
 
 // DefaultNearRatio is envoyproxy/ratelimit's.
@@ -57,6 +59,7 @@ type Stat struct {
 // Registry is a limiter.Recorder that holds all counters of the process.
 type Registry struct {
 	nearRatio      float32
+	now            func() time.Time
 	rules          atomic.Pointer[ruleTable]
 	series         *seriesCache // names that clients chose
 	retired        *retired
@@ -69,7 +72,7 @@ type Registry struct {
 	onRequest      ruleStats // of limits that came with requests; its hits are in series
 	timing         atomic.Pointer[func(string, time.Duration)]
 
-	reading sync.Mutex // one Stats or Flush at a time
+	reading sync.Mutex // one Stats, Flush or Use at a time
 
 	mu        sync.Mutex
 	counters  map[string]*Counter // names that the program chose
@@ -87,10 +90,14 @@ type ConfigInfo struct {
 
 // New returns a registry with all counters at zero.
 func New(cfg Config) *Registry {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	most := cmp.Or(cfg.MaxSeries, DefaultMaxSeries)
 	gone := newRetired(most)
 	r := &Registry{
 		nearRatio:      cfg.NearRatio,
+		now:            cfg.Now,
 		series:         newSeriesCache(most, gone),
 		retired:        gone,
 		unknownDomains: newUnknownDomains(),
@@ -183,11 +190,12 @@ func (r *Registry) ConfigInfo() ConfigInfo {
 }
 
 // Stats are all figures, sorted by name, zeros included. Figures of one name
-// are added up. A counter is lower than it was only if it went away meanwhile.
+// are added up. A counter is lower than it was only if it went away meanwhile: names
+// of callers a minute after they made room, rules an hour after they were removed.
 func (r *Registry) Stats() []Stat { return r.read(false) }
 
-// Flush is Stats for the one sink that sends them on: what has gone away since
-// the last Flush is in it once more, and counters of rules that are zero are not.
+// Flush is Stats for a sink that sends them on: counters of rules that are zero are
+// not in it, and what has gone away stays until a Flush had it.
 func (r *Registry) Flush() []Stat { return r.read(true) }
 
 func (r *Registry) read(flush bool) []Stat {
@@ -203,6 +211,10 @@ func (r *Registry) read(flush bool) []Stat {
 		read(add)
 	}
 	r.reading.Lock() // one at a time gives counts on to heirs
+	now, table := r.now(), r.rules.Load()
+	if table != nil {
+		r.expire(table, now)
+	}
 	live := r.retired.names()
 	addHits := add
 	if flush {
@@ -218,13 +230,13 @@ func (r *Registry) read(flush bool) []Stat {
 			live[h.prefix] = h.hits
 		}
 	}
-	r.rules.Load().each(func(key, _ string, hasHits bool, s *ruleStats) {
+	table.each(func(key, _ string, hasHits bool, s *ruleStats) {
 		if hasHits && (!flush || s.hits.any() || len(live) > 0) { // it may inherit
 			show(hitsOf(key, &s.hits))
 		}
 	})
 	r.series.each(show)
-	r.retired.settle(live, add, flush)
+	r.retired.settle(live, add, now, flush)
 	r.unknownDomains.stats(add)
 	r.reading.Unlock()
 	slices.SortStableFunc(stats, func(a, b Stat) int { return strings.Compare(a.Name, b.Name) })

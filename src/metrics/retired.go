@@ -1,48 +1,94 @@
 package metrics
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
-// retired are counters that are gone: evicted, or of rules that are no more.
-// What they counted since it was last sent must not be lost, and where another
-// counter has the same name, their sum must not fall. So they are kept until
-// one flush has shown them, and what they counted goes to the other counter.
+// retired are counters of names that are not counted in any more: those that callers
+// chose and that made room for others, and those of rules that were removed long
+// ago. What they counted must reach each sink, and where another counter has the
+// same name, their sum must not fall. So they are shown for keepRetired and in one
+// flush at least, and what they counted goes to the other counter.
 type retired struct {
 	most int
 
 	mu      sync.Mutex
 	gone    map[string]*goneHits // by prefix
+	shown   int                  // how many of gone were in a flush
 	evicted Counter              // names that had to make room
 	lost    Counter              // hits that were never sent, for want of room here
 }
 
 type goneHits struct {
 	namedHits
-	shown bool // in a flush
+	since time.Time // zero: not read yet
+	shown bool      // in a flush
 }
 
-// minRetired is how many are kept at least between two flushes.
+// minRetired is how many are kept at least.
 const minRetired = 10_000
+
+// keepRetired is how long retired counters are shown: longer than the interval of
+// most scrapes, as there may be several that scrape.
+const keepRetired = time.Minute
 
 func newRetired(most int) *retired {
 	return &retired{most: max(most, minRetired), gone: make(map[string]*goneHits)}
 }
 
-// add keeps h, which nobody finds any more, until the next flush.
+// add keeps h, which is not found any more.
 func (r *retired) add(h namedHits, evicted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if evicted {
 		r.evicted.Add(1)
 	}
-	switch same := r.gone[h.prefix]; {
-	case same != nil:
-		same.take(h.hits)
-		same.shown = false
-	case len(r.gone) >= r.most:
-		r.lost.Add(h.hits[totalHits].Value())
-	default:
-		r.gone[h.prefix] = &goneHits{namedHits: h}
+	if same := r.gone[h.prefix]; same != nil {
+		r.forget(same)
+		h.take(same.hits)
 	}
+	if len(r.gone) >= r.most {
+		r.makeRoom()
+	}
+	if len(r.gone) >= r.most {
+		r.lost.Add(h.hits[totalHits].Value())
+		return
+	}
+	r.gone[h.prefix] = &goneHits{namedHits: h}
+}
+
+// makeRoom forgets all that a flush has shown. So it costs little for each add,
+// however many come between two flushes.
+func (r *retired) makeRoom() {
+	if r.shown == 0 {
+		return
+	}
+	for _, g := range r.gone {
+		if g.shown {
+			r.forget(g)
+		}
+	}
+}
+
+func (r *retired) forget(g *goneHits) {
+	delete(r.gone, g.prefix)
+	if g.shown {
+		r.shown--
+	}
+}
+
+// back returns the counters of that prefix, which are counted in again; nil if there
+// are none.
+func (r *retired) back(prefix string) *hits {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := r.gone[prefix]
+	if g == nil {
+		return nil
+	}
+	r.forget(g)
+	return g.hits
 }
 
 // names returns the names of what is retired, without anything.
@@ -56,9 +102,9 @@ func (r *retired) names() map[string]*hits {
 	return names
 }
 
-// settle gives what is retired to the live counters of the same name. A flush
-// shows the others with add, once.
-func (r *retired) settle(live map[string]*hits, add func(Stat), flush bool) {
+// settle shows what is retired with add, and gives it to the live counters of the
+// same name. What a flush has shown goes when its time is up.
+func (r *retired) settle(live map[string]*hits, add func(Stat), now time.Time, flush bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for prefix, g := range r.gone {
@@ -66,19 +112,22 @@ func (r *retired) settle(live map[string]*hits, add func(Stat), flush bool) {
 		if heir == g.hits {
 			continue // went after it was read as live: next time
 		}
-		if heir != nil {
-			g.stats(add) // the heir was read before it inherits
-			heir.take(g.hits)
-			delete(r.gone, prefix)
-			continue
+		if g.since.IsZero() {
+			g.since = now
 		}
 		switch {
-		case !flush:
-		case g.shown:
-			delete(r.gone, prefix)
+		case heir != nil:
+			g.stats(add) // the heir was read before it inherits
+			heir.take(g.hits)
+			r.forget(g)
+		case g.shown && now.Sub(g.since) >= keepRetired:
+			r.forget(g)
 		default:
 			g.stats(add)
-			g.shown = true
+			if flush && !g.shown {
+				g.shown = true
+				r.shown++
+			}
 		}
 	}
 }

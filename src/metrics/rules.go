@@ -1,9 +1,12 @@
 package metrics
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 	"unicode/utf8"
 	"weak"
 
@@ -172,12 +175,16 @@ type domainStats struct {
 }
 
 // ruleTable has what is counted of each rule and domain of a Set, by their
-// Index.
+// Index, and what was counted of those that reloads removed.
 type ruleTable struct {
 	set     *rules.Set
 	rules   []*ruleStats
 	domains []*domainStats
 	before  *oldTable // nil: none
+
+	// Guarded by Registry.reading.
+	removed        map[string]*removedRule   // by key
+	removedDomains map[string]*removedDomain // by name
 }
 
 // oldTable counts for requests that began before the swap. It does not keep their Set.
@@ -185,49 +192,60 @@ type oldTable struct {
 	set     weak.Pointer[rules.Set]
 	rules   []*ruleStats
 	domains []*domainStats
-	gone    []goneRule // those of rules that the next table does not have
 }
 
-// goneRule is a rule that is no more.
-type goneRule struct {
-	key, domain string
-	hasHits     bool
+// removedRule is a rule that a reload removed. It is shown for keepRemoved, and goes
+// on counting where it was if it comes back meanwhile.
+type removedRule struct {
 	*ruleStats
+	domain  string
+	hasHits bool
+	since   time.Time
 }
+
+// removedDomain is a domain that a reload removed.
+type removedDomain struct {
+	*domainStats
+	since time.Time
+}
+
+// keepRemoved is how long removed rules are shown, unless there are too many.
+const keepRemoved = time.Hour
 
 // Use makes the counters of set's rules ready. Rules and domains that the set
-// before had under the same name go on counting where they were.
+// before had under the same name, or a set in the last hour, go on counting where
+// they were.
 func (r *Registry) Use(set *rules.Set) {
-	t := &ruleTable{set: set}
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	now := r.now()
+	t := &ruleTable{set: set, removed: make(map[string]*removedRule), removedDomains: make(map[string]*removedDomain)}
 	old := r.rules.Load()
-	domains := make(map[string]*domainStats)
 	if old == nil {
-		t.rules = make([]*ruleStats, len(set.Rules()))
-		for i := range t.rules {
-			t.rules[i] = new(ruleStats)
-		}
+		old = &ruleTable{set: new(rules.Set)}
 	} else {
-		t.inherit(old)
-		for _, s := range old.domains {
-			domains[s.name] = s
-		}
+		t.before = &oldTable{set: weak.Make(old.set), rules: old.rules, domains: old.domains}
 	}
-	for _, d := range set.Domains() {
-		s := domains[d.Name]
-		if s == nil {
-			s = &domainStats{name: d.Name}
-		}
-		t.domains = append(t.domains, s)
+	maps.Copy(t.removed, old.removed)
+	for _, g := range t.inherit(old, now) {
+		r.retire(g.key, t.removed[g.key]) // another rule of the same key
+		t.removed[g.key] = g.removedRule
 	}
+	t.inheritDomains(old, now)
+	r.makeRoom(t, now)
 	r.rules.Store(t)
-	if old != nil && old.before != nil {
-		r.retire(old.before.gone)
-	}
 }
 
-// inherit takes over the counters of old for rules of the same key, and makes new ones for the
-// others.
-func (t *ruleTable) inherit(old *ruleTable) {
+// keyedRule is a removed rule with its key.
+type keyedRule struct {
+	key string
+	*removedRule
+}
+
+// inherit takes over the counters of old and of t.removed for rules of the same key,
+// and makes new ones for the others. It returns the rules of old that set does not
+// have.
+func (t *ruleTable) inherit(old *ruleTable, now time.Time) (gone []keyedRule) {
 	// Two rules may have one key: a_b over c, and a over b_c.
 	first := make(map[string]int32, len(old.rules)) // by key, the first of old that is left; -1: none
 	next := make([]int32, len(old.rules))           // the one after it with the same key
@@ -242,29 +260,83 @@ func (t *ruleTable) inherit(old *ruleTable) {
 	const taken = -2
 	t.rules = make([]*ruleStats, 0, len(t.set.Rules()))
 	for _, rule := range t.set.Rules() {
-		i, known := first[rule.Key]
-		if !known || i < 0 || hasHits(rule) != hasHits(was[i]) {
-			t.rules = append(t.rules, new(ruleStats))
+		if i, known := first[rule.Key]; known && i >= 0 && hasHits(rule) == hasHits(was[i]) {
+			t.rules = append(t.rules, old.rules[i])
+			first[rule.Key], next[i] = next[i], taken
 			continue
 		}
-		t.rules = append(t.rules, old.rules[i])
-		first[rule.Key], next[i] = next[i], taken
+		stats := new(ruleStats)
+		if back := t.removed[rule.Key]; back != nil && back.hasHits == hasHits(rule) {
+			stats = back.ruleStats
+			delete(t.removed, rule.Key)
+		}
+		t.rules = append(t.rules, stats)
 	}
-	t.before = &oldTable{set: weak.Make(old.set), rules: old.rules, domains: old.domains}
 	for i, rule := range was {
 		if next[i] != taken {
 			// Clones, so that the old Set's text can go.
-			t.before.gone = append(t.before.gone, goneRule{strings.Clone(rule.Key), strings.Clone(rule.Domain), hasHits(rule), old.rules[i]})
+			gone = append(gone, keyedRule{strings.Clone(rule.Key), &removedRule{old.rules[i], strings.Clone(rule.Domain), hasHits(rule), now}})
+		}
+	}
+	return gone
+}
+
+func (t *ruleTable) inheritDomains(old *ruleTable, now time.Time) {
+	known := make(map[string]*removedDomain, len(old.domains)+len(old.removedDomains))
+	for name, d := range old.removedDomains {
+		if now.Sub(d.since) < keepRemoved {
+			known[name] = d
+		}
+	}
+	for _, s := range old.domains {
+		known[s.name] = &removedDomain{s, now}
+	}
+	for _, d := range t.set.Domains() {
+		s := &domainStats{name: d.Name}
+		if was := known[d.Name]; was != nil {
+			s = was.domainStats
+			delete(known, d.Name)
+		}
+		t.domains = append(t.domains, s)
+	}
+	t.removedDomains = known
+}
+
+// makeRoom retires removed rules: those whose time is up, and the oldest if there are
+// too many. Those that have just been removed stay.
+func (r *Registry) makeRoom(t *ruleTable, now time.Time) {
+	r.expire(t, now)
+	tooMany := len(t.removed) - r.retired.most
+	if tooMany <= 0 {
+		return
+	}
+	var old []keyedRule
+	for key, g := range t.removed {
+		if g.since.Before(now) {
+			old = append(old, keyedRule{key, g})
+		}
+	}
+	slices.SortFunc(old, func(a, b keyedRule) int { return a.since.Compare(b.since) })
+	for _, g := range old[:min(tooMany, len(old))] {
+		r.retire(g.key, g.removedRule)
+		delete(t.removed, g.key)
+	}
+}
+
+// expire retires removed rules whose time is up.
+func (r *Registry) expire(t *ruleTable, now time.Time) {
+	for key, g := range t.removed {
+		if now.Sub(g.since) >= keepRemoved {
+			r.retire(key, g)
+			delete(t.removed, key)
 		}
 	}
 }
 
-// retire keeps what rules counted that are no longer in force.
-func (r *Registry) retire(gone []goneRule) {
-	for _, g := range gone {
-		if g.hasHits {
-			r.retired.add(hitsOf(g.key, &g.hits), false)
-		}
+// retire gives what a removed rule counted to the retired counters.
+func (r *Registry) retire(key string, g *removedRule) {
+	if g != nil && g.hasHits {
+		r.retired.add(hitsOf(key, &g.hits), false)
 	}
 }
 
@@ -281,7 +353,7 @@ func (t *ruleTable) find(set *rules.Set) ([]*ruleStats, []*domainStats) {
 	return nil, nil
 }
 
-// each calls do for all rules, those that only the table before has last.
+// each calls do for all rules, those that were removed last.
 func (t *ruleTable) each(do func(key, domain string, hasHits bool, s *ruleStats)) {
 	if t == nil {
 		return
@@ -289,11 +361,8 @@ func (t *ruleTable) each(do func(key, domain string, hasHits bool, s *ruleStats)
 	for i, rule := range t.set.Rules() {
 		do(rule.Key, rule.Domain, hasHits(rule), t.rules[i])
 	}
-	if t.before == nil {
-		return
-	}
-	for _, g := range t.before.gone {
-		do(g.key, g.domain, g.hasHits, g.ruleStats)
+	for key, g := range t.removed {
+		do(key, g.domain, g.hasHits, g.ruleStats)
 	}
 }
 
@@ -306,6 +375,8 @@ func (r *Registry) Decisions() []Decisions {
 			list = append(list, Decisions{domain, rule, o, n})
 		}
 	}
+	r.reading.Lock()
+	defer r.reading.Unlock()
 	t := r.rules.Load()
 	t.each(func(key, domain string, _ bool, s *ruleStats) {
 		for o := range s.outcomes {
@@ -315,6 +386,9 @@ func (r *Registry) Decisions() []Decisions {
 	if t != nil {
 		for _, d := range t.domains {
 			add(d.name, "", Unmatched, d.unmatched.Value())
+		}
+		for name, d := range t.removedDomains {
+			add(name, "", Unmatched, d.unmatched.Value())
 		}
 	}
 	for o := range r.onRequest.outcomes {
@@ -337,6 +411,8 @@ func (r *Registry) Unanswered() (list []Unanswered) {
 			}
 		}
 	}
+	r.reading.Lock()
+	defer r.reading.Unlock()
 	r.rules.Load().each(func(key, domain string, _ bool, s *ruleStats) {
 		if u := s.unanswered.Load(); u != nil {
 			add(domain, ruleName(key, domain), u)

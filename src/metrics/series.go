@@ -102,6 +102,9 @@ func (c *seriesCache) get(name []byte) *hits {
 	s := shard.find[hash]
 	if s == nil {
 		s = &series{hash: hash, hits: newChosenHits(bounded(name))}
+		if back := c.retired.back(s.hits.prefix); back != nil {
+			s.hits.hits = back
+		}
 		if len(shard.find) >= shard.max {
 			oldest := shard.root.prev
 			oldest.unlink()

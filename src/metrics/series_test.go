@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
@@ -83,18 +84,131 @@ func TestLeastRecentlyUsedSeriesGo(t *testing.T) {
 	if n > 16 || n < 10 || evicted < 9000 {
 		t.Errorf("%d series, %d evicted", n, evicted)
 	}
-	r = New(Config{MaxSeries: 1})
+}
+
+// A name that made room for another is shown for a minute, and until a flush had it.
+// If it comes back meanwhile it goes on where it was.
+func TestEvictedSeriesAreShownForAWhile(t *testing.T) {
+	set := load(t, seriesRules)
+	at := time.Unix(1_800_000_000, 0)
+	r := New(Config{MaxSeries: 1, Now: func() time.Time { return at }})
 	r.Use(set)
-	hit(r, set, 0, "a")
-	hit(r, set, 0, "b")
-	hit(r, set, 0, "b")
-	if got := total(r); !slices.Equal(got, []string{"d.user_b=2"}) {
-		t.Errorf("got %q", got)
+	for _, step := range []struct {
+		name  string
+		hit   string
+		after time.Duration
+		flush bool
+		want  []string
+	}{
+		{name: "one", hit: "a", want: []string{"d.user_a=1"}},
+		{name: "another", hit: "b", want: []string{"d.user_a=1", "d.user_b=1"}},
+		{name: "no flush had it", after: time.Hour, want: []string{"d.user_a=1", "d.user_b=1"}},
+		{name: "reading changes nothing", want: []string{"d.user_a=1", "d.user_b=1"}},
+		{name: "it comes back", hit: "a", want: []string{"d.user_a=2", "d.user_b=1"}},
+		{name: "a flush has it", flush: true, want: []string{"d.user_a=2", "d.user_b=1"}},
+		{name: "not yet", after: keepRetired - 1, want: []string{"d.user_a=2", "d.user_b=1"}},
+		{name: "its time is up", after: 1, want: []string{"d.user_a=2"}},
+		{name: "it begins anew", hit: "b", want: []string{"d.user_a=2", "d.user_b=1"}},
+	} {
+		at = at.Add(step.after)
+		if step.hit != "" {
+			hit(r, set, 0, step.hit)
+		}
+		if step.flush {
+			r.Flush()
+		}
+		if got := total(r); !slices.Equal(got, step.want) {
+			t.Errorf("%s:\n got %q\nwant %q", step.name, got, step.want)
+		}
 	}
-	// What went is in one flush more.
-	for _, want := range []bool{true, false} {
-		if got := slices.ContainsFunc(r.Flush(), func(s Stat) bool { return s.Name == rulePrefix+"d.user_a.total_hits" }); got != want {
-			t.Errorf("a flush has what went: %t, want %t", got, want)
+}
+
+// Rules and domains that a reload removed are shown for an hour, however often they
+// are read, and go on where they were if they come back.
+func TestRemovedRulesAreShownForAnHour(t *testing.T) {
+	with := func(domain string) *rules.Set {
+		return load(t, "domain: "+domain+"\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 10}}]")
+	}
+	at := time.Unix(1_800_000_000, 0)
+	r := New(Config{Now: func() time.Time { return at }})
+	record := func(set *rules.Set, matched bool) {
+		rule, domain := set.Rules()[0], set.Domains()[0]
+		a := &limiter.Answer{Set: set, Domain: domain, Statuses: make([]limiter.Status, 1)}
+		if matched {
+			a.Statuses[0] = limiter.Status{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity, Verdict: algorithm.Verdict{After: 1}}}}
+		}
+		r.Record(&limiter.Request{Domain: []byte(domain.Name), Descriptors: make([]limiter.Descriptor, 1)}, a)
+	}
+	unmatched := func(domain string) (n uint64) {
+		for _, d := range r.Decisions() {
+			if d.Domain == domain && d.Outcome == Unmatched {
+				n += d.Count
+			}
+		}
+		return n
+	}
+	first := with("first")
+	r.Use(first)
+	record(first, true)
+	record(first, false)
+	r.Use(with("second"))
+	record(first, true) // it began before the reload
+	for range 5 {
+		r.Flush()
+	}
+	at = at.Add(keepRemoved - time.Second)
+	r.Use(with("third"))
+	if got, want := total(r), []string{"first.user=2"}; !slices.Equal(got, want) || unmatched("first") != 1 {
+		t.Errorf("just before an hour: %q, %d unmatched", got, unmatched("first"))
+	}
+	first = with("first")
+	r.Use(first)
+	record(first, true)
+	record(first, false)
+	if got, want := total(r), []string{"first.user=3"}; !slices.Equal(got, want) || unmatched("first") != 2 {
+		t.Errorf("back: %q, %d unmatched", got, unmatched("first"))
+	}
+	r.Use(with("second"))
+	at = at.Add(keepRemoved)
+	r.Flush() // retires it
+	at = at.Add(keepRetired)
+	if got := total(r); len(got) > 0 {
+		t.Errorf("long after: %q", got)
+	}
+	r.Use(with("third"))
+	if n := unmatched("first"); n > 0 {
+		t.Errorf("%d unmatched long after", n)
+	}
+}
+
+// Rules of ever new names leave the memory where it was, whether or not statistics
+// are read.
+func TestRemovedRulesAreBounded(t *testing.T) {
+	for _, flush := range []bool{false, true} {
+		r := New(Config{})
+		r.Use(load(t, "domain: d"))
+		for i := range 40 {
+			var text strings.Builder
+			text.WriteString("domain: d\ndescriptors:\n")
+			for j := range 1000 {
+				fmt.Fprintf(&text, "- {key: k%d_%d, rate_limit: {unit: day, requests_per_unit: 10}}\n", i, j)
+			}
+			set := load(t, text.String())
+			r.Use(set)
+			hit(r, set, 0, "")
+			if flush {
+				r.Flush()
+			}
+		}
+		if n := len(r.rules.Load().removed); n != minRetired {
+			t.Errorf("flush %t: %d removed rules are kept, want %d", flush, n, minRetired)
+		}
+		if n := len(r.retired.gone); n > minRetired+1000 {
+			t.Errorf("flush %t: %d retired names are kept", flush, n)
+		}
+		lost := value(r, "ratelimit.stats.hits_lost")
+		if flush && lost > 0 || !flush && lost == 0 {
+			t.Errorf("flush %t: %d hits were lost", flush, lost)
 		}
 	}
 }
@@ -103,7 +217,8 @@ func TestLeastRecentlyUsedSeriesGo(t *testing.T) {
 // leave the memory where ten thousand left it.
 func TestSeriesAreBounded(t *testing.T) {
 	set := load(t, seriesRules)
-	r := New(Config{MaxSeries: 10_000})
+	at := time.Unix(1_800_000_000, 0)
+	r := New(Config{MaxSeries: 10_000, Now: func() time.Time { return at }})
 	r.Use(set)
 	heap := func() uint64 {
 		runtime.GC()
@@ -138,6 +253,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		t.Errorf("%d bytes after 1,000,000 names, %d after 50,000", after, before)
 	}
 	r.Flush()
+	at = at.Add(keepRetired)
 	stats := r.Flush()
 	if n := len(stats); n > 10_000*hitCounters+100 {
 		t.Errorf("%d figures", n)
