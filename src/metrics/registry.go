@@ -85,7 +85,8 @@ type Registry struct {
 type ConfigInfo struct {
 	Hash    string    // of names and contents; empty before the first good load
 	Version string    // the management server's; empty with files
-	Loaded  time.Time // of the last good load
+	Loaded  time.Time // of the last load that took effect
+	Partial bool      // a part of it was refused, which ConfigRefused counts
 }
 
 // New returns a registry with all counters at zero.
@@ -171,9 +172,12 @@ func (r *Registry) Timing(name string, d time.Duration) {
 	}
 }
 
-// ConfigLoaded counts a good load of the rules.
+// ConfigLoaded is told of a load of the rules that took effect, and counts it as good
+// unless a part of it was refused.
 func (r *Registry) ConfigLoaded(info ConfigInfo) {
-	r.configGood.Add(1)
+	if !info.Partial {
+		r.configGood.Add(1)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.config = info

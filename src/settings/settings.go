@@ -60,6 +60,7 @@ type Settings struct {
 	ForceStartWithoutConfig bool
 	ConfigInitialTimeout    time.Duration
 	MergeDomainConfig       bool
+	ConfigAllOrNothing      bool
 	RuntimeRoot             string
 	RuntimeSubdirectory     string
 	RuntimeAppDirectory     string
@@ -263,6 +264,7 @@ func (s *Settings) declare(r *reader) {
 	r.duration(&s.RuntimeDebounce, "RUNTIME_DEBOUNCE", 100*time.Millisecond, "quiet time after a change before rules are read")
 	r.duration(&s.RuntimePollInterval, "RUNTIME_POLL_INTERVAL", 30*time.Second, "how often the files' contents are compared where the file system reports no changes; 0: never")
 	r.duration(&s.RuntimeReadTimeout, "RUNTIME_READ_TIMEOUT", 10*time.Second, "how long one reading of the rule files may take before it counts as refused; 0: the default")
+	r.flag(&s.ConfigAllOrNothing, "CONFIG_ALL_OR_NOTHING", false, "refuse all changes of rules while one file or xDS resource has a mistake; else domains that it does not touch change")
 	r.flag(&s.MergeDomainConfig, "MERGE_DOMAIN_CONFIG", false, "allow one domain in several files or xDS resources; their top-level descriptors are joined")
 	r.flag(&s.ForceStartWithoutConfig, "FORCE_START_WITHOUT_INITIAL_CONFIG", false, "be healthy before the first rules are loaded")
 	r.duration(&s.ConfigInitialTimeout, "CONFIG_INITIAL_TIMEOUT", 0, "exit with status 1 when no good rules were loaded by then; 0: wait for ever, not ready")

@@ -520,11 +520,13 @@ func (s *server) loaded(l load) {
 			default: // it is ending already
 			}
 		}
-		return
+		if l.set == nil {
+			return
+		}
 	}
 	s.logRules(l.set)
 	s.standIn.use(l.set, s.log)
-	s.counters.ConfigLoaded(metrics.ConfigInfo{Hash: l.hash, Version: l.version, Loaded: l.at})
+	s.counters.ConfigLoaded(metrics.ConfigInfo{Hash: l.hash, Version: l.version, Loaded: l.at, Partial: l.err != nil})
 	s.counters.Use(l.set) // before the limiter, so that no decision finds it behind
 	if f := s.store.fallback; f != nil {
 		f.UseLocal(countsLocally(l.set))
@@ -537,8 +539,8 @@ func (s *server) loaded(l load) {
 	s.ready.update(func(r *readiness) { r.storeless = storeless })
 	s.health.update(func(h *health) {
 		h.storeless = storeless
-		recovered = h.loaded && h.refused != nil
-		h.loaded, h.domains, h.version, h.refused = true, domains, l.version, nil
+		recovered = h.loaded && h.refused != nil && l.err == nil
+		h.loaded, h.domains, h.version, h.refused = true, domains, l.version, l.err
 	})
 	facts := logrus.Fields{"domains": domains, "rules": len(l.set.Rules()), "hash": l.hash}
 	maps.Copy(facts, l.facts)
@@ -547,6 +549,8 @@ func (s *server) loaded(l load) {
 		s.ready.update(func(r *readiness) { r.facts = facts })
 	case domains == 0 && len(before.Domains()) > 0:
 		s.audit.WithFields(facts).Warn("rules reloaded: there are none any more, everything passes")
+	case l.err != nil:
+		s.audit.WithFields(facts).Warn("rules reloaded in part: files and resources with problems stay as they were")
 	case recovered:
 		s.audit.WithFields(facts).Warn("rules reloaded, the problems are mended")
 	default:
@@ -607,7 +611,9 @@ func (s *server) logWarnings(warnings rules.Problems) {
 // logProblems logs what is wrong with the rules, a line for each problem.
 func (s *server) logProblems(l load) {
 	state := "none are in force yet"
-	if s.limiter.Rules() != nil {
+	if l.set != nil {
+		state = "domains that they do not touch take effect"
+	} else if s.limiter.Rules() != nil {
 		state = "the old ones stay in force"
 	}
 	s.audit.WithFields(l.facts).Errorf("rules refused, %s", state)

@@ -477,6 +477,48 @@ func TestReloadToNothing(t *testing.T) {
 	s.until("mended", s.logged("the problems are mended"))
 }
 
+// A mistake in one file holds back no other, unless CONFIG_ALL_OR_NOTHING is set.
+func TestReloadInPart(t *testing.T) {
+	domain := func(name, requests string) string {
+		return "domain: " + name + "\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: " + requests + "}}]\n"
+	}
+	for _, whole := range []bool{false, true} {
+		s := launch(t, domain("d", "2"), fmt.Sprintf("CONFIG_ALL_OR_NOTHING=%t", whole))
+		s.until("ready", s.healthy)
+		s.write("other.yaml", domain("other", "3"))
+		inForce := func(want string) func() bool {
+			return func() bool {
+				_, body := s.get("debug", "/rlconfig")
+				return strings.Contains(body, want)
+			}
+		}
+		s.until("both", inForce("other.ip: unit=YEAR requests_per_unit=3"))
+		s.write("rules.yaml", "domain: d\ndescriptors: [{key: ip, rate_limit: {unit: yaer}}]\n")
+		s.until("refused", s.logged("rules refused"))
+		s.write("other.yaml", domain("other", "4"))
+		if whole {
+			s.until("refused again", func() bool { return strings.Count(s.log.String(), "rules refused, the old ones stay in force") == 2 })
+			if !inForce("other.ip: unit=YEAR requests_per_unit=3")() {
+				t.Error("a change took effect beside a mistake")
+			}
+		} else {
+			s.until("the good file", inForce("other.ip: unit=YEAR requests_per_unit=4"))
+			s.until("what happened", s.logged("rules reloaded in part"))
+			if !inForce("d.ip: unit=YEAR requests_per_unit=2")() {
+				t.Error("the bad file did not stay as it was")
+			}
+			if _, page := s.get("debug", "/readyz"); !strings.Contains(page, "2 domains, the last load was refused at") || !strings.Contains(page, "yaer") {
+				t.Errorf("/readyz: %s", page)
+			}
+			if _, stats := s.get("debug", "/stats"); !strings.Contains(stats, "config_load_success: 2\n") || !strings.Contains(stats, "config_load_error: 2\n") {
+				t.Errorf("/stats: %s", stats)
+			}
+		}
+		s.write("rules.yaml", domain("d", "5"))
+		s.until("fixed", inForce("d.ip: unit=YEAR requests_per_unit=5"))
+	}
+}
+
 func TestTakenPorts(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

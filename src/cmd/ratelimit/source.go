@@ -26,7 +26,7 @@ type source interface {
 
 // load is one load of the rules, good or refused, wherever from.
 type load struct {
-	set      *rules.Set // nil: refused
+	set      *rules.Set // nil: refused; with an err: in force in part
 	warnings rules.Problems
 	err      error
 	hash     string
@@ -54,6 +54,7 @@ func (s *server) buildSource() error {
 		Debounce:       max(s.cfg.RuntimeDebounce, 1), // 0 would be the default
 		Poll:           pollInterval(s.cfg.RuntimePollInterval),
 		ReadTimeout:    s.cfg.RuntimeReadTimeout,
+		AllOrNothing:   s.cfg.ConfigAllOrNothing,
 		OnLoad: func(l filerules.Load) {
 			s.counters.Counter("runtime.load_attempts").Add(1)
 			if l.Err != nil {
@@ -91,7 +92,8 @@ func (s *server) buildXDS() error {
 		Pauses: xdsrules.Pauses{
 			First: x.RetryInterval, Initial: x.BackoffInitial, Growth: x.BackoffGrowth, Max: x.BackoffMax, Jitter: x.BackoffJitter,
 		},
-		Options: s.ruleOptions(),
+		Options:      s.ruleOptions(),
+		AllOrNothing: s.cfg.ConfigAllOrNothing,
 		OnUpdate: func(u xdsrules.Update) {
 			s.loaded(load{
 				set: u.Set, warnings: u.Warnings, err: u.Err, hash: u.Hash, version: u.Version, at: u.At,

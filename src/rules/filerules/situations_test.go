@@ -27,6 +27,27 @@ func TestSituations(t *testing.T) {
 			{"rm data/config/rules/b.yaml", ""},
 			{"write data/config/rules/a.yaml a", "a"},
 		}},
+		{"one of several is bad", Config{}, []step{
+			{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a\nwrite data/config/rules/b.yaml b", "a b"},
+			{"text data/config/rules/b.yaml {\nwrite data/config/rules/a.yaml c", "b c, refused:b.yaml:1:"},
+			{"write data/config/rules/d.yaml d", "b c d, refused:b.yaml:1:"},
+			{"rm data/config/rules/a.yaml", "b d, refused:b.yaml:1:"},
+			{"write data/config/rules/e.yaml b", "refused:b.yaml:1:"}, // the bad one's domain stays as it was
+			{"rm data/config/rules/b.yaml", "b d"},
+			{"write data/config/rules/d.yaml b\nwrite data/config/rules/f.yaml f", `b d f, refused:domain "b" is already defined`},
+			{"rm data/config/rules/e.yaml\ntext data/config/rules/g.yaml {", "refused:g.yaml"}, // which may be e.yaml by a new name
+			{"rm data/config/rules/g.yaml", "b f"},
+		}},
+		{"one of several is bad, all or nothing", Config{AllOrNothing: true}, []step{
+			{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a\nwrite data/config/rules/b.yaml b", "a b"},
+			{"text data/config/rules/b.yaml {\nwrite data/config/rules/a.yaml c", "refused:b.yaml:1:"},
+			{"write data/config/rules/b.yaml d", "c d"},
+		}},
+		{"bad from the start", Config{}, []step{
+			{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a\ntext data/config/rules/b.yaml {", "refused:b.yaml:1:"},
+			{"write data/config/rules/a.yaml c", "refused:b.yaml:1:"},
+			{"write data/config/rules/b.yaml b", "b c"},
+		}},
 		{"editors rename over", Config{}, []step{
 			{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a", "a"},
 			{"put data/config/rules/a.yaml b", "b"},

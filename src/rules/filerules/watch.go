@@ -46,6 +46,9 @@ type Config struct {
 	// takes longer counts as refused, and the next change is read all the same,
 	// even if a file system never answers the first. Defaults to 10s.
 	ReadTimeout time.Duration
+	// AllOrNothing refuses all changes as long as one file has a problem. Else files
+	// whose domains touch none of a bad file take effect, once there are rules.
+	AllOrNothing bool
 	// OnLoad is called in Run's goroutine after each load, good or refused.
 	OnLoad func(Load)
 	// OnWarn, if not nil, is called in Run's goroutine when changes may go
@@ -61,7 +64,9 @@ func (c Config) Dir() string {
 
 // Load is the outcome of reading and compiling the directory.
 type Load struct {
-	// Set is nil when the load is refused.
+	// Set is nil when the load is refused, or changes nothing that may change. With
+	// an Err it has the bad files, and those whose domains they touch, as they were
+	// before.
 	Set *rules.Set
 	// Warnings are what is legal but odd.
 	Warnings rules.Problems
@@ -70,9 +75,9 @@ type Load struct {
 	Err error
 	// Files is how many rule files were read.
 	Files int
-	// Hash is 16 hex digits that tell the names and contents of the files
-	// from other ones: servers with the same directory, files and Options
-	// have the same rules.
+	// Hash is 16 hex digits that tell the names and contents of the files in
+	// Set, or of those that were read if there is none, from other ones: servers
+	// with the same directory, files and Options have the same rules.
 	Hash string
 	// At is when the directory was read.
 	At time.Time
@@ -95,6 +100,7 @@ type Watcher struct {
 	hangs  []*reading        // were not over in time, and are not over yet
 	warned string            // what OnWarn was last told, while it holds
 	last   [sha256.Size]byte // tells what was last loaded
+	kept   []accepted        // the files in force; empty with AllOrNothing
 	force  bool              // the next contents are loaded even if they are the last ones
 	latest time.Time         // a burst of events is answered by then; zero: there is none
 }
@@ -327,11 +333,7 @@ func (w *Watcher) wait(ctx context.Context) {
 
 // load compiles what s read, unless that is what was last loaded.
 func (w *Watcher) load(s *scan, at time.Time) {
-	sum := sha256.New()
-	for _, f := range s.files {
-		part(sum, []byte(f.Name))
-		part(sum, f.Data)
-	}
+	sum := hashOf(s.files)
 	l := Load{Files: len(s.files), Hash: hex.EncodeToString(sum.Sum(nil)[:8]), At: at}
 	for _, p := range s.problems { // what cannot be read is news as well
 		part(sum, []byte(p.String()))
@@ -351,10 +353,44 @@ func (w *Watcher) load(s *scan, at time.Time) {
 		l.Err = err
 	default:
 		l.Set, l.Warnings = set, append(s.warnings(), warnings...)
+		w.keep(s.files)
+	}
+	if l.Err != nil && !s.stopped {
+		w.loadInPart(s, append(s.problems, wrong...), &l)
 	}
 	if w.cfg.OnLoad != nil {
 		w.cfg.OnLoad(l)
 	}
+}
+
+// loadInPart compiles what may change although there are problems.
+func (w *Watcher) loadInPart(s *scan, problems rules.Problems, l *Load) {
+	files, changed := inPart(s.files, w.kept, s.root, problems)
+	if !changed {
+		return
+	}
+	set, warnings, err := rules.Load(files, w.cfg.Options)
+	if err != nil {
+		return // the load is refused for reasons enough
+	}
+	w.keep(files)
+	l.Set, l.Warnings = set, append(s.warnings(), warnings...)
+	l.Hash = hex.EncodeToString(hashOf(files).Sum(nil)[:8])
+}
+
+func (w *Watcher) keep(files []rules.File) {
+	if !w.cfg.AllOrNothing {
+		w.kept = pack(files)
+	}
+}
+
+func hashOf(files []rules.File) hash.Hash {
+	sum := sha256.New()
+	for _, f := range files {
+		part(sum, []byte(f.Name))
+		part(sum, f.Data)
+	}
+	return sum
 }
 
 // part adds b to a hash such that it cannot run into the next part.

@@ -100,7 +100,8 @@ func (r *running) until(t *testing.T, want string) Load {
 		select {
 		case l := <-r.loads:
 			last = outcome(l)
-			if last == want || strings.HasPrefix(want, "refused:") && strings.HasPrefix(last, "refused:") && strings.Contains(last, want[len("refused:"):]) {
+			domains, why, refused := strings.Cut(want, "refused:")
+			if last == want || refused && strings.HasPrefix(last, domains+"refused:") && strings.Contains(last, why) {
 				return l
 			}
 		case <-deadline:
@@ -124,13 +125,16 @@ func (r *running) rescanned(t *testing.T, touch func(i int)) {
 	}
 }
 
-// outcome is the domains of a load, "a b", or "refused:" and why.
+// outcome is the domains of a load, "a b", or "refused:" and why; of one that took effect
+// in part both, "a b, refused:" and why.
 func outcome(l Load) string {
-	if (l.Set == nil) != (l.Err != nil) {
-		return fmt.Sprintf("set %v and error %v", l.Set, l.Err)
-	}
-	if l.Err != nil {
+	switch {
+	case l.Set == nil && l.Err == nil:
+		return "nothing"
+	case l.Set == nil:
 		return "refused:" + l.Err.Error()
+	case l.Err != nil:
+		return outcome(Load{Set: l.Set}) + ", " + outcome(Load{Err: l.Err})
 	}
 	var domains []string
 	for name := 'a'; name <= 'z'; name++ {

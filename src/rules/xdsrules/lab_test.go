@@ -91,17 +91,19 @@ func inLab(t *testing.T, change func(*Config), test func(t *testing.T, l *lab)) 
 	})
 }
 
-// outcomeOf is an Update in a line: its version, and rules or problems.
+// outcomeOf is an Update in a line: its version, rules and problems.
 func outcomeOf(u Update) string {
-	if (u.Set == nil) != (u.Err != nil) {
-		return fmt.Sprintf("set %v and error %v", u.Set, u.Err)
-	}
 	text := fmt.Sprintf("v%s:", u.Version)
-	if u.Err != nil {
-		return text + " refused: " + strings.ReplaceAll(u.Err.Error(), "\n", " | ")
+	if u.Set == nil && u.Err == nil {
+		return text + " nothing"
 	}
-	for _, r := range u.Set.Rules() {
-		text += fmt.Sprintf(" %s=%d", r.Key, r.Limit.Max)
+	if u.Set != nil {
+		for _, r := range u.Set.Rules() {
+			text += fmt.Sprintf(" %s=%d", r.Key, r.Limit.Max)
+		}
+	}
+	if u.Err != nil {
+		text += " refused: " + strings.ReplaceAll(u.Err.Error(), "\n", " | ")
 	}
 	return text
 }

@@ -22,29 +22,45 @@ const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConf
 // rules with paths of 100 bytes need 10 MB.
 const maxPlaces = 64 << 20
 
+// received is a resource of a response.
+type received struct {
+	rules.Source
+	place string // how problems call it
+	any   *anypb.Any
+}
+
 // Load compiles all resources of a response into one Set, as rules.Load does
 // files. The error, if any, is rules.Problems with all that is wrong in all of
 // them. No resources at all are a good, empty set. Their order does not matter.
 func Load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems, error) {
+	set, warnings, _, err := load(resources, opt)
+	return set, warnings, err
+}
+
+// load is Load, and returns what it knows of each resource.
+func load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems, []received, error) {
 	type numbered struct {
 		*configv3.RateLimitConfig
 		i int
 	}
 	r := reader{left: maxPlaces}
+	list := make([]received, len(resources))
 	messages := make([]numbered, 0, len(resources))
-	for i, resource := range resources {
+	for i, whole := range resources {
+		place := fmt.Sprintf("xds resource %d", i+1)
+		list[i] = received{Source: rules.Source{Name: place}, place: place, any: whole}
 		m := &configv3.RateLimitConfig{}
-		resource, err := unwrap(resource)
+		inner, err := unwrap(whole)
 		switch {
 		case err != nil:
-			r.problem(fmt.Sprintf("xds resource %d", i+1), "", "it cannot be read: %v", err)
+			r.problem(place, "", "it cannot be read: %v", err)
 			continue
-		case !resource.MessageIs(m):
-			r.problem(fmt.Sprintf("xds resource %d", i+1), "send "+TypeURL, "its type is %q", short(resource.GetTypeUrl()))
+		case !inner.MessageIs(m):
+			r.problem(place, "send "+TypeURL, "its type is %q", short(inner.GetTypeUrl()))
 			continue
 		}
-		if err := proto.Unmarshal(resource.GetValue(), m); err != nil {
-			r.problem(fmt.Sprintf("xds resource %d", i+1), "", "it cannot be read: %v", err)
+		if err := proto.Unmarshal(inner.GetValue(), m); err != nil {
+			r.problem(place, "", "it cannot be read: %v", err)
 			continue
 		}
 		messages = append(messages, numbered{m, i})
@@ -60,10 +76,13 @@ func Load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems
 	configs := make([]rules.DomainConfig, 0, len(messages))
 	named := make(map[string]bool)
 	for _, m := range messages {
-		configs = append(configs, r.domain(placeOf(m.GetName(), m.i, named), m.RateLimitConfig))
+		known := &list[m.i]
+		known.place = placeOf(m.GetName(), m.i, named)
+		known.Source = sourceOf(m.RateLimitConfig)
+		configs = append(configs, r.domain(known.place, m.RateLimitConfig))
 	}
 	if r.left < 0 { // not everything was read
-		return nil, nil, r.problems
+		return nil, nil, nil, r.problems
 	}
 	set, warnings, err := rules.Compile(configs, opt)
 	var refused rules.Problems
@@ -73,10 +92,19 @@ func Load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems
 	if len(r.problems) > 0 {
 		slices.SortStableFunc(r.problems, byPlace)
 		// As with files, one mistake is one problem.
-		return nil, nil, slices.CompactFunc(r.problems, func(a, b rules.Problem) bool { return a.Pos == b.Pos })
+		return nil, nil, list, slices.CompactFunc(r.problems, func(a, b rules.Problem) bool { return a.Pos == b.Pos })
 	}
 	slices.SortStableFunc(warnings, byPlace)
-	return set, warnings, nil
+	return set, warnings, list, nil
+}
+
+// sourceOf names a resource by its domain if it has no name of its own.
+func sourceOf(m *configv3.RateLimitConfig) rules.Source {
+	s := rules.Source{Name: m.GetName(), Domain: m.GetDomain()}
+	if s.Name == "" {
+		s.Name = "\x00" + s.Domain
+	}
+	return s
 }
 
 // unwrap is what a resource holds: servers that give resources a time to live

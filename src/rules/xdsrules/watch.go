@@ -46,6 +46,10 @@ type Config struct {
 	Pauses Pauses
 	// Options are what the rules are compiled with.
 	Options rules.Options
+	// AllOrNothing refuses all of a response that has a bad resource. Else the
+	// resources whose domains touch none of a bad one take effect, also from the
+	// first response on, and the others stay as they were.
+	AllOrNothing bool
 	// OnUpdate is called in Run's goroutine with each response that was loaded.
 	// One that is what was last loaded, version and content, is not.
 	OnUpdate func(Update)
@@ -61,7 +65,9 @@ type Config struct {
 
 // Update is the outcome of compiling a response.
 type Update struct {
-	// Set is nil when the response is refused.
+	// Set is nil when the response is refused, or changes nothing that may change.
+	// With an Err it has the resources that took effect, and the others as they were
+	// before.
 	Set *rules.Set
 	// Warnings are what is legal but odd.
 	Warnings rules.Problems
@@ -71,8 +77,8 @@ type Update struct {
 	Resources int
 	// Version is the server's; at most 60 bytes of it.
 	Version string
-	// Hash is 16 hex digits that tell the content of the resources, in whatever
-	// order, from others.
+	// Hash is 16 hex digits that tell the content of the resources in Set, or of
+	// those that were sent if there is none, in whatever order, from others.
 	Hash string
 	// At is when the response was looked at.
 	At time.Time
@@ -101,8 +107,9 @@ type Watcher struct {
 
 	// What is below belongs to Run.
 	last    verdict
-	judged  time.Time // when the last response was done with; zero: there was none
-	silence bool      // was told of
+	kept    []received // those in force; empty with AllOrNothing
+	judged  time.Time  // when the last response was done with; zero: there was none
+	silence bool       // was told of
 }
 
 // verdict is what came of a response.
@@ -339,16 +346,51 @@ func (w *Watcher) judge(r *discovery.DiscoveryResponse) (reason string, repeats 
 	}
 	u.Hash = hex.EncodeToString(v.sum[:8])
 	if u.Err == nil {
-		u.Set, u.Warnings, u.Err = Load(r.GetResources(), w.cfg.Options)
+		w.load(r.GetResources(), &u)
 	}
 	if u.Err != nil {
-		v.reason = cut(u.Err.Error())
+		v.reason = u.Err.Error()
+		if u.Set != nil {
+			v.reason = "refused in part, other domains took effect: " + v.reason
+		}
+		v.reason = cut(v.reason)
 	}
 	w.last = v
 	if w.cfg.OnUpdate != nil {
 		w.cfg.OnUpdate(u)
 	}
 	return v.reason, 0
+}
+
+// load compiles resources, in part if some are bad.
+func (w *Watcher) load(resources []*anypb.Any, u *Update) {
+	set, warnings, list, err := load(resources, w.cfg.Options)
+	u.Set, u.Warnings, u.Err = set, warnings, err
+	if err == nil {
+		w.keep(list)
+		return
+	}
+	if w.cfg.AllOrNothing {
+		return
+	}
+	part, changed := inPart(list, w.kept, err)
+	if !changed {
+		return
+	}
+	set, warnings, list, err = load(part, w.cfg.Options)
+	if err != nil {
+		return // the response is refused for reasons enough
+	}
+	w.keep(list)
+	u.Set, u.Warnings = set, warnings
+	whole := sum(part)
+	u.Hash = hex.EncodeToString(whole[:8])
+}
+
+func (w *Watcher) keep(list []received) {
+	if !w.cfg.AllOrNothing {
+		w.kept = list
+	}
 }
 
 // sum tells resources from others, whatever their order: servers keep them in

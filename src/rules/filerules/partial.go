@@ -1,0 +1,79 @@
+package filerules
+
+import (
+	"bytes"
+	"compress/flate"
+	"io"
+	"slices"
+	"strings"
+
+	"ratelimit/src/rules"
+)
+
+// accepted is a file as it is in force.
+type accepted struct {
+	name   string
+	packed []byte // its text, compressed: a large set of rules is kept for long
+	length int
+}
+
+// pack remembers files that are in force from now on.
+func pack(files []rules.File) []accepted {
+	var packed bytes.Buffer
+	w, err := flate.NewWriter(&packed, flate.BestSpeed)
+	if err != nil {
+		panic(err) // BestSpeed is a level
+	}
+	list := make([]accepted, 0, len(files))
+	for _, f := range files {
+		packed.Reset()
+		w.Reset(&packed)
+		_, _ = w.Write(f.Data) // a bytes.Buffer takes everything
+		_ = w.Close()
+		list = append(list, accepted{f.Name, bytes.Clone(packed.Bytes()), len(f.Data)})
+	}
+	return list
+}
+
+// file is the file as it was read.
+func (a accepted) file() rules.File {
+	data := make([]byte, a.length)
+	_, _ = io.ReadFull(flate.NewReader(bytes.NewReader(a.packed)), data) // it was written by pack
+	return rules.File{Name: a.name, Data: data}
+}
+
+// inPart returns the files that may be in force when some of those that were read have
+// problems: those that changed and touch no domain of a bad one as they are now, the
+// others as they were before. It reports false if nothing may change.
+func inPart(now []rules.File, before []accepted, root string, problems rules.Problems) ([]rules.File, bool) {
+	if len(before) == 0 || len(now) == 0 {
+		return nil, false
+	}
+	bad := make(map[string]bool, len(problems))
+	for _, p := range problems {
+		if p.File == "" || p.File == root {
+			return nil, false // of the directory as a whole
+		}
+		bad[p.File] = true
+	}
+	same := make([]rules.File, 0, len(before))
+	for _, a := range before {
+		same = append(same, a.file())
+	}
+	held := rules.HeldBack(sources(now), sources(same), bad)
+	isHeld := func(f rules.File) bool { return held[f.Name] }
+	files := slices.DeleteFunc(slices.Clone(now), isHeld)
+	files = append(files, slices.DeleteFunc(slices.Clone(same), func(f rules.File) bool { return !isHeld(f) })...)
+	slices.SortFunc(files, func(a, b rules.File) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(same, func(a, b rules.File) int { return strings.Compare(a.Name, b.Name) })
+	changed := !slices.EqualFunc(files, same, func(a, b rules.File) bool { return a.Name == b.Name && bytes.Equal(a.Data, b.Data) })
+	return files, changed
+}
+
+func sources(files []rules.File) []rules.Source {
+	list := make([]rules.Source, 0, len(files))
+	for _, f := range files {
+		list = append(list, rules.Source{Name: f.Name, Domain: rules.DomainOf(f)})
+	}
+	return list
+}

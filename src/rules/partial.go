@@ -1,0 +1,73 @@
+package rules
+
+import "slices"
+
+// Source is one file or resource of a load of rules, which is accepted or refused as
+// a whole.
+type Source struct {
+	Name   string // tells it from the others of the load
+	Domain string // whose rules it has; empty if that cannot be read
+}
+
+// HeldBack returns the names of the sources that have to stay as they were when those
+// in bad have problems: the bad ones, and all whose domains touch. Others may change
+// on their own.
+//
+//	before   a.yaml: web    b.yaml: api    c.yaml: jobs
+//	now      a.yaml: web    b.yaml: web    c.yaml: jobs
+//	bad      b.yaml: web is defined twice
+//	held     a.yaml, b.yaml: they have to agree on who has web
+//
+// The names are of now, of before, or of both. A bad source of which neither the
+// domain nor a version before is known may be any source of before that is gone, so
+// those are held back too.
+func HeldBack(now, before []Source, bad map[string]bool) map[string]bool {
+	held := make(map[string]bool, len(bad))
+	known := make(map[string]bool, len(bad)) // bad sources of which a domain is known
+	for name := range bad {
+		held[name] = true
+	}
+	for _, s := range slices.Concat(now, before) {
+		if s.Domain != "" {
+			known[s.Name] = true
+		}
+	}
+	for name := range bad {
+		if known[name] {
+			continue
+		}
+		present := make(map[string]bool, len(now))
+		for _, s := range now {
+			present[s.Name] = true
+		}
+		for _, s := range before {
+			if !present[s.Name] {
+				held[s.Name] = true
+			}
+		}
+		break
+	}
+	domains := make(map[string]bool)
+	for changed := true; changed; {
+		changed = false
+		for _, s := range slices.Concat(now, before) {
+			switch {
+			case s.Domain == "":
+			case held[s.Name] && !domains[s.Domain]:
+				domains[s.Domain], changed = true, true
+			case !held[s.Name] && domains[s.Domain]:
+				held[s.Name], changed = true, true
+			}
+		}
+	}
+	return held
+}
+
+// DomainOf returns the domain of a rule file, or "" if that cannot be read.
+func DomainOf(f File) string {
+	cfg, _, _ := parse(f)
+	if cfg == nil {
+		return ""
+	}
+	return cfg.Domain
+}
