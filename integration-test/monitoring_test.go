@@ -46,6 +46,7 @@ func scrapes(t *testing.T) scraped {
 		for range 12 { // within, near and over
 			u.ask(t, "d", "a=1")
 		}
+		u.ask(t, "no-such-domain", "a=1")
 		if env != nil {
 			server.Stop()
 			u.ask(t, "d", "a=2")

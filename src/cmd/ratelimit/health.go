@@ -132,6 +132,9 @@ func (h *health) states(a audience) (list []admin.Component, divvy string) {
 		process.Why = shuttingDown
 	}
 	rules := admin.Component{Name: "rules", Why: h.whyRules().to(a), Note: plural(h.domains, "domain")}
+	if h.loaded && h.domains == 0 {
+		rules.Note += ", so everything passes"
+	}
 	if h.version != "" {
 		rules.Note += ", version " + h.version
 	}
@@ -213,7 +216,7 @@ func (st *storeHealth) why() reason {
 // samples are what alerts ask of it, as native metrics.
 func (h *health) samples(add func(prometheus.Sample)) {
 	h.mu.Lock()
-	ready, refused := h.why() == reason{}, h.refused != nil
+	ready, refused, domains := h.why() == reason{}, h.refused != nil, h.domains
 	h.mu.Unlock()
 	gauge := func(name, help string, yes bool) {
 		value := 0.0
@@ -224,6 +227,10 @@ func (h *health) samples(add func(prometheus.Sample)) {
 	}
 	gauge("ratelimit_ready", "1 while this process should get traffic, as its health checks say.", ready)
 	gauge("ratelimit_config_refused", "1 while the rules that are there are not those in force, since they have a mistake.", refused)
+	add(prometheus.Sample{
+		Name: "ratelimit_config_domains", Help: "How many domains the rules in force have. Without one, everything passes.",
+		Kind: metrics.KindGauge, Value: float64(domains),
+	})
 }
 
 // readiness says once that rules are loaded, the store answers and ports are open.

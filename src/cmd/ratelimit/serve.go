@@ -99,6 +99,7 @@ type server struct {
 	standIn  *standIn      // nil: this is not `ratelimit divvy`
 	late     chan struct{} // closed when divvy's port is needed; nil: it does not wait for that
 	needed   bool          // it is closed; only the goroutine that loads rules uses this
+	noRules  string        // why there may be none, for the log
 	refused  chan error    // the first rules of `ratelimit divvy`; nil: this is not it
 	certs    []portCerts
 	// clientCertReads are those of scrapes, which wait for a second at most.
@@ -546,9 +547,12 @@ func (s *server) loaded(l load) {
 	maps.Copy(facts, l.facts)
 	switch {
 	case before == nil:
+		if domains == 0 {
+			s.audit.WithFields(facts).Warnf("there are no rules, so everything passes: %s", s.noRules)
+		}
 		s.ready.update(func(r *readiness) { r.facts = facts })
-	case domains == 0 && len(before.Domains()) > 0:
-		s.audit.WithFields(facts).Warn("rules reloaded: there are none any more, everything passes")
+	case domains == 0:
+		s.audit.WithFields(facts).Warnf("rules reloaded: there are none, so everything passes: %s", s.noRules)
 	case l.err != nil:
 		s.audit.WithFields(facts).Warn("rules reloaded in part: files and resources with problems stay as they were")
 	case recovered:

@@ -470,11 +470,32 @@ func TestReloadToNothing(t *testing.T) {
 	if err := os.Remove(filepath.Join(s.dir, "rules.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	s.until("a warning", s.logged("everything passes"))
+	s.until("a warning", s.logged("there are none, so everything passes: "+s.dir+" holds no rule files"))
+	s.write("rules.conf", oneRule)
+	s.until("what was left out", s.logged("which leaves out rules.conf"))
+	s.until("a warning again", func() bool { return strings.Count(s.log.String(), "so everything passes") == 2 })
+	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, "0 domains, so everything passes") {
+		t.Errorf("/readyz: %d %s", code, page)
+	}
 	s.write("rules.yaml", "domain: [\n")
 	s.until("refused", s.logged("rules refused, the old ones stay in force"))
 	s.write("rules.yaml", oneRule)
 	s.until("mended", s.logged("the problems are mended"))
+}
+
+// A directory without rules is ready, since that may be meant, and says so.
+func TestStartWithNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := launch(t, oneRule, "RUNTIME_ROOT="+dir, "RUNTIME_APPDIRECTORY=.", "RUNTIME_SUBDIRECTORY=.")
+	s.until("ready", s.healthy)
+	s.until("a warning", s.logged("there are no rules, so everything passes: "+dir+" holds no rule files"))
+	if err := os.WriteFile(filepath.Join(dir, "without-suffix"), []byte(oneRule), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.until("rules", func() bool {
+		_, page := s.get("http", "/readyz")
+		return strings.Contains(page, "1 domain") && !strings.Contains(page, "passes")
+	})
 }
 
 // A mistake in one file holds back no other, unless CONFIG_ALL_OR_NOTHING is set.

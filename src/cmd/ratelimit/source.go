@@ -70,6 +70,7 @@ func (s *server) buildSource() error {
 	if own := s.cfg.StandIn; own != nil {
 		cfg.Root, cfg.Subdirectory, cfg.AppDirectory, cfg.File = own.Config, "", "", true
 	}
+	s.noRules = cfg.Dir() + " holds no rule files"
 	s.source = filerules.New(cfg)
 	return nil
 }
@@ -116,6 +117,7 @@ func (s *server) buildXDS() error {
 			return cfg, hangingFile("CONFIG_GRPC_XDS_SERVER_TLS_CACERT, CONFIG_GRPC_XDS_CLIENT_TLS_CERT", err)
 		}
 	}
+	s.noRules = fmt.Sprintf("the xds server %s has none for the node %q (CONFIG_GRPC_XDS_NODE_ID)", x.Server, x.NodeID)
 	w, err := xdsrules.New(cfg)
 	if err != nil {
 		return fmt.Errorf("CONFIG_GRPC_XDS_SERVER_URL: %w", err)

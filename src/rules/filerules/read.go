@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -29,7 +30,8 @@ type limits struct {
 var defaultLimits = limits{fileBytes: 64 << 20, allBytes: 256 << 20, entries: 100_000, depth: 50}
 
 // Read reads the rule files of a directory, and of all directories in it: those
-// named *.yaml, *.yml, *.ini or *.json, in the order of their paths. Names that
+// named *.yaml, *.yml, *.ini or *.json, and those without a suffix that have a
+// `domain`, in the order of their paths. Names that
 // begin with two dots are passed over (Kubernetes keeps its copies there), and so
 // are the locks and backups of editors; with ignoreDotFiles, all that begin with
 // one dot. If path is a file it alone is read, whatever its name.
@@ -242,7 +244,7 @@ func (s *scan) open(path string) (*os.File, error) {
 // entry reads one name in the directory dir.
 func (s *scan) entry(dir string, e fs.DirEntry, shown string) {
 	link := e.Type()&fs.ModeSymlink != 0
-	if !link && !e.IsDir() && !isRuleFile(e.Name()) {
+	if !link && !e.IsDir() && !isRuleFile(e.Name()) && !hasNoSuffix(e.Name()) {
 		s.ignored = append(s.ignored, e.Name())
 		return
 	}
@@ -261,12 +263,41 @@ func (s *scan) entry(dir string, e fs.DirEntry, shown string) {
 		s.problem(shown, mend(err)+", or remove it", "cannot be read: %v", err)
 	case info.IsDir():
 		s.walk(plain, shown, info)
+	case hasNoSuffix(e.Name()):
+		s.readIfRules(plain, shown, info)
 	case !isRuleFile(e.Name()):
 		s.ignored = append(s.ignored, e.Name())
 	default:
 		s.read(plain, shown, info)
 	}
 }
+
+// readIfRules reads a file without a suffix if it has a domain in its first 64 KiB.
+// What is wrong with another one is no problem.
+func (s *scan) readIfRules(path, shown string, info fs.FileInfo) {
+	if info.Mode().IsRegular() && s.enter(path, info) != nil {
+		return
+	}
+	if !info.Mode().IsRegular() || !s.hasDomain(path) {
+		s.ignored = append(s.ignored, filepath.Base(shown))
+		return
+	}
+	s.read(path, shown, info)
+}
+
+func (s *scan) hasDomain(path string) bool {
+	f, err := s.open(path)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }() // nothing to lose: it is only read
+	const enough = 64 << 10
+	head, err := io.ReadAll(io.LimitReader(s.reader(f), enough))
+	return err == nil && domainKey.Match(head)
+}
+
+// domainKey finds what each YAML file of rules has.
+var domainKey = regexp.MustCompile(`(?m)^[ \t{]*["']?domain["']?[ \t]*:`)
 
 // read reads one file.
 func (s *scan) read(path, shown string, info fs.FileInfo) {
@@ -336,7 +367,7 @@ func (s *scan) warnings() rules.Problems {
 	}
 	return rules.Problems{{
 		Pos:  rules.Pos{File: s.root},
-		What: "only *.yaml, *.yml, *.ini and *.json files are read, which leaves out " + list,
+		What: "only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are read, which leaves out " + list,
 		Mend: "rename what holds rules, move the rest elsewhere",
 	}}
 }
@@ -350,6 +381,10 @@ func skipped(name string, ignoreDotFiles bool) bool {
 		name == "lost+found" || // for root only, on every ext4 volume
 		ignoreDotFiles && strings.HasPrefix(name, ".")
 }
+
+// hasNoSuffix reports whether a file may hold rules though its name does not say so:
+// envoyproxy/ratelimit reads every file.
+func hasNoSuffix(name string) bool { return !strings.Contains(name, ".") && !isBystander(name) }
 
 func isRuleFile(name string) bool {
 	switch strings.ToLower(filepath.Ext(name)) {

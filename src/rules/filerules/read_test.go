@@ -59,7 +59,7 @@ func TestRead(t *testing.T) {
 				write ..b.yaml b
 				fifo pipe.log`,
 			want:     "a.yaml",
-			warnings: "%: only *.yaml, *.yml, *.ini and *.json files are read, which leaves out pipe.log; rename what holds rules, move the rest elsewhere",
+			warnings: "%: only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are read, which leaves out pipe.log; rename what holds rules, move the rest elsewhere",
 		},
 		{
 			name: "files that upstream would read",
@@ -68,9 +68,13 @@ func TestRead(t *testing.T) {
 				mkdir d
 				write d/c.toml c
 				write d/d d
-				write d/e e
-				write d/f f`,
-			warnings: "%: only *.yaml, *.yml, *.ini and *.json files are read, which leaves out b.conf, c.toml, d, e, f and 1 more; rename what holds rules, move the rest elsewhere",
+				text d/e domains: none
+				text d/f {
+				size d/g 1000000
+				write d/h h
+				fifo d/i`,
+			want:     "d/d d/h rules",
+			warnings: "%: only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are read, which leaves out b.conf, c.toml, e, f, g and 1 more; rename what holds rules, move the rest elsewhere",
 		},
 		{
 			name: "dot files are read",
@@ -365,7 +369,7 @@ func TestReadLimits(t *testing.T) {
 		play(t, dir, fmt.Sprintf("size few/%d.yaml 100", i))
 	}
 	for i := range 20 {
-		play(t, dir, fmt.Sprintf("write many/%d a", i))
+		play(t, dir, fmt.Sprintf("write many/%d.conf a", i))
 	}
 	// Without a circle, there are 2^40 ways through these.
 	for i := range 40 {

@@ -338,6 +338,11 @@ func (w *Watcher) load(s *scan, at time.Time) {
 	for _, p := range s.problems { // what cannot be read is news as well
 		part(sum, []byte(p.String()))
 	}
+	if len(s.files) == 0 {
+		for _, name := range s.ignored { // they may be what was meant
+			part(sum, []byte(name))
+		}
+	}
 	state := [sha256.Size]byte(sum.Sum(nil))
 	if state == w.last && !w.force {
 		return

@@ -147,14 +147,14 @@ func outcome(l Load) string {
 
 func TestLoadTellsWhatItRead(t *testing.T) {
 	dir := realDir(t)
-	play(t, dir, "mkdir data/config/rules\nwrite data/config/rules/a.yaml a\nwrite data/config/rules/b b")
+	play(t, dir, "mkdir data/config/rules\nwrite data/config/rules/a.yaml a\nwrite data/config/rules/b.conf b")
 	start := time.Now()
 	r := run(t, dir, Config{}, nil)
 	l := r.next(t)
 	if l.Files != 1 || len(l.Hash) != 16 || l.At.Before(start) || l.At.After(time.Now()) {
 		t.Errorf("%+v", l)
 	}
-	if want := "only *.yaml, *.yml, *.ini and *.json files are read"; !strings.Contains(l.Warnings.Error(), want) {
+	if want := "only *.yaml, *.yml, *.ini and *.json files"; !strings.Contains(l.Warnings.Error(), want) {
 		t.Errorf("warnings: %v, want %s", l.Warnings, want)
 	}
 	play(t, dir, "put data/config/rules/a.yaml c")
