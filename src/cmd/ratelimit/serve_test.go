@@ -531,7 +531,7 @@ func TestReloadInPart(t *testing.T) {
 			if _, page := s.get("debug", "/readyz"); !strings.Contains(page, "2 domains, the last load was refused at") || !strings.Contains(page, "yaer") {
 				t.Errorf("/readyz: %s", page)
 			}
-			if _, stats := s.get("debug", "/stats"); !strings.Contains(stats, "config_load_success: 2\n") || !strings.Contains(stats, "config_load_error: 2\n") {
+			if _, stats := s.get("debug", "/stats"); !strings.Contains(stats, "config_load_success: 2\n") || !strings.Contains(stats, "runtime.num_values: 2\n") || !strings.Contains(stats, "config_load_error: 2\n") {
 				t.Errorf("/stats: %s", stats)
 			}
 		}

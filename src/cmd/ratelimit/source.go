@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -45,6 +46,10 @@ func (s *server) buildSource() error {
 	if s.cfg.ConfigType == settings.ConfigXDS {
 		return s.buildXDS()
 	}
+	var files atomic.Int64 // of the last good load
+	s.counters.Source(func(add func(metrics.Stat)) {
+		add(metrics.Stat{Name: "runtime.num_values", Kind: metrics.KindGauge, Value: files.Load()})
+	})
 	cfg := filerules.Config{
 		Root:           s.cfg.RuntimeRoot,
 		Subdirectory:   s.cfg.RuntimeSubdirectory,
@@ -59,6 +64,8 @@ func (s *server) buildSource() error {
 			s.counters.Counter("runtime.load_attempts").Add(1)
 			if l.Err != nil {
 				s.counters.Counter("runtime.load_failures").Add(1)
+			} else {
+				files.Store(int64(l.Files))
 			}
 			s.loaded(load{
 				set: l.Set, warnings: l.Warnings, err: l.Err, hash: l.Hash, at: l.At,

@@ -206,4 +206,11 @@ func TestTags(t *testing.T) {
 			t.Errorf("%q without tags: %q", tt.name, got)
 		}
 	}
+	dotted := Tags(map[string]string{"team.name": "a.b", "env": "x"})
+	if got, want := string(AppendName(nil, "m.__code=ok", dotted)), "m.__code=ok.__env=x.__team.name=a_b"; got != want {
+		t.Errorf("a key with a dot: got %q, want %q", got, want)
+	}
+	if name, tags := Split("m.__code=ok.__team.name=a_b"); name != "m" || len(tags) != 2 || tags[1] != (Tag{"team.name", "a_b"}) {
+		t.Errorf("a key with a dot is read as %q, %q", name, tags)
+	}
 }

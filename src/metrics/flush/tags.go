@@ -10,12 +10,12 @@ import (
 type Tag struct{ Key, Value string }
 
 // Tags are those of m, sorted by key. What would end a name, a tag or a line
-// becomes `_`; tags without key or value are left out.
+// becomes `_`, and so do the dots of values; tags without key or value are left out.
 func Tags(m map[string]string) []Tag {
 	var tags []Tag
 	for key, value := range m {
 		if key != "" && value != "" {
-			tags = append(tags, Tag{Clean(key, ".:|,="), Clean(value, ".:|,")})
+			tags = append(tags, Tag{Clean(key, ":|,="), Clean(value, ".:|,")})
 		}
 	}
 	sortTags(tags)
@@ -49,16 +49,16 @@ const tagMark = ".__"
 func Split(name string) (string, []Tag) {
 	var tags []Tag
 	for {
-		dot := strings.LastIndexByte(name, '.')
-		if dot < 0 || !strings.HasPrefix(name[dot:], tagMark) {
+		mark := strings.LastIndex(name, tagMark)
+		if mark < 0 {
 			break
 		}
-		key, value, ok := strings.Cut(name[dot+len(tagMark):], "=")
-		if !ok {
+		key, value, ok := strings.Cut(name[mark+len(tagMark):], "=")
+		if !ok || strings.Contains(value, ".") { // the name goes on behind it
 			break
 		}
 		tags = append(tags, Tag{key, value})
-		name = name[:dot]
+		name = name[:mark]
 	}
 	slices.Reverse(tags)
 	return name, tags
