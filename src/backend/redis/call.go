@@ -39,7 +39,8 @@ type hit struct {
 	from, to int // of the key in keys
 	op       algorithm.Op
 	amount   uint64
-	ttl      int64 // seconds
+	period   int64 // seconds that the key has to live
+	ttl      int64 // the same and jitter
 	// Of a hit that a script charges:
 	flags int // of takeScript
 	limit int // its index in limits
@@ -190,13 +191,11 @@ func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged 
 			h := &b.Hits[i]
 			from := len(c.keys)
 			c.keys = remote.AppendKey(c.keys, h, now, tagged)
-			out := hit{
-				from: from, to: len(c.keys), op: h.Op, amount: h.Amount,
-				ttl: int64(h.Limit.Period/time.Second) + remote.JitterSeconds(jitter),
-			}
+			out := hit{from: from, to: len(c.keys), op: h.Op, amount: h.Amount, period: int64(h.Limit.Period / time.Second)}
 			if c.at >= 0 {
-				out.ttl = max(out.ttl, 3600) // virtual time goes at a pace of its own
+				out.period = max(out.period, 3600) // virtual time goes at a pace of its own
 			}
+			out.ttl = out.period + remote.JitterSeconds(jitter)
 			switch {
 			case atomicGroup:
 				out.last = end

@@ -72,10 +72,9 @@ func (w *writer) expire(ctx context.Context) {
 		if !c.answered {
 			continue
 		}
+		w.pipeline.recent.forget(c.hash)
 		if c.err == nil && c.value == 1 { // the key is there
-			w.pipeline.recent.add(c.hash)
-		} else {
-			w.pipeline.recent.forget(c.hash)
+			w.pipeline.recent.lives(c.hash, c.ttl, c.ttl)
 		}
 		delete(w.endless.keys, string(c.key))
 	}

@@ -59,14 +59,14 @@ func TestEndlessIsBounded(t *testing.T) {
 	var e endless
 	p := &pipeline{sent: true}
 	for i := range mostEndless + 10 {
-		p.recent.add(uint64(i) + 1)
+		p.recent.lives(uint64(i)+1, 60, 60)
 		p.commands = append(p.commands, command{kind: incr, key: fmt.Appendf(nil, "k%d", i), hash: uint64(i) + 1})
 	}
 	e.note(p)
 	if n := len(e.keys); n != mostEndless {
 		t.Errorf("%d keys, want %d", n, mostEndless)
 	}
-	if p.recent.add(mostEndless + 5) {
+	if p.recent.lives(mostEndless+5, 60, 60) {
 		t.Error("a key without room is believed to have its time to live")
 	}
 	if due, wait := e.due(time.Now()); due || wait <= 0 {

@@ -182,11 +182,14 @@ func (p *pipeline) incr(c *call, i int, key []byte) {
 	if n < 0 {
 		n = len(p.commands)
 		p.commands = append(p.commands, command{
-			kind: incr, key: key, hash: hash, ttl: h.ttl, expire: !p.recent.add(hash), first: -1, last: -1,
+			kind: incr, key: key, hash: hash, ttl: h.ttl, first: -1, last: -1,
 		})
 		p.table[slot] = int32(n + 1)
 	}
 	cmd := &p.commands[n]
+	if !p.recent.lives(hash, h.period, h.ttl) {
+		cmd.expire, cmd.ttl = true, max(cmd.ttl, h.ttl)
+	}
 	cmd.sum += h.amount
 	cmd.ask = cmd.ask || c.ask
 	p.waiters = append(p.waiters, waiter{c, i, -1})

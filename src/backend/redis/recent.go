@@ -1,11 +1,19 @@
 package redis
 
+import "math"
+
 // recent remembers keys that have a time to live in Redis, so that EXPIRE is
 // not sent with every hit. It forgets: a key that is not known any more gets
 // another EXPIRE, which does no harm.
-type recent struct{ sets [][recentWays]uint64 }
+type recent struct{ sets []recentSet }
 
-// recentKeys is how many keys one writer remembers, in 1 MiB. A key has one of
+// recentSet are the keys of one place, the one that was added last first.
+type recentSet struct {
+	hashes [recentWays]uint64
+	ttls   [recentWays]uint32 // seconds, of the longest EXPIRE that was sent
+}
+
+// recentKeys is how many keys one writer remembers, in 1.5 MiB. A key has one of
 // a few places, so that two keys that are hit in turns do not drive each other
 // out.
 const (
@@ -13,33 +21,43 @@ const (
 	recentWays = 4
 )
 
-func (r *recent) set(hash uint64) *[recentWays]uint64 {
+func (r *recent) set(hash uint64) *recentSet {
 	if r.sets == nil {
-		r.sets = make([][recentWays]uint64, recentKeys/recentWays)
+		r.sets = make([]recentSet, recentKeys/recentWays)
 	}
 	return &r.sets[hash%uint64(len(r.sets))]
 }
 
-// add reports whether the key of that hash was known, and remembers it in the
-// place of the one that was added longest ago.
-func (r *recent) add(hash uint64) bool {
+// lives reports whether the key of that hash is known to live for least seconds from
+// an EXPIRE that was sent. Else it remembers that one with ttl seconds is sent now, in
+// the place of the key that was added longest ago. A key may be counted in windows of
+// several lengths: a longer one needs another EXPIRE, a shorter one must not send its
+// own.
+func (r *recent) lives(hash uint64, least, ttl int64) bool {
 	set := r.set(hash)
-	for _, h := range set {
-		if h == hash {
+	seconds := uint32(min(max(ttl, 0), math.MaxUint32))
+	for i, h := range set.hashes {
+		if h != hash {
+			continue
+		}
+		if int64(set.ttls[i]) >= least {
 			return true
 		}
+		set.ttls[i] = seconds
+		return false
 	}
-	copy(set[1:], set[:])
-	set[0] = hash
+	copy(set.hashes[1:], set.hashes[:])
+	copy(set.ttls[1:], set.ttls[:])
+	set.hashes[0], set.ttls[0] = hash, seconds
 	return false
 }
 
 // forget forgets the key of that hash.
 func (r *recent) forget(hash uint64) {
 	set := r.set(hash)
-	for i, h := range set {
+	for i, h := range set.hashes {
 		if h == hash {
-			set[i] = 0
+			set.hashes[i] = 0
 		}
 	}
 }

@@ -185,6 +185,36 @@ func TestExpiry(t *testing.T) {
 	if got := ttl(key); got < 3590 {
 		t.Errorf("%d seconds to live after a script", got)
 	}
+	// A longer window on the same key prolongs it, in a batch of its own and in one
+	// with the shorter, and a shorter one does not cut it.
+	short := algorithm.Hit{Key: []byte("l_"), Limit: window(10, time.Hour), Amount: 1}
+	long := short
+	long.Limit = window(10, 24*time.Hour)
+	take(t, s, short)
+	if got := ttl("l_1767225600"); got > 3600 {
+		t.Errorf("%d seconds to live for an hour", got)
+	}
+	take(t, s, long)
+	take(t, s, short)
+	if got := ttl("l_1767225600"); got < 86390 {
+		t.Errorf("%d seconds to live once a day was counted there", got)
+	}
+	short.Key = []byte("n_")
+	long.Key, long.Atomic = short.Key, true
+	take(t, s, short)
+	take(t, s, long)
+	if got := ttl("n_1767225600"); got < 86390 {
+		t.Errorf("%d seconds to live once a script counted a day there", got)
+	}
+	short.Key, long.Atomic = []byte("m_"), false
+	long.Key = short.Key
+	both := &algorithm.Batch{Hits: []algorithm.Hit{short, long, short}, Verdicts: make([]algorithm.Verdict, 3), Now: epoch}
+	if err := s.Take(t.Context(), both); err != nil {
+		t.Fatal(err)
+	}
+	if got := ttl("m_1767225600"); got < 86390 {
+		t.Errorf("%d seconds to live for an hour and a day at the same time", got)
+	}
 	// Jitter spreads.
 	spread := open(t, Config{Addr: server.Addr, ExpirationJitter: 300 * time.Second})
 	seen := make(map[int64]bool)

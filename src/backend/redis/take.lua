@@ -49,7 +49,9 @@ make.w = function()
     write = function(s, h, add)
       if add < 0 then
         call('DECRBY', h.key, text(-add))
-      elseif call('INCRBY', h.key, h.text) == h.amount then
+      elseif call('INCRBY', h.key, h.text) == h.amount
+        -- A key that does not name its period may be that of a shorter one.
+        or not h.key:find('|fw:', 1, true) and call('TTL', h.key) * 1000000 < h.period then
         call('EXPIRE', h.key, h.ttl)
       end
     end,
