@@ -65,7 +65,7 @@ func (s *Store) give(ctx context.Context, c *call) error {
 		if err == nil {
 			if err := until(ctx, c, c.Done); err != nil {
 				c.Gone.Store(true)
-				return c.late(err)
+				return c.late(err, time.Now())
 			}
 		} else if !errors.Is(err, errUnsent) {
 			return err
@@ -261,7 +261,7 @@ func (s *Store) gather(ctx context.Context, root *call, parts []part) {
 	for _, p := range parts {
 		err := until(ctx, root, p.Done)
 		if err != nil {
-			err = p.late(err)
+			err = p.late(err, time.Now())
 		}
 		for i, of := range p.of {
 			if err != nil {
