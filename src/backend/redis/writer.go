@@ -445,7 +445,7 @@ func (s *counters) call() *call {
 	c := s.calls.Get().(*call)
 	c.Reset()
 	c.hits, c.keys, c.results = c.hits[:0], c.keys[:0], c.results[:0]
-	c.limits, c.found = c.limits[:0], c.found[:0]
+	c.limits, c.found, c.of = c.limits[:0], c.found[:0], c.of[:0]
 	c.ask, c.again, c.up = false, false, nil
 	c.cost, c.largest, c.writer, c.next = 0, 0, nil, 0
 	c.queued.Store(false)
