@@ -196,7 +196,7 @@ func (n *node) ready() *counter {
 		}
 		n.queue.Pop()
 		if p.count > 0 {
-			n.queue.Add(p, time.Duration(p.count)*unit)
+			n.queue.Return(p, time.Duration(p.count)*unit)
 		} else {
 			n.store.stats.release(p.call)
 		}

@@ -360,7 +360,7 @@ func (w *writer) carryOn(err error) {
 		w.batch = append(w.batch, c)
 		return
 	}
-	w.queue.Add(c, c.cost)
+	w.queue.Return(c, c.cost)
 }
 
 // refuse tells all callers that wait why their hits are not sent.
