@@ -353,6 +353,7 @@ func heapBytes() int64 {
 // A failover that the sentinels decide on, with the old primary gone, standing
 // still, or there as a replica.
 func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
 	set := redistest.StartSentinel(t, redistest.SentinelOptions{})
 	s := open(t, Config{Timeout: faultTimeout, Sentinel: &Sentinel{Primary: set.PrimaryName, Addrs: set.SentinelAddrs[:1]}})
 	recovers(t, s, "hot_")

@@ -481,6 +481,7 @@ func TestCallersMayLeave(t *testing.T) {
 // While no connection can be made, callers leave and their calls stay; still
 // the queue has an end.
 func TestTheQueueHasAnEnd(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	proxy := harness.StartProxy(t, server.Addr)
 	proxy.Blackhole()
