@@ -144,13 +144,13 @@ func (c *call) part(n *node) *part {
 	return p
 }
 
-// overloaded reports whether the servers work, and some ops of c stand in their
-// queues all the same: behind the others of c, or behind other calls.
-func (c *call) overloaded() bool {
+// overloaded reports whether the servers have worked until now, and some ops of c stand
+// in their queues all the same: behind the others of c, or behind other calls.
+func (c *call) overloaded(now time.Time) bool {
 	overtaken := 0
 	for i := range c.parts {
 		switch p := c.parts[i]; {
-		case p.overtaken():
+		case p.overtaken(now):
 			overtaken++
 		case p.untaken.Load() > 0:
 			return false

@@ -17,7 +17,7 @@
 // one costs the server as much as any other.
 //
 // A call that times out because its ops wait in the queue, while the server answers
-// others, gets ErrOverload: the breaker does not hear of it.
+// others (remote.Progress), gets ErrOverload: the breaker does not hear of it.
 //
 // gomemcache writes the commands and reads the replies, one at a time on what it
 // takes for a connection. Those are guards, which share a few real connections: on

@@ -23,7 +23,7 @@ import (
 // faultTimeout is how long calls wait in the tests of faults, and patience how
 // much longer they may take on a machine that has other things to do.
 const (
-	faultTimeout = 200 * time.Millisecond
+	faultTimeout = 500 * time.Millisecond
 	patience     = 10 * time.Second
 )
 

@@ -167,11 +167,11 @@ func TestLateAnswer(t *testing.T) {
 		me := n
 		mu.Unlock()
 		if me == 2 {
-			time.Sleep(300 * time.Millisecond)
+			time.Sleep(3 * faultTimeout)
 		}
 		_, _ = fmt.Fprintf(to, "%d\r\n", me*100)
 	})
-	s := open(t, Config{Servers: []string{addr}, Timeout: 100 * time.Millisecond, Connections: 1})
+	s := open(t, Config{Servers: []string{addr}, Timeout: faultTimeout, Connections: 1})
 	for _, before := range []uint64{99, 0, 299} {
 		switch v := take(t, s, hot(0)); {
 		case before == 0 && v.Err == nil:

@@ -16,10 +16,10 @@ type node struct {
 	opened  chan struct{} // the breaker did; of one place
 	wires   []*wire
 	store   *Store
-	// answered is how many commands had a reply.
-	answered atomic.Int64
-	most     int           // ops that wait
-	end      chan struct{} // closed when no more come
+
+	progress remote.Progress // commands that had a reply
+	most     int             // ops that wait
+	end      chan struct{}   // closed when no more come
 
 	mu       sync.Mutex          // guards what follows
 	counters map[string]*counter // those that ops wait for, or that are worked on
@@ -65,13 +65,13 @@ type part struct {
 	first, last *op // in order, linked by op.sibling; in a queue: those no worker has come to
 	count       int
 	untaken     atomic.Int32 // ops that no worker has
-	answered    int64        // node.answered when the part was queued
+	waiting     remote.Waiting
 }
 
-// overtaken reports whether p has ops that no worker took, though the server answered
-// others meanwhile.
-func (p *part) overtaken() bool {
-	return p.untaken.Load() > 0 && p.node.answered.Load() > p.answered
+// overtaken reports whether p has ops that no worker took, though the server worked on
+// others until now.
+func (p *part) overtaken(now time.Time) bool {
+	return p.untaken.Load() > 0 && p.node.progress.Worked(p.waiting, now, 1)
 }
 
 func (p *part) push(o *op) {
@@ -113,7 +113,7 @@ func (n *node) put(p *part) error {
 	n.waiting += p.count
 	cost := time.Duration(p.count) * unit
 	p.untaken.Store(int32(p.count))
-	p.answered = n.answered.Load()
+	p.waiting = n.progress.Mark(time.Now())
 	next, created := p.first, 0
 	p.first, p.last, p.count = nil, nil, 0
 	for next != nil {
@@ -196,7 +196,7 @@ func (n *node) ready() *counter {
 		}
 		n.queue.Pop()
 		if p.count > 0 {
-			n.queue.Add(p, time.Duration(p.count)*unit)
+			n.queue.Return(p, time.Duration(p.count)*unit)
 		} else {
 			n.store.stats.release(p.call)
 		}

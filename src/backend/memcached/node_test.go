@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // queueNode is a node without workers: a test takes its counters one by one.
@@ -136,15 +137,16 @@ func TestOverloadIsNoOutage(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name    string
-		visits  int // counters that a worker took before the caller's time passed
-		replies int64
+		visits  int   // counters that a worker took before the caller's time passed
+		replies []int // ms after the call came
 		want    bool
 	}{
-		{"nothing was answered", 0, 0, false},
-		{"all were sent, and not answered", 2, 0, false},
-		{"one waits while others are answered", 1, 5, true},
-		{"both wait while others are answered", 0, 5, true},
-		{"all were sent, and others are answered", 2, 5, false},
+		{"nothing was answered", 0, nil, false},
+		{"all were sent, and not answered", 2, nil, false},
+		{"one waits while others are answered", 1, []int{10, 20, 40}, true},
+		{"both wait while others are answered", 0, []int{10, 20, 40}, true},
+		{"all were sent, and others are answered", 2, []int{10, 20, 40}, false},
+		{"both wait, and the server stands still soon", 0, []int{1, 2, 3}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -164,8 +166,11 @@ func TestOverloadIsNoOutage(t *testing.T) {
 			for range tt.visits {
 				n.next(w)
 			}
-			n.answered.Add(tt.replies)
-			if got := c.overloaded(); got != tt.want {
+			came := c.parts[0].waiting.Since
+			for _, ms := range tt.replies {
+				n.progress.Answered(came.Add(time.Duration(ms) * time.Millisecond))
+			}
+			if got := c.overloaded(came.Add(50 * time.Millisecond)); got != tt.want {
 				t.Errorf("overloaded: %v, want %v", got, tt.want)
 			}
 		})

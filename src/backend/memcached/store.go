@@ -227,7 +227,7 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 		err = fmt.Errorf("memcached: %w", context.Cause(ctx))
 	case <-c.Timer.C:
 		err = ErrTimeout
-		if c.overloaded() {
+		if c.overloaded(time.Now()) {
 			err = ErrOverload
 		}
 	}

@@ -53,7 +53,7 @@ func (w *worker) commit(key string) {
 	}
 	w.node.store.sent(len(w.run), time.Since(begun), err)
 	if err == nil {
-		w.node.answered.Add(1)
+		w.node.progress.Answered(time.Now())
 	}
 	for _, o := range w.run {
 		amount, most := o.amount, o.most // o is another's once it is settled

@@ -19,19 +19,21 @@ type call struct {
 	results []result
 	limits  []algorithm.Limit // of the hits that a script charges
 	found   []found           // by a script
+	of      []int32           // of a part: the index of each hit in the whole call
 	ask     bool              // a node that does not have the keys yet is to take them
 	again   bool              // some results say where to ask instead
 	at      int64             // the time in µs since the Unix epoch; -1: that of Redis
 	up      error             // set when the time of the caller passed; only the calling goroutine uses it
 
-	due     time.Time     // when the caller leaves
-	cost    time.Duration // estimated time of the server for the hits that are not sent yet
-	largest time.Duration // the same for the group that costs the most, which cannot be divided
-	writer  *writer       // that has it; nil: none
-	seen    int64         // how many batches the writer had had answered when it got the call
-	next    int           // the first hit that is not sent yet; the writer's
-	queued  atomic.Bool   // there was more to do than fits into one batch
-	skipped atomic.Bool   // the writer sends nothing of it, as there is not enough time
+	due      time.Time      // when the caller leaves
+	cost     time.Duration  // estimated time of the server for the hits that are not sent yet
+	largest  time.Duration  // the same for the group that costs the most, which cannot be divided
+	writer   *writer        // that has it; nil: none
+	waiting  remote.Waiting // since the writer got it
+	division division       // of this call into parts
+	next     int            // the first hit that is not sent yet; the writer's
+	queued   atomic.Bool    // there was more to do than fits into one batch
+	skipped  atomic.Bool    // the writer sends nothing of it, as there is not enough time
 }
 
 // hit is what the writer needs of one hit.
@@ -123,11 +125,18 @@ func (c *call) refuse(err error) {
 	}
 }
 
-// late returns why c had no answer before its time passed: err, unless c waited for its
-// turn while the server answered other batches.
-func (c *call) late(err error) error {
+// late returns why c had no answer before its time passed, which is now: err, unless c
+// waited for its turn while the server worked.
+func (c *call) late(err error, now time.Time) error {
 	timedOut := errors.Is(err, remote.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
-	if timedOut && c.queued.Load() && (c.skipped.Load() || c.writer.answered.Load()-c.seen > 1) {
+	if !timedOut || !c.queued.Load() {
+		return err
+	}
+	least := 2 // the first answer may be to a batch that was under way already
+	if c.skipped.Load() {
+		least = 1 // the estimate says that there is not enough time
+	}
+	if c.writer.progress.Worked(c.waiting, now, least) {
 		return ErrOverload
 	}
 	return err

@@ -13,6 +13,7 @@ import (
 
 // What README.md says is used of Redis is enough for everything.
 func TestCommandsInReadme(t *testing.T) {
+	t.Parallel()
 	readme, err := os.ReadFile("../../../README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -14,8 +14,9 @@
 // together is sent whole, whatever it costs. All calls that may need several batches go to one
 // writer of a node (node.choose), so that the server has one of their pieces at a time.
 //
-// A call that is out of time although the server answered other batches meanwhile gets
-// ErrOverload. The breaker does not hear of it.
+// A call that is out of time although the server answered other batches until then
+// (remote.Progress) gets ErrOverload. The breaker does not hear of it. While the server
+// stands still, such a call gets ErrTimeout, and the breaker hears of the batch under way.
 //
 // Each batch ends with PING. If its reply is not the last one, or a reply is of a kind
 // that its command does not have, no reply of the batch counts and the connection is closed: they

@@ -24,7 +24,7 @@ func TestNoKeyIsEndless(t *testing.T) {
 		for _, company := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, company %t", tt.name, company), func(t *testing.T) {
 				proxy := harness.StartProxy(t, server.Addr)
-				s := open(t, Config{Addr: proxy.Addr, Connections: 1, Timeout: 100 * time.Millisecond})
+				s := open(t, Config{Addr: proxy.Addr, Connections: 1, Timeout: faultTimeout})
 				hit := func(key string) algorithm.Hit {
 					return algorithm.Hit{Key: []byte(key), Limit: window(10, time.Hour), Amount: 1}
 				}

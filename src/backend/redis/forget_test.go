@@ -81,6 +81,7 @@ func TestForget(t *testing.T) {
 }
 
 func TestForgetOnSentinel(t *testing.T) {
+	t.Parallel()
 	set := redistest.StartSentinel(t, redistest.SentinelOptions{Password: "watch", Server: redistest.Options{Password: "secret"}})
 	s := open(t, Config{
 		Credentials: secret("secret"),
@@ -93,6 +94,7 @@ func TestForgetOnSentinel(t *testing.T) {
 }
 
 func TestForgetOnCluster(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, redistest.ClusterOptions{Server: redistest.Options{Password: "secret"}})
 	s := open(t, Config{Cluster: c.Addrs[:1], Credentials: secret("secret")})
 	n := fillForgotten(t, s, "p:")

@@ -15,6 +15,7 @@ import (
 // The script and the arithmetic of package algorithm come to the same, hit by
 // hit, whatever the limit.
 func TestScriptAgainstArithmetic(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr})
 	seed := uint64(time.Now().UnixNano())

@@ -42,6 +42,9 @@ type link struct {
 	// heavy: what is performed next cannot be divided and takes the server long. If that
 	// stalls, the breaker is not told: it says nothing of the server.
 	heavy bool
+	// excused: that has happened since the last answer. A server that answers nothing
+	// in between stands still.
+	excused bool
 }
 
 // newLink returns a link with a gate of its own and without a breaker, for
@@ -102,12 +105,15 @@ func (l *link) perform(ctx context.Context, a radix.Action) error {
 	// The guard sees to it that this ends.
 	err := a.Perform(context.WithoutCancel(ctx), l.conn)
 	if err == nil {
+		l.excused = false
 		l.breaker.Succeed()
 		return nil
 	}
 	l.Close()
 	err = plain(err)
-	if !l.heavy || !errors.Is(err, errStalled) {
+	if l.heavy && !l.excused && errors.Is(err, errStalled) {
+		l.excused = true
+	} else {
 		l.report(began, err)
 	}
 	err = l.failure(false, err)

@@ -321,18 +321,82 @@ func TestHopelessCalls(t *testing.T) {
 		w.compose()
 		return w, list
 	}
+	now := time.Now()
 	w, list := calls(time.Millisecond, time.Hour, time.Millisecond)
 	if w.partial != list[1] || !list[0].skipped.Load() || list[1].skipped.Load() || list[0].next != 0 {
 		t.Errorf("the first has sent %d hits, the second %d, the third %d", list[0].next, list[1].next, list[2].next)
 	}
-	list[0].writer = w
-	if err := list[0].late(ErrTimeout); !errors.Is(err, ErrOverload) {
+	list[0].writer, list[0].waiting = w, w.progress.Mark(now)
+	due := now.Add(time.Millisecond)
+	if err := list[0].late(ErrTimeout, due); !errors.Is(err, ErrTimeout) {
+		t.Errorf("its caller is told %v though the server did nothing", err)
+	}
+	w.progress.Answered(due)
+	if err := list[0].late(ErrTimeout, due); !errors.Is(err, ErrOverload) {
 		t.Errorf("its caller is told %v", err)
 	}
-	if err := list[0].late(context.Canceled); !errors.Is(err, context.Canceled) {
+	if err := list[0].late(context.Canceled, due); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller that left is told %v", err)
 	}
 	if w, list = calls(time.Millisecond); w.partial != list[0] || list[0].skipped.Load() {
 		t.Error("the only one is not tried")
 	}
+}
+
+// A server that answers some pieces and then stands still is an outage for those that
+// wait, however much they asked for.
+func TestStandingStillIsNoOverload(t *testing.T) {
+	var got atomic.Int64
+	released := make(chan struct{})
+	addr := parrot(t, func(words []string) string {
+		if words[0] != "PING" && got.Add(1) > 1000 {
+			<-released
+		}
+		return emptyState("1")
+	})
+	t.Cleanup(func() { close(released) })
+	s := open(t, Config{Addr: addr, Connections: 1, Timeout: faultTimeout, BreakerFailures: 2})
+	var all sync.WaitGroup
+	for i := range 3 {
+		all.Go(func() {
+			b := many(5000, algorithm.GCRA, fmt.Sprint("k", i, "_"), false)
+			if err := s.Take(context.Background(), b); err != nil {
+				t.Error(err)
+			}
+			for _, v := range b.Verdicts {
+				if errors.Is(v.Err, ErrOverload) {
+					t.Errorf("call %d: %v", i, v.Err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	harness.Await(t, 20*time.Second, "an open breaker", func() error {
+		take(t, s, hot(0))
+		if s.Stats().BreakersOpen == 0 {
+			return errors.New("it is closed")
+		}
+		return nil
+	})
+}
+
+// A server that stands still is found out where all calls are groups that cannot be
+// divided, too.
+func TestStandingStillUnderGroups(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	s := open(t, Config{Addr: server.Addr, Timeout: faultTimeout, BreakerFailures: 3})
+	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+	server.Pause()
+	defer server.Resume()
+	harness.Await(t, 20*time.Second, "an open breaker", func() error {
+		b := many(300, algorithm.GCRA, "k", true)
+		if err := errors.Join(s.Take(t.Context(), b), b.Err()); err == nil || errors.Is(err, ErrOverload) {
+			t.Fatalf("got %v", err)
+		}
+		if s.Stats().BreakersOpen == 0 {
+			return errors.New("it is closed")
+		}
+		return nil
+	})
 }

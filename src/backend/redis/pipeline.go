@@ -63,7 +63,7 @@ type pipeline struct {
 	cost     time.Duration // of them, estimated
 	sent     bool          // some of it may have arrived
 	waiters  []waiter
-	table    []int32 // open hash table of the incr commands by key: index+1, 0 is free
+	table    []int32 // open hash table of the last incr command of each key: index+1, 0 is free
 	buf      []byte
 }
 
@@ -152,7 +152,7 @@ func (p *pipeline) introduce() {
 func (p *pipeline) slot(hash uint64, key []byte) int {
 	i := int(hash) & (len(p.table) - 1)
 	for p.table[i] != 0 {
-		if c := &p.commands[p.table[i]-1]; !c.closed && c.hash == hash && bytes.Equal(c.key, key) {
+		if c := &p.commands[p.table[i]-1]; c.hash == hash && bytes.Equal(c.key, key) {
 			return i
 		}
 		i = (i + 1) & (len(p.table) - 1)
@@ -165,7 +165,7 @@ func (p *pipeline) slot(hash uint64, key []byte) int {
 func (p *pipeline) barrier(key []byte) {
 	hash := maphash.Bytes(p.seed, key)
 	if n := p.table[p.slot(hash, key)]; n != 0 {
-		p.commands[n-1].closed = true // the slot stays taken and matches no key
+		p.commands[n-1].closed = true
 	}
 }
 
@@ -174,12 +174,7 @@ func (p *pipeline) incr(c *call, i int, key []byte) {
 	hash := maphash.Bytes(p.seed, key)
 	slot := p.slot(hash, key)
 	n := int(p.table[slot]) - 1
-	if n >= 0 && p.commands[n].sum+h.amount > maxSum {
-		p.barrier(key)
-		slot = p.slot(hash, key)
-		n = -1
-	}
-	if n < 0 {
+	if n < 0 || p.commands[n].closed || p.commands[n].sum+h.amount > maxSum {
 		n = len(p.commands)
 		p.commands = append(p.commands, command{
 			kind: incr, key: key, hash: hash, ttl: h.ttl, first: -1, last: -1,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -65,7 +64,7 @@ func (s *Store) give(ctx context.Context, c *call) error {
 		if err == nil {
 			if err := until(ctx, c, c.Done); err != nil {
 				c.Gone.Store(true)
-				return c.late(err)
+				return c.late(err, time.Now())
 			}
 		} else if !errors.Is(err, errUnsent) {
 			return err
@@ -136,26 +135,17 @@ func (t *table) sole(c *call) *node {
 	return sole
 }
 
-// part is the hits of a call that go to one node together.
-type part struct {
-	*call
-	node *node
-	of   []int // their indexes in the whole call
-}
-
 // scatter sends the hits of root that have no answer yet to the nodes that
 // have their keys, and again where those send them on, until all have an answer
 // or the time is up. What has none then says where it was sent last.
 func (s *Store) scatter(ctx context.Context, root *call) {
-	var parts []part
 	for attempt := 0; root.up == nil; attempt++ {
 		for i := range root.results {
 			if e := root.redirected(i); e != nil && e != errUnsent {
 				s.stats.redirects.Add(1)
 			}
 		}
-		parts = s.divide(ctx, root, parts[:0])
-		s.gather(ctx, root, parts)
+		s.gather(ctx, root, s.divide(ctx, root))
 		again, later := false, attempt > 0
 		for i := range root.results {
 			if e := root.redirected(i); e != nil {
@@ -167,53 +157,6 @@ func (s *Store) scatter(ctx context.Context, root *call) {
 		}
 		if later { // not at once: nodes may disagree for a moment
 			_ = until(ctx, root, time.After(time.Duration(min(attempt+1, 10))*2*time.Millisecond)) // the loop looks
-		}
-	}
-}
-
-// divide makes the parts of root: its hits that have no answer yet, by node.
-// What stands in a group goes slot by slot in a cluster, where a script cannot
-// look into two.
-// Hits that no node takes get an error.
-func (s *Store) divide(ctx context.Context, root *call, parts []part) []part {
-	for i := range root.hits {
-		if root.redirected(i) == nil {
-			continue
-		}
-		n, ask, err := s.target(ctx, root, i)
-		if err != nil {
-			root.results[i].err = err
-			continue
-		}
-		at := slices.IndexFunc(parts, func(p part) bool { return p.node == n && p.ask == ask })
-		if at < 0 {
-			at = len(parts)
-			parts = append(parts, part{call: s.stats.call(), node: n})
-			parts[at].ask, parts[at].at, parts[at].due = ask, root.at, root.due
-		}
-		parts[at].move(root, i, len(s.cfg.Cluster) > 0)
-	}
-	for _, p := range parts {
-		p.Bytes = len(p.keys)
-		s.stats.room.Hold(p.Bytes) // they may outlive root
-	}
-	return parts
-}
-
-// move adds hit i of root to p, and what goes with it: of its group, in a
-// cluster, that in the same slot.
-func (p *part) move(root *call, i int, cluster bool) {
-	from, slot := len(p.hits), radix.ClusterSlot(root.key(i))
-	for j := i; j < max(root.hits[i].last, i+1); j++ {
-		if j == i || root.redirected(j) != nil && (!cluster || radix.ClusterSlot(root.key(j)) == slot) {
-			p.add(root, j)
-			p.of = append(p.of, j)
-			root.results[j].err = nil
-		}
-	}
-	if root.hits[i].last > 0 {
-		for j := from; j < len(p.hits); j++ {
-			p.hits[j].last = len(p.hits)
 		}
 	}
 }
@@ -261,13 +204,13 @@ func (s *Store) gather(ctx context.Context, root *call, parts []part) {
 	for _, p := range parts {
 		err := until(ctx, root, p.Done)
 		if err != nil {
-			err = p.late(err)
+			err = p.late(err, time.Now())
 		}
 		for i, of := range p.of {
 			if err != nil {
 				root.results[of] = result{err: err}
 			} else {
-				root.take(of, p.call, i)
+				root.take(int(of), p.call, i)
 			}
 		}
 		if err != nil {

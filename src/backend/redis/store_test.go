@@ -53,6 +53,7 @@ func clientTLS(t *testing.T, certs *harness.Certificates) func() (*tls.Config, e
 var some = backendtest.Suite{Kinds: []algorithm.Kind{algorithm.FixedWindow, algorithm.GCRA}}
 
 func TestSuite(t *testing.T) {
+	t.Parallel()
 	certs := harness.NewCertificates(t)
 	for _, tt := range []struct {
 		name    string
@@ -81,6 +82,7 @@ func TestSuite(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			server := redistest.Start(t, tt.options)
 			tt.suite.Run(t, func(t *testing.T) limiter.Backend {
 				server.Do(t, "FLUSHALL")
@@ -509,12 +511,13 @@ func TestCallersMayLeave(t *testing.T) {
 // While no connection can be made, callers leave and their calls stay; still
 // the queue has an end.
 func TestTheQueueHasAnEnd(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	proxy := harness.StartProxy(t, server.Addr)
 	proxy.Blackhole()
 	// AUTH gets no answer, so each attempt to connect takes the whole timeout.
 	s := open(t, Config{
-		Addr: proxy.Addr, Timeout: 5 * time.Second, Connections: 1, MaxWaiting: 10,
+		Addr: proxy.Addr, Timeout: 3 * time.Second, Connections: 1, MaxWaiting: 10,
 		Credentials: func() (string, string, error) { return "", "x", nil },
 	})
 	hit := algorithm.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}

@@ -31,6 +31,7 @@ func secret(password string) func() (string, string, error) {
 }
 
 func TestSuiteOnSentinel(t *testing.T) {
+	t.Parallel()
 	set := redistest.StartSentinel(t, redistest.SentinelOptions{Password: "watch", Server: redistest.Options{Password: "secret"}})
 	cfg := Config{
 		Credentials: secret("secret"),
@@ -58,6 +59,7 @@ func (s oneSlot) Take(ctx context.Context, b *algorithm.Batch) error {
 }
 
 func TestSuiteOnCluster(t *testing.T) {
+	t.Parallel()
 	certs := harness.NewCertificates(t)
 	c := redistest.StartCluster(t, redistest.ClusterOptions{Server: redistest.Options{Password: "secret", TLS: certs}})
 	cfg := Config{Cluster: c.Addrs[2:4], Credentials: secret("secret"), TLS: clientTLS(t, certs)}

@@ -14,17 +14,16 @@ import (
 // arrives meanwhile is the next. A batch has work for about remote.Slice, so a call with
 // more than that is sent in pieces, in the order of remote.Queue.
 type writer struct {
-	link    *link
-	cluster bool
-	kick    func() // has the layout looked at
-	onBatch func(hits int, took time.Duration)
-	window  time.Duration // how long to wait for more before each batch
-	limit   int           // hits in a batch; 0: no limit
-	most    int           // calls in the queue
-	stats   *counters
-	// answered counts the batches that had an answer, backlog is how many calls did not
-	// fit into the last one.
-	answered, backlog atomic.Int64
+	link     *link
+	cluster  bool
+	kick     func() // has the layout looked at
+	onBatch  func(hits int, took time.Duration)
+	window   time.Duration // how long to wait for more before each batch
+	limit    int           // hits in a batch; 0: no limit
+	most     int           // calls in the queue
+	stats    *counters
+	progress remote.Progress // batches that had an answer
+	backlog  atomic.Int64    // calls that did not fit into the last batch
 
 	mu      sync.Mutex
 	arrived []*call
@@ -59,7 +58,7 @@ func newWriter(l *link, cfg *Config, kick func(), stats *counters) *writer {
 // put queues c, if there is room: callers that leave do not take their calls
 // with them, so a server that cannot be reached must not make the queue grow.
 func (w *writer) put(c *call) error {
-	c.writer, c.seen = w, w.answered.Load()
+	c.writer, c.waiting = w, w.progress.Mark(time.Now())
 	c.Hold()
 	err := w.push(c)
 	if err != nil {
@@ -337,7 +336,7 @@ func (w *writer) commit(ctx context.Context) {
 		w.kick()
 	}
 	if err == nil {
-		w.answered.Add(1)
+		w.progress.Answered(time.Now())
 	}
 	w.endless.note(p)
 	w.link.heavy = false
@@ -361,7 +360,7 @@ func (w *writer) carryOn(err error) {
 		w.batch = append(w.batch, c)
 		return
 	}
-	w.queue.Add(c, c.cost)
+	w.queue.Return(c, c.cost)
 }
 
 // refuse tells all callers that wait why their hits are not sent.
@@ -446,7 +445,7 @@ func (s *counters) call() *call {
 	c := s.calls.Get().(*call)
 	c.Reset()
 	c.hits, c.keys, c.results = c.hits[:0], c.keys[:0], c.results[:0]
-	c.limits, c.found = c.limits[:0], c.found[:0]
+	c.limits, c.found, c.of = c.limits[:0], c.found[:0], c.of[:0]
 	c.ask, c.again, c.up = false, false, nil
 	c.cost, c.largest, c.writer, c.next = 0, 0, nil, 0
 	c.queued.Store(false)

@@ -17,8 +17,9 @@ import "time"
 //
 // The owner takes the Head, has the server work on a piece of it, calls Serve with
 // the cost of that piece, and then Pop. If something of the request is left, the owner
-// adds it again with the cost of the rest once the piece is done. What came meanwhile and is
-// smaller than the rest then goes first.
+// calls Return with the cost of the rest once the piece is done. What came meanwhile and is
+// smaller than the rest then goes first, but what waited before does not: large
+// requests that took turns would all finish late.
 //
 // The zero value is an empty queue. A Queue has neither lock nor clock: its owner
 // guards it.
@@ -26,6 +27,7 @@ type Queue[T any] struct {
 	heap  []turn[T]
 	share float64 // ns that each request would have had since the queue was empty
 	added uint64
+	last  turn[T] // the place of the request that was popped last, without the request
 }
 
 // turn is a request's place in a Queue.
@@ -45,6 +47,17 @@ func (q *Queue[T]) Add(request T, cost time.Duration) {
 	q.up(len(q.heap) - 1)
 }
 
+// Return puts the request that was popped last back, with the cost of what is left of
+// it. It comes before those that it came before.
+func (q *Queue[T]) Return(request T, cost time.Duration) {
+	finish := q.share + float64(max(cost, 0))
+	if q.last.added > 0 {
+		finish = min(finish, q.last.finish)
+	}
+	q.heap = append(q.heap, turn[T]{request, finish, q.last.added})
+	q.up(len(q.heap) - 1)
+}
+
 // Head returns the request whose turn it is. It panics if the queue is empty.
 func (q *Queue[T]) Head() T { return q.heap[0].request }
 
@@ -58,6 +71,7 @@ func (q *Queue[T]) Serve(cost time.Duration) {
 // Pop removes the Head and returns it. It panics if the queue is empty.
 func (q *Queue[T]) Pop() T {
 	head := q.heap[0].request
+	q.last = turn[T]{finish: q.heap[0].finish, added: q.heap[0].added}
 	last := len(q.heap) - 1
 	q.heap[0] = q.heap[last]
 	q.heap[last] = turn[T]{}
