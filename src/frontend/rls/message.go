@@ -41,31 +41,6 @@ func (s *Service) release(c *call) {
 	s.pool.Put(c)
 }
 
-// large returns about how many bytes the decision on a large request takes beside
-// data, at most what Service.decisions has, or 0 for a request that is not large.
-func (s *Service) large(data []byte) int64 {
-	const (
-		tooShort      = 512 // bytes of a request that is never large
-		atLeast       = 32 << 10
-		perDescriptor = 2 << 10 // with its entry, status, charge and hit
-		perByte       = 4       // of text, where it is repaired, and of further entries
-	)
-	if len(data) < tooShort {
-		return 0
-	}
-	descriptors := 0
-	for f := (fields{rest: data}); f.next(); {
-		if f.tag == 2<<3|bytesType {
-			descriptors++
-		}
-	}
-	n := int64(min(descriptors, limiter.MaxDescriptors)*perDescriptor + len(data)*perByte)
-	if n < atLeast {
-		return 0
-	}
-	return min(n, s.maxDecisions)
-}
-
 // read turns msg into c.req.
 func (c *call) read(msg *pb.RateLimitRequest) {
 	c.text, c.entries = c.text[:0], c.entries[:0]
