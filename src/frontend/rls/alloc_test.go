@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/mem"
+
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
 )
 
 // The race detector empties pools at random, so this runs without it: see
@@ -35,6 +38,44 @@ func TestAnswersDoNotAllocate(t *testing.T) {
 				t.Errorf("request %d, headers %t: %v allocations", i, headers, n)
 			}
 		}
+	}
+}
+
+// A call of as many descriptors as are allowed reuses memory; one that needs far more
+// leaves none behind.
+func TestLargeAnswersDoNotAllocate(t *testing.T) {
+	for _, headers := range []bool{false, true} {
+		f := twin(t, headers)
+		data := manyIPs(limiter.MaxDescriptors)
+		var in mem.Buffer = mem.SliceBuffer(data)
+		ctx := t.Context()
+		ask := func() {
+			c := f.pool.Get().(*call)
+			c.buf = in
+			out, err := f.answer(ctx, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out.(*reply).Put(nil)
+			f.release(c)
+		}
+		for range 10 {
+			ask()
+		}
+		if n := testing.AllocsPerRun(100, ask); n > 0 {
+			t.Errorf("headers %t: %v allocations", headers, n)
+		}
+	}
+	f := start(t, nil)
+	huge := &call{entries: make([]rules.Entry, maxEntries)}
+	f.release(huge)
+	if f.pool.Get().(*call) == huge {
+		t.Errorf("a call with %d entries is kept", maxEntries)
+	}
+	long := &reply{bytes: make([]byte, 1<<20), large: true}
+	long.Put(nil)
+	if newReply(limiter.MaxDescriptors) == long {
+		t.Errorf("a reply of %d bytes is kept", len(long.bytes))
 	}
 }
 

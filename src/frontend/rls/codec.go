@@ -64,7 +64,7 @@ func (s *Service) answer(ctx context.Context, c *call) (any, error) {
 		}
 		return resp, nil
 	}
-	r := replies.Get().(*reply)
+	r := newReply(len(c.answer.Statuses))
 	r.bytes = s.appendResponse(r.bytes[:0], &c.answer)
 	r.charge(guarded(ctx))
 	return r, nil
