@@ -40,7 +40,7 @@ func newReply(statuses int) *reply {
 
 const (
 	// manyStatuses is up to how many statuses a reply is small.
-	manyStatuses = 64
+	manyStatuses = 256
 	// largeReply has room for limiter.MaxDescriptors statuses with short names.
 	largeReply = 64 << 10
 	// maxLarge bounds what a large reply keeps for the next.
