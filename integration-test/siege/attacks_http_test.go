@@ -1,6 +1,7 @@
 package siege
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -30,6 +31,10 @@ var httpAttacks = []attack{
 	{
 		letter: "D", name: "replies of /json that are not read", does: "pipelined `POST /json` with 100 descriptors each over 200 connections (1,500 in full) that read nothing",
 		rules: unreadRules, strike: unreadJSON,
+	},
+	{
+		letter: "B", name: "large calls of /json", does: "`POST /json` with bodies of 1 MiB that have 1,000 descriptors and 16,000 entries, and of 1,000 descriptors that are counted, one after the other over each of 16 connections (64 in full)",
+		rules: "- {key: greedy, rate_limit: {unit: hour, requests_per_unit: 1000000000}}\n", strike: largeJSON,
 	},
 	{
 		letter: "E", name: "no file descriptors left", does: "`ulimit -n 256`, used up by idle connections on all ports; then the store's connections are reset, the rules change and probes come",
@@ -143,6 +148,73 @@ func unreadJSON(x *trial) {
 	all.Wait()
 	x.awaitSample()
 	x.note("%d calls were sent over %d connections", sent.Load(), len(list))
+}
+
+// largeJSON asks with large bodies as fast as they are answered.
+func largeJSON(x *trial) {
+	const descriptors, entries, length = 1000, 16, 1 << 20
+	entry := `{"key":"%s","value":"x"}`
+	text := (length-100)/descriptors/entries - len(entry) // of a key
+	many := strings.Repeat(fmt.Sprintf(entry, strings.Repeat("k", text))+",", entries)
+	counted := fmt.Sprintf(entry, "greedy") + ","
+	var asks []string
+	for _, list := range []string{many, counted} {
+		one := `{"entries":[` + strings.TrimSuffix(list, ",") + `]},`
+		body := `{"domain":"siege","descriptors":[` + strings.TrimSuffix(strings.Repeat(one, descriptors), ",") + `]}`
+		asks = append(asks, fmt.Sprintf("POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+	}
+	var all sync.WaitGroup
+	var answered, lost, refused atomic.Int64
+	until := time.Now().Add(pick(x, 2*time.Second, 15*time.Second))
+	for i := range pick(x, 16, 64) {
+		all.Go(func() {
+			for time.Now().Before(until) {
+				codes, err := askHTTP(x.service.http, asks[i%len(asks)], until)
+				for _, code := range codes {
+					if answered.Add(1); code != http.StatusOK {
+						refused.Add(1)
+					}
+				}
+				if err != nil && time.Now().Before(until) {
+					lost.Add(1)
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if answered.Load() == refused.Load() {
+		x.complain("none of %d calls was decided", answered.Load())
+	}
+	x.note("%d calls were answered, %d of them refused, and %d connections closed", answered.Load(), refused.Load(), lost.Load())
+}
+
+// askHTTP sends the same request over one connection again and again, and returns the
+// status of each answer.
+func askHTTP(addr, ask string, until time.Time) (codes []int, err error) {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	if err := c.SetDeadline(until.Add(time.Second)); err != nil {
+		return nil, err
+	}
+	in := bufio.NewReader(c)
+	for time.Now().Before(until) {
+		if _, err := io.WriteString(c, ask); err != nil {
+			return codes, err
+		}
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			return codes, err
+		}
+		codes = append(codes, resp.StatusCode)
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			return codes, err
+		}
+	}
+	return codes, nil
 }
 
 // noFiles has the service lose its connections to the store when nothing seems to

@@ -334,6 +334,18 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// Hold charges n bytes that are needed to answer a request, and reports false if the
+// connection is closed, because it held the most when the budget was used up or for
+// another reason. A nil Conn holds nothing.
+func (c *Conn) Hold(n int64) bool { return c == nil || c.account.Add(n) }
+
+// Release gives back n of the bytes that Hold took.
+func (c *Conn) Release(n int64) {
+	if c != nil {
+		c.account.Release(n)
+	}
+}
+
 // Busy says that the caller waits for an answer. A busy connection makes room for no
 // other, until it is written to.
 func (c *Conn) Busy() {

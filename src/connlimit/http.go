@@ -23,7 +23,7 @@ func HTTP(srv *http.Server) {
 	}
 	handler := srv.Handler
 	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, _ := r.Context().Value(connKey{}).(*Conn)
+		c := FromContext(r.Context())
 		switch {
 		case c == nil: // not of a Listener
 		case r.ContentLength == 0:
@@ -38,6 +38,13 @@ func HTTP(srv *http.Server) {
 }
 
 type connKey struct{}
+
+// FromContext returns the connection that a request came on; nil if it came on none of
+// a Listener.
+func FromContext(ctx context.Context) *Conn {
+	c, _ := ctx.Value(connKey{}).(*Conn)
+	return c
+}
 
 // limited returns the Conn that c is, or that TLS is spoken over; nil: neither.
 func limited(c net.Conn) *Conn {

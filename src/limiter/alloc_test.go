@@ -3,9 +3,11 @@
 package limiter_test
 
 import (
+	"strings"
 	"testing"
 
 	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
 )
 
 // The race detector empties pools at random, so this runs without it: see
@@ -36,5 +38,30 @@ func TestCheckDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(100, check); n > 0 || len(a.Charges) != 3 {
 			t.Errorf("%v allocations per request on a tree of limits, with %d charges", n, len(a.Charges))
 		}
+	}
+}
+
+// A request of as many descriptors as are allowed reuses memory.
+func TestLargeChecksDoNotAllocate(t *testing.T) {
+	for _, c := range costs() {
+		if !strings.Contains(c.name, "descriptors") {
+			continue
+		}
+		if n := testing.AllocsPerRun(100, c.check(t, limiter.MaxDescriptors)); n > 0 {
+			t.Errorf("%s: %v allocations per request", c.name, n)
+		}
+	}
+	l := start(t, limiter.Config{})
+	a, req := new(limiter.Answer), parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors))
+	for i := range req.Descriptors {
+		d := &req.Descriptors[i]
+		d.HasLimit, d.Limit = true, rules.Quantity{Requests: 1, Unit: rules.Day, Multiplier: 1}
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		if err := l.Check(t.Context(), req, a); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0 {
+		t.Errorf("limits of the request: %v allocations", n)
 	}
 }

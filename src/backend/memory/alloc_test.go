@@ -9,8 +9,8 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// Only a log that grows allocates, and a group that has a log twice. The race
-// detector empties pools at random, so this runs without it.
+// Only a log that grows allocates. The race detector empties pools at random, so this
+// runs without it.
 func TestTakeDoesNotAllocate(t *testing.T) {
 	s := open(t, 0)
 	at := epoch
@@ -57,5 +57,29 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 		if v.Over || !v.Charged {
 			t.Errorf("%+v", v)
 		}
+	}
+}
+
+// A group whose hits share a sliding window judges them without a copy of its log.
+func TestGroupsOnLongLogsDoNotAllocate(t *testing.T) {
+	s := open(t, 0)
+	at, limit := epoch, &algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 1000, Period: 24 * time.Hour}
+	one := algorithm.Hit{Key: []byte("k"), Limit: limit, Amount: 1, Atomic: true}
+	batch := algorithm.Batch{Hits: []algorithm.Hit{one, one}, Verdicts: make([]algorithm.Verdict, 2)}
+	take := func() {
+		at = at.Add(time.Millisecond)
+		batch.Now = at
+		if err := s.Take(t.Context(), &batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 500 {
+		take()
+	}
+	if v := batch.Verdicts[1]; v.After != 1000 {
+		t.Fatalf("%+v, want 1000 after it", v)
+	}
+	if n := testing.AllocsPerRun(100, take); n > 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

@@ -11,6 +11,7 @@ import (
 type group struct {
 	trials []trial
 	order  []place
+	drafts []algorithm.Draft // of the sliding windows that several hits are on
 }
 
 // trial is a counter as it would be after a hit of a group.
@@ -18,7 +19,8 @@ type trial struct {
 	id     counterID
 	before int32 // the trial of the hit before on the same counter; -1: none
 	again  bool  // a later hit of the group is on the same counter
-	state  state
+	draft  int32 // of a sliding window, if before or again: its place in drafts
+	state  state // but for a sliding window
 }
 
 // place is the low half of a counter's hash, and a hit's index in the group, as one
@@ -79,16 +81,21 @@ func (g *group) add(s *Store, hits []algorithm.Hit, now int64) {
 		g.order = append(g.order, place(id.hash<<32)|place(i))
 	}
 	slices.Sort(g.order)
+	drafts := 0
 	for k, p := range g.order {
 		t := &g.trials[p.hit()]
 		// The first look finds it, but for two counters that have half of a hash in common.
 		for j := k - 1; j >= 0 && g.order[j].hash() == p.hash(); j-- {
 			if before := g.order[j].hit(); g.trials[before].id == t.id {
-				t.before, g.trials[before].again = int32(before), true
+				if t.before = int32(before); g.trials[before].before < 0 && hits[before].Limit.Kind == algorithm.SlidingWindow {
+					drafts++
+				}
+				g.trials[before].again = true
 				break
 			}
 		}
 	}
+	g.drafts = slices.Grow(g.drafts, drafts) // no lock is held yet
 }
 
 func (s *Store) release(g *group) {
@@ -96,33 +103,37 @@ func (s *Store) release(g *group) {
 		return
 	}
 	clear(g.trials) // they point to logs
-	g.trials, g.order = g.trials[:0], g.order[:0]
+	clear(g.drafts)
+	g.trials, g.order, g.drafts = g.trials[:0], g.order[:0], g.drafts[:0]
 	s.groups.Put(g)
 }
 
 // try judges hit i of a group as if those before it had been charged.
 func (s *Store) try(g *group, h *algorithm.Hit, i int, now int64) algorithm.Verdict {
 	t := &g.trials[i]
+	if h.Limit.Kind == algorithm.SlidingWindow {
+		return s.trySliding(g, h, t, now)
+	}
 	if t.before >= 0 {
-		t.state = g.trials[t.before].state // also its log, which is a clone
-		return t.state.take(h.Limit, now, h.Op, h.Amount)
+		t.state = g.trials[t.before].state
+	} else {
+		t.state = s.shard(t.id).state(h.Limit, t.id, now)
 	}
-	t.state = s.shard(t.id).state(h.Limit, t.id, now)
-	if h.Limit.Kind != algorithm.SlidingWindow {
-		return t.state.take(h.Limit, now, h.Op, h.Amount)
-	}
-	if t.again {
-		log := new(algorithm.Log)
-		if t.state.log != nil {
-			*log = t.state.log.Clone()
-		}
-		t.state.log = log
-		return t.state.take(h.Limit, now, h.Op, h.Amount)
-	}
-	// No later hit needs the log, which may be long. A look tells whether the hit
-	// is over.
-	if h.Op == algorithm.Refund || h.Op == algorithm.Force {
+	return t.state.take(h.Limit, now, h.Op, h.Amount)
+}
+
+func (s *Store) trySliding(g *group, h *algorithm.Hit, t *trial, now int64) algorithm.Verdict {
+	switch {
+	case t.before >= 0:
+		t.draft = g.trials[t.before].draft
+	case t.again:
+		t.draft = int32(len(g.drafts))
+		g.drafts = append(g.drafts, s.shard(t.id).state(h.Limit, t.id, now).log.Draft())
+	case h.Op == algorithm.Refund || h.Op == algorithm.Force:
 		return algorithm.Verdict{}
+	default: // a look tells whether the only hit is over
+		st := s.shard(t.id).state(h.Limit, t.id, now)
+		return st.take(h.Limit, now, algorithm.Look, h.Amount)
 	}
-	return t.state.take(h.Limit, now, algorithm.Look, h.Amount)
+	return g.drafts[t.draft].Take(h.Limit, now, h.Op, h.Amount)
 }

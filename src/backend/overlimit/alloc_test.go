@@ -3,6 +3,7 @@
 package overlimit
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -30,5 +31,38 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 		}); n > 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
+	}
+}
+
+// A batch of 1,000 hits reuses memory, whatever is known of them; that of far more is
+// not kept.
+func TestLargeTakesDoNotAllocate(t *testing.T) {
+	over, under := fixed(1, 24*time.Hour), fixed(1<<40, 24*time.Hour)
+	c := New(counters(t), Config{})
+	const size = 1000
+	known, unknown, both := batch(), batch(), batch()
+	for i := range size {
+		known.Hits = append(known.Hits, hit(fmt.Sprint("over ", i), over, 2))
+		unknown.Hits = append(unknown.Hits, hit(fmt.Sprint("under ", i), under, 1))
+	}
+	both.Hits = append(append(both.Hits, known.Hits[:size/10]...), unknown.Hits[size/10:]...)
+	for i, b := range []*algorithm.Batch{known, unknown, both} {
+		b.Now, b.Verdicts = epoch, make([]algorithm.Verdict, size)
+		if n := testing.AllocsPerRun(100, func() {
+			if err := c.Take(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+		}); n > 0 {
+			t.Errorf("batch %d: %v allocations", i, n)
+		}
+	}
+	var s scratch
+	for range 20 * size {
+		s.marks = append(s.marks, mark{})
+	}
+	c.pool.New = func() any { return new(scratch) }
+	c.release(&s)
+	if kept := c.pool.Get().(*scratch); cap(kept.marks) >= 20*size {
+		t.Errorf("room for %d hits is kept", cap(kept.marks))
 	}
 }

@@ -35,8 +35,9 @@ const (
 )
 
 const (
-	// maxKept bounds what a scratch keeps for the next batch.
-	maxKept = 1024
+	// maxKept bounds the hits for which a scratch is kept for the next batch: 1,000, and
+	// what append makes room for besides.
+	maxKept = 2048
 	// smallBatch is up to how many hits looking through all of them is faster than
 	// a map.
 	smallBatch = 8

@@ -197,6 +197,7 @@ func (s *server) build() error {
 		Metadata:  s.cfg.DynamicMetadata,
 
 		MaxDecisions: s.cfg.MaxBuffered / 4,
+		Remote:       len(s.store.pools) > 0,
 	})
 	grpcTLS, err := s.serverTLS("grpc", s.cfg.GRPCTLS, "h2")
 	if err != nil {

@@ -3,9 +3,14 @@
 package rls
 
 import (
+	"runtime"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/mem"
+
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
 )
 
 // The race detector empties pools at random, so this runs without it: see
@@ -31,6 +36,83 @@ func TestAnswersDoNotAllocate(t *testing.T) {
 			}
 			if n := testing.AllocsPerRun(100, ask); n > 0 {
 				t.Errorf("request %d, headers %t: %v allocations", i, headers, n)
+			}
+		}
+	}
+}
+
+// A call of as many descriptors as are allowed reuses memory; one that needs far more
+// leaves none behind.
+func TestLargeAnswersDoNotAllocate(t *testing.T) {
+	for _, headers := range []bool{false, true} {
+		f := twin(t, headers)
+		data := manyIPs(limiter.MaxDescriptors)
+		var in mem.Buffer = mem.SliceBuffer(data)
+		ctx := t.Context()
+		ask := func() {
+			c := f.pool.Get().(*call)
+			c.buf = in
+			out, err := f.answer(ctx, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out.(*reply).Put(nil)
+			f.release(c)
+		}
+		for range 10 {
+			ask()
+		}
+		if n := testing.AllocsPerRun(100, ask); n > 0 {
+			t.Errorf("headers %t: %v allocations", headers, n)
+		}
+	}
+	f := start(t, nil)
+	huge := &call{entries: make([]rules.Entry, maxEntries)}
+	f.release(huge)
+	if f.pool.Get().(*call) == huge {
+		t.Errorf("a call with %d entries is kept", maxEntries)
+	}
+	long := &reply{bytes: make([]byte, 1<<20), large: true}
+	long.Put(nil)
+	if newReply(limiter.MaxDescriptors) == long {
+		t.Errorf("a reply of %d bytes is kept", len(long.bytes))
+	}
+}
+
+// What is charged for a large body is what its messages, decision and reply allocate,
+// or more.
+func TestAllocatedForJSON(t *testing.T) {
+	descriptors := func(n int, text string) string {
+		return `{"domain":"d","descriptors":[` + strings.TrimSuffix(strings.Repeat(text+",", n), ",") + `]}`
+	}
+	longest := strings.Repeat("1", 1_000_000)
+	for name, body := range map[string]string{
+		"entries":              manyJSON(1000, 16),
+		"long entries":         strings.ReplaceAll(manyJSON(1000, 16), `"a"`, `"`+strings.Repeat("a", 30)+`"`),
+		"entries of one":       manyJSON(1, 16_000),
+		"empty entries":        descriptors(1, `{"entries":[`+strings.Repeat("{},", 15_999)+`{}]}`),
+		"descriptors":          manyJSON(1000, 1),
+		"limits":               descriptors(1000, `{"entries":[{"key":"ip","value":"1"}],"limit":{"requestsPerUnit":1,"unit":"DAY","unitMultiplier":3},"hitsAddend":"1"}`),
+		"too many descriptors": descriptors(17_990, "{}"),
+		"long value":           `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"` + longest + `"}]}]}`,
+		"escaped value":        `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"` + strings.Repeat(`\n`, 500_000) + `"}]}]}`,
+		"long number":          `{"domain":` + longest + `}`,
+		"long name":            `{"` + longest + `":1}`,
+	} {
+		for _, metadata := range []bool{false, true} {
+			f := start(t, nil)
+			f.cfg.Metadata = metadata
+			f.cfg.Headers = &HeaderNames{Limit: "x-limit", Remaining: "x-remaining", Reset: "x-reset"}
+			allocated := func() uint64 {
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				return m.TotalAlloc
+			}
+			text := []byte(body)
+			before := allocated()
+			_, _, _ = f.answerJSON(t.Context(), text) // some are no requests
+			if took, most := int64(allocated()-before), f.jsonBytes(text); took > most {
+				t.Errorf("%s, metadata %t: %d bytes for a body of %d, at most %d are charged", name, metadata, took, len(body), most)
 			}
 		}
 	}

@@ -42,16 +42,15 @@ func (s *Service) handler() grpc.MethodHandler {
 // codec, whose errors would be INTERNAL and counted nowhere.
 func (s *Service) answer(ctx context.Context, c *call) (any, error) {
 	data := c.buf.ReadOnlyData()
-	if n := s.large(data); n > 0 {
-		if err := s.decisions.Acquire(ctx, n); err != nil {
-			return nil, s.refuse(err)
-		}
-		defer s.decisions.Release(n)
+	t, err := s.turns.begin(ctx, wireBytes(data))
+	if err != nil {
+		return nil, s.refuse(err)
 	}
+	defer t.end()
 	if err := c.scan(data); err != nil {
 		return nil, s.refuse(err)
 	}
-	if err := s.check(ctx, c); err != nil {
+	if err := s.check(ctx, c, &t); err != nil {
 		return nil, s.refuse(err)
 	}
 	if s.cfg.Metadata {
@@ -65,7 +64,7 @@ func (s *Service) answer(ctx context.Context, c *call) (any, error) {
 		}
 		return resp, nil
 	}
-	r := replies.Get().(*reply)
+	r := newReply(len(c.answer.Statuses))
 	r.bytes = s.appendResponse(r.bytes[:0], &c.answer)
 	r.charge(guarded(ctx))
 	return r, nil

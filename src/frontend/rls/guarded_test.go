@@ -2,7 +2,6 @@ package rls
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -15,14 +14,12 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/gzip" // as some libraries do
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/mem"
 	grpcmetadata "google.golang.org/grpc/metadata"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
@@ -301,54 +298,5 @@ func TestRapidResetsAreSlowed(t *testing.T) {
 	<-sent
 	if err := <-served; err != nil {
 		t.Error(err)
-	}
-}
-
-// Decisions on large requests wait for each other, and for none but them.
-func TestLargeRequestsTakeTurns(t *testing.T) {
-	t.Parallel()
-	many := make([][]rules.Entry, 1000)
-	for i := range many {
-		many[i] = []rules.Entry{{Key: []byte("ip"), Value: fmt.Append(nil, i)}}
-	}
-	f := start(t, nil)
-	f.decisions, f.maxDecisions = semaphore.NewWeighted(1<<20), 1<<20
-	few := wire("d", many[:10]...)
-	for _, tt := range []struct {
-		name string
-		data []byte
-		want int64
-	}{
-		{"small", few, 0},
-		{"some descriptors", wire("d", many[:100]...), 100<<11 + 4*int64(len(wire("d", many[:100]...)))},
-		{"long text", wire("d", []rules.Entry{{Value: make([]byte, 1<<20)}}), 1 << 20},
-		{"many descriptors", wire("d", many...), 1 << 20},
-		{"empty descriptors", bytes.Repeat([]byte{2<<3 | 2, 0}, 5000), 1 << 20},
-	} {
-		if got := f.large(tt.data); got != tt.want {
-			t.Errorf("%s: %d bytes, want %d", tt.name, got, tt.want)
-		}
-	}
-	if err := f.decisions.Acquire(t.Context(), 1<<20); err != nil {
-		t.Fatal(err)
-	}
-	ask := func(ctx context.Context, data []byte) error {
-		c := f.pool.Get().(*call)
-		defer f.release(c)
-		c.buf = mem.SliceBuffer(data)
-		_, err := f.answer(ctx, c)
-		return err
-	}
-	if err := ask(t.Context(), few); err != nil {
-		t.Errorf("a small request: %v", err)
-	}
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := ask(gone, wire("d", many...)); status.Code(err) != codes.Canceled {
-		t.Errorf("a large one whose caller is gone: %v, want Canceled", err)
-	}
-	f.decisions.Release(1 << 20)
-	if err := ask(t.Context(), wire("d", many...)); err != nil {
-		t.Errorf("a large one in its turn: %v", err)
 	}
 }

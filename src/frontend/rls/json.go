@@ -2,18 +2,21 @@ package rls
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"ratelimit/src/connlimit"
 	"ratelimit/src/limiter"
 )
 
@@ -40,22 +43,14 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "send a RateLimitRequest with POST", http.StatusMethodNotAllowed)
 		return
 	}
-	msg, err := readJSON(w, r)
+	body, err := readBody(w, r)
 	if err != nil {
 		WriteError(w, err)
 		return
 	}
-	begun := time.Now()
-	resp, err := s.decide(r.Context(), msg)
-	s.cfg.OnCall("json", "ShouldRateLimit", time.Since(begun))
+	text, resp, err := s.answerJSON(r.Context(), body)
 	if err != nil {
 		WriteError(w, err)
-		return
-	}
-	text, err := marshal(resp)
-	if err != nil {
-		s.cfg.OnFailure(err)
-		http.Error(w, "internal error", http.StatusInternalServerError)
 		return
 	}
 	for _, h := range resp.GetResponseHeadersToAdd() {
@@ -68,6 +63,39 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(append(text, '\n')) // a caller that has gone needs no answer
 }
 
+// answerJSON decodes body and decides on it, in its turn if it is large. What it
+// allocates meanwhile is charged to the connection. The reply is returned as text, too.
+func (s *Service) answerJSON(ctx context.Context, body []byte) ([]byte, *pb.RateLimitResponse, error) {
+	begun := time.Now()
+	t, err := s.turns.begin(ctx, s.jsonBytes(body))
+	if err != nil {
+		s.cfg.OnFailure(err)
+		return nil, nil, err
+	}
+	defer t.end()
+	if conn := connlimit.FromContext(ctx); t.bytes > 0 && conn.Hold(t.bytes) {
+		defer conn.Release(t.bytes)
+	} else if t.bytes > 0 {
+		err := fmt.Errorf("rls: a body of %d bytes: the connection is closed, since it held the most when MAX_BUFFERED_BYTES was reached: %w", len(body), context.Canceled)
+		s.cfg.OnFailure(err)
+		return nil, nil, err
+	}
+	msg, err := decodeJSON(body)
+	if err != nil {
+		return nil, nil, err
+	}
+	resp, err := s.decide(ctx, msg, &t)
+	s.cfg.OnCall("json", "ShouldRateLimit", time.Since(begun))
+	if err != nil {
+		return nil, nil, err
+	}
+	text, err := marshal(resp)
+	if err != nil {
+		s.cfg.OnFailure(err)
+	}
+	return text, resp, err
+}
+
 // crowded reports whether a text has so many objects that it is no request to
 // spend memory on.
 func crowded(text []byte) bool {
@@ -77,7 +105,11 @@ func crowded(text []byte) bool {
 // ReadJSON reads the request that r has in its body, as /json takes it. What is
 // wrong with it is for WriteError.
 func ReadJSON(w http.ResponseWriter, r *http.Request) (*limiter.Request, error) {
-	msg, err := readJSON(w, r)
+	body, err := readBody(w, r)
+	if err != nil {
+		return nil, err
+	}
+	msg, err := decodeJSON(body)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +131,7 @@ type bodyError struct {
 
 func (e *bodyError) Error() string { return e.text }
 
-func readJSON(w http.ResponseWriter, r *http.Request) (*pb.RateLimitRequest, error) {
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
@@ -107,12 +139,23 @@ func readJSON(w http.ResponseWriter, r *http.Request) (*pb.RateLimitRequest, err
 		}
 		return nil, &bodyError{http.StatusBadRequest, "the body could not be read"}
 	}
+	return body, nil
+}
+
+// maxProblem bounds in bytes what is said of a body: protojson may repeat all of it.
+const maxProblem = 300
+
+func decodeJSON(body []byte) (*pb.RateLimitRequest, error) {
 	if crowded(body) {
 		return nil, &bodyError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d descriptors or %d entries", limiter.MaxDescriptors, maxEntries)}
 	}
 	msg := new(pb.RateLimitRequest)
 	if err := protojson.Unmarshal(body, msg); err != nil {
-		return nil, &bodyError{http.StatusBadRequest, "the body is not a RateLimitRequest: " + err.Error()}
+		problem := err.Error()
+		if len(problem) > maxProblem {
+			problem = strings.ToValidUTF8(problem[:maxProblem], "") + "…"
+		}
+		return nil, &bodyError{http.StatusBadRequest, "the body is not a RateLimitRequest: " + problem}
 	}
 	return msg, nil
 }

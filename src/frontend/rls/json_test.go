@@ -43,6 +43,7 @@ func TestJSON(t *testing.T) {
 		{"empty", "", 400, "the body is not a RateLimitRequest"},
 		{"blank", " \n", 400, "the body is not a RateLimitRequest"},
 		{"not JSON", "domain=d", 400, "the body is not a RateLimitRequest"},
+		{"long problem", `{"` + strings.Repeat("é", 1000) + `":1}`, 400, "é…"},
 		{"text behind", oneIP + "x", 400, "the body is not a RateLimitRequest"},
 		{"unknown field", `{"domain":"d","x":1}`, 400, "unknown field"},
 		{"wrong type", `{"domain":5}`, 400, "the body is not a RateLimitRequest"},
@@ -195,7 +196,7 @@ func FuzzRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		resp, err := s.decide(t.Context(), msg)
+		resp, err := s.decide(t.Context(), msg, new(turn))
 		if err != nil {
 			if code := httpStatus(codeOf(err)); code != http.StatusBadRequest {
 				t.Fatalf("%d: %v", code, err)

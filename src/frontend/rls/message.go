@@ -23,47 +23,35 @@ type call struct {
 	entries []rules.Entry
 }
 
-// maxKept bounds the memory a call keeps for the next one.
-const maxKept = 64 << 10
+// A call keeps its memory for the next one if limiter.MaxDescriptors with a few entries
+// and one limit each may have needed it: the bytes of texts, and the lengths of lists,
+// for which append makes more room than is used.
+const (
+	maxKept        = 64 << 10
+	maxKeptEntries = 4 * limiter.MaxDescriptors
+	maxKeptList    = 2 * limiter.MaxDescriptors
+)
+
+// small reports whether c may be kept.
+func (c *call) small() bool {
+	return cap(c.text) <= maxKept && cap(c.entries) <= maxKeptEntries && cap(c.req.Descriptors) <= maxKeptList &&
+		cap(c.answer.Statuses) <= maxKeptList && cap(c.answer.Charges) <= maxKeptList
+}
 
 func (s *Service) release(c *call) {
 	if c.buf != nil {
 		c.buf.Free()
 		c.buf = nil
 	}
-	if cap(c.text) > maxKept || cap(c.entries) > maxKept/64 || cap(c.req.Descriptors) > maxKept/128 {
+	if !c.small() {
 		return
 	}
-	clear(c.entries)         // they point into what came off the wire
+	clear(c.entries) // they point into what came off the wire
+	clear(c.req.Descriptors)
 	clear(c.answer.Statuses) // and these into rules that may be replaced
 	clear(c.answer.Charges)
 	c.answer = limiter.Answer{Statuses: c.answer.Statuses[:0], Charges: c.answer.Charges[:0]}
 	s.pool.Put(c)
-}
-
-// large returns about how many bytes the decision on a large request takes beside
-// data, at most what Service.decisions has, or 0 for a request that is not large.
-func (s *Service) large(data []byte) int64 {
-	const (
-		tooShort      = 512 // bytes of a request that is never large
-		atLeast       = 32 << 10
-		perDescriptor = 2 << 10 // with its entry, status, charge and hit
-		perByte       = 4       // of text, where it is repaired, and of further entries
-	)
-	if len(data) < tooShort {
-		return 0
-	}
-	descriptors := 0
-	for f := (fields{rest: data}); f.next(); {
-		if f.tag == 2<<3|bytesType {
-			descriptors++
-		}
-	}
-	n := int64(min(descriptors, limiter.MaxDescriptors)*perDescriptor + len(data)*perByte)
-	if n < atLeast {
-		return 0
-	}
-	return min(n, s.maxDecisions)
 }
 
 // read turns msg into c.req.

@@ -20,15 +20,36 @@ type reply struct {
 	bytes []byte
 	conn  *h2guard.Conn
 	held  int64 // what conn was charged
+	large bool  // of largeReplies
 }
 
-// replies keeps replies for the next.
-var replies = sync.Pool{New: func() any { return &reply{bytes: make([]byte, 0, smallReply)} }}
+// replies and largeReplies keep replies for the next. They are apart, since a connection
+// is charged for all of a reply's memory.
+var (
+	replies      = sync.Pool{New: func() any { return &reply{bytes: make([]byte, 0, smallReply)} }}
+	largeReplies = sync.Pool{New: func() any { return &reply{bytes: make([]byte, 0, largeReply), large: true} }}
+)
+
+// newReply returns a reply for that many statuses.
+func newReply(statuses int) *reply {
+	if statuses > manyStatuses {
+		return largeReplies.Get().(*reply)
+	}
+	return replies.Get().(*reply)
+}
 
 const (
+	// manyStatuses is up to how many statuses a reply is small.
+	manyStatuses = 256
+	// largeReply has room for limiter.MaxDescriptors statuses with short names.
+	largeReply = 64 << 10
+	// maxLarge bounds what a large reply keeps for the next.
+	maxLarge = 4 * largeReply
 	// smallReply is what a reply has room for at first: more than grpc-go's
 	// threshold, below which it would not give buffers back.
 	smallReply = 2048
+	// maxSmall bounds what a small reply keeps for the next.
+	maxSmall = 64 << 10
 	// replyOverhead is what grpc-go keeps for a reply that waits to be written,
 	// with its trailers.
 	replyOverhead = 512
@@ -44,7 +65,10 @@ func (r *reply) charge(conn *h2guard.Conn) {
 func (r *reply) Put(*[]byte) {
 	r.conn.Written(r.held)
 	r.conn = nil
-	if cap(r.bytes) <= maxKept {
+	switch {
+	case r.large && cap(r.bytes) <= maxLarge:
+		largeReplies.Put(r)
+	case !r.large && cap(r.bytes) <= maxSmall:
 		replies.Put(r)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -40,20 +39,21 @@ type Config struct {
 	Headers *HeaderNames
 	// Metadata fills dynamic_metadata.
 	Metadata bool
-	// MaxDecisions bounds the bytes that decisions on large gRPC requests take at a
-	// time; further ones wait for their turn. Defaults to 64 MiB.
+	// MaxDecisions bounds the bytes that large requests take at a time while they are
+	// decoded and decided; further ones wait for their turn. Defaults to 64 MiB.
 	MaxDecisions int64
+	// Remote says that the limiter's store is a server. Large requests that wait for
+	// it let others have their core.
+	Remote bool
 }
 
 // Service answers RateLimitService calls.
 type Service struct {
 	pb.UnimplementedRateLimitServiceServer
-	cfg  Config
-	pool sync.Pool // of *call
-	// decisions has maxDecisions bytes for large requests that are being decided.
-	decisions    *semaphore.Weighted
-	maxDecisions int64
-	now          time.Time // of all requests, in tests; zero: the store's clock
+	cfg   Config
+	pool  sync.Pool // of *call
+	turns *turns
+	now   time.Time // of all requests, in tests; zero: the store's clock
 }
 
 // New returns a service; Register and JSON make it reachable.
@@ -64,18 +64,16 @@ func New(cfg Config) *Service {
 	if cfg.OnCall == nil {
 		cfg.OnCall = func(string, string, time.Duration) {}
 	}
-	most := cmp.Or(cfg.MaxDecisions, 64<<20)
 	return &Service{
-		cfg:          cfg,
-		pool:         sync.Pool{New: func() any { return new(call) }},
-		decisions:    semaphore.NewWeighted(most),
-		maxDecisions: most,
+		cfg:   cfg,
+		pool:  sync.Pool{New: func() any { return new(call) }},
+		turns: newTurns(cmp.Or(cfg.MaxDecisions, 64<<20)),
 	}
 }
 
 // ShouldRateLimit is the call that Envoy makes.
 func (s *Service) ShouldRateLimit(ctx context.Context, msg *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	resp, err := s.decide(ctx, msg)
+	resp, err := s.decide(ctx, msg, new(turn))
 	if err != nil {
 		return nil, status.Error(codeOf(err), textOf(err))
 	}
@@ -88,11 +86,11 @@ func (s *Service) refuse(err error) error {
 	return status.Error(codeOf(err), textOf(err))
 }
 
-func (s *Service) decide(ctx context.Context, msg *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+func (s *Service) decide(ctx context.Context, msg *pb.RateLimitRequest, t *turn) (*pb.RateLimitResponse, error) {
 	c := s.pool.Get().(*call)
 	defer s.release(c)
 	c.read(msg)
-	if err := s.check(ctx, c); err != nil {
+	if err := s.check(ctx, c, t); err != nil {
 		s.cfg.OnFailure(err)
 		return nil, err
 	}
@@ -118,13 +116,20 @@ func (s *Service) response(msg *pb.RateLimitRequest, a *limiter.Answer) (*pb.Rat
 	return resp, nil
 }
 
-// check decides on c.req.
-func (s *Service) check(ctx context.Context, c *call) error {
+// check decides on c.req, in turn t. After it t may lack its core, if ctx ended.
+func (s *Service) check(ctx context.Context, c *call, t *turn) error {
+	paused := s.cfg.Remote && t.pause()
 	c.req.Now = s.now
+	var err error
 	if s.cfg.Span != nil {
-		return s.checkInSpan(ctx, c)
+		err = s.checkInSpan(ctx, c)
+	} else {
+		err = s.cfg.Limiter.Check(ctx, &c.req, &c.answer)
 	}
-	return s.cfg.Limiter.Check(ctx, &c.req, &c.answer)
+	if paused && err == nil {
+		_ = t.resume(ctx) // what is left to do is the reply to a caller that is gone
+	}
+	return err
 }
 
 func (s *Service) checkInSpan(ctx context.Context, c *call) error {

@@ -1,0 +1,102 @@
+package rls
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/mem"
+
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// manyJSON is a body of /json with n descriptors of several entries.
+func manyJSON(n, entries int) string {
+	descriptor := `{"entries":[` + strings.Repeat(`{"key":"a","value":"b"},`, entries-1) + `{"key":"ip","value":"1"}]}`
+	return `{"domain":"d","descriptors":[` + strings.Repeat(descriptor+",", n-1) + descriptor + `]}`
+}
+
+// BenchmarkNeighbour is a gRPC call of one descriptor, every 5 ms, beside 16 callers
+// that send large requests all the time, and the slowest of its calls.
+func BenchmarkNeighbour(b *testing.B) {
+	s := inMemory(b)
+	ask := func(data []byte) {
+		c := s.pool.Get().(*call)
+		c.buf = mem.SliceBuffer(data)
+		if out, err := s.answer(b.Context(), c); err == nil {
+			out.(*reply).Put(nil)
+		}
+		s.release(c)
+	}
+	small := encode(b, request(descriptor("ip", "1")))
+	many := request()
+	for range limiter.MaxDescriptors {
+		many.Descriptors = append(many.Descriptors, descriptor("ip", "1"))
+	}
+	large := encode(b, many)
+	h := s.JSON()
+	body := manyJSON(limiter.MaxDescriptors, 16)
+	garbage := []byte(strings.Repeat("\x2a\x00", 2<<20))
+	for _, tt := range []struct {
+		name string
+		ask  func()
+	}{
+		{"gRPC", func() { ask(large) }},
+		{"gRPC of 4 MiB", func() { ask(garbage) }},
+		{"json", func() { _ = post(h, body) }},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			const callers = 16
+			done, stopped := make(chan struct{}), make(chan int)
+			for range callers {
+				go func() {
+					for n := 0; ; n++ {
+						select {
+						case <-done:
+							stopped <- n
+							return
+						default:
+							tt.ask()
+						}
+					}
+				}()
+			}
+			var took []time.Duration
+			begun := time.Now()
+			for b.Loop() {
+				time.Sleep(5 * time.Millisecond)
+				sent := time.Now()
+				ask(small)
+				took = append(took, time.Since(sent))
+			}
+			lasted := time.Since(begun)
+			close(done)
+			calls := 0
+			for range callers {
+				calls += <-stopped
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+			b.ReportMetric(float64(calls)/lasted.Seconds(), "large/s")
+		})
+	}
+}
+
+// inMemory returns a service that counts in memory.
+func inMemory(tb testing.TB) *Service {
+	tb.Helper()
+	store, err := memory.New(memory.Config{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 4000000000}}\n")}}, rules.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l := limiter.New(limiter.Config{Backend: store})
+	l.Use(set)
+	return New(Config{Limiter: l})
+}

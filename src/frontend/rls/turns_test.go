@@ -1,0 +1,249 @@
+package rls
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/budget"
+	"ratelimit/src/connlimit"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// manyIPs are n descriptors of a request on the wire.
+func manyIPs(n int) []byte {
+	many := make([][]rules.Entry, n)
+	for i := range many {
+		many[i] = []rules.Entry{{Key: []byte("ip"), Value: fmt.Append(nil, i)}}
+	}
+	return wire("d", many...)
+}
+
+// ask returns what the gRPC port answers.
+func (f *fixture) ask(ctx context.Context, data []byte) error {
+	c := f.pool.Get().(*call)
+	defer f.release(c)
+	c.buf = mem.SliceBuffer(data)
+	out, err := f.answer(ctx, c)
+	if r, ok := out.(*reply); ok {
+		r.Put(nil)
+	}
+	return err
+}
+
+func TestWireBytes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		data []byte
+		want int64
+	}{
+		{"tiny", manyIPs(1), 0},
+		{"some descriptors", manyIPs(100), 100<<11 + 4*int64(len(manyIPs(100)))},
+		{"long text", wire("d", []rules.Entry{{Value: make([]byte, 1<<20)}}), 1000<<11 + 4*int64(len(wire("d", []rules.Entry{{Value: make([]byte, 1<<20)}})))},
+		{"too many descriptors", bytes.Repeat([]byte{2<<3 | 2, 0}, 5000), 1000<<11 + 40_000},
+	} {
+		if got := wireBytes(tt.data); got != tt.want {
+			t.Errorf("%s: %d bytes, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Large requests of both protocols wait for memory and for a core; small ones for
+// neither. What waits in vain holds nothing afterwards.
+func TestLargeRequestsTakeTurns(t *testing.T) {
+	t.Parallel()
+	small, large := manyIPs(10), manyIPs(1000)
+	for name, take := range map[string]func(f *fixture) (give func()){
+		"memory": func(f *fixture) func() {
+			if err := f.turns.memory.Acquire(t.Context(), f.turns.most); err != nil {
+				t.Fatal(err)
+			}
+			return func() { f.turns.memory.Release(f.turns.most) }
+		},
+		"cores": func(f *fixture) func() {
+			for range cap(f.turns.cores) {
+				f.turns.cores <- struct{}{}
+			}
+			return func() {
+				for range cap(f.turns.cores) {
+					<-f.turns.cores
+				}
+			}
+		},
+	} {
+		f := start(t, nil)
+		f.turns = newTurns(1 << 20)
+		body := manyJSON(1000, 1)
+		send := func(ctx context.Context, text string) int {
+			w := httptest.NewRecorder()
+			f.JSON().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/json", strings.NewReader(text)))
+			return w.Code
+		}
+		give := take(f)
+		if err := f.ask(t.Context(), small); err != nil {
+			t.Errorf("%s: a small request: %v", name, err)
+		}
+		if code := send(t.Context(), oneIP); code != http.StatusOK {
+			t.Errorf("%s: a small body: %d", name, code)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := f.ask(gone, large); status.Code(err) != codes.Canceled {
+			t.Errorf("%s: a large request whose caller is gone: %v, want Canceled", name, err)
+		}
+		if code := send(gone, body); code != http.StatusServiceUnavailable {
+			t.Errorf("%s: a large body whose caller is gone: %d, want 503", name, code)
+		}
+		give()
+		if err := f.ask(t.Context(), large); err != nil {
+			t.Errorf("%s: a large request in its turn: %v", name, err)
+		}
+		if code := send(t.Context(), body); code != http.StatusTooManyRequests {
+			t.Errorf("%s: a large body in its turn: %d, want 429", name, code)
+		}
+		if n := len(f.turns.cores); n != 0 || !f.turns.memory.TryAcquire(f.turns.most) {
+			t.Errorf("%s: %d cores or some memory are still taken", name, n)
+		}
+	}
+}
+
+// waiting is a store whose answers wait until release.
+type waiting struct{ arrived, release chan struct{} }
+
+func newWaiting() *waiting {
+	return &waiting{arrived: make(chan struct{}, 1000), release: make(chan struct{})}
+}
+
+func (w *waiting) Take(context.Context, *algorithm.Batch) error {
+	w.arrived <- struct{}{}
+	<-w.release
+	return nil
+}
+
+// arrive waits until the store has been asked once more.
+func (w *waiting) arrive(t *testing.T) {
+	t.Helper()
+	select {
+	case <-w.arrived:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the store is not asked")
+	}
+}
+
+// Requests that wait for a server have no core meanwhile.
+func TestWaitingForAServerTakesNoCore(t *testing.T) {
+	t.Parallel()
+	store := newWaiting()
+	f := start(t, store)
+	f.cfg.Remote = true
+	n := 2*cap(f.turns.cores) + 1
+	done := make(chan error)
+	for range n {
+		go func() { done <- f.ask(t.Context(), manyIPs(1000)) }()
+	}
+	for range n {
+		store.arrive(t)
+	}
+	if cores := len(f.turns.cores); cores != 0 {
+		t.Errorf("%d cores are taken, want none", cores)
+	}
+	close(store.release)
+	for range n {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if cores := len(f.turns.cores); cores != 0 {
+		t.Errorf("%d cores are still taken", cores)
+	}
+}
+
+// What the messages of a large body take is charged until it is answered.
+func TestDecodingIsCharged(t *testing.T) {
+	t.Parallel()
+	store := newWaiting()
+	f := start(t, store)
+	held := budget.New(64 << 20)
+	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: f.JSON()}
+	connlimit.HTTP(srv)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(connlimit.New(raw, connlimit.Config{Max: 10, Budget: held})) }()
+	body := manyJSON(1000, 1)
+	answered := make(chan error, 1)
+	go func() {
+		resp, err := http.Post("http://"+raw.Addr().String(), "application/json", strings.NewReader(body))
+		if err == nil {
+			_, err = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+		answered <- err
+	}()
+	store.arrive(t)
+	if least := f.jsonBytes([]byte(body)); held.Held() < least {
+		t.Errorf("%d bytes are held during the decision, want %d or more", held.Held(), least)
+	}
+	close(store.release)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); held.Held() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes are held afterwards", held.Held())
+		}
+	}
+	if err := srv.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != http.ErrServerClosed {
+		t.Error(err)
+	}
+}
+
+// A body whose connection has been closed for the budget is not decoded.
+func TestNoRoomToDecode(t *testing.T) {
+	t.Parallel()
+	f := start(t, nil)
+	held := budget.New(1 << 20) // less than the messages take
+	handled := make(chan error, 1)
+	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _, err := f.answerJSON(r.Context(), []byte(manyJSON(limiter.MaxDescriptors, 16)))
+		handled <- err
+	})}
+	connlimit.HTTP(srv)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(connlimit.New(raw, connlimit.Config{Max: 10, Budget: held})) }()
+	if resp, err := http.Get("http://" + raw.Addr().String()); err == nil {
+		_ = resp.Body.Close()
+		t.Error("the connection is still open")
+	}
+	if err := <-handled; err == nil || !strings.Contains(err.Error(), "MAX_BUFFERED_BYTES") {
+		t.Errorf("decoded with %v, want an error that names the setting", err)
+	}
+	if n := held.Evicted(); n == 0 {
+		t.Error("no connection was evicted")
+	}
+	_ = srv.Close() // its error is that of Serve
+	<-served
+}
