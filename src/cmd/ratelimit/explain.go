@@ -59,7 +59,7 @@ there is nothing to explain.`,
   ratelimit explain --url http://localhost:6070 --domain rl --descriptors foo=bar --hits 5
   ratelimit explain --config rules/ --request request.json --json
   curl 'localhost:6070/explain?domain=rl&descriptors=foo=bar,baz=x'`,
-		Args: cobra.NoArgs,
+		Args: noWords,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			body, err := opt.body(cmd)
 			if err == nil {

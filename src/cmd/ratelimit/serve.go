@@ -45,7 +45,7 @@ environment variables:
 ` + settingsText(),
 		Example: `  RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit ratelimit serve
   PORT=0 GRPC_PORT=0 DEBUG_PORT=0 LOG_LEVEL=debug ratelimit serve`,
-		Args: cobra.NoArgs,
+		Args: noWords,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			signals := make(chan os.Signal, 4)
 			signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
