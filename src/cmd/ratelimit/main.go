@@ -77,7 +77,7 @@ happen now? It speaks Envoy's RateLimitService v3 over gRPC, and the same as
 JSON over HTTP.
 
 Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
-		Example: `  RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit ratelimit
+		Example: `  ratelimit serve --config examples/ratelimit/config
   ratelimit divvy examples/divvy/example-config.ini
   ratelimit check rules/
   ratelimit test tests/
@@ -90,6 +90,7 @@ Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.Flags().AddFlagSet(serve.Flags())
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetOut(std.out)
 	root.SetErr(std.err)

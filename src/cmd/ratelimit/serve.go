@@ -18,6 +18,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"ratelimit/src/budget"
@@ -34,7 +35,7 @@ import (
 )
 
 func serveCommand(std stdio) *cobra.Command {
-	var try bool
+	var opt serveOptions
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve (also without any command)",
@@ -43,7 +44,8 @@ ends it at once. SIGHUP reads the rules again. Everything is configured by
 environment variables:
 
 ` + settingsText(),
-		Example: `  RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit ratelimit serve
+		Example: `  ratelimit serve --config examples/ratelimit/config
+  RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit ratelimit serve
   PORT=0 GRPC_PORT=0 DEBUG_PORT=0 LOG_LEVEL=debug ratelimit serve`,
 		Args: noWords,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,18 +56,42 @@ environment variables:
 			defer gc.stop()
 			return serving(std, func(o *outputs) error {
 				ownProcess(o)
-				return serve(cmd.Context(), o, os.LookupEnv, signals, serveOptions{try, gc})
+				opt.gc = gc
+				return serve(cmd.Context(), o, os.LookupEnv, signals, opt)
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&try, "try", false, "once ready, print a request to try on the loaded rules")
+	opt.flags(cmd.Flags())
 	return cmd
 }
 
 // serveOptions are not settings.
 type serveOptions struct {
-	try bool     // once ready, print a request to try
-	gc  *gcTuner // is told of the counters in this process
+	try    bool     // once ready, print a request to try
+	config string   // a directory or file of rules, in place of the RUNTIME_ variables; empty: those
+	gc     *gcTuner // is told of the counters in this process
+}
+
+func (opt *serveOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&opt.config, "config", "", "directory or file with the rules, in place of RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY")
+	f.BoolVar(&opt.try, "try", false, "once ready, print a request to try on the loaded rules")
+}
+
+// useConfig has the rules come from --config, if it is given. The warnings name
+// variables that have no effect then.
+func (opt *serveOptions) useConfig(cfg *settings.Settings, lookup func(string) (string, bool)) (warnings []string, err error) {
+	if opt.config == "" {
+		return nil, nil
+	}
+	if cfg.ConfigType == settings.ConfigXDS {
+		return nil, errors.New("--config: CONFIG_TYPE=" + settings.ConfigXDS + " says that rules come from a management server; leave out one of them")
+	}
+	for _, name := range []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"} {
+		if v, _ := lookup(name); v != "" {
+			warnings = append(warnings, name+" has no effect: --config says where the rules are; remove one of them")
+		}
+	}
+	return warnings, nil
 }
 
 // server is one running service.
@@ -115,6 +141,11 @@ func serve(ctx context.Context, o *outputs, lookup func(string) (string, bool), 
 	if err != nil {
 		return fmt.Errorf("settings:\n%w", err)
 	}
+	idle, err := opt.useConfig(cfg, lookup)
+	if err != nil {
+		return err
+	}
+	warnings = append(warnings, idle...)
 	return (&server{cfg: cfg, output: o, serveOptions: opt}).start(ctx, warnings, signals)
 }
 
