@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"math/big"
@@ -239,6 +240,56 @@ func TestCheckCommand(t *testing.T) {
 	}
 	if code, _, _ := call(t, "/bin/ratelimit_config_check", "-config_dir="+filepath.Dir(bad)); code != 1 {
 		t.Errorf("by its other name: exit %d", code)
+	}
+}
+
+// What check prints for machines: one object, or GitHub's commands for annotations.
+func TestCheckFormats(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for name, text := range map[string]string{
+		"good.yaml":   "domain: a\ndescriptors:\n  - key: x\n    shadow_mode: true\n",
+		"b,%:d.yaml":  "domain: \"b%,:\"\ndescriptors:\n  - kez: x\n",
+		"syntax.yaml": "domain: c\ndescriptors: [\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		args, want string
+		code       int
+	}{
+		{"--format github good.yaml", "::warning file=good.yaml,line=3,col=5::shadow_mode has no effect", 0},
+		{"--format github b,%:d.yaml", "::error file=b%2C%25%3Ad.yaml,line=3,col=5::unknown key \"kez\"; did you mean `key`?\n", 1},
+		{"--format github syntax.yaml", "::error file=syntax.yaml,line=2,col=14::not YAML: ", 1},
+		{"--format github none", "::error file=none::" + dir + "/none does not exist", 1},
+		{"--format text good.yaml", "warning: good.yaml:3:5: shadow_mode has no effect", 0},
+		{"--format json good.yaml", `{"ok":true,"files":1,"domains":1,"rules":0,"problems":[{"severity":"warning","file":"good.yaml","line":3,"column":5,"message":"shadow_mode has no effect`, 0},
+		{"--format json syntax.yaml", `{"ok":false,"files":1,"domains":0,"rules":0,"problems":[{"severity":"error","file":"syntax.yaml","line":2,"column":14,"message":"not YAML: `, 1},
+		{"--format json --backend disk good.yaml", "", 1},
+		{"--format xml good.yaml", "", 1},
+	} {
+		code, out, errOut := call(t, append([]string{"ratelimit", "check"}, strings.Fields(tt.args)...)...)
+		if code != tt.code || !strings.HasPrefix(out, tt.want) || tt.want == "" && !strings.Contains(errOut, "write ") {
+			t.Errorf("%s: exit %d, got\n%s%s\nwant\n%s", tt.args, code, out, errOut, tt.want)
+		}
+		if strings.Contains(tt.args, "json") && tt.want != "" {
+			var one struct{ Problems []struct{ Fix string } }
+			if err := json.Unmarshal([]byte(out), &one); err != nil || len(one.Problems) != 1 || one.Problems[0].Fix == "" || errOut != "" {
+				t.Errorf("%s: %v in\n%s%s", tt.args, err, out, errOut)
+			}
+		}
+	}
+}
+
+// Texts of rule files cannot end a command of GitHub and begin another.
+func TestGitHubCommandEscapes(t *testing.T) {
+	t.Parallel()
+	p := rules.Problem{Pos: rules.Pos{File: "a\nb,c:d%", Line: 1}, What: "50% of\r\n::error::x", Mend: "a, b: c"}
+	const want = "::error file=a%0Ab%2Cc%3Ad%25,line=1::50%25 of%0D%0A::error::x; a, b: c"
+	if got := gitHubCommand("error", p); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
