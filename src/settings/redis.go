@@ -31,7 +31,7 @@ func (c *Redis) declare(r *reader, prefix, url, meaning string) {
 		}
 		return text
 	}
-	r.text(&c.SocketType, prefix+"SOCKET_TYPE", "", say("`tcp` or `unix`; by the form of the URL if it is not set"))
+	r.text(&c.SocketType, prefix+"SOCKET_TYPE", "", say("of a single Redis: `tcp`, `tcp4` (IPv4 only), `tcp6` (IPv6 only) or `unix`; by the form of the URL if it is not set"))
 	r.oneOf(&c.Type, prefix+"TYPE", "SINGLE", say("what `…URL` is about"), "SINGLE", "SENTINEL", "CLUSTER")
 	c.Type = strings.ToUpper(c.Type)
 	r.text(&c.URL, prefix+"URL", url, say("`host:port`, the path of a socket, `redis://user:password@host:port/db`, or `rediss://` for TLS; of sentinels `primary's name,host:port,host:port`; of a cluster some nodes, `host:port,host:port`"))
@@ -61,6 +61,9 @@ func (c *Redis) validate(r *reader, prefix string) {
 	}
 	if c.Parallelism < 0 && c.Type == "CLUSTER" {
 		r.problem(prefix+"CLUSTER_PIPELINE_PARALLELISM", "below 0", "write 0 or more; it has no effect")
+	}
+	if r.unreadable(prefix + "TYPE") {
+		return
 	}
 	c.place(r, func(word string) string { return prefix + word })
 }

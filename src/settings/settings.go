@@ -3,7 +3,6 @@
 package settings
 
 import (
-	"errors"
 	"path"
 	"regexp"
 	"strconv"
@@ -194,9 +193,10 @@ func Read(lookup func(string) (string, bool)) (*Settings, []string, error) {
 	s := new(Settings)
 	r := &reader{lookup: lookup}
 	s.declare(r)
+	r.parsed = len(r.problems)
 	r.silent()
 	s.validate(r)
-	return s, r.warnings, errors.Join(r.problems...)
+	return s, r.warnings, r.err()
 }
 
 // Table lists every variable in the order of the documentation.
@@ -305,10 +305,6 @@ func (s *Settings) declare(r *reader) {
 	r.flag(&dogStatsd, "USE_DOG_STATSD", false, "send counters to a DogStatsD agent")
 	var mogrifiers []string
 	r.list(&mogrifiers, "USE_DOG_STATSD_MOGRIFIERS", "names of mogrifiers, in the order they are tried")
-	s.Mogrifiers = nil
-	for _, id := range mogrifiers {
-		s.Mogrifiers = append(s.Mogrifiers, r.mogrifier(id))
-	}
 	r.document("DOG_STATSD_MOGRIFIER_<NAME>_PATTERN", "regexp", "statistics whose name it matches (without anchors) are renamed; required")
 	r.document("DOG_STATSD_MOGRIFIER_<NAME>_NAME", "text", "the new name; `$1` is the first group; required")
 	r.document("DOG_STATSD_MOGRIFIER_<NAME>_TAGS", "map", "tags to add, `tag:$2,other:text`")
@@ -322,6 +318,11 @@ func (s *Settings) declare(r *reader) {
 	r.tags(&s.ExtraTags, "EXTRA_TAGS", "tags on every statistic, `env:prod,zone:a`")
 	r.count(&s.StatsMaxSeries, "STATS_MAX_SERIES", 10_000, "cap on counters whose names clients choose (`detailed_metric`, `value_to_metric`, request limits, unknown domains); the least recently used are forgotten")
 	s.Sink = r.sink(statsd, dogStatsd, prometheus, disable)
+	if s.Mogrifiers = nil; s.Sink == SinkDogStatsd {
+		for _, id := range mogrifiers {
+			s.Mogrifiers = append(s.Mogrifiers, r.mogrifier(id))
+		}
+	}
 
 	r.section("Tracing")
 	r.flag(&s.Tracing.Enabled, "TRACING_ENABLED", false, "send spans of requests to an OpenTelemetry collector")
@@ -384,6 +385,10 @@ func (s *Settings) validate(r *reader) {
 			r.problem("EXTRA_TAGS", key, "Prometheus uses a label of that name itself: choose another")
 		}
 	}
+	if s.PrometheusPath == "" {
+		s.PrometheusPath = "/metrics"
+		r.warnings = append(r.warnings, "PROMETHEUS_PATH is set but empty; its default /metrics is used")
+	}
 	if !promPath.MatchString(s.PrometheusPath) || s.PrometheusPath != "/" && path.Clean(s.PrometheusPath) != strings.TrimSuffix(s.PrometheusPath, "/") {
 		r.problem("PROMETHEUS_PATH", s.PrometheusPath, "write a path such as /metrics")
 	}
@@ -397,4 +402,40 @@ func (s *Settings) validate(r *reader) {
 	s.Failure.validate(r)
 	s.validateTLS(r)
 	s.LogLevel = strings.ToLower(s.LogLevel)
+	s.forgive(r)
+}
+
+// forgive has variables of what is off end no start. Those of stores are in
+// forgiveStore.
+func (s *Settings) forgive(r *reader) {
+	if s.Sink != SinkDogStatsd && !r.unreadable("USE_DOG_STATSD") {
+		r.idle("USE_DOG_STATSD is not true", "set USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS")
+	}
+	switch {
+	case s.Sink == SinkDogStatsd:
+		r.forgive("DogStatsD is always udp", begins("STATSD_PROTOCOL"))
+	case s.Sink != SinkStatsd:
+		r.forgive("nothing is sent to statsd", begins("STATSD_"))
+	}
+	if s.Sink == SinkNone {
+		r.forgive("nothing is sent", begins("STATS_FLUSH_INTERVAL", "EXTRA_TAGS"))
+	}
+	if s.Sink != SinkPrometheus {
+		r.forgive("USE_PROMETHEUS is not true", begins("PROMETHEUS_"))
+	}
+	if !s.Tracing.Enabled && !r.unreadable("TRACING_ENABLED") {
+		r.forgive("TRACING_ENABLED is not true", begins("TRACING_EXPORTER_PROTOCOL"))
+	}
+	if s.GRPCUDS != "" {
+		r.forgive("GRPC_UDS is set", begins("GRPC_PORT"))
+	}
+	switch s.ConfigType {
+	case ConfigXDS:
+		r.forgive("rules come from the management server", begins("RUNTIME_"))
+	case "FILE":
+		r.forgive("CONFIG_TYPE is not "+ConfigXDS, begins("CONFIG_GRPC_XDS_", "XDS_CLIENT_"))
+	}
+	if !s.Divvy.On && !s.Divvy.WhenNeeded {
+		r.forgive("DIVVY_PORT is off", func(name string) bool { return name != "DIVVY_PORT" && strings.HasPrefix(name, "DIVVY_") })
+	}
 }

@@ -60,9 +60,7 @@ var headerKey = regexp.MustCompile(`^[-_.0-9a-z]+$`)
 // validate checks what one variable alone cannot, and takes maps apart.
 func (x *XDS) validate(r *reader, used bool) {
 	if !used {
-		if v, _ := r.lookup("CONFIG_GRPC_XDS_SERVER_URL"); v != "" {
-			r.warnings = append(r.warnings, "CONFIG_GRPC_XDS_SERVER_URL has no effect: CONFIG_TYPE is not GRPC_XDS_SOTW")
-		}
+		r.idle("CONFIG_TYPE is not "+ConfigXDS, "set CONFIG_TYPE="+ConfigXDS, "CONFIG_GRPC_XDS_SERVER_URL")
 		return
 	}
 	if x.Server == "" || strings.HasPrefix(x.Server, "http://") || strings.HasPrefix(x.Server, "https://") {
@@ -143,26 +141,18 @@ func (x *XDS) readHeaders(r *reader) {
 }
 
 func (x *XDS) validateTLS(r *reader) {
-	none := func(name, why string) {
-		r.warnings = append(r.warnings, name+" has no effect: "+why)
-	}
+	const cert, key = "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY"
 	switch {
 	case x.ClientCert != "" && x.ClientKey == "":
-		none("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY is not set")
+		r.idle(key+" is not set", "set "+key, cert)
 	case x.ClientCert == "" && x.ClientKey != "":
-		none("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT is not set")
+		r.idle(cert+" is not set", "set "+cert, key)
 	}
 	if x.ClientCert == "" || x.ClientKey == "" { // as upstream
 		x.ClientCert, x.ClientKey = "", ""
 	}
-	if x.TLS {
-		return
-	}
-	for _, v := range []struct{ name, value string }{
-		{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", x.CACert}, {"CONFIG_GRPC_XDS_SERVER_TLS_SAN", x.SAN}, {"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", x.ClientCert},
-	} {
-		if v.value != "" {
-			none(v.name, "CONFIG_GRPC_XDS_SERVER_USE_TLS is false")
-		}
+	if !x.TLS && !r.unreadable("CONFIG_GRPC_XDS_SERVER_USE_TLS") {
+		r.idle("CONFIG_GRPC_XDS_SERVER_USE_TLS is not true", "set CONFIG_GRPC_XDS_SERVER_USE_TLS=true",
+			"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "CONFIG_GRPC_XDS_SERVER_TLS_SAN", cert)
 	}
 }

@@ -49,6 +49,28 @@ func TestRedisAsDocumentedUpstream(t *testing.T) {
 	}
 }
 
+// tcp4 and tcp6 reach a Redis by addresses of their kind only.
+func TestRedisSocketTypes(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	for _, tt := range []struct{ kind, url, problem string }{
+		{"tcp4", server.Addr, ""},
+		{"tcp4", "redis://" + server.Addr, ""},
+		{"tcp6", server.Addr, "no suitable address"},
+		{"tcp6", "redis://" + server.Addr, "no suitable address"},
+		{"tcp4", "[::1]:6379", "no suitable address"},
+	} {
+		s := launch(t, redisRules, "REDIS_SOCKET_TYPE="+tt.kind, "REDIS_URL="+tt.url, "REDIS_TIMEOUT=5s")
+		if tt.problem == "" {
+			s.until("ready", s.healthy)
+			continue
+		}
+		s.until("it says why", func() bool {
+			_, body := s.get("debug", "/readyz")
+			return strings.Contains(body, tt.problem)
+		})
+	}
+}
+
 // Replicas that share a Redis admit together what one would.
 func TestReplicasShareARedis(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})

@@ -88,7 +88,7 @@ func (opt *serveOptions) useConfig(cfg *settings.Settings, lookup func(string) (
 	}
 	for _, name := range []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"} {
 		if v, _ := lookup(name); v != "" {
-			warnings = append(warnings, name+" has no effect: --config says where the rules are; remove one of them")
+			warnings = append(warnings, fmt.Sprintf("%s=%s has no effect: --config says where the rules are; remove one of the two", name, v))
 		}
 	}
 	return warnings, nil

@@ -95,7 +95,7 @@ func TestServeConfig(t *testing.T) {
 	for _, tt := range []struct{ config, root, want string }{
 		{dir, "", ""},
 		{filepath.Join(dir, "rules.yaml"), "", ""},
-		{dir, "/elsewhere", "RUNTIME_ROOT has no effect: --config says where the rules are; remove one of them"},
+		{dir, "/elsewhere", "RUNTIME_ROOT=/elsewhere has no effect: --config says where the rules are; remove one of the two"},
 	} {
 		s := launch(t, "domain: other", "--config="+tt.config, "RUNTIME_ROOT="+tt.root)
 		s.until("ready", s.healthy)
