@@ -9,7 +9,7 @@ import (
 // by the second included.
 func (s *Settings) declareRedis(r *reader) {
 	r.section("Redis")
-	s.Redis.declare(r, "REDIS_", "/var/run/nutcracker/ratelimit.sock", "")
+	s.Redis.declare(r, "REDIS_", RedisSocket, "")
 	r.text(&s.RedisTLS.CACert, "REDIS_TLS_CACERT", "", "PEM file of authorities to trust besides the system's; read anew for each connection, as all files of this section")
 	r.text(&s.RedisTLS.ClientCert, "REDIS_TLS_CLIENT_CERT", "", "PEM file of the client's certificate chain")
 	r.text(&s.RedisTLS.ClientKey, "REDIS_TLS_CLIENT_KEY", "", "PEM file of its key")

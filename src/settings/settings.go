@@ -273,7 +273,7 @@ func (s *Settings) declare(r *reader) {
 	s.XDS.declare(r)
 
 	r.section("Limiting")
-	r.text(&s.BackendType, "BACKEND_TYPE", "", "where the counters live: `memory`, in this process, `redis`, or `memcache`; redis if any `REDIS_` variable is set, else memory")
+	r.text(&s.BackendType, "BACKEND_TYPE", "", "where the counters live: `memory`, in this process, `redis`, or `memcache`; if not set, redis if any `REDIS_` variable is set or the socket `"+RedisSocket+"` exists, else memory")
 	r.bytes(&s.MemoryMaxBytes, "MEMORY_MAX_BYTES", r.defaultMemory(), "cap on the memory of all counters in this process; beyond it those that matter least are evicted; at most half of `GOMEMLIMIT` where only that is set")
 	r.text(&s.CacheKeyPrefix, "CACHE_KEY_PREFIX", "", "stands in front of every key in the store")
 	r.oneOf(&s.CacheKeyFormat, "CACHE_KEY_FORMAT", "v1", "how keys are written, `v1` as envoyproxy/ratelimit does, `v2` so that different descriptors never share a counter; counters start anew, so change it on all replicas at once", "v1", "v2")

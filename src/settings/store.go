@@ -1,16 +1,47 @@
 package settings
 
-import "strings"
+import (
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+)
+
+// RedisSocket is where envoyproxy/ratelimit looks for Redis unless it is told otherwise.
+const RedisSocket = "/var/run/nutcracker/ratelimit.sock"
+
+// WithRedisSocket returns lookup with the Redis at socket as the store. It returns
+// lookup as it is, and no warning, if there is no such socket, or a variable chooses
+// a store: BACKEND_TYPE, or one of Redis.
+func WithRedisSocket(socket string, lookup func(string) (string, bool)) (with func(string) (string, bool), warnings []string) {
+	if info, err := os.Stat(socket); err != nil || info.Mode().Type() != fs.ModeSocket || isSet(lookup, "BACKEND_TYPE") || setsRedis(lookup) {
+		return lookup, nil
+	}
+	with = func(name string) (string, bool) {
+		switch name {
+		case "BACKEND_TYPE":
+			return "redis", true
+		case "REDIS_URL":
+			return socket, true
+		}
+		return lookup(name)
+	}
+	return with, []string{"the counters are in the Redis at " + socket +
+		", which envoyproxy/ratelimit would use: no variable names a store, and the socket exists; set BACKEND_TYPE=redis, or BACKEND_TYPE=memory to count in this process"}
+}
+
+// setsRedis reports whether a variable of Redis is set.
+func setsRedis(lookup func(string) (string, bool)) bool {
+	return slices.ContainsFunc(Table(), func(v Variable) bool { return strings.HasPrefix(v.Name, "REDIS_") && isSet(lookup, v.Name) })
+}
 
 // validateStore decides on the store and checks what it needs.
 func (s *Settings) validateStore(r *reader) {
 	if s.BackendType == "" {
 		defer r.idle("BACKEND_TYPE is not memcache", "set BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT", "MEMCACHE_SRV") // whoever sets BACKEND_TYPE knows
 		s.BackendType = "memory"
-		for _, v := range r.table {
-			if value, _ := r.lookup(v.Name); strings.HasPrefix(v.Name, "REDIS_") && value != "" {
-				s.BackendType = "redis"
-			}
+		if setsRedis(r.lookup) {
+			s.BackendType = "redis"
 		}
 	}
 	redis := []string{"REDIS_URL", "REDIS_PERSECOND_URL"}

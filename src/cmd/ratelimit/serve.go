@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -70,6 +71,9 @@ type serveOptions struct {
 	try    bool     // once ready, print a request to try
 	config string   // a directory or file of rules, in place of the RUNTIME_ variables; empty: those
 	gc     *gcTuner // is told of the counters in this process
+	// redisSocket is where a Redis is used that no variable names. Defaults to
+	// settings.RedisSocket.
+	redisSocket string
 }
 
 func (opt *serveOptions) flags(f *pflag.FlagSet) {
@@ -137,10 +141,12 @@ type server struct {
 
 // serve runs the service until a signal ends it. lookup is the environment.
 func serve(ctx context.Context, o *outputs, lookup func(string) (string, bool), signals <-chan os.Signal, opt serveOptions) error {
-	cfg, warnings, err := settings.Read(lookup)
+	lookup, warnings := settings.WithRedisSocket(cmp.Or(opt.redisSocket, settings.RedisSocket), lookup)
+	cfg, more, err := settings.Read(lookup)
 	if err != nil {
 		return fmt.Errorf("settings:\n%w", err)
 	}
+	warnings = append(warnings, more...)
 	idle, err := opt.useConfig(cfg, lookup)
 	if err != nil {
 		return err

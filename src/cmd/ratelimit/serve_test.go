@@ -80,7 +80,7 @@ func launch(t *testing.T, text string, vars ...string) *service {
 	}
 	s.run(env, func(ctx context.Context, lookup func(string) (string, bool)) error {
 		return serving(stdio{&s.out, &s.log}, func(o *outputs) error {
-			return serve(ctx, o, lookup, s.signals, serveOptions{try: true, config: env["--config"]})
+			return serve(ctx, o, lookup, s.signals, serveOptions{try: true, config: env["--config"], redisSocket: env["socket"]})
 		})
 	})
 	return s
