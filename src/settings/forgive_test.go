@@ -21,7 +21,7 @@ func TestNoEffect(t *testing.T) {
 		{"USE_PROMETHEUS=true STATSD_PORT=0", nil},
 		{"USE_DOG_STATSD=true STATSD_PROTOCOL=sctp", []string{"STATSD_PROTOCOL=sctp has no effect: DogStatsD is always udp; remove it, or write one of tcp, udp"}},
 		{"DISABLE_STATS=true STATSD_HOST= STATSD_PORT=x", []string{"STATSD_PORT=x has no effect: nothing is sent to statsd; remove it, or write a port number, 0 to 65535"}},
-		{"DISABLE_STATS=true STATS_FLUSH_INTERVAL=0", []string{"STATS_FLUSH_INTERVAL=0 has no effect: nothing is sent; remove it, or write a duration above 0; DISABLE_STATS=true sends nothing"}},
+		{"DISABLE_STATS=true STATS_FLUSH_INTERVAL=0", []string{"STATS_FLUSH_INTERVAL=0s has no effect: nothing is sent; remove it, or write 10ms or more; DISABLE_STATS=true sends nothing"}},
 		{"PROMETHEUS_PATH=", []string{"PROMETHEUS_PATH is set but empty; its default /metrics is used"}},
 		{"USE_PROMETHEUS=true PROMETHEUS_PATH=", []string{"PROMETHEUS_PATH is set but empty; its default /metrics is used"}},
 		{"PROMETHEUS_PATH=a{b}", []string{"PROMETHEUS_PATH=a{b} has no effect: USE_PROMETHEUS is not true; remove it, or write a path such as /metrics"}},
@@ -77,6 +77,51 @@ func TestEffect(t *testing.T) {
 		_, _, err := Read(env(strings.Fields(tt.env)...))
 		if err == nil || err.Error() != tt.problem {
 			t.Errorf("%s:\n got %v\nwant %s", tt.env, err, tt.problem)
+		}
+	}
+}
+
+// Values that can be read and make no sense are problems, one for each.
+func TestRanges(t *testing.T) {
+	t.Parallel()
+	const redis = "REDIS_URL=a:1 "
+	for _, tt := range []struct{ env, problem string }{
+		{"NEAR_LIMIT_RATIO=8", "NEAR_LIMIT_RATIO=8: write a number above 0, up to 1, such as 0.8"},
+		{"NEAR_LIMIT_RATIO=0", "NEAR_LIMIT_RATIO=0: write a number above 0, up to 1, such as 0.8"},
+		{"NEAR_LIMIT_RATIO=-0.5", "NEAR_LIMIT_RATIO=-0.5: write a number above 0, up to 1, such as 0.8"},
+		{"NEAR_LIMIT_RATIO=+Inf", "NEAR_LIMIT_RATIO=+Inf: write a number above 0, up to 1, such as 0.8"},
+		{"NEAR_LIMIT_RATIO=1", ""},
+		{"NEAR_LIMIT_RATIO=0.01", ""},
+		{"TRACING_SAMPLING_RATE=50", "TRACING_SAMPLING_RATE=50: write a number from 0 to 1, such as 0.8"},
+		{"TRACING_ENABLED=true TRACING_SAMPLING_RATE=-1", "TRACING_SAMPLING_RATE=-1: write a number from 0 to 1, such as 0.8"},
+		{"TRACING_SAMPLING_RATE=0", ""},
+		{"TRACING_SAMPLING_RATE=1", ""},
+		{"RUNTIME_POLL_INTERVAL=1ns", "RUNTIME_POLL_INTERVAL=1ns: write 10ms or more, or 0"},
+		{"RUNTIME_POLL_INTERVAL=0", ""},
+		{"RUNTIME_READ_TIMEOUT=1ms", "RUNTIME_READ_TIMEOUT=1ms: write 10ms or more, or 0"},
+		{"STATS_FLUSH_INTERVAL=1us", "STATS_FLUSH_INTERVAL=1µs: write 10ms or more; DISABLE_STATS=true sends nothing"},
+		{"GRPC_KEEPALIVE_TIME=10ms", "GRPC_KEEPALIVE_TIME=10ms: write 1s or more, or 0"},
+		{"GRPC_KEEPALIVE_TIME=0", ""},
+		{redis + "REDIS_STARTUP_INITIAL_INTERVAL=0", "REDIS_STARTUP_INITIAL_INTERVAL=0s: write 10ms or more"},
+		{redis + "REDIS_STARTUP_MAX_INTERVAL=1ms", "REDIS_STARTUP_MAX_INTERVAL=1ms: write 10ms or more"},
+		{redis + "REDIS_PIPELINE_WINDOW=50ms", "REDIS_PIPELINE_WINDOW=50ms: no call would be answered within REDIS_TIMEOUT, 50ms: write a shorter one"},
+		{redis + "REDIS_PIPELINE_WINDOW=50ms REDIS_TIMEOUT=1s", ""},
+		{redis + "REDIS_PIPELINE_WINDOW=150us", ""},
+		{redis + "REDIS_PIPELINE_LIMIT=-1", "REDIS_PIPELINE_LIMIT=-1: write 0 or more"},
+		{redis + "REDIS_POOL_SIZE=-1", "REDIS_POOL_SIZE=-1: write 0 or more"},
+		{redis + "LOCAL_CACHE_SIZE_IN_BYTES=1000000000000000", "LOCAL_CACHE_SIZE_IN_BYTES=1000000000000000: write 68719476736 or less"},
+		{"BACKEND_TYPE=memcache MEMCACHE_SRV=_a._tcp.b MEMCACHE_SRV_REFRESH=1us", "MEMCACHE_SRV_REFRESH=1µs: write 10ms or more, or 0"},
+		{"GRPC_MAX_CONCURRENT_STREAMS=0", "GRPC_MAX_CONCURRENT_STREAMS=0: write a whole number above 0"},
+		{"MAX_DESCRIPTORS=1001", "MAX_DESCRIPTORS=1001: write a whole number from 1 to 1000"},
+		{"EXPIRATION_JITTER_MAX_SECONDS=-5", ""}, // none, as upstream
+	} {
+		_, _, err := Read(env(strings.Fields(tt.env)...))
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != tt.problem {
+			t.Errorf("%s:\n got %s\nwant %s", tt.env, got, tt.problem)
 		}
 	}
 }

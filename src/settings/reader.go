@@ -347,6 +347,24 @@ func (r *reader) ratio(to *float32, name string, fallback float32, meaning strin
 	}
 }
 
+// fraction reads a number up to 1 and above 0, or from 0 with zeroToo.
+func (r *reader) fraction(to *float32, name string, fallback float32, zeroToo bool, meaning string) {
+	*to = fallback
+	v, set := r.read(name, "number", strconv.FormatFloat(float64(fallback), 'g', -1, 32), meaning)
+	if !set {
+		return
+	}
+	fix := "write a number above 0, up to 1, such as 0.8"
+	if zeroToo {
+		fix = "write a number from 0 to 1, such as 0.8"
+	}
+	f, err := strconv.ParseFloat(v, 32)
+	if in := f > 0 && f <= 1 || zeroToo && f == 0; err != nil || !in {
+		r.problem(name, v, fix)
+	}
+	*to = float32(f)
+}
+
 func (r *reader) duration(to *time.Duration, name string, fallback time.Duration, meaning string) {
 	*to = fallback
 	if v, set := r.read(name, "duration", brief(fallback), meaning); set {
@@ -355,6 +373,20 @@ func (r *reader) duration(to *time.Duration, name string, fallback time.Duration
 			r.problem(name, v, "write a duration with its unit, such as 500ms, 30s, 1h30m")
 		}
 		*to = d
+	}
+}
+
+// minPause keeps a setting from having the service do something without a pause.
+const minPause = 10 * time.Millisecond
+
+// atLeast notes a duration below least, but for 0 if that means something else.
+func (r *reader) atLeast(name string, d, least time.Duration, zeroToo bool) {
+	fix := "write " + brief(least) + " or more"
+	if zeroToo {
+		fix += ", or 0"
+	}
+	if d < least && (d != 0 || !zeroToo) {
+		r.problem(name, d.String(), fix)
 	}
 }
 

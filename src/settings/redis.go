@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"strconv"
 	"strings"
 	"time"
 )
@@ -52,15 +53,18 @@ func (c *Redis) declare(r *reader, prefix, url, meaning string) {
 // validate checks what belongs together and takes the URL apart.
 func (c *Redis) validate(r *reader, prefix string) {
 	if c.PipelineLimit < 0 {
-		r.problem(prefix+"PIPELINE_LIMIT", "below 0", "write 0 or more")
+		r.problem(prefix+"PIPELINE_LIMIT", strconv.Itoa(c.PipelineLimit), "write 0 or more")
 	}
 	if c.PoolSize < 0 {
-		r.problem(prefix+"POOL_SIZE", "below 0", "write 0 or more")
+		r.problem(prefix+"POOL_SIZE", strconv.Itoa(c.PoolSize), "write 0 or more")
 	} else if c.PoolSize == 0 {
 		c.PoolSize = 10
 	}
 	if c.Parallelism < 0 && c.Type == "CLUSTER" {
-		r.problem(prefix+"CLUSTER_PIPELINE_PARALLELISM", "below 0", "write 0 or more; it has no effect")
+		r.problem(prefix+"CLUSTER_PIPELINE_PARALLELISM", strconv.Itoa(c.Parallelism), "write 0 or more; it has no effect")
+	}
+	if c.Timeout > 0 && c.PipelineWindow >= c.Timeout && !r.unreadable(prefix+"TIMEOUT") {
+		r.problem(prefix+"PIPELINE_WINDOW", c.PipelineWindow.String(), "no call would be answered within "+prefix+"TIMEOUT, "+c.Timeout.String()+": write a shorter one")
 	}
 	if r.unreadable(prefix + "TYPE") {
 		return

@@ -278,7 +278,7 @@ func (s *Settings) declare(r *reader) {
 	r.text(&s.CacheKeyPrefix, "CACHE_KEY_PREFIX", "", "stands in front of every key in the store")
 	r.oneOf(&s.CacheKeyFormat, "CACHE_KEY_FORMAT", "v1", "how keys are written, `v1` as envoyproxy/ratelimit does, `v2` so that different descriptors never share a counter; counters start anew, so change it on all replicas at once", "v1", "v2")
 	r.flag(&s.StopIncrementWhenOver, "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", false, "charge a request only if none of its descriptors is over the limit")
-	r.ratio(&s.NearLimitRatio, "NEAR_LIMIT_RATIO", 0.8, "share of a limit from which hits are counted as near it")
+	r.fraction(&s.NearLimitRatio, "NEAR_LIMIT_RATIO", 0.8, false, "share of a limit from which hits are counted as near it, above 0 and up to 1")
 	r.flag(&s.ShadowMode, "SHADOW_MODE", false, "let every request pass; statuses and counters still tell what would have been refused")
 	r.flag(&s.QuotaMode, "QUOTA_MODE", false, "treat every descriptor as if its rule had `quota_mode`: a request is refused only if all are over")
 
@@ -331,7 +331,7 @@ func (s *Settings) declare(r *reader) {
 	r.text(&s.Tracing.ServiceName, "TRACING_SERVICE_NAME", "RateLimit", "`service.name` of the spans")
 	r.text(&s.Tracing.Namespace, "TRACING_SERVICE_NAMESPACE", "", "`service.namespace`; none if empty")
 	r.text(&s.Tracing.InstanceID, "TRACING_SERVICE_INSTANCE_ID", "", "`service.instance.id`, such as the name of the pod; a random UUID if empty")
-	r.ratio(&s.Tracing.SamplingRate, "TRACING_SAMPLING_RATE", 1, "share of requests that are traced, where the caller has not decided; 1 or more: all, 0 or less: none")
+	r.fraction(&s.Tracing.SamplingRate, "TRACING_SAMPLING_RATE", 1, true, "share of requests that are traced, where the caller has not decided; 1: all, 0: none")
 	r.document("OTEL_EXPORTER_OTLP_<NAME>", "text", "where to: `ENDPOINT` (`https://localhost:4318`, with grpc `:4317`), `HEADERS`, `TIMEOUT` in milliseconds, `INSECURE`, `CERTIFICATE`, `CLIENT_CERTIFICATE`, `CLIENT_KEY`, `COMPRESSION`, as OpenTelemetry documents them")
 
 	r.section("Shutdown")
@@ -344,6 +344,10 @@ var promPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]*$`)
 
 // minMemory is what the empty tables of the memory store take.
 const minMemory = 128 << 10
+
+// maxLocalCache keeps a mistyped size, which is allocated at the start, from ending the
+// process.
+const maxLocalCache = 64 << 30
 
 // minBuffered has room for the largest body of an HTTP request.
 const minBuffered = 1 << 20
@@ -369,8 +373,14 @@ func (s *Settings) validate(r *reader) {
 	if s.MaxBuffered < minBuffered {
 		r.problem("MAX_BUFFERED_BYTES", strconv.FormatInt(s.MaxBuffered, 10), "write "+strconv.Itoa(minBuffered)+" or more")
 	}
-	if s.StatsFlushInterval == 0 {
-		r.problem("STATS_FLUSH_INTERVAL", "0", "write a duration above 0; DISABLE_STATS=true sends nothing")
+	if s.StatsFlushInterval < minPause {
+		r.problem("STATS_FLUSH_INTERVAL", s.StatsFlushInterval.String(), "write "+minPause.String()+" or more; DISABLE_STATS=true sends nothing")
+	}
+	r.atLeast("RUNTIME_POLL_INTERVAL", s.RuntimePollInterval, minPause, true)
+	r.atLeast("RUNTIME_READ_TIMEOUT", s.RuntimeReadTimeout, minPause, true)
+	r.atLeast("GRPC_KEEPALIVE_TIME", s.GRPCKeepaliveTime, time.Second, true) // gRPC would take it for 1s
+	if s.LocalCacheBytes > maxLocalCache {
+		r.problem("LOCAL_CACHE_SIZE_IN_BYTES", strconv.FormatInt(s.LocalCacheBytes, 10), "write "+strconv.Itoa(maxLocalCache)+" or less")
 	}
 	if s.Sink == SinkStatsd || s.Sink == SinkDogStatsd {
 		if s.StatsdHost == "" {

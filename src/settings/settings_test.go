@@ -65,7 +65,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"DEBUG_PORT=x: write a port number, 0 to 65535",
 		"DEBUG_PPROF=yes: write true or false",
 		"LOG_LEVEL=loud: write one of panic, fatal, error, warn, warning, info, debug, trace",
-		"NEAR_LIMIT_RATIO=NaN: write a number such as 0.8",
+		"NEAR_LIMIT_RATIO=NaN: write a number above 0, up to 1, such as 0.8",
 		"MEMORY_MAX_BYTES=1000: write 131072 or more",
 		"SHUTDOWN_DRAIN=-1s: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
@@ -81,7 +81,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"DIVVY_TLS_CERT=: write the path of a PEM file with the certificate chain, and that of its key in DIVVY_TLS_KEY",
 		"TRACING_ENABLED=on: write true or false",
 		"TRACING_EXPORTER_PROTOCOL=zipkin: write one of http, grpc",
-		"TRACING_SAMPLING_RATE=half: write a number such as 0.8",
+		"TRACING_SAMPLING_RATE=half: write a number from 0 to 1, such as 0.8",
 	}
 	if err == nil {
 		t.Fatal("no error")
@@ -113,7 +113,7 @@ func TestStore(t *testing.T) {
 		{"REDIS_TYPE=cluster REDIS_URL=redis://:secret@b:2/1", "redis", "REDIS_URL=…: a cluster has no databases"},
 		{"REDIS_TYPE=cluster REDIS_URL=a:1,secret", "redis", "REDIS_URL=…: a node is not host:port"},
 		{"REDIS_TYPE=cluster REDIS_URL=,", "redis", "REDIS_URL=: write some nodes of the cluster"},
-		{"REDIS_TYPE=cluster REDIS_URL=a:1 REDIS_CLUSTER_PIPELINE_PARALLELISM=-1", "redis", "REDIS_CLUSTER_PIPELINE_PARALLELISM=below 0"},
+		{"REDIS_TYPE=cluster REDIS_URL=a:1 REDIS_CLUSTER_PIPELINE_PARALLELISM=-1", "redis", "REDIS_CLUSTER_PIPELINE_PARALLELISM=-1"},
 		{"REDIS_TYPE=Sentinel REDIS_URL=mymaster,a:1", "redis", ""},
 		{"REDIS_TYPE=sentinel REDIS_URL=mymaster", "redis", "write the primary's name and the sentinels"},
 		{"REDIS_TYPE=sentinel REDIS_URL=a:1,b:2", "redis", "write the primary's name and the sentinels"},

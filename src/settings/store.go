@@ -53,6 +53,8 @@ func (s *Settings) validateStore(r *reader) {
 		if s.RedisSplit {
 			s.RedisPerSecond.validate(r, "REDIS_PERSECOND_")
 		}
+		r.atLeast("REDIS_STARTUP_INITIAL_INTERVAL", s.RedisStartupInitial, minPause, false)
+		r.atLeast("REDIS_STARTUP_MAX_INTERVAL", s.RedisStartupMax, minPause, false)
 		s.RedisTLS.validate(r, "REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY")
 	case "memcache", "memcached":
 		s.BackendType = "memcache"

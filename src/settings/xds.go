@@ -77,9 +77,7 @@ func (x *XDS) validate(r *reader, used bool) {
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL":           x.BackoffInitial,
 		"XDS_CLIENT_BACKOFF_MAX_INTERVAL":               x.BackoffMax,
 	} {
-		if pause < minPause {
-			r.problem(name, pause.String(), "write "+minPause.String()+" or more")
-		}
+		r.atLeast(name, pause, minPause, false)
 	}
 	x.BackoffGrowth, x.BackoffJitter = 2, float64(x.backoffFactor)
 	switch f := float64(x.backoffFactor); {
@@ -92,9 +90,6 @@ func (x *XDS) validate(r *reader, used bool) {
 		x.BackoffJitter = 0
 	}
 }
-
-// minPause keeps a setting from flooding the server.
-const minPause = 10 * time.Millisecond
 
 // readMetadata reads "key=value,key=value". What has no equals sign is left
 // out, as envoyproxy/ratelimit does, but not silently.

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -57,7 +58,7 @@ environment variables:
 			defer gc.stop()
 			return serving(std, func(o *outputs) error {
 				ownProcess(o)
-				opt.gc = gc
+				opt.gc, opt.environ = gc, os.Environ()
 				return serve(cmd.Context(), o, os.LookupEnv, signals, opt)
 			})
 		},
@@ -74,6 +75,17 @@ type serveOptions struct {
 	// redisSocket is where a Redis is used that no variable names. Defaults to
 	// settings.RedisSocket.
 	redisSocket string
+	environ     []string // NAME=value, where mistyped names are looked for
+}
+
+// unknown warns of variables of the environment that are no settings of table.
+func (opt *serveOptions) unknown(table []settings.Variable) []string {
+	var names []string
+	for _, v := range opt.environ {
+		name, _, _ := strings.Cut(v, "=")
+		names = append(names, name)
+	}
+	return settings.Unknown(names, table)
 }
 
 func (opt *serveOptions) flags(f *pflag.FlagSet) {
@@ -146,7 +158,7 @@ func serve(ctx context.Context, o *outputs, lookup func(string) (string, bool), 
 	if err != nil {
 		return fmt.Errorf("settings:\n%w", err)
 	}
-	warnings = append(warnings, more...)
+	warnings = append(append(warnings, more...), opt.unknown(settings.Table())...)
 	idle, err := opt.useConfig(cfg, lookup)
 	if err != nil {
 		return err

@@ -80,10 +80,24 @@ func launch(t *testing.T, text string, vars ...string) *service {
 	}
 	s.run(env, func(ctx context.Context, lookup func(string) (string, bool)) error {
 		return serving(stdio{&s.out, &s.log}, func(o *outputs) error {
-			return serve(ctx, o, lookup, s.signals, serveOptions{try: true, config: env["--config"], redisSocket: env["socket"]})
+			return serve(ctx, o, lookup, s.signals, serveOptions{try: true, config: env["--config"], redisSocket: env["socket"], environ: strings.Fields(env["environ"])})
 		})
 	})
 	return s
+}
+
+// A mistyped variable is named, and its value is not.
+func TestServeUnknownVariables(t *testing.T) {
+	s := launch(t, oneRule, "environ=HOME=/root REDIS_URLL=redis://:hunter2@x BACKEND=redis")
+	s.until("ready", s.healthy)
+	for _, want := range []string{"REDIS_URLL is no setting; did you mean REDIS_URL?", "BACKEND is no setting; did you mean BACKEND_TYPE?"} {
+		if !s.logged(want)() {
+			t.Errorf("no %s in\n%s", want, s.log.String())
+		}
+	}
+	if strings.Contains(s.log.String(), "hunter2") {
+		t.Errorf("a value is in\n%s", s.log.String())
+	}
 }
 
 // --config names the rules in place of three variables.

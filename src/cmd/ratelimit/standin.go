@@ -62,7 +62,7 @@ is set, its debug port if DEBUG_PORT is.`,
 			defer gc.stop()
 			return serving(std, func(o *outputs) error {
 				ownProcess(o)
-				return serveDivvy(cmd.Context(), o, args[0], os.LookupEnv, signals, gc)
+				return serveDivvy(cmd.Context(), o, args[0], os.LookupEnv, signals, serveOptions{gc: gc, environ: os.Environ()})
 			})
 		},
 	}
@@ -70,7 +70,7 @@ is set, its debug port if DEBUG_PORT is.`,
 
 // serveDivvy stands in for divvy until a signal ends it. lookup is the
 // environment.
-func serveDivvy(ctx context.Context, o *outputs, config string, lookup func(string) (string, bool), signals <-chan os.Signal, gc *gcTuner) error {
+func serveDivvy(ctx context.Context, o *outputs, config string, lookup func(string) (string, bool), signals <-chan os.Signal, opt serveOptions) error {
 	switch strings.ToLower(filepath.Ext(config)) {
 	case ".ini", ".json", ".yaml", ".yml":
 	default:
@@ -80,7 +80,8 @@ func serveDivvy(ctx context.Context, o *outputs, config string, lookup func(stri
 	if err != nil {
 		return fmt.Errorf("settings:\n%w", err)
 	}
-	s := &server{cfg: cfg, output: o, serveOptions: serveOptions{gc: gc}, refused: make(chan error, 1)}
+	warnings = append(warnings, opt.unknown(append(settings.Table(), settings.DivvyTable()...))...)
+	s := &server{cfg: cfg, output: o, serveOptions: opt, refused: make(chan error, 1)}
 	s.standIn = &standIn{cfg: cfg.StandIn, redis: cfg.BackendType == "redis", addrs: strings.Join(cfg.Redis.Addrs, ","), counts: divvystats.New()}
 	if err := s.start(ctx, warnings, signals); err != nil {
 		return fmt.Errorf("divvy: %w", err)

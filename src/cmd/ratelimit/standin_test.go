@@ -53,7 +53,7 @@ func launchDivvy(t *testing.T, name, text string, vars ...string) *service {
 	}
 	s.run(env, func(ctx context.Context, lookup func(string) (string, bool)) error {
 		return serving(stdio{&s.out, &s.log}, func(o *outputs) error {
-			return serveDivvy(ctx, o, filepath.Join(s.dir, name), lookup, s.signals, nil)
+			return serveDivvy(ctx, o, filepath.Join(s.dir, name), lookup, s.signals, serveOptions{})
 		})
 	})
 	return s
