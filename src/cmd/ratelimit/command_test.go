@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -78,8 +79,63 @@ descriptors:
 			rest = rest[at+len(want):]
 		}
 	}
-	if code, out, _ := call(t, "/bin/ratelimit_client", "-dial_string="+address, "-domain", "d", "-descriptors", "ip=9"); code != 0 || !strings.HasPrefix(out, "OK") {
-		t.Errorf("by its other name: exit %d, %s", code, out)
+}
+
+// Called as ratelimit_client, the program has the flags, the output and the exit status
+// of envoyproxy/ratelimit's.
+func TestUpstreamClient(t *testing.T) {
+	s := launch(t, `
+domain: d
+descriptors:
+  - key: ip
+    rate_limit: {unit: year, requests_per_unit: 1}
+`)
+	s.until("ready", s.healthy)
+	address := s.address("grpc")
+	flags := func(descriptors, target, domain string) string {
+		return fmt.Sprintf(`Flag: --descriptors=%q
+Flag: --dial_string=%q
+Flag: --domain=%q
+Flag: --grpc-cert-file=""
+Flag: --grpc-key-file=""
+Flag: --grpc-server-ca-file=""
+Flag: --grpc-use-tls="false"
+Flag: --oltp-protocol=""
+`, descriptors, target, domain)
+	}
+	answer := regexp.MustCompile(`^response: overall_code:\s?\w+\s+statuses:\s?\{.*\}\n$`)
+	for _, tt := range []struct {
+		args, flags, answer string
+		code                int
+	}{
+		{"-dial_string=" + address + " -domain d -descriptors ip=1,x=y", flags("[ <key=ip, value=1>  <key=x, value=y> ] ", address, "d"), "overall_code:OK", 0},
+		{"-dial_string " + address + " --domain=d --descriptors ip=2 -descriptors ip=2", flags("[ <key=ip, value=2> ] [ <key=ip, value=2> ] ", address, "d"), "overall_code:OVER_LIMIT", 0},
+		{"-dial_string " + address + " -domain d -descriptors ip=2", flags("[ <key=ip, value=2> ] ", address, "d"), "overall_code:OVER_LIMIT", 0},
+		{"-dial_string " + address + " -domain d", flags("", address, "d"), "request error: rpc error: code = InvalidArgument desc = ", 1},
+		{"-dial_string 127.0.0.1:1 -domain d -descriptors a=b", flags("[ <key=a, value=b> ] ", "127.0.0.1:1", "d"), "request error: rpc error: code = Unavailable desc = ", 1},
+	} {
+		code, out, errOut := call(t, append([]string{"/bin/ratelimit_client"}, strings.Fields(tt.args)...)...)
+		got, ok := strings.CutPrefix(out, tt.flags)
+		got = strings.NewReplacer(": ", ":", "response: ", "").Replace(got)
+		if code != tt.code || !ok || !strings.Contains(got, strings.ReplaceAll(tt.answer, ": ", ":")) || errOut != "" {
+			t.Errorf("%s: exit %d\n%s%s\nwant exit %d\n%s%s", tt.args, code, out, errOut, tt.code, tt.flags, tt.answer)
+		}
+		if rest := strings.TrimPrefix(out, tt.flags); tt.code == 0 && !answer.MatchString(rest) {
+			t.Errorf("%s: the answer is %q", tt.args, rest)
+		}
+	}
+	for _, tt := range []struct{ args, want string }{
+		{"-descriptors ip", `invalid value "ip" for flag -descriptors: invalid descriptor list`},
+		{"-descriptors a=b=c", `invalid value "a=b=c" for flag -descriptors: invalid descriptor list`},
+		{"-nothing", "flag provided but not defined: -nothing"},
+	} {
+		code, out, errOut := call(t, append([]string{"ratelimit_client"}, strings.Fields(tt.args)...)...)
+		if code != exitInput || out != "" || !strings.Contains(errOut, tt.want) || !strings.Contains(errOut, "-dial_string") {
+			t.Errorf("%s: exit %d, %s%s\nwant %s and the flags", tt.args, code, out, errOut, tt.want)
+		}
+	}
+	if code, out, errOut := call(t, "ratelimit_client", "-h"); code != 0 || !strings.Contains(out+errOut, "-dial_string") {
+		t.Errorf("-h: exit %d, %s%s", code, out, errOut)
 	}
 }
 
@@ -326,16 +382,16 @@ func TestArguments(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"ratelimit", ""},
 		{"ratelimit client -domain d -h", "client --domain d -h"},
-		{"/bin/ratelimit_client -domain=d --json", "client --domain=d --json"},
+		{"/bin/ratelimit_client -domain=d --descriptors a=b", "ratelimit_client -domain=d --descriptors a=b"},
 		{"ratelimit_config_check -config_dir x", "check --config_dir x"},
 		{"ratelimit check -- -odd", "check -- -odd"},
 		{"ratelimit /bin/ratelimit", ""}, // the command of a compose file behind the image's entry point
 		{"ratelimit ratelimit serve --try", "serve --try"},
 		{"ratelimit serve /bin/ratelimit --try", "serve --try"},
-		{"ratelimit /usr/local/bin/ratelimit_client -domain d", "client --domain d"},
+		{"ratelimit /usr/local/bin/ratelimit_client -domain d", "ratelimit_client -domain d"},
 		{"ratelimit /bin/ratelimit_config_check -config_dir x", "check --config_dir x"},
 		{"ratelimit check ratelimit", "check ratelimit"}, // a directory
-		{"ratelimit_client /bin/ratelimit", "client /bin/ratelimit"},
+		{"ratelimit_client /bin/ratelimit", "ratelimit_client /bin/ratelimit"},
 	} {
 		if got := strings.Join(arguments(strings.Fields(tt.in)), " "); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.in, got, tt.want)

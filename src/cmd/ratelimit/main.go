@@ -98,6 +98,6 @@ Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
 	root.AddCommand(serve, clientCommand(std), checkCommand(std), divvyCommand(std), explainCommand(std), testCommand(std),
-		simulateCommand(std), schemaCommand(std), benchCommand(std), versionCommand(std))
+		simulateCommand(std), schemaCommand(std), benchCommand(std), versionCommand(std), upstreamClientCommand(std))
 	return root
 }

@@ -19,6 +19,9 @@ func arguments(args []string) []string {
 	if len(out) == 0 && len(args) > 0 && isOwnName(args[0]) {
 		out, args = byName(args[0]), args[1:]
 	}
+	if len(out) == 1 && out[0] == upstreamClientName {
+		return append(out, args...)
+	}
 	for i, a := range args {
 		if a == "--" {
 			return append(out, args[i:]...)
@@ -37,7 +40,7 @@ func arguments(args []string) []string {
 // ownNames are the names of the binary, with the commands that they stand for.
 var ownNames = map[string][]string{
 	"ratelimit":              nil,
-	"ratelimit_client":       {"client"},
+	upstreamClientName:       {upstreamClientName},
 	"ratelimit_config_check": {"check"},
 }
 
@@ -92,7 +95,9 @@ func firstWord(root *cobra.Command, args []string) string {
 func meantCommand(root *cobra.Command, word, otherwise string) string {
 	var names []string
 	for _, c := range root.Commands() {
-		names = append(names, c.Name())
+		if !c.Hidden {
+			names = append(names, c.Name())
+		}
 	}
 	if meant := nearest.Word(word, names); meant != "" {
 		return "did you mean `ratelimit " + meant + "`?"
