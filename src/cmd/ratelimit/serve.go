@@ -178,6 +178,9 @@ func (s *server) start(ctx context.Context, warnings []string, signals <-chan os
 	for _, w := range warnings {
 		s.log.Warn(w)
 	}
+	if err := s.checkStandIn(ctx); err != nil {
+		return err
+	}
 	s.buffered = budget.New(cfg.MaxBuffered)
 	var lowered string
 	if s.caps, lowered = fitConnCaps(cfg, resources{openFiles(), cfg.MemoryLimit}); lowered != "" {
@@ -662,7 +665,7 @@ func (s *server) logProblems(l load) {
 	state := "none are in force yet"
 	if l.set != nil {
 		state = "domains that they do not touch take effect"
-	} else if s.limiter.Rules() != nil {
+	} else if s.limiter != nil && s.limiter.Rules() != nil {
 		state = "the old ones stay in force"
 	}
 	s.audit.WithFields(l.facts).Errorf("rules refused, %s", state)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,12 +19,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/hang"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/divvystats"
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/metrics/statsd"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/settings"
 )
 
@@ -33,8 +36,8 @@ func divvyCommand(std stdio) *cobra.Command {
 		Short: "Stand in for Button's divvy: its rule file, its environment, its port",
 		Long: `divvy answers HITs as Button's divvy does, by the rules of CONFIG: one of its
 *.ini or *.json files, or a *.yaml file with an ordered list. The file is read
-again when it changes, and at SIGHUP; rules that are wrong end the start with
-status 1, and later leave those in force that there are. SIGTERM and SIGINT end
+before any port opens, and again when it changes, and at SIGHUP; rules that are
+wrong end the start with status 1, and later leave those in force that there are. SIGTERM and SIGINT end
 the service when what is under way has been answered.
 
 At the start it warns of rules that divvy itself would read differently, as
@@ -87,6 +90,32 @@ func serveDivvy(ctx context.Context, o *outputs, config string, lookup func(stri
 		return fmt.Errorf("divvy: %w", err)
 	}
 	return nil
+}
+
+// checkStandIn reads the rules of `ratelimit divvy` before any port is open: a file
+// that is refused ends the start, and no client finds the port meanwhile.
+func (s *server) checkStandIn(ctx context.Context) error {
+	if s.standIn == nil {
+		return nil
+	}
+	reads := &hang.Calls{Timeout: s.cfg.RuntimeReadTimeout}
+	l, err := hang.Do(ctx, reads, func() (load, error) {
+		files, _, err := filerules.Read(s.cfg.StandIn.Config, false)
+		l := load{facts: logrus.Fields{"files": len(files)}, err: err}
+		if err == nil {
+			l.set, _, l.err = rules.Load(files, s.ruleOptions())
+		}
+		return l, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.cfg.StandIn.Config, err)
+	}
+	s.standIn.judge(&l)
+	if l.err == nil {
+		return nil
+	}
+	s.logProblems(l)
+	return errors.New(firstProblem(l.err))
 }
 
 // standIn is what `ratelimit divvy` has beyond `ratelimit serve`. A nil one does
