@@ -51,7 +51,7 @@ build: ## build bin/ratelimit, static; GOOS and GOARCH are honoured
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ratelimit ./src/cmd/ratelimit
 
 run: build ## serve the example rules from memory, and print a curl to try
-	DISABLE_STATS=true RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit exec ./bin/ratelimit serve --try
+	DISABLE_STATS=true exec ./bin/ratelimit serve --try --config examples/ratelimit/config
 
 test: ## run all tests with the race detector, real Envoy included
 	$(HERE) go test -race -timeout 15m $$(go list $(PKG) | grep -v /integration-test)

@@ -204,7 +204,7 @@ func TestComposeIsSound(t *testing.T) {
 const divvyPort = 8321
 
 // The service's ports are those of the image, but for divvy's where there are no
-// rules of divvy to open it, and its variables lead to rules.
+// rules of divvy to open it, and its command leads to rules.
 func TestComposeServiceMatchesImage(t *testing.T) {
 	var exposed []int
 	for _, arg := range readDockerfile(t)[1].all("EXPOSE") {
@@ -224,7 +224,7 @@ func TestComposeServiceMatchesImage(t *testing.T) {
 		if got := s.containerPorts(); !slices.Equal(got, exposed) {
 			t.Errorf("ports %d, and the image exposes %d", got, exposed)
 		}
-		dir := filepath.Join(s.Environment["RUNTIME_ROOT"].Value, s.Environment["RUNTIME_SUBDIRECTORY"].Value, "config")
+		dir := configFlag(t, s.Command)
 		rules, ok := s.host(dir)
 		if !ok {
 			t.Fatalf("no volume holds %s", dir)
@@ -352,7 +352,8 @@ func (c compose) testUp(t *testing.T, u up) {
 	if started[u.value(s, "STATSD_HOST")] {
 		statsd = listenSink(t, "tcp", anyPort)
 	}
-	running := startService(t, c.environment(t, u, addrs, statsd)...)
+	rules := filepath.Join(s.mountAll(t), configFlag(t, s.Command))
+	running := startServiceFrom(t, rules, c.environment(t, u, addrs, statsd)...)
 	asks := []struct{ domain, descriptor, want string }{
 		{"checkout", "customer=1042", "OK 19/20 SECOND"},
 		{"rl", "route=test", "OK 2/3 MINUTE"},
@@ -416,7 +417,6 @@ func (c compose) environment(t *testing.T, u up, addrs map[string]string, statsd
 		}
 		env[variable] = value
 	}
-	env["RUNTIME_ROOT"] = filepath.Join(s.mountAll(t), env["RUNTIME_ROOT"])
 	if statsd != nil {
 		env["STATSD_HOST"], env["STATSD_PORT"] = "127.0.0.1", portOf(t, statsd.addr)
 	}

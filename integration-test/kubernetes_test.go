@@ -475,14 +475,12 @@ func TestKubernetesServiceStarts(t *testing.T) {
 		switch v.Name {
 		case "REDIS_URL":
 			env = append(env, "REDIS_URL="+server.Addr)
-		case "RUNTIME_ROOT":
-			env = append(env, "RUNTIME_ROOT="+root+v.Value)
 		case "LOG_FORMAT", "SHUTDOWN_DRAIN", "HEALTH_PORT":
 		default:
 			env = append(env, v.Name+"="+v.Value)
 		}
 	}
-	s := startService(t, env...)
+	s := startServiceFrom(t, filepath.Join(root, configFlag(t, c.Args)), env...)
 	for name, pr := range map[string]probe{"liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
 		if pr.HTTPGet.Port != "health" || strconv.Itoa(c.port("health")) != c.env("HEALTH_PORT") {
 			t.Errorf("%s asks the port %s, which is %d, and HEALTH_PORT is %s", name, pr.HTTPGet.Port, c.port("health"), c.env("HEALTH_PORT"))

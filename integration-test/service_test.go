@@ -74,6 +74,26 @@ func startService(t *testing.T, env ...string) *service {
 	return s
 }
 
+// startServiceFrom is startService with the rules in dir, by its flag for that.
+func startServiceFrom(t *testing.T, dir string, env ...string) *service {
+	t.Helper()
+	cmd := serviceCommand(t, env...)
+	cmd.Args = append(cmd.Args, "--config", dir)
+	s := &service{process: start(t, "ratelimit", cmd)}
+	s.awaitReady(t)
+	return s
+}
+
+// configFlag returns the directory that the arguments of a container name: serve
+// --config DIR.
+func configFlag(t *testing.T, args []string) string {
+	t.Helper()
+	if len(args) != 3 || args[0] != "serve" || args[1] != "--config" {
+		t.Fatalf("arguments %q, want serve --config DIR", args)
+	}
+	return args[2]
+}
+
 // awaitReady waits until the service says that it is ready, and where.
 func (s *service) awaitReady(t *testing.T) {
 	t.Helper()

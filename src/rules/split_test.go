@@ -128,7 +128,7 @@ func TestLargeFile(t *testing.T) {
 		{"- key: user\n  value: other\n", ""},
 		{"- {key: a, kex: &x b}\n", at + ":12: unknown key \"kex\"; did you mean `key`?"},
 		{"- key: user\n  value: user-1\n", at + ":3: descriptor \"user_user-1\" is already defined at a.yaml:6:3, on the same level; remove one, or join their limits and descriptors"},
-		{"- key: @\n", at + ": not YAML: found character that cannot start any token; indent with blanks, not with tabs, and put text that begins with @, % or ` in quotes"},
+		{"- key: @\n", at + ":8: not YAML: found character that cannot start any token; indent with blanks, not with tabs, and put text that begins with @, % or ` in quotes"},
 		{"- {key: &x a}\n- {key: *x, value: b}\n", ""},
 	} {
 		set, _, err := Load([]File{{"a.yaml", list(bad, tt.with)}}, Options{})

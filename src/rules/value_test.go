@@ -64,7 +64,7 @@ func TestReadValue(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct{ text, want string }{
-		{"a: [", "a.yaml:1: not YAML"},
+		{"a: [", "a.yaml:1:4: not YAML"},
 		{"a: 1\na: 2\nb: 1\nb: 1\n", "a.yaml:2:1: the key \"a\" is here twice; remove one of them\na.yaml:4:1: the key \"b\" is here twice"},
 		{"[a]: 1", "a.yaml:1:1: a key is a list, not text"},
 		{"a: &a [*a]", "contains itself"},

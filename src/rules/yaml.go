@@ -83,8 +83,8 @@ func decode(data []byte) (first *yaml.Node, more *Pos, err error) {
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
 // syntax notes that data is not YAML. yaml.v3 names the line before the block
-// in which it gave up, or none; the line that made it give up is the last of
-// the shortest beginning of data with the same error.
+// in which it gave up, or none, and no column; the character that made it give up
+// is the last of the shortest beginning of data with the same error.
 func (r *yamlReader) syntax(data []byte, err error) {
 	at, what := Pos{File: r.file}, err.Error()
 	if m := yamlLine.FindStringSubmatch(what); m != nil {
@@ -92,15 +92,31 @@ func (r *yamlReader) syntax(data []byte, err error) {
 		what = m[2]
 	}
 	if len(data) <= maxSearched && !isUTF16(data) {
-		lines := bytes.SplitAfter(data, []byte{'\n'})
-		before := sort.Search(len(lines)-1, func(i int) bool {
-			_, _, e := decode(bytes.Join(lines[:i+1], nil))
+		same := func(beginning []byte) bool {
+			_, _, e := decode(beginning)
 			return e != nil && e.Error() == err.Error()
-		})
-		at.Line = max(at.Line, before+1)
+		}
+		lines := bytes.SplitAfter(data, []byte{'\n'})
+		before := sort.Search(len(lines)-1, func(i int) bool { return same(bytes.Join(lines[:i+1], nil)) })
+		if before+1 >= at.Line {
+			at.Line = before + 1
+			at.Col = syntaxColumn(bytes.Join(lines[:before], nil), lines[before], same)
+		}
 	}
 	at.Line += r.above
 	r.problems.add(at, mendSyntax(what), "not YAML: %s", what)
+}
+
+// syntaxColumn returns the column of the character in line, which stands behind
+// above, that completes the mistake.
+func syntaxColumn(above, line []byte, same func(beginning []byte) bool) int {
+	text := bytes.TrimRight(line, "\r\n")
+	indent := len(text) - len(bytes.TrimLeft(text, " \t"))
+	if tab := bytes.IndexByte(text[:indent], '\t'); tab >= 0 {
+		return tab + 1 // no parser takes it there
+	}
+	n := sort.Search(len(text), func(i int) bool { return same(append(above[:len(above):len(above)], text[:i+1]...)) })
+	return max(1, utf8.RuneCount(text[:min(n+1, len(text))]))
 }
 
 // maxSearched is the largest file in which the line of a mistake is searched

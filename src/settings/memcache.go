@@ -60,6 +60,7 @@ func (s *Settings) validateMemcache(r *reader) {
 			r.problem("MEMCACHE_HOST_PORT", addr, "write host:port, or the path of a socket, for each server")
 		}
 	}
+	r.atLeast("MEMCACHE_SRV_REFRESH", m.SRVRefresh, minPause, true)
 	if m.Conns < 1 {
 		m.Conns = 2
 	}

@@ -26,14 +26,93 @@ type reader struct {
 	lookup   func(string) (string, bool)
 	current  string
 	table    []Variable
-	problems []error
+	problems []problem
+	parsed   int // so many of problems are of single variables, which cannot be read
 	warnings []string
+}
+
+// problem is a mistake in a variable, or, without a name, in several.
+type problem struct{ name, value, fix string }
+
+func (p problem) String() string {
+	if p.name == "" {
+		return p.fix
+	}
+	return p.name + "=" + p.value + ": " + p.fix
+}
+
+// err joins all problems; nil if there are none.
+func (r *reader) err() error {
+	var list []error
+	for _, p := range r.problems {
+		list = append(list, errors.New(p.String()))
+	}
+	return errors.Join(list...)
 }
 
 func (r *reader) section(name string) { r.current = name }
 
-func (r *reader) problem(name, value, mend string) {
-	r.problems = append(r.problems, fmt.Errorf("%s=%s: %s", name, value, mend))
+// problem notes what is wrong with a variable, unless it could not even be read: one
+// mistake is one problem.
+func (r *reader) problem(name, value, fix string) {
+	if !r.unreadable(name) {
+		r.problems = append(r.problems, problem{name, value, fix})
+	}
+}
+
+// unreadable reports whether the variable has a value that cannot be read.
+func (r *reader) unreadable(name string) bool {
+	return slices.ContainsFunc(r.problems[:r.parsed], func(p problem) bool { return p.name == name })
+}
+
+// forgive turns the problems of variables that have no effect into warnings: what
+// envoyproxy/ratelimit never looks at does not end the start. why says why they have
+// none.
+func (r *reader) forgive(why string, noEffect func(name string) bool) {
+	kept, parsed := r.problems[:0], 0
+	for i, p := range r.problems {
+		if p.name != "" && noEffect(p.name) {
+			if v, _ := r.lookup(p.name); v != "" {
+				r.noEffect(p.name, p.value, why, p.fix)
+			}
+			continue
+		}
+		if i < r.parsed {
+			parsed++
+		}
+		kept = append(kept, p)
+	}
+	r.problems, r.parsed = kept, parsed
+}
+
+// idle warns of those variables that are set, to more than "off", and have no effect.
+func (r *reader) idle(why, fix string, names ...string) {
+	for _, name := range names {
+		value, _ := r.lookup(name)
+		if on, err := strconv.ParseBool(value); value != "" && (err != nil || on) {
+			if strings.Contains(name, "_URL") { // may hold a password
+				value = "…"
+			}
+			r.noEffect(name, value, why, fix)
+		}
+	}
+}
+
+// noEffect warns once of a variable that is set and has no effect. It says why that
+// is, and what to do instead of removing it.
+func (r *reader) noEffect(name, value, why, fix string) {
+	begin := name + "=" + value + " has no effect: "
+	if slices.ContainsFunc(r.warnings, func(w string) bool { return strings.HasPrefix(w, begin) }) {
+		return
+	}
+	r.warnings = append(r.warnings, begin+why+"; remove it, or "+fix)
+}
+
+// begins returns a test for names that begin with one of prefixes.
+func begins(prefixes ...string) func(name string) bool {
+	return func(name string) bool {
+		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	}
 }
 
 // read adds a line to the table and returns the variable's value, if it has
@@ -204,7 +283,7 @@ func (r *reader) sink(statsd, dogStatsd, prometheus, disable bool) Sink {
 	case disable:
 		return SinkNone
 	case chosen > 1:
-		r.problems = append(r.problems, errors.New("more than one of USE_STATSD, USE_DOG_STATSD and USE_PROMETHEUS is true: choose one"))
+		r.problems = append(r.problems, problem{fix: "more than one of USE_STATSD, USE_DOG_STATSD and USE_PROMETHEUS is true: choose one"})
 		return SinkNone
 	case statsd:
 		return SinkStatsd
@@ -268,6 +347,24 @@ func (r *reader) ratio(to *float32, name string, fallback float32, meaning strin
 	}
 }
 
+// fraction reads a number up to 1 and above 0, or from 0 with zeroToo.
+func (r *reader) fraction(to *float32, name string, fallback float32, zeroToo bool, meaning string) {
+	*to = fallback
+	v, set := r.read(name, "number", strconv.FormatFloat(float64(fallback), 'g', -1, 32), meaning)
+	if !set {
+		return
+	}
+	fix := "write a number above 0, up to 1, such as 0.8"
+	if zeroToo {
+		fix = "write a number from 0 to 1, such as 0.8"
+	}
+	f, err := strconv.ParseFloat(v, 32)
+	if in := f > 0 && f <= 1 || zeroToo && f == 0; err != nil || !in {
+		r.problem(name, v, fix)
+	}
+	*to = float32(f)
+}
+
 func (r *reader) duration(to *time.Duration, name string, fallback time.Duration, meaning string) {
 	*to = fallback
 	if v, set := r.read(name, "duration", brief(fallback), meaning); set {
@@ -276,6 +373,20 @@ func (r *reader) duration(to *time.Duration, name string, fallback time.Duration
 			r.problem(name, v, "write a duration with its unit, such as 500ms, 30s, 1h30m")
 		}
 		*to = d
+	}
+}
+
+// minPause keeps a setting from having the service do something without a pause.
+const minPause = 10 * time.Millisecond
+
+// atLeast notes a duration below least, but for 0 if that means something else.
+func (r *reader) atLeast(name string, d, least time.Duration, zeroToo bool) {
+	fix := "write " + brief(least) + " or more"
+	if zeroToo {
+		fix += ", or 0"
+	}
+	if d < least && (d != 0 || !zeroToo) {
+		r.problem(name, d.String(), fix)
 	}
 }
 

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"strconv"
 	"strings"
 	"time"
 )
@@ -9,7 +10,7 @@ import (
 // by the second included.
 func (s *Settings) declareRedis(r *reader) {
 	r.section("Redis")
-	s.Redis.declare(r, "REDIS_", "/var/run/nutcracker/ratelimit.sock", "")
+	s.Redis.declare(r, "REDIS_", RedisSocket, "")
 	r.text(&s.RedisTLS.CACert, "REDIS_TLS_CACERT", "", "PEM file of authorities to trust besides the system's; read anew for each connection, as all files of this section")
 	r.text(&s.RedisTLS.ClientCert, "REDIS_TLS_CLIENT_CERT", "", "PEM file of the client's certificate chain")
 	r.text(&s.RedisTLS.ClientKey, "REDIS_TLS_CLIENT_KEY", "", "PEM file of its key")
@@ -31,7 +32,7 @@ func (c *Redis) declare(r *reader, prefix, url, meaning string) {
 		}
 		return text
 	}
-	r.text(&c.SocketType, prefix+"SOCKET_TYPE", "", say("`tcp` or `unix`; by the form of the URL if it is not set"))
+	r.text(&c.SocketType, prefix+"SOCKET_TYPE", "", say("of a single Redis: `tcp`, `tcp4` (IPv4 only), `tcp6` (IPv6 only) or `unix`; by the form of the URL if it is not set"))
 	r.oneOf(&c.Type, prefix+"TYPE", "SINGLE", say("what `…URL` is about"), "SINGLE", "SENTINEL", "CLUSTER")
 	c.Type = strings.ToUpper(c.Type)
 	r.text(&c.URL, prefix+"URL", url, say("`host:port`, the path of a socket, `redis://user:password@host:port/db`, or `rediss://` for TLS; of sentinels `primary's name,host:port,host:port`; of a cluster some nodes, `host:port,host:port`"))
@@ -52,15 +53,21 @@ func (c *Redis) declare(r *reader, prefix, url, meaning string) {
 // validate checks what belongs together and takes the URL apart.
 func (c *Redis) validate(r *reader, prefix string) {
 	if c.PipelineLimit < 0 {
-		r.problem(prefix+"PIPELINE_LIMIT", "below 0", "write 0 or more")
+		r.problem(prefix+"PIPELINE_LIMIT", strconv.Itoa(c.PipelineLimit), "write 0 or more")
 	}
 	if c.PoolSize < 0 {
-		r.problem(prefix+"POOL_SIZE", "below 0", "write 0 or more")
+		r.problem(prefix+"POOL_SIZE", strconv.Itoa(c.PoolSize), "write 0 or more")
 	} else if c.PoolSize == 0 {
 		c.PoolSize = 10
 	}
 	if c.Parallelism < 0 && c.Type == "CLUSTER" {
-		r.problem(prefix+"CLUSTER_PIPELINE_PARALLELISM", "below 0", "write 0 or more; it has no effect")
+		r.problem(prefix+"CLUSTER_PIPELINE_PARALLELISM", strconv.Itoa(c.Parallelism), "write 0 or more; it has no effect")
+	}
+	if c.Timeout > 0 && c.PipelineWindow >= c.Timeout && !r.unreadable(prefix+"TIMEOUT") {
+		r.problem(prefix+"PIPELINE_WINDOW", c.PipelineWindow.String(), "no call would be answered within "+prefix+"TIMEOUT, "+c.Timeout.String()+": write a shorter one")
+	}
+	if r.unreadable(prefix + "TYPE") {
+		return
 	}
 	c.place(r, func(word string) string { return prefix + word })
 }

@@ -2,7 +2,6 @@ package settings
 
 import (
 	"cmp"
-	"errors"
 	"net"
 	"net/url"
 	"strconv"
@@ -21,7 +20,7 @@ func PlaceRedis(kind, url string, called func(word string) string) (Redis, error
 	default:
 		r.problem(called("TYPE"), kind, "write single, sentinel or cluster")
 	}
-	return c, errors.Join(r.problems...)
+	return c, r.err()
 }
 
 // place takes the URL apart, by the type: where the servers are, and what else
@@ -80,7 +79,9 @@ func (c *Redis) placeOne(r *reader, called func(word string) string) {
 			r.problem(name, "…", "it begins like a URL: write redis://user:password@host:port/db, or rediss://")
 			return
 		}
-		c.SocketType = "tcp"
+		if c.SocketType != "tcp4" && c.SocketType != "tcp6" {
+			c.SocketType = "tcp"
+		}
 		c.Addrs, c.DB, c.Auth = []string{at.addr}, at.db, cmp.Or(c.Auth, at.auth)
 		return
 	}
@@ -91,11 +92,11 @@ func (c *Redis) placeOne(r *reader, called func(word string) string) {
 		if strings.Contains(c.URL, "/") {
 			c.SocketType = "unix"
 		}
-	case "tcp", "unix":
+	case "tcp", "tcp4", "tcp6", "unix":
 	default:
-		r.problem(called("SOCKET_TYPE"), c.SocketType, "write tcp or unix")
+		r.problem(called("SOCKET_TYPE"), c.SocketType, "write tcp, tcp4, tcp6 or unix")
 	}
-	if strings.Contains(c.URL, ",") && c.SocketType == "tcp" {
+	if strings.Contains(c.URL, ",") && c.SocketType != "unix" {
 		r.problem(name, "…", "these are several servers: set "+called("TYPE")+" to SENTINEL or CLUSTER")
 	}
 }

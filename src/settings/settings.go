@@ -3,7 +3,6 @@
 package settings
 
 import (
-	"errors"
 	"path"
 	"regexp"
 	"strconv"
@@ -194,9 +193,10 @@ func Read(lookup func(string) (string, bool)) (*Settings, []string, error) {
 	s := new(Settings)
 	r := &reader{lookup: lookup}
 	s.declare(r)
+	r.parsed = len(r.problems)
 	r.silent()
 	s.validate(r)
-	return s, r.warnings, errors.Join(r.problems...)
+	return s, r.warnings, r.err()
 }
 
 // Table lists every variable in the order of the documentation.
@@ -273,12 +273,12 @@ func (s *Settings) declare(r *reader) {
 	s.XDS.declare(r)
 
 	r.section("Limiting")
-	r.text(&s.BackendType, "BACKEND_TYPE", "", "where the counters live: `memory`, in this process, `redis`, or `memcache`; redis if any `REDIS_` variable is set, else memory")
+	r.text(&s.BackendType, "BACKEND_TYPE", "", "where the counters live: `memory`, in this process, `redis`, or `memcache`; if not set, redis if any `REDIS_` variable is set or the socket `"+RedisSocket+"` exists, else memory")
 	r.bytes(&s.MemoryMaxBytes, "MEMORY_MAX_BYTES", r.defaultMemory(), "cap on the memory of all counters in this process; beyond it those that matter least are evicted; at most half of `GOMEMLIMIT` where only that is set")
 	r.text(&s.CacheKeyPrefix, "CACHE_KEY_PREFIX", "", "stands in front of every key in the store")
 	r.oneOf(&s.CacheKeyFormat, "CACHE_KEY_FORMAT", "v1", "how keys are written, `v1` as envoyproxy/ratelimit does, `v2` so that different descriptors never share a counter; counters start anew, so change it on all replicas at once", "v1", "v2")
 	r.flag(&s.StopIncrementWhenOver, "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", false, "charge a request only if none of its descriptors is over the limit")
-	r.ratio(&s.NearLimitRatio, "NEAR_LIMIT_RATIO", 0.8, "share of a limit from which hits are counted as near it")
+	r.fraction(&s.NearLimitRatio, "NEAR_LIMIT_RATIO", 0.8, false, "share of a limit from which hits are counted as near it, above 0 and up to 1")
 	r.flag(&s.ShadowMode, "SHADOW_MODE", false, "let every request pass; statuses and counters still tell what would have been refused")
 	r.flag(&s.QuotaMode, "QUOTA_MODE", false, "treat every descriptor as if its rule had `quota_mode`: a request is refused only if all are over")
 
@@ -305,10 +305,6 @@ func (s *Settings) declare(r *reader) {
 	r.flag(&dogStatsd, "USE_DOG_STATSD", false, "send counters to a DogStatsD agent")
 	var mogrifiers []string
 	r.list(&mogrifiers, "USE_DOG_STATSD_MOGRIFIERS", "names of mogrifiers, in the order they are tried")
-	s.Mogrifiers = nil
-	for _, id := range mogrifiers {
-		s.Mogrifiers = append(s.Mogrifiers, r.mogrifier(id))
-	}
 	r.document("DOG_STATSD_MOGRIFIER_<NAME>_PATTERN", "regexp", "statistics whose name it matches (without anchors) are renamed; required")
 	r.document("DOG_STATSD_MOGRIFIER_<NAME>_NAME", "text", "the new name; `$1` is the first group; required")
 	r.document("DOG_STATSD_MOGRIFIER_<NAME>_TAGS", "map", "tags to add, `tag:$2,other:text`")
@@ -322,6 +318,11 @@ func (s *Settings) declare(r *reader) {
 	r.tags(&s.ExtraTags, "EXTRA_TAGS", "tags on every statistic, `env:prod,zone:a`")
 	r.count(&s.StatsMaxSeries, "STATS_MAX_SERIES", 10_000, "cap on counters whose names clients choose (`detailed_metric`, `value_to_metric`, request limits, unknown domains); the least recently used are forgotten")
 	s.Sink = r.sink(statsd, dogStatsd, prometheus, disable)
+	if s.Mogrifiers = nil; s.Sink == SinkDogStatsd {
+		for _, id := range mogrifiers {
+			s.Mogrifiers = append(s.Mogrifiers, r.mogrifier(id))
+		}
+	}
 
 	r.section("Tracing")
 	r.flag(&s.Tracing.Enabled, "TRACING_ENABLED", false, "send spans of requests to an OpenTelemetry collector")
@@ -330,7 +331,7 @@ func (s *Settings) declare(r *reader) {
 	r.text(&s.Tracing.ServiceName, "TRACING_SERVICE_NAME", "RateLimit", "`service.name` of the spans")
 	r.text(&s.Tracing.Namespace, "TRACING_SERVICE_NAMESPACE", "", "`service.namespace`; none if empty")
 	r.text(&s.Tracing.InstanceID, "TRACING_SERVICE_INSTANCE_ID", "", "`service.instance.id`, such as the name of the pod; a random UUID if empty")
-	r.ratio(&s.Tracing.SamplingRate, "TRACING_SAMPLING_RATE", 1, "share of requests that are traced, where the caller has not decided; 1 or more: all, 0 or less: none")
+	r.fraction(&s.Tracing.SamplingRate, "TRACING_SAMPLING_RATE", 1, true, "share of requests that are traced, where the caller has not decided; 1: all, 0: none")
 	r.document("OTEL_EXPORTER_OTLP_<NAME>", "text", "where to: `ENDPOINT` (`https://localhost:4318`, with grpc `:4317`), `HEADERS`, `TIMEOUT` in milliseconds, `INSECURE`, `CERTIFICATE`, `CLIENT_CERTIFICATE`, `CLIENT_KEY`, `COMPRESSION`, as OpenTelemetry documents them")
 
 	r.section("Shutdown")
@@ -343,6 +344,10 @@ var promPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]*$`)
 
 // minMemory is what the empty tables of the memory store take.
 const minMemory = 128 << 10
+
+// maxLocalCache keeps a mistyped size, which is allocated at the start, from ending the
+// process.
+const maxLocalCache = 64 << 30
 
 // minBuffered has room for the largest body of an HTTP request.
 const minBuffered = 1 << 20
@@ -368,8 +373,14 @@ func (s *Settings) validate(r *reader) {
 	if s.MaxBuffered < minBuffered {
 		r.problem("MAX_BUFFERED_BYTES", strconv.FormatInt(s.MaxBuffered, 10), "write "+strconv.Itoa(minBuffered)+" or more")
 	}
-	if s.StatsFlushInterval == 0 {
-		r.problem("STATS_FLUSH_INTERVAL", "0", "write a duration above 0; DISABLE_STATS=true sends nothing")
+	if s.StatsFlushInterval < minPause {
+		r.problem("STATS_FLUSH_INTERVAL", s.StatsFlushInterval.String(), "write "+minPause.String()+" or more; DISABLE_STATS=true sends nothing")
+	}
+	r.atLeast("RUNTIME_POLL_INTERVAL", s.RuntimePollInterval, minPause, true)
+	r.atLeast("RUNTIME_READ_TIMEOUT", s.RuntimeReadTimeout, minPause, true)
+	r.atLeast("GRPC_KEEPALIVE_TIME", s.GRPCKeepaliveTime, time.Second, true) // gRPC would take it for 1s
+	if s.LocalCacheBytes > maxLocalCache {
+		r.problem("LOCAL_CACHE_SIZE_IN_BYTES", strconv.FormatInt(s.LocalCacheBytes, 10), "write "+strconv.Itoa(maxLocalCache)+" or less")
 	}
 	if s.Sink == SinkStatsd || s.Sink == SinkDogStatsd {
 		if s.StatsdHost == "" {
@@ -384,6 +395,10 @@ func (s *Settings) validate(r *reader) {
 			r.problem("EXTRA_TAGS", key, "Prometheus uses a label of that name itself: choose another")
 		}
 	}
+	if s.PrometheusPath == "" {
+		s.PrometheusPath = "/metrics"
+		r.warnings = append(r.warnings, "PROMETHEUS_PATH is set but empty; its default /metrics is used")
+	}
 	if !promPath.MatchString(s.PrometheusPath) || s.PrometheusPath != "/" && path.Clean(s.PrometheusPath) != strings.TrimSuffix(s.PrometheusPath, "/") {
 		r.problem("PROMETHEUS_PATH", s.PrometheusPath, "write a path such as /metrics")
 	}
@@ -397,4 +412,40 @@ func (s *Settings) validate(r *reader) {
 	s.Failure.validate(r)
 	s.validateTLS(r)
 	s.LogLevel = strings.ToLower(s.LogLevel)
+	s.forgive(r)
+}
+
+// forgive has variables of what is off end no start. Those of stores are in
+// forgiveStore.
+func (s *Settings) forgive(r *reader) {
+	if s.Sink != SinkDogStatsd && !r.unreadable("USE_DOG_STATSD") {
+		r.idle("USE_DOG_STATSD is not true", "set USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS")
+	}
+	switch {
+	case s.Sink == SinkDogStatsd:
+		r.forgive("DogStatsD is always udp", begins("STATSD_PROTOCOL"))
+	case s.Sink != SinkStatsd:
+		r.forgive("nothing is sent to statsd", begins("STATSD_"))
+	}
+	if s.Sink == SinkNone {
+		r.forgive("nothing is sent", begins("STATS_FLUSH_INTERVAL", "EXTRA_TAGS"))
+	}
+	if s.Sink != SinkPrometheus {
+		r.forgive("USE_PROMETHEUS is not true", begins("PROMETHEUS_"))
+	}
+	if !s.Tracing.Enabled && !r.unreadable("TRACING_ENABLED") {
+		r.forgive("TRACING_ENABLED is not true", begins("TRACING_EXPORTER_PROTOCOL"))
+	}
+	if s.GRPCUDS != "" {
+		r.forgive("GRPC_UDS is set", begins("GRPC_PORT"))
+	}
+	switch s.ConfigType {
+	case ConfigXDS:
+		r.forgive("rules come from the management server", begins("RUNTIME_"))
+	case "FILE":
+		r.forgive("CONFIG_TYPE is not "+ConfigXDS, begins("CONFIG_GRPC_XDS_", "XDS_CLIENT_"))
+	}
+	if !s.Divvy.On && !s.Divvy.WhenNeeded {
+		r.forgive("DIVVY_PORT is off", func(name string) bool { return name != "DIVVY_PORT" && strings.HasPrefix(name, "DIVVY_") })
+	}
 }

@@ -65,7 +65,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"DEBUG_PORT=x: write a port number, 0 to 65535",
 		"DEBUG_PPROF=yes: write true or false",
 		"LOG_LEVEL=loud: write one of panic, fatal, error, warn, warning, info, debug, trace",
-		"NEAR_LIMIT_RATIO=NaN: write a number such as 0.8",
+		"NEAR_LIMIT_RATIO=NaN: write a number above 0, up to 1, such as 0.8",
 		"MEMORY_MAX_BYTES=1000: write 131072 or more",
 		"SHUTDOWN_DRAIN=-1s: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
@@ -81,7 +81,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"DIVVY_TLS_CERT=: write the path of a PEM file with the certificate chain, and that of its key in DIVVY_TLS_KEY",
 		"TRACING_ENABLED=on: write true or false",
 		"TRACING_EXPORTER_PROTOCOL=zipkin: write one of http, grpc",
-		"TRACING_SAMPLING_RATE=half: write a number such as 0.8",
+		"TRACING_SAMPLING_RATE=half: write a number from 0 to 1, such as 0.8",
 	}
 	if err == nil {
 		t.Fatal("no error")
@@ -113,7 +113,7 @@ func TestStore(t *testing.T) {
 		{"REDIS_TYPE=cluster REDIS_URL=redis://:secret@b:2/1", "redis", "REDIS_URL=…: a cluster has no databases"},
 		{"REDIS_TYPE=cluster REDIS_URL=a:1,secret", "redis", "REDIS_URL=…: a node is not host:port"},
 		{"REDIS_TYPE=cluster REDIS_URL=,", "redis", "REDIS_URL=: write some nodes of the cluster"},
-		{"REDIS_TYPE=cluster REDIS_URL=a:1 REDIS_CLUSTER_PIPELINE_PARALLELISM=-1", "redis", "REDIS_CLUSTER_PIPELINE_PARALLELISM=below 0"},
+		{"REDIS_TYPE=cluster REDIS_URL=a:1 REDIS_CLUSTER_PIPELINE_PARALLELISM=-1", "redis", "REDIS_CLUSTER_PIPELINE_PARALLELISM=-1"},
 		{"REDIS_TYPE=Sentinel REDIS_URL=mymaster,a:1", "redis", ""},
 		{"REDIS_TYPE=sentinel REDIS_URL=mymaster", "redis", "write the primary's name and the sentinels"},
 		{"REDIS_TYPE=sentinel REDIS_URL=a:1,b:2", "redis", "write the primary's name and the sentinels"},
@@ -121,9 +121,9 @@ func TestStore(t *testing.T) {
 		{"REDIS_URL=a:1,b:2", "redis", "set REDIS_TYPE to SENTINEL or CLUSTER"},
 		{"REDIS_URL=redis://a:1/secret", "redis", "it begins like a URL"},
 		{"REDIS_URL=a:1 REDIS_POOL_SIZE=0 REDIS_POOL_ON_EMPTY_BEHAVIOR=CREATE", "redis", ""},
-		{"BACKEND_TYPE=redis REDIS_SOCKET_TYPE=udp", "redis", "REDIS_SOCKET_TYPE=udp: write tcp or unix"},
-		{"BACKEND_TYPE=redis REDIS_PERSECOND=true REDIS_PERSECOND_SOCKET_TYPE=x", "redis", "REDIS_PERSECOND_SOCKET_TYPE=x: write tcp or unix"},
-		{"BACKEND_TYPE=redis REDIS_TLS_CLIENT_CERT=c", "redis", "REDIS_TLS_CLIENT_KEY"},
+		{"BACKEND_TYPE=redis REDIS_SOCKET_TYPE=udp", "redis", "REDIS_SOCKET_TYPE=udp: write tcp, tcp4, tcp6 or unix"},
+		{"BACKEND_TYPE=redis REDIS_PERSECOND=true REDIS_PERSECOND_SOCKET_TYPE=x", "redis", "REDIS_PERSECOND_SOCKET_TYPE=x: write tcp, tcp4, tcp6 or unix"},
+		{"BACKEND_TYPE=redis REDIS_TLS=true REDIS_TLS_CLIENT_CERT=c", "redis", "REDIS_TLS_CLIENT_KEY"},
 		{"BACKEND_TYPE=redis REDIS_PIPELINE_LIMIT=-1", "redis", "REDIS_PIPELINE_LIMIT"},
 		{"BACKEND_TYPE=redis REDIS_POOL_SIZE=-1", "redis", "REDIS_POOL_SIZE"},
 		{"BACKEND_TYPE=redis LOCAL_CACHE_SIZE_IN_BYTES=-1", "redis", "LOCAL_CACHE_SIZE_IN_BYTES"},
@@ -147,7 +147,7 @@ func TestStore(t *testing.T) {
 		{"BACKEND_TYPE=memcache MEMCACHE_SRV=_._tcp.x", "memcache", "write _service._proto.name"},
 		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 MEMCACHE_HASH=ketama", "memcache", "MEMCACHE_HASH=ketama: write one of modulo, rendezvous"},
 		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 MEMCACHE_MAX_IDLE_CONNS=few", "memcache", "MEMCACHE_MAX_IDLE_CONNS=few"},
-		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 MEMCACHE_TLS_CLIENT_KEY=k", "memcache", "MEMCACHE_TLS_CLIENT_CERT=: it goes with MEMCACHE_TLS_CLIENT_KEY"},
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 MEMCACHE_TLS=true MEMCACHE_TLS_CLIENT_KEY=k", "memcache", "MEMCACHE_TLS_CLIENT_CERT=: it goes with MEMCACHE_TLS_CLIENT_KEY"},
 		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true", "memcache", "set BACKEND_TYPE to memory or redis"},
 	} {
 		s, _, err := Read(env(strings.Fields(tt.env)...))
@@ -163,7 +163,7 @@ func TestStore(t *testing.T) {
 func TestMemcache(t *testing.T) {
 	s, warnings, err := Read(env("BACKEND_TYPE=memcache", "MEMCACHE_SRV=_memcache._tcp.m.example.com.", "MEMCACHE_MAX_IDLE_CONNS=0",
 		"MEMCACHE_HASH=Rendezvous", "REDIS_PERSECOND=true"))
-	if err != nil || len(warnings) != 1 || warnings[0] != "REDIS_PERSECOND has no effect: the counters are in Memcached" {
+	if err != nil || len(warnings) != 1 || warnings[0] != "REDIS_PERSECOND=true has no effect: the counters are in Memcached; remove it, or set BACKEND_TYPE=redis" {
 		t.Error(warnings, err)
 	}
 	if m := s.Memcache; m.SRVParts != (SRV{"memcache", "tcp", "m.example.com"}) || m.Conns != 2 || m.Hash != "rendezvous" || s.RedisSplit {
@@ -173,7 +173,7 @@ func TestMemcache(t *testing.T) {
 	if got := s.Memcache.Servers; err != nil || len(warnings) > 0 || !slices.Equal(got, []string{"a:1", "b:2", "/c"}) {
 		t.Error(got, warnings, err)
 	}
-	if _, warnings, _ := Read(env("MEMCACHE_HOST_PORT=a:1")); len(warnings) != 1 || warnings[0] != "MEMCACHE_HOST_PORT has no effect: that needs BACKEND_TYPE=memcache" {
+	if _, warnings, _ := Read(env("MEMCACHE_HOST_PORT=a:1")); len(warnings) != 1 || warnings[0] != "MEMCACHE_HOST_PORT=a:1 has no effect: BACKEND_TYPE is not memcache; remove it, or set BACKEND_TYPE=memcache" {
 		t.Error(warnings)
 	}
 }
@@ -208,6 +208,9 @@ func TestRedisURL(t *testing.T) {
 		{"REDIS_URL=redis://redis", Redis{SocketType: "tcp", Addrs: []string{"redis:6379"}}},
 		{"REDIS_URL=redis://redis:7/1", Redis{SocketType: "tcp", Addrs: []string{"redis:7"}, DB: "1"}},
 		{"REDIS_URL=redis://redis?db=2&username=me&password=p:w", Redis{SocketType: "tcp", Addrs: []string{"redis:6379"}, DB: "2", Auth: "me:p:w"}},
+		{"REDIS_URL=redis:6379 REDIS_SOCKET_TYPE=tcp4", Redis{SocketType: "tcp4", Addrs: []string{"redis:6379"}}},
+		{"REDIS_URL=redis://redis REDIS_SOCKET_TYPE=tcp6", Redis{SocketType: "tcp6", Addrs: []string{"redis:6379"}}},
+		{"REDIS_URL=redis://redis REDIS_SOCKET_TYPE=unix", Redis{SocketType: "tcp", Addrs: []string{"redis:6379"}}},
 		{"REDIS_URL=rediss://:p@[::1]:7", Redis{SocketType: "tcp", Addrs: []string{"[::1]:7"}, Auth: ":p", TLS: true}},
 		{"REDIS_URL=redis://:p@redis REDIS_AUTH=q", Redis{SocketType: "tcp", Addrs: []string{"redis:6379"}, Auth: "q"}},
 		{"REDIS_TYPE=sentinel REDIS_URL=main,a:1,redis://me:p@b REDIS_AUTH=q", Redis{
@@ -323,7 +326,7 @@ func TestSinks(t *testing.T) {
 }
 
 func TestTagsAndMogrifiers(t *testing.T) {
-	s, _, err := Read(env("EXTRA_TAGS=env:prod,zone:", "USE_DOG_STATSD_MOGRIFIERS=A, b",
+	s, _, err := Read(env("EXTRA_TAGS=env:prod,zone:", "USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=A, b",
 		"DOG_STATSD_MOGRIFIER_A_PATTERN=^a\\.(.*)", "DOG_STATSD_MOGRIFIER_A_NAME=a", "DOG_STATSD_MOGRIFIER_A_TAGS=t:$1",
 		"DOG_STATSD_MOGRIFIER_B_PATTERN=b", "DOG_STATSD_MOGRIFIER_B_NAME=b"))
 	if err != nil || len(s.ExtraTags) != 2 || s.ExtraTags["env"] != "prod" {
@@ -332,7 +335,7 @@ func TestTagsAndMogrifiers(t *testing.T) {
 	if len(s.Mogrifiers) != 2 || s.Mogrifiers[0].ID != "A" || s.Mogrifiers[0].Pattern != `^a\.(.*)` || s.Mogrifiers[0].Tags["t"] != "$1" || s.Mogrifiers[1].ID != "b" {
 		t.Errorf("%+v", s.Mogrifiers)
 	}
-	_, _, err = Read(env("USE_DOG_STATSD_MOGRIFIERS=X,Y", "DOG_STATSD_MOGRIFIER_X_TAGS=a:,b:c", "DOG_STATSD_MOGRIFIER_Y_PATTERN=(", "DOG_STATSD_MOGRIFIER_Y_NAME=y", "DOG_STATSD_MOGRIFIER_Y_TAGS=a"))
+	_, _, err = Read(env("USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=X,Y", "DOG_STATSD_MOGRIFIER_X_TAGS=a:,b:c", "DOG_STATSD_MOGRIFIER_Y_PATTERN=(", "DOG_STATSD_MOGRIFIER_Y_NAME=y", "DOG_STATSD_MOGRIFIER_Y_TAGS=a"))
 	for _, want := range []string{"_X_PATTERN=:", "_X_NAME=:", "_X_TAGS=a:,b:c: write a value", "_Y_PATTERN=(:", "_Y_TAGS=a: write key:value"} {
 		if err == nil || !strings.Contains(err.Error(), "DOG_STATSD_MOGRIFIER"+want) {
 			t.Errorf("no %s in %v", want, err)
@@ -399,7 +402,7 @@ func TestXDSProblems(t *testing.T) {
 	const headers = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"
 	for _, tt := range []struct{ env, problem, warning string }{
 		{env: "CONFIG_TYPE=grpc_xds_sotw", problem: "CONFIG_TYPE=grpc_xds_sotw: write FILE or GRPC_XDS_SOTW"},
-		{env: "CONFIG_TYPE=FILE|CONFIG_GRPC_XDS_SERVER_URL=a:1", warning: "CONFIG_GRPC_XDS_SERVER_URL has no effect: CONFIG_TYPE is not GRPC_XDS_SOTW"},
+		{env: "CONFIG_TYPE=FILE|CONFIG_GRPC_XDS_SERVER_URL=a:1", warning: "CONFIG_GRPC_XDS_SERVER_URL=… has no effect: CONFIG_TYPE is not GRPC_XDS_SOTW; remove it, or set CONFIG_TYPE=GRPC_XDS_SOTW"},
 		{env: "CONFIG_TYPE=FILE|" + headers + "=nonsense"},
 		{env: "CONFIG_GRPC_XDS_SERVER_URL=", problem: "CONFIG_GRPC_XDS_SERVER_URL=: write host:port; TLS is a matter of CONFIG_GRPC_XDS_SERVER_USE_TLS"},
 		{env: "CONFIG_GRPC_XDS_SERVER_URL=https://a:1", problem: "CONFIG_GRPC_XDS_SERVER_URL=https://a:1: write host:port; TLS is a matter of CONFIG_GRPC_XDS_SERVER_USE_TLS"},
@@ -410,10 +413,10 @@ func TestXDSProblems(t *testing.T) {
 		{env: headers + "=x-bin:é"},
 		{env: headers + "="},
 		{env: "CONFIG_GRPC_XDS_NODE_METADATA=a=1,b", warning: `CONFIG_GRPC_XDS_NODE_METADATA: "b" is left out: it is not key=value`},
-		{env: "CONFIG_GRPC_XDS_SERVER_USE_TLS=true|CONFIG_GRPC_XDS_CLIENT_TLS_CERT=c", warning: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT has no effect: CONFIG_GRPC_XDS_CLIENT_TLS_KEY is not set"},
-		{env: "CONFIG_GRPC_XDS_SERVER_USE_TLS=true|CONFIG_GRPC_XDS_CLIENT_TLS_KEY=k", warning: "CONFIG_GRPC_XDS_CLIENT_TLS_KEY has no effect: CONFIG_GRPC_XDS_CLIENT_TLS_CERT is not set"},
-		{env: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=c", warning: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT has no effect: CONFIG_GRPC_XDS_SERVER_USE_TLS is false"},
-		{env: "CONFIG_GRPC_XDS_SERVER_TLS_SAN=s", warning: "CONFIG_GRPC_XDS_SERVER_TLS_SAN has no effect: CONFIG_GRPC_XDS_SERVER_USE_TLS is false"},
+		{env: "CONFIG_GRPC_XDS_SERVER_USE_TLS=true|CONFIG_GRPC_XDS_CLIENT_TLS_CERT=c", warning: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=c has no effect: CONFIG_GRPC_XDS_CLIENT_TLS_KEY is not set; remove it, or set CONFIG_GRPC_XDS_CLIENT_TLS_KEY"},
+		{env: "CONFIG_GRPC_XDS_SERVER_USE_TLS=true|CONFIG_GRPC_XDS_CLIENT_TLS_KEY=k", warning: "CONFIG_GRPC_XDS_CLIENT_TLS_KEY=k has no effect: CONFIG_GRPC_XDS_CLIENT_TLS_CERT is not set; remove it, or set CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
+		{env: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=c", warning: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=c has no effect: CONFIG_GRPC_XDS_SERVER_USE_TLS is not true; remove it, or set CONFIG_GRPC_XDS_SERVER_USE_TLS=true"},
+		{env: "CONFIG_GRPC_XDS_SERVER_TLS_SAN=s", warning: "CONFIG_GRPC_XDS_SERVER_TLS_SAN=s has no effect: CONFIG_GRPC_XDS_SERVER_USE_TLS is not true; remove it, or set CONFIG_GRPC_XDS_SERVER_USE_TLS=true"},
 		{env: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=2147483648", problem: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=2147483648: write 2147483647 or less"},
 		{env: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=-1", problem: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=-1: write a number of bytes, or 0"},
 		{env: "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0", problem: "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0s: write 10ms or more"},

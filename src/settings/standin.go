@@ -44,7 +44,7 @@ func ReadDivvy(config string, lookup func(string) (string, bool)) (*Settings, []
 	s.NoGRPC = !isSet(lookup, "GRPC_PORT") && !isSet(lookup, "GRPC_UDS")
 	s.NoDebug = !isSet(lookup, "DEBUG_PORT")
 	s.Sink = SinkNone
-	return s, append(r.warnings, warnings...), errors.Join(errors.Join(r.problems...), err)
+	return s, append(r.warnings, warnings...), errors.Join(r.err(), err)
 }
 
 // DivvyTable lists divvy's own variables.

@@ -36,8 +36,12 @@ func (t *ServerTLS) validate(r *reader, cert, key, clientCA, clientName string) 
 		r.problem(key, "", "write the path of a PEM file with the key of "+cert)
 	case t.On && t.ClientName != "" && t.ClientCA == "":
 		r.problem(clientName, t.ClientName, "no client is asked for a certificate: set "+clientCA+", too")
-	case !t.On && t.ClientCA != "":
-		r.warnings = append(r.warnings, clientCA+" has no effect: that port speaks plain text")
+	case !t.On && cert == "GRPC_SERVER_TLS_CERT":
+		if !r.unreadable("GRPC_SERVER_USE_TLS") {
+			r.idle("GRPC_SERVER_USE_TLS is not true", "set GRPC_SERVER_USE_TLS=true", cert, key, clientCA, clientName)
+		}
+	case !t.On:
+		r.idle("that port speaks plain text", "set "+cert+" and "+key, clientCA, clientName)
 	}
 }
 

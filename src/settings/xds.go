@@ -60,9 +60,7 @@ var headerKey = regexp.MustCompile(`^[-_.0-9a-z]+$`)
 // validate checks what one variable alone cannot, and takes maps apart.
 func (x *XDS) validate(r *reader, used bool) {
 	if !used {
-		if v, _ := r.lookup("CONFIG_GRPC_XDS_SERVER_URL"); v != "" {
-			r.warnings = append(r.warnings, "CONFIG_GRPC_XDS_SERVER_URL has no effect: CONFIG_TYPE is not GRPC_XDS_SOTW")
-		}
+		r.idle("CONFIG_TYPE is not "+ConfigXDS, "set CONFIG_TYPE="+ConfigXDS, "CONFIG_GRPC_XDS_SERVER_URL")
 		return
 	}
 	if x.Server == "" || strings.HasPrefix(x.Server, "http://") || strings.HasPrefix(x.Server, "https://") {
@@ -79,9 +77,7 @@ func (x *XDS) validate(r *reader, used bool) {
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL":           x.BackoffInitial,
 		"XDS_CLIENT_BACKOFF_MAX_INTERVAL":               x.BackoffMax,
 	} {
-		if pause < minPause {
-			r.problem(name, pause.String(), "write "+minPause.String()+" or more")
-		}
+		r.atLeast(name, pause, minPause, false)
 	}
 	x.BackoffGrowth, x.BackoffJitter = 2, float64(x.backoffFactor)
 	switch f := float64(x.backoffFactor); {
@@ -94,9 +90,6 @@ func (x *XDS) validate(r *reader, used bool) {
 		x.BackoffJitter = 0
 	}
 }
-
-// minPause keeps a setting from flooding the server.
-const minPause = 10 * time.Millisecond
 
 // readMetadata reads "key=value,key=value". What has no equals sign is left
 // out, as envoyproxy/ratelimit does, but not silently.
@@ -143,26 +136,18 @@ func (x *XDS) readHeaders(r *reader) {
 }
 
 func (x *XDS) validateTLS(r *reader) {
-	none := func(name, why string) {
-		r.warnings = append(r.warnings, name+" has no effect: "+why)
-	}
+	const cert, key = "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY"
 	switch {
 	case x.ClientCert != "" && x.ClientKey == "":
-		none("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY is not set")
+		r.idle(key+" is not set", "set "+key, cert)
 	case x.ClientCert == "" && x.ClientKey != "":
-		none("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT is not set")
+		r.idle(cert+" is not set", "set "+cert, key)
 	}
 	if x.ClientCert == "" || x.ClientKey == "" { // as upstream
 		x.ClientCert, x.ClientKey = "", ""
 	}
-	if x.TLS {
-		return
-	}
-	for _, v := range []struct{ name, value string }{
-		{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", x.CACert}, {"CONFIG_GRPC_XDS_SERVER_TLS_SAN", x.SAN}, {"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", x.ClientCert},
-	} {
-		if v.value != "" {
-			none(v.name, "CONFIG_GRPC_XDS_SERVER_USE_TLS is false")
-		}
+	if !x.TLS && !r.unreadable("CONFIG_GRPC_XDS_SERVER_USE_TLS") {
+		r.idle("CONFIG_GRPC_XDS_SERVER_USE_TLS is not true", "set CONFIG_GRPC_XDS_SERVER_USE_TLS=true",
+			"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "CONFIG_GRPC_XDS_SERVER_TLS_SAN", cert)
 	}
 }

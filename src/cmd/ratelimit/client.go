@@ -59,7 +59,7 @@ OVER_LIMIT, 1 when there is none.`,
   ratelimit client -domain limits -path user/alex/trade
   ratelimit client -domain rl -descriptors foo=bar --repeat 5
   ratelimit client -domain rl -descriptors foo=bar --hits 0    # look, charge nothing`,
-		Args: cobra.NoArgs,
+		Args: noWords,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if opt.repeat < 1 {
 				return fmt.Errorf("client: --repeat %d: ask at least once", opt.repeat)

@@ -7,12 +7,14 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -77,8 +79,63 @@ descriptors:
 			rest = rest[at+len(want):]
 		}
 	}
-	if code, out, _ := call(t, "/bin/ratelimit_client", "-dial_string="+address, "-domain", "d", "-descriptors", "ip=9"); code != 0 || !strings.HasPrefix(out, "OK") {
-		t.Errorf("by its other name: exit %d, %s", code, out)
+}
+
+// Called as ratelimit_client, the program has the flags, the output and the exit status
+// of envoyproxy/ratelimit's.
+func TestUpstreamClient(t *testing.T) {
+	s := launch(t, `
+domain: d
+descriptors:
+  - key: ip
+    rate_limit: {unit: year, requests_per_unit: 1}
+`)
+	s.until("ready", s.healthy)
+	address := s.address("grpc")
+	flags := func(descriptors, target, domain string) string {
+		return fmt.Sprintf(`Flag: --descriptors=%q
+Flag: --dial_string=%q
+Flag: --domain=%q
+Flag: --grpc-cert-file=""
+Flag: --grpc-key-file=""
+Flag: --grpc-server-ca-file=""
+Flag: --grpc-use-tls="false"
+Flag: --oltp-protocol=""
+`, descriptors, target, domain)
+	}
+	answer := regexp.MustCompile(`^response: overall_code:\s?\w+\s+statuses:\s?\{.*\}\n$`)
+	for _, tt := range []struct {
+		args, flags, answer string
+		code                int
+	}{
+		{"-dial_string=" + address + " -domain d -descriptors ip=1,x=y", flags("[ <key=ip, value=1>  <key=x, value=y> ] ", address, "d"), "overall_code:OK", 0},
+		{"-dial_string " + address + " --domain=d --descriptors ip=2 -descriptors ip=2", flags("[ <key=ip, value=2> ] [ <key=ip, value=2> ] ", address, "d"), "overall_code:OVER_LIMIT", 0},
+		{"-dial_string " + address + " -domain d -descriptors ip=2", flags("[ <key=ip, value=2> ] ", address, "d"), "overall_code:OVER_LIMIT", 0},
+		{"-dial_string " + address + " -domain d", flags("", address, "d"), "request error: rpc error: code = InvalidArgument desc = ", 1},
+		{"-dial_string 127.0.0.1:1 -domain d -descriptors a=b", flags("[ <key=a, value=b> ] ", "127.0.0.1:1", "d"), "request error: rpc error: code = Unavailable desc = ", 1},
+	} {
+		code, out, errOut := call(t, append([]string{"/bin/ratelimit_client"}, strings.Fields(tt.args)...)...)
+		got, ok := strings.CutPrefix(out, tt.flags)
+		got = strings.NewReplacer(": ", ":", "response: ", "").Replace(got)
+		if code != tt.code || !ok || !strings.Contains(got, strings.ReplaceAll(tt.answer, ": ", ":")) || errOut != "" {
+			t.Errorf("%s: exit %d\n%s%s\nwant exit %d\n%s%s", tt.args, code, out, errOut, tt.code, tt.flags, tt.answer)
+		}
+		if rest := strings.TrimPrefix(out, tt.flags); tt.code == 0 && !answer.MatchString(rest) {
+			t.Errorf("%s: the answer is %q", tt.args, rest)
+		}
+	}
+	for _, tt := range []struct{ args, want string }{
+		{"-descriptors ip", `invalid value "ip" for flag -descriptors: invalid descriptor list`},
+		{"-descriptors a=b=c", `invalid value "a=b=c" for flag -descriptors: invalid descriptor list`},
+		{"-nothing", "flag provided but not defined: -nothing"},
+	} {
+		code, out, errOut := call(t, append([]string{"ratelimit_client"}, strings.Fields(tt.args)...)...)
+		if code != exitInput || out != "" || !strings.Contains(errOut, tt.want) || !strings.Contains(errOut, "-dial_string") {
+			t.Errorf("%s: exit %d, %s%s\nwant %s and the flags", tt.args, code, out, errOut, tt.want)
+		}
+	}
+	if code, out, errOut := call(t, "ratelimit_client", "-h"); code != 0 || !strings.Contains(out+errOut, "-dial_string") {
+		t.Errorf("-h: exit %d, %s%s", code, out, errOut)
 	}
 }
 
@@ -186,7 +243,6 @@ func TestClientErrors(t *testing.T) {
 		{"-domain d -descriptors a=1 -grpc-use-tls -grpc-server-ca-file /none", "client: open /none"},
 		{"-domain d -descriptors a=1 -grpc-use-tls -grpc-cert-file /none", "client: open /none"},
 		{"-domain d -descriptors a=1 --no-such-flag", "unknown flag: --no-such-flag"},
-		{"extra", "unknown command"},
 	} {
 		code, out, errOut := call(t, append([]string{"ratelimit", "client"}, strings.Fields(tt.args)...)...)
 		if code != exitError || out != "" || !strings.Contains(errOut, tt.want) {
@@ -243,10 +299,62 @@ func TestCheckCommand(t *testing.T) {
 	}
 }
 
+// What check prints for machines: one object, or GitHub's commands for annotations.
+func TestCheckFormats(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for name, text := range map[string]string{
+		"good.yaml":   "domain: a\ndescriptors:\n  - key: x\n    shadow_mode: true\n",
+		"b,%:d.yaml":  "domain: \"b%,:\"\ndescriptors:\n  - kez: x\n",
+		"syntax.yaml": "domain: c\ndescriptors: [\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		args, want string
+		code       int
+	}{
+		{"--format github good.yaml", "::warning file=good.yaml,line=3,col=5::shadow_mode has no effect", 0},
+		{"--format github b,%:d.yaml", "::error file=b%2C%25%3Ad.yaml,line=3,col=5::unknown key \"kez\"; did you mean `key`?\n", 1},
+		{"--format github syntax.yaml", "::error file=syntax.yaml,line=2,col=14::not YAML: ", 1},
+		{"--format github none", "::error file=none::" + dir + "/none does not exist", 1},
+		{"--format text good.yaml", "warning: good.yaml:3:5: shadow_mode has no effect", 0},
+		{"--format json good.yaml", `{"ok":true,"files":1,"domains":1,"rules":0,"problems":[{"severity":"warning","file":"good.yaml","line":3,"column":5,"message":"shadow_mode has no effect`, 0},
+		{"--format json syntax.yaml", `{"ok":false,"files":1,"domains":0,"rules":0,"problems":[{"severity":"error","file":"syntax.yaml","line":2,"column":14,"message":"not YAML: `, 1},
+		{"--format json --backend disk good.yaml", "", 1},
+		{"--format xml good.yaml", "", 1},
+	} {
+		code, out, errOut := call(t, append([]string{"ratelimit", "check"}, strings.Fields(tt.args)...)...)
+		if code != tt.code || !strings.HasPrefix(out, tt.want) || tt.want == "" && !strings.Contains(errOut, "write ") {
+			t.Errorf("%s: exit %d, got\n%s%s\nwant\n%s", tt.args, code, out, errOut, tt.want)
+		}
+		if strings.Contains(tt.args, "json") && tt.want != "" {
+			var one struct{ Problems []struct{ Fix string } }
+			if err := json.Unmarshal([]byte(out), &one); err != nil || len(one.Problems) != 1 || one.Problems[0].Fix == "" || errOut != "" {
+				t.Errorf("%s: %v in\n%s%s", tt.args, err, out, errOut)
+			}
+		}
+	}
+}
+
+// Texts of rule files cannot end a command of GitHub and begin another.
+func TestGitHubCommandEscapes(t *testing.T) {
+	t.Parallel()
+	p := rules.Problem{Pos: rules.Pos{File: "a\nb,c:d%", Line: 1}, What: "50% of\r\n::error::x", Mend: "a, b: c"}
+	const want = "::error file=a%0Ab%2Cc%3Ad%25,line=1::50%25 of%0D%0A::error::x; a, b: c"
+	if got := gitHubCommand("error", p); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func TestVersionCommand(t *testing.T) {
-	code, out, _ := call(t, "ratelimit", "version")
-	if code != 0 || !strings.HasPrefix(out, "ratelimit dev (commit ") || !strings.Contains(out, "go1.") {
-		t.Errorf("exit %d, %s", code, out)
+	for _, arg := range []string{"version", "--version", "-version"} {
+		code, out, _ := call(t, "ratelimit", arg)
+		if code != 0 || !strings.HasPrefix(out, "ratelimit dev (commit ") || !strings.Contains(out, "go1.") || strings.Count(out, "\n") != 1 {
+			t.Errorf("%s: exit %d, %s", arg, code, out)
+		}
 	}
 }
 
@@ -268,21 +376,51 @@ func TestHelp(t *testing.T) {
 			t.Errorf("completion %s: exit %d, %d bytes", shell, code, len(out))
 		}
 	}
-	if code, _, errOut := call(t, "ratelimit", "sevre"); code != exitError || !strings.Contains(errOut, "unknown command") {
-		t.Errorf("a typo: exit %d, %s", code, errOut)
-	}
 }
 
 func TestArguments(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"ratelimit", ""},
 		{"ratelimit client -domain d -h", "client --domain d -h"},
-		{"/bin/ratelimit_client -domain=d --json", "client --domain=d --json"},
+		{"/bin/ratelimit_client -domain=d --descriptors a=b", "ratelimit_client -domain=d --descriptors a=b"},
 		{"ratelimit_config_check -config_dir x", "check --config_dir x"},
 		{"ratelimit check -- -odd", "check -- -odd"},
+		{"ratelimit /bin/ratelimit", ""}, // the command of a compose file behind the image's entry point
+		{"ratelimit ratelimit serve --try", "serve --try"},
+		{"ratelimit serve /bin/ratelimit --try", "serve --try"},
+		{"ratelimit /usr/local/bin/ratelimit_client -domain d", "ratelimit_client -domain d"},
+		{"ratelimit /bin/ratelimit_config_check -config_dir x", "check --config_dir x"},
+		{"ratelimit check ratelimit", "check ratelimit"}, // a directory
+		{"ratelimit_client /bin/ratelimit", "ratelimit_client /bin/ratelimit"},
 	} {
 		if got := strings.Join(arguments(strings.Fields(tt.in)), " "); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.in, got, tt.want)
+		}
+	}
+}
+
+// Words that are no command end the program with status 2, whatever flags stand
+// beside them.
+func TestUnknownWords(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"chekc", "ratelimit: \"chekc\" is no command; did you mean `ratelimit check`?\n"},
+		{"sevre --help", "did you mean `ratelimit serve`?"},
+		{"bogus --help", "ratelimit: \"bogus\" is no command; `ratelimit --help` lists them\n"},
+		{"--help bogus", "\"bogus\" is no command"},
+		{"-h chekc", "did you mean `ratelimit check`?"},
+		{"--version bogus", "\"bogus\" is no command"},
+		{"help chekc", "did you mean `ratelimit check`?"},
+		{"/bin/ratelimit chekc", "did you mean `ratelimit check`?"},
+		{"/bin/ratelimit /bin/other", "\"/bin/other\" is no command"},
+		{"serve chekc", "ratelimit: serve takes no argument \"chekc\"; did you mean `ratelimit check`?\n"},
+		{"serve rules.yaml", "serve takes no argument \"rules.yaml\"; `ratelimit serve --help` shows what it takes"},
+		{"serve /bin/ratelimit extra", "serve takes no argument \"extra\""},
+		{"version extra", "version takes no argument \"extra\""},
+		{"client extra -domain d", "client takes no argument \"extra\""},
+	} {
+		code, out, errOut := call(t, append([]string{"ratelimit"}, strings.Fields(tt.args)...)...)
+		if code != exitInput || out != "" || !strings.Contains(errOut, tt.want) {
+			t.Errorf("%s: exit %d, %s%s\nwant %s", tt.args, code, out, errOut, tt.want)
 		}
 	}
 }

@@ -59,7 +59,7 @@ there is nothing to explain.`,
   ratelimit explain --url http://localhost:6070 --domain rl --descriptors foo=bar --hits 5
   ratelimit explain --config rules/ --request request.json --json
   curl 'localhost:6070/explain?domain=rl&descriptors=foo=bar,baz=x'`,
-		Args: cobra.NoArgs,
+		Args: noWords,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			body, err := opt.body(cmd)
 			if err == nil {
@@ -188,7 +188,11 @@ func (opt *explainOptions) askService(ctx context.Context, body []byte) (*explai
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", u.Redacted(), err)
 	}
-	if resp.StatusCode != http.StatusOK {
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		return nil, fmt.Errorf("%s does not explain (%s); name the debug port of a service, http://localhost:6070", u.Redacted(), resp.Status)
+	default:
 		return nil, fmt.Errorf("%s: %s: %s", u.Redacted(), resp.Status, bytes.TrimSpace(text[:min(len(text), 1000)]))
 	}
 	report := new(explain.Report)
@@ -227,13 +231,13 @@ func explainHandler(l *limiter.Limiter) http.Handler {
 			return
 		}
 		var req *limiter.Request
-		switch r.Method {
-		case http.MethodGet:
+		switch r.Method { // the debug port lets no others through
+		case http.MethodGet, http.MethodHead:
 			if req, err = parseQuery(query); err != nil {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-		case http.MethodPost:
+		default:
 			query.Del("format")
 			if len(query) > 0 {
 				http.Error(w, "with POST the body has the whole request; leave out the query, but for format", http.StatusBadRequest)
@@ -243,10 +247,6 @@ func explainHandler(l *limiter.Limiter) http.Handler {
 				rls.WriteError(w, err)
 				return
 			}
-		default:
-			w.Header().Set("Allow", "GET, POST")
-			http.Error(w, "send a RateLimitRequest with POST, or GET with domain and descriptors", http.StatusMethodNotAllowed)
-			return
 		}
 		if n := len(req.Descriptors); n > maxExplained {
 			http.Error(w, fmt.Sprintf("%d descriptors; ask for %d at most at a time", n, maxExplained), http.StatusBadRequest)

@@ -217,7 +217,9 @@ func TestExplainRefuses(t *testing.T) {
 		{"POST", "", `{"domain":"d","descriptors":[` + strings.Repeat("{},", 20_000) + `{}]}`, 413, "more than 1000 descriptors"},
 		{"POST", "", `{"domain":"d","descriptors":[` + strings.Repeat("{},", 100) + `{}]}`, 400, "101 descriptors; ask for 100 at most"},
 		{"GET", "?domain=nowhere&descriptors=ip=1", "", 200, "no rules have the domain nowhere"}, // which is what was asked
-		{"PUT", "", askIP, 405, "GET with domain and descriptors"},
+		{"PUT", "", askIP, 405, "this page takes GET, HEAD, POST"},
+		{"HEAD", "?domain=d&descriptors=ip=1", "", 200, ""},
+		{"HEAD", "?domain=d", "", 400, ""},
 	} {
 		code, _, text := s.explainAt(tt.method, tt.query, "", tt.body)
 		if code != tt.code || !strings.Contains(text, tt.want) {

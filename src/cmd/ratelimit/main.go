@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,7 +25,7 @@ type stdio struct{ out, err io.Writer }
 const (
 	exitOK    = 0
 	exitError = 1
-	exitInput = 2 // simulate, test: what they were given is wrong
+	exitInput = 2 // no such command or argument; simulate, test: what they were given is wrong
 	exitOver  = 3 // client: the request is over its limit
 )
 
@@ -47,8 +46,12 @@ func run(ctx context.Context, args []string, std stdio) int {
 
 // execute is run on a command tree, which may have been given another input.
 func execute(ctx context.Context, root *cobra.Command, args []string, errOut io.Writer) int {
-	root.SetArgs(arguments(args))
-	err := root.ExecuteContext(ctx)
+	words := arguments(args)
+	root.SetArgs(words)
+	err := checkCommandWord(root, words)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -74,47 +77,27 @@ happen now? It speaks Envoy's RateLimitService v3 over gRPC, and the same as
 JSON over HTTP.
 
 Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
-		Example: `  RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit ratelimit
+		Example: `  ratelimit serve --config examples/ratelimit/config
   ratelimit divvy examples/divvy/example-config.ini
   ratelimit check rules/
   ratelimit test tests/
   ratelimit explain --config rules/ --domain rl --descriptors foo=bar
   ratelimit client -domain rl -descriptors foo=bar
   ratelimit simulate --config rules/ requests.jsonl`,
-		Args:          cobra.NoArgs,
+		Args:          noWords,
 		RunE:          serve.RunE,
+		Version:       versionText(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.Flags().AddFlagSet(serve.Flags())
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetOut(std.out)
 	root.SetErr(std.err)
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
 	root.AddCommand(serve, clientCommand(std), checkCommand(std), divvyCommand(std), explainCommand(std), testCommand(std),
-		simulateCommand(std), schemaCommand(std), benchCommand(std), versionCommand(std))
+		simulateCommand(std), schemaCommand(std), benchCommand(std), versionCommand(std), upstreamClientCommand(std))
 	return root
-}
-
-// arguments turns the program's arguments into those of the command tree: the
-// name of the binary may stand for a command (images have such links), and
-// long flags may have one dash, as envoyproxy/ratelimit's tools write them.
-func arguments(args []string) []string {
-	var out []string
-	switch filepath.Base(args[0]) {
-	case "ratelimit_client":
-		out = append(out, "client")
-	case "ratelimit_config_check":
-		out = append(out, "check")
-	}
-	for i, a := range args[1:] {
-		if a == "--" {
-			return append(out, args[1+i:]...)
-		}
-		if len(a) > 2 && a[0] == '-' && a[1] != '-' {
-			a = "-" + a
-		}
-		out = append(out, a)
-	}
-	return out
 }

@@ -49,6 +49,52 @@ func TestRedisAsDocumentedUpstream(t *testing.T) {
 	}
 }
 
+// A Redis at the socket that envoyproxy/ratelimit dials is used unless a variable
+// names a store.
+func TestRedisAtUpstreamsSocket(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{UnixSocket: true})
+	noSocket := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(noSocket, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ socket, variable, store string }{
+		{server.Socket, "BACKEND_TYPE=", "redis"},
+		{server.Socket, "BACKEND_TYPE=memory", "memory"},
+		{server.Socket, "REDIS_URL=" + server.Addr, "redis"},
+		{noSocket, "BACKEND_TYPE=", "memory"},
+		{noSocket + "2", "BACKEND_TYPE=", "memory"},
+	} {
+		s := launch(t, redisRules, "socket="+tt.socket, tt.variable)
+		s.until("ready", s.logged("store="+tt.store))
+		said := s.logged("the counters are in the Redis at " + tt.socket)()
+		if want := tt.store == "redis" && tt.variable == "BACKEND_TYPE="; said != want {
+			t.Errorf("%+v: it says so: %v", tt, said)
+		}
+	}
+}
+
+// tcp4 and tcp6 reach a Redis by addresses of their kind only.
+func TestRedisSocketTypes(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	for _, tt := range []struct{ kind, url, problem string }{
+		{"tcp4", server.Addr, ""},
+		{"tcp4", "redis://" + server.Addr, ""},
+		{"tcp6", server.Addr, "no suitable address"},
+		{"tcp6", "redis://" + server.Addr, "no suitable address"},
+		{"tcp4", "[::1]:6379", "no suitable address"},
+	} {
+		s := launch(t, redisRules, "REDIS_SOCKET_TYPE="+tt.kind, "REDIS_URL="+tt.url, "REDIS_TIMEOUT=5s")
+		if tt.problem == "" {
+			s.until("ready", s.healthy)
+			continue
+		}
+		s.until("it says why", func() bool {
+			_, body := s.get("debug", "/readyz")
+			return strings.Contains(body, tt.problem)
+		})
+	}
+}
+
 // Replicas that share a Redis admit together what one would.
 func TestReplicasShareARedis(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})

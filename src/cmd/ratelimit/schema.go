@@ -15,7 +15,7 @@ complete keys and values, explain them, and underline what is wrong. It cannot
 tell all that is wrong with a file: ratelimit check can.`,
 		Example: `  ratelimit schema > ratelimit.schema.json
   sed -i '1i # yaml-language-server: $schema=ratelimit.schema.json' rules.yaml`,
-		Args: cobra.NoArgs,
+		Args: noWords,
 		RunE: func(*cobra.Command, []string) error {
 			text, err := rules.Schema()
 			if err != nil {

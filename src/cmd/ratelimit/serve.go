@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -18,6 +20,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"ratelimit/src/budget"
@@ -34,7 +37,7 @@ import (
 )
 
 func serveCommand(std stdio) *cobra.Command {
-	var try bool
+	var opt serveOptions
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve (also without any command)",
@@ -43,9 +46,10 @@ ends it at once. SIGHUP reads the rules again. Everything is configured by
 environment variables:
 
 ` + settingsText(),
-		Example: `  RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit ratelimit serve
+		Example: `  ratelimit serve --config examples/ratelimit/config
+  RUNTIME_ROOT=examples RUNTIME_SUBDIRECTORY=ratelimit ratelimit serve
   PORT=0 GRPC_PORT=0 DEBUG_PORT=0 LOG_LEVEL=debug ratelimit serve`,
-		Args: cobra.NoArgs,
+		Args: noWords,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			signals := make(chan os.Signal, 4)
 			signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -54,18 +58,56 @@ environment variables:
 			defer gc.stop()
 			return serving(std, func(o *outputs) error {
 				ownProcess(o)
-				return serve(cmd.Context(), o, os.LookupEnv, signals, serveOptions{try, gc})
+				opt.gc, opt.environ = gc, os.Environ()
+				return serve(cmd.Context(), o, os.LookupEnv, signals, opt)
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&try, "try", false, "once ready, print a request to try on the loaded rules")
+	opt.flags(cmd.Flags())
 	return cmd
 }
 
 // serveOptions are not settings.
 type serveOptions struct {
-	try bool     // once ready, print a request to try
-	gc  *gcTuner // is told of the counters in this process
+	try    bool     // once ready, print a request to try
+	config string   // a directory or file of rules, in place of the RUNTIME_ variables; empty: those
+	gc     *gcTuner // is told of the counters in this process
+	// redisSocket is where a Redis is used that no variable names. Defaults to
+	// settings.RedisSocket.
+	redisSocket string
+	environ     []string // NAME=value, where mistyped names are looked for
+}
+
+// unknown warns of variables of the environment that are no settings of table.
+func (opt *serveOptions) unknown(table []settings.Variable) []string {
+	var names []string
+	for _, v := range opt.environ {
+		name, _, _ := strings.Cut(v, "=")
+		names = append(names, name)
+	}
+	return settings.Unknown(names, table)
+}
+
+func (opt *serveOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&opt.config, "config", "", "directory or file with the rules, in place of RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY")
+	f.BoolVar(&opt.try, "try", false, "once ready, print a request to try on the loaded rules")
+}
+
+// useConfig has the rules come from --config, if it is given. The warnings name
+// variables that have no effect then.
+func (opt *serveOptions) useConfig(cfg *settings.Settings, lookup func(string) (string, bool)) (warnings []string, err error) {
+	if opt.config == "" {
+		return nil, nil
+	}
+	if cfg.ConfigType == settings.ConfigXDS {
+		return nil, errors.New("--config: CONFIG_TYPE=" + settings.ConfigXDS + " says that rules come from a management server; leave out one of them")
+	}
+	for _, name := range []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"} {
+		if v, _ := lookup(name); v != "" {
+			warnings = append(warnings, fmt.Sprintf("%s=%s has no effect: --config says where the rules are; remove one of the two", name, v))
+		}
+	}
+	return warnings, nil
 }
 
 // server is one running service.
@@ -112,10 +154,17 @@ type server struct {
 
 // serve runs the service until a signal ends it. lookup is the environment.
 func serve(ctx context.Context, o *outputs, lookup func(string) (string, bool), signals <-chan os.Signal, opt serveOptions) error {
-	cfg, warnings, err := settings.Read(lookup)
+	lookup, warnings := settings.WithRedisSocket(cmp.Or(opt.redisSocket, settings.RedisSocket), lookup)
+	cfg, more, err := settings.Read(lookup)
 	if err != nil {
 		return fmt.Errorf("settings:\n%w", err)
 	}
+	warnings = append(append(warnings, more...), opt.unknown(settings.Table())...)
+	idle, err := opt.useConfig(cfg, lookup)
+	if err != nil {
+		return err
+	}
+	warnings = append(warnings, idle...)
 	return (&server{cfg: cfg, output: o, serveOptions: opt}).start(ctx, warnings, signals)
 }
 
@@ -129,6 +178,9 @@ func (s *server) start(ctx context.Context, warnings []string, signals <-chan os
 	s.log, s.audit, s.announce = l.main, l.audit, l.announce
 	for _, w := range warnings {
 		s.log.Warn(w)
+	}
+	if err := s.checkStandIn(ctx); err != nil {
+		return err
 	}
 	s.buffered = budget.New(cfg.MaxBuffered)
 	var lowered string
@@ -618,7 +670,7 @@ func (s *server) logProblems(l load) {
 	state := "none are in force yet"
 	if l.set != nil {
 		state = "domains that they do not touch take effect"
-	} else if s.limiter.Rules() != nil {
+	} else if s.limiter != nil && s.limiter.Rules() != nil {
 		state = "the old ones stay in force"
 	}
 	s.audit.WithFields(l.facts).Errorf("rules refused, %s", state)

@@ -79,9 +79,53 @@ func launch(t *testing.T, text string, vars ...string) *service {
 		env[name] = value
 	}
 	s.run(env, func(ctx context.Context, lookup func(string) (string, bool)) error {
-		return serving(stdio{&s.out, &s.log}, func(o *outputs) error { return serve(ctx, o, lookup, s.signals, serveOptions{try: true}) })
+		return serving(stdio{&s.out, &s.log}, func(o *outputs) error {
+			return serve(ctx, o, lookup, s.signals, serveOptions{try: true, config: env["--config"], redisSocket: env["socket"], environ: strings.Fields(env["environ"])})
+		})
 	})
 	return s
+}
+
+// A mistyped variable is named, and its value is not.
+func TestServeUnknownVariables(t *testing.T) {
+	s := launch(t, oneRule, "environ=HOME=/root REDIS_URLL=redis://:hunter2@x BACKEND=redis")
+	s.until("ready", s.healthy)
+	for _, want := range []string{"REDIS_URLL is no setting; did you mean REDIS_URL?", "BACKEND is no setting; did you mean BACKEND_TYPE?"} {
+		if !s.logged(want)() {
+			t.Errorf("no %s in\n%s", want, s.log.String())
+		}
+	}
+	if strings.Contains(s.log.String(), "hunter2") {
+		t.Errorf("a value is in\n%s", s.log.String())
+	}
+}
+
+// --config names the rules in place of three variables.
+func TestServeConfig(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(oneRule), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ config, root, want string }{
+		{dir, "", ""},
+		{filepath.Join(dir, "rules.yaml"), "", ""},
+		{dir, "/elsewhere", "RUNTIME_ROOT=/elsewhere has no effect: --config says where the rules are; remove one of the two"},
+	} {
+		s := launch(t, "domain: other", "--config="+tt.config, "RUNTIME_ROOT="+tt.root)
+		s.until("ready", s.healthy)
+		if _, rules := s.get("debug", "/rlconfig"); !strings.HasPrefix(rules, "d.ip: ") {
+			t.Errorf("%s: rules\n%s", tt.config, rules)
+		}
+		if log := s.log.String(); tt.want == "" && strings.Contains(log, "no effect") || !strings.Contains(log, tt.want) {
+			t.Errorf("%s: want %q in\n%s", tt.config, tt.want, log)
+		}
+	}
+	s := launch(t, oneRule, "--config="+filepath.Join(dir, "none"))
+	s.until("a problem", s.logged("none does not exist; create it, or name another one with --config"))
+	s = launch(t, oneRule, "--config="+dir, "CONFIG_TYPE=GRPC_XDS_SOTW")
+	if err := s.wait(); err == nil || !strings.Contains(err.Error(), "--config: CONFIG_TYPE=GRPC_XDS_SOTW says that rules come from a management server; leave out one of them") {
+		t.Error(err)
+	}
 }
 
 // run has do serve until the test ends.

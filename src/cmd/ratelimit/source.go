@@ -74,6 +74,10 @@ func (s *server) buildSource() error {
 		},
 		OnWarn: func(err error) { s.log.Warn(err) },
 	}
+	if path := s.serveOptions.config; path != "" {
+		cfg.Root, cfg.Subdirectory, cfg.AppDirectory = path, "", ""
+		cfg.AllowFile, cfg.Elsewhere = true, "name another one with --config"
+	}
 	if own := s.cfg.StandIn; own != nil {
 		cfg.Root, cfg.Subdirectory, cfg.AppDirectory, cfg.File = own.Config, "", "", true
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,12 +19,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/hang"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/divvystats"
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/metrics/statsd"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/settings"
 )
 
@@ -33,8 +36,8 @@ func divvyCommand(std stdio) *cobra.Command {
 		Short: "Stand in for Button's divvy: its rule file, its environment, its port",
 		Long: `divvy answers HITs as Button's divvy does, by the rules of CONFIG: one of its
 *.ini or *.json files, or a *.yaml file with an ordered list. The file is read
-again when it changes, and at SIGHUP; rules that are wrong end the start with
-status 1, and later leave those in force that there are. SIGTERM and SIGINT end
+before any port opens, and again when it changes, and at SIGHUP; rules that are
+wrong end the start with status 1, and later leave those in force that there are. SIGTERM and SIGINT end
 the service when what is under way has been answered.
 
 At the start it warns of rules that divvy itself would read differently, as
@@ -62,7 +65,7 @@ is set, its debug port if DEBUG_PORT is.`,
 			defer gc.stop()
 			return serving(std, func(o *outputs) error {
 				ownProcess(o)
-				return serveDivvy(cmd.Context(), o, args[0], os.LookupEnv, signals, gc)
+				return serveDivvy(cmd.Context(), o, args[0], os.LookupEnv, signals, serveOptions{gc: gc, environ: os.Environ()})
 			})
 		},
 	}
@@ -70,7 +73,7 @@ is set, its debug port if DEBUG_PORT is.`,
 
 // serveDivvy stands in for divvy until a signal ends it. lookup is the
 // environment.
-func serveDivvy(ctx context.Context, o *outputs, config string, lookup func(string) (string, bool), signals <-chan os.Signal, gc *gcTuner) error {
+func serveDivvy(ctx context.Context, o *outputs, config string, lookup func(string) (string, bool), signals <-chan os.Signal, opt serveOptions) error {
 	switch strings.ToLower(filepath.Ext(config)) {
 	case ".ini", ".json", ".yaml", ".yml":
 	default:
@@ -80,12 +83,39 @@ func serveDivvy(ctx context.Context, o *outputs, config string, lookup func(stri
 	if err != nil {
 		return fmt.Errorf("settings:\n%w", err)
 	}
-	s := &server{cfg: cfg, output: o, serveOptions: serveOptions{gc: gc}, refused: make(chan error, 1)}
+	warnings = append(warnings, opt.unknown(append(settings.Table(), settings.DivvyTable()...))...)
+	s := &server{cfg: cfg, output: o, serveOptions: opt, refused: make(chan error, 1)}
 	s.standIn = &standIn{cfg: cfg.StandIn, redis: cfg.BackendType == "redis", addrs: strings.Join(cfg.Redis.Addrs, ","), counts: divvystats.New()}
 	if err := s.start(ctx, warnings, signals); err != nil {
 		return fmt.Errorf("divvy: %w", err)
 	}
 	return nil
+}
+
+// checkStandIn reads the rules of `ratelimit divvy` before any port is open: a file
+// that is refused ends the start, and no client finds the port meanwhile.
+func (s *server) checkStandIn(ctx context.Context) error {
+	if s.standIn == nil {
+		return nil
+	}
+	reads := &hang.Calls{Timeout: s.cfg.RuntimeReadTimeout}
+	l, err := hang.Do(ctx, reads, func() (load, error) {
+		files, _, err := filerules.Read(s.cfg.StandIn.Config, false)
+		l := load{facts: logrus.Fields{"files": len(files)}, err: err}
+		if err == nil {
+			l.set, _, l.err = rules.Load(files, s.ruleOptions())
+		}
+		return l, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.cfg.StandIn.Config, err)
+	}
+	s.standIn.judge(&l)
+	if l.err == nil {
+		return nil
+	}
+	s.logProblems(l)
+	return errors.New(firstProblem(l.err))
 }
 
 // standIn is what `ratelimit divvy` has beyond `ratelimit serve`. A nil one does

@@ -53,7 +53,7 @@ func launchDivvy(t *testing.T, name, text string, vars ...string) *service {
 	}
 	s.run(env, func(ctx context.Context, lookup func(string) (string, bool)) error {
 		return serving(stdio{&s.out, &s.log}, func(o *outputs) error {
-			return serveDivvy(ctx, o, filepath.Join(s.dir, name), lookup, s.signals, nil)
+			return serveDivvy(ctx, o, filepath.Join(s.dir, name), lookup, s.signals, serveOptions{})
 		})
 	})
 	return s
@@ -205,6 +205,25 @@ func received(t *testing.T, from net.PacketConn, want map[string]bool, timings i
 			return
 		}
 	}
+}
+
+// A refused file opens no port, so no client finds a service that is about to end.
+func TestDivvyReadsRulesFirst(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"a.ini", "[default]\ncreditLimit = many\nresetSeconds = 1\n", "a.ini:2:"},
+		{"a.json", "{", "a.json:1:"},
+		{"a.yaml", oneRule, "holds no ordered list"},
+	} {
+		s := launchDivvy(t, tt.name, tt.text, "DEBUG_PORT=0", "DEBUG_HOST=127.0.0.1", "GRPC_PORT=0", "GRPC_HOST=127.0.0.1")
+		if err := s.wait(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if log := s.log.String(); strings.Contains(log, "listening") || !strings.Contains(log, "rules refused, none are in force yet") || strings.Count(log, tt.want) != 2 {
+			t.Errorf("%s: want no port and each problem once, and at the end, got\n%s", tt.name, log)
+		}
+	}
+	s := launchDivvy(t, "a.ini", bakery)
+	s.until("answering", func() bool { return s.say("HIT closed=\n", nil) == "OK false 0 -1\n" })
 }
 
 func TestDivvyCommandStatsdOverTCP(t *testing.T) {

@@ -17,15 +17,19 @@ var (
 func versionCommand(std stdio) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "Print version, commit and Go release",
+		Short:   "Print version, commit and Go release (also --version)",
 		Example: "  ratelimit version",
-		Args:    cobra.NoArgs,
+		Args:    noWords,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(std.out, "ratelimit %s (commit %s, %s, %s/%s)\n",
-				version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintln(std.out, versionText())
 			return err
 		},
 	}
+}
+
+// versionText is what `ratelimit version` and --version print.
+func versionText() string {
+	return fmt.Sprintf("ratelimit %s (commit %s, %s, %s/%s)", version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // revision is the stamped commit, or the one Go noted while building.

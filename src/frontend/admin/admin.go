@@ -138,14 +138,15 @@ func (d Debug) Handler() http.Handler {
 	mux := http.NewServeMux()
 	var help []string
 	handle := func(path, text string, h http.HandlerFunc) {
-		mux.HandleFunc(path, h)
+		mux.Handle(path, only(h, http.MethodGet, http.MethodHead))
 		help = append(help, path+": "+text)
 	}
 	handle("/rlconfig", "the rules in force, one per line; ?format=yaml for all that is known of them", d.rules)
 	handle("/stats", "all counters and gauges; ?format=json for JSON", d.stats)
 	handle("/readyz", "whether each component is ready, as on the port of requests, but with addresses, paths and problems", Ready(d.Ready).ServeHTTP)
 	if d.Explain != nil {
-		handle("/explain", "which rules a request meets, and why, charging nothing; ?domain=D&descriptors=key=value,key=value, or POST what /json takes; ?format=json for JSON", d.Explain.ServeHTTP)
+		mux.Handle("/explain", only(d.Explain, http.MethodGet, http.MethodHead, http.MethodPost))
+		help = append(help, "/explain: which rules a request meets, and why, charging nothing; ?domain=D&descriptors=key=value,key=value, or POST what /json takes; ?format=json for JSON")
 	}
 	if d.Pprof {
 		handle("/debug/pprof/", "profiles of this process, and the list of them", pprof.Index)
@@ -154,8 +155,27 @@ func (d Debug) Handler() http.Handler {
 	}
 	slices.Sort(help)
 	index := strings.Join(help, "\n") + "\n"
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { plain(w, index) })
+	mux.Handle("/{$}", only(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { plain(w, index) }), http.MethodGet, http.MethodHead))
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "there is no such page; / lists those that there are", http.StatusNotFound)
+	})
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "Prometheus metrics have a port of their own: set USE_PROMETHEUS=true, and PROMETHEUS_ADDR says which", http.StatusNotFound)
+	})
 	return mux
+}
+
+// only lets requests through to next that have one of methods.
+func only(next http.Handler, methods ...string) http.Handler {
+	allow := strings.Join(methods, ", ")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !slices.Contains(methods, r.Method) {
+			w.Header().Set("Allow", allow)
+			http.Error(w, "this page takes "+allow, http.StatusMethodNotAllowed)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (d Debug) rules(w http.ResponseWriter, r *http.Request) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -111,7 +112,10 @@ func TestDebug(t *testing.T) {
 		want string
 	}{
 		{"/", 200, index},
-		{"/no-such-page", 200, index},
+		{"/no-such-page", 404, "there is no such page; / lists those that there are\n"},
+		{"/rlconfig/", 404, "there is no such page; / lists those that there are\n"},
+		{"/json", 404, "there is no such page; / lists those that there are\n"},
+		{"/metrics", 404, "Prometheus metrics have a port of their own: set USE_PROMETHEUS=true, and PROMETHEUS_ADDR says which\n"},
 		{"/rlconfig", 200, "d.ip: unit=MINUTE\nd.user: unit=DAY\n"},
 		{"/rlconfig?format=yaml", 200, "- rule: d.ip\n"},
 		{"/rlconfig?format=xml", 400, "format \"xml\" is not known; leave it out, or write yaml\n"},
@@ -133,11 +137,53 @@ func TestDebug(t *testing.T) {
 		t.Errorf("a failure: %d %s", w.Code, w.Body)
 	}
 	debug.Pprof, debug.Explain = false, nil
+	for _, path := range []string{"/explain", "/debug/pprof/", "/debug/pprof/heap"} {
+		if w := get(debug.Handler(), path); w.Code != 404 {
+			t.Errorf("%s is off: got %d", path, w.Code)
+		}
+	}
 	if w := get(debug.Handler(), "/"); strings.Contains(w.Body.String(), "/explain") {
 		t.Error("what is not there is in the list")
 	}
 	if w := get(debug.Handler(), "/debug/pprof/goroutine?debug=1"); strings.Contains(w.Body.String(), "goroutine profile") {
 		t.Error("pprof is off and answers")
+	}
+}
+
+// Each page takes the methods that make sense for it, and says which.
+func TestDebugMethods(t *testing.T) {
+	t.Parallel()
+	none := func(io.Writer) error { return nil }
+	debug := Debug{
+		Rules: none, RulesYAML: none, Stats: func(func(string, int64) bool) {}, Ready: func() []Component { return nil },
+		Explain: Live(), Pprof: true,
+	}
+	const reads = "GET, HEAD"
+	for _, page := range []struct{ path, allow string }{
+		{"/", reads},
+		{"/rlconfig", reads},
+		{"/stats", reads},
+		{"/readyz", reads},
+		{"/debug/pprof/", reads},
+		{"/debug/pprof/heap", reads},
+		{"/explain", "GET, HEAD, POST"},
+	} {
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "BREW"} {
+			w := httptest.NewRecorder()
+			debug.Handler().ServeHTTP(w, httptest.NewRequest(method, page.path, nil))
+			if slices.Contains(strings.Split(page.allow, ", "), method) {
+				if w.Code != 200 {
+					t.Errorf("%s %s: got %d", method, page.path, w.Code)
+				}
+			} else if w.Code != 405 || w.Header().Get("Allow") != page.allow || !strings.Contains(w.Body.String(), page.allow) {
+				t.Errorf("%s %s: got %d, Allow: %s, %s", method, page.path, w.Code, w.Header().Get("Allow"), w.Body)
+			}
+		}
+	}
+	w := httptest.NewRecorder()
+	debug.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/nothing", nil))
+	if w.Code != 404 {
+		t.Errorf("POST of an unknown path: %d", w.Code)
 	}
 }
 

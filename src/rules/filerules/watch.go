@@ -1,6 +1,7 @@
 package filerules
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -29,6 +30,11 @@ type Config struct {
 	// File says that the path is that of one file, which alone is read, whatever
 	// its name.
 	File bool
+	// AllowFile says that the path may be that of one file, too.
+	AllowFile bool
+	// Elsewhere says how to name another directory, in the message about one that
+	// is missing. Defaults to the three RUNTIME_ variables.
+	Elsewhere string
 	// IgnoreDotFiles passes over files and directories whose names begin with
 	// a dot. Those that begin with two dots are always passed over.
 	IgnoreDotFiles bool
@@ -213,8 +219,8 @@ func (w *Watcher) start(ctx context.Context) *reading {
 		ctx:            ctx,
 		reader:         w.reader,
 		ignoreDotFiles: w.cfg.IgnoreDotFiles,
-		fileToo:        w.cfg.File,
-		elsewhere:      "set RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY to the directory of the rules",
+		fileToo:        w.cfg.File || w.cfg.AllowFile,
+		elsewhere:      cmp.Or(w.cfg.Elsewhere, "set RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY to the directory of the rules"),
 		limits:         w.limits,
 		need:           w.events.need,
 		timeout:        w.cfg.ReadTimeout,

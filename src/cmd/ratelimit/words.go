@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ratelimit/src/nearest"
+)
+
+// arguments turns the program's arguments into those of the command tree. The name
+// of the binary may stand for a command, since images have such links, and so may the
+// first argument, since compose files write `/bin/ratelimit` behind an entry point that
+// is the same. Long flags may have one dash, as envoyproxy/ratelimit's tools write them.
+func arguments(args []string) []string {
+	out, args := byName(args[0]), args[1:]
+	if len(out) == 0 && len(args) > 0 && isOwnName(args[0]) {
+		out, args = byName(args[0]), args[1:]
+	}
+	if len(out) == 1 && out[0] == upstreamClientName {
+		return append(out, args...)
+	}
+	for i, a := range args {
+		if a == "--" {
+			return append(out, args[i:]...)
+		}
+		if len(out) == 1 && out[0] == "serve" && isOwnName(a) {
+			continue
+		}
+		if len(a) > 2 && a[0] == '-' && a[1] != '-' {
+			a = "-" + a
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// ownNames are the names of the binary, with the commands that they stand for.
+var ownNames = map[string][]string{
+	"ratelimit":              nil,
+	upstreamClientName:       {upstreamClientName},
+	"ratelimit_config_check": {"check"},
+}
+
+func isOwnName(path string) bool {
+	_, own := ownNames[filepath.Base(path)]
+	return own
+}
+
+// byName returns the command that the binary runs when it is called by path.
+func byName(path string) []string {
+	return append([]string(nil), ownNames[filepath.Base(path)]...)
+}
+
+// checkCommandWord refuses args whose first word is no command. Cobra would run or
+// explain the program without it.
+func checkCommandWord(root *cobra.Command, args []string) error {
+	word := firstWord(root, args)
+	if word == "help" && len(args) > 1 {
+		word = firstWord(root, args[1:])
+	}
+	if word == "" || strings.HasPrefix(word, "__") || word == "help" || word == "completion" { // those of Cobra
+		return nil
+	}
+	for _, c := range root.Commands() {
+		if c.Name() == word || c.HasAlias(word) {
+			return nil
+		}
+	}
+	return badInput{fmt.Errorf("%q is no command; %s", word, meantCommand(root, word, "`ratelimit --help` lists them"))}
+}
+
+// firstWord returns the first of args that is no flag and no value of one, and "" if
+// there is none.
+func firstWord(root *cobra.Command, args []string) string {
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		if a == "--" {
+			return ""
+		}
+		if !strings.HasPrefix(a, "-") {
+			return a
+		}
+		name, _, hasValue := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		if f := root.Flags().Lookup(name); f != nil && !hasValue && f.NoOptDefVal == "" {
+			i++
+		}
+	}
+	return ""
+}
+
+// meantCommand says which command word was meant to be, or else what otherwise says.
+func meantCommand(root *cobra.Command, word, otherwise string) string {
+	var names []string
+	for _, c := range root.Commands() {
+		if !c.Hidden {
+			names = append(names, c.Name())
+		}
+	}
+	if meant := nearest.Word(word, names); meant != "" {
+		return "did you mean `ratelimit " + meant + "`?"
+	}
+	return otherwise
+}
+
+// noWords refuses arguments of a command that takes flags only.
+func noWords(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := fmt.Sprintf("`ratelimit %s --help` shows what it takes", cmd.Name())
+	if cmd.Name() == "serve" {
+		hint = meantCommand(cmd.Root(), args[0], hint)
+	}
+	return badInput{fmt.Errorf("%s takes no argument %q; %s", cmd.Name(), args[0], hint)}
+}

@@ -1,0 +1,53 @@
+package nearest
+
+import "testing"
+
+func TestWord(t *testing.T) {
+	t.Parallel()
+	known := []string{"serve", "check", "client", "test", "bench", "REDIS_URL", "REDIS_TLS", "PORT", "HOST", "go"}
+	for _, tt := range []struct{ word, want string }{
+		{"chekc", "check"},  // a swap
+		{"sevre", "serve"},  // a swap
+		{"cheeck", "check"}, // an insertion
+		{"clint", "client"}, // a deletion
+		{"serv", "serve"},   //
+		{"tset", "test"},    // four letters: one edit
+		{"tse", ""},         // three letters: one edit, this takes two
+		{"REDIS_URLL", "REDIS_URL"},
+		{"RDIS_ULR", "REDIS_URL"}, // two edits
+		{"REDIS_TRL", "REDIS_URL"},
+		{"POTR", "PORT"},
+		{"PO", ""}, // too short
+		{"go", ""},
+		{"", ""},
+		{"deploy", ""},
+		{"serve", "serve"}, // no edits
+	} {
+		if got := Word(tt.word, known); got != tt.want {
+			t.Errorf("%q: got %q, want %q", tt.word, got, tt.want)
+		}
+	}
+}
+
+func TestEdits(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0},
+		{"", "ab", 2},
+		{"abc", "abc", 0},
+		{"abc", "acb", 1},
+		{"abcd", "badc", 2},
+		{"abc", "xyz", 3},
+		{"abc", "abcdefgh", 4}, // bounded
+	} {
+		if got := edits(tt.a, tt.b, 4); got != tt.want {
+			t.Errorf("%q %q: got %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+		if got := edits(tt.b, tt.a, 4); got != tt.want {
+			t.Errorf("%q %q: got %d, want %d", tt.b, tt.a, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package settings
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What envoyproxy/ratelimit never looks at is a warning that names the variable, its
+// value, why it has no effect, and what to do. Each env is refused, or taken in
+// silence, where the variable has an effect.
+func TestNoEffect(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		env      string
+		warnings []string
+	}{
+		{"USE_DOG_STATSD_MOGRIFIERS=a", []string{"USE_DOG_STATSD_MOGRIFIERS=a has no effect: USE_DOG_STATSD is not true; remove it, or set USE_DOG_STATSD=true"}},
+		{"USE_STATSD=false STATSD_PORT=-1", []string{"STATSD_PORT=-1 has no effect: nothing is sent to statsd; remove it, or write a port number, 0 to 65535"}},
+		{"USE_STATSD=false STATSD_PROTOCOL=sctp", []string{"STATSD_PROTOCOL=sctp has no effect: nothing is sent to statsd; remove it, or write one of tcp, udp"}},
+		{"USE_PROMETHEUS=true STATSD_PORT=0", nil},
+		{"USE_DOG_STATSD=true STATSD_PROTOCOL=sctp", []string{"STATSD_PROTOCOL=sctp has no effect: DogStatsD is always udp; remove it, or write one of tcp, udp"}},
+		{"DISABLE_STATS=true STATSD_HOST= STATSD_PORT=x", []string{"STATSD_PORT=x has no effect: nothing is sent to statsd; remove it, or write a port number, 0 to 65535"}},
+		{"DISABLE_STATS=true STATS_FLUSH_INTERVAL=0", []string{"STATS_FLUSH_INTERVAL=0s has no effect: nothing is sent; remove it, or write 10ms or more; DISABLE_STATS=true sends nothing"}},
+		{"PROMETHEUS_PATH=", []string{"PROMETHEUS_PATH is set but empty; its default /metrics is used"}},
+		{"USE_PROMETHEUS=true PROMETHEUS_PATH=", []string{"PROMETHEUS_PATH is set but empty; its default /metrics is used"}},
+		{"PROMETHEUS_PATH=a{b}", []string{"PROMETHEUS_PATH=a{b} has no effect: USE_PROMETHEUS is not true; remove it, or write a path such as /metrics"}},
+		{"REDIS_URL=a:1 REDIS_PERSECOND_TYPE=ring", []string{"REDIS_PERSECOND_TYPE=ring has no effect: REDIS_PERSECOND is not true; remove it, or write one of SINGLE, SENTINEL, CLUSTER"}},
+		{"REDIS_URL=a:1 REDIS_PERSECOND_TIMEOUT=soon", []string{"REDIS_PERSECOND_TIMEOUT=soon has no effect: REDIS_PERSECOND is not true; remove it, or write a duration with its unit, such as 500ms, 30s, 1h30m"}},
+		{"BACKEND_TYPE=memory REDIS_TYPE=ring", []string{"REDIS_TYPE=ring has no effect: the counters are in memory; remove it, or write one of SINGLE, SENTINEL, CLUSTER"}},
+		{"BACKEND_TYPE=memory REDIS_URL=redis://:secret@x", []string{"REDIS_URL=… has no effect: the counters are in memory; remove it, or set BACKEND_TYPE=redis"}},
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 REDIS_PERSECOND=maybe", []string{"REDIS_PERSECOND=maybe has no effect: the counters are in Memcached; remove it, or set BACKEND_TYPE=redis"}},
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 REDIS_PERSECOND=false", nil},
+		{"MEMCACHE_HASH=crc", []string{"MEMCACHE_HASH=crc has no effect: the counters are in memory; remove it, or write one of modulo, rendezvous"}},
+		{"REDIS_URL=a:1 MEMCACHE_MAX_IDLE_CONNS=x", []string{"MEMCACHE_MAX_IDLE_CONNS=x has no effect: the counters are in Redis; remove it, or write a whole number"}},
+		{"REDIS_URL=a:1 REDIS_TLS_CLIENT_CERT=c", []string{"REDIS_TLS_CLIENT_CERT=c has no effect: REDIS_TLS is not true; remove it, or set REDIS_TLS=true"}},
+		{"REDIS_URL=a:1 REDIS_TLS_CLIENT_CERT=c REDIS_TLS_CLIENT_KEY=k REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=yes", []string{
+			"REDIS_TLS_CLIENT_CERT=c has no effect: REDIS_TLS is not true; remove it, or set REDIS_TLS=true",
+			"REDIS_TLS_CLIENT_KEY=k has no effect: REDIS_TLS is not true; remove it, or set REDIS_TLS=true",
+			"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=yes has no effect: REDIS_TLS is not true; remove it, or write true or false",
+		}},
+		{"REDIS_URL=rediss://a:1 REDIS_TLS_CACERT=c", nil},
+		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1 MEMCACHE_TLS_CLIENT_KEY=k", []string{"MEMCACHE_TLS_CLIENT_KEY=k has no effect: MEMCACHE_TLS is not true; remove it, or set MEMCACHE_TLS=true"}},
+		{"GRPC_SERVER_TLS_CERT=c", []string{"GRPC_SERVER_TLS_CERT=c has no effect: GRPC_SERVER_USE_TLS is not true; remove it, or set GRPC_SERVER_USE_TLS=true"}},
+		{"GRPC_CLIENT_TLS_SAN=n", []string{"GRPC_CLIENT_TLS_SAN=n has no effect: GRPC_SERVER_USE_TLS is not true; remove it, or set GRPC_SERVER_USE_TLS=true"}},
+		{"HTTP_TLS_CLIENT_CACERT=c", []string{"HTTP_TLS_CLIENT_CACERT=c has no effect: that port speaks plain text; remove it, or set HTTP_TLS_CERT and HTTP_TLS_KEY"}},
+		{"GRPC_UDS=/run/x GRPC_PORT=-1", []string{"GRPC_PORT=-1 has no effect: GRPC_UDS is set; remove it, or write a port number, 0 to 65535"}},
+		{"TRACING_EXPORTER_PROTOCOL=zipkin", []string{"TRACING_EXPORTER_PROTOCOL=zipkin has no effect: TRACING_ENABLED is not true; remove it, or write one of http, grpc"}},
+		{"XDS_CLIENT_BACKOFF_MAX_INTERVAL=x", []string{"XDS_CLIENT_BACKOFF_MAX_INTERVAL=x has no effect: CONFIG_TYPE is not GRPC_XDS_SOTW; remove it, or write a duration with its unit, such as 500ms, 30s, 1h30m"}},
+		{"CONFIG_TYPE=GRPC_XDS_SOTW RUNTIME_WATCH_ROOT=yes", []string{"RUNTIME_WATCH_ROOT=yes has no effect: rules come from the management server; remove it, or write true or false"}},
+		{"DIVVY_PORT=off DIVVY_ROUND=down", []string{"DIVVY_ROUND=down has no effect: DIVVY_PORT is off; remove it, or write one of nearest, up"}},
+		{"LIMIT_LIMIT_HEADER=a:b", nil},
+	} {
+		_, warnings, err := Read(env(strings.Fields(tt.env)...))
+		if err != nil || !slices.Equal(warnings, tt.warnings) {
+			t.Errorf("%s: %v\n got %s\nwant %s", tt.env, err, strings.Join(warnings, "\n     "), strings.Join(tt.warnings, "\n     "))
+		}
+	}
+}
+
+// The same values are problems where they have an effect, one for each mistake.
+func TestEffect(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ env, problem string }{
+		{"USE_DOG_STATSD=true USE_DOG_STATSD_MOGRIFIERS=a DOG_STATSD_MOGRIFIER_A_NAME=x", "DOG_STATSD_MOGRIFIER_A_PATTERN=: write a regular expression that finds the names it is for"},
+		{"STATSD_PORT=-1", "STATSD_PORT=-1: write a port number, 0 to 65535"},
+		{"USE_PROMETHEUS=true PROMETHEUS_PATH=a{b}", "PROMETHEUS_PATH=a{b}: write a path such as /metrics"},
+		{"REDIS_PERSECOND=true REDIS_PERSECOND_TYPE=ring", "REDIS_PERSECOND_TYPE=ring: write one of SINGLE, SENTINEL, CLUSTER"},
+		{"REDIS_URL=a:1,b:2 REDIS_TYPE=ring", "REDIS_TYPE=ring: write one of SINGLE, SENTINEL, CLUSTER"},
+		{"REDIS_TLS=true REDIS_TLS_CLIENT_CERT=c", "REDIS_TLS_CLIENT_CERT=c: it goes with REDIS_TLS_CLIENT_KEY: set both or neither"},
+		{"REDIS_URL=a:1 REDIS_SOCKET_TYPE=udp", "REDIS_SOCKET_TYPE=udp: write tcp, tcp4, tcp6 or unix"},
+		{"MEMORY_MAX_BYTES=x", "MEMORY_MAX_BYTES=x: write a number of bytes, such as 268435456"},
+		{"MAX_BUFFERED_BYTES=-1", "MAX_BUFFERED_BYTES=-1: write a number of bytes, such as 268435456"},
+		{"STATS_FLUSH_INTERVAL=x", "STATS_FLUSH_INTERVAL=x: write a duration with its unit, such as 500ms, 30s, 1h30m"},
+		{"STATSD_PORT=x", "STATSD_PORT=x: write a port number, 0 to 65535"},
+	} {
+		_, _, err := Read(env(strings.Fields(tt.env)...))
+		if err == nil || err.Error() != tt.problem {
+			t.Errorf("%s:\n got %v\nwant %s", tt.env, err, tt.problem)
+		}
+	}
+}
+
+// Values that can be read and make no sense are problems, one for each.
+func TestRanges(t *testing.T) {
+	t.Parallel()
+	const redis = "REDIS_URL=a:1 "
+	for _, tt := range []struct{ env, problem string }{
+		{"NEAR_LIMIT_RATIO=8", "NEAR_LIMIT_RATIO=8: write a number above 0, up to 1, such as 0.8"},
+		{"NEAR_LIMIT_RATIO=0", "NEAR_LIMIT_RATIO=0: write a number above 0, up to 1, such as 0.8"},
+		{"NEAR_LIMIT_RATIO=-0.5", "NEAR_LIMIT_RATIO=-0.5: write a number above 0, up to 1, such as 0.8"},
+		{"NEAR_LIMIT_RATIO=+Inf", "NEAR_LIMIT_RATIO=+Inf: write a number above 0, up to 1, such as 0.8"},
+		{"NEAR_LIMIT_RATIO=1", ""},
+		{"NEAR_LIMIT_RATIO=0.01", ""},
+		{"TRACING_SAMPLING_RATE=50", "TRACING_SAMPLING_RATE=50: write a number from 0 to 1, such as 0.8"},
+		{"TRACING_ENABLED=true TRACING_SAMPLING_RATE=-1", "TRACING_SAMPLING_RATE=-1: write a number from 0 to 1, such as 0.8"},
+		{"TRACING_SAMPLING_RATE=0", ""},
+		{"TRACING_SAMPLING_RATE=1", ""},
+		{"RUNTIME_POLL_INTERVAL=1ns", "RUNTIME_POLL_INTERVAL=1ns: write 10ms or more, or 0"},
+		{"RUNTIME_POLL_INTERVAL=0", ""},
+		{"RUNTIME_READ_TIMEOUT=1ms", "RUNTIME_READ_TIMEOUT=1ms: write 10ms or more, or 0"},
+		{"STATS_FLUSH_INTERVAL=1us", "STATS_FLUSH_INTERVAL=1µs: write 10ms or more; DISABLE_STATS=true sends nothing"},
+		{"GRPC_KEEPALIVE_TIME=10ms", "GRPC_KEEPALIVE_TIME=10ms: write 1s or more, or 0"},
+		{"GRPC_KEEPALIVE_TIME=0", ""},
+		{redis + "REDIS_STARTUP_INITIAL_INTERVAL=0", "REDIS_STARTUP_INITIAL_INTERVAL=0s: write 10ms or more"},
+		{redis + "REDIS_STARTUP_MAX_INTERVAL=1ms", "REDIS_STARTUP_MAX_INTERVAL=1ms: write 10ms or more"},
+		{redis + "REDIS_PIPELINE_WINDOW=50ms", "REDIS_PIPELINE_WINDOW=50ms: no call would be answered within REDIS_TIMEOUT, 50ms: write a shorter one"},
+		{redis + "REDIS_PIPELINE_WINDOW=50ms REDIS_TIMEOUT=1s", ""},
+		{redis + "REDIS_PIPELINE_WINDOW=150us", ""},
+		{redis + "REDIS_PIPELINE_LIMIT=-1", "REDIS_PIPELINE_LIMIT=-1: write 0 or more"},
+		{redis + "REDIS_POOL_SIZE=-1", "REDIS_POOL_SIZE=-1: write 0 or more"},
+		{redis + "LOCAL_CACHE_SIZE_IN_BYTES=1000000000000000", "LOCAL_CACHE_SIZE_IN_BYTES=1000000000000000: write 68719476736 or less"},
+		{"BACKEND_TYPE=memcache MEMCACHE_SRV=_a._tcp.b MEMCACHE_SRV_REFRESH=1us", "MEMCACHE_SRV_REFRESH=1µs: write 10ms or more, or 0"},
+		{"GRPC_MAX_CONCURRENT_STREAMS=0", "GRPC_MAX_CONCURRENT_STREAMS=0: write a whole number above 0"},
+		{"MAX_DESCRIPTORS=1001", "MAX_DESCRIPTORS=1001: write a whole number from 1 to 1000"},
+		{"EXPIRATION_JITTER_MAX_SECONDS=-5", ""}, // none, as upstream
+	} {
+		_, _, err := Read(env(strings.Fields(tt.env)...))
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != tt.problem {
+			t.Errorf("%s:\n got %s\nwant %s", tt.env, got, tt.problem)
+		}
+	}
+}
