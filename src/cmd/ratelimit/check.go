@@ -21,7 +21,8 @@ func checkCommand(std stdio) *cobra.Command {
 		Long: `check reads rule files as the server would and prints every problem at once, as
 file:line:col: what is wrong; how to mend it. Warnings name what is legal but
 cannot do what it was meant to. Tests of rules (ratelimit test) may stand among
-them and are passed over.
+them and are passed over. All documents of a YAML file are checked, although the
+server reads the first alone.
 
 Exit status 0 when the files are good, 1 when they are not.`,
 		Example: `  ratelimit check examples/ratelimit/config
@@ -41,6 +42,7 @@ Exit status 0 when the files are good, 1 when they are not.`,
 			default:
 				return fmt.Errorf("check: --backend %s: write memory, redis or memcache", backend)
 			}
+			opt.AllDocuments = true
 			return check(std, args, opt)
 		},
 	}
