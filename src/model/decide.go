@@ -165,7 +165,10 @@ func (u *unit) do(s state, wall time.Duration) (state, []verdict) {
 		case !tried.over:
 			v.retry, v.never = 0, false
 		case !v.over:
-			v.remaining, v.retry, v.never = 0, tried.retry, tried.never
+			v.retry, v.never = tried.retry, tried.never
+			if !u.limits[i].tellsRest() {
+				v.remaining = 0
+			}
 		}
 		v.over = tried.over
 		verdicts[i] = v
