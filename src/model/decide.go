@@ -236,7 +236,7 @@ func (r *Rule) decide(verdicts []verdict) decision {
 			until = max(until, told(l, v.retry))
 		}
 	}
-	d.Limit, d.Remaining, d.Reset = r.Limits[binding].capacity(), verdicts[binding].remaining, reset
+	d.Limit, d.Remaining, d.Reset = r.Limits[binding].Max, verdicts[binding].remaining, reset
 	if d.Over {
 		d.Reset = until
 	}
