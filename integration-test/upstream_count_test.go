@@ -308,10 +308,10 @@ descriptors:
 	t.Run("differs: /rlconfig is ordered; one line per rule with a limit", func(t *testing.T) {
 		want := []string{
 			"grpc0.z_1: unit=DAY requests_per_unit=7, shadow_mode: true, quota_mode: false",
-			"grpc0.b: unit=UNKNOWN requests_per_unit=3, shadow_mode: false, quota_mode: false",
+			"grpc0.b: unlimited, shadow_mode: false, quota_mode: false",
 			"grpc0.b.c: unit=YEAR requests_per_unit=9, shadow_mode: false, quota_mode: true",
 			"json0.z_1: unit=DAY requests_per_unit=7, shadow_mode: true, quota_mode: false",
-			"json0.b: unit=UNKNOWN requests_per_unit=3, shadow_mode: false, quota_mode: false",
+			"json0.b: unlimited, shadow_mode: false, quota_mode: false",
 			"json0.b.c: unit=YEAR requests_per_unit=9, shadow_mode: false, quota_mode: true",
 		}
 		if got := strings.Split(strings.TrimSpace(page(t, "/rlconfig")), "\n"); !slices.Equal(got, want) {

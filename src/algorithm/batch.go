@@ -113,7 +113,10 @@ type Verdict struct {
 	// Before and After are the counter before and after this hit. They are
 	// equal when nothing was charged.
 	Before, After uint64
-	// Remaining is what would still pass after this hit; 0 when it is over.
+	// Remaining is what would still pass after this hit, or after the minimum
+	// interval. A refused hit on a GCRA, a first-hit window or a sliding window is
+	// told what a smaller one could still take; on a fixed window or an estimate it
+	// is told 0, as callers of envoyproxy/ratelimit expect.
 	Remaining uint64
 	// RetryAfter is how long the same hit has to wait before it passes: 0 when
 	// it passed, -1 when it can never pass.
@@ -143,18 +146,21 @@ func (v *Verdict) Reasons(amount, capacity uint64) (count, interval bool) {
 // Never is the RetryAfter of a hit that can never pass.
 const Never time.Duration = -1
 
-// Uncharged is the verdict on an atomic hit whose group was refused, so that
+// Uncharged is the verdict on an atomic hit on l whose group was refused, so that
 // nothing was charged. look is the verdict on the hit AsLook, on the state as it
 // is; tried the one it had as if the hits of its group before it had been
 // charged, because of which alone it may be over.
-func Uncharged(look, tried Verdict) Verdict {
+func Uncharged(l *Limit, look, tried Verdict) Verdict {
 	v := look
 	v.Over, v.Interval = tried.Over, tried.Interval
 	switch {
 	case !tried.Over:
 		v.RetryAfter = 0
 	case !look.Over:
-		v.Remaining, v.RetryAfter = 0, tried.RetryAfter
+		v.RetryAfter = tried.RetryAfter
+		if !l.Kind.tellsRest() {
+			v.Remaining = 0
+		}
 	}
 	return v
 }

@@ -122,6 +122,7 @@ func TestUncharged(t *testing.T) {
 	const s = time.Second
 	tests := []struct {
 		name              string
+		kind              Kind
 		look, tried, want Verdict
 	}{
 		{
@@ -143,6 +144,13 @@ func TestUncharged(t *testing.T) {
 			want:  Verdict{Over: true, Before: 2, After: 2, RetryAfter: 2 * s, ResetAfter: s},
 		},
 		{
+			name:  "it is over for those before it alone, in a bucket",
+			kind:  GCRA,
+			look:  Verdict{Before: 2, After: 2, Remaining: 3, ResetAfter: s},
+			tried: Verdict{Over: true, Before: 4, After: 4, Remaining: 1, RetryAfter: 2 * s, ResetAfter: 2 * s},
+			want:  Verdict{Over: true, Before: 2, After: 2, Remaining: 3, RetryAfter: 2 * s, ResetAfter: s},
+		},
+		{
 			name:  "a refund on a state that is over",
 			look:  Verdict{Over: true, Before: 5, After: 5, RetryAfter: s, ResetAfter: s},
 			tried: Verdict{Before: 5, After: 3, ResetAfter: s, Charged: true},
@@ -150,7 +158,7 @@ func TestUncharged(t *testing.T) {
 		},
 	}
 	for _, test := range tests {
-		if got := Uncharged(test.look, test.tried); got != test.want {
+		if got := Uncharged(&Limit{Kind: test.kind}, test.look, test.tried); got != test.want {
 			t.Errorf("%s:\n got %+v\nwant %+v", test.name, got, test.want)
 		}
 	}

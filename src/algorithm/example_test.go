@@ -38,7 +38,7 @@ func ExampleTakeGCRA() {
 	}
 	// Output:
 	// take 2: over false, 1 remaining, retry after 0s, reset after 12s
-	// take 2: over true, 0 remaining, retry after 6s, reset after 12s
+	// take 2: over true, 1 remaining, retry after 6s, reset after 12s
 	// take 1: over false, 0 remaining, retry after 0s, reset after 18s
 }
 

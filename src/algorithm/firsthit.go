@@ -60,7 +60,8 @@ func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHi
 		v.RetryAfter = Never
 	case v.Over:
 		v.RetryAfter = v.ResetAfter
-	case after.Count < l.Max:
+	}
+	if after.Count < l.Max {
 		v.Remaining = l.Max - after.Count
 	}
 	if l.Max == 0 {

@@ -108,7 +108,8 @@ func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Ver
 		v.RetryAfter = Never
 	case v.Over:
 		v.RetryAfter = time.Duration(max(next+increment-tolerance, wait))
-	case next < tolerance:
+	}
+	if next < tolerance {
 		v.Remaining = uint64((tolerance - next) / emission)
 	}
 	if full := max(next+emission-tolerance, wait); full > 0 && !l.CountBlocked {

@@ -92,12 +92,13 @@ func (c *cell) take(at int64, op Op, amount uint64) Verdict {
 	ttl := sub(stored, now)
 	v.ResetAfter = time.Duration(greatest(ttl, pause()).Int64())
 	spare = sub(now, sub(add(stored, increment), tolerance))
-	switch left := sub(tolerance, ttl); {
+	switch {
 	case v.Over && increment.Cmp(tolerance) > 0:
 		v.RetryAfter = Never
 	case v.Over:
 		v.RetryAfter = time.Duration(greatest(new(big.Int).Neg(spare), pause()).Int64())
-	case left.Sign() > 0:
+	}
+	if left := sub(tolerance, ttl); left.Sign() > 0 { // also when it is over: what a smaller hit could take
 		v.Remaining = new(big.Int).Div(left, emission).Uint64()
 	}
 	full := greatest(sub(add(ttl, emission), tolerance), pause())

@@ -22,16 +22,16 @@ func TestTakeGCRA(t *testing.T) {
 			{take: 1, over: true, from: 3, to: 3, retry: 6 * s, reset: 18 * s, full: 6 * s},
 			{at: 6*s - 1, take: 1, over: true, from: 3, to: 3, retry: 1, reset: 12*s + 1, full: 6 * s},
 			{at: 6 * s, take: 1, charged: true, from: 2, to: 3, reset: 18 * s, full: 12 * s},
-			{at: 24*s - 1, op: Look, take: 3, over: true, from: 1, to: 1, retry: 1, reset: 1},
+			{at: 24*s - 1, op: Look, take: 3, over: true, from: 1, to: 1, left: 2, retry: 1, reset: 1},
 			{at: 24 * s, op: Look, take: 3, left: 3},
 		}},
 		{name: "redis-cell's 15 30 60", limit: Limit{Kind: GCRA, Max: 30, Period: m, Burst: 15}, turns: []turn{
 			{take: 1, charged: true, to: 1, left: 15, reset: 2 * s},
 			{take: 0, from: 1, to: 1, left: 15, reset: 2 * s},
-			{take: 17, over: true, from: 1, to: 1, retry: Never, reset: 2 * s},
-			{take: 16, over: true, from: 1, to: 1, retry: 2 * s, reset: 2 * s}, // a full bucket, or none
+			{take: 17, over: true, from: 1, to: 1, left: 15, retry: Never, reset: 2 * s},
+			{take: 16, over: true, from: 1, to: 1, left: 15, retry: 2 * s, reset: 2 * s}, // a full bucket, or none
 			{take: 9, charged: true, from: 1, to: 10, left: 6, reset: 20 * s},
-			{take: 7, over: true, from: 10, to: 10, retry: 2 * s, reset: 20 * s},
+			{take: 7, over: true, from: 10, to: 10, left: 6, retry: 2 * s, reset: 20 * s},
 			{take: 6, charged: true, from: 10, to: 16, reset: 32 * s, full: 2 * s},
 			{take: 0, from: 16, to: 16, reset: 32 * s, full: 2 * s},
 			{at: 1 * s, take: 1, over: true, from: 16, to: 16, retry: 1 * s, reset: 31 * s, full: 2 * s},
@@ -102,9 +102,9 @@ func TestTakeGCRA(t *testing.T) {
 		}},
 		{name: "a distance", limit: limit(1*s, false), turns: []turn{
 			{take: 1, charged: true, to: 1, left: 2, reset: 6 * s, full: 1 * s},
-			{at: 1*s - us, take: 1, over: true, interval: true, from: 1, to: 1, retry: us, reset: 5*s + us, full: 1 * s},
-			{at: 1*s - us, take: 0, over: true, interval: true, from: 1, to: 1, retry: us, reset: 5*s + us, full: 1 * s},
-			{at: 1*s - us, take: 4, over: true, interval: true, from: 1, to: 1, retry: Never, reset: 5*s + us, full: 1 * s},
+			{at: 1*s - us, take: 1, over: true, interval: true, from: 1, to: 1, left: 2, retry: us, reset: 5*s + us, full: 1 * s},
+			{at: 1*s - us, take: 0, over: true, interval: true, from: 1, to: 1, left: 2, retry: us, reset: 5*s + us, full: 1 * s},
+			{at: 1*s - us, take: 4, over: true, interval: true, from: 1, to: 1, left: 2, retry: Never, reset: 5*s + us, full: 1 * s},
 			{at: 1 * s, take: 2, charged: true, from: 1, to: 3, reset: 17 * s, full: 6 * s}, // two are one hit
 			{at: 1 * s, take: 1, over: true, interval: true, from: 3, to: 3, retry: 5 * s, reset: 17 * s, full: 6 * s},
 			{at: 2 * s, take: 1, over: true, from: 3, to: 3, retry: 4 * s, reset: 16 * s, full: 6 * s},
@@ -112,15 +112,15 @@ func TestTakeGCRA(t *testing.T) {
 		}},
 		{name: "a distance, and refused hits count", limit: limit(1*s, true), turns: []turn{
 			{take: 1, charged: true, to: 1, left: 2, reset: 6 * s},
-			{at: 500 * ms, take: 1, over: true, charged: true, interval: true, from: 1, to: 2, retry: 1 * s, reset: 11500 * ms},
-			{at: 1500*ms - 1, op: Look, take: 1, over: true, interval: true, from: 2, to: 2, retry: 1, reset: 10500*ms + 1},
+			{at: 500 * ms, take: 1, over: true, charged: true, interval: true, from: 1, to: 2, left: 1, retry: 1 * s, reset: 11500 * ms},
+			{at: 1500*ms - 1, op: Look, take: 1, over: true, interval: true, from: 2, to: 2, left: 1, retry: 1, reset: 10500*ms + 1},
 			{at: 1500 * ms, take: 1, charged: true, from: 2, to: 3, reset: 16500 * ms},
 			{at: 1600 * ms, take: 1, over: true, charged: true, interval: true, from: 3, to: 4, retry: 10400 * ms, reset: 22400 * ms},
 		}},
 		{name: "a distance longer than the period", limit: limit(90*s, false), turns: []turn{
 			{take: 3, charged: true, to: 3, reset: 90 * s, full: 90 * s},
-			{at: 60 * s, take: 1, over: true, interval: true, retry: 30 * s, reset: 30 * s, full: 90 * s},
-			{at: 90*s - 1, take: 1, over: true, interval: true, retry: 1, reset: 1, full: 90 * s},
+			{at: 60 * s, take: 1, over: true, interval: true, left: 3, retry: 30 * s, reset: 30 * s, full: 90 * s},
+			{at: 90*s - 1, take: 1, over: true, interval: true, left: 3, retry: 1, reset: 1, full: 90 * s},
 			{at: 90 * s, take: 1, charged: true, to: 1, left: 2, reset: 90 * s, full: 180 * s},
 			{at: 92 * s, op: Refund, take: 1, charged: true, from: 1, to: 0, left: 3, reset: 88 * s, full: 180 * s}, // the hit was
 			{at: 180 * s, take: 1, charged: true, to: 1, left: 2, reset: 90 * s, full: 270 * s},
@@ -142,8 +142,8 @@ func TestTakeGCRA(t *testing.T) {
 			name:  "a clock that steps back begins the distance anew",
 			limit: Limit{Kind: GCRA, Max: 10, Period: m, Burst: 1000, MinInterval: s}, turns: []turn{
 				{at: h, take: 1, charged: true, to: 1, left: 1000, reset: 6 * s, full: h + 1*s},
-				{at: 0, take: 1, over: true, interval: true, from: 601, to: 601, retry: 1 * s, reset: h + 6*s, full: 1 * s},
-				{at: 1*s - 1, take: 1, over: true, interval: true, from: 601, to: 601, retry: 1, reset: h + 5*s + 1, full: 1 * s},
+				{at: 0, take: 1, over: true, interval: true, from: 601, to: 601, left: 400, retry: 1 * s, reset: h + 6*s, full: 1 * s},
+				{at: 1*s - 1, take: 1, over: true, interval: true, from: 601, to: 601, left: 400, retry: 1, reset: h + 5*s + 1, full: 1 * s},
 				{at: 1 * s, take: 1, charged: true, from: 601, to: 602, left: 399, reset: h + 11*s, full: 2 * s},
 			},
 		},
@@ -177,8 +177,8 @@ func TestTakeGCRA(t *testing.T) {
 		{
 			name: "one in 100 years", start: maxNow,
 			limit: Limit{Kind: GCRA, Max: 1, Period: MaxPeriod}, turns: []turn{
-				{take: 2, over: true, retry: Never},
-				{take: MaxAmount, over: true, retry: Never},
+				{take: 2, over: true, left: 1, retry: Never},
+				{take: MaxAmount, over: true, left: 1, retry: Never},
 				{take: 1, charged: true, to: 1, reset: MaxPeriod, full: MaxPeriod},
 				{take: 1, over: true, from: 1, to: 1, retry: MaxPeriod, reset: MaxPeriod, full: MaxPeriod},
 			},
@@ -194,7 +194,7 @@ func TestTakeGCRA(t *testing.T) {
 		{
 			name: "the first instant there is", limit: limit(1*s, false), start: time.Unix(0, 0), turns: []turn{
 				{take: 1, charged: true, to: 1, left: 2, reset: 6 * s, full: 1 * s},
-				{take: 1, over: true, interval: true, from: 1, to: 1, retry: 1 * s, reset: 6 * s, full: 1 * s},
+				{take: 1, over: true, interval: true, from: 1, to: 1, left: 2, retry: 1 * s, reset: 6 * s, full: 1 * s},
 				{at: 1 * s, take: 1, charged: true, from: 1, to: 2, left: 1, reset: 11 * s, full: 2 * s},
 			},
 		},

@@ -59,6 +59,9 @@ func ParseKind(name string) (k Kind, ok bool) {
 // Kinds are the names of all there are.
 func Kinds() []string { return slices.Clone(kindNames[:]) }
 
+// tellsRest reports whether the Remaining of a refused hit is what is left, not 0.
+func (k Kind) tellsRest() bool { return k == FirstHitWindow || k == SlidingWindow || k == GCRA }
+
 // MaxPeriod is the longest window there is: 100 years of 365 days. It keeps
 // every instant the arithmetic computes inside the range of int64 nanoseconds.
 const MaxPeriod = 100 * 365 * 24 * time.Hour

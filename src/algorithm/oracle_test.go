@@ -54,7 +54,8 @@ func ask(w world, l *Limit, at int64, op Op, amount uint64) Verdict {
 		if v.RetryAfter = time.Duration(wait); !ever {
 			v.RetryAfter = Never
 		}
-	} else {
+	}
+	if !v.Over || l.Kind == FirstHitWindow || l.Kind == SlidingWindow || l.Kind == GCRA {
 		v.Remaining = most(func(n uint64) bool { count, _ := w.refused(0, n); return !count })
 	}
 	reset, _ := first(w.horizon(), w.fresh)

@@ -256,7 +256,8 @@ func (s *SlidingState) settle(l *Limit, v *Verdict, amount uint64) {
 		v.RetryAfter = Never
 	case v.Over:
 		v.RetryAfter = max(s.Leaves, distance)
-	case v.After < l.Max:
+	}
+	if v.After < l.Max {
 		v.Remaining = l.Max - v.After
 	}
 	if l.CountBlocked {

@@ -65,7 +65,7 @@ func TestTakeSliding(t *testing.T) {
 			{at: 3 * s, take: 3, over: true, from: 5, to: 5, retry: 7 * s, reset: 9 * s, full: 10 * s},
 			{at: 3 * s, take: 4, over: true, from: 5, to: 5, retry: 9 * s, reset: 9 * s, full: 10 * s},
 			{at: 3 * s, take: 6, over: true, from: 5, to: 5, retry: Never, reset: 9 * s, full: 10 * s},
-			{at: 10 * s, take: 4, over: true, from: 2, to: 2, retry: 2 * s, reset: 2 * s},
+			{at: 10 * s, take: 4, over: true, from: 2, to: 2, left: 3, retry: 2 * s, reset: 2 * s},
 			{at: 10 * s, take: 3, charged: true, from: 2, to: 5, reset: 10 * s, full: 12 * s},
 		}},
 		{name: "more than the limit at once shuts the window if refused hits count", limit: counting(5), turns: []turn{
@@ -85,10 +85,10 @@ func TestTakeSliding(t *testing.T) {
 		}},
 		{name: "looks", limit: polite(3), turns: []turn{
 			{op: Look, take: 3, left: 3},
-			{op: Look, take: 4, over: true, retry: Never},
+			{op: Look, take: 4, over: true, left: 3, retry: Never},
 			{take: 2, charged: true, to: 2, left: 1, reset: 10 * s},
 			{at: 1 * s, op: Look, take: 1, from: 2, to: 2, left: 1, reset: 9 * s},
-			{at: 1 * s, op: Look, take: 2, over: true, from: 2, to: 2, retry: 9 * s, reset: 9 * s},
+			{at: 1 * s, op: Look, take: 2, over: true, from: 2, to: 2, left: 1, retry: 9 * s, reset: 9 * s},
 			{at: 10 * s, op: Look, take: 3, left: 3},
 		}},
 		{name: "a limit of 0 lets nothing pass", limit: polite(0), turns: []turn{
@@ -128,29 +128,29 @@ func TestTakeSliding(t *testing.T) {
 		}},
 		{name: "a distance", limit: limit(10, 1*s, false), turns: []turn{
 			{at: 0, take: 1, charged: true, to: 1, left: 9, reset: 10 * s, full: 1 * s},
-			{at: 1*s - us, take: 1, over: true, interval: true, from: 1, to: 1, retry: us, reset: 9*s + us, full: 1 * s},
+			{at: 1*s - us, take: 1, over: true, interval: true, from: 1, to: 1, left: 9, retry: us, reset: 9*s + us, full: 1 * s},
 			{at: 1 * s, take: 4, charged: true, from: 1, to: 5, left: 5, reset: 10 * s, full: 2 * s}, // four are one hit
-			{at: 1500 * ms, op: Look, take: 0, over: true, interval: true, from: 5, to: 5, retry: 500 * ms, reset: 9500 * ms, full: 2 * s},
-			{at: 1500 * ms, take: 11, over: true, interval: true, from: 5, to: 5, retry: Never, reset: 9500 * ms, full: 2 * s},
-			{at: 1500 * ms, take: 6, over: true, interval: true, from: 5, to: 5, retry: 8500 * ms, reset: 9500 * ms, full: 2 * s},
-			{at: 2 * s, take: 6, over: true, from: 5, to: 5, retry: 8 * s, reset: 9 * s},
+			{at: 1500 * ms, op: Look, take: 0, over: true, interval: true, from: 5, to: 5, left: 5, retry: 500 * ms, reset: 9500 * ms, full: 2 * s},
+			{at: 1500 * ms, take: 11, over: true, interval: true, from: 5, to: 5, left: 5, retry: Never, reset: 9500 * ms, full: 2 * s},
+			{at: 1500 * ms, take: 6, over: true, interval: true, from: 5, to: 5, left: 5, retry: 8500 * ms, reset: 9500 * ms, full: 2 * s},
+			{at: 2 * s, take: 6, over: true, from: 5, to: 5, left: 5, retry: 8 * s, reset: 9 * s},
 			{at: 2 * s, take: 5, charged: true, from: 5, to: 10, reset: 10 * s, full: 10 * s},
 			{at: 9500 * ms, take: 1, over: true, from: 10, to: 10, retry: 500 * ms, reset: 2500 * ms, full: 10 * s},
 			{at: 10 * s, take: 1, charged: true, from: 9, to: 10, reset: 10 * s, full: 11 * s},
 		}},
 		{name: "a distance, and refused hits count", limit: limit(10, 1*s, true), turns: []turn{
 			{at: 0, take: 1, charged: true, to: 1, left: 9, reset: 10 * s},
-			{at: 999 * ms, take: 1, over: true, charged: true, interval: true, from: 1, to: 2, retry: 1 * s, reset: 10 * s},
-			{at: 1998 * ms, take: 1, over: true, charged: true, interval: true, from: 2, to: 3, retry: 1 * s, reset: 10 * s},
-			{at: 2997 * ms, op: Look, take: 1, over: true, interval: true, from: 3, to: 3, retry: 1 * ms, reset: 9001 * ms},
+			{at: 999 * ms, take: 1, over: true, charged: true, interval: true, from: 1, to: 2, left: 8, retry: 1 * s, reset: 10 * s},
+			{at: 1998 * ms, take: 1, over: true, charged: true, interval: true, from: 2, to: 3, left: 7, retry: 1 * s, reset: 10 * s},
+			{at: 2997 * ms, op: Look, take: 1, over: true, interval: true, from: 3, to: 3, left: 7, retry: 1 * ms, reset: 9001 * ms},
 			{at: 2998 * ms, take: 1, charged: true, from: 3, to: 4, left: 6, reset: 10 * s},
 		}},
 		{name: "a distance longer than the window", limit: limit(2, 15*s, false), turns: []turn{
 			{at: 0, take: 1, charged: true, to: 1, left: 1, reset: 15 * s, full: 15 * s},
-			{at: 9 * s, take: 1, over: true, interval: true, from: 1, to: 1, retry: 6 * s, reset: 6 * s, full: 15 * s},
-			{at: 9 * s, take: 2, over: true, interval: true, from: 1, to: 1, retry: 6 * s, reset: 6 * s, full: 15 * s},
-			{at: 10 * s, take: 2, over: true, interval: true, retry: 5 * s, reset: 5 * s, full: 15 * s},
-			{at: 15*s - 1, take: 1, over: true, interval: true, retry: 1, reset: 1, full: 15 * s},
+			{at: 9 * s, take: 1, over: true, interval: true, from: 1, to: 1, left: 1, retry: 6 * s, reset: 6 * s, full: 15 * s},
+			{at: 9 * s, take: 2, over: true, interval: true, from: 1, to: 1, left: 1, retry: 6 * s, reset: 6 * s, full: 15 * s},
+			{at: 10 * s, take: 2, over: true, interval: true, left: 2, retry: 5 * s, reset: 5 * s, full: 15 * s},
+			{at: 15*s - 1, take: 1, over: true, interval: true, left: 2, retry: 1, reset: 1, full: 15 * s},
 			{at: 15 * s, take: 2, charged: true, to: 2, reset: 15 * s, full: 30 * s},
 			{at: 25 * s, op: Refund, take: 2, left: 2, reset: 5 * s, full: 30 * s}, // out of the window
 		}},
@@ -158,7 +158,7 @@ func TestTakeSliding(t *testing.T) {
 			{at: 0, take: 1, charged: true, to: 1, left: 1, reset: 60 * s, full: 60 * s},
 			{at: 50 * s, op: Force, take: 1, charged: true, to: 1, left: 1, reset: 60 * s, full: 110 * s},
 			{at: 55 * s, op: Refund, take: 1, charged: true, from: 1, to: 0, left: 2, reset: 5 * s, full: 60 * s},
-			{at: 59 * s, take: 1, over: true, interval: true, retry: 1 * s, reset: 1 * s, full: 60 * s},
+			{at: 59 * s, take: 1, over: true, interval: true, left: 2, retry: 1 * s, reset: 1 * s, full: 60 * s},
 			{at: 60 * s, take: 1, charged: true, to: 1, left: 1, reset: 60 * s, full: 120 * s},
 		}},
 		{name: "a clock that steps back stands still", limit: polite(2), turns: []turn{
@@ -170,7 +170,7 @@ func TestTakeSliding(t *testing.T) {
 		}},
 		{name: "a clock that steps back, and a distance", limit: limit(2, 1*s, false), turns: []turn{
 			{at: h, take: 1, charged: true, to: 1, left: 1, reset: 10 * s, full: h + 1*s},
-			{at: 0, take: 1, over: true, interval: true, from: 1, to: 1, retry: 1 * s, reset: 10 * s, full: h + 1*s},
+			{at: 0, take: 1, over: true, interval: true, from: 1, to: 1, left: 1, retry: 1 * s, reset: 10 * s, full: h + 1*s},
 			{at: h + 1*s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: h + 10*s},
 		}},
 		{name: "a clock that steps forward", limit: polite(1), turns: []turn{

@@ -113,6 +113,7 @@ type Charge struct {
 	Unlimited     bool     `json:"unlimited"`
 	Algorithm     string   `json:"algorithm,omitempty"`
 	Limit         uint64   `json:"limit"`
+	AtOnce        uint64   `json:"at_once,omitempty"` // of a bucket: burst and one
 	PeriodUS      int64    `json:"period_us,omitempty"`
 	MinIntervalUS int64    `json:"min_interval_us,omitempty"`
 	CountBlocked  bool     `json:"count_blocked"`
@@ -373,6 +374,9 @@ func (x *explainer) arithmetic(c *Charge, limit *algorithm.Limit) {
 	c.Algorithm = limit.Kind.String()
 	c.PeriodUS, c.MinIntervalUS = limit.Period.Microseconds(), limit.MinInterval.Microseconds()
 	c.CountBlocked = limit.CountBlocked
+	if limit.Kind == algorithm.GCRA {
+		c.AtOnce = limit.Capacity()
+	}
 }
 
 // charges fills in what is charged to the counter of r, and how it stands.

@@ -148,3 +148,37 @@ func TestWhatBinds(t *testing.T) {
 		}
 	}
 }
+
+// A refusal that charged nothing tells what a smaller request could still take, but for
+// fixed windows and estimates, of which callers expect 0.
+func TestRefusedRemaining(t *testing.T) {
+	s := watch(t)
+	l := start(t, limiter.Config{Backend: s})
+	l.Use(load(t, `
+domain: d
+descriptors:
+  - {key: bucket, rate_limit: {algorithm: gcra, unit: hour, requests_per_unit: 5}}
+  - {key: first, rate_limit: {algorithm: first_hit_window, unit: hour, requests_per_unit: 5}}
+  - {key: log, rate_limit: {algorithm: sliding_window, unit: hour, requests_per_unit: 5}}
+  - {key: apart, rate_limit: {algorithm: sliding_window, unit: hour, requests_per_unit: 5, min_interval: 1m}}
+  - {key: estimate, rate_limit: {algorithm: sliding_window_counter, unit: hour, requests_per_unit: 5}}
+  - {key: fixed, rate_limit: {unit: hour, requests_per_unit: 5}}
+  - {key: all, on_reject: none, rate_limits: [{algorithm: gcra, unit: hour, requests_per_unit: 5}, {unit: hour, requests_per_unit: 5}]}
+`))
+	for _, tt := range []struct {
+		key  string
+		want uint64
+	}{{"bucket", 3}, {"first", 3}, {"log", 3}, {"apart", 3}, {"estimate", 0}, {"fixed", 0}, {"all", 3}} {
+		var a limiter.Answer
+		req := parse(tt.key + "=x")
+		for _, hits := range []uint64{2, 4} {
+			req.Hits = hits
+			if err := l.Check(t.Context(), req, &a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := a.Statuses[0].Charges[0].Verdict.Remaining; !a.Over || got != tt.want {
+			t.Errorf("%s: over %t, %d remaining, want %d", tt.key, a.Over, got, tt.want)
+		}
+	}
+}

@@ -60,7 +60,7 @@ func (s *scratch) judge(odd []oddLook) {
 		v := &s.batch.Verdicts[o.hit]
 		v.Over, v.Interval, v.RetryAfter = o.tooClose, o.tooClose, 0
 		if o.tooClose {
-			v.Remaining, v.RetryAfter = 0, algorithm.Never
+			v.RetryAfter = algorithm.Never
 		}
 	}
 }

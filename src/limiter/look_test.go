@@ -115,7 +115,7 @@ descriptors:
 	if err := l.Look(t.Context(), parse("ip=1 ip=2 ip=1"), &a); err != nil {
 		t.Fatal(err)
 	}
-	if got := brief(&a); !strings.HasPrefix(got, "over: ok ") || !strings.HasSuffix(got, ", over 0/9") {
+	if got := brief(&a); !strings.HasPrefix(got, "over: ok ") || !strings.HasSuffix(got, ", over 9/9") {
 		t.Errorf("got %s", got)
 	}
 	if v := a.Statuses[2].Charges[0].Verdict; !v.Interval || v.RetryAfter != algorithm.Never {

@@ -106,6 +106,9 @@ func (r *Registry) charge(table []*ruleStats, req *limiter.Request, i int, st *l
 func (r *Registry) account(h *hits, amount uint64, c *limiter.Charge) Outcome {
 	v := &c.Verdict
 	limit := uint64(c.Limit.Requests)
+	if c.Rule != nil {
+		limit = c.Rule.Limit.Capacity() // of a bucket the counter is what is taken from it
+	}
 	near := min(uint64(max(0, float32(limit)*r.nearRatio)), limit)
 	before, after := v.Before, v.Before+amount
 	if !v.Over && !v.Charged {

@@ -165,7 +165,10 @@ func (u *unit) do(s state, wall time.Duration) (state, []verdict) {
 		case !tried.over:
 			v.retry, v.never = 0, false
 		case !v.over:
-			v.remaining, v.retry, v.never = 0, tried.retry, tried.never
+			v.retry, v.never = tried.retry, tried.never
+			if !u.limits[i].tellsRest() {
+				v.remaining = 0
+			}
 		}
 		v.over = tried.over
 		verdicts[i] = v
@@ -233,7 +236,7 @@ func (r *Rule) decide(verdicts []verdict) decision {
 			until = max(until, told(l, v.retry))
 		}
 	}
-	d.Limit, d.Remaining, d.Reset = r.Limits[binding].capacity(), verdicts[binding].remaining, reset
+	d.Limit, d.Remaining, d.Reset = r.Limits[binding].Max, verdicts[binding].remaining, reset
 	if d.Over {
 		d.Reset = until
 	}

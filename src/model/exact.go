@@ -132,13 +132,17 @@ func (c *counter) describe(l *Limit, at, amount int64, v *verdict) {
 	v.never = v.over && amount > l.capacity()
 	var retry time.Duration
 	retry, v.reset = m.waits(l, seen, at, amount)
-	switch {
-	case !v.over: // what more would pass, whatever its distance
+	if !v.over || l.tellsRest() { // what more would pass, whatever its distance
 		v.remaining = int64(sort.Search(int(l.capacity()), func(n int) bool { return !m.fits(l, seen, at, int64(n)+1) }))
-	case !v.never:
+	}
+	if v.over && !v.never {
 		v.retry = retry
 	}
 }
+
+// tellsRest reports whether a refused hit is told what is left: callers expect 0 of fixed
+// windows, and of estimates.
+func (l *Limit) tellsRest() bool { return l.Kind == FirstHit || l.Kind == Sliding || l.Kind == GCRA }
 
 // tried is a method whose waits are found by trying.
 type tried interface {

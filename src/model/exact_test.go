@@ -56,7 +56,7 @@ func TestExact(t *testing.T) {
 		}},
 		{"a sliding window with a distance", Limit{Kind: Sliding, Max: 5, Period: 10 * s, Interval: 3 * s}, []step{
 			{at: 0, amount: 2, left: 3, reset: 10 * s},
-			{at: 2 * s, amount: 1, over: true, retry: 1 * s, reset: 8 * s},
+			{at: 2 * s, amount: 1, over: true, left: 3, retry: 1 * s, reset: 8 * s},
 			{at: 3 * s, amount: 1, left: 2, reset: 10 * s},
 		}},
 		{"a sliding window that counts what it refuses", Limit{Kind: Sliding, Max: 2, Period: 10 * s, Counting: true}, []step{
@@ -95,7 +95,7 @@ func TestExact(t *testing.T) {
 		}},
 		{"a bucket with a distance", Limit{Kind: GCRA, Max: 60, Period: time.Minute, Burst: 5, Interval: 3 * s}, []step{
 			{at: 0, amount: 1, left: 5, reset: 3 * s},
-			{at: 2 * s, amount: 1, over: true, retry: 1 * s, reset: 1 * s},
+			{at: 2 * s, amount: 1, over: true, left: 6, retry: 1 * s, reset: 1 * s},
 			{at: 3 * s, amount: 1, left: 5, reset: 3 * s},
 		}},
 		{"a bucket that holds nothing", Limit{Kind: GCRA, Max: 0, Period: time.Minute}, []step{

@@ -29,6 +29,9 @@ type Options struct {
 	// Store is what the counters will be kept in. Rules that it cannot count by
 	// are refused.
 	Store Store
+	// AllDocuments checks all documents of a YAML file. Only the first takes effect, with or
+	// without it, as in envoyproxy/ratelimit.
+	AllDocuments bool
 	// OnFailure is what becomes of hits whose store does not answer, where the
 	// rules do not say.
 	OnFailure algorithm.OnFailure
@@ -179,6 +182,7 @@ func (c *compiler) level(n *node, descriptors []DescriptorConfig, p path) {
 		child := &node{} // checked also where it has no place in the tree
 		below := p.down(cfg)
 		here := &below.levels[len(p.levels)]
+		c.literal(cfg.Pos, cfg.Key, cfg.Value)
 		if cfg.Key == "" {
 			c.problems.add(cfg.Pos, "add `key: <name>`", "the descriptor has no key, or an empty one")
 		} else if other := n.add(here, child); other != nil {
@@ -276,7 +280,7 @@ func (c *compiler) flags(cfg *DescriptorConfig, p path) {
 		name string
 		set  bool
 	}{
-		{"shadow_mode", cfg.ShadowMode},
+		{"shadow_mode", cfg.ShadowMode && !allShadow(cfg.Descriptors)},
 		{"quota_mode", cfg.QuotaMode && !charged},
 		{"detailed_metric", cfg.DetailedMetric},
 		{"metadata", cfg.Metadata != nil && !charged},
@@ -286,6 +290,28 @@ func (c *compiler) flags(cfg *DescriptorConfig, p path) {
 				"%s has no effect on a descriptor without rate_limit", flag.name)
 		}
 	}
+}
+
+// allShadow reports whether there are limits in list and below, and all of them are in
+// shadow mode. Envoy Gateway writes shadow_mode on every level down to such limits.
+func allShadow(list []DescriptorConfig) bool {
+	found, all := shadowBelow(list)
+	return found && all
+}
+
+// shadowBelow reports whether list and the levels below have limits, and whether all of
+// them are in shadow mode.
+func shadowBelow(list []DescriptorConfig) (found, all bool) {
+	all = true
+	for i := range list {
+		cfg := &list[i]
+		if cfg.RateLimit != nil || cfg.RateLimits != nil {
+			found, all = true, all && cfg.ShadowMode
+		}
+		more, below := shadowBelow(cfg.Descriptors)
+		found, all = found || more, all && below
+	}
+	return found, all
 }
 
 // replaces numbers the names that rules replace, domain by domain.

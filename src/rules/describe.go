@@ -14,8 +14,14 @@ import (
 // String is the line of /rlconfig: envoyproxy/ratelimit's format, and behind it
 // what that does not know, where it is there.
 func (r *Rule) String() string {
-	s := fmt.Sprintf("%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t",
-		r.Key, r.Unit, r.perUnit(), r.Shadow, r.Quota)
+	limit := fmt.Sprintf("unit=%s requests_per_unit=%d", r.Unit, r.perUnit())
+	if r.Unlimited {
+		limit = "unlimited"
+	}
+	s := fmt.Sprintf("%s: %s, shadow_mode: %t, quota_mode: %t", r.Key, limit, r.Shadow, r.Quota)
+	if r.Unlimited && r.Listed != nil && r.Requests > 0 { // divvy's clients are told of it
+		s += fmt.Sprintf(", requests_per_unit: %d", r.Requests)
+	}
 	if r.Multiplier > 1 {
 		s += fmt.Sprintf(", unit_multiplier: %d", r.Multiplier)
 	}

@@ -154,7 +154,7 @@ rules:
 	}
 	for i, want := range []string{
 		"d.n: unit=HOUR requests_per_unit=3, shadow_mode: true, quota_mode: false, match: {ip=* p=/a*}, per: [ip, user]",
-		"d.default: unit=UNKNOWN requests_per_unit=7, shadow_mode: false, quota_mode: false, match: {}",
+		"d.default: unlimited, shadow_mode: false, quota_mode: false, requests_per_unit: 7, match: {}",
 		"t.user.*: unit=MINUTE requests_per_unit=30, shadow_mode: false, quota_mode: false, period: 1m, algorithm: gcra, burst: 15, charge: path",
 		"t.user.*.trade: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, unit_multiplier: 15, period: 15s, algorithm: gcra, burst: 5, charge: path",
 	} {

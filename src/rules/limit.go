@@ -136,7 +136,7 @@ func (c *compiler) window(r *Rule, cfg *RateLimitConfig) {
 		switch {
 		case !takesBurst(l.Kind):
 			c.problems.add(v.Pos, "write `algorithm: gcra`, or remove it", "burst means nothing to the algorithm %v", l.Kind)
-		case v.Value == math.MaxUint32: // callers are told of one more
+		case v.Value == math.MaxUint32: // one more has 32 bits too
 			c.problems.add(v.Pos, "write 0 to 4294967294", "burst is out of range: \"%d\"", v.Value)
 		}
 	}
@@ -153,7 +153,6 @@ func (c *compiler) window(r *Rule, cfg *RateLimitConfig) {
 	}
 	c.storable(&l, cfg)
 	r.Limit = l
-	r.Requests = uint32(l.Capacity()) // a burst has 32 bits less one
 	c.pointless(&l, cfg)
 }
 

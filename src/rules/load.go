@@ -64,6 +64,10 @@ func load(files []File, opt Options, partBytes int) (*Set, Problems, error) {
 	if errors.As(err, &more) {
 		problems = append(problems, more...)
 	}
+	if opt.AllDocuments {
+		wrong, more := checkDocuments(files, opt)
+		problems, odd = append(problems, wrong...), append(odd, more...)
+	}
 	if len(problems) > 0 {
 		problems.sort()
 		// One mistake is one problem: what the reader could not take, the

@@ -22,7 +22,8 @@ import (
 //	all problems, or else the rules and the warnings
 //
 // A title that ends in "(merged)" loads with MergeDomains, one that ends in
-// "(small store)" for a store that cannot do much.
+// "(all documents)" with AllDocuments, one that ends in "(small store)" for a
+// store that cannot do much.
 func TestLoad(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(paths) == 0 {
@@ -51,7 +52,10 @@ func TestLoad(t *testing.T) {
 						files = append(files, File{name, []byte(content)})
 					}
 				}
-				opt := Options{MergeDomains: strings.HasSuffix(title, "(merged)")}
+				opt := Options{
+					MergeDomains: strings.HasSuffix(title, "(merged)"),
+					AllDocuments: strings.HasSuffix(title, "(all documents)"),
+				}
 				if strings.HasSuffix(title, "(small store)") {
 					opt.Store = smallStore
 				}

@@ -89,6 +89,7 @@ func (c *compiler) pairs(cfg *RuleConfig) (match []Pair, size int) {
 		return nil, 0
 	}
 	for _, p := range cfg.Match.Value {
+		c.literal(p.Pos, p.Key, p.Pattern)
 		match = append(match, Pair{p.Key, p.Pattern})
 		size += len(p.Key) + len(p.Pattern) + len("._")
 	}

@@ -77,7 +77,7 @@ descriptors:
 	for i, want := range []string{
 		"d.a_b: unit=WEEK requests_per_unit=5, shadow_mode: true, quota_mode: false",
 		"d.c: unit=DAY requests_per_unit=6, shadow_mode: false, quota_mode: true, unit_multiplier: 7",
-		"d.e: unit=UNKNOWN requests_per_unit=8, shadow_mode: false, quota_mode: false",
+		"d.e: unlimited, shadow_mode: false, quota_mode: false",
 		"d.f: unit=SECOND requests_per_unit=9, shadow_mode: false, quota_mode: false, unit_multiplier: 90, period: 1m30s",
 		"d.g: unit=DAY requests_per_unit=9, shadow_mode: false, quota_mode: false, count_blocked: false",
 		"d.h: unit=UNKNOWN requests_per_unit=9, shadow_mode: false, quota_mode: false, period: 500ms, algorithm: gcra, burst: 8, min_interval: 5ms, count_blocked: true",

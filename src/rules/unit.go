@@ -110,7 +110,7 @@ func shown(d time.Duration) string {
 // Quantity is a limit in the words of a protocol: 100 requests per 5 minutes.
 // It is what callers are told, where algorithm.Limit is what is computed with.
 type Quantity struct {
-	Requests   uint32 // the most that pass at once: for gcra, the burst and one
+	Requests   uint32 // in a window; in a tree of limits the most that pass at once
 	Unit       Unit
 	Multiplier uint32 // the window is Multiplier units long; at least 1
 }

@@ -110,6 +110,7 @@ func (c *compiler) words(n *wordNode, children []WordConfig, p path, above []str
 		own := c.limits(&as, below)
 		for _, r := range own {
 			r.words = &wordPath{words, len(words)}
+			r.Requests = uint32(r.Limit.Capacity()) // as redis-cell reports; a burst has 32 bits less one
 			if len(below.above) > 0 {
 				r.words.tag = len(below.above[0].words.names)
 			}

@@ -214,7 +214,8 @@ func kindOf(n *yaml.Node) kind {
 }
 
 // fields returns the keys of mapping n at the given place, `<<` merged in, the
-// last of equal keys winning. Keys that are not known or not text are noted.
+// last of equal keys winning. It notes keys that are unknown or not text, and a
+// second rate_limit or rate_limits: the last one must not silently replace a limit.
 func (r *yamlReader) fields(n *yaml.Node, place where) []field {
 	var own, merged []field
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -247,6 +248,11 @@ func (r *yamlReader) fields(n *yaml.Node, place where) []field {
 		}
 		f := field{k.Value, at, v}
 		if j := slices.IndexFunc(own, func(o field) bool { return o.name == f.name }); j >= 0 {
+			if f.name == "rate_limit" || f.name == "rate_limits" { // a limit would be dropped
+				r.problems.add(at, "keep one of them, or put both limits into one list `rate_limits`",
+					"the key %s is here twice, the first is at %v", f.name, own[j].at)
+				continue
+			}
 			r.warnings.add(at, "remove one of them", "the key %s is here twice; the last one wins", f.name)
 			own[j] = f
 			continue

@@ -24,13 +24,21 @@ func ParseYAML(file string, data []byte) (cfg *DomainConfig, problems, warnings 
 	case len(r.problems) > 0:
 	case root == nil: // empty, or only comments
 		cfg = &DomainConfig{Pos: Pos{File: file, Line: 1, Col: 1}}
-	case isTests(root):
-	case isTree(root):
-		cfg = r.tree(root)
 	default:
-		cfg = r.domain(root)
+		cfg = r.config(root)
 	}
 	return cfg, r.problems, r.warnings
+}
+
+// config reads a document; nil for tests of rules.
+func (r *yamlReader) config(root *yaml.Node) *DomainConfig {
+	switch {
+	case isTests(root):
+		return nil
+	case isTree(root):
+		return r.tree(root)
+	}
+	return r.domain(root)
 }
 
 // isTests tells a file of tests from one of rules by its keys: such a file has

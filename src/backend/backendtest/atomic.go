@@ -137,7 +137,7 @@ func (g *group) test(t *testing.T, store limiter.Backend, kind func(key string) 
 		take(t, store, epoch, algorithm.Hit{Key: []byte(key), Limit: limits[key], Amount: n, Op: force})
 	}
 	for i, v := range take(t, store, epoch, hits...) {
-		if want := g.hits[i]; v.Over != want.over || v.After != want.after || v.Over && v.Remaining != 0 {
+		if want := g.hits[i]; v.Over != want.over || v.After != want.after || v.Over && v.Remaining != left(limits[want.key], v.After) {
 			t.Errorf("hit %d on %s: over %t, after %d, remaining %d; want over %t, after %d",
 				i, want.key, v.Over, v.After, v.Remaining, want.over, want.after)
 		}
@@ -155,4 +155,13 @@ func many(n int, make func(int) member) []member {
 		list = append(list, make(i))
 	}
 	return list
+}
+
+// left is what a refused hit is told that others could still take, where so much is counted.
+func left(l *algorithm.Limit, count uint64) uint64 {
+	switch l.Kind {
+	case algorithm.FirstHitWindow, algorithm.SlidingWindow, algorithm.GCRA:
+		return l.Capacity() - min(count, l.Capacity())
+	}
+	return 0
 }

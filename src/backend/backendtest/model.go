@@ -93,7 +93,7 @@ func (r referee) group(hits []algorithm.Hit, now int64) []algorithm.Verdict {
 			continue
 		}
 		seen := hits[i].AsLook()
-		verdicts[i] = algorithm.Uncharged(st.clone().take(&seen, now), verdicts[i])
+		verdicts[i] = algorithm.Uncharged(hits[i].Limit, st.clone().take(&seen, now), verdicts[i])
 	}
 	return verdicts
 }

@@ -136,11 +136,11 @@ func firstHitTables() []table {
 		}},
 		{"looks and refunds begin no window", limit(2), []step{
 			{op: look, n: 2, after: 0, remaining: 2},
-			{op: look, n: 3, over: true, after: 0, retry: algorithm.Never},
+			{op: look, n: 3, over: true, after: 0, remaining: 2, retry: algorithm.Never},
 			{op: refund, n: 1, after: 0, remaining: 2},
 			{n: 0, after: 0, remaining: 2},
 			{at: 30 * s, n: 1, after: 1, remaining: 1, reset: 60 * s},
-			{at: 60 * s, op: look, n: 2, over: true, after: 1, retry: 30 * s, reset: 30 * s},
+			{at: 60 * s, op: look, n: 2, over: true, after: 1, remaining: 1, retry: 30 * s, reset: 30 * s},
 		}},
 		{"force asks nobody", limit(3), []step{
 			{op: force, n: 5, after: 5, reset: 60 * s},
@@ -199,10 +199,10 @@ func slidingTables() []table {
 		}},
 		{"looks write nothing", limit(3), []step{
 			{op: look, n: 3, after: 0, remaining: 3},
-			{op: look, n: 4, over: true, after: 0, retry: algorithm.Never},
+			{op: look, n: 4, over: true, after: 0, remaining: 3, retry: algorithm.Never},
 			{n: 2, after: 2, remaining: 1, reset: 60 * s},
 			{at: 10 * s, op: look, n: 1, after: 2, remaining: 1, reset: 50 * s},
-			{at: 20 * s, op: look, n: 2, over: true, after: 2, retry: 40 * s, reset: 40 * s},
+			{at: 20 * s, op: look, n: 2, over: true, after: 2, remaining: 1, retry: 40 * s, reset: 40 * s},
 			{at: 30 * s, n: 0, after: 2, remaining: 1, reset: 30 * s},
 			{at: 60 * s, n: 3, after: 3, reset: 60 * s},
 		}},
@@ -217,15 +217,15 @@ func slidingTables() []table {
 		}},
 		{"a distance to the last hit", paced(limit(5), 10*s), []step{
 			{n: 1, after: 1, remaining: 4, reset: 60 * s},
-			{at: 10*s - us, n: 1, over: true, interval: true, after: 1, retry: us, reset: 50*s + us},
+			{at: 10*s - us, n: 1, over: true, interval: true, after: 1, remaining: 4, retry: us, reset: 50*s + us},
 			{at: 10 * s, n: 2, after: 3, remaining: 2, reset: 60 * s},
-			{at: 15 * s, op: look, n: 1, over: true, interval: true, after: 3, retry: 5 * s, reset: 55 * s},
+			{at: 15 * s, op: look, n: 1, over: true, interval: true, after: 3, remaining: 2, retry: 5 * s, reset: 55 * s},
 			{at: 20 * s, n: 1, after: 4, remaining: 1, reset: 60 * s},
 		}},
 		{"a distance longer than the window", paced(limit(5), 100*s), []step{
 			{n: 1, after: 1, remaining: 4, reset: 100 * s},
-			{at: 60 * s, n: 1, over: true, interval: true, after: 0, retry: 40 * s, reset: 40 * s},
-			{at: 100*s - us, n: 1, over: true, interval: true, after: 0, retry: us, reset: us},
+			{at: 60 * s, n: 1, over: true, interval: true, after: 0, remaining: 5, retry: 40 * s, reset: 40 * s},
+			{at: 100*s - us, n: 1, over: true, interval: true, after: 0, remaining: 5, retry: us, reset: us},
 			{at: 100 * s, n: 1, after: 1, remaining: 4, reset: 100 * s},
 		}},
 		{"a clock that steps back stands still", limit(2), []step{
@@ -307,7 +307,7 @@ func gcraTables() []table {
 			{at: 6*s - us, n: 1, over: true, after: 3, retry: us, reset: 12*s + us},
 			{at: 6 * s, n: 1, after: 3, reset: 18 * s},
 			{at: 24 * s, op: look, n: 3, after: 0, remaining: 3},
-			{at: 24 * s, n: 4, over: true, after: 0, retry: algorithm.Never},
+			{at: 24 * s, n: 4, over: true, after: 0, remaining: 3, retry: algorithm.Never},
 			{at: 24 * s, n: 2, after: 2, remaining: 1, reset: 12 * s},
 		}},
 		{"what is refused is owed", counting, []step{
@@ -328,14 +328,14 @@ func gcraTables() []table {
 		}},
 		{"looks write nothing", limit(), []step{
 			{op: look, n: 3, after: 0, remaining: 3},
-			{op: look, n: 4, over: true, after: 0, retry: algorithm.Never},
+			{op: look, n: 4, over: true, after: 0, remaining: 3, retry: algorithm.Never},
 			{n: 2, after: 2, remaining: 1, reset: 12 * s},
-			{op: look, n: 2, over: true, after: 2, retry: 6 * s, reset: 12 * s},
+			{op: look, n: 2, over: true, after: 2, remaining: 1, retry: 6 * s, reset: 12 * s},
 			{op: look, n: 1, after: 2, remaining: 1, reset: 12 * s},
 		}},
 		{"force asks nobody", limit(), []step{
 			{op: force, n: 2, after: 2, remaining: 1, reset: 12 * s},
-			{n: 2, over: true, after: 2, retry: 6 * s, reset: 12 * s},
+			{n: 2, over: true, after: 2, remaining: 1, retry: 6 * s, reset: 12 * s},
 		}},
 		{"nothing passes a limit of 0", polite(algorithm.GCRA, 0, 60*s), []step{
 			{n: 0, after: 0},
@@ -343,11 +343,11 @@ func gcraTables() []table {
 		}},
 		{"a distance to the last hit", paced(limit(), 10*s), []step{
 			{n: 1, after: 1, remaining: 2, reset: 10 * s},
-			{at: 10*s - us, n: 1, over: true, interval: true, after: 0, retry: us, reset: us},
+			{at: 10*s - us, n: 1, over: true, interval: true, after: 0, remaining: 3, retry: us, reset: us},
 			{at: 10 * s, n: 1, after: 1, remaining: 2, reset: 10 * s},
-			{at: 15 * s, op: look, n: 1, over: true, interval: true, after: 1, retry: 5 * s, reset: 5 * s},
+			{at: 15 * s, op: look, n: 1, over: true, interval: true, after: 1, remaining: 2, retry: 5 * s, reset: 5 * s},
 			{at: 15 * s, op: refund, n: 1, after: 0, remaining: 3, reset: 5 * s},
-			{at: 16 * s, n: 1, over: true, interval: true, after: 0, retry: 4 * s, reset: 4 * s},
+			{at: 16 * s, n: 1, over: true, interval: true, after: 0, remaining: 3, retry: 4 * s, reset: 4 * s},
 			{at: 20 * s, n: 1, after: 1, remaining: 2, reset: 10 * s},
 		}},
 		{"a clock that steps back sees a full bucket at most", limit(), []step{

@@ -61,7 +61,7 @@ func (s *Store) takeGroup(hits []algorithm.Hit, verdicts []algorithm.Verdict, no
 		if h, id := &hits[i], g.trials[i].id; !vetoed || !h.Atomic {
 			verdicts[i] = sh.apply(h, id, now)
 		} else {
-			verdicts[i] = algorithm.Uncharged(sh.refuse(h, id, now), verdicts[i])
+			verdicts[i] = algorithm.Uncharged(h.Limit, sh.refuse(h, id, now), verdicts[i])
 		}
 		if k == len(g.order)-1 || s.shardOf(g.order[k+1].hash()) != sh {
 			due = sh.due() || due

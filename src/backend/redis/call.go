@@ -259,7 +259,7 @@ func (c *call) verdict(h *algorithm.Hit, i int, now int64) algorithm.Verdict {
 	look := h.AsLook()
 	tried := judge(h.Limit, &f.tried, now, h.Op, h.Amount)
 	tried.Over = f.over // also when hits before it made it so
-	return algorithm.Uncharged(judge(h.Limit, &f.state, now, look.Op, look.Amount), tried)
+	return algorithm.Uncharged(h.Limit, judge(h.Limit, &f.state, now, look.Op, look.Amount), tried)
 }
 
 // judge is the verdict of package algorithm on the state that Redis found.

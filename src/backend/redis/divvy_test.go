@@ -31,7 +31,7 @@ func TestDivvyKeys(t *testing.T) {
 		{"nobody was here", []step{
 			{amount: 1, left: 2, kept: "2", reset: time.Minute},
 			{amount: 1, left: 1, kept: "1", reset: time.Minute},
-			{amount: 2, over: true, kept: "1", reset: time.Minute},
+			{amount: 2, over: true, left: 1, kept: "1", reset: time.Minute},
 			{amount: 1, left: 0, kept: "0", reset: time.Minute},
 			{amount: 1, over: true, kept: "0", reset: time.Minute},
 			{op: algorithm.Look, amount: 0, left: 0, kept: "0", reset: time.Minute},

@@ -22,7 +22,8 @@ func checkCommand(std stdio) *cobra.Command {
 		Long: `check reads rule files as the server would and prints every problem at once, as
 file:line:col: what is wrong; how to mend it. Warnings name what is legal but
 cannot do what it was meant to. Tests of rules (ratelimit test) may stand among
-them and are passed over.
+them and are passed over. All documents of a YAML file are checked, although the
+server reads the first alone.
 
 For machines --format json prints one object, and --format github the commands
 with which GitHub shows each problem at its line of a pull request.
@@ -50,6 +51,7 @@ Exit status 0 when the files are good, 1 when they are not.`,
 			if !ok {
 				return fmt.Errorf("check: --format %s: write text, json or github", format)
 			}
+			opt.AllDocuments = true
 			l := loadPaths(args, opt)
 			if err := print(&l, std); err != nil {
 				return err

@@ -266,6 +266,7 @@ func TestCheckCommand(t *testing.T) {
 	good := file("good/a.yaml", "domain: a\ndescriptors:\n  - key: x\n    shadow_mode: true\n")
 	same := file("same/a.yaml", "domain: a\n")
 	bad := file("bad/b.yaml", "domain: b\ndescriptors:\n  - kez: x\n  - key: y\n    rate_limit: {unit: day, requests_per_unit: many}\n")
+	several := file("several/c.yaml", "domain: c\n---\ndomain: d\ndescriptors:\n  - kez: x\n")
 	tests := []struct {
 		args []string
 		code int
@@ -277,6 +278,9 @@ func TestCheckCommand(t *testing.T) {
 			"error: " + bad + ":3:5: unknown key \"kez\"; did you mean `key`?",
 			"error: " + bad + ":5:48: requests_per_unit is text, not a number; write a whole number",
 			"2 problems in 1 file",
+		}},
+		{[]string{"check", several}, 1, []string{
+			"error: " + several + ":5:5: unknown key \"kez\"; did you mean `key`?",
 		}},
 		{[]string{"check", good, same}, 1, []string{"domain \"a\" is already defined at " + good + ":1:1", "MERGE_DOMAIN_CONFIG"}},
 		{[]string{"check", "-merge_domain_configs", good, same}, 0, []string{"ok: 2 files, 1 domain,"}},

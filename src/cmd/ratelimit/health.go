@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -196,6 +198,25 @@ func (h *health) whyRules() reason {
 func (h *health) whyRefused() reason {
 	when := "refused at " + h.refusedAt.UTC().Format(time.RFC3339)
 	return reason{when, when + ": " + firstProblem(h.refused)}
+}
+
+// noteRefused writes a comment line for operators if the last load was refused, so that
+// nobody takes the rules in force for those of the files.
+func (h *health) noteRefused(w io.Writer) error {
+	why, state := reason{}, "none are in force yet"
+	h.mu.Lock()
+	if h.refused != nil {
+		why = h.whyRefused()
+	}
+	if h.loaded {
+		state = "those below stay in force"
+	}
+	h.mu.Unlock()
+	if why == (reason{}) {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "# newer rules were %s (%s)\n", why.to(operators), state)
+	return err
 }
 
 func (h *health) whyApart() reason {

@@ -350,8 +350,8 @@ func (s *server) debugServer() *http.Server {
 		Explain: explainHandler(s.limiter),
 		Rules: func(w io.Writer) error {
 			set := s.limiter.Rules()
-			if set == nil {
-				return nil
+			if err := s.health.noteRefused(w); set == nil || err != nil {
+				return err
 			}
 			for _, r := range set.Rules() {
 				if _, err := fmt.Fprintln(w, r); err != nil {
@@ -361,10 +361,11 @@ func (s *server) debugServer() *http.Server {
 			return nil
 		},
 		RulesYAML: func(w io.Writer) error {
-			if set := s.limiter.Rules(); set != nil {
-				return set.YAML(w)
+			set := s.limiter.Rules()
+			if err := s.health.noteRefused(w); set == nil || err != nil {
+				return err
 			}
-			return nil
+			return set.YAML(w)
 		},
 		Stats: func(yield func(string, int64) bool) {
 			for _, st := range s.counters.Stats() {

@@ -290,6 +290,16 @@ func TestReload(t *testing.T) {
 	if got := s.ask("2"); got != 200 || !s.healthy() {
 		t.Errorf("the old rules are not in force: %d", got)
 	}
+	for _, format := range []string{"", "?format=yaml"} {
+		_, body := s.get("debug", "/rlconfig"+format)
+		note, rest, _ := strings.Cut(body, "\n")
+		if !strings.HasPrefix(note, "# newer rules were refused at 20") || !strings.Contains(note, "rules.yaml:3:5: unknown key") || !strings.Contains(note, "those below stay in force") {
+			t.Errorf("/rlconfig%s does not say that newer rules were refused: %s", format, body)
+		}
+		if !strings.Contains(rest, "d.ip") {
+			t.Errorf("/rlconfig%s lacks the rules in force: %s", format, body)
+		}
+	}
 	if _, stats := s.get("debug", "/stats"); !strings.Contains(stats, "ratelimit.service.config_load_error: 1\n") {
 		t.Error("the refused load is not counted")
 	}
@@ -317,6 +327,9 @@ func TestNotReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
+	if _, body := s.get("debug", "/rlconfig"); !strings.HasSuffix(body, "(none are in force yet)\n") {
+		t.Errorf("/rlconfig without rules: %s", body)
+	}
 	serving := func(want healthpb.HealthCheckResponse_ServingStatus) func() bool {
 		return func() bool {
 			resp, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})

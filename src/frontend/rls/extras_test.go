@@ -272,3 +272,39 @@ func TestUnknownMethods(t *testing.T) {
 		}
 	}
 }
+
+// With a burst callers are told the rule's rate; what passes at once is told apart.
+func TestBurst(t *testing.T) {
+	f := start(t, nil)
+	f.cfg.Metadata = true
+	f.cfg.Headers = &HeaderNames{Limit: "X-Limit", Remaining: "X-Remaining", Reset: "X-Reset"}
+	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte(`
+domain: d
+descriptors:
+  - {key: burst, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 100, burst: 20}}
+  - {key: plain, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 100}}
+`)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.cfg.Limiter.Use(set)
+	for key, want := range map[string]string{
+		"burst": "limit 100, header 100, 20 remaining, [map[atOnce:21 limit:100 over:false remaining:20 resetAfter:0.6 rule:burst]]",
+		"plain": "limit 100, header 100, 99 remaining, []",
+	} {
+		resp, err := f.ShouldRateLimit(t.Context(), request(descriptor(key, "1")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := resp.GetStatuses()[0]
+		list := resp.GetDynamicMetadata().AsMap()["descriptors"].([]any)[0].(map[string]any)["charges"]
+		if list == nil {
+			list = []any{}
+		}
+		got := fmt.Sprintf("limit %d, header %s, %d remaining, %v", st.GetCurrentLimit().GetRequestsPerUnit(),
+			resp.GetResponseHeadersToAdd()[0].GetValue(), st.GetLimitRemaining(), list)
+		if got != want {
+			t.Errorf("%s:\n got %s\nwant %s", key, got, want)
+		}
+	}
+}

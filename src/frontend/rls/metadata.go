@@ -19,7 +19,7 @@ func metadata(msg *pb.RateLimitRequest, a *limiter.Answer) (*structpb.Struct, er
 	descriptors := make([]*structpb.Value, len(msg.GetDescriptors()))
 	for i, d := range msg.GetDescriptors() {
 		about := describe(d)
-		if i < len(a.Statuses) && len(a.Statuses[i].Charges) > 1 {
+		if i < len(a.Statuses) && (len(a.Statuses[i].Charges) > 1 || hasBurst(&a.Statuses[i])) {
 			about.Fields["charges"] = charges(&a.Statuses[i])
 		}
 		if a.Domain != nil && a.Domain.Words() && len(a.Statuses[i].Charges) > 0 {
@@ -71,8 +71,15 @@ func describe(d *common.RateLimitDescriptor) *structpb.Struct {
 	return &structpb.Struct{Fields: fields}
 }
 
+// hasBurst reports whether st was charged to a bucket that lets another number pass at once
+// than its current_limit says.
+func hasBurst(st *limiter.Status) bool {
+	return len(st.Charges) == 1 && st.Charges[0].Rule != nil && st.Charges[0].Rule.Limit.Capacity() != uint64(st.Charges[0].Limit.Requests)
+}
+
 // charges are all limits of a descriptor that has several, of which the status
-// tells one only: in the order of the rules, with the waits in seconds.
+// tells one only, or that has a burst: in the order of the rules, with the waits
+// in seconds.
 func charges(st *limiter.Status) *structpb.Value {
 	list := make([]*structpb.Value, len(st.Charges))
 	for i := range st.Charges {
@@ -85,6 +92,9 @@ func charges(st *limiter.Status) *structpb.Value {
 		}
 		if c.Rule != nil {
 			fields["rule"] = structpb.NewStringValue(strings.TrimPrefix(c.Rule.Key, c.Rule.Domain+"."))
+			if l := &c.Rule.Limit; l.Kind == algorithm.GCRA {
+				fields["atOnce"] = structpb.NewNumberValue(float64(l.Capacity()))
+			}
 		}
 		if c.Verdict.Over && c.Verdict.RetryAfter != algorithm.Never {
 			fields["retryAfter"] = structpb.NewNumberValue(c.Verdict.RetryAfter.Seconds())

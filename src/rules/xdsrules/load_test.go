@@ -66,7 +66,7 @@ func TestLoad(t *testing.T) {
 			`},
 			want: `
 				xds resource "edge": descriptors[0]: edge.path_/pay: unit=MINUTE requests_per_unit=100, shadow_mode: true, quota_mode: true
-				xds resource "edge": descriptors[0].descriptors[0]: edge.path_/pay.user: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
+				xds resource "edge": descriptors[0].descriptors[0]: edge.path_/pay.user: unlimited, shadow_mode: false, quota_mode: false
 				xds resource "edge": descriptors[1]: edge.path: unit=WEEK requests_per_unit=5, shadow_mode: false, quota_mode: false
 				warning: xds resource "edge": descriptors[0].descriptors[0]: shadow_mode, quota_mode, detailed_metric and metadata have no effect on an unlimited rule; remove it
 			`,
