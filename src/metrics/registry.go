@@ -195,7 +195,7 @@ func (r *Registry) ConfigInfo() ConfigInfo {
 
 // Stats are all figures, sorted by name, zeros included. Figures of one name
 // are added up. A counter is lower than it was only if it went away meanwhile: names
-// of callers a minute after they made room, rules an hour after they were removed.
+// of callers 10 s after they made room, rules an hour after they were removed.
 func (r *Registry) Stats() []Stat { return r.read(false) }
 
 // Flush is Stats for a sink that sends them on: counters of rules that are zero are

@@ -29,9 +29,9 @@ type goneHits struct {
 // minRetired is how many are kept at least.
 const minRetired = 10_000
 
-// keepRetired is how long retired counters are shown: longer than the interval of
-// most scrapes, as there may be several that scrape.
-const keepRetired = time.Minute
+// keepRetired is how long retired counters are shown after they were read first, as
+// there may be several that scrape.
+const keepRetired = 10 * time.Second
 
 func newRetired(most int) *retired {
 	return &retired{most: max(most, minRetired), gone: make(map[string]*goneHits)}

@@ -86,7 +86,7 @@ func TestLeastRecentlyUsedSeriesGo(t *testing.T) {
 	}
 }
 
-// A name that made room for another is shown for a minute, and until a flush had it.
+// A name that made room for another is shown for a while, and until a flush had it.
 // If it comes back meanwhile it goes on where it was.
 func TestEvictedSeriesAreShownForAWhile(t *testing.T) {
 	set := load(t, seriesRules)
