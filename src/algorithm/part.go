@@ -52,9 +52,8 @@ func (p *Part) Empty() {
 	p.From = p.From[:0]
 }
 
-// maxKept bounds the hits for which a part is kept for the next batch: 1,000, and what
-// append makes room for besides.
-const maxKept = 2048
+// maxKept bounds what a part is kept for the next batch with.
+const maxKept = 1024
 
 // Reset empties the part, and says whether it is small enough to be kept.
 func (p *Part) Reset() bool {

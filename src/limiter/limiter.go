@@ -54,6 +54,8 @@ type Limiter struct {
 	keys rules.Keys
 	set  atomic.Pointer[rules.Set]
 	pool sync.Pool // of *scratch
+	// largePool is of those for many descriptors.
+	largePool sync.Pool
 }
 
 // New returns a limiter without rules: every Check fails with ErrNotReady
@@ -66,6 +68,8 @@ func New(cfg Config) *Limiter {
 		cfg:  cfg,
 		keys: rules.Keys{Prefix: cfg.KeyPrefix, Escape: cfg.EscapeKeys, Divvy: cfg.DivvyKeys},
 		pool: sync.Pool{New: func() any { return new(scratch) }},
+
+		largePool: sync.Pool{New: func() any { return &scratch{large: true} }},
 	}
 }
 
@@ -107,7 +111,7 @@ func (l *Limiter) decide(ctx context.Context, req *Request, a *Answer, look bool
 	case set == nil:
 		return ErrNotReady
 	}
-	s := l.pool.Get().(*scratch)
+	s := l.scratchFor(len(req.Descriptors))
 	defer l.release(s)
 	if err := l.match(req, a, s); err != nil {
 		return err

@@ -18,18 +18,35 @@ type scratch struct {
 	canaries []*rules.Rule // of all descriptors
 	asideTo  []int         // of each descriptor, the end of its canaries
 	replaced rules.Replaced
+	large    bool // of Limiter.largePool
 }
 
-// maxKept and maxKeptHits bound what a scratch keeps for the next request, so that
-// one request of 4 MiB does not leave its size behind in the pool for ever. What
-// MaxDescriptors need with a few limits each is kept.
+// maxKept and maxKeptHits bound what a scratch of many descriptors keeps for the next
+// request, so that one request of 4 MiB does not leave its size behind in the pool for
+// ever. What MaxDescriptors need with a few limits each is kept. Others keep a quarter
+// of that: small requests may wait for the store in thousands.
 const (
 	maxKept     = 256 << 10 // bytes
 	maxKeptHits = 4 * MaxDescriptors
+	smallShare  = 4
+	// fewDescriptors is up to how many a scratch is not large.
+	fewDescriptors = 64
 )
 
+// scratchFor returns the memory for a decision on that many descriptors.
+func (l *Limiter) scratchFor(descriptors int) *scratch {
+	if descriptors > fewDescriptors {
+		return l.largePool.Get().(*scratch)
+	}
+	return l.pool.Get().(*scratch)
+}
+
 func (l *Limiter) release(s *scratch) {
-	if cap(s.keys) > maxKept || cap(s.batch.Hits) > maxKeptHits {
+	pool, share := &l.pool, smallShare
+	if s.large {
+		pool, share = &l.largePool, 1
+	}
+	if cap(s.keys) > maxKept/share || cap(s.batch.Hits) > maxKeptHits/share {
 		return
 	}
 	s.meet.Forget(maxKept)
@@ -39,7 +56,7 @@ func (l *Limiter) release(s *scratch) {
 	clear(s.batch.Verdicts)
 	s.batch = algorithm.Batch{Hits: s.batch.Hits[:0], Verdicts: s.batch.Verdicts[:0]}
 	s.owner, s.keys, s.limits = s.owner[:0], s.keys[:0], s.limits[:0]
-	l.pool.Put(s)
+	pool.Put(s)
 }
 
 // grow makes room for one more hit. A batch that has to grow doubles: append would

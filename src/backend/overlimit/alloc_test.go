@@ -56,13 +56,10 @@ func TestLargeTakesDoNotAllocate(t *testing.T) {
 			t.Errorf("batch %d: %v allocations", i, n)
 		}
 	}
-	var s scratch
-	for range 20 * size {
-		s.marks = append(s.marks, mark{})
-	}
-	c.pool.New = func() any { return new(scratch) }
-	c.release(&s)
-	if kept := c.pool.Get().(*scratch); cap(kept.marks) >= 20*size {
-		t.Errorf("room for %d hits is kept", cap(kept.marks))
+	for hits, large := range map[int]bool{20 * size: true, size: false} {
+		c.release(&scratch{marks: make([]mark, hits), large: large})
+		if kept := c.scratchFor(map[bool]int{true: size, false: 1}[large]); cap(kept.marks) >= hits {
+			t.Errorf("room for %d hits is kept, large %t", cap(kept.marks), large)
+		}
 	}
 }

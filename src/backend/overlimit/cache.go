@@ -48,6 +48,8 @@ type Cache struct {
 	hasher  hasher
 	guards  [64]guard
 	pool    sync.Pool // of *scratch
+	// largePool is of those for many hits.
+	largePool sync.Pool
 }
 
 // guard keeps an answer that is older than a refund from becoming an entry
@@ -65,6 +67,8 @@ func New(next limiter.Backend, cfg Config) *Cache {
 		entries: freecache.NewCache(max(cfg.Bytes, MinBytes)),
 		hasher:  newHasher(),
 		pool:    sync.Pool{New: func() any { return new(scratch) }},
+
+		largePool: sync.Pool{New: func() any { return &scratch{large: true} }},
 	}
 }
 
@@ -112,7 +116,7 @@ func (c *Cache) Take(ctx context.Context, b *algorithm.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
-	s := c.pool.Get().(*scratch)
+	s := c.scratchFor(len(b.Hits))
 	now := instant(b.Now)
 	var err error
 	if c.judge(s, b, now) {

@@ -11,6 +11,8 @@ type scratch struct {
 	// Handed to freecache, which would make locals escape.
 	id    id
 	value [entryBytes]byte
+
+	large bool // of Cache.largePool
 }
 
 // mark is what the cache knows of a hit.
@@ -35,9 +37,11 @@ const (
 )
 
 const (
-	// maxKept bounds the hits for which a scratch is kept for the next batch: 1,000, and
-	// what append makes room for besides.
+	// maxKept bounds the hits for which a large scratch is kept for the next batch: 1,000,
+	// and what append makes room for besides. Others are kept for fewHits, with such
+	// room: small batches may wait for the next store in thousands.
 	maxKept = 2048
+	fewHits = 128
 	// smallBatch is up to how many hits looking through all of them is faster than
 	// a map.
 	smallBatch = 8
@@ -67,13 +71,26 @@ func (s *scratch) add(counter id, size int) *mark {
 	return &s.marks[len(s.marks)-1]
 }
 
+// scratchFor returns the memory for a batch of that many hits.
+func (c *Cache) scratchFor(hits int) *scratch {
+	if hits > fewHits {
+		return c.largePool.Get().(*scratch)
+	}
+	return c.pool.Get().(*scratch)
+}
+
 func (c *Cache) release(s *scratch) {
-	if !s.on.Reset() || cap(s.marks) > maxKept {
+	pool, most := &c.pool, 2*fewHits
+	if s.large {
+		pool, most = &c.largePool, maxKept
+	}
+	if cap(s.on.From) > most || cap(s.marks) > most {
 		return
 	}
+	s.on.Empty()
 	s.marks = s.marks[:0]
 	clear(s.seen)
-	c.pool.Put(s)
+	pool.Put(s)
 }
 
 // settle decides what becomes of the rest of a group of which some hits are

@@ -67,10 +67,14 @@ func TestLargeAnswersDoNotAllocate(t *testing.T) {
 		}
 	}
 	f := start(t, nil)
-	huge := &call{entries: make([]rules.Entry, maxEntries)}
+	huge := &call{entries: make([]rules.Entry, maxEntries), large: true}
 	f.release(huge)
-	if f.pool.Get().(*call) == huge {
+	if f.largePool.Get().(*call) == huge {
 		t.Errorf("a call with %d entries is kept", maxEntries)
+	}
+	f.release(&call{entries: make([]rules.Entry, limiter.MaxDescriptors), large: true})
+	if waits := f.pool.Get().(*call); cap(waits.entries) > 0 {
+		t.Errorf("a call that has no turn yet has %d entries", cap(waits.entries))
 	}
 	long := &reply{bytes: make([]byte, 1<<20), large: true}
 	long.Put(nil)

@@ -47,6 +47,10 @@ func (s *Service) answer(ctx context.Context, c *call) (any, error) {
 		return nil, s.refuse(err)
 	}
 	defer t.end()
+	if t.of != nil {
+		c = s.begin(&t) // the other one has buf
+		defer s.release(c)
+	}
 	if err := c.scan(data); err != nil {
 		return nil, s.refuse(err)
 	}

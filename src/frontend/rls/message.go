@@ -21,21 +21,37 @@ type call struct {
 	answer  limiter.Answer
 	text    []byte // all strings of the message, one after the other; of bytes, those that were repaired
 	entries []rules.Entry
+	large   bool // of Service.largePool
 }
 
-// A call keeps its memory for the next one if limiter.MaxDescriptors with a few entries
-// and one limit each may have needed it: the bytes of texts, and the lengths of lists,
-// for which append makes more room than is used.
+// Calls and large calls keep memory of these lengths for the next: large ones what
+// limiter.MaxDescriptors need with a few entries and one limit each, where append makes
+// more room than is used.
 const (
-	maxKept        = 64 << 10
+	maxKept        = 64 << 10 // bytes of texts
 	maxKeptEntries = 4 * limiter.MaxDescriptors
 	maxKeptList    = 2 * limiter.MaxDescriptors
+	smallShare     = 4 // calls keep this part of it
 )
 
-// small reports whether c may be kept.
-func (c *call) small() bool {
-	return cap(c.text) <= maxKept && cap(c.entries) <= maxKeptEntries && cap(c.req.Descriptors) <= maxKeptList &&
-		cap(c.answer.Statuses) <= maxKeptList && cap(c.answer.Charges) <= maxKeptList
+// fits reports whether c may be kept.
+func (c *call) fits() bool {
+	share := smallShare
+	if c.large {
+		share = 1
+	}
+	return cap(c.text) <= maxKept && cap(c.entries) <= maxKeptEntries/share && cap(c.req.Descriptors) <= maxKeptList/share &&
+		cap(c.answer.Statuses) <= maxKeptList/share && cap(c.answer.Charges) <= maxKeptList/share
+}
+
+// begin returns a call for the request that has turn t. Large calls are of a pool of
+// their own, and are taken out of it after the wait for a turn: thousands of requests
+// may wait, and none of them has that much memory.
+func (s *Service) begin(t *turn) *call {
+	if t.of != nil {
+		return s.largePool.Get().(*call)
+	}
+	return s.pool.Get().(*call)
 }
 
 func (s *Service) release(c *call) {
@@ -43,7 +59,7 @@ func (s *Service) release(c *call) {
 		c.buf.Free()
 		c.buf = nil
 	}
-	if !c.small() {
+	if !c.fits() {
 		return
 	}
 	clear(c.entries) // they point into what came off the wire
@@ -51,7 +67,11 @@ func (s *Service) release(c *call) {
 	clear(c.answer.Statuses) // and these into rules that may be replaced
 	clear(c.answer.Charges)
 	c.answer = limiter.Answer{Statuses: c.answer.Statuses[:0], Charges: c.answer.Charges[:0]}
-	s.pool.Put(c)
+	if c.large {
+		s.largePool.Put(c)
+	} else {
+		s.pool.Put(c)
+	}
 }
 
 // read turns msg into c.req.

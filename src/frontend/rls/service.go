@@ -50,10 +50,12 @@ type Config struct {
 // Service answers RateLimitService calls.
 type Service struct {
 	pb.UnimplementedRateLimitServiceServer
-	cfg   Config
-	pool  sync.Pool // of *call
-	turns *turns
-	now   time.Time // of all requests, in tests; zero: the store's clock
+	cfg  Config
+	pool sync.Pool // of *call
+	// largePool is of those that have a turn.
+	largePool sync.Pool
+	turns     *turns
+	now       time.Time // of all requests, in tests; zero: the store's clock
 }
 
 // New returns a service; Register and JSON make it reachable.
@@ -65,9 +67,10 @@ func New(cfg Config) *Service {
 		cfg.OnCall = func(string, string, time.Duration) {}
 	}
 	return &Service{
-		cfg:   cfg,
-		pool:  sync.Pool{New: func() any { return new(call) }},
-		turns: newTurns(cmp.Or(cfg.MaxDecisions, 64<<20)),
+		cfg:       cfg,
+		pool:      sync.Pool{New: func() any { return new(call) }},
+		largePool: sync.Pool{New: func() any { return &call{large: true} }},
+		turns:     newTurns(cmp.Or(cfg.MaxDecisions, 64<<20)),
 	}
 }
 
@@ -87,7 +90,7 @@ func (s *Service) refuse(err error) error {
 }
 
 func (s *Service) decide(ctx context.Context, msg *pb.RateLimitRequest, t *turn) (*pb.RateLimitResponse, error) {
-	c := s.pool.Get().(*call)
+	c := s.begin(t)
 	defer s.release(c)
 	c.read(msg)
 	if err := s.check(ctx, c, t); err != nil {
