@@ -55,7 +55,7 @@ run: build ## serve the example rules from memory, and print a curl to try
 
 test: ## run all tests with the race detector, real Envoy included
 	$(HERE) go test -race -timeout 15m $$(go list $(PKG) | grep -v /integration-test)
-	$(HERE) go test -run Allocate ./src/backend/memory ./src/frontend/divvy ./src/frontend/rls ./src/limiter ./src/backend/fallback ./src/backend/overlimit ./src/backend/split # what the race detector would disturb
+	$(HERE) go test -run Allocate ./src/backend/memory ./src/denials ./src/frontend/divvy ./src/frontend/rls ./src/limiter ./src/backend/fallback ./src/backend/overlimit ./src/backend/split # what the race detector would disturb
 	$(HERE) go test -C $(CONFIG_SERVER) -race ./...
 	@$(MAKE) --no-print-directory integration_tests
 

@@ -113,6 +113,10 @@ func TestRanges(t *testing.T) {
 		{"BACKEND_TYPE=memcache MEMCACHE_SRV=_a._tcp.b MEMCACHE_SRV_REFRESH=1us", "MEMCACHE_SRV_REFRESH=1µs: write 10ms or more, or 0"},
 		{"GRPC_MAX_CONCURRENT_STREAMS=0", "GRPC_MAX_CONCURRENT_STREAMS=0: write a whole number above 0"},
 		{"MAX_DESCRIPTORS=1001", "MAX_DESCRIPTORS=1001: write a whole number from 1 to 1000"},
+		{"LOG_DENIALS=-1", "LOG_DENIALS=-1: write a whole number from 0 to 10000"},
+		{"LOG_DENIALS=10001", "LOG_DENIALS=10001: write a whole number from 0 to 10000"},
+		{"LOG_DENIALS=all", "LOG_DENIALS=all: write a whole number"},
+		{"LOG_DENIALS=10", ""},
 		{"EXPIRATION_JITTER_MAX_SECONDS=-5", ""}, // none, as upstream
 	} {
 		_, _, err := Read(env(strings.Fields(tt.env)...))

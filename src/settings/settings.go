@@ -3,6 +3,7 @@
 package settings
 
 import (
+	"fmt"
 	"path"
 	"regexp"
 	"strconv"
@@ -53,6 +54,8 @@ type Settings struct {
 	NoHTTP, NoGRPC, NoDebug bool
 
 	LogLevel, LogFormat string
+	// LogDenials is how many denials are logged in a second at most; 0: none.
+	LogDenials int
 
 	ConfigType              string // FILE or ConfigXDS
 	XDS                     XDS
@@ -254,6 +257,8 @@ func (s *Settings) declare(r *reader) {
 	r.oneOf(&s.LogLevel, "LOG_LEVEL", "WARN", "how much is logged", "panic", "fatal", "error", "warn", "warning", "info", "debug", "trace")
 	r.text(&s.LogFormat, "LOG_FORMAT", "text", "`json`, or anything else for text")
 
+	r.integer(&s.LogDenials, "LOG_DENIALS", 0, "log so many denied requests a second at most, whatever the level: domain, rule, descriptor and wait. Values of descriptors, such as addresses and names of users, are then in the log; 0: none")
+
 	r.section("Rules")
 	r.text(&s.ConfigType, "CONFIG_TYPE", "FILE", "where rules come from: `FILE`, or `GRPC_XDS_SOTW` for a management server")
 	r.text(&s.RuntimeRoot, "RUNTIME_ROOT", "/srv/runtime_data/current", "rule files are those in `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY`, at any depth, whose names end in `.yaml`, `.yml`, `.ini` or `.json`")
@@ -349,6 +354,9 @@ const minMemory = 128 << 10
 // process.
 const maxLocalCache = 64 << 30
 
+// maxLogDenials is what the log's queue has room for, see package logging.
+const maxLogDenials = 10_000
+
 // minBuffered has room for the largest body of an HTTP request.
 const minBuffered = 1 << 20
 
@@ -375,6 +383,9 @@ func (s *Settings) validate(r *reader) {
 	}
 	if s.StatsFlushInterval < minPause {
 		r.problem("STATS_FLUSH_INTERVAL", s.StatsFlushInterval.String(), "write "+minPause.String()+" or more; DISABLE_STATS=true sends nothing")
+	}
+	if s.LogDenials < 0 || s.LogDenials > maxLogDenials {
+		r.problem("LOG_DENIALS", strconv.Itoa(s.LogDenials), fmt.Sprintf("write a whole number from 0 to %d", maxLogDenials))
 	}
 	r.atLeast("RUNTIME_POLL_INTERVAL", s.RuntimePollInterval, minPause, true)
 	r.atLeast("RUNTIME_READ_TIMEOUT", s.RuntimeReadTimeout, minPause, true)

@@ -124,7 +124,7 @@ func (s *service) explainAt(method, query, accept, body string) (code int, kind,
 // connections are not.
 func (s *service) stats() string {
 	_, all := s.get("debug", "/stats")
-	return regexp.MustCompile(`(?m)^ratelimit\.(go|\w+\.cx)[._].*\n`).ReplaceAllString(all, "")
+	return regexp.MustCompile(`(?m)^ratelimit\.(go|buffered|\w+\.cx)[._].*\n`).ReplaceAllString(all, "")
 }
 
 const askIP = `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`

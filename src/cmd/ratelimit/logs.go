@@ -79,6 +79,7 @@ func ownProcess(o *outputs) {
 type logs struct {
 	main     *logrus.Logger
 	audit    *logrus.Logger // like main, and its lines may use the reserve of the queue
+	denials  *logrus.Logger // like main, at any level: LOG_DENIALS asks for its lines
 	announce *logrus.Logger // like audit, at any level: with LOG_LEVEL=error, too, the log says where the service listens
 }
 
@@ -103,7 +104,7 @@ func loggers(cfg *settings.Settings, o *outputs) (*logs, error) {
 		return l
 	}
 	important := o.err.Important()
-	l := &logs{main: logger(o.err, level), audit: logger(important, level), announce: logger(important, logrus.InfoLevel)}
+	l := &logs{main: logger(o.err, level), audit: logger(important, level), announce: logger(important, logrus.InfoLevel), denials: logger(o.err, logrus.InfoLevel)}
 	o.err.OnDrained(func(dropped uint64) {
 		l.announce.Warnf("%d log lines were dropped because the reader of stderr did not keep up", dropped)
 	})

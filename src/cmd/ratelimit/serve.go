@@ -123,6 +123,7 @@ type server struct {
 	serveOptions
 	log      *logrus.Logger // ordinary lines; see logs for the others
 	audit    *logrus.Logger
+	denials  *logrus.Logger
 	announce *logrus.Logger
 	caps     connCaps
 	ports    ports
@@ -175,7 +176,7 @@ func (s *server) start(ctx context.Context, warnings []string, signals <-chan os
 	if err != nil {
 		return err
 	}
-	s.log, s.audit, s.announce = l.main, l.audit, l.announce
+	s.log, s.audit, s.announce, s.denials = l.main, l.audit, l.announce, l.denials
 	for _, w := range warnings {
 		s.log.Warn(w)
 	}

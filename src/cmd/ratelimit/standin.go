@@ -18,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"ratelimit/src/denials"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/hang"
 	"ratelimit/src/limiter"
@@ -169,10 +170,17 @@ func (d *standIn) use(set *rules.Set, log *logrus.Logger) {
 
 // recorder is who is told of decisions.
 func (s *server) recorder() limiter.Recorder {
-	if s.standIn == nil {
+	list := recorders{s.counters}
+	if s.standIn != nil {
+		list = append(list, s.standIn.counts)
+	}
+	if n := s.cfg.LogDenials; n > 0 {
+		list = append(list, denials.New(n, logDenial(s.denials)))
+	}
+	if len(list) == 1 {
 		return s.counters
 	}
-	return recorders{s.counters, s.standIn.counts}
+	return list
 }
 
 // recorders are told one after the other.

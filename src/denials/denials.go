@@ -1,0 +1,178 @@
+// Package denials samples denied requests, so that a log can say who was refused, by
+// which rule and for how long.
+package denials
+
+import (
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// Bounds on the texts of a Denial, in bytes, before they are quoted.
+const (
+	maxText    = 64  // a key or a value
+	maxName    = 256 // the domain, and the name of the rule
+	maxEntries = 16
+)
+
+// Denial is one sampled request, or one of the descriptors Apart, that was refused.
+type Denial struct {
+	Domain string
+	// Rule is the name of the rule that refused; empty: the limit came with the
+	// request.
+	Rule string
+	// Subject is the descriptor, key=value,key=value. Each key and value is cut at 64
+	// bytes, and quoted as in Go where it has other than plain characters.
+	Subject string
+	// Wait is how long the same request has to wait; algorithm.Never: for ever.
+	Wait time.Duration
+	// StoreFailed says that it was refused because the store did not answer.
+	StoreFailed bool
+	// Skipped is how many denials were not sampled since the last one that was.
+	Skipped uint64
+}
+
+// Sampler is a limiter.Recorder that hands on some of the denials.
+type Sampler struct {
+	most    uint64
+	log     func(Denial)
+	window  atomic.Uint64 // the second, and in the lowest countBits how many were sampled in it
+	skipped atomic.Uint64
+}
+
+const countBits = 20
+
+// MaxPerSecond is the largest rate of a Sampler.
+const MaxPerSecond = 10_000
+
+// New returns a Sampler that calls log for the first perSecond denials of each second
+// of the clock, from 1 to MaxPerSecond. log is called by the goroutine of the request,
+// so it must not block.
+func New(perSecond int, log func(Denial)) *Sampler {
+	return &Sampler{most: uint64(min(perSecond, MaxPerSecond)), log: log}
+}
+
+// Record is that of a limiter.Recorder. It allocates only for what is sampled.
+func (s *Sampler) Record(req *limiter.Request, a *limiter.Answer) {
+	if !a.Over {
+		return
+	}
+	s.record(time.Now(), req, a)
+}
+
+func (s *Sampler) record(now time.Time, req *limiter.Request, a *limiter.Answer) {
+	if req.Apart {
+		for i := range a.Statuses {
+			if a.Statuses[i].Refused {
+				s.sample(now, req, a, i)
+			}
+		}
+		return
+	}
+	binding := -1
+	for i := range a.Statuses {
+		st := &a.Statuses[i]
+		if st.Failed() {
+			return // the answer is an error
+		}
+		if st.Over && (binding < 0 || longer(st.Wait, a.Statuses[binding].Wait)) {
+			binding = i
+		}
+	}
+	if binding >= 0 {
+		s.sample(now, req, a, binding)
+	}
+}
+
+func longer(a, b time.Duration) bool {
+	return b != algorithm.Never && (a == algorithm.Never || a > b)
+}
+
+// sample hands on the denial of descriptor i if there is room for it in this second.
+func (s *Sampler) sample(now time.Time, req *limiter.Request, a *limiter.Answer, i int) {
+	if !s.room(now) {
+		s.skipped.Add(1)
+		return
+	}
+	st := &a.Statuses[i]
+	d := Denial{
+		Subject: subject(req.Descriptors[i].Entries), Wait: st.Wait,
+		StoreFailed: st.Instead() == algorithm.FailDenying, Skipped: s.skipped.Swap(0),
+	}
+	if a.Domain != nil {
+		d.Domain = cut(a.Domain.Name, maxName)
+	}
+	if c := st.Bound(); c != nil && c.Rule != nil {
+		d.Rule = cut(c.Rule.Key, maxName)
+	}
+	s.log(d)
+}
+
+// room takes one of the samples of now's second, and reports whether there was one.
+func (s *Sampler) room(now time.Time) bool {
+	second := uint64(now.Unix())
+	for {
+		old := s.window.Load()
+		count := uint64(0)
+		if old>>countBits == second {
+			count = old & (1<<countBits - 1)
+		}
+		if count >= s.most {
+			return false
+		}
+		if s.window.CompareAndSwap(old, second<<countBits|(count+1)) {
+			return true
+		}
+	}
+}
+
+// subject writes entries for people.
+func subject(entries []rules.Entry) string {
+	var b strings.Builder
+	for i, e := range entries {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if i == maxEntries {
+			b.WriteString("… (")
+			b.WriteString(strconv.Itoa(len(entries) - i))
+			b.WriteString(" more)")
+			break
+		}
+		b.WriteString(plain(e.Key))
+		if len(e.Value) > 0 {
+			b.WriteByte('=')
+			b.WriteString(plain(e.Value))
+		}
+	}
+	return b.String()
+}
+
+// plain returns text, cut, as it is or else in quotes.
+func plain(text []byte) string {
+	s := cut(string(text[:min(len(text), maxText+1)]), maxText) // a byte more, so that cut sees that there is more
+	for _, c := range s {
+		if c == utf8.RuneError || c <= ' ' || c == ',' || c == '=' || c == '"' || !strconv.IsPrint(c) {
+			return strconv.Quote(s)
+		}
+	}
+	return s
+}
+
+// cut returns text, or its beginning and a mark, in at most size bytes and the mark. It
+// does not split a character.
+func cut(text string, size int) string {
+	if len(text) <= size {
+		return text
+	}
+	for size > 0 && !utf8.RuneStart(text[size]) {
+		size--
+	}
+	return text[:size] + "…"
+}

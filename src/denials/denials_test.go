@@ -1,0 +1,208 @@
+package denials
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+const text = `
+domain: d
+descriptors:
+  - key: ip
+    rate_limit: {unit: minute, requests_per_unit: 1}
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 1, name: per-user}
+  - key: banned
+    rate_limit: {unit: day, requests_per_unit: 0}
+  - key: shadow
+    shadow_mode: true
+    rate_limit: {unit: day, requests_per_unit: 0}
+  - key: quota
+    quota_mode: true
+    rate_limit: {unit: day, requests_per_unit: 0}
+`
+
+// start returns a limiter on the rules above that tells r of its decisions.
+func start(t *testing.T, cfg limiter.Config, r limiter.Recorder) *limiter.Limiter {
+	t.Helper()
+	set, _, err := rules.Load([]rules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := memory.New(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Backend, cfg.Recorder = store, r
+	l := limiter.New(cfg)
+	l.Use(set)
+	return l
+}
+
+// parse reads "key=value,key=value key=value".
+func parse(line string) *limiter.Request {
+	req := &limiter.Request{Domain: []byte("d"), Now: time.Unix(1_000_000_000, 0)} // 40 s into a minute
+	for word := range strings.FieldsSeq(line) {
+		var d limiter.Descriptor
+		for pair := range strings.SplitSeq(word, ",") {
+			key, value, _ := strings.Cut(pair, "=")
+			d.Entries = append(d.Entries, rules.Entry{Key: []byte(key), Value: []byte(value)})
+		}
+		req.Descriptors = append(req.Descriptors, d)
+	}
+	return req
+}
+
+// Which decisions are denials, and what is said of them.
+func TestDenials(t *testing.T) {
+	t.Parallel()
+	var got []Denial
+	sampler := New(1000, func(d Denial) { got = append(got, d) })
+	for _, tt := range []struct {
+		asked string
+		apart bool
+		cfg   limiter.Config
+		want  []Denial
+	}{
+		{"ip=1 user=x nothing=1", false, limiter.Config{}, nil},
+		{"banned=1", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.banned", Subject: "banned=1", Wait: algorithm.Never}}},
+		{"ip=1 ip=1", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.ip", Subject: "ip=1", Wait: 20 * time.Second}}},
+		{"ip=1 ip=1 user=x user=x", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.user", Subject: "user=x", Wait: 800 * time.Second}}}, // the longest wait
+		{"ip=1 ip=1 banned=a,b=c", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.ip", Subject: "ip=1", Wait: 20 * time.Second}}},
+		{"shadow=1", false, limiter.Config{}, nil},
+		{"banned=1", false, limiter.Config{Shadow: true}, nil},
+		{"quota=1 ip=1", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.quota", Subject: "quota=1", Wait: algorithm.Never}}},
+		{"banned=1 ip=1 banned=2", true, limiter.Config{}, []Denial{
+			{Domain: "d", Rule: "d.banned", Subject: "banned=1", Wait: algorithm.Never}, {Domain: "d", Rule: "d.banned", Subject: "banned=2", Wait: algorithm.Never},
+		}},
+		{"banned=1 shadow=1", true, limiter.Config{Shadow: true}, nil},
+	} {
+		got = nil
+		req := parse(tt.asked)
+		req.Apart = tt.apart
+		if err := start(t, tt.cfg, sampler).Check(t.Context(), req, new(limiter.Answer)); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != len(tt.want) {
+			t.Errorf("%s: got %+v, want %+v", tt.asked, got, tt.want)
+			continue
+		}
+		for i := range got {
+			if got[i] != tt.want[i] {
+				t.Errorf("%s:\n got %+v\nwant %+v", tt.asked, got[i], tt.want[i])
+			}
+		}
+	}
+}
+
+// At most so many of a second are sampled, and the next one says how many were not.
+func TestRate(t *testing.T) {
+	t.Parallel()
+	var got []Denial
+	s := New(2, func(d Denial) { got = append(got, d) })
+	a := denied(t)
+	at := time.Unix(100, 0)
+	for _, step := range []struct {
+		after   time.Duration
+		sampled int
+		skipped uint64 // as the last one says
+	}{
+		{0, 1, 0},
+		{999 * time.Millisecond, 2, 0},
+		{999 * time.Millisecond, 2, 0},
+		{999 * time.Millisecond, 2, 0},
+		{time.Second, 3, 2},
+		{time.Second, 4, 0},
+		{time.Second, 4, 0},
+		{time.Hour, 5, 1},
+	} {
+		s.record(at.Add(step.after), parse("banned=1"), a)
+		if len(got) != step.sampled || got[len(got)-1].Skipped != step.skipped {
+			t.Errorf("after %v: %d sampled, the last %+v, want %+v", step.after, len(got), got[len(got)-1], step)
+		}
+	}
+}
+
+// denied is the answer to banned=1.
+func denied(t *testing.T) *limiter.Answer {
+	t.Helper()
+	a := new(limiter.Answer)
+	if err := start(t, limiter.Config{}, nil).Check(t.Context(), parse("banned=1"), a); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// Several goroutines together take no more than the rate, and lose none.
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	var sampled, skipped atomic.Uint64
+	s := New(50, func(d Denial) {
+		sampled.Add(1)
+		skipped.Add(d.Skipped)
+	})
+	a := denied(t)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range 1000 {
+				s.record(time.Unix(int64(1+i/1000), 0), parse("banned=1"), a)
+			}
+		})
+	}
+	wg.Wait()
+	if n := sampled.Load(); n != 50 {
+		t.Errorf("%d sampled", n)
+	}
+	if n := skipped.Load() + s.skipped.Load(); n != 8000-50 {
+		t.Errorf("%d skipped", n)
+	}
+}
+
+// Texts of callers are short, on one line, and cannot be taken for others.
+func TestSubject(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 63)
+	entry := func(pairs ...string) (list []rules.Entry) {
+		for i := 0; i < len(pairs); i += 2 {
+			list = append(list, rules.Entry{Key: []byte(pairs[i]), Value: []byte(pairs[i+1])})
+		}
+		return list
+	}
+	for _, tt := range []struct {
+		entries []rules.Entry
+		want    string
+	}{
+		{entry("ip", "10.0.0.1", "path", "/pay?x"), "ip=10.0.0.1,path=/pay?x"},
+		{entry("user", ""), "user"},
+		{entry("a", "b,c=d"), `a="b,c=d"`},
+		{entry("a", "line\nlevel=error msg=x"), `a="line\nlevel=error msg=x"`},
+		{entry("a", `say "hi"`), `a="say \"hi\""`},
+		{entry("a", "\xff\x00\x1b[31m"), `a="\xff\x00\x1b[31m"`},
+		{entry("a", "\u202e"), `a="\u202e"`},
+		{entry("é", "ü"), "é=ü"},
+		{entry("a", long+"xy"), "a=" + long + "x…"},
+		{entry("a", long+"éé"), "a=" + long + "…"},
+		{entry("a", long+"x"), "a=" + long + "x"},
+		{entry(strings.Repeat("k", 1<<20), strings.Repeat("\n", 1<<20)), strings.Repeat("k", 64) + `…="` + strings.Repeat(`\n`, 64) + `…"`},
+	} {
+		if got := subject(tt.entries); got != tt.want {
+			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
+	}
+	var many []string
+	for range 20 {
+		many = append(many, "k", "v")
+	}
+	if got := subject(entry(many...)); got != strings.Repeat("k=v,", 16)+"… (4 more)" {
+		t.Errorf("20 entries: %s", got)
+	}
+}
