@@ -49,7 +49,7 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 }
 
 func newCompiler(opt Options) *compiler {
-	return &compiler{opt: opt, set: &Set{byName: make(map[string]*Domain)}, first: make(map[string]Pos)}
+	return &compiler{opt: opt, set: &Set{byName: make(map[string]*Domain)}, first: make(map[string]Pos), blocked: make(map[*Rule]Pos)}
 }
 
 // begin compiles a configuration, to which more may add.
@@ -133,7 +133,8 @@ type compiler struct {
 	problems  Problems
 	warnings  Problems
 	replacing []replacing
-	names     int // bytes of all names so far; beyond maxNames nothing is added
+	blocked   map[*Rule]Pos // where count_blocked: true was written; until an error has said so
+	names     int           // bytes of all names so far; beyond maxNames nothing is added
 }
 
 // path is where in a domain the compiler is.

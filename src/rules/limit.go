@@ -126,7 +126,9 @@ func (c *compiler) window(r *Rule, cfg *RateLimitConfig) {
 	}
 	l.CountBlocked = countBlocked(l.Kind)
 	if v := cfg.CountBlocked; v != nil {
-		l.CountBlocked = v.Value
+		if l.CountBlocked = v.Value; v.Value {
+			c.blocked[r] = v.Pos
+		}
 	}
 	if l.Kind == algorithm.GCRA && l.Max > 0 {
 		l.Burst = l.Max - 1
