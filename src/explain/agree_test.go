@@ -48,7 +48,7 @@ descriptors:
       - key: path
         value: /pay
         on_reject: none
-        rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 3, count_blocked: true}
+        rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 3, min_interval: 1ms}
   - key: empty
 `
 
