@@ -29,6 +29,9 @@ type Options struct {
 	// Store is what the counters will be kept in. Rules that it cannot count by
 	// are refused.
 	Store Store
+	// AllOrNothing says that the limiter charges a request only if all of it passes
+	// (STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT), for warnings about that.
+	AllOrNothing bool
 	// AllDocuments checks all documents of a YAML file. Only the first takes effect, with or
 	// without it, as in envoyproxy/ratelimit.
 	AllDocuments bool

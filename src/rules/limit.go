@@ -128,6 +128,10 @@ func (c *compiler) window(r *Rule, cfg *RateLimitConfig) {
 	if v := cfg.CountBlocked; v != nil {
 		if l.CountBlocked = v.Value; v.Value {
 			c.blocked[r] = v.Pos
+			if c.opt.AllOrNothing {
+				c.warnings.add(v.Pos, "remove it, or set STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=false",
+					"count_blocked: true has no effect with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true, which charges nothing of a refused request")
+			}
 		}
 	}
 	if l.Kind == algorithm.GCRA && l.Max > 0 {
