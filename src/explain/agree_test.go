@@ -48,7 +48,7 @@ descriptors:
       - key: path
         value: /pay
         on_reject: none
-        rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 3, count_blocked: true}
+        rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 3, min_interval: 1ms}
   - key: empty
 `
 
@@ -190,7 +190,7 @@ func agree(t *testing.T, ask string, report *explain.Report, a *limiter.Answer, 
 			if c.Now == nil {
 				continue
 			}
-			if v := st.Charges[now].Verdict; v.Over != c.Now.Over || v.Before != c.Now.Before {
+			if v := st.Charges[now].Verdict; v.Over != c.Now.Over || v.Before != *c.Now.Before {
 				t.Fatalf("%s, descriptor %d, %s: explained with %+v, but it was %+v", ask, i, c.Key, *c.Now, v)
 			}
 			now++
@@ -246,7 +246,7 @@ func TestExplainsByOneSet(t *testing.T) {
 				got := explain.Of(req, &a, l.Keys(), explain.Looked)
 				for _, d := range got.Descriptors {
 					for _, c := range d.Charges {
-						if c.Now == nil || c.Now.Before+c.Now.Remaining != c.Limit {
+						if c.Now == nil || *c.Now.Before+*c.Now.Remaining != c.Limit {
 							t.Errorf("%s: a limit of %d, and %+v", c.Rule, c.Limit, c.Now)
 							return
 						}

@@ -226,7 +226,7 @@ descriptors:
 		for i, d := range report.Descriptors {
 			for _, c := range d.Charges {
 				if c.Now != nil {
-					got = append(got, fmt.Sprintf("%d %s %d before %d over %t", i, c.Rule, c.Amount, c.Now.Before, c.Now.Over))
+					got = append(got, fmt.Sprintf("%d %s %d before %d over %t", i, c.Rule, c.Amount, *c.Now.Before, c.Now.Over))
 				}
 			}
 			if bound := a.Statuses[i].Bound(); bound != nil && bound.Rule != nil && bound.Rule.Key != d.Charges[*d.Now.Binding].Rule {

@@ -28,6 +28,8 @@ type Decision struct {
 	Code         string `json:"code"`
 	RetryAfterUS *int64 `json:"retry_after_us"`
 	Shadowed     bool   `json:"shadowed"`
+	// Degraded is as in State, of the first limit that has one.
+	Degraded string `json:"degraded,omitempty"`
 }
 
 // Descriptor explains one descriptor of the request.
@@ -135,12 +137,14 @@ type Status struct {
 	RetryAfterUS *int64 `json:"retry_after_us"`
 	ResetAfterUS int64  `json:"reset_after_us"`
 	Binding      *int   `json:"binding"`
+	Degraded     string `json:"degraded,omitempty"` // as in State, of the first limit that has one
 }
 
 // State is how a counter stands.
 type State struct {
-	Before       uint64   `json:"before"`
-	Remaining    uint64   `json:"remaining"`
+	// Before and Remaining are nil when nothing was counted: no store answered.
+	Before       *uint64  `json:"before,omitempty"`
+	Remaining    *uint64  `json:"remaining,omitempty"`
 	Over         bool     `json:"over"`
 	RetryAfterUS *int64   `json:"retry_after_us"`
 	ResetAfterUS int64    `json:"reset_after_us"`
@@ -175,6 +179,9 @@ func Of(req *limiter.Request, a *limiter.Answer, keys *rules.Keys, from Source) 
 		r.Now = &Decision{Code: code(a.Over), Shadowed: a.Shadowed}
 		if wait, ok := a.Retry(); ok {
 			r.Now.RetryAfterUS = micros(wait)
+		}
+		if f := a.Instead(); f != algorithm.FailWithError {
+			r.Now.Degraded = f.String()
 		}
 	}
 	return r
@@ -401,19 +408,22 @@ func (x *explainer) charges(c *Charge, asked *limiter.Descriptor, st *limiter.St
 
 // stateOf is what v tells of a counter that amount was asked of.
 func stateOf(v *algorithm.Verdict, limit *algorithm.Limit, amount uint64) *State {
-	s := &State{
-		Before: v.Before, Over: v.Over, ResetAfterUS: *micros(v.ResetAfter),
-		Reasons: []string{}, Cached: v.Cached,
+	s := &State{Over: v.Over, Reasons: []string{}, Cached: v.Cached}
+	if v.Over && v.RetryAfter != algorithm.Never {
+		s.RetryAfterUS = micros(v.RetryAfter)
 	}
 	if v.Instead != algorithm.FailWithError {
 		s.Degraded = v.Instead.String()
 	}
-	if most := limit.Capacity(); most > v.Before {
-		s.Remaining = most - v.Before
+	if uncounted(v) {
+		if v.RetryAfter == algorithm.Never {
+			s.Reasons = append(s.Reasons, "count") // more than the limit, whatever its count
+		}
+		return s
 	}
-	if v.Over && v.RetryAfter != algorithm.Never {
-		s.RetryAfterUS = micros(v.RetryAfter)
-	}
+	before, most := v.Before, limit.Capacity()
+	remaining := most - min(most, before)
+	s.Before, s.Remaining, s.ResetAfterUS = &before, &remaining, *micros(v.ResetAfter)
 	count, interval := v.Reasons(amount, limit.Capacity())
 	if count {
 		s.Reasons = append(s.Reasons, "count")
@@ -424,8 +434,16 @@ func stateOf(v *algorithm.Verdict, limit *algorithm.Limit, amount uint64) *State
 	return s
 }
 
+// uncounted reports whether v was made up without a counter, since no store answered.
+func uncounted(v *algorithm.Verdict) bool {
+	return v.Instead == algorithm.FailAllowing || v.Instead == algorithm.FailDenying
+}
+
 func status(st *limiter.Status) *Status {
 	s := &Status{Code: code(st.Over), ResetAfterUS: *micros(st.Until)}
+	if f := st.Instead(); f != algorithm.FailWithError {
+		s.Degraded = f.String()
+	}
 	if st.Over && st.Wait != algorithm.Never {
 		s.RetryAfterUS = micros(st.Wait)
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"ratelimit/src/algorithm"
 )
 
 // Text is the report for people.
@@ -196,14 +198,28 @@ func (d *Decision) words() string {
 	if d.Shadowed {
 		return "is over the limit, but passes: the service is in shadow mode"
 	}
-	return verb(d.Code == "OVER_LIMIT", d.RetryAfterUS)
+	return outcome(d.Code == "OVER_LIMIT", d.RetryAfterUS, d.Degraded)
 }
 
-func (st *Status) words() string { return verb(st.Code == "OVER_LIMIT", st.RetryAfterUS) }
+func (st *Status) words() string {
+	return outcome(st.Code == "OVER_LIMIT", st.RetryAfterUS, st.Degraded)
+}
+
+// outcome is verb for what was decided, perhaps without the store, as degraded says.
+func outcome(over bool, retry *int64, degraded string) string {
+	if over && retry != nil && degraded == algorithm.FailDenying.String() {
+		return "is refused" // how long it has to wait depends on the store
+	}
+	return verb(over, retry)
+}
 
 func (s *State) words() string {
-	text := fmt.Sprintf("%d used, %d left", s.Before, s.Remaining)
-	if s.Before > 0 && (!s.Over || s.RetryAfterUS == nil) {
+	if s.Before == nil {
+		return "the count is unknown, since the store does not answer: " + outcome(s.Over, s.RetryAfterUS, s.Degraded) +
+			", by on_store_failure: " + s.Degraded
+	}
+	text := fmt.Sprintf("%d used, %d left", *s.Before, *s.Remaining)
+	if *s.Before > 0 && (!s.Over || s.RetryAfterUS == nil) {
 		text += ", whole again in " + duration(s.ResetAfterUS)
 	}
 	if slices.Contains(s.Reasons, "interval") {

@@ -36,6 +36,11 @@ descriptors:
     shadow_mode: true
   - key: staff
     rate_limit: {unlimited: true}
+  - key: both
+    on_reject: none
+    rate_limits: [{unit: minute, requests_per_unit: 10}]
+  - key: bucket
+    rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 5, burst: 20}
 `
 
 // moved returns the counters that are not 0, as "name=value", without prefix.
@@ -72,7 +77,7 @@ var ask = &limiter.Request{
 func answer(set *rules.Set, i int, before, after uint64) *limiter.Answer {
 	rule := set.Rules()[i]
 	st := limiter.Status{Rule: rule, Amount: after - before, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity}}}
-	st.Charges[0].Verdict = algorithm.Verdict{Before: before, After: after, Over: after > uint64(rule.Requests)}
+	st.Charges[0].Verdict = algorithm.Verdict{Before: before, After: after, Over: after > uint64(rule.Requests), Charged: after > before}
 	return &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{st}}
 }
 
@@ -111,6 +116,18 @@ func TestRecord(t *testing.T) {
 		{
 			"request limit", with(answer(set, 0, 0, 1), func(a *limiter.Answer) { a.Statuses[0].Charges[0].Rule = nil }),
 			[]string{"rate_limit.d.ip_1.total_hits=1", "rate_limit.d.ip_1.within_limit=1"},
+		},
+		{
+			"not charged, since another limit of the rule refused", with(answer(set, 4, 9, 9), func(a *limiter.Answer) { a.Statuses[0].Amount = 3 }),
+			[]string{"rate_limit.d.both.total_hits=3"},
+		},
+		{
+			"not charged, since another limit of the request refused", with(answer(set, 0, 5, 5), func(a *limiter.Answer) { a.Statuses[0].Amount = 3 }),
+			[]string{"rate_limit.d.ip.total_hits=3", "rate_limit.d.ip.within_limit=3"},
+		},
+		{
+			"near the burst of a bucket", with(answer(set, 5, 17, 19), func(a *limiter.Answer) { a.Statuses[0].Charges[0].Verdict.Over = false }),
+			[]string{"rate_limit.d.bucket.near_limit=2", "rate_limit.d.bucket.total_hits=2", "rate_limit.d.bucket.within_limit=2"},
 		},
 		{
 			"over a replica's share", with(answer(set, 0, 3, 4), func(a *limiter.Answer) {

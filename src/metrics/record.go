@@ -92,7 +92,7 @@ func (r *Registry) charge(table []*ruleStats, req *limiter.Request, i int, st *l
 	}
 	h[totalHits].Add(st.Amount)
 	if c.Verdict.Err == nil {
-		result[r.account(h, st.Amount, c)].Add(1)
+		result[r.account(h, st, c)].Add(1)
 	}
 }
 
@@ -103,8 +103,17 @@ func (r *Registry) charge(table []*ruleStats, req *limiter.Request, i int, st *l
 // such parts: all that was asked is over. So it is where not the count was too much
 // for the limit, but for a replica's share of it, or after what the same group
 // asked before, or where the minimum interval refused it.
-func (r *Registry) account(h *hits, amount uint64, c *limiter.Charge) Outcome {
-	v := &c.Verdict
+//
+// Hits that would have passed and were not charged, since another limit of the
+// group refused, are Uncharged, and neither within nor near. With
+// STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT the counters of envoyproxy/ratelimit
+// count them as it does.
+func (r *Registry) account(h *hits, st *limiter.Status, c *limiter.Charge) Outcome {
+	v, amount := &c.Verdict, st.Amount
+	uncharged := !v.Over && !v.Charged && amount > 0 && v.Instead == algorithm.FailWithError
+	if uncharged && st.Rule != nil && st.Rule.AllOrNone {
+		return Uncharged
+	}
 	limit := uint64(c.Limit.Requests)
 	if c.Rule != nil {
 		limit = c.Rule.Limit.Capacity() // of a bucket the counter is what is taken from it
@@ -129,11 +138,15 @@ func (r *Registry) account(h *hits, amount uint64, c *limiter.Charge) Outcome {
 		h[nearLimit].Add(limit - max(near, before))
 	default:
 		h[withinLimit].Add(amount)
-		if after <= near {
-			return Within
+		outcome := Within
+		if after > near {
+			h[nearLimit].Add(after - max(near, before))
+			outcome = Near
 		}
-		h[nearLimit].Add(after - max(near, before))
-		return Near
+		if uncharged {
+			outcome = Uncharged
+		}
+		return outcome
 	}
 	h[overLimit].Add(over)
 	if c.Rule != nil && c.Rule.Shadow {

@@ -116,10 +116,11 @@ const (
 	Unlimited
 	Refunded
 	Unmatched
+	Uncharged // would have passed, and was not charged, since another limit refused
 	outcomeCount
 )
 
-var outcomeNames = [outcomeCount]string{"within", "near", "over", "shadow", "unlimited", "refunded", "unmatched"}
+var outcomeNames = [outcomeCount]string{"within", "near", "over", "shadow", "unlimited", "refunded", "unmatched", "uncharged"}
 
 // String is the name in lower case.
 func (o Outcome) String() string { return outcomeNames[o] }

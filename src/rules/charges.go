@@ -126,6 +126,10 @@ func (c *compiler) items(cfg *DescriptorConfig, list []RateLimitConfig, p path) 
 // match returns the rule that Find returns for a descriptor with these limits
 // of its own; nil if matching it charges nothing.
 func (c *compiler) match(cfg *DescriptorConfig, p path, own []*Rule) *Rule {
+	if p.together != nil {
+		c.refuseBlocked(p.above)
+		c.refuseBlocked(own)
+	}
 	if len(own) == 1 && len(p.above) == 0 {
 		return own[0]
 	}
@@ -166,6 +170,18 @@ func (c *compiler) match(cfg *DescriptorConfig, p path, own []*Rule) *Rule {
 		Charges:   charges,
 		AllOrNone: p.together != nil,
 		name:      -1,
+	}
+}
+
+// refuseBlocked notes limits that count what they refuse and, with on_reject: none, could
+// not: nothing is charged then. Each is noted once.
+func (c *compiler) refuseBlocked(charges []*Rule) {
+	for _, r := range charges {
+		if at, written := c.blocked[r]; written {
+			c.problems.add(at, "remove count_blocked, or write `on_reject: each` on the descriptor",
+				"count_blocked: true and on_reject: none exclude each other: nothing is charged when a limit refuses, so refused hits cannot count")
+			delete(c.blocked, r)
+		}
 	}
 }
 

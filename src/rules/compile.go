@@ -29,6 +29,9 @@ type Options struct {
 	// Store is what the counters will be kept in. Rules that it cannot count by
 	// are refused.
 	Store Store
+	// AllOrNothing says that the limiter charges a request only if all of it passes
+	// (STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT), for warnings about that.
+	AllOrNothing bool
 	// AllDocuments checks all documents of a YAML file. Only the first takes effect, with or
 	// without it, as in envoyproxy/ratelimit.
 	AllDocuments bool
@@ -49,7 +52,7 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 }
 
 func newCompiler(opt Options) *compiler {
-	return &compiler{opt: opt, set: &Set{byName: make(map[string]*Domain)}, first: make(map[string]Pos)}
+	return &compiler{opt: opt, set: &Set{byName: make(map[string]*Domain)}, first: make(map[string]Pos), blocked: make(map[*Rule]Pos)}
 }
 
 // begin compiles a configuration, to which more may add.
@@ -133,7 +136,8 @@ type compiler struct {
 	problems  Problems
 	warnings  Problems
 	replacing []replacing
-	names     int // bytes of all names so far; beyond maxNames nothing is added
+	blocked   map[*Rule]Pos // where count_blocked: true was written; until an error has said so
+	names     int           // bytes of all names so far; beyond maxNames nothing is added
 }
 
 // path is where in a domain the compiler is.

@@ -126,7 +126,13 @@ func (c *compiler) window(r *Rule, cfg *RateLimitConfig) {
 	}
 	l.CountBlocked = countBlocked(l.Kind)
 	if v := cfg.CountBlocked; v != nil {
-		l.CountBlocked = v.Value
+		if l.CountBlocked = v.Value; v.Value {
+			c.blocked[r] = v.Pos
+			if c.opt.AllOrNothing {
+				c.warnings.add(v.Pos, "remove it, or set STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=false",
+					"count_blocked: true has no effect with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true, which charges nothing of a refused request")
+			}
+		}
 	}
 	if l.Kind == algorithm.GCRA && l.Max > 0 {
 		l.Burst = l.Max - 1

@@ -22,7 +22,7 @@ import (
 //	all problems, or else the rules and the warnings
 //
 // A title that ends in "(merged)" loads with MergeDomains, one that ends in
-// "(all documents)" with AllDocuments, one that ends in "(small store)" for a
+// "(all documents)" with AllDocuments, in "(all or nothing)" with AllOrNothing, one that ends in "(small store)" for a
 // store that cannot do much.
 func TestLoad(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
@@ -54,6 +54,7 @@ func TestLoad(t *testing.T) {
 				}
 				opt := Options{
 					MergeDomains: strings.HasSuffix(title, "(merged)"),
+					AllOrNothing: strings.HasSuffix(title, "(all or nothing)"),
 					AllDocuments: strings.HasSuffix(title, "(all documents)"),
 				}
 				if strings.HasSuffix(title, "(small store)") {

@@ -238,6 +238,7 @@ func TestSchemaTakes(t *testing.T) {
 var beyondSchema = []struct{ what, why string }{
 	{`descriptor ".*" is already defined`, "compares two descriptors"},
 	{`the limit at .* has the same algorithm and window`, "compares two limits"},
+	{`count_blocked: true and on_reject: none exclude`, "compares a limit with the levels above it"},
 	{`rule ".*" replaces itself`, "compares two values"},
 	{`what matches is charged to more than`, "adds up the levels of a path"},
 	{`the key .* is here twice`, "to a schema there is one"},

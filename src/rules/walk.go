@@ -274,13 +274,22 @@ func (n *node) explain(e *Entry, joined *[]byte) Step {
 	if len(l.wildcards) > 0 {
 		*joined = append(append(append((*joined)[:0], e.Key...), '_'), e.Value...)
 		for i := range l.wildcards {
-			consider(l.wildcards[i].node, Wildcard, l.wildcards[i].match(*joined))
+			w := &l.wildcards[i]
+			if matches := w.match(*joined); matches || concerns(w.node.place().key, e.Key) {
+				consider(w.node, Wildcard, matches)
+			}
 		}
 	}
 	if k != nil && k.any != nil {
 		consider(k.any, KeyAlone, true)
 	}
 	return s
+}
+
+// concerns reports whether a wildcard with that key, in which a `*` may stand, may have
+// been meant for entries with the key of a request.
+func concerns(wildcard string, key []byte) bool {
+	return wildcard == string(key) || strings.Contains(wildcard, "*")
 }
 
 // missing says why n has nothing for the entry of s, and what may have been

@@ -148,7 +148,7 @@ func TestExplainCharges(t *testing.T) {
 			if err := json.Unmarshal([]byte(text), report); err != nil || code != 200 || kind != "application/json" {
 				t.Fatalf("%d %s %s: %v", code, kind, text, err)
 			}
-			if now := report.Descriptors[0].Charges[0].Now; report.Now.Code != "OK" || now.Before != 0 || now.Remaining != 2 || now.Over {
+			if now := report.Descriptors[0].Charges[0].Now; report.Now.Code != "OK" || *now.Before != 0 || *now.Remaining != 2 || now.Over {
 				t.Fatalf("got %s", text)
 			}
 		case 2:

@@ -77,7 +77,7 @@ func TestLoad(t *testing.T) {
 				name: "edge" domain: "edge" charge: PATH on_reject: NONE
 				descriptors {
 					key: "user" value: "a*" share_threshold: true
-					rate_limit { period { seconds: 1 nanos: 500000000 } requests_per_unit: 10 algorithm: SLIDING_WINDOW min_interval { nanos: 1000000 } count_blocked { value: true } }
+					rate_limit { period { seconds: 1 nanos: 500000000 } requests_per_unit: 10 algorithm: SLIDING_WINDOW min_interval { nanos: 1000000 } count_blocked { value: false } }
 					descriptors {
 						key: "action" value_to_metric: true charge: LEAF on_reject: EACH
 						rate_limits { unit: HOUR unit_multiplier: 2 requests_per_unit: 30 algorithm: GCRA burst { } }
@@ -86,7 +86,7 @@ func TestLoad(t *testing.T) {
 				}
 			`},
 			want: `
-				xds resource "edge": descriptors[0]: edge.user_a*: unit=UNKNOWN requests_per_unit=10, shadow_mode: false, quota_mode: false, period: 1.5s, algorithm: sliding_window, min_interval: 1ms, count_blocked: true, charge: path, on_reject: none
+				xds resource "edge": descriptors[0]: edge.user_a*: unit=UNKNOWN requests_per_unit=10, shadow_mode: false, quota_mode: false, period: 1.5s, algorithm: sliding_window, min_interval: 1ms, charge: path, on_reject: none
 				xds resource "edge": descriptors[0].descriptors[0].rate_limits[0]: edge.user_a*.action: unit=HOUR requests_per_unit=30, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: gcra, burst: 0
 				xds resource "edge": descriptors[0].descriptors[0].rate_limits[1]: edge.user_a*.action.daily: unit=DAY requests_per_unit=100, shadow_mode: false, quota_mode: false
 				warning: xds resource "edge": charge: charge: path has no effect: nothing here has a limit on a level above it; remove it, or give a level above a rate_limit
