@@ -32,8 +32,8 @@ func TestUpstreamProcess(t *testing.T) {
 		}
 	})
 	t.Run("differs: DEBUG_PPROF=false turns pprof off", func(t *testing.T) {
-		if _, err := get("http://" + u.debug + "/debug/pprof/"); err == nil || !strings.Contains(err.Error(), "404") {
-			t.Errorf("got %v, want 404", err)
+		if page, err := get("http://" + u.debug + "/debug/pprof/"); err == nil || !strings.Contains(err.Error(), "404 Not Found") {
+			t.Errorf("%v\n%s", err, page)
 		}
 	})
 	t.Run("differs: GRPC_REFLECTION=true offers reflection", func(t *testing.T) {
