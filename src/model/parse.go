@@ -156,6 +156,9 @@ func (s *Script) rule(line string) error {
 		if err != nil {
 			return err
 		}
+		if l.Counting && !r.mayCount(&l) {
+			return fmt.Errorf("a %s of a rule that is none cannot be counting", l.Kind)
+		}
 		for i := range r.Limits {
 			if r.Limits[i].Kind == l.Kind && r.Limits[i].Period == l.Period {
 				return fmt.Errorf("two limits of %s by %v would share a counter", l.Kind, l.Period)

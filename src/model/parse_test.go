@@ -12,7 +12,7 @@ store split
 
 rules
   a: fixed_window 3/1m0s
-  b none shadow: gcra 3/1m30s burst 0 interval 2s counting local + sliding_window 5/1h0m0s interval 1.5s deny
+  b none shadow: gcra 3/1m30s burst 0 interval 2s local + sliding_window 5/1h0m0s interval 1.5s deny
 at 1.5s
 ask a=1 b=2*3 # a comment
 ask a=1*0 | b=1*-2 b=1 | x=9
@@ -40,6 +40,7 @@ func TestParseRefuses(t *testing.T) {
 		{"rules\n  a: fixed_window 1/1.5s", "x:2: 1.5s is no window of fixed_window"},
 		{"rules\n  a: fixed_window -1/1m", `"-1" is not a limit`},
 		{"rules\n  a: fixed_window 1/1m burst 2", `"burst" is not counting`},
+		{"rules\n  a none: gcra 1/1m counting", "cannot be counting"},
 		{"rules\n  a: gcra 1/1m burst", `"burst" is not counting`},
 		{"rules\n  a: gcra 1/1m + gcra 2/1m", "would share a counter"},
 		{"rules\n  a loud: gcra 1/1m", `"loud" is not none`},

@@ -63,6 +63,7 @@ func (g *dice) newRules() (rules Rules) {
 			if r.None && l.Period == time.Second {
 				l.Period = time.Minute // no two stores can promise a group
 			}
+			l.Counting = l.Counting && r.mayCount(&l)
 			if !slices.ContainsFunc(r.Limits, func(o Limit) bool { return o.Kind == l.Kind && o.Period == l.Period }) {
 				r.Limits = append(r.Limits, l)
 			}
@@ -71,6 +72,10 @@ func (g *dice) newRules() (rules Rules) {
 	}
 	return rules
 }
+
+// mayCount reports whether l may count what it refuses: beside on_reject: none that is an
+// error, but for the default of fixed windows, which does nothing there.
+func (r *Rule) mayCount(l *Limit) bool { return !r.None || l.Kind == Fixed }
 
 func (g *dice) limit() Limit {
 	kinds := Kinds()
@@ -168,7 +173,7 @@ func (g *dice) change() {
 	case 0:
 		l.Max = g.one(1, 2, 3, 5, 8, 13)
 	case 1:
-		l.Counting = !l.Counting || g.can.CountingOnly
+		l.Counting = (!l.Counting || g.can.CountingOnly) && r.mayCount(l)
 	default:
 		r.Shadow = !r.Shadow
 	}

@@ -87,7 +87,10 @@ func (rs Rules) YAML() string {
 		b.WriteString("    rate_limits:\n")
 		for j := range r.Limits {
 			l := &r.Limits[j]
-			fmt.Fprintf(&b, "      - {algorithm: %s, requests_per_unit: %d, period: %v, count_blocked: %t", l.Kind, l.Max, l.Period, l.Counting)
+			fmt.Fprintf(&b, "      - {algorithm: %s, requests_per_unit: %d, period: %v", l.Kind, l.Max, l.Period)
+			if !r.None || l.Kind != Fixed || !l.Counting { // the default; beside on_reject: none true is refused
+				fmt.Fprintf(&b, ", count_blocked: %t", l.Counting)
+			}
 			if l.Kind == GCRA {
 				fmt.Fprintf(&b, ", burst: %d", l.Burst)
 			}
