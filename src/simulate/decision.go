@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -99,7 +100,13 @@ func reasons(v *algorithm.Verdict, amount, capacity uint64) string {
 // answer with an error: whoever is told so is at fault, so the replay goes on.
 func appendFailure(dst []byte, at time.Time, err error) []byte {
 	dst = appendInstant(dst, at)
-	dst = append(dst, `,"error":{"code":"INVALID_ARGUMENT","message":`...)
+	code := "INVALID_ARGUMENT"
+	if errors.Is(err, limiter.ErrTooLarge) {
+		code = "RESOURCE_EXHAUSTED"
+	}
+	dst = append(dst, `,"error":{"code":"`...)
+	dst = append(dst, code...)
+	dst = append(dst, `","message":`...)
 	dst = appendString(dst, err.Error())
 	return append(dst, "}}\n"...)
 }

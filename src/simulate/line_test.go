@@ -100,13 +100,13 @@ func TestLongestLine(t *testing.T) {
 // is too much of it to be read.
 func TestRefusedRequests(t *testing.T) {
 	crowd := strings.Repeat(`{},`, 20_000)
-	for _, tt := range []struct{ request, want string }{
-		{`{}`, "bad request: the domain is empty"},
-		{`{"domain":"d","descriptors":[` + crowd + `{}]}`, "bad request: more than 1000 descriptors or 16000 entries"},
-		{`{"domain":"d","descriptors":[` + crowd[:3*1000] + `{}]}`, "bad request: more than 1000 descriptors"},
+	for _, tt := range []struct{ request, code, want string }{
+		{`{}`, "INVALID_ARGUMENT", "bad request: the domain is empty"},
+		{`{"domain":"d","descriptors":[` + crowd + `{}]}`, "RESOURCE_EXHAUSTED", "bad request: too large: more than 1000 descriptors or 16000 entries"},
+		{`{"domain":"d","descriptors":[` + crowd[:3*1000] + `{}]}`, "RESOURCE_EXHAUSTED", "bad request: too large: 1001 descriptors, at most 1000 are allowed"},
 	} {
 		in := `{"at":"1m","request":` + tt.request + "}\n"
-		want := `{"at":"2026-01-01T00:01:00Z","error":{"code":"INVALID_ARGUMENT","message":"` + tt.want + "\"}}\n"
+		want := `{"at":"2026-01-01T00:01:00Z","error":{"code":"` + tt.code + `","message":"` + tt.want + "\"}}\n"
 		if out, _, err := simulated(t, Config{Rules: load(t, someRules)}, strings.NewReader(in+in)); err != nil || string(out) != want+want {
 			t.Errorf("%v\n got %s\nwant %s", err, out, want)
 		}

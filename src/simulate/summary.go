@@ -18,7 +18,7 @@ type Summary struct {
 	// Lines were decided, or refused with an error.
 	Lines uint64
 	// OK and Over are requests by their overall code, Failed those that were
-	// refused as INVALID_ARGUMENT.
+	// refused with an error.
 	OK, Over, Failed uint64
 	// Unmatched are descriptors that met no rule, or one that another of the
 	// request replaces.
@@ -130,7 +130,7 @@ func (s *Summary) Write(w io.Writer) error {
 	if len(idle) > 0 {
 		fmt.Fprintf(&b, "limits not hit: %s\n", list(idle))
 	}
-	fmt.Fprintf(&b, "requests: %d; OK: %d, OVER_LIMIT: %d, INVALID_ARGUMENT: %d; descriptors that met no rule: %d\n",
+	fmt.Fprintf(&b, "requests: %d; OK: %d, OVER_LIMIT: %d, errors: %d; descriptors that met no rule: %d\n",
 		s.Lines, s.OK, s.Over, s.Failed, s.Unmatched)
 	if s.Lines > 0 {
 		fmt.Fprintf(&b, "%s to %s, %v of virtual time", shown(s.From), shown(s.To), s.To.Sub(s.From))
