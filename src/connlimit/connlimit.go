@@ -40,6 +40,9 @@ type Config struct {
 	// IdleUnderPressure is how long a connection may be idle while more than three
 	// quarters of Max are open. 0: without end.
 	IdleUnderPressure time.Duration
+	// Unread is how long a client may leave what was written unread before the kernel
+	// closes the connection; on Linux only. 0: without end.
+	Unread time.Duration
 	// Budget counts what connections hold: bytes read since the last answer, and bytes
 	// being written. The connections that hold the most are closed when it is used up.
 	// It needs Waiting after each answer, which HTTP calls. Nil: no bound.
@@ -121,6 +124,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if c := l.admit(raw); c != nil {
+			boundUnread(raw, l.cfg.Unread)
 			return c, nil
 		}
 		l.refused.Add(1)

@@ -30,6 +30,8 @@ const (
 	connBytes = 16 << 10
 	// pressureIdleTimeout replaces idleTimeout while an HTTP port is nearly full.
 	pressureIdleTimeout = 10 * time.Second
+	// unreadTimeout is how long a client may leave unread what the kernel has for it.
+	unreadTimeout = 10 * time.Second
 	// grpcGreeting and tlsGreeting are writes before the first answer: the settings of
 	// HTTP/2 and their acknowledgement, and a handshake.
 	grpcGreeting, tlsGreeting = 2, 3
@@ -127,7 +129,7 @@ func reservedFiles(cfg *settings.Settings, openFiles int) int {
 
 // limited returns the listener that holds the HTTP or gRPC port l to its cap.
 func limited(l net.Listener, most int, tls bool, cfg connlimit.Config) net.Listener {
-	cfg.Max = most
+	cfg.Max, cfg.Unread = most, unreadTimeout
 	if tls {
 		cfg.Greeting += tlsGreeting
 	}

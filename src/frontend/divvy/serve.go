@@ -25,7 +25,7 @@ const tlsGreeting = 3
 
 // Serve answers clients on raw until Shutdown. It is called once.
 func (s *Server) Serve(raw net.Listener) error {
-	cfg := connlimit.Config{Max: s.cfg.MaxConns, Refuse: s.refuse}
+	cfg := connlimit.Config{Max: s.cfg.MaxConns, Unread: s.cfg.WriteTimeout, Refuse: s.refuse}
 	if s.cfg.TLS != nil {
 		cfg.Greeting = tlsGreeting
 	}
