@@ -229,7 +229,7 @@ func (s *Store) Ping(ctx context.Context) error {
 // measure asks the server at addr whether it is there, and how long its answer takes.
 func (s *Store) measure(ctx context.Context, addr string) error {
 	a := s.access
-	a.timeout, a.stalled = max(a.timeout, a.dialTimeout), nil
+	a.timeout, a.stalled, a.stats = max(a.timeout, a.dialTimeout), nil, new(counters) // not for calls
 	l := newLink(&a, addr)
 	defer l.Close()
 	if err := l.ready(ctx); err != nil {
