@@ -59,6 +59,9 @@ type guarded struct {
 	each    time.Duration // that one Read or Write may take
 	all     time.Duration // that was given with the last bound
 	due     time.Time     // the end of that
+	looked  bool          // the deadline passed, and there was something to read
+	// answered: what was read last is a reply, or part of one, that is not handed out yet.
+	answered atomic.Bool
 }
 
 // whole is how many times as long as one Read or Write all of a command or batch
@@ -71,7 +74,7 @@ var longAgo = time.Unix(1, 0)
 // bound ends each Read and Write from now on after each, and all of them together after
 // all.
 func (g *guarded) bound(each, all time.Duration) {
-	g.each, g.all, g.due = each, all, time.Now().Add(all)
+	g.each, g.all, g.due, g.looked = each, all, time.Now().Add(all), false
 }
 
 // deadline is that of the next Read or Write.
@@ -83,15 +86,35 @@ func (g *guarded) deadline() time.Time {
 	return at
 }
 
+// lastLook bounds the reading of a reply that arrived before its deadline, and that this
+// process comes to after it. It is there already; of TLS there may be half a record.
+const lastLook = 10 * time.Millisecond
+
 func (g *guarded) Read(p []byte) (int, error) {
+	g.answered.Store(false)
 	if err := g.Conn.SetReadDeadline(g.deadline()); err != nil {
 		return 0, err
 	}
 	n, err := g.Conn.Read(p)
+	if n == 0 && !g.looked && errors.Is(err, os.ErrDeadlineExceeded) && g.watcher.pending() {
+		g.looked = true
+		if err := g.Conn.SetReadDeadline(time.Now().Add(lastLook)); err != nil {
+			return 0, err
+		}
+		n, err = g.Conn.Read(p)
+	}
+	if n > 0 {
+		g.answered.Store(true)
+	}
 	return n, g.check(err)
 }
 
+// answering reports whether a reply has arrived and is not handed out yet. It is safe for
+// concurrent use.
+func (g *guarded) answering() bool { return g != nil && (g.answered.Load() || g.watcher.pending()) }
+
 func (g *guarded) Write(p []byte) (int, error) {
+	g.answered.Store(false)
 	if err := g.Conn.SetWriteDeadline(g.deadline()); err != nil {
 		return 0, err
 	}

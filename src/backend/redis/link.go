@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/mediocregopher/radix/v4"
@@ -36,12 +37,14 @@ type link struct {
 	gate    *remote.Gate
 	breaker *remote.Breaker // nil: none
 
-	conn   radix.Conn
-	guard  *guarded // below it
-	proven bool     // conn was of use
-	opened int64    // how often the breaker had opened when it was made
-	made   bool     // there was a connection
-	dials  int      // how many connections were tried
+	conn  radix.Conn
+	guard *guarded // below it
+	// current is guard, for callers.
+	current atomic.Pointer[guarded]
+	proven  bool  // conn was of use
+	opened  int64 // how often the breaker had opened when it was made
+	made    bool  // there was a connection
+	dials   int   // how many connections were tried
 	// heavy: what is performed next cannot be divided and takes the server long. If that
 	// stalls, the breaker is not told: it says nothing of the server.
 	heavy bool
@@ -217,6 +220,7 @@ func (l *link) dial(ctx context.Context) (radix.Conn, error) {
 		return nil, err
 	}
 	l.guard = guard.made
+	l.current.Store(l.guard)
 	switch {
 	case l.primary:
 		err = checkPrimary(ctx, conn)
@@ -251,5 +255,6 @@ func (l *link) Close() {
 	if l.conn != nil {
 		_ = l.conn.Close()
 		l.conn = nil
+		l.current.Store(nil)
 	}
 }

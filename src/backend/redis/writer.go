@@ -342,6 +342,9 @@ func (w *writer) commit(ctx context.Context) {
 		return
 	}
 	p.introduce()
+	for _, c := range w.batch {
+		c.sent.Store(true)
+	}
 	dials := w.link.dials
 	begun := time.Now()
 	err := w.link.perform(ctx, p)
@@ -484,6 +487,7 @@ func (s *counters) call() *call {
 	c.limits, c.found, c.of = c.limits[:0], c.found[:0], c.of[:0]
 	c.ask, c.again, c.up = false, false, nil
 	c.cost, c.largest, c.writer, c.next = 0, 0, nil, 0
+	c.sent.Store(false)
 	c.queued.Store(false)
 	c.skipped.Store(false)
 	return c
