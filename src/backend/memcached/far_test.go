@@ -63,12 +63,15 @@ func TestLeftWhileConnecting(t *testing.T) {
 	}
 	proxy.Latency(0)
 	var first algorithm.Verdict
+	late := uint64(0) // hits that may have been sent before their caller left
 	harness.Await(t, 20*time.Second, "answers", func() error {
-		first = take(t, s, hot(0))
+		if first = take(t, s, hot(0)); first.Err != nil {
+			late++
+		}
 		return first.Err
 	})
-	if first.Before != 0 {
-		t.Errorf("got %+v, and no hit was answered before", first)
+	if first.Before > late {
+		t.Errorf("got %+v, and %d hits were under way since there was a connection", first, late)
 	}
 }
 
