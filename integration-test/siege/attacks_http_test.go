@@ -38,7 +38,11 @@ var httpAttacks = []attack{
 	},
 	{
 		letter: "E", name: "no file descriptors left", does: "`ulimit -n 256`, used up by idle connections on all ports; then the store's connections are reset, the rules change and probes come",
-		store: redis, quiet: true, tolerant: true, prepare: func(_ *trial, o *options) { o.files = 256 }, strike: noFiles,
+		store: redis, quiet: true, tolerant: true, strike: noFiles,
+		prepare: func(x *trial, o *options) {
+			o.files = 256
+			throughProxy(x, o)
+		},
 	},
 }
 

@@ -61,8 +61,14 @@ func greedy(store storeName, algorithm string) attack {
 			if x.full {
 				counts = []int{2, 3, 16}
 			}
+			most := 10 * time.Millisecond
+			if store == redis && algorithm == "fixed_window" {
+				// Redis takes 500,000 increments a second, so the callers, the service and
+				// Redis share the two cores of the machine, and all wait for their turn there.
+				most = 50 * time.Millisecond
+			}
 			for _, callers := range counts {
-				x.greed(callers)
+				x.greed(callers, most)
 			}
 			if store == memory {
 				return
@@ -74,7 +80,8 @@ func greedy(store storeName, algorithm string) attack {
 	}
 }
 
-func (x *trial) greed(callers int) {
+// greed fails if the neighbour's p99 is above most meanwhile.
+func (x *trial) greed(callers int, most time.Duration) {
 	begun := time.Now()
 	end := begun.Add(pick(x, 1500*time.Millisecond, 8*time.Second))
 	list := x.wires(callers, true)
@@ -95,8 +102,8 @@ func (x *trial) greed(callers int) {
 	q := x.neighbour.between(begun, time.Now())
 	x.note("%d callers: %d of their calls were answered, %d not; the neighbour's p99 %v, %d of %d failed",
 		callers, answered.Load(), refused.Load(), q.p99.Round(time.Millisecond/10), q.failed, q.calls)
-	if x.full && q.p99 > 10*time.Millisecond {
-		x.suspect("with %d callers the neighbour's p99 is %v, want at most 10ms", callers, q.p99)
+	if x.full && q.p99 > most {
+		x.suspect("with %d callers the neighbour's p99 is %v, want at most %v", callers, q.p99, most)
 	}
 }
 
@@ -128,19 +135,12 @@ const countRules = `- {key: counter, value: a, rate_limit: {unit: day, requests_
 // throughChatterbox puts a proxy before the store that adds this reply.
 func throughChatterbox(reply string) func(x *trial, o *options) {
 	return func(x *trial, o *options) {
-		c, err := startChatterbox(x.T, x.proxy.Addr, reply)
+		c, err := startChatterbox(x.T, x.store, reply)
 		if err != nil {
 			x.Fatal(err)
 		}
 		x.state = c
-		for i, v := range o.env {
-			switch {
-			case x.attack.store == redis && len(v) > 9 && v[:9] == "REDIS_URL":
-				o.env[i] = "REDIS_URL=" + c.addr
-			case x.attack.store == memcached && len(v) > 18 && v[:18] == "MEMCACHE_HOST_PORT":
-				o.env[i] = "MEMCACHE_HOST_PORT=" + c.addr
-			}
-		}
+		x.reach(o, c.addr)
 	}
 }
 

@@ -100,7 +100,8 @@ type trial struct {
 	service *service
 	server  *redistest.Server     // nil without Redis
 	cache   *memcachedtest.Server // nil without Memcached
-	proxy   *harness.Proxy        // the way to the store; nil with memory
+	store   string                // address of the server behind it; empty with memory
+	proxy   *harness.Proxy        // the way there, of throughProxy
 	fifo    *os.File              // stderr of the service, in attacks on the log
 	state   any                   // what prepare leaves for strike
 
@@ -229,7 +230,23 @@ func attempt(t *testing.T, a *attack, with size) *result {
 	return x.result
 }
 
-// startStore starts what counts, behind a proxy.
+// throughProxy puts a proxy before the store.
+func throughProxy(x *trial, o *options) {
+	x.proxy = harness.StartProxy(x.T, x.store)
+	x.reach(o, x.proxy.Addr)
+}
+
+// reach has the service find its store at addr; the last one counts.
+func (x *trial) reach(o *options, addr string) {
+	switch x.attack.store {
+	case redis:
+		o.env = append(o.env, "REDIS_URL="+addr)
+	case memcached:
+		o.env = append(o.env, "MEMCACHE_HOST_PORT="+addr)
+	}
+}
+
+// startStore starts what counts.
 func (x *trial) startStore(o *options) {
 	switch x.attack.store {
 	case redis:
@@ -237,15 +254,16 @@ func (x *trial) startStore(o *options) {
 		// for up to 25 ms at a time, in which it answers nobody: keys of gcra live
 		// for seconds, and the attack makes 75,000 a second.
 		x.server = redistest.Start(x.T, redistest.Options{Args: []string{"--hz", "100"}})
-		x.proxy = harness.StartProxy(x.T, x.server.Addr)
-		o.env = append(o.env, "BACKEND_TYPE=redis", "REDIS_URL="+x.proxy.Addr, "REDIS_TIMEOUT="+x.storeTimeout.String(), "REDIS_STARTUP_MAX_INTERVAL=1s")
+		x.store = x.server.Addr
+		o.env = append(o.env, "BACKEND_TYPE=redis", "REDIS_TIMEOUT="+x.storeTimeout.String(), "REDIS_STARTUP_MAX_INTERVAL=1s")
 	case memcached:
 		x.cache = memcachedtest.Start(x.T, memcachedtest.Options{})
-		x.proxy = harness.StartProxy(x.T, x.cache.Addr)
-		o.env = append(o.env, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+x.proxy.Addr, "MEMCACHE_TIMEOUT="+x.storeTimeout.String())
+		x.store = x.cache.Addr
+		o.env = append(o.env, "BACKEND_TYPE=memcache", "MEMCACHE_TIMEOUT="+x.storeTimeout.String())
 	case memory, "":
 		o.env = append(o.env, "BACKEND_TYPE=memory")
 	}
+	x.reach(o, x.store)
 }
 
 // aftermath waits until the neighbour is served as before and the vitals are back.

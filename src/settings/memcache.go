@@ -35,7 +35,7 @@ func (m *Memcache) declare(r *reader) {
 	r.oneOf(&m.Hash, "MEMCACHE_HASH", "modulo", "how the server of a key is chosen, `modulo` as envoyproxy/ratelimit does, `rendezvous` so that a change of servers moves no more keys than it must; the same on every replica", "modulo", "rendezvous")
 	m.Hash = strings.ToLower(m.Hash)
 	r.integer(&m.Conns, "MEMCACHE_MAX_IDLE_CONNS", 2, "connections to each server, kept also when there is nothing to do; two serve most, as calls share them. Below 1: the default")
-	r.duration(&m.Timeout, "MEMCACHE_TIMEOUT", 50*time.Millisecond, "bound on every call; the caller's own deadline wins if it is shorter")
+	r.duration(&m.Timeout, "MEMCACHE_TIMEOUT", 50*time.Millisecond, "bound on every call, longer than a few round trips to the servers, as a new counter takes two; the caller's own deadline wins if it is shorter. Making a connection may take 1 s, or 10 times as long as this if that is more")
 	r.flag(&m.TLS, "MEMCACHE_TLS", false, "use TLS")
 	r.text(&m.TLSFiles.CACert, "MEMCACHE_TLS_CACERT", "", "PEM file of authorities to trust besides the system's; read anew for each connection, as all files of this section")
 	r.text(&m.TLSFiles.ClientCert, "MEMCACHE_TLS_CLIENT_CERT", "", "PEM file of the client's certificate chain")

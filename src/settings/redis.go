@@ -42,7 +42,7 @@ func (c *Redis) declare(r *reader, prefix, url, meaning string) {
 	r.text(&c.SentinelAuth, prefix+"SENTINEL_AUTH", "", say("the same for the sentinels"))
 	r.text(&c.SentinelAuthFile, prefix+"SENTINEL_AUTH_FILE", "", say("the same for the sentinels"))
 	r.flag(&c.TLS, prefix+"TLS", false, say("use TLS, towards sentinels too"))
-	r.duration(&c.Timeout, prefix+"TIMEOUT", 50*time.Millisecond, say("bound on every call; the caller's own deadline wins if it is shorter"))
+	r.duration(&c.Timeout, prefix+"TIMEOUT", 50*time.Millisecond, say("bound on every call, longer than a few round trips to Redis; the caller's own deadline wins if it is shorter. Making a connection may take 1 s, or 10 times as long as this if that is more"))
 	r.duration(&c.PipelineWindow, prefix+"PIPELINE_WINDOW", 0, say("wait so long for more before each batch; 0: batches form by themselves while others are under way"))
 	r.integer(&c.PipelineLimit, prefix+"PIPELINE_LIMIT", 0, say("the most hits in a batch; 0: no limit"))
 	r.integer(&c.Parallelism, prefix+"CLUSTER_PIPELINE_PARALLELISM", 1, say("accepted, and without effect: the nodes of a cluster are always asked at the same time"))

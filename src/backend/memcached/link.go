@@ -21,7 +21,9 @@ type access struct {
 	tls         func() (*tls.Config, error)
 	timeout     time.Duration
 	dialTimeout time.Duration
-	stats       *counters
+	// stalled hears of a server that did not answer in the timeout. Nil: nobody asks.
+	stalled func(addr string)
+	stats   *counters
 }
 
 // server is one of them, as gomemcache wants to be told of it.
@@ -50,6 +52,7 @@ type wire struct {
 	breaker *remote.Breaker // nil: none
 
 	pipe    atomic.Pointer[pipe]
+	made    atomic.Bool // there was a pipe
 	dialing singleflight.Group
 	reading sync.WaitGroup
 }
@@ -87,7 +90,8 @@ func (w *wire) connect(probe bool) (*pipe, error) {
 	}
 	w.stats.dials.Add(1)
 	began := w.breaker.Begin()
-	stop := w.breaker.Watch(began, w.timeout, remote.ErrSlow)
+	stop := w.breaker.Watch(began, w.gate.Patience(w.timeout, w.dialTimeout), remote.ErrSlow)
+	begun := time.Now()
 	conn, err := w.dial()
 	stop()
 	if err != nil {
@@ -98,11 +102,16 @@ func (w *wire) connect(probe bool) (*pipe, error) {
 		w.gate.Rest(err)
 		return nil, err
 	}
+	w.gate.Connected(time.Since(begun))
+	w.made.Store(true)
 	w.stats.open.Add(1)
 	p := &pipe{conn: conn, timeout: w.timeout, proved: w.gate.Prove, answered: w.breaker.Succeed}
 	p.ended = func(err error, unanswered bool) {
 		w.stats.open.Add(-1)
 		w.pipe.CompareAndSwap(p, nil)
+		if w.stalled != nil && errors.Is(err, errStalled) {
+			w.stalled(string(w.addr))
+		}
 		switch {
 		case isAnswer(err):
 			w.breaker.Succeed()
@@ -116,6 +125,29 @@ func (w *wire) connect(probe bool) (*pipe, error) {
 	w.pipe.Store(p)
 	w.reading.Go(p.receive)
 	return p, nil
+}
+
+// The pause between two attempts to connect before the first command doubles up to the
+// longest.
+const connectLeast, connectMost = 100 * time.Millisecond, 10 * time.Second
+
+// connectFirst makes the first pipe, so that the first command finds it. It returns when
+// there has been one, or no more commands come.
+func (w *wire) connectFirst(end <-chan struct{}) {
+	for pause := connectLeast; !w.made.Load(); pause = min(2*pause, connectMost) {
+		if w.breaker.Refusal() == nil { // else probes find out when it can be made
+			if _, err := w.open(); err == nil {
+				return
+			}
+		}
+		select {
+		case <-time.After(pause):
+		case <-end:
+			return
+		case <-w.ctx.Done():
+			return
+		}
+	}
 }
 
 func (w *wire) dial() (net.Conn, error) {

@@ -125,8 +125,12 @@ func (s *Store) start(ctx context.Context, addr server) *node {
 		n.wires = append(n.wires, &wire{access: &s.access, ctx: ctx, addr: addr, gate: &n.gate, breaker: n.breaker})
 	}
 	var working sync.WaitGroup
+	for _, w := range n.wires {
+		working.Go(func() { w.connectFirst(n.end) })
+	}
 	for i := range s.cfg.InFlight {
-		w := &worker{node: n, link: newLink(addr, n.wires[i%len(n.wires)].open), wake: make(chan struct{}, 1)}
+		wire := n.wires[i%len(n.wires)]
+		w := &worker{node: n, wire: wire, link: newLink(addr, wire.open), wake: make(chan struct{}, 1)}
 		working.Go(func() { n.work(w) })
 	}
 	if n.breaker != nil {

@@ -40,7 +40,8 @@ type Config struct {
 	InFlight int
 	// Timeout bounds every call, and every command. Defaults to 50ms.
 	Timeout time.Duration
-	// DialTimeout bounds connecting. Defaults to 1s.
+	// DialTimeout bounds the making of a connection, TLS included. Defaults to
+	// remote.SetupTimeout(Timeout): 1s, or more with a longer Timeout.
 	DialTimeout time.Duration
 	// ExpirationJitter is added to each key's time to live, in whole seconds
 	// from 0 to one less than it. 0: none.
@@ -72,6 +73,9 @@ type Config struct {
 	// OnBreaker, if set, is told when that is so, and why, and when it is over: why
 	// is nil then if the server answered. It must not block.
 	OnBreaker func(addr string, open bool, why error)
+	// OnSlow, if set, is told of a server that answers, but later than the Timeout: when
+	// that is found, and every minute while it is so. It must not block.
+	OnSlow func(*remote.SlowError)
 }
 
 // Store is a limiter.Backend. It answers only while Run runs.
@@ -81,6 +85,7 @@ type Store struct {
 	table   atomic.Pointer[table]
 	running sync.WaitGroup // workers
 	stats   counters
+	latency *remote.Latency
 }
 
 // New returns a store that is not connected yet.
@@ -99,13 +104,15 @@ func New(cfg Config) (*Store, error) {
 	setDefault(&cfg.Connections, 2)
 	setDefault(&cfg.InFlight, 128)
 	setDefault(&cfg.Timeout, 50*time.Millisecond)
-	setDefault(&cfg.DialTimeout, time.Second)
+	setDefault(&cfg.DialTimeout, remote.SetupTimeout(cfg.Timeout))
 	setDefault(&cfg.MaxWaiting, 20_000)
 	if cfg.BreakerFailures == 0 {
 		cfg.BreakerFailures = 5
 	}
 	s := &Store{cfg: cfg}
 	s.access = access{tls: cfg.TLS, timeout: cfg.Timeout, dialTimeout: cfg.DialTimeout, stats: &s.stats}
+	s.latency = remote.NewLatency(s.measure, cfg.OnSlow)
+	s.access.stalled = s.latency.Stalled
 	s.stats.errors = newTally()
 	s.stats.room.MaxCalls, s.stats.room.MaxBytes = cfg.MaxWaiting, remote.MaxBytes
 	s.stats.calls.New = func() any {
@@ -125,6 +132,7 @@ func setDefault[T int | int64 | time.Duration](v *T, fallback T) {
 
 // Run serves Take until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
+	s.running.Go(func() { s.latency.Run(ctx) })
 	if s.cfg.SRV == nil {
 		s.use(ctx, s.cfg.Servers)
 	} else {
@@ -140,7 +148,8 @@ func (s *Store) Run(ctx context.Context) error {
 }
 
 // Ping asks the servers whether they are there, over connections of its own. One
-// is enough.
+// is enough. The error has a *remote.SlowError for each that answers, but later than the
+// Timeout.
 func (s *Store) Ping(ctx context.Context) error {
 	addrs := s.cfg.Servers
 	if s.cfg.SRV != nil {
@@ -155,9 +164,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	answers := make(chan error, len(addrs))
 	for _, addr := range addrs {
 		go func() {
-			w := &wire{access: &s.access, ctx: ctx, addr: server(addr), gate: new(remote.Gate)}
-			defer w.close()
-			answers <- newLink(w.addr, w.open).Do((*memcache.Client).Ping)
+			answers <- s.measure(ctx, addr)
 		}()
 	}
 	var errs []error
@@ -173,6 +180,23 @@ func (s *Store) Ping(ctx context.Context) error {
 	}
 	return errors.Join(errs...)
 }
+
+// measure asks the server at addr whether it is there, and how long its answer takes.
+func (s *Store) measure(ctx context.Context, addr string) error {
+	a := s.access
+	a.timeout, a.stalled, a.stats = max(a.timeout, a.dialTimeout), nil, new(counters) // not for calls
+	w := &wire{access: &a, ctx: ctx, addr: server(addr), gate: new(remote.Gate)}
+	defer w.close()
+	if _, err := w.open(); err != nil {
+		return err
+	}
+	l := newLink(w.addr, w.open)
+	return remote.Measure("memcached", addr, s.cfg.Timeout, func() error { return l.Do((*memcache.Client).Ping) })
+}
+
+// Slow returns the server that was found in the last 10 s to answer later than the
+// Timeout; nil: none. It is looked for when calls time out.
+func (s *Store) Slow() *remote.SlowError { return s.latency.Slow() }
 
 // Take charges every hit of b; see limiter.Backend. When Memcached does not
 // answer within the Timeout, or a little before ctx ends (remote.Wait), each Verdict

@@ -11,6 +11,7 @@ import (
 // worker works on one counter of a node at a time.
 type worker struct {
 	node *node
+	wire *wire
 	link *link
 	wake chan struct{}
 
@@ -21,12 +22,16 @@ type worker struct {
 
 func (n *node) work(w *worker) {
 	for n.next(w) {
+		err := n.breaker.Refusal() // it opened while they waited
+		if err == nil && len(w.run) > 0 {
+			err = w.ready()
+		}
 		for _, o := range w.left {
 			o.settle(0, ErrTimeout, &n.store.stats)
 		}
-		switch err := n.breaker.Refusal(); {
+		switch {
 		case len(w.run) == 0:
-		case err != nil: // it opened while they waited
+		case err != nil:
 			for _, o := range w.run {
 				o.settle(0, err, &n.store.stats)
 			}
@@ -35,6 +40,29 @@ func (n *node) work(w *worker) {
 		}
 		n.leave(w)
 	}
+}
+
+// ready connects if there is no connection. Ops whose callers left meanwhile move to
+// w.left.
+func (w *worker) ready() error {
+	if w.wire.pipe.Load() != nil {
+		return nil
+	}
+	if _, err := w.wire.open(); err != nil {
+		return err
+	}
+	kept := w.run[:0]
+	w.sum = 0
+	for _, o := range w.run {
+		if o.call.Gone.Load() {
+			w.left = append(w.left, o)
+			continue
+		}
+		kept = append(kept, o)
+		w.sum += o.amount
+	}
+	w.run = kept
+	return nil
 }
 
 // commit does to a counter what the ops of w.run ask for together.

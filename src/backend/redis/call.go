@@ -32,6 +32,7 @@ type call struct {
 	waiting  remote.Waiting // since the writer got it
 	division division       // of this call into parts
 	next     int            // the first hit that is not sent yet; the writer's
+	sent     atomic.Bool    // it is in a batch that is under way, or was
 	queued   atomic.Bool    // there was more to do than fits into one batch
 	skipped  atomic.Bool    // the writer sends nothing of it, as there is not enough time
 }
@@ -140,6 +141,46 @@ func (c *call) late(err error, now time.Time) error {
 		return ErrOverload
 	}
 	return err
+}
+
+// lateSlice is how long a caller whose time has passed waits between two looks.
+const lateSlice = time.Millisecond
+
+// arrives waits for the reply to c if that is there and only this process is late: as
+// long again as the timeout, or until the caller's deadline, and no longer than the reply
+// is being read. It reports whether c has its answer.
+func (c *call) arrives(ctx context.Context) bool {
+	if c.writer == nil || !c.sent.Load() {
+		return false
+	}
+	var tick *time.Timer
+	end := time.Now().Add(c.writer.link.timeout)
+	for answering := true; answering && time.Now().Before(end); {
+		answering = c.writer.link.current.Load().answering()
+		switch {
+		case tick != nil:
+			tick.Reset(lateSlice)
+		case !answering:
+			end = time.Time{}
+			continue
+		default:
+			tick = time.NewTimer(lateSlice)
+			defer tick.Stop()
+		}
+		select {
+		case <-c.Done:
+			return true
+		case <-ctx.Done():
+			end = time.Time{}
+		case <-tick.C:
+		}
+	}
+	select {
+	case <-c.Done:
+		return true
+	default:
+		return false
+	}
 }
 
 // The flags of takeScript.

@@ -20,26 +20,26 @@ var errStalled = errors.New("the connection stalled")
 
 // dialer makes guarded connections, one at a time for each user.
 type dialer struct {
-	dialTimeout time.Duration
-	ioTimeout   time.Duration
-	tls         *tls.Config // nil: none
-	dials       *atomic.Int64
-	open        *atomic.Int64
-	made        *guarded // the last one
+	timeout time.Duration // of all that goes before the first command
+	tls     *tls.Config   // nil: none
+	dials   *atomic.Int64
+	open    *atomic.Int64
+	made    *guarded // the last one
 }
 
-// DialContext connects, and shakes hands where TLS is asked for, within the
-// dial timeout.
+// DialContext connects, and shakes hands where TLS is asked for. What is left of the
+// timeout is for what else goes before the first command.
 func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	d.dials.Add(1)
-	rd := remote.Dialer{Timeout: d.dialTimeout, TLS: d.tls}
+	begun := time.Now()
+	rd := remote.Dialer{Timeout: d.timeout, TLS: d.tls}
 	conn, raw, err := rd.Dial(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
 	d.open.Add(1)
-	d.made = &guarded{Conn: conn, watcher: newWatcher(raw), secure: d.tls != nil, timeout: d.ioTimeout, open: d.open}
-	d.made.bound(max(d.dialTimeout, whole*d.ioTimeout)) // what goes before the first command
+	d.made = &guarded{Conn: conn, watcher: newWatcher(raw), secure: d.tls != nil, open: d.open}
+	d.made.bound(d.timeout, d.timeout-time.Since(begun))
 	return d.made, nil
 }
 
@@ -54,38 +54,67 @@ type guarded struct {
 	net.Conn
 	watcher *watcher // of the connection below TLS
 	secure  bool     // Conn is TLS
-	timeout time.Duration
 	open    *atomic.Int64
 	closed  atomic.Bool
-	due     atomic.Int64 // ns since the guard's epoch
+	each    time.Duration // that one Read or Write may take
+	all     time.Duration // that was given with the last bound
+	due     time.Time     // the end of that
+	looked  bool          // the deadline passed, and there was something to read
+	// answered: what was read last is a reply, or part of one, that is not handed out yet.
+	answered atomic.Bool
 }
 
 // whole is how many times as long as one Read or Write all of a command or batch
 // may take, however it drips. Callers leave after the first.
 const whole = 2
 
-// guardEpoch is what due counts from, with the monotonic clock.
-var guardEpoch = time.Now()
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
 
-// bound ends whatever is done from now on after so long.
-func (g *guarded) bound(d time.Duration) { g.due.Store(int64(time.Since(guardEpoch) + d)) }
+// bound ends each Read and Write from now on after each, and all of them together after
+// all.
+func (g *guarded) bound(each, all time.Duration) {
+	g.each, g.all, g.due, g.looked = each, all, time.Now().Add(all), false
+}
 
 // deadline is that of the next Read or Write.
 func (g *guarded) deadline() time.Time {
-	now := time.Now()
-	left := time.Duration(g.due.Load()) - now.Sub(guardEpoch)
-	return now.Add(min(g.timeout, left))
+	at := time.Now().Add(g.each)
+	if at.After(g.due) {
+		return g.due
+	}
+	return at
 }
 
+// lastLook bounds the reading of a reply that arrived before its deadline, and that this
+// process comes to after it. It is there already; of TLS there may be half a record.
+const lastLook = 10 * time.Millisecond
+
 func (g *guarded) Read(p []byte) (int, error) {
+	g.answered.Store(false)
 	if err := g.Conn.SetReadDeadline(g.deadline()); err != nil {
 		return 0, err
 	}
 	n, err := g.Conn.Read(p)
+	if n == 0 && !g.looked && errors.Is(err, os.ErrDeadlineExceeded) && g.watcher.pending() {
+		g.looked = true
+		if err := g.Conn.SetReadDeadline(time.Now().Add(lastLook)); err != nil {
+			return 0, err
+		}
+		n, err = g.Conn.Read(p)
+	}
+	if n > 0 {
+		g.answered.Store(true)
+	}
 	return n, g.check(err)
 }
 
+// answering reports whether a reply has arrived and is not handed out yet. It is safe for
+// concurrent use.
+func (g *guarded) answering() bool { return g != nil && (g.answered.Load() || g.watcher.pending()) }
+
 func (g *guarded) Write(p []byte) (int, error) {
+	g.answered.Store(false)
 	if err := g.Conn.SetWriteDeadline(g.deadline()); err != nil {
 		return 0, err
 	}
@@ -106,7 +135,7 @@ func (g *guarded) spoke() bool {
 	// TLS may have read more than it was asked for. With a deadline that has passed it
 	// returns that, and does not read.
 	var b [1]byte
-	err := g.Conn.SetReadDeadline(guardEpoch)
+	err := g.Conn.SetReadDeadline(longAgo)
 	if err == nil {
 		_, err = g.Conn.Read(b[:])
 	}
@@ -118,7 +147,7 @@ func (g *guarded) check(err error) error {
 		return err
 	}
 	_ = g.Close() // calls that wait on it fail now
-	return fmt.Errorf("%w: no answer in %v, or not all of it in %v", errStalled, g.timeout, whole*g.timeout)
+	return fmt.Errorf("%w: no answer in %v, or not all of it in %v", errStalled, g.each, g.all.Round(time.Millisecond))
 }
 
 // Close closes the connection; again does nothing.

@@ -10,4 +10,6 @@ type watcher struct{}
 
 func newWatcher(net.Conn) *watcher { return nil }
 
+func (*watcher) pending() bool { return false }
+
 func (*watcher) readable() bool { return false }

@@ -28,6 +28,20 @@ func newWatcher(c net.Conn) *watcher {
 	return w
 }
 
+// pending reports whether there are bytes to read, and leaves them there. It does not wait,
+// and is safe for concurrent use.
+func (w *watcher) pending() bool {
+	if w.raw == nil {
+		return false
+	}
+	n := 0
+	err := w.raw.Control(func(fd uintptr) {
+		var b [1]byte
+		n, _, _ = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	})
+	return err == nil && n > 0
+}
+
 // readable reports whether there is something to read: the end of the connection, or
 // bytes nobody asked for. It takes the first byte, so the connection is of no use then.
 // It does not wait.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/mediocregopher/radix/v4"
@@ -18,8 +19,10 @@ type access struct {
 	credentials func() (user, password string, err error)
 	db          string
 	tls         func() (*tls.Config, error)
-	timeout     time.Duration
-	dialTimeout time.Duration
+	timeout     time.Duration // of a command or batch
+	dialTimeout time.Duration // of all that goes before the first
+	// stalled hears of a server that did not answer in the timeout. Nil: nobody asks.
+	stalled func(addr string)
 	// primary: a server that says it is a replica is no good.
 	primary bool
 	stats   *counters
@@ -34,11 +37,14 @@ type link struct {
 	gate    *remote.Gate
 	breaker *remote.Breaker // nil: none
 
-	conn   radix.Conn
-	guard  *guarded // below it
-	proven bool     // conn was of use
-	opened int64    // how often the breaker had opened when it was made
-	dials  int      // how many connections were tried
+	conn  radix.Conn
+	guard *guarded // below it
+	// current is guard, for callers.
+	current atomic.Pointer[guarded]
+	proven  bool  // conn was of use
+	opened  int64 // how often the breaker had opened when it was made
+	made    bool  // there was a connection
+	dials   int   // how many connections were tried
 	// heavy: what is performed next cannot be divided and takes the server long. If that
 	// stalls, the breaker is not told: it says nothing of the server.
 	heavy bool
@@ -59,16 +65,22 @@ var errReplica = errors.New("it is a replica, not a primary")
 // Do performs a, connecting first if need be; ctx bounds the connecting. What
 // fails closes the connection: its state is not known.
 func (l *link) Do(ctx context.Context, a radix.Action) error {
-	l.inspect()
-	if l.conn == nil {
-		if err := l.gate.Pass(); err != nil {
-			return err
-		}
-		if err := l.connect(ctx); err != nil {
-			return err
-		}
+	if err := l.ready(ctx); err != nil {
+		return err
 	}
 	return l.perform(ctx, a)
+}
+
+// ready connects if there is no connection that can be used, and passes the gate for it.
+func (l *link) ready(ctx context.Context) error {
+	l.inspect()
+	if l.conn != nil {
+		return nil
+	}
+	if err := l.gate.Pass(); err != nil {
+		return err
+	}
+	return l.connect(ctx)
 }
 
 // inspect closes a connection that is not to be used any more: it was made before the
@@ -100,7 +112,7 @@ func (l *link) Probe(ctx context.Context) error {
 // perform performs a on the connection there is.
 func (l *link) perform(ctx context.Context, a radix.Action) error {
 	began := l.breaker.Begin()
-	l.guard.bound(whole * l.timeout)
+	l.guard.bound(l.timeout, whole*l.timeout)
 	// A context that ends would leave radix reading into a in the background.
 	// The guard sees to it that this ends.
 	err := a.Perform(context.WithoutCancel(ctx), l.conn)
@@ -111,6 +123,9 @@ func (l *link) perform(ctx context.Context, a radix.Action) error {
 	}
 	l.Close()
 	err = plain(err)
+	if l.stalled != nil && errors.Is(err, errStalled) {
+		l.stalled(l.addr)
+	}
 	if l.heavy && !l.excused && errors.Is(err, errStalled) {
 		l.excused = true
 	} else {
@@ -148,12 +163,14 @@ func (l *link) connect(ctx context.Context) error {
 	began := l.breaker.Begin()
 	l.dials++
 	l.opened = l.breaker.Opened()
-	stop := l.breaker.Watch(began, l.timeout, remote.ErrSlow)
+	stop := l.breaker.Watch(began, l.gate.Patience(l.timeout, l.dialTimeout), remote.ErrSlow)
+	begun := time.Now()
 	conn, err := l.dial(ctx)
 	stop()
 	switch {
 	case err == nil:
-		l.conn, l.proven = conn, false
+		l.gate.Connected(time.Since(begun))
+		l.conn, l.made, l.proven = conn, true, false
 		return nil
 	case ctx.Err() == nil: // else it is no fault of the server
 		l.report(began, err)
@@ -181,8 +198,7 @@ func (l *link) leave(err error) {
 
 func (l *link) dial(ctx context.Context) (radix.Conn, error) {
 	guard := &dialer{
-		dialTimeout: l.dialTimeout, ioTimeout: l.timeout,
-		dials: &l.stats.dials, open: &l.stats.open,
+		timeout: l.dialTimeout, dials: &l.stats.dials, open: &l.stats.open,
 	}
 	d := radix.Dialer{NetDialer: guard}
 	if l.db != "0" { // where one is anyway: proxies do not know SELECT, or share it among their clients
@@ -200,11 +216,20 @@ func (l *link) dial(ctx context.Context) (radix.Conn, error) {
 		}
 	}
 	conn, err := d.Dial(ctx, l.network, l.addr)
-	l.guard = guard.made
-	if err != nil || !l.primary {
-		return conn, err
+	if err != nil {
+		return nil, err
 	}
-	if err := checkPrimary(ctx, conn); err != nil {
+	l.guard = guard.made
+	l.current.Store(l.guard)
+	switch {
+	case l.primary:
+		err = checkPrimary(ctx, conn)
+	case l.tls != nil:
+		// What a server sends on its own after the handshake of TLS 1.3 is read with the
+		// answer. Else it would lie there as what nobody asked for.
+		err = conn.Do(context.WithoutCancel(ctx), radix.Cmd(nil, "PING"))
+	}
+	if err != nil {
 		_ = conn.Close() // it is of no use
 		return nil, err
 	}
@@ -230,5 +255,6 @@ func (l *link) Close() {
 	if l.conn != nil {
 		_ = l.conn.Close()
 		l.conn = nil
+		l.current.Store(nil)
 	}
 }

@@ -62,7 +62,7 @@ func (s *Store) give(ctx context.Context, c *call) error {
 	if n := t.sole(c); n != nil {
 		err := n.put(c)
 		if err == nil {
-			if err := until(ctx, c, c.Done); err != nil {
+			if err := until(ctx, c, c.Done); err != nil && !c.arrives(ctx) {
 				c.Gone.Store(true)
 				return c.late(err, time.Now())
 			}
@@ -203,7 +203,11 @@ func (s *Store) gather(ctx context.Context, root *call, parts []part) {
 	}
 	for _, p := range parts {
 		err := until(ctx, root, p.Done)
-		if err != nil {
+		switch {
+		case err == nil:
+		case p.arrives(ctx):
+			err = nil
+		default:
 			err = p.late(err, time.Now())
 		}
 		for i, of := range p.of {

@@ -41,7 +41,8 @@ type Config struct {
 	// Timeout bounds every call, and how long a connection may stand still.
 	// Defaults to 50ms.
 	Timeout time.Duration
-	// DialTimeout bounds connecting. Defaults to 1s.
+	// DialTimeout bounds the making of a connection: TLS, AUTH, SELECT and ROLE included.
+	// Defaults to remote.SetupTimeout(Timeout): 1s, or more with a longer Timeout.
 	DialTimeout time.Duration
 	// PipelineWindow waits so long before each batch. Defaults to 0: batches
 	// form by themselves while others are under way.
@@ -74,6 +75,9 @@ type Config struct {
 	// OnBreaker, if set, is told when that is so, and why, and when it is over: why
 	// is nil then if the server answered. It must not block.
 	OnBreaker func(addr string, open bool, why error)
+	// OnSlow, if set, is told of a server that answers, but later than the Timeout: when
+	// that is found, and every minute while it is so. It must not block.
+	OnSlow func(*remote.SlowError)
 }
 
 // Sentinel says which sentinels to ask for which primary.
@@ -96,6 +100,7 @@ type Store struct {
 	discovered chan string    // nodes that others named
 	running    sync.WaitGroup // writers
 	stats      counters
+	latency    *remote.Latency
 }
 
 // New returns a store that is not connected yet.
@@ -111,7 +116,7 @@ func New(cfg Config) (*Store, error) {
 	}
 	setDefault(&cfg.Connections, 2)
 	setDefault(&cfg.Timeout, 50*time.Millisecond)
-	setDefault(&cfg.DialTimeout, time.Second)
+	setDefault(&cfg.DialTimeout, remote.SetupTimeout(cfg.Timeout))
 	setDefault(&cfg.MaxWaiting, 20_000)
 	if cfg.BreakerFailures == 0 {
 		cfg.BreakerFailures = 5
@@ -124,6 +129,8 @@ func New(cfg Config) (*Store, error) {
 		network: cfg.Network, credentials: cfg.Credentials, db: cfg.DB, tls: cfg.TLS,
 		timeout: cfg.Timeout, dialTimeout: cfg.DialTimeout, primary: cfg.Sentinel != nil, stats: &s.stats,
 	}
+	s.latency = remote.NewLatency(s.measure, cfg.OnSlow)
+	s.access.stalled = s.latency.Stalled
 	s.stats.errors = newTally()
 	s.stats.room.MaxCalls, s.stats.room.MaxBytes = cfg.MaxWaiting, remote.MaxBytes
 	s.stats.calls.New = func() any {
@@ -143,6 +150,7 @@ func setDefault[T int | int64 | time.Duration](v *T, fallback T) {
 
 // Run serves Take until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
+	s.running.Go(func() { s.latency.Run(ctx) })
 	if f := s.finder(); f != nil {
 		s.watch(ctx, f)
 	} else {
@@ -156,7 +164,8 @@ func (s *Store) Run(ctx context.Context) error {
 // finder is how the servers are found; nil when there is just the one.
 func (s *Store) finder() finder {
 	a := s.access
-	a.primary = false
+	a.primary, a.stalled = false, nil
+	a.timeout = max(a.timeout, lookTimeout) // no call waits for it
 	switch {
 	case s.cfg.Sentinel != nil:
 		a.credentials, a.db = s.cfg.Sentinel.Credentials, ""
@@ -166,6 +175,11 @@ func (s *Store) finder() finder {
 	}
 	return nil
 }
+
+// lookTimeout is how long a question about the layout may take at least, so that a
+// timeout of calls that is too short for the way is found out at the primary, and
+// reported as such.
+const lookTimeout = 250 * time.Millisecond
 
 // find is what servers there are now.
 func (s *Store) find(ctx context.Context) (layout, error) {
@@ -180,7 +194,7 @@ func (s *Store) find(ctx context.Context) (layout, error) {
 // Ping asks Redis whether it is there, over a connection of its own: the
 // server, the primary, or the primaries of a cluster, one of which is enough.
 // They are those that Run found; before it did, whoever was configured is asked
-// for them.
+// for them. The error is a *remote.SlowError if Redis answers, but later than the Timeout.
 func (s *Store) Ping(ctx context.Context) error {
 	primaries := s.table.Load().primaries
 	if len(primaries) == 0 {
@@ -195,9 +209,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	answers := make(chan error, len(primaries))
 	for _, addr := range primaries {
 		go func() {
-			l := newLink(&s.access, addr)
-			defer l.Close()
-			answers <- l.Do(ctx, radix.Cmd(nil, "PING"))
+			answers <- s.measure(ctx, addr)
 		}()
 	}
 	var errs []error
@@ -213,6 +225,22 @@ func (s *Store) Ping(ctx context.Context) error {
 	}
 	return remote.JoinErrors(errs)
 }
+
+// measure asks the server at addr whether it is there, and how long its answer takes.
+func (s *Store) measure(ctx context.Context, addr string) error {
+	a := s.access
+	a.timeout, a.stalled, a.stats = max(a.timeout, a.dialTimeout), nil, new(counters) // not for calls
+	l := newLink(&a, addr)
+	defer l.Close()
+	if err := l.ready(ctx); err != nil {
+		return err
+	}
+	return remote.Measure("redis", addr, s.cfg.Timeout, func() error { return l.Do(ctx, radix.Cmd(nil, "PING")) })
+}
+
+// Slow returns the server that was found in the last 10 s to answer later than the
+// Timeout; nil: none. It is looked for when calls time out.
+func (s *Store) Slow() *remote.SlowError { return s.latency.Slow() }
 
 // Stats is what a Store says of itself.
 type Stats struct {

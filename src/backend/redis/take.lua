@@ -51,7 +51,7 @@ make.w = function()
         call('DECRBY', h.key, text(-add))
       elseif call('INCRBY', h.key, h.text) == h.amount
         -- A key that does not name its period may be that of a shorter one.
-        or not h.key:find('|fw:', 1, true) and call('TTL', h.key) * 1000000 < h.period then
+        or not h.key:find('|fw:', 1, true) and call('PTTL', h.key) * 1000 < h.period then
         call('EXPIRE', h.key, h.ttl)
       end
     end,

@@ -164,7 +164,7 @@ func TestRepliesOfAnotherKind(t *testing.T) {
 		{script, "*0\r\n"},
 		{script, "*8\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n$1\r\n0\r\n:0\r\n:0\r\n"},
 	} {
-		s := open(t, Config{Addr: parrot(t, func([]string) string { return tt.reply }), BreakerFailures: -1})
+		s := open(t, Config{Addr: parrot(t, func([]string) string { return tt.reply }), Connections: 1, BreakerFailures: -1})
 		v := take(t, s, tt.hit)
 		if causeOf(v.Err) != remote.CauseConnection {
 			t.Errorf("%q to %v: %+v", tt.reply, tt.hit.Op, v)

@@ -38,12 +38,19 @@ type writer struct {
 	sweepAt  int                 // the length of queue at which it is searched for calls whose callers left
 	pace     remote.Pace
 	batch    []*call // calls that are sent whole with this batch, or whose callers left
-	partial  *call   // the call of which a part is sent with this batch; nil: none
-	urgent   *call   // goes first in the next batch, as it would not fit behind others; nil: none
-	pipeline pipeline
-	again    pipeline // for scripts that Redis did not know, and endless
-	endless  endless
+	// tried, connectAfter: the attempts to connect before the first call.
+	tried        bool
+	connectAfter time.Duration
+	partial      *call // the call of which a part is sent with this batch; nil: none
+	urgent       *call // goes first in the next batch, as it would not fit behind others; nil: none
+	pipeline     pipeline
+	again        pipeline // for scripts that Redis did not know, and endless
+	endless      endless
 }
+
+// The pause between two attempts to connect before the first call doubles up to the
+// longest.
+const connectLeast, connectMost = 100 * time.Millisecond, 10 * time.Second
 
 func newWriter(l *link, cfg *Config, kick func(), stats *counters) *writer {
 	return &writer{
@@ -129,8 +136,12 @@ func (w *writer) next(ctx context.Context) bool {
 			if ctx.Err() != nil {
 				return false
 			}
-			if err := w.link.breaker.Refusal(); err != nil {
-				w.refuse(err) // it opened while they waited
+			err := w.link.breaker.Refusal() // it opened while they waited
+			if err == nil {
+				err = w.ready(ctx)
+			}
+			if err != nil {
+				w.refuse(err)
 				continue
 			}
 			w.compose()
@@ -150,6 +161,15 @@ func (w *writer) next(ctx context.Context) bool {
 			w.expire(ctx)
 			continue
 		}
+		if wait == 0 && !w.link.made && !w.tried {
+			w.tried = true
+			_ = w.ready(ctx) // the first call finds it made, or tries again
+			continue
+		}
+		if wait == 0 && !w.link.made {
+			w.connectAfter = min(max(2*w.connectAfter, connectLeast), connectMost)
+			wait, w.tried = w.connectAfter, false
+		}
 		select {
 		case <-w.wake:
 		case <-after(wait):
@@ -159,6 +179,22 @@ func (w *writer) next(ctx context.Context) bool {
 			return false
 		}
 	}
+}
+
+// ready connects if need be, and receives what arrived meanwhile. It goes before the batch
+// is made up: of callers that left meanwhile nothing is sent.
+func (w *writer) ready(ctx context.Context) error {
+	dials := w.link.dials
+	err := w.link.ready(ctx)
+	if w.link.dials != dials {
+		w.pace.Reconnected()
+		w.receive()
+	}
+	if err != nil {
+		w.stats.batch(0, err)
+		w.kick()
+	}
+	return err
 }
 
 // receive takes over what has arrived.
@@ -306,9 +342,12 @@ func (w *writer) commit(ctx context.Context) {
 		return
 	}
 	p.introduce()
+	for _, c := range w.batch {
+		c.sent.Store(true)
+	}
 	dials := w.link.dials
 	begun := time.Now()
-	err := w.link.Do(ctx, p)
+	err := w.link.perform(ctx, p)
 	if err == nil {
 		err = w.evaluate(ctx, p)
 	}
@@ -448,6 +487,7 @@ func (s *counters) call() *call {
 	c.limits, c.found, c.of = c.limits[:0], c.found[:0], c.of[:0]
 	c.ask, c.again, c.up = false, false, nil
 	c.cost, c.largest, c.writer, c.next = 0, 0, nil, 0
+	c.sent.Store(false)
 	c.queued.Store(false)
 	c.skipped.Store(false)
 	return c

@@ -11,7 +11,9 @@ import (
 // Breaker keeps calls from a server that does not answer. It is closed while all
 // is well, and everybody may call. After a number of attempts in a row that had
 // no answer it opens: calls are refused at once, and nothing is sent but probes,
-// after pauses that grow. The first answer makes it half open: a few calls may try,
+// after pauses that grow. It opens also when attempts without an answer outnumber the
+// others by twice that number: with 5, a server that answers one attempt in three is
+// found out after some 30, and one that answers two in three is left alone. The first answer makes it half open: a few calls may try,
 // and probes go on where none come. The next answer closes it, an attempt
 // without one opens it again. While calls try, probes wait for what becomes of them:
 // a server may answer probes and nothing else, as Redis does under CLIENT PAUSE WRITE,
@@ -36,7 +38,8 @@ type Breaker struct {
 	jitter   func(time.Duration) time.Duration // from 0 to below it
 
 	// word is the state in force: from the lowest bit the failures in a row, the
-	// state, and how often it has changed. It is changed under mu.
+	// balance, the state, and how often it has changed. It is changed under mu. The
+	// balance grows by 1 with each failure and shrinks by 1 with each answer, down to 0.
 	word    atomic.Uint64
 	refusal atomic.Pointer[OpenError] // nil while closed
 	opened  atomic.Int64
@@ -60,13 +63,23 @@ type news struct {
 
 // The parts of Breaker.word.
 const (
-	failureBits = 32
-	stateBits   = 2
-	changeShift = failureBits + stateBits
+	rowBits      = 16
+	balanceShift = rowBits
+	balanceBits  = 16
+	stateShift   = balanceShift + balanceBits
+	stateBits    = 2
+	changeShift  = stateShift + stateBits
 
-	failureMask = 1<<failureBits - 1
-	quietMask   = 1<<changeShift - 1 // zero: closed, and nothing failed
+	rowMask     = 1<<rowBits - 1
+	balanceMask = 1<<balanceBits - 1
+	oneFailure  = 1 + 1<<balanceShift     // in a row, and in the balance
+	quietMask   = 1<<changeShift - 1      // zero: closed, and nothing failed
+	maxFailures = balanceMask / imbalance // that can be counted
 )
+
+// imbalance is how many times the failures in a row that open a Breaker there may be more
+// failures than answers.
+const imbalance = 2
 
 type breakerState uint64
 
@@ -88,7 +101,7 @@ const (
 const maxTrials = 5
 
 // NewBreaker returns a closed Breaker of the server that has this name in errors.
-// It opens after so many failures; with 0 or less there is none, and nil is
+// It opens after so many failures in a row, of which it counts 32,767 at most; with 0 or less there is none, and nil is
 // returned. Timeout is how long one Read of an attempt may take. Tell, unless nil,
 // hears when it opens, and why, and when it closes: in order, without locks held, on
 // the goroutine of a call. It must not block.
@@ -100,7 +113,7 @@ func NewBreaker(name string, failures int, timeout time.Duration, tell func(open
 		tell = func(bool, error) {}
 	}
 	return &Breaker{
-		name: name, failures: uint64(min(failures, failureMask)), patience: max(2*timeout, probeLeast),
+		name: name, failures: uint64(min(failures, maxFailures)), patience: max(2*timeout, probeLeast),
 		tell: tell, jitter: rand.N[time.Duration],
 	}
 }
@@ -117,7 +130,7 @@ func (e *OpenError) Error() string {
 	return fmt.Sprintf("%s is not asked until it answers again: %v", e.name, e.why)
 }
 
-func stateOf(word uint64) breakerState { return breakerState(word >> failureBits & (1<<stateBits - 1)) }
+func stateOf(word uint64) breakerState { return breakerState(word >> stateShift & (1<<stateBits - 1)) }
 
 // Allow is nil if a call may be made, else why not.
 func (b *Breaker) Allow() error {
@@ -190,7 +203,11 @@ func (b *Breaker) succeed() {
 	defer b.unlock()
 	switch word := b.word.Load(); stateOf(word) {
 	case closed:
-		b.word.Store(word &^ failureMask)
+		word &^= rowMask
+		if word>>balanceShift&balanceMask > 0 {
+			word -= 1 << balanceShift
+		}
+		b.word.Store(word)
 	case opened:
 		b.trials, b.waited, b.next = maxTrials, false, time.Time{}
 		b.change(halfOpen)
@@ -238,8 +255,9 @@ func (b *Breaker) fail(began Mark, now time.Time, why error) {
 	}
 	switch stateOf(word) {
 	case closed:
-		if word&failureMask+1 < b.failures {
-			b.word.Store(word + 1)
+		word += oneFailure
+		if word&rowMask < b.failures && word>>balanceShift&balanceMask < imbalance*b.failures {
+			b.word.Store(word)
 			return
 		}
 		b.wait = probeLeast
@@ -261,7 +279,7 @@ func (b *Breaker) open(now time.Time) {
 
 // change is to another state, without failures.
 func (b *Breaker) change(to breakerState) {
-	b.word.Store((b.word.Load()>>changeShift+1)<<changeShift | uint64(to)<<failureBits)
+	b.word.Store((b.word.Load()>>changeShift+1)<<changeShift | uint64(to)<<stateShift)
 }
 
 // pause says when to probe next.

@@ -53,6 +53,36 @@ func TestBreaker(t *testing.T) {
 			{0, "fail", "", opened},
 			{0, "allow", "no", opened},
 		}, []string{"true gone"}},
+		{"a server that answers one attempt in three", []step{
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "succeed", "", closed}, // 1 more failure than answers
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "succeed", "", closed}, // 2
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "succeed", "", closed}, // 3
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "succeed", "", closed}, // 4
+			{0, "fail", "", closed},
+			{0, "fail", "", opened}, // 6, twice the failures in a row
+		}, []string{"true gone"}},
+		{"answers before the failures are no credit", []step{
+			{0, "succeed", "", closed},
+			{0, "succeed", "", closed},
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "fail", "", opened},
+			{0, "succeed", "", halfOpen},
+			{0, "succeed", "", closed}, // nothing is left of the failures
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+			{0, "succeed", "", closed},
+			{0, "fail", "", closed},
+			{0, "fail", "", closed},
+		}, []string{"true gone", "false <nil>"}},
 		{"pauses grow to half a second", []step{
 			{0, "fail", "", closed},
 			{0, "fail", "", closed},
@@ -272,7 +302,7 @@ func TestWatch(t *testing.T) {
 type reference struct {
 	state    breakerState
 	limit    int
-	failed   int
+	outcomes []bool // of attempts since the last change, in order; true: answered
 	tries    int
 	waited   bool
 	probeAt  time.Duration // -1: not known
@@ -280,7 +310,22 @@ type reference struct {
 	newsFrom int // attempts that began before this change do not count
 }
 
-func (r *reference) to(s breakerState) { r.state, r.failed, r.newsFrom = s, 0, r.newsFrom+1 }
+func (r *reference) to(s breakerState) { r.state, r.outcomes, r.newsFrom = s, nil, r.newsFrom+1 }
+
+// full reports whether the outcomes open it: as many failures in a row as the limit, or
+// twice as many more failures than answers, counted from where they were fewest.
+func (r *reference) full() bool {
+	row, balance, least := 0, 0, 0
+	for _, answered := range r.outcomes {
+		if answered {
+			row, balance = 0, balance-1
+			least = min(least, balance)
+		} else {
+			row, balance = row+1, balance+1
+		}
+	}
+	return row >= r.limit || balance-least >= 2*r.limit
+}
 
 func (r *reference) open(now time.Duration) {
 	r.to(opened)
@@ -300,6 +345,8 @@ func FuzzBreaker(f *testing.F) {
 		}
 		f.Add(uint8(random.IntN(5)), events)
 	}
+	f.Add(uint8(4), []byte(strings.Repeat("\x00\x00\x01", 30)))
+	f.Add(uint8(4), []byte(strings.Repeat("\x00\x01\x01", 30)))
 	f.Fuzz(func(t *testing.T, limit uint8, events []byte) {
 		b, told := plain(int(limit%5) + 1)
 		r := reference{limit: int(limit%5) + 1}
@@ -322,7 +369,7 @@ func FuzzBreaker(f *testing.F) {
 				switch {
 				case m.r != r.newsFrom:
 				case r.state == closed:
-					if r.failed++; r.failed == r.limit {
+					if r.outcomes = append(r.outcomes, false); r.full() {
 						r.pause = 50 * time.Millisecond
 						r.open(now)
 					}
@@ -333,7 +380,7 @@ func FuzzBreaker(f *testing.F) {
 				b.Succeed()
 				switch r.state {
 				case closed:
-					r.failed = 0
+					r.outcomes = append(r.outcomes, true)
 				case opened:
 					r.to(halfOpen)
 					r.tries, r.waited, r.probeAt = 5, false, -1
@@ -429,6 +476,17 @@ func BenchmarkBreaker(bench *testing.B) {
 			}
 		}
 	})
+}
+
+// While a server fails now and then, answers are counted.
+func BenchmarkBreakerFlaky(bench *testing.B) {
+	b := NewBreaker("a", 1000, 0, nil)
+	bench.ReportAllocs()
+	now := time.Now()
+	for bench.Loop() {
+		b.Fail(b.Begin(), now, errGone)
+		b.Succeed()
+	}
 }
 
 // A listener is called without locks held: it may ask the Breaker, and while it is slow

@@ -22,6 +22,7 @@ type Gate struct {
 	after time.Time     // then one may try
 	tried bool          // one does
 	err   error         // why not
+	setup time.Duration // that the last connection took to be made; 0: none was
 }
 
 // The pause between two attempts to connect doubles up to retryMost while none
@@ -61,6 +62,25 @@ func (g *Gate) Rest(err error) {
 	g.err, g.tried = err, false
 	g.wait = min(max(2*g.wait, retryLeast), retryMost)
 	g.after = now.Add(g.wait/2 + rand.N(g.wait/2+1))
+}
+
+// Connected says that a connection was made, and how long that took.
+func (g *Gate) Connected(took time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.setup = took
+}
+
+// Patience returns how long the making of a connection goes on before it counts as an
+// attempt without an answer: the time of a call, or twice as long as it took the last
+// time, if that is more. A server that was never reached has half of the bound.
+func (g *Gate) Patience(timeout, bound time.Duration) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.setup == 0 {
+		return max(timeout, bound/2)
+	}
+	return max(timeout, 2*g.setup)
 }
 
 // Prove opens it: a connection was of use.

@@ -231,6 +231,9 @@ func (st *storeHealth) why() reason {
 	if errors.Is(st.err, errStoreUnknown) {
 		return both(st.err.Error())
 	}
+	if slow, isSlow := errors.AsType[*slowPool](st.err); isSlow {
+		return slow.why
+	}
 	return reason{st.what + " does not answer", firstProblem(st.err)}
 }
 

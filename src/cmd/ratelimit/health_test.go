@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/rules"
 )
 
@@ -20,6 +21,9 @@ func TestHealthAudiences(t *testing.T) {
 		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 4, Col: 5}, What: `unknown key "hunter3"`},
 	}
 	lost := fmt.Errorf("Redis does not answer: %w", errors.New("dial tcp 10.1.2.3:6379: connection refused"))
+	slow := &slowPool{tooSlow("Redis", "REDIS_TIMEOUT", &remote.SlowError{
+		Store: "redis", Addr: "10.1.2.3:6379", Took: 60_700 * time.Microsecond, Timeout: 50 * time.Millisecond,
+	})}
 	for _, tt := range []struct {
 		name                      string
 		change                    func(*health)
@@ -62,6 +66,12 @@ func TestHealthAudiences(t *testing.T) {
 			change:    func(h *health) { h.stores[0].err = lost },
 			callers:   "Redis does not answer",
 			operators: "Redis does not answer: dial tcp 10.1.2.3:6379: connection refused",
+		},
+		{
+			name:      "the store is too far away",
+			change:    func(h *health) { h.stores[0].err = slow },
+			callers:   "Redis answers in 61 ms, REDIS_TIMEOUT is 50 ms",
+			operators: "Redis answers in 61 ms, REDIS_TIMEOUT is 50 ms: set it to 130ms or more (10.1.2.3:6379)",
 		},
 		{
 			name:         "the store is away, and need not be there",

@@ -43,6 +43,7 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 		MaxWaiting:       int64(cfg.Failure.MaxInFlight),
 		BreakerFailures:  breakerFailures(cfg),
 		OnBreaker:        onBreaker(log, "Memcached"),
+		OnSlow:           onSlow(log, "Memcached", "MEMCACHE_TIMEOUT"),
 		OnChange:         func(c memcached.Change) { logChange(log, c) },
 		OnLookupFailure:  func(err error) { log.Warn(err) },
 	}
@@ -67,6 +68,7 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 		pinger: out, name: "memcache", what: "Memcached", always: from.HealthCheck,
 		pause: time.Second, longest: 5 * time.Second,
 		broken: func() int { return out.Stats().BreakersOpen },
+		slow:   out.Slow, timeout: "MEMCACHE_TIMEOUT", patience: pingPatience(from.Timeout),
 	})
 	s.stats = append(s.stats, memcacheStats(out))
 	s.samples = append(s.samples, memcacheSamples(out, batches))

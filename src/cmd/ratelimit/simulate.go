@@ -285,7 +285,7 @@ func (opt *simulateOptions) openRedis(ctx context.Context) (*simulateStore, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := (&pool{pinger: r, what: "Redis"}).ping(ctx); err != nil {
+	if err := (&pool{pinger: r, what: "Redis", timeout: "the timeout", patience: pingPatience(0)}).ping(ctx); err != nil {
 		return nil, err
 	}
 	var random [8]byte

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/redis"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/backend/split"
 	"ratelimit/src/certs"
 	"ratelimit/src/hang"
@@ -55,14 +57,35 @@ type pool struct {
 	limit          time.Duration // on all of them; 0: none
 	// broken is how many of its servers are only probed.
 	broken func() int
+	// slow is the server that answers later than a call may take; nil: none.
+	slow     func() *remote.SlowError
+	timeout  string        // the variable that says how long that is
+	patience time.Duration // of one question whether it is there
 }
 
 // note is what is worth knowing of a pool that need not be a reason to be unready.
 func (p *pool) note() string {
-	if n := p.broken(); n > 0 {
+	slow := p.slow()
+	if n := p.broken(); n > 0 && slow == nil {
 		return plural(n, "server") + " without an answer, only probed"
 	}
+	if slow != nil {
+		return tooSlow(p.what, p.timeout, slow).class
+	}
 	return ""
+}
+
+// tooSlow says that a store answers later than the timeout, which the variable sets.
+func tooSlow(what, variable string, e *remote.SlowError) reason {
+	class := fmt.Sprintf("%s answers in %s, %s is %s",
+		what, remote.InMilliseconds(e.Took), variable, remote.InMilliseconds(e.Timeout))
+	enough := (2*e.Took + 10*time.Millisecond).Truncate(10 * time.Millisecond)
+	return reason{class, fmt.Sprintf("%s: set it to %v or more (%s)", class, enough, e.Addr)}
+}
+
+// onSlow logs that calls fail since the server is further away than the timeout.
+func onSlow(log *logrus.Logger, what, variable string) func(*remote.SlowError) {
+	return func(e *remote.SlowError) { log.Warnf("calls time out: %s", tooSlow(what, variable, e).full) }
 }
 
 // storeSpan is the hook for tracing of the stores' Configs.
@@ -104,7 +127,7 @@ func buildStore(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Log
 
 // allRedis makes the store of the one Redis, or of both.
 func (s *store) allRedis(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Logger) error {
-	rest, err := s.redis(cfg, cfg.Redis, "redis_pool", "Redis", spans.Redis("pipeline length"), log)
+	rest, err := s.redis(cfg, cfg.Redis, "redis_pool", "Redis", "REDIS_TIMEOUT", spans.Redis("pipeline length"), log)
 	if err != nil {
 		return err
 	}
@@ -112,7 +135,7 @@ func (s *store) allRedis(cfg *settings.Settings, spans *tracing.Provider, log *l
 	if !cfg.RedisSplit {
 		return nil
 	}
-	perSecond, err := s.redis(cfg, cfg.RedisPerSecond, "redis_per_second_pool", "the Redis of limits by the second", spans.Redis("perSecondPipeline length"), log)
+	perSecond, err := s.redis(cfg, cfg.RedisPerSecond, "redis_per_second_pool", "the Redis of limits by the second", "REDIS_PERSECOND_TIMEOUT", spans.Redis("perSecondPipeline length"), log)
 	if err != nil {
 		return err
 	}
@@ -121,7 +144,7 @@ func (s *store) allRedis(cfg *settings.Settings, spans *tracing.Provider, log *l
 }
 
 // redis makes the store of one Redis.
-func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what string, span storeSpan, log *logrus.Logger) (*redis.Store, error) {
+func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what, timeout string, span storeSpan, log *logrus.Logger) (*redis.Store, error) {
 	batches := new(batchFigures)
 	rc := redis.Config{
 		Connections:      min(from.PoolSize, max(2, runtime.GOMAXPROCS(0)/4)),
@@ -135,6 +158,7 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what st
 		MaxWaiting:       int64(cfg.Failure.MaxInFlight),
 		BreakerFailures:  breakerFailures(cfg),
 		OnBreaker:        onBreaker(log, "Redis"),
+		OnSlow:           onSlow(log, what, timeout),
 	}
 	if err := reach(&rc, from, cfg.RedisTLS); err != nil {
 		return nil, err
@@ -148,6 +172,7 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what st
 		pinger: out, name: name, what: what, always: cfg.RedisHealthCheck,
 		pause: cfg.RedisStartupInitial, longest: cfg.RedisStartupMax, limit: cfg.RedisStartupElapsed,
 		broken: func() int { return out.Stats().BreakersOpen },
+		slow:   out.Slow, timeout: timeout, patience: pingPatience(from.Timeout),
 	})
 	s.stats = append(s.stats, redisStats(name, out))
 	s.samples = append(s.samples, redisSamples(name, out, batches))
@@ -291,14 +316,24 @@ func (s *server) watchPool(ctx context.Context, i int, p *pool) error {
 // answers requests meanwhile.
 const storelessPause = time.Second
 
-// pingTimeout bounds one question whether a store is there.
-const pingTimeout = 2 * time.Second
+// pingPatience bounds one question whether a store is there: finding the server, and
+// connecting to it.
+func pingPatience(timeout time.Duration) time.Duration { return 2 * remote.SetupTimeout(timeout) }
 
 func (p *pool) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.patience)
 	defer cancel()
-	if err := p.Ping(ctx); err != nil {
-		return fmt.Errorf("%s does not answer: %w", p.what, err)
+	err := p.Ping(ctx)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if slow, isSlow := errors.AsType[*remote.SlowError](err); isSlow {
+		return &slowPool{tooSlow(p.what, p.timeout, slow)}
+	}
+	return fmt.Errorf("%s does not answer: %w", p.what, err)
 }
+
+// slowPool is a store that answers later than a call may take.
+type slowPool struct{ why reason }
+
+func (e *slowPool) Error() string { return e.why.full }

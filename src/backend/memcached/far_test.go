@@ -1,0 +1,101 @@
+package memcached
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/harness"
+	"ratelimit/src/backend/memcachedtest"
+	"ratelimit/src/backend/remote"
+)
+
+// far opens a store whose server is that far away.
+func far(t *testing.T, away, timeout time.Duration, secure bool) (*Store, *harness.Proxy) {
+	var options memcachedtest.Options
+	cfg := Config{Timeout: timeout, DialTimeout: 20 * time.Second}
+	if secure {
+		options.TLS = harness.NewCertificates(t)
+		client := options.TLS.ClientConfig(t)
+		cfg.TLS = func() (*tls.Config, error) { return client, nil }
+	}
+	proxy := harness.StartProxy(t, memcachedtest.Start(t, options).Addr)
+	proxy.Latency(away)
+	cfg.Servers = []string{proxy.Addr}
+	return open(t, cfg), proxy
+}
+
+// Connections are made before the first call, and none is thrown away because a call had
+// less time.
+func TestConnectsBeforeCalls(t *testing.T) {
+	const away, timeout = 400 * time.Millisecond, 1500 * time.Millisecond // a new counter takes two round trips
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprint("TLS ", secure), func(t *testing.T) {
+			t.Parallel()
+			s, _ := far(t, away, timeout, secure)
+			harness.Await(t, 20*time.Second, "connections without calls", func() error {
+				if n := s.Stats().Open; n != 2 {
+					return fmt.Errorf("%d are open", n)
+				}
+				return nil
+			})
+			for n := range 3 {
+				if v := take(t, s, hot(0)); v.Err != nil {
+					t.Errorf("call %d: %v", n, v.Err)
+				}
+			}
+			if st := s.Stats(); st.Dials != 2 || st.BreakerOpened != 0 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+// Hits of a caller who left while the connection was being made are not sent.
+func TestLeftWhileConnecting(t *testing.T) {
+	const timeout = 600 * time.Millisecond
+	s, proxy := far(t, 2*timeout, timeout, true)
+	if v := take(t, s, hot(0)); !errors.Is(v.Err, ErrTimeout) {
+		t.Fatalf("got %+v", v)
+	}
+	proxy.Latency(0)
+	var first algorithm.Verdict
+	harness.Await(t, 20*time.Second, "answers", func() error {
+		first = take(t, s, hot(0))
+		return first.Err
+	})
+	if first.Before != 0 {
+		t.Errorf("got %+v, and no hit was answered before", first)
+	}
+}
+
+// A server that answers later than the timeout is told from one that does not answer, by
+// Ping and when calls time out.
+func TestSlowServer(t *testing.T) {
+	const away = 800 * time.Millisecond
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprint("TLS ", secure), func(t *testing.T) {
+			t.Parallel()
+			s, proxy := far(t, away, 500*time.Millisecond, secure)
+			slow, isSlow := errors.AsType[*remote.SlowError](s.Ping(t.Context()))
+			if !isSlow || slow.Took < away || slow.Took > 10*away || slow.Addr != proxy.Addr {
+				t.Errorf("got %+v", slow)
+			}
+			harness.Await(t, 20*time.Second, "an explanation", func() error {
+				take(t, s, hot(0))
+				if s.Slow() == nil {
+					return errors.New("none yet")
+				}
+				return nil
+			})
+			proxy.Latency(0)
+			harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+			if err := s.Ping(t.Context()); err != nil {
+				t.Errorf("Ping: %v", err)
+			}
+		})
+	}
+}
