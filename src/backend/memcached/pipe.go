@@ -140,7 +140,7 @@ func (p *pipe) reply(line []byte, last bool) error {
 		err = p.conn.SetReadDeadline(p.due())
 	}
 	p.mu.Unlock()
-	if err != nil || len(p.inStep) == 0 {
+	if len(p.inStep) == 0 {
 		return err
 	}
 	if !p.proven.Swap(true) {
@@ -152,7 +152,7 @@ func (p *pipe) reply(line []byte, last bool) error {
 		p.inStep[i] = nil
 	}
 	p.inStep = p.inStep[:0]
-	return nil
+	return err
 }
 
 // match gives a line to its command, or moves the commands before a check to
