@@ -26,7 +26,7 @@ DURATION ?= 2m
 # Flags of `make bench-e2e`; E2E=--help shows them.
 E2E ?=
 
-# SIEGE=--write has `make siege` write its section of docs/reliability.md anew.
+# SIEGE=--write has `make siege` write docs/attacks.md anew.
 SIEGE ?=
 
 # CHAOS=--write has `make chaos` write docs/reliability.md anew.
@@ -110,7 +110,7 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 chaos: ## every fault on every store, some five minutes, with a table; CHAOS=--write writes docs/reliability.md
 	@$(HERE) go test -count=1 -timeout 20m -v -run '^TestEveryFault$$' ./integration-test/chaos -full $(CHAOS) | grep -Ev '^ *(=== |--- PASS)|chaos_test.go:[0-9]+: calls: '
 
-siege: ## every attack on the service in full size, several minutes, with a table; SIEGE=--write writes its section of docs/reliability.md
+siege: ## every attack on the service in full size, several minutes, with a table; SIEGE=--write writes docs/attacks.md
 	@$(HERE) go test -count=1 -timeout 40m -v -run '^TestSiege$$' ./integration-test/siege -full $(SIEGE) | grep -Ev '^ *(=== |--- PASS)'
 
 model: ## play random schedules of calls, reloads, faults and clock moves against an exact model, for MODELTIME (1m) on each store
@@ -130,8 +130,8 @@ audit: ## known vulnerabilities in all modules and the tools; asks VULNDB (https
 	  esac; \
 	done; [ -z "$${found:-}" ] || { echo "make audit: there are known vulnerabilities, see above"; exit 1; }
 
-docs: ## write the settings table of README.md, the schema of rule files, the plot of algorithms and the alerts for the operator anew
-	go test ./src/cmd/ratelimit -run 'TestReadmeSettings|TestSchemaFile' -update
+docs: ## write the tables of settings, the schema of rule files, the plot of algorithms and the alerts for the operator anew
+	go test ./src/cmd/ratelimit -run 'TestSettingsTables|TestSchemaFile' -update
 	go test ./src/simulate -run TestPlot -update
 	go test ./integration-test -run TestPrometheusRule -update
 

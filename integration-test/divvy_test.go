@@ -135,15 +135,15 @@ func TestDivvySessions(t *testing.T) {
 	}
 }
 
-// The session that README.md shows is one of those.
-func TestDivvySessionInReadme(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(repository, "README.md"))
+// The session that docs/migrating-from-divvy.md shows is one of those.
+func TestDivvySessionInDocument(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(repository, "docs/migrating-from-divvy.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := regexp.MustCompile("(?s)Escape character is '\\^\\]'\\.\n(.*?)```").FindStringSubmatch(string(text))
 	if m == nil {
-		t.Fatal("README.md shows no session")
+		t.Fatal("docs/migrating-from-divvy.md shows no session")
 	}
 	for _, session := range sessions(t) {
 		if strings.Join(session, "\n") == strings.TrimSpace(m[1]) {

@@ -135,7 +135,7 @@ func TestAlerts(t *testing.T) {
 		}
 	}
 	there, seen := scrapes(t), make(map[string]bool)
-	told := read(t, "README.md")
+	told := read(t, "docs/monitoring.md")
 	for _, a := range readAlerts(t) {
 		if a.Alert == "" || seen[a.Alert] || !strings.HasPrefix(a.Alert, "Ratelimit") {
 			t.Errorf("alert %q: want a name that begins with Ratelimit, once", a.Alert)
@@ -164,7 +164,7 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%s: no test in which it fires", a.Alert)
 		}
 		if !strings.Contains(told, "\n| `"+a.Alert+"` |") {
-			t.Errorf("README.md has no row for %s", a.Alert)
+			t.Errorf("docs/monitoring.md has no row for %s", a.Alert)
 		}
 	}
 	for name := range fires {
@@ -362,12 +362,12 @@ func TestPromtoolAlerts(t *testing.T) {
 	promtool(t, "test", "rules", filepath.Join(repository, monitoringDir, "alerts_test.yaml"))
 }
 
-// Prometheus takes the scrape that README.md shows: all of it but the discovery
+// Prometheus takes the scrape that docs/monitoring.md shows: all of it but the discovery
 // of pods, which Debian's promtool is built without.
 func TestPromtoolScrape(t *testing.T) {
-	m := regexp.MustCompile("(?s)```yml\n(scrape_configs:\n.*?)```").FindStringSubmatch(read(t, "README.md"))
+	m := regexp.MustCompile("(?s)```yml\n(scrape_configs:\n.*?)```").FindStringSubmatch(read(t, "docs/monitoring.md"))
 	if m == nil {
-		t.Fatal("README.md shows none")
+		t.Fatal("docs/monitoring.md shows none")
 	}
 	discovery := regexp.MustCompile(`(?m)kubernetes_sd_configs:\n.*$`)
 	if !discovery.MatchString(m[1]) {

@@ -198,7 +198,7 @@ func startMarked(t *testing.T, env ...string) *service {
 
 // Whatever fails, neither what operators keep secret nor what callers sent is in
 // the log, in an error, on a page or in a metric. Traces have what callers sent,
-// as README.md says, and no secret.
+// as docs/monitoring.md says, and no secret.
 func TestNothingSecretIsTold(t *testing.T) {
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()

@@ -78,11 +78,11 @@ func TestTokenBudget(t *testing.T) {
 
 // The page of the recipe shows both files as they are.
 func TestTokenBudgetPage(t *testing.T) {
-	page := read(t, "docs/token-budgets.md")
-	for _, name := range []string{"rules/llm.yaml", "envoy.yaml"} {
+	page := read(t, "docs/recipes/token-budgets.md")
+	for name, block := range map[string]string{"rules/llm.yaml": "yaml", "envoy.yaml": "yml"} {
 		text := read(t, filepath.Join("examples", "token-budget", name))
-		if !strings.Contains(page, "```yaml\n"+text+"```") {
-			t.Errorf("docs/token-budgets.md does not show %s as it is", name)
+		if !strings.Contains(page, "```"+block+"\n"+text+"```") {
+			t.Errorf("docs/recipes/token-budgets.md does not show %s as it is", name)
 		}
 	}
 }

@@ -238,21 +238,6 @@ func (r *report) Bounds() string {
 		100*mostLate, mostGoroutines, mostFiles, mostMemory>>20, mostRecovery, mostSlower)
 }
 
-// Siege is the section that integration-test/siege writes, as the document has it.
-func (r *report) Siege() (string, error) {
-	const begin, end = "<!-- siege: begin -->\n", "<!-- siege: end -->\n"
-	document, err := os.ReadFile(filepath.Join(repository, documentFile))
-	if err != nil {
-		return "", err
-	}
-	_, rest, ok := strings.Cut(string(document), begin)
-	section, _, closed := strings.Cut(rest, end)
-	if !ok || !closed {
-		return "", fmt.Errorf("%s has no section between %q and %q", documentFile, begin, end)
-	}
-	return begin + section + end, nil
-}
-
 func (r *report) document() ([]byte, error) {
 	t, err := template.New(documentFile).Parse(documentTemplate)
 	if err != nil {

@@ -17,7 +17,7 @@
 //
 //   - TestSiegeInShort, a part of make test, scales each attack down.
 //   - TestSiege, make siege, has them in full size and takes several minutes. With
-//     SIEGE=--write it writes its section of docs/reliability.md.
+//     SIEGE=--write it writes docs/attacks.md.
 //
 // The service has two cores (GOMAXPROCS=2), GOMEMLIMIT=224MiB and, where the
 // machine allows it, a memory control group of 256 MiB (version 1 or 2). Elsewhere

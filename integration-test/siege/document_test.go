@@ -8,38 +8,31 @@ import (
 	"testing"
 )
 
-// The section of the document has every attack, with what the code says of it and a
+// The document has every attack, with what the code says of it and a
 // verdict.
 func TestDocument(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(repository, documentFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _, err := cut(string(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(section, newReport().Attacks()) {
+	document := string(data)
+	if !strings.Contains(document, newReport().Attacks()) {
 		t.Errorf("%s describes other attacks than there are: make siege SIEGE=--write", documentFile)
 	}
 	for _, a := range attacks() {
 		row := "| " + a.letter + " | " + a.name + " | "
-		_, rest, ok := strings.Cut(section, row)
+		_, rest, ok := strings.Cut(document, row)
 		if !ok || !strings.HasPrefix(rest, "held") && !strings.HasPrefix(rest, "not measured") {
 			t.Errorf("%s has no verdict on %q: make siege SIEGE=--write", documentFile, a.name)
 		}
 	}
 }
 
-// Writing the section changes nothing else, and can be repeated.
-func TestSectionIsReplaced(t *testing.T) {
-	document := "before\n" + sectionBegin + "old\n" + sectionEnd + "after\n"
-	before, section, after, err := cut(document)
-	if before != "before\n" || section != "old\n" || after != "after\n" || err != nil {
-		t.Errorf("%q, %q, %q, %v", before, section, after, err)
-	}
-	if _, _, _, err := cut("before\n" + sectionEnd); err == nil {
-		t.Error("half a section was found")
+// The template writes every part of the document.
+func TestTemplate(t *testing.T) {
+	text, err := newReport().document()
+	if err != nil || !strings.HasPrefix(string(text), "# Attacks\n") || strings.Contains(string(text), "{{") {
+		t.Errorf("%v in\n%s", err, text)
 	}
 }
 

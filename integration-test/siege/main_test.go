@@ -15,7 +15,7 @@ const repository = "../.."
 // Flags of make siege, SIEGE="--write".
 var (
 	full  = flag.Bool("full", false, "run every attack in full size; takes several minutes")
-	write = flag.Bool("write", false, "with --full: write the section of docs/reliability.md")
+	write = flag.Bool("write", false, "with --full: write docs/attacks.md anew")
 )
 
 var buildDir string // set by TestMain before any test runs

@@ -2,7 +2,7 @@ package siege
 
 import (
 	"bytes"
-	_ "embed" // the section's template
+	_ "embed" // the document's template
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,14 +14,7 @@ import (
 	"time"
 )
 
-const documentFile = "docs/reliability.md"
-
-// The section of the document stands between these lines. integration-test/chaos
-// writes the rest of the document, and keeps them and what is between.
-const (
-	sectionBegin = "<!-- siege: begin -->\n"
-	sectionEnd   = "<!-- siege: end -->\n"
-)
+const documentFile = "docs/attacks.md"
 
 // report is everything that was seen.
 type report struct {
@@ -161,44 +154,23 @@ func markdown(rows [][]string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-//go:embed reliability.md.tmpl
-var sectionTemplate string
+//go:embed attacks.md.tmpl
+var documentTemplate string
 
-// section is what stands between the markers.
-func (r *report) section() (string, error) {
-	t, err := template.New(documentFile).Parse(sectionTemplate)
+func (r *report) document() ([]byte, error) {
+	t, err := template.New(documentFile).Parse(documentTemplate)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	var b bytes.Buffer
 	err = t.Execute(&b, r)
-	return b.String(), err
+	return b.Bytes(), err
 }
 
-// write replaces the section of the document and leaves the rest.
 func (r *report) write() error {
-	section, err := r.section()
+	text, err := r.document()
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(repository, documentFile)
-	document, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	before, _, after, err := cut(string(document))
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, []byte(before+sectionBegin+section+sectionEnd+after), 0o644)
-}
-
-// cut finds the section in the document.
-func cut(document string) (before, section, after string, err error) {
-	before, rest, ok := strings.Cut(document, sectionBegin)
-	section, after, closed := strings.Cut(rest, sectionEnd)
-	if !ok || !closed {
-		return "", "", "", fmt.Errorf("%s has no section between %q and %q", documentFile, sectionBegin, sectionEnd)
-	}
-	return before, section, after, nil
+	return os.WriteFile(filepath.Join(repository, documentFile), text, 0o644)
 }

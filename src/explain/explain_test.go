@@ -155,15 +155,15 @@ func fields(t reflect.Type, path string) (list []string) {
 	return []string{path}
 }
 
-// README.md has every field, and no other.
+// docs/tools.md has every field, and no other.
 func TestFieldsAreDocumented(t *testing.T) {
-	data, err := os.ReadFile("../../README.md")
+	data, err := os.ReadFile("../../docs/tools.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, table, ok := strings.Cut(string(data), "\n| field of an explanation |")
 	if !ok {
-		t.Fatal("README.md has no table of the fields")
+		t.Fatal("docs/tools.md has no table of the fields")
 	}
 	table, _, _ = strings.Cut(table, "\n\n")
 	documented := make(map[string]bool)
@@ -181,12 +181,12 @@ func TestFieldsAreDocumented(t *testing.T) {
 	}
 	for _, name := range fields(reflect.TypeFor[explain.Report](), "") {
 		if !documented[name] {
-			t.Errorf("README.md does not have %s", name)
+			t.Errorf("docs/tools.md does not have %s", name)
 		}
 		delete(documented, name)
 	}
 	for name := range documented {
-		t.Errorf("README.md has %s, which there is not", name)
+		t.Errorf("docs/tools.md has %s, which there is not", name)
 	}
 }
 

@@ -26,7 +26,7 @@ var whereNames = map[where]string{
 }
 
 // key is a key of a rule file at one of these places. The reader goes by it,
-// and so do the schema and the test of README.md's table.
+// and so do the schema and the test of docs/rule-keys.md's table.
 type key[T any] struct {
 	name string
 	// into is where the value goes. Its type says what the value may be.

@@ -237,9 +237,9 @@ func describe(r *Rule) string {
 	return s
 }
 
-// Every key of the rule files stands in the README's table.
-func TestReadmeHasEveryKey(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
+// Every key of the rule files stands in the table of docs/rule-keys.md.
+func TestDocumentHasEveryKey(t *testing.T) {
+	text, err := os.ReadFile("../../docs/rule-keys.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,20 +251,20 @@ func TestReadmeHasEveryKey(t *testing.T) {
 			}
 		}
 		if row = strings.TrimSuffix(row, ", ") + " |"; !strings.Contains(string(text), row) {
-			t.Errorf("README.md has no row that begins %q", row)
+			t.Errorf("docs/rule-keys.md has no row that begins %q", row)
 		}
 	}
 }
 
 // So do those of trees of limits.
-func TestReadmeHasEveryKeyOfTrees(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
+func TestDocumentHasEveryKeyOfTrees(t *testing.T) {
+	text, err := os.ReadFile("../../docs/rule-keys.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range treeKeys {
 		if row := "| `" + k.name + "` | " + k.place + " |"; !strings.Contains(string(text), row) {
-			t.Errorf("README.md has no row that begins %q", row)
+			t.Errorf("docs/rule-keys.md has no row that begins %q", row)
 		}
 	}
 }

@@ -179,9 +179,9 @@ func passedOver(data []byte) bool {
 	return cfg == nil && len(problems) == 0
 }
 
-// What the reader takes is not underlined: all examples, what README.md shows,
-// and the cases of the tests. Editors that read YAML 1.2, as most do unless told
-// otherwise, do not underline examples and README.md either.
+// What the reader takes is not underlined: all examples, what the
+// documents show, and the cases of the tests. Editors that read YAML 1.2, as most do unless told
+// otherwise, do not underline examples and documents either.
 func TestSchemaTakes(t *testing.T) {
 	var shown []File
 	paths, err := filepath.Glob("../../examples/ratelimit/config/*.yaml")
@@ -195,16 +195,26 @@ func TestSchemaTakes(t *testing.T) {
 		}
 		shown = append(shown, File{path, data})
 	}
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
+	documents := []string{"../../README.md"}
+	for _, pattern := range []string{"../../docs/*.md", "../../docs/recipes/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, found...)
 	}
-	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(readme, -1) {
-		if !passedOver(m[1]) {
-			shown = append(shown, File{"README.md", m[1]})
+	for _, path := range documents {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(data, -1) {
+			if !passedOver(m[1]) {
+				shown = append(shown, File{path, m[1]})
+			}
 		}
 	}
-	if len(shown) < 20 {
+	if len(shown) < 25 {
 		t.Fatalf("only %d files", len(shown))
 	}
 	for _, f := range shown {

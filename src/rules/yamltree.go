@@ -24,7 +24,7 @@ func isTree(root *yaml.Node) bool {
 	return tree
 }
 
-// treeKey is a key of a tree of limits, for the schema and the test of README.md.
+// treeKey is a key of a tree of limits, for the schema and the test of docs/rule-keys.md.
 type treeKey struct{ name, place, says string }
 
 var treeKeys = []treeKey{

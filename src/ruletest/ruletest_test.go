@@ -184,9 +184,9 @@ func TestRequestsAreThoseOfJSON(t *testing.T) {
 	}
 }
 
-// README.md has the fields of --json, and the keys of the files.
+// docs/tools.md has the fields of --json, and the keys of the files.
 func TestFormIsDocumented(t *testing.T) {
-	data, err := os.ReadFile("../../README.md")
+	data, err := os.ReadFile("../../docs/tools.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestFormIsDocumented(t *testing.T) {
 			if of.Kind() == reflect.Struct {
 				fields(of, full)
 			} else if !strings.Contains(table, "`"+full+"`") && !strings.Contains(table, "`."+name+"`") {
-				t.Errorf("README.md does not have %s", full)
+				t.Errorf("docs/tools.md does not have %s", full)
 			}
 		}
 	}
@@ -222,7 +222,7 @@ tests: [{name: a, x: 1, steps: [{ask: "d: user=1", x: 1, statuses: [{code: OK, x
 	for _, m := range known {
 		for name := range strings.SplitSeq(m[1], ", ") {
 			if !strings.Contains(keys, "`"+name+"`") {
-				t.Errorf("README.md does not have the key %s", name)
+				t.Errorf("docs/tools.md does not have the key %s", name)
 			}
 		}
 	}

@@ -22,12 +22,12 @@ type Failure struct {
 
 func (f *Failure) declare(r *reader) {
 	r.section("When the store does not answer")
-	r.oneOf(&f.Mode, "STORE_FAILURE_MODE", "error", "what becomes of requests where the rules have no `on_store_failure`: `error`, `allow`, `deny` or `local`", "error", "allow", "deny", "local")
+	r.oneOf(&f.Mode, "STORE_FAILURE_MODE", "error", "what happens without the store to limits that have no `on_store_failure`", "error", "allow", "deny", "local")
 	f.Mode = strings.ToLower(f.Mode)
-	r.integer(&f.Replicas, "REPLICAS", 0, "how many replicas share the limits of `local`; 0: they count themselves, in the store, every 10 s")
-	r.integer(&f.BreakerFailures, "STORE_BREAKER_FAILURES", 5, "after so many attempts in a row without an answer a server of Redis or Memcached is only probed, and calls for it are refused at once, until it answers; so is one that fails more often than it answers. 0: it always is asked")
-	r.count(&f.MaxInFlight, "STORE_MAX_IN_FLIGHT", 20_000, "calls that may wait for Redis, or Memcached, at a time; further ones are refused at once")
-	r.text(&f.Header, "LIMIT_DEGRADED_HEADER", "", "name of a response header that says `allow`, `deny` or `local` when that decided; empty: none")
+	r.integer(&f.Replicas, "REPLICAS", 0, "replicas that share the limits of `local`; 0: they count themselves, in the store, every 10 s")
+	r.integer(&f.BreakerFailures, "STORE_BREAKER_FAILURES", 5, "attempts in a row without an answer after which the circuit breaker of a Redis or Memcached server opens. Calls for it are then refused at once, and it is only probed until it answers. It also opens for a server that fails more often than it answers. 0: never")
+	r.count(&f.MaxInFlight, "STORE_MAX_IN_FLIGHT", 20_000, "most calls that wait for Redis or Memcached at a time; more are refused at once")
+	r.text(&f.Header, "LIMIT_DEGRADED_HEADER", "", "name of a response header that says `allow`, `deny` or `local` if that failure mode decided; empty: none")
 }
 
 func (f *Failure) validate(r *reader) {

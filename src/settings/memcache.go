@@ -30,18 +30,18 @@ type SRV struct{ Service, Proto, Name string }
 func (m *Memcache) declare(r *reader) {
 	r.section("Memcached")
 	r.list(&m.Servers, "MEMCACHE_HOST_PORT", "the servers, `host:port` or paths of sockets, separated by commas; the same list in the same order on every replica")
-	r.text(&m.SRV, "MEMCACHE_SRV", "", "instead of the list, a DNS record that knows them, `_service._proto.name`")
-	r.duration(&m.SRVRefresh, "MEMCACHE_SRV_REFRESH", 0, "how often it is looked up again; 0: never, once it was found")
-	r.oneOf(&m.Hash, "MEMCACHE_HASH", "modulo", "how the server of a key is chosen, `modulo` as envoyproxy/ratelimit does, `rendezvous` so that a change of servers moves no more keys than it must; the same on every replica", "modulo", "rendezvous")
+	r.text(&m.SRV, "MEMCACHE_SRV", "", "a DNS record that lists the servers, instead of the list: `_service._proto.name`")
+	r.duration(&m.SRVRefresh, "MEMCACHE_SRV_REFRESH", 0, "how often it is resolved again; 0: never, once it was found")
+	r.oneOf(&m.Hash, "MEMCACHE_HASH", "modulo", "how the server of a key is chosen: `modulo` as in envoyproxy/ratelimit, `rendezvous` to move as few keys as possible when servers change. The same on every replica", "modulo", "rendezvous")
 	m.Hash = strings.ToLower(m.Hash)
-	r.integer(&m.Conns, "MEMCACHE_MAX_IDLE_CONNS", 2, "connections to each server, kept also when there is nothing to do; two serve most, as calls share them. Below 1: the default")
-	r.duration(&m.Timeout, "MEMCACHE_TIMEOUT", 50*time.Millisecond, "bound on every call, longer than a few round trips to the servers, as a new counter takes two; the caller's own deadline wins if it is shorter. Making a connection may take 1 s, or 10 times as long as this if that is more")
+	r.integer(&m.Conns, "MEMCACHE_MAX_IDLE_CONNS", 2, "connections to each server, also when idle. Two are enough for most, since calls share them. Below 1: the default")
+	r.duration(&m.Timeout, "MEMCACHE_TIMEOUT", 50*time.Millisecond, "longest time for a call; a shorter deadline of the caller takes precedence. Must be longer than a few round trips to the servers, since a new counter takes two. Connecting may take 1 s, or 10 times this value if that is more")
 	r.flag(&m.TLS, "MEMCACHE_TLS", false, "use TLS")
-	r.text(&m.TLSFiles.CACert, "MEMCACHE_TLS_CACERT", "", "PEM file of authorities to trust besides the system's; read anew for each connection, as all files of this section")
+	r.text(&m.TLSFiles.CACert, "MEMCACHE_TLS_CACERT", "", "PEM file of authorities to trust in addition to the system's; read for each connection, like all files of this section")
 	r.text(&m.TLSFiles.ClientCert, "MEMCACHE_TLS_CLIENT_CERT", "", "PEM file of the client's certificate chain")
 	r.text(&m.TLSFiles.ClientKey, "MEMCACHE_TLS_CLIENT_KEY", "", "PEM file of its key")
 	r.flag(&m.TLSFiles.SkipHostname, "MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", false, "verify the server's certificate, but not the name in it")
-	r.flag(&m.HealthCheck, "MEMCACHE_HEALTH_CHECK_ACTIVE_CONNECTION", false, "be unhealthy while no server answers; without it only until one answered for the first time")
+	r.flag(&m.HealthCheck, "MEMCACHE_HEALTH_CHECK_ACTIVE_CONNECTION", false, "be unhealthy while no server answers; otherwise only until the first answer of one")
 }
 
 // validateMemcache checks what the store needs that has been chosen.

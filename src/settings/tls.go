@@ -11,11 +11,11 @@ type ServerTLS struct {
 
 // declareGRPC names the variables of the gRPC port, which are upstream's.
 func (t *ServerTLS) declareGRPC(r *reader) {
-	r.flag(&t.On, "GRPC_SERVER_USE_TLS", false, "speak TLS, 1.2 or newer, on the gRPC port. All files of this section are looked at every second: what replaces them is used from then on if it is good")
+	r.flag(&t.On, "GRPC_SERVER_USE_TLS", false, "TLS, 1.2 or newer, on the gRPC port. All files of this section are checked every second, and new ones are used if they are valid")
 	r.text(&t.Cert, "GRPC_SERVER_TLS_CERT", "", "PEM file of the certificate chain")
 	r.text(&t.Key, "GRPC_SERVER_TLS_KEY", "", "PEM file of its key")
-	r.text(&t.ClientCA, "GRPC_CLIENT_TLS_CACERT", "", "PEM file of authorities; clients then need a certificate of one of these, or of the system's")
-	r.text(&t.ClientName, "GRPC_CLIENT_TLS_SAN", "", "DNS name that this certificate must carry")
+	r.text(&t.ClientCA, "GRPC_CLIENT_TLS_CACERT", "", "PEM file of authorities. Clients then need a certificate from one of these, or of the system's")
+	r.text(&t.ClientName, "GRPC_CLIENT_TLS_SAN", "", "DNS name that this certificate must have")
 }
 
 // declare names the variables of another port, which begin with prefix.

@@ -37,21 +37,21 @@ type XDS struct {
 // declare names the variables of the management server.
 func (x *XDS) declare(r *reader) {
 	r.section("Rules over xDS")
-	r.text(&x.Server, "CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000", "with `CONFIG_TYPE=GRPC_XDS_SOTW` the management server, `host:port`")
+	r.text(&x.Server, "CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000", "the management server with `CONFIG_TYPE=GRPC_XDS_SOTW`, `host:port`")
 	r.text(&x.NodeID, "CONFIG_GRPC_XDS_NODE_ID", "default", "the name by which it knows this node")
 	r.text(&x.labels, "CONFIG_GRPC_XDS_NODE_METADATA", "", "the node's metadata, `key=value,key=value`")
 	r.secret(&x.headers, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "map", "headers to send, `name:value,name:value`")
 	r.flag(&x.TLS, "CONFIG_GRPC_XDS_SERVER_USE_TLS", false, "use TLS")
-	r.text(&x.CACert, "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "", "PEM file of authorities to trust besides the system's; read anew for each connection, as all files of this section")
-	r.text(&x.SAN, "CONFIG_GRPC_XDS_SERVER_TLS_SAN", "", "name that the server's certificate is for, if it is not the host")
+	r.text(&x.CACert, "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "", "PEM file of authorities to trust in addition to the system's; read for each connection, like all files of this section")
+	r.text(&x.SAN, "CONFIG_GRPC_XDS_SERVER_TLS_SAN", "", "name in the server's certificate, if it is not the host")
 	r.text(&x.ClientCert, "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "", "PEM file of the client's certificate chain")
 	r.text(&x.ClientKey, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "", "PEM file of its key")
-	r.size(&x.MaxMessage, "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", 0, "the largest response, all rules together; 0: 4194304")
+	r.size(&x.MaxMessage, "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", 0, "largest response, with all rules; 0: 4194304")
 	r.duration(&x.RetryInterval, "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", 3*time.Second, "pause after a connection was lost, or could not be made at the start")
 	r.duration(&x.BackoffInitial, "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", 10*time.Second, "pause after the next failure; it doubles")
-	r.duration(&x.BackoffMax, "XDS_CLIENT_BACKOFF_MAX_INTERVAL", time.Minute, "up to this. A connection that lasts as long as the initial interval has them begin anew")
-	r.ratio(&x.backoffFactor, "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", 0.5, "up to 1 the share of each pause that is left to chance; above 1 what pauses grow by, as in envoyproxy/ratelimit, and the share is 0.5")
-	r.flag(&x.backoffVary, "XDS_CLIENT_BACKOFF_JITTER", true, "leave some of each pause to chance")
+	r.duration(&x.BackoffMax, "XDS_CLIENT_BACKOFF_MAX_INTERVAL", time.Minute, "longest pause. A connection that lasts as long as the initial interval resets the pauses")
+	r.ratio(&x.backoffFactor, "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", 0.5, "up to 1: the random share of each pause. Above 1: the factor by which pauses grow, as in envoyproxy/ratelimit, with a random share of 0.5")
+	r.flag(&x.backoffVary, "XDS_CLIENT_BACKOFF_JITTER", true, "make a share of each pause random")
 }
 
 // headerKey is the name of a header that gRPC sends.

@@ -12,7 +12,7 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// The plot of README.md shows what each algorithm makes of the same requests, at
+// The plot of docs/algorithms.md shows what each algorithm makes of the same requests, at
 // a limit of 10 in 10 s: a burst across the edge of a window, then pressure.
 const plotted = "../../docs/algorithms.svg"
 

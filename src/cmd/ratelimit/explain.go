@@ -53,7 +53,7 @@ count it. With --config keys have no prefix.
 A descriptor is written key=value,key=value; repeat --descriptors for several in
 one request. --request reads a RateLimitRequest as proto3 JSON instead.
 
---json prints one object; README.md has its fields. Exit status: 0, or 1 when
+--json prints one object; docs/tools.md has its fields. Exit status: 0, or 1 when
 there is nothing to explain.`,
 		Example: `  ratelimit explain --config examples/ratelimit/config --domain rl --descriptors foo=bar,baz=x
   ratelimit explain --url http://localhost:6070 --domain rl --descriptors foo=bar --hits 5

@@ -439,11 +439,10 @@ func TestPrometheus(t *testing.T) {
 	s.until("ready", s.healthy)
 	_, withMemcache := s.get("prometheus", "/metrics")
 	body += withRedis + withMemcache
-	_, readme := readme(t)
-	for _, row := range tableRows(readme, "metric") {
+	for _, row := range tableRows(document(t, "docs/monitoring.md"), "metric") {
 		for _, name := range regexp.MustCompile(`ratelimit_[a-z_]+`).FindAllString(row[0], -1) {
 			if !strings.Contains(body, "\n# TYPE "+name+" ") {
-				t.Errorf("README.md names %s, which a scrape does not have", name)
+				t.Errorf("docs/monitoring.md names %s, which a scrape does not have", name)
 			}
 		}
 	}

@@ -33,13 +33,13 @@ func testCommand(std stdio) *cobra.Command {
 answered. They run on a store in memory and on a clock of their own, so a month
 takes no time. Of a directory, and of those in it, it runs what is called
 *_test.yaml or *_test.yml; such files may stand beside the rules they are about.
-A failure says what was expected, and which rule was met and why. README.md has
-the form of the files.
+A failure says what was expected, and which rule was met and why. docs/tools.md
+has the form of the files.
 
 Exit status: 0 when all tests pass, 1 when some fail, 2 when a file of tests, or
 of rules, is not good; all that is wrong with it is printed.
 
---json prints one object; README.md has its fields.`,
+--json prints one object; docs/tools.md has its fields.`,
 		Example: `  ratelimit test examples/ratelimit/tests
   ratelimit test rules/login_test.yaml --run 'two logins' -v
   ratelimit test . --json`,

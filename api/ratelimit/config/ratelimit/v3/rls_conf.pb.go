@@ -1,6 +1,6 @@
 // The rules of a domain, as a management server sends them over xDS
 // (type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig). They mean
-// what the same keys mean in rule files; README.md explains those.
+// what the same keys mean in rule files; docs/rule-keys.md explains them.
 //
 // envoyproxy/ratelimit has messages of these names; what it sends is read as it
 // is. Fields from 101 on are not known there.

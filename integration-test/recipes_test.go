@@ -1,0 +1,106 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"gopkg.in/yaml.v3"
+)
+
+// blocks returns the blocks of a page of that kind that begin with prefix.
+func blocks(t *testing.T, page, kind, prefix string) []string {
+	t.Helper()
+	var found []string
+	for _, m := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(read(t, page), -1) {
+		if strings.HasPrefix(m[1], prefix) {
+			found = append(found, m[1])
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("%s has no block of %s that begins with %q", page, kind, prefix)
+	}
+	return found
+}
+
+// startRecipe serves the rules of a domain from a page. Their units are years, so
+// that the test does not meet the end of a window.
+func startRecipe(t *testing.T, page, domain string, env ...string) *service {
+	t.Helper()
+	text := blocks(t, page, "yaml", "domain: "+domain+"\n")[0]
+	text = regexp.MustCompile(`unit: minute(, unit_multiplier: \d+)?`).ReplaceAllString(text, "unit: year")
+	rules := newRuleDir(t)
+	rules.put(t, "recipe.yaml", text)
+	env = append(env, "USE_STATSD=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")
+	return startService(t, append(rules.env(), env...)...)
+}
+
+// matches says where a pattern is missing.
+func matches(t *testing.T, url, pattern string) {
+	t.Helper()
+	text, err := get(url)
+	if err != nil || !regexp.MustCompile(pattern).Match(text) {
+		t.Errorf("%s does not match %s: %v\n%s", url, pattern, err, text)
+	}
+}
+
+// What the recipe looks at is there: the counter, the line in the log, the
+// explanation and the metric.
+func TestRecipeWhy429(t *testing.T) {
+	const page = "docs/recipes/why-429.md"
+	s := startRecipe(t, page, "accounts", "LOG_DENIALS=10")
+	for range 4 {
+		s.ask(t, "accounts", "login=alex")
+	}
+	matches(t, "http://"+s.debug+"/stats", `rate_limit\.accounts.*over_limit: 1\n`)
+	matches(t, "http://"+s.prometheus+"/metrics", `\nratelimit_decisions_total\{domain="accounts",outcome="over",rule="login"\} 1\n`)
+	for _, line := range blocks(t, page, "sh", "curl 'localhost:6070/explain") {
+		path := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(line), "curl 'localhost:6070"), "'")
+		matches(t, "http://"+s.debug+path, `rule accounts\.login `)
+	}
+	line := regexp.MustCompile(`wait=\S+`).ReplaceAllString(blocks(t, page, "text", "level=info")[0], `wait=\S+`)
+	s.until(t, "the denial is in the log", func() error {
+		if !regexp.MustCompile(strings.TrimSpace(line)).MatchString(s.log(t)) {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+}
+
+// The metric of step 2 counts what a rule in shadow mode would have refused.
+func TestRecipeRollOut(t *testing.T) {
+	s := startRecipe(t, "docs/recipes/roll-out-a-limit.md", "rollout")
+	for range 3 {
+		if status, _ := s.ask(t, "rollout", "customer=acme"); status != 200 {
+			t.Errorf("status %d", status)
+		}
+	}
+	matches(t, "http://"+s.prometheus+"/metrics", `\nratelimit_decisions_total\{domain="rollout",outcome="shadow",rule="customer"\} 1\n`)
+}
+
+// Envoy's API has every field of the routes that recipes show.
+func TestRecipeRoutes(t *testing.T) {
+	for _, text := range blocks(t, "docs/recipes/protect-a-login.md", "yml", "- match:") {
+		var routes []any
+		if err := yaml.Unmarshal([]byte(text), &routes); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range routes {
+			data, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			route := new(routev3.Route)
+			if err := protojson.Unmarshal(data, route); err != nil {
+				t.Fatalf("%v in\n%s", err, text)
+			}
+			if err := route.ValidateAll(); err != nil {
+				t.Errorf("%v in\n%s", err, text)
+			}
+		}
+	}
+}
