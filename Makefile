@@ -55,7 +55,7 @@ run: build ## serve the example rules from memory, and print a curl to try
 
 test: ## run all tests with the race detector, real Envoy included
 	$(HERE) go test -race -timeout 15m $$(go list $(PKG) | grep -v /integration-test)
-	$(HERE) go test -run Allocate ./src/backend/memory ./src/denials ./src/frontend/divvy ./src/frontend/rls ./src/limiter ./src/backend/fallback ./src/backend/overlimit ./src/backend/split # what the race detector would disturb
+	$(HERE) go test -run Allocate ./src/backend/memory ./src/metrics/denials ./src/frontend/divvy ./src/frontend/rls ./src/limiter ./src/backend/fallback ./src/backend/overlimit ./src/backend/split # what the race detector would disturb
 	$(HERE) go test -C $(CONFIG_SERVER) -race ./...
 	@$(MAKE) --no-print-directory integration_tests
 
@@ -97,10 +97,10 @@ bench-memcached: ## the Memcached store beside the Redis store, in one interleav
 	go test -run '^$$' -bench AgainstRedis -benchtime 1x ./src/backend/memcached
 
 bench-e2e: ## the service beside an empty gRPC server, in turns; E2E=--write writes docs/performance.md
-	$(HERE) go run ./src/bench/e2e $(E2E)
+	$(HERE) go run ./integration-test/e2e $(E2E)
 
 fuzz: ## run every fuzz target for FUZZTIME (30s)
-	@grep -rl '^func Fuzz' --include='*_test.go' src | while read -r file; do \
+	@grep -rl "^func Fuzz" --include="*_test.go" src integration-test | while read -r file; do \
 	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' "$$file"); do \
 	    echo "== $$target ($$(dirname "$$file"))"; \
 	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \
@@ -114,7 +114,7 @@ siege: ## every attack on the service in full size, several minutes, with a tabl
 	@$(HERE) go test -count=1 -timeout 40m -v -run '^TestSiege$$' ./integration-test/siege -full $(SIEGE) | grep -Ev '^ *(=== |--- PASS)'
 
 model: ## play random schedules of calls, reloads, faults and clock moves against an exact model, for MODELTIME (1m) on each store
-	go test -count=1 -timeout 0 -run TestRandom -v ./src/model -during $(MODELTIME) -seed $(SEED)
+	go test -count=1 -timeout 0 -run TestRandom -v ./integration-test/model -during $(MODELTIME) -seed $(SEED)
 
 soak: ## load, faults and hostile clients for DURATION (2m), and whether the process grew
 	$(HERE) go test -count=1 -timeout 0 -v -run TestSoak ./integration-test/soak -duration $(DURATION)
@@ -132,7 +132,7 @@ audit: ## known vulnerabilities in all modules and the tools; asks VULNDB (https
 
 docs: ## write the tables of settings, the schema of rule files, the plot of algorithms and the alerts for the operator anew
 	go test ./src/cmd/ratelimit -run 'TestSettingsTables|TestSchemaFile' -update
-	go test ./src/simulate -run TestPlot -update
+	go test ./src/tools/simulate -run TestPlot -update
 	go test ./integration-test -run TestPrometheusRule -update
 
 docker_image: ## build the image (needs docker)

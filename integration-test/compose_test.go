@@ -18,8 +18,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"ratelimit/src/backend/memcachedtest"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/src/testbed/redistest"
 )
 
 var composeFiles = []string{"docker-compose.yml", "docker-compose-example.yml"}

@@ -16,7 +16,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 )
 
 const manifestDir = "examples/kubernetes"

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // The reader of stderr stops reading, or goes away, while Redis is paused: the log is

@@ -16,8 +16,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/redistest"
 )
 
 const monitoringDir = "examples/monitoring"

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // crowdOf opens n connections to addr that each say hello and then nothing. They are

@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // Behind a proxy that shards Redis, limits hold, and the servers are sent

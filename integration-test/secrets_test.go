@@ -21,9 +21,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/memcachedtest"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // Marks that nobody may be told. Secrets are what operators configure, the others

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // However a simulation on Redis ends, it has written what it decided and takes

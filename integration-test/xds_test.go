@@ -18,9 +18,9 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/redistest"
-	"ratelimit/src/rules/xdstest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/redistest"
+	"ratelimit/src/testbed/xdstest"
 )
 
 // untilRules waits until /rlconfig is as wanted.

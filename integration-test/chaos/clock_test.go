@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/harness"
+	"ratelimit/src/testbed/harness"
 	memcachedstore "ratelimit/src/backend/memcached"
 	redisstore "ratelimit/src/backend/redis"
 	"ratelimit/src/limiter"

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/redistest"
 )
 
 // refusals are faults in which the store answers, and does not count.

@@ -4,9 +4,9 @@ import (
 	"net"
 	"testing"
 
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/memcachedtest"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // surroundings are faults of what is around: names, and the service itself.

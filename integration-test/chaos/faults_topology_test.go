@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/redistest"
 )
 
 // topologyFaults are those of stores that are several servers. Nobody waits for

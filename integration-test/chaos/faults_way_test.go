@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/harness"
+	"ratelimit/src/testbed/harness"
 )
 
 // wayFaults are those of the network between service and store.

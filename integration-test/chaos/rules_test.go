@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"ratelimit/src/backend/harness"
+	"ratelimit/src/testbed/harness"
 )
 
 // degradedHeader marks answers that were given without the store.

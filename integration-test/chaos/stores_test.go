@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/memcachedtest"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // storeName is a column of the table.

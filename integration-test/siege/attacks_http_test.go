@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"ratelimit/src/backend/harness"
+	"ratelimit/src/testbed/harness"
 )
 
 // Attacks on the HTTP port and on file descriptors.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"ratelimit/src/backend/harness"
+	"ratelimit/src/testbed/harness"
 )
 
 // clockAttacks move the clock of the store.

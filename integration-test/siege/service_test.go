@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/harness"
+	"ratelimit/src/testbed/harness"
 )
 
 const (

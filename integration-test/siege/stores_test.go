@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/harness"
+	"ratelimit/src/testbed/harness"
 )
 
 // chatterbox is a proxy that adds a reply when it is told to.

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/memcachedtest"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // attack is one way to take the service from others.

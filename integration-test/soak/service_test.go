@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/harness"
+	"ratelimit/src/testbed/harness"
 )
 
 // binary is the service, built by TestMain.

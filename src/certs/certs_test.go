@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/harness"
+	"ratelimit/src/testbed/harness"
 	"ratelimit/src/certs"
 )
 

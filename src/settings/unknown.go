@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"ratelimit/src/nearest"
+	"ratelimit/src/settings/nearest"
 )
 
 // maxUnknown bounds the warnings about variables that are no settings.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/memcachedtest"
+	"ratelimit/src/testbed/memcachedtest"
 	"ratelimit/src/backend/redis"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/limiter"
 )
 

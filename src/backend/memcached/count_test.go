@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/memcachedtest"
+	"ratelimit/src/testbed/memcachedtest"
 )
 
 const hotKey = "hot_1767225600"

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/memcachedtest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/memcachedtest"
 )
 
 // zone is a DNS server that knows one SRV record.

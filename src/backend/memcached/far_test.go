@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/memcachedtest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/memcachedtest"
 	"ratelimit/src/backend/remote"
 )
 

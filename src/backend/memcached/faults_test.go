@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/memcachedtest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/memcachedtest"
 	"ratelimit/src/backend/remote"
 )
 

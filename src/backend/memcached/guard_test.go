@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/harness"
+	"ratelimit/src/testbed/harness"
 )
 
 // liar is a server that answers each line with what reply says, and checks truly.

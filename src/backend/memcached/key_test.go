@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/memcachedtest"
+	"ratelimit/src/testbed/memcachedtest"
 )
 
 func TestAppendKey(t *testing.T) {

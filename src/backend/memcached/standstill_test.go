@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/memcachedtest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/memcachedtest"
 )
 
 // While a server stands still every call ends at its deadline, or at the timeout,

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/backendtest"
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/memcachedtest"
+	"ratelimit/src/testbed/backendtest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/memcachedtest"
 	"ratelimit/src/limiter"
 )
 

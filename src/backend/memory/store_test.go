@@ -9,7 +9,7 @@ import (
 	"unsafe"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/backendtest"
+	"ratelimit/src/testbed/backendtest"
 	"ratelimit/src/limiter"
 )
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/backendtest"
+	"ratelimit/src/testbed/backendtest"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/mediocregopher/radix/v4"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // caller makes one call with so many charges, the n-th of its run.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/backend/backendtest"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/backendtest"
+	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/limiter"
 )
 

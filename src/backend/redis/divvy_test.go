@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // Counters of divvy are kept as divvy keeps them, whoever began.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"ratelimit/src/backend/redis"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/redistest"
 )
 
 // faultTimeout is how long calls wait in the tests of faults, slack how much

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // fillForgotten keeps counters of every form with and without a prefix, and

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // The script and the arithmetic of package algorithm come to the same, hit by

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/redistest"
 )
 
 // A reply that has arrived is read also when this process comes to it after the deadline.

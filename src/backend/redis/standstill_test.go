@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // While a server stands still every call ends at its deadline, or at the timeout,

@@ -15,9 +15,9 @@ import (
 	"github.com/mediocregopher/radix/v4/resp/resp3"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/backendtest"
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/backendtest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/limiter"
 )

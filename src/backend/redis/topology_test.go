@@ -19,10 +19,10 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/backendtest"
-	"ratelimit/src/backend/harness"
+	"ratelimit/src/testbed/backendtest"
+	"ratelimit/src/testbed/harness"
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/limiter"
 )
 

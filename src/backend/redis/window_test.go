@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/redistest"
 )
 
 // Nobody waits for the window of a batch more than once: not behind those that fill

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"ratelimit/src/bench"
+	"ratelimit/src/tools/bench"
 )
 
 // benchOptions are the flags of `ratelimit bench` that bench.Config has not.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/bench"
+	"ratelimit/src/tools/bench"
 )
 
 func TestBench(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/denials"
+	"ratelimit/src/metrics/denials"
 )
 
 // logDenial writes a line for a denied request.

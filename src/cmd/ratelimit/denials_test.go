@@ -8,7 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/denials"
+	"ratelimit/src/metrics/denials"
 )
 
 // LOG_DENIALS has a line for a denied request, at any level, and nothing without it.

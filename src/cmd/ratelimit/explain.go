@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/explain"
+	"ratelimit/src/tools/explain"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/backend/redistest"
-	"ratelimit/src/explain"
+	"ratelimit/src/testbed/redistest"
+	"ratelimit/src/tools/explain"
 )
 
 const explainRules = `

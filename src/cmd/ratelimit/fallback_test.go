@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	"ratelimit/src/backend/memcachedtest"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/src/testbed/redistest"
 )
 
 const fallbackRules = `

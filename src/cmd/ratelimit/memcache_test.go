@@ -11,9 +11,9 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
 
-	"ratelimit/src/backend/harness"
+	"ratelimit/src/testbed/harness"
 	"ratelimit/src/backend/memcached"
-	"ratelimit/src/backend/memcachedtest"
+	"ratelimit/src/testbed/memcachedtest"
 )
 
 const memcacheRules = `

@@ -13,8 +13,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"ratelimit/src/budget"
-	"ratelimit/src/connlimit"
+	"ratelimit/src/frontend/budget"
+	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/settings"
 )
 

@@ -23,8 +23,8 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
-	"ratelimit/src/budget"
-	"ratelimit/src/connlimit"
+	"ratelimit/src/frontend/budget"
+	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/frontend/rls"

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"ratelimit/src/backend/memcachedtest"
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // output is a buffer that several goroutines may write and read.

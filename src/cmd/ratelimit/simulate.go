@@ -19,7 +19,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/settings"
-	"ratelimit/src/simulate"
+	"ratelimit/src/tools/simulate"
 )
 
 // simulateOptions are the flags of `ratelimit simulate` that simulate.Config has

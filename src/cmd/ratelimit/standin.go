@@ -18,7 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"ratelimit/src/denials"
+	"ratelimit/src/metrics/denials"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/hang"
 	"ratelimit/src/limiter"

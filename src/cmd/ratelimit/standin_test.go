@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/redistest"
+	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/settings"
 )
 

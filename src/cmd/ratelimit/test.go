@@ -14,7 +14,7 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
-	"ratelimit/src/ruletest"
+	"ratelimit/src/tools/ruletest"
 )
 
 // testOptions are the flags of `ratelimit test`.

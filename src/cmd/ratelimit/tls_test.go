@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"ratelimit/src/backend/harness"
+	"ratelimit/src/testbed/harness"
 )
 
 // serving asks over TLS whether the service is.

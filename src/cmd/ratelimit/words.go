@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ratelimit/src/nearest"
+	"ratelimit/src/settings/nearest"
 )
 
 // arguments turns the program's arguments into those of the command tree. The name

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/backend/harness"
-	"ratelimit/src/rules/xdstest"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/xdstest"
 )
 
 // domain is the domain d with a limit for ip.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"ratelimit/src/budget"
+	"ratelimit/src/frontend/budget"
 )
 
 const (

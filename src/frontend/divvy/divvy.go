@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"ratelimit/src/budget"
-	"ratelimit/src/connlimit"
+	"ratelimit/src/frontend/budget"
+	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/limiter"
 )
 

@@ -18,7 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"ratelimit/src/budget"
+	"ratelimit/src/frontend/budget"
 )
 
 // pipe serves a connection of which the test has the other end. The server has

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"ratelimit/src/connlimit"
+	"ratelimit/src/frontend/connlimit"
 )
 
 // maxTurnedAway is how many connections beyond MaxConns are told so at a time.

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"ratelimit/src/budget"
+	"ratelimit/src/frontend/budget"
 )
 
 // StreamBytes is about what an open stream takes: its handler's goroutine with its

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"ratelimit/src/budget"
+	"ratelimit/src/frontend/budget"
 )
 
 // wire is a connection whose client has said everything already.

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"ratelimit/src/budget"
+	"ratelimit/src/frontend/budget"
 )
 
 // Config says what a Guard holds connections to.

@@ -24,7 +24,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
-	"ratelimit/src/budget"
+	"ratelimit/src/frontend/budget"
 	"ratelimit/src/rules"
 )
 

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"ratelimit/src/connlimit"
+	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/limiter"
 )
 

@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
-	"ratelimit/src/budget"
+	"ratelimit/src/frontend/budget"
 	"ratelimit/src/frontend/h2guard"
 )
 

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/budget"
-	"ratelimit/src/connlimit"
+	"ratelimit/src/frontend/budget"
+	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/rules/xdstest"
+	"ratelimit/src/testbed/xdstest"
 )
 
 // script is a management server that does as it is told.

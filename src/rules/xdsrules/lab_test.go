@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/rules/xdstest"
+	"ratelimit/src/testbed/xdstest"
 )
 
 // lab is a Watcher in a bubble with a clock and a network of its own. What it

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"ratelimit/src/tools/bench"
+)
+
+// lab is the servers, all running, of which one at a time is asked.
+type lab struct {
+	opt         *options
+	redisServer string // path of the program
+	progress    io.Writer
+
+	dir          string // of our own, for everything
+	binary       string // path of ratelimit
+	running      []*process
+	empty        server
+	services     map[store]server
+	redisVersion string
+}
+
+// server is what the generator is pointed at.
+type server struct {
+	addr      string
+	processes []bench.Process // whose CPU time a call costs
+}
+
+// Names of processes.
+const (
+	serverName = "server"
+	redisName  = "redis"
+)
+
+// open builds the program and starts what the cases need. close ends it, also
+// after an error.
+func (l *lab) open(ctx context.Context, root string, picked []testCase) error {
+	var err error
+	if l.dir, err = os.MkdirTemp("", "ratelimit-e2e-"); err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(l.dir, "config"), 0o700); err != nil { // where the service looks by default
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(l.dir, "config", "bench.yaml"), []byte(rules), 0o600); err != nil {
+		return err
+	}
+	if err := l.build(ctx, root); err != nil {
+		return err
+	}
+	if err := l.startEmpty(ctx); err != nil {
+		return err
+	}
+	l.services = make(map[store]server)
+	var redis *process
+	var redisAddr string
+	for _, c := range picked {
+		if _, started := l.services[c.Store]; started {
+			continue
+		}
+		if c.Store != inMemory && redis == nil {
+			if redis, redisAddr, err = l.startRedis(ctx); err != nil {
+				return err
+			}
+		}
+		if err := l.startService(ctx, c.Store, redis, redisAddr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *lab) close() error {
+	var problems []error
+	for i := len(l.running) - 1; i >= 0; i-- {
+		problems = append(problems, l.running[i].stop())
+	}
+	if l.dir != "" {
+		problems = append(problems, os.RemoveAll(l.dir))
+	}
+	return errors.Join(problems...)
+}
+
+func (l *lab) build(ctx context.Context, root string) error {
+	l.binary = filepath.Join(l.dir, "ratelimit")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", l.binary, "./src/cmd/ratelimit")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as `make build` does
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, text)
+	}
+	return nil
+}
+
+// runtimeEnv is how Go's runtime is set in all servers of ours and the empty one.
+func (l *lab) runtimeEnv() []string { return []string{"GOGC=" + strconv.Itoa(l.opt.gogc)} }
+
+func (l *lab) start(name string, env []string, path string, args ...string) (*process, error) {
+	p, err := start(l.dir, name, env, path, args...)
+	if err != nil {
+		return nil, err
+	}
+	l.running = append(l.running, p)
+	return p, nil
+}
+
+func (l *lab) startEmpty(ctx context.Context) error {
+	p, err := l.start("empty", l.runtimeEnv(), l.binary, "bench", "--null", "127.0.0.1:0", "--null-workers", strconv.FormatUint(uint64(l.opt.nullWorkers), 10))
+	if err != nil {
+		return err
+	}
+	l.empty.processes = []bench.Process{{Name: serverName, PID: p.pid()}}
+	return p.await(ctx, func() error {
+		line, _, whole := strings.Cut(p.log(), "\n")
+		addr, says := strings.CutPrefix(line, "listening on ")
+		if !says || !whole {
+			return errors.New("it has not said where it listens")
+		}
+		l.empty.addr = addr
+		return nil
+	})
+}
+
+// startService starts ours. A timeout above the default keeps a busy machine
+// from being taken for a Redis that does not answer.
+func (l *lab) startService(ctx context.Context, s store, redis *process, redisAddr string) error {
+	env := append(l.runtimeEnv(),
+		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
+		"RUNTIME_ROOT="+l.dir, "LOG_FORMAT=json")
+	if s == inMemory {
+		env = append(env, "BACKEND_TYPE=memory")
+	} else {
+		env = append(env, "BACKEND_TYPE=redis", "REDIS_URL="+redisAddr, "REDIS_TIMEOUT=5s")
+	}
+	if s == inLocalCache {
+		env = append(env, "LOCAL_CACHE_SIZE_IN_BYTES=1048576")
+	}
+	p, err := l.start("service-"+string(s), env, l.binary, "serve")
+	if err != nil {
+		return err
+	}
+	srv := server{processes: []bench.Process{{Name: serverName, PID: p.pid()}}}
+	if s != inMemory {
+		srv.processes = append(srv.processes, bench.Process{Name: redisName, PID: redis.pid()})
+	}
+	err = p.await(ctx, func() error {
+		for line := range strings.Lines(p.log()) {
+			var entry struct {
+				Message string `json:"@message"`
+				GRPC    string `json:"grpc"`
+			}
+			if json.Unmarshal([]byte(line), &entry) == nil && entry.Message == "ready" {
+				srv.addr = entry.GRPC
+				return nil
+			}
+		}
+		return errors.New("it has not said that it is ready")
+	})
+	l.services[s] = srv
+	return err
+}
+
+// startRedis starts a redis-server that keeps nothing on disk.
+func (l *lab) startRedis(ctx context.Context) (*process, string, error) {
+	for try := 1; ; try++ {
+		port, err := freePort(ctx)
+		if err != nil {
+			return nil, "", err
+		}
+		p, err := l.start(redisName, nil, l.redisServer, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", l.dir)
+		if err != nil {
+			return nil, "", err
+		}
+		addr := net.JoinHostPort("127.0.0.1", port)
+		err = p.await(ctx, func() error {
+			info, err := redisInfo(ctx, addr)
+			if err == nil && info["process_id"] != strconv.Itoa(p.pid()) {
+				err = fmt.Errorf("process %s answers at %s", info["process_id"], addr)
+			}
+			l.redisVersion = info["redis_version"]
+			return err
+		})
+		if err == nil {
+			return p, addr, nil
+		}
+		if !errors.Is(err, errEnded) || try == 5 { // somebody may have been faster at that port
+			return nil, "", err
+		}
+	}
+}
+
+// freePort is one that nobody listened on a moment ago.
+func freePort(ctx context.Context) (string, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, errors.Join(err, l.Close())
+}
+
+// redisInfo asks a Redis for INFO server.
+func redisInfo(ctx context.Context, addr string) (map[string]string, error) {
+	dialer := net.Dialer{Timeout: time.Second}
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }() // all is read
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return nil, err
+	}
+	if _, err := io.WriteString(conn, "INFO server\r\n"); err != nil {
+		return nil, err
+	}
+	info := make(map[string]string)
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() { // the reply is a length, lines, and an empty one
+		if name, value, ok := strings.Cut(lines.Text(), ":"); ok {
+			info[name] = value
+		} else if lines.Text() == "" {
+			return info, nil
+		}
+	}
+	return nil, fmt.Errorf("INFO: the reply broke off: %w", errors.Join(lines.Err(), io.ErrUnexpectedEOF))
+}

@@ -1,0 +1,409 @@
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"ratelimit/src/testbed/harness"
+)
+
+const (
+	clusterEnabled = "cluster-enabled yes"
+	slots          = 16384
+)
+
+// ClusterOptions say what the nodes of a cluster are like.
+type ClusterOptions struct {
+	Server Options
+	// NodeTimeout is how long a node may be silent before the others think it
+	// down. 0 is 2 s, below which a busy machine sees failures where none are.
+	NodeTimeout time.Duration
+}
+
+// Cluster is three primaries with a replica each.
+type Cluster struct {
+	Addrs []string
+	// Nodes are, at the start, three primaries and their replicas in the same
+	// order: Nodes[3] is the replica of Nodes[0].
+	Nodes []*Server
+}
+
+// StartCluster returns once every node finds the cluster complete and every
+// replica follows its primary.
+func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
+	t.Helper()
+	if o.NodeTimeout == 0 {
+		o.NodeTimeout = 2 * time.Second
+	}
+	c := &Cluster{}
+	for range 6 {
+		c.Nodes = append(c.Nodes, place(t, "redis-server").behind(t, o.Server))
+	}
+	endTogether(t, c.Nodes)
+	lines := append(o.Server.settings(t),
+		clusterEnabled,
+		fmt.Sprintf("cluster-node-timeout %d", o.NodeTimeout.Milliseconds()),
+		"cluster-replica-validity-factor 0", // a replica may be promoted however old its data
+		"cluster-allow-replica-migration no")
+	if o.Server.TLS != nil {
+		lines = append(lines, "tls-cluster yes")
+	}
+	// Each learns its id and its part before it meets the others.
+	err := together(c.Nodes, func(i int, s *Server) error {
+		if _, err := launch(s, lines, o.Server, harness.FreePort); err != nil {
+			return err
+		}
+		id, err := s.Try("CLUSTER", "MYID")
+		if err != nil {
+			return err
+		}
+		s.id = fmt.Sprint(id)
+		if _, err := s.Try("CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil {
+			return err
+		}
+		if i < 3 {
+			_, err = s.Try("CLUSTER", "ADDSLOTSRANGE", i*slots/3, (i+1)*slots/3-1)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	for i, s := range c.Nodes {
+		c.Addrs = append(c.Addrs, s.Told())
+		for _, other := range c.Nodes[i+1:] {
+			c.meet(t, s, other)
+		}
+	}
+	for i, s := range c.Nodes[3:] {
+		harness.Await(t, harness.Deadline, "a replica does not know its primary", func() error {
+			_, err := s.Try("CLUSTER", "REPLICATE", c.Nodes[i].id)
+			return err
+		})
+	}
+	c.Settle(t)
+	return c
+}
+
+func (c *Cluster) meet(t testing.TB, s, other *Server) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(other.Addr)
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	bus, ok := other.Do(t, "CONFIG", "GET", "cluster-port").([]any)
+	if !ok || len(bus) != 2 {
+		t.Fatalf("redistest: CONFIG GET cluster-port: %v", bus)
+	}
+	s.Do(t, "CLUSTER", "MEET", host, port, bus[1])
+}
+
+// node is a line of CLUSTER NODES.
+type node struct {
+	id     string
+	self   bool
+	master string // "-" for a primary
+	slots  []string
+}
+
+func (n node) has(slot int) bool {
+	for _, part := range n.slots {
+		first, last, ok := strings.Cut(part, "-")
+		if !ok {
+			last = first
+		}
+		low, err1 := strconv.Atoi(first)
+		high, err2 := strconv.Atoi(last)
+		if err1 == nil && err2 == nil && low <= slot && slot <= high {
+			return true
+		}
+	}
+	return false
+}
+
+// view is the cluster as one of its nodes sees it.
+func view(s *Server) ([]node, error) {
+	reply, err := s.Try("CLUSTER", "NODES")
+	if err != nil {
+		return nil, err
+	}
+	var nodes []node
+	for line := range strings.Lines(fmt.Sprint(reply)) {
+		// id address flags primary ping pong epoch link slots…
+		field := strings.Fields(line)
+		if len(field) < 8 {
+			return nil, fmt.Errorf("CLUSTER NODES of %s: %q", s.Addr, line)
+		}
+		n := node{id: field[0], self: strings.Contains(field[2], "myself"), master: field[3]}
+		for _, part := range field[8:] {
+			if !strings.HasPrefix(part, "[") { // a slot on its way
+				n.slots = append(n.slots, part)
+			}
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, nil
+}
+
+// Settle returns once all running nodes find the cluster complete, agree on
+// who has which slot and who replicates whom, and all replicas follow.
+func (c *Cluster) Settle(t testing.TB) {
+	t.Helper()
+	harness.Await(t, harness.Deadline, "the cluster has not settled", c.settled)
+}
+
+func (c *Cluster) settled() error {
+	agreed := ""
+	for _, s := range c.Nodes {
+		if !s.proc.Alive() {
+			continue
+		}
+		reply, err := s.Try("CLUSTER", "INFO")
+		if err != nil {
+			return err
+		}
+		info := fields(fmt.Sprint(reply))
+		if info["cluster_state"] != "ok" || info["cluster_known_nodes"] != strconv.Itoa(len(c.Nodes)) {
+			return fmt.Errorf("at %s the state is %s, with %s nodes", s.Addr, info["cluster_state"], info["cluster_known_nodes"])
+		}
+		nodes, err := view(s)
+		if err != nil {
+			return err
+		}
+		var seen []string
+		for _, n := range nodes {
+			known := c.byID(n.id)
+			if known == nil {
+				return fmt.Errorf("%s knows %s, which is none of ours", s.Addr, n.id)
+			}
+			if !known.proc.Alive() {
+				if len(n.slots) > 0 {
+					return fmt.Errorf("slots %v are with %s, which does not run", n.slots, known.Addr)
+				}
+				continue
+			}
+			seen = append(seen, fmt.Sprint(n.id, n.master, n.slots))
+			if !n.self || n.master == "-" {
+				continue
+			}
+			primary := c.byID(n.master)
+			if primary == nil || !primary.proc.Alive() {
+				return fmt.Errorf("%s replicates nobody that runs", s.Addr)
+			}
+			if err := follows(s, primary); err != nil {
+				return err
+			}
+		}
+		slices.Sort(seen)
+		text := strings.Join(seen, "\n")
+		if agreed != "" && agreed != text {
+			return fmt.Errorf("nodes see different clusters:\n%s\n\n%s", agreed, text)
+		}
+		agreed = text
+	}
+	return nil
+}
+
+func (c *Cluster) byID(id string) *Server {
+	for _, s := range c.Nodes {
+		if s.id == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// NodeForKey is the primary that has key; it waits until there is just one.
+func (c *Cluster) NodeForKey(t testing.TB, key string) *Server {
+	t.Helper()
+	return c.NodeForSlot(t, KeySlot(key))
+}
+
+// NodeForSlot is the primary that has slot; it waits until there is just one.
+func (c *Cluster) NodeForSlot(t testing.TB, slot int) *Server {
+	t.Helper()
+	var found *Server
+	harness.Await(t, harness.Deadline, "a slot has no owner", func() error {
+		var claim []*Server
+		for _, s := range c.Nodes {
+			if !s.proc.Alive() {
+				continue
+			}
+			nodes, err := view(s)
+			if err != nil {
+				return err
+			}
+			for _, n := range nodes {
+				if n.self && n.has(slot) {
+					claim = append(claim, s)
+				}
+			}
+		}
+		if len(claim) != 1 {
+			return fmt.Errorf("%d nodes claim slot %d", len(claim), slot)
+		}
+		found = claim[0]
+		return nil
+	})
+	return found
+}
+
+// Primaries are the running nodes that have slots.
+func (c *Cluster) Primaries(t testing.TB) []*Server {
+	t.Helper()
+	var found []*Server
+	for _, s := range c.Nodes {
+		if !s.proc.Alive() {
+			continue
+		}
+		nodes, err := view(s)
+		if err != nil {
+			t.Fatalf("redistest: %v", err)
+		}
+		for _, n := range nodes {
+			if n.self && len(n.slots) > 0 {
+				found = append(found, s)
+			}
+		}
+	}
+	return found
+}
+
+// Replica is a running replica of primary, as all others see it; it waits for
+// one.
+func (c *Cluster) Replica(t testing.TB, primary *Server) *Server {
+	t.Helper()
+	var found *Server
+	harness.Await(t, harness.Deadline, "there is no replica", func() error {
+		for _, s := range c.Nodes {
+			if s == primary || !s.proc.Alive() {
+				continue
+			}
+			nodes, err := view(s)
+			if err != nil {
+				return err
+			}
+			for _, n := range nodes {
+				if n.self && n.master == primary.id {
+					found = s
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("nobody replicates %s", primary.Addr)
+	})
+	return found
+}
+
+// FailoverReplica promotes the replica of a primary and returns it, once the
+// cluster has settled. A primary that runs hands over; for one that was killed
+// the replica calls an election, unless the cluster was faster.
+func (c *Cluster) FailoverReplica(t testing.TB, of *Server) *Server {
+	t.Helper()
+	replica := c.Replica(t, of)
+	var asked time.Time
+	harness.Await(t, harness.Deadline, "the replica is not promoted", func() error {
+		info, err := replica.info("replication", 0)
+		if err != nil || info["role"] == "master" {
+			return err
+		}
+		if time.Since(asked) > 6*time.Second { // Redis gives up after 5
+			asked = time.Now()
+			command := []any{"CLUSTER", "FAILOVER"}
+			if !of.proc.Alive() {
+				command = append(command, "FORCE")
+			}
+			if _, err := replica.Try(command...); err != nil {
+				return err
+			}
+		}
+		return fmt.Errorf("%s is still a %s", replica.Addr, info["role"])
+	})
+	c.Settle(t)
+	return replica
+}
+
+// Migration moves a slot from one primary to another in steps. In between,
+// From answers ASK for keys of the slot it does not have, and To serves those
+// who say ASKING; after Finish, From answers MOVED.
+type Migration struct {
+	Slot     int
+	From, To *Server
+
+	c *Cluster
+}
+
+// StartMigration prepares both ends; no key has moved yet.
+func (c *Cluster) StartMigration(t testing.TB, slot int, to *Server) *Migration {
+	t.Helper()
+	m := &Migration{Slot: slot, From: c.NodeForSlot(t, slot), To: to, c: c}
+	if m.From == to {
+		t.Fatalf("redistest: slot %d is at %s already", slot, to.Addr)
+	}
+	to.Do(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", m.From.id)
+	m.From.Do(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
+	return m
+}
+
+// Move sends up to n keys on their way and returns how many went.
+func (m *Migration) Move(t testing.TB, n int) int {
+	t.Helper()
+	keys, ok := m.From.Do(t, "CLUSTER", "GETKEYSINSLOT", m.Slot, n).([]any)
+	if len(keys) == 0 {
+		return 0
+	}
+	host, port, err := net.SplitHostPort(m.To.Addr)
+	if !ok || err != nil {
+		t.Fatalf("redistest: moving %v to %s: %v", keys, m.To.Addr, err)
+	}
+	command := []any{"MIGRATE", host, port, "", 0, 5000, "AUTH2", admin, adminPassword, "KEYS"}
+	m.From.Do(t, append(command, keys...)...)
+	return len(keys)
+}
+
+// Finish moves the keys that are left, gives the slot to its new owner, and
+// returns once the cluster has settled.
+func (m *Migration) Finish(t testing.TB) {
+	t.Helper()
+	for m.Move(t, 100) > 0 {
+	}
+	// The new owner first: nobody may be sent to a node that does not know yet.
+	for _, s := range append([]*Server{m.To, m.From}, m.c.Primaries(t)...) {
+		s.Do(t, "CLUSTER", "SETSLOT", m.Slot, "NODE", m.To.id)
+	}
+	m.c.Settle(t)
+}
+
+// MigrateSlot moves a slot with its keys, all steps at once.
+func (c *Cluster) MigrateSlot(t testing.TB, slot int, to *Server) {
+	t.Helper()
+	c.StartMigration(t, slot, to).Finish(t)
+}
+
+// KeySlot is the slot of a key by the cluster specification: the CRC16 (XMODEM)
+// of what is between the first { and the next }, or of the whole key if there
+// is nothing.
+func KeySlot(key string) int {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			key = tag
+		}
+	}
+	var crc uint16
+	for _, c := range []byte(key) {
+		crc ^= uint16(c) << 8
+		for range 8 {
+			high := crc&0x8000 != 0
+			crc <<= 1
+			if high {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return int(crc) % slots
+}

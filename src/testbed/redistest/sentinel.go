@@ -1,0 +1,278 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"ratelimit/src/testbed/harness"
+)
+
+// SentinelOptions say what a primary, its replicas and their sentinels are
+// like.
+type SentinelOptions struct {
+	// Server is for the three redis-servers.
+	Server Options
+	// Password is what the sentinels want from their clients; "" is none.
+	Password string
+	// User is whom Password belongs to, as in Options.
+	User string
+	// DownAfter is how long a server may be silent before a sentinel thinks it
+	// down. 0 is 700 ms.
+	DownAfter time.Duration
+}
+
+// Sentinel is a primary with two replicas, watched by three sentinels of which
+// two have to agree.
+type Sentinel struct {
+	PrimaryName   string
+	SentinelAddrs []string
+	Sentinels     []*Server
+	Servers       []*Server // the first was the primary at the start
+}
+
+// sentinelPace replaces the seconds between a sentinel's looks at the servers
+// and at its like, in milliseconds. The publish period cannot be much shorter:
+// a server that was promoted is called back by the other sentinels after four
+// of them, and the one that promoted it looks once a second whether it worked.
+// Nor can the ping period: when the primary is down, replicas are looked at once
+// a second, and one is not promoted whose last look is five pings ago.
+var sentinelPace = []any{
+	"SENTINEL", "DEBUG",
+	"INFO-PERIOD", 300, "PING-PERIOD", 300, "ASK-PERIOD", 100, "PUBLISH-PERIOD", 500,
+	"ELECTION-TIMEOUT", 2000, "TILT-PERIOD", 2000,
+}
+
+// StartSentinel returns once the replicas follow the primary and the sentinels
+// know all of each other and of them.
+func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
+	t.Helper()
+	c := &Sentinel{PrimaryName: "mymaster"}
+	settings := o.Server.settings(t)
+	for range 3 {
+		c.Servers = append(c.Servers, place(t, "redis-server").behind(t, o.Server))
+		c.Sentinels = append(c.Sentinels, place(t, "redis-sentinel"))
+	}
+	endTogether(t, c.all())
+	fail := func(err error) {
+		if err != nil {
+			t.Helper()
+			t.Fatalf("redistest: %v", err)
+		}
+	}
+	primary := c.Servers[0]
+	_, err := launch(primary, settings, o.Server, harness.FreePort)
+	fail(err)
+	host, port, err := net.SplitHostPort(primary.Told())
+	fail(err)
+	follow := append(settings[:len(settings):len(settings)], "replicaof "+host+" "+port)
+	fail(together(c.Servers[1:], func(_ int, s *Server) error {
+		_, err := launch(s, follow, o.Server, harness.FreePort)
+		return err
+	}))
+	// A sentinel asks the primary for its replicas at once, and then not soon.
+	harness.Await(t, harness.Deadline, "the replicas do not follow", func() error { return c.follow(primary) })
+
+	if o.DownAfter == 0 {
+		o.DownAfter = 700 * time.Millisecond
+	}
+	name := c.PrimaryName
+	watch := []string{
+		"sentinel monitor " + name + " " + host + " " + port + " 2",
+		"sentinel auth-user " + name + " " + admin,
+		"sentinel auth-pass " + name + " " + adminPassword,
+		fmt.Sprintf("sentinel down-after-milliseconds %s %d", name, o.DownAfter.Milliseconds()),
+		"sentinel failover-timeout " + name + " 2500",
+		"sentinel parallel-syncs " + name + " 2",
+		"sentinel sentinel-user " + admin,
+		"sentinel sentinel-pass " + adminPassword,
+	}
+	if o.User != "" {
+		watch = append(watch, "user default off", fmt.Sprintf("user %s on %s ~* &* +@all", o.User, quote(">"+o.Password)))
+	} else if o.Password != "" {
+		watch = append(watch, "requirepass "+quote(o.Password))
+	}
+	fail(together(c.Sentinels, func(_ int, s *Server) error {
+		s.ready = func(s *Server) error {
+			_, err := s.Try(sentinelPace...)
+			return err
+		}
+		_, err := launch(s, watch, Options{TLS: o.Server.TLS, Certificate: o.Server.Certificate}, harness.FreePort)
+		return err
+	}))
+	for _, s := range c.Sentinels {
+		c.SentinelAddrs = append(c.SentinelAddrs, s.Addr)
+	}
+	harness.Await(t, harness.Deadline, "the sentinels do not know each other", c.acquainted)
+	return c
+}
+
+func (c *Sentinel) all() []*Server {
+	return append(c.Sentinels[:len(c.Sentinels):len(c.Sentinels)], c.Servers...)
+}
+
+// follow tells whether every live server but primary is a replica of it, in
+// step.
+func (c *Sentinel) follow(primary *Server) error {
+	for _, s := range c.Servers {
+		if s == primary || !s.proc.Alive() {
+			continue
+		}
+		if err := follows(s, primary); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follows tells whether replica has all of primary's data and listens for more.
+func follows(replica, primary *Server) error {
+	info, err := replica.info("replication", 0)
+	if err != nil {
+		return err
+	}
+	of := net.JoinHostPort(info["master_host"], info["master_port"])
+	if info["role"] != "slave" || of != primary.Told() || info["master_link_status"] != "up" {
+		return fmt.Errorf("%s is %s of %s, link %s; want a replica of %s",
+			replica.Addr, info["role"], of, info["master_link_status"], primary.Addr)
+	}
+	if info, err = primary.info("replication", 0); err != nil {
+		return err
+	}
+	_, port, err := net.SplitHostPort(replica.Told())
+	if err != nil {
+		return err
+	}
+	for i := range 10 {
+		line := info["slave"+strconv.Itoa(i)]
+		if want := "ip=127.0.0.1,port=" + port + ",state=online"; len(line) > len(want) && line[:len(want)] == want {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s does not count %s as online", primary.Addr, replica.Addr)
+}
+
+// acquainted tells whether every sentinel would take part in a failover.
+func (c *Sentinel) acquainted() error {
+	for _, s := range c.Sentinels {
+		m, err := c.master(s)
+		if err != nil {
+			return err
+		}
+		if m["num-other-sentinels"] != "2" || m["num-slaves"] != "2" || m["flags"] != "master" {
+			return fmt.Errorf("the sentinel at %s sees a %s with %s replicas, and %s other sentinels",
+				s.Addr, m["flags"], m["num-slaves"], m["num-other-sentinels"])
+		}
+		if _, err := s.Try("SENTINEL", "CKQUORUM", c.PrimaryName); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// master is what a sentinel knows about the primary.
+func (c *Sentinel) master(s *Server) (map[string]string, error) {
+	reply, err := s.Try("SENTINEL", "MASTER", c.PrimaryName)
+	if err != nil {
+		return nil, err
+	}
+	list, _ := reply.([]any)
+	known := make(map[string]string)
+	for i := 0; i+1 < len(list); i += 2 {
+		known[fmt.Sprint(list[i])] = fmt.Sprint(list[i+1])
+	}
+	return known, nil
+}
+
+// Primary is the server that all running sentinels call the primary, and which
+// thinks so itself; it waits for that.
+func (c *Sentinel) Primary(t testing.TB) *Server {
+	t.Helper()
+	var primary *Server
+	harness.Await(t, harness.Deadline, "there is no primary", func() (err error) {
+		primary, err = c.primary()
+		return err
+	})
+	return primary
+}
+
+func (c *Sentinel) primary() (*Server, error) {
+	addr := ""
+	for _, s := range c.Sentinels {
+		if !s.proc.Alive() {
+			continue
+		}
+		m, err := c.master(s)
+		if err != nil {
+			return nil, err
+		}
+		said := net.JoinHostPort(m["ip"], m["port"])
+		if addr != "" && addr != said {
+			return nil, fmt.Errorf("sentinels name %s and %s", addr, said)
+		}
+		addr = said
+	}
+	for _, s := range c.Servers {
+		if s.Told() != addr {
+			continue
+		}
+		info, err := s.info("replication", 0)
+		if err == nil && info["role"] != "master" {
+			err = fmt.Errorf("%s is still a %s", addr, info["role"])
+		}
+		return s, err
+	}
+	return nil, fmt.Errorf("the sentinels name %q, which is none of the servers", addr)
+}
+
+// Failover has the sentinels promote a replica, as an operator would, and
+// returns the new primary once all agree and the others follow it.
+func (c *Sentinel) Failover(t testing.TB) *Server {
+	t.Helper()
+	old := c.Primary(t)
+	var asked time.Time
+	harness.Await(t, harness.Deadline, "no replica is promoted", func() error {
+		if primary, err := c.primary(); err != nil || primary != old {
+			return err
+		}
+		if time.Since(asked) > 6*time.Second { // on a busy machine one may be given up
+			asked = time.Now()
+			if err := c.promote(); err != nil {
+				return err
+			}
+		}
+		return errors.New("not yet")
+	})
+	return c.AwaitFailover(t, old)
+}
+
+func (c *Sentinel) promote() error {
+	for _, s := range c.Sentinels {
+		if s.proc.Alive() {
+			_, err := s.Try("SENTINEL", "FAILOVER", c.PrimaryName)
+			return err
+		}
+	}
+	return harness.Final{Err: errors.New("no sentinel runs")}
+}
+
+// AwaitFailover returns the primary that came after old, once all running
+// sentinels agree and all running servers follow it. It is for tests that
+// kill or pause old; a paused one has to be resumed within 20 s.
+func (c *Sentinel) AwaitFailover(t testing.TB, old *Server) *Server {
+	t.Helper()
+	var primary *Server
+	harness.Await(t, harness.Deadline, "the failover is not over", func() (err error) {
+		if primary, err = c.primary(); err != nil {
+			return err
+		}
+		if primary == old {
+			return fmt.Errorf("%s is still the primary", old.Addr)
+		}
+		return c.follow(primary)
+	})
+	return primary
+}

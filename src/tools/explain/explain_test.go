@@ -1,0 +1,299 @@
+package explain_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/tools/explain"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+var update = flag.Bool("update", false, "write testdata/explain.txt anew")
+
+// start returns a limiter over memory.
+func start(t testing.TB, cfg limiter.Config, text string) *limiter.Limiter {
+	t.Helper()
+	set, _, err := rules.Load([]rules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := memory.New(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Backend = store
+	l := limiter.New(cfg)
+	l.Use(set)
+	return l
+}
+
+// parse reads "d: user=alex, x=y + ip=1". A descriptor may end in " hits=n" or
+// " refund", and in " limit=n" for a limit of its own by the hour.
+func parse(t testing.TB, text string) *limiter.Request {
+	t.Helper()
+	domain, rest, _ := strings.Cut(text, ": ")
+	req := &limiter.Request{Domain: []byte(domain), Now: time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)}
+	for one := range strings.SplitSeq(rest, " + ") {
+		var d limiter.Descriptor
+		one, d.Refund = strings.CutSuffix(one, " refund")
+		if before, hits, ok := strings.Cut(one, " hits="); ok {
+			one, d.HasHits = before, true
+			if _, err := fmt.Sscan(hits, &d.Hits); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if before, most, ok := strings.Cut(one, " limit="); ok {
+			one, d.HasLimit, d.Limit = before, true, rules.Quantity{Unit: rules.Hour, Multiplier: 1}
+			if _, err := fmt.Sscan(most, &d.Limit.Requests); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for pair := range strings.SplitSeq(one, ", ") {
+			if key, value, ok := strings.Cut(pair, "="); ok {
+				d.Entries = append(d.Entries, rules.Entry{Key: []byte(key), Value: []byte(value)})
+			}
+		}
+		req.Descriptors = append(req.Descriptors, d)
+	}
+	return req
+}
+
+// look explains a request without and with the state of the counters.
+func look(t testing.TB, l *limiter.Limiter, req *limiter.Request, state bool) *explain.Report {
+	t.Helper()
+	var a limiter.Answer
+	if err := l.Look(t.Context(), req, &a); err != nil {
+		t.Fatal(err)
+	}
+	from := explain.Rules
+	if state {
+		from = explain.Looked
+	}
+	return explain.Of(req, &a, l.Keys(), from)
+}
+
+// TestText holds texts to testdata/explain.txt: rules, and below them requests,
+// each with its explanation. "after 3" sends the request so often before and
+// asks for the state, too.
+func TestText(t *testing.T) {
+	const file = "testdata/explain.txt"
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := regexp.MustCompile(`(?m)^-- (.*) --\n`)
+	intro, rest, _ := strings.Cut(string(data), "== ")
+	out := intro
+	for test := range strings.SplitSeq(rest, "\n== ") {
+		marks := head.FindAllStringSubmatchIndex(test, -1)
+		var l *limiter.Limiter
+		out += "== " + test[:marks[0][0]]
+		for i, m := range marks {
+			end := len(test)
+			if i+1 < len(marks) {
+				end = marks[i+1][0]
+			}
+			ask, body := test[m[2]:m[3]], test[m[1]:end]
+			out += "-- " + ask + " --\n"
+			if i == 0 { // "rules"
+				l = start(t, limiter.Config{Quota: strings.Contains(ask, "quota"), Shadow: strings.Contains(ask, "shadow")}, body)
+				out += body
+				continue
+			}
+			times, state := 0, false
+			if n, err := fmt.Sscanf(ask, "after %d ", &times); err == nil && n == 1 {
+				state = true
+				_, ask, _ = strings.Cut(strings.TrimPrefix(ask, "after "), " ")
+			}
+			req := parse(t, ask)
+			for range times {
+				if err := l.Check(t.Context(), req, new(limiter.Answer)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := look(t, l, req, state).Text()
+			if want := strings.TrimRight(body, "\n") + "\n"; got != want && !*update {
+				t.Errorf("%s\n%s:\ngot\n%swant\n%s", test[:marks[0][0]], ask, got, want)
+			}
+			out += got
+		}
+		out = strings.TrimRight(out, "\n") + "\n\n"
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(strings.TrimRight(out, "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// fields lists the JSON paths of a type, "descriptors[].steps[]".
+func fields(t reflect.Type, path string) (list []string) {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return fields(t.Elem(), path)
+	case reflect.Slice:
+		return fields(t.Elem(), path+"[]")
+	case reflect.Struct:
+		for i := range t.NumField() {
+			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+			list = append(list, fields(t.Field(i).Type, strings.TrimPrefix(path+"."+name, "."))...)
+		}
+		return list
+	}
+	return []string{path}
+}
+
+// docs/tools.md has every field, and no other.
+func TestFieldsAreDocumented(t *testing.T) {
+	data, err := os.ReadFile("../../../docs/tools.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, ok := strings.Cut(string(data), "\n| field of an explanation |")
+	if !ok {
+		t.Fatal("docs/tools.md has no table of the fields")
+	}
+	table, _, _ = strings.Cut(table, "\n\n")
+	documented := make(map[string]bool)
+	for row := range strings.Lines(table) {
+		cell, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
+		prefix := ""
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
+			name := m[1]
+			if strings.HasPrefix(name, ".") { // beside the one before
+				name = prefix + name
+			}
+			documented[name] = true
+			prefix = name[:max(strings.LastIndex(name, "."), 0)]
+		}
+	}
+	for _, name := range fields(reflect.TypeFor[explain.Report](), "") {
+		if !documented[name] {
+			t.Errorf("docs/tools.md does not have %s", name)
+		}
+		delete(documented, name)
+	}
+	for name := range documented {
+		t.Errorf("docs/tools.md has %s, which there is not", name)
+	}
+}
+
+// What it says is what the limiter does: the same rules are charged with the
+// same amounts, under the same keys, and the counters are not moved.
+func TestAgreesWithTheLimiter(t *testing.T) {
+	const text = `
+domain: d
+descriptors:
+  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 2, name: per-ip}}
+  - {key: vip, rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: per-ip}, {name: fast}]}}
+  - {key: staff, rate_limit: {unlimited: true}}
+  - key: user
+    charge: path
+    rate_limits: [{unit: second, requests_per_unit: 1, name: fast}, {unit: day, requests_per_unit: 3}]
+    descriptors:
+      - {key: path, rate_limit: {unit: hour, requests_per_unit: 2}}
+`
+	l := start(t, limiter.Config{KeyPrefix: "p:", EscapeKeys: true}, text)
+	for _, ask := range []string{
+		"d: ip=1", "d: ip=1 + vip=2", "d: staff=1 + ip=1", "d: user=a_b, path=x + ip=2", "d: user=1 + nobody=2", "d: user=2, path=x + vip=7",
+		"d: ip=1 limit=3 + vip=1", "d: ip=7 refund + ip=7 hits=2", "e: ip=1", "d: ip=1", "d: ip=1",
+	} {
+		req := parse(t, ask)
+		report := look(t, l, req, true)
+		if again := look(t, l, req, true); !reflect.DeepEqual(report, again) {
+			t.Errorf("%s: the first look changed something", ask)
+		}
+		var a limiter.Answer
+		if err := l.Check(t.Context(), req, &a); err != nil {
+			t.Fatal(err)
+		}
+		if decided := explain.Of(req, &a, l.Keys(), explain.Decided); decided.Now.Code != report.Now.Code {
+			t.Errorf("%s: explained as %s before and as %s after", ask, report.Now.Code, decided.Now.Code)
+		}
+		var got, want []string
+		for i, d := range report.Descriptors {
+			for _, c := range d.Charges {
+				if c.Now != nil {
+					got = append(got, fmt.Sprintf("%d %s %d before %d over %t", i, c.Rule, c.Amount, *c.Now.Before, c.Now.Over))
+				}
+			}
+			if bound := a.Statuses[i].Bound(); bound != nil && bound.Rule != nil && bound.Rule.Key != d.Charges[*d.Now.Binding].Rule {
+				t.Errorf("%s, descriptor %d: callers are told of %s, not of charge %d", ask, i, bound.Rule.Key, *d.Now.Binding)
+			}
+			for _, c := range a.Statuses[i].Charges {
+				rule := ""
+				if c.Rule != nil {
+					rule = c.Rule.Key
+				}
+				want = append(want, fmt.Sprintf("%d %s %d before %d over %t", i, rule, a.Statuses[i].Amount, c.Verdict.Before, c.Verdict.Over))
+			}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\nexplained %q\ncharged   %q", ask, got, want)
+		}
+		if over := report.Now.Code == "OVER_LIMIT"; over != a.Over {
+			t.Errorf("%s: explained over %t, but it was %t", ask, over, a.Over)
+		}
+	}
+}
+
+// FuzzText explains whatever is asked: what is printed must not be able to do
+// anything to a terminal, and the JSON must be JSON.
+func FuzzText(f *testing.F) {
+	f.Add("d", "user", "alex", uint8(0))
+	f.Add("d", "\x1b[31m", "\xff\n", uint8(1))
+	f.Add("e", "", strings.Repeat("é", 400), uint8(2))
+	f.Add("d", "path", "/v1/x y", uint8(7))
+	l := start(f, limiter.Config{}, `
+domain: d
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 2}
+  - key: path
+    value: "/v1/*"
+    descriptors:
+      - {key: user, rate_limit: {unit: minute, requests_per_unit: 2}}
+`)
+	f.Fuzz(func(t *testing.T, domain, key, value string, how uint8) {
+		if domain == "" {
+			return
+		}
+		d := limiter.Descriptor{Entries: []rules.Entry{{Key: []byte(key), Value: []byte(value)}}, Refund: how&1 > 0}
+		if how&2 > 0 {
+			d.Entries = append(d.Entries, rules.Entry{Key: []byte("user"), Value: []byte(key)})
+		}
+		if how&4 > 0 {
+			d.HasLimit, d.Limit = true, rules.Quantity{Requests: 1, Unit: rules.Day, Multiplier: 1}
+		}
+		report := look(t, l, &limiter.Request{Domain: []byte(domain), Descriptors: []limiter.Descriptor{d}}, how&8 > 0)
+		text := report.Text()
+		if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+			t.Fatalf("%q may do something to a terminal", text)
+		}
+		data, err := json.Marshal(report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := new(explain.Report)
+		dec := json.NewDecoder(bytes.NewReader(data))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(again); err != nil {
+			t.Fatal(err)
+		}
+		if utf8.ValidString(domain) && utf8.ValidString(key) && utf8.ValidString(value) && again.Text() != text {
+			t.Fatalf("what came over the wire says\n%s\nand not\n%s", again.Text(), text)
+		}
+	})
+}

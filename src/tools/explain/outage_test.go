@@ -1,0 +1,54 @@
+package explain_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/tools/explain"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// unanswered is a store in front of one that does not answer: it decides as
+// on_store_failure says.
+type unanswered struct{ instead algorithm.OnFailure }
+
+func (u unanswered) Take(_ context.Context, b *algorithm.Batch) error {
+	for i := range b.Verdicts {
+		v := algorithm.Verdict{Instead: u.instead}
+		if u.instead == algorithm.FailDenying {
+			v.Over, v.RetryAfter, v.ResetAfter, v.Before, v.After = true, 1e9, 1e9, 20, 20
+		}
+		b.Verdicts[i] = v
+	}
+	return nil
+}
+
+// What was decided without the store names no counts.
+func TestOutage(t *testing.T) {
+	for instead, want := range map[algorithm.OnFailure]string{
+		algorithm.FailDenying:  "now the count is unknown, since the store does not answer: is refused, by on_store_failure: deny",
+		algorithm.FailAllowing: "now the count is unknown, since the store does not answer: passes, by on_store_failure: allow",
+	} {
+		set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 20}}\n")}}, rules.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := limiter.New(limiter.Config{Backend: unanswered{instead}})
+		l.Use(set)
+		req := parse(t, "d: ip=1")
+		var a limiter.Answer
+		if err := l.Look(t.Context(), req, &a); err != nil {
+			t.Fatal(err)
+		}
+		report := explain.Of(req, &a, l.Keys(), explain.Looked)
+		if now := report.Descriptors[0].Charges[0].Now; now.Before != nil || now.Remaining != nil || len(now.Reasons) > 0 || now.Degraded != instead.String() {
+			t.Errorf("%v: %+v", instead, now)
+		}
+		if text := report.Text(); !strings.Contains(text, want) || strings.Contains(text, " used") || strings.Contains(text, " left") || strings.Contains(text, "passes in") {
+			t.Errorf("%v:\n%s", instead, text)
+		}
+	}
+}

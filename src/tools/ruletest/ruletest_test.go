@@ -1,0 +1,273 @@
+package ruletest_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"ratelimit/src/frontend/rls"
+	"ratelimit/src/tools/ruletest"
+)
+
+var update = flag.Bool("update", false, "write testdata/*.txt anew")
+
+// golden holds cases to a file: "== name", the text of a file of tests, a line
+// "-- want --", and what became of it.
+func golden(t *testing.T, file string, outcome func(t *testing.T, text string) string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	intro, rest, _ := strings.Cut(string(data), "== ")
+	out := strings.Builder{}
+	out.WriteString(strings.TrimSpace(intro) + "\n")
+	for one := range strings.SplitSeq(rest, "\n== ") {
+		name, text, _ := strings.Cut(one, "\n")
+		text, want, _ := strings.Cut(text, "-- want --\n")
+		got := strings.TrimSpace(outcome(t, text))
+		if got != strings.TrimSpace(want) && !*update {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, got, strings.TrimSpace(want))
+		}
+		fmt.Fprintf(&out, "\n== %s\n%s-- want --\n%s\n", name, text, got)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const someRules = `
+domain: d
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 2, name: per-user}
+    descriptors:
+      - {key: path, rate_limits: [{unit: second, requests_per_unit: 1}, {unit: hour, requests_per_unit: 3, name: hourly}]}
+  - key: user
+    value: root
+    rate_limit: {unlimited: true}
+  - key: gold
+    quota_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 1}
+  - {key: vip, rate_limit: {unit: day, requests_per_unit: 9, replaces: [{name: per-user}]}}
+`
+
+// inDir goes to a directory with rules in rules/a.yaml, so that the places in
+// messages do not depend on where the test runs.
+func inDir(t *testing.T, text string) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("rules", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join("rules", "a.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testdata is where golden files are, seen from a test that left.
+func testdata(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// What is wrong with a file is all said at once, with places.
+func TestProblems(t *testing.T) {
+	file := testdata(t, "problems.txt")
+	inDir(t, someRules)
+	golden(t, file, func(t *testing.T, text string) string {
+		_, problems := ruletest.Read("t_test.yaml", []byte(text))
+		for _, p := range problems {
+			if p.File == "" || p.What == "" {
+				t.Errorf("%v has no place, or no words", p)
+			}
+		}
+		dir, err := os.Getwd()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.ReplaceAll(problems.Error(), dir, "/here")
+	})
+}
+
+// What passes, what fails, and what is said of it.
+func TestResults(t *testing.T) {
+	file := testdata(t, "results.txt")
+	inDir(t, someRules)
+	golden(t, file, func(t *testing.T, text string) string {
+		f, problems := ruletest.Read("t_test.yaml", []byte(text))
+		if len(problems) > 0 {
+			return problems.Error()
+		}
+		r := f.Run(t.Context(), nil)
+		if r.Failed() != strings.Contains(r.Text(false), "FAIL") {
+			t.Errorf("failed is %t in\n%s", r.Failed(), r.Text(false))
+		}
+		return r.Text(true)
+	})
+}
+
+func TestRunPicks(t *testing.T) {
+	inDir(t, someRules)
+	f, problems := ruletest.Read("t_test.yaml", []byte(`
+rules: rules
+tests:
+- {name: one, steps: [{ask: "d: user=a", expect: OK}]}
+- {name: two, steps: [{ask: "d: user=a", expect: OVER_LIMIT}]}
+`))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	for pick, want := range map[string]string{
+		"^one$": "ok    t_test.yaml  1 test, 1 request\n",
+		"n":     "ok    t_test.yaml  1 test, 1 request\n",
+		"three": "ok    t_test.yaml  no tests to run\n",
+	} {
+		r := f.Run(t.Context(), regexp.MustCompile(pick))
+		if got := r.Text(false); got != want {
+			t.Errorf("%s: got %s", pick, got)
+		}
+	}
+}
+
+// A request in a file of tests is read as the same text is on /json.
+func TestRequestsAreThoseOfJSON(t *testing.T) {
+	inDir(t, someRules)
+	for _, request := range []string{
+		`{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"alex"}]}]}`,
+		`{"domain":"d","hitsAddend":7,"descriptors":[{"entries":[{"key":"user"}]},{"entries":[{"value":"x"}]},{}]}`,
+		`{"domain":"d","hits_addend":4294967295,"descriptors":[{"entries":[],"hitsAddend":"18446744073709551615"}]}`,
+		`{"domain":"d","descriptors":[{"entries":[{"key":"a","value":"yes: no"}],"hits_addend":0,"isNegativeHits":true}]}`,
+		`{"domain":"d","descriptors":[{"limit":{"requestsPerUnit":5,"unit":"HOUR","unit_multiplier":3},"is_negative_hits":false}]}`,
+		`{"domain":"d","descriptors":[{"limit":{"unit":2},"hitsAddend":null,"entries":null}]}`,
+	} {
+		want, err := rls.ParseJSON([]byte(request))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, problems := ruletest.Read("t_test.yaml", []byte("rules: rules\ntests: [{name: t, steps: [{request: "+request+"}]}]"))
+		if len(problems) > 0 {
+			t.Errorf("%s: %v", request, problems)
+			continue
+		}
+		if got := f.FirstRequest(); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", request, got, want)
+		}
+	}
+	for _, request := range []string{
+		`{"domain":"d","descriptors":[{"entries":[{"key":["user"]}]}]}`,
+		`{"domain":"d","descriptors":[{"entry":[]}]}`,
+		`{"domain":"d","descriptors":[{}],"hitsAddend":4294967296}`,
+		`{"domain":"d","descriptors":[{"hitsAddend":-1}]}`,
+		`{"domain":"d","descriptors":{}}`,
+		`{"domain":"d","descriptors":[{"limit":{"unit":"FORTNIGHT"}}]}`,
+		`{"domain":"d","descriptors":[{"isNegativeHits":1}]}`,
+	} {
+		if _, err := rls.ParseJSON([]byte(request)); err == nil {
+			t.Errorf("%s is good on /json", request)
+		}
+		if _, problems := ruletest.Read("t_test.yaml", []byte("rules: rules\ntests: [{name: t, steps: [{request: "+request+"}]}]")); len(problems) == 0 {
+			t.Errorf("%s is good in a file of tests", request)
+		}
+	}
+}
+
+// docs/tools.md has the fields of --json, and the keys of the files.
+func TestFormIsDocumented(t *testing.T) {
+	data, err := os.ReadFile("../../../docs/tools.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(data), "\n| field of a file of tests |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var fields func(t reflect.Type, path string)
+	fields = func(typ reflect.Type, path string) {
+		for f := range typ.Fields() {
+			name, of := f.Tag.Get("json"), f.Type
+			if of.Kind() == reflect.Slice {
+				name, of = name+"[]", of.Elem()
+			}
+			full := strings.TrimPrefix(path+"."+name, ".")
+			if of.Kind() == reflect.Struct {
+				fields(of, full)
+			} else if !strings.Contains(table, "`"+full+"`") && !strings.Contains(table, "`."+name+"`") {
+				t.Errorf("docs/tools.md does not have %s", full)
+			}
+		}
+	}
+	fields(reflect.TypeFor[ruletest.Result](), "")
+	_, keys, _ := strings.Cut(string(data), "\n| key of a test file |")
+	keys, _, _ = strings.Cut(keys, "\n\n")
+	_, problems := ruletest.Read("t_test.yaml", []byte(`
+rules: rules
+x: 1
+tests: [{name: a, x: 1, steps: [{ask: "d: user=1", x: 1, statuses: [{code: OK, x: 1}]}]}]
+`))
+	known := regexp.MustCompile(`known in [a-z ]+: (.*)`).FindAllStringSubmatch(problems.Error(), -1)
+	if len(known) != 4 {
+		t.Fatalf("got %v", problems)
+	}
+	for _, m := range known {
+		for name := range strings.SplitSeq(m[1], ", ") {
+			if !strings.Contains(keys, "`"+name+"`") {
+				t.Errorf("docs/tools.md does not have the key %s", name)
+			}
+		}
+	}
+}
+
+// FuzzRead reads and runs whatever comes. Nothing panics, and each problem has
+// a place.
+func FuzzRead(f *testing.F) {
+	for _, name := range []string{"testdata/problems.txt", "testdata/results.txt", "../../../examples/ratelimit/tests/messages_test.yaml"} {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for one := range strings.SplitSeq(string(data), "\n== ") {
+			_, text, _ := strings.Cut(one, "\n")
+			text, _, _ = strings.Cut(text, "-- want --\n")
+			f.Add([]byte(text))
+		}
+		f.Add(bytes.ReplaceAll(data, []byte("../config"), []byte("rules")))
+	}
+	dir := f.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "rules"), []byte(someRules), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	times := regexp.MustCompile(`\d{4,}`) // what takes long finds nothing, nor does reading a whole disk
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if times.Match(data) || len(data) > 2000 || bytes.Contains(data, []byte("..")) || bytes.Contains(data, []byte(": /")) {
+			return
+		}
+		file, problems := ruletest.Read(filepath.Join(dir, "t_test.yaml"), data)
+		if (file == nil) == (len(problems) == 0) {
+			t.Fatalf("the file is %v, the problems are %v", file, problems)
+		}
+		for _, p := range problems {
+			if p.File == "" || p.What == "" {
+				t.Fatalf("%v has no place, or no words", p)
+			}
+		}
+		if file == nil {
+			return
+		}
+		r := file.Run(t.Context(), nil)
+		if len(r.Problems) > 0 {
+			t.Fatalf("%q was read, and then %v", data, r.Problems)
+		}
+		_ = r.Text(true)
+	})
+}

@@ -1,0 +1,237 @@
+package ruletest
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/tools/explain"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// Result is what became of a file. Its JSON form is stable: fields are only
+// added.
+type Result struct {
+	File     string   `json:"file"`
+	Problems []string `json:"problems"` // of a file that cannot be run
+	Tests    []Test   `json:"tests"`
+}
+
+// Test is what became of a test.
+type Test struct {
+	Name     string    `json:"name"`
+	At       string    `json:"at"`
+	Passed   bool      `json:"passed"`
+	Requests int       `json:"requests"`
+	Failures []Failure `json:"failures"`
+}
+
+// Failure is a step that was not answered as expected.
+type Failure struct {
+	At   string `json:"at"`
+	Time string `json:"time"`
+	Ask  string `json:"ask"`
+	// Repetition is the first that failed, Times how many there were, Failed how
+	// many of them failed.
+	Repetition  int             `json:"repetition"`
+	Times       int             `json:"times"`
+	Failed      int             `json:"failed"`
+	Differences []Difference    `json:"differences"`
+	Explanation *explain.Report `json:"explanation"`
+}
+
+// Difference is something that was expected to be otherwise.
+type Difference struct {
+	What string `json:"what"`
+	Got  string `json:"got"`
+	Want string `json:"want"`
+}
+
+// Bad is the result of a file that cannot be run.
+func Bad(file string, problems rules.Problems) Result {
+	r := Result{File: file, Problems: make([]string, len(problems)), Tests: []Test{}}
+	for i, p := range problems {
+		r.Problems[i] = p.String()
+	}
+	return r
+}
+
+// Run runs the tests whose names match pick; nil: all.
+func (f *File) Run(ctx context.Context, pick *regexp.Regexp) Result {
+	r := Result{File: f.Name, Problems: []string{}, Tests: []Test{}}
+	for i := range f.tests {
+		t := &f.tests[i]
+		if pick != nil && !pick.MatchString(t.name) {
+			continue
+		}
+		done, err := f.run(ctx, t)
+		if err != nil {
+			r.Problems = append(r.Problems, err.Error())
+		}
+		r.Tests = append(r.Tests, done)
+	}
+	return r
+}
+
+func (f *File) run(ctx context.Context, t *test) (Test, error) {
+	out := Test{Name: t.name, At: t.Pos.String(), Failures: []Failure{}}
+	store, err := memory.New(memory.Config{})
+	if err != nil {
+		return out, err
+	}
+	modes := f.modes
+	modes.Backend = store
+	l := limiter.New(modes)
+	l.Use(f.set)
+	for i := range t.steps {
+		s := &t.steps[i]
+		s.request.Now = t.start.Add(s.at)
+		failure, err := s.run(ctx, l)
+		if err != nil {
+			return out, err
+		}
+		out.Requests += s.times
+		if failure != nil {
+			out.Failures = append(out.Failures, *failure)
+		}
+	}
+	out.Passed = len(out.Failures) == 0
+	return out, nil
+}
+
+// run sends the request of a step as often as it says. The failure is nil when
+// all was as expected.
+func (s *step) run(ctx context.Context, l *limiter.Limiter) (failure *Failure, err error) {
+	var a limiter.Answer
+	for i := range s.times {
+		if err := l.Check(ctx, &s.request, &a); err != nil {
+			return nil, fmt.Errorf("%v: %w", s.Pos, err)
+		}
+		differences := s.compare(&a, i)
+		if len(differences) == 0 {
+			continue
+		}
+		if failure == nil {
+			failure = &Failure{
+				At: s.Pos.String(), Time: s.at.String(), Ask: asked(&s.request),
+				Repetition: i + 1, Times: s.times, Differences: differences,
+				Explanation: explain.Of(&s.request, &a, l.Keys(), explain.Decided),
+			}
+		}
+		failure.Failed++
+	}
+	return failure, nil
+}
+
+// compare says how the answer to repetition i differs from what is expected.
+func (s *step) compare(a *limiter.Answer, i int) (list []Difference) {
+	differ := func(what, got string, want *string) {
+		if want != nil && got != *want {
+			list = append(list, Difference{what, got, *want})
+		}
+	}
+	switch len(s.expect) {
+	case 0:
+	case 1:
+		differ("answer", code(a.Over), &s.expect[0])
+	default:
+		differ("answer", code(a.Over), &s.expect[i])
+	}
+	if i < s.times-1 {
+		return list
+	}
+	wait, ok := a.Retry()
+	if a.Over && !ok {
+		wait = algorithm.Never
+	}
+	differ("wait", waits(wait), words(s.wait))
+	for i := range s.statuses {
+		want, st := &s.statuses[i], &a.Statuses[i]
+		what := "descriptor " + strconv.Itoa(i+1) + ", "
+		differ(what+"code", code(st.Over), want.code)
+		if want.rule != nil {
+			// With or without the domain, as in /rlconfig or in the file.
+			got, bare := ruleOf(st), strings.TrimPrefix(ruleOf(st), string(s.request.Domain)+".")
+			if *want.rule != got && *want.rule != bare {
+				differ(what+"rule", orNone(bare), ptr(orNone(*want.rule)))
+			}
+		}
+		var limit, remaining uint64
+		if c := st.Bound(); c != nil {
+			limit, remaining = uint64(c.Limit.Requests), c.Verdict.Remaining
+		}
+		differ(what+"limit", strconv.FormatUint(limit, 10), digits(want.limit))
+		differ(what+"remaining", strconv.FormatUint(remaining, 10), digits(want.remaining))
+		differ(what+"reset", st.Until.String(), words(want.reset))
+		differ(what+"wait", waits(st.Wait), words(want.wait))
+	}
+	return list
+}
+
+// ruleOf is the rule whose limit the answer tells of, or that has none; empty if
+// there is no rule.
+func ruleOf(st *limiter.Status) string {
+	switch c := st.Bound(); {
+	case c != nil && c.Rule != nil:
+		return c.Rule.Key
+	case c == nil && st.Rule != nil:
+		return st.Rule.Key
+	}
+	return ""
+}
+
+func orNone(rule string) string {
+	if rule == "" {
+		return "none"
+	}
+	return rule
+}
+
+func code(over bool) string {
+	if over {
+		return codes[1]
+	}
+	return codes[0]
+}
+
+func waits(d time.Duration) string {
+	if d == algorithm.Never {
+		return "never"
+	}
+	return d.String()
+}
+
+func words(d *time.Duration) *string {
+	if d == nil {
+		return nil
+	}
+	return ptr(waits(*d))
+}
+
+func digits(n *uint64) *string {
+	if n == nil {
+		return nil
+	}
+	return ptr(strconv.FormatUint(*n, 10))
+}
+
+func ptr(s string) *string { return &s }
+
+// asked is a request in the short form.
+func asked(req *limiter.Request) string {
+	descriptors := make([]string, len(req.Descriptors))
+	for i, d := range req.Descriptors {
+		pairs := make([]string, len(d.Entries))
+		for j, e := range d.Entries {
+			pairs[j] = string(e.Key) + "=" + string(e.Value)
+		}
+		descriptors[i] = strings.Join(pairs, ", ")
+	}
+	return string(req.Domain) + ": " + strings.Join(descriptors, " + ")
+}

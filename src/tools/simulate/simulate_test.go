@@ -1,0 +1,130 @@
+package simulate
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/iotest"
+
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/backend/redis"
+	"ratelimit/src/testbed/redistest"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+var update = flag.Bool("update", false, "write what is expected in testdata anew")
+
+func load(tb testing.TB, text string) *rules.Set {
+	tb.Helper()
+	set, _, err := rules.Load([]rules.File{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return set
+}
+
+func openMemory(tb testing.TB) limiter.Backend {
+	tb.Helper()
+	m, err := memory.New(memory.Config{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return m
+}
+
+// openRedis returns a store that runs until the test ends.
+func openRedis(t *testing.T, server *redistest.Server) *redis.Store {
+	t.Helper()
+	s, err := redis.New(redis.Config{Addr: server.Addr, Timeout: 10e9, DialTimeout: 10e9, Connections: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// simulated runs cfg, whose missing fields are set, and returns what it wrote:
+// decisions, and the summary without what depends on the machine.
+func simulated(t *testing.T, cfg Config, in io.Reader) (out, summary []byte, err error) {
+	t.Helper()
+	if cfg.Backend == nil {
+		cfg.Backend = openMemory(t)
+	}
+	if cfg.Name == "" {
+		cfg.Name = "requests.jsonl"
+	}
+	var b bytes.Buffer
+	cfg.In, cfg.Out = in, &b
+	s, err := Run(t.Context(), cfg)
+	s.Took = 0
+	var text bytes.Buffer
+	if err := s.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes(), text.Bytes(), err
+}
+
+func read(t *testing.T, path ...string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// In testdata are rules, requests and what comes of them, each line of which was
+// checked by hand. Redis and memory come to the same, byte for byte.
+func TestGolden(t *testing.T) {
+	dirs, err := filepath.Glob(filepath.Join("testdata", "*", "rules.yaml"))
+	if err != nil || len(dirs) < 3 {
+		t.Fatal(dirs, err)
+	}
+	for _, file := range dirs {
+		dir := filepath.Dir(file)
+		set := load(t, string(read(t, file)))
+		requests := read(t, dir, "requests.jsonl")
+		golden := func(t *testing.T, cfg Config, in io.Reader, may bool) {
+			t.Helper()
+			cfg.Rules = set
+			out, summary, err := simulated(t, cfg, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, got := range map[string][]byte{"decisions.jsonl": out, "summary.txt": summary} {
+				path := filepath.Join(dir, name)
+				if *update && may {
+					if err := os.WriteFile(path, got, 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if want := read(t, path); !bytes.Equal(got, want) {
+					t.Errorf("%s\n got %s\nwant %s", path, got, want)
+				}
+			}
+		}
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			golden(t, Config{}, bytes.NewReader(requests), true)
+		})
+		t.Run(filepath.Base(dir)+" byte by byte", func(t *testing.T) {
+			golden(t, Config{}, iotest.OneByteReader(bytes.NewReader(requests)), false)
+		})
+		t.Run(filepath.Base(dir)+" on Redis", func(t *testing.T) {
+			store := openRedis(t, redistest.Start(t, redistest.Options{}))
+			golden(t, Config{Backend: store, KeyPrefix: "simulate-1:"}, bytes.NewReader(requests), false)
+		})
+	}
+}
