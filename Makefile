@@ -54,13 +54,13 @@ run: build ## serve the example rules from memory, and print a curl to try
 	DISABLE_STATS=true exec ./bin/ratelimit serve --try --config examples/ratelimit/config
 
 test: ## run all tests with the race detector, real Envoy included
-	$(HERE) go test -race -timeout 15m $$(go list $(PKG) | grep -v /integration-test)
+	$(HERE) go test -race -timeout 15m $$(go list $(PKG) | grep -Ev '/integration-test(/(chaos|siege|soak))?$$')
 	$(HERE) go test -run Allocate ./src/backend/memory ./src/metrics/denials ./src/frontend/divvy ./src/frontend/rls ./src/limiter ./src/backend/fallback ./src/backend/overlimit ./src/backend/split # what the race detector would disturb
 	$(HERE) go test -C $(CONFIG_SERVER) -race ./...
 	@$(MAKE) --no-print-directory integration_tests
 
 integration_tests: ## run only the black-box tests in integration-test; says what it skips
-	@$(HERE) go test -race -timeout 15m -p 1 -v $$(go list ./integration-test/... | grep -v /siege) | grep -Ev '^ *(=== |--- PASS)|chaos_test.go:[0-9]+: calls: '
+	@$(HERE) go test -race -timeout 15m -p 1 -v ./integration-test ./integration-test/chaos ./integration-test/soak | grep -Ev '^ *(=== |--- PASS)|chaos_test.go:[0-9]+: calls: '
 	@$(HERE) go test -timeout 15m -v ./integration-test/siege | grep -Ev '^ *(=== |--- PASS)|siege_test.go:[0-9]+: figures: ' # the race detector would slow the attackers down, not the service
 	@$(HERE) go -C integration-test/kubernetes test -count=1 ./... # a module of its own, whose cache does not see that manifests changed
 

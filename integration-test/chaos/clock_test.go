@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
 	memcachedstore "ratelimit/src/backend/memcached"
 	redisstore "ratelimit/src/backend/redis"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/testbed/harness"
 )
 
 // clockPeriod is that of the rules here, longer than the test takes: the store

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
 	"ratelimit/src/backend/memcached"
-	"ratelimit/src/testbed/memcachedtest"
 	"ratelimit/src/limiter"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/memcachedtest"
 )
 
 // memcachedServer is as redisServer.

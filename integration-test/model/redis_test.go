@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/redis"
-	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/limiter"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/redistest"
 )
 
 // A script waits this long for a store that does not answer; slow is what a

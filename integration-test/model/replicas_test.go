@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"ratelimit/src/backend/fallback"
+	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
-	"ratelimit/src/limiter"
 )
 
 // replicas are services that share one Redis, each with a way to it of its own, and

@@ -18,10 +18,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/testbed/harness"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/testbed/harness"
 )
 
 // service is the real one, in this process: the gRPC front end at a loopback

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
 	"ratelimit/src/certs"
+	"ratelimit/src/testbed/harness"
 )
 
 // files are copies of certificates that a test replaces.

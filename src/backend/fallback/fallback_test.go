@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/testbed/backendtest"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/split"
 	"ratelimit/src/limiter"
+	"ratelimit/src/testbed/backendtest"
 )
 
 var (

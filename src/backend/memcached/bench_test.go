@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/testbed/memcachedtest"
 	"ratelimit/src/backend/redis"
-	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/limiter"
+	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/src/testbed/redistest"
 )
 
 // run is what one run of calls cost.

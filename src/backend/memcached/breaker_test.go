@@ -16,9 +16,9 @@ import (
 	"go.uber.org/goleak"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
-	"ratelimit/src/backend/remote"
 )
 
 // takeWithin makes a call whose caller has so much time; 0: as much as it likes.

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
-	"ratelimit/src/backend/remote"
 )
 
 // far opens a store whose server is that far away.

@@ -15,9 +15,9 @@ import (
 	"go.uber.org/goleak"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
-	"ratelimit/src/backend/remote"
 )
 
 // faultTimeout is how long calls wait in the tests of faults, and patience how

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/backendtest"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
-	"ratelimit/src/limiter"
 )
 
 // open runs a store until the test ends.

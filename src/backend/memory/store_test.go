@@ -9,8 +9,8 @@ import (
 	"unsafe"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/testbed/backendtest"
 	"ratelimit/src/limiter"
+	"ratelimit/src/testbed/backendtest"
 )
 
 func TestSlotBytes(t *testing.T) {

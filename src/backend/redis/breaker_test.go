@@ -15,9 +15,9 @@ import (
 	"go.uber.org/goleak"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
-	"ratelimit/src/backend/remote"
 )
 
 // journal is what a store says of its breakers.

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/backendtest"
 	"ratelimit/src/testbed/redistest"
-	"ratelimit/src/limiter"
 )
 
 // What docs/redis.md says is used of Redis is enough for everything.

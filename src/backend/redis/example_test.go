@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"ratelimit/src/backend/redis"
-	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/testbed/redistest"
 )
 
 // Three at once, then one every 20 s, counted in the Redis at addr. It says

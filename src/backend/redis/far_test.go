@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
-	"ratelimit/src/backend/remote"
 )
 
 // Making a connection takes several round trips, and may take longer than a call:

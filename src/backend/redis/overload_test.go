@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
-	"ratelimit/src/backend/remote"
 )
 
 // many is a request of n hits, each with a limit and a counter of its own, or in one

@@ -15,11 +15,11 @@ import (
 	"github.com/mediocregopher/radix/v4/resp/resp3"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/remote"
+	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/backendtest"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
-	"ratelimit/src/backend/remote"
-	"ratelimit/src/limiter"
 )
 
 // open runs a store until the test ends.

@@ -19,11 +19,11 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/backendtest"
 	"ratelimit/src/testbed/harness"
-	"ratelimit/src/backend/memory"
 	"ratelimit/src/testbed/redistest"
-	"ratelimit/src/limiter"
 )
 
 func secret(password string) func() (string, string, error) {

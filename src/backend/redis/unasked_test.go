@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
-	"ratelimit/src/backend/remote"
 )
 
 // owner is a caller with a counter of its own, which no other comes near.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/testbed/backendtest"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
+	"ratelimit/src/testbed/backendtest"
 )
 
 const (

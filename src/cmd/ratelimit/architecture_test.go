@@ -106,6 +106,9 @@ func TestArchitecture(t *testing.T) {
 			continue
 		}
 		for _, name := range list {
+			if strings.HasPrefix(name, "ratelimit/src/testbed/") && !strings.HasPrefix(pkg, "testbed/") {
+				t.Errorf("%s imports %s, which is for tests", pkg, name)
+			}
 			if ours, ok := strings.CutPrefix(name, "ratelimit/src/"); ok && !slices.Contains(may, ours) && !slices.Contains(may, "anything") {
 				t.Errorf("%s imports %s, which docs/architecture.md does not allow", pkg, ours)
 			}

@@ -18,10 +18,10 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/tools/explain"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/tools/explain"
 )
 
 // explainOptions are the flags of `ratelimit explain`.

@@ -11,8 +11,8 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
 
-	"ratelimit/src/testbed/harness"
 	"ratelimit/src/backend/memcached"
+	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
 )
 

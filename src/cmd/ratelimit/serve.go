@@ -23,9 +23,9 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/budget"
 	"ratelimit/src/frontend/connlimit"
-	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/hang"

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/settings"
+	"ratelimit/src/testbed/redistest"
 )
 
 const bakery = `

@@ -10,9 +10,9 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/tools/explain"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/tools/explain"
 )
 
 // tap notes what goes through it to a store.

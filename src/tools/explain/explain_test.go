@@ -15,9 +15,9 @@ import (
 	"unicode/utf8"
 
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/tools/explain"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/tools/explain"
 )
 
 var update = flag.Bool("update", false, "write testdata/explain.txt anew")

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/tools/explain"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/tools/explain"
 )
 
 // unanswered is a store in front of one that does not answer: it decides as

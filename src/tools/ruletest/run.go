@@ -10,9 +10,9 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/tools/explain"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/tools/explain"
 )
 
 // Result is what became of a file. Its JSON form is stable: fields are only

@@ -16,8 +16,8 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/limiter"
+	"ratelimit/src/testbed/redistest"
 )
 
 // Who waits for the answer to a line gets it, before the next one is there.

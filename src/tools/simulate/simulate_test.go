@@ -12,9 +12,9 @@ import (
 
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redis"
-	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/testbed/redistest"
 )
 
 var update = flag.Bool("update", false, "write what is expected in testdata anew")
