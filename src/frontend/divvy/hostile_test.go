@@ -219,23 +219,33 @@ func TestManyLongLines(t *testing.T) {
 // There are only so many connections. While all are active, a newcomer is refused, and
 // told so when it asks; else the longest idle one makes room.
 func TestCrowd(t *testing.T) {
-	s := build(t, Config{MaxConns: 2})
-	addr := start(t, s)
+	var s *Server
+	var addr string
 	var in []net.Conn
-	for range 2 {
-		c := dial(t, addr)
-		send(t, c, "HIT ip=1\n")
-		line(t, c)
-		in = append(in, c)
-	}
-	if got := say(t, addr, "HIT ip=2\n"); got != "ERR unknown \"More than 2 connections.\"\n" {
-		t.Errorf("got %q", got)
-	}
-	if got := say(t, addr, ""); got != "" {
-		t.Errorf("got %q without asking", got)
-	}
-	if st := s.Stats(); st.Open != 2 || st.Accepted != 2 || st.Refused != 2 || st.Errors["unknown"] != 1 {
-		t.Errorf("got %+v", st)
+	for try := 0; ; try++ {
+		s = build(t, Config{MaxConns: 2})
+		addr, in = start(t, s), nil
+		active := time.Now()
+		for range 2 {
+			c := dial(t, addr)
+			send(t, c, "HIT ip=1\n")
+			line(t, c)
+			in = append(in, c)
+		}
+		asked, silent, st := say(t, addr, "HIT ip=2\n"), say(t, addr, ""), s.Stats()
+		if time.Since(active) > 900*time.Millisecond && try < 10 {
+			continue // a busy machine: they are idle already, and make room
+		}
+		if asked != "ERR unknown \"More than 2 connections.\"\n" {
+			t.Errorf("got %q", asked)
+		}
+		if silent != "" {
+			t.Errorf("got %q without asking", silent)
+		}
+		if st.Open != 2 || st.Accepted != 2 || st.Refused != 2 || st.Errors["unknown"] != 1 {
+			t.Errorf("got %+v", st)
+		}
+		break
 	}
 	time.Sleep(1100 * time.Millisecond) // they are idle then
 	if got := say(t, addr, "HIT ip=2\n"); got != "OK true 1 10\n" {
