@@ -21,7 +21,7 @@ var metricAttacks = []attack{
 		rules: taggedRules, quiet: true, prepare: toStatsd("USE_DOG_STATSD=true"), strike: forgedTags,
 	},
 	{
-		letter: "K", name: "unknown domains", does: "calls for 30,000 domains that nobody knows (5,000 in short); the size of a scrape is compared with that before",
+		letter: "K", name: "unknown domains", does: "calls for 30,000 domains without rules (5,000 in short); the size of a scrape is compared with that before",
 		unhurried: true, strike: unknownDomains,
 	},
 	{

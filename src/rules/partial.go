@@ -9,7 +9,33 @@ type Source struct {
 	Domain string // whose rules it has; empty if that cannot be read
 }
 
-// HeldBack returns the names of the sources that have to stay as they were when those
+// InPart returns what may be in force when the sources named in bad have problems: of
+// now all that is not held back, and of before all that is.
+func InPart[T any](now, before []T, source func(T) Source, bad map[string]bool) []T {
+	sources := func(list []T) []Source {
+		all := make([]Source, 0, len(list))
+		for _, v := range list {
+			all = append(all, source(v))
+		}
+		return all
+	}
+	fresh, old := sources(now), sources(before) // once: source may have to parse a file
+	held := heldBack(fresh, old, bad)
+	var kept []T
+	for i, v := range now {
+		if !held[fresh[i].Name] {
+			kept = append(kept, v)
+		}
+	}
+	for i, v := range before {
+		if held[old[i].Name] {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
+
+// heldBack returns the names of the sources that have to stay as they were when those
 // in bad have problems: the bad ones, and all whose domains touch. Others may change
 // on their own.
 //
@@ -21,7 +47,7 @@ type Source struct {
 // The names are of now, of before, or of both. A bad source of which neither the
 // domain nor a version before is known may be any source of before that is gone, so
 // those are held back too.
-func HeldBack(now, before []Source, bad map[string]bool) map[string]bool {
+func heldBack(now, before []Source, bad map[string]bool) map[string]bool {
 	held := make(map[string]bool, len(bad))
 	known := make(map[string]bool, len(bad)) // bad sources of which a domain is known
 	for name := range bad {

@@ -34,7 +34,7 @@ func TestHeldBack(t *testing.T) {
 			for name := range strings.FieldsSeq(tt.bad) {
 				bad[name] = true
 			}
-			got := strings.Join(slices.Sorted(maps.Keys(HeldBack(sources(tt.now), sources(tt.before), bad))), " ")
+			got := strings.Join(slices.Sorted(maps.Keys(heldBack(sources(tt.now), sources(tt.before), bad))), " ")
 			if got != tt.want {
 				t.Errorf("held back %q, want %q", got, tt.want)
 			}

@@ -127,14 +127,10 @@ func (w *wire) connect(probe bool) (*pipe, error) {
 	return p, nil
 }
 
-// The pause between two attempts to connect before the first command doubles up to the
-// longest.
-const connectLeast, connectMost = 100 * time.Millisecond, 10 * time.Second
-
 // connectFirst makes the first pipe, so that the first command finds it. It returns when
 // there has been one, or no more commands come.
 func (w *wire) connectFirst(end <-chan struct{}) {
-	for pause := connectLeast; !w.made.Load(); pause = min(2*pause, connectMost) {
+	for pause := remote.ConnectLeast; !w.made.Load(); pause = min(2*pause, remote.ConnectMost) {
 		if w.breaker.Refusal() == nil { // else probes find out when it can be made
 			if _, err := w.open(); err == nil {
 				return

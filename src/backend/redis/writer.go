@@ -48,10 +48,6 @@ type writer struct {
 	endless      endless
 }
 
-// The pause between two attempts to connect before the first call doubles up to the
-// longest.
-const connectLeast, connectMost = 100 * time.Millisecond, 10 * time.Second
-
 func newWriter(l *link, cfg *Config, kick func(), stats *counters) *writer {
 	return &writer{
 		link: l, cluster: len(cfg.Cluster) > 0, kick: kick, onBatch: cfg.OnBatch,
@@ -167,7 +163,7 @@ func (w *writer) next(ctx context.Context) bool {
 			continue
 		}
 		if wait == 0 && !w.link.made {
-			w.connectAfter = min(max(2*w.connectAfter, connectLeast), connectMost)
+			w.connectAfter = min(max(2*w.connectAfter, remote.ConnectLeast), remote.ConnectMost)
 			wait, w.tried = w.connectAfter, false
 		}
 		select {

@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// The pause between two attempts to connect before the first call doubles from
+// ConnectLeast up to ConnectMost.
+const ConnectLeast, ConnectMost = 100 * time.Millisecond, 10 * time.Second
+
 // Dialer connects to servers.
 type Dialer struct {
 	// Timeout bounds connecting, the handshake of TLS included.

@@ -60,20 +60,11 @@ func inPart(now []rules.File, before []accepted, root string, problems rules.Pro
 	for _, a := range before {
 		same = append(same, a.file())
 	}
-	held := rules.HeldBack(sources(now), sources(same), bad)
-	isHeld := func(f rules.File) bool { return held[f.Name] }
-	files := slices.DeleteFunc(slices.Clone(now), isHeld)
-	files = append(files, slices.DeleteFunc(slices.Clone(same), func(f rules.File) bool { return !isHeld(f) })...)
+	files := rules.InPart(now, same, func(f rules.File) rules.Source {
+		return rules.Source{Name: f.Name, Domain: rules.DomainOf(f)}
+	}, bad)
 	slices.SortFunc(files, func(a, b rules.File) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(same, func(a, b rules.File) int { return strings.Compare(a.Name, b.Name) })
 	changed := !slices.EqualFunc(files, same, func(a, b rules.File) bool { return a.Name == b.Name && bytes.Equal(a.Data, b.Data) })
 	return files, changed
-}
-
-func sources(files []rules.File) []rules.Source {
-	list := make([]rules.Source, 0, len(files))
-	for _, f := range files {
-		list = append(list, rules.Source{Name: f.Name, Domain: rules.DomainOf(f)})
-	}
-	return list
 }

@@ -366,8 +366,8 @@ func (w *Watcher) load(s *scan, at time.Time) {
 		l.Set, l.Warnings = set, append(s.warnings(), warnings...)
 		w.keep(s.files)
 	}
-	if l.Err != nil && !s.stopped {
-		w.loadInPart(s, append(s.problems, wrong...), &l)
+	if errors.As(l.Err, &wrong) && !s.stopped {
+		w.loadInPart(s, wrong, &l)
 	}
 	if w.cfg.OnLoad != nil {
 		w.cfg.OnLoad(l)

@@ -32,10 +32,7 @@ func inPart(now, before []received, err error) ([]*anypb.Any, bool) {
 		}
 		bad[name] = true
 	}
-	held := rules.HeldBack(sources(now), sources(before), bad)
-	isHeld := func(r received) bool { return held[r.Name] }
-	kept := slices.DeleteFunc(slices.Clone(now), isHeld)
-	kept = append(kept, slices.DeleteFunc(slices.Clone(before), func(r received) bool { return !isHeld(r) })...)
+	kept := rules.InPart(now, before, func(r received) rules.Source { return r.Source }, bad)
 	if len(kept) == 0 || sameResources(kept, before) {
 		return nil, false
 	}
@@ -55,14 +52,6 @@ func ownerOf(place string, names map[string]string) (string, bool) {
 		}
 	}
 	return "", false
-}
-
-func sources(list []received) []rules.Source {
-	all := make([]rules.Source, 0, len(list))
-	for _, r := range list {
-		all = append(all, r.Source)
-	}
-	return all
 }
 
 // sameResources ignores the order.
