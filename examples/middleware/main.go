@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/limiter"
@@ -67,7 +68,7 @@ func run(ctx context.Context, redisAddr string) error {
 }
 
 // open returns the store. That of Redis answers while its Run runs.
-func open(ctx context.Context, g *errgroup.Group, redisAddr string) (limiter.Backend, error) {
+func open(ctx context.Context, g *errgroup.Group, redisAddr string) (backend.Backend, error) {
 	if redisAddr == "" {
 		return memory.New(memory.Config{})
 	}

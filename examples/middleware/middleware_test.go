@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
 
-func start(t *testing.T, store limiter.Backend) http.Handler {
+func start(t *testing.T, store backend.Backend) http.Handler {
 	t.Helper()
 	set, _, err := rules.Load([]rules.File{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
 	if err != nil {

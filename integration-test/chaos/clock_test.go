@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/backend"
 	memcachedstore "ratelimit/src/backend/memcached"
 	redisstore "ratelimit/src/backend/redis"
 	"ratelimit/src/limiter"
@@ -99,7 +100,7 @@ func open(t *testing.T, s *store, list []rule) *limiter.Limiter {
 	t.Helper()
 	const timeout = 5 * time.Second // nothing is broken here but the clock
 	var backend interface {
-		limiter.Backend
+		backend.Backend
 		Run(context.Context) error
 		Ping(context.Context) error
 	}

@@ -66,7 +66,7 @@ type unit struct {
 	// it was charged by now, or never will be.
 	wall    time.Duration
 	settled bool
-	// Instead: it has to do without the store, as each of its limits says; here are the
+	// Fallback: it has to do without the store, as each of its limits says; here are the
 	// counters of this process for it.
 	instead bool
 	here    []string
@@ -114,7 +114,7 @@ func (u *unit) counters() []string {
 	}
 	var local []string
 	for i, l := range u.limits {
-		if l.OnFailure == "local" {
+		if l.Fallback == "local" {
 			local = append(local, u.here[i])
 		}
 	}

@@ -7,29 +7,28 @@ import (
 	"sync"
 	"time"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/fallback"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/split"
-	"ratelimit/src/limiter"
 )
 
 // flaky is a memory store that fails as told, with no network in between.
 type flaky struct {
-	front limiter.Backend
+	front backend.Backend
 	cache bool
 	back  *fallback.Store // in front of the store; nil: none
 
 	mu      sync.Mutex // guards what follows
-	store   limiter.Backend
+	store   backend.Backend
 	wrong   Fault
-	stalled []algorithm.Batch
+	stalled []backend.Batch
 }
 
 // newFlaky is a lab of memory; short windows are apart, behind a cache, if split
 // says so. Spoil, if set, makes something else of the store.
-func newFlaky(apart bool, spoil func(limiter.Backend) limiter.Backend) (*flaky, error) {
+func newFlaky(apart bool, spoil func(backend.Backend) backend.Backend) (*flaky, error) {
 	f := &flaky{wrong: None, cache: apart}
 	if err := f.empty(); err != nil {
 		return nil, err
@@ -50,7 +49,7 @@ func newFlaky(apart bool, spoil func(limiter.Backend) limiter.Backend) (*flaky, 
 
 // newFallback is a lab of memory behind a fallback, which settles when a fault has
 // ended. Spoil is as for newFlaky.
-func newFallback(spoil func(limiter.Backend) limiter.Backend) (*flaky, error) {
+func newFallback(spoil func(backend.Backend) backend.Backend) (*flaky, error) {
 	f, err := newFlaky(false, spoil)
 	if err != nil {
 		return nil, err
@@ -66,9 +65,9 @@ func (f *flaky) empty() error {
 	return err
 }
 
-func (f *flaky) backend() limiter.Backend { return f.front }
+func (f *flaky) backend() backend.Backend { return f.front }
 func (f *flaky) traits() Traits {
-	return Traits{Cached: f.cache, Apart: f.cache, Instead: f.back != nil}
+	return Traits{Cached: f.cache, Independent: f.cache, Fallback: f.back != nil}
 }
 
 // settled also pays back what was counted here.
@@ -107,7 +106,7 @@ func (f *flaky) is(wrong Fault) bool {
 var errFault = errors.New("as told")
 
 // Take is limiter.Backend.
-func (f *flaky) Take(ctx context.Context, b *algorithm.Batch) error {
+func (f *flaky) Take(ctx context.Context, b *backend.Batch) error {
 	f.mu.Lock()
 	store, wrong := f.store, f.wrong
 	if wrong == Stall {
@@ -125,14 +124,14 @@ func (f *flaky) Take(ctx context.Context, b *algorithm.Batch) error {
 		return store.Take(ctx, b)
 	}
 	for i := range b.Verdicts {
-		b.Verdicts[i] = algorithm.Verdict{Err: errFault}
+		b.Verdicts[i] = backend.Verdict{Err: errFault}
 	}
 	return nil
 }
 
 // copied is b with memory of its own.
-func copied(b *algorithm.Batch) algorithm.Batch {
-	out := algorithm.Batch{Hits: slices.Clone(b.Hits), Verdicts: make([]algorithm.Verdict, len(b.Verdicts)), Now: b.Now}
+func copied(b *backend.Batch) backend.Batch {
+	out := backend.Batch{Hits: slices.Clone(b.Hits), Verdicts: make([]backend.Verdict, len(b.Verdicts)), Now: b.Now}
 	for i := range out.Hits {
 		out.Hits[i].Key = slices.Clone(out.Hits[i].Key)
 		limit := *out.Hits[i].Limit

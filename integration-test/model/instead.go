@@ -14,7 +14,7 @@ const (
 )
 
 // without reports whether requests have to do without the store.
-func (j *judge) without() bool { return j.traits.Instead && j.fault != None }
+func (j *judge) without() bool { return j.traits.Fallback && j.fault != None }
 
 // divert makes units do without the store while it is at fault.
 func (j *judge) divert(units []unit) {
@@ -33,7 +33,7 @@ func (j *judge) divert(units []unit) {
 // errs reports whether one of units is left without an answer, and so the request.
 func errs(units []unit) bool {
 	return slices.ContainsFunc(units, func(u unit) bool {
-		return slices.ContainsFunc(u.limits, func(l *Limit) bool { return l.OnFailure == "" || l.OnFailure == "error" })
+		return slices.ContainsFunc(u.limits, func(l *Limit) bool { return l.Fallback == "" || l.Fallback == "error" })
 	})
 }
 
@@ -49,15 +49,15 @@ func (u *unit) doInstead(s state, wall time.Duration) (state, []verdict) {
 	for i, l := range u.limits {
 		never := u.amount > l.capacity()
 		switch {
-		case l.OnFailure == "allow" && !never: // as if nobody had come before
+		case l.Fallback == "allow" && !never: // as if nobody had come before
 			verdicts[i].remaining = max(l.capacity()-max(u.amount, -u.amount), 0)
-		case l.OnFailure == "allow", l.OnFailure == "deny" && u.amount >= 0:
+		case l.Fallback == "allow", l.Fallback == "deny" && u.amount >= 0:
 			verdicts[i] = verdict{over: true, retry: denyFor, reset: denyFor, never: never}
 			if never {
 				verdicts[i].retry = 0
 			}
 			denied = denied || u.atomic && !u.shadow
-		case l.OnFailure == "local":
+		case l.Fallback == "local":
 			of = append(of, i)
 			local.limits, local.keys, local.here = append(local.limits, l), append(local.keys, u.keys[i]), append(local.here, u.here[i])
 		}

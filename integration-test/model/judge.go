@@ -17,11 +17,11 @@ type Traits struct {
 	// Forward: a sliding window counter is kept under the window that the clock
 	// shows, so its answers are not exact when the clock steps back.
 	Forward bool
-	// Apart: some counters are elsewhere, where a fault does not reach.
-	Apart bool
-	// Instead: on_store_failure is honoured, with this process as the only replica,
+	// Independent: some counters are elsewhere, where a fault does not reach.
+	Independent bool
+	// Fallback: on_store_failure is honoured, with this process as the only replica,
 	// and no request is answered by the store during a fault.
-	Instead bool
+	Fallback bool
 }
 
 // judge knows all states that the store may be in.
@@ -265,7 +265,7 @@ func (j *judge) asked(asks []Ask, answers []*Answer, wall time.Duration) (proble
 		if j.fault == None {
 			return fmt.Sprintf("request %d failed without a fault: %s", i+1, answers[i].Why)
 		}
-		if j.fault != Down || j.traits.Apart {
+		if j.fault != Down || j.traits.Independent {
 			for k := range units {
 				if u := &units[k]; u.amount != 0 { // looks leave nothing behind
 					u.wall = wall

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memcached"
-	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
 )
@@ -42,7 +42,7 @@ func (m *memcachedServer) open() (lab, error) {
 	return l, nil
 }
 
-func (l *memcachedLab) backend() limiter.Backend { return l.store }
+func (l *memcachedLab) backend() backend.Backend { return l.store }
 func (l *memcachedLab) traits() Traits           { return Traits{OwnClock: true, Forward: true} }
 
 func (l *memcachedLab) fault(f Fault) error {

@@ -7,25 +7,25 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
+	"ratelimit/src/backend"
 )
 
 // mutant is a store with a mistake: take changes what is asked of the real one, or
 // what it answers.
 type mutant struct {
-	limiter.Backend
-	take func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error
+	backend.Backend
+	take func(ctx context.Context, next backend.Backend, b *backend.Batch) error
 }
 
-func (m *mutant) Take(ctx context.Context, b *algorithm.Batch) error {
+func (m *mutant) Take(ctx context.Context, b *backend.Batch) error {
 	return m.take(ctx, m.Backend, b)
 }
 
-type take = func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error
+type take = func(ctx context.Context, next backend.Backend, b *backend.Batch) error
 
 // changing asks for something else.
-func changing(change func(h *algorithm.Hit)) take {
-	return func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error {
+func changing(change func(h *backend.Hit)) take {
+	return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 		other := copied(b)
 		for i := range other.Hits {
 			change(&other.Hits[i])
@@ -40,7 +40,7 @@ func changing(change func(h *algorithm.Hit)) take {
 // there is something, it waits a moment for another call.
 func readThenWrite() take {
 	meet := make(chan struct{})
-	return func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error {
+	return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 		if len(b.Hits) > 1 || b.Hits[0].Atomic {
 			return next.Take(ctx, b)
 		}
@@ -57,7 +57,7 @@ func readThenWrite() take {
 		case <-time.After(5 * time.Millisecond):
 		}
 		passes := slices.Clone(seen.Verdicts)
-		return changing(func(h *algorithm.Hit) {
+		return changing(func(h *backend.Hit) {
 			if h.Op == algorithm.Charge && !passes[0].Over && passes[0].Err == nil {
 				h.Op = algorithm.Force
 			}
@@ -79,10 +79,10 @@ func TestMutants(t *testing.T) {
 		first uint64
 	}{
 		{"lets one more pass", func() take {
-			return changing(func(h *algorithm.Hit) { h.Limit.Max++ })
+			return changing(func(h *backend.Hit) { h.Limit.Max++ })
 		}, 2, false, 1},
 		{"forgets refunds", func() take {
-			return changing(func(h *algorithm.Hit) {
+			return changing(func(h *backend.Hit) {
 				if h.Op == algorithm.Refund {
 					h.Amount = 0
 				}
@@ -90,7 +90,7 @@ func TestMutants(t *testing.T) {
 		}, 3, false, 1},
 		{"loses updates", readThenWrite, 3, false, 18},
 		{"begins windows late", func() take {
-			return func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error {
+			return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 				if b.Now.Truncate(time.Minute).Equal(b.Now) && !b.Now.Equal(Start) {
 					b.Now = b.Now.Add(-time.Microsecond)
 				}
@@ -98,7 +98,7 @@ func TestMutants(t *testing.T) {
 			}
 		}, 4, false, 6},
 		{"asks again when there is no reply", func() take {
-			return func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error {
+			return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 				if err := next.Take(ctx, b); err != nil || b.Err() == nil {
 					return err
 				}
@@ -106,27 +106,27 @@ func TestMutants(t *testing.T) {
 			}
 		}, 5, false, 1},
 		{"charges groups in part", func() take {
-			return changing(func(h *algorithm.Hit) { h.Atomic = false })
+			return changing(func(h *backend.Hit) { h.Atomic = false })
 		}, 3, false, 1},
 		{"begins anew with each reload", func() take {
-			return changing(func(h *algorithm.Hit) { h.Key = append(h.Key, byte(h.Limit.Max)) })
+			return changing(func(h *backend.Hit) { h.Key = append(h.Key, byte(h.Limit.Max)) })
 		}, 4, false, 33},
 		{"does not count what it refuses", func() take {
-			return changing(func(h *algorithm.Hit) { h.Limit.CountBlocked = false })
+			return changing(func(h *backend.Hit) { h.Limit.CountBlocked = false })
 		}, 4, false, 4},
 		{"passes what it does not know", func() take {
-			return func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error {
+			return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 				err := next.Take(ctx, b)
 				for i := range b.Verdicts {
 					if b.Verdicts[i].Err != nil {
-						b.Verdicts[i] = algorithm.Verdict{}
+						b.Verdicts[i] = backend.Verdict{}
 					}
 				}
 				return err
 			}
 		}, 3, false, 1},
 		{"charges although nobody listens", func() take {
-			return func(ctx context.Context, next limiter.Backend, b *algorithm.Batch) error {
+			return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 				err := next.Take(ctx, b)
 				if f := next.(*flaky); b.Err() != nil && f.is(Down) {
 					late := copied(b)
@@ -136,14 +136,14 @@ func TestMutants(t *testing.T) {
 			}
 		}, 5, false, 25},
 		{"never pays back", func() take {
-			return changing(func(h *algorithm.Hit) {
+			return changing(func(h *backend.Hit) {
 				if h.Op == algorithm.Force {
 					h.Amount = 0
 				}
 			})
 		}, 5, true, 16},
 		{"pays back twice", func() take {
-			return changing(func(h *algorithm.Hit) {
+			return changing(func(h *backend.Hit) {
 				if h.Op == algorithm.Force {
 					h.Amount *= 2
 				}
@@ -153,7 +153,7 @@ func TestMutants(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			open := func(*Script) (lab, error) {
-				spoil := func(next limiter.Backend) limiter.Backend { return &mutant{next, tt.take()} }
+				spoil := func(next backend.Backend) backend.Backend { return &mutant{next, tt.take()} }
 				if tt.back {
 					return newFallback(spoil)
 				}
@@ -161,7 +161,7 @@ func TestMutants(t *testing.T) {
 			}
 			can := Can{Store: "memory", Faults: []Fault{Down, Lost, Stall, Wipe}, Short: true}
 			if tt.back {
-				can = Can{Store: "fallback", Faults: []Fault{Down}, Instead: true}
+				can = Can{Store: "fallback", Faults: []Fault{Down}, Fallback: true}
 			}
 			for seed := tt.first; seed < tt.first+200; seed++ {
 				out, err := play(Random(seed, can), open)

@@ -198,7 +198,7 @@ func parseLimit(words []string) (l Limit, err error) {
 		case words[i] == "counting":
 			l.Counting = true
 		case slices.Contains(onFailures, words[i]):
-			l.OnFailure = words[i]
+			l.Fallback = words[i]
 		case words[i] == "burst" && argument < len(words) && l.Kind == GCRA:
 			i++
 			if l.Burst, err = strconv.ParseInt(words[i], 10, 64); err != nil || l.Burst < 0 || l.Burst > maxMax {

@@ -15,8 +15,8 @@ type Can struct {
 	// Short: windows by the second, too. Not where counters expire by the clock on
 	// the wall.
 	Short bool
-	// Instead: rules say what becomes of hits without the store.
-	Instead bool
+	// Fallback: rules say what becomes of hits without the store.
+	Fallback bool
 	// Single: one request at a time. The judge takes it that a request charges its
 	// limits in their order and at once, which is not so where a store is two, or
 	// where a cache answers for some of them before the store is asked for the rest.
@@ -83,8 +83,8 @@ func (g *dice) limit() Limit {
 		kinds = []Kind{Fixed, Counter}
 	}
 	l := Limit{Kind: kinds[g.IntN(len(kinds))], Max: g.one(1, 2, 3, 3, 5, 7, 10, 20), Counting: g.chance(40) || g.can.CountingOnly}
-	if g.can.Instead {
-		l.OnFailure = onFailures[g.one(0, 1, 1, 2, 2, 3, 3, 3, 3, 3, 3)]
+	if g.can.Fallback {
+		l.Fallback = onFailures[g.one(0, 1, 1, 2, 2, 3, 3, 3, 3, 3, 3)]
 		if g.chance(50) { // of which it is known what is paid back
 			l.Kind = Fixed
 		}

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/redis"
-	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
 )
@@ -35,7 +35,7 @@ func startRedis(t testing.TB) *redisServer {
 type redisLab struct {
 	*redisServer
 	store  *redis.Store
-	front  limiter.Backend
+	front  backend.Backend
 	cached bool
 	end    context.CancelFunc
 	done   chan error
@@ -61,7 +61,7 @@ func (r *redisServer) open(s *Script) (lab, error) {
 	return l, nil
 }
 
-func (l *redisLab) backend() limiter.Backend { return l.front }
+func (l *redisLab) backend() backend.Backend { return l.front }
 func (l *redisLab) traits() Traits           { return Traits{OwnClock: true, Cached: l.cached} }
 
 func (l *redisLab) fault(f Fault) error {

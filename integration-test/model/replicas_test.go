@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/fallback"
-	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
 )
@@ -36,7 +36,7 @@ type replicaLab struct {
 	back *fallback.Store
 }
 
-func (l *replicaLab) backend() limiter.Backend { return l.back }
+func (l *replicaLab) backend() backend.Backend { return l.back }
 
 // settled also pays back what was counted here.
 func (l *replicaLab) settled(now time.Time) error {
@@ -82,7 +82,7 @@ func openReplicas(seed uint64, ways []*redisServer) (*replicas, error) {
 	rng := rand.New(rand.NewPCG(seed, 0x5eed))
 	rs := &replicas{rng: rng, rule: Rule{Key: "a", Limits: []Limit{{
 		Kind: []Kind{Fixed, Fixed, Sliding}[rng.IntN(3)], Max: []int64{2, 5, 10, 20}[rng.IntN(4)],
-		Period: time.Hour, OnFailure: "local", // by the clock on the wall, no counter ends meanwhile
+		Period: time.Hour, Fallback: "local", // by the clock on the wall, no counter ends meanwhile
 	}}}}
 	rs.only = [][]Fault{nil, {Down}, {Down}, {Down, Lost, Stall, Reset}}[rng.IntN(4)]
 	ways = ways[:2+rng.IntN(2)]

@@ -32,8 +32,8 @@ type Limit struct {
 	Interval time.Duration
 	// Counting is count_blocked.
 	Counting bool
-	// OnFailure is on_store_failure; "" leaves it out.
-	OnFailure string
+	// Fallback is on_store_failure; "" leaves it out.
+	Fallback string
 }
 
 // capacity is the most that passes at once.
@@ -97,8 +97,8 @@ func (rs Rules) YAML() string {
 			if l.Interval > 0 {
 				fmt.Fprintf(&b, ", min_interval: %v", l.Interval)
 			}
-			if l.OnFailure != "" {
-				fmt.Fprintf(&b, ", on_store_failure: %s", l.OnFailure)
+			if l.Fallback != "" {
+				fmt.Fprintf(&b, ", on_store_failure: %s", l.Fallback)
 			}
 			b.WriteString("}\n")
 		}
@@ -140,8 +140,8 @@ func (l *Limit) String() string {
 	if l.Counting {
 		text += " counting"
 	}
-	if l.OnFailure != "" {
-		text += " " + l.OnFailure
+	if l.Fallback != "" {
+		text += " " + l.Fallback
 	}
 	return text
 }

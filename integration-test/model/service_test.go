@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
@@ -51,7 +51,7 @@ func start(l lab, prefix string) (*service, error) {
 	s.clock.Store(Start.UnixNano())
 	s.limiter = limiter.New(limiter.Config{Backend: &tap{l.backend(), &s.clock}, KeyPrefix: prefix})
 	headers := &rls.HeaderNames{Limit: "l", Remaining: "r", Reset: "t"}
-	s.server = rls.NewServer(rls.New(rls.Config{Limiter: s.limiter, Headers: headers, OnFailure: func(err error) { s.why.Store(err.Error()) }}), rls.ServerConfig{})
+	s.server = rls.NewServer(rls.New(rls.Config{Limiter: s.limiter, Headers: headers, Fallback: func(err error) { s.why.Store(err.Error()) }}), rls.ServerConfig{})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -74,11 +74,11 @@ func (s *service) close() error {
 
 // tap tells the store the script's time.
 type tap struct {
-	limiter.Backend
+	backend.Backend
 	clock *atomic.Int64
 }
 
-func (t *tap) Take(ctx context.Context, b *algorithm.Batch) error {
+func (t *tap) Take(ctx context.Context, b *backend.Batch) error {
 	b.Now = time.Unix(0, t.clock.Load())
 	return t.Backend.Take(ctx, b)
 }
@@ -176,7 +176,7 @@ func (s *service) well(settled func() error) error {
 
 // lab is a store to try things on.
 type lab interface {
-	backend() limiter.Backend
+	backend() backend.Backend
 	traits() Traits
 	// fault is as Service.Fault, but need not wait for anything.
 	fault(Fault) error

@@ -140,8 +140,8 @@ func shrinkLimit(s *Script, fails func(*Script) bool, i, r, l int) *Script {
 		func(l *Limit) { l.Interval = 0 },
 		func(l *Limit) { l.Counting = l.Kind == Fixed },
 		func(l *Limit) {
-			if l.OnFailure != "" {
-				l.OnFailure = "local"
+			if l.Fallback != "" {
+				l.Fallback = "local"
 			}
 		},
 		func(l *Limit) { l.Burst = min(l.Burst, max(l.Max-1, 0)) },

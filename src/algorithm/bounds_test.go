@@ -133,7 +133,7 @@ func TestBounds(t *testing.T) {
 				tl.give = tl.give && !tl.limit.CountBlocked
 				c := &counter{limit: &tl.limit}
 				var passed []moment
-				tl.play(func(m moment) Verdict {
+				tl.play(func(m moment) Outcome {
 					v := c.take(m.at, m.op, m.amount)
 					switch {
 					case !v.Charged || v.Over:

@@ -3,5 +3,5 @@
 // goroutine or network in it, so every store can be held to it.
 //
 // It also owns the seam between the limiter and the stores: a [Batch] of
-// [Hit]s goes down, one [Verdict] per hit comes back.
+// [Hit]s goes down, one [Outcome] per hit comes back.
 package algorithm

@@ -28,7 +28,7 @@ func (g *Log) Draft() Draft {
 
 // Take is TakeSliding on the draft, step by step: one function for both would make each
 // log escape. at must be the same in all calls.
-func (d *Draft) Take(l *Limit, at int64, op Op, amount uint64) Verdict {
+func (d *Draft) Take(l *Limit, at int64, op Op, amount uint64) Outcome {
 	now := at
 	if newest, ok := d.newest(); ok {
 		now = max(at, newest)

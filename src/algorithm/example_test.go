@@ -15,7 +15,7 @@ func ExampleTakeFixed() {
 
 	var count uint64
 	for _, amount := range []uint64{6, 3, 2} {
-		var v algorithm.Verdict
+		var v algorithm.Outcome
 		count, v = algorithm.TakeFixed(&limit, count, at.UnixNano(), algorithm.Charge, amount)
 		fmt.Printf("take %d: over %t, count %d, %d remaining, retry after %v\n", amount, v.Over, count, v.Remaining, v.RetryAfter)
 	}
@@ -32,7 +32,7 @@ func ExampleTakeGCRA() {
 
 	var bucket algorithm.Arrival
 	for _, amount := range []uint64{2, 2, 1} {
-		var v algorithm.Verdict
+		var v algorithm.Outcome
 		bucket, v = algorithm.TakeGCRA(&limit, bucket, at.UnixNano(), algorithm.Charge, amount)
 		fmt.Printf("take %d: over %t, %d remaining, retry after %v, reset after %v\n", amount, v.Over, v.Remaining, v.RetryAfter, v.ResetAfter)
 	}

@@ -27,13 +27,13 @@ type FirstHit struct {
 // Charged.
 //
 // Source: Button's divvy, README section "Rate limiting".
-func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHit, Verdict) {
+func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHit, Outcome) {
 	now, latest := s, at+int64(l.Period)
 	if s.End <= at {
 		now = FirstHit{}
 	}
 	now.End = min(now.End, latest)
-	v := Verdict{Before: now.Count}
+	v := Outcome{Before: now.Count}
 	after := now
 	asked := min(now.Count+amount, MaxCounted)
 	switch op {

@@ -35,9 +35,9 @@ func Window(at int64, period time.Duration) (start, end int64) {
 // cases the next charge of 3 is over too.
 //
 // Source: envoyproxy/ratelimit, README section "Fixed window".
-func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, Verdict) {
+func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, Outcome) {
 	_, end := Window(at, l.Period)
-	v := Verdict{Before: count, ResetAfter: time.Duration(end - at)}
+	v := Outcome{Before: count, ResetAfter: time.Duration(end - at)}
 	asked := min(count+amount, MaxCount)
 	after := count
 	switch op {

@@ -86,7 +86,7 @@ func FuzzTakeFixed(f *testing.F) {
 				window, count = start, 0
 			}
 			before := count
-			var v Verdict
+			var v Outcome
 			count, v = TakeFixed(&limit, count, at, op, amount)
 			checkFixed(t, &limit, before, at, op, amount, count, v)
 			if passes := sim.hit(at, op, amount); passes == v.Over {

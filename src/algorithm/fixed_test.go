@@ -164,7 +164,7 @@ func TestTakeFixed(t *testing.T) {
 				}
 				last = start
 				before := count
-				var v Verdict
+				var v Outcome
 				count, v = TakeFixed(&test.limit, count, at, s.op, s.take)
 				checkFixed(t, &test.limit, before, at, s.op, s.take, count, v)
 				got := step{
@@ -181,7 +181,7 @@ func TestTakeFixed(t *testing.T) {
 
 // checkFixed holds a verdict to what is true of every verdict of a fixed
 // window, whatever happened before.
-func checkFixed(t *testing.T, l *Limit, count uint64, at int64, op Op, amount, after uint64, v Verdict) {
+func checkFixed(t *testing.T, l *Limit, count uint64, at int64, op Op, amount, after uint64, v Outcome) {
 	t.Helper()
 	_, end := Window(at, l.Period)
 	for _, rule := range []struct {
@@ -203,7 +203,7 @@ func checkFixed(t *testing.T, l *Limit, count uint64, at int64, op Op, amount, a
 		{0 < v.ResetAfter && v.ResetAfter <= l.Period, "the window ends within a period"},
 		{v.FullUntil.IsZero() == (after < l.Max), "it is full exactly when not one unit passes"},
 		{v.FullUntil.IsZero() || v.FullUntil.Equal(time.Unix(0, end)), "it is full until the window's end"},
-		{!v.Cached && !v.Interval && v.Err == nil, "the rest is not the arithmetic's to say"},
+		{!v.Interval, "there is no interval"},
 	} {
 		if !rule.holds {
 			t.Errorf("%v of %d at %d on a count of %d, limit %+v: %+v, but %s", op, amount, at, count, *l, v, rule.words)

@@ -60,7 +60,7 @@ func (l *Limit) Increment(amount uint64) int64 {
 // is returned has to be stored although nothing is Charged.
 //
 // Source: ITU-T I.371, virtual scheduling algorithm; redis-cell for the reply.
-func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Verdict) {
+func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Outcome) {
 	if l.Max == 0 {
 		return takeNothing(s, op, amount)
 	}
@@ -77,7 +77,7 @@ func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Ver
 		hasLast = -last < int64(l.MinInterval)
 	}
 	used := func(tat int64) uint64 { return uint64((tat + emission - 1) / emission) }
-	v := Verdict{Before: used(tat)}
+	v := Outcome{Before: used(tat)}
 	increment := l.Increment(amount)
 	next, recorded := tat, false
 	switch op {
@@ -133,9 +133,9 @@ func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Ver
 
 // takeNothing is TakeGCRA without a Max: nothing passes, ever, but for what asks
 // for nothing.
-func takeNothing(s Arrival, op Op, amount uint64) (Arrival, Verdict) {
+func takeNothing(s Arrival, op Op, amount uint64) (Arrival, Outcome) {
 	if op == Refund || op == Force || amount == 0 {
-		return s, Verdict{FullUntil: time.Unix(0, math.MaxInt64)}
+		return s, Outcome{FullUntil: time.Unix(0, math.MaxInt64)}
 	}
-	return s, Verdict{Over: true, RetryAfter: Never, FullUntil: time.Unix(0, math.MaxInt64)}
+	return s, Outcome{Over: true, RetryAfter: Never, FullUntil: time.Unix(0, math.MaxInt64)}
 }

@@ -15,13 +15,13 @@ type cell struct {
 	last  *big.Int // nil: not known
 }
 
-func (c *cell) take(at int64, op Op, amount uint64) Verdict {
+func (c *cell) take(at int64, op Op, amount uint64) Outcome {
 	l := c.limit
 	if l.Max == 0 { // an error in redis-cell
 		if op == Refund || op == Force || amount == 0 {
-			return Verdict{FullUntil: forever}
+			return Outcome{FullUntil: forever}
 		}
-		return Verdict{Over: true, RetryAfter: Never, FullUntil: forever}
+		return Outcome{Over: true, RetryAfter: Never, FullUntil: forever}
 	}
 	n := func(n int64) *big.Int { return big.NewInt(n) }
 	add := func(a, b *big.Int) *big.Int { return new(big.Int).Add(a, b) }
@@ -63,7 +63,7 @@ func (c *cell) take(at int64, op Op, amount uint64) Verdict {
 		}
 		return greatest(sub(add(last, n(int64(l.MinInterval))), now), n(0))
 	}
-	v := Verdict{Before: used(tat)}
+	v := Outcome{Before: used(tat)}
 	asks := op == Charge || op == Look
 	v.Interval = asks && pause().Sign() > 0
 	v.Over = asks && (spare.Sign() < 0 || v.Interval)
@@ -211,7 +211,7 @@ func playGCRA(t *testing.T, script []byte) {
 		return
 	}
 	c, sim := &counter{limit: &tl.limit}, &cell{limit: &tl.limit}
-	tl.play(func(m moment) Verdict {
+	tl.play(func(m moment) Outcome {
 		before := c.clone()
 		v := c.take(m.at, m.op, m.amount)
 		checkVerdict(t, before, c, m.at, m.op, m.amount, v)

@@ -59,6 +59,9 @@ func ParseKind(name string) (k Kind, ok bool) {
 // Kinds are the names of all there are.
 func Kinds() []string { return slices.Clone(kindNames[:]) }
 
+// Valid reports whether k is one of the constants.
+func (k Kind) Valid() bool { return k < kinds }
+
 // tellsRest reports whether the Remaining of a refused hit is what is left, not 0.
 func (k Kind) tellsRest() bool { return k == FirstHitWindow || k == SlidingWindow || k == GCRA }
 

@@ -148,3 +148,10 @@ func TestEmission(t *testing.T) {
 		}
 	}
 }
+
+func words(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

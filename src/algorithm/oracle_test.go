@@ -26,9 +26,9 @@ type world interface {
 }
 
 // ask makes the whole verdict on a hit from what w answers.
-func ask(w world, l *Limit, at int64, op Op, amount uint64) Verdict {
+func ask(w world, l *Limit, at int64, op Op, amount uint64) Outcome {
 	now := w.see(at)
-	v := Verdict{Before: w.count(0)}
+	v := Outcome{Before: w.count(0)}
 	count, interval := w.refused(0, amount)
 	asks := op == Charge || op == Look
 	v.Over, v.Interval = asks && (count || interval), asks && interval
@@ -96,7 +96,7 @@ func most(passes func(n uint64) bool) uint64 {
 }
 
 // sameVerdict compares all fields.
-func sameVerdict(a, b Verdict) bool {
+func sameVerdict(a, b Outcome) bool {
 	full := a.FullUntil.Equal(b.FullUntil)
 	a.FullUntil, b.FullUntil = time.Time{}, time.Time{}
 	return full && a == b
@@ -170,9 +170,9 @@ type moment struct {
 
 // play calls do for one hit after the other, with the verdict on the last one
 // told to it: it aims at the edges that the verdicts speak of.
-func (tl *timeline) play(do func(m moment) Verdict) {
+func (tl *timeline) play(do func(m moment) Outcome) {
 	at, latest := tl.start, tl.start
-	var v Verdict
+	var v Outcome
 	for s := tl.script; len(s) >= 4; s = s[4:] {
 		switch dt := int64(s[1]); {
 		case dt < 100:
@@ -237,7 +237,7 @@ func against(t *testing.T, kind Kind, script []byte, worlds func(tl *timeline) [
 	c := &counter{limit: &tl.limit}
 	all := worlds(&tl)
 	var told []moment
-	tl.play(func(m moment) Verdict {
+	tl.play(func(m moment) Outcome {
 		told = append(told, m)
 		before := c.clone()
 		v := c.take(m.at, m.op, m.amount)

@@ -85,7 +85,7 @@ func (g *Log) before(i int) uint64 {
 // than that are neither in the next Before nor can they be given back.
 //
 // Source: ClassDojo's rolling-rate-limiter, README.
-func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) Verdict {
+func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) Outcome {
 	now := at
 	if newest, ok := g.newest(); ok {
 		now = max(at, newest)
@@ -217,15 +217,15 @@ type SlidingState struct {
 	Leaves, OneLeaves time.Duration
 }
 
-// Verdict is that of TakeSliding.
-func (s *SlidingState) Verdict(l *Limit, op Op, amount uint64) Verdict {
+// Outcome is that of TakeSliding.
+func (s *SlidingState) Outcome(l *Limit, op Op, amount uint64) Outcome {
 	v, _, _ := s.judge(l, op, amount)
 	s.settle(l, &v, amount)
 	return v
 }
 
 // judge decides, and says how much is added or taken away.
-func (s *SlidingState) judge(l *Limit, op Op, amount uint64) (v Verdict, take, give uint64) {
+func (s *SlidingState) judge(l *Limit, op Op, amount uint64) (v Outcome, take, give uint64) {
 	v.Before = s.Used
 	switch op {
 	case Refund:
@@ -245,7 +245,7 @@ func (s *SlidingState) judge(l *Limit, op Op, amount uint64) (v Verdict, take, g
 }
 
 // settle completes v with what the state after the hit says.
-func (s *SlidingState) settle(l *Limit, v *Verdict, amount uint64) {
+func (s *SlidingState) settle(l *Limit, v *Outcome, amount uint64) {
 	distance := time.Duration(0)
 	if s.NewestAfter >= 0 {
 		v.ResetAfter = max(l.Period, l.MinInterval, s.NewestAfter) - s.NewestAfter

@@ -115,7 +115,7 @@ func TestSlidingForgetsOnlyWhatDoesNotMatter(t *testing.T) {
 		tl.give, tl.force = false, true
 		c := &counter{limit: &tl.limit}
 		w := &logged{limit: &tl.limit}
-		tl.play(func(m moment) Verdict {
+		tl.play(func(m moment) Outcome {
 			v := c.take(m.at, m.op, m.amount)
 			want := ask(w, &tl.limit, m.at, m.op, m.amount)
 			for _, counts := range [][2]uint64{{v.Before, want.Before}, {v.After, want.After}} {

@@ -53,10 +53,10 @@ func (s Buckets) At(at int64, period time.Duration) (moved Buckets, now int64) {
 //
 // Source: Cloudflare, "How we built rate limiting capable of scaling to millions
 // of domains".
-func TakeSlidingCounter(l *Limit, s Buckets, at int64, op Op, amount uint64) (Buckets, Verdict) {
+func TakeSlidingCounter(l *Limit, s Buckets, at int64, op Op, amount uint64) (Buckets, Outcome) {
 	moved, now := s.At(at, l.Period)
 	elapsed := now - moved.Start
-	v := Verdict{Before: moved.estimate(elapsed, l.Period)}
+	v := Outcome{Before: moved.estimate(elapsed, l.Period)}
 	after := moved
 	asked := min(moved.Current+amount, MaxCounted)
 	switch op {

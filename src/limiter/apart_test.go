@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
@@ -31,7 +31,7 @@ func TestApart(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			together, alone := start(t, tt.cfg), start(t, tt.cfg)
 			req := parse(tt.ask)
-			req.Apart = true
+			req.Independent = true
 			var a, one limiter.Answer
 			if err := together.Check(t.Context(), req, &a); err != nil {
 				t.Fatal(err)
@@ -59,15 +59,15 @@ func TestApart(t *testing.T) {
 
 // lossy is a store that does not answer for some keys.
 type lossy struct {
-	limiter.Backend
+	backend.Backend
 	lost string // in the key
 }
 
-func (l lossy) Take(ctx context.Context, b *algorithm.Batch) error {
+func (l lossy) Take(ctx context.Context, b *backend.Batch) error {
 	err := l.Backend.Take(ctx, b)
 	for i := range b.Hits {
 		if strings.Contains(string(b.Hits[i].Key), l.lost) {
-			b.Verdicts[i] = algorithm.Verdict{Err: errors.New("lost")}
+			b.Verdicts[i] = backend.Verdict{Err: errors.New("lost")}
 		}
 	}
 	return err
@@ -83,7 +83,7 @@ func TestApartCounted(t *testing.T) {
 	l := start(t, limiter.Config{Backend: lossy{store, "lost"}, Recorder: counters, Shadow: true})
 	counters.Use(l.Rules())
 	req, a := parse("ip=lost ip=1:3 ip=lost ip=1 ip=2"), new(limiter.Answer)
-	req.Apart = true
+	req.Independent = true
 	if err := l.Check(t.Context(), req, a); !errors.Is(err, limiter.ErrStore) {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
@@ -115,11 +116,11 @@ func TestWhatBinds(t *testing.T) {
 	charge := func(kind algorithm.Kind, remaining uint64, wait, reset time.Duration, over bool) limiter.Charge {
 		return limiter.Charge{
 			Rule: &rules.Rule{Limit: algorithm.Limit{Kind: kind}}, Over: over,
-			Verdict: algorithm.Verdict{Over: over || wait != 0, Remaining: remaining, RetryAfter: wait, ResetAfter: reset},
+			Verdict: backend.Verdict{Outcome: algorithm.Outcome{Over: over || wait != 0, Remaining: remaining, RetryAfter: wait, ResetAfter: reset}},
 		}
 	}
-	aside := func(c limiter.Charge) limiter.Charge {
-		c.Aside = true
+	canary := func(c limiter.Charge) limiter.Charge {
+		c.Canary = true
 		return c
 	}
 	const fixed, gcra, second, never = algorithm.FixedWindow, algorithm.GCRA, time.Second, algorithm.Never
@@ -130,8 +131,8 @@ func TestWhatBinds(t *testing.T) {
 		wait, until time.Duration
 	}{
 		{"nothing", nil, -1, 0, 0},
-		{"none that is passed over", []limiter.Charge{aside(charge(gcra, 0, second, second, false)), charge(gcra, 3, 0, 2*second, false)}, 1, 0, 2 * second},
-		{"nothing else", []limiter.Charge{aside(charge(gcra, 0, second, second, false))}, -1, 0, 0},
+		{"none that is passed over", []limiter.Charge{canary(charge(gcra, 0, second, second, false)), charge(gcra, 3, 0, 2*second, false)}, 1, 0, 2 * second},
+		{"nothing else", []limiter.Charge{canary(charge(gcra, 0, second, second, false))}, -1, 0, 0},
 		{"the fewest remaining", []limiter.Charge{charge(gcra, 3, 0, 9*second, false), charge(gcra, 2, 0, second, false)}, 1, 0, 9 * second},
 		{"the first of equals", []limiter.Charge{charge(gcra, 2, 0, second, false), charge(gcra, 2, 0, 2*second, false)}, 0, 0, 2 * second},
 		{"refusing before remaining", []limiter.Charge{charge(gcra, 0, 0, 90*second, false), charge(gcra, 0, second, 9*second, true)}, 1, second, second},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/rules"
 )
 
@@ -25,7 +26,7 @@ type Recorder interface {
 // Config is what a Limiter is made of.
 type Config struct {
 	// Backend keeps the counters; required.
-	Backend Backend
+	Backend backend.Backend
 	// Recorder counts the decisions; nil: nobody does.
 	Recorder Recorder
 	// KeyPrefix stands in front of every key.
@@ -43,7 +44,7 @@ type Config struct {
 	// Refunds are given all the same.
 	AllOrNothing bool
 	// MaxDescriptors is how many descriptors a request may have; more are ErrTooLarge.
-	// Questions that are Apart count as requests of their own. Defaults to the constant
+	// Questions that are Independent count as requests of their own. Defaults to the constant
 	// MaxDescriptors, which is also the largest value.
 	MaxDescriptors int
 }
@@ -92,7 +93,7 @@ var (
 
 // Check decides on req and fills a, whose memory it reuses. Its errors are of
 // the classes ErrRequest, ErrNotReady and ErrStore; then a says nothing, except
-// that after ErrStore those descriptors Apart were decided that have not Failed.
+// that after ErrStore those descriptors Independent were decided that have not Failed.
 func (l *Limiter) Check(ctx context.Context, req *Request, a *Answer) error {
 	return l.decide(ctx, req, a, false)
 }
@@ -136,7 +137,7 @@ func (l *Limiter) decide(ctx context.Context, req *Request, a *Answer, look bool
 
 // maxDescriptors is how many descriptors req may have.
 func (l *Limiter) maxDescriptors(req *Request) int {
-	if req.Apart {
+	if req.Independent {
 		return MaxDescriptors
 	}
 	return l.cfg.MaxDescriptors
@@ -154,7 +155,7 @@ func (l *Limiter) match(req *Request, a *Answer, s *scratch) error {
 	}
 	for begin, end := 0, 0; begin < len(req.Descriptors); begin = end {
 		end = len(req.Descriptors)
-		if req.Apart {
+		if req.Independent {
 			end = begin + 1
 		}
 		s.find(a, req.Descriptors, begin, end)
@@ -191,12 +192,12 @@ func (l *Limiter) matchRange(req *Request, a *Answer, s *scratch, begin, end int
 }
 
 // chargeRules adds a charge for each limit of a rule that descriptor i met, if
-// no other rule replaces it. Aside is as in Charge.
-func (l *Limiter) chargeRules(req *Request, a *Answer, s *scratch, i int, rule *rules.Rule, aside bool) {
+// no other rule replaces it. Canary is as in Charge.
+func (l *Limiter) chargeRules(req *Request, a *Answer, s *scratch, i int, rule *rules.Rule, canary bool) {
 	group := uint16(len(s.batch.Hits)) // wraps; neighbours still differ
 	if rule.Charges == nil {
-		if !rule.Unlimited && !(aside && a.Domain.Replacing() && s.replaced.Has(rule)) {
-			l.charge(req, a, s, i, Charge{Rule: rule, Limit: rule.Quantity, Aside: aside}, &rule.Limit, group, rule.AllOrNone)
+		if !rule.Unlimited && !(canary && a.Domain.Replacing() && s.replaced.Has(rule)) {
+			l.charge(req, a, s, i, Charge{Rule: rule, Limit: rule.Quantity, Canary: canary}, &rule.Limit, group, rule.AllOrNone)
 		}
 		return
 	}
@@ -208,7 +209,7 @@ func (l *Limiter) chargeRules(req *Request, a *Answer, s *scratch, i int, rule *
 		if !rule.AllOrNone {
 			group = uint16(len(s.batch.Hits))
 		}
-		l.charge(req, a, s, i, Charge{Rule: r, Limit: r.Quantity, Aside: aside}, &r.Limit, group, rule.AllOrNone)
+		l.charge(req, a, s, i, Charge{Rule: r, Limit: r.Quantity, Canary: canary}, &r.Limit, group, rule.AllOrNone)
 	}
 }
 
@@ -218,17 +219,17 @@ func (l *Limiter) charge(req *Request, a *Answer, s *scratch, i int, charge Char
 	d, st, rule := &req.Descriptors[i], &a.Statuses[i], charge.Rule
 	if l.cfg.AllOrNothing {
 		group = 0
-		if req.Apart {
+		if req.Independent {
 			group = uint16(i)
 		}
 	}
 	key, tag := s.key(&l.keys, a.Domain, rule, d.Entries)
-	onFailure := a.Domain.OnFailure
+	onFailure := a.Domain.Fallback
 	if rule != nil {
-		onFailure = rule.OnFailure
+		onFailure = rule.Fallback
 	}
 	s.grow()
-	s.batch.Hits = append(s.batch.Hits, algorithm.Hit{
+	s.batch.Hits = append(s.batch.Hits, backend.Hit{
 		Key:      key,
 		Tag:      tag,
 		Together: rule != nil && rule.Joint,
@@ -240,9 +241,9 @@ func (l *Limiter) charge(req *Request, a *Answer, s *scratch, i int, charge Char
 		Atomic:   (l.cfg.AllOrNothing || atomic) && !d.Refund,
 		NoVeto:   rule != nil && rule.Shadow,
 
-		OnFailure: onFailure,
+		Fallback: onFailure,
 	})
-	s.batch.Verdicts = append(s.batch.Verdicts, algorithm.Verdict{})
+	s.batch.Verdicts = append(s.batch.Verdicts, backend.Verdict{})
 	s.owner = append(s.owner, i)
 	a.Charges = append(a.Charges, charge)
 }
@@ -266,7 +267,7 @@ func (l *Limiter) settle(req *Request, a *Answer, s *scratch) error {
 		c := &a.Charges[i]
 		c.Verdict = v
 		c.Over = v.Over && (c.Rule == nil || !c.Rule.Shadow)
-		if err == nil && v.Err != nil && !c.Aside {
+		if err == nil && v.Err != nil && !c.Canary {
 			err = errors.Join(ErrStore, v.Err)
 		}
 		if st := &a.Statuses[s.owner[i]]; st.Charges == nil {
@@ -282,7 +283,7 @@ func (l *Limiter) settle(req *Request, a *Answer, s *scratch) error {
 		st.Refused = st.Over && !l.cfg.Shadow
 		st.Quota = !st.Unlimited() && (l.cfg.Quota || st.Rule != nil && st.Rule.Quota)
 		switch {
-		case !st.Quota || req.Apart:
+		case !st.Quota || req.Independent:
 			over = over || st.Over
 		case st.Over:
 			quotaOver++
@@ -303,7 +304,7 @@ func (st *Status) bind() {
 	st.Binding = -1
 	for i := range st.Charges {
 		c := &st.Charges[i]
-		if c.Aside {
+		if c.Canary {
 			continue
 		}
 		v := &c.Verdict

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
@@ -278,7 +278,7 @@ func TestErrors(t *testing.T) {
 		{"too large is a bad request", l, *parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors+1)), limiter.ErrRequest},
 		{"more than configured", small, *parse("ip=1 ip=2 ip=3"), limiter.ErrTooLarge},
 		{"as many as configured", small, *parse("ip=1 ip=2"), nil},
-		{"questions apart are not one request", small, limiter.Request{Domain: good.Domain, Descriptors: parse("ip=1 ip=2 ip=3").Descriptors, Apart: true}, nil},
+		{"questions apart are not one request", small, limiter.Request{Domain: good.Domain, Descriptors: parse("ip=1 ip=2 ip=3").Descriptors, Independent: true}, nil},
 		{"no domain and no rules", empty, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrRequest},
 		{"no rules", empty, *good, limiter.ErrNotReady},
 	} {
@@ -304,20 +304,20 @@ func TestUnknownDomain(t *testing.T) {
 
 // seen keeps the batches that reach the store.
 type seen struct {
-	limiter.Backend
-	batches [][]algorithm.Hit
+	backend.Backend
+	batches [][]backend.Hit
 	keys    []string
 	err     error
 }
 
-func (s *seen) Take(ctx context.Context, b *algorithm.Batch) error {
-	s.batches = append(s.batches, append([]algorithm.Hit(nil), b.Hits...))
+func (s *seen) Take(ctx context.Context, b *backend.Batch) error {
+	s.batches = append(s.batches, append([]backend.Hit(nil), b.Hits...))
 	for _, h := range b.Hits {
 		s.keys = append(s.keys, string(h.Key))
 	}
 	if s.err != nil {
 		for i := range b.Verdicts {
-			b.Verdicts[i] = algorithm.Verdict{Err: s.err}
+			b.Verdicts[i] = backend.Verdict{Err: s.err}
 		}
 		return nil
 	}

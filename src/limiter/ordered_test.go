@@ -112,12 +112,12 @@ func TestOrderedCharges(t *testing.T) {
 	got := ""
 	for _, st := range a.Statuses {
 		for _, c := range st.Charges {
-			got += fmt.Sprintf("%s aside=%t over=%t; ", c.Rule.Key, c.Aside, c.Over)
+			got += fmt.Sprintf("%s canary=%t over=%t; ", c.Rule.Key, c.Canary, c.Over)
 		}
 	}
-	if want := "d.ip_*.m_GET.canary aside=true over=false; d.ip_*.m_GET aside=false over=true; " +
-		"d.both_*.canary aside=true over=false; d.both_* aside=false over=true; d.both_*.2 aside=false over=false; " +
-		"d.staff-canary aside=true over=false; "; got != want {
+	if want := "d.ip_*.m_GET.canary canary=true over=false; d.ip_*.m_GET canary=false over=true; " +
+		"d.both_*.canary canary=true over=false; d.both_* canary=false over=true; d.both_*.2 canary=false over=false; " +
+		"d.staff-canary canary=true over=false; "; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	count := make(map[string]uint64)

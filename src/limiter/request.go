@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/rules"
 )
 
@@ -21,11 +22,11 @@ type Request struct {
 	// Hits is charged to every descriptor that has no Hits of its own. 0 means
 	// 1, as in Envoy's API.
 	Hits uint64
-	// Apart says that the descriptors have nothing to do with each other, as if
+	// Independent says that the descriptors have nothing to do with each other, as if
 	// each came in a request of its own behind the one before: no rule replaces
 	// another's, and each passes or is refused alone, as its Status says. Questions
 	// that came one after the other so go to the store in one call, in their order.
-	Apart bool
+	Independent bool
 	// Now is the instant at which the request happens. Zero is the clock of
 	// the store; anything else is virtual time.
 	Now time.Time
@@ -49,7 +50,7 @@ type Descriptor struct {
 // Answer is the decision on one request. Check fills it and reuses the memory
 // it finds in it.
 type Answer struct {
-	// Over says that the request may not happen; of descriptors Apart, that some
+	// Over says that the request may not happen; of descriptors Independent, that some
 	// may not.
 	Over bool
 	// Statuses has one element per descriptor, in order.
@@ -142,15 +143,15 @@ type Charge struct {
 	Limit rules.Quantity
 	// Over says that the limit refuses: exceeded, and not in shadow mode.
 	Over    bool
-	Verdict algorithm.Verdict
-	// Aside says that the rule, in an ordered list, was passed over: it is in
+	Verdict backend.Verdict
+	// Canary says that the rule, in an ordered list, was passed over: it is in
 	// shadow mode, and what it says is counted and nothing more.
-	Aside bool
+	Canary bool
 }
 
 // Bound is the charge that says most: of those that refuse the one with the
 // longest wait, else the one with the fewest remaining, the first of equals, but
-// none that is Aside. It is nil when no limit was asked.
+// none that is Canary. It is nil when no limit was asked.
 func (st *Status) Bound() *Charge {
 	if len(st.Charges) == 0 || st.Binding < 0 {
 		return nil
@@ -167,32 +168,32 @@ func (st *Status) Unlimited() bool {
 // that the descriptor was not decided.
 func (st *Status) Failed() bool {
 	for i := range st.Charges {
-		if c := &st.Charges[i]; c.Verdict.Err != nil && !c.Aside {
+		if c := &st.Charges[i]; c.Verdict.Err != nil && !c.Canary {
 			return true
 		}
 	}
 	return false
 }
 
-// Instead is what was done for want of an answer of the store, of the first
+// Fallback is what was done for want of an answer of the store, of the first
 // charge that had none. Zero: the store answered, or Failed says that it did not.
-func (st *Status) Instead() algorithm.OnFailure {
+func (st *Status) Fallback() backend.Fallback {
 	for i := range st.Charges {
-		if c := &st.Charges[i]; c.Verdict.Instead != algorithm.FailWithError && !c.Aside {
-			return c.Verdict.Instead
+		if c := &st.Charges[i]; c.Verdict.Fallback != backend.FallbackError && !c.Canary {
+			return c.Verdict.Fallback
 		}
 	}
-	return algorithm.FailWithError
+	return backend.FallbackError
 }
 
-// Instead is the same of the first Status that has one.
-func (a *Answer) Instead() algorithm.OnFailure {
+// Fallback is the same of the first Status that has one.
+func (a *Answer) Fallback() backend.Fallback {
 	for i := range a.Statuses {
-		if f := a.Statuses[i].Instead(); f != algorithm.FailWithError {
+		if f := a.Statuses[i].Fallback(); f != backend.FallbackError {
 			return f
 		}
 	}
-	return algorithm.FailWithError
+	return backend.FallbackError
 }
 
 // The classes of errors that Check returns. Their texts are safe to send to

@@ -4,21 +4,22 @@ import (
 	"slices"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/rules"
 )
 
 // scratch is the memory of one decision, used again for the next.
 type scratch struct {
-	batch  algorithm.Batch
+	batch  backend.Batch
 	owner  []int  // the status that each hit belongs to
 	keys   []byte // all keys of the batch, one after the other
 	meet   rules.Scratch
 	limits []algorithm.Limit // those that came with the request
 
-	canaries []*rules.Rule // of all descriptors
-	asideTo  []int         // of each descriptor, the end of its canaries
-	replaced rules.Replaced
-	large    bool // of Limiter.largePool
+	canaries    []*rules.Rule // of all descriptors
+	canariesEnd []int         // of each descriptor, the end of its canaries
+	replaced    rules.Replaced
+	large       bool // of Limiter.largePool
 }
 
 // maxKept and maxKeptHits bound what a scratch of many descriptors keeps for the next
@@ -51,10 +52,10 @@ func (l *Limiter) release(s *scratch) {
 	}
 	s.meet.Forget(maxKept)
 	clear(s.canaries)
-	s.canaries, s.asideTo = s.canaries[:0], s.asideTo[:0]
+	s.canaries, s.canariesEnd = s.canaries[:0], s.canariesEnd[:0]
 	clear(s.batch.Hits) // they point into rules that may be replaced
 	clear(s.batch.Verdicts)
-	s.batch = algorithm.Batch{Hits: s.batch.Hits[:0], Verdicts: s.batch.Verdicts[:0]}
+	s.batch = backend.Batch{Hits: s.batch.Hits[:0], Verdicts: s.batch.Verdicts[:0]}
 	s.owner, s.keys, s.limits = s.owner[:0], s.keys[:0], s.limits[:0]
 	pool.Put(s)
 }
@@ -77,7 +78,7 @@ func (s *scratch) find(a *Answer, descriptors []Descriptor, begin, end int) {
 		if d := &descriptors[i]; !d.HasLimit {
 			a.Statuses[i].Rule, s.canaries = a.Domain.Meet(d.Entries, &s.meet, s.canaries)
 		}
-		s.asideTo = append(s.asideTo, len(s.canaries))
+		s.canariesEnd = append(s.canariesEnd, len(s.canaries))
 	}
 	if !a.Domain.Replacing() {
 		return
@@ -114,9 +115,9 @@ func (s *scratch) replace(rule *rules.Rule) {
 func (s *scratch) canariesOf(i int) []*rules.Rule {
 	from := 0
 	if i > 0 {
-		from = s.asideTo[i-1]
+		from = s.canariesEnd[i-1]
 	}
-	return s.canaries[from:s.asideTo[i]]
+	return s.canaries[from:s.canariesEnd[i]]
 }
 
 // allReplaced reports whether nothing is left of rule.

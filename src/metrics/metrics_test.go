@@ -10,6 +10,7 @@ import (
 	"weak"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -77,7 +78,7 @@ var ask = &limiter.Request{
 func answer(set *rules.Set, i int, before, after uint64) *limiter.Answer {
 	rule := set.Rules()[i]
 	st := limiter.Status{Rule: rule, Amount: after - before, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity}}}
-	st.Charges[0].Verdict = algorithm.Verdict{Before: before, After: after, Over: after > uint64(rule.Requests), Charged: after > before}
+	st.Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{Before: before, After: after, Over: after > uint64(rule.Requests), Charged: after > before}}
 	return &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{st}}
 }
 
@@ -105,7 +106,7 @@ func TestRecord(t *testing.T) {
 			[]string{"rate_limit.d.ip.over_limit=2", "rate_limit.d.ip.over_limit_with_local_cache=2", "rate_limit.d.ip.total_hits=2"},
 		},
 		{
-			"failed", with(answer(set, 0, 0, 2), func(a *limiter.Answer) { a.Statuses[0].Charges[0].Verdict = algorithm.Verdict{Err: fmt.Errorf("gone")} }),
+			"failed", with(answer(set, 0, 0, 2), func(a *limiter.Answer) { a.Statuses[0].Charges[0].Verdict = backend.Verdict{Err: fmt.Errorf("gone")} }),
 			[]string{"call.should_rate_limit.redis_error=1", "rate_limit.d.ip.total_hits=2"},
 		},
 		{"refund", with(answer(set, 0, 0, 2), func(a *limiter.Answer) { a.Statuses[0].Op = algorithm.Refund }), nil},
@@ -131,13 +132,13 @@ func TestRecord(t *testing.T) {
 		},
 		{
 			"over a replica's share", with(answer(set, 0, 3, 4), func(a *limiter.Answer) {
-				a.Statuses[0].Charges[0].Verdict = algorithm.Verdict{Before: 3, After: 4, Over: true, Charged: true, Instead: algorithm.FailLocally}
+				a.Statuses[0].Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{Before: 3, After: 4, Over: true, Charged: true}, Fallback: backend.FallbackLocal}
 			}),
 			[]string{"rate_limit.d.ip.over_limit=1", "rate_limit.d.ip.total_hits=1"},
 		},
 		{
 			"over for what its group asked before it", with(answer(set, 0, 0, 6), func(a *limiter.Answer) {
-				a.Statuses[0].Charges[0].Verdict = algorithm.Verdict{Over: true}
+				a.Statuses[0].Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{Over: true}}
 			}),
 			[]string{"rate_limit.d.ip.over_limit=6", "rate_limit.d.ip.total_hits=6"},
 		},

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -44,7 +45,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 // decisions is how many of the decisions on req were so: of descriptors apart
 // those that such says it of, else the one.
 func decisions(req *limiter.Request, a *limiter.Answer, such func(*limiter.Status) bool) uint64 {
-	if !req.Apart {
+	if !req.Independent {
 		return 1
 	}
 	n := uint64(0)
@@ -81,8 +82,8 @@ func (r *Registry) charge(table []*ruleStats, req *limiter.Request, i int, st *l
 		}
 	}
 	result := &stats.outcomes
-	if v := &c.Verdict; v.Err != nil || v.Instead != algorithm.FailWithError {
-		stats.failed(v.Instead)
+	if v := &c.Verdict; v.Err != nil || v.Fallback != backend.FallbackError {
+		stats.failed(v.Fallback)
 	}
 	if st.Op == algorithm.Refund {
 		if c.Verdict.Err == nil {
@@ -110,7 +111,7 @@ func (r *Registry) charge(table []*ruleStats, req *limiter.Request, i int, st *l
 // count them as it does.
 func (r *Registry) account(h *hits, st *limiter.Status, c *limiter.Charge) Outcome {
 	v, amount := &c.Verdict, st.Amount
-	uncharged := !v.Over && !v.Charged && amount > 0 && v.Instead == algorithm.FailWithError
+	uncharged := !v.Over && !v.Charged && amount > 0 && v.Fallback == backend.FallbackError
 	if uncharged && st.Rule != nil && st.Rule.AllOrNone {
 		return Uncharged
 	}

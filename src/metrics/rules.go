@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 	"weak"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/rules"
 )
 
@@ -129,13 +129,13 @@ type outcomes [outcomeCount]Counter
 
 // unanswered counts charges that the store did not answer, by what was done
 // instead.
-type unanswered [4]Counter // by algorithm.OnFailure
+type unanswered [4]Counter // by algorithm.Fallback
 
 // Unanswered is how often charges of one rule had no answer of the store, and what
 // was done instead. Domain and Rule are as in Decisions.
 type Unanswered struct {
 	Domain, Rule string
-	Instead      string // as rule files call it
+	Fallback     string // as rule files call it
 	Count        uint64
 }
 
@@ -160,7 +160,7 @@ type ruleStats struct {
 func hasHits(r *rules.Rule) bool { return !r.Unlimited && !r.PerValue() }
 
 // failed counts a charge without an answer.
-func (s *ruleStats) failed(instead algorithm.OnFailure) {
+func (s *ruleStats) failed(instead backend.Fallback) {
 	u := s.unanswered.Load()
 	if u == nil {
 		s.unanswered.CompareAndSwap(nil, new(unanswered))
@@ -408,7 +408,7 @@ func (r *Registry) Unanswered() (list []Unanswered) {
 	add := func(domain, rule string, counts *unanswered) {
 		for f := range counts {
 			if n := counts[f].Value(); n > 0 {
-				list = append(list, Unanswered{domain, rule, algorithm.OnFailure(f).String(), n})
+				list = append(list, Unanswered{domain, rule, backend.Fallback(f).String(), n})
 			}
 		}
 	}

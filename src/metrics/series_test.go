@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -31,7 +32,7 @@ func hit(r *Registry, set *rules.Set, i int, value string) {
 	}, &limiter.Answer{
 		Set: set, Domain: set.Domains()[0],
 		Statuses: []limiter.Status{{
-			Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity, Verdict: algorithm.Verdict{After: 1}}},
+			Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity, Verdict: backend.Verdict{Outcome: algorithm.Outcome{After: 1}}}},
 		}},
 	})
 }
@@ -135,7 +136,7 @@ func TestRemovedRulesAreShownForAnHour(t *testing.T) {
 		rule, domain := set.Rules()[0], set.Domains()[0]
 		a := &limiter.Answer{Set: set, Domain: domain, Statuses: make([]limiter.Status, 1)}
 		if matched {
-			a.Statuses[0] = limiter.Status{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity, Verdict: algorithm.Verdict{After: 1}}}}
+			a.Statuses[0] = limiter.Status{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity, Verdict: backend.Verdict{Outcome: algorithm.Outcome{After: 1}}}}}
 		}
 		r.Record(&limiter.Request{Domain: []byte(domain.Name), Descriptors: make([]limiter.Descriptor, 1)}, a)
 	}
@@ -353,21 +354,21 @@ func TestUnanswered(t *testing.T) {
 	set := load(t, testRules)
 	r := New(Config{NearRatio: DefaultNearRatio})
 	r.Use(set)
-	degraded := func(f algorithm.OnFailure) *limiter.Answer {
+	degraded := func(f backend.Fallback) *limiter.Answer {
 		a := answer(set, 0, 0, 1)
-		a.Statuses[0].Charges[0].Verdict.Instead = f
+		a.Statuses[0].Charges[0].Verdict.Fallback = f
 		return a
 	}
-	failed := degraded(algorithm.FailWithError)
+	failed := degraded(backend.FallbackError)
 	failed.Statuses[0].Charges[0].Verdict.Err = errors.New("down")
-	onRequest := degraded(algorithm.FailDenying)
+	onRequest := degraded(backend.FallbackDeny)
 	onRequest.Statuses[0].Charges[0].Rule = nil
-	for _, a := range []*limiter.Answer{answer(set, 0, 0, 1), degraded(algorithm.FailLocally), degraded(algorithm.FailLocally), failed, onRequest} {
+	for _, a := range []*limiter.Answer{answer(set, 0, 0, 1), degraded(backend.FallbackLocal), degraded(backend.FallbackLocal), failed, onRequest} {
 		r.Record(ask, a)
 	}
 	var got []string
 	for _, u := range r.Unanswered() {
-		got = append(got, fmt.Sprintf("%s/%s %s=%d", u.Domain, u.Rule, u.Instead, u.Count))
+		got = append(got, fmt.Sprintf("%s/%s %s=%d", u.Domain, u.Rule, u.Fallback, u.Count))
 	}
 	slices.Sort(got)
 	if want := []string{"/(request) deny=1", "d/ip error=1", "d/ip local=2"}; !slices.Equal(got, want) {

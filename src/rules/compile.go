@@ -2,10 +2,9 @@ package rules
 
 import (
 	"cmp"
+	"ratelimit/src/backend"
 	"slices"
 	"strings"
-
-	"ratelimit/src/algorithm"
 )
 
 // maxDepth bounds how deep descriptors nest. A request needs one entry per
@@ -35,9 +34,9 @@ type Options struct {
 	// AllDocuments checks all documents of a YAML file. Only the first takes effect, with or
 	// without it, as in envoyproxy/ratelimit.
 	AllDocuments bool
-	// OnFailure is what becomes of hits whose store does not answer, where the
+	// Fallback is what becomes of hits whose store does not answer, where the
 	// rules do not say.
-	OnFailure algorithm.OnFailure
+	Fallback backend.Fallback
 }
 
 // Compile turns configurations into a Set. The error, if any, is Problems:
@@ -77,9 +76,9 @@ func (c *compiler) begin(cfg *DomainConfig) {
 			"domain %s is already defined at %v", brief(cfg.Domain), c.first[cfg.Domain])
 		d = &Domain{}
 	}
-	d.OnFailure = c.onFailure(c.opt.OnFailure, cfg.OnFailure)
+	d.Fallback = c.onFailure(c.opt.Fallback, cfg.Fallback)
 	c.cfg = cfg
-	c.top = path{domain: d, key: cfg.Domain, inherited: c.inherit(inherited{}, cfg.Charge, cfg.OnReject), onFailure: d.OnFailure}
+	c.top = path{domain: d, key: cfg.Domain, inherited: c.inherit(inherited{}, cfg.Charge, cfg.OnReject), onFailure: d.Fallback}
 	c.level(&d.root, cfg.Descriptors, c.top)
 }
 
@@ -147,7 +146,7 @@ type path struct {
 	levels []Level
 	inherited
 	ordered   bool // a rule of an ordered list
-	onFailure algorithm.OnFailure
+	onFailure backend.Fallback
 }
 
 // replacing is a rule that replaces others.

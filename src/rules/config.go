@@ -21,9 +21,9 @@ type DomainConfig struct {
 	// Charge and OnReject hold for all Descriptors, OnReject for all Rules, too;
 	// see there.
 	Charge, OnReject *Placed[string]
-	// OnFailure is one of algorithm.OnFailures, for all limits that have none of
+	// Fallback is one of algorithm.Fallbacks, for all limits that have none of
 	// their own, those that come with requests included. Nil: as Options say.
-	OnFailure *Placed[string]
+	Fallback *Placed[string]
 }
 
 // RuleConfig is one rule of an ordered list, of which the first that matches
@@ -134,7 +134,7 @@ type RateLimitConfig struct {
 	Burst        *Placed[uint32]        // RequestsPerUnit - 1; gcra only
 	MinInterval  *Placed[time.Duration] // none; sliding_window and gcra only
 	CountBlocked *Placed[bool]          // true for fixed_window, else false
-	OnFailure    *Placed[string]        // one of algorithm.OnFailures; as in DomainConfig
+	Fallback     *Placed[string]        // one of algorithm.Fallbacks; as in DomainConfig
 
 	// guessed says that the reader put something in place of what it refused:
 	// whether the values go together is not worth asking.

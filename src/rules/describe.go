@@ -9,6 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // String is the line of /rlconfig: envoyproxy/ratelimit's format, and behind it
@@ -73,8 +74,8 @@ func (r *Rule) window() (s string) {
 	if l.CountBlocked != countBlocked(l.Kind) {
 		s += fmt.Sprintf(", count_blocked: %t", l.CountBlocked)
 	}
-	if r.OnFailure != algorithm.FailWithError {
-		s += fmt.Sprintf(", on_store_failure: %v", r.OnFailure)
+	if r.Fallback != backend.FallbackError {
+		s += fmt.Sprintf(", on_store_failure: %v", r.Fallback)
 	}
 	return s
 }
@@ -247,7 +248,7 @@ func (r *Rule) limitYAML(out *limitYAML) {
 	if l.CountBlocked != countBlocked(l.Kind) {
 		out.CountBlocked = &l.CountBlocked
 	}
-	if r.OnFailure != algorithm.FailWithError {
-		out.OnStoreFailure = r.OnFailure.String()
+	if r.Fallback != backend.FallbackError {
+		out.OnStoreFailure = r.Fallback.String()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // where says at which places of a rule file a key has a meaning.
@@ -72,7 +73,7 @@ var fileKeys = []key[DomainConfig]{
 		name: "on_reject", words: onRejectWords, into: func(c *DomainConfig) any { return &c.OnReject },
 		says: saysOnReject,
 	}, {
-		name: "on_store_failure", words: algorithm.OnFailures(), into: func(c *DomainConfig) any { return &c.OnFailure },
+		name: "on_store_failure", words: backend.Fallbacks(), into: func(c *DomainConfig) any { return &c.Fallback },
 		says: saysOnFailure + " Holds for all limits of the file; the default is STORE_FAILURE_MODE's, error.",
 	},
 }
@@ -175,7 +176,7 @@ var limitKeys = []key[RateLimitConfig]{
 		name: "count_blocked", counts: true, into: func(c *RateLimitConfig) any { return &c.CountBlocked },
 		says: "Whether refused hits count; by default true for fixed_window and false for the others.",
 	}, {
-		name: "on_store_failure", counts: true, words: algorithm.OnFailures(), into: func(c *RateLimitConfig) any { return &c.OnFailure },
+		name: "on_store_failure", counts: true, words: backend.Fallbacks(), into: func(c *RateLimitConfig) any { return &c.Fallback },
 		says: saysOnFailure + " The default is what the file says.",
 	}, {
 		name: "unlimited", into: func(c *RateLimitConfig) any { return &c.Unlimited },

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // rule compiles one limit of a descriptor. Item is what stands behind the
@@ -62,7 +63,7 @@ func (c *compiler) rule(cfg *DescriptorConfig, limit *RateLimitConfig, p path, a
 		c.unlimited(r, cfg, limit, p)
 	} else {
 		c.window(r, limit)
-		r.OnFailure = c.onFailure(p.onFailure, limit.OnFailure)
+		r.Fallback = c.onFailure(p.onFailure, limit.Fallback)
 	}
 	return r
 }
@@ -108,7 +109,7 @@ func (c *compiler) unlimited(r *Rule, cfg *DescriptorConfig, limit *RateLimitCon
 	if v := limit.CountBlocked; v != nil {
 		exclude("count_blocked", v.Pos)
 	}
-	if v := limit.OnFailure; v != nil {
+	if v := limit.Fallback; v != nil {
 		exclude("on_store_failure", v.Pos)
 	}
 }
@@ -163,13 +164,13 @@ func (c *compiler) window(r *Rule, cfg *RateLimitConfig) {
 }
 
 // onFailure is what on_store_failure says, or else what holds above.
-func (c *compiler) onFailure(above algorithm.OnFailure, v *Placed[string]) algorithm.OnFailure {
+func (c *compiler) onFailure(above backend.Fallback, v *Placed[string]) backend.Fallback {
 	if v == nil {
 		return above
 	}
-	f, known := algorithm.ParseOnFailure(v.Value)
+	f, known := backend.ParseFallback(v.Value)
 	if !known {
-		c.problems.add(v.Pos, "write "+oneOf(algorithm.OnFailures()), "on_store_failure is not known: %s", brief(v.Value))
+		c.problems.add(v.Pos, "write "+oneOf(backend.Fallbacks()), "on_store_failure is not known: %s", brief(v.Value))
 	}
 	return f
 }

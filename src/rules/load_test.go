@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // TestLoad plays the cases of testdata/*.txt. A case is
@@ -186,8 +187,8 @@ func describe(r *Rule) string {
 	if r.Limit.CountBlocked != (r.Limit.Kind == algorithm.FixedWindow && !r.Unlimited) {
 		s += fmt.Sprintf(", count_blocked %t", r.Limit.CountBlocked)
 	}
-	if r.OnFailure != algorithm.FailWithError {
-		s += fmt.Sprintf(", on_store_failure %v", r.OnFailure)
+	if r.Fallback != backend.FallbackError {
+		s += fmt.Sprintf(", on_store_failure %v", r.Fallback)
 	}
 	if r.Name != "" {
 		s += fmt.Sprintf(", name %q", r.Name)

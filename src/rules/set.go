@@ -1,6 +1,9 @@
 package rules
 
-import "ratelimit/src/algorithm"
+import (
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
+)
 
 // Entry is one key and value of a request's descriptor. The bytes belong to
 // the caller.
@@ -51,8 +54,8 @@ type Rule struct {
 	// in this order: limits of levels above it, outermost first, and its own.
 	// Their own Charges mean nothing there. Nil: the rule alone.
 	Charges []*Rule
-	// OnFailure is what becomes of a hit that its store does not answer.
-	OnFailure algorithm.OnFailure
+	// Fallback is what becomes of a hit that its store does not answer.
+	Fallback backend.Fallback
 	// Joint rules stand beside others in some Charges: one key may have windows
 	// of several lengths, which a store has to keep apart, and levels that it has
 	// to keep together. The rule says so, not the request, since a level may be
@@ -163,9 +166,9 @@ type Domain struct {
 	Name  string
 	// Divvy says that the domain is a rule file of divvy.
 	Divvy bool
-	// OnFailure is what becomes of hits on limits that come with requests when
+	// Fallback is what becomes of hits on limits that come with requests when
 	// their store does not answer, and on rules that do not say.
-	OnFailure algorithm.OnFailure
+	Fallback backend.Fallback
 
 	root     node
 	list     *orderedList // instead of root; nil: none

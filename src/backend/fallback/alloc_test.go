@@ -3,9 +3,8 @@
 package fallback
 
 import (
+	"ratelimit/src/backend"
 	"testing"
-
-	"ratelimit/src/algorithm"
 )
 
 // What the store answers costs nothing on its way through. The race detector
@@ -14,7 +13,7 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 	next := inMemory(t)
 	s := open(t, next, 3)
 	limit := fixed(1<<40, 365*24*3600e9)
-	b := algorithm.Batch{Hits: []algorithm.Hit{local("a", limit, 1), local("b", limit, 1)}, Verdicts: make([]algorithm.Verdict, 2)}
+	b := backend.Batch{Hits: []backend.Hit{local("a", limit, 1), local("b", limit, 1)}, Verdicts: make([]backend.Verdict, 2)}
 	for _, down := range []bool{false, true} {
 		next.down.Store(down)
 		if n := testing.AllocsPerRun(1000, func() {
@@ -39,7 +38,7 @@ func BenchmarkTake(b *testing.B) {
 			limit := fixed(1<<40, 365*24*3600e9)
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				batch := algorithm.Batch{Hits: []algorithm.Hit{local("a", limit, 1)}, Verdicts: make([]algorithm.Verdict, 1)}
+				batch := backend.Batch{Hits: []backend.Hit{local("a", limit, 1)}, Verdicts: make([]backend.Verdict, 1)}
 				for pb.Next() {
 					if err := s.Take(b.Context(), &batch); err != nil {
 						b.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // Replicas count themselves with a counter of the store that they share: in each
@@ -81,9 +82,9 @@ func intoWindow() time.Duration {
 
 // ask is what the counter of this window has, after what is done to it.
 func (s *Store) ask(ctx context.Context, key []byte, op algorithm.Op, amount uint64) (n int64, err error) {
-	b := algorithm.Batch{
-		Hits:     []algorithm.Hit{{Key: key, Limit: &census, Op: op, Amount: amount}},
-		Verdicts: make([]algorithm.Verdict, 1),
+	b := backend.Batch{
+		Hits:     []backend.Hit{{Key: key, Limit: &census, Op: op, Amount: amount}},
+		Verdicts: make([]backend.Verdict, 1),
 	}
 	if err := s.next.Take(ctx, &b); err != nil {
 		return 0, err

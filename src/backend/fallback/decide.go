@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // scratch is the memory of one Take, used again for the next.
 type scratch struct {
-	here   algorithm.Part // what is counted here
+	here   backend.Part // what is counted here
 	shares []algorithm.Limit
-	again  algorithm.Part // what the store would have charged, had it known the rest of the group
+	again  backend.Part // what the store would have charged, had it known the rest of the group
 }
 
 func (s *Store) release(sc *scratch) {
@@ -24,7 +25,7 @@ func (s *Store) release(sc *scratch) {
 
 // decide replaces the verdicts of b that have an Err. With again the store is asked
 // once more for what is left of atomic groups.
-func (s *Store) decide(ctx context.Context, b *algorithm.Batch, again bool) error {
+func (s *Store) decide(ctx context.Context, b *backend.Batch, again bool) error {
 	if unanswered(b) {
 		s.last.Store(time.Now().UnixNano())
 	}
@@ -53,9 +54,9 @@ func (s *Store) decide(ctx context.Context, b *algorithm.Batch, again bool) erro
 
 // unanswered reports whether some hit has no answer for another reason than that its
 // request was too much for the store.
-func unanswered(b *algorithm.Batch) bool {
+func unanswered(b *backend.Batch) bool {
 	for i := range b.Verdicts {
-		if err := b.Verdicts[i].Err; err != nil && !errors.Is(err, algorithm.ErrOverload) {
+		if err := b.Verdicts[i].Err; err != nil && !errors.Is(err, backend.ErrOverload) {
 			return true
 		}
 	}
@@ -63,14 +64,14 @@ func unanswered(b *algorithm.Batch) bool {
 }
 
 // count has sc.here counted here.
-func (s *Store) count(ctx context.Context, b *algorithm.Batch, sc *scratch) error {
+func (s *Store) count(ctx context.Context, b *backend.Batch, sc *scratch) error {
 	if err := s.local.Take(ctx, &sc.here.Batch); err != nil {
 		return err
 	}
 	for k, i := range sc.here.From {
 		v := &sc.here.Verdicts[k]
 		s.owed.note(&b.Hits[i], &sc.here.Hits[k], v, b.Now)
-		v.Instead = algorithm.FailLocally
+		v.Fallback = backend.FallbackLocal
 		v.FullUntil = time.Time{} // the share is used up, which says nothing of the limit
 		if v.RetryAfter == algorithm.Never && !never(&b.Hits[i]) {
 			v.RetryAfter = denyFor // it fits into the limit, and so waits for the store
@@ -82,7 +83,7 @@ func (s *Store) count(ctx context.Context, b *algorithm.Batch, sc *scratch) erro
 
 // decideGroup decides on the hits of one group, from i to end, that have an Err, or
 // puts them into sc.here.
-func (s *Store) decideGroup(b *algorithm.Batch, i, end int, waits bool, sc *scratch) {
+func (s *Store) decideGroup(b *backend.Batch, i, end int, waits bool, sc *scratch) {
 	refused := false // by a hit that may
 	for j := i; j < end; j++ {
 		h, v := &b.Hits[j], &b.Verdicts[j]
@@ -94,15 +95,15 @@ func (s *Store) decideGroup(b *algorithm.Batch, i, end int, waits bool, sc *scra
 		if v.Err == nil {
 			continue
 		}
-		how := h.OnFailure
+		how := h.Fallback
 		if !waits {
-			how = algorithm.FailWithError
+			how = backend.FallbackError
 		}
 		s.instead[how].Add(1)
 		switch how {
-		case algorithm.FailAllowing, algorithm.FailDenying:
+		case backend.FallbackAllow, backend.FallbackDeny:
 			*v = uncounted(h)
-		case algorithm.FailLocally:
+		case backend.FallbackLocal:
 			if refused && h.Atomic {
 				sc.here.AddLook(b, j)
 			} else {
@@ -115,15 +116,15 @@ func (s *Store) decideGroup(b *algorithm.Batch, i, end int, waits bool, sc *scra
 }
 
 // asks says whether h can be refused.
-func asks(h *algorithm.Hit) bool { return h.Op == algorithm.Charge || h.Op == algorithm.Look }
+func asks(h *backend.Hit) bool { return h.Op == algorithm.Charge || h.Op == algorithm.Look }
 
 // never says whether h passes in no state of the store: nobody has to ask it for that,
 // and no word for its absence lets in who is banned by a limit of 0.
-func never(h *algorithm.Hit) bool { return asks(h) && h.Amount > h.Limit.Capacity() }
+func never(h *backend.Hit) bool { return asks(h) && h.Amount > h.Limit.Capacity() }
 
 // refuses says whether h's word for the absence of the store is no.
-func refuses(h *algorithm.Hit) bool {
-	return h.OnFailure == algorithm.FailDenying && asks(h) || h.OnFailure == algorithm.FailAllowing && never(h)
+func refuses(h *backend.Hit) bool {
+	return h.Fallback == backend.FallbackDeny && asks(h) || h.Fallback == backend.FallbackAllow && never(h)
 }
 
 // denyFor is after how long callers are told to try again that are refused
@@ -132,8 +133,8 @@ const denyFor = time.Second
 
 // uncounted is the verdict on a hit that passes or is refused without being counted:
 // as if it were the first, or as if the limit were used up.
-func uncounted(h *algorithm.Hit) algorithm.Verdict {
-	v := algorithm.Verdict{Instead: h.OnFailure}
+func uncounted(h *backend.Hit) backend.Verdict {
+	v := backend.Verdict{Fallback: h.Fallback}
 	capacity := h.Limit.Capacity()
 	switch {
 	case refuses(h):
@@ -143,7 +144,7 @@ func uncounted(h *algorithm.Hit) algorithm.Verdict {
 		}
 		v.Before = max(capacity, h.Limit.Max)
 		v.After = v.Before
-	case h.OnFailure == algorithm.FailAllowing:
+	case h.Fallback == backend.FallbackAllow:
 		v.Remaining = capacity - min(capacity, h.Amount)
 	}
 	return v
@@ -151,13 +152,13 @@ func uncounted(h *algorithm.Hit) algorithm.Verdict {
 
 // takeAgain charges what the store left uncharged since hits of the same atomic
 // group had no answer, in the groups that pass after all.
-func (s *Store) takeAgain(ctx context.Context, b *algorithm.Batch, sc *scratch) error {
+func (s *Store) takeAgain(ctx context.Context, b *backend.Batch, sc *scratch) error {
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)
 		if passes(b, i, end) {
 			for j := i; j < end; j++ {
 				h, v := &b.Hits[j], &b.Verdicts[j]
-				if h.Atomic && v.Instead == algorithm.FailWithError && v.Err == nil && !v.Charged && h.Op == algorithm.Charge && h.Amount > 0 {
+				if h.Atomic && v.Fallback == backend.FallbackError && v.Err == nil && !v.Charged && h.Op == algorithm.Charge && h.Amount > 0 {
 					sc.again.Add(b, j)
 				}
 			}
@@ -181,14 +182,14 @@ func (s *Store) takeAgain(ctx context.Context, b *algorithm.Batch, sc *scratch) 
 
 // passes says whether the hits from i to end are an atomic group, of which some
 // were decided here, that nobody refuses.
-func passes(b *algorithm.Batch, i, end int) bool {
+func passes(b *backend.Batch, i, end int) bool {
 	here := false
 	for j := i; j < end; j++ {
 		h, v := &b.Hits[j], &b.Verdicts[j]
 		if v.Err != nil || v.Over && !h.NoVeto {
 			return false
 		}
-		here = here || v.Instead != algorithm.FailWithError
+		here = here || v.Fallback != backend.FallbackError
 	}
-	return here && algorithm.AnyAtomic(b.Hits[i:end])
+	return here && backend.AnyAtomic(b.Hits[i:end])
 }

@@ -34,9 +34,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/limiter"
 )
 
 // Config says how a Store is shared, and how large it may grow.
@@ -64,7 +63,7 @@ const MinBytes = 4 * memory.MinBytes
 // Store is a limiter.Backend in front of another one. Its zero value is not
 // usable; see New.
 type Store struct {
-	next  limiter.Backend
+	next  backend.Backend
 	cfg   Config
 	local *memory.Store // what passed here
 	owed  *ledger       // of that, what the store does not have
@@ -81,7 +80,7 @@ type Store struct {
 
 // New returns a store in front of next that counts nothing yet. Run has to run for
 // what it counts to get to next.
-func New(next limiter.Backend, cfg Config) (*Store, error) {
+func New(next backend.Backend, cfg Config) (*Store, error) {
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = memory.DefaultMaxBytes
 	}
@@ -126,8 +125,8 @@ type Stats struct {
 	Replicas int
 	// Last is when a hit had no answer of the store last; zero: never.
 	Last time.Time
-	// Instead counts the hits that had none, by what became of them.
-	Instead [4]uint64 // by algorithm.OnFailure
+	// Fallback counts the hits that had none, by what became of them.
+	Fallback [4]uint64 // by algorithm.Fallback
 	// Owed is how many counters of the store lack something that was charged
 	// here, Returned how many were added to, and Forgotten how often there was no
 	// room to remember one, or no answer to what was given back.
@@ -142,8 +141,8 @@ func (s *Store) Stats() Stats {
 		Replicas: int(s.replicas.Load()), Owed: s.owed.len(), Returned: int64(s.returned.Load()), Forgotten: s.owed.forgotten.Load(),
 		Local: s.local.Stats(),
 	}
-	for i := range st.Instead {
-		st.Instead[i] = s.instead[i].Load()
+	for i := range st.Fallback {
+		st.Fallback[i] = s.instead[i].Load()
 	}
 	if last := s.last.Load(); last != 0 {
 		st.Last = time.Unix(0, last)
@@ -157,7 +156,7 @@ func (s *Store) Stats() Stats {
 // An atomic group of which some hits have an answer, and others are decided here,
 // stands or falls together as far as that is still possible: what the store
 // charged stays charged.
-func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
+func (s *Store) Take(ctx context.Context, b *backend.Batch) error {
 	if err := s.next.Take(ctx, b); err != nil {
 		return err
 	}

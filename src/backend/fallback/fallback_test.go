@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/split"
-	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/backendtest"
 )
 
@@ -25,12 +25,12 @@ var (
 // flaky is a store that may be down, and then counts nothing; or deaf, so that
 // nobody hears of what it counts.
 type flaky struct {
-	limiter.Backend
+	backend.Backend
 	down, deaf    atomic.Bool
 	asked, forced atomic.Int64 // hits, and those of them with Op Force
 }
 
-func (f *flaky) Take(ctx context.Context, b *algorithm.Batch) error {
+func (f *flaky) Take(ctx context.Context, b *backend.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (f *flaky) Take(ctx context.Context, b *algorithm.Batch) error {
 		}
 	}
 	for i := range b.Verdicts {
-		b.Verdicts[i] = algorithm.Verdict{Err: errDown}
+		b.Verdicts[i] = backend.Verdict{Err: errDown}
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func inMemory(t testing.TB) *flaky {
 	return &flaky{Backend: m}
 }
 
-func open(t testing.TB, next limiter.Backend, replicas int) *Store {
+func open(t testing.TB, next backend.Backend, replicas int) *Store {
 	t.Helper()
 	s, err := New(next, Config{Replicas: replicas})
 	if err != nil {
@@ -71,9 +71,9 @@ func open(t testing.TB, next limiter.Backend, replicas int) *Store {
 	return s
 }
 
-func take(t testing.TB, s limiter.Backend, at time.Duration, hits ...algorithm.Hit) []algorithm.Verdict {
+func take(t testing.TB, s backend.Backend, at time.Duration, hits ...backend.Hit) []backend.Verdict {
 	t.Helper()
-	b := algorithm.Batch{Hits: hits, Verdicts: make([]algorithm.Verdict, len(hits)), Now: epoch.Add(at)}
+	b := backend.Batch{Hits: hits, Verdicts: make([]backend.Verdict, len(hits)), Now: epoch.Add(at)}
 	if err := s.Take(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
@@ -84,42 +84,42 @@ func fixed(most uint64, period time.Duration) *algorithm.Limit {
 	return &algorithm.Limit{Max: most, Period: period, CountBlocked: true}
 }
 
-func local(key string, l *algorithm.Limit, amount uint64) algorithm.Hit {
-	return algorithm.Hit{Key: []byte(key), Limit: l, Amount: amount, OnFailure: algorithm.FailLocally}
+func local(key string, l *algorithm.Limit, amount uint64) backend.Hit {
+	return backend.Hit{Key: []byte(key), Limit: l, Amount: amount, Fallback: backend.FallbackLocal}
 }
 
 // count is what the store has of a counter.
-func count(t testing.TB, s limiter.Backend, at time.Duration, key string, l *algorithm.Limit) uint64 {
+func count(t testing.TB, s backend.Backend, at time.Duration, key string, l *algorithm.Limit) uint64 {
 	t.Helper()
-	return take(t, s, at, algorithm.Hit{Key: []byte(key), Limit: l, Op: algorithm.Look})[0].Before
+	return take(t, s, at, backend.Hit{Key: []byte(key), Limit: l, Op: algorithm.Look})[0].Before
 }
 
 // What a store answers goes through, and what it does not goes by each hit's word.
 func TestModes(t *testing.T) {
 	next := inMemory(t)
 	s := open(t, next, 1)
-	hits := func(amount uint64, op algorithm.Op) (hits []algorithm.Hit) {
-		for i := range algorithm.OnFailures() {
-			f := algorithm.OnFailure(i)
-			hits = append(hits, algorithm.Hit{Key: []byte(f.String()), Limit: fixed(10, time.Minute), Amount: amount, Op: op, OnFailure: f, Group: uint16(i)})
+	hits := func(amount uint64, op algorithm.Op) (hits []backend.Hit) {
+		for i := range backend.Fallbacks() {
+			f := backend.Fallback(i)
+			hits = append(hits, backend.Hit{Key: []byte(f.String()), Limit: fixed(10, time.Minute), Amount: amount, Op: op, Fallback: f, Group: uint16(i)})
 		}
 		return hits
 	}
 	for _, v := range take(t, s, 0, hits(4, algorithm.Charge)...) {
-		if v.Err != nil || v.Over || v.Remaining != 6 || v.Instead != 0 {
+		if v.Err != nil || v.Over || v.Remaining != 6 || v.Fallback != 0 {
 			t.Errorf("up: %+v", v)
 		}
 	}
 	next.down.Store(true)
 	got := take(t, s, 0, hits(7, algorithm.Charge)...)
-	for i, want := range []algorithm.Verdict{
+	for i, want := range []backend.Verdict{
 		{Err: errDown},
-		{Instead: algorithm.FailAllowing, Remaining: 3},
-		{Instead: algorithm.FailDenying, Over: true, Before: 10, After: 10, RetryAfter: time.Second, ResetAfter: time.Second},
-		{Instead: algorithm.FailLocally, Charged: true, After: 7, Remaining: 3, ResetAfter: time.Minute},
+		{Outcome: algorithm.Outcome{Remaining: 3}, Fallback: backend.FallbackAllow},
+		{Outcome: algorithm.Outcome{Over: true, Before: 10, After: 10, RetryAfter: time.Second, ResetAfter: time.Second}, Fallback: backend.FallbackDeny},
+		{Outcome: algorithm.Outcome{Charged: true, After: 7, Remaining: 3, ResetAfter: time.Minute}, Fallback: backend.FallbackLocal},
 	} {
 		if got[i] != want {
-			t.Errorf("down, %v: got %+v, want %+v", algorithm.OnFailure(i), got[i], want)
+			t.Errorf("down, %v: got %+v, want %+v", backend.Fallback(i), got[i], want)
 		}
 	}
 	got = take(t, s, 0, hits(7, algorithm.Charge)...)
@@ -127,12 +127,12 @@ func TestModes(t *testing.T) {
 		t.Errorf("a share is used up: %+v", v) // which no cache in front may take for the limit
 	}
 	for _, v := range take(t, s, 0, hits(1, algorithm.Refund)...)[1:] {
-		if v.Over || v.Err != nil || v.Instead == 0 {
+		if v.Over || v.Err != nil || v.Fallback == 0 {
 			t.Errorf("a refund: %+v", v)
 		}
 	}
 	st := s.Stats()
-	if st.Instead != [4]uint64{3, 3, 3, 3} || st.Last.IsZero() || st.Owed != 1 || st.Replicas != 1 {
+	if st.Fallback != [4]uint64{3, 3, 3, 3} || st.Last.IsZero() || st.Owed != 1 || st.Replicas != 1 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -140,9 +140,9 @@ func TestModes(t *testing.T) {
 // overloaded is a store that works and has no time for any request.
 type overloaded struct{}
 
-func (overloaded) Take(_ context.Context, b *algorithm.Batch) error {
+func (overloaded) Take(_ context.Context, b *backend.Batch) error {
 	for i := range b.Verdicts {
-		b.Verdicts[i] = algorithm.Verdict{Err: algorithm.ErrOverload}
+		b.Verdicts[i] = backend.Verdict{Err: backend.ErrOverload}
 	}
 	return nil
 }
@@ -152,12 +152,12 @@ func (overloaded) Take(_ context.Context, b *algorithm.Batch) error {
 func TestOverload(t *testing.T) {
 	s := open(t, overloaded{}, 1)
 	deny := local("b", fixed(10, time.Minute), 1)
-	deny.OnFailure, deny.Group = algorithm.FailDenying, 1
+	deny.Fallback, deny.Group = backend.FallbackDeny, 1
 	got := take(t, s, 0, local("a", fixed(10, time.Minute), 7), deny)
-	if got[0].Instead != algorithm.FailLocally || got[0].Remaining != 3 || !got[1].Over {
+	if got[0].Fallback != backend.FallbackLocal || got[0].Remaining != 3 || !got[1].Over {
 		t.Errorf("got %+v", got)
 	}
-	if st := s.Stats(); !st.Last.IsZero() || st.Instead[algorithm.FailLocally] != 1 {
+	if st := s.Stats(); !st.Last.IsZero() || st.Fallback[backend.FallbackLocal] != 1 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -168,31 +168,31 @@ func TestNever(t *testing.T) {
 	banned, ten := fixed(0, time.Minute), fixed(10, time.Minute)
 	for _, tt := range []struct {
 		limit  *algorithm.Limit
-		how    algorithm.OnFailure
+		how    backend.Fallback
 		op     algorithm.Op
 		amount uint64
 		over   bool
 		retry  time.Duration
 	}{
-		{limit: banned, how: algorithm.FailAllowing, amount: 1, over: true, retry: algorithm.Never},
-		{limit: banned, how: algorithm.FailAllowing, op: algorithm.Look, amount: 1, over: true, retry: algorithm.Never},
-		{limit: banned, how: algorithm.FailAllowing, op: algorithm.Refund, amount: 1},
-		{limit: banned, how: algorithm.FailAllowing, op: algorithm.Look},
-		{limit: banned, how: algorithm.FailDenying, amount: 1, over: true, retry: algorithm.Never},
-		{limit: banned, how: algorithm.FailLocally, amount: 1, over: true, retry: algorithm.Never},
-		{limit: ten, how: algorithm.FailAllowing, amount: 10},
-		{limit: ten, how: algorithm.FailAllowing, amount: 11, over: true, retry: algorithm.Never},
-		{limit: ten, how: algorithm.FailDenying, amount: 10, over: true, retry: denyFor},
-		{limit: ten, how: algorithm.FailDenying, amount: 11, over: true, retry: algorithm.Never},
-		{limit: ten, how: algorithm.FailLocally, amount: 3},
-		{limit: ten, how: algorithm.FailLocally, amount: 4, over: true, retry: denyFor},
-		{limit: ten, how: algorithm.FailLocally, amount: 10, over: true, retry: denyFor},
-		{limit: ten, how: algorithm.FailLocally, amount: 11, over: true, retry: algorithm.Never},
+		{limit: banned, how: backend.FallbackAllow, amount: 1, over: true, retry: algorithm.Never},
+		{limit: banned, how: backend.FallbackAllow, op: algorithm.Look, amount: 1, over: true, retry: algorithm.Never},
+		{limit: banned, how: backend.FallbackAllow, op: algorithm.Refund, amount: 1},
+		{limit: banned, how: backend.FallbackAllow, op: algorithm.Look},
+		{limit: banned, how: backend.FallbackDeny, amount: 1, over: true, retry: algorithm.Never},
+		{limit: banned, how: backend.FallbackLocal, amount: 1, over: true, retry: algorithm.Never},
+		{limit: ten, how: backend.FallbackAllow, amount: 10},
+		{limit: ten, how: backend.FallbackAllow, amount: 11, over: true, retry: algorithm.Never},
+		{limit: ten, how: backend.FallbackDeny, amount: 10, over: true, retry: denyFor},
+		{limit: ten, how: backend.FallbackDeny, amount: 11, over: true, retry: algorithm.Never},
+		{limit: ten, how: backend.FallbackLocal, amount: 3},
+		{limit: ten, how: backend.FallbackLocal, amount: 4, over: true, retry: denyFor},
+		{limit: ten, how: backend.FallbackLocal, amount: 10, over: true, retry: denyFor},
+		{limit: ten, how: backend.FallbackLocal, amount: 11, over: true, retry: algorithm.Never},
 	} {
 		next := inMemory(t)
 		next.down.Store(true)
-		v := take(t, open(t, next, 4), 0, algorithm.Hit{Key: []byte("k"), Limit: tt.limit, Op: tt.op, Amount: tt.amount, OnFailure: tt.how})[0]
-		if v.Over != tt.over || v.RetryAfter != tt.retry || v.Instead != tt.how {
+		v := take(t, open(t, next, 4), 0, backend.Hit{Key: []byte("k"), Limit: tt.limit, Op: tt.op, Amount: tt.amount, Fallback: tt.how})[0]
+		if v.Over != tt.over || v.RetryAfter != tt.retry || v.Fallback != tt.how {
 			t.Errorf("%v of %d of %d, %v: %+v", tt.op, tt.amount, tt.limit.Max, tt.how, v)
 		}
 	}
@@ -205,7 +205,7 @@ func TestCallerLeft(t *testing.T) {
 	s := open(t, next, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	b := algorithm.Batch{Hits: []algorithm.Hit{local("k", fixed(10, time.Minute), 1)}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+	b := backend.Batch{Hits: []backend.Hit{local("k", fixed(10, time.Minute), 1)}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	if err := s.Take(ctx, &b); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestCallerLeft(t *testing.T) {
 
 func TestMisuse(t *testing.T) {
 	s := open(t, inMemory(t), 1)
-	if err := s.Take(t.Context(), &algorithm.Batch{Hits: make([]algorithm.Hit, 1)}); err == nil {
+	if err := s.Take(t.Context(), &backend.Batch{Hits: make([]backend.Hit, 1)}); err == nil {
 		t.Error("a batch without verdicts is taken")
 	}
 	for _, cfg := range []Config{{Replicas: -1}, {MaxBytes: MinBytes - 1}} {
@@ -232,10 +232,10 @@ func TestMisuse(t *testing.T) {
 // What is decided here passes the suite of all stores.
 func TestSuite(t *testing.T) {
 	t.Run("up", func(t *testing.T) {
-		backendtest.Run(t, func(t *testing.T) limiter.Backend { return open(t, inMemory(t), 1) })
+		backendtest.Run(t, func(t *testing.T) backend.Backend { return open(t, inMemory(t), 1) })
 	})
 	t.Run("down", func(t *testing.T) {
-		backendtest.Suite{Unsure: true}.Run(t, func(t *testing.T) limiter.Backend {
+		backendtest.Suite{Unsure: true}.Run(t, func(t *testing.T) backend.Backend {
 			next := inMemory(t)
 			next.down.Store(true)
 			return asLocal{open(t, next, 1)}
@@ -244,17 +244,17 @@ func TestSuite(t *testing.T) {
 }
 
 // asLocal has all hits counted here, and takes out of verdicts who decided.
-type asLocal struct{ limiter.Backend }
+type asLocal struct{ backend.Backend }
 
-func (s asLocal) Take(ctx context.Context, b *algorithm.Batch) error {
+func (s asLocal) Take(ctx context.Context, b *backend.Batch) error {
 	c := *b
-	c.Hits = append([]algorithm.Hit(nil), b.Hits...)
+	c.Hits = append([]backend.Hit(nil), b.Hits...)
 	for i := range c.Hits {
-		c.Hits[i].OnFailure = algorithm.FailLocally
+		c.Hits[i].Fallback = backend.FallbackLocal
 	}
 	err := s.Backend.Take(ctx, &c)
 	for i := range b.Verdicts {
-		b.Verdicts[i].Instead = 0
+		b.Verdicts[i].Fallback = 0
 	}
 	return err
 }
@@ -374,7 +374,7 @@ func TestAfterwards(t *testing.T) {
 				h := local("k", tt.limit, step.amount)
 				h.Op = step.op
 				v := take(t, s, step.at, h)[0]
-				if v.Over != step.over || v.Err != nil || (v.Instead == algorithm.FailLocally) != (step.do == down) {
+				if v.Over != step.over || v.Err != nil || (v.Fallback == backend.FallbackLocal) != (step.do == down) {
 					t.Fatalf("step %d: %+v", i, v)
 				}
 			}
@@ -452,16 +452,16 @@ func TestRefusedWrites(t *testing.T) {
 
 // readOnly is a store that may answer looks only.
 type readOnly struct {
-	limiter.Backend
+	backend.Backend
 	yes atomic.Bool
 }
 
-func (r *readOnly) Take(ctx context.Context, b *algorithm.Batch) error {
+func (r *readOnly) Take(ctx context.Context, b *backend.Batch) error {
 	if !r.yes.Load() || b.Hits[0].Op == algorithm.Look {
 		return r.Backend.Take(ctx, b)
 	}
 	for i := range b.Verdicts {
-		b.Verdicts[i] = algorithm.Verdict{Err: errDown}
+		b.Verdicts[i] = backend.Verdict{Err: errDown}
 	}
 	return nil
 }
@@ -472,19 +472,19 @@ func TestGroups(t *testing.T) {
 	for _, tt := range []struct {
 		name                     string
 		shortDown, longDown      bool
-		shortSays, longSays      algorithm.OnFailure
+		shortSays, longSays      backend.Fallback
 		shortBefore, longBefore  uint64
 		passes                   bool
 		shortCounted, longCounts uint64 // in the stores
 	}{
 		{"both answer", false, false, 0, 0, 0, 0, true, 1, 1},
-		{"both are counted here", true, true, algorithm.FailLocally, algorithm.FailLocally, 0, 0, true, 0, 0},
-		{"the short one is counted here", true, false, algorithm.FailLocally, 0, 0, 0, true, 0, 1},
-		{"the long one is counted here", false, true, 0, algorithm.FailLocally, 0, 0, true, 1, 0},
-		{"the long one refuses", true, false, algorithm.FailLocally, 0, 0, 5, false, 0, 5},
-		{"the short one refuses", false, true, 0, algorithm.FailLocally, 3, 0, false, 3, 0},
-		{"the short one is denied", true, false, algorithm.FailDenying, 0, 0, 0, false, 0, 0},
-		{"the long one is let pass", false, true, 0, algorithm.FailAllowing, 0, 0, true, 1, 0},
+		{"both are counted here", true, true, backend.FallbackLocal, backend.FallbackLocal, 0, 0, true, 0, 0},
+		{"the short one is counted here", true, false, backend.FallbackLocal, 0, 0, 0, true, 0, 1},
+		{"the long one is counted here", false, true, 0, backend.FallbackLocal, 0, 0, true, 1, 0},
+		{"the long one refuses", true, false, backend.FallbackLocal, 0, 0, 5, false, 0, 5},
+		{"the short one refuses", false, true, 0, backend.FallbackLocal, 3, 0, false, 3, 0},
+		{"the short one is denied", true, false, backend.FallbackDeny, 0, 0, 0, false, 0, 0},
+		{"the long one is let pass", false, true, 0, backend.FallbackAllow, 0, 0, true, 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			short, long := inMemory(t), inMemory(t)
@@ -497,9 +497,9 @@ func TestGroups(t *testing.T) {
 			}
 			short.down.Store(tt.shortDown)
 			long.down.Store(tt.longDown)
-			hits := []algorithm.Hit{local("k", second, 1), local("k", minute, 1)}
+			hits := []backend.Hit{local("k", second, 1), local("k", minute, 1)}
 			hits[0].Atomic, hits[1].Atomic = true, true
-			hits[0].OnFailure, hits[1].OnFailure = tt.shortSays, tt.longSays
+			hits[0].Fallback, hits[1].Fallback = tt.shortSays, tt.longSays
 			v := take(t, s, 0, hits...)
 			if passes := !v[0].Over && !v[1].Over; passes != tt.passes || v[0].Err != nil || v[1].Err != nil {
 				t.Errorf("%+v", v)
@@ -514,12 +514,12 @@ func TestGroups(t *testing.T) {
 			if tt.passes {
 				charged = 1
 			}
-			if tt.shortSays == algorithm.FailLocally {
+			if tt.shortSays == backend.FallbackLocal {
 				if got := count(t, short, 0, "k", second); got != tt.shortBefore+charged {
 					t.Errorf("settled, the short store has %d", got)
 				}
 			}
-			if tt.longSays == algorithm.FailLocally {
+			if tt.longSays == backend.FallbackLocal {
 				if got := count(t, long, 0, "k", minute); got != tt.longBefore+charged {
 					t.Errorf("settled, the long store has %d", got)
 				}
@@ -563,7 +563,7 @@ func TestBound(t *testing.T) {
 				if v := take(t, stores[i], at, local("k", limit, amount))[0]; !v.Over {
 					for range amount {
 						passed = append(passed, at)
-						if v.Instead == 0 {
+						if v.Fallback == 0 {
 							byStore = append(byStore, at)
 						} else {
 							here = append(here, at)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 )
 
@@ -28,14 +29,14 @@ type ledger struct {
 	max     int64
 	swept   time.Time
 	name    []byte
-	one     algorithm.Batch // room for a batch of one hit
-	key     [8]byte         // of it
+	one     backend.Batch // room for a batch of one hit
+	key     [8]byte       // of it
 }
 
 // entry is a counter of the store that lacks something.
 type entry struct {
 	name   string
-	force  algorithm.Hit // what adds to it, with memory of its own; Amount is not set
+	force  backend.Hit // what adds to it, with memory of its own; Amount is not set
 	limit  algorithm.Limit
 	share  algorithm.Limit // what the ledger counts by
 	count  uint64          // what it counts under: another one after each payment
@@ -59,7 +60,7 @@ func newLedger(maxBytes int64) (*ledger, error) {
 	}
 	return &ledger{
 		some: make(chan struct{}, 1), counts: counts, entries: make(map[string]*entry), max: maxBytes / 2,
-		one: algorithm.Batch{Hits: make([]algorithm.Hit, 1), Verdicts: make([]algorithm.Verdict, 1)},
+		one: backend.Batch{Hits: make([]backend.Hit, 1), Verdicts: make([]backend.Verdict, 1)},
 	}, nil
 }
 
@@ -78,7 +79,7 @@ func (l *ledger) len() int64 {
 }
 
 // note remembers a hit on which v is the verdict here, where it was as here is.
-func (l *ledger) note(h, here *algorithm.Hit, v *algorithm.Verdict, now time.Time) {
+func (l *ledger) note(h, here *backend.Hit, v *backend.Verdict, now time.Time) {
 	switch {
 	case h.Amount == 0, here.Op == algorithm.Look:
 		return
@@ -115,7 +116,7 @@ func (l *ledger) note(h, here *algorithm.Hit, v *algorithm.Verdict, now time.Tim
 }
 
 // entry is that of the counter which h is on; nil if there is no room for it.
-func (l *ledger) entry(h *algorithm.Hit, share *algorithm.Limit, now time.Time) *entry {
+func (l *ledger) entry(h *backend.Hit, share *algorithm.Limit, now time.Time) *entry {
 	l.name = appendName(l.name[:0], h)
 	e := l.entries[string(l.name)]
 	if e == nil {
@@ -130,7 +131,7 @@ func (l *ledger) entry(h *algorithm.Hit, share *algorithm.Limit, now time.Time) 
 		e.force.Key = bytes.Clone(h.Key)
 		l.last++
 		e.count = l.last
-		e.force.Op, e.force.Atomic, e.force.NoVeto, e.force.OnFailure = algorithm.Force, false, false, algorithm.FailWithError
+		e.force.Op, e.force.Atomic, e.force.NoVeto, e.force.Fallback = algorithm.Force, false, false, backend.FallbackError
 		l.entries[e.name] = e
 		l.bytes += size
 	}
@@ -141,7 +142,7 @@ func (l *ledger) entry(h *algorithm.Hit, share *algorithm.Limit, now time.Time) 
 
 // appendName appends what tells one counter of the store from another, whatever
 // the store.
-func appendName(dst []byte, h *algorithm.Hit) []byte {
+func appendName(dst []byte, h *backend.Hit) []byte {
 	flags := byte(0)
 	if h.Together {
 		flags |= 1
@@ -155,12 +156,12 @@ func appendName(dst []byte, h *algorithm.Hit) []byte {
 }
 
 // take does op to what is owed to e.
-func (l *ledger) take(e *entry, op algorithm.Op, amount uint64, now time.Time) algorithm.Verdict {
+func (l *ledger) take(e *entry, op algorithm.Op, amount uint64, now time.Time) backend.Verdict {
 	binary.BigEndian.PutUint64(l.key[:], e.count)
 	l.one.Now = now
-	l.one.Hits[0] = algorithm.Hit{Key: l.key[:], Limit: &e.share, Op: op, Amount: amount}
+	l.one.Hits[0] = backend.Hit{Key: l.key[:], Limit: &e.share, Op: op, Amount: amount}
 	_ = l.counts.Take(context.Background(), &l.one) // the hit is a good one, and memory does not wait
-	l.one.Hits[0] = algorithm.Hit{}
+	l.one.Hits[0] = backend.Hit{}
 	return l.one.Verdicts[0]
 }
 
@@ -193,7 +194,7 @@ func (l *ledger) all(now time.Time) []*entry {
 
 // bill fills b with what some counters lack, at most two hits for each, and returns
 // whose they are. Those that lack nothing any more are forgotten.
-func (l *ledger) bill(entries []*entry, b *algorithm.Batch, now time.Time) (of []*entry) {
+func (l *ledger) bill(entries []*entry, b *backend.Batch, now time.Time) (of []*entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clock := instant(now)
@@ -223,7 +224,7 @@ func (l *ledger) bill(entries []*entry, b *algorithm.Batch, now time.Time) (of [
 			add(e, algorithm.Force, owed)
 		}
 	}
-	b.Verdicts = make([]algorithm.Verdict, len(b.Hits))
+	b.Verdicts = make([]backend.Verdict, len(b.Hits))
 	return of
 }
 
@@ -241,7 +242,7 @@ func (l *ledger) looked(e *entry, has uint64, now time.Time) {
 }
 
 // paid notes what the store took of a bill, and returns how many of its hits.
-func (l *ledger) paid(of []*entry, b *algorithm.Batch) (taken int) {
+func (l *ledger) paid(of []*entry, b *backend.Batch) (taken int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, e := range of {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // Run adds to the store what was charged here, when the store answers again, and
@@ -65,7 +66,7 @@ func (s *Store) Settle(ctx context.Context, now time.Time) (taken bool) {
 	case <-ctx.Done():
 		return false
 	}
-	var b algorithm.Batch
+	var b backend.Batch
 	entries := s.owed.all(now)
 	missed := 0 // batches in a row of which nothing was taken
 	for len(entries) > 0 && ctx.Err() == nil && missed < settleMisses {
@@ -100,7 +101,7 @@ func (s *Store) Settle(ctx context.Context, now time.Time) (taken bool) {
 // reached are those entries of a bill, b, whose counters the store can be asked for.
 // A store that is away may do later what it is sent now, so it is sent what counts
 // only after a look was answered.
-func (s *Store) reached(ctx context.Context, of []*entry, b *algorithm.Batch, now time.Time) (there []*entry, err error) {
+func (s *Store) reached(ctx context.Context, of []*entry, b *backend.Batch, now time.Time) (there []*entry, err error) {
 	for i := range b.Hits {
 		b.Hits[i].Op, b.Hits[i].Amount = algorithm.Look, 0
 	}

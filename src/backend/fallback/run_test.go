@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
+	"ratelimit/src/backend"
 )
 
 // now is a hit by the clock of the store.
-func now(t *testing.T, s *Store, h algorithm.Hit) algorithm.Verdict {
+func now(t *testing.T, s *Store, h backend.Hit) backend.Verdict {
 	t.Helper()
-	b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: make([]algorithm.Verdict, 1)}
+	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1)}
 	if err := s.Take(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestRunSettles(t *testing.T) {
 		}
 		next.down.Store(false)
 		time.Sleep(settleMost + time.Millisecond)
-		if got := now(t, s, algorithm.Hit{Key: []byte("k"), Limit: limit, Op: algorithm.Look}); got.Before != 10 || s.Stats().Owed != 0 || s.Stats().Returned != 1 {
+		if got := now(t, s, backend.Hit{Key: []byte("k"), Limit: limit, Op: algorithm.Look}); got.Before != 10 || s.Stats().Owed != 0 || s.Stats().Returned != 1 {
 			t.Errorf("%+v %+v", got, s.Stats())
 		}
 		idle := next.asked.Load()
@@ -108,7 +108,7 @@ func TestReplicasAreCounted(t *testing.T) {
 		down := stores[0].next.(*flaky)
 		down.down.Store(true)
 		limit := fixed(10, time.Hour)
-		if v := now(t, stores[0], local("k", limit, 3)); v.Over || v.Instead != algorithm.FailLocally {
+		if v := now(t, stores[0], local("k", limit, 3)); v.Over || v.Fallback != backend.FallbackLocal {
 			t.Errorf("%+v", v)
 		}
 		if v := now(t, stores[0], local("k", limit, 1)); !v.Over {
@@ -185,7 +185,7 @@ func TestLostHeartbeats(t *testing.T) {
 // forgetful is a store that can be restarted without what it counted.
 type forgetful struct {
 	mu  sync.Mutex
-	now limiter.Backend
+	now backend.Backend
 }
 
 func (f *forgetful) restart(t *testing.T) {
@@ -194,7 +194,7 @@ func (f *forgetful) restart(t *testing.T) {
 	f.now = inMemory(t).Backend
 }
 
-func (f *forgetful) Take(ctx context.Context, b *algorithm.Batch) error {
+func (f *forgetful) Take(ctx context.Context, b *backend.Batch) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.now.Take(ctx, b)
@@ -283,17 +283,17 @@ func TestSettleAroundWhatIsAway(t *testing.T) {
 
 // onlySome is a store that answers for one key only.
 type onlySome struct {
-	limiter.Backend
+	backend.Backend
 	of string
 }
 
-func (o *onlySome) Take(ctx context.Context, b *algorithm.Batch) error {
+func (o *onlySome) Take(ctx context.Context, b *backend.Batch) error {
 	for i := range b.Hits {
 		if string(b.Hits[i].Key) != o.of {
-			b.Verdicts[i] = algorithm.Verdict{Err: errDown}
+			b.Verdicts[i] = backend.Verdict{Err: errDown}
 			continue
 		}
-		one := algorithm.Batch{Hits: b.Hits[i : i+1], Verdicts: b.Verdicts[i : i+1], Now: b.Now}
+		one := backend.Batch{Hits: b.Hits[i : i+1], Verdicts: b.Verdicts[i : i+1], Now: b.Now}
 		if err := o.Backend.Take(ctx, &one); err != nil {
 			return err
 		}
@@ -303,11 +303,11 @@ func (o *onlySome) Take(ctx context.Context, b *algorithm.Batch) error {
 
 // slow is a store that takes its time.
 type slow struct {
-	limiter.Backend
+	backend.Backend
 	by atomic.Int64
 }
 
-func (s *slow) Take(ctx context.Context, b *algorithm.Batch) error {
+func (s *slow) Take(ctx context.Context, b *backend.Batch) error {
 	time.Sleep(time.Duration(s.by.Load()))
 	return s.Backend.Take(ctx, b)
 }

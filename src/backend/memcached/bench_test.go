@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/redis"
-	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/memcachedtest"
 	"ratelimit/src/testbed/redistest"
 )
@@ -108,14 +108,14 @@ func against(b *testing.B, limit *algorithm.Limit, keys, charges, inFlight int) 
 		names[i] = fmt.Appendf(nil, "domain_user_%d_", i)
 	}
 	batches := sync.Pool{New: func() any {
-		return &algorithm.Batch{Hits: make([]algorithm.Hit, charges), Verdicts: make([]algorithm.Verdict, charges)}
+		return &backend.Batch{Hits: make([]backend.Hit, charges), Verdicts: make([]backend.Verdict, charges)}
 	}}
-	callOf := func(store limiter.Backend) func(n int) {
+	callOf := func(store backend.Backend) func(n int) {
 		return func(n int) {
-			batch := batches.Get().(*algorithm.Batch)
+			batch := batches.Get().(*backend.Batch)
 			defer batches.Put(batch)
 			for i := range batch.Hits {
-				batch.Hits[i] = algorithm.Hit{Key: names[(n*charges+i)*7919%keys], Limit: limit, Amount: 1, Group: uint16(i)}
+				batch.Hits[i] = backend.Hit{Key: names[(n*charges+i)*7919%keys], Limit: limit, Amount: 1, Group: uint16(i)}
 			}
 			if err := store.Take(ctx, batch); err != nil || batch.Verdicts[0].Err != nil {
 				b.Error(err, batch.Verdicts[0].Err)

@@ -15,21 +15,21 @@ import (
 
 	"go.uber.org/goleak"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
 )
 
 // takeWithin makes a call whose caller has so much time; 0: as much as it likes.
-func takeWithin(t *testing.T, s *Store, h algorithm.Hit, left time.Duration) algorithm.Verdict {
+func takeWithin(t *testing.T, s *Store, h backend.Hit, left time.Duration) backend.Verdict {
 	t.Helper()
 	ctx, cancel := t.Context(), context.CancelFunc(func() {})
 	if left > 0 {
 		ctx, cancel = context.WithTimeout(ctx, left)
 	}
 	defer cancel()
-	b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	if err := s.Take(ctx, &b); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestMargin(t *testing.T) {
 	s := open(t, Config{Servers: []string{server.Addr}, Timeout: time.Minute})
 	take(t, s, hot(0))
 	server.Pause()
-	b := algorithm.Batch{Hits: []algorithm.Hit{hot(0)}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+	b := backend.Batch{Hits: []backend.Hit{hot(0)}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	if err := s.Take(patient{t.Context(), time.Now().Add(100 * time.Millisecond)}, &b); err != nil || !errors.Is(b.Verdicts[0].Err, ErrTimeout) {
 		t.Errorf("got %v, %v", err, b.Verdicts[0].Err)
 	}
@@ -240,7 +240,7 @@ func TestBytesAreBounded(t *testing.T) {
 	s := open(t, Config{Servers: []string{server.Addr}, Timeout: 10 * time.Second, Connections: 1})
 	take(t, s, hot(0))
 	server.Pause()
-	huge := algorithm.Hit{Key: []byte(strings.Repeat("x", 1<<20)), Limit: window(10, time.Hour), Amount: 1}
+	huge := backend.Hit{Key: []byte(strings.Repeat("x", 1<<20)), Limit: window(10, time.Hour), Amount: 1}
 	busy := 0
 	for n := 0; n < 1000 && busy < 10; n++ { // on a busy machine some leave before they take room
 		if v := takeWithin(t, s, huge, 5*time.Millisecond); errors.Is(v.Err, ErrBusy) {

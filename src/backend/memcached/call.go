@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 )
 
@@ -61,7 +62,7 @@ const slack = 2 * time.Second
 const virtualLife = time.Hour
 
 // fill makes the ops of b. Counters live up to jitter longer than they must.
-func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged bool) {
+func (c *call) fill(b *backend.Batch, now int64, jitter time.Duration, tagged bool) {
 	for i := range b.Hits {
 		h := &b.Hits[i]
 		o := op{call: c, amount: h.Amount, most: algorithm.MaxCount}
@@ -91,7 +92,7 @@ func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged 
 	c.left.Store(int32(len(c.ops)))
 }
 
-func (c *call) append(o op, h *algorithm.Hit, now int64, tagged bool, ago int64) {
+func (c *call) append(o op, h *backend.Hit, now int64, tagged bool, ago int64) {
 	o.from = len(c.keys)
 	c.keys = appendKey(c.keys, h, now, tagged, ago)
 	o.to = len(c.keys)
@@ -99,16 +100,16 @@ func (c *call) append(o op, h *algorithm.Hit, now int64, tagged bool, ago int64)
 }
 
 // verdicts turns what came of the ops into b's verdicts.
-func (c *call) verdicts(b *algorithm.Batch, now int64) {
+func (c *call) verdicts(b *backend.Batch, now int64) {
 	ops := c.ops
 	for i := range b.Hits {
 		h, v := &b.Hits[i], &b.Verdicts[i]
 		count := &ops[0]
 		ops = ops[1:]
-		*v = algorithm.Verdict{Err: count.err}
+		*v = backend.Verdict{Err: count.err}
 		if h.Limit.Kind != algorithm.SlidingWindowCounter {
 			if v.Err == nil {
-				_, *v = algorithm.TakeFixed(h.Limit, count.before, now, h.Op, h.Amount)
+				_, v.Outcome = algorithm.TakeFixed(h.Limit, count.before, now, h.Op, h.Amount)
 			}
 			continue
 		}
@@ -120,7 +121,7 @@ func (c *call) verdicts(b *algorithm.Batch, now int64) {
 		if v.Err == nil {
 			start, _ := algorithm.Window(now, h.Limit.Period)
 			buckets := algorithm.Buckets{Start: start, Previous: previous.before, Current: count.before}
-			_, *v = algorithm.TakeSlidingCounter(h.Limit, buckets, now, h.Op, h.Amount)
+			_, v.Outcome = algorithm.TakeSlidingCounter(h.Limit, buckets, now, h.Op, h.Amount)
 		}
 	}
 }

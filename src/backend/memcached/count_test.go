@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/testbed/memcachedtest"
 )
 
@@ -65,7 +66,7 @@ func TestRefunds(t *testing.T) {
 	refund, charge := hot(0), hot(0)
 	refund.Op = algorithm.Refund
 	for i, st := range []struct {
-		hit           algorithm.Hit
+		hit           backend.Hit
 		amount        uint64
 		before, after uint64
 		left          string
@@ -213,11 +214,11 @@ func TestExpiry(t *testing.T) {
 			window(1, time.Second), window(1, time.Hour), window(1, 30*day), window(1, 365*day),
 			sliding(1, time.Second), sliding(1, 30*day), sliding(1, 365*day),
 		} {
-			h := algorithm.Hit{Key: fmt.Appendf(nil, "e%v%d_", jitter, i), Limit: limit, Amount: 1}
+			h := backend.Hit{Key: fmt.Appendf(nil, "e%v%d_", jitter, i), Limit: limit, Amount: 1}
 			var now time.Time
-			var v [2]algorithm.Verdict
+			var v [2]backend.Verdict
 			for j := range v {
-				b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: v[j : j+1]}
+				b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: v[j : j+1]}
 				now = time.Now()
 				if err := s.Take(t.Context(), &b); err != nil || v[j].Err != nil {
 					t.Fatal(err, v[j].Err)
@@ -247,17 +248,17 @@ func TestUnsupported(t *testing.T) {
 	s := open(t, Config{Servers: []string{server.Addr}})
 	polite := *window(1, time.Hour)
 	polite.CountBlocked = false
-	bad := []algorithm.Hit{
+	bad := []backend.Hit{
 		{Key: []byte("k"), Limit: &polite, Amount: 1},
 		{Key: []byte("k"), Limit: window(1, time.Hour), Amount: 1, Atomic: true},
 	}
 	for kind := range algorithm.Kind(5) {
 		if kind != algorithm.FixedWindow && kind != algorithm.SlidingWindowCounter {
-			bad = append(bad, algorithm.Hit{Key: []byte("k"), Limit: &algorithm.Limit{Kind: kind, Max: 1, Period: time.Hour, CountBlocked: true}, Amount: 1})
+			bad = append(bad, backend.Hit{Key: []byte("k"), Limit: &algorithm.Limit{Kind: kind, Max: 1, Period: time.Hour, CountBlocked: true}, Amount: 1})
 		}
 	}
 	for _, h := range bad {
-		b := algorithm.Batch{Hits: []algorithm.Hit{hot(0), h}, Verdicts: make([]algorithm.Verdict, 2), Now: epoch}
+		b := backend.Batch{Hits: []backend.Hit{hot(0), h}, Verdicts: make([]backend.Verdict, 2), Now: epoch}
 		if err := s.Take(t.Context(), &b); err != nil {
 			t.Error(err)
 		}

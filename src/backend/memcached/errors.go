@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 )
 
@@ -21,7 +21,7 @@ var (
 	ErrBusy = fmt.Errorf("memcached: %w", remote.ErrBusy)
 	// ErrOverload: Memcached works, but the call had to wait for too long behind its
 	// own commands or behind other calls.
-	ErrOverload = fmt.Errorf("memcached: %w", algorithm.ErrOverload)
+	ErrOverload = fmt.Errorf("memcached: %w", backend.ErrOverload)
 	// ErrUnsupported is a hit that Memcached cannot count: rules with such are
 	// refused when they are loaded.
 	ErrUnsupported = errors.New("memcached: the limit is of a kind that only other stores can count")

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
@@ -62,7 +62,7 @@ func TestLeftWhileConnecting(t *testing.T) {
 		t.Fatalf("got %+v", v)
 	}
 	proxy.Latency(0)
-	var first algorithm.Verdict
+	var first backend.Verdict
 	late := uint64(0) // hits that may have been sent before their caller left
 	harness.Await(t, 20*time.Second, "answers", func() error {
 		if first = take(t, s, hot(0)); first.Err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
@@ -29,7 +29,7 @@ const (
 
 // volley makes calls, all at once, and returns how many had which cause of an
 // error; "" is an answer. Each has to return in its time.
-func volley(t *testing.T, s *Store, calls int, hit func(n int) algorithm.Hit) map[string]int {
+func volley(t *testing.T, s *Store, calls int, hit func(n int) backend.Hit) map[string]int {
 	t.Helper()
 	var mu sync.Mutex
 	causes := make(map[string]int)
@@ -174,13 +174,13 @@ func TestPartOfARequest(t *testing.T) {
 	servers, addrs := three(t)
 	s := open(t, Config{Servers: addrs, Timeout: 2 * time.Second})
 	servers[2].Stop()
-	b := algorithm.Batch{Now: epoch}
+	b := backend.Batch{Now: epoch}
 	for n := range 50 {
 		h := spread(n)
 		h.Limit = sliding(1<<40, time.Hour)
 		b.Hits = append(b.Hits, h)
 	}
-	b.Verdicts = make([]algorithm.Verdict, len(b.Hits))
+	b.Verdicts = make([]backend.Verdict, len(b.Hits))
 	if err := s.Take(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestCallersDeadline(t *testing.T) {
 	soon, cancelSoon := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancelSoon()
 	for cause, ctx := range map[string]context.Context{"left": ended, "timeout": soon} {
-		b := algorithm.Batch{Hits: []algorithm.Hit{hot(0)}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+		b := backend.Batch{Hits: []backend.Hit{hot(0)}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 		begun := time.Now()
 		if err := s.Take(ctx, &b); err != nil {
 			t.Error(err)
@@ -295,7 +295,7 @@ func TestFull(t *testing.T) {
 	take(t, s, hot(0))
 	refused := 0
 	for n := 0; refused < 100 && n < 200_000; n++ {
-		h := algorithm.Hit{Key: fmt.Appendf(nil, "%s_%d_", strings.Repeat("x", 200), n), Limit: window(10, time.Hour), Amount: 1}
+		h := backend.Hit{Key: fmt.Appendf(nil, "%s_%d_", strings.Repeat("x", 200), n), Limit: window(10, time.Hour), Amount: 1}
 		if v := take(t, s, h); v.Err != nil {
 			if causeOf(v.Err) != causeMemory {
 				t.Fatal(v.Err)
@@ -319,11 +319,11 @@ func TestFull(t *testing.T) {
 func TestEvicted(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{Args: []string{"-m", "1", "-I", "512k"}})
 	s := open(t, Config{Servers: []string{server.Addr}})
-	first := algorithm.Hit{Key: []byte(strings.Repeat("x", 200) + "_first_"), Limit: window(10, time.Hour), Amount: 5}
+	first := backend.Hit{Key: []byte(strings.Repeat("x", 200) + "_first_"), Limit: window(10, time.Hour), Amount: 5}
 	take(t, s, first)
 	for n := 0; server.Stats(t)["evictions"] == "0" && n < 200; n++ {
 		for m := range 500 {
-			h := algorithm.Hit{Key: fmt.Appendf(nil, "%s_%d_%d_", strings.Repeat("x", 200), n, m), Limit: window(10, time.Hour), Amount: 1}
+			h := backend.Hit{Key: fmt.Appendf(nil, "%s_%d_%d_", strings.Repeat("x", 200), n, m), Limit: window(10, time.Hour), Amount: 1}
 			if v := take(t, s, h); v.Err != nil {
 				t.Fatal(v.Err)
 			}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 )
 
@@ -23,7 +24,7 @@ const maxKey = 250
 //	{domain_key_value_}|sc:1.5:1767225600
 //
 // What Memcached does not take for a key becomes its hash.
-func appendKey(dst []byte, h *algorithm.Hit, now int64, tagged bool, ago int64) []byte {
+func appendKey(dst []byte, h *backend.Hit, now int64, tagged bool, ago int64) []byte {
 	from := len(dst)
 	dst = remote.AppendKey(dst, h, now, tagged)
 	if h.Limit.Kind == algorithm.SlidingWindowCounter {

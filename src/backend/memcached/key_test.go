@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/testbed/memcachedtest"
 )
 
@@ -38,7 +39,7 @@ func TestAppendKey(t *testing.T) {
 		{"d_a\r\nb_", window(1, time.Second), false, 0, "sha256:277706e03dde5b952625e37974083abb4463fabe4e8ff88503693d1085e9b549#"},
 		{"d_\xff_", window(1, time.Second), false, 0, "sha256:fb4ec83af068576a1c12ec354a248061c9b640eb05489f34d22473ab3c62385c#"},
 	} {
-		h := algorithm.Hit{Key: []byte(tt.key), Limit: tt.limit}
+		h := backend.Hit{Key: []byte(tt.key), Limit: tt.limit}
 		if got := string(appendKey([]byte("before"), &h, at.UnixNano(), tt.tagged, tt.ago)); got != "before"+tt.want {
 			t.Errorf("%.20q, %v, tagged %t:\n got %s\nwant before%s", tt.key, tt.limit.Period, tt.tagged, got, tt.want)
 		}
@@ -52,7 +53,7 @@ func FuzzKeys(f *testing.F) {
 	f.Add([]byte("sha256:d"), []byte("\xff"))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		for _, limit := range []*algorithm.Limit{window(1, time.Hour), sliding(1, time.Hour)} {
-			h, other := algorithm.Hit{Key: a, Limit: limit}, algorithm.Hit{Key: b, Limit: limit}
+			h, other := backend.Hit{Key: a, Limit: limit}, backend.Hit{Key: b, Limit: limit}
 			key, key2 := appendKey(nil, &h, epoch.UnixNano(), false, 0), appendKey(nil, &other, epoch.UnixNano(), false, 0)
 			if !legal(key) {
 				t.Errorf("%q becomes %q", a, key)
@@ -71,7 +72,7 @@ func TestKeysAreUpstreams(t *testing.T) {
 	s := open(t, Config{Servers: []string{server.Addr}})
 	const key = "domain_k1_v1_k2_v2_1767225600"
 	server.Set(t, key, "3")
-	h := algorithm.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
+	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
 	if v := take(t, s, h); v.Before != 3 || v.After != 5 {
 		t.Errorf("we see %+v", v)
 	}

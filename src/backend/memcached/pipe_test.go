@@ -7,14 +7,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"ratelimit/src/backend"
 	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"ratelimit/src/algorithm"
 )
 
 // However replies are cut into pieces, and whenever the connection breaks, nobody
@@ -41,7 +40,7 @@ func TestRepliesAreTheirs(t *testing.T) {
 		wg.Go(func() {
 			for i := range 100 {
 				n := c*100 + i
-				v := take(t, s, algorithm.Hit{Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour), Amount: 1})
+				v := take(t, s, backend.Hit{Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour), Amount: 1})
 				mu.Lock()
 				if v.Err != nil {
 					bad++
@@ -96,7 +95,7 @@ func TestRepliesOutOfStep(t *testing.T) {
 				callers.Go(func() {
 					for i := range 50 {
 						n := 1000 + c*50 + i
-						v := take(t, s, algorithm.Hit{Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour), Amount: 1})
+						v := take(t, s, backend.Hit{Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour), Amount: 1})
 						switch {
 						case v.Err != nil:
 							bad.Add(1)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
 )
@@ -54,9 +55,9 @@ func standstill(t *testing.T, s *Store, caller func() context.Context) {
 	limit := &algorithm.Limit{Max: 1 << 20, Period: time.Hour, CountBlocked: true}
 	for n := range 40 {
 		hits := []int{3000, 20}[n%2]
-		b := &algorithm.Batch{Now: epoch, Hits: make([]algorithm.Hit, hits), Verdicts: make([]algorithm.Verdict, hits)}
+		b := &backend.Batch{Now: epoch, Hits: make([]backend.Hit, hits), Verdicts: make([]backend.Verdict, hits)}
 		for i := range b.Hits {
-			b.Hits[i] = algorithm.Hit{Key: fmt.Appendf(nil, "k%d_%d_", n, i), Limit: limit, Amount: 1, Group: uint16(i)}
+			b.Hits[i] = backend.Hit{Key: fmt.Appendf(nil, "k%d_%d_", n, i), Limit: limit, Amount: 1, Group: uint16(i)}
 		}
 		ctx := caller()
 		all.Go(func() {
@@ -96,9 +97,9 @@ func TestStandingStillIsNoOverload(t *testing.T) {
 	}()
 	limit := &algorithm.Limit{Max: 1 << 20, Period: time.Hour, CountBlocked: true}
 	const hits = 100_000
-	b := &algorithm.Batch{Now: epoch, Hits: make([]algorithm.Hit, hits), Verdicts: make([]algorithm.Verdict, hits)}
+	b := &backend.Batch{Now: epoch, Hits: make([]backend.Hit, hits), Verdicts: make([]backend.Verdict, hits)}
 	for i := range b.Hits {
-		b.Hits[i] = algorithm.Hit{Key: fmt.Appendf(nil, "k%d_", i), Limit: limit, Amount: 1}
+		b.Hits[i] = backend.Hit{Key: fmt.Appendf(nil, "k%d_", i), Limit: limit, Amount: 1}
 	}
 	if err := s.Take(t.Context(), b); err != nil {
 		t.Fatal(err)

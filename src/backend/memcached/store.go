@@ -14,6 +14,7 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 )
 
@@ -203,7 +204,7 @@ func (s *Store) Slow() *remote.SlowError { return s.latency.Slow() }
 // has an Err and what was charged is unknown; while one of several servers is away,
 // those of its keys. Nothing was charged by hits whose Err is a *remote.OpenError,
 // of limits with one counter, or ErrBusy.
-func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
+func (s *Store) Take(ctx context.Context, b *backend.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
@@ -267,7 +268,7 @@ func Kinds() []algorithm.Kind {
 }
 
 // canCount reports whether Memcached can do what h asks for.
-func canCount(h *algorithm.Hit) bool {
+func canCount(h *backend.Hit) bool {
 	known := h.Limit.Kind == algorithm.FixedWindow || h.Limit.Kind == algorithm.SlidingWindowCounter
 	return known && !h.Atomic && (h.Limit.CountBlocked || h.Op != algorithm.Charge)
 }
@@ -319,9 +320,9 @@ func (s *Store) giveAlone(o *op) {
 	}
 }
 
-func (s *Store) fail(b *algorithm.Batch, err error) {
+func (s *Store) fail(b *backend.Batch, err error) {
 	for i := range b.Verdicts {
-		b.Verdicts[i] = algorithm.Verdict{Err: err}
+		b.Verdicts[i] = backend.Verdict{Err: err}
 		s.stats.errors.Add(causeOf(err))
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
+	"ratelimit/src/backend"
 	"ratelimit/src/testbed/backendtest"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
@@ -63,21 +63,21 @@ func sliding(limit uint64, period time.Duration) *algorithm.Limit {
 }
 
 // take sends one hit at epoch.
-func take(t testing.TB, s limiter.Backend, h algorithm.Hit) algorithm.Verdict {
+func take(t testing.TB, s backend.Backend, h backend.Hit) backend.Verdict {
 	t.Helper()
-	b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	if err := s.Take(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
 	return b.Verdicts[0]
 }
 
-func hot(int) algorithm.Hit {
-	return algorithm.Hit{Key: []byte("hot_"), Limit: window(1<<40, time.Hour), Amount: 1}
+func hot(int) backend.Hit {
+	return backend.Hit{Key: []byte("hot_"), Limit: window(1<<40, time.Hour), Amount: 1}
 }
 
-func spread(n int) algorithm.Hit {
-	return algorithm.Hit{Key: fmt.Appendf(nil, "spread_%d_", n%10_000), Limit: window(1<<40, time.Hour), Amount: 1}
+func spread(n int) backend.Hit {
+	return backend.Hit{Key: fmt.Appendf(nil, "spread_%d_", n%10_000), Limit: window(1<<40, time.Hour), Amount: 1}
 }
 
 // all is what Memcached can count.
@@ -110,7 +110,7 @@ func TestSuite(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			servers, addrs := tt.servers(t)
-			all.Run(t, func(t *testing.T) limiter.Backend {
+			all.Run(t, func(t *testing.T) backend.Backend {
 				for _, s := range servers {
 					s.Flush(t)
 				}
@@ -145,7 +145,7 @@ func TestExact(t *testing.T) {
 			var wg sync.WaitGroup
 			for n := range calls {
 				wg.Go(func() {
-					v := take(t, stores[n%3], algorithm.Hit{Key: []byte("k_"), Limit: tt.limit, Amount: tt.hits})
+					v := take(t, stores[n%3], backend.Hit{Key: []byte("k_"), Limit: tt.limit, Amount: tt.hits})
 					if v.Err != nil {
 						t.Error(v.Err)
 					} else if !v.Over {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // Only a log that grows allocates. The race detector empties pools at random, so this
@@ -14,7 +15,7 @@ import (
 func TestTakeDoesNotAllocate(t *testing.T) {
 	s := open(t, 0)
 	at := epoch
-	batch := algorithm.Batch{}
+	batch := backend.Batch{}
 	add := func(key string, kind algorithm.Kind, atomic bool) {
 		l := &algorithm.Limit{Kind: kind, Max: 1 << 40, Period: 24 * time.Hour}
 		switch kind {
@@ -23,7 +24,7 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 		case algorithm.SlidingWindow:
 			l.Max = 1000 // so it is refused in the end
 		}
-		batch.Hits = append(batch.Hits, algorithm.Hit{Key: []byte(key), Limit: l, Amount: 1, Group: uint16(len(batch.Hits)), Atomic: atomic})
+		batch.Hits = append(batch.Hits, backend.Hit{Key: []byte(key), Limit: l, Amount: 1, Group: uint16(len(batch.Hits)), Atomic: atomic})
 		if atomic {
 			batch.Hits[len(batch.Hits)-1].Group = 100
 		}
@@ -38,8 +39,8 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 		t.Fatal("the last kind is not gcra")
 	}
 	paced.MinInterval = time.Microsecond
-	batch.Hits = append(batch.Hits, algorithm.Hit{Key: []byte("paced"), Limit: &paced, Amount: 1, Group: 101})
-	batch.Verdicts = make([]algorithm.Verdict, len(batch.Hits))
+	batch.Hits = append(batch.Hits, backend.Hit{Key: []byte("paced"), Limit: &paced, Amount: 1, Group: 101})
+	batch.Verdicts = make([]backend.Verdict, len(batch.Hits))
 	take := func() {
 		at = at.Add(time.Millisecond)
 		batch.Now = at
@@ -64,8 +65,8 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 func TestGroupsOnLongLogsDoNotAllocate(t *testing.T) {
 	s := open(t, 0)
 	at, limit := epoch, &algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 1000, Period: 24 * time.Hour}
-	one := algorithm.Hit{Key: []byte("k"), Limit: limit, Amount: 1, Atomic: true}
-	batch := algorithm.Batch{Hits: []algorithm.Hit{one, one}, Verdicts: make([]algorithm.Verdict, 2)}
+	one := backend.Hit{Key: []byte("k"), Limit: limit, Amount: 1, Atomic: true}
+	batch := backend.Batch{Hits: []backend.Hit{one, one}, Verdicts: make([]backend.Verdict, 2)}
 	take := func() {
 		at = at.Add(time.Millisecond)
 		batch.Now = at

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // BenchmarkGroup is a group of 20,000 hits that stand or fall together, the most of a
@@ -35,14 +36,14 @@ func benchmarkGroup(b *testing.B, limit *algorithm.Limit, size, counters, hits i
 	begun := time.Now().Add(-time.Hour)
 	for i := range hits {
 		for k := range counters {
-			if v := send(b, s, begun.Add(time.Duration(i)), algorithm.Hit{Key: fmt.Append(nil, k), Limit: limit, Amount: 1}); v.Over {
+			if v := send(b, s, begun.Add(time.Duration(i)), backend.Hit{Key: fmt.Append(nil, k), Limit: limit, Amount: 1}); v.Over {
 				b.Fatalf("hit %d: %+v", i, v)
 			}
 		}
 	}
-	group := &algorithm.Batch{Verdicts: make([]algorithm.Verdict, size)}
+	group := &backend.Batch{Verdicts: make([]backend.Verdict, size)}
 	for i := range size {
-		group.Hits = append(group.Hits, algorithm.Hit{Key: fmt.Append(nil, i%counters), Limit: limit, Amount: 1, Atomic: true})
+		group.Hits = append(group.Hits, backend.Hit{Key: fmt.Append(nil, i%counters), Limit: limit, Amount: 1, Atomic: true})
 	}
 	done, stopped := make(chan struct{}), make(chan []time.Duration)
 	go func() {

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // beside is what a shard keeps beside its table. Slots refer to it by number.
@@ -120,7 +121,7 @@ func (sh *shard) sendBeside(sl *slot, w wideState) {
 }
 
 // applySliding is apply for a sliding window, whose log is changed in place.
-func (sh *shard) applySliding(h *algorithm.Hit, id counterID, now int64) algorithm.Verdict {
+func (sh *shard) applySliding(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
 	sl, free := sh.find(id, now)
 	if sl == nil {
 		var log algorithm.Log

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // rank says how much a live counter matters, so that at the cap those go first that
@@ -40,7 +41,7 @@ func (sl *slot) rank() rank { return rank(sl.tag & rankBits >> rankShift) }
 
 // note keeps what h and its verdict say of the counter: when it was last asked, and
 // its rank. Looks leave no trace. sl may be nil.
-func (sl *slot) note(h *algorithm.Hit, v *algorithm.Verdict, now int64) {
+func (sl *slot) note(h *backend.Hit, v *algorithm.Outcome, now int64) {
 	if sl == nil || h.Op == algorithm.Look {
 		return
 	}
@@ -52,7 +53,7 @@ func (sl *slot) note(h *algorithm.Hit, v *algorithm.Verdict, now int64) {
 
 // rankAfter returns the rank of a counter that had another before h; again says that
 // it was asked before, in an earlier second.
-func rankAfter(h *algorithm.Hit, v *algorithm.Verdict, before rank, again bool) rank {
+func rankAfter(h *backend.Hit, v *algorithm.Outcome, before rank, again bool) rank {
 	capacity := h.Limit.Capacity()
 	full := v.Interval || v.After >= capacity
 	switch {

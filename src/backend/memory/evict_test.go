@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 func TestRankAfter(t *testing.T) {
@@ -17,26 +18,26 @@ func TestRankAfter(t *testing.T) {
 		before rank
 		again  bool
 		op     algorithm.Op
-		v      algorithm.Verdict
+		v      algorithm.Outcome
 		want   rank
 	}{
-		{"the first of many", 100, fleeting, false, charge, algorithm.Verdict{After: 1}, fleeting},
-		{"an eighth", 80, fleeting, false, charge, algorithm.Verdict{After: 10}, fleeting},
-		{"more than an eighth", 80, fleeting, false, charge, algorithm.Verdict{After: 11}, ordinary},
-		{"asked again later", 100, fleeting, true, charge, algorithm.Verdict{After: 2}, ordinary},
-		{"it stays so", 100, ordinary, false, charge, algorithm.Verdict{After: 1}, ordinary},
-		{"full, and nothing refused", 1, fleeting, false, charge, algorithm.Verdict{After: 1}, ordinary},
-		{"refused by a full one", 1, ordinary, false, charge, algorithm.Verdict{Over: true, After: 1}, denying},
-		{"refused, and counted", 1, fleeting, false, charge, algorithm.Verdict{Over: true, After: 2}, denying},
-		{"refused for its size by one with room", 100, fleeting, false, charge, algorithm.Verdict{Over: true, After: 1}, fleeting},
-		{"refused by the interval", 100, ordinary, false, charge, algorithm.Verdict{Over: true, Interval: true, After: 1}, denying},
-		{"passes again", 1, denying, true, charge, algorithm.Verdict{After: 1}, ordinary},
-		{"a refund makes room", 10, denying, false, refund, algorithm.Verdict{After: 9}, ordinary},
-		{"a refund makes no room", 10, denying, false, refund, algorithm.Verdict{After: 12}, denying},
-		{"forced beyond", 10, denying, false, force, algorithm.Verdict{After: 20}, denying},
-		{"a limit of 0 needs no counter", 0, denying, true, charge, algorithm.Verdict{Over: true, After: 3}, fleeting},
+		{"the first of many", 100, fleeting, false, charge, algorithm.Outcome{After: 1}, fleeting},
+		{"an eighth", 80, fleeting, false, charge, algorithm.Outcome{After: 10}, fleeting},
+		{"more than an eighth", 80, fleeting, false, charge, algorithm.Outcome{After: 11}, ordinary},
+		{"asked again later", 100, fleeting, true, charge, algorithm.Outcome{After: 2}, ordinary},
+		{"it stays so", 100, ordinary, false, charge, algorithm.Outcome{After: 1}, ordinary},
+		{"full, and nothing refused", 1, fleeting, false, charge, algorithm.Outcome{After: 1}, ordinary},
+		{"refused by a full one", 1, ordinary, false, charge, algorithm.Outcome{Over: true, After: 1}, denying},
+		{"refused, and counted", 1, fleeting, false, charge, algorithm.Outcome{Over: true, After: 2}, denying},
+		{"refused for its size by one with room", 100, fleeting, false, charge, algorithm.Outcome{Over: true, After: 1}, fleeting},
+		{"refused by the interval", 100, ordinary, false, charge, algorithm.Outcome{Over: true, Interval: true, After: 1}, denying},
+		{"passes again", 1, denying, true, charge, algorithm.Outcome{After: 1}, ordinary},
+		{"a refund makes room", 10, denying, false, refund, algorithm.Outcome{After: 9}, ordinary},
+		{"a refund makes no room", 10, denying, false, refund, algorithm.Outcome{After: 12}, denying},
+		{"forced beyond", 10, denying, false, force, algorithm.Outcome{After: 20}, denying},
+		{"a limit of 0 needs no counter", 0, denying, true, charge, algorithm.Outcome{Over: true, After: 3}, fleeting},
 	} {
-		h := &algorithm.Hit{Limit: &algorithm.Limit{Max: tt.max, Period: time.Hour}, Op: tt.op}
+		h := &backend.Hit{Limit: &algorithm.Limit{Max: tt.max, Period: time.Hour}, Op: tt.op}
 		if got := rankAfter(h, &tt.v, tt.before, tt.again); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
@@ -81,10 +82,10 @@ func TestDenyingCountersSurviveAFlood(t *testing.T) {
 				t.Parallel()
 				s := open(t, maxBytes)
 				banned := func(i int, at time.Time) bool {
-					return send(t, s, at, algorithm.Hit{Key: fmt.Append(nil, "banned", i), Limit: few[i], Amount: 1}).Over
+					return send(t, s, at, backend.Hit{Key: fmt.Append(nil, "banned", i), Limit: few[i], Amount: 1}).Over
 				}
 				group := func(at time.Time) bool {
-					b := algorithm.Batch{Now: at, Verdicts: make([]algorithm.Verdict, 2), Hits: []algorithm.Hit{
+					b := backend.Batch{Now: at, Verdicts: make([]backend.Verdict, 2), Hits: []backend.Hit{
 						{Key: []byte("group"), Limit: few[1], Amount: 1, Atomic: true},
 						{Key: []byte("group"), Limit: many[4], Amount: 1, Atomic: true},
 					}}
@@ -151,7 +152,7 @@ func TestFloodOfDenyingCounters(t *testing.T) {
 			}
 			var k [8]byte
 			binary.BigEndian.PutUint64(k[:], 100_000-1)
-			if v := send(t, s, at, algorithm.Hit{Key: k[:], Limit: limit, Op: algorithm.Look, Amount: 1}); !v.Over {
+			if v := send(t, s, at, backend.Hit{Key: k[:], Limit: limit, Op: algorithm.Look, Amount: 1}); !v.Over {
 				t.Error("the last of the flood was forgotten")
 			}
 		})
@@ -184,7 +185,7 @@ func TestEvictionDoesNotAllocate(t *testing.T) {
 	s := open(t, 1<<20)
 	day := &algorithm.Limit{Max: 100, Period: 24 * time.Hour, CountBlocked: true}
 	var k [8]byte
-	b := algorithm.Batch{Hits: []algorithm.Hit{{Key: k[:], Limit: day, Amount: 1}}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+	b := backend.Batch{Hits: []backend.Hit{{Key: k[:], Limit: day, Amount: 1}}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	n := uint64(0)
 	take := func() {
 		for range 1000 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // group is the memory for one call of takeGroup, kept for the next.
@@ -41,7 +42,7 @@ const maxKept = 4096
 // It takes the lock of each shard when it comes to its first hit there, holds all of
 // them when it decides, and gives each back after its last charge. All groups take
 // locks in the same order.
-func (s *Store) takeGroup(hits []algorithm.Hit, verdicts []algorithm.Verdict, now int64) {
+func (s *Store) takeGroup(hits []backend.Hit, verdicts []backend.Verdict, now int64) {
 	g := s.groups.Get().(*group)
 	g.add(s, hits, now)
 	vetoed := false
@@ -52,16 +53,16 @@ func (s *Store) takeGroup(hits []algorithm.Hit, verdicts []algorithm.Verdict, no
 			locked = sh
 		}
 		i := p.hit()
-		verdicts[i] = s.try(g, &hits[i], i, now)
+		verdicts[i] = backend.Verdict{Outcome: s.try(g, &hits[i], i, now)}
 		vetoed = vetoed || verdicts[i].Over && !hits[i].NoVeto
 	}
 	due := false
 	for k, p := range g.order {
 		i, sh := p.hit(), s.shardOf(p.hash())
 		if h, id := &hits[i], g.trials[i].id; !vetoed || !h.Atomic {
-			verdicts[i] = sh.apply(h, id, now)
+			verdicts[i].Outcome = sh.apply(h, id, now)
 		} else {
-			verdicts[i] = algorithm.Uncharged(h.Limit, sh.refuse(h, id, now), verdicts[i])
+			verdicts[i].Outcome = algorithm.Uncharged(h.Limit, sh.refuse(h, id, now), verdicts[i].Outcome)
 		}
 		if k == len(g.order)-1 || s.shardOf(g.order[k+1].hash()) != sh {
 			due = sh.due() || due
@@ -73,7 +74,7 @@ func (s *Store) takeGroup(hits []algorithm.Hit, verdicts []algorithm.Verdict, no
 }
 
 // add makes a trial of each hit, and links those on one counter.
-func (g *group) add(s *Store, hits []algorithm.Hit, now int64) {
+func (g *group) add(s *Store, hits []backend.Hit, now int64) {
 	g.trials, g.order = slices.Grow(g.trials, len(hits)), slices.Grow(g.order, len(hits))
 	for i := range hits {
 		id := s.id(&hits[i], now)
@@ -109,7 +110,7 @@ func (s *Store) release(g *group) {
 }
 
 // try judges hit i of a group as if those before it had been charged.
-func (s *Store) try(g *group, h *algorithm.Hit, i int, now int64) algorithm.Verdict {
+func (s *Store) try(g *group, h *backend.Hit, i int, now int64) algorithm.Outcome {
 	t := &g.trials[i]
 	if h.Limit.Kind == algorithm.SlidingWindow {
 		return s.trySliding(g, h, t, now)
@@ -122,7 +123,7 @@ func (s *Store) try(g *group, h *algorithm.Hit, i int, now int64) algorithm.Verd
 	return t.state.take(h.Limit, now, h.Op, h.Amount)
 }
 
-func (s *Store) trySliding(g *group, h *algorithm.Hit, t *trial, now int64) algorithm.Verdict {
+func (s *Store) trySliding(g *group, h *backend.Hit, t *trial, now int64) algorithm.Outcome {
 	switch {
 	case t.before >= 0:
 		t.draft = g.trials[t.before].draft
@@ -130,7 +131,7 @@ func (s *Store) trySliding(g *group, h *algorithm.Hit, t *trial, now int64) algo
 		t.draft = int32(len(g.drafts))
 		g.drafts = append(g.drafts, s.shard(t.id).state(h.Limit, t.id, now).log.Draft())
 	case h.Op == algorithm.Refund || h.Op == algorithm.Force:
-		return algorithm.Verdict{}
+		return algorithm.Outcome{}
 	default: // a look tells whether the only hit is over
 		st := s.shard(t.id).state(h.Limit, t.id, now)
 		return st.take(h.Limit, now, algorithm.Look, h.Amount)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // In a group each hit sees those before it on its counter, whether the group is
@@ -18,9 +19,9 @@ func TestGroupsOnFewCounters(t *testing.T) {
 		for _, hits := range []int{1, counters, 2*counters + 1, counters * each, counters*each + 1} {
 			t.Run(fmt.Sprintf("%v, %d hits", limit.Kind, hits), func(t *testing.T) {
 				s := open(t, 0)
-				b := algorithm.Batch{Now: epoch, Verdicts: make([]algorithm.Verdict, hits)}
+				b := backend.Batch{Now: epoch, Verdicts: make([]backend.Verdict, hits)}
 				for i := range hits {
-					b.Hits = append(b.Hits, algorithm.Hit{Key: fmt.Append(nil, i%counters), Limit: limit, Amount: 1, Atomic: true})
+					b.Hits = append(b.Hits, backend.Hit{Key: fmt.Append(nil, i%counters), Limit: limit, Amount: 1, Atomic: true})
 				}
 				if err := s.Take(t.Context(), &b); err != nil {
 					t.Fatal(err)
@@ -40,7 +41,7 @@ func TestGroupsOnFewCounters(t *testing.T) {
 					if passes {
 						want = uint64((hits - k + counters - 1) / counters)
 					}
-					if v := send(t, s, epoch, algorithm.Hit{Key: fmt.Append(nil, k), Limit: limit, Op: algorithm.Look}); v.Before != want {
+					if v := send(t, s, epoch, backend.Hit{Key: fmt.Append(nil, k), Limit: limit, Op: algorithm.Look}); v.Before != want {
 						t.Errorf("counter %d has %d, want %d", k, v.Before, want)
 					}
 				}

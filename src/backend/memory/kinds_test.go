@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
-func send(tb testing.TB, s *Store, at time.Time, h algorithm.Hit) algorithm.Verdict {
+func send(tb testing.TB, s *Store, at time.Time, h backend.Hit) backend.Verdict {
 	tb.Helper()
-	b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: make([]algorithm.Verdict, 1), Now: at}
+	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: at}
 	if err := s.Take(tb.Context(), &b); err != nil {
 		tb.Fatal(err)
 	}
@@ -47,12 +48,12 @@ func TestStatesKeepTheirValues(t *testing.T) {
 				for range 20_000 {
 					now = now.Add(time.Duration(rnd.Int64N(max(int64(min(period, time.Hour))/10_000, 2))))
 					k := rnd.IntN(keys)
-					h := algorithm.Hit{Key: fmt.Append(nil, k), Limit: limits[rnd.IntN(len(limits))], Op: algorithm.Op(rnd.IntN(4)), Amount: rnd.Uint64() >> (16 + rnd.IntN(48))}
+					h := backend.Hit{Key: fmt.Append(nil, k), Limit: limits[rnd.IntN(len(limits))], Op: algorithm.Op(rnd.IntN(4)), Amount: rnd.Uint64() >> (16 + rnd.IntN(48))}
 					if kind == algorithm.GCRA {
 						h.Limit = limits[k%len(limits)] // with the interval, or without
 					}
 					want := states[k].take(h.Limit, now.UnixNano(), h.Op, h.Amount)
-					if got := send(t, s, now, h); got != want {
+					if got := send(t, s, now, h); got != (backend.Verdict{Outcome: want}) {
 						t.Fatalf("at %v: %v of %d under %+v\n got %+v\nwant %+v", now, h.Op, h.Amount, *h.Limit, got, want)
 					}
 				}
@@ -73,8 +74,8 @@ func TestNoCounterIsThereTwice(t *testing.T) {
 	} {
 		s := open(t, 0)
 		const keys = 1000
-		hit := func(k int, op algorithm.Op, n uint64, at time.Duration) algorithm.Verdict {
-			return send(t, s, epoch.Add(at), algorithm.Hit{Key: fmt.Append(nil, k), Limit: limit, Op: op, Amount: n})
+		hit := func(k int, op algorithm.Op, n uint64, at time.Duration) backend.Verdict {
+			return send(t, s, epoch.Add(at), backend.Hit{Key: fmt.Append(nil, k), Limit: limit, Op: op, Amount: n})
 		}
 		for k := range keys {
 			hit(k, algorithm.Charge, 7, 0)
@@ -222,11 +223,11 @@ func TestRefusedKeysStay(t *testing.T) {
 			s := open(t, 2*MinBytes)
 			for i := range 8000 {
 				at := epoch.Add(time.Duration(i) * 100 * time.Millisecond)
-				v := send(t, s, at, algorithm.Hit{Key: []byte("refused"), Limit: limit, Amount: 1, Atomic: atomic})
+				v := send(t, s, at, backend.Hit{Key: []byte("refused"), Limit: limit, Amount: 1, Atomic: atomic})
 				if v.Over != (i > 0) {
 					t.Fatalf("%v, atomic %t, hit %d: %+v", limit.Kind, atomic, i, v)
 				}
-				send(t, s, at, algorithm.Hit{Key: fmt.Append(nil, i), Limit: limit, Amount: 1})
+				send(t, s, at, backend.Hit{Key: fmt.Append(nil, i), Limit: limit, Amount: 1})
 			}
 			if s.Stats().Evicted == 0 {
 				t.Errorf("%v: nothing was evicted", limit.Kind)
@@ -254,9 +255,9 @@ func TestCrowd(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(c, 1))
 			for i := range 4000 {
 				at := epoch.Add(time.Duration(i) * 10 * time.Millisecond)
-				b := algorithm.Batch{Now: at, Verdicts: make([]algorithm.Verdict, 1+rnd.IntN(4))}
+				b := backend.Batch{Now: at, Verdicts: make([]backend.Verdict, 1+rnd.IntN(4))}
 				for range b.Verdicts {
-					b.Hits = append(b.Hits, algorithm.Hit{
+					b.Hits = append(b.Hits, backend.Hit{
 						Key: binary.BigEndian.AppendUint64(nil, rnd.Uint64N(20_000)>>rnd.IntN(15)), Limit: limits[rnd.IntN(len(limits))],
 						Op: algorithm.Op(rnd.IntN(4)), Amount: rnd.Uint64() >> (30 + rnd.IntN(34)), Group: uint16(rnd.IntN(2)), Atomic: rnd.IntN(2) == 0,
 					})

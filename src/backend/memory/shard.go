@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // slot is one counter. It holds no pointer, so the garbage collector never
@@ -59,7 +60,7 @@ type shard struct {
 
 // apply does what h asks for. mu must be held, as for all methods below. Most
 // rules are fixed windows, which go the shortest way.
-func (sh *shard) apply(h *algorithm.Hit, id counterID, now int64) algorithm.Verdict {
+func (sh *shard) apply(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
 	if h.Limit.Kind != algorithm.FixedWindow {
 		return sh.applyOther(h, id, now)
 	}
@@ -83,7 +84,7 @@ func (sh *shard) apply(h *algorithm.Hit, id counterID, now int64) algorithm.Verd
 }
 
 // applyOther is apply for all kinds but fixed windows.
-func (sh *shard) applyOther(h *algorithm.Hit, id counterID, now int64) algorithm.Verdict {
+func (sh *shard) applyOther(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
 	if h.Limit.Kind == algorithm.SlidingWindow {
 		return sh.applySliding(h, id, now)
 	}
@@ -276,7 +277,7 @@ func (sh *shard) clear() {
 // rebuild makes a table of the given size, or the smallest one, of all that is
 // live.
 func (sh *shard) rebuild(size int, now int64) {
-	old, aside := sh.slots, sh.beside
+	old, canary := sh.slots, sh.beside
 	sh.clear()
 	sh.slots = make([]slot, max(size, minSlots))
 	sh.budget.addTable(int64(len(sh.slots)) * slotBytes)
@@ -289,9 +290,9 @@ func (sh *shard) rebuild(size int, now int64) {
 		sh.taken++
 		switch sl.form() {
 		case wide:
-			sl.count = sh.side().wides.put(aside.wides.items[sl.count])
+			sl.count = sh.side().wides.put(canary.wides.items[sl.count])
 		case logged:
-			sl.count = sh.side().putLog(aside.logs.items[sl.count])
+			sl.count = sh.side().putLog(canary.logs.items[sl.count])
 		}
 	}
 	sh.weigh()

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // state is what a counter of any kind is to the arithmetic. The zero value is
@@ -17,7 +18,7 @@ type state struct {
 }
 
 // take applies op to st.
-func (st *state) take(l *algorithm.Limit, at int64, op algorithm.Op, amount uint64) (v algorithm.Verdict) {
+func (st *state) take(l *algorithm.Limit, at int64, op algorithm.Op, amount uint64) (v algorithm.Outcome) {
 	switch l.Kind {
 	case algorithm.FixedWindow:
 		st.count, v = algorithm.TakeFixed(l, st.count, at, op, amount)
@@ -125,7 +126,7 @@ func (sh *shard) state(l *algorithm.Limit, id counterID, now int64) (st state) {
 }
 
 // refuse is the verdict on h AsLook, when its group was refused.
-func (sh *shard) refuse(h *algorithm.Hit, id counterID, now int64) algorithm.Verdict {
+func (sh *shard) refuse(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
 	var st state
 	sl, _ := sh.find(id, now)
 	if sl != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // Config says how large a Store may grow.
@@ -127,7 +128,7 @@ func (s *Store) Bytes() int64 { return s.budget.total.Load() }
 
 // Take charges every hit of b; see limiter.Backend. It never waits, so ctx is
 // not looked at, and no verdict has an Err.
-func (s *Store) Take(_ context.Context, b *algorithm.Batch) error {
+func (s *Store) Take(_ context.Context, b *backend.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
@@ -139,11 +140,11 @@ func (s *Store) Take(_ context.Context, b *algorithm.Batch) error {
 	}
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)
-		if hits := b.Hits[i:end]; algorithm.AnyAtomic(hits) {
+		if hits := b.Hits[i:end]; backend.AnyAtomic(hits) {
 			s.takeGroup(hits, b.Verdicts[i:end], now)
 		} else {
 			for j := range hits {
-				b.Verdicts[i+j] = s.takeOne(&hits[j], now)
+				b.Verdicts[i+j] = backend.Verdict{Outcome: s.takeOne(&hits[j], now)}
 			}
 		}
 		i = end
@@ -151,7 +152,7 @@ func (s *Store) Take(_ context.Context, b *algorithm.Batch) error {
 	return nil
 }
 
-func (s *Store) takeOne(h *algorithm.Hit, now int64) algorithm.Verdict {
+func (s *Store) takeOne(h *backend.Hit, now int64) algorithm.Outcome {
 	id := s.id(h, now)
 	sh := s.shard(id)
 	sh.mu.Lock()
@@ -172,7 +173,7 @@ type counterID struct {
 	tag  uint32 // without form and rank
 }
 
-func (s *Store) id(h *algorithm.Hit, now int64) counterID {
+func (s *Store) id(h *backend.Hit, now int64) counterID {
 	window := uint64(h.Limit.Period)<<3 + uint64(h.Limit.Kind)
 	if h.Limit.Kind == algorithm.FixedWindow {
 		start, _ := algorithm.Window(now, h.Limit.Period)

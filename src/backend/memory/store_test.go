@@ -9,7 +9,7 @@ import (
 	"unsafe"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
+	"ratelimit/src/backend"
 	"ratelimit/src/testbed/backendtest"
 )
 
@@ -35,7 +35,7 @@ func open(tb testing.TB, maxBytes int64) *Store {
 // audit counts what s holds, and compares it with what s says of it.
 func audit(tb testing.TB, s *Store) {
 	tb.Helper()
-	var total, aside int64
+	var total, canary int64
 	for i := range s.shards {
 		sh := &s.shards[i]
 		total += int64(len(sh.slots)) * slotBytes
@@ -76,21 +76,21 @@ func audit(tb testing.TB, s *Store) {
 		if n := len(b.wides.items) + len(b.logs.items); len(used) != n || b.wides.live()+b.logs.live()+len(b.wides.gaps)+len(b.logs.gaps) != n {
 			tb.Errorf("shard %d: %d places beside the table, %d are in use or free", i, n, len(used))
 		}
-		aside += b.bytes()
+		canary += b.bytes()
 	}
-	if got := s.budget.total.Load(); got != total+aside || s.budget.beside.Load() != aside {
-		tb.Errorf("%d bytes, %d beside tables; counted are %d and %d", total+aside, aside, got, s.budget.beside.Load())
+	if got := s.budget.total.Load(); got != total+canary || s.budget.beside.Load() != canary {
+		tb.Errorf("%d bytes, %d beside tables; counted are %d and %d", total+canary, canary, got, s.budget.beside.Load())
 	}
 }
 
 func TestSuite(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) limiter.Backend { return open(t, 0) })
+	backendtest.Run(t, func(t *testing.T) backend.Backend { return open(t, 0) })
 }
 
 // 16 slots a shard, and as much again beside them: the suite's few keys never
 // fill one, and the tables are as crowded as they get.
 func TestSuiteAtASmallCap(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) limiter.Backend {
+	backendtest.Run(t, func(t *testing.T) backend.Backend {
 		s := open(t, 2*MinBytes)
 		t.Cleanup(func() {
 			if st := s.Stats(); st.Evicted > 0 || st.Bytes > 2*MinBytes {
@@ -107,7 +107,7 @@ func TestNarrowedSuite(t *testing.T) {
 		Kinds:        []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter},
 		CountBlocked: true,
 		Forward:      []algorithm.Kind{algorithm.SlidingWindowCounter},
-	}.Run(t, func(t *testing.T) limiter.Backend { return open(t, 0) })
+	}.Run(t, func(t *testing.T) backend.Backend { return open(t, 0) })
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -119,7 +119,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestSuiteWithGrace(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) limiter.Backend {
+	backendtest.Run(t, func(t *testing.T) backend.Backend {
 		s, err := New(Config{Grace: MaxGrace})
 		if err != nil {
 			t.Fatal(err)
@@ -163,12 +163,12 @@ func TestGrace(t *testing.T) {
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func hit(s *Store, key uint64, limit *algorithm.Limit, at time.Time) algorithm.Verdict {
+func hit(s *Store, key uint64, limit *algorithm.Limit, at time.Time) backend.Verdict {
 	var k [8]byte
 	binary.BigEndian.PutUint64(k[:], key)
-	b := algorithm.Batch{
-		Hits:     []algorithm.Hit{{Key: k[:], Limit: limit, Amount: 1}},
-		Verdicts: make([]algorithm.Verdict, 1),
+	b := backend.Batch{
+		Hits:     []backend.Hit{{Key: k[:], Limit: limit, Amount: 1}},
+		Verdicts: make([]backend.Verdict, 1),
 		Now:      at,
 	}
 	if err := s.Take(context.Background(), &b); err != nil {
@@ -283,12 +283,12 @@ func TestRefusedGroupsLeaveNothing(t *testing.T) {
 	for k := range uint64(20_000) {
 		var fresh [8]byte
 		binary.BigEndian.PutUint64(fresh[:], 1<<40+k)
-		b := algorithm.Batch{
-			Hits: []algorithm.Hit{
+		b := backend.Batch{
+			Hits: []backend.Hit{
 				{Key: fresh[:], Limit: day, Amount: 1, Atomic: true},
 				{Key: make([]byte, 8), Limit: day, Amount: 1, Atomic: true}, // key 0, which is full
 			},
-			Verdicts: make([]algorithm.Verdict, 2),
+			Verdicts: make([]backend.Verdict, 2),
 			Now:      epoch,
 		}
 		if err := s.Take(t.Context(), &b); err != nil || !b.Verdicts[1].Over || b.Verdicts[0].Charged {
@@ -329,9 +329,9 @@ func benchmarkTake(b *testing.B, limit *algorithm.Limit, keys uint64) {
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		var k [8]byte
-		batch := algorithm.Batch{
-			Hits:     []algorithm.Hit{{Key: k[:], Limit: limit, Amount: 1}},
-			Verdicts: make([]algorithm.Verdict, 1),
+		batch := backend.Batch{
+			Hits:     []backend.Hit{{Key: k[:], Limit: limit, Amount: 1}},
+			Verdicts: make([]backend.Verdict, 1),
 		}
 		n := uint64(0)
 		for pb.Next() {

@@ -4,10 +4,9 @@ package overlimit
 
 import (
 	"fmt"
+	"ratelimit/src/backend"
 	"testing"
 	"time"
-
-	"ratelimit/src/algorithm"
 )
 
 // What the next store does not allocate, the cache does not either. The race
@@ -16,12 +15,12 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 	over, under := fixed(1, 24*time.Hour), fixed(1<<40, 24*time.Hour)
 	c := New(counters(t), Config{})
 	take(t, c, epoch, hit("over", over, 2))
-	for name, b := range map[string]*algorithm.Batch{
+	for name, b := range map[string]*backend.Batch{
 		"answered":   batch(hit("over", over, 1)),
 		"passed on":  batch(hit(benchKey, under, 1)),
 		"both":       batch(hit("over", over, 1), hit(benchKey, under, 1)),
-		"stored":     batch(hit("new", over, 2), algorithm.Hit{Key: []byte("new"), Limit: over, Amount: 1, Op: force}),
-		"given back": batch(algorithm.Hit{Key: []byte("over"), Limit: under, Amount: 1, Op: refund}),
+		"stored":     batch(hit("new", over, 2), backend.Hit{Key: []byte("new"), Limit: over, Amount: 1, Op: force}),
+		"given back": batch(backend.Hit{Key: []byte("over"), Limit: under, Amount: 1, Op: refund}),
 	} {
 		b.Now = epoch
 		if n := testing.AllocsPerRun(1000, func() {
@@ -46,8 +45,8 @@ func TestLargeTakesDoNotAllocate(t *testing.T) {
 		unknown.Hits = append(unknown.Hits, hit(fmt.Sprint("under ", i), under, 1))
 	}
 	both.Hits = append(append(both.Hits, known.Hits[:size/10]...), unknown.Hits[size/10:]...)
-	for i, b := range []*algorithm.Batch{known, unknown, both} {
-		b.Now, b.Verdicts = epoch, make([]algorithm.Verdict, size)
+	for i, b := range []*backend.Batch{known, unknown, both} {
+		b.Now, b.Verdicts = epoch, make([]backend.Verdict, size)
 		if n := testing.AllocsPerRun(100, func() {
 			if err := c.Take(t.Context(), b); err != nil {
 				t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // A batch of which a part is known: the rest goes on, and everything comes
@@ -202,7 +203,7 @@ func TestAtomicGroups(t *testing.T) {
 				t, c, epoch, hit("full", l, 2), hit("full2", l, 2), hit("just", l, 1), atomicLook,
 				hit("half", fixed(2, time.Minute), 1), hit("some", l, 1), hit("some2", l, 1),
 			)
-			var hits []algorithm.Hit
+			var hits []backend.Hit
 			for _, m := range test.hits {
 				h := hit(m.key, l, m.n)
 				if m.key == "half" {

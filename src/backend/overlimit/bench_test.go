@@ -4,23 +4,22 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"ratelimit/src/backend"
 	"runtime"
 	"testing"
 	"time"
-
-	"ratelimit/src/algorithm"
 )
 
 // nowhere passes everything at once, so that only the cache is measured.
 type nowhere struct{}
 
-func (nowhere) Take(_ context.Context, b *algorithm.Batch) error {
+func (nowhere) Take(_ context.Context, b *backend.Batch) error {
 	clear(b.Verdicts)
 	return nil
 }
 
-func batch(hits ...algorithm.Hit) *algorithm.Batch {
-	return &algorithm.Batch{Hits: hits, Verdicts: make([]algorithm.Verdict, len(hits))}
+func batch(hits ...backend.Hit) *backend.Batch {
+	return &backend.Batch{Hits: hits, Verdicts: make([]backend.Verdict, len(hits))}
 }
 
 const benchKey = "mine_tenant_0123456789_path_/api/v1/things_"
@@ -29,13 +28,13 @@ func BenchmarkTake(b *testing.B) {
 	over, under := fixed(1, 24*time.Hour), fixed(1<<40, 24*time.Hour)
 	for _, bench := range []struct {
 		name string
-		hits []algorithm.Hit
+		hits []backend.Hit
 	}{
-		{"hit", []algorithm.Hit{hit("over", over, 1)}},
-		{"pass-through", []algorithm.Hit{hit(benchKey, under, 1)}},
-		{"pass-through of 4", []algorithm.Hit{hit("a", under, 1), hit("b", under, 1), hit("c", under, 1), hit("d", under, 1)}},
-		{"1 of 2 goes on", []algorithm.Hit{hit("over", over, 1), hit(benchKey, under, 1)}},
-		{"refund", []algorithm.Hit{{Key: []byte(benchKey), Limit: under, Amount: 1, Op: refund}}},
+		{"hit", []backend.Hit{hit("over", over, 1)}},
+		{"pass-through", []backend.Hit{hit(benchKey, under, 1)}},
+		{"pass-through of 4", []backend.Hit{hit("a", under, 1), hit("b", under, 1), hit("c", under, 1), hit("d", under, 1)}},
+		{"1 of 2 goes on", []backend.Hit{hit("over", over, 1), hit(benchKey, under, 1)}},
+		{"refund", []backend.Hit{{Key: []byte(benchKey), Limit: under, Amount: 1, Op: refund}}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			s := &spy{next: counters(b)}

@@ -7,7 +7,7 @@
 // but that a refund makes room sooner.
 //
 // Of a sliding window counter it knows nothing, nor of limits with a MinInterval
-// or, fixed windows aside, CountBlocked; see learnt.
+// or, fixed windows canary, CountBlocked; see learnt.
 //
 // A refund or a forced hit through this cache ends the counter's entry at
 // once. One that another replica sends is seen when the entry ends by itself,
@@ -23,7 +23,7 @@ import (
 	"github.com/coocood/freecache"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
+	"ratelimit/src/backend"
 )
 
 // Config says how large a Cache is.
@@ -43,7 +43,7 @@ const MinBytes = 512 << 10
 // Cache is a limiter.Backend in front of another one. Its zero value is not
 // usable; see New.
 type Cache struct {
-	next    limiter.Backend
+	next    backend.Backend
 	entries *freecache.Cache
 	hasher  hasher
 	guards  [64]guard
@@ -61,7 +61,7 @@ type guard struct {
 }
 
 // New returns an empty cache in front of next.
-func New(next limiter.Backend, cfg Config) *Cache {
+func New(next backend.Backend, cfg Config) *Cache {
 	return &Cache{
 		next:    next,
 		entries: freecache.NewCache(max(cfg.Bytes, MinBytes)),
@@ -112,7 +112,7 @@ func (c *Cache) Stats() Stats {
 //
 // An atomic group is refused if a hit that may veto is known to be over: then
 // its other atomic hits go on as looks.
-func (c *Cache) Take(ctx context.Context, b *algorithm.Batch) error {
+func (c *Cache) Take(ctx context.Context, b *backend.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (c *Cache) Take(ctx context.Context, b *algorithm.Batch) error {
 
 // judge decides the fate of every hit, fills in the verdicts of those that are
 // answered here, and says whether there are any.
-func (c *Cache) judge(s *scratch, b *algorithm.Batch, now int64) bool {
+func (c *Cache) judge(s *scratch, b *backend.Batch, now int64) bool {
 	total := 0
 	for i := 0; i < len(b.Hits); {
 		start, end, known := i, b.GroupEnd(i), 0
@@ -165,19 +165,19 @@ func (c *Cache) judge(s *scratch, b *algorithm.Batch, now int64) bool {
 }
 
 // answer is the verdict on h if the cache knows that it is over.
-func (c *Cache) answer(s *scratch, id id, h *algorithm.Hit, now int64) (algorithm.Verdict, bool) {
+func (c *Cache) answer(s *scratch, id id, h *backend.Hit, now int64) (backend.Verdict, bool) {
 	s.id = id
 	value, err := c.entries.GetWithBuf(s.id[:], s.value[:0])
 	if err != nil {
-		return algorithm.Verdict{}, false
+		return backend.Verdict{}, false
 	}
 	e := decode(value)
 	switch {
 	case now < e.since:
-		return algorithm.Verdict{}, false // a clock went back
+		return backend.Verdict{}, false // a clock went back
 	case now >= e.until || e.rule != c.hasher.rule(h.Limit):
 		c.entries.Del(s.id[:])
-		return algorithm.Verdict{}, false
+		return backend.Verdict{}, false
 	}
 	return e.verdict(h, now)
 }
@@ -185,7 +185,7 @@ func (c *Cache) answer(s *scratch, id id, h *algorithm.Hit, now int64) (algorith
 // learn stores what the verdicts of the next store tell, in the order of the
 // batch: a refund undoes what was learnt from the hits before it. The store was
 // asked at the instant since.
-func (c *Cache) learn(s *scratch, b *algorithm.Batch, since int64) {
+func (c *Cache) learn(s *scratch, b *backend.Batch, since int64) {
 	for i := range b.Hits {
 		h, m := &b.Hits[i], &s.marks[i]
 		m.stored = m.before >= 0 && s.marks[m.before].stored

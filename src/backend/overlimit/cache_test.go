@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/backendtest"
 )
 
@@ -48,13 +48,13 @@ func counters(tb testing.TB) *memory.Store {
 
 // spy notes what reaches the store behind the cache.
 type spy struct {
-	next limiter.Backend
-	seen []algorithm.Hit // of the last batch
-	err  error           // each verdict's
-	then func()          // after the store has judged, before the cache knows
+	next backend.Backend
+	seen []backend.Hit // of the last batch
+	err  error         // each verdict's
+	then func()        // after the store has judged, before the cache knows
 }
 
-func (s *spy) Take(ctx context.Context, b *algorithm.Batch) error {
+func (s *spy) Take(ctx context.Context, b *backend.Batch) error {
 	s.seen = slices.Clone(b.Hits)
 	if err := s.next.Take(ctx, b); err != nil {
 		return err
@@ -72,15 +72,15 @@ func (s *spy) Take(ctx context.Context, b *algorithm.Batch) error {
 }
 
 // take sends one batch, and returns its verdicts and what the store was asked.
-func (s *spy) take(t *testing.T, c *Cache, at time.Time, hits ...algorithm.Hit) ([]algorithm.Verdict, []algorithm.Hit) {
+func (s *spy) take(t *testing.T, c *Cache, at time.Time, hits ...backend.Hit) ([]backend.Verdict, []backend.Hit) {
 	t.Helper()
 	s.seen = nil
 	return take(t, c, at, hits...), s.seen
 }
 
-func take(tb testing.TB, store limiter.Backend, at time.Time, hits ...algorithm.Hit) []algorithm.Verdict {
+func take(tb testing.TB, store backend.Backend, at time.Time, hits ...backend.Hit) []backend.Verdict {
 	tb.Helper()
-	b := algorithm.Batch{Hits: hits, Verdicts: make([]algorithm.Verdict, len(hits)), Now: at}
+	b := backend.Batch{Hits: hits, Verdicts: make([]backend.Verdict, len(hits)), Now: at}
 	if err := store.Take(tb.Context(), &b); err != nil {
 		tb.Fatalf("Take: %v", err)
 	}
@@ -93,22 +93,22 @@ func open(tb testing.TB) (*Cache, *spy) {
 	return New(s, Config{}), s
 }
 
-func hit(key string, l *algorithm.Limit, n uint64) algorithm.Hit {
-	return algorithm.Hit{Key: []byte(key), Limit: l, Amount: n}
+func hit(key string, l *algorithm.Limit, n uint64) backend.Hit {
+	return backend.Hit{Key: []byte(key), Limit: l, Amount: n}
 }
 
 // forgetful refunds nothing to each counter before it is asked, so that the
 // cache has to ask every time.
 type forgetful struct{ *Cache }
 
-func (f forgetful) Take(ctx context.Context, b *algorithm.Batch) error {
+func (f forgetful) Take(ctx context.Context, b *backend.Batch) error {
 	for _, h := range b.Hits {
 		if h.Limit == nil {
 			continue
 		}
-		nothing := algorithm.Batch{
-			Hits:     []algorithm.Hit{{Key: h.Key, Limit: h.Limit, Op: refund}},
-			Verdicts: make([]algorithm.Verdict, 1),
+		nothing := backend.Batch{
+			Hits:     []backend.Hit{{Key: h.Key, Limit: h.Limit, Op: refund}},
+			Verdicts: make([]backend.Verdict, 1),
 		}
 		if err := f.Cache.Take(ctx, &nothing); err != nil && h.Amount <= algorithm.MaxAmount {
 			return err
@@ -119,7 +119,7 @@ func (f forgetful) Take(ctx context.Context, b *algorithm.Batch) error {
 
 // What the cache does not know is answered as the store does.
 func TestSuite(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) limiter.Backend {
+	backendtest.Run(t, func(t *testing.T) backend.Backend {
 		return forgetful{New(counters(t), Config{})}
 	})
 }
@@ -363,9 +363,9 @@ func TestMisuse(t *testing.T) {
 	l := fixed(1, time.Minute)
 	take(t, c, epoch, hit("k", l, 2))
 	s.seen = nil
-	for name, b := range map[string]algorithm.Batch{
-		"no limit":         {Hits: []algorithm.Hit{hit("k", l, 1), {}}, Verdicts: make([]algorithm.Verdict, 2)},
-		"too few verdicts": {Hits: []algorithm.Hit{hit("k", l, 1)}},
+	for name, b := range map[string]backend.Batch{
+		"no limit":         {Hits: []backend.Hit{hit("k", l, 1), {}}, Verdicts: make([]backend.Verdict, 2)},
+		"too few verdicts": {Hits: []backend.Hit{hit("k", l, 1)}},
 	} {
 		if err := c.Take(t.Context(), &b); err == nil || s.seen != nil {
 			t.Errorf("%s: %v", name, err)
@@ -373,7 +373,7 @@ func TestMisuse(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	c = New(fail{broken}, Config{})
-	b := algorithm.Batch{Hits: []algorithm.Hit{hit("k", l, 1)}, Verdicts: []algorithm.Verdict{{Over: true, FullUntil: time.Now().Add(time.Hour)}}}
+	b := backend.Batch{Hits: []backend.Hit{hit("k", l, 1)}, Verdicts: []backend.Verdict{{Outcome: algorithm.Outcome{Over: true, FullUntil: time.Now().Add(time.Hour)}}}}
 	if err := c.Take(t.Context(), &b); !errors.Is(err, broken) || c.Stats().Entries != 0 {
 		t.Errorf("%v, %+v", err, c.Stats())
 	}
@@ -381,14 +381,14 @@ func TestMisuse(t *testing.T) {
 
 type fail struct{ err error }
 
-func (f fail) Take(context.Context, *algorithm.Batch) error { return f.err }
+func (f fail) Take(context.Context, *backend.Batch) error { return f.err }
 
 // The batch is the caller's: only its verdicts change.
 func TestTheBatchIsNotTouched(t *testing.T) {
 	c, _ := open(t)
 	l := fixed(1, time.Minute)
 	take(t, c, epoch, hit("full", l, 2))
-	hits := []algorithm.Hit{hit("full", l, 1), hit("a", l, 1)}
+	hits := []backend.Hit{hit("full", l, 1), hit("a", l, 1)}
 	for i := range hits {
 		hits[i].Group, hits[i].Atomic = 9, true
 	}
@@ -454,7 +454,7 @@ func TestConcurrentRefunds(t *testing.T) {
 			wg.Go(func() {
 				h := hit(name, l, 1)
 				h.Op = look
-				b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+				b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 				for !done.Load() {
 					if err := c.Take(t.Context(), &b); err != nil {
 						t.Error(err)
@@ -469,7 +469,7 @@ func TestConcurrentRefunds(t *testing.T) {
 			back := hit(name, l, 1)
 			back.Op = refund
 			for i := range 3000 {
-				b := algorithm.Batch{Hits: []algorithm.Hit{back}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+				b := backend.Batch{Hits: []backend.Hit{back}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 				if err := c.Take(t.Context(), &b); err != nil {
 					t.Error(err)
 					return
@@ -495,9 +495,9 @@ func TestConcurrentCharges(t *testing.T) {
 			wg.Go(func() {
 				for i := range 3000 {
 					k := i % len(admitted)
-					b := algorithm.Batch{
-						Hits:     []algorithm.Hit{hit(fmt.Sprint(k), l, 1), hit("side", l, 0)},
-						Verdicts: make([]algorithm.Verdict, 2),
+					b := backend.Batch{
+						Hits:     []backend.Hit{hit(fmt.Sprint(k), l, 1), hit("side", l, 0)},
+						Verdicts: make([]backend.Verdict, 2),
 						Now:      epoch,
 					}
 					if err := c.Take(t.Context(), &b); err != nil || b.Verdicts[1].Over {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // id is what an entry is found under: 128 bits of keyed hash over what makes a
@@ -20,7 +21,7 @@ type hasher [2]maphash.Seed
 
 func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }
 
-func (h *hasher) id(hit *algorithm.Hit) (id id) {
+func (h *hasher) id(hit *backend.Hit) (id id) {
 	type counter struct {
 		key    [2]uint64
 		period time.Duration
@@ -63,7 +64,7 @@ type entry struct {
 // A sliding window stands still at its newest hit while the clock is behind that,
 // after it stepped back. Waits that are told from here pass meanwhile, and those of the
 // store do not: they are too short, and the store is asked when they have passed.
-func learnt(h *algorithm.Hit, v *algorithm.Verdict, since int64) (e entry, ok bool) {
+func learnt(h *backend.Hit, v *backend.Verdict, since int64) (e entry, ok bool) {
 	if v.Err != nil || !v.Over || v.FullUntil.IsZero() {
 		return e, false
 	}
@@ -116,15 +117,15 @@ func decode(b []byte) entry {
 
 // verdict is that on h, which is a charge or a look, at the instant at; not ok
 // if e does not settle it.
-func (e *entry) verdict(h *algorithm.Hit, at int64) (v algorithm.Verdict, ok bool) {
+func (e *entry) verdict(h *backend.Hit, at int64) (v backend.Verdict, ok bool) {
 	l, look := h.Limit, algorithm.Look
 	switch l.Kind {
 	case algorithm.FixedWindow:
 		return e.fixed(h, at)
 	case algorithm.FirstHitWindow:
-		_, v = algorithm.TakeFirstHit(l, algorithm.FirstHit{Count: e.state, End: e.until}, at, look, h.Amount)
+		_, v.Outcome = algorithm.TakeFirstHit(l, algorithm.FirstHit{Count: e.state, End: e.until}, at, look, h.Amount)
 	case algorithm.GCRA:
-		_, v = algorithm.TakeGCRA(l, algorithm.Arrival{TAT: int64(e.state)}, at, look, h.Amount)
+		_, v.Outcome = algorithm.TakeGCRA(l, algorithm.Arrival{TAT: int64(e.state)}, at, look, h.Amount)
 	case algorithm.SlidingWindow:
 		if h.Amount > 1 && h.Amount <= l.Max {
 			return v, false // how long that takes is not known
@@ -132,7 +133,7 @@ func (e *entry) verdict(h *algorithm.Hit, at int64) (v algorithm.Verdict, ok boo
 		age := l.Period - time.Duration(int64(e.state)-at)
 		leaves := time.Duration(e.until - at)
 		s := algorithm.SlidingState{Now: at, Used: l.Max, Newest: age, NewestAfter: age, Leaves: leaves, OneLeaves: leaves}
-		v = s.Verdict(l, look, h.Amount)
+		v.Outcome = s.Outcome(l, look, h.Amount)
 	}
 	v.Cached = true
 	return v, v.Over // a hit of nothing may pass
@@ -147,7 +148,7 @@ func (e *entry) verdict(h *algorithm.Hit, at int64) (v algorithm.Verdict, ok boo
 //
 // The window is empty when it is no longer full, so the wait is the same for
 // every amount that can pass at all, and for the limit to be whole.
-func (e *entry) fixed(h *algorithm.Hit, at int64) (v algorithm.Verdict, ok bool) {
+func (e *entry) fixed(h *backend.Hit, at int64) (v backend.Verdict, ok bool) {
 	if e.state <= h.Limit.Max {
 		vetoes := h.Atomic && !h.NoVeto // then its refusal is not counted
 		if h.Amount == 0 || h.Op == algorithm.Charge && h.Limit.CountBlocked && !vetoes {
@@ -155,15 +156,7 @@ func (e *entry) fixed(h *algorithm.Hit, at int64) (v algorithm.Verdict, ok bool)
 		}
 	}
 	wait := time.Duration(e.until - at)
-	v = algorithm.Verdict{
-		Over:       true,
-		Cached:     true,
-		Before:     e.state,
-		After:      e.state,
-		RetryAfter: wait,
-		ResetAfter: wait,
-		FullUntil:  time.Unix(0, e.until),
-	}
+	v = backend.Verdict{Outcome: algorithm.Outcome{Over: true, Before: e.state, After: e.state, RetryAfter: wait, ResetAfter: wait, FullUntil: time.Unix(0, e.until)}, Cached: true}
 	if h.Amount > h.Limit.Max {
 		v.RetryAfter = algorithm.Never
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // playedLimits are limits of a kind, of which the first two share their counters.
@@ -60,7 +61,7 @@ func play(t *testing.T, kind algorithm.Kind, script []byte, countBlocked bool) (
 		ops[6] = force
 	}
 	for len(script) >= 6 {
-		var hits []algorithm.Hit
+		var hits []backend.Hit
 		now = now.Add(time.Duration(script[0]%64) * 100 * time.Millisecond)
 		for n := 1 + int(script[1]%6); n > 0 && len(script) >= 6; n-- {
 			s := script[:6]
@@ -70,7 +71,7 @@ func play(t *testing.T, kind algorithm.Kind, script []byte, countBlocked bool) (
 			if countBlocked {
 				key = fmt.Appendf(key, "-%d", limit)
 			}
-			hits = append(hits, algorithm.Hit{
+			hits = append(hits, backend.Hit{
 				Key:    key,
 				Limit:  limits[limit],
 				Amount: amounts[s[4]%5],
@@ -104,12 +105,12 @@ func play(t *testing.T, kind algorithm.Kind, script []byte, countBlocked bool) (
 }
 
 // same compares all but who gave the answer.
-func same(a, b algorithm.Verdict) bool {
+func same(a, b backend.Verdict) bool {
 	return sameOutside(a, b) && a.Charged == b.Charged && a.Before == b.Before && a.After == b.After && a.FullUntil.Equal(b.FullUntil)
 }
 
 // sameOutside compares what a caller of the service gets to see.
-func sameOutside(a, b algorithm.Verdict) bool {
+func sameOutside(a, b backend.Verdict) bool {
 	return a.Over == b.Over && a.Remaining == b.Remaining && a.RetryAfter == b.RetryAfter && a.ResetAfter == b.ResetAfter
 }
 

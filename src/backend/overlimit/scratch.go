@@ -1,12 +1,12 @@
 package overlimit
 
-import "ratelimit/src/algorithm"
+import "ratelimit/src/backend"
 
 // scratch is the memory of one Take, used again for the next.
 type scratch struct {
-	marks []mark         // one for each hit of the batch
-	on    algorithm.Part // what goes on to the next store
-	seen  map[id]int     // the latest mark of each counter; empty for small batches
+	marks []mark       // one for each hit of the batch
+	on    backend.Part // what goes on to the next store
+	seen  map[id]int   // the latest mark of each counter; empty for small batches
 
 	// Handed to freecache, which would make locals escape.
 	id    id
@@ -98,12 +98,12 @@ func (c *Cache) release(s *scratch) {
 // nothing may be answered after all: looks do not see each other, so when a hit that
 // has to go on as one shares its counter with a hit of the group before it, only the
 // store can judge the group.
-func settle(hits []algorithm.Hit, marks []mark, start int) bool {
+func settle(hits []backend.Hit, marks []mark, start int) bool {
 	vetoed := false
 	for i := range hits {
 		vetoed = vetoed || marks[i].fate == answered && !hits[i].NoVeto
 	}
-	if !vetoed || !algorithm.AnyAtomic(hits) {
+	if !vetoed || !backend.AnyAtomic(hits) {
 		return true
 	}
 	for i := range hits {
@@ -122,7 +122,7 @@ func settle(hits []algorithm.Hit, marks []mark, start int) bool {
 }
 
 // gather fills s.on with the hits that go on.
-func (s *scratch) gather(b *algorithm.Batch) {
+func (s *scratch) gather(b *backend.Batch) {
 	for i := range b.Hits {
 		switch s.marks[i].fate {
 		case passedOn:

@@ -14,6 +14,7 @@ import (
 	"github.com/mediocregopher/radix/v4"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/testbed/redistest"
 )
 
@@ -112,7 +113,7 @@ func compareKinds(b *testing.B, keys int, most uint64) {
 		names[i] = fmt.Appendf(nil, "domain_user_%d_", i)
 	}
 	batches := sync.Pool{New: func() any {
-		return &algorithm.Batch{Hits: make([]algorithm.Hit, 1), Verdicts: make([]algorithm.Verdict, 1)}
+		return &backend.Batch{Hits: make([]backend.Hit, 1), Verdicts: make([]backend.Verdict, 1)}
 	}}
 	kinds := []algorithm.Kind{
 		algorithm.FixedWindow, algorithm.FirstHitWindow, algorithm.SlidingWindow, algorithm.SlidingWindowCounter, algorithm.GCRA,
@@ -128,9 +129,9 @@ func compareKinds(b *testing.B, keys int, most uint64) {
 	for round := range rounds + 1 { // the first warms up
 		for i, limit := range limits {
 			r := measure(b, server, func(n int) {
-				batch := batches.Get().(*algorithm.Batch)
+				batch := batches.Get().(*backend.Batch)
 				defer batches.Put(batch)
-				batch.Hits[0] = algorithm.Hit{Key: names[n*7919%keys], Limit: limit, Amount: 1}
+				batch.Hits[0] = backend.Hit{Key: names[n*7919%keys], Limit: limit, Amount: 1}
 				if err := store.Take(context.Background(), batch); err != nil || batch.Verdicts[0].Err != nil {
 					b.Error(err, batch.Verdicts[0].Err)
 				}
@@ -168,13 +169,13 @@ func against(b *testing.B, keys, charges, inFlight int) {
 	key := func(n, i int) int { return (n*charges + i) * 7919 % keys }
 
 	batches := sync.Pool{New: func() any {
-		return &algorithm.Batch{Hits: make([]algorithm.Hit, charges), Verdicts: make([]algorithm.Verdict, charges)}
+		return &backend.Batch{Hits: make([]backend.Hit, charges), Verdicts: make([]backend.Verdict, charges)}
 	}}
 	ours := func(n int) {
-		batch := batches.Get().(*algorithm.Batch)
+		batch := batches.Get().(*backend.Batch)
 		defer batches.Put(batch)
 		for i := range batch.Hits {
-			batch.Hits[i] = algorithm.Hit{Key: names[key(n, i)], Limit: limit, Amount: 1, Group: uint16(i)}
+			batch.Hits[i] = backend.Hit{Key: names[key(n, i)], Limit: limit, Amount: 1, Group: uint16(i)}
 		}
 		if err := store.Take(ctx, batch); err != nil || batch.Verdicts[0].Err != nil {
 			b.Error(err, batch.Verdicts[0].Err)

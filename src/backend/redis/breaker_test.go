@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
@@ -49,14 +49,14 @@ func awaitBreakers(t *testing.T, s *Store, open int) {
 }
 
 // takeWithin makes a call whose caller has so much time; 0: as much as it likes.
-func takeWithin(t *testing.T, s *Store, h algorithm.Hit, left time.Duration) algorithm.Verdict {
+func takeWithin(t *testing.T, s *Store, h backend.Hit, left time.Duration) backend.Verdict {
 	t.Helper()
 	ctx, cancel := t.Context(), context.CancelFunc(func() {})
 	if left > 0 {
 		ctx, cancel = context.WithTimeout(ctx, left)
 	}
 	defer cancel()
-	b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	if err := s.Take(ctx, &b); err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestBreakerOfOneNode(t *testing.T) {
 	var log journal
 	s := open(t, Config{Cluster: []string{seed}, Timeout: 200 * time.Millisecond, OnBreaker: log.note})
 	// CRCs of numbers alone differ in few bits.
-	varied := func(n int) algorithm.Hit {
+	varied := func(n int) backend.Hit {
 		h := hot(0)
 		h.Key = fmt.Appendf(nil, "%x_", sha256.Sum256([]byte{byte(n)}))
 		return h
@@ -290,7 +290,7 @@ func TestMargin(t *testing.T) {
 	s := open(t, Config{Addr: server.Addr, Timeout: time.Hour})
 	take(t, s, hot(0))
 	server.Pause()
-	b := algorithm.Batch{Hits: []algorithm.Hit{hot(0)}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+	b := backend.Batch{Hits: []backend.Hit{hot(0)}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	if err := s.Take(patient{t.Context(), time.Now().Add(100 * time.Millisecond)}, &b); err != nil || !errors.Is(b.Verdicts[0].Err, ErrTimeout) {
 		t.Errorf("got %v, %v", err, b.Verdicts[0].Err)
 	}
@@ -304,7 +304,7 @@ func TestBytesAreBounded(t *testing.T) {
 	s := open(t, Config{Addr: server.Addr, Timeout: 10 * time.Second, Connections: 1})
 	take(t, s, hot(0))
 	server.Pause()
-	huge := algorithm.Hit{Key: []byte(strings.Repeat("x", 1<<20)), Limit: window(10, time.Hour), Amount: 1}
+	huge := backend.Hit{Key: []byte(strings.Repeat("x", 1<<20)), Limit: window(10, time.Hour), Amount: 1}
 	busy := 0
 	for n := 0; n < 1000 && busy < 10; n++ { // on a busy machine some leave before they take room
 		if v := takeWithin(t, s, huge, 5*time.Millisecond); errors.Is(v.Err, ErrBusy) {
@@ -330,7 +330,7 @@ func TestTakeAllocates(t *testing.T) {
 	s := open(t, Config{Addr: server.Addr, Connections: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	b := algorithm.Batch{Hits: []algorithm.Hit{hot(0)}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+	b := backend.Batch{Hits: []backend.Hit{hot(0)}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	n := testing.AllocsPerRun(500, func() {
 		if err := errors.Join(s.Take(ctx, &b), b.Verdicts[0].Err); err != nil {
 			t.Fatal(err)

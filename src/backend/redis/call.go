@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 )
 
@@ -229,14 +230,14 @@ func (c *call) settle(i int, r result) {
 
 // fill copies b into c. Keys live up to jitter longer than their window, and
 // are those of remote.AppendKey.
-func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged bool) {
+func (c *call) fill(b *backend.Batch, now int64, jitter time.Duration, tagged bool) {
 	c.at = -1
 	if !b.Now.IsZero() {
 		c.at = now / int64(time.Microsecond)
 	}
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)
-		atomicGroup := algorithm.AnyAtomic(b.Hits[i:end])
+		atomicGroup := backend.AnyAtomic(b.Hits[i:end])
 		for ; i < end; i++ {
 			h := &b.Hits[i]
 			from := len(c.keys)
@@ -262,7 +263,7 @@ func (c *call) fill(b *algorithm.Batch, now int64, jitter time.Duration, tagged 
 	}
 }
 
-func flags(h *algorithm.Hit) (f int) {
+func flags(h *backend.Hit) (f int) {
 	if h.Limit.CountBlocked {
 		f |= flagCountBlocked
 	}
@@ -277,16 +278,20 @@ func flags(h *algorithm.Hit) (f int) {
 
 // needsScript reports whether a command is not enough for a hit that stands
 // alone.
-func needsScript(h *algorithm.Hit) bool {
+func needsScript(h *backend.Hit) bool {
 	return h.Divvy || h.Limit.Kind != algorithm.FixedWindow || h.Op == algorithm.Refund || h.Op == algorithm.Charge && !h.Limit.CountBlocked
 }
 
 // verdict turns what Redis said of hit i into a verdict.
-func (c *call) verdict(h *algorithm.Hit, i int, now int64) algorithm.Verdict {
-	r := &c.results[i]
-	if r.err != nil {
-		return algorithm.Verdict{Err: r.err}
+func (c *call) verdict(h *backend.Hit, i int, now int64) backend.Verdict {
+	if err := c.results[i].err; err != nil {
+		return backend.Verdict{Err: err}
 	}
+	return backend.Verdict{Outcome: c.outcome(h, i, now)}
+}
+
+func (c *call) outcome(h *backend.Hit, i int, now int64) algorithm.Outcome {
+	r := &c.results[i]
 	if r.script == 0 {
 		return judge(h.Limit, &[scriptState]int64{r.before}, now, h.Op, h.Amount)
 	}
@@ -304,7 +309,7 @@ func (c *call) verdict(h *algorithm.Hit, i int, now int64) algorithm.Verdict {
 }
 
 // judge is the verdict of package algorithm on the state that Redis found.
-func judge(l *algorithm.Limit, s *[scriptState]int64, now int64, op algorithm.Op, amount uint64) (v algorithm.Verdict) {
+func judge(l *algorithm.Limit, s *[scriptState]int64, now int64, op algorithm.Op, amount uint64) (v algorithm.Outcome) {
 	count := func(n int64) uint64 { return uint64(max(n, 0)) }
 	instant := func(us int64) int64 { return max(us, 0) * int64(time.Microsecond) } // -1: none
 	switch l.Kind {
@@ -330,7 +335,7 @@ func judge(l *algorithm.Limit, s *[scriptState]int64, now int64, op algorithm.Op
 			Now: now, Used: count(s[0]), Newest: ago(s[1]), NewestAfter: ago(s[2]),
 			Leaves: leaves(s[3]), OneLeaves: leaves(s[4]),
 		}
-		v = state.Verdict(l, op, amount)
+		v = state.Outcome(l, op, amount)
 	case algorithm.SlidingWindowCounter:
 		buckets := algorithm.Buckets{Start: instant(s[0]), Previous: count(s[1]), Current: count(s[2])}
 		_, v = algorithm.TakeSlidingCounter(l, buckets, now, op, amount)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/testbed/redistest"
 )
 
@@ -64,9 +65,9 @@ func TestDivvyKeys(t *testing.T) {
 				if st.do != nil {
 					server.Do(t, st.do...)
 				}
-				b := algorithm.Batch{
-					Hits:     []algorithm.Hit{{Key: []byte(key), Limit: limit, Op: st.op, Amount: st.amount, Atomic: st.atomic, Divvy: true}},
-					Verdicts: make([]algorithm.Verdict, 1),
+				b := backend.Batch{
+					Hits:     []backend.Hit{{Key: []byte(key), Limit: limit, Op: st.op, Amount: st.amount, Atomic: st.atomic, Divvy: true}},
+					Verdicts: make([]backend.Verdict, 1),
 				}
 				if err := s.Take(t.Context(), &b); err != nil {
 					t.Fatal(err)

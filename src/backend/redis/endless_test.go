@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
 )
@@ -25,8 +25,8 @@ func TestNoKeyIsEndless(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, company %t", tt.name, company), func(t *testing.T) {
 				proxy := harness.StartProxy(t, server.Addr)
 				s := open(t, Config{Addr: proxy.Addr, Connections: 1, Timeout: faultTimeout})
-				hit := func(key string) algorithm.Hit {
-					return algorithm.Hit{Key: []byte(key), Limit: window(10, time.Hour), Amount: 1}
+				hit := func(key string) backend.Hit {
+					return backend.Hit{Key: []byte(key), Limit: window(10, time.Hour), Amount: 1}
 				}
 				if v := take(t, s, hit("k_")); v.Err != nil {
 					t.Fatal(v.Err)

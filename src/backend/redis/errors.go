@@ -7,7 +7,7 @@ import (
 
 	"github.com/mediocregopher/radix/v4/resp/resp3"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 )
 
@@ -24,7 +24,7 @@ var (
 	ErrBusy = fmt.Errorf("redis: %w", remote.ErrBusy)
 	// ErrOverload: Redis works, but the call had to wait for too long behind its own
 	// hits or those of others, or costs more than fits into the Timeout.
-	ErrOverload = fmt.Errorf("redis: %w", algorithm.ErrOverload)
+	ErrOverload = fmt.Errorf("redis: %w", backend.ErrOverload)
 
 	errClosed = errors.New("redis: the store is closed")
 )

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
 )
@@ -89,7 +89,7 @@ type traffic struct {
 }
 
 // drive makes so many calls a second.
-func drive(t *testing.T, s *Store, perSecond int, hit func(n int) algorithm.Hit) *traffic {
+func drive(t *testing.T, s *Store, perSecond int, hit func(n int) backend.Hit) *traffic {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	tr := &traffic{
@@ -119,8 +119,8 @@ func drive(t *testing.T, s *Store, perSecond int, hit func(n int) algorithm.Hit)
 	return tr
 }
 
-func (tr *traffic) call(t *testing.T, s *Store, h algorithm.Hit) {
-	b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+func (tr *traffic) call(t *testing.T, s *Store, h backend.Hit) {
+	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	begun, begunHere := time.Now(), tr.machine.now()
 	err := s.Take(context.Background(), &b)
 	raise(&tr.longest, int64(time.Since(begun)))
@@ -187,7 +187,7 @@ func recovers(t *testing.T, s *Store, keys ...string) {
 	m := watchMachine()
 	defer m.end()
 	for _, k := range keys {
-		h := algorithm.Hit{Key: []byte(k), Limit: window(1<<40, time.Hour), Amount: 1}
+		h := backend.Hit{Key: []byte(k), Limit: window(1<<40, time.Hour), Amount: 1}
 		harness.Await(t, 20*time.Second, "answers again", func() error { return take(t, s, h).Err })
 	}
 	if took := m.now(); took > back+slack {
@@ -195,13 +195,13 @@ func recovers(t *testing.T, s *Store, keys ...string) {
 	}
 }
 
-func hot(int) algorithm.Hit {
-	return algorithm.Hit{Key: []byte("hot_"), Limit: window(1<<40, time.Hour), Amount: 1}
+func hot(int) backend.Hit {
+	return backend.Hit{Key: []byte("hot_"), Limit: window(1<<40, time.Hour), Amount: 1}
 }
 
 // spread hits a hundred keys in turns.
-func spread(n int) algorithm.Hit {
-	return algorithm.Hit{Key: fmt.Appendf(nil, "k%d_", n%100), Limit: window(1<<40, time.Hour), Amount: 1}
+func spread(n int) backend.Hit {
+	return backend.Hit{Key: fmt.Appendf(nil, "k%d_", n%100), Limit: window(1<<40, time.Hour), Amount: 1}
 }
 
 // Whatever happens to Redis or the way to it, every call is answered in time,
@@ -309,8 +309,8 @@ func TestStandstill(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Timeout: faultTimeout})
 	const limit, perSecond = 3000, 2000
-	tr := drive(t, s, perSecond, func(int) algorithm.Hit {
-		return algorithm.Hit{Key: []byte("k_"), Limit: window(limit, time.Hour), Amount: 1}
+	tr := drive(t, s, perSecond, func(int) backend.Hit {
+		return backend.Hit{Key: []byte("k_"), Limit: window(limit, time.Hour), Amount: 1}
 	})
 	harness.Await(t, 20*time.Second, "traffic", func() error {
 		if tr.passed.Load() < limit/3 {
@@ -418,9 +418,9 @@ func TestSlotsMove(t *testing.T) {
 	// Keys of one slot, some of them hit together.
 	key := func(n int) []byte { return fmt.Appendf(nil, "{slot}k%d_", n%20) }
 	var sent atomic.Int64
-	tr := drive(t, s, 1000, func(n int) algorithm.Hit {
+	tr := drive(t, s, 1000, func(n int) backend.Hit {
 		sent.Add(1)
-		return algorithm.Hit{Key: key(n), Limit: window(1<<40, time.Hour), Amount: 1}
+		return backend.Hit{Key: key(n), Limit: window(1<<40, time.Hour), Amount: 1}
 	})
 	// Groups cannot be answered while their keys are in two places.
 	over, ended := make(chan struct{}), make(chan struct{})
@@ -433,9 +433,9 @@ func TestSlotsMove(t *testing.T) {
 				return
 			default:
 			}
-			b := algorithm.Batch{Now: epoch, Verdicts: make([]algorithm.Verdict, 3)}
+			b := backend.Batch{Now: epoch, Verdicts: make([]backend.Verdict, 3)}
 			for i := range 3 {
-				b.Hits = append(b.Hits, algorithm.Hit{Key: key(i), Limit: window(1<<40, time.Hour), Amount: 1, Atomic: true})
+				b.Hits = append(b.Hits, backend.Hit{Key: key(i), Limit: window(1<<40, time.Hour), Amount: 1, Atomic: true})
 			}
 			sent.Add(3)
 			if err := errors.Join(s.Take(context.Background(), &b), b.Verdicts[0].Err, b.Verdicts[1].Err, b.Verdicts[2].Err); err != nil {

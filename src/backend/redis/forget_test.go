@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/testbed/redistest"
 )
 
@@ -22,7 +23,7 @@ func fillForgotten(t *testing.T, s *Store, prefix string) (n int) {
 				continue
 			}
 			for _, p := range []string{prefix, "x" + prefix, "other:"} {
-				h := algorithm.Hit{
+				h := backend.Hit{
 					Key: fmt.Appendf(nil, "%sd_k_%d_", p, i), Tag: len(p) + len("d_"), Amount: 1,
 					Limit: &algorithm.Limit{Kind: kind, Max: 10, Period: time.Minute, CountBlocked: kind == algorithm.FixedWindow},
 				}

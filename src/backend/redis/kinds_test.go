@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/testbed/redistest"
 )
 
@@ -51,14 +52,14 @@ func TestScriptAgainstArithmetic(t *testing.T) {
 			if rnd.IntN(20) == 0 {
 				now = now.Add(-time.Duration(rnd.Int64N(int64(min(l.Period, 1000*time.Hour))))).Truncate(time.Microsecond)
 			}
-			h := algorithm.Hit{
+			h := backend.Hit{
 				Key: fmt.Appendf(nil, "k%d_", n), Limit: l, Op: algorithm.Op(rnd.IntN(4)),
 				Amount: []uint64{0, 1, 1, 1, 2, 5, 1000, algorithm.MaxAmount}[rnd.IntN(8)],
 			}
 			if rnd.IntN(3) > 0 {
 				h.Op = algorithm.Charge
 			}
-			var want algorithm.Verdict
+			var want algorithm.Outcome
 			at := now.UnixNano()
 			before := fmt.Sprint(log, first, buckets, arrival)
 			switch l.Kind {
@@ -71,11 +72,11 @@ func TestScriptAgainstArithmetic(t *testing.T) {
 			case algorithm.GCRA:
 				arrival, want = algorithm.TakeGCRA(l, arrival, at, h.Op, h.Amount)
 			}
-			b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: make([]algorithm.Verdict, 1), Now: now}
+			b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: now}
 			if err := s.Take(t.Context(), &b); err != nil {
 				t.Fatal(err)
 			}
-			if got := b.Verdicts[0]; got != want {
+			if got := b.Verdicts[0]; got != (backend.Verdict{Outcome: want}) {
 				t.Fatalf("limit %d %+v, step %d at %v, %v %d on %s:\n got %+v\nwant %+v", n, *l, step, now, h.Op, h.Amount, before, got, want)
 			}
 		}
@@ -112,14 +113,14 @@ func TestLongLogsAreSearched(t *testing.T) {
 		{time.Hour + 7*time.Second, algorithm.Charge, 100_000},
 	} {
 		now := epoch.Add(step.at)
-		h := algorithm.Hit{Key: []byte("k_"), Limit: l, Op: step.op, Amount: step.amount}
+		h := backend.Hit{Key: []byte("k_"), Limit: l, Op: step.op, Amount: step.amount}
 		want := algorithm.TakeSliding(l, &log, now.UnixNano(), h.Op, h.Amount)
 		server.Do(t, "CONFIG", "RESETSTAT")
-		b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: make([]algorithm.Verdict, 1), Now: now}
+		b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: now}
 		if err := s.Take(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
-		if got := b.Verdicts[0]; got != want {
+		if got := b.Verdicts[0]; got != (backend.Verdict{Outcome: want}) {
 			t.Errorf("%+v:\n got %+v\nwant %+v", step, got, want)
 		}
 		if n := server.Do(t, "LLEN", "{k_}|sl:3600"); n != int64(log.Len())+1 {

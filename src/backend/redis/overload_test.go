@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
@@ -20,11 +21,11 @@ import (
 
 // many is a request of n hits, each with a limit and a counter of its own, or in one
 // group that stands or falls together.
-func many(n int, kind algorithm.Kind, prefix string, together bool) *algorithm.Batch {
+func many(n int, kind algorithm.Kind, prefix string, together bool) *backend.Batch {
 	limit := &algorithm.Limit{Kind: kind, Max: 1 << 20, Period: time.Hour, CountBlocked: kind == algorithm.FixedWindow}
-	b := &algorithm.Batch{Now: epoch, Hits: make([]algorithm.Hit, n), Verdicts: make([]algorithm.Verdict, n)}
+	b := &backend.Batch{Now: epoch, Hits: make([]backend.Hit, n), Verdicts: make([]backend.Verdict, n)}
 	for i := range b.Hits {
-		b.Hits[i] = algorithm.Hit{Key: fmt.Appendf(nil, "%s%d_", prefix, i), Limit: limit, Amount: 1, Atomic: together}
+		b.Hits[i] = backend.Hit{Key: fmt.Appendf(nil, "%s%d_", prefix, i), Limit: limit, Amount: 1, Atomic: together}
 		if !together {
 			b.Hits[i].Group = uint16(i)
 		}
@@ -89,7 +90,7 @@ func (s *slow) await(t *testing.T, prefix string) {
 }
 
 // start makes a call in the background.
-func start(t *testing.T, s *Store, b *algorithm.Batch) (done chan struct{}) {
+func start(t *testing.T, s *Store, b *backend.Batch) (done chan struct{}) {
 	t.Helper()
 	done = make(chan struct{})
 	before := s.stats.room.Calls()
@@ -153,7 +154,7 @@ func TestSmallCallsOvertake(t *testing.T) {
 	if want := 1000 + 1 + 1 + 1; len(keys) != want { // EXPIRE is one
 		t.Errorf("%d commands, want %d", len(keys), want)
 	}
-	for _, b := range []*algorithm.Batch{large, small, group} {
+	for _, b := range []*backend.Batch{large, small, group} {
 		if err := b.Err(); err != nil {
 			t.Error(err)
 		}
@@ -178,7 +179,7 @@ func TestTooLargeForItsTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range b.Verdicts {
-		if err := b.Verdicts[i].Err; !errors.Is(err, ErrOverload) || !errors.Is(err, algorithm.ErrOverload) || causeOf(err) != remote.CauseOverload {
+		if err := b.Verdicts[i].Err; !errors.Is(err, ErrOverload) || !errors.Is(err, backend.ErrOverload) || causeOf(err) != remote.CauseOverload {
 			t.Fatalf("hit %d: %v", i, err)
 		}
 	}
@@ -197,7 +198,7 @@ func TestTooLargeForItsTime(t *testing.T) {
 	if st.BreakerOpened != 0 || st.Failed != 0 || st.Errors[remote.CauseOverload] != 20_000 {
 		t.Errorf("%+v", st)
 	}
-	if v := take(t, s, algorithm.Hit{Key: []byte("next_"), Limit: b.Hits[0].Limit, Amount: 1}); v.Err != nil {
+	if v := take(t, s, backend.Hit{Key: []byte("next_"), Limit: b.Hits[0].Limit, Amount: 1}); v.Err != nil {
 		t.Error(v.Err)
 	}
 }

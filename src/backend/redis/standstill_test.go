@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/testbed/redistest"
 )
 
@@ -61,7 +62,7 @@ func standstill(t *testing.T, s *Store, caller func() context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for n := range 40 {
-		var b *algorithm.Batch
+		var b *backend.Batch
 		switch n % 4 {
 		case 0:
 			b = many(1000, algorithm.GCRA, fmt.Sprint("scripts", n, "_"), false)

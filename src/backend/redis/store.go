@@ -12,7 +12,7 @@ import (
 
 	"github.com/mediocregopher/radix/v4"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 )
 
@@ -284,7 +284,7 @@ func (s *Store) Stats() Stats {
 // within the Timeout, or a little before ctx ends (remote.Wait), each Verdict has an
 // Err and what was charged is unknown. Nothing was charged by hits whose Err is
 // a *remote.OpenError or ErrBusy.
-func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
+func (s *Store) Take(ctx context.Context, b *backend.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
@@ -326,9 +326,9 @@ func (s *Store) Take(ctx context.Context, b *algorithm.Batch) error {
 	return nil
 }
 
-func (s *Store) fail(b *algorithm.Batch, err error) {
+func (s *Store) fail(b *backend.Batch, err error) {
 	for i := range b.Verdicts {
-		b.Verdicts[i] = algorithm.Verdict{Err: err}
+		b.Verdicts[i] = backend.Verdict{Err: err}
 	}
 	s.stats.errors.AddAll(causeOf(err), len(b.Verdicts))
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/mediocregopher/radix/v4/resp/resp3"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/backendtest"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
@@ -84,7 +84,7 @@ func TestSuite(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, tt.options)
-			tt.suite.Run(t, func(t *testing.T) limiter.Backend {
+			tt.suite.Run(t, func(t *testing.T) backend.Backend {
 				server.Do(t, "FLUSHALL")
 				cfg := tt.config(server)
 				cfg.DialTimeout = 20 * time.Second // handshakes of TLS on a busy machine
@@ -101,9 +101,9 @@ func window(limit uint64, period time.Duration) *algorithm.Limit {
 }
 
 // take sends one hit at epoch.
-func take(t testing.TB, s limiter.Backend, h algorithm.Hit) algorithm.Verdict {
+func take(t testing.TB, s backend.Backend, h backend.Hit) backend.Verdict {
 	t.Helper()
-	b := algorithm.Batch{Hits: []algorithm.Hit{h}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	if err := s.Take(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestKeysAreUpstreams(t *testing.T) {
 	const key = "domain_k1_v1_k2_v2_1767225600"
 	server.Do(t, "INCRBY", key, "3")
 	server.Do(t, "EXPIRE", key, "86400")
-	h := algorithm.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
+	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
 	if v := take(t, s, h); v.Before != 3 || v.After != 5 {
 		t.Errorf("we see %+v", v)
 	}
@@ -137,7 +137,7 @@ func TestTagKeys(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, TagKeys: true})
 	server.Do(t, "SET", "domain_k1_v1_k2_v2_1767225600", "3")
-	h := algorithm.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
+	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
 	if v := take(t, s, h); v.Before != 0 || v.After != 2 {
 		t.Errorf("we see %+v", v)
 	}
@@ -157,7 +157,7 @@ func TestExpiry(t *testing.T) {
 		n, _ := server.Do(t, "TTL", key).(int64)
 		return n
 	}
-	h := algorithm.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
+	h := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
 	const key = "k_1767225600"
 	for range 3 {
 		take(t, s, h)
@@ -189,7 +189,7 @@ func TestExpiry(t *testing.T) {
 	}
 	// A longer window on the same key prolongs it, in a batch of its own and in one
 	// with the shorter, and a shorter one does not cut it.
-	short := algorithm.Hit{Key: []byte("l_"), Limit: window(10, time.Hour), Amount: 1}
+	short := backend.Hit{Key: []byte("l_"), Limit: window(10, time.Hour), Amount: 1}
 	long := short
 	long.Limit = window(10, 24*time.Hour)
 	take(t, s, short)
@@ -210,7 +210,7 @@ func TestExpiry(t *testing.T) {
 	}
 	short.Key, long.Atomic = []byte("m_"), false
 	long.Key = short.Key
-	both := &algorithm.Batch{Hits: []algorithm.Hit{short, long, short}, Verdicts: make([]algorithm.Verdict, 3), Now: epoch}
+	both := &backend.Batch{Hits: []backend.Hit{short, long, short}, Verdicts: make([]backend.Verdict, 3), Now: epoch}
 	if err := s.Take(t.Context(), both); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestExpiry(t *testing.T) {
 	spread := open(t, Config{Addr: server.Addr, ExpirationJitter: 300 * time.Second})
 	seen := make(map[int64]bool)
 	for i := range 50 {
-		take(t, spread, algorithm.Hit{Key: fmt.Appendf(nil, "j%d_", i), Limit: window(10, time.Hour), Amount: 1})
+		take(t, spread, backend.Hit{Key: fmt.Appendf(nil, "j%d_", i), Limit: window(10, time.Hour), Amount: 1})
 		got := ttl(fmt.Sprintf("j%d_1767225600", i))
 		seen[got] = true
 		if got < 3590 || got > 3900 {
@@ -299,17 +299,17 @@ func TestErrorReplies(t *testing.T) {
 	server.Do(t, "SET", "text_1767225600", "x")
 	server.Do(t, "SET", "full_1767225600", "9223372036854775800")
 	server.Do(t, "SET", "below_1767225600", "-5")
-	hit := func(key string, op algorithm.Op) algorithm.Hit {
-		return algorithm.Hit{Key: []byte(key), Limit: window(10, time.Hour), Amount: 100, Op: op}
+	hit := func(key string, op algorithm.Op) backend.Hit {
+		return backend.Hit{Key: []byte(key), Limit: window(10, time.Hour), Amount: 100, Op: op}
 	}
-	b := algorithm.Batch{Now: epoch, Hits: []algorithm.Hit{
+	b := backend.Batch{Now: epoch, Hits: []backend.Hit{
 		hit("list_", algorithm.Charge), hit("text_", algorithm.Charge), hit("full_", algorithm.Charge), hit("good_", algorithm.Charge),
 		hit("list_", algorithm.Refund), hit("text_", algorithm.Look), hit("below_", algorithm.Charge),
 	}}
 	for i := range b.Hits {
 		b.Hits[i].Group = uint16(i)
 	}
-	b.Verdicts = make([]algorithm.Verdict, len(b.Hits))
+	b.Verdicts = make([]backend.Verdict, len(b.Hits))
 	if err := s.Take(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func TestErrorReplies(t *testing.T) {
 func TestScriptsSurviveAFlush(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr})
-	h := algorithm.Hit{Key: []byte("k_"), Limit: window(100, time.Hour), Amount: 1, Atomic: true}
+	h := backend.Hit{Key: []byte("k_"), Limit: window(100, time.Hour), Amount: 1, Atomic: true}
 	for i := range uint64(5) {
 		if v := take(t, s, h); v.Err != nil || v.After != i+1 {
 			t.Errorf("hit %d: %+v", i, v)
@@ -348,7 +348,7 @@ func TestScriptsKeepTheirPlace(t *testing.T) {
 	for i := range 3 {
 		server.Do(t, "SCRIPT", "FLUSH")
 		key := fmt.Appendf(nil, "k%d_", i)
-		b := algorithm.Batch{Now: epoch, Verdicts: make([]algorithm.Verdict, 2), Hits: []algorithm.Hit{
+		b := backend.Batch{Now: epoch, Verdicts: make([]backend.Verdict, 2), Hits: []backend.Hit{
 			{Key: key, Limit: window(10, time.Hour), Amount: 2, Op: algorithm.Refund},
 			{Key: key, Limit: window(10, time.Hour), Amount: 1, Group: 1},
 		}}
@@ -397,7 +397,7 @@ func TestExactlyTheLimit(t *testing.T) {
 			for c := range 64 {
 				wg.Go(func() {
 					for i := c; i < calls; i += 64 {
-						h := algorithm.Hit{Key: fmt.Appendf(nil, "k%d_", i%keys), Limit: window(uint64(limit/keys), time.Hour), Amount: 1}
+						h := backend.Hit{Key: fmt.Appendf(nil, "k%d_", i%keys), Limit: window(uint64(limit/keys), time.Hour), Amount: 1}
 						if v := take(t, stores[c%2], h); v.Err != nil {
 							t.Error(v.Err)
 						} else if !v.Over {
@@ -423,7 +423,7 @@ func TestWrongCredentials(t *testing.T) {
 	wrong, right := "guess", "secret"
 	password.Store(&wrong)
 	s := open(t, Config{Addr: server.Addr, Credentials: func() (string, string, error) { return "", *password.Load(), nil }})
-	h := algorithm.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
+	h := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
 	v := take(t, s, h)
 	if v.Err == nil || strings.Contains(v.Err.Error(), "guess") {
 		t.Errorf("got %v", v.Err)
@@ -472,14 +472,14 @@ func TestServerName(t *testing.T) {
 func TestCallersMayLeave(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Timeout: 5 * time.Second, MaxWaiting: 3})
-	hit := algorithm.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
+	hit := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
 	take(t, s, hit)
 	server.Pause()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	errs := make(chan error, 10)
 	for range 10 {
 		go func() {
-			b := algorithm.Batch{Hits: []algorithm.Hit{hit}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+			b := backend.Batch{Hits: []backend.Hit{hit}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 			if err := s.Take(ctx, &b); err != nil {
 				errs <- err
 			}
@@ -520,11 +520,11 @@ func TestTheQueueHasAnEnd(t *testing.T) {
 		Addr: proxy.Addr, Timeout: 3 * time.Second, Connections: 1, MaxWaiting: 10,
 		Credentials: func() (string, string, error) { return "", "x", nil },
 	})
-	hit := algorithm.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
+	hit := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
 	busy := 0
 	for range 50 {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		b := algorithm.Batch{Hits: []algorithm.Hit{hit}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+		b := backend.Batch{Hits: []backend.Hit{hit}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 		if err := s.Take(ctx, &b); err != nil {
 			t.Fatal(err)
 		}
@@ -550,9 +550,9 @@ func TestHooks(t *testing.T) {
 			return func(err error) { spans = append(spans, fmt.Sprintf("%d %v", n, err)) }
 		},
 	})
-	take(t, s, algorithm.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1})
+	take(t, s, backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1})
 	server.Do(t, "LPUSH", "list_1767225600", "x")
-	take(t, s, algorithm.Hit{Key: []byte("list_"), Limit: window(10, time.Hour), Amount: 1})
+	take(t, s, backend.Hit{Key: []byte("list_"), Limit: window(10, time.Hour), Amount: 1})
 	if len(spans) != 2 || spans[0] != "1 <nil>" || !strings.HasPrefix(spans[1], "1 redis: WRONGTYPE") {
 		t.Errorf("spans: %q", spans)
 	}

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/backendtest"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
@@ -37,20 +37,20 @@ func TestSuiteOnSentinel(t *testing.T) {
 		Credentials: secret("secret"),
 		Sentinel:    &Sentinel{Primary: set.PrimaryName, Addrs: set.SentinelAddrs, Credentials: secret("watch")},
 	}
-	backendtest.Run(t, func(t *testing.T) limiter.Backend {
+	backendtest.Run(t, func(t *testing.T) backend.Backend {
 		set.Primary(t).Do(t, "FLUSHALL")
 		return open(t, cfg)
 	})
 }
 
 // oneSlot gives all keys the same tag, so that any hits may be a group.
-type oneSlot struct{ limiter.Backend }
+type oneSlot struct{ backend.Backend }
 
-func (s oneSlot) Take(ctx context.Context, b *algorithm.Batch) error {
+func (s oneSlot) Take(ctx context.Context, b *backend.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
-	tagged := algorithm.Batch{Hits: make([]algorithm.Hit, len(b.Hits)), Verdicts: b.Verdicts, Now: b.Now}
+	tagged := backend.Batch{Hits: make([]backend.Hit, len(b.Hits)), Verdicts: b.Verdicts, Now: b.Now}
 	for i, h := range b.Hits {
 		h.Key, h.Tag = append([]byte("tag"), h.Key...), len("tag")
 		tagged.Hits[i] = h
@@ -71,7 +71,7 @@ func TestSuiteOnCluster(t *testing.T) {
 	t.Run("one slot", func(t *testing.T) {
 		tagged := cfg
 		tagged.TagKeys = true
-		backendtest.Run(t, func(t *testing.T) limiter.Backend {
+		backendtest.Run(t, func(t *testing.T) backend.Backend {
 			clear(t)
 			return oneSlot{open(t, tagged)}
 		})
@@ -83,12 +83,12 @@ func TestSuiteOnCluster(t *testing.T) {
 	t.Run("a group over two slots", func(t *testing.T) {
 		clear(t)
 		s := open(t, cfg)
-		hit := func(key string, limit uint64) algorithm.Hit {
-			return algorithm.Hit{Key: []byte(key), Limit: window(limit, time.Hour), Amount: 1, Atomic: true}
+		hit := func(key string, limit uint64) backend.Hit {
+			return backend.Hit{Key: []byte(key), Limit: window(limit, time.Hour), Amount: 1, Atomic: true}
 		}
 		// What stands in one slot stands or falls together; what is in another
 		// does not know of it.
-		b := algorithm.Batch{Now: epoch, Verdicts: make([]algorithm.Verdict, 4), Hits: []algorithm.Hit{
+		b := backend.Batch{Now: epoch, Verdicts: make([]backend.Verdict, 4), Hits: []backend.Hit{
 			hit("{a}1_", 5), hit("{b}1_", 5), hit("{a}2_", 0), hit("{b}2_", 5),
 		}}
 		if err := s.Take(t.Context(), &b); err != nil {
@@ -109,7 +109,7 @@ func TestSuiteOnCluster(t *testing.T) {
 		for c := range 64 {
 			wg.Go(func() {
 				for i := c; i < calls; i += 64 {
-					h := algorithm.Hit{Key: fmt.Appendf(nil, "k%d_", i%keys), Limit: window(limit/keys, time.Hour), Amount: 1}
+					h := backend.Hit{Key: fmt.Appendf(nil, "k%d_", i%keys), Limit: window(limit/keys, time.Hour), Amount: 1}
 					if v := take(t, stores[i/keys%2], h); v.Err != nil {
 						t.Error(v.Err)
 					} else if !v.Over {
@@ -136,7 +136,7 @@ func testSpread(t *testing.T, s *Store) {
 		t.Fatal(err)
 	}
 	for round := range 500 {
-		var hits []algorithm.Hit
+		var hits []backend.Hit
 		for group := range 1 + rnd.IntN(4) {
 			tag := rnd.IntN(20)
 			atomicGroup := rnd.IntN(2) == 0
@@ -144,14 +144,14 @@ func testSpread(t *testing.T, s *Store) {
 				limit := window(uint64(rnd.IntN(20)), time.Hour)
 				limit.CountBlocked = rnd.IntN(2) == 0
 				op := algorithm.Op(rnd.IntN(4))
-				hits = append(hits, algorithm.Hit{
+				hits = append(hits, backend.Hit{
 					Key: fmt.Appendf(nil, "{t%d}k%d_", tag, rnd.IntN(3)), Limit: limit, Amount: uint64(rnd.IntN(3)),
 					Op: op, Group: uint16(group), Atomic: atomicGroup && op != algorithm.Refund, NoVeto: rnd.IntN(4) == 0,
 				})
 			}
 		}
-		got := algorithm.Batch{Hits: hits, Verdicts: make([]algorithm.Verdict, len(hits)), Now: epoch}
-		want := algorithm.Batch{Hits: hits, Verdicts: make([]algorithm.Verdict, len(hits)), Now: epoch}
+		got := backend.Batch{Hits: hits, Verdicts: make([]backend.Verdict, len(hits)), Now: epoch}
+		want := backend.Batch{Hits: hits, Verdicts: make([]backend.Verdict, len(hits)), Now: epoch}
 		if err := errors.Join(s.Take(t.Context(), &got), referee.Take(t.Context(), &want)); err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +248,7 @@ func TestOddLayouts(t *testing.T) {
 			cfg.Timeout = faultTimeout
 			s := open(t, cfg)
 			m := watchMachine()
-			v := take(t, s, algorithm.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1})
+			v := take(t, s, backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1})
 			took := m.now()
 			m.end()
 			if v.Err == nil {
@@ -439,7 +439,7 @@ func TestGroupsStayWhole(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Sentinel: &Sentinel{Primary: "p", Addrs: []string{sentinelOf(t, server.Addr)}}})
 	take(t, s, hot(0)) // it is found
-	b := algorithm.Batch{Hits: []algorithm.Hit{
+	b := backend.Batch{Hits: []backend.Hit{
 		{Key: []byte("a_"), Limit: window(5, time.Hour), Amount: 1, Atomic: true},
 		{Key: []byte("b_"), Limit: window(0, time.Hour), Amount: 1, Atomic: true},
 	}}
@@ -550,7 +550,7 @@ func TestASlotWithoutANode(t *testing.T) {
 		return fmt.Sprintf("*1\r\n*3\r\n:%d\r\n:%d\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n", slot, slot, port)
 	})
 	s := open(t, Config{Cluster: []string{addr}, Timeout: 5 * time.Second})
-	b := algorithm.Batch{Now: epoch, Verdicts: make([]algorithm.Verdict, 2), Hits: []algorithm.Hit{
+	b := backend.Batch{Now: epoch, Verdicts: make([]backend.Verdict, 2), Hits: []backend.Hit{
 		{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1},
 		{Key: []byte("other_"), Limit: window(10, time.Hour), Amount: 1, Group: 1},
 	}}
@@ -689,7 +689,7 @@ func TestDiscovered(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	b := algorithm.Batch{Hits: []algorithm.Hit{hot(0)}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+	b := backend.Batch{Hits: []backend.Hit{hot(0)}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	if err := errors.Join(s.Take(ctx, &b), b.Verdicts[0].Err); err != nil {
 		t.Error(err)
 	}

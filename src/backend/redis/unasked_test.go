@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
@@ -23,9 +24,9 @@ type owner struct {
 
 // take counts one hit and says what is wrong with the answer; failed: there was none.
 func (o *owner) take(s *Store) (failed bool, wrong error) {
-	b := algorithm.Batch{
-		Hits:     []algorithm.Hit{{Key: []byte(o.key), Limit: window(1<<40, time.Hour), Amount: 1}},
-		Verdicts: make([]algorithm.Verdict, 1), Now: epoch,
+	b := backend.Batch{
+		Hits:     []backend.Hit{{Key: []byte(o.key), Limit: window(1<<40, time.Hour), Amount: 1}},
+		Verdicts: make([]backend.Verdict, 1), Now: epoch,
 	}
 	if err := s.Take(context.Background(), &b); err != nil {
 		return true, err
@@ -150,7 +151,7 @@ func TestRepliesOfAnotherKind(t *testing.T) {
 	script := hot(0)
 	script.Limit = &algorithm.Limit{Kind: algorithm.GCRA, Max: 5, Period: time.Hour}
 	for _, tt := range []struct {
-		hit   algorithm.Hit
+		hit   backend.Hit
 		reply string
 	}{
 		{count, "+OK\r\n"},

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
 )
@@ -35,7 +35,7 @@ func TestWindowIsWaitedForOnce(t *testing.T) {
 		leave()
 		batches := s.Stats().Batches
 		for range 5000 {
-			b := algorithm.Batch{Hits: []algorithm.Hit{hot(0)}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+			b := backend.Batch{Hits: []backend.Hit{hot(0)}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 			if err := s.Take(left, &b); err != nil {
 				t.Fatal(err)
 			}

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"ratelimit/src/backend"
 	"slices"
 	"strings"
 	"sync/atomic"
-
-	"ratelimit/src/algorithm"
 )
 
 var (
@@ -66,7 +65,7 @@ func CauseOf(err error) string {
 		return CauseLeft
 	case errors.Is(err, ErrBusy):
 		return CauseBusy
-	case errors.Is(err, algorithm.ErrOverload):
+	case errors.Is(err, backend.ErrOverload):
 		return CauseOverload
 	}
 	return CauseOther

@@ -3,11 +3,10 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"ratelimit/src/backend"
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"ratelimit/src/algorithm"
 )
 
 func TestCauseOf(t *testing.T) {
@@ -16,7 +15,7 @@ func TestCauseOf(t *testing.T) {
 		err  error
 		want string
 	}{
-		{fmt.Errorf("redis: %w", algorithm.ErrOverload), CauseOverload},
+		{fmt.Errorf("redis: %w", backend.ErrOverload), CauseOverload},
 		{fmt.Errorf("redis: %w", ErrBusy), CauseBusy},
 		{JoinErrors([]error{nil, ErrTimeout}), CauseTimeout},
 		{errors.New("?"), CauseOther},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // isUnit tells the windows that envoyproxy/ratelimit has, whose keys are as
@@ -40,7 +41,7 @@ var keyKinds = [...]string{
 // A `}` in the tag ends it early, in all keys with that tag at the same place.
 // If it is the first byte, Redis takes the whole key instead, and the levels of
 // one descriptor may be on several servers. Escaped keys have none.
-func AppendKey(dst []byte, h *algorithm.Hit, now int64, tagged bool) []byte {
+func AppendKey(dst []byte, h *backend.Hit, now int64, tagged bool) []byte {
 	l := h.Limit
 	if h.Divvy {
 		return append(dst, h.Key...)

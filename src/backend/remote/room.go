@@ -1,9 +1,8 @@
 package remote
 
 import (
+	"ratelimit/src/backend"
 	"sync/atomic"
-
-	"ratelimit/src/algorithm"
 )
 
 // Room bounds what is on its way to a store: calls whose callers wait, and the bytes
@@ -53,7 +52,7 @@ func (r *Room) Calls() int64 { return r.calls.Load() }
 func (r *Room) Bytes() int64 { return r.bytes.Load() }
 
 // KeyBytes is how many bytes the keys of b have.
-func KeyBytes(b *algorithm.Batch) (n int) {
+func KeyBytes(b *backend.Batch) (n int) {
 	for i := range b.Hits {
 		n += len(b.Hits[i].Key)
 	}

@@ -3,19 +3,18 @@
 package split
 
 import (
+	"ratelimit/src/backend"
 	"testing"
 	"time"
-
-	"ratelimit/src/algorithm"
 )
 
 // The race detector empties pools at random, so this runs without it.
 func TestTakeDoesNotAllocate(t *testing.T) {
 	store := New(counters(t), counters(t))
 	for _, atomic := range []bool{false, true} {
-		b := algorithm.Batch{
-			Hits:     []algorithm.Hit{hit("s", 1, time.Second, 1), hit("m", 1, time.Minute, 1)},
-			Verdicts: make([]algorithm.Verdict, 2),
+		b := backend.Batch{
+			Hits:     []backend.Hit{hit("s", 1, time.Second, 1), hit("m", 1, time.Minute, 1)},
+			Verdicts: make([]backend.Verdict, 2),
 			Now:      epoch,
 		}
 		b.Hits[0].Atomic, b.Hits[1].Atomic = atomic, atomic

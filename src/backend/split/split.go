@@ -4,11 +4,9 @@ package split
 
 import (
 	"context"
+	"ratelimit/src/backend"
 	"sync"
 	"time"
-
-	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
 )
 
 // New returns a store in front of two: limits with a period of at most one
@@ -27,7 +25,7 @@ import (
 // only the same key twice is too much for it, then perSecond has charged a
 // group that is refused. That is why it comes first: what it lost is back in a
 // second. A store that does not answer counts as a refusal.
-func New(perSecond, rest limiter.Backend) limiter.Backend {
+func New(perSecond, rest backend.Backend) backend.Backend {
 	return &store{
 		perSecond: perSecond,
 		rest:      rest,
@@ -36,20 +34,20 @@ func New(perSecond, rest limiter.Backend) limiter.Backend {
 }
 
 type store struct {
-	perSecond, rest limiter.Backend
+	perSecond, rest backend.Backend
 	pool            sync.Pool // of *scratch
 }
 
 // scratch is the memory of one Take, used again for the next.
 type scratch struct {
-	short, long algorithm.Part
+	short, long backend.Part
 }
 
-func short(h *algorithm.Hit) bool { return h.Limit.Period <= time.Second }
+func short(h *backend.Hit) bool { return h.Limit.Period <= time.Second }
 
 // Take hands each hit of b to the store it belongs to; see limiter.Backend. If
 // all belong to one, b itself goes on.
-func (s *store) Take(ctx context.Context, b *algorithm.Batch) error {
+func (s *store) Take(ctx context.Context, b *backend.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
@@ -67,7 +65,7 @@ func (s *store) Take(ctx context.Context, b *algorithm.Batch) error {
 	return err
 }
 
-func countShort(hits []algorithm.Hit) int {
+func countShort(hits []backend.Hit) int {
 	n := 0
 	for i := range hits {
 		if short(&hits[i]) {
@@ -79,7 +77,7 @@ func countShort(hits []algorithm.Hit) int {
 
 // takeBoth sends the batch in as few calls as keep its order: one to each
 // store, and more only around an atomic group that spans both.
-func (s *store) takeBoth(ctx context.Context, b *algorithm.Batch, sc *scratch) error {
+func (s *store) takeBoth(ctx context.Context, b *backend.Batch, sc *scratch) error {
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)
 		if spans(b.Hits[i:end]) {
@@ -100,12 +98,12 @@ func (s *store) takeBoth(ctx context.Context, b *algorithm.Batch, sc *scratch) e
 }
 
 // spans says whether hits are an atomic group of both stores.
-func spans(hits []algorithm.Hit) bool {
+func spans(hits []backend.Hit) bool {
 	n := countShort(hits)
-	return 0 < n && n < len(hits) && algorithm.AnyAtomic(hits)
+	return 0 < n && n < len(hits) && backend.AnyAtomic(hits)
 }
 
-func (sc *scratch) to(h *algorithm.Hit) *algorithm.Part {
+func (sc *scratch) to(h *backend.Hit) *backend.Part {
 	if short(h) {
 		return &sc.short
 	}
@@ -113,7 +111,7 @@ func (sc *scratch) to(h *algorithm.Hit) *algorithm.Part {
 }
 
 // send hands over what has been gathered.
-func (s *store) send(ctx context.Context, b *algorithm.Batch, sc *scratch) error {
+func (s *store) send(ctx context.Context, b *backend.Batch, sc *scratch) error {
 	if err := handOver(ctx, s.perSecond, &sc.short, b); err != nil {
 		return err
 	}
@@ -122,7 +120,7 @@ func (s *store) send(ctx context.Context, b *algorithm.Batch, sc *scratch) error
 
 // handOver sends a part of b to next, hands out the verdicts, and empties the part. An
 // empty part is not sent.
-func handOver(ctx context.Context, next limiter.Backend, p *algorithm.Part, b *algorithm.Batch) error {
+func handOver(ctx context.Context, next backend.Backend, p *backend.Part, b *backend.Batch) error {
 	if len(p.Hits) == 0 {
 		return nil
 	}
@@ -137,7 +135,7 @@ func handOver(ctx context.Context, next limiter.Backend, p *algorithm.Part, b *a
 // takeGroup takes the atomic group from hit i up to end, which spans both
 // stores. Hits that are not atomic are charged at the first opportunity; each
 // verdict is the last that its store gave.
-func (s *store) takeGroup(ctx context.Context, b *algorithm.Batch, i, end int, sc *scratch) error {
+func (s *store) takeGroup(ctx context.Context, b *backend.Batch, i, end int, sc *scratch) error {
 	hits, verdicts := b.Hits[i:end], b.Verdicts[i:end]
 	for j := range hits {
 		switch h := &hits[j]; {
@@ -177,7 +175,7 @@ func (s *store) takeGroup(ctx context.Context, b *algorithm.Batch, i, end int, s
 
 // vetoed says whether one of the short hits, or else one of the long, refuses
 // for its group or was not answered.
-func vetoed(hits []algorithm.Hit, verdicts []algorithm.Verdict, seconds bool) bool {
+func vetoed(hits []backend.Hit, verdicts []backend.Verdict, seconds bool) bool {
 	for i := range hits {
 		h, v := &hits[i], &verdicts[i]
 		if short(h) == seconds && (v.Err != nil || v.Over && !h.NoVeto) {

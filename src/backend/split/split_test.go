@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/backendtest"
 )
 
@@ -35,9 +35,9 @@ func counters(tb testing.TB) *memory.Store {
 	return s
 }
 
-func take(tb testing.TB, store limiter.Backend, at time.Time, hits ...algorithm.Hit) []algorithm.Verdict {
+func take(tb testing.TB, store backend.Backend, at time.Time, hits ...backend.Hit) []backend.Verdict {
 	tb.Helper()
-	b := algorithm.Batch{Hits: hits, Verdicts: make([]algorithm.Verdict, len(hits)), Now: at}
+	b := backend.Batch{Hits: hits, Verdicts: make([]backend.Verdict, len(hits)), Now: at}
 	if err := store.Take(tb.Context(), &b); err != nil {
 		tb.Fatalf("Take: %v", err)
 	}
@@ -46,14 +46,14 @@ func take(tb testing.TB, store limiter.Backend, at time.Time, hits ...algorithm.
 
 // spy notes what reaches a store.
 type spy struct {
-	next    limiter.Backend
+	next    backend.Backend
 	name    string
 	log     *[]string
-	batches []*algorithm.Batch
+	batches []*backend.Batch
 	err     error // of the next verdicts
 }
 
-func (s *spy) Take(ctx context.Context, b *algorithm.Batch) error {
+func (s *spy) Take(ctx context.Context, b *backend.Batch) error {
 	for i := range b.Hits {
 		h := &b.Hits[i]
 		*s.log = append(*s.log, fmt.Sprintf("%s %v %s", s.name, h.Op, h.Key))
@@ -62,13 +62,13 @@ func (s *spy) Take(ctx context.Context, b *algorithm.Batch) error {
 	err := s.next.Take(ctx, b)
 	if s.err != nil {
 		for i := range b.Verdicts {
-			b.Verdicts[i] = algorithm.Verdict{Err: s.err}
+			b.Verdicts[i] = backend.Verdict{Err: s.err}
 		}
 	}
 	return err
 }
 
-func open(tb testing.TB) (store limiter.Backend, perSecond, rest *spy, log *[]string) {
+func open(tb testing.TB) (store backend.Backend, perSecond, rest *spy, log *[]string) {
 	tb.Helper()
 	log = new([]string)
 	perSecond = &spy{next: counters(tb), name: "s", log: log}
@@ -76,12 +76,12 @@ func open(tb testing.TB) (store limiter.Backend, perSecond, rest *spy, log *[]st
 	return New(perSecond, rest), perSecond, rest, log
 }
 
-func hit(key string, most uint64, period time.Duration, n uint64) algorithm.Hit {
-	return algorithm.Hit{Key: []byte(key), Limit: &algorithm.Limit{Max: most, Period: period, CountBlocked: true}, Amount: n}
+func hit(key string, most uint64, period time.Duration, n uint64) backend.Hit {
+	return backend.Hit{Key: []byte(key), Limit: &algorithm.Limit{Max: most, Period: period, CountBlocked: true}, Amount: n}
 }
 
 func TestSuite(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) limiter.Backend { return New(counters(t), counters(t)) })
+	backendtest.Run(t, func(t *testing.T) backend.Backend { return New(counters(t), counters(t)) })
 }
 
 func TestOneStoreGetsTheBatchItself(t *testing.T) {
@@ -96,7 +96,7 @@ func TestOneStoreGetsTheBatchItself(t *testing.T) {
 		{"a minute", time.Minute, false},
 	} {
 		store, perSecond, rest, _ := open(t)
-		b := algorithm.Batch{Hits: []algorithm.Hit{hit("a", 9, test.period, 1), hit("b", 9, test.period, 1)}, Verdicts: make([]algorithm.Verdict, 2)}
+		b := backend.Batch{Hits: []backend.Hit{hit("a", 9, test.period, 1), hit("b", 9, test.period, 1)}, Verdicts: make([]backend.Verdict, 2)}
 		if err := store.Take(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestAtomicGroups(t *testing.T) {
 
 		over, charged bool
 	}
-	full := []algorithm.Hit{hit("sfull", 1, time.Second, 1), hit("mfull", 1, time.Minute, 1)}
+	full := []backend.Hit{hit("sfull", 1, time.Second, 1), hit("mfull", 1, time.Minute, 1)}
 	gone := errors.New("gone")
 	tests := []struct {
 		name            string
@@ -217,7 +217,7 @@ func TestAtomicGroups(t *testing.T) {
 			take(t, store, epoch, full...)
 			*log = nil
 			perSecond.err, rest.err = test.perSecond, test.rest
-			var hits []algorithm.Hit
+			var hits []backend.Hit
 			for _, m := range test.hits {
 				period := time.Minute
 				if m.key[0] == 's' {
@@ -254,7 +254,7 @@ func TestReferee(t *testing.T) {
 	periods := []time.Duration{time.Second, time.Second, time.Minute, 5 * time.Minute}
 	for round := range 5000 {
 		now = now.Add(time.Duration(rnd.Int64N(int64(400 * time.Millisecond))))
-		var hits []algorithm.Hit
+		var hits []backend.Hit
 		for range 1 + rnd.IntN(3) {
 			group := uint16(rnd.IntN(2)) // numbers come again
 			keys := rnd.Perm(6)          // within a group each its own: looks do not see each other
@@ -263,7 +263,7 @@ func TestReferee(t *testing.T) {
 				if n > 0 && i == 0 && hits[n-1].Group == group {
 					group += 2
 				}
-				hits = append(hits, algorithm.Hit{
+				hits = append(hits, backend.Hit{
 					Key: fmt.Appendf(nil, "key-%d", keys[i]),
 					Limit: &algorithm.Limit{
 						Max: rnd.Uint64N(8), Period: periods[rnd.IntN(len(periods))], CountBlocked: rnd.IntN(2) == 0,
@@ -303,12 +303,12 @@ func TestConcurrentGroups(t *testing.T) {
 		s.Atomic, m.Atomic = true, true
 		for c := range 8 {
 			wg.Go(func() {
-				hits := []algorithm.Hit{s, m}
+				hits := []backend.Hit{s, m}
 				if c%2 == 0 {
-					hits = []algorithm.Hit{m, s}
+					hits = []backend.Hit{m, s}
 				}
 				for range 200 {
-					b := algorithm.Batch{Hits: hits, Verdicts: make([]algorithm.Verdict, 2), Now: epoch}
+					b := backend.Batch{Hits: hits, Verdicts: make([]backend.Verdict, 2), Now: epoch}
 					if err := store.Take(t.Context(), &b); err != nil {
 						t.Error(err)
 						return
@@ -330,21 +330,21 @@ func TestConcurrentGroups(t *testing.T) {
 
 func TestMisuse(t *testing.T) {
 	store, perSecond, rest, _ := open(t)
-	for name, b := range map[string]algorithm.Batch{
-		"no limit":         {Hits: []algorithm.Hit{hit("s", 1, time.Second, 1), hit("m", 1, time.Minute, 1), {}}, Verdicts: make([]algorithm.Verdict, 3)},
-		"too few verdicts": {Hits: []algorithm.Hit{hit("s", 1, time.Second, 1)}},
+	for name, b := range map[string]backend.Batch{
+		"no limit":         {Hits: []backend.Hit{hit("s", 1, time.Second, 1), hit("m", 1, time.Minute, 1), {}}, Verdicts: make([]backend.Verdict, 3)},
+		"too few verdicts": {Hits: []backend.Hit{hit("s", 1, time.Second, 1)}},
 	} {
 		if err := store.Take(t.Context(), &b); err == nil || len(perSecond.batches)+len(rest.batches) > 0 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	broken := errors.New("broken")
-	for name, store := range map[string]limiter.Backend{
+	for name, store := range map[string]backend.Backend{
 		"perSecond": New(fail{broken}, counters(t)),
 		"rest":      New(counters(t), fail{broken}),
 	} {
 		for _, atomic := range []bool{false, true} {
-			b := algorithm.Batch{Hits: []algorithm.Hit{hit("s", 1, time.Second, 1), hit("m", 1, time.Minute, 1)}, Verdicts: make([]algorithm.Verdict, 2)}
+			b := backend.Batch{Hits: []backend.Hit{hit("s", 1, time.Second, 1), hit("m", 1, time.Minute, 1)}, Verdicts: make([]backend.Verdict, 2)}
 			b.Hits[0].Atomic = atomic
 			if err := store.Take(t.Context(), &b); !errors.Is(err, broken) {
 				t.Errorf("%s, atomic %t: %v", name, atomic, err)
@@ -355,12 +355,12 @@ func TestMisuse(t *testing.T) {
 
 type fail struct{ err error }
 
-func (f fail) Take(context.Context, *algorithm.Batch) error { return f.err }
+func (f fail) Take(context.Context, *backend.Batch) error { return f.err }
 
 // nowhere passes everything at once, so that only the split is measured.
 type nowhere struct{}
 
-func (nowhere) Take(_ context.Context, b *algorithm.Batch) error {
+func (nowhere) Take(_ context.Context, b *backend.Batch) error {
 	clear(b.Verdicts)
 	return nil
 }
@@ -371,17 +371,17 @@ func BenchmarkTake(b *testing.B) {
 	sa.Atomic, ma.Atomic = true, true
 	for _, bench := range []struct {
 		name string
-		hits []algorithm.Hit
+		hits []backend.Hit
 	}{
-		{"pass-through", []algorithm.Hit{m}},
-		{"both", []algorithm.Hit{s, m}},
-		{"atomic", []algorithm.Hit{sa, ma}},
+		{"pass-through", []backend.Hit{m}},
+		{"both", []backend.Hit{s, m}},
+		{"atomic", []backend.Hit{sa, ma}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			store := New(nowhere{}, nowhere{})
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				batch := algorithm.Batch{Hits: bench.hits, Verdicts: make([]algorithm.Verdict, len(bench.hits))}
+				batch := backend.Batch{Hits: bench.hits, Verdicts: make([]backend.Verdict, len(bench.hits))}
 				for pb.Next() {
 					if err := store.Take(context.Background(), &batch); err != nil {
 						b.Fatal(err)

@@ -35,7 +35,7 @@ func (s *server) buildDivvy(failed func(error)) error {
 		Idle:         d.Idle,
 		RoundUp:      d.Round == "up",
 		OnHits:       s.onHits(),
-		OnFailure: func(err error) {
+		Fallback: func(err error) {
 			if errors.Is(err, limiter.ErrStore) {
 				failed(err)
 				return

@@ -7,7 +7,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/fallback"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/prometheus"
@@ -40,8 +40,8 @@ func (s *store) fallBack(cfg *settings.Settings, log *logrus.Logger) error {
 }
 
 // onFailure is what becomes of hits where the rules do not say.
-func onFailure(cfg *settings.Settings) algorithm.OnFailure {
-	f, _ := algorithm.ParseOnFailure(cfg.Failure.Mode) // the settings take no other word
+func onFailure(cfg *settings.Settings) backend.Fallback {
+	f, _ := backend.ParseFallback(cfg.Failure.Mode) // the settings take no other word
 	return f
 }
 
@@ -53,19 +53,19 @@ func (s *server) storeless(set *rules.Set) bool {
 	if s.cfg.BackendType == "memcache" {
 		asked = s.cfg.Memcache.HealthCheck
 	}
-	if asked || onFailure(s.cfg) != algorithm.FailWithError {
+	if asked || onFailure(s.cfg) != backend.FallbackError {
 		return !asked
 	}
 	return set != nil && len(set.Rules()) > 0 && !slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool {
-		return !r.Unlimited && r.OnFailure == algorithm.FailWithError
+		return !r.Unlimited && r.Fallback == backend.FallbackError
 	})
 }
 
 // countsLocally says whether some hits are counted here when the store does not
 // answer.
 func countsLocally(set *rules.Set) bool {
-	return slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.OnFailure == algorithm.FailLocally }) ||
-		slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool { return r.OnFailure == algorithm.FailLocally })
+	return slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.Fallback == backend.FallbackLocal }) ||
+		slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool { return r.Fallback == backend.FallbackLocal })
 }
 
 // degradedFor is how long after a hit without an answer /readyz speaks of it.
@@ -94,8 +94,8 @@ func (s *store) note(now time.Time) string {
 func fallbackStats(f *fallback.Store) func(func(metrics.Stat)) {
 	return func(add func(metrics.Stat)) {
 		st := f.Stats()
-		for i, word := range algorithm.OnFailures() {
-			add(metrics.Stat{Name: "ratelimit.fallback.hits_" + word, Kind: metrics.KindCounter, Value: int64(st.Instead[i])})
+		for i, word := range backend.Fallbacks() {
+			add(metrics.Stat{Name: "ratelimit.fallback.hits_" + word, Kind: metrics.KindCounter, Value: int64(st.Fallback[i])})
 		}
 		add(metrics.Stat{Name: "ratelimit.fallback.replicas", Kind: metrics.KindGauge, Value: int64(st.Replicas)})
 		add(metrics.Stat{Name: "ratelimit.fallback.keys", Kind: metrics.KindGauge, Value: st.Local.Keys})
@@ -112,8 +112,8 @@ func fallbackSamples(f *fallback.Store) func(func(prometheus.Sample)) {
 		sample := func(name, help string, kind metrics.Kind, value int64, labels ...string) {
 			add(prometheus.Sample{Name: "ratelimit_fallback_" + name, Help: help, Labels: labels, Kind: kind, Value: float64(value)})
 		}
-		for i, word := range algorithm.OnFailures() {
-			sample("hits_total", "Hits that the store did not answer, by what became of them.", metrics.KindCounter, int64(st.Instead[i]), "instead", word)
+		for i, word := range backend.Fallbacks() {
+			sample("hits_total", "Hits that the store did not answer, by what became of them.", metrics.KindCounter, int64(st.Fallback[i]), "instead", word)
 		}
 		sample("replicas", "How many replicas share the limits of on_store_failure: local.", metrics.KindGauge, int64(st.Replicas))
 		sample("keys", "Counters of on_store_failure: local.", metrics.KindGauge, st.Local.Keys)

@@ -242,12 +242,12 @@ func (s *server) build() error {
 	}
 	failed := s.failed()
 	service := rls.New(rls.Config{
-		Limiter:   s.limiter,
-		OnFailure: failed,
-		OnCall:    s.called(),
-		Span:      s.tracing.Decision(),
-		Headers:   headerNames(s.cfg),
-		Metadata:  s.cfg.DynamicMetadata,
+		Limiter:  s.limiter,
+		Fallback: failed,
+		OnCall:   s.called(),
+		Span:     s.tracing.Decision(),
+		Headers:  headerNames(s.cfg),
+		Metadata: s.cfg.DynamicMetadata,
 
 		MaxDecisions: s.cfg.MaxBuffered / 4,
 		Remote:       len(s.store.pools) > 0,

@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redis"
-	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/simulate"
@@ -233,7 +233,7 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 
 // simulateStore is where the counters of one run are, under keys with prefix.
 type simulateStore struct {
-	limiter.Backend
+	backend.Backend
 	prefix string
 	bytes  func() int64 // that the counters take in this process; nil: they are elsewhere
 	// close ends the store, and says if it did not keep all it should have.

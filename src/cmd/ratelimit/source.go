@@ -38,7 +38,7 @@ type load struct {
 
 // ruleOptions are what rules are compiled with, wherever from.
 func (s *server) ruleOptions() rules.Options {
-	return rules.Options{MergeDomains: s.cfg.MergeDomainConfig, AllOrNothing: s.cfg.StopIncrementWhenOver, Store: storeCan(s.cfg.BackendType), OnFailure: onFailure(s.cfg)}
+	return rules.Options{MergeDomains: s.cfg.MergeDomainConfig, AllOrNothing: s.cfg.StopIncrementWhenOver, Store: storeCan(s.cfg.BackendType), Fallback: onFailure(s.cfg)}
 }
 
 // buildSource makes the source that the settings choose.

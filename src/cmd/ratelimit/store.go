@@ -13,6 +13,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/fallback"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/overlimit"
@@ -21,7 +22,6 @@ import (
 	"ratelimit/src/backend/split"
 	"ratelimit/src/certs"
 	"ratelimit/src/hang"
-	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/settings"
@@ -30,7 +30,7 @@ import (
 
 // store is where the counters live, with what belongs to it.
 type store struct {
-	limiter.Backend
+	backend.Backend
 	runs    []func(context.Context) error // long-lived parts
 	pools   []*pool                       // of Redis, or Memcached
 	stats   []func(func(metrics.Stat))

@@ -64,7 +64,7 @@ func (s *Server) written(box *[]byte) {
 func (b *batch) clear() {
 	clear(b.entries) // they point into buffers of connections
 	b.entries, b.text = b.entries[:0], b.text[:0]
-	b.req = limiter.Request{Descriptors: b.req.Descriptors[:0], Apart: true}
+	b.req = limiter.Request{Descriptors: b.req.Descriptors[:0], Independent: true}
 }
 
 // add adds the request of a line, which must stay as it is until decide. If it
@@ -116,7 +116,7 @@ func (b *batch) decide() *fault {
 	err := b.srv.cfg.Limiter.Check(b.srv.ctx, &b.req, &b.answer)
 	answered, f := b.reply(err)
 	if err != nil && f != nil {
-		b.srv.cfg.OnFailure(err)
+		b.srv.cfg.Fallback(err)
 	}
 	if answered > 0 {
 		b.srv.hits.Add(uint64(answered))

@@ -62,9 +62,9 @@ type Config struct {
 	// OnHits, if set, is told of HITs that got an OK, n at a time, and how long it
 	// took to decide them. It must be fast and safe for concurrent use.
 	OnHits func(n int, took time.Duration)
-	// OnFailure, if set, is told of each error of the limiter that ended a
+	// Fallback, if set, is told of each error of the limiter that ended a
 	// connection. It must be fast and safe for concurrent use.
-	OnFailure func(error)
+	Fallback func(error)
 	// OnPanic, if set, is told of each panic that ended a connection.
 	OnPanic func(value any, stack []byte)
 }
@@ -125,8 +125,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.OnHits == nil {
 		cfg.OnHits = func(int, time.Duration) {}
 	}
-	if cfg.OnFailure == nil {
-		cfg.OnFailure = func(error) {}
+	if cfg.Fallback == nil {
+		cfg.Fallback = func(error) {}
 	}
 	if cfg.OnPanic == nil {
 		cfg.OnPanic = func(any, []byte) {}

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
@@ -306,8 +306,8 @@ func TestStoreTrouble(t *testing.T) {
 	}
 	var failures []error
 	s := build(t, Config{
-		Limiter:   decide(t, limiter.Config{Backend: lossy{store}}),
-		OnFailure: func(err error) { failures = append(failures, err) }, // one at a time
+		Limiter:  decide(t, limiter.Config{Backend: lossy{store}}),
+		Fallback: func(err error) { failures = append(failures, err) }, // one at a time
 	})
 	addr := start(t, s)
 	const lost = "ERR unknown \"The store did not answer.\"\n"
@@ -334,9 +334,9 @@ var errMisuse = errors.New("misuse")
 
 // lossy is a store that some keys are too much for. It never answers for what is
 // always denied.
-type lossy struct{ limiter.Backend }
+type lossy struct{ backend.Backend }
 
-func (l lossy) Take(ctx context.Context, b *algorithm.Batch) error {
+func (l lossy) Take(ctx context.Context, b *backend.Batch) error {
 	err := l.Backend.Take(ctx, b)
 	for i := range b.Hits {
 		switch key := string(b.Hits[i].Key); {
@@ -345,7 +345,7 @@ func (l lossy) Take(ctx context.Context, b *algorithm.Batch) error {
 		case strings.Contains(key, "misuse"):
 			err = errMisuse
 		case strings.Contains(key, "lost"), b.Hits[i].Limit.Max == 0:
-			b.Verdicts[i] = algorithm.Verdict{Err: errors.New("lost")}
+			b.Verdicts[i] = backend.Verdict{Err: errors.New("lost")}
 		}
 	}
 	return err

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -77,9 +78,9 @@ func TestHeaders(t *testing.T) {
 // The header that says who decided stands alone, or before the others.
 func TestDegradedHeader(t *testing.T) {
 	degraded := asked(10, 3, false)
-	degraded.Charges[0].Verdict.Instead = algorithm.FailLocally
-	aside := asked(10, 3, false)
-	aside.Charges[0].Verdict.Instead, aside.Charges[0].Aside = algorithm.FailAllowing, true
+	degraded.Charges[0].Verdict.Fallback = backend.FallbackLocal
+	canary := asked(10, 3, false)
+	canary.Charges[0].Verdict.Fallback, canary.Charges[0].Canary = backend.FallbackAllow, true
 	for _, tt := range []struct {
 		names    HeaderNames
 		statuses []limiter.Status
@@ -88,7 +89,7 @@ func TestDegradedHeader(t *testing.T) {
 		{HeaderNames{Degraded: "D"}, []limiter.Status{asked(5, 1, false), degraded}, "D=local"},
 		{HeaderNames{Degraded: "D"}, []limiter.Status{asked(5, 1, false)}, ""},
 		{HeaderNames{Degraded: "D"}, []limiter.Status{{}}, ""},
-		{HeaderNames{Degraded: "D"}, []limiter.Status{aside}, ""}, // a canary decides nothing
+		{HeaderNames{Degraded: "D"}, []limiter.Status{canary}, ""}, // a canary decides nothing
 		{HeaderNames{Limit: "L", Remaining: "R", Reset: "S"}, []limiter.Status{degraded}, "L=10 R=3 S=10"},
 		{HeaderNames{Limit: "L", Remaining: "R", Reset: "S", Degraded: "D"}, []limiter.Status{degraded}, "D=local L=10 R=3 S=10"},
 	} {

@@ -5,7 +5,7 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 )
 
@@ -52,7 +52,7 @@ func (n *HeaderNames) degraded(a *limiter.Answer) string {
 	if n.Degraded == "" {
 		return ""
 	}
-	if f := a.Instead(); f != algorithm.FailWithError {
+	if f := a.Fallback(); f != backend.FallbackError {
 		return f.String()
 	}
 	return ""

@@ -29,7 +29,7 @@ func (s *Service) JSON() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil {
-				s.cfg.OnFailure(&PanicError{p, debug.Stack()})
+				s.cfg.Fallback(&PanicError{p, debug.Stack()})
 				http.Error(w, "internal error", http.StatusInternalServerError)
 			}
 		}()
@@ -69,7 +69,7 @@ func (s *Service) answerJSON(ctx context.Context, body []byte) ([]byte, *pb.Rate
 	begun := time.Now()
 	t, err := s.turns.begin(ctx, s.jsonBytes(body))
 	if err != nil {
-		s.cfg.OnFailure(err)
+		s.cfg.Fallback(err)
 		return nil, nil, err
 	}
 	defer t.end()
@@ -77,7 +77,7 @@ func (s *Service) answerJSON(ctx context.Context, body []byte) ([]byte, *pb.Rate
 		defer conn.Release(t.bytes)
 	} else if t.bytes > 0 {
 		err := fmt.Errorf("rls: a body of %d bytes: the connection is closed, since it held the most when MAX_BUFFERED_BYTES was reached: %w", len(body), context.Canceled)
-		s.cfg.OnFailure(err)
+		s.cfg.Fallback(err)
 		return nil, nil, err
 	}
 	msg, err := decodeJSON(body)
@@ -91,7 +91,7 @@ func (s *Service) answerJSON(ctx context.Context, body []byte) ([]byte, *pb.Rate
 	}
 	text, err := marshal(resp)
 	if err != nil {
-		s.cfg.OnFailure(err)
+		s.cfg.Fallback(err)
 	}
 	return text, resp, err
 }

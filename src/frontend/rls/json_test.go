@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -94,14 +94,14 @@ func TestJSONMethods(t *testing.T) {
 func TestJSONFailures(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		store limiter.Backend
+		store backend.Backend
 		code  int
 	}{
 		{"store", broken{unanswered}, http.StatusServiceUnavailable},
 		{"too much for the store", broken{overloaded}, http.StatusServiceUnavailable},
-		{"misuse", broken{func(*algorithm.Batch) error { return errSecret }}, http.StatusInternalServerError},
-		{"panic", broken{func(*algorithm.Batch) error { panic(errSecret) }}, http.StatusInternalServerError},
-		{"deadline", broken{func(*algorithm.Batch) error { return context.DeadlineExceeded }}, http.StatusServiceUnavailable},
+		{"misuse", broken{func(*backend.Batch) error { return errSecret }}, http.StatusInternalServerError},
+		{"panic", broken{func(*backend.Batch) error { panic(errSecret) }}, http.StatusInternalServerError},
+		{"deadline", broken{func(*backend.Batch) error { return context.DeadlineExceeded }}, http.StatusServiceUnavailable},
 	} {
 		f := start(t, tt.store)
 		w := post(f.JSON(), oneIP)

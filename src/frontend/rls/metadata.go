@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 )
 
@@ -25,7 +26,7 @@ func metadata(msg *pb.RateLimitRequest, a *limiter.Answer) (*structpb.Struct, er
 		if a.Domain != nil && a.Domain.Words() && len(a.Statuses[i].Charges) > 0 {
 			about.Fields["summary"] = summary(&a.Statuses[i])
 		}
-		if f := a.Statuses[i].Instead(); f != algorithm.FailWithError {
+		if f := a.Statuses[i].Fallback(); f != backend.FallbackError {
 			about.Fields["degraded"] = structpb.NewStringValue(f.String())
 		}
 		descriptors[i] = structpb.NewStructValue(about)
@@ -99,10 +100,10 @@ func charges(st *limiter.Status) *structpb.Value {
 		if c.Verdict.Over && c.Verdict.RetryAfter != algorithm.Never {
 			fields["retryAfter"] = structpb.NewNumberValue(c.Verdict.RetryAfter.Seconds())
 		}
-		if c.Verdict.Instead != algorithm.FailWithError {
-			fields["degraded"] = structpb.NewStringValue(c.Verdict.Instead.String())
+		if c.Verdict.Fallback != backend.FallbackError {
+			fields["degraded"] = structpb.NewStringValue(c.Verdict.Fallback.String())
 		}
-		if c.Aside {
+		if c.Canary {
 			fields["canary"] = structpb.NewBoolValue(true)
 		}
 		list[i] = structpb.NewStructValue(&structpb.Struct{Fields: fields})

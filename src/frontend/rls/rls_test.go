@@ -25,7 +25,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
@@ -49,7 +49,7 @@ type fixture struct {
 	failures []error
 }
 
-func start(t testing.TB, backend limiter.Backend) *fixture {
+func start(t testing.TB, backend backend.Backend) *fixture {
 	t.Helper()
 	if backend == nil {
 		store, err := memory.New(memory.Config{})
@@ -65,7 +65,7 @@ func start(t testing.TB, backend limiter.Backend) *fixture {
 	l := limiter.New(limiter.Config{Backend: backend})
 	l.Use(set)
 	f := &fixture{}
-	f.Service = New(Config{Limiter: l, OnFailure: func(err error) {
+	f.Service = New(Config{Limiter: l, Fallback: func(err error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.failures = append(f.failures, err)
@@ -187,23 +187,23 @@ func TestAnswers(t *testing.T) {
 }
 
 // broken is a store in some kind of trouble.
-type broken struct{ take func(*algorithm.Batch) error }
+type broken struct{ take func(*backend.Batch) error }
 
-func (b broken) Take(_ context.Context, batch *algorithm.Batch) error { return b.take(batch) }
+func (b broken) Take(_ context.Context, batch *backend.Batch) error { return b.take(batch) }
 
 var errSecret = errors.New("INCRBY d_ip_10.0.0.7_: connection refused")
 
 // overloaded is a store that works, and has no time for the request.
-func overloaded(b *algorithm.Batch) error {
+func overloaded(b *backend.Batch) error {
 	for i := range b.Verdicts {
-		b.Verdicts[i] = algorithm.Verdict{Err: fmt.Errorf("%w: %w", errSecret, algorithm.ErrOverload)}
+		b.Verdicts[i] = backend.Verdict{Err: fmt.Errorf("%w: %w", errSecret, backend.ErrOverload)}
 	}
 	return nil
 }
 
-func unanswered(b *algorithm.Batch) error {
+func unanswered(b *backend.Batch) error {
 	for i := range b.Verdicts {
-		b.Verdicts[i] = algorithm.Verdict{Err: errSecret}
+		b.Verdicts[i] = backend.Verdict{Err: errSecret}
 	}
 	return nil
 }
@@ -219,7 +219,7 @@ func TestErrors(t *testing.T) {
 	noMultiplier.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_DAY, UnitMultiplier: wrapperspb.UInt32(0)}
 	tests := []struct {
 		name  string
-		store limiter.Backend
+		store backend.Backend
 		req   *pb.RateLimitRequest
 		code  codes.Code
 		text  string
@@ -232,8 +232,8 @@ func TestErrors(t *testing.T) {
 		{"long window", nil, request(longLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the window is longer than 100 years"},
 		{"store", broken{unanswered}, request(descriptor("ip", "1")), codes.Unavailable, "the store did not answer"},
 		{"too much for the store", broken{overloaded}, request(descriptor("ip", "1")), codes.ResourceExhausted, "the request needs more time of the store than there is"},
-		{"misuse", broken{func(*algorithm.Batch) error { return errSecret }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
-		{"panic", broken{func(*algorithm.Batch) error { panic(errSecret) }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
+		{"misuse", broken{func(*backend.Batch) error { return errSecret }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
+		{"panic", broken{func(*backend.Batch) error { panic(errSecret) }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -256,17 +256,17 @@ func TestSpan(t *testing.T) {
 	type key struct{}
 	for _, tt := range []struct {
 		name string
-		take func(*algorithm.Batch) error
+		take func(*backend.Batch) error
 		req  *pb.RateLimitRequest
 		want string
 	}{
-		{"good", func(*algorithm.Batch) error { return nil }, request(descriptor("ip", "1")), ""},
+		{"good", func(*backend.Batch) error { return nil }, request(descriptor("ip", "1")), ""},
 		{"bad request", nil, request(), "bad request: there are no descriptors"},
 		{"store", unanswered, request(descriptor("ip", "1")), "the store did not answer"},
-		{"panic", func(*algorithm.Batch) error { panic(errSecret) }, request(descriptor("ip", "1")), "panic"},
+		{"panic", func(*backend.Batch) error { panic(errSecret) }, request(descriptor("ip", "1")), "panic"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := start(t, inSpan{func(ctx context.Context, b *algorithm.Batch) error {
+			f := start(t, inSpan{func(ctx context.Context, b *backend.Batch) error {
 				if ctx.Value(key{}) != true {
 					t.Error("another context")
 				}
@@ -324,10 +324,10 @@ func TestDescribed(t *testing.T) {
 }
 
 type inSpan struct {
-	take func(context.Context, *algorithm.Batch) error
+	take func(context.Context, *backend.Batch) error
 }
 
-func (s inSpan) Take(ctx context.Context, b *algorithm.Batch) error { return s.take(ctx, b) }
+func (s inSpan) Take(ctx context.Context, b *backend.Batch) error { return s.take(ctx, b) }
 
 func TestNotReady(t *testing.T) {
 	f := start(t, nil)
@@ -456,7 +456,7 @@ func TestShutdownBeforeServe(t *testing.T) {
 func TestShutdownCutsOffCalls(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	defer close(leave)
-	srv, conn := dial(t, start(t, broken{func(*algorithm.Batch) error {
+	srv, conn := dial(t, start(t, broken{func(*backend.Batch) error {
 		close(entered)
 		<-leave
 		return nil

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 )
 
@@ -23,9 +23,9 @@ import (
 type Config struct {
 	// Limiter decides; required.
 	Limiter *limiter.Limiter
-	// OnFailure, if set, is told of each request that failed for any reason,
+	// Fallback, if set, is told of each request that failed for any reason,
 	// and of panics. It must be fast and safe for concurrent use.
-	OnFailure func(error)
+	Fallback func(error)
 	// OnCall, if set, is told of each call that came to its end: the protocol
 	// ("grpc" or "json"), the method's name and how long it took. It must be
 	// fast and safe for concurrent use.
@@ -60,8 +60,8 @@ type Service struct {
 
 // New returns a service; Register and JSON make it reachable.
 func New(cfg Config) *Service {
-	if cfg.OnFailure == nil {
-		cfg.OnFailure = func(error) {}
+	if cfg.Fallback == nil {
+		cfg.Fallback = func(error) {}
 	}
 	if cfg.OnCall == nil {
 		cfg.OnCall = func(string, string, time.Duration) {}
@@ -85,7 +85,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, msg *pb.RateLimitRequest)
 
 // refuse tells of a request that could not be read, and makes its answer.
 func (s *Service) refuse(err error) error {
-	s.cfg.OnFailure(err)
+	s.cfg.Fallback(err)
 	return status.Error(codeOf(err), textOf(err))
 }
 
@@ -94,12 +94,12 @@ func (s *Service) decide(ctx context.Context, msg *pb.RateLimitRequest, t *turn)
 	defer s.release(c)
 	c.read(msg)
 	if err := s.check(ctx, c, t); err != nil {
-		s.cfg.OnFailure(err)
+		s.cfg.Fallback(err)
 		return nil, err
 	}
 	resp, err := s.response(msg, &c.answer)
 	if err != nil {
-		s.cfg.OnFailure(err)
+		s.cfg.Fallback(err)
 	}
 	return resp, err
 }
@@ -154,7 +154,7 @@ func codeOf(err error) codes.Code {
 		return codes.ResourceExhausted
 	case errors.Is(err, limiter.ErrRequest):
 		return codes.InvalidArgument
-	case errors.Is(err, algorithm.ErrOverload):
+	case errors.Is(err, backend.ErrOverload):
 		return codes.ResourceExhausted
 	case errors.Is(err, limiter.ErrNotReady), errors.Is(err, limiter.ErrStore):
 		return codes.Unavailable
@@ -174,8 +174,8 @@ func textOf(err error) string {
 		return err.Error()
 	case errors.Is(err, limiter.ErrNotReady):
 		return limiter.ErrNotReady.Error()
-	case errors.Is(err, algorithm.ErrOverload):
-		return algorithm.ErrOverload.Error()
+	case errors.Is(err, backend.ErrOverload):
+		return backend.ErrOverload.Error()
 	case errors.Is(err, limiter.ErrStore):
 		return limiter.ErrStore.Error()
 	}

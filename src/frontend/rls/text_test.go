@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -54,7 +55,7 @@ func answers() (list []*limiter.Answer) {
 	charged := func(rule *rules.Rule, q rules.Quantity, remaining uint64, until time.Duration) limiter.Status {
 		return limiter.Status{
 			Rule: rule, Over: remaining == 0, Until: until,
-			Charges: []limiter.Charge{{Rule: rule, Limit: q, Verdict: algorithm.Verdict{Remaining: remaining}}},
+			Charges: []limiter.Charge{{Rule: rule, Limit: q, Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}}}},
 		}
 	}
 	one(limiter.Status{})
@@ -109,7 +110,7 @@ func FuzzAppendJSON(f *testing.F) {
 		q := rules.Quantity{Requests: requests, Unit: rules.Unit(unit % 8), Multiplier: multiplier}
 		a := &limiter.Answer{Over: over, Statuses: []limiter.Status{
 			{Rule: rule},
-			{Rule: rule, Over: over, Until: time.Duration(max(until, 0)), Charges: []limiter.Charge{{Rule: rule, Limit: q, Verdict: algorithm.Verdict{Remaining: remaining}}}},
+			{Rule: rule, Over: over, Until: time.Duration(max(until, 0)), Charges: []limiter.Charge{{Rule: rule, Limit: q, Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}}}}},
 		}}
 		got, err := AppendJSON(nil, a)
 		want, wantErr := marshal(response(a))

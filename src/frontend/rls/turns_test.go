@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/frontend/budget"
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/limiter"
@@ -128,7 +128,7 @@ func newWaiting() *waiting {
 	return &waiting{arrived: make(chan struct{}, 1000), release: make(chan struct{})}
 }
 
-func (w *waiting) Take(context.Context, *algorithm.Batch) error {
+func (w *waiting) Take(context.Context, *backend.Batch) error {
 	w.arrived <- struct{}{}
 	<-w.release
 	return nil

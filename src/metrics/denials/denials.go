@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -21,7 +22,7 @@ const (
 	maxEntries = 16
 )
 
-// Denial is one sampled request, or one of the descriptors Apart, that was refused.
+// Denial is one sampled request, or one of the descriptors Independent, that was refused.
 type Denial struct {
 	Domain string
 	// Rule is the name of the rule that refused; empty: the limit came with the
@@ -67,7 +68,7 @@ func (s *Sampler) Record(req *limiter.Request, a *limiter.Answer) {
 }
 
 func (s *Sampler) record(now time.Time, req *limiter.Request, a *limiter.Answer) {
-	if req.Apart {
+	if req.Independent {
 		for i := range a.Statuses {
 			if a.Statuses[i].Refused {
 				s.sample(now, req, a, i)
@@ -103,7 +104,7 @@ func (s *Sampler) sample(now time.Time, req *limiter.Request, a *limiter.Answer,
 	st := &a.Statuses[i]
 	d := Denial{
 		Subject: subject(req.Descriptors[i].Entries), Wait: st.Wait,
-		StoreFailed: st.Instead() == algorithm.FailDenying, Skipped: s.skipped.Swap(0),
+		StoreFailed: st.Fallback() == backend.FallbackDeny, Skipped: s.skipped.Swap(0),
 	}
 	if a.Domain != nil {
 		d.Domain = cut(a.Domain.Name, maxName)

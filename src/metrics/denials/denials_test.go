@@ -87,7 +87,7 @@ func TestDenials(t *testing.T) {
 	} {
 		got = nil
 		req := parse(tt.asked)
-		req.Apart = tt.apart
+		req.Independent = tt.apart
 		if err := start(t, tt.cfg, sampler).Check(t.Context(), req, new(limiter.Answer)); err != nil {
 			t.Fatal(err)
 		}

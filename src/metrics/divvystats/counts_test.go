@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
@@ -36,15 +36,15 @@ rules:
 
 // broken does not answer once it is told not to.
 type broken struct {
-	limiter.Backend
+	backend.Backend
 	now bool
 }
 
-func (b *broken) Take(ctx context.Context, batch *algorithm.Batch) error {
+func (b *broken) Take(ctx context.Context, batch *backend.Batch) error {
 	err := b.Backend.Take(ctx, batch)
 	for i := range batch.Verdicts {
 		if b.now {
-			batch.Verdicts[i] = algorithm.Verdict{Err: errors.New("away")}
+			batch.Verdicts[i] = backend.Verdict{Err: errors.New("away")}
 		}
 	}
 	return err
@@ -79,7 +79,7 @@ func (f *fixture) use(text string) {
 }
 
 func (f *fixture) hit(paths string) {
-	req := limiter.Request{Domain: []byte("kitchen"), Apart: true}
+	req := limiter.Request{Domain: []byte("kitchen"), Independent: true}
 	for path := range strings.FieldsSeq(paths) {
 		entry := rules.Entry{Key: []byte("path"), Value: []byte(path)}
 		req.Descriptors = append(req.Descriptors, limiter.Descriptor{Entries: []rules.Entry{entry}})

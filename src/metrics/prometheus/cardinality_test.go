@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
@@ -25,7 +26,7 @@ func load(t testing.TB, text string) *rules.Set {
 func record(r *metrics.Registry, set *rules.Set, key, value string, before uint64) {
 	rule := set.Rules()[0]
 	st := limiter.Status{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity}}}
-	st.Charges[0].Verdict = algorithm.Verdict{Charged: true, Before: before, After: before + 1, Over: before+1 > uint64(rule.Requests)}
+	st.Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{Charged: true, Before: before, After: before + 1, Over: before+1 > uint64(rule.Requests)}}
 	r.Record(
 		&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(key), Value: []byte(value)}}}}},
 		&limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{st}},

@@ -32,7 +32,7 @@ func (e *Exporter) native(stats []metrics.Stat, add func(Sample)) {
 	type without struct{ domain, rule, instead string }
 	unanswered := make(map[without]uint64)
 	for _, u := range r.Unanswered() {
-		unanswered[without{u.Domain, u.Rule, u.Instead}] += u.Count
+		unanswered[without{u.Domain, u.Rule, u.Fallback}] += u.Count
 	}
 	for u, n := range unanswered {
 		count("unanswered_total", "Charges that the store did not answer, by what was done instead.", float64(n),

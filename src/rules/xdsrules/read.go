@@ -55,7 +55,7 @@ func (r *reader) domain(place string, m *configv3.RateLimitConfig) rules.DomainC
 		Descriptors: r.descriptors(place, ": descriptors[", m.GetDescriptors(), 1),
 		Charge:      placed(r, place, ": charge", word(m.GetCharge(), configv3.Charge_CHARGE_INHERITED)),
 		OnReject:    placed(r, place, ": on_reject", word(m.GetOnReject(), configv3.OnReject_ON_REJECT_INHERITED)),
-		OnFailure:   placed(r, place, ": on_store_failure", word(m.GetOnStoreFailure(), configv3.OnStoreFailure_ON_STORE_FAILURE_INHERITED)),
+		Fallback:    placed(r, place, ": on_store_failure", word(m.GetOnStoreFailure(), configv3.OnStoreFailure_ON_STORE_FAILURE_INHERITED)),
 	}
 }
 
@@ -160,7 +160,7 @@ func (r *reader) limit(place string, m *configv3.RateLimitPolicy) rules.RateLimi
 		Algorithm:       placed(r, place, ".algorithm", word(m.GetAlgorithm(), configv3.Algorithm_FIXED_WINDOW)),
 		Period:          r.duration(place, "period", m.GetPeriod()),
 		MinInterval:     r.duration(place, "min_interval", m.GetMinInterval()),
-		OnFailure:       placed(r, place, ".on_store_failure", word(m.GetOnStoreFailure(), configv3.OnStoreFailure_ON_STORE_FAILURE_INHERITED)),
+		Fallback:        placed(r, place, ".on_store_failure", word(m.GetOnStoreFailure(), configv3.OnStoreFailure_ON_STORE_FAILURE_INHERITED)),
 	}
 	if unit := word(m.GetUnit(), configv3.RateLimitUnit_UNKNOWN); unit != nil {
 		cfg.Unit, cfg.UnitPos.File = *unit, r.at(place, ".unit")

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
+	"ratelimit/src/backend"
 )
 
 // member is a hit of a group, and what is expected of it.
@@ -97,7 +97,7 @@ var groups = []group{
 	}), map[string]uint64{"k0": 0, "k8": 0, "k9": 1}},
 }
 
-func (suite *Suite) testAtomic(t *testing.T, open func(*testing.T) limiter.Backend) {
+func (suite *Suite) testAtomic(t *testing.T, open func(*testing.T) backend.Backend) {
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		for _, g := range groups {
 			t.Run(g.name, func(t *testing.T) {
@@ -123,18 +123,18 @@ func (suite *Suite) testAtomic(t *testing.T, open func(*testing.T) limiter.Backe
 }
 
 // test sends the group, with limits of the kinds that its keys have.
-func (g *group) test(t *testing.T, store limiter.Backend, kind func(key string) algorithm.Kind) {
-	hits := make([]algorithm.Hit, len(g.hits))
+func (g *group) test(t *testing.T, store backend.Backend, kind func(key string) algorithm.Kind) {
+	hits := make([]backend.Hit, len(g.hits))
 	limits := make(map[string]*algorithm.Limit)
 	for i, m := range g.hits {
 		limits[m.key] = blocked(kind(m.key), m.limit, time.Hour)
-		hits[i] = algorithm.Hit{
+		hits[i] = backend.Hit{
 			Key: []byte(m.key), Limit: limits[m.key], Amount: m.n, Op: m.op,
 			Group: 7, Atomic: m.atomic, NoVeto: m.shadow,
 		}
 	}
 	for key, n := range g.before {
-		take(t, store, epoch, algorithm.Hit{Key: []byte(key), Limit: limits[key], Amount: n, Op: force})
+		take(t, store, epoch, backend.Hit{Key: []byte(key), Limit: limits[key], Amount: n, Op: force})
 	}
 	for i, v := range take(t, store, epoch, hits...) {
 		if want := g.hits[i]; v.Over != want.over || v.After != want.after || v.Over && v.Remaining != left(limits[want.key], v.After) {
@@ -143,7 +143,7 @@ func (g *group) test(t *testing.T, store limiter.Backend, kind func(key string) 
 		}
 	}
 	for key, want := range g.then {
-		if v := take(t, store, epoch, algorithm.Hit{Key: []byte(key), Limit: limits[key], Op: look})[0]; v.Before != want {
+		if v := take(t, store, epoch, backend.Hit{Key: []byte(key), Limit: limits[key], Op: look})[0]; v.Before != want {
 			t.Errorf("%s is %d in the end, want %d", key, v.Before, want)
 		}
 	}

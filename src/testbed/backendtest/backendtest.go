@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
+	"ratelimit/src/backend"
 )
 
 // Suite is what is asked of a store. The zero value asks for all there is.
@@ -35,10 +35,10 @@ type Suite struct {
 // sometimes stands still or steps back. Then nobody asks for what has done its
 // work, or will have within a minute: the store may have forgotten it, or not
 // yet. Where expiry goes by a clock of its own, it should come a second late.
-func Run(t *testing.T, open func(t *testing.T) limiter.Backend) { Suite{}.Run(t, open) }
+func Run(t *testing.T, open func(t *testing.T) backend.Backend) { Suite{}.Run(t, open) }
 
 // Run is like the function Run, but asks for what suite says.
-func (suite Suite) Run(t *testing.T, open func(t *testing.T) limiter.Backend) {
+func (suite Suite) Run(t *testing.T, open func(t *testing.T) backend.Backend) {
 	if len(suite.Kinds) == 0 {
 		for _, name := range algorithm.Kinds() {
 			kind, _ := algorithm.ParseKind(name)
@@ -101,9 +101,9 @@ func paced(l *algorithm.Limit, interval time.Duration) *algorithm.Limit {
 }
 
 // take sends one batch and returns its verdicts; the store must answer.
-func take(t *testing.T, store limiter.Backend, at time.Time, hits ...algorithm.Hit) []algorithm.Verdict {
+func take(t *testing.T, store backend.Backend, at time.Time, hits ...backend.Hit) []backend.Verdict {
 	t.Helper()
-	b := algorithm.Batch{Hits: hits, Verdicts: make([]algorithm.Verdict, len(hits)), Now: at}
+	b := backend.Batch{Hits: hits, Verdicts: make([]backend.Verdict, len(hits)), Now: at}
 	if err := store.Take(t.Context(), &b); err != nil {
 		t.Fatalf("Take: %v", err)
 	}
@@ -116,7 +116,7 @@ func take(t *testing.T, store limiter.Backend, at time.Time, hits ...algorithm.H
 }
 
 // same compares a verdict with the referee's, but for what only caches set.
-func (suite *Suite) same(a, b algorithm.Verdict) bool {
+func (suite *Suite) same(a, b backend.Verdict) bool {
 	return a.Over == b.Over && a.Charged == b.Charged && a.Before == b.Before && a.After == b.After &&
 		a.Remaining == b.Remaining && a.RetryAfter == b.RetryAfter && a.ResetAfter == b.ResetAfter &&
 		a.Interval == b.Interval && (a.FullUntil.Equal(b.FullUntil) || suite.Unsure && a.FullUntil.IsZero())

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
+	"ratelimit/src/backend"
 )
 
 // bound is the most that may pass in any stretch as long as the period, as the
@@ -26,7 +26,7 @@ func bound(l *algorithm.Limit) uint64 {
 
 // testBound holds random timelines to what each kind promises whoever reads its
 // comment.
-func (suite *Suite) testBound(t *testing.T, open func(*testing.T) limiter.Backend) {
+func (suite *Suite) testBound(t *testing.T, open func(*testing.T) backend.Backend) {
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		seed := uint64(time.Now().UnixNano())
 		t.Logf("seed %d", seed)
@@ -44,7 +44,7 @@ func (suite *Suite) testBound(t *testing.T, open func(*testing.T) limiter.Backen
 	})
 }
 
-func testTimeline(t *testing.T, store limiter.Backend, rnd *rand.Rand, key []byte, limit *algorithm.Limit) {
+func testTimeline(t *testing.T, store backend.Backend, rnd *rand.Rand, key []byte, limit *algorithm.Limit) {
 	t.Helper()
 	type passed struct {
 		at time.Time
@@ -61,7 +61,7 @@ func testTimeline(t *testing.T, store limiter.Backend, rnd *rand.Rand, key []byt
 			now = now.Add(time.Duration(rnd.Int64N(10_000_000)) * time.Microsecond)
 		}
 		n := 1 + rnd.Uint64N(3)
-		if take(t, store, now, algorithm.Hit{Key: key, Limit: limit, Amount: n})[0].Over {
+		if take(t, store, now, backend.Hit{Key: key, Limit: limit, Amount: n})[0].Over {
 			continue
 		}
 		all = append(all, passed{now, n})

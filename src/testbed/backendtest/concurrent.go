@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
+	"ratelimit/src/backend"
 )
 
 // callers ask at once, each of them so often.
@@ -29,7 +29,7 @@ func concurrently(call func(caller, i int)) {
 
 // testConcurrent counts what gets through when many ask at once and time stands
 // still: exactly the limit.
-func (suite *Suite) testConcurrent(t *testing.T, open func(*testing.T) limiter.Backend) {
+func (suite *Suite) testConcurrent(t *testing.T, open func(*testing.T) backend.Backend) {
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		for _, tt := range []struct {
 			name  string
@@ -58,18 +58,18 @@ func (suite *Suite) testConcurrent(t *testing.T, open func(*testing.T) limiter.B
 	t.Run("an ended context does not hang", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		b := algorithm.Batch{Hits: []algorithm.Hit{{Key: []byte("k"), Limit: fixed(1, time.Hour), Amount: 1}}, Verdicts: make([]algorithm.Verdict, 1), Now: epoch}
+		b := backend.Batch{Hits: []backend.Hit{{Key: []byte("k"), Limit: fixed(1, time.Hour), Amount: 1}}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 		if err := open(t).Take(ctx, &b); err != nil {
 			t.Errorf("Take: %v, which is for misuse only", err)
 		}
 	})
 }
 
-func testExact(t *testing.T, store limiter.Backend, limit *algorithm.Limit, keys int) {
+func testExact(t *testing.T, store backend.Backend, limit *algorithm.Limit, keys int) {
 	admitted := make([]atomic.Uint64, keys)
 	concurrently(func(c, i int) {
 		k := (c + i) % keys
-		if v := take(t, store, epoch, algorithm.Hit{Key: fmt.Appendf(nil, "k%d", k), Limit: limit, Amount: 1})[0]; !v.Over {
+		if v := take(t, store, epoch, backend.Hit{Key: fmt.Appendf(nil, "k%d", k), Limit: limit, Amount: 1})[0]; !v.Over {
 			admitted[k].Add(1)
 		}
 	})
@@ -80,9 +80,9 @@ func testExact(t *testing.T, store limiter.Backend, limit *algorithm.Limit, keys
 	}
 }
 
-func testOpposite(t *testing.T, store limiter.Backend, kind, other algorithm.Kind) {
-	small := algorithm.Hit{Key: []byte("a"), Limit: blocked(kind, 500, time.Hour), Amount: 1, Atomic: true}
-	large := algorithm.Hit{Key: []byte("b"), Limit: blocked(other, 100_000, time.Hour), Amount: 1, Atomic: true}
+func testOpposite(t *testing.T, store backend.Backend, kind, other algorithm.Kind) {
+	small := backend.Hit{Key: []byte("a"), Limit: blocked(kind, 500, time.Hour), Amount: 1, Atomic: true}
+	large := backend.Hit{Key: []byte("b"), Limit: blocked(other, 100_000, time.Hour), Amount: 1, Atomic: true}
 	concurrently(func(c, _ int) {
 		if c%2 == 0 {
 			take(t, store, epoch, small, large)
@@ -90,7 +90,7 @@ func testOpposite(t *testing.T, store limiter.Backend, kind, other algorithm.Kin
 			take(t, store, epoch, large, small)
 		}
 	})
-	for _, h := range []algorithm.Hit{small, large} {
+	for _, h := range []backend.Hit{small, large} {
 		h.Op, h.Atomic = look, false
 		if v := take(t, store, epoch, h)[0]; v.Before != small.Limit.Max {
 			t.Errorf("%s is %d, want %d: what one refuses the other must not count", h.Key, v.Before, small.Limit.Max)

@@ -5,12 +5,12 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
+	"ratelimit/src/backend"
 )
 
 // testKeys shows that counters are told apart by every byte of their keys, by
 // kind and by period.
-func (suite *Suite) testKeys(t *testing.T, open func(*testing.T) limiter.Backend) {
+func (suite *Suite) testKeys(t *testing.T, open func(*testing.T) backend.Backend) {
 	long := make([]byte, 70_000)
 	keys := []string{"", "a", "A", "ab", "a b", "a\x00", "a\x00b", "a\r\nb", "\xff\xfe", "a_1", "{a}", "ключ", string(long), string(long[1:])}
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
@@ -18,7 +18,7 @@ func (suite *Suite) testKeys(t *testing.T, open func(*testing.T) limiter.Backend
 		for round := range uint64(2) {
 			for i, k := range keys {
 				want := uint64(i)*(round+1) + round + 1
-				if v := take(t, store, epoch, algorithm.Hit{Key: []byte(k), Limit: limit, Amount: uint64(i) + 1})[0]; v.After != want {
+				if v := take(t, store, epoch, backend.Hit{Key: []byte(k), Limit: limit, Amount: uint64(i) + 1})[0]; v.After != want {
 					t.Errorf("key %.20q: got %d, want %d", k, v.After, want)
 				}
 			}
@@ -30,10 +30,10 @@ func (suite *Suite) testKeys(t *testing.T, open func(*testing.T) limiter.Backend
 		// together is the store's business: in Redis they do, as upstream. So at
 		// this time no two begin together.
 		at := epoch.Add(25*time.Hour + 61*time.Minute)
-		var hits []algorithm.Hit
+		var hits []backend.Hit
 		for _, kind := range suite.Kinds {
 			for _, period := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
-				hits = append(hits, algorithm.Hit{Key: []byte("one"), Limit: blocked(kind, 100, period), Amount: uint64(len(hits)) + 1})
+				hits = append(hits, backend.Hit{Key: []byte("one"), Limit: blocked(kind, 100, period), Amount: uint64(len(hits)) + 1})
 			}
 		}
 		for i, v := range append(take(t, store, at, hits...), take(t, store, at, hits...)...) {
@@ -47,7 +47,7 @@ func (suite *Suite) testKeys(t *testing.T, open func(*testing.T) limiter.Backend
 
 // testRules shows that a rule may change: a raised limit leaves room at once, a
 // lowered one counts what was used before.
-func (suite *Suite) testRules(t *testing.T, open func(*testing.T) limiter.Backend) {
+func (suite *Suite) testRules(t *testing.T, open func(*testing.T) backend.Backend) {
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		store := open(t)
 		rule := func(most uint64) *algorithm.Limit {
@@ -73,7 +73,7 @@ func (suite *Suite) testRules(t *testing.T, open func(*testing.T) limiter.Backen
 			{3, look, 1, false},
 			{2, look, 1, true},
 		} {
-			v := take(t, store, epoch, algorithm.Hit{Key: []byte("k"), Limit: rule(st.most), Op: st.op, Amount: st.n})[0]
+			v := take(t, store, epoch, backend.Hit{Key: []byte("k"), Limit: rule(st.most), Op: st.op, Amount: st.n})[0]
 			if v.Over != st.over {
 				t.Fatalf("step %d: %v of %d under a limit of %d: %+v", i, st.op, st.n, st.most, v)
 			}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // referee is a store that is slow and obviously right: a map from what makes a
@@ -34,7 +35,7 @@ func (st *state) clone() *state {
 	return &c
 }
 
-func (st *state) take(h *algorithm.Hit, now int64) (v algorithm.Verdict) {
+func (st *state) take(h *backend.Hit, now int64) (v algorithm.Outcome) {
 	switch l := h.Limit; l.Kind {
 	case algorithm.FixedWindow:
 		st.count, v = algorithm.TakeFixed(l, st.count, now, h.Op, h.Amount)
@@ -56,7 +57,7 @@ func (st *state) take(h *algorithm.Hit, now int64) (v algorithm.Verdict) {
 	return v
 }
 
-func counterOf(h *algorithm.Hit, now int64) counter {
+func counterOf(h *backend.Hit, now int64) counter {
 	c := counter{key: string(h.Key), kind: h.Limit.Kind, period: h.Limit.Period}
 	if c.kind == algorithm.FixedWindow {
 		c.start, _ = algorithm.Window(now, c.period)
@@ -73,8 +74,8 @@ func (r referee) of(c counter) *state {
 }
 
 // group returns the verdicts on the hits of one group.
-func (r referee) group(hits []algorithm.Hit, now int64) []algorithm.Verdict {
-	verdicts := make([]algorithm.Verdict, len(hits))
+func (r referee) group(hits []backend.Hit, now int64) []backend.Verdict {
+	verdicts := make([]backend.Verdict, len(hits))
 	trial := make(referee)
 	vetoed := false
 	for i := range hits {
@@ -82,18 +83,18 @@ func (r referee) group(hits []algorithm.Hit, now int64) []algorithm.Verdict {
 		if trial[c] == nil {
 			trial[c] = r.of(c).clone()
 		}
-		verdicts[i] = trial[c].take(&hits[i], now)
+		verdicts[i].Outcome = trial[c].take(&hits[i], now)
 		vetoed = vetoed || verdicts[i].Over && !hits[i].NoVeto
 	}
-	vetoed = vetoed && algorithm.AnyAtomic(hits)
+	vetoed = vetoed && backend.AnyAtomic(hits)
 	for i := range hits {
 		st := r.of(counterOf(&hits[i], now))
 		if !vetoed || !hits[i].Atomic {
-			verdicts[i] = st.take(&hits[i], now)
+			verdicts[i].Outcome = st.take(&hits[i], now)
 			continue
 		}
 		seen := hits[i].AsLook()
-		verdicts[i] = algorithm.Uncharged(hits[i].Limit, st.clone().take(&seen, now), verdicts[i])
+		verdicts[i].Outcome = algorithm.Uncharged(hits[i].Limit, st.clone().take(&seen, now), verdicts[i].Outcome)
 	}
 	return verdicts
 }

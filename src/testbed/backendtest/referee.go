@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
+	"ratelimit/src/backend"
 )
 
 // limits are what the referee plays with. Those of one kind and period share
@@ -104,13 +104,13 @@ func (p *play) back(by time.Duration) {
 }
 
 // batch is up to three groups of up to three hits.
-func (p *play) batch(limits []*algorithm.Limit) (hits []algorithm.Hit) {
+func (p *play) batch(limits []*algorithm.Limit) (hits []backend.Hit) {
 	for group := range 1 + p.rnd.IntN(3) {
 		for range 1 + p.rnd.IntN(3) {
 			limit := limits[p.rnd.IntN(len(limits))]
 			n := name{limit.Kind, limit.Period, limit.MinInterval, p.rnd.IntN(2)}
 			p.lives[n] += 0
-			hits = append(hits, algorithm.Hit{
+			hits = append(hits, backend.Hit{
 				Key:    []byte(p.key(n)),
 				Tag:    len("key-"),
 				Limit:  limit,
@@ -130,7 +130,7 @@ func (p *play) batch(limits []*algorithm.Limit) (hits []algorithm.Hit) {
 
 // testReferee sends random batches to the store and to the referee, first of
 // each kind alone and then of all.
-func (suite *Suite) testReferee(t *testing.T, open func(*testing.T) limiter.Backend) {
+func (suite *Suite) testReferee(t *testing.T, open func(*testing.T) backend.Backend) {
 	limits := suite.limits()
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		suite.testPlay(t, open(t), slices.DeleteFunc(slices.Clone(limits), func(l *algorithm.Limit) bool { return l.Kind != kind }))
@@ -140,13 +140,13 @@ func (suite *Suite) testReferee(t *testing.T, open func(*testing.T) limiter.Back
 	}
 }
 
-func (suite *Suite) testPlay(t *testing.T, store limiter.Backend, limits []*algorithm.Limit) {
+func (suite *Suite) testPlay(t *testing.T, store backend.Backend, limits []*algorithm.Limit) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	p := play{suite: suite, rnd: rand.New(rand.NewPCG(seed, 1)), now: epoch, seen: epoch, right: make(referee), lives: make(map[name]int)}
 	for round := range 2000 {
 		p.step()
-		b := algorithm.Batch{Hits: p.batch(limits)}
+		b := backend.Batch{Hits: p.batch(limits)}
 		got := take(t, store, p.now, b.Hits...)
 		for i := 0; i < len(b.Hits); i = b.GroupEnd(i) {
 			for j, want := range p.right.group(b.Hits[i:b.GroupEnd(i)], p.now.UnixNano()) {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
+	"ratelimit/src/backend"
 )
 
 const (
@@ -368,7 +368,7 @@ func gcraTables() []table {
 	}
 }
 
-func (suite *Suite) testSteps(t *testing.T, open func(*testing.T) limiter.Backend) {
+func (suite *Suite) testSteps(t *testing.T, open func(*testing.T) backend.Backend) {
 	for _, tt := range slices.Concat(fixedTables(), firstHitTables(), slidingTables(), slidingCounterTables(), gcraTables()) {
 		if !suite.can(tt.limit) || suite.mayNotStepBack(&tt) {
 			continue
@@ -376,7 +376,7 @@ func (suite *Suite) testSteps(t *testing.T, open func(*testing.T) limiter.Backen
 		t.Run(tt.limit.Kind.String()+"/"+tt.name, func(t *testing.T) {
 			store := open(t)
 			for i, st := range tt.steps {
-				v := take(t, store, epoch.Add(st.at), algorithm.Hit{Key: []byte("k"), Limit: tt.limit, Op: st.op, Amount: st.n})[0]
+				v := take(t, store, epoch.Add(st.at), backend.Hit{Key: []byte("k"), Limit: tt.limit, Op: st.op, Amount: st.n})[0]
 				got := step{st.at, st.op, st.n, v.Over, v.Interval, v.After, v.Remaining, v.RetryAfter, v.ResetAfter}
 				if got != st {
 					t.Fatalf("step %d:\n got %+v\nwant %+v", i, got, st)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
@@ -17,11 +17,11 @@ import (
 
 // tap notes what goes through it to a store.
 type tap struct {
-	limiter.Backend
+	backend.Backend
 	hits []string
 }
 
-func (s *tap) Take(ctx context.Context, b *algorithm.Batch) error {
+func (s *tap) Take(ctx context.Context, b *backend.Batch) error {
 	s.hits = s.hits[:0]
 	for i := range b.Hits {
 		h := &b.Hits[i]

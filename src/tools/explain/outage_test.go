@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/tools/explain"
@@ -13,12 +13,12 @@ import (
 
 // unanswered is a store in front of one that does not answer: it decides as
 // on_store_failure says.
-type unanswered struct{ instead algorithm.OnFailure }
+type unanswered struct{ instead backend.Fallback }
 
-func (u unanswered) Take(_ context.Context, b *algorithm.Batch) error {
+func (u unanswered) Take(_ context.Context, b *backend.Batch) error {
 	for i := range b.Verdicts {
-		v := algorithm.Verdict{Instead: u.instead}
-		if u.instead == algorithm.FailDenying {
+		v := backend.Verdict{Fallback: u.instead}
+		if u.instead == backend.FallbackDeny {
 			v.Over, v.RetryAfter, v.ResetAfter, v.Before, v.After = true, 1e9, 1e9, 20, 20
 		}
 		b.Verdicts[i] = v
@@ -28,9 +28,9 @@ func (u unanswered) Take(_ context.Context, b *algorithm.Batch) error {
 
 // What was decided without the store names no counts.
 func TestOutage(t *testing.T) {
-	for instead, want := range map[algorithm.OnFailure]string{
-		algorithm.FailDenying:  "now the count is unknown, since the store does not answer: is refused, by on_store_failure: deny",
-		algorithm.FailAllowing: "now the count is unknown, since the store does not answer: passes, by on_store_failure: allow",
+	for instead, want := range map[backend.Fallback]string{
+		backend.FallbackDeny:  "now the count is unknown, since the store does not answer: is refused, by on_store_failure: deny",
+		backend.FallbackAllow: "now the count is unknown, since the store does not answer: passes, by on_store_failure: allow",
 	} {
 		set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 20}}\n")}}, rules.Options{})
 		if err != nil {

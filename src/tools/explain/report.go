@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -121,7 +122,7 @@ type Charge struct {
 	CountBlocked  bool     `json:"count_blocked"`
 	Shadow        bool     `json:"shadow"`
 	Canary        bool     `json:"canary,omitempty"`
-	OnFailure     string   `json:"on_store_failure,omitempty"` // empty: error
+	Fallback      string   `json:"on_store_failure,omitempty"` // empty: error
 	Shared        []string `json:"shared,omitempty"`
 	ReplacedBy    []string `json:"replaced_by,omitempty"`
 	Key           string   `json:"key,omitempty"`
@@ -180,7 +181,7 @@ func Of(req *limiter.Request, a *limiter.Answer, keys *rules.Keys, from Source) 
 		if wait, ok := a.Retry(); ok {
 			r.Now.RetryAfterUS = micros(wait)
 		}
-		if f := a.Instead(); f != algorithm.FailWithError {
+		if f := a.Fallback(); f != backend.FallbackError {
 			r.Now.Degraded = f.String()
 		}
 	}
@@ -281,11 +282,11 @@ func (x *explainer) descriptor(i int) Descriptor {
 	}
 	d.Rule, d.At = w.Rule.Key, w.Rule.Pos.String()
 	list := charged(w)
-	aside := len(list) - max(1, len(w.Rule.Charges)) // of canaries
-	d.AllOrNone = w.Rule.AllOrNone && len(list)-aside > 1
+	canary := len(list) - max(1, len(w.Rule.Charges)) // of canaries
+	d.AllOrNone = w.Rule.AllOrNone && len(list)-canary > 1
 	for i, r := range list {
 		d.Charges = append(d.Charges, x.charge(request, st, r))
-		d.Charges[i].Canary = i < aside
+		d.Charges[i].Canary = i < canary
 		if c := st.Bound(); c != nil && c.Rule == r && d.Now != nil {
 			binding := len(d.Charges) - 1
 			d.Now.Binding = &binding
@@ -358,8 +359,8 @@ func (x *explainer) charge(asked *limiter.Descriptor, st *limiter.Status, r *rul
 		return c
 	}
 	c.Limit = uint64(r.Requests)
-	if r.OnFailure != algorithm.FailWithError {
-		c.OnFailure = r.OnFailure.String()
+	if r.Fallback != backend.FallbackError {
+		c.Fallback = r.Fallback.String()
 	}
 	for _, l := range r.Path {
 		if l.ShareThreshold {
@@ -407,13 +408,13 @@ func (x *explainer) charges(c *Charge, asked *limiter.Descriptor, st *limiter.St
 }
 
 // stateOf is what v tells of a counter that amount was asked of.
-func stateOf(v *algorithm.Verdict, limit *algorithm.Limit, amount uint64) *State {
+func stateOf(v *backend.Verdict, limit *algorithm.Limit, amount uint64) *State {
 	s := &State{Over: v.Over, Reasons: []string{}, Cached: v.Cached}
 	if v.Over && v.RetryAfter != algorithm.Never {
 		s.RetryAfterUS = micros(v.RetryAfter)
 	}
-	if v.Instead != algorithm.FailWithError {
-		s.Degraded = v.Instead.String()
+	if v.Fallback != backend.FallbackError {
+		s.Degraded = v.Fallback.String()
 	}
 	if uncounted(v) {
 		if v.RetryAfter == algorithm.Never {
@@ -435,13 +436,13 @@ func stateOf(v *algorithm.Verdict, limit *algorithm.Limit, amount uint64) *State
 }
 
 // uncounted reports whether v was made up without a counter, since no store answered.
-func uncounted(v *algorithm.Verdict) bool {
-	return v.Instead == algorithm.FailAllowing || v.Instead == algorithm.FailDenying
+func uncounted(v *backend.Verdict) bool {
+	return v.Fallback == backend.FallbackAllow || v.Fallback == backend.FallbackDeny
 }
 
 func status(st *limiter.Status) *Status {
 	s := &Status{Code: code(st.Over), ResetAfterUS: *micros(st.Until)}
-	if f := st.Instead(); f != algorithm.FailWithError {
+	if f := st.Fallback(); f != backend.FallbackError {
 		s.Degraded = f.String()
 	}
 	if st.Over && st.Wait != algorithm.Never {

@@ -2,11 +2,10 @@ package explain
 
 import (
 	"fmt"
+	"ratelimit/src/backend"
 	"slices"
 	"strings"
 	"time"
-
-	"ratelimit/src/algorithm"
 )
 
 // Text is the report for people.
@@ -43,13 +42,13 @@ func (t *text) descriptor(d *Descriptor) {
 	if len(d.Rules) > 0 {
 		t.rules(d)
 	}
-	aside := 0
+	canary := 0
 	for i := range d.Charges {
 		if d.Charges[i].Canary {
-			aside++
+			canary++
 		}
 	}
-	several := len(d.Charges)-aside > 1
+	several := len(d.Charges)-canary > 1
 	switch {
 	case d.Outcome == Unmatched:
 		t.line(1, "no rule: %s", d.Why)
@@ -154,8 +153,8 @@ func (t *text) charge(c *Charge) {
 	case c.Shadow:
 		t.line(2, "shadow mode: is charged and never refuses")
 	}
-	if c.OnFailure != "" {
-		t.line(2, "when the store does not answer: %s", c.OnFailure)
+	if c.Fallback != "" {
+		t.line(2, "when the store does not answer: %s", c.Fallback)
 	}
 	if len(c.Shared) > 0 {
 		t.line(2, "all values of %s share one counter", strings.Join(c.Shared, " and "))
@@ -207,7 +206,7 @@ func (st *Status) words() string {
 
 // outcome is verb for what was decided, perhaps without the store, as degraded says.
 func outcome(over bool, retry *int64, degraded string) string {
-	if over && retry != nil && degraded == algorithm.FailDenying.String() {
+	if over && retry != nil && degraded == backend.FallbackDeny.String() {
 		return "is refused" // how long it has to wait depends on the store
 	}
 	return verb(over, retry)

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
@@ -83,7 +84,7 @@ func (r *run) appendVerdict(dst []byte, st *limiter.Status, c *limiter.Charge, a
 }
 
 // reasons are those for which v is over.
-func reasons(v *algorithm.Verdict, amount, capacity uint64) string {
+func reasons(v *backend.Verdict, amount, capacity uint64) string {
 	count, interval := v.Reasons(amount, capacity)
 	switch {
 	case count && interval:

@@ -7,21 +7,22 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 func TestReasons(t *testing.T) {
 	for _, tt := range []struct {
-		v      algorithm.Verdict
+		v      backend.Verdict
 		amount uint64
 		want   string
 	}{
-		{algorithm.Verdict{Before: 9}, 1, `[]`},
-		{algorithm.Verdict{Before: 20}, 0, `[]`}, // a refund is never over
-		{algorithm.Verdict{Over: true, Before: 10}, 1, `["count"]`},
-		{algorithm.Verdict{Over: true, Before: 5}, 1, `["count"]`}, // because of others of its group
-		{algorithm.Verdict{Over: true, Interval: true, Before: 9}, 1, `["interval"]`},
-		{algorithm.Verdict{Over: true, Interval: true, Before: 9}, 2, `["count","interval"]`},
-		{algorithm.Verdict{Over: true, Interval: true, Before: algorithm.MaxCount}, algorithm.MaxAmount, `["count","interval"]`},
+		{backend.Verdict{Outcome: algorithm.Outcome{Before: 9}}, 1, `[]`},
+		{backend.Verdict{Outcome: algorithm.Outcome{Before: 20}}, 0, `[]`}, // a refund is never over
+		{backend.Verdict{Outcome: algorithm.Outcome{Over: true, Before: 10}}, 1, `["count"]`},
+		{backend.Verdict{Outcome: algorithm.Outcome{Over: true, Before: 5}}, 1, `["count"]`}, // because of others of its group
+		{backend.Verdict{Outcome: algorithm.Outcome{Over: true, Interval: true, Before: 9}}, 1, `["interval"]`},
+		{backend.Verdict{Outcome: algorithm.Outcome{Over: true, Interval: true, Before: 9}}, 2, `["count","interval"]`},
+		{backend.Verdict{Outcome: algorithm.Outcome{Over: true, Interval: true, Before: algorithm.MaxCount}}, algorithm.MaxAmount, `["count","interval"]`},
 	} {
 		if got := reasons(&tt.v, tt.amount, 10); got != tt.want {
 			t.Errorf("%+v: %s, want %s", tt, got, tt.want)

@@ -14,7 +14,7 @@ import (
 	"testing/iotest"
 	"time"
 
-	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/testbed/redistest"
@@ -93,15 +93,15 @@ func TestByteOrderMark(t *testing.T) {
 
 // failing is a store that fails from some batch on.
 type failing struct {
-	limiter.Backend
+	backend.Backend
 	good int
 	err  error
 }
 
-func (f *failing) Take(ctx context.Context, b *algorithm.Batch) error {
+func (f *failing) Take(ctx context.Context, b *backend.Batch) error {
 	if f.good--; f.good < 0 {
 		for i := range b.Verdicts {
-			b.Verdicts[i] = algorithm.Verdict{Err: f.err}
+			b.Verdicts[i] = backend.Verdict{Err: f.err}
 		}
 		return nil
 	}

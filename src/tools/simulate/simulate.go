@@ -15,6 +15,7 @@ import (
 	"io"
 	"time"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -24,7 +25,7 @@ type Config struct {
 	// Rules decide; required.
 	Rules *rules.Set
 	// Backend keeps the counters; required. Nobody else may use it.
-	Backend limiter.Backend
+	Backend backend.Backend
 	// KeyPrefix stands in front of every key in the store, not in the output.
 	KeyPrefix string
 	// EscapeKeys and AllOrNothing are as in limiter.Config.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redis"
-	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/testbed/redistest"
 )
@@ -28,7 +28,7 @@ func load(tb testing.TB, text string) *rules.Set {
 	return set
 }
 
-func openMemory(tb testing.TB) limiter.Backend {
+func openMemory(tb testing.TB) backend.Backend {
 	tb.Helper()
 	m, err := memory.New(memory.Config{})
 	if err != nil {

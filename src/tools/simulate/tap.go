@@ -4,13 +4,13 @@ import (
 	"context"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/limiter"
+	"ratelimit/src/backend"
 )
 
 // tap stands in front of the store and notes what it is asked for: the hits of a
 // batch are those of the answer's charges, in the same order.
 type tap struct {
-	limiter.Backend
+	backend.Backend
 	prefix int // bytes of each key that are not shown
 	keys   []byte
 	asked  []asked
@@ -27,7 +27,7 @@ type asked struct {
 func (t *tap) reset() { t.keys, t.asked, t.err = t.keys[:0], t.asked[:0], nil }
 
 // Take notes the hits and hands them on.
-func (t *tap) Take(ctx context.Context, b *algorithm.Batch) error {
+func (t *tap) Take(ctx context.Context, b *backend.Batch) error {
 	for i := range b.Hits {
 		h := &b.Hits[i]
 		from := len(t.keys)

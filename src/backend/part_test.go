@@ -1,6 +1,7 @@
-package algorithm
+package backend
 
 import (
+	"ratelimit/src/algorithm"
 	"slices"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ func TestPartKeepsGroupsApart(t *testing.T) {
 	} {
 		var b Batch
 		for _, g := range tt.groups {
-			b.Hits = append(b.Hits, Hit{Group: g, Limit: &Limit{Max: 1, Period: time.Second}})
+			b.Hits = append(b.Hits, Hit{Group: g, Limit: &algorithm.Limit{Max: 1, Period: time.Second}})
 			b.Verdicts = append(b.Verdicts, Verdict{})
 		}
 		var p Part
@@ -34,21 +35,21 @@ func TestPartKeepsGroupsApart(t *testing.T) {
 }
 
 func TestPartReturns(t *testing.T) {
-	limit, now := &Limit{Max: 1, Period: time.Second}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	limit, now := &algorithm.Limit{Max: 1, Period: time.Second}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	b := Batch{
-		Hits:     []Hit{{Limit: limit}, {Limit: limit, Op: Refund, Amount: 3}, {Limit: limit, Atomic: true, Amount: 2}},
+		Hits:     []Hit{{Limit: limit}, {Limit: limit, Op: algorithm.Refund, Amount: 3}, {Limit: limit, Atomic: true, Amount: 2}},
 		Verdicts: make([]Verdict, 3),
 		Now:      now,
 	}
 	var p Part
 	p.AddLook(&b, 1)
 	p.AddLook(&b, 2)
-	if h := p.Hits; !p.Now.Equal(now) || h[0].Op != Look || h[0].Amount != 0 || h[1].Op != Look || h[1].Amount != 2 || h[1].Atomic {
+	if h := p.Hits; !p.Now.Equal(now) || h[0].Op != algorithm.Look || h[0].Amount != 0 || h[1].Op != algorithm.Look || h[1].Amount != 2 || h[1].Atomic {
 		t.Errorf("looks: %+v", p.Batch)
 	}
-	p.Verdicts[0], p.Verdicts[1] = Verdict{Over: true, Before: 7}, Verdict{Over: true}
+	p.Verdicts[0], p.Verdicts[1] = Verdict{Outcome: algorithm.Outcome{Over: true, Before: 7}}, Verdict{Outcome: algorithm.Outcome{Over: true}}
 	p.Return(&b)
-	if v := b.Verdicts; v[0] != (Verdict{}) || v[1] != (Verdict{Before: 7}) || !v[2].Over {
+	if v := b.Verdicts; v[0] != (Verdict{}) || v[1] != (Verdict{Outcome: algorithm.Outcome{Before: 7}}) || !v[2].Over {
 		t.Errorf("returned: %+v", v) // a refund is never over
 	}
 	if !p.Reset() || len(p.Hits)+len(p.Verdicts)+len(p.From) > 0 || !p.Now.IsZero() || p.Hits[:1][0].Limit != nil {

@@ -1,4 +1,4 @@
-package algorithm
+package backend
 
 // Part is some hits of a batch, as a batch of their own: for what stands in front
 // of stores, and sends a hit here and another there. Its zero value is empty.

@@ -1,10 +1,11 @@
-package limiter
+// Package backend is the contract of a store of counters. The limiter sends a [Batch]
+// of [Hit]s to a [Backend], which returns one [Verdict] for each hit.
+//
+// A store knows keys, limits, amounts and time. It knows no domains, rules or
+// protocols.
+package backend
 
-import (
-	"context"
-
-	"ratelimit/src/algorithm"
-)
+import "context"
 
 // Backend keeps the counters. The limiter calls it once per request.
 type Backend interface {
@@ -17,5 +18,5 @@ type Backend interface {
 	// and returns soon after ctx ends. One that may have to wait gives up a little
 	// before the deadline of ctx, so that whoever stands in front of it can still
 	// answer in its stead.
-	Take(ctx context.Context, b *algorithm.Batch) error
+	Take(ctx context.Context, b *Batch) error
 }

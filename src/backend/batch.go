@@ -1,0 +1,69 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"ratelimit/src/algorithm"
+	"time"
+)
+
+// Batch is all that one request charges. It goes to the store in one call.
+type Batch struct {
+	Hits []Hit
+	// Verdicts has the length and order of Hits; Take fills it.
+	Verdicts []Verdict
+	// Now is the instant at which the batch happens. Zero is the store's own
+	// clock; anything else is virtual time, which every algorithm honours.
+	Now time.Time
+}
+
+// Check reports misuse of b: what a caller got wrong, never what a client
+// sent. Every store calls it first.
+func (b *Batch) Check() error {
+	if len(b.Verdicts) != len(b.Hits) {
+		return fmt.Errorf("backend: %d verdicts for %d hits", len(b.Verdicts), len(b.Hits))
+	}
+	if !b.Now.IsZero() && !algorithm.ValidNow(b.Now) {
+		return fmt.Errorf("backend: the instant %v is not between the years 1970 and 2150", b.Now)
+	}
+	for i := range b.Hits {
+		h := &b.Hits[i]
+		switch {
+		case h.Limit == nil:
+			return errors.New("backend: a hit without a limit")
+		case h.Tag < 0 || h.Tag > len(h.Key):
+			return fmt.Errorf("backend: a tag of %d bytes for a key of %d", h.Tag, len(h.Key))
+		case h.Amount > algorithm.MaxAmount:
+			return fmt.Errorf("backend: an amount of %d is above 2^48", h.Amount)
+		case !h.Op.Valid():
+			return fmt.Errorf("backend: %v is not known", h.Op)
+		case h.Fallback >= fallbacks:
+			return fmt.Errorf("backend: %v is not known", h.Fallback)
+		case !h.Limit.Kind.Valid():
+			return fmt.Errorf("backend: %v is not known", h.Limit.Kind)
+		case h.Limit.Period <= 0:
+			return errors.New("backend: a limit without a period")
+		}
+	}
+	return nil
+}
+
+// GroupEnd returns the index behind the last hit of the group that begins at
+// hit i.
+func (b *Batch) GroupEnd(i int) int {
+	end := i + 1
+	for end < len(b.Hits) && b.Hits[end].Group == b.Hits[i].Group {
+		end++
+	}
+	return end
+}
+
+// Err is the first error in the verdicts; nil: there is none.
+func (b *Batch) Err() error {
+	for i := range b.Verdicts {
+		if err := b.Verdicts[i].Err; err != nil {
+			return err
+		}
+	}
+	return nil
+}

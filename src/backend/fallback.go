@@ -1,0 +1,42 @@
+package backend
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Fallback says how a hit is decided when its store does not answer.
+type Fallback uint8
+
+const (
+	// FallbackError leaves the decision to the caller: the verdict has an Err.
+	FallbackError Fallback = iota
+	// FallbackAllow lets the hit pass.
+	FallbackAllow
+	// FallbackDeny refuses it.
+	FallbackDeny
+	// FallbackLocal counts it in this process, against this replica's share of the
+	// limit; see Limit.Share.
+	FallbackLocal
+
+	fallbacks
+)
+
+var fallbackNames = [fallbacks]string{"error", "allow", "deny", "local"}
+
+// String is the word that a rule file uses.
+func (f Fallback) String() string {
+	if f < fallbacks {
+		return fallbackNames[f]
+	}
+	return fmt.Sprintf("fallback %d", uint8(f))
+}
+
+// ParseFallback is the one that a rule file calls so.
+func ParseFallback(word string) (f Fallback, ok bool) {
+	i := slices.Index(fallbackNames[:], word)
+	return Fallback(max(i, 0)), i >= 0
+}
+
+// Fallbacks are the words for all there are.
+func Fallbacks() []string { return slices.Clone(fallbackNames[:]) }
