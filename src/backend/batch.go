@@ -3,8 +3,9 @@ package backend
 import (
 	"errors"
 	"fmt"
-	"ratelimit/src/algorithm"
 	"time"
+
+	"ratelimit/src/algorithm"
 )
 
 // Batch is all that one request charges. It goes to the store in one call.

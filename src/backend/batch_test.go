@@ -1,9 +1,10 @@
 package backend
 
 import (
-	"ratelimit/src/algorithm"
 	"testing"
 	"time"
+
+	"ratelimit/src/algorithm"
 )
 
 func TestBatchCheck(t *testing.T) {

@@ -1,10 +1,11 @@
 package backend
 
 import (
-	"ratelimit/src/algorithm"
 	"slices"
 	"testing"
 	"time"
+
+	"ratelimit/src/algorithm"
 )
 
 // Groups of a part are those of the batch, whatever is left out between them.

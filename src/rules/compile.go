@@ -2,9 +2,10 @@ package rules
 
 import (
 	"cmp"
-	"ratelimit/src/backend"
 	"slices"
 	"strings"
+
+	"ratelimit/src/backend"
 )
 
 // maxDepth bounds how deep descriptors nest. A request needs one entry per

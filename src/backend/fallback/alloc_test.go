@@ -3,8 +3,9 @@
 package fallback
 
 import (
-	"ratelimit/src/backend"
 	"testing"
+
+	"ratelimit/src/backend"
 )
 
 // What the store answers costs nothing on its way through. The race detector

@@ -7,13 +7,14 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"ratelimit/src/backend"
 	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"ratelimit/src/backend"
 )
 
 // However replies are cut into pieces, and whenever the connection breaks, nobody

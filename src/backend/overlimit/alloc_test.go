@@ -4,9 +4,10 @@ package overlimit
 
 import (
 	"fmt"
-	"ratelimit/src/backend"
 	"testing"
 	"time"
+
+	"ratelimit/src/backend"
 )
 
 // What the next store does not allocate, the cache does not either. The race

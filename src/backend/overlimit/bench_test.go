@@ -4,10 +4,11 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"ratelimit/src/backend"
 	"runtime"
 	"testing"
 	"time"
+
+	"ratelimit/src/backend"
 )
 
 // nowhere passes everything at once, so that only the cache is measured.

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"ratelimit/src/backend"
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"ratelimit/src/backend"
 )
 
 var (

@@ -3,10 +3,11 @@ package remote
 import (
 	"errors"
 	"fmt"
-	"ratelimit/src/backend"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"ratelimit/src/backend"
 )
 
 func TestCauseOf(t *testing.T) {

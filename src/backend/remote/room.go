@@ -1,8 +1,9 @@
 package remote
 
 import (
-	"ratelimit/src/backend"
 	"sync/atomic"
+
+	"ratelimit/src/backend"
 )
 
 // Room bounds what is on its way to a store: calls whose callers wait, and the bytes

@@ -3,9 +3,10 @@
 package split
 
 import (
-	"ratelimit/src/backend"
 	"testing"
 	"time"
+
+	"ratelimit/src/backend"
 )
 
 // The race detector empties pools at random, so this runs without it.

@@ -4,9 +4,10 @@ package split
 
 import (
 	"context"
-	"ratelimit/src/backend"
 	"sync"
 	"time"
+
+	"ratelimit/src/backend"
 )
 
 // New returns a store in front of two: limits with a period of at most one

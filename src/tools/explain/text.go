@@ -2,10 +2,11 @@ package explain
 
 import (
 	"fmt"
-	"ratelimit/src/backend"
 	"slices"
 	"strings"
 	"time"
+
+	"ratelimit/src/backend"
 )
 
 // Text is the report for people.
