@@ -5,7 +5,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"ratelimit/src/certs"
+	"ratelimit/src/files/certs"
 )
 
 // tlsOptions are the flags with which a command asks a server over TLS.

@@ -13,9 +13,9 @@ import (
 	"github.com/sirupsen/logrus"
 	"google.golang.org/grpc/grpclog"
 
-	"ratelimit/src/logging"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/prometheus"
+	"ratelimit/src/service/logging"
 	"ratelimit/src/settings"
 )
 

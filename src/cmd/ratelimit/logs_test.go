@@ -14,7 +14,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"ratelimit/src/logging"
+	"ratelimit/src/service/logging"
 	"ratelimit/src/settings"
 )
 

@@ -23,12 +23,12 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"ratelimit/src/files"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/budget"
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/frontend/rls"
-	"ratelimit/src/hang"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
@@ -146,7 +146,7 @@ type server struct {
 	refused  chan error    // the first rules of `ratelimit divvy`; nil: this is not it
 	certs    []portCerts
 	// clientCertReads are those of scrapes, which wait for a second at most.
-	clientCertReads hang.Calls
+	clientCertReads files.Reads
 	tls             struct{ http, debug *tls.Config } // nil: plain text
 
 	statistics statistics

@@ -9,8 +9,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"ratelimit/src/certs"
-	"ratelimit/src/hang"
+	"ratelimit/src/files"
+	"ratelimit/src/files/certs"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/rules"
@@ -122,9 +122,9 @@ func (s *server) buildXDS() error {
 		},
 	}
 	if x.TLS {
-		reads := new(hang.Calls)
+		reads := new(files.Reads)
 		cfg.TLS = func() (*tls.Config, error) {
-			cfg, err := hang.Do(context.Background(), reads, func() (*tls.Config, error) { return xdsTLS(x) })
+			cfg, err := files.Read(context.Background(), reads, func() (*tls.Config, error) { return xdsTLS(x) })
 			return cfg, hangingFile("CONFIG_GRPC_XDS_SERVER_TLS_CACERT, CONFIG_GRPC_XDS_CLIENT_TLS_CERT", err)
 		}
 	}

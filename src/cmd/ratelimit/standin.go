@@ -18,8 +18,8 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"ratelimit/src/files"
 	"ratelimit/src/frontend/admin"
-	"ratelimit/src/hang"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/denials"
@@ -99,8 +99,8 @@ func (s *server) checkStandIn(ctx context.Context) error {
 	if s.standIn == nil {
 		return nil
 	}
-	reads := &hang.Calls{Timeout: s.cfg.RuntimeReadTimeout}
-	l, err := hang.Do(ctx, reads, func() (load, error) {
+	reads := &files.Reads{Timeout: s.cfg.RuntimeReadTimeout}
+	l, err := files.Read(ctx, reads, func() (load, error) {
 		files, _, err := filerules.Read(s.cfg.StandIn.Config, false)
 		l := load{facts: logrus.Fields{"files": len(files)}, err: err}
 		if err == nil {

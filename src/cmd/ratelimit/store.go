@@ -20,8 +20,8 @@ import (
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/backend/split"
-	"ratelimit/src/certs"
-	"ratelimit/src/hang"
+	"ratelimit/src/files"
+	"ratelimit/src/files/certs"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/settings"
@@ -229,11 +229,11 @@ func reach(rc *redis.Config, at settings.Redis, files settings.TLSFiles) error {
 // redisCredentials are those of "user:password" or "password", or of a file that
 // holds the same.
 func redisCredentials(auth, file string) func() (user, password string, err error) {
-	reads := new(hang.Calls)
+	reads := new(files.Reads)
 	return func() (string, string, error) {
 		text := auth
 		if file != "" {
-			data, err := hang.Do(context.Background(), reads, func() ([]byte, error) { return os.ReadFile(file) })
+			data, err := files.Read(context.Background(), reads, func() ([]byte, error) { return os.ReadFile(file) })
 			if err != nil {
 				return "", "", fmt.Errorf("the file with the password: %w", err)
 			}
@@ -249,17 +249,17 @@ func redisCredentials(auth, file string) func() (user, password string, err erro
 
 // clientTLS reads the files anew each time it is asked, so that certificates
 // may change. The variables that name them begin with prefix.
-func clientTLS(prefix string, files settings.TLSFiles) func() (*tls.Config, error) {
-	reads := new(hang.Calls)
+func clientTLS(prefix string, paths settings.TLSFiles) func() (*tls.Config, error) {
+	reads := new(files.Reads)
 	return func() (*tls.Config, error) {
 		c := certs.Client{
-			CA: files.CACert, Cert: files.ClientCert, Key: files.ClientKey, CAName: prefix + "CACERT", PairName: prefix + "CLIENT_CERT",
+			CA: paths.CACert, Cert: paths.ClientCert, Key: paths.ClientKey, CAName: prefix + "CACERT", PairName: prefix + "CLIENT_CERT",
 		}
-		cfg, err := hang.Do(context.Background(), reads, c.TLS)
+		cfg, err := files.Read(context.Background(), reads, c.TLS)
 		if err != nil {
 			return nil, hangingFile(prefix+"CACERT, "+prefix+"CLIENT_CERT", err)
 		}
-		if files.SkipHostname {
+		if paths.SkipHostname {
 			cfg.InsecureSkipVerify = true // the name only: the chain is verified below
 			cfg.VerifyConnection = func(state tls.ConnectionState) error { return verifyChain(state, cfg.RootCAs) }
 		}

@@ -9,8 +9,8 @@ import (
 	"net"
 	"time"
 
-	"ratelimit/src/certs"
-	"ratelimit/src/hang"
+	"ratelimit/src/files"
+	"ratelimit/src/files/certs"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/rules/filerules"
@@ -101,7 +101,7 @@ func (s *server) clientCertSamples(add func(prometheus.Sample)) {
 		if file == "" {
 			continue
 		}
-		ends, err := hang.Do(context.Background(), &s.clientCertReads, func() (time.Time, error) { return certs.NotAfter(file) })
+		ends, err := files.Read(context.Background(), &s.clientCertReads, func() (time.Time, error) { return certs.NotAfter(file) })
 		if err != nil {
 			ends = time.Unix(0, 0) // nothing can be shown: as bad as one that ended long ago
 		}
@@ -112,9 +112,9 @@ func (s *server) clientCertSamples(add func(prometheus.Sample)) {
 	}
 }
 
-// hangingFile adds to an error of package hang the settings that name the files.
+// hangingFile adds to an error of package files the settings that name the files.
 func hangingFile(settings string, err error) error {
-	var hangs *hang.Error
+	var hangs *files.TimeoutError
 	if errors.As(err, &hangs) {
 		return fmt.Errorf("%s: %w", settings, err)
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/certs"
+	"ratelimit/src/files/certs"
 	"ratelimit/src/testbed/harness"
 )
 

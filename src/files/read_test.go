@@ -1,4 +1,4 @@
-package hang
+package files
 
 import (
 	"context"
@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-func TestDo(t *testing.T) {
+func TestRead(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("failed")
 	synctest.Test(t, func(t *testing.T) {
-		var c Calls
+		var r Reads
 		started, release := 0, make(chan struct{})
 		slow := func() (int, error) { started++; <-release; return 7, nil }
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -37,24 +37,24 @@ func TestDo(t *testing.T) {
 			{t.Context(), slow, 0, "not read, as 4 earlier reads have not returned: check the file system (NFS, FUSE)", 0, 4},
 		} {
 			before := time.Now()
-			value, err := Do(tt.ctx, &c, tt.f)
+			value, err := Read(tt.ctx, &r, tt.f)
 			if took := time.Since(before); value != tt.value || (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err || took != tt.took {
 				t.Errorf("%d: %d, %v after %v; want %d, %s after %v", i, value, err, took, tt.value, tt.err, tt.took)
 			}
 			synctest.Wait()
-			if c.Hanging() != tt.hanging {
-				t.Errorf("%d: %d hang, want %d", i, c.Hanging(), tt.hanging)
+			if r.Hanging() != tt.hanging {
+				t.Errorf("%d: %d hang, want %d", i, r.Hanging(), tt.hanging)
 			}
 		}
-		if started != Most {
-			t.Errorf("%d calls, want %d", started, Most)
+		if started != MaxHanging {
+			t.Errorf("%d reads, want %d", started, MaxHanging)
 		}
 		close(release)
 		synctest.Wait()
-		if c.Hanging() != 0 {
-			t.Errorf("%d hang, want none", c.Hanging())
+		if r.Hanging() != 0 {
+			t.Errorf("%d hang, want none", r.Hanging())
 		}
-		if value, err := Do(t.Context(), &c, slow); value != 7 || err != nil {
+		if value, err := Read(t.Context(), &r, slow); value != 7 || err != nil {
 			t.Errorf("%d, %v", value, err)
 		}
 	})

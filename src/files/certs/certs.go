@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"ratelimit/src/hang"
+	"ratelimit/src/files"
 )
 
 // Config says which files, and what clients have to show.
@@ -55,7 +55,7 @@ type Server struct {
 	seen            []state // the files, before they were first read
 	loads, refusals atomic.Uint64
 
-	looks, reads hang.Calls // of Run
+	looks, reads files.Reads // of Run
 }
 
 // loaded is what was in the files.
@@ -71,7 +71,7 @@ func (l *loaded) good(now time.Time) bool {
 
 // New reads the files for the first time. Its error names the file.
 func New(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, looks: hang.Calls{Timeout: cfg.ReadTimeout}, reads: hang.Calls{Timeout: cfg.ReadTimeout}}
+	s := &Server{cfg: cfg, looks: files.Reads{Timeout: cfg.ReadTimeout}, reads: files.Reads{Timeout: cfg.ReadTimeout}}
 	if cfg.ClientName != "" && cfg.ClientCA == "" {
 		return nil, errors.New("certs: a client's name can be asked for only with the authorities that vouch for it")
 	}
@@ -123,20 +123,20 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		var l *loaded
-		files, err := hang.Do(ctx, &s.looks, s.states)
+		states, err := files.Read(ctx, &s.looks, s.states)
 		now := time.Now()
 		if err == nil {
 			due := !begins.IsZero() && !now.Before(begins) || hung && s.reads.Hanging() == 0
-			if slices.EqualFunc(seen, files, state.same) && !due {
+			if slices.EqualFunc(seen, states, state.same) && !due {
 				continue
 			}
-			seen, begins = files, time.Time{}
-			l, err = hang.Do(ctx, &s.reads, s.read)
+			seen, begins = states, time.Time{}
+			l, err = files.Read(ctx, &s.reads, s.read)
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		var hangs *hang.Error
+		var hangs *files.TimeoutError
 		was := hung
 		if hung = errors.As(err, &hangs); hung {
 			if was { // it was said

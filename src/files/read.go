@@ -1,0 +1,78 @@
+// Package files bounds the time of file reads. A read from a file system that does
+// not answer, such as NFS without its server, may never return.
+package files
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultTimeout is the timeout of Reads with a zero Timeout.
+const DefaultTimeout = 10 * time.Second
+
+// MaxHanging is how many reads of one Reads may hang. Each keeps a goroutine and a thread.
+const MaxHanging = 4
+
+// Reads are the reads of one kind of file. The zero value is ready for use, by several
+// goroutines.
+type Reads struct {
+	// Timeout is how long one read may take. Defaults to DefaultTimeout.
+	Timeout time.Duration
+	hanging atomic.Int64
+}
+
+// TimeoutError says that a read was abandoned, or not made because MaxHanging others hang.
+type TimeoutError struct{ text string }
+
+func (e *TimeoutError) Error() string { return e.text }
+
+// Hanging returns how many reads were abandoned and have not returned yet.
+func (r *Reads) Hanging() int { return int(r.hanging.Load()) }
+
+// Read calls f in a new goroutine and returns its results. If f does not return before
+// the timeout or the end of ctx, Read abandons it: Read returns a *TimeoutError or the
+// error of ctx, and drops the results of f. While MaxHanging reads hang, Read does not
+// call f and returns a *TimeoutError.
+func Read[T any](ctx context.Context, r *Reads, f func() (T, error)) (T, error) {
+	var zero T
+	if r.Hanging() >= MaxHanging {
+		return zero, &TimeoutError{fmt.Sprintf("not read, as %d earlier reads have not returned: check the file system (NFS, FUSE)", MaxHanging)}
+	}
+	timeout := r.Timeout
+	if timeout <= 0 {
+		timeout = DefaultTimeout
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	results := make(chan result, 1)
+	var decided atomic.Bool // set when f returns or Read abandons it, whichever is first
+	go func() {
+		value, err := f()
+		results <- result{value, err}
+		if !decided.CompareAndSwap(false, true) {
+			r.hanging.Add(-1)
+		}
+	}()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	var err error
+	select {
+	case got := <-results:
+		return got.value, got.err
+	case <-timer.C:
+		err = &TimeoutError{fmt.Sprintf("not read within %v: check the file system (NFS, FUSE)", timeout)}
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	r.hanging.Add(1)
+	if !decided.CompareAndSwap(false, true) { // f has just returned
+		r.hanging.Add(-1)
+		got := <-results
+		return got.value, got.err
+	}
+	return zero, err
+}
