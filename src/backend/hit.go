@@ -17,10 +17,10 @@ type Hit struct {
 	// that its counter has to be apart from those of other limits on Key, and
 	// beside them.
 	Together bool
-	// Divvy says that Key is one of Button's divvy, and the limit a first-hit
-	// window of whole seconds: a store that divvy has too keeps the counter as it
-	// does, so that both can count there.
-	Divvy bool
+	// CountDown says that the store keeps, under Key as it stands, how much of the
+	// limit remains, and that this key expires with the window. The limit is a
+	// first-hit window of whole seconds. Other programs can share such a counter.
+	CountDown bool
 	// Limit is the rule's arithmetic; never nil.
 	Limit *algorithm.Limit
 	// Amount is in [0, MaxAmount].

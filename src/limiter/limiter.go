@@ -230,16 +230,16 @@ func (l *Limiter) charge(req *Request, a *Answer, s *scratch, i int, charge Char
 	}
 	s.grow()
 	s.batch.Hits = append(s.batch.Hits, backend.Hit{
-		Key:      key,
-		Tag:      tag,
-		Together: rule != nil && rule.Joint,
-		Divvy:    l.keys.AsDivvy(rule),
-		Limit:    limit,
-		Amount:   st.Amount,
-		Op:       st.Op,
-		Group:    group,
-		Atomic:   (l.cfg.AllOrNothing || atomic) && !d.Refund,
-		NoVeto:   rule != nil && rule.Shadow,
+		Key:       key,
+		Tag:       tag,
+		Together:  rule != nil && rule.Joint,
+		CountDown: l.keys.AsDivvy(rule),
+		Limit:     limit,
+		Amount:    st.Amount,
+		Op:        st.Op,
+		Group:     group,
+		Atomic:    (l.cfg.AllOrNothing || atomic) && !d.Refund,
+		NoVeto:    rule != nil && rule.Shadow,
 
 		Fallback: onFailure,
 	})

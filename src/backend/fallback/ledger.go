@@ -147,7 +147,7 @@ func appendName(dst []byte, h *backend.Hit) []byte {
 	if h.Together {
 		flags |= 1
 	}
-	if h.Divvy {
+	if h.CountDown {
 		flags |= 2
 	}
 	dst = append(dst, byte(h.Limit.Kind), flags)

@@ -254,7 +254,7 @@ func (c *call) fill(b *backend.Batch, now int64, jitter time.Duration, tagged bo
 				out.last = i + 1
 			}
 			if out.last > 0 {
-				out.flags, out.limit, out.divvy = flags(h), len(c.limits), h.Divvy && c.at < 0
+				out.flags, out.limit, out.divvy = flags(h), len(c.limits), h.CountDown && c.at < 0
 				c.limits = append(c.limits, *h.Limit)
 			}
 			c.hits = append(c.hits, out)
@@ -279,7 +279,7 @@ func flags(h *backend.Hit) (f int) {
 // needsScript reports whether a command is not enough for a hit that stands
 // alone.
 func needsScript(h *backend.Hit) bool {
-	return h.Divvy || h.Limit.Kind != algorithm.FixedWindow || h.Op == algorithm.Refund || h.Op == algorithm.Charge && !h.Limit.CountBlocked
+	return h.CountDown || h.Limit.Kind != algorithm.FixedWindow || h.Op == algorithm.Refund || h.Op == algorithm.Charge && !h.Limit.CountBlocked
 }
 
 // verdict turns what Redis said of hit i into a verdict.

@@ -43,7 +43,7 @@ var keyKinds = [...]string{
 // one descriptor may be on several servers. Escaped keys have none.
 func AppendKey(dst []byte, h *backend.Hit, now int64, tagged bool) []byte {
 	l := h.Limit
-	if h.Divvy {
+	if h.CountDown {
 		return append(dst, h.Key...)
 	}
 	if l.Kind == algorithm.FixedWindow && !tagged && !h.Together && isUnit(l.Period) {
