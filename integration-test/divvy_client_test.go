@@ -162,24 +162,51 @@ creditLimit = 0
 `), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	hit := func(pairs ...any) map[string]any {
-		m := make(map[string]any)
-		for i := 0; i < len(pairs); i += 2 {
-			m[pairs[i].(string)] = pairs[i+1]
-		}
-		return m
+	steps, want := divvyConversation()
+	for _, store := range []struct{ name, env string }{{"memory", ""}, {"redis", "REDIS_HOST=" + host + " REDIS_PORT=" + port + " REDIS_TIMEOUT=5s"}} {
+		t.Run(store.name, func(t *testing.T) {
+			begun := time.Now()
+			d := startDivvy(t, config, append(strings.Fields(store.env), "DIVVY_MAX_LINE_BYTES=2000")...)
+			got := askDivvyClient(t, d.port, steps)
+			for i := range max(len(got), len(want)) {
+				if i >= len(got) || i >= len(want) || !sameReply(got[i], want[i], time.Since(begun)) {
+					t.Fatalf("answer %d: got %q, want %q", i, got[min(i, len(got)):], want[min(i, len(want)):])
+				}
+			}
+			// A window that ends gives its credit back.
+			for _, answer := range askDivvyClient(t, d.port, []clientStep{{Hit: clientHit("path", "/bagels")}}) {
+				if !sameReply(answer, "OK true 0 1", time.Second) {
+					t.Errorf("the first bagel: %s", answer)
+				}
+			}
+			awaitNewWindow(t, d)
+			d.stop(t)
+		})
 	}
-	steps := []clientStep{
-		{Hit: hit("path", "/rye", "ip", 1), Times: 3},
-		{Hit: hit("path", "/rye", "ip", 2, "unset", nil)},
-		{Hit: hit("path", "/free"), Times: 2},
-		{Hit: hit()},
-		{Hit: hit("path", "/rolls"), Times: 100},
-		{Hit: hit("path", strings.Repeat("x", 3000))}, // longer than lines may be: ERR, and the connection ends
-		{Hit: hit("path", "/rye", "ip", 3), Eventually: true},
-		{Hit: hit("path", "/rolls"), Times: 51},
+}
+
+// clientHit is a hit with these keys and values.
+func clientHit(pairs ...any) map[string]any {
+	m := make(map[string]any)
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i].(string)] = pairs[i+1]
 	}
-	want := []string{
+	return m
+}
+
+// divvyConversation returns hits, and the replies of a service without counters.
+func divvyConversation() (steps []clientStep, want []string) {
+	steps = []clientStep{
+		{Hit: clientHit("path", "/rye", "ip", 1), Times: 3},
+		{Hit: clientHit("path", "/rye", "ip", 2, "unset", nil)},
+		{Hit: clientHit("path", "/free"), Times: 2},
+		{Hit: clientHit()},
+		{Hit: clientHit("path", "/rolls"), Times: 100},
+		{Hit: clientHit("path", strings.Repeat("x", 3000))}, // longer than lines may be: ERR, and the connection ends
+		{Hit: clientHit("path", "/rye", "ip", 3), Eventually: true},
+		{Hit: clientHit("path", "/rolls"), Times: 51},
+	}
+	want = []string{
 		"OK true 1 100000", "OK true 0 100000", "OK false 0 100000",
 		"OK true 1 100000",
 		"OK true 7 0", "OK true 7 0",
@@ -193,36 +220,22 @@ creditLimit = 0
 		want = append(want, fmt.Sprintf("OK true %d 100000", left))
 	}
 	want = append(want, "OK false 0 100000")
+	return steps, want
+}
 
-	for _, store := range []struct{ name, env string }{{"memory", ""}, {"redis", "REDIS_HOST=" + host + " REDIS_PORT=" + port + " REDIS_TIMEOUT=5s"}} {
-		t.Run(store.name, func(t *testing.T) {
-			begun := time.Now()
-			d := startDivvy(t, config, append(strings.Fields(store.env), "DIVVY_MAX_LINE_BYTES=2000")...)
-			got := askDivvyClient(t, d.port, steps)
-			for i := range max(len(got), len(want)) {
-				if i >= len(got) || i >= len(want) || !sameReply(got[i], want[i], time.Since(begun)) {
-					t.Fatalf("answer %d: got %q, want %q", i, got[min(i, len(got)):], want[min(i, len(want)):])
-				}
-			}
-			// A window that ends gives its credit back.
-			for _, answer := range askDivvyClient(t, d.port, []clientStep{{Hit: hit("path", "/bagels")}}) {
-				if !sameReply(answer, "OK true 0 1", time.Second) {
-					t.Errorf("the first bagel: %s", answer)
-				}
-			}
-			deadline := time.Now().Add(patience)
-			conn := d.dial(t)
-			for answer := ""; !strings.HasPrefix(answer, "OK true 0 "); time.Sleep(pollEvery) {
-				if _, err := fmt.Fprint(conn, "HIT path=/bagels\n"); err != nil {
-					t.Fatal(err)
-				}
-				line := make([]byte, 100)
-				n, err := conn.Read(line)
-				if answer = string(line[:n]); err != nil || time.Now().After(deadline) {
-					t.Fatalf("the window does not end: %q, %v", answer, err)
-				}
-			}
-			d.stop(t)
-		})
+// awaitNewWindow sends hits until a new window begins.
+func awaitNewWindow(t *testing.T, d *divvy) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	conn := d.dial(t)
+	for answer := ""; !strings.HasPrefix(answer, "OK true 0 "); time.Sleep(pollEvery) {
+		if _, err := fmt.Fprint(conn, "HIT path=/bagels\n"); err != nil {
+			t.Fatal(err)
+		}
+		line := make([]byte, 100)
+		n, err := conn.Read(line)
+		if answer = string(line[:n]); err != nil || time.Now().After(deadline) {
+			t.Fatalf("the window does not end: %q, %v", answer, err)
+		}
 	}
 }

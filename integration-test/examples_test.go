@@ -12,87 +12,91 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
+// exampleStep sends a request several times and knows the last answer.
+type exampleStep struct {
+	times int
+	ask   []string
+	want  []string // by descriptor: status, remaining/limit, window
+}
+
+// ask lists what a request or an answer has for each descriptor.
+func ask(descriptors ...string) []string { return descriptors }
+
+var exampleCases = []struct {
+	file, domain string
+	realUnits    bool // keep them; only for steps that count to one
+	steps        []exampleStep
+}{
+	{file: "example.yaml", domain: "rl", steps: []exampleStep{
+		{3, ask("route=test"), ask("OK 0/3 YEAR")},
+		{1, ask("route=test"), ask("OVER_LIMIT 0/3 YEAR")},
+		{2, ask("foo=a"), ask("OK 0/2 YEAR")},
+		{5, ask("foo=a,bar=b"), ask("OK 0/5 YEAR")}, // not held up by foo=a
+		{1, ask("foo=a,bar=banned"), ask("OVER_LIMIT 0/0 YEAR")},
+		{9, ask("foo=a,baz=shady"), ask("OK 0/1 YEAR")},
+	}},
+	{file: "config.yaml", domain: "checkout", steps: []exampleStep{
+		{20, ask("customer=1042"), ask("OK 0/20 YEAR")},
+		{1, ask("customer=1042"), ask("OVER_LIMIT 0/20 YEAR")},
+		{1, ask("customer=1043", "customer=1043,action=place_order"), ask("OK 19/20 YEAR", "OK 29/30 YEAR")},
+		{1, ask("customer=1043", "customer=1043,action=view_cart"), ask("OK 18/20 YEAR", "OK")},
+		{29, ask("customer=1043,action=place_order"), ask("OK 0/30 YEAR")},
+		{1, ask("customer=1043,action=place_order"), ask("OVER_LIMIT 0/30 YEAR")},
+		{12, ask("customer=1043,action=apply_coupon"), ask("OK 0/10 YEAR")},
+		{1, ask("customer=8813", "customer=8813,action=place_order"), ask("OVER_LIMIT 0/0 YEAR", "OK")},
+	}},
+	{file: "messages.yaml", domain: "messages", steps: []exampleStep{
+		{5, ask("message_type=marketing,to_number=206", "to_number=206"), ask("OK 0/5 YEAR", "OK 95/100 YEAR")},
+		{1, ask("message_type=marketing,to_number=206", "to_number=206"), ask("OVER_LIMIT 0/5 YEAR", "OK 94/100 YEAR")},
+		{1, ask("message_type=delivery,to_number=206", "to_number=206"), ask("OK", "OK 93/100 YEAR")},
+		{1, ask("message_type=marketing,to_number=207", "to_number=207"), ask("OK 4/5 YEAR", "OK 99/100 YEAR")},
+	}},
+	{file: "banned-address.yaml", domain: "banned_address", steps: []exampleStep{
+		{1, ask("remote_address=192.0.2.7"), ask("OVER_LIMIT 0/0 YEAR")},
+		{10, ask("remote_address=198.51.100.3"), ask("OK 0/10 YEAR")},
+		{1, ask("remote_address=198.51.100.3"), ask("OVER_LIMIT 0/10 YEAR")},
+	}},
+	{file: "depth.yaml", domain: "depth", steps: []exampleStep{
+		{4, ask("tenant=acme,path=/search"), ask("OK 0/4 YEAR")},
+		{1, ask("tenant=acme,path=/search"), ask("OVER_LIMIT 0/4 YEAR")},
+		{1, ask("tenant=acme"), ask("OK 19/20 YEAR")},
+		{1, ask("tenant=acme,path=/home"), ask("OK")},
+		{1, ask("path=/search"), ask("OK")},
+	}},
+	{file: "unlimited.yaml", domain: "unlimited", steps: []exampleStep{
+		{5, ask("caller=web"), ask("OK 0/5 YEAR")},
+		{1, ask("caller=web"), ask("OVER_LIMIT 0/5 YEAR")},
+		{9, ask("caller=batch"), ask("OK 4294967295")},
+		{9, ask("caller=monitor"), ask("OK")},
+	}},
+	{file: "wildcards.yaml", domain: "wildcards", steps: []exampleStep{
+		{2, ask("path=/files/report.pdf"), ask("OK 0/2 YEAR")},
+		{1, ask("path=/files/report.pdf"), ask("OVER_LIMIT 0/2 YEAR")},
+		{1, ask("path=/files/logo.png"), ask("OK 1/2 YEAR")},
+		{1, ask("path=/files/private/keys.txt"), ask("OK 1/2 YEAR")},
+		{1, ask("path=/files/index.html"), ask("OK 9/10 YEAR")},
+		{1, ask("path=/avatars/anna.png"), ask("OK 2/3 YEAR")},
+		{1, ask("path=/about"), ask("OK")},
+	}},
+	{file: "windows.yaml", domain: "windows", realUnits: true, steps: []exampleStep{
+		{1, ask("action=login"), ask("OK 9/10 5 MINUTE")},
+		{1, ask("action=export"), ask("OK 2/3 12 HOUR")},
+		{1, ask("action=postcard"), ask("OK 99/100 2 WEEK")},
+	}},
+	{file: "shadow.yaml", domain: "shadow", steps: []exampleStep{
+		{10, ask("plan=free,endpoint=/render"), ask("OK 0/10 YEAR")},
+		{1, ask("plan=free,endpoint=/render"), ask("OVER_LIMIT 0/10 YEAR")},
+		{5, ask("plan=trial,endpoint=/render"), ask("OK 0/5 YEAR")},
+		{1, ask("plan=trial,endpoint=/render"), ask("OK 0/5 YEAR")},
+	}},
+}
+
 // What the comments of each example promise. A step asks for all its
 // descriptors in one request, some times over, and looks at the last answer;
 // every earlier answer must have been OK.
 func TestExampleRules(t *testing.T) {
-	type step struct {
-		times int
-		ask   []string
-		want  []string // by descriptor: status, remaining/limit, window
-	}
-	ask := func(descriptors ...string) []string { return descriptors }
-	tests := []struct {
-		file, domain string
-		realUnits    bool // keep them; only for steps that count to one
-		steps        []step
-	}{
-		{file: "example.yaml", domain: "rl", steps: []step{
-			{3, ask("route=test"), ask("OK 0/3 YEAR")},
-			{1, ask("route=test"), ask("OVER_LIMIT 0/3 YEAR")},
-			{2, ask("foo=a"), ask("OK 0/2 YEAR")},
-			{5, ask("foo=a,bar=b"), ask("OK 0/5 YEAR")}, // not held up by foo=a
-			{1, ask("foo=a,bar=banned"), ask("OVER_LIMIT 0/0 YEAR")},
-			{9, ask("foo=a,baz=shady"), ask("OK 0/1 YEAR")},
-		}},
-		{file: "config.yaml", domain: "checkout", steps: []step{
-			{20, ask("customer=1042"), ask("OK 0/20 YEAR")},
-			{1, ask("customer=1042"), ask("OVER_LIMIT 0/20 YEAR")},
-			{1, ask("customer=1043", "customer=1043,action=place_order"), ask("OK 19/20 YEAR", "OK 29/30 YEAR")},
-			{1, ask("customer=1043", "customer=1043,action=view_cart"), ask("OK 18/20 YEAR", "OK")},
-			{29, ask("customer=1043,action=place_order"), ask("OK 0/30 YEAR")},
-			{1, ask("customer=1043,action=place_order"), ask("OVER_LIMIT 0/30 YEAR")},
-			{12, ask("customer=1043,action=apply_coupon"), ask("OK 0/10 YEAR")},
-			{1, ask("customer=8813", "customer=8813,action=place_order"), ask("OVER_LIMIT 0/0 YEAR", "OK")},
-		}},
-		{file: "messages.yaml", domain: "messages", steps: []step{
-			{5, ask("message_type=marketing,to_number=206", "to_number=206"), ask("OK 0/5 YEAR", "OK 95/100 YEAR")},
-			{1, ask("message_type=marketing,to_number=206", "to_number=206"), ask("OVER_LIMIT 0/5 YEAR", "OK 94/100 YEAR")},
-			{1, ask("message_type=delivery,to_number=206", "to_number=206"), ask("OK", "OK 93/100 YEAR")},
-			{1, ask("message_type=marketing,to_number=207", "to_number=207"), ask("OK 4/5 YEAR", "OK 99/100 YEAR")},
-		}},
-		{file: "banned-address.yaml", domain: "banned_address", steps: []step{
-			{1, ask("remote_address=192.0.2.7"), ask("OVER_LIMIT 0/0 YEAR")},
-			{10, ask("remote_address=198.51.100.3"), ask("OK 0/10 YEAR")},
-			{1, ask("remote_address=198.51.100.3"), ask("OVER_LIMIT 0/10 YEAR")},
-		}},
-		{file: "depth.yaml", domain: "depth", steps: []step{
-			{4, ask("tenant=acme,path=/search"), ask("OK 0/4 YEAR")},
-			{1, ask("tenant=acme,path=/search"), ask("OVER_LIMIT 0/4 YEAR")},
-			{1, ask("tenant=acme"), ask("OK 19/20 YEAR")},
-			{1, ask("tenant=acme,path=/home"), ask("OK")},
-			{1, ask("path=/search"), ask("OK")},
-		}},
-		{file: "unlimited.yaml", domain: "unlimited", steps: []step{
-			{5, ask("caller=web"), ask("OK 0/5 YEAR")},
-			{1, ask("caller=web"), ask("OVER_LIMIT 0/5 YEAR")},
-			{9, ask("caller=batch"), ask("OK 4294967295")},
-			{9, ask("caller=monitor"), ask("OK")},
-		}},
-		{file: "wildcards.yaml", domain: "wildcards", steps: []step{
-			{2, ask("path=/files/report.pdf"), ask("OK 0/2 YEAR")},
-			{1, ask("path=/files/report.pdf"), ask("OVER_LIMIT 0/2 YEAR")},
-			{1, ask("path=/files/logo.png"), ask("OK 1/2 YEAR")},
-			{1, ask("path=/files/private/keys.txt"), ask("OK 1/2 YEAR")},
-			{1, ask("path=/files/index.html"), ask("OK 9/10 YEAR")},
-			{1, ask("path=/avatars/anna.png"), ask("OK 2/3 YEAR")},
-			{1, ask("path=/about"), ask("OK")},
-		}},
-		{file: "windows.yaml", domain: "windows", realUnits: true, steps: []step{
-			{1, ask("action=login"), ask("OK 9/10 5 MINUTE")},
-			{1, ask("action=export"), ask("OK 2/3 12 HOUR")},
-			{1, ask("action=postcard"), ask("OK 99/100 2 WEEK")},
-		}},
-		{file: "shadow.yaml", domain: "shadow", steps: []step{
-			{10, ask("plan=free,endpoint=/render"), ask("OK 0/10 YEAR")},
-			{1, ask("plan=free,endpoint=/render"), ask("OVER_LIMIT 0/10 YEAR")},
-			{5, ask("plan=trial,endpoint=/render"), ask("OK 0/5 YEAR")},
-			{1, ask("plan=trial,endpoint=/render"), ask("OK 0/5 YEAR")},
-		}},
-	}
-
 	var tested, inYears []string
-	for _, test := range tests {
+	for _, test := range exampleCases {
 		tested = append(tested, test.file)
 		if !test.realUnits {
 			inYears = append(inYears, test.file)
@@ -109,7 +113,7 @@ func TestExampleRules(t *testing.T) {
 	}
 	counting := startService(t, rules.env()...)
 	asTheyAre := startService(t, "RUNTIME_ROOT="+filepath.Join(repository, "examples"), "RUNTIME_SUBDIRECTORY=ratelimit")
-	for _, test := range tests {
+	for _, test := range exampleCases {
 		t.Run(test.file, func(t *testing.T) {
 			s := counting
 			if test.realUnits {

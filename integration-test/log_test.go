@@ -62,12 +62,7 @@ func TestLogWithoutReader(t *testing.T) {
 			if took := time.Since(changed); took > 8*time.Second {
 				t.Errorf("a reload took %v, want 2s", took)
 			}
-			tr.end()
-			longest := slices.Max(tr.took)
-			t.Logf("%d calls, the longest %v", len(tr.took), longest)
-			if longest > 5*time.Second || len(tr.took) < 100 {
-				t.Error("calls hang, where REDIS_TIMEOUT is 500ms")
-			}
+			callsEnd(t, tr)
 			s.until(t, "lines are lost and counted", func() error {
 				name := "ratelimit.log.dropped"
 				if test.closed {
@@ -80,16 +75,7 @@ func TestLogWithoutReader(t *testing.T) {
 			})
 			rest := make(chan string, 1)
 			if test.reads {
-				go func() {
-					text, _ := io.ReadAll(stderr) // an error shows in text
-					rest <- string(text)
-				}()
-				s.until(t, "the log is written", func() error {
-					if n := s.stat(t, "ratelimit.log.waiting"); n > 0 {
-						return fmt.Errorf("%d bytes are not", n)
-					}
-					return nil
-				})
+				readAgain(t, s, stderr, rest)
 			}
 			asked := time.Now()
 			s.stop(t)
@@ -106,6 +92,33 @@ func TestLogWithoutReader(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// readAgain reads the log until its end, which it sends to rest. It returns when the
+// service has written all lines that waited.
+func readAgain(t *testing.T, s *service, stderr io.Reader, rest chan<- string) {
+	t.Helper()
+	go func() {
+		text, _ := io.ReadAll(stderr) // an error shows in text
+		rest <- string(text)
+	}()
+	s.until(t, "the log is written", func() error {
+		if n := s.stat(t, "ratelimit.log.waiting"); n > 0 {
+			return fmt.Errorf("%d bytes are not", n)
+		}
+		return nil
+	})
+}
+
+// callsEnd ends the load and checks that no call hung.
+func callsEnd(t *testing.T, tr *steadyLoad) {
+	t.Helper()
+	tr.end()
+	longest := slices.Max(tr.took)
+	t.Logf("%d calls, the longest %v", len(tr.took), longest)
+	if longest > 5*time.Second || len(tr.took) < 100 {
+		t.Error("calls hang, where REDIS_TIMEOUT is 500ms")
 	}
 }
 

@@ -200,98 +200,33 @@ func startMarked(t *testing.T, env ...string) *service {
 // the log, in an error, on a page or in a metric. Traces have what callers sent,
 // as docs/monitoring.md says, and no secret.
 func TestNothingSecretIsTold(t *testing.T) {
-	t.Run("Redis", func(t *testing.T) {
-		t.Parallel()
-		o := new(told)
-		spans := new(told)
-		collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			spans.add("a trace", string(body))
-			http.Error(w, "the collector is full", http.StatusTeapot)
-		}))
-		defer collector.Close()
-		server := redistest.Start(t, redistest.Options{Password: secretMark + "-auth"})
-		proxy := harness.StartProxy(t, server.Addr)
-		s := startMarked(t, "REDIS_URL="+proxy.Addr, "REDIS_AUTH="+secretMark+"-auth", "REDIS_TIMEOUT=200ms",
-			"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true", "LOCAL_CACHE_SIZE_IN_BYTES=1048576",
-			"TRACING_ENABLED=true", "OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_EXPORTER_OTLP_HEADERS=authorization="+secretMark+"-otlp",
-			"OTEL_EXPORTER_OTLP_ENDPOINT="+strings.Replace(collector.URL, "http://", "http://user:"+secretMark+"-url@", 1))
-		s.awaitReady(t)
-		s.askAll(t, o)
-		client := server.Client(t)
-		// What is counted under is something else than a number from now on.
-		keys, err := client.Do("KEYS", "*")
-		if err != nil {
-			t.Fatal(err)
-		}
-		list, _ := keys.([]any)
-		if len(list) == 0 {
-			t.Error("nothing was counted")
-		}
-		for _, key := range list {
-			if _, err := client.Do("SET", key, valueMark); err != nil {
-				t.Fatal(err)
-			}
-		}
-		s.askAll(t, o)
-		for _, fault := range []func(){proxy.Garbage, proxy.Reset, proxy.Blackhole, func() { proxy.Heal(); proxy.Reset(); proxy.Refuse() }} {
-			fault()
-			s.askAll(t, o)
-			s.look(t, o, secretMark+"-debug")
-		}
-		proxy.Heal()
-		if _, err := client.Do("CONFIG", "SET", "requirepass", "another"); err != nil {
-			t.Fatal(err)
-		}
-		proxy.Reset()
-		s.askAll(t, o)
-		s.look(t, o, secretMark+"-debug")
-		s.stop(t)
-		o.add("the log", s.log(t))
-		o.search(t, secretMark, keyMark, valueMark)
-		if !strings.Contains(s.log(t), "level=debug") || !strings.Contains(s.log(t), "the collector did not take") {
-			t.Error("the log does not tell what it could")
-		}
-		if !strings.Contains(strings.Join(spans.texts, ""), valueMark) {
-			t.Error("no request was traced, or not so that this test can read it")
-		}
-		spans.search(t, secretMark)
-	})
+	t.Run("Redis", nothingSecretWithRedis)
 
-	t.Run("Memcached", func(t *testing.T) {
-		t.Parallel()
-		o := new(told)
-		proxy := harness.StartProxy(t, memcachedtest.Start(t, memcachedtest.Options{}).Addr)
-		s := startMarked(t, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+proxy.Addr, "MEMCACHE_TIMEOUT=200ms",
-			"STORE_FAILURE_MODE=local", "LIMIT_DEGRADED_HEADER=x-degraded")
-		s.awaitReady(t)
-		for _, fault := range []func(){proxy.Heal, proxy.Garbage, proxy.Reset, proxy.Blackhole} {
-			fault()
-			s.askAll(t, o)
-			s.look(t, o, secretMark+"-debug")
-		}
-		s.stop(t)
-		o.add("the log", s.log(t))
-		o.search(t, secretMark, keyMark, valueMark)
-	})
+	t.Run("Memcached", nothingSecretWithMemcached)
 
-	// What a start with secrets says that cannot come to anything.
-	certificates := harness.NewCertificates(t)
+	t.Run("simulate", nothingSecretWithSimulate)
+	nothingSecretWithoutAStore(t)
+	nothingSecretInRefusals(t)
+}
+
+// nothingSecretWithoutAStore starts the service with secrets that its servers refuse,
+// or with servers that do not answer.
+func nothingSecretWithoutAStore(t *testing.T) {
 	other := redistest.Start(t, redistest.Options{Password: "another"})
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte(secretMark+"-file\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, env := range map[string][]string{
-		"a wrong password":             {"REDIS_URL=" + other.Addr, "REDIS_AUTH=" + secretMark},
-		"a wrong user and password":    {"REDIS_URL=" + other.Addr, "REDIS_AUTH=" + secretMark + ":" + secretMark},
-		"a wrong password in the URL":  {"REDIS_URL=redis://user:" + secretMark + "@" + other.Addr + "/1"},
-		"a wrong password in a file":   {"REDIS_URL=" + other.Addr, "REDIS_AUTH_FILE=" + file},
-		"nobody there":                 {"REDIS_URL=redis://:" + secretMark + "@127.0.0.1:1", "REDIS_PERSECOND=true", "REDIS_PERSECOND_URL=rediss://a:" + secretMark + "@127.0.0.1:1"},
-		"sentinels that are none":      {"REDIS_TYPE=SENTINEL", "REDIS_URL=main,redis://:" + secretMark + "@" + other.Addr, "REDIS_SENTINEL_AUTH=" + secretMark, "REDIS_AUTH=" + secretMark},
-		"a cluster that is none":       {"REDIS_TYPE=CLUSTER", "REDIS_URL=redis://:" + secretMark + "@" + other.Addr + ",redis://:" + secretMark + "@127.0.0.1:1"},
-		"headers for nobody over xDS":  {"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:" + secretMark},
-		"headers for somebody not xDS": {"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + other.Addr, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:" + secretMark},
+		"a wrong password":            {"REDIS_URL=" + other.Addr, "REDIS_AUTH=" + secretMark},
+		"a wrong user and password":   {"REDIS_URL=" + other.Addr, "REDIS_AUTH=" + secretMark + ":" + secretMark},
+		"a wrong password in the URL": {"REDIS_URL=redis://user:" + secretMark + "@" + other.Addr + "/1"},
+		"a wrong password in a file":  {"REDIS_URL=" + other.Addr, "REDIS_AUTH_FILE=" + file},
+		"no server":                   {"REDIS_URL=redis://:" + secretMark + "@127.0.0.1:1", "REDIS_PERSECOND=true", "REDIS_PERSECOND_URL=rediss://a:" + secretMark + "@127.0.0.1:1"},
+		"sentinels that are none":     {"REDIS_TYPE=SENTINEL", "REDIS_URL=main,redis://:" + secretMark + "@" + other.Addr, "REDIS_SENTINEL_AUTH=" + secretMark, "REDIS_AUTH=" + secretMark},
+		"a cluster that is none":      {"REDIS_TYPE=CLUSTER", "REDIS_URL=redis://:" + secretMark + "@" + other.Addr + ",redis://:" + secretMark + "@127.0.0.1:1"},
+		"headers for no xDS server":   {"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:" + secretMark},
+		"headers for another server":  {"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + other.Addr, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:" + secretMark},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -310,7 +245,11 @@ func TestNothingSecretIsTold(t *testing.T) {
 			o.search(t, secretMark, keyMark, valueMark)
 		})
 	}
+}
 
+// nothingSecretInRefusals starts the service with settings that it refuses.
+func nothingSecretInRefusals(t *testing.T) {
+	certificates := harness.NewCertificates(t)
 	key, err := os.ReadFile(certificates.Server.Key)
 	if err != nil {
 		t.Fatal(err)
@@ -358,17 +297,93 @@ func TestNothingSecretIsTold(t *testing.T) {
 			o.search(t, secretMark, body)
 		})
 	}
+}
 
-	t.Run("simulate", func(t *testing.T) {
-		t.Parallel()
-		for _, url := range []string{"redis://u:" + secretMark + "@127.0.0.1:1", "redis://u:" + secretMark + "@" + other.Addr, "redis://u:" + secretMark + "@h:p"} {
-			out, err := run("simulate", "--config", filepath.Join(repository, "examples/ratelimit/config"), "--backend", "redis", "--redis-url", url, "/dev/null")
-			if err == nil {
-				t.Errorf("%s: it ended well: %s", url, out)
-			}
-			o := new(told)
-			o.add("simulate", out)
-			o.search(t, secretMark)
+func nothingSecretWithSimulate(t *testing.T) {
+	t.Parallel()
+	other := redistest.Start(t, redistest.Options{Password: "another"})
+	for _, url := range []string{"redis://u:" + secretMark + "@127.0.0.1:1", "redis://u:" + secretMark + "@" + other.Addr, "redis://u:" + secretMark + "@h:p"} {
+		out, err := run("simulate", "--config", filepath.Join(repository, "examples/ratelimit/config"), "--backend", "redis", "--redis-url", url, "/dev/null")
+		if err == nil {
+			t.Errorf("%s: it ended well: %s", url, out)
 		}
-	})
+		o := new(told)
+		o.add("simulate", out)
+		o.search(t, secretMark)
+	}
+}
+
+func nothingSecretWithMemcached(t *testing.T) {
+	t.Parallel()
+	o := new(told)
+	proxy := harness.StartProxy(t, memcachedtest.Start(t, memcachedtest.Options{}).Addr)
+	s := startMarked(t, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+proxy.Addr, "MEMCACHE_TIMEOUT=200ms",
+		"STORE_FAILURE_MODE=local", "LIMIT_DEGRADED_HEADER=x-degraded")
+	s.awaitReady(t)
+	for _, fault := range []func(){proxy.Heal, proxy.Garbage, proxy.Reset, proxy.Blackhole} {
+		fault()
+		s.askAll(t, o)
+		s.look(t, o, secretMark+"-debug")
+	}
+	s.stop(t)
+	o.add("the log", s.log(t))
+	o.search(t, secretMark, keyMark, valueMark)
+}
+
+func nothingSecretWithRedis(t *testing.T) {
+	t.Parallel()
+	o := new(told)
+	spans := new(told)
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		spans.add("a trace", string(body))
+		http.Error(w, "the collector is full", http.StatusTeapot)
+	}))
+	defer collector.Close()
+	server := redistest.Start(t, redistest.Options{Password: secretMark + "-auth"})
+	proxy := harness.StartProxy(t, server.Addr)
+	s := startMarked(t, "REDIS_URL="+proxy.Addr, "REDIS_AUTH="+secretMark+"-auth", "REDIS_TIMEOUT=200ms",
+		"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true", "LOCAL_CACHE_SIZE_IN_BYTES=1048576",
+		"TRACING_ENABLED=true", "OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_EXPORTER_OTLP_HEADERS=authorization="+secretMark+"-otlp",
+		"OTEL_EXPORTER_OTLP_ENDPOINT="+strings.Replace(collector.URL, "http://", "http://user:"+secretMark+"-url@", 1))
+	s.awaitReady(t)
+	s.askAll(t, o)
+	client := server.Client(t)
+	// What is counted under is something else than a number from now on.
+	keys, err := client.Do("KEYS", "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, _ := keys.([]any)
+	if len(list) == 0 {
+		t.Error("nothing was counted")
+	}
+	for _, key := range list {
+		if _, err := client.Do("SET", key, valueMark); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.askAll(t, o)
+	for _, fault := range []func(){proxy.Garbage, proxy.Reset, proxy.Blackhole, func() { proxy.Heal(); proxy.Reset(); proxy.Refuse() }} {
+		fault()
+		s.askAll(t, o)
+		s.look(t, o, secretMark+"-debug")
+	}
+	proxy.Heal()
+	if _, err := client.Do("CONFIG", "SET", "requirepass", "another"); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Reset()
+	s.askAll(t, o)
+	s.look(t, o, secretMark+"-debug")
+	s.stop(t)
+	o.add("the log", s.log(t))
+	o.search(t, secretMark, keyMark, valueMark)
+	if !strings.Contains(s.log(t), "level=debug") || !strings.Contains(s.log(t), "the collector did not take") {
+		t.Error("the log does not tell what it could")
+	}
+	if !strings.Contains(strings.Join(spans.texts, ""), valueMark) {
+		t.Error("no request was traced, or not so that this test can read it")
+	}
+	spans.search(t, secretMark)
 }

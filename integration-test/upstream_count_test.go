@@ -13,97 +13,100 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// How hits are split into within, near and over. With ten a year a hit is near
-// the limit from the ninth on.
-func TestUpstreamAccounting(t *testing.T) {
-	ten := `
+const upstreamAccountingTen = `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 10}}
 `
-	prove(t, nil, []sentence{
-		{
-			name:  "within_limit counts all that passes, near_limit what of it is above the ratio",
-			rules: ten,
-			steps: []step{
-				{ask: "a [hits 7]", want: "OK 3/10 YEAR", counts: "a: total_hits 7, within_limit 7"},
-				{ask: "a [hits 2]", want: "OK 1/10 YEAR", counts: "a: total_hits 2, within_limit 2, near_limit 1"},
-				{ask: "a", want: "OK 0/10 YEAR", counts: "a: total_hits 1, within_limit 1, near_limit 1"},
-				{ask: "a=1 [hits 8]", want: "OK 2/10 YEAR", counts: "a: total_hits 8, within_limit 8"},
-				{ask: "a=1 [hits 2]", want: "OK 0/10 YEAR", counts: "a: total_hits 2, within_limit 2, near_limit 2"},
-				{ask: "a=2 [hits 10]", want: "OK 0/10 YEAR", counts: "a: total_hits 10, within_limit 10, near_limit 2"},
-			},
+
+var upstreamAccountingCases = []sentence{
+	{
+		name:  "within_limit counts all that passes, near_limit what of it is above the ratio",
+		rules: upstreamAccountingTen,
+		steps: []step{
+			{ask: "a [hits 7]", want: "OK 3/10 YEAR", counts: "a: total_hits 7, within_limit 7"},
+			{ask: "a [hits 2]", want: "OK 1/10 YEAR", counts: "a: total_hits 2, within_limit 2, near_limit 1"},
+			{ask: "a", want: "OK 0/10 YEAR", counts: "a: total_hits 1, within_limit 1, near_limit 1"},
+			{ask: "a=1 [hits 8]", want: "OK 2/10 YEAR", counts: "a: total_hits 8, within_limit 8"},
+			{ask: "a=1 [hits 2]", want: "OK 0/10 YEAR", counts: "a: total_hits 2, within_limit 2, near_limit 2"},
+			{ask: "a=2 [hits 10]", want: "OK 0/10 YEAR", counts: "a: total_hits 10, within_limit 10, near_limit 2"},
 		},
-		{
-			name:  "0 to 25: over 15, near 2; within_limit gets nothing, not even for the part below the limit",
-			rules: ten,
-			steps: []step{{ask: "a [hits 25]", want: "OVER_LIMIT 0/10 YEAR", counts: "a: total_hits 25, over_limit 15, near_limit 2"}},
+	},
+	{
+		name:  "0 to 25: over 15, near 2; within_limit gets nothing, not even for the part below the limit",
+		rules: upstreamAccountingTen,
+		steps: []step{{ask: "a [hits 25]", want: "OVER_LIMIT 0/10 YEAR", counts: "a: total_hits 25, over_limit 15, near_limit 2"}},
+	},
+	{
+		name:  "8 to 12: over 2, near 2",
+		rules: upstreamAccountingTen,
+		steps: []step{
+			{ask: "a [hits 8]", want: "OK 2/10 YEAR"},
+			{ask: "a [hits 4]", want: "OVER_LIMIT 0/10 YEAR", counts: "a: total_hits 4, over_limit 2, near_limit 2"},
 		},
-		{
-			name:  "8 to 12: over 2, near 2",
-			rules: ten,
-			steps: []step{
-				{ask: "a [hits 8]", want: "OK 2/10 YEAR"},
-				{ask: "a [hits 4]", want: "OVER_LIMIT 0/10 YEAR", counts: "a: total_hits 4, over_limit 2, near_limit 2"},
-			},
+	},
+	{
+		name:  "5 to 12: over 2, near 2",
+		rules: upstreamAccountingTen,
+		steps: []step{
+			{ask: "a [hits 5]", want: "OK 5/10 YEAR"},
+			{ask: "a [hits 7]", want: "OVER_LIMIT 0/10 YEAR", counts: "a: total_hits 7, over_limit 2, near_limit 2"},
 		},
-		{
-			name:  "5 to 12: over 2, near 2",
-			rules: ten,
-			steps: []step{
-				{ask: "a [hits 5]", want: "OK 5/10 YEAR"},
-				{ask: "a [hits 7]", want: "OVER_LIMIT 0/10 YEAR", counts: "a: total_hits 7, over_limit 2, near_limit 2"},
-			},
+	},
+	{
+		name:  "9 to 12: over 2, near 1; from the limit on all is over",
+		rules: upstreamAccountingTen,
+		steps: []step{
+			{ask: "a [hits 9]", want: "OK 1/10 YEAR"},
+			{ask: "a [hits 3]", want: "OVER_LIMIT 0/10 YEAR", counts: "a: total_hits 3, over_limit 2, near_limit 1"},
+			{ask: "a [hits 3]", want: "OVER_LIMIT 0/10 YEAR", counts: "a: total_hits 3, over_limit 3"},
 		},
-		{
-			name:  "9 to 12: over 2, near 1; from the limit on all is over",
-			rules: ten,
-			steps: []step{
-				{ask: "a [hits 9]", want: "OK 1/10 YEAR"},
-				{ask: "a [hits 3]", want: "OVER_LIMIT 0/10 YEAR", counts: "a: total_hits 3, over_limit 2, near_limit 1"},
-				{ask: "a [hits 3]", want: "OVER_LIMIT 0/10 YEAR", counts: "a: total_hits 3, over_limit 3"},
-			},
-		},
-		{
-			name: "with a limit of 1 the single allowed hit is near, with 0 all is over",
-			rules: `
+	},
+	{
+		name: "with a limit of 1 the single allowed hit is near, with 0 all is over",
+		rules: `
 descriptors:
 - {key: one, rate_limit: {unit: year, requests_per_unit: 1}}
 - {key: none, rate_limit: {unit: year, requests_per_unit: 0}}
 `,
-			steps: []step{
-				{ask: "one + none [hits 2]", want: "OK 0/1 YEAR + OVER_LIMIT 0/0 YEAR", counts: "one: total_hits 1, within_limit 1, near_limit 1; none: total_hits 2, over_limit 2"},
-				{ask: "one [hits 0] + none [hits 0]", want: "OK 0/1 YEAR + OVER_LIMIT 0/0 YEAR", counts: "none"},
-			},
+		steps: []step{
+			{ask: "one + none [hits 2]", want: "OK 0/1 YEAR + OVER_LIMIT 0/0 YEAR", counts: "one: total_hits 1, within_limit 1, near_limit 1; none: total_hits 2, over_limit 2"},
+			{ask: "one [hits 0] + none [hits 0]", want: "OK 0/1 YEAR + OVER_LIMIT 0/0 YEAR", counts: "none"},
 		},
-		{
-			name: "shadow_mode counts what is over",
-			rules: `
+	},
+	{
+		name: "shadow_mode counts what is over",
+		rules: `
 descriptors:
 - {key: s, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 10}}
 `,
-			steps: []step{
-				{ask: "s [hits 9]", want: "OK 1/10 YEAR", counts: "s: total_hits 9, within_limit 9, near_limit 1"},
-				{ask: "s [hits 4]", want: "OK 0/10 YEAR", counts: "s: total_hits 4, over_limit 3, near_limit 1, shadow_mode 3"},
-				{ask: "s [hits 4]", want: "OK 0/10 YEAR", counts: "s: total_hits 4, over_limit 4, shadow_mode 4"},
-			},
+		steps: []step{
+			{ask: "s [hits 9]", want: "OK 1/10 YEAR", counts: "s: total_hits 9, within_limit 9, near_limit 1"},
+			{ask: "s [hits 4]", want: "OK 0/10 YEAR", counts: "s: total_hits 4, over_limit 3, near_limit 1, shadow_mode 3"},
+			{ask: "s [hits 4]", want: "OK 0/10 YEAR", counts: "s: total_hits 4, over_limit 4, shadow_mode 4"},
 		},
-		{
-			name:  "a descriptor that is twice in a request counts twice",
-			rules: ten,
-			steps: []step{{ask: "a [hits 8] + a [hits 4]", want: "OK 2/10 YEAR + OVER_LIMIT 0/10 YEAR", counts: "a: total_hits 12, within_limit 8, over_limit 2, near_limit 2"}},
-		},
-		{
-			name: "the near ratio is of float32", // in float64 4194304 were near
-			rules: `
+	},
+	{
+		name:  "a descriptor that is twice in a request counts twice",
+		rules: upstreamAccountingTen,
+		steps: []step{{ask: "a [hits 8] + a [hits 4]", want: "OK 2/10 YEAR + OVER_LIMIT 0/10 YEAR", counts: "a: total_hits 12, within_limit 8, over_limit 2, near_limit 2"}},
+	},
+	{
+		name: "the near ratio is of float32", // in float64 4194304 were near
+		rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 5242881}}
 `,
-			steps: []step{
-				{ask: "a [hits 4194305]", want: "OK 1048576/5242881 YEAR", counts: "a: total_hits 4194305, within_limit 4194305"},
-				{ask: "a", want: "OK 1048575/5242881 YEAR", counts: "a: total_hits 1, within_limit 1, near_limit 1"},
-			},
+		steps: []step{
+			{ask: "a [hits 4194305]", want: "OK 1048576/5242881 YEAR", counts: "a: total_hits 4194305, within_limit 4194305"},
+			{ask: "a", want: "OK 1048575/5242881 YEAR", counts: "a: total_hits 1, within_limit 1, near_limit 1"},
 		},
-	})
+	},
+}
+
+// How hits are split into within, near and over. With ten a year a hit is near
+// the limit from the ninth on.
+func TestUpstreamAccounting(t *testing.T) {
+	prove(t, nil, upstreamAccountingCases)
 	prove(t, []string{"NEAR_LIMIT_RATIO=0.7"}, []sentence{{
 		name: "NEAR_LIMIT_RATIO, in float32", // in float64, and in float32 widened to it, 63 were near
 		rules: `
@@ -117,12 +120,10 @@ descriptors:
 	}})
 }
 
-// What the counters of a rule are called.
-func TestUpstreamStatKeys(t *testing.T) {
-	prove(t, nil, []sentence{
-		{
-			name: "the composites of the levels joined by dots, as written in the configuration",
-			rules: `
+var upstreamStatKeysCases = []sentence{
+	{
+		name: "the composites of the levels joined by dots, as written in the configuration",
+		rules: `
 descriptors:
 - key: parent
   value: p
@@ -131,11 +132,11 @@ descriptors:
     descriptors:
     - {key: w, value: x*z, rate_limit: {unit: year, requests_per_unit: 9}}
 `,
-			steps: []step{{ask: "parent=p, child=c, w=xyz", want: "OK 8/9 YEAR", counts: "parent_p.child.w_x*z: total_hits 1, within_limit 1"}},
-		},
-		{
-			name: ": and | become _, an IPv4 address gets underscores, other dots, spaces, *, / and = stay",
-			rules: `
+		steps: []step{{ask: "parent=p, child=c, w=xyz", want: "OK 8/9 YEAR", counts: "parent_p.child.w_x*z: total_hits 1, within_limit 1"}},
+	},
+	{
+		name: ": and | become _, an IPv4 address gets underscores, other dots, spaces, *, / and = stay",
+		rules: `
 descriptors:
 - {key: "a:b|c", value: "d:e", rate_limit: {unit: year, requests_per_unit: 9}}
 - {key: ip, value: 10.20.30.40/8, rate_limit: {unit: year, requests_per_unit: 9}}
@@ -143,35 +144,35 @@ descriptors:
 - {key: w, value: "x y=*/z", rate_limit: {unit: year, requests_per_unit: 9}}
 - {key: r, value_to_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}
 `,
-			steps: []step{
-				{ask: "a:b|c=d:e", want: "OK 8/9 YEAR", counts: "a_b_c_d_e: total_hits 1, within_limit 1"},
-				{ask: "ip=10.20.30.40/8", want: "OK 8/9 YEAR", counts: "ip_10_20_30_40/8: total_hits 1, within_limit 1"},
-				{ask: "v=1.2.3", want: "OK 8/9 YEAR", counts: "v_1.2.3: total_hits 1, within_limit 1"},
-				{ask: "w=x y=1/z", want: "OK 8/9 YEAR", counts: "w_x y=*/z: total_hits 1, within_limit 1"},
-				{ask: "r=10.0.0.1:80|x", want: "OK 8/9 YEAR", counts: "r_10_0_0_1_80_x: total_hits 1, within_limit 1"},
-				{ask: "r=::1 v1.2", want: "OK 8/9 YEAR", counts: "r___1 v1.2: total_hits 1, within_limit 1"},
-				{ask: "r=1.2.3.4.5", want: "OK 8/9 YEAR", counts: "r_1_2_3_4.5: total_hits 1, within_limit 1"},
-			},
+		steps: []step{
+			{ask: "a:b|c=d:e", want: "OK 8/9 YEAR", counts: "a_b_c_d_e: total_hits 1, within_limit 1"},
+			{ask: "ip=10.20.30.40/8", want: "OK 8/9 YEAR", counts: "ip_10_20_30_40/8: total_hits 1, within_limit 1"},
+			{ask: "v=1.2.3", want: "OK 8/9 YEAR", counts: "v_1.2.3: total_hits 1, within_limit 1"},
+			{ask: "w=x y=1/z", want: "OK 8/9 YEAR", counts: "w_x y=*/z: total_hits 1, within_limit 1"},
+			{ask: "r=10.0.0.1:80|x", want: "OK 8/9 YEAR", counts: "r_10_0_0_1_80_x: total_hits 1, within_limit 1"},
+			{ask: "r=::1 v1.2", want: "OK 8/9 YEAR", counts: "r___1 v1.2: total_hits 1, within_limit 1"},
+			{ask: "r=1.2.3.4.5", want: "OK 8/9 YEAR", counts: "r_1_2_3_4.5: total_hits 1, within_limit 1"},
 		},
-		{
-			name: "detailed_metric: every level as key_value with request values, an empty value leaves a trailing _",
-			rules: `
+	},
+	{
+		name: "detailed_metric: every level as key_value with request values, an empty value leaves a trailing _",
+		rules: `
 descriptors:
 - key: a
   descriptors:
   - {key: b, value: x*, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}
   - {key: c, detailed_metric: true, value_to_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}
 `,
-			steps: []step{
-				{ask: "a=1, b=xy", want: "OK 8/9 YEAR", counts: "a_1.b_xy: total_hits 1, within_limit 1"},
-				{ask: "a=2, b=xz", want: "OK 8/9 YEAR", counts: "a_2.b_xz: total_hits 1, within_limit 1"},
-				{ask: "a=, c=", want: "OK 8/9 YEAR", counts: "a_.c_: total_hits 1, within_limit 1"}, // detailed_metric wins over value_to_metric
-				{ask: "a=2, b=xz [hits 9]", want: "OVER_LIMIT 0/9 YEAR", counts: "a_2.b_xz: total_hits 9, over_limit 1, near_limit 2"},
-			},
+		steps: []step{
+			{ask: "a=1, b=xy", want: "OK 8/9 YEAR", counts: "a_1.b_xy: total_hits 1, within_limit 1"},
+			{ask: "a=2, b=xz", want: "OK 8/9 YEAR", counts: "a_2.b_xz: total_hits 1, within_limit 1"},
+			{ask: "a=, c=", want: "OK 8/9 YEAR", counts: "a_.c_: total_hits 1, within_limit 1"}, // detailed_metric wins over value_to_metric
+			{ask: "a=2, b=xz [hits 9]", want: "OVER_LIMIT 0/9 YEAR", counts: "a_2.b_xz: total_hits 9, over_limit 1, near_limit 2"},
 		},
-		{
-			name: "detailed_metric counts on the matched, last descriptor",
-			rules: `
+	},
+	{
+		name: "detailed_metric counts on the matched, last descriptor",
+		rules: `
 descriptors:
 - key: a
   detailed_metric: true
@@ -179,14 +180,14 @@ descriptors:
   descriptors:
   - {key: b, rate_limit: {unit: year, requests_per_unit: 9}}
 `,
-			steps: []step{
-				{ask: "a=1, b=2", want: "OK 8/9 YEAR", counts: "a.b: total_hits 1, within_limit 1"},
-				{ask: "a=1", want: "OK 8/9 YEAR", counts: "a_1: total_hits 1, within_limit 1"},
-			},
+		steps: []step{
+			{ask: "a=1, b=2", want: "OK 8/9 YEAR", counts: "a.b: total_hits 1, within_limit 1"},
+			{ask: "a=1", want: "OK 8/9 YEAR", counts: "a_1: total_hits 1, within_limit 1"},
 		},
-		{
-			name: "detailed_metric: levels matched through share_threshold show the pattern, and then empty values leave no _",
-			rules: `
+	},
+	{
+		name: "detailed_metric: levels matched through share_threshold show the pattern, and then empty values leave no _",
+		rules: `
 descriptors:
 - key: a
   value: x*
@@ -194,14 +195,14 @@ descriptors:
   descriptors:
   - {key: b, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}
 `,
-			steps: []step{
-				{ask: "a=xy, b=1", want: "OK 8/9 YEAR", counts: "a_x*.b_1: total_hits 1, within_limit 1"},
-				{ask: "a=xz, b=", want: "OK 8/9 YEAR", counts: "a_x*.b: total_hits 1, within_limit 1"},
-			},
+		steps: []step{
+			{ask: "a=xy, b=1", want: "OK 8/9 YEAR", counts: "a_x*.b_1: total_hits 1, within_limit 1"},
+			{ask: "a=xz, b=", want: "OK 8/9 YEAR", counts: "a_x*.b: total_hits 1, within_limit 1"},
 		},
-		{
-			name: "value_to_metric: a level matched by wildcard or by key alone shows the request's value",
-			rules: `
+	},
+	{
+		name: "value_to_metric: a level matched by wildcard or by key alone shows the request's value",
+		rules: `
 descriptors:
 - key: a
   value_to_metric: true
@@ -214,33 +215,37 @@ descriptors:
       descriptors:
       - {key: d, value: "*", rate_limit: {unit: year, requests_per_unit: 9}}
 `,
-			steps: []step{
-				{ask: "a=1, b=xy, c=3, d=4", want: "OK 8/9 YEAR", counts: "a_1.b_xy.c.d_*: total_hits 1, within_limit 1"},
-				{ask: "a=, b=x, c=3, d=4", want: "OK 8/9 YEAR", counts: "a.b_x.c.d_*: total_hits 1, within_limit 1"}, // unless it is empty
-			},
+		steps: []step{
+			{ask: "a=1, b=xy, c=3, d=4", want: "OK 8/9 YEAR", counts: "a_1.b_xy.c.d_*: total_hits 1, within_limit 1"},
+			{ask: "a=, b=x, c=3, d=4", want: "OK 8/9 YEAR", counts: "a.b_x.c.d_*: total_hits 1, within_limit 1"}, // unless it is empty
 		},
-		{
-			name: "value_to_metric: not with share_threshold, which shows the pattern",
-			rules: `
+	},
+	{
+		name: "value_to_metric: not with share_threshold, which shows the pattern",
+		rules: `
 descriptors:
 - {key: a, value: x*, value_to_metric: true, share_threshold: true, rate_limit: {unit: year, requests_per_unit: 9}}
 - {key: b, value: exact, value_to_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}
 `,
-			steps: []step{{ask: "a=x1 + a=x2 + b=exact", want: "OK 8/9 YEAR + OK 7/9 YEAR + OK 8/9 YEAR", counts: "a_x*: total_hits 2, within_limit 2; b_exact: total_hits 1, within_limit 1"}},
-		},
-		{
-			name: "a wildcard in the key comes out as the entry's key and the whole pattern",
-			rules: `
+		steps: []step{{ask: "a=x1 + a=x2 + b=exact", want: "OK 8/9 YEAR + OK 7/9 YEAR + OK 8/9 YEAR", counts: "a_x*: total_hits 2, within_limit 2; b_exact: total_hits 1, within_limit 1"}},
+	},
+	{
+		name: "a wildcard in the key comes out as the entry's key and the whole pattern",
+		rules: `
 descriptors:
 - {key: star*, rate_limit: {unit: year, requests_per_unit: 9}}
 - {key: p*h, value: q, rate_limit: {unit: year, requests_per_unit: 9}}
 `,
-			steps: []step{
-				{ask: "starlight=x", want: "OK 8/9 YEAR", counts: "starlight_star*: total_hits 1, within_limit 1"},
-				{ask: "path=q", want: "OK 8/9 YEAR", counts: "path_p*h_q: total_hits 1, within_limit 1"},
-			},
+		steps: []step{
+			{ask: "starlight=x", want: "OK 8/9 YEAR", counts: "starlight_star*: total_hits 1, within_limit 1"},
+			{ask: "path=q", want: "OK 8/9 YEAR", counts: "path_p*h_q: total_hits 1, within_limit 1"},
 		},
-	})
+	},
+}
+
+// What the counters of a rule are called.
+func TestUpstreamStatKeys(t *testing.T) {
+	prove(t, nil, upstreamStatKeysCases)
 }
 
 // Counters of calls, and the pages of the debug port.
@@ -254,57 +259,8 @@ descriptors:
   - {key: c, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 9}}
 - {key: none}
 `}})
-	page := func(t *testing.T, path string) string {
-		t.Helper()
-		text, err := get("http://" + u.debug + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	t.Run("total_requests counts gRPC unary calls only: ShouldRateLimit, Check; not /json, not unknown methods", func(t *testing.T) {
-		before := u.stats(t)
-		u.take(t, "grpc", "grpc0", 1, step{ask: "b=1, c=1", want: "OK 8/9 YEAR"})
-		u.take(t, "grpc", "grpc0", 2, step{ask: "", fails: codes.InvalidArgument})
-		u.take(t, "json", "json0", 3, step{ask: "b=1, c=1", want: "OK 8/9 YEAR"})
-		if _, err := healthpb.NewHealthClient(u.conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"}); err != nil {
-			t.Error(err)
-		}
-		err := u.conn.Invoke(t.Context(), "/envoy.service.ratelimit.v3.RateLimitService/Unknown", new(healthpb.HealthCheckRequest), new(healthpb.HealthCheckResponse))
-		if status.Code(err) != codes.Unimplemented {
-			t.Error(err)
-		}
-		want := map[string]int64{"ShouldRateLimit.total_requests": 2, "Check.total_requests": 1}
-		soon(t, "the calls are counted", func() error {
-			got := moved(before, u.stats(t), "ratelimit_server.")
-			maps.DeleteFunc(got, func(name string, _ int64) bool { return strings.Contains(name, "response_time") })
-			if !maps.Equal(got, want) {
-				return fmt.Errorf("counters moved %v, want %v", got, want)
-			}
-			return nil
-		})
-	})
-	t.Run("differs: /stats shows the real counters, sorted, zeros of configured rules included", func(t *testing.T) {
-		stats := u.stats(t)
-		for _, name := range []string{"total_hits", "over_limit", "near_limit", "over_limit_with_local_cache", "within_limit", "shadow_mode"} {
-			if value, ok := stats[ruleStats+"grpc0.z_1."+name]; !ok || value != 0 {
-				t.Errorf("%s is %d, %t", name, value, ok)
-			}
-		}
-		lines := strings.Split(strings.TrimSuffix(page(t, "/stats"), "\n"), "\n")
-		if !slices.IsSortedFunc(lines, func(a, b string) int {
-			return strings.Compare(a[:strings.LastIndex(a, ": ")], b[:strings.LastIndex(b, ": ")])
-		}) {
-			t.Errorf("not sorted:\n%s", strings.Join(lines, "\n"))
-		}
-		var object map[string]int64
-		if err := json.Unmarshal([]byte(page(t, "/stats?format=json")), &object); err != nil {
-			t.Fatal(err)
-		}
-		if got := object[ruleStats+"grpc0.b.c.total_hits"]; got != 1 {
-			t.Errorf("as JSON total_hits is %d, want 1", got)
-		}
-	})
+	t.Run("total_requests counts gRPC unary calls only: ShouldRateLimit, Check; not /json, not unknown methods", func(t *testing.T) { countsUnaryCalls(t, u) })
+	t.Run("differs: /stats shows the real counters, sorted, zeros of configured rules included", func(t *testing.T) { showsRealCounters(t, u) })
 	t.Run("differs: /rlconfig is ordered; one line per rule with a limit", func(t *testing.T) {
 		want := []string{
 			"grpc0.z_1: unit=DAY requests_per_unit=7, shadow_mode: true, quota_mode: false",
@@ -314,12 +270,12 @@ descriptors:
 			"json0.b: unlimited, shadow_mode: false, quota_mode: false",
 			"json0.b.c: unit=YEAR requests_per_unit=9, shadow_mode: false, quota_mode: true",
 		}
-		if got := strings.Split(strings.TrimSpace(page(t, "/rlconfig")), "\n"); !slices.Equal(got, want) {
+		if got := strings.Split(strings.TrimSpace(u.page(t, "/rlconfig")), "\n"); !slices.Equal(got, want) {
 			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	})
 	t.Run("/: 200, sorted path: help lines; differs: unknown paths are 404", func(t *testing.T) {
-		index := page(t, "/")
+		index := u.page(t, "/")
 		lines := strings.Split(strings.TrimSpace(index), "\n")
 		if !slices.IsSorted(lines) || !strings.Contains(index, "/rlconfig: ") || !strings.Contains(index, "/stats: ") {
 			t.Errorf("got\n%s", index)
@@ -327,6 +283,53 @@ descriptors:
 		if _, err := get("http://" + u.debug + "/no/such/page"); err == nil || !strings.Contains(err.Error(), "404") {
 			t.Errorf("an unknown path: %v", err)
 		}
+	})
+}
+
+func showsRealCounters(t *testing.T, u *upstream) {
+	t.Helper()
+	stats := u.stats(t)
+	for _, name := range []string{"total_hits", "over_limit", "near_limit", "over_limit_with_local_cache", "within_limit", "shadow_mode"} {
+		if value, ok := stats[ruleStats+"grpc0.z_1."+name]; !ok || value != 0 {
+			t.Errorf("%s is %d, %t", name, value, ok)
+		}
+	}
+	lines := strings.Split(strings.TrimSuffix(u.page(t, "/stats"), "\n"), "\n")
+	if !slices.IsSortedFunc(lines, func(a, b string) int {
+		return strings.Compare(a[:strings.LastIndex(a, ": ")], b[:strings.LastIndex(b, ": ")])
+	}) {
+		t.Errorf("not sorted:\n%s", strings.Join(lines, "\n"))
+	}
+	var object map[string]int64
+	if err := json.Unmarshal([]byte(u.page(t, "/stats?format=json")), &object); err != nil {
+		t.Fatal(err)
+	}
+	if got := object[ruleStats+"grpc0.b.c.total_hits"]; got != 1 {
+		t.Errorf("as JSON total_hits is %d, want 1", got)
+	}
+}
+
+func countsUnaryCalls(t *testing.T, u *upstream) {
+	t.Helper()
+	before := u.stats(t)
+	u.take(t, "grpc", "grpc0", 1, step{ask: "b=1, c=1", want: "OK 8/9 YEAR"})
+	u.take(t, "grpc", "grpc0", 2, step{ask: "", fails: codes.InvalidArgument})
+	u.take(t, "json", "json0", 3, step{ask: "b=1, c=1", want: "OK 8/9 YEAR"})
+	if _, err := healthpb.NewHealthClient(u.conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"}); err != nil {
+		t.Error(err)
+	}
+	err := u.conn.Invoke(t.Context(), "/envoy.service.ratelimit.v3.RateLimitService/Unknown", new(healthpb.HealthCheckRequest), new(healthpb.HealthCheckResponse))
+	if status.Code(err) != codes.Unimplemented {
+		t.Error(err)
+	}
+	want := map[string]int64{"ShouldRateLimit.total_requests": 2, "Check.total_requests": 1}
+	soon(t, "the calls are counted", func() error {
+		got := moved(before, u.stats(t), "ratelimit_server.")
+		maps.DeleteFunc(got, func(name string, _ int64) bool { return strings.Contains(name, "response_time") })
+		if !maps.Equal(got, want) {
+			return fmt.Errorf("counters moved %v, want %v", got, want)
+		}
+		return nil
 	})
 }
 
@@ -367,4 +370,14 @@ descriptors:
 		})
 		u.take(t, "grpc", "grpc0", sent+1, step{ask: "a=last", want: "OK 8/9 YEAR", counts: "a_last: total_hits 1, within_limit 1"})
 	})
+}
+
+// page returns a page of the debug port.
+func (u *upstream) page(t *testing.T, path string) string {
+	t.Helper()
+	text, err := get("http://" + u.debug + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

@@ -15,139 +15,143 @@ func overHeaders(limit int, unit string) string {
 	return limitHeaders(limit, 0, unit) + ", Retry-After " + unit
 }
 
-// Headers for the caller's caller.
-func TestUpstreamHeaders(t *testing.T) {
-	prove(t, []string{"LIMIT_RESPONSE_HEADERS_ENABLED=true"}, []sentence{
-		{
-			name: "always three, in the order limit, remaining, reset; differs: Retry-After is added when over",
-			rules: `
+var upstreamHeadersCases = []sentence{
+	{
+		name: "always three, in the order limit, remaining, reset; differs: Retry-After is added when over",
+		rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 2}}
 - {key: b, rate_limit: {unit: month, requests_per_unit: 2}}
 `,
-			steps: []step{
-				{ask: "a", want: "OK 1/2 YEAR", headers: limitHeaders(2, 1, "YEAR")},
-				{ask: "a [hits 0]", want: "OK 1/2 YEAR", headers: limitHeaders(2, 1, "YEAR")},
-				{ask: "a [hits 2]", want: "OVER_LIMIT 0/2 YEAR", headers: overHeaders(2, "YEAR")},
-				{ask: "b [hits 2]", want: "OK 0/2 MONTH", headers: limitHeaders(2, 0, "MONTH")},
-			},
+		steps: []step{
+			{ask: "a", want: "OK 1/2 YEAR", headers: limitHeaders(2, 1, "YEAR")},
+			{ask: "a [hits 0]", want: "OK 1/2 YEAR", headers: limitHeaders(2, 1, "YEAR")},
+			{ask: "a [hits 2]", want: "OVER_LIMIT 0/2 YEAR", headers: overHeaders(2, "YEAR")},
+			{ask: "b [hits 2]", want: "OK 0/2 MONTH", headers: limitHeaders(2, 0, "MONTH")},
 		},
-		{
-			name: "differs: no Retry-After when the request can never pass",
-			rules: `
+	},
+	{
+		name: "differs: no Retry-After when the request can never pass",
+		rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 0}}
 - {key: b, rate_limit: {unit: year, requests_per_unit: 2}}
 `,
-			steps: []step{
-				{ask: "a", want: "OVER_LIMIT 0/0 YEAR", headers: limitHeaders(0, 0, "YEAR")},
-				{ask: "b [hits 3]", want: "OVER_LIMIT 0/2 YEAR", headers: limitHeaders(2, 0, "YEAR")},
-				{ask: "b", want: "OVER_LIMIT 0/2 YEAR", headers: overHeaders(2, "YEAR")},
-			},
+		steps: []step{
+			{ask: "a", want: "OVER_LIMIT 0/0 YEAR", headers: limitHeaders(0, 0, "YEAR")},
+			{ask: "b [hits 3]", want: "OVER_LIMIT 0/2 YEAR", headers: limitHeaders(2, 0, "YEAR")},
+			{ask: "b", want: "OVER_LIMIT 0/2 YEAR", headers: overHeaders(2, "YEAR")},
 		},
-		{
-			name: "among descriptors with current_limit the smallest remaining is chosen, the first one on ties",
-			rules: `
+	},
+	{
+		name: "among descriptors with current_limit the smallest remaining is chosen, the first one on ties",
+		rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 10}}
 - {key: b, rate_limit: {unit: month, requests_per_unit: 5}}
 - {key: c, rate_limit: {unit: week, requests_per_unit: 6}}
 - {key: free, rate_limit: {unlimited: true}}
 `,
-			steps: []step{
-				{ask: "a + b + none + free", want: "OK 9/10 YEAR + OK 4/5 MONTH + OK + OK 4294967295", headers: limitHeaders(5, 4, "MONTH")},
-				{ask: "c [hits 2] + b [hits 0]", want: "OK 4/6 WEEK + OK 4/5 MONTH", headers: limitHeaders(6, 4, "WEEK")},
-				{ask: "b [hits 0] + c [hits 0]", want: "OK 4/5 MONTH + OK 4/6 WEEK", headers: limitHeaders(5, 4, "MONTH")},
-			},
+		steps: []step{
+			{ask: "a + b + none + free", want: "OK 9/10 YEAR + OK 4/5 MONTH + OK + OK 4294967295", headers: limitHeaders(5, 4, "MONTH")},
+			{ask: "c [hits 2] + b [hits 0]", want: "OK 4/6 WEEK + OK 4/5 MONTH", headers: limitHeaders(6, 4, "WEEK")},
+			{ask: "b [hits 0] + c [hits 0]", want: "OK 4/5 MONTH + OK 4/6 WEEK", headers: limitHeaders(5, 4, "MONTH")},
 		},
-		{
-			name: "the last OVER_LIMIT non-quota descriptor wins",
-			rules: `
+	},
+	{
+		name: "the last OVER_LIMIT non-quota descriptor wins",
+		rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 1}}
 - {key: b, rate_limit: {unit: year, requests_per_unit: 2}}
 - {key: c, rate_limit: {unit: year, requests_per_unit: 3}}
 - {key: q, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 4}}
 `,
-			steps: []step{
-				{ask: "a + b [hits 2] + c [hits 3] + q [hits 4]", want: "OK 0/1 YEAR + OK 0/2 YEAR + OK 0/3 YEAR + OK 0/4 YEAR", headers: limitHeaders(1, 0, "YEAR")},
-				{ask: "a [hits 0] + b + c [hits 0]", want: "OK 0/1 YEAR + OVER_LIMIT 0/2 YEAR + OK 0/3 YEAR", headers: overHeaders(2, "YEAR")},
-				{ask: "a + b + c [hits 0]", want: "OVER_LIMIT 0/1 YEAR + OVER_LIMIT 0/2 YEAR + OK 0/3 YEAR", headers: overHeaders(2, "YEAR")},
-				{ask: "b + a + q", want: "OVER_LIMIT 0/2 YEAR + OVER_LIMIT 0/1 YEAR + OVER_LIMIT 0/4 YEAR", headers: overHeaders(1, "YEAR")},
-				{ask: "q + a", want: "OVER_LIMIT 0/4 YEAR + OVER_LIMIT 0/1 YEAR", headers: overHeaders(1, "YEAR")},
-			},
+		steps: []step{
+			{ask: "a + b [hits 2] + c [hits 3] + q [hits 4]", want: "OK 0/1 YEAR + OK 0/2 YEAR + OK 0/3 YEAR + OK 0/4 YEAR", headers: limitHeaders(1, 0, "YEAR")},
+			{ask: "a [hits 0] + b + c [hits 0]", want: "OK 0/1 YEAR + OVER_LIMIT 0/2 YEAR + OK 0/3 YEAR", headers: overHeaders(2, "YEAR")},
+			{ask: "a + b + c [hits 0]", want: "OVER_LIMIT 0/1 YEAR + OVER_LIMIT 0/2 YEAR + OK 0/3 YEAR", headers: overHeaders(2, "YEAR")},
+			{ask: "b + a + q", want: "OVER_LIMIT 0/2 YEAR + OVER_LIMIT 0/1 YEAR + OVER_LIMIT 0/4 YEAR", headers: overHeaders(1, "YEAR")},
+			{ask: "q + a", want: "OVER_LIMIT 0/4 YEAR + OVER_LIMIT 0/1 YEAR", headers: overHeaders(1, "YEAR")},
 		},
-		{
-			name: "an OVER_LIMIT quota descriptor is chosen only by its remaining",
-			rules: `
+	},
+	{
+		name: "an OVER_LIMIT quota descriptor is chosen only by its remaining",
+		rules: `
 descriptors:
 - {key: q, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 4}}
 - {key: p, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 9}}
 - {key: a, rate_limit: {unit: year, requests_per_unit: 1}}
 `,
-			steps: []step{
-				{ask: "p + q [hits 5]", want: "OK 8/9 YEAR + OVER_LIMIT 0/4 YEAR -> OK", headers: limitHeaders(4, 0, "YEAR")},
-				{ask: "p + a + q", want: "OK 7/9 YEAR + OK 0/1 YEAR + OVER_LIMIT 0/4 YEAR -> OK", headers: limitHeaders(1, 0, "YEAR")},
-				{ask: "q", want: "OVER_LIMIT 0/4 YEAR", headers: overHeaders(4, "YEAR")},
-			},
+		steps: []step{
+			{ask: "p + q [hits 5]", want: "OK 8/9 YEAR + OVER_LIMIT 0/4 YEAR -> OK", headers: limitHeaders(4, 0, "YEAR")},
+			{ask: "p + a + q", want: "OK 7/9 YEAR + OK 0/1 YEAR + OVER_LIMIT 0/4 YEAR -> OK", headers: limitHeaders(1, 0, "YEAR")},
+			{ask: "q", want: "OVER_LIMIT 0/4 YEAR", headers: overHeaders(4, "YEAR")},
 		},
-		{
-			name: "a shadow rule that is over has nothing remaining",
-			rules: `
+	},
+	{
+		name: "a shadow rule that is over has nothing remaining",
+		rules: `
 descriptors:
 - {key: s, shadow_mode: true, rate_limit: {unit: week, requests_per_unit: 1}}
 - {key: a, rate_limit: {unit: year, requests_per_unit: 3}}
 `,
-			steps: []step{{ask: "a + s", times: 2, want: "OK 1/3 YEAR + OK 0/1 WEEK", headers: limitHeaders(1, 0, "WEEK")}},
-		},
-		{
-			name: "differs: Retry-After is the longest wait of those that refuse",
-			rules: `
+		steps: []step{{ask: "a + s", times: 2, want: "OK 1/3 YEAR + OK 0/1 WEEK", headers: limitHeaders(1, 0, "WEEK")}},
+	},
+	{
+		name: "differs: Retry-After is the longest wait of those that refuse",
+		rules: `
 descriptors:
 - {key: long, rate_limit: {unit: year, requests_per_unit: 1}}
 - {key: short, rate_limit: {unit: day, requests_per_unit: 2}}
 `,
-			steps: []step{{
-				ask: "long + short", times: 3,
-				want: "OVER_LIMIT 0/1 YEAR + OVER_LIMIT 0/2 DAY", headers: limitHeaders(2, 0, "DAY") + ", Retry-After YEAR",
-			}},
-		},
-		{
-			name: "no descriptor with a limit: no headers",
-			rules: `
+		steps: []step{{
+			ask: "long + short", times: 3,
+			want: "OVER_LIMIT 0/1 YEAR + OVER_LIMIT 0/2 DAY", headers: limitHeaders(2, 0, "DAY") + ", Retry-After YEAR",
+		}},
+	},
+	{
+		name: "no descriptor with a limit: no headers",
+		rules: `
 descriptors:
 - {key: free, rate_limit: {unlimited: true}}
 `,
-			steps: []step{
-				{ask: "free + none", want: "OK 4294967295 + OK"},
-				{domain: "nowhere", ask: "a", want: "OK"},
-				{ask: "free [limit 3/YEAR] + none", want: "OK 2/3 YEAR + OK", headers: limitHeaders(3, 2, "YEAR")},
-			},
+		steps: []step{
+			{ask: "free + none", want: "OK 4294967295 + OK"},
+			{domain: "nowhere", ask: "a", want: "OK"},
+			{ask: "free [limit 3/YEAR] + none", want: "OK 2/3 YEAR + OK", headers: limitHeaders(3, 2, "YEAR")},
 		},
-	})
+	},
+}
 
-	prove(t, []string{
-		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "SHADOW_MODE=true",
-		"LIMIT_LIMIT_HEADER=X-Max", "LIMIT_REMAINING_HEADER=X-Left", "LIMIT_RESET_HEADER=x-ends-in",
-	}, []sentence{
-		{
-			name: "the headers' names are settings",
-			rules: `
+var upstreamHeadersCases2 = []sentence{
+	{
+		name: "the headers' names are settings",
+		rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 2}}
 `,
-			steps: []step{{ask: "a", want: "OK 1/2 YEAR", headers: "X-Max 2, X-Left 1, x-ends-in YEAR"}},
-		},
-		{
-			name: "headers are also added in global shadow mode, with over-limit values",
-			rules: `
+		steps: []step{{ask: "a", want: "OK 1/2 YEAR", headers: "X-Max 2, X-Left 1, x-ends-in YEAR"}},
+	},
+	{
+		name: "headers are also added in global shadow mode, with over-limit values",
+		rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 2}}
 - {key: b, rate_limit: {unit: month, requests_per_unit: 9}}
 `,
-			steps: []step{{ask: "a [hits 2] + b", times: 2, want: "OVER_LIMIT 0/2 YEAR + OK 7/9 MONTH -> OK", headers: "X-Max 2, X-Left 0, x-ends-in YEAR"}},
-		},
-	})
+		steps: []step{{ask: "a [hits 2] + b", times: 2, want: "OVER_LIMIT 0/2 YEAR + OK 7/9 MONTH -> OK", headers: "X-Max 2, X-Left 0, x-ends-in YEAR"}},
+	},
+}
+
+// Headers for the caller's caller.
+func TestUpstreamHeaders(t *testing.T) {
+	prove(t, []string{"LIMIT_RESPONSE_HEADERS_ENABLED=true"}, upstreamHeadersCases)
+
+	prove(t, []string{
+		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "SHADOW_MODE=true",
+		"LIMIT_LIMIT_HEADER=X-Max", "LIMIT_REMAINING_HEADER=X-Left", "LIMIT_RESET_HEADER=x-ends-in",
+	}, upstreamHeadersCases2)
 }
 
 // Dynamic metadata for the caller.

@@ -115,17 +115,7 @@ descriptors:
 		{"domain_not_found is among it", limit + `nowhere_domain_not_found`, 2},
 	}.prove(t, u, "/metrics")
 	values, text := u.scrape(t, "/metrics")
-	t.Run("the buckets are 0.005 to 10", func(t *testing.T) {
-		for _, le := range strings.Fields("0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 +Inf") {
-			if _, ok := values[`ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="`+le+`"}`]; !ok {
-				t.Errorf("%s is missing", le)
-			}
-		}
-		const buckets = "ratelimit_service_response_time_seconds_bucket{"
-		if n := strings.Count(text, buckets); n != 12 {
-			t.Errorf("there are %d buckets, want 12:\n%s", n, linesWith(text, buckets))
-		}
-	})
+	t.Run("the buckets are 0.005 to 10", func(t *testing.T) { showsBuckets(t, values, text) })
 	t.Run("counters appear after their first non-zero flush", func(t *testing.T) {
 		if found := linesWith(text, limit+`over_limit{domain="d",key1="k1"`); found != "" {
 			t.Errorf("nothing was over, and there is\n%s", found)
@@ -151,18 +141,34 @@ descriptors:
 			t.Error("there are some")
 		}
 	})
-	t.Run("differs: no pprof on the Prometheus port", func(t *testing.T) {
-		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/vars"} {
-			resp, err := client.Get("http://" + u.prometheus + path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
-			if resp.StatusCode != http.StatusNotFound {
-				t.Errorf("%s: %s", path, resp.Status)
-			}
+	t.Run("differs: no pprof on the Prometheus port", func(t *testing.T) { noPprof(t, u) })
+}
+
+func showsBuckets(t *testing.T, values map[string]float64, text string) {
+	t.Helper()
+	for _, le := range strings.Fields("0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 +Inf") {
+		if _, ok := values[`ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="`+le+`"}`]; !ok {
+			t.Errorf("%s is missing", le)
 		}
-	})
+	}
+	const buckets = "ratelimit_service_response_time_seconds_bucket{"
+	if n := strings.Count(text, buckets); n != 12 {
+		t.Errorf("there are %d buckets, want 12:\n%s", n, linesWith(text, buckets))
+	}
+}
+
+func noPprof(t *testing.T, u *upstream) {
+	t.Helper()
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/vars"} {
+		resp, err := client.Get("http://" + u.prometheus + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
+	}
 }
 
 // Names and labels of the operator's choice.

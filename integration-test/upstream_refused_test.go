@@ -13,60 +13,64 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
+// ruleWithLimit is a rule file with one limit of these fields.
+func ruleWithLimit(fields string) string {
+	return "domain: d\ndescriptors:\n- {key: a, rate_limit: {" + fields + "}}\n"
+}
+
+// ruleWithDescriptors is a rule file with these descriptors.
+func ruleWithDescriptors(list string) string { return "domain: d\ndescriptors:\n" + list }
+
+var refusedRules = []struct{ class, file string }{
+	{"YAML error: the text is not YAML", "domain: d\ndescriptors: [\n"},
+	{"YAML error: a tab indents", "domain: d\ndescriptors:\n\t- key: a\n"},
+	{"YAML error: the root is a list", "- domain: d\n"},
+	{"YAML error: the root is text", "domain\n"},
+	{"YAML error: requests_per_unit is negative", ruleWithLimit("unit: day, requests_per_unit: -1")},
+	{"YAML error: requests_per_unit is above 4294967295", ruleWithLimit("unit: day, requests_per_unit: 4294967296")},
+	{"YAML error: requests_per_unit is quoted", ruleWithLimit(`unit: day, requests_per_unit: "5"`)},
+	{"YAML error: a word for a bool", ruleWithDescriptors("- {key: a, shadow_mode: maybe}\n")},
+	{"YAML error: a map for a list", "domain: d\ndescriptors: {key: a}\n"},
+	{"YAML error: a scalar for a map", ruleWithDescriptors("- {key: a, rate_limit: second}\n")},
+	{"YAML error: a list for metadata", ruleWithDescriptors("- {key: a, metadata: [{key: b}]}\n")},
+	{"key not a string: a fraction", ruleWithDescriptors("- {key: a, 0.25: b}\n")},
+	{"key not a string: a number", "domain: d\n5: a\n"},
+	{"key not a string: yes is a bool", ruleWithDescriptors("- {key: a, yes: b}\n")},
+	{"unknown key at the root", "domain: d\nlimits: []\n"},
+	{"unknown key in a descriptor", ruleWithDescriptors("- {key: a, values: b}\n")},
+	{"unknown key in a rate_limit", ruleWithLimit("unit: day, requests_per_unit: 1, shadow: true")},
+	{"unknown key in a replaces entry", ruleWithLimit("unit: day, name: n, replaces: [{names: m}]")},
+	{"list of non-maps: descriptors", "domain: d\ndescriptors: [a]\n"},
+	{"list of non-maps: replaces", ruleWithLimit("unit: day, name: n, replaces: [m]")},
+	{"unsupported value: a fraction as value", ruleWithDescriptors("- {key: a, value: 1.5}\n")},
+	{"unsupported value: a fraction as requests_per_unit", ruleWithLimit("unit: day, requests_per_unit: 1.5")},
+	{"unsupported value: an integer beyond int64", ruleWithDescriptors("- {key: a, value: 9223372036854775808}\n")},
+	{"empty domain: none", "descriptors:\n- key: a\n"},
+	{"empty domain: an empty string", "domain: \"\"\n"},
+	{"empty domain: an empty file", ""},
+	{"empty domain: comments only", "# later\n"},
+	{"duplicate domain: the same in two files", "domain: good\n"},
+	{"empty key: a descriptor without key", ruleWithDescriptors("- {value: a}\n")},
+	{"empty key: below another", ruleWithDescriptors("- {key: a, descriptors: [{key: \"\"}]}\n")},
+	{"duplicate composite key: two siblings of one key", ruleWithDescriptors("- key: a\n- key: a\n")},
+	{"duplicate composite key: two siblings of one key and value", ruleWithDescriptors("- {key: a, value: b}\n- {key: a, value: b}\n")},
+	{"duplicate composite key: an empty value is none", ruleWithDescriptors("- key: a\n- {key: a, value: \"\"}\n")},
+	{"bad unit: missing", ruleWithLimit("requests_per_unit: 1")},
+	{"bad unit: not known", ruleWithLimit("unit: decade, requests_per_unit: 1")},
+	{"bad unit: unknown", ruleWithLimit("unit: unknown, requests_per_unit: 1")},
+	{"bad unit: an empty rate_limit", ruleWithLimit("")},
+	{"unlimited with a unit", ruleWithLimit("unlimited: true, unit: day")},
+	{"empty replaces entry", ruleWithLimit("unit: day, name: n, replaces: [{name: \"\"}]")},
+	{"empty replaces entry: of a rule without a name", ruleWithLimit("unit: day, replaces: [{}]")},
+	{"self replace", ruleWithLimit("unit: day, name: n, replaces: [{name: m}, {name: n}]")},
+	{"share_threshold without *", ruleWithDescriptors("- {key: a, value: b, share_threshold: true}\n")},
+	{"share_threshold without *, and without a value", ruleWithDescriptors("- {key: a, share_threshold: true}\n")},
+	{"metadata that no Struct can hold", ruleWithDescriptors("- {key: a, rate_limit: {unit: day}, metadata: {b: !!binary /w==}}\n")},
+}
+
 // Every class of what refuses the whole set of files. A refused set leaves the
 // old one in force, is counted, and is logged with the name of the file.
 func TestUpstreamRefusedRules(t *testing.T) {
-	limit := func(fields string) string {
-		return "domain: d\ndescriptors:\n- {key: a, rate_limit: {" + fields + "}}\n"
-	}
-	descriptors := func(list string) string { return "domain: d\ndescriptors:\n" + list }
-	tests := []struct{ class, file string }{
-		{"YAML error: the text is not YAML", "domain: d\ndescriptors: [\n"},
-		{"YAML error: a tab indents", "domain: d\ndescriptors:\n\t- key: a\n"},
-		{"YAML error: the root is a list", "- domain: d\n"},
-		{"YAML error: the root is text", "domain\n"},
-		{"YAML error: requests_per_unit is negative", limit("unit: day, requests_per_unit: -1")},
-		{"YAML error: requests_per_unit is above 4294967295", limit("unit: day, requests_per_unit: 4294967296")},
-		{"YAML error: requests_per_unit is quoted", limit(`unit: day, requests_per_unit: "5"`)},
-		{"YAML error: a word for a bool", descriptors("- {key: a, shadow_mode: maybe}\n")},
-		{"YAML error: a map for a list", "domain: d\ndescriptors: {key: a}\n"},
-		{"YAML error: a scalar for a map", descriptors("- {key: a, rate_limit: second}\n")},
-		{"YAML error: a list for metadata", descriptors("- {key: a, metadata: [{key: b}]}\n")},
-		{"key not a string: a fraction", descriptors("- {key: a, 0.25: b}\n")},
-		{"key not a string: a number", "domain: d\n5: a\n"},
-		{"key not a string: yes is a bool", descriptors("- {key: a, yes: b}\n")},
-		{"unknown key at the root", "domain: d\nlimits: []\n"},
-		{"unknown key in a descriptor", descriptors("- {key: a, values: b}\n")},
-		{"unknown key in a rate_limit", limit("unit: day, requests_per_unit: 1, shadow: true")},
-		{"unknown key in a replaces entry", limit("unit: day, name: n, replaces: [{names: m}]")},
-		{"list of non-maps: descriptors", "domain: d\ndescriptors: [a]\n"},
-		{"list of non-maps: replaces", limit("unit: day, name: n, replaces: [m]")},
-		{"unsupported value: a fraction as value", descriptors("- {key: a, value: 1.5}\n")},
-		{"unsupported value: a fraction as requests_per_unit", limit("unit: day, requests_per_unit: 1.5")},
-		{"unsupported value: an integer beyond int64", descriptors("- {key: a, value: 9223372036854775808}\n")},
-		{"empty domain: none", "descriptors:\n- key: a\n"},
-		{"empty domain: an empty string", "domain: \"\"\n"},
-		{"empty domain: an empty file", ""},
-		{"empty domain: comments only", "# later\n"},
-		{"duplicate domain: the same in two files", "domain: good\n"},
-		{"empty key: a descriptor without key", descriptors("- {value: a}\n")},
-		{"empty key: below another", descriptors("- {key: a, descriptors: [{key: \"\"}]}\n")},
-		{"duplicate composite key: two siblings of one key", descriptors("- key: a\n- key: a\n")},
-		{"duplicate composite key: two siblings of one key and value", descriptors("- {key: a, value: b}\n- {key: a, value: b}\n")},
-		{"duplicate composite key: an empty value is none", descriptors("- key: a\n- {key: a, value: \"\"}\n")},
-		{"bad unit: missing", limit("requests_per_unit: 1")},
-		{"bad unit: not known", limit("unit: decade, requests_per_unit: 1")},
-		{"bad unit: unknown", limit("unit: unknown, requests_per_unit: 1")},
-		{"bad unit: an empty rate_limit", limit("")},
-		{"unlimited with a unit", limit("unlimited: true, unit: day")},
-		{"empty replaces entry", limit("unit: day, name: n, replaces: [{name: \"\"}]")},
-		{"empty replaces entry: of a rule without a name", limit("unit: day, replaces: [{}]")},
-		{"self replace", limit("unit: day, name: n, replaces: [{name: m}, {name: n}]")},
-		{"share_threshold without *", descriptors("- {key: a, value: b, share_threshold: true}\n")},
-		{"share_threshold without *, and without a value", descriptors("- {key: a, share_threshold: true}\n")},
-		{"metadata that no Struct can hold", descriptors("- {key: a, rate_limit: {unit: day}, metadata: {b: !!binary /w==}}\n")},
-	}
-
 	rules := newRuleDir(t)
 	rules.put(t, "good.yaml", "domain: good\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 1000}}\n")
 	rules.put(t, "bad.yaml", "domain: other\n")
@@ -78,7 +82,7 @@ func TestUpstreamRefusedRules(t *testing.T) {
 		u.take(t, "grpc", "good", used, step{ask: "a", want: fmt.Sprintf("OK %d/1000 YEAR", 1000-used)})
 	}
 	stillGood(t)
-	for _, test := range tests {
+	for _, test := range refusedRules {
 		t.Run(test.class, func(t *testing.T) {
 			logged := len(u.log(t))
 			u.reload(t, func() { u.rules.put(t, "bad.yaml", test.file) }, "config_load_error")

@@ -10,110 +10,114 @@ import (
 )
 
 // What a request may say, and what it then costs.
-func TestUpstreamRequests(t *testing.T) {
-	const failed = "call.should_rate_limit.service_error 1"
-	prove(t, nil, []sentence{
-		{
-			name: "differs: an empty domain and no descriptors are INVALID_ARGUMENT, service_error +1",
-			steps: []step{
-				{domain: noDomain, ask: "a", fails: codes.InvalidArgument, service: failed},
-				{ask: "", fails: codes.InvalidArgument, service: failed},
-				{domain: noDomain, ask: "", fails: codes.InvalidArgument, service: failed},
-				{domain: "nowhere", ask: "", fails: codes.InvalidArgument, service: failed, counts: "none"},
-			},
+// failed is what a failed call counts.
+const failed = "call.should_rate_limit.service_error 1"
+
+var upstreamRequestsCases = []sentence{
+	{
+		name: "differs: an empty domain and no descriptors are INVALID_ARGUMENT, service_error +1",
+		steps: []step{
+			{domain: noDomain, ask: "a", fails: codes.InvalidArgument, service: failed},
+			{ask: "", fails: codes.InvalidArgument, service: failed},
+			{domain: noDomain, ask: "", fails: codes.InvalidArgument, service: failed},
+			{domain: "nowhere", ask: "", fails: codes.InvalidArgument, service: failed, counts: "none"},
 		},
-		{
-			name: "the request's hits_addend holds for each descriptor, 0 meaning 1",
-			rules: `
+	},
+	{
+		name: "the request's hits_addend holds for each descriptor, 0 meaning 1",
+		rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 10}}
 - {key: b, rate_limit: {unit: year, requests_per_unit: 20}}
 `,
-			steps: []step{
-				{ask: "a + b", want: "OK 9/10 YEAR + OK 19/20 YEAR"},
-				{ask: "a + b", hits: 4, want: "OK 5/10 YEAR + OK 15/20 YEAR", counts: "a: total_hits 4, within_limit 4; b: total_hits 4, within_limit 4"},
-				{ask: "a + b", hits: 6, want: "OVER_LIMIT 0/10 YEAR + OK 9/20 YEAR"},
-				{ask: "a", want: "OVER_LIMIT 0/10 YEAR"}, // what went over was counted all the same
-				{ask: "a + b", hits: 4294967295, want: "OVER_LIMIT 0/10 YEAR + OVER_LIMIT 0/20 YEAR"},
-			},
+		steps: []step{
+			{ask: "a + b", want: "OK 9/10 YEAR + OK 19/20 YEAR"},
+			{ask: "a + b", hits: 4, want: "OK 5/10 YEAR + OK 15/20 YEAR", counts: "a: total_hits 4, within_limit 4; b: total_hits 4, within_limit 4"},
+			{ask: "a + b", hits: 6, want: "OVER_LIMIT 0/10 YEAR + OK 9/20 YEAR"},
+			{ask: "a", want: "OVER_LIMIT 0/10 YEAR"}, // what went over was counted all the same
+			{ask: "a + b", hits: 4294967295, want: "OVER_LIMIT 0/10 YEAR + OVER_LIMIT 0/20 YEAR"},
 		},
-		{
-			name: "a descriptor's hits_addend, if present, is stronger, including 0: look but do not count",
-			rules: `
+	},
+	{
+		name: "a descriptor's hits_addend, if present, is stronger, including 0: look but do not count",
+		rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 10}}
 - {key: b, rate_limit: {unit: year, requests_per_unit: 10}}
 `,
-			steps: []step{
-				{ask: "a [hits 3] + b", hits: 2, want: "OK 7/10 YEAR + OK 8/10 YEAR"},
-				{ask: "a [hits 0] + b", hits: 2, want: "OK 7/10 YEAR + OK 6/10 YEAR", counts: "b: total_hits 2, within_limit 2"},
-				{ask: "a [hits 7]", want: "OK 0/10 YEAR"},
-				{ask: "a [hits 0]", times: 3, want: "OK 0/10 YEAR"},
-				{ask: "a [hits 1]", want: "OVER_LIMIT 0/10 YEAR"},
-				{ask: "a [hits 0]", want: "OVER_LIMIT 0/10 YEAR", counts: "none"},
-			},
+		steps: []step{
+			{ask: "a [hits 3] + b", hits: 2, want: "OK 7/10 YEAR + OK 8/10 YEAR"},
+			{ask: "a [hits 0] + b", hits: 2, want: "OK 7/10 YEAR + OK 6/10 YEAR", counts: "b: total_hits 2, within_limit 2"},
+			{ask: "a [hits 7]", want: "OK 0/10 YEAR"},
+			{ask: "a [hits 0]", times: 3, want: "OK 0/10 YEAR"},
+			{ask: "a [hits 1]", want: "OVER_LIMIT 0/10 YEAR"},
+			{ask: "a [hits 0]", want: "OVER_LIMIT 0/10 YEAR", counts: "none"},
 		},
-		{
-			name: "hits beyond the limit are counted too",
-			rules: `
+	},
+	{
+		name: "hits beyond the limit are counted too",
+		rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 3}}
 `,
-			steps: []step{
-				{ask: "a [hits 8]", want: "OVER_LIMIT 0/3 YEAR"},
-				{
-					put:  "descriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 10}}\n",
-					ask:  "a [hits 0]",
-					want: "OK 2/10 YEAR",
-				},
+		steps: []step{
+			{ask: "a [hits 8]", want: "OVER_LIMIT 0/3 YEAR"},
+			{
+				put:  "descriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 10}}\n",
+				ask:  "a [hits 0]",
+				want: "OK 2/10 YEAR",
 			},
 		},
-		{
-			name: "the same descriptor twice in one request is counted twice, the second one seeing the first",
-			rules: `
+	},
+	{
+		name: "the same descriptor twice in one request is counted twice, the second one seeing the first",
+		rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 3}}
 `,
-			steps: []step{
-				{ask: "a=1 + a=1", want: "OK 2/3 YEAR + OK 1/3 YEAR"},
-				{ask: "a=1 + a=1", want: "OK 0/3 YEAR + OVER_LIMIT 0/3 YEAR"},
-			},
+		steps: []step{
+			{ask: "a=1 + a=1", want: "OK 2/3 YEAR + OK 1/3 YEAR"},
+			{ask: "a=1 + a=1", want: "OK 0/3 YEAR + OVER_LIMIT 0/3 YEAR"},
 		},
-		{
-			name: "differs: addends saturate at 2^48",
-			rules: `
+	},
+	{
+		name: "differs: addends saturate at 2^48",
+		rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 3}}
 - {key: b, rate_limit: {unit: year, requests_per_unit: 3}}
 `,
-			steps: []step{
-				{ask: "a [hits 18446744073709551615]", want: "OVER_LIMIT 0/3 YEAR", counts: "a: total_hits 281474976710656, near_limit 1, over_limit 281474976710653"},
-				{ask: "a [hits 9223372036854775808]", times: 3, want: "OVER_LIMIT 0/3 YEAR"},
-				{ask: "a", want: "OVER_LIMIT 0/3 YEAR"},
-				{ask: "b", want: "OK 2/3 YEAR"},
-			},
+		steps: []step{
+			{ask: "a [hits 18446744073709551615]", want: "OVER_LIMIT 0/3 YEAR", counts: "a: total_hits 281474976710656, near_limit 1, over_limit 281474976710653"},
+			{ask: "a [hits 9223372036854775808]", times: 3, want: "OVER_LIMIT 0/3 YEAR"},
+			{ask: "a", want: "OVER_LIMIT 0/3 YEAR"},
+			{ask: "b", want: "OK 2/3 YEAR"},
 		},
-		{
-			name: "differs: is_negative_hits gives hits back, floored at zero, never OVER_LIMIT, no hits in the statistics",
-			rules: `
+	},
+	{
+		name: "differs: is_negative_hits gives hits back, floored at zero, never OVER_LIMIT, no hits in the statistics",
+		rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 5}}
 - {key: b, rate_limit: {unit: year, requests_per_unit: 0}}
 - {key: c, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 2}}
 `,
-			steps: []step{
-				{ask: "a [hits 8]", want: "OVER_LIMIT 0/5 YEAR"},
-				{ask: "a [refund]", want: "OK 0/5 YEAR", counts: "none"},
-				{ask: "a [hits 4, refund]", want: "OK 2/5 YEAR", counts: "none"},
-				{ask: "a [refund]", hits: 2, want: "OK 4/5 YEAR"},
-				{ask: "a [hits 99, refund]", want: "OK 5/5 YEAR"},
-				{ask: "a", want: "OK 4/5 YEAR"},
-				{ask: "b [refund] + c [refund]", want: "OK 0/0 YEAR + OK 2/2 YEAR", counts: "none"},
-				{ask: "c [hits 3]", want: "OK 0/2 YEAR"},
-				{ask: "c [hits 2, refund]", want: "OK 1/2 YEAR"},
-			},
+		steps: []step{
+			{ask: "a [hits 8]", want: "OVER_LIMIT 0/5 YEAR"},
+			{ask: "a [refund]", want: "OK 0/5 YEAR", counts: "none"},
+			{ask: "a [hits 4, refund]", want: "OK 2/5 YEAR", counts: "none"},
+			{ask: "a [refund]", hits: 2, want: "OK 4/5 YEAR"},
+			{ask: "a [hits 99, refund]", want: "OK 5/5 YEAR"},
+			{ask: "a", want: "OK 4/5 YEAR"},
+			{ask: "b [refund] + c [refund]", want: "OK 0/0 YEAR + OK 2/2 YEAR", counts: "none"},
+			{ask: "c [hits 3]", want: "OK 0/2 YEAR"},
+			{ask: "c [hits 2, refund]", want: "OK 1/2 YEAR"},
 		},
-	})
+	},
+}
+
+func TestUpstreamRequests(t *testing.T) {
+	prove(t, nil, upstreamRequestsCases)
 }
 
 // A limit that comes with a descriptor.

@@ -49,90 +49,8 @@ const (
 // Lines for a statsd server, read from its socket.
 func TestUpstreamStatsd(t *testing.T) {
 	for _, protocol := range []string{"tcp", "udp"} {
-		t.Run(protocol, func(t *testing.T) {
-			received := listenSink(t, protocol, "127.0.0.1:0")
-			env := []string{"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + portOf(t, received.addr), "STATSD_PROTOCOL=" + protocol}
-			u := startUpstream(t, append(env, fastFlush), sinkRules)
-			want := countSome(t, u)
-			t.Run("counters are deltas name:value|c, only if non-zero", func(t *testing.T) {
-				soon(t, "the counters add up", func() error { return received.adds(want) })
-				u.take(t, "grpc", "grpc0", 4, step{ask: "a=2 + a=3", want: "OK 4/5 YEAR + OK 4/5 YEAR"})
-				want[ruleStats+"grpc0.a.total_hits"] += 2
-				want[ruleStats+"grpc0.a.within_limit"] += 2
-				want["ratelimit_server.ShouldRateLimit.total_requests"]++
-				soon(t, "the counters add up again", func() error { return received.adds(want) })
-				for _, s := range received.all() {
-					if s.kind == "c" && s.value == "0" {
-						t.Errorf("the counter %s came with 0", s.name)
-					}
-				}
-			})
-			t.Run("gauges every flush, |g", func(t *testing.T) {
-				soon(t, "a gauge has come three times", func() error {
-					if n := len(received.values(someGauge, "g")); n < 3 {
-						return fmt.Errorf("it came %d times", n)
-					}
-					return nil
-				})
-			})
-			t.Run("ratelimit.go.* are gauges and counters of the Go runtime", func(t *testing.T) {
-				for kind, names := range map[string]string{
-					"g": "alloc sys heapAlloc heapSys heapIdle heapInuse heapReleased heapObjects nextGC lastGC gcCPUPercent numGoroutine",
-					"c": "totalAlloc mallocs",
-				} {
-					for _, name := range strings.Fields(names) {
-						if len(received.values("ratelimit.go."+name, kind)) == 0 {
-							t.Errorf("there is no ratelimit.go.%s|%s", name, kind)
-						}
-					}
-				}
-			})
-			t.Run("response_time: whole milliseconds, |ms", func(t *testing.T) {
-				soon(t, "there is a time for each call", func() error {
-					if n := len(received.values(callTimer, "ms")); n != 4 {
-						return fmt.Errorf("%d times for four calls", n)
-					}
-					return nil
-				})
-				for _, v := range received.values(callTimer, "ms") {
-					if _, err := strconv.ParseUint(v, 10, 64); err != nil && !strings.HasSuffix(v, ".000000") {
-						t.Errorf("a time is %q", v)
-					}
-				}
-			})
-		})
-		t.Run(protocol+", tags and end", func(t *testing.T) {
-			received := listenSink(t, protocol, "127.0.0.1:0")
-			u := startUpstream(t, []string{
-				"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + portOf(t, received.addr), "STATSD_PROTOCOL=" + protocol,
-				"EXTRA_TAGS=zone:eu.west|1,app:shop", noFlush,
-			}, sinkRules)
-			const tags = ".__app=shop.__zone=eu_west_1"
-			want := countSome(t, u)
-			t.Run("timers at once", func(t *testing.T) {
-				soon(t, "the times have come", func() error {
-					if n := len(received.values(callTimer+tags, "ms")); n != 3 {
-						return fmt.Errorf("%d of three", n)
-					}
-					return nil
-				})
-			})
-			u.stop(t)
-			t.Run("differs: final stats flush at SIGTERM", func(t *testing.T) {
-				tagged := make(map[string]int64)
-				for name, n := range want {
-					tagged[name+tags] = n
-				}
-				soon(t, "the counters have come", func() error { return received.adds(tagged) })
-			})
-			t.Run("EXTRA_TAGS end each name, sorted by key, with . : | turned into _", func(t *testing.T) {
-				for _, s := range received.all() {
-					if !strings.HasSuffix(s.name, tags) {
-						t.Errorf("%s has other tags", s.name)
-					}
-				}
-			})
-		})
+		t.Run(protocol, func(t *testing.T) { sendsDeltas(t, protocol) })
+		t.Run(protocol+", tags and end", func(t *testing.T) { sendsTags(t, protocol) })
 	}
 	t.Run("a server that comes late is found, and nothing is lost meanwhile", func(t *testing.T) {
 		early := listenSink(t, "tcp", "127.0.0.1:0")
@@ -143,36 +61,128 @@ func TestUpstreamStatsd(t *testing.T) {
 		late := listenSink(t, "tcp", "127.0.0.1:"+port)
 		soon(t, "the counters have come", func() error { return late.adds(want) })
 	})
-	t.Run("a server that vanishes or blocks holds up nothing", func(t *testing.T) {
-		deaf, err := net.Listen("tcp", "127.0.0.1:0") // connections are made, and nobody reads
-		if err != nil {
-			t.Fatal(err)
+	t.Run("a server that vanishes or blocks holds up nothing", outlivesItsServer)
+	t.Run("DISABLE_STATS: drops all stats, wins over all sinks, and then no conflict is reported", disableStatsWins)
+}
+
+func outlivesItsServer(t *testing.T) {
+	deaf, err := net.Listen("tcp", "127.0.0.1:0") // connections are made, and nobody reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := startUpstream(t, []string{"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + portOf(t, deaf.Addr()), fastFlush}, sinkRules)
+	u.take(t, "grpc", "grpc0", 1, step{ask: "a=1", times: 3, want: "OK 2/5 YEAR"})
+	if err := deaf.Close(); err != nil {
+		t.Error(err)
+	}
+	u.take(t, "grpc", "grpc0", 2, step{ask: "a=1", want: "OK 1/5 YEAR"})
+	u.stop(t) // in time
+}
+
+func disableStatsWins(t *testing.T) {
+	received := listenSink(t, "udp", "127.0.0.1:0")
+	u := startUpstream(t, []string{
+		"DISABLE_STATS=true", "USE_STATSD=true", "USE_DOG_STATSD=true",
+		"STATSD_HOST=127.0.0.1", "STATSD_PORT=" + portOf(t, received.addr), "STATSD_PROTOCOL=udp", fastFlush,
+	}, sinkRules)
+	u.take(t, "grpc", "grpc0", 1, step{ask: "a=1", want: "OK 4/5 YEAR"})
+	u.stop(t)
+	received.send(t, "last:1|c") // what the service sent has come before it
+	soon(t, "the last line has come", func() error {
+		if len(received.values("last", "c")) == 0 {
+			return errors.New("it has not")
 		}
-		u := startUpstream(t, []string{"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + portOf(t, deaf.Addr()), fastFlush}, sinkRules)
-		u.take(t, "grpc", "grpc0", 1, step{ask: "a=1", times: 3, want: "OK 2/5 YEAR"})
-		if err := deaf.Close(); err != nil {
-			t.Error(err)
-		}
-		u.take(t, "grpc", "grpc0", 2, step{ask: "a=1", want: "OK 1/5 YEAR"})
-		u.stop(t) // in time
+		return nil
 	})
-	t.Run("DISABLE_STATS: drops all stats, wins over all sinks, and then no conflict is reported", func(t *testing.T) {
-		received := listenSink(t, "udp", "127.0.0.1:0")
-		u := startUpstream(t, []string{
-			"DISABLE_STATS=true", "USE_STATSD=true", "USE_DOG_STATSD=true",
-			"STATSD_HOST=127.0.0.1", "STATSD_PORT=" + portOf(t, received.addr), "STATSD_PROTOCOL=udp", fastFlush,
-		}, sinkRules)
-		u.take(t, "grpc", "grpc0", 1, step{ask: "a=1", want: "OK 4/5 YEAR"})
-		u.stop(t)
-		received.send(t, "last:1|c") // what the service sent has come before it
-		soon(t, "the last line has come", func() error {
-			if len(received.values("last", "c")) == 0 {
-				return errors.New("it has not")
+	if all := received.all(); len(all) != 1 {
+		t.Errorf("%d lines were sent, such as %v", len(all)-1, all[0])
+	}
+}
+
+func sendsDeltas(t *testing.T, protocol string) {
+	t.Helper()
+	received := listenSink(t, protocol, "127.0.0.1:0")
+	env := []string{"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + portOf(t, received.addr), "STATSD_PROTOCOL=" + protocol}
+	u := startUpstream(t, append(env, fastFlush), sinkRules)
+	want := countSome(t, u)
+	t.Run("counters are deltas name:value|c, only if non-zero", func(t *testing.T) {
+		soon(t, "the counters add up", func() error { return received.adds(want) })
+		u.take(t, "grpc", "grpc0", 4, step{ask: "a=2 + a=3", want: "OK 4/5 YEAR + OK 4/5 YEAR"})
+		want[ruleStats+"grpc0.a.total_hits"] += 2
+		want[ruleStats+"grpc0.a.within_limit"] += 2
+		want["ratelimit_server.ShouldRateLimit.total_requests"]++
+		soon(t, "the counters add up again", func() error { return received.adds(want) })
+		for _, s := range received.all() {
+			if s.kind == "c" && s.value == "0" {
+				t.Errorf("the counter %s came with 0", s.name)
+			}
+		}
+	})
+	t.Run("gauges every flush, |g", func(t *testing.T) {
+		soon(t, "a gauge has come three times", func() error {
+			if n := len(received.values(someGauge, "g")); n < 3 {
+				return fmt.Errorf("it came %d times", n)
 			}
 			return nil
 		})
-		if all := received.all(); len(all) != 1 {
-			t.Errorf("%d lines were sent, such as %v", len(all)-1, all[0])
+	})
+	t.Run("ratelimit.go.* are gauges and counters of the Go runtime", func(t *testing.T) {
+		for kind, names := range map[string]string{
+			"g": "alloc sys heapAlloc heapSys heapIdle heapInuse heapReleased heapObjects nextGC lastGC gcCPUPercent numGoroutine",
+			"c": "totalAlloc mallocs",
+		} {
+			for _, name := range strings.Fields(names) {
+				if len(received.values("ratelimit.go."+name, kind)) == 0 {
+					t.Errorf("there is no ratelimit.go.%s|%s", name, kind)
+				}
+			}
+		}
+	})
+	t.Run("response_time: whole milliseconds, |ms", func(t *testing.T) {
+		soon(t, "there is a time for each call", func() error {
+			if n := len(received.values(callTimer, "ms")); n != 4 {
+				return fmt.Errorf("%d times for four calls", n)
+			}
+			return nil
+		})
+		for _, v := range received.values(callTimer, "ms") {
+			if _, err := strconv.ParseUint(v, 10, 64); err != nil && !strings.HasSuffix(v, ".000000") {
+				t.Errorf("a time is %q", v)
+			}
+		}
+	})
+}
+
+func sendsTags(t *testing.T, protocol string) {
+	t.Helper()
+	received := listenSink(t, protocol, "127.0.0.1:0")
+	u := startUpstream(t, []string{
+		"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + portOf(t, received.addr), "STATSD_PROTOCOL=" + protocol,
+		"EXTRA_TAGS=zone:eu.west|1,app:shop", noFlush,
+	}, sinkRules)
+	const tags = ".__app=shop.__zone=eu_west_1"
+	want := countSome(t, u)
+	t.Run("timers at once", func(t *testing.T) {
+		soon(t, "the times have come", func() error {
+			if n := len(received.values(callTimer+tags, "ms")); n != 3 {
+				return fmt.Errorf("%d of three", n)
+			}
+			return nil
+		})
+	})
+	u.stop(t)
+	t.Run("differs: final stats flush at SIGTERM", func(t *testing.T) {
+		tagged := make(map[string]int64)
+		for name, n := range want {
+			tagged[name+tags] = n
+		}
+		soon(t, "the counters have come", func() error { return received.adds(tagged) })
+	})
+	t.Run("EXTRA_TAGS end each name, sorted by key, with . : | turned into _", func(t *testing.T) {
+		for _, s := range received.all() {
+			if !strings.HasSuffix(s.name, tags) {
+				t.Errorf("%s has other tags", s.name)
+			}
 		}
 	})
 }
