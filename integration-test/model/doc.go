@@ -15,8 +15,7 @@
 // still fail.
 //
 // Where nothing can be known, the judge says nothing: of counters that a store may
-// have forgotten when the clock stepped back, or by its own clock, and of those that
-// fade while they are owed after an outage.
+// have forgotten when the clock stepped back, or by its own clock.
 //
 // Of several replicas on one store no such judge could know much. TestRandomReplicas
 // cuts them off from it at random, and adds up what passed.

@@ -120,7 +120,6 @@ func (j *judge) become(f Fault) {
 	case f == None:
 		j.fault = f
 		j.settlePending()
-		j.pay()
 	default:
 		j.fault = f
 	}
@@ -316,10 +315,8 @@ func (j *judge) known(units []unit, blind []bool) (out []unit) {
 		u := &units[i]
 		keys := u.counters()
 		if slices.ContainsFunc(keys, func(k string) bool { return j.lost[k] }) {
-			// Whether the others of the group were charged is not known, either, nor what
-			// the store will be told of it.
+			// Whether the others of the group were charged is not known, either.
 			j.lose(keys)
-			j.lose(u.keys)
 			blind[u.descriptor] = true
 			continue
 		}

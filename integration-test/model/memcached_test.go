@@ -3,7 +3,6 @@ package model
 import (
 	"context"
 	"testing"
-	"time"
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memcached"
@@ -50,7 +49,7 @@ func (l *memcachedLab) fault(f Fault) error {
 	return breakIt(l.proxy, f)
 }
 
-func (l *memcachedLab) settled(time.Time) error { return connected(l.proxy, l.store.Stats().Open) }
+func (l *memcachedLab) settled() error { return connected(l.proxy, l.store.Stats().Open) }
 
 func (l *memcachedLab) check() error { return nil }
 

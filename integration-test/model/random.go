@@ -85,9 +85,6 @@ func (g *dice) limit() Limit {
 	l := Limit{Kind: kinds[g.IntN(len(kinds))], Max: g.one(1, 2, 3, 3, 5, 7, 10, 20), Counting: g.chance(40) || g.can.CountingOnly}
 	if g.can.Fallback {
 		l.Fallback = onFailures[g.one(0, 1, 1, 2, 2, 3, 3, 3, 3, 3, 3)]
-		if g.chance(50) { // of which it is known what is paid back
-			l.Kind = Fixed
-		}
 	}
 	if g.chance(3) {
 		l.Max = 0

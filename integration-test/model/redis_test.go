@@ -97,7 +97,7 @@ func breakIt(p *harness.Proxy, f Fault) error {
 // settled wants connections that have broken gone on both sides and new ones
 // there, and lets the server look at what it was sent on the old: it answers in
 // rounds.
-func (l *redisLab) settled(time.Time) error {
+func (l *redisLab) settled() error {
 	err := connected(l.proxy, l.store.Stats().Open)
 	for range 3 {
 		if err == nil {

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -10,6 +9,7 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/fallback"
+	"ratelimit/src/backend/memory"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
 )
@@ -37,18 +37,6 @@ type replicaLab struct {
 }
 
 func (l *replicaLab) backend() backend.Backend { return l.back }
-
-// settled also pays back what was counted here.
-func (l *replicaLab) settled(now time.Time) error {
-	if err := l.redisLab.settled(now); err != nil {
-		return err
-	}
-	l.back.Settle(context.Background(), now)
-	if owed := l.back.Stats().Owed; owed > 0 {
-		return fmt.Errorf("%d counters are owed", owed)
-	}
-	return nil
-}
 
 // TestRandomReplicas cuts off replicas at random. What they let pass in all is never
 // more than package fallback says, and exactly the limit without faults. When all is
@@ -93,7 +81,7 @@ func openReplicas(seed uint64, ways []*redisServer) (*replicas, error) {
 			return rs, err
 		}
 		l := &replicaLab{redisLab: opened.(*redisLab)}
-		l.back, err = fallback.New(l.front, fallback.Config{Replicas: len(ways), MaxBytes: fallback.MinBytes})
+		l.back, err = fallback.New(l.front, fallback.Config{Replicas: len(ways), MaxBytes: memory.MinBytes})
 		if err != nil {
 			return rs, err
 		}

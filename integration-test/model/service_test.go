@@ -150,7 +150,7 @@ func (s *service) Fault(f Fault) error {
 	if err := s.lab.fault(f); err != nil || f != None {
 		return err
 	}
-	return s.well(func() error { return s.lab.settled(time.Unix(0, s.clock.Load())) })
+	return s.well(s.lab.settled)
 }
 
 // well waits until requests are answered, and settled has nothing to say.
@@ -180,9 +180,9 @@ type lab interface {
 	traits() Traits
 	// fault is as Service.Fault, but need not wait for anything.
 	fault(Fault) error
-	// settled says whether all that was on its way to the store has arrived at an
-	// instant of the script's clock, and if not, what is missing.
-	settled(now time.Time) error
+	// settled returns an error that says what is missing while hits are still on their
+	// way to the store.
+	settled() error
 	// check says what is wrong with the store after a script, if anything is.
 	check() error
 	close() error

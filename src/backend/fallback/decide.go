@@ -70,7 +70,6 @@ func (s *Store) count(ctx context.Context, b *backend.Batch, sc *scratch) error 
 	}
 	for k, i := range sc.here.From {
 		v := &sc.here.Verdicts[k]
-		s.owed.note(&b.Hits[i], &sc.here.Hits[k], v, b.Now)
 		v.Fallback = backend.FallbackLocal
 		v.FullUntil = time.Time{} // the share is used up, which says nothing of the limit
 		if v.RetryAfter == algorithm.Never && !never(&b.Hits[i]) {

@@ -22,12 +22,11 @@ var (
 	errDown = errors.New("down")
 )
 
-// flaky is a store that may be down, and then counts nothing; or deaf, so that
-// nobody hears of what it counts.
+// flaky is a store that counts nothing and answers no hit while it is down.
 type flaky struct {
 	backend.Backend
-	down, deaf    atomic.Bool
-	asked, forced atomic.Int64 // hits, and those of them with Op Force
+	down  atomic.Bool
+	asked atomic.Int64 // hits
 }
 
 func (f *flaky) Take(ctx context.Context, b *backend.Batch) error {
@@ -35,17 +34,8 @@ func (f *flaky) Take(ctx context.Context, b *backend.Batch) error {
 		return err
 	}
 	f.asked.Add(int64(len(b.Hits)))
-	looks := true
-	for _, h := range b.Hits {
-		looks = looks && h.Op == algorithm.Look
-		if h.Op == algorithm.Force {
-			f.forced.Add(1)
-		}
-	}
 	if !f.down.Load() {
-		if err := f.Backend.Take(ctx, b); err != nil || !f.deaf.Load() || looks {
-			return err
-		}
+		return f.Backend.Take(ctx, b)
 	}
 	for i := range b.Verdicts {
 		b.Verdicts[i] = backend.Verdict{Err: errDown}
@@ -132,7 +122,7 @@ func TestModes(t *testing.T) {
 		}
 	}
 	st := s.Stats()
-	if st.Fallback != [4]uint64{3, 3, 3, 3} || st.Last.IsZero() || st.Owed != 1 || st.Replicas != 1 {
+	if st.Fallback != [4]uint64{3, 3, 3, 3} || st.Last.IsZero() || st.Replicas != 1 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -209,7 +199,7 @@ func TestCallerLeft(t *testing.T) {
 	if err := s.Take(ctx, &b); err != nil {
 		t.Fatal(err)
 	}
-	if b.Verdicts[0].Err == nil || s.Stats().Owed != 0 || s.Stats().Local.Keys != 0 {
+	if b.Verdicts[0].Err == nil || s.Stats().Local.Keys != 0 {
 		t.Errorf("%+v %+v", b.Verdicts[0], s.Stats())
 	}
 }
@@ -219,12 +209,12 @@ func TestMisuse(t *testing.T) {
 	if err := s.Take(t.Context(), &backend.Batch{Hits: make([]backend.Hit, 1)}); err == nil {
 		t.Error("a batch without verdicts is taken")
 	}
-	for _, cfg := range []Config{{Replicas: -1}, {MaxBytes: MinBytes - 1}} {
+	for _, cfg := range []Config{{Replicas: -1}, {MaxBytes: memory.MinBytes - 1}} {
 		if _, err := New(inMemory(t), cfg); err == nil {
 			t.Errorf("%+v is taken", cfg)
 		}
 	}
-	if _, err := New(inMemory(t), Config{MaxBytes: MinBytes}); err != nil {
+	if _, err := New(inMemory(t), Config{MaxBytes: memory.MinBytes}); err != nil {
 		t.Error(err)
 	}
 }
@@ -259,211 +249,69 @@ func (s asLocal) Take(ctx context.Context, b *backend.Batch) error {
 	return err
 }
 
-// Of one counter: what passes while the store is up, down and up again, and what
-// the store has in the end.
-func TestAfterwards(t *testing.T) {
-	const (
-		up = iota
-		down
-		settle
-	)
+// Of one counter: what passes while the store is up, down and up again, and what the
+// store and this process have counted in the end.
+func TestOutages(t *testing.T) {
+	const up, down = false, true
 	type step struct {
 		at     time.Duration
-		do     int
+		down   bool
 		amount uint64
 		op     algorithm.Op
 		over   bool
 	}
+	counted, polite := fixed(10, time.Minute), &algorithm.Limit{Max: 10, Period: time.Minute}
 	for _, tt := range []struct {
-		name     string
-		limit    *algorithm.Limit
-		replicas int
-		steps    []step
-		at       time.Duration
-		want     uint64 // in the store
-		owed     int64
+		name          string
+		limit         *algorithm.Limit
+		replicas      int
+		steps         []step
+		at            time.Duration
+		byStore, here uint64
 	}{
-		{"a fixed window", fixed(10, time.Minute), 2, []step{
-			{at: 0, do: up, amount: 4},
-			{at: 1 * time.Second, do: down, amount: 5},
-			{at: 2 * time.Second, do: down, amount: 1, over: true}, // a half of 10
-			{at: 3 * time.Second, do: settle},
-			{at: 4 * time.Second, do: up, amount: 1, over: true}, // 4 + 6, and this one
-			{at: 5 * time.Second, do: down, amount: 1, over: true},
-		}, 6 * time.Second, 11, 1},
-		{"what is not counted when refused", &algorithm.Limit{Max: 10, Period: time.Minute}, 2, []step{
-			{at: 0, do: up, amount: 4},
-			{at: 1 * time.Second, do: down, amount: 5},
-			{at: 2 * time.Second, do: down, amount: 1, over: true},
-			{at: 3 * time.Second, do: settle},
-			{at: 4 * time.Second, do: up, amount: 1},
-		}, 6 * time.Second, 10, 0},
-		{"the window ends before the outage", fixed(10, time.Minute), 2, []step{
-			{at: 50 * time.Second, do: down, amount: 5},
-			{at: 61 * time.Second, do: settle},
-		}, 62 * time.Second, 0, 0},
-		{"two windows", fixed(10, time.Minute), 2, []step{
-			{at: 50 * time.Second, do: down, amount: 5},
-			{at: 61 * time.Second, do: down, amount: 3},
-			{at: 62 * time.Second, do: settle},
-		}, 63 * time.Second, 3, 0},
-		{"a store that does not come back", fixed(10, time.Minute), 2, []step{
-			{at: 0, do: down, amount: 1},
-		}, 0, 0, 1},
-		{"a refund of what the store has", fixed(10, time.Minute), 1, []step{
-			{at: 0, do: up, amount: 8},
-			{at: 1 * time.Second, do: down, amount: 3, op: algorithm.Refund},
-			{at: 2 * time.Second, do: down, amount: 2},
-			{at: 3 * time.Second, do: settle},
-		}, 4 * time.Second, 7, 0},
-		{"a refund of what is owed", fixed(10, time.Minute), 1, []step{
-			{at: 0, do: up, amount: 1},
-			{at: 1 * time.Second, do: down, amount: 8},
-			{at: 2 * time.Second, do: down, amount: 3, op: algorithm.Refund},
-			{at: 3 * time.Second, do: settle},
-		}, 4 * time.Second, 6, 0},
-		{"a refund of more than is owed", fixed(10, time.Minute), 1, []step{
-			{at: 0, do: up, amount: 5},
-			{at: 1 * time.Second, do: down, amount: 2},
-			{at: 2 * time.Second, do: down, amount: 3, op: algorithm.Refund},
-			{at: 3 * time.Second, do: settle},
-		}, 4 * time.Second, 4, 0},
-		{"a refund for a window that is over", fixed(10, time.Minute), 1, []step{
-			{at: 59 * time.Second, do: down, amount: 2, op: algorithm.Refund},
-			{at: 60 * time.Second, do: up, amount: 5},
-			{at: 61 * time.Second, do: settle},
-		}, 62 * time.Second, 5, 0},
-		{"a bucket fills meanwhile", &algorithm.Limit{Kind: algorithm.GCRA, Max: 60, Burst: 9, Period: time.Minute}, 1, []step{
-			{at: 0, do: down, amount: 10},
-			{at: 1 * time.Second, do: down, amount: 2, over: true},
-			{at: 4 * time.Second, do: settle},
-		}, 4 * time.Second, 6, 0},
-		{"a bucket is full again", &algorithm.Limit{Kind: algorithm.GCRA, Max: 60, Burst: 9, Period: time.Minute}, 1, []step{
-			{at: 0, do: down, amount: 10},
-			{at: 10 * time.Second, do: settle},
-		}, 10 * time.Second, 0, 0},
-		{"what a bucket is owed", &algorithm.Limit{Kind: algorithm.GCRA, Max: 60, Burst: 9, Period: time.Minute, CountBlocked: true}, 1, []step{
-			{at: 0, do: down, amount: 30, over: true}, // tokens, charged when they are used
-			{at: 4 * time.Second, do: settle},
-			{at: 4 * time.Second, do: up, amount: 0, over: true},
-		}, 4 * time.Second, 26, 0},
-		{"a log forgets", &algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 10, Period: time.Minute}, 1, []step{
-			{at: 0, do: down, amount: 6},
-			{at: 30 * time.Second, do: down, amount: 4},
-			{at: 61 * time.Second, do: settle},
-		}, 62 * time.Second, 4, 0},
-		{"a first-hit window", &algorithm.Limit{Kind: algorithm.FirstHitWindow, Max: 10, Period: time.Minute}, 1, []step{
-			{at: 0, do: up, amount: 2},
-			{at: 30 * time.Second, do: down, amount: 4},
-			{at: 40 * time.Second, do: settle},
-		}, 45 * time.Second, 6, 0},
-		{"two buckets of time", &algorithm.Limit{Kind: algorithm.SlidingWindowCounter, Max: 10, Period: time.Minute}, 1, []step{
-			{at: 0, do: down, amount: 8},
-			{at: 90 * time.Second, do: settle}, // half of it counts
-		}, 90 * time.Second, 4, 0},
+		{"the store is not told afterwards", counted, 2, []step{
+			{0, up, 4, algorithm.Charge, false},
+			{1 * time.Second, down, 5, algorithm.Charge, false},
+			{2 * time.Second, down, 1, algorithm.Charge, true}, // a half of 10
+			{3 * time.Second, up, 6, algorithm.Charge, false},
+			{4 * time.Second, up, 1, algorithm.Charge, true},
+		}, 5 * time.Second, 11, 6},
+		{"a share lasts for two outages of one window", polite, 2, []step{
+			{0, down, 3, algorithm.Charge, false},
+			{1 * time.Second, up, 4, algorithm.Charge, false},
+			{2 * time.Second, down, 2, algorithm.Charge, false},
+			{3 * time.Second, down, 1, algorithm.Charge, true},
+		}, 5 * time.Second, 4, 5},
+		{"the next window has a share of its own", polite, 2, []step{
+			{50 * time.Second, down, 5, algorithm.Charge, false},
+			{59 * time.Second, down, 1, algorithm.Charge, true},
+			{60 * time.Second, down, 5, algorithm.Charge, false},
+			{61 * time.Second, down, 1, algorithm.Charge, true},
+		}, 62 * time.Second, 0, 5},
+		{"a refund goes to the local counter", polite, 1, []step{
+			{0, up, 8, algorithm.Charge, false},
+			{1 * time.Second, down, 4, algorithm.Charge, false},
+			{2 * time.Second, down, 3, algorithm.Refund, false},
+		}, 5 * time.Second, 8, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			next := inMemory(t)
 			s := open(t, next, tt.replicas)
 			for i, step := range tt.steps {
-				next.down.Store(step.do == down)
-				if step.do == settle {
-					s.Settle(t.Context(), epoch.Add(step.at))
-					continue
-				}
+				next.down.Store(step.down)
 				h := local("k", tt.limit, step.amount)
 				h.Op = step.op
 				v := take(t, s, step.at, h)[0]
-				if v.Over != step.over || v.Err != nil || (v.Fallback == backend.FallbackLocal) != (step.do == down) {
+				if v.Over != step.over || v.Err != nil || (v.Fallback == backend.FallbackLocal) != step.down {
 					t.Fatalf("step %d: %+v", i, v)
 				}
 			}
 			next.down.Store(false)
-			if got := count(t, next, tt.at, "k", tt.limit); got != tt.want {
-				t.Errorf("the store has %d, want %d", got, tt.want)
-			}
-			if got := s.Stats().Owed; got != tt.owed {
-				t.Errorf("%d counters are owed to, want %d", got, tt.owed)
+			if byStore, here := count(t, next, tt.at, "k", tt.limit), count(t, s.local, tt.at, "k", tt.limit); byStore != tt.byStore || here != tt.here {
+				t.Errorf("the store has counted %d and this process %d, want %d and %d", byStore, here, tt.byStore, tt.here)
 			}
 		})
 	}
-}
-
-// A store that is not heard, but answers looks, as one does whose disk is slow, is
-// not sent the same again and again: what it has is seen in the next look. A hit
-// that was not heard counts twice all the same, and what was given back is not given
-// again.
-func TestLostReplies(t *testing.T) {
-	for _, kind := range []algorithm.Limit{
-		{Max: 100, Period: time.Hour},
-		{Kind: algorithm.FirstHitWindow, Max: 100, Period: time.Hour},
-		{Kind: algorithm.SlidingWindow, Max: 100, Period: time.Hour},
-		{Kind: algorithm.SlidingWindowCounter, Max: 100, Period: time.Hour},
-		{Kind: algorithm.GCRA, Max: 100, Burst: 99, Period: time.Hour},
-	} {
-		t.Run(kind.Kind.String(), func(t *testing.T) {
-			next, limit := inMemory(t), &kind
-			s := open(t, next, 1)
-			take(t, s, 0, local("given back", limit, 50))
-			next.deaf.Store(true)
-			take(t, s, 0, local("k", limit, 5))
-			for i := range 10 {
-				s.Settle(t.Context(), epoch.Add(time.Duration(i)*time.Second))
-			}
-			next.down.Store(true)
-			back := local("given back", limit, 3)
-			back.Op = algorithm.Refund
-			take(t, s, 10*time.Second, back)
-			next.down.Store(false)
-			for i := range 10 {
-				s.Settle(t.Context(), epoch.Add(time.Duration(10+i)*time.Second))
-			}
-			next.deaf.Store(false)
-			s.Settle(t.Context(), epoch.Add(20*time.Second))
-			if got := count(t, next, 20*time.Second, "k", limit); got != 10 {
-				t.Errorf("the store has %d, want 10", got)
-			}
-			if got := count(t, next, 20*time.Second, "given back", limit); got != 47 {
-				t.Errorf("the store has %d where 3 of 50 were given back", got)
-			}
-			if st := s.Stats(); st.Owed != 0 || st.Forgotten != 1 {
-				t.Errorf("%+v", st)
-			}
-		})
-	}
-}
-
-// A store that answers looks and refuses to write, as one without memory does, gets
-// what it is owed when it writes again.
-func TestRefusedWrites(t *testing.T) {
-	next, limit := inMemory(t), fixed(100, time.Hour)
-	full := &readOnly{Backend: next}
-	s := open(t, full, 1)
-	full.yes.Store(true)
-	take(t, s, 0, local("k", limit, 5))
-	for i := range 10 {
-		s.Settle(t.Context(), epoch.Add(time.Duration(i)*time.Second))
-	}
-	full.yes.Store(false)
-	if !s.Settle(t.Context(), epoch.Add(10*time.Second)) || count(t, next, 10*time.Second, "k", limit) != 5 {
-		t.Errorf("the store has %d, want 5", count(t, next, 10*time.Second, "k", limit))
-	}
-}
-
-// readOnly is a store that may answer looks only.
-type readOnly struct {
-	backend.Backend
-	yes atomic.Bool
-}
-
-func (r *readOnly) Take(ctx context.Context, b *backend.Batch) error {
-	if !r.yes.Load() || b.Hits[0].Op == algorithm.Look {
-		return r.Backend.Take(ctx, b)
-	}
-	for i := range b.Verdicts {
-		b.Verdicts[i] = backend.Verdict{Err: errDown}
-	}
-	return nil
 }
 
 // A group of which a part has no answer stands or falls together all the same.
@@ -509,21 +357,6 @@ func TestGroups(t *testing.T) {
 			if a, b := count(t, short, 0, "k", second), count(t, long, 0, "k", minute); a != tt.shortCounted || b != tt.longCounts {
 				t.Errorf("the stores have %d and %d, want %d and %d", a, b, tt.shortCounted, tt.longCounts)
 			}
-			s.Settle(t.Context(), epoch)
-			charged := uint64(0)
-			if tt.passes {
-				charged = 1
-			}
-			if tt.shortSays == backend.FallbackLocal {
-				if got := count(t, short, 0, "k", second); got != tt.shortBefore+charged {
-					t.Errorf("settled, the short store has %d", got)
-				}
-			}
-			if tt.longSays == backend.FallbackLocal {
-				if got := count(t, long, 0, "k", minute); got != tt.longBefore+charged {
-					t.Errorf("settled, the long store has %d", got)
-				}
-			}
 		})
 	}
 }
@@ -553,11 +386,9 @@ func TestBound(t *testing.T) {
 		for range 200 {
 			at += time.Duration(rnd.Int64N(int64(700 * time.Millisecond))).Truncate(time.Microsecond)
 			i := rnd.IntN(n)
-			switch rnd.IntN(6) {
+			switch rnd.IntN(5) {
 			case 0:
 				ways[i].down.Store(rnd.IntN(2) == 0)
-			case 1:
-				stores[i].Settle(t.Context(), epoch.Add(at))
 			default:
 				amount := 1 + rnd.Uint64N(2)
 				if v := take(t, stores[i], at, local("k", limit, amount))[0]; !v.Over {
@@ -618,7 +449,7 @@ func busiest(times []time.Duration, l *algorithm.Limit) (most uint64) {
 	return most
 }
 
-// Many calls, outages and settlements at once: nothing is lost, and nothing twice.
+// Each of many concurrent calls is counted once: by the store or in this process.
 func TestConcurrent(t *testing.T) {
 	next := inMemory(t)
 	s := open(t, next, 1)
@@ -632,7 +463,6 @@ func TestConcurrent(t *testing.T) {
 				return
 			default:
 				next.down.Store(!next.down.Load())
-				s.Settle(t.Context(), epoch)
 			}
 		}
 	})
@@ -647,37 +477,12 @@ func TestConcurrent(t *testing.T) {
 	close(stop)
 	others.Wait()
 	next.down.Store(false)
-	s.Settle(t.Context(), epoch)
 	total := uint64(0)
 	for i := range 7 {
-		total += count(t, next, 0, fmt.Sprint("k", i), limit)
+		key := fmt.Sprint("k", i)
+		total += count(t, next, 0, key, limit) + count(t, s.local, 0, key, limit)
 	}
-	if total != 16_000 || s.Stats().Owed != 0 {
+	if total != 16_000 {
 		t.Errorf("%d of 16000 are counted, %+v", total, s.Stats())
-	}
-}
-
-// There is room for so many counters, and for others when those owe nothing more.
-func TestRoomIsBounded(t *testing.T) {
-	next := inMemory(t)
-	next.down.Store(true)
-	s, err := New(next, Config{MaxBytes: MinBytes})
-	if err != nil {
-		t.Fatal(err)
-	}
-	limit, keys := fixed(10, time.Minute), 0
-	for ; s.Stats().Forgotten == 0; keys++ {
-		take(t, s, 0, local(fmt.Sprintf("key %040d", keys), limit, 1))
-	}
-	if owed := s.Stats().Owed; owed != int64(keys-1) || owed*entryBytes > MinBytes || owed*entryBytes < MinBytes/8 {
-		t.Errorf("room for %d counters", owed)
-	}
-	take(t, s, 0, local(fmt.Sprintf("key %040d", 0), limit, 1)) // it is known
-	if got := s.Stats().Forgotten; got != 1 {
-		t.Errorf("%d are forgotten", got)
-	}
-	take(t, s, 2*time.Minute, local("another", limit, 1))
-	if st := s.Stats(); st.Forgotten != 1 || st.Owed != 1 {
-		t.Errorf("%+v", st)
 	}
 }

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 )
 
@@ -40,35 +38,6 @@ func run(t *testing.T, stores ...*Store) (stop func()) {
 		cancel()
 		running.Wait()
 	}
-}
-
-func TestRunSettles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		next, limit := inMemory(t), fixed(100, time.Hour)
-		s := open(t, next, 1)
-		defer run(t, s)()
-		next.down.Store(true)
-		for range 5 {
-			now(t, s, local("k", limit, 2))
-		}
-		time.Sleep(time.Minute)
-		if owed, asked := s.Stats().Owed, next.asked.Load(); owed != 1 || asked > 100 {
-			t.Errorf("%d counters are owed to after %d attempts", owed, asked)
-		}
-		if next.forced.Load() != 0 { // a stalled store may do it later, each time
-			t.Error("a store that does not answer was sent what counts")
-		}
-		next.down.Store(false)
-		time.Sleep(settleMost + time.Millisecond)
-		if got := now(t, s, backend.Hit{Key: []byte("k"), Limit: limit, Op: algorithm.Look}); got.Before != 10 || s.Stats().Owed != 0 || s.Stats().Returned != 1 {
-			t.Errorf("%+v %+v", got, s.Stats())
-		}
-		idle := next.asked.Load()
-		time.Sleep(time.Hour)
-		if next.asked.Load() != idle {
-			t.Error("the store is asked when nothing is owed")
-		}
-	})
 }
 
 // Replicas find out how many they are, by the store that they share.
@@ -200,35 +169,6 @@ func (f *forgetful) Take(ctx context.Context, b *backend.Batch) error {
 	return f.now.Take(ctx, b)
 }
 
-// Who has little time, as at the end of the process, does not wait for another who
-// settles.
-func TestSettleLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		next := inMemory(t)
-		stuck := &slow{Backend: next}
-		s := open(t, stuck, 1)
-		next.down.Store(true)
-		for i := range 3 * settleBatch {
-			now(t, s, local(strconv.Itoa(i), fixed(10, time.Hour), 1))
-		}
-		next.down.Store(false)
-		stuck.by.Store(int64(time.Second))
-		var other sync.WaitGroup
-		other.Go(func() { s.Settle(t.Context(), time.Time{}) })
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		begun := time.Now()
-		if s.Settle(ctx, time.Time{}) || time.Since(begun) > time.Millisecond {
-			t.Errorf("it took %v", time.Since(begun))
-		}
-		other.Wait()
-		if st := s.Stats(); st.Owed != 0 || st.Returned != 3*settleBatch {
-			t.Errorf("%+v", st)
-		}
-	})
-}
-
 // It is said once that replicas cannot be counted, and again after they could.
 func TestUncounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -257,57 +197,4 @@ func TestUncounted(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Counters on a server that answers are settled though those of another, which does
-// not, come first.
-func TestSettleAroundWhatIsAway(t *testing.T) {
-	next := inMemory(t)
-	half := &onlySome{Backend: next, of: "there"}
-	s := open(t, half, 1)
-	next.down.Store(true)
-	for i := range settleBatch * (settleMisses - 1) {
-		take(t, s, 0, local(strconv.Itoa(i), fixed(10, time.Hour), 1))
-	}
-	take(t, s, 0, local("there", fixed(10, time.Hour), 1))
-	next.down.Store(false)
-	s.Settle(t.Context(), epoch)
-	if got := count(t, next, 0, "there", fixed(10, time.Hour)); got != 1 {
-		t.Errorf("the store that answers has %d, want 1", got)
-	}
-	s.Settle(t.Context(), epoch.Add(2*time.Hour))
-	if owed := s.Stats().Owed; owed != 0 {
-		t.Errorf("%d counters are owed to after their windows", owed)
-	}
-}
-
-// onlySome is a store that answers for one key only.
-type onlySome struct {
-	backend.Backend
-	of string
-}
-
-func (o *onlySome) Take(ctx context.Context, b *backend.Batch) error {
-	for i := range b.Hits {
-		if string(b.Hits[i].Key) != o.of {
-			b.Verdicts[i] = backend.Verdict{Err: errDown}
-			continue
-		}
-		one := backend.Batch{Hits: b.Hits[i : i+1], Verdicts: b.Verdicts[i : i+1], Now: b.Now}
-		if err := o.Backend.Take(ctx, &one); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// slow is a store that takes its time.
-type slow struct {
-	backend.Backend
-	by atomic.Int64
-}
-
-func (s *slow) Take(ctx context.Context, b *backend.Batch) error {
-	time.Sleep(time.Duration(s.by.Load()))
-	return s.Backend.Take(ctx, b)
 }

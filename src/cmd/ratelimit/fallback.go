@@ -21,7 +21,7 @@ func (s *store) fallBack(cfg *settings.Settings, log *logrus.Logger) error {
 	f, err := fallback.New(s.Backend, fallback.Config{
 		Replicas:  cfg.Failure.Replicas,
 		KeyPrefix: cfg.CacheKeyPrefix,
-		MaxBytes:  max(cfg.MemoryMaxBytes, fallback.MinBytes),
+		MaxBytes:  cfg.MemoryMaxBytes,
 		OnReplicas: func(before, after int) {
 			log.Infof("%d replicas share the limits of on_store_failure: local, %d did before", after, before)
 		},
@@ -81,12 +81,6 @@ func (s *store) note(now time.Time) string {
 	if ago := now.Sub(st.Last); !st.Last.IsZero() && ago < degradedFor {
 		text = fmt.Sprintf("degraded: a hit without an answer %v ago was decided by on_store_failure", max(ago, 0).Round(time.Millisecond))
 	}
-	if st.Owed > 0 {
-		if text != "" {
-			text += "; "
-		}
-		text += plural(int(st.Owed), "counter") + " of the store to be added to"
-	}
 	return text
 }
 
@@ -99,9 +93,6 @@ func fallbackStats(f *fallback.Store) func(func(metrics.Stat)) {
 		}
 		add(metrics.Stat{Name: "ratelimit.fallback.replicas", Kind: metrics.KindGauge, Value: int64(st.Replicas)})
 		add(metrics.Stat{Name: "ratelimit.fallback.keys", Kind: metrics.KindGauge, Value: st.Local.Keys})
-		add(metrics.Stat{Name: "ratelimit.fallback.owed", Kind: metrics.KindGauge, Value: st.Owed})
-		add(metrics.Stat{Name: "ratelimit.fallback.returned", Kind: metrics.KindCounter, Value: st.Returned})
-		add(metrics.Stat{Name: "ratelimit.fallback.forgotten", Kind: metrics.KindCounter, Value: st.Forgotten})
 	}
 }
 
@@ -117,8 +108,5 @@ func fallbackSamples(f *fallback.Store) func(func(prometheus.Sample)) {
 		}
 		sample("replicas", "How many replicas share the limits of on_store_failure: local.", metrics.KindGauge, int64(st.Replicas))
 		sample("keys", "Counters of on_store_failure: local.", metrics.KindGauge, st.Local.Keys)
-		sample("owed", "Counters of the store that lack what was charged here.", metrics.KindGauge, st.Owed)
-		sample("returned_total", "How often something was added to the store afterwards.", metrics.KindCounter, st.Returned)
-		sample("forgotten_total", "How often there was no room to remember what to add to the store, or no answer to what was given back.", metrics.KindCounter, st.Forgotten)
 	}
 }

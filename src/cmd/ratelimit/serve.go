@@ -531,35 +531,7 @@ func (s *server) stop(signals <-chan os.Signal) {
 	if err != nil {
 		s.audit.Warnf("stopping: %v", err)
 	}
-	s.settle(ctx)
 	s.endTracing(patience)
-}
-
-// settleTimeout is how long the store may take at the end for what was charged
-// while it did not answer. A store that is back is found within half of it.
-const (
-	settleTimeout = time.Second
-	settlePause   = 20 * time.Millisecond // between two attempts
-)
-
-// settle adds to the store what was charged here, which would be forgotten.
-func (s *server) settle(ctx context.Context) {
-	f := s.store.fallback
-	if f == nil || f.Stats().Owed == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	for ctx.Err() == nil && f.Stats().Owed > 0 {
-		f.Settle(ctx, time.Time{})
-		select {
-		case <-time.After(settlePause):
-		case <-ctx.Done():
-		}
-	}
-	if n := f.Stats().Owed; n > 0 {
-		s.audit.Warnf("the store did not take it in time: it never learns of what on_store_failure: local let pass on %s", plural(int(n), "counter"))
-	}
 }
 
 // loaded is told of each load of the rules, good or refused.
