@@ -17,6 +17,7 @@ import (
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // What the service allows: five requests a minute from one address.
@@ -43,7 +44,7 @@ func run(ctx context.Context, redisAddr string) error {
 	if err != nil {
 		return err
 	}
-	set, _, err := rules.Load([]rules.File{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
 	if err != nil {
 		return err
 	}

@@ -14,11 +14,12 @@ import (
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 func start(t *testing.T, store backend.Backend) http.Handler {
 	t.Helper()
-	set, _, err := rules.Load([]rules.File{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

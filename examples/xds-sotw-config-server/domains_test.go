@@ -9,6 +9,7 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/xdsrules"
 )
 
@@ -50,9 +51,9 @@ func TestDomains(t *testing.T) {
 		t.Fatalf("%d examples, %v", len(examples), err)
 	}
 	files := append(examples,
-		rules.File{Name: "everything.yaml", Data: []byte(everything)},
-		rules.File{Name: "some_test.yaml", Data: []byte("rules: .\ntests: []\n")})
-	want, _, err := rules.Load(files, rules.Options{})
+		loading.File{Name: "everything.yaml", Data: []byte(everything)},
+		loading.File{Name: "some_test.yaml", Data: []byte("rules: .\ntests: []\n")})
+	want, _, err := loading.Load(files, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestRefused(t *testing.T) {
 		"domain: d\n<<: {charge: leaf}":  "<< is not understood here",
 		"domain: d\ndescriptors: [{}]\n": "x.yaml:2:15: the descriptor has no key",
 	} {
-		if list, err := domains([]rules.File{{Name: "x.yaml", Data: []byte(text)}}, rules.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+		if list, err := domains([]loading.File{{Name: "x.yaml", Data: []byte(text)}}, rules.Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v", text, list, err)
 		}
 	}

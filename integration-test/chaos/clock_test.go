@@ -11,6 +11,7 @@ import (
 	redisstore "ratelimit/src/backend/redis"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 	"ratelimit/src/testbed/harness"
 )
 
@@ -122,7 +123,7 @@ func open(t *testing.T, s *store, list []rule) *limiter.Limiter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := rules.Load([]rules.File{{Name: "chaos.yaml", Data: []byte(ruleFile(list))}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "chaos.yaml", Data: []byte(ruleFile(list))}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 	"ratelimit/src/testbed/harness"
 )
 
@@ -86,7 +87,7 @@ func (t *tap) Take(ctx context.Context, b *backend.Batch) error {
 func (s *service) Traits() Traits { return s.lab.traits() }
 
 func (s *service) Reload(yaml string) error {
-	set, _, err := rules.Load([]rules.File{{Name: "rules.yaml", Data: []byte(yaml)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "rules.yaml", Data: []byte(yaml)}}, rules.Options{})
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, yaml)
 	}

@@ -8,11 +8,12 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // A limiter inside another program: rules, a store, and a question.
 func Example() {
-	set, _, err := rules.Load([]rules.File{{Name: "api.yaml", Data: []byte(`
+	set, _, err := loading.Load([]loading.File{{Name: "api.yaml", Data: []byte(`
 domain: api
 descriptors:
   - key: user

@@ -13,6 +13,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 const testRules = `
@@ -50,7 +51,7 @@ descriptors:
 
 func load(tb testing.TB, text string) *rules.Set {
 	tb.Helper()
-	set, _, err := rules.Load([]rules.File{{Name: "test.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "test.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

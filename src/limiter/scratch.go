@@ -50,7 +50,7 @@ func (l *Limiter) release(s *scratch) {
 	if cap(s.keys) > maxKept/share || cap(s.batch.Hits) > maxKeptHits/share {
 		return
 	}
-	s.meet.Forget(maxKept)
+	s.meet.Reset(maxKept)
 	clear(s.canaries)
 	s.canaries, s.canariesEnd = s.canaries[:0], s.canariesEnd[:0]
 	clear(s.batch.Hits) // they point into rules that may be replaced

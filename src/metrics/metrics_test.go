@@ -13,11 +13,12 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 func load(t *testing.T, text string) *rules.Set {
 	t.Helper()
-	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 const seriesRules = `
@@ -409,7 +410,7 @@ func TestDecisions(t *testing.T) {
 // BenchmarkRecord is what counting costs a request, also for a rule whose
 // counters are named after a value of the request.
 func BenchmarkRecord(b *testing.B) {
-	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte(seriesRules)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(seriesRules)}}, rules.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

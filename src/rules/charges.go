@@ -22,8 +22,8 @@ type setting struct {
 // inherited is what holds for a descriptor because of what stands above it, or
 // on it.
 type inherited struct {
-	along    *setting // charge: path; nil: leaf
-	together *setting // on_reject: none; nil: each
+	path      *setting // charge: path; nil: leaf
+	allOrNone *setting // on_reject: none; nil: each
 	// above are the limits on the way, outermost first, from where charge: path
 	// began. What matches here is charged to them, too.
 	above []*Rule
@@ -31,26 +31,26 @@ type inherited struct {
 
 // inherit applies the settings of a descriptor, or of a file, to what it would
 // inherit. One that says what holds already changes nothing: a path goes on.
-func (c *compiler) inherit(in inherited, charge, onReject *Placed[string]) inherited {
+func (c *Compiler) inherit(in inherited, charge, onReject *Placed[string]) inherited {
 	switch {
 	case charge == nil:
 	case charge.Value == "leaf":
-		in.along, in.above = nil, nil
+		in.path, in.above = nil, nil
 	case charge.Value != "path":
-		c.problems.add(charge.Pos, "write "+oneOf(chargeWords), "charge is neither leaf nor path: %s", brief(charge.Value))
-	case in.along == nil:
-		in.along = &setting{}
+		c.problems.Add(charge.Pos, "write "+OneOf(chargeWords), "charge is neither leaf nor path: %s", Quote(charge.Value))
+	case in.path == nil:
+		in.path = &setting{}
 	}
 	switch {
 	case onReject == nil:
 	case onReject.Value == "each":
-		in.together = nil
+		in.allOrNone = nil
 	case onReject.Value != "none":
-		c.problems.add(onReject.Pos, "write "+oneOf(onRejectWords), "on_reject is neither each nor none: %s", brief(onReject.Value))
+		c.problems.Add(onReject.Pos, "write "+OneOf(onRejectWords), "on_reject is neither each nor none: %s", Quote(onReject.Value))
 	default:
 		c.groupable(onReject.Pos)
-		if in.together == nil {
-			in.together = &setting{}
+		if in.allOrNone == nil {
+			in.allOrNone = &setting{}
 		}
 	}
 	return in
@@ -58,19 +58,19 @@ func (c *compiler) inherit(in inherited, charge, onReject *Placed[string]) inher
 
 // idle warns of settings that began with in, which is what outer became, and
 // that changed nothing.
-func (c *compiler) idle(outer, in inherited, charge, onReject *Placed[string]) {
-	if in.along != outer.along && in.along != nil && !in.along.effect {
-		c.warnings.add(charge.Pos, "remove it, or give a level above a rate_limit",
+func (c *Compiler) warnUnused(outer, in inherited, charge, onReject *Placed[string]) {
+	if in.path != outer.path && in.path != nil && !in.path.effect {
+		c.warnings.Add(charge.Pos, "remove it, or give a level above a rate_limit",
 			"charge: path has no effect: nothing here has a limit on a level above it")
 	}
-	if in.together != outer.together && in.together != nil && !in.together.effect {
-		c.warnings.add(onReject.Pos, "remove it, or add limits with rate_limits or charge: path",
+	if in.allOrNone != outer.allOrNone && in.allOrNone != nil && !in.allOrNone.effect {
+		c.warnings.Add(onReject.Pos, "remove it, or add limits with rate_limits or charge: path",
 			"on_reject: none is about several limits, and no descriptor here is charged to more than one")
 	}
 }
 
 // limits compiles the limits of a descriptor.
-func (c *compiler) limits(cfg *DescriptorConfig, p path) []*Rule {
+func (c *Compiler) limits(cfg *DescriptorConfig, p path) []*Rule {
 	c.flags(cfg, p)
 	first := len(c.set.rules)
 	if cfg.RateLimit != nil {
@@ -80,12 +80,12 @@ func (c *compiler) limits(cfg *DescriptorConfig, p path) []*Rule {
 	switch {
 	case list == nil:
 	case len(list.Value) == 0:
-		c.problems.add(list.Pos, "write `- unit: ...` below it, or remove it", "rate_limits is empty")
+		c.problems.Add(list.Pos, "write `- unit: ...` below it, or remove it", "rate_limits is empty")
 	case len(p.above)+len(list.Value) > maxCharges:
-		c.problems.add(list.Pos, "use fewer", "what matches is charged to more than %d limits", maxCharges)
+		c.problems.Add(list.Pos, "use fewer", "what matches is charged to more than %d limits", maxCharges)
 	default:
 		if cfg.RateLimit != nil {
-			c.problems.add(list.Pos, "move the rate_limit into the list", "rate_limit and rate_limits exclude each other")
+			c.problems.Add(list.Pos, "move the rate_limit into the list", "rate_limit and rate_limits exclude each other")
 		}
 		c.items(cfg, list.Value, p)
 	}
@@ -93,7 +93,7 @@ func (c *compiler) limits(cfg *DescriptorConfig, p path) []*Rule {
 }
 
 // items compiles a list of limits.
-func (c *compiler) items(cfg *DescriptorConfig, list []RateLimitConfig, p path) {
+func (c *Compiler) items(cfg *DescriptorConfig, list []RateLimitConfig, p path) {
 	first := len(c.set.rules)
 	names := make(map[string]bool)
 	for i := range list {
@@ -111,11 +111,11 @@ func (c *compiler) items(cfg *DescriptorConfig, list []RateLimitConfig, p path) 
 		names[limit.Name] = true
 		r := c.rule(cfg, limit, p, limit.Pos, suffix)
 		if r.Unlimited && len(list) > 1 {
-			c.problems.add(limit.Pos, "remove it, or all others", "an unlimited one of several rate_limits changes nothing")
+			c.problems.Add(limit.Pos, "remove it, or all others", "an unlimited one of several rate_limits changes nothing")
 		}
 		for _, other := range c.set.rules[first : first+i] {
 			if r.Limit.Period > 0 && r.Limit.Period == other.Limit.Period && r.Limit.Kind == other.Limit.Kind {
-				c.problems.add(limit.Pos, "keep the smaller one, or change the window or the algorithm of one",
+				c.problems.Add(limit.Pos, "keep the smaller one, or change the window or the algorithm of one",
 					"the limit at %v has the same algorithm and window: they would share a counter, and each hit count twice", other.Pos)
 				break
 			}
@@ -125,8 +125,8 @@ func (c *compiler) items(cfg *DescriptorConfig, list []RateLimitConfig, p path) 
 
 // match returns the rule that Find returns for a descriptor with these limits
 // of its own; nil if matching it charges nothing.
-func (c *compiler) match(cfg *DescriptorConfig, p path, own []*Rule) *Rule {
-	if p.together != nil {
+func (c *Compiler) match(cfg *DescriptorConfig, p path, own []*Rule) *Rule {
+	if p.allOrNone != nil {
 		c.refuseBlocked(p.above)
 		c.refuseBlocked(own)
 	}
@@ -141,17 +141,17 @@ func (c *compiler) match(cfg *DescriptorConfig, p path, own []*Rule) *Rule {
 		return nil
 	}
 	if len(charges) > maxCharges && len(p.above) <= maxCharges { // else it was said above
-		c.problems.add(cfg.Pos, "use fewer levels with limits, or charge: leaf", "what matches is charged to more than %d limits", maxCharges)
+		c.problems.Add(cfg.Pos, "use fewer levels with limits, or charge: leaf", "what matches is charged to more than %d limits", maxCharges)
 	}
 	if len(p.above) > 0 {
-		p.along.effect = true
+		p.path.effect = true
 	}
 	if len(charges) > 1 {
 		for _, r := range charges {
 			r.Joint = true
 		}
-		if p.together != nil {
-			p.together.effect = true
+		if p.allOrNone != nil {
+			p.allOrNone.effect = true
 		}
 		c.dropped(own, charges)
 	}
@@ -168,17 +168,17 @@ func (c *compiler) match(cfg *DescriptorConfig, p path, own []*Rule) *Rule {
 		Quota:     cfg.QuotaMode,
 		Metadata:  cfg.Metadata,
 		Charges:   charges,
-		AllOrNone: p.together != nil,
+		AllOrNone: p.allOrNone != nil,
 		name:      -1,
 	}
 }
 
 // refuseBlocked notes limits that count what they refuse and, with on_reject: none, could
 // not: nothing is charged then. Each is noted once.
-func (c *compiler) refuseBlocked(charges []*Rule) {
+func (c *Compiler) refuseBlocked(charges []*Rule) {
 	for _, r := range charges {
 		if at, written := c.blocked[r]; written {
-			c.problems.add(at, "remove count_blocked, or write `on_reject: each` on the descriptor",
+			c.problems.Add(at, "remove count_blocked, or write `on_reject: each` on the descriptor",
 				"count_blocked: true and on_reject: none exclude each other: nothing is charged when a limit refuses, so refused hits cannot count")
 			delete(c.blocked, r)
 		}
@@ -189,7 +189,7 @@ func (c *compiler) refuseBlocked(charges []*Rule) {
 // of it.
 func (in inherited) after(r *Rule) inherited {
 	switch {
-	case in.along == nil || r == nil:
+	case in.path == nil || r == nil:
 	case r.Charges != nil:
 		in.above = r.Charges
 	default:
@@ -200,7 +200,7 @@ func (in inherited) after(r *Rule) inherited {
 
 // dropped warns of limits that are never charged: whatever charges them also
 // charges one that replaces them.
-func (c *compiler) dropped(own, charges []*Rule) {
+func (c *Compiler) dropped(own, charges []*Rule) {
 	replaced := 0
 	for _, r := range charges {
 		replaced += len(r.Replaces())
@@ -211,8 +211,8 @@ func (c *compiler) dropped(own, charges []*Rule) {
 	for _, r := range own {
 		i := slices.IndexFunc(charges, func(by *Rule) bool { return by != r && slices.Contains(by.Replaces(), r.Name) })
 		if i >= 0 && r.Name != "" && !r.Unlimited {
-			c.warnings.add(r.Pos, "remove one of them",
-				"the limit %s never applies: what is charged to it is also charged to the one at %v, which replaces it", brief(r.Name), charges[i].Pos)
+			c.warnings.Add(r.Pos, "remove one of them",
+				"the limit %s never applies: what is charged to it is also charged to the one at %v, which replaces it", Quote(r.Name), charges[i].Pos)
 		}
 	}
 }

@@ -1,8 +1,11 @@
-package rules
+package rules_test
 
 import (
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // What a request is charged to: each limit with its key in the store and its
@@ -33,13 +36,13 @@ descriptors:
   - {key: port, value_to_metric: true, rate_limits: [{unit: second, requests_per_unit: 1}, {unit: day, requests_per_unit: 1, name: daily}]}
 - {key: only, rate_limits: [{unit: day, requests_per_unit: 1, name: one}]}
 `
-	set, warnings, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
+	set, warnings, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}
 	d := set.Domain([]byte("d"))
 	var joined []byte
-	var keys Keys
+	var keys rules.Keys
 	for _, tt := range []struct{ entries, want string }{
 		{"user=a", "d_user_a_ d.user"},
 		{"user=a,path=/f/1", "d_user_a_ d.user, d_user_a_path_/f/*_ d.user.path_/f/*, d_user_a_path_/f/*_ d.user.path_/f/*.daily"},
@@ -87,7 +90,7 @@ descriptors:
     - {unit: day, requests_per_unit: 1, name: slow}
 - {key: relief, rate_limits: [{unit: second, requests_per_unit: 1, replaces: [{name: fast}]}, {unit: day, requests_per_unit: 1, replaces: [{name: user}]}]}
 `
-	set, warnings, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
+	set, warnings, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}
@@ -96,7 +99,7 @@ descriptors:
 		t.Fatal("nothing replaces anything")
 	}
 	var joined []byte
-	var p Replaced
+	var p rules.Replaced
 	for _, tt := range []struct{ request, want string }{
 		{"user=1", "d.user"},
 		{"user=1,action=1", "d.user d.user.action d.user.action.slow"},
@@ -104,7 +107,7 @@ descriptors:
 		{"user=1,vip=1 user=1,action=1", "d.user.vip d.user.action d.user.action.slow"},
 		{"relief=1 user=1,action=1", "d.relief d.relief.2 d.user.action.slow"},
 	} {
-		var all []*Rule
+		var all []*rules.Rule
 		for one := range strings.FieldsSeq(tt.request) {
 			all = append(all, charged(d.Find(parseEntries(one), &joined))...)
 		}
@@ -149,7 +152,7 @@ descriptors:
   - {key: none, quota_mode: true}
   - {key: one, rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, warnings, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
+	set, warnings, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}

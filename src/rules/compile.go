@@ -10,7 +10,7 @@ import (
 
 // maxDepth bounds how deep descriptors nest. A request needs one entry per
 // level, and each rule carries the names of all levels above it.
-const maxDepth = 100
+const MaxDepth = 100
 
 // maxNames bounds the names of all levels together, in bytes: each holds those
 // above it, so one value of a megabyte, aliased on 100 levels, is gigabytes.
@@ -44,24 +44,24 @@ type Options struct {
 // everything that is wrong, at once. The warnings name what is legal but
 // cannot do what its author meant; they come with a good Set only.
 func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
-	c := newCompiler(opt)
+	c := NewCompiler(opt)
 	for i := range configs {
-		c.begin(&configs[i])
+		c.Add(&configs[i])
 	}
-	return c.done()
+	return c.Done()
 }
 
-func newCompiler(opt Options) *compiler {
-	return &compiler{opt: opt, set: &Set{byName: make(map[string]*Domain)}, first: make(map[string]Pos), blocked: make(map[*Rule]Pos)}
+func NewCompiler(opt Options) *Compiler {
+	return &Compiler{opt: opt, set: &Set{byName: make(map[string]*Domain)}, first: make(map[string]Pos), blocked: make(map[*Rule]Pos)}
 }
 
 // begin compiles a configuration, to which more may add.
-func (c *compiler) begin(cfg *DomainConfig) {
-	c.end()
+func (c *Compiler) Add(cfg *DomainConfig) {
+	c.finish()
 	d := c.set.byName[cfg.Domain]
 	switch {
 	case cfg.Domain == "":
-		c.problems.add(cfg.Pos, "add `domain: <name>`, the name that callers ask for", "the domain is missing or empty")
+		c.problems.Add(cfg.Pos, "add `domain: <name>`, the name that callers ask for", "the domain is missing or empty")
 		d = &Domain{} // its descriptors are checked all the same
 	case d == nil:
 		d = &Domain{Name: cfg.Domain, Index: len(c.set.domains), escaped: escaped(cfg.Domain)}
@@ -69,12 +69,12 @@ func (c *compiler) begin(cfg *DomainConfig) {
 		c.set.domains = append(c.set.domains, d)
 		c.first[cfg.Domain] = cfg.Pos
 	case cfg.Rules != nil || cfg.Tree != nil || d.list != nil || d.words != nil:
-		c.problems.add(cfg.Pos, "rename one: a list of rules, or a tree of limits, is not joined with another file",
-			"domain %s is already defined at %v", brief(cfg.Domain), c.first[cfg.Domain])
+		c.problems.Add(cfg.Pos, "rename one: a list of rules, or a tree of limits, is not joined with another file",
+			"domain %s is already defined at %v", Quote(cfg.Domain), c.first[cfg.Domain])
 		d = &Domain{}
 	case !c.opt.MergeDomains:
-		c.problems.add(cfg.Pos, "join the two, rename one, or set MERGE_DOMAIN_CONFIG=true",
-			"domain %s is already defined at %v", brief(cfg.Domain), c.first[cfg.Domain])
+		c.problems.Add(cfg.Pos, "join the two, rename one, or set MERGE_DOMAIN_CONFIG=true",
+			"domain %s is already defined at %v", Quote(cfg.Domain), c.first[cfg.Domain])
 		d = &Domain{}
 	}
 	d.Fallback = c.onFailure(c.opt.Fallback, cfg.Fallback)
@@ -84,7 +84,7 @@ func (c *compiler) begin(cfg *DomainConfig) {
 }
 
 // more compiles further descriptors, or rules, of the configuration that began last.
-func (c *compiler) more(cfg *DomainConfig) {
+func (c *Compiler) Extend(cfg *DomainConfig) {
 	c.level(&c.top.domain.root, cfg.Descriptors, c.top)
 	if cfg.Rules != nil {
 		c.cfg.Rules.Value = append(c.cfg.Rules.Value, cfg.Rules.Value...)
@@ -92,14 +92,14 @@ func (c *compiler) more(cfg *DomainConfig) {
 }
 
 // end compiles what needs all of a configuration.
-func (c *compiler) end() {
+func (c *Compiler) finish() {
 	cfg, d := c.cfg, c.top.domain
 	if cfg == nil {
 		return
 	}
 	if cfg.Rules != nil {
 		if len(cfg.Descriptors) > 0 {
-			c.problems.add(cfg.Rules.Pos, "put them into files of their own, each with a domain", "rules and descriptors exclude each other")
+			c.problems.Add(cfg.Rules.Pos, "put them into files of their own, each with a domain", "rules and descriptors exclude each other")
 		}
 		c.ordered(d, cfg, c.top)
 		d.Divvy = cfg.Divvy
@@ -107,27 +107,27 @@ func (c *compiler) end() {
 	if cfg.Tree != nil {
 		c.tree(d, cfg, c.top)
 	}
-	c.idle(inherited{}, c.top.inherited, cfg.Charge, cfg.OnReject)
+	c.warnUnused(inherited{}, c.top.inherited, cfg.Charge, cfg.OnReject)
 }
 
 // done returns what Compile does.
-func (c *compiler) done() (*Set, Problems, error) {
-	c.end()
+func (c *Compiler) Done() (*Set, Problems, error) {
+	c.finish()
 	if len(c.problems) > 0 {
-		c.problems.sort()
+		c.problems.Sort()
 		return nil, nil, c.problems
 	}
 	c.set.findOnlyList()
 	c.replaces()
-	c.twins()
+	c.warnSameName()
 	for _, d := range c.set.domains {
-		c.hidden(&d.root)
+		c.warnHidden(&d.root)
 	}
-	c.warnings.sort()
+	c.warnings.Sort()
 	return c.set, c.warnings, nil
 }
 
-type compiler struct {
+type Compiler struct {
 	opt       Options
 	set       *Set
 	first     map[string]Pos // where each domain is defined
@@ -169,10 +169,10 @@ func (p path) down(cfg *DescriptorConfig) path {
 }
 
 // level adds the descriptors of one level below n, which is at p.
-func (c *compiler) level(n *node, descriptors []DescriptorConfig, p path) {
-	if len(descriptors) > 0 && len(p.levels) == maxDepth {
-		c.problems.add(descriptors[0].Pos, "use fewer levels; a request needs an entry for each",
-			"descriptors are nested more than %d levels deep", maxDepth)
+func (c *Compiler) level(n *node, descriptors []DescriptorConfig, p path) {
+	if len(descriptors) > 0 && len(p.levels) == MaxDepth {
+		c.problems.Add(descriptors[0].Pos, "use fewer levels; a request needs an entry for each",
+			"descriptors are nested more than %d levels deep", MaxDepth)
 		return
 	}
 	for i := range descriptors {
@@ -188,10 +188,10 @@ func (c *compiler) level(n *node, descriptors []DescriptorConfig, p path) {
 		here := &below.levels[len(p.levels)]
 		c.literal(cfg.Pos, cfg.Key, cfg.Value)
 		if cfg.Key == "" {
-			c.problems.add(cfg.Pos, "add `key: <name>`", "the descriptor has no key, or an empty one")
+			c.problems.Add(cfg.Pos, "add `key: <name>`", "the descriptor has no key, or an empty one")
 		} else if other := n.add(here, child); other != nil {
-			c.problems.add(cfg.Pos, "remove one, or join their limits and descriptors",
-				"descriptor %s is already defined at %v, on the same level", brief(here.text), other.place().Pos)
+			c.problems.Add(cfg.Pos, "remove one, or join their limits and descriptors",
+				"descriptor %s is already defined at %v, on the same level", Quote(here.text), other.place().Pos)
 		}
 		before := len(c.set.rules)
 		p.domain.keys = append(p.domain.keys, below.key)
@@ -202,18 +202,18 @@ func (c *compiler) level(n *node, descriptors []DescriptorConfig, p path) {
 		}
 		below.inherited = below.after(child.rule)
 		c.level(child, cfg.Descriptors, below)
-		c.idle(p.inherited, below.inherited, cfg.Charge, cfg.OnReject)
+		c.warnUnused(p.inherited, below.inherited, cfg.Charge, cfg.OnReject)
 		if len(c.set.rules) == before && (cfg.ValueToMetric || cfg.ShareThreshold) {
-			c.warnings.add(cfg.Pos, "remove it", "value_to_metric and share_threshold have no effect without a rate_limit here or below")
+			c.warnings.Add(cfg.Pos, "remove it", "value_to_metric and share_threshold have no effect without a rate_limit here or below")
 		}
 	}
 }
 
 // named notes that a name of so many bytes is made; not if all names together
 // are too long then.
-func (c *compiler) named(at Pos, size int) bool {
+func (c *Compiler) named(at Pos, size int) bool {
 	if c.names += size; c.names > maxNames {
-		c.problems.add(at, "use fewer levels or shorter values",
+		c.problems.Add(at, "use fewer levels or shorter values",
 			"the names of the rules, with the levels above them, are longer than %d MB together", maxNames>>20)
 		return false
 	}
@@ -261,20 +261,20 @@ func composite(cfg *DescriptorConfig) string {
 }
 
 // flags looks at what stands beside a rate_limit.
-func (c *compiler) flags(cfg *DescriptorConfig, p path) {
+func (c *Compiler) flags(cfg *DescriptorConfig, p path) {
 	if p.ordered {
 		return
 	}
 	limited := cfg.RateLimit != nil || cfg.RateLimits != nil
 	level := &p.levels[len(p.levels)-1]
 	if cfg.ShareThreshold && !level.wildcard {
-		c.problems.add(cfg.Pos, "add a `*` to the value, or remove share_threshold", "share_threshold needs a wildcard, and %s has none", brief(level.text))
+		c.problems.Add(cfg.Pos, "add a `*` to the value, or remove share_threshold", "share_threshold needs a wildcard, and %s has none", Quote(level.text))
 	}
 	if cfg.ValueToMetric && (cfg.ShareThreshold || !level.wildcard && cfg.Value != "") {
-		c.warnings.add(cfg.Pos, "remove it", "value_to_metric has no effect on %s: there is one value to show", brief(level.text))
+		c.warnings.Add(cfg.Pos, "remove it", "value_to_metric has no effect on %s: there is one value to show", Quote(level.text))
 	}
 	if cfg.ValueToMetric && cfg.DetailedMetric && limited {
-		c.warnings.add(cfg.Pos, "remove it", "value_to_metric has no effect beside detailed_metric")
+		c.warnings.Add(cfg.Pos, "remove it", "value_to_metric has no effect beside detailed_metric")
 	}
 	if limited {
 		return
@@ -290,7 +290,7 @@ func (c *compiler) flags(cfg *DescriptorConfig, p path) {
 		{"metadata", cfg.Metadata != nil && !charged},
 	} {
 		if flag.set {
-			c.warnings.add(cfg.Pos, "move it to the descriptor that has the rate_limit; it is not inherited",
+			c.warnings.Add(cfg.Pos, "move it to the descriptor that has the rate_limit; it is not inherited",
 				"%s has no effect on a descriptor without rate_limit", flag.name)
 		}
 	}
@@ -319,7 +319,7 @@ func shadowBelow(list []DescriptorConfig) (found, all bool) {
 }
 
 // replaces numbers the names that rules replace, domain by domain.
-func (c *compiler) replaces() {
+func (c *Compiler) replaces() {
 	if len(c.replacing) == 0 {
 		return
 	}
@@ -348,7 +348,7 @@ func (c *compiler) replaces() {
 	for _, by := range c.replacing {
 		for _, cfg := range by.list {
 			if !found[name{by.rule.Domain, cfg.Name}] {
-				c.warnings.add(cfg.Pos, "check the spelling, or remove it", "no rule of the domain that could be replaced is named %s", brief(cfg.Name))
+				c.warnings.Add(cfg.Pos, "check the spelling, or remove it", "no rule of the domain that could be replaced is named %s", Quote(cfg.Name))
 			}
 		}
 	}
@@ -356,12 +356,12 @@ func (c *compiler) replaces() {
 
 // twins warns of rules whose names are the same though their levels are not:
 // a_b over c, and a over b_c.
-func (c *compiler) twins() {
+func (c *Compiler) warnSameName() {
 	byKey := make(map[string]*Rule, len(c.set.rules))
 	for _, r := range c.set.rules {
 		if twin := byKey[r.Key]; twin != nil {
-			c.warnings.add(r.Pos, "rename one of them",
-				"%s is the name of the rule at %v, too: they share their statistics and may share counters", brief(r.Key), twin.Pos)
+			c.warnings.Add(r.Pos, "rename one of them",
+				"%s is the name of the rule at %v, too: they share their statistics and may share counters", Quote(r.Key), twin.Pos)
 		}
 		byKey[r.Key] = r
 	}
@@ -370,7 +370,7 @@ func (c *compiler) twins() {
 // hidden warns of descriptors that no request can reach, on this level and
 // below, because a wildcard before them takes all that they would match. Exact
 // values go before all wildcards, so none of them is ever hidden.
-func (c *compiler) hidden(n *node) {
+func (c *Compiler) warnHidden(n *node) {
 	if n.children == nil {
 		return
 	}
@@ -379,8 +379,8 @@ func (c *compiler) hidden(n *node) {
 		victim := &wildcards[i]
 		for j := range i {
 			if w := &wildcards[j]; w.hides(victim.text) {
-				c.warnings.add(victim.node.place().Pos, "put the more specific one first, or remove one",
-					"no request can match %s: the wildcard %s at %v takes all of them", brief(victim.text), brief(w.text), w.node.place().Pos)
+				c.warnings.Add(victim.node.place().Pos, "put the more specific one first, or remove one",
+					"no request can match %s: the wildcard %s at %v takes all of them", Quote(victim.text), Quote(w.text), w.node.place().Pos)
 				break
 			}
 		}
@@ -389,14 +389,14 @@ func (c *compiler) hidden(n *node) {
 		if k.any != nil && !strings.Contains(key, "*") { // else it is a wildcard, compared above
 			for i := range wildcards {
 				if w := &wildcards[i]; w.covers(key + "_*") {
-					c.warnings.add(k.any.place().Pos, "remove it, or narrow the wildcard",
-						"no request can match %s: the wildcard %s at %v comes before a key alone and takes all of them", brief(key), brief(w.text), w.node.place().Pos)
+					c.warnings.Add(k.any.place().Pos, "remove it, or narrow the wildcard",
+						"no request can match %s: the wildcard %s at %v comes before a key alone and takes all of them", Quote(key), Quote(w.text), w.node.place().Pos)
 					break
 				}
 			}
 		}
 		for child := range k.nodes() {
-			c.hidden(child)
+			c.warnHidden(child)
 		}
 	}
 }

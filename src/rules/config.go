@@ -1,6 +1,7 @@
 package rules
 
 import (
+	gopath "path"
 	"strings"
 	"time"
 	"unicode"
@@ -45,7 +46,7 @@ type RuleConfig struct {
 	// Text is what messages call the rule. Empty: by what it matches.
 	Text string
 
-	refused bool // something of it was, and that was said
+	Incomplete bool // something of it was, and that was said
 }
 
 // WordConfig is a node of a tree of limits. Each that a request comes to is
@@ -74,21 +75,21 @@ type PairConfig struct {
 // text is what messages call the rule.
 func (c *RuleConfig) text() string {
 	if c.Text != "" || c.Match == nil {
-		return cited(c.Text)
+		return Shorten(c.Text)
 	}
 	var parts []string
 	for _, p := range c.Match.Value {
 		parts = append(parts, p.Key+"="+p.Pattern)
 	}
-	return cited("{" + strings.Join(parts, " ") + "}")
+	return Shorten("{" + strings.Join(parts, " ") + "}")
 }
 
 // cited is text with brackets of its own for a message: as it is, unless it is
 // long, or would move the cursor.
-func cited(text string) string {
+func Shorten(text string) string {
 	const most = 200
 	if len(text) > most || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return brief(text)
+		return Quote(text)
 	}
 	return text
 }
@@ -138,7 +139,7 @@ type RateLimitConfig struct {
 
 	// guessed says that the reader put something in place of what it refused:
 	// whether the values go together is not worth asking.
-	guessed bool
+	Incomplete bool
 }
 
 // Placed is a value that not every file has, and where it stands.
@@ -151,4 +152,11 @@ type Placed[T any] struct {
 type ReplacesConfig struct {
 	Pos
 	Name string
+}
+
+// baseName is the name of a file without directories and extension: the domain,
+// where the file does not say it.
+func BaseName(file string) string {
+	name := gopath.Base(strings.ReplaceAll(file, "\\", "/"))
+	return strings.TrimSuffix(name, gopath.Ext(name))
 }

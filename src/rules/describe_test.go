@@ -1,8 +1,12 @@
-package rules
+package rules_test
 
 import (
 	"bytes"
 	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/yamlrules"
 )
 
 func TestYAML(t *testing.T) {
@@ -101,12 +105,12 @@ descriptors:
   charge: path
   on_reject: none
 `
-	set, _, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got bytes.Buffer
-	err = set.YAML(&got)
+	err = yamlrules.Write(&got, set)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +120,7 @@ descriptors:
 }
 
 func TestWords(t *testing.T) {
-	set, _, err := Load([]File{{"a.yaml", []byte(`
+	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(`
 domain: d
 descriptors:
 - {key: a, rate_limit: {unit: hour, requests_per_unit: 3}}
@@ -124,7 +128,7 @@ descriptors:
 - {key: c, rate_limit: {algorithm: gcra, period: 90s, requests_per_unit: 10, burst: 3, min_interval: 100ms}}
 - {key: d, rate_limit: {algorithm: sliding_window, period: 1h, requests_per_unit: 10, count_blocked: true}}
 - {key: e, rate_limit: {unlimited: true}}
-`)}}, Options{})
+`)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,19 +140,19 @@ descriptors:
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	if got := (Quantity{Requests: 2, Unit: Week, Multiplier: 3}).Words(); got != "2 per 3 weeks" {
+	if got := (rules.Quantity{Requests: 2, Unit: rules.Week, Multiplier: 3}).Words(); got != "2 per 3 weeks" {
 		t.Errorf("got %q", got)
 	}
 }
 
 // Ordered lists and trees of limits, as operators see them.
 func TestDescribeOthers(t *testing.T) {
-	set, _, err := Load([]File{{"d.yaml", []byte(`
+	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(`
 domain: d
 rules:
 - {match: {p: /a*, ip: "*"}, per: [ip, user], shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 3, name: n}}
 - {match: {}, rate_limit: {unlimited: true, requests_per_unit: 7}}
-`)}, {"t.yaml", []byte("schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, 15]}}}}}}\n")}}, Options{})
+`)}, {Name: "t.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, 15]}}}}}}\n")}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +167,7 @@ rules:
 		}
 	}
 	var got bytes.Buffer
-	err = set.YAML(&got)
+	err = yamlrules.Write(&got, set)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package rules
+package rules_test
 
 import (
 	"errors"
@@ -7,15 +7,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/divvyrules"
+	"ratelimit/src/rules/loading"
 )
 
-func loadFile(t testing.TB, path string) (*Set, Problems) {
+func loadFile(t testing.TB, path string) (*rules.Set, rules.Problems) {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, warnings, err := Load([]File{{path, data}}, Options{})
+	set, warnings, err := loading.Load([]loading.File{{Name: path, Data: data}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,11 +27,11 @@ func loadFile(t testing.TB, path string) (*Set, Problems) {
 }
 
 // lists is what the ordered lists of a set say, without their places.
-func lists(set *Set) (lines []string) {
+func lists(set *rules.Set) (lines []string) {
 	for _, r := range set.Rules() {
 		unplaced := *r
-		unplaced.Pos = Pos{}
-		lines = append(lines, describe(&unplaced)+" "+r.Listed.key.head+strings.Join(r.Listed.key.per, "")+r.Listed.key.tail)
+		unplaced.Pos = rules.Pos{}
+		lines = append(lines, describe(&unplaced)+" "+rules.KeyParts(r))
 	}
 	return lines
 }
@@ -47,7 +51,7 @@ func TestDivvyExamples(t *testing.T) {
 	if d == nil {
 		t.Fatal("the domain is not the name of the file")
 	}
-	var scratch Scratch
+	var scratch rules.Scratch
 	for ask, want := range map[string]string{
 		"path=/printers/plotter,method=POST,user=rosa": "0",
 		"path=/printers/a4,method=POST,user=rosa":      "20",
@@ -92,11 +96,11 @@ resetSeconds=0
 [default]
 creditLimit=0
 `
-	a, _, err := Load([]File{{"a.yaml", []byte(yaml)}}, Options{})
+	a, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(yaml)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, _, err := Load([]File{{"kitchen.ini", []byte(ini)}}, Options{})
+	b, _, err := loading.Load([]loading.File{{Name: "kitchen.ini", Data: []byte(ini)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,14 +118,14 @@ creditLimit=0
 func FuzzINI(f *testing.F) {
 	seedDivvy(f, "ini")
 	f.Add([]byte("[a=\"b]\" c]\ncreditLimit=\"1\"\nresetSeconds='1' # x\n[default]\ncreditLimit=0"))
-	f.Fuzz(func(t *testing.T, data []byte) { readsDivvy(t, "d.ini", data, ParseINI) })
+	f.Fuzz(func(t *testing.T, data []byte) { readsDivvy(t, "d.ini", data, divvyrules.ParseINI) })
 }
 
 func FuzzJSON(f *testing.F) {
 	seedDivvy(f, "json")
 	f.Add([]byte(`{"overrides":[{"operation":{"a":1e999,"b":-0},"creditLimit":"1","resetSeconds":1}],"default":{"operation":{},"creditLimit":0}}`))
 	f.Add([]byte(strings.Repeat("[", 1000)))
-	f.Fuzz(func(t *testing.T, data []byte) { readsDivvy(t, "d.json", data, ParseJSON) })
+	f.Fuzz(func(t *testing.T, data []byte) { readsDivvy(t, "d.json", data, divvyrules.ParseJSON) })
 }
 
 func seedDivvy(f *testing.F, form string) {
@@ -141,7 +145,7 @@ func seedDivvy(f *testing.F, form string) {
 	f.Add(example)
 }
 
-func readsDivvy(t *testing.T, name string, data []byte, parse func(string, []byte) (*DomainConfig, Problems, Problems)) {
+func readsDivvy(t *testing.T, name string, data []byte, parse func(string, []byte) (*rules.DomainConfig, rules.Problems, rules.Problems)) {
 	if len(data) > 5000 {
 		return
 	}
@@ -156,20 +160,20 @@ func readsDivvy(t *testing.T, name string, data []byte, parse func(string, []byt
 			t.Fatalf("%q: the problem %q has no place or no words", data, p)
 		}
 	}
-	set, _, err := Load([]File{{name, data}}, Options{})
-	var all Problems
+	set, _, err := loading.Load([]loading.File{{Name: name, Data: data}}, rules.Options{})
+	var all rules.Problems
 	switch {
 	case err != nil && !errors.As(err, &all), len(problems) > 0 && err == nil:
 		t.Fatalf("%q: %v, and the reader: %v", data, err, problems)
 	case err != nil || cfg == nil || cfg.Rules == nil || cfg.Domain != "d":
 		return
 	}
-	rules := set.Rules()
-	if n := len(rules); n == 0 || len(rules[n-1].Listed.Match) > 0 || rules[n-1].Shadow {
-		t.Fatalf("%q: there is no default: %v", data, rules)
+	list := set.Rules()
+	if n := len(list); n == 0 || len(list[n-1].Listed.Match) > 0 || list[n-1].Shadow {
+		t.Fatalf("%q: there is no default: %v", data, list)
 	}
-	var scratch Scratch
-	for _, request := range [][]Entry{nil, {{}}, {{data, data}}} {
+	var scratch rules.Scratch
+	for _, request := range [][]rules.Entry{nil, {{}}, {{data, data}}} {
 		if rule, _ := set.Domains()[0].Meet(request, &scratch, nil); rule == nil {
 			t.Fatalf("%q: %q meets nothing", data, request)
 		}

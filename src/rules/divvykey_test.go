@@ -1,14 +1,17 @@
-package rules
+package rules_test
 
 import (
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // The keys of divvy, for those limits that it has.
 func TestDivvyKeys(t *testing.T) {
-	set, _, err := Load([]File{
-		{"kitchen.ini", []byte(`
+	set, _, err := loading.Load([]loading.File{
+		{Name: "kitchen.ini", Data: []byte(`
 [m=GET path=/p/* ip=*]
 creditLimit=3
 resetSeconds=60
@@ -27,7 +30,7 @@ creditLimit=0
 creditLimit=7
 resetSeconds=30
 `)},
-		{"list.yaml", []byte(`
+		{Name: "list.yaml", Data: []byte(`
 domain: list
 rules:
 - {match: {a: two}, per: [b, c], rate_limit: {algorithm: first_hit_window, period: 10s, requests_per_unit: 1}}
@@ -36,11 +39,11 @@ rules:
 - {match: {a: blocked}, rate_limit: {algorithm: first_hit_window, period: 10s, requests_per_unit: 1, count_blocked: true}}
 - {match: {}, per: [b], rate_limit: {algorithm: first_hit_window, period: 10s, requests_per_unit: 1}}
 `)},
-	}, Options{})
+	}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := Keys{Prefix: "prefix", Divvy: true}
+	keys := rules.Keys{Prefix: "prefix", Divvy: true}
 	request := parseEntries("m=GET,path=/p/a,ip=9,b=x:{y}")
 	for _, tt := range []struct{ domain, rule, want string }{
 		{"kitchen", "ip_*.m_GET.path_/p/*.canary", "divvy:ip=* m=GET path=/p/*:9:3:60"},
@@ -67,7 +70,7 @@ rules:
 			case tt.want != "" && (!keys.AsDivvy(r) || !ok || got != tt.want || tag != len(got)):
 				t.Errorf("%s: %q with a tag of %d bytes, want %q", r.Key, got, tag, tt.want)
 			}
-			plain := Keys{}
+			plain := rules.Keys{}
 			if plain.AsDivvy(r) {
 				t.Errorf("%s has divvy's key though nobody asked", r.Key)
 			}

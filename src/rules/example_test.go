@@ -4,11 +4,12 @@ import (
 	"fmt"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // A rule file is loaded, and two requests ask which rule applies to them.
 func Example() {
-	file := rules.File{Name: "shop.yaml", Data: []byte(`
+	file := loading.File{Name: "shop.yaml", Data: []byte(`
 domain: shop
 descriptors:
   - key: path
@@ -19,7 +20,7 @@ descriptors:
   - key: path
     rate_limit: {unit: second, requests_per_unit: 100}
 `)}
-	set, warnings, err := rules.Load([]rules.File{file}, rules.Options{})
+	set, warnings, err := loading.Load([]loading.File{file}, rules.Options{})
 	if err != nil {
 		fmt.Println(err) // every problem, a line each
 		return
@@ -44,7 +45,7 @@ descriptors:
 
 // Everything that is wrong is told at once, with its place and how to mend it.
 func ExampleLoad_problems() {
-	_, _, err := rules.Load([]rules.File{{Name: "a.yaml", Data: []byte(`domain: a
+	_, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(`domain: a
 descriptors:
   - key: user
     rate_limit:

@@ -1,36 +1,38 @@
-package rules
+package rules_test
 
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/yamlrules"
+	"ratelimit/src/testbed/testfiles"
 )
 
 // FuzzYAML reads, compiles and asks whatever comes; nothing may panic, each
 // problem has a place, and the same text gives the same result twice.
 func FuzzYAML(f *testing.F) {
-	seed(f)
+	testfiles.Seed(f)
 	f.Add([]byte(utf16(true, "domain: d\n")))
 	f.Add([]byte("rules: .\ntests: []\n"))
-	f.Add([]byte("domain: d\n" + laughs("name")))
+	f.Add([]byte("domain: d\n" + testfiles.Laughs("name")))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		cfg, problems, warnings := ParseYAML("a.yaml", data)
-		again, problems2, warnings2 := ParseYAML("a.yaml", data)
+		cfg, problems, warnings := yamlrules.Parse("a.yaml", data)
+		again, problems2, warnings2 := yamlrules.Parse("a.yaml", data)
 		if !reflect.DeepEqual(cfg, again) || !reflect.DeepEqual(problems, problems2) || !reflect.DeepEqual(warnings, warnings2) {
 			t.Fatalf("two readings of %q differ", data)
 		}
 		if cfg == nil && len(problems) == 0 && !hasTests(data) {
 			t.Fatalf("%q is neither good nor bad", data)
 		}
-		files := []File{{"a.yaml", data}}
-		set, odd, err := Load(files, Options{})
-		set2, odd2, err2 := Load(files, Options{})
+		files := []loading.File{{Name: "a.yaml", Data: data}}
+		set, odd, err := loading.Load(files, rules.Options{})
+		set2, odd2, err2 := loading.Load(files, rules.Options{})
 		if fmt.Sprint(err) != fmt.Sprint(err2) || !reflect.DeepEqual(odd, odd2) {
 			t.Fatalf("two loads of %q differ:\n%v %v\n%v %v", data, err, odd, err2, odd2)
 		}
@@ -62,7 +64,7 @@ func FuzzYAML(f *testing.F) {
 			t.Fatalf("two loads of %q differ", data)
 		}
 		var joined []byte
-		var scratch Scratch
+		var scratch rules.Scratch
 		for i, r := range set.Rules() {
 			if r.Index != i || !strings.HasPrefix(r.Key, cfg.Domain+".") {
 				t.Fatalf("%q: rule %d is %+v", data, i, r)
@@ -72,18 +74,18 @@ func FuzzYAML(f *testing.F) {
 			}
 			// A request with the rule's own words meets it, or a wildcard or
 			// an exact value that stands before it.
-			var request []Entry
+			var request []rules.Entry
 			wild := false
 			for _, name := range r.Names() {
-				request = append(request, Entry{Key: []byte(name)})
+				request = append(request, rules.Entry{Key: []byte(name)})
 			}
 			if r.Listed != nil {
 				for _, p := range r.Listed.Match {
-					request = append(request, Entry{[]byte(p.Key), []byte(p.Pattern)})
+					request = append(request, rules.Entry{[]byte(p.Key), []byte(p.Pattern)})
 				}
 			}
 			for _, level := range r.Path {
-				request = append(request, Entry{[]byte(level.Key()), []byte(level.Value())})
+				request = append(request, rules.Entry{[]byte(level.Key()), []byte(level.Value())})
 				wild = wild || level.Value() == ""
 			}
 			got, canaries := domain.Meet(request, &scratch, nil)
@@ -103,33 +105,13 @@ func FuzzYAML(f *testing.F) {
 				}
 			}
 		}
-		for _, request := range [][]Entry{nil, {{}}, {{data, data}}, {{nil, data}, {data, nil}}} {
+		for _, request := range [][]rules.Entry{nil, {{}}, {{data, data}}, {{nil, data}, {data, nil}}} {
 			domain.Find(request, &joined)
 		}
 	})
 }
 
-// seed adds the rule files of the tests and the examples.
-func seed(f *testing.F) {
-	for _, pattern := range []string{"testdata/*.txt", "../../examples/ratelimit/config/*.yaml"} {
-		paths, err := filepath.Glob(pattern)
-		if err != nil {
-			f.Fatal(err)
-		}
-		for _, path := range paths {
-			data, err := os.ReadFile(path)
-			if err != nil {
-				f.Fatal(err)
-			}
-			for one := range strings.SplitSeq(string(data), ".yaml --\n") {
-				one, _, _ = strings.Cut(one, "\n-- ")
-				f.Add([]byte(one))
-			}
-		}
-	}
-}
-
-func outlineOf(set *Set) (lines []string) {
+func outlineOf(set *rules.Set) (lines []string) {
 	for _, r := range set.Rules() {
 		lines = append(lines, describe(r))
 	}
@@ -137,60 +119,14 @@ func outlineOf(set *Set) (lines []string) {
 }
 
 // charged are the rules that are charged where Find returns r.
-func charged(r *Rule) []*Rule {
+func charged(r *rules.Rule) []*rules.Rule {
 	switch {
 	case r == nil:
 		return nil
 	case r.Charges == nil:
-		return []*Rule{r}
+		return []*rules.Rule{r}
 	}
 	return r.Charges
-}
-
-// latin1 makes one rune of each byte, so that regexp works on bytes.
-func latin1(b string) string {
-	runes := make([]rune, len(b))
-	for i := range len(b) {
-		runes[i] = rune(b[i])
-	}
-	return string(runes)
-}
-
-// FuzzWildcard holds patterns to the same patterns written as a regexp, and
-// "covers" to its promise.
-func FuzzWildcard(f *testing.F) {
-	f.Add("a*b", "ab", "a*xb")
-	f.Add("*", "", "**")
-	f.Add("ab*ba", "aba", "ab*ba")
-	f.Add("*aab*", "aaab", "*aaab*")
-	f.Add("1*2*3", "1223", "1*23")
-	f.Add("k_*.png", "k_\xff.png", "k_\n*.png")
-	f.Add("a**.b", "a*xb", "a*.b")
-	f.Fuzz(func(t *testing.T, p, text, q string) {
-		if !strings.Contains(p, "*") || len(p) > 100 || len(text) > 1000 || len(q) > 100 {
-			return
-		}
-		parts := strings.Split(latin1(p), "*")
-		for i := range parts {
-			parts[i] = regexp.QuoteMeta(parts[i])
-		}
-		oracle := regexp.MustCompile(`\A` + strings.Join(parts, `(?s:.*)`) + `\z`)
-		pattern := compilePattern(p)
-		for _, s := range []string{text, q, strings.ReplaceAll(p, "*", text), strings.ReplaceAll(q, "*", text)} {
-			if got, want := pattern.match([]byte(s)), oracle.MatchString(latin1(s)); got != want {
-				t.Fatalf("%q matches %q: %t, want %t", p, s, got, want)
-			}
-		}
-		if !strings.Contains(q, "*") || !pattern.covers(q) {
-			return
-		}
-		narrow := compilePattern(q)
-		for _, s := range []string{text, strings.ReplaceAll(q, "*", text), strings.ReplaceAll(q, "*", ""), strings.ReplaceAll(q, "*", p)} {
-			if narrow.match([]byte(s)) && !pattern.match([]byte(s)) {
-				t.Fatalf("%q covers %q, but only the latter matches %q", p, q, s)
-			}
-		}
-	})
 }
 
 // FuzzFind builds a tree and a request from bytes, of so few different words
@@ -207,19 +143,19 @@ func FuzzFind(f *testing.F) {
 		}
 		words := []string{"a", "b", "a_b", "*", "a*", "*b", "a_*", "", "b*a", "\xff", "ab", "b_a", "**", "_", "*_", "_*"}
 		top := grow(tree, words)
-		set, warnings, err := Compile([]DomainConfig{{Domain: "d", Descriptors: top}}, Options{})
+		set, warnings, err := rules.Compile([]rules.DomainConfig{{Domain: "d", Descriptors: top}}, rules.Options{})
 		if bad := unusable(top); (err != nil) != bad {
 			t.Fatalf("%+v: %v, want an error: %t", top, err, bad)
 		}
 		if err != nil {
 			return
 		}
-		var request []Entry
+		var request []rules.Entry
 		for _, b := range ask {
-			request = append(request, Entry{[]byte(words[b&15]), []byte(words[b>>4])})
+			request = append(request, rules.Entry{[]byte(words[b&15]), []byte(words[b>>4])})
 		}
 		var joined []byte
-		var got []Pos
+		var got []rules.Pos
 		r := set.Domain([]byte("d")).Find(request, &joined)
 		for _, one := range charged(r) {
 			got = append(got, one.Pos)
@@ -236,7 +172,7 @@ func FuzzFind(f *testing.F) {
 			t.Fatalf("%q in %+v: all or none is %t", request, top, r.AllOrNone)
 		}
 		for _, w := range warnings {
-			literal := slices.ContainsFunc(request, func(e Entry) bool { return bytes.ContainsRune(slices.Concat(e.Key, e.Value), '*') })
+			literal := slices.ContainsFunc(request, func(e rules.Entry) bool { return bytes.ContainsRune(slices.Concat(e.Key, e.Value), '*') })
 			if !literal && w.Line == r.Pos.Line && strings.HasPrefix(w.What, "no request can match") {
 				t.Fatalf("%q in %+v finds what was warned of: %v", request, top, w)
 			}
@@ -245,42 +181,42 @@ func FuzzFind(f *testing.F) {
 }
 
 // grow builds a tree from bytes, two for each descriptor, of sixteen words.
-func grow(tree []byte, words []string) []DescriptorConfig {
+func grow(tree []byte, words []string) []rules.DescriptorConfig {
 	rest := tree
-	var build func(depth int) []DescriptorConfig
-	build = func(depth int) (list []DescriptorConfig) {
+	var build func(depth int) []rules.DescriptorConfig
+	build = func(depth int) (list []rules.DescriptorConfig) {
 		for len(rest) >= 2 && len(list) < 6 {
-			d := DescriptorConfig{
-				Pos: Pos{"a.yaml", len(tree) - len(rest) + 1, 0},
+			d := rules.DescriptorConfig{
+				Pos: rules.Pos{"a.yaml", len(tree) - len(rest) + 1, 0},
 				Key: words[rest[0]&15], Value: words[rest[0]>>4],
 			}
 			what := rest[1]
 			rest = rest[2:]
 			switch {
 			case what&0x81 == 0:
-				d.RateLimit = &RateLimitConfig{Unit: "day"}
+				d.RateLimit = &rules.RateLimitConfig{Unit: "day"}
 			case what&1 == 0:
-				d.RateLimits = &Placed[[]RateLimitConfig]{d.Pos, []RateLimitConfig{
-					{Pos: Pos{"a.yaml", d.Line, 1}, Unit: "day"},
-					{Pos: Pos{"a.yaml", d.Line, 2}, Unit: "hour"},
+				d.RateLimits = &rules.Placed[[]rules.RateLimitConfig]{d.Pos, []rules.RateLimitConfig{
+					{Pos: rules.Pos{"a.yaml", d.Line, 1}, Unit: "day"},
+					{Pos: rules.Pos{"a.yaml", d.Line, 2}, Unit: "hour"},
 				}}
 			}
 			switch what & 0x30 {
 			case 0x10:
-				d.Charge = &Placed[string]{d.Pos, "path"}
+				d.Charge = &rules.Placed[string]{d.Pos, "path"}
 			case 0x20:
-				d.Charge = &Placed[string]{d.Pos, "leaf"}
+				d.Charge = &rules.Placed[string]{d.Pos, "leaf"}
 			}
 			switch what & 0x44 {
 			case 0x40:
-				d.OnReject = &Placed[string]{d.Pos, "none"}
+				d.OnReject = &rules.Placed[string]{d.Pos, "none"}
 			case 0x44:
-				d.OnReject = &Placed[string]{d.Pos, "each"}
+				d.OnReject = &rules.Placed[string]{d.Pos, "each"}
 			}
 			if what&2 == 0 && depth < 3 {
 				d.Descriptors = build(depth + 1)
 			}
-			d.ShareThreshold = what&8 == 0 && strings.Contains(composite(&d), "*")
+			d.ShareThreshold = what&8 == 0 && strings.Contains(rules.Composite(&d), "*")
 			list = append(list, d)
 			if what&4 == 0 && depth > 0 {
 				break
@@ -292,7 +228,7 @@ func grow(tree []byte, words []string) []DescriptorConfig {
 }
 
 // unusable reports whether a key is missing or a descriptor is there twice.
-func unusable(list []DescriptorConfig) bool {
+func unusable(list []rules.DescriptorConfig) bool {
 	for i, d := range list {
 		if d.Key == "" || unusable(d.Descriptors) {
 			return true
@@ -308,18 +244,18 @@ func unusable(list []DescriptorConfig) bool {
 
 // walker finds by the words of the documentation what a request is charged to.
 type walker struct {
-	request    []Entry
+	request    []rules.Entry
 	path, none bool
-	charges    []Pos
+	charges    []rules.Pos
 }
 
-func (w *walker) walk(level []DescriptorConfig) {
+func (w *walker) walk(level []rules.DescriptorConfig) {
 	if len(w.request) == 0 {
 		w.charges = nil
 		return
 	}
 	key, value := string(w.request[0].Key), string(w.request[0].Value)
-	step := func(is func(d DescriptorConfig) bool) *DescriptorConfig {
+	step := func(is func(d rules.DescriptorConfig) bool) *rules.DescriptorConfig {
 		for i := range level {
 			if is(level[i]) {
 				return &level[i]
@@ -327,9 +263,9 @@ func (w *walker) walk(level []DescriptorConfig) {
 		}
 		return nil
 	}
-	d := step(func(d DescriptorConfig) bool { return value != "" && d.Key == key && d.Value == value })
+	d := step(func(d rules.DescriptorConfig) bool { return value != "" && d.Key == key && d.Value == value })
 	if d == nil {
-		d = step(func(d DescriptorConfig) bool {
+		d = step(func(d rules.DescriptorConfig) bool {
 			text := d.Key
 			if d.Value != "" {
 				text += "_" + d.Value
@@ -338,7 +274,7 @@ func (w *walker) walk(level []DescriptorConfig) {
 		})
 	}
 	if d == nil {
-		d = step(func(d DescriptorConfig) bool { return d.Key == key && d.Value == "" })
+		d = step(func(d rules.DescriptorConfig) bool { return d.Key == key && d.Value == "" })
 	}
 	if d == nil {
 		w.charges = nil
@@ -387,10 +323,10 @@ func glob(pattern, text string) bool {
 
 // hasTests reads data as files of tests are read.
 func hasTests(data []byte) bool {
-	v, _ := ReadValue("a.yaml", data)
+	v, _ := yamlrules.ReadValue("a.yaml", data)
 	if v == nil {
 		return false
 	}
 	fields, _ := v.Fields()
-	return slices.ContainsFunc(fields, func(f Field) bool { return f.Name == "tests" })
+	return slices.ContainsFunc(fields, func(f yamlrules.Field) bool { return f.Name == "tests" })
 }

@@ -1,10 +1,14 @@
-package rules
+package rules_test
 
 import (
 	"fmt"
 	"runtime"
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
+	"ratelimit/src/testbed/testfiles"
 )
 
 const oneRule = "- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n"
@@ -37,7 +41,7 @@ func TestBytes(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if got := outcome([]File{{"a.yaml", []byte(test.data)}}, Options{}); got != test.want {
+			if got := outcome([]loading.File{{Name: "a.yaml", Data: []byte(test.data)}}, rules.Options{}); got != test.want {
 				t.Errorf("got:\n%swant:\n%s", got, test.want)
 			}
 		})
@@ -65,7 +69,7 @@ func TestHostile(t *testing.T) {
 	limit := "  rate_limit: {unit: day, requests_per_unit: 1}\n"
 	tests := []struct{ name, data, want string }{
 		{
-			"a billion laughs where nothing is read", "domain: d\n" + laughs("name"),
+			"a billion laughs where nothing is read", "domain: d\n" + testfiles.Laughs("name"),
 			"a.yaml:2:40: the aliases of the file stand for more than 1000000 values; use fewer aliases, or several files",
 		},
 		{
@@ -131,7 +135,7 @@ func TestHostile(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			got := outcome([]File{{"a.yaml", []byte(test.data)}}, Options{})
+			got := outcome([]loading.File{{Name: "a.yaml", Data: []byte(test.data)}}, rules.Options{})
 			runtime.ReadMemStats(&after)
 			if !strings.HasPrefix(got, test.want) {
 				t.Errorf("got %.300q, want %.300q", got, test.want)
@@ -162,7 +166,7 @@ func TestHostileDivvy(t *testing.T) {
 		{"a map in a map in a map", "a.json", strings.Repeat(`{"a":`, 500_000), "a.json:1:500: not JSON: values are nested more than 100 levels deep"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := outcome([]File{{test.file, []byte(test.data)}}, Options{}); !strings.HasPrefix(got, test.want) {
+			if got := outcome([]loading.File{{Name: test.file, Data: []byte(test.data)}}, rules.Options{}); !strings.HasPrefix(got, test.want) {
 				t.Errorf("got %.300q, want %.300q", got, test.want)
 			}
 		})
@@ -180,18 +184,6 @@ func numbered(n int, form string) string {
 
 func nested(depth int, open, end string) string {
 	return strings.Repeat(open, depth) + strings.Repeat(end, depth) + "\n"
-}
-
-// laughs is nine maps under one key, each nine times the one before.
-func laughs(key string) string {
-	var b strings.Builder
-	item := "x"
-	for c := 'a'; c <= 'i'; c++ {
-		nine := strings.TrimSuffix(strings.Repeat("key: "+item+", ", 9), ", ")
-		fmt.Fprintf(&b, "%s: &%c {%s}\n", key, c, nine)
-		item = "*" + string(c) + " "
-	}
-	return b.String()
 }
 
 // bomb is n descriptors that share the list of children of the one before, ten

@@ -1,4 +1,4 @@
-package rules
+package rules_test
 
 import (
 	"bytes"
@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // How keys are written, with their tags in braces.
@@ -26,12 +29,12 @@ descriptors:
   - {key: b, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: "st*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, _, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := set.Domain([]byte("d_{1}"))
-	plain, escape := Keys{Prefix: "p_"}, Keys{Prefix: "p_", Escape: true}
+	plain, escape := rules.Keys{Prefix: "p_"}, rules.Keys{Prefix: "p_", Escape: true}
 	var joined []byte
 	for _, tt := range []struct{ entries, plain, escaped string }{
 		{"", "{p_d_{1}_}", "{p_d%5F%7B1%7D_}"},
@@ -47,13 +50,13 @@ descriptors:
 		{"start=1", "{p_d_{1}_start_st*_}", "{p_d%5F%7B1%7D_start_st*:_}"},
 		{"no_rule=1_2,b=3", "{p_d_{1}_no_rule_1_2_}b_3_", "{p_d%5F%7B1%7D_no%5Frule_1%5F2_}b_3_"}, // of a limit that came with the request
 	} {
-		var request []Entry
+		var request []rules.Entry
 		if tt.entries != "" {
 			request = parseEntries(tt.entries)
 		}
 		rule := d.Find(request, &joined)
 		for _, side := range []struct {
-			keys *Keys
+			keys *rules.Keys
 			want string
 		}{{&plain, tt.plain}, {&escape, tt.escaped}} {
 			const before = "what is there"
@@ -74,16 +77,16 @@ func FuzzEscapedKey(f *testing.F) {
 	f.Add("d_a", "%5F", "%", "{}", "|fw:60:0", uint8(2))
 	f.Add("\xff\x00", "", "", "é\x7f", "\r\n", uint8(2))
 	f.Fuzz(func(t *testing.T, domain, key1, value1, key2, value2 string, n uint8) {
-		set, _, err := Compile([]DomainConfig{{Domain: domain}}, Options{})
+		set, _, err := rules.Compile([]rules.DomainConfig{{Domain: domain}}, rules.Options{})
 		if err != nil {
 			return // an empty name
 		}
 		parts := []string{domain, key1, value1, key2, value2}[:1+2*(n%3)]
-		var entries []Entry
+		var entries []rules.Entry
 		for i := 1; i < len(parts); i += 2 {
-			entries = append(entries, Entry{[]byte(parts[i]), []byte(parts[i+1])})
+			entries = append(entries, rules.Entry{[]byte(parts[i]), []byte(parts[i+1])})
 		}
-		keys := Keys{Prefix: "p", Escape: true}
+		keys := rules.Keys{Prefix: "p", Escape: true}
 		key, tag := keys.Append(nil, set.Domain([]byte(domain)), nil, entries)
 		if bytes.ContainsAny(key, "{}|:") || bytes.ContainsFunc(key, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
 			t.Fatalf("%q: %q", parts, key)
@@ -119,26 +122,26 @@ func FuzzSharedKeys(f *testing.F) {
 			return
 		}
 		words := []string{"", "a", "b", "a*", "*", "a_b", "b*", "a_b*", "*_", "_", ":", "a:b*", "%3A", "*:*", "b_*", "a:a*"}
-		set, _, err := Compile([]DomainConfig{{Domain: "d", Descriptors: grow(tree, words)}}, Options{})
+		set, _, err := rules.Compile([]rules.DomainConfig{{Domain: "d", Descriptors: grow(tree, words)}}, rules.Options{})
 		if err != nil {
 			return // a descriptor twice, or without a key
 		}
-		d, keys := set.Domain([]byte("d")), Keys{Escape: true}
+		d, keys := set.Domain([]byte("d")), rules.Keys{Escape: true}
 		type asked struct {
-			rule    *Rule
-			entries []Entry
+			rule    *rules.Rule
+			entries []rules.Entry
 		}
 		seen := make(map[string][]asked)
-		entry := func(b byte) Entry { return Entry{[]byte(words[b&15]), []byte(words[b>>4])} }
+		entry := func(b byte) rules.Entry { return rules.Entry{[]byte(words[b&15]), []byte(words[b>>4])} }
 		var joined []byte
 		for _, beginning := range [][]byte{one, other} {
 			for last := range 256 {
-				var request []Entry
+				var request []rules.Entry
 				for _, b := range append(slices.Clone(beginning), byte(last)) {
 					request = append(request, entry(b))
 				}
 				rule := d.Find(request, &joined)
-				for _, r := range append([]*Rule{nil}, charged(rule)...) { // nil: the request brings a limit
+				for _, r := range append([]*rules.Rule{nil}, charged(rule)...) { // nil: the request brings a limit
 					key, _ := keys.Append(nil, d, r, request)
 					a := asked{r, request}
 					if r != nil {
@@ -157,7 +160,7 @@ func FuzzSharedKeys(f *testing.F) {
 }
 
 // oneCounter says whether two descriptors may be counted as one.
-func oneCounter(r, s *Rule, a, b []Entry) bool {
+func oneCounter(r, s *rules.Rule, a, b []rules.Entry) bool {
 	if len(a) != len(b) {
 		return false
 	}

@@ -1,14 +1,17 @@
-package rules
+package rules_test
 
 import (
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
-func parseEntries(text string) (entries []Entry) {
+func parseEntries(text string) (entries []rules.Entry) {
 	for pair := range strings.SplitSeq(text, ",") {
 		key, value, _ := strings.Cut(pair, "=")
-		entries = append(entries, Entry{[]byte(key), []byte(value)})
+		entries = append(entries, rules.Entry{[]byte(key), []byte(value)})
 	}
 	return entries
 }
@@ -48,7 +51,7 @@ descriptors:
     descriptors:
     - {key: "k*", rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, _, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +94,7 @@ descriptors:
 			}
 			continue
 		}
-		if got, _ := new(Keys).Append(nil, domain, rule, entries); string(got) != "d_"+tt.key {
+		if got, _ := new(rules.Keys).Append(nil, domain, rule, entries); string(got) != "d_"+tt.key {
 			t.Errorf("%s: kept under %s, want d_%s", tt.entries, got, tt.key)
 		}
 		if got := string(rule.AppendName(nil, entries)); got != tt.name {
@@ -110,7 +113,7 @@ descriptors:
 - {key: u, rate_limit: {unlimited: true, name: b, replaces: [{name: c}]}}
 - {key: x, rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, _, err := Load([]File{{"a.yaml", []byte(text)}, {"b.yaml", []byte("domain: e")}}, Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}, {Name: "b.yaml", Data: []byte("domain: e")}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,11 +122,11 @@ descriptors:
 		t.Fatal("only d has rules that replace others")
 	}
 	var joined []byte
-	var p Replaced
+	var p rules.Replaced
 	for _, tt := range []struct{ matched, replaced string }{
 		{"a", ""}, {"a b", "b"}, {"b a", "b"}, {"a b c", "b c"}, {"b c", "c"}, {"c x", ""}, {"u a b c", "b c"},
 	} {
-		var list []*Rule
+		var list []*rules.Rule
 		for key := range strings.FieldsSeq(tt.matched) {
 			list = append(list, d.Find(parseEntries(key+"=1"), &joined))
 		}

@@ -9,7 +9,7 @@ import (
 
 // literal warns of a value that its author probably meant as a network or a regular
 // expression. Values match as they are written, but for `*`, so no request would match.
-func (c *compiler) literal(at Pos, key, value string) {
+func (c *Compiler) literal(at Pos, key, value string) {
 	if ownText[key] {
 		return
 	}
@@ -26,17 +26,17 @@ func (c *compiler) literal(at Pos, key, value string) {
 	if as, ok := fromRegexp(value); ok {
 		mend = fmt.Sprintf("write %q", as)
 	}
-	c.warnings.add(at, mend, "the value %s looks like a regular expression, and matches only as it is written: `*` stands for any text, all else for itself", brief(value))
+	c.warnings.Add(at, mend, "the value %s looks like a regular expression, and matches only as it is written: `*` stands for any text, all else for itself", Quote(value))
 }
 
 // network warns of a value in CIDR notation. Envoy's action masked_remote_address sends
 // such values, without host bits.
-func (c *compiler) network(at Pos, key, value string, network netip.Prefix) {
+func (c *Compiler) network(at Pos, key, value string, network netip.Prefix) {
 	masked := network.Masked()
 	if key == maskedKey {
 		if network != masked {
-			c.warnings.add(at, fmt.Sprintf("write %q", masked),
-				"no request has the value %s: Envoy sends networks without host bits", brief(value))
+			c.warnings.Add(at, fmt.Sprintf("write %q", masked),
+				"no request has the value %s: Envoy sends networks without host bits", Quote(value))
 		}
 		return
 	}
@@ -44,7 +44,7 @@ func (c *compiler) network(at Pos, key, value string, network netip.Prefix) {
 	if as, ok := fromNetwork(masked); ok {
 		mend = fmt.Sprintf("write %q, or %s", as, strings.TrimPrefix(mend, "write "))
 	}
-	c.warnings.add(at, mend, "the value %s looks like a network, and matches only as it is written: no address of it does", brief(value))
+	c.warnings.Add(at, mend, "the value %s looks like a network, and matches only as it is written: no address of it does", Quote(value))
 }
 
 // maskedKey is the key of the descriptor entries that Envoy's action masked_remote_address makes.

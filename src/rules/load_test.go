@@ -1,17 +1,17 @@
-package rules
+package rules_test
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // TestLoad plays the cases of testdata/*.txt. A case is
@@ -39,7 +39,7 @@ func TestLoad(t *testing.T) {
 		for one := range strings.SplitSeq(text, "\n== ") {
 			title, body, _ := strings.Cut(one, "\n")
 			t.Run(filepath.Base(path)+"/"+title, func(t *testing.T) {
-				var files []File
+				var files []loading.File
 				want := ""
 				_, body, _ = strings.Cut("\n"+body, "\n-- ")
 				for section := range strings.SplitSeq(body, "\n-- ") {
@@ -50,10 +50,10 @@ func TestLoad(t *testing.T) {
 					case name == "want":
 						want = content
 					default:
-						files = append(files, File{name, []byte(content)})
+						files = append(files, loading.File{Name: name, Data: []byte(content)})
 					}
 				}
-				opt := Options{
+				opt := rules.Options{
 					MergeDomains: strings.HasSuffix(title, "(merged)"),
 					AllOrNothing: strings.HasSuffix(title, "(all or nothing)"),
 					AllDocuments: strings.HasSuffix(title, "(all documents)"),
@@ -69,14 +69,14 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-var smallStore = Store{
+var smallStore = rules.Store{
 	Name: "Abacus", Kinds: []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter},
 	CountsBlocked: true, NoGroups: true, Others: []string{"memory", "redis"},
 }
 
 // outcome is all that comes of loading files, as text.
-func outcome(files []File, opt Options) string {
-	set, warnings, err := Load(files, opt)
+func outcome(files []loading.File, opt rules.Options) string {
+	set, warnings, err := loading.Load(files, opt)
 	if err != nil {
 		return err.Error() + "\n"
 	}
@@ -101,50 +101,8 @@ func outcome(files []File, opt Options) string {
 
 // charges describes the descriptors that are charged to more, or to others,
 // than a rule of their own.
-func charges(set *Set) (lines []string) {
-	var found []*Rule
-	var walk func(n *node)
-	walk = func(n *node) {
-		if n.rule != nil && n.rule.Charges != nil {
-			found = append(found, n.rule)
-		}
-		if n.children == nil {
-			return
-		}
-		for _, k := range n.children.keys.all() {
-			for child := range k.nodes() {
-				walk(child)
-			}
-		}
-	}
-	var words func(n *wordNode)
-	words = func(n *wordNode) {
-		if n.rule != nil && n.rule.Charges != nil {
-			found = append(found, n.rule)
-		}
-		for _, child := range n.children.all() {
-			words(child)
-		}
-		if n.other != nil {
-			words(n.other)
-		}
-	}
-	for _, d := range set.domains {
-		walk(&d.root)
-		if d.words != nil {
-			words(d.words)
-		}
-		if d.list != nil {
-			for _, r := range d.list.rules {
-				if r.rule.Charges != nil {
-					found = append(found, r.rule)
-				}
-			}
-		}
-	}
-	slices.SortFunc(found, func(a, b *Rule) int {
-		return cmp.Or(strings.Compare(a.Pos.File, b.Pos.File), a.Pos.Line-b.Pos.Line, a.Pos.Col-b.Pos.Col, strings.Compare(a.Key, b.Key))
-	})
+func charges(set *rules.Set) (lines []string) {
+	found := rules.Charged(set)
 	for _, r := range found {
 		s := fmt.Sprintf("charged at %v:", r.Pos)
 		for _, one := range r.Charges {
@@ -165,7 +123,7 @@ func charges(set *Set) (lines []string) {
 }
 
 // describe is all that a test may want to know of a rule.
-func describe(r *Rule) string {
+func describe(r *rules.Rule) string {
 	s := fmt.Sprintf("%v %s: ", r.Pos, r.Key)
 	switch {
 	case r.Unlimited:
@@ -175,7 +133,7 @@ func describe(r *Rule) string {
 	default:
 		s += fmt.Sprintf("%d per %v", r.Requests, r.Unit)
 	}
-	if l := r.Limit; r.byPeriod || l.Kind != algorithm.FixedWindow {
+	if l := r.Limit; r.ByPeriod || l.Kind != algorithm.FixedWindow {
 		s += fmt.Sprintf(", %v of %d in %v", l.Kind, l.Max, l.Period)
 	}
 	if r.Limit.Burst > 0 {
@@ -211,7 +169,7 @@ func describe(r *Rule) string {
 			s += ", canary"
 		}
 	}
-	if r.words != nil {
+	if len(r.Names()) > 0 {
 		s += ", named " + strings.Join(r.Names(), " ")
 	}
 	for _, l := range r.Path {
@@ -222,8 +180,8 @@ func describe(r *Rule) string {
 			s += fmt.Sprintf(", %s shared", l.Key())
 		}
 	}
-	if r.replaces != nil {
-		s += fmt.Sprintf(", replaces %d", len(r.replaces.numbers))
+	if len(r.Replaces()) > 0 {
+		s += fmt.Sprintf(", replaces %d", len(r.Replaces()))
 	}
 	if r.Joint {
 		s += ", joint"
@@ -236,36 +194,4 @@ func describe(r *Rule) string {
 		s += fmt.Sprintf(", metadata %s %v", text, err)
 	}
 	return s
-}
-
-// Every key of the rule files stands in the table of docs/rule-keys.md.
-func TestDocumentHasEveryKey(t *testing.T) {
-	text, err := os.ReadFile("../../docs/rule-keys.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for key, places := range keys {
-		row := "| `" + key + "` | "
-		for _, place := range []where{atRoot, atDescriptor, atRule, atLimit, atReplaces} {
-			if places&place != 0 {
-				row += whereNames[place] + ", "
-			}
-		}
-		if row = strings.TrimSuffix(row, ", ") + " |"; !strings.Contains(string(text), row) {
-			t.Errorf("docs/rule-keys.md has no row that begins %q", row)
-		}
-	}
-}
-
-// So do those of trees of limits.
-func TestDocumentHasEveryKeyOfTrees(t *testing.T) {
-	text, err := os.ReadFile("../../docs/rule-keys.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, k := range treeKeys {
-		if row := "| `" + k.name + "` | " + k.place + " |"; !strings.Contains(string(text), row) {
-			t.Errorf("docs/rule-keys.md has no row that begins %q", row)
-		}
-	}
 }

@@ -1,34 +1,37 @@
-package rules
+package rules_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // compiled turns an outline into a domain: a line is "key" or "key=value",
 // two spaces deeper than its parent; a line behind "-" has no limit.
-func compiled(t testing.TB, outline string) *Domain {
+func compiled(t testing.TB, outline string) *rules.Domain {
 	t.Helper()
-	var cfg DomainConfig
+	var cfg rules.DomainConfig
 	cfg.Domain, cfg.File = "d", "outline"
-	levels := []*[]DescriptorConfig{&cfg.Descriptors}
+	levels := []*[]rules.DescriptorConfig{&cfg.Descriptors}
 	for i, line := range strings.Split(strings.TrimSpace(outline), "\n") {
 		line = strings.TrimLeft(line, "\t")
 		text := strings.TrimLeft(line, " ")
 		depth := (len(line) - len(text)) / 2
-		d := DescriptorConfig{Pos: Pos{"outline", i + 1, 1}}
+		d := rules.DescriptorConfig{Pos: rules.Pos{"outline", i + 1, 1}}
 		if rest, without := strings.CutPrefix(text, "-"); without {
 			text = rest
 		} else {
-			d.RateLimit = &RateLimitConfig{Unit: "day", RequestsPerUnit: 1}
+			d.RateLimit = &rules.RateLimitConfig{Unit: "day", RequestsPerUnit: 1}
 		}
 		d.Key, d.Value, _ = strings.Cut(text, "=")
 		list := levels[depth]
 		*list = append(*list, d)
 		levels = append(levels[:depth+1], &(*list)[len(*list)-1].Descriptors)
 	}
-	set, _, err := Compile([]DomainConfig{cfg}, Options{})
+	set, _, err := rules.Compile([]rules.DomainConfig{cfg}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,17 +39,17 @@ func compiled(t testing.TB, outline string) *Domain {
 }
 
 // entries reads "key=value, key=value".
-func entries(request string) (list []Entry) {
+func entries(request string) (list []rules.Entry) {
 	for one := range strings.SplitSeq(request, ", ") {
 		if key, value, ok := strings.Cut(one, "="); ok {
-			list = append(list, Entry{[]byte(key), []byte(value)})
+			list = append(list, rules.Entry{[]byte(key), []byte(value)})
 		}
 	}
 	return list
 }
 
 // found is the path of the rule that Find finds, "a=b/c", or "none".
-func found(d *Domain, request []Entry) string {
+func found(d *rules.Domain, request []rules.Entry) string {
 	var joined []byte
 	r := d.Find(request, &joined)
 	if explained := d.Explain(request).Rule; explained != r {
@@ -308,7 +311,7 @@ func TestFindScratch(t *testing.T) {
 		if strings.Contains(value, "x") {
 			want = "*x*"
 		}
-		r := d.Find([]Entry{{[]byte("a"), []byte(value)}}, &joined)
+		r := d.Find([]rules.Entry{{[]byte("a"), []byte(value)}}, &joined)
 		if r == nil || (r.Path[0].Value() == "*x*") != (want == "*x*") {
 			t.Errorf("a=%.10q finds %v, want %s", value, r, want)
 		}
@@ -316,7 +319,7 @@ func TestFindScratch(t *testing.T) {
 }
 
 func TestDomains(t *testing.T) {
-	set, _, err := Compile([]DomainConfig{{Domain: "a"}, {Domain: "b\xff"}}, Options{})
+	set, _, err := rules.Compile([]rules.DomainConfig{{Domain: "a"}, {Domain: "b\xff"}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +340,7 @@ func TestDomains(t *testing.T) {
 
 // An empty set is a good one.
 func TestNoConfiguration(t *testing.T) {
-	set, warnings, err := Load(nil, Options{})
+	set, warnings, err := loading.Load(nil, rules.Options{})
 	if err != nil || len(warnings) > 0 || len(set.Domains()) != 0 || len(set.Rules()) != 0 || set.Domain(nil) != nil {
 		t.Error(set, warnings, err)
 	}

@@ -43,6 +43,12 @@ type condition struct {
 	glob  pattern
 }
 
+// PatternMatches reports whether value matches the pattern of a Pair; nil is no value, which no pattern matches.
+func PatternMatches(pattern string, value []byte) bool {
+	c := newCondition(0, pattern)
+	return c.met(value)
+}
+
 // met reports whether value, nil for none, is as c wants it.
 func (c *condition) met(value []byte) bool {
 	switch {

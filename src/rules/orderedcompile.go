@@ -12,14 +12,14 @@ import (
 
 // maxPairs bounds what a rule of an ordered list matches by, and what it counts
 // by.
-const maxPairs = 100
+const MaxPairs = 100
 
 // maxMasked bounds the search for rules that no request gets to: so many
 // patterns and keys are looked at.
 const maxMasked = 50_000_000
 
 // ordered compiles the ordered list of a domain.
-func (c *compiler) ordered(d *Domain, cfg *DomainConfig, p path) {
+func (c *Compiler) ordered(d *Domain, cfg *DomainConfig, p path) {
 	list := cfg.Rules.Value
 	l := &orderedList{}
 	d.list = l
@@ -37,7 +37,7 @@ func (c *compiler) ordered(d *Domain, cfg *DomainConfig, p path) {
 		l.rules = append(l.rules, orderedRule{
 			want:   want,
 			canary: list[i].ShadowMode && !isDefault(list, i),
-			bad:    list[i].Match == nil || list[i].refused || len(list[i].Match.Value) != len(matches[i]),
+			bad:    list[i].Match == nil || list[i].Incomplete || len(list[i].Match.Value) != len(matches[i]),
 		})
 	}
 	l.index()
@@ -52,13 +52,13 @@ func (c *compiler) ordered(d *Domain, cfg *DomainConfig, p path) {
 		}
 	}
 	if charged+most > maxCharges {
-		c.problems.add(cfg.Rules.Pos, "use fewer rules in shadow mode",
+		c.problems.Add(cfg.Rules.Pos, "use fewer rules in shadow mode",
 			"what matches may be charged to %d limits, and %d are the most: rules in shadow mode are charged besides the one that decides", charged+most, maxCharges)
 	}
 	var values [][]byte
 	for i := range min(len(list), maxMasked/(len(l.others)+len(l.slots)+1)) {
 		if by, masked := l.masked(i, matches[i], &values); masked && !l.rules[i].bad {
-			c.problems.add(list[i].Pos, "put the narrower one first, or remove one",
+			c.problems.Add(list[i].Pos, "put the narrower one first, or remove one",
 				"no request gets to the rule %s: that at %v, %s, takes all of them", list[i].text(), list[by].Pos, list[by].text())
 		}
 	}
@@ -72,20 +72,20 @@ func isDefault(list []RuleConfig, i int) bool {
 }
 
 // pairs returns what a rule matches by, sorted, and how long it is.
-func (c *compiler) pairs(cfg *RuleConfig) (match []Pair, size int) {
-	if cfg.Match == nil && cfg.refused {
+func (c *Compiler) pairs(cfg *RuleConfig) (match []Pair, size int) {
+	if cfg.Match == nil && cfg.Incomplete {
 		return nil, 0
 	}
 	if cfg.Match == nil {
-		c.problems.add(cfg.Pos, "add `match: {key: pattern}`, or `match: {}` if it is for all", "the rule has no match")
+		c.problems.Add(cfg.Pos, "add `match: {key: pattern}`, or `match: {}` if it is for all", "the rule has no match")
 		return nil, 0
 	}
-	if len(cfg.Match.Value) > maxPairs {
-		c.problems.add(cfg.Match.Pos, "use fewer", "the rule matches by more than %d keys", maxPairs)
+	if len(cfg.Match.Value) > MaxPairs {
+		c.problems.Add(cfg.Match.Pos, "use fewer", "the rule matches by more than %d keys", MaxPairs)
 		return nil, 0
 	}
-	if len(cfg.Per) > maxPairs {
-		c.problems.add(cfg.Pos, "use fewer", "the rule counts by more than %d keys", maxPairs)
+	if len(cfg.Per) > MaxPairs {
+		c.problems.Add(cfg.Pos, "use fewer", "the rule counts by more than %d keys", MaxPairs)
 		return nil, 0
 	}
 	for _, p := range cfg.Match.Value {
@@ -96,7 +96,7 @@ func (c *compiler) pairs(cfg *RuleConfig) (match []Pair, size int) {
 	for i, per := range cfg.Per {
 		size += len(per.Value) + len("_")
 		if slices.ContainsFunc(cfg.Per[:i], func(o Placed[string]) bool { return o.Value == per.Value }) {
-			c.problems.add(per.Pos, "remove one of them", "per names the key %s twice", brief(per.Value))
+			c.problems.Add(per.Pos, "remove one of them", "per names the key %s twice", Quote(per.Value))
 		}
 	}
 	sortPairs(match)
@@ -118,14 +118,14 @@ func newCondition(slot int, text string) condition {
 }
 
 // orderedRule compiles rule i of list into r, and returns how many limits it has.
-func (c *compiler) orderedRule(d *Domain, list []RuleConfig, i int, r *orderedRule, match []Pair, p path, name string) int {
+func (c *Compiler) orderedRule(d *Domain, list []RuleConfig, i int, r *orderedRule, match []Pair, p path, name string) int {
 	cfg := &list[i]
 	if cfg.ShadowMode && !r.canary {
-		c.warnings.add(cfg.Pos, "remove shadow_mode, or add `- match: {}` with `unlimited: true` below it",
+		c.warnings.Add(cfg.Pos, "remove shadow_mode, or add `- match: {}` with `unlimited: true` below it",
 			"the last rule matches everything, and its own verdict is the answer, shadow_mode or not")
 	}
-	if cfg.RateLimit == nil && cfg.RateLimits == nil && !cfg.refused {
-		c.problems.add(cfg.Pos, "add one; `rate_limit: {unlimited: true}` lets everything pass", "the rule has no rate_limit")
+	if cfg.RateLimit == nil && cfg.RateLimits == nil && !cfg.Incomplete {
+		c.problems.Add(cfg.Pos, "add one; `rate_limit: {unlimited: true}` lets everything pass", "the rule has no rate_limit")
 		return 0
 	}
 	here := path{domain: d, key: p.key + "." + name, inherited: c.inherit(p.inherited, nil, cfg.OnReject), ordered: true, onFailure: p.onFailure}
@@ -136,7 +136,7 @@ func (c *compiler) orderedRule(d *Domain, list []RuleConfig, i int, r *orderedRu
 	d.keys = append(d.keys, here.key)
 	own := c.limits(&as, here)
 	rule := c.match(&as, here, own)
-	c.idle(p.inherited, here.inherited, nil, cfg.OnReject)
+	c.warnUnused(p.inherited, here.inherited, nil, cfg.OnReject)
 	if rule == nil {
 		return 0 // it was noted why
 	}
@@ -251,14 +251,14 @@ func newOrderedKey(r *Rule) *orderedKey {
 		k.per = append(k.per, escaped(key)+"_")
 	}
 	lim := &r.Limit
-	k.tail = fmt.Sprintf(":%d/%s_%v_", lim.Max, shown(lim.Period), lim.Kind)
+	k.tail = fmt.Sprintf(":%d/%s_%v_", lim.Max, FormatDuration(lim.Period), lim.Kind)
 	if lim.Kind == algorithm.GCRA {
 		k.tail += fmt.Sprintf("burst:%d_", lim.Burst)
 	}
 	if lim.MinInterval > 0 {
-		k.tail += "min:" + shown(lim.MinInterval) + "_"
+		k.tail += "min:" + FormatDuration(lim.MinInterval) + "_"
 	}
-	if lim.CountBlocked != countBlocked(lim.Kind) {
+	if lim.CountBlocked != CountsBlocked(lim.Kind) {
 		k.tail += fmt.Sprintf("blocked:%t_", lim.CountBlocked)
 	}
 	if lim.Kind == algorithm.FirstHitWindow && lim.Max > 0 && lim.Period%time.Second == 0 && !lim.CountBlocked && len(r.Listed.Per) < 2 {

@@ -1,17 +1,24 @@
-package rules
+package rules_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"ratelimit/api"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/yamlrules"
 )
 
 // pairKey is a key of a rule file with a value that is not its default, and what it needs
 // beside it to mean something.
 type pairKey struct {
-	place where
+	place string // where it stands: descriptor, rate_limit
 	name  string
 	value string
 	needs map[string]string // keys of the limit, or rate_limits
@@ -20,27 +27,27 @@ type pairKey struct {
 // pairKeys are all keys that may stand on a descriptor, on a rule of an ordered list or in
 // a limit. Places: see pairFile.
 var pairKeys = []pairKey{
-	{atDescriptor, "charge", "path", nil},
-	{atDescriptor, "on_reject", "none", map[string]string{"rate_limits": "several"}},
-	{atDescriptor, "shadow_mode", "true", nil},
-	{atDescriptor, "quota_mode", "true", nil},
-	{atDescriptor, "detailed_metric", "true", nil},
-	{atDescriptor, "value_to_metric", "true", nil},
-	{atDescriptor, "share_threshold", "true", nil},
-	{atDescriptor, "metadata", "{x: y}", nil},
-	{atDescriptor, "rate_limits", "several", nil},
-	{atLimit, "unit", "hour", nil},
-	{atLimit, "requests_per_unit", "7", nil},
-	{atLimit, "unit_multiplier", "3", nil},
-	{atLimit, "period", "90s", nil},
-	{atLimit, "algorithm", "gcra", nil},
-	{atLimit, "burst", "2", map[string]string{"algorithm": "gcra"}},
-	{atLimit, "min_interval", "1s", map[string]string{"algorithm": "gcra"}},
-	{atLimit, "count_blocked", "true", map[string]string{"algorithm": "gcra"}},
-	{atLimit, "on_store_failure", "deny", nil},
-	{atLimit, "unlimited", "true", nil},
-	{atLimit, "name", "limit", nil},
-	{atLimit, "replaces", "[{name: other}]", nil},
+	{"descriptor", "charge", "path", nil},
+	{"descriptor", "on_reject", "none", map[string]string{"rate_limits": "several"}},
+	{"descriptor", "shadow_mode", "true", nil},
+	{"descriptor", "quota_mode", "true", nil},
+	{"descriptor", "detailed_metric", "true", nil},
+	{"descriptor", "value_to_metric", "true", nil},
+	{"descriptor", "share_threshold", "true", nil},
+	{"descriptor", "metadata", "{x: y}", nil},
+	{"descriptor", "rate_limits", "several", nil},
+	{"rate_limit", "unit", "hour", nil},
+	{"rate_limit", "requests_per_unit", "7", nil},
+	{"rate_limit", "unit_multiplier", "3", nil},
+	{"rate_limit", "period", "90s", nil},
+	{"rate_limit", "algorithm", "gcra", nil},
+	{"rate_limit", "burst", "2", map[string]string{"algorithm": "gcra"}},
+	{"rate_limit", "min_interval", "1s", map[string]string{"algorithm": "gcra"}},
+	{"rate_limit", "count_blocked", "true", map[string]string{"algorithm": "gcra"}},
+	{"rate_limit", "on_store_failure", "deny", nil},
+	{"rate_limit", "unlimited", "true", nil},
+	{"rate_limit", "name", "limit", nil},
+	{"rate_limit", "replaces", "[{name: other}]", nil},
 }
 
 // pairFile writes a domain with the keys. A descriptor that is compared has a wildcard, a
@@ -49,7 +56,7 @@ func pairFile(ordered bool, keys ...pairKey) string {
 	outer, limit := map[string]string{}, map[string]string{}
 	for _, k := range keys {
 		at := outer
-		if k.place == atLimit {
+		if k.place == "rate_limit" {
 			at = limit
 		}
 		if k.name != "" {
@@ -97,8 +104,8 @@ func pairFile(ordered bool, keys ...pairKey) string {
 }
 
 // compiledTo is all that a file means: its problems or warnings, or else its rules.
-func compiledTo(text string) (said, rules string) {
-	set, warnings, err := Load([]File{{"a.yaml", []byte(text)}}, Options{})
+func compiledTo(text string) (said, list string) {
+	set, warnings, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	switch {
 	case err != nil:
 		return "error: " + err.Error(), ""
@@ -106,7 +113,7 @@ func compiledTo(text string) (said, rules string) {
 		said = "warning: " + warnings.Error()
 	}
 	var b strings.Builder
-	_ = set.YAML(&b) // to memory
+	_ = yamlrules.Write(&b, set) // to memory
 	for _, line := range charges(set) {
 		fmt.Fprintln(&b, line)
 	}
@@ -124,11 +131,12 @@ func compiledTo(text string) (said, rules string) {
 // other, or there is an error, or at least a warning, with its place. testdata/pairs holds the
 // pairs of which one is said; the others must work.
 func TestPairsOfKeys(t *testing.T) {
+	known := schemaKeys(t)
 	var got strings.Builder
 	for _, ordered := range []bool{false, true} {
 		var keys []pairKey
 		for _, k := range pairKeys {
-			if onRule := slices.ContainsFunc(ruleKeys, func(r key[RuleConfig]) bool { return r.name == k.name }); !ordered || onRule || k.place == atLimit {
+			if _, onRule := known["rule"].Properties[k.name]; !ordered || onRule || k.place == "rate_limit" {
 				keys = append(keys, k)
 			}
 		}
@@ -171,12 +179,24 @@ func TestPairsOfKeys(t *testing.T) {
 // say where it is.
 func TestPairsHaveAllKeys(t *testing.T) {
 	structure := []string{"key", "value", "rate_limit", "descriptors", "match", "per"}
-	for name, places := range keys {
-		if places&(atDescriptor|atRule|atLimit) == 0 || slices.Contains(structure, name) {
-			continue
-		}
-		if !slices.ContainsFunc(pairKeys, func(k pairKey) bool { return k.name == name }) {
-			t.Errorf("%s is in no pair", name)
+	known := schemaKeys(t)
+	for _, place := range []string{"descriptor", "rule", "rate_limit"} {
+		for name := range known[place].Properties {
+			if !slices.Contains(structure, name) && !slices.ContainsFunc(pairKeys, func(k pairKey) bool { return k.name == name }) {
+				t.Errorf("%s is in no pair", name)
+			}
 		}
 	}
+}
+
+// schemaKeys are the places of rule files with their keys, by the JSON Schema.
+func schemaKeys(t *testing.T) map[string]struct{ Properties map[string]any } {
+	t.Helper()
+	var schema struct {
+		Definitions map[string]struct{ Properties map[string]any }
+	}
+	if err := json.Unmarshal(api.Schema, &schema); err != nil {
+		t.Fatal(err)
+	}
+	return schema.Definitions
 }

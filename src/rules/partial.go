@@ -11,7 +11,7 @@ type Source struct {
 
 // InPart returns what may be in force when the sources named in bad have problems: of
 // now all that is not held back, and of before all that is.
-func InPart[T any](now, before []T, source func(T) Source, bad map[string]bool) []T {
+func Partial[T any](now, before []T, source func(T) Source, bad map[string]bool) []T {
 	sources := func(list []T) []Source {
 		all := make([]Source, 0, len(list))
 		for _, v := range list {
@@ -87,13 +87,4 @@ func heldBack(now, before []Source, bad map[string]bool) map[string]bool {
 		}
 	}
 	return held
-}
-
-// DomainOf returns the domain of a rule file, or "" if that cannot be read.
-func DomainOf(f File) string {
-	cfg, _, _ := parse(f)
-	if cfg == nil {
-		return ""
-	}
-	return cfg.Domain
 }

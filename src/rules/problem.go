@@ -28,7 +28,7 @@ func (p Pos) String() string {
 type Problem struct {
 	Pos
 	What string // what is wrong
-	Mend string // how to mend it; may be empty
+	Fix  string // how to mend it; may be empty
 }
 
 // String is "file:line:col: what; how to mend it".
@@ -37,8 +37,8 @@ func (p Problem) String() string {
 	if place := p.Pos.String(); place != "" {
 		s = place + ": " + s
 	}
-	if p.Mend != "" {
-		s += "; " + p.Mend
+	if p.Fix != "" {
+		s += "; " + p.Fix
 	}
 	return s
 }
@@ -67,19 +67,19 @@ func (ps Problems) Error() string {
 	return b.String()
 }
 
-func (ps Problems) sort() {
+func (ps Problems) Sort() {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
 	})
 }
 
-func (ps *Problems) add(at Pos, mend, format string, args ...any) {
-	*ps = append(*ps, Problem{Pos: at, What: fmt.Sprintf(format, args...), Mend: mend})
+func (ps *Problems) Add(at Pos, mend, format string, args ...any) {
+	*ps = append(*ps, Problem{Pos: at, What: fmt.Sprintf(format, args...), Fix: mend})
 }
 
 // brief is s in quotes for a message, cut so that a value of a megabyte does
 // not become a log line of a megabyte.
-func brief(s string) string {
+func Quote(s string) string {
 	const most = 60
 	if len(s) > most {
 		return fmt.Sprintf("%q... (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))

@@ -1,21 +1,24 @@
-package rules
+package rules_test
 
 import (
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 func TestProblemText(t *testing.T) {
 	tests := []struct {
-		problem Problem
+		problem rules.Problem
 		want    string
 	}{
-		{Problem{Pos{"a.yaml", 3, 5}, "x is odd", "make it even"}, "a.yaml:3:5: x is odd; make it even"},
-		{Problem{Pos{"a.yaml", 3, 0}, "x is odd", ""}, "a.yaml:3: x is odd"},
-		{Problem{Pos{"a.yaml", 0, 0}, "x is odd", ""}, "a.yaml: x is odd"},
-		{Problem{Pos{}, "x is odd", "make it even"}, "x is odd; make it even"},
+		{rules.Problem{rules.Pos{"a.yaml", 3, 5}, "x is odd", "make it even"}, "a.yaml:3:5: x is odd; make it even"},
+		{rules.Problem{rules.Pos{"a.yaml", 3, 0}, "x is odd", ""}, "a.yaml:3: x is odd"},
+		{rules.Problem{rules.Pos{"a.yaml", 0, 0}, "x is odd", ""}, "a.yaml: x is odd"},
+		{rules.Problem{rules.Pos{}, "x is odd", "make it even"}, "x is odd; make it even"},
 	}
 	for _, test := range tests {
 		if got := test.problem.String(); got != test.want {
@@ -33,8 +36,8 @@ func TestProblemsError(t *testing.T) {
 		51:  "and 1 more",
 		999: "and 949 more",
 	} {
-		_, _, err := Load([]File{{"a.yaml", []byte("domain: d\ndescriptors:\n" + strings.Repeat("- 5\n", lines))}}, Options{})
-		var problems Problems
+		_, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte("domain: d\ndescriptors:\n" + strings.Repeat("- 5\n", lines))}}, rules.Options{})
+		var problems rules.Problems
 		if !errors.As(err, &problems) || len(problems) != lines {
 			t.Fatalf("%d wrong lines: %d problems", lines, len(problems))
 		}
@@ -46,12 +49,14 @@ func TestProblemsError(t *testing.T) {
 }
 
 func TestProblemsSort(t *testing.T) {
-	at := func(file string, line, col int, what string) Problem { return Problem{Pos{file, line, col}, what, ""} }
-	want := Problems{
+	at := func(file string, line, col int, what string) rules.Problem {
+		return rules.Problem{rules.Pos{file, line, col}, what, ""}
+	}
+	want := rules.Problems{
 		at("a", 0, 0, "no line"), at("a", 1, 2, ""), at("a", 1, 10, "first"), at("a", 1, 10, "again"), at("a", 2, 1, ""), at("b", 1, 1, ""),
 	}
-	got := Problems{want[5], want[2], want[4], want[0], want[3], want[1]}
-	got.sort()
+	got := rules.Problems{want[5], want[2], want[4], want[0], want[3], want[1]}
+	got.Sort()
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -60,7 +65,7 @@ func TestProblemsSort(t *testing.T) {
 // TestRuleString pins the line that operators' tools read, which is that of
 // envoyproxy/ratelimit unless there is what that does not know.
 func TestRuleString(t *testing.T) {
-	set, _, err := Load([]File{{"a.yaml", []byte(`domain: d
+	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(`domain: d
 descriptors:
 - {key: a, value: b, shadow_mode: yes, rate_limit: {unit: week, requests_per_unit: 5, unit_multiplier: 1}}
 - {key: c, quota_mode: yes, rate_limit: {unit: day, requests_per_unit: 6, unit_multiplier: 7}}
@@ -70,7 +75,7 @@ descriptors:
 - {key: h, rate_limit: {period: 500ms, requests_per_unit: 9, algorithm: gcra, count_blocked: true, min_interval: 5ms}}
 - {key: i, rate_limit: {unit: hour, unit_multiplier: 2, requests_per_unit: 9, algorithm: gcra, burst: 0}}
 - {key: j, rate_limit: {unit: hour, requests_per_unit: 9, algorithm: sliding_window, min_interval: 1h}}
-`)}}, Options{})
+`)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

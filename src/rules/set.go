@@ -65,14 +65,14 @@ type Rule struct {
 	// its Charges pass; one alone then does not count what it refuses.
 	AllOrNone bool
 
-	along    bool      // charge: path holds here
-	shared   bool      // some level shares its threshold
-	perValue bool      // see PerValue
-	byPeriod bool      // written with period, not with unit
-	item     int32     // the length of what Key has behind the levels
-	name     int32     // the number of Name in the domain's replaces lists; -1: no rule replaces it
-	words    *wordPath // where it stands in a tree of limits; nil: elsewhere
-	replaces *replaces // nil: nothing
+	ChargePath bool      // charge: path holds here
+	shared     bool      // some level shares its threshold
+	perValue   bool      // see PerValue
+	ByPeriod   bool      // written with period, not with unit
+	item       int32     // the length of what Key has behind the levels
+	name       int32     // the number of Name in the domain's replaces lists; -1: no rule replaces it
+	words      *wordPath // where it stands in a tree of limits; nil: elsewhere
+	replaces   *replaces // nil: nothing
 }
 
 // Listed is what a rule of an ordered list has, which has no Path.
@@ -249,7 +249,7 @@ type Scratch struct {
 }
 
 // Forget lets go of the last request, and of memory beyond most bytes.
-func (s *Scratch) Forget(most int) {
+func (s *Scratch) Reset(most int) {
 	clear(s.values[:cap(s.values)])
 	if cap(s.joined) > most {
 		s.joined = nil

@@ -23,10 +23,10 @@ type Store struct {
 }
 
 // other is how to mend what s cannot do.
-func (s *Store) other() string { return "another store: " + oneOf(s.Others) }
+func (s *Store) other() string { return "another store: " + OneOf(s.Others) }
 
 // storable looks whether the store can count by l.
-func (c *compiler) storable(l *algorithm.Limit, cfg *RateLimitConfig) {
+func (c *Compiler) storable(l *algorithm.Limit, cfg *RateLimitConfig) {
 	s := &c.opt.Store
 	if len(s.Kinds) > 0 && !slices.Contains(s.Kinds, l.Kind) {
 		at := cfg.Pos
@@ -37,23 +37,23 @@ func (c *compiler) storable(l *algorithm.Limit, cfg *RateLimitConfig) {
 		for _, k := range s.Kinds {
 			kinds = append(kinds, k.String())
 		}
-		c.problems.add(at, "use "+strings.Join(kinds, " or ")+", or "+s.other(), "%s cannot count by %v", s.Name, l.Kind)
+		c.problems.Add(at, "use "+strings.Join(kinds, " or ")+", or "+s.other(), "%s cannot count by %v", s.Name, l.Kind)
 		return
 	}
 	if !s.CountsBlocked || l.CountBlocked {
 		return
 	}
 	if v := cfg.CountBlocked; v != nil {
-		c.problems.add(v.Pos, "write `count_blocked: true`, or use "+s.other(), "%s cannot but count what it refuses", s.Name)
+		c.problems.Add(v.Pos, "write `count_blocked: true`, or use "+s.other(), "%s cannot but count what it refuses", s.Name)
 		return
 	}
-	c.problems.add(cfg.Pos, "add `count_blocked: true`, or use "+s.other(),
+	c.problems.Add(cfg.Pos, "add `count_blocked: true`, or use "+s.other(),
 		"%s cannot but count what it refuses, and %v does not unless it is told to", s.Name, l.Kind)
 }
 
 // groupable looks whether the store knows `on_reject: none`.
-func (c *compiler) groupable(at Pos) {
+func (c *Compiler) groupable(at Pos) {
 	if s := &c.opt.Store; s.NoGroups {
-		c.problems.add(at, "remove it, or use "+s.other(), "%s cannot charge several limits all or none", s.Name)
+		c.problems.Add(at, "remove it, or use "+s.other(), "%s cannot charge several limits all or none", s.Name)
 	}
 }

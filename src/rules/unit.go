@@ -62,7 +62,7 @@ func (u Unit) Length() time.Duration {
 }
 
 // parseUnit reads a unit in any letter case; UnitUnknown is none.
-func parseUnit(s string) Unit {
+func ParseUnit(s string) Unit {
 	for u := Second; int(u) < len(units); u++ {
 		if strings.EqualFold(s, units[u].name) {
 			return u
@@ -77,7 +77,7 @@ func unitWords() []string {
 	for u := Second; int(u) < len(units); u++ {
 		words = append(words, strings.ToLower(units[u].name))
 	}
-	slices.SortStableFunc(words, func(a, b string) int { return cmp.Compare(parseUnit(a).Length(), parseUnit(b).Length()) })
+	slices.SortStableFunc(words, func(a, b string) int { return cmp.Compare(ParseUnit(a).Length(), ParseUnit(b).Length()) })
 	return words
 }
 
@@ -96,7 +96,7 @@ func inUnits(d time.Duration) (best Unit, multiplier uint32) {
 }
 
 // shown is d as its author would write it: 1h, where Go writes 1h0m0s.
-func shown(d time.Duration) string {
+func FormatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = s[:len(s)-2]

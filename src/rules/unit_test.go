@@ -29,7 +29,7 @@ func TestUnits(t *testing.T) {
 	for _, test := range tests {
 		capitals := strings.ToUpper(test.word)
 		for _, word := range []string{test.word, capitals, capitals[:1] + test.word[1:], test.word[:2] + capitals[2:]} {
-			if got := parseUnit(word); got != test.unit {
+			if got := ParseUnit(word); got != test.unit {
 				t.Errorf("%q is %v, want %v", word, got, test.unit)
 			}
 		}
@@ -39,7 +39,7 @@ func TestUnits(t *testing.T) {
 		}
 	}
 	for _, word := range []string{"", "unknown", "seconds", " day", "day ", "da", "s", "1", "fortnight"} {
-		if got := parseUnit(word); got != UnitUnknown {
+		if got := ParseUnit(word); got != UnitUnknown {
 			t.Errorf("%q is %v", word, got)
 		}
 	}
@@ -85,7 +85,7 @@ func TestInUnits(t *testing.T) {
 		if unit, n := inUnits(test.length); unit != test.unit || n != test.multiplier {
 			t.Errorf("%v is %d %v, want %d %v", test.length, n, unit, test.multiplier, test.unit)
 		}
-		if got := shown(test.length); got != test.shown {
+		if got := FormatDuration(test.length); got != test.shown {
 			t.Errorf("%v is shown as %s, want %s", test.length, got, test.shown)
 		}
 		if got, err := time.ParseDuration(test.shown); got != test.length || err != nil {

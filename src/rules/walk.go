@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"unicode"
 )
 
 // Walk is the way of one descriptor through a domain's rules, for people to
@@ -164,7 +163,7 @@ func (d *Domain) Explain(entries []Entry) *Walk {
 	if d.words != nil {
 		return d.words.explain(entries)
 	}
-	w := &Walk{Steps: make([]Step, 0, min(len(entries), maxDepth+1))}
+	w := &Walk{Steps: make([]Step, 0, min(len(entries), MaxDepth+1))}
 	n := &d.root
 	var joined []byte
 	for i := range entries {
@@ -385,36 +384,4 @@ func (w *Walk) otherWays(entries []Entry, joined *[]byte) {
 			}
 		}
 	}
-}
-
-// Near is the one of known that was probably meant by word: the same in other
-// letters' case, else what is one letter off. It is empty if there is none.
-// Numbers are not misspelt: 10.0.0.7 was not meant by 10.0.0.8.
-func Near(word string, known iter.Seq[string]) string {
-	const short = 3 // of such words all are alike
-	best, exact := "", false
-	lower := strings.ToLower(word)
-	for k := range known {
-		if k == word {
-			continue
-		}
-		same := strings.EqualFold(k, word)
-		like := same || word != "" && max(len(word), len(k)) >= short && oneEdit(lower, strings.ToLower(k)) && !sameButDigits(word, k)
-		if like && (best == "" || same && !exact || same == exact && k < best) {
-			best, exact = k, same
-		}
-	}
-	return best
-}
-
-func sameButDigits(a, b string) bool {
-	strip := func(s string) string {
-		return strings.Map(func(r rune) rune {
-			if unicode.IsDigit(r) {
-				return -1
-			}
-			return r
-		}, s)
-	}
-	return strip(a) == strip(b)
 }

@@ -1,4 +1,4 @@
-package rules
+package rules_test
 
 import (
 	"fmt"
@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules"
 )
 
 // tell is a walk in short: per step "line how" of each candidate, the taken one
 // in brackets, those that were not asked behind a bar; then how it ended.
-func tell(w *Walk) string {
+func tell(w *rules.Walk) string {
 	var b strings.Builder
 	for i := range w.Steps {
 		s := &w.Steps[i]
@@ -128,7 +130,7 @@ func TestExplainIsBounded(t *testing.T) {
 	}
 	d := compiled(t, outline.String()+"path\n")
 	s := d.Explain(entries("path=x")).Steps[0]
-	if len(s.Candidates) != 2*maxTried || s.Taken != maxTried || s.Unlisted != 1000-maxTried {
+	if len(s.Candidates) != 2*rules.MaxTried || s.Taken != rules.MaxTried || s.Unlisted != 1000-rules.MaxTried {
 		t.Errorf("%d candidates, the taken one is %d, %d not listed", len(s.Candidates), s.Taken, s.Unlisted)
 	}
 	if s.Candidates[s.Taken].Line != 1001 || s.Candidates[s.Taken+1].Tried {
@@ -154,7 +156,7 @@ func TestNear(t *testing.T) {
 		{"message-type", "message_type", "message_type"},
 	} {
 		known := slices.Values(strings.Fields(tt.known))
-		if got := Near(tt.word, known); got != tt.want {
+		if got := rules.Near(tt.word, known); got != tt.want {
 			t.Errorf("%q among %q: got %q, want %q", tt.word, tt.known, got, tt.want)
 		}
 	}
@@ -173,13 +175,13 @@ func FuzzExplain(f *testing.F) {
 		}
 		words := []string{"a", "b", "a_b", "*", "a*", "*b", "a_*", "", "b*a", "\xff", "abc", "abd", "**", "_", "*_", "ABC"}
 		top := grow(tree, words)
-		set, _, err := Compile([]DomainConfig{{Domain: "d", Descriptors: top}}, Options{})
+		set, _, err := rules.Compile([]rules.DomainConfig{{Domain: "d", Descriptors: top}}, rules.Options{})
 		if err != nil {
 			return
 		}
-		var request []Entry
+		var request []rules.Entry
 		for _, b := range ask {
-			request = append(request, Entry{[]byte(words[b&15]), []byte(words[b>>4])})
+			request = append(request, rules.Entry{[]byte(words[b&15]), []byte(words[b>>4])})
 		}
 		d := set.Domain([]byte("d"))
 		w := d.Explain(request)
@@ -187,7 +189,7 @@ func FuzzExplain(f *testing.F) {
 			t.Fatalf("two walks differ:\n%s\n%s", tell(w), tell(again))
 		}
 		var joined []byte
-		if got := d.Find(request, &joined); got != w.Rule || (w.Rule == nil) == (w.End == EndRule) {
+		if got := d.Find(request, &joined); got != w.Rule || (w.Rule == nil) == (w.End == rules.EndRule) {
 			t.Fatalf("%q in %+v finds %v, explained as %v: %s", request, top, got, w.Rule, tell(w))
 		}
 		level := top
@@ -197,14 +199,14 @@ func FuzzExplain(f *testing.F) {
 			for _, cfg := range level {
 				keys[cfg.Key] = true
 			}
-			if s.Siblings != len(keys) || s.Meant != "" && s.Taken >= 0 || s.Meant == string(s.Entry.Key) && w.End == EndKey && s.Meant != "" {
+			if s.Siblings != len(keys) || s.Meant != "" && s.Taken >= 0 || s.Meant == string(s.Entry.Key) && w.End == rules.EndKey && s.Meant != "" {
 				t.Fatalf("step %d of %s has %d keys and meant %q, the level is %+v", i, tell(w), s.Siblings, s.Meant, level)
 			}
-			if w.End == EndKey && i == len(w.Steps)-1 && (keys[string(s.Entry.Key)] || s.Taken >= 0) {
+			if w.End == rules.EndKey && i == len(w.Steps)-1 && (keys[string(s.Entry.Key)] || s.Taken >= 0) {
 				t.Fatalf("%s, but the key %q is there", tell(w), s.Entry.Key)
 			}
 			for j, c := range s.Candidates {
-				at := slices.IndexFunc(level, func(cfg DescriptorConfig) bool { return cfg.Pos == c.Pos })
+				at := slices.IndexFunc(level, func(cfg rules.DescriptorConfig) bool { return cfg.Pos == c.Pos })
 				if at < 0 || level[at].Key != c.Key || level[at].Value != c.Value {
 					t.Fatalf("candidate %d of step %d in %s is not on its level", j, i, tell(w))
 				}
@@ -216,7 +218,7 @@ func FuzzExplain(f *testing.F) {
 				break
 			}
 			taken := s.Candidates[s.Taken]
-			level = level[slices.IndexFunc(level, func(cfg DescriptorConfig) bool { return cfg.Pos == taken.Pos })].Descriptors
+			level = level[slices.IndexFunc(level, func(cfg rules.DescriptorConfig) bool { return cfg.Pos == taken.Pos })].Descriptors
 		}
 		if b := w.Steps; len(b) > 0 && b[len(b)-1].Below != nil && !slices.Contains(slices.Collect(maps.Keys(keysOf(top))), b[len(b)-1].Below.Key) {
 			t.Fatalf("%s: there is no key %q", tell(w), b[len(b)-1].Below.Key)
@@ -224,7 +226,7 @@ func FuzzExplain(f *testing.F) {
 	})
 }
 
-func keysOf(list []DescriptorConfig) map[string]bool {
+func keysOf(list []rules.DescriptorConfig) map[string]bool {
 	keys := make(map[string]bool)
 	for _, cfg := range list {
 		keys[cfg.Key] = true

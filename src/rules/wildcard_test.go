@@ -3,6 +3,8 @@ package rules
 import (
 	"bytes"
 	"math/rand/v2"
+	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -37,4 +39,50 @@ func TestLiterals(t *testing.T) {
 	if found < 5000 {
 		t.Errorf("only %d were found", found)
 	}
+}
+
+// latin1 makes one rune of each byte, so that regexp works on bytes.
+func latin1(b string) string {
+	runes := make([]rune, len(b))
+	for i := range len(b) {
+		runes[i] = rune(b[i])
+	}
+	return string(runes)
+}
+
+// FuzzWildcard holds patterns to the same patterns written as a regexp, and
+// "covers" to its promise.
+func FuzzWildcard(f *testing.F) {
+	f.Add("a*b", "ab", "a*xb")
+	f.Add("*", "", "**")
+	f.Add("ab*ba", "aba", "ab*ba")
+	f.Add("*aab*", "aaab", "*aaab*")
+	f.Add("1*2*3", "1223", "1*23")
+	f.Add("k_*.png", "k_\xff.png", "k_\n*.png")
+	f.Add("a**.b", "a*xb", "a*.b")
+	f.Fuzz(func(t *testing.T, p, text, q string) {
+		if !strings.Contains(p, "*") || len(p) > 100 || len(text) > 1000 || len(q) > 100 {
+			return
+		}
+		parts := strings.Split(latin1(p), "*")
+		for i := range parts {
+			parts[i] = regexp.QuoteMeta(parts[i])
+		}
+		oracle := regexp.MustCompile(`\A` + strings.Join(parts, `(?s:.*)`) + `\z`)
+		pattern := compilePattern(p)
+		for _, s := range []string{text, q, strings.ReplaceAll(p, "*", text), strings.ReplaceAll(q, "*", text)} {
+			if got, want := pattern.match([]byte(s)), oracle.MatchString(latin1(s)); got != want {
+				t.Fatalf("%q matches %q: %t, want %t", p, s, got, want)
+			}
+		}
+		if !strings.Contains(q, "*") || !pattern.covers(q) {
+			return
+		}
+		narrow := compilePattern(q)
+		for _, s := range []string{text, strings.ReplaceAll(q, "*", text), strings.ReplaceAll(q, "*", ""), strings.ReplaceAll(q, "*", p)} {
+			if narrow.match([]byte(s)) && !pattern.match([]byte(s)) {
+				t.Fatalf("%q covers %q, but only the latter matches %q", p, q, s)
+			}
+		}
+	})
 }

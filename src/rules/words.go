@@ -76,16 +76,16 @@ func (r *Rule) appendWords(dst []byte, prefix string, d *Domain, entries []Entry
 }
 
 // tree compiles a tree of limits.
-func (c *compiler) tree(d *Domain, cfg *DomainConfig, p path) {
+func (c *Compiler) tree(d *Domain, cfg *DomainConfig, p path) {
 	d.words = &wordNode{}
-	p.along, p.ordered = &setting{effect: true}, true
+	p.path, p.ordered = &setting{effect: true}, true
 	c.words(d.words, cfg.Tree.Value, p, nil)
 }
 
 // words compiles the children of n, which is at p.
-func (c *compiler) words(n *wordNode, children []WordConfig, p path, above []string) {
-	if len(children) > 0 && len(above) == maxDepth {
-		c.problems.add(children[0].Pos, "use fewer levels; a request needs a word for each", "the tree is more than %d levels deep", maxDepth)
+func (c *Compiler) words(n *wordNode, children []WordConfig, p path, above []string) {
+	if len(children) > 0 && len(above) == MaxDepth {
+		c.problems.Add(children[0].Pos, "use fewer levels; a request needs a word for each", "the tree is more than %d levels deep", MaxDepth)
 		return
 	}
 	for i := range children {
@@ -162,7 +162,7 @@ func (n *wordNode) explain(entries []Entry) *Walk {
 		return true
 	}
 	for i := range entries {
-		if !step(entries[i].Key) || len(entries[i].Value) > 0 && !step(entries[i].Value) || len(w.Steps) > maxDepth+1 {
+		if !step(entries[i].Key) || len(entries[i].Value) > 0 && !step(entries[i].Value) || len(w.Steps) > MaxDepth+1 {
 			break
 		}
 	}

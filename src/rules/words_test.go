@@ -1,10 +1,13 @@
-package rules
+package rules_test
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 const treeText = `
@@ -25,7 +28,7 @@ schema:
 // The levels that a path of words is charged to, with their keys; the tag ends
 // at the bar.
 func TestTreeOfLimits(t *testing.T) {
-	set, _, err := Load([]File{{"conf/my_limits.yaml", []byte(treeText)}}, Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "conf/my_limits.yaml", Data: []byte(treeText)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +57,7 @@ func TestTreeOfLimits(t *testing.T) {
 		var got []string
 		for _, escape := range []bool{false, true} {
 			got = nil
-			keys := Keys{Escape: escape}
+			keys := rules.Keys{Escape: escape}
 			for _, r := range charged(d.Find(entries, &joined)) {
 				key, tag := keys.Append(nil, d, r, entries)
 				got = append(got, strings.TrimPrefix(r.Key, "my_limits.")+" "+string(key[:tag])+"|"+string(key[tag:]))
@@ -81,37 +84,37 @@ func FuzzWords(f *testing.F) {
 		}
 		words := []string{"a", "b", "*", "a_b", ":", "%", "c", "ab"}
 		// Each byte is a node with a word, or goes up a level.
-		var build func(depth int) []WordConfig
-		build = func(depth int) (list []WordConfig) {
+		var build func(depth int) []rules.WordConfig
+		build = func(depth int) (list []rules.WordConfig) {
 			for len(tree) > 0 {
 				b := tree[0]
 				tree = tree[1:]
 				if b&7 == 7 && depth > 0 {
 					return list
 				}
-				cfg := WordConfig{Word: words[b&7]}
+				cfg := rules.WordConfig{Word: words[b&7]}
 				if b&8 != 0 {
-					cfg.Limits = &BucketConfig{Burst: 1, Count: 1, Seconds: int64(b) + 1}
+					cfg.Limits = &rules.BucketConfig{Burst: 1, Count: 1, Seconds: int64(b) + 1}
 				}
 				if b&16 != 0 {
 					cfg.Children = build(depth + 1)
 				}
-				if !slices.ContainsFunc(list, func(o WordConfig) bool { return o.Word == cfg.Word }) {
+				if !slices.ContainsFunc(list, func(o rules.WordConfig) bool { return o.Word == cfg.Word }) {
 					list = append(list, cfg)
 				}
 			}
 			return list
 		}
 		top := build(0)
-		set, _, err := Compile([]DomainConfig{{Domain: "d", Tree: &Placed[[]WordConfig]{Value: top}}}, Options{})
+		set, _, err := rules.Compile([]rules.DomainConfig{{Domain: "d", Tree: &rules.Placed[[]rules.WordConfig]{Value: top}}}, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		d := set.Domain([]byte("d"))
-		var entries []Entry
+		var entries []rules.Entry
 		var path []string
 		for _, b := range ask {
-			e := Entry{Key: []byte(words[b&7])}
+			e := rules.Entry{Key: []byte(words[b&7])}
 			path = append(path, words[b&7])
 			if b&64 != 0 {
 				e.Value = []byte(words[b>>3&7])
@@ -122,9 +125,9 @@ func FuzzWords(f *testing.F) {
 		var want []string
 		children := top
 		for i := range path {
-			at := slices.IndexFunc(children, func(c WordConfig) bool { return c.Word == path[i] })
+			at := slices.IndexFunc(children, func(c rules.WordConfig) bool { return c.Word == path[i] })
 			if at < 0 {
-				at = slices.IndexFunc(children, func(c WordConfig) bool { return c.Word == "*" })
+				at = slices.IndexFunc(children, func(c rules.WordConfig) bool { return c.Word == "*" })
 			}
 			if at < 0 {
 				break
@@ -135,16 +138,16 @@ func FuzzWords(f *testing.F) {
 			children = children[at].Children
 		}
 		// The same path with each word an entry of its own.
-		var apart []Entry
+		var apart []rules.Entry
 		for _, word := range path {
-			apart = append(apart, Entry{Key: []byte(word)})
+			apart = append(apart, rules.Entry{Key: []byte(word)})
 		}
 		var joined []byte
 		var got []string
 		keys, tags := make(map[string]bool), make(map[string]bool)
 		for i, r := range charged(d.Find(entries, &joined)) {
-			key, tag := (&Keys{}).Append(nil, d, r, entries)
-			again, tag2 := (&Keys{}).Append(nil, d, r, apart)
+			key, tag := (&rules.Keys{}).Append(nil, d, r, entries)
+			again, tag2 := (&rules.Keys{}).Append(nil, d, r, apart)
 			if string(key) != string(again) || tag != tag2 || d.Find(apart, &joined) != d.Find(entries, &joined) {
 				t.Fatalf("%q and %q are kept under %s and %s", entries, apart, key, again)
 			}
@@ -164,7 +167,7 @@ func FuzzWords(f *testing.F) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("%q is charged to %v, want %v", path, got, want)
 		}
-		if w := d.Explain(entries); w.Rule != d.Find(entries, &joined) || (w.Rule == nil) == (w.End == EndRule) {
+		if w := d.Explain(entries); w.Rule != d.Find(entries, &joined) || (w.Rule == nil) == (w.End == rules.EndRule) {
 			t.Fatalf("%q is explained as %v %v", path, w.Rule, w.End)
 		}
 	})

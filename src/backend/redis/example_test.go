@@ -13,13 +13,14 @@ import (
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 	"ratelimit/src/testbed/redistest"
 )
 
 // Three at once, then one every 20 s, counted in the Redis at addr. It says
 // whether each of so many calls is over the limit, and how long it has to wait.
 func logins(ctx context.Context, w io.Writer, addr string, calls int) error {
-	set, _, err := rules.Load([]rules.File{{Name: "logins.yaml", Data: []byte(`
+	set, _, err := loading.Load([]loading.File{{Name: "logins.yaml", Data: []byte(`
 domain: logins
 descriptors:
 - key: user

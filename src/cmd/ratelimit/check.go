@@ -11,6 +11,7 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/loading"
 )
 
 func checkCommand(std stdio) *cobra.Command {
@@ -120,7 +121,7 @@ func (l *loaded) json(std stdio) error {
 	}
 	add := func(severity string, list rules.Problems) {
 		for _, p := range list {
-			body.Problems = append(body.Problems, problem{severity, p.File, p.Line, p.Col, p.What, p.Mend})
+			body.Problems = append(body.Problems, problem{severity, p.File, p.Line, p.Col, p.What, p.Fix})
 		}
 	}
 	add("warning", l.warnings)
@@ -149,7 +150,7 @@ func gitHubCommand(severity string, p rules.Problem) string {
 	if len(place) > 0 {
 		severity += " "
 	}
-	return "::" + severity + strings.Join(place, ",") + "::" + gitHubText.Replace(rules.Problem{What: p.What, Mend: p.Mend}.String())
+	return "::" + severity + strings.Join(place, ",") + "::" + gitHubText.Replace(rules.Problem{What: p.What, Fix: p.Fix}.String())
 }
 
 // loaded is what came of rule files that were named on the command line.
@@ -160,14 +161,14 @@ type loaded struct {
 }
 
 func loadPaths(paths []string, opt rules.Options) (l loaded) {
-	var files []rules.File
+	var files []loading.File
 	for _, path := range paths {
 		more, odd, err := filerules.Read(path, false)
 		files = append(files, more...)
 		l.warnings = append(l.warnings, odd...)
 		l.problems = append(l.problems, asProblems(err)...)
 	}
-	set, odd, err := rules.Load(files, opt)
+	set, odd, err := loading.Load(files, opt)
 	l.files = len(files)
 	l.warnings = append(l.warnings, odd...)
 	l.problems = append(l.problems, asProblems(err)...)

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 	"ratelimit/src/settings"
 )
 
@@ -346,7 +347,7 @@ func TestCheckFormats(t *testing.T) {
 // Texts of rule files cannot end a command of GitHub and begin another.
 func TestGitHubCommandEscapes(t *testing.T) {
 	t.Parallel()
-	p := rules.Problem{Pos: rules.Pos{File: "a\nb,c:d%", Line: 1}, What: "50% of\r\n::error::x", Mend: "a, b: c"}
+	p := rules.Problem{Pos: rules.Pos{File: "a\nb,c:d%", Line: 1}, What: "50% of\r\n::error::x", Fix: "a, b: c"}
 	const want = "::error file=a%0Ab%2Cc%3Ad%25,line=1::50%25 of%0D%0A::error::x; a, b: c"
 	if got := gitHubCommand("error", p); got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -452,7 +453,7 @@ func TestSoonest(t *testing.T) {
 		{"none", rule(`
   - {key: "it's", rate_limit: {unit: day, requests_per_unit: 2}}`), ""},
 	} {
-		set, _, err := rules.Load([]rules.File{{Name: "a.yaml", Data: []byte(tt.text)}}, rules.Options{})
+		set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(tt.text)}}, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

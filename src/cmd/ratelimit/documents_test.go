@@ -16,6 +16,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 	"ratelimit/src/settings"
 )
 
@@ -157,7 +158,7 @@ func TestDocumentsRules(t *testing.T) {
 				continue
 			}
 			count++
-			set, warnings, err := rules.Load([]rules.File{{Name: "limits.yaml", Data: []byte(e.text)}}, rules.Options{})
+			set, warnings, err := loading.Load([]loading.File{{Name: "limits.yaml", Data: []byte(e.text)}}, rules.Options{})
 			if err != nil || len(warnings) > 0 {
 				t.Errorf("%s: %v %v in\n%s", page, err, warnings, e.text)
 				continue
@@ -315,7 +316,7 @@ func TestDocumentsSimulate(t *testing.T) {
 
 func exampleRules(t *testing.T) (*rules.Set, error) {
 	t.Helper()
-	var files []rules.File
+	var files []loading.File
 	paths, err := filepath.Glob(filepath.Join(top, "examples", "ratelimit", "config", "*.yaml"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no examples: %v", err)
@@ -325,9 +326,9 @@ func exampleRules(t *testing.T) (*rules.Set, error) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, rules.File{Name: path, Data: data})
+		files = append(files, loading.File{Name: path, Data: data})
 	}
-	set, _, err := rules.Load(files, rules.Options{})
+	set, _, err := loading.Load(files, rules.Options{})
 	return set, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // However many rules there are, their log has an end.
@@ -19,7 +20,7 @@ func TestLogOfManyRules(t *testing.T) {
 	for i := range maxDescriptorsLogged + 5 {
 		fmt.Fprintf(&text, "- {key: user, value: u%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
 	}
-	set, _, err := rules.Load([]rules.File{{Name: "a.yaml", Data: []byte(text.String())}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text.String())}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"ratelimit/src/rules"
+	"ratelimit/api"
 )
 
 func schemaCommand(std stdio) *cobra.Command {
@@ -17,11 +17,7 @@ tell all that is wrong with a file: ratelimit check can.`,
   sed -i '1i # yaml-language-server: $schema=ratelimit.schema.json' rules.yaml`,
 		Args: noWords,
 		RunE: func(*cobra.Command, []string) error {
-			text, err := rules.Schema()
-			if err != nil {
-				return err
-			}
-			_, err = std.out.Write(text)
+			_, err := std.out.Write(api.Schema)
 			return err
 		},
 	}

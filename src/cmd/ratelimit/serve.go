@@ -32,6 +32,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/yamlrules"
 	"ratelimit/src/settings"
 	"ratelimit/src/tracing"
 )
@@ -366,7 +367,7 @@ func (s *server) debugServer() *http.Server {
 			if err := s.health.noteRefused(w); set == nil || err != nil {
 				return err
 			}
-			return set.YAML(w)
+			return yamlrules.Write(w, set)
 		},
 		Stats: func(yield func(string, int64) bool) {
 			for _, st := range s.counters.Stats() {

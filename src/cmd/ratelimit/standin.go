@@ -28,6 +28,7 @@ import (
 	"ratelimit/src/metrics/statsd"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/loading"
 	"ratelimit/src/settings"
 )
 
@@ -104,7 +105,7 @@ func (s *server) checkStandIn(ctx context.Context) error {
 		files, _, err := filerules.Read(s.cfg.StandIn.Config, false)
 		l := load{facts: logrus.Fields{"files": len(files)}, err: err}
 		if err == nil {
-			l.set, _, l.err = rules.Load(files, s.ruleOptions())
+			l.set, _, l.err = loading.Load(files, s.ruleOptions())
 		}
 		return l, nil
 	})
@@ -151,7 +152,7 @@ func (d *standIn) judge(l *load) {
 		return
 	}
 	l.set, l.err = nil, rules.Problems{{
-		Pos: rules.Pos{File: d.cfg.Config}, What: "holds no ordered list", Mend: "write `rules`, or serve it with `ratelimit serve`",
+		Pos: rules.Pos{File: d.cfg.Config}, What: "holds no ordered list", Fix: "write `rules`, or serve it with `ratelimit serve`",
 	}}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/loading"
 	"ratelimit/src/tools/ruletest"
 )
 
@@ -139,18 +140,18 @@ func (opt *testOptions) print(std stdio, sum *testSum) error {
 }
 
 // readTests reads a file of tests, or those in a directory.
-func readTests(path string) ([]rules.File, rules.Problems) {
+func readTests(path string) ([]loading.File, rules.Problems) {
 	files, _, err := filerules.Read(path, false)
 	problems := asProblems(err)
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return files, problems
 	}
-	files = slices.DeleteFunc(files, func(f rules.File) bool {
+	files = slices.DeleteFunc(files, func(f loading.File) bool {
 		return !strings.HasSuffix(f.Name, "_test.yaml") && !strings.HasSuffix(f.Name, "_test.yml")
 	})
 	if len(files) == 0 && len(problems) == 0 {
 		problems = rules.Problems{{
-			Pos: rules.Pos{File: path}, What: "there are no tests here", Mend: "name them *_test.yaml, or name the file itself",
+			Pos: rules.Pos{File: path}, What: "there are no tests here", Fix: "name them *_test.yaml, or name the file itself",
 		}}
 	}
 	return files, problems

@@ -20,6 +20,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // benchServer names the variable that makes this test binary a server to
@@ -45,7 +46,7 @@ func serveBench(kind string) error {
 		counters := metrics.New(metrics.Config{})
 		lim := limiter.New(limiter.Config{Backend: store, Recorder: counters})
 		text := strings.ReplaceAll(kitchen, "requests_per_unit: 2}", "requests_per_unit: 1000000000}")
-		set, _, err := rules.Load([]rules.File{{Name: "kitchen.yaml", Data: []byte(text)}}, rules.Options{})
+		set, _, err := loading.Load([]loading.File{{Name: "kitchen.yaml", Data: []byte(text)}}, rules.Options{})
 		if err != nil {
 			return err
 		}

@@ -10,11 +10,12 @@ import (
 	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // A server of divvy's protocol inside another program, and a client of it.
 func Example() {
-	set, _, err := rules.Load([]rules.File{{Name: "kitchen.yaml", Data: []byte(`
+	set, _, err := loading.Load([]loading.File{{Name: "kitchen.yaml", Data: []byte(`
 domain: kitchen
 descriptors:
   - key: ip

@@ -6,6 +6,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // Where one ordered list is loaded, it is asked by whoever names no domain.
@@ -22,11 +23,11 @@ func TestOnlyList(t *testing.T) {
 		{"domain: one" + list, "domain: other" + list, "HIT\n", none},
 		{"domain: one" + list, "domain: divvy" + list, "HIT of=one\nHIT\n", "OK true 7 0\nOK true 7 0\n"},
 	} {
-		files := []rules.File{{Name: "first.yaml", Data: []byte(tt.first)}}
+		files := []loading.File{{Name: "first.yaml", Data: []byte(tt.first)}}
 		if tt.second != "" {
-			files = append(files, rules.File{Name: "second.yaml", Data: []byte(tt.second)})
+			files = append(files, loading.File{Name: "second.yaml", Data: []byte(tt.second)})
 		}
-		set, _, err := rules.Load(files, rules.Options{})
+		set, _, err := loading.Load(files, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +63,7 @@ matchPolicy = canary
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := rules.Load([]rules.File{{Name: "promised.ini", Data: []byte(promised)}, {Name: "example.ini", Data: example}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "promised.ini", Data: []byte(promised)}, {Name: "example.ini", Data: example}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

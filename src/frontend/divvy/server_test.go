@@ -18,6 +18,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 func TestMain(m *testing.M) {
@@ -70,11 +71,11 @@ descriptors:
 
 func load(tb testing.TB, files ...string) *rules.Set {
 	tb.Helper()
-	var list []rules.File
+	var list []loading.File
 	for _, text := range files {
-		list = append(list, rules.File{Name: "test.yaml", Data: []byte(text)})
+		list = append(list, loading.File{Name: "test.yaml", Data: []byte(text)})
 	}
-	set, _, err := rules.Load(list, rules.Options{})
+	set, _, err := loading.Load(list, rules.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // asked is a limit of requests with so much remaining; over when remaining is
@@ -146,7 +147,7 @@ descriptors:
 func TestMetadata(t *testing.T) {
 	f := start(t, nil)
 	f.cfg.Metadata = true
-	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte(metadataRules)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(metadataRules)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func TestMetadata(t *testing.T) {
 func TestMetadataOfPaths(t *testing.T) {
 	f := start(t, nil)
 	f.cfg.Metadata = true
-	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [1, 1, 1000], children: {trade: {limits: [0, 1, 100]}}}}}}\n")}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [1, 1, 1000], children: {trade: {limits: [0, 1, 100]}}}}}}\n")}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +280,7 @@ func TestBurst(t *testing.T) {
 	f := start(t, nil)
 	f.cfg.Metadata = true
 	f.cfg.Headers = &HeaderNames{Limit: "X-Limit", Remaining: "X-Remaining", Reset: "X-Reset"}
-	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte(`
+	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(`
 domain: d
 descriptors:
   - {key: burst, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 100, burst: 20}}

@@ -29,6 +29,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 const testRules = `
@@ -58,7 +59,7 @@ func start(t testing.TB, backend backend.Backend) *fixture {
 		}
 		backend = store
 	}
-	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte(testRules)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(testRules)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

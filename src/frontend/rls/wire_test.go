@@ -20,6 +20,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // wireRules have one of everything that an answer depends on.
@@ -55,7 +56,7 @@ descriptors:
 // time.
 func twin(t testing.TB, headers bool) *fixture {
 	t.Helper()
-	set, _, err := rules.Load([]rules.File{{Name: "d.yaml", Data: []byte(wireRules)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(wireRules)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 const text = `
@@ -33,7 +34,7 @@ descriptors:
 // start returns a limiter on the rules above that tells r of its decisions.
 func start(t *testing.T, cfg limiter.Config, r limiter.Recorder) *limiter.Limiter {
 	t.Helper()
-	set, _, err := rules.Load([]rules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 const kitchen = `
@@ -70,7 +71,7 @@ func newFixture(t *testing.T) *fixture {
 
 func (f *fixture) use(text string) {
 	f.t.Helper()
-	set, _, err := rules.Load([]rules.File{{Name: "k.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "k.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		f.t.Fatal(err)
 	}

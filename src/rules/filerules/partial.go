@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // accepted is a file as it is in force.
@@ -18,7 +19,7 @@ type accepted struct {
 }
 
 // pack remembers files that are in force from now on.
-func pack(files []rules.File) []accepted {
+func pack(files []loading.File) []accepted {
 	var packed bytes.Buffer
 	w, err := flate.NewWriter(&packed, flate.BestSpeed)
 	if err != nil {
@@ -36,16 +37,16 @@ func pack(files []rules.File) []accepted {
 }
 
 // file is the file as it was read.
-func (a accepted) file() rules.File {
+func (a accepted) file() loading.File {
 	data := make([]byte, a.length)
 	_, _ = io.ReadFull(flate.NewReader(bytes.NewReader(a.packed)), data) // it was written by pack
-	return rules.File{Name: a.name, Data: data}
+	return loading.File{Name: a.name, Data: data}
 }
 
 // inPart returns the files that may be in force when some of those that were read have
 // problems: those that changed and touch no domain of a bad one as they are now, the
 // others as they were before. It reports false if nothing may change.
-func inPart(now []rules.File, before []accepted, root string, problems rules.Problems) ([]rules.File, bool) {
+func inPart(now []loading.File, before []accepted, root string, problems rules.Problems) ([]loading.File, bool) {
 	if len(before) == 0 || len(now) == 0 {
 		return nil, false
 	}
@@ -56,15 +57,15 @@ func inPart(now []rules.File, before []accepted, root string, problems rules.Pro
 		}
 		bad[p.File] = true
 	}
-	same := make([]rules.File, 0, len(before))
+	same := make([]loading.File, 0, len(before))
 	for _, a := range before {
 		same = append(same, a.file())
 	}
-	files := rules.InPart(now, same, func(f rules.File) rules.Source {
-		return rules.Source{Name: f.Name, Domain: rules.DomainOf(f)}
+	files := rules.Partial(now, same, func(f loading.File) rules.Source {
+		return rules.Source{Name: f.Name, Domain: loading.DomainOf(f)}
 	}, bad)
-	slices.SortFunc(files, func(a, b rules.File) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(same, func(a, b rules.File) int { return strings.Compare(a.Name, b.Name) })
-	changed := !slices.EqualFunc(files, same, func(a, b rules.File) bool { return a.Name == b.Name && bytes.Equal(a.Data, b.Data) })
+	slices.SortFunc(files, func(a, b loading.File) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(same, func(a, b loading.File) int { return strings.Compare(a.Name, b.Name) })
+	changed := !slices.EqualFunc(files, same, func(a, b loading.File) bool { return a.Name == b.Name && bytes.Equal(a.Data, b.Data) })
 	return files, changed
 }

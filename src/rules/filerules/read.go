@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // limits keep a directory that was named by mistake, such as /, from taking
@@ -44,7 +45,7 @@ var defaultLimits = limits{fileBytes: 64 << 20, allBytes: 256 << 20, entries: 10
 // The names of the files begin with path, as it was given. The error is
 // [rules.Problems] with all that cannot be read; the files that can be read are
 // returned with it. The warnings name files that may have been meant as rules.
-func Read(path string, ignoreDotFiles bool) (files []rules.File, warnings rules.Problems, err error) {
+func Read(path string, ignoreDotFiles bool) (files []loading.File, warnings rules.Problems, err error) {
 	s := scan{
 		ctx:            context.Background(),
 		ignoreDotFiles: ignoreDotFiles,
@@ -88,7 +89,7 @@ type scan struct {
 	base     string   // the same directory, by its path without links
 	given    string   // the same directory, by its path as given, made absolute
 	top      *os.Root // the same directory; nil until it was found
-	files    []rules.File
+	files    []loading.File
 	problems rules.Problems
 	ignored  []string // names that are not those of rule files
 	walked   []string // the directories being walked, without links, outermost first
@@ -132,7 +133,7 @@ func (a *place) hangs(timeout time.Duration) rules.Problem {
 	return rules.Problem{
 		Pos:  rules.Pos{File: a.path},
 		What: fmt.Sprintf("was still being read after %v", timeout),
-		Mend: "check its file system (NFS, FUSE), replace it, or raise RUNTIME_READ_TIMEOUT",
+		Fix:  "check its file system (NFS, FUSE), replace it, or raise RUNTIME_READ_TIMEOUT",
 	}
 }
 
@@ -163,7 +164,7 @@ func (s *scan) run(path string) {
 	default:
 		s.problem(s.root, s.elsewhere, "is %s, not a directory", kind(info.Mode()))
 	}
-	slices.SortFunc(s.files, func(a, b rules.File) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.files, func(a, b loading.File) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // beneath calls f, in which nothing outside the directory base, a path without
@@ -339,7 +340,7 @@ func (s *scan) read(path, shown string, info fs.FileInfo) {
 	case int64(len(data)) > s.limits.fileBytes: // grew just now
 		s.tooLarge(shown)
 	default:
-		s.files = append(s.files, rules.File{Name: shown, Data: data})
+		s.files = append(s.files, loading.File{Name: shown, Data: data})
 	}
 }
 
@@ -349,7 +350,7 @@ func (s *scan) tooLarge(shown string) {
 
 func (s *scan) problem(file, mend, format string, args ...any) {
 	s.problems = append(s.problems, rules.Problem{
-		Pos: rules.Pos{File: file}, What: fmt.Sprintf(format, args...), Mend: mend,
+		Pos: rules.Pos{File: file}, What: fmt.Sprintf(format, args...), Fix: mend,
 	})
 }
 
@@ -368,7 +369,7 @@ func (s *scan) warnings() rules.Problems {
 	return rules.Problems{{
 		Pos:  rules.Pos{File: s.root},
 		What: "only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are read, which leaves out " + list,
-		Mend: "rename what holds rules, move the rest elsewhere",
+		Fix:  "rename what holds rules, move the rest elsewhere",
 	}}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
 
 // Config says what a Watcher watches.
@@ -355,7 +356,7 @@ func (w *Watcher) load(s *scan, at time.Time) {
 	}
 	w.last, w.force = state, false
 
-	set, warnings, err := rules.Load(s.files, w.cfg.Options)
+	set, warnings, err := loading.Load(s.files, w.cfg.Options)
 	var wrong rules.Problems
 	switch errors.As(err, &wrong); {
 	case len(s.problems) > 0:
@@ -380,7 +381,7 @@ func (w *Watcher) loadInPart(s *scan, problems rules.Problems, l *Load) {
 	if !changed {
 		return
 	}
-	set, warnings, err := rules.Load(files, w.cfg.Options)
+	set, warnings, err := loading.Load(files, w.cfg.Options)
 	if err != nil {
 		return // the load is refused for reasons enough
 	}
@@ -389,13 +390,13 @@ func (w *Watcher) loadInPart(s *scan, problems rules.Problems, l *Load) {
 	l.Hash = hex.EncodeToString(hashOf(files).Sum(nil)[:8])
 }
 
-func (w *Watcher) keep(files []rules.File) {
+func (w *Watcher) keep(files []loading.File) {
 	if !w.cfg.AllOrNothing {
 		w.kept = pack(files)
 	}
 }
 
-func hashOf(files []rules.File) hash.Hash {
+func hashOf(files []loading.File) hash.Hash {
 	sum := sha256.New()
 	for _, f := range files {
 		part(sum, []byte(f.Name))

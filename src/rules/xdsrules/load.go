@@ -29,7 +29,7 @@ type received struct {
 	any   *anypb.Any
 }
 
-// Load compiles all resources of a response into one Set, as rules.Load does
+// Load compiles all resources of a response into one Set, as loading.Load does
 // files. The error, if any, is rules.Problems with all that is wrong in all of
 // them. No resources at all are a good, empty set. Their order does not matter.
 func Load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems, error) {

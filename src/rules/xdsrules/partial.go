@@ -32,7 +32,7 @@ func inPart(now, before []received, err error) ([]*anypb.Any, bool) {
 		}
 		bad[name] = true
 	}
-	kept := rules.InPart(now, before, func(r received) rules.Source { return r.Source }, bad)
+	kept := rules.Partial(now, before, func(r received) rules.Source { return r.Source }, bad)
 	if len(kept) == 0 || sameResources(kept, before) {
 		return nil, false
 	}

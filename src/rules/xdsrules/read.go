@@ -30,7 +30,7 @@ type reader struct {
 
 func (r *reader) problem(place, mend, format string, args ...any) {
 	r.problems = append(r.problems, rules.Problem{
-		Pos: rules.Pos{File: place}, What: fmt.Sprintf(format, args...), Mend: mend,
+		Pos: rules.Pos{File: place}, What: fmt.Sprintf(format, args...), Fix: mend,
 	})
 }
 

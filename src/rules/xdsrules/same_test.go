@@ -23,8 +23,11 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"ratelimit/api"
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/yamlrules"
 )
 
 // inYAML writes a resource as a rule file. It knows nothing of how the resource
@@ -240,7 +243,7 @@ var places = regexp.MustCompile(`a\.yaml:\d+:\d+|xds resource 1(: [a-z_]+(\[\d+\
 // said are problems without their places, which differ.
 func said(problems rules.Problems) (list []string) {
 	for _, p := range problems {
-		list = append(list, places.ReplaceAllString(p.What+"; "+p.Mend, "@"))
+		list = append(list, places.ReplaceAllString(p.What+"; "+p.Fix, "@"))
 	}
 	slices.Sort(list)
 	return list
@@ -252,7 +255,7 @@ var atLine = regexp.MustCompile(`(?m)^  at: .*$`)
 func dump(t testing.TB, set *rules.Set) string {
 	t.Helper()
 	var all bytes.Buffer
-	if err := set.YAML(&all); err != nil {
+	if err := yamlrules.Write(&all, set); err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
@@ -281,7 +284,7 @@ func sameAsFile(t testing.TB, m *configv3.RateLimitConfig) bool {
 		return false
 	}
 	file := inYAML(m)
-	set2, warnings2, err2 := rules.Load([]rules.File{{Name: "a.yaml", Data: file}}, rules.Options{})
+	set2, warnings2, err2 := loading.Load([]loading.File{{Name: "a.yaml", Data: file}}, rules.Options{})
 	var problems2 rules.Problems
 	errors.As(err2, &problems2)
 	if !slices.Equal(said(problems), said(problems2)) {
@@ -558,11 +561,7 @@ func TestEveryKeyHasAField(t *testing.T) {
 	}
 	type object struct{ Properties map[string]value }
 	var schema struct{ Definitions map[string]object }
-	data, err := rules.Schema()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, &schema); err != nil {
+	if err := json.Unmarshal(api.Schema, &schema); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {

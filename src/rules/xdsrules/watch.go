@@ -330,7 +330,7 @@ func (w *Watcher) judge(r *discovery.DiscoveryResponse) (reason string, repeats 
 	case r.GetTypeUrl() != TypeURL && r.GetTypeUrl() != "":
 		u.Err = rules.Problems{{
 			Pos:  rules.Pos{File: "xds response"},
-			What: fmt.Sprintf("its type is %q", short(r.GetTypeUrl())), Mend: "send " + TypeURL,
+			What: fmt.Sprintf("its type is %q", short(r.GetTypeUrl())), Fix: "send " + TypeURL,
 		}}
 		v.sum = sha256.Sum256([]byte(r.GetTypeUrl()))
 	case isHeartbeat(r.GetResources()):

@@ -19,6 +19,8 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/yamlrules"
 )
 
 // File is a file of tests, with the rules they are about.
@@ -69,7 +71,7 @@ const maxTimes = 1_000_000
 // Read reads a file of tests and the rules it names, by a path from where it is.
 // The problems are all that is wrong with either.
 func Read(name string, data []byte) (*File, rules.Problems) {
-	root, problems := rules.ReadValue(name, data)
+	root, problems := yamlrules.ReadValue(name, data)
 	r := reader{file: &File{Name: name}, problems: problems}
 	switch {
 	case root != nil && !root.Null():
@@ -95,12 +97,12 @@ type reader struct {
 }
 
 func (r *reader) problem(at rules.Pos, mend, format string, args ...any) {
-	r.problems = append(r.problems, rules.Problem{Pos: at, What: fmt.Sprintf(format, args...), Mend: mend})
+	r.problems = append(r.problems, rules.Problem{Pos: at, What: fmt.Sprintf(format, args...), Fix: mend})
 }
 
 // fields reads a map, each key by its function in known. It reports whether it
 // was one.
-func (r *reader) fields(v *rules.Value, what string, known map[string]func(*rules.Value)) bool {
+func (r *reader) fields(v *yamlrules.Value, what string, known map[string]func(*yamlrules.Value)) bool {
 	fields, ok := v.Fields()
 	if !ok {
 		r.problem(v.Pos, "write keys and values below it", "%s is %s, not a map", what, v.Type())
@@ -126,7 +128,7 @@ func (r *reader) fields(v *rules.Value, what string, known map[string]func(*rule
 }
 
 // each reads the items of a list.
-func (r *reader) each(v *rules.Value, what string, read func(*rules.Value)) {
+func (r *reader) each(v *yamlrules.Value, what string, read func(*yamlrules.Value)) {
 	items, ok := v.Items()
 	if !ok {
 		r.problem(v.Pos, "write `- ...` for each", "%s is %s, not a list", what, v.Type())
@@ -137,7 +139,7 @@ func (r *reader) each(v *rules.Value, what string, read func(*rules.Value)) {
 	}
 }
 
-func (r *reader) text(v *rules.Value, what string) string {
+func (r *reader) text(v *yamlrules.Value, what string) string {
 	text, ok := v.Text()
 	if !ok {
 		r.problem(v.Pos, "write text", "%s is %s, not text", what, v.Type())
@@ -145,7 +147,7 @@ func (r *reader) text(v *rules.Value, what string) string {
 	return text
 }
 
-func (r *reader) flag(v *rules.Value, what string) bool {
+func (r *reader) flag(v *yamlrules.Value, what string) bool {
 	value, ok := v.Bool()
 	if !ok {
 		r.problem(v.Pos, "write true or false", "%s is %s, not true or false", what, v.Type())
@@ -154,7 +156,7 @@ func (r *reader) flag(v *rules.Value, what string) bool {
 }
 
 // number reads a whole number, which proto3 JSON may have in quotes.
-func (r *reader) number(v *rules.Value, what string, most uint64) uint64 {
+func (r *reader) number(v *yamlrules.Value, what string, most uint64) uint64 {
 	text, _ := v.Text()
 	n, err := strconv.ParseUint(text, 10, 64)
 	if i, ok := v.Int(); ok && i >= 0 {
@@ -167,7 +169,7 @@ func (r *reader) number(v *rules.Value, what string, most uint64) uint64 {
 }
 
 // duration reads "1m30s"; with never also that word.
-func (r *reader) duration(v *rules.Value, what string, never bool) *time.Duration {
+func (r *reader) duration(v *yamlrules.Value, what string, never bool) *time.Duration {
 	text, _ := v.Text()
 	d, err := time.ParseDuration(text)
 	mend := "write a duration like 1m30s, 500ms or 0s"
@@ -186,30 +188,30 @@ func (r *reader) duration(v *rules.Value, what string, never bool) *time.Duratio
 }
 
 // as is a value as a message shows it.
-func (r *reader) as(v *rules.Value) string {
+func (r *reader) as(v *yamlrules.Value) string {
 	if text, ok := v.Text(); ok {
 		return quote(text)
 	}
 	return v.Type()
 }
 
-func (r *reader) root(v *rules.Value) {
+func (r *reader) root(v *yamlrules.Value) {
 	f := r.file
-	var source, tests *rules.Value
+	var source, tests *yamlrules.Value
 	var opt rules.Options
-	isMap := r.fields(v, "the file", map[string]func(*rules.Value){
-		"rules": func(v *rules.Value) { source = v },
-		"settings": func(v *rules.Value) {
-			r.fields(v, "settings", map[string]func(*rules.Value){
-				"MERGE_DOMAIN_CONFIG": func(v *rules.Value) { opt.MergeDomains = r.flag(v, "MERGE_DOMAIN_CONFIG") },
-				"SHADOW_MODE":         func(v *rules.Value) { f.modes.Shadow = r.flag(v, "SHADOW_MODE") },
-				"QUOTA_MODE":          func(v *rules.Value) { f.modes.Quota = r.flag(v, "QUOTA_MODE") },
-				"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": func(v *rules.Value) {
+	isMap := r.fields(v, "the file", map[string]func(*yamlrules.Value){
+		"rules": func(v *yamlrules.Value) { source = v },
+		"settings": func(v *yamlrules.Value) {
+			r.fields(v, "settings", map[string]func(*yamlrules.Value){
+				"MERGE_DOMAIN_CONFIG": func(v *yamlrules.Value) { opt.MergeDomains = r.flag(v, "MERGE_DOMAIN_CONFIG") },
+				"SHADOW_MODE":         func(v *yamlrules.Value) { f.modes.Shadow = r.flag(v, "SHADOW_MODE") },
+				"QUOTA_MODE":          func(v *yamlrules.Value) { f.modes.Quota = r.flag(v, "QUOTA_MODE") },
+				"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": func(v *yamlrules.Value) {
 					f.modes.AllOrNothing = r.flag(v, "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT")
 				},
 			})
 		},
-		"tests": func(v *rules.Value) { tests = v },
+		"tests": func(v *yamlrules.Value) { tests = v },
 	})
 	switch {
 	case !isMap:
@@ -223,7 +225,7 @@ func (r *reader) root(v *rules.Value) {
 }
 
 // some reads a list that has to be there, below v, and to have something in it.
-func (r *reader) some(v, list *rules.Value, without, what string, read func(*rules.Value)) {
+func (r *reader) some(v, list *yamlrules.Value, without, what string, read func(*yamlrules.Value)) {
 	if list == nil {
 		r.problem(v.Pos, "add `"+what+":` and a list", "%s", without)
 		return
@@ -235,7 +237,7 @@ func (r *reader) some(v, list *rules.Value, without, what string, read func(*rul
 }
 
 // rules loads the rules that the file is about.
-func (r *reader) rules(v *rules.Value, opt rules.Options) {
+func (r *reader) rules(v *yamlrules.Value, opt rules.Options) {
 	path := r.text(v, "rules")
 	if path == "" {
 		return
@@ -244,7 +246,7 @@ func (r *reader) rules(v *rules.Value, opt rules.Options) {
 		path = filepath.Join(filepath.Dir(r.file.Name), filepath.FromSlash(path))
 	}
 	files, _, unread := filerules.Read(path, false)
-	set, _, refused := rules.Load(files, opt)
+	set, _, refused := loading.Load(files, opt)
 	for _, err := range []error{unread, refused} {
 		if problems := (rules.Problems{}); errors.As(err, &problems) {
 			set = nil
@@ -254,12 +256,12 @@ func (r *reader) rules(v *rules.Value, opt rules.Options) {
 	r.file.set = set
 }
 
-func (r *reader) test(v *rules.Value) {
+func (r *reader) test(v *yamlrules.Value) {
 	t := test{Pos: v.Pos, start: defaultStart}
-	var steps *rules.Value
-	isMap := r.fields(v, "a test", map[string]func(*rules.Value){
-		"name": func(v *rules.Value) { t.name = r.text(v, "name") },
-		"start": func(v *rules.Value) {
+	var steps *yamlrules.Value
+	isMap := r.fields(v, "a test", map[string]func(*yamlrules.Value){
+		"name": func(v *yamlrules.Value) { t.name = r.text(v, "name") },
+		"start": func(v *yamlrules.Value) {
 			text := r.text(v, "start")
 			start, err := time.Parse(time.RFC3339, text)
 			if err != nil || start.Before(time.Unix(0, 0)) || start.After(latest) {
@@ -268,7 +270,7 @@ func (r *reader) test(v *rules.Value) {
 			}
 			t.start = start
 		},
-		"steps": func(v *rules.Value) { steps = v },
+		"steps": func(v *yamlrules.Value) { steps = v },
 	})
 	if !isMap {
 		return
@@ -278,19 +280,19 @@ func (r *reader) test(v *rules.Value) {
 	} else if i := slices.IndexFunc(r.file.tests, func(other test) bool { return other.name == t.name }); i >= 0 {
 		r.problem(v.Pos, "give it another name", "the test %s is there already, at %v", quote(t.name), r.file.tests[i].Pos)
 	}
-	r.some(v, steps, "the test has no steps", "steps", func(v *rules.Value) { r.step(v, &t) })
+	r.some(v, steps, "the test has no steps", "steps", func(v *yamlrules.Value) { r.step(v, &t) })
 	r.file.tests = append(r.file.tests, t)
 }
 
-func (r *reader) step(v *rules.Value, t *test) {
+func (r *reader) step(v *yamlrules.Value, t *test) {
 	s := step{Pos: v.Pos}
 	if n := len(t.steps); n > 0 {
 		s.at = t.steps[n-1].at
 	}
 	before, asked, found := s.at, 0, len(r.problems)
-	var times, hits *rules.Value
-	isMap := r.fields(v, "a step", map[string]func(*rules.Value){
-		"at": func(v *rules.Value) {
+	var times, hits *yamlrules.Value
+	isMap := r.fields(v, "a step", map[string]func(*yamlrules.Value){
+		"at": func(v *yamlrules.Value) {
 			s.at = *r.duration(v, "at", false)
 			switch {
 			case s.at < before:
@@ -299,16 +301,16 @@ func (r *reader) step(v *rules.Value, t *test) {
 				r.problem(v.Pos, "stay below", "%v after the start is beyond the year 2148", s.at)
 			}
 		},
-		"request": func(v *rules.Value) { asked++; r.request(v, &s.request) },
-		"ask":     func(v *rules.Value) { asked++; r.ask(v, &s.request) },
-		"hits":    func(v *rules.Value) { hits = v },
-		"times":   func(v *rules.Value) { times = v },
-		"expect":  func(v *rules.Value) { r.expect(v, &s) },
-		"statuses": func(v *rules.Value) {
+		"request": func(v *yamlrules.Value) { asked++; r.request(v, &s.request) },
+		"ask":     func(v *yamlrules.Value) { asked++; r.ask(v, &s.request) },
+		"hits":    func(v *yamlrules.Value) { hits = v },
+		"times":   func(v *yamlrules.Value) { times = v },
+		"expect":  func(v *yamlrules.Value) { r.expect(v, &s) },
+		"statuses": func(v *yamlrules.Value) {
 			s.statuses = []status{}
-			r.each(v, "statuses", func(v *rules.Value) { r.status(v, &s) })
+			r.each(v, "statuses", func(v *yamlrules.Value) { r.status(v, &s) })
 		},
-		"wait": func(v *rules.Value) { s.wait = r.duration(v, "wait", true) },
+		"wait": func(v *yamlrules.Value) { s.wait = r.duration(v, "wait", true) },
 	})
 	switch {
 	case !isMap:
@@ -327,7 +329,7 @@ func (r *reader) step(v *rules.Value, t *test) {
 }
 
 // hits puts the hits of a step into each descriptor, where 0 means a look.
-func (r *reader) hits(v *rules.Value, req *limiter.Request) {
+func (r *reader) hits(v *yamlrules.Value, req *limiter.Request) {
 	if v == nil {
 		return
 	}
@@ -340,7 +342,7 @@ func (r *reader) hits(v *rules.Value, req *limiter.Request) {
 }
 
 // times makes as many repetitions as are asked for, or answers expected.
-func (r *reader) times(v *rules.Value, s *step) {
+func (r *reader) times(v *yamlrules.Value, s *step) {
 	s.times = max(len(s.expect), 1)
 	if v == nil {
 		return
@@ -358,7 +360,7 @@ func (r *reader) times(v *rules.Value, s *step) {
 // codes are the answers there are.
 var codes = []string{"OK", "OVER_LIMIT"}
 
-func (r *reader) code(v *rules.Value, what string) string {
+func (r *reader) code(v *yamlrules.Value, what string) string {
 	text, _ := v.Text()
 	if !slices.Contains(codes, text) {
 		r.problem(v.Pos, "write OK or OVER_LIMIT", "%s is %s", what, r.as(v))
@@ -366,25 +368,25 @@ func (r *reader) code(v *rules.Value, what string) string {
 	return text
 }
 
-func (r *reader) expect(v *rules.Value, s *step) {
+func (r *reader) expect(v *yamlrules.Value, s *step) {
 	if _, ok := v.Text(); ok {
 		s.expect = []string{r.code(v, "expect")}
 		return
 	}
-	r.each(v, "expect", func(v *rules.Value) { s.expect = append(s.expect, r.code(v, "an answer")) })
+	r.each(v, "expect", func(v *yamlrules.Value) { s.expect = append(s.expect, r.code(v, "an answer")) })
 	if len(s.expect) == 0 {
 		r.problem(v.Pos, "write OK or OVER_LIMIT", "expect has no answer in it")
 	}
 }
 
-func (r *reader) status(v *rules.Value, s *step) {
+func (r *reader) status(v *yamlrules.Value, s *step) {
 	want := status{Pos: v.Pos}
-	number := func(to **uint64, what string) func(*rules.Value) {
-		return func(v *rules.Value) { n := r.number(v, what, math.MaxUint64); *to = &n }
+	number := func(to **uint64, what string) func(*yamlrules.Value) {
+		return func(v *yamlrules.Value) { n := r.number(v, what, math.MaxUint64); *to = &n }
 	}
-	r.fields(v, "a status", map[string]func(*rules.Value){
-		"code": func(v *rules.Value) { code := r.code(v, "code"); want.code = &code },
-		"rule": func(v *rules.Value) {
+	r.fields(v, "a status", map[string]func(*yamlrules.Value){
+		"code": func(v *yamlrules.Value) { code := r.code(v, "code"); want.code = &code },
+		"rule": func(v *yamlrules.Value) {
 			rule, ok := v.Text()
 			if !ok && !v.Null() {
 				rule = r.text(v, "rule")
@@ -393,8 +395,8 @@ func (r *reader) status(v *rules.Value, s *step) {
 		},
 		"limit":     number(&want.limit, "limit"),
 		"remaining": number(&want.remaining, "remaining"),
-		"reset":     func(v *rules.Value) { want.reset = r.duration(v, "reset", false) },
-		"wait":      func(v *rules.Value) { want.wait = r.duration(v, "wait", true) },
+		"reset":     func(v *yamlrules.Value) { want.reset = r.duration(v, "reset", false) },
+		"wait":      func(v *yamlrules.Value) { want.wait = r.duration(v, "wait", true) },
 	})
 	s.statuses = append(s.statuses, want)
 }

@@ -14,6 +14,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 	"ratelimit/src/testbed/redistest"
 )
 
@@ -21,7 +22,7 @@ var update = flag.Bool("update", false, "write what is expected in testdata anew
 
 func load(tb testing.TB, text string) *rules.Set {
 	tb.Helper()
-	set, _, err := rules.Load([]rules.File{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.File{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package rules
+package divvyrules
 
 import (
 	"bytes"
@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/yamlrules"
 )
 
 // ParseJSON reads a rule file of divvy in its JSON form: `overrides`, a list of
@@ -17,24 +20,24 @@ import (
 // the rules for editors, is passed over, as a file of tests is.
 //
 // The problems and warnings are those of ParseYAML.
-func ParseJSON(file string, data []byte) (cfg *DomainConfig, problems, warnings Problems) {
+func ParseJSON(file string, data []byte) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
 	f := divvyFile{file: file}
 	root := f.document(data)
 	if root == nil {
 		return nil, f.problems, nil
 	}
 	if root.field("domain") != nil || root.field("schema") != nil {
-		return ParseYAML(file, data)
+		return yamlrules.Parse(file, data)
 	}
 	overrides, last := root.field("overrides"), root.field("default")
 	switch {
-	case root.kind != isMap:
-		f.problems.add(root.Pos, "write {\"overrides\": [...], \"default\": {...}}", "the file is %v, not a map", root.kind)
+	case root.kind != yamlrules.IsMap:
+		f.problems.Add(root.Pos, "write {\"overrides\": [...], \"default\": {...}}", "the file is %v, not a map", root.kind)
 		return nil, f.problems, nil
 	case overrides == nil && last == nil && root.field("$schema") != nil:
 		return nil, nil, nil
 	case overrides == nil && last == nil:
-		f.problems.add(root.Pos, "move it elsewhere if it holds no rules", "the file has neither `overrides` and `default`, nor `domain`, nor `schema`")
+		f.problems.Add(root.Pos, "move it elsewhere if it holds no rules", "the file has neither `overrides` and `default`, nor `domain`, nor `schema`")
 		return nil, f.problems, nil
 	}
 	f.root(root, overrides, last)
@@ -44,8 +47,8 @@ func ParseJSON(file string, data []byte) (cfg *DomainConfig, problems, warnings 
 
 // jsonValue is a value in a JSON file, and where it stands.
 type jsonValue struct {
-	Pos
-	kind   kind
+	rules.Pos
+	kind   yamlrules.Kind
 	text   string // of a scalar; of a number as it is written
 	raw    []byte
 	fields []jsonField
@@ -53,7 +56,7 @@ type jsonValue struct {
 }
 
 type jsonField struct {
-	Pos
+	rules.Pos
 	name  string
 	value jsonValue
 }
@@ -72,18 +75,18 @@ type jsonReader struct {
 	file   string
 	data   []byte
 	dec    *json.Decoder
-	lines  []int // where each begins
-	known  Pos   // of the last place that was asked for, which is
-	offset int   // here
+	lines  []int     // where each begins
+	known  rules.Pos // of the last place that was asked for, which is
+	offset int       // here
 	depth  int
-	twice  []Problem
+	twice  []rules.Problem
 }
 
 // document reads the file; nil where it is not JSON, which is noted.
 func (f *divvyFile) document(data []byte) *jsonValue {
-	if at, bad := invalidUTF8(data); bad || isUTF16(data) {
+	if at, bad := yamlrules.InvalidUTF8(data); bad || yamlrules.IsUTF16(data) {
 		at.File = f.file
-		f.problems.add(at, "save the file as UTF-8", "the text is not UTF-8")
+		f.problems.Add(at, "save the file as UTF-8", "the text is not UTF-8")
 		return nil
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
@@ -113,13 +116,13 @@ func (f *divvyFile) document(data []byte) *jsonValue {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		at, err = int64(len(data)), errors.New("it ends too early")
 	}
-	f.problems.add(r.pos(int(at)), "look for a comma, a bracket or a quote that is missing, or one too many", "not JSON: %v", err)
+	f.problems.Add(r.pos(int(at)), "look for a comma, a bracket or a quote that is missing, or one too many", "not JSON: %v", err)
 	return nil
 }
 
 // pos is the place of a byte. Those behind one another are found quickly, also
 // where all of a file is one line.
-func (r *jsonReader) pos(offset int) Pos {
+func (r *jsonReader) pos(offset int) rules.Pos {
 	line, found := slices.BinarySearch(r.lines, offset)
 	if !found {
 		line--
@@ -128,7 +131,7 @@ func (r *jsonReader) pos(offset int) Pos {
 	if r.known.Line == line+1 && r.offset <= offset {
 		from, col = r.offset, r.known.Col
 	}
-	r.known = Pos{r.file, line + 1, col + utf8.RuneCount(r.data[from:min(offset, len(r.data))])}
+	r.known = rules.Pos{File: r.file, Line: line + 1, Col: col + utf8.RuneCount(r.data[from:min(offset, len(r.data))])}
 	r.offset = offset
 	return r.known
 }
@@ -159,26 +162,26 @@ func (r *jsonReader) value() (*jsonValue, error) {
 	switch t := token.(type) {
 	case json.Delim:
 		if t == '{' {
-			v.kind, err = isMap, r.object(v)
+			v.kind, err = yamlrules.IsMap, r.object(v)
 		} else {
-			v.kind, err = isList, r.list(v)
+			v.kind, err = yamlrules.IsList, r.list(v)
 		}
 		if err == nil {
 			_, err = r.dec.Token() // the bracket at the end
 		}
 	case string:
-		v.kind, v.text = isString, t
+		v.kind, v.text = yamlrules.IsString, t
 	case json.Number:
-		v.kind, v.text = isFloat, t.String()
+		v.kind, v.text = yamlrules.IsFloat, t.String()
 		if _, whole := strconv.ParseInt(v.text, 10, 64); whole == nil {
-			v.kind = isInt
+			v.kind = yamlrules.IsInt
 		} else if f, _ := t.Float64(); f == float64(int64(f)) && f >= 0 && f < 1<<53 { // 1e3, 60.0
-			v.kind, v.text = isInt, strconv.FormatInt(int64(f), 10)
+			v.kind, v.text = yamlrules.IsInt, strconv.FormatInt(int64(f), 10)
 		}
 	case bool:
-		v.kind, v.text = isBool, strconv.FormatBool(t)
+		v.kind, v.text = yamlrules.IsBool, strconv.FormatBool(t)
 	default:
-		v.kind, v.text = isNull, "null"
+		v.kind, v.text = yamlrules.IsNull, "null"
 	}
 	v.raw = r.data[at:r.dec.InputOffset()]
 	return v, err
@@ -198,7 +201,7 @@ func (r *jsonReader) object(v *jsonValue) error {
 			return err
 		}
 		if seen[name] {
-			r.twice = append(r.twice, Problem{at, fmt.Sprintf("the key %s is here twice", brief(name)), "remove one of them"})
+			r.twice = append(r.twice, rules.Problem{Pos: at, What: fmt.Sprintf("the key %s is here twice", rules.Quote(name)), Fix: "remove one of them"})
 			continue
 		}
 		seen[name] = true
@@ -226,12 +229,12 @@ func (f *divvyFile) root(root, overrides, last *jsonValue) {
 		}
 	}
 	switch {
-	case overrides != nil && overrides.kind == isList:
+	case overrides != nil && overrides.kind == yamlrules.IsList:
 		for i := range overrides.items {
 			f.jsonRule(&overrides.items[i])
 		}
 	case overrides != nil:
-		f.problems.add(overrides.Pos, "write a list of rules, or []", "overrides is %v, not a list", overrides.kind)
+		f.problems.Add(overrides.Pos, "write a list of rules, or []", "overrides is %v, not a list", overrides.kind)
 	case last != nil:
 		f.differs(last.Pos, "it cannot read a default without overrides, and ends")
 	}
@@ -243,8 +246,8 @@ func (f *divvyFile) root(root, overrides, last *jsonValue) {
 func (f *divvyFile) jsonRule(v *jsonValue) {
 	skipped := f.skipped
 	f.skipped = true
-	if v.kind != isMap {
-		f.problems.add(v.Pos, "write {\"operation\": {...}, \"creditLimit\": ..., \"resetSeconds\": ...}", "the rule is %v, not a map", v.kind)
+	if v.kind != yamlrules.IsMap {
+		f.problems.Add(v.Pos, "write {\"operation\": {...}, \"creditLimit\": ..., \"resetSeconds\": ...}", "the rule is %v, not a map", v.kind)
 		return
 	}
 	r := divvyRule{at: v.Pos, fields: make(map[string]divvyValue)}
@@ -254,8 +257,8 @@ func (f *divvyFile) jsonRule(v *jsonValue) {
 		case k.name == "operation":
 		case !slices.Contains(divvyKeys, k.name):
 			f.unknown(k.Pos, k.name, append([]string{"operation"}, divvyKeys...))
-		case k.value.kind == isMap || k.value.kind == isList:
-			f.problems.add(k.value.Pos, "write text or a number", "%s is %v", k.name, k.value.kind)
+		case k.value.kind == yamlrules.IsMap || k.value.kind == yamlrules.IsList:
+			f.problems.Add(k.value.Pos, "write text or a number", "%s is %v", k.name, k.value.kind)
 		default:
 			r.fields[k.name] = divvyValue{k.value.Pos, k.value.kind, k.value.text}
 		}
@@ -263,10 +266,10 @@ func (f *divvyFile) jsonRule(v *jsonValue) {
 	operation := v.field("operation")
 	switch {
 	case operation == nil:
-		f.problems.add(v.Pos, "add \"operation\": {\"key\": \"pattern\"}, or {} for the default", "the rule has no operation")
+		f.problems.Add(v.Pos, "add \"operation\": {\"key\": \"pattern\"}, or {} for the default", "the rule has no operation")
 		return
-	case operation.kind != isMap:
-		f.problems.add(operation.Pos, "write {\"key\": \"pattern\"}, or {} for the default", "operation is %v, not a map", operation.kind)
+	case operation.kind != yamlrules.IsMap:
+		f.problems.Add(operation.Pos, "write {\"key\": \"pattern\"}, or {} for the default", "operation is %v, not a map", operation.kind)
 		return
 	}
 	var text bytes.Buffer
@@ -274,15 +277,15 @@ func (f *divvyFile) jsonRule(v *jsonValue) {
 	r.text = text.String()
 	for i := range operation.fields {
 		k := &operation.fields[i]
-		if k.value.kind == isMap || k.value.kind == isList {
+		if k.value.kind == yamlrules.IsMap || k.value.kind == yamlrules.IsList {
 			r.bad = true
-			f.problems.add(k.value.Pos, "write text", "the pattern of %s is %v", brief(k.name), k.value.kind)
+			f.problems.Add(k.value.Pos, "write text", "the pattern of %s is %v", rules.Quote(k.name), k.value.kind)
 			continue
 		}
-		if k.value.kind == isNull {
-			f.warnings.add(k.value.Pos, "write \"*\" if any value is meant", "the pattern of %s is null, which is taken for the text null", brief(k.name))
+		if k.value.kind == yamlrules.IsNull {
+			f.warnings.Add(k.value.Pos, "write \"*\" if any value is meant", "the pattern of %s is null, which is taken for the text null", rules.Quote(k.name))
 		}
-		r.operation = append(r.operation, PairConfig{k.Pos, k.name, k.value.text})
+		r.operation = append(r.operation, rules.PairConfig{Pos: k.Pos, Key: k.name, Pattern: k.value.text})
 	}
 	f.rules, f.skipped = append(f.rules, r), skipped
 }

@@ -1,4 +1,4 @@
-package rules
+package yamlrules
 
 import (
 	"encoding/base64"
@@ -10,36 +10,36 @@ import (
 )
 
 // kind is the type of a YAML value.
-type kind uint8
+type Kind uint8
 
 const (
-	isString kind = iota
-	isInt
-	isBigInt
-	isFloat
-	isBool
-	isNull
-	isMap
-	isList
+	IsString Kind = iota
+	IsInt
+	IsBigInt
+	IsFloat
+	IsBool
+	IsNull
+	IsMap
+	IsList
 )
 
 var kindNames = [...]string{
-	isString: "text",
-	isInt:    "a whole number",
-	isBigInt: "a number of more than 64 bits",
-	isFloat:  "a fraction",
-	isBool:   "true or false",
-	isNull:   "nothing",
-	isMap:    "a map",
-	isList:   "a list",
+	IsString: "text",
+	IsInt:    "a whole number",
+	IsBigInt: "a number of more than 64 bits",
+	IsFloat:  "a fraction",
+	IsBool:   "true or false",
+	IsNull:   "nothing",
+	IsMap:    "a map",
+	IsList:   "a list",
 }
 
 // String is the kind in words for a message.
-func (k kind) String() string { return kindNames[k] }
+func (k Kind) String() string { return kindNames[k] }
 
 // scalar is a YAML scalar with its type resolved.
 type scalar struct {
-	kind kind
+	kind Kind
 	text string // as written, quotes and escapes undone
 	bool bool
 	int  int64
@@ -81,35 +81,35 @@ func resolve(n *yaml.Node) scalar {
 		}
 	}
 	if b, ok := boolWords[n.Value]; ok {
-		s.kind, s.bool = isBool, b
+		s.kind, s.bool = IsBool, b
 		return s
 	}
 	if nullWords[n.Value] {
-		s.kind = isNull
+		s.kind = IsNull
 		return s
 	}
 	s.kind, s.int = number(n.Value)
-	if s.kind == isInt && n.Style&yaml.TaggedStyle != 0 && n.ShortTag() == "!!float" {
-		s.kind = isFloat
+	if s.kind == IsInt && n.Style&yaml.TaggedStyle != 0 && n.ShortTag() == "!!float" {
+		s.kind = IsFloat
 	}
 	return s
 }
 
 // number tells whether a plain scalar is a number, and which.
-func number(text string) (kind, int64) {
+func number(text string) (Kind, int64) {
 	first := text[0]
 	if first != '.' && first != '+' && first != '-' && (first < '0' || first > '9') {
-		return isString, 0
+		return IsString, 0
 	}
 	plain := strings.ReplaceAll(text, "_", "")
 	if i, err := strconv.ParseInt(plain, 0, 64); err == nil {
-		return isInt, i
+		return IsInt, i
 	}
 	if _, err := strconv.ParseUint(plain, 0, 64); err == nil {
-		return isBigInt, 0
+		return IsBigInt, 0
 	}
 	if floatForm.MatchString(plain) || floatWords.MatchString(text) {
-		return isFloat, 0
+		return IsFloat, 0
 	}
-	return isString, 0
+	return IsString, 0
 }

@@ -1,10 +1,13 @@
-package rules
+package divvyrules
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/yamlrules"
 )
 
 // ParseINI reads a rule file of divvy in its INI form. A section is a rule, its
@@ -12,14 +15,14 @@ import (
 // they hold blanks, `=` or `]`; `[default]` matches everything.
 //
 // The problems and warnings are those of ParseYAML.
-func ParseINI(file string, data []byte) (cfg *DomainConfig, problems, warnings Problems) {
+func ParseINI(file string, data []byte) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
 	f := divvyFile{file: file}
-	if at, bad := invalidUTF8(data); bad || isUTF16(data) {
+	if at, bad := yamlrules.InvalidUTF8(data); bad || yamlrules.IsUTF16(data) {
 		at.File = file
-		f.problems.add(at, "save the file as UTF-8", "the text is not UTF-8")
+		f.problems.Add(at, "save the file as UTF-8", "the text is not UTF-8")
 		return nil, f.problems, nil
 	}
-	r := iniReader{divvyFile: &f, sections: make(map[string]Pos)}
+	r := iniReader{divvyFile: &f, sections: make(map[string]rules.Pos)}
 	for line := range strings.Lines(strings.TrimPrefix(string(data), "\ufeff")) {
 		r.line++
 		r.read(strings.TrimRight(line, "\r\n"))
@@ -32,12 +35,12 @@ func ParseINI(file string, data []byte) (cfg *DomainConfig, problems, warnings P
 type iniReader struct {
 	*divvyFile
 	line     int
-	sections map[string]Pos
+	sections map[string]rules.Pos
 	rule     *divvyRule // the section that is being read; nil: none yet, or one that is refused
 	refused  bool       // the section is one that is refused: its keys are passed over
 }
 
-func (r *iniReader) at(col int) Pos { return Pos{r.file, r.line, col + 1} }
+func (r *iniReader) at(col int) rules.Pos { return rules.Pos{File: r.file, Line: r.line, Col: col + 1} }
 
 func (r *iniReader) read(line string) {
 	text := strings.TrimLeft(line, " \t")
@@ -60,23 +63,23 @@ func (r *iniReader) section(text string, col int) {
 	s := sectionReader{rest: text[1:]}
 	pairs, err := s.pairs()
 	if err != nil {
-		r.problems.add(r.at(col+utf8.RuneCountInString(text)-utf8.RuneCountInString(s.rest)), err.mend, "%s", err.what)
+		r.problems.Add(r.at(col+utf8.RuneCountInString(text)-utf8.RuneCountInString(s.rest)), err.mend, "%s", err.what)
 		return
 	}
 	written := strings.TrimSuffix(text, s.rest)
 	if rest := strings.TrimLeft(s.rest, " \t"); rest != "" && !isComment(rest) {
-		r.problems.add(r.at(col+utf8.RuneCountInString(text)-utf8.RuneCountInString(rest)), "put it into a line of its own, or put a `;` before it",
-			"there is more behind the section %s: %s", cited(written), brief(rest))
+		r.problems.Add(r.at(col+utf8.RuneCountInString(text)-utf8.RuneCountInString(rest)), "put it into a line of its own, or put a `;` before it",
+			"there is more behind the section %s: %s", rules.Shorten(written), rules.Quote(rest))
 		return
 	}
 	at := r.at(col)
 	if other, taken := r.sections[written]; taken {
-		r.problems.add(at, "join the two; for a canary and its twin use the JSON form", "the section %s is here twice, the first is at %v", cited(written), other)
+		r.problems.Add(at, "join the two; for a canary and its twin use the JSON form", "the section %s is here twice, the first is at %v", rules.Shorten(written), other)
 		return
 	}
 	r.sections[written] = at
 	if s.rest != "" {
-		r.differs(at, "with more than %s in the line it does not see the section", cited(written))
+		r.differs(at, "with more than %s in the line it does not see the section", rules.Shorten(written))
 	}
 	slices.Sort(s.odd)
 	for _, odd := range slices.Compact(s.odd) {
@@ -95,26 +98,26 @@ func (r *iniReader) field(text string, col int) {
 	key = strings.TrimRight(key, " \t")
 	switch {
 	case !ok:
-		r.problems.add(r.at(col), "write `key = value`, or `[key=value]` for a section, or put a `;` before it", "the line is neither: %s", brief(text))
+		r.problems.Add(r.at(col), "write `key = value`, or `[key=value]` for a section, or put a `;` before it", "the line is neither: %s", rules.Quote(text))
 		return
 	case r.rule == nil && r.refused:
 		return
 	case r.rule == nil:
-		r.problems.add(r.at(col), "write `[default]`, or another section, above it", "the key %s stands before the first section", brief(key))
+		r.problems.Add(r.at(col), "write `[default]`, or another section, above it", "the key %s stands before the first section", rules.Quote(key))
 		return
 	}
 	valueCol := col + utf8.RuneCountInString(text) - utf8.RuneCountInString(strings.TrimLeft(value, " \t"))
 	v, what := iniValue(strings.TrimSpace(value))
 	v.at = r.at(valueCol)
 	if what != "" {
-		r.problems.add(v.at, "close it, with nothing but a comment behind it", "%s of %s: %s", key, cited(r.rule.text), what)
+		r.problems.Add(v.at, "close it, with nothing but a comment behind it", "%s of %s: %s", key, rules.Shorten(r.rule.text), what)
 	}
 	if !slices.Contains(divvyKeys, key) {
 		r.unknown(r.at(col), key, divvyKeys)
 		return
 	}
 	if _, twice := r.rule.fields[key]; twice {
-		r.warnings.add(r.at(col), "remove one of them", "the key %s is here twice; the last one wins", key)
+		r.warnings.Add(r.at(col), "remove one of them", "the key %s is here twice; the last one wins", key)
 	}
 	r.rule.fields[key] = v
 }
@@ -128,11 +131,11 @@ func iniValue(text string) (v divvyValue, what string) {
 		rest = strings.TrimLeft(rest, " \t")
 		switch {
 		case !closed:
-			what = fmt.Sprintf("the quote is not closed: %s", brief(text))
+			what = fmt.Sprintf("the quote is not closed: %s", rules.Quote(text))
 		case rest != "" && !isComment(rest):
-			what = fmt.Sprintf("there is more behind the quote: %s", brief(rest))
+			what = fmt.Sprintf("there is more behind the quote: %s", rules.Quote(rest))
 		}
-		return divvyValue{kind: isString, text: inside}, what
+		return divvyValue{kind: yamlrules.IsString, text: inside}, what
 	}
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -147,12 +150,12 @@ func iniValue(text string) (v divvyValue, what string) {
 		}
 		b.WriteByte(c)
 	}
-	v = divvyValue{kind: isString, text: strings.TrimSpace(b.String())}
+	v = divvyValue{kind: yamlrules.IsString, text: strings.TrimSpace(b.String())}
 	switch v.text {
 	case "null":
-		v.kind = isNull
+		v.kind = yamlrules.IsNull
 	case "true", "false":
-		v.kind = isBool
+		v.kind = yamlrules.IsBool
 	}
 	return v, ""
 }
@@ -165,7 +168,7 @@ type sectionReader struct {
 
 type sectionError struct{ what, mend string }
 
-func (s *sectionReader) pairs() (pairs []PairConfig, err *sectionError) {
+func (s *sectionReader) pairs() (pairs []rules.PairConfig, err *sectionError) {
 	words, bare := 0, ""
 	for {
 		s.rest = strings.TrimLeft(s.rest, " \t")
@@ -202,15 +205,15 @@ func (s *sectionReader) pairs() (pairs []PairConfig, err *sectionError) {
 		if !equals && !quoted {
 			bare = key
 		}
-		if len(pairs) == maxPairs {
-			return nil, &sectionError{fmt.Sprintf("the section has more than %d keys", maxPairs), "use fewer"}
+		if len(pairs) == rules.MaxPairs {
+			return nil, &sectionError{fmt.Sprintf("the section has more than %d keys", rules.MaxPairs), "use fewer"}
 		}
 		for _, p := range pairs {
 			if p.Key == key {
-				return nil, &sectionError{fmt.Sprintf("the key %s is here twice", brief(key)), "remove one of them"}
+				return nil, &sectionError{fmt.Sprintf("the key %s is here twice", rules.Quote(key)), "remove one of them"}
 			}
 		}
-		pairs = append(pairs, PairConfig{Key: key, Pattern: value})
+		pairs = append(pairs, rules.PairConfig{Key: key, Pattern: value})
 	}
 }
 
@@ -222,7 +225,7 @@ func (s *sectionReader) word() (word string, quoted bool, err *sectionError) {
 			return "", true, &sectionError{"the quote is not closed", "add a `\"`"}
 		}
 		s.rest = rest
-		s.odd = append(s.odd, fmt.Sprintf("it takes the quotes around %s for a part of it", brief(inside)))
+		s.odd = append(s.odd, fmt.Sprintf("it takes the quotes around %s for a part of it", rules.Quote(inside)))
 		return inside, true, nil
 	}
 	var b strings.Builder

@@ -1,9 +1,11 @@
-package rules
+package yamlrules
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules"
 )
 
 // scalars are what comes of a text where a rule file wants text, a number, and a
@@ -121,9 +123,9 @@ func TestScalars(t *testing.T) {
 }
 
 // parsed reads a rule file of one descriptor.
-func parsed(t *testing.T, descriptor string) (d DescriptorConfig, ok bool) {
+func parsed(t *testing.T, descriptor string) (d rules.DescriptorConfig, ok bool) {
 	t.Helper()
-	cfg, problems, _ := ParseYAML("a.yaml", []byte("domain: d\ndescriptors:\n- key: k\n  "+descriptor+"\n"))
+	cfg, problems, _ := Parse("a.yaml", []byte("domain: d\ndescriptors:\n- key: k\n  "+descriptor+"\n"))
 	if len(problems) > 0 {
 		return d, false
 	}
@@ -131,29 +133,4 @@ func parsed(t *testing.T, descriptor string) (d DescriptorConfig, ok bool) {
 		t.Fatalf("%q: %d descriptors", descriptor, len(cfg.Descriptors))
 	}
 	return cfg.Descriptors[0], true
-}
-
-func TestOneEdit(t *testing.T) {
-	tests := []struct {
-		a, b string
-		want bool
-	}{
-		{"key", "key", true},
-		{"ke", "key", true},
-		{"keys", "key", true},
-		{"kee", "key", true},
-		{"kye", "key", true},
-		{"yek", "key", false},
-		{"k", "key", false},
-		{"keysy", "key", false},
-		{"", "k", true},
-		{"", "", true},
-		{"aab", "ab", true},
-		{"abab", "baba", false},
-	}
-	for _, test := range tests {
-		if oneEdit(test.a, test.b) != test.want || oneEdit(test.b, test.a) != test.want {
-			t.Errorf("one edit between %q and %q: want %t", test.a, test.b, test.want)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package rules
+package yamlrules
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
+
+	"ratelimit/src/rules"
 )
 
 // maxExpanded bounds how many values aliases may add to those that a file has,
@@ -22,8 +24,8 @@ const maxExpanded = 1_000_000
 // yamlReader turns YAML nodes into configuration and notes what is wrong.
 type yamlReader struct {
 	file     string
-	problems Problems
-	warnings Problems
+	problems rules.Problems
+	warnings rules.Problems
 	above    int                 // how many lines of the file stand above the text
 	left     int                 // how many values may still be visited, aliases followed
 	aliased  bool                // an alias was followed
@@ -38,9 +40,9 @@ func newYAMLReader(file string, size int) *yamlReader {
 // document parses the first document of data; nil when there is nothing in it
 // or it is no YAML.
 func (r *yamlReader) document(data []byte) *yaml.Node {
-	if at, ok := invalidUTF8(data); ok {
+	if at, ok := InvalidUTF8(data); ok {
 		at.File = r.file
-		r.problems.add(at, "save the file as UTF-8", "the text is not UTF-8")
+		r.problems.Add(at, "save the file as UTF-8", "the text is not UTF-8")
 		return nil
 	}
 	doc, more, err := decode(data)
@@ -50,7 +52,7 @@ func (r *yamlReader) document(data []byte) *yaml.Node {
 	}
 	if more != nil {
 		more.File = r.file
-		r.warnings.add(*more, "put it into a file of its own", "only the first document of a file is read")
+		r.warnings.Add(*more, "put it into a file of its own", "only the first document of a file is read")
 	}
 	if len(doc.Content) == 0 {
 		return nil
@@ -60,7 +62,7 @@ func (r *yamlReader) document(data []byte) *yaml.Node {
 
 // decode parses the first document of data. More is where another one begins,
 // which is not read and may be anything; nil when there is none.
-func decode(data []byte) (first *yaml.Node, more *Pos, err error) {
+func decode(data []byte) (first *yaml.Node, more *rules.Pos, err error) {
 	defer func() { // yaml.v3 has panicked on odd input before
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the parser failed: %v", p)
@@ -75,7 +77,7 @@ func decode(data []byte) (first *yaml.Node, more *Pos, err error) {
 		return first, nil, err
 	}
 	if err := dec.Decode(second); !errors.Is(err, io.EOF) {
-		more = &Pos{Line: second.Line, Col: second.Column}
+		more = &rules.Pos{Line: second.Line, Col: second.Column}
 	}
 	return first, more, nil
 }
@@ -86,12 +88,12 @@ var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 // in which it gave up, or none, and no column; the character that made it give up
 // is the last of the shortest beginning of data with the same error.
 func (r *yamlReader) syntax(data []byte, err error) {
-	at, what := Pos{File: r.file}, err.Error()
+	at, what := rules.Pos{File: r.file}, err.Error()
 	if m := yamlLine.FindStringSubmatch(what); m != nil {
 		at.Line, _ = strconv.Atoi(m[1]) // no line: 0, unknown
 		what = m[2]
 	}
-	if len(data) <= maxSearched && !isUTF16(data) {
+	if len(data) <= maxSearched && !IsUTF16(data) {
 		same := func(beginning []byte) bool {
 			_, _, e := decode(beginning)
 			return e != nil && e.Error() == err.Error()
@@ -104,7 +106,7 @@ func (r *yamlReader) syntax(data []byte, err error) {
 		}
 	}
 	at.Line += r.above
-	r.problems.add(at, mendSyntax(what), "not YAML: %s", what)
+	r.problems.Add(at, mendSyntax(what), "not YAML: %s", what)
 }
 
 // syntaxColumn returns the column of the character in line, which stands behind
@@ -141,15 +143,15 @@ func mendSyntax(what string) string {
 }
 
 // isUTF16 looks for the mark in front of UTF-16.
-func isUTF16(data []byte) bool {
+func IsUTF16(data []byte) bool {
 	return bytes.HasPrefix(data, []byte{0xFE, 0xFF}) || bytes.HasPrefix(data, []byte{0xFF, 0xFE})
 }
 
 // invalidUTF8 finds the first byte of data that is not UTF-8. UTF-16 with its
 // mark in front is YAML too.
-func invalidUTF8(data []byte) (Pos, bool) {
-	if isUTF16(data) || utf8.Valid(data) {
-		return Pos{}, false
+func InvalidUTF8(data []byte) (rules.Pos, bool) {
+	if IsUTF16(data) || utf8.Valid(data) {
+		return rules.Pos{}, false
 	}
 	at := 0
 	for {
@@ -160,15 +162,17 @@ func invalidUTF8(data []byte) (Pos, bool) {
 		at += size
 	}
 	lineStart := bytes.LastIndexByte(data[:at], '\n') + 1
-	return Pos{Line: bytes.Count(data[:at], []byte{'\n'}) + 1, Col: at - lineStart + 1}, true
+	return rules.Pos{Line: bytes.Count(data[:at], []byte{'\n'}) + 1, Col: at - lineStart + 1}, true
 }
 
-func (r *yamlReader) pos(n *yaml.Node) Pos { return Pos{r.file, r.above + n.Line, n.Column} }
+func (r *yamlReader) pos(n *yaml.Node) rules.Pos {
+	return rules.Pos{File: r.file, Line: r.above + n.Line, Col: n.Column}
+}
 
 // field is a key of a mapping with its value, aliases followed.
 type field struct {
 	name string
-	at   Pos
+	at   rules.Pos
 	node *yaml.Node
 }
 
@@ -177,7 +181,7 @@ type field struct {
 // noted.
 func (r *yamlReader) enter(n *yaml.Node) *yaml.Node {
 	if r.left--; r.left == 0 {
-		r.problems.add(r.pos(n), "use fewer aliases, or several files", "the aliases of the file stand for more than %d values", maxExpanded)
+		r.problems.Add(r.pos(n), "use fewer aliases, or several files", "the aliases of the file stand for more than %d values", maxExpanded)
 	}
 	if r.left <= 0 {
 		return nil
@@ -188,7 +192,7 @@ func (r *yamlReader) enter(n *yaml.Node) *yaml.Node {
 	}
 	if n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode {
 		if r.open[n] {
-			r.problems.add(r.pos(n), "remove the alias that stands inside its own anchor", "the value contains itself")
+			r.problems.Add(r.pos(n), "remove the alias that stands inside its own anchor", "the value contains itself")
 			return nil
 		}
 	}
@@ -202,12 +206,12 @@ func (r *yamlReader) inside(n *yaml.Node, read func()) {
 	delete(r.open, n)
 }
 
-func kindOf(n *yaml.Node) kind {
+func kindOf(n *yaml.Node) Kind {
 	switch n.Kind {
 	case yaml.MappingNode:
-		return isMap
+		return IsMap
 	case yaml.SequenceNode:
-		return isList
+		return IsList
 	default:
 		return resolve(n).kind
 	}
@@ -228,18 +232,18 @@ func (r *yamlReader) fields(n *yaml.Node, place where) []field {
 			merged = append(merged, r.merge(v, place)...)
 			continue
 		}
-		if kind := kindOf(k); kind != isString {
-			r.problems.add(at, "put the key in quotes if it is meant as text", "the key %s is %v, not text", brief(k.Value), kind)
+		if kind := kindOf(k); kind != IsString {
+			r.problems.Add(at, "put the key in quotes if it is meant as text", "the key %s is %v, not text", rules.Quote(k.Value), kind)
 			continue
 		}
 		meaning, known := keys[k.Value]
 		switch {
 		case !known:
-			r.problems.add(at, suggest(k.Value, place), "unknown key %s", brief(k.Value))
+			r.problems.Add(at, suggest(k.Value, place), "unknown key %s", rules.Quote(k.Value))
 			continue
 		case meaning&place == 0:
 			if place != 0 { // else it is inside a value that was warned of
-				r.warnings.add(at, "move it or remove it", "%s has no effect in %s", k.Value, whereNames[place])
+				r.warnings.Add(at, "move it or remove it", "%s has no effect in %s", k.Value, whereNames[place])
 			}
 			if !free[k.Value] {
 				r.ignored(v)
@@ -249,11 +253,11 @@ func (r *yamlReader) fields(n *yaml.Node, place where) []field {
 		f := field{k.Value, at, v}
 		if j := slices.IndexFunc(own, func(o field) bool { return o.name == f.name }); j >= 0 {
 			if f.name == "rate_limit" || f.name == "rate_limits" { // a limit would be dropped
-				r.problems.add(at, "keep one of them, or put both limits into one list `rate_limits`",
+				r.problems.Add(at, "keep one of them, or put both limits into one list `rate_limits`",
 					"the key %s is here twice, the first is at %v", f.name, own[j].at)
 				continue
 			}
-			r.warnings.add(at, "remove one of them", "the key %s is here twice; the last one wins", f.name)
+			r.warnings.Add(at, "remove one of them", "the key %s is here twice; the last one wins", f.name)
 			own[j] = f
 			continue
 		}
@@ -285,13 +289,13 @@ func (r *yamlReader) merge(v *yaml.Node, place where) (fields []field) {
 				if item = r.enter(item); item != nil && item.Kind == yaml.MappingNode {
 					fields = append(fields, r.merge(item, place)...)
 				} else if item != nil {
-					r.problems.add(r.pos(item), "", "`<<` needs a map or a list of maps")
+					r.problems.Add(r.pos(item), "", "`<<` needs a map or a list of maps")
 				}
 			}
 		})
 		return fields
 	}
-	r.problems.add(r.pos(v), "", "`<<` needs a map or a list of maps")
+	r.problems.Add(r.pos(v), "", "`<<` needs a map or a list of maps")
 	return nil
 }
 
@@ -300,18 +304,18 @@ func (r *yamlReader) merge(v *yaml.Node, place where) (fields []field) {
 // of anything but maps.
 func (r *yamlReader) ignored(n *yaml.Node) {
 	switch kindOf(n) {
-	case isFloat, isBigInt:
-		r.problems.add(r.pos(n), "write a whole number, or put it in quotes", "%s is %v", brief(n.Value), kindOf(n))
-	case isMap:
+	case IsFloat, IsBigInt:
+		r.problems.Add(r.pos(n), "write a whole number, or put it in quotes", "%s is %v", rules.Quote(n.Value), kindOf(n))
+	case IsMap:
 		r.inside(n, func() { r.fields(n, 0) })
-	case isList:
+	case IsList:
 		r.inside(n, func() {
 			for _, item := range n.Content {
 				if item = r.enter(item); item == nil {
 					continue
 				}
-				if kind := kindOf(item); kind != isMap {
-					r.problems.add(r.pos(item), "remove it", "an item of the list is %v, not a map", kind)
+				if kind := kindOf(item); kind != IsMap {
+					r.problems.Add(r.pos(item), "remove it", "an item of the list is %v, not a map", kind)
 					continue
 				}
 				r.ignored(item)
@@ -336,24 +340,11 @@ func suggest(name string, place where) string {
 	slices.Sort(known) // two may be one letter off
 	for _, like := range []func(known string) bool{
 		func(k string) bool { return k == lower },
-		func(k string) bool { return oneEdit(lower, k) },
+		func(k string) bool { return rules.OneEdit(lower, k) },
 	} {
 		if i := slices.IndexFunc(known, like); i >= 0 {
 			return fmt.Sprintf("did you mean `%s`?", known[i])
 		}
 	}
 	return fmt.Sprintf("known in %s: %s", whereNames[place], strings.Join(known, ", "))
-}
-
-// oneEdit reports whether one insertion, deletion, replacement or swap of
-// neighbours turns a into b.
-func oneEdit(a, b string) bool {
-	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
-		a, b = a[1:], b[1:]
-	}
-	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
-		a, b = a[:len(a)-1], b[:len(b)-1]
-	}
-	return len(a)+len(b) <= 1 || len(a) == 1 && len(b) == 1 ||
-		len(a) == 2 && len(b) == 2 && a[0] == b[1] && a[1] == b[0]
 }

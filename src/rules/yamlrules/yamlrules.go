@@ -1,4 +1,4 @@
-package rules
+package yamlrules
 
 import (
 	"cmp"
@@ -11,19 +11,21 @@ import (
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
+
+	"ratelimit/src/rules"
 )
 
 // ParseYAML reads one rule file in Envoy's format, or a tree of limits. With any problems the
 // configuration is good only for finding more of them; it is nil when the text
 // is not YAML at all, and for a file of tests, which may stand among the rules.
 // Warnings name what has no effect.
-func ParseYAML(file string, data []byte) (cfg *DomainConfig, problems, warnings Problems) {
+func Parse(file string, data []byte) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
 	r := newYAMLReader(file, len(data))
 	root := r.document(data)
 	switch {
 	case len(r.problems) > 0:
 	case root == nil: // empty, or only comments
-		cfg = &DomainConfig{Pos: Pos{File: file, Line: 1, Col: 1}}
+		cfg = &rules.DomainConfig{Pos: rules.Pos{File: file, Line: 1, Col: 1}}
 	default:
 		cfg = r.config(root)
 	}
@@ -31,7 +33,7 @@ func ParseYAML(file string, data []byte) (cfg *DomainConfig, problems, warnings 
 }
 
 // config reads a document; nil for tests of rules.
-func (r *yamlReader) config(root *yaml.Node) *DomainConfig {
+func (r *yamlReader) config(root *yaml.Node) *rules.DomainConfig {
 	switch {
 	case isTests(root):
 		return nil
@@ -56,18 +58,18 @@ func isTests(root *yaml.Node) bool {
 	return tests
 }
 
-func (r *yamlReader) domain(n *yaml.Node) *DomainConfig {
-	cfg := &DomainConfig{Pos: r.pos(n)}
+func (r *yamlReader) domain(n *yaml.Node) *rules.DomainConfig {
+	cfg := &rules.DomainConfig{Pos: r.pos(n)}
 	n = r.enter(n)
 	if n == nil {
 		return cfg
 	}
 	switch kind := kindOf(n); kind {
-	case isNull:
+	case IsNull:
 		return cfg
-	case isMap:
+	case IsMap:
 	default:
-		r.problems.add(cfg.Pos, "begin it with `domain: <name>`", "the file is %v, not a map", kind)
+		r.problems.Add(cfg.Pos, "begin it with `domain: <name>`", "the file is %v, not a map", kind)
 		return nil
 	}
 	r.inside(n, func() {
@@ -102,40 +104,40 @@ func (r *yamlReader) fill(f field, most int64, into any) {
 	case *uint32:
 		*into = r.number(f, most)
 	case **uint32:
-		if n := r.number(f, most); kindOf(f.node) != isNull {
+		if n := r.number(f, most); kindOf(f.node) != IsNull {
 			*into = &n
 		}
-	case **Placed[string]:
+	case **rules.Placed[string]:
 		*into = placed(r, f, r.text)
-	case **Placed[bool]:
+	case **rules.Placed[bool]:
 		*into = placed(r, f, r.flag)
-	case **Placed[uint32]:
+	case **rules.Placed[uint32]:
 		*into = placed(r, f, func(f field) uint32 { return r.number(f, most) })
-	case **Placed[time.Duration]:
+	case **rules.Placed[time.Duration]:
 		*into = placed(r, f, r.duration)
 	case *map[string]any:
 		*into = r.metadata(f)
-	case *[]DescriptorConfig:
+	case *[]rules.DescriptorConfig:
 		*into = r.descriptors(f)
-	case **RateLimitConfig:
+	case **rules.RateLimitConfig:
 		*into = r.rateLimit(f)
-	case **Placed[[]RateLimitConfig]:
+	case **rules.Placed[[]rules.RateLimitConfig]:
 		*into = r.rateLimits(f)
-	case *[]ReplacesConfig:
+	case *[]rules.ReplacesConfig:
 		*into = r.replaces(f)
-	case **Placed[[]RuleConfig]:
+	case **rules.Placed[[]rules.RuleConfig]:
 		*into = r.rules(f)
-	case **Placed[[]PairConfig]:
+	case **rules.Placed[[]rules.PairConfig]:
 		*into = r.pairs(f)
-	case *[]Placed[string]:
+	case *[]rules.Placed[string]:
 		*into = r.texts(f)
 	}
 }
 
-func (r *yamlReader) descriptors(f field) []DescriptorConfig {
-	var list []DescriptorConfig
-	r.list(f, "- key: ...", "a descriptor", func(item *yaml.Node, at Pos) {
-		list = append(list, DescriptorConfig{Pos: at})
+func (r *yamlReader) descriptors(f field) []rules.DescriptorConfig {
+	var list []rules.DescriptorConfig
+	r.list(f, "- key: ...", "a descriptor", func(item *yaml.Node, at rules.Pos) {
+		list = append(list, rules.DescriptorConfig{Pos: at})
 		for _, f := range r.fields(item, atDescriptor) {
 			take(r, f, descriptorKeys, &list[len(list)-1])
 		}
@@ -148,13 +150,13 @@ func (r *yamlReader) descriptors(f field) []DescriptorConfig {
 
 // list reads a field that is a list of maps; nothing at all is an empty one.
 // form is how to write an item, what is what it is called.
-func (r *yamlReader) list(f field, form, what string, read func(item *yaml.Node, at Pos)) {
+func (r *yamlReader) list(f field, form, what string, read func(item *yaml.Node, at rules.Pos)) {
 	switch kind := kindOf(f.node); kind {
-	case isNull:
+	case IsNull:
 		return
-	case isList:
+	case IsList:
 	default:
-		r.problems.add(f.at, "write `"+form+"` below it", "%s is %v, not a list", f.name, kind)
+		r.problems.Add(f.at, "write `"+form+"` below it", "%s is %v, not a list", f.name, kind)
 		return
 	}
 	r.inside(f.node, func() {
@@ -163,8 +165,8 @@ func (r *yamlReader) list(f field, form, what string, read func(item *yaml.Node,
 			if item = r.enter(item); item == nil {
 				continue
 			}
-			if kind := kindOf(item); kind != isMap {
-				r.problems.add(at, "write `"+form+"`", "%s is %v, not a map", what, kind)
+			if kind := kindOf(item); kind != IsMap {
+				r.problems.Add(at, "write `"+form+"`", "%s is %v, not a map", what, kind)
 				continue
 			}
 			r.inside(item, func() { read(item, at) })
@@ -173,18 +175,18 @@ func (r *yamlReader) list(f field, form, what string, read func(item *yaml.Node,
 }
 
 // rules reads an ordered list; nil where there is none.
-func (r *yamlReader) rules(f field) *Placed[[]RuleConfig] {
-	if kindOf(f.node) == isNull {
+func (r *yamlReader) rules(f field) *rules.Placed[[]rules.RuleConfig] {
+	if kindOf(f.node) == IsNull {
 		return nil
 	}
-	list := &Placed[[]RuleConfig]{Pos: f.at}
-	r.list(f, "- match: ...", "a rule", func(item *yaml.Node, at Pos) {
+	list := &rules.Placed[[]rules.RuleConfig]{Pos: f.at}
+	r.list(f, "- match: ...", "a rule", func(item *yaml.Node, at rules.Pos) {
 		before := len(r.problems)
-		cfg := RuleConfig{Pos: at}
+		cfg := rules.RuleConfig{Pos: at}
 		for _, f := range r.fields(item, atRule) {
 			take(r, f, ruleKeys, &cfg)
 		}
-		cfg.refused = len(r.problems) > before
+		cfg.Incomplete = len(r.problems) > before
 		if r.left > 0 {
 			list.Value = append(list.Value, cfg)
 		}
@@ -193,19 +195,19 @@ func (r *yamlReader) rules(f field) *Placed[[]RuleConfig] {
 }
 
 // pairs reads a map of text to text. What is wrong with it is noted.
-func (r *yamlReader) pairs(f field) *Placed[[]PairConfig] {
-	list := &Placed[[]PairConfig]{Pos: f.at}
+func (r *yamlReader) pairs(f field) *rules.Placed[[]rules.PairConfig] {
+	list := &rules.Placed[[]rules.PairConfig]{Pos: f.at}
 	switch kind := kindOf(f.node); kind {
-	case isMap:
+	case IsMap:
 		r.inside(f.node, func() { list.Value = r.pairsOf(f.node) })
 	default:
-		r.problems.add(r.pos(f.node), "write `{key: pattern}`, or `{}` if the rule is for all", "%s is %v, not a map", f.name, kind)
+		r.problems.Add(r.pos(f.node), "write `{key: pattern}`, or `{}` if the rule is for all", "%s is %v, not a map", f.name, kind)
 	}
 	return list
 }
 
-func (r *yamlReader) pairsOf(n *yaml.Node) []PairConfig {
-	var own, merged []PairConfig
+func (r *yamlReader) pairsOf(n *yaml.Node) []rules.PairConfig {
+	var own, merged []rules.PairConfig
 	seen := make(map[string]int) // where in own
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := r.enter(n.Content[i]), r.enter(n.Content[i+1])
@@ -215,16 +217,16 @@ func (r *yamlReader) pairsOf(n *yaml.Node) []PairConfig {
 		case isMerge(k) && v.Kind == yaml.MappingNode:
 			r.inside(v, func() { merged = append(merged, r.pairsOf(v)...) })
 		case isMerge(k):
-			r.problems.add(at, "", "`<<` needs a map")
+			r.problems.Add(at, "", "`<<` needs a map")
 		case k.Kind != yaml.ScalarNode:
-			r.problems.add(at, "write text", "a key of match is %v, not text", kindOf(k))
-		case kindOf(v) == isNull:
-			r.problems.add(at, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s", brief(k.Value))
+			r.problems.Add(at, "write text", "a key of match is %v, not text", kindOf(k))
+		case kindOf(v) == IsNull:
+			r.problems.Add(at, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s", rules.Quote(k.Value))
 		default:
 			r.checkUTF8(k, resolve(k).text)
-			p := PairConfig{at, resolve(k).text, r.text(field{name: k.Value, at: at, node: v})}
+			p := rules.PairConfig{Pos: at, Key: resolve(k).text, Pattern: r.text(field{name: k.Value, at: at, node: v})}
 			if j, twice := seen[p.Key]; twice {
-				r.warnings.add(at, "remove one of them", "the key %s is here twice; the last one wins", brief(p.Key))
+				r.warnings.Add(at, "remove one of them", "the key %s is here twice; the last one wins", rules.Quote(p.Key))
 				own[j] = p
 				continue
 			}
@@ -242,13 +244,13 @@ func (r *yamlReader) pairsOf(n *yaml.Node) []PairConfig {
 }
 
 // texts reads a list of texts.
-func (r *yamlReader) texts(f field) (list []Placed[string]) {
+func (r *yamlReader) texts(f field) (list []rules.Placed[string]) {
 	switch kind := kindOf(f.node); kind {
-	case isNull:
+	case IsNull:
 		return nil
-	case isList:
+	case IsList:
 	default:
-		r.problems.add(r.pos(f.node), "write ["+brief(f.node.Value)+"]", "%s is %v, not a list", f.name, kind)
+		r.problems.Add(r.pos(f.node), "write ["+rules.Quote(f.node.Value)+"]", "%s is %v, not a list", f.name, kind)
 		return nil
 	}
 	r.inside(f.node, func() {
@@ -257,36 +259,36 @@ func (r *yamlReader) texts(f field) (list []Placed[string]) {
 			if item = r.enter(item); item == nil {
 				continue
 			}
-			if kind := kindOf(item); kind == isNull || kind == isMap || kind == isList {
-				r.problems.add(at, "write a key", "an item of %s is %v, not text", f.name, kind)
+			if kind := kindOf(item); kind == IsNull || kind == IsMap || kind == IsList {
+				r.problems.Add(at, "write a key", "an item of %s is %v, not text", f.name, kind)
 				continue
 			}
-			list = append(list, Placed[string]{at, r.text(field{name: "an item of " + f.name, at: at, node: item})})
+			list = append(list, rules.Placed[string]{Pos: at, Value: r.text(field{name: "an item of " + f.name, at: at, node: item})})
 		}
 	})
 	return list
 }
 
-func (r *yamlReader) rateLimit(f field) *RateLimitConfig {
+func (r *yamlReader) rateLimit(f field) *rules.RateLimitConfig {
 	switch kind := kindOf(f.node); kind {
-	case isNull:
+	case IsNull:
 		return nil
-	case isMap:
+	case IsMap:
 	default:
-		r.problems.add(f.at, "write unit and requests_per_unit below it", "rate_limit is %v, not a map", kind)
+		r.problems.Add(f.at, "write unit and requests_per_unit below it", "rate_limit is %v, not a map", kind)
 		return nil
 	}
-	cfg := &RateLimitConfig{Pos: f.at, UnitPos: f.at}
+	cfg := &rules.RateLimitConfig{Pos: f.at, UnitPos: f.at}
 	r.inside(f.node, func() { r.limit(f.node, cfg) })
 	return cfg
 }
 
 // rateLimits reads a list of limits; nil where what is wrong with it was noted.
-func (r *yamlReader) rateLimits(f field) *Placed[[]RateLimitConfig] {
+func (r *yamlReader) rateLimits(f field) *rules.Placed[[]rules.RateLimitConfig] {
 	before := len(r.problems)
-	list := &Placed[[]RateLimitConfig]{Pos: f.at}
-	r.list(f, "- unit: ...", "an item of rate_limits", func(item *yaml.Node, at Pos) {
-		cfg := RateLimitConfig{Pos: at, UnitPos: at}
+	list := &rules.Placed[[]rules.RateLimitConfig]{Pos: f.at}
+	r.list(f, "- unit: ...", "an item of rate_limits", func(item *yaml.Node, at rules.Pos) {
+		cfg := rules.RateLimitConfig{Pos: at, UnitPos: at}
 		r.limit(item, &cfg)
 		if r.left > 0 {
 			list.Value = append(list.Value, cfg)
@@ -298,7 +300,7 @@ func (r *yamlReader) rateLimits(f field) *Placed[[]RateLimitConfig] {
 	return list
 }
 
-func (r *yamlReader) limit(n *yaml.Node, cfg *RateLimitConfig) {
+func (r *yamlReader) limit(n *yaml.Node, cfg *rules.RateLimitConfig) {
 	counted, before := false, len(r.problems)
 	for _, f := range r.fields(n, atLimit) {
 		take(r, f, limitKeys, cfg)
@@ -309,23 +311,23 @@ func (r *yamlReader) limit(n *yaml.Node, cfg *RateLimitConfig) {
 			counted = true
 		}
 	}
-	cfg.guessed = len(r.problems) > before
-	if !counted && !cfg.Unlimited && (cfg.Period != nil || parseUnit(cfg.Unit) != UnitUnknown) {
-		r.warnings.add(cfg.Pos, "add it; 0 if that is what you want", "without requests_per_unit everything is refused")
+	cfg.Incomplete = len(r.problems) > before
+	if !counted && !cfg.Unlimited && (cfg.Period != nil || rules.ParseUnit(cfg.Unit) != rules.UnitUnknown) {
+		r.warnings.Add(cfg.Pos, "add it; 0 if that is what you want", "without requests_per_unit everything is refused")
 	}
 }
 
 // placed reads a field together with its place; nothing at all is nil.
-func placed[T any](r *yamlReader, f field, read func(field) T) *Placed[T] {
-	if kindOf(f.node) == isNull {
+func placed[T any](r *yamlReader, f field, read func(field) T) *rules.Placed[T] {
+	if kindOf(f.node) == IsNull {
 		return nil
 	}
-	return &Placed[T]{r.pos(f.node), read(f)}
+	return &rules.Placed[T]{Pos: r.pos(f.node), Value: read(f)}
 }
 
-func (r *yamlReader) replaces(f field) (list []ReplacesConfig) {
-	r.list(f, "- name: ...", "an item of replaces", func(item *yaml.Node, at Pos) {
-		cfg := ReplacesConfig{Pos: at}
+func (r *yamlReader) replaces(f field) (list []rules.ReplacesConfig) {
+	r.list(f, "- name: ...", "an item of replaces", func(item *yaml.Node, at rules.Pos) {
+		cfg := rules.ReplacesConfig{Pos: at}
 		for _, f := range r.fields(item, atReplaces) {
 			take(r, f, replacesKeys, &cfg)
 		}
@@ -337,13 +339,13 @@ func (r *yamlReader) replaces(f field) (list []ReplacesConfig) {
 // metadata reads a field of free form: a map of whatever JSON knows.
 func (r *yamlReader) metadata(f field) map[string]any {
 	switch kind := kindOf(f.node); kind {
-	case isNull:
+	case IsNull:
 		return nil
-	case isMap:
+	case IsMap:
 		v, _ := r.free(f.node).(map[string]any) // nil where a problem was noted
 		return v
 	default:
-		r.problems.add(f.at, "write keys and values below it", "metadata is %v, not a map", kind)
+		r.problems.Add(f.at, "write keys and values below it", "metadata is %v, not a map", kind)
 		return nil
 	}
 }
@@ -368,16 +370,16 @@ func (r *yamlReader) free(n *yaml.Node) (v any) {
 	}
 	s := resolve(n)
 	switch s.kind {
-	case isNull:
+	case IsNull:
 		return nil
-	case isBool:
+	case IsBool:
 		return s.bool
-	case isInt:
+	case IsInt:
 		return float64(s.int)
-	case isBigInt, isFloat:
+	case IsBigInt, IsFloat:
 		number, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
 		if err != nil || math.IsInf(number, 0) || math.IsNaN(number) {
-			r.problems.add(r.pos(n), "write a finite number, or put it in quotes", "%s cannot be sent in an answer", brief(s.text))
+			r.problems.Add(r.pos(n), "write a finite number, or put it in quotes", "%s cannot be sent in an answer", rules.Quote(s.text))
 			return nil
 		}
 		return number
@@ -397,7 +399,7 @@ func (r *yamlReader) freeMap(n *yaml.Node) map[string]any {
 		case isMerge(k) && v.Kind != yaml.ScalarNode:
 			merged = append(merged, mapsOf(r.free(v))...)
 		case k.Kind != yaml.ScalarNode:
-			r.problems.add(r.pos(n.Content[i]), "write text", "a key of metadata is %v, not text", kindOf(k))
+			r.problems.Add(r.pos(n.Content[i]), "write text", "a key of metadata is %v, not text", kindOf(k))
 		default:
 			m[k.Value] = r.free(v)
 		}
@@ -429,14 +431,14 @@ func mapsOf(v any) (list []map[string]any) {
 // as they are written; nothing at all is the empty text.
 func (r *yamlReader) text(f field) string {
 	switch kind := kindOf(f.node); kind {
-	case isNull:
+	case IsNull:
 		return ""
-	case isFloat, isBigInt:
-		r.problems.add(r.pos(f.node), fmt.Sprintf("write %q, in quotes", f.node.Value),
-			"%s is %v, not text: %s", f.name, kind, brief(f.node.Value))
+	case IsFloat, IsBigInt:
+		r.problems.Add(r.pos(f.node), fmt.Sprintf("write %q, in quotes", f.node.Value),
+			"%s is %v, not text: %s", f.name, kind, rules.Quote(f.node.Value))
 		return f.node.Value // stands in, so that one mistake is one problem
-	case isMap, isList:
-		r.problems.add(r.pos(f.node), "write `"+f.name+": <text>`", "%s is %v, not text", f.name, kind)
+	case IsMap, IsList:
+		r.problems.Add(r.pos(f.node), "write `"+f.name+": <text>`", "%s is %v, not text", f.name, kind)
 		return r.pos(f.node).String() // stands in, as above
 	default:
 		text := resolve(f.node).text
@@ -449,23 +451,23 @@ func (r *yamlReader) text(f field) string {
 // could carry it.
 func (r *yamlReader) checkUTF8(n *yaml.Node, text string) {
 	if !utf8.ValidString(text) {
-		r.problems.add(r.pos(n), "write text, or other bytes", "%s stands for bytes that are not UTF-8", brief(n.Value))
+		r.problems.Add(r.pos(n), "write text, or other bytes", "%s stands for bytes that are not UTF-8", rules.Quote(n.Value))
 	}
 }
 
 // flag reads a field that is true or false; nothing at all is false.
 func (r *yamlReader) flag(f field) bool {
 	switch kind := kindOf(f.node); kind {
-	case isBool:
+	case IsBool:
 		return resolve(f.node).bool
-	case isNull:
+	case IsNull:
 		return false
 	default:
 		mend := "write true or false"
 		if _, word := boolWords[f.node.Value]; word {
 			mend = "remove the quotes"
 		}
-		r.problems.add(r.pos(f.node), mend, "%s is %v, not true or false", f.name, kind)
+		r.problems.Add(r.pos(f.node), mend, "%s is %v, not true or false", f.name, kind)
 		return false
 	}
 }
@@ -485,24 +487,24 @@ func (r *yamlReader) number(f field, most int64) uint32 {
 		s = resolve(f.node)
 	}
 	switch {
-	case s.kind == isNull:
+	case s.kind == IsNull:
 		return 0
-	case s.kind == isInt && 0 <= s.int && s.int <= most:
+	case s.kind == IsInt && 0 <= s.int && s.int <= most:
 		return uint32(s.int)
-	case s.kind == isFloat && octalForm.MatchString(s.text):
-		r.problems.add(r.pos(f.node), "remove the 0 in front", "%s begins with 0 as octal numbers do, and is none: %s", f.name, brief(s.text))
-	case s.kind == isInt, s.kind == isBigInt, s.kind == isFloat && digitsForm.MatchString(s.text):
-		r.problems.add(r.pos(f.node), fmt.Sprintf("write 0 to %d", most), "%s is out of range: %s", f.name, brief(s.text))
-	case s.kind == isFloat:
+	case s.kind == IsFloat && octalForm.MatchString(s.text):
+		r.problems.Add(r.pos(f.node), "remove the 0 in front", "%s begins with 0 as octal numbers do, and is none: %s", f.name, rules.Quote(s.text))
+	case s.kind == IsInt, s.kind == IsBigInt, s.kind == IsFloat && digitsForm.MatchString(s.text):
+		r.problems.Add(r.pos(f.node), fmt.Sprintf("write 0 to %d", most), "%s is out of range: %s", f.name, rules.Quote(s.text))
+	case s.kind == IsFloat:
 		mend := "write a whole number"
 		if f.name == "requests_per_unit" {
 			mend += "; for less than one per unit use a longer unit or unit_multiplier"
 		}
-		r.problems.add(r.pos(f.node), mend, "%s is a fraction: %s", f.name, brief(s.text))
-	case s.kind == isString && isNumber(s.text):
-		r.problems.add(r.pos(f.node), "remove the quotes", "%s is text, not a number: %s", f.name, brief(s.text))
+		r.problems.Add(r.pos(f.node), mend, "%s is a fraction: %s", f.name, rules.Quote(s.text))
+	case s.kind == IsString && isNumber(s.text):
+		r.problems.Add(r.pos(f.node), "remove the quotes", "%s is text, not a number: %s", f.name, rules.Quote(s.text))
 	default:
-		r.problems.add(r.pos(f.node), "write a whole number", "%s is %v, not a number", f.name, s.kind)
+		r.problems.Add(r.pos(f.node), "write a whole number", "%s is %v, not a number", f.name, s.kind)
 	}
 	return 1 // stands in: 0 would be a second problem
 }
@@ -517,21 +519,21 @@ const mendDuration = "write hours, minutes, seconds or milliseconds: 720h (30 da
 func (r *yamlReader) duration(f field) time.Duration {
 	at, kind := r.pos(f.node), kindOf(f.node)
 	text := f.node.Value
-	if kind == isString {
+	if kind == IsString {
 		text = resolve(f.node).text
 		if text != "" {
 			kind, _ = number(text) // in quotes a number has no unit either
 		}
 	}
 	switch d, err := time.ParseDuration(text); {
-	case kind == isInt || kind == isBigInt || kind == isFloat:
-		r.problems.add(at, "say of what: 90s, 1500ms, 1h30m", "%s has no unit of time: %s", f.name, brief(text))
-	case kind != isString:
-		r.problems.add(at, mendDuration, "%s is %v, not a duration", f.name, kind)
+	case kind == IsInt || kind == IsBigInt || kind == IsFloat:
+		r.problems.Add(at, "say of what: 90s, 1500ms, 1h30m", "%s has no unit of time: %s", f.name, rules.Quote(text))
+	case kind != IsString:
+		r.problems.Add(at, mendDuration, "%s is %v, not a duration", f.name, kind)
 	case !durationForm.MatchString(text):
-		r.problems.add(at, mendDuration, "%s is not a duration: %s", f.name, brief(text))
+		r.problems.Add(at, mendDuration, "%s is not a duration: %s", f.name, rules.Quote(text))
 	case err != nil:
-		r.problems.add(at, "write 876000h or less", "%s is longer than 100 years: %s", f.name, brief(text))
+		r.problems.Add(at, "write 876000h or less", "%s is longer than 100 years: %s", f.name, rules.Quote(text))
 	default:
 		return d
 	}

@@ -1,14 +1,16 @@
-package rules
+package divvyrules
 
 import (
 	"fmt"
-	gopath "path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/yamlrules"
 )
 
 // divvyFile is a rule file of Button's divvy, read into an ordered list: the
@@ -16,26 +18,26 @@ import (
 // read differently is read as documented, with a warning.
 type divvyFile struct {
 	file     string
-	problems Problems
-	warnings Problems
+	problems rules.Problems
+	warnings rules.Problems
 	rules    []divvyRule
 	skipped  bool // a rule that could not be read, which may be the default
-	labels   map[string]Pos
+	labels   map[string]rules.Pos
 }
 
 // divvyRule is a rule as written.
 type divvyRule struct {
-	at        Pos
+	at        rules.Pos
 	text      string // the operation
-	operation []PairConfig
+	operation []rules.PairConfig
 	bad       bool // the operation is not what was written
 	fields    map[string]divvyValue
 }
 
 // divvyValue is what stands behind a key of a rule.
 type divvyValue struct {
-	at   Pos
-	kind kind // isNull, isBool, isString or a number
+	at   rules.Pos
+	kind yamlrules.Kind // isNull, isBool, isString or a number
 	text string
 }
 
@@ -51,18 +53,11 @@ const (
 
 var divvyKeys = []string{divvyCredit, divvyReset, divvyActor, divvyPolicy, divvyLabel, divvyRemark}
 
-// baseName is the name of a file without directories and extension: the domain,
-// where the file does not say it.
-func baseName(file string) string {
-	name := gopath.Base(strings.ReplaceAll(file, "\\", "/"))
-	return strings.TrimSuffix(name, gopath.Ext(name))
-}
-
 // config makes an ordered list of what was read.
-func (f *divvyFile) config() *DomainConfig {
-	top := Pos{File: f.file, Line: 1, Col: 1}
-	cfg := &DomainConfig{Pos: top, Domain: baseName(f.file), Divvy: true, Rules: &Placed[[]RuleConfig]{Pos: top}}
-	f.labels = make(map[string]Pos)
+func (f *divvyFile) config() *rules.DomainConfig {
+	top := rules.Pos{File: f.file, Line: 1, Col: 1}
+	cfg := &rules.DomainConfig{Pos: top, Domain: rules.BaseName(f.file), Divvy: true, Rules: &rules.Placed[[]rules.RuleConfig]{Pos: top}}
+	f.labels = make(map[string]rules.Pos)
 	hasDefault := false
 	for i := range f.rules {
 		hasDefault = hasDefault || len(f.rules[i].operation) == 0
@@ -71,9 +66,9 @@ func (f *divvyFile) config() *DomainConfig {
 	switch n := len(f.rules); {
 	case len(f.problems) > 0 && n == 0:
 	case n == 0:
-		f.problems.add(top, "write at least the default rule", "the file has no rules")
+		f.problems.Add(top, "write at least the default rule", "the file has no rules")
 	case !hasDefault && !f.skipped:
-		f.problems.add(f.rules[n-1].at, "write a default rule behind it, which matches everything", "the last rule, %s, is not the default", cited(f.rules[n-1].text))
+		f.problems.Add(f.rules[n-1].at, "write a default rule behind it, which matches everything", "the last rule, %s, is not the default", rules.Shorten(f.rules[n-1].text))
 	}
 	if len(f.problems) == 0 {
 		f.compare()
@@ -82,14 +77,14 @@ func (f *divvyFile) config() *DomainConfig {
 }
 
 // rule makes one rule of an ordered list of one of divvy's.
-func (f *divvyFile) rule(r *divvyRule) RuleConfig {
+func (f *divvyFile) rule(r *divvyRule) rules.RuleConfig {
 	before := len(f.problems)
-	cfg := RuleConfig{Pos: r.at, Match: &Placed[[]PairConfig]{Pos: r.at, Value: r.operation}, Text: r.text, refused: r.bad}
-	limit := &RateLimitConfig{Pos: r.at, UnitPos: r.at}
+	cfg := rules.RuleConfig{Pos: r.at, Match: &rules.Placed[[]rules.PairConfig]{Pos: r.at, Value: r.operation}, Text: r.text, Incomplete: r.bad}
+	limit := &rules.RateLimitConfig{Pos: r.at, UnitPos: r.at}
 	cfg.RateLimit = limit
 	credit, given := f.number(r, divvyCredit)
 	if !given {
-		f.problems.add(r.at, "add it; 0 refuses everything", "the rule %s has no creditLimit", cited(r.text))
+		f.problems.Add(r.at, "add it; 0 refuses everything", "the rule %s has no creditLimit", rules.Shorten(r.text))
 	}
 	reset, given := f.number(r, divvyReset)
 	limit.RequestsPerUnit = credit
@@ -99,7 +94,7 @@ func (f *divvyFile) rule(r *divvyRule) RuleConfig {
 	}
 	switch {
 	case credit > 0 && !given:
-		f.problems.add(r.at, "add it; 0 lets everything pass", "the rule %s has no resetSeconds", cited(r.text))
+		f.problems.Add(r.at, "add it; 0 lets everything pass", "the rule %s has no resetSeconds", rules.Shorten(r.text))
 	case credit > 0 && reset == 0:
 		limit.Unlimited = true
 	case reset == 0: // there is no credit that could be reset
@@ -108,18 +103,18 @@ func (f *divvyFile) rule(r *divvyRule) RuleConfig {
 	default:
 		period := time.Duration(reset) * time.Second
 		if period > algorithm.MaxPeriod {
-			f.problems.add(at, "write 3153600000 or less, 100 years", "resetSeconds of %s is out of range: \"%d\"", cited(r.text), reset)
+			f.problems.Add(at, "write 3153600000 or less, 100 years", "resetSeconds of %s is out of range: \"%d\"", rules.Shorten(r.text), reset)
 			period = algorithm.MaxPeriod
 		}
-		limit.Period = &Placed[time.Duration]{at, period}
-		limit.Algorithm = &Placed[string]{r.at, algorithm.FirstHitWindow.String()}
+		limit.Period = &rules.Placed[time.Duration]{Pos: at, Value: period}
+		limit.Algorithm = &rules.Placed[string]{Pos: r.at, Value: algorithm.FirstHitWindow.String()}
 	}
 	if v, ok := f.text(r, divvyActor); ok {
-		cfg.Per = []Placed[string]{{v.at, v.text}}
+		cfg.Per = []rules.Placed[string]{{Pos: v.at, Value: v.text}}
 	}
 	if v, ok := f.text(r, divvyPolicy); ok && v.text != "stop" {
 		if cfg.ShadowMode = v.text == "canary"; !cfg.ShadowMode {
-			f.problems.add(v.at, "write stop, which is the default, or canary", "matchPolicy of %s is neither stop nor canary: %s", cited(r.text), brief(v.text))
+			f.problems.Add(v.at, "write stop, which is the default, or canary", "matchPolicy of %s is neither stop nor canary: %s", rules.Shorten(r.text), rules.Quote(v.text))
 		}
 	}
 	if v, ok := f.text(r, divvyLabel); ok {
@@ -129,7 +124,7 @@ func (f *divvyFile) rule(r *divvyRule) RuleConfig {
 	if v, ok := f.text(r, divvyRemark); ok {
 		cfg.Metadata = map[string]any{divvyRemark: v.text}
 	}
-	limit.guessed = len(f.problems) > before
+	limit.Incomplete = len(f.problems) > before
 	return cfg
 }
 
@@ -139,9 +134,9 @@ func (f *divvyFile) label(r *divvyRule, v divvyValue) {
 	other, taken := f.labels[v.text]
 	switch {
 	case !labelForm.MatchString(v.text):
-		f.problems.add(v.at, "write up to 255 letters, digits, `_` and `-`", "label of %s is not a name: %s", cited(r.text), brief(v.text))
+		f.problems.Add(v.at, "write up to 255 letters, digits, `_` and `-`", "label of %s is not a name: %s", rules.Shorten(r.text), rules.Quote(v.text))
 	case taken:
-		f.problems.add(v.at, "choose another", "label of %s is that of the rule at %v, too: %s", cited(r.text), other, brief(v.text))
+		f.problems.Add(v.at, "choose another", "label of %s is that of the rule at %v, too: %s", rules.Shorten(r.text), other, rules.Quote(v.text))
 	default:
 		f.labels[v.text] = r.at
 	}
@@ -151,7 +146,7 @@ func (f *divvyFile) label(r *divvyRule, v divvyValue) {
 // same.
 func (f *divvyFile) text(r *divvyRule, key string) (divvyValue, bool) {
 	v := r.fields[key]
-	return v, v.kind != isNull && v.text != ""
+	return v, v.kind != yamlrules.IsNull && v.text != ""
 }
 
 var wholeForm = regexp.MustCompile(`^[0-9]+$`)
@@ -165,12 +160,12 @@ func (f *divvyFile) number(r *divvyRule, key string) (n uint32, given bool) {
 	}
 	number, err := strconv.ParseUint(v.text, 10, 32)
 	switch {
-	case v.kind == isNull:
-		f.problems.add(v.at, "write a whole number", "%s of %s is null", key, cited(r.text))
-	case v.kind == isBool || !wholeForm.MatchString(v.text):
-		f.problems.add(v.at, "write a whole number, 0 or more", "%s of %s is not a whole number: %s", key, cited(r.text), brief(v.text))
+	case v.kind == yamlrules.IsNull:
+		f.problems.Add(v.at, "write a whole number", "%s of %s is null", key, rules.Shorten(r.text))
+	case v.kind == yamlrules.IsBool || !wholeForm.MatchString(v.text):
+		f.problems.Add(v.at, "write a whole number, 0 or more", "%s of %s is not a whole number: %s", key, rules.Shorten(r.text), rules.Quote(v.text))
 	case err != nil:
-		f.problems.add(v.at, "write 0 to 4294967295", "%s of %s is out of range: %s", key, cited(r.text), brief(v.text))
+		f.problems.Add(v.at, "write 0 to 4294967295", "%s of %s is out of range: %s", key, rules.Shorten(r.text), rules.Quote(v.text))
 	default:
 		return uint32(number), true
 	}
@@ -178,19 +173,19 @@ func (f *divvyFile) number(r *divvyRule, key string) (n uint32, given bool) {
 }
 
 // unknown warns of a key that nobody reads.
-func (f *divvyFile) unknown(at Pos, key string, known []string) {
+func (f *divvyFile) unknown(at rules.Pos, key string, known []string) {
 	mend := "remove it"
 	for _, k := range known {
-		if oneEdit(strings.ToLower(key), strings.ToLower(k)) {
+		if rules.OneEdit(strings.ToLower(key), strings.ToLower(k)) {
 			mend = "did you mean `" + k + "`?"
 		}
 	}
-	f.warnings.add(at, mend, "the key %s means nothing here", brief(key))
+	f.warnings.Add(at, mend, "the key %s means nothing here", rules.Quote(key))
 }
 
 // differs warns of what divvy reads otherwise than its documentation says.
-func (f *divvyFile) differs(at Pos, format string, args ...any) {
-	f.warnings.add(at, "", "divvy 1.7.1 itself differs: "+format, args...)
+func (f *divvyFile) differs(at rules.Pos, format string, args ...any) {
+	f.warnings.Add(at, "", "divvy 1.7.1 itself differs: "+format, args...)
 }
 
 // maxTwice bounds the search for pairs of rules that divvy itself takes for
@@ -201,7 +196,7 @@ const maxTwice = 2000
 // its documentation says, and so not what is done here.
 func (f *divvyFile) compare() {
 	patterns := make([][]divvyPattern, len(f.rules))
-	counters := make(map[string]Pos)
+	counters := make(map[string]rules.Pos)
 	for i := range f.rules {
 		r := &f.rules[i]
 		for _, p := range r.operation {
@@ -210,11 +205,11 @@ func (f *divvyFile) compare() {
 		}
 		credit, reset := r.fields[divvyCredit].text, r.fields[divvyReset].text
 		if strings.Trim(credit, "0") != "" && strings.Trim(reset, "0") == "" {
-			f.differs(r.at, "it refuses resetSeconds 0 of %s, though it documents it", cited(r.text))
+			f.differs(r.at, "it refuses resetSeconds 0 of %s, though it documents it", rules.Shorten(r.text))
 		}
 		same := f.counter(r)
 		if other, twin := counters[same]; twin && strings.Trim(credit, "0") != "" {
-			f.differs(r.at, "%s and the rule at %v share a counter there, so that each hit on both costs two", cited(r.text), other)
+			f.differs(r.at, "%s and the rule at %v share a counter there, so that each hit on both costs two", rules.Shorten(r.text), other)
 		}
 		counters[same] = r.at
 	}
@@ -242,50 +237,49 @@ func (f *divvyFile) compareReach(patterns [][]divvyPattern) {
 		if n := more[j]; n > 0 {
 			also = fmt.Sprintf(" and %d more", n)
 		}
-		f.differs(f.rules[i].at, "it takes %s%s for unreachable, behind %s at %v, and refuses the file", cited(f.rules[i].text), also, cited(f.rules[j].text), f.rules[j].at)
+		f.differs(f.rules[i].at, "it takes %s%s for unreachable, behind %s at %v, and refuses the file", rules.Shorten(f.rules[i].text), also, rules.Shorten(f.rules[j].text), f.rules[j].at)
 	}
-	f.warnings.sort()
+	f.warnings.Sort()
 }
 
 func (f *divvyFile) comparePattern(r *divvyRule, p *divvyPattern) {
 	stars := strings.Count(p.Pattern, "*")
 	switch {
 	case p.Pattern == "*":
-		f.differs(r.at, "%s matches also requests without the key %s", cited(r.text), brief(p.Key))
+		f.differs(r.at, "%s matches also requests without the key %s", rules.Shorten(r.text), rules.Quote(p.Key))
 	case stars == 0:
 	case p.expr == nil:
-		f.differs(r.at, "it cannot read the pattern %s of %s, and ends", brief(p.Pattern), cited(r.text))
+		f.differs(r.at, "it cannot read the pattern %s of %s, and ends", rules.Quote(p.Pattern), rules.Shorten(r.text))
 	case stars > 1:
-		f.differs(r.at, "in %s only the first `*` of %s is a wildcard; another repeats what stands before it", cited(r.text), brief(p.Pattern))
+		f.differs(r.at, "in %s only the first `*` of %s is a wildcard; another repeats what stands before it", rules.Shorten(r.text), rules.Quote(p.Pattern))
 	case !strings.HasSuffix(p.Pattern, "*"):
-		f.differs(r.at, "%s matches also values that go on behind %s", cited(r.text), brief(p.Pattern))
+		f.differs(r.at, "%s matches also values that go on behind %s", rules.Shorten(r.text), rules.Quote(p.Pattern))
 	}
 	if p.expr != nil && p.expr.MatchString(missing) {
-		f.differs(r.at, "%s matches also requests without the key %s, which it takes for the text %q", cited(r.text), brief(p.Key), missing)
+		f.differs(r.at, "%s matches also requests without the key %s, which it takes for the text %q", rules.Shorten(r.text), rules.Quote(p.Key), missing)
 	}
 }
 
 // counter is what divvy's counters of a rule have in common.
 func (f *divvyFile) counter(r *divvyRule) string {
-	match := make([]Pair, 0, len(r.operation))
+	match := make([]rules.Pair, 0, len(r.operation))
 	for _, p := range r.operation {
-		match = append(match, Pair{p.Key, p.Pattern})
+		match = append(match, rules.Pair{Key: p.Key, Pattern: p.Pattern})
 	}
-	sortPairs(match)
+	slices.SortFunc(match, func(a, b rules.Pair) int { return strings.Compare(a.Key, b.Key) })
 	return fmt.Sprintf("%q %q %s %s", match, r.fields[divvyActor].text, r.fields[divvyCredit].text, r.fields[divvyReset].text)
 }
 
 // masks reports whether rule j takes all that rule i would match.
 func (f *divvyFile) masks(j, i int) bool {
 	for _, p := range f.rules[j].operation {
-		c := newCondition(0, p.Pattern)
 		var as []byte
 		for _, q := range f.rules[i].operation {
 			if q.Key == p.Key {
 				as = append([]byte{}, q.Pattern...)
 			}
 		}
-		if !c.met(as) {
+		if !rules.PatternMatches(p.Pattern, as) {
 			return false
 		}
 	}
@@ -299,11 +293,11 @@ const missing = "undefined"
 // not there, too; else the first is a wildcard, others are those of a regular
 // expression, and the end is open.
 type divvyPattern struct {
-	PairConfig
+	rules.PairConfig
 	expr *regexp.Regexp // nil: no `*` in it, or one that cannot be
 }
 
-func newDivvyPattern(p PairConfig) divvyPattern {
+func newDivvyPattern(p rules.PairConfig) divvyPattern {
 	if p.Pattern == "*" || !strings.Contains(p.Pattern, "*") {
 		return divvyPattern{p, nil}
 	}
@@ -328,7 +322,7 @@ func newDivvyPattern(p PairConfig) divvyPattern {
 
 // masks reports whether divvy itself takes a rule of these patterns for one that
 // matches all that a later one does.
-func masks(patterns []divvyPattern, later []PairConfig) bool {
+func masks(patterns []divvyPattern, later []rules.PairConfig) bool {
 	for i := range patterns {
 		p := &patterns[i]
 		value, there := missing, false

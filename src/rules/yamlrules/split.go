@@ -1,4 +1,4 @@
-package rules
+package yamlrules
 
 import (
 	"bytes"
@@ -6,14 +6,12 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"ratelimit/src/rules"
 )
 
-// partBytes is the least size in bytes of the parts in which a rule file is read; one smaller
-// than two parts is read whole. The YAML library takes some 25 bytes of memory per byte of text.
-const partBytes = 256 << 10
-
 // splitFile is a rule file whose list of descriptors, or of rules, is read in parts.
-type splitFile struct {
+type List struct {
 	key    string // of the list
 	line   int    // of the key
 	indent int    // of the items
@@ -25,8 +23,8 @@ type splitFile struct {
 // splitYAML finds the block list `descriptors` or `rules` at the top level of a file. It goes by
 // indentation alone, so the caller must look whether frame has the key on that line, without a
 // value.
-func splitYAML(data []byte) (f splitFile, ok bool) {
-	if isUTF16(data) || hasOddBreaks(data) {
+func Split(data []byte) (f List, ok bool) {
+	if IsUTF16(data) || hasOddBreaks(data) {
 		return f, false
 	}
 	at, lines, header := 0, 0, 0
@@ -82,7 +80,7 @@ func hasOddBreaks(data []byte) bool {
 }
 
 // listPart is whole items of a list. Its text is the beginning of rest, below so many lines.
-type listPart struct {
+type ListPart struct {
 	text, rest []byte
 	above      int
 }
@@ -90,13 +88,13 @@ type listPart struct {
 // parts cuts the list into parts of at least size bytes, the last excepted. A cut may be wrong
 // where an item has quotes or brackets over several lines that are indented less than YAML
 // demands; then the part above cannot be read.
-func (f *splitFile) parts(size int) iter.Seq[listPart] {
-	return func(yield func(listPart) bool) {
+func (f *List) Parts(size int) iter.Seq[ListPart] {
+	return func(yield func(ListPart) bool) {
 		at, begin, lines, above, empty := 0, 0, f.line, f.line, true
 		for line := range bytes.Lines(f.list) {
 			if text := bytes.TrimLeft(line, " "); len(line)-len(text) == f.indent && isItem(text) {
 				if !empty && at-begin >= size {
-					if !yield(listPart{f.list[begin:at], f.rest[begin:], above}) {
+					if !yield(ListPart{f.list[begin:at], f.rest[begin:], above}) {
 						return
 					}
 					begin, above = at, lines
@@ -106,28 +104,28 @@ func (f *splitFile) parts(size int) iter.Seq[listPart] {
 			at += len(line)
 			lines++
 		}
-		yield(listPart{f.list[begin:], f.rest[begin:], above})
+		yield(ListPart{f.list[begin:], f.rest[begin:], above})
 	}
 }
 
 // readFrame reads what stands around the list.
-func (f *splitFile) readFrame(file string) (p piece) {
+func (f *List) ReadFrame(file string) (p Part) {
 	r := newYAMLReader(file, len(f.frame))
 	root := r.document(f.frame)
 	if len(r.problems) > 0 || !f.hasList(root) {
-		return piece{whole: true}
+		return Part{Whole: true}
 	}
-	p.cfg = r.domain(root)
+	p.Config = r.domain(root)
 	if f.key == "rules" {
-		p.cfg.Rules = &Placed[[]RuleConfig]{Pos: Pos{file, f.line, 1}}
+		p.Config.Rules = &rules.Placed[[]rules.RuleConfig]{Pos: rules.Pos{File: file, Line: f.line, Col: 1}}
 	}
-	p.problems, p.warnings = r.problems, r.warnings
+	p.Problems, p.Warnings = r.problems, r.warnings
 	return p
 }
 
 // hasList reports whether root, read from frame, has the list's key on its line, without a
 // value, and no other list.
-func (f *splitFile) hasList(root *yaml.Node) bool {
+func (f *List) hasList(root *yaml.Node) bool {
 	found := false
 	for i := 0; root != nil && root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
 		k, v := root.Content[i], root.Content[i+1]
@@ -143,24 +141,32 @@ func (f *splitFile) hasList(root *yaml.Node) bool {
 }
 
 // readPart reads a part of the list.
-func (f *splitFile) readPart(file string, p listPart) piece {
+func (f *List) ReadPart(file string, p ListPart) Part {
 	r := newYAMLReader(file, len(p.text))
 	r.above = p.above
 	first, more, err := decode(p.text)
-	cfg := new(DomainConfig)
+	cfg := new(rules.DomainConfig)
 	switch {
 	case err != nil:
 		// A part that ends within an item may be good together with what follows, and an
 		// anchor may stand above.
 		_, _, wrong := decode(p.rest)
 		if wrong == nil || wrong.Error() != err.Error() || strings.Contains(err.Error(), "anchor") {
-			return piece{whole: true}
+			return Part{Whole: true}
 		}
 		r.syntax(p.text, err)
 	case more != nil || len(first.Content) != 1 || first.Content[0].Kind != yaml.SequenceNode:
-		return piece{whole: true}
+		return Part{Whole: true}
 	default:
-		take(r, field{f.key, Pos{file, f.line, 1}, first.Content[0]}, fileKeys, cfg)
+		take(r, field{f.key, rules.Pos{File: file, Line: f.line, Col: 1}, first.Content[0]}, fileKeys, cfg)
 	}
-	return piece{cfg: cfg, more: true, whole: r.aliased, problems: r.problems, warnings: r.warnings}
+	return Part{Config: cfg, More: true, Whole: r.aliased, Problems: r.problems, Warnings: r.warnings}
+}
+
+// piece is a rule file, or a part of one, that has been parsed.
+type Part struct {
+	Config             *rules.DomainConfig // nil: nothing to compile
+	More               bool                // cfg continues the list of the piece before
+	Whole              bool                // the file cannot be read in parts
+	Problems, Warnings rules.Problems
 }

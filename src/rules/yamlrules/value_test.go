@@ -1,9 +1,11 @@
-package rules
+package yamlrules
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"ratelimit/src/testbed/testfiles"
 )
 
 // written is a value in one line, with the types of scalars and the lines and
@@ -72,7 +74,7 @@ func TestReadValue(t *testing.T) {
 		{"a: 1\n---\nb: 1\n", "only the first document of a file is read"},
 		{"\xff", "not UTF-8"},
 		{"a: !!binary /w==", "bytes that are not UTF-8"},
-		{laughs("a"), "the aliases of the file stand for more than"},
+		{testfiles.Laughs("a"), "the aliases of the file stand for more than"},
 	} {
 		_, problems := ReadValue("a.yaml", []byte(tt.text))
 		if !strings.Contains(problems.Error(), tt.want) {

@@ -1,4 +1,4 @@
-package rules
+package yamlrules
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,14 +17,14 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"gopkg.in/yaml.v3"
+
+	"ratelimit/api"
+	"ratelimit/src/rules"
+	"ratelimit/src/testbed/testfiles"
 )
 
 var compiledSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
-	text, err := Schema()
-	if err != nil {
-		return nil, err
-	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(api.Schema))
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +55,7 @@ var errNoJSON = errors.New("nothing a schema could see")
 
 // instance is the first document of a file.
 func instance(data []byte) (any, error) {
-	if _, bad := invalidUTF8(data); bad {
+	if _, bad := InvalidUTF8(data); bad {
 		return nil, errNoJSON
 	}
 	doc, _, err := decode(data)
@@ -96,19 +95,19 @@ func (c *toJSON) value(n *yaml.Node) (any, error) {
 		return list, nil
 	}
 	switch s := resolve(n); s.kind {
-	case isNull:
+	case IsNull:
 		return nil, nil
-	case isBool:
+	case IsBool:
 		return s.bool, nil
-	case isInt:
+	case IsInt:
 		return json.Number(strconv.FormatInt(s.int, 10)), nil
-	case isBigInt:
+	case IsBigInt:
 		i, ok := new(big.Int).SetString(strings.ReplaceAll(s.text, "_", ""), 0)
 		if !ok {
 			return nil, errNoJSON
 		}
 		return json.Number(i.String()), nil
-	case isFloat:
+	case IsFloat:
 		f, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
 		text, err2 := json.Marshal(f)
 		if err != nil || err2 != nil {
@@ -135,7 +134,7 @@ func (c *toJSON) mapping(n *yaml.Node) (any, error) {
 		switch {
 		case !isMerge(k):
 			m[k.Value] = v
-		case kindOf(n.Content[i+1]) == isList:
+		case kindOf(n.Content[i+1]) == IsList:
 			merged = append(merged, v.([]any)...)
 		default:
 			merged = append(merged, v)
@@ -152,10 +151,29 @@ func (c *toJSON) mapping(n *yaml.Node) (any, error) {
 	return m, nil
 }
 
+// textFile is a rule file.
+type textFile struct {
+	Name string
+	Data []byte
+}
+
+// compile reads and compiles a file.
+func compile(f textFile) (*rules.Set, rules.Problems, error) {
+	cfg, problems, warnings := Parse(f.Name, f.Data)
+	if len(problems) > 0 {
+		return nil, nil, problems
+	}
+	if cfg == nil {
+		return nil, nil, nil
+	}
+	set, more, err := rules.Compile([]rules.DomainConfig{*cfg}, rules.Options{})
+	return set, append(warnings, more...), err
+}
+
 // textCases are the files of testdata, and the names of their cases.
-func textCases(t *testing.T, file string) (list []File) {
+func textCases(t *testing.T, file string) (list []textFile) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", file))
+	data, err := os.ReadFile(filepath.Join("../testdata", file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +181,7 @@ func textCases(t *testing.T, file string) (list []File) {
 		title, body, _ := strings.Cut(one, "\n")
 		for section := range strings.SplitSeq("\n"+body, "\n-- ") {
 			if name, content, ok := strings.Cut(section+"\n", " --\n"); ok && name != "want" {
-				list = append(list, File{title + "/" + name, []byte(content)})
+				list = append(list, textFile{title + "/" + name, []byte(content)})
 			}
 		}
 	}
@@ -175,7 +193,7 @@ func textCases(t *testing.T, file string) (list []File) {
 
 // passedOver tells a file of tests, which the schema is not for.
 func passedOver(data []byte) bool {
-	cfg, problems, _ := ParseYAML("a.yaml", data)
+	cfg, problems, _ := Parse("a.yaml", data)
 	return cfg == nil && len(problems) == 0
 }
 
@@ -183,20 +201,20 @@ func passedOver(data []byte) bool {
 // documents show, and the cases of the tests. Editors that read YAML 1.2, as most do unless told
 // otherwise, do not underline examples and documents either.
 func TestSchemaTakes(t *testing.T) {
-	var shown []File
-	paths, err := filepath.Glob("../../examples/ratelimit/config/*.yaml")
+	var shown []textFile
+	paths, err := filepath.Glob("../../../examples/ratelimit/config/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range append(paths, "../../examples/trees/limits.yaml") {
+	for _, path := range append(paths, "../../../examples/trees/limits.yaml") {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		shown = append(shown, File{path, data})
+		shown = append(shown, textFile{path, data})
 	}
-	documents := []string{"../../README.md"}
-	for _, pattern := range []string{"../../docs/*.md", "../../docs/recipes/*.md"} {
+	documents := []string{"../../../README.md"}
+	for _, pattern := range []string{"../../../docs/*.md", "../../../docs/recipes/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -210,7 +228,7 @@ func TestSchemaTakes(t *testing.T) {
 		}
 		for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(data, -1) {
 			if !passedOver(m[1]) {
-				shown = append(shown, File{path, m[1]})
+				shown = append(shown, textFile{path, m[1]})
 			}
 		}
 	}
@@ -227,7 +245,7 @@ func TestSchemaTakes(t *testing.T) {
 		}
 	}
 	for _, f := range slices.Concat(shown, textCases(t, "accepted.txt"), textCases(t, "warned.txt")) {
-		if _, _, err := Load([]File{f}, Options{}); err != nil {
+		if _, _, err := compile(f); err != nil {
 			t.Fatal(err)
 		}
 		if passedOver(f.Data) {
@@ -275,7 +293,7 @@ var beyondSchema = []struct{ what, why string }{
 }
 
 // beyond reports whether all problems are of those, and notes them in used.
-func beyond(problems Problems, used map[string]bool) bool {
+func beyond(problems rules.Problems, used map[string]bool) bool {
 	all := true
 	for _, p := range problems {
 		i := slices.IndexFunc(beyondSchema, func(b struct{ what, why string }) bool {
@@ -291,7 +309,7 @@ func beyond(problems Problems, used map[string]bool) bool {
 }
 
 // alone is a file for each descriptor at the top of f, where that is possible.
-func alone(f File) (list []File) {
+func alone(f textFile) (list []textFile) {
 	doc, _, err := decode(f.Data)
 	if err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
 		return nil
@@ -302,7 +320,7 @@ func alone(f File) (list []File) {
 			for _, one := range all.Content {
 				text, err := yaml.Marshal(map[string]any{"domain": "d", "descriptors": []*yaml.Node{one}})
 				if err == nil {
-					list = append(list, File{f.Name + " " + strconv.Itoa(one.Line), text})
+					list = append(list, textFile{f.Name + " " + strconv.Itoa(one.Line), text})
 				}
 			}
 		}
@@ -322,20 +340,20 @@ func TestSchemaRefuses(t *testing.T) {
 		"{unit: day, requests_per_unit: 1.0}", "{unit: day, requests_per_unit: 18446744073709551616}",
 		"{unit: day, name: 18446744073709551615}", "{unit: day, name: a, replaces: [{name: a}]}",
 	} {
-		files = append(files, File{limit, []byte("domain: d\ndescriptors: [{key: a, rate_limit: " + limit + "}]\n")})
+		files = append(files, textFile{limit, []byte("domain: d\ndescriptors: [{key: a, rate_limit: " + limit + "}]\n")})
 	}
-	files = append(files, File{"deep", []byte("domain: d\ndescriptors: " + nested(101, "[{key: a, descriptors: ", "}]"))})
+	files = append(files, textFile{"deep", []byte("domain: d\ndescriptors: " + strings.Repeat("[{key: a, descriptors: ", 101) + strings.Repeat("}]", 101) + "\n")})
 	canary := "{shadow_mode: true, match: {a: b}, rate_limit: {unit: day, requests_per_unit: 1}},"
-	files = append(files, File{"canaries", []byte("domain: d\nrules: [" + strings.Repeat(canary, 101) + "]\n")})
-	files = append(files, File{"twice", []byte("domain: d\nrules: [{match: {}, per: [5, '5'], rate_limit: {unlimited: true}}]\n")})
+	files = append(files, textFile{"canaries", []byte("domain: d\nrules: [" + strings.Repeat(canary, 101) + "]\n")})
+	files = append(files, textFile{"twice", []byte("domain: d\nrules: [{match: {}, per: [5, '5'], rate_limit: {unlimited: true}}]\n")})
 	for _, tree := range []string{"{a: {limits: [0, 1, 1]}, a: {limits: [0, 1, 1]}}", "{[a]: {limits: [0, 1, 1]}, a: {limits: [0, 1, 1]}}", strings.Repeat("{a: {children: ", 100) + "{a: {limits: [0, 1, 1]}}" + strings.Repeat("}}", 100)} {
-		files = append(files, File{"tree", []byte("schema: " + tree + "\n")})
+		files = append(files, textFile{"tree", []byte("schema: " + tree + "\n")})
 	}
 	used := make(map[string]bool)
 	refused := 0
 	for _, f := range files {
-		_, _, err := Load([]File{f}, Options{})
-		var problems Problems
+		_, _, err := compile(f)
+		var problems rules.Problems
 		if !errors.As(err, &problems) {
 			continue // what is wrong with it is another descriptor
 		}
@@ -380,7 +398,7 @@ func TestSchemaRefusesInPart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := Load([]File{{"a.yaml", data}}, Options{}); err == nil {
+		if _, _, err := compile(textFile{"a.yaml", data}); err == nil {
 			t.Errorf("%s is taken", descriptor)
 		}
 		if validate(t, v) == nil {
@@ -409,9 +427,9 @@ func sameVerdict(t testing.TB, data []byte) {
 	if passedOver(data) {
 		return
 	}
-	_, _, refused := Load([]File{{"a.yaml", data}}, Options{})
+	_, _, refused := compile(textFile{"a.yaml", data})
 	underlined := validate(t, v)
-	var problems Problems
+	var problems rules.Problems
 	switch {
 	case !errors.As(refused, &problems) && underlined != nil:
 		t.Fatalf("%q is taken, but underlined: %v", data, underlined)
@@ -489,7 +507,7 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 		}
 		data := []byte("domain: d\ndescriptors: [{" + strings.Join(fields, ", ") + "}]\n")
 		sameVerdict(t, data)
-		if _, _, err := Load([]File{{"a.yaml", data}}, Options{}); err == nil {
+		if _, _, err := compile(textFile{"a.yaml", data}); err == nil {
 			taken++
 		}
 	}
@@ -501,42 +519,10 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 // FuzzSchema: what the reader takes is not underlined, and what it refuses is, as
 // far as a schema can.
 func FuzzSchema(f *testing.F) {
-	seed(f)
+	testfiles.Seed(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) < 10_000 {
 			sameVerdict(t, data)
 		}
 	})
-}
-
-// Every key is read to where the table has its place.
-func TestEveryKeyIsRead(t *testing.T) {
-	everyKeyIsRead(t, fileKeys)
-	everyKeyIsRead(t, descriptorKeys)
-	everyKeyIsRead(t, limitKeys)
-	everyKeyIsRead(t, replacesKeys)
-	everyKeyIsRead(t, ruleKeys)
-}
-
-func everyKeyIsRead[T any](t *testing.T, table []key[T]) {
-	t.Helper()
-	for i := range table {
-		k := &table[i]
-		taken := false
-		for _, value := range []string{"true", "5", "5s", "{a: 1}", "{unit: day}", "[{}]", "[a]"} {
-			var cfg, zero T
-			doc, _, err := decode([]byte(value))
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := yamlReader{left: 100, open: make(map[*yaml.Node]bool)}
-			take(&r, field{name: k.name, node: doc.Content[0]}, table, &cfg)
-			if len(r.problems) == 0 && !reflect.DeepEqual(cfg, zero) {
-				taken = true
-			}
-		}
-		if !taken {
-			t.Errorf("%s changes nothing, whatever its value", k.name)
-		}
-	}
 }

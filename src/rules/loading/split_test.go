@@ -1,4 +1,4 @@
-package rules
+package loading
 
 import (
 	"bytes"
@@ -10,13 +10,16 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/testbed/testfiles"
 )
 
 const notYAML = "not YAML"
 
 // FuzzSplit holds a file that is read item by item to the same file read at once.
 func FuzzSplit(f *testing.F) {
-	seed(f)
+	testfiles.Seed(f)
 	for _, text := range splits {
 		f.Add([]byte(text))
 	}
@@ -28,7 +31,7 @@ func FuzzSplit(f *testing.F) {
 func sameInParts(t *testing.T, data []byte) bool {
 	t.Helper()
 	files := []File{{"a.yaml", data}}
-	set, odd, err := load(files, Options{}, 1)
+	set, odd, err := load(files, rules.Options{}, 1)
 	inParts := 0
 	for range pieces(files, 1) {
 		inParts++
@@ -36,7 +39,7 @@ func sameInParts(t *testing.T, data []byte) bool {
 	if errors.Is(err, errWhole) || inParts == 1 {
 		return false
 	}
-	want, wantOdd, wantErr := load(files, Options{}, math.MaxInt/2)
+	want, wantOdd, wantErr := load(files, rules.Options{}, math.MaxInt/2)
 	if wantErr != nil && strings.Contains(wantErr.Error(), notYAML) {
 		if err == nil || !strings.Contains(err.Error(), notYAML) {
 			t.Fatalf("%q: in parts %v, whole %v", data, err, wantErr)
@@ -91,7 +94,7 @@ func TestSplit(t *testing.T) {
 			t.Errorf("%q is read in parts", text)
 		}
 	}
-	examples, err := filepath.Glob("../../examples/ratelimit/config/*.yaml")
+	examples, err := filepath.Glob("../../../examples/ratelimit/config/*.yaml")
 	if err != nil || len(examples) == 0 {
 		t.Fatal("no examples", err)
 	}
@@ -131,7 +134,7 @@ func TestLargeFile(t *testing.T) {
 		{"- key: @\n", at + ":8: not YAML: found character that cannot start any token; indent with blanks, not with tabs, and put text that begins with @, % or ` in quotes"},
 		{"- {key: &x a}\n- {key: *x, value: b}\n", ""},
 	} {
-		set, _, err := Load([]File{{"a.yaml", list(bad, tt.with)}}, Options{})
+		set, _, err := Load([]File{{"a.yaml", list(bad, tt.with)}}, rules.Options{})
 		if got := fmt.Sprint(err); err != nil && got != tt.want || err == nil && tt.want != "" {
 			t.Errorf("%q:\n got %s\nwant %s", tt.with, got, tt.want)
 		}

@@ -1,0 +1,67 @@
+package rules
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Charged returns what Find returns in set for matches that are charged to other limits than one of their own,
+// in the order of the files.
+func Charged(set *Set) []*Rule {
+	var found []*Rule
+	var walk func(n *node)
+	walk = func(n *node) {
+		if n.rule != nil && n.rule.Charges != nil {
+			found = append(found, n.rule)
+		}
+		if n.children == nil {
+			return
+		}
+		for _, k := range n.children.keys.all() {
+			for child := range k.nodes() {
+				walk(child)
+			}
+		}
+	}
+	var words func(n *wordNode)
+	words = func(n *wordNode) {
+		if n.rule != nil && n.rule.Charges != nil {
+			found = append(found, n.rule)
+		}
+		for _, child := range n.children.all() {
+			words(child)
+		}
+		if n.other != nil {
+			words(n.other)
+		}
+	}
+	for _, d := range set.domains {
+		walk(&d.root)
+		if d.words != nil {
+			words(d.words)
+		}
+		if d.list != nil {
+			for _, r := range d.list.rules {
+				if r.rule.Charges != nil {
+					found = append(found, r.rule)
+				}
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b *Rule) int {
+		return cmp.Or(strings.Compare(a.Pos.File, b.Pos.File), a.Pos.Line-b.Pos.Line, a.Pos.Col-b.Pos.Col, strings.Compare(a.Key, b.Key))
+	})
+	return found
+}
+
+// MaxTried, Composite and KeyParts are for tests of this folder.
+const MaxTried = maxTried
+
+var Composite = composite
+
+// KeyParts is what the keys of a listed limit's counters are made of, joined.
+func KeyParts(r *Rule) string {
+	k := r.Listed.key
+	return k.head + strings.Join(k.per, "") + k.tail
+}

@@ -1,0 +1,46 @@
+// Package testfiles has the rule files of the tests and examples, as seeds for fuzz tests.
+package testfiles
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// Seed adds the rule files of src/rules/testdata and of the examples to f.
+func Seed(f *testing.F) {
+	f.Helper()
+	_, here, _, _ := runtime.Caller(0)
+	root := filepath.Join(filepath.Dir(here), "..", "..", "..")
+	for _, pattern := range []string{"src/rules/testdata/*.txt", "examples/ratelimit/config/*.yaml"} {
+		paths, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(paths) == 0 {
+			f.Fatalf("%s: no files, %v", pattern, err)
+		}
+		for _, path := range paths {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				f.Fatal(err)
+			}
+			for one := range strings.SplitSeq(string(data), ".yaml --\n") {
+				one, _, _ = strings.Cut(one, "\n-- ")
+				f.Add([]byte(one))
+			}
+		}
+	}
+}
+
+// Laughs is nine maps under one key, each nine times the one before.
+func Laughs(key string) string {
+	var b strings.Builder
+	item := "x"
+	for c := 'a'; c <= 'i'; c++ {
+		nine := strings.TrimSuffix(strings.Repeat("key: "+item+", ", 9), ", ")
+		fmt.Fprintf(&b, "%s: &%c {%s}\n", key, c, nine)
+		item = "*" + string(c) + " "
+	}
+	return b.String()
+}
