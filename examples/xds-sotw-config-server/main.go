@@ -20,6 +20,7 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/reload"
 )
 
 func main() {
@@ -52,7 +53,7 @@ func run(ctx context.Context, listen, dir string, opt rules.Options) error {
 	watcher := filerules.New(filerules.Config{
 		Root:    dir,
 		Options: opt,
-		OnLoad: func(l filerules.Load) {
+		OnLoad: func(l reload.Outcome) {
 			if l.Err != nil {
 				log.Printf("not served:\n%v", l.Err)
 				return

@@ -15,6 +15,7 @@ import (
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/reload"
 	"ratelimit/src/rules/xdsrules"
 	"ratelimit/src/settings"
 )
@@ -60,16 +61,16 @@ func (s *server) buildSource() error {
 		Poll:           pollInterval(s.cfg.RuntimePollInterval),
 		ReadTimeout:    s.cfg.RuntimeReadTimeout,
 		AllOrNothing:   s.cfg.ConfigAllOrNothing,
-		OnLoad: func(l filerules.Load) {
+		OnLoad: func(l reload.Outcome) {
 			s.counters.Counter("runtime.load_attempts").Add(1)
 			if l.Err != nil {
 				s.counters.Counter("runtime.load_failures").Add(1)
 			} else {
-				files.Store(int64(l.Files))
+				files.Store(int64(l.Parts))
 			}
 			s.loaded(load{
 				set: l.Set, warnings: l.Warnings, err: l.Err, hash: l.Hash, at: l.At,
-				facts: logrus.Fields{"files": l.Files},
+				facts: logrus.Fields{"files": l.Parts},
 			})
 		},
 		OnWarn: func(err error) { s.log.Warn(err) },
@@ -106,10 +107,10 @@ func (s *server) buildXDS() error {
 		},
 		Options:      s.ruleOptions(),
 		AllOrNothing: s.cfg.ConfigAllOrNothing,
-		OnUpdate: func(u xdsrules.Update) {
+		OnUpdate: func(u reload.Outcome) {
 			s.loaded(load{
 				set: u.Set, warnings: u.Warnings, err: u.Err, hash: u.Hash, version: u.Version, at: u.At,
-				facts: logrus.Fields{"xds": x.Server, "resources": u.Resources, "version": u.Version},
+				facts: logrus.Fields{"xds": x.Server, "resources": u.Parts, "version": u.Version},
 			})
 		},
 		OnConnect: func() {

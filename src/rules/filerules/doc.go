@@ -1,19 +1,20 @@
-// Package filerules makes rule Sets from a directory of YAML files, and makes
-// them again whenever the contents change.
+// Package filerules loads rules from a directory of rule files, or from one file, and
+// loads them again whenever their contents change.
 //
-// What counts is what the files say, not how the file system tells of it. An
-// event only leads to a look: everything is read anew, and a changed content is
-// loaded. So one path serves an editor that writes in place or renames over, a
-// Kubernetes ConfigMap that swaps its ..data link, a release directory behind a
-// link that is swapped, and a directory that goes away and comes back. Where
-// the file system tells nothing (NFS, for one), the look is taken at intervals.
+//	          +----------------------- an event, Reload or Poll ----------------------+
+//	          v                                                                       |
+//	scan (watch, then read) --> changed during the scan? --no--> compile --> OnLoad --> wait
+//	          ^                          |                      (if new)              |
+//	          +--- quiet for Debounce ---+                                            |
+//	   ReadTimeout exceeded: refused with the place that hangs -----------------------+
 //
-// Files are opened beneath the directory, so no link in it leads outside. Each scan
-// runs in a goroutine that is waited for at most Config.ReadTimeout. If a file system
-// never answers, the scan is refused with the place where it hangs. Later scans stop
-// at that place until the file there is another one, Reload was called, or the read
-// has returned; so one hanging file costs one goroutine.
+// An event only starts a scan; the contents decide whether there is something to load. So
+// one path serves editors that write in place or rename, a Kubernetes ConfigMap that swaps
+// its ..data link, a link to a release directory, and a directory that disappears and
+// returns. Poll finds changes on file systems without events, such as NFS.
 //
-// A set is loaded whole or not at all. What to do about a refused one is up to
-// the consumer, who is told with every problem that was found.
+// Files are opened beneath the directory ([os.Root]), so no link in it leads outside. Each
+// scan runs in a goroutine. After ReadTimeout the Watcher no longer waits for it, and later
+// scans stop at the same place until the file there is replaced, Reload is called, or the
+// read returns: one hanging file costs one goroutine.
 package filerules

@@ -11,97 +11,91 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// maxWatched bounds how many directories are watched; each costs the kernel
-// about 1 KiB, and the user of this process shares a quota of them.
+// maxWatched bounds how many directories are watched: each costs the kernel about 1 KiB,
+// and all processes of a user share one quota.
 const maxWatched = 10_000
 
-// events tells when something changed that one scan depended on. Watches are
-// on inodes, not on names: after a rename they are on the wrong directory. So
-// each scan has events of its own, and those are not mended but replaced.
+// events reports changes of what one scan read. The kernel watches inodes, not names:
+// after a rename a watch is on the wrong directory. So each scan gets new events.
 type events struct {
-	watcher *fsnotify.Watcher // nil: nothing is told
-	// happened holds a value if something changed since it was last taken.
-	happened chan struct{}
-	done     chan struct{} // closed when drain has returned
-	most     int           // how many directories are watched
-	trouble  error         // the first reason why something may go untold
+	watcher  *fsnotify.Watcher // nil: no change is reported
+	happened chan struct{}     // holds a value if something changed since the last receive
+	done     chan struct{}     // closed when forward has returned
+	limit    int               // of watched directories
+	failure  error             // the first reason why changes may cause no event
 
-	mu sync.Mutex // guards what is below, between need and drain
-	// names are those that matter in each watched directory; "" stands for
-	// all that may belong to rules.
+	mu sync.Mutex // guards what follows
+	// names are the names to report in each watched directory; "" stands for all names
+	// that may belong to rules.
 	names map[string]map[string]bool
 }
 
 // newEvents starts a goroutine, which close stops.
-func newEvents(open func() (*fsnotify.Watcher, error), most int) *events {
+func newEvents(open func() (*fsnotify.Watcher, error), limit int) *events {
 	e := &events{
 		happened: make(chan struct{}, 1),
 		done:     make(chan struct{}),
-		most:     most,
+		limit:    limit,
 		names:    make(map[string]map[string]bool),
 	}
 	watcher, err := open()
 	if err != nil {
-		e.trouble = fmt.Errorf("no file system events: %w%s", err, advice(err, syscall.EMFILE, "sysctl fs.inotify.max_user_instances, or ulimit -n"))
+		e.failure = fmt.Errorf("no file system events: %w%s", err, adviceFor(err, syscall.EMFILE, "sysctl fs.inotify.max_user_instances, or ulimit -n"))
 		close(e.done)
 		return e
 	}
 	e.watcher = watcher
-	go e.drain()
+	go e.forward()
 	return e
 }
 
-// need watches for changes of a name in the directory dir, a path without
-// links; "" is any name that may belong to rules. It may be called until close
-// is.
-func (e *events) need(dir, name string) {
-	if e.watcher == nil {
-		return
-	}
-	if fresh := e.note(dir, name); !fresh {
+// watch reports changes of a name in the directory dir, a path without links; "" is any
+// name that may belong to rules. It must not be called after close.
+func (e *events) watch(dir, name string) {
+	if e.watcher == nil || !e.addName(dir, name) {
 		return
 	}
 	err := e.watcher.Add(dir)
-	// A directory that is not there is watched for in the one above.
-	if err != nil && !errors.Is(err, syscall.ENOENT) && e.trouble == nil {
-		e.trouble = fmt.Errorf("no file system events from %s: %w%s", dir, err, advice(err, syscall.ENOSPC, "sysctl fs.inotify.max_user_watches"))
+	// A missing directory is watched for in its parent.
+	if err != nil && !errors.Is(err, syscall.ENOENT) && e.failure == nil {
+		e.failure = fmt.Errorf("no file system events from %s: %w%s", dir, err, adviceFor(err, syscall.ENOSPC, "sysctl fs.inotify.max_user_watches"))
 	}
 }
 
-// note adds to names, and reports whether dir is to be watched from now on.
-func (e *events) note(dir, name string) (fresh bool) {
+// addName adds to names, and returns whether dir is a new directory to watch.
+func (e *events) addName(dir, name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	names := e.names[dir]
-	if fresh = names == nil; fresh {
-		if len(e.names) == e.most {
-			e.trouble = cmp.Or(e.trouble, fmt.Errorf("no file system events from some directories: there are more than %d", e.most))
-			return false
-		}
-		names = make(map[string]bool)
-		e.names[dir] = names
+	if names := e.names[dir]; names != nil {
+		names[name] = true
+		return false
 	}
-	names[name] = true
-	return fresh
+	if len(e.names) == e.limit {
+		e.failure = cmp.Or(e.failure, fmt.Errorf("no file system events from some directories: there are more than %d", e.limit))
+		return false
+	}
+	e.names[dir] = map[string]bool{name: true}
+	return true
 }
 
-// drain takes what fsnotify tells, as it comes: fsnotify holds a lock when it
-// reports some errors, and a full queue in the kernel loses events.
-func (e *events) drain() {
+// forward receives the events of fsnotify without delay: a full queue in the kernel loses
+// events, and fsnotify holds a lock while it reports some errors. Any error counts as a
+// change, because events may be lost.
+func (e *events) forward() {
 	defer close(e.done)
-	told, failed := e.watcher.Events, e.watcher.Errors
-	for told != nil || failed != nil {
+	reported, failed := e.watcher.Events, e.watcher.Errors
+	for reported != nil || failed != nil {
 		select {
-		case ev, ok := <-told:
-			if !ok {
-				told = nil
+		case ev, open := <-reported:
+			if !open {
+				reported = nil
 			} else if e.matters(ev.Name) {
 				e.signal()
 			}
-		case _, ok := <-failed:
-			if !ok {
+		case _, open := <-failed:
+			if !open {
 				failed = nil
-			} else { // events were lost, for instance; a look finds out
+			} else {
 				e.signal()
 			}
 		}
@@ -115,8 +109,8 @@ func (e *events) signal() {
 	}
 }
 
-// take reports whether something changed since the last time.
-func (e *events) take() bool {
+// changed returns whether something changed since the last call.
+func (e *events) changed() bool {
 	select {
 	case <-e.happened:
 		return true
@@ -125,33 +119,32 @@ func (e *events) take() bool {
 	}
 }
 
-// matters reports whether a change at path can be one of the contents.
+// matters returns whether a change at path can change what a scan reads.
 func (e *events) matters(path string) bool {
 	path = filepath.Clean(path)
-	dir, name := filepath.Split(path)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.names[path] != nil { // a watched directory itself
 		return true
 	}
-	names := e.names[filepath.Clean(dir)]
+	names, name := e.names[filepath.Dir(path)], filepath.Base(path)
 	return names[name] || names[""] && !skipped(name, false)
 }
 
-// close ends the watching. It may be called twice, and on nil.
+// close stops the watching. It may be called twice, and on nil.
 func (e *events) close() {
 	if e == nil {
 		return
 	}
 	if e.watcher != nil {
-		_ = e.watcher.Close() // its only error is that of an invalid descriptor
+		_ = e.watcher.Close() // fails for an invalid descriptor only
 	}
 	<-e.done
 }
 
-// advice is to raise a limit, if err says that it was met.
-func advice(err, met error, limit string) string {
-	if !errors.Is(err, met) {
+// adviceFor returns the advice to raise limit if err is exceeded.
+func adviceFor(err, exceeded error, limit string) string {
+	if !errors.Is(err, exceeded) {
 		return ""
 	}
 	return "; raise " + limit

@@ -289,17 +289,19 @@ func realDir(t *testing.T) string {
 func TestLinksThatAppear(t *testing.T) {
 	dir := realDir(t)
 	play(t, dir, "write secret s\nmkdir other\nwrite other/b.yaml b\nmkdir rules/d\nwrite rules/a.yaml a")
-	s := scan{ctx: t.Context(), reader: contents, limits: defaultLimits, need: func(string, string) {}}
+	s := scan{ctx: t.Context(), reader: plainReader, limits: defaultLimits, watch: func(string, string) {}}
 	base := filepath.Join(dir, "rules")
-	s.beneath(base, nil, func() {
-		file, err := os.Lstat(base + "/a.yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		play(t, dir, "rm rules/d\nlink rules/a.yaml ../secret\nlink rules/d ../other")
-		s.read(base+"/a.yaml", "a.yaml", file)
-		s.walk(base+"/d", "d", file)
-	})
+	if !s.openRoot(base, nil) {
+		t.Fatal(s.problems)
+	}
+	defer func() { _ = s.top.Close() }()
+	file, err := os.Lstat(base + "/a.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	play(t, dir, "rm rules/d\nlink rules/a.yaml ../secret\nlink rules/d ../other")
+	s.read(base+"/a.yaml", "a.yaml", file)
+	s.walk(base+"/d", "d", file)
 	if len(s.files) > 0 {
 		t.Errorf("read %s", s.files)
 	}
@@ -387,7 +389,7 @@ func TestReadLimits(t *testing.T) {
 			"few",
 			limits{fileBytes: 100, allBytes: 499, entries: 5, depth: 1},
 			4,
-			"%/few: the files are larger than 0 MiB together; remove what are not rules, or go",
+			"%/few: the files are larger than 0 MiB together; remove files that hold no rules, or go",
 		},
 		{
 			"few",
@@ -408,7 +410,7 @@ func TestReadLimits(t *testing.T) {
 			"%/maze: holds more than 1000 files and directories; go",
 		},
 	} {
-		s := scan{ctx: context.Background(), reader: contents, elsewhere: "go", limits: tt.limits, need: func(string, string) {}}
+		s := scan{ctx: context.Background(), reader: plainReader, elsewhere: "go", limits: tt.limits, watch: func(string, string) {}}
 		s.run(filepath.Join(dir, tt.dir))
 		compare(t, tt.dir, dir, s.problems, tt.want)
 		if tt.files >= 0 && len(s.files) != tt.files {

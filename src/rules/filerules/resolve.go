@@ -18,26 +18,24 @@ type missingError struct{ path string }
 
 func (e *missingError) Error() string { return e.path + " does not exist" }
 
-// outsideError is the error for a link that leads out of the directory of the
-// rules.
+// outsideError is the error for a link that leads out of the directory of the rules.
 type outsideError struct{ link, target, base string }
 
 func (e *outsideError) Error() string {
 	return fmt.Sprintf("the link %s leads to %s, outside the directory of the rules, %s", e.link, e.target, e.base)
 }
 
-// resolve follows path, below the directory dir, through all links in it, and
-// tells need of each name on the way. dir has no links in it, nor has plain.
-// This is filepath.EvalSymlinks, but that keeps the way to itself, and goes
-// anywhere: once the directory of the rules is known, no link leads out of it. An
-// absolute link may name it by either of its paths.
+// resolve follows path, below the directory dir, through all links, and calls watch for
+// each name on the way. Neither dir nor plain has links in it. Unlike filepath.EvalSymlinks
+// it never leaves the directory of the rules, once that is known. An absolute link may name
+// that directory by either of its paths.
 //
-// The error is a *missingError if a name does not exist, an *outsideError if a
-// link leads outside, and errStopped after enter has said so.
+// The error is a *missingError if a name does not exist, an *outsideError if a link leads
+// outside, and errStopped if enter returned it.
 func (s *scan) resolve(dir, path string) (plain string, info fs.FileInfo, err error) {
 	names := strings.Split(path, string(filepath.Separator))
 	links := 0
-	var link, target string // the last one that was followed
+	var link, target string // the last one followed
 	plain = dir
 	for len(names) > 0 {
 		name := names[0]
@@ -56,7 +54,7 @@ func (s *scan) resolve(dir, path string) (plain string, info fs.FileInfo, err er
 		if err := s.enter(next, nil); err != nil {
 			return "", nil, err
 		}
-		s.need(plain, name)
+		s.watch(plain, name)
 		info, err = s.lstat(next)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -91,8 +89,9 @@ func (s *scan) resolve(dir, path string) (plain string, info fs.FileInfo, err er
 	return plain, info, err
 }
 
-// absolute is where the absolute target of a link begins, and what remains of it;
-// not inside if that is not in the directory of the rules, once it is known.
+// absolute splits the absolute target of a link into the directory where it starts and the
+// rest. inside is false if the target is outside the directory of the rules, once that is
+// known.
 func (s *scan) absolute(target string) (plain, rest string, inside bool) {
 	if s.top == nil {
 		volume := filepath.VolumeName(target) + string(filepath.Separator)
@@ -112,7 +111,7 @@ func (s *scan) lstat(path string) (fs.FileInfo, error) {
 		return os.Lstat(path)
 	}
 	info, err := s.top.Lstat(s.inside(path))
-	return info, whole("lstat", path, err)
+	return info, withPath("lstat", path, err)
 }
 
 func (s *scan) readlink(path string) (string, error) {
@@ -120,10 +119,10 @@ func (s *scan) readlink(path string) (string, error) {
 		return os.Readlink(path)
 	}
 	target, err := s.top.Readlink(s.inside(path))
-	return target, whole("readlink", path, err)
+	return target, withPath("readlink", path, err)
 }
 
-// inside is path, which begins with base, as top knows it.
+// inside returns path, which begins with base, relative to base.
 func (s *scan) inside(path string) string {
 	rel := strings.TrimPrefix(strings.TrimPrefix(path, s.base), string(filepath.Separator))
 	if rel == "" {
@@ -132,16 +131,15 @@ func (s *scan) inside(path string) string {
 	return rel
 }
 
-// whole is err, of an operation beneath a root, with the whole path in it.
-func whole(op, path string, err error) error {
+// withPath returns err, of an operation beneath top, with the whole path.
+func withPath(op, path string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return &fs.PathError{Op: op, Path: path, Err: cause(err)}
 }
 
-// cause is err without the operation and the path, for messages that name the
-// path themselves.
+// cause returns err without the operation and the path.
 func cause(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -20,100 +19,75 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/reload"
 )
 
-// Config says what a Watcher watches.
+// Config configures a Watcher.
 type Config struct {
-	// Root, Subdirectory and AppDirectory joined are the directory of the
-	// rules. Each part may be empty, may be a link, and may be missing for
-	// now; all empty is the current directory.
+	// Root, Subdirectory and AppDirectory joined are the directory of the rules. Each part
+	// may be empty, may be a link, and may be missing at first; all empty is the current
+	// directory.
 	Root, Subdirectory, AppDirectory string
-	// File says that the path is that of one file, which alone is read, whatever
-	// its name.
+	// File says that the path is that of one file, which is read whatever its name.
 	File bool
-	// AllowFile says that the path may be that of one file, too.
+	// AllowFile allows the path to be that of one file.
 	AllowFile bool
-	// Elsewhere says how to name another directory, in the message about one that
-	// is missing. Defaults to the three RUNTIME_ variables.
+	// Elsewhere says how to name another directory, in the message about a missing one.
+	// Defaults to the three RUNTIME_ variables.
 	Elsewhere string
-	// IgnoreDotFiles passes over files and directories whose names begin with
-	// a dot. Those that begin with two dots are always passed over.
+	// IgnoreDotFiles skips files and directories whose names begin with a dot. Names
+	// that begin with two dots are always skipped.
 	IgnoreDotFiles bool
 	// Options are what the rules are compiled with.
 	Options rules.Options
-	// Debounce is how long nothing must happen, after something did, before
-	// the directory is read: whoever writes ten files should be done. If it
-	// never gets quiet, the directory is read after 10 times as long.
-	// Defaults to 100ms.
+	// Debounce is how long the directory must be quiet after a change before it is read.
+	// If it never is, the directory is read after 10 times Debounce. Defaults to 100ms.
 	Debounce time.Duration
-	// Poll is how often the directory is read without any event, for file
-	// systems that have none. Defaults to 30s; negative is never.
+	// Poll is how often the directory is read without any event, for file systems that
+	// send none. Defaults to 30s; negative is never.
 	Poll time.Duration
-	// ReadTimeout is how long one reading of the directory may take. One that
-	// takes longer counts as refused, and the next change is read all the same,
-	// even if a file system never answers the first. Defaults to 10s.
+	// ReadTimeout bounds one scan of the directory. A longer one counts as refused, and
+	// the next change is read all the same. Defaults to 10s.
 	ReadTimeout time.Duration
-	// AllOrNothing refuses all changes as long as one file has a problem. Else files
-	// whose domains touch none of a bad file take effect, once there are rules.
+	// AllOrNothing refuses all changes while one file has a problem. Otherwise files that
+	// share no domain with a bad file take effect, once there are rules.
 	AllOrNothing bool
-	// OnLoad is called in Run's goroutine after each load, good or refused.
-	OnLoad func(Load)
-	// OnWarn, if not nil, is called in Run's goroutine when changes may go
-	// without an event from now on, and are found at the next Poll. It is not
-	// called again for the same reason until events have worked meanwhile.
+	// OnLoad is called in Run's goroutine after each load, accepted or refused.
+	OnLoad func(reload.Outcome)
+	// OnWarn, if not nil, is called in Run's goroutine when changes may cause no event
+	// from now on, so that only the next Poll finds them. It is called again for the same
+	// reason only if events have worked in between.
 	OnWarn func(error)
 }
 
-// Dir is the directory of the rules.
+// Dir returns the directory of the rules.
 func (c Config) Dir() string {
 	return filepath.Clean(filepath.Join(c.Root, c.Subdirectory, c.AppDirectory))
 }
 
-// Load is the outcome of reading and compiling the directory.
-type Load struct {
-	// Set is nil when the load is refused, or changes nothing that may change. With
-	// an Err it has the bad files, and those whose domains they touch, as they were
-	// before.
-	Set *rules.Set
-	// Warnings are what is legal but odd.
-	Warnings rules.Problems
-	// Err is nil or [rules.Problems]: all that is wrong with the directory
-	// and with its files.
-	Err error
-	// Files is how many rule files were read.
-	Files int
-	// Hash is 16 hex digits that tell the names and contents of the files in
-	// Set, or of those that were read if there is none, from other ones: servers
-	// with the same directory, files and Options have the same rules.
-	Hash string
-	// At is when the directory was read.
-	At time.Time
-}
-
 // Watcher loads a directory of rules whenever it changes.
 type Watcher struct {
-	cfg    Config
-	reload chan struct{}
-	limits limits
-	open   func() (*fsnotify.Watcher, error)
-	reader func(*os.File) io.Reader
-	most   int // directories watched
+	cfg         Config
+	limits      limits
+	open        func() (*fsnotify.Watcher, error)
+	reader      func(*os.File) io.Reader
+	maxWatched  int // directories
+	reloadAsked chan struct{}
+	finished    chan *watchedScan // has room for all scans there can be
+	hanging     atomic.Int64      // len(late)
 
-	ended chan *reading // scans that are over; has room for all there can be
-	hung  atomic.Int64  // len(hangs)
-
-	// What is below belongs to Run.
-	events *events           // of the last scan
-	hangs  []*reading        // were not over in time, and are not over yet
-	warned string            // what OnWarn was last told, while it holds
-	last   [sha256.Size]byte // tells what was last loaded
-	kept   []accepted        // the files in force; empty with AllOrNothing
-	force  bool              // the next contents are loaded even if they are the last ones
-	latest time.Time         // a burst of events is answered by then; zero: there is none
+	// Run owns what follows.
+	loader   reload.Loader
+	events   *events           // of the last scan
+	late     []*watchedScan    // scans that exceeded ReadTimeout and have not returned yet
+	warned   string            // the last warning, while it holds
+	lastSeen [sha256.Size]byte // identifies what the last load read
+	force    bool              // load the next contents even if they are lastSeen
+	deadline time.Time         // read by then although changes continue; zero: no change is pending
 }
 
-// reading is a scan in a goroutine of its own, and the events that it asks for.
-type reading struct {
+// watchedScan is a scan in a goroutine of its own, and the events it asked for.
+type watchedScan struct {
 	scan
 	events *events
 }
@@ -122,10 +96,10 @@ type reading struct {
 // thread, the watches of its directories, and the files that it has read.
 const maxHanging = 4
 
-// burst is how many times Debounce a directory that never gets quiet waits.
-const burst = 10
+// maxQuiet times Debounce is the longest wait for a directory that keeps changing.
+const maxQuiet = 10
 
-// New makes a Watcher, which does nothing before Run.
+// New returns a Watcher, which does nothing before Run.
 func New(cfg Config) *Watcher {
 	if cfg.Debounce <= 0 {
 		cfg.Debounce = 100 * time.Millisecond
@@ -137,137 +111,160 @@ func New(cfg Config) *Watcher {
 		cfg.ReadTimeout = 10 * time.Second
 	}
 	return &Watcher{
-		cfg:    cfg,
-		reload: make(chan struct{}, 1),
-		limits: defaultLimits,
-		open:   fsnotify.NewWatcher,
-		reader: contents,
-		most:   maxWatched,
-		ended:  make(chan *reading, maxHanging+1),
+		cfg:         cfg,
+		limits:      defaultLimits,
+		open:        fsnotify.NewWatcher,
+		reader:      plainReader,
+		maxWatched:  maxWatched,
+		reloadAsked: make(chan struct{}, 1),
+		finished:    make(chan *watchedScan, maxHanging+1),
+		loader:      newLoader(cfg),
 	}
 }
 
-// Hanging is how many reads were given up and have not returned yet, 4 at most.
-func (w *Watcher) Hanging() int { return int(w.hung.Load()) }
+func newLoader(cfg Config) reload.Loader {
+	return reload.Loader{
+		AllOrNothing: cfg.AllOrNothing,
+		Compile: func(parts []reload.Part) (*rules.Set, rules.Problems, error) {
+			return loading.Load(filesOf(parts), cfg.Options)
+		},
+		Identify: func(parts []reload.Part) (all []reload.Identity) {
+			for _, f := range filesOf(parts) {
+				all = append(all, reload.Identity{Name: f.Name, Domain: loading.DomainOf(f)})
+			}
+			return all
+		},
+		Owner: func([]reload.Part) func(rules.Problem) (string, bool) {
+			return func(p rules.Problem) (string, bool) { return p.File, p.File != "" && p.File != cfg.Dir() }
+		},
+		Hash: func(parts []reload.Part) string {
+			return hex.EncodeToString(hashOf(parts).Sum(nil)[:8])
+		},
+	}
+}
 
-// Reload has Run load the directory now, even if nothing changed. It never
-// blocks. Calls that come before Run gets to it are one.
+// Hanging returns how many scans exceeded ReadTimeout and have not returned yet, 4 at most.
+func (w *Watcher) Hanging() int { return int(w.hanging.Load()) }
+
+// Reload makes Run load the directory now, even if nothing changed. It never blocks.
+// Calls that come before Run handles the first count as one.
 func (w *Watcher) Reload() {
 	select {
-	case w.reload <- struct{}{}:
+	case w.reloadAsked <- struct{}{}:
 	default:
 	}
 }
 
-// Run loads the directory at once, and again whenever its contents change. It
-// returns nil when ctx ends, and is called once. A read that hangs may outlive it.
+// Run loads the directory at once, and again whenever its contents change. It returns nil
+// when ctx ends, and is called once. A read that hangs may outlive it.
 func (w *Watcher) Run(ctx context.Context) error {
-	defer w.leave()
+	defer w.closeEvents()
 	select {
-	case <-w.reload: // the first load will do
+	case <-w.reloadAsked: // the first load answers it
 	default:
 	}
 	w.force = true
 	for ctx.Err() == nil {
-		s := w.read(ctx)
-		if ctx.Err() != nil { // s is not whole
+		s := w.scan(ctx)
+		if ctx.Err() != nil { // s is incomplete
 			break
 		}
-		w.settle(s)
-		w.wait(ctx)
+		w.loadUnlessChanging(s)
+		w.waitForChange(ctx)
 	}
 	return nil
 }
 
-// read reads the directory. What is not read in time is a scan with one problem.
-func (w *Watcher) read(ctx context.Context) *scan {
-	if len(w.hangs) == maxHanging {
+// scan reads the directory. If it takes longer than ReadTimeout, the result is a scan with
+// that one problem.
+func (w *Watcher) scan(ctx context.Context) *scan {
+	if len(w.late) == maxHanging {
 		s := new(scan)
 		s.problem(w.cfg.Dir(), "check its file system (NFS, FUSE), or start the service again", "is not read: %d earlier reads have not returned", maxHanging)
 		return s
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := w.start(ctx)
-	late := time.NewTimer(w.cfg.ReadTimeout)
-	defer late.Stop()
+	started := w.startScan(ctx)
+	timeout := time.NewTimer(w.cfg.ReadTimeout)
+	defer timeout.Stop()
 	for {
 		select {
-		case over := <-w.ended:
-			if over != r {
-				w.forget(over)
-				continue
+		case s := <-w.finished:
+			if s == started {
+				w.warnOfMissingEvents()
+				return &s.scan
 			}
-			w.warn()
-			return &r.scan
-		case <-late.C:
+			w.removeLate(s)
+			continue
+		case <-timeout.C:
 		case <-ctx.Done():
 		}
-		w.hangs = append(w.hangs, r)
-		w.hung.Store(int64(len(w.hangs)))
-		return &scan{problems: rules.Problems{r.where.Load().hangs(w.cfg.ReadTimeout)}}
+		w.late = append(w.late, started)
+		w.hanging.Store(int64(len(w.late)))
+		return &scan{problems: rules.Problems{started.where.Load().hangs(w.cfg.ReadTimeout)}}
 	}
 }
 
-// start begins a scan. The watches are in place before the reading, name by name:
-// what changes later is told, what changed before is read.
-func (w *Watcher) start(ctx context.Context) *reading {
-	if !slices.ContainsFunc(w.hangs, func(r *reading) bool { return r.events == w.events }) {
+// startScan starts a scan in a goroutine. The scan watches each name before it reads it, so
+// every later change causes an event.
+func (w *Watcher) startScan(ctx context.Context) *watchedScan {
+	if !slices.ContainsFunc(w.late, func(s *watchedScan) bool { return s.events == w.events }) {
 		w.events.close()
 	}
-	w.events = newEvents(w.open, w.most)
-	r := &reading{events: w.events, scan: scan{
+	w.events = newEvents(w.open, w.maxWatched)
+	s := &watchedScan{events: w.events, scan: scan{
 		ctx:            ctx,
 		reader:         w.reader,
 		ignoreDotFiles: w.cfg.IgnoreDotFiles,
-		fileToo:        w.cfg.File || w.cfg.AllowFile,
+		allowFile:      w.cfg.File || w.cfg.AllowFile,
 		elsewhere:      cmp.Or(w.cfg.Elsewhere, "set RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY to the directory of the rules"),
 		limits:         w.limits,
-		need:           w.events.need,
+		watch:          w.events.watch,
 		timeout:        w.cfg.ReadTimeout,
 	}}
 	if w.cfg.File {
-		r.onlyFile, r.elsewhere = true, "name another file"
+		s.onlyFile, s.elsewhere = true, "name another file"
 	}
-	if !w.force { // a reload that was asked for tries again
-		for _, h := range w.hangs {
-			r.avoid = append(r.avoid, h.where.Load())
+	if !w.force { // a requested reload tries again
+		for _, l := range w.late {
+			s.avoid = append(s.avoid, l.where.Load())
 		}
 	}
-	r.where.Store(&place{path: w.cfg.Dir()})
+	s.where.Store(&place{path: w.cfg.Dir()})
 	go func() {
-		r.run(w.cfg.Dir())
-		w.ended <- r
+		s.run(w.cfg.Dir())
+		w.finished <- s
 	}()
-	return r
+	return s
 }
 
-// forget drops a scan that hung and is over.
-func (w *Watcher) forget(r *reading) {
-	w.hangs = slices.DeleteFunc(w.hangs, func(h *reading) bool { return h == r })
-	w.hung.Store(int64(len(w.hangs)))
-	if r.events != w.events {
-		r.events.close()
+// removeLate drops a late scan that has returned.
+func (w *Watcher) removeLate(s *watchedScan) {
+	w.late = slices.DeleteFunc(w.late, func(l *watchedScan) bool { return l == s })
+	w.hanging.Store(int64(len(w.late)))
+	if s.events != w.events {
+		s.events.close()
 	}
 }
 
-// leave closes all events: those of a scan that is not over yet, when it is.
-func (w *Watcher) leave() {
-	if len(w.hangs) == 0 {
+// closeEvents closes all events; those of late scans when the scans return.
+func (w *Watcher) closeEvents() {
+	if len(w.late) == 0 {
 		w.events.close()
 		return
 	}
 	go func() {
-		for range len(w.hangs) {
-			(<-w.ended).events.close()
+		for range len(w.late) {
+			(<-w.finished).events.close()
 		}
 		w.events.close()
 	}()
 }
 
-// warn says when changes may go untold, once.
-func (w *Watcher) warn() {
-	err := w.events.trouble
+// warnOfMissingEvents calls OnWarn if changes may cause no event.
+func (w *Watcher) warnOfMissingEvents() {
+	err := w.events.failure
 	if err == nil {
 		w.warned = ""
 		return
@@ -283,130 +280,113 @@ func (w *Watcher) warn() {
 	w.cfg.OnWarn(fmt.Errorf("filerules: %s: changes %s: %w", w.cfg.Dir(), found, err))
 }
 
-// settle loads what s read, if it is new. What changed during the reading may
-// be half old and half new; it is left to the next scan, within limits.
-func (w *Watcher) settle(s *scan) {
+// loadUnlessChanging loads what s read. If something changed during the scan, s may be half
+// old and half new, so the load is left to a later scan, but not beyond the deadline.
+func (w *Watcher) loadUnlessChanging(s *scan) {
 	now := time.Now()
-	torn := w.events.take()
-	if !torn || !w.latest.IsZero() && !now.Before(w.latest) {
-		w.latest = time.Time{}
-		w.load(s, now)
+	changing := w.events.changed()
+	if !changing || !w.deadline.IsZero() && !now.Before(w.deadline) {
+		w.deadline = time.Time{}
+		w.loadIfNew(s, now)
 	}
-	if torn && w.latest.IsZero() {
-		w.latest = now.Add(burst * w.cfg.Debounce)
+	if changing && w.deadline.IsZero() {
+		w.deadline = now.Add(maxQuiet * w.cfg.Debounce)
 	}
 }
 
-// wait returns when the directory is to be read.
-func (w *Watcher) wait(ctx context.Context) {
+// waitForChange returns when the directory is to be read.
+func (w *Watcher) waitForChange(ctx context.Context) {
 	quiet := time.NewTimer(w.cfg.Debounce)
 	defer quiet.Stop()
-	if w.latest.IsZero() {
+	if w.deadline.IsZero() {
 		quiet.Stop()
 	}
 	var poll <-chan time.Time
 	if w.cfg.Poll > 0 {
-		t := time.NewTimer(w.cfg.Poll)
-		defer t.Stop()
-		poll = t.C
+		poll = time.After(w.cfg.Poll)
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.reload:
+		case <-w.reloadAsked:
 			w.force = true
 			return
-		case r := <-w.ended: // what hung may answer again, or was only slow
-			w.forget(r)
-			if w.latest.IsZero() {
+		case s := <-w.finished: // the place that hung may answer again
+			w.removeLate(s)
+			if w.deadline.IsZero() {
 				quiet.Reset(w.cfg.ReadTimeout)
 			}
 		case <-quiet.C:
 			return
 		case <-poll:
-			if w.latest.IsZero() { // else quiet comes soon
+			if w.deadline.IsZero() { // otherwise quiet fires soon
 				return
 			}
 		case <-w.events.happened:
 			now := time.Now()
-			if w.latest.IsZero() {
-				w.latest = now.Add(burst * w.cfg.Debounce)
+			if w.deadline.IsZero() {
+				w.deadline = now.Add(maxQuiet * w.cfg.Debounce)
 			}
-			quiet.Reset(min(w.cfg.Debounce, w.latest.Sub(now)))
+			quiet.Reset(min(w.cfg.Debounce, w.deadline.Sub(now)))
 		}
 	}
 }
 
-// load compiles what s read, unless that is what was last loaded.
-func (w *Watcher) load(s *scan, at time.Time) {
-	sum := hashOf(s.files)
-	l := Load{Files: len(s.files), Hash: hex.EncodeToString(sum.Sum(nil)[:8]), At: at}
-	for _, p := range s.problems { // what cannot be read is news as well
-		part(sum, []byte(p.String()))
+// loadIfNew loads what s read, unless the last load read the same.
+func (w *Watcher) loadIfNew(s *scan, at time.Time) {
+	parts := partsOf(s.files)
+	sum := hashOf(parts)
+	for _, p := range s.problems {
+		addToHash(sum, []byte(p.String()))
 	}
-	if len(s.files) == 0 {
-		for _, name := range s.ignored { // they may be what was meant
-			part(sum, []byte(name))
+	if len(parts) == 0 {
+		for _, name := range s.ignored { // a warning names them
+			addToHash(sum, []byte(name))
 		}
 	}
-	state := [sha256.Size]byte(sum.Sum(nil))
-	if state == w.last && !w.force {
+	seen := [sha256.Size]byte(sum.Sum(nil))
+	if seen == w.lastSeen && !w.force {
 		return
 	}
-	w.last, w.force = state, false
-
-	set, warnings, err := loading.Load(s.files, w.cfg.Options)
-	var wrong rules.Problems
-	switch errors.As(err, &wrong); {
-	case len(s.problems) > 0:
-		l.Err = append(s.problems, wrong...)
-	case err != nil:
-		l.Err = err
-	default:
-		l.Set, l.Warnings = set, append(s.warnings(), warnings...)
-		w.keep(s.files)
-	}
-	if errors.As(l.Err, &wrong) && !s.stopped {
-		w.loadInPart(s, wrong, &l)
+	w.lastSeen, w.force = seen, false
+	out := reload.Outcome{At: at}
+	w.loader.Load(parts, s.problems, &out)
+	if out.Set != nil {
+		out.Warnings = append(s.warnings(), out.Warnings...)
 	}
 	if w.cfg.OnLoad != nil {
-		w.cfg.OnLoad(l)
+		w.cfg.OnLoad(out)
 	}
 }
 
-// loadInPart compiles what may change although there are problems.
-func (w *Watcher) loadInPart(s *scan, problems rules.Problems, l *Load) {
-	files, changed := inPart(s.files, w.kept, s.root, problems)
-	if !changed {
-		return
-	}
-	set, warnings, err := loading.Load(files, w.cfg.Options)
-	if err != nil {
-		return // the load is refused for reasons enough
-	}
-	w.keep(files)
-	l.Set, l.Warnings = set, append(s.warnings(), warnings...)
-	l.Hash = hex.EncodeToString(hashOf(files).Sum(nil)[:8])
-}
-
-func (w *Watcher) keep(files []loading.File) {
-	if !w.cfg.AllOrNothing {
-		w.kept = pack(files)
-	}
-}
-
-func hashOf(files []loading.File) hash.Hash {
-	sum := sha256.New()
+func partsOf(files []loading.File) []reload.Part {
+	parts := make([]reload.Part, 0, len(files))
 	for _, f := range files {
-		part(sum, []byte(f.Name))
-		part(sum, f.Data)
+		parts = append(parts, reload.Part{Name: f.Name, Data: f.Data})
+	}
+	return parts
+}
+
+func filesOf(parts []reload.Part) []loading.File {
+	files := make([]loading.File, 0, len(parts))
+	for _, p := range parts {
+		files = append(files, loading.File{Name: p.Name, Data: p.Data})
+	}
+	return files
+}
+
+func hashOf(parts []reload.Part) hash.Hash {
+	sum := sha256.New()
+	for _, p := range parts {
+		addToHash(sum, []byte(p.Name))
+		addToHash(sum, p.Data)
 	}
 	return sum
 }
 
-// part adds b to a hash such that it cannot run into the next part.
-func part(h hash.Hash, b []byte) {
+// addToHash adds b and its length, so that "ab" and "c" differ from "a" and "bc".
+func addToHash(h hash.Hash, b []byte) {
 	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
 	h.Write(b)
 }

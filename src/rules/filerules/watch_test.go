@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/rules/reload"
+
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/goleak"
 )
@@ -24,7 +26,7 @@ const patience = 20 * time.Second
 // running is a Watcher that runs, and what it told.
 type running struct {
 	*Watcher
-	loads chan Load
+	loads chan reload.Outcome
 	warns chan error
 	scans atomic.Int64
 	stop  func()
@@ -33,7 +35,7 @@ type running struct {
 // run starts a Watcher of dir/data/config/rules; change may be nil.
 func run(t *testing.T, dir string, cfg Config, change func(*Watcher)) *running {
 	t.Helper()
-	r := &running{loads: make(chan Load, 1000), warns: make(chan error, 1000)}
+	r := &running{loads: make(chan reload.Outcome, 1000), warns: make(chan error, 1000)}
 	cfg.Root, cfg.Subdirectory, cfg.AppDirectory = filepath.Join(dir, "data"), "config", "rules"
 	if cfg.Debounce == 0 {
 		cfg.Debounce = 20 * time.Millisecond
@@ -41,7 +43,7 @@ func run(t *testing.T, dir string, cfg Config, change func(*Watcher)) *running {
 	if cfg.Poll == 0 {
 		cfg.Poll = -1 // events alone must do
 	}
-	cfg.OnLoad = func(l Load) { r.loads <- l }
+	cfg.OnLoad = func(l reload.Outcome) { r.loads <- l }
 	cfg.OnWarn = func(err error) { r.warns <- err }
 	r.Watcher = New(cfg)
 	if change != nil {
@@ -80,7 +82,7 @@ func run(t *testing.T, dir string, cfg Config, change func(*Watcher)) *running {
 func noEvents() (*fsnotify.Watcher, error) { return nil, errors.New("none today") }
 
 // next is the next load.
-func (r *running) next(t *testing.T) Load {
+func (r *running) next(t *testing.T) reload.Outcome {
 	t.Helper()
 	select {
 	case l := <-r.loads:
@@ -92,7 +94,7 @@ func (r *running) next(t *testing.T) Load {
 }
 
 // until waits for a load that is as wanted, and fails if none comes.
-func (r *running) until(t *testing.T, want string) Load {
+func (r *running) until(t *testing.T, want string) reload.Outcome {
 	t.Helper()
 	last := "nothing"
 	deadline := time.After(patience)
@@ -127,14 +129,14 @@ func (r *running) rescanned(t *testing.T, touch func(i int)) {
 
 // outcome is the domains of a load, "a b", or "refused:" and why; of one that took effect
 // in part both, "a b, refused:" and why.
-func outcome(l Load) string {
+func outcome(l reload.Outcome) string {
 	switch {
 	case l.Set == nil && l.Err == nil:
 		return "nothing"
 	case l.Set == nil:
 		return "refused:" + l.Err.Error()
 	case l.Err != nil:
-		return outcome(Load{Set: l.Set}) + ", " + outcome(Load{Err: l.Err})
+		return outcome(reload.Outcome{Set: l.Set}) + ", " + outcome(reload.Outcome{Err: l.Err})
 	}
 	var domains []string
 	for name := 'a'; name <= 'z'; name++ {
@@ -151,7 +153,7 @@ func TestLoadTellsWhatItRead(t *testing.T) {
 	start := time.Now()
 	r := run(t, dir, Config{}, nil)
 	l := r.next(t)
-	if l.Files != 1 || len(l.Hash) != 16 || l.At.Before(start) || l.At.After(time.Now()) {
+	if l.Parts != 1 || len(l.Hash) != 16 || l.At.Before(start) || l.At.After(time.Now()) {
 		t.Errorf("%+v", l)
 	}
 	if want := "only *.yaml, *.yml, *.ini and *.json files"; !strings.Contains(l.Warnings.Error(), want) {
@@ -204,8 +206,8 @@ func TestWhatMatters(t *testing.T) {
 		write v1/config/rules/..far/x b
 		link v1/config/rules/b.yaml ..far/x`)
 	w := New(Config{Root: filepath.Join(dir, "data"), Subdirectory: "config", AppDirectory: "rules"})
-	defer w.leave()
-	if s := w.read(t.Context()); len(s.files) != 2 || len(s.problems) > 0 {
+	defer w.closeEvents()
+	if s := w.scan(t.Context()); len(s.files) != 2 || len(s.problems) > 0 {
 		t.Fatalf("%d files, %v", len(s.files), s.problems)
 	}
 	for name, want := range map[string]bool{
@@ -248,7 +250,7 @@ func TestBurst(t *testing.T) {
 		if n > 5 {
 			t.Fatal("200 writes are more than 5 loads")
 		}
-		if l := r.next(t); l.Files == 200 {
+		if l := r.next(t); l.Parts == 200 {
 			break
 		}
 	}
@@ -344,7 +346,7 @@ func TestTooManyDirectories(t *testing.T) {
 	dir := realDir(t)
 	play(t, dir, "mkdir data/config/rules/b/c/d\nwrite data/config/rules/b/c/d/a.yaml a")
 	most := strings.Count(dir, "/") + 4 // those above, and up to rules
-	r := run(t, dir, Config{Poll: 10 * time.Millisecond}, func(w *Watcher) { w.most = most })
+	r := run(t, dir, Config{Poll: 10 * time.Millisecond}, func(w *Watcher) { w.maxWatched = most })
 	r.until(t, "a")
 	want := fmt.Sprintf("no file system events from some directories: there are more than %d", most)
 	select {
@@ -366,7 +368,7 @@ func TestEndWhileReading(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := New(Config{
 		Root:   filepath.Join(dir, "data/config/rules"),
-		OnLoad: func(l Load) { t.Errorf("loaded %s", outcome(l)) },
+		OnLoad: func(l reload.Outcome) { t.Errorf("loaded %s", outcome(l)) },
 	})
 	open := w.open
 	w.open = func() (*fsnotify.Watcher, error) {

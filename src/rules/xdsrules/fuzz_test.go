@@ -4,6 +4,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"ratelimit/src/rules/reload"
+
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -12,8 +14,8 @@ import (
 // Whatever a server sends is accepted with a set, or refused with a reason that
 // can be sent; and the same again is the same.
 func FuzzResponse(f *testing.F) {
-	envelope := resource(f, &discovery.Resource{Name: "a", Resource: resource(f, limit("a", 1))})
-	heartbeat := resource(f, &discovery.Resource{Name: "a"})
+	envelope := anyOf(f, &discovery.Resource{Name: "a", Resource: anyOf(f, limit("a", 1))})
+	heartbeat := anyOf(f, &discovery.Resource{Name: "a"})
 	for _, r := range []*discovery.DiscoveryResponse{
 		response(f, "1", "1", limit("a", 1), limit("a", 2)),
 		response(f, "", ""),
@@ -34,16 +36,16 @@ func FuzzResponse(f *testing.F) {
 			return // gRPC ends the stream
 		}
 		whole := len(data)%2 == 0
-		var updates []Update
-		w, err := New(Config{Server: "x", AllOrNothing: whole, OnUpdate: func(u Update) { updates = append(updates, u) }})
+		var updates []reload.Outcome
+		w, err := New(Config{Server: "x", AllOrNothing: whole, OnUpdate: func(u reload.Outcome) { updates = append(updates, u) }})
 		if err != nil {
 			t.Fatal(err)
 		}
-		reason, repeats := w.judge(&r)
+		reason, repeats := w.load(&r)
 		if !utf8.ValidString(reason) || len(reason) > maxText || repeats != 0 {
 			t.Fatalf("repeats %d, reason %q", repeats, reason)
 		}
-		again, repeats := w.judge(&r)
+		again, repeats := w.load(&r)
 		if again != reason {
 			t.Fatalf("%q, and again %q", reason, again)
 		}

@@ -36,7 +36,7 @@ func (l *lab) play(do func(stream) error) (stop func()) {
 func response(t testing.TB, version, nonce string, domains ...*configv3.RateLimitConfig) *discovery.DiscoveryResponse {
 	r := &discovery.DiscoveryResponse{TypeUrl: TypeURL, VersionInfo: version, Nonce: nonce}
 	for _, d := range domains {
-		r.Resources = append(r.Resources, resource(t, d))
+		r.Resources = append(r.Resources, anyOf(t, d))
 	}
 	return r
 }
@@ -168,7 +168,7 @@ func TestGiantMessage(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	const wrongType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-	envelope := func(inner *anypb.Any) *anypb.Any { return resource(t, &discovery.Resource{Name: "x", Resource: inner}) }
+	envelope := func(inner *anypb.Any) *anypb.Any { return anyOf(t, &discovery.Resource{Name: "x", Resource: inner}) }
 	for _, tt := range []struct {
 		name     string
 		response *discovery.DiscoveryResponse
@@ -179,8 +179,8 @@ func TestRefused(t *testing.T) {
 		{"no type, and nothing in it", &discovery.DiscoveryResponse{}, ""},
 		{"a resource of another type", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{{TypeUrl: wrongType}}}, "xds resource 1: its type is \"" + wrongType + "\"; send " + TypeURL},
 		{"an envelope of another type", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{envelope(&anypb.Any{TypeUrl: wrongType})}}, "xds resource 1: its type is \"" + wrongType + "\"; send " + TypeURL},
-		{"an envelope in an envelope", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{envelope(envelope(resource(t, limit("a", 1))))}}, "xds resource 1: its type is \"type.googleapis.com/envoy.service.discovery.v3.Resource\"; send " + TypeURL},
-		{"an envelope", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{envelope(resource(t, limit("a", 1)))}}, ""},
+		{"an envelope in an envelope", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{envelope(envelope(anyOf(t, limit("a", 1))))}}, "xds resource 1: its type is \"type.googleapis.com/envoy.service.discovery.v3.Resource\"; send " + TypeURL},
+		{"an envelope", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{envelope(anyOf(t, limit("a", 1)))}}, ""},
 		{"a torn envelope", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{{TypeUrl: "x/envoy.service.discovery.v3.Resource", Value: []byte{0x0a}}}}, "xds resource 1: it cannot be read: proto:"},
 		{"a heartbeat of nothing", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{envelope(nil)}}, "xds response: a heartbeat of resources that were never sent; send them whole"},
 		{"bytes", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{{TypeUrl: TypeURL, Value: []byte("\xff\xff")}}}, "xds resource 1: it cannot be read: proto:"},

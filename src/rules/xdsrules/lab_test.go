@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
+	"ratelimit/src/rules/reload"
 	"ratelimit/src/testbed/xdstest"
 )
 
@@ -32,7 +33,7 @@ type lab struct {
 	server  *bufconn.Listener // nil: nobody listens
 	conns   []*cable
 	dials   []time.Duration // since the start
-	last    Update
+	last    reload.Outcome
 }
 
 // inLab runs a test in a bubble. change, which may be nil, gets the Config.
@@ -42,7 +43,7 @@ func inLab(t *testing.T, change func(*Config), test func(t *testing.T, l *lab)) 
 		began := time.Now() // the clock stands still until everybody waits
 		cfg := Config{
 			Server: "passthrough:///xds", NodeID: "me", Pauses: Pauses{First: time.Second, Initial: 4 * time.Second, Max: 16 * time.Second},
-			OnUpdate: func(u Update) {
+			OnUpdate: func(u reload.Outcome) {
 				l.note("%s", outcomeOf(u))
 				l.mu.Lock()
 				l.last = u
@@ -92,7 +93,7 @@ func inLab(t *testing.T, change func(*Config), test func(t *testing.T, l *lab)) 
 }
 
 // outcomeOf is an Update in a line: its version, rules and problems.
-func outcomeOf(u Update) string {
+func outcomeOf(u reload.Outcome) string {
 	text := fmt.Sprintf("v%s:", u.Version)
 	if u.Set == nil && u.Err == nil {
 		return text + " nothing"

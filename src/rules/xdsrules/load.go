@@ -1,6 +1,7 @@
 package xdsrules
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,77 +13,113 @@ import (
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/reload"
 )
 
 // TypeURL is the type of the resources, as it is asked for.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// maxPlaces bounds the paths of all parts of all resources together, in bytes.
-// A message of two bytes that is deep down has a path of thousands. 100,000
-// rules with paths of 100 bytes need 10 MB.
+// maxPlaces bounds the paths of all parts of all resources together, in bytes: a message of
+// two bytes that is nested deeply has a path of thousands. 100,000 rules with paths of 100
+// bytes need 10 MB.
 const maxPlaces = 64 << 20
 
-// received is a resource of a response.
-type received struct {
-	rules.Source
-	place string // how problems call it
-	any   *anypb.Any
-}
-
-// Load compiles all resources of a response into one Set, as loading.Load does
-// files. The error, if any, is rules.Problems with all that is wrong in all of
-// them. No resources at all are a good, empty set. Their order does not matter.
+// Load compiles all resources of a response into one Set, as loading.Load compiles files. The
+// error, if any, is rules.Problems with the problems of all resources. No resources are an
+// accepted, empty set. Their order does not matter.
 func Load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems, error) {
-	set, warnings, _, err := load(resources, opt)
-	return set, warnings, err
+	return compile(partsOf(resources), opt)
 }
 
-// load is Load, and returns what it knows of each resource.
-func load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems, []received, error) {
-	type numbered struct {
-		*configv3.RateLimitConfig
-		i int
+// partsOf returns resources as parts of a load.
+func partsOf(resources []*anypb.Any) []reload.Part {
+	parts := make([]reload.Part, 0, len(resources))
+	for _, r := range resources {
+		parts = append(parts, reload.Part{Type: r.GetTypeUrl(), Data: r.GetValue()})
 	}
-	r := reader{left: maxPlaces}
-	list := make([]received, len(resources))
-	messages := make([]numbered, 0, len(resources))
-	for i, whole := range resources {
+	return parts
+}
+
+// resource is a part that has been read.
+type resource struct {
+	reload.Identity
+	place   string                    // its name in problems
+	message *configv3.RateLimitConfig // nil: it cannot be read
+}
+
+// read reads parts, in their order. Problems are added to r.
+func (r *reader) read(parts []reload.Part) []resource {
+	list := make([]resource, len(parts))
+	named := make(map[string]bool)
+	for i, p := range parts {
 		place := fmt.Sprintf("xds resource %d", i+1)
-		list[i] = received{Source: rules.Source{Name: place}, place: place, any: whole}
+		list[i] = resource{Identity: reload.Identity{Name: place}, place: place}
 		m := &configv3.RateLimitConfig{}
-		inner, err := unwrap(whole)
-		switch {
-		case err != nil:
-			r.problem(place, "", "it cannot be read: %v", err)
-			continue
-		case !inner.MessageIs(m):
+		inner, err := unwrap(p)
+		if err == nil && !inner.MessageIs(m) {
 			r.problem(place, "send "+TypeURL, "its type is %q", short(inner.GetTypeUrl()))
 			continue
 		}
-		if err := proto.Unmarshal(inner.GetValue(), m); err != nil {
+		if err == nil {
+			err = proto.Unmarshal(inner.GetValue(), m)
+		}
+		if err != nil {
 			r.problem(place, "", "it cannot be read: %v", err)
 			continue
 		}
-		messages = append(messages, numbered{m, i})
+		name := cmp.Or(m.GetName(), "\x00"+m.GetDomain()) // a resource without a name is identified by its domain
+		list[i] = resource{reload.Identity{Name: name, Domain: m.GetDomain()}, placeOf(m.GetName(), i, named), m}
 	}
-	// Servers keep resources in maps and send them in any order; the outcome is to
-	// be the same. Those without a name have no better order than that.
-	slices.SortStableFunc(messages, func(a, b numbered) int {
-		if (a.GetName() == "") != (b.GetName() == "") {
-			return len(b.GetName()) - len(a.GetName())
+	return list
+}
+
+// identify returns the identities of parts.
+func identify(parts []reload.Part) []reload.Identity {
+	var r reader
+	ids := make([]reload.Identity, 0, len(parts))
+	for _, one := range r.read(parts) {
+		ids = append(ids, one.Identity)
+	}
+	return ids
+}
+
+// ownerIn returns a function that names the resource a problem is in: the one whose place is
+// the problem's place, or the part of it before one of its colons.
+func ownerIn(parts []reload.Part) func(rules.Problem) (string, bool) {
+	var r reader
+	names := make(map[string]string, len(parts)) // by place
+	for _, one := range r.read(parts) {
+		names[one.place] = one.Name
+	}
+	return func(p rules.Problem) (string, bool) {
+		for end := len(p.File); end >= 0; end = strings.LastIndex(p.File[:end], ": ") {
+			if name, found := names[p.File[:end]]; found {
+				return name, true
+			}
 		}
-		return strings.Compare(a.GetName(), b.GetName())
-	})
-	configs := make([]rules.DomainConfig, 0, len(messages))
-	named := make(map[string]bool)
-	for _, m := range messages {
-		known := &list[m.i]
-		known.place = placeOf(m.GetName(), m.i, named)
-		known.Source = sourceOf(m.RateLimitConfig)
-		configs = append(configs, r.domain(known.place, m.RateLimitConfig))
+		return "", false
 	}
-	if r.left < 0 { // not everything was read
-		return nil, nil, nil, r.problems
+}
+
+// compile compiles parts into one Set. The error is rules.Problems.
+func compile(parts []reload.Part, opt rules.Options) (*rules.Set, rules.Problems, error) {
+	r := reader{left: maxPlaces}
+	list := slices.DeleteFunc(r.read(parts), func(one resource) bool { return one.message == nil })
+	// Servers keep resources in maps and send them in any order, which must not decide the
+	// outcome. Resources without a name stay in the order they were sent, at the end.
+	slices.SortStableFunc(list, func(a, b resource) int {
+		x, y := a.message.GetName(), b.message.GetName()
+		if x == "" || y == "" {
+			return len(y) - len(x)
+		}
+		return strings.Compare(x, y)
+	})
+	configs := make([]rules.DomainConfig, 0, len(list))
+	for _, one := range list {
+		configs = append(configs, r.domain(one.place, one.message))
+	}
+	if r.left < 0 { // the rest was not read
+		return nil, nil, r.problems
 	}
 	set, warnings, err := rules.Compile(configs, opt)
 	var refused rules.Problems
@@ -92,47 +129,37 @@ func load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems
 	if len(r.problems) > 0 {
 		slices.SortStableFunc(r.problems, byPlace)
 		// As with files, one mistake is one problem.
-		return nil, nil, list, slices.CompactFunc(r.problems, func(a, b rules.Problem) bool { return a.Pos == b.Pos })
+		return nil, nil, slices.CompactFunc(r.problems, func(a, b rules.Problem) bool { return a.Pos == b.Pos })
 	}
 	slices.SortStableFunc(warnings, byPlace)
-	return set, warnings, list, nil
+	return set, warnings, nil
 }
 
-// sourceOf names a resource by its domain if it has no name of its own.
-func sourceOf(m *configv3.RateLimitConfig) rules.Source {
-	s := rules.Source{Name: m.GetName(), Domain: m.GetDomain()}
-	if s.Name == "" {
-		s.Name = "\x00" + s.Domain
-	}
-	return s
-}
-
-// unwrap is what a resource holds: servers that give resources a time to live
-// send them in an envelope.
-func unwrap(resource *anypb.Any) (*anypb.Any, error) {
+// unwrap returns the resource that p holds: servers that give resources a time to live send
+// them in an envelope.
+func unwrap(p reload.Part) (*anypb.Any, error) {
+	whole := &anypb.Any{TypeUrl: p.Type, Value: p.Data}
 	var envelope discovery.Resource
-	if !resource.MessageIs(&envelope) {
-		return resource, nil
+	if !whole.MessageIs(&envelope) {
+		return whole, nil
 	}
-	if err := proto.Unmarshal(resource.GetValue(), &envelope); err != nil {
+	if err := proto.Unmarshal(p.Data, &envelope); err != nil {
 		return nil, err
 	}
 	return envelope.GetResource(), nil
 }
 
-// isHeartbeat tells that a response only says that resources are still there:
-// in envelopes with nothing in them.
-func isHeartbeat(resources []*anypb.Any) bool {
-	for _, r := range resources {
-		if inner, err := unwrap(r); err == nil && inner == nil {
-			return true
-		}
-	}
-	return false
+// isHeartbeat returns whether a response only says that resources are still there: in
+// envelopes with nothing in them.
+func isHeartbeat(parts []reload.Part) bool {
+	return slices.ContainsFunc(parts, func(p reload.Part) bool {
+		inner, err := unwrap(p)
+		return err == nil && inner == nil
+	})
 }
 
-// placeOf is how messages call the resource with that name and index: by its
-// name, unless that is empty or another's, too.
+// placeOf returns what problems call the resource with that name and index: its name, unless
+// that is empty or another resource has it too.
 func placeOf(name string, i int, named map[string]bool) string {
 	if name == "" {
 		return fmt.Sprintf("xds resource %d", i+1)
@@ -145,7 +172,7 @@ func placeOf(name string, i int, named map[string]bool) string {
 	return place
 }
 
-// short is a name for a message.
+// short cuts a name for a message.
 func short(name string) string {
 	const most = 60
 	if len(name) > most {
@@ -168,5 +195,5 @@ func byPlace(a, b rules.Problem) int {
 	return strings.Compare(x, y)
 }
 
-// digits is how many s begins with.
+// digits returns how many digits s begins with.
 func digits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }

@@ -35,7 +35,7 @@ func outcome(resources []*anypb.Any, opt rules.Options) string {
 	return b.String()
 }
 
-func resource(t testing.TB, m proto.Message) *anypb.Any {
+func anyOf(t testing.TB, m proto.Message) *anypb.Any {
 	t.Helper()
 	a, err := anypb.New(m)
 	if err != nil {
@@ -161,7 +161,7 @@ func TestLoad(t *testing.T) {
 				if err := prototext.Unmarshal([]byte(text), &m); err != nil {
 					t.Fatal(err)
 				}
-				resources = append(resources, resource(t, &m))
+				resources = append(resources, anyOf(t, &m))
 			}
 			want := strings.TrimSpace(strings.ReplaceAll(test.want, "\n\t\t\t\t", "\n")) + "\n"
 			if got := outcome(resources, rules.Options{MergeDomains: test.merge}); got != want {
@@ -174,7 +174,7 @@ func TestLoad(t *testing.T) {
 // What is no resource of the type is refused with its number; the rest is
 // looked at all the same.
 func TestLoadUnreadable(t *testing.T) {
-	good := resource(t, &configv3.RateLimitConfig{Domain: "d"})
+	good := anyOf(t, &configv3.RateLimitConfig{Domain: "d"})
 	tests := []struct {
 		name string
 		a    *anypb.Any
@@ -182,7 +182,7 @@ func TestLoadUnreadable(t *testing.T) {
 	}{
 		{"nothing", nil, `its type is ""; send ` + TypeURL},
 		{"no type", &anypb.Any{Value: good.Value}, `its type is ""; send ` + TypeURL},
-		{"another type", resource(t, durationpb.New(5)), `its type is "type.googleapis.com/google.protobuf.Duration"; send ` + TypeURL},
+		{"another type", anyOf(t, durationpb.New(5)), `its type is "type.googleapis.com/google.protobuf.Duration"; send ` + TypeURL},
 		{"a type of a megabyte", &anypb.Any{TypeUrl: strings.Repeat("a", 1<<20)}, `its type is "` + strings.Repeat("a", 60) + `..."; send ` + TypeURL},
 		{"half a message", &anypb.Any{TypeUrl: TypeURL, Value: []byte{0x12, 0x05, 'd'}}, "it cannot be read: "},
 		{"text that is not UTF-8", &anypb.Any{TypeUrl: TypeURL, Value: []byte{0x12, 0x01, 0xff}}, "it cannot be read: string field contains invalid UTF-8"},
@@ -190,7 +190,7 @@ func TestLoadUnreadable(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got := outcome([]*anypb.Any{good, test.a, resource(t, &configv3.RateLimitConfig{Name: "last"})}, rules.Options{})
+			got := outcome([]*anypb.Any{good, test.a, anyOf(t, &configv3.RateLimitConfig{Name: "last"})}, rules.Options{})
 			lines := strings.Split(got, "\n")
 			if len(lines) != 3 || !strings.HasPrefix(lines[0], `xds resource "last": the domain is missing`) ||
 				!strings.HasPrefix(lines[1], "xds resource 2: "+test.want) || strings.Contains(test.want, "send") && !strings.HasSuffix(lines[1], test.want) {

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
+	"ratelimit/src/rules"
+
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // Domains that no bad resource touches take effect, from the first response on.
@@ -68,19 +71,29 @@ func TestRefusedInPart(t *testing.T) {
 }
 
 // Problems belong to the resource whose place they begin with, whatever its name.
-func TestOwnerOf(t *testing.T) {
-	names := map[string]string{`xds resource "a"`: "a", `xds resource "a: b"`: "a: b", `xds resource 1`: "1", `xds resource 10, "a"`: "a again"}
+func TestOwner(t *testing.T) {
+	t.Parallel()
+	var parts []*anypb.Any
+	for _, name := range []string{"a", "a: b", ""} {
+		parts = append(parts, anyOf(t, &configv3.RateLimitConfig{Name: name, Domain: "d"}))
+	}
+	for len(parts) < 9 {
+		parts = append(parts, nil)
+	}
+	parts = append(parts, parts[0])
+	owner := ownerIn(partsOf(parts))
 	for place, want := range map[string]string{
 		`xds resource "a"`: "a",
 		`xds resource "a": descriptors[0].rate_limit`:         "a",
 		`xds resource "a: b": charge`:                         "a: b",
-		`xds resource 1`:                                      "1",
-		`xds resource 10, "a": descriptors[2].descriptors[0]`: "a again",
+		`xds resource 3`:                                      "\x00d",
+		`xds resource 4`:                                      "xds resource 4",
+		`xds resource 10, "a": descriptors[2].descriptors[0]`: "a",
 		`xds resource 11`:                                     "",
 		`xds response`:                                        "",
 		``:                                                    "",
 	} {
-		if got, found := ownerOf(place, names); got != want || found != (want != "") {
+		if got, found := owner(rules.Problem{Pos: rules.Pos{File: place}}); got != want || found != (want != "") {
 			t.Errorf("%s belongs to %q, want %q", place, got, want)
 		}
 	}

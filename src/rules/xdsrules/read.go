@@ -42,7 +42,7 @@ func (r *reader) at(outer string, part ...string) string {
 	}
 	place := outer + strings.Join(part, "")
 	if r.left -= len(place); r.left < 0 {
-		r.problem(outer, "use fewer levels, or fewer descriptors", "the set is too large: the paths of its parts are longer than %d MB together", maxPlaces>>20)
+		r.problem("xds response", "use fewer levels, or fewer descriptors", "the set is too large: the paths of its parts are longer than %d MB together", maxPlaces>>20)
 	}
 	return place
 }

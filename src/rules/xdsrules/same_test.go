@@ -274,7 +274,7 @@ func dump(t testing.TB, set *rules.Set) string {
 func sameAsFile(t testing.TB, m *configv3.RateLimitConfig) bool {
 	t.Helper()
 	m.Name = "" // of no consequence, and in the way of comparing
-	set, warnings, err := Load([]*anypb.Any{resource(t, m)}, rules.Options{})
+	set, warnings, err := Load([]*anypb.Any{anyOf(t, m)}, rules.Options{})
 	var problems rules.Problems
 	errors.As(err, &problems)
 	if wireOnly(m) {
@@ -310,7 +310,7 @@ func TestSameAsFile(t *testing.T) {
 	}
 	for i := range rounds {
 		b := builder{rand.New(rand.NewPCG(1, uint64(i)))}
-		if sameAsFile(t, b.resource()) {
+		if sameAsFile(t, b.anyOf()) {
 			good++
 		}
 	}
@@ -326,7 +326,7 @@ func (b builder) one(n int) bool { return b.IntN(n) == 0 }
 
 func pick[T any](b builder, list ...T) T { return list[b.IntN(len(list))] }
 
-func (b builder) resource() *configv3.RateLimitConfig {
+func (b builder) anyOf() *configv3.RateLimitConfig {
 	m := &configv3.RateLimitConfig{Domain: "d", Descriptors: b.descriptors(3)}
 	if b.one(30) {
 		m.Domain = pick(b, "", "é\n\x00", "1.5")
@@ -516,7 +516,7 @@ func (b builder) limit() *configv3.RateLimitPolicy {
 func FuzzLoad(f *testing.F) {
 	for i := range 50 {
 		b := builder{rand.New(rand.NewPCG(2, uint64(i)))}
-		f.Add(wire(f, b.resource()))
+		f.Add(wire(f, b.anyOf()))
 	}
 	f.Add(levels(101))
 	f.Add([]byte("\x1a\x00\x1a\x00"))

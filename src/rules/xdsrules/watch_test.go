@@ -53,7 +53,7 @@ func TestAckAndNack(t *testing.T) {
 		if got := l.Stats(); !got.Connected || got.Streams != 1 || got.Failures != 0 || got.Acks != 4 || got.Nacks == 0 {
 			t.Errorf("got %+v", got)
 		}
-		if l.last.Resources != 1 || len(l.last.Hash) != 16 {
+		if l.last.Parts != 1 || len(l.last.Hash) != 16 {
 			t.Errorf("got %+v", l.last)
 		}
 		l.stop()

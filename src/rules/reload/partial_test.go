@@ -1,4 +1,4 @@
-package rules
+package reload
 
 import (
 	"maps"
@@ -23,10 +23,10 @@ func TestHeldBack(t *testing.T) {
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			t.Parallel()
-			sources := func(text string) (list []Source) {
+			sources := func(text string) (list []Identity) {
 				for f := range strings.FieldsSeq(text) {
 					name, domain, _ := strings.Cut(f, ":")
-					list = append(list, Source{name, domain})
+					list = append(list, Identity{name, domain})
 				}
 				return list
 			}
