@@ -45,7 +45,7 @@ func Limit(l *limiter.Limiter, domain string, describe func(*http.Request) []rul
 			log.Printf("rate limit: %v", err)
 			http.Error(w, "the rate limit is not known at the moment", http.StatusInternalServerError)
 		case answer.Over:
-			refuse(w, answer.Statuses[0].Wait)
+			refuse(w, answer.Statuses[0].RetryAfter)
 		default:
 			next.ServeHTTP(w, r)
 		}

@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -143,9 +144,67 @@ func TestWhatBinds(t *testing.T) {
 		{"seconds of fixed windows", []limiter.Charge{charge(fixed, 1, 0, second+1, false), charge(gcra, 5, 0, second+1, false)}, 0, 0, 2 * second},
 	} {
 		st := limiter.Status{Charges: tt.charges}
-		limiter.Bind(&st)
-		if st.Binding != tt.binding || st.Wait != tt.wait || st.Until != tt.until {
-			t.Errorf("%s: binding %d, wait %v, until %v; want %d, %v, %v", tt.name, st.Binding, st.Wait, st.Until, tt.binding, tt.wait, tt.until)
+		limiter.Conclude(&st)
+		binding := slices.IndexFunc(tt.charges, func(c limiter.Charge) bool { return st.Binding != nil && c.Rule == st.Binding.Rule })
+		if binding != tt.binding || st.RetryAfter != tt.wait || st.ResetAfter != tt.until {
+			t.Errorf("%s: binding %d, wait %v, until %v; want %d, %v, %v", tt.name, binding, st.RetryAfter, st.ResetAfter, tt.binding, tt.wait, tt.until)
+		}
+	}
+}
+
+// The wait of a request follows from those of its descriptors: all must pass that refuse
+// by themselves, and of the quotas, if all are over, any one.
+func TestRetryAfter(t *testing.T) {
+	const second, never = time.Second, algorithm.Never
+	ok := limiter.Status{}
+	over := func(wait time.Duration) limiter.Status { return limiter.Status{Over: true, RetryAfter: wait} }
+	quota := func(st limiter.Status) limiter.Status {
+		st.Quota = true
+		return st
+	}
+	for _, tt := range []struct {
+		name     string
+		statuses []limiter.Status
+		over     bool
+		want     time.Duration
+	}{
+		{"none", []limiter.Status{ok, ok}, false, 0},
+		{"the longest", []limiter.Status{over(7 * second), over(5 * second), ok}, true, 7 * second},
+		{"never is the longest", []limiter.Status{over(7 * second), over(never)}, true, never},
+		{"a quota that is over is like any other", []limiter.Status{ok, quota(over(5 * second)), quota(ok)}, false, 0},
+		{"all quotas over", []limiter.Status{quota(over(3 * second)), quota(over(5 * second))}, true, 3 * second},
+		{"a quota that is over beside one that is not", []limiter.Status{over(8 * second), quota(over(900 * second)), quota(ok)}, true, 8 * second},
+		{"a quota that never passes beside one that does", []limiter.Status{over(8 * second), quota(over(never)), quota(ok)}, true, 8 * second},
+		{"all quotas over and another limit", []limiter.Status{over(8 * second), quota(over(900 * second)), quota(over(never))}, true, 900 * second},
+		{"quotas that never pass", []limiter.Status{quota(over(never)), quota(over(never))}, true, never},
+	} {
+		a := limiter.Answer{Statuses: tt.statuses}
+		limiter.Decide(&a)
+		if a.Over != tt.over || a.RetryAfter != tt.want {
+			t.Errorf("%s: over %t, retry after %v; want %t, %v", tt.name, a.Over, a.RetryAfter, tt.over, tt.want)
+		}
+	}
+}
+
+// A canary's fallback decides nothing.
+func TestFallback(t *testing.T) {
+	charge := func(f backend.Fallback, canary bool) limiter.Charge {
+		return limiter.Charge{Canary: canary, Verdict: backend.Verdict{Fallback: f}}
+	}
+	for _, tt := range []struct {
+		charges []limiter.Charge
+		want    backend.Fallback
+	}{
+		{nil, backend.FallbackError},
+		{[]limiter.Charge{charge(backend.FallbackAllow, true), charge(backend.FallbackError, false)}, backend.FallbackError},
+		{[]limiter.Charge{charge(backend.FallbackAllow, true), charge(backend.FallbackLocal, false), charge(backend.FallbackDeny, false)}, backend.FallbackLocal},
+	} {
+		st := limiter.Status{Charges: tt.charges}
+		limiter.Conclude(&st)
+		a := limiter.Answer{Statuses: []limiter.Status{{}, st}}
+		limiter.Decide(&a)
+		if st.Fallback != tt.want || a.Fallback != tt.want {
+			t.Errorf("%+v: %v and %v, want %v", tt.charges, st.Fallback, a.Fallback, tt.want)
 		}
 	}
 }

@@ -42,7 +42,7 @@ descriptors:
 			fmt.Println(err)
 			return
 		}
-		v := answer.Statuses[0].Bound().Verdict
+		v := answer.Statuses[0].Binding.Verdict
 		fmt.Println("over:", answer.Over, "remaining:", v.Remaining, "wait:", v.RetryAfter)
 	}
 	// Output:

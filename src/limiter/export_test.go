@@ -1,4 +1,7 @@
 package limiter
 
-// Bind is Status.bind for tests.
-func Bind(st *Status) { st.bind() }
+// Conclude is Status.conclude for tests.
+func Conclude(st *Status) { st.conclude() }
+
+// Decide is Answer.decide for tests.
+func Decide(a *Answer) { a.decide(false, false) }

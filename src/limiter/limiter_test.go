@@ -108,10 +108,10 @@ func brief(a *limiter.Answer) string {
 		switch {
 		case st.Unlimited():
 			parts = append(parts, "unlimited")
-		case st.Bound() == nil:
+		case st.Binding == nil:
 			parts = append(parts, "-")
 		default:
-			parts = append(parts, fmt.Sprintf("%s %d/%d", word[st.Over], st.Bound().Verdict.Remaining, st.Bound().Limit.Requests))
+			parts = append(parts, fmt.Sprintf("%s %d/%d", word[st.Over], st.Binding.Verdict.Remaining, st.Binding.Limit.Requests))
 		}
 	}
 	return word[a.Over] + ": " + strings.Join(parts, ", ")

@@ -7,60 +7,52 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// Look fills a with what would become of req now, and changes nothing: every
-// charge only looks, and the Recorder is not told. Its errors are those of Check.
+// Look fills a with the decision on req as of now, and changes nothing: no hit is
+// charged, and the Recorder is not called. Its errors are those of Check.
 //
-// The verdicts are those of looks: Before is the counter as it is, and Remaining
-// what is left of it without this request. A hit is judged as if those of the
-// request before it had been charged to the counter that they share. Where one
-// of them is refused, and its limit does not count what is refused, Check may
-// be kinder to the next one than Look.
+// In the verdicts, Before is the counter as it is, and Remaining is what is left without
+// this request. A hit is decided as if earlier hits of the request had been charged to
+// the counter that they share. If one of them is refused, and its limit does not count
+// refused hits, Check may allow a later hit that Look refuses.
 func (l *Limiter) Look(ctx context.Context, req *Request, a *Answer) error {
 	return l.decide(ctx, req, a, true)
 }
 
-// oddLook is a hit whose look does not say whether it passes: a refund, which is
-// never over, or one that follows too close on another of the request on the
-// same counter, and so never passes.
-type oddLook struct {
-	hit      int
-	tooClose bool
-}
-
-// onlyLook turns all hits into looks.
-func (s *scratch) onlyLook() (odd []oddLook) {
+// lookOnly turns all hits into looks.
+func (a *Answer) lookOnly() {
 	type counter struct {
 		key    string
 		kind   algorithm.Kind
 		period time.Duration
 	}
 	asked := make(map[counter]uint64)
-	for i := range s.batch.Hits {
-		h := &s.batch.Hits[i]
+	for i := range a.Charges {
+		c, h := &a.Charges[i], &a.memory.batch.Hits[i]
 		refund := h.Op == algorithm.Refund
 		*h = h.AsLook()
 		if refund {
-			odd = append(odd, oddLook{hit: i})
 			continue
 		}
-		c := counter{string(h.Key), h.Limit.Kind, h.Limit.Period}
-		before := asked[c]
-		if before > 0 && h.Limit.MinInterval > 0 {
-			odd = append(odd, oddLook{hit: i, tooClose: true})
-		}
-		h.Amount = min(before+h.Amount, algorithm.MaxAmount)
-		asked[c] = h.Amount
+		same := counter{string(c.Key), h.Limit.Kind, h.Limit.Period}
+		c.Asked += asked[same]
+		asked[same] = c.Asked
+		h.Amount = min(c.Asked, algorithm.MaxAmount)
 	}
-	return odd
 }
 
-// judge turns the verdicts of odd looks into those of hits.
-func (s *scratch) judge(odd []oddLook) {
-	for _, o := range odd {
-		v := &s.batch.Verdicts[o.hit]
-		v.Over, v.Interval, v.RetryAfter = o.tooClose, o.tooClose, 0
-		if o.tooClose {
-			v.RetryAfter = algorithm.Never
+// correctLooks fixes the verdicts of looks that do not say what would become of the hit:
+// a refund is never over, and a second hit on a counter with a minimum interval always is.
+func (a *Answer) correctLooks() {
+	for i := range a.Statuses {
+		st := &a.Statuses[i]
+		for j := st.found.begin; j < st.found.end; j++ {
+			c, v := &a.Charges[j], &a.memory.batch.Verdicts[j]
+			switch {
+			case st.Op == algorithm.Refund:
+				v.Over, v.Interval, v.RetryAfter = false, false, 0
+			case c.Asked > st.Amount && c.Algorithm.MinInterval > 0:
+				v.Over, v.Interval, v.RetryAfter = true, true, algorithm.Never
+			}
 		}
 	}
 }

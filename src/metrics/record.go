@@ -38,7 +38,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 		}
 	}
 	if failed {
-		r.storeErrors.Add(decisions(req, a, (*limiter.Status).Failed))
+		r.storeErrors.Add(decisions(req, a, func(st *limiter.Status) bool { return st.Failed }))
 	}
 }
 

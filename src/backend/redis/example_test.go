@@ -52,7 +52,7 @@ descriptors:
 		if err := l.Check(ctx, &req, &answer); err != nil {
 			return err // the store did not answer: let it pass, or not
 		}
-		fmt.Fprintln(w, "over:", answer.Over, "wait:", answer.Statuses[0].Wait.Round(time.Second))
+		fmt.Fprintln(w, "over:", answer.Over, "wait:", answer.Statuses[0].RetryAfter.Round(time.Second))
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ func (opt *explainOptions) askFiles(ctx context.Context, std stdio, body []byte)
 	if err := l.Look(ctx, req, &a); err != nil {
 		return nil, err
 	}
-	return explain.Of(req, &a, l.Keys(), explain.Rules), nil
+	return explain.Of(req, &a, explain.Rules), nil
 }
 
 // maxReport bounds what is read of a service's answer.
@@ -257,7 +257,7 @@ func explainHandler(l *limiter.Limiter) http.Handler {
 			rls.WriteError(w, err)
 			return
 		}
-		report := explain.Of(req, &a, l.Keys(), explain.Looked)
+		report := explain.Of(req, &a, explain.Looked)
 		if format != "json" && !strings.Contains(r.Header.Get("Accept"), "application/json") {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			_, _ = io.WriteString(w, report.Text()) // a caller that has gone needs no answer

@@ -27,6 +27,7 @@ type batch struct {
 const (
 	keptEntries = 16 << 10
 	keptBytes   = 64 << 10
+	keptCharges = 4 * limiter.MaxDescriptors
 )
 
 func (s *Server) newBatch() *batch {
@@ -45,10 +46,9 @@ func (b *batch) release() *[]byte {
 		return box
 	}
 	b.clear()
-	clear(b.answer.Statuses) // they point into rules that may be replaced
-	clear(b.answer.Charges)
-	b.answer = limiter.Answer{Statuses: b.answer.Statuses[:0], Charges: b.answer.Charges[:0]}
-	b.srv.batches.Put(b)
+	if b.answer.Reset(keptCharges) {
+		b.srv.batches.Put(b)
+	}
 	return box
 }
 
@@ -143,7 +143,7 @@ func (b *batch) reply(err error) (answered int, f *fault) {
 	for i := range b.answer.Statuses {
 		st := &b.answer.Statuses[i]
 		switch {
-		case err == nil || !st.Failed():
+		case err == nil || !st.Failed:
 			b.out = b.srv.appendReply(b.out, st)
 		case b.srv.bans(st):
 			b.out = append(b.out, denied...)

@@ -20,7 +20,7 @@ const noLimit = math.MaxUint32
 //
 // In a first-hit window both are the seconds to its end, as in divvy.
 func (s *Server) appendReply(dst []byte, st *limiter.Status) []byte {
-	bound := st.Bound()
+	bound := st.Binding
 	switch {
 	case bound == nil:
 		credit := uint64(noLimit)
@@ -28,13 +28,13 @@ func (s *Server) appendReply(dst []byte, st *limiter.Status) []byte {
 			credit = uint64(st.Rule.Requests)
 		}
 		return appendOK(dst, credit, 0)
-	case !st.Refused:
-		return appendOK(dst, bound.Verdict.Remaining, s.seconds(st.Until))
-	case st.Wait < 0:
+	case !st.Over || s.cfg.Limiter.Shadow():
+		return appendOK(dst, bound.Verdict.Remaining, s.seconds(st.ResetAfter))
+	case st.RetryAfter < 0:
 		return append(dst, denied...)
 	}
 	dst = append(dst, "OK false 0 "...)
-	dst = strconv.AppendInt(dst, s.seconds(st.Until), 10)
+	dst = strconv.AppendInt(dst, s.seconds(st.ResetAfter), 10)
 	return append(dst, '\n')
 }
 

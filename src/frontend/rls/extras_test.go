@@ -26,17 +26,18 @@ import (
 // negative, then with that many seconds to wait, and -1000 for never.
 func asked(requests uint32, remaining int, quota bool) limiter.Status {
 	c := limiter.Charge{Limit: rules.Quantity{Requests: requests, Unit: rules.Hour}}
-	st := limiter.Status{Quota: quota, Until: time.Duration(requests)*time.Second - time.Millisecond}
+	st := limiter.Status{Quota: quota, ResetAfter: time.Duration(requests)*time.Second - time.Millisecond}
 	if remaining >= 0 {
 		c.Verdict.Remaining = uint64(remaining)
 	} else {
 		st.Over, c.Over, c.Verdict.Over = true, true, true
-		st.Wait = time.Duration(-remaining)*time.Second - time.Millisecond
+		st.RetryAfter = time.Duration(-remaining)*time.Second - time.Millisecond
 		if remaining == -1000 {
-			st.Wait = algorithm.Never
+			st.RetryAfter = algorithm.Never
 		}
 	}
 	st.Charges = []limiter.Charge{c}
+	st.Binding = &st.Charges[0]
 	return st
 }
 
@@ -45,28 +46,29 @@ func TestHeaders(t *testing.T) {
 	tests := []struct {
 		name     string
 		over     bool
+		wait     time.Duration // algorithm.Never: it can never pass
 		statuses []limiter.Status
 		want     string
 	}{
-		{"no limit", false, []limiter.Status{none, none}, ""},
-		{"one", false, []limiter.Status{none, asked(10, 3, false)}, "L=10 R=3 S=10"},
-		{"the fewest remaining", false, []limiter.Status{asked(10, 3, false), asked(20, 2, false), asked(30, 5, false)}, "L=20 R=2 S=20"},
-		{"the first of equals", false, []limiter.Status{asked(10, 3, false), asked(20, 3, false)}, "L=10 R=3 S=10"},
-		{"the last that refuses", true, []limiter.Status{asked(10, -7, false), asked(20, -5, false), asked(30, 0, false)}, "L=20 R=0 S=20 Retry-After=7"},
-		{"a quota that is over is like any other", false, []limiter.Status{asked(10, 1, false), asked(20, -5, true), asked(30, 5, true)}, "L=20 R=0 S=20"},
-		{"all quotas over", true, []limiter.Status{asked(10, -3, true), asked(20, -5, true)}, "L=10 R=0 S=10 Retry-After=3"},
-		{"a quota that is over beside one that is not", true, []limiter.Status{asked(10, -8, false), asked(20, -900, true), asked(30, 5, true)}, "L=10 R=0 S=10 Retry-After=8"},
-		{"a quota that never passes beside one that does", true, []limiter.Status{asked(10, -8, false), asked(20, -1000, true), asked(30, 5, true)}, "L=10 R=0 S=10 Retry-After=8"},
-		{"all quotas over and another limit", true, []limiter.Status{asked(10, -8, false), asked(20, -900, true), asked(30, -1000, true)}, "L=10 R=0 S=10 Retry-After=900"},
-		{"quotas that never pass", true, []limiter.Status{asked(20, -1000, true), asked(30, -1000, true)}, "L=20 R=0 S=20"},
-		{"never", true, []limiter.Status{asked(10, -7, false), asked(20, -1000, false)}, "L=20 R=0 S=20"},
-		{"shadow mode for all", false, []limiter.Status{asked(10, -7, false)}, "L=10 R=0 S=10"},
+		{"no limit", false, 0, []limiter.Status{none, none}, ""},
+		{"one", false, 0, []limiter.Status{none, asked(10, 3, false)}, "L=10 R=3 S=10"},
+		{"the fewest remaining", false, 0, []limiter.Status{asked(10, 3, false), asked(20, 2, false), asked(30, 5, false)}, "L=20 R=2 S=20"},
+		{"the first of equals", false, 0, []limiter.Status{asked(10, 3, false), asked(20, 3, false)}, "L=10 R=3 S=10"},
+		{"the last that refuses", true, 7*time.Second - time.Millisecond, []limiter.Status{asked(10, -7, false), asked(20, -5, false), asked(30, 0, false)}, "L=20 R=0 S=20 Retry-After=7"},
+		{"a quota that is over is like any other", false, 0, []limiter.Status{asked(10, 1, false), asked(20, -5, true), asked(30, 5, true)}, "L=20 R=0 S=20"},
+		{"all quotas over", true, 3*time.Second - time.Millisecond, []limiter.Status{asked(10, -3, true), asked(20, -5, true)}, "L=10 R=0 S=10 Retry-After=3"},
+		{"a quota that is over beside one that is not", true, 8*time.Second - time.Millisecond, []limiter.Status{asked(10, -8, false), asked(20, -900, true), asked(30, 5, true)}, "L=10 R=0 S=10 Retry-After=8"},
+		{"a quota that never passes beside one that does", true, 8*time.Second - time.Millisecond, []limiter.Status{asked(10, -8, false), asked(20, -1000, true), asked(30, 5, true)}, "L=10 R=0 S=10 Retry-After=8"},
+		{"all quotas over and another limit", true, 900*time.Second - time.Millisecond, []limiter.Status{asked(10, -8, false), asked(20, -900, true), asked(30, -1000, true)}, "L=10 R=0 S=10 Retry-After=900"},
+		{"quotas that never pass", true, algorithm.Never, []limiter.Status{asked(20, -1000, true), asked(30, -1000, true)}, "L=20 R=0 S=20"},
+		{"never", true, algorithm.Never, []limiter.Status{asked(10, -7, false), asked(20, -1000, false)}, "L=20 R=0 S=20"},
+		{"shadow mode for all", false, 0, []limiter.Status{asked(10, -7, false)}, "L=10 R=0 S=10"},
 	}
 	names := HeaderNames{Limit: "L", Remaining: "R", Reset: "S"}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for _, h := range names.headers(&limiter.Answer{Over: tt.over, Statuses: tt.statuses}) {
+			for _, h := range names.headers(&limiter.Answer{Over: tt.over, RetryAfter: tt.wait, Statuses: tt.statuses}) {
 				got = append(got, h.GetKey()+"="+h.GetValue())
 			}
 			if strings.Join(got, " ") != tt.want {
@@ -79,9 +81,7 @@ func TestHeaders(t *testing.T) {
 // The header that says who decided stands alone, or before the others.
 func TestDegradedHeader(t *testing.T) {
 	degraded := asked(10, 3, false)
-	degraded.Charges[0].Verdict.Fallback = backend.FallbackLocal
-	canary := asked(10, 3, false)
-	canary.Charges[0].Verdict.Fallback, canary.Charges[0].Canary = backend.FallbackAllow, true
+	degraded.Fallback = backend.FallbackLocal
 	for _, tt := range []struct {
 		names    HeaderNames
 		statuses []limiter.Status
@@ -90,16 +90,19 @@ func TestDegradedHeader(t *testing.T) {
 		{HeaderNames{Degraded: "D"}, []limiter.Status{asked(5, 1, false), degraded}, "D=local"},
 		{HeaderNames{Degraded: "D"}, []limiter.Status{asked(5, 1, false)}, ""},
 		{HeaderNames{Degraded: "D"}, []limiter.Status{{}}, ""},
-		{HeaderNames{Degraded: "D"}, []limiter.Status{canary}, ""}, // a canary decides nothing
 		{HeaderNames{Limit: "L", Remaining: "R", Reset: "S"}, []limiter.Status{degraded}, "L=10 R=3 S=10"},
 		{HeaderNames{Limit: "L", Remaining: "R", Reset: "S", Degraded: "D"}, []limiter.Status{degraded}, "D=local L=10 R=3 S=10"},
 	} {
 		var got []string
-		for _, h := range tt.names.headers(&limiter.Answer{Statuses: tt.statuses}) {
+		a := &limiter.Answer{Statuses: tt.statuses}
+		for i := range tt.statuses {
+			a.Fallback = max(a.Fallback, tt.statuses[i].Fallback)
+		}
+		for _, h := range tt.names.headers(a) {
 			got = append(got, h.GetKey()+"="+h.GetValue())
 		}
 		var resp pb.RateLimitResponse // as it is written in bytes
-		if err := proto.Unmarshal(tt.names.appendTo(nil, &limiter.Answer{Statuses: tt.statuses}), &resp); err != nil {
+		if err := proto.Unmarshal(tt.names.appendTo(nil, a), &resp); err != nil {
 			t.Fatal(err)
 		}
 		var wire []string

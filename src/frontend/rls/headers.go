@@ -5,6 +5,7 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 )
@@ -34,14 +35,14 @@ func (n *HeaderNames) headers(a *limiter.Answer) (list []*core.HeaderValue) {
 	if n.Limit == "" {
 		return list
 	}
-	c := st.Bound()
+	c := st.Binding
 	list = append(
 		list,
 		&core.HeaderValue{Key: n.Limit, Value: strconv.FormatUint(uint64(c.Limit.Requests), 10)},
 		&core.HeaderValue{Key: n.Remaining, Value: strconv.FormatUint(c.Verdict.Remaining, 10)},
-		&core.HeaderValue{Key: n.Reset, Value: strconv.FormatInt(wholeSeconds(st.Until), 10)},
+		&core.HeaderValue{Key: n.Reset, Value: strconv.FormatInt(wholeSeconds(st.ResetAfter), 10)},
 	)
-	if wait, ok := a.Retry(); ok {
+	if wait := a.RetryAfter; a.Over && wait != algorithm.Never {
 		list = append(list, &core.HeaderValue{Key: retryAfter, Value: strconv.FormatInt(wholeSeconds(wait), 10)})
 	}
 	return list
@@ -52,7 +53,7 @@ func (n *HeaderNames) degraded(a *limiter.Answer) string {
 	if n.Degraded == "" {
 		return ""
 	}
-	if f := a.Fallback(); f != backend.FallbackError {
+	if f := a.Fallback; f != backend.FallbackError {
 		return f.String()
 	}
 	return ""
@@ -66,10 +67,10 @@ func scarcest(a *limiter.Answer) (found *limiter.Status) {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		switch {
-		case st.Bound() == nil:
+		case st.Binding == nil:
 		case st.Over && !st.Quota:
 			found, refused = st, true
-		case !refused && (found == nil || st.Bound().Verdict.Remaining < found.Bound().Verdict.Remaining):
+		case !refused && (found == nil || st.Binding.Verdict.Remaining < found.Binding.Verdict.Remaining):
 			found = st
 		}
 	}

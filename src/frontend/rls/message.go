@@ -40,8 +40,8 @@ func (c *call) fits() bool {
 	if c.large {
 		share = 1
 	}
-	return cap(c.text) <= maxKept && cap(c.entries) <= maxKeptEntries/share && cap(c.req.Descriptors) <= maxKeptList/share &&
-		cap(c.answer.Statuses) <= maxKeptList/share && cap(c.answer.Charges) <= maxKeptList/share
+	return c.answer.Reset(maxKeptList/share) &&
+		cap(c.text) <= maxKept && cap(c.entries) <= maxKeptEntries/share && cap(c.req.Descriptors) <= maxKeptList/share
 }
 
 // begin returns a call for the request that has turn t. Large calls are of a pool of
@@ -64,9 +64,6 @@ func (s *Service) release(c *call) {
 	}
 	clear(c.entries) // they point into what came off the wire
 	clear(c.req.Descriptors)
-	clear(c.answer.Statuses) // and these into rules that may be replaced
-	clear(c.answer.Charges)
-	c.answer = limiter.Answer{Statuses: c.answer.Statuses[:0], Charges: c.answer.Charges[:0]}
 	if c.large {
 		s.largePool.Put(c)
 	} else {
@@ -146,7 +143,7 @@ func descriptorStatus(st *limiter.Status) *pb.RateLimitResponse_DescriptorStatus
 	if st.Unlimited() {
 		out.LimitRemaining = math.MaxUint32
 	}
-	c := st.Bound()
+	c := st.Binding
 	if c == nil {
 		return out
 	}
@@ -161,7 +158,7 @@ func descriptorStatus(st *limiter.Status) *pb.RateLimitResponse_DescriptorStatus
 		out.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(c.Limit.Multiplier)
 	}
 	out.LimitRemaining = uint32(min(c.Verdict.Remaining, math.MaxUint32))
-	out.DurationUntilReset = durationpb.New(st.Until)
+	out.DurationUntilReset = durationpb.New(st.ResetAfter)
 	return out
 }
 

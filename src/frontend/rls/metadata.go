@@ -26,7 +26,7 @@ func metadata(msg *pb.RateLimitRequest, a *limiter.Answer) (*structpb.Struct, er
 		if a.Domain != nil && a.Domain.Words() && len(a.Statuses[i].Charges) > 0 {
 			about.Fields["summary"] = summary(&a.Statuses[i])
 		}
-		if f := a.Statuses[i].Fallback(); f != backend.FallbackError {
+		if f := a.Statuses[i].Fallback; f != backend.FallbackError {
 			about.Fields["degraded"] = structpb.NewStringValue(f.String())
 		}
 		descriptors[i] = structpb.NewStructValue(about)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/frontend/h2guard"
 	"ratelimit/src/limiter"
 )
@@ -109,7 +110,7 @@ func appendStatus(b []byte, st *limiter.Status) []byte {
 	if st.Unlimited() {
 		b = appendNumber(b, 3, math.MaxUint32)
 	}
-	c := st.Bound()
+	c := st.Binding
 	if c == nil {
 		return b
 	}
@@ -119,8 +120,8 @@ func appendStatus(b []byte, st *limiter.Status) []byte {
 	b = appendNumber(b, 3, min(c.Verdict.Remaining, math.MaxUint32))
 	b = protowire.AppendTag(b, 4, protowire.BytesType)
 	at = len(b)
-	b = appendNumber(append(b, 0), 1, uint64(st.Until/time.Second))
-	return endMessage(appendNumber(b, 2, uint64(st.Until%time.Second)), at)
+	b = appendNumber(append(b, 0), 1, uint64(st.ResetAfter/time.Second))
+	return endMessage(appendNumber(b, 2, uint64(st.ResetAfter%time.Second)), at)
 }
 
 func appendLimit(b []byte, c *limiter.Charge) []byte {
@@ -149,11 +150,11 @@ func (n *HeaderNames) appendTo(b []byte, a *limiter.Answer) []byte {
 	if n.Limit == "" {
 		return b
 	}
-	c := st.Bound()
+	c := st.Binding
 	b = appendHeader(b, n.Limit, uint64(c.Limit.Requests))
 	b = appendHeader(b, n.Remaining, c.Verdict.Remaining)
-	b = appendSeconds(b, n.Reset, st.Until)
-	if wait, ok := a.Retry(); ok {
+	b = appendSeconds(b, n.Reset, st.ResetAfter)
+	if wait := a.RetryAfter; a.Over && wait != algorithm.Never {
 		b = appendSeconds(b, retryAfter, wait)
 	}
 	return b

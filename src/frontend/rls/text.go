@@ -82,7 +82,7 @@ func appendStatusJSON(dst []byte, st *limiter.Status) (_ []byte, ok bool) {
 	if st.Unlimited() {
 		remaining = math.MaxUint32
 	}
-	c := st.Bound()
+	c := st.Binding
 	if c == nil {
 		return append(appendField(dst, "limitRemaining", remaining), '}'), true
 	}
@@ -112,7 +112,7 @@ func appendStatusJSON(dst []byte, st *limiter.Status) (_ []byte, ok bool) {
 	dst = append(dst, '}')
 	dst = appendField(dst, "limitRemaining", min(c.Verdict.Remaining, math.MaxUint32))
 	dst = append(dst, `,"durationUntilReset":"`...)
-	dst = appendDuration(dst, st.Until)
+	dst = appendDuration(dst, st.ResetAfter)
 	return append(dst, `"}`...), true
 }
 

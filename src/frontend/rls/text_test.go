@@ -54,8 +54,8 @@ func answers() (list []*limiter.Answer) {
 	}
 	charged := func(rule *rules.Rule, q rules.Quantity, remaining uint64, until time.Duration) limiter.Status {
 		return limiter.Status{
-			Rule: rule, Over: remaining == 0, Until: until,
-			Charges: []limiter.Charge{{Rule: rule, Limit: q, Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}}}},
+			Rule: rule, Over: remaining == 0, ResetAfter: until,
+			Binding: &limiter.Charge{Rule: rule, Limit: q, Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}}},
 		}
 	}
 	one(limiter.Status{})
@@ -74,7 +74,7 @@ func answers() (list []*limiter.Answer) {
 	}
 	several := charged(nil, rules.Quantity{Requests: 9, Unit: rules.Hour, Multiplier: 1}, 3, time.Hour)
 	several.Charges = append(several.Charges, limiter.Charge{Limit: rules.Quantity{Requests: 1, Unit: rules.Second, Multiplier: 1}})
-	several.Binding = 1
+	several.Binding = &several.Charges[0]
 	one(several)
 	return list
 }
@@ -95,7 +95,7 @@ func TestAppendJSON(t *testing.T) {
 		}
 	}
 	bad := &limiter.Answer{Statuses: []limiter.Status{{
-		Charges: []limiter.Charge{{Rule: &rules.Rule{Name: "\xff"}}},
+		Binding: &limiter.Charge{Rule: &rules.Rule{Name: "\xff"}},
 	}}}
 	if got, err := AppendJSON(nil, bad); err == nil {
 		t.Errorf("a name that is not UTF-8: %s", got)
@@ -110,7 +110,7 @@ func FuzzAppendJSON(f *testing.F) {
 		q := rules.Quantity{Requests: requests, Unit: rules.Unit(unit % 8), Multiplier: multiplier}
 		a := &limiter.Answer{Over: over, Statuses: []limiter.Status{
 			{Rule: rule},
-			{Rule: rule, Over: over, Until: time.Duration(max(until, 0)), Charges: []limiter.Charge{{Rule: rule, Limit: q, Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}}}}},
+			{Rule: rule, Over: over, ResetAfter: time.Duration(max(until, 0)), Binding: &limiter.Charge{Rule: rule, Limit: q, Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}}}},
 		}}
 		got, err := AppendJSON(nil, a)
 		want, wantErr := marshal(response(a))

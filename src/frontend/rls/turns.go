@@ -124,7 +124,7 @@ func (s *Service) jsonBytes(body []byte) int64 {
 	if s.cfg.Metadata {
 		perObject, perByte = 700, 12
 	}
-	const perDescriptor = 3 << 10 // for its status
+	const perDescriptor = 4 << 10 // for its status
 	objects := int64(bytes.Count(body, []byte{'{'}))
 	return objects*perObject + int64(len(body))*perByte + min(objects/2, limiter.MaxDescriptors)*perDescriptor
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
@@ -70,7 +69,7 @@ func (s *Sampler) Record(req *limiter.Request, a *limiter.Answer) {
 func (s *Sampler) record(now time.Time, req *limiter.Request, a *limiter.Answer) {
 	if req.Independent {
 		for i := range a.Statuses {
-			if a.Statuses[i].Refused {
+			if a.Statuses[i].Over {
 				s.sample(now, req, a, i)
 			}
 		}
@@ -79,20 +78,16 @@ func (s *Sampler) record(now time.Time, req *limiter.Request, a *limiter.Answer)
 	binding := -1
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
-		if st.Failed() {
+		if st.Failed {
 			return // the answer is an error
 		}
-		if st.Over && (binding < 0 || longer(st.Wait, a.Statuses[binding].Wait)) {
+		if st.Over && (binding < 0 || limiter.Longer(st.RetryAfter, a.Statuses[binding].RetryAfter)) {
 			binding = i
 		}
 	}
 	if binding >= 0 {
 		s.sample(now, req, a, binding)
 	}
-}
-
-func longer(a, b time.Duration) bool {
-	return b != algorithm.Never && (a == algorithm.Never || a > b)
 }
 
 // sample hands on the denial of descriptor i if there is room for it in this second.
@@ -103,13 +98,13 @@ func (s *Sampler) sample(now time.Time, req *limiter.Request, a *limiter.Answer,
 	}
 	st := &a.Statuses[i]
 	d := Denial{
-		Subject: subject(req.Descriptors[i].Entries), Wait: st.Wait,
-		StoreFailed: st.Fallback() == backend.FallbackDeny, Skipped: s.skipped.Swap(0),
+		Subject: subject(req.Descriptors[i].Entries), Wait: st.RetryAfter,
+		StoreFailed: st.Fallback == backend.FallbackDeny, Skipped: s.skipped.Swap(0),
 	}
 	if a.Domain != nil {
 		d.Domain = cut(a.Domain.Name, maxName)
 	}
-	if c := st.Bound(); c != nil && c.Rule != nil {
+	if c := st.Binding; c != nil && c.Rule != nil {
 		d.Rule = cut(c.Rule.Key, maxName)
 	}
 	s.log(d)

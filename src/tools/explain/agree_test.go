@@ -174,7 +174,7 @@ func agree(t *testing.T, ask string, report *explain.Report, a *limiter.Answer, 
 	}
 	for i, d := range report.Descriptors {
 		st := &a.Statuses[i]
-		if d.Quota != st.Quota || (d.Rule == "") != (d.Outcome == explain.Unmatched || st.Bound() != nil && st.Bound().Rule == nil) {
+		if d.Quota != st.Quota || (d.Rule == "") != (d.Outcome == explain.Unmatched || st.Binding != nil && st.Binding.Rule == nil) {
 			t.Fatalf("%s, descriptor %d: explained as %+v, but it was %+v", ask, i, d, *st)
 		}
 		if shared {
@@ -183,7 +183,7 @@ func agree(t *testing.T, ask string, report *explain.Report, a *limiter.Answer, 
 		if over := d.Now.Code == "OVER_LIMIT"; over != st.Over {
 			t.Fatalf("%s, descriptor %d: explained as over %t, but it was %t", ask, i, over, st.Over)
 		}
-		if bound := st.Bound(); (bound == nil) != (d.Now.Binding == nil) {
+		if bound := st.Binding; (bound == nil) != (d.Now.Binding == nil) {
 			t.Fatalf("%s, descriptor %d: explained with %+v, but it was %+v", ask, i, *d.Now, *st)
 		}
 		now := 0
@@ -240,11 +240,11 @@ func TestExplainsByOneSet(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if got := explain.Of(req, &a, l.Keys(), explain.Rules).Text(); !slices.Contains(want, got) {
+				if got := explain.Of(req, &a, explain.Rules).Text(); !slices.Contains(want, got) {
 					t.Errorf("explained by no set there was:\n%s", got)
 					return
 				}
-				got := explain.Of(req, &a, l.Keys(), explain.Looked)
+				got := explain.Of(req, &a, explain.Looked)
 				for _, d := range got.Descriptors {
 					for _, c := range d.Charges {
 						if c.Now == nil || *c.Now.Before+*c.Now.Remaining != c.Limit {

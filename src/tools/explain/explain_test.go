@@ -82,7 +82,7 @@ func look(t testing.TB, l *limiter.Limiter, req *limiter.Request, state bool) *e
 	if state {
 		from = explain.Looked
 	}
-	return explain.Of(req, &a, l.Keys(), from)
+	return explain.Of(req, &a, from)
 }
 
 // TestText holds texts to testdata/explain.txt: rules, and below them requests,
@@ -220,7 +220,7 @@ descriptors:
 		if err := l.Check(t.Context(), req, &a); err != nil {
 			t.Fatal(err)
 		}
-		if decided := explain.Of(req, &a, l.Keys(), explain.Decided); decided.Now.Code != report.Now.Code {
+		if decided := explain.Of(req, &a, explain.Decided); decided.Now.Code != report.Now.Code {
 			t.Errorf("%s: explained as %s before and as %s after", ask, report.Now.Code, decided.Now.Code)
 		}
 		var got, want []string
@@ -230,7 +230,7 @@ descriptors:
 					got = append(got, fmt.Sprintf("%d %s %d before %d over %t", i, c.Rule, c.Amount, *c.Now.Before, c.Now.Over))
 				}
 			}
-			if bound := a.Statuses[i].Bound(); bound != nil && bound.Rule != nil && bound.Rule.Key != d.Charges[*d.Now.Binding].Rule {
+			if bound := a.Statuses[i].Binding; bound != nil && bound.Rule != nil && bound.Rule.Key != d.Charges[*d.Now.Binding].Rule {
 				t.Errorf("%s, descriptor %d: callers are told of %s, not of charge %d", ask, i, bound.Rule.Key, *d.Now.Binding)
 			}
 			for _, c := range a.Statuses[i].Charges {

@@ -168,9 +168,9 @@ const (
 	Decided
 )
 
-// Of explains req by what the limiter with these keys answered. Neither is kept.
-func Of(req *limiter.Request, a *limiter.Answer, keys *rules.Keys, from Source) *Report {
-	x := explainer{req: req, a: a, keys: keys, from: from, asked: make(map[counter]uint64)}
+// Of explains req by what the limiter answered. Neither is kept.
+func Of(req *limiter.Request, a *limiter.Answer, from Source) *Report {
+	x := explainer{req: req, a: a, from: from}
 	r := &Report{Domain: string(req.Domain), DomainKnown: a.Domain != nil, Descriptors: make([]Descriptor, len(req.Descriptors))}
 	x.walk()
 	for i := range req.Descriptors {
@@ -178,10 +178,10 @@ func Of(req *limiter.Request, a *limiter.Answer, keys *rules.Keys, from Source) 
 	}
 	if from != Rules {
 		r.Now = &Decision{Code: code(a.Over), Shadowed: a.Shadowed}
-		if wait, ok := a.Retry(); ok {
-			r.Now.RetryAfterUS = micros(wait)
+		if a.Over && a.RetryAfter != algorithm.Never {
+			r.Now.RetryAfterUS = micros(a.RetryAfter)
 		}
-		if f := a.Fallback(); f != backend.FallbackError {
+		if f := a.Fallback; f != backend.FallbackError {
 			r.Now.Degraded = f.String()
 		}
 	}
@@ -192,18 +192,9 @@ func Of(req *limiter.Request, a *limiter.Answer, keys *rules.Keys, from Source) 
 type explainer struct {
 	req   *limiter.Request
 	a     *limiter.Answer
-	keys  *rules.Keys
 	from  Source
 	walks []*rules.Walk            // nil for a descriptor that brings its limit
 	by    map[string][]*rules.Rule // the rules of the request that replace a name
-	asked map[counter]uint64       // what the descriptors so far charge
-}
-
-// counter is what the charges of a request may share.
-type counter struct {
-	key    string
-	kind   algorithm.Kind
-	period time.Duration
 }
 
 // walk goes through the rules with all descriptors: they replace each other's.
@@ -287,13 +278,13 @@ func (x *explainer) descriptor(i int) Descriptor {
 	for i, r := range list {
 		d.Charges = append(d.Charges, x.charge(request, st, r))
 		d.Charges[i].Canary = i < canary
-		if c := st.Bound(); c != nil && c.Rule == r && d.Now != nil {
+		if c := st.Binding; c != nil && c.Rule == r && d.Now != nil {
 			binding := len(d.Charges) - 1
 			d.Now.Binding = &binding
 		}
 	}
 	switch {
-	case st.Bound() != nil:
+	case st.Binding != nil:
 		d.Outcome = Limited
 	case st.Rule != nil:
 		d.Outcome = Unlimited
@@ -390,70 +381,51 @@ func (x *explainer) arithmetic(c *Charge, limit *algorithm.Limit) {
 // charges fills in what is charged to the counter of r, and how it stands.
 func (x *explainer) charges(c *Charge, asked *limiter.Descriptor, st *limiter.Status, r *rules.Rule, limit *algorithm.Limit) {
 	x.arithmetic(c, limit)
-	key, _ := x.keys.Append(nil, x.a.Domain, r, asked.Entries)
-	c.Key, c.Amount, c.Op = string(key), st.Amount, st.Op.String()
-	if x.from != Decided && st.Op == algorithm.Charge {
-		shared := counter{c.Key, limit.Kind, limit.Period}
-		c.Earlier = x.asked[shared]
-		x.asked[shared] += st.Amount
-	}
-	if x.from == Rules {
-		return
-	}
 	for i := range st.Charges {
 		if st.Charges[i].Rule == r {
-			c.Now = stateOf(&st.Charges[i].Verdict, limit, c.Earlier+c.Amount)
+			x.read(c, st, &st.Charges[i])
 		}
 	}
 }
 
-// stateOf is what v tells of a counter that amount was asked of.
-func stateOf(v *backend.Verdict, limit *algorithm.Limit, amount uint64) *State {
-	s := &State{Over: v.Over, Reasons: []string{}, Cached: v.Cached}
-	if v.Over && v.RetryAfter != algorithm.Never {
-		s.RetryAfterUS = micros(v.RetryAfter)
+func (x *explainer) read(c *Charge, st *limiter.Status, from *limiter.Charge) {
+	c.Key, c.Amount, c.Op, c.Earlier = string(from.Key), st.Amount, st.Op.String(), from.Asked-st.Amount
+	if x.from != Rules {
+		c.Now = stateOf(from, from.Algorithm)
+	}
+}
+
+// stateOf is how the counter of c stands.
+func stateOf(c *limiter.Charge, limit *algorithm.Limit) *State {
+	v := &c.Verdict
+	s := &State{Over: v.Over, Reasons: c.Reasons(), Cached: v.Cached}
+	if wait, ok := c.Retry(); ok {
+		s.RetryAfterUS = micros(wait)
 	}
 	if v.Fallback != backend.FallbackError {
 		s.Degraded = v.Fallback.String()
 	}
-	if uncounted(v) {
-		if v.RetryAfter == algorithm.Never {
-			s.Reasons = append(s.Reasons, "count") // more than the limit, whatever its count
-		}
-		return s
-	}
-	before, most := v.Before, limit.Capacity()
-	remaining := most - min(most, before)
-	s.Before, s.Remaining, s.ResetAfterUS = &before, &remaining, *micros(v.ResetAfter)
-	count, interval := v.Reasons(amount, limit.Capacity())
-	if count {
-		s.Reasons = append(s.Reasons, "count")
-	}
-	if interval {
-		s.Reasons = append(s.Reasons, "interval")
+	if c.Counted() {
+		before, most := v.Before, limit.Capacity()
+		remaining := most - min(most, before)
+		s.Before, s.Remaining, s.ResetAfterUS = &before, &remaining, *micros(v.ResetAfter)
 	}
 	return s
-}
-
-// uncounted reports whether v was made up without a counter, since no store answered.
-func uncounted(v *backend.Verdict) bool {
-	return v.Fallback == backend.FallbackAllow || v.Fallback == backend.FallbackDeny
 }
 
 func status(st *limiter.Status) *Status {
-	s := &Status{Code: code(st.Over), ResetAfterUS: *micros(st.Until)}
-	if f := st.Fallback(); f != backend.FallbackError {
+	s := &Status{Code: code(st.Over), ResetAfterUS: *micros(st.ResetAfter)}
+	if f := st.Fallback; f != backend.FallbackError {
 		s.Degraded = f.String()
 	}
-	if st.Over && st.Wait != algorithm.Never {
-		s.RetryAfterUS = micros(st.Wait)
+	if st.Over && st.RetryAfter != algorithm.Never {
+		s.RetryAfterUS = micros(st.RetryAfter)
 	}
 	return s
 }
 
-// micros rounds up: who is told less comes back too early.
 func micros(d time.Duration) *int64 {
-	n := int64((d + time.Microsecond - 1) / time.Microsecond)
+	n := limiter.Microseconds(d)
 	return &n
 }
 

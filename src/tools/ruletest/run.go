@@ -121,7 +121,7 @@ func (s *step) run(ctx context.Context, l *limiter.Limiter) (failure *Failure, e
 			failure = &Failure{
 				At: s.Pos.String(), Time: s.at.String(), Ask: asked(&s.request),
 				Repetition: i + 1, Times: s.times, Differences: differences,
-				Explanation: explain.Of(&s.request, &a, l.Keys(), explain.Decided),
+				Explanation: explain.Of(&s.request, &a, explain.Decided),
 			}
 		}
 		failure.Failed++
@@ -146,11 +146,7 @@ func (s *step) compare(a *limiter.Answer, i int) (list []Difference) {
 	if i < s.times-1 {
 		return list
 	}
-	wait, ok := a.Retry()
-	if a.Over && !ok {
-		wait = algorithm.Never
-	}
-	differ("wait", waits(wait), words(s.wait))
+	differ("wait", waits(a.RetryAfter), words(s.wait))
 	for i := range s.statuses {
 		want, st := &s.statuses[i], &a.Statuses[i]
 		what := "descriptor " + strconv.Itoa(i+1) + ", "
@@ -163,13 +159,13 @@ func (s *step) compare(a *limiter.Answer, i int) (list []Difference) {
 			}
 		}
 		var limit, remaining uint64
-		if c := st.Bound(); c != nil {
+		if c := st.Binding; c != nil {
 			limit, remaining = uint64(c.Limit.Requests), c.Verdict.Remaining
 		}
 		differ(what+"limit", strconv.FormatUint(limit, 10), digits(want.limit))
 		differ(what+"remaining", strconv.FormatUint(remaining, 10), digits(want.remaining))
-		differ(what+"reset", st.Until.String(), words(want.reset))
-		differ(what+"wait", waits(st.Wait), words(want.wait))
+		differ(what+"reset", st.ResetAfter.String(), words(want.reset))
+		differ(what+"wait", waits(st.RetryAfter), words(want.wait))
 	}
 	return list
 }
@@ -177,7 +173,7 @@ func (s *step) compare(a *limiter.Answer, i int) (list []Difference) {
 // ruleOf is the rule whose limit the answer tells of, or that has none; empty if
 // there is no rule.
 func ruleOf(st *limiter.Status) string {
-	switch c := st.Bound(); {
+	switch c := st.Binding; {
 	case c != nil && c.Rule != nil:
 		return c.Rule.Key
 	case c == nil && st.Rule != nil:

@@ -68,7 +68,7 @@ func (s *Summary) decided(at time.Time, a *limiter.Answer, asked []asked) {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		switch {
-		case st.Bound() != nil:
+		case st.Binding != nil:
 		case st.Rule == nil:
 			s.Unmatched++
 		case st.Rule.Unlimited && st.Rule.Charges == nil && st.Op == algorithm.Charge:

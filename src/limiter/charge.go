@@ -1,0 +1,191 @@
+package limiter
+
+import (
+	"fmt"
+	"slices"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
+	"ratelimit/src/rules"
+)
+
+// charge finds the rules of all descriptors and adds a charge for each limit.
+func (l *Limiter) charge(req *Request, a *Answer) error {
+	for range req.Descriptors {
+		a.Statuses = append(a.Statuses, Status{})
+	}
+	if a.Domain == nil {
+		return nil
+	}
+	for begin, end := 0, 0; begin < len(req.Descriptors); begin = end {
+		end = len(req.Descriptors)
+		if req.Independent {
+			end = begin + 1
+		}
+		a.findRules(req.Descriptors, begin, end)
+		for i := begin; i < end; i++ {
+			if err := l.chargeDescriptor(req, a, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// findRules sets the rules of Statuses[begin:end], except those that another rule of
+// the same range replaces.
+func (a *Answer) findRules(descriptors []Descriptor, begin, end int) {
+	m, statuses := &a.memory, a.Statuses[begin:end]
+	for i := range statuses {
+		d, st := &descriptors[begin+i], &statuses[i]
+		if !d.HasLimit {
+			first := len(m.canaries)
+			st.Rule, m.canaries = a.Domain.Meet(d.Entries, &m.matching, m.canaries)
+			st.found.canaries = m.canaries[first:]
+		}
+	}
+	if !a.Domain.Replacing() {
+		return
+	}
+	m.replaced.Reset(a.Domain)
+	for i := range statuses {
+		for _, canary := range statuses[i].found.canaries {
+			m.replacedBy(canary)
+		}
+		m.replacedBy(statuses[i].Rule)
+	}
+	for i := range statuses {
+		if rule := statuses[i].Rule; rule != nil && m.allReplaced(rule) {
+			statuses[i].Rule = nil
+		}
+	}
+}
+
+// replacedBy notes the rules that rule replaces; rule may be nil.
+func (m *memory) replacedBy(rule *rules.Rule) {
+	switch {
+	case rule == nil:
+	case rule.Charges == nil:
+		m.replaced.Add(rule)
+	default:
+		for _, r := range rule.Charges {
+			m.replaced.Add(r)
+		}
+	}
+}
+
+// allReplaced reports whether all limits of rule are replaced.
+func (m *memory) allReplaced(rule *rules.Rule) bool {
+	if rule.Charges == nil {
+		return m.replaced.Has(rule)
+	}
+	for _, r := range rule.Charges {
+		if !m.replaced.Has(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// chargeDescriptor adds the charges of descriptor i.
+func (l *Limiter) chargeDescriptor(req *Request, a *Answer, i int) error {
+	d, st := &req.Descriptors[i], &a.Statuses[i]
+	st.found.begin = len(a.Charges)
+	st.Amount = max(req.Hits, 1)
+	if d.HasHits {
+		st.Amount = d.Hits
+	}
+	st.Amount = min(st.Amount, algorithm.MaxAmount)
+	if d.Refund {
+		st.Op = algorithm.Refund
+	}
+	switch {
+	case d.HasLimit:
+		limit, err := a.memory.requestLimit(d, len(req.Descriptors)-i)
+		if err != nil {
+			return fmt.Errorf("%w: descriptor %d: limit: %w", ErrRequest, i, err)
+		}
+		l.addCharge(req, a, i, Charge{Limit: d.Limit, Algorithm: limit})
+	default:
+		for _, canary := range st.found.canaries {
+			l.chargeRule(req, a, i, canary)
+		}
+		canaries := a.Charges[st.found.begin:]
+		for j := range canaries {
+			canaries[j].Canary = true
+		}
+		if st.Rule != nil {
+			l.chargeRule(req, a, i, st.Rule)
+		}
+	}
+	st.found.end = len(a.Charges)
+	return nil
+}
+
+// chargeRule adds a charge for each limit of rule, which descriptor i matches.
+func (l *Limiter) chargeRule(req *Request, a *Answer, i int, rule *rules.Rule) {
+	alone := [...]*rules.Rule{rule}
+	limits := alone[:]
+	if rule.Charges != nil {
+		limits = rule.Charges
+	}
+	first, replacing := uint16(len(a.Charges)), a.Domain.Replacing()
+	for _, r := range limits {
+		if r.Unlimited || replacing && a.memory.replaced.Has(r) {
+			continue
+		}
+		hit := l.addCharge(req, a, i, Charge{Rule: r, Limit: r.Quantity, Algorithm: &r.Limit})
+		if rule.AllOrNone && !l.cfg.AllOrNothing {
+			hit.Group, hit.Atomic = first, !req.Descriptors[i].Refund
+		}
+	}
+}
+
+// addCharge adds c to descriptor i, and its hit to the batch. It returns the hit, which is
+// valid until the next one is added. Hits of one group are adjacent. With AllOrNothing the
+// whole request is one group, else each hit is one.
+func (l *Limiter) addCharge(req *Request, a *Answer, i int, c Charge) *backend.Hit {
+	d, st, m := &req.Descriptors[i], &a.Statuses[i], &a.memory
+	start := len(m.keys)
+	var tag int
+	m.keys, tag = l.keys.Append(m.keys, a.Domain, c.Rule, d.Entries)
+	c.Key, c.Asked = m.keys[start:len(m.keys):len(m.keys)], st.Amount
+	hit := backend.Hit{
+		Key:      c.Key,
+		Tag:      tag,
+		Limit:    c.Algorithm,
+		Amount:   st.Amount,
+		Op:       st.Op,
+		Group:    uint16(len(a.Charges)), // wraps; neighbours still differ
+		Fallback: a.Domain.Fallback,
+	}
+	if c.Rule != nil {
+		hit.Fallback = c.Rule.Fallback
+		hit.Together, hit.NoVeto, hit.CountDown = c.Rule.Joint, c.Rule.Shadow, l.keys.AsDivvy(c.Rule)
+	}
+	if l.cfg.AllOrNothing {
+		hit.Group, hit.Atomic = 0, !d.Refund
+		if req.Independent {
+			hit.Group = uint16(i)
+		}
+	}
+	a.grow()
+	a.Charges = append(a.Charges, c)
+	m.batch.Verdicts = append(m.batch.Verdicts, backend.Verdict{})
+	m.batch.Hits = append(m.batch.Hits, hit)
+	return &m.batch.Hits[len(m.batch.Hits)-1]
+}
+
+// requestLimit returns the limit that came with d. left is how many descriptors, d
+// included, may still bring one.
+func (m *memory) requestLimit(d *Descriptor, left int) (*algorithm.Limit, error) {
+	limit, err := d.Limit.Window()
+	if err != nil {
+		return nil, err
+	}
+	if cap(m.limits) == len(m.limits) { // pointers to earlier limits must stay valid
+		m.limits = slices.Grow([]algorithm.Limit(nil), left)
+	}
+	m.limits = append(m.limits, limit)
+	return &m.limits[len(m.limits)-1], nil
+}
