@@ -116,7 +116,7 @@ func open(t *testing.T, s *store, list []rule) *limiter.Limiter {
 		case cluster:
 			c.Cluster = s.cluster.Addrs
 		default:
-			c.Addr = s.single.Told()
+			c.Addr = s.single.PublicAddr()
 		}
 		backend, err = redisstore.New(c)
 	}

@@ -108,7 +108,7 @@ func (s *store) env(t *testing.T, host string) []string {
 	case cluster:
 		return append(env, "REDIS_TYPE=cluster", "REDIS_URL="+strings.Join(s.cluster.Addrs, ","))
 	}
-	return append(env, "REDIS_URL="+named(s.single.Told()))
+	return append(env, "REDIS_URL="+named(s.single.PublicAddr()))
 }
 
 // servers are all that keep counts, of Redis.

@@ -13,8 +13,8 @@ import (
 	"ratelimit/src/testbed/harness"
 )
 
-// ask sends one command on a connection of its own and returns the lines of the
-// reply, up to one that begins with one of ends.
+// ask sends one command on a new connection and returns the lines of the reply, up to the
+// first that begins with one of ends.
 func (s *Server) ask(timeout time.Duration, command string, ends ...string) (lines []string, err error) {
 	network := "tcp"
 	if s.Socket != "" {
@@ -46,7 +46,7 @@ func (s *Server) ask(timeout time.Duration, command string, ends ...string) (lin
 	return nil, fmt.Errorf("%q has no end of a reply: %q", command, lines)
 }
 
-// do is ask for tests.
+// do is ask that fails the test.
 func (s *Server) do(t testing.TB, command string, ends ...string) []string {
 	t.Helper()
 	lines, err := s.ask(harness.Deadline, command, ends...)
@@ -56,8 +56,8 @@ func (s *Server) do(t testing.TB, command string, ends ...string) []string {
 	return lines
 }
 
-// Get is the value of a key; "" if there is none. Blanks that Memcached leaves
-// behind a number that became shorter are not part of it.
+// Get returns the value of a key; "" if there is none. It trims the blanks that Memcached
+// leaves behind a number that became shorter.
 func (s *Server) Get(t testing.TB, key string) string {
 	t.Helper()
 	lines := s.do(t, "get "+key, "END")
@@ -67,7 +67,7 @@ func (s *Server) Get(t testing.TB, key string) string {
 	return strings.TrimRight(lines[1], " ")
 }
 
-// Set makes value that of key, for good.
+// Set stores value under key without expiry.
 func (s *Server) Set(t testing.TB, key, value string) {
 	t.Helper()
 	if got := s.do(t, fmt.Sprintf("set %s 0 0 %d\r\n%s", key, len(value), value), "STORED"); got[0] != "STORED" {
@@ -87,7 +87,7 @@ func (s *Server) Flush(t testing.TB) {
 	s.do(t, "flush_all", "OK")
 }
 
-// Life is how long a key lives yet, in whole seconds; -1 if for good.
+// Life returns the time until key expires, in whole seconds; -1 if it does not expire.
 func (s *Server) Life(t testing.TB, key string) time.Duration {
 	t.Helper()
 	reply := s.do(t, "mg "+key+" t", "HD", "EN")[0]
@@ -101,7 +101,7 @@ func (s *Server) Life(t testing.TB, key string) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// Stats are what the server says of itself, by name.
+// Stats returns the answer to the command stats, by name.
 func (s *Server) Stats(t testing.TB) map[string]string {
 	t.Helper()
 	stats, err := s.stats(harness.Deadline)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mediocregopher/radix/v4"
+
 	"ratelimit/src/testbed/harness"
 )
 
@@ -42,9 +44,8 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	}
 	c := &Cluster{}
 	for range 6 {
-		c.Nodes = append(c.Nodes, place(t, "redis-server").behind(t, o.Server))
+		c.Nodes = append(c.Nodes, newServer(t, "redis-server", o.Server))
 	}
-	endTogether(t, c.Nodes)
 	lines := append(o.Server.settings(t),
 		clusterEnabled,
 		fmt.Sprintf("cluster-node-timeout %d", o.NodeTimeout.Milliseconds()),
@@ -55,7 +56,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	}
 	// Each learns its id and its part before it meets the others.
 	err := together(c.Nodes, func(i int, s *Server) error {
-		if _, err := launch(s, lines, o.Server, harness.FreePort); err != nil {
+		if err := s.launch(lines); err != nil {
 			return err
 		}
 		id, err := s.Try("CLUSTER", "MYID")
@@ -75,7 +76,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 		t.Fatalf("redistest: %v", err)
 	}
 	for i, s := range c.Nodes {
-		c.Addrs = append(c.Addrs, s.Told())
+		c.Addrs = append(c.Addrs, s.PublicAddr())
 		for _, other := range c.Nodes[i+1:] {
 			c.meet(t, s, other)
 		}
@@ -160,7 +161,7 @@ func (c *Cluster) Settle(t testing.TB) {
 func (c *Cluster) settled() error {
 	agreed := ""
 	for _, s := range c.Nodes {
-		if !s.proc.Alive() {
+		if !s.Alive() {
 			continue
 		}
 		reply, err := s.Try("CLUSTER", "INFO")
@@ -181,7 +182,7 @@ func (c *Cluster) settled() error {
 			if known == nil {
 				return fmt.Errorf("%s knows %s, which is none of ours", s.Addr, n.id)
 			}
-			if !known.proc.Alive() {
+			if !known.Alive() {
 				if len(n.slots) > 0 {
 					return fmt.Errorf("slots %v are with %s, which does not run", n.slots, known.Addr)
 				}
@@ -192,7 +193,7 @@ func (c *Cluster) settled() error {
 				continue
 			}
 			primary := c.byID(n.master)
-			if primary == nil || !primary.proc.Alive() {
+			if primary == nil || !primary.Alive() {
 				return fmt.Errorf("%s replicates nobody that runs", s.Addr)
 			}
 			if err := follows(s, primary); err != nil {
@@ -231,7 +232,7 @@ func (c *Cluster) NodeForSlot(t testing.TB, slot int) *Server {
 	harness.Await(t, harness.Deadline, "a slot has no owner", func() error {
 		var claim []*Server
 		for _, s := range c.Nodes {
-			if !s.proc.Alive() {
+			if !s.Alive() {
 				continue
 			}
 			nodes, err := view(s)
@@ -258,7 +259,7 @@ func (c *Cluster) Primaries(t testing.TB) []*Server {
 	t.Helper()
 	var found []*Server
 	for _, s := range c.Nodes {
-		if !s.proc.Alive() {
+		if !s.Alive() {
 			continue
 		}
 		nodes, err := view(s)
@@ -281,7 +282,7 @@ func (c *Cluster) Replica(t testing.TB, primary *Server) *Server {
 	var found *Server
 	harness.Await(t, harness.Deadline, "there is no replica", func() error {
 		for _, s := range c.Nodes {
-			if s == primary || !s.proc.Alive() {
+			if s == primary || !s.Alive() {
 				continue
 			}
 			nodes, err := view(s)
@@ -315,7 +316,7 @@ func (c *Cluster) FailoverReplica(t testing.TB, of *Server) *Server {
 		if time.Since(asked) > 6*time.Second { // Redis gives up after 5
 			asked = time.Now()
 			command := []any{"CLUSTER", "FAILOVER"}
-			if !of.proc.Alive() {
+			if !of.Alive() {
 				command = append(command, "FORCE")
 			}
 			if _, err := replica.Try(command...); err != nil {
@@ -385,25 +386,5 @@ func (c *Cluster) MigrateSlot(t testing.TB, slot int, to *Server) {
 	c.StartMigration(t, slot, to).Finish(t)
 }
 
-// KeySlot is the slot of a key by the cluster specification: the CRC16 (XMODEM)
-// of what is between the first { and the next }, or of the whole key if there
-// is nothing.
-func KeySlot(key string) int {
-	if _, rest, ok := strings.Cut(key, "{"); ok {
-		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
-			key = tag
-		}
-	}
-	var crc uint16
-	for _, c := range []byte(key) {
-		crc ^= uint16(c) << 8
-		for range 8 {
-			high := crc&0x8000 != 0
-			crc <<= 1
-			if high {
-				crc ^= 0x1021
-			}
-		}
-	}
-	return int(crc) % slots
-}
+// KeySlot returns the slot of a key by the cluster specification.
+func KeySlot(key string) int { return int(radix.ClusterSlot([]byte(key))) }

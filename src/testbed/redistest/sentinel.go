@@ -53,10 +53,9 @@ func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 	c := &Sentinel{PrimaryName: "mymaster"}
 	settings := o.Server.settings(t)
 	for range 3 {
-		c.Servers = append(c.Servers, place(t, "redis-server").behind(t, o.Server))
-		c.Sentinels = append(c.Sentinels, place(t, "redis-sentinel"))
+		c.Servers = append(c.Servers, newServer(t, "redis-server", o.Server))
+		c.Sentinels = append(c.Sentinels, newServer(t, "redis-sentinel", Options{TLS: o.Server.TLS, Certificate: o.Server.Certificate}))
 	}
-	endTogether(t, c.all())
 	fail := func(err error) {
 		if err != nil {
 			t.Helper()
@@ -64,14 +63,12 @@ func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 		}
 	}
 	primary := c.Servers[0]
-	_, err := launch(primary, settings, o.Server, harness.FreePort)
-	fail(err)
-	host, port, err := net.SplitHostPort(primary.Told())
+	fail(primary.launch(settings))
+	host, port, err := net.SplitHostPort(primary.PublicAddr())
 	fail(err)
 	follow := append(settings[:len(settings):len(settings)], "replicaof "+host+" "+port)
 	fail(together(c.Servers[1:], func(_ int, s *Server) error {
-		_, err := launch(s, follow, o.Server, harness.FreePort)
-		return err
+		return s.launch(follow)
 	}))
 	// A sentinel asks the primary for its replicas at once, and then not soon.
 	harness.Await(t, harness.Deadline, "the replicas do not follow", func() error { return c.follow(primary) })
@@ -90,18 +87,13 @@ func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 		"sentinel sentinel-user " + admin,
 		"sentinel sentinel-pass " + adminPassword,
 	}
-	if o.User != "" {
-		watch = append(watch, "user default off", fmt.Sprintf("user %s on %s ~* &* +@all", o.User, quote(">"+o.Password)))
-	} else if o.Password != "" {
-		watch = append(watch, "requirepass "+quote(o.Password))
-	}
+	watch = append(watch, access(o.User, o.Password)...)
 	fail(together(c.Sentinels, func(_ int, s *Server) error {
-		s.ready = func(s *Server) error {
+		s.Ready = func() error {
 			_, err := s.Try(sentinelPace...)
 			return err
 		}
-		_, err := launch(s, watch, Options{TLS: o.Server.TLS, Certificate: o.Server.Certificate}, harness.FreePort)
-		return err
+		return s.launch(watch)
 	}))
 	for _, s := range c.Sentinels {
 		c.SentinelAddrs = append(c.SentinelAddrs, s.Addr)
@@ -110,15 +102,11 @@ func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 	return c
 }
 
-func (c *Sentinel) all() []*Server {
-	return append(c.Sentinels[:len(c.Sentinels):len(c.Sentinels)], c.Servers...)
-}
-
 // follow tells whether every live server but primary is a replica of it, in
 // step.
 func (c *Sentinel) follow(primary *Server) error {
 	for _, s := range c.Servers {
-		if s == primary || !s.proc.Alive() {
+		if s == primary || !s.Alive() {
 			continue
 		}
 		if err := follows(s, primary); err != nil {
@@ -135,14 +123,14 @@ func follows(replica, primary *Server) error {
 		return err
 	}
 	of := net.JoinHostPort(info["master_host"], info["master_port"])
-	if info["role"] != "slave" || of != primary.Told() || info["master_link_status"] != "up" {
+	if info["role"] != "slave" || of != primary.PublicAddr() || info["master_link_status"] != "up" {
 		return fmt.Errorf("%s is %s of %s, link %s; want a replica of %s",
 			replica.Addr, info["role"], of, info["master_link_status"], primary.Addr)
 	}
 	if info, err = primary.info("replication", 0); err != nil {
 		return err
 	}
-	_, port, err := net.SplitHostPort(replica.Told())
+	_, port, err := net.SplitHostPort(replica.PublicAddr())
 	if err != nil {
 		return err
 	}
@@ -202,7 +190,7 @@ func (c *Sentinel) Primary(t testing.TB) *Server {
 func (c *Sentinel) primary() (*Server, error) {
 	addr := ""
 	for _, s := range c.Sentinels {
-		if !s.proc.Alive() {
+		if !s.Alive() {
 			continue
 		}
 		m, err := c.master(s)
@@ -216,7 +204,7 @@ func (c *Sentinel) primary() (*Server, error) {
 		addr = said
 	}
 	for _, s := range c.Servers {
-		if s.Told() != addr {
+		if s.PublicAddr() != addr {
 			continue
 		}
 		info, err := s.info("replication", 0)
@@ -251,7 +239,7 @@ func (c *Sentinel) Failover(t testing.TB) *Server {
 
 func (c *Sentinel) promote() error {
 	for _, s := range c.Sentinels {
-		if s.proc.Alive() {
+		if s.Alive() {
 			_, err := s.Try("SENTINEL", "FAILOVER", c.PrimaryName)
 			return err
 		}

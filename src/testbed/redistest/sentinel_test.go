@@ -46,7 +46,7 @@ func TestSentinel(t *testing.T) {
 	second.Kill()
 	c.Sentinels[0].Stop()
 	third := c.AwaitFailover(t, second)
-	if third == second || !third.proc.Alive() {
+	if third == second || !third.Alive() {
 		t.Errorf("after the primary's death: %s", third.Addr)
 	}
 	c.Sentinels[0].Restart(t)

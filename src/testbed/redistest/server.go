@@ -8,75 +8,68 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"ratelimit/src/testbed/harness"
 )
 
-// admin is the user of the harness; it may do everything without a password.
-// Redis still wants one in AUTH, and in masterauth.
+// admin is the user that the tests' own commands use. It may do everything without a
+// password; AUTH and masterauth demand one all the same.
 const (
 	admin         = "redistest"
 	adminPassword = "any"
 )
 
-// Options say what a server is like. The zero value is plain TCP for anyone.
+// Options configure a server. The zero value is plain TCP without a password.
 type Options struct {
-	// Password is what clients need; "" is none.
+	// Password is the clients' password; "" is none.
 	Password string
-	// User is whom Password belongs to; nobody else may in. "" is the default
-	// user, for whom AUTH takes the password alone.
+	// User is the only user, with Password. "" is the default user, for whom AUTH takes the
+	// password alone.
 	User string
 
 	// UnixSocket makes the server listen at Server.Socket too.
 	UnixSocket bool
 
-	// TLS makes Addr speak TLS only, with the certificate TLS.Server. Clients
-	// may show a certificate; with Args "--tls-auth-clients", "yes" they must.
+	// TLS makes Addr speak TLS only, with the certificate TLS.Server. Clients may show a
+	// certificate; with Args "--tls-auth-clients", "yes" they must.
 	TLS *harness.Certificates
-	// Certificate is shown instead of TLS.Server if it is not zero.
+	// Certificate, if not zero, is shown instead of TLS.Server.
 	Certificate harness.Pair
 
-	// Proxy puts a proxy before each server, and has it tell everyone the proxy's
-	// address instead of its own: replicas, sentinels, other nodes, clients that
-	// ask for the layout. Not with UnixSocket, and TLS ends behind it.
+	// Proxy puts a proxy before each server, which announces the proxy's address to
+	// replicas, sentinels, other nodes and clients. Not with UnixSocket. The proxy does not
+	// end TLS.
 	Proxy bool
 
 	// Args are appended to the command line, such as "--maxmemory", "2mb".
 	Args []string
 }
 
-// Server is one redis-server or redis-sentinel. Its methods may be called from
-// any goroutine, at most one of Stop, Kill and Restart at a time.
+// Server is one redis-server or redis-sentinel.
 type Server struct {
-	Addr   string         // "127.0.0.1:port"; stays the same over Restart
-	Socket string         // a path; "" without Options.UnixSocket
-	Proxy  *harness.Proxy // nil without Options.Proxy
+	harness.Server
+	Proxy *harness.Proxy // nil without Options.Proxy
 
-	t     testing.TB
-	name  string // of the program
-	tls   *tls.Config
-	proc  harness.Process
-	ready func(*Server) error // after every start, once it answers; may be nil
-	id    string              // in a cluster
+	o     Options
+	lines []string // of the configuration file
+	id    string   // in a cluster
 }
 
 // Start runs a redis-server and returns once it answers.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
-	s, err := launch(place(t, "redis-server").behind(t, o), o.settings(t), o, harness.FreePort)
-	if err != nil {
+	s := newServer(t, "redis-server", o)
+	if err := s.launch(o.settings(t)); err != nil {
 		t.Fatalf("redistest: %v", err)
 	}
 	return s
 }
 
-// settings are the lines of the configuration file that follow from o.
+// settings returns the lines of the configuration file that follow from o.
 func (o Options) settings(t testing.TB) []string {
 	t.Helper()
 	if o.User != "" && o.Password == "" {
@@ -86,21 +79,27 @@ func (o Options) settings(t testing.TB) []string {
 		`save ""`,
 		`appendonly no`,
 		`enable-debug-command yes`,
-		`shutdown-timeout 0`, // else SIGTERM waits for replicas that are gone
+		`shutdown-timeout 0`, // otherwise SIGTERM waits for replicas that are gone
 		`repl-diskless-sync yes`,
 		`repl-diskless-sync-delay 0`,
 		`masteruser ` + admin,
 		`masterauth ` + adminPassword,
 	}
-	if o.User != "" {
-		lines = append(lines, "user default off", fmt.Sprintf("user %s on %s ~* &* +@all", o.User, quote(">"+o.Password)))
-	} else if o.Password != "" {
-		lines = append(lines, "requirepass "+quote(o.Password))
-	}
-	return lines
+	return append(lines, access(o.User, o.Password)...)
 }
 
-// quote writes an argument as Redis reads it in a configuration file.
+// access returns the lines that let clients in with a user and a password.
+func access(user, password string) []string {
+	switch {
+	case user != "":
+		return []string{"user default off", fmt.Sprintf("user %s on %s ~* &* +@all", user, quote(">"+password))}
+	case password != "":
+		return []string{"requirepass " + quote(password)}
+	}
+	return nil
+}
+
+// quote returns text as an argument in a configuration file.
 func quote(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -111,176 +110,111 @@ func quote(text string) string {
 	return b.String()
 }
 
-// place makes the directory of a server that is about to be launched, and sees
-// to its end. It is apart from launch because only the test's own goroutine
-// may end the test.
-func place(t testing.TB, name string) *Server {
+// newServer prepares a server, and starts its proxy if it has one. Unlike launch it may end
+// the test, so only the goroutine of the test calls it.
+func newServer(t testing.TB, name string, o Options) *Server {
 	t.Helper()
-	s := &Server{t: t, name: name}
-	s.proc.Path = harness.Program(t, name, "redis-server redis-sentinel")
-	s.proc.Log = filepath.Join(t.TempDir(), "log")
-	return s
-}
-
-// behind starts the proxy, if there is to be one.
-func (s *Server) behind(t testing.TB, o Options) *Server {
-	t.Helper()
+	s := &Server{Server: harness.NewServer(t, name, "redis-server redis-sentinel"), o: o}
+	s.Configure = s.configure
+	s.AskPID = func(timeout time.Duration) (string, error) {
+		info, err := s.info("server", timeout)
+		return info["process_id"], err
+	}
 	if o.Proxy {
 		s.Proxy = harness.StartProxy(t, "")
 	}
 	return s
 }
 
-// Told is the address that the server tells others: Addr, or that of its Proxy.
-func (s *Server) Told() string {
+// PublicAddr is the address that the server announces to others: Addr, or that of its Proxy.
+func (s *Server) PublicAddr() string {
 	if s.Proxy != nil {
 		return s.Proxy.Addr
 	}
 	return s.Addr
 }
 
-// launch runs what place prepared, at ports that port chooses.
-func launch(s *Server, lines []string, o Options, port func() (int, error)) (*Server, error) {
-	dir := filepath.Dir(s.proc.Log)
-	lines = slices.Clone(lines) // others launch with the same
-	if o.UnixSocket {
-		// The name of a test may be longer than the address of a socket.
-		short, err := os.MkdirTemp("", "redis")
-		if err != nil {
-			return nil, err
+func (s *Server) dir() string { return filepath.Dir(s.Log) }
+
+// launch starts the server with these lines of configuration, and those that follow from its
+// Options.
+func (s *Server) launch(lines []string) error {
+	lines = append(slices.Clone(lines),
+		"bind 127.0.0.1",
+		"protected-mode no",
+		"dir "+quote(s.dir()),
+		"user "+admin+" on nopass ~* &* +@all")
+	if s.o.UnixSocket {
+		if err := s.UseSocket(); err != nil {
+			return err
 		}
-		s.t.Cleanup(func() {
-			if err := os.RemoveAll(short); err != nil {
-				s.t.Errorf("redistest: %v", err)
-			}
-		})
-		s.Socket = filepath.Join(short, "s")
 		lines = append(lines, "unixsocket "+quote(s.Socket))
 	}
-	if o.TLS != nil {
-		certificate := o.Certificate
+	if s.o.TLS != nil {
+		certificate := s.o.Certificate
 		if certificate == (harness.Pair{}) {
-			certificate = o.TLS.Server
+			certificate = s.o.TLS.Server
 		}
-		s.tls = o.TLS.Any
 		lines = append(lines,
 			"tls-cert-file "+quote(certificate.Cert),
 			"tls-key-file "+quote(certificate.Key),
-			"tls-ca-cert-file "+quote(o.TLS.CA),
+			"tls-ca-cert-file "+quote(s.o.TLS.CA),
 			"tls-auth-clients optional",
 			"tls-replication yes")
 	}
-	lines = append(lines,
-		"bind 127.0.0.1",
-		"protected-mode no",
-		"dir "+quote(dir),
-		"user "+admin+" on nopass ~* &* +@all")
-
-	file := filepath.Join(dir, "conf")
-	s.proc.Args = append([]string{file}, o.Args...)
-	started := false
-	err := harness.Retry(harness.Deadline, func() error {
-		ports, err := s.ports(lines, port)
-		if err != nil {
-			return err
-		}
-		text := strings.Join(append(ports, lines...), "\n") + "\n"
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			return err
-		}
-		if err := s.proc.Start(); err != nil {
-			return err
-		}
-		if !started {
-			started = true
-			s.t.Cleanup(s.end)
-		}
-		err = s.awaitReady()
-		if errors.Is(err, harness.ErrTaken) {
-			return err // somebody was faster: again, with another port
-		}
-		if err != nil {
-			return harness.Final{Err: err}
-		}
-		return nil
-	})
-	return s, err
+	s.lines = lines
+	return s.Launch()
 }
 
-// ports chooses the ports, sets Addr, and returns the lines that say so.
-func (s *Server) ports(lines []string, port func() (int, error)) ([]string, error) {
-	n, err := port()
+// configure chooses ports and writes the configuration file.
+func (s *Server) configure() error {
+	port, err := s.UseFreePort()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(n))
-	conf := []string{fmt.Sprintf("port %d", n)}
-	if s.tls != nil {
-		conf = []string{"port 0", fmt.Sprintf("tls-port %d", n)}
+	lines := []string{fmt.Sprintf("port %d", port)}
+	if s.o.TLS != nil {
+		lines = []string{"port 0", fmt.Sprintf("tls-port %d", port)}
 	}
-	told := ""
+	cluster := slices.Contains(s.lines, clusterEnabled)
+	if cluster {
+		bus, err := s.Port()
+		if err != nil {
+			return err
+		}
+		lines = append(lines, fmt.Sprintf("cluster-port %d", bus))
+	}
 	if s.Proxy != nil {
 		s.Proxy.Aim(s.Addr)
-		if _, told, err = net.SplitHostPort(s.Proxy.Addr); err != nil {
-			return nil, err
-		}
-		conf = append(conf, "replica-announce-ip 127.0.0.1", "replica-announce-port "+told)
-	}
-	for _, line := range lines {
-		if line == clusterEnabled {
-			if told != "" {
-				conf = append(conf, "cluster-announce-ip 127.0.0.1", "cluster-announce-port "+told)
-			}
-			bus, err := port()
-			if err != nil {
-				return nil, err
-			}
-			conf = append(conf, fmt.Sprintf("cluster-port %d", bus))
-		}
-	}
-	return conf, nil
-}
-
-// awaitReady returns once this very process answers at Addr: with bad luck
-// with ports, it might be another test's.
-func (s *Server) awaitReady() error {
-	err := harness.Retry(harness.Deadline, func() error {
-		if err := s.proc.Exited(); err != nil {
-			return harness.Final{Err: err}
-		}
-		// Not for long: whoever has the port instead may say nothing at all.
-		info, err := s.info("server", 500*time.Millisecond)
+		_, public, err := net.SplitHostPort(s.Proxy.Addr)
 		if err != nil {
 			return err
 		}
-		if info["process_id"] != strconv.Itoa(s.proc.PID()) {
-			return fmt.Errorf("process %s answers at %s, not ours", info["process_id"], s.Addr)
+		lines = append(lines, "replica-announce-ip 127.0.0.1", "replica-announce-port "+public)
+		if cluster {
+			lines = append(lines, "cluster-announce-ip 127.0.0.1", "cluster-announce-port "+public)
 		}
-		return nil
-	})
-	if f, ok := errors.AsType[harness.Final](err); ok {
-		err = f.Err // with another port it might do
 	}
-	if err == nil && s.ready != nil {
-		err = s.ready(s)
-	}
-	if err != nil {
-		return fmt.Errorf("starting %s at %s: %w", s.name, s.Addr, err)
-	}
-	return nil
+	file := filepath.Join(s.dir(), "conf")
+	s.Args = append([]string{file}, s.o.Args...)
+	text := strings.Join(append(lines, s.lines...), "\n") + "\n"
+	return os.WriteFile(file, []byte(text), 0o600)
 }
 
-// end is the cleanup.
-func (s *Server) end() {
+// Restart stops the process if it runs, starts it at the same Addr, and returns once it
+// answers. Data, scripts and changes by CONFIG SET are gone.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
 	s.Stop()
-	if !s.t.Failed() {
-		return
+	// A replica keeps a file of its primary's data.
+	if err := os.RemoveAll(filepath.Join(s.dir(), "dump.rdb")); err != nil {
+		t.Fatalf("redistest: %v", err)
 	}
-	s.proc.ShowLog(s.t, s.name+" at "+s.Addr)
+	s.Server.Restart(t)
 }
 
-// Do sends a command on a connection of its own, as a user who may do
-// everything, and returns the reply as Client.Do does. An error ends the test.
+// Do sends a command on a new connection, as a user that may do everything, and returns the
+// reply as Client.Do does. An error ends the test.
 func (s *Server) Do(t testing.TB, args ...any) any {
 	t.Helper()
 	reply, err := s.Try(args...)
@@ -302,7 +236,7 @@ func (s *Server) try(timeout time.Duration, args ...any) (any, error) {
 	return reply, errors.Join(err, c.Close())
 }
 
-// Client is a connection like those of Do that stays open until the test ends.
+// Client returns a connection like that of Do, which stays open until the test ends.
 func (s *Server) Client(t testing.TB) *Client {
 	t.Helper()
 	c, err := s.dial(0)
@@ -314,7 +248,14 @@ func (s *Server) Client(t testing.TB) *Client {
 }
 
 func (s *Server) dial(timeout time.Duration) (*Client, error) {
-	return Dial(s.Addr, DialOptions{User: admin, Password: adminPassword, TLS: s.tls, Timeout: timeout})
+	return Dial(s.Addr, DialOptions{User: admin, Password: adminPassword, TLS: s.clientTLS(), Timeout: timeout})
+}
+
+func (s *Server) clientTLS() *tls.Config {
+	if s.o.TLS == nil {
+		return nil
+	}
+	return s.o.TLS.Any
 }
 
 // Info returns the fields of one section of INFO, such as "clients".
@@ -350,70 +291,11 @@ func fields(text string) map[string]string {
 	return found
 }
 
-// PID is the process's id; it changes with Restart.
-func (s *Server) PID() int { return s.proc.PID() }
-
-// Stop ends the process in an orderly way, and within three seconds in any
-// other; it returns once the process is gone. Stopping twice does no harm.
-func (s *Server) Stop() { s.check("stop", s.proc.Stop()) }
-
-// Kill ends the process at once, and returns once it is gone.
-func (s *Server) Kill() { s.check("kill", s.proc.Kill()) }
-
-// Pause stops the process where it is: connections stay, the kernel accepts
-// new ones, and nothing is answered. It returns once the process stands.
-func (s *Server) Pause() { s.check("pause", s.proc.Pause()) }
-
-// Resume lets a paused process go on.
-func (s *Server) Resume() { s.check("resume", s.proc.Signal(syscall.SIGCONT)) }
-
-func (s *Server) check(what string, err error) {
-	if err != nil {
-		s.t.Errorf("redistest: %s %s at %s: %v", what, s.name, s.Addr, err)
-	}
-}
-
-// Restart stops the process if it runs, starts it at the same Addr, and
-// returns once it answers. The data, scripts and whatever CONFIG SET did are gone.
-func (s *Server) Restart(t testing.TB) {
-	t.Helper()
-	s.Stop()
-	// A replica keeps a file of its primary's data.
-	if err := os.RemoveAll(filepath.Join(filepath.Dir(s.proc.Log), "dump.rdb")); err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
-	err := harness.Retry(harness.Deadline, func() error {
-		if err := s.proc.Start(); err != nil {
-			return err
-		}
-		err := s.awaitReady()
-		if err != nil && !errors.Is(err, harness.ErrTaken) {
-			return harness.Final{Err: err}
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
-}
-
-// CPU is the user and system time the process has taken since its start, in
-// steps of 10 ms. Linux only.
-func (s *Server) CPU(t testing.TB) time.Duration {
-	t.Helper()
-	sum, err := s.proc.CPU()
-	if err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
-	return sum
-}
-
-// Loading makes the server reload its data slowly: it answers LOADING from
-// here until done is called, for 20 s at most. The data are the same after as
-// before. Not for clusters.
+// Loading makes the server reload its data slowly: it answers LOADING until done is called,
+// for 20 s at most. The data stay. Not for clusters.
 func (s *Server) Loading(t testing.TB) (done func()) {
 	t.Helper()
-	// 1 ms per key, and an ear for commands every 1 KiB, some ten keys.
+	// 1 ms per key; commands are answered every 1 KiB, some ten keys.
 	const keys, database = 20000, 15
 	s.Do(t, "CONFIG", "SET", "key-load-delay", 1000, "loading-process-events-interval-bytes", 1024, "rdbcompression", "no")
 	c, err := s.dial(2 * harness.Deadline)
@@ -440,24 +322,24 @@ func (s *Server) Loading(t testing.TB) (done func()) {
 	})
 	end := sync.OnceFunc(func() {
 		defer func() { _ = c.Close() }()
-		if !s.proc.Alive() {
+		if !s.Alive() {
 			return
 		}
 		if _, err := s.Try("CONFIG", "SET", "key-load-delay", 0); err != nil {
-			s.t.Errorf("redistest: ending the load: %v", err)
+			t.Errorf("redistest: ending the load: %v", err)
 		}
 		if _, err := c.Receive(); err != nil {
-			s.t.Errorf("redistest: DEBUG RELOAD: %v", err)
+			t.Errorf("redistest: DEBUG RELOAD: %v", err)
 		}
 		if _, err := c.Do("FLUSHDB"); err != nil {
-			s.t.Errorf("redistest: FLUSHDB: %v", err)
+			t.Errorf("redistest: FLUSHDB: %v", err)
 		}
 	})
 	t.Cleanup(end)
 	return end
 }
 
-// together runs f for every server at once, and returns the first error.
+// together calls f for all servers at once, and returns the first errors.
 func together(servers []*Server, f func(int, *Server) error) error {
 	errs := make([]error, len(servers))
 	var all sync.WaitGroup
@@ -466,12 +348,4 @@ func together(servers []*Server, f func(int, *Server) error) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-// endTogether makes the cleanup of many servers take as long as that of one.
-func endTogether(t testing.TB, servers []*Server) {
-	t.Helper()
-	t.Cleanup(func() {
-		_ = together(servers, func(_ int, s *Server) error { s.Stop(); return nil })
-	})
 }

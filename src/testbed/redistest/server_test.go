@@ -149,13 +149,14 @@ func TestTakenPort(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	taken := l.Addr().(*net.TCPAddr).Port
 	calls := 0
-	s, err := launch(place(t, "redis-server"), nil, Options{}, func() (int, error) {
+	s := newServer(t, "redis-server", Options{})
+	s.Port = func() (int, error) {
 		if calls++; calls < 3 {
 			return taken, nil
 		}
 		return harness.FreePort()
-	})
-	if err != nil {
+	}
+	if err := s.launch(nil); err != nil {
 		t.Fatal(err)
 	}
 	if calls != 3 || s.Addr == l.Addr().String() {
@@ -176,21 +177,22 @@ func TestForeignServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := true
-	s, err := launch(place(t, "redis-server"), nil, Options{}, func() (int, error) {
+	s := newServer(t, "redis-server", Options{})
+	s.Port = func() (int, error) {
 		if first {
 			first = false
 			return taken, nil
 		}
 		return harness.FreePort()
-	})
-	if err != nil || s.Addr == other.Addr {
+	}
+	if err := s.launch(nil); err != nil || s.Addr == other.Addr {
 		t.Errorf("at %s: %v", s.Addr, err)
 	}
 }
 
 func TestStartTellsWhy(t *testing.T) {
 	t.Parallel()
-	_, err := launch(place(t, "redis-server"), []string{"no-such-directive 1"}, Options{}, harness.FreePort)
+	err := newServer(t, "redis-server", Options{}).launch([]string{"no-such-directive 1"})
 	if err == nil || !strings.Contains(err.Error(), "no-such-directive") {
 		t.Errorf("the error does not show the log: %v", err)
 	}
