@@ -125,6 +125,7 @@ const (
 	SinkStatsd
 	SinkDogStatsd
 	SinkPrometheus
+	SinkDivvy // divvy's own names, to statsd, to scrapes, to both or to neither; see StandIn
 )
 
 // Mogrifier turns parts of a statistic's name into DogStatsD tags.

@@ -43,7 +43,7 @@ func ReadDivvy(config string, lookup func(string) (string, bool)) (*Settings, []
 	s.NoHTTP = true
 	s.NoGRPC = !isSet(lookup, "GRPC_PORT") && !isSet(lookup, "GRPC_UDS")
 	s.NoDebug = !isSet(lookup, "DEBUG_PORT")
-	s.Sink = SinkNone
+	s.Sink = SinkDivvy
 	return s, append(r.warnings, warnings...), errors.Join(r.err(), err)
 }
 

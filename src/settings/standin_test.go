@@ -14,7 +14,7 @@ func TestStandIn(t *testing.T) {
 	}{
 		{"", func(s *Settings) bool {
 			return s.Divvy.On && s.Divvy.Port == 8321 && s.Divvy.OnlyList && s.BackendType == "memory" && s.NoHTTP && s.NoGRPC && s.NoDebug &&
-				s.Sink == SinkNone && s.StatsFlushInterval == time.Second && s.LogLevel == "warn" && *s.StandIn == StandIn{
+				s.Sink == SinkDivvy && s.StatsFlushInterval == time.Second && s.LogLevel == "warn" && *s.StandIn == StandIn{
 				Config: "a.ini", port: 8321, redisHost: "localhost", redisPort: 6379,
 			}
 		}},

@@ -12,6 +12,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/loading"
+	"ratelimit/src/service"
 )
 
 func checkCommand(std stdio) *cobra.Command {
@@ -44,7 +45,7 @@ Exit status 0 when the files are good, 1 when they are not.`,
 			}
 			switch backend {
 			case "memory", "redis", "memcache", "memcached":
-				opt.Store = storeCan(strings.TrimSuffix(backend, "d"))
+				opt.Store = service.StoreLimits(strings.TrimSuffix(backend, "d"))
 			default:
 				return fmt.Errorf("check: --backend %s: write memory, redis or memcache", backend)
 			}

@@ -24,7 +24,6 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
 	"ratelimit/src/settings"
 )
 
@@ -430,44 +429,18 @@ func TestUnknownWords(t *testing.T) {
 	}
 }
 
-func TestSoonest(t *testing.T) {
-	rule := func(limit string) string {
-		return "domain: d\ndescriptors:\n" + limit
+// Check refuses what Memcached cannot count, with its place and the stores that can.
+func TestCheckBackend(t *testing.T) {
+	const rules = "domain: d\ndescriptors:\n- {key: a, rate_limit: {algorithm: gcra, unit: day, requests_per_unit: 1}}\n"
+	const says = "d.yaml:3:36: Memcached cannot count by gcra; use fixed_window or sliding_window_counter, or another store: memory or redis"
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "d.yaml"), []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	for _, tt := range []struct{ name, text, want string }{
-		{"the smallest that lets something pass", rule(`
-  - {key: a, rate_limit: {unit: day, requests_per_unit: 9}}
-  - {key: b, rate_limit: {unit: day, requests_per_unit: 3}}
-  - {key: c, rate_limit: {unit: day, requests_per_unit: 0}}
-  - {key: d, rate_limit: {unit: second, requests_per_unit: 2}}
-  - {key: e, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 2}}
-  - {key: f, rate_limit: {unlimited: true}}`), "d.b"},
-		{"not one that another takes", rule(`
-  - {key: a, value: "*", rate_limit: {unit: day, requests_per_unit: 9}}
-  - {key: a, value: "1*", rate_limit: {unit: day, requests_per_unit: 2}}
-  - {key: a, rate_limit: {unit: day, requests_per_unit: 2}}`), "d.a_*"},
-		{"one level rather than two", rule(`
-  - key: a
-    descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 2}}]
-  - {key: c, rate_limit: {unit: day, requests_per_unit: 5}}`), "d.c"},
-		{"none", rule(`
-  - {key: "it's", rate_limit: {unit: day, requests_per_unit: 2}}`), ""},
-	} {
-		set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(tt.text)}}, rules.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := ""
-		if r, _ := soonest(set); r != nil {
-			got = r.Key
-		}
-		if got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
-		var out output
-		suggest(&out, false, set, nil)
-		if shown := strings.Contains(out.String(), "curl"); shown != (tt.want != "") {
-			t.Errorf("%s: printed %s", tt.name, fmt.Sprint(out.String()))
+	for backend, want := range map[string]int{"memory": 0, "redis": 0, "memcache": 1, "memcached": 1, "disk": 1} {
+		code, out, errs := call(t, "ratelimit", "check", "--backend", backend, dir)
+		if code != want || want == 1 && backend != "disk" && !strings.Contains(out, says) || backend == "disk" && !strings.Contains(errs, "write memory, redis or memcache") {
+			t.Errorf("%s: status %d\n%s%s", backend, code, out, errs)
 		}
 	}
 }

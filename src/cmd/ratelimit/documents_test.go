@@ -18,6 +18,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
 	"ratelimit/src/settings"
+	"ratelimit/src/tools/suggest"
 )
 
 var update = flag.Bool("update", false, "write the tables of settings anew")
@@ -274,7 +275,7 @@ func TestReadmeTry(t *testing.T) {
 		t.Fatal(problems)
 	}
 	var out output
-	suggest(&out, false, set, nil)
+	suggest.Print(&out, false, set, nil)
 	for line := range strings.Lines(out.String()) {
 		if line = strings.TrimSpace(line); strings.Contains(line, "curl") {
 			line = strings.ReplaceAll(line, "localhost/json", "localhost:8080/json")

@@ -101,7 +101,7 @@ func TestExplainFiles(t *testing.T) {
 }
 
 // explainAt asks /explain.
-func (s *service) explainAt(method, query, accept, body string) (code int, kind, answer string) {
+func (s *running) explainAt(method, query, accept, body string) (code int, kind, answer string) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, "http://"+s.address("debug")+"/explain"+query, strings.NewReader(body))
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *service) explainAt(method, query, accept, body string) (code int, kind,
 
 // stats are the figures of decisions, which those of the process and of its
 // connections are not.
-func (s *service) stats() string {
+func (s *running) stats() string {
 	_, all := s.get("debug", "/stats")
 	return regexp.MustCompile(`(?m)^ratelimit\.(go|buffered|\w+\.cx)[._].*\n`).ReplaceAllString(all, "")
 }
@@ -352,7 +352,7 @@ func TestExplainWhileReloading(t *testing.T) {
 	s.until("ready", s.healthy)
 	other := strings.NewReplacer("domain: d", "domain: e", "key: ip", "key: address").Replace(explainRules)
 	for round := range 6 {
-		s.write("rules.yaml", []string{other, explainRules}[round%2])
+		s.write([]string{other, explainRules}[round%2])
 		s.until("the new rules explain", func() bool {
 			code, _, text := s.explainAt("GET", "?domain=d&descriptors=ip=1", "", "")
 			met := strings.Contains(text, "takes ip (") && strings.HasSuffix(text, "now the request passes\n")

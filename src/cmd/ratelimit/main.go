@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 )
 
 func main() {
@@ -100,4 +101,9 @@ Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 	root.AddCommand(serve, clientCommand(std), checkCommand(std), divvyCommand(std), explainCommand(std), testCommand(std),
 		simulateCommand(std), schemaCommand(std), benchCommand(std), versionCommand(std), upstreamClientCommand(std))
 	return root
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -18,6 +18,8 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/rules"
+	"ratelimit/src/service"
+	"ratelimit/src/service/heap"
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/simulate"
 )
@@ -193,15 +195,15 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 	gone := make(chan os.Signal, 1)
 	signal.Notify(gone, syscall.SIGPIPE)
 	defer signal.Stop(gone)
-	gc := tuneGC(os.LookupEnv)
-	defer gc.stop()
+	gc := heap.Tune(os.LookupEnv)
+	defer gc.Stop()
 
 	store, err := opt.open(ctx, cfg.AllowClockSteps)
 	if err != nil {
 		return fmt.Errorf("simulate: %w", err)
 	}
 	if store.bytes != nil {
-		gc.watch(store.bytes, opt.memoryBytes)
+		gc.Watch(store.bytes, opt.memoryBytes)
 	}
 	cfg.Backend, cfg.KeyPrefix = store.Backend, store.prefix
 	const clear = "\r\x1b[K"
@@ -278,14 +280,14 @@ func (opt *simulateOptions) openRedis(ctx context.Context) (*simulateStore, erro
 		DialTimeout: simulateTimeout,
 		TagKeys:     strings.EqualFold(opt.keyFormat, "v2"),
 	}
-	if err := reach(&rc, at, settings.TLSFiles{}); err != nil {
+	if err := service.ReachRedis(&rc, at, settings.TLSFiles{}); err != nil {
 		return nil, err
 	}
 	r, err := redis.New(rc)
 	if err != nil {
 		return nil, err
 	}
-	if err := (&pool{pinger: r, what: "Redis", timeout: "the timeout", patience: pingPatience(0)}).ping(ctx); err != nil {
+	if err := service.PingRedis(ctx, r); err != nil {
 		return nil, err
 	}
 	var random [8]byte

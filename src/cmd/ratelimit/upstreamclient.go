@@ -36,7 +36,7 @@ func upstreamClient(ctx context.Context, std stdio, args []string) error {
 	f := flag.NewFlagSet(upstreamClientName, flag.ContinueOnError)
 	f.SetOutput(std.err)
 	f.StringVar(&opt.target, "dial_string", "localhost:8081", "`address` of the server")
-	f.StringVar(&opt.domain, "domain", "", "`domain` to ask")
+	f.StringVar(&opt.request.Domain, "domain", "", "`domain` to ask")
 	f.Var(&asked, "descriptors", "one descriptor, `key=value,key=value`; repeatable")
 	f.BoolVar(&opt.tls.use, "grpc-use-tls", false, "use TLS")
 	f.StringVar(&opt.tls.caFile, "grpc-server-ca-file", "", "PEM `file` of authorities to trust, besides the system's")
@@ -64,7 +64,7 @@ func upstreamClient(ctx context.Context, std stdio, args []string) error {
 		return exit{exitError}
 	}
 	defer func() { _ = conn.Close() }() // nothing is lost with it
-	answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: opt.domain, Descriptors: asked.list, HitsAddend: 1})
+	answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: opt.request.Domain, Descriptors: asked.list, HitsAddend: 1})
 	if err != nil {
 		fmt.Fprintf(std.out, "request error: %v\n", err)
 		return exit{exitError}

@@ -1,0 +1,317 @@
+package service
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"ratelimit/src/settings"
+)
+
+// A port has room for so many connections; then the longest idle one makes room for
+// the newcomer.
+func TestConnectionsAreBounded(t *testing.T) {
+	s := launch(t, oneRule, "HTTP_MAX_CONNECTIONS=3", "GRPC_MAX_CONNECTIONS=2")
+	s.until("ready", s.healthy)
+	http.DefaultClient.CloseIdleConnections()
+	s.until("all connections of before have ended", func() bool { return s.figure("ratelimit.http.cx_active") == 0 })
+	for port, most := range map[string]int{"http": 3, "grpc": 2} {
+		var open []net.Conn
+		for range most {
+			open = append(open, s.dial(port))
+		}
+		s.until("they are accepted", func() bool { return s.figure("ratelimit."+port+".cx_active") == int64(most) })
+		next := s.dial(port)
+		if _, err := io.Copy(io.Discard, open[0]); err != nil {
+			t.Errorf("%s: the longest idle connection ends with %v, want it closed", port, err)
+		}
+		for what, want := range map[string]int64{"evicted": 1, "refused": 0, "active": int64(most)} {
+			if n := s.figure("ratelimit." + port + ".cx_" + what); n != want {
+				t.Errorf("%s: cx_%s is %d, want %d", port, what, n, want)
+			}
+		}
+		if port == "http" {
+			if got := probe(next, "/livez"); got != 200 {
+				t.Errorf("the newcomer gets %d", got)
+			}
+		}
+	}
+}
+
+// probe asks for path on conn and returns the status, 0 without an answer.
+func probe(conn net.Conn, path string) (status int) {
+	_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", path) // else there is no answer
+	_, _ = fmt.Fscanf(conn, "HTTP/1.1 %d", &status)
+	return status
+}
+
+// Probes are answered while the port is full of connections that say nothing, and of
+// such that are sending a body; on a port of their own, too, which answers no more.
+func TestProbesOnAFullPort(t *testing.T) {
+	for name, hello := range map[string]string{
+		"idle":            "",
+		"unfinished head": "GET /livez HTTP/1.1\r\nX: ",
+		"unfinished body": "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat(" ", 10_000),
+		"answered":        "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := launch(t, oneRule, "HTTP_MAX_CONNECTIONS=50", "HEALTH_PORT=0", "HEALTH_HOST=127.0.0.1")
+			s.until("ready", s.healthy)
+			for range 60 {
+				if _, err := io.WriteString(s.dial("http"), hello); err != nil {
+					t.Error(err)
+				}
+			}
+			s.until("the port is full", func() bool {
+				return s.figure("ratelimit.http.cx_active") == 50 && s.figure("ratelimit.http.cx_evicted") >= 10
+			})
+			for path, want := range map[string]int{"/livez": 200, "/readyz": 200, "/healthcheck": 200, "/json": 404, "/stats": 404} {
+				if want == 200 {
+					if got := probe(s.dial("http"), path); got != want {
+						t.Errorf("%s on the full port: %d, want %d", path, got, want)
+					}
+				}
+				if got := probe(s.dial("health"), path); got != want {
+					t.Errorf("%s on the health port: %d, want %d", path, got, want)
+				}
+			}
+			if n := s.figure("ratelimit.http.cx_refused"); n != 0 {
+				t.Errorf("%d newcomers are refused, want none", n)
+			}
+		})
+	}
+}
+
+// Unfinished bodies count in the budget, and the largest of them end first.
+func TestBodiesCountInTheBudget(t *testing.T) {
+	s := launch(t, oneRule, "MAX_BUFFERED_BYTES=4194304")
+	s.until("ready", s.healthy)
+	small := s.dial("http")
+	const body = `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`
+	if _, err := fmt.Fprintf(small, "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:20]); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		_, _ = fmt.Fprintf(s.dial("http"), "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n%s", strings.Repeat(" ", 900_000)) // it may be closed meanwhile
+		if held := s.figure("ratelimit.buffered.bytes"); held > 4<<20 {
+			t.Errorf("%d bytes are held, want 4 MiB or less", held)
+		}
+	}
+	s.until("bodies are too much", func() bool { return s.figure("ratelimit.http.cx_over_budget") > 0 })
+	var status int
+	_, _ = io.WriteString(small, body[20:]) // else there is no answer
+	if _, err := fmt.Fscanf(small, "HTTP/1.1 %d", &status); err != nil || status != 200 {
+		t.Errorf("a small request gets %d, %v", status, err)
+	}
+	_ = small.Close()
+	s.until("what was held is free again", func() bool {
+		return s.figure("ratelimit.buffered.bytes") < 100_000 || s.figure("ratelimit.http.cx_active") > 1
+	})
+}
+
+// Caps for which there are too few files or too little memory are lowered, the largest first, and a
+// warning says both numbers.
+func TestConnCapsFitResources(t *testing.T) {
+	t.Parallel()
+	cfg := func() *settings.Settings {
+		return &settings.Settings{HTTPMaxConns: 10_000, GRPCMaxConns: 20_000, Divvy: settings.Divvy{WhenNeeded: true, MaxConns: 10_000}}
+	}
+	whole := connCaps{http: 10_000, grpc: 20_000, divvy: 10_000, operators: 256}
+	store := cfg()
+	store.BackendType, store.Redis = "redis", settings.Redis{PoolSize: 10, Addrs: []string{"a:1", "b:1"}}
+	alone := cfg()
+	alone.NoHTTP, alone.Divvy.WhenNeeded = true, false
+	few := cfg()
+	few.HTTPMaxConns = 20
+	const unbounded = math.MaxInt64
+	for _, tt := range []struct {
+		cfg     *settings.Settings
+		have    resources
+		want    connCaps
+		warning string // part of it; "": there is none
+	}{
+		{cfg(), resources{0, unbounded}, whole, ""},
+		{cfg(), resources{1_048_576, 4 << 30}, whole, ""},
+		{cfg(), resources{256, unbounded}, connCaps{50, 50, 50, 8}, "HTTP_MAX_CONNECTIONS=10000, DIVVY_MAX_CONNECTIONS=10000, GRPC_MAX_CONNECTIONS=20000: the process may open 256 files (`ulimit -n`), of which 80 are kept for stores, rules and probes, so no port takes more than 50 connections"},
+		{cfg(), resources{40_000, unbounded}, connCaps{10_000, 16_668, 10_000, 256}, "GRPC_MAX_CONNECTIONS=20000: the process may open 40000 files (`ulimit -n`), of which 2564 are kept for stores, rules and probes, so no port takes more than 16668 connections"},
+		{cfg(), resources{40_000, 224 << 20}, connCaps{2165, 2165, 2165, 224}, "GRPC_MAX_CONNECTIONS=20000: GOMEMLIMIT is 224 MiB, of which half is for connections, 16 KiB for each, so no port takes more than 2165 connections"},
+		{store, resources{256, unbounded}, connCaps{44, 44, 44, 8}, "of which 100 are kept"},
+		{alone, resources{4096, unbounded}, connCaps{0, 3422, 0, 118}, "GRPC_MAX_CONNECTIONS=20000: the process"},
+		{few, resources{256, unbounded}, connCaps{20, 66, 66, 8}, "no port takes more than 66"},
+		{cfg(), resources{16, 0}, connCaps{8, 8, 8, 8}, "no port takes more than 8 connections"},
+	} {
+		got, warning := fitConnCaps(tt.cfg, tt.have)
+		if got != tt.want || !strings.Contains(warning, tt.warning) || (warning == "") != (tt.warning == "") {
+			t.Errorf("%+v: %+v, %q, want %+v, %q", tt.have, got, warning, tt.want, tt.warning)
+		}
+	}
+}
+
+// A debug port that strangers may reach is warned about once; a rebound name is
+// refused.
+func TestDebugPortIsOpen(t *testing.T) {
+	const warning = "shows rules, counters and profiles without a token"
+	for _, tt := range []struct {
+		vars []string
+		want int
+	}{
+		{[]string{"DEBUG_HOST="}, 1},
+		{[]string{"DEBUG_HOST=127.0.0.1"}, 0},
+		{[]string{"DEBUG_HOST=", "DEBUG_TOKEN=secret"}, 0},
+	} {
+		s := launch(t, oneRule, tt.vars...)
+		s.until("ready", s.healthy)
+		if n := strings.Count(s.log.String(), warning); n != tt.want {
+			t.Errorf("%v: warned %d times, want %d:\n%s", tt.vars, n, tt.want, s.log.String())
+		}
+	}
+	s := launch(t, oneRule, "DEBUG_ALLOWED_HOSTS=Debug.Example")
+	for host, want := range map[string]int{"debug.example": 200, "localhost": 200, "other.example": 403} {
+		conn := s.dial("debug")
+		var status int
+		_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host) // else there is no answer
+		if _, err := fmt.Fscanf(conn, "HTTP/1.1 %d", &status); err != nil || status != want {
+			t.Errorf("host %s: %d, %v, want %d", host, status, err, want)
+		}
+	}
+}
+
+// dial connects to a port until the test ends.
+func (s *service) dial(port string) net.Conn {
+	s.t.Helper()
+	conn, err := net.DialTimeout("tcp", s.address(port), 10*time.Second)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		s.t.Fatal(err)
+	}
+	return conn
+}
+
+// figure is one of /stats.
+func (s *service) figure(name string) int64 {
+	s.t.Helper()
+	_, text := s.get("debug", "/stats")
+	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `: (\d+)$`).FindStringSubmatch(text)
+	if m == nil {
+		s.t.Fatalf("%s is not in\n%s", name, text)
+	}
+	n, err := strconv.ParseInt(m[1], 10, 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+// A flood of connections that start HTTP/2 and then say nothing takes no call from a
+// caller that was there before, nor from one that comes then.
+func TestNeighbourInAFlood(t *testing.T) {
+	s := launch(t, oneRule, "GRPC_MAX_CONNECTIONS=50")
+	s.until("ready", s.healthy)
+	neighbour := func() pb.RateLimitServiceClient {
+		conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return pb.NewRateLimitServiceClient(conn)
+	}
+	req := &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "ip", Value: "1"}}}}}
+	call := func(c pb.RateLimitServiceClient) {
+		t.Helper()
+		if _, err := c.ShouldRateLimit(t.Context(), req); err != nil {
+			t.Errorf("a call fails: %v", err)
+		}
+	}
+	before := neighbour()
+	for range 5 {
+		call(before)
+	}
+	for i := range 1000 {
+		if _, err := io.WriteString(s.dial("grpc"), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
+			t.Error(err)
+		}
+		if i%10 == 0 {
+			call(before)
+		}
+	}
+	s.until("the flood makes room for itself", func() bool { return s.figure("ratelimit.grpc.cx_evicted") >= 951 })
+	call(before)
+	call(neighbour())
+	if n := s.figure("ratelimit.grpc.cx_refused"); n != 0 {
+		t.Errorf("%d newcomers are refused, want none", n)
+	}
+}
+
+// Caps that are lowered are a warning where they were asked for, or where few are left.
+func TestLoweredCapsAreLogged(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		set  bool
+		caps connCaps
+		want string
+	}{
+		{false, connCaps{http: 5000, grpc: 5000}, "level=info"},
+		{true, connCaps{http: 5000, grpc: 5000}, "level=warning"},
+		{false, connCaps{http: 50, grpc: 50}, "level=warning"},
+	} {
+		var out output
+		log := logrus.New()
+		log.SetOutput(&out)
+		logLoweredCaps(log, &settings.Settings{MaxConnsSet: tt.set}, tt.caps, "lowered")
+		if !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%+v: %s, want %s", tt, out.String(), tt.want)
+		}
+	}
+}
+
+// What callers leave unfinished is a figure, and so is what it costs them.
+func TestBufferedFigures(t *testing.T) {
+	s := launch(t, oneRule, "MAX_BUFFERED_BYTES=1048576", "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")
+	s.until("ready", s.healthy)
+	conn := s.dial("grpc")
+	f := http2.NewFramer(conn, conn)
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	open := func(id uint32) error { // :method POST, which says too little for an answer to be in haste
+		return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x83}, EndHeaders: false})
+	}
+	if err := open(1); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the stream is charged", func() bool { return s.figure("ratelimit.buffered.bytes") > 0 })
+	for _, name := range []string{"ratelimit.buffered.evicted", "ratelimit.grpc.cx_stalled", "ratelimit.grpc.cx_slowed", "ratelimit.grpc.streams_refused"} {
+		if n := s.figure(name); n != 0 {
+			t.Errorf("%s is %d", name, n)
+		}
+	}
+	_, text := s.get("prometheus", "/metrics")
+	for _, name := range []string{
+		"ratelimit_buffered_bytes", "ratelimit_buffered_max_bytes 1.048576e+06", "ratelimit_buffered_evicted_total 0",
+		"ratelimit_grpc_stalled_connections_total 0", "ratelimit_grpc_slowed_reads_total 0", "ratelimit_grpc_refused_streams_total 0",
+	} {
+		if !strings.Contains(text, "\n"+name) {
+			t.Errorf("%s is not in\n%s", name, text)
+		}
+	}
+}

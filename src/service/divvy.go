@@ -1,0 +1,162 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"ratelimit/src/frontend/divvy"
+	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
+	"ratelimit/src/rules"
+)
+
+// divvyPort serves divvy's line protocol: from the start, or from the first rules that
+// need it.
+type divvyPort struct {
+	*port
+	server *divvy.Server
+	needed chan struct{} // closed when the port must be open
+}
+
+// buildDivvy makes the server of divvy's line protocol if the settings ask for it. It
+// calls failed for requests that the store did not answer.
+func (s *Service) buildDivvy(failed func(error)) error {
+	d := s.Settings.Divvy
+	if !d.On && !d.WhenNeeded {
+		return nil
+	}
+	panics := s.counters.Counter("ratelimit.service.panics")
+	cfg := divvy.Config{
+		Limiter:      s.limiter,
+		Domain:       d.Domain,
+		OnlyList:     d.OnlyList,
+		DomainKey:    d.DomainKey,
+		MaxLine:      int(d.MaxLine),
+		MaxConns:     s.ports.divvy.max,
+		Budget:       s.held,
+		MaxPipelined: d.MaxPipelined,
+		Idle:         d.Idle,
+		RoundUp:      d.Round == "up",
+		TLS:          s.ports.divvy.tlsConfig(),
+		OnHits:       s.onHits(),
+		Fallback: func(err error) {
+			if errors.Is(err, limiter.ErrStore) {
+				failed(err)
+				return
+			}
+			s.log.Debugf("divvy: a request failed: %v", err)
+		},
+		OnPanic: func(value any, stack []byte) {
+			panics.Add(1)
+			s.log.WithField("stack", string(stack)).Errorf("divvy: panic: %v", value)
+		},
+	}
+	if cfg.Idle == 0 {
+		cfg.Idle = -1 * time.Second // never
+	}
+	server, err := divvy.New(cfg)
+	if err != nil {
+		return err
+	}
+	p := &divvyPort{port: s.ports.divvy, server: server, needed: make(chan struct{})}
+	s.front.divvy = p
+	if p.Listener != nil {
+		close(p.needed)
+		s.counters.Source(p.figures)
+	}
+	return nil
+}
+
+// onHits returns the function that records how long answered HITs took.
+func (s *Service) onHits() func(n int, took time.Duration) {
+	observe := s.counters.Latency("divvy").ObserveMany
+	if s.stats.hitTiming == nil {
+		return observe
+	}
+	return func(n int, took time.Duration) {
+		observe(n, took)
+		for range n {
+			s.stats.hitTiming(took)
+		}
+	}
+}
+
+// needDivvy opens divvy's port if it waits for rules of divvy and set has some.
+func (s *Service) needDivvy(set *rules.Set) {
+	d := s.front.divvy
+	if d == nil || !slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.Divvy }) {
+		return
+	}
+	select {
+	case <-d.needed: // it is open, or being opened
+	default:
+		s.health.update(func(h *health) { h.divvy = errDivvyOpens })
+		close(d.needed) // only the goroutine that loads rules does so
+	}
+}
+
+// errDivvyOpens is the state before the port was tried.
+var errDivvyOpens = errors.New("divvy's port is not open yet")
+
+// divvyRetry is the time between two attempts to open divvy's port.
+const divvyRetry = time.Second
+
+// runDivvy serves divvy's port once it is needed. While another process has the port,
+// this one is not ready, and its other ports go on.
+func (s *Service) runDivvy(ctx context.Context) error {
+	d := s.front.divvy
+	select {
+	case <-d.needed:
+	case <-ctx.Done():
+		return nil
+	}
+	if d.Listener != nil {
+		return d.server.Serve(d.Listener)
+	}
+	s.counters.Source(d.figures)
+	failed := s.counters.Counter("ratelimit.divvy.listen_failed")
+	late := *d.port // a copy, since other goroutines read the port
+	for attempt := 1; ; attempt++ {
+		err := late.open(ctx)
+		if err == nil {
+			break
+		}
+		failed.Add(1)
+		err = fmt.Errorf("%w (`off` does without it)", err)
+		s.health.update(func(h *health) { h.divvy = err })
+		if attempt == 1 {
+			s.log.Errorf("rules of divvy are loaded, but %v", err)
+		}
+		select {
+		case <-time.After(divvyRetry):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	late.announce(s.log.announce)
+	s.health.update(func(h *health) {
+		h.divvy = nil
+		h.lateDivvy = late.Addr()
+	})
+	return d.server.Serve(late.Listener)
+}
+
+// figures are those of divvy's port.
+func (d *divvyPort) figures(add func(metrics.Stat)) {
+	st := d.server.Stats()
+	count := func(name string, value uint64) {
+		add(metrics.Stat{Name: "ratelimit.divvy." + name, Kind: metrics.KindCounter, Value: int64(value)})
+	}
+	add(metrics.Stat{Name: "ratelimit.divvy.cx_active", Kind: metrics.KindGauge, Value: int64(st.Open)})
+	count("cx_total", st.Accepted)
+	count("cx_refused", st.Refused)
+	count("cx_evicted", st.Evicted)
+	count("cx_over_budget", st.OverBudget)
+	count("hits", st.Hits)
+	for code, n := range st.Errors {
+		count("error."+code, n)
+	}
+}

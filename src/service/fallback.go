@@ -1,0 +1,112 @@
+package service
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ratelimit/src/backend"
+	"ratelimit/src/backend/fallback"
+	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/prometheus"
+	"ratelimit/src/rules"
+	"ratelimit/src/settings"
+)
+
+// fallBack puts what happens when it does not answer in front of the store.
+func (s *store) fallBack(cfg *settings.Settings, log *logrus.Logger) error {
+	// The settings took no less than the memory store needs.
+	f, err := fallback.New(s.Backend, fallback.Config{
+		Replicas:  cfg.Failure.Replicas,
+		KeyPrefix: cfg.CacheKeyPrefix,
+		MaxBytes:  cfg.MemoryMaxBytes,
+		OnReplicas: func(before, after int) {
+			log.Infof("%d replicas share the limits of on_store_failure: local, %d did before", after, before)
+		},
+		OnUncounted: func(err error) {
+			log.Warnf("replicas cannot count themselves in the store, so they share the limits of on_store_failure: local as if nothing had changed; REPLICAS says how many there are: %v", err)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
+	}
+	s.Backend, s.fallback, s.bytes = f, f, func() int64 { return f.Stats().Local.Bytes }
+	s.runs = append(s.runs, f.Run)
+	s.stats = append(s.stats, fallbackStats(f))
+	s.samples = append(s.samples, fallbackSamples(f))
+	return nil
+}
+
+// onFailure is what becomes of hits where the rules do not say.
+func onFailure(cfg *settings.Settings) backend.Fallback {
+	f, _ := backend.ParseFallback(cfg.Failure.Mode) // the settings take no other word
+	return f
+}
+
+// storeless says whether this process is of use without a store: when the settings,
+// or all limits of the rules in force, if there are any, decide without it, unless
+// health was asked to go by the store.
+func (s *Service) storeless(set *rules.Set) bool {
+	asked := s.Settings.RedisHealthCheck
+	if s.Settings.BackendType == "memcache" {
+		asked = s.Settings.Memcache.HealthCheck
+	}
+	if asked || onFailure(s.Settings) != backend.FallbackError {
+		return !asked
+	}
+	return set != nil && len(set.Rules()) > 0 && !slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool {
+		return !r.Unlimited && r.Fallback == backend.FallbackError
+	})
+}
+
+// countsLocally says whether some hits are counted here when the store does not
+// answer.
+func countsLocally(set *rules.Set) bool {
+	return slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.Fallback == backend.FallbackLocal }) ||
+		slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool { return r.Fallback == backend.FallbackLocal })
+}
+
+// degradedFor is how long after a hit without an answer /readyz speaks of it.
+const degradedFor = 10 * time.Second
+
+// note is what /readyz says of the stores; empty: all is well.
+func (s *store) note(now time.Time) string {
+	if s.fallback == nil {
+		return ""
+	}
+	st := s.fallback.Stats()
+	text := ""
+	if ago := now.Sub(st.Last); !st.Last.IsZero() && ago < degradedFor {
+		text = fmt.Sprintf("degraded: a hit without an answer %v ago was decided by on_store_failure", max(ago, 0).Round(time.Millisecond))
+	}
+	return text
+}
+
+// fallbackStats are its figures under names for statsd and the debug port.
+func fallbackStats(f *fallback.Store) func(func(metrics.Stat)) {
+	return func(add func(metrics.Stat)) {
+		st := f.Stats()
+		for i, word := range backend.Fallbacks() {
+			add(metrics.Stat{Name: "ratelimit.fallback.hits_" + word, Kind: metrics.KindCounter, Value: int64(st.Fallback[i])})
+		}
+		add(metrics.Stat{Name: "ratelimit.fallback.replicas", Kind: metrics.KindGauge, Value: int64(st.Replicas)})
+		add(metrics.Stat{Name: "ratelimit.fallback.keys", Kind: metrics.KindGauge, Value: st.Local.Keys})
+	}
+}
+
+// fallbackSamples are the same as native metrics.
+func fallbackSamples(f *fallback.Store) func(func(prometheus.Sample)) {
+	return func(add func(prometheus.Sample)) {
+		st := f.Stats()
+		sample := func(name, help string, kind metrics.Kind, value int64, labels ...string) {
+			add(prometheus.Sample{Name: "ratelimit_fallback_" + name, Help: help, Labels: labels, Kind: kind, Value: float64(value)})
+		}
+		for i, word := range backend.Fallbacks() {
+			sample("hits_total", "Hits that the store did not answer, by what became of them.", metrics.KindCounter, int64(st.Fallback[i]), "instead", word)
+		}
+		sample("replicas", "How many replicas share the limits of on_store_failure: local.", metrics.KindGauge, int64(st.Replicas))
+		sample("keys", "Counters of on_store_failure: local.", metrics.KindGauge, st.Local.Keys)
+	}
+}

@@ -1,0 +1,141 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ratelimit/src/backend/remote"
+	"ratelimit/src/rules"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Callers are told what is wrong by its class and its time, operators all of it.
+func TestHealthAudiences(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 10, 1, 14, 0, 0, 0, time.FixedZone("CEST", 7200))
+	refused := rules.Problems{
+		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 3, Col: 5}, What: `unknown key "hunter2"`},
+		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 4, Col: 5}, What: `unknown key "hunter3"`},
+	}
+	lost := fmt.Errorf("Redis does not answer: %w", errors.New("dial tcp 10.1.2.3:6379: connection refused"))
+	slow := &slowPool{tooSlow("Redis", "REDIS_TIMEOUT", &remote.SlowError{
+		Store: "redis", Addr: "10.1.2.3:6379", Took: 60_700 * time.Microsecond, Timeout: 50 * time.Millisecond,
+	})}
+	for _, tt := range []struct {
+		name                      string
+		change                    func(*health)
+		callers, operators        string // the reason
+		callersNote, operatorNote string // of the components, joined; empty: not looked at
+	}{
+		{name: "well", change: func(h *health) {}},
+		{
+			name:      "the first rules are refused",
+			change:    func(h *health) { h.loaded, h.refused, h.refusedAt = false, refused, at },
+			callers:   "no rules are loaded: refused at 2026-10-01T12:00:00Z",
+			operators: `no rules are loaded: refused at 2026-10-01T12:00:00Z: /srv/secret.yaml:3:5: unknown key "hunter2" (and more, see the log)`,
+		},
+		{
+			name:         "later rules are refused",
+			change:       func(h *health) { h.refused, h.refusedAt = refused[1:], at },
+			callersNote:  "2 domains, the last load was refused at 2026-10-01T12:00:00Z",
+			operatorNote: `2 domains, the last load was refused at 2026-10-01T12:00:00Z: /srv/secret.yaml:4:5: unknown key "hunter3"`,
+		},
+		{
+			name:      "no stream, no rules",
+			change:    func(h *health) { h.loaded, h.stream = false, errors.New("xds server 10.1.2.3:18000: refused") },
+			callers:   "no rules are loaded: there is no stream to the management server",
+			operators: "no rules are loaded: xds server 10.1.2.3:18000: refused",
+		},
+		{
+			name:         "no stream any more",
+			change:       func(h *health) { h.stream = errors.New("xds server 10.1.2.3:18000: refused") },
+			callersNote:  "2 domains, there is no stream to the management server",
+			operatorNote: "2 domains, xds server 10.1.2.3:18000: refused",
+		},
+		{
+			name:      "the store was not asked",
+			change:    func(h *health) { h.stores[0].err = errStoreUnknown },
+			callers:   "the store has not answered yet",
+			operators: "the store has not answered yet",
+		},
+		{
+			name:      "the store is away",
+			change:    func(h *health) { h.stores[0].err = lost },
+			callers:   "Redis does not answer",
+			operators: "Redis does not answer: dial tcp 10.1.2.3:6379: connection refused",
+		},
+		{
+			name:      "the store is too far away",
+			change:    func(h *health) { h.stores[0].err = slow },
+			callers:   "Redis answers in 61 ms, REDIS_TIMEOUT is 50 ms",
+			operators: "Redis answers in 61 ms, REDIS_TIMEOUT is 50 ms: set it to 130ms or more (10.1.2.3:6379)",
+		},
+		{
+			name:         "the store is away, and need not be there",
+			change:       func(h *health) { h.stores[0].err, h.storeless = lost, true },
+			callersNote:  "2 domains|Redis does not answer; on_store_failure decides",
+			operatorNote: "2 domains|Redis does not answer: dial tcp 10.1.2.3:6379: connection refused; on_store_failure decides",
+		},
+		{
+			name:      "divvy's port is taken",
+			change:    func(h *health) { h.divvy = errors.New("the divvy port 10.1.2.3:8321 is taken") },
+			callers:   "divvy's port is not open",
+			operators: "the divvy port 10.1.2.3:8321 is taken",
+		},
+	} {
+		h := health{loaded: true, domains: 2, onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}, note: func(time.Time) string { return "" }}
+		h.stores = []storeHealth{{name: "redis_pool", what: "Redis"}}
+		h.update(tt.change)
+		for a, want := range map[audience][2]string{callers: {tt.callers, tt.callersNote}, operators: {tt.operators, tt.operatorNote}} {
+			if got := h.reason(a); got != want[0] {
+				t.Errorf("%s: got %q, want %q", tt.name, got, want[0])
+			}
+			var notes, reasons []string
+			for _, c := range h.components(a) {
+				if c.Note != "" {
+					notes = append(notes, c.Note)
+				}
+				if c.Why != "" {
+					reasons = append(reasons, c.Why)
+				}
+			}
+			if got := strings.Join(notes, "|"); want[1] != "" && got != want[1] {
+				t.Errorf("%s: notes %q, want %q", tt.name, got, want[1])
+			}
+			if got := strings.Join(reasons, "|"); got != want[0] {
+				t.Errorf("%s: components say %q, want %q", tt.name, got, want[0])
+			}
+		}
+	}
+}
+
+// What alerts ask: whether traffic should come here, and whether rules wait that
+// were refused.
+func TestHealthSamples(t *testing.T) {
+	s := launch(t, "domain: [\n", "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "SHUTDOWN_DRAIN=1h")
+	shows := func(ready, refused string) func() bool {
+		return func() bool {
+			_, body := s.get("prometheus", "/metrics")
+			return strings.Contains(body, "\nratelimit_ready "+ready+"\n") && strings.Contains(body, "\nratelimit_config_refused "+refused+"\n")
+		}
+	}
+	s.until("first rules refused", shows("0", "1"))
+	s.write("rules.yaml", oneRule)
+	s.until("good rules", shows("1", "0"))
+	s.write("rules.yaml", "domain: [\n")
+	s.until("later ones refused, the old in force", shows("1", "1"))
+	s.write("rules.yaml", oneRule)
+	s.until("the same as before", shows("1", "0"))
+	s.signals <- syscall.SIGTERM
+	s.until("draining", shows("0", "0"))
+	s.signals <- syscall.SIGTERM
+	if err := s.wait(); err != nil {
+		t.Error(err)
+	}
+}

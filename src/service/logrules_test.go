@@ -1,0 +1,36 @@
+package service
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
+)
+
+// However many rules there are, their log has an end.
+func TestLogOfManyRules(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString("domain: d\ndescriptors:\n")
+	for i := range maxDescriptorsLogged + 5 {
+		fmt.Fprintf(&text, "- {key: user, value: u%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
+	}
+	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text.String())}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	log := logrus.New()
+	log.SetOutput(&out)
+	log.SetLevel(logrus.DebugLevel)
+	(&Service{log: &logs{Logger: log}}).logRules(set)
+	const want = maxDescriptorsLogged + 2 // the domain, and that there are more
+	if n := strings.Count(out.String(), "\n"); n != want || !strings.Contains(out.String(), "/rlconfig on the debug port shows all") {
+		t.Errorf("%d lines, want %d", n, want)
+	}
+}

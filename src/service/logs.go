@@ -1,0 +1,114 @@
+package service
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"strings"
+	"time"
+
+	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/prometheus"
+	"ratelimit/src/service/logging"
+	"ratelimit/src/settings"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/term"
+)
+
+// logs are the loggers of a service. The embedded one writes ordinary lines.
+type logs struct {
+	*logrus.Logger
+	audit    *logrus.Logger // its lines may use the reserve of the queue
+	announce *logrus.Logger // like audit, at level info: with LOG_LEVEL=error, too, the log says where the service listens
+	denials  *logrus.Logger // ordinary lines at level info: LOG_DENIALS asks for them
+}
+
+// newLogs returns the loggers that the settings choose.
+func newLogs(cfg *settings.Settings, o *Output) (*logs, error) {
+	level, err := logrus.ParseLevel(cfg.LogLevel)
+	if err != nil {
+		return nil, fmt.Errorf("LOG_LEVEL: %w", err)
+	}
+	var format logrus.Formatter = &logrus.TextFormatter{ForceColors: isTerminal(o.stderr)} // logrus would look at the queue
+	if strings.EqualFold(cfg.LogFormat, "json") {
+		format = &logrus.JSONFormatter{
+			TimestampFormat: time.RFC3339Nano,
+			FieldMap:        logrus.FieldMap{logrus.FieldKeyTime: "@timestamp", logrus.FieldKeyMsg: "@message"},
+		}
+	}
+	logger := func(to io.Writer, level logrus.Level) *logrus.Logger {
+		l := logrus.New()
+		l.SetOutput(to)
+		l.SetLevel(level)
+		l.SetFormatter(&cutLines{format, logging.DefaultMaxLine})
+		return l
+	}
+	important := o.err.Important()
+	l := &logs{logger(o.err, level), logger(important, level), logger(important, logrus.InfoLevel), logger(o.err, logrus.InfoLevel)}
+	o.err.OnDrained(func(dropped uint64) {
+		l.announce.Warnf("%d log lines were dropped because the reader of stderr did not keep up", dropped)
+	})
+	return l, nil
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// cutLines bounds the length of a line in bytes. Texts of callers and servers are in
+// the log, and may be long. The line stays valid JSON.
+type cutLines struct {
+	logrus.Formatter
+	most int
+}
+
+// Format cuts the texts of a line that is too long: at first to a half of it, and if
+// quotes make it too long still, to an eighth, since JSON makes up to 6 bytes of one.
+func (f *cutLines) Format(e *logrus.Entry) ([]byte, error) {
+	line, err := f.Formatter.Format(e)
+	for _, part := range []int{2, 8} {
+		if err != nil || len(line) <= f.most {
+			break
+		}
+		size := f.most / part / (1 + len(e.Data))
+		short := e.Dup()
+		short.Level, short.Message = e.Level, logging.Cut(e.Message, size)
+		for key, value := range short.Data {
+			if text := fmt.Sprint(value); len(text) > size {
+				short.Data[key] = logging.Cut(text, size)
+			}
+		}
+		line, err = f.Formatter.Format(short)
+	}
+	return line, err
+}
+
+// logStats are the figures of the log's queue.
+func (o *Output) logStats(add func(metrics.Stat)) {
+	st := o.err.Stats()
+	add(metrics.Stat{Name: "ratelimit.log.dropped", Kind: metrics.KindCounter, Value: int64(st.Dropped)})
+	add(metrics.Stat{Name: "ratelimit.log.write_errors", Kind: metrics.KindCounter, Value: int64(st.Failed)})
+	add(metrics.Stat{Name: "ratelimit.log.waiting", Kind: metrics.KindGauge, Value: int64(st.Waiting)})
+}
+
+// logSamples are the same as native metrics.
+func (o *Output) logSamples(add func(prometheus.Sample)) {
+	st := o.err.Stats()
+	add(prometheus.Sample{Name: "ratelimit_log_dropped_total", Help: "Log lines dropped because the reader of stderr did not keep up.", Kind: metrics.KindCounter, Value: float64(st.Dropped)})
+	add(prometheus.Sample{Name: "ratelimit_log_write_errors_total", Help: "Writes to stderr that failed; they are repeated.", Kind: metrics.KindCounter, Value: float64(st.Failed)})
+	add(prometheus.Sample{Name: "ratelimit_log_waiting_bytes", Help: "Bytes of log lines that are not written yet.", Kind: metrics.KindGauge, Value: float64(st.Waiting)})
+}
+
+// httpLog takes what net/http says about broken connections, at debug level:
+// anybody can cause it.
+func httpLog(l *logrus.Logger) *log.Logger { return log.New(debugWriter{l}, "", 0) }
+
+type debugWriter struct{ log *logrus.Logger }
+
+func (w debugWriter) Write(p []byte) (int, error) {
+	w.log.Debug(strings.TrimSpace(string(p)))
+	return len(p), nil
+}

@@ -1,0 +1,136 @@
+package service
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
+
+	"ratelimit/src/backend/memcached"
+	"ratelimit/src/testbed/harness"
+	"ratelimit/src/testbed/memcachedtest"
+)
+
+const memcacheRules = `
+domain: d
+descriptors:
+  - key: ip
+    rate_limit: {unit: year, requests_per_unit: 2}
+  - key: month
+    rate_limit: {unit: month, requests_per_unit: 2}
+  - key: many
+    rate_limit: {unit: year, requests_per_unit: 500}
+  - key: sliding
+    rate_limit: {algorithm: sliding_window_counter, count_blocked: true, unit: year, requests_per_unit: 2}
+`
+
+// Limits by the month and the year hold, values with blanks are limited, and the
+// service is healthy: all three are not so upstream.
+func TestMemcache(t *testing.T) {
+	server := memcachedtest.Start(t, memcachedtest.Options{})
+	s := launch(t, memcacheRules, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+server.Addr, "MEMCACHE_TIMEOUT=5s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000")
+	s.until("ready", s.healthy)
+	for _, key := range []string{"ip", "month", "sliding"} {
+		for _, value := range []string{"1", "a b", strings.Repeat("long", 100), "ключ"} {
+			for i, want := range []int{200, 200, 429, 429} {
+				got, err := s.post(key, value)
+				if err != nil || got != want {
+					t.Errorf("%s=%.10s, request %d: got %d, %v, want %d", key, value, i+1, got, err, want)
+				}
+			}
+		}
+	}
+	if !s.logged("store=memcache")() {
+		t.Error("the ready line does not name the store")
+	}
+	_, stats := s.get("debug", "/stats")
+	for _, want := range []string{
+		"ratelimit.memcache.increment.__code=miss: 12\n", "ratelimit.memcache.add.__code=success: 12\n", "ratelimit.memcache.add.__code=error: 0\n",
+		"ratelimit.memcache.keys_found: 0\n", "ratelimit.memcache.server_changes: 0\n",
+	} {
+		if !strings.Contains(stats, want) {
+			t.Errorf("no %q in the statistics:\n%s", want, stats)
+		}
+	}
+}
+
+// Replicas that share servers admit together what one would.
+func TestReplicasShareMemcache(t *testing.T) {
+	var addrs []string
+	for range 3 {
+		addrs = append(addrs, memcachedtest.Start(t, memcachedtest.Options{}).Addr)
+	}
+	var replicas []*service
+	for range 3 {
+		s := launch(t, memcacheRules, "BACKEND_TYPE=memcached", "MEMCACHE_HOST_PORT="+strings.Join(addrs, ","), "MEMCACHE_HASH=rendezvous", "MEMCACHE_TIMEOUT=5s")
+		s.until("ready", s.healthy)
+		replicas = append(replicas, s)
+	}
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for c := range 12 {
+		wg.Go(func() {
+			for range 75 { // 900 calls at a limit of 500
+				code, err := replicas[c%3].post("many", "x")
+				if err != nil {
+					t.Error(err)
+				} else if code == 200 {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := admitted.Load(); got != 500 {
+		t.Errorf("%d admitted, want 500", got)
+	}
+}
+
+// The ports are open before Memcached is there, and say what is missing. A loss
+// later on is no pass.
+func TestMemcacheComesLate(t *testing.T) {
+	certs := harness.NewCertificates(t)
+	server := memcachedtest.Start(t, memcachedtest.Options{TLS: certs})
+	server.Stop()
+	s := launch(t, memcacheRules, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+server.Addr, "MEMCACHE_TIMEOUT=500ms",
+		"MEMCACHE_TLS=true", "MEMCACHE_TLS_CACERT="+certs.CA, "MEMCACHE_TLS_CLIENT_CERT="+certs.Client.Cert, "MEMCACHE_TLS_CLIENT_KEY="+certs.Client.Key,
+		"MEMCACHE_HEALTH_CHECK_ACTIVE_CONNECTION=true")
+	s.until("not ready, and why", func() bool {
+		code, body := s.get("http", "/healthcheck")
+		return code == 500 && strings.Contains(body, "Memcached does not answer")
+	})
+	s.until("refused for want of a store", func() bool { return s.ask("1") == 503 })
+	server.Restart(t)
+	s.until("ready", s.healthy)
+	s.until("an answer", func() bool { return s.ask("1") == 200 })
+	server.Stop()
+	s.until("unhealthy", func() bool { return !s.healthy() })
+	if got := s.ask("1"); got != 503 {
+		t.Errorf("without Memcached: %d, want 503", got)
+	}
+	server.Restart(t)
+	s.until("healthy again", s.healthy)
+}
+
+// What Memcached cannot count by is refused, with its place and with who can.
+func TestMemcacheRefusesRules(t *testing.T) {
+	const rules = "domain: d\ndescriptors:\n- {key: a, rate_limit: {algorithm: gcra, unit: day, requests_per_unit: 1}}\n"
+	server := memcachedtest.Start(t, memcachedtest.Options{})
+	s := launch(t, rules, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+server.Addr)
+	s.until("unhealthy for its rules", func() bool {
+		code, body := s.get("debug", "/readyz")
+		return code == 503 && strings.Contains(body, "Memcached cannot count by gcra")
+	})
+}
+
+func TestLogChange(t *testing.T) {
+	log, hook := test.NewNullLogger()
+	logChange(log, memcached.Change{Before: []string{"a:1", "b:1"}, After: []string{"a:1"}, Moved: 0.5})
+	const want = "MEMCACHE_SRV: the servers were a:1, b:1 and are a:1 now: 50 % of all keys have another server, where they are counted from 0"
+	if e := hook.LastEntry(); e == nil || e.Message != want || e.Level != logrus.WarnLevel {
+		t.Errorf("got %+v", e)
+	}
+}

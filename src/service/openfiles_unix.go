@@ -1,0 +1,18 @@
+//go:build unix
+
+package service
+
+import (
+	"math"
+	"syscall"
+)
+
+// openFiles returns how many files the process may have open; 0: not known. Go raises
+// the soft limit to the hard one before main.
+func openFiles() int {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 0
+	}
+	return int(min(uint64(limit.Cur), math.MaxInt32))
+}

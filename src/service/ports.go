@@ -1,0 +1,237 @@
+package service
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ratelimit/src/files/certs"
+	"ratelimit/src/frontend/budget"
+	"ratelimit/src/frontend/connlimit"
+	"ratelimit/src/settings"
+)
+
+// ports are all ports that the service may have.
+type ports struct {
+	http, grpc, debug, health, prometheus, divvy *port
+}
+
+// port is one address that the service listens on.
+type port struct {
+	name     string // in the log and in names of metrics
+	on       bool   // open it at the start
+	variable string // the setting to change if the address is taken
+	addr     string // host:port
+	socket   string // path of a unix socket instead of addr; empty: none
+	max      int    // most connections
+	// conns bounds connections. Nil: the server of the port does so itself.
+	conns *connlimit.Config
+
+	tls         settings.ServerTLS
+	tlsVariable string        // names the certificate in errors
+	protocols   []string      // of TLS's ALPN
+	certs       *certs.Server // nil: the port speaks plain text
+
+	net.Listener // nil: not open
+}
+
+// newPorts returns the ports that the settings ask for, not open yet. HTTP connections
+// count what they hold in held.
+func newPorts(s *settings.Settings, caps connCaps, held *budget.Budget) *ports {
+	web := &connlimit.Config{IdleUnderPressure: pressureIdleTimeout, Budget: held}
+	http1 := []string{"http/1.1"}
+	p := &ports{
+		http: &port{
+			name: "http", on: !s.NoHTTP, variable: "PORT", addr: hostPort(s.Host, s.Port), max: caps.http, conns: web,
+			tls: s.HTTPTLS, tlsVariable: "HTTP_TLS_CERT", protocols: http1,
+		},
+		grpc: &port{
+			name: "grpc", on: !s.NoGRPC, variable: "GRPC_PORT", addr: hostPort(s.GRPCHost, s.GRPCPort), socket: s.GRPCUDS,
+			max: caps.grpc, conns: &connlimit.Config{Greeting: grpcGreeting},
+			tls: s.GRPCTLS, tlsVariable: "GRPC_SERVER_TLS_CERT", protocols: []string{"h2"},
+		},
+		debug: &port{
+			name: "debug", on: !s.NoDebug, variable: "DEBUG_PORT", addr: hostPort(s.DebugHost, s.DebugPort), max: caps.operators, conns: web,
+			tls: s.DebugTLS, tlsVariable: "DEBUG_TLS_CERT", protocols: http1,
+		},
+		health:     &port{name: "health", on: s.Health, variable: "HEALTH_PORT", addr: hostPort(s.HealthHost, s.HealthPort), max: caps.operators, conns: web},
+		prometheus: &port{name: "prometheus", on: s.Sink == settings.SinkPrometheus, variable: "PROMETHEUS_ADDR", addr: s.PrometheusAddr, max: caps.operators, conns: web},
+		divvy:      &port{name: "divvy", on: s.Divvy.On, variable: "DIVVY_PORT", addr: hostPort(s.Divvy.Host, s.Divvy.Port), max: caps.divvy},
+	}
+	if s.Divvy.On || s.Divvy.WhenNeeded {
+		p.divvy.tls, p.divvy.tlsVariable = s.Divvy.TLS, "DIVVY_TLS_CERT"
+	}
+	if s.Sink == settings.SinkDivvy {
+		p.divvy.variable = "PORT"
+		p.prometheus.on, p.prometheus.variable, p.prometheus.addr = s.StandIn.HTTP, "HTTP_SERVICE_PORT", hostPort("", s.StandIn.HTTPPort)
+	}
+	return p
+}
+
+func hostPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
+
+// all lists the ports in the order in which they are opened.
+func (p *ports) all() []*port {
+	return []*port{p.http, p.grpc, p.debug, p.health, p.prometheus, p.divvy}
+}
+
+// open opens the ports that are on. If one cannot be opened, close closes the others.
+func (p *ports) open() error {
+	for _, p := range p.all() {
+		if !p.on {
+			continue
+		}
+		if err := p.open(context.Background()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close closes what its server has not closed yet.
+func (p *ports) close() {
+	for _, p := range p.all() {
+		if p.Listener != nil {
+			_ = p.Close() // closed already, most of the time
+		}
+	}
+}
+
+// addresses are those of the open ports, by name.
+func (p *ports) addresses() logrus.Fields {
+	fields := make(logrus.Fields)
+	for _, p := range p.all() {
+		if p.Listener != nil {
+			fields[p.name] = p.Addr().String()
+		}
+	}
+	return fields
+}
+
+// open listens on the port.
+func (p *port) open(ctx context.Context) (err error) {
+	if p.socket != "" {
+		p.Listener, err = listenUnix(ctx, p.socket)
+	} else {
+		p.Listener, err = listenTCP(ctx, p)
+	}
+	if err != nil {
+		p.Listener = nil
+		return err
+	}
+	if p.conns != nil {
+		cfg := *p.conns
+		cfg.Max, cfg.Unread = p.max, unreadTimeout
+		if p.tls.On {
+			cfg.Greeting += tlsGreeting
+		}
+		p.Listener = connlimit.New(p.Listener, cfg)
+	}
+	return nil
+}
+
+func listenTCP(ctx context.Context, p *port) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", p.addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("the %s port %s is taken: stop what listens there, or set %s", p.name, p.addr, p.variable)
+	case err != nil:
+		return nil, fmt.Errorf("the %s port: %w", p.name, err)
+	}
+	return l, nil
+}
+
+// listenUnix listens on a socket file. It replaces the file of a process that ended; a
+// file on which a process answers is an error.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode().Type() != fs.ModeSocket {
+			return nil, fmt.Errorf("GRPC_UDS: %s exists and is no socket: remove it, or name another path", path)
+		}
+		dialer := net.Dialer{Timeout: time.Second}
+		conn, err := dialer.DialContext(ctx, "unix", path)
+		if err == nil {
+			_ = conn.Close() // connecting was the question
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) { // a process too busy to answer is alive, too
+			return nil, fmt.Errorf("GRPC_UDS: %s is taken: stop what listens there, or name another path", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("GRPC_UDS: %w", err)
+		}
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("GRPC_UDS: %w", err)
+	}
+	return l, nil
+}
+
+// announce logs the address of an open port.
+func (p *port) announce(log *logrus.Logger) {
+	log.WithFields(logrus.Fields{"port": p.name, "address": p.Addr().String()}).Info("listening")
+}
+
+// loadCertificates reads the certificates of the ports that speak TLS.
+func (p *ports) loadCertificates(log *logrus.Logger) (err error) {
+	for _, p := range p.all() {
+		if !p.tls.On {
+			continue
+		}
+		p.certs, err = certs.New(certs.Config{
+			Cert: p.tls.Cert, Key: p.tls.Key, ClientCA: p.tls.ClientCA, ClientName: p.tls.ClientName, Protocols: p.protocols,
+			OnChange: func(err error) {
+				if err != nil {
+					log.Errorf("the %s port keeps its old certificates: %v", p.name, err)
+				} else {
+					log.Infof("the %s port has new certificates", p.name)
+				}
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.tlsVariable, err)
+		}
+	}
+	return nil
+}
+
+// secure lists the ports that have certificates.
+func (p *ports) secure() (list []*port) {
+	for _, p := range p.all() {
+		if p.certs != nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// tlsConfig returns what the port's server speaks TLS with; nil: it does not.
+func (p *port) tlsConfig() *tls.Config {
+	if p.certs == nil {
+		return nil
+	}
+	return p.certs.TLS()
+}
+
+// warnOpenDebug warns if other hosts can reach the debug port without a token or a
+// client certificate.
+func (s *Service) warnOpenDebug() {
+	debug := s.ports.debug
+	if debug.Listener == nil || s.Settings.DebugToken != "" || debug.tls.ClientCA != "" {
+		return
+	}
+	if addr, ok := debug.Addr().(*net.TCPAddr); ok && !addr.IP.IsLoopback() {
+		s.log.Warnf("the debug port %v shows rules, counters and profiles without a token to all that reach it: set DEBUG_TOKEN, or DEBUG_HOST=127.0.0.1", addr)
+	}
+}

@@ -1,0 +1,697 @@
+package service
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"ratelimit/src/settings"
+	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/src/testbed/redistest"
+	"ratelimit/src/tools/suggest"
+)
+
+// output is a buffer that several goroutines may write and read.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// service is a serve that runs in this process.
+type service struct {
+	t       *testing.T
+	dir     string // of the rules
+	out     output
+	log     output
+	signals chan os.Signal
+	done    chan struct{}
+	err     error // once done is closed
+}
+
+const oneRule = `
+domain: d
+descriptors:
+  - key: ip
+    rate_limit: {unit: year, requests_per_unit: 2}
+`
+
+// launch starts a service on free ports with text as its rules; vars are
+// NAME=value and win over what it sets itself.
+func launch(t *testing.T, text string, vars ...string) *service {
+	t.Helper()
+	s := &service{t: t, dir: filepath.Join(t.TempDir(), "config"), signals: make(chan os.Signal, 4), done: make(chan struct{})}
+	if err := os.Mkdir(s.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.write("rules.yaml", text)
+	environ := []string{
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "DIVVY_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
+		"RUNTIME_ROOT=" + filepath.Dir(s.dir), "RUNTIME_DEBOUNCE=10ms", "DISABLE_STATS=true",
+	}
+	var rules, socket string
+	for _, v := range vars {
+		switch name, value, _ := strings.Cut(v, "="); name {
+		case "--config":
+			rules = value
+		case "socket":
+			socket = value
+		default:
+			environ = append(environ, v)
+		}
+	}
+	s.run(func() (Config, error) {
+		cfg, err := serveConfig(environ, rules, cmp.Or(socket, settings.RedisSocket))
+		cfg.OnReady = func(r Ready) { suggest.Print(r.Out, false, r.Rules, r.HTTP) }
+		return cfg, err
+	})
+	return s
+}
+
+// A mistyped variable is named, and its value is not.
+func TestServeUnknownVariables(t *testing.T) {
+	s := launch(t, oneRule, "HOME=/root", "REDIS_URLL=redis://:hunter2@x", "BACKEND=redis")
+	s.until("ready", s.healthy)
+	for _, want := range []string{"REDIS_URLL is no setting; did you mean REDIS_URL?", "BACKEND is no setting; did you mean BACKEND_TYPE?"} {
+		if !s.logged(want)() {
+			t.Errorf("no %s in\n%s", want, s.log.String())
+		}
+	}
+	if strings.Contains(s.log.String(), "hunter2") {
+		t.Errorf("a value is in\n%s", s.log.String())
+	}
+}
+
+// --config names the rules in place of three variables.
+func TestServeConfig(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(oneRule), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ config, root, want string }{
+		{dir, "", ""},
+		{filepath.Join(dir, "rules.yaml"), "", ""},
+		{dir, "/elsewhere", "RUNTIME_ROOT=/elsewhere has no effect: --config says where the rules are; remove one of the two"},
+	} {
+		s := launch(t, "domain: other", "--config="+tt.config, "RUNTIME_ROOT="+tt.root)
+		s.until("ready", s.healthy)
+		if _, rules := s.get("debug", "/rlconfig"); !strings.HasPrefix(rules, "d.ip: ") {
+			t.Errorf("%s: rules\n%s", tt.config, rules)
+		}
+		if log := s.log.String(); tt.want == "" && strings.Contains(log, "no effect") || !strings.Contains(log, tt.want) {
+			t.Errorf("%s: want %q in\n%s", tt.config, tt.want, log)
+		}
+	}
+	s := launch(t, oneRule, "--config="+filepath.Join(dir, "none"))
+	s.until("a problem", s.logged("none does not exist; create it, or name another one with --config"))
+	s = launch(t, oneRule, "--config="+dir, "CONFIG_TYPE=GRPC_XDS_SOTW")
+	if err := s.wait(); err == nil || !strings.Contains(err.Error(), "--config: CONFIG_TYPE=GRPC_XDS_SOTW says that rules come from a management server; leave out one of them") {
+		t.Error(err)
+	}
+}
+
+// run runs a service until the test ends.
+func (s *service) run(configure func() (Config, error)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(s.done)
+		s.err = WithOutput(&s.out, &s.log, func(o *Output) error {
+			cfg, err := configure()
+			if err != nil {
+				return err
+			}
+			cfg.Output, cfg.Signals = o, s.signals
+			built, err := New(cfg)
+			if err != nil {
+				return err
+			}
+			return built.Run(ctx)
+		})
+	}()
+	s.t.Cleanup(func() {
+		cancel()
+		_ = s.wait()
+		if s.t.Failed() {
+			s.t.Logf("log:\n%s", s.log.String())
+		}
+	})
+}
+
+// write replaces a file of rules by rename, as careful editors do.
+func (s *service) write(name, text string) {
+	s.t.Helper()
+	draft := filepath.Join(s.dir, name+".new")
+	if err := os.WriteFile(draft, []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.Rename(draft, filepath.Join(s.dir, name)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// wait waits for the service to end and returns its error.
+func (s *service) wait() error {
+	s.t.Helper()
+	select {
+	case <-s.done:
+		return s.err
+	case <-time.After(30 * time.Second):
+		s.t.Fatal("the service does not end")
+		return nil
+	}
+}
+
+// until waits for ok; what names it.
+func (s *service) until(what string, ok func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	s.t.Fatalf("still not: %s\nlog:\n%s", what, s.log.String())
+}
+
+func (s *service) logged(text string) func() bool {
+	return func() bool { return strings.Contains(s.log.String(), text) }
+}
+
+// address is where the service listens: http, grpc or debug.
+func (s *service) address(port string) string {
+	s.t.Helper()
+	line := regexp.MustCompile(`msg=listening address="?([^" ]+)"? port=` + port)
+	var found []string
+	s.until("listening on "+port, func() bool {
+		found = line.FindStringSubmatch(s.log.String())
+		return found != nil
+	})
+	return found[1]
+}
+
+// get returns the code and body of a page, or 0 if there is no answer.
+func (s *service) get(port, path string) (int, string) {
+	resp, err := http.Get("http://" + s.address(port) + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(body)
+}
+
+func (s *service) ask(ip string) int {
+	s.t.Helper()
+	code, err := s.post("ip", ip)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return code
+}
+
+// post asks about one entry in domain d.
+func (s *service) post(key, value string) (int, error) {
+	body := fmt.Sprintf(`{"domain":"d","descriptors":[{"entries":[{"key":%q,"value":%q}]}]}`, key, value)
+	resp, err := http.Post("http://"+s.address("http")+"/json", "application/json", strings.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode, nil
+}
+
+func (s *service) healthy() bool {
+	code, _ := s.get("http", "/healthcheck")
+	return code == http.StatusOK
+}
+
+func TestServe(t *testing.T) {
+	s := launch(t, oneRule, "LOG_LEVEL=panic")
+	s.until("ready", s.healthy)
+	for i, want := range []int{200, 200, 429} {
+		if got := s.ask("1"); got != want {
+			t.Errorf("request %d: got %d, want %d", i+1, got, want)
+		}
+	}
+	if code, body := s.get("debug", "/rlconfig"); code != 200 || body != "d.ip: unit=YEAR requests_per_unit=2, shadow_mode: false, quota_mode: false\n" {
+		t.Errorf("/rlconfig: %d %s", code, body)
+	}
+	_, stats := s.get("debug", "/stats")
+	for _, want := range []string{
+		"ratelimit.service.rate_limit.d.ip.total_hits: 3\n", "ratelimit.service.rate_limit.d.ip.over_limit: 1\n",
+		"ratelimit.service.config_load_success: 1\n", "ratelimit.memory.keys: 1\n",
+	} {
+		if !strings.Contains(stats, want) {
+			t.Errorf("/stats lacks %s:\n%s", want, stats)
+		}
+	}
+	if code, _ := s.get("http", "/nothing"); code != 404 {
+		t.Errorf("an unknown path: %d", code)
+	}
+	if log := s.log.String(); strings.Count(log, "\n") != 4 || !strings.Contains(log, "msg=ready") || !strings.Contains(log, "store=memory") {
+		t.Errorf("want the listening lines and the ready line only, got\n%s", log)
+	}
+	if out := s.out.String(); !strings.Contains(out, "curl") || !strings.Contains(out, `'{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"any"}]}]}'`) || strings.Contains(out, "\x1b") {
+		t.Errorf("what to try:\n%s", out)
+	}
+	s.signals <- syscall.SIGTERM
+	if err := s.wait(); err != nil {
+		t.Errorf("stopped with %v", err)
+	}
+}
+
+func TestReload(t *testing.T) {
+	s := launch(t, oneRule)
+	s.until("ready", s.healthy)
+	s.ask("1")
+	s.write("rules.yaml", strings.Replace(oneRule, "2}", "1}", 1))
+	s.until("the smaller limit", func() bool {
+		_, body := s.get("debug", "/rlconfig")
+		return strings.Contains(body, "requests_per_unit=1")
+	})
+	if got := s.ask("1"); got != 429 { // what was used before counts
+		t.Errorf("got %d", got)
+	}
+
+	s.write("rules.yaml", "domain: d\ndescriptors:\n  - kez: ip\n  - key: ip\n    rate_limit: {unit: fortnight}\n")
+	s.until("both problems logged", func() bool {
+		return s.logged("rules.yaml:3:5: unknown key")() && s.logged("rules.yaml:5:24: unit")()
+	})
+	if got := s.ask("2"); got != 200 || !s.healthy() {
+		t.Errorf("the old rules are not in force: %d", got)
+	}
+	for _, format := range []string{"", "?format=yaml"} {
+		_, body := s.get("debug", "/rlconfig"+format)
+		note, rest, _ := strings.Cut(body, "\n")
+		if !strings.HasPrefix(note, "# newer rules were refused at 20") || !strings.Contains(note, "rules.yaml:3:5: unknown key") || !strings.Contains(note, "those below stay in force") {
+			t.Errorf("/rlconfig%s does not say that newer rules were refused: %s", format, body)
+		}
+		if !strings.Contains(rest, "d.ip") {
+			t.Errorf("/rlconfig%s lacks the rules in force: %s", format, body)
+		}
+	}
+	if _, stats := s.get("debug", "/stats"); !strings.Contains(stats, "ratelimit.service.config_load_error: 1\n") {
+		t.Error("the refused load is not counted")
+	}
+
+	loads := func() int { return strings.Count(s.log.String(), "rules refused") }
+	before := loads()
+	s.signals <- syscall.SIGHUP
+	s.until("a forced load", func() bool { return loads() > before })
+}
+
+func TestNotReady(t *testing.T) {
+	s := launch(t, "domain: d\ndescriptors:\n  - kez: ip\n  - key: a\n    key: b\n    rate_limit: {unit: day, requests_per_unit: x}\n")
+	s.until("the refusal in the health answer", func() bool {
+		code, body := s.get("http", "/healthcheck")
+		return code == 500 && strings.HasPrefix(body, "no rules are loaded: refused at 20") && !strings.Contains(body, "rules.yaml")
+	})
+	if code, body := s.get("debug", "/readyz"); code != 503 || !strings.Contains(body, `rules.yaml:3:5: unknown key \"kez\"`) {
+		t.Errorf("the debug port: %d %s", code, body)
+	}
+	if got := s.ask("1"); got != http.StatusServiceUnavailable {
+		t.Errorf("got %d", got)
+	}
+	conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, body := s.get("debug", "/rlconfig"); !strings.HasSuffix(body, "(none are in force yet)\n") {
+		t.Errorf("/rlconfig without rules: %s", body)
+	}
+	serving := func(want healthpb.HealthCheckResponse_ServingStatus) func() bool {
+		return func() bool {
+			resp, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
+			return err == nil && resp.GetStatus() == want
+		}
+	}
+	s.until("not serving", serving(healthpb.HealthCheckResponse_NOT_SERVING))
+	s.write("rules.yaml", oneRule)
+	s.until("serving", serving(healthpb.HealthCheckResponse_SERVING))
+	if got := s.ask("1"); got != 200 || !s.healthy() {
+		t.Errorf("got %d", got)
+	}
+}
+
+func TestHealthSettings(t *testing.T) {
+	const bad = "domain: [\n"
+	for _, tt := range []struct {
+		name, rules, setting string
+		healthy              bool
+	}{
+		{"bad rules", bad, "LOG_FORMAT=text", false},
+		{"bad rules, forced", bad, "FORCE_START_WITHOUT_INITIAL_CONFIG=true", true},
+		{"a domain", oneRule, "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true", true},
+		{"no domain", "", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true", false},
+		{"no domain, not needed", "", "LOG_FORMAT=text", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := launch(t, tt.rules, tt.setting, "RUNTIME_APPDIRECTORY="+map[bool]string{true: "empty", false: "config"}[tt.rules == ""])
+			if tt.rules == "" {
+				if err := os.Mkdir(filepath.Join(filepath.Dir(s.dir), "empty"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.rules == bad {
+				s.until("refused", s.logged("rules refused"))
+			} else {
+				s.until("loaded", s.logged("msg=ready"))
+			}
+			s.until(fmt.Sprintf("healthy %t", tt.healthy), func() bool { return s.healthy() == tt.healthy })
+		})
+	}
+}
+
+func TestInitialTimeout(t *testing.T) {
+	s := launch(t, "domain: [\n", "CONFIG_INITIAL_TIMEOUT=500ms")
+	if err := s.wait(); !errors.Is(err, errNoRules) {
+		t.Errorf("got %v", err)
+	}
+	s = launch(t, oneRule, "CONFIG_INITIAL_TIMEOUT=500ms")
+	s.until("ready", s.healthy)
+	time.Sleep(time.Second)
+	if !s.healthy() {
+		t.Error("the timeout hit a service that has its rules")
+	}
+}
+
+// While it drains, the service says that it is going and still answers.
+func TestDrain(t *testing.T) {
+	s := launch(t, oneRule, "SHUTDOWN_DRAIN=5s")
+	s.until("ready", s.healthy)
+	s.signals <- syscall.SIGINT
+	s.until("unhealthy", func() bool {
+		code, body := s.get("http", "/healthcheck")
+		return code == 500 && strings.Contains(body, "shutting down")
+	})
+	if got := s.ask("1"); got != 200 {
+		t.Errorf("got %d while draining", got)
+	}
+	s.signals <- syscall.SIGHUP // is no second signal
+	s.signals <- syscall.SIGINT
+	if err := s.wait(); err != nil {
+		t.Error(err)
+	}
+	if !s.logged("stopping at once")() {
+		t.Error("the second signal did not cut the drain short")
+	}
+}
+
+func TestPrometheus(t *testing.T) {
+	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/m")
+	s.until("ready", s.healthy)
+	for range 3 {
+		s.ask("1")
+	}
+	code, body := s.get("prometheus", "/m")
+	for _, want := range []string{
+		`ratelimit_service_rate_limit_over_limit{domain="d",key1="ip"} 1`,
+		`ratelimit_decisions_total{domain="d",outcome="over",rule="ip"} 1`,
+	} {
+		if code != 200 || !strings.Contains(body, want) {
+			t.Errorf("%d, no %s in\n%s", code, want, body)
+		}
+	}
+	if code, _ := s.get("prometheus", "/debug/pprof/"); code != 404 {
+		t.Errorf("profiles on the Prometheus port: %d", code)
+	}
+	server := redistest.Start(t, redistest.Options{})
+	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "REDIS_URL="+server.Addr)
+	s.until("ready", s.healthy)
+	server.Stop()
+	if got := s.ask("1"); got != 503 {
+		t.Errorf("without Redis: %d", got)
+	}
+	_, withRedis := s.get("prometheus", "/metrics")
+	memcache := memcachedtest.Start(t, memcachedtest.Options{})
+	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+memcache.Addr)
+	s.until("ready", s.healthy)
+	_, withMemcache := s.get("prometheus", "/metrics")
+	body += withRedis + withMemcache
+	monitoring, err := os.ReadFile("../../docs/monitoring.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(monitoring), "\n| metric |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	for _, row := range strings.Split(table, "\n")[1:] {
+		cell, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
+		for _, name := range regexp.MustCompile(`ratelimit_[a-z_]+`).FindAllString(cell, -1) {
+			if !strings.Contains(body, "\n# TYPE "+name+" ") {
+				t.Errorf("docs/monitoring.md names %s, which a scrape does not have", name)
+			}
+		}
+	}
+}
+
+// With no sink, figures are lines of JSON; the last ones come at the end.
+func TestLastFlush(t *testing.T) {
+	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_STATSD=false", "STATS_FLUSH_INTERVAL=1h", "EXTRA_TAGS=env:test")
+	s.until("ready", s.healthy)
+	s.ask("1")
+	s.signals <- syscall.SIGTERM
+	if err := s.wait(); err != nil {
+		t.Fatal(err)
+	}
+	if !s.logged("ratelimit.service.rate_limit.d.ip.total_hits.__env=test")() {
+		t.Error("what was counted last is lost")
+	}
+}
+
+func TestBadStatistics(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("mappings: {"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		vars []string
+		want string
+	}{
+		{[]string{"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_MAPPER_YAML=" + bad}, "PROMETHEUS_MAPPER_YAML"},
+		{[]string{"USE_PROMETHEUS=true", "PROMETHEUS_PATH=metrics"}, "PROMETHEUS_PATH"},
+		{[]string{"USE_PROMETHEUS=true", "USE_DOG_STATSD=true"}, "choose one"},
+		{[]string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=A"}, "DOG_STATSD_MOGRIFIER_A"},
+		{[]string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=A", "DOG_STATSD_MOGRIFIER_A_PATTERN=(", "DOG_STATSD_MOGRIFIER_A_NAME=a"}, "DOG_STATSD_MOGRIFIER_A"},
+	} {
+		err := launch(t, oneRule, append(tt.vars, "DISABLE_STATS=false")...).wait()
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v", tt.vars, err)
+		}
+	}
+}
+
+// A signal that comes at once is obeyed like any other.
+func TestSignalAtOnce(t *testing.T) {
+	for range 20 {
+		s := &service{t: t, signals: make(chan os.Signal, 1), done: make(chan struct{})}
+		s.signals <- syscall.SIGTERM
+		environ := []string{"PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "HOST=127.0.0.1", "RUNTIME_ROOT=" + t.TempDir(), "RUNTIME_APPDIRECTORY="}
+		s.run(func() (Config, error) { return ServeConfig(environ, "") })
+		err := s.wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Neither clients that say nothing nor streams that never end hold up the end.
+func TestStopWithOpenConnections(t *testing.T) {
+	s := launch(t, oneRule, "SHUTDOWN_TIMEOUT=1s")
+	s.until("ready", s.healthy)
+	for _, port := range []string{"grpc", "http", "debug"} {
+		silent, err := net.Dial("tcp", s.address(port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = silent.Close() }()
+	}
+	begun := time.Now()
+	s.signals <- syscall.SIGTERM
+	if err := s.wait(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took > 4*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// An empty set is a good one, but whoever limited something wants to know.
+func TestReloadToNothing(t *testing.T) {
+	s := launch(t, oneRule)
+	s.until("ready", s.healthy)
+	if err := os.Remove(filepath.Join(s.dir, "rules.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	s.until("a warning", s.logged("there are none, so everything passes: "+s.dir+" holds no rule files"))
+	s.write("rules.conf", oneRule)
+	s.until("what was left out", s.logged("which leaves out rules.conf"))
+	s.until("a warning again", func() bool { return strings.Count(s.log.String(), "so everything passes") == 2 })
+	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, "0 domains, so everything passes") {
+		t.Errorf("/readyz: %d %s", code, page)
+	}
+	s.write("rules.yaml", "domain: [\n")
+	s.until("refused", s.logged("rules refused, the old ones stay in force"))
+	s.write("rules.yaml", oneRule)
+	s.until("fixed", s.logged("the problems are fixed"))
+}
+
+// A directory without rules is ready, since that may be meant, and says so.
+func TestStartWithNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := launch(t, oneRule, "RUNTIME_ROOT="+dir, "RUNTIME_APPDIRECTORY=.", "RUNTIME_SUBDIRECTORY=.")
+	s.until("ready", s.healthy)
+	s.until("a warning", s.logged("there are no rules, so everything passes: "+dir+" holds no rule files"))
+	if err := os.WriteFile(filepath.Join(dir, "without-suffix"), []byte(oneRule), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.until("rules", func() bool {
+		_, page := s.get("http", "/readyz")
+		return strings.Contains(page, "1 domain") && !strings.Contains(page, "passes")
+	})
+}
+
+// A mistake in one file holds back no other, unless CONFIG_ALL_OR_NOTHING is set.
+func TestReloadInPart(t *testing.T) {
+	domain := func(name, requests string) string {
+		return "domain: " + name + "\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: " + requests + "}}]\n"
+	}
+	for _, whole := range []bool{false, true} {
+		s := launch(t, domain("d", "2"), fmt.Sprintf("CONFIG_ALL_OR_NOTHING=%t", whole))
+		s.until("ready", s.healthy)
+		s.write("other.yaml", domain("other", "3"))
+		inForce := func(want string) func() bool {
+			return func() bool {
+				_, body := s.get("debug", "/rlconfig")
+				return strings.Contains(body, want)
+			}
+		}
+		s.until("both", inForce("other.ip: unit=YEAR requests_per_unit=3"))
+		s.write("rules.yaml", "domain: d\ndescriptors: [{key: ip, rate_limit: {unit: yaer}}]\n")
+		s.until("refused", s.logged("rules refused"))
+		s.write("other.yaml", domain("other", "4"))
+		if whole {
+			s.until("refused again", func() bool { return strings.Count(s.log.String(), "rules refused, the old ones stay in force") == 2 })
+			if !inForce("other.ip: unit=YEAR requests_per_unit=3")() {
+				t.Error("a change took effect beside a mistake")
+			}
+		} else {
+			s.until("the good file", inForce("other.ip: unit=YEAR requests_per_unit=4"))
+			s.until("what happened", s.logged("rules reloaded in part"))
+			if !inForce("d.ip: unit=YEAR requests_per_unit=2")() {
+				t.Error("the bad file did not stay as it was")
+			}
+			if _, page := s.get("debug", "/readyz"); !strings.Contains(page, "2 domains, the last load was refused at") || !strings.Contains(page, "yaer") {
+				t.Errorf("/readyz: %s", page)
+			}
+			if _, stats := s.get("debug", "/stats"); !strings.Contains(stats, "config_load_success: 2\n") || !strings.Contains(stats, "runtime.num_values: 2\n") || !strings.Contains(stats, "config_load_error: 2\n") {
+				t.Errorf("/stats: %s", stats)
+			}
+		}
+		s.write("rules.yaml", domain("d", "5"))
+		s.until("fixed", inForce("d.ip: unit=YEAR requests_per_unit=5"))
+	}
+}
+
+func TestTakenPorts(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ variable, name string }{{"PORT", "http"}, {"GRPC_PORT", "grpc"}, {"DEBUG_PORT", "debug"}, {"DIVVY_PORT", "divvy"}} {
+		s := launch(t, oneRule, tt.variable+"="+port)
+		want := fmt.Sprintf("the %s port 127.0.0.1:%s is taken: stop what listens there, or set %s", tt.name, port, tt.variable)
+		if err := s.wait(); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	// What a killed process leaves behind: a socket file that nobody serves.
+	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.SetUnlinkOnClose(false)
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := launch(t, oneRule, "GRPC_UDS="+path)
+	s.until("ready", s.healthy)
+	if err := callAt("unix://"+path, "d", []string{"ip"}); err != nil {
+		t.Error(err)
+	}
+	if err := launch(t, oneRule, "GRPC_UDS="+path).wait(); err == nil || !strings.Contains(err.Error(), "is taken") {
+		t.Errorf("a second start: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := launch(t, oneRule, "GRPC_UDS="+file).wait(); err == nil || !strings.Contains(err.Error(), "is no socket") {
+		t.Errorf("a file in the way: %v", err)
+	}
+	if data, err := os.ReadFile(file); err != nil || string(data) != "mine" {
+		t.Errorf("the file is gone: %v", err)
+	}
+}
+
+func TestSettingsAreChecked(t *testing.T) {
+	err := launch(t, oneRule, "PORT=x", "LOG_LEVEL=loud").wait()
+	if err == nil || !strings.Contains(err.Error(), "PORT=x") || !strings.Contains(err.Error(), "LOG_LEVEL=loud") {
+		t.Errorf("got %v", err)
+	}
+	if err := launch(t, oneRule, "MEMORY_MAX_BYTES=1").wait(); err == nil || !strings.Contains(err.Error(), "MEMORY_MAX_BYTES") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLogFormats(t *testing.T) {
+	s := launch(t, oneRule+"  - key: none\n", "LOG_FORMAT=JSON", "LOG_LEVEL=debug")
+	s.until("ready", s.logged(`"@message":"ready"`))
+	log := s.log.String()
+	for _, want := range []string{`"@timestamp":"2`, `"level":"debug"`, `loading domain: d`, `loading descriptor: d.ip: unit=YEAR`, `loading descriptor: d.none: no limit`, `"store":"memory"`} {
+		if !strings.Contains(log, want) {
+			t.Errorf("no %s in\n%s", want, log)
+		}
+	}
+	s = launch(t, oneRule, "SHADOW_MODE=")
+	s.until("a warning", s.logged(`level=warning msg="SHADOW_MODE is set but empty`))
+}

@@ -1,0 +1,223 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"ratelimit/src/frontend/budget"
+	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
+	"ratelimit/src/tracing"
+)
+
+// Service is one rate limit service.
+type Service struct {
+	Config
+	log      *logs
+	held     *budget.Budget // bytes held for all callers together
+	ports    *ports
+	tracing  *tracing.Provider // nil: off
+	store    *store
+	counters *metrics.Registry
+	limiter  *limiter.Limiter
+	rules    ruleSource
+	front    frontends
+	health   health
+	stats    statistics
+}
+
+// New opens the ports that the settings ask for and builds all parts. Call Run next: it
+// answers requests, and closes what New opened.
+func New(cfg Config) (_ *Service, err error) {
+	s := &Service{Config: cfg}
+	if s.log, err = newLogs(cfg.Settings, cfg.Output); err != nil {
+		return nil, err
+	}
+	for _, w := range cfg.Warnings {
+		s.log.Warn(w)
+	}
+	if err := s.requireList(); err != nil {
+		return nil, err
+	}
+	s.held = budget.New(cfg.Settings.MaxBuffered)
+	s.ports = newPorts(cfg.Settings, s.connCaps(), s.held)
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if err := s.ports.open(); err != nil {
+		return nil, err
+	}
+	s.warnOpenDebug()
+	if s.tracing, err = s.startTracing(); err != nil {
+		return nil, err
+	}
+	for _, build := range []func() error{s.buildStore, s.buildStatistics, s.buildLimiter, s.buildSource, s.buildFrontends} {
+		if err := build(); err != nil {
+			return nil, err
+		}
+	}
+	s.buildHealth()
+	return s, nil
+}
+
+// Addr returns the address of an open port: http, grpc, debug, health, prometheus or
+// divvy. It returns nil if that port is not open.
+func (s *Service) Addr(name string) net.Addr {
+	for _, p := range s.ports.all() {
+		if p.name == name && p.Listener != nil {
+			return p.Addr()
+		}
+	}
+	return nil
+}
+
+// close releases what New opened.
+func (s *Service) close() {
+	s.ports.close()
+	s.endTracing(context.Background())
+}
+
+// errNoRules ends the process when CONFIG_INITIAL_TIMEOUT passes.
+var errNoRules = errors.New("CONFIG_INITIAL_TIMEOUT has passed and no good rules were loaded")
+
+// stragglers is how long the last counters, which have a second, and a load of
+// the rules may take when everything else has stopped.
+const stragglers = 1500 * time.Millisecond
+
+// Run answers requests until ctx ends, a signal arrives or a part fails. Then it stops all
+// parts in order: the service is unhealthy for SHUTDOWN_DRAIN, running requests finish
+// within SHUTDOWN_TIMEOUT, and what remains is closed. It returns the first failure.
+func (s *Service) Run(ctx context.Context) error {
+	defer s.close()
+	for _, p := range s.ports.all() {
+		if p.Listener != nil {
+			p.announce(s.log.announce)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	for _, run := range s.parts() {
+		g.Go(func() error { return run(ctx) })
+	}
+	stopped := make(chan struct{})
+	g.Go(func() error {
+		defer close(stopped)
+		defer cancel()
+		err := s.wait(ctx)
+		s.stop()
+		return err
+	})
+	done := make(chan error, 1)
+	go func() { done <- g.Wait() }()
+	select {
+	case err := <-done:
+		return err
+	case <-stopped:
+		s.Output.deadline = time.Now().Add(lastWords)
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(stragglers): // a load of 50 MB of rules is not waited for
+		s.log.audit.Warn("stopped in the middle of a load of the rules")
+		return nil
+	}
+}
+
+// parts are all long-lived parts. Servers return after stop, all others when the context
+// ends.
+func (s *Service) parts() []func(context.Context) error {
+	list := append(s.store.runs, s.rules.Run)
+	for i, p := range s.store.pools {
+		list = append(list, func(ctx context.Context) error { return s.watchPool(ctx, i, p) })
+	}
+	for _, p := range s.ports.all() {
+		if p.certs != nil {
+			list = append(list, p.certs.Run)
+		}
+	}
+	if s.ports.grpc.Listener != nil {
+		list = append(list, func(context.Context) error { return s.front.grpc.Serve(s.ports.grpc) })
+	}
+	for _, h := range s.front.http {
+		if h.port.Listener != nil {
+			list = append(list, h.run)
+		}
+	}
+	if s.front.divvy != nil {
+		list = append(list, s.runDivvy)
+	}
+	if s.stats.run != nil {
+		list = append(list, s.stats.run) // it sends the last figures when ctx ends
+	}
+	return list
+}
+
+// wait returns when it is time to stop: with an error if the service cannot go on.
+func (s *Service) wait(ctx context.Context) error {
+	var deadline <-chan time.Time
+	if d := s.Settings.ConfigInitialTimeout; d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		deadline = timer.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-deadline:
+			if s.limiter.Rules() == nil {
+				return fmt.Errorf("%w: %s", errNoRules, s.health.reason(operators))
+			}
+		case err := <-s.rules.failed:
+			return err
+		case sig := <-s.Signals:
+			if sig == syscall.SIGHUP {
+				s.rules.Reload()
+				continue
+			}
+			s.log.audit.Infof("got %v, stopping", sig)
+			return nil
+		}
+	}
+}
+
+// stop makes the service unhealthy at once, waits for the drain delay, refuses new calls
+// while running ones finish, and sends their spans. Another signal ends all waiting.
+func (s *Service) stop() {
+	s.health.update(func(h *health) { h.stopping = true })
+	patience, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		for {
+			select {
+			case sig := <-s.Signals:
+				if sig != syscall.SIGHUP {
+					s.log.audit.Warnf("got %v again, stopping at once", sig)
+					cancel()
+				}
+			case <-patience.Done():
+				return
+			}
+		}
+	}()
+	select {
+	case <-time.After(s.Settings.ShutdownDrain):
+	case <-patience.Done():
+	}
+	ctx, cancelTimeout := context.WithTimeout(patience, s.Settings.ShutdownTimeout)
+	defer cancelTimeout()
+	if err := s.front.stop(ctx); err != nil {
+		s.log.audit.Warnf("stopping: %v", err)
+	}
+	s.endTracing(patience)
+}

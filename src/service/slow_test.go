@@ -1,0 +1,101 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Who is slow to say what he wants, or never does, or does not read the answer,
+// is let go by all ports, and costs a connection meanwhile; others are answered.
+func TestSlowCallers(t *testing.T) {
+	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")
+	s.until("ready", s.healthy)
+	var all sync.WaitGroup
+	for _, port := range []string{"http", "debug", "prometheus", "grpc"} {
+		for name, hello := range map[string]string{
+			"nothing":       "",
+			"half a header": "POST /json HTTP/1.1\r\nHost: a\r\nX-Slow: ",
+			"half a body":   "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{",
+		} {
+			all.Go(func() {
+				conn, err := net.Dial("tcp", s.address(port))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer func() { _ = conn.Close() }()
+				if err := conn.SetReadDeadline(time.Now().Add(4 * bodyTimeout)); err != nil {
+					t.Error(err)
+				}
+				if _, err := io.WriteString(conn, hello); err != nil {
+					t.Error(err)
+				}
+				stop := make(chan struct{})
+				defer close(stop)
+				go func() { // a byte now and then keeps nobody
+					for hello != "" {
+						select {
+						case <-stop:
+							return
+						case <-time.After(time.Second):
+							if _, err := io.WriteString(conn, "x"); err != nil {
+								return
+							}
+						}
+					}
+				}()
+				if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("%s: %s is still listened to", port, name)
+				}
+			})
+		}
+	}
+	for port, path := range map[string]string{"http": "/readyz", "debug": "/stats", "prometheus": "/metrics"} {
+		all.Go(func() {
+			conn, err := net.Dial("tcp", s.address(port))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			if err := conn.SetWriteDeadline(time.Now().Add(4 * bodyTimeout)); err != nil {
+				t.Error(err)
+			}
+			many := strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n", 1000)
+			for err == nil { // until answers, and then questions, fill all buffers
+				_, err = io.WriteString(conn, many)
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: answers wait for one who never reads them", port)
+			}
+		})
+	}
+	for range 5 {
+		if code := s.ask("10.0.0.1"); code != 200 && code != 429 {
+			t.Errorf("meanwhile: %d", code)
+		}
+	}
+	all.Wait()
+	conn, err := net.Dial("tcp", s.address("http"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(bodyTimeout)); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // it may be closed before all is written
+		_, _ = fmt.Fprintf(conn, "GET /healthcheck HTTP/1.1\r\nHost: a\r\nX-Long: %s\r\n\r\n", strings.Repeat("x", 2*headerBytes))
+	}()
+	reply := make([]byte, 12)
+	if _, err := io.ReadFull(conn, reply); err != nil || string(reply) != "HTTP/1.1 431" {
+		t.Errorf("headers without end: %q, %v", reply, err)
+	}
+}

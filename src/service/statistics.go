@@ -1,0 +1,235 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"ratelimit/src/files"
+	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/denials"
+	"ratelimit/src/metrics/divvystats"
+	"ratelimit/src/metrics/jsonlines"
+	"ratelimit/src/metrics/prometheus"
+	"ratelimit/src/metrics/statsd"
+	"ratelimit/src/settings"
+)
+
+// statistics count decisions and send figures out of the process.
+type statistics struct {
+	// run sends figures until its context ends, and then the last ones. Nil: nothing is sent.
+	run func(context.Context) error
+	// divvy counts under divvy's names. Nil: SinkDivvy is not chosen.
+	divvy *divvystats.Counts
+	// hitTiming sends how long a HIT took to statsd. Nil: there is none.
+	hitTiming func(time.Duration)
+	// certReads are reads of client certificates during scrapes.
+	certReads files.Reads
+}
+
+// sink is what pushes figures: statsd, DogStatsD or lines of JSON.
+type sink interface {
+	Run(context.Context) error
+	Timing(name string, d time.Duration)
+}
+
+// buildStatistics makes the registry of metrics and the sink that the settings choose.
+func (s *Service) buildStatistics() error {
+	s.counters = metrics.New(metrics.Config{NearRatio: s.Settings.NearLimitRatio, MaxSeries: s.Settings.StatsMaxSeries})
+	s.stats.certReads.Timeout = time.Second // scrapes do not wait longer
+	for _, read := range append(s.store.stats, metrics.GoRuntime, s.certStats, s.hangingStats, s.ports.stats, s.Output.logStats, s.bufferedStats) {
+		s.counters.Source(read)
+	}
+	var pushed sink
+	var err error
+	switch s.Settings.Sink {
+	case settings.SinkNone:
+		return nil
+	case settings.SinkDivvy:
+		return s.divvySinks()
+	case settings.SinkPrometheus:
+		return s.buildPrometheus()
+	case settings.SinkStatsd, settings.SinkDogStatsd:
+		pushed, err = s.statsd()
+	case settings.SinkLog:
+		pushed, err = s.jsonLines()
+	}
+	if err != nil {
+		return err
+	}
+	s.counters.OnTiming(pushed.Timing)
+	s.stats.run = pushed.Run
+	return nil
+}
+
+func (s *Service) jsonLines() (*jsonlines.Sink, error) {
+	out, err := jsonlines.New(jsonlines.Config{
+		Stats:    s.counters.Flush,
+		Writer:   s.Output.stderr,
+		Tags:     s.Settings.ExtraTags,
+		Interval: s.Settings.StatsFlushInterval,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.counters.Source(droppedStat(out.Dropped))
+	return out, nil
+}
+
+// droppedStat is how many lines a sink dropped.
+func droppedStat(read func() uint64) func(func(metrics.Stat)) {
+	return func(add func(metrics.Stat)) {
+		add(metrics.Stat{Name: "ratelimit.stats.dropped", Kind: metrics.KindCounter, Value: int64(read())})
+	}
+}
+
+func (s *Service) statsd() (*statsd.Sink, error) {
+	cfg := statsd.Config{
+		Stats:    s.counters.Flush,
+		Network:  s.Settings.StatsdProtocol,
+		Addr:     hostPort(s.Settings.StatsdHost, s.Settings.StatsdPort),
+		Tags:     s.Settings.ExtraTags,
+		Interval: s.Settings.StatsFlushInterval,
+		OnState:  s.statsdState("USE_STATSD=false"),
+	}
+	if s.Settings.Sink == settings.SinkDogStatsd {
+		cfg.Dialect, cfg.Network = statsd.DogStatsD, "udp"
+		for _, m := range s.Settings.Mogrifiers {
+			parsed, err := statsd.ParseMogrifier(m.ID, m.Pattern, m.Name, m.Tags)
+			if err != nil {
+				return nil, fmt.Errorf("DOG_STATSD_MOGRIFIER_%s: %w", m.ID, err)
+			}
+			cfg.Mogrifiers = append(cfg.Mogrifiers, parsed)
+		}
+	}
+	out, err := statsd.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.counters.Source(droppedStat(func() uint64 { return out.Stats().Dropped }))
+	return out, nil
+}
+
+// statsdState logs whether statsd can be reached. without is how to do without it.
+func (s *Service) statsdState(without string) func(error) {
+	return func(err error) {
+		if err != nil {
+			s.log.Warnf("counters are not sent for now (%s if there is no statsd): %v", without, err)
+		} else {
+			s.log.Info("counters are sent again")
+		}
+	}
+}
+
+func (s *Service) buildPrometheus() error {
+	exporter, err := prometheus.New(prometheus.Config{
+		Registry:                   s.counters,
+		MappingFile:                s.Settings.PrometheusMapper,
+		ResponseTimeAsMilliseconds: s.Settings.PrometheusMillisecond,
+		Tags:                       s.Settings.ExtraTags,
+		Version:                    s.Version,
+		Commit:                     s.Commit,
+		OnWarn:                     func(err error) { s.log.Warn(err) },
+		Sources:                    append(s.store.samples, s.certSamples, s.clientCertSamples, s.xdsSamples, s.health.samples, s.hangingSamples, s.Output.logSamples, s.bufferedSamples),
+	})
+	if err != nil {
+		return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)
+	}
+	s.counters.OnTiming(exporter.Timing)
+	mux := http.NewServeMux()
+	mux.Handle(s.Settings.PrometheusPath, exporter.Handler())
+	s.serveHTTP(s.ports.prometheus, mux)
+	return nil
+}
+
+// buildLimiter makes the limiter, which tells all that count of its decisions.
+func (s *Service) buildLimiter() error {
+	s.limiter = limiter.New(limiter.Config{
+		Backend:      s.store,
+		Recorder:     s.recorder(),
+		KeyPrefix:    s.Settings.CacheKeyPrefix,
+		EscapeKeys:   s.Settings.CacheKeyFormat == "v2",
+		DivvyKeys:    s.Settings.Divvy.Keys == "upstream",
+		Shadow:       s.Settings.ShadowMode,
+		Quota:        s.Settings.QuotaMode,
+		AllOrNothing: s.Settings.StopIncrementWhenOver,
+
+		MaxDescriptors: s.Settings.MaxDescriptors,
+	})
+	return nil
+}
+
+// recorder returns what records decisions.
+func (s *Service) recorder() limiter.Recorder {
+	list := recorders{s.counters}
+	if s.stats.divvy != nil {
+		list = append(list, s.stats.divvy)
+	}
+	if n := s.Settings.LogDenials; n > 0 {
+		list = append(list, denials.New(n, logDenial(s.log.denials)))
+	}
+	if len(list) == 1 {
+		return s.counters
+	}
+	return list
+}
+
+// recorders are told one after the other.
+type recorders []limiter.Recorder
+
+// Record is that of a limiter.Recorder.
+func (list recorders) Record(req *limiter.Request, a *limiter.Answer) {
+	for _, r := range list {
+		r.Record(req, a)
+	}
+}
+
+// divvySinks makes the sinks of `ratelimit divvy`: statsd, scrapes, both or none.
+func (s *Service) divvySinks() error {
+	own := s.Settings.StandIn
+	counts := divvystats.New()
+	s.stats.divvy = counts
+	port := func() divvystats.Port { // called later: the server of the port is made after this
+		st := s.front.divvy.server.Stats()
+		return divvystats.Port{Connections: st.Open, Errors: st.Errors}
+	}
+	if own.HTTP {
+		took := s.counters.Latency("divvy")
+		pages := s.probes()
+		pages[own.MetricsPath] = prometheus.Samples(
+			func(add func(prometheus.Sample)) { counts.Samples(port(), took, add) },
+			func(err error) { s.log.Warn(err) },
+		)
+		s.serveHTTP(s.ports.prometheus, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			page := pages["/"+strings.Trim(r.URL.Path, "/")] // with or without a slash at the end
+			if page == nil {
+				page = http.NotFoundHandler()
+			}
+			page.ServeHTTP(w, r)
+		}))
+	}
+	if !own.Statsd {
+		return nil
+	}
+	cfg := statsd.Config{
+		Stats:    func() []metrics.Stat { return counts.Stats(own.StatsdPrefix, port()) },
+		Network:  "udp",
+		Addr:     hostPort(own.StatsdHost, own.StatsdPort),
+		Interval: s.Settings.StatsFlushInterval,
+		OnState:  s.statsdState("remove STATSD_HOST"),
+	}
+	if own.StatsdTCP {
+		cfg.Network = "tcp"
+	}
+	out, err := statsd.New(cfg)
+	if err != nil {
+		return err
+	}
+	timer := own.StatsdPrefix + divvystats.Timer
+	s.stats.hitTiming = func(took time.Duration) { out.Timing(timer, took) }
+	s.stats.run = out.Run
+	return nil
+}
