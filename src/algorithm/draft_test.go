@@ -35,7 +35,7 @@ func TestDraft(t *testing.T) {
 		draft := log.Draft()
 		for i := range 10 {
 			o, amount := op()
-			got, want := draft.Take(&l, at, o, amount), TakeSliding(&l, &clone, at, o, amount)
+			got, want := draft.Apply(&l, at, o, amount), TakeSliding(&l, &clone, at, o, amount)
 			if got != want {
 				t.Fatalf("seed %d, hit %d, %v of %d at %d:\n%+v, want\n%+v", seed, i, o, amount, at, got, want)
 			}

@@ -1,32 +1,25 @@
 package algorithm
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
-// FirstHit is what is kept of a first-hit window. The zero value is one that
-// has not begun.
+// FirstHit is the state of a first-hit window. The zero value is a window that has not
+// started.
 type FirstHit struct {
 	Count uint64
 	// End is when the window ends, in nanoseconds since the Unix epoch.
 	End int64
 }
 
-// TakeFirstHit applies op to the window s and returns the one to store, which is
-// s when nothing is written. at and amount are as for TakeFixed.
+// TakeFirstHit applies op to the window s and returns the window to store. at and amount
+// are as for TakeFixed.
 //
-// The window starts with the first hit that is counted and ends a period later,
-// whatever comes in between. A worked example, Max 2 in 10 s: hits at 3 s and 4 s
-// pass, one at 12.9 s is over and has to wait 0.1 s, one at 13 s passes and starts
-// the window up to 23 s.
+// The window starts with the first hit that is counted and ends a period later. With Max
+// 2 in 10 s, hits at 3 s and 4 s pass. A hit at 12.9 s is over and must wait 0.1 s. A hit
+// at 13 s passes and starts the window up to 23 s.
 //
-// An end that is more than a period ahead comes from a clock that stepped back. It
-// counts as a period ahead, and the next charge stores that, even if it is refused,
-// since its wait starts then: what is returned has to be stored although nothing is
-// Charged.
-//
-// Source: Button's divvy, README section "Rate limiting".
+// If End is more than a period ahead, the clock was set back. End then counts as one
+// period ahead. The next charge stores that, even if it is refused, since its wait starts
+// then. So the returned state must be stored although nothing is Charged.
 func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHit, Outcome) {
 	now, latest := s, at+int64(l.Period)
 	if s.End <= at {
@@ -34,38 +27,20 @@ func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHi
 	}
 	now.End = min(now.End, latest)
 	v := Outcome{Before: now.Count}
-	after := now
-	asked := min(now.Count+amount, MaxCounted)
-	switch op {
-	case Refund:
-		after.Count -= min(now.Count, amount)
-	case Force:
-		after.Count = asked
-	case Charge, Look:
-		v.Over = asked > l.Max
-		if op == Charge && (!v.Over || l.CountBlocked) {
-			after.Count = asked
-		}
-	}
-	v.Charged = after.Count != now.Count
+	v.Over = op.asks() && min(now.Count+amount, MaxCounted) > l.Max
+	v.After = op.apply(l, v.Over, now.Count, amount, MaxCounted)
+	v.Charged = v.After != v.Before
+	after := FirstHit{Count: v.After, End: now.End}
 	if v.Charged && after.End == 0 {
 		after.End = latest
 	}
-	v.After = after.Count
 	if after.Count > 0 {
 		v.ResetAfter = time.Duration(after.End - at)
 	}
-	switch {
-	case v.Over && amount > l.Max:
-		v.RetryAfter = Never
-	case v.Over:
-		v.RetryAfter = v.ResetAfter
-	}
-	if after.Count < l.Max {
-		v.Remaining = l.Max - after.Count
-	}
+	v.setRetry(l, amount, v.ResetAfter)
+	v.Remaining = l.remaining(after.Count)
 	if l.Max == 0 {
-		v.FullUntil = time.Unix(0, math.MaxInt64)
+		v.FullUntil = endOfTime
 	} else if after.Count >= l.Max {
 		v.FullUntil = time.Unix(0, after.End)
 	}

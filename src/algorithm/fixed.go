@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// MaxCount is where counters stop growing: what a Redis integer holds.
+// MaxCount is the largest count of a fixed window: what a Redis integer holds.
 const MaxCount = math.MaxInt64
 
-// MaxCounted is where the counts of all other kinds stop growing, 2^52: scripts
-// keep them, whose numbers are doubles and have to be exact.
+// MaxCounted is the largest count of all other kinds, 2^52. Scripts in Redis keep them
+// as doubles, which are exact up to there.
 const MaxCounted = 1 << 52
 
-// Window returns the edges of the fixed window of the given period around the
-// instant at, all in nanoseconds since the Unix epoch: start <= at < end. The
-// period must be positive.
+// Window returns the edges of the fixed window of the given period around the instant
+// at, in nanoseconds since the Unix epoch: start <= at < end. The period must be positive.
 func Window(at int64, period time.Duration) (start, end int64) {
 	p := int64(period)
 	start = at - at%p
@@ -24,47 +23,28 @@ func Window(at int64, period time.Duration) (start, end int64) {
 	return start, start + p
 }
 
-// TakeFixed applies op to the count of the current window and returns the
-// count to store, which is the old one when nothing is charged. at is the
-// instant in nanoseconds since the Unix epoch, amount is at most MaxAmount,
-// count at most MaxCount, and 0 for a key never seen in this window.
+// TakeFixed applies op to the count of the current window and returns the count to
+// store, which is the old one if nothing is charged. at is the instant in nanoseconds
+// since the Unix epoch. amount is at most MaxAmount. count is at most MaxCount, and 0
+// for a key without hits in this window.
 //
-// The rule is Envoy's: a hit is over when the count with it exceeds Max, and
-// with CountBlocked the count grows all the same. A worked example, Max 10:
-// count 8, charge 3 -> over, count 11 with CountBlocked and 8 without; in both
-// cases the next charge of 3 is over too.
+// As in Envoy's service, a hit is over if the count with it exceeds Max, and with
+// CountBlocked it counts all the same. With Max 10 and a count of 8, a charge of 3 is
+// over. The count is then 11 with CountBlocked and 8 without.
 //
 // Source: envoyproxy/ratelimit, README section "Fixed window".
 func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, Outcome) {
 	_, end := Window(at, l.Period)
 	v := Outcome{Before: count, ResetAfter: time.Duration(end - at)}
-	asked := min(count+amount, MaxCount)
-	after := count
-	switch op {
-	case Refund:
-		after = count - min(count, amount)
-		v.Charged = after != count
-	case Force:
-		after = asked
-		v.Charged = true
-	case Charge, Look:
-		v.Over = asked > l.Max
-		if op == Charge && (!v.Over || l.CountBlocked) {
-			after = asked
-			v.Charged = true
-		}
+	v.Over = op.asks() && min(count+amount, MaxCount) > l.Max
+	v.After = op.apply(l, v.Over, count, amount, MaxCount)
+	v.Charged = op.adds(l, v.Over) || v.After != count
+	v.setRetry(l, amount, v.ResetAfter)
+	if !v.Over {
+		v.Remaining = l.remaining(v.After)
 	}
-	v.After = after
-	if v.Over {
-		v.RetryAfter = v.ResetAfter
-		if amount > l.Max {
-			v.RetryAfter = Never
-		}
-	} else if after < l.Max {
-		v.Remaining = l.Max - after
-	}
-	if after >= l.Max {
+	if v.After >= l.Max {
 		v.FullUntil = time.Unix(0, end)
 	}
-	return after, v
+	return v.After, v
 }

@@ -1,25 +1,21 @@
 package algorithm
 
 import (
-	"math"
 	"math/bits"
 	"time"
 )
 
-// Arrival is what is kept of a bucket: when it is full again, and the last hit.
-// The zero value is a full bucket that nobody has hit. Both are nanoseconds
-// since the Unix epoch.
+// Arrival is the state of a GCRA bucket, in nanoseconds since the Unix epoch. The zero
+// value is a full bucket without hits.
 type Arrival struct {
-	// TAT is the theoretical arrival time: the instant at which all that was
-	// taken has come back.
+	// TAT is the theoretical arrival time: the instant at which the bucket is full again.
 	TAT int64
-	// Last is the last hit that was recorded, kept for MinInterval only; 0 if it
-	// does not matter any more.
+	// Last is the last recorded hit. It is kept while MinInterval needs it, else 0.
 	Last int64
 }
 
-// Emission is the time in which one unit comes back: Period / Max, cut to whole
-// nanoseconds. It is 0 without a Max.
+// Emission returns the time in which one unit comes back: Period / Max in whole
+// nanoseconds, rounded down; 0 without a Max. 10 a minute have 6 s.
 func (l *Limit) Emission() int64 {
 	if l.Max == 0 {
 		return 0
@@ -27,12 +23,11 @@ func (l *Limit) Emission() int64 {
 	return int64(uint64(l.Period) / l.Max)
 }
 
-// Tolerance is how far ahead of the clock a bucket's arrival time may be: the
-// time in which an empty bucket fills.
+// Tolerance returns the time in which an empty bucket fills, in nanoseconds.
 func (l *Limit) Tolerance() int64 { return l.Emission() * int64(l.Burst+1) }
 
-// Increment is by how much an amount moves a bucket's arrival time on. It is
-// one more than MaxPeriod at most, which no bucket holds.
+// Increment returns the time in which amount comes back, in nanoseconds. It is at most
+// MaxPeriod + 1, which is more than any bucket holds.
 func (l *Limit) Increment(amount uint64) int64 {
 	hi, lo := bits.Mul64(uint64(l.Emission()), amount)
 	if hi > 0 || lo > uint64(MaxPeriod) {
@@ -41,28 +36,28 @@ func (l *Limit) Increment(amount uint64) int64 {
 	return int64(lo)
 }
 
-// TakeGCRA applies op to the bucket s and returns the one to store, which is s
-// when nothing is written. at and amount are as for TakeFixed.
+// TakeGCRA applies op to the bucket s and returns the bucket to store. at and amount are
+// as for TakeFixed.
 //
-// More than Burst+1 units at once never pass. In any stretch of length d, its
-// first and last instant included, at most Burst + 1 + d/Emission units do. A
-// worked example, 10 a minute with Burst 2, so one unit every 6 s: three pass at
-// once, the next one after 6 s.
+// At most Burst+1 units pass at once, and at most Burst + 1 + d/Emission in any stretch
+// of length d, both ends included. With 10 a minute and Burst 2, one unit comes back
+// every 6 s: three pass at once, and the next one after 6 s.
 //
-// With CountBlocked what is refused is owed all the same, and so is what is
-// charged beyond the burst, up to MaxPeriod: whoever asks for nothing is refused
-// until no more is owed than the bucket holds. Without it, nobody owes more than
-// the bucket.
+// Without CountBlocked a bucket never owes more than it holds. With CountBlocked refused
+// hits and charges beyond the burst become a debt, up to MaxPeriod. Even a hit of 0 is
+// refused until the debt is no more than the bucket holds.
 //
-// An arrival time further ahead than may be owed comes from a clock that stepped
-// back, or from another limit, and so does a last hit that is yet to come. The
-// next charge pulls them in, even if it is refused, as its wait begins then: what
-// is returned has to be stored although nothing is Charged.
+// A TAT further ahead than that comes from a clock that was set back or from another
+// limit, and so does a last hit in the future. The next charge pulls both in, even if it
+// is refused, since its wait starts then. So the returned state must be stored although
+// nothing is Charged.
 //
 // Source: ITU-T I.371, virtual scheduling algorithm; redis-cell for the reply.
 func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Outcome) {
 	if l.Max == 0 {
-		return takeNothing(s, op, amount)
+		v := Outcome{Over: op.asks() && amount > 0, FullUntil: endOfTime}
+		v.setRetry(l, amount, 0)
+		return s, v
 	}
 	emission, tolerance := l.Emission(), l.Tolerance()
 	ahead := int64(MaxPeriod)
@@ -77,42 +72,26 @@ func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Out
 		hasLast = -last < int64(l.MinInterval)
 	}
 	used := func(tat int64) uint64 { return uint64((tat + emission - 1) / emission) }
-	v := Outcome{Before: used(tat)}
 	increment := l.Increment(amount)
-	next, recorded := tat, false
-	switch op {
-	case Refund:
-		next = max(tat-increment, 0)
-	case Force:
-		next, recorded = min(tat+increment, ahead), amount > 0
-	case Charge, Look:
-		tooMuch := tat+increment > tolerance
-		v.Interval = hasLast
-		v.Over = tooMuch || v.Interval
-		if op == Charge && amount > 0 && (!v.Over || l.CountBlocked) {
-			next, recorded = min(tat+increment, ahead), true
-		}
-	}
+	v := Outcome{Before: used(tat), Interval: hasLast && op.asks()}
+	v.Over = v.Interval || op.asks() && tat+increment > tolerance
+	next := int64(op.apply(l, v.Over, uint64(tat), uint64(increment), uint64(ahead)))
+	recorded := amount > 0 && op.adds(l, v.Over)
 	if recorded {
 		last, hasLast = 0, l.MinInterval > 0
 	}
 	v.Charged = recorded || next != tat
 	v.After = used(next)
-	wait := int64(0) // for the distance
+	interval := int64(0) // left of the minimum interval
 	if hasLast {
-		wait = last + int64(l.MinInterval)
+		interval = last + int64(l.MinInterval)
 	}
-	v.ResetAfter = time.Duration(max(next, wait))
-	switch {
-	case v.Over && increment > tolerance:
-		v.RetryAfter = Never
-	case v.Over:
-		v.RetryAfter = time.Duration(max(next+increment-tolerance, wait))
-	}
+	v.ResetAfter = time.Duration(max(next, interval))
+	v.setRetry(l, amount, time.Duration(max(next+increment-tolerance, interval)))
 	if next < tolerance {
 		v.Remaining = uint64((tolerance - next) / emission)
 	}
-	if full := max(next+emission-tolerance, wait); full > 0 && !l.CountBlocked {
+	if full := max(next+emission-tolerance, interval); full > 0 && !l.CountBlocked {
 		v.FullUntil = time.Unix(0, at+full)
 	}
 	if !v.Charged {
@@ -129,13 +108,4 @@ func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Out
 		after.Last = at + last
 	}
 	return after, v
-}
-
-// takeNothing is TakeGCRA without a Max: nothing passes, ever, but for what asks
-// for nothing.
-func takeNothing(s Arrival, op Op, amount uint64) (Arrival, Outcome) {
-	if op == Refund || op == Force || amount == 0 {
-		return s, Outcome{FullUntil: time.Unix(0, math.MaxInt64)}
-	}
-	return s, Outcome{Over: true, RetryAfter: Never, FullUntil: time.Unix(0, math.MaxInt64)}
 }

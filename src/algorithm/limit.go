@@ -4,33 +4,31 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"time"
 )
 
-// Kind is the arithmetic that a limit follows.
+// Kind is the algorithm of a limit.
 type Kind uint8
 
 const (
-	// FixedWindow counts hits between two edges of a window that is aligned to
-	// the Unix epoch: minutes begin at :00, weeks on Thursdays (UTC). At most
-	// 2 x Max pass in any stretch as long as the period: Max just before an
-	// edge and Max just after it.
+	// FixedWindow counts hits in windows aligned to the Unix epoch: minutes start at
+	// :00, weeks on Thursdays (UTC). At most 2 x Max pass in any stretch as long as the
+	// period: Max just before an edge and Max just after it.
 	FixedWindow Kind = iota
-	// FirstHitWindow counts hits in a window that begins with the first of them.
-	// At most 2 x Max pass in any stretch as long as the period.
+	// FirstHitWindow counts hits in a window that starts with the first hit. At most
+	// 2 x Max pass in any stretch as long as the period.
 	FirstHitWindow
-	// SlidingWindow knows when each hit was. At most Max pass in any stretch as
-	// long as the period, of which either the first or the last instant counts.
+	// SlidingWindow stores when each hit was. At most Max pass in any stretch as long
+	// as the period, of which either the first or the last instant counts.
 	SlidingWindow
-	// SlidingWindowCounter estimates that from the counts of two fixed windows. At
-	// most 2 x Max - 1 pass in any stretch as long as the period.
+	// SlidingWindowCounter estimates that from the counts of two fixed windows. At most
+	// 2 x Max - 1 pass in any stretch as long as the period.
 	SlidingWindowCounter
-	// GCRA, the generic cell rate algorithm, is a bucket of Burst+1 that fills by
-	// one unit in each emission interval, Period / Max cut to whole nanoseconds. At
-	// most Burst + 1 + Max pass in any stretch as long as the period, or a few more
-	// above 31,622 a second, where the cut tells: 99,999 are 100,000.
+	// GCRA, the generic cell rate algorithm, is a bucket of Burst+1 that gets one unit in
+	// each emission interval, Period / Max in whole nanoseconds. At most Burst + 1 + Max
+	// pass in any stretch as long as the period. Above 31,622 a second rounding lets a
+	// few more pass: 100,000 for a Max of 99,999.
 	GCRA
 
 	kinds
@@ -38,7 +36,7 @@ const (
 
 var kindNames = [kinds]string{"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra"}
 
-// String is the name a rule file uses.
+// String returns the name that rule files use.
 func (k Kind) String() string {
 	if k < kinds {
 		return kindNames[k]
@@ -46,56 +44,44 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// ParseKind is the Kind that a rule file calls so.
+// ParseKind returns the kind with that name.
 func ParseKind(name string) (k Kind, ok bool) {
-	for k, n := range kindNames {
-		if n == name {
-			return Kind(k), true
-		}
-	}
-	return 0, false
+	i := slices.Index(kindNames[:], name)
+	return Kind(max(i, 0)), i >= 0
 }
 
-// Kinds are the names of all there are.
+// Kinds returns the names of all kinds.
 func Kinds() []string { return slices.Clone(kindNames[:]) }
 
 // Valid reports whether k is one of the constants.
 func (k Kind) Valid() bool { return k < kinds }
 
-// tellsRest reports whether the Remaining of a refused hit is what is left, not 0.
-func (k Kind) tellsRest() bool { return k == FirstHitWindow || k == SlidingWindow || k == GCRA }
-
-// MaxPeriod is the longest window there is: 100 years of 365 days. It keeps
-// every instant the arithmetic computes inside the range of int64 nanoseconds.
+// MaxPeriod is the longest window: 100 years of 365 days. All computed instants then fit
+// into int64 nanoseconds.
 const MaxPeriod = 100 * 365 * 24 * time.Hour
 
-// MaxLogged is the largest Max of a SlidingWindow, which keeps as many hits for
-// each key.
+// MaxLogged is the largest Max of a SlidingWindow, which stores that many hits per key.
 const MaxLogged = 1_000_000
 
-// Limit is the arithmetic of one compiled rule. It is immutable once in use
-// and shared by all hits of the rule.
+// Limit is the limit of one rule. It must not change while hits use it.
 type Limit struct {
 	Kind Kind
-	// Max is how much passes in one Period. 0 lets nothing pass.
+	// Max is how many units pass in one Period. With 0 nothing passes.
 	Max uint64
-	// Period is the window's length, in (0, MaxPeriod]. Whole seconds for
-	// FixedWindow, whose edges are told to callers in whole seconds; whole
-	// microseconds for all others, as Redis tells the time.
+	// Period is the window's length, in (0, MaxPeriod]. It has whole seconds for
+	// FixedWindow, and whole microseconds, the precision of Redis' clock, for the others.
 	Period time.Duration
-	// Burst is what a GCRA lets pass at once beyond the first unit. Others have
-	// none: 0.
+	// Burst is how many units a GCRA lets pass at once beyond the first; 0 for others.
 	Burst uint64
-	// MinInterval is the shortest distance to the last recorded hit, in whole
-	// microseconds up to MaxPeriod; 0: none. Only SlidingWindow and GCRA know
-	// when that was.
+	// MinInterval is the shortest time since the last recorded hit, in whole
+	// microseconds up to MaxPeriod; 0: none. Only SlidingWindow and GCRA have one.
 	MinInterval time.Duration
-	// CountBlocked says that refused hits count as well. It is true for the
-	// fixed windows of Envoy's rule files.
+	// CountBlocked says that refused hits count, too. It is true for the fixed windows
+	// of Envoy's rule files.
 	CountBlocked bool
 }
 
-// Capacity is the most that can pass at once.
+// Capacity returns the largest amount that can pass at once.
 func (l *Limit) Capacity() uint64 {
 	if l.Kind == GCRA && l.Max > 0 {
 		return l.Burst + 1
@@ -103,7 +89,7 @@ func (l *Limit) Capacity() uint64 {
 	return l.Max
 }
 
-// Validate says what is wrong with l, in words for whoever wrote the rule.
+// Validate returns an error that tells the author of the rule what is wrong with l.
 func (l *Limit) Validate() error {
 	switch {
 	case l.Kind >= kinds:
@@ -126,19 +112,9 @@ func (l *Limit) Validate() error {
 		return fmt.Errorf("algorithm: the minimum interval must be whole microseconds, got %v", l.MinInterval)
 	case l.Kind == SlidingWindow && l.Max > MaxLogged:
 		return fmt.Errorf("algorithm: %v remembers each hit, so its limit is at most %d; %v has no such bound", l.Kind, MaxLogged, SlidingWindowCounter)
-	}
-	return l.validateBucket()
-}
-
-func (l *Limit) validateBucket() error {
-	if l.Kind != GCRA || l.Max == 0 {
-		return nil
-	}
-	emission := uint64(l.Period) / l.Max
-	if emission == 0 {
+	case l.Kind == GCRA && l.Max > uint64(l.Period):
 		return fmt.Errorf("algorithm: %v lets at most one unit pass in a nanosecond, which %d in %v exceed", l.Kind, l.Max, l.Period)
-	}
-	if hi, lo := bits.Mul64(emission, l.Burst+1); l.Burst == math.MaxUint64 || hi > 0 || lo > uint64(MaxPeriod) {
+	case l.Kind == GCRA && l.Max > 0 && (l.Burst == math.MaxUint64 || l.Increment(l.Burst+1) > int64(MaxPeriod)):
 		return errors.New("algorithm: the burst takes longer than 100 years to fill")
 	}
 	return nil

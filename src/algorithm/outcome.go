@@ -2,96 +2,124 @@ package algorithm
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
-// MaxAmount is the largest amount of one hit, 2^48 (281 trillion). Front ends
-// saturate at it, so that sums of many hits stay far from overflow.
+// MaxAmount is the largest amount of one hit, 2^48 (281 trillion). Front ends replace
+// larger amounts by it, so that sums of many hits do not overflow.
 const MaxAmount = 1 << 48
 
-// The instants an operation may happen at: int64 nanoseconds with room for the
-// longest period beyond them.
+// minNow and maxNow bound the instants of operations. maxNow plus MaxPeriod fits into
+// int64 nanoseconds.
 var (
 	minNow = time.Unix(0, 0)
 	maxNow = time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// ValidNow reports whether an operation may happen at t: in the years 1970 to 2149.
+// ValidNow reports whether t is in the years 1970 to 2149.
 func ValidNow(t time.Time) bool { return !t.Before(minNow) && !t.After(maxNow) }
 
 // Op is what an operation does to a counter.
 type Op uint8
 
 const (
-	// Charge asks for Amount and counts it as the limit says.
+	// Charge asks for Amount and counts it if the limit says so.
 	Charge Op = iota
 	// Look asks whether Amount would pass, and writes nothing.
 	Look
-	// Refund gives Amount back. It is never over, never goes below empty and
-	// never creates a key.
+	// Refund subtracts Amount, down to 0. It is never over and never creates a key.
 	Refund
 	// Force adds Amount without asking. It is never over.
 	Force
+
+	ops
 )
 
-// String is the constant's name in lower case.
+// String returns the constant's name in lower case.
 func (o Op) String() string {
-	switch o {
-	case Charge:
-		return "charge"
-	case Look:
-		return "look"
-	case Refund:
-		return "refund"
-	case Force:
-		return "force"
+	if o.Valid() {
+		return [ops]string{"charge", "look", "refund", "force"}[o]
 	}
 	return fmt.Sprintf("op %d", uint8(o))
 }
 
 // Valid reports whether o is one of the constants.
-func (o Op) Valid() bool { return o <= Force }
+func (o Op) Valid() bool { return o < ops }
 
-// Outcome is what the arithmetic says of one operation. The zero value means that it
-// passed and that nothing else is known.
+// asks reports whether o can be refused.
+func (o Op) asks() bool { return o == Charge || o == Look }
+
+// adds reports whether o adds its amount to the counter. over says that it was refused.
+func (o Op) adds(l *Limit, over bool) bool {
+	return o == Force || o == Charge && (!over || l.CountBlocked)
+}
+
+// apply returns count after o, at most the given maximum. over says that o was refused.
+func (o Op) apply(l *Limit, over bool, count, amount, most uint64) uint64 {
+	switch {
+	case o.adds(l, over):
+		return min(count+amount, most)
+	case o == Refund:
+		return count - min(count, amount)
+	}
+	return count
+}
+
+// Outcome is the result of one operation. The zero value means that it passed and that
+// nothing else is known.
 type Outcome struct {
 	// Over says that the hit was refused.
 	Over bool
 	// Charged says that the counter was written for this hit.
 	Charged bool
-	// Before and After are the counter before and after this hit. They are
-	// equal when nothing was charged.
+	// Before and After are the count before and after this hit. They are equal if
+	// nothing was charged.
 	Before, After uint64
-	// Remaining is what would still pass after this hit, or after the minimum
-	// interval. A refused hit on a GCRA, a first-hit window or a sliding window is
-	// told what a smaller one could still take; on a fixed window or an estimate it
-	// is told 0, as callers of envoyproxy/ratelimit expect.
+	// Remaining is what would still pass after this hit, or after the minimum interval.
+	// A hit that a fixed window or a sliding window counter refuses gets 0, as from
+	// envoyproxy/ratelimit. The other kinds tell what a smaller hit could still get.
 	Remaining uint64
-	// RetryAfter is how long the same hit has to wait before it passes: 0 when
-	// it passed, -1 when it can never pass.
+	// RetryAfter is how long the same hit must wait before it passes: 0 if it passed,
+	// Never if it can never pass.
 	RetryAfter time.Duration
-	// ResetAfter is the time until the limit is whole again, over or not.
+	// ResetAfter is the time until the count is 0, whether the hit was over or not.
 	ResetAfter time.Duration
 	// Interval says that the minimum interval refused the hit.
 	Interval bool
-	// FullUntil is the instant before which not even one unit passes; zero
-	// when some might: then nothing may be cached.
+	// FullUntil is the instant before which no unit passes. It is zero if one might
+	// pass; then the refusal must not be cached.
 	FullUntil time.Time
-}
-
-// Reasons says why v is over: for the count, which amount did not fit into, for
-// the minimum interval, or for both.
-func (v *Outcome) Reasons(amount, capacity uint64) (count, interval bool) {
-	return v.Over && (v.Before+amount > capacity || !v.Interval), v.Interval
 }
 
 // Never is the RetryAfter of a hit that can never pass.
 const Never time.Duration = -1
 
-// Uncharged is the verdict on an atomic hit on l whose group was refused, so that
-// nothing was charged. look is the verdict on the hit AsLook, on the state as it
-// is; tried the one it had as if the hits of its group before it had been
-// charged, because of which alone it may be over.
+// endOfTime is the FullUntil of a limit of 0.
+var endOfTime = time.Unix(0, math.MaxInt64)
+
+// setRetry sets RetryAfter if v is over: to wait, or to Never if l never allows amount.
+func (v *Outcome) setRetry(l *Limit, amount uint64, wait time.Duration) {
+	switch {
+	case !v.Over:
+	case amount > l.Capacity():
+		v.RetryAfter = Never
+	default:
+		v.RetryAfter = wait
+	}
+}
+
+// remaining returns how much of l is left after count.
+func (l *Limit) remaining(count uint64) uint64 { return l.Max - min(l.Max, count) }
+
+// Reasons reports what refused a hit of amount: the count, the minimum interval, or both.
+func (v *Outcome) Reasons(amount, capacity uint64) (count, interval bool) {
+	return v.Over && (v.Before+amount > capacity || !v.Interval), v.Interval
+}
+
+// Uncharged returns the outcome of an atomic hit on l that was not charged because its
+// group was refused. look is the outcome of a Look at the unchanged counter. tried is
+// the outcome with the earlier hits of the group charged; only they may have made it over.
 func Uncharged(l *Limit, look, tried Outcome) Outcome {
 	v := look
 	v.Over, v.Interval = tried.Over, tried.Interval
@@ -100,7 +128,7 @@ func Uncharged(l *Limit, look, tried Outcome) Outcome {
 		v.RetryAfter = 0
 	case !look.Over:
 		v.RetryAfter = tried.RetryAfter
-		if !l.Kind.tellsRest() {
+		if l.Kind == FixedWindow || l.Kind == SlidingWindowCounter {
 			v.Remaining = 0
 		}
 	}

@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// Share is the part of l that one of n replicas enforces which count apart: an
-// n-th of Max and of what a bucket holds, both rounded up, and n times the minimum
-// interval, up to MaxPeriod. Together they let pass up to n - 1 more than l, or for a
-// bucket in any stretch up to 2 x (n - 1) more: with a Max of 10 and 4 replicas
-// each has 3. 0 and 1 are l itself.
+// Share returns the part of l that one of n replicas enforces when each counts alone: Max
+// and Burst+1 divided by n and rounded up, and MinInterval times n, up to MaxPeriod. With
+// Max 10 and 4 replicas each has 3. With n of 0 or 1 it is l.
 //
-// A bucket that would then take more than MaxPeriod to fill holds less.
+// All shares together let up to n - 1 more pass than l, or 2 x (n - 1) more for a bucket.
+// A bucket that would take more than MaxPeriod to fill holds less.
 func (l *Limit) Share(n uint64) Limit {
 	s := *l
 	if n <= 1 {
@@ -30,11 +29,5 @@ func (l *Limit) Share(n uint64) Limit {
 	return s
 }
 
-// ceilDiv is a / b, rounded up.
-func ceilDiv(a, b uint64) uint64 {
-	q := a / b
-	if a%b > 0 {
-		q++
-	}
-	return q
-}
+// ceilDiv returns a / b, rounded up, for b > 1.
+func ceilDiv(a, b uint64) uint64 { return a/b + (a%b+b-1)/b }

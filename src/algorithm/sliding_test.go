@@ -237,8 +237,8 @@ func checkMemory(t *testing.T, g *Log, limit uint64) {
 	if n := g.Len(); uint64(n) > limit+1 {
 		t.Fatalf("%d marks for a limit of %d", n, limit)
 	}
-	if g.Len() > 0 && g.total()-g.kept()[0].total > limit {
-		t.Fatalf("%d units after the oldest mark for a limit of %d", g.total()-g.kept()[0].total, limit)
+	if marks := g.kept(); len(marks) > 0 && marks[len(marks)-1].total-marks[0].total > limit {
+		t.Fatalf("%d units after the oldest mark for a limit of %d", marks[len(marks)-1].total-marks[0].total, limit)
 	}
 	if n, room := g.Len(), g.Cap(); room > 4*n+8 {
 		t.Fatalf("memory for %d of %d marks", n, room)

@@ -6,20 +6,17 @@ import (
 	"time"
 )
 
-// Buckets are what is kept of a sliding window counter: the counts of the
-// current fixed window and of the one before. The zero value has counted
-// nothing.
+// Buckets is the state of a sliding window counter: the counts of the current fixed
+// window and of the previous one. The zero value has no hits.
 type Buckets struct {
-	// Start is where the current window begins, in nanoseconds since the Unix
-	// epoch.
+	// Start is the start of the current window, in nanoseconds since the Unix epoch.
 	Start             int64
 	Previous, Current uint64
 }
 
-// At is s as it is at the instant at: windows that have ended have moved on. A
-// clock that stepped back to before the current window is taken to stand at its
-// beginning; now is what it shows then. Windows with other edges, which are those
-// of another period, count for nothing.
+// At returns s with the windows of the instant at, and the time to reckon with. If the
+// clock was set back to before the current window, s is unchanged and now is the start of
+// that window. Buckets of another period have other edges and count for nothing.
 func (s Buckets) At(at int64, period time.Duration) (moved Buckets, now int64) {
 	start, end := Window(at, period)
 	switch {
@@ -35,56 +32,43 @@ func (s Buckets) At(at int64, period time.Duration) (moved Buckets, now int64) {
 	return Buckets{Start: start}, at
 }
 
-// TakeSlidingCounter applies op to s and returns what to store, which is s when
+// TakeSlidingCounter applies op to s and returns the buckets to store, which are s if
 // nothing is charged. at and amount are as for TakeFixed.
 //
-// The count is estimated: that of the current window, and of the one before the
-// share that a window ending now would still cover, as if its hits had been
-// spread evenly. A worked example, Max 10 a minute: 8 in the last minute and 3
-// in this one are 3 + 8 x 0.75 = 9 after 15 s, so one more passes and not two.
+// The count is an estimate. A window that ends now covers the current window and a part
+// of the previous one, whose hits are taken to be spread evenly. With Max 10 a minute, 8
+// hits in the last minute and 3 in this one, the estimate after 15 s is 3 + 8 x 0.75 = 9.
+// So one more hit passes, and a hit of two does not.
 //
-// At most 2 x Max - 1 pass in any stretch as long as the period: Max at the very
-// end of a window, and then one each time their share has shrunk by one, which it
-// has Max - 1 times before the next window ends. It may also refuse what would
-// fit, when the hits of the last window came early in it.
+// At most 2 x Max - 1 units pass in any stretch as long as the period. Max can pass at the
+// end of one window, and one more each time their part shrinks by one, which it does Max - 1
+// times in the next window. If the hits of the last window came early in it, hits are
+// refused that would fit.
 //
-// That the estimate is rounded up changes no decision: Max less the amount is a
-// whole number, and a fraction exceeds it exactly if it does so rounded up.
+// The estimate is rounded up to whole units. That changes no decision, since Max and the
+// amount are whole numbers.
 //
-// Source: Cloudflare, "How we built rate limiting capable of scaling to millions
-// of domains".
+// Source: Cloudflare, "How we built rate limiting capable of scaling to millions of domains".
 func TakeSlidingCounter(l *Limit, s Buckets, at int64, op Op, amount uint64) (Buckets, Outcome) {
 	moved, now := s.At(at, l.Period)
 	elapsed := now - moved.Start
 	v := Outcome{Before: moved.estimate(elapsed, l.Period)}
+	v.Over = op.asks() && addSaturating(v.Before, amount) > l.Max
 	after := moved
-	asked := min(moved.Current+amount, MaxCounted)
-	switch op {
-	case Refund:
-		after.Current -= min(moved.Current, amount)
-	case Force:
-		after.Current = asked
-	case Charge, Look:
-		v.Over = addSaturating(v.Before, amount) > l.Max
-		if op == Charge && (!v.Over || l.CountBlocked) {
-			after.Current = asked
-		}
-	}
+	after.Current = op.apply(l, v.Over, moved.Current, amount, MaxCounted)
 	v.Charged = after.Current != moved.Current
 	v.After = after.estimate(elapsed, l.Period)
-	v.ResetAfter = after.whole(elapsed, l.Period)
-	switch {
-	case v.Over:
+	v.ResetAfter = after.resetAfter(elapsed, l.Period)
+	if v.Over {
 		v.RetryAfter = after.wait(l, elapsed, amount)
-	case v.After < l.Max:
-		v.Remaining = l.Max - v.After
+	} else {
+		v.Remaining = l.remaining(v.After)
 	}
 	if !l.CountBlocked && v.After >= l.Max {
-		full := int64(math.MaxInt64)
-		if wait := int64(after.wait(l, elapsed, 1)); l.Max > 0 && wait < full-now {
-			full = now + wait
+		v.FullUntil = endOfTime
+		if wait := int64(after.wait(l, elapsed, 1)); l.Max > 0 && wait < math.MaxInt64-now {
+			v.FullUntil = time.Unix(0, now+wait)
 		}
-		v.FullUntil = time.Unix(0, full)
 	}
 	if !v.Charged {
 		return s, v
@@ -92,7 +76,7 @@ func TakeSlidingCounter(l *Limit, s Buckets, at int64, op Op, amount uint64) (Bu
 	return after, v
 }
 
-// estimate is the count, rounded up: whole units only are asked for.
+// estimate returns the count, rounded up.
 func (s Buckets) estimate(elapsed int64, period time.Duration) uint64 {
 	share, rest := mulDiv(s.Previous, uint64(int64(period)-elapsed), uint64(period))
 	if rest > 0 {
@@ -101,8 +85,8 @@ func (s Buckets) estimate(elapsed int64, period time.Duration) uint64 {
 	return addSaturating(share, s.Current)
 }
 
-// whole is when nothing is counted any more.
-func (s Buckets) whole(elapsed int64, period time.Duration) time.Duration {
+// resetAfter returns the time until the estimate is 0.
+func (s Buckets) resetAfter(elapsed int64, period time.Duration) time.Duration {
 	switch {
 	case s.Current > 0:
 		return 2*period - time.Duration(elapsed)
@@ -112,7 +96,7 @@ func (s Buckets) whole(elapsed int64, period time.Duration) time.Duration {
 	return 0
 }
 
-// wait is when amount passes if nobody comes before.
+// wait returns the time until amount passes if no other hit comes before.
 func (s Buckets) wait(l *Limit, elapsed int64, amount uint64) time.Duration {
 	period := int64(l.Period)
 	switch {
@@ -124,8 +108,8 @@ func (s Buckets) wait(l *Limit, elapsed int64, amount uint64) time.Duration {
 	return time.Duration(period - elapsed + shrunk(s.Current, l.Max-amount, period))
 }
 
-// shrunk is how much of a window must have passed for the share of the one
-// before, which counted n, to be no more than room.
+// shrunk returns how much of a window must have passed until the part of the previous
+// window's count n that still counts is at most room.
 func shrunk(n, room uint64, period int64) int64 {
 	if n <= room {
 		return 0
@@ -134,7 +118,7 @@ func shrunk(n, room uint64, period int64) int64 {
 	return period - int64(left)
 }
 
-// mulDiv is a*b/c and its rest. a*b/c must fit.
+// mulDiv returns a*b/c, which must fit into 64 bits, and the remainder.
 func mulDiv(a, b, c uint64) (quotient, rest uint64) {
 	hi, lo := bits.Mul64(a, b)
 	return bits.Div64(hi, lo, c)

@@ -136,5 +136,5 @@ func (s *Store) trySliding(g *group, h *backend.Hit, t *trial, now int64) algori
 		st := s.shard(t.id).state(h.Limit, t.id, now)
 		return st.take(h.Limit, now, algorithm.Look, h.Amount)
 	}
-	return g.drafts[t.draft].Take(h.Limit, now, h.Op, h.Amount)
+	return g.drafts[t.draft].Apply(h.Limit, now, h.Op, h.Amount)
 }
