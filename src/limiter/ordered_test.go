@@ -120,11 +120,13 @@ func TestOrderedCharges(t *testing.T) {
 		"d.staff-canary canary=true over=false; "; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	count := make(map[string]uint64)
-	for _, d := range counters.Decisions() {
-		count[d.Rule+" "+d.Outcome.String()] += d.Count
+	count := make(map[string]int64) // by rule and outcome
+	for _, f := range counters.Native() {
+		if f.Metric == "ratelimit_decisions_total" {
+			count[f.Labels[3]+" "+f.Labels[5]] = f.Value
+		}
 	}
-	for name, want := range map[string]uint64{
+	for name, want := range map[string]int64{
 		"ip_*.m_GET near": 2, "ip_*.m_GET over": 1, "ip_*.m_GET.canary shadow": 1,
 		"staff-canary shadow": 2, "staff_* unlimited": 3, "both_*.canary shadow": 2, "both_* over": 1,
 	} {

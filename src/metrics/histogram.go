@@ -5,74 +5,63 @@ import (
 	"time"
 )
 
-// Histogram counts durations in buckets that double from 10 µs to 10 s. Its
-// zero value is empty and ready; it is safe for concurrent use.
-type Histogram struct {
-	buckets [len(bounds) + 1]atomic.Uint64
-	sum     atomic.Int64 // nanoseconds
+// Histogram counts durations in buckets from 10 µs to 10 s. It is a Distribution in
+// seconds. Its zero value is empty; it is safe for concurrent use.
+type Histogram struct{ buckets }
+
+// Sizes counts whole numbers in buckets that double from 1 to 4096. It is a
+// Distribution. Its zero value is empty; it is safe for concurrent use.
+type Sizes struct{ buckets }
+
+var durationBounds = []int64{
+	10e3, 20e3, 50e3, 100e3, 200e3, 500e3, // µs, in nanoseconds
+	1e6, 2e6, 5e6, 10e6, 20e6, 50e6, 100e6, 200e6, 500e6, // ms
+	1e9, 10e9, // s
 }
 
-var bounds = [...]time.Duration{
-	10 * time.Microsecond, 20 * time.Microsecond, 50 * time.Microsecond,
-	100 * time.Microsecond, 200 * time.Microsecond, 500 * time.Microsecond,
-	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
-	10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
-	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
-	time.Second, 10 * time.Second,
-}
+var sizeBounds = []int64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}
 
 // Observe counts d.
-func (h *Histogram) Observe(d time.Duration) { h.ObserveMany(1, d) }
+func (h *Histogram) Observe(d time.Duration) { h.count(durationBounds, 1, int64(d)) }
 
 // ObserveMany counts d n times.
-func (h *Histogram) ObserveMany(n int, d time.Duration) {
-	i := 0
-	for i < len(bounds) && d > bounds[i] {
-		i++
-	}
-	h.buckets[i].Add(uint64(n))
-	h.sum.Add(int64(n) * int64(d))
-}
+func (h *Histogram) ObserveMany(n int, d time.Duration) { h.count(durationBounds, n, int64(d)) }
 
-// Snapshot returns how many durations there were, their sum in seconds, and how
-// many were at most so many seconds long.
+// Snapshot implements Distribution.
 func (h *Histogram) Snapshot() (count uint64, sum float64, buckets map[float64]uint64) {
-	buckets = make(map[float64]uint64, len(bounds))
-	for i, bound := range bounds {
-		count += h.buckets[i].Load()
-		buckets[bound.Seconds()] = count
-	}
-	count += h.buckets[len(bounds)].Load()
-	return count, time.Duration(h.sum.Load()).Seconds(), buckets
+	return h.snapshot(durationBounds, float64(time.Second))
 }
-
-// Sizes counts numbers in buckets that double from 1 to 4096. Its zero value is
-// empty and ready; it is safe for concurrent use.
-type Sizes struct {
-	buckets [sizeBuckets + 1]atomic.Uint64
-	sum     atomic.Int64
-}
-
-const sizeBuckets = 13
 
 // Observe counts n.
-func (s *Sizes) Observe(n int) {
-	i := 0
-	for i < sizeBuckets && n > 1<<i {
-		i++
-	}
-	s.buckets[i].Add(1)
-	s.sum.Add(int64(n))
+func (s *Sizes) Observe(n int) { s.count(sizeBounds, 1, int64(n)) }
+
+// Snapshot implements Distribution.
+func (s *Sizes) Snapshot() (count uint64, sum float64, buckets map[float64]uint64) {
+	return s.snapshot(sizeBounds, 1)
 }
 
-// Snapshot returns how many numbers there were, their sum, and how many were at
-// most so large.
-func (s *Sizes) Snapshot() (count uint64, sum float64, buckets map[float64]uint64) {
-	buckets = make(map[float64]uint64, sizeBuckets)
-	for i := range sizeBuckets {
-		count += s.buckets[i].Load()
-		buckets[float64(int(1)<<i)] = count
+// buckets are the counts of a histogram. The bounds are those of its type.
+type buckets struct {
+	counts [18]atomic.Uint64 // one for each bound, and the last for larger numbers
+	sum    atomic.Int64
+}
+
+func (b *buckets) count(bounds []int64, times int, n int64) {
+	i := 0
+	for i < len(bounds) && n > bounds[i] {
+		i++
 	}
-	count += s.buckets[sizeBuckets].Load()
-	return count, float64(s.sum.Load()), buckets
+	b.counts[i].Add(uint64(times))
+	b.sum.Add(int64(times) * n)
+}
+
+// snapshot returns numbers and bounds divided by unit.
+func (b *buckets) snapshot(bounds []int64, unit float64) (count uint64, sum float64, atMost map[float64]uint64) {
+	atMost = make(map[float64]uint64, len(bounds))
+	for i, bound := range bounds {
+		count += b.counts[i].Load()
+		atMost[float64(bound)/unit] = count
+	}
+	count += b.counts[len(bounds)].Load()
+	return count, float64(b.sum.Load()) / unit, atMost
 }

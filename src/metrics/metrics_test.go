@@ -66,6 +66,18 @@ func value(r *Registry, name string) int64 {
 	return -1
 }
 
+// native returns the labels and values of one native metric, sorted, as "a/b c=1" for
+// three labels.
+func native(r *Registry, metric string) (list []string) {
+	for _, f := range r.Native() {
+		if f.Metric == metric {
+			list = append(list, fmt.Sprintf("%s/%s %s=%d", f.Labels[1], f.Labels[3], f.Labels[5], f.Value))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
 // ask is the request of all answers.
 var ask = &limiter.Request{
 	Domain: []byte("d"),
@@ -214,7 +226,7 @@ func TestReloadFreesTheOldRules(t *testing.T) {
 func TestStatsAreSortedAndShowZeros(t *testing.T) {
 	r := New(Config{NearRatio: DefaultNearRatio})
 	r.Use(load(t, testRules))
-	r.Source(func(add func(Stat)) { add(Stat{"a.gauge", KindGauge, 7}) })
+	r.Add(func() []Figure { return []Figure{Gauge("a.gauge", 7)} })
 	stats := r.Stats()
 	if stats[0] != (Stat{"a.gauge", KindGauge, 7}) {
 		t.Errorf("first: %+v", stats[0])

@@ -11,13 +11,13 @@ import (
 func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	if a.Domain == nil {
 		n := uint64(len(a.Statuses))
-		r.unknown.Add(n)
+		r.unknownDomains.total.Add(n)
 		r.unknownDomains.counter(req.Domain).Add(n)
 		return
 	}
-	table, domains := r.rules.Load().find(a.Set)
+	table, domains := r.table.Load().find(a.Set)
 	if table == nil {
-		return // two reloads while the request ran: the rule's counters may be gone
+		return // two reloads happened during the request: the counters may be gone
 	}
 	if a.Shadowed {
 		r.globalShadow.Add(decisions(req, a, func(st *limiter.Status) bool { return st.Over }))
@@ -42,22 +42,22 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	}
 }
 
-// decisions is how many of the decisions on req were so: of descriptors apart
-// those that such says it of, else the one.
-func decisions(req *limiter.Request, a *limiter.Answer, such func(*limiter.Status) bool) uint64 {
+// decisions returns how many decisions on req a condition applies to: one for the whole
+// request, or one for each of the independent descriptors that holds reports.
+func decisions(req *limiter.Request, a *limiter.Answer, holds func(*limiter.Status) bool) uint64 {
 	if !req.Independent {
 		return 1
 	}
 	n := uint64(0)
 	for i := range a.Statuses {
-		if such(&a.Statuses[i]) {
+		if holds(&a.Statuses[i]) {
 			n++
 		}
 	}
 	return n
 }
 
-// unlimited counts what r lets pass without asking.
+// unlimited counts descriptors that r lets pass without a limit.
 func unlimited(table []*ruleStats, r *rules.Rule) {
 	if r.Charges == nil && r.Unlimited {
 		table[r.Index].outcomes[Unlimited].Add(1)
@@ -77,7 +77,9 @@ func (r *Registry) charge(table []*ruleStats, req *limiter.Request, i int, st *l
 		h = r.series.requestLimit(req.Domain, req.Descriptors[i].Entries)
 	} else {
 		stats = table[c.Rule.Index]
-		if h = &stats.hits; !hasHits(c.Rule) {
+		if hasHits(c.Rule) {
+			h = &stats.name.hits
+		} else {
 			h = r.series.perValue(c.Rule, req.Descriptors[i].Entries)
 		}
 	}
@@ -98,17 +100,16 @@ func (r *Registry) charge(table []*ruleStats, req *limiter.Request, i int, st *l
 }
 
 // account splits the hits of one verdict into within, near and over as
-// envoyproxy/ratelimit does, and returns the outcome. With a limit of 10 and
-// near from 8 on: 7 -> 9 is 2 within, 1 of them near; 8 -> 12 is 2 over and 2
-// near, and nothing within. Limits that do not count what they refuse have no
-// such parts: all that was asked is over. So it is where not the count was too much
-// for the limit, but for a replica's share of it, or after what the same group
-// asked before, or where the minimum interval refused it.
+// envoyproxy/ratelimit does, and returns the outcome. With a limit of 10 that is near
+// from 8 on, 7 -> 9 is 2 within, 1 of them near; 8 -> 12 is 2 over and 2 near.
 //
-// Hits that would have passed and were not charged, since another limit of the
-// group refused, are Uncharged, and neither within nor near. With
-// STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT the counters of envoyproxy/ratelimit
-// count them as it does.
+// All hits are over, without a part near or within, if the limit does not count refused
+// hits, or if not the count refused them: a replica's share of the limit, hits of the
+// same group before them, or the minimum interval.
+//
+// Hits that would have passed and were not charged, because another limit of the group
+// refused, are Uncharged, and neither within nor near. With
+// STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT they count as in envoyproxy/ratelimit.
 func (r *Registry) account(h *hits, st *limiter.Status, c *limiter.Charge) Outcome {
 	v, amount := &c.Verdict, st.Amount
 	uncharged := !v.Over && !v.Charged && amount > 0 && v.Fallback == backend.FallbackError
@@ -117,13 +118,13 @@ func (r *Registry) account(h *hits, st *limiter.Status, c *limiter.Charge) Outco
 	}
 	limit := uint64(c.Limit.Requests)
 	if c.Rule != nil {
-		limit = c.Rule.Limit.Capacity() // of a bucket the counter is what is taken from it
+		limit = c.Rule.Limit.Capacity() // the counter of a bucket is what it lacks
 	}
 	near := min(uint64(max(0, float32(limit)*r.nearRatio)), limit)
 	before, after := v.Before, v.Before+amount
 	if !v.Over && !v.Charged {
-		// Others refused, and the store stands where it stood: upstream takes
-		// that for the count after the hit.
+		// Another limit refused, and the count is as before: envoyproxy/ratelimit takes
+		// it for the count after the hit.
 		after = v.After
 		before = after - min(after, amount)
 	}

@@ -1,87 +1,69 @@
 // Package metrics counts what the limiter reports, under the names that
-// envoyproxy/ratelimit uses, so that dashboards stay as they are. Exporters
-// read it; see the packages below.
+// envoyproxy/ratelimit uses, so that its dashboards keep working, and under native
+// names for Prometheus. The packages below send the figures on or show them.
 package metrics
 
 import (
 	"cmp"
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ratelimit/src/backend"
 )
 
 // Config says how a Registry counts.
 type Config struct {
-	// NearRatio is the share of a limit from which hits count as near it. It is
-	// taken as it is, 0 included; DefaultNearRatio is the usual one.
+	// NearRatio is the share of a limit from which hits count as near it, 0 included.
+	// The usual one is DefaultNearRatio.
 	NearRatio float32
-	// MaxSeries caps the names that clients can cause: rules that show values
-	// of the request, and limits that come with requests. Beyond it the least recently used are forgotten. Defaults to 10,000.
+	// MaxSeries is the most names that clients can cause: rules that show values of the
+	// request, and limits that come with requests. Beyond it the least recently used
+	// name makes room. Defaults to DefaultMaxSeries.
 	MaxSeries int
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
 }
 
-// DefaultNearRatio is envoyproxy/ratelimit's.
+// DefaultNearRatio is the ratio of envoyproxy/ratelimit.
 const DefaultNearRatio = 0.8
 
-// DefaultMaxSeries is the cap when none is asked for.
+// DefaultMaxSeries is the default of Config.MaxSeries.
 const DefaultMaxSeries = 10_000
-
-// Counter only grows. It is safe for concurrent use.
-type Counter struct{ n atomic.Uint64 }
-
-// Add adds n.
-func (c *Counter) Add(n uint64) { c.n.Add(n) }
-
-// Value is the count so far.
-func (c *Counter) Value() uint64 { return c.n.Load() }
-
-// Kind tells what may be done with a figure.
-type Kind uint8
-
-const (
-	// KindCounter figures only grow, but for those that were forgotten.
-	KindCounter Kind = iota
-	// KindGauge figures are as they are now.
-	KindGauge
-)
-
-// Stat is one figure with its name.
-type Stat struct {
-	Name  string
-	Kind  Kind
-	Value int64
-}
 
 // Registry is a limiter.Recorder that holds all counters of the process.
 type Registry struct {
-	nearRatio      float32
-	now            func() time.Time
-	rules          atomic.Pointer[ruleTable]
-	series         *seriesCache // names that clients chose
-	retired        *retired
-	globalShadow   *Counter
-	storeErrors    *Counter
-	configGood     *Counter
-	configBad      *Counter
-	unknown        Counter // descriptors of unknown domains, all together
-	unknownDomains *unknownDomains
-	onRequest      ruleStats // of limits that came with requests; its hits are in series
-	timing         atomic.Pointer[func(string, time.Duration)]
+	nearRatio float32
+	now       func() time.Time
 
-	reading sync.Mutex // one Stats, Flush or Use at a time
+	globalShadow, storeErrors *Counter
+	unknownDomains            *unknownDomains
+	table                     atomic.Pointer[ruleTable] // of the rules in force
+	names                     *names
+	series                    *seriesCache // names that clients chose
+	onRequest                 ruleStats    // of limits that came with requests; their hits are in series
+	timing                    atomic.Pointer[func(string, time.Duration)]
 
-	mu        sync.Mutex
-	counters  map[string]*Counter // names that the program chose
-	sources   []func(func(Stat))
-	latencies map[string]*Histogram
-	config    ConfigInfo
+	sources sources
+
+	reading sync.Mutex // guards stats: one reading or Use at a time
+	stats   statsByName
 }
 
-// ConfigInfo is what is known of the rules in force.
+// sources are where a reading finds figures, except the counters of rules.
+type sources struct {
+	mu        sync.Mutex // guards what follows
+	counters  map[string]*Counter
+	shared    []func() []Figure
+	native    []func() []Figure
+	latencies map[string]*Histogram // by protocol
+	config    ConfigInfo
+	good, bad uint64 // loads of the rules
+}
+
+// ConfigInfo describes the rules in force.
 type ConfigInfo struct {
 	Hash    string    // of names and contents; empty before the first good load
 	Version string    // the management server's; empty with files
@@ -95,168 +77,203 @@ func New(cfg Config) *Registry {
 		cfg.Now = time.Now
 	}
 	most := cmp.Or(cfg.MaxSeries, DefaultMaxSeries)
-	gone := newRetired(most)
 	r := &Registry{
-		nearRatio:      cfg.NearRatio,
-		now:            cfg.Now,
-		series:         newSeriesCache(most, gone),
-		retired:        gone,
-		unknownDomains: newUnknownDomains(),
-		counters:       make(map[string]*Counter),
-		latencies:      make(map[string]*Histogram),
+		nearRatio: cfg.NearRatio,
+		now:       cfg.Now,
+		names:     newNames(most),
+		stats:     newStatsByName(),
+		sources:   sources{counters: make(map[string]*Counter), latencies: make(map[string]*Histogram)},
 	}
+	r.series = newSeriesCache(most, r.names)
+	r.unknownDomains = &unknownDomains{open: r.Counter, byName: make(map[string]*Counter)}
 	r.globalShadow = r.Counter("ratelimit.service.global_shadow_mode")
 	r.storeErrors = r.Counter("ratelimit.service.call.should_rate_limit.redis_error")
-	r.configGood = r.Counter("ratelimit.service.config_load_success")
-	r.configBad = r.Counter("ratelimit.service.config_load_error")
-	r.Source(func(add func(Stat)) {
-		add(Stat{"ratelimit.stats.series", KindGauge, int64(r.series.len())})
-		add(Stat{"ratelimit.stats.series_evicted", KindCounter, int64(gone.evicted.Value())})
-		add(Stat{"ratelimit.stats.hits_lost", KindCounter, int64(gone.lost.Value())})
-	})
+	r.Add(r.ownFigures)
+	r.AddNative(r.latencyFigures)
+	r.AddNative(r.decisionFigures)
 	return r
 }
 
-// Counter is the counter of that name, made on first use. Names come from the
-// program, never from clients.
+// Counter returns the counter with that compatible name, made on first use. Names come
+// from the program, never from clients.
 func (r *Registry) Counter(name string) *Counter {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c := r.counters[name]
-	if c == nil {
-		c = new(Counter)
-		r.counters[name] = c
+	s := &r.sources
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.counters[name] == nil {
+		s.counters[name] = new(Counter)
 	}
-	return c
+	return s.counters[name]
 }
 
-// Source has read called for each Stats, to add figures that are kept
-// elsewhere.
-func (r *Registry) Source(read func(add func(Stat))) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.sources = append(r.sources, read)
+// Add adds figures that are kept elsewhere. Each reading calls read, outside of locks.
+func (r *Registry) Add(read func() []Figure) {
+	r.sources.mu.Lock()
+	defer r.sources.mu.Unlock()
+	r.sources.shared = append(r.sources.shared, read)
 }
 
-// Latency is the histogram of decisions over one protocol, made on first use.
+// AddNative adds figures that only Prometheus has, and that only a scrape reads.
+func (r *Registry) AddNative(read func() []Figure) {
+	r.sources.mu.Lock()
+	defer r.sources.mu.Unlock()
+	r.sources.native = append(r.sources.native, read)
+}
+
+// Latency returns the histogram of decisions over one protocol, made on first use.
 func (r *Registry) Latency(protocol string) *Histogram {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	h := r.latencies[protocol]
-	if h == nil {
-		h = new(Histogram)
-		r.latencies[protocol] = h
+	s := &r.sources
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.latencies[protocol] == nil {
+		s.latencies[protocol] = new(Histogram)
 	}
-	return h
+	return s.latencies[protocol]
 }
 
-// Latencies are all histograms by protocol.
-func (r *Registry) Latencies() map[string]*Histogram {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := make(map[string]*Histogram, len(r.latencies))
-	for protocol, h := range r.latencies {
-		all[protocol] = h
-	}
-	return all
-}
-
-// OnTiming has tell called with each timing from now on. It must be fast and
-// safe for concurrent use. There is one at most.
+// OnTiming has tell called with each timing from now on. It must be fast and safe for
+// concurrent use. A second call replaces the first.
 func (r *Registry) OnTiming(tell func(name string, d time.Duration)) { r.timing.Store(&tell) }
 
-// Timing tells an exporter that wants timings one by one of d.
+// Timing gives d to the function of OnTiming, if there is one.
 func (r *Registry) Timing(name string, d time.Duration) {
 	if tell := r.timing.Load(); tell != nil {
 		(*tell)(name, d)
 	}
 }
 
-// ConfigLoaded is told of a load of the rules that took effect, and counts it as good
-// unless a part of it was refused.
+// ConfigLoaded notes a load of the rules that took effect, and counts it as good unless
+// a part of it was refused.
 func (r *Registry) ConfigLoaded(info ConfigInfo) {
+	r.sources.mu.Lock()
+	defer r.sources.mu.Unlock()
+	r.sources.config = info
 	if !info.Partial {
-		r.configGood.Add(1)
+		r.sources.good++
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.config = info
 }
 
 // ConfigRefused counts a load of the rules that was refused.
-func (r *Registry) ConfigRefused() { r.configBad.Add(1) }
-
-// ConfigInfo is what ConfigLoaded was last told.
-func (r *Registry) ConfigInfo() ConfigInfo {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.config
+func (r *Registry) ConfigRefused() {
+	r.sources.mu.Lock()
+	defer r.sources.mu.Unlock()
+	r.sources.bad++
 }
 
-// Stats are all figures, sorted by name, zeros included. Figures of one name
-// are added up. A counter is lower than it was only if it went away meanwhile: names
-// of callers 10 s after they made room, rules an hour after they were removed.
+// ownFigures are the loads of rules and the state of the registry itself.
+func (r *Registry) ownFigures() []Figure {
+	const loads, loadsHelp = "ratelimit_config_loads_total", "Loads of the rules."
+	r.sources.mu.Lock()
+	good, bad := r.sources.good, r.sources.bad
+	r.sources.mu.Unlock()
+	return []Figure{
+		Count("ratelimit.service.config_load_success", good).Native(loads, loadsHelp, "result", "success"),
+		Count("ratelimit.service.config_load_error", bad).Native(loads, loadsHelp, "result", "error"),
+		Gauge("ratelimit.stats.series", r.series.len()).Native("ratelimit_series", "Names of figures that clients caused, which are bounded."),
+		Count("ratelimit.stats.series_evicted", r.series.evicted.Value()).
+			Native("ratelimit_series_evicted_total", "Names of figures that were forgotten to make room for others."),
+		Count("ratelimit.stats.hits_lost", r.names.lost.Value()),
+	}
+}
+
+// latencyFigures are the histograms of decisions, and the rules in force.
+func (r *Registry) latencyFigures() (list []Figure) {
+	r.sources.mu.Lock()
+	latencies, info := maps.Clone(r.sources.latencies), r.sources.config
+	r.sources.mu.Unlock()
+	for protocol, h := range latencies {
+		list = append(list, Spread(h).Native("ratelimit_decision_duration_seconds", "How long requests took, without the network.", "protocol", protocol))
+	}
+	if info.Loaded.IsZero() {
+		return list
+	}
+	loaded := Gauge("", info.Loaded.UnixMicro()).Native("ratelimit_config_last_success_timestamp_seconds", "When the rules in force were loaded.")
+	loaded.Divisor = int64(time.Second / time.Microsecond)
+	labels := []string{"hash", info.Hash}
+	if info.Version != "" {
+		labels = append(labels, "version", info.Version)
+	}
+	return append(list, loaded, Switch("", true).Native("ratelimit_config_info", "The rules in force: a hash of names and contents, and the management server's version.", labels...))
+}
+
+// decisionFigures are the decisions by rule and outcome, and the charges that the store
+// did not answer. Those that are zero are missing.
+func (r *Registry) decisionFigures() (list []Figure) {
+	decided := func(domain, rule string, o Outcome, c *Counter) {
+		if n := c.Value(); n > 0 {
+			list = append(list, Count("", n).Native("ratelimit_decisions_total", "Descriptors by what became of them.",
+				"domain", domain, "rule", rule, "outcome", o.String()))
+		}
+	}
+	rule := func(domain, name string, s *ruleStats) {
+		for o := range s.outcomes {
+			decided(domain, name, Outcome(o), &s.outcomes[o])
+		}
+		u := s.unanswered.Load()
+		for f := backend.Fallback(0); u != nil && int(f) < len(u); f++ {
+			if n := u[f].Value(); n > 0 {
+				list = append(list, Count("", n).Native("ratelimit_unanswered_total", "Charges that the store did not answer, by what was done instead.",
+					"domain", domain, "rule", name, "instead", f.String()))
+			}
+		}
+	}
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	for key, s := range r.stats.rules {
+		rule(s.domain, key[len(s.domain)+len("."):], s)
+	}
+	for name, d := range r.stats.domains {
+		decided(name, "", Unmatched, &d.unmatched)
+	}
+	rule("", "(request)", &r.onRequest)
+	decided("", "", Unmatched, &r.unknownDomains.total)
+	return list
+}
+
+// Native returns the figures that have a native metric, in no order. The counters of
+// rules are not among them: Flush has these.
+func (r *Registry) Native() (list []Figure) {
+	r.sources.mu.Lock()
+	reads := append(slices.Clone(r.sources.shared), r.sources.native...)
+	r.sources.mu.Unlock()
+	for _, read := range reads {
+		for _, f := range read() {
+			if f.Metric != "" {
+				list = append(list, f)
+			}
+		}
+	}
+	return list
+}
+
+// Stats returns all figures that have a compatible name, sorted by it, zeros included.
+// Figures of one name are added up. A counter falls or vanishes only when its name goes:
+// names that callers chose 10 s after they made room, rules an hour after their removal.
 func (r *Registry) Stats() []Stat { return r.read(false) }
 
 // Flush is Stats for a sink that sends them on: counters of rules that are zero are
-// not in it, and what has gone away stays until a Flush had it.
+// missing, and names that go stay until a Flush had them.
 func (r *Registry) Flush() []Stat { return r.read(true) }
 
 func (r *Registry) read(flush bool) []Stat {
 	var stats []Stat
-	add := func(s Stat) { stats = append(stats, s) }
-	r.mu.Lock()
-	for name, c := range r.counters {
-		add(Stat{name, KindCounter, int64(c.Value())})
+	r.sources.mu.Lock()
+	for name, c := range r.sources.counters {
+		stats = append(stats, Stat{name, KindCounter, int64(c.Value())})
 	}
-	sources := slices.Clone(r.sources)
-	r.mu.Unlock()
-	for _, read := range sources { // outside the lock: it may take its time
-		read(add)
-	}
-	r.reading.Lock() // one at a time gives counts on to heirs
-	now, table := r.now(), r.rules.Load()
-	if table != nil {
-		r.expire(table, now)
-	}
-	live := r.retired.names()
-	addHits := add
-	if flush {
-		addHits = func(s Stat) {
-			if s.Value > 0 {
-				add(s)
+	reads := slices.Clone(r.sources.shared)
+	r.sources.mu.Unlock()
+	for _, read := range reads {
+		for _, f := range read() {
+			if f.Stat != "" {
+				stats = append(stats, Stat{f.Stat, f.Kind, f.Value})
 			}
 		}
 	}
-	show := func(h namedHits) {
-		h.stats(addHits)
-		if _, retired := live[h.prefix]; retired {
-			live[h.prefix] = h.hits
-		}
-	}
-	table.each(func(key, _ string, hasHits bool, s *ruleStats) {
-		if hasHits && (!flush || s.hits.any() || len(live) > 0) { // it may inherit
-			show(hitsOf(key, &s.hits))
-		}
-	})
-	r.series.each(show)
-	r.retired.settle(live, add, now, flush)
-	r.unknownDomains.stats(add)
+	r.reading.Lock()
+	now := r.now()
+	r.stats.expire(r.names, now)
+	stats = r.names.read(stats, now, flush)
 	r.reading.Unlock()
-	slices.SortStableFunc(stats, func(a, b Stat) int { return strings.Compare(a.Name, b.Name) })
-	return sums(stats)
-}
-
-// sums adds up neighbours of one name. The kind is that of the last.
-func sums(stats []Stat) []Stat {
-	kept := stats[:0]
-	for _, s := range stats {
-		if n := len(kept) - 1; n >= 0 && kept[n].Name == s.Name {
-			s.Value += kept[n].Value
-			kept[n] = s
-			continue
-		}
-		kept = append(kept, s)
-	}
-	return kept
+	return sorted(stats)
 }

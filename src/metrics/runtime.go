@@ -2,31 +2,28 @@ package metrics
 
 import "runtime"
 
-// GoRuntime is a Source of figures on this process' memory, under the names
-// that envoyproxy/ratelimit uses.
-func GoRuntime(add func(Stat)) {
+// RuntimeFigures returns figures on the memory of this process, under the names that
+// envoyproxy/ratelimit uses.
+func RuntimeFigures() []Figure {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	for _, s := range []Stat{
-		{"alloc", KindGauge, int64(m.Alloc)},
-		{"sys", KindGauge, int64(m.Sys)},
-		{"heapAlloc", KindGauge, int64(m.HeapAlloc)},
-		{"heapSys", KindGauge, int64(m.HeapSys)},
-		{"heapIdle", KindGauge, int64(m.HeapIdle)},
-		{"heapInuse", KindGauge, int64(m.HeapInuse)},
-		{"heapReleased", KindGauge, int64(m.HeapReleased)},
-		{"heapObjects", KindGauge, int64(m.HeapObjects)},
-		{"nextGC", KindGauge, int64(m.NextGC)},
-		{"lastGC", KindGauge, int64(m.LastGC)},
-		{"gcCPUPercent", KindGauge, int64(m.GCCPUFraction * 100)},
-		{"numGoroutine", KindGauge, int64(runtime.NumGoroutine())},
-		{"totalAlloc", KindCounter, int64(m.TotalAlloc)},
-		{"mallocs", KindCounter, int64(m.Mallocs)},
-		{"frees", KindCounter, int64(m.Frees)},
-		{"pauseTotalNs", KindCounter, int64(m.PauseTotalNs)},
-		{"numGC", KindCounter, int64(m.NumGC)},
-	} {
-		s.Name = "ratelimit.go." + s.Name
-		add(s)
+	return []Figure{
+		Gauge("ratelimit.go.alloc", m.Alloc),
+		Gauge("ratelimit.go.sys", m.Sys),
+		Gauge("ratelimit.go.heapAlloc", m.HeapAlloc),
+		Gauge("ratelimit.go.heapSys", m.HeapSys),
+		Gauge("ratelimit.go.heapIdle", m.HeapIdle),
+		Gauge("ratelimit.go.heapInuse", m.HeapInuse),
+		Gauge("ratelimit.go.heapReleased", m.HeapReleased),
+		Gauge("ratelimit.go.heapObjects", m.HeapObjects),
+		Gauge("ratelimit.go.nextGC", m.NextGC),
+		Gauge("ratelimit.go.lastGC", m.LastGC),
+		Gauge("ratelimit.go.gcCPUPercent", int64(m.GCCPUFraction*100)),
+		Gauge("ratelimit.go.numGoroutine", runtime.NumGoroutine()),
+		Count("ratelimit.go.totalAlloc", m.TotalAlloc),
+		Count("ratelimit.go.mallocs", m.Mallocs),
+		Count("ratelimit.go.frees", m.Frees),
+		Count("ratelimit.go.pauseTotalNs", m.PauseTotalNs),
+		Count("ratelimit.go.numGC", uint64(m.NumGC)),
 	}
 }

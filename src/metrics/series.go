@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"container/list"
 	"fmt"
 	"hash/fnv"
 	"hash/maphash"
@@ -10,43 +11,38 @@ import (
 	"ratelimit/src/rules"
 )
 
-// seriesCache holds the counters whose names clients chose, at most max of
-// them: the least recently used go to the registry's retired ones. They are
-// found by a hash of the name, which is put together on the stack, so that a
-// request makes no text.
+// seriesCache finds the names that clients chose, by a hash of the name. It builds a
+// name on the stack, so that a request allocates nothing. When it is full, the least
+// recently used name makes room.
 type seriesCache struct {
 	seed    maphash.Seed
-	retired *retired
+	names   *names
+	evicted Counter
 	shards  []seriesShard
 }
 
-// seriesShards is a compromise: more would share the cap less evenly, fewer
-// would make more requests wait for each other.
+// seriesShards is how many shards the cache has. More would share its size less evenly;
+// with fewer, more requests would wait for each other.
 const seriesShards = 16
 
 type seriesShard struct {
 	max int
 
-	mu   sync.Mutex
-	find map[uint64]*series
-	root series // the ring's anchor: next is the most recently used
+	mu   sync.Mutex // guards what follows
+	find map[uint64]*list.Element
+	used list.List // of *series, the most recently used first
 }
 
-// series is one name, in a ring by last use.
 type series struct {
-	prev, next *series
-	hash       uint64
-	hits       namedHits
+	hash uint64
+	name *name
 }
 
-func newSeriesCache(most int, gone *retired) *seriesCache {
-	n := min(most, seriesShards)
-	c := &seriesCache{seed: maphash.MakeSeed(), retired: gone, shards: make([]seriesShard, n)}
+func newSeriesCache(most int, n *names) *seriesCache {
+	c := &seriesCache{seed: maphash.MakeSeed(), names: n, shards: make([]seriesShard, min(most, seriesShards))}
 	for i := range c.shards {
-		s := &c.shards[i]
-		s.max = most / n
-		s.find = make(map[uint64]*series)
-		s.root.prev, s.root.next = &s.root, &s.root
+		c.shards[i].max = most / len(c.shards)
+		c.shards[i].find = make(map[uint64]*list.Element)
 	}
 	return c
 }
@@ -54,8 +50,8 @@ func newSeriesCache(most int, gone *retired) *seriesCache {
 // stackName is how long a name may be before it costs an allocation.
 const stackName = 256
 
-// perValue returns the counters of a rule that shows values of the request.
-// Requests whose names are the same share them, whatever else differs.
+// perValue returns the counters of a rule that shows values of the request. Requests
+// with the same name share them.
 func (c *seriesCache) perValue(rule *rules.Rule, entries []rules.Entry) *hits {
 	var stack [stackName]byte
 	return c.get(rule.AppendName(stack[:0], entries))
@@ -65,11 +61,8 @@ func (c *seriesCache) perValue(rule *rules.Rule, entries []rules.Entry) *hits {
 func (c *seriesCache) requestLimit(domain []byte, entries []rules.Entry) *hits {
 	var stack [stackName]byte
 	name := append(stack[:0], domain...)
-	name = append(name, '.')
 	for i := range entries {
-		if i > 0 {
-			name = append(name, '.')
-		}
+		name = append(name, '.')
 		name = append(name, entries[i].Key...)
 		if len(entries[i].Value) > 0 {
 			name = append(name, '_')
@@ -79,8 +72,8 @@ func (c *seriesCache) requestLimit(domain []byte, entries []rules.Entry) *hits {
 	return c.get(name)
 }
 
-// maxName bounds the length of a name that a client chose; a longer one is cut
-// and ends in a hash.
+// maxName bounds the length of a name that a client chose; a longer one is cut and ends
+// in a hash.
 const maxName = 1024
 
 func bounded(name []byte) string {
@@ -93,34 +86,26 @@ func bounded(name []byte) string {
 	return fmt.Sprintf("%s_%016x", text[:maxName], h.Sum64())
 }
 
-// get returns the counters of that name and makes them the most recently used.
+// get returns the counters of that name and makes it the most recently used.
 func (c *seriesCache) get(name []byte) *hits {
 	hash := maphash.Bytes(c.seed, name)
 	shard := &c.shards[hash%uint64(len(c.shards))]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	s := shard.find[hash]
-	if s == nil {
-		s = &series{hash: hash, hits: newChosenHits(bounded(name))}
-		if back := c.retired.back(s.hits.prefix); back != nil {
-			s.hits.hits = back
-		}
-		if len(shard.find) >= shard.max {
-			oldest := shard.root.prev
-			oldest.unlink()
-			delete(shard.find, oldest.hash)
-			c.retired.add(oldest.hits, true)
-		}
-		shard.find[hash] = s
-	} else {
-		s.unlink()
+	if e := shard.find[hash]; e != nil {
+		shard.used.MoveToFront(e)
+		return &e.Value.(*series).name.hits
 	}
-	s.prev, s.next = &shard.root, shard.root.next
-	s.prev.next, s.next.prev = s, s
-	return s.hits.hits
+	s := &series{hash, c.names.open(chosenPrefix(bounded(name)))}
+	if len(shard.find) >= shard.max {
+		oldest := shard.used.Remove(shard.used.Back()).(*series)
+		delete(shard.find, oldest.hash)
+		c.names.close(oldest.name)
+		c.evicted.Add(1)
+	}
+	shard.find[hash] = shard.used.PushFront(s)
+	return &s.name.hits
 }
-
-func (s *series) unlink() { s.prev.next, s.next.prev = s.next, s.prev }
 
 func (c *seriesCache) len() (n int) {
 	for i := range c.shards {
@@ -132,14 +117,48 @@ func (c *seriesCache) len() (n int) {
 	return n
 }
 
-// each calls do for all counters.
-func (c *seriesCache) each(do func(namedHits)) {
-	for i := range c.shards {
-		shard := &c.shards[i]
-		shard.mu.Lock()
-		for s := shard.root.next; s != &shard.root; s = s.next {
-			do(s.hits)
-		}
-		shard.mu.Unlock()
-	}
+// maxUnknownDomains is how many domains without rules have a counter of their own. A few
+// are mistakes in the configuration of Envoy, whose names help; many are invented by a
+// client, and share the counter of otherDomains.
+const maxUnknownDomains = 10
+
+const otherDomains = "other_domains"
+
+// unknownDomains counts descriptors of domains without rules.
+type unknownDomains struct {
+	open  func(name string) *Counter
+	total Counter
+
+	mu     sync.RWMutex // guards what follows
+	byName map[string]*Counter
+	others *Counter // nil: not needed yet
 }
+
+// counter returns the counter of a domain. It allocates only for the first domains.
+func (u *unknownDomains) counter(domain []byte) *Counter {
+	u.mu.RLock()
+	c, others := u.byName[string(domain)], u.others
+	full := len(u.byName) == maxUnknownDomains || len(domain) > maxName
+	u.mu.RUnlock()
+	switch {
+	case c != nil:
+		return c
+	case full && others != nil:
+		return others
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	c = u.byName[string(domain)]
+	switch {
+	case c != nil:
+	case full || len(u.byName) == maxUnknownDomains:
+		c = u.open(notFoundName(otherDomains))
+		u.others = c
+	default:
+		c = u.open(notFoundName(string(domain)))
+		u.byName[string(domain)] = c
+	}
+	return c
+}
+
+func notFoundName(domain string) string { return chosenPrefix(domain) + "domain_not_found" }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -108,7 +109,7 @@ func TestEvictedSeriesAreShownForAWhile(t *testing.T) {
 		{name: "reading changes nothing", want: []string{"d.user_a=1", "d.user_b=1"}},
 		{name: "it comes back", hit: "a", want: []string{"d.user_a=2", "d.user_b=1"}},
 		{name: "a flush has it", flush: true, want: []string{"d.user_a=2", "d.user_b=1"}},
-		{name: "not yet", after: keepRetired - 1, want: []string{"d.user_a=2", "d.user_b=1"}},
+		{name: "not yet", after: keepUnused - 1, want: []string{"d.user_a=2", "d.user_b=1"}},
 		{name: "its time is up", after: 1, want: []string{"d.user_a=2"}},
 		{name: "it begins anew", hit: "b", want: []string{"d.user_a=2", "d.user_b=1"}},
 	} {
@@ -141,10 +142,10 @@ func TestRemovedRulesAreShownForAnHour(t *testing.T) {
 		}
 		r.Record(&limiter.Request{Domain: []byte(domain.Name), Descriptors: make([]limiter.Descriptor, 1)}, a)
 	}
-	unmatched := func(domain string) (n uint64) {
-		for _, d := range r.Decisions() {
-			if d.Domain == domain && d.Outcome == Unmatched {
-				n += d.Count
+	unmatched := func(domain string) (n int64) {
+		for _, line := range native(r, "ratelimit_decisions_total") {
+			if count, found := strings.CutPrefix(line, domain+"/ unmatched="); found {
+				n, _ = strconv.ParseInt(count, 10, 64)
 			}
 		}
 		return n
@@ -172,8 +173,8 @@ func TestRemovedRulesAreShownForAnHour(t *testing.T) {
 	}
 	r.Use(with("second"))
 	at = at.Add(keepRemoved)
-	r.Flush() // retires it
-	at = at.Add(keepRetired)
+	r.Flush() // its name is unused from now on
+	at = at.Add(keepUnused)
 	if got := total(r); len(got) > 0 {
 		t.Errorf("long after: %q", got)
 	}
@@ -202,11 +203,11 @@ func TestRemovedRulesAreBounded(t *testing.T) {
 				r.Flush()
 			}
 		}
-		if n := len(r.rules.Load().removed); n != minRetired {
-			t.Errorf("flush %t: %d removed rules are kept, want %d", flush, n, minRetired)
+		if n := len(r.stats.rules) - 1000; n != minUnused {
+			t.Errorf("flush %t: %d removed rules are kept, want %d", flush, n, minUnused)
 		}
-		if n := len(r.retired.gone); n > minRetired+1000 {
-			t.Errorf("flush %t: %d retired names are kept", flush, n)
+		if n := len(r.names.unused); n > minUnused+1000 {
+			t.Errorf("flush %t: %d unused names are kept", flush, n)
 		}
 		lost := value(r, "ratelimit.stats.hits_lost")
 		if flush && lost > 0 || !flush && lost == 0 {
@@ -255,7 +256,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		t.Errorf("%d bytes after 1,000,000 names, %d after 50,000", after, before)
 	}
 	r.Flush()
-	at = at.Add(keepRetired)
+	at = at.Add(keepUnused)
 	stats := r.Flush()
 	if n := len(stats); n > 10_000*hitCounters+100 {
 		t.Errorf("%d figures", n)
@@ -367,11 +368,7 @@ func TestUnanswered(t *testing.T) {
 	for _, a := range []*limiter.Answer{answer(set, 0, 0, 1), degraded(backend.FallbackLocal), degraded(backend.FallbackLocal), failed, onRequest} {
 		r.Record(ask, a)
 	}
-	var got []string
-	for _, u := range r.Unanswered() {
-		got = append(got, fmt.Sprintf("%s/%s %s=%d", u.Domain, u.Rule, u.Fallback, u.Count))
-	}
-	slices.Sort(got)
+	got := native(r, "ratelimit_unanswered_total")
 	if want := []string{"/(request) deny=1", "d/ip error=1", "d/ip local=2"}; !slices.Equal(got, want) {
 		t.Errorf("\n got %q\nwant %q", got, want)
 	}
@@ -393,11 +390,7 @@ func TestDecisions(t *testing.T) {
 	onRequest := answer(set, 0, 0, 1)
 	onRequest.Statuses[0].Charges[0].Rule = nil
 	r.Record(ask, onRequest)
-	var got []string
-	for _, d := range r.Decisions() {
-		got = append(got, fmt.Sprintf("%s/%s %v=%d", d.Domain, d.Rule, d.Outcome, d.Count))
-	}
-	slices.Sort(got)
+	got := native(r, "ratelimit_decisions_total")
 	want := []string{
 		"/ unmatched=3", "/(request) within=1", "d/ unmatched=1", "d/ip near=1", "d/ip over=1", "d/ip refunded=1", "d/ip within=1",
 		"d/staff unlimited=1", "d/trial shadow=1",

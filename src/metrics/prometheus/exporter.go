@@ -1,6 +1,5 @@
-// Package prometheus shows the figures to Prometheus: under the names that
-// envoyproxy/ratelimit has, through a mapping of statsd_exporter, and beside
-// them under names of their own.
+// Package prometheus shows the figures to Prometheus: under the compatible names of
+// envoyproxy/ratelimit, through a mapping of statsd_exporter, and under native names.
 package prometheus
 
 import (
@@ -8,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,22 +24,20 @@ import (
 type Config struct {
 	// Registry has the figures.
 	Registry *metrics.Registry
-	// MappingFile is the path of a statsd_exporter mapping. Empty, or if there is
-	// no such file: the built-in one.
+	// MappingFile is the path of a statsd_exporter mapping. If it is empty or there is
+	// no such file, the built-in mapping is used.
 	MappingFile string
-	// ResponseTimeAsMilliseconds has the built-in mapping leave response times
-	// as milliseconds, whatever the name says.
+	// ResponseTimeAsMilliseconds has the built-in mapping leave response times in
+	// milliseconds, although the name says seconds.
 	ResponseTimeAsMilliseconds bool
-	// Tags become labels of everything. Where a metric has a label of that name
-	// itself, that one stays.
-	Tags map[string]string
-	// Sources are read at each scrape, for figures that are kept elsewhere: of
-	// stores, caches, breakers.
+	// Tags become labels of everything. A metric that has a label of that name keeps its
+	// own.
+	Tags    map[string]string
 	Sources []func(add func(Sample))
 	// Version and Commit are those of this program.
 	Version, Commit string
-	// OnWarn, if set, is told of what does not stop the work: a mapping file
-	// that is not there, a scrape that could not show everything.
+	// OnWarn, if set, gets problems that do not stop the exporter: a mapping file that
+	// is missing, a scrape that could not show everything.
 	OnWarn func(error)
 }
 
@@ -49,17 +47,16 @@ type Exporter struct {
 	tags     []label
 	registry *prometheus.Registry
 	handler  http.Handler
-	mapping  *mapping
 	mapped   mapped
 	timings  timings
 	dropped  atomic.Uint64 // timings
 	mu       sync.Mutex    // held by a scrape
 }
 
-// New returns an exporter. A mapping file that is there but wrong is an error.
+// New returns an exporter. A mapping file that exists and has a mistake is an error.
 func New(cfg Config) (*Exporter, error) {
 	if cfg.Registry == nil {
-		return nil, errors.New("prometheus: Registry is nil: give it one")
+		return nil, errors.New("prometheus: Registry is nil: set Config.Registry")
 	}
 	if cfg.OnWarn == nil {
 		cfg.OnWarn = func(error) {}
@@ -80,31 +77,60 @@ func New(cfg Config) (*Exporter, error) {
 		e.tags = append(e.tags, label{name, value})
 	}
 	e.tags = sortLabels(e.tags)
-	e.mapping = &mapping{MetricMapper: m, tags: e.tags}
-	e.mapped.mapping, e.timings.mapping = e.mapping, e.mapping
+	mapping := &mapping{MetricMapper: m, tags: e.tags}
+	e.mapped = mapped{mapping: mapping, series: make(map[string]*series)}
+	e.timings = timings{mapping: mapping, families: make(map[string]timingFamily), observers: make(map[string]observer)}
 
-	runtime := prometheus.WrapRegistererWith(e.runtimeLabels(), e.registry)
+	process := prometheus.WrapRegistererWith(e.runtimeLabels(), e.registry)
 	err = errors.Join(
-		e.registry.Register(e),
-		runtime.Register(collectors.NewGoCollector()),
-		runtime.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
+		e.registry.Register(collector(e.collect)),
+		process.Register(collectors.NewGoCollector()),
+		process.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("prometheus: %w", err)
 	}
-	e.handler = promhttp.InstrumentMetricHandler(runtime, promhttp.HandlerFor(e.registry, promhttp.HandlerOpts{
-		ErrorHandling:       promhttp.ContinueOnError,
-		ErrorLog:            warner(cfg.OnWarn),
-		MaxRequestsInFlight: maxScrapes,
-	}))
+	e.handler = promhttp.InstrumentMetricHandler(process, handler(e.registry, cfg.OnWarn))
+	for _, read := range cfg.Sources {
+		cfg.Registry.AddNative(Figures(read))
+	}
+	cfg.Registry.AddNative(e.ownFigures)
 	return e, nil
 }
 
-// maxScrapes bounds how many scrapes run at once; others are answered 503.
+// maxScrapes is how many scrapes run at once; further ones are answered 503.
 const maxScrapes = 4
 
-// runtimeLabels are the tags, but for those that Go's and the process' metrics
-// have as labels themselves.
+func handler(registry *prometheus.Registry, onWarn func(error)) http.Handler {
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorHandling:       promhttp.ContinueOnError,
+		ErrorLog:            warner(onWarn),
+		MaxRequestsInFlight: maxScrapes,
+	})
+}
+
+// Handler returns a handler of scrapes that shows the native metrics of read and nothing
+// else. onWarn gets the reason when a scrape could not show everything.
+func Handler(read func() []metrics.Figure, onWarn func(error)) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector(func(out chan<- prometheus.Metric) {
+		s := newScrape(nil)
+		s.addAll(read())
+		s.send(out)
+	}))
+	return handler(registry, onWarn)
+}
+
+// collector is a prometheus.Collector of metrics that change from scrape to scrape.
+type collector func(out chan<- prometheus.Metric)
+
+// Describe sends nothing, which makes the collector an unchecked one.
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+func (c collector) Collect(out chan<- prometheus.Metric) { c(out) }
+
+// runtimeLabels are the tags, except those that metrics of Go and the process have as
+// labels themselves.
 func (e *Exporter) runtimeLabels() prometheus.Labels {
 	labels := make(prometheus.Labels)
 	for _, t := range e.tags {
@@ -120,8 +146,8 @@ func (e *Exporter) runtimeLabels() prometheus.Labels {
 // warner is a log for promhttp.
 type warner func(error)
 
-// Println passes a warning on, unless it is about a scraper that did not wait for
-// its answer. Anybody can be that, as often as they like.
+// Println passes a warning on, unless a scraper left before it had its answer, which any
+// client can do as often as it likes.
 func (w warner) Println(v ...any) {
 	for _, part := range v {
 		err, _ := part.(error)
@@ -132,10 +158,10 @@ func (w warner) Println(v ...any) {
 	w(fmt.Errorf("prometheus: %s", strings.TrimSuffix(fmt.Sprintln(v...), "\n")))
 }
 
-// Handler answers scrapes, whatever the path.
+// Handler answers scrapes on every path.
 func (e *Exporter) Handler() http.Handler { return e.handler }
 
-// Timing observes d, cut to whole milliseconds, under what name is mapped to.
+// Timing observes d, cut to whole milliseconds, under the metric that name is mapped to.
 // It is safe for concurrent use.
 func (e *Exporter) Timing(name string, d time.Duration) {
 	t, ok := e.timings.find(name)
@@ -148,49 +174,32 @@ func (e *Exporter) Timing(name string, d time.Duration) {
 	}
 }
 
-// Describe says nothing: what there is changes.
-func (*Exporter) Describe(chan<- *prometheus.Desc) {}
-
 const (
 	skippedName = "ratelimit_mapping_skipped"
 	skippedHelp = "Figures that cannot be shown, because another metric has the name or a label is not allowed."
 )
 
-// Collect reads all figures. Native ones come first: where two metrics claim
-// one name, those lose that a mapping made.
-func (e *Exporter) Collect(out chan<- prometheus.Metric) {
-	var more []Sample
-	for _, read := range e.cfg.Sources {
-		read(func(s Sample) { more = append(more, s) })
-	}
-	s, observers := e.scrape(more)
-	for i := range s.figures {
-		out <- &s.figures[i]
-	}
-	for _, o := range observers {
-		out <- o
+func (e *Exporter) ownFigures() []metrics.Figure {
+	return []metrics.Figure{
+		metrics.Switch("", true).Native("ratelimit_build_info", "This program.", "version", e.cfg.Version, "commit", e.cfg.Commit, "go", runtime.Version()),
+		metrics.Count("", e.dropped.Load()).Native("ratelimit_mapping_timings_dropped_total", "Timings with too many different names."),
 	}
 }
 
-// scrape reads all figures but those of Sources. It is alone: two that overlap would
-// read counters in one order and add them up in the other.
-func (e *Exporter) scrape(more []Sample) (*scrape, []prometheus.Metric) {
-	e.mu.Lock()
+// collect reads all figures. Native metrics come first, so that they win where a mapping
+// uses the same name.
+func (e *Exporter) collect(out chan<- prometheus.Metric) {
+	native := e.cfg.Registry.Native()
+	e.mu.Lock() // two scrapes that overlap would add counters up in another order than they read them
 	defer e.mu.Unlock()
-	stats := e.cfg.Registry.Flush()
 	s := newScrape(e.tags)
-	e.native(stats, s.add)
-	for _, m := range more {
-		s.add(m)
-	}
-	s.claim(skippedName, skippedHelp, gauge, ofUs)
-	observers := e.timings.collect(s)
-	e.mapped.collect(stats, s)
+	s.addAll(native)
+	s.claim(skippedName, skippedHelp, gauge, byProgram)
+	e.timings.collect(s, out)
+	e.mapped.collect(e.cfg.Registry.Flush(), s)
 	for reason, n := range s.skipped {
-		s.add(Sample{
-			Name: skippedName, Help: skippedHelp, Kind: metrics.KindGauge, Value: float64(n),
-			Labels: []string{"reason", skipNames[reason]},
-		})
+		f := metrics.Gauge("", n).Native(skippedName, skippedHelp, "reason", skipNames[reason])
+		s.add(&f)
 	}
-	return s, observers
+	s.send(out)
 }

@@ -1,0 +1,135 @@
+package prometheus
+
+import (
+	"cmp"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/statsd_exporter/pkg/mapper"
+)
+
+// timings observes timings under the names of the mapping.
+type timings struct {
+	mapping *mapping
+	known   sync.Map // timing by statsd name
+
+	mu        sync.Mutex // guards what follows
+	count     int        // of known
+	families  map[string]timingFamily
+	observers map[string]observer // by seriesKey
+	collected []collected         // observers, the oldest first
+}
+
+// timing is where timings of one name go.
+type timing struct {
+	observer prometheus.Observer // nil: the mapping drops them, or they cannot be shown
+	scale    float64
+}
+
+type timingFamily struct {
+	kind kind
+	help string
+}
+
+// observer is a histogram or a summary.
+type observer interface {
+	prometheus.Observer
+	prometheus.Metric
+}
+
+type collected struct {
+	name string
+	observer
+}
+
+// maxTimings bounds the names of timings, which come from the program.
+const maxTimings = 1000
+
+// find returns where timings of that name go, or false if there are too many names.
+func (t *timings) find(name string) (timing, bool) {
+	if found, ok := t.known.Load(name); ok {
+		return found.(timing), true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if found, ok := t.known.Load(name); ok {
+		return found.(timing), true
+	}
+	if t.count >= maxTimings {
+		return timing{}, false
+	}
+	name = strings.Clone(name)
+	opened := t.open(name)
+	t.known.Store(name, opened)
+	t.count++
+	return opened, true
+}
+
+// open makes the histogram or summary for timings of that name.
+func (t *timings) open(name string) timing {
+	to := t.mapping.find(name, mapper.MetricTypeObserver)
+	k := summary
+	if to.observerType == mapper.ObserverTypeHistogram {
+		k = histogram
+	}
+	f, ok := t.families[to.name]
+	if !ok {
+		f = timingFamily{k, to.help}
+	}
+	if to.drop || to.name == "" || f.kind != k || !areAllowed(to.labels, k) {
+		return timing{}
+	}
+	t.families[to.name] = f
+	key := seriesKey(to.name, to.labels)
+	o := t.observers[key]
+	if o == nil {
+		o = t.observe(to, k, f.help)
+		t.observers[key] = o
+		t.collected = append(t.collected, collected{to.name, o})
+	}
+	return timing{o, to.scale}
+}
+
+// observe makes a histogram or summary with the options of the mapping.
+func (t *timings) observe(to target, k kind, help string) observer {
+	labels := make(prometheus.Labels, len(to.labels))
+	for _, l := range to.labels {
+		labels[l.name] = l.value
+	}
+	if k == histogram {
+		opts := prometheus.HistogramOpts{Name: to.name, Help: help, ConstLabels: labels, Buckets: t.mapping.Defaults.HistogramOptions.Buckets}
+		if own := to.histogram; own != nil {
+			if len(own.Buckets) > 0 {
+				opts.Buckets = own.Buckets
+			}
+			opts.NativeHistogramBucketFactor = own.NativeHistogramBucketFactor
+			opts.NativeHistogramMaxBucketNumber = own.NativeHistogramMaxBuckets
+		}
+		return prometheus.NewHistogram(opts)
+	}
+	from := cmp.Or(to.summary, &t.mapping.Defaults.SummaryOptions)
+	opts := prometheus.SummaryOpts{
+		Name: to.name, Help: help, ConstLabels: labels,
+		MaxAge: from.MaxAge, AgeBuckets: from.AgeBuckets, BufCap: from.BufCap,
+		Objectives: make(map[float64]float64),
+	}
+	for _, q := range from.Quantiles {
+		opts.Objectives[q.Quantile] = q.Error
+	}
+	return prometheus.NewSummary(opts)
+}
+
+// collect sends what was observed, unless another metric has the name.
+func (t *timings) collect(s *scrape, out chan<- prometheus.Metric) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.collected {
+		f := t.families[c.name]
+		if s.claim(c.name, f.help, f.kind, byTimings) == nil {
+			s.skipped[skipName]++
+			continue
+		}
+		out <- c.observer
+	}
+}
