@@ -341,11 +341,6 @@ func (p *pool) ping(ctx context.Context) error {
 	return fmt.Errorf("%s does not answer: %w", p.what, err)
 }
 
-// PingRedis returns why a Redis whose operations have no short timeout does not answer.
-func PingRedis(ctx context.Context, r *redis.Store) error {
-	return (&pool{pinger: r, what: "Redis", timeout: "the timeout", patience: pingPatience(0)}).ping(ctx)
-}
-
 // slowPool is a store that answers later than a call may take.
 type slowPool struct{ why reason }
 

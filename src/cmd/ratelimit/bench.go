@@ -170,7 +170,7 @@ func (opt *benchOptions) run(ctx context.Context, std stdio, cfg bench.Config) e
 			if p.Warmup {
 				what = "warming up"
 			}
-			fmt.Fprintf(std.err, clear+"%s %v: %d requests, %.0f/s, %s ", what, p.Elapsed.Round(time.Second), p.Requests, p.Rate, plural(int(p.Errors), "error"))
+			fmt.Fprintf(std.err, clear+"%s %v: %d requests, %.0f/s, errors: %d ", what, p.Elapsed.Round(time.Second), p.Requests, p.Rate, p.Errors)
 		}
 	}
 	result, err := bench.Run(ctx, cfg)

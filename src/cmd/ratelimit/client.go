@@ -10,7 +10,6 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
@@ -74,11 +73,7 @@ OVER_LIMIT, 1 when there is none.`,
 }
 
 func (opt *clientOptions) send(ctx context.Context, std stdio, msg *pb.RateLimitRequest) error {
-	creds, err := opt.tls.credentials()
-	if err != nil {
-		return fmt.Errorf("client: %w", err)
-	}
-	conn, err := grpc.NewClient(opt.target, grpc.WithTransportCredentials(creds))
+	conn, err := opt.tls.dial(opt.target)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}

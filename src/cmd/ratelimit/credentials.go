@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -32,4 +33,13 @@ func (o *tlsOptions) credentials() (credentials.TransportCredentials, error) {
 		return nil, err
 	}
 	return credentials.NewTLS(cfg), nil
+}
+
+// dial prepares a connection to target; it is opened by the first call.
+func (o *tlsOptions) dial(target string) (*grpc.ClientConn, error) {
+	creds, err := o.credentials()
+	if err != nil {
+		return nil, err
+	}
+	return grpc.NewClient(target, grpc.WithTransportCredentials(creds))
 }

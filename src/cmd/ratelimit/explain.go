@@ -11,10 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"ratelimit/src/backend/memory"
-	"ratelimit/src/frontend/rls"
-	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/client"
 	"ratelimit/src/tools/explain"
 )
@@ -129,20 +127,10 @@ func (opt *explainOptions) run(ctx context.Context, std stdio, body []byte) erro
 
 // askFiles explains by the rules of files, which no counters belong to.
 func (opt *explainOptions) askFiles(ctx context.Context, std stdio, body []byte) (*explain.Report, error) {
-	rules := loadPaths([]string{opt.config}, opt.rules)
-	if rules.set == nil {
-		rules.report(std.err)
-		return nil, errors.New("the rules are not good; mend them first")
+	rules := check.Load([]string{opt.config}, opt.rules)
+	if rules.Set == nil {
+		rules.Report(std.err)
+		return nil, errors.New("the rules have problems; fix them first")
 	}
-	req, err := rls.ParseJSON(body)
-	if err != nil {
-		return nil, fmt.Errorf("the request is not a RateLimitRequest: %w", err)
-	}
-	nothing, err := memory.New(memory.Config{MaxBytes: memory.MinBytes})
-	if err != nil {
-		return nil, err
-	}
-	l := limiter.New(limiter.Config{Backend: nothing, EscapeKeys: opt.keyFormat == "v2"})
-	l.Use(rules.set)
-	return explain.Ask(ctx, l, req, explain.Rules)
+	return explain.Files(ctx, rules.Set, body, opt.keyFormat == "v2")
 }

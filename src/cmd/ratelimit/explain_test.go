@@ -71,7 +71,7 @@ func TestExplainFiles(t *testing.T) {
 		{[]string{"--config", config, "--request", config}, 1, []string{"the request is not a RateLimitRequest"}},
 		{[]string{"--config", config, "--request", file(t, "none.json", `{"domain":"d"}`)}, 1, []string{"bad request: there are no descriptors"}},
 		{[]string{"--config", config, "--request", filepath.Join(t.TempDir(), "none")}, 1, []string{"no such file"}},
-		{[]string{"--config", request, "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"error: " + request, "the rules are not good"}},
+		{[]string{"--config", request, "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"error: " + request, "the rules have problems"}},
 		{[]string{"--url", "http://127.0.0.1:1", "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"connection refused"}},
 		{[]string{"--url", "http://user:secret@[", "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"explain: "}},
 	} {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -14,13 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/rules"
 	"ratelimit/src/service"
 	"ratelimit/src/service/heap"
 	"ratelimit/src/settings"
+	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/simulate"
 )
 
@@ -180,18 +178,18 @@ func (opt *simulateOptions) place() (settings.Redis, error) {
 }
 
 func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Config) (err error) {
-	l := loadPaths(opt.rules, opt.options)
-	l.report(std.err)
-	if l.set == nil {
+	l := check.Load(opt.rules, opt.options)
+	l.Report(std.err)
+	if l.Set == nil {
 		return exit{exitInput}
 	}
-	cfg.Rules = l.set
+	cfg.Rules = l.Set
 
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program
-	// Who reads our output may go: then writing fails, instead of the program
-	// being ended before it has cleaned up.
+	// If the reader of the output ends, writing fails and the program cleans up. Without
+	// this SIGPIPE would end it.
 	gone := make(chan os.Signal, 1)
 	signal.Notify(gone, syscall.SIGPIPE)
 	defer signal.Stop(gone)
@@ -202,10 +200,10 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 	if err != nil {
 		return fmt.Errorf("simulate: %w", err)
 	}
-	if store.bytes != nil {
-		gc.Watch(store.bytes, opt.memoryBytes)
+	if store.Bytes != nil {
+		gc.Watch(store.Bytes, opt.memoryBytes)
 	}
-	cfg.Backend, cfg.KeyPrefix = store.Backend, store.prefix
+	cfg.Backend, cfg.KeyPrefix = store.Backend, store.Prefix
 	const clear = "\r\x1b[K"
 	if isTerminal(std.err) {
 		cfg.Progress = func(p simulate.Progress) {
@@ -214,14 +212,14 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 	}
 	var summary *simulate.Summary
 	func() {
-		defer func() { err = errors.Join(err, store.close(context.WithoutCancel(ctx))) }()
+		defer func() { err = errors.Join(err, store.Close(context.WithoutCancel(ctx))) }()
 		summary, err = simulate.Run(ctx, cfg)
 	}()
 	if cfg.Progress != nil {
 		fmt.Fprint(std.err, clear)
 	}
 	if err == nil || summary.Lines > 0 {
-		_ = summary.Write(std.err) // who closed it does not want it
+		_ = summary.Write(std.err) // its reader may have gone
 	}
 	if _, ok := errors.AsType[*simulate.InputError](err); ok {
 		fmt.Fprintln(std.err, err)
@@ -233,77 +231,18 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 	return nil
 }
 
-// simulateStore is where the counters of one run are, under keys with prefix.
-type simulateStore struct {
-	backend.Backend
-	prefix string
-	bytes  func() int64 // that the counters take in this process; nil: they are elsewhere
-	// close ends the store, and says if it did not keep all it should have.
-	close func(context.Context) error
-}
-
-func (opt *simulateOptions) open(ctx context.Context, clockSteps bool) (*simulateStore, error) {
-	if opt.backend == "redis" {
-		return opt.openRedis(ctx)
+// open opens the store that the flags choose.
+func (opt *simulateOptions) open(ctx context.Context, clockSteps bool) (*simulate.Store, error) {
+	if opt.backend == "memory" {
+		return simulate.OpenMemory(opt.memoryBytes, clockSteps)
 	}
-	mc := memory.Config{MaxBytes: opt.memoryBytes}
-	if clockSteps {
-		mc.Grace = memory.MaxGrace
-	}
-	m, err := memory.New(mc)
-	if err != nil {
-		return nil, err
-	}
-	return &simulateStore{Backend: m, bytes: m.Bytes, close: func(context.Context) error {
-		if n := m.Stats().Evicted; n > 0 {
-			return fmt.Errorf("%s had to make room for others, so decisions may be wrong; raise --memory-max-bytes", plural(int(n), "counter"))
-		}
-		return nil
-	}}, nil
-}
-
-// Bounds on what Redis may take: nobody waits for these decisions, but somebody
-// waits for the end.
-const (
-	simulateTimeout = 5 * time.Second
-	forgetTimeout   = time.Minute
-)
-
-func (opt *simulateOptions) openRedis(ctx context.Context) (*simulateStore, error) {
 	at, err := opt.place()
 	if err != nil {
 		return nil, err
 	}
-	rc := redis.Config{
-		Connections: 1, // calls come one after the other
-		Timeout:     simulateTimeout,
-		DialTimeout: simulateTimeout,
-		TagKeys:     strings.EqualFold(opt.keyFormat, "v2"),
-	}
+	rc := redis.Config{TagKeys: strings.EqualFold(opt.keyFormat, "v2")}
 	if err := service.ReachRedis(&rc, at, settings.TLSFiles{}); err != nil {
 		return nil, err
 	}
-	r, err := redis.New(rc)
-	if err != nil {
-		return nil, err
-	}
-	if err := service.PingRedis(ctx, r); err != nil {
-		return nil, err
-	}
-	var random [8]byte
-	_, _ = rand.Read(random[:]) // it never fails
-	prefix := "simulate-" + hex.EncodeToString(random[:]) + ":"
-	runs, stop := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(runs) }()
-	return &simulateStore{Backend: r, prefix: prefix, close: func(ctx context.Context) error {
-		stop() // first, so that nothing is on its way any more
-		err := <-ended
-		ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
-		defer cancel()
-		if _, err2 := r.Forget(ctx, prefix); err2 != nil {
-			err = errors.Join(err, fmt.Errorf("keys that begin with %s may be left in Redis until they expire: %w", prefix, err2))
-		}
-		return err
-	}}, nil
+	return simulate.OpenRedis(ctx, rc)
 }

@@ -5,16 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"ratelimit/src/rules"
-	"ratelimit/src/rules/filerules"
-	"ratelimit/src/rules/loading"
 	"ratelimit/src/tools/ruletest"
 )
 
@@ -67,27 +61,8 @@ func (opt *testOptions) test(ctx context.Context, std stdio, paths []string) err
 			return badInput{fmt.Errorf("test: --run: %w", err)}
 		}
 	}
-	sum := testSum{Files: []ruletest.Result{}}
-	seen := make(map[string]bool) // a file may be named, and be in a directory that is
-	for _, path := range paths {
-		files, problems := readTests(path)
-		if len(problems) > 0 {
-			sum.add(ruletest.Bad(path, problems))
-		}
-		for _, f := range files {
-			if seen[f.Name] {
-				continue
-			}
-			seen[f.Name] = true
-			tests, problems := ruletest.Read(f.Name, f.Data)
-			if len(problems) > 0 {
-				sum.add(ruletest.Bad(f.Name, problems))
-				continue
-			}
-			sum.add(tests.Run(ctx, pick))
-		}
-	}
-	if err := opt.print(std, &sum); err != nil {
+	sum := ruletest.RunPaths(ctx, paths, pick)
+	if err := opt.print(std, sum); err != nil {
 		return fmt.Errorf("test: %w", err)
 	}
 	if pick != nil && sum.Passed+sum.Failed == 0 && sum.Bad == 0 {
@@ -102,29 +77,7 @@ func (opt *testOptions) test(ctx context.Context, std stdio, paths []string) err
 	return nil
 }
 
-// testSum is the outcome of all files, in the form of --json.
-type testSum struct {
-	Passed int               `json:"passed"`
-	Failed int               `json:"failed"`
-	Bad    int               `json:"bad"`
-	Files  []ruletest.Result `json:"files"`
-}
-
-func (s *testSum) add(r ruletest.Result) {
-	for i := range r.Tests {
-		if r.Tests[i].Passed {
-			s.Passed++
-		} else {
-			s.Failed++
-		}
-	}
-	if len(r.Problems) > 0 {
-		s.Bad++
-	}
-	s.Files = append(s.Files, r)
-}
-
-func (opt *testOptions) print(std stdio, sum *testSum) error {
+func (opt *testOptions) print(std stdio, sum *ruletest.Summary) error {
 	if opt.asJSON {
 		enc := json.NewEncoder(std.out)
 		enc.SetEscapeHTML(false)
@@ -137,22 +90,4 @@ func (opt *testOptions) print(std stdio, sum *testSum) error {
 		}
 	}
 	return nil
-}
-
-// readTests reads a file of tests, or those in a directory.
-func readTests(path string) ([]loading.File, rules.Problems) {
-	files, _, err := filerules.Read(path, false)
-	problems := asProblems(err)
-	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		return files, problems
-	}
-	files = slices.DeleteFunc(files, func(f loading.File) bool {
-		return !strings.HasSuffix(f.Name, "_test.yaml") && !strings.HasSuffix(f.Name, "_test.yml")
-	})
-	if len(files) == 0 && len(problems) == 0 {
-		problems = rules.Problems{{
-			Pos: rules.Pos{File: path}, What: "there are no tests here", Fix: "name them *_test.yaml, or name the file itself",
-		}}
-	}
-	return files, problems
 }

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"ratelimit/src/tools/ruletest"
 )
 
 func TestTestCommand(t *testing.T) {
@@ -72,7 +74,7 @@ func TestTestCommand(t *testing.T) {
 		t.Errorf("check with tests beside the rules: exit %d\n%s%s", code, out, errOut)
 	}
 	code, out, _ := call(t, "ratelimit", "test", "good", "fails", "bad", "--json")
-	sum := new(testSum)
+	sum := new(ruletest.Summary)
 	dec := json.NewDecoder(strings.NewReader(out))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(sum); err != nil || code != 2 {

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"strings"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	"ratelimit/src/tools/client"
+
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
 )
 
 // upstreamClientName is how envoyproxy/ratelimit's client is called.
@@ -36,7 +36,7 @@ func upstreamClient(ctx context.Context, std stdio, args []string) error {
 	f := flag.NewFlagSet(upstreamClientName, flag.ContinueOnError)
 	f.SetOutput(std.err)
 	f.StringVar(&opt.target, "dial_string", "localhost:8081", "`address` of the server")
-	f.StringVar(&opt.request.Domain, "domain", "", "`domain` to ask")
+	f.StringVar(&asked.Domain, "domain", "", "`domain` to ask")
 	f.Var(&asked, "descriptors", "one descriptor, `key=value,key=value`; repeatable")
 	f.BoolVar(&opt.tls.use, "grpc-use-tls", false, "use TLS")
 	f.StringVar(&opt.tls.caFile, "grpc-server-ca-file", "", "PEM `file` of authorities to trust, besides the system's")
@@ -53,18 +53,18 @@ func upstreamClient(ctx context.Context, std stdio, args []string) error {
 	if tracing != "" {
 		fmt.Fprintln(std.err, "-oltp-protocol has no effect: the client does not trace")
 	}
-	creds, err := opt.tls.credentials()
-	if err != nil {
-		fmt.Fprintf(std.out, "error connecting: %v\n", err)
-		return exit{exitError}
-	}
-	conn, err := grpc.NewClient(opt.target, grpc.WithTransportCredentials(creds))
+	conn, err := opt.tls.dial(opt.target)
 	if err != nil {
 		fmt.Fprintf(std.out, "error connecting: %v\n", err)
 		return exit{exitError}
 	}
 	defer func() { _ = conn.Close() }() // nothing is lost with it
-	answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: opt.request.Domain, Descriptors: asked.list, HitsAddend: 1})
+	msg, err := asked.Message()
+	if err != nil {
+		return err
+	}
+	msg.HitsAddend = 1
+	answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, msg)
 	if err != nil {
 		fmt.Fprintf(std.out, "request error: %v\n", err)
 		return exit{exitError}
@@ -75,29 +75,25 @@ func upstreamClient(ctx context.Context, std stdio, args []string) error {
 
 // descriptorFlags are the descriptors of a request, one for each time that the flag is
 // given.
-type descriptorFlags struct{ list []*common.RateLimitDescriptor }
+type descriptorFlags struct{ client.Request }
 
 // Set adds a descriptor.
 func (d *descriptorFlags) Set(text string) error {
-	one := new(common.RateLimitDescriptor)
-	for pair := range strings.SplitSeq(text, ",") {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok || strings.Contains(value, "=") {
-			return errors.New("invalid descriptor list: write key=value, separated by commas")
-		}
-		one.Entries = append(one.Entries, &common.RateLimitDescriptor_Entry{Key: key, Value: value})
+	d.Descriptors = append(d.Descriptors, text)
+	if _, err := d.Message(); err != nil {
+		return fmt.Errorf("invalid descriptor list: %w", err)
 	}
-	d.list = append(d.list, one)
 	return nil
 }
 
 // String lists the descriptors in upstream's form, blanks included.
 func (d *descriptorFlags) String() string {
 	var b strings.Builder
-	for _, one := range d.list {
+	for _, text := range d.Descriptors {
 		b.WriteByte('[')
-		for _, e := range one.GetEntries() {
-			fmt.Fprintf(&b, " <key=%s, value=%s> ", e.GetKey(), e.GetValue())
+		for pair := range strings.SplitSeq(text, ",") {
+			key, value, _ := strings.Cut(pair, "=")
+			fmt.Fprintf(&b, " <key=%s, value=%s> ", key, value)
 		}
 		b.WriteString("] ")
 	}

@@ -2,7 +2,6 @@ package explain
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -113,13 +112,4 @@ func (r *Report) JSON() ([]byte, error) {
 	enc.SetIndent("", "  ")
 	err := enc.Encode(r)
 	return b.Bytes(), err
-}
-
-// Ask explains what l would decide on req, and charges nothing.
-func Ask(ctx context.Context, l *limiter.Limiter, req *limiter.Request, from Source) (*Report, error) {
-	var a limiter.Answer
-	if err := l.Look(ctx, req, &a); err != nil {
-		return nil, err
-	}
-	return Of(req, &a, from), nil
 }
