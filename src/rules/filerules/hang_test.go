@@ -50,51 +50,57 @@ func (b *blocked) Read(p []byte) (int, error) {
 	return b.Reader.Read(p)
 }
 
-// What hangs is told, once, and everything else that happens is found as before.
-// Time is that of the bubble; files are real.
+const (
+	hangs       = "was still being read after 10s; check its file system (NFS, FUSE), replace it, or raise RUNTIME_READ_TIMEOUT"
+	fullOfHangs = "refused:%: is not read: 4 earlier reads have not returned; check its file system (NFS, FUSE), or start the service again"
+	pollAndRead = 31 * time.Second // the Poll, and the reads of the step
+)
+
+type hangingStep struct {
+	do      string
+	reloads int
+	release bool
+	wait    time.Duration
+	want    []string // loads since the last step
+	hanging int
+}
+
+var hangingReads = []struct {
+	name  string
+	steps []hangingStep
+}{
+	{"replaced", []hangingStep{
+		{wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + hangs}, hanging: 1},
+		{wait: 100 * pollAndRead, hanging: 1},
+		{do: "write b.yaml b", wait: pollAndRead, hanging: 1},
+		{do: "put a.yaml c", wait: pollAndRead, want: []string{"b c z"}, hanging: 1},
+		{do: "put a.yaml d", wait: pollAndRead, want: []string{"b d z"}, hanging: 1},
+		{release: true, wait: 11 * time.Second},
+		{do: "rm a.yaml", wait: pollAndRead, want: []string{"b z"}},
+	}},
+	{"answers again", []hangingStep{
+		{wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + hangs}, hanging: 1},
+		{release: true, wait: 11 * time.Second, want: []string{"a z"}},
+	}},
+	{"the directory is replaced", []hangingStep{
+		{wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + hangs}, hanging: 1},
+		{do: "mkdir ../other\nwrite ../other/a.yaml b\nmv ../rules ../old\nmv ../other ../rules", wait: pollAndRead, want: []string{"b"}, hanging: 1},
+		{release: true, wait: pollAndRead},
+	}},
+	{"reloads", []hangingStep{
+		{wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + hangs}, hanging: 1},
+		{reloads: 1, wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + hangs}, hanging: 2},
+		{reloads: 2, wait: time.Second, want: slices.Repeat([]string{"refused:%/a.yaml: " + hangs}, 2), hanging: 4},
+		{reloads: 5, wait: time.Second, want: slices.Repeat([]string{fullOfHangs}, 5), hanging: 4},
+		{do: "put a.yaml b", wait: pollAndRead, hanging: 4},
+		{release: true, wait: 11 * time.Second, want: []string{"b z"}},
+	}},
+}
+
+// A place that hangs is reported once, and all other changes are found as before. Time is that
+// of the bubble; files are real.
 func TestHangingRead(t *testing.T) {
-	const slow = "was still being read after 10s; check its file system (NFS, FUSE), replace it, or raise RUNTIME_READ_TIMEOUT"
-	const full = "refused:%: is not read: 4 earlier reads have not returned; check its file system (NFS, FUSE), or start the service again"
-	type step struct {
-		do      string
-		reloads int
-		release bool
-		wait    time.Duration
-		want    []string // loads since the last step
-		hanging int
-	}
-	poll := 31 * time.Second // and a bit, so that the reads of the step have begun and ended
-	for _, tt := range []struct {
-		name  string
-		steps []step
-	}{
-		{"replaced", []step{
-			{wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + slow}, hanging: 1},
-			{wait: 100 * poll, hanging: 1},
-			{do: "write b.yaml b", wait: poll, hanging: 1},
-			{do: "put a.yaml c", wait: poll, want: []string{"b c z"}, hanging: 1},
-			{do: "put a.yaml d", wait: poll, want: []string{"b d z"}, hanging: 1},
-			{release: true, wait: 11 * time.Second},
-			{do: "rm a.yaml", wait: poll, want: []string{"b z"}},
-		}},
-		{"answers again", []step{
-			{wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + slow}, hanging: 1},
-			{release: true, wait: 11 * time.Second, want: []string{"a z"}},
-		}},
-		{"the directory is replaced", []step{
-			{wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + slow}, hanging: 1},
-			{do: "mkdir ../other\nwrite ../other/a.yaml b\nmv ../rules ../old\nmv ../other ../rules", wait: poll, want: []string{"b"}, hanging: 1},
-			{release: true, wait: poll},
-		}},
-		{"reloads", []step{
-			{wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + slow}, hanging: 1},
-			{reloads: 1, wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + slow}, hanging: 2},
-			{reloads: 2, wait: time.Second, want: slices.Repeat([]string{"refused:%/a.yaml: " + slow}, 2), hanging: 4},
-			{reloads: 5, wait: time.Second, want: slices.Repeat([]string{full}, 5), hanging: 4},
-			{do: "put a.yaml b", wait: poll, hanging: 4},
-			{release: true, wait: 11 * time.Second, want: []string{"b z"}},
-		}},
-	} {
+	for _, tt := range hangingReads {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(realDir(t), "rules")

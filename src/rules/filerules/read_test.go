@@ -15,221 +15,225 @@ import (
 	"ratelimit/src/rules"
 )
 
+type readTest struct {
+	name     string
+	tree     string // below a new directory, which is % in what is wanted
+	path     string // what is read, below it
+	ignore   bool   // dot files
+	want     string // names of files, in order
+	problems string // one a line
+	warnings string
+}
+
+var readTests = []readTest{
+	{
+		name: "an empty directory",
+		tree: "mkdir rules", path: "rules",
+	},
+	{
+		name: "in the order of paths, directories too",
+		tree: `mkdir b/deep/deeper
+			write b/deep/deeper/x.yaml x
+			write b/y.yml y
+			write c.YAML c
+			write b.yaml b
+			write a.Yml a`,
+		want: "a.Yml b.yaml b/deep/deeper/x.yaml b/y.yml c.YAML",
+	},
+	{
+		name: "what editors and systems leave",
+		tree: `write a.yaml a
+			write a.yaml~ a
+			write #a.yaml# a
+			write .a.yaml.swp a
+			link .#a.yaml user@host.1234:1
+			text README.md hello
+			text README hello
+			write a.yaml.bak a
+			mkdir lost+found
+			write lost+found/b.yaml b
+			mkdir old~
+			write old~/b.yaml b
+			mkdir ..2026
+			write ..2026/a.yaml a
+			link ..data ..2026
+			write ..b.yaml b
+			fifo pipe.log`,
+		want:     "a.yaml",
+		warnings: "%: only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are read, which leaves out pipe.log; rename what holds rules, move the rest elsewhere",
+	},
+	{
+		name: "files that upstream would read",
+		tree: `write rules a
+			write b.conf b
+			mkdir d
+			write d/c.toml c
+			write d/d d
+			text d/e domains: none
+			text d/f {
+			size d/g 1000000
+			write d/h h
+			fifo d/i`,
+		want:     "d/d d/h rules",
+		warnings: "%: only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are read, which leaves out b.conf, c.toml, e, f, g and 1 more; rename what holds rules, move the rest elsewhere",
+	},
+	{
+		name: "dot files are read",
+		tree: `write .a.yaml a
+			mkdir .d
+			write .d/b.yaml b`,
+		want: ".a.yaml .d/b.yaml",
+	},
+	{
+		name: "dot files are ignored",
+		tree: `write .a.yaml a
+			mkdir .d
+			write .d/b.yaml b
+			write c.yaml c`,
+		ignore: true,
+		want:   "c.yaml",
+	},
+	{
+		name: "links to files and directories",
+		tree: `mkdir ..real/sub
+			write ..real/sub/x.yaml x
+			write ..real/plain a
+			link a.yaml ..real/plain
+			link b.yaml a.yaml
+			link c %/..real/./sub/../sub
+			link note.md ..real/plain
+			mkdir d
+			link d/e.yaml ../..real/plain`,
+		want: "a.yaml b.yaml c/x.yaml d/e.yaml",
+	},
+	{
+		name: "absolute links by the path that has links in it",
+		tree: `mkdir v1/real
+			write v1/real/x.txt a
+			link current v1
+			link v1/a.yaml %/current/real/x.txt
+			link v1/b.yaml %/v1/real/x.txt
+			link v1/c %/current`,
+		path:     "current",
+		want:     "current/a.yaml current/b.yaml",
+		problems: "%/current/c: the link leads back to %/v1, which it is in; remove the link",
+	},
+	{
+		name: "links that lead outside",
+		tree: `mkdir rules/sub
+			write secret a
+			write rules2 a
+			mkdir other
+			write other/x.yaml x
+			write rules/fine.yaml a
+			link rules/a.yaml ../secret
+			link rules/b.yaml %/secret
+			link rules/c ../other
+			link rules/d.yaml sub/../../rules/fine.yaml
+			link rules/e.yaml a.yaml
+			link rules/f.yaml %/rules2
+			link rules/g.yaml ../nowhere
+			link rules/h.yaml /dev/null
+			link rules/i.yaml %/rules/sub/../../secret
+			link rules/notes.md ../secret
+			link rules/sub/up ../..`,
+		path: "rules",
+		want: "rules/fine.yaml",
+		problems: `%/rules/a.yaml: the link %/rules/a.yaml leads to ../secret, outside the directory of the rules, %/rules; put the file or directory itself here
+			%/rules/b.yaml: the link %/rules/b.yaml leads to %/secret, outside the directory of the rules, %/rules; put the file or directory itself here
+			%/rules/c: the link %/rules/c leads to ../other, outside the directory of the rules, %/rules; put the file or directory itself here
+			%/rules/d.yaml: the link %/rules/d.yaml leads to sub/../../rules/fine.yaml, outside the directory of the rules, %/rules; put the file or directory itself here
+			%/rules/e.yaml: the link %/rules/a.yaml leads to ../secret, outside the directory of the rules, %/rules; put the file or directory itself here
+			%/rules/f.yaml: the link %/rules/f.yaml leads to %/rules2, outside the directory of the rules, %/rules; put the file or directory itself here
+			%/rules/g.yaml: the link %/rules/g.yaml leads to ../nowhere, outside the directory of the rules, %/rules; put the file or directory itself here
+			%/rules/h.yaml: the link %/rules/h.yaml leads to /dev/null, outside the directory of the rules, %/rules; put the file or directory itself here
+			%/rules/i.yaml: the link %/rules/i.yaml leads to %/rules/sub/../../secret, outside the directory of the rules, %/rules; put the file or directory itself here
+			%/rules/sub/up: the link %/rules/sub/up leads to ../.., outside the directory of the rules, %/rules; put the file or directory itself here`,
+	},
+	{
+		name:     "one file that is a device",
+		tree:     "link rules.yaml /dev/null",
+		path:     "rules.yaml",
+		problems: "%/rules.yaml: is a device, not a file; put a file in its place, or remove it",
+	},
+	{
+		name: "one file that is a link",
+		tree: `mkdir rules
+			write secret a
+			link rules/a.yaml ../secret`,
+		path: "rules/a.yaml",
+		want: "rules/a.yaml",
+	},
+	{
+		name: "the directory is a link",
+		tree: `mkdir v1
+			write v1/a.yaml a
+			link current v1`,
+		path: "current",
+		want: "current/a.yaml",
+	},
+	{
+		name: "one file, whatever its name",
+		tree: "write rules.conf a",
+		path: "rules.conf",
+		want: "rules.conf",
+	},
+	{
+		name:     "the directory is missing",
+		tree:     "mkdir srv",
+		path:     "srv/data/current/config",
+		problems: "%/srv/data/current/config: %/srv/data does not exist; create it, or name another one",
+	},
+	{
+		name: "the directory is missing behind a link",
+		tree: `mkdir srv
+			link srv/current /nowhere/v7`,
+		path:     "srv/current/config",
+		problems: "%/srv/current/config: /nowhere does not exist; create it, or name another one",
+	},
+	{
+		name:     "a file in the way",
+		tree:     "write srv a",
+		path:     "srv/config",
+		problems: "%/srv/config: cannot be read: %/srv is not a directory; fix the path, or the disk, or name another one",
+	},
+	{
+		name: "links in circles",
+		tree: `mkdir d/e
+			write d/a.yaml a
+			link d/e/up ..
+			link d/e/top %
+			link self.yaml self.yaml`,
+		want: "d/a.yaml",
+		problems: `%/d/e/top: the link leads back to %, which it is in; remove the link
+			%/d/e/up: the link leads back to %/d, which it is in; remove the link
+			%/self.yaml: cannot be read: %/self.yaml: more than 40 links in a row; fix the path, or the disk, or remove it`,
+	},
+	{
+		name: "everything that is wrong",
+		tree: `link a.yaml nowhere
+			fifo c.yaml
+			link d.yaml c.yaml
+			size f.yaml 67108865
+			write g.yaml g
+			link h.yaml g.yaml/x`,
+		want: "g.yaml",
+		problems: `%/a.yaml: the link leads nowhere: %/nowhere does not exist; fix the link or remove it
+			%/c.yaml: is a named pipe, not a file; put a file in its place, or remove it
+			%/d.yaml: is a named pipe, not a file; put a file in its place, or remove it
+			%/f.yaml: is larger than 64 MiB; remove it if it does not hold rules, or split it
+			%/h.yaml: cannot be read: %/g.yaml is not a directory; fix the path, or the disk, or remove it`,
+	},
+	{
+		name:     "too deep",
+		tree:     "mkdir " + strings.Repeat("d/", 50) + "\nwrite " + strings.Repeat("d/", 49) + "a.yaml a",
+		want:     strings.Repeat("d/", 49) + "a.yaml",
+		problems: "%" + strings.Repeat("/d", 50) + ": directories are nested more than 50 levels deep; use fewer levels",
+	},
+}
+
 func TestRead(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		tree     string // below a new directory, which is % in what is wanted
-		path     string // what is read, below it
-		ignore   bool   // dot files
-		want     string // names of files, in order
-		problems string // one a line
-		warnings string
-	}{
-		{
-			name: "an empty directory",
-			tree: "mkdir rules", path: "rules",
-		},
-		{
-			name: "in the order of paths, directories too",
-			tree: `mkdir b/deep/deeper
-				write b/deep/deeper/x.yaml x
-				write b/y.yml y
-				write c.YAML c
-				write b.yaml b
-				write a.Yml a`,
-			want: "a.Yml b.yaml b/deep/deeper/x.yaml b/y.yml c.YAML",
-		},
-		{
-			name: "what editors and systems leave",
-			tree: `write a.yaml a
-				write a.yaml~ a
-				write #a.yaml# a
-				write .a.yaml.swp a
-				link .#a.yaml user@host.1234:1
-				text README.md hello
-				text README hello
-				write a.yaml.bak a
-				mkdir lost+found
-				write lost+found/b.yaml b
-				mkdir old~
-				write old~/b.yaml b
-				mkdir ..2026
-				write ..2026/a.yaml a
-				link ..data ..2026
-				write ..b.yaml b
-				fifo pipe.log`,
-			want:     "a.yaml",
-			warnings: "%: only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are read, which leaves out pipe.log; rename what holds rules, move the rest elsewhere",
-		},
-		{
-			name: "files that upstream would read",
-			tree: `write rules a
-				write b.conf b
-				mkdir d
-				write d/c.toml c
-				write d/d d
-				text d/e domains: none
-				text d/f {
-				size d/g 1000000
-				write d/h h
-				fifo d/i`,
-			want:     "d/d d/h rules",
-			warnings: "%: only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are read, which leaves out b.conf, c.toml, e, f, g and 1 more; rename what holds rules, move the rest elsewhere",
-		},
-		{
-			name: "dot files are read",
-			tree: `write .a.yaml a
-				mkdir .d
-				write .d/b.yaml b`,
-			want: ".a.yaml .d/b.yaml",
-		},
-		{
-			name: "dot files are ignored",
-			tree: `write .a.yaml a
-				mkdir .d
-				write .d/b.yaml b
-				write c.yaml c`,
-			ignore: true,
-			want:   "c.yaml",
-		},
-		{
-			name: "links to files and directories",
-			tree: `mkdir ..real/sub
-				write ..real/sub/x.yaml x
-				write ..real/plain a
-				link a.yaml ..real/plain
-				link b.yaml a.yaml
-				link c %/..real/./sub/../sub
-				link note.md ..real/plain
-				mkdir d
-				link d/e.yaml ../..real/plain`,
-			want: "a.yaml b.yaml c/x.yaml d/e.yaml",
-		},
-		{
-			name: "absolute links by the path that has links in it",
-			tree: `mkdir v1/real
-				write v1/real/x.txt a
-				link current v1
-				link v1/a.yaml %/current/real/x.txt
-				link v1/b.yaml %/v1/real/x.txt
-				link v1/c %/current`,
-			path:     "current",
-			want:     "current/a.yaml current/b.yaml",
-			problems: "%/current/c: the link leads back to %/v1, which it is in; remove the link",
-		},
-		{
-			name: "links that lead outside",
-			tree: `mkdir rules/sub
-				write secret a
-				write rules2 a
-				mkdir other
-				write other/x.yaml x
-				write rules/fine.yaml a
-				link rules/a.yaml ../secret
-				link rules/b.yaml %/secret
-				link rules/c ../other
-				link rules/d.yaml sub/../../rules/fine.yaml
-				link rules/e.yaml a.yaml
-				link rules/f.yaml %/rules2
-				link rules/g.yaml ../nowhere
-				link rules/h.yaml /dev/null
-				link rules/i.yaml %/rules/sub/../../secret
-				link rules/notes.md ../secret
-				link rules/sub/up ../..`,
-			path: "rules",
-			want: "rules/fine.yaml",
-			problems: `%/rules/a.yaml: the link %/rules/a.yaml leads to ../secret, outside the directory of the rules, %/rules; put the file or directory itself here
-				%/rules/b.yaml: the link %/rules/b.yaml leads to %/secret, outside the directory of the rules, %/rules; put the file or directory itself here
-				%/rules/c: the link %/rules/c leads to ../other, outside the directory of the rules, %/rules; put the file or directory itself here
-				%/rules/d.yaml: the link %/rules/d.yaml leads to sub/../../rules/fine.yaml, outside the directory of the rules, %/rules; put the file or directory itself here
-				%/rules/e.yaml: the link %/rules/a.yaml leads to ../secret, outside the directory of the rules, %/rules; put the file or directory itself here
-				%/rules/f.yaml: the link %/rules/f.yaml leads to %/rules2, outside the directory of the rules, %/rules; put the file or directory itself here
-				%/rules/g.yaml: the link %/rules/g.yaml leads to ../nowhere, outside the directory of the rules, %/rules; put the file or directory itself here
-				%/rules/h.yaml: the link %/rules/h.yaml leads to /dev/null, outside the directory of the rules, %/rules; put the file or directory itself here
-				%/rules/i.yaml: the link %/rules/i.yaml leads to %/rules/sub/../../secret, outside the directory of the rules, %/rules; put the file or directory itself here
-				%/rules/sub/up: the link %/rules/sub/up leads to ../.., outside the directory of the rules, %/rules; put the file or directory itself here`,
-		},
-		{
-			name:     "one file that is a device",
-			tree:     "link rules.yaml /dev/null",
-			path:     "rules.yaml",
-			problems: "%/rules.yaml: is a device, not a file; put a file in its place, or remove it",
-		},
-		{
-			name: "one file that is a link",
-			tree: `mkdir rules
-				write secret a
-				link rules/a.yaml ../secret`,
-			path: "rules/a.yaml",
-			want: "rules/a.yaml",
-		},
-		{
-			name: "the directory is a link",
-			tree: `mkdir v1
-				write v1/a.yaml a
-				link current v1`,
-			path: "current",
-			want: "current/a.yaml",
-		},
-		{
-			name: "one file, whatever its name",
-			tree: "write rules.conf a",
-			path: "rules.conf",
-			want: "rules.conf",
-		},
-		{
-			name:     "the directory is missing",
-			tree:     "mkdir srv",
-			path:     "srv/data/current/config",
-			problems: "%/srv/data/current/config: %/srv/data does not exist; create it, or name another one",
-		},
-		{
-			name: "the directory is missing behind a link",
-			tree: `mkdir srv
-				link srv/current /nowhere/v7`,
-			path:     "srv/current/config",
-			problems: "%/srv/current/config: /nowhere does not exist; create it, or name another one",
-		},
-		{
-			name:     "a file in the way",
-			tree:     "write srv a",
-			path:     "srv/config",
-			problems: "%/srv/config: cannot be read: %/srv is not a directory; fix the path, or the disk, or name another one",
-		},
-		{
-			name: "links in circles",
-			tree: `mkdir d/e
-				write d/a.yaml a
-				link d/e/up ..
-				link d/e/top %
-				link self.yaml self.yaml`,
-			want: "d/a.yaml",
-			problems: `%/d/e/top: the link leads back to %, which it is in; remove the link
-				%/d/e/up: the link leads back to %/d, which it is in; remove the link
-				%/self.yaml: cannot be read: %/self.yaml: more than 40 links in a row; fix the path, or the disk, or remove it`,
-		},
-		{
-			name: "everything that is wrong",
-			tree: `link a.yaml nowhere
-				fifo c.yaml
-				link d.yaml c.yaml
-				size f.yaml 67108865
-				write g.yaml g
-				link h.yaml g.yaml/x`,
-			want: "g.yaml",
-			problems: `%/a.yaml: the link leads nowhere: %/nowhere does not exist; fix the link or remove it
-				%/c.yaml: is a named pipe, not a file; put a file in its place, or remove it
-				%/d.yaml: is a named pipe, not a file; put a file in its place, or remove it
-				%/f.yaml: is larger than 64 MiB; remove it if it does not hold rules, or split it
-				%/h.yaml: cannot be read: %/g.yaml is not a directory; fix the path, or the disk, or remove it`,
-		},
-		{
-			name:     "too deep",
-			tree:     "mkdir " + strings.Repeat("d/", 50) + "\nwrite " + strings.Repeat("d/", 49) + "a.yaml a",
-			want:     strings.Repeat("d/", 49) + "a.yaml",
-			problems: "%" + strings.Repeat("/d", 50) + ": directories are nested more than 50 levels deep; use fewer levels",
-		},
-	} {
+	for _, tt := range readTests {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := realDir(t)
 			play(t, dir, tt.tree)

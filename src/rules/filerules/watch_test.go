@@ -148,6 +148,7 @@ func outcome(l reload.Outcome) string {
 }
 
 func TestLoadTellsWhatItRead(t *testing.T) {
+	t.Parallel()
 	dir := realDir(t)
 	play(t, dir, "mkdir data/config/rules\nwrite data/config/rules/a.yaml a\nwrite data/config/rules/b.conf b")
 	start := time.Now()
@@ -239,6 +240,7 @@ func TestWhatMatters(t *testing.T) {
 }
 
 func TestBurst(t *testing.T) {
+	t.Parallel()
 	dir := realDir(t)
 	play(t, dir, "mkdir data/config/rules")
 	r := run(t, dir, Config{Debounce: 300 * time.Millisecond}, nil)
@@ -258,6 +260,7 @@ func TestBurst(t *testing.T) {
 
 // A directory in which something happens all the time is read all the same.
 func TestNeverQuiet(t *testing.T) {
+	t.Parallel()
 	dir := realDir(t)
 	play(t, dir, "mkdir data/config/rules\nwrite data/config/rules/a.yaml a")
 	r := run(t, dir, Config{}, nil)
@@ -303,6 +306,7 @@ func TestReload(t *testing.T) {
 }
 
 func TestWithoutEvents(t *testing.T) {
+	t.Parallel()
 	dir := realDir(t)
 	play(t, dir, "mkdir data/config/rules/b\nwrite data/config/rules/a.yaml a")
 	var broken atomic.Bool
@@ -343,6 +347,7 @@ func TestWithoutEvents(t *testing.T) {
 }
 
 func TestTooManyDirectories(t *testing.T) {
+	t.Parallel()
 	dir := realDir(t)
 	play(t, dir, "mkdir data/config/rules/b/c/d\nwrite data/config/rules/b/c/d/a.yaml a")
 	most := strings.Count(dir, "/") + 4 // those above, and up to rules

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -60,6 +61,8 @@ func forever(st stream) error {
 }
 
 const dialFailed = `xds server passthrough:///xds: connection error: desc = "transport: Error while dialing: connection refused"; is CONFIG_GRPC_XDS_SERVER_URL right, and does the server run?: pause `
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestNobodyThere(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {

@@ -44,116 +44,117 @@ func anyOf(t testing.TB, m proto.Message) *anypb.Any {
 	return a
 }
 
+var loadTests = []struct {
+	name      string
+	resources []string // as protobuf text
+	merge     bool
+	want      string
+}{
+	{name: "nothing at all", want: "no rules\n"},
+	{
+		name: "what envoyproxy/ratelimit's messages have",
+		resources: []string{`
+			name: "edge" domain: "edge"
+			descriptors {
+				key: "path" value: "/pay" shadow_mode: true quota_mode: true
+				rate_limit { unit: MINUTE requests_per_unit: 100 name: "pay" replaces { name: "all" } }
+				metadata { fields { key: "team" value { string_value: "pay" } } }
+				descriptors { key: "user" rate_limit { unlimited: true } detailed_metric: true }
+			}
+			descriptors { key: "path" rate_limit { unit: WEEK requests_per_unit: 5 name: "all" } }
+		`},
+		want: `
+			xds resource "edge": descriptors[0]: edge.path_/pay: unit=MINUTE requests_per_unit=100, shadow_mode: true, quota_mode: true
+			xds resource "edge": descriptors[0].descriptors[0]: edge.path_/pay.user: unlimited, shadow_mode: false, quota_mode: false
+			xds resource "edge": descriptors[1]: edge.path: unit=WEEK requests_per_unit=5, shadow_mode: false, quota_mode: false
+			warning: xds resource "edge": descriptors[0].descriptors[0]: shadow_mode, quota_mode, detailed_metric and metadata have no effect on an unlimited rule; remove it
+		`,
+	},
+	{
+		name: "what ours have beyond them",
+		resources: []string{`
+			name: "edge" domain: "edge" charge: PATH on_reject: NONE
+			descriptors {
+				key: "user" value: "a*" share_threshold: true
+				rate_limit { period { seconds: 1 nanos: 500000000 } requests_per_unit: 10 algorithm: SLIDING_WINDOW min_interval { nanos: 1000000 } count_blocked { value: false } }
+				descriptors {
+					key: "action" value_to_metric: true charge: LEAF on_reject: EACH
+					rate_limits { unit: HOUR unit_multiplier: 2 requests_per_unit: 30 algorithm: GCRA burst { } }
+					rate_limits { unit: DAY requests_per_unit: 100 name: "daily" }
+				}
+			}
+		`},
+		want: `
+			xds resource "edge": descriptors[0]: edge.user_a*: unit=UNKNOWN requests_per_unit=10, shadow_mode: false, quota_mode: false, period: 1.5s, algorithm: sliding_window, min_interval: 1ms, charge: path, on_reject: none
+			xds resource "edge": descriptors[0].descriptors[0].rate_limits[0]: edge.user_a*.action: unit=HOUR requests_per_unit=30, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: gcra, burst: 0
+			xds resource "edge": descriptors[0].descriptors[0].rate_limits[1]: edge.user_a*.action.daily: unit=DAY requests_per_unit=100, shadow_mode: false, quota_mode: false
+			warning: xds resource "edge": charge: charge: path has no effect: nothing here has a limit on a level above it; remove it, or give a level above a rate_limit
+			warning: xds resource "edge": on_reject: on_reject: none is about several limits, and no descriptor here is charged to more than one; remove it, or add limits with rate_limits or charge: path
+		`,
+	},
+	{
+		name: "everything wrong at once, in order",
+		resources: []string{`
+			name: "b" domain: "b"
+			descriptors { key: "k0" } descriptors { key: "k1" } descriptors { key: "k2" rate_limit { } }
+			descriptors { key: "k3" } descriptors { key: "k4" } descriptors { key: "k5" } descriptors { key: "k6" }
+			descriptors { key: "k7" } descriptors { key: "k8" } descriptors { key: "k9" }
+			descriptors { key: "k10" rate_limit { unit: 99 requests_per_unit: 1 } }
+			descriptors { rate_limit { unit: DAY algorithm: 7 replaces { } } }
+			descriptors { key: "k1" charge: 3 on_reject: -1 }
+			descriptors { key: "p" rate_limit { period { seconds: 5 nanos: -1 } requests_per_unit: 1 } }
+			descriptors { key: "q" rate_limit { period { seconds: 9223372036854775807 } requests_per_unit: 1 } }
+			descriptors { key: "r" rate_limit { period { } unit: DAY requests_per_unit: 1 } }
+			descriptors { key: "s" metadata { fields { key: "x" value { list_value { values { number_value: inf } } } } } }
+			descriptors { key: "t" rate_limits { unit: DAY burst { value: 4294967295 } } rate_limit { unlimited: true unit: DAY algorithm: GCRA } }
+		`, `name: "a"`},
+		want: `
+			xds resource "a": the domain is missing or empty; add ` + "`domain: <name>`" + `, the name that callers ask for
+			xds resource "b": descriptors[2].rate_limit: the rate_limit has no unit; add ` + "`unit: second`, minute, hour, day, week, month or year, or `unlimited: true`" + `
+			xds resource "b": descriptors[10].rate_limit.unit: unit "99" is not known; write second, minute, hour, day, week, month or year
+			xds resource "b": descriptors[11]: the descriptor has no key, or an empty one; add ` + "`key: <name>`" + `
+			xds resource "b": descriptors[11].rate_limit.algorithm: the algorithm "7" is not known; write fixed_window, first_hit_window, sliding_window, sliding_window_counter or gcra
+			xds resource "b": descriptors[11].rate_limit.replaces[0]: an entry of replaces has no name; add ` + "`name: <the rule to replace>`" + `
+			xds resource "b": descriptors[12]: descriptor "k1" is already defined at xds resource "b": descriptors[1], on the same level; remove one, or join their limits and descriptors
+			xds resource "b": descriptors[12].charge: charge is neither leaf nor path: "3"; write leaf or path
+			xds resource "b": descriptors[12].on_reject: on_reject is neither each nor none: "-1"; write each or none
+			xds resource "b": descriptors[13].rate_limit.period: period is no duration: 5 seconds and -1 nanos; send less than a second as nanos, with the sign of seconds
+			xds resource "b": descriptors[14].rate_limit.period: a period of 2562047h47m16.854775807s is longer than 100 years; write 876000h or less
+			xds resource "b": descriptors[15].rate_limit.period: period and unit exclude each other; remove one of them
+			xds resource "b": descriptors[16].metadata: metadata holds NaN or an infinite number, which cannot be sent in an answer; send finite numbers, or text
+			xds resource "b": descriptors[17].rate_limit.algorithm: unlimited and algorithm exclude each other; remove one of them
+			xds resource "b": descriptors[17].rate_limit.unit: unlimited and unit exclude each other; remove one of them
+			xds resource "b": descriptors[17].rate_limits: rate_limit and rate_limits exclude each other; move the rate_limit into the list
+			xds resource "b": descriptors[17].rate_limits[0].burst: burst means nothing to the algorithm fixed_window; write ` + "`algorithm: gcra`" + `, or remove it
+		`,
+	},
+	{
+		name:      "one domain in several resources",
+		resources: []string{`name: "a" domain: "d"`, `name: "b" domain: "d"`, `name: "a" domain: "d"`, `domain: "d"`},
+		want: `
+			xds resource "b": domain "d" is already defined at xds resource "a"; join the two, rename one, or set MERGE_DOMAIN_CONFIG=true
+			xds resource 3, "a": domain "d" is already defined at xds resource "a"; join the two, rename one, or set MERGE_DOMAIN_CONFIG=true
+			xds resource 4: domain "d" is already defined at xds resource "a"; join the two, rename one, or set MERGE_DOMAIN_CONFIG=true
+		`,
+	},
+	{
+		name:      "one domain in several resources, merged",
+		resources: []string{`name: "a" domain: "d"`, `name: "b" domain: "d" descriptors { key: "k" rate_limit { unit: DAY requests_per_unit: 1 } }`},
+		merge:     true,
+		want:      `xds resource "b": descriptors[0]: d.k: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false`,
+	},
+	{
+		name:      "a name of a megabyte, and one that is no line",
+		resources: []string{`name: "` + strings.Repeat("é", 1<<19) + `"`, `name: "a\nb"`},
+		want: `
+			xds resource "a\nb": the domain is missing or empty; add ` + "`domain: <name>`" + `, the name that callers ask for
+			xds resource "` + strings.Repeat("é", 30) + `...": the domain is missing or empty; add ` + "`domain: <name>`" + `, the name that callers ask for
+		`,
+	},
+}
+
 func TestLoad(t *testing.T) {
-	tests := []struct {
-		name      string
-		resources []string // as protobuf text
-		merge     bool
-		want      string
-	}{
-		{name: "nothing at all", want: "no rules\n"},
-		{
-			name: "what envoyproxy/ratelimit's messages have",
-			resources: []string{`
-				name: "edge" domain: "edge"
-				descriptors {
-					key: "path" value: "/pay" shadow_mode: true quota_mode: true
-					rate_limit { unit: MINUTE requests_per_unit: 100 name: "pay" replaces { name: "all" } }
-					metadata { fields { key: "team" value { string_value: "pay" } } }
-					descriptors { key: "user" rate_limit { unlimited: true } detailed_metric: true }
-				}
-				descriptors { key: "path" rate_limit { unit: WEEK requests_per_unit: 5 name: "all" } }
-			`},
-			want: `
-				xds resource "edge": descriptors[0]: edge.path_/pay: unit=MINUTE requests_per_unit=100, shadow_mode: true, quota_mode: true
-				xds resource "edge": descriptors[0].descriptors[0]: edge.path_/pay.user: unlimited, shadow_mode: false, quota_mode: false
-				xds resource "edge": descriptors[1]: edge.path: unit=WEEK requests_per_unit=5, shadow_mode: false, quota_mode: false
-				warning: xds resource "edge": descriptors[0].descriptors[0]: shadow_mode, quota_mode, detailed_metric and metadata have no effect on an unlimited rule; remove it
-			`,
-		},
-		{
-			name: "what ours have beyond them",
-			resources: []string{`
-				name: "edge" domain: "edge" charge: PATH on_reject: NONE
-				descriptors {
-					key: "user" value: "a*" share_threshold: true
-					rate_limit { period { seconds: 1 nanos: 500000000 } requests_per_unit: 10 algorithm: SLIDING_WINDOW min_interval { nanos: 1000000 } count_blocked { value: false } }
-					descriptors {
-						key: "action" value_to_metric: true charge: LEAF on_reject: EACH
-						rate_limits { unit: HOUR unit_multiplier: 2 requests_per_unit: 30 algorithm: GCRA burst { } }
-						rate_limits { unit: DAY requests_per_unit: 100 name: "daily" }
-					}
-				}
-			`},
-			want: `
-				xds resource "edge": descriptors[0]: edge.user_a*: unit=UNKNOWN requests_per_unit=10, shadow_mode: false, quota_mode: false, period: 1.5s, algorithm: sliding_window, min_interval: 1ms, charge: path, on_reject: none
-				xds resource "edge": descriptors[0].descriptors[0].rate_limits[0]: edge.user_a*.action: unit=HOUR requests_per_unit=30, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: gcra, burst: 0
-				xds resource "edge": descriptors[0].descriptors[0].rate_limits[1]: edge.user_a*.action.daily: unit=DAY requests_per_unit=100, shadow_mode: false, quota_mode: false
-				warning: xds resource "edge": charge: charge: path has no effect: nothing here has a limit on a level above it; remove it, or give a level above a rate_limit
-				warning: xds resource "edge": on_reject: on_reject: none is about several limits, and no descriptor here is charged to more than one; remove it, or add limits with rate_limits or charge: path
-			`,
-		},
-		{
-			name: "everything wrong at once, in order",
-			resources: []string{`
-				name: "b" domain: "b"
-				descriptors { key: "k0" } descriptors { key: "k1" } descriptors { key: "k2" rate_limit { } }
-				descriptors { key: "k3" } descriptors { key: "k4" } descriptors { key: "k5" } descriptors { key: "k6" }
-				descriptors { key: "k7" } descriptors { key: "k8" } descriptors { key: "k9" }
-				descriptors { key: "k10" rate_limit { unit: 99 requests_per_unit: 1 } }
-				descriptors { rate_limit { unit: DAY algorithm: 7 replaces { } } }
-				descriptors { key: "k1" charge: 3 on_reject: -1 }
-				descriptors { key: "p" rate_limit { period { seconds: 5 nanos: -1 } requests_per_unit: 1 } }
-				descriptors { key: "q" rate_limit { period { seconds: 9223372036854775807 } requests_per_unit: 1 } }
-				descriptors { key: "r" rate_limit { period { } unit: DAY requests_per_unit: 1 } }
-				descriptors { key: "s" metadata { fields { key: "x" value { list_value { values { number_value: inf } } } } } }
-				descriptors { key: "t" rate_limits { unit: DAY burst { value: 4294967295 } } rate_limit { unlimited: true unit: DAY algorithm: GCRA } }
-			`, `name: "a"`},
-			want: `
-				xds resource "a": the domain is missing or empty; add ` + "`domain: <name>`" + `, the name that callers ask for
-				xds resource "b": descriptors[2].rate_limit: the rate_limit has no unit; add ` + "`unit: second`, minute, hour, day, week, month or year, or `unlimited: true`" + `
-				xds resource "b": descriptors[10].rate_limit.unit: unit "99" is not known; write second, minute, hour, day, week, month or year
-				xds resource "b": descriptors[11]: the descriptor has no key, or an empty one; add ` + "`key: <name>`" + `
-				xds resource "b": descriptors[11].rate_limit.algorithm: the algorithm "7" is not known; write fixed_window, first_hit_window, sliding_window, sliding_window_counter or gcra
-				xds resource "b": descriptors[11].rate_limit.replaces[0]: an entry of replaces has no name; add ` + "`name: <the rule to replace>`" + `
-				xds resource "b": descriptors[12]: descriptor "k1" is already defined at xds resource "b": descriptors[1], on the same level; remove one, or join their limits and descriptors
-				xds resource "b": descriptors[12].charge: charge is neither leaf nor path: "3"; write leaf or path
-				xds resource "b": descriptors[12].on_reject: on_reject is neither each nor none: "-1"; write each or none
-				xds resource "b": descriptors[13].rate_limit.period: period is no duration: 5 seconds and -1 nanos; send less than a second as nanos, with the sign of seconds
-				xds resource "b": descriptors[14].rate_limit.period: a period of 2562047h47m16.854775807s is longer than 100 years; write 876000h or less
-				xds resource "b": descriptors[15].rate_limit.period: period and unit exclude each other; remove one of them
-				xds resource "b": descriptors[16].metadata: metadata holds NaN or an infinite number, which cannot be sent in an answer; send finite numbers, or text
-				xds resource "b": descriptors[17].rate_limit.algorithm: unlimited and algorithm exclude each other; remove one of them
-				xds resource "b": descriptors[17].rate_limit.unit: unlimited and unit exclude each other; remove one of them
-				xds resource "b": descriptors[17].rate_limits: rate_limit and rate_limits exclude each other; move the rate_limit into the list
-				xds resource "b": descriptors[17].rate_limits[0].burst: burst means nothing to the algorithm fixed_window; write ` + "`algorithm: gcra`" + `, or remove it
-			`,
-		},
-		{
-			name:      "one domain in several resources",
-			resources: []string{`name: "a" domain: "d"`, `name: "b" domain: "d"`, `name: "a" domain: "d"`, `domain: "d"`},
-			want: `
-				xds resource "b": domain "d" is already defined at xds resource "a"; join the two, rename one, or set MERGE_DOMAIN_CONFIG=true
-				xds resource 3, "a": domain "d" is already defined at xds resource "a"; join the two, rename one, or set MERGE_DOMAIN_CONFIG=true
-				xds resource 4: domain "d" is already defined at xds resource "a"; join the two, rename one, or set MERGE_DOMAIN_CONFIG=true
-			`,
-		},
-		{
-			name:      "one domain in several resources, merged",
-			resources: []string{`name: "a" domain: "d"`, `name: "b" domain: "d" descriptors { key: "k" rate_limit { unit: DAY requests_per_unit: 1 } }`},
-			merge:     true,
-			want:      `xds resource "b": descriptors[0]: d.k: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false`,
-		},
-		{
-			name:      "a name of a megabyte, and one that is no line",
-			resources: []string{`name: "` + strings.Repeat("é", 1<<19) + `"`, `name: "a\nb"`},
-			want: `
-				xds resource "a\nb": the domain is missing or empty; add ` + "`domain: <name>`" + `, the name that callers ask for
-				xds resource "` + strings.Repeat("é", 30) + `...": the domain is missing or empty; add ` + "`domain: <name>`" + `, the name that callers ask for
-			`,
-		},
-	}
-	for _, test := range tests {
+	for _, test := range loadTests {
 		t.Run(test.name, func(t *testing.T) {
 			var resources []*anypb.Any
 			for _, text := range test.resources {
@@ -163,7 +164,7 @@ func TestLoad(t *testing.T) {
 				}
 				resources = append(resources, anyOf(t, &m))
 			}
-			want := strings.TrimSpace(strings.ReplaceAll(test.want, "\n\t\t\t\t", "\n")) + "\n"
+			want := strings.TrimSpace(strings.ReplaceAll(test.want, "\n\t\t\t", "\n")) + "\n"
 			if got := outcome(resources, rules.Options{MergeDomains: test.merge}); got != want {
 				t.Errorf("got:\n%swant:\n%s", got, want)
 			}

@@ -5,7 +5,11 @@ import (
 	"time"
 
 	"ratelimit/src/testbed/harness"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestServer(t *testing.T) {
 	t.Parallel()

@@ -28,13 +28,22 @@ func TestCluster(t *testing.T) {
 		t.Errorf("%d primaries, %d addresses", len(p), len(c.Addrs))
 	}
 
-	// A slot moves, step by step.
+	moveSlotAndBack(t, c)
+	failOver(t, c)
+}
+
+func movedTo(kind, key string, to *Server) string {
+	return fmt.Sprintf("%s %d %s", kind, KeySlot(key), to.Addr)
+}
+
+// moveSlotAndBack moves a slot step by step, and back at once.
+func moveSlotAndBack(t *testing.T, c *Cluster) {
+	t.Helper()
 	slot := KeySlot("{b}")
 	from, to := c.NodeForSlot(t, slot), c.Nodes[2]
 	for i := range 250 {
 		from.Do(t, "SET", fmt.Sprintf("{b}%d", i), i)
 	}
-	redirect := func(kind string, to *Server) string { return fmt.Sprintf("%s %d %s", kind, slot, to.Addr) }
 	m := c.StartMigration(t, slot, to)
 	if n := m.Move(t, 10); n != 10 {
 		t.Errorf("%d keys moved", n)
@@ -43,7 +52,7 @@ func TestCluster(t *testing.T) {
 	for i := range 250 {
 		if _, err := from.Try("GET", fmt.Sprintf("{b}%d", i)); err != nil {
 			asked++
-			if err.Error() != redirect("ASK", to) {
+			if err.Error() != movedTo("ASK", "{b}", to) {
 				t.Error(err)
 			}
 		}
@@ -51,7 +60,7 @@ func TestCluster(t *testing.T) {
 	if asked != 10 {
 		t.Errorf("%d keys were asked elsewhere", asked)
 	}
-	if _, err := to.Try("SET", "{b}new", 1); err == nil || err.Error() != redirect("MOVED", from) {
+	if _, err := to.Try("SET", "{b}new", 1); err == nil || err.Error() != movedTo("MOVED", "{b}", from) {
 		t.Errorf("the new owner, early: %v", err)
 	}
 	g := to.Client(t)
@@ -61,7 +70,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	m.Finish(t)
-	if _, err := from.Try("GET", "{b}1"); err == nil || err.Error() != redirect("MOVED", to) {
+	if _, err := from.Try("GET", "{b}1"); err == nil || err.Error() != movedTo("MOVED", "{b}", to) {
 		t.Errorf("the old owner, late: %v", err)
 	}
 	if n := to.Do(t, "CLUSTER", "COUNTKEYSINSLOT", slot); n != int64(251) {
@@ -71,13 +80,17 @@ func TestCluster(t *testing.T) {
 	if c.NodeForKey(t, "b") != from {
 		t.Error("the slot did not return")
 	}
+}
 
-	// A replica takes over, first in order and then after a death.
+// failOver promotes a replica by command, and the old primary again after a kill.
+func failOver(t *testing.T, c *Cluster) {
+	t.Helper()
+	from := c.NodeForKey(t, "b")
 	next := c.FailoverReplica(t, from)
 	if next != c.Nodes[3] || c.NodeForKey(t, "b") != next {
 		t.Errorf("promoted %s", next.Addr)
 	}
-	if _, err := from.Try("GET", "{b}1"); err == nil || err.Error() != redirect("MOVED", next) {
+	if _, err := from.Try("GET", "{b}1"); err == nil || err.Error() != movedTo("MOVED", "{b}", next) {
 		t.Errorf("the replica: %v", err)
 	}
 	next.Kill()

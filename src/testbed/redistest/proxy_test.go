@@ -14,262 +14,314 @@ import (
 	"ratelimit/src/testbed/harness"
 )
 
+// proxyLab is a proxy before a server of Redis.
+type proxyLab struct {
+	s *Server
+	p *harness.Proxy
+}
+
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Options{})
-	p := harness.StartProxy(t, s.Addr)
-	dial := func(t *testing.T) *Client {
-		t.Helper()
-		c, err := Dial(p.Addr, DialOptions{Timeout: 300 * time.Millisecond})
-		if err != nil {
+	x := proxyLab{s, harness.StartProxy(t, s.Addr)}
+	for _, tt := range []struct {
+		name string
+		test func(*testing.T)
+	}{
+		{"passes", x.passes},
+		{"black hole", x.blackHole},
+		{"reset", x.reset},
+		{"reset of a black hole", x.resetOfABlackHole},
+		{"latency", x.latency},
+		{"refuse", x.refuse},
+		{"drop replies", x.dropReplies},
+		{"garbage", x.garbage},
+		{"cut", x.cut},
+		{"drip", x.drip},
+		{"jitter", x.jitter},
+		{"silence", x.silence},
+		{"another target", x.anotherTarget},
+		{"another address", x.anotherAddress},
+		{"hold", x.hold},
+		{"half close", x.halfClose},
+		{"the server dies", x.theServerDies},
+		{"Unix socket", x.unixSocket},
+	} {
+		t.Run(tt.name, tt.test)
+	}
+}
+
+func (x proxyLab) dial(t *testing.T) *Client {
+	t.Helper()
+	c, err := Dial(x.p.Addr, DialOptions{Timeout: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func (x proxyLab) incr(t *testing.T, c *Client, want int64) {
+	t.Helper()
+	if reply, err := c.Do("INCR", t.Name()); err != nil || reply != want {
+		t.Errorf("INCR: %v, %v, want %d", reply, err, want)
+	}
+}
+
+func (x proxyLab) fails(t *testing.T, c *Client, want error) {
+	t.Helper()
+	if reply, err := c.Do("INCR", t.Name()); !errors.Is(err, want) {
+		t.Errorf("INCR: %v, %v, want %v", reply, err, want)
+	}
+}
+
+func (x proxyLab) stored(t *testing.T, want any) {
+	t.Helper()
+	if reply := x.s.Do(t, "GET", t.Name()); reply != want {
+		t.Errorf("Redis has %v, not %v", reply, want)
+	}
+}
+
+func (x proxyLab) passes(t *testing.T) {
+	c := x.dial(t)
+	x.incr(t, c, 1)
+	if x.p.Open() != 1 || x.p.Accepted() != 1 {
+		t.Errorf("open %d, accepted %d", x.p.Open(), x.p.Accepted())
+	}
+	long := strings.Repeat("x", 1<<20)
+	if reply, err := c.Do("ECHO", long); err != nil || reply != long {
+		t.Errorf("ECHO: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	harness.Await(t, harness.Deadline, "the connection stays", func() error {
+		if x.p.Open() > 0 {
+			return errors.New("open")
+		}
+		return nil
+	})
+}
+
+func (x proxyLab) blackHole(t *testing.T) {
+	old, idle := x.dial(t), x.dial(t)
+	x.incr(t, old, 1)
+	x.incr(t, idle, 2)
+	x.p.Blackhole()
+	x.fails(t, old, os.ErrDeadlineExceeded)
+	x.fails(t, x.dial(t), os.ErrDeadlineExceeded)
+	x.p.Heal()
+	x.fails(t, old, os.ErrDeadlineExceeded) // it lost bytes
+	x.incr(t, idle, 3)
+	x.incr(t, x.dial(t), 4)
+	x.stored(t, "4")
+}
+
+func (x proxyLab) reset(t *testing.T) {
+	c := x.dial(t)
+	x.incr(t, c, 1)
+	x.p.Reset()
+	x.fails(t, c, syscall.ECONNRESET)
+	x.incr(t, x.dial(t), 2)
+}
+
+func (x proxyLab) resetOfABlackHole(t *testing.T) {
+	x.p.Blackhole()
+	before := x.p.Accepted()
+	c := x.dial(t)
+	harness.Await(t, harness.Deadline, "not accepted", func() error {
+		if x.p.Accepted() == before {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	x.p.Reset()
+	x.fails(t, c, syscall.ECONNRESET)
+	x.p.Heal()
+}
+
+func (x proxyLab) latency(t *testing.T) {
+	c := x.dial(t)
+	x.incr(t, c, 1)
+	x.p.Latency(100 * time.Millisecond)
+	begin := time.Now()
+	for range 5 {
+		if err := c.Send("INCR", t.Name()); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = c.Close() })
-		return c
 	}
-	incr := func(t *testing.T, c *Client, want int64) {
-		t.Helper()
-		if reply, err := c.Do("INCR", t.Name()); err != nil || reply != want {
-			t.Errorf("INCR: %v, %v, want %d", reply, err, want)
-		}
-	}
-	fails := func(t *testing.T, c *Client, want error) {
-		t.Helper()
-		if reply, err := c.Do("INCR", t.Name()); !errors.Is(err, want) {
-			t.Errorf("INCR: %v, %v, want %v", reply, err, want)
-		}
-	}
-	stored := func(t *testing.T, want any) {
-		t.Helper()
-		if reply := s.Do(t, "GET", t.Name()); reply != want {
-			t.Errorf("Redis has %v, not %v", reply, want)
-		}
-	}
-
-	t.Run("passes", func(t *testing.T) {
-		c := dial(t)
-		incr(t, c, 1)
-		if p.Open() != 1 || p.Accepted() != 1 {
-			t.Errorf("open %d, accepted %d", p.Open(), p.Accepted())
-		}
-		long := strings.Repeat("x", 1<<20)
-		if reply, err := c.Do("ECHO", long); err != nil || reply != long {
-			t.Errorf("ECHO: %v", err)
-		}
-		if err := c.Close(); err != nil {
+	for range 5 {
+		if _, err := c.Receive(); err != nil {
 			t.Error(err)
 		}
-		harness.Await(t, harness.Deadline, "the connection stays", func() error {
-			if p.Open() > 0 {
-				return errors.New("open")
-			}
-			return nil
-		})
-	})
-	t.Run("black hole", func(t *testing.T) {
-		old, idle := dial(t), dial(t)
-		incr(t, old, 1)
-		incr(t, idle, 2)
-		p.Blackhole()
-		fails(t, old, os.ErrDeadlineExceeded)
-		fails(t, dial(t), os.ErrDeadlineExceeded)
-		p.Heal()
-		fails(t, old, os.ErrDeadlineExceeded) // it lost bytes
-		incr(t, idle, 3)
-		incr(t, dial(t), 4)
-		stored(t, "4")
-	})
-	t.Run("reset", func(t *testing.T) {
-		c := dial(t)
-		incr(t, c, 1)
-		p.Reset()
-		fails(t, c, syscall.ECONNRESET)
-		incr(t, dial(t), 2)
-	})
-	t.Run("reset of a black hole", func(t *testing.T) {
-		p.Blackhole()
-		before := p.Accepted()
-		c := dial(t)
-		harness.Await(t, harness.Deadline, "not accepted", func() error {
-			if p.Accepted() == before {
-				return errors.New("not yet")
-			}
-			return nil
-		})
-		p.Reset()
-		fails(t, c, syscall.ECONNRESET)
-		p.Heal()
-	})
-	t.Run("latency", func(t *testing.T) {
-		c := dial(t)
-		incr(t, c, 1)
-		p.Latency(100 * time.Millisecond)
-		begin := time.Now()
-		for range 5 {
-			if err := c.Send("INCR", t.Name()); err != nil {
-				t.Fatal(err)
-			}
+	}
+	if took := time.Since(begin); took < 100*time.Millisecond || took > 290*time.Millisecond {
+		t.Errorf("five replies took %v", took)
+	}
+	x.p.Heal()
+	x.incr(t, c, 7)
+}
+
+func (x proxyLab) refuse(t *testing.T) {
+	c := x.dial(t)
+	x.incr(t, c, 1)
+	x.p.Refuse()
+	x.p.Refuse()
+	if _, err := Dial(x.p.Addr, DialOptions{}); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("Dial: %v", err)
+	}
+	x.incr(t, c, 2)
+	x.p.Heal()
+	x.p.Heal()
+	x.incr(t, x.dial(t), 3)
+}
+
+func (x proxyLab) dropReplies(t *testing.T) {
+	c := x.dial(t)
+	x.incr(t, c, 1)
+	x.p.DropReplies()
+	x.fails(t, c, os.ErrDeadlineExceeded)
+	x.stored(t, "2")
+	x.p.Heal()
+	x.fails(t, c, os.ErrDeadlineExceeded)
+	x.incr(t, x.dial(t), 4)
+}
+
+func (x proxyLab) garbage(t *testing.T) {
+	c := x.dial(t)
+	x.incr(t, c, 1)
+	x.p.Garbage()
+	if reply, err := c.Do("INCR", t.Name()); err == nil || !strings.Contains(err.Error(), "not a reply") {
+		t.Errorf("INCR: %v, %v", reply, err)
+	}
+	x.p.Heal()
+	x.incr(t, x.dial(t), 3)
+}
+
+func (x proxyLab) cut(t *testing.T) {
+	c := x.dial(t)
+	x.incr(t, c, 1)
+	x.p.Cut()
+	x.fails(t, c, io.EOF) // in the middle of ":2"
+	x.stored(t, "2")
+	x.p.Heal()
+	x.incr(t, x.dial(t), 3)
+}
+
+func (x proxyLab) drip(t *testing.T) {
+	c := x.dial(t)
+	x.incr(t, c, 1)
+	x.p.Drip(20 * time.Millisecond)
+	begin := time.Now()
+	x.incr(t, c, 2) // of four bytes
+	if took := time.Since(begin); took < 80*time.Millisecond {
+		t.Errorf("four bytes took %v", took)
+	}
+	x.p.Heal()
+	x.incr(t, c, 3)
+}
+
+func (x proxyLab) jitter(t *testing.T) {
+	c := x.dial(t)
+	x.p.Jitter(20*time.Millisecond, 60*time.Millisecond)
+	begin := time.Now()
+	for n := range int64(3) {
+		x.incr(t, c, n+1)
+	}
+	if took := time.Since(begin); took < 60*time.Millisecond {
+		t.Errorf("three replies took %v", took)
+	}
+	x.p.Heal()
+	x.incr(t, c, 4)
+}
+
+func (x proxyLab) silence(t *testing.T) {
+	old := x.dial(t)
+	x.incr(t, old, 1)
+	x.p.Silence()
+	x.fails(t, old, os.ErrDeadlineExceeded)
+	x.incr(t, x.dial(t), 2)
+}
+
+func (x proxyLab) anotherTarget(t *testing.T) {
+	other := Start(t, Options{})
+	other.Do(t, "SET", t.Name(), 41)
+	old := x.dial(t)
+	x.incr(t, old, 1)
+	x.p.Aim(other.Addr)
+	x.incr(t, x.dial(t), 42)
+	x.incr(t, old, 2)
+	x.p.Aim(x.s.Addr)
+	x.incr(t, x.dial(t), 3)
+}
+
+func (x proxyLab) anotherAddress(t *testing.T) {
+	_, port, err := net.SplitHostPort(x.p.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Dial(harness.StartProxyAt(t, net.JoinHostPort("127.0.0.2", port), x.s.Addr).Addr, DialOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	x.incr(t, c, 1)
+}
+
+func (x proxyLab) hold(t *testing.T) {
+	c := x.dial(t)
+	x.incr(t, c, 1)
+	x.p.Hold()
+	x.fails(t, c, os.ErrDeadlineExceeded)
+	x.stored(t, "1")
+	x.p.Heal()
+	if reply, err := c.Receive(); err != nil || reply != int64(2) {
+		t.Errorf("after the hold: %v, %v", reply, err)
+	}
+	x.incr(t, c, 3)
+}
+
+func (x proxyLab) halfClose(t *testing.T) {
+	c := x.dial(t)
+	x.incr(t, c, 1)
+	x.p.HalfClose()
+	x.fails(t, c, io.EOF)
+	harness.Await(t, harness.Deadline, "the request did not arrive", func() error {
+		if reply := x.s.Do(t, "GET", t.Name()); reply != "2" {
+			return errors.New("not yet")
 		}
-		for range 5 {
-			if _, err := c.Receive(); err != nil {
-				t.Error(err)
-			}
+		return nil
+	})
+	x.incr(t, x.dial(t), 3)
+}
+
+func (x proxyLab) theServerDies(t *testing.T) {
+	c := x.dial(t)
+	x.incr(t, c, 1)
+	x.s.Kill()
+	x.fails(t, c, io.EOF)
+	// The proxy resets what it cannot pass on, maybe before Dial returns.
+	if late, err := Dial(x.p.Addr, DialOptions{}); err == nil {
+		if _, err := late.Do("PING"); err == nil {
+			t.Error("PING: no error")
 		}
-		if took := time.Since(begin); took < 100*time.Millisecond || took > 290*time.Millisecond {
-			t.Errorf("five replies took %v", took)
-		}
-		p.Heal()
-		incr(t, c, 7)
-	})
-	t.Run("refuse", func(t *testing.T) {
-		c := dial(t)
-		incr(t, c, 1)
-		p.Refuse()
-		p.Refuse()
-		if _, err := Dial(p.Addr, DialOptions{}); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("Dial: %v", err)
-		}
-		incr(t, c, 2)
-		p.Heal()
-		p.Heal()
-		incr(t, dial(t), 3)
-	})
-	t.Run("drop replies", func(t *testing.T) {
-		c := dial(t)
-		incr(t, c, 1)
-		p.DropReplies()
-		fails(t, c, os.ErrDeadlineExceeded)
-		stored(t, "2")
-		p.Heal()
-		fails(t, c, os.ErrDeadlineExceeded)
-		incr(t, dial(t), 4)
-	})
-	t.Run("garbage", func(t *testing.T) {
-		c := dial(t)
-		incr(t, c, 1)
-		p.Garbage()
-		if reply, err := c.Do("INCR", t.Name()); err == nil || !strings.Contains(err.Error(), "not a reply") {
-			t.Errorf("INCR: %v, %v", reply, err)
-		}
-		p.Heal()
-		incr(t, dial(t), 3)
-	})
-	t.Run("cut", func(t *testing.T) {
-		c := dial(t)
-		incr(t, c, 1)
-		p.Cut()
-		fails(t, c, io.EOF) // in the middle of ":2"
-		stored(t, "2")
-		p.Heal()
-		incr(t, dial(t), 3)
-	})
-	t.Run("drip", func(t *testing.T) {
-		c := dial(t)
-		incr(t, c, 1)
-		p.Drip(20 * time.Millisecond)
-		begin := time.Now()
-		incr(t, c, 2) // of four bytes
-		if took := time.Since(begin); took < 80*time.Millisecond {
-			t.Errorf("four bytes took %v", took)
-		}
-		p.Heal()
-		incr(t, c, 3)
-	})
-	t.Run("jitter", func(t *testing.T) {
-		c := dial(t)
-		p.Jitter(20*time.Millisecond, 60*time.Millisecond)
-		begin := time.Now()
-		for n := range int64(3) {
-			incr(t, c, n+1)
-		}
-		if took := time.Since(begin); took < 60*time.Millisecond {
-			t.Errorf("three replies took %v", took)
-		}
-		p.Heal()
-		incr(t, c, 4)
-	})
-	t.Run("silence", func(t *testing.T) {
-		old := dial(t)
-		incr(t, old, 1)
-		p.Silence()
-		fails(t, old, os.ErrDeadlineExceeded)
-		incr(t, dial(t), 2)
-	})
-	t.Run("another target", func(t *testing.T) {
-		other := Start(t, Options{})
-		other.Do(t, "SET", t.Name(), 41)
-		old := dial(t)
-		incr(t, old, 1)
-		p.Aim(other.Addr)
-		incr(t, dial(t), 42)
-		incr(t, old, 2)
-		p.Aim(s.Addr)
-		incr(t, dial(t), 3)
-	})
-	t.Run("another address", func(t *testing.T) {
-		_, port, err := net.SplitHostPort(p.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := Dial(harness.StartProxyAt(t, net.JoinHostPort("127.0.0.2", port), s.Addr).Addr, DialOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = c.Close() }()
-		incr(t, c, 1)
-	})
-	t.Run("hold", func(t *testing.T) {
-		c := dial(t)
-		incr(t, c, 1)
-		p.Hold()
-		fails(t, c, os.ErrDeadlineExceeded)
-		stored(t, "1")
-		p.Heal()
-		if reply, err := c.Receive(); err != nil || reply != int64(2) {
-			t.Errorf("after the hold: %v, %v", reply, err)
-		}
-		incr(t, c, 3)
-	})
-	t.Run("half close", func(t *testing.T) {
-		c := dial(t)
-		incr(t, c, 1)
-		p.HalfClose()
-		fails(t, c, io.EOF)
-		harness.Await(t, harness.Deadline, "the request did not arrive", func() error {
-			if reply := s.Do(t, "GET", t.Name()); reply != "2" {
-				return errors.New("not yet")
-			}
-			return nil
-		})
-		incr(t, dial(t), 3)
-	})
-	t.Run("the server dies", func(t *testing.T) {
-		c := dial(t)
-		incr(t, c, 1)
-		s.Kill()
-		fails(t, c, io.EOF)
-		// The proxy resets what it cannot pass on, maybe before Dial returns.
-		if late, err := Dial(p.Addr, DialOptions{}); err == nil {
-			if _, err := late.Do("PING"); err == nil {
-				t.Error("PING: no error")
-			}
-			_ = late.Close()
-		}
-		p.Blackhole()
-		fails(t, dial(t), os.ErrDeadlineExceeded)
-		p.Heal()
-		s.Restart(t)
-		incr(t, dial(t), 1)
-	})
-	t.Run("Unix socket", func(t *testing.T) {
-		s := Start(t, Options{UnixSocket: true})
-		c, err := Dial(harness.StartProxy(t, s.Socket).Addr, DialOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = c.Close() }()
-		incr(t, c, 1)
-	})
+		_ = late.Close()
+	}
+	x.p.Blackhole()
+	x.fails(t, x.dial(t), os.ErrDeadlineExceeded)
+	x.p.Heal()
+	x.s.Restart(t)
+	x.incr(t, x.dial(t), 1)
+}
+
+func (x proxyLab) unixSocket(t *testing.T) {
+	s := Start(t, Options{UnixSocket: true})
+	c, err := Dial(harness.StartProxy(t, s.Socket).Addr, DialOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	x.incr(t, c, 1)
 }
 
 // Servers behind proxies tell everybody the proxies' addresses, and nobody their
