@@ -27,7 +27,7 @@ func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHi
 	}
 	now.End = min(now.End, latest)
 	v := Outcome{Before: now.Count}
-	v.Over = op.asks() && min(now.Count+amount, MaxCounted) > l.Max
+	v.Over = op.Asks() && min(now.Count+amount, MaxCounted) > l.Max
 	v.After = op.apply(l, v.Over, now.Count, amount, MaxCounted)
 	v.Charged = v.After != v.Before
 	after := FirstHit{Count: v.After, End: now.End}

@@ -36,7 +36,7 @@ func Window(at int64, period time.Duration) (start, end int64) {
 func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, Outcome) {
 	_, end := Window(at, l.Period)
 	v := Outcome{Before: count, ResetAfter: time.Duration(end - at)}
-	v.Over = op.asks() && min(count+amount, MaxCount) > l.Max
+	v.Over = op.Asks() && min(count+amount, MaxCount) > l.Max
 	v.After = op.apply(l, v.Over, count, amount, MaxCount)
 	v.Charged = op.adds(l, v.Over) || v.After != count
 	v.setRetry(l, amount, v.ResetAfter)

@@ -55,7 +55,7 @@ func (l *Limit) Increment(amount uint64) int64 {
 // Source: ITU-T I.371, virtual scheduling algorithm; redis-cell for the reply.
 func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Outcome) {
 	if l.Max == 0 {
-		v := Outcome{Over: op.asks() && amount > 0, FullUntil: endOfTime}
+		v := Outcome{Over: op.Asks() && amount > 0, FullUntil: endOfTime}
 		v.setRetry(l, amount, 0)
 		return s, v
 	}
@@ -73,8 +73,8 @@ func TakeGCRA(l *Limit, s Arrival, at int64, op Op, amount uint64) (Arrival, Out
 	}
 	used := func(tat int64) uint64 { return uint64((tat + emission - 1) / emission) }
 	increment := l.Increment(amount)
-	v := Outcome{Before: used(tat), Interval: hasLast && op.asks()}
-	v.Over = v.Interval || op.asks() && tat+increment > tolerance
+	v := Outcome{Before: used(tat), Interval: hasLast && op.Asks()}
+	v.Over = v.Interval || op.Asks() && tat+increment > tolerance
 	next := int64(op.apply(l, v.Over, uint64(tat), uint64(increment), uint64(ahead)))
 	recorded := amount > 0 && op.adds(l, v.Over)
 	if recorded {

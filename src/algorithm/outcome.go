@@ -47,8 +47,8 @@ func (o Op) String() string {
 // Valid reports whether o is one of the constants.
 func (o Op) Valid() bool { return o < ops }
 
-// asks reports whether o can be refused.
-func (o Op) asks() bool { return o == Charge || o == Look }
+// Asks reports whether o can be refused.
+func (o Op) Asks() bool { return o == Charge || o == Look }
 
 // adds reports whether o adds its amount to the counter. over says that it was refused.
 func (o Op) adds(l *Limit, over bool) bool {

@@ -95,8 +95,8 @@ func (s *SlidingState) Outcome(l *Limit, op Op, amount uint64) (v Outcome) {
 // decide sets whether the hit is over, and what it charges.
 func (s *SlidingState) decide(v *Outcome, l *Limit, op Op, amount uint64) {
 	v.Before = s.Used
-	v.Interval = op.asks() && s.Newest >= 0 && s.Newest < l.MinInterval
-	v.Over = v.Interval || op.asks() && s.Used+amount > l.Max
+	v.Interval = op.Asks() && s.Newest >= 0 && s.Newest < l.MinInterval
+	v.Over = v.Interval || op.Asks() && s.Used+amount > l.Max
 	v.After = op.apply(l, v.Over, s.Used, amount, MaxCounted)
 	v.Charged = amount > 0 && (op.adds(l, v.Over) || op == Refund && s.Used > 0)
 }

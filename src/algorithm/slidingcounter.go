@@ -53,7 +53,7 @@ func TakeSlidingCounter(l *Limit, s Buckets, at int64, op Op, amount uint64) (Bu
 	moved, now := s.At(at, l.Period)
 	elapsed := now - moved.Start
 	v := Outcome{Before: moved.estimate(elapsed, l.Period)}
-	v.Over = op.asks() && addSaturating(v.Before, amount) > l.Max
+	v.Over = op.Asks() && addSaturating(v.Before, amount) > l.Max
 	after := moved
 	after.Current = op.apply(l, v.Over, moved.Current, amount, MaxCounted)
 	v.Charged = after.Current != moved.Current

@@ -9,14 +9,13 @@ import "context"
 
 // Backend keeps the counters. The limiter calls it once per request.
 type Backend interface {
-	// Take charges every hit of b as its Op says and fills b.Verdicts, in
-	// order. A hit sees what the hits before it charged, also under the same
-	// key. Hits marked Atomic are charged only if their whole group passes.
+	// Take charges every hit of b as its Op says and fills b.Verdicts, in order. A
+	// hit sees what the hits before it charged. Atomic hits are charged only if their
+	// whole group passes.
 	//
-	// The error is for misuse only; a store that did not answer is a Verdict's
-	// Err. Take keeps nothing of b once it returns, is safe for concurrent use
-	// and returns soon after ctx ends. One that may have to wait gives up a little
-	// before the deadline of ctx, so that whoever stands in front of it can still
-	// answer in its stead.
+	// The error reports misuse only; if the store does not answer, Verdict.Err says
+	// so. Take keeps nothing of b, is safe for concurrent use and returns soon after
+	// ctx ends. A store that may have to wait gives up a little before the deadline of
+	// ctx, so that the backend in front of it can still decide.
 	Take(ctx context.Context, b *Batch) error
 }

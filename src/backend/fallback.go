@@ -24,7 +24,7 @@ const (
 
 var fallbackNames = [fallbacks]string{"error", "allow", "deny", "local"}
 
-// String is the word that a rule file uses.
+// String returns the word that rule files use.
 func (f Fallback) String() string {
 	if f < fallbacks {
 		return fallbackNames[f]
@@ -32,11 +32,11 @@ func (f Fallback) String() string {
 	return fmt.Sprintf("fallback %d", uint8(f))
 }
 
-// ParseFallback is the one that a rule file calls so.
+// ParseFallback returns the fallback with that word.
 func ParseFallback(word string) (f Fallback, ok bool) {
 	i := slices.Index(fallbackNames[:], word)
 	return Fallback(max(i, 0)), i >= 0
 }
 
-// Fallbacks are the words for all there are.
+// Fallbacks returns the words of all fallbacks.
 func Fallbacks() []string { return slices.Clone(fallbackNames[:]) }

@@ -1,21 +1,17 @@
 package backend
 
-import (
-	"ratelimit/src/algorithm"
-)
+import "ratelimit/src/algorithm"
 
 // Hit is one charge of a request against one limit.
 type Hit struct {
-	// Key is what the store counts under. It is the caller's memory, valid
-	// only during Take.
+	// Key names the counter. It is the caller's memory, valid only during Take.
 	Key []byte
-	// Tag is how many bytes of Key, from its front, name what a store of several
-	// servers keeps on one of them. 0: all of Key. Whether hits on equal keys
-	// with different tags share a counter is the store's business.
+	// Tag is the length of the front part of Key that chooses the server, in a store of
+	// several servers; 0: all of Key. Hits on equal keys with different tags may or may
+	// not share a counter.
 	Tag int
-	// Together says that the hit is one of several charges of a descriptor, so
-	// that its counter has to be apart from those of other limits on Key, and
-	// beside them.
+	// Together says that the hit is one of several charges of a descriptor. Its counter
+	// must differ from those of other limits on Key, and be on the same server.
 	Together bool
 	// CountDown says that the store keeps, under Key as it stands, how much of the
 	// limit remains, and that this key expires with the window. The limit is a
@@ -26,21 +22,19 @@ type Hit struct {
 	// Amount is in [0, MaxAmount].
 	Amount uint64
 	Op     algorithm.Op
-	// Group joins the hits that stand or fall together. The hits of one group
-	// stand side by side in a batch.
+	// Group is the same for hits that pass or fail together. They are neighbours.
 	Group uint16
-	// Atomic hits are charged only if every hit of their group passes; then
-	// also a limit with CountBlocked does not count what was refused.
+	// Atomic hits are charged only if every hit of their group passes, even if the
+	// limit has CountBlocked.
 	Atomic bool
-	// NoVeto hits (shadow mode) are judged and charged, but their refusal
-	// stops nobody else.
+	// NoVeto hits (shadow mode) are decided and charged, but do not refuse their group.
 	NoVeto bool
-	// Fallback says how the hit is decided if the store does not answer. Stores
-	// ignore it; the layer in front of them reads it.
+	// Fallback says how the hit is decided if the store does not answer. Stores ignore
+	// it; package fallback reads it.
 	Fallback Fallback
 }
 
-// AnyAtomic reports whether hits, the hits of one group, stand or fall together.
+// AnyAtomic reports whether one of hits, the hits of one group, is atomic.
 func AnyAtomic(hits []Hit) bool {
 	for i := range hits {
 		if hits[i].Atomic {
@@ -50,10 +44,10 @@ func AnyAtomic(hits []Hit) bool {
 	return false
 }
 
-// AsLook is h without its effect: would it pass? What asks for nothing, a refund
-// or a force, looks at the state as it is.
+// AsLook returns a look that asks whether h would pass. For a refund or a force it asks
+// for 0.
 func (h Hit) AsLook() Hit {
-	if h.Op == algorithm.Refund || h.Op == algorithm.Force {
+	if !h.Op.Asks() {
 		h.Amount = 0
 	}
 	h.Op, h.Atomic = algorithm.Look, false

@@ -26,10 +26,10 @@ type Verdict struct {
 	Err error
 }
 
-// Looked is the verdict on h of v, which may be that on h AsLook: a refund or a
-// forced hit that was only looked at may seem over, but never is.
+// Looked returns the verdict on h, given v, which may be the verdict on h.AsLook(). A look
+// may be over where a refund or a forced hit never is.
 func (h *Hit) Looked(v Verdict) Verdict {
-	if h.Op == algorithm.Refund || h.Op == algorithm.Force {
+	if !h.Op.Asks() {
 		v.Over, v.Interval, v.RetryAfter = false, false, 0
 	}
 	return v

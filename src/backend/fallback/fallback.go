@@ -1,20 +1,13 @@
-// Package fallback stands in front of a store that may not answer, and does what
-// each hit says of that case: leaves the error, lets it pass, refuses it, or counts
-// it in this process.
+// Package fallback stands in front of a store that may not answer. It then does what each
+// hit says: returns the error, allows the hit, denies it, or counts it in this process.
 //
-// # Counting here
-//
-// What is counted here is held to this replica's share of the limit, which is
-// algorithm.Limit.Share of the number of replicas: configured, or counted by heartbeats in the
-// store (see census). The counters begin empty and stay from one outage to the next.
-// The store counts none of these hits, also not after the outage. So in each window at
-// most the limit passes by the store's count, and the sum of all shares by those here:
-// 2 x Max + n - 1 with n replicas, however often the store comes and goes. A replica
-// that restarts brings another share, a store that loses its counters another limit,
-// and so do more replicas than were counted.
-//
-// A hit whose reply was lost may have been counted by the store, and is counted here
-// as well.
+// Local counters enforce algorithm.Limit.Share of the number of replicas, which is
+// configured, or counted by heartbeats in the store. They start empty and live on from one
+// outage to the next, and the store never counts their hits. So in each window at most the
+// limit passes by the store's count, and all shares together by local counts: 2 x Max + n -
+// 1 with n replicas, however often the store fails; with Max 100 and 4 replicas 203. More
+// can pass if a replica restarts, if a store loses its counters, and if there are more
+// replicas than were counted. A hit whose reply was lost may be counted in both.
 package fallback
 
 import (
@@ -28,41 +21,40 @@ import (
 	"ratelimit/src/backend/memory"
 )
 
-// Config says how a Store is shared, and how large it may grow.
+// Config configures a Store.
 type Config struct {
-	// Replicas is how many processes share the limits. 0: as many as heartbeats
-	// in the store say, while UseLocal is in force, and until they do 1.
+	// Replicas is how many processes share the limits. With 0, heartbeats in the store
+	// count them while UseLocal is on; until they have, it is 1.
 	Replicas int
-	// KeyPrefix stands in front of the key of the heartbeats.
+	// KeyPrefix is in front of the key of the heartbeats.
 	KeyPrefix string
-	// MaxBytes caps the memory for the counters. Defaults to memory.DefaultMaxBytes;
-	// the smallest cap is memory.MinBytes.
+	// MaxBytes caps the memory for local counters. Defaults to memory.DefaultMaxBytes; the
+	// smallest cap is memory.MinBytes.
 	MaxBytes int64
-	// OnReplicas, if set, is told of each change of the number of replicas by
-	// heartbeats. It must not block.
+	// OnReplicas, if set, is called when heartbeats show another number of replicas. It
+	// must not block.
 	OnReplicas func(before, after int)
-	// OnUncounted, if set, is told why when heartbeats have failed for some
-	// windows in a row, once until they succeed. It must not block.
+	// OnUncounted, if set, is called with the error when heartbeats have failed for some
+	// windows in a row, once until one succeeds. It must not block.
 	OnUncounted func(error)
 }
 
-// Store is a limiter.Backend in front of another one. Its zero value is not
-// usable; see New.
+// Store is a backend.Backend in front of another one. Its zero value is not usable; see New.
 type Store struct {
 	next  backend.Backend
 	cfg   Config
-	local *memory.Store // what passed here
-	pool  sync.Pool     // of *scratch
+	local *memory.Store
+	pool  sync.Pool // of *scratch
 
 	replicas atomic.Int64
 	useLocal atomic.Bool
-	begin    chan struct{} // heartbeats
-	last     atomic.Int64  // when a hit had no answer last, in nanoseconds; 0: never
-	instead  [4]atomic.Uint64
+	start    chan struct{}    // wakes the heartbeats
+	last     atomic.Int64     // see Stats.Last; nanoseconds since the Unix epoch, 0: never
+	hits     [4]atomic.Uint64 // see Stats.Fallback
 }
 
-// New returns a store in front of next that counts nothing yet. Run must run for the
-// replicas to be counted.
+// New returns a store in front of next without local counters. Run must run for the replicas
+// to be counted.
 func New(next backend.Backend, cfg Config) (*Store, error) {
 	if cfg.Replicas < 0 {
 		return nil, fmt.Errorf("fallback: %d replicas", cfg.Replicas)
@@ -73,41 +65,41 @@ func New(next backend.Backend, cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		next: next, cfg: cfg, local: local,
-		pool: sync.Pool{New: func() any { return new(scratch) }}, begin: make(chan struct{}, 1),
+		pool: sync.Pool{New: func() any { return new(scratch) }}, start: make(chan struct{}, 1),
 	}
 	s.replicas.Store(int64(max(cfg.Replicas, 1)))
 	return s, nil
 }
 
-// UseLocal says whether some hits count here when the store does not answer:
-// only then there are heartbeats.
+// UseLocal sets whether some rules count locally when the store does not answer. Only then
+// are there heartbeats.
 func (s *Store) UseLocal(yes bool) {
 	s.useLocal.Store(yes)
 	if yes {
 		select {
-		case s.begin <- struct{}{}:
-		default: // they are about to
+		case s.start <- struct{}{}:
+		default: // the heartbeats have yet to see the previous signal
 		}
 	}
 }
 
-// Stats is what a Store says of itself.
+// Stats holds the figures of a Store.
 type Stats struct {
-	// Replicas is how many share the limits.
+	// Replicas is how many processes share the limits.
 	Replicas int
-	// Last is when a hit had no answer of the store last; zero: never.
+	// Last is when the store last did not answer a hit; zero: never.
 	Last time.Time
-	// Fallback counts the hits that had none, by what became of them.
-	Fallback [4]uint64 // by algorithm.Fallback
-	// Local are the counters here.
+	// Fallback counts the hits that the store did not answer, by backend.Fallback.
+	Fallback [4]uint64
+	// Local are the figures of the local counters.
 	Local memory.Stats
 }
 
-// Stats reads the store's figures.
+// Stats returns the current figures.
 func (s *Store) Stats() Stats {
 	st := Stats{Replicas: int(s.replicas.Load()), Local: s.local.Stats()}
 	for i := range st.Fallback {
-		st.Fallback[i] = s.instead[i].Load()
+		st.Fallback[i] = s.hits[i].Load()
 	}
 	if last := s.last.Load(); last != 0 {
 		st.Last = time.Unix(0, last)
@@ -115,18 +107,22 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Take sends b on, and replaces the verdicts of hits that got no answer; see
-// limiter.Backend. When ctx has ended nobody waits for them, and their Err stays.
+// Take sends b to the store, and decides the hits without an answer; see backend.Backend.
+// If ctx has ended, they keep their Err.
 //
-// An atomic group of which some hits have an answer, and others are decided here,
-// stands or falls together as far as that is still possible: what the store
-// charged stays charged.
+// In an atomic group with some hits answered and others decided here, what the store has
+// charged stays charged, and the rest is charged only if the group passes.
 func (s *Store) Take(ctx context.Context, b *backend.Batch) error {
-	if err := s.next.Take(ctx, b); err != nil {
+	if err := s.next.Take(ctx, b); err != nil || b.Err() == nil {
 		return err
 	}
-	if b.Err() == nil {
-		return nil
+	sc := s.pool.Get().(*scratch)
+	err := s.decide(ctx, b, sc)
+	if err == nil {
+		err = s.chargeRest(ctx, b, sc)
 	}
-	return s.decide(ctx, b, true)
+	if sc.local.Reset() && sc.rest.Reset() {
+		s.pool.Put(sc)
+	}
+	return err
 }

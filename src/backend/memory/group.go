@@ -130,7 +130,7 @@ func (s *Store) trySliding(g *group, h *backend.Hit, t *trial, now int64) algori
 	case t.again:
 		t.draft = int32(len(g.drafts))
 		g.drafts = append(g.drafts, s.shard(t.id).state(h.Limit, t.id, now).log.Draft())
-	case h.Op == algorithm.Refund || h.Op == algorithm.Force:
+	case !h.Op.Asks():
 		return algorithm.Outcome{}
 	default: // a look tells whether the only hit is over
 		st := s.shard(t.id).state(h.Limit, t.id, now)

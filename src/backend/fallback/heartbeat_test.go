@@ -69,7 +69,7 @@ func TestReplicasAreCounted(t *testing.T) {
 		stopTwo := run(t, stores[1], stores[2])
 		defer run(t, stores[3])()
 		for range 20 {
-			time.Sleep(2 * census.Period)
+			time.Sleep(2 * heartbeat.Period)
 			if replicas() != 4 {
 				t.Fatalf("%d of 4 are counted", replicas())
 			}
@@ -84,12 +84,12 @@ func TestReplicasAreCounted(t *testing.T) {
 			t.Errorf("a share is 3 of 10: %+v", v)
 		}
 		stopTwo()
-		time.Sleep(2 * census.Period)
+		time.Sleep(2 * heartbeat.Period)
 		if replicas() != 4 {
 			t.Errorf("without the store it is %d", replicas()) // the last number stays
 		}
 		down.down.Store(false)
-		time.Sleep(4 * census.Period) // two windows have to agree
+		time.Sleep(4 * heartbeat.Period) // two windows have to agree
 		if replicas() != 2 {
 			t.Errorf("%d of 2 are counted", replicas())
 		}
@@ -107,7 +107,7 @@ func TestLostHeartbeats(t *testing.T) {
 		lost time.Duration // how old the window is then
 	}{
 		{"after all came", 5 * time.Second},
-		{"while they came", beatWithin / 2},
+		{"while they came", addWithin / 2},
 		{"before they came", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -128,10 +128,10 @@ func TestLostHeartbeats(t *testing.T) {
 					}
 					return n
 				}
-				time.Sleep(2*census.Period - intoWindow())
+				time.Sleep(2*heartbeat.Period - intoWindow())
 				time.Sleep(tt.lost + time.Nanosecond)
 				shared.restart(t)
-				time.Sleep(census.Period - intoWindow() - time.Nanosecond)
+				time.Sleep(heartbeat.Period - intoWindow() - time.Nanosecond)
 				for _, f := range next { // and soon it is away
 					f.down.Store(true)
 				}
@@ -142,7 +142,7 @@ func TestLostHeartbeats(t *testing.T) {
 				for _, f := range next[:2] {
 					f.down.Store(false)
 				}
-				time.Sleep(3 * census.Period)
+				time.Sleep(3 * heartbeat.Period)
 				if got := replicas(); !slices.Equal(got, []int{2, 2, 4, 4}) {
 					t.Errorf("two are left, counted: %v", got)
 				}
@@ -189,7 +189,7 @@ func TestUncounted(t *testing.T) {
 			down bool
 			long time.Duration
 			want int64
-		}{{false, time.Minute, 0}, {true, 2 * census.Period, 0}, {false, time.Minute, 0}, {true, time.Hour, 1}, {false, time.Minute, 1}, {true, time.Minute, 2}} {
+		}{{false, time.Minute, 0}, {true, 2 * heartbeat.Period, 0}, {false, time.Minute, 0}, {true, time.Hour, 1}, {false, time.Minute, 1}, {true, time.Minute, 2}} {
 			next.down.Store(tt.down)
 			time.Sleep(tt.long)
 			if told.Load() != tt.want {
