@@ -10,8 +10,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"ratelimit/src/frontend/connlimit"
-	"ratelimit/src/metrics"
 	"ratelimit/src/settings"
 )
 
@@ -133,24 +131,4 @@ func reservedFiles(cfg *settings.Settings, openFiles int) int {
 		n += cfg.Memcache.Conns * len(cfg.Memcache.Servers)
 	}
 	return min(n, openFiles*3/4)
-}
-
-// connStats are the figures of the connections of a port.
-func connStats(port string, st connlimit.Stats, add func(metrics.Stat)) {
-	prefix := "ratelimit." + port + ".cx_"
-	add(metrics.Stat{Name: prefix + "active", Kind: metrics.KindGauge, Value: st.Open})
-	for name, n := range map[string]int64{
-		"total": st.Accepted, "refused": st.Refused, "evicted": st.Evicted, "idle_closed": st.Expired, "over_budget": st.OverBudget,
-	} {
-		add(metrics.Stat{Name: prefix + name, Kind: metrics.KindCounter, Value: n})
-	}
-}
-
-// stats are the figures of the ports. Divvy's has its own.
-func (p *ports) stats(add func(metrics.Stat)) {
-	for _, p := range p.all() {
-		if l, ok := p.Listener.(*connlimit.Listener); ok {
-			connStats(p.name, l.Stats(), add)
-		}
-	}
 }

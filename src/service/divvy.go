@@ -9,7 +9,6 @@ import (
 
 	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/limiter"
-	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 )
 
@@ -65,7 +64,7 @@ func (s *Service) buildDivvy(failed func(error)) error {
 	s.front.divvy = p
 	if p.Listener != nil {
 		close(p.needed)
-		s.counters.Source(p.figures)
+		s.counters.Add(p.figures)
 	}
 	return nil
 }
@@ -116,7 +115,7 @@ func (s *Service) runDivvy(ctx context.Context) error {
 	if d.Listener != nil {
 		return d.server.Serve(d.Listener)
 	}
-	s.counters.Source(d.figures)
+	s.counters.Add(d.figures)
 	failed := s.counters.Counter("ratelimit.divvy.listen_failed")
 	late := *d.port // a copy, since other goroutines read the port
 	for attempt := 1; ; attempt++ {
@@ -142,21 +141,4 @@ func (s *Service) runDivvy(ctx context.Context) error {
 		h.lateDivvy = late.Addr()
 	})
 	return d.server.Serve(late.Listener)
-}
-
-// figures are those of divvy's port.
-func (d *divvyPort) figures(add func(metrics.Stat)) {
-	st := d.server.Stats()
-	count := func(name string, value uint64) {
-		add(metrics.Stat{Name: "ratelimit.divvy." + name, Kind: metrics.KindCounter, Value: int64(value)})
-	}
-	add(metrics.Stat{Name: "ratelimit.divvy.cx_active", Kind: metrics.KindGauge, Value: int64(st.Open)})
-	count("cx_total", st.Accepted)
-	count("cx_refused", st.Refused)
-	count("cx_evicted", st.Evicted)
-	count("cx_over_budget", st.OverBudget)
-	count("hits", st.Hits)
-	for code, n := range st.Errors {
-		count("error."+code, n)
-	}
 }

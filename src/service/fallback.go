@@ -9,8 +9,6 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/fallback"
-	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/rules"
 	"ratelimit/src/settings"
 )
@@ -34,8 +32,7 @@ func (s *store) fallBack(cfg *settings.Settings, log *logrus.Logger) error {
 	}
 	s.Backend, s.fallback, s.bytes = f, f, func() int64 { return f.Stats().Local.Bytes }
 	s.runs = append(s.runs, f.Run)
-	s.stats = append(s.stats, fallbackStats(f))
-	s.samples = append(s.samples, fallbackSamples(f))
+	s.figures = append(s.figures, fallbackFigures(f))
 	return nil
 }
 
@@ -82,31 +79,4 @@ func (s *store) note(now time.Time) string {
 		text = fmt.Sprintf("degraded: a hit without an answer %v ago was decided by on_store_failure", max(ago, 0).Round(time.Millisecond))
 	}
 	return text
-}
-
-// fallbackStats are its figures under names for statsd and the debug port.
-func fallbackStats(f *fallback.Store) func(func(metrics.Stat)) {
-	return func(add func(metrics.Stat)) {
-		st := f.Stats()
-		for i, word := range backend.Fallbacks() {
-			add(metrics.Stat{Name: "ratelimit.fallback.hits_" + word, Kind: metrics.KindCounter, Value: int64(st.Fallback[i])})
-		}
-		add(metrics.Stat{Name: "ratelimit.fallback.replicas", Kind: metrics.KindGauge, Value: int64(st.Replicas)})
-		add(metrics.Stat{Name: "ratelimit.fallback.keys", Kind: metrics.KindGauge, Value: st.Local.Keys})
-	}
-}
-
-// fallbackSamples are the same as native metrics.
-func fallbackSamples(f *fallback.Store) func(func(prometheus.Sample)) {
-	return func(add func(prometheus.Sample)) {
-		st := f.Stats()
-		sample := func(name, help string, kind metrics.Kind, value int64, labels ...string) {
-			add(prometheus.Sample{Name: "ratelimit_fallback_" + name, Help: help, Labels: labels, Kind: kind, Value: float64(value)})
-		}
-		for i, word := range backend.Fallbacks() {
-			sample("hits_total", "Hits that the store did not answer, by what became of them.", metrics.KindCounter, int64(st.Fallback[i]), "instead", word)
-		}
-		sample("replicas", "How many replicas share the limits of on_store_failure: local.", metrics.KindGauge, int64(st.Replicas))
-		sample("keys", "Counters of on_store_failure: local.", metrics.KindGauge, st.Local.Keys)
-	}
 }

@@ -13,8 +13,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/frontend/admin"
-	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/rules"
 )
 
@@ -255,26 +253,6 @@ func (h *health) noteRefused(w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, "# newer rules were %s (%s)\n", why.to(operators), state)
 	return err
-}
-
-// samples are the native metrics that alerts use.
-func (h *health) samples(add func(prometheus.Sample)) {
-	h.mu.Lock()
-	ready, refused, domains := h.why() == reason{}, h.refused != nil, h.domains
-	h.mu.Unlock()
-	gauge := func(name, help string, yes bool) {
-		value := 0.0
-		if yes {
-			value = 1
-		}
-		add(prometheus.Sample{Name: name, Help: help, Kind: metrics.KindGauge, Value: value})
-	}
-	gauge("ratelimit_ready", "1 while this process should get traffic, as its health checks say.", ready)
-	gauge("ratelimit_config_refused", "1 while the rules that are there are not those in force, since they have a mistake.", refused)
-	add(prometheus.Sample{
-		Name: "ratelimit_config_domains", Help: "How many domains the rules in force have. Without one, everything passes.",
-		Kind: metrics.KindGauge, Value: float64(domains),
-	})
 }
 
 // buildHealth sets the state before the first rules and the first answer of a store.

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/service/logging"
 	"ratelimit/src/settings"
 
@@ -84,22 +82,6 @@ func (f *cutLines) Format(e *logrus.Entry) ([]byte, error) {
 		line, err = f.Formatter.Format(short)
 	}
 	return line, err
-}
-
-// logStats are the figures of the log's queue.
-func (o *Output) logStats(add func(metrics.Stat)) {
-	st := o.err.Stats()
-	add(metrics.Stat{Name: "ratelimit.log.dropped", Kind: metrics.KindCounter, Value: int64(st.Dropped)})
-	add(metrics.Stat{Name: "ratelimit.log.write_errors", Kind: metrics.KindCounter, Value: int64(st.Failed)})
-	add(metrics.Stat{Name: "ratelimit.log.waiting", Kind: metrics.KindGauge, Value: int64(st.Waiting)})
-}
-
-// logSamples are the same as native metrics.
-func (o *Output) logSamples(add func(prometheus.Sample)) {
-	st := o.err.Stats()
-	add(prometheus.Sample{Name: "ratelimit_log_dropped_total", Help: "Log lines dropped because the reader of stderr did not keep up.", Kind: metrics.KindCounter, Value: float64(st.Dropped)})
-	add(prometheus.Sample{Name: "ratelimit_log_write_errors_total", Help: "Writes to stderr that failed; they are repeated.", Kind: metrics.KindCounter, Value: float64(st.Failed)})
-	add(prometheus.Sample{Name: "ratelimit_log_waiting_bytes", Help: "Bytes of log lines that are not written yet.", Kind: metrics.KindGauge, Value: float64(st.Waiting)})
 }
 
 // httpLog takes what net/http says about broken connections, at debug level:

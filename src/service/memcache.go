@@ -8,8 +8,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/backend/memcached"
-	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/rules"
 	"ratelimit/src/settings"
 )
@@ -70,8 +68,7 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 		broken: func() int { return out.Stats().BreakersOpen },
 		slow:   out.Slow, timeout: "MEMCACHE_TIMEOUT", patience: pingPatience(from.Timeout),
 	})
-	s.stats = append(s.stats, memcacheStats(out))
-	s.samples = append(s.samples, memcacheSamples(out, batches))
+	s.figures = append(s.figures, memcacheFigures(out, batches))
 	return out, nil
 }
 
@@ -79,47 +76,4 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 func logChange(log *logrus.Logger, c memcached.Change) {
 	log.Warnf("MEMCACHE_SRV: the servers were %s and are %s now: %.0f %% of all keys have another server, where they are counted from 0",
 		strings.Join(c.Before, ", "), strings.Join(c.After, ", "), 100*c.Moved)
-}
-
-// memcacheStats are the figures of Memcached under upstream's names, and ours.
-// What only looks, which is an increment by nothing here, is its multiget.
-func memcacheStats(store *memcached.Store) func(func(metrics.Stat)) {
-	return func(add func(metrics.Stat)) {
-		st := store.Stats()
-		count := func(name string, value int64) {
-			add(metrics.Stat{Name: "ratelimit.memcache." + name, Kind: metrics.KindCounter, Value: value})
-		}
-		gauge := func(name string, value int64) {
-			add(metrics.Stat{Name: "ratelimit.memcache." + name, Kind: metrics.KindGauge, Value: value})
-		}
-		count("multiget.__code=success", st.Reads.Done)
-		count("multiget.__code=error", st.Reads.Failed)
-		count("increment.__code=success", st.Increments.Done)
-		count("increment.__code=miss", st.Increments.Missed)
-		count("increment.__code=error", st.Increments.Failed)
-		count("add.__code=success", st.Adds.Done)
-		count("add.__code=not_stored", st.Adds.Missed)
-		count("add.__code=error", st.Adds.Failed)
-		count("keys_requested", st.KeysRequested)
-		count("keys_found", st.KeysFound)
-		gauge("cx_active", st.Open)
-		count("cx_total", st.Dials)
-		count("server_changes", st.Changes)
-		count("lookups_failed", st.FailedLookups)
-		gauge("waiting", st.Waiting)
-	}
-}
-
-// memcacheSamples are the same as native metrics.
-func memcacheSamples(store *memcached.Store, batches *batchFigures) func(func(prometheus.Sample)) {
-	return func(add func(prometheus.Sample)) {
-		st := store.Stats()
-		out := storeSamples{add, []string{"store", "memcache"}}
-		out.connections(st.Servers, st.Open, st.Waiting, st.Dials)
-		out.batches(st.Failed, st.Commands, batches)
-		out.errors(st.Errors)
-		out.breakers(st.BreakersOpen, st.BreakerOpened)
-		out.count("server_changes_total", "How often SRV found other servers than before.", st.Changes)
-		out.count("lookups_failed_total", "How often SRV found nothing.", st.FailedLookups)
-	}
 }

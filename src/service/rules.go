@@ -13,7 +13,6 @@ import (
 	"ratelimit/src/files"
 	"ratelimit/src/files/certs"
 	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/loading"
@@ -98,9 +97,7 @@ func (s *Service) buildSource() error {
 		return s.buildXDS()
 	}
 	var count atomic.Int64 // of the last good load
-	s.counters.Source(func(add func(metrics.Stat)) {
-		add(metrics.Stat{Name: "runtime.num_values", Kind: metrics.KindGauge, Value: count.Load()})
-	})
+	s.counters.Add(func() []metrics.Figure { return []metrics.Figure{metrics.Gauge("runtime.num_values", count.Load())} })
 	cfg := filerules.Config{
 		Root:           s.Settings.RuntimeRoot,
 		Subdirectory:   s.Settings.RuntimeSubdirectory,
@@ -181,7 +178,7 @@ func (s *Service) buildXDS() error {
 		return fmt.Errorf("CONFIG_GRPC_XDS_SERVER_URL: %w", err)
 	}
 	s.rules.source = w
-	s.counters.Source(xdsStats(w))
+	s.counters.Add(xdsFigures(w))
 	return nil
 }
 
@@ -208,36 +205,4 @@ func xdsTLS(x settings.XDS) (*tls.Config, error) {
 	}
 	cfg.ServerName = x.SAN
 	return cfg, nil
-}
-
-// xdsSamples say, where a management server is asked, whether there is a stream to it.
-func (s *Service) xdsSamples(add func(prometheus.Sample)) {
-	w, ok := s.rules.source.(*xdsrules.Watcher)
-	if !ok {
-		return
-	}
-	connected := 0.0
-	if w.Stats().Connected {
-		connected = 1
-	}
-	add(prometheus.Sample{
-		Name: "ratelimit_xds_connected", Help: "1 while there is a stream to the management server.",
-		Kind: metrics.KindGauge, Value: connected,
-	})
-}
-
-// xdsStats are the figures of the connection to the management server.
-func xdsStats(w *xdsrules.Watcher) func(func(metrics.Stat)) {
-	return func(add func(metrics.Stat)) {
-		st := w.Stats()
-		active := int64(0)
-		if st.Connected {
-			active = 1
-		}
-		add(metrics.Stat{Name: "ratelimit.xds.cx_active", Kind: metrics.KindGauge, Value: active})
-		add(metrics.Stat{Name: "ratelimit.xds.cx_total", Kind: metrics.KindCounter, Value: st.Streams})
-		add(metrics.Stat{Name: "ratelimit.xds.cx_failed", Kind: metrics.KindCounter, Value: st.Failures})
-		add(metrics.Stat{Name: "ratelimit.xds.acks", Kind: metrics.KindCounter, Value: st.Acks})
-		add(metrics.Stat{Name: "ratelimit.xds.nacks", Kind: metrics.KindCounter, Value: st.Nacks})
-	}
 }

@@ -39,10 +39,7 @@ type sink interface {
 // buildStatistics makes the registry of metrics and the sink that the settings choose.
 func (s *Service) buildStatistics() error {
 	s.counters = metrics.New(metrics.Config{NearRatio: s.Settings.NearLimitRatio, MaxSeries: s.Settings.StatsMaxSeries})
-	s.stats.certReads.Timeout = time.Second // scrapes do not wait longer
-	for _, read := range append(s.store.stats, metrics.GoRuntime, s.certStats, s.hangingStats, s.ports.stats, s.Output.logStats, s.bufferedStats) {
-		s.counters.Source(read)
-	}
+	s.addFigures()
 	var pushed sink
 	var err error
 	switch s.Settings.Sink {
@@ -75,15 +72,13 @@ func (s *Service) jsonLines() (*jsonlines.Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.counters.Source(droppedStat(out.Dropped))
+	s.counters.Add(droppedFigure(out.Dropped))
 	return out, nil
 }
 
-// droppedStat is how many lines a sink dropped.
-func droppedStat(read func() uint64) func(func(metrics.Stat)) {
-	return func(add func(metrics.Stat)) {
-		add(metrics.Stat{Name: "ratelimit.stats.dropped", Kind: metrics.KindCounter, Value: int64(read())})
-	}
+// droppedFigure is how many lines a sink dropped.
+func droppedFigure(read func() uint64) func() []metrics.Figure {
+	return func() []metrics.Figure { return []metrics.Figure{metrics.Count("ratelimit.stats.dropped", read())} }
 }
 
 func (s *Service) statsd() (*statsd.Sink, error) {
@@ -109,7 +104,7 @@ func (s *Service) statsd() (*statsd.Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.counters.Source(droppedStat(func() uint64 { return out.Stats().Dropped }))
+	s.counters.Add(droppedFigure(func() uint64 { return out.Stats().Dropped }))
 	return out, nil
 }
 
@@ -133,7 +128,6 @@ func (s *Service) buildPrometheus() error {
 		Version:                    s.Version,
 		Commit:                     s.Commit,
 		OnWarn:                     func(err error) { s.log.Warn(err) },
-		Sources:                    append(s.store.samples, s.certSamples, s.clientCertSamples, s.xdsSamples, s.health.samples, s.hangingSamples, s.Output.logSamples, s.bufferedSamples),
 	})
 	if err != nil {
 		return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)
@@ -199,10 +193,8 @@ func (s *Service) divvySinks() error {
 	if own.HTTP {
 		took := s.counters.Latency("divvy")
 		pages := s.probes()
-		pages[own.MetricsPath] = prometheus.Samples(
-			func(add func(prometheus.Sample)) { counts.Samples(port(), took, add) },
-			func(err error) { s.log.Warn(err) },
-		)
+		scraped := func() []metrics.Figure { return counts.Figures("", port(), took) }
+		pages[own.MetricsPath] = prometheus.Handler(scraped, func(err error) { s.log.Warn(err) })
 		s.serveHTTP(s.ports.prometheus, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			page := pages["/"+strings.Trim(r.URL.Path, "/")] // with or without a slash at the end
 			if page == nil {
@@ -215,7 +207,7 @@ func (s *Service) divvySinks() error {
 		return nil
 	}
 	cfg := statsd.Config{
-		Stats:    func() []metrics.Stat { return counts.Stats(own.StatsdPrefix, port()) },
+		Stats:    func() []metrics.Stat { return metrics.Stats(counts.Figures(own.StatsdPrefix, port(), nil)) },
 		Network:  "udp",
 		Addr:     hostPort(own.StatsdHost, own.StatsdPort),
 		Interval: s.Settings.StatsFlushInterval,

@@ -23,7 +23,6 @@ import (
 	"ratelimit/src/files"
 	"ratelimit/src/files/certs"
 	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/settings"
 	"ratelimit/src/tracing"
 )
@@ -33,8 +32,7 @@ type store struct {
 	backend.Backend
 	runs    []func(context.Context) error // long-lived parts
 	pools   []*pool                       // of Redis, or Memcached
-	stats   []func(func(metrics.Stat))
-	samples []func(func(prometheus.Sample)) // native metrics
+	figures []func() []metrics.Figure
 
 	fallback *fallback.Store // nil: the store is always there
 
@@ -112,8 +110,7 @@ func newStore(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Logge
 			return nil, fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 		}
 		s.Backend, s.bytes = m, m.Bytes
-		s.stats = append(s.stats, memoryStats(m))
-		s.samples = append(s.samples, memorySamples(m))
+		s.figures = append(s.figures, memoryFigures(m))
 		return s, nil
 	case "memcache":
 		m, err := s.memcache(cfg, spans.Memcached(), log)
@@ -129,7 +126,7 @@ func newStore(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Logge
 	if cfg.LocalCacheBytes > 0 {
 		cache := overlimit.New(s.Backend, overlimit.Config{Bytes: int(cfg.LocalCacheBytes)})
 		s.Backend = cache
-		s.stats = append(s.stats, cacheStats(cache))
+		s.figures = append(s.figures, cacheFigures(cache))
 	}
 	return s, s.fallBack(cfg, log)
 }
@@ -183,8 +180,7 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what, t
 		broken: func() int { return out.Stats().BreakersOpen },
 		slow:   out.Slow, timeout: timeout, patience: pingPatience(from.Timeout),
 	})
-	s.stats = append(s.stats, redisStats(name, out))
-	s.samples = append(s.samples, redisSamples(name, out, batches))
+	s.figures = append(s.figures, redisFigures(name, out, batches))
 	return out, nil
 }
 

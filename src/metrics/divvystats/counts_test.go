@@ -11,7 +11,6 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
 )
@@ -94,7 +93,7 @@ func (f *fixture) hit(paths string) {
 // moved are the figures for statsd that are not 0.
 func (f *fixture) moved() string {
 	var list []string
-	for _, st := range f.counts.Stats("", Port{}) {
+	for _, st := range metrics.Stats(f.counts.Figures("", Port{}, nil)) {
 		if st.Value != 0 {
 			list = append(list, fmt.Sprintf("%s=%d", strings.TrimPrefix(st.Name, "hit."), st.Value))
 		}
@@ -150,7 +149,7 @@ func TestFigures(t *testing.T) {
 	port := Port{Connections: 3, Errors: map[string]uint64{"unknown": 2}}
 	stats := make(map[string]metrics.Stat)
 	before := ""
-	for _, st := range f.counts.Stats("a.", port) {
+	for _, st := range metrics.Stats(f.counts.Figures("a.", port, nil)) {
 		if st.Name <= before {
 			t.Errorf("%s stands behind %s", st.Name, before)
 		}
@@ -173,16 +172,16 @@ func TestFigures(t *testing.T) {
 	var took metrics.Histogram
 	took.Observe(3_000_000)
 	samples := make(map[string]float64)
-	f.counts.Samples(port, &took, func(s prometheus.Sample) {
+	for _, s := range f.counts.Figures("a.", port, &took) {
 		if s.Histogram == nil {
-			samples[s.Name+fmt.Sprint(s.Labels)] = s.Value
-			return
+			samples[s.Metric+fmt.Sprint(s.Labels)] = s.Float()
+			continue
 		}
 		count, _, buckets := s.Histogram.Snapshot()
-		if got := fmt.Sprint(s.Name, count, buckets); got != "divvy_hit_duration_seconds1 map[0.001:0 0.002:0 0.005:1 0.01:1 0.1:1 0.5:1]" {
+		if got := fmt.Sprint(s.Metric, count, buckets); got != "divvy_hit_duration_seconds1 map[0.001:0 0.002:0 0.005:1 0.01:1 0.1:1 0.5:1]" {
 			t.Errorf("got %s", got)
 		}
-	})
+	}
 	for name, want := range map[string]float64{
 		"divvy_tcp_connections_total[]":                            3,
 		"divvy_errors_total[code unknown]":                         2,

@@ -32,8 +32,7 @@ type Config struct {
 	ResponseTimeAsMilliseconds bool
 	// Tags become labels of everything. A metric that has a label of that name keeps its
 	// own.
-	Tags    map[string]string
-	Sources []func(add func(Sample))
+	Tags map[string]string
 	// Version and Commit are those of this program.
 	Version, Commit string
 	// OnWarn, if set, gets problems that do not stop the exporter: a mapping file that
@@ -91,9 +90,6 @@ func New(cfg Config) (*Exporter, error) {
 		return nil, fmt.Errorf("prometheus: %w", err)
 	}
 	e.handler = promhttp.InstrumentMetricHandler(process, handler(e.registry, cfg.OnWarn))
-	for _, read := range cfg.Sources {
-		cfg.Registry.AddNative(Figures(read))
-	}
 	cfg.Registry.AddNative(e.ownFigures)
 	return e, nil
 }
@@ -115,7 +111,11 @@ func Handler(read func() []metrics.Figure, onWarn func(error)) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collector(func(out chan<- prometheus.Metric) {
 		s := newScrape(nil)
-		s.addAll(read())
+		for _, f := range read() {
+			if f.Metric != "" {
+				s.add(&f)
+			}
+		}
 		s.send(out)
 	}))
 	return handler(registry, onWarn)
@@ -193,7 +193,9 @@ func (e *Exporter) collect(out chan<- prometheus.Metric) {
 	e.mu.Lock() // two scrapes that overlap would add counters up in another order than they read them
 	defer e.mu.Unlock()
 	s := newScrape(e.tags)
-	s.addAll(native)
+	for i := range native {
+		s.add(&native[i])
+	}
 	s.claim(skippedName, skippedHelp, gauge, byProgram)
 	e.timings.collect(s, out)
 	e.mapped.collect(e.cfg.Registry.Flush(), s)

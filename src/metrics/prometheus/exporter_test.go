@@ -339,12 +339,6 @@ func TestNothingBreaksTheScrape(t *testing.T) {
 	e := exporter(t, Config{
 		Registry: v.source(),
 		Tags:     map[string]string{"domain": "tag", "version": odd, "__x": "1", "code": "c"},
-		Sources: []func(func(Sample)){func(add func(Sample)) {
-			add(Sample{Name: "ratelimit_store_keys", Help: "h", Kind: metrics.KindGauge, Labels: []string{"store", odd}, Value: 1})
-			add(Sample{Name: "ratelimit_store_keys", Help: "other", Kind: metrics.KindGauge, Labels: []string{"store", odd}, Value: 2})
-			add(Sample{Name: "ratelimit_store_keys", Help: "h", Labels: []string{"store", "x"}})
-			add(Sample{Name: "ratelimit store", Help: "h\xff", Labels: []string{"__name__", "x", "odd"}})
-		}},
 		MappingFile: file(t, `
 mappings:
 - {match: both.*, name: both}
@@ -363,6 +357,14 @@ mappings:
 - {match: t.le, name: t_le, observer_type: histogram, labels: {le: x}}
 - {match: t.drop, name: t_drop, action: drop}
 `),
+	})
+	e.cfg.Registry.AddNative(func() []metrics.Figure {
+		return []metrics.Figure{
+			metrics.Gauge("", 1).Native("ratelimit_store_keys", "h", "store", odd),
+			metrics.Gauge("", 2).Native("ratelimit_store_keys", "other", "store", odd),
+			metrics.Count("", 0).Native("ratelimit_store_keys", "h", "store", "x"),
+			metrics.Count("", 0).Native("ratelimit store", "h\xff", "__name__", "x", "odd"),
+		}
 	})
 	e.cfg.Registry.Latency("grpc").Observe(time.Millisecond)
 	for _, name := range []string{"t.hist", "t.summ", "t.clash", "t.native", "t.le", "t.drop", "t.\xff", ""} {
@@ -424,11 +426,9 @@ func TestNamesOfTimingsAreBounded(t *testing.T) {
 
 func TestNative(t *testing.T) {
 	r := metrics.New(metrics.Config{})
-	e := exporter(t, Config{
-		Registry: r, Version: "v1", Commit: "abc",
-		Sources: []func(func(Sample)){func(add func(Sample)) {
-			add(Sample{Name: "ratelimit_store_keys", Help: "Counters in the store.", Kind: metrics.KindGauge, Labels: []string{"store", "memory"}, Value: 12})
-		}},
+	e := exporter(t, Config{Registry: r, Version: "v1", Commit: "abc"})
+	r.Add(func() []metrics.Figure {
+		return []metrics.Figure{metrics.Gauge("", 12).Native("ratelimit_store_keys", "Counters in the store.", "store", "memory")}
 	})
 	set := load(t, `{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]}`)
 	r.Use(set)
@@ -508,7 +508,8 @@ func TestLeavingScrapersAreSilent(t *testing.T) {
 // So many scrapes run at once; others are told to come back.
 func TestScrapesAreBounded(t *testing.T) {
 	letGo := make(chan struct{})
-	e := exporter(t, Config{Sources: []func(func(Sample)){func(func(Sample)) { <-letGo }}})
+	e := exporter(t, Config{})
+	e.cfg.Registry.AddNative(func() []metrics.Figure { <-letGo; return nil })
 	codes := make(chan int, maxScrapes+1)
 	for range maxScrapes + 1 {
 		go func() {

@@ -197,12 +197,6 @@ func isForeign(name string) bool {
 	return strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") || strings.HasPrefix(name, "promhttp_")
 }
 
-func (s *scrape) addAll(figures []metrics.Figure) {
-	for i := range figures {
-		s.add(&figures[i])
-	}
-}
-
 // add adds a native metric.
 func (s *scrape) add(f *metrics.Figure) {
 	m := metric{kind: kindOf(f.Kind), value: f.Float()}
