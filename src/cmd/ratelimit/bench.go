@@ -39,38 +39,35 @@ func benchCommand(std stdio) *cobra.Command {
 latency, answers and CPU time. ADDRESS is host:port or unix:///path, and
 localhost:8081 if there is none.
 
-Each connection has --in-flight calls under way: the next starts when one ends.
-With --rate calls are due at fixed instants, whatever becomes of them, and are
-measured from when they were due, so a server that stalls is seen by all calls
-of that time. A call whose turn comes while all calls in flight are taken starts
-late. When the time is up, late ones may still start for --timeout; after that
-they are counted as unsent.
+Each connection keeps --in-flight calls running: the next starts when one ends.
+With --rate, calls are due at fixed times and measured from these, so a server
+that stalls delays all calls of that time. If --in-flight calls are running, a
+call starts late. After the end late calls may start for --timeout; the rest
+counts as unsent.
 
 Workloads. Each asks about one descriptor, --key and a value, in --domain:
   hot        one value, "hot"
-  uniform    one of --keys numbers, all as likely
-  zipf       one of --keys numbers, few of them most of the time (exponent 1.1)
+  uniform    one of --keys numbers, equally likely
+  zipf       one of --keys numbers, mostly a few of them (exponent 1.1)
   multi      four descriptors, of --keys numbers
   overlimit  one value, "overlimit", which should have a low limit
-  nomatch    another key, which no rule should be about
---requests-file sends requests of yours instead, in turn: one RateLimitRequest
-as proto3 JSON on each line. All requests are marshalled before the run, so
---keys takes about 130 bytes of memory each. The same --seed asks about the same
-keys.
+  nomatch    another key, which should have no rule
+--requests-file sends your requests instead, in turn: one RateLimitRequest as
+proto3 JSON on each line. bench marshals all requests before the run; each of
+--keys takes about 130 bytes. The same --seed asks about the same keys.
 
 --json prints one object: address, workload, keys, seed, connections,
 in_flight, interrupted, requests, seconds, rate (answers a second), latency_us
-(mean, p50, p90, p99, p999, max; of failed calls, too), answers and errors by
+(mean, p50, p90, p99, p999, max; failed calls included), answers and errors by
 code, first_error, open_loop (rate, late, behind_us, unsent), and the CPU time
 of the measured interval: cpu by the names of --pid (pid, seconds,
 us_per_request), and generator, which is this process.
 
 --null serves instead, until SIGTERM or SIGINT: an empty service that answers OK
-to everything, as a measure of what gRPC itself costs. GOGC and GOMEMLIMIT tune
-it like any other.
+to all calls, to measure the cost of gRPC itself. GOGC and GOMEMLIMIT tune it.
 
-Ctrl-C ends a run early; what was measured is printed. Exit status: 0, or 1 when
-there was no server, no answer at all, or a process of --pid has gone.`,
+Ctrl-C ends a run early and prints the results so far. Exit status: 0, or 1 if
+there was no server, no answer, or a process of --pid ended.`,
 		Example: `  ratelimit bench --workload zipf --keys 100000 --pid service=$(pidof ratelimit)
   ratelimit bench --rate 5000 --duration 1m --json rl.example:8081
   ratelimit bench --requests-file requests.jsonl --requests 100000 --warmup 0s

@@ -18,16 +18,15 @@ func checkCommand(std stdio) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check DIR|FILE...",
 		Short: "Validate rule files before they ship",
-		Long: `check reads rule files as the server would and prints every problem at once, as
-file:line:col: what is wrong; how to mend it. Warnings name what is legal but
-cannot do what it was meant to. Tests of rules (ratelimit test) may stand among
-them and are passed over. All documents of a YAML file are checked, although the
-server reads the first alone.
+		Long: `check reads rule files as the service does and prints all problems, as
+file:line:col: what is wrong; how to fix it. A warning names a part that is legal
+but without effect. check skips files of tests (ratelimit test). It checks all
+documents of a YAML file, although the service reads only the first.
 
-For machines --format json prints one object, and --format github the commands
-with which GitHub shows each problem at its line of a pull request.
+--format json prints one object. --format github prints commands that show each
+problem at its line of a pull request.
 
-Exit status 0 when the files are good, 1 when they are not.`,
+Exit status: 0 without problems, else 1.`,
 		Example: `  ratelimit check examples/ratelimit/config
   ratelimit check one.yaml other.yaml
   ratelimit check --backend memcache rules/
@@ -66,7 +65,7 @@ Exit status 0 when the files are good, 1 when they are not.`,
 				_, err = fmt.Fprintf(std.out, "ok: %s\n", l.Summary())
 			}
 			if l.Set == nil && err == nil {
-				return exit{exitError}
+				return exit{code: exitError}
 			}
 			return err
 		},

@@ -99,7 +99,7 @@ func (opt *clientOptions) send(ctx context.Context, std stdio, msg *pb.RateLimit
 		last = resp.GetOverallCode()
 	}
 	if last == pb.RateLimitResponse_OVER_LIMIT {
-		return exit{exitOver}
+		return exit{code: exitOver}
 	}
 	return nil
 }

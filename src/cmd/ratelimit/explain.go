@@ -33,21 +33,20 @@ func explainCommand(std stdio) *cobra.Command {
 	var opt explainOptions
 	cmd := &cobra.Command{
 		Use:   "explain --config DIR|FILE | --url URL",
-		Short: "Tell which rules a request meets, and why",
-		Long: `explain follows a request through the rules: for each entry of a descriptor,
-which rules were there, which was taken and why; where that ends, the limit, the
-key it is counted under and what is charged; and where nothing is met, why not.
+		Short: "Show which rules apply to a request, and why",
+		Long: `explain follows a request through the rules. For each entry of a descriptor it
+lists the candidate rules, the one that applies and why. Then it shows the limit,
+the key of the counter and the charge, or why no rule applies.
 
-With --config it reads rule files, as check does. With --url it asks the debug
-port of a running service, which also tells how the counters stand and whether
-the request would pass now. Nothing is ever charged by that, and no statistics
-count it. With --config keys have no prefix.
+--config reads rule files, as check does; keys have no prefix then. --url asks
+the debug port of a running service, which also shows the counters and whether
+the request would pass now. It charges nothing and counts in no statistics.
 
 A descriptor is written key=value,key=value; repeat --descriptors for several in
 one request. --request reads a RateLimitRequest as proto3 JSON instead.
 
---json prints one object; docs/tools.md has its fields. Exit status: 0, or 1 when
-there is nothing to explain.`,
+--json prints one object; docs/tools.md has its fields. Exit status: 0, or 1 if
+there is no explanation.`,
 		Example: `  ratelimit explain --config examples/ratelimit/config --domain rl --descriptors foo=bar,baz=x
   ratelimit explain --url http://localhost:6070 --domain rl --descriptors foo=bar --hits 5
   ratelimit explain --config rules/ --request request.json --json

@@ -1,5 +1,5 @@
-// Command ratelimit answers one question for thousands of callers at once: may
-// this happen now? Without arguments it serves, configured by its environment.
+// Command ratelimit is the rate limit service and its tools. Without arguments it serves,
+// configured by its environment.
 package main
 
 import (
@@ -26,18 +26,16 @@ type stdio struct{ out, err io.Writer }
 const (
 	exitOK    = 0
 	exitError = 1
-	exitInput = 2 // no such command or argument; simulate, test: what they were given is wrong
+	exitInput = 2 // no such command or argument; simulate, test: their input is wrong
 	exitOver  = 3 // client: the request is over its limit
 )
 
-// exit is an error whose text has been printed already, or is not needed.
-type exit struct{ code int }
-
-func (e exit) Error() string { return fmt.Sprintf("exit status %d", e.code) }
-
-// badInput is an error about what the command was given, where it tells that
-// apart from other errors by its exit status.
-type badInput struct{ error }
+// exit is an error that ends the program with a status. If error is nil, the command has
+// printed why.
+type exit struct {
+	error
+	code int
+}
 
 // run runs the program with its arguments, the first being its name, and
 // returns the exit status.
@@ -45,7 +43,7 @@ func run(ctx context.Context, args []string, std stdio) int {
 	return execute(ctx, command(std), args, std.err)
 }
 
-// execute is run on a command tree, which may have been given another input.
+// execute runs a command tree, whose input a test may have replaced.
 func execute(ctx context.Context, root *cobra.Command, args []string, errOut io.Writer) int {
 	words := arguments(args)
 	root.SetArgs(words)
@@ -56,23 +54,21 @@ func execute(ctx context.Context, root *cobra.Command, args []string, errOut io.
 	if err == nil {
 		return exitOK
 	}
-	if quiet := (exit{}); errors.As(err, &quiet) {
-		return quiet.code
+	e, ok := errors.AsType[exit](err)
+	if !ok {
+		e = exit{err, exitError}
 	}
-	if _, ok := errors.AsType[printed](err); !ok {
-		fmt.Fprintln(errOut, "ratelimit:", err)
+	if e.error != nil {
+		fmt.Fprintln(errOut, "ratelimit:", e.error)
 	}
-	if _, ok := errors.AsType[badInput](err); ok {
-		return exitInput
-	}
-	return exitError
+	return e.code
 }
 
 func command(std stdio) *cobra.Command {
 	serve := serveCommand(std)
 	root := &cobra.Command{
 		Use:   "ratelimit",
-		Short: "A rate limit service for Envoy and for everybody else",
+		Short: "A rate limit service for Envoy and other callers",
 		Long: `ratelimit answers one question for thousands of callers at once: may this
 happen now? It speaks Envoy's RateLimitService v3 over gRPC, and the same as
 JSON over HTTP.

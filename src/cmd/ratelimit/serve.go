@@ -20,10 +20,9 @@ func serveCommand(std stdio) *cobra.Command {
 	var try bool
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve (also without any command)",
-		Long: `serve answers rate limit requests until it gets SIGTERM or SIGINT; a second one
-ends it at once. SIGHUP reads the rules again. Everything is configured by
-environment variables:
+		Short: "Answer requests (the default command)",
+		Long: `serve answers rate limit requests until SIGTERM or SIGINT; a second signal stops
+it at once. SIGHUP reads the rules again. Environment variables configure it:
 
 ` + settingsText(),
 		Example: `  ratelimit serve --config examples/ratelimit/config
@@ -51,19 +50,19 @@ func divvyCommand(std stdio) *cobra.Command {
 		Use:   "divvy CONFIG",
 		Short: "Stand in for Button's divvy: its rule file, its environment, its port",
 		Long: `divvy answers HITs as Button's divvy does, by the rules of CONFIG: one of its
-*.ini or *.json files, or a *.yaml file with an ordered list. The file is read
-before any port opens, and again when it changes, and at SIGHUP; rules that are
-wrong end the start with status 1, and later leave those in force that there are. SIGTERM and SIGINT end
-the service when what is under way has been answered.
+*.ini or *.json files, or a *.yaml file with an ordered list. It reads the file
+before it opens any port, when the file changes and at SIGHUP. A mistake in the
+file ends the start with status 1; later, the old rules stay in force. SIGTERM
+and SIGINT stop the service after running requests are answered.
 
-At the start it warns of rules that divvy itself would read differently, as
+At the start it warns of rules that divvy itself reads differently, as
 ` + "`ratelimit check`" + ` does.
 
 ` + tableText(settings.DivvyTable()) + `
 
-The variables of ` + "`ratelimit serve`" + ` hold, too, but for those of its HTTP port, of
-where rules are, and of statistics. Its gRPC port opens if GRPC_PORT or GRPC_UDS
-is set, its debug port if DEBUG_PORT is.`,
+The variables of ` + "`ratelimit serve`" + ` work too, except those of its HTTP port, of
+the place of rules and of statistics. The gRPC port opens if GRPC_PORT or
+GRPC_UDS is set, the debug port if DEBUG_PORT is set.`,
 		Example: `  ratelimit divvy examples/divvy/example-config.ini
   PORT=9321 REDIS_HOST=redis DEBUG=divvy ratelimit divvy rules.json
   HTTP_SERVICE_PORT=8080 PROMETHEUS_METRICS_PATH=/metrics ratelimit divvy rules.ini`,
@@ -104,10 +103,7 @@ func serve(ctx context.Context, std stdio, configure func() (service.Config, err
 		return err
 	})
 	if err != nil {
-		return printed{err}
+		return exit{code: exitError}
 	}
 	return nil
 }
-
-// printed is an error that is on stderr already.
-type printed struct{ error }

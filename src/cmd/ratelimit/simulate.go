@@ -42,49 +42,47 @@ func simulateCommand(std stdio) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulate --config DIR|FILE [REQUESTS]",
 		Short: "Replay recorded requests against rules, in virtual time",
-		Long: `simulate decides on a recorded stream of requests as the service would have
-done, at the instants of the recording: a month of traffic takes seconds. It
-reads a file, or standard input without one or with "-", and writes a line of
-JSON for each line it reads.
+		Long: `simulate decides on recorded requests as the service would have, at the times of
+the recording: a month of traffic takes seconds. It reads a file, or standard
+input without a file or with "-", and writes a line of JSON for each line.
 
-Input. Each line is {"at": ..., "request": ...}, and blank lines are skipped.
-"at" is a time after the start ("1.5s", "36h") or an instant of RFC 3339
-("2026-01-01T00:00:01.5Z"), with up to nanoseconds, and never earlier than in
-the line before, unless --allow-clock-steps is given. "request" is a
-RateLimitRequest as proto3 JSON, as for /json. A line has up to 1 MiB.
+Input. Each line is {"at": ..., "request": ...}; blank lines are skipped. "at" is
+a time after the start ("1.5s", "36h") or an RFC 3339 time with up to nanoseconds
+("2026-01-01T00:00:01.5Z"). It is never earlier than in the line before, unless
+--allow-clock-steps is given. "request" is a RateLimitRequest as proto3 JSON, as
+for /json. A line has at most 1 MiB.
 
-Output. Each line has "at", the instant; "response", the RateLimitResponse as
-proto3 JSON, without headers and metadata; and "verdicts", a list for each
-descriptor, in order, with the verdict on each limit that was asked, in the
-order of the rules; an empty one where none was.
-  rule            its name, as /rlconfig shows it but without the domain; "" for
-                  a limit that came with the request
-  key             what it is counted under, without prefix and window
+Output. Each line has "at", the time; "response", the RateLimitResponse as proto3
+JSON, without headers and metadata; and "verdicts": for each descriptor, in
+order, a list of verdicts on its limits in the order of the rules.
+  rule            its name, as on /rlconfig but without the domain; "" for a limit
+                  that came with the request
+  key             of the counter, without prefix and window
   algorithm       fixed_window, ...
-  over            whether it is exceeded, also in shadow mode
-  limit           what passes at once at most
+  over            whether the limit is exceeded, also in shadow mode
+  limit           the most that passes at once
   remaining       what would pass after this request
-  retry_after_us  microseconds until the same would pass, rounded up; null when
-                  it passed, or never will
+  retry_after_us  microseconds until the same request would pass, rounded up; null
+                  if it passed or never will
   reset_after_us  microseconds until the limit is whole again, rounded up
   reasons         why it is over: "count", "interval", or both
-Where the service would answer with an error, as a request without a domain, the
-line is {"at": ..., "error": {"code": "INVALID_ARGUMENT", "message": ...}}.
+If the service would answer with an error, the line is
+{"at": ..., "error": {"code": "INVALID_ARGUMENT", "message": ...}}.
 
-At the end a table on stderr says for each rule how many hits it had (looks and
-refunds are none), how many of them it admitted (in shadow mode all), how many
-were over, when the first and the last, and which key had the most. Of more than
-1,000 keys to a rule that is found by an estimate, marked "up to".
+At the end a table on stderr shows for each rule its hits (without dry runs and
+refunds), the admitted hits (in shadow mode all), the hits over the limit, the
+first and the last of these, and the key with the most. Beyond 1,000 keys of a
+rule that key is an estimate, marked "up to".
 
-Nothing of the environment counts: what the service would be told by
-CACHE_KEY_FORMAT and so on is said by flags. With --backend redis the counters
-are kept under a random prefix, and removed at the end, also by Ctrl-C. Only
-fixed windows see more than microseconds there. With --allow-clock-steps nothing
-is forgotten, so that times which come back find it: memory takes more.
+simulate reads no settings from the environment; flags replace CACHE_KEY_FORMAT
+and others. --backend redis keeps the counters under a random prefix and removes
+them at the end, also after Ctrl-C. Only fixed windows see more than microseconds
+there. --allow-clock-steps forgets no counter, for times that come again, so
+memory takes more.
 
-Exit status: 0; 2 when something that was given is wrong (a flag, a rule file, a
-line of the input); 1 for trouble with the store, with reading or writing, and
-for Ctrl-C. What was decided by then has been written.`,
+Exit status: 0; 2 for a mistake in a flag, a rule file or a line of the input;
+1 for a failure of the store, of reading or of writing, and for Ctrl-C. All
+decisions before that are written.`,
 		Example: `  ratelimit simulate --config rules/ < requests.jsonl > decisions.jsonl
   ratelimit simulate --config rules/ --backend redis --redis-url localhost:6379 requests.jsonl
 
@@ -97,19 +95,19 @@ for Ctrl-C. What was decided by then has been written.`,
    "verdicts":[[{"rule":"foo","key":"rl_foo_any_","algorithm":"fixed_window","over":false,"limit":2,"remaining":1,"retry_after_us":null,"reset_after_us":58500000,"reasons":[]}]]}`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.MaximumNArgs(1)(cmd, args); err != nil {
-				return badInput{fmt.Errorf("simulate: %w", err)}
+				return exit{fmt.Errorf("simulate: %w", err), exitInput}
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := opt.complete(&cfg); err != nil {
-				return badInput{fmt.Errorf("simulate: %w", err)}
+				return exit{fmt.Errorf("simulate: %w", err), exitInput}
 			}
 			cfg.Name, cfg.In, cfg.Out = "stdin", cmd.InOrStdin(), std.out
 			if len(args) > 0 && args[0] != "-" {
 				file, err := os.Open(args[0])
 				if err != nil {
-					return badInput{fmt.Errorf("simulate: %w", err)}
+					return exit{fmt.Errorf("simulate: %w", err), exitInput}
 				}
 				defer func() { _ = file.Close() }() // it was only read
 				cfg.Name, cfg.In = args[0], file
@@ -117,7 +115,7 @@ for Ctrl-C. What was decided by then has been written.`,
 			return opt.run(cmd.Context(), std, cfg)
 		},
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{fmt.Errorf("simulate: %w", err)} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit{fmt.Errorf("simulate: %w", err), exitInput} })
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringArrayVar(&opt.rules, "config", nil, "rule file, or directory of rule files; repeatable")
@@ -181,7 +179,7 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 	l := check.Load(opt.rules, opt.options)
 	l.Report(std.err)
 	if l.Set == nil {
-		return exit{exitInput}
+		return exit{code: exitInput}
 	}
 	cfg.Rules = l.Set
 
@@ -223,7 +221,7 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 	}
 	if _, ok := errors.AsType[*simulate.InputError](err); ok {
 		fmt.Fprintln(std.err, err)
-		return exit{exitInput}
+		return exit{code: exitInput}
 	}
 	if err != nil {
 		return fmt.Errorf("simulate: %w", err)

@@ -24,15 +24,14 @@ func testCommand(std stdio) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test FILE|DIR...",
 		Short: "Run tests of rules",
-		Long: `test runs tests of rule files: requests at given times, and what they should be
-answered. They run on a store in memory and on a clock of their own, so a month
-takes no time. Of a directory, and of those in it, it runs what is called
-*_test.yaml or *_test.yml; such files may stand beside the rules they are about.
-A failure says what was expected, and which rule was met and why. docs/tools.md
-has the form of the files.
+		Long: `test runs tests of rule files: requests at given times, and the expected answers.
+Tests use a store in memory and a virtual clock, so a month takes no time. In a
+directory and below it, test runs the files *_test.yaml and *_test.yml; they may
+be beside the rules. A failure shows what was expected, and which rule applied
+and why. docs/tools.md describes the files.
 
-Exit status: 0 when all tests pass, 1 when some fail, 2 when a file of tests, or
-of rules, is not good; all that is wrong with it is printed.
+Exit status: 0 if all tests pass, 1 if some fail, 2 if a file of tests or of
+rules has problems, which are printed.
 
 --json prints one object; docs/tools.md has its fields.`,
 		Example: `  ratelimit test examples/ratelimit/tests
@@ -42,7 +41,7 @@ of rules, is not good; all that is wrong with it is printed.
 			return opt.test(cmd.Context(), std, args)
 		},
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{fmt.Errorf("test: %w", err)} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit{fmt.Errorf("test: %w", err), exitInput} })
 	f := cmd.Flags()
 	f.StringVar(&opt.run, "run", "", "only the tests whose name matches this regular expression")
 	f.BoolVarP(&opt.verbose, "verbose", "v", false, "print the tests that pass, too")
@@ -52,13 +51,13 @@ of rules, is not good; all that is wrong with it is printed.
 
 func (opt *testOptions) test(ctx context.Context, std stdio, paths []string) error {
 	if len(paths) == 0 {
-		return badInput{errors.New("test: name files of tests, or directories that have some")}
+		return exit{errors.New("test: name files of tests, or directories that have some"), exitInput}
 	}
 	var pick *regexp.Regexp
 	if opt.run != "" {
 		var err error
 		if pick, err = regexp.Compile(opt.run); err != nil {
-			return badInput{fmt.Errorf("test: --run: %w", err)}
+			return exit{fmt.Errorf("test: --run: %w", err), exitInput}
 		}
 	}
 	sum := ruletest.RunPaths(ctx, paths, pick)
@@ -70,9 +69,9 @@ func (opt *testOptions) test(ctx context.Context, std stdio, paths []string) err
 	}
 	switch {
 	case sum.Bad > 0:
-		return exit{exitInput}
+		return exit{code: exitInput}
 	case sum.Failed > 0:
-		return exit{exitError}
+		return exit{code: exitError}
 	}
 	return nil
 }

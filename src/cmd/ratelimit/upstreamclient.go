@@ -47,7 +47,7 @@ func upstreamClient(ctx context.Context, std stdio, args []string) error {
 	case errors.Is(err, flag.ErrHelp):
 		return nil
 	case err != nil: // it has been printed, with the flags
-		return exit{exitInput}
+		return exit{code: exitInput}
 	}
 	f.VisitAll(func(f *flag.Flag) { fmt.Fprintf(std.out, "Flag: --%s=%q\n", f.Name, f.Value) })
 	if tracing != "" {
@@ -56,7 +56,7 @@ func upstreamClient(ctx context.Context, std stdio, args []string) error {
 	conn, err := opt.tls.dial(opt.target)
 	if err != nil {
 		fmt.Fprintf(std.out, "error connecting: %v\n", err)
-		return exit{exitError}
+		return exit{code: exitError}
 	}
 	defer func() { _ = conn.Close() }() // nothing is lost with it
 	msg, err := asked.Message()
@@ -67,7 +67,7 @@ func upstreamClient(ctx context.Context, std stdio, args []string) error {
 	answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, msg)
 	if err != nil {
 		fmt.Fprintf(std.out, "request error: %v\n", err)
-		return exit{exitError}
+		return exit{code: exitError}
 	}
 	_, err = fmt.Fprintf(std.out, "response: %v\n", answer)
 	return err

@@ -69,7 +69,7 @@ func checkCommandWord(root *cobra.Command, args []string) error {
 			return nil
 		}
 	}
-	return badInput{fmt.Errorf("%q is no command; %s", word, meantCommand(root, word, "`ratelimit --help` lists them"))}
+	return exit{fmt.Errorf("%q is no command; %s", word, meantCommand(root, word, "`ratelimit --help` lists them")), exitInput}
 }
 
 // firstWord returns the first of args that is no flag and no value of one, and "" if
@@ -114,5 +114,5 @@ func noWords(cmd *cobra.Command, args []string) error {
 	if cmd.Name() == "serve" {
 		hint = meantCommand(cmd.Root(), args[0], hint)
 	}
-	return badInput{fmt.Errorf("%s takes no argument %q; %s", cmd.Name(), args[0], hint)}
+	return exit{fmt.Errorf("%s takes no argument %q; %s", cmd.Name(), args[0], hint), exitInput}
 }
