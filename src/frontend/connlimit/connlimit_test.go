@@ -262,14 +262,14 @@ func BenchmarkAcceptWhenFull(b *testing.B) {
 			l := New(nil, Config{Max: open})
 			conns := make([]*Conn, open)
 			for i := range conns {
-				conns[i] = l.admit(new(fakeConn))
+				conns[i] = l.Admit(new(fakeConn))
 				answer(conns[i], 1)
 			}
 			i := 0
 			b.ReportAllocs()
 			for b.Loop() {
 				answer(conns[i%open], 1)
-				l.admit(new(fakeConn))
+				l.Admit(new(fakeConn))
 				i++
 			}
 		})
@@ -279,7 +279,7 @@ func BenchmarkAcceptWhenFull(b *testing.B) {
 func BenchmarkWrite(b *testing.B) {
 	for _, bytes := range []*budget.Budget{nil, budget.New(1 << 30)} {
 		b.Run(fmt.Sprintf("budget=%t", bytes != nil), func(b *testing.B) {
-			c := New(nil, Config{Max: 2, Budget: bytes}).admit(new(fakeConn))
+			c := New(nil, Config{Max: 2, Budget: bytes}).Admit(new(fakeConn))
 			p := make([]byte, 100)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -8,10 +8,9 @@ import (
 	"net/http"
 )
 
-// HTTP has srv tell the connections of its Listener when a request has been read as
-// a whole, so that they are busy, and when it was answered. A caller that is still
-// sending its request is idle, however slowly it does so. Call HTTP before srv.Serve;
-// the listener may speak TLS over a Listener.
+// HTTP makes srv call Busy on a connection of a Listener when it has read a complete
+// request, and Answered after the answer. A client that is still sending its request is
+// idle. Call HTTP before srv.Serve; the listener may speak TLS over a Listener.
 func HTTP(srv *http.Server) {
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, connKey{}, limited(c))
@@ -25,11 +24,11 @@ func HTTP(srv *http.Server) {
 	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := FromContext(r.Context())
 		switch {
-		case c == nil: // not of a Listener
+		case c == nil: // from another listener
 		case r.ContentLength == 0:
 			c.Busy()
 		default:
-			read := *r // net/http goes by the type of its own body
+			read := *r // a copy, since net/http looks at the type of its own body
 			read.Body = &body{r.Body, c}
 			r = &read
 		}
@@ -39,14 +38,13 @@ func HTTP(srv *http.Server) {
 
 type connKey struct{}
 
-// FromContext returns the connection that a request came on; nil if it came on none of
-// a Listener.
+// FromContext returns the connection of a request; nil if it is not one of a Listener.
 func FromContext(ctx context.Context) *Conn {
 	c, _ := ctx.Value(connKey{}).(*Conn)
 	return c
 }
 
-// limited returns the Conn that c is, or that TLS is spoken over; nil: neither.
+// limited returns c, or the connection under the TLS of c, if that is a Conn, else nil.
 func limited(c net.Conn) *Conn {
 	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = secure.NetConn()
@@ -55,13 +53,13 @@ func limited(c net.Conn) *Conn {
 	return limit
 }
 
-// body is the body of a request on of.
+// body is the body of a request on the connection of.
 type body struct {
 	io.ReadCloser
 	of *Conn
 }
 
-// Read reads, and says at the end that the request has been read.
+// Read reads, and calls Busy at the end.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {

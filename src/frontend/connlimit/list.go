@@ -2,8 +2,8 @@ package connlimit
 
 import "time"
 
-// list is a ring of connections, longest idle first. Connections link to each other
-// themselves, so a move allocates nothing.
+// list is a ring of connections, longest idle first. The links are in the connections,
+// so a move allocates nothing.
 type list struct {
 	root *Conn // only next and prev are used
 	len  int
@@ -14,7 +14,7 @@ func (l *list) init() {
 	l.root.next, l.root.prev = l.root, l.root
 }
 
-// oldest returns the connection that has been idle for longest, or nil.
+// oldest returns the longest idle connection, or nil.
 func (l *list) oldest() *Conn { return l.after(l.root) }
 
 // after returns the connection behind c, or nil.
@@ -25,7 +25,7 @@ func (l *list) after(c *Conn) *Conn {
 	return c.next
 }
 
-// push puts c, which is in no list, behind all others.
+// push appends c, which must be in no list.
 func (l *list) push(c *Conn, now time.Time) {
 	c.list, c.since = l, now
 	c.prev, c.next = l.root.prev, l.root

@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boundUnread has the kernel close a connection whose client does not take what was
-// written for so long. What was written is the kernel's, up to some MiB a connection,
-// so no write has to be blocked for that.
+// boundUnread makes the kernel close c when its client leaves output unread for d. The
+// kernel buffers up to some MiB of output, so writes may not be blocked at that time.
 func boundUnread(c net.Conn, d time.Duration) {
 	s, ok := c.(syscall.Conn)
 	if !ok || d <= 0 {
@@ -18,10 +17,10 @@ func boundUnread(c net.Conn, d time.Duration) {
 	}
 	raw, err := s.SyscallConn()
 	if err != nil {
-		return // it is closed
+		return // c is closed
 	}
 	_ = raw.Control(func(fd uintptr) {
-		// A unix socket has no such option, and needs none: writes to it block early.
+		// A unix socket has no such option. Writes to it block early.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
 	})
 }

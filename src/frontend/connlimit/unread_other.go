@@ -7,6 +7,6 @@ import (
 	"time"
 )
 
-// boundUnread does nothing: only Linux has such an option. Writes that are blocked are
-// bounded by what serves the connection.
+// boundUnread does nothing: only Linux has the option. The server's write timeout bounds
+// blocked writes.
 func boundUnread(net.Conn, time.Duration) {}

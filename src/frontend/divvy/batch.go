@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -11,74 +12,86 @@ import (
 	"ratelimit/src/rules"
 )
 
-// batch is what was read of one connection at a time: its requests, which the
-// limiter decides in one call, and the replies. It is used again for others.
+// batch holds the requests of one read, which the limiter decides in one call, and
+// their replies. Connections share batches through a pool.
 type batch struct {
 	srv     *Server
 	req     limiter.Request
 	answer  limiter.Answer
 	entries []rules.Entry // of all requests
-	text    []byte        // of lines that were no UTF-8
-	out     []byte        // replies that were not written yet; the memory of box
-	box     *[]byte       // of Server.boxes
+	text    []byte        // of lines that were not UTF-8
+	out     []byte        // replies that are not written yet, in the memory of replies
+	replies *[]byte       // of pools.replies
 }
 
-// What a batch may keep for the next: more than any usual one needs.
+// A batch with more memory than this is dropped after use.
 const (
 	keptEntries = 16 << 10
 	keptBytes   = 64 << 10
 	keptCharges = 4 * limiter.MaxDescriptors
 )
 
+// pools keep memory for the next requests.
+type pools struct {
+	batches sync.Pool // of *batch, without replies
+	replies sync.Pool // of *[]byte
+}
+
 func (s *Server) newBatch() *batch {
-	b := s.batches.Get().(*batch)
-	b.box = s.boxes.Get().(*[]byte)
-	b.out = *b.box
+	b, _ := s.pools.batches.Get().(*batch)
+	if b == nil {
+		b = &batch{srv: s}
+		b.clear()
+	}
+	if b.replies, _ = s.pools.replies.Get().(*[]byte); b.replies == nil {
+		b.replies = new([]byte)
+	}
+	b.out = *b.replies
 	return b
 }
 
-// release gives b to others, but for the replies, which it returns: they may
-// have to wait for a client that does not read, and should not hold the rest.
+// release puts b into its pool and returns its replies for putReplies: a client that
+// does not read keeps its replies in use, but not the batch.
 func (b *batch) release() *[]byte {
-	box := b.box
-	*box, b.out, b.box = b.out, nil, nil
+	replies := b.replies
+	*replies, b.out, b.replies = b.out, nil, nil
 	if cap(b.entries) > keptEntries || cap(b.text) > keptBytes {
-		return box
+		return replies
 	}
 	b.clear()
 	if b.answer.Reset(keptCharges) {
-		b.srv.batches.Put(b)
+		b.srv.pools.batches.Put(b)
 	}
-	return box
+	return replies
 }
 
-// written gives the memory of replies to others.
-func (s *Server) written(box *[]byte) {
-	if cap(*box) <= keptBytes {
-		*box = (*box)[:0]
-		s.boxes.Put(box)
+func (p *pools) putReplies(replies *[]byte) {
+	if cap(*replies) <= keptBytes {
+		*replies = (*replies)[:0]
+		p.replies.Put(replies)
 	}
 }
 
-// clear forgets the requests.
+// clear removes the requests.
 func (b *batch) clear() {
 	clear(b.entries) // they point into buffers of connections
 	b.entries, b.text = b.entries[:0], b.text[:0]
 	b.req = limiter.Request{Descriptors: b.req.Descriptors[:0], Independent: true}
 }
 
-// add adds the request of a line, which must stay as it is until decide. If it
-// does not fit to those before it, they are decided first. When there is a fault
-// they are still to be decided, or it is theirs.
+// add adds the request of a line; the line must not change until decide. If the request
+// does not fit into the batch, add first decides the earlier ones. The fault is that of
+// the line, with earlier requests not yet decided, or of an earlier request.
 func (b *batch) add(line []byte) *fault {
-	if len(b.req.Descriptors) >= b.srv.cfg.MaxPipelined || len(b.entries) >= keptEntries {
+	cfg := &b.srv.cfg
+	if len(b.req.Descriptors) >= cfg.MaxPipelined || len(b.entries) >= keptEntries {
 		if f := b.decide(); f != nil {
 			return f
 		}
 		b.clear()
 	}
-	if len(line) > b.srv.cfg.MaxLine {
-		return b.srv.errLongLine
+	if len(line) > cfg.MaxLine {
+		return errLongLine(cfg.MaxLine)
 	}
 	if !utf8.Valid(line) {
 		begin := len(b.text)
@@ -90,45 +103,62 @@ func (b *batch) add(line []byte) *fault {
 	if b.entries, f = parse(b.entries, line); f != nil {
 		return f
 	}
-	domain := b.srv.asked()
-	if key := b.srv.cfg.DomainKey; key != "" {
-		domain, b.entries = named(domain, key, b.entries, first)
-	}
-	pairs := b.entries[first:len(b.entries):len(b.entries)]
-	if len(b.req.Descriptors) > 0 && !bytes.Equal(domain, b.req.Domain) {
+	domain := b.domain(first)
+	if !bytes.Equal(domain, b.req.Domain) {
 		if f := b.decide(); f != nil {
 			return f
 		}
 	}
 	b.req.Domain = domain
+	pairs := b.entries[first:len(b.entries):len(b.entries)]
 	b.req.Descriptors = append(b.req.Descriptors, limiter.Descriptor{Entries: pairs})
 	return nil
 }
 
-// decide appends the replies to all requests that were added, up to the fault of
-// one of them.
+// domain returns the domain of the request whose entries start at first, and removes the
+// pair that names it.
+func (b *batch) domain(first int) []byte {
+	if key := b.srv.cfg.DomainKey; key != "" {
+		for i := first; i < len(b.entries); i++ {
+			if string(b.entries[i].Key) == key {
+				domain := b.entries[i].Value
+				b.entries = slices.Delete(b.entries, i, i+1)
+				return domain
+			}
+		}
+	}
+	if b.srv.cfg.OnlyList {
+		if set := b.srv.cfg.Limiter.Rules(); set != nil && set.OnlyList() != nil {
+			return set.OnlyList()
+		}
+	}
+	return b.srv.domain
+}
+
+// decide appends the replies to the requests that were added, and removes the requests.
+// It stops at the first request without a reply and returns its fault.
 func (b *batch) decide() *fault {
 	if len(b.req.Descriptors) == 0 {
 		return nil
 	}
-	begun := time.Now()
+	start := time.Now()
 	b.req.Now = b.srv.now
 	err := b.srv.cfg.Limiter.Check(b.srv.ctx, &b.req, &b.answer)
 	answered, f := b.reply(err)
 	if err != nil && f != nil {
-		b.srv.cfg.Fallback(err)
+		b.srv.cfg.OnFailure(err)
 	}
 	if answered > 0 {
-		b.srv.hits.Add(uint64(answered))
-		b.srv.cfg.OnHits(answered, time.Since(begun))
+		b.srv.counts.hits.Add(uint64(answered))
+		b.srv.cfg.OnHits(answered, time.Since(start))
 	}
 	clear(b.req.Descriptors)
 	b.req.Descriptors = b.req.Descriptors[:0]
 	return f
 }
 
-// reply appends replies to what Check decided, err being its error, and returns
-// how many.
+// reply appends the replies to the answer of Check, which returned err. It returns how
+// many it appended.
 func (b *batch) reply(err error) (answered int, f *fault) {
 	switch {
 	case errors.Is(err, limiter.ErrNotReady):
@@ -138,7 +168,7 @@ func (b *batch) reply(err error) (answered int, f *fault) {
 	case err != nil && !errors.Is(err, limiter.ErrStore):
 		return 0, errInternal
 	case b.answer.Domain == nil:
-		return 0, &fault{codeUnknown, "No rules are loaded for the domain " + string(b.req.Domain) + "."}
+		return 0, errNoDomain(b.req.Domain)
 	}
 	for i := range b.answer.Statuses {
 		st := &b.answer.Statuses[i]
@@ -152,26 +182,4 @@ func (b *batch) reply(err error) (answered int, f *fault) {
 		}
 	}
 	return len(b.answer.Statuses), nil
-}
-
-// asked is the domain of a HIT that does not name one.
-func (s *Server) asked() []byte {
-	if s.cfg.OnlyList {
-		if set := s.cfg.Limiter.Rules(); set != nil && set.OnlyList() != nil {
-			return set.OnlyList()
-		}
-	}
-	return s.domain
-}
-
-// named takes the pair with that key out of the entries from first on, and
-// returns its value, or domain if there is none.
-func named(domain []byte, key string, entries []rules.Entry, first int) ([]byte, []rules.Entry) {
-	for i := first; i < len(entries); i++ {
-		if string(entries[i].Key) == key {
-			domain = entries[i].Value
-			return domain, slices.Delete(entries, i, i+1)
-		}
-	}
-	return domain, entries
 }

@@ -53,7 +53,7 @@ func serveBench(kind string) error {
 		counters.Use(set)
 		lim.Use(set)
 		latency := counters.Latency("divvy")
-		s, err := New(Config{Limiter: lim, Domain: "kitchen", OnHits: latency.ObserveMany})
+		s, err := New(Config{Limiter: lim, Domain: "kitchen", Events: Events{OnHits: latency.ObserveMany}})
 		if err != nil {
 			return err
 		}

@@ -11,75 +11,64 @@ import (
 	"sync"
 	"time"
 
-	"ratelimit/src/frontend/budget"
+	"ratelimit/src/frontend/connlimit"
 )
 
 const (
-	// readBuffer is what a connection has to read to, for as long as it is open.
+	// readBuffer is the size of a connection's buffer while no line is longer.
 	readBuffer = 4 << 10
-	// maxLong bounds what all connections together have for lines that are longer,
-	// so that MaxConns times MaxLine need not fit into memory.
+	// maxLong bounds the larger buffers of all connections together, so that the memory
+	// need not hold MaxConns times MaxLine.
 	maxLong = 64 << 20
-	// flushAt is how many bytes of replies are written before more are made.
+	// flushAt is how many bytes of replies are collected before they are written.
 	flushAt = 32 << 10
 
-	// handshakeTimeout is how long TLS may take to begin.
+	// handshakeTimeout is how long a TLS handshake may take.
 	handshakeTimeout = 5 * time.Second
-	// farewell is how long a connection is read once the server stops.
+	// farewell is how long Shutdown still reads from a connection.
 	farewell = 100 * time.Millisecond
-	// lingering is how long a connection that was told of its end is kept, for the
-	// client to read that.
+	// lingering is how long a connection stays half open after its last reply, for the
+	// client to read it.
 	lingering = time.Second
 )
 
-// conn is one connection. It has one goroutine, which alone uses what mu does not
-// guard.
+// conn is one connection. Its goroutine alone uses the fields that mu does not guard.
 type conn struct {
-	net.Conn          // TLS, or raw
-	raw      net.Conn // TCP
-	srv      *Server
-	refused  bool // beyond MaxConns
-	in       lines
-	borrowed int64 // of maxLong, and of account
-	account  *budget.Account
-	batch    *batch // while there is something to answer
+	net.Conn                  // TLS over raw, or raw
+	raw       net.Conn        // TCP
+	limit     *connlimit.Conn // raw; nil if the port refused the connection
+	srv       *Server
+	in        lines
+	longBytes int64  // of the buffer beyond readBuffer
+	batch     *batch // nil unless requests are being answered
 
 	mu    sync.Mutex
-	ended time.Time // reading ends then, since the server stops; zero: it does not
+	ended time.Time // guarded by mu; the read deadline once the server stops, else zero
 }
 
-// run serves the connection to its end.
-func (c *conn) run(serve func()) {
-	defer c.srv.leave(c)
-	defer c.recovered()
-	serve()
-}
-
-// recovered ends the connection after a panic, with an ERR behind the replies
-// that there are.
+// recovered ends the connection after a panic: it writes the complete replies and an ERR.
 func (c *conn) recovered() {
 	p := recover()
 	if p == nil {
 		return
 	}
-	c.srv.panics.Add(1)
+	c.srv.counts.panics.Add(1)
 	c.srv.cfg.OnPanic(p, debug.Stack())
 	var out []byte
 	if c.batch != nil {
 		out = c.batch.out[:bytes.LastIndexByte(c.batch.out, '\n')+1]
 	}
-	if c.write(c.fail(out, errInternal)) {
+	c.finish(out, errInternal)
+}
+
+// finish writes out and the ERR reply f, and lets the client read them.
+func (c *conn) finish(out []byte, f *fault) {
+	if c.write(c.srv.appendFault(out, f)) {
 		c.linger()
 	}
 }
 
-// fail appends the reply f, and counts it.
-func (c *conn) fail(out []byte, f *fault) []byte {
-	c.srv.errors[f.code].Add(1)
-	return append(f.append(out), '\n')
-}
-
-// serve answers line after line, as many at once as have arrived.
+// serve answers all lines that have arrived, and reads again.
 func (c *conn) serve() {
 	if !c.handshake() {
 		return
@@ -102,29 +91,18 @@ func (c *conn) serve() {
 			c.await()
 		}
 		if f := c.fit(); f != nil {
-			if c.write(c.fail(nil, f)) {
-				c.linger()
-			}
+			c.finish(nil, f)
 			return
 		}
 	}
 }
 
-// handshake begins TLS.
 func (c *conn) handshake() bool {
 	t, ok := c.Conn.(*tls.Conn)
-	if !ok {
-		return true
-	}
-	deadline := time.Now().Add(handshakeTimeout)
-	if c.raw.SetDeadline(deadline) != nil || t.Handshake() != nil {
-		return false
-	}
-	return true
+	return !ok || c.raw.SetDeadline(time.Now().Add(handshakeTimeout)) == nil && t.Handshake() == nil
 }
 
-// await sets when reading ends: what Idle allows from now on, unless the server
-// stops.
+// await sets the read deadline for the next line.
 func (c *conn) await() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,43 +110,41 @@ func (c *conn) await() {
 	if deadline.IsZero() && c.srv.cfg.Idle > 0 {
 		deadline = time.Now().Add(c.srv.cfg.Idle)
 	}
-	_ = c.raw.SetReadDeadline(deadline) // else Read has the same error
+	_ = c.raw.SetReadDeadline(deadline) // else Read returns the same error
 }
 
-// end has reading end at t. It is called by others.
+// end sets the last read deadline. Shutdown calls it.
 func (c *conn) end(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = t
-	_ = c.raw.SetReadDeadline(t) // else Read has the same error
+	_ = c.raw.SetReadDeadline(t) // else Read returns the same error
 }
 
-// expire ends a connection that has said nothing for too long. A client with no
-// request under way is not told why: a line it did not ask for would confuse it.
+// expire ends a connection whose read deadline has passed. It sends an ERR only if the
+// client has sent a part of a line: a client that waits for no reply would take the ERR
+// for the reply to its next request.
 func (c *conn) expire() {
 	c.mu.Lock()
 	stopping := !c.ended.IsZero()
 	c.mu.Unlock()
-	if !stopping && c.in.pending() > 0 && !c.write(c.fail(nil, c.srv.errIdle)) {
+	if stopping || c.in.pending() == 0 {
+		c.linger()
 		return
 	}
-	c.linger()
+	c.finish(nil, errIdle(c.srv.cfg.Idle))
 }
 
-// answer answers the whole lines that have been read, at the end of the
-// connection also the beginning of one. It returns how many lines there were;
-// false when the connection is over.
+// answer answers the complete lines that were read; at the end of the input, also a last
+// line without an end. It returns the number of lines, and false if the connection is over.
 func (c *conn) answer(end bool) (n int, ok bool) {
 	b := c.srv.newBatch()
 	c.batch = b
 	var f *fault
 	for f == nil {
-		line, whole := c.in.next()
+		line, whole := c.in.next(end)
 		if !whole {
-			if !end || c.in.pending() == 0 {
-				break
-			}
-			line = c.in.last()
+			break
 		}
 		n++
 		f = b.add(line)
@@ -182,24 +158,23 @@ func (c *conn) answer(end bool) (n int, ok bool) {
 	if earlier := b.decide(); earlier != nil {
 		f = earlier
 	}
-	if f == nil && c.in.pending() > c.srv.cfg.MaxLine+1 { // one more may be the "\r" of its end
-		f = c.srv.errLongLine
+	if f == nil && c.in.pending() > c.srv.cfg.MaxLine+1 { // one byte more may be the "\r" of its end
+		f = errLongLine(c.srv.cfg.MaxLine)
 	}
 	if f != nil {
-		b.out = c.fail(b.out, f)
+		b.out = c.srv.appendFault(b.out, f)
 	}
 	c.batch = nil
-	box := b.release()
-	ok = c.write(*box)
-	c.srv.written(box)
+	replies := b.release()
+	ok = c.write(*replies)
+	c.srv.pools.putReplies(replies)
 	if ok && f != nil {
 		c.linger()
 	}
 	return n, ok && f == nil
 }
 
-// fit makes the buffer larger when a line fills it, and small again when there
-// is none.
+// fit doubles a buffer that a line fills, and shrinks a large buffer that is not needed.
 func (c *conn) fit() *fault {
 	size := len(c.in.buf)
 	switch pending := c.in.pending(); {
@@ -212,57 +187,52 @@ func (c *conn) fit() *fault {
 	if more == 0 {
 		return nil
 	}
-	if c.srv.long.Add(more) > maxLong && more > 0 {
-		c.srv.long.Add(-more)
-		return errLongOnes
+	if c.srv.counts.longBytes.Add(more) > maxLong && more > 0 {
+		c.srv.counts.longBytes.Add(-more)
+		return errLongLines
 	}
-	c.borrowed += more
+	c.longBytes += more
 	if more < 0 {
-		c.account.Release(-more)
-	} else if !c.account.Add(more) {
-		return errLongOnes
+		c.limit.Release(-more)
+	} else if !c.limit.Hold(more) {
+		return errLongLines
 	}
 	c.in.resize(size)
 	return nil
 }
 
-// write reports whether the client took all of out.
+// write reports whether the client's kernel took all of out in time.
 func (c *conn) write(out []byte) bool {
 	if len(out) == 0 {
 		return true
 	}
-	if c.raw.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout)) != nil || !c.account.Add(int64(len(out))) {
+	if c.raw.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout)) != nil || !c.limit.Hold(int64(len(out))) {
 		return false
 	}
 	_, err := c.Write(out)
-	c.account.Release(int64(len(out)))
+	c.limit.Release(int64(len(out)))
 	return err == nil
 }
 
-// turnAway tells a client that there are too many, once it asks: a line that it
-// did not ask for would confuse it.
+// turnAway sends the error for too many connections as the reply to the first request.
 func (c *conn) turnAway() {
 	var first [1]byte
 	if c.raw.SetReadDeadline(time.Now().Add(lingering)) != nil {
 		return
 	}
-	if n, _ := c.Read(first[:]); n > 0 && c.write(c.fail(nil, c.srv.errCrowd)) {
-		c.linger()
+	if n, _ := c.Read(first[:]); n > 0 {
+		c.finish(nil, errTooManyConns(c.srv.cfg.MaxConns))
 	}
 }
 
-// linger says that nothing more comes, and reads what the client still sends.
-// Closing at once what was not read to its end would have TCP forget the replies
-// that the client has not read yet.
+// linger closes the sending side and discards what the client still sends. If the
+// connection were closed with unread input, TCP would drop replies on their way.
 func (c *conn) linger() {
 	if t, ok := c.Conn.(*tls.Conn); ok && t.CloseWrite() != nil {
 		return
 	}
 	half, ok := c.raw.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
-		return
-	}
-	if c.raw.SetReadDeadline(time.Now().Add(lingering)) == nil {
-		_, _ = io.Copy(io.Discard, c.raw) // until it closes, too, or time is up
+	if ok && half.CloseWrite() == nil && c.raw.SetReadDeadline(time.Now().Add(lingering)) == nil {
+		_, _ = io.Copy(io.Discard, c.raw) // until the client closes or the deadline passes
 	}
 }

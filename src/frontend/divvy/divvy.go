@@ -1,6 +1,6 @@
-// Package divvy speaks the line protocol of Button's divvy over TCP: a line
-// `HIT key=value key="a value"`, answered by a line `OK true 41 30`. It turns
-// lines into limiter.Requests and statuses into lines, and decides nothing.
+// Package divvy serves the line protocol of Button's divvy over TCP: a line
+// `HIT key=value key="a value"` is answered by a line `OK true 41 30`. It turns
+// lines into limiter.Requests and statuses into lines; the limiter decides.
 package divvy
 
 import (
@@ -18,58 +18,61 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// Config is what a Server is made of.
+// Config configures a Server.
 type Config struct {
 	// Limiter decides; required.
 	Limiter *limiter.Limiter
-	// Domain is what HIT asks; required, unless DomainKey is set: then requests
-	// that name none are refused.
+	// Domain is the domain of a HIT that names none. Required, unless DomainKey is set:
+	// then a HIT that names no domain is an error.
 	Domain string
-	// OnlyList asks, instead of Domain, the only ordered list among the rules in
-	// force, if there is just one.
+	// OnlyList replaces Domain by the only ordered list among the loaded rules, if
+	// there is exactly one.
 	OnlyList bool
-	// DomainKey is the key of a request whose value names the domain to ask
-	// instead. It is no pair of the request then. Empty: none is, and no client can
-	// ask another domain.
+	// DomainKey is the key of the pair that names the domain; the pair is removed from
+	// the request. Empty: clients cannot choose the domain.
 	DomainKey string
-	// TLS, if set, is spoken on every connection.
+	// TLS encrypts every connection, if set.
 	TLS *tls.Config
+	// RoundUp rounds the seconds in replies up. By default they are rounded to the
+	// nearest, as divvy does, so a reply may say 0 in the last half second.
+	RoundUp bool
+	Limits
+	Events
+}
 
-	// MaxLine is how long a line may be, in bytes without its end. Defaults to
-	// 1 MiB, at most 64 MiB: what all connections together have for long ones.
+// Limits bound what clients can use.
+type Limits struct {
+	// MaxLine is the longest line in bytes, without its end. Defaults to 1 MiB, at most
+	// 64 MiB.
 	MaxLine int
-	// MaxConns is how many connections may be open. Beyond it the longest idle one is
-	// closed, or the new one is refused if none is idle. Defaults to 10,000.
+	// MaxConns is how many connections may be open. See connlimit for the connection
+	// that makes room for another. Defaults to 10,000.
 	MaxConns int
-	// Budget counts what connections hold: long lines, and replies being written. Nil:
-	// no bound.
+	// Budget counts long lines, and replies being written. Nil: no bound.
 	Budget *budget.Budget
-	// MaxPipelined is how many requests of a connection are decided at a time, in
-	// one call of the store; what comes behind them waits. At most
-	// limiter.MaxDescriptors. Defaults to 128.
+	// MaxPipelined is how many requests of a connection are decided in one call of the
+	// limiter. At most limiter.MaxDescriptors. Defaults to 128.
 	MaxPipelined int
-	// Idle is how long a connection may go without a whole line. Less than 0: for
-	// ever. Defaults to 10 minutes.
+	// Idle is how long a connection may go without a complete line. Negative: no bound.
+	// Defaults to 10 minutes.
 	Idle time.Duration
-	// WriteTimeout is how long a client may take to make room for replies.
+	// WriteTimeout is how long a write may be blocked by a client that does not read.
 	// Defaults to 10 seconds.
 	WriteTimeout time.Duration
-	// RoundUp rounds seconds in replies up. Without it they are rounded to the
-	// nearest, as divvy does, so that a refused client may be told 0 in the last
-	// half second.
-	RoundUp bool
+}
 
-	// OnHits, if set, is told of HITs that got an OK, n at a time, and how long it
-	// took to decide them. It must be fast and safe for concurrent use.
+// Events are callbacks. They must be fast and safe for concurrent use.
+type Events struct {
+	// OnHits is called after n HITs were answered with OK; took is the time that the
+	// decision took.
 	OnHits func(n int, took time.Duration)
-	// Fallback, if set, is told of each error of the limiter that ended a
-	// connection. It must be fast and safe for concurrent use.
-	Fallback func(error)
-	// OnPanic, if set, is told of each panic that ended a connection.
+	// OnFailure is called with each error of the limiter that ended a connection.
+	OnFailure func(error)
+	// OnPanic is called for each panic that ended a connection.
 	OnPanic func(value any, stack []byte)
 }
 
-// The defaults of Config.
+// The defaults of Limits.
 const (
 	DefaultMaxLine      = 1 << 20
 	DefaultMaxConns     = 10_000
@@ -78,32 +81,32 @@ const (
 	DefaultWriteTimeout = 10 * time.Second
 )
 
-// Server answers clients of divvy.
+// Server answers clients of divvy. Create it with New.
 type Server struct {
 	cfg    Config
 	domain []byte          // cfg.Domain
 	ctx    context.Context // of all requests
 	cancel context.CancelFunc
-	now    time.Time // of all requests, in tests; zero: the store's clock
+	now    time.Time // the time of all requests, in tests; zero: the store's clock
+	port   *connlimit.Listener
+	pools  pools
+	counts counts
 
-	errLongLine, errCrowd, errIdle *fault
-
-	batches sync.Pool // of *batch
-	boxes   sync.Pool // of *[]byte, for replies
-
-	hits, accepted, refused, overBudget, panics atomic.Uint64
-	errors                                      [codes]atomic.Uint64
-	long                                        atomic.Int64 // bytes of buffers for long lines, see maxLong
-
-	mu       sync.Mutex
-	listener *connlimit.Listener // nil: Serve was not called
-	closing  chan struct{}       // closed by Shutdown
-	conns    map[*conn]struct{}  // the refused ones included
-	open     int                 // without these
-	running  sync.WaitGroup      // of conns; nobody joins once closing is closed
+	mu         sync.Mutex
+	closing    chan struct{}      // closed by Shutdown
+	conns      map[*conn]struct{} // guarded by mu; includes the refused ones
+	turnedAway int                // guarded by mu; how many of conns were refused
+	running    sync.WaitGroup     // the goroutines of conns; none is added after closing
 }
 
-// New returns a server that has no listener yet.
+// counts are the figures that connlimit does not have.
+type counts struct {
+	hits, panics atomic.Uint64
+	errors       [codes]atomic.Uint64
+	longBytes    atomic.Int64 // of buffers for long lines; at most maxLong
+}
+
+// New returns a server without a listener.
 func New(cfg Config) (*Server, error) {
 	cfg.MaxLine = cmp.Or(cfg.MaxLine, DefaultMaxLine)
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, DefaultMaxConns)
@@ -112,80 +115,51 @@ func New(cfg Config) (*Server, error) {
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, DefaultWriteTimeout)
 	switch {
 	case cfg.Limiter == nil:
-		return nil, errors.New("divvy: there is no limiter")
+		return nil, errors.New("divvy: Config.Limiter is missing")
 	case cfg.Domain == "" && cfg.DomainKey == "":
-		return nil, errors.New("divvy: there is no domain to ask")
+		return nil, errors.New("divvy: Config.Domain and Config.DomainKey are both empty")
 	case cfg.MaxLine < 0 || cfg.MaxConns < 0 || cfg.MaxPipelined < 0 || cfg.WriteTimeout < 0:
-		return nil, errors.New("divvy: a limit is below 0")
+		return nil, errors.New("divvy: a limit is negative")
 	case cfg.MaxLine > maxLong:
-		return nil, fmt.Errorf("divvy: a line of %d bytes is too long, at most %d", cfg.MaxLine, maxLong)
+		return nil, fmt.Errorf("divvy: the longest line is %d bytes, more than %d", cfg.MaxLine, maxLong)
 	case cfg.MaxPipelined > limiter.MaxDescriptors:
-		return nil, fmt.Errorf("divvy: %d requests are too many to decide at a time, at most %d", cfg.MaxPipelined, limiter.MaxDescriptors)
+		return nil, fmt.Errorf("divvy: %d requests at a time are more than %d", cfg.MaxPipelined, limiter.MaxDescriptors)
 	}
 	if cfg.OnHits == nil {
 		cfg.OnHits = func(int, time.Duration) {}
 	}
-	if cfg.Fallback == nil {
-		cfg.Fallback = func(error) {}
+	if cfg.OnFailure == nil {
+		cfg.OnFailure = func(error) {}
 	}
 	if cfg.OnPanic == nil {
 		cfg.OnPanic = func(any, []byte) {}
 	}
-	s := &Server{
-		cfg:         cfg,
-		domain:      []byte(cfg.Domain),
-		errLongLine: &fault{codeUnknown, fmt.Sprintf("Line is longer than %d bytes.", cfg.MaxLine)},
-		errCrowd:    &fault{codeUnknown, fmt.Sprintf("More than %d connections.", cfg.MaxConns)},
-		errIdle:     &fault{codeUnknown, fmt.Sprintf("No whole line within %v.", cfg.Idle)},
-		closing:     make(chan struct{}),
-		conns:       make(map[*conn]struct{}),
-	}
+	s := &Server{cfg: cfg, domain: []byte(cfg.Domain), closing: make(chan struct{}), conns: make(map[*conn]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.batches.New = func() any {
-		b := &batch{srv: s}
-		b.clear()
-		return b
+	limit := connlimit.Config{Max: cfg.MaxConns, Unread: cfg.WriteTimeout, Budget: cfg.Budget, Unmetered: true, Refuse: s.start}
+	if cfg.TLS != nil {
+		limit.Greeting = tlsGreeting
 	}
-	s.boxes.New = func() any { return new([]byte) }
+	s.port = connlimit.New(nil, limit)
 	return s, nil
 }
 
-// Stats is what a Server says of itself.
+// Stats are the figures of a Server. Counters count since the start.
 type Stats struct {
-	// Open is how many connections there are.
-	Open int
-	// Accepted and Refused count connections since the start; refused were those
-	// beyond MaxConns.
-	Accepted, Refused uint64
-	// Evicted counts connections closed to make room for others, OverBudget those
-	// that held too many bytes.
-	Evicted, OverBudget uint64
-	// Hits counts HITs that got an OK, true or false.
+	connlimit.Stats
+	// Hits counts HITs that were answered with OK, true or false.
 	Hits uint64
-	// Errors counts ERR replies by code, with all codes that there are.
+	// Errors counts ERR replies by code; it has every code.
 	Errors map[string]uint64
 	// Panics counts connections that a panic ended.
 	Panics uint64
 }
 
-// Stats reads the server's figures.
+// Stats returns the server's figures.
 func (s *Server) Stats() Stats {
-	st := Stats{
-		Accepted:   s.accepted.Load(),
-		Refused:    s.refused.Load(),
-		OverBudget: s.overBudget.Load(),
-		Hits:       s.hits.Load(),
-		Errors:     make(map[string]uint64, codes),
-		Panics:     s.panics.Load(),
-	}
+	st := Stats{Stats: s.port.Stats(), Hits: s.counts.hits.Load(), Errors: make(map[string]uint64, codes), Panics: s.counts.panics.Load()}
 	for c := range codes {
-		st.Errors[codeNames[c]] = s.errors[c].Load()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st.Open = s.open
-	if s.listener != nil {
-		st.Evicted = uint64(s.listener.Stats().Evicted)
+		st.Errors[codeNames[c]] = s.counts.errors[c].Load()
 	}
 	return st
 }

@@ -3,6 +3,7 @@ package divvy
 import (
 	"bytes"
 	"fmt"
+	"time"
 	"unicode/utf8"
 )
 
@@ -24,43 +25,57 @@ type fault struct {
 	text string
 }
 
-// Error is the reply without its end.
+// Error returns the reply without its line end.
 func (f *fault) Error() string { return string(f.append(nil)) }
 
-// The faults whose texts never change: divvy's first, then those it does not
-// have.
+// The texts of divvy come first.
 var (
-	errQuote    = &fault{codeUnknown, "Unexpected end of quoted string."}
-	errEnd      = &fault{codeUnknown, "Unexpected end of input string."}
-	errPairs    = &fault{codeUnknown, fmt.Sprintf("More than %d keys.", maxPairs)}
-	errLongOnes = &fault{codeUnknown, "Too many long lines at once, try again later."}
-	errNotReady = &fault{codeUnknown, "No rules are loaded yet."}
-	errStore    = &fault{codeUnknown, "The store did not answer."}
-	errInternal = &fault{codeUnknown, "Internal error."}
+	errQuote     = &fault{codeUnknown, "Unexpected end of quoted string."}
+	errEnd       = &fault{codeUnknown, "Unexpected end of input string."}
+	errPairs     = unknownf("More than %d keys.", maxPairs)
+	errLongLines = &fault{codeUnknown, "Too many long lines at once, try again later."}
+	errNotReady  = &fault{codeUnknown, "No rules are loaded yet."}
+	errStore     = &fault{codeUnknown, "The store did not answer."}
+	errInternal  = &fault{codeUnknown, "Internal error."}
 )
 
-func unknownCommand(word []byte) *fault {
+func unknownf(format string, args ...any) *fault {
+	return &fault{codeUnknown, fmt.Sprintf(format, args...)}
+}
+
+func errLongLine(most int) *fault        { return unknownf("Line is longer than %d bytes.", most) }
+func errTooManyConns(most int) *fault    { return unknownf("More than %d connections.", most) }
+func errIdle(after time.Duration) *fault { return unknownf("No whole line within %v.", after) }
+func errNoDomain(domain []byte) *fault {
+	return unknownf("No rules are loaded for the domain %s.", domain)
+}
+
+func errCommand(word []byte) *fault {
 	return &fault{codeUnknownCommand, "Unrecognized command: " + string(bytes.ToUpper(word))}
 }
 
-// expected is the fault of a line that has something else than what before rest.
-func expected(what string, rest []byte) *fault {
+// errExpected is the fault of a line that continues with rest where want must come.
+func errExpected(want string, rest []byte) *fault {
 	_, size := utf8.DecodeRune(rest)
-	return &fault{codeUnknown, fmt.Sprintf("Expected %s, found '%s'", what, rest[:size])}
+	return unknownf("Expected %s, found '%s'", want, rest[:size])
 }
 
-// append appends the reply without its end. It is always one line: what clients
-// sent may have a carriage return in it, which some take for the end of one.
+// append appends the reply without its line end. It replaces line ends in the text,
+// which may quote the client, by spaces.
 func (f *fault) append(dst []byte) []byte {
-	dst = append(dst, "ERR "...)
-	dst = append(dst, codeNames[f.code]...)
-	dst = append(dst, ' ', '"')
-	begin := len(dst)
+	dst = append(dst, "ERR "+codeNames[f.code]+` "`...)
+	text := len(dst)
 	dst = append(dst, f.text...)
-	for i, c := range dst[begin:] {
+	for i, c := range dst[text:] {
 		if c == '\n' || c == '\r' {
-			dst[begin+i] = ' '
+			dst[text+i] = ' '
 		}
 	}
 	return append(dst, '"')
+}
+
+// appendFault appends the reply f with its line end, and counts it.
+func (s *Server) appendFault(dst []byte, f *fault) []byte {
+	s.counts.errors[f.code].Add(1)
+	return append(f.append(dst), '\n')
 }

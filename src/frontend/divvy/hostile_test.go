@@ -25,7 +25,7 @@ import (
 // no listener, so a test in a bubble decides what time it is.
 func pipe(s *Server) net.Conn {
 	client, server := net.Pipe()
-	s.admit(server)
+	s.start(s.port.Admit(server))
 	return client
 }
 
@@ -70,13 +70,13 @@ func TestSlowLoris(t *testing.T) {
 // Nobody is told what it did not ask.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := build(t, Config{Idle: time.Minute})
+		s := build(t, Config{Limits: Limits{Idle: time.Minute}})
 		c := pipe(s)
 		begun := time.Now()
 		if got := rest(t, c); got != "" || time.Since(begun) != time.Minute {
 			t.Errorf("got %q after %v", got, time.Since(begun))
 		}
-		patient := build(t, Config{Idle: -1})
+		patient := build(t, Config{Limits: Limits{Idle: -1}})
 		c = pipe(patient)
 		time.Sleep(10_000 * time.Hour)
 		send(t, c, "HIT ip=1\n")
@@ -114,7 +114,7 @@ func TestNeverReads(t *testing.T) {
 
 // A client that sends for ever and never reads makes us keep a few buffers.
 func TestFloodWithoutReading(t *testing.T) {
-	s := build(t, Config{WriteTimeout: 200 * time.Millisecond})
+	s := build(t, Config{Limits: Limits{WriteTimeout: 200 * time.Millisecond}})
 	c := dial(t, start(t, s))
 	flood := strings.Repeat("HIT ip=1\n", 10_000)
 	for {
@@ -189,14 +189,14 @@ func TestManyLongLines(t *testing.T) {
 		if refused < 8 || refused > 16 {
 			t.Errorf("%d refused", refused)
 		}
-		if held := s.long.Load(); held > maxLong {
+		if held := s.counts.longBytes.Load(); held > maxLong {
 			t.Errorf("%d bytes held", held)
 		}
 		for _, c := range all {
 			_ = c.Close()
 		}
 		synctest.Wait()
-		if held := s.long.Load(); held != 0 {
+		if held := s.counts.longBytes.Load(); held != 0 {
 			t.Errorf("%d bytes are never given back", held)
 		}
 		c := pipe(s)
@@ -209,7 +209,7 @@ func TestManyLongLines(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if held := s.long.Load(); held != 0 {
+		if held := s.counts.longBytes.Load(); held != 0 {
 			t.Errorf("%d bytes are kept for short lines", held)
 		}
 		s.Shutdown(t.Context())
@@ -223,7 +223,7 @@ func TestCrowd(t *testing.T) {
 	var addr string
 	var in []net.Conn
 	for try := 0; ; try++ {
-		s = build(t, Config{MaxConns: 2})
+		s = build(t, Config{Limits: Limits{MaxConns: 2}})
 		addr, in = start(t, s), nil
 		active := time.Now()
 		for range 2 {
@@ -260,7 +260,7 @@ func TestCrowd(t *testing.T) {
 func TestLongLinesCountInTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := budget.New(1 << 20)
-		s := build(t, Config{Budget: held})
+		s := build(t, Config{Limits: Limits{Budget: held}})
 		small, large := pipe(s), pipe(s)
 		send(t, small, strings.Repeat("x", 100_000))
 		go func() { _, _ = io.WriteString(large, strings.Repeat("x", 1_000_000)) }() // until it is closed
@@ -282,12 +282,12 @@ func TestLongLinesCountInTheBudget(t *testing.T) {
 // Refusing is bounded, too.
 func TestGreatCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := build(t, Config{MaxConns: 1})
+		s := build(t, Config{Limits: Limits{MaxConns: 1}})
 		pipe(s)
 		var turned []net.Conn
 		refused := func() net.Conn {
 			client, server := net.Pipe()
-			s.refuse(server)
+			s.start(server)
 			return client
 		}
 		for range maxTurnedAway {
@@ -325,7 +325,7 @@ func TestErrBeforeUnreadInput(t *testing.T) {
 func TestTLS(t *testing.T) {
 	certificates := httptest.NewTLSServer(nil) // has some for 127.0.0.1
 	defer certificates.Close()
-	s := build(t, Config{TLS: &tls.Config{Certificates: certificates.TLS.Certificates}, MaxConns: 1})
+	s := build(t, Config{TLS: &tls.Config{Certificates: certificates.TLS.Certificates}, Limits: Limits{MaxConns: 1}})
 	addr := start(t, s)
 	trust := certificates.Client().Transport.(*http.Transport).TLSClientConfig
 	for _, said := range []string{"HIT ip=1\n", "HIT ip=1\nEGGPLANT\nHIT ip=1\n"} {
@@ -397,7 +397,7 @@ func TestShutdown(t *testing.T) {
 		}
 		s.Shutdown(t.Context()) // once more is no harm
 
-		s = build(t, Config{WriteTimeout: time.Hour})
+		s = build(t, Config{Limits: Limits{WriteTimeout: time.Hour}})
 		deaf := pipe(s)
 		send(t, deaf, "HIT ip=1\n")
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

@@ -2,43 +2,40 @@ package divvy
 
 import "bytes"
 
-// lines cuts what is read into lines. What is read goes behind what is there; a
-// line is valid until the next call of room.
+// lines splits input into lines. A line is valid until the next call of room.
 type lines struct {
 	buf     []byte
-	begin   int // of what is not taken yet
-	scanned int // up to here no line ends
-	end     int // of what was read
+	begin   int // of the input that next has not returned
+	scanned int // no line ends between begin and scanned
+	end     int // of the input
 }
 
-// next takes the next whole line, without its "\n" or "\r\n".
-func (l *lines) next() (line []byte, ok bool) {
+// next returns the next line, without its "\n" or "\r\n". At the end of the input it
+// also returns a last line that has no end.
+func (l *lines) next(atEnd bool) (line []byte, ok bool) {
 	i := bytes.IndexByte(l.buf[l.scanned:l.end], '\n')
 	if i < 0 {
 		l.scanned = l.end
-		return nil, false
+		line = l.buf[l.begin:l.end]
+		if !atEnd || len(line) == 0 {
+			return nil, false
+		}
+		l.begin = l.end
+		return line, true
 	}
 	line = l.buf[l.begin : l.scanned+i]
 	l.begin = l.scanned + i + 1
 	l.scanned = l.begin
-	if n := len(line); n > 0 && line[n-1] == '\r' {
-		line = line[:n-1]
-	}
-	return line, true
+	return bytes.TrimSuffix(line, cr), true
 }
 
-// pending is how much of a line has been read whose end has not.
+var cr = []byte("\r")
+
+// pending returns how many bytes of an incomplete line were read.
 func (l *lines) pending() int { return l.end - l.begin }
 
-// last takes what stands behind the last whole line.
-func (l *lines) last() []byte {
-	line := l.buf[l.begin:l.end]
-	l.begin, l.scanned = l.end, l.end
-	return line
-}
-
-// room is where to read to, once next has found nothing; empty when the line
-// that has begun fills all there is.
+// room returns the free part of the buffer. Call it after next returned false. It is
+// empty if an incomplete line fills the buffer.
 func (l *lines) room() []byte {
 	if l.begin > 0 {
 		l.end = copy(l.buf, l.buf[l.begin:l.end])
@@ -47,10 +44,10 @@ func (l *lines) room() []byte {
 	return l.buf[l.end:]
 }
 
-// read says that n bytes were read to room.
+// read tells l that n bytes were read into room.
 func (l *lines) read(n int) { l.end += n }
 
-// resize gives l a buffer of n bytes, which what is pending fits in.
+// resize changes the buffer's size to n bytes, which must hold the incomplete line.
 func (l *lines) resize(n int) {
 	buf := make([]byte, n)
 	l.end = copy(buf, l.buf[l.begin:l.end])

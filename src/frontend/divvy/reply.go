@@ -8,17 +8,15 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// noLimit is the credit where none is counted and no rule says one. It is also
-// what the remaining limit is in answers to Envoy then.
+// noLimit is the credit of a request that no rule limits. Answers to Envoy say the same.
 const noLimit = math.MaxUint32
 
-// appendReply appends the reply to a HIT that was decided as st says, with its
-// end:
+// appendReply appends the reply to a HIT with its line end:
 //
 //	OK true <credit left> <seconds until all of it is back>
 //	OK false 0 <seconds until the same request would pass, -1 for never>
 //
-// In a first-hit window both are the seconds to its end, as in divvy.
+// In a first-hit window both are the seconds to the window's end, as in divvy.
 func (s *Server) appendReply(dst []byte, st *limiter.Status) []byte {
 	bound := st.Binding
 	switch {
@@ -38,7 +36,7 @@ func (s *Server) appendReply(dst []byte, st *limiter.Status) []byte {
 	return append(dst, '\n')
 }
 
-// denied is the reply to what can never pass.
+// denied is the reply to a request that can never pass.
 const denied = "OK false 0 -1\n"
 
 func appendOK(dst []byte, credit uint64, seconds int64) []byte {
@@ -49,7 +47,7 @@ func appendOK(dst []byte, credit uint64, seconds int64) []byte {
 	return append(dst, '\n')
 }
 
-// seconds is d as replies say it.
+// seconds returns d in whole seconds, as replies show it.
 func (s *Server) seconds(d time.Duration) int64 {
 	if s.cfg.RoundUp {
 		return int64((d + time.Second - 1) / time.Second)
@@ -57,8 +55,7 @@ func (s *Server) seconds(d time.Duration) int64 {
 	return int64((d + time.Second/2) / time.Second)
 }
 
-// bans reports whether st is refused whatever is counted, so that a store that
-// does not answer makes no difference.
+// bans reports whether a rule of st refuses every request. Then the reply needs no store.
 func (s *Server) bans(st *limiter.Status) bool {
 	if s.cfg.Limiter.Shadow() {
 		return false

@@ -12,43 +12,35 @@ import (
 	"ratelimit/src/frontend/connlimit"
 )
 
-// maxTurnedAway is how many connections beyond MaxConns are told so at a time.
-// Others are closed without a word.
-const maxTurnedAway = 128
+const (
+	// maxTurnedAway is how many connections beyond MaxConns may wait for their error
+	// reply at a time. Further ones are closed without a reply.
+	maxTurnedAway = 128
+	// maxPause is the longest pause after a temporary error of accept, such as a lack
+	// of file descriptors.
+	maxPause = time.Second
+	// tlsGreeting is how many writes a TLS connection gets before its first reply.
+	tlsGreeting = 3
+)
 
-// maxPause is the longest pause after a connection that could not be accepted,
-// for want of file descriptors, say.
-const maxPause = time.Second
-
-// tlsGreeting is how many writes a TLS connection gets before its first reply.
-const tlsGreeting = 3
-
-// Serve answers clients on raw until Shutdown. It is called once.
+// Serve answers clients on raw until Shutdown. Call it once.
 func (s *Server) Serve(raw net.Listener) error {
-	cfg := connlimit.Config{Max: s.cfg.MaxConns, Unread: s.cfg.WriteTimeout, Refuse: s.refuse}
-	if s.cfg.TLS != nil {
-		cfg.Greeting = tlsGreeting
-	}
-	l := connlimit.New(raw, cfg)
 	s.mu.Lock()
-	s.listener = l
+	s.port.Listener = raw
 	s.mu.Unlock()
-	defer func() { _ = l.Close() }() // Shutdown may have come before there was one
+	defer func() { _ = s.port.Close() }() // Shutdown may have come first and found no listener
 	pause := time.Duration(0)
-	for {
-		if s.stopping() {
-			return nil
-		}
-		raw, err := l.Accept()
+	for !s.stopping() {
+		c, err := s.port.Accept()
 		if err == nil {
 			pause = 0
-			s.admit(raw)
+			s.start(c)
 			continue
 		}
 		if s.stopping() {
-			return nil
+			break
 		}
-		if passing, ok := err.(interface{ Temporary() bool }); !ok || !passing.Temporary() {
+		if temporary, ok := err.(interface{ Temporary() bool }); !ok || !temporary.Temporary() {
 			return fmt.Errorf("divvy: %w", err)
 		}
 		pause = min(max(5*time.Millisecond, 2*pause), maxPause)
@@ -57,6 +49,7 @@ func (s *Server) Serve(raw net.Listener) error {
 		case <-s.closing:
 		}
 	}
+	return nil
 }
 
 func (s *Server) stopping() bool {
@@ -68,83 +61,58 @@ func (s *Server) stopping() bool {
 	}
 }
 
-// admit starts to serve a connection.
-func (s *Server) admit(raw net.Conn) {
-	c := s.newConn(raw)
-	c.account = s.cfg.Budget.Open(func() {
-		s.overBudget.Add(1)
-		_ = raw.Close() // its reader says so
-	})
-	s.start(c, c.serve)
-}
-
-// refuse tells a connection for which there is no room so.
-func (s *Server) refuse(raw net.Conn) {
-	s.refused.Add(1)
-	c := s.newConn(raw)
-	c.refused = true
-	s.start(c, c.turnAway)
-}
-
-func (s *Server) newConn(raw net.Conn) *conn {
-	c := &conn{srv: s, raw: raw, Conn: raw}
+// start serves raw on a new goroutine. raw is a *connlimit.Conn, or was refused by the
+// port. If the server stops, or too many were refused, start only closes raw.
+func (s *Server) start(raw net.Conn) {
+	c := &conn{Conn: raw, raw: raw, srv: s}
+	c.limit, _ = raw.(*connlimit.Conn)
 	if s.cfg.TLS != nil {
 		c.Conn = tls.Server(raw, s.cfg.TLS)
 	}
-	return c
-}
-
-// start has serve run for c until leave, or closes c.
-func (s *Server) start(c *conn, serve func()) {
-	if !s.begin(c, serve) {
-		c.account.Close()
-		_ = c.raw.Close() // there is nothing to lose
-	}
-}
-
-// begin starts the goroutine of c. It reports false if there is to be none.
-func (s *Server) begin(c *conn, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.stopping(): // it came too late
-		return false
-	case !c.refused:
-		s.accepted.Add(1)
-		s.open++
-	case len(s.conns)-s.open >= maxTurnedAway || s.cfg.TLS != nil: // whose handshake costs too much
-		return false
+	full := c.limit == nil && (s.turnedAway >= maxTurnedAway || s.cfg.TLS != nil) // a handshake costs too much
+	if full || s.stopping() {
+		_ = raw.Close() // nothing was sent
+		return
+	}
+	serve := c.serve
+	if c.limit == nil {
+		serve = c.turnAway
+		s.turnedAway++
 	}
 	s.conns[c] = struct{}{}
-	s.running.Go(func() { c.run(serve) })
-	return true
+	s.running.Go(func() {
+		defer s.remove(c)
+		defer c.recovered()
+		serve()
+	})
 }
 
-// leave ends what start has begun.
-func (s *Server) leave(c *conn) {
-	_ = c.raw.Close() // all that was to be said was said
-	c.account.Close()
-	s.long.Add(-c.borrowed)
+// remove closes c and releases all that it holds.
+func (s *Server) remove(c *conn) {
+	_ = c.raw.Close() // all replies were written
+	s.counts.longBytes.Add(-c.longBytes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
-	if !c.refused {
-		s.open--
+	if c.limit == nil {
+		s.turnedAway--
 	}
 }
 
-// Shutdown takes no new connections and ends those that are open: for a moment
-// more, requests that were on their way are answered. It waits for that until
-// ctx ends, and then cuts off what is left. Serve returns.
+// Shutdown stops accepting, and ends the open connections after it has answered the
+// requests that arrive within the next 100 ms. It closes connections that are still
+// open when ctx ends, and returns when all are closed. Serve returns as well.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Lock()
 	if !s.stopping() {
 		close(s.closing)
 	}
-	listener := s.listener
+	serving := s.port.Listener != nil
 	s.mu.Unlock()
-	if listener != nil {
-		_ = listener.Close() // Serve says what is wrong with it
+	if serving {
+		_ = s.port.Close() // Serve returns the error of a broken listener
 	}
 	for _, c := range s.connections() {
 		c.end(time.Now().Add(farewell))
@@ -159,14 +127,13 @@ func (s *Server) Shutdown(ctx context.Context) {
 	case <-ctx.Done():
 		s.cancel()
 		for _, c := range s.connections() {
-			_ = c.raw.Close() // whatever it was about is cut off
+			_ = c.raw.Close() // its reads and writes fail
 		}
 		<-done
 	}
 	s.cancel()
 }
 
-// connections are those that are open, in no order.
 func (s *Server) connections() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()

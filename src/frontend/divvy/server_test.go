@@ -201,7 +201,7 @@ func TestConversations(t *testing.T) {
 			"HIT ip=1\nHIT ip=1\nHIT ip=1\nHIT ip=2\n", "OK true 1 10\nOK true 0 10\nOK false 0 10\nOK true 1 10\n",
 			"HIT ip=2\n", "OK true 0 10\n",
 		}},
-		{"batches of one", Config{MaxPipelined: 1}, []string{"HIT ip=1\nHIT ip=1\nHIT ip=1\n", "OK true 1 10\nOK true 0 10\nOK false 0 10\n"}},
+		{"batches of one", Config{Limits: Limits{MaxPipelined: 1}}, []string{"HIT ip=1\nHIT ip=1\nHIT ip=1\n", "OK true 1 10\nOK true 0 10\nOK false 0 10\n"}},
 		{"CRLF, and no end", Config{}, []string{"HIT ip=1\r\nhit \"ip\"=\"1\"", "OK true 1 10\nOK true 0 10\n"}},
 		{"nothing", Config{}, []string{"", ""}},
 		{"always denied", Config{}, []string{"HIT ip=10.0.0.7\nHIT ip=10.0.0.7\n", "OK false 0 -1\nOK false 0 -1\n"}},
@@ -225,7 +225,7 @@ func TestConversations(t *testing.T) {
 			"\n", "ERR unknown-command \"Unrecognized command: \"\n",
 			"HIT ip\nHIT ip=2", "ERR unknown \"Unexpected end of input string.\"\n",
 		}},
-		{"long lines", Config{MaxLine: 12}, []string{
+		{"long lines", Config{Limits: Limits{MaxLine: 12}}, []string{
 			"HIT ip=12345\r\nHIT ip=12345\nHIT ip=12345", "OK true 1 10\nOK true 0 10\nOK false 0 10\n",
 			"HIT ip=123456\nHIT ip=2\n", "ERR unknown \"Line is longer than 12 bytes.\"\n",
 			"HIT ip=123456", "ERR unknown \"Line is longer than 12 bytes.\"\n",
@@ -307,8 +307,8 @@ func TestStoreTrouble(t *testing.T) {
 	}
 	var failures []error
 	s := build(t, Config{
-		Limiter:  decide(t, limiter.Config{Backend: lossy{store}}),
-		Fallback: func(err error) { failures = append(failures, err) }, // one at a time
+		Limiter: decide(t, limiter.Config{Backend: lossy{store}}),
+		Events:  Events{OnFailure: func(err error) { failures = append(failures, err) }}, // one at a time
 	})
 	addr := start(t, s)
 	const lost = "ERR unknown \"The store did not answer.\"\n"
@@ -385,12 +385,12 @@ func TestConfig(t *testing.T) {
 	for _, cfg := range []Config{
 		{Domain: "d"},
 		{Limiter: l},
-		{Limiter: l, Domain: "d", MaxLine: -1},
-		{Limiter: l, Domain: "d", MaxLine: maxLong + 1},
-		{Limiter: l, Domain: "d", MaxConns: -1},
-		{Limiter: l, Domain: "d", MaxPipelined: -1},
-		{Limiter: l, Domain: "d", MaxPipelined: limiter.MaxDescriptors + 1},
-		{Limiter: l, Domain: "d", WriteTimeout: -1},
+		{Limiter: l, Domain: "d", Limits: Limits{MaxLine: -1}},
+		{Limiter: l, Domain: "d", Limits: Limits{MaxLine: maxLong + 1}},
+		{Limiter: l, Domain: "d", Limits: Limits{MaxConns: -1}},
+		{Limiter: l, Domain: "d", Limits: Limits{MaxPipelined: -1}},
+		{Limiter: l, Domain: "d", Limits: Limits{MaxPipelined: limiter.MaxDescriptors + 1}},
+		{Limiter: l, Domain: "d", Limits: Limits{WriteTimeout: -1}},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v is good", cfg)
@@ -404,12 +404,12 @@ func TestConfig(t *testing.T) {
 // What is counted, and told.
 func TestStats(t *testing.T) {
 	hits := make(chan int, 10)
-	s := build(t, Config{OnHits: func(n int, took time.Duration) {
+	s := build(t, Config{Events: Events{OnHits: func(n int, took time.Duration) {
 		if took < 0 || took > time.Minute {
 			t.Errorf("it took %v", took)
 		}
 		hits <- n
-	}})
+	}}})
 	addr := start(t, s)
 	c := dial(t, addr)
 	send(t, c, "HIT ip=1\nHIT ip=1\nHIT ip=1\n")

@@ -42,7 +42,7 @@ func (s *script) SetWriteDeadline(time.Time) error { return nil }
 // play is what a client is told that sends these packets.
 func play(s *Server, packets ...[]byte) string {
 	c := &script{packets: packets}
-	s.admit(c)
+	s.start(s.port.Admit(c))
 	s.running.Wait()
 	return c.said.String()
 }
@@ -71,7 +71,7 @@ func FuzzStream(f *testing.F) {
 		}
 		l := limiter.New(limiter.Config{Backend: store})
 		l.Use(set)
-		return build(t, Config{Limiter: l, DomainKey: "d", Domain: "kitchen", MaxLine: 64, MaxPipelined: pipelined})
+		return build(t, Config{Limiter: l, DomainKey: "d", Domain: "kitchen", Limits: Limits{MaxLine: 64, MaxPipelined: pipelined}})
 	}
 	for _, seed := range []string{
 		"HIT ip=1\nHIT ip=1\r\nHIT ip=1 d=pantry\nHIT ip=1\nHIT ip=2",
