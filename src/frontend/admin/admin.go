@@ -1,6 +1,5 @@
-// Package admin answers what operators ask over HTTP: is it healthy, what is
-// loaded, what has been counted. It knows nothing of the rest; whoever builds
-// it hands in the functions that know.
+// Package admin answers operators over HTTP: health, the loaded rules, the figures and
+// profiles. It imports no other part of the service; the caller passes in functions.
 package admin
 
 import (
@@ -20,8 +19,8 @@ import (
 	"time"
 )
 
-// Healthcheck answers 200 "OK" while reason returns "", else 500 and the
-// reason. It must never block: orchestrators restart what is slow here.
+// Healthcheck answers 200 "OK" while reason returns "", else 500 and the reason. reason
+// must not block: orchestrators restart a process that answers slowly.
 func Healthcheck(reason func() string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if why := reason(); why != "" {
@@ -32,24 +31,24 @@ func Healthcheck(reason func() string) http.Handler {
 	})
 }
 
-// Component is a part of the service, and whether it is ready.
+// Component is the state of one part of the service.
 type Component struct {
 	Name string `json:"name"`
-	// Why says why it is not ready; empty: it is.
+	// Why says why it is not ready; empty if it is.
 	Why string `json:"why,omitempty"`
-	// Note is what is worth knowing of it all the same.
+	// Note is further information, such as the number of domains.
 	Note string `json:"note,omitempty"`
 }
 
-// Live answers 200 as long as there is somebody to answer.
+// Live always answers 200.
 func Live() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]bool{"live": true})
 	})
 }
 
-// Ready answers 200 while all components are ready, else 503, and which are
-// not, and why. It must never block either.
+// Ready answers with the components: 200 if all are ready, else 503. components must not
+// block.
 func Ready(components func() []Component) http.Handler {
 	type component struct {
 		Ready bool `json:"ready"`
@@ -74,16 +73,16 @@ func Ready(components func() []Component) http.Handler {
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // a caller that has gone needs no answer
+	_ = json.NewEncoder(w).Encode(body) // the client has gone
 }
 
-// Token lets those requests through to next that show token, as a bearer or as
-// the password of basic authentication, which browsers know; empty: all.
+// Token passes requests to next that send token as a bearer token or as the password of
+// basic authentication, which browsers support. An empty token passes all requests.
 func Token(token string, next http.Handler) http.Handler {
 	if token == "" {
 		return next
 	}
-	want := sha256.Sum256([]byte(token)) // of one length, so that comparing tells nothing of it
+	want := sha256.Sum256([]byte(token)) // hashes have one length, so the comparison takes the same time
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		shown, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !isBearer {
@@ -91,17 +90,16 @@ func Token(token string, next http.Handler) http.Handler {
 		}
 		if got := sha256.Sum256([]byte(shown)); subtle.ConstantTimeCompare(got[:], want[:]) == 0 {
 			w.Header().Set("WWW-Authenticate", `Basic realm="ratelimit", charset="UTF-8"`)
-			http.Error(w, "show DEBUG_TOKEN: Authorization: Bearer <token>", http.StatusUnauthorized)
+			http.Error(w, "send DEBUG_TOKEN: Authorization: Bearer <token>", http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// Hosts lets those requests through to next whose Host header is an IP address,
-// localhost or one of names, which are in lower case. Others may come from a web page
-// whose name was made to resolve to this address, with the browser of an operator
-// (DNS rebinding).
+// Hosts passes requests to next whose Host header is an IP address, localhost or one of
+// names, which are in lower case. This stops DNS rebinding: web pages whose host name
+// resolves to this address could otherwise send requests from an operator's browser.
 func Hosts(names []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -110,26 +108,26 @@ func Hosts(names []string, next http.Handler) http.Handler {
 		}
 		host = strings.ToLower(strings.Trim(host, "[]"))
 		if _, err := netip.ParseAddr(host); err != nil && host != "localhost" && !slices.Contains(names, host) {
-			http.Error(w, fmt.Sprintf("the Host header %q is no IP address, not localhost and not in DEBUG_ALLOWED_HOSTS", host), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("the Host header %q is not an IP address, not localhost and not in DEBUG_ALLOWED_HOSTS", host), http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// Debug is what the debug port shows.
+// Debug is the content of the debug port.
 type Debug struct {
 	// Rules writes one line per rule, in a stable order.
 	Rules func(io.Writer) error
-	// RulesYAML writes all that is known of the rules.
+	// RulesYAML writes the rules with all their properties.
 	RulesYAML func(io.Writer) error
-	// Stats yields all figures with their names, sorted by name.
+	// Stats yields the names and values of all figures, sorted by name.
 	Stats iter.Seq2[string, int64]
-	// Ready returns what Ready answers, with all that is known.
+	// Ready returns the components for /readyz, with addresses and paths.
 	Ready func() []Component
-	// Explain says which rules a request meets; nil: that is not offered.
+	// Explain serves /explain; nil: there is no such page.
 	Explain http.Handler
-	// Pprof offers Go's profiles.
+	// Pprof enables Go's profiles.
 	Pprof bool
 }
 
@@ -141,15 +139,15 @@ func (d Debug) Handler() http.Handler {
 		mux.Handle(path, only(h, http.MethodGet, http.MethodHead))
 		help = append(help, path+": "+text)
 	}
-	handle("/rlconfig", "the rules in force, one per line; ?format=yaml for all that is known of them", d.rules)
+	handle("/rlconfig", "the loaded rules, one per line; ?format=yaml for all their properties", d.rules)
 	handle("/stats", "all counters and gauges; ?format=json for JSON", d.stats)
-	handle("/readyz", "whether each component is ready, as on the port of requests, but with addresses, paths and problems", Ready(d.Ready).ServeHTTP)
+	handle("/readyz", "whether each component is ready, with addresses, paths and problems", Ready(d.Ready).ServeHTTP)
 	if d.Explain != nil {
 		mux.Handle("/explain", only(d.Explain, http.MethodGet, http.MethodHead, http.MethodPost))
-		help = append(help, "/explain: which rules a request meets, and why, charging nothing; ?domain=D&descriptors=key=value,key=value, or POST what /json takes; ?format=json for JSON")
+		help = append(help, "/explain: which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or POST the body of /json; ?format=json for JSON")
 	}
 	if d.Pprof {
-		handle("/debug/pprof/", "profiles of this process, and the list of them", pprof.Index)
+		handle("/debug/pprof/", "list of the profiles of this process", pprof.Index)
 		handle("/debug/pprof/profile", "CPU profile; ?seconds=30", pprof.Profile)
 		handle("/debug/pprof/trace", "execution trace; ?seconds=1", pprof.Trace)
 	}
@@ -157,15 +155,15 @@ func (d Debug) Handler() http.Handler {
 	index := strings.Join(help, "\n") + "\n"
 	mux.Handle("/{$}", only(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { plain(w, index) }), http.MethodGet, http.MethodHead))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "there is no such page; / lists those that there are", http.StatusNotFound)
+		http.Error(w, "there is no such page; see / for the list", http.StatusNotFound)
 	})
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "Prometheus metrics have a port of their own: set USE_PROMETHEUS=true, and PROMETHEUS_ADDR says which", http.StatusNotFound)
+		http.Error(w, "Prometheus metrics have their own port: set USE_PROMETHEUS=true and PROMETHEUS_ADDR", http.StatusNotFound)
 	})
 	return mux
 }
 
-// only lets requests through to next that have one of methods.
+// only passes requests to next that have one of methods.
 func only(next http.Handler, methods ...string) http.Handler {
 	allow := strings.Join(methods, ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -190,7 +188,7 @@ func (d Debug) rules(w http.ResponseWriter, r *http.Request) {
 }
 
 func unknownFormat(w http.ResponseWriter, format, known string) {
-	http.Error(w, fmt.Sprintf("format %q is not known; leave it out, or write %s", format, known), http.StatusBadRequest)
+	http.Error(w, fmt.Sprintf("unknown format %q; leave it out, or use %s", format, known), http.StatusBadRequest)
 }
 
 func (d Debug) stats(w http.ResponseWriter, r *http.Request) {
@@ -198,62 +196,59 @@ func (d Debug) stats(w http.ResponseWriter, r *http.Request) {
 	case "":
 		stream(w, "text/plain; charset=utf-8", func(w io.Writer) error {
 			for name, value := range d.Stats {
-				if _, err := fmt.Fprintf(w, "%s: %d\n", name, value); err != nil {
-					return err
-				}
+				_, _ = fmt.Fprintf(w, "%s: %d\n", name, value) // the buffer of stream keeps the error
 			}
 			return nil
 		})
 	case "json":
 		stream(w, "application/json", func(w io.Writer) error {
-			before := "{"
+			separator := ""
+			_, _ = io.WriteString(w, "{")
 			for name, value := range d.Stats {
 				text, err := json.Marshal(name)
 				if err != nil {
 					return err
 				}
-				if _, err := fmt.Fprintf(w, "%s\n  %s: %d", before, text, value); err != nil {
-					return err
-				}
-				before = ","
+				_, _ = fmt.Fprintf(w, "%s\n  %s: %d", separator, text, value)
+				separator = ","
 			}
-			_, err := io.WriteString(w, strings.TrimPrefix(before, ",")+"\n}\n")
-			return err
+			_, _ = io.WriteString(w, "\n}\n")
+			return nil
 		})
 	default:
 		unknownFormat(w, format, "json")
 	}
 }
 
-// streamPause is how long a reader of a long answer may take for 64 KiB of it.
+// streamPause is how long a client may take to read 64 KiB of a long answer.
 const streamPause = 10 * time.Second
 
-// stream answers with what write writes, which is not held in memory.
+// stream answers with the output of write, without holding all of it in memory.
 func stream(w http.ResponseWriter, contentType string, write func(io.Writer) error) {
 	w.Header().Set("Content-Type", contentType)
 	to := &steady{ResponseWriter: w}
 	out := bufio.NewWriterSize(to, 64<<10)
 	switch err := write(out); {
 	case err == nil:
-		_ = out.Flush() // a caller that has gone needs no answer
-	case !to.began: // else the answer ends where it is
+		_ = out.Flush() // the client has gone
+	case !to.started: // else the answer ends here
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}
 }
 
-// steady gives each write its own deadline, in place of one for the whole answer.
+// steady gives each write its own deadline, instead of one for the whole answer.
 type steady struct {
 	http.ResponseWriter
-	began bool
+	started bool
 }
 
 func (s *steady) Write(p []byte) (int, error) {
-	s.began = true
-	_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now().Add(streamPause)) // where it has none, there is none to move
+	s.started = true
+	_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now().Add(streamPause)) // a connection without deadlines needs none
 	return s.ResponseWriter.Write(p)
 }
 
 func plain(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = io.WriteString(w, text) // a caller that has gone needs no answer
+	_, _ = io.WriteString(w, text) // the client has gone
 }

@@ -98,12 +98,12 @@ func TestDebug(t *testing.T) {
 		Explain: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("because of " + r.URL.RawQuery)) }),
 		Pprof:   true,
 	}
-	const index = `/debug/pprof/: profiles of this process, and the list of them
+	const index = `/debug/pprof/: list of the profiles of this process
 /debug/pprof/profile: CPU profile; ?seconds=30
 /debug/pprof/trace: execution trace; ?seconds=1
-/explain: which rules a request meets, and why, charging nothing; ?domain=D&descriptors=key=value,key=value, or POST what /json takes; ?format=json for JSON
-/readyz: whether each component is ready, as on the port of requests, but with addresses, paths and problems
-/rlconfig: the rules in force, one per line; ?format=yaml for all that is known of them
+/explain: which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or POST the body of /json; ?format=json for JSON
+/readyz: whether each component is ready, with addresses, paths and problems
+/rlconfig: the loaded rules, one per line; ?format=yaml for all their properties
 /stats: all counters and gauges; ?format=json for JSON
 `
 	for _, tt := range []struct {
@@ -112,18 +112,18 @@ func TestDebug(t *testing.T) {
 		want string
 	}{
 		{"/", 200, index},
-		{"/no-such-page", 404, "there is no such page; / lists those that there are\n"},
-		{"/rlconfig/", 404, "there is no such page; / lists those that there are\n"},
-		{"/json", 404, "there is no such page; / lists those that there are\n"},
-		{"/metrics", 404, "Prometheus metrics have a port of their own: set USE_PROMETHEUS=true, and PROMETHEUS_ADDR says which\n"},
+		{"/no-such-page", 404, "there is no such page; see / for the list\n"},
+		{"/rlconfig/", 404, "there is no such page; see / for the list\n"},
+		{"/json", 404, "there is no such page; see / for the list\n"},
+		{"/metrics", 404, "Prometheus metrics have their own port: set USE_PROMETHEUS=true and PROMETHEUS_ADDR\n"},
 		{"/rlconfig", 200, "d.ip: unit=MINUTE\nd.user: unit=DAY\n"},
 		{"/rlconfig?format=yaml", 200, "- rule: d.ip\n"},
-		{"/rlconfig?format=xml", 400, "format \"xml\" is not known; leave it out, or write yaml\n"},
+		{"/rlconfig?format=xml", 400, "unknown format \"xml\"; leave it out, or use yaml\n"},
 		{"/readyz", 503, `{"ready":false,"components":[{"ready":false,"name":"rules","why":"a.yaml:3:5: unknown key"}]}` + "\n"},
 		{"/explain?domain=d", 200, "because of domain=d"},
 		{"/stats", 200, "a.hits: 12\nb: -1\n"},
 		{"/stats?format=json", 200, "{\n  \"a.hits\": 12,\n  \"b\": -1\n}\n"},
-		{"/stats?format=xml", 400, "format \"xml\" is not known; leave it out, or write json\n"},
+		{"/stats?format=xml", 400, "unknown format \"xml\"; leave it out, or use json\n"},
 	} {
 		if w := get(debug.Handler(), tt.path); w.Code != tt.code || w.Body.String() != tt.want {
 			t.Errorf("%s: got %d\n%swant %d\n%s", tt.path, w.Code, w.Body, tt.code, tt.want)

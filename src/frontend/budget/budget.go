@@ -1,10 +1,9 @@
-// Package budget bounds the bytes that the process holds for its callers:
-// requests that are read or decided, replies that a caller has not read,
-// streams, and HTTP bodies.
+// Package budget bounds the bytes that the process holds for its callers: requests that
+// are read or decided, replies that a caller has not read, streams, and HTTP bodies.
 //
 // Each connection has an Account. When the accounts together hold more than the
 // budget allows, the connections that hold the most are closed, so a caller that
-// leaves replies unread pays for it and its neighbours do not:
+// leaves replies unread does not affect others:
 //
 //	budget 100, accounts 60, 25, 10; the third adds 10
 //	-> 105 held: the account with 60 is evicted, 45 remain
@@ -50,53 +49,45 @@ func (b *Budget) Evicted() int64 { return b.evicted.Load() }
 // goroutine. A nil Account holds nothing and accepts everything.
 type Account struct {
 	budget *Budget
-	evict  func()
-	// held is the number of bytes, or negative after eviction and Close.
-	held atomic.Int64
+	evict  func(bytes int64)
+	held   atomic.Int64 // bytes; below 0 after eviction and Close
 }
 
-// closedAccount is the value of held after eviction and Close. It is so low that no
-// Add makes it positive.
-const closedAccount = math.MinInt64 / 2
+// closed is the value of held after eviction and Close. No Add makes it positive.
+const closed = math.MinInt64 / 2
 
-// Open returns an account that holds nothing yet. evict closes the connection when
-// it holds too much. It is called at most once, on the goroutine of whichever
-// Add used up the budget, without locks held, so it must not block.
-func (b *Budget) Open(evict func()) *Account {
+// Open returns an account that holds nothing yet. evict closes the connection when it
+// holds too much, and is given how much that was. It is called at most once, from any
+// Add on the budget, without locks of this package held, and must not block.
+func (b *Budget) Open(evict func(bytes int64)) *Account {
 	if b == nil {
 		return nil
 	}
 	a := &Account{budget: b, evict: evict}
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.accounts[a] = struct{}{}
-	b.mu.Unlock()
 	return a
 }
 
 // Add holds n more bytes, and evicts the largest accounts if the budget is used up.
-// It reports false if this account is closed or was evicted: the caller should drop
-// what it holds and need not call Release.
+// It reports false if this account is closed or evicted. Then no Release is needed.
 func (a *Account) Add(n int64) bool {
-	if a == nil {
+	switch {
+	case a == nil:
 		return true
-	}
-	if a.held.Add(n) < 0 {
+	case a.held.Add(n) < 0:
 		return false
+	case a.budget.held.Add(n) > a.budget.max:
+		a.budget.relieve()
 	}
-	if a.budget.held.Add(n) <= a.budget.max {
-		return true
-	}
-	a.budget.relieve()
 	return a.held.Load() >= 0
 }
 
 // Release gives back n of the bytes that Add took. After eviction or Close it does
 // nothing.
 func (a *Account) Release(n int64) {
-	if a == nil {
-		return
-	}
-	if a.held.Add(-n) >= 0 {
+	if a != nil && a.held.Add(-n) >= 0 {
 		a.budget.held.Add(-n)
 	}
 }
@@ -120,16 +111,16 @@ func (a *Account) Close() {
 	a.empty()
 }
 
-// empty closes the account and reports false if it was closed before.
-func (a *Account) empty() bool {
+// empty closes the account and returns what it held; false if it was closed before.
+func (a *Account) empty() (bytes int64, ok bool) {
 	for {
 		n := a.held.Load()
 		if n < 0 {
-			return false
+			return 0, false
 		}
-		if a.held.CompareAndSwap(n, closedAccount) {
+		if a.held.CompareAndSwap(n, closed) {
 			a.budget.held.Add(-n)
-			return true
+			return n, true
 		}
 	}
 }
@@ -137,35 +128,30 @@ func (a *Account) empty() bool {
 // relieve evicts accounts, the largest first, until an eighth of the budget is free,
 // so that the next Add does not have to search again.
 func (b *Budget) relieve() {
-	b.mu.Lock()
-	if b.held.Load() <= b.max { // another goroutine was here first
-		b.mu.Unlock()
-		return
-	}
 	type holding struct {
-		account *Account
-		bytes   int64
+		*Account
+		bytes int64
 	}
-	all := make([]holding, 0, len(b.accounts))
-	for a := range b.accounts {
-		if n := a.held.Load(); n > 0 {
-			all = append(all, holding{a, n})
+	b.mu.Lock()
+	var all, evicted []holding
+	if b.held.Load() > b.max { // else another goroutine evicted accounts first
+		for a := range b.accounts {
+			all = append(all, holding{a, a.held.Load()})
 		}
 	}
 	slices.SortFunc(all, func(x, y holding) int { return cmp.Compare(y.bytes, x.bytes) })
-	var victims []*Account
 	for _, h := range all {
-		if b.held.Load() <= b.max-b.max/8 {
+		if h.bytes <= 0 || b.held.Load() <= b.max-b.max/8 {
 			break
 		}
-		if h.account.empty() {
-			delete(b.accounts, h.account)
-			victims = append(victims, h.account)
+		if bytes, ok := h.empty(); ok {
+			delete(b.accounts, h.Account)
+			evicted = append(evicted, holding{h.Account, bytes})
 		}
 	}
 	b.mu.Unlock()
-	b.evicted.Add(int64(len(victims)))
-	for _, v := range victims {
-		v.evict()
+	b.evicted.Add(int64(len(evicted)))
+	for _, h := range evicted {
+		h.evict(h.bytes)
 	}
 }

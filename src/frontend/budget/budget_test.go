@@ -10,7 +10,7 @@ func TestLargestIsEvicted(t *testing.T) {
 	b := New(100)
 	var evicted []string
 	open := func(name string, bytes int64) *Account {
-		a := b.Open(func() { evicted = append(evicted, name) })
+		a := b.Open(func(int64) { evicted = append(evicted, name) })
 		a.Add(bytes)
 		return a
 	}
@@ -39,7 +39,7 @@ func TestOneThatAddsTooMuchEvictsItself(t *testing.T) {
 	t.Parallel()
 	b := New(100)
 	closed := false
-	a := b.Open(func() { closed = true })
+	a := b.Open(func(int64) { closed = true })
 	if a.Add(101) || !closed || b.Held() != 0 {
 		t.Errorf("101 of 100 bytes: closed %v, %d held, want an eviction and 0", closed, b.Held())
 	}
@@ -63,7 +63,7 @@ func TestConcurrentAccountsSumUp(t *testing.T) {
 	for range 50 {
 		wg.Go(func() {
 			for range 200 {
-				a := b.Open(func() {})
+				a := b.Open(func(int64) {})
 				for range 10 {
 					if a.Add(40) {
 						a.Release(20)
@@ -80,7 +80,7 @@ func TestConcurrentAccountsSumUp(t *testing.T) {
 }
 
 func BenchmarkAddRelease(b *testing.B) {
-	a := New(1 << 30).Open(func() {})
+	a := New(1 << 30).Open(func(int64) {})
 	b.ReportAllocs()
 	for b.Loop() {
 		a.Add(100)

@@ -1,6 +1,7 @@
 package connlimit
 
 import (
+	"container/list"
 	"errors"
 	"net"
 	"sync/atomic"
@@ -19,11 +20,24 @@ type Conn struct {
 	busy    atomic.Bool
 
 	// What follows is guarded by of.mu.
-	list       *list // nil while busy, and once gone
-	next, prev *Conn
-	since      time.Time // the start of the idle time, if in a list
-	seen       uint32    // writes at that time
-	gone       bool      // closed, or about to be
+	list  *list.List // of of; nil while busy, and once gone
+	place *list.Element
+	since time.Time // the start of the idle time, if in a list
+	seen  uint32    // writes at that time
+	gone  bool      // closed, or about to be
+}
+
+// push appends c to conns. The caller holds of.mu.
+func (c *Conn) push(conns *list.List, now time.Time) {
+	c.list, c.place, c.since = conns, conns.PushBack(c), now
+}
+
+// unlist takes c out of its list, if it is in one. The caller holds of.mu.
+func (c *Conn) unlist() {
+	if c.list != nil {
+		c.list.Remove(c.place)
+		c.list, c.place = nil, nil
+	}
 }
 
 // Read reads, and charges what was read to the budget.
@@ -73,9 +87,7 @@ func (c *Conn) Release(n int64) {
 func (c *Conn) Busy() {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
-	if c.list != nil {
-		c.list.remove(c)
-	}
+	c.unlist()
 	c.busy.Store(true)
 }
 

@@ -18,10 +18,10 @@
 package connlimit
 
 import (
+	"container/list"
 	"errors"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -65,14 +65,12 @@ type Listener struct {
 	net.Listener
 	cfg Config
 
-	refused, overBudget atomic.Int64
-
 	mu     sync.Mutex // guards what follows
-	stats  Stats      // but Refused and OverBudget
+	stats  Stats
 	closed bool
 	sweeps *time.Timer // nil: not started
 	// fresh and established are the connections that are not busy, longest idle first.
-	fresh, established list
+	fresh, established list.List // of *Conn
 }
 
 // New returns a Listener over l.
@@ -80,10 +78,7 @@ func New(l net.Listener, cfg Config) *Listener {
 	if cfg.Refuse == nil {
 		cfg.Refuse = func(c net.Conn) { _ = c.Close() } // nothing was sent
 	}
-	n := &Listener{Listener: l, cfg: cfg}
-	n.fresh.init()
-	n.established.init()
-	return n
+	return &Listener{Listener: l, cfg: cfg}
 }
 
 // Stats are the figures of a Listener.
@@ -99,10 +94,8 @@ type Stats struct {
 // Stats returns the figures of l.
 func (l *Listener) Stats() Stats {
 	l.mu.Lock()
-	st := l.stats
-	l.mu.Unlock()
-	st.Refused, st.OverBudget = l.refused.Load(), l.overBudget.Load()
-	return st
+	defer l.mu.Unlock()
+	return l.stats
 }
 
 // Accept returns the next connection for which there is room, as a *Conn. If the process
@@ -130,8 +123,10 @@ func (l *Listener) Accept() (net.Conn, error) {
 // Config.Refuse and returns nil.
 func (l *Listener) Admit(raw net.Conn) *Conn {
 	c := &Conn{Conn: raw, of: l}
-	c.account = l.cfg.Budget.Open(func() {
-		l.overBudget.Add(1)
+	c.account = l.cfg.Budget.Open(func(int64) {
+		l.mu.Lock()
+		l.stats.OverBudget++
+		l.mu.Unlock()
 		_ = c.Close() // its reader returns the error
 	})
 	var victim *Conn
@@ -141,15 +136,15 @@ func (l *Listener) Admit(raw net.Conn) *Conn {
 		victim = l.evict(now)
 	}
 	if l.full() {
+		l.stats.Refused++
 		l.mu.Unlock()
 		c.account.Close()
-		l.refused.Add(1)
 		l.cfg.Refuse(raw)
 		return nil
 	}
 	l.stats.Open++
 	l.stats.Accepted++
-	l.fresh.push(c, now)
+	c.push(&l.fresh, now)
 	if l.sweeps == nil && l.above(l.cfg.Max/2) {
 		l.sweeps = time.AfterFunc(sweepInterval, l.sweep)
 	}
@@ -169,9 +164,9 @@ func (l *Listener) evict(now time.Time) *Conn {
 	// established ones are checked once in activeTime, so the cost is constant per new
 	// connection and per write.
 	for range l.stats.Open + 1 {
-		c := l.established.oldest()
-		if c == nil || now.Sub(c.since) < activeTime || l.fresh.len > l.cfg.Max/4 {
-			c = l.fresh.oldest()
+		c := oldest(&l.established)
+		if c == nil || now.Sub(c.since) < activeTime || l.fresh.Len() > l.cfg.Max/4 {
+			c = oldest(&l.fresh)
 		}
 		if c == nil {
 			return nil
@@ -183,6 +178,14 @@ func (l *Listener) evict(now time.Time) *Conn {
 		}
 	}
 	return nil // all were written to just now
+}
+
+// oldest returns the longest idle connection of conns, or nil.
+func oldest(conns *list.List) *Conn {
+	if e := conns.Front(); e != nil {
+		return e.Value.(*Conn)
+	}
+	return nil
 }
 
 // refresh reports whether c was written to since it was last checked, and if so moves it
@@ -198,14 +201,12 @@ func (l *Listener) refresh(c *Conn, now time.Time) bool {
 // idle makes c the connection that became idle last. The caller holds mu.
 func (l *Listener) idle(c *Conn, now time.Time) {
 	was := c.list
-	if was != nil {
-		was.remove(c)
-	}
+	c.unlist()
 	c.seen = c.writes.Load()
 	if was == &l.established || l.establish(c, now) {
-		l.established.push(c, now)
+		c.push(&l.established, now)
 	} else {
-		l.fresh.push(c, now)
+		c.push(&l.fresh, now)
 	}
 }
 
@@ -217,15 +218,15 @@ func (l *Listener) establish(c *Conn, now time.Time) bool {
 	if int(c.seen) <= l.cfg.Greeting {
 		return false
 	}
-	if l.established.len < l.cfg.Max-l.cfg.Max/8 {
+	if l.established.Len() < l.cfg.Max-l.cfg.Max/8 {
 		return true
 	}
-	oldest := l.established.oldest()
-	if oldest == nil || oldest.seen >= c.seen {
+	other := oldest(&l.established)
+	if other == nil || other.seen >= c.seen {
 		return false
 	}
-	l.established.remove(oldest)
-	l.fresh.push(oldest, now)
+	other.unlist()
+	other.push(&l.fresh, now)
 	return true
 }
 
@@ -236,9 +237,7 @@ func (l *Listener) remove(c *Conn) {
 	}
 	c.gone = true
 	l.stats.Open--
-	if c.list != nil {
-		c.list.remove(c)
-	}
+	c.unlist()
 }
 
 // sweep refreshes connections that were written to, and closes idle ones while more than
@@ -247,16 +246,19 @@ func (l *Listener) sweep() {
 	var expired []*Conn
 	l.mu.Lock()
 	now := time.Now()
-	for _, all := range []*list{&l.fresh, &l.established} {
-		for c := all.oldest(); c != nil && now.Sub(c.since) >= activeTime; {
-			next := all.after(c)
+	for _, conns := range []*list.List{&l.fresh, &l.established} {
+		for e := conns.Front(); e != nil; {
+			c := e.Value.(*Conn)
+			if now.Sub(c.since) < activeTime {
+				break
+			}
+			e = e.Next()
 			pressure := l.cfg.IdleUnderPressure > 0 && l.above(l.cfg.Max-l.cfg.Max/4)
 			if !l.refresh(c, now) && pressure && now.Sub(c.since) >= l.cfg.IdleUnderPressure {
 				l.remove(c)
 				l.stats.Expired++
 				expired = append(expired, c)
 			}
-			c = next
 		}
 	}
 	if !l.closed && l.above(l.cfg.Max/2) {

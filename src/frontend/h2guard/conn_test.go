@@ -185,30 +185,30 @@ func TestEvictedMemoryIsWaitedFor(t *testing.T) {
 	other, _ := tb.another()
 	defer func() { _ = other.Close() }()
 	other.Queued(20 * StreamBytes)
-	if !tb.wire.ends() || !tb.guard.crowded() {
-		t.Fatalf("closed %t, crowded %t", tb.wire.cutOff(), tb.guard.crowded())
+	if !tb.wire.ends() || !tb.guard.full() {
+		t.Fatalf("closed %t, full %t", tb.wire.cutOff(), tb.guard.full())
 	}
 	for range 40 {
 		tb.conn.Cancelled() // handlers end
 	}
-	if tb.guard.crowded() {
+	if tb.guard.full() {
 		t.Errorf("%d bytes remain after 40 of 100 handlers ended, and %d are held", tb.guard.remains.Load(), tb.budget.Held())
 	}
 	other.Queued(80 * StreamBytes)
-	if !tb.guard.crowded() {
+	if !tb.guard.full() {
 		t.Error("there is room for more than the budget")
 	}
 	for range 55 {
 		tb.conn.Cancelled()
 	}
-	if tb.guard.crowded() {
+	if tb.guard.full() {
 		t.Errorf("a full budget is not read for because %d bytes remain of calls without a handler", tb.guard.remains.Load())
 	}
 	if err := tb.conn.Close(); err != nil {
 		t.Error(err)
 	}
 	tb.guard.sweep()
-	tb.time += collectedAfter
+	tb.time += freedAfter
 	tb.guard.sweep()
 	if n := tb.guard.remains.Load(); n != 0 || len(tb.guard.evicted) != 0 {
 		t.Errorf("%d bytes remain for ever", n)

@@ -2,7 +2,7 @@ package h2guard
 
 import "encoding/binary"
 
-// The frame types and flags of RFC 9113 that matter here.
+// Frame types and flags of RFC 9113.
 const (
 	frameData         = 0x0
 	frameHeaders      = 0x1
@@ -27,44 +27,35 @@ type frame struct {
 	stream uint32
 }
 
-// ended reports whether the frame ends its stream in the direction it goes.
+// ended reports whether the frame is the last of its stream in its direction.
 func (f frame) ended() bool {
 	return f.flags&flagEndStream != 0 && (f.kind == frameData || f.kind == frameHeaders)
 }
 
-// frames finds the frame headers in bytes that arrive in pieces of any size. Its
-// zero value expects a frame; skip is what comes before the first.
+// frames finds the frame headers in bytes that arrive in pieces of any size.
 type frames struct {
-	skip    int // bytes until the next frame header
+	skip    int // bytes before the next frame header
 	partial [headerLen]byte
 	have    int // bytes of partial that have arrived
 }
 
-// next returns the first frame header in p and the bytes behind it. It reports
-// false if p is used up before a header is complete.
+// next returns the first frame header in p and the bytes after it. It reports false if
+// p ends before a header is complete.
 func (f *frames) next(p []byte) (_ frame, rest []byte, ok bool) {
 	n := min(f.skip, len(p))
 	f.skip -= n
 	p = p[n:]
-	header := p
-	if f.have > 0 || len(p) < headerLen {
-		n := copy(f.partial[f.have:], p)
-		f.have += n
-		p = p[n:]
-		if f.have < headerLen {
-			return frame{}, nil, false
-		}
-		f.have = 0
-		header = f.partial[:]
-	} else {
-		p = p[headerLen:]
+	n = copy(f.partial[f.have:], p)
+	if f.have += n; f.have < headerLen {
+		return frame{}, nil, false
 	}
+	f.have = 0
 	fr := frame{
-		length: binary.BigEndian.Uint32(header) >> 8,
-		kind:   header[3],
-		flags:  header[4],
-		stream: binary.BigEndian.Uint32(header[5:]) &^ (1 << 31),
+		length: binary.BigEndian.Uint32(f.partial[:]) >> 8,
+		kind:   f.partial[3],
+		flags:  f.partial[4],
+		stream: binary.BigEndian.Uint32(f.partial[5:]) &^ (1 << 31),
 	}
 	f.skip = int(fr.length)
-	return fr, p, true
+	return fr, p[n:], true
 }
