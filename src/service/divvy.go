@@ -29,28 +29,32 @@ func (s *Service) buildDivvy(failed func(error)) error {
 	}
 	panics := s.counters.Counter("ratelimit.service.panics")
 	cfg := divvy.Config{
-		Limiter:      s.limiter,
-		Domain:       d.Domain,
-		OnlyList:     d.OnlyList,
-		DomainKey:    d.DomainKey,
-		MaxLine:      int(d.MaxLine),
-		MaxConns:     s.ports.divvy.max,
-		Budget:       s.held,
-		MaxPipelined: d.MaxPipelined,
-		Idle:         d.Idle,
-		RoundUp:      d.Round == "up",
-		TLS:          s.ports.divvy.tlsConfig(),
-		OnHits:       s.onHits(),
-		Fallback: func(err error) {
-			if errors.Is(err, limiter.ErrStore) {
-				failed(err)
-				return
-			}
-			s.log.Debugf("divvy: a request failed: %v", err)
+		Limiter:   s.limiter,
+		Domain:    d.Domain,
+		OnlyList:  d.OnlyList,
+		DomainKey: d.DomainKey,
+		TLS:       s.ports.divvy.tlsConfig(),
+		RoundUp:   d.Round == "up",
+		Limits: divvy.Limits{
+			MaxLine:      int(d.MaxLine),
+			MaxConns:     s.ports.divvy.max,
+			Budget:       s.held,
+			MaxPipelined: d.MaxPipelined,
+			Idle:         d.Idle,
 		},
-		OnPanic: func(value any, stack []byte) {
-			panics.Add(1)
-			s.log.WithField("stack", string(stack)).Errorf("divvy: panic: %v", value)
+		Events: divvy.Events{
+			OnHits: s.onHits(),
+			OnFailure: func(err error) {
+				if errors.Is(err, limiter.ErrStore) {
+					failed(err)
+					return
+				}
+				s.log.Debugf("divvy: a request failed: %v", err)
+			},
+			OnPanic: func(value any, stack []byte) {
+				panics.Add(1)
+				s.log.WithField("stack", string(stack)).Errorf("divvy: panic: %v", value)
+			},
 		},
 	}
 	if cfg.Idle == 0 {

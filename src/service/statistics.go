@@ -188,7 +188,7 @@ func (s *Service) divvySinks() error {
 	s.stats.divvy = counts
 	port := func() divvystats.Port { // called later: the server of the port is made after this
 		st := s.front.divvy.server.Stats()
-		return divvystats.Port{Connections: st.Open, Errors: st.Errors}
+		return divvystats.Port{Connections: int(st.Open), Errors: st.Errors}
 	}
 	if own.HTTP {
 		took := s.counters.Latency("divvy")
