@@ -211,7 +211,7 @@ func TestXDSOverTLS(t *testing.T) {
 		{"the wrong authority", c.Server, []string{ca + c.OtherCA, cert + c.Client.Cert, key + c.Client.Key}, "set CONFIG_GRPC_XDS_SERVER_TLS_CACERT to a PEM file"},
 		{"the wrong name", c.WrongHost, []string{ca + c.CA, cert + c.Client.Cert, key + c.Client.Key}, "set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate"},
 		{"the wrong SAN", c.Server, []string{ca + c.CA, san + "elsewhere.example", cert + c.Client.Cert, key + c.Client.Key}, "set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate"},
-		{"the server's has expired", c.ExpiredServer, []string{ca + c.CA, cert + c.Client.Cert, key + c.Client.Key}, "renew the server's certificate, or mend this host's clock"},
+		{"the server's has expired", c.ExpiredServer, []string{ca + c.CA, cert + c.Client.Cert, key + c.Client.Key}, "renew the server's certificate, or set this host's clock"},
 		{"no certificate", c.Server, []string{ca + c.CA}, "the server wants a certificate: set CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY"},
 		{"ours has expired", c.Server, []string{ca + c.CA, cert + c.ExpiredClient.Cert, key + c.ExpiredClient.Key}, "renew the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
 		{"ours is of others", c.Server, []string{ca + c.CA, cert + c.OtherClient.Cert, key + c.OtherClient.Key}, "CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},

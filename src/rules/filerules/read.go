@@ -17,6 +17,7 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/reload"
 )
 
 // limits bound the memory and time that a directory named by mistake, such as /, can cost.
@@ -55,7 +56,15 @@ func Read(path string, ignoreDotFiles bool) (files []loading.File, warnings rule
 	if len(s.problems) > 0 {
 		err = s.problems
 	}
-	return s.files, s.warnings(), err
+	return filesOf(s.files), s.warnings(), err
+}
+
+func filesOf(parts []reload.Part) []loading.File {
+	files := make([]loading.File, 0, len(parts))
+	for _, p := range parts {
+		files = append(files, loading.File{Name: p.Name, Data: p.Data})
+	}
+	return files
 }
 
 // plainReader reads what the file holds; tests replace it.
@@ -84,7 +93,7 @@ type scan struct {
 	base     string   // its path without links
 	given    string   // root made absolute
 	top      *os.Root // base opened; nil until it is found
-	files    []loading.File
+	files    []reload.Part
 	problems rules.Problems
 	ignored  []string // names that are not those of rule files
 	walked   []string // directories being walked, without links, outermost first
@@ -162,7 +171,7 @@ func (s *scan) run(path string) {
 	default:
 		s.problem(s.root, s.elsewhere, "is %s, not a directory", kindOf(info.Mode()))
 	}
-	slices.SortFunc(s.files, func(a, b loading.File) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.files, func(a, b reload.Part) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // openRoot opens the directory base, a path without links, as top. From then on nothing
@@ -332,7 +341,7 @@ func (s *scan) read(path, shown string, info fs.FileInfo) {
 	case int64(len(data)) > s.limits.fileBytes: // it grew just now
 		s.tooLarge(shown)
 	default:
-		s.files = append(s.files, loading.File{Name: shown, Data: data})
+		s.files = append(s.files, reload.Part{Name: shown, Data: data})
 	}
 }
 

@@ -335,12 +335,11 @@ func (w *Watcher) waitForChange(ctx context.Context) {
 
 // loadIfNew loads what s read, unless the last load read the same.
 func (w *Watcher) loadIfNew(s *scan, at time.Time) {
-	parts := partsOf(s.files)
-	sum := hashOf(parts)
+	sum := hashOf(s.files)
 	for _, p := range s.problems {
 		addToHash(sum, []byte(p.String()))
 	}
-	if len(parts) == 0 {
+	if len(s.files) == 0 {
 		for _, name := range s.ignored { // a warning names them
 			addToHash(sum, []byte(name))
 		}
@@ -351,29 +350,13 @@ func (w *Watcher) loadIfNew(s *scan, at time.Time) {
 	}
 	w.lastSeen, w.force = seen, false
 	out := reload.Outcome{At: at}
-	w.loader.Load(parts, s.problems, &out)
+	w.loader.Load(s.files, s.problems, &out)
 	if out.Set != nil {
 		out.Warnings = append(s.warnings(), out.Warnings...)
 	}
 	if w.cfg.OnLoad != nil {
 		w.cfg.OnLoad(out)
 	}
-}
-
-func partsOf(files []loading.File) []reload.Part {
-	parts := make([]reload.Part, 0, len(files))
-	for _, f := range files {
-		parts = append(parts, reload.Part{Name: f.Name, Data: f.Data})
-	}
-	return parts
-}
-
-func filesOf(parts []reload.Part) []loading.File {
-	files := make([]loading.File, 0, len(parts))
-	for _, p := range parts {
-		files = append(files, loading.File{Name: p.Name, Data: p.Data})
-	}
-	return files
 }
 
 func hashOf(parts []reload.Part) hash.Hash {

@@ -131,7 +131,7 @@ func TestClosesAtOnce(t *testing.T) {
 	})
 	inLab(t, nil, func(t *testing.T, l *lab) {
 		l.play(func(stream) error { return status.Error(codes.Unauthenticated, "who\nare\xff you") })
-		l.after(time.Millisecond, "connected", "xds server passthrough:///xds: who are� you (Unauthenticated); the server wants to know who asks: CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, or CONFIG_GRPC_XDS_CLIENT_TLS_CERT: pause 1s")
+		l.after(time.Millisecond, "connected", "xds server passthrough:///xds: who are� you (Unauthenticated); the server demands authentication: set CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, or CONFIG_GRPC_XDS_CLIENT_TLS_CERT: pause 1s")
 	})
 }
 
@@ -223,7 +223,7 @@ func TestHeadersAreNotTold(t *testing.T) {
 			return status.Errorf(codes.Unauthenticated, "1: who is s3cr3t-token? Not \"Bearer s3cr3t-token\", nor s3cr3t")
 		})
 		l.after(500*time.Millisecond, "connected",
-			`xds server passthrough:///xds: 1: who is …? Not "…", nor … (Unauthenticated); the server wants to know who asks: CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, or CONFIG_GRPC_XDS_CLIENT_TLS_CERT: pause 1s`)
+			`xds server passthrough:///xds: 1: who is …? Not "…", nor … (Unauthenticated); the server demands authentication: set CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, or CONFIG_GRPC_XDS_CLIENT_TLS_CERT: pause 1s`)
 	})
 }
 

@@ -16,26 +16,25 @@ import (
 	"ratelimit/src/rules"
 )
 
-// deepest is how many levels of descriptors are read: one more than
-// rules.Compile takes, for it to say so.
+// deepest is how many levels of descriptors are read: one more than rules.Compile allows, so
+// that it reports the problem.
 const deepest = 101
 
-// reader turns messages into configuration and notes what has none. A message
-// that is nil means what an empty one means: most getters, and the compiler,
-// then say what is missing.
+// reader turns messages into configuration and records problems. A message that is nil means
+// the same as an empty one; the compiler reports what is missing.
 type reader struct {
 	problems rules.Problems
 	left     int // bytes that places may still have
 }
 
-func (r *reader) problem(place, mend, format string, args ...any) {
+func (r *reader) problem(place, fix, format string, args ...any) {
 	r.problems = append(r.problems, rules.Problem{
-		Pos: rules.Pos{File: place}, What: fmt.Sprintf(format, args...), Fix: mend,
+		Pos: rules.Pos{File: place}, What: fmt.Sprintf(format, args...), Fix: fix,
 	})
 }
 
-// at is the place of a part of what is at outer. When all places are too long
-// together it says so, once, and stays where it is.
+// at returns the place of a part of what is at outer. When all places together become too
+// long it records that, once, and returns outer.
 func (r *reader) at(outer string, part ...string) string {
 	if r.left < 0 {
 		return outer
@@ -47,104 +46,91 @@ func (r *reader) at(outer string, part ...string) string {
 	return place
 }
 
+// list reads the elements of a list, each with its place.
+func list[M, T any](r *reader, outer, part string, elements []M, read func(place string, m M) T) []T {
+	if len(elements) == 0 {
+		return nil
+	}
+	all := make([]T, 0, len(elements))
+	for i, m := range elements {
+		place := r.at(outer, part, "[", strconv.Itoa(i), "]")
+		if r.left < 0 {
+			break
+		}
+		all = append(all, read(place, m))
+	}
+	return all
+}
+
 func (r *reader) domain(place string, m *configv3.RateLimitConfig) rules.DomainConfig {
-	return rules.DomainConfig{
+	cfg := rules.DomainConfig{
 		Pos:         rules.Pos{File: place},
 		Domain:      m.GetDomain(),
-		Rules:       r.rules(place, m.GetRules()),
-		Descriptors: r.descriptors(place, ": descriptors[", m.GetDescriptors(), 1),
+		Descriptors: r.descriptors(place, ": descriptors", m.GetDescriptors(), 1),
 		Charge:      placed(r, place, ": charge", word(m.GetCharge(), configv3.Charge_CHARGE_INHERITED)),
 		OnReject:    placed(r, place, ": on_reject", word(m.GetOnReject(), configv3.OnReject_ON_REJECT_INHERITED)),
 		Fallback:    placed(r, place, ": on_store_failure", word(m.GetOnStoreFailure(), configv3.OnStoreFailure_ON_STORE_FAILURE_INHERITED)),
 	}
-}
-
-// descriptors reads those of one level, with part between the place of what they
-// belong to and their number.
-func (r *reader) descriptors(outer, part string, list []*configv3.RateLimitDescriptor, level int) []rules.DescriptorConfig {
-	if len(list) == 0 || level > deepest {
-		return nil
+	if ordered := list(r, place, ": rules", m.GetRules(), r.rule); ordered != nil {
+		cfg.Rules = placed(r, place, ": rules", &ordered)
 	}
-	configs := make([]rules.DescriptorConfig, 0, len(list))
-	for i, m := range list {
-		place := r.at(outer, part, strconv.Itoa(i), "]")
-		if r.left < 0 {
-			return configs
-		}
-		configs = append(configs, r.descriptor(place, m, level))
-	}
-	return configs
-}
-
-func (r *reader) descriptor(place string, m *configv3.RateLimitDescriptor, level int) rules.DescriptorConfig {
-	cfg := rules.DescriptorConfig{
-		Pos:            rules.Pos{File: place},
-		Key:            m.GetKey(),
-		Value:          m.GetValue(),
-		Charge:         placed(r, place, ".charge", word(m.GetCharge(), configv3.Charge_CHARGE_INHERITED)),
-		OnReject:       placed(r, place, ".on_reject", word(m.GetOnReject(), configv3.OnReject_ON_REJECT_INHERITED)),
-		ShadowMode:     m.GetShadowMode(),
-		QuotaMode:      m.GetQuotaMode(),
-		DetailedMetric: m.GetDetailedMetric(),
-		ValueToMetric:  m.GetValueToMetric(),
-		ShareThreshold: m.GetShareThreshold(),
-		Metadata:       r.metadata(place, m.GetMetadata()),
-	}
-	cfg.RateLimit, cfg.RateLimits = r.limits(place, m)
-	cfg.Descriptors = r.descriptors(place, ".descriptors[", m.GetDescriptors(), level+1)
 	return cfg
 }
 
-// rules reads an ordered list; nil for none.
-func (r *reader) rules(outer string, list []*configv3.RateLimitRule) *rules.Placed[[]rules.RuleConfig] {
-	if len(list) == 0 {
+func (r *reader) descriptors(outer, part string, messages []*configv3.RateLimitDescriptor, level int) []rules.DescriptorConfig {
+	if level > deepest {
 		return nil
 	}
-	configs := make([]rules.RuleConfig, 0, len(list))
-	for i, m := range list {
-		place := r.at(outer, ": rules[", strconv.Itoa(i), "]")
-		if r.left < 0 {
-			break
+	return list(r, outer, part, messages, func(place string, m *configv3.RateLimitDescriptor) rules.DescriptorConfig {
+		cfg := rules.DescriptorConfig{
+			Pos:            rules.Pos{File: place},
+			Key:            m.GetKey(),
+			Value:          m.GetValue(),
+			Charge:         placed(r, place, ".charge", word(m.GetCharge(), configv3.Charge_CHARGE_INHERITED)),
+			OnReject:       placed(r, place, ".on_reject", word(m.GetOnReject(), configv3.OnReject_ON_REJECT_INHERITED)),
+			ShadowMode:     m.GetShadowMode(),
+			QuotaMode:      m.GetQuotaMode(),
+			DetailedMetric: m.GetDetailedMetric(),
+			ValueToMetric:  m.GetValueToMetric(),
+			ShareThreshold: m.GetShareThreshold(),
+			Metadata:       r.metadata(place, m.GetMetadata()),
+			Descriptors:    r.descriptors(place, ".descriptors", m.GetDescriptors(), level+1),
 		}
-		configs = append(configs, r.rule(place, m))
-	}
-	return placed(r, outer, ": rules", &configs)
+		cfg.RateLimit, cfg.RateLimits = r.limits(place, m)
+		return cfg
+	})
 }
 
 func (r *reader) rule(place string, m *configv3.RateLimitRule) rules.RuleConfig {
+	pos := rules.Pos{File: place}
 	cfg := rules.RuleConfig{
-		Pos:        rules.Pos{File: place},
-		Match:      &rules.Placed[[]rules.PairConfig]{Pos: rules.Pos{File: place}},
+		Pos:        pos,
+		Match:      &rules.Placed[[]rules.PairConfig]{Pos: pos},
 		OnReject:   placed(r, place, ".on_reject", word(m.GetOnReject(), configv3.OnReject_ON_REJECT_INHERITED)),
 		ShadowMode: m.GetShadowMode(),
 		QuotaMode:  m.GetQuotaMode(),
 		Metadata:   r.metadata(place, m.GetMetadata()),
+		Per: list(r, place, ".per", m.GetPer(), func(place, key string) rules.Placed[string] {
+			return rules.Placed[string]{Pos: rules.Pos{File: place}, Value: key}
+		}),
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.GetMatch())) {
-		cfg.Match.Value = append(cfg.Match.Value, rules.PairConfig{Pos: cfg.Pos, Key: key, Pattern: m.GetMatch()[key]})
-	}
-	for i, key := range m.GetPer() {
-		cfg.Per = append(cfg.Per, rules.Placed[string]{Pos: rules.Pos{File: r.at(place, ".per[", strconv.Itoa(i), "]")}, Value: key})
+		cfg.Match.Value = append(cfg.Match.Value, rules.PairConfig{Pos: pos, Key: key, Pattern: m.GetMatch()[key]})
 	}
 	cfg.RateLimit, cfg.RateLimits = r.limits(place, m)
 	return cfg
 }
 
-// limited is a message that has limits.
-type limited interface {
+// limits reads rate_limit and rate_limits of a descriptor or a rule.
+func (r *reader) limits(place string, m interface {
 	GetRateLimit() *configv3.RateLimitPolicy
 	GetRateLimits() []*configv3.RateLimitPolicy
-}
-
-func (r *reader) limits(place string, m limited) (one *rules.RateLimitConfig, several *rules.Placed[[]rules.RateLimitConfig]) {
+},
+) (one *rules.RateLimitConfig, several *rules.Placed[[]rules.RateLimitConfig]) {
 	if m.GetRateLimit() != nil {
 		one = new(r.limit(r.at(place, ".rate_limit"), m.GetRateLimit()))
 	}
-	if list := m.GetRateLimits(); len(list) > 0 {
-		limits := make([]rules.RateLimitConfig, 0, len(list))
-		for i, limit := range list {
-			limits = append(limits, r.limit(r.at(place, ".rate_limits[", strconv.Itoa(i), "]"), limit))
-		}
+	if limits := list(r, place, ".rate_limits", m.GetRateLimits(), r.limit); limits != nil {
 		several = placed(r, place, ".rate_limits", &limits)
 	}
 	return one, several
@@ -161,6 +147,9 @@ func (r *reader) limit(place string, m *configv3.RateLimitPolicy) rules.RateLimi
 		Period:          r.duration(place, "period", m.GetPeriod()),
 		MinInterval:     r.duration(place, "min_interval", m.GetMinInterval()),
 		Fallback:        placed(r, place, ".on_store_failure", word(m.GetOnStoreFailure(), configv3.OnStoreFailure_ON_STORE_FAILURE_INHERITED)),
+		Replaces: list(r, place, ".replaces", m.GetReplaces(), func(place string, m *configv3.RateLimitReplace) rules.ReplacesConfig {
+			return rules.ReplacesConfig{Pos: rules.Pos{File: place}, Name: m.GetName()}
+		}),
 	}
 	if unit := word(m.GetUnit(), configv3.RateLimitUnit_UNKNOWN); unit != nil {
 		cfg.Unit, cfg.UnitPos.File = *unit, r.at(place, ".unit")
@@ -174,18 +163,11 @@ func (r *reader) limit(place string, m *configv3.RateLimitPolicy) rules.RateLimi
 	if v := m.GetCountBlocked(); v != nil {
 		cfg.CountBlocked = placed(r, place, ".count_blocked", &v.Value)
 	}
-	for i, one := range m.GetReplaces() {
-		cfg.Replaces = append(cfg.Replaces, rules.ReplacesConfig{
-			Pos:  rules.Pos{File: r.at(place, ".replaces[", strconv.Itoa(i), "]")},
-			Name: one.GetName(),
-		})
-	}
 	return cfg
 }
 
-// word is the value of an enum as rule files write it, nil for that which
-// stands for nothing. A number that has no name is the number: the compiler
-// refuses it as it does any other word.
+// word returns the value of an enum as rule files write it, nil for nothing. The compiler
+// refuses a number without a name like any other unknown word.
 func word[E interface {
 	comparable
 	fmt.Stringer
@@ -196,7 +178,7 @@ func word[E interface {
 	return new(strings.ToLower(e.String()))
 }
 
-// placed is a value that is there, with its place; nil where there is none.
+// placed returns *v with its place; nil for nil.
 func placed[T any](r *reader, outer, part string, v *T) *rules.Placed[T] {
 	if v == nil {
 		return nil
@@ -204,8 +186,8 @@ func placed[T any](r *reader, outer, part string, v *T) *rules.Placed[T] {
 	return &rules.Placed[T]{Pos: rules.Pos{File: r.at(outer, part)}, Value: *v}
 }
 
-// duration is a length of time. One beyond 292 years is 292 years, which is too
-// long anyway.
+// duration reads a duration. One beyond 292 years becomes 292 years, which the compiler
+// refuses.
 func (r *reader) duration(outer, name string, d *durationpb.Duration) *rules.Placed[time.Duration] {
 	if d == nil {
 		return nil
@@ -218,7 +200,7 @@ func (r *reader) duration(outer, name string, d *durationpb.Duration) *rules.Pla
 	return placed(r, outer, "."+name, &length)
 }
 
-// metadata is a map of free form.
+// metadata reads a map of any form.
 func (r *reader) metadata(outer string, m *structpb.Struct) map[string]any {
 	if m == nil {
 		return nil
@@ -230,7 +212,7 @@ func (r *reader) metadata(outer string, m *structpb.Struct) map[string]any {
 	return m.AsMap()
 }
 
-// infinite finds a number that is none, or has no end. AsMap makes text of it.
+// infinite returns whether v holds NaN or an infinite number, which AsMap turns into text.
 func infinite(v *structpb.Value) bool {
 	switch v := v.GetKind().(type) {
 	case *structpb.Value_NumberValue:
