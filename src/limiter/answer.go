@@ -3,6 +3,7 @@ package limiter
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -111,6 +112,15 @@ func (st *Status) Unlimited() bool {
 // Retry returns how long the same hit has to wait; not ok if it passed or can never pass.
 func (c *Charge) Retry() (wait time.Duration, ok bool) {
 	return c.Verdict.RetryAfter, c.Verdict.Over && c.Verdict.RetryAfter != algorithm.Never
+}
+
+// RuleName returns the rule's name as operators see it, without the domain; empty for a
+// limit that came with the request.
+func (c *Charge) RuleName() string {
+	if c.Rule == nil {
+		return ""
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(c.Rule.Key, c.Rule.Domain), ".")
 }
 
 // The reasons for which a limit is exceeded.

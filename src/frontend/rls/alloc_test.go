@@ -28,7 +28,7 @@ func TestAnswersDoNotAllocate(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				out.(*reply).Put(nil)
+				out.Put(nil)
 				f.release(c)
 			}
 			for range 10 {
@@ -56,7 +56,7 @@ func TestLargeAnswersDoNotAllocate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			out.(*reply).Put(nil)
+			out.Put(nil)
 			f.release(c)
 		}
 		for range 10 {

@@ -28,7 +28,7 @@ func BenchmarkNeighbour(b *testing.B) {
 		c := s.pool.Get().(*call)
 		c.buf = mem.SliceBuffer(data)
 		if out, err := s.answer(b.Context(), c); err == nil {
-			out.(*reply).Put(nil)
+			out.Put(nil)
 		}
 		s.release(c)
 	}

@@ -3,7 +3,7 @@ package rls
 import (
 	"strconv"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
@@ -12,67 +12,63 @@ import (
 
 // HeaderNames are the names of the headers that tell callers of a limit.
 type HeaderNames struct {
-	// Limit, Remaining and Reset are there together; empty: they are not.
+	// Limit, Remaining and Reset are sent together; empty: they are not sent.
 	Limit, Remaining, Reset string
-	// Degraded says what was done for want of an answer of the store; empty: none
-	// does.
+	// Degraded says how the request was decided because the store did not answer;
+	// empty: it is not sent.
 	Degraded string
 }
 
 // retryAfter is HTTP's own name, which needs no setting.
 const retryAfter = "Retry-After"
 
-// headers are the response headers of an answer, in order; none when no limit
-// was asked.
-func (n *HeaderNames) headers(a *limiter.Answer) (list []*core.HeaderValue) {
-	st := scarcest(a)
+// appendTo appends the headers as response_headers_to_add: none if no limit applies.
+func (n *HeaderNames) appendTo(b []byte, a *limiter.Answer) []byte {
+	st := shownStatus(a)
 	if st == nil {
-		return nil
+		return b
 	}
-	if word := n.degraded(a); word != "" {
-		list = append(list, &core.HeaderValue{Key: n.Degraded, Value: word})
+	if n.Degraded != "" && a.Fallback != backend.FallbackError {
+		b = appendHeader(b, n.Degraded, a.Fallback.String())
 	}
 	if n.Limit == "" {
-		return list
+		return b
 	}
-	c := st.Binding
-	list = append(
-		list,
-		&core.HeaderValue{Key: n.Limit, Value: strconv.FormatUint(uint64(c.Limit.Requests), 10)},
-		&core.HeaderValue{Key: n.Remaining, Value: strconv.FormatUint(c.Verdict.Remaining, 10)},
-		&core.HeaderValue{Key: n.Reset, Value: strconv.FormatInt(wholeSeconds(st.ResetAfter), 10)},
-	)
-	if wait := a.RetryAfter; a.Over && wait != algorithm.Never {
-		list = append(list, &core.HeaderValue{Key: retryAfter, Value: strconv.FormatInt(wholeSeconds(wait), 10)})
+	b = appendNumberHeader(b, n.Limit, uint64(st.Binding.Limit.Requests))
+	b = appendNumberHeader(b, n.Remaining, st.Binding.Verdict.Remaining)
+	b = appendNumberHeader(b, n.Reset, uint64(limiter.Seconds(st.ResetAfter)))
+	if a.Over && a.RetryAfter != algorithm.Never {
+		b = appendNumberHeader(b, retryAfter, uint64(limiter.Seconds(a.RetryAfter)))
 	}
-	return list
+	return b
 }
 
-// degraded is the value of the header that says so; empty: there is none.
-func (n *HeaderNames) degraded(a *limiter.Answer) string {
-	if n.Degraded == "" {
-		return ""
-	}
-	if f := a.Fallback; f != backend.FallbackError {
-		return f.String()
-	}
-	return ""
+func appendNumberHeader(b []byte, name string, value uint64) []byte {
+	var digits [20]byte
+	return appendHeader(b, name, strconv.AppendUint(digits[:0], value, 10))
 }
 
-// scarcest is the status that the headers show: the last one that refuses the
-// request by itself, else the one with the fewest remaining, the first of
-// equals; nil when no limit was asked.
-func scarcest(a *limiter.Answer) (found *limiter.Status) {
+func appendHeader[T string | []byte](b []byte, name string, value T) []byte {
+	b, start := beginMessage(b, 3)
+	b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), name)
+	b = protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.BytesType), uint64(len(value)))
+	return endMessage(append(b, value...), start)
+}
+
+// shownStatus returns the status that the headers show: the last one that refuses the
+// request by itself, else the one with the fewest remaining, the first of equals; nil if
+// no limit applies.
+func shownStatus(a *limiter.Answer) (shown *limiter.Status) {
 	refused := false
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		switch {
 		case st.Binding == nil:
 		case st.Over && !st.Quota:
-			found, refused = st, true
-		case !refused && (found == nil || st.Binding.Verdict.Remaining < found.Binding.Verdict.Remaining):
-			found = st
+			shown, refused = st, true
+		case !refused && (shown == nil || st.Binding.Verdict.Remaining < shown.Binding.Verdict.Remaining):
+			shown = st
 		}
 	}
-	return found
+	return shown
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/limiter"
@@ -24,7 +26,7 @@ import (
 const maxBody = 1 << 20
 
 // JSON answers the same messages as gRPC, in proto3 JSON: 200 for OK, 429 for
-// OVER_LIMIT, 4xx when the caller is at fault and 5xx when we are.
+// OVER_LIMIT, 4xx for an invalid request and 5xx if the service fails.
 func (s *Service) JSON() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -63,8 +65,8 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(append(text, '\n')) // a caller that has gone needs no answer
 }
 
-// answerJSON decodes body and decides on it, in its turn if it is large. What it
-// allocates meanwhile is charged to the connection. The reply is returned as text, too.
+// answerJSON decides on the request in body, in its turn if it is large. What it allocates
+// meanwhile is charged to the connection. It returns the reply as text and as a message.
 func (s *Service) answerJSON(ctx context.Context, body []byte) ([]byte, *pb.RateLimitResponse, error) {
 	begun := time.Now()
 	t, err := s.turns.begin(ctx, s.jsonBytes(body))
@@ -80,50 +82,113 @@ func (s *Service) answerJSON(ctx context.Context, body []byte) ([]byte, *pb.Rate
 		s.cfg.Fallback(err)
 		return nil, nil, err
 	}
-	msg, err := decodeJSON(body)
+	data, err := fromJSON(body)
 	if err != nil {
 		return nil, nil, err
 	}
-	resp, err := s.decide(ctx, msg, &t)
+	c := s.newCall(&t)
+	defer s.release(c)
+	r, err := s.decide(ctx, c, data, &t)
 	s.cfg.OnCall("json", "ShouldRateLimit", time.Since(begun))
 	if err != nil {
 		return nil, nil, err
 	}
-	text, err := marshal(resp)
+	defer r.Put(nil)
+	text, resp, err := toJSON(r.bytes)
 	if err != nil {
 		s.cfg.Fallback(err)
 	}
 	return text, resp, err
 }
 
-// crowded reports whether a text has so many objects that it is no request to
-// spend memory on.
-func crowded(text []byte) bool {
-	return bytes.Count(text, []byte{'{'}) > 1+2*limiter.MaxDescriptors+maxEntries
+// JSONWriter writes answers in proto3 JSON. It remembers recent ones, since many answers
+// are equal and protojson is slow. Its zero value is ready to use.
+type JSONWriter struct {
+	data  []byte
+	known map[string][]byte // from the bytes of a message to its text
 }
 
-// ReadJSON reads the request that r has in its body, as /json takes it. What is
-// wrong with it is for WriteError.
+// maxKnown bounds how many answers a JSONWriter remembers.
+const maxKnown = 4096
+
+// Append appends the RateLimitResponse for a as /json writes it, without response headers
+// and dynamic metadata.
+func (w *JSONWriter) Append(dst []byte, a *limiter.Answer) ([]byte, error) {
+	w.data = appendStatuses(w.data[:0], a)
+	text, known := w.known[string(w.data)]
+	if !known {
+		var err error
+		if text, _, err = toJSON(w.data); err != nil {
+			return dst, err
+		}
+		if len(w.known) >= maxKnown || w.known == nil {
+			w.known = make(map[string][]byte)
+		}
+		w.known[string(w.data)] = text
+	}
+	return append(dst, text...), nil
+}
+
+// toJSON returns a RateLimitResponse as proto3 JSON, without the random blanks that
+// protojson adds, and as a message.
+func toJSON(data []byte) ([]byte, *pb.RateLimitResponse, error) {
+	resp := new(pb.RateLimitResponse)
+	if err := proto.Unmarshal(data, resp); err != nil {
+		return nil, nil, err
+	}
+	loose, err := protojson.Marshal(resp)
+	if err != nil {
+		return nil, nil, err
+	}
+	var tight bytes.Buffer
+	err = json.Compact(&tight, loose)
+	return tight.Bytes(), resp, err
+}
+
+// ReadJSON reads the request in the body of r, as /json does. Its errors are for
+// WriteError.
 func ReadJSON(w http.ResponseWriter, r *http.Request) (*limiter.Request, error) {
 	body, err := readBody(w, r)
 	if err != nil {
 		return nil, err
 	}
-	msg, err := decodeJSON(body)
+	return ParseJSON(body)
+}
+
+// ParseJSON reads a RateLimitRequest in proto3 JSON. The request has memory of its own.
+// An error of the class limiter.ErrRequest says what the request has too much of, any
+// other what is wrong with the text, and at which column.
+func ParseJSON(text []byte) (*limiter.Request, error) {
+	data, err := fromJSON(text)
 	if err != nil {
 		return nil, err
 	}
-	return Request(msg), nil
+	c := new(call)
+	err = c.scan(data)
+	return &c.req, err
 }
 
-// Request is msg as the limiter has it.
-func Request(msg *pb.RateLimitRequest) *limiter.Request {
-	var c call
-	c.read(msg)
-	return &c.req
+// fromJSON returns the RateLimitRequest in text as it is on the wire.
+func fromJSON(text []byte) ([]byte, error) {
+	if bytes.Count(text, []byte{'{'}) > 1+2*limiter.MaxDescriptors+maxEntries { // each object takes memory
+		return nil, errTooManyObjects
+	}
+	msg := new(pb.RateLimitRequest)
+	if err := protojson.Unmarshal(text, msg); err != nil {
+		return nil, syntaxError(jsonProblem(err))
+	}
+	if n := len(msg.GetDescriptors()); n > limiter.MaxDescriptors {
+		return nil, fmt.Errorf("%w: %d descriptors, at most %d are allowed", limiter.ErrTooLarge, n, limiter.MaxDescriptors)
+	}
+	return proto.Marshal(msg)
 }
 
-// bodyError is what is wrong with a body, for its sender.
+// syntaxError says why a text is not a RateLimitRequest.
+type syntaxError string
+
+func (e syntaxError) Error() string { return string(e) }
+
+// bodyError says why a body cannot be read.
 type bodyError struct {
 	status int
 	text   string
@@ -142,49 +207,44 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// maxProblem bounds in bytes what is said of a body: protojson may repeat all of it.
+// place matches the beginning of most error texts of protojson.
+var place = regexp.MustCompile(`^(?:syntax error )?\(line (\d+):(\d+)\): `)
+
+// jsonProblem returns the text of an error of protojson in stable words: protojson writes
+// one of two kinds of blank after "proto:", at random, so that nothing depends on them.
+func jsonProblem(err error) string {
+	text := strings.TrimSpace(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto:"))
+	at := place.FindStringSubmatch(text)
+	switch {
+	case at == nil:
+		return text
+	case at[1] == "1":
+		return "column " + at[2] + ": " + text[len(at[0]):]
+	}
+	return "line " + at[1] + ", column " + at[2] + ": " + text[len(at[0]):]
+}
+
+// maxProblem bounds in bytes what callers are told: protojson may repeat the whole body.
 const maxProblem = 300
 
-func decodeJSON(body []byte) (*pb.RateLimitRequest, error) {
-	if crowded(body) {
-		return nil, &bodyError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d descriptors or %d entries", limiter.MaxDescriptors, maxEntries)}
-	}
-	msg := new(pb.RateLimitRequest)
-	if err := protojson.Unmarshal(body, msg); err != nil {
-		problem := err.Error()
-		if len(problem) > maxProblem {
-			problem = strings.ToValidUTF8(problem[:maxProblem], "") + "…"
-		}
-		return nil, &bodyError{http.StatusBadRequest, "the body is not a RateLimitRequest: " + problem}
-	}
-	return msg, nil
-}
-
-// WriteError answers with what a caller may know of err, be it of ReadJSON or
-// of the limiter.
+// WriteError answers with what a caller may know of err, which is of ReadJSON or of the
+// limiter.
 func WriteError(w http.ResponseWriter, err error) {
-	if body := new(bodyError); errors.As(err, &body) {
-		http.Error(w, body.text, body.status)
-		return
-	}
-	code := httpStatus(codeOf(err))
-	if errors.Is(err, limiter.ErrTooLarge) {
+	code, text := httpStatus(codeOf(err)), textOf(err)
+	var syntax syntaxError
+	var body *bodyError
+	switch {
+	case errors.As(err, &body):
+		code, text = body.status, body.text
+	case errors.As(err, &syntax):
+		if len(syntax) > maxProblem {
+			syntax = syntaxError(strings.ToValidUTF8(string(syntax[:maxProblem]), "")) + "…"
+		}
+		code, text = http.StatusBadRequest, "the body is not a RateLimitRequest: "+string(syntax)
+	case errors.Is(err, limiter.ErrTooLarge):
 		code = http.StatusRequestEntityTooLarge // gRPC has one code for this and for overload
 	}
-	http.Error(w, textOf(err), code)
-}
-
-// marshal writes proto3 JSON without the random blanks that protojson adds.
-func marshal(resp *pb.RateLimitResponse) ([]byte, error) {
-	loose, err := protojson.Marshal(resp)
-	if err != nil {
-		return nil, err
-	}
-	var tight bytes.Buffer
-	if err := json.Compact(&tight, loose); err != nil {
-		return nil, err
-	}
-	return tight.Bytes(), nil
+	http.Error(w, text, code)
 }
 
 func httpStatus(c codes.Code) int {

@@ -2,11 +2,13 @@ package rls
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"ratelimit/src/algorithm"
@@ -14,62 +16,76 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// metadata is the dynamic_metadata of an answer: what was asked, and what the
-// rules that passed have to say.
-func metadata(msg *pb.RateLimitRequest, a *limiter.Answer) (*structpb.Struct, error) {
-	descriptors := make([]*structpb.Value, len(msg.GetDescriptors()))
-	for i, d := range msg.GetDescriptors() {
-		about := describe(d)
-		if i < len(a.Statuses) && (len(a.Statuses[i].Charges) > 1 || hasBurst(&a.Statuses[i])) {
-			about.Fields["charges"] = charges(&a.Statuses[i])
-		}
-		if a.Domain != nil && a.Domain.Words() && len(a.Statuses[i].Charges) > 0 {
-			about.Fields["summary"] = summary(&a.Statuses[i])
-		}
-		if f := a.Statuses[i].Fallback; f != backend.FallbackError {
-			about.Fields["degraded"] = structpb.NewStringValue(f.String())
-		}
-		descriptors[i] = structpb.NewStructValue(about)
+// appendMetadata appends the dynamic_metadata of the answer.
+func (c *call) appendMetadata(b []byte) ([]byte, error) {
+	fields, err := structpb.NewStruct(c.metadata())
+	if err != nil {
+		return nil, fmt.Errorf("rls: metadata of a rule: %w", err)
 	}
-	fields := map[string]*structpb.Value{
-		"domain":      structpb.NewStringValue(msg.GetDomain()),
-		"descriptors": structpb.NewListValue(&structpb.ListValue{Values: descriptors}),
-	}
-	if n := msg.GetHitsAddend(); n != 0 {
-		fields["hitsAddend"] = structpb.NewNumberValue(float64(n))
-	}
-	var merged map[string]any
-	for i := range a.Statuses {
-		st := &a.Statuses[i]
-		if st.Over || st.Rule == nil || st.Rule.Unlimited {
-			continue
-		}
-		merged = merge(merged, st.Rule.Metadata)
-	}
-	if len(merged) > 0 {
-		v, err := structpb.NewValue(merged)
-		if err != nil {
-			return nil, fmt.Errorf("rls: metadata of a rule: %w", err)
-		}
-		fields["metadata"] = v
-	}
-	return &structpb.Struct{Fields: fields}, nil
+	return (proto.MarshalOptions{}).MarshalAppend(b, &pb.RateLimitResponse{DynamicMetadata: fields})
 }
 
-func describe(d *common.RateLimitDescriptor) *structpb.Struct {
-	entries := make([]*structpb.Value, len(d.GetEntries()))
-	for i, e := range d.GetEntries() {
-		entries[i] = structpb.NewStringValue(e.GetKey() + "=" + e.GetValue())
+// metadata describes the request, how its limits stand, and what the rules that passed
+// say about it.
+func (c *call) metadata() map[string]any {
+	descriptors := make([]any, len(c.req.Descriptors))
+	limits := c.limits
+	for i := range c.req.Descriptors {
+		about, st := describe(&c.req.Descriptors[i]), &c.answer.Statuses[i]
+		if c.req.Descriptors[i].HasLimit {
+			about["limit"], limits = limitText(limits)
+		}
+		if len(st.Charges) > 1 || hasBurst(st) {
+			about["charges"] = charges(st)
+		}
+		if d := c.answer.Domain; d != nil && d.Words() && len(st.Charges) > 0 {
+			about["summary"] = summary(st)
+		}
+		if st.Fallback != backend.FallbackError {
+			about["degraded"] = st.Fallback.String()
+		}
+		descriptors[i] = about
 	}
-	fields := map[string]*structpb.Value{"entries": structpb.NewListValue(&structpb.ListValue{Values: entries})}
-	if limit := d.GetLimit(); limit != nil {
-		// The text form of protobuf, without the random blanks in it.
-		fields["limit"] = structpb.NewStringValue(strings.Join(strings.Fields(limit.String()), " "))
+	fields := map[string]any{"domain": validText(c.req.Domain), "descriptors": descriptors}
+	if c.req.Hits != 0 {
+		fields["hitsAddend"] = c.req.Hits
 	}
-	if hits := d.GetHitsAddend(); hits != nil {
-		fields["hitsAddend"] = structpb.NewNumberValue(float64(hits.GetValue()))
+	var merged map[string]any
+	for i := range c.answer.Statuses {
+		if st := &c.answer.Statuses[i]; !st.Over && st.Rule != nil && !st.Rule.Unlimited {
+			merged = merge(merged, st.Rule.Metadata)
+		}
 	}
-	return &structpb.Struct{Fields: fields}
+	if len(merged) > 0 {
+		fields["metadata"] = merged
+	}
+	return fields
+}
+
+func describe(d *limiter.Descriptor) map[string]any {
+	entries := make([]any, len(d.Entries))
+	for i, e := range d.Entries {
+		entries[i] = validText(e.Key) + "=" + validText(e.Value)
+	}
+	fields := map[string]any{"entries": entries}
+	if d.HasHits {
+		fields["hitsAddend"] = d.Hits
+	}
+	return fields
+}
+
+// validText returns text with U+FFFD for each run of bytes that is not UTF-8.
+func validText(text []byte) string { return strings.ToValidUTF8(string(text), "\uFFFD") }
+
+// limitText returns the limit of the first descriptor in fields in the text form of
+// protobuf, without the random blanks in it, and the fields of the other descriptors.
+func limitText(fields []limitField) (string, []limitField) {
+	limit, descriptor := new(common.RateLimitDescriptor_RateLimitOverride), fields[0].descriptor
+	for len(fields) > 0 && fields[0].descriptor == descriptor {
+		_ = proto.UnmarshalOptions{Merge: true}.Unmarshal(fields[0].bytes, limit) // scan accepted it
+		fields = fields[1:]
+	}
+	return strings.Join(strings.Fields(limit.String()), " "), fields
 }
 
 // hasBurst reports whether st was charged to a bucket that lets another number pass at once
@@ -78,84 +94,75 @@ func hasBurst(st *limiter.Status) bool {
 	return len(st.Charges) == 1 && st.Charges[0].Rule != nil && st.Charges[0].Rule.Limit.Capacity() != uint64(st.Charges[0].Limit.Requests)
 }
 
-// charges are all limits of a descriptor that has several, of which the status
-// tells one only, or that has a burst: in the order of the rules, with the waits
-// in seconds.
-func charges(st *limiter.Status) *structpb.Value {
-	list := make([]*structpb.Value, len(st.Charges))
+// charges describes all limits of a descriptor in the order of the rules, with times in
+// seconds.
+func charges(st *limiter.Status) []any {
+	list := make([]any, len(st.Charges))
 	for i := range st.Charges {
 		c := &st.Charges[i]
-		fields := map[string]*structpb.Value{
-			"limit":      structpb.NewNumberValue(float64(c.Limit.Requests)),
-			"remaining":  structpb.NewNumberValue(float64(c.Verdict.Remaining)),
-			"over":       structpb.NewBoolValue(c.Verdict.Over),
-			"resetAfter": structpb.NewNumberValue(c.Verdict.ResetAfter.Seconds()),
+		fields := map[string]any{
+			"limit":      c.Limit.Requests,
+			"remaining":  c.Verdict.Remaining,
+			"over":       c.Verdict.Over,
+			"resetAfter": c.Verdict.ResetAfter.Seconds(),
 		}
 		if c.Rule != nil {
-			fields["rule"] = structpb.NewStringValue(strings.TrimPrefix(c.Rule.Key, c.Rule.Domain+"."))
-			if l := &c.Rule.Limit; l.Kind == algorithm.GCRA {
-				fields["atOnce"] = structpb.NewNumberValue(float64(l.Capacity()))
+			fields["rule"] = c.RuleName()
+			if c.Algorithm.Kind == algorithm.GCRA {
+				fields["atOnce"] = c.Algorithm.Capacity()
 			}
 		}
-		if c.Verdict.Over && c.Verdict.RetryAfter != algorithm.Never {
-			fields["retryAfter"] = structpb.NewNumberValue(c.Verdict.RetryAfter.Seconds())
+		if wait, ok := c.Retry(); ok {
+			fields["retryAfter"] = wait.Seconds()
 		}
 		if c.Verdict.Fallback != backend.FallbackError {
-			fields["degraded"] = structpb.NewStringValue(c.Verdict.Fallback.String())
+			fields["degraded"] = c.Verdict.Fallback.String()
 		}
 		if c.Canary {
-			fields["canary"] = structpb.NewBoolValue(true)
+			fields["canary"] = true
 		}
-		list[i] = structpb.NewStructValue(&structpb.Struct{Fields: fields})
+		list[i] = fields
 	}
-	return structpb.NewListValue(&structpb.ListValue{Values: list})
+	return list
 }
 
-// summary is all levels of a path in a tree of limits folded into one, as
-// [limited, limit, remaining, retry after, reset after]: any, the smallest, the
-// smallest, the longest and the longest, each for itself. Times are in seconds,
-// rounded up; -1 is a retry that there is no need for, or no use of.
+// summary combines all levels of a path in a tree of limits: [limited, limit, remaining,
+// retry after, reset after] are any, the smallest, the smallest, the longest and the
+// longest of all levels. Times are in seconds, rounded up; a retry of -1 means that the
+// request need not or cannot wait.
 //
 // Source: bradennapier's gist on redis-cell.
-func summary(st *limiter.Status) *structpb.Value {
-	limited, limit, remaining := 0.0, math.Inf(1), math.Inf(1)
+func summary(st *limiter.Status) []any {
+	limited, limit, remaining := 0, uint32(math.MaxUint32), uint64(math.MaxUint64)
 	retry, reset := int64(-1), int64(0)
 	for i := range st.Charges {
 		c := &st.Charges[i]
-		v := &c.Verdict
-		if v.Over {
+		if c.Verdict.Over {
 			limited = 1
-			if v.RetryAfter != algorithm.Never {
-				retry = max(retry, wholeSeconds(v.RetryAfter))
-			}
 		}
-		limit, remaining = min(limit, float64(c.Limit.Requests)), min(remaining, float64(v.Remaining))
-		reset = max(reset, wholeSeconds(v.ResetAfter))
+		if wait, ok := c.Retry(); ok {
+			retry = max(retry, limiter.Seconds(wait))
+		}
+		limit, remaining = min(limit, c.Limit.Requests), min(remaining, c.Verdict.Remaining)
+		reset = max(reset, limiter.Seconds(c.Verdict.ResetAfter))
 	}
-	list := &structpb.ListValue{}
-	for _, n := range []float64{limited, limit, remaining, float64(retry), float64(reset)} {
-		list.Values = append(list.Values, structpb.NewNumberValue(n))
-	}
-	return structpb.NewListValue(list)
+	return []any{limited, limit, remaining, retry, reset}
 }
 
-// merge returns a with what b has beyond it; where both have a map, the two
-// merged. Neither is changed: they belong to rules.
+// merge returns a and what b adds to it; where both have a map, the two merged. It changes
+// neither: they belong to rules.
 func merge(a, b map[string]any) map[string]any {
 	if len(a) == 0 {
 		return b
 	}
-	merged := make(map[string]any, len(a)+len(b))
-	for k, v := range a {
-		merged[k] = v
-	}
+	merged := maps.Clone(a)
 	for k, v := range b {
-		mine, taken := merged[k]
+		first, taken := merged[k]
 		if !taken {
 			merged[k] = v
 			continue
 		}
-		inner, ok := mine.(map[string]any)
+		inner, ok := first.(map[string]any)
 		other, ok2 := v.(map[string]any)
 		if ok && ok2 {
 			merged[k] = merge(inner, other)

@@ -3,14 +3,12 @@ package rls
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"ratelimit/src/algorithm"
 	"ratelimit/src/frontend/h2guard"
 	"ratelimit/src/limiter"
 )
@@ -19,13 +17,29 @@ import (
 // mem.BufferPool: grpc-go calls Put when the bytes are written or dropped.
 type reply struct {
 	bytes []byte
-	conn  *h2guard.Conn
-	held  int64 // what conn was charged
-	large bool  // of largeReplies
+	conn  *h2guard.Conn // nil: not charged
+	held  int64         // what conn was charged
+	large bool          // of largeReplies
 }
 
-// replies and largeReplies keep replies for the next. They are apart, since a connection
-// is charged for all of a reply's memory.
+const (
+	// manyStatuses is the most that a small reply is used for.
+	manyStatuses = 256
+	// smallReply is the room of a new small reply: more than grpc-go's threshold, below
+	// which it would not give buffers back.
+	smallReply = 2048
+	// largeReply has room for limiter.MaxDescriptors statuses with short names.
+	largeReply = 64 << 10
+	// maxSmall and maxLarge are the sizes up to which replies are kept for the next.
+	maxSmall = 64 << 10
+	maxLarge = 4 * largeReply
+	// replyOverhead is what grpc-go keeps for a reply that waits to be written,
+	// with its trailers.
+	replyOverhead = 512
+)
+
+// Large replies have a pool of their own, since a connection is charged for all of a
+// reply's memory.
 var (
 	replies      = sync.Pool{New: func() any { return &reply{bytes: make([]byte, 0, smallReply)} }}
 	largeReplies = sync.Pool{New: func() any { return &reply{bytes: make([]byte, 0, largeReply), large: true} }}
@@ -38,23 +52,6 @@ func newReply(statuses int) *reply {
 	}
 	return replies.Get().(*reply)
 }
-
-const (
-	// manyStatuses is up to how many statuses a reply is small.
-	manyStatuses = 256
-	// largeReply has room for limiter.MaxDescriptors statuses with short names.
-	largeReply = 64 << 10
-	// maxLarge bounds what a large reply keeps for the next.
-	maxLarge = 4 * largeReply
-	// smallReply is what a reply has room for at first: more than grpc-go's
-	// threshold, below which it would not give buffers back.
-	smallReply = 2048
-	// maxSmall bounds what a small reply keeps for the next.
-	maxSmall = 64 << 10
-	// replyOverhead is what grpc-go keeps for a reply that waits to be written,
-	// with its trailers.
-	replyOverhead = 512
-)
 
 // charge has conn hold the bytes until they are written.
 func (r *reply) charge(conn *h2guard.Conn) {
@@ -74,7 +71,7 @@ func (r *reply) Put(*[]byte) {
 	}
 }
 
-// Get is the other half of a mem.BufferPool, which nothing asks of a reply.
+// Get completes mem.BufferPool; grpc-go does not call it on a reply.
 func (r *reply) Get(n int) *[]byte {
 	b := make([]byte, n)
 	return &b
@@ -82,7 +79,7 @@ func (r *reply) Get(n int) *[]byte {
 
 // encodeReply returns msg as a reply on conn.
 func encodeReply(conn *h2guard.Conn, msg proto.Message) (*reply, error) {
-	r := replies.Get().(*reply)
+	r := newReply(0)
 	var err error
 	if r.bytes, err = (proto.MarshalOptions{}).MarshalAppend(r.bytes[:0], msg); err != nil {
 		return nil, fmt.Errorf("rls: writing a %s: %w", msg.ProtoReflect().Descriptor().Name(), err)
@@ -91,22 +88,19 @@ func encodeReply(conn *h2guard.Conn, msg proto.Message) (*reply, error) {
 	return r, nil
 }
 
-// appendResponse appends the answer as response makes it, with headers.
-func (s *Service) appendResponse(b []byte, a *limiter.Answer) []byte {
-	b = appendNumber(b, 1, uint64(code(a.Over)))
+// appendStatuses appends a RateLimitResponse with the codes and statuses of a.
+func appendStatuses(b []byte, a *limiter.Answer) []byte {
+	b = appendCode(b, a.Over)
 	for i := range a.Statuses {
-		b = protowire.AppendTag(b, 2, protowire.BytesType)
-		at := len(b)
-		b = endMessage(appendStatus(append(b, 0), &a.Statuses[i]), at)
-	}
-	if s.cfg.Headers != nil {
-		b = s.cfg.Headers.appendTo(b, a)
+		var start int
+		b, start = beginMessage(b, 2)
+		b = endMessage(appendStatus(b, &a.Statuses[i]), start)
 	}
 	return b
 }
 
 func appendStatus(b []byte, st *limiter.Status) []byte {
-	b = appendNumber(b, 1, uint64(code(st.Over)))
+	b = appendCode(b, st.Over)
 	if st.Unlimited() {
 		b = appendNumber(b, 3, math.MaxUint32)
 	}
@@ -114,14 +108,12 @@ func appendStatus(b []byte, st *limiter.Status) []byte {
 	if c == nil {
 		return b
 	}
-	b = protowire.AppendTag(b, 2, protowire.BytesType)
-	at := len(b)
-	b = endMessage(appendLimit(append(b, 0), c), at)
+	b, start := beginMessage(b, 2)
+	b = endMessage(appendLimit(b, c), start)
 	b = appendNumber(b, 3, min(c.Verdict.Remaining, math.MaxUint32))
-	b = protowire.AppendTag(b, 4, protowire.BytesType)
-	at = len(b)
-	b = appendNumber(append(b, 0), 1, uint64(st.ResetAfter/time.Second))
-	return endMessage(appendNumber(b, 2, uint64(st.ResetAfter%time.Second)), at)
+	b, start = beginMessage(b, 4)
+	b = appendNumber(b, 1, uint64(st.ResetAfter/time.Second))
+	return endMessage(appendNumber(b, 2, uint64(st.ResetAfter%time.Second)), start)
 }
 
 func appendLimit(b []byte, c *limiter.Charge) []byte {
@@ -131,62 +123,23 @@ func appendLimit(b []byte, c *limiter.Charge) []byte {
 		b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), c.Rule.Name)
 	}
 	if m := c.Limit.Multiplier; m > 1 {
-		b = protowire.AppendTag(b, 4, protowire.BytesType)
-		at := len(b)
-		b = endMessage(appendNumber(append(b, 0), 1, uint64(m)), at)
+		var start int
+		b, start = beginMessage(b, 4)
+		b = endMessage(appendNumber(b, 1, uint64(m)), start)
 	}
 	return b
 }
 
-// appendTo appends the headers as response_headers_to_add.
-func (n *HeaderNames) appendTo(b []byte, a *limiter.Answer) []byte {
-	st := scarcest(a)
-	if st == nil {
-		return b
+// appendCode appends a Code as field 1.
+func appendCode(b []byte, over bool) []byte {
+	if over {
+		return appendNumber(b, 1, 2) // OVER_LIMIT
 	}
-	if word := n.degraded(a); word != "" {
-		b = appendText(b, n.Degraded, word)
-	}
-	if n.Limit == "" {
-		return b
-	}
-	c := st.Binding
-	b = appendHeader(b, n.Limit, uint64(c.Limit.Requests))
-	b = appendHeader(b, n.Remaining, c.Verdict.Remaining)
-	b = appendSeconds(b, n.Reset, st.ResetAfter)
-	if wait := a.RetryAfter; a.Over && wait != algorithm.Never {
-		b = appendSeconds(b, retryAfter, wait)
-	}
-	return b
+	return appendNumber(b, 1, 1) // OK
 }
 
-func appendSeconds(b []byte, name string, d time.Duration) []byte {
-	return appendHeader(b, name, uint64(wholeSeconds(d)))
-}
-
-func appendText(b []byte, name, value string) []byte {
-	b = protowire.AppendTag(b, 3, protowire.BytesType)
-	at := len(b)
-	b = append(b, 0)
-	b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), name)
-	b = protowire.AppendString(protowire.AppendTag(b, 2, protowire.BytesType), value)
-	return endMessage(b, at)
-}
-
-func appendHeader(b []byte, name string, value uint64) []byte {
-	b = protowire.AppendTag(b, 3, protowire.BytesType)
-	at := len(b)
-	b = append(b, 0)
-	b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), name)
-	b = append(protowire.AppendTag(b, 2, protowire.BytesType), 0)
-	size := len(b) - 1
-	b = strconv.AppendUint(b, value, 10)
-	b[size] = byte(len(b) - size - 1) // no number has 128 digits
-	return endMessage(b, at)
-}
-
-// appendNumber appends a field of a number, but for 0, which is the same as no
-// field.
+// appendNumber appends a field with a number, unless the number is 0, which is the same as
+// no field.
 func appendNumber(b []byte, field protowire.Number, v uint64) []byte {
 	if v == 0 {
 		return b
@@ -194,19 +147,25 @@ func appendNumber(b []byte, field protowire.Number, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
 }
 
-// endMessage puts the size of a message into the byte before it, at; if it does
-// not fit, the message makes room.
-func endMessage(b []byte, at int) []byte {
-	size := len(b) - at - 1
+// beginMessage begins a field with a message. start is for endMessage.
+func beginMessage(b []byte, field protowire.Number) (_ []byte, start int) {
+	b = append(protowire.AppendTag(b, field, protowire.BytesType), 0)
+	return b, len(b)
+}
+
+// endMessage writes the size of the message from start on into the byte before it. If the
+// size needs more bytes, the message makes room.
+func endMessage(b []byte, start int) []byte {
+	size := len(b) - start
 	if size < 1<<7 {
-		b[at] = byte(size)
+		b[start-1] = byte(size)
 		return b
 	}
-	wide := protowire.SizeVarint(uint64(size))
-	for range wide - 1 {
+	more := protowire.SizeVarint(uint64(size)) - 1
+	for range more {
 		b = append(b, 0)
 	}
-	copy(b[at+wide:], b[at+1:at+1+size])
-	protowire.AppendVarint(b[:at], uint64(size))
+	copy(b[start+more:], b[start:start+size])
+	protowire.AppendVarint(b[:start-1], uint64(size))
 	return b
 }

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/mem"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -173,7 +174,7 @@ func TestAnswers(t *testing.T) {
 				}
 				s.DurationUntilReset = nil
 			}
-			text, err := marshal(resp)
+			text, err := compactJSON(resp)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -280,8 +281,12 @@ func TestSpan(t *testing.T) {
 				}
 				return context.WithValue(ctx, key{}, true), func(problem string) { ends = append(ends, problem) }
 			}
-			for _, ask := range []func(){ // as a message, and as bytes
-				func() { _, _ = f.ShouldRateLimit(t.Context(), tt.req) },
+			body, err := protojson.Marshal(tt.req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, ask := range []func(){
+				func() { post(f.JSON(), string(body)) },
 				func() { _, _ = f.Service.answer(t.Context(), &call{buf: mem.SliceBuffer(encode(t, tt.req))}) },
 			} {
 				ends = nil

@@ -11,9 +11,7 @@ import (
 	"sync"
 	"time"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
@@ -49,7 +47,6 @@ type Config struct {
 
 // Service answers RateLimitService calls.
 type Service struct {
-	pb.UnimplementedRateLimitServiceServer
 	cfg  Config
 	pool sync.Pool // of *call
 	// largePool is of those that have a turn.
@@ -74,49 +71,35 @@ func New(cfg Config) *Service {
 	}
 }
 
-// ShouldRateLimit is the call that Envoy makes.
-func (s *Service) ShouldRateLimit(ctx context.Context, msg *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	resp, err := s.decide(ctx, msg, new(turn))
+// decide answers the request in data, whose texts c refers to, in turn t. The caller must
+// Put the reply. Errors have been reported to Config.Fallback.
+func (s *Service) decide(ctx context.Context, c *call, data []byte, t *turn) (*reply, error) {
+	r, err := s.tryDecide(ctx, c, data, t)
 	if err != nil {
-		return nil, status.Error(codeOf(err), textOf(err))
-	}
-	return resp, nil
-}
-
-// refuse tells of a request that could not be read, and makes its answer.
-func (s *Service) refuse(err error) error {
-	s.cfg.Fallback(err)
-	return status.Error(codeOf(err), textOf(err))
-}
-
-func (s *Service) decide(ctx context.Context, msg *pb.RateLimitRequest, t *turn) (*pb.RateLimitResponse, error) {
-	c := s.begin(t)
-	defer s.release(c)
-	c.read(msg)
-	if err := s.check(ctx, c, t); err != nil {
 		s.cfg.Fallback(err)
+	}
+	return r, err
+}
+
+func (s *Service) tryDecide(ctx context.Context, c *call, data []byte, t *turn) (*reply, error) {
+	if err := c.scan(data); err != nil {
 		return nil, err
 	}
-	resp, err := s.response(msg, &c.answer)
-	if err != nil {
-		s.cfg.Fallback(err)
+	if err := s.check(ctx, c, t); err != nil {
+		return nil, err
 	}
-	return resp, err
-}
-
-// response is the message that says a, the answer to msg.
-func (s *Service) response(msg *pb.RateLimitRequest, a *limiter.Answer) (*pb.RateLimitResponse, error) {
-	resp := response(a)
+	r := newReply(len(c.answer.Statuses))
+	r.bytes = appendStatuses(r.bytes[:0], &c.answer)
 	if s.cfg.Headers != nil {
-		resp.ResponseHeadersToAdd = s.cfg.Headers.headers(a)
+		r.bytes = s.cfg.Headers.appendTo(r.bytes, &c.answer)
 	}
 	if s.cfg.Metadata {
 		var err error
-		if resp.DynamicMetadata, err = metadata(msg, a); err != nil {
+		if r.bytes, err = c.appendMetadata(r.bytes); err != nil {
 			return nil, err
 		}
 	}
-	return resp, nil
+	return r, nil
 }
 
 // check decides on c.req, in turn t. After it t may lack its core, if ctx ended.

@@ -21,7 +21,7 @@ func TestParseJSON(t *testing.T) {
 		"hitsAddend":"0","isNegativeHits":true,"limit":{"requestsPerUnit":5,"unit":"HOUR","unitMultiplier":2}},{}]}`))
 	want := &limiter.Request{Domain: []byte("d"), Hits: 3, Descriptors: []limiter.Descriptor{
 		{
-			Entries: []rules.Entry{{Key: []byte("ip"), Value: []byte("1")}, {Key: []byte("x"), Value: []byte{}}},
+			Entries: []rules.Entry{{Key: []byte("ip"), Value: []byte("1")}, {Key: []byte("x"), Value: nil}},
 			HasHits: true, Refund: true, HasLimit: true, Limit: rules.Quantity{Requests: 5, Unit: rules.Hour, Multiplier: 2},
 		},
 		{Entries: []rules.Entry{}},
@@ -79,14 +79,15 @@ func answers() (list []*limiter.Answer) {
 	return list
 }
 
-// The short way to JSON comes to what the messages come to.
-func TestAppendJSON(t *testing.T) {
-	for _, a := range answers() {
-		got, err := AppendJSON([]byte("before "), a)
+// Answers are written as protojson writes their messages.
+func TestJSONWriter(t *testing.T) {
+	var w JSONWriter
+	for _, a := range append(answers(), answers()...) {
+		got, err := w.Append([]byte("before "), a)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := marshal(response(a))
+		want, err := oracleJSON(a)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,14 +98,15 @@ func TestAppendJSON(t *testing.T) {
 	bad := &limiter.Answer{Statuses: []limiter.Status{{
 		Binding: &limiter.Charge{Rule: &rules.Rule{Name: "\xff"}},
 	}}}
-	if got, err := AppendJSON(nil, bad); err == nil {
+	if got, err := w.Append(nil, bad); err == nil {
 		t.Errorf("a name that is not UTF-8: %s", got)
 	}
 }
 
-func FuzzAppendJSON(f *testing.F) {
+func FuzzJSONWriter(f *testing.F) {
 	f.Add("name", uint32(5), uint8(1), uint32(1), uint64(4), int64(time.Minute), false)
 	f.Add("\"", uint32(0), uint8(7), uint32(60), uint64(0), int64(1500), true)
+	var w JSONWriter
 	f.Fuzz(func(t *testing.T, name string, requests uint32, unit uint8, multiplier uint32, remaining uint64, until int64, over bool) {
 		rule := &rules.Rule{Name: name, Unlimited: over}
 		q := rules.Quantity{Requests: requests, Unit: rules.Unit(unit % 8), Multiplier: multiplier}
@@ -112,27 +114,10 @@ func FuzzAppendJSON(f *testing.F) {
 			{Rule: rule},
 			{Rule: rule, Over: over, ResetAfter: time.Duration(max(until, 0)), Binding: &limiter.Charge{Rule: rule, Limit: q, Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}}}},
 		}}
-		got, err := AppendJSON(nil, a)
-		want, wantErr := marshal(response(a))
+		got, err := w.Append(nil, a)
+		want, wantErr := oracleJSON(a)
 		if string(got) != string(want) || fmt.Sprint(err == nil) != fmt.Sprint(wantErr == nil) {
 			t.Errorf("\n got %s %v\nwant %s %v", got, err, want, wantErr)
-		}
-	})
-}
-
-func BenchmarkAppendJSON(b *testing.B) {
-	a := answers()[len(answers())-1]
-	b.Run("short", func(b *testing.B) {
-		b.ReportAllocs()
-		var dst []byte
-		for b.Loop() {
-			dst, _ = AppendJSON(dst[:0], a)
-		}
-	})
-	b.Run("messages", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			_, _ = marshal(response(a))
 		}
 	})
 }

@@ -120,9 +120,9 @@ func wireBytes(data []byte) int64 {
 // jsonBytes returns at most how many bytes are allocated for the messages of a body of
 // /json, the decision and its reply. Each descriptor and each entry is an object.
 func (s *Service) jsonBytes(body []byte) int64 {
-	perObject, perByte := int64(400), int64(6)
+	perObject, perByte := int64(400), int64(8)
 	if s.cfg.Metadata {
-		perObject, perByte = 700, 12
+		perObject, perByte = 1100, 14
 	}
 	const perDescriptor = 4 << 10 // for its status
 	objects := int64(bytes.Count(body, []byte{'{'}))

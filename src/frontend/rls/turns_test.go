@@ -38,8 +38,8 @@ func (f *fixture) ask(ctx context.Context, data []byte) error {
 	defer f.release(c)
 	c.buf = mem.SliceBuffer(data)
 	out, err := f.answer(ctx, c)
-	if r, ok := out.(*reply); ok {
-		r.Put(nil)
+	if err == nil {
+		out.Put(nil)
 	}
 	return err
 }

@@ -62,7 +62,7 @@ func BenchmarkText(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				out.(*reply).Put(nil)
+				out.Put(nil)
 				f.release(c)
 			}
 		})

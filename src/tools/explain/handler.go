@@ -12,6 +12,7 @@ import (
 
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
 	"ratelimit/src/tools/client"
 )
 
@@ -101,7 +102,15 @@ func parseQuery(query url.Values) (*limiter.Request, error) {
 	if err != nil {
 		return nil, fmt.Errorf("descriptors=%w", err)
 	}
-	return rls.Request(msg), nil
+	req := &limiter.Request{Domain: []byte(msg.GetDomain())}
+	for _, d := range msg.GetDescriptors() {
+		one := limiter.Descriptor{HasHits: d.HitsAddend != nil, Hits: d.GetHitsAddend().GetValue(), Refund: d.GetIsNegativeHits()}
+		for _, e := range d.GetEntries() {
+			one.Entries = append(one.Entries, rules.Entry{Key: []byte(e.GetKey()), Value: []byte(e.GetValue())})
+		}
+		req.Descriptors = append(req.Descriptors, one)
+	}
+	return req, nil
 }
 
 // JSON returns the report as an indented object.

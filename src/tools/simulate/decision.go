@@ -9,7 +9,6 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
-	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -28,7 +27,7 @@ func ruleNames(set *rules.Set) [][]byte {
 func (r *run) appendDecision(dst []byte, at time.Time) ([]byte, error) {
 	dst = appendInstant(dst, at)
 	dst = append(dst, `,"response":`...)
-	dst, err := rls.AppendJSON(dst, &r.answer)
+	dst, err := r.json.Append(dst, &r.answer)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"ratelimit/src/backend"
+	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -107,6 +108,7 @@ type run struct {
 	cfg     Config
 	limiter *limiter.Limiter
 	tap     tap
+	json    rls.JSONWriter
 	names   [][]byte // of rules, as JSON, by index
 	answer  limiter.Answer
 	line    []byte // of output

@@ -10,9 +10,10 @@ import (
 )
 
 var (
-	errDescriptors = fmt.Errorf("%w: more than %d descriptors", limiter.ErrTooLarge, limiter.MaxDescriptors)
-	errEntries     = fmt.Errorf("%w: more than %d entries", limiter.ErrTooLarge, maxEntries)
-	errMalformed   = fmt.Errorf("%w: not a RateLimitRequest: malformed protobuf", limiter.ErrRequest)
+	errDescriptors    = fmt.Errorf("%w: more than %d descriptors", limiter.ErrTooLarge, limiter.MaxDescriptors)
+	errEntries        = fmt.Errorf("%w: more than %d entries", limiter.ErrTooLarge, maxEntries)
+	errTooManyObjects = fmt.Errorf("%w: more than %d descriptors or %d entries", limiter.ErrTooLarge, limiter.MaxDescriptors, maxEntries)
+	errMalformed      = fmt.Errorf("%w: not a RateLimitRequest: malformed protobuf", limiter.ErrRequest)
 )
 
 // maxEntries bounds the entries of all descriptors of a request together.
@@ -25,7 +26,7 @@ const maxEntries = 16 * limiter.MaxDescriptors
 // the filter lets failures pass. The texts of c.req are the bytes in data. Errors wrap
 // limiter.ErrRequest or limiter.ErrTooLarge; c.req then holds what came before the error.
 func (c *call) scan(data []byte) error {
-	c.entries = c.entries[:0]
+	c.entries, c.limits = c.entries[:0], c.limits[:0]
 	c.req = limiter.Request{Descriptors: c.req.Descriptors[:0]}
 	f := fields{rest: data}
 	for f.next() {
@@ -63,6 +64,7 @@ func (c *call) scanDescriptor(data []byte) error {
 			if !d.HasLimit {
 				d.HasLimit, d.Limit = true, rules.Quantity{Unit: unit(0), Multiplier: 1}
 			}
+			c.limits = append(c.limits, limitField{len(c.req.Descriptors), f.bytes})
 			err = scanLimit(f.bytes, &d.Limit, &hasMultiplier)
 		case 3<<3 | bytesType:
 			d.HasHits = true
@@ -77,6 +79,13 @@ func (c *call) scanDescriptor(data []byte) error {
 	d.Entries = c.entries[first:len(c.entries):len(c.entries)]
 	c.req.Descriptors = append(c.req.Descriptors, d)
 	return f.err
+}
+
+// limitField is a limit as it was sent. A descriptor may have several, which are one
+// message in parts.
+type limitField struct {
+	descriptor int
+	bytes      []byte
 }
 
 func (c *call) scanEntry(data []byte) error {
@@ -196,4 +205,13 @@ func (f *fields) skip() bool {
 func (f *fields) malformed() bool {
 	f.err = errMalformed
 	return false
+}
+
+// unit takes the enum of a request, which lacks WEEK, by its number, as the
+// enum of responses has it. Unknown numbers become UnitUnknown.
+func unit(n int32) rules.Unit {
+	if n < 0 || n > int32(rules.Week) {
+		return rules.UnitUnknown
+	}
+	return rules.Unit(n)
 }

@@ -1,0 +1,248 @@
+package rls
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"strconv"
+	"testing"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// onBytes answers as the server does.
+func (f *fixture) onBytes(t testing.TB, data []byte) (*pb.RateLimitResponse, error) {
+	t.Helper()
+	return f.send(t.Context(), data)
+}
+
+// ShouldRateLimit answers msg as the server does.
+func (f *fixture) ShouldRateLimit(ctx context.Context, msg *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	data, err := proto.Marshal(msg)
+	if err != nil {
+		return nil, err
+	}
+	return f.send(ctx, data)
+}
+
+func (f *fixture) send(ctx context.Context, data []byte) (*pb.RateLimitResponse, error) {
+	c := f.pool.Get().(*call)
+	defer f.release(c)
+	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, c); err != nil {
+		return nil, err
+	}
+	out, err := f.answer(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	wire, err := newCodec().Marshal(out)
+	if err != nil {
+		return nil, err
+	}
+	defer wire.Free()
+	resp := new(pb.RateLimitResponse)
+	return resp, proto.Unmarshal(wire.Materialize(), resp)
+}
+
+// onMessages answers by protobuf's own reader and writer: the oracle for the ones of this
+// package.
+func (f *fixture) onMessages(t testing.TB, data []byte) (*pb.RateLimitResponse, error) {
+	t.Helper()
+	msg, err := unmarshal(data)
+	if err != nil {
+		f.cfg.Fallback(err)
+		return nil, grpcError(err)
+	}
+	c := new(call)
+	c.read(msg)
+	if err := f.check(t.Context(), c, new(turn)); err != nil {
+		f.cfg.Fallback(err)
+		return nil, grpcError(err)
+	}
+	resp := response(&c.answer)
+	if f.cfg.Headers != nil {
+		resp.ResponseHeadersToAdd = f.cfg.Headers.headers(&c.answer)
+	}
+	return resp, nil
+}
+
+// unmarshal reads a request as a message, with U+FFFD for each run of bytes that is
+// not UTF-8: messages cannot hold others.
+func unmarshal(data []byte) (*pb.RateLimitRequest, error) {
+	msg := new(pb.RateLimitRequest)
+	err := proto.Unmarshal(data, msg)
+	if err != nil {
+		if valid, ok := repairFields(nil, data, requestTexts); ok {
+			msg = new(pb.RateLimitRequest)
+			err = proto.Unmarshal(valid, msg)
+		}
+	}
+	if err != nil {
+		return nil, errMalformed
+	}
+	return msg, nil
+}
+
+// texts says which fields of a message are text (nil) or messages with text.
+type texts map[protowire.Number]texts
+
+// requestTexts are domain, and of each descriptor the entries' key and value.
+var requestTexts = texts{1: nil, 2: {1: {1: nil, 2: nil}}}
+
+// repairFields appends src to dst with U+FFFD for what is not UTF-8 in its texts.
+func repairFields(dst, src []byte, fields texts) ([]byte, bool) {
+	for len(src) > 0 {
+		num, typ, tag := protowire.ConsumeTag(src)
+		if tag < 0 {
+			return nil, false
+		}
+		size := protowire.ConsumeFieldValue(num, typ, src[tag:])
+		if size < 0 {
+			return nil, false
+		}
+		inner, known := fields[num]
+		if known && typ == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(src[tag:])
+			if inner == nil {
+				value = bytes.ToValidUTF8(value, []byte("\uFFFD"))
+			} else {
+				var ok bool
+				if value, ok = repairFields(nil, value, inner); !ok {
+					return nil, false
+				}
+			}
+			dst = protowire.AppendBytes(protowire.AppendTag(dst, num, typ), value)
+		} else {
+			dst = append(dst, src[:tag+size]...)
+		}
+		src = src[tag+size:]
+	}
+	return dst, true
+}
+
+// read turns msg into c.req.
+func (c *call) read(msg *pb.RateLimitRequest) {
+	c.entries = c.entries[:0]
+	c.req = limiter.Request{
+		Domain:      []byte(msg.GetDomain()),
+		Descriptors: c.req.Descriptors[:0],
+		Hits:        uint64(msg.GetHitsAddend()),
+	}
+	for _, d := range msg.GetDescriptors() {
+		c.req.Descriptors = append(c.req.Descriptors, c.descriptor(d))
+	}
+}
+
+func (c *call) descriptor(d *common.RateLimitDescriptor) limiter.Descriptor {
+	first := len(c.entries)
+	for _, e := range d.GetEntries() {
+		c.entries = append(c.entries, rules.Entry{Key: []byte(e.GetKey()), Value: []byte(e.GetValue())})
+	}
+	out := limiter.Descriptor{Entries: c.entries[first:len(c.entries):len(c.entries)], Refund: d.GetIsNegativeHits()}
+	if hits := d.GetHitsAddend(); hits != nil {
+		out.HasHits, out.Hits = true, hits.GetValue()
+	}
+	if limit := d.GetLimit(); limit != nil {
+		out.HasLimit = true
+		out.Limit = rules.Quantity{Requests: limit.GetRequestsPerUnit(), Unit: unit(int32(limit.GetUnit())), Multiplier: 1}
+		if m := limit.GetUnitMultiplier(); m != nil {
+			out.Limit.Multiplier = m.GetValue()
+		}
+	}
+	return out
+}
+
+func response(a *limiter.Answer) *pb.RateLimitResponse {
+	out := &pb.RateLimitResponse{
+		OverallCode: code(a.Over),
+		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(a.Statuses)),
+	}
+	for i := range a.Statuses {
+		out.Statuses[i] = descriptorStatus(&a.Statuses[i])
+	}
+	return out
+}
+
+func code(over bool) pb.RateLimitResponse_Code {
+	if over {
+		return pb.RateLimitResponse_OVER_LIMIT
+	}
+	return pb.RateLimitResponse_OK
+}
+
+func descriptorStatus(st *limiter.Status) *pb.RateLimitResponse_DescriptorStatus {
+	out := &pb.RateLimitResponse_DescriptorStatus{Code: code(st.Over)}
+	if st.Unlimited() {
+		out.LimitRemaining = math.MaxUint32
+	}
+	c := st.Binding
+	if c == nil {
+		return out
+	}
+	out.CurrentLimit = &pb.RateLimitResponse_RateLimit{
+		RequestsPerUnit: c.Limit.Requests,
+		Unit:            pb.RateLimitResponse_RateLimit_Unit(c.Limit.Unit),
+	}
+	if c.Rule != nil {
+		out.CurrentLimit.Name = c.Rule.Name
+	}
+	if c.Limit.Multiplier > 1 {
+		out.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(c.Limit.Multiplier)
+	}
+	out.LimitRemaining = uint32(min(c.Verdict.Remaining, math.MaxUint32))
+	out.DurationUntilReset = durationpb.New(st.ResetAfter)
+	return out
+}
+
+// headers are the response headers of an answer, in order; none when no limit
+// was asked.
+func (n *HeaderNames) headers(a *limiter.Answer) (list []*core.HeaderValue) {
+	st := shownStatus(a)
+	if st == nil {
+		return nil
+	}
+	if n.Degraded != "" && a.Fallback != backend.FallbackError {
+		list = append(list, &core.HeaderValue{Key: n.Degraded, Value: a.Fallback.String()})
+	}
+	if n.Limit == "" {
+		return list
+	}
+	c := st.Binding
+	list = append(
+		list,
+		&core.HeaderValue{Key: n.Limit, Value: strconv.FormatUint(uint64(c.Limit.Requests), 10)},
+		&core.HeaderValue{Key: n.Remaining, Value: strconv.FormatUint(c.Verdict.Remaining, 10)},
+		&core.HeaderValue{Key: n.Reset, Value: strconv.FormatInt(limiter.Seconds(st.ResetAfter), 10)},
+	)
+	if wait := a.RetryAfter; a.Over && wait != algorithm.Never {
+		list = append(list, &core.HeaderValue{Key: retryAfter, Value: strconv.FormatInt(limiter.Seconds(wait), 10)})
+	}
+	return list
+}
+
+// oracleJSON writes the messages of response with protojson.
+func oracleJSON(a *limiter.Answer) ([]byte, error) { return compactJSON(response(a)) }
+
+func compactJSON(resp *pb.RateLimitResponse) ([]byte, error) {
+	loose, err := protojson.Marshal(resp)
+	if err != nil {
+		return nil, err
+	}
+	var tight bytes.Buffer
+	err = json.Compact(&tight, loose)
+	return tight.Bytes(), err
+}
