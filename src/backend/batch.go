@@ -8,18 +8,26 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// Batch is all that one request charges. It goes to the store in one call.
+// Batch holds the hits of one request. It goes to the store in one call.
 type Batch struct {
 	Hits []Hit
 	// Verdicts has the length and order of Hits; Take fills it.
 	Verdicts []Verdict
-	// Now is the instant at which the batch happens. Zero is the store's own
-	// clock; anything else is virtual time, which every algorithm honours.
+	// Now is the instant of the batch in virtual time. Zero means the store's clock.
 	Now time.Time
 }
 
-// Check reports misuse of b: what a caller got wrong, never what a client
-// sent. Every store calls it first.
+// UnixNano returns Now, or the time of this process' clock if Now is zero, in nanoseconds
+// since the Unix epoch.
+func (b *Batch) UnixNano() int64 {
+	if b.Now.IsZero() {
+		return time.Now().UnixNano()
+	}
+	return b.Now.UnixNano()
+}
+
+// Check returns an error if the caller misuses b. Clients cannot cause one. Every store
+// calls it first.
 func (b *Batch) Check() error {
 	if len(b.Verdicts) != len(b.Hits) {
 		return fmt.Errorf("backend: %d verdicts for %d hits", len(b.Verdicts), len(b.Hits))
@@ -49,8 +57,7 @@ func (b *Batch) Check() error {
 	return nil
 }
 
-// GroupEnd returns the index behind the last hit of the group that begins at
-// hit i.
+// GroupEnd returns the index behind the last hit of the group that starts at hit i.
 func (b *Batch) GroupEnd(i int) int {
 	end := i + 1
 	for end < len(b.Hits) && b.Hits[end].Group == b.Hits[i].Group {
@@ -59,7 +66,7 @@ func (b *Batch) GroupEnd(i int) int {
 	return end
 }
 
-// Err is the first error in the verdicts; nil: there is none.
+// Err returns the first error in the verdicts.
 func (b *Batch) Err() error {
 	for i := range b.Verdicts {
 		if err := b.Verdicts[i].Err; err != nil {

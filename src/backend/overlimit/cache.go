@@ -1,59 +1,52 @@
-// Package overlimit stands in front of a store that is far away, and refuses
-// what is known to be over its limit without asking there: a counter that was
-// found full, for as long as the store says that not even one unit passes.
+// Package overlimit stands in front of a remote store, and refuses hits on counters that it
+// knows to be full without asking the store: for as long as, by the store's last verdict, not
+// even one unit passes.
 //
-// What it refuses it does not count: the counter of a limit with CountBlocked
-// stops growing once it is beyond the limit. No answer depends on that growth,
-// but that a refund makes room sooner.
+// Hits that it refuses are not counted. So with CountBlocked a count stops growing once it
+// exceeds the limit, and a refund makes room sooner. It caches nothing of sliding window
+// counters, of limits with a MinInterval, or of limits with CountBlocked other than fixed
+// windows; see newEntry.
 //
-// Of a sliding window counter it knows nothing, nor of limits with a MinInterval
-// or, fixed windows canary, CountBlocked; see learnt.
-//
-// A refund or a forced hit through this cache ends the counter's entry at
-// once. One that another replica sends is seen when the entry ends by itself,
-// which is at most one window later.
+// A refund or a forced hit through this cache drops the counter's entry. If another replica
+// sends it, the entry lives on to its end, which is at most one window later.
 package overlimit
 
 import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/coocood/freecache"
 
-	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 )
 
-// Config says how large a Cache is.
+// Config configures a Cache.
 type Config struct {
-	// Bytes is the size of the memory for the entries, which is taken at once
-	// and never grows; at least MinBytes, whatever is asked for. An entry takes
-	// 72 bytes of it; when they are used up, entries make room for new ones,
-	// about the least used first. The index comes on top of it, when it is
-	// needed: half as much again at 64 MiB, as much again at 8 MiB, and 2.8 MB
-	// at MinBytes.
+	// Bytes is the memory for entries, allocated at once; at least MinBytes. An entry takes
+	// 72 bytes. When the memory is used up, new entries replace about the least used. The
+	// index comes on top: half of Bytes at 64 MiB, as much as Bytes at 8 MiB, and 2.8 MB at
+	// MinBytes.
 	Bytes int
 }
 
-// MinBytes is the smallest cache there is. It holds about 7,000 entries.
+// MinBytes is the smallest cache. It holds about 7,000 entries.
 const MinBytes = 512 << 10
 
-// Cache is a limiter.Backend in front of another one. Its zero value is not
-// usable; see New.
+// Cache is a backend.Backend in front of another one. Its zero value is not usable; see New.
 type Cache struct {
 	next    backend.Backend
 	entries *freecache.Cache
 	hasher  hasher
 	guards  [64]guard
 	pool    sync.Pool // of *scratch
-	// largePool is of those for many hits.
+	// largePool is for batches of many hits, so that the many small batches that may wait
+	// for the next store do not hold large scratches.
 	largePool sync.Pool
 }
 
-// guard keeps an answer that is older than a refund from becoming an entry
-// after it. Each watches over a share of the counters.
+// guard prevents that a verdict from before a refund becomes an entry after it. Each guard
+// serves a 64th of the counters.
 type guard struct {
 	mu        sync.Mutex    // held while an entry is stored or evicted
 	evictions atomic.Uint64 // written under mu
@@ -63,36 +56,33 @@ type guard struct {
 // New returns an empty cache in front of next.
 func New(next backend.Backend, cfg Config) *Cache {
 	return &Cache{
-		next:    next,
-		entries: freecache.NewCache(max(cfg.Bytes, MinBytes)),
-		hasher:  newHasher(),
-		pool:    sync.Pool{New: func() any { return new(scratch) }},
-
+		next:      next,
+		entries:   freecache.NewCache(max(cfg.Bytes, MinBytes)),
+		hasher:    newHasher(),
+		pool:      sync.Pool{New: func() any { return new(scratch) }},
 		largePool: sync.Pool{New: func() any { return &scratch{large: true} }},
 	}
 }
 
-// Stats is what a Cache says of itself. All but Entries and AverageAccessTime
-// count since the start.
+// Stats holds the figures of a Cache. All but Entries and AverageAccessTime count since the
+// start.
 type Stats struct {
-	// Entries counts what is held, ended entries that nobody has met since
-	// included.
+	// Entries counts the entries held, including ended ones that were not looked up since.
 	Entries int64
-	// Hits counts the lookups that found an entry, Misses those that did not,
-	// Lookups both. A few hits do not help: the entry's rule has changed.
+	// Hits counts the lookups that found an entry, Misses the others, Lookups both. An
+	// entry that was found may be of an old rule.
 	Hits, Misses, Lookups int64
-	// Overwrites counts the entries that were stored over one of the same
-	// counter.
+	// Overwrites counts the entries that replaced one of the same counter.
 	Overwrites int64
-	// Evacuated counts live entries that were moved or dropped to make room,
-	// Expired those that were met after their end.
+	// Evacuated counts live entries that were moved or dropped to make room. Expired
+	// counts entries that were looked up after their end.
 	Evacuated, Expired int64
-	// AverageAccessTime is when entries were last used on average, in seconds
-	// since the Unix epoch.
+	// AverageAccessTime is when entries were last used on average, in seconds since the
+	// Unix epoch.
 	AverageAccessTime int64
 }
 
-// Stats reads the cache's figures.
+// Stats returns the current figures.
 func (c *Cache) Stats() Stats {
 	hits, misses := c.entries.HitCount(), c.entries.MissCount()
 	return Stats{
@@ -107,109 +97,96 @@ func (c *Cache) Stats() Stats {
 	}
 }
 
-// Take answers what the cache knows and sends the rest on in one batch; see
-// limiter.Backend. If nothing is known, b itself goes on.
+// Take refuses the hits that the cache knows to be over, and sends the others on in one
+// batch; see backend.Backend. If the cache knows nothing, it sends b itself.
 //
-// An atomic group is refused if a hit that may veto is known to be over: then
-// its other atomic hits go on as looks.
+// If a refused hit refuses its atomic group, the other atomic hits of the group are sent as
+// looks.
 func (c *Cache) Take(ctx context.Context, b *backend.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
 	s := c.scratchFor(len(b.Hits))
-	now := instant(b.Now)
-	var err error
-	if c.judge(s, b, now) {
-		s.gather(b)
-		if len(s.on.Hits) > 0 {
-			err = c.next.Take(ctx, &s.on.Batch)
-		}
-		s.on.Return(b)
+	defer c.release(s)
+	now := b.UnixNano()
+	err := error(nil)
+	if c.answerKnown(s, b, now) {
+		s.addUnknown(b)
+		err = s.rest.Send(ctx, c.next, b)
 	} else {
 		err = c.next.Take(ctx, b)
 	}
 	if err == nil {
 		c.learn(s, b, now)
 	}
-	c.release(s)
 	return err
 }
 
-// judge decides the fate of every hit, fills in the verdicts of those that are
-// answered here, and says whether there are any.
-func (c *Cache) judge(s *scratch, b *backend.Batch, now int64) bool {
-	total := 0
+// answerKnown sets the verdicts of the hits that are known to be over, and reports whether
+// there are any.
+func (c *Cache) answerKnown(s *scratch, b *backend.Batch, now int64) (any bool) {
 	for i := 0; i < len(b.Hits); {
-		start, end, known := i, b.GroupEnd(i), 0
+		start, end, known := i, b.GroupEnd(i), false
 		for ; i < end; i++ {
 			h := &b.Hits[i]
 			m := s.add(c.hasher.id(h), len(b.Hits))
 			m.evictions = c.guard(m.id).evictions.Load()
-			if m.written = m.before >= 0 && s.marks[m.before].written; m.written {
-				continue // it sees what the batch writes before it
+			if m.written = !h.Op.Asks() || m.before >= 0 && s.marks[m.before].written; m.written {
+				continue // later hits see what the batch writes before them
 			}
-			if h.Op == algorithm.Refund || h.Op == algorithm.Force {
-				m.written = true
-				continue
-			}
-			if v, ok := c.answer(s, m.id, h, now); ok {
-				b.Verdicts[i], m.fate = v, answered
-				known++
+			if v, ok := c.lookUp(s, m.id, h, now); ok {
+				b.Verdicts[i], m.fate, known = v, answered, true
 			}
 		}
-		if known > 0 && settle(b.Hits[start:end], s.marks[start:end], start) {
-			total += known
-		}
+		any = known && completeGroup(b.Hits[start:end], s.marks[start:end], start) || any
 	}
-	return total > 0
+	return any
 }
 
-// answer is the verdict on h if the cache knows that it is over.
-func (c *Cache) answer(s *scratch, id id, h *backend.Hit, now int64) (backend.Verdict, bool) {
+// lookUp returns the verdict on h if the cache knows that it is over.
+func (c *Cache) lookUp(s *scratch, id id, h *backend.Hit, now int64) (v backend.Verdict, ok bool) {
 	s.id = id
 	value, err := c.entries.GetWithBuf(s.id[:], s.value[:0])
 	if err != nil {
-		return backend.Verdict{}, false
+		return v, false
 	}
 	e := decode(value)
 	switch {
 	case now < e.since:
-		return backend.Verdict{}, false // a clock went back
+		return v, false // a clock was set back
 	case now >= e.until || e.rule != c.hasher.rule(h.Limit):
 		c.entries.Del(s.id[:])
-		return backend.Verdict{}, false
+		return v, false
 	}
 	return e.verdict(h, now)
 }
 
-// learn stores what the verdicts of the next store tell, in the order of the
-// batch: a refund undoes what was learnt from the hits before it. The store was
-// asked at the instant since.
+// learn stores entries from the verdicts of the next store, in the order of the batch: a
+// refund drops the entries of the hits before it. since is when the store was asked.
 func (c *Cache) learn(s *scratch, b *backend.Batch, since int64) {
 	for i := range b.Hits {
 		h, m := &b.Hits[i], &s.marks[i]
 		m.stored = m.before >= 0 && s.marks[m.before].stored
-		if h.Op == algorithm.Refund || h.Op == algorithm.Force {
+		if !h.Op.Asks() {
 			c.evict(s, m.id) // also with an Err: it may have been written
 			continue
 		}
 		if m.fate == answered {
 			continue
 		}
-		if e, ok := learnt(h, &b.Verdicts[i], since); ok && instant(b.Now) < e.until {
+		if e, ok := newEntry(h, &b.Verdicts[i], since); ok && b.UnixNano() < e.until {
 			e.rule = c.hasher.rule(h.Limit)
 			c.store(s, m, e, !b.Now.IsZero())
 			m.stored = true
 		} else if m.stored {
-			c.evict(s, m.id) // of two limits on one counter, the larger one
+			c.evict(s, m.id) // another rule with a larger limit uses this counter, too
 		}
 	}
 }
 
 func (c *Cache) guard(id id) *guard { return &c.guards[id[0]%uint8(len(c.guards))] }
 
-// store makes e the counter's entry, unless the counter was written since the
-// store was asked.
+// store stores e, unless the counter's guard has seen an eviction since the store was asked.
 func (c *Cache) store(s *scratch, m *mark, e entry, virtual bool) {
 	s.id = m.id
 	e.encode(&s.value)
@@ -217,13 +194,11 @@ func (c *Cache) store(s *scratch, m *mark, e entry, virtual bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.evictions.Load() == m.evictions {
-		// It fails for entries that are too large, and this one is small.
-		_ = c.entries.Set(s.id[:], s.value[:], e.seconds(virtual))
+		_ = c.entries.Set(s.id[:], s.value[:], e.seconds(virtual)) // fails only for large entries
 	}
 }
 
-// evict ends the counter's entry, and sees to it that no answer from before
-// becomes one.
+// evict drops the counter's entry.
 func (c *Cache) evict(s *scratch, id id) {
 	s.id = id
 	g := c.guard(id)
@@ -231,12 +206,4 @@ func (c *Cache) evict(s *scratch, id id) {
 	defer g.mu.Unlock()
 	g.evictions.Add(1)
 	c.entries.Del(s.id[:])
-}
-
-// instant is now in nanoseconds since the Unix epoch; zero is the clock's.
-func instant(now time.Time) int64 {
-	if now.IsZero() {
-		now = time.Now()
-	}
-	return now.UnixNano()
 }

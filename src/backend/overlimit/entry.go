@@ -9,14 +9,12 @@ import (
 	"ratelimit/src/backend"
 )
 
-// id is what an entry is found under: 128 bits of keyed hash over what makes a
-// counter one of its own, which are its key and the kind and length of its
-// window. Not the rule: a refund ends the entry of its counter whatever rule
-// it comes with, and the entry of a rule that has changed makes room for the
-// next.
+// id identifies a counter: 128 bits of keyed hash over its key and the kind and period of
+// its window. It does not depend on the rule, so a refund drops the entry of its counter
+// whatever rule it comes with.
 type id [16]byte
 
-// hasher hashes with keys of its own.
+// hasher holds the keys of the hashes.
 type hasher [2]maphash.Seed
 
 func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }
@@ -37,98 +35,97 @@ func (h *hasher) id(hit *backend.Hit) (id id) {
 	return id
 }
 
-// rule tells the arithmetic of one rule from another's, by every field there
-// is.
+// rule returns a hash over all fields of l.
 func (h *hasher) rule(l *algorithm.Limit) uint64 { return maphash.Comparable(h[0], *l) }
 
-// entry says that a counter is full. It holds from the instant at which that
-// was seen until not even that is true, for the rule it was seen under.
+// entry says that a counter is full under one rule, from the instant since up to until, in
+// nanoseconds since the Unix epoch.
 type entry struct {
-	since, until int64 // nanoseconds since the Unix epoch; since <= now < until
-	// state is what else there is to know: of a fixed and a first-hit window the
-	// count, of a bucket its arrival time, and of a sliding window when it is
-	// empty; instants as above.
+	since, until int64
+	// state is the count of a fixed or a first-hit window, the arrival time of a GCRA, and
+	// of a sliding window the instant at which it is empty.
 	state uint64
-	rule  uint64
+	rule  uint64 // see hasher.rule
 }
 
-// learnt is what the store's verdict on h tells, asked at the instant since; not
-// ok if that is not enough to answer for it. All is reckoned from what the store
-// said it takes from then on, not by its clock, which may go differently.
+// newEntry returns the entry that the store's verdict on h allows; ok is false if there is
+// none. since is when the store was asked. The entry reckons from then with the waits of the
+// verdict, not with the store's clock, which may differ.
 //
-// Of a sliding window it is enough if it holds just what it may, as then nothing
-// changes until its oldest hit leaves, and if a single unit was asked for, whose
-// wait that is. What refused hits change, or a distance to the last one, is not
-// told at all, nor how the estimate of two buckets shrinks.
+// Of a sliding window there is an entry if exactly Max units count and one was asked for:
+// nothing changes until the oldest hit leaves, and RetryAfter is when. There is none if
+// refused hits or a minimum interval change later outcomes, nor of a sliding window counter,
+// whose estimate shrinks steadily.
 //
-// A sliding window stands still at its newest hit while the clock is behind that,
-// after it stepped back. Waits that are told from here pass meanwhile, and those of the
-// store do not: they are too short, and the store is asked when they have passed.
-func learnt(h *backend.Hit, v *backend.Verdict, since int64) (e entry, ok bool) {
+// While its clock is behind its newest hit, a sliding window stands still, but the waits of
+// the entry pass. Then the entry ends too early, and the store is asked.
+func newEntry(h *backend.Hit, v *backend.Verdict, since int64) (e entry, ok bool) {
 	if v.Err != nil || !v.Over || v.FullUntil.IsZero() {
 		return e, false
 	}
 	l := h.Limit
 	e.since = since
-	switch {
-	case l.Kind == algorithm.FixedWindow:
-		e.until, e.state = v.FullUntil.UnixNano(), v.After // both clocks are ours
+	if l.Kind == algorithm.FixedWindow {
+		e.until, e.state = v.FullUntil.UnixNano(), v.After // both follow this process' clock
 		return e, true
-	case l.CountBlocked || l.MinInterval > 0 || l.Max == 0:
+	}
+	if l.CountBlocked || l.MinInterval > 0 || l.Max == 0 {
 		return e, false
 	}
-	whole := since + int64(v.ResetAfter)
+	empty := since + int64(v.ResetAfter)
 	switch l.Kind {
 	case algorithm.FirstHitWindow:
-		e.until, e.state = whole, v.After
+		e.until, e.state = empty, v.After
+		return e, true
 	case algorithm.GCRA:
-		if int64(v.ResetAfter) >= l.Tolerance() {
-			return e, false // what is kept may be further ahead: of a larger limit, or a clock that stepped back
-		}
-		e.until, e.state = whole+l.Emission()-l.Tolerance(), uint64(whole)
+		e.until, e.state = empty+l.Emission()-l.Tolerance(), uint64(empty)
+		// Beyond the tolerance the arrival time is of a larger limit or of a clock that was set back.
+		return e, int64(v.ResetAfter) < l.Tolerance()
 	case algorithm.SlidingWindow:
-		if h.Amount != 1 || v.After != l.Max {
-			return e, false
-		}
-		e.until, e.state = since+int64(v.RetryAfter), uint64(whole)
-	default:
-		return e, false
+		e.until, e.state = since+int64(v.RetryAfter), uint64(empty)
+		return e, h.Amount == 1 && v.After == l.Max
 	}
-	return e, true
+	return e, false
 }
 
 const entryBytes = 32
 
 func (e *entry) encode(b *[entryBytes]byte) {
-	binary.LittleEndian.PutUint64(b[0:], uint64(e.since))
-	binary.LittleEndian.PutUint64(b[8:], uint64(e.until))
-	binary.LittleEndian.PutUint64(b[16:], e.state)
-	binary.LittleEndian.PutUint64(b[24:], e.rule)
-}
-
-func decode(b []byte) entry {
-	return entry{
-		since: int64(binary.LittleEndian.Uint64(b[0:])),
-		until: int64(binary.LittleEndian.Uint64(b[8:])),
-		state: binary.LittleEndian.Uint64(b[16:]),
-		rule:  binary.LittleEndian.Uint64(b[24:]),
+	for i, n := range [...]uint64{uint64(e.since), uint64(e.until), e.state, e.rule} {
+		binary.LittleEndian.PutUint64(b[8*i:], n)
 	}
 }
 
-// verdict is that on h, which is a charge or a look, at the instant at; not ok
-// if e does not settle it.
+func decode(b []byte) entry {
+	n := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
+	return entry{since: int64(n(0)), until: int64(n(1)), state: n(2), rule: n(3)}
+}
+
+// verdict returns the verdict on h, a charge or a look, at the instant at; ok is false if
+// the store must decide.
 func (e *entry) verdict(h *backend.Hit, at int64) (v backend.Verdict, ok bool) {
 	l, look := h.Limit, algorithm.Look
 	switch l.Kind {
 	case algorithm.FixedWindow:
-		return e.fixed(h, at)
+		// While the count is at most Max, a hit of 0 passes, and a hit that counts although
+		// it is refused changes later verdicts: the store must decide both. Beyond Max all
+		// hits are over, and counting more changes nothing.
+		counts := h.Op == algorithm.Charge && l.CountBlocked && (!h.Atomic || h.NoVeto)
+		if e.state <= l.Max && (h.Amount == 0 || counts) {
+			return v, false
+		}
+		wait := time.Duration(e.until - at) // then the count is 0, so all amounts wait for that
+		v.Outcome = algorithm.Outcome{Over: true, Before: e.state, After: e.state, RetryAfter: wait, ResetAfter: wait, FullUntil: time.Unix(0, e.until)}
+		if h.Amount > l.Max {
+			v.RetryAfter = algorithm.Never
+		}
 	case algorithm.FirstHitWindow:
 		_, v.Outcome = algorithm.TakeFirstHit(l, algorithm.FirstHit{Count: e.state, End: e.until}, at, look, h.Amount)
 	case algorithm.GCRA:
 		_, v.Outcome = algorithm.TakeGCRA(l, algorithm.Arrival{TAT: int64(e.state)}, at, look, h.Amount)
 	case algorithm.SlidingWindow:
 		if h.Amount > 1 && h.Amount <= l.Max {
-			return v, false // how long that takes is not known
+			return v, false // the entry has only the wait of one unit
 		}
 		age := l.Period - time.Duration(int64(e.state)-at)
 		leaves := time.Duration(e.until - at)
@@ -136,37 +133,12 @@ func (e *entry) verdict(h *backend.Hit, at int64) (v backend.Verdict, ok bool) {
 		v.Outcome = s.Outcome(l, look, h.Amount)
 	}
 	v.Cached = true
-	return v, v.Over // a hit of nothing may pass
+	return v, v.Over // a hit of 0 may pass
 }
 
-// fixed is verdict for a fixed window. It is full, so every unit is refused; two
-// cases are left to the store while the count is no more than Max:
-//
-//   - A hit of nothing, which passes. Beyond Max it is over.
-//   - A charge that counts although it is refused. It takes the count beyond
-//     Max; from then on counting more changes no answer.
-//
-// The window is empty when it is no longer full, so the wait is the same for
-// every amount that can pass at all, and for the limit to be whole.
-func (e *entry) fixed(h *backend.Hit, at int64) (v backend.Verdict, ok bool) {
-	if e.state <= h.Limit.Max {
-		vetoes := h.Atomic && !h.NoVeto // then its refusal is not counted
-		if h.Amount == 0 || h.Op == algorithm.Charge && h.Limit.CountBlocked && !vetoes {
-			return v, false
-		}
-	}
-	wait := time.Duration(e.until - at)
-	v = backend.Verdict{Outcome: algorithm.Outcome{Over: true, Before: e.state, After: e.state, RetryAfter: wait, ResetAfter: wait, FullUntil: time.Unix(0, e.until)}, Cached: true}
-	if h.Amount > h.Limit.Max {
-		v.RetryAfter = algorithm.Never
-	}
-	return v, true
-}
-
-// seconds is when freecache may forget the entry, by its own clock of whole
-// seconds. It only frees memory: what holds is judged by since and until.
-// Virtual time goes at a pace of its own, so there it is at least an hour; it
-// is a month at most, as freecache adds it up in 32 bits.
+// seconds returns for how long freecache keeps the entry, by its own clock. That only frees
+// memory; since and until decide. Virtual time may pass slower, so there it is at least an
+// hour. It is at most a month, since freecache adds it up in 32 bits.
 func (e *entry) seconds(virtual bool) int {
 	const hour, month = 60 * 60, 30 * 24 * 60 * 60
 	n := (e.until - e.since + int64(time.Second) - 1) / int64(time.Second)
