@@ -9,7 +9,7 @@ import (
 	"ratelimit/src/backend"
 )
 
-// member is a hit of a group, and what is expected of it.
+// member is a hit of a group and its expected verdict.
 type member struct {
 	key    string
 	limit  uint64
@@ -29,7 +29,7 @@ type group struct {
 	then   map[string]uint64 // counters at the end
 }
 
-// groups behave alike whatever kinds their limits are.
+// groups have the same outcome for limits of all kinds.
 var groups = []group{
 	{"all pass", nil, []member{
 		{key: "a", limit: 2, n: 1, atomic: true, after: 1},
@@ -43,19 +43,19 @@ var groups = []group{
 	{"one alone is not charged when refused", map[string]uint64{"a": 2}, []member{
 		{key: "a", limit: 2, n: 1, atomic: true, over: true, after: 2},
 	}, map[string]uint64{"a": 2}},
-	{"shadow stops nobody and counts", map[string]uint64{"b": 2}, []member{
+	{"a shadow hit refuses no other hit and counts", map[string]uint64{"b": 2}, []member{
 		{key: "a", limit: 2, n: 1, atomic: true, after: 1},
 		{key: "b", limit: 2, n: 1, atomic: true, shadow: true, over: true, after: 3},
 	}, map[string]uint64{"a": 1, "b": 3}},
-	{"shadow is stopped by others", map[string]uint64{"b": 2}, []member{
+	{"another hit refuses a shadow hit", map[string]uint64{"b": 2}, []member{
 		{key: "a", limit: 2, n: 1, atomic: true, shadow: true, after: 0},
 		{key: "b", limit: 2, n: 1, atomic: true, over: true, after: 2},
 	}, map[string]uint64{"a": 0, "b": 2}},
-	{"what is not atomic is charged all the same", map[string]uint64{"b": 2}, []member{
+	{"a hit that is not atomic is charged all the same", map[string]uint64{"b": 2}, []member{
 		{key: "a", limit: 2, n: 1, after: 1},
 		{key: "b", limit: 2, n: 1, atomic: true, over: true, after: 2},
 	}, map[string]uint64{"a": 1, "b": 2}},
-	{"and can refuse for all", map[string]uint64{"a": 2}, []member{
+	{"a hit that is not atomic refuses the group", map[string]uint64{"a": 2}, []member{
 		{key: "a", limit: 2, n: 1, over: true, after: 3},
 		{key: "b", limit: 2, n: 1, atomic: true, after: 0},
 	}, map[string]uint64{"a": 3, "b": 0}},
@@ -80,15 +80,15 @@ var groups = []group{
 		{key: "a", limit: 4, n: 2, op: refund, atomic: true, after: 4},
 		{key: "b", limit: 1, n: 1, atomic: true, over: true, after: 1},
 	}, map[string]uint64{"a": 4, "b": 1}},
-	{"nor does it force anything", map[string]uint64{"b": 1}, []member{
+	{"a refused group forces nothing", map[string]uint64{"b": 1}, []member{
 		{key: "a", limit: 4, n: 2, op: force, atomic: true, after: 0},
 		{key: "b", limit: 1, n: 1, atomic: true, over: true, after: 1},
 	}, map[string]uint64{"a": 0, "b": 1}},
-	{"what is forced within takes room", nil, []member{
+	{"a forced hit in the group takes room", nil, []member{
 		{key: "a", limit: 4, n: 4, op: force, atomic: true, after: 0},
 		{key: "a", limit: 4, n: 1, atomic: true, over: true, after: 0},
 	}, map[string]uint64{"a": 0}},
-	{"a look can refuse for all", map[string]uint64{"a": 4}, []member{
+	{"a look refuses the group", map[string]uint64{"a": 4}, []member{
 		{key: "a", limit: 4, n: 1, op: look, atomic: true, over: true, after: 4},
 		{key: "b", limit: 1, n: 1, atomic: true, after: 0},
 	}, map[string]uint64{"a": 4, "b": 0}},
@@ -157,11 +157,10 @@ func many(n int, make func(int) member) []member {
 	return list
 }
 
-// left is what a refused hit is told that others could still take, where so much is counted.
+// left returns the Remaining of a refused hit at that count.
 func left(l *algorithm.Limit, count uint64) uint64 {
-	switch l.Kind {
-	case algorithm.FirstHitWindow, algorithm.SlidingWindow, algorithm.GCRA:
-		return l.Capacity() - min(count, l.Capacity())
+	if l.Kind == algorithm.FixedWindow || l.Kind == algorithm.SlidingWindowCounter {
+		return 0
 	}
-	return 0
+	return l.Capacity() - min(count, l.Capacity())
 }

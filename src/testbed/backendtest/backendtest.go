@@ -1,5 +1,5 @@
-// Package backendtest is the one suite that every store passes. The pure
-// arithmetic of package algorithm is its referee.
+// Package backendtest is the suite that every store passes. It compares stores with the
+// tables in steps.txt and with package algorithm.
 package backendtest
 
 import (
@@ -11,33 +11,32 @@ import (
 	"ratelimit/src/backend"
 )
 
-// Suite is what is asked of a store. The zero value asks for all there is.
+// Suite says which parts of the contract a store is tested for. The zero value means all.
 type Suite struct {
-	// Kinds are the kinds of limit that the store counts by. Empty: all.
+	// Kinds are the kinds of limit that the store supports. Empty means all.
 	Kinds []algorithm.Kind
-	// CountBlocked leaves out the limits that do not count what they refuse.
+	// CountBlocked leaves out limits without CountBlocked.
 	CountBlocked bool
-	// NoGroups leaves out hits that stand or fall together.
+	// NoGroups leaves out atomic groups.
 	NoGroups bool
-	// Forward are the kinds for which the store's answers are not exact when the
-	// clock steps back behind what it has seen, as when a counter is kept under
-	// the window that the clock shows.
+	// Forward are the kinds for which the store is not exact when the clock is set back,
+	// such as when the window of the clock is part of a counter's name.
 	Forward []algorithm.Kind
-	// Unsure says that the store never knows a FullUntil.
+	// Unsure says that the store never returns a FullUntil.
 	Unsure bool
 }
 
-// Run holds the stores that open returns to the whole contract of
-// limiter.Backend. Each call of open returns a store without any counters, whose
-// name space nobody else uses; it closes what it opened with t.Cleanup.
+// Run tests the stores that open returns for the whole contract of backend.Backend. Each
+// call of open returns a store without counters, whose keys no other test uses, and closes
+// it with t.Cleanup.
 //
-// Virtual time is in whole microseconds, as no store need know a finer one, and
-// sometimes stands still or steps back. Then nobody asks for what has done its
-// work, or will have within a minute: the store may have forgotten it, or not
-// yet. Where expiry goes by a clock of its own, it should come a second late.
+// Virtual time is in whole microseconds, and sometimes stands still or is set back. Then
+// the tests do not use counters that have expired or will within a minute, which the store
+// may have dropped. A store whose keys expire by its own clock should keep them a second
+// longer.
 func Run(t *testing.T, open func(t *testing.T) backend.Backend) { Suite{}.Run(t, open) }
 
-// Run is like the function Run, but asks for what suite says.
+// Run is like the function Run for the parts that suite names.
 func (suite Suite) Run(t *testing.T, open func(t *testing.T) backend.Backend) {
 	if len(suite.Kinds) == 0 {
 		for _, name := range algorithm.Kinds() {
@@ -57,7 +56,7 @@ func (suite Suite) Run(t *testing.T, open func(t *testing.T) backend.Backend) {
 	t.Run("concurrent", func(t *testing.T) { suite.testConcurrent(t, open) })
 }
 
-// can says whether the store counts by l.
+// can reports whether the store supports l.
 func (suite *Suite) can(l *algorithm.Limit) bool {
 	return slices.Contains(suite.Kinds, l.Kind) && (l.CountBlocked || !suite.CountBlocked)
 }
@@ -69,12 +68,10 @@ func (suite *Suite) perKind(t *testing.T, test func(t *testing.T, kind algorithm
 	}
 }
 
-// epoch is where virtual time begins in all tests: the edge of a minute, an
-// hour and a day.
+// epoch is the start of virtual time: the edge of a minute, an hour and a day.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// blocked is a limit of any kind that counts what it refuses. At most most pass
-// at once.
+// blocked returns a limit with CountBlocked that lets most pass at once.
 func blocked(kind algorithm.Kind, most uint64, period time.Duration) *algorithm.Limit {
 	l := &algorithm.Limit{Kind: kind, Max: most, Period: period, CountBlocked: true}
 	if kind == algorithm.GCRA && most > 0 {
@@ -83,7 +80,7 @@ func blocked(kind algorithm.Kind, most uint64, period time.Duration) *algorithm.
 	return l
 }
 
-// polite is blocked without counting what is refused.
+// polite returns a limit without CountBlocked that lets most pass at once.
 func polite(kind algorithm.Kind, most uint64, period time.Duration) *algorithm.Limit {
 	l := blocked(kind, most, period)
 	l.CountBlocked = false
@@ -94,7 +91,7 @@ func fixed(most uint64, period time.Duration) *algorithm.Limit {
 	return blocked(algorithm.FixedWindow, most, period)
 }
 
-// paced is l with a minimum interval.
+// paced sets the minimum interval of l.
 func paced(l *algorithm.Limit, interval time.Duration) *algorithm.Limit {
 	l.MinInterval = interval
 	return l
@@ -115,7 +112,7 @@ func take(t *testing.T, store backend.Backend, at time.Time, hits ...backend.Hit
 	return b.Verdicts
 }
 
-// same compares a verdict with the referee's, but for what only caches set.
+// same reports whether two verdicts are equal, apart from what only caches set.
 func (suite *Suite) same(a, b backend.Verdict) bool {
 	return a.Over == b.Over && a.Charged == b.Charged && a.Before == b.Before && a.After == b.After &&
 		a.Remaining == b.Remaining && a.RetryAfter == b.RetryAfter && a.ResetAfter == b.ResetAfter &&

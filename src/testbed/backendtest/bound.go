@@ -10,8 +10,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// bound is the most that may pass in any stretch as long as the period, as the
-// kind's comment says. The stretch is open at one end.
+// bound returns how much may pass in any stretch as long as the period, as the comment of
+// the kind says. The stretch is open at one end.
 func bound(l *algorithm.Limit) uint64 {
 	switch l.Kind {
 	case algorithm.SlidingWindow:
@@ -24,8 +24,7 @@ func bound(l *algorithm.Limit) uint64 {
 	return 2 * l.Max
 }
 
-// testBound holds random timelines to what each kind promises whoever reads its
-// comment.
+// testBound compares random timelines with the bound of each kind.
 func (suite *Suite) testBound(t *testing.T, open func(*testing.T) backend.Backend) {
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		seed := uint64(time.Now().UnixNano())

@@ -7,9 +7,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// referee is a store that is slow and obviously right: a map from what makes a
-// counter one of its own to its state. A group is tried on copies, which are
-// thrown away if somebody refuses.
+// referee is a slow and simple store: a map of counters. It tries a group on copies, which
+// it drops if a hit refuses.
 type referee map[counter]*state
 
 type counter struct {
@@ -19,14 +18,14 @@ type counter struct {
 	start  int64 // of a fixed window
 }
 
-// state is what a counter of any kind is to the arithmetic.
+// state is the state of a counter of any kind.
 type state struct {
 	count   uint64
 	first   algorithm.FirstHit
 	buckets algorithm.Buckets
 	arrival algorithm.Arrival
 	log     algorithm.Log
-	until   int64 // when nothing of it matters any more, or somewhat earlier
+	until   int64 // when it expires, or somewhat earlier
 }
 
 func (st *state) clone() *state {
@@ -35,7 +34,7 @@ func (st *state) clone() *state {
 	return &c
 }
 
-func (st *state) take(h *backend.Hit, now int64) (v algorithm.Outcome) {
+func (st *state) apply(h *backend.Hit, now int64) (v algorithm.Outcome) {
 	switch l := h.Limit; l.Kind {
 	case algorithm.FixedWindow:
 		st.count, v = algorithm.TakeFixed(l, st.count, now, h.Op, h.Amount)
@@ -65,7 +64,7 @@ func counterOf(h *backend.Hit, now int64) counter {
 	return c
 }
 
-// of is the state of c, a new one if need be.
+// of returns the state of c, which it creates if there is none.
 func (r referee) of(c counter) *state {
 	if r[c] == nil {
 		r[c] = new(state)
@@ -83,18 +82,18 @@ func (r referee) group(hits []backend.Hit, now int64) []backend.Verdict {
 		if trial[c] == nil {
 			trial[c] = r.of(c).clone()
 		}
-		verdicts[i].Outcome = trial[c].take(&hits[i], now)
+		verdicts[i].Outcome = trial[c].apply(&hits[i], now)
 		vetoed = vetoed || verdicts[i].Over && !hits[i].NoVeto
 	}
 	vetoed = vetoed && backend.AnyAtomic(hits)
 	for i := range hits {
 		st := r.of(counterOf(&hits[i], now))
 		if !vetoed || !hits[i].Atomic {
-			verdicts[i].Outcome = st.take(&hits[i], now)
+			verdicts[i].Outcome = st.apply(&hits[i], now)
 			continue
 		}
 		seen := hits[i].AsLook()
-		verdicts[i].Outcome = algorithm.Uncharged(hits[i].Limit, st.clone().take(&seen, now), verdicts[i].Outcome)
+		verdicts[i].Outcome = algorithm.Uncharged(hits[i].Limit, st.clone().apply(&seen, now), verdicts[i].Outcome)
 	}
 	return verdicts
 }

@@ -11,9 +11,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// limits are what the referee plays with. Those of one kind and period share
-// counters, whatever else they say, but for the minimum interval: a store keeps
-// the last hit as long as the rule needs that recorded it.
+// limits returns the limits of random tests. Limits of one kind, period and minimum interval
+// share counters.
 func (suite *Suite) limits() (limits []*algorithm.Limit) {
 	for _, kind := range suite.Kinds {
 		odd := 90*time.Second + 500*time.Millisecond
@@ -41,7 +40,7 @@ func (suite *Suite) limits() (limits []*algorithm.Limit) {
 	return slices.DeleteFunc(limits, func(l *algorithm.Limit) bool { return !suite.can(l) })
 }
 
-// play is a random game against the referee.
+// play is one random test against the referee.
 type play struct {
 	suite *Suite
 	rnd   *rand.Rand
@@ -51,9 +50,8 @@ type play struct {
 	lives map[name]int
 }
 
-// name is that of the keys of some limits. When the clock steps back, the store
-// may have forgotten a counter that had done its work, or not yet. Such a key is
-// not used again: its name begins another life.
+// name stands for the keys of some limits. When the clock is set back, the store may have
+// dropped an expired counter or not. Such a key is not used again; its name gets a new key.
 type name struct {
 	kind     algorithm.Kind
 	period   time.Duration
@@ -62,12 +60,12 @@ type name struct {
 }
 
 func (p *play) key(n name) string {
-	// Kinds share keys. Whether windows of two lengths share a counter when they
-	// begin together is the store's business.
+	// Kinds share keys. Windows of two lengths that start together may share a counter, so
+	// they do not.
 	return fmt.Sprintf("key-%d-%v-%v-%d", n.number, n.period, n.interval, p.lives[n])
 }
 
-// step moves the clock: a little on, to the edge of a minute, or seldom an hour.
+// step moves the clock: by some seconds, to the edge of a minute, an hour, or back.
 func (p *play) step() {
 	switch n := p.rnd.IntN(100); {
 	case n < 10:
@@ -103,7 +101,7 @@ func (p *play) back(by time.Duration) {
 	}
 }
 
-// batch is up to three groups of up to three hits.
+// batch returns up to three groups of up to three hits.
 func (p *play) batch(limits []*algorithm.Limit) (hits []backend.Hit) {
 	for group := range 1 + p.rnd.IntN(3) {
 		for range 1 + p.rnd.IntN(3) {
