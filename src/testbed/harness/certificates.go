@@ -19,8 +19,8 @@ import (
 // Pair is a certificate and its key, as paths of PEM files.
 type Pair struct{ Cert, Key string }
 
-// Certificates are files a test needs for TLS. All are good for 127.0.0.1 and
-// localhost, for a day, unless their name says otherwise.
+// Certificates are files for tests of TLS. All are valid for 127.0.0.1 and localhost, for a day,
+// unless their name says otherwise.
 type Certificates struct {
 	Dir string
 
@@ -28,16 +28,15 @@ type Certificates struct {
 	Server Pair
 	Client Pair // its common name is "client"
 
-	ExpiredServer Pair // by CA, ended an hour ago
+	ExpiredServer Pair // by CA, expired an hour ago
 	ExpiredClient Pair
 	WrongHost     Pair // by CA, for elsewhere.example only
 
-	OtherCA     string // knows nothing of CA
+	OtherCA     string // independent of CA
 	OtherServer Pair   // by OtherCA
 	OtherClient Pair
 
-	// Any reaches servers with bad certificates, too, with the certificate
-	// Client.
+	// Any accepts all certificates of servers, and shows the certificate Client.
 	Any *tls.Config
 
 	ca, other authority
@@ -48,7 +47,7 @@ type Spec struct {
 	CommonName string
 	Hosts      []string // names and addresses; nil is 127.0.0.1 and localhost
 	Expired    bool
-	Begins     time.Duration // from now; 0: it has, two days ago
+	Begins     time.Duration // from now; 0: two days ago
 	Other      bool          // issued by OtherCA
 }
 
@@ -61,8 +60,8 @@ type authority struct {
 func NewCertificates(t testing.TB) *Certificates {
 	t.Helper()
 	c := &Certificates{Dir: t.TempDir()}
-	c.CA, c.ca = c.authority(t, "ca")
-	c.OtherCA, c.other = c.authority(t, "other-ca")
+	c.CA, c.ca = c.newAuthority(t, "ca")
+	c.OtherCA, c.other = c.newAuthority(t, "other-ca")
 	c.Server = c.Issue(t, "server", Spec{CommonName: "server"})
 	c.Client = c.Issue(t, "client", Spec{CommonName: "client"})
 	c.ExpiredServer = c.Issue(t, "expired-server", Spec{CommonName: "server", Expired: true})
@@ -71,11 +70,7 @@ func NewCertificates(t testing.TB) *Certificates {
 	c.OtherServer = c.Issue(t, "other-server", Spec{CommonName: "server", Other: true})
 	c.OtherClient = c.Issue(t, "other-client", Spec{CommonName: "client", Other: true})
 
-	pair, err := tls.LoadX509KeyPair(c.Client.Cert, c.Client.Key)
-	if err != nil {
-		t.Fatalf("harness: %v", err)
-	}
-	c.Any = &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}
+	c.Any = &tls.Config{InsecureSkipVerify: true, Certificates: c.ClientConfig(t).Certificates}
 	return c
 }
 
@@ -91,19 +86,17 @@ func (c *Certificates) ClientConfig(t testing.TB) *tls.Config {
 	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}
 }
 
-// Issue writes name.crt and name.key to Dir. Files of that name are replaced,
-// each in one step: the certificate first, then its key.
+// Issue writes name.crt and name.key to Dir. It replaces existing files, each in one step: the
+// certificate first, then its key.
 func (c *Certificates) Issue(t testing.TB, name string, spec Spec) Pair {
 	t.Helper()
-	key := newKey(t)
 	now := time.Now()
 	template := &x509.Certificate{
-		SerialNumber: serial(t),
-		Subject:      pkix.Name{CommonName: spec.CommonName},
-		NotBefore:    now.Add(-48 * time.Hour),
-		NotAfter:     now.Add(24 * time.Hour),
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		Subject:     pkix.Name{CommonName: spec.CommonName},
+		NotBefore:   now.Add(-48 * time.Hour),
+		NotAfter:    now.Add(24 * time.Hour),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	if spec.Begins != 0 {
 		template.NotBefore = now.Add(spec.Begins)
@@ -126,70 +119,55 @@ func (c *Certificates) Issue(t testing.TB, name string, spec Spec) Pair {
 	if spec.Other {
 		by = c.other
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, &key.PublicKey, by.key)
-	if err != nil {
-		t.Fatalf("harness: certificate %s: %v", name, err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatalf("harness: key %s: %v", name, err)
-	}
-	return Pair{
-		Cert: c.write(t, name+".crt", "CERTIFICATE", der),
-		Key:  c.write(t, name+".key", "PRIVATE KEY", keyDER),
-	}
+	pair, _ := c.sign(t, name, template, &by)
+	return pair
 }
 
-func (c *Certificates) authority(t testing.TB, name string) (string, authority) {
+// newAuthority writes name.crt, the certificate of a new authority.
+func (c *Certificates) newAuthority(t testing.TB, name string) (string, authority) {
 	t.Helper()
-	key := newKey(t)
-	template := &x509.Certificate{
-		SerialNumber:          serial(t),
+	pair, made := c.sign(t, name, &x509.Certificate{
 		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             time.Now().Add(-72 * time.Hour),
 		NotAfter:              time.Now().Add(24 * time.Hour),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		IsCA:                  true,
 		BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatalf("harness: %s: %v", name, err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatalf("harness: %s: %v", name, err)
-	}
-	return c.write(t, name+".crt", "CERTIFICATE", der), authority{cert, key}
+	}, nil)
+	return pair.Cert, made
 }
 
-func (c *Certificates) write(t testing.TB, name, kind string, der []byte) string {
+// sign makes a key, and writes it with its certificate. A nil authority is the certificate
+// itself.
+func (c *Certificates) sign(t testing.TB, name string, template *x509.Certificate, by *authority) (Pair, authority) {
 	t.Helper()
-	path := filepath.Join(c.Dir, name)
-	text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		t.Fatalf("harness: %v", err)
+	check := func(err error) {
+		if err != nil {
+			t.Helper()
+			t.Fatalf("harness: certificate %s: %v", name, err)
+		}
 	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatalf("harness: %v", err)
-	}
-	return path
-}
-
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatalf("harness: %v", err)
+	check(err)
+	template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 100))
+	check(err)
+	if by == nil {
+		by = &authority{template, key}
 	}
-	return key
-}
-
-func serial(t testing.TB) *big.Int {
-	t.Helper()
-	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 100))
-	if err != nil {
-		t.Fatalf("harness: %v", err)
+	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, &key.PublicKey, by.key)
+	check(err)
+	cert, err := x509.ParseCertificate(der)
+	check(err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	check(err)
+	path := filepath.Join(c.Dir, name)
+	for _, file := range []struct {
+		suffix, kind string
+		der          []byte
+	}{{".crt", "CERTIFICATE", der}, {".key", "PRIVATE KEY", keyDER}} {
+		text := pem.EncodeToMemory(&pem.Block{Type: file.kind, Bytes: file.der})
+		check(os.WriteFile(path+file.suffix+".new", text, 0o600))
+		check(os.Rename(path+file.suffix+".new", path+file.suffix))
 	}
-	return n
+	return Pair{Cert: path + ".crt", Key: path + ".key"}, authority{cert, key}
 }

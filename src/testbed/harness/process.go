@@ -18,24 +18,23 @@ import (
 )
 
 const (
-	// Deadline is for whatever the harness itself waits for. It is long
-	// because machines that run tests are slow at times; waiting ends as soon
-	// as the condition holds.
+	// Deadline bounds each wait of the harness. It is long because machines that run tests
+	// can be slow; a wait ends as soon as its condition holds.
 	Deadline = 20 * time.Second
 
-	// Grace is how long a program has between SIGTERM and SIGKILL. Redis sees a
-	// signal in a timer that ticks ten times a second.
+	// Grace is the time between SIGTERM and SIGKILL. Redis checks for signals ten times a
+	// second.
 	Grace = 3 * time.Second
 
-	// pollEvery is short against everything that is waited for.
+	// pollEvery is the time between two checks of a condition.
 	pollEvery = 10 * time.Millisecond
 
 	// logTail is how much of a program's log a failed test shows, in bytes.
 	logTail = 16 << 10
 )
 
-// Await polls until condition returns nil, and fails t with what it returned
-// last if that takes longer than within.
+// Await polls until condition returns nil. If that takes longer than within, it fails t with
+// the last error.
 func Await(t testing.TB, within time.Duration, what string, condition func() error) {
 	t.Helper()
 	if err := Retry(within, condition); err != nil {
@@ -43,15 +42,15 @@ func Await(t testing.TB, within time.Duration, what string, condition func() err
 	}
 }
 
-// Final is an error that trying again does not mend.
+// Final is an error that a retry does not fix.
 type Final struct{ Err error }
 
 func (f Final) Error() string { return f.Err.Error() }
 
 func (f Final) Unwrap() error { return f.Err }
 
-// Retry calls condition until it returns nil or a Final, and returns what it
-// returned last if that takes longer than within.
+// Retry calls condition until it returns nil or a Final. If that takes longer than within, it
+// returns the last error.
 func Retry(within time.Duration, condition func() error) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -65,8 +64,8 @@ func Retry(within time.Duration, condition func() error) error {
 	}
 }
 
-// Program finds an executable, or ends the test: with CI=true it fails, else it
-// is skipped. Packages are what has it on Debian and Ubuntu.
+// Program finds an executable, or ends the test: with CI=true as failed, otherwise as skipped.
+// packages are those of Debian and Ubuntu that have it.
 func Program(t testing.TB, name, packages string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -81,10 +80,9 @@ func Program(t testing.TB, name, packages string) string {
 	return ""
 }
 
-// FreePort finds a port nobody listens on. It is below the range from which
-// the kernel takes ports for outgoing connections: from that range, a client
-// that dials a stopped server again and again may be given the server's own
-// port, and is then connected to itself.
+// FreePort finds a port without a listener. It is below the range from which the kernel takes
+// ports for outgoing connections: a client that dials a stopped server again and again could
+// get the server's port from that range, and would be connected to itself.
 func FreePort() (int, error) {
 	const lowest = 10000
 	below := ephemeral()
@@ -103,7 +101,7 @@ func FreePort() (int, error) {
 	return 0, fmt.Errorf("no free port: %w", err)
 }
 
-// ephemeral is the lowest port the kernel picks by itself.
+// ephemeral returns the lowest port of outgoing connections.
 func ephemeral() int {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {
@@ -116,7 +114,7 @@ func ephemeral() int {
 	return low
 }
 
-// ErrTaken is a process that ended because somebody else has its port.
+// ErrTaken is the error of a process that ended because another process has its port.
 var ErrTaken = errors.New("the port is taken")
 
 // Process is one program that can be started, stopped and started again.
@@ -184,7 +182,7 @@ func (p *Process) Alive() bool {
 	}
 }
 
-// Exited is nil while the program runs, and otherwise why it does not.
+// Exited returns nil while the program runs, and otherwise why it ended.
 func (p *Process) Exited() error {
 	if p.Alive() {
 		return nil
@@ -203,7 +201,7 @@ func (p *Process) Exited() error {
 	return fmt.Errorf("%s ended by itself; its log:\n%s", p.Path, tail(text))
 }
 
-// ShowLog makes the end of the program's log part of what the test says.
+// ShowLog adds the end of the program's log to the output of the test.
 func (p *Process) ShowLog(t testing.TB, name string) {
 	t.Helper()
 	text, err := os.ReadFile(p.Log)
@@ -221,7 +219,7 @@ func tail(text []byte) []byte {
 	return text
 }
 
-// Signal reaches a program that is gone without complaint.
+// Signal sends a signal. A program that is gone is no error.
 func (p *Process) Signal(sig syscall.Signal) error {
 	proc, _ := p.current()
 	err := proc.Signal(sig)
@@ -231,12 +229,12 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return err
 }
 
-// Stop asks, waits, and then insists.
+// Stop sends SIGTERM and, after Grace, SIGKILL. It returns once the program is gone.
 func (p *Process) Stop() error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	if err := p.Signal(syscall.SIGCONT); err != nil { // a paused one hears nothing
+	if err := p.Signal(syscall.SIGCONT); err != nil { // a paused program receives nothing
 		return err
 	}
 	_, done := p.current()

@@ -2,9 +2,11 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -15,12 +17,11 @@ import (
 	"time"
 )
 
-// Proxy passes connections on to a server, until it is told to break them. It
-// has one fault at a time, for old connections and new ones.
+// Proxy passes connections on to a server until it is told to break them. It has one fault at
+// a time, for old connections and new ones.
 //
-// A connection that lost bytes to a fault stays broken for as long as it
-// lives: after it, the two ends would not agree on which reply is whose. Heal
-// is for all others.
+// A connection that lost bytes to a fault stays broken after Heal: its two ends would not
+// agree on which reply belongs to which request.
 type Proxy struct {
 	Addr string // "127.0.0.1:port", the same for as long as the proxy lives
 
@@ -28,17 +29,22 @@ type Proxy struct {
 	all sync.WaitGroup // accept and the links
 
 	mu       sync.Mutex // guards what follows
-	target   string
-	listener net.Listener
+	settings settings
+	changed  chan struct{} // closed and replaced when settings change
+	listener net.Listener  // nil while the port is closed
 	links    map[*link]struct{}
 	accepted int
 	closed   bool
-	fault    fault
-	latency  time.Duration
-	jitter   time.Duration // at most so much is added to latency
-	pace     time.Duration // between two bytes that drip
-	extra    *extra        // nil: none
-	changed  chan struct{} // closed and replaced when fault changes
+}
+
+// settings are what the proxy does with bytes.
+type settings struct {
+	target  string
+	fault   fault
+	latency time.Duration
+	jitter  time.Duration // up to this much is added to latency
+	pace    time.Duration // between two bytes, with drip
+	extra   *extra        // nil: none
 }
 
 type fault int
@@ -64,63 +70,46 @@ type extra struct {
 type Place int
 
 const (
-	Before  Place = iota // in front of what the server says next
-	Between              // behind the first line of it
-	Behind               // behind all of it, in the same packet
-	Later                // behind it after a pause
+	Before  Place = iota // before the next reply
+	Between              // after its first line
+	Behind               // after all of it, in the same packet
+	Later                // after it and a pause
 )
 
-// StartProxy passes connections to its Addr on to target, an address or the
-// path of a Unix socket. Nobody needs to listen there yet.
+// StartProxy passes connections to its Addr on to target, an address or the path of a Unix
+// socket. Nothing needs to listen there yet.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
-	p := newProxy(t, target)
-	err := Retry(Deadline, func() error {
+	p := &Proxy{t: t, settings: settings{target: target}, links: make(map[*link]struct{}), changed: make(chan struct{})}
+	p.start(Retry(Deadline, func() error {
 		port, err := FreePort()
 		if err != nil {
 			return err
 		}
 		p.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		return p.listen()
-	})
-	if err != nil {
-		t.Fatalf("harness: proxy: %v", err)
-	}
-	t.Cleanup(p.close)
+	}))
 	return p
 }
 
-// StartProxyAt is StartProxy for an Addr that is given, such as the port of
-// another proxy at another address of this machine.
+// StartProxyAt is StartProxy with a given Addr.
 func StartProxyAt(t testing.TB, addr, target string) *Proxy {
 	t.Helper()
-	p := newProxy(t, target)
-	p.Addr = addr
-	if err := p.listen(); err != nil {
-		t.Fatalf("harness: proxy: %v", err)
-	}
-	t.Cleanup(p.close)
+	p := &Proxy{Addr: addr, t: t, settings: settings{target: target}, links: make(map[*link]struct{}), changed: make(chan struct{})}
+	p.start(p.listen())
 	return p
 }
 
-func newProxy(t testing.TB, target string) *Proxy {
-	return &Proxy{t: t, target: target, links: make(map[*link]struct{}), changed: make(chan struct{})}
+// start ends the test if the proxy does not listen, and otherwise lets the test end the proxy.
+func (p *Proxy) start(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatalf("harness: proxy: %v", err)
+	}
+	p.t.Cleanup(p.close)
 }
 
-// Aim passes new connections on to another target.
-func (p *Proxy) Aim(target string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.target = target
-}
-
-func (p *Proxy) aim() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.target
-}
-
-// listen opens the door at Addr.
+// listen opens the port.
 func (p *Proxy) listen() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,13 +152,13 @@ func (p *Proxy) add(n *link) bool {
 	return true
 }
 
-func (p *Proxy) drop(n *link) {
+func (p *Proxy) remove(n *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.links, n)
 }
 
-// close is the cleanup: it returns when nothing of the proxy is left.
+// close is the cleanup. It returns when all goroutines of the proxy have ended.
 func (p *Proxy) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -179,110 +168,79 @@ func (p *Proxy) close() {
 	p.all.Wait()
 }
 
-// set changes the fault for all connections.
-func (p *Proxy) set(f fault) {
+func (p *Proxy) change(f func(*settings)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fault = f
+	f(&p.settings)
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-func (p *Proxy) state() (fault, <-chan struct{}) {
+// now returns the settings, and a channel that is closed when they change.
+func (p *Proxy) now() (settings, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.fault, p.changed
+	return p.settings, p.changed
 }
 
-// delay is how long a reply that comes now is kept.
-func (p *Proxy) delay() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	d := p.latency
-	if p.jitter > 0 {
-		d += rand.N(p.jitter)
-	}
-	return d
+func (p *Proxy) setFault(f fault) { p.change(func(s *settings) { s.fault = f }) }
+
+// Aim passes new connections on to another target.
+func (p *Proxy) Aim(target string) { p.change(func(s *settings) { s.target = target }) }
+
+// Blackhole accepts connections and discards all bytes, both ways.
+func (p *Proxy) Blackhole() { p.setFault(blackhole) }
+
+// DropReplies passes requests on and discards the replies.
+func (p *Proxy) DropReplies() { p.setFault(dropReplies) }
+
+// Garbage passes requests on and replies with bytes that no server sends.
+func (p *Proxy) Garbage() { p.setFault(garbage) }
+
+// Hold keeps all bytes, both ways, until Heal delivers them, as after a short failure of a
+// network.
+func (p *Proxy) Hold() { p.setFault(hold) }
+
+// Cut delivers the first half of a reply, and ends the connection there.
+func (p *Proxy) Cut() { p.setFault(cut) }
+
+// Drip delivers replies byte by byte with a pause between two. No byte is lost.
+func (p *Proxy) Drip(pause time.Duration) {
+	p.change(func(s *settings) { s.fault, s.pace = drip, pause })
 }
 
-// step is the time between two bytes that drip.
-func (p *Proxy) step() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pace
-}
-
-// Blackhole accepts connections and swallows all bytes, both ways.
-func (p *Proxy) Blackhole() { p.set(blackhole) }
-
-// DropReplies passes requests on and swallows the replies: what was asked
-// happens, and nobody learns of it.
-func (p *Proxy) DropReplies() { p.set(dropReplies) }
-
-// Garbage passes requests on and answers with bytes that no server sends.
-func (p *Proxy) Garbage() { p.set(garbage) }
-
-// Hold keeps all bytes back, both ways; after Heal they are delivered, as
-// after a short cut in a network.
-func (p *Proxy) Hold() { p.set(hold) }
-
-// Drip delivers replies byte by byte, one each time that every has passed. No
-// byte is lost: connections are well again once theirs have arrived.
-func (p *Proxy) Drip(every time.Duration) {
-	p.mu.Lock()
-	p.pace = every
-	p.mu.Unlock()
-	p.set(drip)
-}
-
-// Cut delivers the first half of what a server says at once, and ends the
-// connection there.
-func (p *Proxy) Cut() { p.set(cut) }
-
-// Silence makes the connections there are black holes for as long as they live,
-// as when a device on the way forgot them. New ones are whole.
+// Silence makes the open connections black holes for as long as they live, as when a device in
+// between forgot them. New connections work.
 func (p *Proxy) Silence() {
 	for _, n := range p.open() {
 		n.lose(blackhole)
 	}
 }
 
-// Insert puts bytes once into the replies of each connection, those that are open and those
-// still to come. Later waits for the pause. Heal ends it.
+// Insert puts bytes once into the replies of each connection, open or new. Later waits for the
+// pause. Heal ends it.
 func (p *Proxy) Insert(content string, place Place, pause time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.extra = &extra{[]byte(content), place, pause}
+	p.change(func(s *settings) { s.extra = &extra{[]byte(content), place, pause} })
 }
 
-// Say sends bytes at once to the clients of all connections that are open. Use it while
-// nothing else is on its way to them.
+// Say sends bytes at once to the clients of all open connections. It must not be used while a
+// reply is on its way.
 func (p *Proxy) Say(content string) {
 	for _, n := range p.open() {
-		_, _ = n.client.Write([]byte(content)) // one that has gone hears nothing
+		_, _ = n.client.Write([]byte(content)) // the client may be gone
 	}
 }
 
-func (p *Proxy) insertion() *extra {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.extra
-}
-
-// Latency delays every reply by d, without regard to other faults. Replies do
-// not wait for each other. It is for what comes from now on, and ends with
-// Heal or Latency(0).
+// Latency delays every reply by d, with any fault, until Heal or Latency(0). Replies do not
+// wait for each other.
 func (p *Proxy) Latency(d time.Duration) { p.Jitter(d, d) }
 
-// Jitter is Latency of at least low and less than high, drawn for each reply. They
-// keep their order.
+// Jitter is Latency of a random time from low to high for each reply. Replies stay in order.
 func (p *Proxy) Jitter(low, high time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.latency, p.jitter = low, high-low
+	p.change(func(s *settings) { s.latency, s.jitter = low, high-low })
 }
 
-// Refuse closes the port: who dials is refused. Connections there are stay.
+// Refuse closes the port. Open connections stay.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -297,23 +255,21 @@ func (p *Proxy) Refuse() {
 
 // Heal ends all faults and opens the port again.
 func (p *Proxy) Heal() {
-	p.set(none)
-	p.Latency(0)
-	p.Insert("", Before, 0)
+	p.change(func(s *settings) { *s = settings{target: s.target} })
 	if err := Retry(Deadline, p.listen); err != nil {
 		p.t.Errorf("harness: proxy: %v", err)
 	}
 }
 
-// Reset ends all connections with a RST, and leaves the door open.
+// Reset ends all connections with a RST. The port stays open.
 func (p *Proxy) Reset() {
 	for _, n := range p.open() {
 		n.end(true)
 	}
 }
 
-// HalfClose ends the replies of all connections with a FIN, and still passes on
-// what the clients send. New connections are whole.
+// HalfClose ends the replies of all open connections with a FIN, and still passes on what the
+// clients send. New connections work.
 func (p *Proxy) HalfClose() {
 	for _, n := range p.open() {
 		n.lose(dropReplies)
@@ -324,21 +280,13 @@ func (p *Proxy) HalfClose() {
 func (p *Proxy) open() []*link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := make([]*link, 0, len(p.links))
-	for n := range p.links {
-		list = append(list, n)
-	}
-	return list
+	return slices.Collect(maps.Keys(p.links))
 }
 
-// Open is the number of connections there are.
-func (p *Proxy) Open() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.links)
-}
+// Open returns the number of open connections.
+func (p *Proxy) Open() int { return len(p.open()) }
 
-// Accepted is the number of connections there have ever been.
+// Accepted returns the number of connections since the start.
 func (p *Proxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -377,12 +325,12 @@ func (n *link) end(reset bool) {
 }
 
 func (n *link) run() {
-	defer n.p.drop(n)
+	defer n.p.remove(n)
 	var dialer net.Dialer
-	target := n.p.aim()
-	server, err := dialer.DialContext(n.ctx, network(target), target)
+	set, _ := n.p.now()
+	server, err := dialer.DialContext(n.ctx, network(set.target), set.target)
 	if err != nil {
-		if n.suffer() == blackhole {
+		if n.currentFault() == blackhole {
 			_, _ = io.Copy(io.Discard, n.client) // until the client or Reset ends it
 		}
 		n.end(true)
@@ -402,16 +350,14 @@ func (n *link) run() {
 	n.end(false)
 }
 
-// parcel is what was read at once, and when it is to be delivered: not before
-// due, nor sooner than wait after the one before.
+// parcel is bytes to deliver: not before due, and at least wait after the parcel before.
 type parcel struct {
 	bytes []byte
 	due   time.Time
 	wait  time.Duration
 }
 
-// pass copies from one side to the other, through the faults, until the one
-// has no more to say or either breaks.
+// pass copies from one side to the other, through the faults, until one side ends or fails.
 func (n *link) pass(from, to net.Conn, replies bool) {
 	// Reading goes on while parcels wait, so that latency does not cost
 	// throughput.
@@ -425,7 +371,7 @@ func (n *link) pass(from, to net.Conn, replies bool) {
 		if k, err = from.Read(buffer); k == 0 {
 			continue
 		}
-		switch f := n.suffer(); {
+		switch f := n.currentFault(); {
 		case f == blackhole || f == dropReplies && replies:
 			n.lose(f)
 		case f == garbage && replies:
@@ -437,7 +383,8 @@ func (n *link) pass(from, to net.Conn, replies bool) {
 			err = io.EOF
 		case f == drip && replies:
 			for i := range k {
-				n.put(parcels, parcel{bytes: []byte{buffer[i]}, wait: n.p.step()})
+				set, _ := n.p.now()
+				n.put(parcels, parcel{bytes: []byte{buffer[i]}, wait: set.pace})
 			}
 		case replies:
 			n.postWithExtra(parcels, bytes.Clone(buffer[:k]))
@@ -447,10 +394,10 @@ func (n *link) pass(from, to net.Conn, replies bool) {
 	}
 	close(parcels)
 	deliverer.Wait()
-	switch swallowed := n.suffer() == blackhole; {
-	case swallowed && replies: // the client does not learn that the server left
+	switch discarded := n.currentFault() == blackhole; {
+	case discarded && replies: // the client does not learn that the server left
 		n.lose(blackhole)
-	case swallowed || !errors.Is(err, io.EOF):
+	case discarded || !errors.Is(err, io.EOF):
 		n.end(true)
 	default:
 		if half, ok := to.(interface{ CloseWrite() error }); ok {
@@ -459,15 +406,12 @@ func (n *link) pass(from, to net.Conn, replies bool) {
 	}
 }
 
-// suffer returns the fault that applies to this connection, after waiting
-// while it is held.
-func (n *link) suffer() fault {
+// currentFault returns the fault that applies to this connection. It waits for the end of hold.
+func (n *link) currentFault() fault {
 	for {
-		f, changed := n.p.state()
+		set, changed := n.p.now()
 		n.mu.Lock()
-		if n.lost != none {
-			f = n.lost
-		}
+		f := cmp.Or(n.lost, set.fault)
 		n.mu.Unlock()
 		if f != hold {
 			return f
@@ -480,7 +424,7 @@ func (n *link) suffer() fault {
 	}
 }
 
-// lose makes a fault stay.
+// lose makes a fault last as long as the connection.
 func (n *link) lose(f fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -492,14 +436,19 @@ func (n *link) lose(f fault) {
 func (n *link) post(parcels chan<- parcel, content []byte, replies bool) {
 	item := parcel{bytes: content}
 	if replies {
-		item.due = time.Now().Add(n.p.delay())
+		set, _ := n.p.now()
+		item.due = time.Now().Add(set.latency)
+		if set.jitter > 0 {
+			item.due = item.due.Add(rand.N(set.jitter))
+		}
 	}
 	n.put(parcels, item)
 }
 
-// postWithExtra posts replies, with the bytes of Insert if they are due.
+// postWithExtra posts replies, with the bytes of Insert once.
 func (n *link) postWithExtra(parcels chan<- parcel, content []byte) {
-	e := n.p.insertion()
+	set, _ := n.p.now()
+	e := set.extra
 	if e == nil || e == n.inserted {
 		n.post(parcels, content, true)
 		return
@@ -538,7 +487,7 @@ func (n *link) deliver(parcels <-chan parcel, to net.Conn) {
 			}
 		}
 		if _, err := to.Write(item.bytes); err != nil {
-			n.end(true) // what is left in parcels fails likewise
+			n.end(true) // the other parcels fail too
 		}
 	}
 }
