@@ -12,9 +12,8 @@ import (
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/denials"
 	"ratelimit/src/metrics/divvystats"
-	"ratelimit/src/metrics/jsonlines"
 	"ratelimit/src/metrics/prometheus"
-	"ratelimit/src/metrics/statsd"
+	"ratelimit/src/metrics/push"
 	"ratelimit/src/settings"
 )
 
@@ -30,18 +29,10 @@ type statistics struct {
 	certReads files.Reads
 }
 
-// sink is what pushes figures: statsd, DogStatsD or lines of JSON.
-type sink interface {
-	Run(context.Context) error
-	Timing(name string, d time.Duration)
-}
-
 // buildStatistics makes the registry of metrics and the sink that the settings choose.
 func (s *Service) buildStatistics() error {
 	s.counters = metrics.New(metrics.Config{NearRatio: s.Settings.NearLimitRatio, MaxSeries: s.Settings.StatsMaxSeries})
 	s.addFigures()
-	var pushed sink
-	var err error
 	switch s.Settings.Sink {
 	case settings.SinkNone:
 		return nil
@@ -49,63 +40,45 @@ func (s *Service) buildStatistics() error {
 		return s.divvySinks()
 	case settings.SinkPrometheus:
 		return s.buildPrometheus()
-	case settings.SinkStatsd, settings.SinkDogStatsd:
-		pushed, err = s.statsd()
-	case settings.SinkLog:
-		pushed, err = s.jsonLines()
+	default:
+		return s.buildPushed()
 	}
-	if err != nil {
-		return err
-	}
-	s.counters.OnTiming(pushed.Timing)
-	s.stats.run = pushed.Run
-	return nil
 }
 
-func (s *Service) jsonLines() (*jsonlines.Sink, error) {
-	out, err := jsonlines.New(jsonlines.Config{
+// buildPushed makes the sink that sends figures: statsd, DogStatsD or lines of JSON.
+func (s *Service) buildPushed() error {
+	cfg := push.Config{
 		Stats:    s.counters.Flush,
-		Writer:   s.Output.stderr,
 		Tags:     s.Settings.ExtraTags,
 		Interval: s.Settings.StatsFlushInterval,
-	})
-	if err != nil {
-		return nil, err
 	}
-	s.counters.Add(droppedFigure(out.Dropped))
-	return out, nil
-}
-
-// droppedFigure is how many lines a sink dropped.
-func droppedFigure(read func() uint64) func() []metrics.Figure {
-	return func() []metrics.Figure { return []metrics.Figure{metrics.Count("ratelimit.stats.dropped", read())} }
-}
-
-func (s *Service) statsd() (*statsd.Sink, error) {
-	cfg := statsd.Config{
-		Stats:    s.counters.Flush,
-		Network:  s.Settings.StatsdProtocol,
-		Addr:     hostPort(s.Settings.StatsdHost, s.Settings.StatsdPort),
-		Tags:     s.Settings.ExtraTags,
-		Interval: s.Settings.StatsFlushInterval,
-		OnState:  s.statsdState("USE_STATSD=false"),
+	if s.Settings.Sink == settings.SinkLog {
+		cfg.Format, cfg.Writer = push.JSONLines, s.Output.stderr
+	} else {
+		cfg.Network = s.Settings.StatsdProtocol
+		cfg.Addr = hostPort(s.Settings.StatsdHost, s.Settings.StatsdPort)
+		cfg.OnState = s.statsdState("USE_STATSD=false")
 	}
 	if s.Settings.Sink == settings.SinkDogStatsd {
-		cfg.Dialect, cfg.Network = statsd.DogStatsD, "udp"
+		cfg.Format, cfg.Network = push.DogStatsD, "udp"
 		for _, m := range s.Settings.Mogrifiers {
-			parsed, err := statsd.ParseMogrifier(m.ID, m.Pattern, m.Name, m.Tags)
+			parsed, err := push.ParseMogrifier(m.ID, m.Pattern, m.Name, m.Tags)
 			if err != nil {
-				return nil, fmt.Errorf("DOG_STATSD_MOGRIFIER_%s: %w", m.ID, err)
+				return fmt.Errorf("DOG_STATSD_MOGRIFIER_%s: %w", m.ID, err)
 			}
 			cfg.Mogrifiers = append(cfg.Mogrifiers, parsed)
 		}
 	}
-	out, err := statsd.New(cfg)
+	sink, err := push.New(cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s.counters.Add(droppedFigure(func() uint64 { return out.Stats().Dropped }))
-	return out, nil
+	s.counters.Add(func() []metrics.Figure {
+		return []metrics.Figure{metrics.Count("ratelimit.stats.dropped", sink.Dropped())}
+	})
+	s.counters.OnTiming(sink.Timing)
+	s.stats.run = sink.Run
+	return nil
 }
 
 // statsdState logs whether statsd can be reached. without is how to do without it.
@@ -206,7 +179,7 @@ func (s *Service) divvySinks() error {
 	if !own.Statsd {
 		return nil
 	}
-	cfg := statsd.Config{
+	cfg := push.Config{
 		Stats:    func() []metrics.Stat { return metrics.Stats(counts.Figures(own.StatsdPrefix, port(), nil)) },
 		Network:  "udp",
 		Addr:     hostPort(own.StatsdHost, own.StatsdPort),
@@ -216,7 +189,7 @@ func (s *Service) divvySinks() error {
 	if own.StatsdTCP {
 		cfg.Network = "tcp"
 	}
-	out, err := statsd.New(cfg)
+	out, err := push.New(cfg)
 	if err != nil {
 		return err
 	}

@@ -1,15 +1,14 @@
-package statsd
+package push
 
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-
-	"ratelimit/src/metrics/flush"
 )
 
 // Mogrifier gives figures another name and tags.
@@ -42,7 +41,7 @@ func ParseMogrifier(label, pattern, name string, tags map[string]string) (Mogrif
 	if name == "" {
 		problem("it has no name: write the new name, in which $1 is the first group of the pattern")
 	}
-	for _, key := range sortedKeys(tags) {
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
 		if key == "" {
 			problem("a tag with value %q has no key: write key:value", tags[key])
 		} else if tags[key] == "" {
@@ -52,25 +51,16 @@ func ParseMogrifier(label, pattern, name string, tags map[string]string) (Mogrif
 	return m, errors.Join(problems...)
 }
 
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 // apply returns the new name and tags, or false if the pattern is not there.
-func (m *Mogrifier) apply(name string) (string, []flush.Tag, bool) {
+func (m *Mogrifier) apply(name string) (string, []Tag, bool) {
 	groups := m.Pattern.FindStringSubmatch(name)
 	if groups == nil {
 		return "", nil, false
 	}
-	var tags []flush.Tag
-	for _, key := range sortedKeys(m.Tags) {
+	var tags []Tag
+	for _, key := range slices.Sorted(maps.Keys(m.Tags)) {
 		if value := expand(m.Tags[key], groups); value != "" {
-			tags = append(tags, flush.Tag{Key: key, Value: value})
+			tags = append(tags, Tag{Key: key, Value: value})
 		}
 	}
 	if renamed := expand(m.Name, groups); renamed != "" {
@@ -97,45 +87,46 @@ type dogName struct {
 	tags string // "|#key:value,..." or empty
 }
 
-// names makes dogNames. It keeps those of this flush and the one before, so
-// that patterns are not tried each time.
-type names struct {
+// dogStatsD keeps the names of this flush and the one before, so that patterns are not
+// tried each time.
+type dogStatsD struct {
 	mogrifiers []Mogrifier
-	tags       []flush.Tag
+	tags       []Tag
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards what follows
 	now, old map[string]dogName
 }
 
-// age forgets names that were not asked for since the last call.
-func (n *names) age() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.old, n.now = n.now, make(map[string]dogName, len(n.now))
+// end forgets names that were not used since the last flush.
+func (d *dogStatsD) end(b []byte) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.old, d.now = d.now, make(map[string]dogName, len(d.now))
+	return b
 }
 
-func (n *names) find(name string) dogName {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if d, ok := n.now[name]; ok {
-		return d
+func (d *dogStatsD) find(name string) dogName {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if known, ok := d.now[name]; ok {
+		return known
 	}
-	d, ok := n.old[name]
+	known, ok := d.old[name]
 	if !ok {
-		d = n.build(name)
+		known = d.build(name)
 	}
-	if n.now == nil {
-		n.now = make(map[string]dogName)
+	if d.now == nil {
+		d.now = make(map[string]dogName)
 	}
-	n.now[name] = d
-	return d
+	d.now[name] = known
+	return known
 }
 
-func (n *names) build(name string) dogName {
-	name, own := flush.Split(name)
-	tags := flush.Join(n.tags, own)
-	for i := range n.mogrifiers {
-		if renamed, more, ok := n.mogrifiers[i].apply(name); ok {
+func (d *dogStatsD) build(name string) dogName {
+	name, own := splitTags(name)
+	tags := joinTags(d.tags, own)
+	for i := range d.mogrifiers {
+		if renamed, more, ok := d.mogrifiers[i].apply(name); ok {
 			name, tags = renamed, append(slices.Clip(tags), more...)
 			break
 		}
@@ -143,9 +134,9 @@ func (n *names) build(name string) dogName {
 	var list strings.Builder
 	for i, t := range tags {
 		list.WriteString([]string{"|#", ","}[min(i, 1)])
-		list.WriteString(flush.Clean(t.Key, ":|,"))
+		list.WriteString(clean(t.Key, ":|,"))
 		list.WriteByte(':')
-		list.WriteString(flush.Clean(t.Value, "|,"))
+		list.WriteString(clean(t.Value, "|,"))
 	}
-	return dogName{flush.Clean(name, ":|"), list.String()}
+	return dogName{clean(name, ":|"), list.String()}
 }

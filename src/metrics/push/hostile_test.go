@@ -1,4 +1,4 @@
-package statsd
+package push
 
 import (
 	"bufio"
@@ -95,9 +95,9 @@ func TestServerBlocks(t *testing.T) {
 			s.Timing(name, time.Millisecond)
 			slowest = max(slowest, time.Since(before))
 		}
-		return s.Stats().Dropped > 0
+		return s.Dropped() > 0
 	})
-	if waiting := s.Stats().Waiting; waiting > 200_000 {
+	if waiting := s.Waiting(); waiting > 200_000 {
 		t.Errorf("%d bytes wait", waiting)
 	}
 	if slowest > time.Second {
@@ -122,7 +122,7 @@ func TestNoServer(t *testing.T) {
 		{Network: "udp", Addr: free},
 		{Network: "tcp", Addr: "127.0.0.1:http-no"},
 		{Network: "udp", Addr: "no port"},
-		{Dialect: DogStatsD, Addr: free},
+		{Format: DogStatsD, Addr: free},
 	} {
 		var f figures
 		f.set(c("hits", 1))
@@ -179,7 +179,7 @@ func TestUDPServerReturns(t *testing.T) {
 func TestConfigProblems(t *testing.T) {
 	var f figures
 	for want, cfg := range map[string]Config{
-		"statsd: Stats is nil: give it a registry's":                         {Addr: "x:1"},
+		"statsd: Stats is nil: set it to the Flush of a registry":            {Addr: "x:1"},
 		"statsd: the address is empty: write host:port":                      {Stats: f.read},
 		`statsd: protocol "sctp" is not tcp or udp`:                          {Stats: f.read, Addr: "x:1", Network: "sctp"},
 		"statsd: mogrifiers work with DogStatsD only: remove them or use it": {Stats: f.read, Addr: "x:1", Mogrifiers: make([]Mogrifier, 1)},

@@ -1,4 +1,4 @@
-package jsonlines
+package push
 
 import (
 	"bytes"
@@ -11,16 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"ratelimit/src/metrics"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func run(t *testing.T, w io.Writer, tags map[string]string, during func(*Sink), stats ...metrics.Stat) *Sink {
+func runJSON(t *testing.T, w io.Writer, tags map[string]string, during func(*Sink), stats ...metrics.Stat) *Sink {
 	t.Helper()
-	s, err := New(Config{Stats: func() []metrics.Stat { return append([]metrics.Stat(nil), stats...) }, Writer: w, Tags: tags})
+	s, err := New(Config{Format: JSONLines, Stats: func() []metrics.Stat { return append([]metrics.Stat(nil), stats...) }, Writer: w, Tags: tags})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +34,7 @@ func run(t *testing.T, w io.Writer, tags map[string]string, during func(*Sink), 
 func TestLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // which begins with the year 2000
 		var out bytes.Buffer
-		run(t, &out, map[string]string{"env": "a.b"}, func(s *Sink) {
+		runJSON(t, &out, map[string]string{"env": "a.b"}, func(s *Sink) {
 			time.Sleep(1234567 * time.Microsecond)
 			s.Timing("time", 2500*time.Microsecond)
 		},
@@ -68,7 +64,7 @@ func TestOddNamesAreJSON(t *testing.T) {
 			"a\xffb":       "a\uFFFDb",
 		} {
 			var out bytes.Buffer
-			run(t, &out, nil, nil, metrics.Stat{Name: name, Value: 1})
+			runJSON(t, &out, nil, nil, metrics.Stat{Name: name, Value: 1})
 			line, _, _ := strings.Cut(out.String(), "\n")
 			var got struct {
 				JSON struct{ Name string }
@@ -91,7 +87,7 @@ func (s slow) Write(p []byte) (int, error) {
 func TestWriterBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		s := run(t, slow(time.Hour), nil, func(s *Sink) {
+		s := runJSON(t, slow(time.Hour), nil, func(s *Sink) {
 			for range 100_000 {
 				s.Timing("time", time.Millisecond)
 			}
@@ -99,8 +95,8 @@ func TestWriterBlocks(t *testing.T) {
 		if took := time.Since(start); took > 12*time.Second {
 			t.Errorf("Run ended after %v", took)
 		}
-		if s.Dropped() == 0 || s.queue.Len() > 4<<20 {
-			t.Errorf("%d dropped, %d bytes wait", s.Dropped(), s.queue.Len())
+		if s.Dropped() == 0 || s.Waiting() > 4<<20 {
+			t.Errorf("%d dropped, %d bytes wait", s.Dropped(), s.Waiting())
 		}
 		time.Sleep(2 * time.Hour)
 	})
@@ -112,22 +108,22 @@ func (broken) Write([]byte) (int, error) { return 0, errors.New("closed") }
 
 func TestWriterFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		if s := run(t, broken{}, nil, nil, metrics.Stat{Name: "a", Value: 1}); s.Dropped() != 3 {
+		if s := runJSON(t, broken{}, nil, nil, metrics.Stat{Name: "a", Value: 1}); s.Dropped() != 3 {
 			t.Errorf("%d dropped, want 3: the counter and the ends of two flushes", s.Dropped())
 		}
 	})
 }
 
-func BenchmarkTiming(b *testing.B) {
-	s, err := New(Config{Stats: func() []metrics.Stat { return nil }, Writer: io.Discard})
+func BenchmarkJSONTiming(b *testing.B) {
+	s, err := New(Config{Format: JSONLines, Stats: func() []metrics.Stat { return nil }, Writer: io.Discard})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Timing("ratelimit_server.ShouldRateLimit.response_time", time.Millisecond)
-		if n := s.queue.Len(); n > 1<<20 {
-			s.queue.Discard(n)
+		if n := s.Waiting(); n > 1<<20 {
+			s.discard(n)
 		}
 	}
 }

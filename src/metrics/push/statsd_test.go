@@ -1,4 +1,4 @@
-package statsd
+package push
 
 import (
 	"bufio"
@@ -205,8 +205,8 @@ func TestUDP(t *testing.T) {
 	if len(all) > 10 { // 11 kB
 		t.Errorf("%d packets: they are not full", len(all))
 	}
-	if s.Stats().Dropped != 1 {
-		t.Errorf("%d dropped, want the one that is too long", s.Stats().Dropped)
+	if s.Dropped() != 1 {
+		t.Errorf("%d dropped, want the one that is too long", s.Dropped())
 	}
 }
 
@@ -230,7 +230,7 @@ func TestDogStatsD(t *testing.T) {
 		c("rate.dom.key_c,d.over_limit", 5),
 	)
 	s, stop := start(t, Config{
-		Stats: f.read, Dialect: DogStatsD, Addr: conn.LocalAddr().String(), Interval: time.Hour,
+		Stats: f.read, Format: DogStatsD, Addr: conn.LocalAddr().String(), Interval: time.Hour,
 		Tags: map[string]string{"zone": "a:b.c,d\n", "env": "x"},
 		Mogrifiers: []Mogrifier{
 			mogrifier(t, `^rate\.(\w+)\.(.*)\.(\w+_hits)`, "rate.$3", map[string]string{"domain": "$1", "rule": "$2", "odd": "$7-$0x"}),

@@ -1,4 +1,4 @@
-package statsd
+package push
 
 import (
 	"fmt"
@@ -7,12 +7,11 @@ import (
 	"time"
 
 	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/flush"
 )
 
-func sink(b *testing.B, d Dialect, m ...Mogrifier) *Sink {
+func sink(b *testing.B, f Format, m ...Mogrifier) *Sink {
 	s, err := New(Config{
-		Stats: func() []metrics.Stat { return nil }, Addr: "x:1", Dialect: d, Mogrifiers: m,
+		Stats: func() []metrics.Stat { return nil }, Addr: "x:1", Format: f, Mogrifiers: m,
 		Tags: map[string]string{"env": "prod", "zone": "z"}, MaxBuffer: 1 << 20,
 	})
 	if err != nil {
@@ -23,13 +22,13 @@ func sink(b *testing.B, d Dialect, m ...Mogrifier) *Sink {
 
 // empty keeps room in the queue.
 func (s *Sink) empty() {
-	if n := s.queue.Len(); n > 1<<19 {
-		s.queue.Discard(n)
+	if n := s.Waiting(); n > 1<<19 {
+		s.discard(n)
 	}
 }
 
 func BenchmarkTiming(b *testing.B) {
-	for name, d := range map[string]Dialect{"plain": Plain, "dogstatsd": DogStatsD} {
+	for name, d := range map[string]Format{"plain": Statsd, "dogstatsd": DogStatsD} {
 		b.Run(name, func(b *testing.B) {
 			s := sink(b, d)
 			b.ReportAllocs()
@@ -55,17 +54,20 @@ func BenchmarkFlush60000(b *testing.B) {
 		sink  *Sink
 		moved int64
 	}{
-		{"plain/none_moved", sink(b, Plain), 0},
-		{"plain/all_moved", sink(b, Plain), 1},
+		{"plain/none_moved", sink(b, Statsd), 0},
+		{"plain/all_moved", sink(b, Statsd), 1},
 		{"mogrified/all_moved", sink(b, DogStatsD, m), 1},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			var deltas flush.Deltas
+			var deltas metrics.Deltas[struct{}]
 			now := slices.Clone(stats)
 			var line []byte
-			put := func(st metrics.Stat) bool {
-				line = bench.sink.append(line[:0], st.Name, st.Value, "c")
-				bench.sink.queue.Add(line)
+			put := func(st metrics.Stat, added int64, _ *struct{}) bool {
+				if added == 0 {
+					return true
+				}
+				line = bench.sink.format.line(line[:0], st.Name, added, counter)
+				bench.sink.add(line)
 				bench.sink.empty()
 				return true
 			}
@@ -74,8 +76,8 @@ func BenchmarkFlush60000(b *testing.B) {
 				for i := range now {
 					now[i].Value += bench.moved
 				}
-				deltas.Next(slices.Clone(now), put)
-				bench.sink.names.age()
+				deltas.Next(now, put)
+				bench.sink.format.end(nil)
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-package flush
+package push
 
 import (
 	"slices"
@@ -9,22 +9,21 @@ import (
 // Tag belongs to a figure beside its name.
 type Tag struct{ Key, Value string }
 
-// Tags are those of m, sorted by key. What would end a name, a tag or a line
-// becomes `_`, and so do the dots of values; tags without key or value are left out.
-func Tags(m map[string]string) []Tag {
+// sortedTags returns the tags of m, sorted by key. Characters that end a name, a tag or a
+// line become `_`, and so do the dots of values; tags without key or value are left out.
+func sortedTags(m map[string]string) []Tag {
 	var tags []Tag
 	for key, value := range m {
 		if key != "" && value != "" {
-			tags = append(tags, Tag{Clean(key, ":|,="), Clean(value, ".:|,")})
+			tags = append(tags, Tag{clean(key, ":|,="), clean(value, ".:|,")})
 		}
 	}
 	sortTags(tags)
 	return tags
 }
 
-// Clean replaces the characters of odd, control characters and what is not
-// UTF-8 by `_`.
-func Clean(text, odd string) string {
+// clean replaces the characters of odd, control characters and invalid UTF-8 by `_`.
+func clean(text, odd string) string {
 	return strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7F || c == utf8.RuneError || strings.ContainsRune(odd, c) {
 			return '_'
@@ -45,8 +44,8 @@ func sortTags(tags []Tag) {
 // tagMark begins each tag in a name: name.__key=value.
 const tagMark = ".__"
 
-// Split separates the tags that a name ends with: a.__x=1.__y=2 is a, x=1, y=2.
-func Split(name string) (string, []Tag) {
+// splitTags separates the tags that a name ends with: a.__x=1.__y=2 is a, x=1, y=2.
+func splitTags(name string) (string, []Tag) {
 	var tags []Tag
 	for {
 		mark := strings.LastIndex(name, tagMark)
@@ -54,7 +53,7 @@ func Split(name string) (string, []Tag) {
 			break
 		}
 		key, value, ok := strings.Cut(name[mark+len(tagMark):], "=")
-		if !ok || strings.Contains(value, ".") { // the name goes on behind it
+		if !ok || strings.Contains(value, ".") { // the name continues after it
 			break
 		}
 		tags = append(tags, Tag{key, value})
@@ -64,8 +63,8 @@ func Split(name string) (string, []Tag) {
 	return name, tags
 }
 
-// Join adds own tags to extra ones; a key that both have keeps its own value.
-func Join(extra, own []Tag) []Tag {
+// joinTags adds own tags to extra ones; a key that both have keeps its own value.
+func joinTags(extra, own []Tag) []Tag {
 	if len(own) == 0 {
 		return extra
 	}
@@ -79,13 +78,13 @@ func Join(extra, own []Tag) []Tag {
 	return all
 }
 
-// AppendName appends name and the tags, as statsd has them: at the end, sorted
-// by key, as .__key=value.
-func AppendName(b []byte, name string, tags []Tag) []byte {
+// appendName appends name and the tags as statsd has them: at the end, sorted by key, as
+// .__key=value.
+func appendName(b []byte, name string, tags []Tag) []byte {
 	if len(tags) > 0 {
 		var own []Tag
-		name, own = Split(name)
-		tags = Join(tags, own)
+		name, own = splitTags(name)
+		tags = joinTags(tags, own)
 	}
 	b = append(b, name...)
 	for _, t := range tags {
