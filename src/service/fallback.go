@@ -58,11 +58,14 @@ func (s *Service) storeless(set *rules.Set) bool {
 	})
 }
 
-// countsLocally says whether some hits are counted here when the store does not
+// use prepares for counting in this process if rules ask for it when the store does not
 // answer.
-func countsLocally(set *rules.Set) bool {
-	return slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.Fallback == backend.FallbackLocal }) ||
-		slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool { return r.Fallback == backend.FallbackLocal })
+func (s *store) use(set *rules.Set) {
+	if s.fallback == nil {
+		return
+	}
+	s.fallback.UseLocal(slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.Fallback == backend.FallbackLocal }) ||
+		slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool { return r.Fallback == backend.FallbackLocal }))
 }
 
 // degradedFor is how long after a hit without an answer /readyz speaks of it.

@@ -246,9 +246,9 @@ func (h *health) figures() []metrics.Figure {
 	defer h.mu.Unlock()
 	return []metrics.Figure{
 		metrics.Switch("", h.why() == reason{}).Native("ratelimit_ready", "1 while this process should get traffic, as its health checks say."),
-		metrics.Switch("", h.refused != nil).
+		metrics.Switch("", h.rules.refused != nil).
 			Native("ratelimit_config_refused", "1 while the rules that are there are not those in force, since they have a mistake."),
-		metrics.Gauge("", h.domains).Native("ratelimit_config_domains", "How many domains the rules in force have. Without one, everything passes."),
+		metrics.Gauge("", h.rules.domains).Native("ratelimit_config_domains", "How many domains the rules in force have. Without one, everything passes."),
 	}
 }
 

@@ -16,31 +16,38 @@ import (
 	"ratelimit/src/rules"
 )
 
-// health says whether this process should receive traffic, and if not, why.
+// health says whether this process should receive traffic, and if not, why. It becomes
+// ready once, when requests are answered; it may change between healthy and unhealthy.
 type health struct {
-	startEmpty bool                                          // healthy before the first rules
-	needDomain bool                                          // unhealthy without any domain
-	onChange   func(healthy bool)                            // called after each update, in order
-	onReady    func(first logrus.Fields, lateDivvy net.Addr) // called once, when requests are answered
-	note       func(time.Time) string                        // remark about stores that need not make the process unready
+	onChange func(healthy bool)                            // called after each update, in order
+	onReady  func(first logrus.Fields, lateDivvy net.Addr) // called once, when requests are answered
+	note     func(time.Time) string                        // a remark about stores, or ""
 
 	mu        sync.Mutex // guards all fields below
-	storeless bool       // stores that do not answer do not make the process unhealthy
-	loaded    bool       // rules were loaded at least once
-	domains   int        // of the rules in force
-	version   string     // of the rules in force; empty unless they come from a management server
-	refused   error      // why the last load failed; nil if it did not
-	refusedAt time.Time
-	stream    error // why there is no stream to the management server; nil if there is, or rules are files
+	rules     ruleHealth
 	stores    []storeHealth
-	divvy     error // why divvy's port is not open; nil if it is, or is not needed
+	storeless bool     // stores that do not answer do not make the process unhealthy
+	divvy     error    // why divvy's port is not open; nil if it is, or is not needed
+	lateDivvy net.Addr // of divvy's port if it was opened after the others
 	stopping  bool
+	tell      struct {
+		running bool // a goroutine calls onChange
+		changed bool // and must call it again
+		ready   bool // onReady was called
+	}
+}
 
-	firstRules logrus.Fields // facts about the first rules; nil before these
-	lateDivvy  net.Addr      // of divvy's port if it was opened after the others
-	readySaid  bool          // onReady was called
-	telling    bool          // a goroutine calls onChange
-	changed    bool          // and must call it again
+// ruleHealth is the state of the rules.
+type ruleHealth struct {
+	startEmpty bool          // healthy before the first rules
+	needDomain bool          // unhealthy without any domain
+	loaded     bool          // rules were loaded at least once
+	first      logrus.Fields // facts about the first rules; nil before these
+	domains    int           // of the rules in force
+	version    string        // of the rules in force; empty unless a management server sent them
+	refused    error         // why the last load failed; nil if it did not
+	refusedAt  time.Time
+	stream     error // why there is no stream to the management server; nil if there is, or rules are files
 }
 
 // storeHealth is the state of one store.
@@ -72,8 +79,8 @@ type reason struct{ class, full string }
 // same returns a reason with one text for everybody.
 func same(text string) reason { return reason{text, text} }
 
-// prefixed returns r with text before it.
-func (r reason) prefixed(text string) reason { return reason{text + r.class, text + r.full} }
+// and returns r with next behind it.
+func (r reason) and(next reason) reason { return reason{r.class + next.class, r.full + next.full} }
 
 // to returns the text of r for a.
 func (r reason) to(a audience) string {
@@ -90,17 +97,17 @@ func (h *health) update(change func(*health)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change(h)
-	h.changed = true
-	if h.telling {
+	h.tell.changed = true
+	if h.tell.running {
 		return
 	}
-	h.telling = true
-	for h.changed {
-		h.changed = false
+	h.tell.running = true
+	for h.tell.changed {
+		h.tell.changed = false
 		healthy := h.why() == reason{}
-		becameReady := !h.readySaid && h.answers()
-		h.readySaid = h.readySaid || becameReady
-		facts, late := h.firstRules, h.lateDivvy
+		becameReady := !h.tell.ready && h.answers()
+		h.tell.ready = h.tell.ready || becameReady
+		facts, late := h.rules.first, h.lateDivvy
 		h.mu.Unlock()
 		h.onChange(healthy)
 		if becameReady {
@@ -108,14 +115,14 @@ func (h *health) update(change func(*health)) {
 		}
 		h.mu.Lock()
 	}
-	h.telling = false
+	h.tell.running = false
 }
 
 // answers says whether requests are answered: rules are in force, all ports are open and
 // each store that is needed has answered once.
 func (h *health) answers() bool {
 	silent := func(st storeHealth) bool { return !st.answered }
-	return h.firstRules != nil && h.divvy == nil && (h.storeless || !slices.ContainsFunc(h.stores, silent))
+	return h.rules.first != nil && h.divvy == nil && (h.storeless || !slices.ContainsFunc(h.stores, silent))
 }
 
 // reason returns why this process should receive no traffic, in one line; "" if it should.
@@ -126,104 +133,106 @@ func (h *health) reason(a audience) string {
 }
 
 // components returns the state of each part, with remarks that do not count.
-func (h *health) components(a audience) []admin.Component {
-	list, divvy := h.states(a)
-	for i := range h.stores { // note does not change, so it needs no lock
-		if c, note := &list[len(list)-len(h.stores)+i], h.stores[i].note; c.Note == "" && note != nil {
-			c.Note = note()
+func (h *health) components(a audience) (list []admin.Component) {
+	h.mu.Lock()
+	conditions := h.conditions()
+	h.mu.Unlock()
+	stores := conditions[2 : 2+len(h.stores)]
+	for i, st := range h.stores { // note does not change, so it needs no lock
+		if stores[i].note == (reason{}) && st.note != nil {
+			stores[i].note = same(st.note())
 		}
 	}
 	if note := h.note(time.Now()); note != "" {
-		list = append(list, admin.Component{Name: "counting", Note: note})
+		conditions = slices.Insert(conditions, 2+len(h.stores), condition{name: "counting", note: same(note)})
 	}
-	if divvy != "" {
-		list = append(list, admin.Component{Name: "divvy", Why: divvy})
+	for _, c := range conditions {
+		list = append(list, admin.Component{Name: c.name, Why: c.why.to(a), Note: c.note.to(a)})
 	}
 	return list
 }
 
-// states returns the components that need the lock, the stores last, and why divvy's port
-// is not open.
-func (h *health) states(a audience) (list []admin.Component, divvy string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	process := admin.Component{Name: "process"}
-	if h.stopping {
-		process.Why = shuttingDown
-	}
-	rules := admin.Component{Name: "rules", Why: h.whyRules().to(a), Note: plural(h.domains, "domain")}
-	if h.loaded && h.domains == 0 {
-		rules.Note += ", so everything passes"
-	}
-	if h.version != "" {
-		rules.Note += ", version " + h.version
-	}
-	if h.refused != nil && rules.Why == "" {
-		rules.Note += ", " + h.whyRefused().prefixed("the last load was ").to(a)
-	}
-	if h.stream != nil && rules.Why == "" {
-		rules.Note += ", " + h.whyStream().to(a)
-	}
-	list = []admin.Component{process, rules}
-	for _, st := range h.stores {
-		c := admin.Component{Name: st.name}
-		switch {
-		case st.err == nil:
-		case h.storeless:
-			c.Note = st.why().to(a) + "; on_store_failure decides"
-		default:
-			c.Why = st.why().to(a)
-		}
-		list = append(list, c)
-	}
-	return list, h.whyDivvy().to(a)
+// condition is the state of one part: why it is not ready, and a remark.
+type condition struct {
+	name      string
+	why, note reason
 }
 
 const shuttingDown = "shutting down"
 
-func (h *health) why() reason {
+// conditions returns the states of the process, the rules, the stores and divvy's port.
+func (h *health) conditions() []condition {
+	process := condition{name: "process"}
 	if h.stopping {
-		return same(shuttingDown)
+		process.why = same(shuttingDown)
 	}
+	r := &h.rules
+	rules := condition{name: "rules", why: r.why(), note: same(plural(r.domains, "domain"))}
+	if r.loaded && r.domains == 0 {
+		rules.note = rules.note.and(same(", so everything passes"))
+	}
+	if r.version != "" {
+		rules.note = rules.note.and(same(", version " + r.version))
+	}
+	if r.refused != nil && rules.why == (reason{}) {
+		rules.note = rules.note.and(same(", the last load was ")).and(r.whyRefused())
+	}
+	if r.stream != nil && rules.why == (reason{}) {
+		rules.note = rules.note.and(same(", ")).and(r.whyStream())
+	}
+	list := []condition{process, rules}
 	for _, st := range h.stores {
-		if st.err != nil && !h.storeless {
-			return st.why()
+		c := condition{name: st.name}
+		switch {
+		case st.err == nil:
+		case h.storeless:
+			c.note = st.why().and(same("; on_store_failure decides"))
+		default:
+			c.why = st.why()
 		}
+		list = append(list, c)
 	}
 	if h.divvy != nil {
-		return h.whyDivvy()
+		list = append(list, condition{name: "divvy", why: reason{"divvy's port is not open", h.divvy.Error()}})
 	}
-	return h.whyRules()
+	return list
 }
 
-func (h *health) whyRules() reason {
+// why returns the first reason of the process, a store, divvy's port and the rules.
+func (h *health) why() reason {
+	list := h.conditions()
+	for _, c := range slices.Concat(list[:1], list[2:], list[1:2]) {
+		if c.why != (reason{}) {
+			return c.why
+		}
+	}
+	return reason{}
+}
+
+func (r *ruleHealth) why() reason {
 	switch {
-	case !h.loaded && !h.startEmpty && h.refused != nil:
-		return h.whyRefused().prefixed("no rules are loaded: ")
-	case !h.loaded && !h.startEmpty && h.stream != nil:
-		return h.whyStream().prefixed("no rules are loaded: ")
-	case !h.loaded && !h.startEmpty:
+	case !r.loaded && !r.startEmpty && r.refused != nil:
+		return same("no rules are loaded: ").and(r.whyRefused())
+	case !r.loaded && !r.startEmpty && r.stream != nil:
+		return same("no rules are loaded: ").and(r.whyStream())
+	case !r.loaded && !r.startEmpty:
 		return same("the rules are not loaded yet")
-	case h.needDomain && h.domains == 0:
+	case r.needDomain && r.domains == 0:
 		return same("no domain is loaded")
 	}
 	return reason{}
 }
 
-func (h *health) whyRefused() reason {
-	when := "refused at " + h.refusedAt.UTC().Format(time.RFC3339)
-	return reason{when, when + ": " + firstProblem(h.refused)}
-}
-
-func (h *health) whyStream() reason {
-	return reason{"there is no stream to the management server", firstProblem(h.stream)}
-}
-
-func (h *health) whyDivvy() reason {
-	if h.divvy == nil {
+func (r *ruleHealth) whyRefused() reason {
+	if r.refused == nil {
 		return reason{}
 	}
-	return reason{"divvy's port is not open", h.divvy.Error()}
+	when := "refused at " + r.refusedAt.UTC().Format(time.RFC3339)
+	return reason{when, when + ": " + firstProblem(r.refused)}
+}
+
+func (r *ruleHealth) whyStream() reason {
+	return reason{"there is no stream to the management server", firstProblem(r.stream)}
 }
 
 func (st *storeHealth) why() reason {
@@ -239,26 +248,23 @@ func (st *storeHealth) why() reason {
 // noteRefused writes a comment line for operators if the last load was refused: the rules
 // in force are not those of the files then.
 func (h *health) noteRefused(w io.Writer) error {
-	why, state := reason{}, "none are in force yet"
 	h.mu.Lock()
-	if h.refused != nil {
-		why = h.whyRefused()
-	}
-	if h.loaded {
+	refused, state, why := h.rules.refused != nil, "none are in force yet", h.rules.whyRefused()
+	if h.rules.loaded {
 		state = "those below stay in force"
 	}
 	h.mu.Unlock()
-	if why == (reason{}) {
+	if !refused {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "# newer rules were %s (%s)\n", why.to(operators), state)
+	_, err := fmt.Fprintf(w, "# newer rules were %s (%s)\n", why.full, state)
 	return err
 }
 
 // buildHealth sets the state before the first rules and the first answer of a store.
 func (s *Service) buildHealth() {
 	h := &s.health
-	h.startEmpty, h.needDomain = s.Settings.ForceStartWithoutConfig, s.Settings.HealthyWithAtLeastOne
+	h.rules.startEmpty, h.rules.needDomain = s.Settings.ForceStartWithoutConfig, s.Settings.HealthyWithAtLeastOne
 	h.onChange, h.onReady, h.note = s.front.grpc.SetServing, s.announceReady, s.store.note
 	h.storeless = s.storeless(nil)
 	if len(s.store.pools) == 0 {

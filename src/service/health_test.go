@@ -36,25 +36,27 @@ func TestHealthAudiences(t *testing.T) {
 		{name: "well", change: func(h *health) {}},
 		{
 			name:      "the first rules are refused",
-			change:    func(h *health) { h.loaded, h.refused, h.refusedAt = false, refused, at },
+			change:    func(h *health) { h.rules.loaded, h.rules.refused, h.rules.refusedAt = false, refused, at },
 			callers:   "no rules are loaded: refused at 2026-10-01T12:00:00Z",
 			operators: `no rules are loaded: refused at 2026-10-01T12:00:00Z: /srv/secret.yaml:3:5: unknown key "hunter2" (and more, see the log)`,
 		},
 		{
 			name:         "later rules are refused",
-			change:       func(h *health) { h.refused, h.refusedAt = refused[1:], at },
+			change:       func(h *health) { h.rules.refused, h.rules.refusedAt = refused[1:], at },
 			callersNote:  "2 domains, the last load was refused at 2026-10-01T12:00:00Z",
 			operatorNote: `2 domains, the last load was refused at 2026-10-01T12:00:00Z: /srv/secret.yaml:4:5: unknown key "hunter3"`,
 		},
 		{
-			name:      "no stream, no rules",
-			change:    func(h *health) { h.loaded, h.stream = false, errors.New("xds server 10.1.2.3:18000: refused") },
+			name: "no stream, no rules",
+			change: func(h *health) {
+				h.rules.loaded, h.rules.stream = false, errors.New("xds server 10.1.2.3:18000: refused")
+			},
 			callers:   "no rules are loaded: there is no stream to the management server",
 			operators: "no rules are loaded: xds server 10.1.2.3:18000: refused",
 		},
 		{
 			name:         "no stream any more",
-			change:       func(h *health) { h.stream = errors.New("xds server 10.1.2.3:18000: refused") },
+			change:       func(h *health) { h.rules.stream = errors.New("xds server 10.1.2.3:18000: refused") },
 			callersNote:  "2 domains, there is no stream to the management server",
 			operatorNote: "2 domains, xds server 10.1.2.3:18000: refused",
 		},
@@ -89,7 +91,7 @@ func TestHealthAudiences(t *testing.T) {
 			operators: "the divvy port 10.1.2.3:8321 is taken",
 		},
 	} {
-		h := health{loaded: true, domains: 2, onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}, note: func(time.Time) string { return "" }}
+		h := health{rules: ruleHealth{loaded: true, domains: 2}, onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}, note: func(time.Time) string { return "" }}
 		h.stores = []storeHealth{{name: "redis_pool", what: "Redis"}}
 		h.update(tt.change)
 		for a, want := range map[audience][2]string{callers: {tt.callers, tt.callersNote}, operators: {tt.operators, tt.operatorNote}} {

@@ -2,65 +2,64 @@ package service
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/reload"
 
 	"github.com/sirupsen/logrus"
 )
 
 // loaded uses the rules of a load, or notes why it was refused.
-func (s *Service) loaded(l load) {
+func (s *Service) loaded(l reload.Outcome) {
 	s.refuseOthers(&l)
-	s.logWarnings(l.warnings)
+	logEach(s.log.Warn, l.Warnings, "warnings")
 	before := s.limiter.Rules()
-	if l.err != nil {
+	if l.Err != nil {
 		s.counters.ConfigRefused()
 		s.logProblems(l)
-		s.health.update(func(h *health) { h.refused, h.refusedAt = l.err, l.at })
+		s.health.update(func(h *health) { h.rules.refused, h.rules.refusedAt = l.Err, l.At })
 		if s.OneList && before == nil {
 			select {
-			case s.rules.failed <- errors.New(firstProblem(l.err)):
+			case s.rules.failed <- errors.New(firstProblem(l.Err)):
 			default: // it is ending already
 			}
 		}
-		if l.set == nil {
+		if l.Set == nil {
 			return
 		}
 	}
-	s.logRules(l.set)
-	s.counters.ConfigLoaded(metrics.ConfigInfo{Hash: l.hash, Version: l.version, Loaded: l.at, Partial: l.err != nil})
-	s.counters.Use(l.set) // before the limiter, so that no decision finds it behind
+	s.logRules(l.Set)
+	s.counters.ConfigLoaded(metrics.ConfigInfo{Hash: l.Hash, Version: l.Version, Loaded: l.At, Partial: l.Err != nil})
+	s.counters.Use(l.Set) // before the limiter, so that no decision finds it behind
 	if s.stats.divvy != nil {
-		s.stats.divvy.Use(l.set)
+		s.stats.divvy.Use(l.Set)
 	}
-	if f := s.store.fallback; f != nil {
-		f.UseLocal(countsLocally(l.set))
-	}
-	s.limiter.Use(l.set)
-	s.needDivvy(l.set)
-	domains, storeless := len(l.set.Domains()), s.storeless(l.set)
-	facts := logrus.Fields{"domains": domains, "rules": len(l.set.Rules()), "hash": l.hash}
-	maps.Copy(facts, l.facts)
+	s.store.use(l.Set)
+	s.limiter.Use(l.Set)
+	s.needDivvy(l.Set)
+	domains := len(l.Set.Domains())
+	facts := logrus.Fields{"domains": domains, "rules": len(l.Set.Rules()), "hash": l.Hash}
+	maps.Copy(facts, s.rules.facts(l))
+	log := s.log.audit.WithFields(facts)
 	if before == nil && domains == 0 {
-		s.log.audit.WithFields(facts).Warnf("there are no rules, so everything passes: %s", s.rules.noRules)
+		log.Warnf("there are no rules, so everything passes: %s", s.rules.noRules)
 	}
-	var recovered bool
+	storeless, recovered := s.storeless(l.Set), false
 	s.health.update(func(h *health) {
-		h.storeless = storeless
-		recovered = h.loaded && h.refused != nil && l.err == nil
-		h.loaded, h.domains, h.version, h.refused = true, domains, l.version, l.err
-		if h.firstRules == nil {
-			h.firstRules = facts
+		recovered = h.rules.loaded && h.rules.refused != nil && l.Err == nil
+		h.storeless, h.rules.loaded, h.rules.domains, h.rules.version, h.rules.refused = storeless, true, domains, l.Version, l.Err
+		if h.rules.first == nil {
+			h.rules.first = facts
 		}
 	})
-	log := s.log.audit.WithFields(facts)
 	switch {
 	case before == nil: // the ready line says so
 	case domains == 0:
 		log.Warnf("rules reloaded: there are none, so everything passes: %s", s.rules.noRules)
-	case l.err != nil:
+	case l.Err != nil:
 		log.Warn("rules reloaded in part: files and resources with problems stay as they were")
 	case recovered:
 		log.Warn("rules reloaded, the problems are fixed")
@@ -101,38 +100,33 @@ func (s *Service) logRules(set *rules.Set) {
 	}
 }
 
-func (s *Service) logWarnings(warnings rules.Problems) {
-	for i, w := range warnings {
-		if i == maxLogged {
-			s.log.Warnf("and %d more warnings; `ratelimit check` shows all", len(warnings)-i)
-			return
-		}
-		s.log.Warn(w)
-	}
-}
-
-// logProblems logs what is wrong with the rules, a line for each problem.
-func (s *Service) logProblems(l load) {
+// logProblems logs what is wrong with the rules, one line for each problem.
+func (s *Service) logProblems(l reload.Outcome) {
 	state := "none are in force yet"
-	if l.set != nil {
+	if l.Set != nil {
 		state = "domains that they do not touch take effect"
 	} else if s.limiter != nil && s.limiter.Rules() != nil {
 		state = "the old ones stay in force"
 	}
-	s.log.audit.WithFields(l.facts).Errorf("rules refused, %s", state)
+	s.log.audit.WithFields(s.rules.facts(l)).Errorf("rules refused, %s", state)
 	var problems rules.Problems
-	if !errors.As(l.err, &problems) {
-		s.log.audit.Error(l.err)
+	if !errors.As(l.Err, &problems) {
+		s.log.audit.Error(l.Err)
 		return
 	}
-	for i, p := range problems {
-		if i == maxLogged {
-			s.log.audit.Errorf("and %d more problems; `ratelimit check` shows all", len(problems)-i)
-			return
-		}
-		s.log.audit.Error(p)
-	}
+	logEach(s.log.audit.Error, problems, "problems")
 }
 
 // maxLogged bounds how many problems of one load are logged.
 const maxLogged = 100
+
+// logEach logs the first maxLogged problems of list, and how many more there are.
+func logEach(log func(...any), list rules.Problems, what string) {
+	for i, p := range list {
+		if i == maxLogged {
+			log(fmt.Sprintf("and %d more %s; `ratelimit check` shows all", len(list)-i, what))
+			return
+		}
+		log(p)
+	}
+}

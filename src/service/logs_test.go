@@ -139,12 +139,12 @@ func TestHealthTellsWithoutLock(t *testing.T) {
 		for i := range 8 {
 			all.Go(func() {
 				for n := range 500 {
-					h.update(func(h *health) { h.loaded = (i+n)%2 == 0 })
+					h.update(func(h *health) { h.rules.loaded = (i+n)%2 == 0 })
 				}
 			})
 		}
 		all.Wait()
-		h.update(func(h *health) { h.loaded, h.firstRules, h.lateDivvy = false, logrus.Fields{}, &divvyAddr })
+		h.update(func(h *health) { h.rules.loaded, h.rules.first, h.lateDivvy = false, logrus.Fields{}, &divvyAddr })
 	}()
 	select {
 	case <-done:

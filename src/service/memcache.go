@@ -51,9 +51,9 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 	if from.Hash == "rendezvous" {
 		mc.Hash = memcached.Rendezvous
 	}
+	var err error
 	if from.TLS {
-		mc.TLS = clientTLS("MEMCACHE_TLS_", from.TLSFiles)
-		if _, err := mc.TLS(); err != nil {
+		if mc.TLS, err = storeTLS("MEMCACHE_TLS_", from.TLSFiles); err != nil {
 			return nil, err
 		}
 	}

@@ -24,25 +24,15 @@ import (
 // ruleSource is where the rules come from.
 type ruleSource struct {
 	source
-	noRules string     // why there may be none, for the log
-	failed  chan error // receives why the first rules of OneList were refused
+	noRules string                             // why there may be none, for the log
+	facts   func(reload.Outcome) logrus.Fields // for the log
+	failed  chan error                         // receives why the first rules of OneList were refused
 }
 
 // source reads rules from files or from a management server.
 type source interface {
 	Run(context.Context) error
 	Reload() // read them again, even if nothing changed; never blocks
-}
-
-// load is the result of reading the rules once.
-type load struct {
-	set      *rules.Set // nil: refused. With an err: a part of the rules takes effect
-	warnings rules.Problems
-	err      error
-	hash     string
-	version  string // set by the management server
-	at       time.Time
-	facts    logrus.Fields // for the log
 }
 
 // ruleOptions are those for compiling rules from any source.
@@ -61,12 +51,13 @@ func (s *Service) requireList() error {
 		return nil
 	}
 	s.rules.failed = make(chan error, 1)
+	s.rules.facts = fileFacts
 	reads := &files.Reads{Timeout: s.Settings.RuntimeReadTimeout}
-	l, err := files.Read(context.Background(), reads, func() (load, error) {
+	l, err := files.Read(context.Background(), reads, func() (l reload.Outcome, _ error) {
 		list, _, err := filerules.Read(s.Rules, false)
-		l := load{facts: logrus.Fields{"files": len(list)}, err: err}
+		l.Parts, l.Err = len(list), err
 		if err == nil {
-			l.set, _, l.err = loading.Load(list, s.ruleOptions())
+			l.Set, _, l.Err = loading.Load(list, s.ruleOptions())
 		}
 		return l, nil
 	})
@@ -74,22 +65,23 @@ func (s *Service) requireList() error {
 		return fmt.Errorf("%s: %w", s.Rules, err)
 	}
 	s.refuseOthers(&l)
-	if l.err == nil {
+	if l.Err == nil {
 		return nil
 	}
 	s.logProblems(l)
-	return errors.New(firstProblem(l.err))
+	return errors.New(firstProblem(l.Err))
 }
 
 // refuseOthers refuses a good load that is not one ordered list, if OneList asks for that.
-func (s *Service) refuseOthers(l *load) {
-	if !s.OneList || l.err != nil || l.set.OnlyList() != nil {
-		return
+func (s *Service) refuseOthers(l *reload.Outcome) {
+	if s.OneList && l.Err == nil && l.Set.OnlyList() == nil {
+		l.Set, l.Err = nil, rules.Problems{{
+			Pos: rules.Pos{File: s.Rules}, What: "holds no ordered list", Fix: "write `rules`, or serve it with `ratelimit serve`",
+		}}
 	}
-	l.set, l.err = nil, rules.Problems{{
-		Pos: rules.Pos{File: s.Rules}, What: "holds no ordered list", Fix: "write `rules`, or serve it with `ratelimit serve`",
-	}}
 }
+
+func fileFacts(l reload.Outcome) logrus.Fields { return logrus.Fields{"files": l.Parts} }
 
 // buildSource makes the source that the settings choose.
 func (s *Service) buildSource() error {
@@ -115,10 +107,7 @@ func (s *Service) buildSource() error {
 			} else {
 				count.Store(int64(l.Parts))
 			}
-			s.loaded(load{
-				set: l.Set, warnings: l.Warnings, err: l.Err, hash: l.Hash, at: l.At,
-				facts: logrus.Fields{"files": l.Parts},
-			})
+			s.loaded(l)
 		},
 		OnWarn: func(err error) { s.log.Warn(err) },
 	}
@@ -133,7 +122,7 @@ func (s *Service) buildSource() error {
 		cfg.File, cfg.AllowFile, cfg.Elsewhere = true, false, ""
 	}
 	s.rules.noRules = cfg.Dir() + " holds no rule files"
-	s.rules.source = filerules.New(cfg)
+	s.rules.source, s.rules.facts = filerules.New(cfg), fileFacts
 	return nil
 }
 
@@ -150,15 +139,10 @@ func (s *Service) buildXDS() error {
 		},
 		Options:      s.ruleOptions(),
 		AllOrNothing: s.Settings.ConfigAllOrNothing,
-		OnUpdate: func(u reload.Outcome) {
-			s.loaded(load{
-				set: u.Set, warnings: u.Warnings, err: u.Err, hash: u.Hash, version: u.Version, at: u.At,
-				facts: logrus.Fields{"xds": x.Server, "resources": u.Parts, "version": u.Version},
-			})
-		},
+		OnUpdate:     s.loaded,
 		OnConnect: func() {
 			s.log.Infof("connected to the xds server %s as node %q", x.Server, x.NodeID)
-			s.health.update(func(h *health) { h.stream = nil })
+			s.health.update(func(h *health) { h.rules.stream = nil })
 		},
 		OnTrouble: s.xdsTrouble,
 		OnSilence: func() {
@@ -166,11 +150,13 @@ func (s *Service) buildXDS() error {
 		},
 	}
 	if x.TLS {
-		reads := new(files.Reads)
-		cfg.TLS = func() (*tls.Config, error) {
-			cfg, err := files.Read(context.Background(), reads, func() (*tls.Config, error) { return xdsTLS(x) })
-			return cfg, hangingFile("CONFIG_GRPC_XDS_SERVER_TLS_CACERT, CONFIG_GRPC_XDS_CLIENT_TLS_CERT", err)
-		}
+		cfg.TLS = clientTLS(certs.Client{
+			CA: x.CACert, Cert: x.ClientCert, Key: x.ClientKey,
+			CAName: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", PairName: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
+		}, func(cfg *tls.Config) { cfg.ServerName = x.SAN })
+	}
+	s.rules.facts = func(u reload.Outcome) logrus.Fields {
+		return logrus.Fields{"xds": x.Server, "resources": u.Parts, "version": u.Version}
 	}
 	s.rules.noRules = fmt.Sprintf("the xds server %s has none for the node %q (CONFIG_GRPC_XDS_NODE_ID)", x.Server, x.NodeID)
 	w, err := xdsrules.New(cfg)
@@ -189,20 +175,5 @@ func (s *Service) xdsTrouble(reason *xdsrules.Trouble, pause time.Duration) {
 		state = "the rules stay as they are"
 	}
 	s.log.Warnf("%v (%s, next attempt in %v)", reason, state, pause.Round(time.Millisecond))
-	s.health.update(func(h *health) { h.stream = reason })
-}
-
-// xdsTLS reads the files of the settings. A certificate that is missing today may
-// be there tomorrow, so this is no reason to end the process.
-func xdsTLS(x settings.XDS) (*tls.Config, error) {
-	c := certs.Client{
-		CA: x.CACert, Cert: x.ClientCert, Key: x.ClientKey,
-		CAName: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", PairName: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
-	}
-	cfg, err := c.TLS()
-	if err != nil {
-		return nil, err
-	}
-	cfg.ServerName = x.SAN
-	return cfg, nil
+	s.health.update(func(h *health) { h.rules.stream = reason })
 }

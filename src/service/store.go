@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,7 +20,6 @@ import (
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/backend/split"
 	"ratelimit/src/files"
-	"ratelimit/src/files/certs"
 	"ratelimit/src/metrics"
 	"ratelimit/src/settings"
 	"ratelimit/src/tracing"
@@ -222,13 +220,12 @@ func ReachRedis(rc *redis.Config, at settings.Redis, files settings.TLSFiles) er
 	default:
 		rc.Network, rc.Addr = at.SocketType, at.Addrs[0]
 	}
-	if at.TLS {
-		rc.TLS = clientTLS("REDIS_TLS_", files)
-		if _, err := rc.TLS(); err != nil {
-			return err
-		}
+	if !at.TLS {
+		return nil
 	}
-	return nil
+	var err error
+	rc.TLS, err = storeTLS("REDIS_TLS_", files)
+	return err
 }
 
 // redisCredentials are those of "user:password" or "password", or of a file that
@@ -249,26 +246,6 @@ func redisCredentials(auth, file string) func() (user, password string, err erro
 			return "", text, nil
 		}
 		return user, password, nil
-	}
-}
-
-// clientTLS reads the files anew each time it is asked, so that certificates
-// may change. The variables that name them begin with prefix.
-func clientTLS(prefix string, paths settings.TLSFiles) func() (*tls.Config, error) {
-	reads := new(files.Reads)
-	return func() (*tls.Config, error) {
-		c := certs.Client{
-			CA: paths.CACert, Cert: paths.ClientCert, Key: paths.ClientKey, CAName: prefix + "CACERT", PairName: prefix + "CLIENT_CERT",
-		}
-		cfg, err := files.Read(context.Background(), reads, c.TLS)
-		if err != nil {
-			return nil, hangingFile(prefix+"CACERT, "+prefix+"CLIENT_CERT", err)
-		}
-		if paths.SkipHostname {
-			cfg.InsecureSkipVerify = true // the name only: the chain is verified below
-			cfg.VerifyConnection = func(state tls.ConnectionState) error { return verifyChain(state, cfg.RootCAs) }
-		}
-		return cfg, nil
 	}
 }
 
