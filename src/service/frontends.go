@@ -85,7 +85,7 @@ func (s *Service) buildFrontends() error {
 	failed := s.failed()
 	service := rls.New(rls.Config{
 		Limiter:  s.limiter,
-		Fallback: failed,
+		OnError:  failed,
 		OnCall:   s.called(),
 		Span:     s.tracing.Decision(),
 		Headers:  headerNames(cfg),

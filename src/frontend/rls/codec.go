@@ -48,7 +48,7 @@ func (s *Service) answer(ctx context.Context, c *call) (*reply, error) {
 	data := c.buf.ReadOnlyData()
 	t, err := s.turns.begin(ctx, wireBytes(data))
 	if err != nil {
-		s.cfg.Fallback(err)
+		s.cfg.OnError(err)
 		return nil, grpcError(err)
 	}
 	defer t.end()

@@ -31,7 +31,7 @@ func (s *Service) JSON() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil {
-				s.cfg.Fallback(&PanicError{p, debug.Stack()})
+				s.cfg.OnError(&PanicError{p, debug.Stack()})
 				http.Error(w, "internal error", http.StatusInternalServerError)
 			}
 		}()
@@ -71,7 +71,7 @@ func (s *Service) answerJSON(ctx context.Context, body []byte) ([]byte, *pb.Rate
 	begun := time.Now()
 	t, err := s.turns.begin(ctx, s.jsonBytes(body))
 	if err != nil {
-		s.cfg.Fallback(err)
+		s.cfg.OnError(err)
 		return nil, nil, err
 	}
 	defer t.end()
@@ -79,7 +79,7 @@ func (s *Service) answerJSON(ctx context.Context, body []byte) ([]byte, *pb.Rate
 		defer conn.Release(t.bytes)
 	} else if t.bytes > 0 {
 		err := fmt.Errorf("rls: a body of %d bytes: the connection is closed, since it held the most when MAX_BUFFERED_BYTES was reached: %w", len(body), context.Canceled)
-		s.cfg.Fallback(err)
+		s.cfg.OnError(err)
 		return nil, nil, err
 	}
 	data, err := fromJSON(body)
@@ -96,7 +96,7 @@ func (s *Service) answerJSON(ctx context.Context, body []byte) ([]byte, *pb.Rate
 	defer r.Put(nil)
 	text, resp, err := toJSON(r.bytes)
 	if err != nil {
-		s.cfg.Fallback(err)
+		s.cfg.OnError(err)
 	}
 	return text, resp, err
 }

@@ -64,13 +64,13 @@ func (f *fixture) onMessages(t testing.TB, data []byte) (*pb.RateLimitResponse, 
 	t.Helper()
 	msg, err := unmarshal(data)
 	if err != nil {
-		f.cfg.Fallback(err)
+		f.cfg.OnError(err)
 		return nil, grpcError(err)
 	}
 	c := new(call)
 	c.read(msg)
 	if err := f.check(t.Context(), c, new(turn)); err != nil {
-		f.cfg.Fallback(err)
+		f.cfg.OnError(err)
 		return nil, grpcError(err)
 	}
 	resp := response(&c.answer)

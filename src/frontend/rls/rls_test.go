@@ -67,7 +67,7 @@ func start(t testing.TB, backend backend.Backend) *fixture {
 	l := limiter.New(limiter.Config{Backend: backend})
 	l.Use(set)
 	f := &fixture{}
-	f.Service = New(Config{Limiter: l, Fallback: func(err error) {
+	f.Service = New(Config{Limiter: l, OnError: func(err error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.failures = append(f.failures, err)

@@ -217,7 +217,7 @@ func (srv *Server) stream(s *Service) grpc.StreamServerInterceptor {
 // GuardStats returns the figures of what the server holds clients to.
 func (srv *Server) GuardStats() h2guard.Stats { return srv.guard.Stats() }
 
-// PanicError is what Config.Fallback is told of a panic in a call.
+// PanicError is what Config.OnError is told of a panic in a call.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -235,7 +235,7 @@ func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 
 func (s *Service) recovered(err *error) {
 	if p := recover(); p != nil {
-		s.cfg.Fallback(&PanicError{p, debug.Stack()})
+		s.cfg.OnError(&PanicError{p, debug.Stack()})
 		*err = status.Error(codes.Internal, "internal error")
 	}
 }

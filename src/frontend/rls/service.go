@@ -21,9 +21,9 @@ import (
 type Config struct {
 	// Limiter decides; required.
 	Limiter *limiter.Limiter
-	// Fallback, if set, is told of each request that failed for any reason,
+	// OnError, if set, is told of each request that failed for any reason,
 	// and of panics. It must be fast and safe for concurrent use.
-	Fallback func(error)
+	OnError func(error)
 	// OnCall, if set, is told of each call that came to its end: the protocol
 	// ("grpc" or "json"), the method's name and how long it took. It must be
 	// fast and safe for concurrent use.
@@ -57,8 +57,8 @@ type Service struct {
 
 // New returns a service; Register and JSON make it reachable.
 func New(cfg Config) *Service {
-	if cfg.Fallback == nil {
-		cfg.Fallback = func(error) {}
+	if cfg.OnError == nil {
+		cfg.OnError = func(error) {}
 	}
 	if cfg.OnCall == nil {
 		cfg.OnCall = func(string, string, time.Duration) {}
@@ -72,11 +72,11 @@ func New(cfg Config) *Service {
 }
 
 // decide answers the request in data, whose texts c refers to, in turn t. The caller must
-// Put the reply. Errors have been reported to Config.Fallback.
+// Put the reply. Errors have been reported to Config.OnError.
 func (s *Service) decide(ctx context.Context, c *call, data []byte, t *turn) (*reply, error) {
 	r, err := s.tryDecide(ctx, c, data, t)
 	if err != nil {
-		s.cfg.Fallback(err)
+		s.cfg.OnError(err)
 	}
 	return r, err
 }

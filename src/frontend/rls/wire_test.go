@@ -69,7 +69,7 @@ func twin(t testing.TB, headers bool) *fixture {
 	l := limiter.New(limiter.Config{Backend: store, Recorder: counters})
 	l.Use(set)
 	f := &fixture{}
-	cfg := Config{Limiter: l, Fallback: func(err error) {
+	cfg := Config{Limiter: l, OnError: func(err error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.failures = append(f.failures, err)
