@@ -11,17 +11,17 @@ import (
 	"ratelimit/src/settings"
 )
 
-// Every bound that SECURITY.md promises to strangers names a test that there is,
-// and every setting in it is one.
+// The table of bounds in SECURITY.md names a test for each bound. The tests and settings
+// that SECURITY.md names exist.
 func TestSecurityTable(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(top, "SECURITY.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, found := strings.Cut(string(data), "\n## What a stranger may send\n")
+	_, table, found := strings.Cut(string(data), "\n## What callers may send\n")
 	table, _, end := strings.Cut(table, "\n## ")
 	if !found || !end {
-		t.Fatal("SECURITY.md has no section of what a stranger may send")
+		t.Fatal("SECURITY.md has no section \"What callers may send\"")
 	}
 	tests, known := testNames(t), make(map[string]bool)
 	for _, v := range settings.Table() {

@@ -218,7 +218,7 @@ func TestManyLongLines(t *testing.T) {
 
 // There are only so many connections. While all are active, a newcomer is refused, and
 // told so when it asks; else the longest idle one makes room.
-func TestCrowd(t *testing.T) {
+func TestFullPort(t *testing.T) {
 	var s *Server
 	var addr string
 	var in []net.Conn
@@ -280,7 +280,7 @@ func TestLongLinesCountInTheBudget(t *testing.T) {
 }
 
 // Refusing is bounded, too.
-func TestGreatCrowd(t *testing.T) {
+func TestRefusalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := build(t, Config{Limits: Limits{MaxConns: 1}})
 		pipe(s)
