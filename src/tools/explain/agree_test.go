@@ -240,11 +240,11 @@ func TestExplainsByOneSet(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if got := explain.Of(req, &a, explain.Rules).Text(); !slices.Contains(want, got) {
+				if got := explain.Of(req, &a, false).Text(); !slices.Contains(want, got) {
 					t.Errorf("explained by no set there was:\n%s", got)
 					return
 				}
-				got := explain.Of(req, &a, explain.Looked)
+				got := explain.Of(req, &a, true)
 				for _, d := range got.Descriptors {
 					for _, c := range d.Charges {
 						if c.Now == nil || *c.Now.Before+*c.Now.Remaining != c.Limit {

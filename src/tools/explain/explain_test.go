@@ -78,11 +78,7 @@ func look(t testing.TB, l *limiter.Limiter, req *limiter.Request, state bool) *e
 	if err := l.Look(t.Context(), req, &a); err != nil {
 		t.Fatal(err)
 	}
-	from := explain.Rules
-	if state {
-		from = explain.Looked
-	}
-	return explain.Of(req, &a, from)
+	return explain.Of(req, &a, state)
 }
 
 // TestText holds texts to testdata/explain.txt: rules, and below them requests,
@@ -220,7 +216,7 @@ descriptors:
 		if err := l.Check(t.Context(), req, &a); err != nil {
 			t.Fatal(err)
 		}
-		if decided := explain.Of(req, &a, explain.Decided); decided.Now.Code != report.Now.Code {
+		if decided := explain.Of(req, &a, true); decided.Now.Code != report.Now.Code {
 			t.Errorf("%s: explained as %s before and as %s after", ask, report.Now.Code, decided.Now.Code)
 		}
 		var got, want []string

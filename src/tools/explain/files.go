@@ -27,5 +27,5 @@ func Files(ctx context.Context, set *rules.Set, request []byte, escapeKeys bool)
 	if err := l.Look(ctx, req, &a); err != nil {
 		return nil, err
 	}
-	return Of(req, &a, Rules), nil
+	return Of(req, &a, false), nil
 }

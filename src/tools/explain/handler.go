@@ -61,7 +61,7 @@ func Handler(l *limiter.Limiter) http.Handler {
 			rls.WriteError(w, err)
 			return
 		}
-		report := Of(req, &a, Looked)
+		report := Of(req, &a, true)
 		if format != "json" && !strings.Contains(r.Header.Get("Accept"), "application/json") {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			_, _ = io.WriteString(w, report.Text()) // a caller that has gone needs no answer

@@ -44,7 +44,7 @@ func TestOutage(t *testing.T) {
 		if err := l.Look(t.Context(), req, &a); err != nil {
 			t.Fatal(err)
 		}
-		report := explain.Of(req, &a, explain.Looked)
+		report := explain.Of(req, &a, true)
 		if now := report.Descriptors[0].Charges[0].Now; now.Before != nil || now.Remaining != nil || len(now.Reasons) > 0 || now.Degraded != instead.String() {
 			t.Errorf("%v: %+v", instead, now)
 		}

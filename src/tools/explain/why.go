@@ -77,8 +77,8 @@ func otherWay(w *rules.Walk) string {
 // unknownDomain explains why nothing applies.
 func (x *explainer) unknownDomain(d *Descriptor) {
 	d.Reason, d.Why = "no_such_domain", "no rules have the domain "+shown(string(x.req.Domain))
-	domains := make([]string, len(x.a.Set.Domains()))
-	for i, known := range x.a.Set.Domains() {
+	domains := make([]string, len(x.answer.Set.Domains()))
+	for i, known := range x.answer.Set.Domains() {
 		domains[i] = known.Name
 	}
 	if meant := rules.Near(string(x.req.Domain), slices.Values(domains)); meant != "" {

@@ -121,7 +121,7 @@ func (s *step) run(ctx context.Context, l *limiter.Limiter) (failure *Failure, e
 			failure = &Failure{
 				At: s.Pos.String(), Time: s.at.String(), Ask: asked(&s.request),
 				Repetition: i + 1, Times: s.times, Differences: differences,
-				Explanation: explain.Of(&s.request, &a, explain.Decided),
+				Explanation: explain.Of(&s.request, &a, true),
 			}
 		}
 		failure.Failed++

@@ -7,14 +7,12 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"ratelimit/src/algorithm"
-	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
 
-// ruleNames are the rules' names as JSON: as operators see them everywhere, but
-// without the domain, which the request names.
+// ruleNames returns the names of the rules as JSON: as operators see them, but without the
+// domain, which the request names.
 func ruleNames(set *rules.Set) [][]byte {
 	names := make([][]byte, len(set.Rules()))
 	for i, r := range set.Rules() {
@@ -32,7 +30,6 @@ func (r *run) appendDecision(dst []byte, at time.Time) ([]byte, error) {
 		return nil, err
 	}
 	dst = append(dst, `,"verdicts":[`...)
-	asked := r.tap.asked
 	for i := range r.answer.Statuses {
 		st := &r.answer.Statuses[i]
 		if i > 0 {
@@ -43,15 +40,15 @@ func (r *run) appendDecision(dst []byte, at time.Time) ([]byte, error) {
 			if j > 0 {
 				dst = append(dst, ',')
 			}
-			dst = r.appendVerdict(dst, st, &st.Charges[j], &asked[j])
+			dst = r.appendVerdict(dst, &st.Charges[j])
 		}
 		dst = append(dst, ']')
-		asked = asked[len(st.Charges):]
 	}
 	return append(dst, "]}\n"...), nil
 }
 
-func (r *run) appendVerdict(dst []byte, st *limiter.Status, c *limiter.Charge, asked *asked) []byte {
+// appendVerdict appends the verdict on one limit.
+func (r *run) appendVerdict(dst []byte, c *limiter.Charge) []byte {
 	v := &c.Verdict
 	dst = append(dst, `{"rule":`...)
 	if c.Rule == nil { // the limit came with the request
@@ -60,44 +57,35 @@ func (r *run) appendVerdict(dst []byte, st *limiter.Status, c *limiter.Charge, a
 		dst = append(dst, r.names[c.Rule.Index]...)
 	}
 	dst = append(dst, `,"key":`...)
-	dst = appendString(dst, asked.key)
+	dst = appendString(dst, c.Key[len(r.cfg.KeyPrefix):])
 	dst = append(dst, `,"algorithm":"`...)
-	dst = append(dst, asked.kind.String()...)
+	dst = append(dst, c.Algorithm.Kind.String()...)
 	dst = append(dst, `","over":`...)
 	dst = strconv.AppendBool(dst, v.Over)
 	dst = append(dst, `,"limit":`...)
-	dst = strconv.AppendUint(dst, asked.capacity, 10)
+	dst = strconv.AppendUint(dst, c.Algorithm.Capacity(), 10)
 	dst = append(dst, `,"remaining":`...)
 	dst = strconv.AppendUint(dst, v.Remaining, 10)
 	dst = append(dst, `,"retry_after_us":`...)
-	if !v.Over || v.RetryAfter == algorithm.Never {
-		dst = append(dst, "null"...)
+	if wait, ok := c.Retry(); ok {
+		dst = strconv.AppendInt(dst, limiter.Microseconds(wait), 10)
 	} else {
-		dst = appendMicroseconds(dst, v.RetryAfter)
+		dst = append(dst, "null"...)
 	}
 	dst = append(dst, `,"reset_after_us":`...)
-	dst = appendMicroseconds(dst, v.ResetAfter)
-	dst = append(dst, `,"reasons":`...)
-	dst = append(dst, reasons(v, st.Amount, asked.capacity)...)
-	return append(dst, '}')
-}
-
-// reasons are those for which v is over.
-func reasons(v *backend.Verdict, amount, capacity uint64) string {
-	count, interval := v.Reasons(amount, capacity)
-	switch {
-	case count && interval:
-		return `["count","interval"]`
-	case count:
-		return `["count"]`
-	case interval:
-		return `["interval"]`
+	dst = strconv.AppendInt(dst, limiter.Microseconds(v.ResetAfter), 10)
+	dst = append(dst, `,"reasons":[`...)
+	for i, reason := range c.Reasons() {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendString(dst, reason)
 	}
-	return "[]"
+	return append(dst, "]}"...)
 }
 
-// appendFailure appends the line of output for a request that the service would
-// answer with an error: whoever is told so is at fault, so the replay goes on.
+// appendFailure appends the line of output for a request that the service would refuse as
+// invalid. The replay goes on after it.
 func appendFailure(dst []byte, at time.Time, err error) []byte {
 	dst = appendInstant(dst, at)
 	code := "INVALID_ARGUMENT"
@@ -116,11 +104,6 @@ func appendInstant(dst []byte, at time.Time) []byte {
 	dst = append(dst, `{"at":"`...)
 	dst = at.AppendFormat(dst, time.RFC3339Nano)
 	return append(dst, '"')
-}
-
-// appendMicroseconds rounds up: who comes back earlier is refused again.
-func appendMicroseconds(dst []byte, d time.Duration) []byte {
-	return strconv.AppendInt(dst, int64((d+time.Microsecond-1)/time.Microsecond), 10)
 }
 
 // appendString appends text as JSON. What is not UTF-8 becomes U+FFFD.

@@ -1,10 +1,9 @@
 // Package simulate replays a recorded stream of requests against rules, with a
 // clock that goes by the recording.
 //
-// A reader parses lines (read.go, line.go) ahead of the limiter, which decides
-// on one after the other. What it asked the store for is noted on the way
-// (tap.go), because an Answer does not name the keys; both become a line of
-// output (decision.go) and go into the summary (summary.go, busiest.go).
+// A reader parses lines (read.go, line.go) ahead of the limiter, which decides on them in
+// order. Each answer becomes a line of output (decision.go) and goes into the summary
+// (summary.go, busiest.go).
 package simulate
 
 import (
@@ -85,9 +84,9 @@ func Run(ctx context.Context, cfg Config) (*Summary, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &run{cfg: cfg, out: bufio.NewWriterSize(cfg.Out, 64<<10), tap: tap{Backend: cfg.Backend, prefix: len(cfg.KeyPrefix)}}
+	r := &run{cfg: cfg, out: bufio.NewWriterSize(cfg.Out, 64<<10)}
 	r.limiter = limiter.New(limiter.Config{
-		Backend: &r.tap, KeyPrefix: cfg.KeyPrefix, EscapeKeys: cfg.EscapeKeys, AllOrNothing: cfg.AllOrNothing,
+		Backend: cfg.Backend, KeyPrefix: cfg.KeyPrefix, EscapeKeys: cfg.EscapeKeys, AllOrNothing: cfg.AllOrNothing,
 	})
 	r.limiter.Use(cfg.Rules)
 	r.names = ruleNames(cfg.Rules)
@@ -107,7 +106,6 @@ func Run(ctx context.Context, cfg Config) (*Summary, error) {
 type run struct {
 	cfg     Config
 	limiter *limiter.Limiter
-	tap     tap
 	json    rls.JSONWriter
 	names   [][]byte // of rules, as JSON, by index
 	answer  limiter.Answer
@@ -163,7 +161,6 @@ func (r *run) progress() {
 // decide decides on one line and writes what came of it. A decision that has
 // begun is brought to its end, so that none is counted and not written.
 func (r *run) decide(ctx context.Context, l *line) error {
-	r.tap.reset()
 	err := l.bad
 	if err == nil {
 		req := *l.request // others may be of the same text
@@ -175,12 +172,10 @@ func (r *run) decide(ctx context.Context, l *line) error {
 		if r.line, err = r.appendDecision(r.line[:0], l.at); err != nil {
 			return fmt.Errorf("%s:%d: %w", r.cfg.Name, l.number, err)
 		}
-		r.summary.decided(l.at, &r.answer, r.tap.asked)
+		r.summary.decided(l.at, &r.answer, len(r.cfg.KeyPrefix))
 	case errors.Is(err, limiter.ErrRequest):
 		r.line = appendFailure(r.line[:0], l.at, err)
 		r.summary.failed(l.at)
-	case r.tap.err != nil:
-		return fmt.Errorf("%s:%d: %w: %w", r.cfg.Name, l.number, limiter.ErrStore, r.tap.err)
 	default:
 		return fmt.Errorf("%s:%d: %w", r.cfg.Name, l.number, err)
 	}

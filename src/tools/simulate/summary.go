@@ -58,7 +58,7 @@ func (s *Summary) failed(at time.Time) {
 	s.Failed++
 }
 
-func (s *Summary) decided(at time.Time, a *limiter.Answer, asked []asked) {
+func (s *Summary) decided(at time.Time, a *limiter.Answer, prefix int) {
 	s.line(at)
 	if a.Over {
 		s.Over++
@@ -78,20 +78,20 @@ func (s *Summary) decided(at time.Time, a *limiter.Answer, asked []asked) {
 		}
 		if st.Op == algorithm.Charge && st.Amount > 0 {
 			for j := range st.Charges {
-				s.charge(at, &st.Charges[j], st.Amount, asked[j].key)
+				s.charge(at, &st.Charges[j], prefix)
 			}
 		}
-		asked = asked[len(st.Charges):]
 	}
 }
 
-func (s *Summary) charge(at time.Time, c *limiter.Charge, amount uint64, key []byte) {
+func (s *Summary) charge(at time.Time, c *limiter.Charge, prefix int) {
+	amount := c.Asked
 	f := &s.figures[len(s.rules)]
 	if c.Rule != nil {
 		f = &s.figures[c.Rule.Index]
 	}
 	f.hits += amount
-	f.busiest.add(key, amount)
+	f.busiest.add(c.Key[prefix:], amount)
 	if !c.Over {
 		f.admitted += amount
 	}
