@@ -15,24 +15,16 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Callers are told what is wrong by its class and its time, operators all of it.
-func TestHealthAudiences(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2026, 10, 1, 14, 0, 0, 0, time.FixedZone("CEST", 7200))
-	refused := rules.Problems{
-		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 3, Col: 5}, What: `unknown key "hunter2"`},
-		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 4, Col: 5}, What: `unknown key "hunter3"`},
-	}
-	lost := fmt.Errorf("Redis does not answer: %w", errors.New("dial tcp 10.1.2.3:6379: connection refused"))
-	slow := &slowPool{tooSlow("Redis", "REDIS_TIMEOUT", &remote.SlowError{
-		Store: "redis", Addr: "10.1.2.3:6379", Took: 60_700 * time.Microsecond, Timeout: 50 * time.Millisecond,
-	})}
-	for _, tt := range []struct {
-		name                      string
-		change                    func(*health)
-		callers, operators        string // the reason
-		callersNote, operatorNote string // of the components, joined; empty: not looked at
-	}{
+// audienceTest is a state of health, and what each audience reads about it.
+type audienceTest struct {
+	name                      string
+	change                    func(*health)
+	callers, operators        string // the reason
+	callersNote, operatorNote string // of the components, joined; empty: not looked at
+}
+
+func audienceTests(at time.Time, refused rules.Problems, lost, slow error) []audienceTest {
+	return []audienceTest{
 		{name: "well", change: func(h *health) {}},
 		{
 			name:      "the first rules are refused",
@@ -90,7 +82,22 @@ func TestHealthAudiences(t *testing.T) {
 			callers:   "divvy's port is not open",
 			operators: "the divvy port 10.1.2.3:8321 is taken",
 		},
-	} {
+	}
+}
+
+// Callers are told what is wrong by its class and its time, operators all of it.
+func TestHealthAudiences(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 10, 1, 14, 0, 0, 0, time.FixedZone("CEST", 7200))
+	refused := rules.Problems{
+		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 3, Col: 5}, What: `unknown key "hunter2"`},
+		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 4, Col: 5}, What: `unknown key "hunter3"`},
+	}
+	lost := fmt.Errorf("Redis does not answer: %w", errors.New("dial tcp 10.1.2.3:6379: connection refused"))
+	slow := &slowPool{tooSlow("Redis", "REDIS_TIMEOUT", &remote.SlowError{
+		Store: "redis", Addr: "10.1.2.3:6379", Took: 60_700 * time.Microsecond, Timeout: 50 * time.Millisecond,
+	})}
+	for _, tt := range audienceTests(at, refused, lost, slow) {
 		h := health{rules: ruleHealth{loaded: true, domains: 2}, onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}, note: func(time.Time) string { return "" }}
 		h.stores = []storeHealth{{name: "redis_pool", what: "Redis"}}
 		h.update(tt.change)

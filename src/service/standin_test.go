@@ -63,6 +63,52 @@ func (s *service) listening(rest string) func() bool {
 	}
 }
 
+// divvyHits is how many HITs of TestDivvyCommand are answered OK.
+const divvyHits = 6
+
+// divvyScrape is what a scrape shows after them; a star stands for any number.
+var divvyScrape = []string{
+	`divvy_errors_total{code="unknown"} 1`, `divvy_errors_total{code="unknown-command"} 1`,
+	`divvy_hit_duration_seconds_bucket{le="0.001"} *`, `divvy_hit_duration_seconds_bucket{le="0.002"} *`, `divvy_hit_duration_seconds_bucket{le="0.005"} *`,
+	`divvy_hit_duration_seconds_bucket{le="0.01"} *`, `divvy_hit_duration_seconds_bucket{le="0.1"} *`, `divvy_hit_duration_seconds_bucket{le="0.5"} *`,
+	fmt.Sprintf(`divvy_hit_duration_seconds_bucket{le="+Inf"} %d`, divvyHits), fmt.Sprintf(`divvy_hit_duration_seconds_count %d`, divvyHits),
+	`divvy_hits_total{rule_label="",status="accepted"} 1`, `divvy_hits_total{rule_label="",status="rejected"} 0`,
+	`divvy_hits_total{rule_label="closed",status="accepted"} 0`, `divvy_hits_total{rule_label="closed",status="rejected"} 1`,
+	`divvy_hits_total{rule_label="few",status="canary-accepted"} 3`, `divvy_hits_total{rule_label="few",status="canary-rejected"} 1`,
+	`divvy_hits_total{rule_label="rye",status="accepted"} 3`, `divvy_hits_total{rule_label="rye",status="rejected"} 1`,
+	`divvy_tcp_connections_total *`,
+}
+
+// checkDivvyScrape compares a scrape of `ratelimit divvy` with divvyScrape.
+func (s *service) checkDivvyScrape() {
+	s.t.Helper()
+	resp, err := http.Get("http://" + s.address("prometheus") + "/stats/divvy/?x=1")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close() // it was read
+	if err != nil || resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
+		s.t.Errorf("%s, %q, %v", resp.Status, resp.Header.Get("Content-Type"), err)
+	}
+	var figures []string
+	for line := range strings.Lines(string(body)) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "divvy_hit_duration_seconds_sum") {
+			figures = append(figures, line)
+		}
+	}
+	for i := range figures { // durations are as they are
+		if i < len(divvyScrape) && strings.HasSuffix(divvyScrape[i], "*") {
+			name, _, _ := strings.Cut(figures[i], " ")
+			figures[i] = name + " *"
+		}
+	}
+	if got, want := strings.Join(figures, "\n"), strings.Join(divvyScrape, "\n"); got != want {
+		s.t.Errorf("scraped\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestDivvyCommand(t *testing.T) {
 	statsd, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -83,43 +129,7 @@ func TestDivvyCommand(t *testing.T) {
 		}
 	}
 
-	resp, err := http.Get("http://" + s.address("prometheus") + "/stats/divvy/?x=1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close() // it was read
-	if err != nil || resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
-		t.Errorf("%s, %q, %v", resp.Status, resp.Header.Get("Content-Type"), err)
-	}
-	var figures []string
-	for line := range strings.Lines(string(body)) {
-		line = strings.TrimSpace(line)
-		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "divvy_hit_duration_seconds_sum") {
-			figures = append(figures, line)
-		}
-	}
-	const hits = 6
-	want := []string{
-		`divvy_errors_total{code="unknown"} 1`, `divvy_errors_total{code="unknown-command"} 1`,
-		`divvy_hit_duration_seconds_bucket{le="0.001"} *`, `divvy_hit_duration_seconds_bucket{le="0.002"} *`, `divvy_hit_duration_seconds_bucket{le="0.005"} *`,
-		`divvy_hit_duration_seconds_bucket{le="0.01"} *`, `divvy_hit_duration_seconds_bucket{le="0.1"} *`, `divvy_hit_duration_seconds_bucket{le="0.5"} *`,
-		fmt.Sprintf(`divvy_hit_duration_seconds_bucket{le="+Inf"} %d`, hits), fmt.Sprintf(`divvy_hit_duration_seconds_count %d`, hits),
-		`divvy_hits_total{rule_label="",status="accepted"} 1`, `divvy_hits_total{rule_label="",status="rejected"} 0`,
-		`divvy_hits_total{rule_label="closed",status="accepted"} 0`, `divvy_hits_total{rule_label="closed",status="rejected"} 1`,
-		`divvy_hits_total{rule_label="few",status="canary-accepted"} 3`, `divvy_hits_total{rule_label="few",status="canary-rejected"} 1`,
-		`divvy_hits_total{rule_label="rye",status="accepted"} 3`, `divvy_hits_total{rule_label="rye",status="rejected"} 1`,
-		`divvy_tcp_connections_total *`,
-	}
-	for i := range figures { // durations are as they are
-		if i < len(want) && strings.HasSuffix(want[i], "*") {
-			name, _, _ := strings.Cut(figures[i], " ")
-			figures[i] = name + " *"
-		}
-	}
-	if got, want := strings.Join(figures, "\n"), strings.Join(want, "\n"); got != want {
-		t.Errorf("scraped\n%s\nwant\n%s", got, want)
-	}
+	s.checkDivvyScrape()
 	for path, want := range map[string]int{"/stats/divvy": 200, "/healthcheck": 200, "/readyz": 200, "/": 404, "/metrics": 404} {
 		if code, _ := s.get("prometheus", path); code != want {
 			t.Errorf("%s: %d, want %d", path, code, want)
@@ -133,7 +143,7 @@ func TestDivvyCommand(t *testing.T) {
 	} {
 		counted[line] = true
 	}
-	received(t, statsd, counted, hits)
+	received(t, statsd, counted, divvyHits)
 
 	if log := s.log.String(); !strings.Contains(log, "bakery.ini:8:1): warm until noon") || !strings.Contains(log, "divvy 1.7.1 itself differs") {
 		t.Errorf("no comment, or no warning in\n%s", log)

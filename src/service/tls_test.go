@@ -48,32 +48,10 @@ func TestTLS(t *testing.T) {
 	if err := s.serving(good.Clone()); err != nil {
 		t.Error(err)
 	}
-	nobody := good.Clone()
-	nobody.Certificates = nil
-	if err := s.serving(nobody.Clone()); err == nil { // of what is said depends on who closes first
+	anonymous := good.Clone()
+	anonymous.Certificates = nil
+	if err := s.serving(anonymous.Clone()); err == nil { // the text depends on which side closes first
 		t.Error("answered without a certificate")
-	}
-	fetch := func(url string, cfg *tls.Config, token string) (int, string) {
-		t.Helper()
-		client := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg}, Timeout: 5 * time.Second}
-		defer client.CloseIdleConnections()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if token != "" {
-			req.Header.Set("Authorization", "Bearer "+token)
-		}
-		res, err := client.Do(req)
-		if err != nil {
-			return 0, err.Error()
-		}
-		defer func() { _ = res.Body.Close() }()
-		text, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return res.StatusCode, string(text)
 	}
 	for _, tt := range []struct {
 		url   string
@@ -82,58 +60,17 @@ func TestTLS(t *testing.T) {
 		code  int
 		want  string
 	}{
-		{"https://" + s.address("http") + "/healthcheck", nobody, "", 200, "OK"},
-		{"http://" + s.address("http") + "/healthcheck", nobody, "", 400, "HTTPS"},
+		{"https://" + s.address("http") + "/healthcheck", anonymous, "", 200, "OK"},
+		{"http://" + s.address("http") + "/healthcheck", anonymous, "", 400, "HTTPS"},
 		{"https://" + s.address("debug") + "/rlconfig", good, "sesame", 200, "d.ip"},
 		{"https://" + s.address("debug") + "/rlconfig", good, "shut", 401, "DEBUG_TOKEN"},
-		{"https://" + s.address("debug") + "/rlconfig", nobody, "sesame", 0, "certificate required"},
+		{"https://" + s.address("debug") + "/rlconfig", anonymous, "sesame", 0, "certificate required"},
 	} {
-		if code, text := fetch(tt.url, tt.cfg, tt.token); code != tt.code || !strings.Contains(text, tt.want) {
+		if code, text := fetch(t, tt.url, tt.cfg, tt.token); code != tt.code || !strings.Contains(text, tt.want) {
 			t.Errorf("%s: %d %q, want %d %q", tt.url, code, text, tt.code, tt.want)
 		}
 	}
-
-	// A pair that does not go together changes nothing, a good one all ports.
-	shown := func() string {
-		conn, err := tls.Dial("tcp", s.address("http"), nobody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
-		return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
-	}
-	other, err := os.ReadFile(c.Server.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(live.Cert, other, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.until("a half is refused", s.logged("the http port keeps its old certificates"))
-	if name := shown(); name != "live" {
-		t.Errorf("the server is %q", name)
-	}
-	key, err := os.ReadFile(c.Server.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(live.Key, key, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.until("the pair is taken", func() bool { return shown() == "server" })
-	s.until("by gRPC, too", s.logged("the grpc port has new certificates"))
-	if err := s.serving(good.Clone()); err != nil {
-		t.Error(err)
-	}
-	_, metrics := s.get("prometheus", "/metrics")
-	for _, want := range []string{`ratelimit_tls_certificate_expiry_timestamp_seconds{port="grpc"} `, `ratelimit_tls_reloads_total{port="http",result="success"} 1`, `ratelimit_tls_reloads_total{port="http",result="error"} `} {
-		if !strings.Contains(metrics, want) {
-			t.Errorf("no %s in the metrics", want)
-		}
-	}
-	if strings.Contains(s.log.String(), "sesame") {
-		t.Error("the token is in the log")
-	}
+	s.replaceCertificates(c, live, good, anonymous)
 }
 
 func TestTLSFilesAreChecked(t *testing.T) {
@@ -176,4 +113,74 @@ func TestReadyz(t *testing.T) {
 		t.Errorf("/livez while stopping: %d", code)
 	}
 	s.signals <- os.Interrupt
+}
+
+// replaceCertificates writes a pair that does not match, which changes nothing, and then a
+// good one, which all ports use.
+func (s *service) replaceCertificates(c *harness.Certificates, live harness.Pair, good, anonymous *tls.Config) {
+	t := s.t
+	shown := func() string {
+		conn, err := tls.Dial("tcp", s.address("http"), anonymous)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
+	}
+	other, err := os.ReadFile(c.Server.Cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(live.Cert, other, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.until("a half is refused", s.logged("the http port keeps its old certificates"))
+	if name := shown(); name != "live" {
+		t.Errorf("the server is %q", name)
+	}
+	key, err := os.ReadFile(c.Server.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(live.Key, key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the pair is taken", func() bool { return shown() == "server" })
+	s.until("by gRPC, too", s.logged("the grpc port has new certificates"))
+	if err := s.serving(good.Clone()); err != nil {
+		t.Error(err)
+	}
+	_, metrics := s.get("prometheus", "/metrics")
+	for _, want := range []string{`ratelimit_tls_certificate_expiry_timestamp_seconds{port="grpc"} `, `ratelimit_tls_reloads_total{port="http",result="success"} 1`, `ratelimit_tls_reloads_total{port="http",result="error"} `} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("no %s in the metrics", want)
+		}
+	}
+	if strings.Contains(s.log.String(), "sesame") {
+		t.Error("the token is in the log")
+	}
+}
+
+// fetch gets a page with a token, if it is not empty. A status of 0 comes with the error.
+func fetch(t *testing.T, url string, cfg *tls.Config, token string) (int, string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg}, Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(text)
 }

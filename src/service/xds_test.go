@@ -50,6 +50,17 @@ func launchXDS(t *testing.T, address string, vars ...string) *service {
 	}, vars...)...)
 }
 
+// inForce says whether the only rule of domain d allows perYear.
+func (s *service) inForce(perYear string) func() bool {
+	return func() bool {
+		_, body := s.get("debug", "/rlconfig")
+		if strings.HasPrefix(body, "# newer rules were refused at 20") {
+			_, body, _ = strings.Cut(body, "\n")
+		}
+		return body == "d.ip: unit=YEAR requests_per_unit="+perYear+", shadow_mode: false, quota_mode: false\n"
+	}
+}
+
 func TestXDS(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	l := listenLocal(t, "")
@@ -66,15 +77,7 @@ func TestXDS(t *testing.T) {
 			t.Errorf("request %d: got %d, want %d", i+1, got, want)
 		}
 	}
-	inForce := func(perYear string) func() bool {
-		return func() bool {
-			_, body := s.get("debug", "/rlconfig")
-			if strings.HasPrefix(body, "# newer rules were refused at 20") {
-				_, body, _ = strings.Cut(body, "\n")
-			}
-			return body == "d.ip: unit=YEAR requests_per_unit="+perYear+", shadow_mode: false, quota_mode: false\n"
-		}
-	}
+	inForce := s.inForce
 	m.Publish(t, "default", "v2", domain(5))
 	s.until("the new limit", inForce("5"))
 	m.Publish(t, "default", "v3", &configv3.RateLimitConfig{Name: "d"})

@@ -13,25 +13,17 @@ import (
 
 func TestTestCommand(t *testing.T) {
 	t.Chdir(t.TempDir())
-	write := func(name, text string) {
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("rules/a.yaml", oneRule)
-	write("rules/other/notes.md", "no rules")
-	write("bad-rules/a.yaml", "domain: d\ndescriptors:\n- kez: a\n")
-	write("good/a_test.yaml", "rules: ../rules\ntests:\n- {name: two pass, steps: [{ask: 'd: ip=1', expect: [OK, OK, OVER_LIMIT]}]}\n- {name: others pass, steps: [{ask: 'd: x=1', expect: OK}]}\n")
-	write("good/deep/b_test.yml", "rules: ../../rules/a.yaml\ntests: [{name: one passes, steps: [{ask: 'd: ip=1', expect: OK}]}]\n")
-	write("good/c.yaml", "is: no test\n")
-	write("fails/a_test.yaml", "rules: ../rules\ntests: [{name: three pass, steps: [{ask: 'd: ip=1', times: 3, expect: OK}]}]\n")
-	write("bad/a_test.yaml", "rules: ../rules\ntests: [{nam: x, steps: []}]\n")
-	write("bad/b_test.yaml", "rules: ../bad-rules\ntests: [{name: x, steps: [{ask: 'd: ip=1'}]}]\n")
-	write("beside/rules.yaml", oneRule)
-	write("beside/rules_test.yaml", "rules: .\ntests: [{name: beside, steps: [{ask: 'd: ip=1', expect: [OK, OK, OVER_LIMIT]}]}]\n")
+	writeFile(t, "rules/a.yaml", oneRule)
+	writeFile(t, "rules/other/notes.md", "no rules")
+	writeFile(t, "bad-rules/a.yaml", "domain: d\ndescriptors:\n- kez: a\n")
+	writeFile(t, "good/a_test.yaml", "rules: ../rules\ntests:\n- {name: two pass, steps: [{ask: 'd: ip=1', expect: [OK, OK, OVER_LIMIT]}]}\n- {name: others pass, steps: [{ask: 'd: x=1', expect: OK}]}\n")
+	writeFile(t, "good/deep/b_test.yml", "rules: ../../rules/a.yaml\ntests: [{name: one passes, steps: [{ask: 'd: ip=1', expect: OK}]}]\n")
+	writeFile(t, "good/c.yaml", "is: no test\n")
+	writeFile(t, "fails/a_test.yaml", "rules: ../rules\ntests: [{name: three pass, steps: [{ask: 'd: ip=1', times: 3, expect: OK}]}]\n")
+	writeFile(t, "bad/a_test.yaml", "rules: ../rules\ntests: [{nam: x, steps: []}]\n")
+	writeFile(t, "bad/b_test.yaml", "rules: ../bad-rules\ntests: [{name: x, steps: [{ask: 'd: ip=1'}]}]\n")
+	writeFile(t, "beside/rules.yaml", oneRule)
+	writeFile(t, "beside/rules_test.yaml", "rules: .\ntests: [{name: beside, steps: [{ask: 'd: ip=1', expect: [OK, OK, OVER_LIMIT]}]}]\n")
 	for _, tt := range []struct {
 		args string
 		code int
@@ -97,5 +89,16 @@ func TestTestCommand(t *testing.T) {
 func TestExampleTests(t *testing.T) {
 	if code, out, errOut := call(t, "ratelimit", "test", filepath.Join(top, "examples", "ratelimit", "tests")); code != 0 || !strings.HasPrefix(out, "ok    ") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+}
+
+// writeFile writes a file and makes its directory.
+func writeFile(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
