@@ -1,9 +1,9 @@
-// Package bench loads a server of Envoy's RateLimitService v3 with calls and
-// says how it stood: rate, latency, answers, CPU time.
+// Package bench calls a server of Envoy's RateLimitService v3 and measures rate, latency,
+// answers and CPU time.
 //
-// The generator shares the machine with what it measures, so it spends little
-// on a call: requests are marshalled before the run, of an answer only the
-// overall code is read. What remains is grpc-go's client.
+// The generator often shares the machine with the server, so a call costs it little: requests
+// are marshalled before the run, and only the overall code of an answer is read. What remains
+// is grpc-go's client.
 package bench
 
 import (
@@ -12,12 +12,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/credentials"
 )
 
-// Config says what is sent to whom, and how fast.
+// Config configures a run.
 type Config struct {
 	// Addr is host:port or unix:///path; required.
 	Addr string
@@ -25,46 +26,45 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	// Connections to open, 1 to 1,000.
 	Connections int
-	// InFlight is how many calls each connection has under way at most; those
-	// of all connections together are at most 10,000.
+	// InFlight is the largest number of calls under way on each connection, and at most 10,000
+	// on all together.
 	InFlight int
-	// Rate is how many calls a second are due, whatever becomes of them (an
-	// open loop), up to 1,000,000. 0: each call starts when the one before it
-	// ends (a closed loop).
+	// Rate is how many calls a second are due, however long they take (an open loop), up to
+	// 1,000,000. 0: each call starts when the one before it ends (a closed loop).
 	Rate float64
-	// Duration and Requests end the run, whichever comes first; 0: that one
-	// does not. Neither counts the warmup.
+	// Duration and Requests end the run, whichever comes first; 0 is no limit. Neither
+	// includes the warmup.
 	Duration time.Duration
 	Requests uint64
-	// Warmup is how long calls are made that do not count; 0: none.
+	// Warmup is the time before the run with calls that are not measured; 0: none.
 	Warmup time.Duration
-	// Timeout is how long a call may take once it has started.
+	// Timeout bounds each call from its start.
 	Timeout time.Duration
-	// Seed decides which keys are asked about; equal seeds give equal requests.
+	// Seed chooses the keys; equal seeds give equal requests.
 	Seed uint64
 
-	// Workload says what is asked; see Workloads.
+	// Workload is one of Workloads.
 	Workload string
-	// Domain and Key are those of the requests that a workload makes.
+	// Domain and Key are those of a workload's requests.
 	Domain, Key string
-	// Keys is how many values of Key there are, 1 to 1,000,000.
+	// Keys is the number of values of Key, 1 to 1,000,000.
 	Keys int
-	// RequestsFile names a file of requests to send instead of a workload's.
+	// RequestsFile is a file of requests, instead of a workload.
 	RequestsFile string
 
-	// Processes whose CPU time is taken, besides our own.
+	// Processes whose CPU time is measured, besides this one.
 	Processes []Process
-	// Progress, if set, is told once a second how far the run has come.
+	// Progress, if not nil, is called once a second.
 	Progress func(Progress)
 }
 
-// Process is a process on this machine, and what to call it.
+// Process is a process on this machine, and its name in the result.
 type Process struct {
 	Name string
 	PID  int
 }
 
-// Progress is how far a run has come.
+// Progress is the state of a run.
 type Progress struct {
 	Warmup   bool
 	Elapsed  time.Duration
@@ -73,8 +73,7 @@ type Progress struct {
 	Errors   uint64
 }
 
-// Caps. Beyond them it is memory and file descriptors of the generator that
-// are measured.
+// Beyond these limits a run measures the memory and file descriptors of the generator.
 const (
 	maxConnections = 1000
 	maxInFlight    = 10_000
@@ -112,7 +111,7 @@ func (c *Config) check() error {
 	if n := c.Connections * c.InFlight; errors.Join(problems...) == nil && n > maxInFlight {
 		problems = append(problems, fmt.Errorf("%d connections with %d calls in flight each: must be %d together at most", c.Connections, c.InFlight, maxInFlight))
 	}
-	if !(c.Rate >= 0 && c.Rate <= maxRate) { // also not a number
+	if !(c.Rate >= 0 && c.Rate <= maxRate) { // true for NaN
 		problems = append(problems, fmt.Errorf("rate %v: must be above 0 and at most %v", c.Rate, maxRate))
 	}
 	if c.Requests > maxRequests {
@@ -145,10 +144,9 @@ func (c *Config) check() error {
 
 var errEnded = errors.New("bench: ended before anything was measured")
 
-// Run makes the calls and returns what came of them. When ctx ends, no further
-// call starts, and the result is that of the run so far. Both a Result and an
-// error are returned if calls were made and the result says less than it should:
-// every call failed, or a process is gone.
+// Run makes the calls and returns the result. When ctx ends, no further call starts, and the
+// result is that of the run so far. If every call failed, or a process is gone, Run returns
+// both a Result and an error.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
@@ -163,7 +161,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	conns, err := dial(ctx, &cfg)
 	defer func() {
 		for _, c := range conns {
-			_ = c.Close() // nothing is lost with it
+			_ = c.Close() // no call is under way
 		}
 	}()
 	switch {
@@ -176,7 +174,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	defer done()
 
 	if cfg.Warmup > 0 {
-		// Its calls have numbers of their own, so it asks about other keys.
+		// Its calls have other numbers, and so other keys.
 		p := phase{from: 1 << 63, lasts: cfg.Warmup, rate: cfg.Rate, sleep: sleep}
 		work, tallies := workers(&cfg, conns, l)
 		watched := watch(&cfg, true, tallies)
@@ -207,7 +205,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if r.OpenLoop != nil {
 		r.OpenLoop.Unsent = p.unsent
 	}
-	r.charge(cfg.Processes, before, after)
+	r.setCPU(cfg.Processes, before, after)
 	switch {
 	case gone != nil:
 		return r, fmt.Errorf("bench: %w", gone)
@@ -219,9 +217,9 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	return r, nil
 }
 
-// workers makes the callers of all connections, and one tally for each
-// connection: one for each caller would spread over more memory than the caches
-// hold, and two callers seldom want it in the same instant.
+// workers returns the workers of all connections, and a tally for each connection: tallies of
+// each worker would take more memory than the caches hold, and workers of a connection rarely
+// use theirs at the same instant.
 func workers(cfg *Config, conns []*connection, l *load) ([]worker, []*tally) {
 	var all []worker
 	tallies := make([]*tally, len(conns))
@@ -239,16 +237,16 @@ func watch(cfg *Config, warmup bool, tallies []*tally) (stop func()) {
 	if cfg.Progress == nil {
 		return func() {}
 	}
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
+	ctx, cancel := context.WithCancel(context.Background())
+	var reporter sync.WaitGroup
+	reporter.Go(func() {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		begun := time.Now()
 		last, lastAt := uint64(0), begun
 		for {
 			select {
-			case <-done:
+			case <-ctx.Done():
 				return
 			case <-tick.C:
 			}
@@ -263,9 +261,9 @@ func watch(cfg *Config, warmup bool, tallies []*tally) (stop func()) {
 			last, lastAt = p.Requests, now
 			cfg.Progress(p)
 		}
-	}()
+	})
 	return func() {
-		close(done)
-		<-ended
+		cancel()
+		reporter.Wait()
 	}
 }

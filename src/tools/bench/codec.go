@@ -8,22 +8,20 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// message is a request as it goes on the wire. Any number of calls may send it
-// at a time: gRPC only reads it, and to free it does nothing.
+// message is a marshalled request. Several calls may send it at a time: gRPC only reads it.
 type message struct{ buffers mem.BufferSlice }
 
 func newMessage(wire []byte) message {
 	return message{mem.BufferSlice{mem.SliceBuffer(wire)}}
 }
 
-// answer is what is read of a response.
+// answer is the part of a response that is read.
 type answer struct{ code pb.RateLimitResponse_Code }
 
 // codec sends *message as it is and reads *answer.
 type codec struct{}
 
-// Name is empty so that the content type is application/grpc, which is what
-// Envoy sends.
+// Name is empty so that the content type is application/grpc, as Envoy sends it.
 func (codec) Name() string { return "" }
 
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
@@ -50,8 +48,8 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return err
 }
 
-// overallCode finds overall_code in a RateLimitResponse. It reads every response
-// that protobuf reads, and some more, as it looks into no message within it.
+// overallCode returns overall_code of a RateLimitResponse. It does not check the messages
+// within the response.
 func overallCode(wire []byte) (pb.RateLimitResponse_Code, error) {
 	const field = 1
 	var code pb.RateLimitResponse_Code

@@ -14,11 +14,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// connectTimeout is how long each connection may take to come up.
+// connectTimeout bounds the making of each connection.
 const connectTimeout = 5 * time.Second
 
-// window is the flow control window of connections and calls. It is fixed, as
-// grpc-go's own sends the server pings to find a better one.
+// window is the flow control window of connections and calls. It is fixed, because grpc-go
+// pings the server to find a better one.
 const window = 1 << 20
 
 // connection is one connection to the server.
@@ -27,8 +27,7 @@ type connection struct {
 	timeout time.Duration
 }
 
-// dial opens all connections. Those that it returns are the caller's to close,
-// also beside an error.
+// dial opens all connections. The caller closes those it returns, also with an error.
 func dial(ctx context.Context, cfg *Config) ([]*connection, error) {
 	creds := cfg.Credentials
 	if creds == nil {
@@ -54,14 +53,14 @@ func dial(ctx context.Context, cfg *Config) ([]*connection, error) {
 	return conns, nil
 }
 
-// reach connects. Only a call learns why that fails, so it makes one, which
-// charges nobody; what the server answers does not matter.
+// reach connects. It makes a call, since only a call returns why a connection failed. It
+// ignores the answer.
 func reach(ctx context.Context, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
 	switch status.Code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled: // most likely nobody answered
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled: // probably no server answered
 		if conn.GetState() != connectivity.Ready {
 			return err
 		}
@@ -69,7 +68,7 @@ func reach(ctx context.Context, conn *grpc.ClientConn) error {
 	return nil
 }
 
-// caller makes calls one after the other.
+// caller returns a function that makes one call at a time.
 func (c *connection) caller(l *load, seed uint64) caller {
 	pick := l.picker(seed, len(l.messages))
 	opts := []grpc.CallOption{grpc.ForceCodecV2(codec{})}
@@ -78,9 +77,6 @@ func (c *connection) caller(l *load, seed uint64) caller {
 		ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 		defer cancel()
 		err := c.Invoke(ctx, pb.RateLimitService_ShouldRateLimit_FullMethodName, &l.messages[pick(n)], &a, opts...)
-		if err != nil {
-			return outcome{failed: status.Code(err), err: err}
-		}
-		return outcome{failed: codes.OK, answer: a.code}
+		return outcome{answer: a.code, err: err}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // tick is the unit of /proc/<pid>/stat: USER_HZ is 100 wherever Go runs on Linux.
 const tick = 10 * time.Millisecond
 
-// cpuTimes returns the CPU time that each process has used, and last our own.
+// cpuTimes returns the CPU time of each process, and then of this one. -1 is unknown.
 func cpuTimes(processes []Process) ([]time.Duration, error) {
 	times := make([]time.Duration, len(processes)+1)
 	var problems []error
@@ -39,8 +39,8 @@ func cpuTimes(processes []Process) ([]time.Duration, error) {
 	return times, errors.Join(problems...)
 }
 
-// statTime is utime and stime, fields 14 and 15 of proc_pid_stat(5), together.
-// Field 2 is the program's name in parentheses and may hold anything.
+// statTime returns the sum of utime and stime, fields 14 and 15 of proc_pid_stat(5). Field 2
+// is the program's name in parentheses and may hold any text.
 func statTime(stat []byte) (time.Duration, error) {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // from field 3
 	if len(fields) < 13 {

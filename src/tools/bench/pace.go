@@ -9,16 +9,16 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
-// caller makes the n-th call and waits for its end.
+// caller makes the n-th call and returns its outcome.
 type caller func(n uint64) outcome
 
-// outcome is what came of a call.
+// outcome is the answer to a call, or its error.
 type outcome struct {
-	failed codes.Code // OK: there is an answer
 	answer pb.RateLimitResponse_Code
-	err    error // of a call that failed
+	err    error
 }
 
 // worker makes calls, one at a time.
@@ -27,39 +27,37 @@ type worker struct {
 	tally *tally // shared by some workers
 }
 
-// phase is a stretch of calls: the warmup, or what is measured. Calls are
-// numbered in the order in which they start, whoever makes them, so that the
-// requests of a phase do not depend on who is how fast.
+// phase is a series of calls: the warmup, or the measured run. Calls are numbered in the order
+// in which they start, so the requests of a phase do not depend on the speed of workers.
 //
-// In an open loop call n is due n/rate seconds after the beginning. When all
-// workers are busy at that instant it starts late, and is measured from when it
-// was due all the same: a server that stalls for a second would else be seen by
-// no more calls than there are workers.
+// In an open loop call n is due n/rate seconds after the start. If all workers are busy then,
+// it starts late, but its latency starts when it was due. Otherwise only as many calls as there
+// are workers would show that a server stalled for a second.
 type phase struct {
 	from  uint64        // number of the first call
-	calls uint64        // how many there are at most; 0: no limit
-	lasts time.Duration // no call is due, in a closed loop none starts, later; 0: no limit
+	calls uint64        // the largest number of calls; 0: no limit
+	lasts time.Duration // no call is due (open loop) or starts (closed loop) later; 0: no limit
 	rate  float64       // calls due a second; 0: a closed loop
 	grace time.Duration // how much later a late call may start
 	sleep func(time.Duration)
 
 	begun  time.Time
 	taken  atomic.Uint64
-	turn   chan struct{} // open loop: full while somebody waits for the next call to be due
-	unsent uint64        // open loop: calls that were due and never started; once run has returned
-	cut    time.Duration // guarded by turn: when the rest of the calls was given up; 0: it was not
+	turn   chan struct{} // open loop: full while a worker waits until the next call is due
+	unsent uint64        // open loop: calls that were due and never started; set when run returns
+	cut    time.Duration // guarded by turn: when the other calls were dropped; 0: they were not
 }
 
 const (
-	// nap is the longest sleep, so that the end of a context is noticed.
+	// nap is the longest sleep between two checks of the context.
 	nap = 50 * time.Millisecond
-	// breath is what a worker of a closed loop waits after a call for which
-	// there was no connection, which fails at once.
+	// breath is the wait of a closed loop's worker after a call without a connection, which
+	// fails at once.
 	breath = 10 * time.Millisecond
 )
 
-// run has the workers make the calls, and returns how long that took, until the
-// last one's end. When ctx ends no further call starts.
+// run makes the calls, and returns the time from the start to the end of the last one. When ctx
+// ends no further call starts.
 func (p *phase) run(ctx context.Context, workers []worker) time.Duration {
 	p.turn = make(chan struct{}, 1)
 	p.begun = time.Now()
@@ -71,7 +69,7 @@ func (p *phase) run(ctx context.Context, workers []worker) time.Duration {
 	}
 	wg.Wait()
 	took := time.Since(p.begun)
-	if !stop() { // what came due since, while calls under way were waited for, nobody meant to send
+	if !stop() { // calls that became due after the interrupt are not unsent
 		p.cut = min(p.cut, <-ended)
 	}
 	if due, taken := p.dueBy(p.cut), p.taken.Load(); due > taken {
@@ -92,13 +90,13 @@ func (p *phase) work(ctx context.Context, w worker) {
 		}
 		out := w.call(p.from + n)
 		w.tally.add(out, time.Since(due), late)
-		if out.failed == codes.Unavailable && p.rate == 0 {
+		if p.rate == 0 && status.Code(out.err) == codes.Unavailable {
 			time.Sleep(breath)
 		}
 	}
 }
 
-// next takes the next call and returns once it is due; not ok: there is none.
+// next returns the next call once it is due. ok is false if there is none.
 func (p *phase) next(ctx context.Context) (n uint64, due time.Time, ok bool) {
 	if p.rate > 0 {
 		return p.nextDue(ctx)
@@ -140,7 +138,7 @@ func (p *phase) nextDue(ctx context.Context) (n uint64, due time.Time, ok bool) 
 	}
 }
 
-// dueBy is how many calls are due so long after the beginning.
+// dueBy returns how many calls are due that long after the start.
 func (p *phase) dueBy(after time.Duration) uint64 {
 	if p.lasts > 0 {
 		after = min(after, p.lasts)

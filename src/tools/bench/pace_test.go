@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // served runs a phase against a server that answers after what service says of
@@ -201,7 +202,7 @@ func TestBreath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTally()
 		p := phase{lasts: time.Second}
-		p.run(t.Context(), []worker{{tally: tl, call: func(uint64) outcome { return outcome{failed: codes.Unavailable} }}})
+		p.run(t.Context(), []worker{{tally: tl, call: func(uint64) outcome { return outcome{err: status.Error(codes.Unavailable, "x")} }}})
 		if requests, errs := tl.counts(); requests != 100 || errs != 100 {
 			t.Errorf("%d calls, %d errors", requests, errs)
 		}

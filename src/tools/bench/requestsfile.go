@@ -27,7 +27,7 @@ func (l *load) readFile(path string) error {
 }
 
 // read adds the requests of a file with one RateLimitRequest, as proto3 JSON,
-// on each line. Blank lines are passed over.
+// on each line. It skips blank lines.
 func (l *load) read(name string, r io.Reader) error {
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, maxLine)
@@ -56,11 +56,10 @@ func (l *load) read(name string, r io.Reader) error {
 	return nil
 }
 
-// place is how most of protojson's problems begin; the line is always the first,
-// since it sees only one.
+// place is the beginning of most errors of protojson, which sees one line only.
 var place = regexp.MustCompile(`^(?:syntax error )?\(line 1:(\d+)\): `)
 
 func jsonProblem(err error) string {
-	text := strings.TrimSpace(strings.TrimPrefix(err.Error(), "proto:")) // any of two kinds of blank is between
+	text := strings.TrimSpace(strings.TrimPrefix(err.Error(), "proto:")) // a blank or a no-break space follows
 	return place.ReplaceAllString(text, "column $1: ")
 }

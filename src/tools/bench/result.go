@@ -18,42 +18,41 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Result is what came of a run. As JSON its fields are for programs to rely on:
-// there may be more of them one day, but none goes away or changes its meaning.
+// Result is the outcome of a run. Programs may rely on its fields in JSON: later versions may
+// add fields, but do not remove them or change their meaning.
 type Result struct {
-	// Address, Workload (a name of Workloads, or that of the file), Keys (1 for
-	// workloads with one value, 0 for a file), Seed, Connections and InFlight (of
-	// each connection) repeat the Config.
+	// These repeat the Config. Workload is a name of Workloads or of the file. Keys is 1 for
+	// workloads with one value, and 0 for a file. InFlight is per connection.
 	Address     string `json:"address"`
 	Workload    string `json:"workload"`
 	Keys        int    `json:"keys"`
 	Seed        uint64 `json:"seed"`
 	Connections int    `json:"connections"`
 	InFlight    int    `json:"in_flight"`
-	// Interrupted: the run was ended from outside.
+	// Interrupted is true if the context ended the run.
 	Interrupted bool `json:"interrupted"`
-	// Requests is how many calls were made, Seconds the time from the start of
-	// the first to the end of the last, Rate the answers a second.
+	// Requests is the number of calls, Seconds the time from the start of the first to the
+	// end of the last, Rate the answers a second.
 	Requests uint64  `json:"requests"`
 	Seconds  float64 `json:"seconds"`
 	Rate     float64 `json:"rate"`
-	// Latency is that of all calls, also those that failed.
+	// Latency includes calls that failed.
 	Latency Latency `json:"latency_us"`
-	// Answers by overall code: OK, OVER_LIMIT, and UNKNOWN, which also stands
-	// for codes that have no name. Errors by the name of the gRPC code, those
-	// only that came up; FirstError is one of them in full.
+	// Answers are counted by overall code: OK, OVER_LIMIT, and UNKNOWN, which includes codes
+	// without a name. Errors are counted by the name of their gRPC code; FirstError is one in
+	// full.
 	Answers    map[string]uint64 `json:"answers"`
 	Errors     map[string]uint64 `json:"errors"`
 	FirstError string            `json:"first_error,omitempty"`
-	// OpenLoop is there if calls were made at a rate.
+	// OpenLoop is nil unless calls were made at a rate.
 	OpenLoop *OpenLoop `json:"open_loop,omitempty"`
-	// CPU by the name of the process.
+	// CPU is the CPU time by the name of the process.
 	CPU map[string]CPU `json:"cpu"`
-	// Generator is our own; nil where it is unknown.
+	// Generator is the CPU time of this process; nil where it is unknown.
 	Generator *CPU `json:"generator,omitempty"`
 }
 
-// Latency is in microseconds, and right to 0.1 %. In an open loop it begins when
+// Latency is in microseconds, with an error of at most 0.1 %. In an open loop it starts when
 // the call was due.
 type Latency struct {
 	Mean float64 `json:"mean"`
@@ -64,12 +63,12 @@ type Latency struct {
 	Max  int64   `json:"max"`
 }
 
-// OpenLoop says how well the generator kept to its rate.
+// OpenLoop is how well the generator kept its rate.
 type OpenLoop struct {
 	Rate   float64 `json:"rate"`      // calls due a second
 	Late   uint64  `json:"late"`      // calls that started more than 1 ms late
 	Behind int64   `json:"behind_us"` // the latest start
-	Unsent uint64  `json:"unsent"`    // calls that were due and never made; no latency tells of them
+	Unsent uint64  `json:"unsent"`    // calls that were due and never made; Latency does not include them
 }
 
 // CPU is the time that a process spent in the measured interval.
@@ -95,13 +94,21 @@ func newResult(cfg *Config, l *load, t *tally, took time.Duration) *Result {
 		Errors:  make(map[string]uint64),
 		CPU:     make(map[string]CPU),
 	}
+	for _, name := range pb.RateLimitResponse_Code_name {
+		r.Answers[name] = 0
+	}
 	for c, n := range t.answers {
-		r.Answers[pb.RateLimitResponse_Code(c).String()] = n
+		name, known := pb.RateLimitResponse_Code_name[int32(c)]
+		if !known {
+			name = pb.RateLimitResponse_UNKNOWN.String()
+		}
+		r.Answers[name] += n
 	}
 	for c, n := range t.failures {
-		if n > 0 {
-			r.Errors[codeName(codes.Code(c))] = n
+		if c > codes.Unauthenticated { // the last code that has a name
+			c = codes.Unknown
 		}
+		r.Errors[codeName(c)] += n
 	}
 	if cfg.Rate > 0 {
 		r.OpenLoop = &OpenLoop{Rate: cfg.Rate, Late: t.late, Behind: t.behind.Microseconds()}
@@ -117,11 +124,11 @@ func newResult(cfg *Config, l *load, t *tally, took time.Duration) *Result {
 	return r
 }
 
-// codeName is the name that gRPC's own documents use.
+// codeName returns the name of a code in gRPC's documents.
 func codeName(c codes.Code) string { return code.Code(c).String() }
 
-// charge notes the CPU time between two readings of cpuTimes; -1 is unknown.
-func (r *Result) charge(processes []Process, before, after []time.Duration) {
+// setCPU sets the CPU times from two readings of cpuTimes; -1 is unknown.
+func (r *Result) setCPU(processes []Process, before, after []time.Duration) {
 	spent := func(i int) (c CPU, ok bool) {
 		if i >= len(after) || before[i] < 0 || after[i] < 0 || r.Requests == 0 {
 			return c, false
@@ -141,7 +148,7 @@ func (r *Result) charge(processes []Process, before, after []time.Duration) {
 	}
 }
 
-// Write writes r for people.
+// Write writes r as text.
 func (r *Result) Write(w io.Writer) error {
 	var b strings.Builder
 	loop := "closed loop"
@@ -204,13 +211,13 @@ func (c CPU) row(name string) []string {
 	return []string{name, fmt.Sprintf("%.2f", c.Seconds), fmt.Sprintf("%.2f", c.PerRequest)}
 }
 
-// table writes rows under a head, and a blank line.
+// table writes a head, rows and a blank line.
 func table(b *strings.Builder, head []string, rows ...[]string) {
 	w := tabwriter.NewWriter(b, 10, 0, 2, ' ', tabwriter.AlignRight)
 	for _, row := range slices.Concat([][]string{head}, rows) {
 		fmt.Fprintln(w, strings.Join(row, "\t")+"\t")
 	}
-	_ = w.Flush() // a strings.Builder takes everything
+	_ = w.Flush() // a strings.Builder returns no errors
 	b.WriteByte('\n')
 }
 

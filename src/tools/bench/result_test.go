@@ -19,9 +19,9 @@ func sample() *tally {
 		out := outcome{answer: ok}
 		switch {
 		case i >= 960:
-			out = outcome{failed: codes.DeadlineExceeded, err: status.Error(codes.DeadlineExceeded, "too late")}
+			out = outcome{err: status.Error(codes.DeadlineExceeded, "too late")}
 		case i >= 951:
-			out = outcome{failed: 99, err: status.Error(99, "odd")}
+			out = outcome{err: status.Error(99, "odd")}
 		case i == 950:
 			out.answer = 7
 		case i >= 700:
@@ -74,7 +74,7 @@ func TestResult(t *testing.T) {
 	r.Interrupted = true
 	r.OpenLoop.Unsent = 3
 	ms := time.Millisecond
-	r.charge(cfg.Processes, []time.Duration{500 * ms, 0, 70 * ms, ms}, []time.Duration{2000 * ms, 20 * ms, -1, 251*ms + 120*time.Microsecond})
+	r.setCPU(cfg.Processes, []time.Duration{500 * ms, 0, 70 * ms, ms}, []time.Duration{2000 * ms, 20 * ms, -1, 251*ms + 120*time.Microsecond})
 	if r.Generator == nil || r.Generator.PID == 0 {
 		t.Fatal("nothing of the generator")
 	}
@@ -97,7 +97,7 @@ func TestResult(t *testing.T) {
 
 func TestResultOfNothing(t *testing.T) {
 	r := newResult(&Config{Addr: "a:1", Connections: 1, InFlight: 1}, &load{name: "hot", keys: 1}, newTally(), 0)
-	r.charge(nil, []time.Duration{0}, []time.Duration{time.Second})
+	r.setCPU(nil, []time.Duration{0}, []time.Duration{time.Second})
 	got, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

@@ -4,5 +4,5 @@ package bench
 
 import "time"
 
-// newSleep returns a sleep, and what ends its use.
+// newSleep returns a sleep, and a function that ends its use.
 func newSleep() (sleep func(time.Duration), done func()) { return time.Sleep, func() {} }

@@ -7,50 +7,43 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
-// tally counts what came of calls. It is safe for concurrent use.
+// tally counts the outcomes of calls. It is safe for concurrent use.
 type tally struct {
 	mu       sync.Mutex              // guards what follows
 	took     *hdrhistogram.Histogram // µs, of every call
-	answers  [3]uint64               // by overall code
-	failures [int(codes.Unauthenticated) + 1]uint64
+	answers  map[pb.RateLimitResponse_Code]uint64
+	failures map[codes.Code]uint64
 	first    error         // of the first call that failed
 	late     uint64        // calls that started more than lateAfter late
 	behind   time.Duration // the latest start
 }
 
-// lateAfter is the delay from which a start is called late: above what timers
-// and schedulers take of their own.
+// lateAfter is the delay above which a start counts as late. Timers and schedulers are faster.
 const lateAfter = time.Millisecond
 
-// longest is the longest time that is told from longer ones.
+// longest is recorded for all calls that take longer.
 const longest = time.Hour
 
 func newTally() *tally {
-	return &tally{took: hdrhistogram.New(1, longest.Microseconds(), 3)}
+	return &tally{
+		took:     hdrhistogram.New(1, longest.Microseconds(), 3),
+		answers:  make(map[pb.RateLimitResponse_Code]uint64),
+		failures: make(map[codes.Code]uint64),
+	}
 }
 
 func (t *tally) add(out outcome, took, late time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_ = t.took.RecordValue(min(took, longest).Microseconds()) // fails above longest only
-	switch {
-	case out.failed == codes.OK:
-		code := out.answer
-		if code < 0 || int(code) >= len(t.answers) {
-			code = pb.RateLimitResponse_UNKNOWN
-		}
-		t.answers[code]++
-	default:
-		code := out.failed
-		if int(code) >= len(t.failures) {
-			code = codes.Unknown
-		}
-		t.failures[code]++
-		if t.first == nil {
-			t.first = out.err
-		}
+	if out.err == nil {
+		t.answers[out.answer]++
+	} else {
+		t.failures[status.Code(out.err)]++
+		t.setFirst(out.err)
 	}
 	if late > lateAfter {
 		t.late++
@@ -58,25 +51,31 @@ func (t *tally) add(out outcome, took, late time.Duration) {
 	t.behind = max(t.behind, late)
 }
 
+func (t *tally) setFirst(err error) {
+	if t.first == nil {
+		t.first = err
+	}
+}
+
 // counts returns how many calls ended, and how many of them failed.
 func (t *tally) counts() (requests, errs uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, n := range t.failures {
-		errs += n
-	}
+	errs = sum(t.failures)
 	return t.answered() + errs, errs
 }
 
-// answered is for who holds mu, or is alone.
-func (t *tally) answered() (n uint64) {
-	for _, a := range t.answers {
-		n += a
+// answered returns how many calls were answered. The caller holds mu, or owns t.
+func (t *tally) answered() uint64 { return sum(t.answers) }
+
+func sum[K comparable](counts map[K]uint64) (total uint64) {
+	for _, n := range counts {
+		total += n
 	}
-	return n
+	return total
 }
 
-// merge adds what other has counted. Both are at rest.
+// merge adds the counts of other. No call may be under way.
 func (t *tally) merge(other *tally) {
 	t.took.Merge(other.took)
 	for i, n := range other.answers {
@@ -85,9 +84,7 @@ func (t *tally) merge(other *tally) {
 	for i, n := range other.failures {
 		t.failures[i] += n
 	}
-	if t.first == nil {
-		t.first = other.first
-	}
+	t.setFirst(other.first)
 	t.late += other.late
 	t.behind = max(t.behind, other.behind)
 }

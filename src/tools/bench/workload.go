@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Workloads are the names of what can be asked.
+// Workloads are the names of all workloads.
 var Workloads = []string{"hot", "uniform", "zipf", "multi", "overlimit", "nomatch"}
 
 // noRuleKey is the key of nomatch.
@@ -23,14 +23,14 @@ const zipfExponent = 1.1
 // perRequest is how many descriptors a request of multi has.
 const perRequest = 4
 
-// Caps on the requests of a run, in bytes: all messages, with what each costs
-// besides. A million short ones fit.
+// maxMessages bounds all messages of a run, in bytes, each with messageCost. A million short
+// ones fit.
 const (
 	maxMessages = 128 << 20
 	messageCost = 64
 )
 
-// load is what is sent: messages, and which of them each call sends.
+// load is the messages to send, and which of them each call sends.
 type load struct {
 	name     string
 	keys     int // values of the key; 0: unknown
@@ -40,8 +40,7 @@ type load struct {
 	picker   picker
 }
 
-// newLoad marshals all requests that the run will send, each of which holds one
-// key, or four.
+// newLoad marshals all requests of the run.
 func newLoad(cfg *Config) (*load, error) {
 	if cfg.RequestsFile != "" {
 		l := &load{name: cfg.RequestsFile, most: maxMessages, picker: inTurn}
@@ -75,7 +74,7 @@ func newLoad(cfg *Config) (*load, error) {
 	return l, nil
 }
 
-// request asks about as many descriptors as there are values.
+// request returns a request with a descriptor for each value.
 func request(domain, key string, values ...string) *pb.RateLimitRequest {
 	msg := &pb.RateLimitRequest{Domain: domain}
 	for _, v := range values {
@@ -98,9 +97,9 @@ func (l *load) add(msg *pb.RateLimitRequest) error {
 	return nil
 }
 
-// picker returns a function from the number of a call to the index of what it
-// sends, below count, for one goroutine at a time. What that returns depends on
-// no earlier calls: whichever worker makes a call, it sends the same.
+// picker returns a function from the number of a call to the index of its message, below
+// count, for one goroutine at a time. The result does not depend on earlier calls, so it is the
+// same for all workers.
 type picker func(seed uint64, count int) func(call uint64) int
 
 func inTurn(_ uint64, count int) func(uint64) int {
