@@ -87,7 +87,7 @@ func clusterFailover(t *testing.T, s *store) outage {
 		},
 		restore: func() {
 			old.Restart(t)
-			s.cluster.Settle(t)
+			s.cluster.AwaitStable(t)
 			timeout(patient)
 		},
 	}

@@ -169,6 +169,6 @@ func (s *store) stands(t *testing.T) {
 	case sentinel:
 		s.sentinel.Primary(t)
 	case cluster:
-		s.cluster.Settle(t)
+		s.cluster.AwaitStable(t)
 	}
 }

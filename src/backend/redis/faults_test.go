@@ -507,7 +507,7 @@ func TestReplicaIsPromoted(t *testing.T) {
 				t.Error("no call passed")
 			}
 			tt.end(old)
-			c.Settle(t)
+			c.AwaitStable(t)
 			recovers(t, s, "hot_")
 			for text := range tr.errors {
 				if strings.Contains(text, "MOVED") {

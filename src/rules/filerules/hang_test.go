@@ -22,7 +22,7 @@ type hanging struct {
 	released chan struct{}
 }
 
-// hang has reads of the file that is at path now hang.
+// hang makes reads of the file that is at path now hang.
 func hang(t *testing.T, path string) *hanging {
 	t.Helper()
 	info, err := os.Stat(path)

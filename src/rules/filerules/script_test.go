@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// play does what script says in the directory dir, line by line. Paths are
+// play runs script in the directory dir, line by line. Paths are
 // below dir; "%" in a link's target is dir.
 //
 //	write F DOMAIN      an in-place write of a rule file, as with cp
@@ -141,12 +141,12 @@ func configMap(dir, version string, files []string) error {
 	return os.RemoveAll(filepath.Join(dir, old))
 }
 
-// rulesOf is a rule file.
+// rulesOf returns a rule file.
 func rulesOf(domain string) []byte {
 	return fmt.Appendf(nil, "domain: %s\ndescriptors:\n  - key: k\n    rate_limit: {unit: second, requests_per_unit: 1}\n", domain)
 }
 
-// notRoot skips a test that is about permissions, which root does not need.
+// notRoot skips a test of permissions, which do not bind root.
 func notRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() == 0 {

@@ -19,11 +19,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long a test waits for what must come. It is never waited
-// out, but for a failure.
+// patience bounds the wait for something that must happen.
 const patience = 20 * time.Second
 
-// running is a Watcher that runs, and what it told.
+// running is a Watcher that runs, and its callbacks' arguments.
 type running struct {
 	*Watcher
 	loads chan reload.Outcome
@@ -78,10 +77,10 @@ func run(t *testing.T, dir string, cfg Config, change func(*Watcher)) *running {
 	return r
 }
 
-// noEvents is what fsnotify.NewWatcher does where there are no events.
+// noEvents replaces fsnotify.NewWatcher where there are no events.
 func noEvents() (*fsnotify.Watcher, error) { return nil, errors.New("none today") }
 
-// next is the next load.
+// next returns the next load.
 func (r *running) next(t *testing.T) reload.Outcome {
 	t.Helper()
 	select {
@@ -93,7 +92,7 @@ func (r *running) next(t *testing.T) reload.Outcome {
 	panic("unreachable")
 }
 
-// until waits for a load that is as wanted, and fails if none comes.
+// until waits for a load with that outcome.
 func (r *running) until(t *testing.T, want string) reload.Outcome {
 	t.Helper()
 	last := "nothing"
@@ -112,8 +111,7 @@ func (r *running) until(t *testing.T, want string) reload.Outcome {
 	}
 }
 
-// rescanned does touch until two more scans have begun, so that one of them is
-// over.
+// rescanned calls touch until two more scans have started, so that one of them has ended.
 func (r *running) rescanned(t *testing.T, touch func(i int)) {
 	t.Helper()
 	from := r.scans.Load()
@@ -127,8 +125,7 @@ func (r *running) rescanned(t *testing.T, touch func(i int)) {
 	}
 }
 
-// outcome is the domains of a load, "a b", or "refused:" and why; of one that took effect
-// in part both, "a b, refused:" and why.
+// outcome returns the domains of a load, "a b", or "refused:" and the reason, or both.
 func outcome(l reload.Outcome) string {
 	switch {
 	case l.Set == nil && l.Err == nil:
@@ -195,8 +192,8 @@ func TestUnchangedContentsAreNotLoaded(t *testing.T) {
 	}
 }
 
-// What happens beside the path must not have the rules read: the root may be
-// in /tmp or in a busy home directory.
+// Changes outside the directory of the rules cause no scan: the root may be in /tmp or in a
+// busy home directory.
 func TestWhatMatters(t *testing.T) {
 	dir := realDir(t)
 	play(t, dir, `mkdir v1/config/rules
@@ -258,7 +255,7 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// A directory in which something happens all the time is read all the same.
+// A directory that changes all the time is read all the same.
 func TestNeverQuiet(t *testing.T) {
 	t.Parallel()
 	dir := realDir(t)
@@ -366,7 +363,7 @@ func TestTooManyDirectories(t *testing.T) {
 	r.until(t, "b")
 }
 
-// The context's end is seen in the middle of a reading, and told to nobody.
+// When the context ends during a scan, Run returns and calls no callback.
 func TestEndWhileReading(t *testing.T) {
 	dir := realDir(t)
 	play(t, dir, "mkdir data/config/rules\nwrite data/config/rules/a.yaml a")

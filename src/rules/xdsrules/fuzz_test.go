@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Whatever a server sends is accepted with a set, or refused with a reason that
-// can be sent; and the same again is the same.
+// Each response is accepted with a set, or refused with a reason that can be sent. A repetition
+// has the same result.
 func FuzzResponse(f *testing.F) {
 	envelope := anyOf(f, &discovery.Resource{Name: "a", Resource: anyOf(f, limit("a", 1))})
 	heartbeat := anyOf(f, &discovery.Resource{Name: "a"})

@@ -18,7 +18,7 @@ import (
 	"ratelimit/src/testbed/xdstest"
 )
 
-// script is a management server that does as it is told.
+// script is a management server that calls do for each stream.
 type script struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	do func(stream) error
@@ -33,7 +33,7 @@ func (l *lab) play(do func(stream) error) (stop func()) {
 	return xdstest.Serve(l.t, l.listen(), &script{do: do})
 }
 
-// response is one with these domains.
+// response returns a response with these domains.
 func response(t testing.TB, version, nonce string, domains ...*configv3.RateLimitConfig) *discovery.DiscoveryResponse {
 	r := &discovery.DiscoveryResponse{TypeUrl: TypeURL, VersionInfo: version, Nonce: nonce}
 	for _, d := range domains {
@@ -79,7 +79,7 @@ func TestNobodyThere(t *testing.T) {
 	})
 }
 
-// One that answers the connection, and never says anything.
+// A server that accepts the stream, and never sends anything.
 func TestSilence(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {
 		l.play(forever)
@@ -91,7 +91,7 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// One that does not even speak HTTP/2.
+// A server that does not speak HTTP/2.
 func TestNoPreface(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {
 		listener := l.listen()
@@ -109,8 +109,8 @@ func TestNoPreface(t *testing.T) {
 	})
 }
 
-// One that hangs up, be it with rules first: those count, and it is asked less
-// and less often.
+// A server that ends each stream, also after it sent rules. The rules take effect, and the
+// pauses grow.
 func TestClosesAtOnce(t *testing.T) {
 	const ended = "xds server passthrough:///xds: the server ended the stream: pause "
 	inLab(t, nil, func(t *testing.T, l *lab) {
@@ -135,7 +135,7 @@ func TestClosesAtOnce(t *testing.T) {
 	})
 }
 
-// A connection that lasted is a good one: the pauses begin anew.
+// After a connection that lasted the pauses start again with the first.
 func TestPausesBeginAnew(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {
 		lasts := []time.Duration{0, 0, 0, 4 * time.Second, 0}
@@ -214,7 +214,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A server that repeats what it was sent does not have us tell the world.
+// Headers that the server quotes in an error are hidden.
 func TestHeadersAreNotTold(t *testing.T) {
 	inLab(t, func(c *Config) {
 		c.Headers = map[string]string{"authorization": "Bearer s3cr3t-token", "x-also": "s3cr3t", "x-on": "1"}
@@ -227,7 +227,7 @@ func TestHeadersAreNotTold(t *testing.T) {
 	})
 }
 
-// However much is wrong, the server is told in one message of bounded size.
+// A refusal is one message of bounded size.
 func TestReasonIsBounded(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {
 		bad := limit(strings.Repeat("é", 100), 1)
@@ -254,7 +254,7 @@ func TestReasonIsBounded(t *testing.T) {
 	})
 }
 
-// Of a flood only the newest is looked at, at most ten times a second.
+// Of many responses only the newest is loaded, at most ten times a second.
 func TestFlood(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {
 		const n = 5000
@@ -293,8 +293,8 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// Responses that come in twos and threes, one while the other waits for its turn,
-// leave the one that comes afterwards as good as any.
+// Responses that arrive while another waits for its turn replace it; later ones are loaded as
+// usual.
 func TestInQuickSuccession(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {
 		l.play(func(st stream) error {
@@ -312,7 +312,7 @@ func TestInQuickSuccession(t *testing.T) {
 	})
 }
 
-// One that sends the same for each acknowledgement.
+// A server that answers each acknowledgement with the same response.
 func TestEcho(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {
 		requests := 0
@@ -334,7 +334,7 @@ func TestEcho(t *testing.T) {
 	})
 }
 
-// One that sends and does not read: what we say fills its buffers.
+// A server that sends and does not read: refusals fill its buffers.
 func TestNeverReads(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {
 		l.play(func(st stream) error {
@@ -361,8 +361,8 @@ func TestNeverReads(t *testing.T) {
 	})
 }
 
-// A connection that is dead without a word is noticed, and until then nothing
-// changes. The server puts up with being asked.
+// Pings find a connection that was cut without a signal; until then nothing changes. The server
+// tolerates the pings.
 func TestHalfOpen(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {
 		s := l.manage()

@@ -20,8 +20,8 @@ import (
 	"ratelimit/src/testbed/xdstest"
 )
 
-// lab is a Watcher in a bubble with a clock and a network of its own. What it
-// told is a line each.
+// lab is a Watcher in a bubble with its own clock and network. The journal has a line for each
+// callback.
 type lab struct {
 	*Watcher
 	t     *testing.T
@@ -30,7 +30,7 @@ type lab struct {
 
 	mu      sync.Mutex // guards what follows
 	journal []string
-	server  *bufconn.Listener // nil: nobody listens
+	server  *bufconn.Listener // nil: there is no server
 	conns   []*cable
 	dials   []time.Duration // since the start
 	last    reload.Outcome
@@ -40,7 +40,7 @@ type lab struct {
 func inLab(t *testing.T, change func(*Config), test func(t *testing.T, l *lab)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lab{t: t}
-		began := time.Now() // the clock stands still until everybody waits
+		began := time.Now() // the clock stands still until all goroutines wait
 		cfg := Config{
 			Server: "passthrough:///xds", NodeID: "me", Pauses: Pauses{First: time.Second, Initial: 4 * time.Second, Max: 16 * time.Second},
 			OnUpdate: func(u reload.Outcome) {
@@ -92,7 +92,7 @@ func inLab(t *testing.T, change func(*Config), test func(t *testing.T, l *lab)) 
 	})
 }
 
-// outcomeOf is an Update in a line: its version, rules and problems.
+// outcomeOf returns version, rules and problems in a line.
 func outcomeOf(u reload.Outcome) string {
 	text := fmt.Sprintf("v%s:", u.Version)
 	if u.Set == nil && u.Err == nil {
@@ -115,7 +115,7 @@ func (l *lab) note(format string, args ...any) {
 	l.journal = append(l.journal, fmt.Sprintf(format, args...))
 }
 
-// after lets so much time pass, and compares what was told since the last call.
+// after waits for d, and compares the journal since the last call.
 func (l *lab) after(d time.Duration, want ...string) {
 	l.t.Helper()
 	l.begin()
@@ -130,7 +130,7 @@ func (l *lab) after(d time.Duration, want ...string) {
 	}
 }
 
-// listen has somebody to connect to from now on.
+// listen starts to accept connections.
 func (l *lab) listen() net.Listener {
 	server := bufconn.Listen(64 << 10)
 	l.mu.Lock()
@@ -146,7 +146,7 @@ func (l *lab) dialled() []time.Duration {
 	return l.dials
 }
 
-// cable is a connection that can be cut without either side being told.
+// cable is a connection that can be cut without a signal to either side.
 type cable struct {
 	net.Conn
 	dead   atomic.Bool
@@ -175,7 +175,7 @@ func (c *cable) Close() error {
 	return c.Conn.Close()
 }
 
-// cut has all connections so far lead nowhere.
+// cut cuts all connections so far.
 func (l *lab) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,7 +184,7 @@ func (l *lab) cut() {
 	}
 }
 
-// limit is a domain with one rule, for the key k.
+// limit returns a domain with one rule, for the key k.
 func limit(name string, perMinute uint32) *configv3.RateLimitConfig {
 	return &configv3.RateLimitConfig{Name: name, Domain: name, Descriptors: []*configv3.RateLimitDescriptor{{
 		Key: "k", RateLimit: &configv3.RateLimitPolicy{Unit: configv3.RateLimitUnit_MINUTE, RequestsPerUnit: perMinute},

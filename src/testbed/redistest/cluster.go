@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -19,11 +20,11 @@ const (
 	slots          = 16384
 )
 
-// ClusterOptions say what the nodes of a cluster are like.
+// ClusterOptions configure the nodes of a cluster.
 type ClusterOptions struct {
 	Server Options
-	// NodeTimeout is how long a node may be silent before the others think it
-	// down. 0 is 2 s, below which a busy machine sees failures where none are.
+	// NodeTimeout is the silence after which the others consider a node down. 0 is 2 s; a
+	// busy machine may exceed less.
 	NodeTimeout time.Duration
 }
 
@@ -35,8 +36,7 @@ type Cluster struct {
 	Nodes []*Server
 }
 
-// StartCluster returns once every node finds the cluster complete and every
-// replica follows its primary.
+// StartCluster returns once the cluster is stable; see AwaitStable.
 func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	t.Helper()
 	if o.NodeTimeout == 0 {
@@ -54,7 +54,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	if o.Server.TLS != nil {
 		lines = append(lines, "tls-cluster yes")
 	}
-	// Each learns its id and its part before it meets the others.
+	// Each node gets its id and its slots before it is connected to the others.
 	err := together(c.Nodes, func(i int, s *Server) error {
 		if err := s.launch(lines); err != nil {
 			return err
@@ -78,20 +78,20 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	for i, s := range c.Nodes {
 		c.Addrs = append(c.Addrs, s.PublicAddr())
 		for _, other := range c.Nodes[i+1:] {
-			c.meet(t, s, other)
+			connectNodes(t, s, other)
 		}
 	}
 	for i, s := range c.Nodes[3:] {
-		harness.Await(t, harness.Deadline, "a replica does not know its primary", func() error {
+		harness.Await(t, harness.Deadline, "a replica has not found its primary", func() error {
 			_, err := s.Try("CLUSTER", "REPLICATE", c.Nodes[i].id)
 			return err
 		})
 	}
-	c.Settle(t)
+	c.AwaitStable(t)
 	return c
 }
 
-func (c *Cluster) meet(t testing.TB, s, other *Server) {
+func connectNodes(t testing.TB, s, other *Server) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(other.Addr)
 	if err != nil {
@@ -127,7 +127,7 @@ func (n node) has(slot int) bool {
 	return false
 }
 
-// view is the cluster as one of its nodes sees it.
+// view returns the cluster as one of its nodes sees it.
 func view(s *Server) ([]node, error) {
 	reply, err := s.Try("CLUSTER", "NODES")
 	if err != nil {
@@ -142,7 +142,7 @@ func view(s *Server) ([]node, error) {
 		}
 		n := node{id: field[0], self: strings.Contains(field[2], "myself"), master: field[3]}
 		for _, part := range field[8:] {
-			if !strings.HasPrefix(part, "[") { // a slot on its way
+			if !strings.HasPrefix(part, "[") { // not a slot being moved
 				n.slots = append(n.slots, part)
 			}
 		}
@@ -151,19 +151,31 @@ func view(s *Server) ([]node, error) {
 	return nodes, nil
 }
 
-// Settle returns once all running nodes find the cluster complete, agree on
-// who has which slot and who replicates whom, and all replicas follow.
-func (c *Cluster) Settle(t testing.TB) {
-	t.Helper()
-	harness.Await(t, harness.Deadline, "the cluster has not settled", c.settled)
+// self returns the line of s in its own view.
+func self(s *Server) (node, error) {
+	nodes, err := view(s)
+	i := slices.IndexFunc(nodes, func(n node) bool { return n.self })
+	if i < 0 {
+		return node{}, errors.Join(err, fmt.Errorf("CLUSTER NODES of %s: no line for itself", s.Addr))
+	}
+	return nodes[i], nil
 }
 
-func (c *Cluster) settled() error {
+// running returns the nodes whose processes run.
+func (c *Cluster) running() []*Server {
+	return slices.DeleteFunc(slices.Clone(c.Nodes), func(s *Server) bool { return !s.Alive() })
+}
+
+// AwaitStable returns once all running nodes find the cluster complete, agree on the owner of
+// each slot and the primary of each replica, and all replicas are in step.
+func (c *Cluster) AwaitStable(t testing.TB) {
+	t.Helper()
+	harness.Await(t, harness.Deadline, "the cluster is not stable", c.stable)
+}
+
+func (c *Cluster) stable() error {
 	agreed := ""
-	for _, s := range c.Nodes {
-		if !s.Alive() {
-			continue
-		}
+	for _, s := range c.running() {
 		reply, err := s.Try("CLUSTER", "INFO")
 		if err != nil {
 			return err
@@ -180,7 +192,7 @@ func (c *Cluster) settled() error {
 		for _, n := range nodes {
 			known := c.byID(n.id)
 			if known == nil {
-				return fmt.Errorf("%s knows %s, which is none of ours", s.Addr, n.id)
+				return fmt.Errorf("%s lists %s, which is not a node of this cluster", s.Addr, n.id)
 			}
 			if !known.Alive() {
 				if len(n.slots) > 0 {
@@ -194,7 +206,7 @@ func (c *Cluster) settled() error {
 			}
 			primary := c.byID(n.master)
 			if primary == nil || !primary.Alive() {
-				return fmt.Errorf("%s replicates nobody that runs", s.Addr)
+				return fmt.Errorf("%s has no primary that runs", s.Addr)
 			}
 			if err := follows(s, primary); err != nil {
 				return err
@@ -219,30 +231,25 @@ func (c *Cluster) byID(id string) *Server {
 	return nil
 }
 
-// NodeForKey is the primary that has key; it waits until there is just one.
+// NodeForKey returns the primary of key. It waits until there is exactly one.
 func (c *Cluster) NodeForKey(t testing.TB, key string) *Server {
 	t.Helper()
 	return c.NodeForSlot(t, KeySlot(key))
 }
 
-// NodeForSlot is the primary that has slot; it waits until there is just one.
+// NodeForSlot returns the primary of slot. It waits until there is exactly one.
 func (c *Cluster) NodeForSlot(t testing.TB, slot int) *Server {
 	t.Helper()
 	var found *Server
 	harness.Await(t, harness.Deadline, "a slot has no owner", func() error {
 		var claim []*Server
-		for _, s := range c.Nodes {
-			if !s.Alive() {
-				continue
-			}
-			nodes, err := view(s)
+		for _, s := range c.running() {
+			n, err := self(s)
 			if err != nil {
 				return err
 			}
-			for _, n := range nodes {
-				if n.self && n.has(slot) {
-					claim = append(claim, s)
-				}
+			if n.has(slot) {
+				claim = append(claim, s)
 			}
 		}
 		if len(claim) != 1 {
@@ -254,56 +261,40 @@ func (c *Cluster) NodeForSlot(t testing.TB, slot int) *Server {
 	return found
 }
 
-// Primaries are the running nodes that have slots.
+// Primaries returns the running nodes that have slots.
 func (c *Cluster) Primaries(t testing.TB) []*Server {
 	t.Helper()
-	var found []*Server
-	for _, s := range c.Nodes {
-		if !s.Alive() {
-			continue
-		}
-		nodes, err := view(s)
+	return slices.DeleteFunc(c.running(), func(s *Server) bool {
+		n, err := self(s)
 		if err != nil {
 			t.Fatalf("redistest: %v", err)
 		}
-		for _, n := range nodes {
-			if n.self && len(n.slots) > 0 {
-				found = append(found, s)
-			}
-		}
-	}
-	return found
+		return len(n.slots) == 0
+	})
 }
 
-// Replica is a running replica of primary, as all others see it; it waits for
-// one.
+// Replica returns a running replica of primary. It waits for one.
 func (c *Cluster) Replica(t testing.TB, primary *Server) *Server {
 	t.Helper()
 	var found *Server
 	harness.Await(t, harness.Deadline, "there is no replica", func() error {
-		for _, s := range c.Nodes {
-			if s == primary || !s.Alive() {
-				continue
-			}
-			nodes, err := view(s)
+		for _, s := range c.running() {
+			n, err := self(s)
 			if err != nil {
 				return err
 			}
-			for _, n := range nodes {
-				if n.self && n.master == primary.id {
-					found = s
-					return nil
-				}
+			if n.master == primary.id {
+				found = s
+				return nil
 			}
 		}
-		return fmt.Errorf("nobody replicates %s", primary.Addr)
+		return fmt.Errorf("no node replicates %s", primary.Addr)
 	})
 	return found
 }
 
-// FailoverReplica promotes the replica of a primary and returns it, once the
-// cluster has settled. A primary that runs hands over; for one that was killed
-// the replica calls an election, unless the cluster was faster.
+// FailoverReplica promotes the replica of a primary, and returns it once the cluster is stable. A
+// running primary hands over its slots; for one that was killed the replica starts an election.
 func (c *Cluster) FailoverReplica(t testing.TB, of *Server) *Server {
 	t.Helper()
 	replica := c.Replica(t, of)
@@ -325,13 +316,13 @@ func (c *Cluster) FailoverReplica(t testing.TB, of *Server) *Server {
 		}
 		return fmt.Errorf("%s is still a %s", replica.Addr, info["role"])
 	})
-	c.Settle(t)
+	c.AwaitStable(t)
 	return replica
 }
 
-// Migration moves a slot from one primary to another in steps. In between,
-// From answers ASK for keys of the slot it does not have, and To serves those
-// who say ASKING; after Finish, From answers MOVED.
+// Migration moves a slot from one primary to another in steps. Until Finish, From answers ASK
+// for keys of the slot it no longer has, and To serves requests after ASKING. Then From answers
+// MOVED.
 type Migration struct {
 	Slot     int
 	From, To *Server
@@ -339,7 +330,7 @@ type Migration struct {
 	c *Cluster
 }
 
-// StartMigration prepares both ends; no key has moved yet.
+// StartMigration prepares both primaries, and moves no key.
 func (c *Cluster) StartMigration(t testing.TB, slot int, to *Server) *Migration {
 	t.Helper()
 	m := &Migration{Slot: slot, From: c.NodeForSlot(t, slot), To: to, c: c}
@@ -351,7 +342,7 @@ func (c *Cluster) StartMigration(t testing.TB, slot int, to *Server) *Migration 
 	return m
 }
 
-// Move sends up to n keys on their way and returns how many went.
+// Move moves up to n keys, and returns how many it moved.
 func (m *Migration) Move(t testing.TB, n int) int {
 	t.Helper()
 	keys, ok := m.From.Do(t, "CLUSTER", "GETKEYSINSLOT", m.Slot, n).([]any)
@@ -367,20 +358,19 @@ func (m *Migration) Move(t testing.TB, n int) int {
 	return len(keys)
 }
 
-// Finish moves the keys that are left, gives the slot to its new owner, and
-// returns once the cluster has settled.
+// Finish moves the other keys, assigns the slot to To, and returns once the cluster is stable.
 func (m *Migration) Finish(t testing.TB) {
 	t.Helper()
 	for m.Move(t, 100) > 0 {
 	}
-	// The new owner first: nobody may be sent to a node that does not know yet.
+	// The new owner first: a redirect must not lead to a node that still refuses the slot.
 	for _, s := range append([]*Server{m.To, m.From}, m.c.Primaries(t)...) {
 		s.Do(t, "CLUSTER", "SETSLOT", m.Slot, "NODE", m.To.id)
 	}
-	m.c.Settle(t)
+	m.c.AwaitStable(t)
 }
 
-// MigrateSlot moves a slot with its keys, all steps at once.
+// MigrateSlot moves a slot with its keys.
 func (c *Cluster) MigrateSlot(t testing.TB, slot int, to *Server) {
 	t.Helper()
 	c.StartMigration(t, slot, to).Finish(t)

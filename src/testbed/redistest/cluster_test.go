@@ -102,7 +102,7 @@ func failOver(t *testing.T, c *Cluster) {
 	}
 	next.Restart(t)
 	harness.Await(t, harness.Deadline, "the killed node is not back", func() error { return follows(next, from) })
-	c.Settle(t)
+	c.AwaitStable(t)
 }
 
 func TestClusterTLS(t *testing.T) {

@@ -324,8 +324,7 @@ func (x proxyLab) unixSocket(t *testing.T) {
 	x.incr(t, c, 1)
 }
 
-// Servers behind proxies tell everybody the proxies' addresses, and nobody their
-// own.
+// Servers behind proxies announce the proxies' addresses only.
 func TestProxiesAreTold(t *testing.T) {
 	t.Parallel()
 	t.Run("by sentinels", func(t *testing.T) {

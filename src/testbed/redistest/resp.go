@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// maxReply bounds what a length in a reply may claim, so that a peer that
-// talks nonsense is an error and not all of our memory.
+// maxReply bounds the length that a reply may announce.
 const maxReply = 64 << 20
 
 // Error is an error reply, its code first: "WRONGTYPE Operation against …".
@@ -27,8 +26,7 @@ func (e Error) Code() string {
 	return code
 }
 
-// DialOptions say how to reach a server. The zero value is plain TCP without
-// a password.
+// DialOptions configure a connection. The zero value is plain TCP without a password.
 type DialOptions struct {
 	User     string // "" is the default user
 	Password string // "" with an empty User sends no AUTH
@@ -37,14 +35,14 @@ type DialOptions struct {
 	Timeout time.Duration // for dialling, and for each Send and Receive; 0 is 5 s
 }
 
-// Client is one connection that speaks RESP2. It is for one goroutine.
+// Client is a connection that speaks RESP2, for one goroutine.
 type Client struct {
 	conn    net.Conn
 	in      *bufio.Reader
 	timeout time.Duration
 }
 
-// network is what addr needs for net.Dial: a path is a Unix socket.
+// network returns the network of addr: a path is a Unix socket.
 func network(addr string) string {
 	if strings.Contains(addr, "/") {
 		return "unix"

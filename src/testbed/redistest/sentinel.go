@@ -11,22 +11,19 @@ import (
 	"ratelimit/src/testbed/harness"
 )
 
-// SentinelOptions say what a primary, its replicas and their sentinels are
-// like.
+// SentinelOptions configure a primary, its replicas and their sentinels.
 type SentinelOptions struct {
 	// Server is for the three redis-servers.
 	Server Options
-	// Password is what the sentinels want from their clients; "" is none.
+	// Password is that of the sentinels; "" is none.
 	Password string
-	// User is whom Password belongs to, as in Options.
+	// User is the only user of the sentinels, as in Options.
 	User string
-	// DownAfter is how long a server may be silent before a sentinel thinks it
-	// down. 0 is 700 ms.
+	// DownAfter is the silence after which a sentinel considers a server down. 0 is 700 ms.
 	DownAfter time.Duration
 }
 
-// Sentinel is a primary with two replicas, watched by three sentinels of which
-// two have to agree.
+// Sentinel is a primary with two replicas, watched by three sentinels with a quorum of two.
 type Sentinel struct {
 	PrimaryName   string
 	SentinelAddrs []string
@@ -34,20 +31,19 @@ type Sentinel struct {
 	Servers       []*Server // the first was the primary at the start
 }
 
-// sentinelPace replaces the seconds between a sentinel's looks at the servers
-// and at its like, in milliseconds. The publish period cannot be much shorter:
-// a server that was promoted is called back by the other sentinels after four
-// of them, and the one that promoted it looks once a second whether it worked.
-// Nor can the ping period: when the primary is down, replicas are looked at once
-// a second, and one is not promoted whose last look is five pings ago.
+// sentinelPace makes the sentinels poll the servers and each other faster, in milliseconds. The
+// publish period cannot be much shorter: after four of them the other sentinels demote a
+// promoted server, and the sentinel that promoted it checks once a second whether that worked.
+// Nor can the ping period: while the primary is down, replicas are polled once a second, and a
+// replica is not promoted if that was more than five ping periods ago.
 var sentinelPace = []any{
 	"SENTINEL", "DEBUG",
 	"INFO-PERIOD", 300, "PING-PERIOD", 300, "ASK-PERIOD", 100, "PUBLISH-PERIOD", 500,
 	"ELECTION-TIMEOUT", 2000, "TILT-PERIOD", 2000,
 }
 
-// StartSentinel returns once the replicas follow the primary and the sentinels
-// know all of each other and of them.
+// StartSentinel returns once the replicas follow the primary, and each sentinel has found all
+// replicas and the other sentinels.
 func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 	t.Helper()
 	c := &Sentinel{PrimaryName: "mymaster"}
@@ -70,7 +66,7 @@ func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 	fail(together(c.Servers[1:], func(_ int, s *Server) error {
 		return s.launch(follow)
 	}))
-	// A sentinel asks the primary for its replicas at once, and then not soon.
+	// A sentinel asks the primary for its replicas when it starts, and again much later.
 	harness.Await(t, harness.Deadline, "the replicas do not follow", func() error { return c.follow(primary) })
 
 	if o.DownAfter == 0 {
@@ -98,12 +94,11 @@ func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 	for _, s := range c.Sentinels {
 		c.SentinelAddrs = append(c.SentinelAddrs, s.Addr)
 	}
-	harness.Await(t, harness.Deadline, "the sentinels do not know each other", c.acquainted)
+	harness.Await(t, harness.Deadline, "the sentinels have not found each other", c.connected)
 	return c
 }
 
-// follow tells whether every live server but primary is a replica of it, in
-// step.
+// follow returns an error unless all other running servers are replicas of primary, in step.
 func (c *Sentinel) follow(primary *Server) error {
 	for _, s := range c.Servers {
 		if s == primary || !s.Alive() {
@@ -116,7 +111,7 @@ func (c *Sentinel) follow(primary *Server) error {
 	return nil
 }
 
-// follows tells whether replica has all of primary's data and listens for more.
+// follows returns an error unless replica has all data of primary and gets its updates.
 func follows(replica, primary *Server) error {
 	info, err := replica.info("replication", 0)
 	if err != nil {
@@ -143,8 +138,8 @@ func follows(replica, primary *Server) error {
 	return fmt.Errorf("%s does not count %s as online", primary.Addr, replica.Addr)
 }
 
-// acquainted tells whether every sentinel would take part in a failover.
-func (c *Sentinel) acquainted() error {
+// connected returns an error unless every sentinel can take part in a failover.
+func (c *Sentinel) connected() error {
 	for _, s := range c.Sentinels {
 		m, err := c.master(s)
 		if err != nil {
@@ -161,7 +156,7 @@ func (c *Sentinel) acquainted() error {
 	return nil
 }
 
-// master is what a sentinel knows about the primary.
+// master returns what a sentinel says about the primary.
 func (c *Sentinel) master(s *Server) (map[string]string, error) {
 	reply, err := s.Try("SENTINEL", "MASTER", c.PrimaryName)
 	if err != nil {
@@ -175,8 +170,7 @@ func (c *Sentinel) master(s *Server) (map[string]string, error) {
 	return known, nil
 }
 
-// Primary is the server that all running sentinels call the primary, and which
-// thinks so itself; it waits for that.
+// Primary returns the primary. It waits until all running sentinels and the server itself agree.
 func (c *Sentinel) Primary(t testing.TB) *Server {
 	t.Helper()
 	var primary *Server
@@ -216,8 +210,8 @@ func (c *Sentinel) primary() (*Server, error) {
 	return nil, fmt.Errorf("the sentinels name %q, which is none of the servers", addr)
 }
 
-// Failover has the sentinels promote a replica, as an operator would, and
-// returns the new primary once all agree and the others follow it.
+// Failover makes the sentinels promote a replica, as an operator would, and returns the new
+// primary once all agree and the others follow it.
 func (c *Sentinel) Failover(t testing.TB) *Server {
 	t.Helper()
 	old := c.Primary(t)
@@ -226,7 +220,7 @@ func (c *Sentinel) Failover(t testing.TB) *Server {
 		if primary, err := c.primary(); err != nil || primary != old {
 			return err
 		}
-		if time.Since(asked) > 6*time.Second { // on a busy machine one may be given up
+		if time.Since(asked) > 6*time.Second { // a busy machine may have aborted the failover
 			asked = time.Now()
 			if err := c.promote(); err != nil {
 				return err
@@ -247,9 +241,9 @@ func (c *Sentinel) promote() error {
 	return harness.Final{Err: errors.New("no sentinel runs")}
 }
 
-// AwaitFailover returns the primary that came after old, once all running
-// sentinels agree and all running servers follow it. It is for tests that
-// kill or pause old; a paused one has to be resumed within 20 s.
+// AwaitFailover returns the primary after old, once all running sentinels agree and all running
+// servers follow it. Tests use it after they killed or paused old; a paused one must be resumed
+// within 20 s.
 func (c *Sentinel) AwaitFailover(t testing.TB, old *Server) *Server {
 	t.Helper()
 	var primary *Server

@@ -1,5 +1,5 @@
-// Package xdstest has management servers for tests: go-control-plane's, and
-// such as misbehave.
+// Package xdstest has management servers for tests: go-control-plane's, and servers that
+// misbehave.
 package xdstest
 
 import (
@@ -22,12 +22,10 @@ import (
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 )
 
-// Server is go-control-plane's server with its SnapshotCache, and a record of
-// what it was sent.
+// Server is go-control-plane's server with its SnapshotCache. It records the requests.
 //
-// Its package pkg/server/v3 would be shorter, but brings the messages of
-// envoyproxy/ratelimit, and a program can have only one set of messages of
-// that name.
+// Its package pkg/server/v3 would be shorter, but brings the messages of envoyproxy/ratelimit,
+// and a program can have only one set of messages with these names.
 type Server struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	cache cache.SnapshotCache
@@ -51,11 +49,11 @@ func Start(t testing.TB, l net.Listener, opts ...grpc.ServerOption) *Server {
 	return s
 }
 
-// Stop breaks all connections and frees the address. It may be called again.
+// Stop breaks all connections and frees the address. A second call has no effect.
 func (s *Server) Stop() { s.stop() }
 
-// Serve serves any management server on l. stop breaks all connections; it is
-// called at the end of the test, too.
+// Serve serves any management server on l. stop breaks all connections; the end of the test
+// calls it too.
 func Serve(t testing.TB, l net.Listener, s discovery.AggregatedDiscoveryServiceServer, opts ...grpc.ServerOption) (stop func()) {
 	t.Helper()
 	g := grpc.NewServer(append(opts, grpc.WaitForHandlers(true))...)
@@ -84,7 +82,7 @@ func (s *Server) StreamAggregatedResources(stream discovery.AggregatedDiscoveryS
 	return s.sotw.StreamHandler(&recorded{stream, s}, resource.AnyType)
 }
 
-// recorded is a stream whose requests are kept.
+// recorded is a stream that records its requests.
 type recorded struct {
 	discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer
 	s *Server
@@ -101,21 +99,21 @@ func (r *recorded) Recv() (*discovery.DiscoveryRequest, error) {
 	return req, err
 }
 
-// Requests are all that came, on all streams.
+// Requests returns all requests of all streams.
 func (s *Server) Requests() []*discovery.DiscoveryRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// Headers are those of each stream.
+// Headers returns the headers of each stream.
 func (s *Server) Headers() []metadata.MD {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.headers)
 }
 
-// Publish has everything that a node is sent be these resources, under a version.
+// Publish sends these resources, under a version, to a node and to its later streams.
 func (s *Server) Publish(t testing.TB, node, version string, domains ...*configv3.RateLimitConfig) {
 	t.Helper()
 	list := make([]types.ResourceWithTTL, len(domains))
@@ -125,7 +123,7 @@ func (s *Server) Publish(t testing.TB, node, version string, domains ...*configv
 	s.PublishTTL(t, node, version, list)
 }
 
-// PublishTTL is Publish with a time to live.
+// PublishTTL is Publish with times to live.
 func (s *Server) PublishTTL(t testing.TB, node, version string, list []types.ResourceWithTTL) {
 	t.Helper()
 	snapshot, err := cache.NewSnapshotWithTTLs(version, map[resource.Type][]types.ResourceWithTTL{resource.RateLimitConfigType: list})
@@ -137,7 +135,7 @@ func (s *Server) PublishTTL(t testing.TB, node, version string, list []types.Res
 	}
 }
 
-// Node is what the last request said of its sender.
+// Node returns the node of the last request.
 func (s *Server) Node() *corev3.Node {
 	all := s.Requests()
 	if len(all) == 0 {
