@@ -1,8 +1,6 @@
 package settings
 
 import (
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -19,11 +17,10 @@ func (d *Divvy) declare(r *reader) {
 	d.OnlyList = !set
 	r.text(&d.DomainKey, "DIVVY_DOMAIN_KEY", "", "key of a `HIT` whose value replaces the domain. Any caller can then choose a domain; empty: none")
 	r.oneOf(&d.Keys, "DIVVY_KEYS", "own", "where first-hit windows of ordered lists and divvy's files are counted in Redis, on all ports. `own`: each rule has its own counter. `upstream`: in divvy's keys and form, so that both can count in one Redis; a canary then shares the counter of a rule like it", "own", "upstream")
-	d.Keys = strings.ToLower(d.Keys)
 	r.oneOf(&d.Round, "DIVVY_ROUND", "nearest", "how seconds in replies are rounded: `nearest` as in divvy, so a client may be told to come back in 0 s, or `up`", "nearest", "up")
-	r.bytes(&d.MaxLine, "DIVVY_MAX_LINE_BYTES", 1<<20, "longest line; a longer one ends its connection")
+	r.bytes(&d.MaxLine, "DIVVY_MAX_LINE_BYTES", 1<<20, "longest line; a longer one ends its connection").atMost(maxLine)
 	r.count(&d.MaxConns, "DIVVY_MAX_CONNECTIONS", 10_000, "the most connections, as `HTTP_MAX_CONNECTIONS`")
-	r.count(&d.MaxPipelined, "DIVVY_MAX_PIPELINED", 128, "most requests of a connection that are decided together, in one call of the store, up to 1000; the rest waits")
+	r.count(&d.MaxPipelined, "DIVVY_MAX_PIPELINED", 128, "most requests of a connection that are decided together, in one call of the store, up to 1000; the rest waits").atMost(maxPipelined)
 	r.duration(&d.Idle, "DIVVY_IDLE_TIMEOUT", 10*time.Minute, "connections without a complete line for this time are closed; 0: never")
 	d.TLS.declare(r, "DIVVY_", "this port")
 }
@@ -33,13 +30,6 @@ const maxPipelined = 1000
 
 // validate checks what one variable alone cannot.
 func (d *Divvy) validate(r *reader) {
-	d.Round = strings.ToLower(d.Round)
-	if d.MaxLine > maxLine {
-		r.problem("DIVVY_MAX_LINE_BYTES", strconv.FormatInt(d.MaxLine, 10), "write "+strconv.Itoa(maxLine)+" or less")
-	}
-	if d.MaxPipelined > maxPipelined {
-		r.problem("DIVVY_MAX_PIPELINED", strconv.Itoa(d.MaxPipelined), "write "+strconv.Itoa(maxPipelined)+" or less")
-	}
 	if d.Domain == "" && d.DomainKey == "" {
 		r.problem("DIVVY_DOMAIN", "", "write the domain that `HIT` asks, or set DIVVY_DOMAIN_KEY")
 	}

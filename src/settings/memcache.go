@@ -31,9 +31,8 @@ func (m *Memcache) declare(r *reader) {
 	r.section("Memcached")
 	r.list(&m.Servers, "MEMCACHE_HOST_PORT", "the servers, `host:port` or paths of sockets, separated by commas; the same list in the same order on every replica")
 	r.text(&m.SRV, "MEMCACHE_SRV", "", "a DNS record that lists the servers, instead of the list: `_service._proto.name`")
-	r.duration(&m.SRVRefresh, "MEMCACHE_SRV_REFRESH", 0, "how often it is resolved again; 0: never, once it was found")
+	r.duration(&m.SRVRefresh, "MEMCACHE_SRV_REFRESH", 0, "how often it is resolved again; 0: never, once it was found").pauseOr0(minPause)
 	r.oneOf(&m.Hash, "MEMCACHE_HASH", "modulo", "how the server of a key is chosen: `modulo` as in envoyproxy/ratelimit, `rendezvous` to move as few keys as possible when servers change. The same on every replica", "modulo", "rendezvous")
-	m.Hash = strings.ToLower(m.Hash)
 	r.integer(&m.Conns, "MEMCACHE_MAX_IDLE_CONNS", 2, "connections to each server, also when idle. Two are enough for most, since calls share them. Below 1: the default")
 	r.duration(&m.Timeout, "MEMCACHE_TIMEOUT", 50*time.Millisecond, "longest time for a call; a shorter deadline of the caller takes precedence. Must be longer than a few round trips to the servers, since a new counter takes two. Connecting may take 1 s, or 10 times this value if that is more")
 	r.flag(&m.TLS, "MEMCACHE_TLS", false, "use TLS")
@@ -60,7 +59,6 @@ func (s *Settings) validateMemcache(r *reader) {
 			r.problem("MEMCACHE_HOST_PORT", addr, "write host:port, or the path of a socket, for each server")
 		}
 	}
-	r.atLeast("MEMCACHE_SRV_REFRESH", m.SRVRefresh, minPause, true)
 	if m.Conns < 1 {
 		m.Conns = 2
 	}

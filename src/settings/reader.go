@@ -85,8 +85,9 @@ func (r *reader) forgive(why string, noEffect func(name string) bool) {
 	r.problems, r.parsed = kept, parsed
 }
 
-// idle warns of those variables that are set, to more than "off", and have no effect.
-func (r *reader) idle(why, fix string, names ...string) {
+// warnUnused warns of those variables that are set, to more than "off", and have no
+// effect.
+func (r *reader) warnUnused(why, fix string, names ...string) {
 	for _, name := range names {
 		value, _ := r.lookup(name)
 		if on, err := strconv.ParseBool(value); value != "" && (err != nil || on) {
@@ -115,93 +116,191 @@ func begins(prefixes ...string) func(name string) bool {
 	}
 }
 
-// read adds a line to the table and returns the variable's value, if it has
-// one. A variable that is set but empty means its default; for anything but
-// text that is worth a warning, since it was probably meant to be set, unless
-// the default is nothing.
-func (r *reader) read(name, kind, fallback, meaning string) (string, bool) {
-	r.table = append(r.table, Variable{r.current, name, kind, fallback, meaning})
-	v, set := r.lookup(name)
-	if set && v == "" && kind != "text" {
-		if fallback == "" {
-			return "", false
+// read adds v to the table and returns the variable's value, if it has one. A variable
+// that is set but empty has its default; for anything but text that is worth a warning,
+// because it was probably meant to be set, unless the default is nothing.
+func (r *reader) read(v Variable) (string, bool) {
+	v.Section = r.current
+	r.table = append(r.table, v)
+	text, set := r.lookup(v.Name)
+	if set && text == "" && v.Type != "text" {
+		if v.Default != "" {
+			r.warnings = append(r.warnings, fmt.Sprintf("%s is set but empty; its default %s is used", v.Name, v.Default))
 		}
-		r.warnings = append(r.warnings, fmt.Sprintf("%s is set but empty; its default %s is used", name, fallback))
 		return "", false
 	}
-	return v, set
+	return text, set
+}
+
+// declare adds a line to the table and sets *to to the value of the variable, or to
+// fallback without one. If parse refuses the value, the problem says fix, and declare
+// returns false.
+func declare[T any](r *reader, to *T, v Variable, fallback T, parse func(text string) (T, error), fix string) bool {
+	*to = fallback
+	v.Default = fmt.Sprint(fallback)
+	if d, ok := any(fallback).(time.Duration); ok {
+		v.Default = brief(d)
+	}
+	text, set := r.read(v)
+	if !set {
+		return true
+	}
+	var err error
+	if *to, err = parse(text); err != nil {
+		r.problem(v.Name, text, fix)
+	}
+	return err == nil
 }
 
 func (r *reader) text(to *string, name, fallback, meaning string) {
-	*to = fallback
-	if v, set := r.read(name, "text", fallback, meaning); set {
-		*to = v
-	}
+	declare(r, to, Variable{Name: name, Type: "text", Meaning: meaning}, fallback, asText, "")
 }
 
-// secret is a text of another kind that is taken apart later and never shown.
+func asText(text string) (string, error) { return text, nil }
+
+// secret is a text of another kind that is never shown.
 func (r *reader) secret(to *string, name, kind, meaning string) {
-	*to, _ = r.read(name, kind, "", meaning)
+	*to, _ = r.read(Variable{Name: name, Type: kind, Meaning: meaning})
 }
 
+// oneOf reads one of words, in any case; *to is the word as it stands in words.
 func (r *reader) oneOf(to *string, name, fallback, meaning string, words ...string) {
-	*to = fallback
 	list := strings.Join(words, ", ")
-	if v, set := r.read(name, "word", fallback, meaning+": "+list); set {
-		*to = v
-		if !slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(w, v) }) {
-			r.problem(name, v, "write one of "+list)
-		}
+	declare(r, to, Variable{Name: name, Type: "word", Meaning: meaning + ": " + list}, fallback, asText, "")
+	i := slices.IndexFunc(words, func(w string) bool { return strings.EqualFold(w, *to) })
+	if i < 0 {
+		r.problem(name, *to, "write one of "+list)
+		return
 	}
+	*to = words[i]
 }
 
 func (r *reader) flag(to *bool, name string, fallback bool, meaning string) {
-	*to = fallback
-	if v, set := r.read(name, "bool", strconv.FormatBool(fallback), meaning); set {
-		b, err := strconv.ParseBool(v)
-		if err != nil {
-			r.problem(name, v, "write true or false")
+	declare(r, to, Variable{Name: name, Type: "bool", Meaning: meaning}, fallback, strconv.ParseBool, "write true or false")
+}
+
+// errRefused is an error that problems do not show.
+var errRefused = errors.New("refused")
+
+// wholeFrom returns a parser of whole numbers from least up to most; 0x, 0b and 0 stand
+// for other bases, as in envoyproxy/ratelimit.
+func wholeFrom[N int | int64](least, most int64) func(text string) (N, error) {
+	return func(text string) (N, error) {
+		n, err := strconv.ParseInt(text, 0, 64)
+		if err == nil && (n < least || n > most) {
+			err = errRefused
 		}
-		*to = b
+		return N(n), err
 	}
+}
+
+// number declares a whole number from least up to most.
+func number[N int | int64](r *reader, to *N, name, kind string, fallback N, least, most int64, fix, meaning string) limit {
+	ok := declare(r, to, Variable{Name: name, Type: kind, Meaning: meaning}, fallback, wholeFrom[N](least, most), fix)
+	return limit{r, name, ok, int64(*to), func(n int64) string { return strconv.FormatInt(n, 10) }}
 }
 
 func (r *reader) port(to *int, name string, fallback int, meaning string) {
-	*to = fallback
-	if v, set := r.read(name, "port", strconv.Itoa(fallback), meaning); set {
-		r.portNumber(to, name, v)
-	}
+	number(r, to, name, "port", fallback, 0, math.MaxUint16, portFix, meaning)
 }
 
-func (r *reader) portNumber(to *int, name, text string) {
-	n, err := strconv.ParseInt(text, 0, 64) // 0x, 0b and 0 for octal, as upstream
-	if err != nil || n < 0 || n > math.MaxUint16 {
-		r.problem(name, text, "write a port number, 0 to 65535")
-	}
-	*to = int(n)
-}
+const portFix = "write a port number, 0 to 65535"
 
-// optionalPort reports whether there is to be a port, or else whether there may
-// be one, since nobody says. That would be usual.
+// optionalPort reports whether the port is set, or else whether it is neither set nor
+// off. usual is its value then.
 func (r *reader) optionalPort(to *int, name string, usual int, meaning string) (on, maybe bool) {
 	*to = usual
-	v, set := r.read(name, "port", "", meaning)
+	v, set := r.read(Variable{Name: name, Type: "port", Meaning: meaning})
 	if !set || v == "off" {
 		return false, !set
 	}
-	r.portNumber(to, name, v)
+	var err error
+	if *to, err = wholeFrom[int](0, math.MaxUint16)(v); err != nil {
+		r.problem(name, v, portFix)
+	}
 	return true, false
 }
 
-func (r *reader) bytes(to *int64, name string, fallback int64, meaning string) {
-	*to = fallback
-	if v, set := r.read(name, "bytes", strconv.FormatInt(fallback, 10), meaning); set {
-		n, err := strconv.ParseInt(v, 0, 64)
-		if err != nil || n <= 0 {
-			r.problem(name, v, "write a number of bytes, such as "+strconv.FormatInt(fallback, 10))
+func (r *reader) bytes(to *int64, name string, fallback int64, meaning string) limit {
+	return number(r, to, name, "bytes", fallback, 1, math.MaxInt64, "write a number of bytes, such as "+strconv.FormatInt(fallback, 10), meaning)
+}
+
+func (r *reader) size(to *int64, name string, fallback int64, meaning string) limit {
+	return number(r, to, name, "bytes", fallback, 0, math.MaxInt64, "write a number of bytes, or 0", meaning)
+}
+
+func (r *reader) integer(to *int, name string, fallback int, meaning string) limit {
+	return number(r, to, name, "integer", fallback, math.MinInt32, math.MaxInt32, "write a whole number", meaning)
+}
+
+func (r *reader) count(to *int, name string, fallback int, meaning string) limit {
+	return number(r, to, name, "count", fallback, 1, math.MaxInt32, "write a whole number above 0", meaning)
+}
+
+// decimal declares a number that in accepts.
+func (r *reader) decimal(to *float32, name string, fallback float32, in func(float64) bool, fix, meaning string) {
+	declare(r, to, Variable{Name: name, Type: "number", Meaning: meaning}, fallback, func(text string) (float32, error) {
+		f, err := strconv.ParseFloat(text, 32)
+		if err == nil && !in(f) {
+			err = errRefused
 		}
-		*to = n
+		return float32(f), err
+	}, fix)
+}
+
+func (r *reader) duration(to *time.Duration, name string, fallback time.Duration, meaning string) limit {
+	ok := declare(r, to, Variable{Name: name, Type: "duration", Meaning: meaning}, fallback, func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err == nil && d < 0 {
+			err = errRefused
+		}
+		return d, err
+	}, "write a duration with its unit, such as 500ms, 30s, 1h30m")
+	return limit{r, name, ok, int64(*to), func(n int64) string { return brief(time.Duration(n)) }}
+}
+
+// limit checks the bounds of a number that was declared.
+type limit struct {
+	r    *reader
+	name string
+	ok   bool // the variable could be read
+	n    int64
+	text func(n int64) string
+}
+
+func (l limit) refuse(bad bool, fix string) limit {
+	if bad && l.ok {
+		l.r.problem(l.name, l.text(l.n), "write "+fix)
+		l.ok = false
 	}
+	return l
+}
+
+func (l limit) atLeast(n int64) limit { return l.refuse(l.n < n, l.text(n)+" or more") }
+
+func (l limit) atMost(n int64) limit { return l.refuse(l.n > n, l.text(n)+" or less") }
+
+// pause is atLeast for the time between two attempts of something.
+func (l limit) pause(least time.Duration) limit { return l.atLeast(int64(least)) }
+
+// pauseOr0 is pause for a time that is off with 0.
+func (l limit) pauseOr0(least time.Duration) limit {
+	return l.refuse(l.n != 0 && l.n < int64(least), brief(least)+" or more, or 0")
+}
+
+// minPause keeps a setting from making the service do something without a pause.
+const minPause = 10 * time.Millisecond
+
+// brief is d without the zero minutes and seconds that Duration.String adds.
+func brief(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // document adds a line to the table for variables whose names are not fixed.
@@ -210,19 +309,13 @@ func (r *reader) document(name, kind, meaning string) {
 }
 
 func (r *reader) list(to *[]string, name, meaning string) {
-	*to = nil
-	if v, set := r.read(name, "list", "", meaning); set {
-		for item := range strings.SplitSeq(v, ",") {
-			if item = strings.TrimSpace(item); item != "" {
-				*to = append(*to, item)
-			}
-		}
+	if v, set := r.read(Variable{Name: name, Type: "list", Meaning: meaning}); set {
+		*to = list(v)
 	}
 }
 
 func (r *reader) tags(to *map[string]string, name, meaning string) {
-	*to = nil
-	if v, set := r.read(name, "map", "", meaning); set {
+	if v, set := r.read(Variable{Name: name, Type: "map", Meaning: meaning}); set {
 		*to = r.pairs(name, v)
 	}
 }
@@ -293,113 +386,6 @@ func (r *reader) sink(statsd, dogStatsd, prometheus, disable bool) Sink {
 		return SinkPrometheus
 	}
 	return SinkLog
-}
-
-func (r *reader) integer(to *int, name string, fallback int, meaning string) {
-	*to = fallback
-	if v, set := r.read(name, "integer", strconv.Itoa(fallback), meaning); set {
-		n, err := strconv.ParseInt(v, 0, 32)
-		if err != nil {
-			r.problem(name, v, "write a whole number")
-		}
-		*to = int(n)
-	}
-}
-
-func (r *reader) size(to *int64, name string, fallback int64, meaning string) {
-	*to = fallback
-	if v, set := r.read(name, "bytes", strconv.FormatInt(fallback, 10), meaning); set {
-		n, err := strconv.ParseInt(v, 0, 64)
-		if err != nil || n < 0 {
-			r.problem(name, v, "write a number of bytes, or 0")
-		}
-		*to = n
-	}
-}
-
-func (r *reader) count(to *int, name string, fallback int, meaning string) {
-	*to = fallback
-	if v, set := r.read(name, "count", strconv.Itoa(fallback), meaning); set {
-		n, err := strconv.ParseInt(v, 0, 32)
-		if err != nil || n <= 0 {
-			r.problem(name, v, "write a whole number above 0")
-		}
-		*to = int(n)
-	}
-}
-
-// countUpTo reads a whole number from 1 to most, which is the default.
-func (r *reader) countUpTo(to *int, name string, most int, meaning string) {
-	r.count(to, name, most, meaning)
-	if *to > most {
-		r.problem(name, strconv.Itoa(*to), fmt.Sprintf("write a whole number from 1 to %d", most))
-	}
-}
-
-func (r *reader) ratio(to *float32, name string, fallback float32, meaning string) {
-	*to = fallback
-	if v, set := r.read(name, "number", strconv.FormatFloat(float64(fallback), 'g', -1, 32), meaning); set {
-		f, err := strconv.ParseFloat(v, 32)
-		if err != nil || math.IsNaN(f) {
-			r.problem(name, v, "write a number such as 0.8")
-		}
-		*to = float32(f)
-	}
-}
-
-// fraction reads a number up to 1 and above 0, or from 0 with zeroToo.
-func (r *reader) fraction(to *float32, name string, fallback float32, zeroToo bool, meaning string) {
-	*to = fallback
-	v, set := r.read(name, "number", strconv.FormatFloat(float64(fallback), 'g', -1, 32), meaning)
-	if !set {
-		return
-	}
-	fix := "write a number above 0, up to 1, such as 0.8"
-	if zeroToo {
-		fix = "write a number from 0 to 1, such as 0.8"
-	}
-	f, err := strconv.ParseFloat(v, 32)
-	if in := f > 0 && f <= 1 || zeroToo && f == 0; err != nil || !in {
-		r.problem(name, v, fix)
-	}
-	*to = float32(f)
-}
-
-func (r *reader) duration(to *time.Duration, name string, fallback time.Duration, meaning string) {
-	*to = fallback
-	if v, set := r.read(name, "duration", brief(fallback), meaning); set {
-		d, err := time.ParseDuration(v)
-		if err != nil || d < 0 {
-			r.problem(name, v, "write a duration with its unit, such as 500ms, 30s, 1h30m")
-		}
-		*to = d
-	}
-}
-
-// minPause keeps a setting from having the service do something without a pause.
-const minPause = 10 * time.Millisecond
-
-// atLeast notes a duration below least, but for 0 if that means something else.
-func (r *reader) atLeast(name string, d, least time.Duration, zeroToo bool) {
-	fix := "write " + brief(least) + " or more"
-	if zeroToo {
-		fix += ", or 0"
-	}
-	if d < least && (d != 0 || !zeroToo) {
-		r.problem(name, d.String(), fix)
-	}
-}
-
-// brief is d without the zero minutes and seconds that Duration.String adds.
-func brief(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 // silent are variables of envoyproxy/ratelimit, of its documentation and of

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -239,13 +238,15 @@ func (s *Settings) declare(r *reader) {
 	r.duration(&s.GRPCMaxConnectionAge, "GRPC_MAX_CONNECTION_AGE", 24*time.Hour, "age at which a gRPC connection is asked to close, plus or minus 10 %, so that load spreads over new replicas; 0: never")
 	r.duration(&s.GRPCMaxConnectionAgeGrace, "GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour, "time for running calls to finish then")
 	r.count(&s.GRPCMaxMessage, "GRPC_MAX_MESSAGE_BYTES", 4<<20, "largest request; a larger one is answered RESOURCE_EXHAUSTED")
-	r.countUpTo(&s.MaxDescriptors, "MAX_DESCRIPTORS", maxDescriptors, "most descriptors of a request, on every port; at most 1000. More are answered RESOURCE_EXHAUSTED, or 413 on `/json`")
+	r.count(&s.MaxDescriptors, "MAX_DESCRIPTORS", maxDescriptors, "most descriptors of a request, on every port; at most 1000. More are answered RESOURCE_EXHAUSTED, or 413 on `/json`").
+		refuse(s.MaxDescriptors > maxDescriptors, fmt.Sprintf("a whole number from 1 to %d", maxDescriptors))
 	r.count(&s.GRPCMaxStreams, "GRPC_MAX_CONCURRENT_STREAMS", 10_000, "most calls of one connection at a time; more wait in the client")
-	r.duration(&s.GRPCKeepaliveTime, "GRPC_KEEPALIVE_TIME", 5*time.Minute, "a client is pinged after this time without traffic, and disconnected if it does not answer in 20s; 0: never")
+	r.duration(&s.GRPCKeepaliveTime, "GRPC_KEEPALIVE_TIME", 5*time.Minute, "a client is pinged after this time without traffic, and disconnected if it does not answer in 20s; 0: never").
+		pauseOr0(time.Second) // gRPC would use 1s
 	r.duration(&s.GRPCKeepaliveMin, "GRPC_KEEPALIVE_MIN_INTERVAL", 10*time.Second, "clients that ping more often than this are disconnected; 0: no limit")
 
 	r.flag(&s.GRPCReflection, "GRPC_REFLECTION", false, "offer gRPC reflection, so that tools such as grpcurl need no .proto files")
-	r.bytes(&s.MaxBuffered, "MAX_BUFFERED_BYTES", r.defaultBuffered(), "most memory for data of all callers: requests, unread replies, streams, HTTP bodies. Beyond it the connections that hold the most are closed. A quarter of `GOMEMLIMIT` if that is set")
+	r.bytes(&s.MaxBuffered, "MAX_BUFFERED_BYTES", r.defaultBuffered(), "most memory for data of all callers: requests, unread replies, streams, HTTP bodies. Beyond it the connections that hold the most are closed. A quarter of `GOMEMLIMIT` if that is set").atLeast(minBuffered)
 
 	r.section("TLS")
 	s.GRPCTLS.declareGRPC(r)
@@ -258,7 +259,8 @@ func (s *Settings) declare(r *reader) {
 	r.oneOf(&s.LogLevel, "LOG_LEVEL", "WARN", "how much is logged", "panic", "fatal", "error", "warn", "warning", "info", "debug", "trace")
 	r.text(&s.LogFormat, "LOG_FORMAT", "text", "`json`, or anything else for text")
 
-	r.integer(&s.LogDenials, "LOG_DENIALS", 0, "most denied requests to log per second, at any level: domain, rule, descriptor and wait. Values of descriptors, such as addresses and names of users, are then in the log; 0: none")
+	r.integer(&s.LogDenials, "LOG_DENIALS", 0, "most denied requests to log per second, at any level: domain, rule, descriptor and wait. Values of descriptors, such as addresses and names of users, are then in the log; 0: none").
+		refuse(s.LogDenials < 0 || s.LogDenials > maxLogDenials, fmt.Sprintf("a whole number from 0 to %d", maxLogDenials))
 
 	r.section("Rules")
 	r.text(&s.ConfigType, "CONFIG_TYPE", "FILE", "where rules come from: `FILE`, or `GRPC_XDS_SOTW` for a management server")
@@ -268,8 +270,8 @@ func (s *Settings) declare(r *reader) {
 	r.flag(&s.RuntimeIgnoreDotFiles, "RUNTIME_IGNOREDOTFILES", false, "skip files and directories whose names begin with a dot; names that begin with two are always skipped")
 	r.flag(&s.RuntimeWatchRoot, "RUNTIME_WATCH_ROOT", true, "accepted, no effect: a swapped root and a change inside are both always noticed")
 	r.duration(&s.RuntimeDebounce, "RUNTIME_DEBOUNCE", 100*time.Millisecond, "time without further changes before rules are read")
-	r.duration(&s.RuntimePollInterval, "RUNTIME_POLL_INTERVAL", 30*time.Second, "how often the contents of files are compared if the file system reports no changes; 0: never")
-	r.duration(&s.RuntimeReadTimeout, "RUNTIME_READ_TIMEOUT", 10*time.Second, "longest time to read the rule files before the change is refused; 0: the default")
+	r.duration(&s.RuntimePollInterval, "RUNTIME_POLL_INTERVAL", 30*time.Second, "how often the contents of files are compared if the file system reports no changes; 0: never").pauseOr0(minPause)
+	r.duration(&s.RuntimeReadTimeout, "RUNTIME_READ_TIMEOUT", 10*time.Second, "longest time to read the rule files before the change is refused; 0: the default").pauseOr0(minPause)
 	r.flag(&s.ConfigAllOrNothing, "CONFIG_ALL_OR_NOTHING", false, "refuse all changes of rules while one file or xDS resource has a mistake; otherwise domains that it does not touch change")
 	r.flag(&s.MergeDomainConfig, "MERGE_DOMAIN_CONFIG", false, "allow one domain in several files or xDS resources; their top-level descriptors are joined")
 	r.flag(&s.ForceStartWithoutConfig, "FORCE_START_WITHOUT_INITIAL_CONFIG", false, "be healthy before the first rules are loaded")
@@ -280,16 +282,17 @@ func (s *Settings) declare(r *reader) {
 
 	r.section("Limiting")
 	r.text(&s.BackendType, "BACKEND_TYPE", "", "where counters are: `memory` (this process), `redis` or `memcache`. Not set: redis if any `REDIS_` variable is set or the socket `"+RedisSocket+"` exists, else memory")
-	r.bytes(&s.MemoryMaxBytes, "MEMORY_MAX_BYTES", r.defaultMemory(), "most memory for counters in this process; beyond it those that matter least are evicted. The default is at most half of `GOMEMLIMIT`")
+	r.bytes(&s.MemoryMaxBytes, "MEMORY_MAX_BYTES", r.defaultMemory(), "most memory for counters in this process; beyond it those that matter least are evicted. The default is at most half of `GOMEMLIMIT`").atLeast(minMemory)
 	r.text(&s.CacheKeyPrefix, "CACHE_KEY_PREFIX", "", "prefix of every key in the store")
 	r.oneOf(&s.CacheKeyFormat, "CACHE_KEY_FORMAT", "v1", "how keys are written: `v1` as in envoyproxy/ratelimit, `v2` so that different descriptors never share a counter. A change starts new counters, so change all replicas at once", "v1", "v2")
 	r.flag(&s.StopIncrementWhenOver, "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", false, "charge a request only if none of its descriptors is over the limit")
-	r.fraction(&s.NearLimitRatio, "NEAR_LIMIT_RATIO", 0.8, false, "share of a limit from which hits are counted as near it, above 0 and up to 1")
+	r.decimal(&s.NearLimitRatio, "NEAR_LIMIT_RATIO", 0.8, func(f float64) bool { return f > 0 && f <= 1 }, "write a number above 0, up to 1, such as 0.8",
+		"share of a limit from which hits are counted as near it, above 0 and up to 1")
 	r.flag(&s.ShadowMode, "SHADOW_MODE", false, "let every request pass; statuses and counters still show what would have been refused")
 	r.flag(&s.QuotaMode, "QUOTA_MODE", false, "treat every descriptor as if its rule had `quota_mode`: a request is refused only if all are over")
 
 	r.integer(&s.ExpirationJitter, "EXPIRATION_JITTER_MAX_SECONDS", 300, "a random time below this many seconds is added to the expiry of each key in Redis and Memcached; 0: none")
-	r.size(&s.LocalCacheBytes, "LOCAL_CACHE_SIZE_IN_BYTES", 0, "size of the over-limit cache in front of Redis or Memcached, at least 512 KiB; 0: none")
+	r.size(&s.LocalCacheBytes, "LOCAL_CACHE_SIZE_IN_BYTES", 0, "size of the over-limit cache in front of Redis or Memcached, at least 512 KiB; 0: none").atMost(maxLocalCache)
 
 	s.declareRedis(r)
 	s.Memcache.declare(r)
@@ -320,7 +323,8 @@ func (s *Settings) declare(r *reader) {
 	r.text(&s.PrometheusMapper, "PROMETHEUS_MAPPER_YAML", "", "statsd_exporter mapping file that replaces the built-in mapping; a missing file is a warning")
 	r.flag(&s.PrometheusMillisecond, "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", false, "keep response times in milliseconds (built-in mapping only)")
 	r.flag(&disable, "DISABLE_STATS", false, "send no statistics; takes precedence over all of the above")
-	r.duration(&s.StatsFlushInterval, "STATS_FLUSH_INTERVAL", 10*time.Second, "how often counters are sent")
+	r.duration(&s.StatsFlushInterval, "STATS_FLUSH_INTERVAL", 10*time.Second, "how often counters are sent").
+		refuse(s.StatsFlushInterval < minPause, minPause.String()+" or more; DISABLE_STATS=true sends nothing")
 	r.tags(&s.ExtraTags, "EXTRA_TAGS", "tags on every statistic, `env:prod,zone:a`")
 	r.count(&s.StatsMaxSeries, "STATS_MAX_SERIES", 10_000, "most counters with names from callers (`detailed_metric`, `value_to_metric`, request limits, unknown domains); the least recently used are dropped")
 	s.Sink = r.sink(statsd, dogStatsd, prometheus, disable)
@@ -333,11 +337,11 @@ func (s *Settings) declare(r *reader) {
 	r.section("Tracing")
 	r.flag(&s.Tracing.Enabled, "TRACING_ENABLED", false, "send spans of requests to an OpenTelemetry collector")
 	r.oneOf(&s.Tracing.Protocol, "TRACING_EXPORTER_PROTOCOL", "http", "protocol", "http", "grpc")
-	s.Tracing.Protocol = strings.ToLower(s.Tracing.Protocol)
 	r.text(&s.Tracing.ServiceName, "TRACING_SERVICE_NAME", "RateLimit", "`service.name` of the spans")
 	r.text(&s.Tracing.Namespace, "TRACING_SERVICE_NAMESPACE", "", "`service.namespace`; none if empty")
 	r.text(&s.Tracing.InstanceID, "TRACING_SERVICE_INSTANCE_ID", "", "`service.instance.id`, such as the name of the pod; a random UUID if empty")
-	r.fraction(&s.Tracing.SamplingRate, "TRACING_SAMPLING_RATE", 1, true, "share of requests that are traced if the caller has not decided; 1: all, 0: none")
+	r.decimal(&s.Tracing.SamplingRate, "TRACING_SAMPLING_RATE", 1, func(f float64) bool { return f >= 0 && f <= 1 }, "write a number from 0 to 1, such as 0.8",
+		"share of requests that are traced if the caller has not decided; 1: all, 0: none")
 	r.document("OTEL_EXPORTER_OTLP_<NAME>", "text", "the collector: `ENDPOINT` (`https://localhost:4318`, with grpc `:4317`), `HEADERS`, `TIMEOUT` in milliseconds, `INSECURE`, `CERTIFICATE`, `CLIENT_CERTIFICATE`, `CLIENT_KEY`, `COMPRESSION`, as OpenTelemetry documents them")
 
 	r.section("Shutdown")
@@ -370,30 +374,11 @@ func (s *Settings) validate(r *reader) {
 		r.problem("CONFIG_TYPE", s.ConfigType, "write FILE or "+ConfigXDS)
 	}
 	s.XDS.validate(r, s.ConfigType == ConfigXDS)
-	s.CacheKeyFormat = strings.ToLower(s.CacheKeyFormat)
 	if s.CacheKeyFormat == "v2" && strings.ContainsAny(s.CacheKeyPrefix, "{}") {
 		r.problem("CACHE_KEY_PREFIX", s.CacheKeyPrefix, "leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server")
 	}
 	s.validateStore(r)
 	s.Divvy.validate(r)
-	if s.MemoryMaxBytes < minMemory {
-		r.problem("MEMORY_MAX_BYTES", strconv.FormatInt(s.MemoryMaxBytes, 10), "write "+strconv.Itoa(minMemory)+" or more")
-	}
-	if s.MaxBuffered < minBuffered {
-		r.problem("MAX_BUFFERED_BYTES", strconv.FormatInt(s.MaxBuffered, 10), "write "+strconv.Itoa(minBuffered)+" or more")
-	}
-	if s.StatsFlushInterval < minPause {
-		r.problem("STATS_FLUSH_INTERVAL", s.StatsFlushInterval.String(), "write "+minPause.String()+" or more; DISABLE_STATS=true sends nothing")
-	}
-	if s.LogDenials < 0 || s.LogDenials > maxLogDenials {
-		r.problem("LOG_DENIALS", strconv.Itoa(s.LogDenials), fmt.Sprintf("write a whole number from 0 to %d", maxLogDenials))
-	}
-	r.atLeast("RUNTIME_POLL_INTERVAL", s.RuntimePollInterval, minPause, true)
-	r.atLeast("RUNTIME_READ_TIMEOUT", s.RuntimeReadTimeout, minPause, true)
-	r.atLeast("GRPC_KEEPALIVE_TIME", s.GRPCKeepaliveTime, time.Second, true) // gRPC would take it for 1s
-	if s.LocalCacheBytes > maxLocalCache {
-		r.problem("LOCAL_CACHE_SIZE_IN_BYTES", strconv.FormatInt(s.LocalCacheBytes, 10), "write "+strconv.Itoa(maxLocalCache)+" or less")
-	}
 	if s.Sink == SinkStatsd || s.Sink == SinkDogStatsd {
 		if s.StatsdHost == "" {
 			r.problem("STATSD_HOST", "", "write the name of the host")
@@ -423,7 +408,6 @@ func (s *Settings) validate(r *reader) {
 	}
 	s.Failure.validate(r)
 	s.validateTLS(r)
-	s.LogLevel = strings.ToLower(s.LogLevel)
 	s.forgive(r)
 }
 
@@ -431,7 +415,7 @@ func (s *Settings) validate(r *reader) {
 // forgiveStore.
 func (s *Settings) forgive(r *reader) {
 	if s.Sink != SinkDogStatsd && !r.unreadable("USE_DOG_STATSD") {
-		r.idle("USE_DOG_STATSD is not true", "set USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS")
+		r.warnUnused("USE_DOG_STATSD is not true", "set USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS")
 	}
 	switch {
 	case s.Sink == SinkDogStatsd:

@@ -38,7 +38,7 @@ func setsRedis(lookup func(string) (string, bool)) bool {
 // validateStore decides on the store and checks what it needs.
 func (s *Settings) validateStore(r *reader) {
 	if s.BackendType == "" {
-		defer r.idle("BACKEND_TYPE is not memcache", "set BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT", "MEMCACHE_SRV") // whoever sets BACKEND_TYPE knows
+		defer r.warnUnused("BACKEND_TYPE is not memcache", "set BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT", "MEMCACHE_SRV") // whoever sets BACKEND_TYPE knows
 		s.BackendType = "memory"
 		if setsRedis(r.lookup) {
 			s.BackendType = "redis"
@@ -47,18 +47,16 @@ func (s *Settings) validateStore(r *reader) {
 	redis := []string{"REDIS_URL", "REDIS_PERSECOND_URL"}
 	switch s.BackendType {
 	case "memory":
-		r.idle("the counters are in memory", "set BACKEND_TYPE=redis", append(redis, "LOCAL_CACHE_SIZE_IN_BYTES", "STORE_MAX_IN_FLIGHT", "STORE_BREAKER_FAILURES", "STORE_FAILURE_MODE", "REPLICAS", "LIMIT_DEGRADED_HEADER")...)
+		r.warnUnused("the counters are in memory", "set BACKEND_TYPE=redis", append(redis, "LOCAL_CACHE_SIZE_IN_BYTES", "STORE_MAX_IN_FLIGHT", "STORE_BREAKER_FAILURES", "STORE_FAILURE_MODE", "REPLICAS", "LIMIT_DEGRADED_HEADER")...)
 	case "redis":
 		s.Redis.validate(r, "REDIS_")
 		if s.RedisSplit {
 			s.RedisPerSecond.validate(r, "REDIS_PERSECOND_")
 		}
-		r.atLeast("REDIS_STARTUP_INITIAL_INTERVAL", s.RedisStartupInitial, minPause, false)
-		r.atLeast("REDIS_STARTUP_MAX_INTERVAL", s.RedisStartupMax, minPause, false)
 		s.RedisTLS.validate(r, "REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY")
 	case "memcache", "memcached":
 		s.BackendType = "memcache"
-		r.idle("the counters are in Memcached", "set BACKEND_TYPE=redis", append(redis, "REDIS_PERSECOND")...)
+		r.warnUnused("the counters are in Memcached", "set BACKEND_TYPE=redis", append(redis, "REDIS_PERSECOND")...)
 		s.validateMemcache(r)
 	default:
 		r.problem("BACKEND_TYPE", s.BackendType, "write memory, redis or memcache")
@@ -88,21 +86,21 @@ func (s *Settings) forgiveStore(r *reader) {
 		r.forgive(where, begins("MEMCACHE_"))
 	}
 	if s.BackendType == "redis" && !s.Redis.TLS && !(s.RedisSplit && s.RedisPerSecond.TLS) {
-		r.idleTLS("REDIS_TLS")
+		r.warnUnusedTLS("REDIS_TLS")
 	}
 	if s.BackendType == "memcache" && !s.Memcache.TLS {
-		r.idleTLS("MEMCACHE_TLS")
+		r.warnUnusedTLS("MEMCACHE_TLS")
 	}
 }
 
-// idleTLS warns of the variables of TLS towards a store while flag, which turns it on,
+// warnUnusedTLS warns of the variables of TLS towards a store while flag, which turns it on,
 // is not true.
-func (r *reader) idleTLS(flag string) {
+func (r *reader) warnUnusedTLS(flag string) {
 	if r.unreadable(flag) {
 		return
 	}
 	why := flag + " is not true"
-	r.idle(why, "set "+flag+"=true", flag+"_CACERT", flag+"_CLIENT_CERT", flag+"_CLIENT_KEY")
+	r.warnUnused(why, "set "+flag+"=true", flag+"_CACERT", flag+"_CLIENT_CERT", flag+"_CLIENT_KEY")
 	r.forgive(why, begins(flag+"_"))
 }
 

@@ -38,10 +38,10 @@ func (t *ServerTLS) validate(r *reader, cert, key, clientCA, clientName string) 
 		r.problem(clientName, t.ClientName, "no client is asked for a certificate: set "+clientCA+", too")
 	case !t.On && cert == "GRPC_SERVER_TLS_CERT":
 		if !r.unreadable("GRPC_SERVER_USE_TLS") {
-			r.idle("GRPC_SERVER_USE_TLS is not true", "set GRPC_SERVER_USE_TLS=true", cert, key, clientCA, clientName)
+			r.warnUnused("GRPC_SERVER_USE_TLS is not true", "set GRPC_SERVER_USE_TLS=true", cert, key, clientCA, clientName)
 		}
 	case !t.On:
-		r.idle("that port speaks plain text", "set "+cert+" and "+key, clientCA, clientName)
+		r.warnUnused("that port speaks plain text", "set "+cert+" and "+key, clientCA, clientName)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -46,11 +45,12 @@ func (x *XDS) declare(r *reader) {
 	r.text(&x.SAN, "CONFIG_GRPC_XDS_SERVER_TLS_SAN", "", "name in the server's certificate, if it is not the host")
 	r.text(&x.ClientCert, "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "", "PEM file of the client's certificate chain")
 	r.text(&x.ClientKey, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "", "PEM file of its key")
-	r.size(&x.MaxMessage, "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", 0, "largest response, with all rules; 0: 4194304")
-	r.duration(&x.RetryInterval, "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", 3*time.Second, "pause after a connection was lost, or could not be made at the start")
-	r.duration(&x.BackoffInitial, "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", 10*time.Second, "pause after the next failure; it doubles")
-	r.duration(&x.BackoffMax, "XDS_CLIENT_BACKOFF_MAX_INTERVAL", time.Minute, "longest pause. A connection that lasts as long as the initial interval resets the pauses")
-	r.ratio(&x.backoffFactor, "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", 0.5, "up to 1: the random share of each pause. Above 1: the factor by which pauses grow, as in envoyproxy/ratelimit, with a random share of 0.5")
+	r.size(&x.MaxMessage, "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", 0, "largest response, with all rules; 0: 4194304").atMost(math.MaxInt32)
+	r.duration(&x.RetryInterval, "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", 3*time.Second, "pause after a connection was lost, or could not be made at the start").pause(minPause)
+	r.duration(&x.BackoffInitial, "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", 10*time.Second, "pause after the next failure; it doubles").pause(minPause)
+	r.duration(&x.BackoffMax, "XDS_CLIENT_BACKOFF_MAX_INTERVAL", time.Minute, "longest pause. A connection that lasts as long as the initial interval resets the pauses").pause(minPause)
+	r.decimal(&x.backoffFactor, "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", 0.5, func(f float64) bool { return f >= 0 && !math.IsInf(f, 0) }, "write a number such as 0.5",
+		"up to 1: the random share of each pause. Above 1: the factor by which pauses grow, as in envoyproxy/ratelimit, with a random share of 0.5")
 	r.flag(&x.backoffVary, "XDS_CLIENT_BACKOFF_JITTER", true, "make a share of each pause random")
 }
 
@@ -60,30 +60,17 @@ var headerKey = regexp.MustCompile(`^[-_.0-9a-z]+$`)
 // validate checks what one variable alone cannot, and takes maps apart.
 func (x *XDS) validate(r *reader, used bool) {
 	if !used {
-		r.idle("CONFIG_TYPE is not "+ConfigXDS, "set CONFIG_TYPE="+ConfigXDS, "CONFIG_GRPC_XDS_SERVER_URL")
+		r.warnUnused("CONFIG_TYPE is not "+ConfigXDS, "set CONFIG_TYPE="+ConfigXDS, "CONFIG_GRPC_XDS_SERVER_URL")
 		return
 	}
 	if x.Server == "" || strings.HasPrefix(x.Server, "http://") || strings.HasPrefix(x.Server, "https://") {
 		r.problem("CONFIG_GRPC_XDS_SERVER_URL", x.Server, "write host:port; TLS is a matter of CONFIG_GRPC_XDS_SERVER_USE_TLS")
 	}
-	if x.MaxMessage > math.MaxInt32 {
-		r.problem("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", strconv.FormatInt(x.MaxMessage, 10), "write "+strconv.Itoa(math.MaxInt32)+" or less")
-	}
 	x.readMetadata(r)
 	x.readHeaders(r)
 	x.validateTLS(r)
-	for name, pause := range map[string]time.Duration{
-		"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL": x.RetryInterval,
-		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL":           x.BackoffInitial,
-		"XDS_CLIENT_BACKOFF_MAX_INTERVAL":               x.BackoffMax,
-	} {
-		r.atLeast(name, pause, minPause, false)
-	}
 	x.BackoffGrowth, x.BackoffJitter = 2, float64(x.backoffFactor)
-	switch f := float64(x.backoffFactor); {
-	case f < 0 || math.IsInf(f, 0):
-		r.problem("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", fmt.Sprint(f), "write a number such as 0.5")
-	case f > 1:
+	if f := float64(x.backoffFactor); f > 1 {
 		x.BackoffGrowth, x.BackoffJitter = f, 0.5
 	}
 	if !x.backoffVary {
@@ -139,15 +126,15 @@ func (x *XDS) validateTLS(r *reader) {
 	const cert, key = "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY"
 	switch {
 	case x.ClientCert != "" && x.ClientKey == "":
-		r.idle(key+" is not set", "set "+key, cert)
+		r.warnUnused(key+" is not set", "set "+key, cert)
 	case x.ClientCert == "" && x.ClientKey != "":
-		r.idle(cert+" is not set", "set "+cert, key)
+		r.warnUnused(cert+" is not set", "set "+cert, key)
 	}
 	if x.ClientCert == "" || x.ClientKey == "" { // as upstream
 		x.ClientCert, x.ClientKey = "", ""
 	}
 	if !x.TLS && !r.unreadable("CONFIG_GRPC_XDS_SERVER_USE_TLS") {
-		r.idle("CONFIG_GRPC_XDS_SERVER_USE_TLS is not true", "set CONFIG_GRPC_XDS_SERVER_USE_TLS=true",
+		r.warnUnused("CONFIG_GRPC_XDS_SERVER_USE_TLS is not true", "set CONFIG_GRPC_XDS_SERVER_USE_TLS=true",
 			"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "CONFIG_GRPC_XDS_SERVER_TLS_SAN", cert)
 	}
 }
