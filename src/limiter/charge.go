@@ -40,7 +40,7 @@ func (a *Answer) findRules(descriptors []Descriptor, begin, end int) {
 		d, st := &descriptors[begin+i], &statuses[i]
 		if !d.HasLimit {
 			first := len(m.canaries)
-			st.Rule, m.canaries = a.Domain.Meet(d.Entries, &m.matching, m.canaries)
+			st.Rule, m.canaries = a.Domain.Find(d.Entries, &m.matching, m.canaries)
 			st.found.canaries = m.canaries[first:]
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules"
 )
 
 func BenchmarkFind(b *testing.B) {
@@ -27,10 +29,10 @@ func BenchmarkFind(b *testing.B) {
 			if got := found(d, request); got != bench.want {
 				b.Fatalf("found %s, want %s", got, bench.want)
 			}
-			joined := make([]byte, 0, 256)
+			var scratch rules.Scratch
 			b.ReportAllocs()
 			for b.Loop() {
-				d.Find(request, &joined)
+				d.Find(request, &scratch, nil)
 			}
 		})
 	}
@@ -39,10 +41,10 @@ func BenchmarkFind(b *testing.B) {
 // TestFindAllocates nothing once its scratch space has grown.
 func TestFindAllocates(t *testing.T) {
 	d := compiled(t, "a=b\na=x*\na\n  c=*y*\n")
-	joined := make([]byte, 0, 64)
+	var scratch rules.Scratch
 	for _, request := range []string{"a=b", "a=xyz", "a=c", "a=d, c=xyz", "z=z"} {
 		list := entries(request)
-		if n := testing.AllocsPerRun(100, func() { d.Find(list, &joined) }); n > 0 {
+		if n := testing.AllocsPerRun(100, func() { d.Find(list, &scratch, nil) }); n > 0 {
 			t.Errorf("%s: %v allocations", request, n)
 		}
 	}

@@ -8,47 +8,40 @@ import (
 // maxCharges bounds how many limits one descriptor of a request is charged to.
 const maxCharges = 100
 
-// The words of charge and of on_reject, the default first.
-var (
-	chargeWords   = []string{"leaf", "path"}
-	onRejectWords = []string{"each", "none"}
-)
-
-// setting is what `charge: path` or `on_reject: none` began.
-type setting struct {
-	effect bool // some descriptor below is not as it would be without
-}
-
-// inherited is what holds for a descriptor because of what stands above it, or
-// on it.
+// inherited is what a descriptor takes over from the levels above it.
 type inherited struct {
-	path      *setting // charge: path; nil: leaf
-	allOrNone *setting // on_reject: none; nil: each
-	// above are the limits on the way, outermost first, from where charge: path
-	// began. What matches here is charged to them, too.
+	chargePath *setting // charge: path; nil: leaf
+	allOrNone  *setting // on_reject: none; nil: each
+	// above are the limits on the way, outermost first, from where charge: path starts. What matches here is charged to them too.
 	above []*Rule
 }
 
-// inherit applies the settings of a descriptor, or of a file, to what it would
-// inherit. One that says what holds already changes nothing: a path goes on.
+// setting is one `charge: path` or `on_reject: none`, which may hold for many levels.
+type setting struct {
+	effect bool // some descriptor is compiled differently because of it
+}
+
+// inherit applies the settings of a descriptor, or of a file, to what it inherits. Repeating a setting changes nothing.
 func (c *Compiler) inherit(in inherited, charge, onReject *Placed[string]) inherited {
 	switch {
 	case charge == nil:
 	case charge.Value == "leaf":
-		in.path, in.above = nil, nil
+		in.chargePath, in.above = nil, nil
 	case charge.Value != "path":
-		c.problems.Add(charge.Pos, "write "+OneOf(chargeWords), "charge is neither leaf nor path: %s", Quote(charge.Value))
-	case in.path == nil:
-		in.path = &setting{}
+		c.problems.Add(charge.Pos, "write leaf or path", "charge is neither leaf nor path: %s", Quote(charge.Value))
+	case in.chargePath == nil:
+		in.chargePath = &setting{}
 	}
 	switch {
 	case onReject == nil:
 	case onReject.Value == "each":
 		in.allOrNone = nil
 	case onReject.Value != "none":
-		c.problems.Add(onReject.Pos, "write "+OneOf(onRejectWords), "on_reject is neither each nor none: %s", Quote(onReject.Value))
+		c.problems.Add(onReject.Pos, "write each or none", "on_reject is neither each nor none: %s", Quote(onReject.Value))
 	default:
-		c.groupable(onReject.Pos)
+		if s := &c.opt.Store; s.NoGroups {
+			c.problems.Add(onReject.Pos, "remove it, or use "+s.other(), "%s cannot charge several limits all or none", s.Name)
+		}
 		if in.allOrNone == nil {
 			in.allOrNone = &setting{}
 		}
@@ -56,10 +49,9 @@ func (c *Compiler) inherit(in inherited, charge, onReject *Placed[string]) inher
 	return in
 }
 
-// idle warns of settings that began with in, which is what outer became, and
-// that changed nothing.
+// warnUnused warns of settings that turned outer into in and had no effect.
 func (c *Compiler) warnUnused(outer, in inherited, charge, onReject *Placed[string]) {
-	if in.path != outer.path && in.path != nil && !in.path.effect {
+	if in.chargePath != outer.chargePath && in.chargePath != nil && !in.chargePath.effect {
 		c.warnings.Add(charge.Pos, "remove it, or give a level above a rate_limit",
 			"charge: path has no effect: nothing here has a limit on a level above it")
 	}
@@ -69,9 +61,8 @@ func (c *Compiler) warnUnused(outer, in inherited, charge, onReject *Placed[stri
 	}
 }
 
-// limits compiles the limits of a descriptor.
-func (c *Compiler) limits(cfg *DescriptorConfig, p path) []*Rule {
-	c.flags(cfg, p)
+// limits compiles the limits of a descriptor or rule.
+func (c *Compiler) limits(cfg *LimitsConfig, p path) []*Rule {
 	first := len(c.set.rules)
 	if cfg.RateLimit != nil {
 		c.rule(cfg, cfg.RateLimit, p, cfg.Pos, "")
@@ -87,13 +78,13 @@ func (c *Compiler) limits(cfg *DescriptorConfig, p path) []*Rule {
 		if cfg.RateLimit != nil {
 			c.problems.Add(list.Pos, "move the rate_limit into the list", "rate_limit and rate_limits exclude each other")
 		}
-		c.items(cfg, list.Value, p)
+		c.listed(cfg, list.Value, p)
 	}
 	return c.set.rules[first:]
 }
 
-// items compiles a list of limits.
-func (c *Compiler) items(cfg *DescriptorConfig, list []RateLimitConfig, p path) {
+// listed compiles a list of limits.
+func (c *Compiler) listed(cfg *LimitsConfig, list []RateLimitConfig, p path) {
 	first := len(c.set.rules)
 	names := make(map[string]bool)
 	for i := range list {
@@ -103,7 +94,7 @@ func (c *Compiler) items(cfg *DescriptorConfig, list []RateLimitConfig, p path) 
 			if limit.Name == "" || names[limit.Name] {
 				suffix = "." + strconv.Itoa(i+1)
 			}
-			if c.names > maxNames || !c.named(limit.Pos, len(p.key)+len(suffix)) {
+			if !c.addName(limit.Pos, len(p.key)+len(suffix)) {
 				return
 			}
 			p.domain.keys = append(p.domain.keys, p.key+suffix)
@@ -113,19 +104,19 @@ func (c *Compiler) items(cfg *DescriptorConfig, list []RateLimitConfig, p path) 
 		if r.Unlimited && len(list) > 1 {
 			c.problems.Add(limit.Pos, "remove it, or all others", "an unlimited one of several rate_limits changes nothing")
 		}
-		for _, other := range c.set.rules[first : first+i] {
-			if r.Limit.Period > 0 && r.Limit.Period == other.Limit.Period && r.Limit.Kind == other.Limit.Kind {
-				c.problems.Add(limit.Pos, "keep the smaller one, or change the window or the algorithm of one",
-					"the limit at %v has the same algorithm and window: they would share a counter, and each hit count twice", other.Pos)
-				break
-			}
+		before := c.set.rules[first : first+i]
+		same := func(other *Rule) bool {
+			return r.Limit.Period > 0 && r.Limit.Period == other.Limit.Period && r.Limit.Kind == other.Limit.Kind
+		}
+		if j := slices.IndexFunc(before, same); j >= 0 {
+			c.problems.Add(limit.Pos, "keep the smaller one, or change the window or the algorithm of one",
+				"the limit at %v has the same algorithm and window: they would share a counter, and each hit count twice", before[j].Pos)
 		}
 	}
 }
 
-// match returns the rule that Find returns for a descriptor with these limits
-// of its own; nil if matching it charges nothing.
-func (c *Compiler) match(cfg *DescriptorConfig, p path, own []*Rule) *Rule {
+// match returns what Find returns for a descriptor with these limits of its own; nil if a match is charged to nothing.
+func (c *Compiler) match(cfg *LimitsConfig, p path, own []*Rule) *Rule {
 	if p.allOrNone != nil {
 		c.refuseBlocked(p.above)
 		c.refuseBlocked(own)
@@ -140,11 +131,11 @@ func (c *Compiler) match(cfg *DescriptorConfig, p path, own []*Rule) *Rule {
 	if len(charges) == 0 {
 		return nil
 	}
-	if len(charges) > maxCharges && len(p.above) <= maxCharges { // else it was said above
+	if len(charges) > maxCharges && len(p.above) <= maxCharges { // else there is a problem at a level above
 		c.problems.Add(cfg.Pos, "use fewer levels with limits, or charge: leaf", "what matches is charged to more than %d limits", maxCharges)
 	}
 	if len(p.above) > 0 {
-		p.path.effect = true
+		p.chargePath.effect = true
 	}
 	if len(charges) > 1 {
 		for _, r := range charges {
@@ -153,28 +144,27 @@ func (c *Compiler) match(cfg *DescriptorConfig, p path, own []*Rule) *Rule {
 		if p.allOrNone != nil {
 			p.allOrNone.effect = true
 		}
-		c.dropped(own, charges)
+		c.warnReplaced(own, charges)
 	}
 	if len(own) == 1 {
 		own[0].Charges = charges
 		return own[0]
 	}
 	return &Rule{
-		Index:     -1,
-		Key:       p.key,
-		Domain:    p.domain.Name,
-		Path:      p.levels,
-		Pos:       cfg.Pos,
-		Quota:     cfg.QuotaMode,
-		Metadata:  cfg.Metadata,
-		Charges:   charges,
-		AllOrNone: p.allOrNone != nil,
-		name:      -1,
+		Index:      -1,
+		Key:        p.key,
+		Domain:     p.domain.Name,
+		Path:       p.levels,
+		Pos:        cfg.Pos,
+		Quota:      cfg.QuotaMode,
+		Metadata:   cfg.Metadata,
+		Charges:    charges,
+		AllOrNone:  p.allOrNone != nil,
+		nameNumber: -1,
 	}
 }
 
-// refuseBlocked notes limits that count what they refuse and, with on_reject: none, could
-// not: nothing is charged then. Each is noted once.
+// refuseBlocked reports limits that would have to count hits that all of a group refuses. Each is reported once.
 func (c *Compiler) refuseBlocked(charges []*Rule) {
 	for _, r := range charges {
 		if at, written := c.blocked[r]; written {
@@ -185,22 +175,16 @@ func (c *Compiler) refuseBlocked(charges []*Rule) {
 	}
 }
 
-// after is what the level below a descriptor inherits, r being what match made
-// of it.
+// after is what the level below a descriptor inherits; r is what match returned for it.
 func (in inherited) after(r *Rule) inherited {
-	switch {
-	case in.path == nil || r == nil:
-	case r.Charges != nil:
-		in.above = r.Charges
-	default:
-		in.above = []*Rule{r}
+	if in.chargePath != nil && r != nil {
+		in.above = r.limits()
 	}
 	return in
 }
 
-// dropped warns of limits that are never charged: whatever charges them also
-// charges one that replaces them.
-func (c *Compiler) dropped(own, charges []*Rule) {
+// warnReplaced warns of limits that never apply, because all their hits are also charged to one that replaces them.
+func (c *Compiler) warnReplaced(own, charges []*Rule) {
 	replaced := 0
 	for _, r := range charges {
 		replaced += len(r.Replaces())

@@ -41,7 +41,6 @@ descriptors:
 		t.Fatal(warnings, err)
 	}
 	d := set.Domain([]byte("d"))
-	var joined []byte
 	var keys rules.Keys
 	for _, tt := range []struct{ entries, want string }{
 		{"user=a", "d_user_a_ d.user"},
@@ -57,7 +56,7 @@ descriptors:
 	} {
 		request := parseEntries(tt.entries)
 		var got []string
-		for _, r := range charged(d.Find(request, &joined)) {
+		for _, r := range charged(find(d, request)) {
 			key, tag := keys.Append(nil, d, r, request)
 			_, first := keys.Append(nil, d, nil, request[:1])
 			if tag != first {
@@ -98,7 +97,6 @@ descriptors:
 	if !d.Replacing() {
 		t.Fatal("nothing replaces anything")
 	}
-	var joined []byte
 	var p rules.Replaced
 	for _, tt := range []struct{ request, want string }{
 		{"user=1", "d.user"},
@@ -109,7 +107,7 @@ descriptors:
 	} {
 		var all []*rules.Rule
 		for one := range strings.FieldsSeq(tt.request) {
-			all = append(all, charged(d.Find(parseEntries(one), &joined))...)
+			all = append(all, charged(find(d, parseEntries(one)))...)
 		}
 		p.Reset(d)
 		for _, r := range all {
@@ -126,9 +124,9 @@ descriptors:
 		}
 	}
 	// What stands for a descriptor has no name and replaces nothing.
-	head := d.Find(parseEntries("relief=1"), &joined)
+	head := find(d, parseEntries("relief=1"))
 	p.Reset(d)
-	if p.Add(head); head.Index != -1 || head.Limit.Period != 0 || p.Has(head) || p.Has(d.Find(parseEntries("user=1"), &joined)) {
+	if p.Add(head); head.Index != -1 || head.Limit.Period != 0 || p.Has(head) || p.Has(find(d, parseEntries("user=1"))) {
 		t.Errorf("%+v stands for relief", head)
 	}
 }
@@ -157,7 +155,6 @@ descriptors:
 		t.Fatal(warnings, err)
 	}
 	d := set.Domain([]byte("d"))
-	var joined []byte
 	for _, tt := range []struct {
 		request, key             string
 		index, charges           int
@@ -168,7 +165,7 @@ descriptors:
 		{"path=1,none=1", "d.path.none", -1, 1, true, false, false},
 		{"path=1,one=1", "d.path.one", 3, 2, false, false, false},
 	} {
-		r := d.Find(parseEntries(tt.request), &joined)
+		r := find(d, parseEntries(tt.request))
 		if r == nil || r.Key != tt.key || r.Index != tt.index || len(r.Charges) != tt.charges || len(r.Path) != strings.Count(tt.request, "=") ||
 			r.Quota != tt.quota || r.Shadow != tt.shadow || r.AllOrNone != tt.allOrNone || (r.Metadata != nil) != (tt.key == "d.list") || r.Domain != "d" {
 			t.Errorf("%s finds %+v", tt.request, r)

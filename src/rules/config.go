@@ -4,75 +4,70 @@ import (
 	gopath "path"
 	"strings"
 	"time"
-	"unicode"
 )
 
-// DomainConfig is one domain's rules as written, before they are compiled:
-// what every source of rules (files, a control plane) produces.
+// DomainConfig is the rules of one domain as written. Rule files and control planes are read into it, and Compile checks it.
 type DomainConfig struct {
 	Pos
-	Domain      string
+	Domain string
+	// A domain has Descriptors, Rules or a Tree.
 	Descriptors []DescriptorConfig
-	// Rules are an ordered list, instead of Descriptors; nil: none.
-	Rules *Placed[[]RuleConfig]
-	// Tree is a tree of limits, instead of Descriptors; nil: none.
-	Tree *Placed[[]WordConfig]
-	// Divvy says that Rules are of a rule file of divvy.
-	Divvy bool
-	// Charge and OnReject hold for all Descriptors, OnReject for all Rules, too;
-	// see there.
+	Rules       *Placed[[]RuleConfig] // an ordered list; nil: none
+	Tree        *Placed[[]WordConfig] // a tree of limits; nil: none
+	Divvy       bool                  // Rules come from a rule file of divvy
+	// Charge and OnReject are the defaults of Descriptors; OnReject is also the default of Rules.
 	Charge, OnReject *Placed[string]
-	// Fallback is one of algorithm.Fallbacks, for all limits that have none of
-	// their own, those that come with requests included. Nil: as Options say.
+	// Fallback is one of backend.Fallbacks, for limits without one, also for those in requests. Nil: Options.Fallback.
 	Fallback *Placed[string]
 }
 
-// RuleConfig is one rule of an ordered list, of which the first that matches
-// decides.
-type RuleConfig struct {
+// LimitsConfig is what descriptors and rules of an ordered list have in common: limits, and how they are charged.
+type LimitsConfig struct {
 	Pos
-	// Match is the keys that must be there and the patterns that their values
-	// must match, each key once; none: everything matches. Nil was not written.
-	Match *Placed[[]PairConfig]
-	// Per names the keys of requests whose values are counted apart.
-	Per []Placed[string]
-	// ShadowMode makes the rule a canary: it is charged, and others decide.
-	ShadowMode bool
-	QuotaMode  bool
-	OnReject   *Placed[string]            // as in DescriptorConfig
-	RateLimit  *RateLimitConfig           // required, or RateLimits
+	RateLimit  *RateLimitConfig
 	RateLimits *Placed[[]RateLimitConfig] // instead of RateLimit; nil: none
-	Metadata   map[string]any             // as in DescriptorConfig
-	// Text is what messages call the rule. Empty: by what it matches.
+	OnReject   *Placed[string]            // "each" or "none"; nil: as above it, at the top "each"
+	ShadowMode bool                       // for a rule: a canary, which is charged while a later rule decides
+	QuotaMode  bool
+	// DetailedMetric counts each combination of request values separately. Descriptors only.
+	DetailedMetric bool
+	// Metadata is sent with answers: maps, lists, strings, float64, bool and nil.
+	Metadata map[string]any
+}
+
+// DescriptorConfig is a node of a domain's tree of descriptors.
+type DescriptorConfig struct {
+	LimitsConfig
+	Key         string
+	Value       string // empty: any value
+	Descriptors []DescriptorConfig
+	Charge      *Placed[string] // "leaf" or "path"; nil: as above it, at the top "leaf"
+	// ValueToMetric shows this level's request value in the counter's name.
+	ValueToMetric bool
+	// ShareThreshold makes all values that a wildcard matches share a counter.
+	ShareThreshold bool
+}
+
+// RuleConfig is a rule of an ordered list. The first rule that matches decides.
+type RuleConfig struct {
+	LimitsConfig
+	// Match has each key once. An empty list matches everything; nil is an error.
+	Match *Placed[[]PairConfig]
+	// Per names the keys whose values are counted separately.
+	Per []Placed[string]
+	// Text is the rule in messages. Empty: its Match.
 	Text string
-
-	Incomplete bool // something of it was, and that was said
+	// Incomplete says that the reader has reported a problem in it, and left something out.
+	Incomplete bool
 }
 
-// WordConfig is a node of a tree of limits. Each that a request comes to is
-// charged.
-type WordConfig struct {
-	Pos
-	Word     string        // `*`: any other
-	Limits   *BucketConfig // nil: none
-	Children []WordConfig  // each word once
-}
-
-// BucketConfig is a limit: Count in so many Seconds, and Burst beyond the first at
-// once.
-type BucketConfig struct {
-	Pos
-	Burst, Count uint32
-	Seconds      int64
-}
-
-// PairConfig is one pair that a rule matches by.
+// PairConfig is a key that a request must have, and the pattern of its value.
 type PairConfig struct {
 	Pos
 	Key, Pattern string
 }
 
-// text is what messages call the rule.
+// text is the rule in messages.
 func (c *RuleConfig) text() string {
 	if c.Text != "" || c.Match == nil {
 		return Shorten(c.Text)
@@ -84,78 +79,43 @@ func (c *RuleConfig) text() string {
 	return Shorten("{" + strings.Join(parts, " ") + "}")
 }
 
-// cited is text with brackets of its own for a message: as it is, unless it is
-// long, or would move the cursor.
-func Shorten(text string) string {
-	const most = 200
-	if len(text) > most || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return Quote(text)
-	}
-	return text
-}
-
-// DescriptorConfig is one node of a domain's tree.
-type DescriptorConfig struct {
+// WordConfig is a node of a tree of limits. A request is charged to each node on its way.
+type WordConfig struct {
 	Pos
-	Key         string
-	Value       string // empty: any value
-	RateLimit   *RateLimitConfig
-	RateLimits  *Placed[[]RateLimitConfig] // instead of RateLimit; nil: none
-	Descriptors []DescriptorConfig
-	// Charge is "leaf" or "path", OnReject "each" or "none". Nil is what holds
-	// above; at the top leaf and each.
-	Charge, OnReject *Placed[string]
-	ShadowMode       bool
-	QuotaMode        bool
-	// DetailedMetric counts each combination of request values apart.
-	DetailedMetric bool
-	// ValueToMetric shows this level's request value in the counter's name.
-	ValueToMetric bool
-	// ShareThreshold makes all values that a wildcard matches share a counter.
-	ShareThreshold bool
-	// Metadata is sent back with answers: maps, lists, strings, float64, bool
-	// and nil.
-	Metadata map[string]any
+	Word     string           // `*`: any other
+	Limit    *RateLimitConfig // nil: none
+	Children []WordConfig     // each word once
 }
 
-// RateLimitConfig is the limit at a node.
+// RateLimitConfig is a limit as written. Nil fields have their default.
 type RateLimitConfig struct {
 	Pos
 	Unit            string
-	UnitPos         Pos // of the unit's text, or of the rate limit
+	UnitPos         Pos // of the unit, or of the limit
 	RequestsPerUnit uint32
-	UnitMultiplier  *uint32 // nil: 1
+	UnitMultiplier  *uint32 // 1
 	Unlimited       bool
 	Name            string
-	Replaces        []ReplacesConfig
+	Replaces        []Placed[string] // names of rules that do not apply where this one does
 
-	// Of these, nil is the default.
 	Algorithm    *Placed[string]        // one of algorithm.Kinds; fixed_window
 	Period       *Placed[time.Duration] // the window, instead of Unit and UnitMultiplier
 	Burst        *Placed[uint32]        // RequestsPerUnit - 1; gcra only
 	MinInterval  *Placed[time.Duration] // none; sliding_window and gcra only
-	CountBlocked *Placed[bool]          // true for fixed_window, else false
-	Fallback     *Placed[string]        // one of algorithm.Fallbacks; as in DomainConfig
+	CountBlocked *Placed[bool]          // true for fixed_window, false for others
+	Fallback     *Placed[string]        // as in DomainConfig
 
-	// guessed says that the reader put something in place of what it refused:
-	// whether the values go together is not worth asking.
+	// Incomplete says that the reader has reported a problem in it, and put in a value of its own.
 	Incomplete bool
 }
 
-// Placed is a value that not every file has, and where it stands.
+// Placed is an optional value and where it stands.
 type Placed[T any] struct {
 	Pos
 	Value T
 }
 
-// ReplacesConfig names a rule that does not apply where this one does.
-type ReplacesConfig struct {
-	Pos
-	Name string
-}
-
-// baseName is the name of a file without directories and extension: the domain,
-// where the file does not say it.
+// BaseName returns the name of a file without directories and extension. It is the domain of files that do not name one.
 func BaseName(file string) string {
 	name := gopath.Base(strings.ReplaceAll(file, "\\", "/"))
 	return strings.TrimSuffix(name, gopath.Ext(name))

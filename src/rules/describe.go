@@ -8,15 +8,14 @@ import (
 	"ratelimit/src/backend"
 )
 
-// String is the line of /rlconfig: envoyproxy/ratelimit's format, and behind it
-// what that does not know, where it is there.
+// String is the line of /rlconfig: envoyproxy/ratelimit's format, and behind it the settings that it does not have.
 func (r *Rule) String() string {
 	limit := fmt.Sprintf("unit=%s requests_per_unit=%d", r.Unit, r.PerUnit())
 	if r.Unlimited {
 		limit = "unlimited"
 	}
 	s := fmt.Sprintf("%s: %s, shadow_mode: %t, quota_mode: %t", r.Key, limit, r.Shadow, r.Quota)
-	if r.Unlimited && r.Listed != nil && r.Requests > 0 { // divvy's clients are told of it
+	if r.Unlimited && r.Listed != nil && r.Requests > 0 { // divvy's clients are told this number
 		s += fmt.Sprintf(", requests_per_unit: %d", r.Requests)
 	}
 	if r.Multiplier > 1 {
@@ -40,19 +39,7 @@ func (r *Rule) String() string {
 	return s
 }
 
-// Operation is what a rule of an ordered list matches by, sorted by key, as
-// divvy writes it: "ip=* method=GET"; empty for one that matches everything.
-func (r *Rule) Operation() string {
-	if r.Listed == nil {
-		return ""
-	}
-	parts := make([]string, len(r.Listed.Match))
-	for i, p := range r.Listed.Match {
-		parts[i] = p.Key + "=" + p.Pattern
-	}
-	return strings.Join(parts, " ")
-}
-
+// window is the settings of the limit that are not the default.
 func (r *Rule) window() (s string) {
 	l := &r.Limit
 	if r.ByPeriod {
@@ -76,7 +63,20 @@ func (r *Rule) window() (s string) {
 	return s
 }
 
-// perUnit is requests_per_unit, where Requests is what callers are told.
+// Operation is what a rule of an ordered list matches by, sorted by key, as divvy writes it: "ip=* method=GET". It is empty for other
+// rules, and for one that matches everything.
+func (r *Rule) Operation() string {
+	if r.Listed == nil {
+		return ""
+	}
+	parts := make([]string, len(r.Listed.Match))
+	for i, p := range r.Listed.Match {
+		parts[i] = p.Key + "=" + p.Pattern
+	}
+	return strings.Join(parts, " ")
+}
+
+// PerUnit is requests_per_unit. Requests, which callers are told, differs from it in a tree of limits.
 func (r *Rule) PerUnit() uint32 {
 	if r.Limit.Kind == algorithm.GCRA {
 		return uint32(r.Limit.Max)
@@ -84,13 +84,12 @@ func (r *Rule) PerUnit() uint32 {
 	return r.Requests
 }
 
-// Words is the limit for people: "2 per minute", "10 per minute, 4 at once". It
-// is what the file says, where callers may be told something else.
+// Words is the limit as written, for people: "2 per minute", "10 per minute, 4 at once".
 func (r *Rule) Words() string {
 	if r.Unlimited {
 		return "unlimited"
 	}
-	per := r.Quantity.per()
+	per := r.per()
 	if r.ByPeriod {
 		per = FormatDuration(r.Limit.Period)
 	}
@@ -112,7 +111,7 @@ func (r *Rule) Words() string {
 	return s
 }
 
-// Words is the limit for people.
+// Words is the limit for people: "2 per minute".
 func (q Quantity) Words() string { return fmt.Sprintf("%d per %s", q.Requests, q.per()) }
 
 // per is the window for people: "minute", "5 minutes".

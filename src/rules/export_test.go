@@ -37,12 +37,13 @@ func Charged(set *Set) []*Rule {
 		}
 	}
 	for _, d := range set.domains {
-		walk(&d.root)
-		if d.words != nil {
-			words(d.words)
-		}
-		if d.list != nil {
-			for _, r := range d.list.rules {
+		switch m := d.matcher.(type) {
+		case *tree:
+			walk(&m.root)
+		case *wordTree:
+			words(&m.root)
+		case *orderedList:
+			for _, r := range m.rules {
 				if r.rule.Charges != nil {
 					found = append(found, r.rule)
 				}
@@ -62,6 +63,5 @@ var Composite = composite
 
 // KeyParts is what the keys of a listed limit's counters are made of, joined.
 func KeyParts(r *Rule) string {
-	k := r.Listed.key
-	return k.head + strings.Join(k.per, "") + k.tail
+	return r.Listed.key.text()
 }

@@ -63,7 +63,6 @@ func FuzzYAML(f *testing.F) {
 		if !reflect.DeepEqual(outlineOf(set), outlineOf(set2)) {
 			t.Fatalf("two loads of %q differ", data)
 		}
-		var joined []byte
 		var scratch rules.Scratch
 		for i, r := range set.Rules() {
 			if r.Index != i || !strings.HasPrefix(r.Key, cfg.Domain+".") {
@@ -88,8 +87,8 @@ func FuzzYAML(f *testing.F) {
 				request = append(request, rules.Entry{[]byte(level.Key()), []byte(level.Value())})
 				wild = wild || level.Value() == ""
 			}
-			got, canaries := domain.Meet(request, &scratch, nil)
-			if again := domain.Find(request, &joined); again != got {
+			got, canaries := domain.Find(request, &scratch, nil)
+			if again := find(domain, request); again != got {
 				t.Fatalf("%q: %s finds %v and meets %v", data, r.Key, again, got)
 			}
 			met := charged(got)
@@ -106,7 +105,7 @@ func FuzzYAML(f *testing.F) {
 			}
 		}
 		for _, request := range [][]rules.Entry{nil, {{}}, {{data, data}}, {{nil, data}, {data, nil}}} {
-			domain.Find(request, &joined)
+			find(domain, request)
 		}
 	})
 }
@@ -154,9 +153,8 @@ func FuzzFind(f *testing.F) {
 		for _, b := range ask {
 			request = append(request, rules.Entry{[]byte(words[b&15]), []byte(words[b>>4])})
 		}
-		var joined []byte
 		var got []rules.Pos
-		r := set.Domain([]byte("d")).Find(request, &joined)
+		r := find(set.Domain([]byte("d")), request)
 		for _, one := range charged(r) {
 			got = append(got, one.Pos)
 		}
@@ -186,10 +184,8 @@ func grow(tree []byte, words []string) []rules.DescriptorConfig {
 	var build func(depth int) []rules.DescriptorConfig
 	build = func(depth int) (list []rules.DescriptorConfig) {
 		for len(rest) >= 2 && len(list) < 6 {
-			d := rules.DescriptorConfig{
-				Pos: rules.Pos{"a.yaml", len(tree) - len(rest) + 1, 0},
-				Key: words[rest[0]&15], Value: words[rest[0]>>4],
-			}
+			d := rules.DescriptorConfig{Key: words[rest[0]&15], Value: words[rest[0]>>4]}
+			d.Pos = rules.Pos{"a.yaml", len(tree) - len(rest) + 1, 0}
 			what := rest[1]
 			rest = rest[2:]
 			switch {
@@ -216,7 +212,7 @@ func grow(tree []byte, words []string) []rules.DescriptorConfig {
 			if what&2 == 0 && depth < 3 {
 				d.Descriptors = build(depth + 1)
 			}
-			d.ShareThreshold = what&8 == 0 && strings.Contains(rules.Composite(&d), "*")
+			d.ShareThreshold = what&8 == 0 && strings.Contains(rules.Composite(d.Key, d.Value), "*")
 			list = append(list, d)
 			if what&4 == 0 && depth > 0 {
 				break

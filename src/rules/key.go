@@ -1,36 +1,33 @@
 package rules
 
-// Keys writes descriptors as the keys that stores count under:
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"ratelimit/src/algorithm"
+)
+
+// Keys writes the keys that stores count under. The values are the request's; on a level that shares its threshold the pattern
+// stands for them.
 //
-//	<prefix><domain>_<key>_<value>_<key>_<value>_
+//	<prefix><domain>_<key>_<value>_<key>_<value>_                                                  tree of descriptors
+//	<prefix><domain>_:<key>_<pattern>_:<key>_<value>_:<requests>/<period>_<algorithm>_             ordered list
+//	<prefix><domain>_<word>_<word>_                                                                tree of limits
 //
-// The values are the request's. On a level that shares its threshold the
-// pattern stands for them.
-//
-// In an ordered list they are always escaped, and tell which limit it is by what
-// its rule matches, counts by and allows:
-//
-//	<prefix><domain>_:<key>_<pattern>_:<key>_<value>_:<requests>/<period>_<algorithm>_
-//
-// In a tree of limits they are the words, always escaped, down to the level:
-//
-//	<prefix><domain>_<word>_<word>_
+// A key in an ordered list has what the rule matches, counts by and allows. Keys in ordered lists and trees of limits are always
+// escaped.
 type Keys struct {
-	// Prefix stands in front of every key, as it is.
+	// Prefix is in front of every key, as it is.
 	Prefix string
-	// Escape keeps different descriptors apart. Without it all parts are written
-	// as they are, which is what envoyproxy/ratelimit does: [a=x_b_y] and
-	// [a=x][b=y] are one key then.
+	// Escape keeps different descriptors apart. Without it all parts are written as they are, as envoyproxy/ratelimit does, and
+	// [a=x_b_y] and [a=x][b=y] share a key.
 	//
-	// With it the bytes %_{}|: and control characters are written as %5F and so
-	// on, in domain, keys and values: each part ends at the next `_`. A level
-	// that shares its threshold is written with a `:`, which no value has, as
-	// <key>_<key of the rule>:<value of the rule>_, so that the pattern is
-	// neither some request's value nor another rule's pattern.
+	// With it the bytes %_{}|: and control characters are written as %5F and so on in domain, keys and values, so each part ends
+	// at the next `_`. A level that shares its threshold is <key>_<key of the rule>:<value of the rule>_; no value has a `:`.
 	Escape bool
-	// Divvy writes the keys of first-hit windows in ordered lists as Button's
-	// divvy does, where that has such keys at all: without a prefix, and nothing
-	// escaped. A canary then shares the counter of its twin.
+	// Divvy writes the keys of first-hit windows in ordered lists as Button's divvy does, if divvy can have such a limit, without
+	// prefix and escapes. A canary then shares the counter of a rule that is the same but for shadow_mode.
 	//
 	//	divvy:<key>=<pattern> <key>=<pattern>:<value>:<requests>:<seconds>
 	Divvy bool
@@ -41,43 +38,34 @@ func (k *Keys) AsDivvy(r *Rule) bool {
 	return k.Divvy && r != nil && r.Listed != nil && r.Listed.key != nil && r.Listed.key.divvyHead != ""
 }
 
-// Append appends the key of a descriptor of d, and returns with it how many
-// bytes of the key, prefix, domain and first entry, belong together: see
-// algorithm.Hit.Tag. In an ordered list those are all but the limit, so that
-// several limits of one rule belong together. r is the rule that entries led to, or that of a level on
-// the way, whose key is made of the entries down to it; nil for a limit that
-// came with the request.
+// Append appends the key of a descriptor of d. It also returns the length of the key's tag, see backend.Hit.Tag: prefix, domain and
+// first entry; in an ordered list all but the limit, so the limits of one rule stay together.
+//
+// r is the rule that the entries led to, or one of a level above, whose key has the entries down to it; nil for a limit that came
+// with the request.
 func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []byte, tag int) {
-	if k.AsDivvy(r) {
+	switch {
+	case k.AsDivvy(r):
 		return r.Listed.key.appendDivvy(dst, r.Listed.Per, entries)
-	}
-	if r != nil && r.Listed != nil && r.Listed.key != nil {
-		return r.Listed.key.append(dst, k.Prefix, d, r.Listed.Per, entries)
-	}
-	if r != nil && r.words != nil {
-		return r.appendWords(dst, k.Prefix, d, entries)
-	}
-	if r != nil && len(r.Path) < len(entries) {
+	case r != nil && r.Listed != nil && r.Listed.key != nil:
+		return r.Listed.key.append(k.domain(dst, d, true), len(dst), r.Listed.Per, entries)
+	case r != nil && r.words != nil:
+		return r.words.append(k.domain(dst, d, true), len(dst), entries)
+	case r != nil && len(r.Path) < len(entries):
 		entries = entries[:len(r.Path)]
 	}
 	start := len(dst)
-	dst = append(dst, k.Prefix...)
-	escape := k.Escape || d.list != nil
-	if escape {
-		dst = append(dst, d.escaped...)
-	} else {
-		dst = append(dst, d.Name...)
-	}
-	dst = append(dst, '_')
+	_, listed := d.matcher.(*orderedList)
+	escape := k.Escape || listed
+	dst = k.domain(dst, d, escape)
 	tag = len(dst) - start
 	shared := r != nil && r.shared
 	for i := range entries {
 		e := &entries[i]
-		dst = part(dst, e.Key, escape)
-		dst = append(dst, '_')
+		dst = append(appendPart(dst, e.Key, escape), '_')
 		switch {
 		case !shared || !r.Path[i].ShareThreshold:
-			dst = part(dst, e.Value, escape)
+			dst = appendPart(dst, e.Value, escape)
 		case escape:
 			dst = append(appendEscaped(dst, r.Path[i].Key()), ':')
 			dst = appendEscaped(dst, r.Path[i].Value())
@@ -92,30 +80,76 @@ func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []by
 	return dst, tag
 }
 
-// append appends the key of a limit in an ordered list.
-func (o *orderedKey) append(dst []byte, prefix string, d *Domain, per []string, entries []Entry) (key []byte, tag int) {
-	start := len(dst)
-	dst = append(dst, prefix...)
-	dst = append(dst, d.escaped...)
-	dst = append(dst, '_')
-	dst = append(dst, o.head...)
-	for i, key := range per {
-		dst = append(dst, o.per[i]...)
-		dst = appendEscaped(dst, valueOf(entries, key))
-		dst = append(dst, '_')
+// domain appends what is in front of all entries.
+func (k *Keys) domain(dst []byte, d *Domain, escape bool) []byte {
+	name := d.Name
+	if escape {
+		name = d.escaped
 	}
-	tag = len(dst) - start
-	return append(dst, o.tail...), tag
+	return append(append(append(dst, k.Prefix...), name...), '_')
 }
 
-// appendDivvy appends the key that divvy has for it. All of it belongs together.
-func (o *orderedKey) appendDivvy(dst []byte, per []string, entries []Entry) (key []byte, tag int) {
+// listKey is the constant part of a listed limit's keys. Its place, name and comment are not in it: a rule may be moved or renamed and
+// keeps its counters, and a changed limit starts new ones.
+type listKey struct {
+	head string   // what the rule matches
+	per  []string // keys to count by, each with its "_"
+	tail string   // the limit, and a number if a rule before it has the same key
+
+	// What divvy's key has before and behind the value that it counts by; empty where divvy has no such limit.
+	divvyHead, divvyTail string
+}
+
+func newListKey(r *Rule) *listKey {
+	k := &listKey{}
+	head := ":"
+	for _, p := range r.Listed.Match {
+		head += escaped(p.Key) + "_" + escaped(p.Pattern) + "_"
+	}
+	k.head = head + ":"
+	for _, key := range r.Listed.Per {
+		k.per = append(k.per, escaped(key)+"_")
+	}
+	lim := &r.Limit
+	k.tail = fmt.Sprintf(":%d/%s_%v_", lim.Max, FormatDuration(lim.Period), lim.Kind)
+	if lim.Kind == algorithm.GCRA {
+		k.tail += fmt.Sprintf("burst:%d_", lim.Burst)
+	}
+	if lim.MinInterval > 0 {
+		k.tail += "min:" + FormatDuration(lim.MinInterval) + "_"
+	}
+	if lim.CountBlocked != CountsBlocked(lim.Kind) {
+		k.tail += fmt.Sprintf("blocked:%t_", lim.CountBlocked)
+	}
+	if lim.Kind == algorithm.FirstHitWindow && lim.Max > 0 && lim.Period%time.Second == 0 && !lim.CountBlocked && len(r.Listed.Per) < 2 {
+		k.divvyHead = "divvy:" + r.Operation() + ":"
+		k.divvyTail = fmt.Sprintf(":%d:%d", lim.Max, lim.Period/time.Second)
+	}
+	return k
+}
+
+// text tells apart listed limits whose keys would be the same.
+func (l *listKey) text() string { return l.head + strings.Join(l.per, "") + l.tail }
+
+// append appends the key behind the domain; the key starts at start.
+func (l *listKey) append(dst []byte, start int, per []string, entries []Entry) (key []byte, tag int) {
+	dst = append(dst, l.head...)
+	for i, key := range per {
+		dst = append(dst, l.per[i]...)
+		dst = append(appendEscaped(dst, valueOf(entries, key)), '_')
+	}
+	tag = len(dst) - start
+	return append(dst, l.tail...), tag
+}
+
+// appendDivvy appends divvy's key. All of it is the tag.
+func (l *listKey) appendDivvy(dst []byte, per []string, entries []Entry) (key []byte, tag int) {
 	start := len(dst)
-	dst = append(dst, o.divvyHead...)
+	dst = append(dst, l.divvyHead...)
 	if len(per) > 0 {
 		dst = append(dst, valueOf(entries, per[0])...)
 	}
-	dst = append(dst, o.divvyTail...)
+	dst = append(dst, l.divvyTail...)
 	return dst, len(dst) - start
 }
 
@@ -129,15 +163,30 @@ func valueOf(entries []Entry, key string) []byte {
 	return nil
 }
 
-func part(dst, text []byte, escape bool) []byte {
+// append appends the words of the entries down to the limit. The tag ends with the outermost of the levels that are charged together.
+func (w *wordPath) append(dst []byte, start int, entries []Entry) (key []byte, tag int) {
+	n := 0
+	for word := range words(entries) {
+		if n == len(w.names) {
+			break
+		}
+		dst = append(appendEscaped(dst, word), '_')
+		if n++; n == w.tag {
+			tag = len(dst) - start
+		}
+	}
+	return dst, tag
+}
+
+func appendPart(dst, text []byte, escape bool) []byte {
 	if escape {
 		return appendEscaped(dst, text)
 	}
 	return append(dst, text...)
 }
 
-// reserved are the bytes that a part of an escaped key does not have: what the
-// format and Redis' hash tags are made of, and what a terminal would act on.
+// reserved are the bytes that escaped parts of a key do not have: those that the format and Redis' hash tags use, and control
+// characters.
 var reserved = func() (set [256]bool) {
 	for c := range 0x20 {
 		set[c] = true

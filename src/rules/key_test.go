@@ -35,7 +35,6 @@ descriptors:
 	}
 	d := set.Domain([]byte("d_{1}"))
 	plain, escape := rules.Keys{Prefix: "p_"}, rules.Keys{Prefix: "p_", Escape: true}
-	var joined []byte
 	for _, tt := range []struct{ entries, plain, escaped string }{
 		{"", "{p_d_{1}_}", "{p_d%5F%7B1%7D_}"},
 		{"a=1", "{p_d_{1}_a_1_}", "{p_d%5F%7B1%7D_a_1_}"},
@@ -54,7 +53,7 @@ descriptors:
 		if tt.entries != "" {
 			request = parseEntries(tt.entries)
 		}
-		rule := d.Find(request, &joined)
+		rule := find(d, request)
 		for _, side := range []struct {
 			keys *rules.Keys
 			want string
@@ -133,14 +132,13 @@ func FuzzSharedKeys(f *testing.F) {
 		}
 		seen := make(map[string][]asked)
 		entry := func(b byte) rules.Entry { return rules.Entry{[]byte(words[b&15]), []byte(words[b>>4])} }
-		var joined []byte
 		for _, beginning := range [][]byte{one, other} {
 			for last := range 256 {
 				var request []rules.Entry
 				for _, b := range append(slices.Clone(beginning), byte(last)) {
 					request = append(request, entry(b))
 				}
-				rule := d.Find(request, &joined)
+				rule := find(d, request)
 				for _, r := range append([]*rules.Rule{nil}, charged(rule)...) { // nil: the request brings a limit
 					key, _ := keys.Append(nil, d, r, request)
 					a := asked{r, request}

@@ -83,11 +83,10 @@ descriptors:
 		{"inner=b1,det=", "inner_b*_det__", "d.inner_b*.det"},
 		{"inner=b1,more=m,key=v", "inner_b*_more_m_key_v_", "d.inner_b*.more_m.key_k*"},
 	}
-	var joined []byte
 	for _, tt := range tests {
 		entries := parseEntries(tt.entries)
 		domain := set.Domain([]byte("d"))
-		rule := domain.Find(entries, &joined)
+		rule := find(domain, entries)
 		if rule == nil {
 			if tt.key != "" {
 				t.Errorf("%s: no rule", tt.entries)
@@ -121,14 +120,13 @@ descriptors:
 	if !d.Replacing() || set.Domain([]byte("e")).Replacing() {
 		t.Fatal("only d has rules that replace others")
 	}
-	var joined []byte
 	var p rules.Replaced
 	for _, tt := range []struct{ matched, replaced string }{
 		{"a", ""}, {"a b", "b"}, {"b a", "b"}, {"a b c", "b c"}, {"b c", "c"}, {"c x", ""}, {"u a b c", "b c"},
 	} {
 		var list []*rules.Rule
 		for key := range strings.FieldsSeq(tt.matched) {
-			list = append(list, d.Find(parseEntries(key+"=1"), &joined))
+			list = append(list, find(d, parseEntries(key+"=1")))
 		}
 		p.Reset(d)
 		for _, r := range list {

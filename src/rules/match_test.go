@@ -20,7 +20,7 @@ func compiled(t testing.TB, outline string) *rules.Domain {
 		line = strings.TrimLeft(line, "\t")
 		text := strings.TrimLeft(line, " ")
 		depth := (len(line) - len(text)) / 2
-		d := rules.DescriptorConfig{Pos: rules.Pos{"outline", i + 1, 1}}
+		d := rules.DescriptorConfig{LimitsConfig: rules.LimitsConfig{Pos: rules.Pos{"outline", i + 1, 1}}}
 		if rest, without := strings.CutPrefix(text, "-"); without {
 			text = rest
 		} else {
@@ -48,10 +48,16 @@ func entries(request string) (list []rules.Entry) {
 	return list
 }
 
+// find returns what Find returns, without the canaries.
+func find(d *rules.Domain, entries []rules.Entry) *rules.Rule {
+	var scratch rules.Scratch
+	rule, _ := d.Find(entries, &scratch, nil)
+	return rule
+}
+
 // found is the path of the rule that Find finds, "a=b/c", or "none".
 func found(d *rules.Domain, request []rules.Entry) string {
-	var joined []byte
-	r := d.Find(request, &joined)
+	r := find(d, request)
 	if explained := d.Explain(request).Rule; explained != r {
 		return fmt.Sprintf("%v, but explained as %v", r, explained)
 	}
@@ -305,13 +311,13 @@ func TestFind(t *testing.T) {
 // One scratch buffer serves all calls, of any length, one after another.
 func TestFindScratch(t *testing.T) {
 	d := compiled(t, "a=*x*\na")
-	var joined []byte
+	var scratch rules.Scratch
 	for _, value := range []string{"", strings.Repeat("y", 1000), "x", strings.Repeat("x", 5000), "y"} {
 		want := "a"
 		if strings.Contains(value, "x") {
 			want = "*x*"
 		}
-		r := d.Find([]rules.Entry{{[]byte("a"), []byte(value)}}, &joined)
+		r, _ := d.Find([]rules.Entry{{[]byte("a"), []byte(value)}}, &scratch, nil)
 		if r == nil || (r.Path[0].Value() == "*x*") != (want == "*x*") {
 			t.Errorf("a=%.10q finds %v, want %s", value, r, want)
 		}

@@ -6,41 +6,38 @@ import (
 	"unicode"
 )
 
-// Near is the one of known that was probably meant by word: the same in other
-// letters' case, else what is one letter off. It is empty if there is none.
-// Numbers are not misspelt: 10.0.0.7 was not meant by 10.0.0.8.
+// Near returns the one of known that was probably meant by word: equal but for upper case, or else one edit away. Of several it is
+// the first in alphabetical order; it is empty if there is none. Words that differ in digits only are not near: 10.0.0.7 is not a
+// misspelt 10.0.0.8.
 func Near(word string, known iter.Seq[string]) string {
-	const short = 3 // of such words all are alike
-	best, exact := "", false
+	const short = 3 // shorter words are all alike
+	best, bestEqual := "", false
 	lower := strings.ToLower(word)
 	for k := range known {
 		if k == word {
 			continue
 		}
-		same := strings.EqualFold(k, word)
-		like := same || word != "" && max(len(word), len(k)) >= short && OneEdit(lower, strings.ToLower(k)) && !sameButDigits(word, k)
-		if like && (best == "" || same && !exact || same == exact && k < best) {
-			best, exact = k, same
+		equal := strings.EqualFold(k, word)
+		near := equal || word != "" && max(len(word), len(k)) >= short && oneEdit(lower, strings.ToLower(k)) && !sameButDigits(word, k)
+		if near && (best == "" || equal && !bestEqual || equal == bestEqual && k < best) {
+			best, bestEqual = k, equal
 		}
 	}
 	return best
 }
 
 func sameButDigits(a, b string) bool {
-	strip := func(s string) string {
-		return strings.Map(func(r rune) rune {
-			if unicode.IsDigit(r) {
-				return -1
-			}
-			return r
-		}, s)
+	strip := func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
 	}
-	return strip(a) == strip(b)
+	return strings.Map(strip, a) == strings.Map(strip, b)
 }
 
-// OneEdit reports whether one insertion, deletion, replacement or swap of
-// neighbours turns a into b.
-func OneEdit(a, b string) bool {
+// oneEdit reports whether at most one insertion, deletion, replacement or swap of neighbours turns a into b.
+func oneEdit(a, b string) bool {
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
 		a, b = a[1:], b[1:]
 	}

@@ -17,11 +17,9 @@ func orderedSet(t testing.TB, lines ...string) (*rules.Set, error) {
 	t.Helper()
 	list := &rules.Placed[[]rules.RuleConfig]{}
 	for i, line := range lines {
-		cfg := rules.RuleConfig{
-			Pos:       rules.Pos{File: "a.yaml", Line: i + 1},
-			Match:     &rules.Placed[[]rules.PairConfig]{},
-			RateLimit: &rules.RateLimitConfig{Unit: "day", RequestsPerUnit: uint32(i + 1)},
-		}
+		cfg := rules.RuleConfig{Match: &rules.Placed[[]rules.PairConfig]{}}
+		cfg.Pos = rules.Pos{File: "a.yaml", Line: i + 1}
+		cfg.RateLimit = &rules.RateLimitConfig{Unit: "day", RequestsPerUnit: uint32(i + 1)}
 		line, per, _ := strings.Cut(line, " per ")
 		for key := range strings.FieldsSeq(per) {
 			cfg.Per = append(cfg.Per, rules.Placed[string]{Value: key})
@@ -43,7 +41,7 @@ func orderedSet(t testing.TB, lines ...string) (*rules.Set, error) {
 
 // meet is which rules a request meets, by their limits: canaries in front.
 func meet(d *rules.Domain, scratch *rules.Scratch, entries []rules.Entry) string {
-	rule, canaries := d.Meet(entries, scratch, nil)
+	rule, canaries := d.Find(entries, scratch, nil)
 	s := ""
 	for _, r := range canaries {
 		s += fmt.Sprintf("(%d) ", r.Requests)
@@ -102,7 +100,7 @@ func TestOrderedList(t *testing.T) {
 				t.Errorf("%q: %s meets %s, want %s", tt.rules, ask[0], got, ask[1])
 			}
 			w := d.Explain(entries)
-			if r, _ := d.Meet(entries, &scratch, nil); w.Rule != r || (w.Rule == nil) != (w.End == rules.EndNone) {
+			if r, _ := d.Find(entries, &scratch, nil); w.Rule != r || (w.Rule == nil) != (w.End == rules.EndNone) {
 				t.Errorf("%q: %s is explained as %v %v, and meets %v", tt.rules, ask[0], w.Rule, w.End, r)
 			}
 		}
@@ -261,7 +259,7 @@ func FuzzOrderedList(f *testing.F) {
 			t.Fatalf("%q: %q meets %s, want %s", lines, request, got, want)
 		}
 		w := d.Explain(request)
-		rule, canaries := d.Meet(request, &scratch, nil)
+		rule, canaries := d.Find(request, &scratch, nil)
 		if w.Rule != rule || fmt.Sprint(w.Canaries) != fmt.Sprint(canaries) {
 			t.Fatalf("%q: %q is explained by %v %v", lines, request, w.Canaries, w.Rule)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Pos is a place in a rule file. Line and Col count from 1; 0 is unknown.
@@ -24,14 +25,19 @@ func (p Pos) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col)
 }
 
-// Problem is one thing that is wrong, or odd, in a rule file.
+// compare orders places by file, line and column.
+func (p Pos) compare(q Pos) int {
+	return cmp.Or(strings.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Col, q.Col))
+}
+
+// Problem is an error or a warning about rules.
 type Problem struct {
 	Pos
 	What string // what is wrong
-	Fix  string // how to mend it; may be empty
+	Fix  string // how to fix it; may be empty
 }
 
-// String is "file:line:col: what; how to mend it".
+// String is "file:line:col: what; fix".
 func (p Problem) String() string {
 	s := p.What
 	if place := p.Pos.String(); place != "" {
@@ -43,12 +49,10 @@ func (p Problem) String() string {
 	return s
 }
 
-// Problems is everything that is wrong with a set of rule files, in file and
-// line order. It is the error of a refused set.
+// Problems is everything that is wrong with a set of rules, in file and line order. It is the error of a refused set.
 type Problems []Problem
 
-// maxListed bounds the text of an error: a generated file can be wrong on each
-// of its 100,000 lines.
+// maxListed bounds the text of an error: a generated file can be wrong on each of its 100,000 lines.
 const maxListed = 50
 
 // Error is one line per problem, the first 50 of them.
@@ -67,22 +71,36 @@ func (ps Problems) Error() string {
 	return b.String()
 }
 
+// Sort sorts by place. Problems at one place keep their order.
 func (ps Problems) Sort() {
-	slices.SortStableFunc(ps, func(a, b Problem) int {
-		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
-	})
+	slices.SortStableFunc(ps, func(a, b Problem) int { return a.compare(b.Pos) })
 }
 
-func (ps *Problems) Add(at Pos, mend, format string, args ...any) {
-	*ps = append(*ps, Problem{Pos: at, What: fmt.Sprintf(format, args...), Fix: mend})
+// Add appends a problem; the format says what is wrong.
+func (ps *Problems) Add(at Pos, fix, format string, args ...any) {
+	*ps = append(*ps, Problem{Pos: at, What: fmt.Sprintf(format, args...), Fix: fix})
 }
 
-// brief is s in quotes for a message, cut so that a value of a megabyte does
-// not become a log line of a megabyte.
+// Quote returns s in quotes for a message, cut to 60 bytes.
 func Quote(s string) string {
 	const most = 60
 	if len(s) > most {
 		return fmt.Sprintf("%q... (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))
 	}
 	return fmt.Sprintf("%q", s)
+}
+
+// Shorten returns s for a message: as it is, or as Quote does if it is longer than 200 bytes or not printable.
+func Shorten(s string) string {
+	const most = 200
+	if len(s) > most || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return Quote(s)
+	}
+	return s
+}
+
+// OneOf returns "a, b or c".
+func OneOf(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }

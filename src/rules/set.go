@@ -1,129 +1,13 @@
 package rules
 
-import (
-	"ratelimit/src/algorithm"
-	"ratelimit/src/backend"
-)
+import "ratelimit/src/backend"
 
-// Entry is one key and value of a request's descriptor. The bytes belong to
-// the caller.
+// Entry is one key and value of a request's descriptor. The bytes belong to the caller.
 type Entry struct {
 	Key, Value []byte
 }
 
-// Rule is a limit as configured. It is immutable.
-//
-// What Find returns may be no limit of its own but stand for a descriptor that
-// has several, or none where levels above it are charged: Index is then -1,
-// and what is set are Key to Pos, Quota, Metadata, Charges and AllOrNone.
-type Rule struct {
-	// Index is the rule's place in Set.Rules.
-	Index int
-	// Key names the rule wherever operators meet it: the domain and the
-	// levels down to the rule as configured, "basic.parent_p.child". Behind that
-	// the second and further items of a list have their name, or where they
-	// have none their number: "basic.parent_p.child.2".
-	Key string
-	// Domain and Path are the same in parts: the levels from the top down.
-	Domain string
-	Path   []Level
-	// Pos is the descriptor's, for items of a list their own.
-	Pos Pos
-	// Name is told to callers; may be empty.
-	Name string
-	Quantity
-	// Unlimited rules let everything pass and are never sent to a store.
-	// Their Limit is empty.
-	Unlimited bool
-	// Shadow rules are judged and charged, but never refuse.
-	Shadow bool
-	// Quota rules refuse a request only if all its quota rules do.
-	Quota bool
-	// Detailed rules are counted apart for each combination of request values.
-	Detailed bool
-	// Metadata is sent back with answers; nil for none. It is shared by all
-	// answers: nobody may write to it.
-	Metadata map[string]any
-	// Limit is the arithmetic that stores work with.
-	Limit algorithm.Limit
-
-	// Listed is what only a rule of an ordered list has; nil for others.
-	Listed *Listed
-
-	// Charges are what a descriptor that Find found the rule for is charged to,
-	// in this order: limits of levels above it, outermost first, and its own.
-	// Their own Charges mean nothing there. Nil: the rule alone.
-	Charges []*Rule
-	// Fallback is what becomes of a hit that its store does not answer.
-	Fallback backend.Fallback
-	// Joint rules stand beside others in some Charges: one key may have windows
-	// of several lengths, which a store has to keep apart, and levels that it has
-	// to keep together. The rule says so, not the request, since a level may be
-	// met alone, too, and has one counter.
-	Joint bool
-	// AllOrNone charges a descriptor that Find found the rule for only if all
-	// its Charges pass; one alone then does not count what it refuses.
-	AllOrNone bool
-
-	ChargePath bool      // charge: path holds here
-	shared     bool      // some level shares its threshold
-	perValue   bool      // see PerValue
-	ByPeriod   bool      // written with period, not with unit
-	item       int32     // the length of what Key has behind the levels
-	name       int32     // the number of Name in the domain's replaces lists; -1: no rule replaces it
-	words      *wordPath // where it stands in a tree of limits; nil: elsewhere
-	replaces   *replaces // nil: nothing
-}
-
-// Listed is what a rule of an ordered list has, which has no Path.
-type Listed struct {
-	// Match is what the rule matches by, sorted by key.
-	Match []Pair
-	// Per names the entries whose values are counted apart; a missing one counts as empty.
-	Per []string
-	// Canary says that the rule was written with shadow_mode. It is a canary, too, where it
-	// answers because no other rule matches.
-	Canary bool
-
-	key *orderedKey // what the keys of its counters are made of; nil: it is several limits
-}
-
-// replaces are the names that a rule replaces, and their numbers in the domain.
-type replaces struct {
-	names   []string
-	numbers []int
-}
-
-// Ordered reports whether r is of an ordered list.
-func (r *Rule) Ordered() bool { return r.Listed != nil }
-
-// Replaces names the rules that do not apply where r does. The slice is the Rule's own.
-func (r *Rule) Replaces() []string {
-	if r.replaces == nil {
-		return nil
-	}
-	return r.replaces.names
-}
-
-// Names are where a limit stands in a tree of limits, `*` for any word. Such a rule has no Path.
-// The slice is the Rule's own.
-func (r *Rule) Names() []string {
-	if r.words == nil {
-		return nil
-	}
-	return r.words.names
-}
-
-// limits are what a descriptor is charged to that r was found for.
-func (r *Rule) limits() []*Rule {
-	if r.Charges != nil {
-		return r.Charges
-	}
-	return []*Rule{r}
-}
-
-// Set is everything that is configured, compiled. It is immutable, so a
-// request that loaded it once sees one consistent configuration.
+// Set is a compiled configuration. It is immutable, so a request that loaded it once sees one configuration.
 type Set struct {
 	byName  map[string]*Domain
 	domains []*Domain
@@ -131,124 +15,59 @@ type Set struct {
 	only    []byte // see OnlyList
 }
 
-// Rules are all rules in the order of their files. The slice is the Set's own.
+// Rules are all rules in the order of their files. Read only.
 func (s *Set) Rules() []*Rule { return s.rules }
 
-// Domains are all domains in the order of their files. The slice is the Set's
-// own.
+// Domains are all domains in the order of their files. Read only.
 func (s *Set) Domains() []*Domain { return s.domains }
 
-// OnlyList is the name of the domain that is an ordered list, nil where there is
-// none or more than one. The bytes are the Set's own.
+// Domain returns the domain of that name, or nil.
+func (s *Set) Domain(name []byte) *Domain { return s.byName[string(name)] }
+
+// OnlyList is the name of the only domain that is an ordered list; nil if there is none, or several. Read only.
 func (s *Set) OnlyList() []byte { return s.only }
 
 func (s *Set) findOnlyList() {
-	lists := 0
+	var names [][]byte
 	for _, d := range s.domains {
-		if d.Ordered() {
-			lists++
-			s.only = []byte(d.Name)
+		if _, ordered := d.matcher.(*orderedList); ordered {
+			names = append(names, []byte(d.Name))
 		}
 	}
-	if lists != 1 {
-		s.only = nil
+	if len(names) == 1 {
+		s.only = names[0]
 	}
 }
 
-// Domain is the domain of that name, or nil.
-func (s *Set) Domain(name []byte) *Domain { return s.byName[string(name)] }
-
-// Domain is the rules of one domain: a tree of descriptors, an ordered list, or a
-// tree of limits.
+// Domain is the rules of one domain.
 type Domain struct {
-	// Index is the domain's place in Set.Domains.
-	Index int
+	Index int // in Set.Domains
 	Name  string
-	// Divvy says that the domain is a rule file of divvy.
-	Divvy bool
-	// Fallback is what becomes of hits on limits that come with requests when
-	// their store does not answer, and on rules that do not say.
+	Divvy bool // from a rule file of divvy
+	// Fallback decides about limits that come with requests when their store does not answer.
 	Fallback backend.Fallback
 
-	root     node
-	list     *orderedList // instead of root; nil: none
-	words    *wordNode    // instead of root, a tree of limits; nil: none
-	escaped  string       // Name in escaped keys, see Keys
-	keys     []string     // of all descriptors, see Descriptors
-	replaced int          // how many names the replaces lists of its rules have
+	matcher  matcher
+	escaped  string   // Name in escaped keys, see Keys
+	keys     []string // see Descriptors
+	replaced int      // how many names the replaces lists of its rules have
 }
 
-// Descriptors names all descriptors of the domain, those without a limit
-// included, as Rule.Key would, in file order; behind one with several limits
-// stand the further ones. The slice is the Domain's own.
-func (d *Domain) Descriptors() []string { return d.keys }
-
-// Ordered reports whether the domain is an ordered list.
-func (d *Domain) Ordered() bool { return d.list != nil }
-
-// Words reports whether the domain is a tree of limits, whose requests are paths
-// of words.
-func (d *Domain) Words() bool { return d.words != nil }
-
-// node is a descriptor of the tree: its rule, and the level below it.
-type node struct {
-	rule     *Rule  // nil: no limit here
-	children *level // nil: none
-	at       *place // nil: where the rule is, or the root
+// matcher is one way to search a domain: a *tree, an *orderedList or a *wordTree.
+type matcher interface {
+	// find returns the rule that answers, or nil, and appends the canaries that are charged besides it.
+	find(entries []Entry, s *Scratch, canaries []*Rule) (*Rule, []*Rule)
+	// explain is find with a record of what it looked at. It is slower and allocates.
+	explain(entries []Entry) *Walk
 }
 
-// level is the descriptors below one.
-type level struct {
-	keys      table[*keyed]
-	wildcards []wildcard // in file order
-}
-
-// place is a descriptor as it was written, and where; for messages.
-type place struct {
-	Pos
-	key, value string
-}
-
-// keyed is what one level knows of one key.
-type keyed struct {
-	any    *node // the descriptor without a value; nil: none
-	values table[*node]
-}
-
-type wildcard struct {
-	pattern
-	node *node
-	text string
-}
-
-// Find returns the rule that answers for a descriptor with these entries, or nil.
-//
-// In a tree it is that at which the entries end. A rule above or below the last
-// entry does not apply, but for those above that are among its Charges. At each
-// level an exact key and value comes before the wildcards in file order, and
-// those before a key alone; once taken, a branch is not left again.
-//
-// In an ordered list it is the first that matches and is not in shadow mode; if
-// there is none, the last that matches.
-//
-// In a tree of limits it is that of the deepest level that the words of the
-// entries lead to, with those above it.
-func (d *Domain) Find(entries []Entry, joined *[]byte) *Rule {
-	if d.list != nil {
-		r, _ := d.list.find(d.list.fill(nil, entries), nil)
-		return r
-	}
-	return d.walk(entries, joined)
-}
-
-// Scratch is memory that Meet works in, and keeps for its next call. Its zero
-// value is good.
+// Scratch is memory that Find keeps for its next call. Its zero value is ready to use.
 type Scratch struct {
 	joined []byte
 	values [][]byte
 }
 
-// Forget lets go of the last request, and of memory beyond most bytes.
+// Reset forgets the last request, and frees memory beyond most bytes.
 func (s *Scratch) Reset(most int) {
 	clear(s.values[:cap(s.values)])
 	if cap(s.joined) > most {
@@ -259,54 +78,63 @@ func (s *Scratch) Reset(most int) {
 	}
 }
 
-// Meet is Find, and appends to canaries the rules of an ordered list that match
-// before that one, in shadow mode, in order: they are charged besides. It grows s
-// and allocates nothing else.
-func (d *Domain) Meet(entries []Entry, s *Scratch, canaries []*Rule) (*Rule, []*Rule) {
-	if d.list != nil {
-		s.values = d.list.fill(s.values, entries)
-		return d.list.find(s.values, canaries)
-	}
-	return d.walk(entries, &s.joined), canaries
+// Find returns the rule that answers for a descriptor with these entries, or nil. It allocates nothing once s has grown.
+//
+//   - In a tree of descriptors, that is the rule at which the entries end. On each level an exact key and value is preferred to
+//     wildcards, which are tried in file order, and those to a key alone; the search never goes back.
+//   - In an ordered list it is the first that matches and is not a canary. The canaries before it are appended to canaries: they are
+//     charged too. If only canaries match, the last one answers.
+//   - In a tree of limits it is the deepest node that the words of the entries lead to, charged with the nodes above it.
+func (d *Domain) Find(entries []Entry, s *Scratch, canaries []*Rule) (*Rule, []*Rule) {
+	return d.matcher.find(entries, s, canaries)
 }
 
-func (d *Domain) walk(entries []Entry, joined *[]byte) *Rule {
-	if d.words != nil {
-		return d.words.find(entries)
-	}
-	n := &d.root
-	for i := range entries {
-		if n = n.child(&entries[i], joined); n == nil {
-			return nil
-		}
-	}
-	return n.rule
+// Explain does what Find does and records what it looked at, for people to read.
+func (d *Domain) Explain(entries []Entry) *Walk { return d.matcher.explain(entries) }
+
+// Descriptors names all descriptors of the domain as Rule.Key would, those without a limit included, in file order. A descriptor
+// with several limits is followed by the names of its further ones. Read only.
+func (d *Domain) Descriptors() []string { return d.keys }
+
+// Words reports whether the domain is a tree of limits, whose requests are paths of words.
+func (d *Domain) Words() bool {
+	_, words := d.matcher.(*wordTree)
+	return words
 }
 
-func (n *node) child(e *Entry, joined *[]byte) *node {
-	l := n.children
-	if l == nil {
-		return nil
+// Replacing reports whether any rule of the domain replaces another; Replaced is needed only then.
+func (d *Domain) Replacing() bool { return d.replaced > 0 }
+
+// replaces are the names that a rule replaces, and their numbers in the domain.
+type replaces struct {
+	names   []string
+	numbers []int
+}
+
+// Replaced is the set of names that the rules of one request replace. Call Reset before its first use.
+type Replaced struct{ names []uint64 }
+
+// Reset empties p for a request to d.
+func (p *Replaced) Reset(d *Domain) {
+	size := (d.replaced + 63) / 64
+	if cap(p.names) < size {
+		p.names = make([]uint64, size)
 	}
-	k := l.keys.find(e.Key)
-	if k != nil && len(e.Value) > 0 {
-		if next := k.values.find(e.Value); next != nil {
-			return next
-		}
+	p.names = p.names[:size]
+	clear(p.names)
+}
+
+// Add adds the names that r replaces.
+func (p *Replaced) Add(r *Rule) {
+	if r.replaces == nil {
+		return
 	}
-	if len(l.wildcards) > 0 {
-		text := append((*joined)[:0], e.Key...)
-		text = append(text, '_')
-		text = append(text, e.Value...)
-		*joined = text
-		for i := range l.wildcards {
-			if l.wildcards[i].match(text) {
-				return l.wildcards[i].node
-			}
-		}
+	for _, n := range r.replaces.numbers {
+		p.names[n/64] |= 1 << (n % 64)
 	}
-	if k != nil {
-		return k.any
-	}
-	return nil
+}
+
+// Has reports whether r is replaced and so does not apply. Unlimited rules cannot be.
+func (p *Replaced) Has(r *Rule) bool {
+	return r.nameNumber >= 0 && !r.Unlimited && p.names[r.nameNumber/64]&(1<<(r.nameNumber%64)) != 0
 }

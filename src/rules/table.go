@@ -1,9 +1,12 @@
 package rules
 
-import "iter"
+import (
+	"iter"
+	"maps"
+)
 
-// table finds values by text. It is compact where there are few: a Go map of one entry takes
-// some 250 bytes. Its zero value is empty.
+// table finds values by name. It is compact where there are few: a Go map of one entry takes some 250 bytes. Its zero value
+// is empty.
 type table[V any] struct {
 	few  []named[V] // in the order of add
 	many map[string]V
@@ -17,7 +20,7 @@ type named[V any] struct {
 // mostFew is how many entries are searched one by one, which takes no longer than a map does.
 const mostFew = 8
 
-// find returns the value of that name, or its type's zero value.
+// find returns the value of that name, or the zero value.
 func (t *table[V]) find(name []byte) (v V) {
 	if t.many != nil {
 		return t.many[string(name)]
@@ -50,14 +53,12 @@ func (t *table[V]) len() int { return len(t.few) + len(t.many) }
 
 // all yields all entries, in no order.
 func (t *table[V]) all() iter.Seq2[string, V] {
+	if t.many != nil {
+		return maps.All(t.many)
+	}
 	return func(yield func(string, V) bool) {
 		for i := range t.few {
 			if !yield(t.few[i].name, t.few[i].value) {
-				return
-			}
-		}
-		for name, v := range t.many {
-			if !yield(name, v) {
 				return
 			}
 		}

@@ -12,12 +12,10 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// Unit is the unit of time of a limit. The numbers are those of the Unit enum
-// in Envoy's RateLimitResponse.RateLimit.
+// Unit is the unit of time of a limit. The numbers are those of Envoy's enum RateLimitResponse.RateLimit.Unit.
 type Unit uint8
 
-// The units. A week is 7 days beginning on Thursday (the Unix epoch was one), a
-// month 30 days, a year 365.
+// The units. A week is 7 days beginning on Thursday, as the Unix epoch did, a month 30 days, a year 365.
 const (
 	UnitUnknown Unit = iota
 	Second
@@ -53,7 +51,7 @@ func (u Unit) String() string {
 	return fmt.Sprintf("UNIT(%d)", uint8(u))
 }
 
-// Length is how long one unit is; 0 for a unit that is not known.
+// Length is how long one unit is; 0 for an unknown one.
 func (u Unit) Length() time.Duration {
 	if int(u) < len(units) {
 		return units[u].length
@@ -61,7 +59,7 @@ func (u Unit) Length() time.Duration {
 	return 0
 }
 
-// parseUnit reads a unit in any letter case; UnitUnknown is none.
+// ParseUnit reads the name of a unit, in upper or lower case; UnitUnknown for any other text.
 func ParseUnit(s string) Unit {
 	for u := Second; int(u) < len(units); u++ {
 		if strings.EqualFold(s, units[u].name) {
@@ -72,18 +70,16 @@ func ParseUnit(s string) Unit {
 }
 
 // unitWords are the units as rule files write them, shortest first.
-func unitWords() []string {
-	words := make([]string, 0, len(units))
-	for u := Second; int(u) < len(units); u++ {
-		words = append(words, strings.ToLower(units[u].name))
+func unitWords() (words []string) {
+	for _, u := range units[Second:] {
+		words = append(words, strings.ToLower(u.name))
 	}
 	slices.SortStableFunc(words, func(a, b string) int { return cmp.Compare(ParseUnit(a).Length(), ParseUnit(b).Length()) })
 	return words
 }
 
-// inUnits is a length of time as so many of the largest unit that goes into it
-// whole: 60 s are 1 minute, 90 s are 90 seconds. What has no whole seconds is
-// UnitUnknown, once.
+// inUnits returns d as a number of the largest unit that divides it: 60 s are 1 minute, 90 s are 90 seconds. For fractions of
+// a second it returns UnitUnknown and 1.
 func inUnits(d time.Duration) (best Unit, multiplier uint32) {
 	multiplier = 1
 	for u := Second; int(u) < len(units); u++ {
@@ -95,7 +91,7 @@ func inUnits(d time.Duration) (best Unit, multiplier uint32) {
 	return best, multiplier
 }
 
-// shown is d as its author would write it: 1h, where Go writes 1h0m0s.
+// FormatDuration is d in short: 1h, where Go writes 1h0m0s.
 func FormatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -107,38 +103,30 @@ func FormatDuration(d time.Duration) string {
 	return s
 }
 
-// Quantity is a limit in the words of a protocol: 100 requests per 5 minutes.
-// It is what callers are told, where algorithm.Limit is what is computed with.
+// Quantity is a limit as callers are told it: 100 requests per 5 minutes. Stores compute with an algorithm.Limit.
 type Quantity struct {
 	Requests   uint32 // in a window; in a tree of limits the most that pass at once
 	Unit       Unit
 	Multiplier uint32 // the window is Multiplier units long; at least 1
 }
 
-// The reasons for which Quantity.Window refuses.
+// The reasons for which Quantity.Window fails.
 var (
 	ErrUnit       = errors.New("the unit is not second, minute, hour, day, week, month or year")
 	ErrMultiplier = errors.New("the unit_multiplier is 0")
 	ErrTooLong    = errors.New("the window is longer than 100 years")
 )
 
-// Window compiles q into Envoy's fixed window: refused hits count too.
+// Window returns q as Envoy's fixed window, in which refused hits count too.
 func (q Quantity) Window() (algorithm.Limit, error) {
-	length := q.Unit.Length()
-	if length == 0 {
+	length, multiplier := q.Unit.Length(), time.Duration(q.Multiplier)
+	switch {
+	case length == 0:
 		return algorithm.Limit{}, ErrUnit
-	}
-	if q.Multiplier == 0 {
+	case multiplier == 0:
 		return algorithm.Limit{}, ErrMultiplier
-	}
-	multiplier := time.Duration(q.Multiplier)
-	if multiplier > algorithm.MaxPeriod/length {
+	case multiplier > algorithm.MaxPeriod/length:
 		return algorithm.Limit{}, ErrTooLong
 	}
-	return algorithm.Limit{
-		Kind:         algorithm.FixedWindow,
-		Max:          uint64(q.Requests),
-		Period:       length * multiplier,
-		CountBlocked: true,
-	}, nil
+	return algorithm.Limit{Kind: algorithm.FixedWindow, Max: uint64(q.Requests), Period: length * multiplier, CountBlocked: true}, nil
 }

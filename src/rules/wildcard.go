@@ -5,12 +5,10 @@ import (
 	"strings"
 )
 
-// pattern is a compiled wildcard. Each `*` stands for zero or more bytes; the
-// text before the first is anchored at the start, the text behind the last at
-// the end. There is no escape.
+// pattern is a compiled wildcard. Each `*` stands for zero or more bytes; there is no escape.
 type pattern struct {
-	prefix, suffix []byte
-	middle         []literal // in order, without empty ones
+	prefix, suffix []byte    // before the first `*`, behind the last
+	middle         []literal // between them in order, without empty ones
 }
 
 // compilePattern compiles text, which holds at least one `*`.
@@ -26,10 +24,8 @@ func compilePattern(text string) pattern {
 	return p
 }
 
-// match takes the leftmost place for each middle part: if any choice of places
-// matches, that one does, so nothing is tried twice, and the time is linear in the
-// length of text, whatever is in it. A pattern with one `*` does not read what the
-// `*` stands for.
+// match takes the leftmost place for each middle part. If any choice of places matches, that one does, so nothing is tried twice and
+// the time is linear in the length of text.
 func (p *pattern) match(text []byte) bool {
 	if len(text) < len(p.prefix)+len(p.suffix) ||
 		!bytes.HasPrefix(text, p.prefix) || !bytes.HasSuffix(text, p.suffix) {
@@ -46,14 +42,13 @@ func (p *pattern) match(text []byte) bool {
 	return true
 }
 
-// literal is what stands between two `*`.
+// literal is the text between two `*`.
 type literal struct {
 	text    []byte
-	borders []int32 // see search; nil: text is short
+	borders []int32 // borders[i] is the length of the longest proper suffix of text[:i+1] that is a prefix of text; nil: text is short
 }
 
-// shortLiteral is up to how many bytes bytes.Index is used. It compares the whole
-// literal at each place in the worst case, so for longer ones it is not linear.
+// shortLiteral is the longest literal, in bytes, for which bytes.Index is used. For longer ones it may not be linear.
 const shortLiteral = 32
 
 func newLiteral(text string) literal {
@@ -75,10 +70,7 @@ func newLiteral(text string) literal {
 	return l
 }
 
-// search returns the end of the first l in text, or -1. Long ones are found by
-// Knuth, Morris and Pratt's method: borders[i] is how long the longest end of
-// l.text[:i+1] is that l.text also begins with, and so how much still matches
-// where the byte behind it does not.
+// search returns the end of the first l in text, or -1. Long literals are found by the method of Knuth, Morris and Pratt.
 func (l *literal) search(text []byte) int {
 	if l.borders == nil {
 		at := bytes.Index(text, l.text)
@@ -110,19 +102,16 @@ func (l *literal) search(text []byte) int {
 	return -1
 }
 
-// covers reports whether p matches everything that the pattern written as text
-// matches. A `*` in text can only be taken up by a `*` of p, which has no
-// literal one.
+// covers reports whether p matches everything that the pattern written as text matches. A `*` in text can only be matched by a `*`.
 func (p *pattern) covers(text string) bool { return p.match([]byte(text)) }
 
-// hides reports whether p matches every key_value that the pattern written as
-// text matches. There is always a `_` in it: where text has none, one of its
-// stars takes it up, so that p*_* hides p*.
+// hides reports whether p matches every key_value that the pattern written as text matches. These always have a `_`: if text has
+// none, it is in place of one of the stars, so p*_* hides p*.
 func (p *pattern) hides(text string) bool {
 	if p.covers(text) {
 		return true
 	}
-	const most = 8 // of them are looked at, however long the text is
+	const most = 8 // stars; texts with more are not compared
 	if stars := strings.Count(text, "*"); stars > most || strings.Contains(text, "_") {
 		return false
 	}

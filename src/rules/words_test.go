@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
@@ -53,12 +54,11 @@ func TestTreeOfLimits(t *testing.T) {
 		{"user=a:b_c", "user.* my%5Flimits_user_a%3Ab%5Fc_|"},
 	} {
 		entries := parseEntries(tt.asked)
-		var joined []byte
 		var got []string
 		for _, escape := range []bool{false, true} {
 			got = nil
 			keys := rules.Keys{Escape: escape}
-			for _, r := range charged(d.Find(entries, &joined)) {
+			for _, r := range charged(find(d, entries)) {
 				key, tag := keys.Append(nil, d, r, entries)
 				got = append(got, strings.TrimPrefix(r.Key, "my_limits.")+" "+string(key[:tag])+"|"+string(key[tag:]))
 			}
@@ -66,7 +66,7 @@ func TestTreeOfLimits(t *testing.T) {
 				t.Errorf("%s: charged to %s, want %s", tt.asked, s, tt.want)
 			}
 		}
-		if w := d.Explain(entries); w.Rule != d.Find(entries, &joined) {
+		if w := d.Explain(entries); w.Rule != find(d, entries) {
 			t.Errorf("%s is explained as %v", tt.asked, w.Rule)
 		}
 	}
@@ -94,7 +94,12 @@ func FuzzWords(f *testing.F) {
 				}
 				cfg := rules.WordConfig{Word: words[b&7]}
 				if b&8 != 0 {
-					cfg.Limits = &rules.BucketConfig{Burst: 1, Count: 1, Seconds: int64(b) + 1}
+					cfg.Limit = &rules.RateLimitConfig{
+						RequestsPerUnit: 1,
+						Algorithm:       &rules.Placed[string]{Value: "gcra"},
+						Period:          &rules.Placed[time.Duration]{Value: time.Duration(b)*time.Second + time.Second},
+						Burst:           &rules.Placed[uint32]{Value: 1},
+					}
 				}
 				if b&16 != 0 {
 					cfg.Children = build(depth + 1)
@@ -132,8 +137,8 @@ func FuzzWords(f *testing.F) {
 			if at < 0 {
 				break
 			}
-			if l := children[at].Limits; l != nil {
-				want = append(want, fmt.Sprintf("%q %d", path[:i+1], l.Seconds))
+			if l := children[at].Limit; l != nil {
+				want = append(want, fmt.Sprintf("%q %d", path[:i+1], l.Period.Value/time.Second))
 			}
 			children = children[at].Children
 		}
@@ -142,13 +147,12 @@ func FuzzWords(f *testing.F) {
 		for _, word := range path {
 			apart = append(apart, rules.Entry{Key: []byte(word)})
 		}
-		var joined []byte
 		var got []string
 		keys, tags := make(map[string]bool), make(map[string]bool)
-		for i, r := range charged(d.Find(entries, &joined)) {
+		for i, r := range charged(find(d, entries)) {
 			key, tag := (&rules.Keys{}).Append(nil, d, r, entries)
 			again, tag2 := (&rules.Keys{}).Append(nil, d, r, apart)
-			if string(key) != string(again) || tag != tag2 || d.Find(apart, &joined) != d.Find(entries, &joined) {
+			if string(key) != string(again) || tag != tag2 || find(d, apart) != find(d, entries) {
 				t.Fatalf("%q and %q are kept under %s and %s", entries, apart, key, again)
 			}
 			parts := strings.Split(strings.TrimSuffix(strings.TrimPrefix(string(key), "d_"), "_"), "_")
@@ -167,7 +171,7 @@ func FuzzWords(f *testing.F) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("%q is charged to %v, want %v", path, got, want)
 		}
-		if w := d.Explain(entries); w.Rule != d.Find(entries, &joined) || (w.Rule == nil) == (w.End == rules.EndRule) {
+		if w := d.Explain(entries); w.Rule != find(d, entries) || (w.Rule == nil) == (w.End == rules.EndRule) {
 			t.Fatalf("%q is explained as %v %v", path, w.Rule, w.End)
 		}
 	})

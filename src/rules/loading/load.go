@@ -1,6 +1,13 @@
+// Package loading reads rule files of all formats and compiles them into one Set.
+//
+//	YAML, with `domain` or `schema`, in *.json too  ->  yamlrules   \
+//	*.ini, and *.json of divvy                      ->  divvyrules  -> configurations -> rules.Compiler -> *rules.Set
+//
+// Files are read on all CPUs, large YAML files in parts.
 package loading
 
 import (
+	"bytes"
 	"errors"
 	"iter"
 	"math"
@@ -21,21 +28,8 @@ type File struct {
 	Data []byte
 }
 
-// parse reads a file by its name and what is in it: *.ini and *.json are divvy's,
-// unless the latter are what YAML files are, with a domain or a schema.
-func parse(f File) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
-	switch strings.ToLower(gopath.Ext(f.Name)) {
-	case ".ini":
-		return divvyrules.ParseINI(f.Name, f.Data)
-	case ".json":
-		return divvyrules.ParseJSON(f.Name, f.Data)
-	}
-	return yamlrules.Parse(f.Name, f.Data)
-}
-
-// Load parses and compiles files into one Set. The error, if any, is Problems
-// with all that is wrong in all files; the warnings are what Compile and the
-// reader found odd. Files are read on all CPUs, large ones in parts.
+// Load compiles files into one Set. The error, if any, is rules.Problems with everything that is wrong in all files. Warnings name what
+// is valid but has no effect.
 func Load(files []File, opt rules.Options) (*rules.Set, rules.Problems, error) {
 	set, warnings, err := load(files, opt, partBytes)
 	if errors.Is(err, errWhole) {
@@ -44,18 +38,43 @@ func Load(files []File, opt rules.Options) (*rules.Set, rules.Problems, error) {
 	return set, warnings, err
 }
 
-// partBytes is the least size in bytes of the parts in which a rule file is read; one smaller
-// than two parts is read whole. The YAML library takes some 25 bytes of memory per byte of text.
+// DomainOf returns the domain of a rule file, or "" if that cannot be read.
+func DomainOf(f File) string {
+	cfg, _, _ := parse(f)
+	if cfg == nil {
+		return ""
+	}
+	return cfg.Domain
+}
+
+// parse reads a file of any format.
+func parse(f File) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
+	switch ext := extension(f); {
+	case ext == ".ini":
+		return divvyrules.ParseINI(f.Name, f.Data)
+	case ext == ".json" && divvyrules.IsDivvy(f.Data):
+		return divvyrules.ParseJSON(f.Name, f.Data)
+	}
+	return yamlrules.Parse(f.Name, f.Data)
+}
+
+func extension(f File) string { return strings.ToLower(gopath.Ext(f.Name)) }
+
+// isYAML reports whether a file is YAML by its name.
+func isYAML(f File) bool { return extension(f) != ".ini" && extension(f) != ".json" }
+
+// partBytes is the least size in bytes of the parts in which a file is read; one smaller than two parts is read whole. The YAML library
+// takes some 25 bytes of memory per byte of text.
 const partBytes = 256 << 10
 
 // errWhole says that a large file cannot be read in parts.
-var errWhole = errors.New("rules: a file has to be read as a whole")
+var errWhole = errors.New("loading: a file has to be read as a whole")
 
 // load is Load with parts of at least so many bytes.
 func load(files []File, opt rules.Options, partBytes int) (*rules.Set, rules.Problems, error) {
 	c := rules.NewCompiler(opt)
 	var problems, warnings rules.Problems
-	for p := range inOrder(pieces(files, partBytes)) {
+	for p := range inOrder(parts(files, partBytes)) {
 		problems = append(problems, p.Problems...)
 		warnings = append(warnings, p.Warnings...)
 		switch {
@@ -68,56 +87,65 @@ func load(files []File, opt rules.Options, partBytes int) (*rules.Set, rules.Pro
 		}
 	}
 	set, odd, err := c.Done()
-	var more rules.Problems
-	if errors.As(err, &more) {
-		problems = append(problems, more...)
-	}
+	warnings = append(warnings, odd...)
+	problems = append(problems, problemsOf(err)...)
 	if opt.AllDocuments {
-		wrong, more := checkDocuments(files, opt)
-		problems, odd = append(problems, wrong...), append(odd, more...)
+		wrong, odd := checkMore(files, opt)
+		problems, warnings = append(problems, wrong...), append(warnings, odd...)
 	}
 	if len(problems) > 0 {
 		problems.Sort()
-		// One mistake is one problem: what the reader could not take, the
-		// compiler then misses at the same place.
+		// The compiler may miss what the reader could not read. That is one problem, at one place.
 		return nil, nil, slices.CompactFunc(problems, func(a, b rules.Problem) bool { return a.Line > 0 && a.Pos == b.Pos })
 	}
-	warnings = append(warnings, odd...)
 	warnings.Sort()
 	return set, warnings, nil
 }
 
-// pieces are functions that parse the files, in order, those of at least two parts in parts.
-func pieces(files []File, partBytes int) iter.Seq[func() yamlrules.Part] {
+func problemsOf(err error) (problems rules.Problems) {
+	errors.As(err, &problems)
+	return problems
+}
+
+// checkMore compiles the documents behind the first of YAML files, which never take effect, and returns what is wrong or odd in them.
+func checkMore(files []File, opt rules.Options) (problems, warnings rules.Problems) {
+	var configs []rules.DomainConfig
+	for _, f := range files {
+		if isYAML(f) && bytes.Contains(f.Data, []byte("\n---")) {
+			more, wrong, odd := yamlrules.ParseMore(f.Name, f.Data)
+			configs = append(configs, more...)
+			problems, warnings = append(problems, wrong...), append(warnings, odd...)
+		}
+	}
+	_, odd, err := rules.Compile(configs, opt)
+	return append(problems, problemsOf(err)...), append(warnings, odd...)
+}
+
+// parts yields functions that parse the files, in order. Files of at least two parts are parsed in parts.
+func parts(files []File, partBytes int) iter.Seq[func() yamlrules.Part] {
 	return func(yield func(func() yamlrules.Part) bool) {
 		for _, f := range files {
-			list, ok := yamlrules.List{}, false
-			if ext := strings.ToLower(gopath.Ext(f.Name)); len(f.Data)/2 >= partBytes && ext != ".ini" && ext != ".json" && utf8.Valid(f.Data) {
-				list, ok = yamlrules.Split(f.Data)
-			}
-			if !ok {
-				if !yield(func() (p yamlrules.Part) {
-					p.Config, p.Problems, p.Warnings = parse(f)
-					return p
-				}) {
-					return
+			if len(f.Data)/2 >= partBytes && isYAML(f) && utf8.Valid(f.Data) {
+				if list, ok := yamlrules.Split(f.Name, f.Data); ok {
+					for read := range list.Parts(partBytes) {
+						if !yield(read) {
+							return
+						}
+					}
+					continue
 				}
-				continue
 			}
-			if !yield(func() yamlrules.Part { return list.ReadFrame(f.Name) }) {
+			if !yield(func() (p yamlrules.Part) {
+				p.Config, p.Problems, p.Warnings = parse(f)
+				return p
+			}) {
 				return
-			}
-			for p := range list.Parts(partBytes) {
-				if !yield(func() yamlrules.Part { return list.ReadPart(f.Name, p) }) {
-					return
-				}
 			}
 		}
 	}
 }
 
-// inOrder calls all functions, one per CPU at a time, and yields what they return in their
-// order. It is at most one per CPU ahead.
+// inOrder calls all functions, one per CPU at a time, and yields their results in order.
 func inOrder[T any](functions iter.Seq[func() T]) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		results := make(chan chan T, runtime.GOMAXPROCS(0)-1)
@@ -141,34 +169,4 @@ func inOrder[T any](functions iter.Seq[func() T]) iter.Seq[T] {
 			}
 		}
 	}
-}
-
-// checkDocuments compiles the documents behind the first of YAML files, which Load never puts
-// in force, and returns what is wrong or odd in them.
-func checkDocuments(files []File, opt rules.Options) (problems, warnings rules.Problems) {
-	var configs []rules.DomainConfig
-	for _, f := range files {
-		if ext := strings.ToLower(gopath.Ext(f.Name)); ext == ".ini" || ext == ".json" {
-			continue
-		}
-		more, wrong, odd := yamlrules.ParseMore(f.Name, f.Data)
-		configs = append(configs, more...)
-		problems = append(problems, wrong...)
-		warnings = append(warnings, odd...)
-	}
-	_, odd, err := rules.Compile(configs, opt)
-	var wrong rules.Problems
-	if errors.As(err, &wrong) {
-		problems = append(problems, wrong...)
-	}
-	return problems, append(warnings, odd...)
-}
-
-// DomainOf returns the domain of a rule file, or "" if that cannot be read.
-func DomainOf(f File) string {
-	cfg, _, _ := parse(f)
-	if cfg == nil {
-		return ""
-	}
-	return cfg.Domain
 }

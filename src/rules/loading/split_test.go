@@ -33,7 +33,7 @@ func sameInParts(t *testing.T, data []byte) bool {
 	files := []File{{"a.yaml", data}}
 	set, odd, err := load(files, rules.Options{}, 1)
 	inParts := 0
-	for range pieces(files, 1) {
+	for range parts(files, 1) {
 		inParts++
 	}
 	if errors.Is(err, errWhole) || inParts == 1 {

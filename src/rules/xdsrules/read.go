@@ -83,20 +83,15 @@ func (r *reader) descriptors(outer, part string, messages []*configv3.RateLimitD
 	}
 	return list(r, outer, part, messages, func(place string, m *configv3.RateLimitDescriptor) rules.DescriptorConfig {
 		cfg := rules.DescriptorConfig{
-			Pos:            rules.Pos{File: place},
+			LimitsConfig:   r.limits(place, m),
 			Key:            m.GetKey(),
 			Value:          m.GetValue(),
 			Charge:         placed(r, place, ".charge", word(m.GetCharge(), configv3.Charge_CHARGE_INHERITED)),
-			OnReject:       placed(r, place, ".on_reject", word(m.GetOnReject(), configv3.OnReject_ON_REJECT_INHERITED)),
-			ShadowMode:     m.GetShadowMode(),
-			QuotaMode:      m.GetQuotaMode(),
-			DetailedMetric: m.GetDetailedMetric(),
 			ValueToMetric:  m.GetValueToMetric(),
 			ShareThreshold: m.GetShareThreshold(),
-			Metadata:       r.metadata(place, m.GetMetadata()),
 			Descriptors:    r.descriptors(place, ".descriptors", m.GetDescriptors(), level+1),
 		}
-		cfg.RateLimit, cfg.RateLimits = r.limits(place, m)
+		cfg.DetailedMetric = m.GetDetailedMetric()
 		return cfg
 	})
 }
@@ -104,12 +99,8 @@ func (r *reader) descriptors(outer, part string, messages []*configv3.RateLimitD
 func (r *reader) rule(place string, m *configv3.RateLimitRule) rules.RuleConfig {
 	pos := rules.Pos{File: place}
 	cfg := rules.RuleConfig{
-		Pos:        pos,
-		Match:      &rules.Placed[[]rules.PairConfig]{Pos: pos},
-		OnReject:   placed(r, place, ".on_reject", word(m.GetOnReject(), configv3.OnReject_ON_REJECT_INHERITED)),
-		ShadowMode: m.GetShadowMode(),
-		QuotaMode:  m.GetQuotaMode(),
-		Metadata:   r.metadata(place, m.GetMetadata()),
+		LimitsConfig: r.limits(place, m),
+		Match:        &rules.Placed[[]rules.PairConfig]{Pos: pos},
 		Per: list(r, place, ".per", m.GetPer(), func(place, key string) rules.Placed[string] {
 			return rules.Placed[string]{Pos: rules.Pos{File: place}, Value: key}
 		}),
@@ -117,23 +108,34 @@ func (r *reader) rule(place string, m *configv3.RateLimitRule) rules.RuleConfig 
 	for _, key := range slices.Sorted(maps.Keys(m.GetMatch())) {
 		cfg.Match.Value = append(cfg.Match.Value, rules.PairConfig{Pos: pos, Key: key, Pattern: m.GetMatch()[key]})
 	}
-	cfg.RateLimit, cfg.RateLimits = r.limits(place, m)
 	return cfg
 }
 
-// limits reads rate_limit and rate_limits of a descriptor or a rule.
-func (r *reader) limits(place string, m interface {
+// limited is a message that has limits: a descriptor or a rule.
+type limited interface {
 	GetRateLimit() *configv3.RateLimitPolicy
 	GetRateLimits() []*configv3.RateLimitPolicy
-},
-) (one *rules.RateLimitConfig, several *rules.Placed[[]rules.RateLimitConfig]) {
+	GetOnReject() configv3.OnReject
+	GetShadowMode() bool
+	GetQuotaMode() bool
+	GetMetadata() *structpb.Struct
+}
+
+func (r *reader) limits(place string, m limited) rules.LimitsConfig {
+	cfg := rules.LimitsConfig{
+		Pos:        rules.Pos{File: place},
+		OnReject:   placed(r, place, ".on_reject", word(m.GetOnReject(), configv3.OnReject_ON_REJECT_INHERITED)),
+		ShadowMode: m.GetShadowMode(),
+		QuotaMode:  m.GetQuotaMode(),
+		Metadata:   r.metadata(place, m.GetMetadata()),
+	}
 	if m.GetRateLimit() != nil {
-		one = new(r.limit(r.at(place, ".rate_limit"), m.GetRateLimit()))
+		cfg.RateLimit = new(r.limit(r.at(place, ".rate_limit"), m.GetRateLimit()))
 	}
 	if limits := list(r, place, ".rate_limits", m.GetRateLimits(), r.limit); limits != nil {
-		several = placed(r, place, ".rate_limits", &limits)
+		cfg.RateLimits = placed(r, place, ".rate_limits", &limits)
 	}
-	return one, several
+	return cfg
 }
 
 func (r *reader) limit(place string, m *configv3.RateLimitPolicy) rules.RateLimitConfig {
@@ -147,8 +149,8 @@ func (r *reader) limit(place string, m *configv3.RateLimitPolicy) rules.RateLimi
 		Period:          r.duration(place, "period", m.GetPeriod()),
 		MinInterval:     r.duration(place, "min_interval", m.GetMinInterval()),
 		Fallback:        placed(r, place, ".on_store_failure", word(m.GetOnStoreFailure(), configv3.OnStoreFailure_ON_STORE_FAILURE_INHERITED)),
-		Replaces: list(r, place, ".replaces", m.GetReplaces(), func(place string, m *configv3.RateLimitReplace) rules.ReplacesConfig {
-			return rules.ReplacesConfig{Pos: rules.Pos{File: place}, Name: m.GetName()}
+		Replaces: list(r, place, ".replaces", m.GetReplaces(), func(place string, m *configv3.RateLimitReplace) rules.Placed[string] {
+			return rules.Placed[string]{Pos: rules.Pos{File: place}, Value: m.GetName()}
 		}),
 	}
 	if unit := word(m.GetUnit(), configv3.RateLimitUnit_UNKNOWN); unit != nil {

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"gopkg.in/yaml.v3"
-
 	"ratelimit/api"
 )
 
@@ -24,7 +22,7 @@ func TestDocumentHasEveryKey(t *testing.T) {
 	rows := []string{
 		"| `schema` | a tree of limits |", "| `limits` | a name in it |", "| `children` | a name in it |",
 	}
-	for key, places := range keys {
+	for key, places := range places {
 		var names []string
 		for _, place := range []where{atRoot, atDescriptor, atRule, atLimit, atReplaces} {
 			if places&place != 0 {
@@ -53,7 +51,7 @@ func TestSchemaHasEveryKey(t *testing.T) {
 		atRoot: "rules", atDescriptor: "descriptor", atRule: "rule", atLimit: "rate_limit", atReplaces: "replaces",
 	} {
 		var want []string
-		for key, places := range keys {
+		for key, places := range places {
 			if places&place != 0 {
 				want = append(want, key)
 			}
@@ -69,15 +67,14 @@ func TestSchemaHasEveryKey(t *testing.T) {
 func TestEveryKeyIsRead(t *testing.T) {
 	everyKeyIsRead(t, fileKeys)
 	everyKeyIsRead(t, descriptorKeys)
+	everyKeyIsRead(t, limitsKeys)
 	everyKeyIsRead(t, limitKeys)
-	everyKeyIsRead(t, replacesKeys)
 	everyKeyIsRead(t, ruleKeys)
 }
 
-func everyKeyIsRead[T any](t *testing.T, table []key[T]) {
+func everyKeyIsRead[T any](t *testing.T, keys table[T]) {
 	t.Helper()
-	for i := range table {
-		k := &table[i]
+	for name := range keys {
 		taken := false
 		for _, value := range []string{"true", "5", "5s", "{a: 1}", "{unit: day}", "[{}]", "[a]"} {
 			var cfg, zero T
@@ -85,14 +82,14 @@ func everyKeyIsRead[T any](t *testing.T, table []key[T]) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := yamlReader{left: 100, open: make(map[*yaml.Node]bool)}
-			take(&r, field{name: k.name, node: doc.Content[0]}, table, &cfg)
+			r := newReader("", 100)
+			fill(r, field{name: name, node: doc.Content[0]}, keys, &cfg)
 			if len(r.problems) == 0 && !reflect.DeepEqual(cfg, zero) {
 				taken = true
 			}
 		}
 		if !taken {
-			t.Errorf("%s changes nothing, whatever its value", k.name)
+			t.Errorf("%s changes nothing, whatever its value", name)
 		}
 	}
 }

@@ -2,16 +2,22 @@ package yamlrules
 
 import (
 	"encoding/base64"
+	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"ratelimit/src/rules"
 )
 
-// kind is the type of a YAML value.
+// Kind is the type of a YAML value.
 type Kind uint8
 
+// The kinds.
 const (
 	IsString Kind = iota
 	IsInt
@@ -23,19 +29,21 @@ const (
 	IsList
 )
 
-var kindNames = [...]string{
-	IsString: "text",
-	IsInt:    "a whole number",
-	IsBigInt: "a number of more than 64 bits",
-	IsFloat:  "a fraction",
-	IsBool:   "true or false",
-	IsNull:   "nothing",
-	IsMap:    "a map",
-	IsList:   "a list",
+// String is the kind in words for a message.
+func (k Kind) String() string {
+	return [...]string{"text", "a whole number", "a number of more than 64 bits", "a fraction", "true or false", "nothing", "a map", "a list"}[k]
 }
 
-// String is the kind in words for a message.
-func (k Kind) String() string { return kindNames[k] }
+func kindOf(n *yaml.Node) Kind {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return IsMap
+	case yaml.SequenceNode:
+		return IsList
+	default:
+		return resolve(n).kind
+	}
+}
 
 // scalar is a YAML scalar with its type resolved.
 type scalar struct {
@@ -45,8 +53,7 @@ type scalar struct {
 	int  int64
 }
 
-// boolWords, nullWords and floatWords are plain scalars that YAML 1.1 reads as
-// something else than text, whatever yaml.v3 thinks of them.
+// Plain scalars that YAML 1.1 reads as something other than text, unlike yaml.v3.
 var (
 	boolWords = map[string]bool{
 		"y": true, "Y": true, "yes": true, "Yes": true, "YES": true, "true": true, "True": true, "TRUE": true,
@@ -59,15 +66,15 @@ var (
 	floatForm  = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
 )
 
-// resolve reads a scalar node by the rules of YAML 1.1, as envoyproxy/ratelimit
-// does: `yes` is true, `010` is eight, `1_000` a thousand, `2001-01-01` text.
+// resolve reads a scalar node by the rules of YAML 1.1, as envoyproxy/ratelimit does: `yes` is true, `010` is eight, `1_000` a
+// thousand, `2001-01-01` text.
 func resolve(n *yaml.Node) scalar {
 	s := scalar{text: n.Value}
-	if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 &&
-		n.Style&yaml.TaggedStyle == 0 {
+	tagged := n.Style&yaml.TaggedStyle != 0
+	if !tagged && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
 		return s
 	}
-	if n.Style&yaml.TaggedStyle != 0 {
+	if tagged {
 		switch n.ShortTag() {
 		case "!!binary":
 			if data, err := base64.StdEncoding.DecodeString(n.Value); err == nil {
@@ -89,7 +96,7 @@ func resolve(n *yaml.Node) scalar {
 		return s
 	}
 	s.kind, s.int = number(n.Value)
-	if s.kind == IsInt && n.Style&yaml.TaggedStyle != 0 && n.ShortTag() == "!!float" {
+	if s.kind == IsInt && tagged && n.ShortTag() == "!!float" {
 		s.kind = IsFloat
 	}
 	return s
@@ -112,4 +119,135 @@ func number(text string) (Kind, int64) {
 		return IsFloat, 0
 	}
 	return IsString, 0
+}
+
+// text reads a field that is text. Numbers, truth values and dates are taken as written; nothing is the empty text.
+func (r *reader) text(f field) string {
+	switch kind := kindOf(f.node); kind {
+	case IsNull:
+		return ""
+	case IsFloat, IsBigInt:
+		r.wrong(f.node, fmt.Sprintf("write %q, in quotes", f.node.Value), "%s is %v, not text: %s", f.name, kind, rules.Quote(f.node.Value))
+		return f.node.Value // an empty text would be a second problem
+	case IsMap, IsList:
+		r.wrong(f.node, "write `"+f.name+": <text>`", "%s is %v, not text", f.name, kind)
+		return r.pos(f.node).String() // as above
+	default:
+		text := resolve(f.node).text
+		r.checkUTF8(f.node, text)
+		return text
+	}
+}
+
+// flag reads a field that is true or false; nothing is false.
+func (r *reader) flag(f field) bool {
+	switch kind := kindOf(f.node); kind {
+	case IsBool:
+		return resolve(f.node).bool
+	case IsNull:
+		return false
+	default:
+		fix := "write true or false"
+		if _, word := boolWords[f.node.Value]; word {
+			fix = "remove the quotes"
+		}
+		r.wrong(f.node, fix, "%s is %v, not true or false", f.name, kind)
+		return false
+	}
+}
+
+// octalForm and digitsForm are whole numbers that YAML 1.1 reads as fractions: 08, and those of more than 64 bits.
+var (
+	octalForm  = regexp.MustCompile(`^0[0-9_]*[89][0-9_]*$`)
+	digitsForm = regexp.MustCompile(`^[-+]?[0-9_]{20,}$`)
+)
+
+// number reads a field that is a whole number of 32 bits; nothing is 0.
+func (r *reader) number(f field) uint32 {
+	most := int64(math.MaxUint32)
+	if f.name == "burst" { // one more has 32 bits too
+		most--
+	}
+	s := scalar{kind: kindOf(f.node)}
+	if f.node.Kind == yaml.ScalarNode {
+		s = resolve(f.node)
+	}
+	text := rules.Quote(s.text)
+	switch {
+	case s.kind == IsNull:
+		return 0
+	case s.kind == IsInt && 0 <= s.int && s.int <= most:
+		return uint32(s.int)
+	case s.kind == IsFloat && octalForm.MatchString(s.text):
+		r.wrong(f.node, "remove the 0 in front", "%s begins with 0 as octal numbers do, and is none: %s", f.name, text)
+	case s.kind == IsInt, s.kind == IsBigInt, s.kind == IsFloat && digitsForm.MatchString(s.text):
+		r.wrong(f.node, fmt.Sprintf("write 0 to %d", most), "%s is out of range: %s", f.name, text)
+	case s.kind == IsFloat && f.name == "requests_per_unit":
+		r.wrong(f.node, "write a whole number; for less than one per unit use a longer unit or unit_multiplier", "%s is a fraction: %s", f.name, text)
+	case s.kind == IsFloat:
+		r.wrong(f.node, "write a whole number", "%s is a fraction: %s", f.name, text)
+	case s.kind == IsString && isNumber(s.text):
+		r.wrong(f.node, "remove the quotes", "%s is text, not a number: %s", f.name, text)
+	default:
+		r.wrong(f.node, "write a whole number", "%s is %v, not a number", f.name, s.kind)
+	}
+	return 1 // 0 would be a second problem
+}
+
+func isNumber(text string) bool {
+	_, err := strconv.ParseUint(text, 10, 32)
+	return err == nil
+}
+
+type duration = rules.Placed[time.Duration]
+
+// durationForm is what time.ParseDuration reads, except for a zero without a unit.
+var durationForm = regexp.MustCompile(`^[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
+
+const fixDuration = "write hours, minutes, seconds or milliseconds: 720h (30 days), 1h30m, 15s, 1500ms"
+
+// duration reads a field that is a length of time as Go writes it.
+func (r *reader) duration(f field) time.Duration {
+	kind, text := kindOf(f.node), f.node.Value
+	if kind == IsString {
+		if text = resolve(f.node).text; text != "" {
+			kind, _ = number(text) // in quotes a number has no unit either
+		}
+	}
+	switch d, err := time.ParseDuration(text); {
+	case kind == IsInt || kind == IsBigInt || kind == IsFloat:
+		r.wrong(f.node, "say of what: 90s, 1500ms, 1h30m", "%s has no unit of time: %s", f.name, rules.Quote(text))
+	case kind != IsString:
+		r.wrong(f.node, fixDuration, "%s is %v, not a duration", f.name, kind)
+	case !durationForm.MatchString(text):
+		r.wrong(f.node, fixDuration, "%s is not a duration: %s", f.name, rules.Quote(text))
+	case err != nil:
+		r.wrong(f.node, "write 876000h or less", "%s is longer than 100 years: %s", f.name, rules.Quote(text))
+	default:
+		return d
+	}
+	return time.Hour // valid for all algorithms, so that there is no second problem
+}
+
+// freeScalar reads a scalar of metadata: text, float64, bool or nil.
+func (r *reader) freeScalar(n *yaml.Node) any {
+	s := resolve(n)
+	switch s.kind {
+	case IsNull:
+		return nil
+	case IsBool:
+		return s.bool
+	case IsInt:
+		return float64(s.int)
+	case IsBigInt, IsFloat:
+		number, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
+		if err != nil || math.IsInf(number, 0) || math.IsNaN(number) {
+			r.wrong(n, "write a finite number, or put it in quotes", "%s cannot be sent in an answer", rules.Quote(s.text))
+			return nil
+		}
+		return number
+	default:
+		r.checkUTF8(n, s.text)
+		return s.text
+	}
 }

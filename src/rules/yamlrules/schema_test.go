@@ -55,7 +55,7 @@ var errNoJSON = errors.New("nothing a schema could see")
 
 // instance is the first document of a file.
 func instance(data []byte) (any, error) {
-	if _, bad := InvalidUTF8(data); bad {
+	if _, bad := invalidUTF8(data); bad {
 		return nil, errNoJSON
 	}
 	doc, _, err := decode(data)
@@ -277,8 +277,8 @@ var beyondSchema = []struct{ what, why string }{
 	{`descriptors are nested more than`, "a schema does not count how often it is entered"},
 	{`a (period|min_interval) of .* is longer than 100 years`, "calculates with a duration"},
 	{`(period|min_interval) is longer than 100 years`, "calculates with a duration"},
-	{`a period of 0s is no time at all`, "0.1ns has a digit that is not 0"},
-	{`a min_interval of -.* is less than nothing`, "-0.1ns is nothing at all and fine, -0.1s is not"},
+	{`a period of 0s is not positive`, "0.1ns has a digit that is not 0"},
+	{`a min_interval of -.* is negative`, "-0.1ns is nothing at all and fine, -0.1s is not"},
 	{`fixed_window needs a period of whole seconds`, "calculates with a duration of several units"},
 	{`a (period|min_interval) of .* has a fraction of a microsecond`, "calculates with a duration of several units"},
 	{`gcra lets one hit pass in a nanosecond at most`, "divides"},

@@ -10,25 +10,33 @@ import (
 	"ratelimit/src/rules"
 )
 
-// splitFile is a rule file whose list of descriptors, or of rules, is read in parts.
+// List is a rule file whose list of descriptors, or of rules, is read in parts.
 type List struct {
+	file   string
 	key    string // of the list
 	line   int    // of the key
 	indent int    // of the items
 	frame  []byte // the file with empty lines in place of the list
-	list   []byte // all from the line below the key to the end of the list
-	rest   []byte // the list and all that follows
+	list   []byte // from the line below the key to the end of the list
+	rest   []byte // the list and everything behind it
 }
 
-// splitYAML finds the block list `descriptors` or `rules` at the top level of a file. It goes by
-// indentation alone, so the caller must look whether frame has the key on that line, without a
-// value.
-func Split(data []byte) (f List, ok bool) {
-	if IsUTF16(data) || hasOddBreaks(data) {
-		return f, false
+// Part is what was read of a file.
+type Part struct {
+	Config             *rules.DomainConfig // nil: nothing to compile
+	More               bool                // Config continues that of the part before
+	Whole              bool                // the file cannot be read in parts
+	Problems, Warnings rules.Problems
+}
+
+// Split finds the block list `descriptors` or `rules` at the top level of a file, by indentation alone. The parts find out whether it
+// really is that.
+func Split(file string, data []byte) (f *List, ok bool) {
+	if isUTF16(data) || hasOddBreaks(data) {
+		return nil, false
 	}
+	f = &List{file: file, indent: -1}
 	at, lines, header := 0, 0, 0
-	f.indent = -1
 	for line := range bytes.Lines(data) {
 		text := bytes.TrimLeft(line, " ")
 		column := len(line) - len(text)
@@ -39,13 +47,13 @@ func Split(data []byte) (f List, ok bool) {
 			}
 		case isBlank(text):
 		case f.indent < 0 && !isItem(text):
-			return f, false
+			return nil, false
 		case f.indent < 0:
 			f.indent = column
 		case column < f.indent, column == f.indent && !isItem(text):
 			f.list, f.rest = data[header:at], data[header:]
 			f.frame = bytes.Join([][]byte{data[:header], bytes.Repeat([]byte{'\n'}, lines-f.line), data[at:]}, nil)
-			return f, column == 0 // else it is no YAML
+			return f, column == 0 // else it is not YAML
 		}
 		at += len(line)
 		lines++
@@ -54,7 +62,7 @@ func Split(data []byte) (f List, ok bool) {
 	return f, f.indent >= 0
 }
 
-// listKey is the key of a list that begins below line; empty if there is none.
+// listKey is the key of a list that starts below line; empty if there is none.
 func listKey(line []byte) string {
 	key, behind, _ := bytes.Cut(line, []byte{':'})
 	if k := string(key); k != "descriptors" && k != "rules" || !isBlank(bytes.TrimLeft(behind, " ")) || len(behind) > 0 && behind[0] == '#' {
@@ -63,12 +71,12 @@ func listKey(line []byte) string {
 	return string(key)
 }
 
-// isBlank reports whether text, whose indentation is cut off, is a comment or nothing.
+// isBlank reports whether text, without its indentation, is a comment or nothing.
 func isBlank(text []byte) bool {
 	return len(text) == 0 || text[0] == '#' || text[0] == '\n' || text[0] == '\r'
 }
 
-// isItem reports whether text begins an item of a list.
+// isItem reports whether text starts an item of a list.
 func isItem(text []byte) bool {
 	return len(text) > 0 && text[0] == '-' && (len(text) == 1 || text[1] == ' ' || text[1] == '\n' || text[1] == '\r')
 }
@@ -79,52 +87,52 @@ func hasOddBreaks(data []byte) bool {
 		bytes.Contains(data, []byte("\u0085")) || bytes.Contains(data, []byte("\u2028")) || bytes.Contains(data, []byte("\u2029"))
 }
 
-// listPart is whole items of a list. Its text is the beginning of rest, below so many lines.
-type ListPart struct {
-	text, rest []byte
-	above      int
-}
-
-// parts cuts the list into parts of at least size bytes, the last excepted. A cut may be wrong
-// where an item has quotes or brackets over several lines that are indented less than YAML
-// demands; then the part above cannot be read.
-func (f *List) Parts(size int) iter.Seq[ListPart] {
-	return func(yield func(ListPart) bool) {
-		at, begin, lines, above, empty := 0, 0, f.line, f.line, true
+// Parts yields functions that read what is around the list, and then the list in parts of at least size bytes, the last excepted. A
+// cut may be wrong where an item has quotes or brackets over several lines that are indented less than YAML demands; then the part
+// above cannot be read.
+func (f *List) Parts(size int) iter.Seq[func() Part] {
+	return func(yield func(func() Part) bool) {
+		if !yield(f.readFrame) {
+			return
+		}
+		at, start, lines, above, empty := 0, 0, f.line, f.line, true
+		part := func(end int) func() Part {
+			text, rest, above := f.list[start:end], f.rest[start:], above
+			return func() Part { return f.readPart(text, rest, above) }
+		}
 		for line := range bytes.Lines(f.list) {
 			if text := bytes.TrimLeft(line, " "); len(line)-len(text) == f.indent && isItem(text) {
-				if !empty && at-begin >= size {
-					if !yield(ListPart{f.list[begin:at], f.rest[begin:], above}) {
+				if !empty && at-start >= size {
+					if !yield(part(at)) {
 						return
 					}
-					begin, above = at, lines
+					start, above = at, lines
 				}
 				empty = false
 			}
 			at += len(line)
 			lines++
 		}
-		yield(ListPart{f.list[begin:], f.rest[begin:], above})
+		yield(part(len(f.list)))
 	}
 }
 
-// readFrame reads what stands around the list.
-func (f *List) ReadFrame(file string) (p Part) {
-	r := newYAMLReader(file, len(f.frame))
+// readFrame reads what is around the list.
+func (f *List) readFrame() (p Part) {
+	r := newReader(f.file, len(f.frame))
 	root := r.document(f.frame)
 	if len(r.problems) > 0 || !f.hasList(root) {
 		return Part{Whole: true}
 	}
 	p.Config = r.domain(root)
 	if f.key == "rules" {
-		p.Config.Rules = &rules.Placed[[]rules.RuleConfig]{Pos: rules.Pos{File: file, Line: f.line, Col: 1}}
+		p.Config.Rules = &rules.Placed[[]rules.RuleConfig]{Pos: rules.Pos{File: f.file, Line: f.line, Col: 1}}
 	}
 	p.Problems, p.Warnings = r.problems, r.warnings
 	return p
 }
 
-// hasList reports whether root, read from frame, has the list's key on its line, without a
-// value, and no other list.
+// hasList reports whether root, read from frame, has the list's key on its line, without a value, and no other list.
 func (f *List) hasList(root *yaml.Node) bool {
 	found := false
 	for i := 0; root != nil && root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
@@ -137,36 +145,27 @@ func (f *List) hasList(root *yaml.Node) bool {
 		}
 		found = true
 	}
-	return found && !isTests(root) && !isTree(root)
+	return found && formatOf(root) == ruleFile
 }
 
-// readPart reads a part of the list.
-func (f *List) ReadPart(file string, p ListPart) Part {
-	r := newYAMLReader(file, len(p.text))
-	r.above = p.above
-	first, more, err := decode(p.text)
+// readPart reads a part of the list: text, with rest from its start to the end of the file, and so many lines above it.
+func (f *List) readPart(text, rest []byte, above int) Part {
+	r := newReader(f.file, len(text))
+	r.above = above
+	first, more, err := decode(text)
 	cfg := new(rules.DomainConfig)
 	switch {
 	case err != nil:
-		// A part that ends within an item may be good together with what follows, and an
-		// anchor may stand above.
-		_, _, wrong := decode(p.rest)
+		// A part that ends within an item may be valid together with what follows, and an anchor may be above.
+		_, _, wrong := decode(rest)
 		if wrong == nil || wrong.Error() != err.Error() || strings.Contains(err.Error(), "anchor") {
 			return Part{Whole: true}
 		}
-		r.syntax(p.text, err)
+		r.syntax(text, err)
 	case more != nil || len(first.Content) != 1 || first.Content[0].Kind != yaml.SequenceNode:
 		return Part{Whole: true}
 	default:
-		take(r, field{f.key, rules.Pos{File: file, Line: f.line, Col: 1}, first.Content[0]}, fileKeys, cfg)
+		fill(r, field{name: f.key, at: rules.Pos{File: f.file, Line: f.line, Col: 1}, node: first.Content[0]}, fileKeys, cfg)
 	}
 	return Part{Config: cfg, More: true, Whole: r.aliased, Problems: r.problems, Warnings: r.warnings}
-}
-
-// piece is a rule file, or a part of one, that has been parsed.
-type Part struct {
-	Config             *rules.DomainConfig // nil: nothing to compile
-	More               bool                // cfg continues the list of the piece before
-	Whole              bool                // the file cannot be read in parts
-	Problems, Warnings rules.Problems
 }

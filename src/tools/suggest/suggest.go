@@ -98,8 +98,7 @@ func example(set *rules.Set, r *rules.Rule) (body string, ok bool) {
 	for _, e := range shown {
 		asked = append(asked, rules.Entry{Key: []byte(e.Key), Value: []byte(e.Value)})
 	}
-	var joined []byte
-	if set.Domain([]byte(r.Domain)).Find(asked, &joined) != r {
+	if found, _ := set.Domain([]byte(r.Domain)).Find(asked, &rules.Scratch{}, nil); found != r {
 		return "", false
 	}
 	type descriptor struct {

@@ -7,22 +7,18 @@ import (
 	"unicode/utf8"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/yamlrules"
 )
 
-// ParseINI reads a rule file of divvy in its INI form. A section is a rule, its
-// name the operation: pairs of key=value apart by blanks, either in quotes where
-// they hold blanks, `=` or `]`; `[default]` matches everything.
+// ParseINI reads a rule file of divvy in its INI form. A section is a rule, and its name the operation: pairs of key=value with blanks
+// between them, in quotes where they hold blanks, `=` or `]`. `[default]` matches everything.
 //
-// The problems and warnings are those of ParseYAML.
+// If there are problems, the configuration is good only for finding more of them. It is nil if the text is not UTF-8.
 func ParseINI(file string, data []byte) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
-	f := divvyFile{file: file}
-	if at, bad := yamlrules.InvalidUTF8(data); bad || yamlrules.IsUTF16(data) {
-		at.File = file
-		f.problems.Add(at, "save the file as UTF-8", "the text is not UTF-8")
+	f := newReader(file)
+	if !f.isUTF8(data) {
 		return nil, f.problems, nil
 	}
-	r := iniReader{divvyFile: &f, sections: make(map[string]rules.Pos)}
+	r := iniReader{reader: f, sections: make(map[string]rules.Pos)}
 	for line := range strings.Lines(strings.TrimPrefix(string(data), "\ufeff")) {
 		r.line++
 		r.read(strings.TrimRight(line, "\r\n"))
@@ -33,7 +29,7 @@ func ParseINI(file string, data []byte) (cfg *rules.DomainConfig, problems, warn
 
 // iniReader reads line by line.
 type iniReader struct {
-	*divvyFile
+	*reader
 	line     int
 	sections map[string]rules.Pos
 	rule     *divvyRule // the section that is being read; nil: none yet, or one that is refused
@@ -88,7 +84,7 @@ func (r *iniReader) section(text string, col int) {
 	for i := range pairs {
 		pairs[i].Pos = at
 	}
-	r.rules = append(r.rules, divvyRule{at: at, text: written, operation: pairs, fields: make(map[string]divvyValue)})
+	r.rules = append(r.rules, divvyRule{at: at, text: written, operation: pairs, fields: make(map[string]value)})
 	r.rule, r.refused, r.skipped = &r.rules[len(r.rules)-1], false, skipped
 }
 
@@ -112,8 +108,8 @@ func (r *iniReader) field(text string, col int) {
 	if what != "" {
 		r.problems.Add(v.at, "close it, with nothing but a comment behind it", "%s of %s: %s", key, rules.Shorten(r.rule.text), what)
 	}
-	if !slices.Contains(divvyKeys, key) {
-		r.unknown(r.at(col), key, divvyKeys)
+	if !slices.Contains(ruleKeys, key) {
+		r.unknown(r.at(col), key, ruleKeys)
 		return
 	}
 	if _, twice := r.rule.fields[key]; twice {
@@ -125,7 +121,7 @@ func (r *iniReader) field(text string, col int) {
 // iniValue reads what stands behind `=`: in quotes, or up to a comment, with a
 // backslash before `;`, `#` and itself. Without quotes null, true and false are
 // no text.
-func iniValue(text string) (v divvyValue, what string) {
+func iniValue(text string) (v value, what string) {
 	if text != "" && (text[0] == '"' || text[0] == '\'') {
 		inside, rest, closed := strings.Cut(text[1:], text[:1])
 		rest = strings.TrimLeft(rest, " \t")
@@ -135,7 +131,7 @@ func iniValue(text string) (v divvyValue, what string) {
 		case rest != "" && !isComment(rest):
 			what = fmt.Sprintf("there is more behind the quote: %s", rules.Quote(rest))
 		}
-		return divvyValue{kind: yamlrules.IsString, text: inside}, what
+		return value{kind: isText, text: inside}, what
 	}
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -150,12 +146,12 @@ func iniValue(text string) (v divvyValue, what string) {
 		}
 		b.WriteByte(c)
 	}
-	v = divvyValue{kind: yamlrules.IsString, text: strings.TrimSpace(b.String())}
+	v = value{kind: isText, text: strings.TrimSpace(b.String())}
 	switch v.text {
 	case "null":
-		v.kind = yamlrules.IsNull
+		v.kind = isNull
 	case "true", "false":
-		v.kind = yamlrules.IsBool
+		v.kind = isBool
 	}
 	return v, ""
 }

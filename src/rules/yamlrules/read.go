@@ -1,0 +1,360 @@
+package yamlrules
+
+import (
+	"math"
+
+	"gopkg.in/yaml.v3"
+
+	"ratelimit/src/rules"
+)
+
+// Parse reads a rule file in Envoy's format, or a tree of limits. If there are problems, the configuration is good only for finding
+// more of them. It is nil if the text is not YAML, and for a file of tests. Warnings name what has no effect.
+func Parse(file string, data []byte) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
+	r := newReader(file, len(data))
+	root := r.document(data)
+	switch {
+	case len(r.problems) > 0:
+	case root == nil: // empty, or only comments
+		cfg = &rules.DomainConfig{Pos: rules.Pos{File: file, Line: 1, Col: 1}}
+	default:
+		cfg = r.config(root)
+	}
+	return cfg, r.problems, r.warnings
+}
+
+// ParseMore reads the documents behind the first of a file, which never take effect. It reads nothing if the first is not YAML.
+func ParseMore(file string, data []byte) (configs []rules.DomainConfig, problems, warnings rules.Problems) {
+	documents, err := decodeAll(data, math.MaxInt)
+	r := newReader(file, len(data))
+	for i, doc := range documents {
+		if i == 0 || len(doc.Content) == 0 || kindOf(doc.Content[0]) == IsNull {
+			continue
+		}
+		if cfg := r.config(doc.Content[0]); cfg != nil {
+			configs = append(configs, *cfg)
+		}
+	}
+	if err != nil && len(documents) > 0 {
+		line, what := parseError(err)
+		r.problems.Add(rules.Pos{File: file, Line: line}, fixSyntax(what), "not YAML: %s", what)
+	}
+	return configs, r.problems, r.warnings
+}
+
+// config reads a document; nil for tests of rules.
+func (r *reader) config(root *yaml.Node) *rules.DomainConfig {
+	switch formatOf(root) {
+	case tests:
+		return nil
+	case limitsTree:
+		return r.tree(root)
+	default:
+		return r.domain(root)
+	}
+}
+
+// format is what a document is.
+type format uint8
+
+const (
+	ruleFile   format = iota
+	tests             // with `tests`, of rules in other files
+	limitsTree        // with `schema`
+)
+
+// formatOf tells formats apart by keys at the top. With `domain` it is always a rule file.
+func formatOf(root *yaml.Node) (f format) {
+	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
+		switch root.Content[i].Value {
+		case "domain":
+			return ruleFile
+		case "tests":
+			f = tests
+		case "schema":
+			if f == ruleFile {
+				f = limitsTree
+			}
+		}
+	}
+	return f
+}
+
+func (r *reader) domain(n *yaml.Node) *rules.DomainConfig {
+	cfg := &rules.DomainConfig{Pos: r.pos(n)}
+	n = r.enter(n)
+	if n == nil {
+		return cfg
+	}
+	switch kind := kindOf(n); kind {
+	case IsNull:
+		return cfg
+	case IsMap:
+	default:
+		r.problems.Add(cfg.Pos, "begin it with `domain: <name>`", "the file is %v, not a map", kind)
+		return nil
+	}
+	r.inside(n, func() {
+		for _, f := range r.known(n, atRoot) {
+			fill(r, f, fileKeys, cfg)
+			if f.name == "domain" {
+				cfg.Pos = f.at
+			}
+		}
+	})
+	return cfg
+}
+
+// fill reads a field to where the table has its place in cfg. It reports whether the table has one.
+func fill[T any](r *reader, f field, keys table[T], cfg *T) bool {
+	into := keys[f.name]
+	if into == nil {
+		return false
+	}
+	switch into := into(cfg).(type) {
+	case *string:
+		*into = r.text(f)
+	case *bool:
+		*into = r.flag(f)
+	case *uint32:
+		*into = r.number(f)
+	case **uint32:
+		if n := r.number(f); kindOf(f.node) != IsNull {
+			*into = &n
+		}
+	case **rules.Placed[string]:
+		*into = placed(r, f, r.text)
+	case **rules.Placed[bool]:
+		*into = placed(r, f, r.flag)
+	case **rules.Placed[uint32]:
+		*into = placed(r, f, r.number)
+	case **duration:
+		*into = placed(r, f, r.duration)
+	case *map[string]any:
+		*into = r.metadata(f)
+	case *[]rules.DescriptorConfig:
+		*into = r.descriptors(f)
+	case **rules.RateLimitConfig:
+		*into = r.rateLimit(f)
+	case **rules.Placed[[]rules.RateLimitConfig]:
+		*into = r.rateLimits(f)
+	case **rules.Placed[[]rules.RuleConfig]:
+		*into = r.rules(f)
+	case **rules.Placed[[]rules.PairConfig]:
+		*into = r.pairs(f)
+	case *[]rules.Placed[string]:
+		if *into = nil; f.name == "per" {
+			*into = r.texts(f)
+		} else {
+			*into = r.replaces(f)
+		}
+	}
+	return true
+}
+
+// placed reads a field with its place; nil if there is nothing.
+func placed[T any](r *reader, f field, read func(field) T) *rules.Placed[T] {
+	if kindOf(f.node) == IsNull {
+		return nil
+	}
+	return &rules.Placed[T]{Pos: r.pos(f.node), Value: read(f)}
+}
+
+// isOf reports whether a field is of a kind. It is not if there is nothing, or something else, which is a problem.
+func (r *reader) isOf(f field, want Kind, fix string) bool {
+	kind := kindOf(f.node)
+	if kind != want && kind != IsNull {
+		r.problems.Add(f.at, fix, "%s is %v, not %v", f.name, kind, want)
+	}
+	return kind == want
+}
+
+// items reads a field that is a list of maps; what is what an item is called, form how to write one.
+func items[T any](r *reader, f field, form, what string, read func(item *yaml.Node, at rules.Pos) T) (list []T) {
+	if !r.isOf(f, IsList, "write `"+form+"` below it") {
+		return nil
+	}
+	r.each(f.node, func(item *yaml.Node, at rules.Pos) {
+		if kind := kindOf(item); kind != IsMap {
+			r.problems.Add(at, "write `"+form+"`", "%s is %v, not a map", what, kind)
+			return
+		}
+		r.inside(item, func() {
+			if v := read(item, at); r.left > 0 { // else it was not read to its end
+				list = append(list, v)
+			}
+		})
+	})
+	return list
+}
+
+func (r *reader) descriptors(f field) []rules.DescriptorConfig {
+	return items(r, f, "- key: ...", "a descriptor", func(item *yaml.Node, at rules.Pos) (cfg rules.DescriptorConfig) {
+		cfg.Pos = at
+		for _, f := range r.known(item, atDescriptor) {
+			if !fill(r, f, descriptorKeys, &cfg) {
+				fill(r, f, limitsKeys, &cfg.LimitsConfig)
+			}
+		}
+		return cfg
+	})
+}
+
+func (r *reader) rules(f field) *rules.Placed[[]rules.RuleConfig] {
+	if kindOf(f.node) == IsNull {
+		return nil
+	}
+	list := items(r, f, "- match: ...", "a rule", func(item *yaml.Node, at rules.Pos) (cfg rules.RuleConfig) {
+		before := len(r.problems)
+		cfg.Pos = at
+		for _, f := range r.known(item, atRule) {
+			if !fill(r, f, ruleKeys, &cfg) {
+				fill(r, f, limitsKeys, &cfg.LimitsConfig)
+			}
+		}
+		cfg.Incomplete = len(r.problems) > before
+		return cfg
+	})
+	return &rules.Placed[[]rules.RuleConfig]{Pos: f.at, Value: list}
+}
+
+func (r *reader) rateLimit(f field) *rules.RateLimitConfig {
+	if !r.isOf(f, IsMap, "write unit and requests_per_unit below it") {
+		return nil
+	}
+	cfg := new(rules.RateLimitConfig)
+	r.inside(f.node, func() { *cfg = r.limit(f.node, f.at) })
+	return cfg
+}
+
+// rateLimits reads a list of limits; nil if it is empty because of problems.
+func (r *reader) rateLimits(f field) *rules.Placed[[]rules.RateLimitConfig] {
+	before := len(r.problems)
+	list := items(r, f, "- unit: ...", "an item of rate_limits", r.limit)
+	if len(list) == 0 && len(r.problems) > before {
+		return nil
+	}
+	return &rules.Placed[[]rules.RateLimitConfig]{Pos: f.at, Value: list}
+}
+
+func (r *reader) limit(n *yaml.Node, at rules.Pos) rules.RateLimitConfig {
+	cfg := rules.RateLimitConfig{Pos: at, UnitPos: at}
+	counted, before := false, len(r.problems)
+	for _, f := range r.known(n, atLimit) {
+		fill(r, f, limitKeys, &cfg)
+		switch f.name {
+		case "unit":
+			cfg.UnitPos = r.pos(f.node)
+		case "requests_per_unit":
+			counted = true
+		}
+	}
+	cfg.Incomplete = len(r.problems) > before
+	if !counted && !cfg.Unlimited && (cfg.Period != nil || rules.ParseUnit(cfg.Unit) != rules.UnitUnknown) {
+		r.warnings.Add(cfg.Pos, "add it; 0 if that is what you want", "without requests_per_unit everything is refused")
+	}
+	return cfg
+}
+
+func (r *reader) replaces(f field) []rules.Placed[string] {
+	return items(r, f, "- name: ...", "an item of replaces", func(item *yaml.Node, at rules.Pos) rules.Placed[string] {
+		name := rules.Placed[string]{Pos: at}
+		for _, f := range r.known(item, atReplaces) {
+			name.Value = r.text(f)
+		}
+		return name
+	})
+}
+
+// texts reads a list of texts.
+func (r *reader) texts(f field) (list []rules.Placed[string]) {
+	switch kind := kindOf(f.node); kind {
+	case IsNull:
+		return nil
+	case IsList:
+	default:
+		r.wrong(f.node, "write ["+rules.Quote(f.node.Value)+"]", "%s is %v, not a list", f.name, kind)
+		return nil
+	}
+	name := "an item of " + f.name
+	r.each(f.node, func(item *yaml.Node, at rules.Pos) {
+		if kind := kindOf(item); kind == IsNull || kind == IsMap || kind == IsList {
+			r.problems.Add(at, "write a key", "%s is %v, not text", name, kind)
+			return
+		}
+		list = append(list, rules.Placed[string]{Pos: at, Value: r.text(field{name: name, at: at, node: item})})
+	})
+	return list
+}
+
+// pairs reads a map of text to text.
+func (r *reader) pairs(f field) *rules.Placed[[]rules.PairConfig] {
+	list := &rules.Placed[[]rules.PairConfig]{Pos: f.at}
+	if kind := kindOf(f.node); kind != IsMap {
+		r.wrong(f.node, "write `{key: pattern}`, or `{}` if the rule is for all", "%s is %v, not a map", f.name, kind)
+		return list
+	}
+	m := &mapping{
+		accept: func(f *field) bool {
+			switch {
+			case f.key.Kind != yaml.ScalarNode:
+				r.problems.Add(f.at, "write text", "a key of match is %v, not text", kindOf(f.key))
+				return false
+			case kindOf(f.node) == IsNull:
+				r.problems.Add(f.at, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s", rules.Quote(f.name))
+				return false
+			}
+			f.name = resolve(f.key).text
+			r.checkUTF8(f.key, f.name)
+			return true
+		},
+		twice: func(_, second *field) bool {
+			r.warnings.Add(second.at, "remove one of them", "the key %s is here twice; the last one wins", rules.Quote(second.name))
+			return true
+		},
+	}
+	r.inside(f.node, func() {
+		for _, f := range r.fields(f.node, m) {
+			list.Value = append(list.Value, rules.PairConfig{Pos: f.at, Key: f.name, Pattern: r.text(f)})
+		}
+	})
+	return list
+}
+
+// metadata reads a map of anything that JSON can express.
+func (r *reader) metadata(f field) map[string]any {
+	if !r.isOf(f, IsMap, "write keys and values below it") {
+		return nil
+	}
+	v, _ := r.free(f.node).(map[string]any)
+	return v
+}
+
+// free reads a value of any type: maps, lists, text, float64, bool and nil. Keys are text as written.
+func (r *reader) free(n *yaml.Node) any {
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := make(map[string]any, len(n.Content)/2)
+		keys := &mapping{
+			accept: func(f *field) bool {
+				if f.key.Kind != yaml.ScalarNode {
+					r.problems.Add(f.at, "write text", "a key of metadata is %v, not text", kindOf(f.key))
+				}
+				return f.key.Kind == yaml.ScalarNode
+			},
+			twice: func(_, _ *field) bool { return true },
+		}
+		r.inside(n, func() {
+			for _, f := range r.fields(n, keys) {
+				m[f.name] = r.free(f.node)
+			}
+		})
+		return m
+	case yaml.SequenceNode:
+		list := make([]any, 0, len(n.Content))
+		r.each(n, func(item *yaml.Node, _ rules.Pos) { list = append(list, r.free(item)) })
+		return list
+	default:
+		return r.freeScalar(n)
+	}
+}

@@ -1,0 +1,118 @@
+package yamlrules
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/rules"
+)
+
+// tree reads a tree of limits. The domain is the name of the file.
+func (r *reader) tree(root *yaml.Node) *rules.DomainConfig {
+	cfg := &rules.DomainConfig{
+		Pos: rules.Pos{File: r.file, Line: 1, Col: 1}, Domain: rules.BaseName(r.file), Tree: &rules.Placed[[]rules.WordConfig]{},
+	}
+	v := r.value(root)
+	for i := range v.fields {
+		f := &v.fields[i]
+		if f.Name != "schema" {
+			r.problems.Add(f.Pos, "remove it; a tree of limits has `schema` and nothing else", "unknown key %s", rules.Quote(f.Name))
+			continue
+		}
+		cfg.Tree.Pos = f.Pos
+		if f.Value.kind != IsMap {
+			r.problems.Add(f.Pos, "write names below it", "schema is %v, not a map", f.Value.kind)
+			continue
+		}
+		cfg.Tree.Value = r.words(f.Value.fields, 1)
+	}
+	return cfg
+}
+
+func (r *reader) words(fields []Field, depth int) (list []rules.WordConfig) {
+	if depth > rules.MaxDepth && len(fields) > 0 { // one is enough for the compiler to refuse it
+		return []rules.WordConfig{{Pos: fields[0].Pos, Word: fields[0].Name}}
+	}
+	for i := range fields {
+		f := &fields[i]
+		if f.Name == "" {
+			r.problems.Add(f.Pos, "write a name, or `*`", "a name is empty")
+		}
+		if f.Value.kind != IsMap {
+			r.problems.Add(f.Pos, "write `limits: [burst, count, period]` or `children` below it", "%s is %v, not a map", rules.Quote(f.Name), f.Value.kind)
+			continue
+		}
+		list = append(list, r.word(f, depth))
+	}
+	return list
+}
+
+func (r *reader) word(f *Field, depth int) rules.WordConfig {
+	cfg := rules.WordConfig{Pos: f.Pos, Word: f.Name}
+	before := len(r.problems)
+	for i := range f.Value.fields {
+		switch in := &f.Value.fields[i]; in.Name {
+		case "limits":
+			cfg.Limit = r.bucket(in)
+		case "children":
+			if !in.Value.Null() && in.Value.kind != IsMap {
+				r.problems.Add(in.Pos, "write names below it", "children is %v, not a map", in.Value.kind)
+			}
+			cfg.Children = r.words(in.Value.fields, depth+1)
+		default:
+			r.problems.Add(in.Pos, meant(in.Name, []string{"limits", "children"}, "known here: limits or children"), "unknown key %s", rules.Quote(in.Name))
+		}
+	}
+	if cfg.Limit == nil && len(cfg.Children) == 0 && len(r.problems) == before {
+		r.problems.Add(f.Pos, "add one, or remove it", "%s has neither limits nor children", rules.Quote(f.Name))
+	}
+	return cfg
+}
+
+// bucket reads [burst, count, period]; nil if there is none, or a problem.
+func (r *reader) bucket(f *Field) *rules.RateLimitConfig {
+	const fix = "write [burst, count, seconds], such as [15, 30, 60]"
+	if f.Value.Null() {
+		return nil
+	}
+	if n := len(f.Value.items); f.Value.kind != IsList || n != 3 {
+		what := f.Value.kind.String()
+		if f.Value.kind == IsList {
+			what = fmt.Sprintf("a list of %d", n)
+		}
+		r.problems.Add(f.Pos, fix, "limits is %s, where three whole numbers belong", what)
+		return nil
+	}
+	before := len(r.problems)
+	burst := r.bucketPart(&f.Value.items[0], "burst", 0, math.MaxUint32-1)
+	count := r.bucketPart(&f.Value.items[1], "count", 1, math.MaxUint32)
+	seconds := r.bucketPart(&f.Value.items[2], "period", 1, int64(algorithm.MaxPeriod.Seconds()))
+	if len(r.problems) > before {
+		return nil
+	}
+	return &rules.RateLimitConfig{
+		Pos: f.Pos, UnitPos: f.Pos,
+		RequestsPerUnit: uint32(count),
+		Algorithm:       &rules.Placed[string]{Pos: f.Pos, Value: algorithm.GCRA.String()},
+		Period:          &duration{Pos: f.Pos, Value: time.Duration(seconds) * time.Second},
+		Burst:           &rules.Placed[uint32]{Pos: f.Pos, Value: uint32(burst)},
+	}
+}
+
+func (r *reader) bucketPart(v *Value, name string, least, most int64) int64 {
+	switch {
+	case v.kind == IsInt && least <= v.int && v.int <= most:
+		return v.int
+	case v.kind == IsInt || v.kind == IsBigInt:
+		r.problems.Add(v.Pos, fmt.Sprintf("write %d to %d", least, most), "the %s in limits is out of range: %s", name, rules.Quote(v.text))
+	case v.kind == IsFloat:
+		r.problems.Add(v.Pos, "write a whole number", "the %s in limits is a fraction: %s", name, rules.Quote(v.text))
+	default:
+		r.problems.Add(v.Pos, "write a whole number", "the %s in limits is %v, not a number", name, v.kind)
+	}
+	return 0
+}
