@@ -123,30 +123,21 @@ func (c *Charge) RuleName() string {
 	return strings.TrimPrefix(strings.TrimPrefix(c.Rule.Key, c.Rule.Domain), ".")
 }
 
-// The reasons for which a limit is exceeded.
-const (
-	ReasonCount    = "count"    // the amount does not fit
-	ReasonInterval = "interval" // the minimum interval has not passed
-)
-
-var reasons = []string{ReasonCount, ReasonInterval}
-
-// Reasons returns why the limit is exceeded; empty if it is not. Callers must not write
-// to the slice.
+// Reasons returns why the limit is exceeded, not nil: "count" if the amount does not fit,
+// "interval" if the minimum interval has not passed.
 func (c *Charge) Reasons() []string {
 	count, interval := c.Verdict.Reasons(c.Asked, c.Algorithm.Capacity())
 	if !c.Counted() {
 		count, interval = c.Verdict.RetryAfter == algorithm.Never, false
 	}
-	switch {
-	case count && interval:
-		return reasons
-	case count:
-		return reasons[:1]
-	case interval:
-		return reasons[1:]
+	reasons := []string{}
+	if count {
+		reasons = append(reasons, "count")
 	}
-	return reasons[:0]
+	if interval {
+		reasons = append(reasons, "interval")
+	}
+	return reasons
 }
 
 // Counted reports whether the verdict comes from a counter. It does not if the store did
@@ -158,6 +149,13 @@ func (c *Charge) Counted() bool {
 // Longer reports whether the wait a is longer than b; algorithm.Never is the longest.
 func Longer(a, b time.Duration) bool {
 	return b != algorithm.Never && (a == algorithm.Never || a > b)
+}
+
+func longest(a, b time.Duration) time.Duration {
+	if Longer(b, a) {
+		return b
+	}
+	return a
 }
 
 // Seconds returns d in seconds, rounded up: a caller that returns earlier is refused.
@@ -178,6 +176,7 @@ type memory struct {
 	canaries []*rules.Rule     // of all descriptors
 	limits   []algorithm.Limit // those that came with the request
 	replaced rules.Replaced
+	alone    [1]*rules.Rule // see limitsOf
 }
 
 // empty makes a ready for the next decision.
@@ -204,6 +203,7 @@ func (a *Answer) Reset(most int) (small bool) {
 	clear(m.batch.Verdicts)
 	clear(m.canaries)
 	m.matching.Reset(most * keptBytes)
+	m.alone[0] = nil
 	a.empty()
 	return max(cap(a.Statuses), cap(a.Charges), cap(m.batch.Hits)) <= most && cap(m.keys) <= most*keptBytes
 }
@@ -256,29 +256,21 @@ func (a *Answer) decide(shadow, independent bool) {
 		if a.Fallback == backend.FallbackError {
 			a.Fallback = st.Fallback
 		}
-		together := st.Quota && !independent
-		if together {
+		switch together := st.Quota && !independent; {
+		case together && !st.Over:
 			quotas++
-		}
-		switch {
-		case !st.Over:
 		case together:
+			quotas++
 			quotasOver++
 			if Longer(quotaWait, st.RetryAfter) {
 				quotaWait = st.RetryAfter
 			}
-		default:
-			over = true
-			if Longer(st.RetryAfter, wait) {
-				wait = st.RetryAfter
-			}
+		case st.Over:
+			over, wait = true, longest(wait, st.RetryAfter)
 		}
 	}
 	if quotas > 0 && quotas == quotasOver {
-		over = true
-		if Longer(quotaWait, wait) {
-			wait = quotaWait
-		}
+		over, wait = true, longest(wait, quotaWait)
 	}
 	a.Over = over && !shadow
 	a.Shadowed = over && shadow

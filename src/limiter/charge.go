@@ -52,7 +52,9 @@ func (a *Answer) findRules(descriptors []Descriptor, begin, end int) {
 		for _, canary := range statuses[i].found.canaries {
 			m.replacedBy(canary)
 		}
-		m.replacedBy(statuses[i].Rule)
+		if rule := statuses[i].Rule; rule != nil {
+			m.replacedBy(rule)
+		}
 	}
 	for i := range statuses {
 		if rule := statuses[i].Rule; rule != nil && m.allReplaced(rule) {
@@ -61,25 +63,25 @@ func (a *Answer) findRules(descriptors []Descriptor, begin, end int) {
 	}
 }
 
-// replacedBy notes the rules that rule replaces; rule may be nil.
+// limitsOf returns the rules of all limits that rule stands for: valid until the next call.
+func (m *memory) limitsOf(rule *rules.Rule) []*rules.Rule {
+	if rule.Charges != nil {
+		return rule.Charges
+	}
+	m.alone[0] = rule
+	return m.alone[:]
+}
+
+// replacedBy notes the rules that rule replaces.
 func (m *memory) replacedBy(rule *rules.Rule) {
-	switch {
-	case rule == nil:
-	case rule.Charges == nil:
-		m.replaced.Add(rule)
-	default:
-		for _, r := range rule.Charges {
-			m.replaced.Add(r)
-		}
+	for _, r := range m.limitsOf(rule) {
+		m.replaced.Add(r)
 	}
 }
 
 // allReplaced reports whether all limits of rule are replaced.
 func (m *memory) allReplaced(rule *rules.Rule) bool {
-	if rule.Charges == nil {
-		return m.replaced.Has(rule)
-	}
-	for _, r := range rule.Charges {
+	for _, r := range m.limitsOf(rule) {
 		if !m.replaced.Has(r) {
 			return false
 		}
@@ -99,42 +101,33 @@ func (l *Limiter) chargeDescriptor(req *Request, a *Answer, i int) error {
 	if d.Refund {
 		st.Op = algorithm.Refund
 	}
-	switch {
-	case d.HasLimit:
+	if d.HasLimit {
 		limit, err := a.memory.requestLimit(d, len(req.Descriptors)-i)
 		if err != nil {
 			return fmt.Errorf("%w: descriptor %d: limit: %w", ErrRequest, i, err)
 		}
 		l.addCharge(req, a, i, Charge{Limit: d.Limit, Algorithm: limit})
-	default:
+	} else {
 		for _, canary := range st.found.canaries {
-			l.chargeRule(req, a, i, canary)
-		}
-		canaries := a.Charges[st.found.begin:]
-		for j := range canaries {
-			canaries[j].Canary = true
+			l.chargeRule(req, a, i, canary, true)
 		}
 		if st.Rule != nil {
-			l.chargeRule(req, a, i, st.Rule)
+			l.chargeRule(req, a, i, st.Rule, false)
 		}
 	}
 	st.found.end = len(a.Charges)
 	return nil
 }
 
-// chargeRule adds a charge for each limit of rule, which descriptor i matches.
-func (l *Limiter) chargeRule(req *Request, a *Answer, i int, rule *rules.Rule) {
-	alone := [...]*rules.Rule{rule}
-	limits := alone[:]
-	if rule.Charges != nil {
-		limits = rule.Charges
-	}
+// chargeRule adds a charge for each limit of rule, which descriptor i matches; see
+// Charge.Canary.
+func (l *Limiter) chargeRule(req *Request, a *Answer, i int, rule *rules.Rule, canary bool) {
 	first, replacing := uint16(len(a.Charges)), a.Domain.Replacing()
-	for _, r := range limits {
+	for _, r := range a.memory.limitsOf(rule) {
 		if r.Unlimited || replacing && a.memory.replaced.Has(r) {
 			continue
 		}
-		hit := l.addCharge(req, a, i, Charge{Rule: r, Limit: r.Quantity, Algorithm: &r.Limit})
+		hit := l.addCharge(req, a, i, Charge{Rule: r, Limit: r.Quantity, Algorithm: &r.Limit, Canary: canary})
 		if rule.AllOrNone && !l.cfg.AllOrNothing {
 			hit.Group, hit.Atomic = first, !req.Descriptors[i].Refund
 		}

@@ -65,7 +65,10 @@ func (s *Service) answer(ctx context.Context, c *call) (*reply, error) {
 }
 
 // grpcError returns what callers may know of err.
-func grpcError(err error) error { return status.Error(codeOf(err), textOf(err)) }
+func grpcError(err error) error {
+	class := classOf(err)
+	return status.Error(class.code, class.text)
+}
 
 // codec is protobuf's, but for requests of RateLimitService and for replies, which
 // stay bytes.

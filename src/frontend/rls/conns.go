@@ -1,66 +1,34 @@
 package rls
 
 import (
-	"maps"
+	"context"
 	"net"
-	"slices"
-	"sync"
 )
 
-// conns is a listener that remembers its connections. grpc-go waits for those
-// in the middle of a handshake even when it is told to stop at once.
-type conns struct {
+// closingListener closes its connections when ctx ends, also those in the middle of a
+// handshake: grpc-go waits for them even when it is told to stop at once.
+type closingListener struct {
 	net.Listener
-
-	mu     sync.Mutex
-	open   map[*conn]struct{}
-	closed bool // no new ones
+	ctx context.Context
 }
 
-type conn struct {
+// closingConn is a connection of a closingListener.
+type closingConn struct {
 	net.Conn
-	of *conns
+	forget func() bool
 }
 
 // Accept waits for the next connection.
-func (c *conns) Accept() (net.Conn, error) {
-	raw, err := c.Listener.Accept()
+func (l closingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	accepted := &conn{raw, c}
-	if !c.add(accepted) {
-		_ = raw.Close() // it came too late
-	}
-	return accepted, nil
-}
-
-// add reports false if there are to be no new ones.
-func (c *conns) add(accepted *conn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		c.open[accepted] = struct{}{}
-	}
-	return !c.closed
+	return closingConn{conn, context.AfterFunc(l.ctx, func() { _ = conn.Close() })}, nil // its reads and writes fail
 }
 
 // Close closes the connection.
-func (c *conn) Close() error {
-	c.of.mu.Lock()
-	delete(c.of.open, c)
-	c.of.mu.Unlock()
+func (c closingConn) Close() error {
+	c.forget()
 	return c.Conn.Close()
-}
-
-// closeAll closes all connections, and those still to come.
-func (c *conns) closeAll() {
-	c.mu.Lock()
-	c.closed = true
-	open := slices.Collect(maps.Keys(c.open))
-	clear(c.open)
-	c.mu.Unlock()
-	for _, o := range open {
-		_ = o.Conn.Close() // whatever it was about is cut off
-	}
 }

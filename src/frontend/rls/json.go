@@ -14,7 +14,6 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -32,7 +31,7 @@ func (s *Service) JSON() http.Handler {
 		defer func() {
 			if p := recover(); p != nil {
 				s.cfg.OnError(&PanicError{p, debug.Stack()})
-				http.Error(w, "internal error", http.StatusInternalServerError)
+				http.Error(w, internalError, http.StatusInternalServerError)
 			}
 		}()
 		s.serveJSON(w, r)
@@ -230,30 +229,17 @@ const maxProblem = 300
 // WriteError answers with what a caller may know of err, which is of ReadJSON or of the
 // limiter.
 func WriteError(w http.ResponseWriter, err error) {
-	code, text := httpStatus(codeOf(err)), textOf(err)
+	class := classOf(err)
 	var syntax syntaxError
 	var body *bodyError
 	switch {
 	case errors.As(err, &body):
-		code, text = body.status, body.text
+		class.status, class.text = body.status, body.text
 	case errors.As(err, &syntax):
 		if len(syntax) > maxProblem {
 			syntax = syntaxError(strings.ToValidUTF8(string(syntax[:maxProblem]), "")) + "…"
 		}
-		code, text = http.StatusBadRequest, "the body is not a RateLimitRequest: "+string(syntax)
-	case errors.Is(err, limiter.ErrTooLarge):
-		code = http.StatusRequestEntityTooLarge // gRPC has one code for this and for overload
+		class.status, class.text = http.StatusBadRequest, "the body is not a RateLimitRequest: "+string(syntax)
 	}
-	http.Error(w, text, code)
-}
-
-func httpStatus(c codes.Code) int {
-	switch c {
-	case codes.InvalidArgument:
-		return http.StatusBadRequest
-	case codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded, codes.Canceled:
-		return http.StatusServiceUnavailable
-	default:
-		return http.StatusInternalServerError
-	}
+	http.Error(w, class.text, class.status)
 }

@@ -80,9 +80,9 @@ type Server struct {
 	grpc   *grpc.Server
 	guard  *h2guard.Guard
 	health *health.Server
-	conns  *conns
-	closed context.Context // ends open streams
-	close  context.CancelFunc
+	// closed ends open streams, cut all connections.
+	closed, cut              context.Context
+	closeStreams, closeConns context.CancelFunc
 }
 
 // NewServer returns a server that is not serving yet, in both senses: it has
@@ -91,9 +91,9 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 	srv := &Server{
 		guard:  h2guard.New(h2guard.Config{Budget: cfg.Budget}),
 		health: health.NewServer(),
-		conns:  &conns{open: make(map[*conn]struct{})},
 	}
-	srv.closed, srv.close = context.WithCancel(context.Background())
+	srv.closed, srv.closeStreams = context.WithCancel(context.Background())
+	srv.cut, srv.closeConns = context.WithCancel(context.Background())
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.NumStreamWorkers(StreamWorkers()),
@@ -149,11 +149,10 @@ func (srv *Server) SetServing(ok bool) {
 
 // Serve answers calls on l until Shutdown. It is called once.
 func (srv *Server) Serve(l net.Listener) error {
-	srv.conns.Listener = l
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go srv.guard.Run(ctx)
-	if err := srv.grpc.Serve(srv.conns); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	if err := srv.grpc.Serve(closingListener{l, srv.cut}); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("rls: %w", err)
 	}
 	return nil
@@ -163,7 +162,7 @@ func (srv *Server) Serve(l net.Listener) error {
 // it cuts them off. Streams are ended at once: health watches and reflection
 // would never end by themselves.
 func (srv *Server) Shutdown(ctx context.Context) {
-	srv.close()
+	srv.closeStreams()
 	stopped := make(chan struct{})
 	go func() {
 		srv.grpc.GracefulStop()
@@ -172,7 +171,7 @@ func (srv *Server) Shutdown(ctx context.Context) {
 	select {
 	case <-stopped:
 	case <-ctx.Done():
-		srv.conns.closeAll() // also those that Stop would wait for
+		srv.closeConns() // also those that Stop would wait for
 		srv.grpc.Stop()
 	}
 }
@@ -236,6 +235,6 @@ func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 func (s *Service) recovered(err *error) {
 	if p := recover(); p != nil {
 		s.cfg.OnError(&PanicError{p, debug.Stack()})
-		*err = status.Error(codes.Internal, "internal error")
+		*err = status.Error(codes.Internal, internalError)
 	}
 }

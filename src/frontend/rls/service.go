@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -73,15 +75,12 @@ func New(cfg Config) *Service {
 
 // decide answers the request in data, whose texts c refers to, in turn t. The caller must
 // Put the reply. Errors have been reported to Config.OnError.
-func (s *Service) decide(ctx context.Context, c *call, data []byte, t *turn) (*reply, error) {
-	r, err := s.tryDecide(ctx, c, data, t)
-	if err != nil {
-		s.cfg.OnError(err)
-	}
-	return r, err
-}
-
-func (s *Service) tryDecide(ctx context.Context, c *call, data []byte, t *turn) (*reply, error) {
+func (s *Service) decide(ctx context.Context, c *call, data []byte, t *turn) (_ *reply, err error) {
+	defer func() {
+		if err != nil {
+			s.cfg.OnError(err)
+		}
+	}()
 	if err := c.scan(data); err != nil {
 		return nil, err
 	}
@@ -94,12 +93,9 @@ func (s *Service) tryDecide(ctx context.Context, c *call, data []byte, t *turn) 
 		r.bytes = s.cfg.Headers.appendTo(r.bytes, &c.answer)
 	}
 	if s.cfg.Metadata {
-		var err error
-		if r.bytes, err = c.appendMetadata(r.bytes); err != nil {
-			return nil, err
-		}
+		r.bytes, err = c.appendMetadata(r.bytes)
 	}
-	return r, nil
+	return r, err
 }
 
 // check decides on c.req, in turn t. After it t may lack its core, if ctx ended.
@@ -125,42 +121,40 @@ func (s *Service) checkInSpan(ctx context.Context, c *call) error {
 	err := s.cfg.Limiter.Check(ctx, &c.req, &c.answer)
 	problem = ""
 	if err != nil {
-		problem = textOf(err)
+		problem = classOf(err).text
 	}
 	return err
 }
 
-// codeOf is the table from errors to gRPC codes.
-func codeOf(err error) codes.Code {
-	switch {
-	case errors.Is(err, limiter.ErrTooLarge):
-		return codes.ResourceExhausted
-	case errors.Is(err, limiter.ErrRequest):
-		return codes.InvalidArgument
-	case errors.Is(err, backend.ErrOverload):
-		return codes.ResourceExhausted
-	case errors.Is(err, limiter.ErrNotReady), errors.Is(err, limiter.ErrStore):
-		return codes.Unavailable
-	case errors.Is(err, context.DeadlineExceeded):
-		return codes.DeadlineExceeded
-	case errors.Is(err, context.Canceled):
-		return codes.Canceled
-	}
-	return codes.Internal
+// errorClass is what callers are told of an error.
+type errorClass struct {
+	err    error
+	code   codes.Code
+	status int    // of HTTP
+	text   string // empty: the text of the error, which is about the caller's own request
 }
 
-// textOf is what a caller may read of an error: what is wrong with its own
-// request, and of ours only the class, since a store's text may name keys.
-func textOf(err error) string {
-	switch {
-	case errors.Is(err, limiter.ErrRequest):
-		return err.Error()
-	case errors.Is(err, limiter.ErrNotReady):
-		return limiter.ErrNotReady.Error()
-	case errors.Is(err, backend.ErrOverload):
-		return backend.ErrOverload.Error()
-	case errors.Is(err, limiter.ErrStore):
-		return limiter.ErrStore.Error()
+// errorClasses come in the order in which they are tried. The text of other errors may
+// name keys, so callers are told the class alone.
+var errorClasses = []errorClass{
+	{limiter.ErrTooLarge, codes.ResourceExhausted, http.StatusRequestEntityTooLarge, ""},
+	{limiter.ErrRequest, codes.InvalidArgument, http.StatusBadRequest, ""},
+	{backend.ErrOverload, codes.ResourceExhausted, http.StatusServiceUnavailable, backend.ErrOverload.Error()},
+	{limiter.ErrNotReady, codes.Unavailable, http.StatusServiceUnavailable, limiter.ErrNotReady.Error()},
+	{limiter.ErrStore, codes.Unavailable, http.StatusServiceUnavailable, limiter.ErrStore.Error()},
+	{context.DeadlineExceeded, codes.DeadlineExceeded, http.StatusServiceUnavailable, internalError},
+	{context.Canceled, codes.Canceled, http.StatusServiceUnavailable, internalError},
+}
+
+const internalError = "internal error"
+
+// classOf returns the class of err, with its text.
+func classOf(err error) errorClass {
+	i := slices.IndexFunc(errorClasses, func(c errorClass) bool { return errors.Is(err, c.err) })
+	if i < 0 {
+		return errorClass{err, codes.Internal, http.StatusInternalServerError, internalError}
 	}
-	return "internal error"
+	class := errorClasses[i]
+	class.text = cmp.Or(class.text, err.Error())
+	return class
 }
