@@ -9,6 +9,7 @@ import (
 	"ratelimit/src/backend"
 	memcachedstore "ratelimit/src/backend/memcached"
 	redisstore "ratelimit/src/backend/redis"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
@@ -107,9 +108,9 @@ func open(t *testing.T, s *store, list []rule) *limiter.Limiter {
 	}
 	var err error
 	if s.name == memcached {
-		backend, err = memcachedstore.New(memcachedstore.Config{Servers: []string{s.way.Addr}, Timeout: timeout})
+		backend, err = memcachedstore.New(memcachedstore.Config{Servers: []string{s.way.Addr}, Config: remote.Config{Timeout: timeout}})
 	} else {
-		c := redisstore.Config{Timeout: timeout, Credentials: s.credentials}
+		c := redisstore.Config{Credentials: s.credentials, Config: remote.Config{Timeout: timeout}}
 		switch s.name {
 		case sentinel:
 			c.Sentinel = &redisstore.Sentinel{Primary: s.sentinel.PrimaryName, Addrs: s.sentinel.SentinelAddrs}

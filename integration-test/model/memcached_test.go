@@ -6,6 +6,7 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memcached"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
 )
@@ -29,7 +30,11 @@ type memcachedLab struct {
 func (m *memcachedServer) open() (lab, error) {
 	m.proxy.Heal()
 	store, err := memcached.New(memcached.Config{
-		Servers: []string{m.proxy.Addr}, Timeout: storeTimeout, DialTimeout: storeTimeout,
+		Servers: []string{m.proxy.Addr},
+		Config: remote.Config{
+			Timeout:     storeTimeout,
+			DialTimeout: storeTimeout,
+		},
 	})
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/redis"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
 )
@@ -46,7 +47,7 @@ func (r *redisServer) open(s *Script) (lab, error) {
 	if _, err := r.server.Try("FLUSHALL"); err != nil {
 		return nil, err
 	}
-	store, err := redis.New(redis.Config{Addr: r.proxy.Addr, Timeout: storeTimeout, DialTimeout: storeTimeout})
+	store, err := redis.New(redis.Config{Addr: r.proxy.Addr, Config: remote.Config{Timeout: storeTimeout, DialTimeout: storeTimeout}})
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/backend/memcached"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/rules"
 	"ratelimit/src/settings"
 )
@@ -31,19 +32,21 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 	from := cfg.Memcache
 	batches := new(batchFigures)
 	mc := memcached.Config{
-		Servers:          from.Servers,
-		Connections:      min(from.Conns, max(2, runtime.GOMAXPROCS(0)/4)),
-		Timeout:          from.Timeout,
-		ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
-		TagKeys:          cfg.CacheKeyFormat == "v2",
-		OnCommand:        batches.observe,
-		Span:             span,
-		MaxWaiting:       int64(cfg.Failure.MaxInFlight),
-		BreakerFailures:  breakerFailures(cfg),
-		OnBreaker:        onBreaker(log, "Memcached"),
-		OnSlow:           onSlow(log, "Memcached", "MEMCACHE_TIMEOUT"),
-		OnChange:         func(c memcached.Change) { logChange(log, c) },
-		OnLookupFailure:  func(err error) { log.Warn(err) },
+		Servers:         from.Servers,
+		OnChange:        func(c memcached.Change) { logChange(log, c) },
+		OnLookupFailure: func(err error) { log.Warn(err) },
+		Config: remote.Config{
+			Connections:      min(from.Conns, max(2, runtime.GOMAXPROCS(0)/4)),
+			Timeout:          from.Timeout,
+			ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
+			TagKeys:          cfg.CacheKeyFormat == "v2",
+			OnBatch:          batches.observe,
+			Span:             span,
+			MaxWaiting:       int64(cfg.Failure.MaxInFlight),
+			BreakerFailures:  breakerFailures(cfg),
+			OnBreaker:        onBreaker(log, "Memcached"),
+			OnSlow:           onSlow(log, "Memcached", "MEMCACHE_TIMEOUT"),
+		},
 	}
 	if from.SRV != "" {
 		mc.SRV = &memcached.SRV{Service: from.SRVParts.Service, Proto: from.SRVParts.Proto, Name: from.SRVParts.Name, Refresh: from.SRVRefresh}

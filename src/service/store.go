@@ -151,18 +151,20 @@ func (s *store) allRedis(cfg *settings.Settings, spans *tracing.Provider, log *l
 func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what, timeout string, span storeSpan, log *logrus.Logger) (*redis.Store, error) {
 	batches := new(batchFigures)
 	rc := redis.Config{
-		Connections:      min(from.PoolSize, max(2, runtime.GOMAXPROCS(0)/4)),
-		Timeout:          from.Timeout,
-		PipelineWindow:   from.PipelineWindow,
-		PipelineLimit:    from.PipelineLimit,
-		ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
-		TagKeys:          cfg.CacheKeyFormat == "v2",
-		OnBatch:          batches.observe,
-		Span:             span,
-		MaxWaiting:       int64(cfg.Failure.MaxInFlight),
-		BreakerFailures:  breakerFailures(cfg),
-		OnBreaker:        onBreaker(log, "Redis"),
-		OnSlow:           onSlow(log, what, timeout),
+		PipelineLimit: from.PipelineLimit,
+		Config: remote.Config{
+			PipelineWindow:   from.PipelineWindow,
+			Connections:      min(from.PoolSize, max(2, runtime.GOMAXPROCS(0)/4)),
+			Timeout:          from.Timeout,
+			ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
+			TagKeys:          cfg.CacheKeyFormat == "v2",
+			OnBatch:          batches.observe,
+			Span:             span,
+			MaxWaiting:       int64(cfg.Failure.MaxInFlight),
+			BreakerFailures:  breakerFailures(cfg),
+			OnBreaker:        onBreaker(log, "Redis"),
+			OnSlow:           onSlow(log, what, timeout),
+		},
 	}
 	if err := ReachRedis(&rc, from, cfg.RedisTLS); err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/redis"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/memcachedtest"
 	"ratelimit/src/testbed/redistest"
 )
@@ -94,7 +95,7 @@ func against(b *testing.B, limit *algorithm.Limit, keys, charges, inFlight int) 
 	defer cancel()
 	memcached, redisServer := memcachedtest.Start(b, memcachedtest.Options{Args: []string{"-m", "256"}}), redistest.Start(b, redistest.Options{})
 	ours := open(b, Config{Servers: []string{memcached.Addr}})
-	theirs, err := redis.New(redis.Config{Addr: redisServer.Addr, Timeout: 5 * time.Second})
+	theirs, err := redis.New(redis.Config{Addr: redisServer.Addr, Config: remote.Config{Timeout: 5 * time.Second}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package memcached
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -68,11 +67,11 @@ func TestBreaker(t *testing.T) {
 			proxy := harness.StartProxy(t, server.Addr)
 			var mu sync.Mutex
 			var told []string
-			s := open(t, Config{Servers: []string{proxy.Addr}, Timeout: faultTimeout, OnBreaker: func(addr string, open bool, why error) {
+			s := open(t, Config{Servers: []string{proxy.Addr}, Config: remote.Config{Timeout: faultTimeout, OnBreaker: func(addr string, open bool, why error) {
 				mu.Lock()
 				defer mu.Unlock()
 				told = append(told, fmt.Sprint(addr, " ", open, " ", why))
-			}})
+			}}})
 			recovers(t, s)
 			tt.begin(server, proxy)
 			awaitBreakers(t, s, 1, func() {
@@ -120,7 +119,7 @@ func TestBreaker(t *testing.T) {
 func TestBreakerStaysClosed(t *testing.T) {
 	for _, reply := range []string{"SERVER_ERROR out of memory\r\n", "CLIENT_ERROR no\r\n", "ERROR Too many open connections\r\n"} {
 		addr := liar(t, func(_ string, to net.Conn) { _, _ = to.Write([]byte(reply)) })
-		s := open(t, Config{Servers: []string{addr}, BreakerFailures: 1})
+		s := open(t, Config{Servers: []string{addr}, Config: remote.Config{BreakerFailures: 1}})
 		for n := range 200 {
 			if v := take(t, s, spread(n)); v.Err == nil || causeOf(v.Err) == remote.CauseBreaker {
 				t.Fatalf("%q: %v", reply, v.Err)
@@ -130,7 +129,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 			t.Errorf("%q: %+v", reply, st)
 		}
 	}
-	s := open(t, Config{Servers: []string{"127.0.0.1:1"}, BreakerFailures: -1})
+	s := open(t, Config{Servers: []string{"127.0.0.1:1"}, Config: remote.Config{BreakerFailures: -1}})
 	for n := range 200 {
 		if v := take(t, s, spread(n)); causeOf(v.Err) != remote.CauseConnect {
 			t.Fatal(v.Err)
@@ -141,12 +140,12 @@ func TestBreakerStaysClosed(t *testing.T) {
 // Of three servers only the keys of the one that does not answer are refused.
 func TestBreakerOfOneServer(t *testing.T) {
 	servers, addrs := three(t)
-	s := open(t, Config{Servers: addrs, Timeout: faultTimeout})
+	s := open(t, Config{Servers: addrs, Config: remote.Config{Timeout: faultTimeout}})
 	recovers(t, s)
 	servers[1].Pause()
 	isDead := func(n int) bool {
 		h := spread(n)
-		return string(s.table.Load().pick(appendKey(nil, &h, epoch.UnixNano(), false, 0)).addr) == addrs[1]
+		return owner(&s.Table().Layout, appendKey(nil, &h, epoch.UnixNano(), false, 0)) == addrs[1]
 	}
 	awaitBreakers(t, s, 1, func() {
 		for n := range 20 {
@@ -164,51 +163,30 @@ func TestBreakerOfOneServer(t *testing.T) {
 	awaitBreakers(t, s, 0, func() {})
 }
 
-// Replies that drip, each well in time after the one before, hold nobody longer
-// than twice the timeout: when a command is due does not move with those before it.
-func TestPipeBound(t *testing.T) {
-	here, there := net.Pipe()
-	ended := make(chan error, 1)
-	p := &pipe{
-		conn: here, timeout: 200 * time.Millisecond, proved: func() {}, answered: func() {},
-		ended: func(err error, _ bool) { ended <- err },
-	}
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer func() { _ = there.Close() }()
-	all.Go(p.receive)
-	lines := make(chan string, 400)
-	all.Go(func() {
-		for in := bufio.NewScanner(there); in.Scan(); {
-			lines <- in.Text()
-		}
-		close(lines)
+// Replies that drip, each well in time after the one before, hold no call longer than
+// twice the timeout: when a batch is due does not move with its replies.
+func TestSlowReplies(t *testing.T) {
+	addr := liar(t, func(_ string, to net.Conn) {
+		time.Sleep(50 * time.Millisecond)
+		_, _ = io.WriteString(to, "1\r\n")
 	})
-	all.Go(func() {
-		for line := range lines {
-			time.Sleep(50 * time.Millisecond)
-			reply := "1\r\n"
-			if line == "version" {
-				reply = "VERSION 1\r\n"
-			}
-			if _, err := io.WriteString(there, reply); err != nil {
-				return
-			}
-		}
-	})
-	for range 200 { // the last reply would come after ten seconds
-		g := newGuard(func() (*pipe, error) { return p, nil })
-		if !p.send(g, []byte("incr k 1\r\n")) {
-			break
-		}
+	s := open(t, Config{Servers: []string{addr}, InFlight: 200, Config: remote.Config{Timeout: 200 * time.Millisecond, Connections: 1}})
+	b := backend.Batch{Hits: make([]backend.Hit, 200), Verdicts: make([]backend.Verdict, 200), Now: epoch}
+	for i := range b.Hits {
+		b.Hits[i] = spread(i)
 	}
-	select {
-	case err := <-ended:
-		if !errors.Is(err, errStalled) {
-			t.Error(err)
+	started := time.Now()
+	if err := s.Take(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	harness.Await(t, 20*time.Second, "the batch is given up", func() error {
+		if got := s.Stats(); got.Batches == 0 || got.Open != 0 {
+			return fmt.Errorf("%+v", got)
 		}
-	case <-time.After(9 * time.Second):
-		t.Error("it goes on")
+		return nil
+	})
+	if took := time.Since(started); took > 9*time.Second { // the last reply would come after ten
+		t.Errorf("it took %v", took)
 	}
 }
 
@@ -223,11 +201,11 @@ func (p patient) Deadline() (time.Time, bool) { return p.until, true }
 // A call gives up by itself before its caller's time is over.
 func TestMargin(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
-	s := open(t, Config{Servers: []string{server.Addr}, Timeout: time.Minute})
+	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Timeout: time.Minute}})
 	take(t, s, hot(0))
 	server.Pause()
 	b := backend.Batch{Hits: []backend.Hit{hot(0)}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
-	if err := s.Take(patient{t.Context(), time.Now().Add(100 * time.Millisecond)}, &b); err != nil || !errors.Is(b.Verdicts[0].Err, ErrTimeout) {
+	if err := s.Take(patient{t.Context(), time.Now().Add(100 * time.Millisecond)}, &b); err != nil || !errors.Is(b.Verdicts[0].Err, remote.ErrTimeout) {
 		t.Errorf("got %v, %v", err, b.Verdicts[0].Err)
 	}
 	server.Resume()
@@ -237,13 +215,13 @@ func TestMargin(t *testing.T) {
 // that wait for a server when their callers have left.
 func TestBytesAreBounded(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
-	s := open(t, Config{Servers: []string{server.Addr}, Timeout: 10 * time.Second, Connections: 1})
+	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Timeout: 10 * time.Second, Connections: 1}})
 	take(t, s, hot(0))
 	server.Pause()
 	huge := backend.Hit{Key: []byte(strings.Repeat("x", 1<<20)), Limit: window(10, time.Hour), Amount: 1}
 	busy := 0
 	for n := 0; n < 1000 && busy < 10; n++ { // on a busy machine some leave before they take room
-		if v := takeWithin(t, s, huge, 5*time.Millisecond); errors.Is(v.Err, ErrBusy) {
+		if v := takeWithin(t, s, huge, 5*time.Millisecond); errors.Is(v.Err, remote.ErrBusy) {
 			busy++
 		}
 	}
@@ -253,7 +231,7 @@ func TestBytesAreBounded(t *testing.T) {
 	server.Resume()
 	harness.Await(t, 20*time.Second, "answers again", func() error { return take(t, s, huge).Err })
 	harness.Await(t, 20*time.Second, "room", func() error {
-		if n := s.stats.room.Bytes(); n != 0 {
+		if n := s.Figures.Room.Bytes(); n != 0 {
 			return fmt.Errorf("%d bytes are taken", n)
 		}
 		return nil

@@ -10,6 +10,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/memcachedtest"
 )
 
@@ -127,7 +128,7 @@ func TestEachHasItsOwnCount(t *testing.T) {
 // number, is an error and stays as it is.
 func TestLostAndForeign(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
-	s := open(t, Config{Servers: []string{server.Addr}, Connections: 1})
+	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Connections: 1}})
 	take(t, s, hot(0))
 	server.Delete(t, hotKey)
 	if v := take(t, s, hot(0)); v.Before != 0 || v.Err != nil {
@@ -197,7 +198,7 @@ func TestExpiryIsTold(t *testing.T) {
 		{20 * 365 * day, 0}, // Memcached's dates end in 2038
 		{algorithm.MaxPeriod * 2, 0},
 	} {
-		if got := expiry(now, tt.life); got != tt.want {
+		if got := expiry(now, seconds(tt.life)); got != tt.want {
 			t.Errorf("%v: %d, want %d", tt.life, got, tt.want)
 		}
 	}
@@ -209,7 +210,7 @@ func TestExpiry(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	const day = 24 * time.Hour
 	for _, jitter := range []time.Duration{0, 300 * time.Second} {
-		s := open(t, Config{Servers: []string{server.Addr}, ExpirationJitter: jitter})
+		s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{ExpirationJitter: jitter}})
 		for i, limit := range []*algorithm.Limit{
 			window(1, time.Second), window(1, time.Hour), window(1, 30*day), window(1, 365*day),
 			sliding(1, time.Second), sliding(1, 30*day), sliding(1, 365*day),

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
 )
@@ -129,7 +130,7 @@ func named(addrs ...string) []string {
 func usedServers(t *testing.T, s *Store, want ...string) {
 	t.Helper()
 	harness.Await(t, 20*time.Second, "other servers", func() error {
-		if got := s.table.Load().addrs(); !slices.Equal(got, want) {
+		if got := s.Table().Addrs; !slices.Equal(got, want) {
 			return fmt.Errorf("it uses %v", got)
 		}
 		return nil
@@ -207,7 +208,7 @@ func TestSRVUnderLoad(t *testing.T) {
 	_, addrs := three(t)
 	addrs = named(addrs...)
 	z := startZone(t, addrs...)
-	s := open(t, Config{SRV: srv(5 * time.Millisecond), Resolver: z.resolver, Connections: 2})
+	s := open(t, Config{SRV: srv(5 * time.Millisecond), Resolver: z.resolver, Config: remote.Config{Connections: 2}})
 	usedServers(t, s, addrs...)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup

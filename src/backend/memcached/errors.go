@@ -2,10 +2,8 @@ package memcached
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
-	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 )
 
@@ -14,23 +12,17 @@ type Error string
 
 func (e Error) Error() string { return "memcached: " + string(e) }
 
-var (
-	// ErrTimeout: Memcached did not answer in time.
-	ErrTimeout = fmt.Errorf("memcached: %w", remote.ErrTimeout)
-	// ErrBusy: too many calls wait already.
-	ErrBusy = fmt.Errorf("memcached: %w", remote.ErrBusy)
-	// ErrOverload: Memcached works, but the call had to wait for too long behind its
-	// own commands or behind other calls.
-	ErrOverload = fmt.Errorf("memcached: %w", backend.ErrOverload)
-	// ErrUnsupported is a hit that Memcached cannot count: rules with such are
-	// refused when they are loaded.
-	ErrUnsupported = errors.New("memcached: the limit is of a kind that only other stores can count")
+// ErrUnsupported is a hit that Memcached cannot count: rules with such are refused when
+// they are loaded.
+var ErrUnsupported = errors.New("memcached: the limit is of a kind that only other stores can count")
 
-	errClosed  = errors.New("memcached: the store is closed")
-	errRetired = errors.New("memcached: the server was taken out of the list")
-	errNobody  = errors.New("memcached: no servers are known yet")
-	errContest = errors.New("memcached: the counter came and went between add and incr again and again")
+var (
+	errNoServers = errors.New("memcached: no servers are known yet")
+	errContest   = errors.New("memcached: the counter came and went between add and incr again and again")
 )
+
+// name is that of the store in errors.
+const name = "memcached"
 
 // The causes of hits without an answer, besides those of package remote.
 const (
@@ -40,9 +32,7 @@ const (
 	causeUnsupported = "unsupported" // Memcached cannot do that
 )
 
-func newTally() remote.Tally {
-	return remote.NewTally(causeMemory, causeReply, causeServers, causeUnsupported)
-}
+var causes = []string{causeMemory, causeReply, causeServers, causeUnsupported}
 
 // causeOf is what a hit's error is counted as.
 func causeOf(err error) string {
@@ -52,7 +42,7 @@ func causeOf(err error) string {
 		return causeMemory
 	case isReply:
 		return causeReply
-	case errors.Is(err, errNobody):
+	case errors.Is(err, errNoServers):
 		return causeServers
 	case errors.Is(err, ErrUnsupported):
 		return causeUnsupported

@@ -16,7 +16,7 @@ import (
 // far opens a store whose server is that far away.
 func far(t *testing.T, away, timeout time.Duration, secure bool) (*Store, *harness.Proxy) {
 	var options memcachedtest.Options
-	cfg := Config{Timeout: timeout, DialTimeout: 20 * time.Second}
+	cfg := Config{Config: remote.Config{Timeout: timeout, DialTimeout: 20 * time.Second}}
 	if secure {
 		options.TLS = harness.NewCertificates(t)
 		client := options.TLS.ClientConfig(t)
@@ -58,7 +58,7 @@ func TestConnectsBeforeCalls(t *testing.T) {
 func TestLeftWhileConnecting(t *testing.T) {
 	const timeout = 600 * time.Millisecond
 	s, proxy := far(t, 2*timeout, timeout, true)
-	if v := take(t, s, hot(0)); !errors.Is(v.Err, ErrTimeout) {
+	if v := take(t, s, hot(0)); !errors.Is(v.Err, remote.ErrTimeout) {
 		t.Fatalf("got %+v", v)
 	}
 	proxy.Latency(0)

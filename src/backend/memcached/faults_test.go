@@ -93,7 +93,7 @@ func TestFaults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			server := memcachedtest.Start(t, memcachedtest.Options{})
 			proxy := harness.StartProxy(t, server.Addr)
-			s := open(t, Config{Servers: []string{proxy.Addr}, Timeout: faultTimeout})
+			s := open(t, Config{Servers: []string{proxy.Addr}, Config: remote.Config{Timeout: faultTimeout}})
 			recovers(t, s)
 			before := runtime.NumGoroutine()
 			tt.harm(proxy, server)
@@ -144,7 +144,7 @@ func healed(_ *testing.T, p *harness.Proxy, _ *memcachedtest.Server) {
 // the others' go on.
 func TestOneOfThree(t *testing.T) {
 	servers, addrs := three(t)
-	s := open(t, Config{Servers: addrs, Timeout: 2 * time.Second})
+	s := open(t, Config{Servers: addrs, Config: remote.Config{Timeout: 2 * time.Second}})
 	recovers(t, s)
 	servers[1].Kill()
 	dials := s.Stats().Dials
@@ -152,7 +152,7 @@ func TestOneOfThree(t *testing.T) {
 		for n := range 300 {
 			h := spread(n)
 			key := appendKey(nil, &h, epoch.UnixNano(), false, 0)
-			away := string(s.table.Load().pick(key).addr) == addrs[1]
+			away := owner(&s.Table().Layout, key) == addrs[1]
 			if v := take(t, s, h); (v.Err != nil) != away {
 				t.Fatalf("key %d, server away %t: %+v", n, away, v)
 			}
@@ -172,7 +172,7 @@ func TestOneOfThree(t *testing.T) {
 // both verdicts.
 func TestPartOfARequest(t *testing.T) {
 	servers, addrs := three(t)
-	s := open(t, Config{Servers: addrs, Timeout: 2 * time.Second})
+	s := open(t, Config{Servers: addrs, Config: remote.Config{Timeout: 2 * time.Second}})
 	servers[2].Stop()
 	b := backend.Batch{Now: epoch}
 	for n := range 50 {
@@ -189,7 +189,7 @@ func TestPartOfARequest(t *testing.T) {
 		away := false
 		for ago := range int64(2) {
 			key := appendKey(nil, &b.Hits[i], epoch.UnixNano(), false, ago)
-			away = away || string(s.table.Load().pick(key).addr) == addrs[2]
+			away = away || owner(&s.Table().Layout, key) == addrs[2]
 		}
 		if (v.Err != nil) != away {
 			t.Errorf("hit %d, away %t: %+v", i, away, v)
@@ -207,7 +207,7 @@ func TestPartOfARequest(t *testing.T) {
 // counter.
 func TestCallersDeadline(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
-	s := open(t, Config{Servers: []string{server.Addr}, Timeout: time.Minute})
+	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Timeout: time.Minute}})
 	take(t, s, hot(0))
 	server.Pause()
 	ended, cancel := context.WithCancel(t.Context())
@@ -236,7 +236,7 @@ func TestCallersDeadline(t *testing.T) {
 // do not wait any longer is bounded, too.
 func TestBusy(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
-	s := open(t, Config{Servers: []string{server.Addr}, Timeout: 300 * time.Millisecond, MaxWaiting: 50, Connections: 1})
+	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Timeout: 300 * time.Millisecond, MaxWaiting: 50, Connections: 1}})
 	take(t, s, hot(0))
 	server.Pause()
 	if got := volley(t, s, 500, spread); got["busy"] == 0 || got[""] > 0 {
@@ -245,12 +245,13 @@ func TestBusy(t *testing.T) {
 	for range 5 {
 		volley(t, s, 100, spread)
 	}
-	n := s.table.Load().nodes[0]
-	n.mu.Lock()
-	if n.waiting > 100 || len(n.counters) > 101 {
-		t.Errorf("%d ops wait for %d counters", n.waiting, len(n.counters))
+	node, err := s.Table().Owner(nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	n.mu.Unlock()
+	if n := node.Queued(); n > 50 {
+		t.Errorf("%d calls wait in the queue", n)
+	}
 	server.Resume()
 	recovers(t, s)
 	if got := s.Stats(); got.Waiting != 0 || got.Errors["busy"] == 0 {
@@ -263,7 +264,7 @@ func TestBusy(t *testing.T) {
 func TestAllMayWait(t *testing.T) {
 	const calls = 200
 	server := memcachedtest.Start(t, memcachedtest.Options{})
-	s := open(t, Config{Servers: []string{server.Addr}, Timeout: time.Minute, MaxWaiting: calls, InFlight: 1})
+	s := open(t, Config{Servers: []string{server.Addr}, InFlight: 1, Config: remote.Config{Timeout: time.Minute, MaxWaiting: calls}})
 	server.Pause()
 	var left atomic.Int64
 	var all sync.WaitGroup
@@ -338,7 +339,7 @@ func TestEvicted(t *testing.T) {
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	proxy := harness.StartProxy(t, server.Addr)
-	s := open(t, Config{Servers: []string{proxy.Addr}, Connections: 1})
+	s := open(t, Config{Servers: []string{proxy.Addr}, Config: remote.Config{Connections: 1}})
 	for round := range 5 {
 		if v := take(t, s, hot(0)); v.Err != nil {
 			t.Fatalf("round %d: %v", round, v.Err)
@@ -382,7 +383,7 @@ func TestTLS(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := memcachedtest.Start(t, memcachedtest.Options{TLS: certs, Certificate: tt.server})
-			s := open(t, Config{Servers: []string{server.Addr}, TLS: tt.client, Timeout: time.Second})
+			s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{TLS: tt.client, Timeout: time.Second}})
 			v := take(t, s, hot(0))
 			if (v.Err == nil) != tt.good || !tt.good && causeOf(v.Err) != remote.CauseConnect && causeOf(v.Err) != remote.CauseConnection && causeOf(v.Err) != remote.CauseTimeout {
 				t.Errorf("got %v", v.Err)
@@ -412,7 +413,7 @@ func TestEnd(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	before := goleak.IgnoreCurrent()
 	for _, paused := range []bool{false, true} {
-		s, err := New(Config{Servers: []string{server.Addr}, Timeout: faultTimeout})
+		s, err := New(Config{Servers: []string{server.Addr}, Config: remote.Config{Timeout: faultTimeout}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 )
 
@@ -70,7 +71,7 @@ func TestHostileReplies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			addr := liar(t, func(_ string, to net.Conn) { _, _ = io.WriteString(to, reply) })
-			s := open(t, Config{Servers: []string{addr}, Timeout: time.Second, Connections: 1})
+			s := open(t, Config{Servers: []string{addr}, Config: remote.Config{Timeout: time.Second, Connections: 1}})
 			for _, op := range []algorithm.Op{algorithm.Charge, algorithm.Look, algorithm.Refund} {
 				h := hot(0)
 				h.Op = op
@@ -100,7 +101,7 @@ func TestNonsenseEndsAConnection(t *testing.T) {
 			_, _ = io.WriteString(to, "7\r\n")
 		}
 	})
-	s := open(t, Config{Servers: []string{addr}, Timeout: 5 * time.Second, Connections: 1})
+	s := open(t, Config{Servers: []string{addr}, Config: remote.Config{Timeout: 5 * time.Second, Connections: 1}})
 	if v := take(t, s, hot(0)); v.Err == nil {
 		t.Errorf("apples are %+v", v)
 	}
@@ -124,7 +125,7 @@ func TestTrickle(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	})
-	s := open(t, Config{Servers: []string{addr}, Timeout: 100 * time.Millisecond, Connections: 1})
+	s := open(t, Config{Servers: []string{addr}, Config: remote.Config{Timeout: 100 * time.Millisecond, Connections: 1}})
 	take(t, s, hot(0))
 	before := runtime.NumGoroutine()
 	for range 5 {
@@ -174,7 +175,7 @@ func TestLateAnswer(t *testing.T) {
 		}
 		_, _ = fmt.Fprintf(to, "%d\r\n", me*100)
 	})
-	s := open(t, Config{Servers: []string{addr}, Timeout: faultTimeout, Connections: 1})
+	s := open(t, Config{Servers: []string{addr}, Config: remote.Config{Timeout: faultTimeout, Connections: 1}})
 	for _, before := range []uint64{99, 0, 299} {
 		switch v := take(t, s, hot(0)); {
 		case before == 0 && v.Err == nil:

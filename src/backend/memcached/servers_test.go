@@ -1,6 +1,7 @@
 package memcached
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -8,15 +9,6 @@ import (
 
 	"github.com/bradfitz/gomemcache/memcache"
 )
-
-// tableOf is a table of servers that are not there.
-func tableOf(hash Hash, addrs ...string) *table {
-	var nodes []*node
-	for _, addr := range addrs {
-		nodes = append(nodes, &node{addr: server(addr)})
-	}
-	return newTable(hash, nodes)
-}
 
 // Keys are where gomemcache, and with it envoyproxy/ratelimit, looks for them.
 func TestModuloIsGomemcaches(t *testing.T) {
@@ -29,7 +21,7 @@ func TestModuloIsGomemcaches(t *testing.T) {
 			addrs[5] = "/run/memcached.sock"
 			addrs[6] = addrs[0] // with twice the share
 		}
-		ours := tableOf(Modulo, addrs...)
+		ours := layout(Modulo, addrs)
 		var theirs memcache.ServerList
 		if err := theirs.SetServers(addrs...); err != nil {
 			t.Fatal(err)
@@ -40,7 +32,7 @@ func TestModuloIsGomemcaches(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := ours.pick([]byte(key)).addr
+			got := address(owner(&ours, []byte(key)))
 			if got.String() != want.String() || got.Network() != want.Network() {
 				t.Fatalf("%s of %d servers: %v, want %v", key, n, got, want)
 			}
@@ -50,10 +42,10 @@ func TestModuloIsGomemcaches(t *testing.T) {
 
 // All versions and replicas have to agree on where a key is.
 func TestRendezvousStays(t *testing.T) {
-	table := tableOf(Rendezvous, "mc-1:11211", "mc-2:11211", "mc-3:11211")
+	servers := layout(Rendezvous, []string{"mc-1:11211", "mc-2:11211", "mc-3:11211"})
 	got := ""
 	for i := range 20 {
-		addr := table.pick(fmt.Appendf(nil, "domain_user_%d_1767225600", i)).addr
+		addr := owner(&servers, fmt.Appendf(nil, "domain_user_%d_1767225600", i))
 		got += string(addr[3])
 	}
 	if want := "32232212333322221212"; got != want {
@@ -66,16 +58,16 @@ func TestRendezvousStays(t *testing.T) {
 func TestRendezvousMovesOneShare(t *testing.T) {
 	const keys = 30_000
 	addrs := []string{"mc-1:11211", "mc-2:11211", "mc-3:11211", "mc-4:11211", "mc-5:11211"}
-	whole := tableOf(Rendezvous, addrs...)
+	whole := layout(Rendezvous, addrs)
 	for left := range addrs {
 		fewer := slices.Delete(slices.Clone(addrs), left, left+1)
 		slices.Reverse(fewer)
-		rest := tableOf(Rendezvous, fewer...)
+		rest := layout(Rendezvous, fewer)
 		share := 0
 		for i := range keys {
 			key := []byte("k_" + strconv.Itoa(i))
-			before, after := whole.pick(key).addr, rest.pick(key).addr
-			if string(before) == addrs[left] {
+			before, after := owner(&whole, key), owner(&rest, key)
+			if before == addrs[left] {
 				share++
 			} else if after != before {
 				t.Fatalf("%s moved from %s to %s without need", key, before, after)
@@ -91,25 +83,34 @@ func TestChange(t *testing.T) {
 	for _, tt := range []struct {
 		hash          Hash
 		before, after []string
-		changed       bool
 		least, most   float64
 	}{
-		{Modulo, nil, []string{"a:1"}, false, 0, 0},
-		{Modulo, []string{"a:1", "b:1"}, []string{"a:1", "b:1"}, false, 0, 0},
-		{Modulo, []string{"a:1", "b:1"}, []string{"b:1", "a:1"}, true, 1, 1},
-		{Modulo, []string{"a:1", "b:1", "c:1"}, []string{"a:1", "b:1"}, true, 0.6, 0.7},
-		{Modulo, []string{"a:1"}, []string{"b:1"}, true, 1, 1},
-		{Rendezvous, []string{"a:1", "b:1"}, []string{"b:1", "a:1"}, true, 0, 0},
-		{Rendezvous, []string{"a:1", "b:1", "c:1"}, []string{"a:1", "b:1"}, true, 0.3, 0.37},
-		{Rendezvous, []string{"a:1", "b:1"}, []string{"a:1", "b:1", "c:1"}, true, 0.3, 0.37},
+		{Modulo, []string{"a:1", "b:1"}, []string{"b:1", "a:1"}, 1, 1},
+		{Modulo, []string{"a:1", "b:1", "c:1"}, []string{"a:1", "b:1"}, 0.6, 0.7},
+		{Modulo, []string{"a:1"}, []string{"b:1"}, 1, 1},
+		{Rendezvous, []string{"a:1", "b:1"}, []string{"b:1", "a:1"}, 0, 0},
+		{Rendezvous, []string{"a:1", "b:1", "c:1"}, []string{"a:1", "b:1"}, 0.3, 0.37},
+		{Rendezvous, []string{"a:1", "b:1"}, []string{"a:1", "b:1", "c:1"}, 0.3, 0.37},
 	} {
-		before := tableOf(tt.hash, tt.before...)
-		if tt.before == nil {
-			before.err = errNobody
+		before, after := layout(tt.hash, tt.before), layout(tt.hash, tt.after)
+		if c := change(&before, &after); c.Moved < tt.least || c.Moved > tt.most {
+			t.Errorf("%v to %v by hash %d: %v moved", tt.before, tt.after, tt.hash, c.Moved)
 		}
-		c, changed := change(before, tableOf(tt.hash, tt.after...))
-		if changed != tt.changed || c.Moved < tt.least || c.Moved > tt.most {
-			t.Errorf("%v to %v by hash %d: %t, %v moved", tt.before, tt.after, tt.hash, changed, c.Moved)
-		}
+	}
+}
+
+// What SRV finds first, or again, is no change.
+func TestFindingTheSameIsNoChange(t *testing.T) {
+	s, err := New(Config{SRV: srv(0), OnChange: func(c Change) { t.Errorf("got %+v", c) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		s.useFound(ctx, []string{"a:1", "b:1"})
+	}
+	if n := s.Stats().Changes; n != 0 {
+		t.Errorf("%d changes", n)
 	}
 }

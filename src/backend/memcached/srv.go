@@ -32,21 +32,20 @@ func (s *Store) watch(ctx context.Context) {
 	pause := lookupLeast
 	for ctx.Err() == nil {
 		addrs, err := s.lookup(ctx)
-		before := s.table.Load()
+		before := s.Table()
 		switch {
 		case err == nil:
-			s.use(ctx, addrs)
-			s.tell(before)
+			s.useFound(ctx, addrs)
 			if pause = s.cfg.SRV.Refresh; pause <= 0 {
 				return
 			}
 		case ctx.Err() == nil:
-			s.stats.failedLookups.Add(1)
+			s.figures.failedLookups.Add(1)
 			if s.cfg.OnLookupFailure != nil {
 				s.cfg.OnLookupFailure(err)
 			}
-			if before.err != nil {
-				s.table.Store(&table{err: fmt.Errorf("%w: %w", errNobody, err)})
+			if before.Err != nil {
+				s.Fail(fmt.Errorf("%w: %w", errNoServers, err))
 				pause = min(2*pause, lookupMost)
 			}
 		}
@@ -57,15 +56,16 @@ func (s *Store) watch(ctx context.Context) {
 	}
 }
 
-// tell says that the servers have changed, if they have.
-func (s *Store) tell(before *table) {
-	c, changed := change(before, s.table.Load())
-	if !changed {
+// useFound makes addrs the servers, and reports a change of them.
+func (s *Store) useFound(ctx context.Context, addrs []string) {
+	before, found := s.Table(), layout(s.cfg.Hash, addrs)
+	s.Use(ctx, found)
+	if before.Err != nil || slices.Equal(before.Addrs, addrs) {
 		return
 	}
-	s.stats.changes.Add(1)
+	s.figures.changes.Add(1)
 	if s.cfg.OnChange != nil {
-		s.cfg.OnChange(c)
+		s.cfg.OnChange(change(&before.Layout, &found))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
 )
@@ -26,7 +27,7 @@ func TestInTimeWhileAServerStandsStill(t *testing.T) {
 		{"one of two servers", []string{still.Addr, well.Addr}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cfg := Config{Servers: tt.servers, BreakerFailures: -1, Timeout: faultTimeout} // a breaker would end calls early
+			cfg := Config{Servers: tt.servers, Config: remote.Config{BreakerFailures: -1, Timeout: faultTimeout}} // a breaker would end calls early
 			byTimeout := open(t, cfg)
 			cfg.Timeout = time.Minute
 			byDeadline := open(t, cfg)
@@ -68,7 +69,7 @@ func standstill(t *testing.T, s *Store, caller func() context.Context) {
 			if took := time.Since(begun); took > faultTimeout+patience {
 				t.Errorf("call %d took %v", n, took)
 			}
-			if err := b.Err(); err == nil || errors.Is(err, ErrOverload) {
+			if err := b.Err(); err == nil || errors.Is(err, backend.ErrOverload) {
 				t.Errorf("call %d: %v", n, err)
 			}
 		})
@@ -83,12 +84,12 @@ func standstill(t *testing.T, s *Store, caller func() context.Context) {
 func TestStandingStillIsNoOverload(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	proxy := harness.StartProxy(t, server.Addr)
-	s := open(t, Config{Servers: []string{proxy.Addr}, Timeout: time.Second, BreakerFailures: 1, InFlight: 4, Connections: 1})
+	s := open(t, Config{Servers: []string{proxy.Addr}, InFlight: 4, Config: remote.Config{Timeout: time.Second, BreakerFailures: 1, Connections: 1}})
 	recovers(t, s)
-	answered := s.table.Load().nodes[0].progress.Mark(time.Now())
+	answered := s.Stats().Commands
 	go func() {
 		_ = harness.Retry(20*time.Second, func() error {
-			if !s.table.Load().nodes[0].progress.Worked(answered, time.Now(), 20) {
+			if s.Stats().Commands < answered+20 {
 				return errors.New("not enough answers")
 			}
 			return nil
@@ -104,7 +105,7 @@ func TestStandingStillIsNoOverload(t *testing.T) {
 	if err := s.Take(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Err(); err == nil || errors.Is(err, ErrOverload) {
+	if err := b.Err(); err == nil || errors.Is(err, backend.ErrOverload) {
 		t.Errorf("got %v", err)
 	}
 	harness.Await(t, 20*time.Second, "an open breaker", func() error {

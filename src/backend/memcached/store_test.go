@@ -11,6 +11,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/backendtest"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
@@ -36,7 +37,7 @@ func open(t testing.TB, cfg Config) *Store {
 		}
 	})
 	if cfg.SRV == nil {
-		harness.Await(t, 10*time.Second, "the servers are in use", func() error { return s.table.Load().err })
+		harness.Await(t, 10*time.Second, "the servers are in use", func() error { return s.Table().Err })
 	}
 	return s
 }
@@ -103,10 +104,10 @@ func TestSuite(t *testing.T) {
 		cfg     Config
 	}{
 		{"tcp", single(memcachedtest.Options{}), Config{}},
-		{"unix socket", single(memcachedtest.Options{UnixSocket: true}), Config{Connections: 1, InFlight: 1}},
-		{"TLS", single(memcachedtest.Options{TLS: certs}), Config{TLS: func() (*tls.Config, error) { return certs.ClientConfig(t), nil }}},
-		{"three servers", several, Config{TagKeys: true, ExpirationJitter: 300 * time.Second}},
-		{"three servers by rendezvous", several, Config{Hash: Rendezvous, Connections: 3, InFlight: 3}},
+		{"unix socket", single(memcachedtest.Options{UnixSocket: true}), Config{InFlight: 1, Config: remote.Config{Connections: 1}}},
+		{"TLS", single(memcachedtest.Options{TLS: certs}), Config{Config: remote.Config{TLS: func() (*tls.Config, error) { return certs.ClientConfig(t), nil }}}},
+		{"three servers", several, Config{Config: remote.Config{TagKeys: true, ExpirationJitter: 300 * time.Second}}},
+		{"three servers by rendezvous", several, Config{Hash: Rendezvous, InFlight: 3, Config: remote.Config{Connections: 3}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			servers, addrs := tt.servers(t)
@@ -139,7 +140,7 @@ func TestExact(t *testing.T) {
 			_, addrs := three(t)
 			var stores []*Store
 			for range 3 {
-				stores = append(stores, open(t, Config{Servers: addrs, Timeout: time.Minute}))
+				stores = append(stores, open(t, Config{Servers: addrs, Config: remote.Config{Timeout: time.Minute}}))
 			}
 			var passed atomic.Int64
 			var wg sync.WaitGroup

@@ -15,6 +15,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/redistest"
 )
 
@@ -232,7 +233,7 @@ func BenchmarkHostileCallers(b *testing.B) {
 
 func besideHostile(b *testing.B, callers int) {
 	server := redistest.Start(b, redistest.Options{})
-	store := open(b, Config{Addr: server.Addr, Timeout: 50 * time.Millisecond})
+	store := open(b, Config{Addr: server.Addr, Config: remote.Config{Timeout: 50 * time.Millisecond}})
 	small := func() (r run, failed int) {
 		const calls = 1000
 		begun := time.Now()

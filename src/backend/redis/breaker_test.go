@@ -83,7 +83,7 @@ func TestBreaker(t *testing.T) {
 			server := redistest.Start(t, redistest.Options{})
 			proxy := harness.StartProxy(t, server.Addr)
 			var log journal
-			s := open(t, Config{Addr: proxy.Addr, Timeout: 200 * time.Millisecond, OnBreaker: log.note})
+			s := open(t, Config{Addr: proxy.Addr, Config: remote.Config{Timeout: 200 * time.Millisecond, OnBreaker: log.note}})
 			harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
 			tt.begin(server, proxy)
 			harness.Await(t, 20*time.Second, "an open breaker", func() error {
@@ -136,7 +136,7 @@ func TestBreaker(t *testing.T) {
 // ends its probes with Run, as it does while the server is away.
 func TestProbesEnd(t *testing.T) {
 	before := goleak.IgnoreCurrent()
-	s, err := New(Config{Addr: "127.0.0.1:1", Timeout: 50 * time.Millisecond, BreakerFailures: 1})
+	s, err := New(Config{Addr: "127.0.0.1:1", Config: remote.Config{Timeout: 50 * time.Millisecond, BreakerFailures: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestProbesEnd(t *testing.T) {
 // breaker none opens.
 func TestBreakerStaysClosed(t *testing.T) {
 	for _, reply := range []string{"-LOADING wait\r\n", "-READONLY no\r\n", "-OOM full\r\n", "-NOAUTH who\r\n", "-ERR max number of clients reached\r\n"} {
-		s := open(t, Config{Addr: parrot(t, func([]string) string { return reply }), BreakerFailures: 1})
+		s := open(t, Config{Addr: parrot(t, func([]string) string { return reply }), Config: remote.Config{BreakerFailures: 1}})
 		for range 200 {
 			if v := take(t, s, hot(0)); v.Err == nil || causeOf(v.Err) == remote.CauseBreaker {
 				t.Fatalf("%q: %v", reply, v.Err)
@@ -177,7 +177,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 			t.Errorf("%q: %+v", reply, st)
 		}
 	}
-	s := open(t, Config{Addr: "127.0.0.1:1", BreakerFailures: -1})
+	s := open(t, Config{Addr: "127.0.0.1:1", Config: remote.Config{BreakerFailures: -1}})
 	for range 200 {
 		if v := take(t, s, hot(0)); causeOf(v.Err) != remote.CauseConnect {
 			t.Fatal(v.Err)
@@ -198,7 +198,7 @@ func TestBreakerOfOneNode(t *testing.T) {
 		return slotsOf(t, addrs...)
 	})
 	var log journal
-	s := open(t, Config{Cluster: []string{seed}, Timeout: 200 * time.Millisecond, OnBreaker: log.note})
+	s := open(t, Config{Cluster: []string{seed}, Config: remote.Config{Timeout: 200 * time.Millisecond, OnBreaker: log.note}})
 	// CRCs of numbers alone differ in few bits.
 	varied := func(n int) backend.Hit {
 		h := hot(0)
@@ -264,8 +264,8 @@ func TestDrip(t *testing.T) {
 			}()
 		}
 	}()
-	s := open(t, Config{Addr: l.Addr().String(), Timeout: 500 * time.Millisecond, Connections: 1})
-	if v := take(t, s, hot(0)); !errors.Is(v.Err, ErrTimeout) {
+	s := open(t, Config{Addr: l.Addr().String(), Config: remote.Config{Timeout: 500 * time.Millisecond, Connections: 1}})
+	if v := take(t, s, hot(0)); !errors.Is(v.Err, remote.ErrTimeout) {
 		t.Error(v.Err)
 	}
 	harness.Await(t, 20*time.Second, "the end of the batch", func() error {
@@ -287,11 +287,11 @@ func (p patient) Deadline() (time.Time, bool) { return p.until, true }
 // A call gives up by itself before its caller's time is over.
 func TestMargin(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr, Timeout: time.Hour})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: time.Hour}})
 	take(t, s, hot(0))
 	server.Pause()
 	b := backend.Batch{Hits: []backend.Hit{hot(0)}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
-	if err := s.Take(patient{t.Context(), time.Now().Add(100 * time.Millisecond)}, &b); err != nil || !errors.Is(b.Verdicts[0].Err, ErrTimeout) {
+	if err := s.Take(patient{t.Context(), time.Now().Add(100 * time.Millisecond)}, &b); err != nil || !errors.Is(b.Verdicts[0].Err, remote.ErrTimeout) {
 		t.Errorf("got %v, %v", err, b.Verdicts[0].Err)
 	}
 	server.Resume()
@@ -301,13 +301,13 @@ func TestMargin(t *testing.T) {
 // that stand in a queue when their callers have left.
 func TestBytesAreBounded(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr, Timeout: 10 * time.Second, Connections: 1})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 10 * time.Second, Connections: 1}})
 	take(t, s, hot(0))
 	server.Pause()
 	huge := backend.Hit{Key: []byte(strings.Repeat("x", 1<<20)), Limit: window(10, time.Hour), Amount: 1}
 	busy := 0
 	for n := 0; n < 1000 && busy < 10; n++ { // on a busy machine some leave before they take room
-		if v := takeWithin(t, s, huge, 5*time.Millisecond); errors.Is(v.Err, ErrBusy) {
+		if v := takeWithin(t, s, huge, 5*time.Millisecond); errors.Is(v.Err, remote.ErrBusy) {
 			busy++
 		}
 	}
@@ -317,7 +317,7 @@ func TestBytesAreBounded(t *testing.T) {
 	server.Resume()
 	harness.Await(t, 20*time.Second, "answers again", func() error { return take(t, s, huge).Err })
 	harness.Await(t, 20*time.Second, "room", func() error {
-		if n := s.stats.room.Bytes(); n != 0 {
+		if n := s.Figures.Room.Bytes(); n != 0 {
 			return fmt.Errorf("%d bytes are taken", n)
 		}
 		return nil
@@ -327,7 +327,7 @@ func TestBytesAreBounded(t *testing.T) {
 // A call allocates nothing, nor does its caller's deadline.
 func TestTakeAllocates(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr, Connections: 1})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Connections: 1}})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	b := backend.Batch{Hits: []backend.Hit{hot(0)}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
@@ -352,7 +352,7 @@ const mostAllocs = 4
 func TestBreakerBelievesCalls(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	var log journal
-	s := open(t, Config{Addr: server.Addr, Timeout: 200 * time.Millisecond, OnBreaker: log.note})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 200 * time.Millisecond, OnBreaker: log.note}})
 	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
 	server.Do(t, "CLIENT", "PAUSE", "600000", "WRITE")
 	stop := make(chan struct{})

@@ -6,6 +6,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/redistest"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestDivvyKeys(t *testing.T) {
 	const key = "divvy:ip=*:1:3:60"
 	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr, TagKeys: true})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{TagKeys: true}})
 	limit := &algorithm.Limit{Kind: algorithm.FirstHitWindow, Max: 3, Period: time.Minute}
 	type step struct {
 		do     []any // to Redis before

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ratelimit/src/backend"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
 )
@@ -24,7 +25,7 @@ func TestNoKeyIsEndless(t *testing.T) {
 		for _, company := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, company %t", tt.name, company), func(t *testing.T) {
 				proxy := harness.StartProxy(t, server.Addr)
-				s := open(t, Config{Addr: proxy.Addr, Connections: 1, Timeout: faultTimeout})
+				s := open(t, Config{Addr: proxy.Addr, Config: remote.Config{Connections: 1, Timeout: faultTimeout}})
 				hit := func(key string) backend.Hit {
 					return backend.Hit{Key: []byte(key), Limit: window(10, time.Hour), Amount: 1}
 				}
@@ -56,23 +57,24 @@ func TestNoKeyIsEndless(t *testing.T) {
 
 // What it remembers has an end: the rest is left to the next hit on the key.
 func TestEndlessIsBounded(t *testing.T) {
-	var e endless
-	p := &pipeline{sent: true}
-	for i := range mostEndless + 10 {
-		p.recent.lives(uint64(i)+1, 60, 60)
-		p.commands = append(p.commands, command{kind: incr, key: fmt.Appendf(nil, "k%d", i), hash: uint64(i) + 1})
+	x := new(exchange)
+	x.sent = true
+	for i := range maxEndless + 10 {
+		x.recent.lives(uint64(i)+1, 60, 60)
+		c := x.increments.next()
+		c.pipeline, c.key, c.hash = &x.pipeline, fmt.Appendf(nil, "k%d", i), uint64(i)+1
 	}
-	e.note(p)
-	if n := len(e.keys); n != mostEndless {
-		t.Errorf("%d keys, want %d", n, mostEndless)
+	x.noteEndless()
+	if n := len(x.endless); n != maxEndless {
+		t.Errorf("%d keys, want %d", n, maxEndless)
 	}
-	if p.recent.lives(mostEndless+5, 60, 60) {
+	if x.recent.lives(maxEndless+5, 60, 60) {
 		t.Error("a key without room is believed to have its time to live")
 	}
-	if due, wait := e.due(time.Now()); due || wait <= 0 {
+	if due, wait := x.Upkeep(time.Now()); due || wait <= 0 {
 		t.Errorf("due %t in %v, want a pause", due, wait)
 	}
-	if due, _ := e.due(time.Now().Add(time.Hour)); !due {
+	if due, _ := x.Upkeep(time.Now().Add(time.Hour)); !due {
 		t.Error("never due")
 	}
 }

@@ -2,12 +2,10 @@ package redis
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/mediocregopher/radix/v4/resp/resp3"
 
-	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 )
 
@@ -16,18 +14,6 @@ import (
 type Error string
 
 func (e Error) Error() string { return "redis: " + string(e) }
-
-var (
-	// ErrTimeout: Redis did not answer in time.
-	ErrTimeout = fmt.Errorf("redis: %w", remote.ErrTimeout)
-	// ErrBusy: too many calls wait already.
-	ErrBusy = fmt.Errorf("redis: %w", remote.ErrBusy)
-	// ErrOverload: Redis works, but the call had to wait for too long behind its own
-	// hits or those of others, or costs more than fits into the Timeout.
-	ErrOverload = fmt.Errorf("redis: %w", backend.ErrOverload)
-
-	errClosed = errors.New("redis: the store is closed")
-)
 
 // The causes of hits without an answer, besides those of package remote.
 const (
@@ -39,17 +25,15 @@ const (
 	causeReply    = "reply"     // any other error reply
 )
 
-func newTally() remote.Tally {
-	return remote.NewTally(causeAuth, causeReadOnly, causeLoading, causeMemory, causeCluster, causeReply)
-}
+var causes = []string{causeAuth, causeReadOnly, causeLoading, causeMemory, causeCluster, causeReply}
 
 // causeOf is what a hit's error is counted as.
 func causeOf(err error) string {
-	_, isRedirect := errors.AsType[*redirect](err)
+	_, isRedirect := errors.AsType[*remote.Redirect](err)
 	switch {
 	case errors.Is(err, errReplica):
 		return causeReadOnly
-	case isRedirect, errors.Is(err, errNoOwner):
+	case isRedirect, errors.Is(err, remote.ErrNoOwner):
 		return causeCluster
 	case replyWord(err) != "":
 		return causeOfReply(replyWord(err))

@@ -25,11 +25,15 @@ func TestConnectingTakesLongerThanACall(t *testing.T) {
 	}{
 		{"tcp", redistest.Options{}, Config{}},
 		{"password and database", redistest.Options{Password: "secret"}, Config{DB: "3", Credentials: func() (string, string, error) { return "", "secret", nil }}},
-		{"TLS", redistest.Options{TLS: certs}, Config{TLS: clientTLS(t, certs)}},
+		{"TLS", redistest.Options{TLS: certs}, Config{Config: remote.Config{TLS: clientTLS(t, certs)}}},
 		{"TLS, password and database", redistest.Options{TLS: certs, Password: "secret"}, Config{
-			TLS: clientTLS(t, certs), DB: "3", Credentials: func() (string, string, error) { return "", "secret", nil },
+			DB:          "3",
+			Credentials: func() (string, string, error) { return "", "secret", nil },
+			Config: remote.Config{
+				TLS: clientTLS(t, certs),
+			},
 		}},
-		{"ten connections", redistest.Options{TLS: certs}, Config{TLS: clientTLS(t, certs), Connections: 10}},
+		{"ten connections", redistest.Options{TLS: certs}, Config{Config: remote.Config{TLS: clientTLS(t, certs), Connections: 10}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -65,7 +69,7 @@ func TestConnectsWithoutCalls(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	proxy := harness.StartProxy(t, server.Addr)
 	proxy.Refuse()
-	s := open(t, Config{Addr: proxy.Addr, BreakerFailures: -1})
+	s := open(t, Config{Addr: proxy.Addr, Config: remote.Config{BreakerFailures: -1}})
 	harness.Await(t, 20*time.Second, "an attempt", func() error {
 		if s.Stats().Dials == 0 {
 			return errors.New("none yet")
@@ -88,8 +92,8 @@ func TestLeftWhileConnecting(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{TLS: certs})
 	proxy := harness.StartProxy(t, server.Addr)
 	proxy.Latency(2 * timeout)
-	s := open(t, Config{Addr: proxy.Addr, TLS: clientTLS(t, certs), Connections: 1, Timeout: timeout, DialTimeout: 20 * time.Second})
-	if v := take(t, s, hot(0)); !errors.Is(v.Err, ErrTimeout) {
+	s := open(t, Config{Addr: proxy.Addr, Config: remote.Config{TLS: clientTLS(t, certs), Connections: 1, Timeout: timeout, DialTimeout: 20 * time.Second}})
+	if v := take(t, s, hot(0)); !errors.Is(v.Err, remote.ErrTimeout) {
 		t.Fatalf("got %+v", v)
 	}
 	proxy.Latency(0)
@@ -109,10 +113,10 @@ func TestPingMeasures(t *testing.T) {
 		config  Config
 		slow    bool
 	}{
-		{"too far", redistest.Options{}, Config{Timeout: away / 2}, true},
-		{"too far, TLS", redistest.Options{TLS: certs}, Config{Timeout: away / 2, TLS: clientTLS(t, certs)}, true},
-		{"far", redistest.Options{}, Config{Timeout: 2 * away}, false},
-		{"far, TLS", redistest.Options{TLS: certs}, Config{Timeout: 2 * away, TLS: clientTLS(t, certs)}, false},
+		{"too far", redistest.Options{}, Config{Config: remote.Config{Timeout: away / 2}}, true},
+		{"too far, TLS", redistest.Options{TLS: certs}, Config{Config: remote.Config{Timeout: away / 2, TLS: clientTLS(t, certs)}}, true},
+		{"far", redistest.Options{}, Config{Config: remote.Config{Timeout: 2 * away}}, false},
+		{"far, TLS", redistest.Options{TLS: certs}, Config{Config: remote.Config{Timeout: 2 * away, TLS: clientTLS(t, certs)}}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -140,8 +144,13 @@ func TestTimeoutsAreExplained(t *testing.T) {
 	proxy := harness.StartProxy(t, server.Addr)
 	told := make(chan *remote.SlowError, 10)
 	s := open(t, Config{
-		Addr: proxy.Addr, Timeout: 500 * time.Millisecond, DialTimeout: 20 * time.Second, BreakerFailures: -1,
-		OnSlow: func(e *remote.SlowError) { told <- e },
+		Addr: proxy.Addr,
+		Config: remote.Config{
+			Timeout:         500 * time.Millisecond,
+			DialTimeout:     20 * time.Second,
+			BreakerFailures: -1,
+			OnSlow:          func(e *remote.SlowError) { told <- e },
+		},
 	})
 	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
 	if s.Slow() != nil {

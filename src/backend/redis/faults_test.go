@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ratelimit/src/backend"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
 )
@@ -237,7 +238,7 @@ func TestFaults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			server := redistest.Start(t, redistest.Options{})
 			proxy := harness.StartProxy(t, server.Addr)
-			s := open(t, Config{Addr: proxy.Addr, Timeout: faultTimeout})
+			s := open(t, Config{Addr: proxy.Addr, Config: remote.Config{Timeout: faultTimeout}})
 			recovers(t, s, "hot_")
 			tr := drive(t, s, 500, spread)
 			tt.begin(server, proxy)
@@ -259,7 +260,7 @@ func TestFaults(t *testing.T) {
 
 func TestLoading(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr, Timeout: faultTimeout})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: faultTimeout}})
 	recovers(t, s, "hot_")
 	tr := drive(t, s, 500, hot)
 	done := server.Loading(t)
@@ -279,7 +280,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 		config  Config
 	}{
 		{"tcp", redistest.Options{}, Config{}},
-		{"TLS", redistest.Options{TLS: certs}, Config{TLS: clientTLS(t, certs)}},
+		{"TLS", redistest.Options{TLS: certs}, Config{Config: remote.Config{TLS: clientTLS(t, certs)}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := redistest.Start(t, tt.options)
@@ -307,7 +308,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 // longer than it may, nothing piles up, and nobody passes who should not.
 func TestStandstill(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr, Timeout: faultTimeout})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: faultTimeout}})
 	const limit, perSecond = 3000, 2000
 	tr := drive(t, s, perSecond, func(int) backend.Hit {
 		return backend.Hit{Key: []byte("k_"), Limit: window(limit, time.Hour), Amount: 1}
@@ -355,7 +356,7 @@ func heapBytes() int64 {
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	set := redistest.StartSentinel(t, redistest.SentinelOptions{})
-	s := open(t, Config{Timeout: faultTimeout, Sentinel: &Sentinel{Primary: set.PrimaryName, Addrs: set.SentinelAddrs[:1]}})
+	s := open(t, Config{Sentinel: &Sentinel{Primary: set.PrimaryName, Addrs: set.SentinelAddrs[:1]}, Config: remote.Config{Timeout: faultTimeout}})
 	recovers(t, s, "hot_")
 	for _, tt := range []struct {
 		name  string
@@ -414,7 +415,7 @@ func TestSentinelFailover(t *testing.T) {
 // nobody who calls notices. Each hit is counted once.
 func TestSlotsMove(t *testing.T) {
 	c := redistest.StartCluster(t, redistest.ClusterOptions{})
-	s := open(t, Config{Timeout: 5 * time.Second, Cluster: c.Addrs[:1]})
+	s := open(t, Config{Cluster: c.Addrs[:1], Config: remote.Config{Timeout: 5 * time.Second}})
 	// Keys of one slot, some of them hit together.
 	key := func(n int) []byte { return fmt.Appendf(nil, "{slot}k%d_", n%20) }
 	var sent atomic.Int64
@@ -486,7 +487,7 @@ func TestSlotsMove(t *testing.T) {
 // A replica takes over, as an operator wants it or because its primary died.
 func TestReplicaIsPromoted(t *testing.T) {
 	c := redistest.StartCluster(t, redistest.ClusterOptions{})
-	s := open(t, Config{Timeout: faultTimeout, Cluster: c.Addrs})
+	s := open(t, Config{Cluster: c.Addrs, Config: remote.Config{Timeout: faultTimeout}})
 	recovers(t, s, "hot_")
 	for _, tt := range []struct {
 		name  string

@@ -29,9 +29,9 @@ func (s *Store) Forget(ctx context.Context, prefix string) (int, error) {
 	var all sync.WaitGroup
 	var errs []error
 	sum := 0
-	for _, addr := range found.primaries {
+	for _, addr := range found.Addrs {
 		all.Go(func() {
-			l := newLink(&s.access, addr)
+			l := remote.NewLink(&s.Access, addr)
 			defer l.Close()
 			n, err := forget(ctx, l, prefix)
 			mu.Lock()
@@ -49,7 +49,7 @@ func (s *Store) Forget(ctx context.Context, prefix string) (int, error) {
 const scanCount = "1000"
 
 // forget is Forget on one server.
-func forget(ctx context.Context, l *link, prefix string) (n int, err error) {
+func forget(ctx context.Context, l *remote.Link, prefix string) (n int, err error) {
 	pattern := "*" + literal.Replace(prefix) + "*" // also behind the brace of a hash tag
 	for cursor := "0"; ; {
 		if err := ctx.Err(); err != nil {
@@ -64,7 +64,7 @@ func forget(ctx context.Context, l *link, prefix string) (n int, err error) {
 		}
 		next, keys, err := readScan(q.reply)
 		if err != nil {
-			return n, fmt.Errorf("redis: %s: %w", l.addr, err)
+			return n, fmt.Errorf("redis: %s: %w", l.Addr, err)
 		}
 		keys = slices.DeleteFunc(keys, func(key string) bool {
 			return !strings.HasPrefix(key, prefix) && !strings.HasPrefix(key, "{"+prefix)
@@ -82,7 +82,7 @@ func forget(ctx context.Context, l *link, prefix string) (n int, err error) {
 
 // unlink deletes keys one by one, as in a cluster they have different slots, but
 // in one round trip.
-func unlink(ctx context.Context, l *link, keys []string) (n int, err error) {
+func unlink(ctx context.Context, l *remote.Link, keys []string) (n int, err error) {
 	if len(keys) == 0 {
 		return 0, nil
 	}
@@ -91,11 +91,19 @@ func unlink(ctx context.Context, l *link, keys []string) (n int, err error) {
 	for i, key := range keys {
 		p.Append(radix.Cmd(&deleted[i], "UNLINK", key))
 	}
-	err = l.Do(ctx, p)
+	err = l.Do(ctx, action{p})
 	for _, d := range deleted {
 		n += d
 	}
 	return n, err
+}
+
+// action is an action of radix as a remote.Trip.
+type action struct{ radix.Action }
+
+// Trip performs it.
+func (a action) Trip(ctx context.Context, s remote.Session) error {
+	return plain(a.Perform(ctx, s.(session)))
 }
 
 // literal takes their meaning from what Redis' patterns are made of.

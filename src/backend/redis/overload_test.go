@@ -93,7 +93,7 @@ func (s *slow) await(t *testing.T, prefix string) {
 func start(t *testing.T, s *Store, b *backend.Batch) (done chan struct{}) {
 	t.Helper()
 	done = make(chan struct{})
-	before := s.stats.room.Calls()
+	before := s.Figures.Room.Calls()
 	go func() {
 		defer close(done)
 		if err := s.Take(context.Background(), b); err != nil {
@@ -101,7 +101,7 @@ func start(t *testing.T, s *Store, b *backend.Batch) (done chan struct{}) {
 		}
 	}()
 	harness.Await(t, 20*time.Second, "the call", func() error {
-		if s.stats.room.Calls() == before {
+		if s.Figures.Room.Calls() == before {
 			return errors.New("it has not come")
 		}
 		return nil
@@ -112,12 +112,13 @@ func start(t *testing.T, s *Store, b *backend.Batch) (done chan struct{}) {
 // queued waits until the only writer of s has got so many calls that it has not sent.
 func queued(t *testing.T, s *Store, n int) {
 	t.Helper()
-	w := s.table.Load().only.writers[0]
+	server, err := s.Table().Owner(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	harness.Await(t, 20*time.Second, "calls in the queue", func() error {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if len(w.arrived) != n {
-			return fmt.Errorf("%d have arrived", len(w.arrived))
+		if got := server.Queued(); got != n {
+			return fmt.Errorf("%d have arrived", got)
 		}
 		return nil
 	})
@@ -128,7 +129,7 @@ func queued(t *testing.T, s *Store, n int) {
 // does not wait for ever either.
 func TestSmallCallsOvertake(t *testing.T) {
 	server := startSlow(t)
-	s := open(t, Config{Addr: server.addr, Connections: 1, Timeout: time.Minute})
+	s := open(t, Config{Addr: server.addr, Config: remote.Config{Connections: 1, Timeout: time.Minute}})
 	large := many(1000, algorithm.GCRA, "large", false)
 	largeDone := start(t, s, large)
 	server.await(t, "large")
@@ -173,13 +174,13 @@ func TestTooLargeForItsTime(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		return emptyState("1")
 	})
-	s := open(t, Config{Addr: addr, Connections: 1, Timeout: 2 * time.Second, BreakerFailures: 1})
+	s := open(t, Config{Addr: addr, Config: remote.Config{Connections: 1, Timeout: 2 * time.Second, BreakerFailures: 1}})
 	b := many(20_000, algorithm.GCRA, "k", false)
 	if err := s.Take(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	for i := range b.Verdicts {
-		if err := b.Verdicts[i].Err; !errors.Is(err, ErrOverload) || !errors.Is(err, backend.ErrOverload) || causeOf(err) != remote.CauseOverload {
+		if err := b.Verdicts[i].Err; !errors.Is(err, backend.ErrOverload) || causeOf(err) != remote.CauseOverload {
 			t.Fatalf("hit %d: %v", i, err)
 		}
 	}
@@ -206,13 +207,13 @@ func TestTooLargeForItsTime(t *testing.T) {
 // A group that would stop Redis for longer than a call may take is not sent.
 func TestGroupIsTooLarge(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr, Timeout: 500 * time.Millisecond, BreakerFailures: 1})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 500 * time.Millisecond, BreakerFailures: 1}})
 	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
 	b := many(60_000, algorithm.GCRA, "k", true)
 	if err := s.Take(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Err(); !errors.Is(err, ErrOverload) {
+	if err := b.Err(); !errors.Is(err, backend.ErrOverload) {
 		t.Errorf("got %v", err)
 	}
 	if n := fmt.Sprint(server.Do(t, "DBSIZE")); n != "1" {
@@ -226,7 +227,7 @@ func TestGroupIsTooLarge(t *testing.T) {
 // When a piece has no answer the rest of the call is not sent.
 func TestRestOfABrokenCall(t *testing.T) {
 	var got atomic.Int64
-	s := open(t, Config{Connections: 1, BreakerFailures: -1, Addr: parrot(t, func(words []string) string {
+	s := open(t, Config{Addr: parrot(t, func(words []string) string {
 		if words[0] == "PING" {
 			return ""
 		}
@@ -234,7 +235,7 @@ func TestRestOfABrokenCall(t *testing.T) {
 			return "?\r\n"
 		}
 		return emptyState("1")
-	})})
+	}), Config: remote.Config{Connections: 1, BreakerFailures: -1}})
 	b := many(2000, algorithm.GCRA, "k", false)
 	if err := s.Take(t.Context(), b); err != nil {
 		t.Fatal(err)
@@ -259,7 +260,7 @@ func TestRestOfABrokenCall(t *testing.T) {
 // Calls in pieces count each hit once, in order, and the calls of others meanwhile.
 func TestPiecesCountOnce(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr, Timeout: time.Minute})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: time.Minute}})
 	const callers, hits, keys, rounds = 6, 3000, 7, 3
 	var all sync.WaitGroup
 	for range callers {
@@ -303,47 +304,6 @@ func TestPiecesCountOnce(t *testing.T) {
 	}
 }
 
-// A large call that cannot be done in time makes room for those that can, before anything
-// of it is sent. Alone it is always tried.
-func TestHopelessCalls(t *testing.T) {
-	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr})
-	calls := func(left ...time.Duration) (w *writer, list []*call) {
-		w = newWriter(newLink(&s.access, server.Addr), &s.cfg, func() {}, &s.stats)
-		for _, l := range left {
-			c := s.stats.call()
-			c.fill(many(1000, algorithm.GCRA, "k", false), epoch.UnixNano(), 0, false)
-			c.estimate()
-			c.due = time.Now().Add(l)
-			c.Hold() // as the writer does
-			w.incoming = append(w.incoming, c)
-			list = append(list, c)
-		}
-		w.compose()
-		return w, list
-	}
-	now := time.Now()
-	w, list := calls(time.Millisecond, time.Hour, time.Millisecond)
-	if w.partial != list[1] || !list[0].skipped.Load() || list[1].skipped.Load() || list[0].next != 0 {
-		t.Errorf("the first has sent %d hits, the second %d, the third %d", list[0].next, list[1].next, list[2].next)
-	}
-	list[0].writer, list[0].waiting = w, w.progress.Mark(now)
-	due := now.Add(time.Millisecond)
-	if err := list[0].late(ErrTimeout, due); !errors.Is(err, ErrTimeout) {
-		t.Errorf("its caller is told %v though the server did nothing", err)
-	}
-	w.progress.Answered(due)
-	if err := list[0].late(ErrTimeout, due); !errors.Is(err, ErrOverload) {
-		t.Errorf("its caller is told %v", err)
-	}
-	if err := list[0].late(context.Canceled, due); !errors.Is(err, context.Canceled) {
-		t.Errorf("a caller that left is told %v", err)
-	}
-	if w, list = calls(time.Millisecond); w.partial != list[0] || list[0].skipped.Load() {
-		t.Error("the only one is not tried")
-	}
-}
-
 // A server that answers some pieces and then stands still is an outage for those that
 // wait, however much they asked for.
 func TestStandingStillIsNoOverload(t *testing.T) {
@@ -356,7 +316,7 @@ func TestStandingStillIsNoOverload(t *testing.T) {
 		return emptyState("1")
 	})
 	t.Cleanup(func() { close(released) })
-	s := open(t, Config{Addr: addr, Connections: 1, Timeout: faultTimeout, BreakerFailures: 2})
+	s := open(t, Config{Addr: addr, Config: remote.Config{Connections: 1, Timeout: faultTimeout, BreakerFailures: 2}})
 	var all sync.WaitGroup
 	for i := range 3 {
 		all.Go(func() {
@@ -365,7 +325,7 @@ func TestStandingStillIsNoOverload(t *testing.T) {
 				t.Error(err)
 			}
 			for _, v := range b.Verdicts {
-				if errors.Is(v.Err, ErrOverload) {
+				if errors.Is(v.Err, backend.ErrOverload) {
 					t.Errorf("call %d: %v", i, v.Err)
 					return
 				}
@@ -386,13 +346,13 @@ func TestStandingStillIsNoOverload(t *testing.T) {
 // divided, too.
 func TestStandingStillUnderGroups(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr, Timeout: faultTimeout, BreakerFailures: 3})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: faultTimeout, BreakerFailures: 3}})
 	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
 	server.Pause()
 	defer server.Resume()
 	harness.Await(t, 20*time.Second, "an open breaker", func() error {
 		b := many(300, algorithm.GCRA, "k", true)
-		if err := errors.Join(s.Take(t.Context(), b), b.Err()); err == nil || errors.Is(err, ErrOverload) {
+		if err := errors.Join(s.Take(t.Context(), b), b.Err()); err == nil || errors.Is(err, backend.ErrOverload) {
 			t.Fatalf("got %v", err)
 		}
 		if s.Stats().BreakersOpen == 0 {

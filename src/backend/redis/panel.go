@@ -14,18 +14,18 @@ import (
 // panel asks one of several servers that all should know the answer: always
 // the same one while it is of help, else the next.
 type panel struct {
-	*access
-	seeds []string // as configured
-	addrs []string // those and the ones that were learned, in the order of asking
-	link  *link    // to addrs[0]; nil: none yet
+	*remote.Access
+	seeds []string     // as configured
+	addrs []string     // those and the ones that were learned, in the order of asking
+	link  *remote.Link // to addrs[0]; nil: none yet
 }
 
 // maxPanel bounds what is learned: a cluster may have a thousand nodes, and a
 // few of them are enough.
 const maxPanel = 64
 
-func newPanel(a *access, seeds []string) *panel {
-	p := &panel{access: a, seeds: seeds, addrs: slices.Clone(seeds)}
+func newPanel(a *remote.Access, seeds []string) *panel {
+	p := &panel{Access: a, seeds: seeds, addrs: slices.Clone(seeds)}
 	rand.Shuffle(len(p.addrs), func(i, j int) { p.addrs[i], p.addrs[j] = p.addrs[j], p.addrs[i] })
 	return p
 }
@@ -54,7 +54,7 @@ func (p *panel) ask(ctx context.Context, another bool, accept func(reply []any, 
 // one asks only the server whose turn it is.
 func (p *panel) one(ctx context.Context, words ...string) ([]any, error) {
 	if p.link == nil {
-		p.link = newLink(p.access, p.addrs[0])
+		p.link = remote.NewLink(p.Access, p.addrs[0])
 	}
 	q := question{words: words}
 	if err := p.link.Do(ctx, &q); err != nil {
@@ -73,7 +73,7 @@ func (p *panel) next() {
 func (p *panel) learn(addrs []string) {
 	known := append(slices.Clone(addrs[:min(len(addrs), maxPanel)]), p.seeds...)
 	p.addrs = slices.DeleteFunc(p.addrs, func(a string) bool { return !slices.Contains(known, a) })
-	if p.link != nil && (len(p.addrs) == 0 || p.addrs[0] != p.link.addr) {
+	if p.link != nil && (len(p.addrs) == 0 || p.addrs[0] != p.link.Addr) {
 		p.close()
 	}
 	for _, a := range known {

@@ -53,13 +53,13 @@ func FuzzReply(f *testing.F) {
 			if err := again.UnmarshalRESP(bufio.NewReader(bytes.NewReader(appendReply(nil, q.reply))), nil); err != nil || !same(again.reply, q.reply) {
 				t.Errorf("%q is %v, and then %v, %v", said, q.reply, again.reply, err)
 			}
-			if l, err := readSlots(q.reply, "127.0.0.1:1"); err == nil {
-				for slot, n := range l.slots {
-					if int(n) > len(l.primaries) {
-						t.Fatalf("%q: slot %d is on node %d of %d", said, slot, n, len(l.primaries))
+			if l, all, err := readSlots(q.reply, "127.0.0.1:1"); err == nil {
+				for slot, n := range l.Owners {
+					if int(n) > len(l.Addrs) {
+						t.Fatalf("%q: slot %d is on node %d of %d", said, slot, n, len(l.Addrs))
 					}
 				}
-				for _, addr := range l.all {
+				for _, addr := range all {
 					if strings.Count(addr, ":") == 0 {
 						t.Errorf("%q: %q is no address", said, addr)
 					}

@@ -8,8 +8,9 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/mediocregopher/radix/v4"
 	"github.com/mediocregopher/radix/v4/resp"
+
+	"ratelimit/src/backend/remote"
 )
 
 func isReply(err error) bool {
@@ -122,15 +123,8 @@ type question struct {
 // has a tenth of it.
 const maxElements = 1 << 20
 
-// Properties tells radix what it needs to know.
-func (q *question) Properties() radix.ActionProperties {
-	return radix.ActionProperties{CanShareConn: true}
-}
-
-// Perform asks.
-func (q *question) Perform(ctx context.Context, conn radix.Conn) error {
-	return conn.EncodeDecode(ctx, q, q)
-}
+// Trip asks.
+func (q *question) Trip(ctx context.Context, s remote.Session) error { return exchangeOn(ctx, s, q) }
 
 // MarshalRESP writes the command.
 func (q *question) MarshalRESP(w io.Writer, _ *resp.Opts) error {

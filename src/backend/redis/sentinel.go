@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"ratelimit/src/backend/remote"
 )
 
 // sentinels find the primary by asking sentinels for it. They are asked, not
@@ -25,7 +27,7 @@ const anewAfter = 10
 // carries it out does so under MASTER until all replicas follow, which may be
 // minutes, and beside the new epoch: only its answer to GET-MASTER-ADDR-BY-NAME
 // counts.
-func (s *sentinels) find(ctx context.Context, another bool) (layout, error) {
+func (s *sentinels) find(ctx context.Context, another bool) (remote.Layout, error) {
 	found, newest := "", int64(-1)
 	err := s.panel.ask(ctx, another, func(reply []any, from string) error {
 		epoch, err := strconv.ParseInt(pairs(reply)["config-epoch"], 10, 64)
@@ -52,11 +54,11 @@ func (s *sentinels) find(ctx context.Context, another bool) (layout, error) {
 		if found != "" {
 			s.behind++
 		}
-		return layout{}, fmt.Errorf("redis: no sentinel names the primary %q: %w", s.primary, err)
+		return remote.Layout{}, fmt.Errorf("redis: no sentinel names the primary %q: %w", s.primary, err)
 	}
 	s.epoch = newest
-	s.meet(ctx)
-	return layout{primaries: []string{found}}, nil
+	s.learn(ctx)
+	return remote.Layout{Addrs: []string{found}}, nil
 }
 
 // address is where the primary is, as the sentinel says whose turn it is.
@@ -73,11 +75,11 @@ func (s *sentinels) address(ctx context.Context, from string) (string, error) {
 	return joinAddr(host, port, from)
 }
 
-// meet learns of the other sentinels, so that those that were configured may
+// learn asks for the other sentinels, so that those that were configured may
 // go. Those that this one does not reach are left out, unless that is all of
 // them: a sentinel never forgets another by itself, and asking those that are
-// gone for good costs time. Whoever does not tell is no worse for it.
-func (s *sentinels) meet(ctx context.Context) {
+// gone for good costs time. A sentinel that does not tell stays in use.
+func (s *sentinels) learn(ctx context.Context) {
 	reply, err := s.panel.one(ctx, "SENTINEL", "SENTINELS", s.primary)
 	if err != nil {
 		return

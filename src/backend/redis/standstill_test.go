@@ -82,7 +82,7 @@ func standstill(t *testing.T, s *Store, caller func() context.Context) {
 			if took := m.now() - begun; took > faultTimeout+patienceOfCalls {
 				t.Errorf("call %d took %v", n, took)
 			}
-			if err := b.Err(); err == nil || errors.Is(err, ErrOverload) {
+			if err := b.Err(); err == nil || errors.Is(err, backend.ErrOverload) {
 				t.Errorf("call %d: %v", n, err)
 			}
 		})

@@ -63,22 +63,25 @@ func TestSuite(t *testing.T) {
 	}{
 		{"tcp", backendtest.Suite{}, redistest.Options{}, func(s *redistest.Server) Config { return Config{Addr: s.Addr} }},
 		{"unix socket", some, redistest.Options{UnixSocket: true}, func(s *redistest.Server) Config {
-			return Config{Network: "unix", Addr: s.Socket, Connections: 1}
+			return Config{Network: "unix", Addr: s.Socket, Config: remote.Config{Connections: 1}}
 		}},
 		{"TLS and a password", some, redistest.Options{TLS: certs, User: "me", Password: "secret"}, func(s *redistest.Server) Config {
 			return Config{
-				Addr: s.Addr, TLS: clientTLS(t, certs),
+				Addr:        s.Addr,
 				Credentials: func() (string, string, error) { return "me", "secret", nil },
+				Config: remote.Config{
+					TLS: clientTLS(t, certs),
+				},
 			}
 		}},
 		{"a limit on batches", some, redistest.Options{}, func(s *redistest.Server) Config {
-			return Config{Addr: s.Addr, PipelineLimit: 3, Connections: 4, ExpirationJitter: 300 * time.Second}
+			return Config{Addr: s.Addr, PipelineLimit: 3, Config: remote.Config{Connections: 4, ExpirationJitter: 300 * time.Second}}
 		}},
 		{"tagged keys", some, redistest.Options{}, func(s *redistest.Server) Config {
-			return Config{Addr: s.Addr, TagKeys: true}
+			return Config{Addr: s.Addr, Config: remote.Config{TagKeys: true}}
 		}},
 		{"a window", some, redistest.Options{}, func(s *redistest.Server) Config {
-			return Config{Addr: s.Addr, PipelineWindow: 100 * time.Microsecond}
+			return Config{Addr: s.Addr, Config: remote.Config{PipelineWindow: 100 * time.Microsecond}}
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -135,7 +138,7 @@ func TestKeysAreUpstreams(t *testing.T) {
 // With TagKeys a live upstream is left alone.
 func TestTagKeys(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr, TagKeys: true})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{TagKeys: true}})
 	server.Do(t, "SET", "domain_k1_v1_k2_v2_1767225600", "3")
 	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
 	if v := take(t, s, h); v.Before != 0 || v.After != 2 {
@@ -152,7 +155,7 @@ func TestTagKeys(t *testing.T) {
 
 func TestExpiry(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr, Connections: 1})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Connections: 1}})
 	ttl := func(key string) int64 {
 		n, _ := server.Do(t, "TTL", key).(int64)
 		return n
@@ -218,7 +221,7 @@ func TestExpiry(t *testing.T) {
 		t.Errorf("%d seconds to live for an hour and a day at the same time", got)
 	}
 	// Jitter spreads.
-	spread := open(t, Config{Addr: server.Addr, ExpirationJitter: 300 * time.Second})
+	spread := open(t, Config{Addr: server.Addr, Config: remote.Config{ExpirationJitter: 300 * time.Second}})
 	seen := make(map[int64]bool)
 	for i := range 50 {
 		take(t, spread, backend.Hit{Key: fmt.Appendf(nil, "j%d_", i), Limit: window(10, time.Hour), Amount: 1})
@@ -247,7 +250,7 @@ func TestExpiryIsNotGivenUp(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var incrs, expires atomic.Int64
-			s := open(t, Config{Connections: 1, Addr: parrot(t, func(words []string) string {
+			s := open(t, Config{Addr: parrot(t, func(words []string) string {
 				switch {
 				case words[0] == "PING", !strings.HasPrefix(words[1], "hot_"):
 					return ":1\r\n"
@@ -257,7 +260,7 @@ func TestExpiryIsNotGivenUp(t *testing.T) {
 					return "?\r\n"
 				}
 				return ":1\r\n"
-			})})
+			}), Config: remote.Config{Connections: 1}})
 			for i, want := range tt.expires {
 				take(t, s, spread(i))                                                     // the connection works: if it breaks, the next is made at once
 				if v := take(t, s, hot(0)); (v.Err != nil) != (i == 0 && tt.fails == 1) { // its connection broke
@@ -457,9 +460,9 @@ func TestServerName(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, skip := range []bool{false, true} {
-		s := open(t, Config{Addr: "localhost:" + port, TLS: func() (*tls.Config, error) {
+		s := open(t, Config{Addr: "localhost:" + port, Config: remote.Config{TLS: func() (*tls.Config, error) {
 			return &tls.Config{InsecureSkipVerify: skip}, nil
-		}})
+		}}})
 		if v := take(t, s, hot(0)); (v.Err == nil) != skip {
 			t.Errorf("skip %t: %v", skip, v.Err)
 		}
@@ -471,7 +474,7 @@ func TestServerName(t *testing.T) {
 
 func TestCallersMayLeave(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr, Timeout: 5 * time.Second, MaxWaiting: 3})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 5 * time.Second, MaxWaiting: 3}})
 	hit := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
 	take(t, s, hit)
 	server.Pause()
@@ -491,7 +494,7 @@ func TestCallersMayLeave(t *testing.T) {
 	time.AfterFunc(500*time.Millisecond, func() { cancel(why) })
 	for range 10 {
 		switch err := <-errs; {
-		case errors.Is(err, ErrBusy):
+		case errors.Is(err, remote.ErrBusy):
 			busy++
 		case errors.Is(err, why):
 			left++
@@ -517,8 +520,13 @@ func TestTheQueueHasAnEnd(t *testing.T) {
 	proxy.Blackhole()
 	// AUTH gets no answer, so each attempt to connect takes the whole timeout.
 	s := open(t, Config{
-		Addr: proxy.Addr, Timeout: 3 * time.Second, Connections: 1, MaxWaiting: 10,
+		Addr:        proxy.Addr,
 		Credentials: func() (string, string, error) { return "", "x", nil },
+		Config: remote.Config{
+			Timeout:     3 * time.Second,
+			Connections: 1,
+			MaxWaiting:  10,
+		},
 	})
 	hit := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
 	busy := 0
@@ -529,7 +537,7 @@ func TestTheQueueHasAnEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		cancel()
-		if errors.Is(b.Verdicts[0].Err, ErrBusy) {
+		if errors.Is(b.Verdicts[0].Err, remote.ErrBusy) {
 			busy++
 		}
 	}
@@ -544,10 +552,12 @@ func TestHooks(t *testing.T) {
 	var hits atomic.Int64
 	var spans []string // of one caller
 	s := open(t, Config{
-		Addr:    server.Addr,
-		OnBatch: func(n int, took time.Duration) { hits.Add(int64(n)) },
-		Span: func(_ context.Context, n int) func(error) {
-			return func(err error) { spans = append(spans, fmt.Sprintf("%d %v", n, err)) }
+		Addr: server.Addr,
+		Config: remote.Config{
+			OnBatch: func(n int, took time.Duration) { hits.Add(int64(n)) },
+			Span: func(_ context.Context, n int) func(error) {
+				return func(err error) { spans = append(spans, fmt.Sprintf("%d %v", n, err)) }
+			},
 		},
 	})
 	take(t, s, backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1})
@@ -575,16 +585,16 @@ func TestCauses(t *testing.T) {
 		err  error
 		want string
 	}{
-		{ErrTimeout, "timeout"},
+		{remote.ErrTimeout, "timeout"},
 		{fmt.Errorf("redis: %w", context.DeadlineExceeded), "timeout"},
 		{fmt.Errorf("redis: %w", context.Canceled), "left"},
-		{ErrBusy, "busy"},
+		{remote.ErrBusy, "busy"},
 		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: errors.New("refused")}, "connect"},
 		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: dialLate}, "connect"},
 		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: context.Canceled}, "connect"},
 		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: errReplica}, "read_only"},
 		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: fmt.Errorf("AUTH: %w", resp3.SimpleError{S: "WRONGPASS no"})}, "auth"},
-		{&remote.LinkError{Store: "redis", Addr: "a:1", Err: errStalled}, "connection"},
+		{&remote.LinkError{Store: "redis", Addr: "a:1", Err: remote.ErrStalled}, "connection"},
 		{Error("NOPERM no"), "auth"},
 		{Error("READONLY no"), "read_only"},
 		{Error("LOADING wait"), "loading"},
@@ -594,11 +604,11 @@ func TestCauses(t *testing.T) {
 		{Error("OOM command not allowed when used memory > 'maxmemory'. script: f742, on @user_script:34."), "memory"},
 		{Error("OOM full"), "memory"},
 		{Error("CLUSTERDOWN no"), "cluster"},
-		{errNoOwner, "cluster"},
-		{&redirect{err: Error("MOVED 1 a:1")}, "cluster"},
+		{remote.ErrNoOwner, "cluster"},
+		{&remote.Redirect{Err: Error("MOVED 1 a:1")}, "cluster"},
 		{Error("WRONGTYPE no"), "reply"},
 		{new(remote.OpenError), "breaker"},
-		{errClosed, "other"},
+		{remote.ErrClosed, "other"},
 	} {
 		if got := causeOf(tt.err); got != tt.want {
 			t.Errorf("%v is counted as %s, want %s", tt.err, got, tt.want)

@@ -21,6 +21,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/backendtest"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
@@ -62,7 +63,7 @@ func TestSuiteOnCluster(t *testing.T) {
 	t.Parallel()
 	certs := harness.NewCertificates(t)
 	c := redistest.StartCluster(t, redistest.ClusterOptions{Server: redistest.Options{Password: "secret", TLS: certs}})
-	cfg := Config{Cluster: c.Addrs[2:4], Credentials: secret("secret"), TLS: clientTLS(t, certs)}
+	cfg := Config{Cluster: c.Addrs[2:4], Credentials: secret("secret"), Config: remote.Config{TLS: clientTLS(t, certs)}}
 	clear := func(t *testing.T) {
 		for _, s := range c.Primaries(t) {
 			s.Do(t, "FLUSHALL")
@@ -300,17 +301,17 @@ func TestOldNewsOfSentinels(t *testing.T) {
 		}))
 	}
 	say := func(i int, port, epoch string) { answers[i].Store(&answer{port, epoch}) }
-	var stats counters
-	f := &sentinels{primary: "p", panel: newPanel(&access{network: "tcp", timeout: faultTimeout, dialTimeout: time.Second, stats: &stats}, addrs)}
+	var figures remote.Figures
+	f := &sentinels{primary: "p", panel: newPanel(openAccess(faultTimeout, &figures), addrs)}
 	defer f.close()
 	find := func(want string) {
 		t.Helper()
 		got, err := f.find(t.Context(), true)
 		switch {
 		case want == "" && err == nil:
-			t.Errorf("it believes in %v", got.primaries)
-		case want != "" && (err != nil || got.primaries[0] != "192.0.2.1:"+want):
-			t.Errorf("got %v, %v, want %s", got.primaries, err, want)
+			t.Errorf("it believes in %v", got.Addrs)
+		case want != "" && (err != nil || got.Addrs[0] != "192.0.2.1:"+want):
+			t.Errorf("got %v, %v, want %s", got.Addrs, err, want)
 		}
 	}
 	say(0, "1", "1")
@@ -332,6 +333,12 @@ func TestOldNewsOfSentinels(t *testing.T) {
 	}
 	find("1")
 	find("1")
+}
+
+// openAccess returns how to connect to a server that wants no credentials.
+func openAccess(timeout time.Duration, figures *remote.Figures) *remote.Access {
+	o := opener{network: "tcp"}
+	return &remote.Access{Name: "redis", Open: o.Open, IsAnswer: isAnswer, Timeout: timeout, DialTimeout: time.Second, Figures: figures}
 }
 
 // Of the other sentinels those count that are there, and one that does not tell
@@ -362,8 +369,8 @@ func TestSentinelsMeet(t *testing.T) {
 				return sentinelSays(words, "192.0.2.1", "1", "1")
 			}))
 		}
-		var stats counters
-		f := &sentinels{primary: "p", panel: newPanel(&access{network: "tcp", timeout: faultTimeout, dialTimeout: time.Second, stats: &stats}, addrs)}
+		var figures remote.Figures
+		f := &sentinels{primary: "p", panel: newPanel(openAccess(faultTimeout, &figures), addrs)}
 		for range 3 {
 			if _, err := f.find(t.Context(), false); err != nil {
 				t.Error(err)
@@ -376,7 +383,7 @@ func TestSentinelsMeet(t *testing.T) {
 		if !slices.Equal(f.panel.addrs, tt.meets) {
 			t.Errorf("%q: it meets %v, want %v", tt.says, f.panel.addrs, tt.meets)
 		}
-		if n := stats.dials.Load(); n != 1 {
+		if n := figures.Dials.Load(); n != 1 {
 			t.Errorf("%q: %d connections", tt.says, n)
 		}
 	}
@@ -394,10 +401,10 @@ func TestFailoverUnderWay(t *testing.T) {
 			break
 		}
 	}
-	var stats counters
+	var figures remote.Figures
 	var finders []*sentinels
 	for _, addr := range set.SentinelAddrs {
-		f := &sentinels{primary: set.PrimaryName, panel: newPanel(&access{network: "tcp", timeout: 5 * time.Second, dialTimeout: time.Second, stats: &stats}, []string{addr})}
+		f := &sentinels{primary: set.PrimaryName, panel: newPanel(openAccess(5*time.Second, &figures), []string{addr})}
 		defer f.close()
 		finders = append(finders, f)
 	}
@@ -418,11 +425,11 @@ func TestFailoverUnderWay(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if f.epoch > 0 && found.primaries[0] == old.Addr {
+			if f.epoch > 0 && found.Addrs[0] == old.Addr {
 				t.Errorf("with epoch %d sentinel %d is believed to name the old primary", f.epoch, i)
 				return nil
 			}
-			if found.primaries[0] != old.Addr {
+			if found.Addrs[0] != old.Addr {
 				agreed++
 			}
 		}
@@ -433,30 +440,6 @@ func TestFailoverUnderWay(t *testing.T) {
 	})
 }
 
-// A group that comes to a primary just when it is replaced goes to the next one
-// whole, whatever slots its keys would be in.
-func TestGroupsStayWhole(t *testing.T) {
-	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Sentinel: &Sentinel{Primary: "p", Addrs: []string{sentinelOf(t, server.Addr)}}})
-	take(t, s, hot(0)) // it is found
-	b := backend.Batch{Hits: []backend.Hit{
-		{Key: []byte("a_"), Limit: window(5, time.Hour), Amount: 1, Atomic: true},
-		{Key: []byte("b_"), Limit: window(0, time.Hour), Amount: 1, Atomic: true},
-	}}
-	c := s.stats.call()
-	defer s.stats.release(c)
-	c.fill(&b, epoch.UnixNano(), 0, false)
-	c.Timer.Reset(s.cfg.Timeout)
-	defer c.Timer.Stop()
-	c.fail(errUnsent)
-	s.scatter(t.Context(), c)
-	for i := range b.Hits {
-		if v := c.verdict(&b.Hits[i], i, epoch.UnixNano()); v.Err != nil || v.Charged {
-			t.Errorf("hit %d: %+v", i, v)
-		}
-	}
-}
-
 // Nodes that do not know their own name leave it out.
 func TestReadSlots(t *testing.T) {
 	reply := []any{
@@ -464,18 +447,18 @@ func TestReadSlots(t *testing.T) {
 		[]any{int64(100), int64(16382), []any{"::1", int64(7002)}},
 		[]any{int64(16383), int64(16383), []any{"", int64(7000), "id"}, []any{"10.0.0.2", int64(7001)}},
 	}
-	l, err := readSlots(reply, "10.0.0.1:6379")
+	l, all, err := readSlots(reply, "10.0.0.1:6379")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"10.0.0.1:7000", "[::1]:7002"}; !reflect.DeepEqual(l.primaries, want) {
-		t.Errorf("primaries %v, want %v", l.primaries, want)
+	if want := []string{"10.0.0.1:7000", "[::1]:7002"}; !reflect.DeepEqual(l.Addrs, want) {
+		t.Errorf("primaries %v, want %v", l.Addrs, want)
 	}
-	if want := []string{"10.0.0.1:7000", "10.0.0.2:7001", "[::1]:7002"}; !reflect.DeepEqual(l.all, want) {
-		t.Errorf("all %v, want %v", l.all, want)
+	if want := []string{"10.0.0.1:7000", "10.0.0.2:7001", "[::1]:7002"}; !reflect.DeepEqual(all, want) {
+		t.Errorf("all %v, want %v", all, want)
 	}
-	if l.slots[0] != 1 || l.slots[99] != 1 || l.slots[100] != 2 || l.slots[16383] != 1 {
-		t.Errorf("slots %v", l.slots)
+	if l.Owners[0] != 1 || l.Owners[99] != 1 || l.Owners[100] != 2 || l.Owners[16383] != 1 {
+		t.Errorf("slots %v", l.Owners)
 	}
 }
 
@@ -498,7 +481,7 @@ func TestHostileLayouts(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			addr := parrot(t, func([]string) string { return reply })
 			before := runtime.NumGoroutine()
-			s := open(t, Config{Cluster: []string{addr}, Timeout: 20 * time.Second})
+			s := open(t, Config{Cluster: []string{addr}, Config: remote.Config{Timeout: 20 * time.Second}})
 			v := take(t, s, hot(0))
 			if v.Err == nil || len(v.Err.Error()) > 1024 {
 				t.Errorf("got %.2000v", v.Err)
@@ -511,14 +494,14 @@ func TestHostileLayouts(t *testing.T) {
 }
 
 func TestRedirectOf(t *testing.T) {
-	for reply, want := range map[Error]*redirect{
-		"MOVED 1 10.0.0.2:7001": {to: "10.0.0.2:7001"},
-		"ASK 1 10.0.0.2:7001":   {to: "10.0.0.2:7001", ask: true},
-		"MOVED 1 :7001":         {to: "10.0.0.1:7001"},
-		"MOVED 1 ?:7001":        {to: "10.0.0.1:7001"},
-		"MOVED 1 ::1:7001":      {to: "[::1]:7001"},
-		"MOVED 1 [::1]:7001":    {to: "[::1]:7001"},
-		"TRYAGAIN later":        {later: true},
+	for reply, want := range map[Error]*remote.Redirect{
+		"MOVED 1 10.0.0.2:7001": {To: "10.0.0.2:7001"},
+		"ASK 1 10.0.0.2:7001":   {To: "10.0.0.2:7001", Ask: true},
+		"MOVED 1 :7001":         {To: "10.0.0.1:7001"},
+		"MOVED 1 ?:7001":        {To: "10.0.0.1:7001"},
+		"MOVED 1 ::1:7001":      {To: "[::1]:7001"},
+		"MOVED 1 [::1]:7001":    {To: "[::1]:7001"},
+		"TRYAGAIN later":        {Later: true},
 		"MOVED 1 10.0.0.2":      nil,
 		"MOVED 1 10.0.0.2:x":    nil,
 		"MOVED":                 nil,
@@ -530,7 +513,7 @@ func TestRedirectOf(t *testing.T) {
 			}
 			continue
 		}
-		want.err = reply
+		want.Err = reply
 		if !reflect.DeepEqual(got, error(want)) {
 			t.Errorf("%q: got %+v, want %+v", reply, got, want)
 		}
@@ -549,7 +532,7 @@ func TestASlotWithoutANode(t *testing.T) {
 	addr := parrot(t, func([]string) string {
 		return fmt.Sprintf("*1\r\n*3\r\n:%d\r\n:%d\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n", slot, slot, port)
 	})
-	s := open(t, Config{Cluster: []string{addr}, Timeout: 5 * time.Second})
+	s := open(t, Config{Cluster: []string{addr}, Config: remote.Config{Timeout: 5 * time.Second}})
 	b := backend.Batch{Now: epoch, Verdicts: make([]backend.Verdict, 2), Hits: []backend.Hit{
 		{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1},
 		{Key: []byte("other_"), Limit: window(10, time.Hour), Amount: 1, Group: 1},
@@ -560,7 +543,7 @@ func TestASlotWithoutANode(t *testing.T) {
 	if v := b.Verdicts[0]; v.Err != nil || v.After != 1 {
 		t.Errorf("got %+v", v)
 	}
-	if v := b.Verdicts[1]; !errors.Is(v.Err, errNoOwner) {
+	if v := b.Verdicts[1]; !errors.Is(v.Err, remote.ErrNoOwner) {
 		t.Errorf("got %+v", v)
 	}
 }
@@ -596,7 +579,7 @@ func TestUselessServer(t *testing.T) {
 	for _, reply := range []string{"-LOADING wait\r\n", "-READONLY no\r\n", "-NOAUTH who\r\n", "?\r\n"} {
 		var says atomic.Pointer[string]
 		says.Store(&reply)
-		s := open(t, Config{Addr: parrot(t, func([]string) string { return *says.Load() }), Connections: 1})
+		s := open(t, Config{Addr: parrot(t, func([]string) string { return *says.Load() }), Config: remote.Config{Connections: 1}})
 		begun, calls := time.Now(), 0
 		for ; calls < 2000; calls++ {
 			if v := take(t, s, hot(0)); v.Err == nil {
@@ -680,7 +663,7 @@ func TestDiscovered(t *testing.T) {
 		return slotsOf(t, addr)
 	})
 	defer close(over)
-	s := open(t, Config{Cluster: []string{addr}, Timeout: 20 * time.Second})
+	s := open(t, Config{Cluster: []string{addr}, Config: remote.Config{Timeout: 20 * time.Second}})
 	harness.Await(t, 20*time.Second, "a look without an answer", func() error {
 		if asked.Load() < 2 {
 			return errors.New("not yet")

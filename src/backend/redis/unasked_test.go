@@ -70,7 +70,7 @@ func insertReplies(t *testing.T, place harness.Place, pause time.Duration, reply
 	t.Helper()
 	server := redistest.Start(t, redistest.Options{})
 	proxy := harness.StartProxy(t, server.Addr)
-	s := open(t, Config{Addr: proxy.Addr, BreakerFailures: -1})
+	s := open(t, Config{Addr: proxy.Addr, Config: remote.Config{BreakerFailures: -1}})
 	var owners []*owner
 	for i := range 8 {
 		o := &owner{key: fmt.Sprintf("k%d_", i), start: uint64(i+1) * 1_000_000}
@@ -121,7 +121,7 @@ func TestUnaskedWhileIdle(t *testing.T) {
 		reply   string
 	}{
 		{"tcp", redistest.Options{}, Config{}, ":5\r\n"},
-		{"TLS", redistest.Options{TLS: certs}, Config{TLS: clientTLS(t, certs)}, "\x17\x03\x03\x00\x01x"},
+		{"TLS", redistest.Options{TLS: certs}, Config{Config: remote.Config{TLS: clientTLS(t, certs)}}, "\x17\x03\x03\x00\x01x"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := redistest.Start(t, tt.options)
@@ -165,7 +165,7 @@ func TestRepliesOfAnotherKind(t *testing.T) {
 		{script, "*0\r\n"},
 		{script, "*8\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n$1\r\n0\r\n:0\r\n:0\r\n"},
 	} {
-		s := open(t, Config{Addr: parrot(t, func([]string) string { return tt.reply }), Connections: 1, BreakerFailures: -1})
+		s := open(t, Config{Addr: parrot(t, func([]string) string { return tt.reply }), Config: remote.Config{Connections: 1, BreakerFailures: -1}})
 		v := take(t, s, tt.hit)
 		if causeOf(v.Err) != remote.CauseConnection {
 			t.Errorf("%q to %v: %+v", tt.reply, tt.hit.Op, v)

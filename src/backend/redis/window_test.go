@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ratelimit/src/backend"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
 )
@@ -16,7 +17,7 @@ import (
 func TestWindowIsWaitedForOnce(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	const timeout = 5 * time.Second
-	s := open(t, Config{Addr: server.Addr, Timeout: timeout, PipelineWindow: 200 * time.Millisecond, PipelineLimit: 1})
+	s := open(t, Config{Addr: server.Addr, PipelineLimit: 1, Config: remote.Config{Timeout: timeout, PipelineWindow: 200 * time.Millisecond}})
 	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
 
 	t.Run("a queue", func(t *testing.T) {

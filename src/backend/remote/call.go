@@ -1,57 +1,303 @@
 package remote
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
-// Call is what a caller and the goroutines that serve it share of one Take.
+// Call is one Take on its way. It holds copies of everything, because the caller may
+// be gone before a writer gets to it.
 type Call struct {
-	Done  chan struct{} // one send, when there is an answer
-	Timer *time.Timer   // the time the caller has
-	Gone  atomic.Bool   // the caller left: what has not been sent need not be
-	Bytes int           // in the store's Room
+	Hits []Hit
+	// Keys are the keys of all hits, one after the other. Append a key and then
+	// AddHit its hit.
+	Keys []byte
+	// At is the instant of the call in µs since the Unix epoch. -1: the time of the
+	// server.
+	At int64
+	// Ask says that a node of a cluster is to take keys that it does not have yet.
+	Ask bool
 
-	// holders is how many may look at the call; the last one to leave puts it away.
-	holders atomic.Int32
+	numbers []int64 // see Result
+	of      []int32 // of a part: the index of each hit in the whole call
+	again   bool    // some results say where to ask instead
+	expired error   // set when the deadline passed; only the calling goroutine uses it
+
+	done    chan struct{} // one send, when there is an answer
+	timer   *time.Timer   // until the deadline
+	bytes   int           // in the store's Room
+	gone    atomic.Bool   // the caller left: what has not been sent need not be
+	holders atomic.Int32  // the last one to leave returns the call to the pool
+
+	due      time.Time     // when the caller leaves
+	cost     time.Duration // estimated time of the server for the hits that are not sent yet
+	largest  time.Duration // the same for the group that costs the most, which cannot be divided
+	writer   *writer       // that has the call; nil: none
+	waiting  Waiting       // since the writer got it
+	division division      // of this call into parts
+	next     int           // the first hit that is not sent yet; the writer's
+	sent     atomic.Bool   // it is in a batch that is under way, or was
+	queued   atomic.Bool   // there was more to do than fits into one batch
+	skipped  atomic.Bool   // the writer sends nothing of it, as there is not enough time
 }
 
-// Init makes a new call of c, without holders.
-func (c *Call) Init() {
-	c.Done, c.Timer = make(chan struct{}, 1), time.NewTimer(time.Hour)
-	c.Timer.Stop()
+// Hit is what a call asks of one counter, and the Result.
+type Hit struct {
+	Limit     algorithm.Limit
+	Amount    uint64
+	Op        algorithm.Op
+	Atomic    bool
+	NoVeto    bool
+	CountDown bool
+	// Least is the number of seconds that the key has to live, TTL the same with
+	// jitter.
+	Least, TTL int64
+	// Cost is the estimated time of the server.
+	Cost time.Duration
+	// GroupEnd is the index behind the last hit that has to be sent together with
+	// this one, by a script. 0: the hit is sent by a command.
+	GroupEnd int
+	Result
+
+	from, to int // of the key in Call.Keys
 }
 
-// Reset makes a call that was put away one with a single holder.
-func (c *Call) Reset() {
+// Result is what the server said of a hit.
+type Result struct {
+	// Before is the count before the hit.
+	Before int64
+	Err    error
+
+	from, to int // in Call.numbers: what a script says
+}
+
+// The estimated costs of hits, in time of a server that works at an ordinary pace. A
+// Pace learns how far the server at hand is from it.
+const (
+	CommandCost = time.Microsecond     // of a command, and the least of a hit
+	scriptCost  = 8 * time.Microsecond // of a script, besides its hits
+)
+
+// maxSpare bounds the memory that is kept for another call. There are thousands.
+const maxSpare = 64 << 10
+
+// NewCall returns an empty call with one holder.
+func NewCall() *Call {
+	c := &Call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	c.timer.Stop()
+	c.reset()
+	return c
+}
+
+func (c *Call) reset() {
+	if cap(c.Keys) > maxSpare {
+		c.Keys = nil
+	}
+	c.Hits, c.Keys, c.numbers, c.of = c.Hits[:0], c.Keys[:0], c.numbers[:0], c.of[:0]
+	c.At, c.Ask, c.again, c.expired = -1, false, false, nil
+	c.bytes, c.cost, c.largest, c.writer, c.next = 0, 0, 0, nil, 0
+	c.gone.Store(false)
+	c.sent.Store(false)
+	c.queued.Store(false)
+	c.skipped.Store(false)
 	c.holders.Store(1)
-	c.Gone.Store(false)
-	c.Bytes = 0
 }
 
-// Hold adds a holder.
-func (c *Call) Hold() { c.holders.Add(1) }
+// hold adds a holder.
+func (c *Call) hold() { c.holders.Add(1) }
 
-// Release takes a holder away and reports whether it was the last, which then puts
-// the call away.
-func (c *Call) Release() bool {
+// release removes a holder and reports whether it was the last.
+func (c *Call) release() bool {
 	if c.holders.Add(-1) > 0 {
 		return false
 	}
 	select {
-	case <-c.Done: // of a caller that did not wait for it
+	case <-c.done: // of a caller that did not wait for it
 	default:
 	}
 	return true
 }
 
-// Spare is b without its content, to be filled again; nothing if b is so large
-// that it is better given back.
-func Spare(b []byte) []byte {
-	if cap(b) > maxSpare {
-		return nil
+// Key returns the key of hit i.
+func (c *Call) Key(i int) []byte { return c.Keys[c.Hits[i].from:c.Hits[i].to] }
+
+// AddHit adds a hit whose key was appended to c.Keys.
+func (c *Call) AddHit(h Hit) {
+	h.from = 0
+	if n := len(c.Hits); n > 0 {
+		h.from = c.Hits[n-1].to
 	}
-	return b[:0]
+	h.to = len(c.Keys)
+	c.Hits = append(c.Hits, h)
 }
 
-const maxSpare = 64 << 10 // of thousands of calls
+// SetResult makes r the result of hit i.
+func (c *Call) SetResult(i int, r Result) {
+	c.Hits[i].Result = r
+	c.again = c.again || c.redirected(i) != nil
+}
+
+// AddNumber appends a number to those that a script says of hit i. Hits get theirs
+// one after the other, each after SetResult.
+func (c *Call) AddNumber(i int, n int64) {
+	r := &c.Hits[i].Result
+	if r.to == 0 {
+		r.from = len(c.numbers)
+	}
+	c.numbers = append(c.numbers, n)
+	r.to = len(c.numbers)
+}
+
+// Numbers returns what a script said of hit i; nil: no script charged it.
+func (c *Call) Numbers(i int) []int64 { return c.numbers[c.Hits[i].Result.from:c.Hits[i].Result.to] }
+
+// addFrom appends hit i of whole.
+func (c *Call) addFrom(whole *Call, i int) {
+	c.Keys = append(c.Keys, whole.Key(i)...)
+	c.AddHit(whole.Hits[i])
+	c.of = append(c.of, int32(i))
+}
+
+// copyResults makes the results of part, or err unless it is nil, those of its hits in c.
+func (c *Call) copyResults(part *Call, err error) {
+	for i, of := range part.of {
+		r := Result{Err: err}
+		if err == nil {
+			r = Result{Before: part.Hits[i].Before, Err: part.Hits[i].Err}
+		}
+		c.Hits[of].Result = r
+		if err == nil {
+			for _, n := range part.Numbers(i) {
+				c.AddNumber(int(of), n)
+			}
+		}
+	}
+}
+
+// failAll makes err the result of each hit.
+func (c *Call) failAll(err error) {
+	for i := range c.Hits {
+		c.Hits[i].Result = Result{Err: err}
+	}
+}
+
+// failRest makes err the result of the hits that are not sent yet.
+func (c *Call) failRest(err error) {
+	for ; c.next < len(c.Hits); c.next++ {
+		c.SetResult(c.next, Result{Err: err})
+	}
+}
+
+// unit returns the end of what has to be sent together with hit i, its group or
+// itself alone, and what that costs.
+func (c *Call) unit(i int) (end int, cost time.Duration) {
+	h := &c.Hits[i]
+	if h.GroupEnd == 0 {
+		return i + 1, h.Cost
+	}
+	cost = scriptCost
+	for j := i; j < h.GroupEnd; j++ {
+		cost += c.Hits[j].Cost
+	}
+	return h.GroupEnd, cost
+}
+
+// estimate sets cost and largest.
+func (c *Call) estimate() {
+	c.cost, c.largest = 0, 0
+	for i := 0; i < len(c.Hits); {
+		end, cost := c.unit(i)
+		c.cost += cost
+		c.largest = max(c.largest, cost)
+		i = end
+	}
+}
+
+// wait waits for ready until the deadline of c.
+func wait[T any](ctx context.Context, c *Call, s *Store, ready <-chan T) error {
+	if c.expired == nil {
+		select {
+		case <-ready:
+			return nil
+		case <-ctx.Done():
+			c.expired = fmt.Errorf("%s: %w", s.Name, context.Cause(ctx))
+		case <-c.timer.C:
+			c.expired = s.errTimeout
+		}
+	}
+	select {
+	case <-ready: // at the same moment, on a busy machine
+		return nil
+	default:
+		return c.expired
+	}
+}
+
+// lateError returns the error of c if it has no answer now, when its time has passed:
+// err, or backend.ErrOverload if c waited for its turn while the server worked.
+func (c *Call) lateError(err error, now time.Time) error {
+	timedOut := errors.Is(err, ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
+	if !timedOut || !c.queued.Load() {
+		return err
+	}
+	least := 2 // the first answer may be to a batch that was under way already
+	if c.skipped.Load() {
+		least = 1 // the estimate says that there is not enough time
+	}
+	if c.writer.progress.Worked(c.waiting, now, least) {
+		return c.writer.store.errOverload
+	}
+	return err
+}
+
+// lateSlice is the pause between two checks of a caller whose time has passed.
+const lateSlice = time.Millisecond
+
+// arrivesLate waits for a reply that has arrived, but that this process has not
+// handed out: at most as long again as the timeout, until the caller's deadline, and
+// while the reply is being read. It reports whether c has its answer.
+func (c *Call) arrivesLate(ctx context.Context) bool {
+	if c.writer == nil || !c.sent.Load() {
+		return false
+	}
+	var tick *time.Timer
+	end := time.Now().Add(c.writer.link.Timeout)
+	for answering := true; answering && time.Now().Before(end); {
+		answering = c.writer.link.current.Load().answering()
+		switch {
+		case tick != nil:
+			tick.Reset(lateSlice)
+		case !answering:
+			end = time.Time{}
+			continue
+		default:
+			tick = time.NewTimer(lateSlice)
+			defer tick.Stop()
+		}
+		select {
+		case <-c.done:
+			return true
+		case <-ctx.Done():
+			end = time.Time{}
+		case <-tick.C:
+		}
+	}
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// NewHit returns what a call asks of the counter of h, without a key, times to live, a
+// cost and a group.
+func NewHit(h *backend.Hit) Hit {
+	return Hit{Limit: *h.Limit, Amount: h.Amount, Op: h.Op, Atomic: h.Atomic, NoVeto: h.NoVeto, CountDown: h.CountDown}
+}

@@ -18,6 +18,8 @@ var (
 	ErrBusy = errors.New("too many calls are waiting")
 	// ErrSlow is a connection that is not made yet after the time of a call.
 	ErrSlow = errors.New("no connection in the time of a call")
+	// ErrClosed: Run has ended.
+	ErrClosed = errors.New("the store is closed")
 	// ErrRetired is a server that is not used any more.
 	ErrRetired = errors.New("the server is not used any more")
 )

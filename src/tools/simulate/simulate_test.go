@@ -13,6 +13,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redis"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
 	"ratelimit/src/testbed/redistest"
@@ -41,7 +42,7 @@ func openMemory(tb testing.TB) backend.Backend {
 // openRedis returns a store that runs until the test ends.
 func openRedis(t *testing.T, server *redistest.Server) *redis.Store {
 	t.Helper()
-	s, err := redis.New(redis.Config{Addr: server.Addr, Timeout: 10e9, DialTimeout: 10e9, Connections: 1})
+	s, err := redis.New(redis.Config{Addr: server.Addr, Config: remote.Config{Timeout: 10e9, DialTimeout: 10e9, Connections: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package memcached
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -14,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/backend/remote"
 )
 
 // However replies are cut into pieces, and whenever the connection breaks, nobody
@@ -89,7 +92,7 @@ func TestRepliesOutOfStep(t *testing.T) {
 					_, _ = io.WriteString(to, reply)
 				}
 			})
-			s := open(t, Config{Servers: []string{addr}, Connections: 1, BreakerFailures: -1})
+			s := open(t, Config{Servers: []string{addr}, Config: remote.Config{Connections: 1, BreakerFailures: -1}})
 			var good, bad atomic.Int64
 			var callers sync.WaitGroup
 			for c := range 20 {
@@ -116,52 +119,6 @@ func TestRepliesOutOfStep(t *testing.T) {
 	}
 }
 
-// slowToClose is a connection whose Close takes until it is let go, as that of TLS
-// may while the other end takes nothing.
-type slowToClose struct {
-	net.Conn
-	closing, letGo chan struct{}
-}
-
-func (c *slowToClose) Close() error {
-	close(c.closing)
-	<-c.letGo
-	return c.Conn.Close()
-}
-
-// A pipe that broke is out of the way before its connection is closed: who waited
-// on it knows, and who comes next gets another.
-func TestSlowClose(t *testing.T) {
-	here, there := net.Pipe()
-	conn := &slowToClose{here, make(chan struct{}), make(chan struct{})}
-	out := make(chan struct{})
-	p := &pipe{conn: conn, timeout: time.Minute, answered: func() {}, ended: func(error, bool) { close(out) }}
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer close(conn.letGo)
-	all.Go(p.receive)
-	g := newGuard(func() (*pipe, error) { return p, nil })
-	all.Go(func() {
-		_, _ = io.ReadFull(there, make([]byte, len("version\r\nversion\r\n"))) // the second is the check
-		_ = there.Close()
-	})
-	if _, err := g.Write([]byte("version\r\n")); err != nil {
-		t.Fatal(err)
-	}
-	<-conn.closing
-	deadline := time.After(10 * time.Second)
-	select {
-	case <-out:
-	case <-deadline:
-		t.Fatal("the next would get the broken pipe, over and over")
-	}
-	select {
-	case <-g.done:
-	case <-deadline:
-		t.Error("who waits for a reply is not told")
-	}
-}
-
 // replies are all that Memcached says to incr, decr and add.
 var replies = regexp.MustCompile("^(?:[0-9]+|STORED|NOT_STORED|NOT_FOUND|(?:SERVER|CLIENT)_ERROR [^\n]*)\r\n$")
 
@@ -172,40 +129,76 @@ func FuzzReply(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, said []byte) {
 		said = said[:min(len(said), 4000)]
+		var n uint64
+		x := newExchange(1, new(figures), nil)
+		defer x.Close()
+		c := remote.NewCall()
+		c.Keys = append(c.Keys, 'k')
+		c.AddHit(remote.NewHit(&backend.Hit{Limit: window(1<<40, time.Hour), Op: algorithm.Look, Amount: 1}))
+		x.Add(c, 0, 1)
+		t1 := x.talkers[0]
+		t1.resume() // until it has sent incr
+		if got := string(x.out); got != "incr k 0\r\n" {
+			t.Fatalf("sent %q", got)
+		}
 		here, there := net.Pipe()
-		broken := make(chan error, 1)
-		p := &pipe{conn: here, timeout: time.Minute, proved: func() {}, answered: func() {}, ended: func(err error, _ bool) { broken <- err }}
-		var reading sync.WaitGroup
-		reading.Go(p.receive)
-		g := newGuard(func() (*pipe, error) { return p, nil })
+		defer func() { _ = here.Close() }()
 		var asking sync.WaitGroup
 		asking.Go(func() {
-			_, _ = io.ReadFull(there, make([]byte, len("incr k 1\r\nversion\r\n")))
+			_, _ = io.ReadFull(there, make([]byte, len("incr k 0\r\nversion\r\n")))
 			_, _ = there.Write(append(said, "VERSION 1\r\n"...))
 			_ = there.Close()
 		})
-		if _, err := g.Write([]byte("incr k 1\r\n")); err != nil {
-			t.Fatal(err)
-		}
-		buffer := make([]byte, 4096)
-		n, err := g.Read(buffer)
+		err := x.Trip(t.Context(), &session{here, bufio.NewReaderSize(here, 16<<10)})
+		_ = here.Close()
 		asking.Wait()
-		reading.Wait()
-		if <-broken == nil {
-			t.Error("it ended without a reason")
-		}
 		end := bytes.IndexByte(said, '\n')
 		whole := end == len(said)-1 && len(said) <= maxReply && replies.Match(said)
-		switch {
-		case whole != (err == nil):
-			t.Errorf("%q: %q, %v", said, buffer[:n], err)
-		case !whole:
-		case g.refused != nil:
-			if reply, ok := errors.AsType[Error](g.refused); !ok || !bytes.HasPrefix(said, []byte(reply)) || string(buffer[:n]) != "NOT_FOUND\r\n" {
-				t.Errorf("%q is %v, and gomemcache is told %q", said, g.refused, buffer[:n])
+		if whole != (err == nil) {
+			t.Fatalf("%q: %v", said, err)
+		}
+		if !whole {
+			return
+		}
+		t1.resume()
+		r := c.Hits[0].Result
+		switch reply, isError := errors.AsType[Error](r.Err); {
+		case isRefusal(said):
+			if !isError || !bytes.HasPrefix(said, []byte(reply)) {
+				t.Errorf("%q is %v", said, r.Err)
 			}
-		case !bytes.Equal(buffer[:n], said):
-			t.Errorf("%q became %q", said, buffer[:n])
+		case string(said) == "NOT_FOUND\r\n":
+			if r.Before != 0 || r.Err != nil {
+				t.Errorf("%q is %d, %v", said, r.Before, r.Err)
+			}
+		default:
+			_, err := fmt.Sscan(string(said), &n)
+			if (err == nil) != (r.Err == nil) || err == nil && r.Before != int64(min(n, algorithm.MaxCount)) {
+				t.Errorf("%q is %d, %v", said, r.Before, r.Err)
+			}
 		}
 	})
+}
+
+// Calls on one key become one command.
+func TestOneCommandForAKey(t *testing.T) {
+	x := newExchange(4, new(figures), nil)
+	defer x.Close()
+	for _, keys := range []string{"akb", "k", "kc"} {
+		c := remote.NewCall()
+		for i, key := range []byte(keys) {
+			c.Keys = append(c.Keys, key)
+			c.AddHit(remote.NewHit(&backend.Hit{Limit: window(1<<40, time.Hour), Amount: 1}))
+			if x.Room(0, 5) || !x.Room(x.used, 0) {
+				t.Error("there is room for five counters, or none at all")
+			}
+			x.Add(c, i, i+1)
+		}
+	}
+	for _, talker := range x.talkers {
+		talker.resume()
+	}
+	if got, want := string(x.out), "incr a 1\r\nincr k 3\r\nincr b 1\r\nincr c 1\r\n"; got != want {
+		t.Errorf("sent %q, want %q", got, want)
+	}
 }

@@ -1,0 +1,134 @@
+package memcached
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
+	"ratelimit/src/backend/remote"
+)
+
+// protocol is remote.Protocol of Memcached.
+type protocol struct {
+	cfg     *Config
+	figures *figures
+}
+
+// NewExchange returns the exchange of one connection.
+func (p *protocol) NewExchange() remote.Exchange {
+	return newExchange(max(p.cfg.InFlight/p.cfg.Connections, 1), p.figures, p.cfg.OnBatch)
+}
+
+// CauseOf returns the name under which err is counted.
+func (*protocol) CauseOf(err error) string { return causeOf(err) }
+
+// IsAnswer reports whether a server said err.
+func (*protocol) IsAnswer(err error) bool { return isAnswer(err) }
+
+// slack is how much longer than its window a counter lives: Memcached's clock ticks
+// once a second, and a counter that ends with a tick may have seen almost none of the
+// first.
+const slack = 2 * time.Second
+
+// virtualLife is the least that counters of virtual time live, which goes at a pace of
+// its own.
+const virtualLife = time.Hour
+
+// Fill adds the hits of b to c. A hit on a sliding window is followed by a lookup of
+// the window before.
+func (p *protocol) Fill(c *remote.Call, b *backend.Batch, now int64) error {
+	for i := range b.Hits {
+		h := &b.Hits[i]
+		if !canCount(h) {
+			return ErrUnsupported
+		}
+		hit := remote.NewHit(h)
+		hit.Cost = remote.CommandCost
+		life := h.Limit.Period + slack
+		sliding := h.Limit.Kind == algorithm.SlidingWindowCounter
+		if sliding {
+			life += h.Limit.Period
+		}
+		if !b.Now.IsZero() {
+			life = max(life, virtualLife)
+		}
+		hit.TTL = seconds(life) + remote.JitterSeconds(p.cfg.ExpirationJitter)
+		if sliding && h.Amount == 0 {
+			hit.Op = algorithm.Look
+		}
+		c.Keys = appendKey(c.Keys, h, now, p.cfg.TagKeys, 0)
+		c.AddHit(hit)
+		if sliding {
+			hit.Op = algorithm.Look
+			c.Keys = appendKey(c.Keys, h, now, p.cfg.TagKeys, 1)
+			c.AddHit(hit)
+		}
+	}
+	return nil
+}
+
+// Kinds are the kinds of limit that Memcached can count by, if they count also what
+// they refuse.
+func Kinds() []algorithm.Kind {
+	return []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter}
+}
+
+// canCount reports whether Memcached can do what h asks for.
+func canCount(h *backend.Hit) bool {
+	known := h.Limit.Kind == algorithm.FixedWindow || h.Limit.Kind == algorithm.SlidingWindowCounter
+	return known && !h.Atomic && (h.Limit.CountBlocked || h.Op != algorithm.Charge)
+}
+
+// Verdicts turns the counts into verdicts.
+func (*protocol) Verdicts(c *remote.Call, b *backend.Batch, now int64) {
+	counts := c.Hits
+	for i := range b.Hits {
+		h, v := &b.Hits[i], &b.Verdicts[i]
+		count := &counts[0]
+		counts = counts[1:]
+		*v = backend.Verdict{Err: count.Err}
+		if h.Limit.Kind != algorithm.SlidingWindowCounter {
+			if v.Err == nil {
+				_, v.Outcome = algorithm.TakeFixed(h.Limit, uint64(count.Before), now, h.Op, h.Amount)
+			}
+			continue
+		}
+		previous := &counts[0]
+		counts = counts[1:]
+		if v.Err == nil {
+			v.Err = previous.Err
+		}
+		if v.Err == nil {
+			start, _ := algorithm.Window(now, h.Limit.Period)
+			buckets := algorithm.Buckets{Start: start, Previous: uint64(previous.Before), Current: uint64(count.Before)}
+			_, v.Outcome = algorithm.TakeSlidingCounter(h.Limit, buckets, now, h.Op, h.Amount)
+		}
+	}
+}
+
+// The longest a counter may live in seconds from now, as Memcached takes larger
+// numbers for dates.
+const maxRelative = 30 * 24 * 60 * 60
+
+// dateSlack is added to what lives until a date: the server's clock and ours may
+// differ.
+const dateSlack = 60 * 60
+
+// expiry returns how Memcached is told that a counter lives for so many seconds. Its
+// dates end in 2038; what would live longer has none and stays until it is evicted.
+func expiry(now time.Time, seconds int64) int32 {
+	if seconds <= maxRelative {
+		return int32(seconds)
+	}
+	if date := now.Unix() + seconds + dateSlack; date <= math.MaxInt32 {
+		return int32(date)
+	}
+	return 0
+}
+
+// seconds returns d in seconds, rounded up.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+func decimal(n uint64) []byte { return strconv.AppendUint(nil, n, 10) }

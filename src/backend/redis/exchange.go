@@ -1,0 +1,151 @@
+package redis
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"ratelimit/src/backend/remote"
+)
+
+// exchange is a pipeline, and what one connection has to send besides.
+type exchange struct {
+	pipeline
+	cfg   *Config
+	again pipeline // for scripts that Redis did not know, and expiries
+
+	// endless are keys that may have no time to live. If they were not hit again they
+	// would stay for good, so each gets an EXPIRE of its own.
+	//
+	// A batch that was held up in the network, and arrives after that, still leaves a
+	// key without one if Redis lost the key meanwhile.
+	endless map[string]*expiry
+	next    time.Time // when to send them
+}
+
+const (
+	// maxEndless bounds endless. A key without room gets its EXPIRE with its next hit.
+	maxEndless = 4096
+	// endlessPause is between two attempts while no batch is answered.
+	endlessPause = 500 * time.Millisecond
+	// evalCost is the estimated time of the server to read the text of a script.
+	evalCost = 50 * time.Microsecond
+)
+
+// Room reports whether the PipelineLimit leaves room for so many hits more.
+func (x *exchange) Room(has, more int) bool {
+	return x.cfg.PipelineLimit <= 0 || has+more <= x.cfg.PipelineLimit
+}
+
+// Close frees nothing.
+func (*exchange) Close() {}
+
+// Send sends the pipeline, and again the scripts that Redis does not know, in full.
+func (x *exchange) Send(ctx context.Context, l *remote.Link) (extra time.Duration, err error) {
+	if x.introduce() {
+		extra = evalCost
+	}
+	if err := l.Perform(ctx, &x.pipeline); err != nil {
+		return extra, err
+	}
+	x.again.Reset(0)
+	for _, s := range x.scripts.items[:x.scripts.used] {
+		if !s.full && s.err != nil && replyWord(s.err) == "NOSCRIPT" {
+			s.full, s.answered, s.err = true, false, nil
+			x.again.commands = append(x.again.commands, s)
+		}
+	}
+	if len(x.again.commands) == 0 {
+		return extra, nil
+	}
+	return extra, l.Do(ctx, &x.again)
+}
+
+// Deliver sets the results.
+func (x *exchange) Deliver(addr string, took time.Duration, failure error) remote.Advice {
+	if x.cfg.OnBatch != nil {
+		x.cfg.OnBatch(x.hits, took)
+	}
+	advice := x.advice(addr)
+	for _, c := range x.commands {
+		r := c.state()
+		err := r.err
+		if !r.answered {
+			err = failure
+		}
+		c.deliver(err)
+	}
+	x.noteEndless()
+	return advice
+}
+
+// advice reads the error replies. In a cluster, a hit that was redirected gets that as
+// its error; addr is the node that said so.
+func (x *exchange) advice(addr string) (a remote.Advice) {
+	for _, c := range x.commands {
+		r := c.state()
+		if r.err == nil {
+			continue
+		}
+		switch word := replyWord(r.err); word {
+		case "READONLY", "LOADING", "MASTERDOWN", "NOAUTH":
+			a.Leave, a.Check = r.err, true
+		case "CLUSTERDOWN":
+			a.Check = true
+		case "MOVED", "ASK", "TRYAGAIN":
+			if len(x.cfg.Cluster) > 0 {
+				a.Check = a.Check || word == "MOVED"
+				r.err = redirectOf(r.err, addr)
+			}
+		}
+	}
+	return a
+}
+
+// noteEndless adds the keys of the pipeline that may have no time to live to endless.
+func (x *exchange) noteEndless() {
+	for _, c := range x.increments.items[:x.increments.used] {
+		if !c.mayBeEndless(x.sent) {
+			continue
+		}
+		if len(x.endless) >= maxEndless {
+			x.recent.forget(c.hash)
+			continue
+		}
+		if x.endless == nil {
+			x.endless = make(map[string]*expiry)
+		}
+		key := bytes.Clone(c.key)
+		x.endless[string(key)] = &expiry{reply: reply{ask: c.ask}, key: key, hash: c.hash, ttl: c.ttl}
+		x.next = time.Now().Add(endlessPause)
+	}
+}
+
+// Upkeep says when to send EXPIRE for endless keys.
+func (x *exchange) Upkeep(now time.Time) (due bool, wait time.Duration) {
+	if len(x.endless) == 0 {
+		return false, 0
+	}
+	return !now.Before(x.next), x.next.Sub(now)
+}
+
+// DoUpkeep sends it. A key that is answered with an error, such as MOVED, waits for its
+// next hit.
+func (x *exchange) DoUpkeep(ctx context.Context, l *remote.Link) {
+	x.next = time.Now().Add(endlessPause)
+	x.again.Reset(0)
+	for _, c := range x.endless {
+		x.again.commands = append(x.again.commands, c)
+	}
+	_ = l.Do(ctx, &x.again) // the answers tell
+	for key, c := range x.endless {
+		if !c.answered {
+			continue
+		}
+		x.recent.forget(c.hash)
+		if c.err == nil && c.exists {
+			x.recent.lives(c.hash, c.ttl, c.ttl)
+		}
+		delete(x.endless, key)
+	}
+}

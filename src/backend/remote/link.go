@@ -1,0 +1,235 @@
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// Access says how connections to servers of one sort are made.
+type Access struct {
+	// Name is that of the store in errors: redis or memcached.
+	Name string
+	// Open connects with d and sends what goes before the first command.
+	Open func(ctx context.Context, d *Dialer, addr string) (Session, error)
+	// IsAnswer reports whether a server said err.
+	IsAnswer func(error) bool
+	// TLS is Config.TLS.
+	TLS func() (*tls.Config, error)
+	// Timeout is that of a command or batch, DialTimeout of all that goes before the
+	// first.
+	Timeout, DialTimeout time.Duration
+	// Figures counts connections.
+	Figures *Figures
+	// stalled, if set, hears of a server that did not answer in the Timeout.
+	stalled func(addr string)
+}
+
+// Occasional returns a for questions that no call waits for, which may take at least
+// so long.
+func (a *Access) Occasional(timeout time.Duration) *Access {
+	o := *a
+	o.Timeout, o.stalled = max(a.Timeout, timeout), nil
+	return &o
+}
+
+// Session is an open connection, as the client library of a store sees it.
+type Session interface {
+	Ping(ctx context.Context) error
+	Close() error
+}
+
+// Trip is one way to a server and back.
+type Trip interface {
+	Trip(ctx context.Context, s Session) error
+}
+
+// ping is the Trip of a probe.
+type ping struct{}
+
+func (ping) Trip(ctx context.Context, s Session) error { return s.Ping(ctx) }
+
+// Link is a connection to one server. It connects when it is needed, and asks the
+// gate first. One goroutine at a time uses it; gate and breaker are those of the
+// server, for all its links.
+type Link struct {
+	*Access
+	Addr    string
+	gate    *Gate
+	breaker *Breaker // nil: none
+
+	session Session
+	conn    *Conn                // below it
+	current atomic.Pointer[Conn] // conn, for callers
+	proven  bool                 // session was of use
+	opened  int64                // how often the breaker had opened when it was made
+	made    bool                 // there was a connection
+	dials   int                  // how many connections were tried
+	// heavy: what is performed next cannot be divided and takes the server long. If that
+	// stalls, the breaker is not told: it says nothing of the server.
+	heavy bool
+	// excused: that has happened since the last answer. A server that answers nothing
+	// in between stands still.
+	excused bool
+}
+
+// NewLink returns a link with a gate of its own and without a breaker, for
+// occasional questions.
+func NewLink(a *Access, addr string) *Link { return &Link{Access: a, Addr: addr, gate: new(Gate)} }
+
+// Do makes t, connecting first if need be; ctx bounds the connecting. An error closes
+// the connection: its state is not known.
+func (l *Link) Do(ctx context.Context, t Trip) error {
+	if err := l.ready(ctx); err != nil {
+		return err
+	}
+	return l.Perform(ctx, t)
+}
+
+// ready connects if there is no connection that can be used and the gate is open.
+func (l *Link) ready(ctx context.Context) error {
+	l.inspect()
+	if l.session != nil {
+		return nil
+	}
+	if err := l.gate.Pass(); err != nil {
+		return err
+	}
+	return l.connect(ctx)
+}
+
+// inspect closes a connection that is not to be used any more: it was made before the
+// breaker opened, or the server ended it or sent what it was not asked for. The end is
+// no error: servers end connections that are idle, and all before they restart.
+func (l *Link) inspect() {
+	if l.session != nil && (l.opened != l.breaker.Opened() || l.conn.spoke()) {
+		l.Close()
+	}
+}
+
+// probe asks whether the server is there, at the breaker's pace: without the gate, and
+// with a new connection, unless the old one was made for a probe.
+func (l *Link) probe(ctx context.Context) error {
+	l.inspect()
+	if l.session == nil {
+		if err := l.connect(ctx); err != nil {
+			return err
+		}
+	}
+	err := l.Perform(ctx, ping{})
+	if err == nil || l.IsAnswer(err) {
+		l.gate.Prove() // else the gate would refuse the breaker's calls
+		return nil
+	}
+	return err
+}
+
+// Perform makes t on the connection there is. An error closes it.
+func (l *Link) Perform(ctx context.Context, t Trip) error {
+	began := l.breaker.Begin()
+	l.conn.bound(l.Timeout, whole*l.Timeout)
+	// A context that ends would leave radix reading in the background. The Conn sees to
+	// it that this ends.
+	err := t.Trip(context.WithoutCancel(ctx), l.session)
+	if err == nil {
+		l.excused = false
+		l.breaker.Succeed()
+		return nil
+	}
+	l.conn.abort()
+	l.Close()
+	stalled := errors.Is(err, ErrStalled)
+	if stalled && l.stalled != nil {
+		l.stalled(l.Addr)
+	}
+	if stalled && l.heavy && !l.excused {
+		l.excused = true
+	} else {
+		l.report(began, err)
+	}
+	err = l.failure(false, err)
+	if !l.proven && !stalled { // that took its time
+		l.gate.Rest(err)
+	}
+	return err
+}
+
+// report tells the breaker what became of an attempt that failed.
+func (l *Link) report(began Mark, err error) {
+	if l.IsAnswer(err) {
+		l.breaker.Succeed()
+	} else {
+		l.breaker.Fail(began, time.Now(), err)
+	}
+}
+
+func (l *Link) failure(connect bool, err error) error {
+	return &LinkError{Store: l.Name, Addr: l.Addr, Connect: connect, Err: err}
+}
+
+func (l *Link) connect(ctx context.Context) error {
+	began := l.breaker.Begin()
+	l.dials++
+	l.opened = l.breaker.Opened()
+	stop := l.breaker.Watch(began, l.gate.Patience(l.Timeout, l.DialTimeout), ErrSlow)
+	started := time.Now()
+	err := l.dial(ctx)
+	stop()
+	switch {
+	case err == nil:
+		l.gate.Connected(time.Since(started))
+		l.made, l.proven = true, false
+		return nil
+	case ctx.Err() == nil: // else it is no fault of the server
+		l.report(began, err)
+	}
+	err = l.failure(true, err)
+	l.gate.Rest(err)
+	return err
+}
+
+func (l *Link) dial(ctx context.Context) (err error) {
+	d := Dialer{Timeout: l.DialTimeout, figures: l.Figures}
+	if l.TLS != nil {
+		if d.TLS, err = l.TLS(); err != nil {
+			return err
+		}
+	}
+	session, err := l.Open(ctx, &d, l.Addr)
+	if err != nil {
+		if d.made != nil {
+			_ = d.made.Close() // it is of no use
+		}
+		return err
+	}
+	l.session, l.conn = session, d.made
+	l.current.Store(d.made)
+	return nil
+}
+
+// prove says that the connection is of use. What breaks one that was not may break the
+// next as well, so that one has to wait.
+func (l *Link) prove() {
+	if !l.proven {
+		l.proven = true
+		l.gate.Prove()
+	}
+}
+
+// leave closes a connection that works, but whose server is of no use, as err says.
+// That may be so for long: the next one has to wait, too.
+func (l *Link) leave(err error) {
+	l.Close()
+	l.gate.Rest(l.failure(true, err))
+}
+
+// Close closes the connection. The link makes another when it is used again.
+func (l *Link) Close() {
+	if l.session != nil {
+		_ = l.session.Close()
+		l.session = nil
+		l.current.Store(nil)
+	}
+}

@@ -1,0 +1,120 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Redirect is why a hit was not charged where it was sent, and where to try next. It
+// may be sent again: the server that says so has not counted it.
+type Redirect struct {
+	To    string // empty: the server that has the key by now
+	Ask   bool   // that server has to be told that it really is meant
+	Later bool   // a moment from now
+	Err   error
+}
+
+func (e *Redirect) Error() string { return e.Err.Error() }
+
+func (e *Redirect) Unwrap() error { return e.Err }
+
+// redirected returns why hit i has to be sent again; nil if it has an answer.
+func (c *Call) redirected(i int) *Redirect {
+	e, _ := c.Hits[i].Err.(*Redirect) //nolint:errorlint // never wrapped
+	return e
+}
+
+// serve hands c to the servers that have its keys and waits for the results. After an
+// error they may still come, so the caller must not read them.
+func (s *Store) serve(ctx context.Context, c *Call) error {
+	t, err := s.awaitTable(ctx, c)
+	if err != nil {
+		return err
+	}
+	n := t.sole(c)
+	if n == nil {
+		c.failAll(errUnsent)
+		s.scatter(ctx, c)
+		return nil
+	}
+	switch err := n.put(c); {
+	case errors.Is(err, errUnsent):
+		c.failAll(errUnsent)
+	case err != nil:
+		return err
+	default:
+		if err := wait(ctx, c, s, c.done); err != nil && !c.arrivesLate(ctx) {
+			c.gone.Store(true)
+			return c.lateError(err, time.Now())
+		}
+		if !c.again {
+			return nil
+		}
+	}
+	s.scatter(ctx, c)
+	return nil
+}
+
+// scatter sends the hits of c that have no answer yet to the servers that have their
+// keys, and again where those send them on, until all have an answer or the time is
+// up. The others then say where they were sent last.
+func (s *Store) scatter(ctx context.Context, c *Call) {
+	for attempt := 0; c.expired == nil; attempt++ {
+		for i := range c.Hits {
+			if e := c.redirected(i); e != nil && e != errUnsent {
+				s.Figures.sentOn.Add(1)
+			}
+		}
+		s.gather(ctx, c, s.divide(ctx, c))
+		again, later := false, attempt > 0
+		for i := range c.Hits {
+			if e := c.redirected(i); e != nil {
+				again, later = true, later || e.Later
+			}
+		}
+		if !again {
+			return
+		}
+		if later { // servers may disagree for a moment; the loop checks c.expired
+			_ = wait(ctx, c, s, time.After(time.Duration(min(attempt+1, 10))*retryPause))
+		}
+	}
+}
+
+// target returns the server for hit i of c: the one it was redirected to, or the one
+// that has its key.
+func (s *Store) target(ctx context.Context, c *Call, i int) (n *Node, ask bool, err error) {
+	e := c.redirected(i)
+	if e.To != "" {
+		n, err = s.awaitNode(ctx, c, e.To)
+		return n, e.Ask, err
+	}
+	n, err = s.Table().Owner(c.Key(i))
+	if err != nil {
+		s.checkSoon()
+	}
+	return n, false, err
+}
+
+// gather sends the parts of c and copies their results into c.
+func (s *Store) gather(ctx context.Context, c *Call, parts []part) {
+	for _, p := range parts {
+		if err := p.node.put(p.Call); err != nil {
+			p.failAll(err)
+			p.done <- struct{}{}
+		}
+	}
+	for _, p := range parts {
+		err := wait(ctx, c, s, p.done)
+		if err != nil && p.arrivesLate(ctx) {
+			err = nil
+		}
+		if err != nil {
+			err = p.lateError(err, time.Now())
+			p.gone.Store(true)
+		}
+		c.copyResults(p.Call, err)
+		s.release(p.Call)
+	}
+}

@@ -1,0 +1,192 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ratelimit/src/backend"
+)
+
+// Protocol is what Redis and Memcached add to a Store: what to send for a call, and
+// what the replies mean.
+type Protocol interface {
+	// Fill adds the hits of b to c. Now is the instant of b in ns since the Unix
+	// epoch. An error becomes that of each hit.
+	Fill(c *Call, b *backend.Batch, now int64) error
+	// Verdicts turns the results of c into the verdicts of b.
+	Verdicts(c *Call, b *backend.Batch, now int64)
+	// NewExchange returns the Exchange of one connection.
+	NewExchange() Exchange
+	// Open connects with d and sends what goes before the first command.
+	Open(ctx context.Context, d *Dialer, addr string) (Session, error)
+	// IsAnswer reports whether a server said err, so that it is there.
+	IsAnswer(err error) bool
+	// CauseOf returns the name under which err is counted.
+	CauseOf(err error) string
+}
+
+// Store does for Redis and Memcached what is the same in both. It answers only while
+// Run runs.
+type Store struct {
+	Config
+	Access
+	Figures  Figures
+	protocol Protocol
+	latency  *Latency
+	table    atomic.Pointer[Table]
+	seed     maphash.Seed
+	calls    sync.Pool
+	running  sync.WaitGroup // writers
+	// Kicks has an element when the Table should be checked soon.
+	Kicks chan struct{}
+	// Discovered has addresses of servers that others named; AddNode adds them.
+	Discovered chan string
+
+	errTimeout, errBusy, errOverload, errClosed error
+}
+
+// New returns a Store without servers. Causes are the names that p.CauseOf has
+// besides those of CauseOf. Unknown is the error of calls until Use is called; nil:
+// they wait for it.
+func New(name string, cfg Config, p Protocol, unknown error, causes ...string) *Store {
+	cfg.setDefaults()
+	s := &Store{
+		Config: cfg, protocol: p, seed: maphash.MakeSeed(),
+		Kicks: make(chan struct{}, 1), Discovered: make(chan string, 16),
+		errTimeout: fmt.Errorf("%s: %w", name, ErrTimeout), errBusy: fmt.Errorf("%s: %w", name, ErrBusy),
+		errOverload: fmt.Errorf("%s: %w", name, backend.ErrOverload), errClosed: fmt.Errorf("%s: %w", name, ErrClosed),
+	}
+	s.latency = NewLatency(s.measure, cfg.OnSlow)
+	s.Access = Access{
+		Name: name, Open: p.Open, IsAnswer: p.IsAnswer, TLS: cfg.TLS, Timeout: cfg.Timeout, DialTimeout: cfg.DialTimeout,
+		Figures: &s.Figures, stalled: s.latency.Stalled,
+	}
+	s.Figures.errors = NewTally(causes...)
+	s.Figures.Room.MaxCalls, s.Figures.Room.MaxBytes = cfg.MaxWaiting, MaxBytes
+	s.calls.New = func() any { return NewCall() }
+	s.table.Store(&Table{Err: unknown, replaced: make(chan struct{})})
+	return s
+}
+
+// Run has serve find the servers, and ends when ctx has ended and all connections
+// are closed.
+func (s *Store) Run(ctx context.Context, serve func(context.Context)) {
+	s.running.Go(func() { s.latency.Run(ctx) })
+	serve(ctx)
+	<-ctx.Done()
+	s.running.Wait()
+}
+
+// Take charges every hit of b; see backend.Backend. If the server does not answer
+// within the Timeout, or a little before ctx ends (see Wait), each Verdict has an Err
+// and what was charged is unknown. Nothing was charged by hits whose Err is a
+// *OpenError or ErrBusy.
+func (s *Store) Take(ctx context.Context, b *backend.Batch) error {
+	if err := b.Check(); err != nil || len(b.Hits) == 0 {
+		return err
+	}
+	now := b.Now.UnixNano()
+	if b.Now.IsZero() {
+		now = time.Now().UnixNano()
+	}
+	size := KeyBytes(b)
+	if !s.Figures.Room.Enter(size) {
+		s.fail(b, s.errBusy)
+		return nil
+	}
+	defer s.Figures.Room.Leave()
+	if s.Span != nil {
+		end := s.Span(ctx, len(b.Hits))
+		defer func() { end(b.Err()) }()
+	}
+	c := s.newCall()
+	defer s.release(c)
+	c.bytes = size
+	err := s.protocol.Fill(c, b, now)
+	if err == nil {
+		wait := Wait(ctx, s.Config.Timeout)
+		c.due = time.Now().Add(wait)
+		c.timer.Reset(wait)
+		defer c.timer.Stop()
+		err = s.serve(ctx, c)
+	}
+	if err != nil {
+		s.fail(b, err)
+		return nil
+	}
+	s.protocol.Verdicts(c, b, now)
+	for i := range b.Verdicts {
+		if err := b.Verdicts[i].Err; err != nil {
+			s.Figures.errors.Add(s.protocol.CauseOf(err))
+		}
+	}
+	return nil
+}
+
+func (s *Store) fail(b *backend.Batch, err error) {
+	for i := range b.Verdicts {
+		b.Verdicts[i] = backend.Verdict{Err: err}
+	}
+	s.Figures.errors.AddAll(s.protocol.CauseOf(err), len(b.Verdicts))
+}
+
+// newCall returns an empty call, which the caller holds.
+func (s *Store) newCall() *Call {
+	c := s.calls.Get().(*Call)
+	c.reset()
+	return c
+}
+
+// release returns c to the pool if nothing else holds it.
+func (s *Store) release(c *Call) {
+	if c.release() {
+		s.Figures.Room.Free(c.bytes)
+		s.calls.Put(c)
+	}
+}
+
+// Ping asks all servers at addrs whether they are there, over connections of its own,
+// and returns nil if one is. The error has a *SlowError for each that answers later
+// than the Timeout.
+func (s *Store) Ping(ctx context.Context, addrs []string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan error, len(addrs))
+	for _, addr := range addrs {
+		go func() { answers <- s.measure(ctx, addr) }()
+	}
+	var errs []error
+	for range addrs {
+		err := <-answers
+		if err == nil {
+			cancel() // the others need not go on connecting
+		}
+		errs = append(errs, err)
+	}
+	if slices.Contains(errs, nil) {
+		return nil
+	}
+	return JoinErrors(errs)
+}
+
+// measure asks the server at addr whether it is there, and returns a *SlowError if
+// its answers take longer than the Timeout.
+func (s *Store) measure(ctx context.Context, addr string) error {
+	a := s.Access
+	a.Timeout, a.stalled, a.Figures = max(a.Timeout, a.DialTimeout), nil, new(Figures) // not for calls
+	l := NewLink(&a, addr)
+	defer l.Close()
+	if err := l.ready(ctx); err != nil {
+		return err
+	}
+	return Measure(s.Name, addr, s.Config.Timeout, func() error { return l.Do(ctx, ping{}) })
+}
+
+// Slow returns the server that was found in the last 10 s to answer later than the
+// Timeout; nil: none. It is looked for when calls time out.
+func (s *Store) Slow() *SlowError { return s.latency.Slow() }
