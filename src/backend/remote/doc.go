@@ -1,11 +1,46 @@
-// Package remote is what stores have in common whose counters are in servers:
-// what a counter is called there, how the way to a server is made, when it is not
-// gone, and what is known of calls on it.
+// Package remote is what Redis and Memcached have in common: everything between a Take
+// and the bytes of a command. Each of them brings a Protocol, which fills a Call and
+// reads verdicts from it, and an Exchange, which is the batch of one connection.
 //
-// What a store does with them: a Take enters the Room, if there is any, and becomes
-// a Call that may wait so long as Wait says. The Breaker of the server lets it in. Where
-// more waits than the server does in a moment, a Queue gives the order and a Pace the
-// size of what is sent at once; Progress tells whether the server worked while a call
-// waited in vain. An attempt begins with Begin, passes the Gate if it has to connect, and ends with
-// Succeed or Fail. CauseOf an error of it is what a Tally counts.
+//	Store.Take ──► Room ──► Protocol.Fill ──► Call
+//	                                           │ one server has all keys, or parts by server
+//	                      Table ──► Node ◄─────┘
+//	                                 │ Breaker.Allow
+//	    caller waits until           ▼
+//	    Call.done, its deadline,   writer (one goroutine for each connection)
+//	    or the Timeout               │ Queue orders what does not fit, Pace sizes batches
+//	          ▲                      ▼
+//	          │                    Exchange: Add hits, Send, Deliver results
+//	          │                      │
+//	          └── results ───────── Link ──► Gate, Dialer ──► Conn ──► server
+//
+// A writer sends one batch at a time; what arrives meanwhile is the next batch. A batch
+// has work for about a Slice. A call whose caller has left is not sent.
+//
+// A call that is out of time although the server answered other batches until then
+// (Progress) gets backend.ErrOverload, and the breaker does not hear of it. While the
+// server stands still, such a call gets ErrTimeout, and the breaker hears of the batch
+// under way.
+//
+// The states of a Breaker:
+//
+//	          failures in a row, or many more than answers
+//	 closed ───────────────────────────────────────────────► opened ◄──┐
+//	   ▲                                                       │       │ no answer
+//	   │ answer                                  probe answers ▼       │
+//	   └─────────────────────────────────────────────────── half open ─┘
+//
+// While it is open, the writers refuse what waits and send probes on new connections.
+//
+// # What is sent again
+//
+// A hit is sent a second time only when it is known that the first did not count:
+//   - after a Redirect, because the server says so instead of counting;
+//   - when a writer retired before it sent the hit (errUnsent), to the server that came
+//     in its place;
+//   - on a new connection, when Link.inspect found the old one closed before anything
+//     was written on it.
+//
+// A batch that was written, in part or whole, and not answered is an error for its hits
+// and never sent again: it is not known whether they counted. Probes count nothing.
 package remote
