@@ -12,6 +12,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redis"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
@@ -71,7 +72,7 @@ func TestLimit(t *testing.T) {
 }
 
 func TestStoreError(t *testing.T) {
-	store, err := redis.New(redis.Config{Addr: "127.0.0.1:1", Timeout: 500 * time.Millisecond})
+	store, err := redis.New(redis.Config{Addr: "127.0.0.1:1", Config: remote.Config{Timeout: 500 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
