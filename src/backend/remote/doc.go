@@ -24,11 +24,11 @@
 //
 // The states of a Breaker:
 //
-//	          failures in a row, or many more than answers
-//	 closed ───────────────────────────────────────────────► opened ◄──┐
-//	   ▲                                                       │       │ no answer
-//	   │ answer                                  probe answers ▼       │
-//	   └─────────────────────────────────────────────────── half open ─┘
+//	         failures in a row, or many more than answers
+//	closed ───────────────────────────────────────────────► opened ◄──┐
+//	  ▲                                                       │       │ no answer
+//	  │ answer                                  probe answers ▼       │
+//	  └─────────────────────────────────────────────────── half open ─┘
 //
 // While it is open, the writers refuse what waits and send probes on new connections.
 //
