@@ -14,7 +14,6 @@ import (
 
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redis"
-	"ratelimit/src/backend/remote"
 	"ratelimit/src/rules"
 	"ratelimit/src/service"
 	"ratelimit/src/service/heap"
@@ -239,7 +238,8 @@ func (opt *simulateOptions) open(ctx context.Context, clockSteps bool) (*simulat
 	if err != nil {
 		return nil, err
 	}
-	rc := redis.Config{Config: remote.Config{TagKeys: strings.EqualFold(opt.keyFormat, "v2")}}
+	var rc redis.Config
+	rc.TagKeys = strings.EqualFold(opt.keyFormat, "v2")
 	if err := service.ReachRedis(&rc, at, settings.TLSFiles{}); err != nil {
 		return nil, err
 	}
