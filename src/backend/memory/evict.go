@@ -7,31 +7,27 @@ import (
 	"ratelimit/src/backend"
 )
 
-// rank says how much a live counter matters, so that at the cap those go first that
-// matter least. What has expired goes before all of them, and of equal ranks those
-// go first that have been idle longest.
-//
-// The rank is kept in the slot, as a table does not know the limits of its
-// counters. Each hit but a look sets it from its verdict.
+// rank says how much a live counter matters. At the cap expired counters go first, then
+// those of the lowest rank, and of one rank those that have been idle for longest. Each hit
+// but a look sets the rank from its verdict, since a table does not have the limits.
 type rank uint32
 
 const (
-	// fleeting counters hold at most an eighth of their limit, and have not been
-	// asked again in a later second: most of what a flood of new keys makes. They go
-	// first while they are a quarter of a table or more; with fewer, newcomers would
-	// not last until their second hit.
-	fleeting rank = iota
-	// ordinary counters hold more, or are in use.
-	ordinary
-	// denying counters are full and have refused a hit since they were. They go
-	// last while they are no more than half of a table: with more, counters that
-	// someone filled on purpose would keep out all others.
-	denying
+	// newcomer counters hold at most an eighth of their limit, and have not been asked again
+	// in a later second. A flood of new keys makes mostly these. They go first while they
+	// are a quarter of a table or more; with fewer, new counters would not last until their
+	// second hit.
+	newcomer rank = iota
+	// active counters hold more, or were asked again.
+	active
+	// refusing counters are full and have refused a hit. They go last while they are at
+	// most half of a table; with more, an attacker could fill counters to keep out others.
+	refusing
 
 	ranks
 )
 
-// Where the rank is in a slot's tag.
+// The bits of the rank in a slot's tag.
 const (
 	rankShift = 2
 	rankBits  = 3 << rankShift
@@ -39,8 +35,7 @@ const (
 
 func (sl *slot) rank() rank { return rank(sl.tag & rankBits >> rankShift) }
 
-// note keeps what h and its verdict say of the counter: when it was last asked, and
-// its rank. Looks leave no trace. sl may be nil.
+// note sets when the counter was last asked, and its rank. Looks change neither. sl may be nil.
 func (sl *slot) note(h *backend.Hit, v *algorithm.Outcome, now int64) {
 	if sl == nil || h.Op == algorithm.Look {
 		return
@@ -51,27 +46,27 @@ func (sl *slot) note(h *backend.Hit, v *algorithm.Outcome, now int64) {
 	sl.tag = sl.tag&^rankBits | uint32(r)<<rankShift
 }
 
-// rankAfter returns the rank of a counter that had another before h; again says that
-// it was asked before, in an earlier second.
+// rankAfter returns the rank of a counter after h. again says that it was last asked in an
+// earlier second.
 func rankAfter(h *backend.Hit, v *algorithm.Outcome, before rank, again bool) rank {
 	capacity := h.Limit.Capacity()
 	full := v.Interval || v.After >= capacity
 	switch {
 	case capacity == 0:
-		return fleeting // refuses everything without a counter, too
-	case full && (v.Over || before == denying && h.Op != algorithm.Charge):
-		return denying
-	case before != fleeting || again || v.After > capacity/8:
-		return ordinary
+		return newcomer // it refuses everything without a counter, too
+	case full && (v.Over || before == refusing && h.Op != algorithm.Charge):
+		return refusing
+	case before != newcomer || again || v.After > capacity/8:
+		return active
 	}
-	return fleeting
+	return newcomer
 }
 
-// ageSteps is the number of results of ageStep.
+// ageSteps is how many steps ageStep has.
 const ageSteps = 240
 
-// ageStep puts idle times, in seconds, into steps: exact below 16 s, and within an
-// eighth of the time above.
+// ageStep returns the step of an idle time in seconds: exact below 16 s, and within an eighth
+// above.
 func ageStep(idle uint32) int {
 	if idle < 8 {
 		return int(idle)
@@ -80,9 +75,9 @@ func ageStep(idle uint32) int {
 	return (digits-3)*8 + int(idle>>(digits-4)&7)
 }
 
-// evict drops that many live counters, those that matter least. It allocates
-// nothing: it counts the counters of each step, and then drops all steps below the
-// one in which the number is reached, and some of that one.
+// evict drops that many live counters, those that matter least. It allocates nothing: it
+// counts the counters of each step, and drops all steps below the one in which the number is
+// reached, and a part of that one.
 func (sh *shard) evict(now int64, drop int) {
 	if drop <= 0 {
 		return
@@ -94,12 +89,12 @@ func (sh *shard) evict(now int64, drop int) {
 			steps[order.step(sl)]++
 		}
 	}
-	last, same := 0, drop // of the step last, same are dropped
+	last, same := 0, drop // of the step last, as many as same are dropped
 	for int(steps[last]) < same {
 		same -= int(steps[last])
 		last++
 	}
-	// Somewhere else each time, or in a step the same places would always lose.
+	// It starts elsewhere each time, or the same places would always lose.
 	start := int(uint64(now) % uint64(len(sh.slots)))
 	for k := range sh.slots {
 		sl := &sh.slots[(start+k)%len(sh.slots)]
@@ -117,10 +112,10 @@ func (sh *shard) evict(now int64, drop int) {
 	sh.budget.evicted.Add(int64(drop))
 }
 
-// order is that in which the counters of a table go.
+// order is the order in which the counters of a table are evicted.
 type order struct {
 	now   uint32
-	place [ranks]int // of ranks with the same place the longest idle goes first
+	place [ranks]int // ranks with the same place go by idle time alone
 }
 
 func (sh *shard) order(now int64) order {
@@ -130,18 +125,18 @@ func (sh *shard) order(now int64) order {
 			count[sl.rank()]++
 		}
 	}
-	o := order{now: second(now), place: [ranks]int{fleeting: 0, ordinary: 1, denying: 2}}
-	live := count[fleeting] + count[ordinary] + count[denying]
-	if count[fleeting] < live/4 {
-		o.place[fleeting] = o.place[ordinary]
+	o := order{now: second(now), place: [ranks]int{newcomer: 0, active: 1, refusing: 2}}
+	live := count[newcomer] + count[active] + count[refusing]
+	if count[newcomer] < live/4 {
+		o.place[newcomer] = o.place[active]
 	}
-	if count[denying] > live/2 {
-		o.place[denying] = o.place[ordinary]
+	if count[refusing] > live/2 {
+		o.place[refusing] = o.place[active]
 	}
 	return o
 }
 
-// step is lower for what goes first.
+// step returns the step of a counter; lower steps go first.
 func (o *order) step(sl *slot) int {
 	idle := uint32(0)
 	if sl.used < o.now {

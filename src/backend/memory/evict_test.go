@@ -21,21 +21,21 @@ func TestRankAfter(t *testing.T) {
 		v      algorithm.Outcome
 		want   rank
 	}{
-		{"the first of many", 100, fleeting, false, charge, algorithm.Outcome{After: 1}, fleeting},
-		{"an eighth", 80, fleeting, false, charge, algorithm.Outcome{After: 10}, fleeting},
-		{"more than an eighth", 80, fleeting, false, charge, algorithm.Outcome{After: 11}, ordinary},
-		{"asked again later", 100, fleeting, true, charge, algorithm.Outcome{After: 2}, ordinary},
-		{"it stays so", 100, ordinary, false, charge, algorithm.Outcome{After: 1}, ordinary},
-		{"full, and nothing refused", 1, fleeting, false, charge, algorithm.Outcome{After: 1}, ordinary},
-		{"refused by a full one", 1, ordinary, false, charge, algorithm.Outcome{Over: true, After: 1}, denying},
-		{"refused, and counted", 1, fleeting, false, charge, algorithm.Outcome{Over: true, After: 2}, denying},
-		{"refused for its size by one with room", 100, fleeting, false, charge, algorithm.Outcome{Over: true, After: 1}, fleeting},
-		{"refused by the interval", 100, ordinary, false, charge, algorithm.Outcome{Over: true, Interval: true, After: 1}, denying},
-		{"passes again", 1, denying, true, charge, algorithm.Outcome{After: 1}, ordinary},
-		{"a refund makes room", 10, denying, false, refund, algorithm.Outcome{After: 9}, ordinary},
-		{"a refund makes no room", 10, denying, false, refund, algorithm.Outcome{After: 12}, denying},
-		{"forced beyond", 10, denying, false, force, algorithm.Outcome{After: 20}, denying},
-		{"a limit of 0 needs no counter", 0, denying, true, charge, algorithm.Outcome{Over: true, After: 3}, fleeting},
+		{"the first of many", 100, newcomer, false, charge, algorithm.Outcome{After: 1}, newcomer},
+		{"an eighth", 80, newcomer, false, charge, algorithm.Outcome{After: 10}, newcomer},
+		{"more than an eighth", 80, newcomer, false, charge, algorithm.Outcome{After: 11}, active},
+		{"asked again later", 100, newcomer, true, charge, algorithm.Outcome{After: 2}, active},
+		{"it stays so", 100, active, false, charge, algorithm.Outcome{After: 1}, active},
+		{"full, and nothing refused", 1, newcomer, false, charge, algorithm.Outcome{After: 1}, active},
+		{"refused by a full one", 1, active, false, charge, algorithm.Outcome{Over: true, After: 1}, refusing},
+		{"refused, and counted", 1, newcomer, false, charge, algorithm.Outcome{Over: true, After: 2}, refusing},
+		{"refused for its size by one with room", 100, newcomer, false, charge, algorithm.Outcome{Over: true, After: 1}, newcomer},
+		{"refused by the interval", 100, active, false, charge, algorithm.Outcome{Over: true, Interval: true, After: 1}, refusing},
+		{"passes again", 1, refusing, true, charge, algorithm.Outcome{After: 1}, active},
+		{"a refund makes room", 10, refusing, false, refund, algorithm.Outcome{After: 9}, active},
+		{"a refund makes no room", 10, refusing, false, refund, algorithm.Outcome{After: 12}, refusing},
+		{"forced beyond", 10, refusing, false, force, algorithm.Outcome{After: 20}, refusing},
+		{"a limit of 0 needs no counter", 0, refusing, true, charge, algorithm.Outcome{Over: true, After: 3}, newcomer},
 	} {
 		h := &backend.Hit{Limit: &algorithm.Limit{Max: tt.max, Period: time.Hour}, Op: tt.op}
 		if got := rankAfter(h, &tt.v, tt.before, tt.again); got != tt.want {

@@ -8,25 +8,24 @@ import (
 	"ratelimit/src/backend"
 )
 
-// group is the memory for one call of takeGroup, kept for the next.
+// group is the memory of one takeGroup.
 type group struct {
 	trials []trial
 	order  []place
-	drafts []algorithm.Draft // of the sliding windows that several hits are on
+	drafts []algorithm.Draft // of sliding windows that several hits are on
 }
 
 // trial is a counter as it would be after a hit of a group.
 type trial struct {
 	id     counterID
-	before int32 // the trial of the hit before on the same counter; -1: none
-	again  bool  // a later hit of the group is on the same counter
-	draft  int32 // of a sliding window, if before or again: its place in drafts
-	state  state // but for a sliding window
+	before int32 // the trial of the previous hit on the counter; -1: none
+	again  bool  // a later hit of the group is on the counter
+	draft  int32 // index in drafts, of a sliding window with before or again
+	state  state // of all other kinds
 }
 
-// place is the low half of a counter's hash, and a hit's index in the group, as one
-// number. Sorted, places are in the order of the shards, those of one counter stand
-// together, and its hits are in their order.
+// place is the low half of a counter's hash, and a hit's index in the group. Sorted places
+// are in the order of the shards; those of one counter are neighbours, in the order of hits.
 type place uint64
 
 func (p place) hash() uint64 { return uint64(p >> 32) }
@@ -35,37 +34,37 @@ func (p place) hit() int     { return int(p & math.MaxUint32) }
 // maxKept is the largest group whose memory is kept.
 const maxKept = 4096
 
-// takeGroup charges hits of which at least one is atomic. First it judges as if all
-// would pass, writing nothing: a refused group must not make counters that drive out
-// others. If no hit refuses, all are charged, else only what is not atomic.
+// takeGroup charges hits of which at least one is atomic. It first tries all hits without
+// writing, since a refused group must not create counters that evict others. If no hit
+// refuses, it charges all, else only those that are not atomic.
 //
-// It takes the lock of each shard when it comes to its first hit there, holds all of
-// them when it decides, and gives each back after its last charge. All groups take
-// locks in the same order.
+// It locks each shard before the first trial there, holds all locks when it decides, and
+// unlocks each shard after its last charge. All groups lock shards in the same order.
 func (s *Store) takeGroup(hits []backend.Hit, verdicts []backend.Verdict, now int64) {
 	g := s.groups.Get().(*group)
 	g.add(s, hits, now)
-	vetoed := false
+	refused := false
 	var locked *shard // the last one
 	for _, p := range g.order {
-		if sh := s.shardOf(p.hash()); sh != locked {
+		sh := s.shardOf(p.hash())
+		if sh != locked {
 			sh.mu.Lock()
 			locked = sh
 		}
 		i := p.hit()
-		verdicts[i] = backend.Verdict{Outcome: s.try(g, &hits[i], i, now)}
-		vetoed = vetoed || verdicts[i].Over && !hits[i].NoVeto
+		verdicts[i] = backend.Verdict{Outcome: g.try(sh, &hits[i], i, now)}
+		refused = refused || verdicts[i].Over && !hits[i].NoVeto
 	}
 	due := false
 	for k, p := range g.order {
 		i, sh := p.hit(), s.shardOf(p.hash())
-		if h, id := &hits[i], g.trials[i].id; !vetoed || !h.Atomic {
+		if h, id := &hits[i], g.trials[i].id; !refused || !h.Atomic {
 			verdicts[i].Outcome = sh.apply(h, id, now)
 		} else {
 			verdicts[i].Outcome = algorithm.Uncharged(h.Limit, sh.refuse(h, id, now), verdicts[i].Outcome)
 		}
 		if k == len(g.order)-1 || s.shardOf(g.order[k+1].hash()) != sh {
-			due = sh.due() || due
+			due = sh.sweepDue() || due
 			sh.mu.Unlock()
 		}
 	}
@@ -85,7 +84,7 @@ func (g *group) add(s *Store, hits []backend.Hit, now int64) {
 	drafts := 0
 	for k, p := range g.order {
 		t := &g.trials[p.hit()]
-		// The first look finds it, but for two counters that have half of a hash in common.
+		// The first step finds it, unless two counters share this half of the hash.
 		for j := k - 1; j >= 0 && g.order[j].hash() == p.hash(); j-- {
 			if before := g.order[j].hit(); g.trials[before].id == t.id {
 				if t.before = int32(before); g.trials[before].before < 0 && hits[before].Limit.Kind == algorithm.SlidingWindow {
@@ -96,7 +95,7 @@ func (g *group) add(s *Store, hits []backend.Hit, now int64) {
 			}
 		}
 	}
-	g.drafts = slices.Grow(g.drafts, drafts) // no lock is held yet
+	g.drafts = slices.Grow(g.drafts, drafts) // before any lock is held
 }
 
 func (s *Store) release(g *group) {
@@ -109,32 +108,29 @@ func (s *Store) release(g *group) {
 	s.groups.Put(g)
 }
 
-// try judges hit i of a group as if those before it had been charged.
-func (s *Store) try(g *group, h *backend.Hit, i int, now int64) algorithm.Outcome {
-	t := &g.trials[i]
-	if h.Limit.Kind == algorithm.SlidingWindow {
-		return s.trySliding(g, h, t, now)
+// try returns the outcome of hit i of a group as if the hits before it had been charged.
+func (g *group) try(sh *shard, h *backend.Hit, i int, now int64) algorithm.Outcome {
+	t, op := &g.trials[i], h.Op
+	if h.Limit.Kind == algorithm.SlidingWindow && (t.before >= 0 || t.again) {
+		if t.before >= 0 {
+			t.draft = g.trials[t.before].draft
+		} else {
+			st, _ := sh.state(h.Limit, t.id, now)
+			t.draft = int32(len(g.drafts))
+			g.drafts = append(g.drafts, st.log.Draft())
+		}
+		return g.drafts[t.draft].Apply(h.Limit, now, op, h.Amount)
 	}
 	if t.before >= 0 {
 		t.state = g.trials[t.before].state
 	} else {
-		t.state = s.shard(t.id).state(h.Limit, t.id, now)
+		t.state, _ = sh.state(h.Limit, t.id, now)
 	}
-	return t.state.take(h.Limit, now, h.Op, h.Amount)
-}
-
-func (s *Store) trySliding(g *group, h *backend.Hit, t *trial, now int64) algorithm.Outcome {
-	switch {
-	case t.before >= 0:
-		t.draft = g.trials[t.before].draft
-	case t.again:
-		t.draft = int32(len(g.drafts))
-		g.drafts = append(g.drafts, s.shard(t.id).state(h.Limit, t.id, now).log.Draft())
-	case !h.Op.Asks():
-		return algorithm.Outcome{}
-	default: // a look tells whether the only hit is over
-		st := s.shard(t.id).state(h.Limit, t.id, now)
-		return st.take(h.Limit, now, algorithm.Look, h.Amount)
+	if h.Limit.Kind == algorithm.SlidingWindow { // its log must not be written to
+		if !op.Asks() {
+			return algorithm.Outcome{}
+		}
+		op = algorithm.Look
 	}
-	return g.drafts[t.draft].Apply(h.Limit, now, h.Op, h.Amount)
+	return t.state.apply(h.Limit, now, op, h.Amount)
 }

@@ -22,7 +22,7 @@ func send(tb testing.TB, s *Store, at time.Time, h backend.Hit) backend.Verdict 
 }
 
 // Small and large counts, near and far times, with and without an interval: what
-// is in slots and what is beside them come out as they went in.
+// is in slots and what is in overflows come out as they went in.
 func TestStatesKeepTheirValues(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, kind := range []algorithm.Kind{algorithm.FirstHitWindow, algorithm.SlidingWindowCounter, algorithm.GCRA} {
@@ -52,7 +52,7 @@ func TestStatesKeepTheirValues(t *testing.T) {
 					if kind == algorithm.GCRA {
 						h.Limit = limits[k%len(limits)] // with the interval, or without
 					}
-					want := states[k].take(h.Limit, now.UnixNano(), h.Op, h.Amount)
+					want := states[k].apply(h.Limit, now.UnixNano(), h.Op, h.Amount)
 					if got := send(t, s, now, h); got != (backend.Verdict{Outcome: want}) {
 						t.Fatalf("at %v: %v of %d under %+v\n got %+v\nwant %+v", now, h.Op, h.Amount, *h.Limit, got, want)
 					}

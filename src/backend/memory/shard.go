@@ -9,27 +9,25 @@ import (
 	"ratelimit/src/backend"
 )
 
-// slot is one counter. It holds no pointer, so the garbage collector never
-// looks into a table, however large. What count means depends on the kind of
-// limit; see pack.
+// slot is one counter. It has no pointers, so the garbage collector skips the tables.
 type slot struct {
 	hash    uint64
-	tag     uint32 // its low bits are the form, and the rank; 0: free
-	used    uint32 // second in which it was last asked, for eviction
-	count   uint64
-	expires int64 // nanoseconds since the epoch; from then on as good as free
+	tag     uint32 // the low bits are the form and the rank; 0: never taken
+	used    uint32 // the second in which it was last asked, for eviction
+	count   uint64 // see state.pack
+	expires int64  // nanoseconds since the Unix epoch; from then on it may be taken over
 }
 
 const (
-	slotBytes = 32 // the size of a slot; a test holds it to that
+	slotBytes = 32 // the size of a slot
 	minSlots  = 4
 )
 
-// The forms of a slot say where its state is.
+// The form of a slot says where its state is.
 const (
-	here   = 1 + iota // in the slot
-	wide              // in the shard's wides, at index count
-	logged            // in the shard's logs, at index count
+	inline = 1 + iota // in the slot
+	wide              // in overflow.wides[count]
+	logged            // in overflow.logs[count]
 
 	formBits = 3
 )
@@ -42,27 +40,29 @@ func (sl *slot) is(id counterID) bool {
 	return sl.hash == id.hash && sl.tag&^(formBits|rankBits) == id.tag
 }
 
-// live says whether the slot is a counter that still counts.
 func (sl *slot) live(now int64) bool { return sl.tag != 0 && sl.expires > now }
 
-// shard is an open-addressed hash table with linear probing. A slot that was
-// ever taken stays taken until the table is rebuilt or compacted, so chains never
-// break; an expired one is taken over by the next newcomer that passes it.
+// shard is an open-addressed hash table with linear probing. A slot once taken stays taken
+// until the table is rebuilt or compacted, so chains never break. A new counter takes over
+// an expired slot on its way.
 type shard struct {
-	mu     sync.Mutex
-	slots  []slot
-	taken  int
-	budget *budget
-	beside *beside // nil: all state is in the slots
-	writes uint8   // counts for Store.tidy
-	_      [7]byte // a cache line of its own
+	mu       sync.Mutex // must be held by callers of all methods
+	slots    []slot
+	taken    int
+	budget   *budget
+	overflow *overflow // nil: all state is in the slots
+	writes   uint8     // see sweepDue
+	_        [7]byte   // pads to a cache line
 }
 
-// apply does what h asks for. mu must be held, as for all methods below. Most
-// rules are fixed windows, which go the shortest way.
+// apply applies h to its counter. Fixed windows, the most common kind, take a short path.
 func (sh *shard) apply(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
-	if h.Limit.Kind != algorithm.FixedWindow {
-		return sh.applyOther(h, id, now)
+	switch h.Limit.Kind {
+	case algorithm.FixedWindow:
+	case algorithm.SlidingWindow:
+		return sh.applySliding(h, id, now)
+	default:
+		return sh.applyState(h, id, now)
 	}
 	sl, free := sh.find(id, now)
 	var count uint64
@@ -83,43 +83,39 @@ func (sh *shard) apply(h *backend.Hit, id counterID, now int64) algorithm.Outcom
 	return v
 }
 
-// applyOther is apply for all kinds but fixed windows.
-func (sh *shard) applyOther(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
-	if h.Limit.Kind == algorithm.SlidingWindow {
-		return sh.applySliding(h, id, now)
-	}
+// applyState is apply for the kinds whose state is packed into a slot.
+func (sh *shard) applyState(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
 	sl, free := sh.find(id, now)
 	var st state
 	if sl != nil {
 		st = sh.unpack(h.Limit, sl)
 	}
 	arrival, first := st.arrival, st.first
-	v := st.take(h.Limit, now, h.Op, h.Amount)
-	if !v.Charged && st.arrival == arrival && st.first == first { // a refused hit may pull in times that are too far ahead
-		sl.note(h, &v, now)
-		return v
+	v := st.apply(h.Limit, now, h.Op, h.Amount)
+	// A refused hit may change a state that is too far ahead of the clock.
+	if v.Charged || st.arrival != arrival || st.first != first {
+		if sl == nil {
+			sl = sh.create(id, free, now)
+		}
+		sh.pack(h.Limit, sl, &st)
 	}
-	if sl == nil {
-		sl = sh.create(id, free, now)
-	}
-	sh.pack(h.Limit, sl, &st)
 	sl.note(h, &v, now)
 	return v
 }
 
-// second is the time of use in a slot.
+// second returns the time of use for a slot.
 func second(now int64) uint32 { return uint32(now / 1e9) }
 
-// home is the first place to look for a hash: its high bits scaled to the
-// table, whose length need not be a power of two.
+// home returns the first place of a hash: its high bits scaled to the length of the table,
+// which need not be a power of two.
 func (sh *shard) home(hash uint64) int {
 	hi, _ := bits.Mul64(hash, uint64(len(sh.slots)))
 	return int(hi)
 }
 
-// find returns the live slot of id, or nil and, if there is one on the way, an
-// expired slot that id may take over: its own, so that no counter has two when
-// a clock steps back, or else the first.
+// find returns the live slot of id. If there is none, it returns an expired slot that id may
+// take over, if there is one: its own, so that a counter never has two when the clock is set
+// back, or else the first on the way.
 func (sh *shard) find(id counterID, now int64) (live, free *slot) {
 	if len(sh.slots) == 0 {
 		return nil, nil
@@ -143,23 +139,23 @@ func (sh *shard) find(id counterID, now int64) (live, free *slot) {
 	}
 }
 
-// create takes a slot for id: the free one that find saw, or a fresh one.
+// create returns a slot for id: free, the expired one that find returned, or a new one.
 func (sh *shard) create(id counterID, free *slot, now int64) *slot {
 	if free == nil {
 		if (sh.taken+1)*4 > len(sh.slots)*3 {
 			sh.makeRoom(now)
 		}
-		free = sh.fresh(id.hash)
+		free = sh.untaken(id.hash)
 		sh.taken++
-	} else if free.form() != here {
-		sh.release(free)
+	} else {
+		sh.makeInline(free)
 	}
-	*free = slot{hash: id.hash, tag: id.tag | here, used: second(now)}
+	*free = slot{hash: id.hash, tag: id.tag | inline, used: second(now)}
 	return free
 }
 
-// fresh is the first slot on the way of hash that was never taken.
-func (sh *shard) fresh(hash uint64) *slot {
+// untaken returns the first slot on the way of hash that was never taken.
+func (sh *shard) untaken(hash uint64) *slot {
 	i := sh.home(hash)
 	for sh.slots[i].tag != 0 {
 		if i++; i == len(sh.slots) {
@@ -169,45 +165,39 @@ func (sh *shard) fresh(hash uint64) *slot {
 	return &sh.slots[i]
 }
 
-// release ends a slot, and gives back what it has beside the table.
+// release makes sl expire, and frees its overflow.
 func (sh *shard) release(sl *slot) {
-	sh.bringHome(sl)
+	sh.makeInline(sl)
 	sl.expires = 0
 }
 
-// countLive is how many slots still count.
-func (sh *shard) countLive(now int64) int {
+// makeRoom drops expired counters. The table shrinks if most of it is then free, or else
+// doubles while the budget allows. At the cap an eighth of the slots is evicted and the rest
+// is moved in place, so a flood of new counters allocates nothing.
+func (sh *shard) makeRoom(now int64) {
 	live := 0
 	for i := range sh.slots {
 		if sh.slots[i].live(now) {
 			live++
 		}
 	}
-	return live
-}
-
-// makeRoom drops what has expired from the table, which gets smaller if that frees
-// most of it, and else twice as large while the budget allows. At the cap it evicts
-// an eighth of the slots instead, and moves the rest in place: a flood of new
-// counters then allocates nothing.
-func (sh *shard) makeRoom(now int64) {
-	live, size, most := sh.countLive(now), len(sh.slots), sh.budget.slotsEach()
+	size, most := len(sh.slots), sh.budget.slotsEach()
 	switch {
 	case size == 0 || live*8 < size:
 		sh.rebuild(live*4, now) // a quarter full
 		return
-	case live*2 > size && size < most-most/8: // what is gained is worth it
+	case live*2 > size && size < most-most/8: // larger by an eighth at least
 		sh.rebuild(min(size*2, most), now)
 		return
-	case live*8 > size*5: // as large as may be, and still too full
+	case live*8 > size*5:
 		sh.evict(now, live-size*5/8)
 	}
 	sh.compact(now)
 }
 
-// compact removes all slots that are not live, without a second table. It starts
-// behind a slot that was never taken, so each chain is behind it as a whole: a slot
-// that is taken out and put in again lands at its old place or further ahead.
+// compact removes all slots that are not live, in place. It starts behind a slot that was
+// never taken, so behind it each chain is whole: a slot that is taken out and put in again
+// lands at its old place or further ahead.
 func (sh *shard) compact(now int64) {
 	start := 0
 	for sh.slots[start].tag != 0 {
@@ -227,13 +217,13 @@ func (sh *shard) compact(now int64) {
 		}
 		moved := *sl
 		*sl = slot{}
-		*sh.fresh(moved.hash) = moved
+		*sh.untaken(moved.hash) = moved
 	}
 }
 
-// shed gives memory back: what has expired, and if that is not enough an eighth of
-// the counters, or as many as were last asked before the given second. It returns
-// the second in which the longest idle was.
+// shed frees memory: of expired counters, and if that is not enough of an eighth of the
+// counters, or of those that were last asked before the given second if they are more. It
+// returns the earliest second in which a counter was last asked.
 func (sh *shard) shed(now int64, before uint32) (oldest uint32) {
 	live, idle := 0, 0
 	oldest = math.MaxUint32
@@ -254,7 +244,7 @@ func (sh *shard) shed(now int64, before uint32) (oldest uint32) {
 		return oldest
 	}
 	fit := func() int { return min(len(sh.slots), max(live*3/2+1, minSlots)) }
-	if sh.budget.over(int64(len(sh.slots)-fit()) * slotBytes) {
+	if sh.budget.exceeded(int64(len(sh.slots)-fit()) * slotBytes) {
 		drop := max(live/8, idle)
 		sh.evict(now, drop)
 		live -= drop
@@ -265,19 +255,18 @@ func (sh *shard) shed(now int64, before uint32) (oldest uint32) {
 	return oldest
 }
 
-// clear gives all memory back.
+// clear frees all memory of the shard.
 func (sh *shard) clear() {
 	sh.budget.addTable(int64(-len(sh.slots)) * slotBytes)
-	if sh.beside != nil {
-		sh.budget.addBeside(-sh.beside.counted)
+	if sh.overflow != nil {
+		sh.budget.addOverflow(-sh.overflow.counted)
 	}
-	sh.slots, sh.taken, sh.beside = nil, 0, nil
+	sh.slots, sh.taken, sh.overflow = nil, 0, nil
 }
 
-// rebuild makes a table of the given size, or the smallest one, of all that is
-// live.
+// rebuild moves all live counters to a new table of size slots, or of minSlots.
 func (sh *shard) rebuild(size int, now int64) {
-	old, canary := sh.slots, sh.beside
+	old, outer := sh.slots, sh.overflow
 	sh.clear()
 	sh.slots = make([]slot, max(size, minSlots))
 	sh.budget.addTable(int64(len(sh.slots)) * slotBytes)
@@ -285,15 +274,15 @@ func (sh *shard) rebuild(size int, now int64) {
 		if !old[i].live(now) {
 			continue
 		}
-		sl := sh.fresh(old[i].hash)
+		sl := sh.untaken(old[i].hash)
 		*sl = old[i]
 		sh.taken++
 		switch sl.form() {
 		case wide:
-			sl.count = sh.side().wides.put(canary.wides.items[sl.count])
+			sl.count = sh.outer().wides.put(outer.wides.items[sl.count])
 		case logged:
-			sl.count = sh.side().putLog(canary.logs.items[sl.count])
+			sl.count = sh.outer().putLog(outer.logs.items[sl.count])
 		}
 	}
-	sh.weigh()
+	sh.account()
 }

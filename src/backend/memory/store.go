@@ -1,6 +1,5 @@
-// Package memory keeps the counters in this process: the default store, and
-// the one for embedding. It is exact under concurrency, needs no goroutine and
-// no timer, and keeps to a byte cap.
+// Package memory keeps counters in this process. It is exact under concurrency, needs no
+// goroutine or timer, and stays within a byte cap.
 package memory
 
 import (
@@ -16,59 +15,54 @@ import (
 	"ratelimit/src/backend"
 )
 
-// Config says how large a Store may grow.
+// Config configures a Store.
 type Config struct {
-	// MaxBytes caps the memory of all counters. A counter takes 32 bytes and
-	// the table around it is at most three quarters full; a sliding window
-	// takes 40 bytes more, and 16 to 32 for each hit it remembers. At the cap
-	// counters are evicted in the order that rank documents; for a moment it may
-	// be exceeded by as much as one key takes. A sliding window that alone takes
-	// more than half of it is dropped, too, and starts again: with the default that
-	// needs ten times the hits that a limit can have. The locks take 64 bytes more
-	// for each 32 KiB of the cap. Defaults to 256 MiB; the smallest cap is MinBytes.
+	// MaxBytes caps the memory of all counters. A counter takes 32 bytes in a table that is
+	// at most three quarters full. A sliding window takes 40 bytes more, and 16 to 32 for
+	// each hit. At the cap counters are evicted in the order that rank documents; for a
+	// moment the cap may be exceeded by the size of one key. A sliding window that takes
+	// more than half of it is dropped, too. Locks take 64 bytes more for each 32 KiB of the
+	// cap. Defaults to DefaultMaxBytes; the smallest cap is MinBytes.
 	MaxBytes int64
-	// Grace is how long a counter outlives its use at least. A clock that steps
-	// back further may find it or not. Defaults to DefaultGrace; MaxGrace is the
-	// most.
+	// Grace is for how long an expired counter is kept at least. A clock that is set back
+	// further may or may not find it. Defaults to DefaultGrace; at most MaxGrace.
 	Grace time.Duration
 }
 
-// DefaultMaxBytes is the cap when none is asked for.
+// DefaultMaxBytes is the default of Config.MaxBytes.
 const DefaultMaxBytes = 256 << 20
 
-// MinBytes is the smallest cap there is: 16 slots in each shard.
+// MinBytes is the smallest cap: 16 slots in each shard.
 const MinBytes = minShards * 16 * slotBytes
 
-// A shard has a lock and a table. Small tables make every step short: no call
-// rebuilds or evicts from more than maxSlots slots at a time. They also leave
-// little garbage behind, and each power of two up to maxSlots slots fills an
-// allocation of the runtime exactly. With 256 shards the chance that two of 64
-// cores meet on one at the same time is small.
+// A shard has a lock and a table. Small tables keep each step short: no call rebuilds or
+// evicts from more than maxSlots slots at a time, which leaves little garbage. With 256
+// shards two of 64 cores rarely need the same lock at the same time.
 const (
 	minShards = 256
 	maxSlots  = 1024 // 32 KiB, the largest object that the runtime does not round up to pages
 )
 
-// shardsFor returns the number of shards of a store with that cap: so many that
-// the cap is used up when all tables have maxSlots.
+// shardsFor returns the number of shards of a store with that cap: as many as use up the cap
+// with tables of maxSlots.
 func shardsFor(maxBytes int64) int { return int(max(maxBytes/(maxSlots*slotBytes), minShards)) }
 
-// DefaultGrace lets a request that read the clock just before the edge of a
-// window find its counter just after. MaxGrace keeps all instants in the range of
-// int64 nanoseconds.
 const (
+	// DefaultGrace is enough for a request that reads the clock just before the edge of a
+	// window and gets the lock just after it.
 	DefaultGrace = time.Second
-	MaxGrace     = 10 * 365 * 24 * time.Hour
+	// MaxGrace keeps all instants in the range of int64 nanoseconds.
+	MaxGrace = 10 * 365 * 24 * time.Hour
 )
 
-// Store is a limiter.Backend. Its zero value is not usable; see New.
+// Store is a backend.Backend. Its zero value is not usable; see New.
 type Store struct {
 	seeds  [2]maphash.Seed
 	shards []shard
 	budget budget
 	groups sync.Pool // of *group
 
-	swept      atomic.Uint32 // shard that was swept last
+	swept      atomic.Uint32 // the shard that was swept last
 	reclaiming sync.Mutex
 	reclaimer  reclaimer // guarded by reclaiming
 }
@@ -99,18 +93,17 @@ func New(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Stats is what a Store says of itself.
+// Stats holds the figures of a Store.
 type Stats struct {
-	// Keys counts the counters held, expired ones that nobody has swept yet
-	// included.
+	// Keys counts the counters held, including expired ones that were not swept yet.
 	Keys int64
-	// Bytes is the size of all tables and of the logs of sliding windows.
+	// Bytes is the size of all tables and of their overflows.
 	Bytes int64
-	// Evicted counts live counters dropped for want of room, since the start.
+	// Evicted counts the live counters dropped for lack of room since the start.
 	Evicted int64
 }
 
-// Stats reads the store's figures, one shard after the other.
+// Stats returns the current figures. It locks one shard after the other.
 func (s *Store) Stats() Stats {
 	st := Stats{Bytes: s.Bytes(), Evicted: s.budget.evicted.Load()}
 	for i := range s.shards {
@@ -122,22 +115,16 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Bytes returns the size of all tables and of what is beside them, as in Stats,
-// and locks nothing.
+// Bytes returns Stats.Bytes without locking.
 func (s *Store) Bytes() int64 { return s.budget.total.Load() }
 
-// Take charges every hit of b; see limiter.Backend. It never waits, so ctx is
-// not looked at, and no verdict has an Err.
+// Take charges every hit of b; see backend.Backend. It never waits, so it ignores ctx, and no
+// verdict has an Err.
 func (s *Store) Take(_ context.Context, b *backend.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
-	var now int64
-	if b.Now.IsZero() {
-		now = time.Now().UnixNano()
-	} else {
-		now = b.Now.UnixNano()
-	}
+	now := b.UnixNano()
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)
 		if hits := b.Hits[i:end]; backend.AnyAtomic(hits) {
@@ -157,17 +144,17 @@ func (s *Store) takeOne(h *backend.Hit, now int64) algorithm.Outcome {
 	sh := s.shard(id)
 	sh.mu.Lock()
 	v := sh.apply(h, id, now)
-	due := v.Charged && sh.due()
+	due := v.Charged && sh.sweepDue()
 	sh.mu.Unlock()
-	if due || s.budget.over(0) {
+	if due || s.budget.exceeded(0) {
 		s.tidy(due, now)
 	}
 	return v
 }
 
-// counterID is what a counter is found under: 92 bits of keyed hash over the key, the
-// kind and length of its window, and where the window starts if that is fixed.
-// Among 10 million counters two share an id with a probability of about 10^-14.
+// counterID identifies a counter: 92 bits of keyed hash over the key, the kind and period of
+// its window, and the start of a fixed window. Two of 10 million counters share an id with a
+// probability of about 10^-14.
 type counterID struct {
 	hash uint64
 	tag  uint32 // without form and rank
@@ -185,16 +172,16 @@ func (s *Store) id(h *backend.Hit, now int64) counterID {
 	}
 }
 
-// mix is a bijection in which each bit of x moves every bit of the result: the
-// finalizer of SplitMix64.
+// mix is the finalizer of SplitMix64, a bijection in which each bit of x affects every bit of
+// the result.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
 	x = (x ^ x>>27) * 0x94D049BB133111EB
 	return x ^ x>>31
 }
 
-// shardOf picks by the low half of the hash, and keeps its order; places within a
-// shard come from the high bits.
+// shardOf returns the shard for the low half of a hash. Larger halves have later shards. The
+// place within a shard depends on the high half.
 func (s *Store) shardOf(low uint64) *shard { return &s.shards[low*uint64(len(s.shards))>>32] }
 
 func (s *Store) shard(id counterID) *shard { return s.shardOf(id.hash & math.MaxUint32) }

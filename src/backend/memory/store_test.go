@@ -49,14 +49,14 @@ func audit(tb testing.TB, s *Store) {
 			if found, _ := sh.find(id, sl.expires-1); sl.expires > 0 && found != sl {
 				tb.Errorf("shard %d: slot %d of %d is not found", i, j, len(sh.slots))
 			}
-			if sl.form() > here {
+			if sl.form() > inline {
 				used[[2]uint64{uint64(sl.form()), sl.count}] = true
 			}
 		}
 		if taken != sh.taken {
 			tb.Errorf("shard %d: %d slots are taken, not %d", i, taken, sh.taken)
 		}
-		b := sh.beside
+		b := sh.overflow
 		if b == nil {
 			continue
 		}
@@ -74,12 +74,12 @@ func audit(tb testing.TB, s *Store) {
 			used[[2]uint64{logged, uint64(gap)}] = true
 		}
 		if n := len(b.wides.items) + len(b.logs.items); len(used) != n || b.wides.live()+b.logs.live()+len(b.wides.gaps)+len(b.logs.gaps) != n {
-			tb.Errorf("shard %d: %d places beside the table, %d are in use or free", i, n, len(used))
+			tb.Errorf("shard %d: %d places in overflows, %d are in use or free", i, n, len(used))
 		}
 		canary += b.bytes()
 	}
-	if got := s.budget.total.Load(); got != total+canary || s.budget.beside.Load() != canary {
-		tb.Errorf("%d bytes, %d beside tables; counted are %d and %d", total+canary, canary, got, s.budget.beside.Load())
+	if got := s.budget.total.Load(); got != total+canary || s.budget.overflow.Load() != canary {
+		tb.Errorf("%d bytes, %d in overflows; counted are %d and %d", total+canary, canary, got, s.budget.overflow.Load())
 	}
 }
 
