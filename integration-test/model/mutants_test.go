@@ -102,69 +102,10 @@ func chargesLater() take {
 	}
 }
 
-// TestMutants proves that the judge judges: whoever counts like this is found out,
-// by a script of a few lines.
+// TestMutants checks that the judge finds a violation of each store with a known mistake, and
+// that Shrink reduces it to a script of a few lines.
 func TestMutants(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		take func() take
-		// most is how many steps the script may have, rules included.
-		most int
-		back bool // behind a fallback
-		// first is the first seed that finds it, which saves the others.
-		first uint64
-	}{
-		{"lets one more pass", func() take {
-			return changing(func(h *backend.Hit) { h.Limit.Max++ })
-		}, 2, false, 1},
-		{"forgets refunds", func() take {
-			return changing(func(h *backend.Hit) {
-				if h.Op == algorithm.Refund {
-					h.Amount = 0
-				}
-			})
-		}, 3, false, 1},
-		{"loses updates", readThenWrite, 3, false, 18},
-		{"begins windows late", func() take {
-			return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
-				if b.Now.Truncate(time.Minute).Equal(b.Now) && !b.Now.Equal(Start) {
-					b.Now = b.Now.Add(-time.Microsecond)
-				}
-				return next.Take(ctx, b)
-			}
-		}, 4, false, 6},
-		{"asks again when there is no reply", func() take {
-			return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
-				if err := next.Take(ctx, b); err != nil || b.Err() == nil {
-					return err
-				}
-				return next.Take(ctx, b)
-			}
-		}, 5, false, 1},
-		{"charges groups in part", func() take {
-			return changing(func(h *backend.Hit) { h.Atomic = false })
-		}, 3, false, 1},
-		{"begins anew with each reload", func() take {
-			return changing(func(h *backend.Hit) { h.Key = append(h.Key, byte(h.Limit.Max)) })
-		}, 4, false, 33},
-		{"does not count what it refuses", func() take {
-			return changing(func(h *backend.Hit) { h.Limit.CountBlocked = false })
-		}, 4, false, 4},
-		{"passes what it does not know", func() take {
-			return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
-				err := next.Take(ctx, b)
-				for i := range b.Verdicts {
-					if b.Verdicts[i].Err != nil {
-						b.Verdicts[i] = backend.Verdict{}
-					}
-				}
-				return err
-			}
-		}, 3, false, 1},
-		{"charges without a reply", chargesUnheard, 5, false, 25},
-		{"charges without a reply, behind a fallback", chargesUnheard, 5, true, 6},
-		{"charges after an outage", chargesLater, 5, true, 1},
-	} {
+	for _, tt := range mutantCases {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			open := func(*Script) (lab, error) {
@@ -202,4 +143,67 @@ func TestMutants(t *testing.T) {
 			t.Error("nobody noticed")
 		})
 	}
+}
+
+type mutantCase struct {
+	name string
+	take func() take
+	// most is how many steps the script may have, rules included.
+	most int
+	back bool // behind a fallback
+	// first is the first seed that finds it, which saves the others.
+	first uint64
+}
+
+var mutantCases = []mutantCase{
+	{"lets one more pass", func() take {
+		return changing(func(h *backend.Hit) { h.Limit.Max++ })
+	}, 2, false, 1},
+	{"forgets refunds", func() take {
+		return changing(func(h *backend.Hit) {
+			if h.Op == algorithm.Refund {
+				h.Amount = 0
+			}
+		})
+	}, 3, false, 1},
+	{"loses updates", readThenWrite, 3, false, 18},
+	{"begins windows late", func() take {
+		return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
+			if b.Now.Truncate(time.Minute).Equal(b.Now) && !b.Now.Equal(Start) {
+				b.Now = b.Now.Add(-time.Microsecond)
+			}
+			return next.Take(ctx, b)
+		}
+	}, 4, false, 6},
+	{"asks again when there is no reply", func() take {
+		return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
+			if err := next.Take(ctx, b); err != nil || b.Err() == nil {
+				return err
+			}
+			return next.Take(ctx, b)
+		}
+	}, 5, false, 1},
+	{"charges groups in part", func() take {
+		return changing(func(h *backend.Hit) { h.Atomic = false })
+	}, 3, false, 1},
+	{"begins anew with each reload", func() take {
+		return changing(func(h *backend.Hit) { h.Key = append(h.Key, byte(h.Limit.Max)) })
+	}, 4, false, 33},
+	{"does not count what it refuses", func() take {
+		return changing(func(h *backend.Hit) { h.Limit.CountBlocked = false })
+	}, 4, false, 4},
+	{"passes what it does not know", func() take {
+		return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
+			err := next.Take(ctx, b)
+			for i := range b.Verdicts {
+				if b.Verdicts[i].Err != nil {
+					b.Verdicts[i] = backend.Verdict{}
+				}
+			}
+			return err
+		}
+	}, 3, false, 1},
+	{"charges without a reply", chargesUnheard, 5, false, 25},
+	{"charges without a reply, behind a fallback", chargesUnheard, 5, true, 6},
+	{"charges after an outage", chargesLater, 5, true, 1},
 }

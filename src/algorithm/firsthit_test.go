@@ -5,13 +5,15 @@ import (
 	"time"
 )
 
-func TestTakeFirstHit(t *testing.T) {
+func TestTakeFirstHit(t *testing.T) { runTables(t, firstHitTables()) }
+
+func firstHitTables() []table {
 	const s, h, ms = time.Second, time.Hour, time.Millisecond
 	polite := func(most uint64) Limit { return Limit{Kind: FirstHitWindow, Max: most, Period: 10 * s} }
 	counting := func(most uint64) Limit {
 		return Limit{Kind: FirstHitWindow, Max: most, Period: 10 * s, CountBlocked: true}
 	}
-	runTables(t, []table{
+	return []table{
 		{name: "the example of the comment", limit: polite(2), turns: []turn{
 			{at: 3 * s, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
 			{at: 4 * s, take: 1, charged: true, from: 1, to: 2, reset: 9 * s, full: 13 * s},
@@ -126,5 +128,5 @@ func TestTakeFirstHit(t *testing.T) {
 				{take: 1, over: true, from: 1<<32 - 1, to: 1<<32 - 1, retry: MaxPeriod, reset: MaxPeriod, full: MaxPeriod},
 			},
 		},
-	})
+	}
 }

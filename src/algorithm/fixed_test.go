@@ -26,7 +26,45 @@ type step struct {
 // an edge of every unit up to the week.
 var thursday = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
+type fixedCase struct {
+	name  string
+	limit Limit
+	start time.Time // zero: thursday
+	count uint64    // before the first step
+	steps []step
+}
+
 func TestTakeFixed(t *testing.T) {
+	for _, test := range fixedCases() {
+		t.Run(test.name, func(t *testing.T) {
+			if test.start.IsZero() {
+				test.start = thursday
+			}
+			count, last := test.count, int64(math.MinInt64)
+			for i, s := range test.steps {
+				at := test.start.UnixNano() + int64(s.at)
+				start, end := Window(at, test.limit.Period)
+				if i > 0 && start != last {
+					count = 0
+				}
+				last = start
+				before := count
+				var v Outcome
+				count, v = TakeFixed(&test.limit, count, at, s.op, s.take)
+				checkFixed(t, &test.limit, before, at, s.op, s.take, count, v)
+				got := step{
+					s.at, s.op, s.take, v.Over, v.Charged, v.After, v.Remaining, v.RetryAfter, v.ResetAfter,
+					v.FullUntil.Equal(time.Unix(0, end)),
+				}
+				if got != s {
+					t.Errorf("step %d:\n got %+v\nwant %+v", i, got, s)
+				}
+			}
+		})
+	}
+}
+
+func fixedCases() []fixedCase {
 	const s, m, h = time.Second, time.Minute, time.Hour
 	const day = 24 * h
 	envoy := func(most uint64, period time.Duration) Limit {
@@ -35,13 +73,7 @@ func TestTakeFixed(t *testing.T) {
 	polite := func(most uint64, period time.Duration) Limit {
 		return Limit{Max: most, Period: period}
 	}
-	tests := []struct {
-		name  string
-		limit Limit
-		start time.Time // zero: thursday
-		count uint64    // before the first step
-		steps []step
-	}{
+	return []fixedCase{
 		{name: "the example of the comment, refused hits count", limit: envoy(10, m), count: 8, steps: []step{
 			{take: 3, over: true, charged: true, count: 11, retry: m, reset: m, full: true},
 			{take: 3, over: true, charged: true, count: 14, retry: m, reset: m, full: true},
@@ -149,33 +181,6 @@ func TestTakeFixed(t *testing.T) {
 			{at: MaxPeriod - 1, take: 1, over: true, count: 1, retry: 1, reset: 1, full: true},
 			{at: MaxPeriod, take: 1, charged: true, count: 1, reset: MaxPeriod, full: true},
 		}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if test.start.IsZero() {
-				test.start = thursday
-			}
-			count, last := test.count, int64(math.MinInt64)
-			for i, s := range test.steps {
-				at := test.start.UnixNano() + int64(s.at)
-				start, end := Window(at, test.limit.Period)
-				if i > 0 && start != last {
-					count = 0
-				}
-				last = start
-				before := count
-				var v Outcome
-				count, v = TakeFixed(&test.limit, count, at, s.op, s.take)
-				checkFixed(t, &test.limit, before, at, s.op, s.take, count, v)
-				got := step{
-					s.at, s.op, s.take, v.Over, v.Charged, v.After, v.Remaining, v.RetryAfter, v.ResetAfter,
-					v.FullUntil.Equal(time.Unix(0, end)),
-				}
-				if got != s {
-					t.Errorf("step %d:\n got %+v\nwant %+v", i, got, s)
-				}
-			}
-		})
 	}
 }
 

@@ -5,7 +5,9 @@ import (
 	"time"
 )
 
-func TestTakeGCRA(t *testing.T) {
+func TestTakeGCRA(t *testing.T) { runTables(t, gcraTables()) }
+
+func gcraTables() []table {
 	const us, ms, s, m, h = time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour
 	// Ten a minute, three at once: one unit comes back every 6 s.
 	limit := func(distance time.Duration, countBlocked bool) Limit {
@@ -14,7 +16,7 @@ func TestTakeGCRA(t *testing.T) {
 	polite, counting := limit(0, false), limit(0, true)
 	const most = 525_600_000 // units of 6 s in 100 years
 	const slow = MaxPeriod / (1<<32 - 1)
-	runTables(t, []table{
+	return []table{
 		{name: "the example of the comment", limit: polite, turns: []turn{
 			{take: 1, charged: true, to: 1, left: 2, reset: 6 * s},
 			{take: 1, charged: true, from: 1, to: 2, left: 1, reset: 12 * s},
@@ -198,7 +200,7 @@ func TestTakeGCRA(t *testing.T) {
 				{at: 1 * s, take: 1, charged: true, from: 1, to: 2, left: 1, reset: 11 * s, full: 2 * s},
 			},
 		},
-	})
+	}
 }
 
 // A limit that grows frees at once, a limit that shrinks owes no more than its

@@ -7,12 +7,22 @@ import (
 	"time"
 )
 
+type validateCase struct {
+	limit Limit
+	want  string // empty: it is fine
+}
+
 func TestLimitValidate(t *testing.T) {
+	for _, test := range validateCases() {
+		if got := words(test.limit.Validate()); got != test.want {
+			t.Errorf("%+v: %q, want %q", test.limit, got, test.want)
+		}
+	}
+}
+
+func validateCases() []validateCase {
 	const us, s = time.Microsecond, time.Second
-	tests := []struct {
-		limit Limit
-		want  string // empty: it is fine
-	}{
+	return []validateCase{
 		{Limit{Max: 1, Period: s}, ""},
 		{Limit{Period: s, CountBlocked: true}, ""}, // lets nothing pass, which is legal
 		{Limit{Max: math.MaxUint64, Period: s}, ""},
@@ -91,11 +101,6 @@ func TestLimitValidate(t *testing.T) {
 		{Limit{Kind: GCRA, Max: 1, Period: s, Burst: math.MaxUint64}, "algorithm: the burst takes longer than 100 years to fill"},
 		{Limit{Kind: GCRA, Max: 1, Period: s, Burst: math.MaxUint64 - 1}, "algorithm: the burst takes longer than 100 years to fill"},
 		{Limit{Kind: GCRA, Period: s, Burst: math.MaxUint64}, ""}, // what lets nothing pass has no bucket
-	}
-	for _, test := range tests {
-		if got := words(test.limit.Validate()); got != test.want {
-			t.Errorf("%+v: %q, want %q", test.limit, got, test.want)
-		}
 	}
 }
 

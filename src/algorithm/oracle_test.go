@@ -10,14 +10,14 @@ import (
 
 // world simulates one key the dumb way: it keeps all that ever happened, and
 // works out from that what it is asked. d is how long after the instant last
-// seen, if nobody comes in between.
+// seen, if no other hit comes in between.
 type world interface {
 	// see is told the time, and says what it takes it to be.
 	see(at int64) (now int64)
 	count(d int64) uint64
 	// refused says whether amount would be, for the count and for the interval.
 	refused(d int64, amount uint64) (count, interval bool)
-	// fresh says whether it is as if nobody had ever come.
+	// fresh says whether it is as if there had been no hit.
 	fresh(d int64) bool
 	add(amount uint64)
 	give(amount uint64) (given uint64) // what was there to give back
@@ -146,7 +146,7 @@ func decode(kind Kind, script []byte) (tl timeline, ok bool) {
 	tl.limit = l
 	tl.back, tl.give, tl.force = b[7]&2 != 0, b[7]&4 != 0, b[7]&8 != 0
 	if kind == GCRA && tl.give {
-		tl.start = max(tl.start, 1) // at 0, a bucket that got all back is one that nobody has hit
+		tl.start = max(tl.start, 1) // at 0, a bucket that got all back is one without hits
 	}
 	tl.script = script[8:]
 	return tl, true

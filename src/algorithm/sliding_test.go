@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-func TestTakeSliding(t *testing.T) {
+func TestTakeSliding(t *testing.T) { runTables(t, slidingTables()) }
+
+func slidingTables() []table {
 	const us, ms, s, h = time.Microsecond, time.Millisecond, time.Second, time.Hour
 	limit := func(most uint64, distance time.Duration, countBlocked bool) Limit {
 		return Limit{Kind: SlidingWindow, Max: most, Period: 10 * s, MinInterval: distance, CountBlocked: countBlocked}
 	}
 	polite := func(most uint64) Limit { return limit(most, 0, false) }
 	counting := func(most uint64) Limit { return limit(most, 0, true) }
-	runTables(t, []table{
+	return []table{
 		{name: "the example of the comment, refused hits do not count", limit: polite(2), turns: []turn{
 			{at: 0, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
 			{at: 1 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 10 * s},
@@ -30,14 +32,14 @@ func TestTakeSliding(t *testing.T) {
 			{at: 11*s - us, op: Look, take: 1, over: true, from: 2, to: 2, retry: us, reset: 1*s + us},
 			{at: 11 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s},
 		}},
-		{name: "who keeps trying is let in as others leave", limit: polite(2), turns: []turn{
+		{name: "retries pass as older hits leave", limit: polite(2), turns: []turn{
 			{at: 0, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
 			{at: 4 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 10 * s},
 			{at: 8 * s, take: 1, over: true, from: 2, to: 2, retry: 2 * s, reset: 6 * s, full: 10 * s},
 			{at: 12 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 14 * s},
 			{at: 16 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 22 * s},
 		}},
-		{name: "who keeps trying is never let in again if refused hits count", limit: counting(2), turns: []turn{
+		{name: "retries never pass if refused hits count", limit: counting(2), turns: []turn{
 			{at: 0, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
 			{at: 4 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s},
 			{at: 8 * s, take: 1, over: true, charged: true, from: 2, to: 3, retry: 6 * s, reset: 10 * s},
@@ -192,7 +194,7 @@ func TestTakeSliding(t *testing.T) {
 				{take: 1, over: true, interval: true, from: MaxLogged, to: MaxLogged, retry: MaxPeriod, reset: MaxPeriod, full: MaxPeriod},
 			},
 		},
-	})
+	}
 }
 
 // The units of one instant have one mark, which would overflow after 65,536 hits

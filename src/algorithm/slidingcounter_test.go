@@ -5,14 +5,16 @@ import (
 	"time"
 )
 
-func TestTakeSlidingCounter(t *testing.T) {
+func TestTakeSlidingCounter(t *testing.T) { runTables(t, slidingCounterTables()) }
+
+func slidingCounterTables() []table {
 	const ms, s, m, h = time.Millisecond, time.Second, time.Minute, time.Hour
 	polite := func(most uint64) Limit { return Limit{Kind: SlidingWindowCounter, Max: most, Period: m} }
 	counting := func(most uint64) Limit {
 		return Limit{Kind: SlidingWindowCounter, Max: most, Period: m, CountBlocked: true}
 	}
 	lastElapsed := time.Duration(maxNow.UnixNano()) - MaxPeriod // of the second longest window since 1970
-	runTables(t, []table{
+	return []table{
 		{name: "the example of the comment", limit: polite(10), turns: []turn{
 			{at: 0, take: 8, charged: true, to: 8, left: 2, reset: 2 * m},
 			{at: 75 * s, take: 3, charged: true, from: 6, to: 9, left: 1, reset: 105 * s},                              // 8 x 0.75 = 6
@@ -147,7 +149,7 @@ func TestTakeSlidingCounter(t *testing.T) {
 			begin: func(start int64, c *counter) { c.buckets = Buckets{start - int64(30*s), 5, 5} },
 			turns: []turn{{at: 40 * s, take: 10, charged: true, to: 10, reset: 80 * s, full: 66 * s}},
 		},
-	})
+	}
 }
 
 // To ask of the estimate rounded up is to ask of the estimate: a whole number

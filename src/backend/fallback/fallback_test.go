@@ -84,7 +84,7 @@ func count(t testing.TB, s backend.Backend, at time.Duration, key string, l *alg
 	return take(t, s, at, backend.Hit{Key: []byte(key), Limit: l, Op: algorithm.Look})[0].Before
 }
 
-// What a store answers goes through, and what it does not goes by each hit's word.
+// Verdicts of the store are returned. Other hits are decided by their fallback.
 func TestModes(t *testing.T) {
 	next := inMemory(t)
 	s := open(t, next, 1)
@@ -188,7 +188,7 @@ func TestNever(t *testing.T) {
 	}
 }
 
-// Nobody waits for what a caller who has left asked for.
+// If the context has ended, the errors stay, and nothing is counted.
 func TestCallerLeft(t *testing.T) {
 	next := inMemory(t)
 	next.down.Store(true)
@@ -233,7 +233,7 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-// asLocal has all hits counted here, and takes out of verdicts who decided.
+// asLocal counts all hits in this process, and clears Verdict.Fallback.
 type asLocal struct{ backend.Backend }
 
 func (s asLocal) Take(ctx context.Context, b *backend.Batch) error {

@@ -61,7 +61,7 @@ func TestReplicasAreCounted(t *testing.T) {
 		replicas := func() int { return stores[0].Stats().Replicas }
 		time.Sleep(time.Minute)
 		if replicas() != 1 || shared.asked.Load() != 0 {
-			t.Fatal("replicas are counted though nobody needs to know")
+			t.Fatal("replicas are counted although no rule counts locally")
 		}
 		for _, s := range stores {
 			s.UseLocal(true)
@@ -100,7 +100,7 @@ func TestReplicasAreCounted(t *testing.T) {
 }
 
 // Replicas that are not missing, but whose heartbeats a store has lost, are not
-// forgotten: the next outage would find everybody with the whole limit.
+// dropped: in the next outage each would take the whole limit.
 func TestLostHeartbeats(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -61,7 +61,7 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A group whose hits share a sliding window judges them without a copy of its log.
+// A group whose hits share a sliding window decides them without a copy of its log.
 func TestGroupsOnLongLogsDoNotAllocate(t *testing.T) {
 	s := open(t, 0)
 	at, limit := epoch, &algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 1000, Period: 24 * time.Hour}

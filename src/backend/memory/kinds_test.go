@@ -99,7 +99,7 @@ func TestNoCounterIsThereTwice(t *testing.T) {
 
 var sliding = &algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 1000, Period: time.Minute}
 
-// The memory of logs that have expired comes back, although nobody asks for
+// The memory of logs that have expired comes back, although no hit asks for
 // their keys again, as long as there is some traffic.
 func TestLogsAreGivenBack(t *testing.T) {
 	s := open(t, 0)
@@ -122,7 +122,7 @@ func TestLogsAreGivenBack(t *testing.T) {
 		t.Errorf("%d bytes, %d at their largest", small, large)
 	}
 	for range 5 {
-		for k := range uint64(20_000) { // looks at what is gone harm nobody
+		for k := range uint64(20_000) { // looks at dropped counters change nothing
 			hit(s, k, sliding, epoch.Add(20*time.Second))
 		}
 	}
@@ -210,7 +210,7 @@ func TestAGiantGoesAlone(t *testing.T) {
 	}
 }
 
-// Who is refused again and again is not idle.
+// A counter that refuses hits again and again is not idle.
 func TestRefusedKeysStay(t *testing.T) {
 	for _, limit := range []*algorithm.Limit{
 		{Kind: algorithm.FixedWindow, Max: 1, Period: 24 * time.Hour},

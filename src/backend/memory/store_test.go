@@ -87,8 +87,8 @@ func TestSuite(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backend.Backend { return open(t, 0) })
 }
 
-// 16 slots a shard, and as much again beside them: the suite's few keys never
-// fill one, and the tables are as crowded as they get.
+// 16 slots a shard, and as much again for overflows: the suite's few keys never
+// fill one, and the tables are as full as they get.
 func TestSuiteAtASmallCap(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backend.Backend {
 		s := open(t, 2*MinBytes)
@@ -194,7 +194,7 @@ func TestManyKeysKeepTheirCounts(t *testing.T) {
 }
 
 // Windows that have ended make room for the next ones: memory stays flat
-// without anybody sweeping.
+// without a sweep.
 func TestExpiredCountersAreReplaced(t *testing.T) {
 	s := open(t, 0)
 	second := &algorithm.Limit{Max: 1, Period: time.Second, CountBlocked: true}

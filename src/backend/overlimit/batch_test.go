@@ -116,84 +116,88 @@ func TestWithinABatch(t *testing.T) {
 
 // Groups in which the counters full, full2 (limit 1) and just (limit 1, not
 // beyond it) are known to be full.
+type member struct {
+	key      string
+	n        uint64
+	op       algorithm.Op
+	plain    bool // not atomic
+	shadow   bool
+	group    uint16
+	over     bool
+	charged  bool
+	cached   bool
+	seen     bool // by the store
+	seenLook bool
+}
+
+type groupCase struct {
+	name string
+	hits []member
+}
+
+var groupCases = []groupCase{
+	{"the others are looked at", []member{
+		{key: "a", n: 1, seen: true, seenLook: true},
+		{key: "full", n: 1, over: true, cached: true},
+		{key: "b", n: 2, over: true, seen: true, seenLook: true},
+	}},
+	{"refunds and forced hits of a refused group do nothing, and are never over", []member{
+		{key: "some", n: 1, op: refund, seen: true, seenLook: true},
+		{key: "some2", n: 9, op: force, seen: true, seenLook: true},
+		{key: "full", n: 1, over: true, cached: true},
+	}},
+	{"what is not atomic is charged", []member{
+		{key: "a", n: 1, plain: true, charged: true, seen: true},
+		{key: "full", n: 1, over: true, cached: true},
+	}},
+	{"and refuses for the atomic ones", []member{
+		{key: "full", n: 1, plain: true, over: true, cached: true},
+		{key: "a", n: 1, seen: true, seenLook: true},
+	}},
+	{"a look refuses too", []member{
+		{key: "full", n: 1, op: look, over: true, cached: true},
+		{key: "a", n: 1, seen: true, seenLook: true},
+	}},
+	{"a shadow hit refuses no other hit", []member{
+		{key: "full", n: 1, shadow: true, over: true, cached: true},
+		{key: "a", n: 1, charged: true, seen: true},
+		{key: "b", n: 1, charged: true, seen: true},
+	}},
+	{"shadow, and another refuses", []member{
+		{key: "full", n: 1, shadow: true, over: true, cached: true},
+		{key: "a", n: 1, seen: true},
+		{key: "b", n: 2, over: true, seen: true},
+	}},
+	{"the refusal of an atomic hit is not counted, so it is known", []member{
+		{key: "just", n: 1, over: true, cached: true},
+		{key: "a", n: 1, seen: true, seenLook: true},
+	}},
+	{"that of shadow is, so it is asked", []member{
+		{key: "just", n: 1, shadow: true, over: true, charged: true, seen: true},
+		{key: "a", n: 1, charged: true, seen: true},
+	}},
+	{"all known", []member{
+		{key: "full", n: 1, over: true, cached: true},
+		{key: "full2", n: 1, over: true, cached: true},
+	}},
+	{"the same key twice, together too much: only the store can tell", []member{
+		{key: "full", n: 1, over: true, seen: true},
+		{key: "half", n: 1, seen: true},
+		{key: "half", n: 1, over: true, seen: true},
+	}},
+	{"no group, no veto", []member{
+		{key: "full", n: 1, over: true, cached: true},
+		{key: "a", n: 1, group: 1, charged: true, seen: true},
+	}},
+	{"groups of one number stay apart when the one between is known", []member{
+		{key: "a", n: 1, group: 7, charged: true, seen: true},
+		{key: "full", n: 1, group: 8, over: true, cached: true},
+		{key: "b", n: 2, group: 7, over: true, seen: true},
+	}},
+}
+
 func TestAtomicGroups(t *testing.T) {
-	type member struct {
-		key      string
-		n        uint64
-		op       algorithm.Op
-		plain    bool // not atomic
-		shadow   bool
-		group    uint16
-		over     bool
-		charged  bool
-		cached   bool
-		seen     bool // by the store
-		seenLook bool
-	}
-	tests := []struct {
-		name string
-		hits []member
-	}{
-		{"the others are looked at", []member{
-			{key: "a", n: 1, seen: true, seenLook: true},
-			{key: "full", n: 1, over: true, cached: true},
-			{key: "b", n: 2, over: true, seen: true, seenLook: true},
-		}},
-		{"refunds and forced hits of a refused group do nothing, and are never over", []member{
-			{key: "some", n: 1, op: refund, seen: true, seenLook: true},
-			{key: "some2", n: 9, op: force, seen: true, seenLook: true},
-			{key: "full", n: 1, over: true, cached: true},
-		}},
-		{"what is not atomic is charged", []member{
-			{key: "a", n: 1, plain: true, charged: true, seen: true},
-			{key: "full", n: 1, over: true, cached: true},
-		}},
-		{"and refuses for the atomic ones", []member{
-			{key: "full", n: 1, plain: true, over: true, cached: true},
-			{key: "a", n: 1, seen: true, seenLook: true},
-		}},
-		{"a look refuses too", []member{
-			{key: "full", n: 1, op: look, over: true, cached: true},
-			{key: "a", n: 1, seen: true, seenLook: true},
-		}},
-		{"shadow stops nobody", []member{
-			{key: "full", n: 1, shadow: true, over: true, cached: true},
-			{key: "a", n: 1, charged: true, seen: true},
-			{key: "b", n: 1, charged: true, seen: true},
-		}},
-		{"shadow, and another refuses", []member{
-			{key: "full", n: 1, shadow: true, over: true, cached: true},
-			{key: "a", n: 1, seen: true},
-			{key: "b", n: 2, over: true, seen: true},
-		}},
-		{"the refusal of an atomic hit is not counted, so it is known", []member{
-			{key: "just", n: 1, over: true, cached: true},
-			{key: "a", n: 1, seen: true, seenLook: true},
-		}},
-		{"that of shadow is, so it is asked", []member{
-			{key: "just", n: 1, shadow: true, over: true, charged: true, seen: true},
-			{key: "a", n: 1, charged: true, seen: true},
-		}},
-		{"all known", []member{
-			{key: "full", n: 1, over: true, cached: true},
-			{key: "full2", n: 1, over: true, cached: true},
-		}},
-		{"the same key twice, together too much: only the store can tell", []member{
-			{key: "full", n: 1, over: true, seen: true},
-			{key: "half", n: 1, seen: true},
-			{key: "half", n: 1, over: true, seen: true},
-		}},
-		{"no group, no veto", []member{
-			{key: "full", n: 1, over: true, cached: true},
-			{key: "a", n: 1, group: 1, charged: true, seen: true},
-		}},
-		{"groups of one number stay apart when the one between is known", []member{
-			{key: "a", n: 1, group: 7, charged: true, seen: true},
-			{key: "full", n: 1, group: 8, over: true, cached: true},
-			{key: "b", n: 2, group: 7, over: true, seen: true},
-		}},
-	}
-	for _, test := range tests {
+	for _, test := range groupCases {
 		t.Run(test.name, func(t *testing.T) {
 			c, s := open(t)
 			l := fixed(1, time.Minute)

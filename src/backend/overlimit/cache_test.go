@@ -51,7 +51,7 @@ type spy struct {
 	next backend.Backend
 	seen []backend.Hit // of the last batch
 	err  error         // each verdict's
-	then func()        // after the store has judged, before the cache knows
+	then func()        // after the store has decided, before the cache learns of it
 }
 
 func (s *spy) Take(ctx context.Context, b *backend.Batch) error {
@@ -124,23 +124,49 @@ func TestSuite(t *testing.T) {
 	})
 }
 
+type step struct {
+	at    time.Duration
+	op    algorithm.Op
+	n     uint64
+	over  bool
+	after uint64
+	retry time.Duration
+	reset time.Duration
+	asked bool // the store was
+}
+
+type stepsCase struct {
+	name  string
+	limit *algorithm.Limit
+	steps []step
+}
+
 func TestSteps(t *testing.T) {
-	type step struct {
-		at    time.Duration
-		op    algorithm.Op
-		n     uint64
-		over  bool
-		after uint64
-		retry time.Duration
-		reset time.Duration
-		asked bool // the store was
+	for _, test := range stepsCases() {
+		t.Run(test.name, func(t *testing.T) {
+			c, s := open(t)
+			for i, st := range test.steps {
+				h := hit("k", test.limit, st.n)
+				h.Op = st.op
+				verdicts, seen := s.take(t, c, epoch.Add(st.at), h)
+				v := verdicts[0]
+				if got := (step{st.at, st.op, st.n, v.Over, v.After, v.RetryAfter, v.ResetAfter, seen != nil}); got != st {
+					t.Errorf("step %d:\n got %+v\nwant %+v", i, got, st)
+				}
+				if v.Cached == st.asked {
+					t.Errorf("step %d: Cached is %t, and the store was asked: %t", i, v.Cached, st.asked)
+				}
+				if v.Cached && (v.Charged || v.Before != v.After || v.Remaining != 0 || !v.FullUntil.Equal(epoch.Add(st.at+st.reset))) {
+					t.Errorf("step %d: %+v", i, v)
+				}
+			}
+		})
 	}
+}
+
+func stepsCases() []stepsCase {
 	const s, m = time.Second, time.Minute
-	tests := []struct {
-		name  string
-		limit *algorithm.Limit
-		steps []step
-	}{
+	return []stepsCase{
 		{"refused once, then from here, until the window ends", fixed(2, m), []step{
 			{n: 2, after: 2, reset: m, asked: true},
 			{at: 1 * s, n: 1, over: true, after: 3, retry: 59 * s, reset: 59 * s, asked: true},
@@ -211,26 +237,6 @@ func TestSteps(t *testing.T) {
 			{at: left(algorithm.MaxPeriod), n: 2, over: true, after: 2, retry: algorithm.Never, reset: algorithm.MaxPeriod, asked: true},
 			{at: left(algorithm.MaxPeriod), n: 1, over: true, after: 2, retry: algorithm.MaxPeriod, reset: algorithm.MaxPeriod},
 		}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			c, s := open(t)
-			for i, st := range test.steps {
-				h := hit("k", test.limit, st.n)
-				h.Op = st.op
-				verdicts, seen := s.take(t, c, epoch.Add(st.at), h)
-				v := verdicts[0]
-				if got := (step{st.at, st.op, st.n, v.Over, v.After, v.RetryAfter, v.ResetAfter, seen != nil}); got != st {
-					t.Errorf("step %d:\n got %+v\nwant %+v", i, got, st)
-				}
-				if v.Cached == st.asked {
-					t.Errorf("step %d: Cached is %t, and the store was asked: %t", i, v.Cached, st.asked)
-				}
-				if v.Cached && (v.Charged || v.Before != v.After || v.Remaining != 0 || !v.FullUntil.Equal(epoch.Add(st.at+st.reset))) {
-					t.Errorf("step %d: %+v", i, v)
-				}
-			}
-		})
 	}
 }
 
@@ -440,8 +446,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Many ask, give back and look at the same few counters. Whoever has been
-// given back a unit finds room: then nobody else can take it.
+// Many goroutines charge, refund and look at the same few counters. After a refund there is
+// room for a unit, since no other goroutine uses the counter.
 func TestConcurrentRefunds(t *testing.T) {
 	c := New(counters(t), Config{})
 	var wg sync.WaitGroup

@@ -104,7 +104,7 @@ func play(t *testing.T, kind algorithm.Kind, script []byte, countBlocked bool) (
 	return answered
 }
 
-// same compares all but who gave the answer.
+// same compares all but Cached.
 func same(a, b backend.Verdict) bool {
 	return sameOutside(a, b) && a.Charged == b.Charged && a.Before == b.Before && a.After == b.After && a.FullUntil.Equal(b.FullUntil)
 }

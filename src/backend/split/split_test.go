@@ -129,89 +129,94 @@ func TestOrderIsKept(t *testing.T) {
 		t.Errorf("%q, want %q", *log, want)
 	}
 	if !perSecond.batches[0].Now.IsZero() || !rest.batches[0].Now.IsZero() {
-		t.Error("somebody told them the time")
+		t.Error("the stores got an instant")
 	}
 }
 
-func TestAtomicGroups(t *testing.T) {
-	type member struct {
-		key    string // s…: a second, m…: a minute
-		n      uint64
-		op     algorithm.Op
-		plain  bool // not atomic
-		shadow bool
-		group  uint16
+type member struct {
+	key    string // s…: a second, m…: a minute
+	n      uint64
+	op     algorithm.Op
+	plain  bool // not atomic
+	shadow bool
+	group  uint16
 
-		over, charged bool
-	}
+	over, charged bool
+}
+
+type groupCase struct {
+	name            string
+	perSecond, rest error
+	hits            []member
+	log             []string
+}
+
+var gone = errors.New("gone")
+
+var groupCases = []groupCase{
+	{"all pass", nil, nil, []member{
+		{key: "m", n: 1, charged: true},
+		{key: "s", n: 1, charged: true},
+	}, []string{"r look m", "s charge s", "r charge m"}},
+	{"rest refuses", nil, nil, []member{
+		{key: "s", n: 1},
+		{key: "mfull", n: 1, over: true},
+		{key: "m", n: 1},
+	}, []string{"r look mfull", "r look m", "s look s"}},
+	{"perSecond refuses", nil, nil, []member{
+		{key: "sfull", n: 1, over: true},
+		{key: "s", n: 1},
+		{key: "m", n: 1},
+	}, []string{"r look m", "s charge sfull", "s charge s"}},
+	{"a shadow hit refuses no other hit", nil, nil, []member{
+		{key: "sfull", n: 1, shadow: true, over: true, charged: true},
+		{key: "mfull", n: 1, shadow: true, over: true, charged: true},
+		{key: "m", n: 1, charged: true},
+	}, []string{"r look mfull", "r look m", "s charge sfull", "r charge mfull", "r charge m"}},
+	{"refunds wait for the rest", nil, nil, []member{
+		{key: "mfull", n: 1, op: refund},
+		{key: "mfull2", n: 1, op: force},
+		{key: "sfull", n: 1, over: true},
+	}, []string{"r look mfull", "r look mfull2", "s charge sfull"}},
+	{"and happen", nil, nil, []member{
+		{key: "mfull", n: 1, op: refund, charged: true},
+		{key: "s", n: 1, charged: true},
+	}, []string{"r look mfull", "s charge s", "r refund mfull"}},
+	{"what is not atomic is charged once, whatever happens", nil, nil, []member{
+		{key: "m", n: 1, plain: true, charged: true},
+		{key: "s", n: 1, plain: true, charged: true},
+		{key: "mfull", n: 1, over: true},
+		{key: "s2", n: 1},
+	}, []string{"r charge m", "r look mfull", "s charge s", "s look s2"}},
+	{"and once if all pass", nil, nil, []member{
+		{key: "m", n: 1, plain: true, charged: true},
+		{key: "s", n: 1, charged: true},
+		{key: "m2", n: 1, charged: true},
+	}, []string{"r charge m", "r look m2", "s charge s", "r charge m2"}},
+	{"nothing atomic", nil, nil, []member{
+		{key: "mfull", n: 1, plain: true, over: true, charged: true},
+		{key: "s", n: 1, plain: true, charged: true},
+	}, []string{"s charge s", "r charge mfull"}},
+	{"the batch keeps its order around a group", nil, nil, []member{
+		{key: "m", n: 1, plain: true, charged: true},
+		{key: "s", n: 1, group: 1, charged: true},
+		{key: "m", n: 0, group: 1, charged: true},
+		{key: "s", n: 0, plain: true, charged: true},
+		{key: "m2", n: 1, plain: true, charged: true},
+	}, []string{"r charge m", "r look m", "s charge s", "r charge m", "s charge s", "r charge m2"}},
+	{"rest is gone", nil, gone, []member{
+		{key: "m", n: 1},
+		{key: "s", n: 1},
+	}, []string{"r look m", "s look s"}},
+	{"perSecond is gone", gone, nil, []member{
+		{key: "m", n: 1},
+		{key: "s", n: 1},
+	}, []string{"r look m", "s charge s"}},
+}
+
+func TestAtomicGroups(t *testing.T) {
 	full := []backend.Hit{hit("sfull", 1, time.Second, 1), hit("mfull", 1, time.Minute, 1)}
-	gone := errors.New("gone")
-	tests := []struct {
-		name            string
-		perSecond, rest error
-		hits            []member
-		log             []string
-	}{
-		{"all pass", nil, nil, []member{
-			{key: "m", n: 1, charged: true},
-			{key: "s", n: 1, charged: true},
-		}, []string{"r look m", "s charge s", "r charge m"}},
-		{"rest refuses", nil, nil, []member{
-			{key: "s", n: 1},
-			{key: "mfull", n: 1, over: true},
-			{key: "m", n: 1},
-		}, []string{"r look mfull", "r look m", "s look s"}},
-		{"perSecond refuses", nil, nil, []member{
-			{key: "sfull", n: 1, over: true},
-			{key: "s", n: 1},
-			{key: "m", n: 1},
-		}, []string{"r look m", "s charge sfull", "s charge s"}},
-		{"shadow stops nobody", nil, nil, []member{
-			{key: "sfull", n: 1, shadow: true, over: true, charged: true},
-			{key: "mfull", n: 1, shadow: true, over: true, charged: true},
-			{key: "m", n: 1, charged: true},
-		}, []string{"r look mfull", "r look m", "s charge sfull", "r charge mfull", "r charge m"}},
-		{"refunds wait for the rest", nil, nil, []member{
-			{key: "mfull", n: 1, op: refund},
-			{key: "mfull2", n: 1, op: force},
-			{key: "sfull", n: 1, over: true},
-		}, []string{"r look mfull", "r look mfull2", "s charge sfull"}},
-		{"and happen", nil, nil, []member{
-			{key: "mfull", n: 1, op: refund, charged: true},
-			{key: "s", n: 1, charged: true},
-		}, []string{"r look mfull", "s charge s", "r refund mfull"}},
-		{"what is not atomic is charged once, whatever happens", nil, nil, []member{
-			{key: "m", n: 1, plain: true, charged: true},
-			{key: "s", n: 1, plain: true, charged: true},
-			{key: "mfull", n: 1, over: true},
-			{key: "s2", n: 1},
-		}, []string{"r charge m", "r look mfull", "s charge s", "s look s2"}},
-		{"and once if all pass", nil, nil, []member{
-			{key: "m", n: 1, plain: true, charged: true},
-			{key: "s", n: 1, charged: true},
-			{key: "m2", n: 1, charged: true},
-		}, []string{"r charge m", "r look m2", "s charge s", "r charge m2"}},
-		{"nothing atomic", nil, nil, []member{
-			{key: "mfull", n: 1, plain: true, over: true, charged: true},
-			{key: "s", n: 1, plain: true, charged: true},
-		}, []string{"s charge s", "r charge mfull"}},
-		{"the batch keeps its order around a group", nil, nil, []member{
-			{key: "m", n: 1, plain: true, charged: true},
-			{key: "s", n: 1, group: 1, charged: true},
-			{key: "m", n: 0, group: 1, charged: true},
-			{key: "s", n: 0, plain: true, charged: true},
-			{key: "m2", n: 1, plain: true, charged: true},
-		}, []string{"r charge m", "r look m", "s charge s", "r charge m", "s charge s", "r charge m2"}},
-		{"rest is gone", nil, gone, []member{
-			{key: "m", n: 1},
-			{key: "s", n: 1},
-		}, []string{"r look m", "s look s"}},
-		{"perSecond is gone", gone, nil, []member{
-			{key: "m", n: 1},
-			{key: "s", n: 1},
-		}, []string{"r look m", "s charge s"}},
-	}
-	for _, test := range tests {
+	for _, test := range groupCases {
 		t.Run(test.name, func(t *testing.T) {
 			store, perSecond, rest, log := open(t)
 			take(t, store, epoch, full...)

@@ -27,7 +27,7 @@ func (suite *Suite) testKeys(t *testing.T, open func(*testing.T) backend.Backend
 	t.Run("kinds and periods", func(t *testing.T) {
 		store := open(t)
 		// Whether fixed windows of two lengths share a counter when they begin
-		// together is the store's business: in Redis they do, as upstream. So at
+		// together depends on the store: in Redis they do, as in envoyproxy/ratelimit. So at
 		// this time no two begin together.
 		at := epoch.Add(25*time.Hour + 61*time.Minute)
 		var hits []backend.Hit
