@@ -1,10 +1,9 @@
-// Package certs is the TLS of servers and clients, from files. Those of a server
-// change while it runs: its certificate and key, and the authorities of its
-// clients'. What replaces
-// them is taken when it is good; else the old stay in use, and it is said why.
+// Package certs reads the TLS files of servers and clients. The files of a server may
+// change while it runs: new ones are used if they are valid, and else the old ones stay.
 package certs
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,64 +17,63 @@ import (
 	"ratelimit/src/files"
 )
 
-// Config says which files, and what clients have to show.
+// Config names the files of a server, and what clients must show.
 type Config struct {
-	// Cert and Key are PEM files: the chain, the server's own certificate first,
-	// and its key. Both are required.
+	// Cert and Key are PEM files: the chain, the server's own certificate first, and its
+	// key. Both are required.
 	Cert, Key string
-	// ClientCA is a PEM file of authorities. With it a client needs a certificate
-	// of one of these or of the system's; without it nobody is asked for one.
+	// ClientCA is a PEM file of authorities. Clients then need a certificate from one of
+	// these or of the system's. Empty: they need none.
 	ClientCA string
-	// ClientName is a DNS name that a client's certificate must carry; empty: any
-	// will do. It goes with ClientCA.
+	// ClientName is a DNS name that a client's certificate must have; empty: any. It
+	// requires ClientCA.
 	ClientName string
 	// Protocols are offered in ALPN, "h2" for gRPC. Nil: none.
 	Protocols []string
-	// Every is how often the files are looked at; 0 is a second.
+	// Every is how often the files are checked. Defaults to 1 s.
 	Every time.Duration
-	// ReadTimeout is how long looking at the files, or reading them, may take.
-	// Defaults to 10s.
+	// ReadTimeout is how long a check or a read may take. Defaults to 10 s.
 	ReadTimeout time.Duration
-	// OnChange, if set, is told after the files have changed: nil when what is in
-	// them is in use from now on, else why it is not.
+	// OnChange, if set, is called after the files changed: with nil if they are in use
+	// from now on, or else with the reason why not.
 	OnChange func(error)
 }
 
 // Stats are the figures of a Server.
 type Stats struct {
 	Loaded, Refused uint64    // changes of the files
-	NotAfter        time.Time // when the first certificate of the chain in use ends
-	Hanging         int       // reads that were given up and have not returned yet
+	NotAfter        time.Time // when the first certificate of the chain in use expires
+	Hanging         int       // reads that were abandoned and have not returned yet
 }
 
 // Server is the TLS of one server.
 type Server struct {
 	cfg             Config
 	current         atomic.Pointer[loaded]
-	seen            []state // the files, before they were first read
+	first           []os.FileInfo // of the files, before they were first read
 	loads, refusals atomic.Uint64
 
-	looks, reads files.Reads // of Run
+	checks, reads files.Reads // of Run
 }
 
-// loaded is what was in the files.
+// loaded is the content of the files.
 type loaded struct {
 	tls                 *tls.Config
 	notBefore, notAfter time.Time // of the first certificate of the chain
 }
 
-// good reports whether clients accept it now.
-func (l *loaded) good(now time.Time) bool {
+// isValid reports whether clients accept the certificate now.
+func (l *loaded) isValid(now time.Time) bool {
 	return !now.Before(l.notBefore) && !now.After(l.notAfter)
 }
 
 // New reads the files for the first time. Its error names the file.
 func New(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, looks: files.Reads{Timeout: cfg.ReadTimeout}, reads: files.Reads{Timeout: cfg.ReadTimeout}}
 	if cfg.ClientName != "" && cfg.ClientCA == "" {
-		return nil, errors.New("certs: a client's name can be asked for only with the authorities that vouch for it")
+		return nil, errors.New("certs: a client's name needs the authorities of its certificate: set ClientCA")
 	}
-	s.seen, _ = s.states() // what comes after, Run notices; the error is always nil
+	s := &Server{cfg: cfg, checks: files.Reads{Timeout: cfg.ReadTimeout}, reads: files.Reads{Timeout: cfg.ReadTimeout}}
+	s.first, _ = s.check() // before the read, so that Run notices changes after it; the error is always nil
 	l, err := s.read()
 	if err != nil {
 		return nil, err
@@ -84,7 +82,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// TLS is what to serve with. Each connection is told what is in force then.
+// TLS returns the configuration of a listener. Each connection uses the files that are
+// in use when it is made.
 func (s *Server) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -93,29 +92,24 @@ func (s *Server) TLS() *tls.Config {
 	}
 }
 
-// Stats reads the figures.
+// Stats returns the figures.
 func (s *Server) Stats() Stats {
 	return Stats{
 		Loaded: s.loads.Load(), Refused: s.refusals.Load(), NotAfter: s.current.Load().notAfter,
-		Hanging: s.looks.Hanging() + s.reads.Hanging(),
+		Hanging: s.checks.Hanging() + s.reads.Hanging(),
 	}
 }
 
-// Run looks at the files until ctx ends. A certificate and its key are two
-// files, and one is replaced before the other: what does not go together is
-// looked at again when either has changed. A certificate that is refused because
-// it has not begun is looked at again when it does. Files that cannot be read in
-// time are read again when they have changed, or when that read has returned.
+// Run checks the files until ctx ends. It reads them when one of them changed, when a
+// certificate becomes valid that was refused as too early, and when a read returns that
+// was abandoned. A certificate and its key are two files that change one after the
+// other, so the first change may be refused and the second succeed.
 func (s *Server) Run(ctx context.Context) error {
-	every := s.cfg.Every
-	if every == 0 {
-		every = time.Second
-	}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(cmp.Or(s.cfg.Every, time.Second))
 	defer tick.Stop()
-	seen := s.seen
-	var begins time.Time // of what was refused for that; zero: nothing
-	hung := false        // the last attempt was given up
+	seen := s.first
+	var validFrom time.Time // of a certificate that was refused as too early; zero: none
+	hung := false           // the last attempt was abandoned
 	for {
 		select {
 		case <-ctx.Done():
@@ -123,30 +117,31 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		var l *loaded
-		states, err := files.Read(ctx, &s.looks, s.states)
+		found, err := files.Read(ctx, &s.checks, s.check)
 		now := time.Now()
 		if err == nil {
-			due := !begins.IsZero() && !now.Before(begins) || hung && s.reads.Hanging() == 0
-			if slices.EqualFunc(seen, states, state.same) && !due {
+			due := !validFrom.IsZero() && !now.Before(validFrom) || hung && s.reads.Hanging() == 0
+			if slices.EqualFunc(seen, found, isSame) && !due {
 				continue
 			}
-			seen, begins = states, time.Time{}
+			seen, validFrom = found, time.Time{}
 			l, err = files.Read(ctx, &s.reads, s.read)
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		var hangs *files.TimeoutError
-		was := hung
-		if hung = errors.As(err, &hangs); hung {
-			if was { // it was said
+		if _, timedOut := errors.AsType[*files.TimeoutError](err); timedOut {
+			if hung { // OnChange knows already
 				continue
 			}
+			hung = true
 			err = fmt.Errorf("certs: %s, %s: %w", s.cfg.Cert, s.cfg.Key, err)
+		} else {
+			hung = false
 		}
 		if err == nil {
-			if err = s.worse(l, now); err != nil && now.Before(l.notBefore) {
-				begins = l.notBefore
+			if err = s.isWorse(l, now); err != nil && now.Before(l.notBefore) {
+				validFrom = l.notBefore
 			}
 		}
 		if err != nil {
@@ -161,39 +156,36 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// worse says what speaks for the certificate in use: it is good now, and that of l
-// has ended or not begun. Nobody would get through with l. If neither is good, l
-// is no worse.
-func (s *Server) worse(l *loaded, now time.Time) error {
+// isWorse returns an error if the certificate in use is valid and that of l is not, so
+// that no client would accept it.
+func (s *Server) isWorse(l *loaded, now time.Time) error {
 	switch {
-	case !s.current.Load().good(now):
+	case !s.current.Load().isValid(now):
 		return nil
 	case now.After(l.notAfter):
-		return fmt.Errorf("certs: %s: it ended at %s, and the one in use has not: renew it", s.cfg.Cert, l.notAfter.Format(time.RFC3339))
+		return fmt.Errorf("certs: %s: it expired at %s, and the one in use has not: renew it", s.cfg.Cert, l.notAfter.Format(time.RFC3339))
 	case now.Before(l.notBefore):
-		return fmt.Errorf("certs: %s: it begins at %s, and is used from then on: are the clocks of this host and of who issued it right?", s.cfg.Cert, l.notBefore.Format(time.RFC3339))
+		return fmt.Errorf("certs: %s: it is valid from %s, and is used from then on: check the clocks of this host and of its issuer", s.cfg.Cert, l.notBefore.Format(time.RFC3339))
 	}
 	return nil
 }
 
-// state is what a file looks like from outside; nil: it cannot be looked at.
-type state struct{ info os.FileInfo }
-
-func (a state) same(b state) bool {
-	if a.info == nil || b.info == nil {
-		return a.info == nil && b.info == nil
+func isSame(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
 	}
-	return os.SameFile(a.info, b.info) && a.info.ModTime().Equal(b.info.ModTime()) && a.info.Size() == b.info.Size()
+	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-// states follows links, as those that Kubernetes swaps.
-func (s *Server) states() (list []state, _ error) {
+// check returns the state of each file, nil for one that cannot be read. It follows
+// links, such as those that Kubernetes swaps.
+func (s *Server) check() (list []os.FileInfo, _ error) {
 	for _, file := range []string{s.cfg.Cert, s.cfg.Key, s.cfg.ClientCA} {
 		info, err := os.Stat(file)
 		if err != nil {
 			info = nil
 		}
-		list = append(list, state{info})
+		list = append(list, info)
 	}
 	return list, nil
 }
@@ -221,14 +213,14 @@ func (s *Server) read() (*loaded, error) {
 			return nil, fmt.Errorf("certs: the clients' authorities: %w", err)
 		}
 		cfg.ClientAuth = tls.RequireAndVerifyClientCert
-		// A session that is resumed would not ask who vouches for the client now.
+		// Resumed sessions would skip the check of the client's certificate.
 		cfg.SessionTicketsDisabled = true
 		cfg.VerifyConnection = s.checkName
 	}
 	return &loaded{cfg, pair.Leaf.NotBefore, pair.Leaf.NotAfter}, nil
 }
 
-// checkName refuses clients, verified already, whose certificate lacks the name.
+// checkName refuses a client if its certificate, which is verified, lacks the name.
 func (s *Server) checkName(c tls.ConnectionState) error {
 	if s.cfg.ClientName == "" {
 		return nil
@@ -239,14 +231,14 @@ func (s *Server) checkName(c tls.ConnectionState) error {
 	return nil
 }
 
-// Authorities are the system's and those in a PEM file.
+// Authorities returns the system's authorities and those in a PEM file.
 func Authorities(file string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
 	pool, err := x509.SystemCertPool()
-	if err != nil { // there are none
+	if err != nil { // the system has none
 		pool = x509.NewCertPool()
 	}
 	if !pool.AppendCertsFromPEM(pem) {

@@ -13,9 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"ratelimit/src/files/certs"
 	"ratelimit/src/testbed/harness"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // files are copies of certificates that a test replaces.
 type files struct{ dir, cert, key, ca string }
@@ -39,7 +43,7 @@ func (f files) put(t *testing.T, pair harness.Pair, ca string) {
 	}
 }
 
-// write replaces a file as one does who cares: in one step.
+// write replaces a file in one step.
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
@@ -106,7 +110,7 @@ func client(t *testing.T, ca string, pair harness.Pair) *tls.Config {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Shown also to a server that does not know who issued it.
+		// Shown also to a server that does not know its issuer.
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own, nil }
 	}
 	return cfg
@@ -122,13 +126,13 @@ func TestClients(t *testing.T) {
 		change func(*tls.Config)
 		want   string // the server's name, or what is in the error
 	}{
-		{"nobody is asked", certs.Config{}, harness.Pair{}, nil, "server"},
+		{"no certificate needed", certs.Config{}, harness.Pair{}, nil, "server"},
 		{"TLS 1.2", certs.Config{}, harness.Pair{}, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }, "server"},
 		{"TLS 1.1", certs.Config{}, harness.Pair{}, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS11 }, "protocol version"},
 		{"no certificate", certs.Config{ClientCA: c.CA}, harness.Pair{}, nil, "certificate required"},
 		{"a good one", certs.Config{ClientCA: c.CA}, c.Client, nil, "server"},
 		{"one that has ended", certs.Config{ClientCA: c.CA}, c.ExpiredClient, nil, "expired certificate"},
-		{"by somebody else", certs.Config{ClientCA: c.CA}, c.OtherClient, nil, "unknown certificate authority"},
+		{"of another authority", certs.Config{ClientCA: c.CA}, c.OtherClient, nil, "unknown certificate authority"},
 		{"the name", certs.Config{ClientCA: c.CA, ClientName: "gateway.example"}, named, nil, "server"},
 		{"another name", certs.Config{ClientCA: c.CA, ClientName: "gateway.example"}, c.Client, nil, "bad certificate"},
 		{"HTTP/2", certs.Config{Protocols: []string{"h2"}}, harness.Pair{}, func(c *tls.Config) { c.NextProtos = []string{"h2"} }, "server"},
@@ -168,7 +172,7 @@ func TestRefusedAtTheStart(t *testing.T) {
 		{certs.Config{Cert: c.Server.Cert, Key: c.Client.Key}, "certs: " + c.Server.Cert + " and " + c.Client.Key + ": tls: private key does not match public key"},
 		{certs.Config{Cert: empty, Key: c.Server.Key}, "certs: " + empty + " and " + c.Server.Key + ": tls: failed to find any PEM data in certificate input"},
 		{certs.Config{Cert: c.Server.Cert, Key: c.Server.Key, ClientCA: empty}, "certs: the clients' authorities: " + empty + ": no certificate in PEM form in it"},
-		{certs.Config{Cert: c.Server.Cert, Key: c.Server.Key, ClientName: "a"}, "certs: a client's name can be asked for only with the authorities that vouch for it"},
+		{certs.Config{Cert: c.Server.Cert, Key: c.Server.Key, ClientName: "a"}, "certs: a client's name needs the authorities of its certificate: set ClientCA"},
 	} {
 		if _, err := certs.New(tt.cfg); err == nil || err.Error() != tt.want {
 			t.Errorf("got  %v\nwant %s", err, tt.want)
@@ -176,55 +180,86 @@ func TestRefusedAtTheStart(t *testing.T) {
 	}
 }
 
-// What replaces the files is in use for the next connection, if it is good.
-func TestReplaced(t *testing.T) {
+// replaced is a server of TLS whose files a test replaces.
+type replaced struct {
+	t       *testing.T
+	c       *harness.Certificates
+	f       files
+	s       *certs.Server
+	addr    string
+	changes chan error
+}
+
+func newReplaced(t *testing.T) *replaced {
+	t.Helper()
 	c := harness.NewCertificates(t)
-	second := c.Issue(t, "second", harness.Spec{CommonName: "second"})
-	f := newFiles(t, c.Server, c.CA)
-	changes := make(chan error, 100)
+	r := &replaced{t: t, c: c, f: newFiles(t, c.Server, c.CA), changes: make(chan error, 100)}
 	s, err := certs.New(certs.Config{
-		Cert: f.cert, Key: f.key, ClientCA: f.ca,
-		Every: 10 * time.Millisecond, OnChange: func(err error) { changes <- err },
+		Cert: r.f.cert, Key: r.f.key, ClientCA: r.f.ca,
+		Every: 10 * time.Millisecond, OnChange: func(err error) { r.changes <- err },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
 	go func() { done <- s.Run(ctx) }()
-	defer func() {
+	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-	}()
-	addr := serve(t, s)
-	expect := func(when, want string, pair harness.Pair) {
-		t.Helper()
-		got, err := ask(t, addr, client(t, c.CA, pair))
-		if err != nil {
-			got = err.Error()
-		}
-		if !strings.Contains(got, want) {
-			t.Errorf("%s: got %q, want %q", when, got, want)
-		}
+	})
+	r.s, r.addr = s, serve(t, s)
+	return r
+}
+
+// expect connects as the client pair, and compares the server's name or the error.
+func (r *replaced) expect(when, want string, pair harness.Pair) {
+	r.t.Helper()
+	got, err := ask(r.t, r.addr, client(r.t, r.c.CA, pair))
+	if err != nil {
+		got = err.Error()
 	}
-	// change waits until a change is taken, or refused for a reason.
-	change := func(reason string) {
-		t.Helper()
-		for {
-			select {
-			case err := <-changes:
-				if reason == "" && err == nil || reason != "" && err != nil && strings.Contains(err.Error(), reason) {
-					return
-				}
-			case <-time.After(20 * time.Second):
-				t.Fatalf("no change: %q", reason)
+	if !strings.Contains(got, want) {
+		r.t.Errorf("%s: got %q, want %q", when, got, want)
+	}
+}
+
+// change waits until a change is in use, or refused for a reason.
+func (r *replaced) change(reason string) {
+	r.t.Helper()
+	for {
+		select {
+		case err := <-r.changes:
+			if reason == "" && err == nil || reason != "" && err != nil && strings.Contains(err.Error(), reason) {
+				return
 			}
+		case <-time.After(20 * time.Second):
+			r.t.Fatalf("no change: %q", reason)
 		}
 	}
-	expect("at first", "server", c.Client)
-	before := s.Stats()
+}
+
+// await waits until the server has that name.
+func (r *replaced) await(want string) {
+	r.t.Helper()
+	harness.Await(r.t, harness.Deadline, want+" is in use", func() error {
+		name, err := ask(r.t, r.addr, client(r.t, r.c.CA, r.c.Client))
+		if err == nil && name != want {
+			err = errors.New(name)
+		}
+		return err
+	})
+}
+
+// The next connection uses new files if they are valid and belong together.
+func TestReplaced(t *testing.T) {
+	t.Parallel()
+	r := newReplaced(t)
+	second := r.c.Issue(t, "second", harness.Spec{CommonName: "second"})
+	r.expect("at first", "server", r.c.Client)
+	before := r.s.Stats()
 	if until := time.Until(before.NotAfter); until < 0 || until > 25*time.Hour {
 		t.Errorf("it ends in %v", until)
 	}
@@ -233,55 +268,56 @@ func TestReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, f.cert, string(text))
-	change("private key does not match")
-	expect("half of a pair", "server", c.Client)
-	f.put(t, second, c.CA)
-	change("")
-	expect("the whole pair", "second", c.Client)
+	write(t, r.f.cert, string(text))
+	r.change("private key does not match")
+	r.expect("half of a pair", "server", r.c.Client)
+	r.f.put(t, second, r.c.CA)
+	r.change("")
+	r.expect("the whole pair", "second", r.c.Client)
 
-	f.put(t, c.ExpiredServer, c.CA)
-	change("the one in use has not: renew it")
-	expect("one that has ended", "second", c.Client)
-	f.put(t, second, c.CA)
-	change("")
+	write(t, r.f.ca, "rubbish")
+	r.change("no certificate in PEM form")
+	r.expect("authorities that are none", "second", r.c.Client)
+	r.f.put(t, second, r.c.OtherCA)
+	r.change("")
+	r.expect("other authorities", "unknown certificate authority", r.c.Client)
+	r.expect("their client", "second", r.c.OtherClient)
 
-	f.put(t, c.Issue(t, "tomorrow", harness.Spec{CommonName: "tomorrow", Begins: 24 * time.Hour}), c.CA)
-	change("and is used from then on")
-	expect("one that has not begun", "second", c.Client)
-	f.put(t, c.Issue(t, "soon", harness.Spec{CommonName: "soon", Begins: 3 * time.Second}), c.CA)
-	await := func(want string) { // a change of one file of three tells nothing
-		harness.Await(t, harness.Deadline, want+" is in use", func() error {
-			name, err := ask(t, addr, client(t, c.CA, c.Client))
-			if err == nil && name != want {
-				err = errors.New(name)
-			}
-			return err
-		})
-	}
-	await("soon") // by itself, once it has begun
-	f.put(t, second, c.CA)
-	await("second")
-
-	write(t, f.ca, "rubbish")
-	change("no certificate in PEM form")
-	expect("authorities that are none", "second", c.Client)
-	f.put(t, second, c.OtherCA)
-	change("")
-	expect("other authorities", "unknown certificate authority", c.Client)
-	expect("their client", "second", c.OtherClient)
-
-	if err := os.Remove(f.key); err != nil {
+	if err := os.Remove(r.f.key); err != nil {
 		t.Fatal(err)
 	}
-	change("no such file")
-	expect("no key", "second", c.OtherClient)
-	if st := s.Stats(); st.Loaded < 2 || st.Refused < 3 {
+	r.change("no such file")
+	r.expect("no key", "second", r.c.OtherClient)
+	if st := r.s.Stats(); st.Loaded < 2 || st.Refused < 3 {
 		t.Errorf("%+v", st)
 	}
 }
 
-// What has ended is better than nothing: at the start, and after one that has ended.
+// A certificate that is not valid now does not replace one that is. One that becomes
+// valid later is used from then on.
+func TestReplacedByAnInvalidOne(t *testing.T) {
+	t.Parallel()
+	r := newReplaced(t)
+	second := r.c.Issue(t, "second", harness.Spec{CommonName: "second"})
+	r.f.put(t, second, r.c.CA)
+	r.await("second")
+	r.f.put(t, r.c.ExpiredServer, r.c.CA)
+	r.change("the one in use has not: renew it")
+	r.expect("an expired one", "second", r.c.Client)
+	r.f.put(t, second, r.c.CA)
+	r.change("")
+
+	r.f.put(t, r.c.Issue(t, "tomorrow", harness.Spec{CommonName: "tomorrow", Begins: 24 * time.Hour}), r.c.CA)
+	r.change("and is used from then on")
+	r.expect("one of tomorrow", "second", r.c.Client)
+	r.f.put(t, r.c.Issue(t, "soon", harness.Spec{CommonName: "soon", Begins: 3 * time.Second}), r.c.CA)
+	r.await("soon") // by itself, once it is valid
+	r.f.put(t, second, r.c.CA)
+	r.await("second")
+}
+
+// An expired certificate is used if there is no other: at the start, and after another
+// expired one.
 func TestEnded(t *testing.T) {
 	c := harness.NewCertificates(t)
 	f := newFiles(t, c.ExpiredServer, c.CA)

@@ -9,20 +9,18 @@ import (
 	"time"
 )
 
-// Client is what a client speaks TLS with, from files.
+// Client names the files of a TLS client.
 type Client struct {
-	// CA is a PEM file of authorities to trust besides the system's; empty: those
-	// alone.
+	// CA is a PEM file of authorities to trust in addition to the system's; empty: none.
 	CA string
-	// Cert and Key are PEM files of what it shows; both empty: nothing.
+	// Cert and Key are PEM files of the client's certificate; both empty: none.
 	Cert, Key string
-	// CAName and PairName stand in front of what is wrong with the files: where
-	// they were named. Empty: nothing does.
+	// CAName and PairName stand before errors in these files: the settings that name
+	// them. Empty: nothing does.
 	CAName, PairName string
 }
 
-// TLS reads the files, so that whoever asks for each connection has what is in
-// them then.
+// TLS reads the files. Call it for each connection to use their current content.
 func (c *Client) TLS() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CA != "" {
@@ -41,7 +39,7 @@ func (c *Client) TLS() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// NotAfter is when the first certificate in a PEM file ends.
+// NotAfter returns when the first certificate in a PEM file expires.
 func NotAfter(file string) (time.Time, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
