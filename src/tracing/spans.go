@@ -16,19 +16,19 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// maxText bounds, in bytes, what a span keeps of a client's text.
+// maxText bounds the text of a client in a span, in bytes.
 const maxText = 4096
 
-// GRPC makes a server span of each call of one of methods, given by their full
-// names. Others have none: health checks say nothing, and the names of unknown
-// methods are for strangers to choose.
+// GRPC makes a server span of each call of one of methods, which are full names. Other
+// calls have none: health checks are of no interest, and clients choose the names of
+// unknown methods.
 func (p *Provider) GRPC(methods ...string) stats.Handler {
 	if p == nil {
 		return nil
 	}
 	return otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(p.sdk),
-		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // else the global one
+		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // not the global one
 		otelgrpc.WithPropagators(p.propagator),
 		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return slices.Contains(methods, info.FullMethodName) }),
 	)
@@ -54,7 +54,7 @@ func (p *Provider) HTTP(route string, next http.Handler) http.Handler {
 	})
 }
 
-// knownMethod keeps strangers from choosing names of spans.
+// knownMethod keeps clients from choosing names of spans.
 func knownMethod(m string) string {
 	switch m {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
@@ -63,7 +63,7 @@ func knownMethod(m string) string {
 	return "_OTHER"
 }
 
-// answer remembers the status code.
+// answer records the status code.
 type answer struct {
 	http.ResponseWriter
 	code int
@@ -74,8 +74,8 @@ func (a *answer) WriteHeader(code int) {
 	a.ResponseWriter.WriteHeader(code)
 }
 
-// Decision makes a span of each decision, for rls.Config.Span. Request is asked
-// for its text only if the span is kept.
+// Decision makes a span of each decision, for rls.Config.Span. It calls request.String
+// only if the span is kept.
 func (p *Provider) Decision() func(ctx context.Context, domain string, request fmt.Stringer) (context.Context, func(problem string)) {
 	if p == nil {
 		return nil

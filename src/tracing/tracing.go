@@ -1,6 +1,5 @@
-// Package tracing sends spans of requests to an OpenTelemetry collector. It
-// holds what it needs in a Provider; the global state of the OpenTelemetry
-// libraries is neither set nor asked.
+// Package tracing sends spans of requests to an OpenTelemetry collector. It does not use
+// the global state of the OpenTelemetry libraries.
 package tracing
 
 import (
@@ -20,9 +19,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config says who traces, how much, and how spans travel. Where to, with which
-// headers, certificates and timeouts, the exporters read from the environment
-// variables OTEL_EXPORTER_OTLP_*; the SDK reads OTEL_BSP_*.
+// Config describes this process, the share of traced requests and the protocol. The
+// exporters read address, headers, certificates and timeouts from the environment
+// variables OTEL_EXPORTER_OTLP_*, and the SDK reads OTEL_BSP_*.
 type Config struct {
 	// Protocol is "http" or "grpc". Defaults to "http".
 	Protocol string
@@ -35,26 +34,26 @@ type Config struct {
 	InstanceID string
 	// Version is the resource's service.version; empty: none.
 	Version string
-	// SamplingRate is the share of requests that are traced, where the caller
-	// has not decided: 1 or more is all, 0 or less none.
+	// SamplingRate is the share of traced requests among those that the caller did not
+	// decide about: 1 or more is all, 0 or less none.
 	SamplingRate float64
-	// OnLoss, if set, is told at most once a minute, and at the end, how many
-	// spans the collector did not take since the last time, and why. The text
-	// has no value of a header of OTEL_EXPORTER_OTLP_HEADERS in it.
+	// OnLoss, if set, gets the number of spans that the collector did not take since the
+	// last call, and the last error, at most once a minute and at the end. The error has
+	// no value of OTEL_EXPORTER_OTLP_HEADERS in it.
 	OnLoss func(spans int, err error)
 }
 
-// Provider makes spans and sends them. A nil Provider makes none: its hooks are
-// nil and its handlers those that were given.
+// Provider makes spans and sends them. A nil Provider makes none: its hooks are nil, and
+// its handlers are those it was given.
 type Provider struct {
 	sdk        *sdktrace.TracerProvider
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
-	courier    *courier
+	reporter   *lossReporter
 }
 
-// New returns a provider whose SDK waits for spans in a goroutine; Shutdown ends
-// it. It connects to nothing before there are some.
+// New returns a provider. Its SDK starts a goroutine that sends spans, which Shutdown
+// ends. It connects when there are spans.
 func New(ctx context.Context, cfg Config) (*Provider, error) {
 	cfg.Protocol = cmp.Or(cfg.Protocol, "http")
 	if err := checkVariables(cfg.Protocol); err != nil {
@@ -77,14 +76,14 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
 	p := &Provider{
-		courier: newCourier(exporter, cfg.OnLoss),
-		// The last that finds something wins: W3C before B3.
+		reporter: newLossReporter(exporter, cfg.OnLoss),
+		// The last one that finds a span applies: W3C takes precedence over B3.
 		propagator: propagation.NewCompositeTextMapPropagator(b3.New(), propagation.TraceContext{}, propagation.Baggage{}),
 	}
 	p.sdk = sdktrace.NewTracerProvider(
 		sdktrace.WithResource(about),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(cfg.SamplingRate))),
-		sdktrace.WithBatcher(p.courier),
+		sdktrace.WithBatcher(p.reporter),
 	)
 	p.tracer = p.sdk.Tracer("ratelimit")
 	return p, nil
@@ -104,14 +103,14 @@ func (cfg *Config) attributes() []attribute.KeyValue {
 	return list
 }
 
-// Shutdown sends the spans that wait. What is not sent when ctx ends is lost.
-// Spans that end later are lost too. Further calls do nothing.
+// Shutdown sends the spans that wait, until ctx ends. The others, and spans that end
+// later, are lost. Further calls do nothing.
 func (p *Provider) Shutdown(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	// With ctx itself the SDK would return and leave a batch under way behind.
-	defer context.AfterFunc(ctx, p.courier.giveUp)()
+	// With ctx itself the SDK would return while it still sends a batch.
+	defer context.AfterFunc(ctx, p.reporter.giveUp)()
 	if err := p.sdk.Shutdown(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("tracing: %w", err)
 	}

@@ -213,7 +213,7 @@ func TestLossIsToldOnceAMinute(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "authorization=Basic%20dXNlcjpwdw%3D%3D")
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
-		c := newCourier(failing{errors.New("sent Basic dXNlcjpwdw==, or dXNlcjpwdw==: " + strings.Repeat("x", 1000) + "\xff")},
+		c := newLossReporter(failing{errors.New("sent Basic dXNlcjpwdw==, or dXNlcjpwdw==: " + strings.Repeat("x", 1000) + "\xff")},
 			func(spans int, err error) { told = append(told, fmt.Sprint(spans, " ", err)) })
 		for range 1000 { // 1000 batches of 3 in 100 s
 			if err := c.ExportSpans(t.Context(), make([]sdktrace.ReadOnlySpan, 3)); err != nil {
@@ -267,12 +267,12 @@ func TestShutdownIsBounded(t *testing.T) {
 	}
 }
 
-// What listens to losses is called without the lock: another batch may fail meanwhile.
-func TestLossIsToldWithoutLock(t *testing.T) {
+// OnLoss is called without the lock, because another batch may fail meanwhile.
+func TestLossIsReportedWithoutLock(t *testing.T) {
 	t.Parallel()
 	told := 0
-	var c *courier
-	c = newCourier(nil, func(spans int, _ error) {
+	var c *lossReporter
+	c = newLossReporter(nil, func(spans int, _ error) {
 		if told += spans; told == 3 {
 			c.lose(4, errors.New("the next batch"))
 		}
@@ -281,7 +281,7 @@ func TestLossIsToldWithoutLock(t *testing.T) {
 	go func() {
 		defer close(done)
 		c.lose(3, errors.New("the first batch"))
-		c.tell(0)
+		c.report(0)
 	}()
 	select {
 	case <-done:

@@ -12,15 +12,14 @@ import (
 	"strings"
 )
 
-// prefixes of the exporters' variables; those with the second win.
+// prefixes of the variables of exporters. The second takes precedence.
 var prefixes = []string{"OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"}
 
-// token is what a header's name may be.
+// token matches the name of a header.
 var token = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
-// checkVariables finds what the exporters and the SDK would pass over or fail
-// upon. They write what they cannot read to stderr, secrets included, so the
-// messages here show no values.
+// checkVariables returns mistakes in variables that the exporters and the SDK would
+// ignore, or write to stderr with the value. Values may be secret, so errors show none.
 func checkVariables(protocol string) error {
 	var problems []error
 	for _, prefix := range prefixes {
@@ -56,7 +55,7 @@ func (v variables) endpoint(protocol string) {
 	}
 	u, err := url.Parse(text)
 	if err == nil && (u.Host != "" || protocol == "grpc" && u.Scheme != "http" && u.Scheme != "https") {
-		return // gRPC has targets of its own, such as dns:///collector:4317
+		return // gRPC has other targets too, such as dns:///collector:4317
 	}
 	port := map[string]int{"http": 4318, "grpc": 4317}[protocol]
 	v.problem("ENDPOINT", "write a URL such as http://collector:%d, or https:// for TLS", port)

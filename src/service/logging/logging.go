@@ -1,11 +1,11 @@
-// Package logging puts a bounded queue between those who log and the reader of the
-// log. A reader that is slow, stuck or gone delays no caller and ends no process:
+// Package logging puts a bounded queue in front of stdout or stderr. A reader that is
+// slow or gone delays no caller and does not end the process:
 //
 //	callers ──Write──> queue (1 MiB, 10,000 lines) ──Run──> stderr
 //	                     └ full: the line is dropped and counted
 //
-// A part of the queue is reserved for important lines, so a flood of ordinary lines
-// does not push out the line that says that rules were reloaded.
+// A part of the queue is reserved for important lines, so that a flood of ordinary lines
+// does not push out the line that rules were reloaded.
 package logging
 
 import (
@@ -52,11 +52,11 @@ type Writer struct {
 	mu     sync.Mutex // guards what follows
 	lines  [][]byte   // the first is being written
 	bytes  int        // of lines
-	untold uint64     // lines dropped since report was called
+	unsaid uint64     // lines dropped since report was called
 	report func(dropped uint64)
 }
 
-// Stats is what a Writer says of itself.
+// Stats are the figures of a Writer.
 type Stats struct {
 	Dropped uint64 // lines for which there was no room
 	Failed  uint64 // writes that failed
@@ -101,7 +101,7 @@ func (w *Writer) add(line []byte, moreLines, moreBytes int) {
 	w.mu.Lock()
 	full := len(w.lines) >= w.cfg.MaxLines+moreLines || w.bytes+len(text) > w.cfg.MaxBytes+moreBytes
 	if full && len(w.lines) > 0 { // one line always has room, so the report has
-		w.untold++
+		w.unsaid++
 		w.mu.Unlock()
 		w.dropped.Add(1)
 		return
@@ -111,7 +111,7 @@ func (w *Writer) add(line []byte, moreLines, moreBytes int) {
 	w.mu.Unlock()
 	select {
 	case w.wake <- struct{}{}:
-	default: // Run has not seen the last one yet
+	default: // Run has not read the last signal yet
 	}
 }
 
@@ -137,16 +137,15 @@ func Cut(text string, size int) string {
 	return fmt.Sprintf("%s… (%d bytes cut)", text[:keep], len(text)-keep)
 }
 
-// OnDrained has report called once the queue is empty again after lines were
-// dropped, with their number. It is called on Run's goroutine, without locks held,
-// and may write a line.
+// OnDrained sets the function that Run calls, without locks, when the queue is empty
+// again after lines were dropped. It gets their number and may write a line.
 func (w *Writer) OnDrained(report func(dropped uint64)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.report = report
 }
 
-// Stats returns the figures of now.
+// Stats returns the figures.
 func (w *Writer) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,22 +178,22 @@ func (w *Writer) Run() {
 	}
 }
 
-// next returns the first line. Without one it returns whom to tell of dropped lines,
-// if there were any.
+// next returns the first line. If there is none but lines were dropped, it returns their
+// number and the function that reports it.
 func (w *Writer) next() (line []byte, dropped uint64, report func(uint64)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.lines) > 0 {
 		return w.lines[0], 0, nil
 	}
-	if w.untold == 0 || w.report == nil {
+	if w.unsaid == 0 || w.report == nil {
 		return nil, 0, nil
 	}
-	dropped, w.untold = w.untold, 0
+	dropped, w.unsaid = w.unsaid, 0
 	return nil, dropped, w.report
 }
 
-// remove takes the first line, which was written, off the queue.
+// remove takes the first line, which was written, out of the queue.
 func (w *Writer) remove() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,12 +201,12 @@ func (w *Writer) remove() {
 	w.lines[0] = nil
 	w.lines = w.lines[1:]
 	if len(w.lines) == 0 {
-		w.lines = nil // a queue that was long gives its memory back
+		w.lines = nil // frees the memory of a long queue
 	}
 }
 
-// put writes one line, however often that takes. It reports false if the Writer was
-// closed and the line could not be written.
+// put writes one line and retries until it succeeds. It returns false if Close was called
+// and the line could not be written.
 func (w *Writer) put(line []byte) bool {
 	for {
 		n, _ := w.cfg.To.Write(line) // an error shows in n
@@ -226,9 +225,9 @@ func (w *Writer) put(line []byte) bool {
 	}
 }
 
-// Close has Run write what waits and return. It waits for that until the deadline,
-// and reports whether everything was written. A Run that is stuck in a write is left
-// behind. Close is called once; lines written after it may be lost.
+// Close makes Run write the lines that wait and return. It waits for that until the
+// deadline, and reports whether all were written. It leaves behind a Run that hangs in a
+// write. Call it once; lines written after it may be lost.
 func (w *Writer) Close(deadline time.Time) bool {
 	close(w.closing)
 	t := time.NewTimer(time.Until(deadline))
