@@ -53,7 +53,7 @@ func run(ctx context.Context, listen, dir string, opt rules.Options) error {
 	watcher := filerules.New(filerules.Config{
 		Root:    dir,
 		Options: opt,
-		OnLoad: func(l reload.Outcome) {
+		OnLoad: func(l reload.Result) {
 			if l.Err != nil {
 				log.Printf("not served:\n%v", l.Err)
 				return

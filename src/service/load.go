@@ -13,7 +13,7 @@ import (
 )
 
 // loaded uses the rules of a load, or notes why it was refused.
-func (s *Service) loaded(l reload.Outcome) {
+func (s *Service) loaded(l reload.Result) {
 	s.refuseOthers(&l)
 	logEach(s.log.Warn, l.Warnings, "warnings")
 	before := s.limiter.Rules()
@@ -101,7 +101,7 @@ func (s *Service) logRules(set *rules.Set) {
 }
 
 // logProblems logs what is wrong with the rules, one line for each problem.
-func (s *Service) logProblems(l reload.Outcome) {
+func (s *Service) logProblems(l reload.Result) {
 	state := "none are in force yet"
 	if l.Set != nil {
 		state = "domains that they do not touch take effect"

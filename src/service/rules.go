@@ -25,7 +25,7 @@ import (
 type ruleSource struct {
 	source
 	noRules string                             // why there may be none, for the log
-	facts   func(reload.Outcome) logrus.Fields // for the log
+	facts   func(reload.Result) logrus.Fields // for the log
 	failed  chan error                         // receives why the first rules of OneList were refused
 }
 
@@ -53,7 +53,7 @@ func (s *Service) requireList() error {
 	s.rules.failed = make(chan error, 1)
 	s.rules.facts = fileFacts
 	reads := &files.Reads{Timeout: s.Settings.RuntimeReadTimeout}
-	l, err := files.Read(context.Background(), reads, func() (l reload.Outcome, _ error) {
+	l, err := files.Read(context.Background(), reads, func() (l reload.Result, _ error) {
 		list, _, err := filerules.Read(s.Rules, false)
 		l.Parts, l.Err = len(list), err
 		if err == nil {
@@ -73,7 +73,7 @@ func (s *Service) requireList() error {
 }
 
 // refuseOthers refuses a good load that is not one ordered list, if OneList asks for that.
-func (s *Service) refuseOthers(l *reload.Outcome) {
+func (s *Service) refuseOthers(l *reload.Result) {
 	if s.OneList && l.Err == nil && l.Set.OnlyList() == nil {
 		l.Set, l.Err = nil, rules.Problems{{
 			Pos: rules.Pos{File: s.Rules}, What: "holds no ordered list", Fix: "write `rules`, or serve it with `ratelimit serve`",
@@ -81,7 +81,7 @@ func (s *Service) refuseOthers(l *reload.Outcome) {
 	}
 }
 
-func fileFacts(l reload.Outcome) logrus.Fields { return logrus.Fields{"files": l.Parts} }
+func fileFacts(l reload.Result) logrus.Fields { return logrus.Fields{"files": l.Parts} }
 
 // buildSource makes the source that the settings choose.
 func (s *Service) buildSource() error {
@@ -100,7 +100,7 @@ func (s *Service) buildSource() error {
 		Poll:           s.Settings.RuntimePollInterval,
 		ReadTimeout:    s.Settings.RuntimeReadTimeout,
 		AllOrNothing:   s.Settings.ConfigAllOrNothing,
-		OnLoad: func(l reload.Outcome) {
+		OnLoad: func(l reload.Result) {
 			s.counters.Counter("runtime.load_attempts").Add(1)
 			if l.Err != nil {
 				s.counters.Counter("runtime.load_failures").Add(1)
@@ -155,7 +155,7 @@ func (s *Service) buildXDS() error {
 			CAName: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", PairName: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
 		}, func(cfg *tls.Config) { cfg.ServerName = x.SAN })
 	}
-	s.rules.facts = func(u reload.Outcome) logrus.Fields {
+	s.rules.facts = func(u reload.Result) logrus.Fields {
 		return logrus.Fields{"xds": x.Server, "resources": u.Parts, "version": u.Version}
 	}
 	s.rules.noRules = fmt.Sprintf("the xds server %s has none for the node %q (CONFIG_GRPC_XDS_NODE_ID)", x.Server, x.NodeID)

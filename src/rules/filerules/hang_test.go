@@ -108,7 +108,7 @@ func TestHangingRead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := hang(t, filepath.Join(dir, "a.yaml"))
 				loads := make(chan string, 100)
-				w := New(Config{Root: dir, OnLoad: func(l reload.Outcome) { loads <- outcome(l) }})
+				w := New(Config{Root: dir, OnLoad: func(l reload.Result) { loads <- outcome(l) }})
 				w.open, w.reader = noEvents, h.reader
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error)

@@ -53,7 +53,7 @@ type Config struct {
 	// share no domain with a bad file take effect, once there are rules.
 	AllOrNothing bool
 	// OnLoad is called in Run's goroutine after each load, accepted or refused.
-	OnLoad func(reload.Outcome)
+	OnLoad func(reload.Result)
 	// OnWarn, if not nil, is called in Run's goroutine when changes may cause no event
 	// from now on, so that only the next Poll finds them. It is called again for the same
 	// reason only if events have worked in between.
@@ -349,7 +349,7 @@ func (w *Watcher) loadIfNew(s *scan, at time.Time) {
 		return
 	}
 	w.lastSeen, w.force = seen, false
-	out := reload.Outcome{At: at}
+	out := reload.Result{At: at}
 	w.loader.Load(s.files, s.problems, &out)
 	if out.Set != nil {
 		out.Warnings = append(s.warnings(), out.Warnings...)

@@ -25,7 +25,7 @@ const patience = 20 * time.Second
 // running is a Watcher that runs, and its callbacks' arguments.
 type running struct {
 	*Watcher
-	loads chan reload.Outcome
+	loads chan reload.Result
 	warns chan error
 	scans atomic.Int64
 	stop  func()
@@ -34,7 +34,7 @@ type running struct {
 // run starts a Watcher of dir/data/config/rules; change may be nil.
 func run(t *testing.T, dir string, cfg Config, change func(*Watcher)) *running {
 	t.Helper()
-	r := &running{loads: make(chan reload.Outcome, 1000), warns: make(chan error, 1000)}
+	r := &running{loads: make(chan reload.Result, 1000), warns: make(chan error, 1000)}
 	cfg.Root, cfg.Subdirectory, cfg.AppDirectory = filepath.Join(dir, "data"), "config", "rules"
 	if cfg.Debounce == 0 {
 		cfg.Debounce = 20 * time.Millisecond
@@ -42,7 +42,7 @@ func run(t *testing.T, dir string, cfg Config, change func(*Watcher)) *running {
 	if cfg.Poll == 0 {
 		cfg.Poll = -1 // events alone must do
 	}
-	cfg.OnLoad = func(l reload.Outcome) { r.loads <- l }
+	cfg.OnLoad = func(l reload.Result) { r.loads <- l }
 	cfg.OnWarn = func(err error) { r.warns <- err }
 	r.Watcher = New(cfg)
 	if change != nil {
@@ -81,7 +81,7 @@ func run(t *testing.T, dir string, cfg Config, change func(*Watcher)) *running {
 func noEvents() (*fsnotify.Watcher, error) { return nil, errors.New("none today") }
 
 // next returns the next load.
-func (r *running) next(t *testing.T) reload.Outcome {
+func (r *running) next(t *testing.T) reload.Result {
 	t.Helper()
 	select {
 	case l := <-r.loads:
@@ -93,7 +93,7 @@ func (r *running) next(t *testing.T) reload.Outcome {
 }
 
 // until waits for a load with that outcome.
-func (r *running) until(t *testing.T, want string) reload.Outcome {
+func (r *running) until(t *testing.T, want string) reload.Result {
 	t.Helper()
 	last := "nothing"
 	deadline := time.After(patience)
@@ -126,14 +126,14 @@ func (r *running) rescanned(t *testing.T, touch func(i int)) {
 }
 
 // outcome returns the domains of a load, "a b", or "refused:" and the reason, or both.
-func outcome(l reload.Outcome) string {
+func outcome(l reload.Result) string {
 	switch {
 	case l.Set == nil && l.Err == nil:
 		return "nothing"
 	case l.Set == nil:
 		return "refused:" + l.Err.Error()
 	case l.Err != nil:
-		return outcome(reload.Outcome{Set: l.Set}) + ", " + outcome(reload.Outcome{Err: l.Err})
+		return outcome(reload.Result{Set: l.Set}) + ", " + outcome(reload.Result{Err: l.Err})
 	}
 	var domains []string
 	for name := 'a'; name <= 'z'; name++ {
@@ -370,7 +370,7 @@ func TestEndWhileReading(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := New(Config{
 		Root:   filepath.Join(dir, "data/config/rules"),
-		OnLoad: func(l reload.Outcome) { t.Errorf("loaded %s", outcome(l)) },
+		OnLoad: func(l reload.Result) { t.Errorf("loaded %s", outcome(l)) },
 	})
 	open := w.open
 	w.open = func() (*fsnotify.Watcher, error) {

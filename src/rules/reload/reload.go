@@ -33,8 +33,8 @@ type Identity struct {
 	Domain string // empty if it cannot be read
 }
 
-// Outcome is the result of one load.
-type Outcome struct {
+// Result tells what a load changed and what is wrong with it.
+type Result struct {
 	// Set is nil when the load is refused, or none of its changes can take effect. When
 	// Err is set as well, Set has the bad parts, and those that share their domains, as
 	// they were before.
@@ -68,7 +68,7 @@ type Loader struct {
 	// Owner returns a function that names the part that has a problem; false if the
 	// load as a whole has it.
 	Owner func([]Part) func(rules.Problem) (name string, found bool)
-	// Hash returns [Outcome].Hash.
+	// Hash returns [Result.Hash].
 	Hash func([]Part) string
 
 	inForce []packed // empty with AllOrNothing
@@ -76,7 +76,7 @@ type Loader struct {
 
 // Load compiles parts and sets Set, Warnings, Err, Parts and Hash of out. problems are those
 // found while the parts were read.
-func (l *Loader) Load(parts []Part, problems rules.Problems, out *Outcome) {
+func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 	out.Parts, out.Hash = len(parts), l.Hash(parts)
 	set, warnings, err := l.Compile(parts)
 	if len(problems) == 0 && err == nil {

@@ -36,8 +36,8 @@ func FuzzResponse(f *testing.F) {
 			return // gRPC ends the stream
 		}
 		whole := len(data)%2 == 0
-		var updates []reload.Outcome
-		w, err := New(Config{Server: "x", AllOrNothing: whole, OnUpdate: func(u reload.Outcome) { updates = append(updates, u) }})
+		var updates []reload.Result
+		w, err := New(Config{Server: "x", AllOrNothing: whole, OnUpdate: func(u reload.Result) { updates = append(updates, u) }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ type lab struct {
 	server  *bufconn.Listener // nil: there is no server
 	conns   []*cable
 	dials   []time.Duration // since the start
-	last    reload.Outcome
+	last    reload.Result
 }
 
 // inLab runs a test in a bubble. change, which may be nil, gets the Config.
@@ -43,7 +43,7 @@ func inLab(t *testing.T, change func(*Config), test func(t *testing.T, l *lab)) 
 		began := time.Now() // the clock stands still until all goroutines wait
 		cfg := Config{
 			Server: "passthrough:///xds", NodeID: "me", Pauses: Pauses{First: time.Second, Initial: 4 * time.Second, Max: 16 * time.Second},
-			OnUpdate: func(u reload.Outcome) {
+			OnUpdate: func(u reload.Result) {
 				l.note("%s", outcomeOf(u))
 				l.mu.Lock()
 				l.last = u
@@ -93,7 +93,7 @@ func inLab(t *testing.T, change func(*Config), test func(t *testing.T, l *lab)) 
 }
 
 // outcomeOf returns version, rules and problems in a line.
-func outcomeOf(u reload.Outcome) string {
+func outcomeOf(u reload.Result) string {
 	text := fmt.Sprintf("v%s:", u.Version)
 	if u.Set == nil && u.Err == nil {
 		return text + " nothing"

@@ -49,7 +49,7 @@ type Config struct {
 	AllOrNothing bool
 	// OnUpdate is called in Run's goroutine with each response, unless version and content
 	// are those of the last one.
-	OnUpdate func(reload.Outcome)
+	OnUpdate func(reload.Result)
 	// OnConnect, if not nil, is called in Run's goroutine when a stream opens.
 	OnConnect func()
 	// OnTrouble, if not nil, is called in Run's goroutine when no stream could be opened or
@@ -282,7 +282,7 @@ func refusePause(repeats int) time.Duration {
 // refused, "" if it is accepted, and how often it came again after it was refused.
 func (w *Watcher) load(r *discovery.DiscoveryResponse) (reason string, repeats int) {
 	parts := partsOf(r.GetResources())
-	out := reload.Outcome{Parts: len(parts), Version: short(r.GetVersionInfo()), At: time.Now()}
+	out := reload.Result{Parts: len(parts), Version: short(r.GetVersionInfo()), At: time.Now()}
 	v := &verdict{version: r.GetVersionInfo(), sum: sum(parts)}
 	wrongType := r.GetTypeUrl() != TypeURL && r.GetTypeUrl() != ""
 	switch {
