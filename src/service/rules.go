@@ -24,9 +24,9 @@ import (
 // ruleSource is where the rules come from.
 type ruleSource struct {
 	source
-	noRules string                             // why there may be none, for the log
+	noRules string                            // why there may be none, for the log
 	facts   func(reload.Result) logrus.Fields // for the log
-	failed  chan error                         // receives why the first rules of OneList were refused
+	failed  chan error                        // receives why the first rules of OneList were refused
 }
 
 // source reads rules from files or from a management server.
