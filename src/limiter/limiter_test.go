@@ -117,91 +117,93 @@ func brief(a *limiter.Answer) string {
 	return word[a.Over] + ": " + strings.Join(parts, ", ")
 }
 
+// checks are requests in turn, each with its answer.
+var checks = []struct {
+	name string
+	cfg  limiter.Config
+	ask  []string // request, answer, request, answer ...
+}{
+	{"one descriptor", limiter.Config{}, []string{
+		"ip=1", "ok: ok 1/2",
+		"ip=1", "ok: ok 0/2",
+		"ip=1", "over: over 0/2",
+		"ip=2", "ok: ok 1/2",
+	}},
+	{"nothing matches", limiter.Config{}, []string{
+		"nobody=1", "ok: -",
+		"ip=1,port=2", "ok: -", // deeper than the rule
+		"path=/pay,user=x,y=z", "ok: -",
+	}},
+	{"a banned value", limiter.Config{}, []string{"ip=10.0.0.7", "over: over 0/0"}},
+	{"each descriptor has its own limit", limiter.Config{}, []string{
+		"path=/pay path=/pay,user=x", "ok: ok 9/10, ok 0/1",
+		"path=/pay path=/pay,user=x", "over: ok 8/10, over 0/1",
+		"path=/pay,user=y", "ok: ok 0/1",
+		"path=/payments", "ok: ok 9/10", // a wildcard counts each value apart
+	}},
+	{"the same descriptor twice counts twice", limiter.Config{}, []string{
+		"ip=1 ip=1 ip=1", "over: ok 1/2, ok 0/2, over 0/2",
+	}},
+	{"unlimited and unmatched stop nothing", limiter.Config{}, []string{
+		"staff=a ip=1 nobody=x", "ok: unlimited, ok 1/2, -",
+	}},
+	{"shadow mode never refuses", limiter.Config{}, []string{
+		"trial=a", "ok: ok 0/1",
+		"trial=a", "ok: ok 0/1",
+		"trial=a ip=1", "ok: ok 0/1, ok 1/2",
+	}},
+	{"hits", limiter.Config{}, []string{
+		"ip=1:0", "ok: ok 2/2",
+		"ip=1:2", "ok: ok 0/2",
+		"ip=1:0", "ok: ok 0/2",
+		"ip=1:5", "over: over 0/2",
+		"ip=1:0", "over: over 0/2", // refused hits count
+		"ip=2:18446744073709551615", "over: over 0/2",
+	}},
+	{"refunds", limiter.Config{}, []string{
+		"ip=1:2", "ok: ok 0/2",
+		"ip=1-", "ok: ok 1/2",
+		"ip=1:18446744073709551615-", "ok: ok 2/2",
+		"nobody=1-", "ok: -",
+		"ip=10.0.0.7-", "ok: ok 0/0",
+	}},
+	{"quota rules refuse together", limiter.Config{}, []string{
+		"gold=a silver=a", "ok: ok 0/1, ok 1/2",
+		"gold=a silver=a", "ok: over 0/1, ok 0/2",
+		"gold=a silver=a", "over: over 0/1, over 0/2",
+		"gold=a", "over: over 0/1", // alone it is like any other
+		"gold=b ip=10.0.0.7", "over: ok 0/1, over 0/0",
+	}},
+	{"quota mode for all", limiter.Config{Quota: true}, []string{
+		"ip=10.0.0.7", "over: over 0/0",
+		"ip=10.0.0.7 ip=1", "ok: over 0/0, ok 1/2",
+		"ip=10.0.0.7 nobody=1", "ok: over 0/0, -",
+		"ip=10.0.0.7 staff=1", "over: over 0/0, unlimited",
+	}},
+	{"shadow mode for all", limiter.Config{Shadow: true}, []string{
+		"ip=10.0.0.7", "ok: over 0/0",
+	}},
+	{"values that share a threshold", limiter.Config{}, []string{
+		"file=/f/1", "ok: ok 1/2",
+		"file=/f/2", "ok: ok 0/2",
+		"file=/f/3", "over: over 0/2",
+	}},
+	{"a rule that replaces another", limiter.Config{}, []string{
+		"ip=1 premium=x ip=2 ip=10.0.0.7", "over: -, ok 8/9, -, over 0/0",
+		"ip=1", "ok: ok 1/2", // nothing was charged to it
+	}},
+	{"all or nothing", limiter.Config{AllOrNothing: true}, []string{
+		"ip=1 path=/pay,user=x", "ok: ok 1/2, ok 0/1",
+		"ip=1 path=/pay,user=x", "over: ok 1/2, over 0/1",
+		"ip=1 path=/pay,user=y", "ok: ok 0/2, ok 0/1",
+		"ip=1", "over: over 0/2",
+		"ip=1-", "ok: ok 1/2", // the refused one was not counted
+		"ip=1- path=/pay,user=x", "over: ok 2/2, over 0/1",
+	}},
+}
+
 func TestCheck(t *testing.T) {
-	tests := []struct {
-		name string
-		cfg  limiter.Config
-		ask  []string // request, answer, request, answer ...
-	}{
-		{"one descriptor", limiter.Config{}, []string{
-			"ip=1", "ok: ok 1/2",
-			"ip=1", "ok: ok 0/2",
-			"ip=1", "over: over 0/2",
-			"ip=2", "ok: ok 1/2",
-		}},
-		{"nothing matches", limiter.Config{}, []string{
-			"nobody=1", "ok: -",
-			"ip=1,port=2", "ok: -", // deeper than the rule
-			"path=/pay,user=x,y=z", "ok: -",
-		}},
-		{"a banned value", limiter.Config{}, []string{"ip=10.0.0.7", "over: over 0/0"}},
-		{"each descriptor has its own limit", limiter.Config{}, []string{
-			"path=/pay path=/pay,user=x", "ok: ok 9/10, ok 0/1",
-			"path=/pay path=/pay,user=x", "over: ok 8/10, over 0/1",
-			"path=/pay,user=y", "ok: ok 0/1",
-			"path=/payments", "ok: ok 9/10", // a wildcard counts each value apart
-		}},
-		{"the same descriptor twice counts twice", limiter.Config{}, []string{
-			"ip=1 ip=1 ip=1", "over: ok 1/2, ok 0/2, over 0/2",
-		}},
-		{"unlimited and unmatched stop nothing", limiter.Config{}, []string{
-			"staff=a ip=1 nobody=x", "ok: unlimited, ok 1/2, -",
-		}},
-		{"shadow mode never refuses", limiter.Config{}, []string{
-			"trial=a", "ok: ok 0/1",
-			"trial=a", "ok: ok 0/1",
-			"trial=a ip=1", "ok: ok 0/1, ok 1/2",
-		}},
-		{"hits", limiter.Config{}, []string{
-			"ip=1:0", "ok: ok 2/2",
-			"ip=1:2", "ok: ok 0/2",
-			"ip=1:0", "ok: ok 0/2",
-			"ip=1:5", "over: over 0/2",
-			"ip=1:0", "over: over 0/2", // refused hits count
-			"ip=2:18446744073709551615", "over: over 0/2",
-		}},
-		{"refunds", limiter.Config{}, []string{
-			"ip=1:2", "ok: ok 0/2",
-			"ip=1-", "ok: ok 1/2",
-			"ip=1:18446744073709551615-", "ok: ok 2/2",
-			"nobody=1-", "ok: -",
-			"ip=10.0.0.7-", "ok: ok 0/0",
-		}},
-		{"quota rules refuse together", limiter.Config{}, []string{
-			"gold=a silver=a", "ok: ok 0/1, ok 1/2",
-			"gold=a silver=a", "ok: over 0/1, ok 0/2",
-			"gold=a silver=a", "over: over 0/1, over 0/2",
-			"gold=a", "over: over 0/1", // alone it is like any other
-			"gold=b ip=10.0.0.7", "over: ok 0/1, over 0/0",
-		}},
-		{"quota mode for all", limiter.Config{Quota: true}, []string{
-			"ip=10.0.0.7", "over: over 0/0",
-			"ip=10.0.0.7 ip=1", "ok: over 0/0, ok 1/2",
-			"ip=10.0.0.7 nobody=1", "ok: over 0/0, -",
-			"ip=10.0.0.7 staff=1", "over: over 0/0, unlimited",
-		}},
-		{"shadow mode for all", limiter.Config{Shadow: true}, []string{
-			"ip=10.0.0.7", "ok: over 0/0",
-		}},
-		{"values that share a threshold", limiter.Config{}, []string{
-			"file=/f/1", "ok: ok 1/2",
-			"file=/f/2", "ok: ok 0/2",
-			"file=/f/3", "over: over 0/2",
-		}},
-		{"a rule that replaces another", limiter.Config{}, []string{
-			"ip=1 premium=x ip=2 ip=10.0.0.7", "over: -, ok 8/9, -, over 0/0",
-			"ip=1", "ok: ok 1/2", // nothing was charged to it
-		}},
-		{"all or nothing", limiter.Config{AllOrNothing: true}, []string{
-			"ip=1 path=/pay,user=x", "ok: ok 1/2, ok 0/1",
-			"ip=1 path=/pay,user=x", "over: ok 1/2, over 0/1",
-			"ip=1 path=/pay,user=y", "ok: ok 0/2, ok 0/1",
-			"ip=1", "over: over 0/2",
-			"ip=1-", "ok: ok 1/2", // the refused one was not counted
-			"ip=1- path=/pay,user=x", "over: ok 2/2, over 0/1",
-		}},
-	}
-	for _, tt := range tests {
+	for _, tt := range checks {
 		t.Run(tt.name, func(t *testing.T) {
 			l := start(t, tt.cfg)
 			var a limiter.Answer // used again and again, as front ends do
