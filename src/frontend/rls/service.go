@@ -23,41 +23,38 @@ import (
 type Config struct {
 	// Limiter decides; required.
 	Limiter *limiter.Limiter
-	// OnError, if set, is told of each request that failed for any reason,
-	// and of panics. It must be fast and safe for concurrent use.
+	// OnError, if set, is called for each request that failed for any reason,
+	// and for panics. It must be fast and safe for concurrent use.
 	OnError func(error)
-	// OnCall, if set, is told of each call that came to its end: the protocol
-	// ("grpc" or "json"), the method's name and how long it took. It must be
-	// fast and safe for concurrent use.
+	// OnCall, if set, is called after each call with the protocol ("grpc" or "json"), the
+	// name of the method and how long it took. It must be fast and safe for concurrent use.
 	OnCall func(protocol, method string, took time.Duration)
-	// Span, if set, begins the trace span of each decision, in whose context it is
-	// made, and returns what ends the span: with "", or with what a caller may
-	// know of the error. The text of request is made when it is asked for, which
-	// must be before Span returns.
+	// Span, if set, starts the trace span of each decision. It returns the context for the
+	// decision and the function that ends the span, with "" or the text of the error for
+	// callers. Only Span itself may call request.String.
 	Span func(ctx context.Context, domain string, request fmt.Stringer) (_ context.Context, end func(problem string))
 	// Headers names the response headers of answers; nil: there are none.
 	Headers *HeaderNames
 	// Metadata fills dynamic_metadata.
 	Metadata bool
-	// MaxDecisions bounds the bytes that large requests take at a time while they are
-	// decoded and decided; further ones wait for their turn. Defaults to 64 MiB.
+	// MaxDecisions bounds the bytes that large requests use at a time while they are
+	// decoded and decided; others wait for their turn. Defaults to 64 MiB.
 	MaxDecisions int64
-	// Remote says that the limiter's store is a server. Large requests that wait for
-	// it let others have their core.
+	// Remote says that the limiter's store is a server. Large requests give up their core
+	// while they wait for it.
 	Remote bool
 }
 
 // Service answers RateLimitService calls.
 type Service struct {
-	cfg  Config
-	pool sync.Pool // of *call
-	// largePool is of those that have a turn.
-	largePool sync.Pool
+	cfg       Config
+	pool      sync.Pool // of *call
+	largePool sync.Pool // of *call for requests that have a turn
 	turns     *turns
 	now       time.Time // of all requests, in tests; zero: the store's clock
 }
 
-// New returns a service; Register and JSON make it reachable.
+// New returns a service; NewServer and JSON make it reachable.
 func New(cfg Config) *Service {
 	if cfg.OnError == nil {
 		cfg.OnError = func(error) {}
@@ -98,7 +95,7 @@ func (s *Service) decide(ctx context.Context, c *call, data []byte, t *turn) (_ 
 	return r, err
 }
 
-// check decides on c.req, in turn t. After it t may lack its core, if ctx ended.
+// check decides on c.req, in turn t. If ctx ends, t may be without its core afterwards.
 func (s *Service) check(ctx context.Context, c *call, t *turn) error {
 	paused := s.cfg.Remote && t.pause()
 	c.req.Now = s.now

@@ -10,9 +10,9 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// turns bounds what large requests take at a time, over all protocols: memory, and
-// half of the cores, so that small requests always find a core. Small requests do
-// not come here.
+// turns bounds the memory and the cores that large requests use at a time, over all
+// protocols. They get half of the cores, so that small requests, which do not take turns,
+// always find one.
 type turns struct {
 	most   int64               // bytes
 	memory *semaphore.Weighted // of most
@@ -28,25 +28,25 @@ func newTurns(mostBytes int64) *turns {
 }
 
 const (
-	// fewBytes is what a request may take without a turn.
+	// fewBytes is the memory that a request may use without a turn.
 	fewBytes = 32 << 10
-	// manyBytes is what a request takes whose work is worth waiting for a core: that
-	// of about 64 descriptors.
+	// manyBytes is the memory from which on a request has to wait for a core: that of
+	// about 64 descriptors.
 	manyBytes = 128 << 10
-	// longRequest is the length in bytes from which a request is not looked through
-	// before its turn.
+	// longRequest is the length in bytes from which on the descriptors of a request are
+	// not counted before its turn.
 	longRequest = 64 << 10
 )
 
-// turn is what one request has of turns. The zero value is that of a small request.
+// turn is the share of one request in turns. The zero value is for a small request.
 type turn struct {
 	of    *turns // nil: nothing
 	bytes int64
 	core  bool
 }
 
-// begin waits until a request may take that many bytes, and a core if they are many.
-// Its error is ctx's. The caller must call end.
+// begin waits until a request may use that many bytes, and a core if they are many. It
+// fails if ctx ends. The caller must call end.
 func (t *turns) begin(ctx context.Context, bytes int64) (turn, error) {
 	if bytes < fewBytes {
 		return turn{}, nil
@@ -74,7 +74,7 @@ func (t *turn) pause() bool {
 	return true
 }
 
-// resume waits for a core. Its error is ctx's; then t has none.
+// resume waits for a core. It fails if ctx ends.
 func (t *turn) resume(ctx context.Context) error {
 	select {
 	case t.of.cores <- struct{}{}:
@@ -94,8 +94,7 @@ func (t *turn) end() {
 	}
 }
 
-// wireBytes returns about how many bytes the decision on a gRPC request takes beside
-// data.
+// wireBytes estimates how many bytes the decision on a gRPC request uses besides data.
 func wireBytes(data []byte) int64 {
 	const (
 		tooShort      = 512     // bytes of a request that is never large
@@ -117,8 +116,8 @@ func wireBytes(data []byte) int64 {
 	return int64(min(descriptors, limiter.MaxDescriptors)*perDescriptor + len(data)*perByte)
 }
 
-// jsonBytes returns at most how many bytes are allocated for the messages of a body of
-// /json, the decision and its reply. Each descriptor and each entry is an object.
+// jsonBytes returns an upper bound of the bytes allocated for the messages of a /json body,
+// the decision and its reply. Each descriptor and each entry is an object.
 func (s *Service) jsonBytes(body []byte) int64 {
 	perObject, perByte := int64(400), int64(8)
 	if s.cfg.Metadata {

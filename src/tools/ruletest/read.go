@@ -96,8 +96,8 @@ type reader struct {
 	problems rules.Problems
 }
 
-func (r *reader) problem(at rules.Pos, mend, format string, args ...any) {
-	r.problems = append(r.problems, rules.Problem{Pos: at, What: fmt.Sprintf(format, args...), Fix: mend})
+func (r *reader) problem(at rules.Pos, fix, format string, args ...any) {
+	r.problems = append(r.problems, rules.Problem{Pos: at, What: fmt.Sprintf(format, args...), Fix: fix})
 }
 
 // fields reads a map, each key by its function in known. It reports whether it
@@ -114,12 +114,12 @@ func (r *reader) fields(v *yamlrules.Value, what string, known map[string]func(*
 			read(&f.Value)
 			continue
 		}
-		mend := "known in " + what + ": " + strings.Join(slices.Sorted(maps.Keys(known)), ", ")
+		fix := "known in " + what + ": " + strings.Join(slices.Sorted(maps.Keys(known)), ", ")
 		meant := rules.Near(f.Name, maps.Keys(known))
 		if meant != "" {
-			mend = "did you mean `" + meant + "`?"
+			fix = "did you mean `" + meant + "`?"
 		}
-		r.problem(f.Pos, mend, "unknown key %s", quote(f.Name))
+		r.problem(f.Pos, fix, "unknown key %s", quote(f.Name))
 		if meant != "" {
 			known[meant](&f.Value) // else it would be missed, too
 		}
@@ -163,7 +163,7 @@ func (r *reader) number(v *yamlrules.Value, what string, most uint64) uint64 {
 		n, err = uint64(i), nil
 	}
 	if err != nil || n > most {
-		r.problem(v.Pos, fmt.Sprintf("write a whole number from 0 to %d", most), "%s makes no sense: %s", what, r.as(v))
+		r.problem(v.Pos, fmt.Sprintf("write a whole number from 0 to %d", most), "%s is invalid: %s", what, r.as(v))
 	}
 	return n
 }
@@ -172,16 +172,16 @@ func (r *reader) number(v *yamlrules.Value, what string, most uint64) uint64 {
 func (r *reader) duration(v *yamlrules.Value, what string, never bool) *time.Duration {
 	text, _ := v.Text()
 	d, err := time.ParseDuration(text)
-	mend := "write a duration like 1m30s, 500ms or 0s"
+	fix := "write a duration like 1m30s, 500ms or 0s"
 	if never {
-		mend += ", or never"
+		fix += ", or never"
 		if text == "never" {
 			d = algorithm.Never
 			return &d
 		}
 	}
 	if err != nil || d < 0 {
-		r.problem(v.Pos, mend, "%s makes no sense: %s", what, r.as(v))
+		r.problem(v.Pos, fix, "%s is invalid: %s", what, r.as(v))
 		d = 0
 	}
 	return &d
@@ -265,7 +265,7 @@ func (r *reader) test(v *yamlrules.Value) {
 			text := r.text(v, "start")
 			start, err := time.Parse(time.RFC3339, text)
 			if err != nil || start.Before(time.Unix(0, 0)) || start.After(latest) {
-				r.problem(v.Pos, "write an instant like 2026-01-01T00:00:00Z, from 1970 to 2148", "start makes no sense: %s", quote(text))
+				r.problem(v.Pos, "write an instant like 2026-01-01T00:00:00Z, from 1970 to 2148", "start is invalid: %s", quote(text))
 				start = defaultStart
 			}
 			t.start = start
@@ -289,7 +289,7 @@ func (r *reader) step(v *yamlrules.Value, t *test) {
 	if n := len(t.steps); n > 0 {
 		s.at = t.steps[n-1].at
 	}
-	before, asked, found := s.at, 0, len(r.problems)
+	before, requests, found := s.at, 0, len(r.problems)
 	var times, hits *yamlrules.Value
 	isMap := r.fields(v, "a step", map[string]func(*yamlrules.Value){
 		"at": func(v *yamlrules.Value) {
@@ -301,8 +301,8 @@ func (r *reader) step(v *yamlrules.Value, t *test) {
 				r.problem(v.Pos, "stay below", "%v after the start is beyond the year 2148", s.at)
 			}
 		},
-		"request": func(v *yamlrules.Value) { asked++; r.request(v, &s.request) },
-		"ask":     func(v *yamlrules.Value) { asked++; r.ask(v, &s.request) },
+		"request": func(v *yamlrules.Value) { requests++; r.request(v, &s.request) },
+		"ask":     func(v *yamlrules.Value) { requests++; r.ask(v, &s.request) },
 		"hits":    func(v *yamlrules.Value) { hits = v },
 		"times":   func(v *yamlrules.Value) { times = v },
 		"expect":  func(v *yamlrules.Value) { r.expect(v, &s) },
@@ -315,14 +315,14 @@ func (r *reader) step(v *yamlrules.Value, t *test) {
 	switch {
 	case !isMap:
 		return
-	case asked == 0:
+	case requests == 0:
 		r.problem(v.Pos, "add `ask: \"domain: key=value\"` or `request:`", "the step has no request")
-	case asked > 1:
+	case requests > 1:
 		r.problem(v.Pos, "remove one of them", "the step has both ask and request")
 	}
 	r.hits(hits, &s.request)
 	r.times(times, &s)
-	if asked == 1 && len(r.problems) == found { // else one mistake would be two problems
+	if requests == 1 && len(r.problems) == found { // else one mistake would be two problems
 		r.fits(&s)
 	}
 	t.steps = append(t.steps, s)
@@ -425,11 +425,11 @@ func (r *reader) fits(s *step) {
 		if slices.Contains(known, name) {
 			continue
 		}
-		mend := "`/rlconfig` of a service lists them, or leave it empty for none"
+		fix := "`/rlconfig` of a service lists them, or leave it empty for none"
 		if meant := rules.Near(name, slices.Values(known)); meant != "" {
-			mend = "did you mean " + meant + "?"
+			fix = "did you mean " + meant + "?"
 		}
-		r.problem(want.Pos, mend, "domain %s has no rule %s", quote(domain), quote(*want.rule))
+		r.problem(want.Pos, fix, "domain %s has no rule %s", quote(domain), quote(*want.rule))
 	}
 }
 

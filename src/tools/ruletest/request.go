@@ -85,7 +85,7 @@ func (r *reader) limit(v *yamlrules.Value, q *rules.Quantity) {
 		"unit":              func(v *yamlrules.Value) { q.Unit = r.unit(v) },
 	})
 	if _, err := q.Window(); err != nil && len(r.problems) == found {
-		r.problem(v.Pos, "mend it", "the limit makes no sense: %v", err)
+		r.problem(v.Pos, "fix it", "the limit is invalid: %v", err)
 	}
 }
 

@@ -119,7 +119,7 @@ func (s *step) run(ctx context.Context, l *limiter.Limiter) (failure *Failure, e
 		}
 		if failure == nil {
 			failure = &Failure{
-				At: s.Pos.String(), Time: s.at.String(), Ask: asked(&s.request),
+				At: s.Pos.String(), Time: s.at.String(), Ask: shortForm(&s.request),
 				Repetition: i + 1, Times: s.times, Differences: differences,
 				Explanation: explain.Of(&s.request, &a, true),
 			}
@@ -219,8 +219,8 @@ func digits(n *uint64) *string {
 
 func ptr(s string) *string { return &s }
 
-// asked is a request in the short form.
-func asked(req *limiter.Request) string {
+// shortForm writes a request as `ask` does.
+func shortForm(req *limiter.Request) string {
 	descriptors := make([]string, len(req.Descriptors))
 	for i, d := range req.Descriptors {
 		pairs := make([]string, len(d.Entries))

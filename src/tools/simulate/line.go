@@ -18,29 +18,29 @@ type line struct {
 	number  int
 	at      time.Time // UTC
 	request *limiter.Request
-	bad     error // of the class limiter.ErrRequest: the service would refuse it
+	bad     error // of the class limiter.ErrRequest, if the service would refuse it
 }
 
-// problem is what is wrong with a line, and how to mend it.
-type problem struct{ what, mend string }
+// problem says what is wrong with a line, and how to fix it.
+type problem struct{ what, fix string }
 
-func wrong(mend, format string, args ...any) *problem {
-	return &problem{fmt.Sprintf(format, args...), mend}
+func wrong(fix, format string, args ...any) *problem {
+	return &problem{fmt.Sprintf(format, args...), fix}
 }
 
-// parser reads lines. It keeps what it made of the requests' texts, as a
-// recording has the same ones again and again.
+// parser reads lines. It remembers parsed requests by their text, since a recording
+// repeats them.
 type parser struct {
 	start      time.Time
 	allowSteps bool
 	last       time.Time // of the line before; zero: this is the first
 
 	known      map[string]*limiter.Request
-	knownBytes int // they take, about
+	knownBytes int // about what known takes
 }
 
-// What a parser keeps: texts of this size, and so much of them together. It
-// forgets all at once.
+// A parser remembers texts up to maxKnownText bytes, and up to maxKnownBytes together. It
+// then forgets all of them.
 const (
 	maxKnownText  = 4 << 10
 	maxKnownBytes = 32 << 20
@@ -126,7 +126,7 @@ func (p *parser) instant(text []byte) (time.Time, *problem) {
 }
 
 // ParseInstant reads an instant of RFC 3339 with up to nanoseconds, in the years
-// 1970 to 2149. Its errors say what text is instead.
+// 1970 to 2149.
 func ParseInstant(text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil || text[len("2006-01-02T15")] != ':' || strings.Contains(text, ",") { // which Parse lets pass
@@ -144,7 +144,7 @@ func ParseInstant(text string) (time.Time, error) {
 
 func shown(at time.Time) string { return at.Format(time.RFC3339Nano) }
 
-// split finds the values of "at" and "request", without reading them further.
+// split returns the values of "at" and "request" as JSON.
 func split(text []byte) (at, request []byte, _ *problem) {
 	const form = `write {"at": ..., "request": ...}`
 	if !json.Valid(text) {
@@ -187,7 +187,7 @@ func split(text []byte) (at, request []byte, _ *problem) {
 	return at, request, nil
 }
 
-// syntax says what is wrong with text as JSON.
+// syntax returns why text is not JSON.
 func syntax(text []byte) string {
 	var any json.RawMessage
 	err := json.Unmarshal(text, &any)
@@ -197,8 +197,8 @@ func syntax(text []byte) string {
 	return fmt.Sprint(err)
 }
 
-// walker goes through valid JSON. Behind each step it stands on a byte that is
-// not blank, or at the end.
+// walker goes through valid JSON. After each step it is at a byte that is not blank, or at
+// the end.
 type walker struct {
 	text []byte
 	at   int
@@ -216,7 +216,7 @@ func (w *walker) skip() {
 	w.blanks()
 }
 
-// value skips a value and returns it.
+// value returns the value at this place and skips it.
 func (w *walker) value() []byte {
 	from, depth := w.at, 0
 	for ; w.at < len(w.text); w.at++ {
@@ -257,8 +257,7 @@ func (w *walker) quoted() {
 	}
 }
 
-// brief is text for a message, cut so that a value of a megabyte does not become
-// an error of a megabyte.
+// brief returns text for a message, cut if it is long.
 func brief(text []byte) string {
 	const most = 60
 	if len(text) > most {

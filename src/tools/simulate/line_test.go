@@ -169,7 +169,7 @@ func FuzzLine(f *testing.F) {
 		p := parser{start: DefaultStart, allowSteps: steps}
 		l, problem := p.parse(bytes.Trim(text, " \t\r\n"))
 		if problem != nil {
-			if problem.what == "" || problem.mend == "" {
+			if problem.what == "" || problem.fix == "" {
 				t.Errorf("%+v", problem)
 			}
 			return

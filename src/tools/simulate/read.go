@@ -116,5 +116,5 @@ func (l *lines) fill(b *batch) {
 }
 
 func (l *lines) wrong(p *problem) error {
-	return &InputError{Name: l.name, Line: l.number, What: p.what, Mend: p.mend}
+	return &InputError{Name: l.name, Line: l.number, What: p.what, Fix: p.fix}
 }

@@ -1,5 +1,5 @@
-// Package simulate replays a recorded stream of requests against rules, with a
-// clock that goes by the recording.
+// Package simulate replays a recorded stream of requests against rules. The clock follows
+// the recording.
 //
 // A reader parses lines (read.go, line.go) ahead of the limiter, which decides on them in
 // order. Each answer becomes a line of output (decision.go) and goes into the summary
@@ -24,9 +24,9 @@ import (
 type Config struct {
 	// Rules decide; required.
 	Rules *rules.Set
-	// Backend keeps the counters; required. Nobody else may use it.
+	// Backend keeps the counters, for this run alone; required.
 	Backend backend.Backend
-	// KeyPrefix stands in front of every key in the store, not in the output.
+	// KeyPrefix is the beginning of every key in the store; the output leaves it out.
 	KeyPrefix string
 	// EscapeKeys and AllOrNothing are as in limiter.Config.
 	EscapeKeys, AllOrNothing bool
@@ -40,7 +40,7 @@ type Config struct {
 	In   io.Reader
 	Name string
 	Out  io.Writer
-	// Progress, if set, is told how far the run is, about once a second.
+	// Progress, if set, is called about once a second.
 	Progress func(Progress)
 }
 
@@ -60,24 +60,23 @@ type InputError struct {
 	Name string
 	Line int // counted from 1, blank ones too
 	What string
-	Mend string // how to mend it
+	Fix  string // how to fix it
 }
 
 func (e *InputError) Error() string {
-	return fmt.Sprintf("%s:%d: %s; %s", e.Name, e.Line, e.What, e.Mend)
+	return fmt.Sprintf("%s:%d: %s; %s", e.Name, e.Line, e.What, e.Fix)
 }
 
-// ErrInterrupted is a run that ended because its context did. Everything that
-// was decided has been written.
+// ErrInterrupted says that the context of the run ended. All decisions made until then have
+// been written.
 var ErrInterrupted = errors.New("interrupted")
 
-// Run decides on every line of the input, in order, and writes what came of it.
-// Its errors are an InputError, ErrInterrupted, or trouble with the input, the
-// output or the store; the summary is of what was decided until then.
+// Run decides on every line of the input, in order, and writes the decisions. Its errors
+// are an InputError, ErrInterrupted, or errors of the input, the output or the store; the
+// summary covers the decisions made until then.
 //
-// Output is flushed before the input is waited for, so Run can be asked line by
-// line. A Read of the input that is under way when ctx ends is left behind:
-// nothing but the input can end it.
+// Output is flushed before waiting for input, so a program can send lines one at a time.
+// When ctx ends, Run does not wait for a Read of the input that is under way.
 func Run(ctx context.Context, cfg Config) (*Summary, error) {
 	if cfg.Start.IsZero() {
 		cfg.Start = DefaultStart
@@ -92,7 +91,7 @@ func Run(ctx context.Context, cfg Config) (*Summary, error) {
 	r.names = ruleNames(cfg.Rules)
 	r.summary = newSummary(cfg.Rules)
 	r.begun = time.Now()
-	r.told = r.begun
+	r.reported = r.begun
 
 	err := r.all(ctx, startReading(ctx, &cfg))
 	if err2 := r.out.Flush(); err == nil && err2 != nil {
@@ -113,7 +112,7 @@ type run struct {
 	out     *bufio.Writer
 	summary *Summary
 
-	begun, told time.Time // Progress was told last
+	begun, reported time.Time // when the run began, and Progress was last called
 }
 
 // all decides on all batches.
@@ -152,14 +151,14 @@ func (r *run) progress() {
 	if r.cfg.Progress == nil {
 		return
 	}
-	if now := time.Now(); now.Sub(r.told) >= time.Second {
-		r.told = now
+	if now := time.Now(); now.Sub(r.reported) >= time.Second {
+		r.reported = now
 		r.cfg.Progress(Progress{Lines: r.summary.Lines, At: r.summary.To, Took: now.Sub(r.begun)})
 	}
 }
 
-// decide decides on one line and writes what came of it. A decision that has
-// begun is brought to its end, so that none is counted and not written.
+// decide decides on one line and writes the decision. It ignores the end of ctx, so that no
+// decision is counted and not written.
 func (r *run) decide(ctx context.Context, l *line) error {
 	err := l.bad
 	if err == nil {
