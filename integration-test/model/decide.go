@@ -145,7 +145,7 @@ func (u *unit) do(s state, wall time.Duration) (state, []verdict) {
 		if s[k] != nil {
 			c = s[k].clone()
 		}
-		verdicts[i] = c.take(u.limits[i], u.at, u.amount)
+		verdicts[i] = c.apply(u.limits[i], u.at, u.amount)
 		if c.wrote {
 			c.wrote, c.written = false, wall
 		}

@@ -79,14 +79,14 @@ type method interface {
 	record(l *Limit, c *counter, at, amount int64)
 	// give takes amount back; how much of it was there.
 	give(l *Limit, c *counter, at, amount int64) int64
-	// settle is what a charge changes although it was refused.
-	settle(l *Limit, c *counter, at int64)
+	// resolve returns what a charge changes although it was refused.
+	adopt(l *Limit, c *counter, at int64)
 }
 
 var methods = map[Kind]method{Fixed: fixed{}, FirstHit: firstHit{}, Sliding: sliding{}, Counter: twoBuckets{}, GCRA: bucket{}}
 
-// take judges amount, below 0 a refund, and counts it.
-func (c *counter) take(l *Limit, at, amount int64) verdict {
+// apply decides on amount, below 0 a refund, and counts it.
+func (c *counter) apply(l *Limit, at, amount int64) verdict {
 	m, v, wrote := methods[l.Kind], verdict{}, false
 	now := at // what the answer is reckoned from, whatever is given back
 	if t, ok := m.(tried); ok {
@@ -104,7 +104,7 @@ func (c *counter) take(l *Limit, at, amount int64) verdict {
 			m.record(l, c, at, amount)
 			wrote = true
 		case amount > 0:
-			m.settle(l, c, at)
+			m.adopt(l, c, at)
 		}
 	}
 	c.describe(l, now, amount, &v)
@@ -128,7 +128,7 @@ func (c *counter) look(l *Limit, at, amount int64) verdict {
 // describe fills in what follows from the state after the hit.
 func (c *counter) describe(l *Limit, at, amount int64, v *verdict) {
 	m, seen := methods[l.Kind], c.clone()
-	m.settle(l, seen, at)
+	m.adopt(l, seen, at)
 	v.never = v.over && amount > l.capacity()
 	var retry time.Duration
 	retry, v.reset = m.waits(l, seen, at, amount)

@@ -12,7 +12,7 @@ func TestExact(t *testing.T) {
 			c := new(counter)
 			for i, st := range tt.steps {
 				want := verdict{over: st.over, remaining: st.left, retry: max(st.retry, 0), never: st.retry < 0, reset: st.reset}
-				if got := c.take(&tt.limit, int64(st.at), st.amount); got != want {
+				if got := c.apply(&tt.limit, int64(st.at), st.amount); got != want {
 					t.Errorf("step %d, %d at %v: got %+v, want %+v", i+1, st.amount, st.at, got, want)
 				}
 			}

@@ -119,7 +119,7 @@ func (j *judge) become(f Fault) {
 		j.worlds = []world{{state: state{}}}
 	case f == None:
 		j.fault = f
-		j.settlePending()
+		j.resolvePending()
 	default:
 		j.fault = f
 	}
@@ -131,10 +131,10 @@ const (
 	mostSteps  = 5_000
 )
 
-// settlePending notes that what may still be charged was by now, or never will be.
+// resolvePending notes that what may still be charged was by now, or never will be.
 // Which of the two is tried when its counters are asked for: all at once would be
 // too many worlds.
-func (j *judge) settlePending() {
+func (j *judge) resolvePending() {
 	for i := range j.worlds {
 		for _, u := range j.worlds[i].pending {
 			u.settled = true
@@ -162,9 +162,9 @@ func (j *judge) loseCrowded(units []unit) {
 	}
 }
 
-// settle is what may have become of the settled charges of w that have a counter
+// resolve returns what may have become of the settled charges of w that have a counter
 // in common with units: some were made, in some order, and the others were not.
-func (j *judge) settle(w world, units []*unit) []world {
+func (j *judge) resolve(w world, units []*unit) []world {
 	var due []*unit
 	rest := world{state: w.state}
 	for _, u := range w.pending {
@@ -370,7 +370,7 @@ func (s *search) begin(failed []*unit) {
 		}
 	}
 	for _, w := range s.judge.worlds {
-		for _, settled := range s.judge.settle(w, asked) {
+		for _, settled := range s.judge.resolve(w, asked) {
 			s.from(world{settled.state, append(slices.Clip(settled.pending), failed...)}, p)
 		}
 	}

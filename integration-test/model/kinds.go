@@ -51,7 +51,7 @@ type plain struct{}
 
 func (plain) now(_ *Limit, _ *counter, at int64) int64    { return at }
 func (plain) distance(_ *Limit, _ *counter, _ int64) bool { return true }
-func (plain) settle(_ *Limit, _ *counter, _ int64)        {}
+func (plain) adopt(_ *Limit, _ *counter, _ int64)        {}
 
 // fixed counts the hits of the window that the clock shows.
 type fixed struct{ plain }
@@ -105,15 +105,15 @@ func (f firstHit) waits(l *Limit, c *counter, at, amount int64) (retry, reset ti
 	return byTrying(f, l, c, at, amount)
 }
 
-// settle: a window that started in the future, by a clock that stepped back, starts
+// adopt: a window that started in the future, by a clock that stepped back, starts
 // now.
-func (firstHit) settle(_ *Limit, c *counter, at int64) { c.begun = min(c.begun, at) }
+func (firstHit) adopt(_ *Limit, c *counter, at int64) { c.begun = min(c.begun, at) }
 
 func (f firstHit) record(l *Limit, c *counter, at, amount int64) {
 	if !f.running(l, c, at) {
 		c.hits, c.begun, c.open = nil, at, true
 	}
-	f.settle(l, c, at)
+	f.adopt(l, c, at)
 	c.hits = append(c.hits, hit{at: at, amount: amount})
 }
 
@@ -123,7 +123,7 @@ func (f firstHit) give(l *Limit, c *counter, at, amount int64) int64 {
 	}
 	given := c.takeBack(amount, all)
 	if given > 0 {
-		f.settle(l, c, at)
+		f.adopt(l, c, at)
 	}
 	return given
 }
@@ -180,7 +180,7 @@ func (s sliding) give(l *Limit, c *counter, at, amount int64) int64 {
 	return c.takeBack(amount, s.recent(l, s.now(l, c, at)))
 }
 
-func (sliding) settle(_ *Limit, _ *counter, _ int64) {}
+func (sliding) adopt(_ *Limit, _ *counter, _ int64) {}
 
 // twoBuckets counts the hits of the window that the clock shows, and of those of
 // the window before the share that a period ending now would still cover. Its
@@ -346,9 +346,9 @@ func (b bucket) give(l *Limit, c *counter, at, amount int64) int64 {
 	return amount
 }
 
-// settle: the wait of a refused charge begins now, so what a clock that stepped
+// adopt: the wait of a refused charge begins now, so what a clock that stepped
 // back left too far ahead is pulled in.
-func (b bucket) settle(l *Limit, c *counter, at int64) {
+func (b bucket) adopt(l *Limit, c *counter, at int64) {
 	if b.raw(c, at).Cmp(b.most(l)) > 0 {
 		b.owe(l, c, at, b.most(l))
 	}

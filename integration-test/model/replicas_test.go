@@ -148,7 +148,7 @@ func (rs *replicas) ask(often int) error {
 	for range often {
 		i := rs.rng.IntN(len(each))
 		each[i] = append(each[i], Ask{{Key: rs.rule.Key, Value: "1", Amount: 1}})
-		if !rs.exact.take(l, int64(rs.at), 1).over {
+		if !rs.exact.apply(l, int64(rs.at), 1).over {
 			rs.alone++
 		}
 	}

@@ -31,12 +31,12 @@ func BenchmarkTake(b *testing.B) {
 				c, at := counter{limit: &l}, thursday.UnixNano()
 				apart := int64(l.Period) / int64(l.Max) / run.times
 				for range 2 * int64(l.Max) * run.times {
-					c.take(at, Charge, 1)
+					c.apply(at, Charge, 1)
 					at += apart
 				}
 				b.ReportAllocs()
 				for b.Loop() {
-					c.take(at, Charge, 1)
+					c.apply(at, Charge, 1)
 					at += apart
 				}
 			})
@@ -53,7 +53,7 @@ func BenchmarkTakeFirst(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				c := counter{limit: &l}
-				c.take(at, Charge, 1)
+				c.apply(at, Charge, 1)
 			}
 		})
 	}

@@ -41,10 +41,10 @@ func worst(c *counter, at, end, d int64) uint64 {
 		if at == end {
 			return 0
 		}
-		room := c.clone().take(at, Look, 0).Remaining
+		room := c.clone().apply(at, Look, 0).Remaining
 		for n := range room + 1 {
 			next := c.clone()
-			if v := next.take(at, Charge, n); v.Over {
+			if v := next.apply(at, Charge, n); v.Over {
 				panic("what remains does not pass")
 			}
 			passed[at] = n
@@ -134,7 +134,7 @@ func TestBounds(t *testing.T) {
 				c := &counter{limit: &tl.limit}
 				var passed []moment
 				tl.play(func(m moment) Outcome {
-					v := c.take(m.at, m.op, m.amount)
+					v := c.apply(m.at, m.op, m.amount)
 					switch {
 					case !v.Charged || v.Over:
 					case m.op == Charge:

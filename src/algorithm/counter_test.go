@@ -18,8 +18,8 @@ type counter struct {
 	arrival  Arrival
 }
 
-// take applies op, and stores what there is to store.
-func (c *counter) take(at int64, op Op, amount uint64) (v Outcome) {
+// apply applies op, and stores what there is to store.
+func (c *counter) apply(at int64, op Op, amount uint64) (v Outcome) {
 	switch c.limit.Kind {
 	case FixedWindow:
 		if start, _ := Window(at, c.limit.Period); start != c.window {
@@ -93,7 +93,7 @@ func runTables(t *testing.T, tables []table) {
 			for i, want := range test.turns {
 				at := start + int64(want.at)
 				before := c.clone()
-				v := c.take(at, want.op, want.take)
+				v := c.apply(at, want.op, want.take)
 				checkVerdict(t, before, c, at, want.op, want.take, v)
 				got := turn{
 					want.at, want.op, want.take, v.Over, v.Charged, v.Interval,

@@ -15,7 +15,7 @@ type cell struct {
 	last  *big.Int // nil: not known
 }
 
-func (c *cell) take(at int64, op Op, amount uint64) Outcome {
+func (c *cell) apply(at int64, op Op, amount uint64) Outcome {
 	l := c.limit
 	if l.Max == 0 { // an error in redis-cell
 		if op == Refund || op == Force || amount == 0 {
@@ -213,9 +213,9 @@ func playGCRA(t *testing.T, script []byte) {
 	c, sim := &counter{limit: &tl.limit}, &cell{limit: &tl.limit}
 	tl.play(func(m moment) Outcome {
 		before := c.clone()
-		v := c.take(m.at, m.op, m.amount)
+		v := c.apply(m.at, m.op, m.amount)
 		checkVerdict(t, before, c, m.at, m.op, m.amount, v)
-		if want := sim.take(m.at, m.op, m.amount); !sameVerdict(v, want) {
+		if want := sim.apply(m.at, m.op, m.amount); !sameVerdict(v, want) {
 			t.Fatalf("%v of %d at %d on %+v, limit %+v\n got %+v\nwant %+v", m.op, m.amount, m.at, before.arrival, tl.limit, v, want)
 		}
 		return v

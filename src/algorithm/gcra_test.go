@@ -234,7 +234,7 @@ func TestGCRATranscript(t *testing.T) {
 	user := Limit{Kind: GCRA, Max: 30, Period: 60 * time.Second, Burst: 15}
 	trade := Limit{Kind: GCRA, Max: 10, Period: 15 * time.Second, Burst: 5}
 	call := func(c *counter, at int64) reply {
-		v := c.take(at, Charge, 1)
+		v := c.apply(at, Charge, 1)
 		r := reply{0, int(c.limit.Capacity()), int(v.Remaining), -1, int(v.ResetAfter / time.Second)}
 		if v.Over {
 			r[0], r[3] = 1, int(v.RetryAfter/time.Second)

@@ -240,7 +240,7 @@ func against(t *testing.T, kind Kind, script []byte, worlds func(tl *timeline) [
 	tl.play(func(m moment) Outcome {
 		told = append(told, m)
 		before := c.clone()
-		v := c.take(m.at, m.op, m.amount)
+		v := c.apply(m.at, m.op, m.amount)
 		checkVerdict(t, before, c, m.at, m.op, m.amount, v)
 		for _, w := range all {
 			if want := ask(w, &tl.limit, m.at, m.op, m.amount); !sameVerdict(v, want) {

@@ -116,7 +116,7 @@ func TestSlidingForgetsOnlyWhatDoesNotMatter(t *testing.T) {
 		c := &counter{limit: &tl.limit}
 		w := &logged{limit: &tl.limit}
 		tl.play(func(m moment) Outcome {
-			v := c.take(m.at, m.op, m.amount)
+			v := c.apply(m.at, m.op, m.amount)
 			want := ask(w, &tl.limit, m.at, m.op, m.amount)
 			for _, counts := range [][2]uint64{{v.Before, want.Before}, {v.After, want.After}} {
 				if counts[0] > counts[1] || min(counts[0], tl.limit.Max+1) != min(counts[1], tl.limit.Max+1) {

@@ -204,7 +204,7 @@ func TestSlidingStopsCounting(t *testing.T) {
 	c := counter{limit: &limit}
 	at, before := thursday.UnixNano(), uint64(0)
 	for range 70_000 {
-		v := c.take(at, Force, MaxAmount)
+		v := c.apply(at, Force, MaxAmount)
 		if v.Before < before || v.After < v.Before || v.After > MaxCounted {
 			t.Fatalf("after %d: %+v", before, v)
 		}
@@ -214,10 +214,10 @@ func TestSlidingStopsCounting(t *testing.T) {
 		t.Errorf("the count is %d, want %d", before, int64(MaxCounted))
 	}
 	// What comes on top is still recorded, and waited for.
-	if v := c.take(at+int64(time.Second), Charge, 1); !v.Charged || v.After != MaxCounted || v.RetryAfter != 10*time.Second {
+	if v := c.apply(at+int64(time.Second), Charge, 1); !v.Charged || v.After != MaxCounted || v.RetryAfter != 10*time.Second {
 		t.Errorf("%+v", v)
 	}
-	if v := c.take(at+int64(11*time.Second), Charge, 1); v.Over || v.After != 1 {
+	if v := c.apply(at+int64(11*time.Second), Charge, 1); v.Over || v.After != 1 {
 		t.Errorf("%+v", v)
 	}
 }
@@ -228,7 +228,7 @@ func TestSlidingCountsOn(t *testing.T) {
 	c := counter{limit: &limit}
 	for i := range int64(100_000) {
 		at := i * int64(time.Second)
-		if v := c.take(at, Force, MaxAmount); v.After < MaxAmount || v.After > 2*MaxAmount {
+		if v := c.apply(at, Force, MaxAmount); v.After < MaxAmount || v.After > 2*MaxAmount {
 			t.Fatalf("hit %d: %+v", i, v)
 		}
 	}
@@ -258,7 +258,7 @@ func TestLogIsBounded(t *testing.T) {
 			for range 10*most + 1000 {
 				at += rnd.Int64N(3)
 				op := []Op{Charge, Charge, Charge, Force, Refund, Look}[rnd.IntN(6)]
-				c.take(at, op, rnd.Uint64N(4)*rnd.Uint64N(2))
+				c.apply(at, op, rnd.Uint64N(4)*rnd.Uint64N(2))
 				checkMemory(t, &c.log, most)
 			}
 		}
@@ -273,7 +273,7 @@ func TestLogGivesMemoryBack(t *testing.T) {
 	fill := func() *counter {
 		c := &counter{limit: &limit}
 		for i := range int64(most) {
-			c.take(i, Charge, 1)
+			c.apply(i, Charge, 1)
 		}
 		if c.log.Len() != most {
 			t.Fatalf("%d marks", c.log.Len())
@@ -282,17 +282,17 @@ func TestLogGivesMemoryBack(t *testing.T) {
 		return c
 	}
 	c := fill()
-	c.take(int64(2*time.Hour), Charge, 1)
+	c.apply(int64(2*time.Hour), Charge, 1)
 	if c.log.Len() != 1 || c.log.Cap() > 12 {
 		t.Errorf("one hit, later: memory for %d, want a few", c.log.Cap())
 	}
 	c = fill()
-	if c.take(most, Refund, most); c.log.Len() != 0 || c.log.Cap() > 8 {
+	if c.apply(most, Refund, most); c.log.Len() != 0 || c.log.Cap() > 8 {
 		t.Errorf("all given back: memory for %d, want a few", c.log.Cap())
 	}
 	c = fill()
 	for i := range int64(most) { // half of them leave, one by one
-		c.take(int64(time.Hour)+i, Charge, uint64(i%2))
+		c.apply(int64(time.Hour)+i, Charge, uint64(i%2))
 		checkMemory(t, &c.log, most)
 	}
 }
@@ -304,7 +304,7 @@ func TestSlidingAllocatesNothing(t *testing.T) {
 		limit := Limit{Kind: SlidingWindow, Max: most, Period: time.Second}
 		c, at := counter{limit: &limit}, thursday.UnixNano()
 		step := func() {
-			if v := c.take(at, Charge, 1); v.Over {
+			if v := c.apply(at, Charge, 1); v.Over {
 				t.Fatal("over")
 			}
 			at += int64(limit.Period) / int64(most)

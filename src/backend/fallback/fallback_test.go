@@ -61,7 +61,7 @@ func open(t testing.TB, next backend.Backend, replicas int) *Store {
 	return s
 }
 
-func take(t testing.TB, s backend.Backend, at time.Duration, hits ...backend.Hit) []backend.Verdict {
+func send(t testing.TB, s backend.Backend, at time.Duration, hits ...backend.Hit) []backend.Verdict {
 	t.Helper()
 	b := backend.Batch{Hits: hits, Verdicts: make([]backend.Verdict, len(hits)), Now: epoch.Add(at)}
 	if err := s.Take(t.Context(), &b); err != nil {
@@ -81,7 +81,7 @@ func local(key string, l *algorithm.Limit, amount uint64) backend.Hit {
 // count is what the store has of a counter.
 func count(t testing.TB, s backend.Backend, at time.Duration, key string, l *algorithm.Limit) uint64 {
 	t.Helper()
-	return take(t, s, at, backend.Hit{Key: []byte(key), Limit: l, Op: algorithm.Look})[0].Before
+	return send(t, s, at, backend.Hit{Key: []byte(key), Limit: l, Op: algorithm.Look})[0].Before
 }
 
 // Verdicts of the store are returned. Other hits are decided by their fallback.
@@ -95,13 +95,13 @@ func TestModes(t *testing.T) {
 		}
 		return hits
 	}
-	for _, v := range take(t, s, 0, hits(4, algorithm.Charge)...) {
+	for _, v := range send(t, s, 0, hits(4, algorithm.Charge)...) {
 		if v.Err != nil || v.Over || v.Remaining != 6 || v.Fallback != 0 {
 			t.Errorf("up: %+v", v)
 		}
 	}
 	next.down.Store(true)
-	got := take(t, s, 0, hits(7, algorithm.Charge)...)
+	got := send(t, s, 0, hits(7, algorithm.Charge)...)
 	for i, want := range []backend.Verdict{
 		{Err: errDown},
 		{Outcome: algorithm.Outcome{Remaining: 3}, Fallback: backend.FallbackAllow},
@@ -112,11 +112,11 @@ func TestModes(t *testing.T) {
 			t.Errorf("down, %v: got %+v, want %+v", backend.Fallback(i), got[i], want)
 		}
 	}
-	got = take(t, s, 0, hits(7, algorithm.Charge)...)
+	got = send(t, s, 0, hits(7, algorithm.Charge)...)
 	if v := got[3]; !v.Over || v.RetryAfter != time.Minute || !v.FullUntil.IsZero() {
 		t.Errorf("a share is used up: %+v", v) // which no cache in front may take for the limit
 	}
-	for _, v := range take(t, s, 0, hits(1, algorithm.Refund)...)[1:] {
+	for _, v := range send(t, s, 0, hits(1, algorithm.Refund)...)[1:] {
 		if v.Over || v.Err != nil || v.Fallback == 0 {
 			t.Errorf("a refund: %+v", v)
 		}
@@ -143,7 +143,7 @@ func TestOverload(t *testing.T) {
 	s := open(t, overloaded{}, 1)
 	deny := local("b", fixed(10, time.Minute), 1)
 	deny.Fallback, deny.Group = backend.FallbackDeny, 1
-	got := take(t, s, 0, local("a", fixed(10, time.Minute), 7), deny)
+	got := send(t, s, 0, local("a", fixed(10, time.Minute), 7), deny)
 	if got[0].Fallback != backend.FallbackLocal || got[0].Remaining != 3 || !got[1].Over {
 		t.Errorf("got %+v", got)
 	}
@@ -181,7 +181,7 @@ func TestNever(t *testing.T) {
 	} {
 		next := inMemory(t)
 		next.down.Store(true)
-		v := take(t, open(t, next, 4), 0, backend.Hit{Key: []byte("k"), Limit: tt.limit, Op: tt.op, Amount: tt.amount, Fallback: tt.how})[0]
+		v := send(t, open(t, next, 4), 0, backend.Hit{Key: []byte("k"), Limit: tt.limit, Op: tt.op, Amount: tt.amount, Fallback: tt.how})[0]
 		if v.Over != tt.over || v.RetryAfter != tt.retry || v.Fallback != tt.how {
 			t.Errorf("%v of %d of %d, %v: %+v", tt.op, tt.amount, tt.limit.Max, tt.how, v)
 		}
@@ -301,7 +301,7 @@ func TestOutages(t *testing.T) {
 				next.down.Store(step.down)
 				h := local("k", tt.limit, step.amount)
 				h.Op = step.op
-				v := take(t, s, step.at, h)[0]
+				v := send(t, s, step.at, h)[0]
 				if v.Over != step.over || v.Err != nil || (v.Fallback == backend.FallbackLocal) != step.down {
 					t.Fatalf("step %d: %+v", i, v)
 				}
@@ -338,17 +338,17 @@ func TestGroups(t *testing.T) {
 			short, long := inMemory(t), inMemory(t)
 			s := open(t, split.New(short, long), 1)
 			if tt.shortBefore > 0 {
-				take(t, short, 0, local("k", second, tt.shortBefore))
+				send(t, short, 0, local("k", second, tt.shortBefore))
 			}
 			if tt.longBefore > 0 {
-				take(t, long, 0, local("k", minute, tt.longBefore))
+				send(t, long, 0, local("k", minute, tt.longBefore))
 			}
 			short.down.Store(tt.shortDown)
 			long.down.Store(tt.longDown)
 			hits := []backend.Hit{local("k", second, 1), local("k", minute, 1)}
 			hits[0].Atomic, hits[1].Atomic = true, true
 			hits[0].Fallback, hits[1].Fallback = tt.shortSays, tt.longSays
-			v := take(t, s, 0, hits...)
+			v := send(t, s, 0, hits...)
 			if passes := !v[0].Over && !v[1].Over; passes != tt.passes || v[0].Err != nil || v[1].Err != nil {
 				t.Errorf("%+v", v)
 			}
@@ -391,7 +391,7 @@ func TestBound(t *testing.T) {
 				ways[i].down.Store(rnd.IntN(2) == 0)
 			default:
 				amount := 1 + rnd.Uint64N(2)
-				if v := take(t, stores[i], at, local("k", limit, amount))[0]; !v.Over {
+				if v := send(t, stores[i], at, local("k", limit, amount))[0]; !v.Over {
 					for range amount {
 						passed = append(passed, at)
 						if v.Fallback == 0 {
@@ -469,7 +469,7 @@ func TestConcurrent(t *testing.T) {
 	for c := range 8 {
 		callers.Go(func() {
 			for i := range 2000 {
-				take(t, s, 0, local(fmt.Sprint("k", (c+i)%7), limit, 1))
+				send(t, s, 0, local(fmt.Sprint("k", (c+i)%7), limit, 1))
 			}
 		})
 	}

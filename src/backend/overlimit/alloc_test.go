@@ -15,7 +15,7 @@ import (
 func TestTakeDoesNotAllocate(t *testing.T) {
 	over, under := fixed(1, 24*time.Hour), fixed(1<<40, 24*time.Hour)
 	c := New(counters(t), Config{})
-	take(t, c, epoch, hit("over", over, 2))
+	send(t, c, epoch, hit("over", over, 2))
 	for name, b := range map[string]*backend.Batch{
 		"answered":   batch(hit("over", over, 1)),
 		"passed on":  batch(hit(benchKey, under, 1)),

@@ -15,8 +15,8 @@ import (
 func TestPartOfABatch(t *testing.T) {
 	c, s := open(t)
 	l := fixed(1, time.Minute)
-	take(t, c, epoch, hit("full", l, 2), hit("full too", l, 2))
-	v, seen := s.take(t, c, epoch, hit("full", l, 1), hit("a", l, 1), hit("full too", l, 1), hit("b", l, 2), hit("full", l, 1))
+	send(t, c, epoch, hit("full", l, 2), hit("full too", l, 2))
+	v, seen := s.send(t, c, epoch, hit("full", l, 1), hit("a", l, 1), hit("full too", l, 1), hit("b", l, 2), hit("full", l, 1))
 	if len(seen) != 2 || string(seen[0].Key) != "a" || string(seen[1].Key) != "b" {
 		t.Fatalf("the store was asked %+v", seen)
 	}
@@ -28,7 +28,7 @@ func TestPartOfABatch(t *testing.T) {
 	if v[1].Over || v[1].After != 1 || !v[3].Over || v[3].After != 2 {
 		t.Errorf("%+v", v)
 	}
-	if _, seen = s.take(t, c, epoch, hit("b", l, 1)); seen != nil {
+	if _, seen = s.send(t, c, epoch, hit("b", l, 1)); seen != nil {
 		t.Error("nothing was learnt from what went on")
 	}
 }
@@ -38,23 +38,23 @@ func TestWhatIsNotLearnt(t *testing.T) {
 	t.Run("an error", func(t *testing.T) {
 		c, s := open(t)
 		s.err = errors.New("gone")
-		if v := take(t, c, epoch, hit("k", l, 2)); v[0].Err == nil {
+		if v := send(t, c, epoch, hit("k", l, 2)); v[0].Err == nil {
 			t.Fatal("no error")
 		}
 		s.err = nil
-		if _, seen := s.take(t, c, epoch, hit("k", l, 1)); seen == nil {
+		if _, seen := s.send(t, c, epoch, hit("k", l, 1)); seen == nil {
 			t.Error("an entry was made of an error")
 		}
 	})
 	t.Run("a refund with an error may have happened", func(t *testing.T) {
 		c, s := open(t)
-		take(t, c, epoch, hit("k", l, 2))
+		send(t, c, epoch, hit("k", l, 2))
 		s.err = errors.New("gone")
 		back := hit("k", l, 2)
 		back.Op = refund
-		take(t, c, epoch, back)
+		send(t, c, epoch, back)
 		s.err = nil
-		if v := take(t, c, epoch, hit("k", l, 1)); v[0].Over {
+		if v := send(t, c, epoch, hit("k", l, 1)); v[0].Over {
 			t.Error("the entry has outlived the refund")
 		}
 	})
@@ -63,12 +63,12 @@ func TestWhatIsNotLearnt(t *testing.T) {
 		s.then = func() {
 			back := hit("k", l, 2)
 			back.Op = refund
-			take(t, c, epoch, back)
+			send(t, c, epoch, back)
 		}
-		if v := take(t, c, epoch, hit("k", l, 2)); !v[0].Over {
+		if v := send(t, c, epoch, hit("k", l, 2)); !v[0].Over {
 			t.Fatal("not over")
 		}
-		if v := take(t, c, epoch, hit("k", l, 1)); v[0].Over {
+		if v := send(t, c, epoch, hit("k", l, 1)); v[0].Over {
 			t.Error("an old answer was stored after the refund")
 		}
 	})
@@ -76,7 +76,7 @@ func TestWhatIsNotLearnt(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c, s := open(t)
 			s.then = func() { time.Sleep(time.Minute) }
-			take(t, c, time.Time{}, hit("k", l, 2))
+			send(t, c, time.Time{}, hit("k", l, 2))
 			if n := c.Stats().Entries; n != 0 {
 				t.Errorf("%d entries", n)
 			}
@@ -90,25 +90,25 @@ func TestWithinABatch(t *testing.T) {
 	back.Op = refund
 	t.Run("a charge sees the refund before it", func(t *testing.T) {
 		c, _ := open(t)
-		take(t, c, epoch, hit("k", l, 3))
-		if v := take(t, c, epoch, back, hit("k", l, 2)); v[1].Over {
+		send(t, c, epoch, hit("k", l, 3))
+		if v := send(t, c, epoch, back, hit("k", l, 2)); v[1].Over {
 			t.Errorf("%+v", v)
 		}
 	})
 	t.Run("and not the one behind it", func(t *testing.T) {
 		c, s := open(t)
-		take(t, c, epoch, hit("k", l, 3))
-		v, seen := s.take(t, c, epoch, hit("k", l, 2), back, hit("other", l, 1), hit("k", l, 2))
+		send(t, c, epoch, hit("k", l, 3))
+		v, seen := s.send(t, c, epoch, hit("k", l, 2), back, hit("other", l, 1), hit("k", l, 2))
 		if !v[0].Over || !v[0].Cached || v[3].Over || len(seen) != 3 {
 			t.Errorf("%+v", v)
 		}
 	})
 	t.Run("what was learnt before a refund ends with it", func(t *testing.T) {
 		c, _ := open(t)
-		if v := take(t, c, epoch, hit("k", l, 3), back); !v[0].Over {
+		if v := send(t, c, epoch, hit("k", l, 3), back); !v[0].Over {
 			t.Errorf("%+v", v)
 		}
-		if v := take(t, c, epoch, hit("k", l, 2)); v[0].Over {
+		if v := send(t, c, epoch, hit("k", l, 2)); v[0].Over {
 			t.Errorf("%+v", v)
 		}
 	})
@@ -203,7 +203,7 @@ func TestAtomicGroups(t *testing.T) {
 			l := fixed(1, time.Minute)
 			atomicLook := hit("just", l, 1)
 			atomicLook.Op = look
-			take(
+			send(
 				t, c, epoch, hit("full", l, 2), hit("full2", l, 2), hit("just", l, 1), atomicLook,
 				hit("half", fixed(2, time.Minute), 1), hit("some", l, 1), hit("some2", l, 1),
 			)
@@ -216,7 +216,7 @@ func TestAtomicGroups(t *testing.T) {
 				h.Op, h.Atomic, h.NoVeto, h.Group = m.op, !m.plain, m.shadow, m.group
 				hits = append(hits, h)
 			}
-			verdicts, seen := s.take(t, c, epoch, hits...)
+			verdicts, seen := s.send(t, c, epoch, hits...)
 			var groups []uint16
 			for i, want := range test.hits {
 				v, got := verdicts[i], want

@@ -40,7 +40,7 @@ func BenchmarkTake(b *testing.B) {
 		b.Run(bench.name, func(b *testing.B) {
 			s := &spy{next: counters(b)}
 			c := New(s, Config{Bytes: 8 << 20})
-			take(b, c, time.Time{}, hit("over", over, 2))
+			send(b, c, time.Time{}, hit("over", over, 2))
 			c.next = nowhere{}
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {

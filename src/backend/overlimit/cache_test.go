@@ -71,14 +71,14 @@ func (s *spy) Take(ctx context.Context, b *backend.Batch) error {
 	return nil
 }
 
-// take sends one batch, and returns its verdicts and what the store was asked.
-func (s *spy) take(t *testing.T, c *Cache, at time.Time, hits ...backend.Hit) ([]backend.Verdict, []backend.Hit) {
+// send sends one batch, and returns its verdicts and what the store was asked.
+func (s *spy) send(t *testing.T, c *Cache, at time.Time, hits ...backend.Hit) ([]backend.Verdict, []backend.Hit) {
 	t.Helper()
 	s.seen = nil
-	return take(t, c, at, hits...), s.seen
+	return send(t, c, at, hits...), s.seen
 }
 
-func take(tb testing.TB, store backend.Backend, at time.Time, hits ...backend.Hit) []backend.Verdict {
+func send(tb testing.TB, store backend.Backend, at time.Time, hits ...backend.Hit) []backend.Verdict {
 	tb.Helper()
 	b := backend.Batch{Hits: hits, Verdicts: make([]backend.Verdict, len(hits)), Now: at}
 	if err := store.Take(tb.Context(), &b); err != nil {
@@ -148,7 +148,7 @@ func TestSteps(t *testing.T) {
 			for i, st := range test.steps {
 				h := hit("k", test.limit, st.n)
 				h.Op = st.op
-				verdicts, seen := s.take(t, c, epoch.Add(st.at), h)
+				verdicts, seen := s.send(t, c, epoch.Add(st.at), h)
 				v := verdicts[0]
 				if got := (step{st.at, st.op, st.n, v.Over, v.After, v.RetryAfter, v.ResetAfter, seen != nil}); got != st {
 					t.Errorf("step %d:\n got %+v\nwant %+v", i, got, st)
@@ -263,11 +263,11 @@ func TestEntriesDieWithTheirRule(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, s := open(t)
-			take(t, c, epoch, hit("k", &old, 6))
-			if _, seen := s.take(t, c, epoch, hit("k", &old, 1)); seen != nil {
+			send(t, c, epoch, hit("k", &old, 6))
+			if _, seen := s.send(t, c, epoch, hit("k", &old, 1)); seen != nil {
 				t.Fatal("there is no entry")
 			}
-			v, seen := s.take(t, c, epoch, hit("k", l, 1))
+			v, seen := s.send(t, c, epoch, hit("k", l, 1))
 			if seen == nil {
 				t.Errorf("the old rule's entry answered: %+v", v[0])
 			}
@@ -278,18 +278,18 @@ func TestEntriesDieWithTheirRule(t *testing.T) {
 	}
 	t.Run("the same rule, compiled again", func(t *testing.T) {
 		c, s := open(t)
-		take(t, c, epoch, hit("k", &old, 6))
+		send(t, c, epoch, hit("k", &old, 6))
 		again := old
-		if _, seen := s.take(t, c, epoch, hit("k", &again, 1)); seen != nil {
+		if _, seen := s.send(t, c, epoch, hit("k", &again, 1)); seen != nil {
 			t.Error("the store was asked")
 		}
 	})
 	t.Run("a refund under the new rule", func(t *testing.T) {
 		c, _ := open(t)
-		take(t, c, epoch, hit("k", &old, 6))
+		send(t, c, epoch, hit("k", &old, 6))
 		back := hit("k", fixed(100, time.Minute), 4)
 		back.Op = refund
-		if v := take(t, c, epoch, back, hit("k", &old, 1)); v[1].Over {
+		if v := send(t, c, epoch, back, hit("k", &old, 1)); v[1].Over {
 			t.Errorf("%+v: there is room", v[1])
 		}
 	})
@@ -301,12 +301,12 @@ func TestKeysAreToldApart(t *testing.T) {
 	keys := []string{"", "a", "A", "a\x00", string(long), string(long[1:])}
 	l := fixed(1, time.Minute)
 	for _, k := range keys {
-		if v, _ := s.take(t, c, epoch, hit(k, l, 2)); v[0].Cached {
+		if v, _ := s.send(t, c, epoch, hit(k, l, 2)); v[0].Cached {
 			t.Errorf("key %.20q is another's", k)
 		}
 	}
 	for _, k := range keys {
-		if v, seen := s.take(t, c, epoch, hit(k, l, 2)); !v[0].Cached || seen != nil {
+		if v, seen := s.send(t, c, epoch, hit(k, l, 2)); !v[0].Cached || seen != nil {
 			t.Errorf("key %.20q has no entry", k)
 		}
 	}
@@ -318,19 +318,19 @@ func TestRealTime(t *testing.T) {
 		c, s := open(t)
 		l := fixed(1, 10*time.Second)
 		time.Sleep(time.Until(time.Now().Truncate(10 * time.Second).Add(10*time.Second + 300*time.Millisecond)))
-		take(t, c, time.Time{}, hit("k", l, 2))
+		send(t, c, time.Time{}, hit("k", l, 2))
 		for range 9 {
 			time.Sleep(time.Second)
-			if v, seen := s.take(t, c, time.Time{}, hit("k", l, 1)); seen != nil || !v[0].Over || v[0].RetryAfter > 10*time.Second {
+			if v, seen := s.send(t, c, time.Time{}, hit("k", l, 1)); seen != nil || !v[0].Over || v[0].RetryAfter > 10*time.Second {
 				t.Errorf("%v: %+v", time.Now(), v[0])
 			}
 		}
 		time.Sleep(700*time.Millisecond - 1)
-		if v := take(t, c, time.Time{}, hit("k", l, 1)); !v[0].Cached || v[0].RetryAfter != 1 {
+		if v := send(t, c, time.Time{}, hit("k", l, 1)); !v[0].Cached || v[0].RetryAfter != 1 {
 			t.Errorf("a nanosecond before the edge: %+v", v[0])
 		}
 		time.Sleep(time.Nanosecond)
-		if v := take(t, c, time.Time{}, hit("k", l, 1)); v[0].Over {
+		if v := send(t, c, time.Time{}, hit("k", l, 1)); v[0].Over {
 			t.Errorf("at the edge: %+v", v[0])
 		}
 		want := Stats{Hits: 10, Misses: 2, Lookups: 12, Expired: 1}
@@ -348,17 +348,17 @@ func TestVirtualTime(t *testing.T) {
 		far := time.Date(2149, 12, 31, 23, 59, 59, 0, time.UTC)
 		for i := range 100 { // 100 windows in no time
 			at := far.Add(-time.Duration(i) * time.Second)
-			take(t, c, at, hit("k", l, 2))
-			if _, seen := s.take(t, c, at.Add(time.Second-1), hit("k", l, 1)); seen != nil {
+			send(t, c, at, hit("k", l, 2))
+			if _, seen := s.send(t, c, at.Add(time.Second-1), hit("k", l, 1)); seen != nil {
 				t.Fatalf("no entry at %v", at)
 			}
-			if v := take(t, c, at.Add(time.Second), hit("other", l, 0)); v[0].Over {
+			if v := send(t, c, at.Add(time.Second), hit("other", l, 0)); v[0].Over {
 				t.Fatalf("over at %v", at)
 			}
 		}
-		take(t, c, epoch, hit("slow", l, 2))
+		send(t, c, epoch, hit("slow", l, 2))
 		time.Sleep(10 * time.Minute)
-		if _, seen := s.take(t, c, epoch, hit("slow", l, 1)); seen != nil {
+		if _, seen := s.send(t, c, epoch, hit("slow", l, 1)); seen != nil {
 			t.Error("the wall clock ended an entry of virtual time")
 		}
 	})
@@ -367,7 +367,7 @@ func TestVirtualTime(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	c, s := open(t)
 	l := fixed(1, time.Minute)
-	take(t, c, epoch, hit("k", l, 2))
+	send(t, c, epoch, hit("k", l, 2))
 	s.seen = nil
 	for name, b := range map[string]backend.Batch{
 		"no limit":         {Hits: []backend.Hit{hit("k", l, 1), {}}, Verdicts: make([]backend.Verdict, 2)},
@@ -393,13 +393,13 @@ func (f fail) Take(context.Context, *backend.Batch) error { return f.err }
 func TestTheBatchIsNotTouched(t *testing.T) {
 	c, _ := open(t)
 	l := fixed(1, time.Minute)
-	take(t, c, epoch, hit("full", l, 2))
+	send(t, c, epoch, hit("full", l, 2))
 	hits := []backend.Hit{hit("full", l, 1), hit("a", l, 1)}
 	for i := range hits {
 		hits[i].Group, hits[i].Atomic = 9, true
 	}
 	before := slices.Clone(hits)
-	take(t, c, epoch, hits...)
+	send(t, c, epoch, hits...)
 	for i := range hits {
 		if fmt.Sprint(hits[i]) != fmt.Sprint(before[i]) {
 			t.Errorf("%+v became %+v", before[i], hits[i])
@@ -419,13 +419,13 @@ func TestMoreThanFits(t *testing.T) {
 			if k%10 == 0 {
 				n = 1
 			}
-			v := take(t, c, epoch, hit(fmt.Sprint(k), l, n))
+			v := send(t, c, epoch, hit(fmt.Sprint(k), l, n))
 			if want := k%10 != 0 || round > 0; v[0].Over != want {
 				t.Fatalf("round %d, key %d: %+v", round, k, v[0])
 			}
 		}
 		for k := 0; k < keys; k += 10 { // used up in round 0, so over twice
-			take(t, c, epoch, hit(fmt.Sprint(k), l, 1))
+			send(t, c, epoch, hit(fmt.Sprint(k), l, 1))
 		}
 	}
 	st := c.Stats()
@@ -439,8 +439,8 @@ func TestMoreThanFits(t *testing.T) {
 func TestSizes(t *testing.T) {
 	for _, bytes := range []int{-1, 0, 1, MinBytes, 4 << 20} {
 		c := New(counters(t), Config{Bytes: bytes})
-		take(t, c, epoch, hit("k", fixed(1, time.Minute), 2))
-		if v := take(t, c, epoch, hit("k", fixed(1, time.Minute), 1)); !v[0].Cached {
+		send(t, c, epoch, hit("k", fixed(1, time.Minute), 2))
+		if v := send(t, c, epoch, hit("k", fixed(1, time.Minute), 1)); !v[0].Cached {
 			t.Errorf("%d bytes: no entry", bytes)
 		}
 	}
@@ -454,7 +454,7 @@ func TestConcurrentRefunds(t *testing.T) {
 	for key := range 4 {
 		l := uncounted(1, time.Hour)
 		name := fmt.Sprint(key)
-		take(t, c, epoch, hit(name, l, 1))
+		send(t, c, epoch, hit(name, l, 1))
 		var done atomic.Bool
 		for range 3 { // these only look, and make entries
 			wg.Go(func() {

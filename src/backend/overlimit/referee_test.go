@@ -81,8 +81,8 @@ func play(t *testing.T, kind algorithm.Kind, script []byte, countBlocked bool) (
 				NoVeto: s[5]&24 == 0,
 			})
 		}
-		got := take(t, cached, now, slices.Clone(hits)...)
-		real := take(t, plain, now, slices.Clone(hits)...)
+		got := send(t, cached, now, slices.Clone(hits)...)
+		real := send(t, plain, now, slices.Clone(hits)...)
 		looks := slices.Clone(hits)
 		for i := range got {
 			if got[i].Cached {
@@ -90,7 +90,7 @@ func play(t *testing.T, kind algorithm.Kind, script []byte, countBlocked bool) (
 				answered++
 			}
 		}
-		want := take(t, told, now, looks...)
+		want := send(t, told, now, looks...)
 		for i := range got {
 			context := fmt.Sprintf("at %v, hit %d of %+v: %+v", now, i, hits, hits[i])
 			if !same(got[i], want[i]) && !(got[i].Cached && sameOutside(got[i], want[i])) {
@@ -155,8 +155,8 @@ func TestFlood(t *testing.T) {
 			passed, asked := 0, 0
 			for i := range 3000 {
 				at := epoch.Add(time.Duration(i) * 100 * time.Millisecond)
-				got, seen := store.take(t, c, at, hit("k", l, 1))
-				if want := take(t, plain, at, hit("k", l, 1)); !same(got[0], want[0]) {
+				got, seen := store.send(t, c, at, hit("k", l, 1))
+				if want := send(t, plain, at, hit("k", l, 1)); !same(got[0], want[0]) {
 					t.Fatalf("at %v:\n got %+v\nwant %+v", at, got[0], want[0])
 				}
 				asked += len(seen)

@@ -35,7 +35,7 @@ func counters(tb testing.TB) *memory.Store {
 	return s
 }
 
-func take(tb testing.TB, store backend.Backend, at time.Time, hits ...backend.Hit) []backend.Verdict {
+func send(tb testing.TB, store backend.Backend, at time.Time, hits ...backend.Hit) []backend.Verdict {
 	tb.Helper()
 	b := backend.Batch{Hits: hits, Verdicts: make([]backend.Verdict, len(hits)), Now: at}
 	if err := store.Take(tb.Context(), &b); err != nil {
@@ -110,13 +110,13 @@ func TestOneStoreGetsTheBatchItself(t *testing.T) {
 	}
 	t.Run("empty", func(t *testing.T) {
 		store, _, _, _ := open(t)
-		take(t, store, time.Time{})
+		send(t, store, time.Time{})
 	})
 }
 
 func TestOrderIsKept(t *testing.T) {
 	store, perSecond, rest, log := open(t)
-	v := take(
+	v := send(
 		t, store, time.Time{}, hit("m1", 10, time.Minute, 1), hit("s1", 10, time.Second, 2), hit("m2", 10, time.Minute, 3),
 		hit("s2", 10, time.Second, 4), hit("m1", 10, time.Minute, 5),
 	)
@@ -219,7 +219,7 @@ func TestAtomicGroups(t *testing.T) {
 	for _, test := range groupCases {
 		t.Run(test.name, func(t *testing.T) {
 			store, perSecond, rest, log := open(t)
-			take(t, store, epoch, full...)
+			send(t, store, epoch, full...)
 			*log = nil
 			perSecond.err, rest.err = test.perSecond, test.rest
 			var hits []backend.Hit
@@ -232,7 +232,7 @@ func TestAtomicGroups(t *testing.T) {
 				h.Op, h.Atomic, h.NoVeto, h.Group = m.op, !m.plain, m.shadow, m.group
 				hits = append(hits, h)
 			}
-			for i, v := range take(t, store, epoch, hits...) {
+			for i, v := range send(t, store, epoch, hits...) {
 				got, want := test.hits[i], test.hits[i]
 				got.over, got.charged = v.Over, v.Charged
 				if got != want {
@@ -281,7 +281,7 @@ func TestReferee(t *testing.T) {
 				})
 			}
 		}
-		got, want := take(t, store, now, hits...), take(t, one, now, hits...)
+		got, want := send(t, store, now, hits...), send(t, one, now, hits...)
 		for i := range got {
 			g, w := got[i], want[i]
 			if !g.FullUntil.Equal(w.FullUntil) {
@@ -326,7 +326,7 @@ func TestConcurrentGroups(t *testing.T) {
 		}
 		wg.Wait()
 		s.Op, m.Op = look, look
-		seconds, minutes := take(t, perSecond, epoch, s)[0].Before, take(t, rest, epoch, m)[0].Before
+		seconds, minutes := send(t, perSecond, epoch, s)[0].Before, send(t, rest, epoch, m)[0].Before
 		if n := passed.Load(); n != 300 || minutes != n || seconds < n || seconds > test.second {
 			t.Errorf("%+v: %d passed, %d and %d are counted", test, n, seconds, minutes)
 		}

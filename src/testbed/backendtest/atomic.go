@@ -134,16 +134,16 @@ func (g *group) test(t *testing.T, store backend.Backend, kind func(key string) 
 		}
 	}
 	for key, n := range g.before {
-		take(t, store, epoch, backend.Hit{Key: []byte(key), Limit: limits[key], Amount: n, Op: force})
+		send(t, store, epoch, backend.Hit{Key: []byte(key), Limit: limits[key], Amount: n, Op: force})
 	}
-	for i, v := range take(t, store, epoch, hits...) {
+	for i, v := range send(t, store, epoch, hits...) {
 		if want := g.hits[i]; v.Over != want.over || v.After != want.after || v.Over && v.Remaining != left(limits[want.key], v.After) {
 			t.Errorf("hit %d on %s: over %t, after %d, remaining %d; want over %t, after %d",
 				i, want.key, v.Over, v.After, v.Remaining, want.over, want.after)
 		}
 	}
 	for key, want := range g.then {
-		if v := take(t, store, epoch, backend.Hit{Key: []byte(key), Limit: limits[key], Op: look})[0]; v.Before != want {
+		if v := send(t, store, epoch, backend.Hit{Key: []byte(key), Limit: limits[key], Op: look})[0]; v.Before != want {
 			t.Errorf("%s is %d in the end, want %d", key, v.Before, want)
 		}
 	}

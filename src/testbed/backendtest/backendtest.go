@@ -97,8 +97,8 @@ func paced(l *algorithm.Limit, interval time.Duration) *algorithm.Limit {
 	return l
 }
 
-// take sends one batch and returns its verdicts; the store must answer.
-func take(t *testing.T, store backend.Backend, at time.Time, hits ...backend.Hit) []backend.Verdict {
+// send sends one batch and returns its verdicts; the store must answer.
+func send(t *testing.T, store backend.Backend, at time.Time, hits ...backend.Hit) []backend.Verdict {
 	t.Helper()
 	b := backend.Batch{Hits: hits, Verdicts: make([]backend.Verdict, len(hits)), Now: at}
 	if err := store.Take(t.Context(), &b); err != nil {

@@ -11,10 +11,10 @@ import (
 
 func (suite *Suite) testBatch(t *testing.T, open func(*testing.T) backend.Backend) {
 	limit := fixed(3, 365*24*time.Hour)
-	t.Run("empty", func(t *testing.T) { take(t, open(t), time.Time{}) })
+	t.Run("empty", func(t *testing.T) { send(t, open(t), time.Time{}) })
 	t.Run("a hit sees those before it", func(t *testing.T) {
 		h := backend.Hit{Key: []byte("k"), Limit: limit, Amount: 2}
-		v := take(t, open(t), epoch, h, backend.Hit{Key: []byte("other"), Limit: limit, Amount: 1, Group: 1}, backend.Hit{Key: h.Key, Limit: limit, Amount: 2, Group: 2})
+		v := send(t, open(t), epoch, h, backend.Hit{Key: []byte("other"), Limit: limit, Amount: 1, Group: 1}, backend.Hit{Key: h.Key, Limit: limit, Amount: 2, Group: 2})
 		if v[0].After != 2 || v[1].After != 1 || v[2].Before != 2 || !v[2].Over {
 			t.Errorf("got %+v", v)
 		}
@@ -26,7 +26,7 @@ func (suite *Suite) testBatch(t *testing.T, open func(*testing.T) backend.Backen
 		hit := func(key string, n uint64, group uint16) backend.Hit {
 			return backend.Hit{Key: []byte(key), Limit: limit, Amount: n, Group: group, Atomic: true}
 		}
-		v := take(t, open(t), epoch, hit("a", 1, 1), hit("b", 4, 1), hit("a", 1, 2), hit("c", 1, 2))
+		v := send(t, open(t), epoch, hit("a", 1, 1), hit("b", 4, 1), hit("a", 1, 2), hit("c", 1, 2))
 		if v[0].Charged || !v[1].Over || v[2].Before != 0 || !v[2].Charged || !v[3].Charged {
 			t.Errorf("got %+v", v)
 		}
@@ -39,7 +39,7 @@ func (suite *Suite) testBatch(t *testing.T, open func(*testing.T) backend.Backen
 			t.Fatal(err)
 		}
 		copy(key, "your")
-		if v := take(t, store, epoch, backend.Hit{Key: []byte("mine"), Limit: limit, Amount: 1})[0]; v.After != 2 {
+		if v := send(t, store, epoch, backend.Hit{Key: []byte("mine"), Limit: limit, Amount: 1})[0]; v.After != 2 {
 			t.Errorf("the counter is %d, want 2", v.After)
 		}
 	})
@@ -58,12 +58,12 @@ func (suite *Suite) testBatch(t *testing.T, open func(*testing.T) backend.Backen
 		suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 			store, limit := open(t), blocked(kind, 3, limit.Period)
 			before := time.Now()
-			v := take(t, store, time.Time{}, backend.Hit{Key: []byte("k"), Limit: limit, Amount: 3})[0]
+			v := send(t, store, time.Time{}, backend.Hit{Key: []byte("k"), Limit: limit, Amount: 3})[0]
 			want := referee{}.group([]backend.Hit{{Key: []byte("k"), Limit: limit, Amount: 3}}, before.UnixNano())[0]
 			if v.ResetAfter > want.ResetAfter+time.Second || v.ResetAfter < want.ResetAfter-time.Minute {
 				t.Errorf("resets in %v, want about %v", v.ResetAfter, want.ResetAfter)
 			}
-			if v := take(t, store, time.Time{}, backend.Hit{Key: []byte("k"), Limit: limit, Amount: 1})[0]; !v.Over {
+			if v := send(t, store, time.Time{}, backend.Hit{Key: []byte("k"), Limit: limit, Amount: 1})[0]; !v.Over {
 				t.Error("the fourth of three passed")
 			}
 		})

@@ -60,7 +60,7 @@ func testTimeline(t *testing.T, store backend.Backend, rnd *rand.Rand, key []byt
 			now = now.Add(time.Duration(rnd.Int64N(10_000_000)) * time.Microsecond)
 		}
 		n := 1 + rnd.Uint64N(3)
-		if take(t, store, now, backend.Hit{Key: key, Limit: limit, Amount: n})[0].Over {
+		if send(t, store, now, backend.Hit{Key: key, Limit: limit, Amount: n})[0].Over {
 			continue
 		}
 		all = append(all, passed{now, n})

@@ -69,7 +69,7 @@ func testExact(t *testing.T, store backend.Backend, limit *algorithm.Limit, keys
 	admitted := make([]atomic.Uint64, keys)
 	concurrently(func(c, i int) {
 		k := (c + i) % keys
-		if v := take(t, store, epoch, backend.Hit{Key: fmt.Appendf(nil, "k%d", k), Limit: limit, Amount: 1})[0]; !v.Over {
+		if v := send(t, store, epoch, backend.Hit{Key: fmt.Appendf(nil, "k%d", k), Limit: limit, Amount: 1})[0]; !v.Over {
 			admitted[k].Add(1)
 		}
 	})
@@ -85,14 +85,14 @@ func testOpposite(t *testing.T, store backend.Backend, kind, other algorithm.Kin
 	large := backend.Hit{Key: []byte("b"), Limit: blocked(other, 100_000, time.Hour), Amount: 1, Atomic: true}
 	concurrently(func(c, _ int) {
 		if c%2 == 0 {
-			take(t, store, epoch, small, large)
+			send(t, store, epoch, small, large)
 		} else {
-			take(t, store, epoch, large, small)
+			send(t, store, epoch, large, small)
 		}
 	})
 	for _, h := range []backend.Hit{small, large} {
 		h.Op, h.Atomic = look, false
-		if v := take(t, store, epoch, h)[0]; v.Before != small.Limit.Max {
+		if v := send(t, store, epoch, h)[0]; v.Before != small.Limit.Max {
 			t.Errorf("%s is %d, want %d: what one refuses the other must not count", h.Key, v.Before, small.Limit.Max)
 		}
 	}

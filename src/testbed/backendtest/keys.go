@@ -18,7 +18,7 @@ func (suite *Suite) testKeys(t *testing.T, open func(*testing.T) backend.Backend
 		for round := range uint64(2) {
 			for i, k := range keys {
 				want := uint64(i)*(round+1) + round + 1
-				if v := take(t, store, epoch, backend.Hit{Key: []byte(k), Limit: limit, Amount: uint64(i) + 1})[0]; v.After != want {
+				if v := send(t, store, epoch, backend.Hit{Key: []byte(k), Limit: limit, Amount: uint64(i) + 1})[0]; v.After != want {
 					t.Errorf("key %.20q: got %d, want %d", k, v.After, want)
 				}
 			}
@@ -36,7 +36,7 @@ func (suite *Suite) testKeys(t *testing.T, open func(*testing.T) backend.Backend
 				hits = append(hits, backend.Hit{Key: []byte("one"), Limit: blocked(kind, 100, period), Amount: uint64(len(hits)) + 1})
 			}
 		}
-		for i, v := range append(take(t, store, at, hits...), take(t, store, at, hits...)...) {
+		for i, v := range append(send(t, store, at, hits...), send(t, store, at, hits...)...) {
 			h := hits[i%len(hits)]
 			if before := h.Amount * uint64(i/len(hits)); v.Before != before {
 				t.Errorf("%v of %v begins with %d, want %d", h.Limit.Kind, h.Limit.Period, v.Before, before)
@@ -73,7 +73,7 @@ func (suite *Suite) testRules(t *testing.T, open func(*testing.T) backend.Backen
 			{3, look, 1, false},
 			{2, look, 1, true},
 		} {
-			v := take(t, store, epoch, backend.Hit{Key: []byte("k"), Limit: rule(st.most), Op: st.op, Amount: st.n})[0]
+			v := send(t, store, epoch, backend.Hit{Key: []byte("k"), Limit: rule(st.most), Op: st.op, Amount: st.n})[0]
 			if v.Over != st.over {
 				t.Fatalf("step %d: %v of %d under a limit of %d: %+v", i, st.op, st.n, st.most, v)
 			}

@@ -145,7 +145,7 @@ func (suite *Suite) testPlay(t *testing.T, store backend.Backend, limits []*algo
 	for round := range 2000 {
 		p.step()
 		b := backend.Batch{Hits: p.batch(limits)}
-		got := take(t, store, p.now, b.Hits...)
+		got := send(t, store, p.now, b.Hits...)
 		for i := 0; i < len(b.Hits); i = b.GroupEnd(i) {
 			for j, want := range p.right.group(b.Hits[i:b.GroupEnd(i)], p.now.UnixNano()) {
 				if h := b.Hits[i+j]; !suite.same(got[i+j], want) {

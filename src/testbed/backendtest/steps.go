@@ -102,7 +102,7 @@ func (suite *Suite) testSteps(t *testing.T, open func(*testing.T) backend.Backen
 		t.Run(tt.limit.Kind.String()+"/"+tt.name, func(t *testing.T) {
 			store := open(t)
 			for _, want := range tt.steps {
-				v := take(t, store, epoch.Add(want.at), backend.Hit{Key: []byte("k"), Limit: &tt.limit, Op: want.op, Amount: want.amount})[0]
+				v := send(t, store, epoch.Add(want.at), backend.Hit{Key: []byte("k"), Limit: &tt.limit, Op: want.op, Amount: want.amount})[0]
 				got := step{want.line, want.at, want.op, want.amount, v.Over, v.Interval, v.After, v.Remaining, v.RetryAfter, v.ResetAfter}
 				if got != want {
 					t.Fatalf("steps.txt:%d:\n got %+v\nwant %+v", want.line, got, want)
