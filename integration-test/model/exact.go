@@ -79,7 +79,7 @@ type method interface {
 	record(l *Limit, c *counter, at, amount int64)
 	// give takes amount back; how much of it was there.
 	give(l *Limit, c *counter, at, amount int64) int64
-	// resolve returns what a charge changes although it was refused.
+	// adopt makes the changes of a charge that was refused.
 	adopt(l *Limit, c *counter, at int64)
 }
 

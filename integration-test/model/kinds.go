@@ -51,7 +51,7 @@ type plain struct{}
 
 func (plain) now(_ *Limit, _ *counter, at int64) int64    { return at }
 func (plain) distance(_ *Limit, _ *counter, _ int64) bool { return true }
-func (plain) adopt(_ *Limit, _ *counter, _ int64)        {}
+func (plain) adopt(_ *Limit, _ *counter, _ int64)         {}
 
 // fixed counts the hits of the window that the clock shows.
 type fixed struct{ plain }
