@@ -102,41 +102,42 @@ func add[T any](all map[string]where, at where, keys table[T]) {
 	}
 }
 
-// known returns the fields of map n at a place. A known key at another place is accepted with a warning, as in envoyproxy/ratelimit.
-// A second rate_limit is a problem: it must not silently replace a limit.
+// known returns the fields of map n at a place.
 func (r *reader) known(n *yaml.Node, place where) []field {
-	return r.fields(n, &mapping{
-		accept: func(f *field) bool {
-			if kind := kindOf(f.key); kind != IsString {
-				r.problems.Add(f.at, "put the key in quotes if it is meant as text", "the key %s is %v, not text", rules.Quote(f.name), kind)
-				return false
-			}
-			at, known := places[f.name]
-			if !known {
-				r.problems.Add(f.at, suggest(f.name, place), "unknown key %s", rules.Quote(f.name))
-				return false
-			}
-			if at&place != 0 {
-				return true
-			}
-			if place != 0 { // else there is a warning about the value that it is in
-				r.warnings.Add(f.at, "move it or remove it", "%s has no effect in %s", f.name, whereNames[place])
-			}
-			if !free[f.name] {
-				r.ignore(f.node)
-			}
-			return false
-		},
-		twice: func(first, second *field) bool {
-			if second.name == "rate_limit" || second.name == "rate_limits" {
-				r.problems.Add(second.at, "keep one of them, or put both limits into one list `rate_limits`",
-					"the key %s is here twice, the first is at %v", second.name, first.at)
-				return false
-			}
-			r.warnings.Add(second.at, "remove one of them", "the key %s is here twice; the last one wins", second.name)
-			return true
-		},
-	})
+	return r.fields(n, mapping{place, acceptKnown, knownTwice})
+}
+
+// acceptKnown refuses unknown keys. A known key at another place is passed over with a warning, as in envoyproxy/ratelimit.
+func acceptKnown(r *reader, place where, f *field) bool {
+	if kind := kindOf(f.key); kind != IsString {
+		r.problems.Add(f.at, "put the key in quotes if it is meant as text", "the key %s is %v, not text", rules.Quote(f.name), kind)
+		return false
+	}
+	at, known := places[f.name]
+	switch {
+	case !known:
+		r.problems.Add(f.at, suggest(f.name, place), "unknown key %s", rules.Quote(f.name))
+		return false
+	case at&place != 0:
+		return true
+	case place != 0: // else there is a warning about the value that it is in
+		r.warnings.Add(f.at, "move it or remove it", "%s has no effect in %s", f.name, whereNames[place])
+	}
+	if !free[f.name] {
+		r.ignore(f.node)
+	}
+	return false
+}
+
+// knownTwice lets the last key win, as envoyproxy/ratelimit does, but refuses a second rate_limit: it would silently replace a limit.
+func knownTwice(r *reader, first, second *field) bool {
+	if second.name == "rate_limit" || second.name == "rate_limits" {
+		r.problems.Add(second.at, "keep one of them, or put both limits into one list `rate_limits`",
+			"the key %s is here twice, the first is at %v", second.name, first.at)
+		return false
+	}
+	r.warnings.Add(second.at, "remove one of them", "the key %s is here twice; the last one wins", second.name)
+	return true
 }
 
 // ignore checks a value that has no effect as far as envoyproxy/ratelimit does: it refuses fractions, and lists of anything but maps.

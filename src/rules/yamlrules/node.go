@@ -88,16 +88,18 @@ type field struct {
 
 // mapping says what to do with the keys of a map.
 type mapping struct {
-	// accept reports whether to keep a key; it reports its own problems.
-	accept func(f *field) bool
+	place where
+	// accept reports whether to keep a key; it adds the problems.
+	accept func(r *reader, place where, f *field) bool
 	// twice is called for a key that is there already. It reports whether the second one wins.
-	twice func(first, second *field) bool
+	twice func(r *reader, first, second *field) bool
 }
 
 // fields returns the keys of n that m accepts: its own in order, and then those that `<<` merges in. Callers read the values inside n.
-func (r *reader) fields(n *yaml.Node, m *mapping) []field {
-	var own, merged []field
-	index := make(fieldIndex)
+func (r *reader) fields(n *yaml.Node, m mapping) []field {
+	own := make([]field, 0, len(n.Content)/2)
+	var merged []field
+	var index fieldIndex
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		f := field{at: r.pos(n.Content[i]), key: r.enter(n.Content[i]), raw: n.Content[i+1]}
 		if f.node = r.enter(f.raw); f.key == nil || f.node == nil {
@@ -107,13 +109,13 @@ func (r *reader) fields(n *yaml.Node, m *mapping) []field {
 			merged = append(merged, r.merge(f.node, m)...)
 			continue
 		}
-		if !m.accept(&f) {
+		if !m.accept(r, m.place, &f) {
 			continue
 		}
 		j := index.find(own, f.name)
 		if j < 0 {
 			own = index.add(own, f)
-		} else if m.twice(&own[j], &f) {
+		} else if m.twice(r, &own[j], &f) {
 			own[j] = f
 		}
 	}
@@ -140,12 +142,13 @@ func (x fieldIndex) find(list []field, name string) int {
 	return -1
 }
 
-func (x fieldIndex) add(list []field, f field) []field {
+func (x *fieldIndex) add(list []field, f field) []field {
 	list = append(list, f)
-	if len(list) > manyFields {
-		for i := len(x); i < len(list); i++ {
-			x[list[i].name] = i
-		}
+	if len(list) > manyFields && *x == nil {
+		*x = make(fieldIndex, 2*len(list))
+	}
+	for i := len(*x); len(list) > manyFields && i < len(list); i++ {
+		(*x)[list[i].name] = i
 	}
 	return list
 }
@@ -156,7 +159,7 @@ func isMerge(k *yaml.Node) bool {
 }
 
 // merge returns what `<<: v` brings in: the fields of a map, or of a list of maps, earlier ones first.
-func (r *reader) merge(v *yaml.Node, m *mapping) (fields []field) {
+func (r *reader) merge(v *yaml.Node, m mapping) (fields []field) {
 	switch v.Kind {
 	case yaml.MappingNode:
 		r.inside(v, func() { fields = r.fields(v, m) })

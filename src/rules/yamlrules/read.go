@@ -170,7 +170,7 @@ func (r *reader) isOf(f field, want Kind, fix string) bool {
 }
 
 // items reads a field that is a list of maps; what is what an item is called, form how to write one.
-func items[T any](r *reader, f field, form, what string, read func(item *yaml.Node, at rules.Pos) T) (list []T) {
+func items[T any](r *reader, f field, form, what string, read func(item *yaml.Node, at rules.Pos, into *T)) (list []T) {
 	if !r.isOf(f, IsList, "write `"+form+"` below it") {
 		return nil
 	}
@@ -180,8 +180,9 @@ func items[T any](r *reader, f field, form, what string, read func(item *yaml.No
 			return
 		}
 		r.inside(item, func() {
-			if v := read(item, at); r.left > 0 { // else it was not read to its end
-				list = append(list, v)
+			list = append(list, *new(T))
+			if read(item, at, &list[len(list)-1]); r.left <= 0 { // it was not read to its end
+				list = list[:len(list)-1]
 			}
 		})
 	})
@@ -189,14 +190,13 @@ func items[T any](r *reader, f field, form, what string, read func(item *yaml.No
 }
 
 func (r *reader) descriptors(f field) []rules.DescriptorConfig {
-	return items(r, f, "- key: ...", "a descriptor", func(item *yaml.Node, at rules.Pos) (cfg rules.DescriptorConfig) {
+	return items(r, f, "- key: ...", "a descriptor", func(item *yaml.Node, at rules.Pos, cfg *rules.DescriptorConfig) {
 		cfg.Pos = at
 		for _, f := range r.known(item, atDescriptor) {
-			if !fill(r, f, descriptorKeys, &cfg) {
+			if !fill(r, f, descriptorKeys, cfg) {
 				fill(r, f, limitsKeys, &cfg.LimitsConfig)
 			}
 		}
-		return cfg
 	})
 }
 
@@ -204,16 +204,15 @@ func (r *reader) rules(f field) *rules.Placed[[]rules.RuleConfig] {
 	if kindOf(f.node) == IsNull {
 		return nil
 	}
-	list := items(r, f, "- match: ...", "a rule", func(item *yaml.Node, at rules.Pos) (cfg rules.RuleConfig) {
+	list := items(r, f, "- match: ...", "a rule", func(item *yaml.Node, at rules.Pos, cfg *rules.RuleConfig) {
 		before := len(r.problems)
 		cfg.Pos = at
 		for _, f := range r.known(item, atRule) {
-			if !fill(r, f, ruleKeys, &cfg) {
+			if !fill(r, f, ruleKeys, cfg) {
 				fill(r, f, limitsKeys, &cfg.LimitsConfig)
 			}
 		}
 		cfg.Incomplete = len(r.problems) > before
-		return cfg
 	})
 	return &rules.Placed[[]rules.RuleConfig]{Pos: f.at, Value: list}
 }
@@ -223,7 +222,7 @@ func (r *reader) rateLimit(f field) *rules.RateLimitConfig {
 		return nil
 	}
 	cfg := new(rules.RateLimitConfig)
-	r.inside(f.node, func() { *cfg = r.limit(f.node, f.at) })
+	r.inside(f.node, func() { r.limit(f.node, f.at, cfg) })
 	return cfg
 }
 
@@ -237,11 +236,11 @@ func (r *reader) rateLimits(f field) *rules.Placed[[]rules.RateLimitConfig] {
 	return &rules.Placed[[]rules.RateLimitConfig]{Pos: f.at, Value: list}
 }
 
-func (r *reader) limit(n *yaml.Node, at rules.Pos) rules.RateLimitConfig {
-	cfg := rules.RateLimitConfig{Pos: at, UnitPos: at}
+func (r *reader) limit(n *yaml.Node, at rules.Pos, cfg *rules.RateLimitConfig) {
+	cfg.Pos, cfg.UnitPos = at, at
 	counted, before := false, len(r.problems)
 	for _, f := range r.known(n, atLimit) {
-		fill(r, f, limitKeys, &cfg)
+		fill(r, f, limitKeys, cfg)
 		switch f.name {
 		case "unit":
 			cfg.UnitPos = r.pos(f.node)
@@ -253,16 +252,14 @@ func (r *reader) limit(n *yaml.Node, at rules.Pos) rules.RateLimitConfig {
 	if !counted && !cfg.Unlimited && (cfg.Period != nil || rules.ParseUnit(cfg.Unit) != rules.UnitUnknown) {
 		r.warnings.Add(cfg.Pos, "add it; 0 if that is what you want", "without requests_per_unit everything is refused")
 	}
-	return cfg
 }
 
 func (r *reader) replaces(f field) []rules.Placed[string] {
-	return items(r, f, "- name: ...", "an item of replaces", func(item *yaml.Node, at rules.Pos) rules.Placed[string] {
-		name := rules.Placed[string]{Pos: at}
+	return items(r, f, "- name: ...", "an item of replaces", func(item *yaml.Node, at rules.Pos, name *rules.Placed[string]) {
+		name.Pos = at
 		for _, f := range r.known(item, atReplaces) {
 			name.Value = r.text(f)
 		}
-		return name
 	})
 }
 
@@ -294,31 +291,41 @@ func (r *reader) pairs(f field) *rules.Placed[[]rules.PairConfig] {
 		r.wrong(f.node, "write `{key: pattern}`, or `{}` if the rule is for all", "%s is %v, not a map", f.name, kind)
 		return list
 	}
-	m := &mapping{
-		accept: func(f *field) bool {
-			switch {
-			case f.key.Kind != yaml.ScalarNode:
-				r.problems.Add(f.at, "write text", "a key of match is %v, not text", kindOf(f.key))
-				return false
-			case kindOf(f.node) == IsNull:
-				r.problems.Add(f.at, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s", rules.Quote(f.name))
-				return false
-			}
-			f.name = resolve(f.key).text
-			r.checkUTF8(f.key, f.name)
-			return true
-		},
-		twice: func(_, second *field) bool {
-			r.warnings.Add(second.at, "remove one of them", "the key %s is here twice; the last one wins", rules.Quote(second.name))
-			return true
-		},
-	}
 	r.inside(f.node, func() {
-		for _, f := range r.fields(f.node, m) {
+		for _, f := range r.fields(f.node, mapping{0, acceptPair, pairTwice}) {
 			list.Value = append(list.Value, rules.PairConfig{Pos: f.at, Key: f.name, Pattern: r.text(f)})
 		}
 	})
 	return list
+}
+
+func acceptPair(r *reader, _ where, f *field) bool {
+	switch {
+	case f.key.Kind != yaml.ScalarNode:
+		r.problems.Add(f.at, "write text", "a key of match is %v, not text", kindOf(f.key))
+		return false
+	case kindOf(f.node) == IsNull:
+		r.problems.Add(f.at, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s", rules.Quote(f.name))
+		return false
+	}
+	f.name = resolve(f.key).text
+	r.checkUTF8(f.key, f.name)
+	return true
+}
+
+func pairTwice(r *reader, _, second *field) bool {
+	r.warnings.Add(second.at, "remove one of them", "the key %s is here twice; the last one wins", rules.Quote(second.name))
+	return true
+}
+
+// acceptScalar accepts any key that is no map or list.
+func acceptScalar(what string) func(r *reader, _ where, f *field) bool {
+	return func(r *reader, _ where, f *field) bool {
+		if f.key.Kind != yaml.ScalarNode {
+			r.problems.Add(f.at, "write text", "%s is %v, not text", what, kindOf(f.key))
+		}
+		return f.key.Kind == yaml.ScalarNode
+	}
 }
 
 // metadata reads a map of anything that JSON can express.
@@ -335,15 +342,7 @@ func (r *reader) free(n *yaml.Node) any {
 	switch n.Kind {
 	case yaml.MappingNode:
 		m := make(map[string]any, len(n.Content)/2)
-		keys := &mapping{
-			accept: func(f *field) bool {
-				if f.key.Kind != yaml.ScalarNode {
-					r.problems.Add(f.at, "write text", "a key of metadata is %v, not text", kindOf(f.key))
-				}
-				return f.key.Kind == yaml.ScalarNode
-			},
-			twice: func(_, _ *field) bool { return true },
-		}
+		keys := mapping{0, acceptScalar("a key of metadata"), func(*reader, *field, *field) bool { return true }}
 		r.inside(n, func() {
 			for _, f := range r.fields(n, keys) {
 				m[f.name] = r.free(f.node)

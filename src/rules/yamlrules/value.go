@@ -72,18 +72,7 @@ func (r *reader) value(n *yaml.Node) Value {
 	switch n.Kind {
 	case yaml.MappingNode:
 		v.kind = IsMap
-		keys := &mapping{
-			accept: func(f *field) bool {
-				if f.key.Kind != yaml.ScalarNode {
-					r.problems.Add(f.at, "write text", "a key is %v, not text", kindOf(f.key))
-				}
-				return f.key.Kind == yaml.ScalarNode
-			},
-			twice: func(_, second *field) bool {
-				r.problems.Add(second.at, "remove one of them", "the key %s is here twice", rules.Quote(second.name))
-				return false
-			},
-		}
+		keys := mapping{0, acceptScalar("a key"), valueTwice}
 		r.inside(n, func() {
 			for _, f := range r.fields(n, keys) {
 				v.fields = append(v.fields, Field{f.at, f.name, r.value(f.raw)})
@@ -103,4 +92,9 @@ func (r *reader) value(n *yaml.Node) Value {
 		r.checkUTF8(n, v.text)
 	}
 	return v
+}
+
+func valueTwice(r *reader, _, second *field) bool {
+	r.problems.Add(second.at, "remove one of them", "the key %s is here twice", rules.Quote(second.name))
+	return false
 }
