@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 
 	"ratelimit/src/algorithm"
@@ -21,8 +22,8 @@ func (r *Rule) String() string {
 	if r.Multiplier > 1 {
 		s += fmt.Sprintf(", unit_multiplier: %d", r.Multiplier)
 	}
-	if !r.Unlimited {
-		s += r.window()
+	for name, value := range r.Settings() {
+		s += fmt.Sprintf(", %s: %v", name, value)
 	}
 	if r.ChargePath {
 		s += ", charge: path"
@@ -39,28 +40,29 @@ func (r *Rule) String() string {
 	return s
 }
 
-// window is the settings of the limit that are not the default.
-func (r *Rule) window() (s string) {
+// Settings yields the settings of the limit that are not the default, by their names in rule files: period, algorithm, burst and
+// so on. Values are text, uint64 or bool. Unlimited rules have none.
+func (r *Rule) Settings() iter.Seq2[string, any] {
 	l := &r.Limit
-	if r.ByPeriod {
-		s = ", period: " + FormatDuration(l.Period)
+	settings := [...]struct {
+		name  string
+		set   bool
+		value any
+	}{
+		{"period", r.ByPeriod, FormatDuration(l.Period)},
+		{"algorithm", l.Kind != algorithm.FixedWindow, l.Kind.String()},
+		{"burst", l.Kind == algorithm.GCRA, l.Burst},
+		{"min_interval", l.MinInterval > 0, FormatDuration(l.MinInterval)},
+		{"count_blocked", l.CountBlocked != CountsBlocked(l.Kind), l.CountBlocked},
+		{"on_store_failure", r.Fallback != backend.FallbackError, r.Fallback.String()},
 	}
-	if l.Kind != algorithm.FixedWindow {
-		s += fmt.Sprintf(", algorithm: %v", l.Kind)
+	return func(yield func(string, any) bool) {
+		for _, s := range settings {
+			if s.set && !r.Unlimited && !yield(s.name, s.value) {
+				return
+			}
+		}
 	}
-	if l.Kind == algorithm.GCRA {
-		s += fmt.Sprintf(", burst: %d", l.Burst)
-	}
-	if l.MinInterval > 0 {
-		s += ", min_interval: " + FormatDuration(l.MinInterval)
-	}
-	if l.CountBlocked != CountsBlocked(l.Kind) {
-		s += fmt.Sprintf(", count_blocked: %t", l.CountBlocked)
-	}
-	if r.Fallback != backend.FallbackError {
-		s += fmt.Sprintf(", on_store_failure: %v", r.Fallback)
-	}
-	return s
 }
 
 // Operation is what a rule of an ordered list matches by, sorted by key, as divvy writes it: "ip=* method=GET". It is empty for other

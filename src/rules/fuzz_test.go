@@ -63,51 +63,61 @@ func FuzzYAML(f *testing.F) {
 		if !reflect.DeepEqual(outlineOf(set), outlineOf(set2)) {
 			t.Fatalf("two loads of %q differ", data)
 		}
-		var scratch rules.Scratch
-		for i, r := range set.Rules() {
-			if r.Index != i || !strings.HasPrefix(r.Key, cfg.Domain+".") {
-				t.Fatalf("%q: rule %d is %+v", data, i, r)
-			}
-			if !r.Unlimited && r.Limit.Validate() != nil {
-				t.Fatalf("%q: rule %v: %v", data, r, r.Limit.Validate())
-			}
-			// A request with the rule's own words meets it, or a wildcard or
-			// an exact value that stands before it.
-			var request []rules.Entry
-			wild := false
-			for _, name := range r.Names() {
-				request = append(request, rules.Entry{Key: []byte(name)})
-			}
-			if r.Listed != nil {
-				for _, p := range r.Listed.Match {
-					request = append(request, rules.Entry{[]byte(p.Key), []byte(p.Pattern)})
-				}
-			}
-			for _, level := range r.Path {
-				request = append(request, rules.Entry{[]byte(level.Key()), []byte(level.Value())})
-				wild = wild || level.Value() == ""
-			}
-			got, canaries := domain.Find(request, &scratch, nil)
-			if again := find(domain, request); again != got {
-				t.Fatalf("%q: %s finds %v and meets %v", data, r.Key, again, got)
-			}
-			met := charged(got)
-			for _, canary := range canaries {
-				met = append(met, charged(canary)...)
-			}
-			if !wild && !slices.Contains(met, r) {
-				t.Fatalf("%q: the words of %s find %v", data, r.Key, met)
-			}
-			for i, one := range r.Charges {
-				if one != set.Rules()[one.Index] || len(one.Path) > len(r.Path) || i > 0 && len(one.Path) < len(r.Charges[i-1].Path) {
-					t.Fatalf("%q: charge %d of %s is %+v", data, i, r.Key, one)
-				}
-			}
+		for i := range set.Rules() {
+			checkRule(t, data, set, i)
 		}
 		for _, request := range [][]rules.Entry{nil, {{}}, {{data, data}}, {{nil, data}, {data, nil}}} {
 			find(domain, request)
 		}
 	})
+}
+
+// requestFor has the rule's own words. It finds the rule, or a wildcard or an exact value before it; loose says that it may also
+// find nothing.
+func requestFor(r *rules.Rule) (request []rules.Entry, loose bool) {
+	for _, name := range r.Names() {
+		request = append(request, rules.Entry{Key: []byte(name)})
+	}
+	if r.Listed != nil {
+		for _, p := range r.Listed.Match {
+			request = append(request, rules.Entry{[]byte(p.Key), []byte(p.Pattern)})
+		}
+	}
+	for _, level := range r.Path {
+		request = append(request, rules.Entry{[]byte(level.Key()), []byte(level.Value())})
+		loose = loose || level.Value() == ""
+	}
+	return request, loose
+}
+
+// checkRule checks rule i of a set that was read from data, and that a request finds it.
+func checkRule(t *testing.T, data []byte, set *rules.Set, i int) {
+	t.Helper()
+	r, domain := set.Rules()[i], set.Domains()[0]
+	if r.Index != i || !strings.HasPrefix(r.Key, domain.Name+".") {
+		t.Fatalf("%q: rule %d is %+v", data, i, r)
+	}
+	if !r.Unlimited && r.Limit.Validate() != nil {
+		t.Fatalf("%q: rule %v: %v", data, r, r.Limit.Validate())
+	}
+	request, loose := requestFor(r)
+	var scratch rules.Scratch
+	got, canaries := domain.Find(request, &scratch, nil)
+	if again := find(domain, request); again != got {
+		t.Fatalf("%q: %s finds %v and then %v", data, r.Key, again, got)
+	}
+	all := charged(got)
+	for _, canary := range canaries {
+		all = append(all, charged(canary)...)
+	}
+	if !loose && !slices.Contains(all, r) {
+		t.Fatalf("%q: the words of %s find %v", data, r.Key, all)
+	}
+	for i, one := range r.Charges {
+		if one != set.Rules()[one.Index] || len(one.Path) > len(r.Path) || i > 0 && len(one.Path) < len(r.Charges[i-1].Path) {
+			t.Fatalf("%q: charge %d of %s is %+v", data, i, r.Key, one)
+		}
+	}
 }
 
 func outlineOf(set *rules.Set) (lines []string) {

@@ -60,14 +60,14 @@ func utf16(bigEndFirst bool, s string) string {
 	return b.String()
 }
 
-// TestHostile is about files that are meant to hurt. Each must be answered
-// with a clear word, or taken, without much memory; want is the beginning of
-// the outcome.
-func TestHostile(t *testing.T) {
+// hostileTest is a file, and the beginning of what loading it says.
+type hostileTest struct{ name, data, want string }
+
+func hostileTests() []hostileTest {
 	big := strings.Repeat("v", 1<<20)
 	head := "domain: d\ndescriptors:\n"
 	limit := "  rate_limit: {unit: day, requests_per_unit: 1}\n"
-	tests := []struct{ name, data, want string }{
+	return []hostileTest{
 		{
 			"a billion laughs where nothing is read", "domain: d\n" + testfiles.Laughs("name"),
 			"a.yaml:2:35: the aliases of the file stand for more than 1000000 values; use fewer aliases, or several files",
@@ -131,7 +131,13 @@ func TestHostile(t *testing.T) {
 		},
 		{"65,536 anchors", head + strings.Repeat("- &a {key: a}\n", 1<<16), "a.yaml:4:3: descriptor \"a\" is already defined at a.yaml:3:3"},
 	}
-	for _, test := range tests {
+}
+
+// TestHostile is about files that are meant to hurt. Each must be answered
+// with a clear word, or taken, without much memory; want is the beginning of
+// the outcome.
+func TestHostile(t *testing.T) {
+	for _, test := range hostileTests() {
 		t.Run(test.name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)

@@ -16,9 +16,8 @@ func parseEntries(text string) (entries []rules.Entry) {
 	return entries
 }
 
-// What a hit is counted under, in the store and in the statistics.
-func TestNames(t *testing.T) {
-	const text = `
+// nameRules have levels of all kinds.
+const nameRules = `
 domain: d
 descriptors:
 - {key: plain, rate_limit: {unit: day, requests_per_unit: 1}}
@@ -51,7 +50,10 @@ descriptors:
     descriptors:
     - {key: "k*", rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+
+// What a hit is counted under, in the store and in the statistics.
+func TestNames(t *testing.T) {
+	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(nameRules)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,229 +75,235 @@ func found(d *rules.Domain, request []rules.Entry) string {
 	return strings.Join(levels, "/")
 }
 
-func TestFind(t *testing.T) {
-	type request struct{ entries, want string }
-	tests := []struct {
-		name    string
-		outline string
-		asked   []request
-	}{
-		{"exact, then the key alone", `
+// finding is a request, and what it finds.
+type finding struct{ entries, want string }
+
+// findTests are trees as outlines, and the paths of the rules that requests find in them.
+var findTests = []struct {
+	name    string
+	outline string
+	asked   []finding
+}{
+	{"exact, then the key alone", `
 			a=b
 			a
 			B
-			`, []request{
-			{"a=b", "a=b"},
-			{"a=c", "a"},
-			{"a=", "a"},
-			{"a=bb", "a"},
-			{"a=B", "a"},
-			{"A=b", "none"},
-			{"B=x", "B"},
-			{"b=x", "none"},
-			{"ab=", "none"},
-			{"=b", "none"},
-			{"=", "none"},
-			{"", "none"},
-		}},
-		{"no key alone", `
+			`, []finding{
+		{"a=b", "a=b"},
+		{"a=c", "a"},
+		{"a=", "a"},
+		{"a=bb", "a"},
+		{"a=B", "a"},
+		{"A=b", "none"},
+		{"B=x", "B"},
+		{"b=x", "none"},
+		{"ab=", "none"},
+		{"=b", "none"},
+		{"=", "none"},
+		{"", "none"},
+	}},
+	{"no key alone", `
 			a=b
-			`, []request{
-			{"a=b", "a=b"},
-			{"a=", "none"},
-			{"a=c", "none"},
-		}},
-		{"the depth must be the same", `
+			`, []finding{
+		{"a=b", "a=b"},
+		{"a=", "none"},
+		{"a=c", "none"},
+	}},
+	{"the depth must be the same", `
 			a
 			  b=1
 			    c
 			-x
 			  y
 			-z
-			`, []request{
-			{"a=1", "a"},
-			{"a=1, b=1", "a/b=1"},
-			{"a=1, b=1, c=1", "a/b=1/c"},
-			{"a=1, b=1, c=1, d=1", "none"},
-			{"a=1, b=2", "none"},
-			{"b=1", "none"},
-			{"b=1, a=1", "none"}, // the order counts
-			{"x=1", "none"},
-			{"x=1, y=1", "x/y"},
-			{"z=1", "none"},
-			{"z=1, y=1", "none"},
-		}},
-		{"a branch is not left again", `
+			`, []finding{
+		{"a=1", "a"},
+		{"a=1, b=1", "a/b=1"},
+		{"a=1, b=1, c=1", "a/b=1/c"},
+		{"a=1, b=1, c=1, d=1", "none"},
+		{"a=1, b=2", "none"},
+		{"b=1", "none"},
+		{"b=1, a=1", "none"}, // the order counts
+		{"x=1", "none"},
+		{"x=1, y=1", "x/y"},
+		{"z=1", "none"},
+		{"z=1, y=1", "none"},
+	}},
+	{"a branch is not left again", `
 			-a=b
 			  c=1
 			-a=w*
 			  c=2
 			a
 			  c
-			`, []request{
-			{"a=b", "none"}, // though the key alone has a limit
-			{"a=b, c=1", "a=b/c=1"},
-			{"a=b, c=2", "none"},
-			{"a=w, c=2", "a=w*/c=2"},
-			{"a=w, c=3", "none"},
-			{"a=x", "a"},
-			{"a=x, c=3", "a/c"},
-		}},
-		{"exact before wildcard before key alone", `
+			`, []finding{
+		{"a=b", "none"}, // though the key alone has a limit
+		{"a=b, c=1", "a=b/c=1"},
+		{"a=b, c=2", "none"},
+		{"a=w, c=2", "a=w*/c=2"},
+		{"a=w, c=3", "none"},
+		{"a=x", "a"},
+		{"a=x, c=3", "a/c"},
+	}},
+	{"exact before wildcard before key alone", `
 			a
 			a=b*
 			a=bc
-			`, []request{
-			{"a=bc", "a=bc"},
-			{"a=bcd", "a=b*"},
-			{"a=b", "a=b*"},
-			{"a=c", "a"},
-		}},
-		{"wildcards in the order of the file, not the longest", `
+			`, []finding{
+		{"a=bc", "a=bc"},
+		{"a=bcd", "a=b*"},
+		{"a=b", "a=b*"},
+		{"a=c", "a"},
+	}},
+	{"wildcards in the order of the file, not the longest", `
 			a=b*
 			a=bcd*
 			a=*e
 			a=*
-			`, []request{
-			{"a=bcde", "a=b*"},
-			{"a=e", "a=*e"},
-			{"a=be", "a=b*"},
-			{"a=x", "a=*"},
-			{"a=", "a=*"},
-			{"ab=", "none"},
-		}},
-		{"several stars", `
+			`, []finding{
+		{"a=bcde", "a=b*"},
+		{"a=e", "a=*e"},
+		{"a=be", "a=b*"},
+		{"a=x", "a=*"},
+		{"a=", "a=*"},
+		{"ab=", "none"},
+	}},
+	{"several stars", `
 			a=/*/x/*.png
 			b=*middle*
 			c=1**2
 			d=*a*a*
-			`, []request{
-			{"a=/u/x/y.png", "a=/*/x/*.png"},
-			{"a=/u/v/x/y/z.png", "a=/*/x/*.png"},
-			{"a=//x/.png", "a=/*/x/*.png"},
-			{"a=/x/.png", "none"},
-			{"a=/u/x.png", "none"},
-			{"a=/u/x/y.png?", "none"},
-			{"b=middle", "b=*middle*"},
-			{"b=in the middle of it", "b=*middle*"},
-			{"b=midle", "none"},
-			{"c=12", "c=1**2"},
-			{"c=1x2", "c=1**2"},
-			{"c=1", "none"},
-			{"d=aa", "d=*a*a*"},
-			{"d=xaxax", "d=*a*a*"},
-			{"d=a", "none"},
-		}},
-		{"parts do not overlap", `
+			`, []finding{
+		{"a=/u/x/y.png", "a=/*/x/*.png"},
+		{"a=/u/v/x/y/z.png", "a=/*/x/*.png"},
+		{"a=//x/.png", "a=/*/x/*.png"},
+		{"a=/x/.png", "none"},
+		{"a=/u/x.png", "none"},
+		{"a=/u/x/y.png?", "none"},
+		{"b=middle", "b=*middle*"},
+		{"b=in the middle of it", "b=*middle*"},
+		{"b=midle", "none"},
+		{"c=12", "c=1**2"},
+		{"c=1x2", "c=1**2"},
+		{"c=1", "none"},
+		{"d=aa", "d=*a*a*"},
+		{"d=xaxax", "d=*a*a*"},
+		{"d=a", "none"},
+	}},
+	{"parts do not overlap", `
 			a=ab*ba
 			b=*aab*
-			`, []request{
-			{"a=abba", "a=ab*ba"},
-			{"a=aba", "none"},
-			{"b=aaab", "b=*aab*"},
-			{"b=aaaab", "b=*aab*"},
-			{"b=abab", "none"},
-		}},
-		{"a star in the key joins key and value", `
+			`, []finding{
+		{"a=abba", "a=ab*ba"},
+		{"a=aba", "none"},
+		{"b=aaab", "b=*aab*"},
+		{"b=aaaab", "b=*aab*"},
+		{"b=abab", "none"},
+	}},
+	{"a star in the key joins key and value", `
 			star*
 			*_x
 			p*=q
-			`, []request{
-			{"star=", "star*"},
-			{"star=x", "star*"},
-			{"stars=5", "star*"},
-			{"star*=x", "star*"},
-			{"tar=x", "*_x"},
-			{"=x", "*_x"},
-			{"t=a_x", "*_x"},
-			{"p=q", "p*=q"},
-			{"pp=r_q", "p*=q"},
-			{"p=r", "none"},
-		}},
-		{"the joined text of wildcards crosses from key to value", `
+			`, []finding{
+		{"star=", "star*"},
+		{"star=x", "star*"},
+		{"stars=5", "star*"},
+		{"star*=x", "star*"},
+		{"tar=x", "*_x"},
+		{"=x", "*_x"},
+		{"t=a_x", "*_x"},
+		{"p=q", "p*=q"},
+		{"pp=r_q", "p*=q"},
+		{"p=r", "none"},
+	}},
+	{"the joined text of wildcards crosses from key to value", `
 			a=b_*
-			`, []request{
-			{"a=b_c", "a=b_*"},
-			{"a_b=c", "a=b_*"},
-			{"a_b=", "a=b_*"},
-		}},
-		{"a star alone as key takes everything", `
+			`, []finding{
+		{"a=b_c", "a=b_*"},
+		{"a_b=c", "a=b_*"},
+		{"a_b=", "a=b_*"},
+	}},
+	{"a star alone as key takes everything", `
 			a=b
 			*
-			`, []request{
-			{"a=b", "a=b"},
-			{"a=c", "*"},
-			{"=", "*"},
-			{"\xff=\x00", "*"},
-		}},
-		{"a star in a request is a byte like others", `
+			`, []finding{
+		{"a=b", "a=b"},
+		{"a=c", "*"},
+		{"=", "*"},
+		{"\xff=\x00", "*"},
+	}},
+	{"a star in a request is a byte like others", `
 			a=e*
 			a=ex*
 			a=ex*t
 			b=*
 			b=\*
-			`, []request{
-			{"a=ex*", "a=ex*"}, // exact
-			{"a=ex*t", "a=ex*t"},
-			{"a=ex*x", "a=e*"},
-			{"a=exit", "a=e*"},
-			{"b=*", "b=*"},
-			{`b=\*`, `b=\*`},
-			{`b=\x`, "b=*"},
-		}},
-		{"key and value apart", `
+			`, []finding{
+		{"a=ex*", "a=ex*"}, // exact
+		{"a=ex*t", "a=ex*t"},
+		{"a=ex*x", "a=e*"},
+		{"a=exit", "a=e*"},
+		{"b=*", "b=*"},
+		{`b=\*`, `b=\*`},
+		{`b=\x`, "b=*"},
+	}},
+	{"key and value apart", `
 			a=b_c
 			x_y=z
 			p_q
-			`, []request{
-			{"a=b_c", "a=b_c"},
-			{"a_b=c", "none"},
-			{"x_y=z", "x_y=z"},
-			{"x=y_z", "none"},
-			{"p_q=", "p_q"},
-			{"p_q=1", "p_q"},
-			{"p=q", "none"},
-		}},
-		{"both readings of one joined text", `
+			`, []finding{
+		{"a=b_c", "a=b_c"},
+		{"a_b=c", "none"},
+		{"x_y=z", "x_y=z"},
+		{"x=y_z", "none"},
+		{"p_q=", "p_q"},
+		{"p_q=1", "p_q"},
+		{"p=q", "none"},
+	}},
+	{"both readings of one joined text", `
 			a=b_c
 			a_b=c
 			a_b_c
-			`, []request{
-			{"a=b_c", "a=b_c"},
-			{"a_b=c", "a_b=c"},
-			{"a_b_c=", "a_b_c"},
-			{"a_b_c=1", "a_b_c"},
-		}},
-		{"any bytes", `
+			`, []finding{
+		{"a=b_c", "a=b_c"},
+		{"a_b=c", "a_b=c"},
+		{"a_b_c=", "a_b_c"},
+		{"a_b_c=1", "a_b_c"},
+	}},
+	{"any bytes", `
 			a=é*
 			b=*
 			c
-			`, []request{
-			{"a=é", "a=é*"},
-			{"a=é\xff", "a=é*"},
-			{"a=\xc3", "none"}, // half an é
-			{"b=\xff\xfe\x00", "b=*"},
-			{"b=\n", "b=*"},
-			{"c=\xff", "c"},
-			{"c\xff=", "none"},
-			{"\xff=c", "none"},
-		}},
-		{"wildcards below wildcards", `
+			`, []finding{
+		{"a=é", "a=é*"},
+		{"a=é\xff", "a=é*"},
+		{"a=\xc3", "none"}, // half an é
+		{"b=\xff\xfe\x00", "b=*"},
+		{"b=\n", "b=*"},
+		{"c=\xff", "c"},
+		{"c\xff=", "none"},
+		{"\xff=c", "none"},
+	}},
+	{"wildcards below wildcards", `
 			-a=*
 			  b=x*
 			  b
 			-c
 			  *
-			`, []request{
-			{"a=1, b=xy", "a=*/b=x*"},
-			{"a=1, b=y", "a=*/b"},
-			{"a=, b=", "a=*/b"},
-			{"c=1, anything=1", "c/*"},
-			{"c=1", "none"},
-		}},
-	}
-	for _, test := range tests {
+			`, []finding{
+		{"a=1, b=xy", "a=*/b=x*"},
+		{"a=1, b=y", "a=*/b"},
+		{"a=, b=", "a=*/b"},
+		{"c=1, anything=1", "c/*"},
+		{"c=1", "none"},
+	}},
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	for _, test := range findTests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			d := compiled(t, test.outline)
 			for _, r := range test.asked {
 				if got := found(d, entries(r.entries)); got != r.want {

@@ -72,6 +72,36 @@ func TestTreeOfLimits(t *testing.T) {
 	}
 }
 
+// fuzzWords are so few that the words of trees and requests are often the same.
+var fuzzWords = []string{"a", "b", "*", "a_b", ":", "%", "c", "ab"}
+
+// growWords builds a level of a tree of limits. Each byte is a node with a word, or ends the level.
+func growWords(tree *[]byte, depth int) (list []rules.WordConfig) {
+	for len(*tree) > 0 {
+		b := (*tree)[0]
+		*tree = (*tree)[1:]
+		if b&7 == 7 && depth > 0 {
+			return list
+		}
+		cfg := rules.WordConfig{Word: fuzzWords[b&7]}
+		if b&8 != 0 {
+			cfg.Limit = &rules.RateLimitConfig{
+				RequestsPerUnit: 1,
+				Algorithm:       &rules.Placed[string]{Value: "gcra"},
+				Period:          &rules.Placed[time.Duration]{Value: time.Duration(b)*time.Second + time.Second},
+				Burst:           &rules.Placed[uint32]{Value: 1},
+			}
+		}
+		if b&16 != 0 {
+			cfg.Children = growWords(tree, depth+1)
+		}
+		if !slices.ContainsFunc(list, func(o rules.WordConfig) bool { return o.Word == cfg.Word }) {
+			list = append(list, cfg)
+		}
+	}
+	return list
+}
+
 // FuzzWords builds a tree of limits and a path from bytes, of so few different
 // words that they meet, and holds Find to a walk over the tree as written. Two
 // paths have one key exactly if their words are the same.
@@ -82,35 +112,7 @@ func FuzzWords(f *testing.F) {
 		if len(tree) > 100 || len(ask) > 8 {
 			return
 		}
-		words := []string{"a", "b", "*", "a_b", ":", "%", "c", "ab"}
-		// Each byte is a node with a word, or goes up a level.
-		var build func(depth int) []rules.WordConfig
-		build = func(depth int) (list []rules.WordConfig) {
-			for len(tree) > 0 {
-				b := tree[0]
-				tree = tree[1:]
-				if b&7 == 7 && depth > 0 {
-					return list
-				}
-				cfg := rules.WordConfig{Word: words[b&7]}
-				if b&8 != 0 {
-					cfg.Limit = &rules.RateLimitConfig{
-						RequestsPerUnit: 1,
-						Algorithm:       &rules.Placed[string]{Value: "gcra"},
-						Period:          &rules.Placed[time.Duration]{Value: time.Duration(b)*time.Second + time.Second},
-						Burst:           &rules.Placed[uint32]{Value: 1},
-					}
-				}
-				if b&16 != 0 {
-					cfg.Children = build(depth + 1)
-				}
-				if !slices.ContainsFunc(list, func(o rules.WordConfig) bool { return o.Word == cfg.Word }) {
-					list = append(list, cfg)
-				}
-			}
-			return list
-		}
-		top := build(0)
+		top := growWords(&tree, 0)
 		set, _, err := rules.Compile([]rules.DomainConfig{{Domain: "d", Tree: &rules.Placed[[]rules.WordConfig]{Value: top}}}, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -119,11 +121,11 @@ func FuzzWords(f *testing.F) {
 		var entries []rules.Entry
 		var path []string
 		for _, b := range ask {
-			e := rules.Entry{Key: []byte(words[b&7])}
-			path = append(path, words[b&7])
+			e := rules.Entry{Key: []byte(fuzzWords[b&7])}
+			path = append(path, fuzzWords[b&7])
 			if b&64 != 0 {
-				e.Value = []byte(words[b>>3&7])
-				path = append(path, words[b>>3&7])
+				e.Value = []byte(fuzzWords[b>>3&7])
+				path = append(path, fuzzWords[b>>3&7])
 			}
 			entries = append(entries, e)
 		}

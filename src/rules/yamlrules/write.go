@@ -3,18 +3,16 @@ package yamlrules
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
-	"ratelimit/src/algorithm"
-	"ratelimit/src/backend"
 	"ratelimit/src/rules"
 )
 
-// ruleYAML is everything there is to tell of a rule, in the words of the rule
-// files where they have some.
+// ruleYAML is everything about a rule, in the keys of rule files where there are some.
 type ruleYAML struct {
 	Rule           string         `yaml:"rule"`
 	Domain         string         `yaml:"domain"`
@@ -23,7 +21,7 @@ type ruleYAML struct {
 	Names          []string       `yaml:"names,omitempty"`
 	Match          *matchYAML     `yaml:"match,omitempty"`
 	Per            []string       `yaml:"per,omitempty"`
-	RateLimit      limitYAML      `yaml:"rate_limit"`
+	RateLimit      *yaml.Node     `yaml:"rate_limit"`
 	ShadowMode     bool           `yaml:"shadow_mode,omitempty"`
 	QuotaMode      bool           `yaml:"quota_mode,omitempty"`
 	DetailedMetric bool           `yaml:"detailed_metric,omitempty"`
@@ -42,23 +40,8 @@ type levelYAML struct {
 	ShareThreshold bool   `yaml:"share_threshold,omitempty"`
 }
 
-type limitYAML struct {
-	Unlimited       bool     `yaml:"unlimited,omitempty"`
-	Algorithm       string   `yaml:"algorithm,omitempty"`
-	Unit            string   `yaml:"unit,omitempty"`
-	UnitMultiplier  uint32   `yaml:"unit_multiplier,omitempty"`
-	Period          string   `yaml:"period,omitempty"`
-	RequestsPerUnit *uint32  `yaml:"requests_per_unit,omitempty"`
-	Burst           *uint64  `yaml:"burst,omitempty"`
-	MinInterval     string   `yaml:"min_interval,omitempty"`
-	CountBlocked    *bool    `yaml:"count_blocked,omitempty"`
-	OnStoreFailure  string   `yaml:"on_store_failure,omitempty"`
-	Name            string   `yaml:"name,omitempty"`
-	Replaces        []string `yaml:"replaces,omitempty"`
-}
-
-// Write writes a list of all rules with everything that is known of each, in file order. It holds
-// a few rules in memory at a time. The error is that of w.
+// Write writes a list of all rules with everything about each, in file order. It holds few rules in memory at a time. The error is
+// that of w.
 func Write(w io.Writer, s *rules.Set) error {
 	if len(s.Rules()) == 0 {
 		_, err := io.WriteString(w, "[]\n")
@@ -82,7 +65,7 @@ func ruleOf(r *rules.Rule) ruleYAML {
 	out := ruleYAML{
 		Rule: r.Key, Domain: r.Domain, At: r.Pos.String(), Names: r.Names(),
 		ShadowMode: r.Shadow, QuotaMode: r.Quota, DetailedMetric: r.Detailed, Metadata: r.Metadata,
-		RateLimit: limitYAML{Unlimited: r.Unlimited, Name: r.Name, Replaces: r.Replaces()},
+		RateLimit: limitOf(r),
 	}
 	for _, l := range r.Path {
 		out.Descriptors = append(out.Descriptors, levelYAML{l.Key(), l.Value(), l.ValueToMetric, l.ShareThreshold})
@@ -94,11 +77,6 @@ func ruleOf(r *rules.Rule) ruleYAML {
 		}
 		out.Match, out.Per = &match, r.Listed.Per
 	}
-	if !r.Unlimited {
-		limitOf(r, &out.RateLimit)
-	} else if r.Listed != nil && r.Requests > 0 {
-		out.RateLimit.RequestsPerUnit = &r.Requests
-	}
 	if r.ChargePath {
 		out.Charge = "path"
 	}
@@ -108,32 +86,47 @@ func ruleOf(r *rules.Rule) ruleYAML {
 	return out
 }
 
-func limitOf(r *rules.Rule, out *limitYAML) {
-	perUnit := r.PerUnit()
-	out.RequestsPerUnit = &perUnit
-	l := &r.Limit
-	if l.Kind != algorithm.FixedWindow {
-		out.Algorithm = l.Kind.String()
-	}
+// limitKeysInOrder is the order in which the keys of a limit are written.
+var limitKeysInOrder = []string{
+	"unlimited", "algorithm", "unit", "unit_multiplier", "period", "requests_per_unit", "burst", "min_interval", "count_blocked",
+	"on_store_failure", "name", "replaces",
+}
+
+// limitOf is the limit of a rule, without what is the default.
+func limitOf(r *rules.Rule) *yaml.Node {
+	values := map[string]any{}
 	switch {
-	case r.ByPeriod:
-		out.Period = rules.FormatDuration(l.Period)
-	case r.Multiplier > 1:
-		out.UnitMultiplier = r.Multiplier
+	case !r.Unlimited:
+		values["requests_per_unit"] = r.PerUnit()
+		values["unit"] = strings.ToLower(r.Unit.String())
+		if r.Multiplier > 1 {
+			values["unit_multiplier"] = r.Multiplier
+		}
+	case r.Listed != nil && r.Requests > 0:
+		values["requests_per_unit"] = r.Requests
 		fallthrough
 	default:
-		out.Unit = strings.ToLower(r.Unit.String())
+		values["unlimited"] = true
 	}
-	if l.Kind == algorithm.GCRA {
-		out.Burst = &l.Burst
+	maps.Insert(values, r.Settings())
+	if r.ByPeriod {
+		delete(values, "unit")
+		delete(values, "unit_multiplier")
 	}
-	if l.MinInterval > 0 {
-		out.MinInterval = rules.FormatDuration(l.MinInterval)
+	if r.Name != "" {
+		values["name"] = r.Name
 	}
-	if l.CountBlocked != rules.CountsBlocked(l.Kind) {
-		out.CountBlocked = &l.CountBlocked
+	if list := r.Replaces(); len(list) > 0 {
+		values["replaces"] = list
 	}
-	if r.Fallback != backend.FallbackError {
-		out.OnStoreFailure = r.Fallback.String()
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	for _, name := range limitKeysInOrder {
+		if value, set := values[name]; set {
+			key, node := new(yaml.Node), new(yaml.Node)
+			key.SetString(name)
+			_ = node.Encode(value) // a scalar or a list of text
+			n.Content = append(n.Content, key, node)
+		}
 	}
+	return n
 }
