@@ -62,11 +62,7 @@ func (s *Service) buildPushed() error {
 	if s.Settings.Sink == settings.SinkDogStatsd {
 		cfg.Format, cfg.Network = push.DogStatsD, "udp"
 		for _, m := range s.Settings.Mogrifiers {
-			parsed, err := push.ParseMogrifier(m.ID, m.Pattern, m.Name, m.Tags)
-			if err != nil {
-				return fmt.Errorf("DOG_STATSD_MOGRIFIER_%s: %w", m.ID, err)
-			}
-			cfg.Mogrifiers = append(cfg.Mogrifiers, parsed)
+			cfg.Mogrifiers = append(cfg.Mogrifiers, push.Mogrifier(m))
 		}
 	}
 	sink, err := push.New(cfg)

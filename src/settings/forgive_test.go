@@ -62,7 +62,7 @@ func TestNoEffect(t *testing.T) {
 func TestEffect(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ env, problem string }{
-		{"USE_DOG_STATSD=true USE_DOG_STATSD_MOGRIFIERS=a DOG_STATSD_MOGRIFIER_A_NAME=x", "DOG_STATSD_MOGRIFIER_A_PATTERN=: write a regular expression that finds the names it is for"},
+		{"USE_DOG_STATSD=true USE_DOG_STATSD_MOGRIFIERS=a DOG_STATSD_MOGRIFIER_A_NAME=x", "DOG_STATSD_MOGRIFIER_A_PATTERN=: write a regular expression that matches the names to change"},
 		{"STATSD_PORT=-1", "STATSD_PORT=-1: write a port number, 0 to 65535"},
 		{"USE_PROMETHEUS=true PROMETHEUS_PATH=a{b}", "PROMETHEUS_PATH=a{b}: write a path such as /metrics"},
 		{"REDIS_PERSECOND=true REDIS_PERSECOND_TYPE=ring", "REDIS_PERSECOND_TYPE=ring: write one of SINGLE, SENTINEL, CLUSTER"},

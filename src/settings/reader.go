@@ -340,10 +340,11 @@ func (r *reader) pairs(name, text string) map[string]string {
 // mogrifier reads the variables of one mogrifier.
 func (r *reader) mogrifier(id string) Mogrifier {
 	prefix := "DOG_STATSD_MOGRIFIER_" + strings.ToUpper(id) // as upstream's library has it
-	m := Mogrifier{ID: id}
-	m.Pattern, _ = r.lookup(prefix + "_PATTERN")
-	if _, err := regexp.Compile(m.Pattern); err != nil || m.Pattern == "" {
-		r.problem(prefix+"_PATTERN", m.Pattern, "write a regular expression that finds the names it is for")
+	var m Mogrifier
+	pattern, _ := r.lookup(prefix + "_PATTERN")
+	var err error
+	if m.Pattern, err = regexp.Compile(pattern); err != nil || pattern == "" {
+		r.problem(prefix+"_PATTERN", pattern, "write a regular expression that matches the names to change")
 	}
 	m.Name, _ = r.lookup(prefix + "_NAME")
 	if m.Name == "" {

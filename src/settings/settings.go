@@ -129,8 +129,7 @@ const (
 
 // Mogrifier turns parts of a statistic's name into DogStatsD tags.
 type Mogrifier struct {
-	ID      string // as listed in USE_DOG_STATSD_MOGRIFIERS
-	Pattern string
+	Pattern *regexp.Regexp
 	Name    string
 	Tags    map[string]string
 }

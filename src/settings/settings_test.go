@@ -332,11 +332,11 @@ func TestTagsAndMogrifiers(t *testing.T) {
 	if err != nil || len(s.ExtraTags) != 2 || s.ExtraTags["env"] != "prod" {
 		t.Errorf("%v, %q", err, s.ExtraTags)
 	}
-	if len(s.Mogrifiers) != 2 || s.Mogrifiers[0].ID != "A" || s.Mogrifiers[0].Pattern != `^a\.(.*)` || s.Mogrifiers[0].Tags["t"] != "$1" || s.Mogrifiers[1].ID != "b" {
+	if len(s.Mogrifiers) != 2 || s.Mogrifiers[0].Name != "a" || s.Mogrifiers[0].Pattern.String() != `^a\.(.*)` || s.Mogrifiers[0].Tags["t"] != "$1" || s.Mogrifiers[1].Name != "b" {
 		t.Errorf("%+v", s.Mogrifiers)
 	}
-	_, _, err = Read(env("USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=X,Y", "DOG_STATSD_MOGRIFIER_X_TAGS=a:,b:c", "DOG_STATSD_MOGRIFIER_Y_PATTERN=(", "DOG_STATSD_MOGRIFIER_Y_NAME=y", "DOG_STATSD_MOGRIFIER_Y_TAGS=a"))
-	for _, want := range []string{"_X_PATTERN=:", "_X_NAME=:", "_X_TAGS=a:,b:c: write a value", "_Y_PATTERN=(:", "_Y_TAGS=a: write key:value"} {
+	_, _, err = Read(env("USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=X,Y", "DOG_STATSD_MOGRIFIER_X_TAGS=a:,b:c", "DOG_STATSD_MOGRIFIER_Y_PATTERN=(", "DOG_STATSD_MOGRIFIER_Y_NAME=y", "DOG_STATSD_MOGRIFIER_Y_TAGS=:v"))
+	for _, want := range []string{"_X_PATTERN=:", "_X_NAME=:", "_X_TAGS=a:,b:c: write a value", "_Y_PATTERN=(:", "_Y_TAGS=:v: write key:value"} {
 		if err == nil || !strings.Contains(err.Error(), "DOG_STATSD_MOGRIFIER"+want) {
 			t.Errorf("no %s in %v", want, err)
 		}

@@ -113,67 +113,52 @@ func checkOptions(where string, h *mapper.HistogramOptions, s *mapper.SummaryOpt
 	return problems
 }
 
-// modernize rewrites the words that statsd_exporter dropped in 0.31, and that
-// files for envoyproxy/ratelimit still use.
+// modernize rewrites the words that statsd_exporter dropped in 0.31, and that files for
+// envoyproxy/ratelimit still use.
 func modernize(text string) (string, bool) {
-	var file yaml.MapSlice
+	var file struct {
+		Defaults yamlMap   `yaml:"defaults,omitempty"`
+		Mappings []yamlMap `yaml:"mappings,omitempty"`
+		Others   yamlMap   `yaml:",inline"`
+	}
 	if yaml.Unmarshal([]byte(text), &file) != nil {
 		return "", false
 	}
-	changed := false
-	for i, item := range file {
-		switch value := item.Value.(type) {
-		case yaml.MapSlice: // defaults
-			file[i].Value = modernizeMap(value, &changed)
-		case []any: // mappings
-			for j := range value {
-				if m, ok := value[j].(yaml.MapSlice); ok {
-					value[j] = modernizeMap(m, &changed)
-				}
-			}
-		}
+	changed := file.Defaults.modernize()
+	for _, m := range file.Mappings {
+		changed = m.modernize() || changed
 	}
-	if !changed {
-		return "", false
-	}
-	out, err := yaml.Marshal(file)
-	return string(out), err == nil
+	out, err := yaml.Marshal(&file)
+	return string(out), changed && err == nil
 }
 
-func modernizeMap(m yaml.MapSlice, changed *bool) yaml.MapSlice {
-	var out yaml.MapSlice
-	options := func(key string, item yaml.MapItem) {
-		for i := range out {
-			if inner, ok := out[i].Value.(yaml.MapSlice); ok && out[i].Key == key {
-				out[i].Value = append(inner, item)
-				return
-			}
-		}
-		out = append(out, yaml.MapItem{Key: key, Value: yaml.MapSlice{item}})
+type yamlMap map[string]any
+
+// modernize reports whether it changed m.
+func (m yamlMap) modernize() bool {
+	if m == nil {
+		return false
 	}
-	for _, item := range m {
-		switch {
-		case item.Key == "histogram_options" || item.Key == "summary_options":
-			if inner, ok := item.Value.(yaml.MapSlice); ok {
-				for _, sub := range inner {
-					options(item.Key.(string), sub)
-				}
-				continue
-			}
-		case item.Key == "timer_type":
-			item.Key, *changed = "observer_type", true
-		case item.Key == "match_metric_type" && item.Value == "timer":
-			item.Value, *changed = "observer", true
-		case item.Key == "buckets":
-			*changed = true
-			options("histogram_options", item)
-			continue
-		case item.Key == "quantiles":
-			*changed = true
-			options("summary_options", item)
+	_, changed := m["timer_type"]
+	if changed {
+		m["observer_type"] = m["timer_type"]
+		delete(m, "timer_type")
+	}
+	if m["match_metric_type"] == "timer" {
+		m["match_metric_type"], changed = "observer", true
+	}
+	for key, options := range map[string]string{"buckets": "histogram_options", "quantiles": "summary_options"} {
+		value, found := m[key]
+		if !found {
 			continue
 		}
-		out = append(out, item)
+		inner, _ := m[options].(map[any]any)
+		if inner == nil {
+			inner = make(map[any]any)
+		}
+		inner[key] = value
+		m[options], changed = inner, true
+		delete(m, key)
 	}
-	return out
+	return changed
 }

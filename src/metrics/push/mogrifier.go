@@ -1,8 +1,6 @@
 package push
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -13,42 +11,13 @@ import (
 
 // Mogrifier gives figures another name and tags.
 type Mogrifier struct {
-	// Pattern is looked for anywhere in the name, which has no tags.
+	// Pattern may match anywhere in the name, which has no tags.
 	Pattern *regexp.Regexp
-	// Name is the new name. $1 and so on are groups of Pattern, $0 is all that
-	// matched; a group that Pattern does not have stays as text.
+	// Name is the new name. $1 and so on are groups of Pattern, and $0 is the whole match;
+	// a group that Pattern does not have stays as text.
 	Name string
-	// Tags are added, with groups in their values as in Name. Those that come
-	// out empty are left out.
+	// Tags are added, with groups in their values as in Name, except empty ones.
 	Tags map[string]string
-}
-
-// ParseMogrifier makes a Mogrifier of text. The label tells it from others in
-// errors, which join all problems.
-func ParseMogrifier(label, pattern, name string, tags map[string]string) (Mogrifier, error) {
-	var problems []error
-	problem := func(format string, args ...any) {
-		problems = append(problems, fmt.Errorf("statsd: mogrifier %s: %w", label, fmt.Errorf(format, args...)))
-	}
-	m := Mogrifier{Name: name, Tags: tags}
-	if pattern == "" {
-		problem("it has no pattern: write a regular expression that finds the names it is for")
-	}
-	var err error
-	if m.Pattern, err = regexp.Compile(pattern); err != nil {
-		problem("pattern %q: %w", pattern, err)
-	}
-	if name == "" {
-		problem("it has no name: write the new name, in which $1 is the first group of the pattern")
-	}
-	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		if key == "" {
-			problem("a tag with value %q has no key: write key:value", tags[key])
-		} else if tags[key] == "" {
-			problem("tag %q has no value: write %s:value", key, key)
-		}
-	}
-	return m, errors.Join(problems...)
 }
 
 // apply returns the new name and tags, or false if the pattern is not there.

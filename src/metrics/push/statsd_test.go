@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -212,11 +213,7 @@ func TestUDP(t *testing.T) {
 
 func mogrifier(t *testing.T, pattern, name string, tags map[string]string) Mogrifier {
 	t.Helper()
-	m, err := ParseMogrifier("TEST", pattern, name, tags)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return Mogrifier{regexp.MustCompile(pattern), name, tags}
 }
 
 func TestDogStatsD(t *testing.T) {
