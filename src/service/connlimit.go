@@ -14,27 +14,17 @@ import (
 )
 
 const (
-	// operatorConns is the most connections of each port for operators: debug, scrapes
-	// and probes.
-	operatorConns = 256
-	// fewestConns is the least that a port gets if there is room for few.
-	fewestConns = 8
-	// fewConns is so few that it is worth a warning even if no setting asks for more.
-	fewConns = 1000
-	// connBytes is what an idle connection takes, on average over the ports: 9 KiB on
-	// an HTTP port, 21 KiB on the gRPC port.
-	connBytes = 16 << 10
-	// pressureIdleTimeout replaces idleTimeout while an HTTP port is nearly full.
-	pressureIdleTimeout = 10 * time.Second
-	// unreadTimeout is how long a client may leave unread what the kernel has for it.
-	unreadTimeout = 10 * time.Second
-	// grpcGreeting and tlsGreeting are writes before the first answer: the settings of
-	// HTTP/2 and their acknowledgement, and a handshake.
-	grpcGreeting, tlsGreeting = 2, 3
-)
+	operatorConns = 256      // the most connections of each port for operators
+	fewestConns   = 8        // the least that a port gets if there is little room
+	fewConns      = 1000     // fewer are worth a warning, whatever the settings say
+	connBytes     = 16 << 10 // of an idle connection: 9 KiB on an HTTP port, 21 KiB on the gRPC port
 
-// connCaps are the most connections of each port.
-type connCaps struct{ http, grpc, divvy, operators int }
+	pressureIdleTimeout = 10 * time.Second // replaces idleTimeout while an HTTP port is nearly full
+	unreadTimeout       = 10 * time.Second // how long a client may leave unread what the kernel holds for it
+
+	grpcGreeting = 2 // writes before the first answer: HTTP/2 settings and their acknowledgement
+	tlsGreeting  = 3 // writes of a handshake
+)
 
 // resources bound what all connections may take.
 type resources struct {
@@ -58,60 +48,39 @@ func connRoom(cfg *settings.Settings, r resources) (room int, why string) {
 	return room, why
 }
 
-// fitConnCaps returns the caps that cfg asks for, 0 for ports that are off. If r has no
-// room for as many, the largest caps are lowered until all fit, and lowered says so.
-func fitConnCaps(cfg *settings.Settings, r resources) (caps connCaps, lowered string) {
-	type port struct {
-		name string
-		most *int
-	}
-	var ports []port
-	add := func(on bool, name string, most *int, asked int) {
-		if on {
-			*most = asked
-			ports = append(ports, port{name, most})
-		}
-	}
-	add(!cfg.NoHTTP, "HTTP_MAX_CONNECTIONS", &caps.http, cfg.HTTPMaxConns)
-	add(!cfg.NoGRPC, "GRPC_MAX_CONNECTIONS", &caps.grpc, cfg.GRPCMaxConns)
-	add(cfg.Divvy.On || cfg.Divvy.WhenNeeded, "DIVVY_MAX_CONNECTIONS", &caps.divvy, cfg.Divvy.MaxConns)
-	slices.SortStableFunc(ports, func(a, b port) int { return cmp.Compare(*a.most, *b.most) })
+// fit sets the most connections of operators' ports, and lowers those of the other ports,
+// the largest first, until r has room for all. It returns which settings it lowered, and
+// why; "" if none.
+func (p *ports) fit(cfg *settings.Settings, r resources) (lowered string) {
 	room, why := connRoom(cfg, r)
-	caps.operators = min(operatorConns, max(fewestConns, room/32))
-	room -= 3 * caps.operators // the debug port, scrapes and probes
+	operators := min(operatorConns, max(fewestConns, room/32))
+	p.debug.max, p.health.max, p.prometheus.max = operators, operators, operators
+	room -= 3 * operators
+	used := slices.DeleteFunc([]*port{p.http, p.grpc, p.divvy}, func(p *port) bool { return p.max == 0 })
+	slices.SortStableFunc(used, func(a, b *port) int { return cmp.Compare(a.max, b.max) })
 	share := 0
-	var asked []string // that is too much
-	for i, p := range ports {
+	var asked []string // settings that are too high
+	for i, p := range used {
 		if len(asked) == 0 { // else it is the same for all further ports
-			share = max(fewestConns, room/(len(ports)-i))
+			share = max(fewestConns, room/(len(used)-i))
 		}
-		if *p.most > share {
-			asked = append(asked, fmt.Sprintf("%s=%d", p.name, *p.most))
-			*p.most = share
+		if p.max > share {
+			asked = append(asked, fmt.Sprintf("%s_MAX_CONNECTIONS=%d", strings.ToUpper(p.name), p.max))
+			p.max = share
 		}
-		room -= *p.most
+		room -= p.max
 	}
 	if len(asked) == 0 {
-		return caps, ""
+		return ""
 	}
-	return caps, fmt.Sprintf("%s: %s, so no port takes more than %d connections; raise that limit, or lower these settings", strings.Join(asked, ", "), why, share)
+	return fmt.Sprintf("%s: %s, so no port takes more than %d connections; raise that limit, or lower these settings", strings.Join(asked, ", "), why, share)
 }
 
-// connCaps returns the most connections of each port, and logs if they are lower than the
-// settings.
-func (s *Service) connCaps() connCaps {
-	caps, lowered := fitConnCaps(s.Settings, resources{openFiles(), s.Settings.MemoryLimit})
-	if lowered != "" {
-		logLoweredCaps(s.log.Logger, s.Settings, caps, lowered)
-	}
-	return caps
-}
-
-// logLoweredCaps warns that caps are lower than the settings. It only informs if the
-// settings are defaults and a port still takes many connections.
-func logLoweredCaps(log *logrus.Logger, cfg *settings.Settings, caps connCaps, lowered string) {
+// logLoweredCaps warns that ports take fewer connections than the settings say. It only
+// informs if the settings are defaults and a port still takes many.
+func (p *ports) logLoweredCaps(log *logrus.Logger, set bool, lowered string) {
 	level := logrus.InfoLevel
-	if cfg.MaxConnsSet || max(caps.http, caps.grpc, caps.divvy) < fewConns {
+	if set || max(p.http.max, p.grpc.max, p.divvy.max) < fewConns {
 		level = logrus.WarnLevel
 	}
 	log.Log(level, lowered)

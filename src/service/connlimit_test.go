@@ -125,6 +125,9 @@ func TestBodiesCountInTheBudget(t *testing.T) {
 
 // Caps for which there are too few files or too little memory are lowered, the largest first, and a
 // warning says both numbers.
+// connCaps are the most connections of each port.
+type connCaps struct{ http, grpc, divvy, operators int }
+
 func TestConnCapsFitResources(t *testing.T) {
 	t.Parallel()
 	cfg := func() *settings.Settings {
@@ -154,7 +157,9 @@ func TestConnCapsFitResources(t *testing.T) {
 		{few, resources{256, unbounded}, connCaps{20, 66, 66, 8}, "no port takes more than 66"},
 		{cfg(), resources{16, 0}, connCaps{8, 8, 8, 8}, "no port takes more than 8 connections"},
 	} {
-		got, warning := fitConnCaps(tt.cfg, tt.have)
+		p := newPorts(tt.cfg, nil)
+		warning := p.fit(tt.cfg, tt.have)
+		got := connCaps{p.http.max, p.grpc.max, p.divvy.max, p.debug.max}
 		if got != tt.want || !strings.Contains(warning, tt.warning) || (warning == "") != (tt.warning == "") {
 			t.Errorf("%+v: %+v, %q, want %+v, %q", tt.have, got, warning, tt.want, tt.warning)
 		}
@@ -274,7 +279,7 @@ func TestLoweredCapsAreLogged(t *testing.T) {
 		var out output
 		log := logrus.New()
 		log.SetOutput(&out)
-		logLoweredCaps(log, &settings.Settings{MaxConnsSet: tt.set}, tt.caps, "lowered")
+		(&ports{http: &port{max: tt.caps.http}, grpc: &port{max: tt.caps.grpc}, divvy: &port{}}).logLoweredCaps(log, tt.set, "lowered")
 		if !strings.Contains(out.String(), tt.want) {
 			t.Errorf("%+v: %s, want %s", tt, out.String(), tt.want)
 		}

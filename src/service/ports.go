@@ -32,7 +32,7 @@ type port struct {
 	variable string // the setting to change if the address is taken
 	addr     string // host:port
 	socket   string // path of a unix socket instead of addr; empty: none
-	max      int    // most connections
+	max      int    // most connections; 0: the port is never opened, or fit sets it
 	// conns bounds connections. Nil: the server of the port does so itself.
 	conns *connlimit.Config
 
@@ -46,29 +46,35 @@ type port struct {
 
 // newPorts returns the ports that the settings ask for, not open yet. HTTP connections
 // count what they hold in held.
-func newPorts(s *settings.Settings, caps connCaps, held *budget.Budget) *ports {
+func newPorts(s *settings.Settings, held *budget.Budget) *ports {
 	web := &connlimit.Config{IdleUnderPressure: pressureIdleTimeout, Budget: held}
 	http1 := []string{"http/1.1"}
 	p := &ports{
 		http: &port{
-			name: "http", on: !s.NoHTTP, variable: "PORT", addr: hostPort(s.Host, s.Port), max: caps.http, conns: web,
+			name: "http", on: !s.NoHTTP, variable: "PORT", addr: hostPort(s.Host, s.Port), max: s.HTTPMaxConns, conns: web,
 			tls: s.HTTPTLS, tlsVariable: "HTTP_TLS_CERT", protocols: http1,
 		},
 		grpc: &port{
 			name: "grpc", on: !s.NoGRPC, variable: "GRPC_PORT", addr: hostPort(s.GRPCHost, s.GRPCPort), socket: s.GRPCUDS,
-			max: caps.grpc, conns: &connlimit.Config{Greeting: grpcGreeting},
+			max: s.GRPCMaxConns, conns: &connlimit.Config{Greeting: grpcGreeting},
 			tls: s.GRPCTLS, tlsVariable: "GRPC_SERVER_TLS_CERT", protocols: []string{"h2"},
 		},
 		debug: &port{
-			name: "debug", on: !s.NoDebug, variable: "DEBUG_PORT", addr: hostPort(s.DebugHost, s.DebugPort), max: caps.operators, conns: web,
+			name: "debug", on: !s.NoDebug, variable: "DEBUG_PORT", addr: hostPort(s.DebugHost, s.DebugPort), conns: web,
 			tls: s.DebugTLS, tlsVariable: "DEBUG_TLS_CERT", protocols: http1,
 		},
-		health:     &port{name: "health", on: s.Health, variable: "HEALTH_PORT", addr: hostPort(s.HealthHost, s.HealthPort), max: caps.operators, conns: web},
-		prometheus: &port{name: "prometheus", on: s.Sink == settings.SinkPrometheus, variable: "PROMETHEUS_ADDR", addr: s.PrometheusAddr, max: caps.operators, conns: web},
-		divvy:      &port{name: "divvy", on: s.Divvy.On, variable: "DIVVY_PORT", addr: hostPort(s.Divvy.Host, s.Divvy.Port), max: caps.divvy},
+		health:     &port{name: "health", on: s.Health, variable: "HEALTH_PORT", addr: hostPort(s.HealthHost, s.HealthPort), conns: web},
+		prometheus: &port{name: "prometheus", on: s.Sink == settings.SinkPrometheus, variable: "PROMETHEUS_ADDR", addr: s.PrometheusAddr, conns: web},
+		divvy:      &port{name: "divvy", on: s.Divvy.On, variable: "DIVVY_PORT", addr: hostPort(s.Divvy.Host, s.Divvy.Port)},
 	}
 	if s.Divvy.On || s.Divvy.WhenNeeded {
-		p.divvy.tls, p.divvy.tlsVariable = s.Divvy.TLS, "DIVVY_TLS_CERT"
+		p.divvy.max, p.divvy.tls, p.divvy.tlsVariable = s.Divvy.MaxConns, s.Divvy.TLS, "DIVVY_TLS_CERT"
+	}
+	if s.NoHTTP {
+		p.http.max = 0
+	}
+	if s.NoGRPC {
+		p.grpc.max = 0
 	}
 	if s.Sink == settings.SinkDivvy {
 		p.divvy.variable = "PORT"

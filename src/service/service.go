@@ -46,7 +46,10 @@ func New(cfg Config) (_ *Service, err error) {
 		return nil, err
 	}
 	s.held = budget.New(cfg.Settings.MaxBuffered)
-	s.ports = newPorts(cfg.Settings, s.connCaps(), s.held)
+	s.ports = newPorts(cfg.Settings, s.held)
+	if lowered := s.ports.fit(cfg.Settings, resources{openFiles(), cfg.Settings.MemoryLimit}); lowered != "" {
+		s.ports.logLoweredCaps(s.log.Logger, cfg.Settings.MaxConnsSet, lowered)
+	}
 	defer func() {
 		if err != nil {
 			s.close()
