@@ -21,8 +21,8 @@ import (
 //
 // A request that may not happen is answered 429, with the wait in seconds
 // (Retry-After) and in milliseconds (Retry-After-Ms), rounded up, unless it can
-// never pass. When the counters cannot be reached the answer is 500: whoever
-// would rather let such requests pass calls next there.
+// never pass. When the counters cannot be reached the answer is 500; to let such requests
+// pass, call next there.
 func Limit(l *limiter.Limiter, domain string, describe func(*http.Request) []rules.Entry, next http.Handler) http.Handler {
 	answers := sync.Pool{New: func() any { return new(limiter.Answer) }}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -60,7 +60,7 @@ func refuse(w http.ResponseWriter, wait time.Duration) {
 	http.Error(w, "too many requests", http.StatusTooManyRequests)
 }
 
-// in is d in units, rounded up: who comes back too early is refused again.
+// in returns d in units, rounded up: a request that comes too early is refused again.
 func in(d, unit time.Duration) string {
 	return strconv.FormatInt(int64((d+unit-1)/unit), 10)
 }

@@ -32,8 +32,8 @@ type resources struct {
 	memory int64 // GOMEMLIMIT in bytes; math.MaxInt64: none
 }
 
-// connRoom returns how many connections r has room for, and why no more. Files are
-// left for stores, rules and probes, half of the memory for all else.
+// connRoom returns how many connections r has room for, and why no more. It reserves files
+// for stores, rules and probes, and half of the memory.
 func connRoom(cfg *settings.Settings, r resources) (room int, why string) {
 	room = math.MaxInt32
 	if r.files > 0 {
@@ -86,8 +86,8 @@ func (p *ports) logLoweredCaps(log *logrus.Logger, set bool, lowered string) {
 	log.Log(level, lowered)
 }
 
-// reservedFiles is how many of openFiles are not for callers: connections to stores
-// and sinks, rule files, certificates, listeners, and what Go itself needs.
+// reservedFiles returns how many of openFiles are not for callers: connections to stores
+// and sinks, rule files, certificates, listeners and Go's own files.
 func reservedFiles(cfg *settings.Settings, openFiles int) int {
 	n := 64 + openFiles/16
 	switch cfg.BackendType {

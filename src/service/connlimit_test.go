@@ -22,8 +22,7 @@ import (
 	"ratelimit/src/settings"
 )
 
-// A port has room for so many connections; then the longest idle one makes room for
-// the newcomer.
+// A full port closes the longest idle connection for a new one.
 func TestConnectionsAreBounded(t *testing.T) {
 	s := launch(t, oneRule, "HTTP_MAX_CONNECTIONS=3", "GRPC_MAX_CONNECTIONS=2")
 	s.until("ready", s.healthy)
@@ -59,8 +58,8 @@ func probe(conn net.Conn, path string) (status int) {
 	return status
 }
 
-// Probes are answered while the port is full of connections that say nothing, and of
-// such that are sending a body; on a port of their own, too, which answers no more.
+// Probes are answered while the port is full of silent connections and of unfinished
+// bodies. The health port answers them as well, and answers nothing else.
 func TestProbesOnAFullPort(t *testing.T) {
 	for name, hello := range map[string]string{
 		"idle":            "",
@@ -96,7 +95,7 @@ func TestProbesOnAFullPort(t *testing.T) {
 	}
 }
 
-// Unfinished bodies count in the budget, and the largest of them end first.
+// Unfinished bodies count in the budget; the largest are closed first.
 func TestBodiesCountInTheBudget(t *testing.T) {
 	s := launch(t, oneRule, "MAX_BUFFERED_BYTES=4194304")
 	s.until("ready", s.healthy)
@@ -123,11 +122,11 @@ func TestBodiesCountInTheBudget(t *testing.T) {
 	})
 }
 
-// Caps for which there are too few files or too little memory are lowered, the largest first, and a
-// warning says both numbers.
 // connCaps are the most connections of each port.
 type connCaps struct{ http, grpc, divvy, operators int }
 
+// With too few files or too little memory the caps are lowered, the largest first, and a
+// warning has both numbers.
 func TestConnCapsFitResources(t *testing.T) {
 	t.Parallel()
 	cfg := func() *settings.Settings {
@@ -166,8 +165,8 @@ func TestConnCapsFitResources(t *testing.T) {
 	}
 }
 
-// A debug port that strangers may reach is warned about once; a rebound name is
-// refused.
+// The log warns once of a debug port without a token that other hosts reach; a request for
+// another host name is refused.
 func TestDebugPortIsOpen(t *testing.T) {
 	const warning = "shows rules, counters and profiles without a token"
 	for _, tt := range []struct {
@@ -209,7 +208,7 @@ func (s *service) dial(port string) net.Conn {
 	return conn
 }
 
-// figure is one of /stats.
+// figure returns a value of /stats.
 func (s *service) figure(name string) int64 {
 	s.t.Helper()
 	_, text := s.get("debug", "/stats")
@@ -224,8 +223,8 @@ func (s *service) figure(name string) int64 {
 	return n
 }
 
-// A flood of connections that start HTTP/2 and then say nothing takes no call from a
-// caller that was there before, nor from one that comes then.
+// A flood of HTTP/2 connections that send nothing costs other callers no call: neither
+// those that were connected before, nor new ones.
 func TestNeighbourInAFlood(t *testing.T) {
 	s := launch(t, oneRule, "GRPC_MAX_CONNECTIONS=50")
 	s.until("ready", s.healthy)
@@ -264,7 +263,7 @@ func TestNeighbourInAFlood(t *testing.T) {
 	}
 }
 
-// Caps that are lowered are a warning where they were asked for, or where few are left.
+// Lowered caps are a warning if settings asked for more, or if few connections are left.
 func TestLoweredCapsAreLogged(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -286,7 +285,7 @@ func TestLoweredCapsAreLogged(t *testing.T) {
 	}
 }
 
-// What callers leave unfinished is a figure, and so is what it costs them.
+// Figures show unfinished requests, and the connections closed because of them.
 func TestBufferedFigures(t *testing.T) {
 	s := launch(t, oneRule, "MAX_BUFFERED_BYTES=1048576", "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")
 	s.until("ready", s.healthy)
@@ -298,7 +297,7 @@ func TestBufferedFigures(t *testing.T) {
 	if err := f.WriteSettings(); err != nil {
 		t.Fatal(err)
 	}
-	open := func(id uint32) error { // :method POST, which says too little for an answer to be in haste
+	open := func(id uint32) error { // :method POST: an incomplete request
 		return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x83}, EndHeaders: false})
 	}
 	if err := open(1); err != nil {

@@ -11,7 +11,7 @@ import (
 	"ratelimit/src/metrics/denials"
 )
 
-// LOG_DENIALS has a line for a denied request, at any level, and nothing without it.
+// With LOG_DENIALS a denied request is logged, at any level; without it, none is.
 func TestLogDenials(t *testing.T) {
 	for _, tt := range []struct {
 		vars []string
@@ -41,7 +41,7 @@ func TestLogDenials(t *testing.T) {
 	}
 }
 
-// What a line says, as JSON.
+// The fields of a line, as JSON.
 func TestDenialLine(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -97,8 +97,8 @@ func TestDivvy(t *testing.T) {
 	}
 }
 
-// What is pipelined goes to Redis in batches and is charged in its order; without
-// Redis it fails, but for what is denied whatever Redis counts.
+// Pipelined HITs go to Redis in batches and are charged in order. Without Redis they fail,
+// except HITs that a rule always denies.
 func TestDivvyOnRedis(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	s := launch(t, strings.Replace(kitchen, "requests_per_unit: 2}", "requests_per_unit: 500}", 1),
@@ -118,7 +118,7 @@ func TestDivvyOnRedis(t *testing.T) {
 	}
 }
 
-// DIVVY_KEYS=upstream goes on where a live divvy has counted.
+// DIVVY_KEYS=upstream uses the counters of a live divvy.
 func TestDivvyKeysOfUpstream(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	const list = `

@@ -13,7 +13,7 @@ import (
 	"ratelimit/src/settings"
 )
 
-// fallBack puts what happens when it does not answer in front of the store.
+// fallBack puts a fallback in front of the store, for when it does not answer.
 func (s *store) fallBack(cfg *settings.Settings, log *logrus.Logger) error {
 	// The settings took no less than the memory store needs.
 	f, err := fallback.New(s.Backend, fallback.Config{
@@ -36,15 +36,15 @@ func (s *store) fallBack(cfg *settings.Settings, log *logrus.Logger) error {
 	return nil
 }
 
-// onFailure is what becomes of hits where the rules do not say.
+// onFailure returns the on_store_failure of rules that do not name one.
 func onFailure(cfg *settings.Settings) backend.Fallback {
 	f, _ := backend.ParseFallback(cfg.Failure.Mode) // the settings take no other word
 	return f
 }
 
-// storeless says whether this process is of use without a store: when the settings,
-// or all limits of the rules in force, if there are any, decide without it, unless
-// health was asked to go by the store.
+// storeless says whether this process is healthy without its store: if the settings or all
+// limits of set have an on_store_failure that decides, unless the settings make health
+// depend on the store.
 func (s *Service) storeless(set *rules.Set) bool {
 	asked := s.Settings.RedisHealthCheck
 	if s.Settings.BackendType == "memcache" {
@@ -68,10 +68,10 @@ func (s *store) use(set *rules.Set) {
 		slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool { return r.Fallback == backend.FallbackLocal }))
 }
 
-// degradedFor is how long after a hit without an answer /readyz speaks of it.
+// degradedFor is how long /readyz mentions a hit that the store did not answer.
 const degradedFor = 10 * time.Second
 
-// note is what /readyz says of the stores; empty: all is well.
+// note returns a remark for /readyz; "" if the store answers.
 func (s *store) note(now time.Time) string {
 	if s.fallback == nil {
 		return ""

@@ -24,7 +24,7 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 9, on_store_failure: error}
 `
 
-// asked asks n times and returns the status codes.
+// asked sends n requests and returns the status codes.
 func asked(t *testing.T, s *service, key string, n int) string {
 	t.Helper()
 	var codes []string
@@ -38,7 +38,7 @@ func asked(t *testing.T, s *service, key string, n int) string {
 	return strings.Join(codes, " ")
 }
 
-// Without the store each rule does what it says, and callers and operators are told.
+// Without the store on_store_failure of each rule decides, and answers and /readyz show it.
 func TestStoreFailure(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := launch(t, fallbackRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "REPLICAS=2", "LIMIT_DEGRADED_HEADER=X-Degraded",
@@ -96,7 +96,7 @@ func TestStoreFailure(t *testing.T) {
 			t.Errorf("no %q among the metrics", want)
 		}
 	}
-	server.Restart(t) // with nothing in it
+	server.Restart(t) // empty
 	s.until("the store decides again", func() bool { return asked(t, s, "theirs", 1) == "200" })
 	if got := asked(t, s, "ip", 5); got != "200 200 200 200 429" {
 		t.Errorf("after the outage: %s", got)
@@ -135,7 +135,7 @@ func TestStartWithoutStore(t *testing.T) {
 	})
 }
 
-// The line protocol falls back as all others do, in the counters of divvy too.
+// The line protocol falls back like all others, also with divvy's counters.
 func TestStoreFailureOfDivvy(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	const bread = "[path=/rye]\ncreditLimit = 4\nresetSeconds = 3600\n[default]\ncreditLimit = 0\nresetSeconds = 60\n"

@@ -20,7 +20,7 @@ type audienceTest struct {
 	name                      string
 	change                    func(*health)
 	callers, operators        string // the reason
-	callersNote, operatorNote string // of the components, joined; empty: not looked at
+	callersNote, operatorNote string // of the components, joined; empty: not compared
 }
 
 func audienceTests(at time.Time, refused rules.Problems, lost, slow error) []audienceTest {
@@ -85,7 +85,7 @@ func audienceTests(at time.Time, refused rules.Problems, lost, slow error) []aud
 	}
 }
 
-// Callers are told what is wrong by its class and its time, operators all of it.
+// Callers read the class and the time of a problem, operators all of it.
 func TestHealthAudiences(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 10, 1, 14, 0, 0, 0, time.FixedZone("CEST", 7200))
@@ -124,8 +124,7 @@ func TestHealthAudiences(t *testing.T) {
 	}
 }
 
-// What alerts ask: whether traffic should come here, and whether rules wait that
-// were refused.
+// Metrics for alerts: readiness, and refused rules.
 func TestHealthSamples(t *testing.T) {
 	s := launch(t, "domain: [\n", "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "SHUTDOWN_DRAIN=1h")
 	shows := func(ready, refused string) func() bool {

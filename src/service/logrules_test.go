@@ -12,7 +12,7 @@ import (
 	"ratelimit/src/rules/loading"
 )
 
-// However many rules there are, their log has an end.
+// The log of a load is bounded, however many rules there are.
 func TestLogOfManyRules(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
@@ -29,7 +29,7 @@ func TestLogOfManyRules(t *testing.T) {
 	log.SetOutput(&out)
 	log.SetLevel(logrus.DebugLevel)
 	(&Service{log: &logs{Logger: log}}).logRules(set)
-	const want = maxDescriptorsLogged + 2 // the domain, and that there are more
+	const want = maxDescriptorsLogged + 2 // with the domain, and the line about more
 	if n := strings.Count(out.String(), "\n"); n != want || !strings.Contains(out.String(), "/rlconfig on the debug port shows all") {
 		t.Errorf("%d lines, want %d", n, want)
 	}

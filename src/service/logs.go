@@ -58,15 +58,15 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// cutLines bounds the length of a line in bytes. Texts of callers and servers are in
-// the log, and may be long. The line stays valid JSON.
+// cutLines bounds the length of a line in bytes, since texts of callers and servers may be
+// long. The line stays valid JSON.
 type cutLines struct {
 	logrus.Formatter
 	most int
 }
 
-// Format cuts the texts of a line that is too long: at first to a half of it, and if
-// quotes make it too long still, to an eighth, since JSON makes up to 6 bytes of one.
+// Format cuts the texts of a line that is too long to half of the limit in all, and then to
+// an eighth: JSON makes up to 6 bytes of one.
 func (f *cutLines) Format(e *logrus.Entry) ([]byte, error) {
 	line, err := f.Formatter.Format(e)
 	for _, part := range []int{2, 8} {
@@ -86,8 +86,8 @@ func (f *cutLines) Format(e *logrus.Entry) ([]byte, error) {
 	return line, err
 }
 
-// httpLog takes what net/http says about broken connections, at debug level:
-// anybody can cause it.
+// httpLog logs the messages of net/http about broken connections at debug level, since any
+// client can cause them.
 func httpLog(l *logrus.Logger) *log.Logger { return log.New(debugWriter{l}, "", 0) }
 
 type debugWriter struct{ log *logrus.Logger }
@@ -97,7 +97,7 @@ func (w debugWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// logDenial writes a line for a denied request.
+// logDenial returns the function that logs a denied request.
 func logDenial(to *logrus.Logger) func(denials.Denial) {
 	return func(d denials.Denial) {
 		fields := logrus.Fields{"domain": d.Domain, "rule": d.Rule, "subject": d.Subject, "wait": d.Wait.Round(time.Millisecond).String()}

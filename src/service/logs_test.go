@@ -19,8 +19,8 @@ import (
 	"ratelimit/src/settings"
 )
 
-// The last words of a service are printed on every way out, if somebody reads them. A
-// reader that is stuck holds up the end for lastWords at most.
+// The last lines are written on every way out. A reader that is stuck delays the end by
+// lastWords at most.
 func TestLastWords(t *testing.T) {
 	tests := []struct {
 		what  string
@@ -50,7 +50,7 @@ func TestLastWords(t *testing.T) {
 				start := time.Now()
 				var err error
 				func() {
-					defer func() { _ = recover() }() // as said
+					defer func() { _ = recover() }() // the test panics on purpose
 					err = WithOutput(io.Discard, to, test.run)
 				}()
 				if took := time.Since(start); took != test.took {
@@ -62,7 +62,7 @@ func TestLastWords(t *testing.T) {
 				if failed := strings.Contains(test.what, "error") || test.stuck; failed != errors.Is(err, errNoRules) {
 					t.Errorf("the error is %#v", err)
 				}
-				close(wait) // what was left behind ends
+				close(wait) // ends the blocked write
 			})
 		})
 	}
@@ -72,8 +72,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// Texts of strangers do not make lines of any length, and a line stays what LOG_FORMAT
-// says.
+// Long texts of callers are cut, and the line keeps its LOG_FORMAT.
 func TestLongLines(t *testing.T) {
 	t.Parallel()
 	texts := map[string]string{
@@ -115,13 +114,13 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-// What listens to health and readiness is called without their locks: it may ask, and
-// what it was told last is the state.
+// onChange and onReady are called without the lock, so they may read the state. The last
+// call of onChange has the newest state.
 func TestHealthTellsWithoutLock(t *testing.T) {
 	t.Parallel()
 	var h health
 	divvyAddr := net.TCPAddr{Port: 7}
-	last := true // without a lock: the calls are in turn
+	last := true // needs no lock: one call at a time
 	h.note = func(time.Time) string { return h.reason(operators) }
 	h.stores = []storeHealth{{name: "memory", answered: true, note: func() string { return h.reason(operators) }}}
 	h.onChange = func(ok bool) { _ = h.components(operators); last = ok }

@@ -75,7 +75,7 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 	return out, nil
 }
 
-// logChange tells of other servers: counters that moved begin anew.
+// logChange logs that the servers changed: counters that moved start from 0.
 func logChange(log *logrus.Logger, c memcached.Change) {
 	log.Warnf("MEMCACHE_SRV: the servers were %s and are %s now: %.0f %% of all keys have another server, where they are counted from 0",
 		strings.Join(c.Before, ", "), strings.Join(c.After, ", "), 100*c.Moved)

@@ -27,8 +27,8 @@ descriptors:
     rate_limit: {algorithm: sliding_window_counter, count_blocked: true, unit: year, requests_per_unit: 2}
 `
 
-// Limits by the month and the year hold, values with blanks are limited, and the
-// service is healthy: all three are not so upstream.
+// Limits per month and year hold, values with blanks are limited, and the service is
+// healthy. None of this is true of envoyproxy/ratelimit.
 func TestMemcache(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := launch(t, memcacheRules, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+server.Addr, "MEMCACHE_TIMEOUT=5s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000")
@@ -57,7 +57,7 @@ func TestMemcache(t *testing.T) {
 	}
 }
 
-// Replicas that share servers admit together what one would.
+// Replicas that share servers admit together as much as one alone.
 func TestReplicasShareMemcache(t *testing.T) {
 	var addrs []string
 	for range 3 {
@@ -89,8 +89,8 @@ func TestReplicasShareMemcache(t *testing.T) {
 	}
 }
 
-// The ports are open before Memcached is there, and say what is missing. A loss
-// later on is no pass.
+// The ports are open before Memcached answers, and say so. Requests fail when Memcached
+// stops answering later.
 func TestMemcacheComesLate(t *testing.T) {
 	certs := harness.NewCertificates(t)
 	server := memcachedtest.Start(t, memcachedtest.Options{TLS: certs})
@@ -115,7 +115,7 @@ func TestMemcacheComesLate(t *testing.T) {
 	s.until("healthy again", s.healthy)
 }
 
-// What Memcached cannot count by is refused, with its place and with who can.
+// Rules that Memcached cannot count are refused, with their place and the stores that can.
 func TestMemcacheRefusesRules(t *testing.T) {
 	const rules = "domain: d\ndescriptors:\n- {key: a, rate_limit: {algorithm: gcra, unit: day, requests_per_unit: 1}}\n"
 	server := memcachedtest.Start(t, memcachedtest.Options{})

@@ -26,7 +26,7 @@ descriptors:
     rate_limit: {unit: second, requests_per_unit: 1000}
 `
 
-// A start as envoyproxy/ratelimit documents it, word for word but for places.
+// The service starts with the variables that envoyproxy/ratelimit documents.
 func TestRedisAsDocumentedUpstream(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := launch(t, redisRules, "USE_STATSD=false", "LOG_LEVEL=debug", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=2s")
@@ -49,8 +49,8 @@ func TestRedisAsDocumentedUpstream(t *testing.T) {
 	}
 }
 
-// A Redis at the socket that envoyproxy/ratelimit dials is used unless a variable
-// names a store.
+// The Redis at envoyproxy/ratelimit's default socket is used unless a variable names a
+// store.
 func TestRedisAtUpstreamsSocket(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{UnixSocket: true})
 	noSocket := filepath.Join(t.TempDir(), "file")
@@ -95,7 +95,7 @@ func TestRedisSocketTypes(t *testing.T) {
 	}
 }
 
-// Replicas that share a Redis admit together what one would.
+// Replicas that share a Redis admit together as much as one alone.
 func TestReplicasShareARedis(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	var replicas []*service
@@ -124,7 +124,7 @@ func TestReplicasShareARedis(t *testing.T) {
 	}
 }
 
-// The ports are open before Redis is there, and say what is missing.
+// The ports are open before Redis answers, and say so.
 func TestRedisComesLate(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	server.Stop()
@@ -147,7 +147,7 @@ func TestRedisComesLate(t *testing.T) {
 	s.until("ready", s.healthy)
 	s.until("saying so", s.logged("msg=ready"))
 	s.until("an answer", func() bool { return s.ask("1") == 200 })
-	// A loss later on does not take the service out of its load balancer...
+	// A later loss of Redis leaves the service healthy...
 	server.Stop()
 	s.until("refused for want of a store", func() bool { return s.ask("1") == 503 })
 	if !s.healthy() {
@@ -159,7 +159,7 @@ func TestRedisComesLate(t *testing.T) {
 	}
 }
 
-// ... unless it is told to.
+// ... unless REDIS_HEALTH_CHECK_ACTIVE_CONNECTION is set.
 func TestRedisHealthCheck(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true")
@@ -170,9 +170,8 @@ func TestRedisHealthCheck(t *testing.T) {
 	s.until("healthy again", s.healthy)
 }
 
-// A server that goes and comes is one line of the log each, at the level that is the
-// default, and one it was to be
-// asked always is none.
+// The log has one line when a server stops answering and one when it answers again, at
+// the default level. Without the breaker it has none.
 func TestRedisBreaker(t *testing.T) {
 	for _, failures := range []string{"2", "0"} {
 		server := redistest.Start(t, redistest.Options{})
@@ -240,7 +239,7 @@ func TestPerSecondRedis(t *testing.T) {
 	}
 }
 
-// CACHE_KEY_FORMAT=v2 reaches the keys and both stores.
+// CACHE_KEY_FORMAT=v2 changes the keys in both stores.
 func TestCacheKeyFormat(t *testing.T) {
 	rest, perSecond := redistest.Start(t, redistest.Options{}), redistest.Start(t, redistest.Options{})
 	s := launch(t, redisRules, "CACHE_KEY_FORMAT=v2", "CACHE_KEY_PREFIX=p:", "REDIS_URL="+rest.Addr, "REDIS_TIMEOUT=2s",
@@ -258,7 +257,7 @@ func TestCacheKeyFormat(t *testing.T) {
 	}
 }
 
-// Requests that cannot be decided are in the log, and not each of them.
+// The log reports requests that cannot be decided, but not each of them.
 func TestStoreTroubleIsLogged(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=2s")
@@ -287,7 +286,7 @@ func TestRareLog(t *testing.T) {
 	}
 }
 
-// Both kinds that are more than one server, one for limits by the second.
+// Sentinel and Cluster, the second for limits per second.
 func TestRedisSentinelAndCluster(t *testing.T) {
 	set := redistest.StartSentinel(t, redistest.SentinelOptions{Password: "watch", Server: redistest.Options{Password: "secret"}})
 	nodes := redistest.StartCluster(t, redistest.ClusterOptions{})
@@ -328,8 +327,7 @@ func TestRedisSentinelAndCluster(t *testing.T) {
 	}
 }
 
-// What is used up is refused without asking Redis, until a reload changes the
-// rule.
+// A limit that is used up is refused without Redis, until a reload changes the rule.
 func TestOverLimitCache(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=2s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000")
@@ -349,7 +347,7 @@ func TestOverLimitCache(t *testing.T) {
 	s.until("the raised limit", func() bool { return s.ask("1") == 200 })
 }
 
-// Passwords and certificates are read anew for each connection.
+// Passwords and certificates are read again for each connection.
 func TestRedisTLSAndPasswordFile(t *testing.T) {
 	certs := harness.NewCertificates(t)
 	server := redistest.Start(t, redistest.Options{TLS: certs, User: "me", Password: "secret", Args: []string{"--tls-auth-clients", "yes"}})
@@ -381,7 +379,8 @@ func TestRedisTLSAndPasswordFile(t *testing.T) {
 	}
 }
 
-// The name in a certificate may be overlooked, who signed it may not.
+// REDIS_TLS_SKIP_HOSTNAME_VERIFICATION ignores the name in a certificate, but not its
+// authority.
 func TestRedisSkipHostname(t *testing.T) {
 	certs := harness.NewCertificates(t)
 	elsewhere := redistest.Start(t, redistest.Options{TLS: certs, Certificate: certs.WrongHost})

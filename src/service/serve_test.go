@@ -46,7 +46,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// service is a serve that runs in this process.
+// service is a Service that runs in this process.
 type service struct {
 	t       *testing.T
 	dir     string // of the rules
@@ -64,8 +64,8 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 2}
 `
 
-// launch starts a service on free ports with text as its rules; vars are
-// NAME=value and win over what it sets itself.
+// launch starts a service on free ports with text as its rules. Vars are NAME=value and
+// replace those that launch sets.
 func launch(t *testing.T, text string, vars ...string) *service {
 	t.Helper()
 	s := &service{t: t, dir: filepath.Join(t.TempDir(), "config"), signals: make(chan os.Signal, 4), done: make(chan struct{})}
@@ -96,7 +96,7 @@ func launch(t *testing.T, text string, vars ...string) *service {
 	return s
 }
 
-// A mistyped variable is named, and its value is not.
+// The log names a mistyped variable, but not its value.
 func TestServeUnknownVariables(t *testing.T) {
 	s := launch(t, oneRule, "HOME=/root", "REDIS_URLL=redis://:hunter2@x", "BACKEND=redis")
 	s.until("ready", s.healthy)
@@ -110,7 +110,7 @@ func TestServeUnknownVariables(t *testing.T) {
 	}
 }
 
-// --config names the rules in place of three variables.
+// --config replaces the three variables that name the rules.
 func TestServeConfig(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(oneRule), 0o600); err != nil {
@@ -299,7 +299,7 @@ func TestReload(t *testing.T) {
 		_, body := s.get("debug", "/rlconfig")
 		return strings.Contains(body, "requests_per_unit=1")
 	})
-	if got := s.ask("1"); got != 429 { // what was used before counts
+	if got := s.ask("1"); got != 429 { // earlier hits count
 		t.Errorf("got %d", got)
 	}
 
@@ -406,7 +406,7 @@ func TestInitialTimeout(t *testing.T) {
 	}
 }
 
-// While it drains, the service says that it is going and still answers.
+// While it drains, the service is unhealthy and still answers.
 func TestDrain(t *testing.T) {
 	s := launch(t, oneRule, "SHUTDOWN_DRAIN=5s")
 	s.until("ready", s.healthy)
@@ -418,7 +418,7 @@ func TestDrain(t *testing.T) {
 	if got := s.ask("1"); got != 200 {
 		t.Errorf("got %d while draining", got)
 	}
-	s.signals <- syscall.SIGHUP // is no second signal
+	s.signals <- syscall.SIGHUP // does not count as a second signal
 	s.signals <- syscall.SIGINT
 	if err := s.wait(); err != nil {
 		t.Error(err)
@@ -511,7 +511,7 @@ func TestBadStatistics(t *testing.T) {
 	}
 }
 
-// A signal that comes at once is obeyed like any other.
+// A signal that arrives before Run stops the service.
 func TestSignalAtOnce(t *testing.T) {
 	for range 20 {
 		s := &service{t: t, signals: make(chan os.Signal, 1), done: make(chan struct{})}
@@ -525,7 +525,7 @@ func TestSignalAtOnce(t *testing.T) {
 	}
 }
 
-// Neither clients that say nothing nor streams that never end hold up the end.
+// Silent clients and endless streams do not delay the end.
 func TestStopWithOpenConnections(t *testing.T) {
 	s := launch(t, oneRule, "SHUTDOWN_TIMEOUT=1s")
 	s.until("ready", s.healthy)
@@ -546,7 +546,7 @@ func TestStopWithOpenConnections(t *testing.T) {
 	}
 }
 
-// An empty set is a good one, but whoever limited something wants to know.
+// A reload to no rules takes effect, with a warning.
 func TestReloadToNothing(t *testing.T) {
 	s := launch(t, oneRule)
 	s.until("ready", s.healthy)
@@ -566,7 +566,7 @@ func TestReloadToNothing(t *testing.T) {
 	s.until("fixed", s.logged("the problems are fixed"))
 }
 
-// A directory without rules is ready, since that may be meant, and says so.
+// A service without rules is ready, and warns.
 func TestStartWithNothing(t *testing.T) {
 	dir := t.TempDir()
 	s := launch(t, oneRule, "RUNTIME_ROOT="+dir, "RUNTIME_APPDIRECTORY=.", "RUNTIME_SUBDIRECTORY=.")
@@ -581,7 +581,7 @@ func TestStartWithNothing(t *testing.T) {
 	})
 }
 
-// A mistake in one file holds back no other, unless CONFIG_ALL_OR_NOTHING is set.
+// A mistake in one file does not affect the others, unless CONFIG_ALL_OR_NOTHING is set.
 func TestReloadInPart(t *testing.T) {
 	domain := func(name, requests string) string {
 		return "domain: " + name + "\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: " + requests + "}}]\n"
@@ -644,7 +644,7 @@ func TestTakenPorts(t *testing.T) {
 
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	// What a killed process leaves behind: a socket file that nobody serves.
+	// A killed process leaves a socket file on which no process answers.
 	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Who is slow to say what he wants, or never does, or does not read the answer,
-// is let go by all ports, and costs a connection meanwhile; others are answered.
+// All ports close connections of clients that send slowly, send nothing or read no answer.
+// Other clients are answered meanwhile.
 func TestSlowCallers(t *testing.T) {
 	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")
 	s.until("ready", s.healthy)

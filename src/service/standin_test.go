@@ -43,7 +43,7 @@ creditLimit = 5
 resetSeconds = 0
 `
 
-// launchDivvy starts `ratelimit divvy` on a file of that name and text; vars are
+// launchDivvy starts `ratelimit divvy` with a file of that name and text. Vars are
 // NAME=value.
 func launchDivvy(t *testing.T, name, text string, vars ...string) *service {
 	t.Helper()
@@ -54,8 +54,7 @@ func launchDivvy(t *testing.T, name, text string, vars ...string) *service {
 	return s
 }
 
-// listening reports whether divvy's line has been printed, which is rest behind
-// the port.
+// listening says whether divvy's line is printed: the port, then rest.
 func (s *service) listening(rest string) func() bool {
 	return func() bool {
 		_, port, _ := net.SplitHostPort(s.address("divvy"))
@@ -98,7 +97,7 @@ func (s *service) checkDivvyScrape() {
 			figures = append(figures, line)
 		}
 	}
-	for i := range figures { // durations are as they are
+	for i := range figures { // durations are not compared
 		if i < len(divvyScrape) && strings.HasSuffix(divvyScrape[i], "*") {
 			name, _, _ := strings.Cut(figures[i], " ")
 			figures[i] = name + " *"
@@ -167,8 +166,8 @@ func TestDivvyCommand(t *testing.T) {
 	}
 }
 
-// received reads packets of statsd until all counters of want have come, added
-// up, the connections, and so many timings.
+// received reads packets of statsd until the sums of all counters of want, the connections
+// and that many timings have arrived.
 func received(t *testing.T, from net.PacketConn, want map[string]bool, timings int) {
 	t.Helper()
 	if err := from.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
@@ -212,7 +211,7 @@ func received(t *testing.T, from net.PacketConn, want map[string]bool, timings i
 	}
 }
 
-// A refused file opens no port, so no client finds a service that is about to end.
+// A refused file opens no port, so no client connects to a service that stops at once.
 func TestDivvyReadsRulesFirst(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"a.ini", "[default]\ncreditLimit = many\nresetSeconds = 1\n", "a.ini:2:"},
@@ -240,7 +239,7 @@ func TestDivvyCommandStatsdOverTCP(t *testing.T) {
 	host, port, _ := net.SplitHostPort(statsd.Addr().String())
 	s := launchDivvy(t, "bakery.ini", bakery, "STATSD_HOST="+host, "STATSD_PORT="+port, "STATSD_PREFIX=shop.", "STATSD_USE_TCP=1", "STATS_FLUSH_INTERVAL=1h")
 	s.until("answering", func() bool { return s.say("HIT closed=\n", nil) == "OK false 0 -1\n" })
-	s.signals <- syscall.SIGTERM // what was counted is sent at the end
+	s.signals <- syscall.SIGTERM // the last figures are sent at the end
 	if err := statsd.(*net.TCPListener).SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +297,7 @@ func TestDivvyCommandOnRedis(t *testing.T) {
 	}
 }
 
-// The port is there before Redis is, and says what is wrong.
+// The port is open before Redis answers, and reports errors.
 func TestDivvyCommandWithoutRedis(t *testing.T) {
 	s := launchDivvy(t, "bakery.ini", bakery, "REDIS_PORT=1", "REDIS_HOST=127.0.0.1")
 	s.until("not ready", s.logged("Redis does not answer"))
@@ -335,7 +334,7 @@ func TestDivvyCommandRefuses(t *testing.T) {
 	}
 }
 
-// serve opens divvy's port when a rule file of divvy is loaded, and asks that.
+// serve opens divvy's port when it loads a rule file of divvy, and uses its rules.
 func TestServeOpensDivvyPort(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs addresses of its own, as only Linux has them on loopback")

@@ -140,10 +140,10 @@ func (s *Service) recorder() limiter.Recorder {
 	return list
 }
 
-// recorders are told one after the other.
+// recorders pass each decision to all of them, in order.
 type recorders []limiter.Recorder
 
-// Record is that of a limiter.Recorder.
+// Record implements limiter.Recorder.
 func (list recorders) Record(req *limiter.Request, a *limiter.Answer) {
 	for _, r := range list {
 		r.Record(req, a)

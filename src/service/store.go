@@ -25,7 +25,7 @@ import (
 	"ratelimit/src/tracing"
 )
 
-// store is where the counters live, with what belongs to it.
+// store holds the counters, with its long-lived parts and figures.
 type store struct {
 	backend.Backend
 	runs    []func(context.Context) error // long-lived parts
@@ -37,12 +37,12 @@ type store struct {
 	bytes func() int64 // that counters in this process take
 }
 
-// pinger is a store in other processes, which may not be there.
+// pinger is a store in other processes, which may not answer.
 type pinger interface {
 	Ping(ctx context.Context) error
 }
 
-// pool is one of them, and how long the service waits for it.
+// pool is one such store, and how the service waits for it.
 type pool struct {
 	pinger
 	name   string // redis_pool, redis_per_second_pool or memcache
@@ -59,7 +59,7 @@ type pool struct {
 	patience time.Duration // of one question whether it is there
 }
 
-// note is what is worth knowing of a pool that need not be a reason to be unready.
+// note returns a remark about the pool that does not make the process unready; "": none.
 func (p *pool) note() string {
 	slow := p.slow()
 	if n := p.broken(); n > 0 && slow == nil {
@@ -71,7 +71,8 @@ func (p *pool) note() string {
 	return ""
 }
 
-// tooSlow says that a store answers later than the timeout, which the variable sets.
+// tooSlow returns the reason for a store that answers later than the timeout that the
+// variable sets.
 func tooSlow(what, variable string, e *remote.SlowError) reason {
 	class := fmt.Sprintf("%s answers in %s, %s is %s",
 		what, remote.InMilliseconds(e.Took), variable, remote.InMilliseconds(e.Timeout))
@@ -79,7 +80,7 @@ func tooSlow(what, variable string, e *remote.SlowError) reason {
 	return reason{class, fmt.Sprintf("%s: set it to %v or more (%s)", class, enough, e.Addr)}
 }
 
-// onSlow logs that calls fail since the server is further away than the timeout.
+// onSlow logs that calls fail because the server answers later than the timeout.
 func onSlow(log *logrus.Logger, what, variable string) func(*remote.SlowError) {
 	return func(e *remote.SlowError) { log.Warnf("calls time out: %s", tooSlow(what, variable, e).full) }
 }
@@ -184,8 +185,7 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what, t
 	return out, nil
 }
 
-// breakerFailures is the setting as the stores' Configs have it, where 0 is the
-// default.
+// breakerFailures returns the setting for the stores' Configs, where 0 means the default.
 func breakerFailures(cfg *settings.Settings) int {
 	if cfg.Failure.BreakerFailures == 0 {
 		return -1
@@ -193,8 +193,8 @@ func breakerFailures(cfg *settings.Settings) int {
 	return cfg.Failure.BreakerFailures
 }
 
-// onBreaker logs when a server is not asked any more, and when it is again: at one
-// level, as who reads of the trouble has to read of its end.
+// onBreaker logs that a server is only probed, and that it answers again: at one level, so
+// that a log with the first line has the second.
 func onBreaker(log *logrus.Logger, what string) func(addr string, open bool, why error) {
 	return func(addr string, open bool, why error) {
 		switch {
@@ -230,8 +230,8 @@ func ReachRedis(rc *redis.Config, at settings.Redis, files settings.TLSFiles) er
 	return err
 }
 
-// redisCredentials are those of "user:password" or "password", or of a file that
-// holds the same.
+// redisCredentials returns a function that reads auth, which is "user:password" or
+// "password", or a file with the same text.
 func redisCredentials(auth, file string) func() (user, password string, err error) {
 	reads := new(files.Reads)
 	return func() (string, string, error) {
@@ -251,8 +251,8 @@ func redisCredentials(auth, file string) func() (user, password string, err erro
 	}
 }
 
-// watchPool tells health whether pool i answers: until it does for the first
-// time, and from then on if that was asked for.
+// watchPool tells health whether pool i answers: until its first answer, and after that if
+// the settings ask for it.
 func (s *Service) watchPool(ctx context.Context, i int, p *pool) error {
 	started, pause, wasUp := time.Now(), p.pause, false
 	for {
@@ -295,12 +295,11 @@ func (s *Service) watchPool(ctx context.Context, i int, p *pool) error {
 	}
 }
 
-// storelessPause is the longest pause between two attempts of a service that
-// answers requests meanwhile.
+// storelessPause is the longest pause between two attempts of a service that answers
+// requests without the store.
 const storelessPause = time.Second
 
-// pingPatience bounds one question whether a store is there: finding the server, and
-// connecting to it.
+// pingPatience bounds one ping: finding the server and connecting to it.
 func pingPatience(timeout time.Duration) time.Duration { return 2 * remote.SetupTimeout(timeout) }
 
 func (p *pool) ping(ctx context.Context) error {
@@ -316,7 +315,7 @@ func (p *pool) ping(ctx context.Context) error {
 	return fmt.Errorf("%s does not answer: %w", p.what, err)
 }
 
-// slowPool is a store that answers later than a call may take.
+// slowPool is the error of a store that answers later than its timeout.
 type slowPool struct{ why reason }
 
 func (e *slowPool) Error() string { return e.why.full }

@@ -19,7 +19,7 @@ import (
 	"ratelimit/src/testbed/harness"
 )
 
-// serving asks over TLS whether the service is.
+// serving asks gRPC's health service over TLS.
 func (s *service) serving(cfg *tls.Config) error {
 	s.t.Helper()
 	conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(credentials.NewTLS(cfg)))

@@ -35,13 +35,13 @@ type collector struct {
 	spans []*span
 }
 
-// span is one that arrived, with its resource's attributes.
+// span is a received span with the attributes of its resource.
 type span struct {
 	*tracepb.Span
 	resource map[string]string
 }
 
-// startCollector starts one, and tells services launched from now on of it.
+// startCollector starts a collector. Services launched after it send their spans there.
 func startCollector(t *testing.T, protocol string) *collector {
 	t.Helper()
 	c := new(collector)
@@ -69,7 +69,7 @@ func collectorAt(t *testing.T, addr string) {
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
 }
 
-// Export is the collector's call.
+// Export receives spans over gRPC.
 func (c *collector) Export(_ context.Context, req *collectorpb.ExportTraceServiceRequest) (*collectorpb.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,7 +147,7 @@ func callAt(target, domain string, entries []string, headers ...string) error {
 	return err
 }
 
-// postWith is post with more headers.
+// postWith is post with headers.
 func (s *service) postWith(key string, headers ...string) int {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"domain":"d","descriptors":[{"entries":[{"key":%q,"value":"1"}]}]}`, key)
@@ -175,14 +175,14 @@ const (
 	callerID = "b7ad6b7169203331" // a span of the caller
 )
 
-// traceID is the n-th of a test.
+// traceID returns the n-th trace ID of a test.
 func traceID(n int) string { return fmt.Sprintf("0af7651916cd43dd8448eb211c8%05x", n) }
 
 func traceparent(n int, sampled string) []string {
 	return []string{"traceparent", "00-" + traceID(n) + "-" + callerID + "-" + sampled}
 }
 
-// chain checks that each span is the parent of the next, and the caller's that of
+// chain checks that each span is the parent of the next. The caller's span is the parent of
 // the first.
 func chain(t *testing.T, spans map[string]*span, names ...string) {
 	t.Helper()
@@ -260,7 +260,7 @@ func TestTracing(t *testing.T) {
 	}
 }
 
-// What fails is marked, and says no more than the caller is told.
+// Spans of failures are marked, and hold no more than the answer to the caller.
 func TestTracedErrors(t *testing.T) {
 	c := startCollector(t, "http")
 	s := launch(t, "domain: [\n", "TRACING_ENABLED=true")
@@ -328,7 +328,7 @@ func TestTracedRedis(t *testing.T) {
 	}
 }
 
-// The caller decides; where it did not, the rate.
+// The caller decides about sampling; if it does not, the rate decides.
 func TestSampling(t *testing.T) {
 	for _, tt := range []struct {
 		rate    string
@@ -348,7 +348,7 @@ func TestSampling(t *testing.T) {
 			if err := s.call([]string{"ip"}, tt.headers...); err != nil {
 				t.Fatal(err)
 			}
-			s.signals <- syscall.SIGTERM // what was traced is sent now
+			s.signals <- syscall.SIGTERM // the last spans are sent now
 			if err := s.wait(); err != nil {
 				t.Error(err)
 			}
@@ -359,7 +359,7 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// The last spans leave with the service, and there are none when it is off.
+// The last spans are sent at the end. Without tracing there are none.
 func TestTracesAreFlushed(t *testing.T) {
 	c := startCollector(t, "grpc")
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
@@ -382,8 +382,7 @@ func TestTracesAreFlushed(t *testing.T) {
 	}
 }
 
-// A collector that is away, or takes everything and never answers, is nobody's
-// problem but its own.
+// A collector that is unreachable or never answers delays no request.
 func TestCollectorAway(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -440,7 +439,7 @@ func TestCollectorAway(t *testing.T) {
 	}
 }
 
-// A collector that refuses may quote the password it was sent; the log does not.
+// The log hides a password that a collector quotes in its refusal.
 func TestCollectorRefuses(t *testing.T) {
 	var asked atomic.Int64
 	var quoted atomic.Pointer[string]
@@ -480,6 +479,6 @@ func TestBadTracing(t *testing.T) {
 		!strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_HEADERS=…: header 1") || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("got %v", err)
 	}
-	s := launch(t, oneRule) // nobody looks
+	s := launch(t, oneRule) // without the variables of tracing
 	s.until("ready", s.healthy)
 }

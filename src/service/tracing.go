@@ -26,7 +26,7 @@ func (s *Service) startTracing() (*tracing.Provider, error) {
 	})
 }
 
-// flushTimeout is how long the last spans may take, as upstream has it.
+// flushTimeout is how long the last spans may take, as in envoyproxy/ratelimit.
 const flushTimeout = 5 * time.Second
 
 func (s *Service) endTracing(ctx context.Context) {

@@ -27,7 +27,7 @@ func domain(perYear uint32) *configv3.RateLimitConfig {
 	}}}
 }
 
-// listenLocal listens on an address of this host, a free one if it is empty.
+// listenLocal listens on an address of this host; empty: a free one.
 func listenLocal(t *testing.T, address string) net.Listener {
 	t.Helper()
 	if address == "" {
@@ -37,7 +37,7 @@ func listenLocal(t *testing.T, address string) net.Listener {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() }) // where a server has not
+	t.Cleanup(func() { _ = l.Close() }) // a server may have closed it
 	return l
 }
 
@@ -181,7 +181,7 @@ func TestXDSNotReady(t *testing.T) {
 	}
 }
 
-// serverTLS has clients show a certificate by the test's authority.
+// serverTLS asks clients for a certificate of the test's authority.
 func serverTLS(t *testing.T, c *harness.Certificates, pair harness.Pair) grpc.ServerOption {
 	t.Helper()
 	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
@@ -261,7 +261,7 @@ func TestXDSCertificatesChange(t *testing.T) {
 	c.Issue(t, "mine", harness.Spec{CommonName: "mine"})
 	s.until("ready", s.healthy)
 
-	// Another authority takes over, under the same path.
+	// The same path now has another authority.
 	m.Stop()
 	other, err := os.ReadFile(c.OtherCA)
 	if err != nil {
@@ -282,7 +282,7 @@ func TestXDSCertificatesChange(t *testing.T) {
 	})
 }
 
-// Where a management server says nothing, the likely reason is said, once.
+// If a management server sends nothing, the log names the likely reason, once.
 func TestXDSSilence(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes 10 seconds")

@@ -53,7 +53,7 @@ descriptors:
 	}
 }
 
-// What was measured is printed also where the exit status is 1.
+// Results are printed also with exit status 1.
 func TestBenchWithoutAnswers(t *testing.T) {
 	s := launch(t, oneRule)
 	s.until("ready", s.healthy)

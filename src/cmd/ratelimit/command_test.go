@@ -80,8 +80,8 @@ descriptors:
 	}
 }
 
-// Called as ratelimit_client, the program has the flags, the output and the exit status
-// of envoyproxy/ratelimit's.
+// With the name ratelimit_client, the program has the flags, the output and the exit status
+// of envoyproxy/ratelimit's client.
 func TestUpstreamClient(t *testing.T) {
 	s := launch(t, `
 domain: d
@@ -138,7 +138,7 @@ Flag: --oltp-protocol=""
 	}
 }
 
-// Paths of words are for trees of limits, whose levels are told in one, too.
+// --path asks trees of limits; the answer also has a summary of the levels.
 func TestClientPath(t *testing.T) {
 	s := launch(t, `
 schema:
@@ -155,7 +155,7 @@ schema:
 	}
 }
 
-// certificate writes a certificate for 127.0.0.1 that signs itself, and its key.
+// certificate writes a self-signed certificate for 127.0.0.1 and its key.
 func certificate(t *testing.T) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -186,7 +186,7 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// tlsServer answers every request OK, to clients that show their certificate.
+// tlsServer answers OK to all clients that have a certificate.
 type tlsServer struct {
 	pb.UnimplementedRateLimitServiceServer
 }
@@ -302,7 +302,7 @@ func TestCheckCommand(t *testing.T) {
 	}
 }
 
-// What check prints for machines: one object, or GitHub's commands for annotations.
+// check prints one object, or GitHub's commands for annotations.
 func TestCheckFormats(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -392,8 +392,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// Words that are no command end the program with status 2, whatever flags stand
-// beside them.
+// An unknown command ends the program with status 2, whatever the flags.
 func TestUnknownWords(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"chekc", "ratelimit: \"chekc\" is no command; did you mean `ratelimit check`?\n"},

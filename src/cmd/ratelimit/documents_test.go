@@ -50,8 +50,7 @@ func documents(t *testing.T) []string {
 	return names
 }
 
-// settingsTables are the generated tables: their page, and the name in the marks
-// around them.
+// settingsTables are the generated tables: the page, and the name in the marks around them.
 var settingsTables = []struct {
 	page, name string
 	variables  func() []settings.Variable
@@ -106,8 +105,8 @@ func TestSettingsTables(t *testing.T) {
 // yamlExample is a block of YAML, and the block of requests below it, if any.
 var yamlExample = regexp.MustCompile("(?s)```yaml\n(.*?)```\n(?:\n```text\n(.*?)```)?")
 
-// A block of YAML in a document is a rule file or a file of tests; other YAML
-// stands in blocks called yml.
+// A yaml block in a document is a rule file or a file of tests; other YAML is in yml
+// blocks.
 const (
 	ruleFile = iota
 	testFile
@@ -216,7 +215,7 @@ func TestDocumentsTests(t *testing.T) {
 	}
 }
 
-// Commands in blocks called console print what stands below them.
+// Commands in console blocks print the lines below them.
 func TestDocumentsCommands(t *testing.T) {
 	count := 0
 	pages := documents(t)
@@ -238,7 +237,7 @@ func TestDocumentsCommands(t *testing.T) {
 	}
 }
 
-// askLine sends the request of a line as often as there are answers behind it.
+// askLine sends the request of a line once for each answer behind it.
 func askLine(t *testing.T, l *limiter.Limiter, domain, line string) {
 	t.Helper()
 	ask, want, ok := strings.Cut(line, "->")
@@ -267,7 +266,7 @@ func askLine(t *testing.T, l *limiter.Limiter, domain, line string) {
 	}
 }
 
-// What the README shows `make run` to print is what it prints for the examples.
+// The README shows what `make run` prints for the example rules.
 func TestReadmeTry(t *testing.T) {
 	text := document(t, "README.md")
 	set, problems := exampleRules(t)
@@ -286,8 +285,8 @@ func TestReadmeTry(t *testing.T) {
 	}
 }
 
-// simulateExample is a file of requests, the command that replays it, one line
-// of its output, folded, and the beginning of the table.
+// simulateExample matches a file of requests, the command that replays it, one line of its
+// output, wrapped, and the start of the table.
 var simulateExample = regexp.MustCompile("(?s)\ncat > \\S+ <<'EOF'\n(.*?)EOF\nratelimit (simulate [^\n]*) < \\S+ > \\S+\n```.*?```json\n(.*?)```.*?```\n(rule .*?)```")
 
 // The example of `ratelimit simulate` does what docs/tools.md says.
@@ -355,7 +354,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	}
 }
 
-// Sizes that a reader still gets through.
+// The largest documents, in bytes.
 const (
 	maxReadme = 10 << 10
 	maxPage   = 25 << 10

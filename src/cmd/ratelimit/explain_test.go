@@ -29,7 +29,7 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 9, replaces: [{name: per-ip}]}
 `
 
-// file writes text to a file in a directory of its own, and names it.
+// file writes text to a file in a new directory and returns its path.
 func file(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -120,8 +120,7 @@ func (s *running) explainAt(method, query, accept, body string) (code int, kind,
 	return resp.StatusCode, resp.Header.Get("Content-Type"), string(text)
 }
 
-// stats are the figures of decisions, which those of the process and of its
-// connections are not.
+// stats returns the figures of decisions, without those of the process and connections.
 func (s *running) stats() string {
 	_, all := s.get("debug", "/stats")
 	return regexp.MustCompile(`(?m)^ratelimit\.(go|buffered|\w+\.cx)[._].*\n`).ReplaceAllString(all, "")
@@ -129,7 +128,7 @@ func (s *running) stats() string {
 
 const askIP = `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`
 
-// However often it explains, a service charges and counts nothing by that.
+// Explanations charge nothing and count in no statistics.
 func TestExplainCharges(t *testing.T) {
 	s := launch(t, explainRules, "CACHE_KEY_PREFIX=p:")
 	s.until("ready", s.healthy)
@@ -216,7 +215,7 @@ func TestExplainRefuses(t *testing.T) {
 		{"POST", "", strings.Repeat(" ", 1<<20) + askIP, 413, "larger than 1 MiB"},
 		{"POST", "", `{"domain":"d","descriptors":[` + strings.Repeat("{},", 20_000) + `{}]}`, 413, "more than 1000 descriptors"},
 		{"POST", "", `{"domain":"d","descriptors":[` + strings.Repeat("{},", 100) + `{}]}`, 400, "101 descriptors; ask for 100 at most"},
-		{"GET", "?domain=nowhere&descriptors=ip=1", "", 200, "no rules have the domain nowhere"}, // which is what was asked
+		{"GET", "?domain=nowhere&descriptors=ip=1", "", 200, "no rules have the domain nowhere"}, // the answer to the question
 		{"PUT", "", askIP, 405, "this page takes GET, HEAD, POST"},
 		{"HEAD", "?domain=d&descriptors=ip=1", "", 200, ""},
 		{"HEAD", "?domain=d", "", 400, ""},
@@ -233,8 +232,8 @@ func TestExplainRefuses(t *testing.T) {
 	}
 }
 
-// On Redis, behind the over-limit cache, it looks as well; and what Redis says in
-// its trouble is not told.
+// Explanations work on Redis behind the over-limit cache. They do not show errors of
+// Redis.
 func TestExplainOnRedis(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := launch(t, explainRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=2s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000")
@@ -276,14 +275,14 @@ descriptors:
   - {key: gcra, rate_limit: {algorithm: gcra, unit: year, requests_per_unit: 3}}
 `
 
-// By no algorithm does an explanation move a counter, be there one or none, nor
-// the time when it ends; and each shows what was charged.
+// With each algorithm an explanation shows the charges and changes no counter: it creates
+// none, and does not extend its life.
 func TestExplainLeavesCounters(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	for _, tt := range []struct {
 		store string
 		vars  []string
-		all   func() string // what the store has; nil: only its answers tell
+		all   func() string // the contents of the store; nil: not readable
 	}{
 		{store: "memory"},
 		{"redis", []string{"REDIS_URL=" + server.Addr, "REDIS_TIMEOUT=5s"}, func() string {
@@ -345,8 +344,7 @@ func algorithms(t *testing.T) (names []string) {
 	return names
 }
 
-// Explanations while rules are reloaded: each is whole, and by the rules before or
-// by those after.
+// During a reload each explanation is by the old rules or by the new ones.
 func TestExplainWhileReloading(t *testing.T) {
 	s := launch(t, explainRules)
 	s.until("ready", s.healthy)

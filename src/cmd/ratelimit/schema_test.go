@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The committed schema is the one that the program prints.
+// The program prints the committed schema.
 func TestSchemaFile(t *testing.T) {
 	var out, errOut output
 	if code := run(t.Context(), []string{"ratelimit", "schema"}, stdio{&out, &errOut}); code != exitOK {
@@ -24,7 +24,7 @@ func TestSchemaFile(t *testing.T) {
 	}
 }
 
-// The examples name the schema where it is.
+// The examples name the path of the schema.
 func TestExamplesNameTheSchema(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(top, "examples", "ratelimit", "config", "*.yaml"))
 	if err != nil {

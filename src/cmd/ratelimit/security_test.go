@@ -61,10 +61,10 @@ func TestSecurityTable(t *testing.T) {
 	}
 }
 
-// foreign are names in capitals that are no settings of ours.
+// foreign are names in capitals that are not our settings.
 var foreign = map[string]bool{"INVALID_ARGUMENT": true, "RESOURCE_EXHAUSTED": true, "UNIMPLEMENTED": true, "SSL_CERT_FILE": true, "SSL_CERT_DIR": true}
 
-// inBackticks are the words in backticks, without what is behind a sign of equality.
+// inBackticks returns the words in backticks, up to an equals sign.
 func inBackticks(text string) (words []string) {
 	for _, m := range regexp.MustCompile("`([A-Za-z0-9_]+)(=[^`]*)?`").FindAllStringSubmatch(text, -1) {
 		words = append(words, m[1])
@@ -72,7 +72,7 @@ func inBackticks(text string) (words []string) {
 	return words
 }
 
-// testNames are the names of all tests and fuzz targets there are.
+// testNames returns the names of all tests and fuzz targets.
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	names := make(map[string]bool)

@@ -19,7 +19,7 @@ const (
 	simulateLine  = `{"at":"1s","request":{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a_b"}]}]}}` + "\n"
 )
 
-// simulateFiles writes files into a directory of their own.
+// simulateFiles writes files into a new directory.
 func simulateFiles(t *testing.T, files map[string]string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -36,7 +36,7 @@ func simulateFiles(t *testing.T, files map[string]string) (dir string) {
 }
 
 func TestSimulateCommand(t *testing.T) {
-	t.Setenv("SHADOW_MODE", "true") // counts for nothing
+	t.Setenv("SHADOW_MODE", "true") // has no effect
 	t.Setenv("CACHE_KEY_PREFIX", "x")
 	t.Chdir(simulateFiles(t, map[string]string{
 		"rules/a.yaml":  simulateRules,
@@ -107,7 +107,7 @@ func TestSimulateCommand(t *testing.T) {
 	}
 }
 
-// Counters that had to go would make decisions wrong, so that is an error.
+// Evicted counters would make decisions wrong, so eviction is an error.
 func TestSimulateWithTooLittleMemory(t *testing.T) {
 	var in strings.Builder
 	for i := range 20_000 {
@@ -120,7 +120,7 @@ func TestSimulateWithTooLittleMemory(t *testing.T) {
 	}
 }
 
-// On Redis it comes to the same, and none of its keys is left, whatever the end.
+// Redis gives the same decisions, and no key is left after any end.
 func TestSimulateOnRedis(t *testing.T) {
 	single := redistest.Start(t, redistest.Options{Password: "secret"})
 	sentinel := redistest.StartSentinel(t, redistest.SentinelOptions{Server: redistest.Options{Password: "secret"}})
@@ -162,14 +162,14 @@ func TestSimulateOnRedis(t *testing.T) {
 	}
 }
 
-// interactive is a run on a Redis that somebody talks to.
+// interactive is a run on Redis that reads its input line by line.
 type interactive struct {
 	to          *io.PipeWriter
 	out, errOut output
 	code        chan int
 }
 
-// startSimulate asks a first line and waits for the answer.
+// startSimulate sends a first line and waits for the answer.
 func startSimulate(ctx context.Context, t *testing.T, server *redistest.Server) *interactive {
 	t.Helper()
 	in, to := io.Pipe()
@@ -192,7 +192,7 @@ func startSimulate(ctx context.Context, t *testing.T, server *redistest.Server) 
 	return s
 }
 
-// Ctrl-C ends it with its keys removed and its decisions written.
+// Ctrl-C removes the keys and writes the decisions so far.
 func TestSimulateInterrupted(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	server.Do(t, "SET", "mine", "1")
@@ -210,7 +210,7 @@ func TestSimulateInterrupted(t *testing.T) {
 	}
 }
 
-// A Redis that goes away is an error that says what may be left in it.
+// If Redis stops answering, the error names the keys that may be left.
 func TestSimulateLosesRedis(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := startSimulate(t.Context(), t, server)

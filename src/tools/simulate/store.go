@@ -42,7 +42,7 @@ func OpenMemory(maxBytes int64, clockSteps bool) (*Store, error) {
 	}}, nil
 }
 
-// Nobody waits for a single decision, but somebody waits for the end of the run.
+// A single decision may take long; the end of the run may not.
 const (
 	redisTimeout  = 5 * time.Second
 	forgetTimeout = time.Minute
