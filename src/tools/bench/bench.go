@@ -86,57 +86,39 @@ const (
 )
 
 func (c *Config) check() error {
-	counts := func(what string, n, most int) error {
-		if n < 1 || n > most {
-			return fmt.Errorf("%s %d: must be from 1 to %d", what, n, most)
+	var problems []error
+	require := func(ok bool, format string, args ...any) {
+		if !ok {
+			problems = append(problems, fmt.Errorf(format, args...))
 		}
-		return nil
 	}
-	lasts := func(what string, d, least, most time.Duration) error {
-		if d < least || d > most {
-			return fmt.Errorf("%s %v: must be from %v to %v", what, d, least, most)
-		}
-		return nil
+	count := func(what string, n, most int) {
+		require(n >= 1 && n <= most, "%s %d: must be from 1 to %d", what, n, most)
 	}
-	problems := []error{
-		counts("connections", c.Connections, maxConnections),
-		counts("in flight", c.InFlight, maxInFlight),
-		lasts("duration", c.Duration, 0, maxDuration),
-		lasts("warmup", c.Warmup, 0, maxDuration),
-		lasts("timeout", c.Timeout, time.Microsecond, maxTimeout),
+	length := func(what string, d, least, most time.Duration) {
+		require(d >= least && d <= most, "%s %v: must be from %v to %v", what, d, least, most)
 	}
-	if c.Addr == "" {
-		problems = append(problems, errors.New("the address is empty"))
-	}
-	if n := c.Connections * c.InFlight; errors.Join(problems...) == nil && n > maxInFlight {
-		problems = append(problems, fmt.Errorf("%d connections with %d calls in flight each: must be %d together at most", c.Connections, c.InFlight, maxInFlight))
-	}
-	if !(c.Rate >= 0 && c.Rate <= maxRate) { // true for NaN
-		problems = append(problems, fmt.Errorf("rate %v: must be above 0 and at most %v", c.Rate, maxRate))
-	}
-	if c.Requests > maxRequests {
-		problems = append(problems, fmt.Errorf("requests %d: must be at most %.0f", c.Requests, maxRequests))
-	}
-	if c.Requests == 0 && c.Duration == 0 {
-		problems = append(problems, errors.New("neither a duration nor a number of requests ends the run"))
-	}
+	count("connections", c.Connections, maxConnections)
+	count("in flight", c.InFlight, maxInFlight)
+	length("duration", c.Duration, 0, maxDuration)
+	length("warmup", c.Warmup, 0, maxDuration)
+	length("timeout", c.Timeout, time.Microsecond, maxTimeout)
+	require(len(problems) > 0 || c.Connections*c.InFlight <= maxInFlight,
+		"%d connections with %d calls in flight each: must be %d together at most", c.Connections, c.InFlight, maxInFlight)
+	require(c.Addr != "", "the address is empty")
+	require(c.Rate >= 0 && c.Rate <= maxRate, "rate %v: must be above 0 and at most %v", c.Rate, maxRate) // false for NaN
+	require(c.Requests <= maxRequests, "requests %d: must be at most %.0f", c.Requests, maxRequests)
+	require(c.Requests > 0 || c.Duration != 0, "neither a duration nor a number of requests ends the run")
 	if c.RequestsFile == "" {
-		problems = append(problems,
-			counts("keys", c.Keys, maxKeys),
-			counts("bytes in domain", len(c.Domain), maxText),
-			counts("bytes in key", len(c.Key), maxText))
-		if !slices.Contains(Workloads, c.Workload) {
-			problems = append(problems, fmt.Errorf("workload %q: must be one of %s", c.Workload, strings.Join(Workloads, ", ")))
-		}
+		count("keys", c.Keys, maxKeys)
+		count("bytes in domain", len(c.Domain), maxText)
+		count("bytes in key", len(c.Key), maxText)
+		require(slices.Contains(Workloads, c.Workload), "workload %q: must be one of %s", c.Workload, strings.Join(Workloads, ", "))
 	}
 	names := make(map[string]bool)
 	for _, p := range c.Processes {
-		if p.Name == "" || p.PID < 1 {
-			problems = append(problems, fmt.Errorf("process %q, pid %d: needs a name, and a pid above 0", p.Name, p.PID))
-		}
-		if names[p.Name] {
-			problems = append(problems, fmt.Errorf("two processes are named %s", p.Name))
-		}
+		require(p.Name != "" && p.PID >= 1, "process %q, pid %d: needs a name, and a pid above 0", p.Name, p.PID)
+		require(!names[p.Name], "two processes are named %s", p.Name)
 		names[p.Name] = true
 	}
 	return errors.Join(problems...)

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -165,57 +164,47 @@ func (r *Result) Write(w io.Writer) error {
 	}
 	b.WriteString("\n\n")
 
-	table(&b, []string{"requests", "seconds", "answers/s"},
-		[]string{strconv.FormatUint(r.Requests, 10), fmt.Sprintf("%.2f", r.Seconds), fmt.Sprintf("%.1f", r.Rate)})
-
+	table(&b, "requests\tseconds\tanswers/s", fmt.Sprintf("%d\t%.2f\t%.1f", r.Requests, r.Seconds, r.Rate))
 	l := r.Latency
-	row := []string{"latency µs", fmt.Sprintf("%.1f", l.Mean)}
-	for _, v := range []int64{l.P50, l.P90, l.P99, l.P999, l.Max} {
-		row = append(row, strconv.FormatInt(v, 10))
-	}
-	table(&b, []string{"", "mean", "p50", "p90", "p99", "p99.9", "max"}, row)
-
+	table(&b, "\tmean\tp50\tp90\tp99\tp99.9\tmax",
+		fmt.Sprintf("latency µs\t%.1f\t%d\t%d\t%d\t%d\t%d", l.Mean, l.P50, l.P90, l.P99, l.P999, l.Max))
 	if o := r.OpenLoop; o != nil {
-		table(&b, []string{"late", "behind µs", "unsent"},
-			[]string{strconv.FormatUint(o.Late, 10), strconv.FormatInt(o.Behind, 10), strconv.FormatUint(o.Unsent, 10)})
+		table(&b, "late\tbehind µs\tunsent", fmt.Sprintf("%d\t%d\t%d", o.Late, o.Behind, o.Unsent))
 	}
 
-	head, row := []string{"OK", "OVER_LIMIT", "UNKNOWN"}, []string(nil)
-	for _, name := range head {
-		row = append(row, strconv.FormatUint(r.Answers[name], 10))
-	}
+	head := "OK\tOVER_LIMIT\tUNKNOWN"
+	row := fmt.Sprintf("%d\t%d\t%d", r.Answers["OK"], r.Answers["OVER_LIMIT"], r.Answers["UNKNOWN"])
 	for _, name := range slices.Sorted(maps.Keys(r.Errors)) {
-		head = append(head, "error "+name)
-		row = append(row, strconv.FormatUint(r.Errors[name], 10))
+		head += "\terror " + name
+		row += fmt.Sprintf("\t%d", r.Errors[name])
 	}
 	table(&b, head, row)
 	if r.FirstError != "" {
 		fmt.Fprintf(&b, "first error: %s\n\n", r.FirstError)
 	}
 
-	var rows [][]string
+	var rows []string
+	cpu := func(name string, c CPU) {
+		rows = append(rows, fmt.Sprintf("%s\t%.2f\t%.2f", name, c.Seconds, c.PerRequest))
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.CPU)) {
-		rows = append(rows, r.CPU[name].row(name))
+		cpu(name, r.CPU[name])
 	}
 	if r.Generator != nil {
-		rows = append(rows, r.Generator.row("generator"))
+		cpu("generator", *r.Generator)
 	}
 	if len(rows) > 0 {
-		table(&b, []string{"cpu", "seconds", "µs/request"}, rows...)
+		table(&b, "cpu\tseconds\tµs/request", rows...)
 	}
 	_, err := io.WriteString(w, strings.TrimSuffix(b.String(), "\n"))
 	return err
 }
 
-func (c CPU) row(name string) []string {
-	return []string{name, fmt.Sprintf("%.2f", c.Seconds), fmt.Sprintf("%.2f", c.PerRequest)}
-}
-
-// table writes a head, rows and a blank line.
-func table(b *strings.Builder, head []string, rows ...[]string) {
+// table writes a head, rows and a blank line. Tabs separate columns.
+func table(b *strings.Builder, head string, rows ...string) {
 	w := tabwriter.NewWriter(b, 10, 0, 2, ' ', tabwriter.AlignRight)
-	for _, row := range slices.Concat([][]string{head}, rows) {
-		fmt.Fprintln(w, strings.Join(row, "\t")+"\t")
+	for _, row := range slices.Concat([]string{head}, rows) {
+		fmt.Fprintln(w, row+"\t")
 	}
 	_ = w.Flush() // a strings.Builder returns no errors
 	b.WriteByte('\n')
