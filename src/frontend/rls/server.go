@@ -94,6 +94,8 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 		grpc.NumStreamWorkers(StreamWorkers()),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxHeaderListSize(headerBytes),
+		grpc.MaxRecvMsgSize(cmp.Or(cfg.MaxMessage, 4<<20)),
+		grpc.MaxConcurrentStreams(cfg.MaxStreams), // 0: any number
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime:             max(cfg.KeepaliveMin, 1), // 0 would be 5 minutes
 			PermitWithoutStream: true,
@@ -111,12 +113,6 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 		creds = credentials.NewTLS(cfg.TLS)
 	}
 	options = append(options, grpc.Creds(guardedCredentials{creds, srv.guard}))
-	if cfg.MaxMessage > 0 {
-		options = append(options, grpc.MaxRecvMsgSize(cfg.MaxMessage))
-	}
-	if cfg.MaxStreams > 0 {
-		options = append(options, grpc.MaxConcurrentStreams(cfg.MaxStreams))
-	}
 	if cfg.Stats != nil {
 		options = append(options, grpc.StatsHandler(cfg.Stats))
 	}

@@ -6,16 +6,14 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// described is a request as a span shows it: the text of the message, without
-// what it says of itself by leaving out.
+// described is a request as a span shows it: the text of the message, without unset fields.
 type described limiter.Request
 
-// maxDescribed bounds, in bytes, about how long the text gets, and each of its
-// strings, so that a large request is not put into words for longer than it is
-// decided upon.
+// maxDescribed bounds about how long, in bytes, the text and each of its strings get, so
+// that describing a large request does not take longer than deciding on it.
 const maxDescribed = 4 << 10
 
-// String is the text, and "…" where it is too long.
+// String returns the text, with "…" where it is cut.
 func (r *described) String() string {
 	b := fmt.Appendf(nil, "domain:%q", short(r.Domain))
 	for i := range r.Descriptors {

@@ -47,15 +47,13 @@ type step struct {
 	times    int
 	expect   []string // the code of each repetition; nil: any
 	statuses []status // of the last repetition; nil: any
-	wait     *time.Duration
+	wait     string   // "" : any
 }
 
-// status is what is expected of a descriptor; nil is anything.
+// status is what is expected of a descriptor.
 type status struct {
 	rules.Pos
-	code, rule       *string
-	limit, remaining *uint64
-	reset, wait      *time.Duration
+	want map[string]string // by the names of statusFields; others may be anything
 }
 
 // defaultStart is when tests begin that do not say when: at an edge of all
@@ -169,22 +167,21 @@ func (r *reader) number(v *yamlrules.Value, what string, most uint64) uint64 {
 }
 
 // duration reads "1m30s"; with never also that word.
-func (r *reader) duration(v *yamlrules.Value, what string, never bool) *time.Duration {
+func (r *reader) duration(v *yamlrules.Value, what string, never bool) time.Duration {
 	text, _ := v.Text()
 	d, err := time.ParseDuration(text)
 	fix := "write a duration like 1m30s, 500ms or 0s"
 	if never {
 		fix += ", or never"
 		if text == "never" {
-			d = algorithm.Never
-			return &d
+			return algorithm.Never
 		}
 	}
 	if err != nil || d < 0 {
 		r.problem(v.Pos, fix, "%s is invalid: %s", what, r.as(v))
-		d = 0
+		return 0
 	}
-	return &d
+	return d
 }
 
 // as is a value as a message shows it.
@@ -293,7 +290,7 @@ func (r *reader) step(v *yamlrules.Value, t *test) {
 	var times, hits *yamlrules.Value
 	isMap := r.fields(v, "a step", map[string]func(*yamlrules.Value){
 		"at": func(v *yamlrules.Value) {
-			s.at = *r.duration(v, "at", false)
+			s.at = r.duration(v, "at", false)
 			switch {
 			case s.at < before:
 				r.problem(v.Pos, "put the steps in the order of their times", "%v is before the step above, which is at %v", s.at, before)
@@ -310,7 +307,7 @@ func (r *reader) step(v *yamlrules.Value, t *test) {
 			s.statuses = []status{}
 			r.each(v, "statuses", func(v *yamlrules.Value) { r.status(v, &s) })
 		},
-		"wait": func(v *yamlrules.Value) { s.wait = r.duration(v, "wait", true) },
+		"wait": func(v *yamlrules.Value) { s.wait = waits(r.duration(v, "wait", true)) },
 	})
 	switch {
 	case !isMap:
@@ -380,25 +377,24 @@ func (r *reader) expect(v *yamlrules.Value, s *step) {
 }
 
 func (r *reader) status(v *yamlrules.Value, s *step) {
-	want := status{Pos: v.Pos}
-	number := func(to **uint64, what string) func(*yamlrules.Value) {
-		return func(v *yamlrules.Value) { n := r.number(v, what, math.MaxUint64); *to = &n }
+	want := make(map[string]string)
+	count := func(name string) func(*yamlrules.Value) {
+		return func(v *yamlrules.Value) { want[name] = strconv.FormatUint(r.number(v, name, math.MaxUint64), 10) }
 	}
 	r.fields(v, "a status", map[string]func(*yamlrules.Value){
-		"code": func(v *yamlrules.Value) { code := r.code(v, "code"); want.code = &code },
+		"code": func(v *yamlrules.Value) { want["code"] = r.code(v, "code") },
 		"rule": func(v *yamlrules.Value) {
-			rule, ok := v.Text()
-			if !ok && !v.Null() {
-				rule = r.text(v, "rule")
+			want["rule"] = ""
+			if !v.Null() {
+				want["rule"] = r.text(v, "rule")
 			}
-			want.rule = &rule
 		},
-		"limit":     number(&want.limit, "limit"),
-		"remaining": number(&want.remaining, "remaining"),
-		"reset":     func(v *yamlrules.Value) { want.reset = r.duration(v, "reset", false) },
-		"wait":      func(v *yamlrules.Value) { want.wait = r.duration(v, "wait", true) },
+		"limit":     count("limit"),
+		"remaining": count("remaining"),
+		"reset":     func(v *yamlrules.Value) { want["reset"] = waits(r.duration(v, "reset", false)) },
+		"wait":      func(v *yamlrules.Value) { want["wait"] = waits(r.duration(v, "wait", true)) },
 	})
-	s.statuses = append(s.statuses, want)
+	s.statuses = append(s.statuses, status{v.Pos, want})
 }
 
 // fits looks at what the parts of a step have to do with each other.
@@ -410,18 +406,18 @@ func (r *reader) fits(s *step) {
 		return
 	}
 	for i := range s.statuses {
-		want := &s.statuses[i]
-		if want.rule == nil || *want.rule == "" {
+		rule := s.statuses[i].want["rule"]
+		if rule == "" {
 			continue
 		}
 		domain := string(s.request.Domain)
 		var known []string
-		for _, rule := range r.file.set.Rules() {
-			if rule.Domain == domain {
-				known = append(known, strings.TrimPrefix(rule.Key, domain+"."))
+		for _, one := range r.file.set.Rules() {
+			if one.Domain == domain {
+				known = append(known, strings.TrimPrefix(one.Key, domain+"."))
 			}
 		}
-		name := strings.TrimPrefix(*want.rule, domain+".")
+		name := strings.TrimPrefix(rule, domain+".")
 		if slices.Contains(known, name) {
 			continue
 		}
@@ -429,7 +425,7 @@ func (r *reader) fits(s *step) {
 		if meant := rules.Near(name, slices.Values(known)); meant != "" {
 			fix = "did you mean " + meant + "?"
 		}
-		r.problem(want.Pos, fix, "domain %s has no rule %s", quote(domain), quote(*want.rule))
+		r.problem(s.statuses[i].Pos, fix, "domain %s has no rule %s", quote(domain), quote(rule))
 	}
 }
 

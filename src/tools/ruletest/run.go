@@ -1,6 +1,7 @@
 package ruletest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -129,49 +130,66 @@ func (s *step) run(ctx context.Context, l *limiter.Limiter) (failure *Failure, e
 	return failure, nil
 }
 
-// compare says how the answer to repetition i differs from what is expected.
+// statusFields are what a test can expect of a descriptor, in the order of their
+// differences.
+var statusFields = []struct {
+	name string
+	of   func(*limiter.Status) string
+}{
+	{"code", func(st *limiter.Status) string { return code(st.Over) }},
+	{"rule", ruleOf},
+	{"limit", func(st *limiter.Status) string {
+		if st.Binding == nil {
+			return "0"
+		}
+		return fmt.Sprint(st.Binding.Limit.Requests)
+	}},
+	{"remaining", func(st *limiter.Status) string {
+		if st.Binding == nil {
+			return "0"
+		}
+		return fmt.Sprint(st.Binding.Verdict.Remaining)
+	}},
+	{"reset", func(st *limiter.Status) string { return waits(st.ResetAfter) }},
+	{"wait", func(st *limiter.Status) string { return waits(st.RetryAfter) }},
+}
+
+// compare returns how the answer to repetition i differs from what is expected.
 func (s *step) compare(a *limiter.Answer, i int) (list []Difference) {
-	differ := func(what, got string, want *string) {
-		if want != nil && got != *want {
-			list = append(list, Difference{what, got, *want})
+	differ := func(what, got, want string) {
+		if got != want {
+			list = append(list, Difference{what, got, want})
 		}
 	}
-	switch len(s.expect) {
-	case 0:
-	case 1:
-		differ("answer", code(a.Over), &s.expect[0])
-	default:
-		differ("answer", code(a.Over), &s.expect[i])
+	if n := len(s.expect); n > 0 {
+		differ("answer", code(a.Over), s.expect[min(i, n-1)])
 	}
 	if i < s.times-1 {
 		return list
 	}
-	differ("wait", waits(a.RetryAfter), words(s.wait))
+	if s.wait != "" {
+		differ("wait", waits(a.RetryAfter), s.wait)
+	}
 	for i := range s.statuses {
-		want, st := &s.statuses[i], &a.Statuses[i]
-		what := "descriptor " + strconv.Itoa(i+1) + ", "
-		differ(what+"code", code(st.Over), want.code)
-		if want.rule != nil {
-			// With or without the domain, as in /rlconfig or in the file.
-			got, bare := ruleOf(st), strings.TrimPrefix(ruleOf(st), string(s.request.Domain)+".")
-			if *want.rule != got && *want.rule != bare {
-				differ(what+"rule", orNone(bare), ptr(orNone(*want.rule)))
+		for _, f := range statusFields {
+			want, ok := s.statuses[i].want[f.name]
+			if !ok {
+				continue
 			}
+			got := f.of(&a.Statuses[i])
+			if f.name == "rule" { // with or without the domain, as in /rlconfig or in the file
+				domain := string(s.request.Domain) + "."
+				got, want = strings.TrimPrefix(got, domain), strings.TrimPrefix(want, domain)
+				got, want = cmp.Or(got, "none"), cmp.Or(want, "none")
+			}
+			differ("descriptor "+strconv.Itoa(i+1)+", "+f.name, got, want)
 		}
-		var limit, remaining uint64
-		if c := st.Binding; c != nil {
-			limit, remaining = uint64(c.Limit.Requests), c.Verdict.Remaining
-		}
-		differ(what+"limit", strconv.FormatUint(limit, 10), digits(want.limit))
-		differ(what+"remaining", strconv.FormatUint(remaining, 10), digits(want.remaining))
-		differ(what+"reset", st.ResetAfter.String(), words(want.reset))
-		differ(what+"wait", waits(st.RetryAfter), words(want.wait))
 	}
 	return list
 }
 
-// ruleOf is the rule whose limit the answer tells of, or that has none; empty if
-// there is no rule.
+// ruleOf returns the key of the rule whose limit the answer tells of, or of the rule
+// without a limit; empty if there is no rule.
 func ruleOf(st *limiter.Status) string {
 	switch c := st.Binding; {
 	case c != nil && c.Rule != nil:
@@ -180,13 +198,6 @@ func ruleOf(st *limiter.Status) string {
 		return st.Rule.Key
 	}
 	return ""
-}
-
-func orNone(rule string) string {
-	if rule == "" {
-		return "none"
-	}
-	return rule
 }
 
 func code(over bool) string {
@@ -202,22 +213,6 @@ func waits(d time.Duration) string {
 	}
 	return d.String()
 }
-
-func words(d *time.Duration) *string {
-	if d == nil {
-		return nil
-	}
-	return ptr(waits(*d))
-}
-
-func digits(n *uint64) *string {
-	if n == nil {
-		return nil
-	}
-	return ptr(strconv.FormatUint(*n, 10))
-}
-
-func ptr(s string) *string { return &s }
 
 // shortForm writes a request as `ask` does.
 func shortForm(req *limiter.Request) string {
