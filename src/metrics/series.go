@@ -118,8 +118,8 @@ func (c *seriesCache) len() (n int) {
 }
 
 // maxUnknownDomains is how many domains without rules have a counter of their own. A few
-// are mistakes in the configuration of Envoy, whose names help; many are invented by a
-// client, and share the counter of otherDomains.
+// are mistakes in the configuration of Envoy, and their names help; many are invented by
+// a client, and share the counter of otherDomains.
 const maxUnknownDomains = 10
 
 const otherDomains = "other_domains"

@@ -65,9 +65,9 @@ func (r *reader) unreadable(name string) bool {
 	return slices.ContainsFunc(r.problems[:r.parsed], func(p problem) bool { return p.name == name })
 }
 
-// forgive turns the problems of variables that have no effect into warnings: what
-// envoyproxy/ratelimit never looks at does not end the start. why says why they have
-// none.
+// forgive turns the problems of variables that have no effect into warnings: a mistake
+// in a variable that envoyproxy/ratelimit does not read must not end the start. why is
+// the reason for having no effect.
 func (r *reader) forgive(why string, noEffect func(name string) bool) {
 	kept, parsed := r.problems[:0], 0
 	for i, p := range r.problems {
@@ -99,8 +99,8 @@ func (r *reader) warnUnused(why, fix string, names ...string) {
 	}
 }
 
-// noEffect warns once of a variable that is set and has no effect. It says why that
-// is, and what to do instead of removing it.
+// noEffect warns once of a variable that is set and has no effect: why, and what to do
+// instead of removing it.
 func (r *reader) noEffect(name, value, why, fix string) {
 	begin := name + "=" + value + " has no effect: "
 	if slices.ContainsFunc(r.warnings, func(w string) bool { return strings.HasPrefix(w, begin) }) {
@@ -303,7 +303,7 @@ func brief(d time.Duration) string {
 	return s
 }
 
-// document adds a line to the table for variables whose names are not fixed.
+// document adds a line to the table for variables with a part in the name that varies.
 func (r *reader) document(name, kind, meaning string) {
 	r.table = append(r.table, Variable{r.current, name, kind, "", meaning})
 }
@@ -361,8 +361,8 @@ func (r *reader) mogrifier(id string) Mogrifier {
 	return m
 }
 
-// sink decides where statistics go. statsd is on unless somebody says
-// otherwise, which choosing another sink does.
+// sink returns where statistics go. statsd is on unless USE_STATSD is false or another
+// sink is on.
 func (r *reader) sink(statsd, dogStatsd, prometheus, disable bool) Sink {
 	if asked, _ := r.lookup("USE_STATSD"); asked == "" && (dogStatsd || prometheus) {
 		statsd = false
@@ -389,13 +389,13 @@ func (r *reader) sink(statsd, dogStatsd, prometheus, disable bool) Sink {
 	return SinkLog
 }
 
-// silent are variables of envoyproxy/ratelimit, of its documentation and of
-// projects that deploy it, which have no effect here. Whoever sets one to more
-// than "off" expects something, so each gets one warning.
+// silent are variables of envoyproxy/ratelimit, of its documentation and of projects
+// that deploy it, which have no effect here. Each that is set to more than "off" gets
+// one warning.
 var silent = []struct{ advice, names string }{
 	{"envoyproxy/ratelimit never read it; its list is named USE_DOG_STATSD_MOGRIFIERS", "DOG_STATSD_MOGRIFIERS"},
 	{"envoyproxy/ratelimit no longer reads it", "REDIS_POOL_ON_EMPTY_WAIT_DURATION REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION"},
-	{"envoyproxy/ratelimit never read it; with GRPC_CLIENT_TLS_CACERT clients need a certificate, so far nobody is asked for one", "GRPC_SERVER_TLS_CA_CERT"},
+	{"envoyproxy/ratelimit never read it; with GRPC_CLIENT_TLS_CACERT clients need a certificate, without it they need none", "GRPC_SERVER_TLS_CA_CERT"},
 }
 
 func (r *reader) silent() {

@@ -104,8 +104,7 @@ func (c *Redis) placeOne(r *reader, called func(word string) string) {
 // place is where a server is, and what its URL says besides.
 type place struct{ addr, auth, db string }
 
-// parse reads host:port, or a URL, whose port may be left out. rediss:// turns
-// TLS on.
+// parse reads host:port, or a URL with or without a port. rediss:// turns TLS on.
 func (c *Redis) parse(text, port string) (place, bool) {
 	if !strings.Contains(text, "://") {
 		return place{addr: text}, isHostPort(text)

@@ -13,7 +13,7 @@ import (
 // maxDescriptors is the default and the largest value of MAX_DESCRIPTORS.
 const maxDescriptors = 1000
 
-// Settings is everything that the environment can say.
+// Settings has the values of all environment variables.
 type Settings struct {
 	Host, DebugHost, GRPCHost string
 	Port, DebugPort, GRPCPort int
@@ -44,12 +44,12 @@ type Settings struct {
 	// MaxBuffered is in bytes, for all callers together; above 0.
 	MaxBuffered int64
 
-	// What ports speak TLS with; that of divvy's is in Divvy.
+	// TLS of the ports; that of divvy's port is in Divvy.
 	GRPCTLS, HTTPTLS, DebugTLS ServerTLS
 	Divvy                      Divvy
 	// StandIn is set for `ratelimit divvy`, see ReadDivvy.
 	StandIn *StandIn
-	// NoHTTP, NoGRPC and NoDebug are ports that are not to be opened.
+	// NoHTTP, NoGRPC and NoDebug keep a port closed.
 	NoHTTP, NoGRPC, NoDebug bool
 
 	LogLevel, LogFormat string
@@ -134,7 +134,7 @@ type Mogrifier struct {
 	Tags    map[string]string
 }
 
-// Tracing is who traces requests, how much, and how spans travel.
+// Tracing describes this process in spans, the share of traced requests and the protocol.
 type Tracing struct {
 	Enabled                            bool
 	Protocol                           string // http or grpc
@@ -161,12 +161,12 @@ type Divvy struct {
 	TLS          ServerTLS
 }
 
-// Redis is one Redis: the only one, or that of limits by the second.
+// Redis is one Redis: the only one, or the one for limits by the second.
 type Redis struct {
 	Type       string // SINGLE, SENTINEL or CLUSTER
 	SocketType string // of a SINGLE: tcp or unix
 	URL        string // as it was set
-	// Primary is the name that sentinels know it by.
+	// Primary is its name in the sentinels.
 	Primary string
 	// Addrs are host:port or the path of a socket: the one server, sentinels, or
 	// nodes of a cluster.
@@ -183,14 +183,14 @@ type Redis struct {
 	Parallelism                    int
 }
 
-// TLSFiles are the files of TLS towards a store, and how its name is looked at.
+// TLSFiles are the files of TLS to a store, and whether to verify its name.
 type TLSFiles struct {
 	ClientCert, ClientKey, CACert string
 	SkipHostname                  bool
 }
 
-// Read reads all settings from lookup (os.LookupEnv). The error joins every
-// problem; the warnings name what was set and has no effect.
+// Read reads all settings from lookup (os.LookupEnv). The error joins all problems; the
+// warnings name variables that are set and have no effect.
 func Read(lookup func(string) (string, bool)) (*Settings, []string, error) {
 	s := new(Settings)
 	r := &reader{lookup: lookup}
@@ -208,8 +208,8 @@ func Table() []Variable {
 	return r.table
 }
 
-// declare names every variable once: where its value goes, its default, what
-// it does. The documentation is made from it.
+// declare is the table of all variables: field, name, default, meaning and bounds.
+// docs/settings.md is made from it.
 func (s *Settings) declare(r *reader) {
 	r.section("Listeners")
 	r.text(&s.Host, "HOST", "0.0.0.0", "address of the HTTP port")
@@ -348,17 +348,17 @@ func (s *Settings) declare(r *reader) {
 	r.duration(&s.ShutdownTimeout, "SHUTDOWN_TIMEOUT", 30*time.Second, "time for running calls and open streams to finish then")
 }
 
-// promPath is a path without what URLs or Go's patterns have a meaning for.
+// promPath is a path without characters that mean something in URLs or Go's patterns.
 var promPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]*$`)
 
-// minMemory is what the empty tables of the memory store take.
+// minMemory is the size of the empty tables of the memory store.
 const minMemory = 128 << 10
 
-// maxLocalCache keeps a mistyped size, which is allocated at the start, from ending the
-// process.
+// maxLocalCache keeps a mistyped size from ending the process, which allocates it at the
+// start.
 const maxLocalCache = 64 << 30
 
-// maxLogDenials is what the log's queue has room for, see package logging.
+// maxLogDenials is the room of the log's queue, see package logging.
 const maxLogDenials = 10_000
 
 // minBuffered has room for the largest body of an HTTP request.
@@ -367,7 +367,7 @@ const minBuffered = 1 << 20
 // headerName is a token of RFC 9110.
 var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
-// validate checks what one variable alone cannot.
+// validate checks what depends on several variables.
 func (s *Settings) validate(r *reader) {
 	if s.ConfigType != "FILE" && s.ConfigType != ConfigXDS {
 		r.problem("CONFIG_TYPE", s.ConfigType, "write FILE or "+ConfigXDS)
@@ -410,8 +410,8 @@ func (s *Settings) validate(r *reader) {
 	s.forgive(r)
 }
 
-// forgive has variables of what is off end no start. Those of stores are in
-// forgiveStore.
+// forgive turns mistakes in variables of parts that are off into warnings. Those of
+// stores are in forgiveStore.
 func (s *Settings) forgive(r *reader) {
 	if s.Sink != SinkDogStatsd && !r.unreadable("USE_DOG_STATSD") {
 		r.warnUnused("USE_DOG_STATSD is not true", "set USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS")

@@ -268,7 +268,7 @@ func TestWarnings(t *testing.T) {
 		"PORT is set but empty; its default 8080 is used",
 		"SHADOW_MODE is set but empty; its default false is used",
 		"DOG_STATSD_MOGRIFIERS has no effect: envoyproxy/ratelimit never read it; its list is named USE_DOG_STATSD_MOGRIFIERS",
-		"GRPC_SERVER_TLS_CA_CERT has no effect: envoyproxy/ratelimit never read it; with GRPC_CLIENT_TLS_CACERT clients need a certificate, so far nobody is asked for one",
+		"GRPC_SERVER_TLS_CA_CERT has no effect: envoyproxy/ratelimit never read it; with GRPC_CLIENT_TLS_CACERT clients need a certificate, without it they need none",
 	}
 	if err != nil || !slices.Equal(warnings, want) || s.Port != 8080 {
 		t.Errorf("%v\n got %q\nwant %q", err, warnings, want)

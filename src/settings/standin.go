@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// StandIn is what divvy's own variables say, for `ratelimit divvy`.
+// StandIn has the values of divvy's own variables, for `ratelimit divvy`.
 type StandIn struct {
 	Config string // the path of the rule file
 	// Statsd says that statistics are sent there, over TCP if StatsdTCP. Their

@@ -38,7 +38,7 @@ func setsRedis(lookup func(string) (string, bool)) bool {
 // validateStore decides on the store and checks what it needs.
 func (s *Settings) validateStore(r *reader) {
 	if s.BackendType == "" {
-		defer r.warnUnused("BACKEND_TYPE is not memcache", "set BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT", "MEMCACHE_SRV") // whoever sets BACKEND_TYPE knows
+		defer r.warnUnused("BACKEND_TYPE is not memcache", "set BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT", "MEMCACHE_SRV")
 		s.BackendType = "memory"
 		if setsRedis(r.lookup) {
 			s.BackendType = "redis"
@@ -67,7 +67,7 @@ func (s *Settings) validateStore(r *reader) {
 	s.forgiveStore(r)
 }
 
-// forgiveStore has variables of stores that are not used end no start.
+// forgiveStore turns mistakes in variables of unused stores into warnings.
 func (s *Settings) forgiveStore(r *reader) {
 	where := map[string]string{"memory": "the counters are in memory", "redis": "the counters are in Redis", "memcache": "the counters are in Memcached"}[s.BackendType]
 	if where == "" {

@@ -1,11 +1,11 @@
 package settings
 
-// ServerTLS is what one port speaks TLS with.
+// ServerTLS is the TLS of one port.
 type ServerTLS struct {
 	On        bool
 	Cert, Key string // files
-	// ClientCA is a file: clients need a certificate; empty: nobody is asked.
-	// ClientName is the DNS name that has to be in it; empty: any.
+	// ClientCA is a file: clients then need a certificate from these authorities.
+	// ClientName is the DNS name that it must have; empty: any.
 	ClientCA, ClientName string
 }
 
@@ -35,7 +35,7 @@ func (t *ServerTLS) validate(r *reader, cert, key, clientCA, clientName string) 
 	case t.On && t.Key == "":
 		r.problem(key, "", "write the path of a PEM file with the key of "+cert)
 	case t.On && t.ClientName != "" && t.ClientCA == "":
-		r.problem(clientName, t.ClientName, "no client is asked for a certificate: set "+clientCA+", too")
+		r.problem(clientName, t.ClientName, "clients need no certificate: set "+clientCA+", too")
 	case !t.On && cert == "GRPC_SERVER_TLS_CERT":
 		if !r.unreadable("GRPC_SERVER_USE_TLS") {
 			r.warnUnused("GRPC_SERVER_USE_TLS is not true", "set GRPC_SERVER_USE_TLS=true", cert, key, clientCA, clientName)

@@ -42,7 +42,7 @@ func Unknown(names []string, table []Variable) []string {
 // POST and HOST, are all alike.
 const minName = 6
 
-// meantVariable returns which of known was meant by name; empty: nobody knows.
+// meantVariable returns which of known was meant by name; empty: none.
 func meantVariable(name string, known []string) string {
 	upper := strings.ToUpper(name)
 	if slices.Contains(known, upper) && strings.Contains(upper, "_") {

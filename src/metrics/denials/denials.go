@@ -1,5 +1,5 @@
-// Package denials samples denied requests, so that a log can say who was refused, by
-// which rule and for how long.
+// Package denials samples denied requests for the log: the descriptor, the rule and how
+// long to wait.
 package denials
 
 import (
@@ -21,28 +21,28 @@ const (
 	maxEntries = 16
 )
 
-// Denial is one sampled request, or one of the descriptors Independent, that was refused.
+// Denial is a sampled request that was refused, or one of its independent descriptors.
 type Denial struct {
 	Domain string
-	// Rule is the name of the rule that refused; empty: the limit came with the
+	// Rule is the name of the rule that refused; empty: a limit that came with the
 	// request.
 	Rule string
 	// Subject is the descriptor, key=value,key=value. Each key and value is cut at 64
 	// bytes, and quoted as in Go where it has other than plain characters.
 	Subject string
-	// Wait is how long the same request has to wait; algorithm.Never: for ever.
+	// Wait is how long the same request must wait; algorithm.Never: it never passes.
 	Wait time.Duration
-	// StoreFailed says that it was refused because the store did not answer.
+	// StoreFailed is set if it was refused because the store did not answer.
 	StoreFailed bool
-	// Skipped is how many denials were not sampled since the last one that was.
+	// Skipped is how many denials were not sampled since the last sample.
 	Skipped uint64
 }
 
-// Sampler is a limiter.Recorder that hands on some of the denials.
+// Sampler is a limiter.Recorder that reports some of the denials.
 type Sampler struct {
 	most    uint64
 	log     func(Denial)
-	window  atomic.Uint64 // the second, and in the lowest countBits how many were sampled in it
+	window  atomic.Uint64 // a Unix second, and in the lowest countBits the samples in it
 	skipped atomic.Uint64
 }
 
@@ -52,13 +52,13 @@ const countBits = 20
 const MaxPerSecond = 10_000
 
 // New returns a Sampler that calls log for the first perSecond denials of each second
-// of the clock, from 1 to MaxPerSecond. log is called by the goroutine of the request,
-// so it must not block.
+// of the clock, from 1 to MaxPerSecond. The goroutine of the request calls log, which
+// must not block.
 func New(perSecond int, log func(Denial)) *Sampler {
 	return &Sampler{most: uint64(min(perSecond, MaxPerSecond)), log: log}
 }
 
-// Record is that of a limiter.Recorder. It allocates only for what is sampled.
+// Record implements limiter.Recorder. It allocates only for samples.
 func (s *Sampler) Record(req *limiter.Request, a *limiter.Answer) {
 	if !a.Over {
 		return
@@ -90,7 +90,7 @@ func (s *Sampler) record(now time.Time, req *limiter.Request, a *limiter.Answer)
 	}
 }
 
-// sample hands on the denial of descriptor i if there is room for it in this second.
+// sample reports the denial of descriptor i if there is room for it in this second.
 func (s *Sampler) sample(now time.Time, req *limiter.Request, a *limiter.Answer, i int) {
 	if !s.room(now) {
 		s.skipped.Add(1)
@@ -110,7 +110,7 @@ func (s *Sampler) sample(now time.Time, req *limiter.Request, a *limiter.Answer,
 	s.log(d)
 }
 
-// room takes one of the samples of now's second, and reports whether there was one.
+// room reports whether now's second has room for one more sample, and counts it.
 func (s *Sampler) room(now time.Time) bool {
 	second := uint64(now.Unix())
 	for {
@@ -128,7 +128,7 @@ func (s *Sampler) room(now time.Time) bool {
 	}
 }
 
-// subject writes entries for people.
+// subject returns entries as text for people.
 func subject(entries []rules.Entry) string {
 	var b strings.Builder
 	for i, e := range entries {
@@ -150,9 +150,9 @@ func subject(entries []rules.Entry) string {
 	return b.String()
 }
 
-// plain returns text, cut, as it is or else in quotes.
+// plain returns text, cut, and in quotes if it has other than plain characters.
 func plain(text []byte) string {
-	s := cut(string(text[:min(len(text), maxText+1)]), maxText) // a byte more, so that cut sees that there is more
+	s := cut(string(text[:min(len(text), maxText+1)]), maxText) // one byte more shows cut that the text goes on
 	for _, c := range s {
 		if c == utf8.RuneError || c <= ' ' || c == ',' || c == '=' || c == '"' || !strconv.IsPrint(c) {
 			return strconv.Quote(s)
@@ -161,8 +161,8 @@ func plain(text []byte) string {
 	return s
 }
 
-// cut returns text, or its beginning and a mark, in at most size bytes and the mark. It
-// does not split a character.
+// cut returns text, or its first size bytes at most and a mark. It does not split a
+// character.
 func cut(text string, size int) string {
 	if len(text) <= size {
 		return text

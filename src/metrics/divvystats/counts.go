@@ -1,5 +1,4 @@
-// Package divvystats counts what the limiter reports as Button's divvy does, and
-// gives the figures the names that they have there.
+// Package divvystats counts decisions as Button's divvy does, under divvy's names.
 package divvystats
 
 import (
@@ -14,7 +13,7 @@ import (
 	"ratelimit/src/rules"
 )
 
-// status is what became of a hit on one rule.
+// status is the result of a hit on one rule.
 type status uint8
 
 const (
@@ -27,8 +26,8 @@ const (
 
 var statusNames = [statuses]string{"accepted", "rejected", "canary-accepted", "canary-rejected"}
 
-// Counts is a limiter.Recorder. Every rule that a request meets counts, so a
-// request may count several times: for each canary, and for what decides.
+// Counts is a limiter.Recorder. A request counts for every rule that applies to it: for
+// each canary, and for the rule that decides.
 type Counts struct {
 	table atomic.Pointer[table]
 
@@ -36,26 +35,26 @@ type Counts struct {
 	labels map[string]*counts
 }
 
-// counts are those of the rules of one label, and of all without one.
+// counts are those of the rules with one label, or of all rules without a label.
 type counts struct {
 	hits [statuses]metrics.Counter
-	// has says which of them the rules of that label may have, now or before.
+	// has tells which statuses the rules with that label can have, or could have before.
 	has [statuses]bool
 }
 
-// table has the counts of each rule of a Set, by their Index, and keeps the table
-// before it for requests that began before the swap.
+// table has the counts of each rule of a Set, by Rule.Index, and the table before it for
+// requests that started before a reload.
 type table struct {
 	set    *rules.Set
 	counts []*counts
-	before *table // whose own before is nil
+	before *table // its own before is nil
 }
 
-// New returns counts of nothing yet.
+// New returns counts at zero.
 func New() *Counts { return &Counts{labels: make(map[string]*counts)} }
 
-// Use makes the counts of set's rules ready. What a label has counted stays, also
-// when its rule is gone.
+// Use makes the counts for the rules of set. The counts of a label stay when its rules
+// are removed.
 func (c *Counts) Use(set *rules.Set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +75,7 @@ func (c *Counts) Use(set *rules.Set) {
 	c.table.Store(t)
 }
 
-// outcomes are the statuses of hits on r that pass, and of those that do not.
+// outcomes returns the statuses of hits on r that pass, and of those that do not.
 func outcomes(r *rules.Rule) (ok, over status) {
 	if r.Listed != nil && r.Listed.Canary {
 		return canaryAccepted, canaryRejected
@@ -84,8 +83,8 @@ func outcomes(r *rules.Rule) (ok, over status) {
 	return accepted, rejected
 }
 
-// Record counts one decision; see limiter.Recorder. Hits that the store did not
-// answer for are neither accepted nor rejected, unless their rule rejects all.
+// Record implements limiter.Recorder. Hits that the store did not answer are neither
+// accepted nor rejected, unless their rule rejects all hits.
 func (c *Counts) Record(_ *limiter.Request, a *limiter.Answer) {
 	t := c.table.Load()
 	for t != nil && t.set != a.Set {
@@ -129,4 +128,57 @@ func (c *Counts) each(do func(label string, l *counts)) {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		do(name, labels[name])
 	}
+}
+
+// Port has the figures of the port of divvy's protocol.
+type Port struct {
+	Connections int
+	Errors      map[string]uint64 // ERR replies by code
+}
+
+// Timer is the name of the timing of each answered HIT in statsd, behind the prefix.
+const Timer = "hit"
+
+// Figures returns all figures, with prefix before their names in statsd. took is how
+// long answered HITs took; nil: not measured.
+func (c *Counts) Figures(prefix string, port Port, took *metrics.Histogram) []metrics.Figure {
+	list := []metrics.Figure{metrics.Gauge(prefix+"connections", port.Connections).Native("divvy_tcp_connections_total", "Connections that are open.")}
+	if took != nil {
+		list = append(list, metrics.Spread(buckets{took}).Native("divvy_hit_duration_seconds", "How long it took to decide HITs that were answered OK."))
+	}
+	for code, n := range port.Errors {
+		list = append(list, metrics.Count(prefix+"error."+code, n).Native("divvy_errors_total", "ERR replies.", "code", code))
+	}
+	var all [statuses]uint64
+	c.each(func(label string, l *counts) {
+		for s := range statuses {
+			n := l.hits[s].Value()
+			all[s] += n
+			if !l.has[s] {
+				continue
+			}
+			stat := ""
+			if label != "" {
+				stat = prefix + "hit." + statusNames[s] + "." + label
+			}
+			list = append(list, metrics.Count(stat, n).Native("divvy_hits_total", "HITs by rule, each that a HIT met: canaries, and the one that decided.",
+				"status", statusNames[s], "rule_label", label))
+		}
+	})
+	for s, n := range all {
+		list = append(list, metrics.Count(prefix+"hit."+statusNames[s], n))
+	}
+	return list
+}
+
+// buckets shows only the buckets of a histogram that divvy has.
+type buckets struct{ *metrics.Histogram }
+
+func (b buckets) Snapshot() (count uint64, sum float64, few map[float64]uint64) {
+	count, sum, all := b.Histogram.Snapshot()
+	few = make(map[float64]uint64)
+	for _, bound := range []float64{0.001, 0.002, 0.005, 0.01, 0.1, 0.5} {
+		few[bound] = all[bound]
+	}
+	return count, sum, few
 }

@@ -63,7 +63,7 @@ func TestServerVanishesAndReturns(t *testing.T) {
 	}
 }
 
-// A server that never reads costs bounded memory and nobody's time.
+// A server that never reads costs bounded memory and delays no caller.
 func TestServerBlocks(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
 	var conns sync.WaitGroup
@@ -112,7 +112,7 @@ func TestServerBlocks(t *testing.T) {
 	conns.Wait()
 }
 
-// Nobody at all: Run ends at once, and the addresses may be nonsense.
+// Without a server, or with an invalid address, Run ends at once.
 func TestNoServer(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
 	free := l.Addr().String()
