@@ -321,7 +321,7 @@ func (u up) starts(c compose) map[string]bool {
 	return started
 }
 
-// interpolated is a variable of whoever runs compose, with its default.
+// interpolated matches a variable from the environment of compose, with its default.
 var interpolated = regexp.MustCompile(`\$\{([A-Z_]+):-([^}]*)\}`)
 
 // value is what a container finds in a variable.

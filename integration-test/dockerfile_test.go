@@ -105,7 +105,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// The image is small, pinned, and runs as nobody in particular.
+// The image is small, pinned, and runs as an unprivileged user.
 func TestDockerfileShips(t *testing.T) {
 	shipped := readDockerfile(t)[1]
 	if want := regexp.MustCompile(`^gcr\.io/distroless/static-debian\d+:nonroot(@sha256:[0-9a-f]{64})?$`); !want.MatchString(shipped.base) {
@@ -156,7 +156,7 @@ func TestDockerfileBuilds(t *testing.T) {
 			t.Errorf("RUN %s\nwithout %q", runs[1], want)
 		}
 	}
-	// A variable that no ARG declares is empty, and nobody is told.
+	// A variable that no ARG declares is empty, without an error.
 	for _, v := range regexp.MustCompile(`\$(\w+)`).FindAllStringSubmatch(runs[1], -1) {
 		declared := slices.ContainsFunc(build.all("ARG"), func(arg string) bool {
 			name, _, _ := strings.Cut(arg, "=")

@@ -101,8 +101,8 @@ func installEnvoy(dir string) error {
 	if _, err := envoyIn(draft); err != nil {
 		return err
 	}
-	// A directory cannot be renamed over one with files in it: somebody else
-	// was faster, and theirs is as good.
+	// The rename fails if another process has installed Envoy there meanwhile, which is
+	// just as good.
 	if err := os.Rename(draft, dir); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}

@@ -139,7 +139,7 @@ func (s *service) stat(t *testing.T, name string) int {
 	return n
 }
 
-// freePort is one that nobody listens on, so that a service can come back to it.
+// freePort returns a free port, on which a service can be restarted.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -208,7 +208,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	tr.report(t)
 }
 
-// Connections that nobody uses cost little, and nothing once they are gone.
+// Idle connections cost little, and nothing after they are closed.
 func TestIdleConnections(t *testing.T) {
 	const connections = 10_000
 	raiseFileLimit(t, connections+1000)

@@ -19,8 +19,8 @@ import (
 )
 
 // The reader of stderr stops reading, or goes away, while Redis is paused: the log is
-// full of failures that nobody takes. Calls are answered all the same, goroutines do
-// not pile up, rules are reloaded and the process stops.
+// full of failures that are not read. Calls are still answered, goroutines are bounded,
+// rules are reloaded and the process stops.
 func TestLogWithoutReader(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -12,9 +12,9 @@ import (
 	"ratelimit/src/testbed/redistest"
 )
 
-// crowdOf opens n connections to addr that each say hello and then nothing. They are
+// fillPort opens n connections to addr that each send hello and then nothing. They are
 // closed when the test ends.
-func crowdOf(t *testing.T, addr string, n int, hello string) {
+func fillPort(t *testing.T, addr string, n int, hello string) {
 	t.Helper()
 	for i := range n {
 		conn, err := net.DialTimeout("tcp", addr, patience)
@@ -47,11 +47,11 @@ func probes(s *service) error {
 
 // Probes and requests are answered with 10,000 idle connections on the same port, and
 // with 1,200 unfinished bodies of 1 MiB, which take no more memory than the budget.
-func TestProbesBehindACrowd(t *testing.T) {
+func TestProbesBesideIdleConnections(t *testing.T) {
 	raiseFileLimit(t, 13_000)
 	rules := newRuleDir(t)
 	rules.put(t, "a.yaml", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 1000}}\n")
-	for _, crowd := range []struct {
+	for _, tt := range []struct {
 		name  string
 		n     int
 		hello string
@@ -60,9 +60,9 @@ func TestProbesBehindACrowd(t *testing.T) {
 		{"10,000 idle connections", 10_000, "", "GRPC_MAX_CONNECTIONS=100"},
 		{"1,200 unfinished bodies", 1200, "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: 1048576\r\n\r\n" + strings.Repeat(" ", 1<<20-1), "GOMEMLIMIT=224MiB"},
 	} {
-		t.Run(crowd.name, func(t *testing.T) {
-			s := startService(t, append(rules.env(), "DIVVY_PORT=off", crowd.env)...)
-			crowdOf(t, s.http, crowd.n, crowd.hello)
+		t.Run(tt.name, func(t *testing.T) {
+			s := startService(t, append(rules.env(), "DIVVY_PORT=off", tt.env)...)
+			fillPort(t, s.http, tt.n, tt.hello)
 			for range 20 {
 				if err := probes(s); err != nil {
 					t.Error(err)
@@ -98,7 +98,7 @@ func TestFewFileDescriptors(t *testing.T) {
 		t.Errorf("no warning of it in\n%s", log)
 	}
 	for _, addr := range []string{s.http, s.grpc, s.divvy, s.debug} {
-		crowdOf(t, addr, 256, "")
+		fillPort(t, addr, 256, "")
 	}
 	allWorks := func(when string, requests int) {
 		t.Helper()

@@ -26,7 +26,7 @@ import (
 	"ratelimit/src/testbed/redistest"
 )
 
-// Marks that nobody may be told. Secrets are what operators configure, the others
+// Marks that must not appear in the log or in answers. Secrets are what operators configure, the others
 // what callers send: their keys and values may be names, addresses, tokens.
 const (
 	secretMark = "s3cr3t"
@@ -112,8 +112,7 @@ func (s *service) askAll(t *testing.T, o *told) {
 		_ = resp.Body.Close()
 		o.add("/json", fmt.Sprint(resp.Status, resp.Header, string(text)))
 	}
-	// What is no request is described to whoever sent it, in its own words; the log
-	// must not have them.
+	// The answer to an invalid request may quote it; the log must not.
 	for _, body := range []string{`{"` + keyMark + `":1}`, valueMark} {
 		resp, err := client.Post("http://"+s.http+"/json", "application/json", strings.NewReader(body))
 		if err != nil {

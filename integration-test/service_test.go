@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 type service struct {
 	*process
 	http, grpc, debug, prometheus string // host:port; prometheus only when it is on
-	divvy                         string // the same; "": nobody has looked
+	divvy                         string // the same; "": not known yet
 	health                        string // only when it is on
 }
 

@@ -51,7 +51,7 @@ type step struct {
 
 	// counts says by how much the counters of the domain's rules moved:
 	// "key: name n, name n; key: ...". Those not named must not have moved.
-	// "none": none moved. "": nobody looks.
+	// "none": none moved. "": not checked.
 	counts string
 	// service is the same for counters of the whole service: "name n, name n".
 	service string

@@ -150,8 +150,7 @@ func (d ruleDir) remove(t *testing.T, name string) {
 	}
 }
 
-// A first configuration that is refused is the operator's to mend while the
-// process runs.
+// After a refused first configuration the process runs, and the operator can fix it.
 func TestUpstreamRefusedAtStart(t *testing.T) {
 	rules := newRuleDir(t)
 	rules.put(t, "a.yaml", "domain: d\ndescriptors: 5\n")

@@ -66,7 +66,7 @@ func TestUpstreamStatsd(t *testing.T) {
 }
 
 func outlivesItsServer(t *testing.T) {
-	deaf, err := net.Listen("tcp", "127.0.0.1:0") // connections are made, and nobody reads
+	deaf, err := net.Listen("tcp", "127.0.0.1:0") // connections are accepted and never read
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func TestEnvoyGateway(t *testing.T) {
 	}
 	showsXDSFigures(t, s)
 	for line := range strings.Lines(s.log(t)) {
-		// The two things that it sets and that nobody reads, or has.
+		// Envoy Gateway sets two things that the service does not use.
 		if strings.Contains(line, "level=info") || strings.Contains(line, "GRPC_SERVER_TLS_CA_CERT has no effect") || strings.Contains(line, "/etc/statsd-exporter/conf.yaml") {
 			continue
 		}

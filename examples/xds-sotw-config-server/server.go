@@ -70,7 +70,7 @@ func (s *server) publish(ctx context.Context, domains []*configv3.RateLimitConfi
 	return version, s.cache.SetSnapshot(ctx, everybody{}.ID(nil), snapshot)
 }
 
-// journal logs who has what.
+// journal logs which node has which version.
 type journal struct{}
 
 // OnStreamOpen is called with each new stream.

@@ -17,7 +17,7 @@ type cell struct {
 	problems   []string
 	virtual    *fullness // for faults of the clock, which have no phases
 
-	at struct{ begin, fault, mended, end time.Time }
+	at struct{ begin, fault, recovery, end time.Time }
 
 	calls, shed  int
 	during       tally         // what became of calls while the fault lasted
@@ -63,12 +63,12 @@ const (
 	mostSlower     = 10 // times, and the store's timeout more: calls at the 99th percentile
 )
 
-// settling is how long after the recovery calls may still meet what the fault left
-// behind, such as the one connection of two that nobody has used since.
+// settling is how long after the recovery calls may still fail because of the fault, for
+// example on a connection that has not been used since.
 const settling = 500 * time.Millisecond
 
-// about tells whether v is what before was, but for what a service has sometimes
-// and not at others, such as connections of those who ask it.
+// about reports whether v is about the same as before. Some figures vary, such as the
+// number of connections to the debug port.
 func (v vitals) about(before vitals) bool {
 	return v.Goroutines <= before.Goroutines+30 && v.Files <= before.Files+12 && v.Memory <= before.Memory+mostMemory/2
 }
@@ -82,8 +82,8 @@ func (c *cell) judge(l *load) {
 	var (
 		all    = l.between(time.Time{}, c.at.end.Add(time.Hour))
 		before = l.between(c.at.begin, c.at.fault)
-		during = l.between(c.at.fault, c.at.mended)
-		after  = l.between(c.at.mended, c.at.end.Add(-c.with.deadline))
+		during = l.between(c.at.fault, c.at.recovery)
+		after  = l.between(c.at.recovery, c.at.end.Add(-c.with.deadline))
 	)
 	c.calls, c.shed, c.during = len(all), l.shed, count(during)
 	for _, k := range all {
@@ -100,7 +100,7 @@ func (c *cell) judge(l *load) {
 	}
 	c.recovery(after)
 	c.p99 = [2]time.Duration{percentile(before), percentile(slices.DeleteFunc(slices.Clone(after), func(k call) bool {
-		return k.sent.Before(c.at.mended.Add(c.again + settling))
+		return k.sent.Before(c.at.recovery.Add(c.again + settling))
 	}))}
 	if most := mostSlower*c.p99[0] + c.with.timeout; c.p99[1] > most {
 		c.complain("afterwards calls take longer than before: the 99th percentile was %v and is %v", c.p99[0], c.p99[1])
@@ -129,17 +129,17 @@ func (c *cell) recovery(after []call) {
 			bad++
 		}
 		if nearlyAll(bad, n+1) && k.normal() {
-			c.again = k.sent.Sub(c.at.mended)
+			c.again = k.sent.Sub(c.at.recovery)
 		}
 	}
 	for _, k := range after {
 		if k.normal() {
-			c.first = k.answered().Sub(c.at.mended)
+			c.first = k.answered().Sub(c.at.recovery)
 			break
 		}
 	}
 	if c.again < 0 {
-		c.complain("%v after the end of the fault it had not recovered", c.at.end.Sub(c.at.mended).Round(time.Millisecond))
+		c.complain("%v after the end of the fault it had not recovered", c.at.end.Sub(c.at.recovery).Round(time.Millisecond))
 	} else if c.again > mostRecovery {
 		c.complain("it recovered %v after the end of the fault", c.again)
 	}

@@ -1,15 +1,14 @@
-// Package chaos is the fault suite: the program as it is built, with real stores
-// behind it, under calls that go on whatever happens, while something is broken
-// and mended again.
+// Package chaos is the fault suite: it sends calls to the built program with real stores,
+// while it causes a fault and ends it.
 //
-// Every fault is tried on every store that can have it. A trial has calls before,
-// during and after the fault, and asks the same of all: that calls are answered
-// in time, that nothing piles up, that the service is back soon after its store,
-// and that no more was admitted than docs/reliability.md says.
+// Every fault is tried on every store that can have it. A trial sends calls before,
+// during and after the fault. It checks that calls are answered in time, that memory and
+// goroutines stay bounded, that the service recovers soon after its store, and that no
+// more is admitted than docs/reliability.md allows.
 //
-//   - TestFaultsInShort, a part of make test, has each fault once, on one store.
-//   - TestEveryFault, make chaos, has all of them, prints the figures, and with
-//     CHAOS=--write keeps them in docs/reliability.md.
+//   - TestFaultsInShort, a part of make test, tries each fault once, on one store.
+//   - TestEveryFault, make chaos, tries all of them, prints the figures, and with
+//     CHAOS=--write writes them to docs/reliability.md.
 //
 // It needs Linux, redis-server, redis-sentinel and memcached. RATELIMIT_BIN names
 // a binary to try instead of this repository's.

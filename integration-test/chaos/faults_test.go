@@ -36,7 +36,7 @@ const (
 	felt effect = iota
 	// unfelt: nearly all are.
 	unfelt
-	// passing: there is nothing to be mended, the service gets over it.
+	// passing: the fault ends by itself.
 	passing
 )
 

@@ -10,8 +10,8 @@ import (
 	"ratelimit/src/testbed/redistest"
 )
 
-// topologyFaults are those of stores that are several servers. Nobody waits for
-// what they take: the fault ends when a replica has taken over.
+// topologyFaults are faults of stores with several servers. They have no fixed duration:
+// the fault ends when a replica has taken over.
 var topologyFaults = []fault{
 	{
 		name: "failover", does: "SIGKILL to the primary; the fault lasts until a replica has taken over", short: sentinel, lost: 1,

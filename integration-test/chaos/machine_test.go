@@ -10,8 +10,8 @@ type machine struct {
 
 const (
 	nap = 5 * time.Millisecond
-	// A nap that ends so late makes calls late, whoever is asked, and so do those
-	// that add up to such a part of the time.
+	// A nap that ends this much too late, or naps that are late by this part of the time
+	// in total, show that the machine delays calls.
 	nuisance = 50 * time.Millisecond
 	mostLost = 0.05
 )

@@ -9,9 +9,8 @@ import (
 // the two.
 type span struct{ sent, answered time.Time }
 
-// allowance is how often a rule's limit may be used up at one time. One is the
-// rule itself. What is kept in memory has its own, since nobody knows what the
-// store would have said; and counts that are lost can be used up again.
+// allowance is how often a rule's limit may be used up at one time: once in the store,
+// once more in memory during an outage, and once more for each loss of counters.
 type allowance int
 
 // fullness is the fullest stretch of time of a key: how many were admitted for

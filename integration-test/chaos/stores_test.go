@@ -26,9 +26,8 @@ const (
 
 var storeNames = []storeName{single, sentinel, cluster, memcached}
 
-// patient is how long sentinels and nodes do without a server before they
-// replace it: longer than any fault, so that each is a fault and not a
-// failover. Those who want one say so.
+// patient is how long sentinels and nodes wait before they replace a server. It is
+// longer than any fault, so that only the fault "failover" causes a failover.
 const patient = time.Minute
 
 // store is the servers of a column, which all its trials share. Faults are those

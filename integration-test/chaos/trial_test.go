@@ -112,8 +112,8 @@ func attempt(t *testing.T, f *fault, s *store, with times) *cell {
 		time.Sleep(max(with.during, f.atLeast))
 	}
 	o.end()
-	c.at.mended = time.Now()
-	awaitRecovery(l, c.at.mended, with.after)
+	c.at.recovery = time.Now()
+	awaitRecovery(l, c.at.recovery, with.after)
 	c.at.end = time.Now()
 	c.vitals[1] = watch.end()
 	c.vitals[2] = settled(x.service, c.vitals[0])
@@ -125,14 +125,13 @@ func attempt(t *testing.T, f *fault, s *store, with times) *cell {
 	return c
 }
 
-// awaitRecovery returns once calls have gone well for some time, or when they
-// should have long ago.
-func awaitRecovery(l *load, mended time.Time, atLeast time.Duration) {
+// awaitRecovery returns when calls have succeeded for some time, or after a deadline.
+func awaitRecovery(l *load, from time.Time, atLeast time.Duration) {
 	time.Sleep(atLeast)
 	_ = harness.Retry(harness.Deadline, func() error { // what came of it, the figures say
-		// Calls under way are not looked at: who has not been answered cannot say.
+		// Calls in flight are ignored: they have no result yet.
 		to := time.Now().Add(-l.deadline)
-		if from := to.Add(-steadily); from.Before(mended) || !wentWell(l.between(from, to)) {
+		if start := to.Add(-steadily); start.Before(from) || !wentWell(l.between(start, to)) {
 			return errNotYet
 		}
 		return nil

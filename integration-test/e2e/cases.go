@@ -39,7 +39,7 @@ var cases = []testCase{
 }
 
 // rules let everything pass but the key of the workload overlimit. An hour's
-// windows seldom end during a run, so few keys are new to the store; the year is
+// windows rarely end during a run, so few keys are new to the store; the year is
 // there because a window's first call would be OK.
 const rules = `domain: bench
 descriptors:

@@ -196,13 +196,13 @@ func (l *lab) startRedis(ctx context.Context) (*process, string, error) {
 		if err == nil {
 			return p, addr, nil
 		}
-		if !errors.Is(err, errEnded) || try == 5 { // somebody may have been faster at that port
+		if !errors.Is(err, errEnded) || try == 5 { // another process may have taken the port
 			return nil, "", err
 		}
 	}
 }
 
-// freePort is one that nobody listened on a moment ago.
+// freePort returns a port that was free a moment ago.
 func freePort(ctx context.Context) (string, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")

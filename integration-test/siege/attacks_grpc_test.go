@@ -47,7 +47,7 @@ var grpcAttacks = []attack{
 		strike: idleHeaders, goroutines: 8000, // a call that has begun has one
 	},
 	{
-		letter: "D", name: "a crowd on the gRPC port", does: "idle connections up to `GRPC_MAX_CONNECTIONS`; newcomers are served all the same",
+		letter: "D", name: "a full gRPC port", does: "idle connections up to `GRPC_MAX_CONNECTIONS`; newcomers are served all the same",
 		env: []string{"GRPC_MAX_CONNECTIONS=100"}, quiet: true, strike: grpcCrowd,
 	},
 	{

@@ -17,7 +17,7 @@ import (
 // Attacks on the HTTP port and on file descriptors.
 var httpAttacks = []attack{
 	{
-		letter: "E", name: "probes behind a crowd", does: "idle connections up to `HTTP_MAX_CONNECTIONS` (200 in short, 10,000 in full) while probes come, on the HTTP port and on `HEALTH_PORT`",
+		letter: "E", name: "probes on a full port", does: "idle connections up to `HTTP_MAX_CONNECTIONS` (200 in short, 10,000 in full) while probes come, on the HTTP port and on `HEALTH_PORT`",
 		quiet: true, prepare: func(x *trial, o *options) {
 			if !x.full {
 				o.env = append(o.env, "HTTP_MAX_CONNECTIONS=200")
@@ -46,8 +46,8 @@ var httpAttacks = []attack{
 	},
 }
 
-// crowd opens idle connections to an address until one is refused or there are n.
-func crowd(addr string, n int) (list []net.Conn) {
+// fillPort opens idle connections to an address until one is refused or there are n.
+func fillPort(addr string, n int) (list []net.Conn) {
 	for range n {
 		c, err := net.DialTimeout("tcp", addr, time.Second)
 		if err != nil {
@@ -88,11 +88,11 @@ func (x *trial) probe(times int, addresses ...string) {
 
 func httpCrowd(x *trial) {
 	n := pick(x, 250, 10_500)
-	idle := crowd(x.service.http, n)
+	idle := fillPort(x.service.http, n)
 	defer func() { leave(idle) }()
 	x.probe(pick(x, 5, 20), x.service.http, x.service.health)
-	// The crowd grows again meanwhile.
-	idle = append(idle, crowd(x.service.http, n/10)...)
+	// More connections arrive meanwhile.
+	idle = append(idle, fillPort(x.service.http, n/10)...)
 	x.probe(1, x.service.http, x.service.health)
 }
 
@@ -101,7 +101,7 @@ func unfinishedBodies(x *trial) {
 	n := pick(x, 350, 1200)
 	head := fmt.Sprintf("POST /json HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", length)
 	body := head + `{"domain":"` + strings.Repeat("a", length-1-len(`{"domain":"`))
-	idle := crowd(x.service.http, n)
+	idle := fillPort(x.service.http, n)
 	defer leave(idle)
 	var mu sync.Mutex
 	sent := 0
@@ -130,7 +130,7 @@ func unreadJSON(x *trial) {
 	descriptors := strings.Repeat(`{"entries":[{"key":"a","value":""}]},`, 100)
 	body := `{"domain":"siege","descriptors":[` + strings.TrimSuffix(descriptors, ",") + `]}`
 	ask := fmt.Sprintf("POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	list := crowd(x.service.http, pick(x, 200, 1500))
+	list := fillPort(x.service.http, pick(x, 200, 1500))
 	defer leave(list)
 	var all sync.WaitGroup
 	var sent atomic.Int64
@@ -226,7 +226,7 @@ func askHTTP(addr, ask string, until time.Time) (codes []int, err error) {
 func noFiles(x *trial) {
 	var idle []net.Conn
 	for _, addr := range []string{x.service.http, x.service.grpc, x.service.divvy, x.service.debug, x.service.prometheus} {
-		idle = append(idle, crowd(addr, 300)...)
+		idle = append(idle, fillPort(addr, 300)...)
 	}
 	files, err := x.service.kernelVitals()
 	if err != nil {

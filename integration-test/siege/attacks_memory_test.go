@@ -96,7 +96,7 @@ func bannedCaller(x *trial) {
 	}
 	asked := 0
 	n := pick(x, 400_000, 10_000_000)
-	// The counter is asked for seldom, so that it is not among those used last.
+	// The counter is asked for rarely, so that it is not among those used last.
 	quarter := time.Now()
 	x.floodKeys(n, func() error {
 		if time.Since(quarter) < pick(x, 300*time.Millisecond, 5*time.Second) {

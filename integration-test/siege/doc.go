@@ -1,6 +1,5 @@
-// Package siege attacks the service as a stranger would: the built program, on its
-// own ports, beside a well-behaved neighbour that makes 200 calls a second over a
-// connection of its own.
+// Package siege attacks the built program through its ports, while a well-behaved
+// caller, the neighbour, makes 200 calls a second over its own connection.
 //
 // Each attack is an entry in one of the tables attacks_*_test.go. It says how the
 // service is set up, what the attacker does, and what must hold meanwhile. All

@@ -251,7 +251,7 @@ func (x *trial) startStore(o *options) {
 	switch x.attack.store {
 	case redis:
 		// As docs/redis.md advises. At the default of 10, Redis deletes expired keys
-		// for up to 25 ms at a time, in which it answers nobody: keys of gcra live
+		// for up to 25 ms at a time, in which it answers no command: keys of gcra live
 		// for seconds, and the attack makes 75,000 a second.
 		x.server = redistest.Start(x.T, redistest.Options{Args: []string{"--hz", "100"}})
 		x.store = x.server.Addr

@@ -1,8 +1,6 @@
-// Package soak runs the service as it is built for as long as one likes, with all
-// that wears a process down at once: keys that nobody has sent before, rules that
-// change, a store that comes and goes, connections that come and go, clients that
-// break every protocol there is, and scrapes. Then it says whether the process
-// grew.
+// Package soak runs the built service for a chosen time under a mixed load: new keys,
+// changing rules, a store and connections that come and go, clients that break every
+// protocol, and scrapes. Then it checks whether the process grew.
 //
 //	make soak DURATION=10m
 //

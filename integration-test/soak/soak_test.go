@@ -33,8 +33,8 @@ type place struct {
 	proxy  *harness.Proxy
 }
 
-// TestSoak fails when the service grows, dies, panics, or does not answer who
-// deserves it. See the package's comment for how growing is judged.
+// TestSoak fails if the service grows, dies, panics, or does not answer well-behaved
+// callers. See the package's comment for how growing is judged.
 func TestSoak(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T) place{
 		"memory": func(*testing.T) place {

@@ -60,7 +60,7 @@ func forever(ctx context.Context, every time.Duration, f func(n int) error) erro
 // perCall is how many descriptors a call has, each with a value of its own.
 const perCall = 20
 
-// fresh is a request that nobody has made before.
+// fresh returns a request with new keys.
 func fresh() *pb.RateLimitRequest {
 	r := &pb.RateLimitRequest{Domain: "soak"}
 	for i := range perCall {
@@ -169,8 +169,8 @@ func (s *service) hit(c *tally) error {
 	return nil
 }
 
-// writeRules writes the rules of a generation: some that stay, some that nobody has
-// seen before, and every seventh time a mistake.
+// writeRules writes the rules of a generation: some that stay, some
+// new ones, and every seventh time a mistake.
 func writeRules(dir string, generation int) error {
 	var text strings.Builder
 	text.WriteString("domain: soak\ndescriptors:\n")

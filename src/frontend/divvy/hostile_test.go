@@ -35,8 +35,8 @@ func closed(c net.Conn) bool {
 	return errors.Is(err, io.EOF)
 }
 
-// Who begins a line and does not end it is told and closed after Idle, however
-// many packets it sends meanwhile; whole lines keep a connection open.
+// A client that does not finish its line gets an ERR and is closed after Idle, however
+// many packets it sends meanwhile. Complete lines keep a connection open.
 func TestSlowLoris(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := build(t, Config{})
@@ -67,7 +67,7 @@ func TestSlowLoris(t *testing.T) {
 	})
 }
 
-// Nobody is told what it did not ask.
+// An idle client is closed without a line.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := build(t, Config{Limits: Limits{Idle: time.Minute}})
@@ -86,7 +86,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// Who does not read its replies is cut off, and waited for by nobody else.
+// A client that does not read its replies is closed, and delays no other client.
 func TestNeverReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := build(t, Config{})
@@ -112,7 +112,7 @@ func TestNeverReads(t *testing.T) {
 	})
 }
 
-// A client that sends for ever and never reads makes us keep a few buffers.
+// A client that sends endlessly and never reads is closed.
 func TestFloodWithoutReading(t *testing.T) {
 	s := build(t, Config{Limits: Limits{WriteTimeout: 200 * time.Millisecond}})
 	c := dial(t, start(t, s))
@@ -120,14 +120,14 @@ func TestFloodWithoutReading(t *testing.T) {
 	for {
 		if _, err := io.WriteString(c, flood); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Error("it is served for ever")
+				t.Error("it is still served")
 			}
 			break
 		}
 	}
 }
 
-// A million requests in one go are answered in order, with the memory of a few.
+// A million pipelined requests are answered in order, with the memory of a few.
 func TestMillionPipelined(t *testing.T) {
 	const n = 500_000 // twice
 	s := build(t, Config{})
@@ -168,7 +168,7 @@ func TestMillionPipelined(t *testing.T) {
 	}
 }
 
-// All connections together have so much for long lines.
+// The buffers of all connections for long lines are bounded together.
 func TestManyLongLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := build(t, Config{})
@@ -216,8 +216,8 @@ func TestManyLongLines(t *testing.T) {
 	})
 }
 
-// There are only so many connections. While all are active, a newcomer is refused, and
-// told so when it asks; else the longest idle one makes room.
+// While all connections are active, a new one is refused, with an ERR for its first
+// request. Otherwise the longest idle one makes room.
 func TestFullPort(t *testing.T) {
 	var s *Server
 	var addr string
@@ -256,7 +256,7 @@ func TestFullPort(t *testing.T) {
 	}
 }
 
-// The connection that holds the most is closed when all hold too much.
+// The connection that holds the most is closed when the budget is used up.
 func TestLongLinesCountInTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := budget.New(1 << 20)
@@ -279,7 +279,7 @@ func TestLongLinesCountInTheBudget(t *testing.T) {
 	})
 }
 
-// Refusing is bounded, too.
+// The number of refused connections that wait for their ERR is bounded.
 func TestRefusalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := build(t, Config{Limits: Limits{MaxConns: 1}})
@@ -300,14 +300,14 @@ func TestRefusalsAreBounded(t *testing.T) {
 		time.Sleep(lingering)
 		for _, c := range turned {
 			if !closed(c) {
-				t.Fatal("one is kept for ever")
+				t.Fatal("one is never closed")
 			}
 		}
 		s.Shutdown(t.Context())
 	})
 }
 
-// What a client sent before an ERR does not cost it the replies before that.
+// Unread input after an ERR does not lose the replies before it.
 func TestErrBeforeUnreadInput(t *testing.T) {
 	addr := start(t, build(t, Config{}))
 	for range 20 {
@@ -321,7 +321,7 @@ func TestErrBeforeUnreadInput(t *testing.T) {
 	}
 }
 
-// TLS is spoken from the first byte on, and its end is the connection's.
+// TLS starts with the first byte, and ends with the connection.
 func TestTLS(t *testing.T) {
 	certificates := httptest.NewTLSServer(nil) // has some for 127.0.0.1
 	defer certificates.Close()
@@ -352,7 +352,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Who does not begin TLS is not waited for.
+// A client that does not start TLS is closed.
 func TestTLSHandshakeTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := build(t, Config{TLS: new(tls.Config)})
@@ -364,7 +364,7 @@ func TestTLSHandshakeTimeout(t *testing.T) {
 	})
 }
 
-// Shutdown answers what was on its way, tells nobody anything else, and has a
+// Shutdown answers requests that are on their way, sends nothing else, and has a
 // deadline.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -410,7 +410,7 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// A client that never stops asking does not hold up the end.
+// A client that never stops sending does not delay Shutdown.
 func TestShutdownUnderLoad(t *testing.T) {
 	s := build(t, Config{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -442,24 +442,24 @@ func TestShutdownUnderLoad(t *testing.T) {
 	}
 }
 
-// flaky is a listener that fails in passing, and then for good.
+// flaky is a listener with temporary errors, and then a permanent one.
 type flaky struct {
 	net.Listener
 	fail int
 }
 
-type passing struct{}
+type temporary struct{}
 
-func (passing) Error() string   { return "too many open files" }
-func (passing) Temporary() bool { return true }
+func (temporary) Error() string   { return "too many open files" }
+func (temporary) Temporary() bool { return true }
 
-var errForGood = errors.New("gone")
+var errPermanent = errors.New("gone")
 
 func (f *flaky) Accept() (net.Conn, error) {
 	if f.fail--; f.fail >= 0 {
-		return nil, passing{}
+		return nil, temporary{}
 	}
-	return nil, errForGood
+	return nil, errPermanent
 }
 
 func (f *flaky) Close() error { return nil }
@@ -467,7 +467,7 @@ func (f *flaky) Close() error { return nil }
 func TestAcceptTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		if err := build(t, Config{}).Serve(&flaky{fail: 10}); !errors.Is(err, errForGood) {
+		if err := build(t, Config{}).Serve(&flaky{fail: 10}); !errors.Is(err, errPermanent) {
 			t.Errorf("got %v", err)
 		}
 		// 5, 10, 20, 40, 80, 160, 320, 640, 1000 and 1000 ms

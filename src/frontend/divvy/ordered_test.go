@@ -9,7 +9,7 @@ import (
 	"ratelimit/src/rules/loading"
 )
 
-// Where one ordered list is loaded, it is asked by whoever names no domain.
+// If exactly one ordered list is loaded, it decides HITs that name no domain.
 func TestOnlyList(t *testing.T) {
 	const tree = "domain: tree\ndescriptors:\n  - key: a\n    rate_limit: {unit: year, requests_per_unit: 1}\n"
 	const list = "\nrules:\n  - match: {}\n    rate_limit: {unlimited: true, requests_per_unit: 7}\n"

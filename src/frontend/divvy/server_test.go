@@ -242,7 +242,7 @@ func TestConversations(t *testing.T) {
 			"HIT ip=1 domain=kitchen\nHIT ip=1 domain=cellar\nHIT ip=1 domain=kitchen\n", "OK false 0 10\nERR unknown \"No rules are loaded for the domain cellar.\"\n",
 		}},
 		{"one unless named", Config{Domain: "pantry", DomainKey: "d"}, []string{"HIT ip=1\nHIT ip=1 d=kitchen\nHIT ip=1\n", "OK true 6 60\nOK true 1 10\nOK true 5 60\n"}},
-		{"nobody names a domain unasked", Config{}, []string{"HIT ip=1 domain=pantry\n", "OK true 4294967295 0\n"}},
+		{"without DomainKey the pair is an entry", Config{}, []string{"HIT ip=1 domain=pantry\n", "OK true 4294967295 0\n"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			addr := start(t, build(t, tt.cfg))
@@ -275,7 +275,7 @@ func TestSeconds(t *testing.T) {
 			if up {
 				ip, want = "ceil", step.ceil
 			}
-			s.now, s.cfg.RoundUp = epoch.Add(step.at), up // nobody is connected
+			s.now, s.cfg.RoundUp = epoch.Add(step.at), up // no client is connected
 			if got := say(t, addr, "HIT ip="+ip+"\n"); got != want {
 				t.Errorf("at %v, %s: got %q, want %q", step.at, ip, got, want)
 			}
@@ -283,7 +283,7 @@ func TestSeconds(t *testing.T) {
 	}
 }
 
-// A line is a line, in however many packets it comes.
+// A line may come in any number of packets.
 func TestPackets(t *testing.T) {
 	c := dial(t, start(t, build(t, Config{})))
 	for i, part := range []string{"HI", "T ip=", "1\r", "\nHIT cookie=\"\xd0", "\xb1 \xf0\x9f", "\x8d\xaa\"", "\n"} {
@@ -333,8 +333,7 @@ func TestStoreTrouble(t *testing.T) {
 
 var errMisuse = errors.New("misuse")
 
-// lossy is a store that some keys are too much for. It never answers for what is
-// always denied.
+// lossy is a store that fails for some keys, and for limits of 0.
 type lossy struct{ backend.Backend }
 
 func (l lossy) Take(ctx context.Context, b *backend.Batch) error {
@@ -352,7 +351,7 @@ func (l lossy) Take(ctx context.Context, b *backend.Batch) error {
 	return err
 }
 
-// What is always denied is not when everything passes, and nobody knows then.
+// In shadow mode of the whole service even a limit of 0 needs the store's answer.
 func TestShadowOfEverything(t *testing.T) {
 	store, err := memory.New(memory.Config{})
 	if err != nil {
@@ -401,7 +400,7 @@ func TestConfig(t *testing.T) {
 	})
 }
 
-// What is counted, and told.
+// Stats and OnHits count the same HITs.
 func TestStats(t *testing.T) {
 	hits := make(chan int, 10)
 	s := build(t, Config{Events: Events{OnHits: func(n int, took time.Duration) {

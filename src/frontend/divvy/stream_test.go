@@ -39,7 +39,7 @@ func (s *script) Close() error                     { return nil }
 func (s *script) SetReadDeadline(time.Time) error  { return nil }
 func (s *script) SetWriteDeadline(time.Time) error { return nil }
 
-// play is what a client is told that sends these packets.
+// play returns the replies to a client that sends these packets.
 func play(s *Server, packets ...[]byte) string {
 	c := &script{packets: packets}
 	s.start(s.port.Admit(c))
@@ -47,7 +47,7 @@ func play(s *Server, packets ...[]byte) string {
 	return c.said.String()
 }
 
-// cut is stream in packets of up to n bytes.
+// cut returns stream in packets of up to size() bytes.
 func cut(stream []byte, size func() int) (packets [][]byte) {
 	for len(stream) > 0 {
 		n := min(size(), len(stream))
@@ -60,8 +60,8 @@ func cut(stream []byte, size func() int) (packets [][]byte) {
 // wellFormed is any number of OKs and at most one ERR, which is the end.
 var wellFormed = regexp.MustCompile(`^(?:OK true \d+ \d+\n|OK false 0 (?:-1|\d+)\n)*(?:ERR (?:unknown|unknown-command) "[^\r\n]*"\n)?$`)
 
-// FuzzStream: whatever comes is answered in well-formed lines, one for each, and
-// neither packets nor what else is decided at the same time change a byte.
+// FuzzStream checks that any input is answered in well-formed lines, one for each, and
+// that neither packets nor pipelining change a byte.
 func FuzzStream(f *testing.F) {
 	set := load(f, kitchen, pantry)
 	fresh := func(t *testing.T, pipelined int) *Server {
@@ -122,7 +122,7 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// What a batch keeps for the next one holds on to no rules and no buffers.
+// A batch in the pool points to no rules and no buffers.
 func TestBatchLetsGo(t *testing.T) {
 	s := build(t, Config{})
 	play(s, []byte("HIT ip=1\nHIT ip=2\nHIT ip=\xff\n"))
