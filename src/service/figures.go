@@ -9,7 +9,6 @@ import (
 	"ratelimit/src/backend/memcached"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/overlimit"
-	"ratelimit/src/backend/redis"
 	"ratelimit/src/files"
 	"ratelimit/src/files/certs"
 	"ratelimit/src/frontend/connlimit"
@@ -53,77 +52,61 @@ func (f *batchFigures) observe(hits int, took time.Duration) {
 	f.trips.Observe(took)
 }
 
-func redisFigures(name string, store *redis.Store, batches *batchFigures) func() []metrics.Figure {
-	return func() []metrics.Figure {
-		st, stat, labels := store.Stats(), "ratelimit."+name+".", []string{"store", name}
-		return append(
-			batches.remote(labels, st.Errors),
-			metrics.Gauge("", st.Servers).Native("ratelimit_store_servers", serversHelp, labels...),
-			metrics.Gauge(stat+"cx_active", st.Open).Native("ratelimit_store_connections", connectionsHelp, labels...),
-			metrics.Count(stat+"cx_total", st.Dials).Native("ratelimit_store_dials_total", dialsHelp, labels...),
-			metrics.Count(stat+"cx_local_close", st.Dials-st.Open),
-			metrics.Count(stat+"batches", st.Batches),
-			metrics.Count(stat+"batches_failed", st.Failed).Native("ratelimit_store_batches_failed_total", failedHelp, labels...),
-			metrics.Count(stat+"commands", st.Commands).Native("ratelimit_store_commands_total", commandsHelp, labels...),
-			metrics.Gauge(stat+"waiting", st.Waiting).Native("ratelimit_store_calls_waiting", waitingHelp, labels...),
-			metrics.Gauge("", st.BreakersOpen).Native("ratelimit_store_breakers_open", breakersHelp, labels...),
-			metrics.Count("", st.BreakerOpened).Native("ratelimit_store_breaker_opened_total", openedHelp, labels...),
-			metrics.Count("", st.SentOn).Native("ratelimit_store_sent_on_total", "Hits that a node of a cluster sent on to another.", labels...),
-		)
-	}
+func redisFigures(p *pool) []metrics.Figure {
+	st, stat := p.stats(), "ratelimit."+p.name+"."
+	return append(
+		p.figures(stat+"batches_failed", stat+"commands"),
+		metrics.Count(stat+"cx_local_close", st.Dials-st.Open),
+		metrics.Count(stat+"batches", st.Batches),
+		metrics.Count("", st.SentOn).Native("ratelimit_store_sent_on_total", "Hits that a node of a cluster sent on to another.", "store", p.name),
+	)
 }
 
 // memcacheFigures counts reads, which are increments by 0 here, as the multiget of
 // envoyproxy/ratelimit.
-func memcacheFigures(store *memcached.Store, batches *batchFigures) func() []metrics.Figure {
-	return func() []metrics.Figure {
-		st, labels := store.Stats(), []string{"store", "memcache"}
-		return append(
-			batches.remote(labels, st.Errors),
-			metrics.Count("ratelimit.memcache.multiget.__code=success", st.Reads.Done),
-			metrics.Count("ratelimit.memcache.multiget.__code=error", st.Reads.Failed),
-			metrics.Count("ratelimit.memcache.increment.__code=success", st.Increments.Done),
-			metrics.Count("ratelimit.memcache.increment.__code=miss", st.Increments.Missed),
-			metrics.Count("ratelimit.memcache.increment.__code=error", st.Increments.Failed),
-			metrics.Count("ratelimit.memcache.add.__code=success", st.Adds.Done),
-			metrics.Count("ratelimit.memcache.add.__code=not_stored", st.Adds.Missed),
-			metrics.Count("ratelimit.memcache.add.__code=error", st.Adds.Failed),
-			metrics.Count("ratelimit.memcache.keys_requested", st.KeysRequested),
-			metrics.Count("ratelimit.memcache.keys_found", st.KeysFound),
-			metrics.Gauge("", st.Servers).Native("ratelimit_store_servers", serversHelp, labels...),
-			metrics.Gauge("ratelimit.memcache.cx_active", st.Open).Native("ratelimit_store_connections", connectionsHelp, labels...),
-			metrics.Count("ratelimit.memcache.cx_total", st.Dials).Native("ratelimit_store_dials_total", dialsHelp, labels...),
-			metrics.Count("", st.Failed).Native("ratelimit_store_batches_failed_total", failedHelp, labels...),
-			metrics.Count("", st.Commands).Native("ratelimit_store_commands_total", commandsHelp, labels...),
-			metrics.Gauge("ratelimit.memcache.waiting", st.Waiting).Native("ratelimit_store_calls_waiting", waitingHelp, labels...),
-			metrics.Gauge("", st.BreakersOpen).Native("ratelimit_store_breakers_open", breakersHelp, labels...),
-			metrics.Count("", st.BreakerOpened).Native("ratelimit_store_breaker_opened_total", openedHelp, labels...),
-			metrics.Count("ratelimit.memcache.server_changes", st.Changes).Native("ratelimit_store_server_changes_total", "How often SRV found other servers than before.", labels...),
-			metrics.Count("ratelimit.memcache.lookups_failed", st.FailedLookups).Native("ratelimit_store_lookups_failed_total", "How often SRV found nothing.", labels...),
-		)
-	}
+func memcacheFigures(p *pool, st memcached.Stats) []metrics.Figure {
+	const stat = "ratelimit.memcache."
+	return append(
+		p.figures("", ""),
+		metrics.Count(stat+"multiget.__code=success", st.Reads.Done),
+		metrics.Count(stat+"multiget.__code=error", st.Reads.Failed),
+		metrics.Count(stat+"increment.__code=success", st.Increments.Done),
+		metrics.Count(stat+"increment.__code=miss", st.Increments.Missed),
+		metrics.Count(stat+"increment.__code=error", st.Increments.Failed),
+		metrics.Count(stat+"add.__code=success", st.Adds.Done),
+		metrics.Count(stat+"add.__code=not_stored", st.Adds.Missed),
+		metrics.Count(stat+"add.__code=error", st.Adds.Failed),
+		metrics.Count(stat+"keys_requested", st.KeysRequested),
+		metrics.Count(stat+"keys_found", st.KeysFound),
+		metrics.Count(stat+"server_changes", st.Changes).
+			Native("ratelimit_store_server_changes_total", "How often SRV found other servers than before.", "store", p.name),
+		metrics.Count(stat+"lookups_failed", st.FailedLookups).
+			Native("ratelimit_store_lookups_failed_total", "How often SRV found nothing.", "store", p.name),
+	)
 }
 
-// Help texts of metrics that Redis and Memcached have.
-const (
-	serversHelp     = "Servers that calls are sent to: one, the primaries of a cluster, or those of Memcached."
-	connectionsHelp = "Connections that are open."
-	waitingHelp     = "Calls that wait for an answer."
-	dialsHelp       = "Connections that were tried."
-	failedHelp      = "Batches without a whole answer."
-	commandsHelp    = "Commands in all batches; with Memcached each is a batch."
-	breakersHelp    = "Servers that do not answer, so that they are only probed."
-	openedHelp      = "How often the breaker of a server opened, as it did not answer."
-)
-
-// remote returns the histograms and the errors by cause of one store.
-func (f *batchFigures) remote(labels []string, errors map[string]int64) []metrics.Figure {
+// figures are those of all stores with servers. Failed batches and commands have the given
+// compatible names.
+func (p *pool) figures(failed, commands string) []metrics.Figure {
+	st, stat, labels := p.stats(), "ratelimit."+p.name+".", []string{"store", p.name}
 	list := []metrics.Figure{
-		metrics.Spread(&f.sizes).Native("ratelimit_store_batch_hits", "Hits that were sent in one batch.", labels...),
-		metrics.Spread(&f.trips).Native("ratelimit_store_round_trip_seconds", "How long a batch took to be answered.", labels...),
+		metrics.Gauge("", st.Servers).
+			Native("ratelimit_store_servers", "Servers that calls are sent to: one, the primaries of a cluster, or those of Memcached.", labels...),
+		metrics.Gauge(stat+"cx_active", st.Open).Native("ratelimit_store_connections", "Connections that are open.", labels...),
+		metrics.Count(stat+"cx_total", st.Dials).Native("ratelimit_store_dials_total", "Connections that were tried.", labels...),
+		metrics.Gauge(stat+"waiting", st.Waiting).Native("ratelimit_store_calls_waiting", "Calls that wait for an answer.", labels...),
+		metrics.Count(failed, st.Failed).Native("ratelimit_store_batches_failed_total", "Batches without a whole answer.", labels...),
+		metrics.Count(commands, st.Commands).
+			Native("ratelimit_store_commands_total", "Commands in all batches; with Memcached each is a batch.", labels...),
+		metrics.Gauge("", st.BreakersOpen).Native("ratelimit_store_breakers_open", "Servers that do not answer, so that they are only probed.", labels...),
+		metrics.Count("", st.BreakerOpened).
+			Native("ratelimit_store_breaker_opened_total", "How often the breaker of a server opened, as it did not answer.", labels...),
+		metrics.Spread(&p.batches.sizes).Native("ratelimit_store_batch_hits", "Hits that were sent in one batch.", labels...),
+		metrics.Spread(&p.batches.trips).Native("ratelimit_store_round_trip_seconds", "How long a batch took to be answered.", labels...),
 	}
-	for cause, n := range errors {
-		list = append(list, metrics.Count("", n).Native("ratelimit_store_errors_total", "Hits that the store did not answer, by cause.", labels[0], labels[1], "cause", cause))
+	for cause, n := range st.Errors {
+		list = append(list, metrics.Count("", n).
+			Native("ratelimit_store_errors_total", "Hits that the store did not answer, by cause.", "store", p.name, "cause", cause))
 	}
 	return list
 }

@@ -94,7 +94,7 @@ func TestHealthAudiences(t *testing.T) {
 		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 4, Col: 5}, What: `unknown key "hunter3"`},
 	}
 	lost := fmt.Errorf("Redis does not answer: %w", errors.New("dial tcp 10.1.2.3:6379: connection refused"))
-	slow := &slowPool{tooSlow("Redis", "REDIS_TIMEOUT", &remote.SlowError{
+	slow := &slowPool{(&pool{what: "Redis", variable: "REDIS_TIMEOUT"}).tooSlow(&remote.SlowError{
 		Store: "redis", Addr: "10.1.2.3:6379", Took: 60_700 * time.Microsecond, Timeout: 50 * time.Millisecond,
 	})}
 	for _, tt := range audienceTests(at, refused, lost, slow) {

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"runtime"
 	"strings"
 	"time"
 
@@ -9,6 +8,7 @@ import (
 
 	"ratelimit/src/backend/memcached"
 	"ratelimit/src/backend/remote"
+	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/settings"
 )
@@ -30,23 +30,15 @@ func StoreLimits(backend string) rules.Store {
 // memcache makes the store of Memcached.
 func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Logger) (*memcached.Store, error) {
 	from := cfg.Memcache
-	batches := new(batchFigures)
+	p := &pool{
+		name: "memcache", product: "Memcached", what: "Memcached", variable: "MEMCACHE_TIMEOUT", always: from.HealthCheck,
+		pause: time.Second, longest: 5 * time.Second,
+	}
 	mc := memcached.Config{
+		Config:          p.config(cfg, from.Conns, from.Timeout, span, log),
 		Servers:         from.Servers,
 		OnChange:        func(c memcached.Change) { logChange(log, c) },
 		OnLookupFailure: func(err error) { log.Warn(err) },
-		Config: remote.Config{
-			Connections:      min(from.Conns, max(2, runtime.GOMAXPROCS(0)/4)),
-			Timeout:          from.Timeout,
-			ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
-			TagKeys:          cfg.CacheKeyFormat == "v2",
-			OnBatch:          batches.observe,
-			Span:             span,
-			MaxWaiting:       int64(cfg.Failure.MaxInFlight),
-			BreakerFailures:  breakerFailures(cfg),
-			OnBreaker:        onBreaker(log, "Memcached"),
-			OnSlow:           onSlow(log, "Memcached", "MEMCACHE_TIMEOUT"),
-		},
 	}
 	if from.SRV != "" {
 		mc.SRV = &memcached.SRV{Service: from.SRVParts.Service, Proto: from.SRVParts.Proto, Name: from.SRVParts.Name, Refresh: from.SRVRefresh}
@@ -64,14 +56,8 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 	if err != nil {
 		return nil, err
 	}
-	s.runs = append(s.runs, out.Run)
-	s.pools = append(s.pools, &pool{
-		pinger: out, name: "memcache", what: "Memcached", always: from.HealthCheck,
-		pause: time.Second, longest: 5 * time.Second,
-		broken: func() int { return out.Stats().BreakersOpen },
-		slow:   out.Slow, timeout: "MEMCACHE_TIMEOUT", patience: pingPatience(from.Timeout),
-	})
-	s.figures = append(s.figures, memcacheFigures(out, batches))
+	p.stats = func() remote.Stats { return out.Stats().Stats }
+	s.add(p, out, func() []metrics.Figure { return memcacheFigures(p, out.Stats()) })
 	return out, nil
 }
 

@@ -37,52 +37,74 @@ type store struct {
 	bytes func() int64 // that counters in this process take
 }
 
-// pinger is a store in other processes, which may not answer.
-type pinger interface {
-	Ping(ctx context.Context) error
-}
-
-// pool is one such store, and how the service waits for it.
+// pool is a store with servers, and how the service waits for it.
 type pool struct {
-	pinger
-	name   string // redis_pool, redis_per_second_pool or memcache
-	what   string // in messages
-	always bool   // health goes by it after the start, too
+	name     string // redis_pool, redis_per_second_pool or memcache
+	product  string // Redis or Memcached
+	what     string // the store in messages
+	variable string // the setting of its timeout
+	always   bool   // health depends on it after the start, too
 	// The pause between two attempts at the start doubles up to the longest.
 	pause, longest time.Duration
-	limit          time.Duration // on all of them; 0: none
-	// broken is how many of its servers are only probed.
-	broken func() int
-	// slow is the server that answers later than a call may take; nil: none.
-	slow     func() *remote.SlowError
-	timeout  string        // the variable that says how long that is
-	patience time.Duration // of one question whether it is there
+	limit          time.Duration // on all attempts at the start; 0: none
+	batches        batchFigures
+	patience       time.Duration // of one ping
+	stats          func() remote.Stats
+	server
+}
+
+// server is what Redis and Memcached have in common.
+type server interface {
+	Run(context.Context) error
+	Ping(context.Context) error
+	Slow() *remote.SlowError // the server that answers later than a call may take; nil: none
+}
+
+// config returns the settings that all stores with servers share.
+func (p *pool) config(cfg *settings.Settings, conns int, timeout time.Duration, span storeSpan, log *logrus.Logger) remote.Config {
+	p.patience = 2 * remote.SetupTimeout(timeout) // to find the server and to connect to it
+	failures := cfg.Failure.BreakerFailures
+	if failures == 0 { // off, while 0 is the default in remote.Config
+		failures = -1
+	}
+	return remote.Config{
+		Connections:      min(conns, max(2, runtime.GOMAXPROCS(0)/4)),
+		Timeout:          timeout,
+		ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
+		TagKeys:          cfg.CacheKeyFormat == "v2",
+		OnBatch:          p.batches.observe,
+		Span:             span,
+		MaxWaiting:       int64(cfg.Failure.MaxInFlight),
+		BreakerFailures:  failures,
+		OnBreaker:        onBreaker(log, p.product),
+		OnSlow:           func(e *remote.SlowError) { log.Warnf("calls time out: %s", p.tooSlow(e).full) },
+	}
+}
+
+// add adds the pool of a store that was made.
+func (s *store) add(p *pool, made server, figures func() []metrics.Figure) {
+	p.server = made
+	s.runs = append(s.runs, made.Run)
+	s.pools = append(s.pools, p)
+	s.figures = append(s.figures, figures)
 }
 
 // note returns a remark about the pool that does not make the process unready; "": none.
 func (p *pool) note() string {
-	slow := p.slow()
-	if n := p.broken(); n > 0 && slow == nil {
-		return plural(n, "server") + " without an answer, only probed"
+	if slow := p.Slow(); slow != nil {
+		return p.tooSlow(slow).class
 	}
-	if slow != nil {
-		return tooSlow(p.what, p.timeout, slow).class
+	if n := p.stats().BreakersOpen; n > 0 {
+		return plural(n, "server") + " without an answer, only probed"
 	}
 	return ""
 }
 
-// tooSlow returns the reason for a store that answers later than the timeout that the
-// variable sets.
-func tooSlow(what, variable string, e *remote.SlowError) reason {
-	class := fmt.Sprintf("%s answers in %s, %s is %s",
-		what, remote.InMilliseconds(e.Took), variable, remote.InMilliseconds(e.Timeout))
+// tooSlow returns the reason for a server that answers later than the timeout.
+func (p *pool) tooSlow(e *remote.SlowError) reason {
+	class := fmt.Sprintf("%s answers in %s, %s is %s", p.what, remote.InMilliseconds(e.Took), p.variable, remote.InMilliseconds(e.Timeout))
 	enough := (2*e.Took + 10*time.Millisecond).Truncate(10 * time.Millisecond)
 	return reason{class, fmt.Sprintf("%s: set it to %v or more (%s)", class, enough, e.Addr)}
-}
-
-// onSlow logs that calls fail because the server answers later than the timeout.
-func onSlow(log *logrus.Logger, what, variable string) func(*remote.SlowError) {
-	return func(e *remote.SlowError) { log.Warnf("calls time out: %s", tooSlow(what, variable, e).full) }
 }
 
 // storeSpan is the hook for tracing of the stores' Configs.
@@ -130,43 +152,31 @@ func newStore(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Logge
 	return s, s.fallBack(cfg, log)
 }
 
-// allRedis makes the store of the one Redis, or of both.
+// allRedis makes the store of one Redis, or of two if limits per second have their own.
 func (s *store) allRedis(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Logger) error {
-	rest, err := s.redis(cfg, cfg.Redis, "redis_pool", "Redis", "REDIS_TIMEOUT", spans.Redis("pipeline length"), log)
+	p := &pool{name: "redis_pool", product: "Redis", what: "Redis", variable: "REDIS_TIMEOUT"}
+	main, err := s.redis(p, cfg, cfg.Redis, spans.Redis("pipeline length"), log)
 	if err != nil {
 		return err
 	}
-	s.Backend = rest
+	s.Backend = main
 	if !cfg.RedisSplit {
 		return nil
 	}
-	perSecond, err := s.redis(cfg, cfg.RedisPerSecond, "redis_per_second_pool", "the Redis of limits by the second", "REDIS_PERSECOND_TIMEOUT", spans.Redis("perSecondPipeline length"), log)
+	p = &pool{name: "redis_per_second_pool", product: "Redis", what: "the Redis of limits by the second", variable: "REDIS_PERSECOND_TIMEOUT"}
+	perSecond, err := s.redis(p, cfg, cfg.RedisPerSecond, spans.Redis("perSecondPipeline length"), log)
 	if err != nil {
 		return err
 	}
-	s.Backend = split.New(perSecond, rest)
+	s.Backend = split.New(perSecond, main)
 	return nil
 }
 
 // redis makes the store of one Redis.
-func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what, timeout string, span storeSpan, log *logrus.Logger) (*redis.Store, error) {
-	batches := new(batchFigures)
-	rc := redis.Config{
-		PipelineLimit: from.PipelineLimit,
-		Config: remote.Config{
-			PipelineWindow:   from.PipelineWindow,
-			Connections:      min(from.PoolSize, max(2, runtime.GOMAXPROCS(0)/4)),
-			Timeout:          from.Timeout,
-			ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
-			TagKeys:          cfg.CacheKeyFormat == "v2",
-			OnBatch:          batches.observe,
-			Span:             span,
-			MaxWaiting:       int64(cfg.Failure.MaxInFlight),
-			BreakerFailures:  breakerFailures(cfg),
-			OnBreaker:        onBreaker(log, "Redis"),
-			OnSlow:           onSlow(log, what, timeout),
-		},
-	}
+func (s *store) redis(p *pool, cfg *settings.Settings, from settings.Redis, span storeSpan, log *logrus.Logger) (*redis.Store, error) {
+	p.always, p.pause, p.longest, p.limit = cfg.RedisHealthCheck, cfg.RedisStartupInitial, cfg.RedisStartupMax, cfg.RedisStartupElapsed
+	rc := redis.Config{Config: p.config(cfg, from.PoolSize, from.Timeout, span, log), PipelineLimit: from.PipelineLimit}
+	rc.PipelineWindow = from.PipelineWindow
 	if err := ReachRedis(&rc, from, cfg.RedisTLS); err != nil {
 		return nil, err
 	}
@@ -174,23 +184,9 @@ func (s *store) redis(cfg *settings.Settings, from settings.Redis, name, what, t
 	if err != nil {
 		return nil, err
 	}
-	s.runs = append(s.runs, out.Run)
-	s.pools = append(s.pools, &pool{
-		pinger: out, name: name, what: what, always: cfg.RedisHealthCheck,
-		pause: cfg.RedisStartupInitial, longest: cfg.RedisStartupMax, limit: cfg.RedisStartupElapsed,
-		broken: func() int { return out.Stats().BreakersOpen },
-		slow:   out.Slow, timeout: timeout, patience: pingPatience(from.Timeout),
-	})
-	s.figures = append(s.figures, redisFigures(name, out, batches))
+	p.stats = out.Stats
+	s.add(p, out, func() []metrics.Figure { return redisFigures(p) })
 	return out, nil
-}
-
-// breakerFailures returns the setting for the stores' Configs, where 0 means the default.
-func breakerFailures(cfg *settings.Settings) int {
-	if cfg.Failure.BreakerFailures == 0 {
-		return -1
-	}
-	return cfg.Failure.BreakerFailures
 }
 
 // onBreaker logs that a server is only probed, and that it answers again: at one level, so
@@ -299,9 +295,6 @@ func (s *Service) watchPool(ctx context.Context, i int, p *pool) error {
 // requests without the store.
 const storelessPause = time.Second
 
-// pingPatience bounds one ping: finding the server and connecting to it.
-func pingPatience(timeout time.Duration) time.Duration { return 2 * remote.SetupTimeout(timeout) }
-
 func (p *pool) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.patience)
 	defer cancel()
@@ -310,7 +303,7 @@ func (p *pool) ping(ctx context.Context) error {
 		return nil
 	}
 	if slow, isSlow := errors.AsType[*remote.SlowError](err); isSlow {
-		return &slowPool{tooSlow(p.what, p.timeout, slow)}
+		return &slowPool{p.tooSlow(slow)}
 	}
 	return fmt.Errorf("%s does not answer: %w", p.what, err)
 }
