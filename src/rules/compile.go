@@ -21,11 +21,9 @@ type Options struct {
 	MergeDomains bool
 	// Store is the store of the counters. Rules that it cannot count are refused.
 	Store Store
-	// AllOrNothing says that the limiter charges a request only if all of it passes (STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT).
-	// Some settings have no effect then, and are warned of.
+	// AllOrNothing says that the limiter charges a request only if all of it passes. count_blocked has no effect then.
 	AllOrNothing bool
-	// AllDocuments checks all documents of a YAML file. Only the first takes effect, with or without it, as in
-	// envoyproxy/ratelimit.
+	// AllDocuments checks all documents of a YAML file. Only the first ever takes effect, as in envoyproxy/ratelimit.
 	AllDocuments bool
 	// Fallback decides about hits whose store does not answer, where the rules do not say.
 	Fallback backend.Fallback
@@ -54,10 +52,9 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 type Compiler struct {
 	opt       Options
 	set       *Set
-	first     map[string]Pos // where each domain is defined
-	cfg       *DomainConfig  // the last one of Add; nil: none
-	top       path           // of cfg
-	root      *node          // for the descriptors of cfg
+	cfg       *DomainConfig // the last one of Add; nil: none
+	top       path          // of cfg
+	root      *node         // for the descriptors of cfg
 	problems  Problems
 	warnings  Problems
 	replacing []replacing
@@ -83,7 +80,7 @@ type replacing struct {
 
 // NewCompiler returns a Compiler without configurations.
 func NewCompiler(opt Options) *Compiler {
-	return &Compiler{opt: opt, set: &Set{byName: make(map[string]*Domain)}, first: make(map[string]Pos), blocked: make(map[*Rule]Pos)}
+	return &Compiler{opt: opt, set: &Set{byName: make(map[string]*Domain)}, blocked: make(map[*Rule]Pos)}
 }
 
 // Add compiles a configuration. Extend may add to it until the next Add.
@@ -103,7 +100,7 @@ func (c *Compiler) Add(cfg *DomainConfig) {
 
 // domain returns the domain for cfg. For one that cannot be added it is a domain outside the set, so that its rules are checked too.
 func (c *Compiler) domain(cfg *DomainConfig) *Domain {
-	d := &Domain{Name: cfg.Domain, Index: len(c.set.domains), escaped: escaped(cfg.Domain), Divvy: cfg.Divvy, matcher: &tree{}}
+	d := &Domain{Name: cfg.Domain, Index: len(c.set.domains), escaped: escaped(cfg.Domain), Divvy: cfg.Divvy, pos: cfg.Pos, matcher: &tree{}}
 	switch {
 	case cfg.Rules != nil:
 		d.matcher = &orderedList{}
@@ -117,13 +114,12 @@ func (c *Compiler) domain(cfg *DomainConfig) *Domain {
 	case other == nil:
 		c.set.byName[cfg.Domain] = d
 		c.set.domains = append(c.set.domains, d)
-		c.first[cfg.Domain] = cfg.Pos
 	case !c.opt.MergeDomains || !isTree(d) || !isTree(other):
 		fix := "join the two, rename one, or set MERGE_DOMAIN_CONFIG=true"
 		if !isTree(d) || !isTree(other) {
 			fix = "rename one: a list of rules, or a tree of limits, is not joined with another file"
 		}
-		c.problems.Add(cfg.Pos, fix, "domain %s is already defined at %v", Quote(cfg.Domain), c.first[cfg.Domain])
+		c.problems.Add(cfg.Pos, fix, "domain %s is already defined at %v", Quote(cfg.Domain), other.pos)
 	default:
 		return other
 	}
@@ -205,33 +201,34 @@ func (c *Compiler) fallback(above backend.Fallback, v *Placed[string]) backend.F
 // numberReplaced numbers the names that rules replace, domain by domain.
 func (c *Compiler) numberReplaced() {
 	type name struct{ domain, name string }
-	numbers := make(map[name]int)
+	type number struct {
+		n     int
+		found bool // a rule that can be replaced has the name
+	}
+	numbers := make(map[name]*number)
 	for _, by := range c.replacing {
 		d := c.set.byName[by.rule.Domain]
 		for _, other := range by.list {
-			n, known := numbers[name{d.Name, other.Value}]
-			if !known {
-				n = d.replaced
+			key := name{d.Name, other.Value}
+			if numbers[key] == nil {
+				numbers[key] = &number{n: d.replaced}
 				d.replaced++
-				numbers[name{d.Name, other.Value}] = n
 			}
-			by.rule.replaces.numbers = append(by.rule.replaces.numbers, n)
+			by.rule.replaces.numbers = append(by.rule.replaces.numbers, numbers[key].n)
 		}
 	}
 	if len(numbers) == 0 {
 		return
 	}
-	found := make(map[name]bool)
 	for _, r := range c.set.rules {
-		key := name{r.Domain, r.Name}
-		if n, ok := numbers[key]; ok {
-			r.nameNumber = int32(n)
-			found[key] = found[key] || !r.Unlimited
+		if number := numbers[name{r.Domain, r.Name}]; number != nil {
+			r.nameNumber = int32(number.n)
+			number.found = number.found || !r.Unlimited
 		}
 	}
 	for _, by := range c.replacing {
 		for _, other := range by.list {
-			if !found[name{by.rule.Domain, other.Value}] {
+			if !numbers[name{by.rule.Domain, other.Value}].found {
 				c.warnings.Add(other.Pos, "check the spelling, or remove it", "no rule of the domain that could be replaced is named %s", Quote(other.Value))
 			}
 		}

@@ -58,8 +58,8 @@ func TestDivvyExamples(t *testing.T) {
 		"path=/cakes/birthday,method=POST,user=ada":    "1",
 		"path=/cakes/birthday,method=GET":              "0",
 	} {
-		if got := meet(d, &scratch, parseEntries(ask)); got != want {
-			t.Errorf("%s meets %s, want %s", ask, got, want)
+		if got := findAll(d, &scratch, parseEntries(ask)); got != want {
+			t.Errorf("%s finds %s, want %s", ask, got, want)
 		}
 	}
 }

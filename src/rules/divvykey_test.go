@@ -72,7 +72,7 @@ rules:
 			}
 			plain := rules.Keys{}
 			if plain.AsDivvy(r) {
-				t.Errorf("%s has divvy's key though nobody asked", r.Key)
+				t.Errorf("%s has divvy's key though Divvy is off", r.Key)
 			}
 		}
 		if !found {

@@ -139,7 +139,7 @@ func charged(r *rules.Rule) []*rules.Rule {
 }
 
 // FuzzFind builds a tree and a request from bytes, of so few different words
-// that they meet, and holds Find to a walk over the tree as written.
+// that they are often the same, and holds Find to a walk over the tree as written.
 func FuzzFind(f *testing.F) {
 	f.Add([]byte("\x05\x11\x26\x03\x38\x41"), []byte("\x11\x22"))
 	f.Add([]byte("abcdefghijklmnopqrstuvwxyz"), []byte("acb"))

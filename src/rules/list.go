@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"slices"
+	"strings"
 )
 
 // orderedList is an ordered list of rules: the first that matches decides. The entries of a descriptor are a set to it; of equal keys
@@ -44,7 +45,7 @@ func newCondition(slot int, text string) condition {
 	switch {
 	case text == "*":
 		return condition{slot: slot, how: KeyAlone}
-	case bytes.Contains([]byte(text), []byte{'*'}):
+	case strings.Contains(text, "*"):
 		return condition{slot: slot, how: Wildcard, glob: compilePattern(text)}
 	}
 	return condition{slot: slot, how: Exact, exact: []byte(text)}

@@ -39,8 +39,8 @@ func orderedSet(t testing.TB, lines ...string) (*rules.Set, error) {
 	return set, err
 }
 
-// meet is which rules a request meets, by their limits: canaries in front.
-func meet(d *rules.Domain, scratch *rules.Scratch, entries []rules.Entry) string {
+// findAll is the rules that a request finds, by their limits: canaries in front.
+func findAll(d *rules.Domain, scratch *rules.Scratch, entries []rules.Entry) string {
 	rule, canaries := d.Find(entries, scratch, nil)
 	s := ""
 	for _, r := range canaries {
@@ -55,7 +55,7 @@ func meet(d *rules.Domain, scratch *rules.Scratch, entries []rules.Entry) string
 func TestOrderedList(t *testing.T) {
 	for _, tt := range []struct {
 		rules []string
-		asked [][2]string // entries, and what they meet
+		asked [][2]string // entries, and what they find
 	}{
 		{[]string{"method=GET path=/p/* ip=*", "method=GET path=/p/*", "path=*/x*y/*", "op=", "ip=*", ""}, [][2]string{
 			{"method=GET,path=/p/1,ip=9", "1"},
@@ -96,12 +96,12 @@ func TestOrderedList(t *testing.T) {
 			if ask[0] == "" {
 				entries = nil
 			}
-			if got := meet(d, &scratch, entries); got != ask[1] {
-				t.Errorf("%q: %s meets %s, want %s", tt.rules, ask[0], got, ask[1])
+			if got := findAll(d, &scratch, entries); got != ask[1] {
+				t.Errorf("%q: %s finds %s, want %s", tt.rules, ask[0], got, ask[1])
 			}
 			w := d.Explain(entries)
 			if r, _ := d.Find(entries, &scratch, nil); w.Rule != r || (w.Rule == nil) != (w.End == rules.EndNone) {
-				t.Errorf("%q: %s is explained as %v %v, and meets %v", tt.rules, ask[0], w.Rule, w.End, r)
+				t.Errorf("%q: %s is explained as %v %v, and finds %v", tt.rules, ask[0], w.Rule, w.End, r)
 			}
 		}
 	}
@@ -188,7 +188,7 @@ rules:
 }
 
 // FuzzOrderedList builds a list and a request from bytes, of so few different
-// words that they meet, and holds Meet and Explain to a regular expression for
+// words that they are often the same, and holds Find and Explain to a regular expression for
 // each pattern, asked one after the other. What is said to be out of reach must
 // be, and nothing else that one rule hides.
 func FuzzOrderedList(f *testing.F) {
@@ -255,8 +255,8 @@ func FuzzOrderedList(f *testing.F) {
 		}
 		d := set.Domain([]byte("d"))
 		var scratch rules.Scratch
-		if got := meet(d, &scratch, request); got != want {
-			t.Fatalf("%q: %q meets %s, want %s", lines, request, got, want)
+		if got := findAll(d, &scratch, request); got != want {
+			t.Fatalf("%q: %q finds %s, want %s", lines, request, got, want)
 		}
 		w := d.Explain(request)
 		rule, canaries := d.Find(request, &scratch, nil)
@@ -277,13 +277,13 @@ func matchesSlowly(line string, request []rules.Entry) bool {
 		if !pair {
 			continue
 		}
-		met := false
+		matches := false
 		for _, e := range request {
 			if string(e.Key) == key {
-				met = slow(pattern).MatchString(string(e.Value))
+				matches = slow(pattern).MatchString(string(e.Value))
 			}
 		}
-		if !met {
+		if !matches {
 			return false
 		}
 	}

@@ -47,6 +47,7 @@ type Domain struct {
 	// Fallback decides about limits that come with requests when their store does not answer.
 	Fallback backend.Fallback
 
+	pos      Pos
 	matcher  matcher
 	escaped  string   // Name in escaped keys, see Keys
 	keys     []string // see Descriptors

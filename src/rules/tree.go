@@ -208,22 +208,20 @@ func (c *Compiler) checkFlags(cfg *DescriptorConfig, p path) {
 // allShadow reports whether there are limits in list and below, and all are in shadow mode. Envoy Gateway writes shadow_mode on
 // every level down to such limits.
 func allShadow(list []DescriptorConfig) bool {
-	var count func(list []DescriptorConfig) (limits, shadow int)
-	count = func(list []DescriptorConfig) (limits, shadow int) {
+	limits, shadow := 0, 0
+	var count func(list []DescriptorConfig)
+	count = func(list []DescriptorConfig) {
 		for i := range list {
-			cfg := &list[i]
-			if cfg.RateLimit != nil || cfg.RateLimits != nil {
+			if cfg := &list[i]; cfg.RateLimit != nil || cfg.RateLimits != nil {
 				limits++
 				if cfg.ShadowMode {
 					shadow++
 				}
 			}
-			n, m := count(cfg.Descriptors)
-			limits, shadow = limits+n, shadow+m
+			count(list[i].Descriptors)
 		}
-		return limits, shadow
 	}
-	limits, shadow := count(list)
+	count(list)
 	return limits > 0 && limits == shadow
 }
 

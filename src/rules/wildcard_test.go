@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// Literals of all lengths, of two letters so that they nearly match everywhere, are
-// found where bytes.Index finds them.
+// Literals of all lengths are found, also where a text nearly matches everywhere.
 func TestLiterals(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	word := func(n int) []byte {
@@ -26,14 +26,13 @@ func TestLiterals(t *testing.T) {
 		if n := len(text) - len(want); n > 0 && rnd.IntN(2) == 0 {
 			copy(text[rnd.IntN(n):], want)
 		}
-		l := newLiteral(string(want))
-		end := bytes.Index(text, want)
-		if end >= 0 {
-			end += len(want)
+		there := strings.Contains(string(text), string(want))
+		if there {
 			found++
 		}
-		if got := l.search(text); got != end {
-			t.Fatalf("%q in %q: ends at %d, want %d", want, text, got, end)
+		p := compilePattern("*" + string(want) + "*")
+		if got := p.match(text); got != there {
+			t.Fatalf("%q in %q: %t, want %t", want, text, got, there)
 		}
 	}
 	if found < 5000 {
@@ -85,4 +84,20 @@ func FuzzWildcard(f *testing.F) {
 			}
 		}
 	})
+}
+
+// BenchmarkHostileText is a megabyte that nearly matches at each byte. The time for a byte must not grow with the literal.
+func BenchmarkHostileText(b *testing.B) {
+	text := bytes.Repeat([]byte("a"), 1<<20)
+	for _, n := range []int{8, 40, 63, 64, 1000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			p := compilePattern("*" + strings.Repeat("a", n/2) + "b" + strings.Repeat("a", n/2) + "*")
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				if p.match(text) {
+					b.Fatal("it matches")
+				}
+			}
+		})
+	}
 }

@@ -103,7 +103,7 @@ func growWords(tree *[]byte, depth int) (list []rules.WordConfig) {
 }
 
 // FuzzWords builds a tree of limits and a path from bytes, of so few different
-// words that they meet, and holds Find to a walk over the tree as written. Two
+// words that they are often the same, and holds Find to a walk over the tree as written. Two
 // paths have one key exactly if their words are the same.
 func FuzzWords(f *testing.F) {
 	f.Add([]byte("\x05\x11\x26\x03\x38\x41\x93\xa2\xb1"), []byte("\x11\x22\x01"))

@@ -76,7 +76,7 @@ func readsDivvy(t *testing.T, name string, data []byte, parse func(string, []byt
 	var scratch rules.Scratch
 	for _, request := range [][]rules.Entry{nil, {{}}, {{Key: data, Value: data}}} {
 		if rule, _ := set.Domains()[0].Find(request, &scratch, nil); rule == nil {
-			t.Fatalf("%q: %q meets nothing", data, request)
+			t.Fatalf("%q: %q finds nothing", data, request)
 		}
 	}
 }

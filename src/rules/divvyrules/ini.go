@@ -59,7 +59,7 @@ func (r *iniReader) section(text string, col int) {
 	s := sectionReader{rest: text[1:]}
 	pairs, err := s.pairs()
 	if err != nil {
-		r.problems.Add(r.at(col+utf8.RuneCountInString(text)-utf8.RuneCountInString(s.rest)), err.mend, "%s", err.what)
+		r.problems.Add(r.at(col+utf8.RuneCountInString(text)-utf8.RuneCountInString(s.rest)), err.fix, "%s", err.what)
 		return
 	}
 	written := strings.TrimSuffix(text, s.rest)
@@ -70,7 +70,7 @@ func (r *iniReader) section(text string, col int) {
 	}
 	at := r.at(col)
 	if other, taken := r.sections[written]; taken {
-		r.problems.Add(at, "join the two; for a canary and its twin use the JSON form", "the section %s is here twice, the first is at %v", rules.Shorten(written), other)
+		r.problems.Add(at, "join the two; for a canary of the same rule use the JSON form", "the section %s is here twice, the first is at %v", rules.Shorten(written), other)
 		return
 	}
 	r.sections[written] = at
@@ -162,7 +162,7 @@ type sectionReader struct {
 	odd  []string // what divvy itself reads otherwise
 }
 
-type sectionError struct{ what, mend string }
+type sectionError struct{ what, fix string }
 
 func (s *sectionReader) pairs() (pairs []rules.PairConfig, err *sectionError) {
 	words, bare := 0, ""

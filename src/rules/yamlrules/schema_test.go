@@ -439,7 +439,7 @@ func sameVerdict(t testing.TB, data []byte) {
 }
 
 // TestSchemaOfRandomLimits writes limits and descriptors of keys and values that
-// meet in all ways.
+// stand beside each other in all ways.
 func TestSchemaOfRandomLimits(t *testing.T) {
 	limit := []struct {
 		key    string
