@@ -101,27 +101,31 @@ func (r *reader) fields(n *yaml.Node, m mapping) []field {
 	var merged []field
 	var index fieldIndex
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		f := field{at: r.pos(n.Content[i]), key: r.enter(n.Content[i]), raw: n.Content[i+1]}
+		before := own
+		own = append(own, field{at: r.pos(n.Content[i]), key: r.enter(n.Content[i]), raw: n.Content[i+1]})
+		f := &own[len(before)]
 		if f.node = r.enter(f.raw); f.key == nil || f.node == nil {
+			own = before
 			continue
 		}
 		if f.name = f.key.Value; isMerge(f.key) {
-			merged = append(merged, r.merge(f.node, m)...)
+			merged, own = append(merged, r.merge(f.node, m)...), before
 			continue
 		}
-		if !m.accept(r, m.place, &f) {
-			continue
+		if !m.accept(r, m.place, f) {
+			own = before
+		} else if j := index.find(before, f.name); j >= 0 {
+			if m.twice(r, &before[j], f) {
+				before[j] = *f
+			}
+			own = before
 		}
-		j := index.find(own, f.name)
-		if j < 0 {
-			own = index.add(own, f)
-		} else if m.twice(r, &own[j], &f) {
-			own[j] = f
-		}
+		index.add(own)
 	}
 	for _, f := range merged {
 		if index.find(own, f.name) < 0 {
-			own = index.add(own, f)
+			own = append(own, f)
+			index.add(own)
 		}
 	}
 	return own
@@ -142,15 +146,14 @@ func (x fieldIndex) find(list []field, name string) int {
 	return -1
 }
 
-func (x *fieldIndex) add(list []field, f field) []field {
-	list = append(list, f)
+// add adds the fields at the end of list that are not in x.
+func (x *fieldIndex) add(list []field) {
 	if len(list) > manyFields && *x == nil {
 		*x = make(fieldIndex, 2*len(list))
 	}
 	for i := len(*x); len(list) > manyFields && i < len(list); i++ {
 		(*x)[list[i].name] = i
 	}
-	return list
 }
 
 // isMerge reports whether a key is the `<<` of YAML 1.1; in quotes it is text.
