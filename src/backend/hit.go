@@ -10,9 +10,9 @@ type Hit struct {
 	// several servers; 0: all of Key. Hits on equal keys with different tags may or may
 	// not share a counter.
 	Tag int
-	// Together says that the hit is one of several charges of a descriptor. Its counter
+	// Joint says that the hit is one of several charges of a descriptor. Its counter
 	// must differ from those of other limits on Key, and be on the same server.
-	Together bool
+	Joint bool
 	// CountDown says that the store keeps, under Key as it stands, how much of the
 	// limit remains, and that this key expires with the window. The limit is a
 	// first-hit window of whole seconds. Other programs can share such a counter.

@@ -154,7 +154,7 @@ func (l *Limiter) addCharge(req *Request, a *Answer, i int, c Charge) *backend.H
 	}
 	if c.Rule != nil {
 		hit.Fallback = c.Rule.Fallback
-		hit.Together, hit.NoVeto, hit.CountDown = c.Rule.Joint, c.Rule.Shadow, l.keys.AsDivvy(c.Rule)
+		hit.Joint, hit.NoVeto, hit.CountDown = c.Rule.Joint, c.Rule.Shadow, l.keys.AsDivvy(c.Rule)
 	}
 	if l.cfg.AllOrNothing {
 		hit.Group, hit.Atomic = 0, !d.Refund

@@ -281,7 +281,7 @@ func TestErrors(t *testing.T) {
 		{"too large is a bad request", l, *parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors+1)), limiter.ErrRequest},
 		{"more than configured", small, *parse("ip=1 ip=2 ip=3"), limiter.ErrTooLarge},
 		{"as many as configured", small, *parse("ip=1 ip=2"), nil},
-		{"questions apart are not one request", small, limiter.Request{Domain: good.Domain, Descriptors: parse("ip=1 ip=2 ip=3").Descriptors, Independent: true}, nil},
+		{"independent descriptors are not one request", small, limiter.Request{Domain: good.Domain, Descriptors: parse("ip=1 ip=2 ip=3").Descriptors, Independent: true}, nil},
 		{"no domain and no rules", empty, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrRequest},
 		{"no rules", empty, *good, limiter.ErrNotReady},
 	} {
@@ -409,7 +409,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-func TestNothingToChargeAsksNobody(t *testing.T) {
+func TestNothingToChargeSkipsTheStore(t *testing.T) {
 	s := watch(t)
 	l := start(t, limiter.Config{Backend: s})
 	if err := l.Check(t.Context(), parse("staff=a nobody=b"), new(limiter.Answer)); err != nil || len(s.batches) != 0 {

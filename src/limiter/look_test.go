@@ -74,7 +74,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// Nothing but looks reaches the store, and nobody is told.
+// Only looks reach the store, and the Recorder is not called.
 func TestLookOnlyLooks(t *testing.T) {
 	s, counted := watch(t), &recorder{}
 	l := start(t, limiter.Config{Backend: s, Recorder: counted, AllOrNothing: true})

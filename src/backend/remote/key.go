@@ -46,7 +46,7 @@ func AppendKey(dst []byte, h *backend.Hit, now int64, tagged bool) []byte {
 	if h.CountDown {
 		return append(dst, h.Key...)
 	}
-	if l.Kind == algorithm.FixedWindow && !tagged && !h.Together && isUnit(l.Period) {
+	if l.Kind == algorithm.FixedWindow && !tagged && !h.Joint && isUnit(l.Period) {
 		dst = append(dst, h.Key...)
 		return appendStart(dst, l, now)
 	}

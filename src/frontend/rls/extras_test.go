@@ -78,7 +78,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// The header that says who decided stands alone, or before the others.
+// The header for the fallback is sent alone, or before the others.
 func TestDegradedHeader(t *testing.T) {
 	degraded := asked(10, 3, false)
 	degraded.Fallback = backend.FallbackLocal

@@ -139,7 +139,7 @@ func TestLargestHeaders(t *testing.T) {
 	}
 }
 
-// Who pings all the time is told to calm down; who does so seldom enough, also
+// A client that pings too often is disconnected; one with rare pings is not, also
 // without any call, is not.
 func TestPingFlood(t *testing.T) {
 	for _, tt := range []struct {

@@ -33,7 +33,7 @@ func TestBusiestIsExactForFewKeys(t *testing.T) {
 	}
 }
 
-// Beyond that, whoever has more than its share of all hits is there, and counts
+// Beyond that, each key with more than its share of all hits is there, and counts
 // are off by no more than what is said.
 func TestBusiestIsBounded(t *testing.T) {
 	var b busiest

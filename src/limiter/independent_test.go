@@ -12,8 +12,8 @@ import (
 	"ratelimit/src/metrics"
 )
 
-// Descriptors apart are answered as if each came alone, in their order.
-func TestApart(t *testing.T) {
+// Independent descriptors are answered as if each came alone, in their order.
+func TestIndependent(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		cfg  limiter.Config
@@ -23,7 +23,7 @@ func TestApart(t *testing.T) {
 		{"nothing is replaced", limiter.Config{}, "ip=1 premium=x ip=1 ip=1 premium=x"},
 		{"quotas refuse alone", limiter.Config{}, "gold=a silver=a gold=a silver=a silver=a"},
 		{"all quotas", limiter.Config{Quota: true}, "ip=1 gold=a ip=1 gold=a ip=1"},
-		{"nobody's group", limiter.Config{AllOrNothing: true}, "ip=1 trial=x ip=1 trial=x ip=1 ip=1"},
+		{"all or nothing", limiter.Config{AllOrNothing: true}, "ip=1 trial=x ip=1 trial=x ip=1 ip=1"},
 		{"all pass", limiter.Config{Shadow: true}, "ip=1 ip=10.0.0.7 ip=1 ip=1"},
 		{"unlimited and unmatched", limiter.Config{}, "staff=x nobody=x ip=1"},
 		{"refunds and looks", limiter.Config{AllOrNothing: true}, "ip=1:2 ip=1:0 ip=1- ip=1 ip=1"},
@@ -70,8 +70,8 @@ func (l lossy) Take(ctx context.Context, b *backend.Batch) error {
 	return err
 }
 
-// What the store did not answer fails alone, and counters count decisions.
-func TestApartCounted(t *testing.T) {
+// Each descriptor fails alone, and counters count decisions.
+func TestIndependentAreCounted(t *testing.T) {
 	store, err := memory.New(memory.Config{})
 	if err != nil {
 		t.Fatal(err)
