@@ -220,7 +220,15 @@ func TestExpiry(t *testing.T) {
 	if got := ttl("m_1767225600"); got < 86390 {
 		t.Errorf("%d seconds to live for an hour and a day at the same time", got)
 	}
-	// Jitter spreads.
+}
+
+// Keys of one window do not all expire at once.
+func TestJitterSpreads(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	ttl := func(key string) int64 {
+		n, _ := server.Do(t, "TTL", key).(int64)
+		return n
+	}
 	spread := open(t, Config{Addr: server.Addr, Config: remote.Config{ExpirationJitter: 300 * time.Second}})
 	seen := make(map[int64]bool)
 	for i := range 50 {

@@ -8,26 +8,19 @@ import (
 	"time"
 )
 
-// Breaker keeps calls from a server that does not answer. It is closed while all
-// is well, and everybody may call. After a number of attempts in a row that had
-// no answer it opens: calls are refused at once, and nothing is sent but probes,
-// after pauses that grow. It opens also when attempts without an answer outnumber the
-// others by twice that number: with 5, a server that answers one attempt in three is
-// found out after some 30, and one that answers two in three is left alone. The first answer makes it half open: a few calls may try,
-// and probes go on where none come. The next answer closes it, an attempt
-// without one opens it again. While calls try, probes wait for what becomes of them:
-// a server may answer probes and nothing else, as Redis does under CLIENT PAUSE WRITE,
-// and a breaker that believed them would close and open for ever.
+// Breaker keeps calls from a server that does not answer. It is closed while all is
+// well. It opens after a number of attempts in a row without an answer, or when those
+// outnumber the answers by twice that number: with 5, a server that answers one attempt
+// in three is found out after some 30. While it is open, calls are refused and only
+// probes are sent, after pauses that grow. The first answer makes it half open: a few
+// calls may try. The next answer closes it, an attempt without one opens it again.
+// While calls try, probes wait for their outcome: Redis under CLIENT PAUSE WRITE answers
+// probes and nothing else, and would close and open the breaker for ever.
 //
-// An attempt is one way to the server and back: a batch, a pipe full of commands,
-// the making of a connection. It has no answer when it broke, was refused, or took
-// as long as a call may. An error reply is an answer: the server is there. What
-// callers see is no evidence. One whose own deadline is shorter than the time
-// that the server has says nothing of the server by leaving, but what was sent
-// for it still has its whole time, or is counted as unanswered after it: a
-// server in a black hole is found out also where all callers wait for 20 ms of
-// its 50. And a hundred calls that one reset connection took along are one failure,
-// not a hundred.
+// An attempt is one way to the server and back: a batch, or the making of a connection.
+// It has no answer when it broke, was refused, or took as long as a call may. An error
+// reply is an answer. A caller that leaves early is no evidence, but what was sent for
+// it still has its whole time. A hundred calls in one broken batch are one failure.
 //
 // Time is an argument. A nil Breaker is always closed.
 type Breaker struct {
@@ -38,19 +31,18 @@ type Breaker struct {
 	jitter   func(time.Duration) time.Duration // from 0 to below it
 
 	// word is the state in force: from the lowest bit the failures in a row, the
-	// balance, the state, and how often it has changed. It is changed under mu. The
-	// balance grows by 1 with each failure and shrinks by 1 with each answer, down to 0.
+	// balance, the state, and the number of changes. It is changed under mu. The balance
+	// grows by 1 with each failure and shrinks by 1 with each answer, down to 0.
 	word    atomic.Uint64
 	refusal atomic.Pointer[OpenError] // nil while closed
 	opened  atomic.Int64
 
-	mu     sync.Mutex // guards what follows
-	trials int        // half open: so many more calls may try
-	waited bool       // half open: those that tried were waited for
-	next   time.Time  // open, half open: then somebody may probe. Zero: not known yet
-	wait   time.Duration
-	// retired: it does not open any more.
-	retired bool
+	mu      sync.Mutex // guards what follows
+	trials  int        // half open: so many more calls may try
+	waited  bool       // half open: those that tried were waited for
+	next    time.Time  // open, half open: when the next probe is due. Zero: not known yet
+	wait    time.Duration
+	retired bool   // it does not open any more
 	untold  []news // what tell has not been called with yet, in order
 	telling bool   // a goroutine calls tell
 }
@@ -77,8 +69,7 @@ const (
 	maxFailures = balanceMask / imbalance // that can be counted
 )
 
-// imbalance is how many times the failures in a row that open a Breaker there may be more
-// failures than answers.
+// imbalance times the failures in a row that open a Breaker is the balance that does.
 const imbalance = 2
 
 type breakerState uint64
@@ -89,22 +80,21 @@ const (
 	halfOpen
 )
 
-// The pause between two probes, from the start of one to that of the next,
-// doubles up to the longest, with jitter, so that a server that is back is found
-// within a second and not by all at once.
+// The pause between two probes doubles from probeLeast to probeMost, with jitter, so
+// that a server that is back is found within a second and not by all replicas at once.
 const (
 	probeLeast = 50 * time.Millisecond
 	probeMost  = 500 * time.Millisecond
 )
 
-// maxTrials is how many calls may be on their way while a Breaker is half open.
+// maxTrials is how many calls may be under way while a Breaker is half open.
 const maxTrials = 5
 
-// NewBreaker returns a closed Breaker of the server that has this name in errors.
-// It opens after so many failures in a row, of which it counts 32,767 at most; with 0 or less there is none, and nil is
-// returned. Timeout is how long one Read of an attempt may take. Tell, unless nil,
-// hears when it opens, and why, and when it closes: in order, without locks held, on
-// the goroutine of a call. It must not block.
+// NewBreaker returns a closed Breaker of the server that has this name in errors. It
+// opens after so many failures in a row, 32,767 at most; with 0 or less it is nil.
+// Timeout is that of an attempt. Tell, unless nil, hears when it opens, and why, and
+// when it closes: in order, without locks held, on the goroutine of a call. It must not
+// block.
 func NewBreaker(name string, failures int, timeout time.Duration, tell func(open bool, why error)) *Breaker {
 	if failures <= 0 {
 		return nil
@@ -118,61 +108,56 @@ func NewBreaker(name string, failures int, timeout time.Duration, tell func(open
 	}
 }
 
-// OpenError is what calls get that a Breaker refuses.
+// OpenError is the error of calls that a Breaker refuses.
 type OpenError struct {
 	name string
 	why  error
 }
 
-// Error does not let callers unwrap why it opened: a call that was not sent has
-// no part in what became of others.
+// Error does not let callers unwrap why it opened: a call that was not sent has no part
+// in what became of others.
 func (e *OpenError) Error() string {
 	return fmt.Sprintf("%s is not asked until it answers again: %v", e.name, e.why)
 }
 
 func stateOf(word uint64) breakerState { return breakerState(word >> stateShift & (1<<stateBits - 1)) }
 
-// Allow is nil if a call may be made, else why not.
+func (b *Breaker) state() breakerState { return stateOf(b.word.Load()) }
+
+// Allow returns nil if a call may be made, else why not.
 func (b *Breaker) Allow() error {
-	if b == nil || stateOf(b.word.Load()) == closed {
+	if b == nil || b.state() == closed {
 		return nil
 	}
-	return b.try()
-}
-
-func (b *Breaker) try() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch stateOf(b.word.Load()) {
-	case closed:
+	state := b.state()
+	if state == halfOpen && b.trials > 0 {
+		b.trials--
 		return nil
-	case halfOpen:
-		if b.trials > 0 {
-			b.trials--
-			return nil
-		}
-	case opened:
+	}
+	if state == closed {
+		return nil
 	}
 	return b.refusal.Load()
 }
 
-// Refusal is not nil while it is open: then nothing is to be sent but probes, also
-// of calls that were allowed before.
+// Refusal returns an error while it is open: then only probes are to be sent, also of
+// calls that were allowed before.
 func (b *Breaker) Refusal() error {
-	if b == nil || stateOf(b.word.Load()) != opened {
-		return nil
+	if b != nil && b.state() == opened {
+		if e := b.refusal.Load(); e != nil { // else it has closed this moment
+			return e
+		}
 	}
-	if e := b.refusal.Load(); e != nil {
-		return e
-	}
-	return nil // it has closed this moment
+	return nil
 }
 
 // Open reports whether it is not closed.
-func (b *Breaker) Open() bool { return b != nil && stateOf(b.word.Load()) != closed }
+func (b *Breaker) Open() bool { return b != nil && b.state() != closed }
 
-// Opened is how often it has opened. Connections made before are not to be
-// trusted after it.
+// Opened returns how often it has opened. Connections made before are not to be trusted
+// after it.
 func (b *Breaker) Opened() int64 {
 	if b == nil {
 		return 0
@@ -180,7 +165,7 @@ func (b *Breaker) Opened() int64 {
 	return b.opened.Load()
 }
 
-// Mark is when an attempt began, as far as a Breaker minds.
+// Mark is when an attempt began: the number of changes of state before it.
 type Mark uint64
 
 // Begin marks the beginning of an attempt.
@@ -193,12 +178,9 @@ func (b *Breaker) Begin() Mark {
 
 // Succeed says that the server has answered.
 func (b *Breaker) Succeed() {
-	if b != nil && b.word.Load()&quietMask != 0 {
-		b.succeed()
+	if b == nil || b.word.Load()&quietMask == 0 {
+		return
 	}
-}
-
-func (b *Breaker) succeed() {
 	b.mu.Lock()
 	defer b.unlock()
 	switch word := b.word.Load(); stateOf(word) {
@@ -212,14 +194,19 @@ func (b *Breaker) succeed() {
 		b.trials, b.waited, b.next = maxTrials, false, time.Time{}
 		b.change(halfOpen)
 	case halfOpen:
-		b.change(closed)
-		b.refusal.Store(nil)
-		b.untold = append(b.untold, news{})
+		b.close(nil)
 	}
 }
 
-// unlock releases mu and calls tell with what happened. The first goroutine that
-// comes here tells for all, so calls are in order and none waits for another.
+// close closes it; why is what tell hears.
+func (b *Breaker) close(why error) {
+	b.change(closed)
+	b.refusal.Store(nil)
+	b.untold = append(b.untold, news{false, why})
+}
+
+// unlock releases mu and calls tell with what happened. The first goroutine that comes
+// here tells for all, so calls are in order and none waits for another.
 func (b *Breaker) unlock() {
 	defer b.mu.Unlock()
 	if b.telling {
@@ -236,8 +223,8 @@ func (b *Breaker) unlock() {
 	b.untold, b.telling = nil, false
 }
 
-// Fail says that an attempt that began at the mark has had no answer, and why. What
-// began before the state last changed is old news.
+// Fail says that an attempt that began at the mark has had no answer, and why. It is
+// ignored if the state has changed since.
 func (b *Breaker) Fail(began Mark, now time.Time, why error) {
 	if b == nil {
 		return
@@ -250,11 +237,10 @@ func (b *Breaker) Fail(began Mark, now time.Time, why error) {
 // fail is Fail with mu held.
 func (b *Breaker) fail(began Mark, now time.Time, why error) {
 	word := b.word.Load()
-	if Mark(word>>changeShift) != began || b.retired {
+	if Mark(word>>changeShift) != began || b.retired || stateOf(word) == opened {
 		return
 	}
-	switch stateOf(word) {
-	case closed:
+	if stateOf(word) == closed {
 		word += oneFailure
 		if word&rowMask < b.failures && word>>balanceShift&balanceMask < imbalance*b.failures {
 			b.word.Store(word)
@@ -262,16 +248,8 @@ func (b *Breaker) fail(began Mark, now time.Time, why error) {
 		}
 		b.wait = probeLeast
 		b.refusal.Store(&OpenError{b.name, why})
-		b.open(now)
 		b.untold = append(b.untold, news{true, why})
-	case halfOpen:
-		b.open(now)
-	case opened: // the next probe is due when it is due
 	}
-}
-
-// open refuses all, until the next probe.
-func (b *Breaker) open(now time.Time) {
 	b.opened.Add(1)
 	b.pause(now)
 	b.change(opened)
@@ -282,21 +260,21 @@ func (b *Breaker) change(to breakerState) {
 	b.word.Store((b.word.Load()>>changeShift+1)<<changeShift | uint64(to)<<stateShift)
 }
 
-// pause says when to probe next.
+// pause sets when the next probe is due.
 func (b *Breaker) pause(now time.Time) {
 	b.next = now.Add(b.wait - b.jitter(b.wait/2))
 	b.wait = min(2*b.wait, probeMost)
 }
 
-// Probe reports whether a probe is due now, which is the caller's to send then,
-// and if not how long until one is; 0: it is closed.
+// Probe reports whether a probe is due now, which the caller has to send then, and if
+// not how long until one is; 0: it is closed.
 func (b *Breaker) Probe(now time.Time) (due bool, wait time.Duration) {
 	if !b.Open() {
 		return false, 0
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch stateOf(b.word.Load()) {
+	switch b.state() {
 	case closed:
 		return false, 0
 	case halfOpen:
@@ -319,8 +297,8 @@ func (b *Breaker) Probe(now time.Time) (due bool, wait time.Duration) {
 	return due, max(b.next.Sub(now), 1)
 }
 
-// Retire says that the server is not used any more, and why: who was told that it
-// is open is told of the end, and it does not open again.
+// Retire says that the server is not used any more, and why: tell hears the end if it is
+// open, and it does not open again.
 func (b *Breaker) Retire(why error) {
 	if b == nil {
 		return
@@ -328,16 +306,13 @@ func (b *Breaker) Retire(why error) {
 	b.mu.Lock()
 	defer b.unlock()
 	b.retired = true
-	if stateOf(b.word.Load()) != closed {
-		b.change(closed)
-		b.refusal.Store(nil)
-		b.untold = append(b.untold, news{false, why})
+	if b.state() != closed {
+		b.close(why)
 	}
 }
 
-// Watch counts an attempt that takes long once for each time that passes, as if
-// it were so many: connecting may take many times as long as a call, and meanwhile
-// none has an answer. Stop ends that.
+// Watch counts an attempt that takes long once for each time that passes, until stop is
+// called: connecting may take many times as long as a call.
 func (b *Breaker) Watch(began Mark, each time.Duration, why error) (stop func()) {
 	if b == nil {
 		return func() {}

@@ -28,163 +28,166 @@ func plain(failures int) (*Breaker, *[]string) {
 	return b, told
 }
 
+// breakerStep is one thing that happens.
+type breakerStep struct {
+	at    time.Duration
+	do    string // fail, late (a failure of what began at the start), succeed, allow, probe, retire
+	want  string // of allow: yes or no; of probe: due, or the wait
+	state breakerState
+}
+
+var breakerCases = []struct {
+	name  string
+	steps []breakerStep
+	told  []string
+}{
+	{"a success between failures begins anew", []breakerStep{
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "succeed", "", closed},
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "allow", "yes", closed},
+		{0, "probe", "0s", closed},
+		{0, "fail", "", opened},
+		{0, "allow", "no", opened},
+	}, []string{"true gone"}},
+	{"a server that answers one attempt in three", []breakerStep{
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "succeed", "", closed}, // 1 more failure than answers
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "succeed", "", closed}, // 2
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "succeed", "", closed}, // 3
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "succeed", "", closed}, // 4
+		{0, "fail", "", closed},
+		{0, "fail", "", opened}, // 6, twice the failures in a row
+	}, []string{"true gone"}},
+	{"answers before the failures are no credit", []breakerStep{
+		{0, "succeed", "", closed},
+		{0, "succeed", "", closed},
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "fail", "", opened},
+		{0, "succeed", "", halfOpen},
+		{0, "succeed", "", closed}, // nothing is left of the failures
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "succeed", "", closed},
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+	}, []string{"true gone", "false <nil>"}},
+	{"pauses grow to half a second", []breakerStep{
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "fail", "", opened},
+		{0, "probe", "50ms", opened},
+		{49 * ms, "probe", "1ms", opened},
+		{50 * ms, "probe", "due", opened}, // the next comes 100 ms after the start of this one
+		{50 * ms, "probe", "100ms", opened},
+		{60 * ms, "fail", "", opened},
+		{60 * ms, "probe", "90ms", opened},
+		{150 * ms, "probe", "due", opened},
+		{350 * ms, "probe", "due", opened},
+		{750 * ms, "probe", "due", opened},
+		{750 * ms, "probe", "500ms", opened},
+		{3000 * ms, "probe", "due", opened}, // a probe that took long
+		{3000 * ms, "probe", "500ms", opened},
+	}, []string{"true gone"}},
+	{"a probe and a call that are answered close it", []breakerStep{
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "fail", "", opened},
+		{50 * ms, "probe", "due", opened},
+		{51 * ms, "succeed", "", halfOpen},
+		{51 * ms, "allow", "yes", halfOpen},
+		{52 * ms, "succeed", "", closed},
+		{52 * ms, "allow", "yes", closed},
+		{52 * ms, "fail", "", closed},
+	}, []string{"true gone", "false <nil>"}},
+	{"no more than five calls try", []breakerStep{
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "fail", "", opened},
+		{50 * ms, "succeed", "", halfOpen},
+		{50 * ms, "allow", "yes", halfOpen},
+		{50 * ms, "allow", "yes", halfOpen},
+		{50 * ms, "allow", "yes", halfOpen},
+		{50 * ms, "allow", "yes", halfOpen},
+		{50 * ms, "allow", "yes", halfOpen},
+		{50 * ms, "allow", "no", halfOpen},
+		{60 * ms, "probe", "50ms", halfOpen},
+		{110 * ms, "probe", "120ms", halfOpen}, // twice the timeout: they have failed by then
+		{229 * ms, "allow", "no", halfOpen},
+		{230 * ms, "probe", "due", halfOpen}, // or were never sent
+		{230 * ms, "allow", "yes", halfOpen},
+		{280 * ms, "probe", "120ms", halfOpen},
+	}, []string{"true gone"}},
+	{"an answered probe does not close it before a call that tries has failed", []breakerStep{
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "fail", "", opened},
+		{50 * ms, "probe", "due", opened},
+		{51 * ms, "succeed", "", halfOpen},
+		{51 * ms, "probe", "50ms", halfOpen},
+		{52 * ms, "allow", "yes", halfOpen},
+		{101 * ms, "probe", "120ms", halfOpen},
+		{112 * ms, "fail", "", opened},
+		{112 * ms, "probe", "200ms", opened},
+	}, []string{"true gone"}},
+	{"without calls, two probes that are answered close it", []breakerStep{
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "fail", "", opened},
+		{50 * ms, "probe", "due", opened},
+		{51 * ms, "succeed", "", halfOpen},
+		{51 * ms, "probe", "50ms", halfOpen},
+		{101 * ms, "probe", "due", halfOpen},
+		{102 * ms, "succeed", "", closed},
+		{102 * ms, "probe", "0s", closed},
+	}, []string{"true gone", "false <nil>"}},
+	{"one failure opens it again, and nobody is told twice", []breakerStep{
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "fail", "", opened},
+		{50 * ms, "probe", "due", opened},
+		{50 * ms, "succeed", "", halfOpen},
+		{60 * ms, "fail", "", opened},
+		{60 * ms, "probe", "200ms", opened}, // pauses go on to grow
+		{60 * ms, "allow", "no", opened},
+	}, []string{"true gone"}},
+	{"old news", []breakerStep{
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "fail", "", opened},
+		{50 * ms, "succeed", "", halfOpen},
+		{50 * ms, "late", "", halfOpen},
+		{50 * ms, "succeed", "", closed},
+		{60 * ms, "late", "", closed},
+		{60 * ms, "late", "", closed},
+		{60 * ms, "late", "", closed},
+	}, []string{"true gone", "false <nil>"}},
+	{"a server that is taken away", []breakerStep{
+		{0, "fail", "", closed},
+		{0, "fail", "", closed},
+		{0, "fail", "", opened},
+		{1 * ms, "retire", "", closed},
+		{1 * ms, "retire", "", closed},
+		{1 * ms, "probe", "0s", closed},
+		{2 * ms, "fail", "", closed}, // of what was on its way
+		{2 * ms, "fail", "", closed},
+		{2 * ms, "fail", "", closed},
+	}, []string{"true gone", "false " + ErrRetired.Error()}},
+}
+
 // Each step is one thing that happens so long after the start.
 func TestBreaker(t *testing.T) {
-	const ms = time.Millisecond
-	type step struct {
-		at    time.Duration
-		do    string // fail, late (a failure of what began at the start), succeed, allow, probe, retire
-		want  string // of allow: yes or no; of probe: due, or the wait
-		state breakerState
-	}
-	for _, tt := range []struct {
-		name  string
-		steps []step
-		told  []string
-	}{
-		{"a success between failures begins anew", []step{
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "succeed", "", closed},
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "allow", "yes", closed},
-			{0, "probe", "0s", closed},
-			{0, "fail", "", opened},
-			{0, "allow", "no", opened},
-		}, []string{"true gone"}},
-		{"a server that answers one attempt in three", []step{
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "succeed", "", closed}, // 1 more failure than answers
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "succeed", "", closed}, // 2
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "succeed", "", closed}, // 3
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "succeed", "", closed}, // 4
-			{0, "fail", "", closed},
-			{0, "fail", "", opened}, // 6, twice the failures in a row
-		}, []string{"true gone"}},
-		{"answers before the failures are no credit", []step{
-			{0, "succeed", "", closed},
-			{0, "succeed", "", closed},
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "fail", "", opened},
-			{0, "succeed", "", halfOpen},
-			{0, "succeed", "", closed}, // nothing is left of the failures
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "succeed", "", closed},
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-		}, []string{"true gone", "false <nil>"}},
-		{"pauses grow to half a second", []step{
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "fail", "", opened},
-			{0, "probe", "50ms", opened},
-			{49 * ms, "probe", "1ms", opened},
-			{50 * ms, "probe", "due", opened}, // the next comes 100 ms after the start of this one
-			{50 * ms, "probe", "100ms", opened},
-			{60 * ms, "fail", "", opened},
-			{60 * ms, "probe", "90ms", opened},
-			{150 * ms, "probe", "due", opened},
-			{350 * ms, "probe", "due", opened},
-			{750 * ms, "probe", "due", opened},
-			{750 * ms, "probe", "500ms", opened},
-			{3000 * ms, "probe", "due", opened}, // a probe that took long
-			{3000 * ms, "probe", "500ms", opened},
-		}, []string{"true gone"}},
-		{"a probe and a call that are answered close it", []step{
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "fail", "", opened},
-			{50 * ms, "probe", "due", opened},
-			{51 * ms, "succeed", "", halfOpen},
-			{51 * ms, "allow", "yes", halfOpen},
-			{52 * ms, "succeed", "", closed},
-			{52 * ms, "allow", "yes", closed},
-			{52 * ms, "fail", "", closed},
-		}, []string{"true gone", "false <nil>"}},
-		{"no more than five calls try", []step{
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "fail", "", opened},
-			{50 * ms, "succeed", "", halfOpen},
-			{50 * ms, "allow", "yes", halfOpen},
-			{50 * ms, "allow", "yes", halfOpen},
-			{50 * ms, "allow", "yes", halfOpen},
-			{50 * ms, "allow", "yes", halfOpen},
-			{50 * ms, "allow", "yes", halfOpen},
-			{50 * ms, "allow", "no", halfOpen},
-			{60 * ms, "probe", "50ms", halfOpen},
-			{110 * ms, "probe", "120ms", halfOpen}, // twice the timeout: they have failed by then
-			{229 * ms, "allow", "no", halfOpen},
-			{230 * ms, "probe", "due", halfOpen}, // or were never sent
-			{230 * ms, "allow", "yes", halfOpen},
-			{280 * ms, "probe", "120ms", halfOpen},
-		}, []string{"true gone"}},
-		{"an answered probe does not close it before a call that tries has failed", []step{
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "fail", "", opened},
-			{50 * ms, "probe", "due", opened},
-			{51 * ms, "succeed", "", halfOpen},
-			{51 * ms, "probe", "50ms", halfOpen},
-			{52 * ms, "allow", "yes", halfOpen},
-			{101 * ms, "probe", "120ms", halfOpen},
-			{112 * ms, "fail", "", opened},
-			{112 * ms, "probe", "200ms", opened},
-		}, []string{"true gone"}},
-		{"without calls, two probes that are answered close it", []step{
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "fail", "", opened},
-			{50 * ms, "probe", "due", opened},
-			{51 * ms, "succeed", "", halfOpen},
-			{51 * ms, "probe", "50ms", halfOpen},
-			{101 * ms, "probe", "due", halfOpen},
-			{102 * ms, "succeed", "", closed},
-			{102 * ms, "probe", "0s", closed},
-		}, []string{"true gone", "false <nil>"}},
-		{"one failure opens it again, and nobody is told twice", []step{
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "fail", "", opened},
-			{50 * ms, "probe", "due", opened},
-			{50 * ms, "succeed", "", halfOpen},
-			{60 * ms, "fail", "", opened},
-			{60 * ms, "probe", "200ms", opened}, // pauses go on to grow
-			{60 * ms, "allow", "no", opened},
-		}, []string{"true gone"}},
-		{"old news", []step{
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "fail", "", opened},
-			{50 * ms, "succeed", "", halfOpen},
-			{50 * ms, "late", "", halfOpen},
-			{50 * ms, "succeed", "", closed},
-			{60 * ms, "late", "", closed},
-			{60 * ms, "late", "", closed},
-			{60 * ms, "late", "", closed},
-		}, []string{"true gone", "false <nil>"}},
-		{"a server that is taken away", []step{
-			{0, "fail", "", closed},
-			{0, "fail", "", closed},
-			{0, "fail", "", opened},
-			{1 * ms, "retire", "", closed},
-			{1 * ms, "retire", "", closed},
-			{1 * ms, "probe", "0s", closed},
-			{2 * ms, "fail", "", closed}, // of what was on its way
-			{2 * ms, "fail", "", closed},
-			{2 * ms, "fail", "", closed},
-		}, []string{"true gone", "false " + ErrRetired.Error()}},
-	} {
+	for _, tt := range breakerCases {
 		t.Run(tt.name, func(t *testing.T) {
 			b, told := plain(3)
 			start := b.Begin()
@@ -333,6 +336,59 @@ func (r *reference) open(now time.Duration) {
 	r.pause = min(r.pause*2, 500*time.Millisecond)
 }
 
+func (r *reference) fail(began int, now time.Duration) {
+	switch {
+	case began != r.newsFrom:
+	case r.state == closed:
+		if r.outcomes = append(r.outcomes, false); r.full() {
+			r.pause = 50 * time.Millisecond
+			r.open(now)
+		}
+	case r.state == halfOpen:
+		r.open(now)
+	}
+}
+
+func (r *reference) succeed() {
+	switch r.state {
+	case closed:
+		r.outcomes = append(r.outcomes, true)
+	case opened:
+		r.to(halfOpen)
+		r.tries, r.waited, r.probeAt = 5, false, -1
+	case halfOpen:
+		r.to(closed)
+	}
+}
+
+func (r *reference) allow() bool {
+	if r.state == halfOpen && r.tries > 0 {
+		r.tries--
+		return true
+	}
+	return r.state == closed
+}
+
+func (r *reference) probe(now time.Duration) (due bool, wait time.Duration) {
+	if r.state == closed {
+		return false, 0
+	}
+	if r.state == halfOpen && r.probeAt < 0 {
+		r.probeAt = now + 50*time.Millisecond
+	}
+	due = now >= r.probeAt
+	switch {
+	case due && r.state == halfOpen && r.tries < 5 && !r.waited:
+		due, r.waited, r.probeAt = false, true, now+2*breakerTimeout
+	case due && r.state == opened:
+		r.probeAt = now + r.pause
+		r.pause = min(r.pause*2, 500*time.Millisecond)
+	case due:
+		r.probeAt, r.tries, r.waited = now+50*time.Millisecond, 5, false
+	}
+	return due, r.probeAt - now
+}
+
 // FuzzBreaker compares the breaker with the reference, event by event.
 func FuzzBreaker(f *testing.F) {
 	f.Add(uint8(3), []byte("\x00\x00\x00\x03\x43\x01\x02\x01"))
@@ -366,56 +422,17 @@ func FuzzBreaker(f *testing.F) {
 					m = marks[int(e>>3)%len(marks)]
 				}
 				b.Fail(m.b, at, errGone)
-				switch {
-				case m.r != r.newsFrom:
-				case r.state == closed:
-					if r.outcomes = append(r.outcomes, false); r.full() {
-						r.pause = 50 * time.Millisecond
-						r.open(now)
-					}
-				case r.state == halfOpen:
-					r.open(now)
-				}
+				r.fail(m.r, now)
 			case 1:
 				b.Succeed()
-				switch r.state {
-				case closed:
-					r.outcomes = append(r.outcomes, true)
-				case opened:
-					r.to(halfOpen)
-					r.tries, r.waited, r.probeAt = 5, false, -1
-				case halfOpen:
-					r.to(closed)
-				}
+				r.succeed()
 			case 2:
-				want := r.state == closed
-				if r.state == halfOpen && r.tries > 0 {
-					r.tries--
-					want = true
-				}
-				if got := b.Allow() == nil; got != want {
+				if got, want := b.Allow() == nil, r.allow(); got != want {
 					t.Fatalf("event %d: allowed %t, want %t", i, got, want)
 				}
 			case 3:
 				due, wait := b.Probe(at)
-				if r.state == halfOpen && r.probeAt < 0 {
-					r.probeAt = now + 50*time.Millisecond
-				}
-				wantDue := r.state != closed && now >= r.probeAt
-				switch {
-				case wantDue && r.state == halfOpen && r.tries < 5 && !r.waited:
-					wantDue, r.waited, r.probeAt = false, true, now+2*breakerTimeout
-				case wantDue && r.state == opened:
-					r.probeAt = now + r.pause
-					r.pause = min(r.pause*2, 500*time.Millisecond)
-				case wantDue:
-					r.probeAt, r.tries, r.waited = now+50*time.Millisecond, 5, false
-				}
-				wantWait := r.probeAt - now
-				if r.state == closed {
-					wantWait = 0
-				}
-				if due != wantDue || wait != wantWait {
+				if wantDue, wantWait := r.probe(now); due != wantDue || wait != wantWait {
 					t.Fatalf("event %d: due %t in %v, want %t in %v", i, due, wait, wantDue, wantWait)
 				}
 			case 5:

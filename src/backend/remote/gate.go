@@ -8,32 +8,29 @@ import (
 	"time"
 )
 
-// Gate keeps the users of one server from connecting again and again while none
-// of their connections is of use: a server that is down, or answers and is no good,
-// as a replica is, must not be asked as often as we are.
+// Gate bounds how often the links of one server connect while none of their connections
+// is of use, because the server is down, or answers and is of no use, as a replica is.
 //
-// It stands behind the Breaker of the server. That is closed while a server answers
-// and is no good, and until a few attempts have failed. Once it is open nobody
-// comes to the gate: probes go past it, at the Breaker's pace, and one that is
-// answered opens it.
+// It works while the Breaker of the server is closed. Once that is open, probes connect
+// at the Breaker's pace without the gate, and one that is answered opens the gate.
 type Gate struct {
 	mu    sync.Mutex
 	wait  time.Duration // 0: the gate is open
-	after time.Time     // then one may try
+	after time.Time     // then one link may try
 	tried bool          // one does
 	err   error         // why not
 	setup time.Duration // that the last connection took to be made; 0: none was
 }
 
-// The pause between two attempts to connect doubles up to retryMost while none
-// leads to a server that is of use, with jitter, so that one that comes back is
-// found within a second and not by all at once.
+// The pause between two attempts to connect doubles up to retryMost, with jitter, so
+// that a server that comes back is found within a second and not by all at once.
 const (
 	retryLeast = 10 * time.Millisecond
 	retryMost  = 500 * time.Millisecond
 )
 
-// Pass lets everybody through, or in bad times one in each pause.
+// Pass returns nil if a link may connect: always while the gate is open, else once in
+// each pause.
 func (g *Gate) Pass() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -48,8 +45,8 @@ func (g *Gate) Pass() error {
 	return nil
 }
 
-// Rest closes the gate for a moment; err is why.
-func (g *Gate) Rest(err error) {
+// Pause closes the gate for a moment; err is why.
+func (g *Gate) Pause(err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
@@ -57,14 +54,14 @@ func (g *Gate) Rest(err error) {
 	defer g.mu.Unlock()
 	now := time.Now()
 	if g.wait > 0 && now.Before(g.after) && !g.tried {
-		return // of several that failed together, one has seen to it
+		return // another link that failed at the same time has closed it
 	}
 	g.err, g.tried = err, false
 	g.wait = min(max(2*g.wait, retryLeast), retryMost)
 	g.after = now.Add(g.wait/2 + rand.N(g.wait/2+1))
 }
 
-// Connected says that a connection was made, and how long that took.
+// Connected says how long the making of a connection took.
 func (g *Gate) Connected(took time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -72,7 +69,7 @@ func (g *Gate) Connected(took time.Duration) {
 }
 
 // Patience returns how long the making of a connection goes on before it counts as an
-// attempt without an answer: the time of a call, or twice as long as it took the last
+// attempt without an answer: the timeout of a call, or twice as long as it took the last
 // time, if that is more. A server that was never reached has half of the bound.
 func (g *Gate) Patience(timeout, bound time.Duration) time.Duration {
 	g.mu.Lock()
@@ -83,8 +80,8 @@ func (g *Gate) Patience(timeout, bound time.Duration) time.Duration {
 	return max(timeout, 2*g.setup)
 }
 
-// Prove opens it: a connection was of use.
-func (g *Gate) Prove() {
+// Open opens the gate: a connection was of use.
+func (g *Gate) Open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.wait, g.tried, g.err = 0, false, nil

@@ -19,12 +19,12 @@ func TestGate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		g.Rest(context.Canceled) // it is us who end
+		g.Pause(context.Canceled) // it is us who end
 		if err := g.Pass(); err != nil {
 			t.Fatal(err)
 		}
-		g.Rest(down)
-		g.Rest(errors.New("down as well")) // together with the first
+		g.Pause(down)
+		g.Pause(errors.New("down as well")) // together with the first
 		longest := 10 * time.Millisecond
 		for n := range 10 {
 			begun := time.Now()
@@ -40,10 +40,10 @@ func TestGate(t *testing.T) {
 			if g.Pass() == nil {
 				t.Error("two at a time")
 			}
-			g.Rest(down)
+			g.Pause(down)
 			longest = min(2*longest, 500*time.Millisecond)
 		}
-		g.Prove()
+		g.Open()
 		for range 3 {
 			if err := g.Pass(); err != nil {
 				t.Error(err)

@@ -120,7 +120,7 @@ func (l *Link) probe(ctx context.Context) error {
 	}
 	err := l.Perform(ctx, ping{})
 	if err == nil || l.IsAnswer(err) {
-		l.gate.Prove() // else the gate would refuse the breaker's calls
+		l.gate.Open() // else the gate would refuse the breaker's calls
 		return nil
 	}
 	return err
@@ -151,7 +151,7 @@ func (l *Link) Perform(ctx context.Context, t Trip) error {
 	}
 	err = l.failure(false, err)
 	if !l.proven && !stalled { // that took its time
-		l.gate.Rest(err)
+		l.gate.Pause(err)
 	}
 	return err
 }
@@ -186,7 +186,7 @@ func (l *Link) connect(ctx context.Context) error {
 		l.report(began, err)
 	}
 	err = l.failure(true, err)
-	l.gate.Rest(err)
+	l.gate.Pause(err)
 	return err
 }
 
@@ -209,12 +209,12 @@ func (l *Link) dial(ctx context.Context) (err error) {
 	return nil
 }
 
-// prove says that the connection is of use. What breaks one that was not may break the
+// markUseful says that the connection is of use. What breaks one that was not may break the
 // next as well, so that one has to wait.
-func (l *Link) prove() {
+func (l *Link) markUseful() {
 	if !l.proven {
 		l.proven = true
-		l.gate.Prove()
+		l.gate.Open()
 	}
 }
 
@@ -222,7 +222,7 @@ func (l *Link) prove() {
 // That may be so for long: the next one has to wait, too.
 func (l *Link) leave(err error) {
 	l.Close()
-	l.gate.Rest(l.failure(true, err))
+	l.gate.Pause(l.failure(true, err))
 }
 
 // Close closes the connection. The link makes another when it is used again.

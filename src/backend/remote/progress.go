@@ -22,7 +22,7 @@ type Progress struct {
 // progressEpoch is what Progress.last counts from, with the monotonic clock.
 var progressEpoch = time.Now()
 
-// Answered says that the server has done work that it was given.
+// Answered says that the server has done work.
 func (p *Progress) Answered(now time.Time) {
 	p.last.Store(int64(now.Sub(progressEpoch)))
 	p.answers.Add(1)
@@ -37,8 +37,8 @@ type Waiting struct {
 // Mark marks the beginning of a wait.
 func (p *Progress) Mark(now time.Time) Waiting { return Waiting{now, p.answers.Load()} }
 
-// Worked reports whether the server worked while a call waited: it gave at least so
-// many answers, and was not silent for the second half of the wait.
+// Worked reports whether the server gave at least so many answers during a wait, and was
+// not silent for the second half of it.
 func (p *Progress) Worked(from Waiting, now time.Time, least int) bool {
 	silent := now.Sub(progressEpoch) - time.Duration(p.last.Load())
 	return p.answers.Load()-from.answers >= int64(least) && silent <= now.Sub(from.Since)/2

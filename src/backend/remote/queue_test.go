@@ -10,101 +10,105 @@ import (
 
 const ms = time.Millisecond
 
+// queueStep is one thing that happens.
+type queueStep struct {
+	add   string
+	cost  time.Duration
+	serve time.Duration
+	pop   string
+	back  string // with the cost of the rest
+	drop  string
+}
+
+var queueCases = []struct {
+	name  string
+	steps []queueStep
+}{
+	{"the order of arrival, when all cost the same", []queueStep{
+		{add: "a", cost: ms},
+		{add: "b", cost: ms},
+		{add: "c", cost: ms},
+		{pop: "a"},
+		{pop: "b"},
+		{pop: "c"},
+	}},
+	{"a small one overtakes", []queueStep{
+		{add: "large", cost: 25 * ms}, {add: "small", cost: 1}, {pop: "small"}, {pop: "large"},
+	}},
+	{"a large one that waited as long as it would have with equal shares goes first", []queueStep{
+		{add: "large", cost: 10 * ms},
+		{add: "x", cost: 5 * ms},
+		{serve: 24 * ms}, // 12 ms for each
+		{add: "small", cost: ms},
+		{pop: "x"},
+		{pop: "large"},
+		{pop: "small"},
+	}},
+	{"but not yet", []queueStep{
+		{add: "large", cost: 10 * ms},
+		{add: "x", cost: 5 * ms},
+		{serve: 16 * ms}, // 8 ms for each
+		{add: "small", cost: ms},
+		{pop: "x"},
+		{pop: "small"},
+		{pop: "large"},
+	}},
+	{"the rest is served before a newcomer of the same size", []queueStep{
+		{add: "a", cost: 10 * ms},
+		{serve: 2 * ms},
+		{pop: "a"},
+		{back: "a", cost: 8 * ms},
+		{add: "b", cost: 10 * ms},
+		{pop: "a"},
+		{pop: "b"},
+	}},
+	{"the rest is served before what waited behind it, though that has waited for long", []queueStep{
+		{add: "p", cost: 10 * ms},
+		{add: "a", cost: 10 * ms},
+		{add: "b", cost: 10 * ms},
+		{serve: 10 * ms},
+		{pop: "p"},
+		{serve: 2 * ms},
+		{pop: "a"},
+		{back: "a", cost: 8 * ms},
+		{pop: "a"},
+		{pop: "b"},
+	}},
+	{"a newcomer that is smaller than the rest goes first", []queueStep{
+		{add: "a", cost: 10 * ms},
+		{serve: 2 * ms},
+		{pop: "a"},
+		{add: "b", cost: 7 * ms},
+		{back: "a", cost: 8 * ms},
+		{pop: "b"},
+		{pop: "a"},
+	}},
+	{"dropped", []queueStep{
+		{add: "a", cost: 1},
+		{add: "b", cost: 2},
+		{add: "c", cost: 3},
+		{add: "d", cost: 4},
+		{drop: "a"},
+		{drop: "c"},
+		{pop: "b"},
+		{pop: "d"},
+	}},
+	{"less than nothing is nothing", []queueStep{
+		{add: "a", cost: 0}, {add: "b", cost: -ms}, {serve: -ms}, {pop: "a"}, {pop: "b"},
+	}},
+	{"what was served before it was empty does not count", []queueStep{
+		{add: "a", cost: ms},
+		{serve: time.Hour},
+		{pop: "a"},
+		{add: "b", cost: 2 * ms},
+		{add: "c", cost: ms},
+		{pop: "c"},
+		{pop: "b"},
+	}},
+}
+
 func TestQueue(t *testing.T) {
-	type step struct {
-		add   string
-		cost  time.Duration
-		serve time.Duration
-		pop   string
-		back  string // with the cost of the rest
-		drop  string
-	}
-	for _, tt := range []struct {
-		name  string
-		steps []step
-	}{
-		{"the order of arrival, when all cost the same", []step{
-			{add: "a", cost: ms},
-			{add: "b", cost: ms},
-			{add: "c", cost: ms},
-			{pop: "a"},
-			{pop: "b"},
-			{pop: "c"},
-		}},
-		{"a small one overtakes", []step{
-			{add: "large", cost: 25 * ms}, {add: "small", cost: 1}, {pop: "small"}, {pop: "large"},
-		}},
-		{"a large one that waited as long as it would have with equal shares goes first", []step{
-			{add: "large", cost: 10 * ms},
-			{add: "x", cost: 5 * ms},
-			{serve: 24 * ms}, // 12 ms for each
-			{add: "small", cost: ms},
-			{pop: "x"},
-			{pop: "large"},
-			{pop: "small"},
-		}},
-		{"but not yet", []step{
-			{add: "large", cost: 10 * ms},
-			{add: "x", cost: 5 * ms},
-			{serve: 16 * ms}, // 8 ms for each
-			{add: "small", cost: ms},
-			{pop: "x"},
-			{pop: "small"},
-			{pop: "large"},
-		}},
-		{"the rest is served before a newcomer of the same size", []step{
-			{add: "a", cost: 10 * ms},
-			{serve: 2 * ms},
-			{pop: "a"},
-			{back: "a", cost: 8 * ms},
-			{add: "b", cost: 10 * ms},
-			{pop: "a"},
-			{pop: "b"},
-		}},
-		{"the rest is served before what waited behind it, though that has waited for long", []step{
-			{add: "p", cost: 10 * ms},
-			{add: "a", cost: 10 * ms},
-			{add: "b", cost: 10 * ms},
-			{serve: 10 * ms},
-			{pop: "p"},
-			{serve: 2 * ms},
-			{pop: "a"},
-			{back: "a", cost: 8 * ms},
-			{pop: "a"},
-			{pop: "b"},
-		}},
-		{"a newcomer that is smaller than the rest goes first", []step{
-			{add: "a", cost: 10 * ms},
-			{serve: 2 * ms},
-			{pop: "a"},
-			{add: "b", cost: 7 * ms},
-			{back: "a", cost: 8 * ms},
-			{pop: "b"},
-			{pop: "a"},
-		}},
-		{"dropped", []step{
-			{add: "a", cost: 1},
-			{add: "b", cost: 2},
-			{add: "c", cost: 3},
-			{add: "d", cost: 4},
-			{drop: "a"},
-			{drop: "c"},
-			{pop: "b"},
-			{pop: "d"},
-		}},
-		{"less than nothing is nothing", []step{
-			{add: "a", cost: 0}, {add: "b", cost: -ms}, {serve: -ms}, {pop: "a"}, {pop: "b"},
-		}},
-		{"what was served before it was empty does not count", []step{
-			{add: "a", cost: ms},
-			{serve: time.Hour},
-			{pop: "a"},
-			{add: "b", cost: 2 * ms},
-			{add: "c", cost: ms},
-			{pop: "c"},
-			{pop: "b"},
-		}},
-	} {
+	for _, tt := range queueCases {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var q Queue[string]
@@ -226,8 +230,8 @@ func TestQueueKeepsLittle(t *testing.T) {
 		q.Pop()
 	}
 	q.Drop(func(*int) bool { return true })
-	if cap(q.heap) > maxIdleTurns {
-		t.Errorf("an empty queue has room for %d", cap(q.heap))
+	if cap(q.turns) > maxIdleTurns {
+		t.Errorf("an empty queue has room for %d", cap(q.turns))
 	}
 }
 

@@ -412,7 +412,7 @@ func (w *writer) commit(ctx context.Context) {
 	case advice.Leave != nil:
 		w.link.leave(advice.Leave)
 	default:
-		w.link.prove()
+		w.link.markUseful()
 	}
 	if err != nil || advice.Check {
 		w.store.checkSoon()
