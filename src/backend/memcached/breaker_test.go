@@ -48,7 +48,7 @@ func awaitBreakers(t *testing.T, s *Store, open int, meanwhile func()) {
 
 // A server that does not answer is found out, also by callers with less time than
 // it has; then nothing is sent to it, nothing piles up, and it is found again
-// though nobody calls.
+// without any call.
 func TestBreaker(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	for _, tt := range []struct {
@@ -90,7 +90,7 @@ func TestBreaker(t *testing.T) {
 			before, goroutines := s.Stats(), runtime.NumGoroutine()
 			const calls = 2000
 			for n := range calls {
-				v := take(t, s, spread(n))
+				v := send(t, s, spread(n))
 				if _, refused := errors.AsType[*remote.OpenError](v.Err); !refused || !strings.Contains(v.Err.Error(), proxy.Addr) {
 					t.Fatalf("call %d: %v", n, v.Err)
 				}
@@ -121,7 +121,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 		addr := liar(t, func(_ string, to net.Conn) { _, _ = to.Write([]byte(reply)) })
 		s := open(t, Config{Servers: []string{addr}, Config: remote.Config{BreakerFailures: 1}})
 		for n := range 200 {
-			if v := take(t, s, spread(n)); v.Err == nil || causeOf(v.Err) == remote.CauseBreaker {
+			if v := send(t, s, spread(n)); v.Err == nil || causeOf(v.Err) == remote.CauseBreaker {
 				t.Fatalf("%q: %v", reply, v.Err)
 			}
 		}
@@ -131,7 +131,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 	}
 	s := open(t, Config{Servers: []string{"127.0.0.1:1"}, Config: remote.Config{BreakerFailures: -1}})
 	for n := range 200 {
-		if v := take(t, s, spread(n)); causeOf(v.Err) != remote.CauseConnect {
+		if v := send(t, s, spread(n)); causeOf(v.Err) != remote.CauseConnect {
 			t.Fatal(v.Err)
 		}
 	}
@@ -155,7 +155,7 @@ func TestBreakerOfOneServer(t *testing.T) {
 		}
 	})
 	for n := range 300 {
-		if v := take(t, s, spread(n)); (v.Err != nil) != isDead(n) {
+		if v := send(t, s, spread(n)); (v.Err != nil) != isDead(n) {
 			t.Errorf("key %d, dead %t: %v", n, isDead(n), v.Err)
 		}
 	}
@@ -202,7 +202,7 @@ func (p patient) Deadline() (time.Time, bool) { return p.until, true }
 func TestMargin(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Timeout: time.Minute}})
-	take(t, s, hot(0))
+	send(t, s, hot(0))
 	server.Pause()
 	b := backend.Batch{Hits: []backend.Hit{hot(0)}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	if err := s.Take(patient{t.Context(), time.Now().Add(100 * time.Millisecond)}, &b); err != nil || !errors.Is(b.Verdicts[0].Err, remote.ErrTimeout) {
@@ -216,7 +216,7 @@ func TestMargin(t *testing.T) {
 func TestBytesAreBounded(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Timeout: 10 * time.Second, Connections: 1}})
-	take(t, s, hot(0))
+	send(t, s, hot(0))
 	server.Pause()
 	huge := backend.Hit{Key: []byte(strings.Repeat("x", 1<<20)), Limit: window(10, time.Hour), Amount: 1}
 	busy := 0
@@ -229,7 +229,7 @@ func TestBytesAreBounded(t *testing.T) {
 		t.Errorf("%d of 1000 found it busy", busy)
 	}
 	server.Resume()
-	harness.Await(t, 20*time.Second, "answers again", func() error { return take(t, s, huge).Err })
+	harness.Await(t, 20*time.Second, "answers again", func() error { return send(t, s, huge).Err })
 	harness.Await(t, 20*time.Second, "room", func() error {
 		if n := s.Figures.Room.Bytes(); n != 0 {
 			return fmt.Errorf("%d bytes are taken", n)

@@ -38,7 +38,7 @@ func TestCountersAreFull(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			server.Set(t, hotKey, strconv.FormatUint(tt.stored, 10))
 			h.Amount = tt.amount
-			v := take(t, s, h)
+			v := send(t, s, h)
 			if v.Before != tt.before || v.After != tt.after || v.Over != (tt.after > h.Limit.Max) || v.Err != nil {
 				t.Errorf("got %+v", v)
 			}
@@ -51,7 +51,7 @@ func TestCountersAreFull(t *testing.T) {
 	const key = "{hot_}|sc:3600:1767225600"
 	server.Set(t, key, strconv.Itoa(algorithm.MaxCounted-1))
 	h.Limit = sliding(10, time.Hour)
-	if v := take(t, s, h); v.Before != algorithm.MaxCounted-1 || v.After != algorithm.MaxCounted || !v.Over {
+	if v := send(t, s, h); v.Before != algorithm.MaxCounted-1 || v.After != algorithm.MaxCounted || !v.Over {
 		t.Errorf("got %+v", v)
 	}
 	if got := server.Get(t, key); got != strconv.Itoa(algorithm.MaxCounted) {
@@ -83,7 +83,7 @@ func TestRefunds(t *testing.T) {
 		{refund, 100, 7, 0, "0"},
 	} {
 		st.hit.Amount = st.amount
-		if v := take(t, s, st.hit); v.Before != st.before || v.After != st.after || v.Over || v.Err != nil {
+		if v := send(t, s, st.hit); v.Before != st.before || v.After != st.after || v.Over || v.Err != nil {
 			t.Errorf("step %d: %+v", i, v)
 		}
 		if got := server.Get(t, hotKey); got != st.left {
@@ -92,7 +92,7 @@ func TestRefunds(t *testing.T) {
 	}
 }
 
-// Charges, refunds and looks at one key that meet are in order, whoever made
+// Charges, refunds and looks at one key in one batch are in order, whichever call made
 // them, and each hit has a count of its own.
 func TestEachHasItsOwnCount(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
@@ -103,7 +103,7 @@ func TestEachHasItsOwnCount(t *testing.T) {
 	var wg sync.WaitGroup
 	for range calls {
 		wg.Go(func() {
-			v := take(t, s, hot(0))
+			v := send(t, s, hot(0))
 			mu.Lock()
 			defer mu.Unlock()
 			if v.Err != nil || v.After != v.Before+1 || v.Before >= calls {
@@ -129,15 +129,15 @@ func TestEachHasItsOwnCount(t *testing.T) {
 func TestLostAndForeign(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Connections: 1}})
-	take(t, s, hot(0))
+	send(t, s, hot(0))
 	server.Delete(t, hotKey)
-	if v := take(t, s, hot(0)); v.Before != 0 || v.Err != nil {
+	if v := send(t, s, hot(0)); v.Before != 0 || v.Err != nil {
 		t.Errorf("got %+v", v)
 	}
 	server.Set(t, hotKey, "yours")
 	dials := s.Stats().Dials
 	for range 3 {
-		if v := take(t, s, hot(0)); causeOf(v.Err) != causeReply {
+		if v := send(t, s, hot(0)); causeOf(v.Err) != causeReply {
 			t.Errorf("got %+v", v)
 		}
 	}
@@ -149,7 +149,7 @@ func TestLostAndForeign(t *testing.T) {
 	}
 }
 
-// Whoever adds a counter second increments it: of many processes that begin
+// The client that adds a counter second increments it: of many processes that begin
 // together one adds.
 func TestAddIsContested(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
@@ -162,7 +162,7 @@ func TestAddIsContested(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, s := range stores {
 			wg.Go(func() {
-				if v := take(t, s, spread(round)); v.Err != nil {
+				if v := send(t, s, spread(round)); v.Err != nil {
 					t.Error(v.Err)
 				}
 			})

@@ -161,7 +161,7 @@ func TestSRV(t *testing.T) {
 		return sum
 	}
 	for n := range 200 {
-		if v := take(t, s, spread(n)); v.Before != 0 || v.Err != nil {
+		if v := send(t, s, spread(n)); v.Before != 0 || v.Err != nil {
 			t.Fatalf("got %+v", v)
 		}
 	}
@@ -174,7 +174,7 @@ func TestSRV(t *testing.T) {
 			}
 			return nil
 		})
-		if v := take(t, s, spread(0)); v.Err != nil {
+		if v := send(t, s, spread(0)); v.Err != nil {
 			t.Errorf("got %+v", v)
 		}
 	}
@@ -182,7 +182,7 @@ func TestSRV(t *testing.T) {
 	usedServers(t, s, addrs...)
 	moved := 0
 	for n := 1; n < 200; n++ {
-		v := take(t, s, spread(n))
+		v := send(t, s, spread(n))
 		if v.Err != nil {
 			t.Fatal(v.Err)
 		}
@@ -220,7 +220,7 @@ func TestSRVUnderLoad(t *testing.T) {
 					return
 				default:
 				}
-				if v := take(t, s, spread(n)); v.Err != nil {
+				if v := send(t, s, spread(n)); v.Err != nil {
 					t.Error(v.Err)
 					return
 				}
@@ -249,7 +249,7 @@ func TestSRVOnce(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	z := startZone(t)
 	s := open(t, Config{SRV: srv(0), Resolver: z.resolver})
-	if v := take(t, s, hot(0)); causeOf(v.Err) != causeServers {
+	if v := send(t, s, hot(0)); causeOf(v.Err) != causeServers {
 		t.Errorf("got %+v", v)
 	}
 	if s.Ping(t.Context()) == nil {
@@ -257,7 +257,7 @@ func TestSRVOnce(t *testing.T) {
 	}
 	z.set(false, named(server.Addr)...)
 	usedServers(t, s, named(server.Addr)...)
-	if v := take(t, s, hot(0)); v.Err != nil {
+	if v := send(t, s, hot(0)); v.Err != nil {
 		t.Error(v.Err)
 	}
 	if err := s.Ping(t.Context()); err != nil {
@@ -269,7 +269,7 @@ func TestSRVOnce(t *testing.T) {
 	before := z.lookups()
 	z.set(true)
 	for n := range 100 {
-		take(t, s, spread(n))
+		send(t, s, spread(n))
 	}
 	if n := z.lookups(); n != before {
 		t.Errorf("looked up %d times more", n-before)

@@ -20,7 +20,7 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// However replies are cut into pieces, and whenever the connection breaks, nobody
+// However replies are cut into pieces, and whenever the connection breaks, no hit
 // gets another's.
 func TestRepliesAreTheirs(t *testing.T) {
 	addr := liar(t, func(line string, to net.Conn) {
@@ -44,7 +44,7 @@ func TestRepliesAreTheirs(t *testing.T) {
 		wg.Go(func() {
 			for i := range 100 {
 				n := c*100 + i
-				v := take(t, s, backend.Hit{Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour), Amount: 1})
+				v := send(t, s, backend.Hit{Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour), Amount: 1})
 				mu.Lock()
 				if v.Err != nil {
 					bad++
@@ -99,7 +99,7 @@ func TestRepliesOutOfStep(t *testing.T) {
 				callers.Go(func() {
 					for i := range 50 {
 						n := 1000 + c*50 + i
-						v := take(t, s, backend.Hit{Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour), Amount: 1})
+						v := send(t, s, backend.Hit{Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour), Amount: 1})
 						switch {
 						case v.Err != nil:
 							bad.Add(1)

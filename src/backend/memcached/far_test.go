@@ -43,7 +43,7 @@ func TestConnectsBeforeCalls(t *testing.T) {
 				return nil
 			})
 			for n := range 3 {
-				if v := take(t, s, hot(0)); v.Err != nil {
+				if v := send(t, s, hot(0)); v.Err != nil {
 					t.Errorf("call %d: %v", n, v.Err)
 				}
 			}
@@ -54,18 +54,18 @@ func TestConnectsBeforeCalls(t *testing.T) {
 	}
 }
 
-// Hits of a caller who left while the connection was being made are not sent.
+// Hits whose caller left while the connection was being made are not sent.
 func TestLeftWhileConnecting(t *testing.T) {
 	const timeout = 600 * time.Millisecond
 	s, proxy := far(t, 2*timeout, timeout, true)
-	if v := take(t, s, hot(0)); !errors.Is(v.Err, remote.ErrTimeout) {
+	if v := send(t, s, hot(0)); !errors.Is(v.Err, remote.ErrTimeout) {
 		t.Fatalf("got %+v", v)
 	}
 	proxy.Latency(0)
 	var first backend.Verdict
 	late := uint64(0) // hits that may have been sent before their caller left
 	harness.Await(t, 20*time.Second, "answers", func() error {
-		if first = take(t, s, hot(0)); first.Err != nil {
+		if first = send(t, s, hot(0)); first.Err != nil {
 			late++
 		}
 		return first.Err
@@ -88,14 +88,14 @@ func TestSlowServer(t *testing.T) {
 				t.Errorf("got %+v", slow)
 			}
 			harness.Await(t, 20*time.Second, "an explanation", func() error {
-				take(t, s, hot(0))
+				send(t, s, hot(0))
 				if s.Slow() == nil {
 					return errors.New("none yet")
 				}
 				return nil
 			})
 			proxy.Latency(0)
-			harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+			harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
 			if err := s.Ping(t.Context()); err != nil {
 				t.Errorf("Ping: %v", err)
 			}

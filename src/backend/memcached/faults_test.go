@@ -37,7 +37,7 @@ func volley(t *testing.T, s *Store, calls int, hit func(n int) backend.Hit) map[
 	for n := range calls {
 		wg.Go(func() {
 			begun := time.Now()
-			err := take(t, s, hit(n)).Err
+			err := send(t, s, hit(n)).Err
 			if took := time.Since(begun); took > s.cfg.Timeout+patience {
 				t.Errorf("a call took %v", took)
 			}
@@ -58,7 +58,7 @@ func volley(t *testing.T, s *Store, calls int, hit func(n int) backend.Hit) map[
 func recovers(t *testing.T, s *Store) {
 	t.Helper()
 	for n := range 20 {
-		harness.Await(t, 20*time.Second, "answers again", func() error { return take(t, s, spread(n)).Err })
+		harness.Await(t, 20*time.Second, "answers again", func() error { return send(t, s, spread(n)).Err })
 	}
 }
 
@@ -153,7 +153,7 @@ func TestOneOfThree(t *testing.T) {
 			h := spread(n)
 			key := appendKey(nil, &h, epoch.UnixNano(), false, 0)
 			away := owner(&s.Table().Layout, key) == addrs[1]
-			if v := take(t, s, h); (v.Err != nil) != away {
+			if v := send(t, s, h); (v.Err != nil) != away {
 				t.Fatalf("key %d, server away %t: %+v", n, away, v)
 			}
 		}
@@ -208,7 +208,7 @@ func TestPartOfARequest(t *testing.T) {
 func TestCallersDeadline(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Timeout: time.Minute}})
-	take(t, s, hot(0))
+	send(t, s, hot(0))
 	server.Pause()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -225,19 +225,19 @@ func TestCallersDeadline(t *testing.T) {
 		}
 	}
 	server.Resume()
-	harness.Await(t, 20*time.Second, "an answer", func() error { return take(t, s, hot(0)).Err })
+	harness.Await(t, 20*time.Second, "an answer", func() error { return send(t, s, hot(0)).Err })
 	// Of two calls that left, the one that was under way may have been counted.
-	if v := take(t, s, hot(0)); v.Before > 4 {
+	if v := send(t, s, hot(0)); v.Before > 4 {
 		t.Errorf("what was not sent was counted: %+v", v)
 	}
 }
 
-// More calls than may wait are refused at once, and what those leave behind who
-// do not wait any longer is bounded, too.
+// More calls than may wait are refused at once, and the calls of callers that
+// left are bounded, too.
 func TestBusy(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Timeout: 300 * time.Millisecond, MaxWaiting: 50, Connections: 1}})
-	take(t, s, hot(0))
+	send(t, s, hot(0))
 	server.Pause()
 	if got := volley(t, s, 500, spread); got["busy"] == 0 || got[""] > 0 {
 		t.Errorf("got %v", got)
@@ -272,7 +272,7 @@ func TestAllMayWait(t *testing.T) {
 		h := spread(n)
 		h.Limit = sliding(calls, time.Hour)
 		all.Go(func() {
-			if v := take(t, s, h); v.Err != nil {
+			if v := send(t, s, h); v.Err != nil {
 				t.Error(v.Err)
 			}
 			left.Add(1)
@@ -293,11 +293,11 @@ func TestAllMayWait(t *testing.T) {
 func TestFull(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{Args: []string{"-m", "1", "-I", "512k", "-M"}})
 	s := open(t, Config{Servers: []string{server.Addr}})
-	take(t, s, hot(0))
+	send(t, s, hot(0))
 	refused := 0
 	for n := 0; refused < 100 && n < 200_000; n++ {
 		h := backend.Hit{Key: fmt.Appendf(nil, "%s_%d_", strings.Repeat("x", 200), n), Limit: window(10, time.Hour), Amount: 1}
-		if v := take(t, s, h); v.Err != nil {
+		if v := send(t, s, h); v.Err != nil {
 			if causeOf(v.Err) != causeMemory {
 				t.Fatal(v.Err)
 			}
@@ -307,7 +307,7 @@ func TestFull(t *testing.T) {
 	if refused < 100 {
 		t.Fatalf("a megabyte took all counters: %+v", server.Stats(t))
 	}
-	if v := take(t, s, hot(0)); v.Before != 1 || v.Err != nil {
+	if v := send(t, s, hot(0)); v.Before != 1 || v.Err != nil {
 		t.Errorf("got %+v", v)
 	}
 	if st := s.Stats(); st.Dials > 2 || st.Errors["memory"] != int64(refused) || st.Adds.Failed != int64(refused) {
@@ -316,16 +316,16 @@ func TestFull(t *testing.T) {
 }
 
 // Where it may evict, it does, and what it evicted begins anew: counters are lost,
-// and nobody is told. The server's own statistics say so.
+// and no caller is told. The server's own statistics say so.
 func TestEvicted(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{Args: []string{"-m", "1", "-I", "512k"}})
 	s := open(t, Config{Servers: []string{server.Addr}})
 	first := backend.Hit{Key: []byte(strings.Repeat("x", 200) + "_first_"), Limit: window(10, time.Hour), Amount: 5}
-	take(t, s, first)
+	send(t, s, first)
 	for n := 0; server.Stats(t)["evictions"] == "0" && n < 200; n++ {
 		for m := range 500 {
 			h := backend.Hit{Key: fmt.Appendf(nil, "%s_%d_%d_", strings.Repeat("x", 200), n, m), Limit: window(10, time.Hour), Amount: 1}
-			if v := take(t, s, h); v.Err != nil {
+			if v := send(t, s, h); v.Err != nil {
 				t.Fatal(v.Err)
 			}
 		}
@@ -335,13 +335,13 @@ func TestEvicted(t *testing.T) {
 	}
 }
 
-// A connection that the server closed while it was idle costs nobody an error.
+// A connection that the server closed while it was idle costs no call an error.
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	proxy := harness.StartProxy(t, server.Addr)
 	s := open(t, Config{Servers: []string{proxy.Addr}, Config: remote.Config{Connections: 1}})
 	for round := range 5 {
-		if v := take(t, s, hot(0)); v.Err != nil {
+		if v := send(t, s, hot(0)); v.Err != nil {
 			t.Fatalf("round %d: %v", round, v.Err)
 		}
 		proxy.Reset()
@@ -384,7 +384,7 @@ func TestTLS(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			server := memcachedtest.Start(t, memcachedtest.Options{TLS: certs, Certificate: tt.server})
 			s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{TLS: tt.client, Timeout: time.Second}})
-			v := take(t, s, hot(0))
+			v := send(t, s, hot(0))
 			if (v.Err == nil) != tt.good || !tt.good && causeOf(v.Err) != remote.CauseConnect && causeOf(v.Err) != remote.CauseConnection && causeOf(v.Err) != remote.CauseTimeout {
 				t.Errorf("got %v", v.Err)
 			}
@@ -417,7 +417,7 @@ func TestEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v := take(t, s, hot(0)); v.Err == nil {
+		if v := send(t, s, hot(0)); v.Err == nil {
 			t.Error("an answer before Run")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -432,7 +432,7 @@ func TestEnd(t *testing.T) {
 		for n := range 200 {
 			wg.Go(func() {
 				for range 20 {
-					take(t, s, spread(n))
+					send(t, s, spread(n))
 					if calls.Add(1) == 300 {
 						cancel()
 					}
@@ -444,7 +444,7 @@ func TestEnd(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if v := take(t, s, hot(0)); v.Err == nil {
+		if v := send(t, s, hot(0)); v.Err == nil {
 			t.Error("an answer after Run")
 		}
 		if st := s.Stats(); st.Open != 0 || st.Waiting != 0 {

@@ -75,7 +75,7 @@ func TestHostileReplies(t *testing.T) {
 			for _, op := range []algorithm.Op{algorithm.Charge, algorithm.Look, algorithm.Refund} {
 				h := hot(0)
 				h.Op = op
-				v := take(t, s, h)
+				v := send(t, s, h)
 				if v.Err == nil && (name != "never there" || op == algorithm.Charge) {
 					t.Errorf("%v: got %+v", op, v)
 				}
@@ -102,11 +102,11 @@ func TestNonsenseEndsAConnection(t *testing.T) {
 		}
 	})
 	s := open(t, Config{Servers: []string{addr}, Config: remote.Config{Timeout: 5 * time.Second, Connections: 1}})
-	if v := take(t, s, hot(0)); v.Err == nil {
+	if v := send(t, s, hot(0)); v.Err == nil {
 		t.Errorf("apples are %+v", v)
 	}
 	harness.Await(t, harness.Deadline, "the same connection is asked again", func() error {
-		v := take(t, s, hot(0)) // one is not dialled again at once
+		v := send(t, s, hot(0)) // one is not dialled again at once
 		if v.Err == nil && v.After != 7 {
 			t.Errorf("7 is %+v", v)
 		}
@@ -126,10 +126,10 @@ func TestTrickle(t *testing.T) {
 		}
 	})
 	s := open(t, Config{Servers: []string{addr}, Config: remote.Config{Timeout: 100 * time.Millisecond, Connections: 1}})
-	take(t, s, hot(0))
+	send(t, s, hot(0))
 	before := runtime.NumGoroutine()
 	for range 5 {
-		if v := take(t, s, hot(0)); v.Err == nil {
+		if v := send(t, s, hot(0)); v.Err == nil {
 			t.Errorf("got %+v", v)
 		}
 	}
@@ -156,12 +156,12 @@ func TestContest(t *testing.T) {
 		}
 	})
 	s := open(t, Config{Servers: []string{addr}})
-	if v := take(t, s, hot(0)); v.Err == nil || s.Stats().Increments.Missed != contests {
+	if v := send(t, s, hot(0)); v.Err == nil || s.Stats().Increments.Missed != contests {
 		t.Errorf("got %+v, %+v", v, s.Stats())
 	}
 }
 
-// An answer that comes too late is nobody's: the connection is not used again.
+// An answer that comes too late counts for no call: the connection is not used again.
 func TestLateAnswer(t *testing.T) {
 	var mu sync.Mutex
 	n := 0
@@ -177,7 +177,7 @@ func TestLateAnswer(t *testing.T) {
 	})
 	s := open(t, Config{Servers: []string{addr}, Config: remote.Config{Timeout: faultTimeout, Connections: 1}})
 	for _, before := range []uint64{99, 0, 299} {
-		switch v := take(t, s, hot(0)); {
+		switch v := send(t, s, hot(0)); {
 		case before == 0 && v.Err == nil:
 			t.Errorf("a late answer counts: %+v", v)
 		case before > 0 && (v.Err != nil || v.Before != before):

@@ -42,7 +42,7 @@ func appendKey(dst []byte, h *backend.Hit, now int64, tagged bool, ago int64) []
 	return dst
 }
 
-// legal reports whether Memcached, and whoever looks at it, can take key as it
+// legal reports whether Memcached, and its tools, can take key as it
 // is.
 func legal(key []byte) bool {
 	if len(key) > maxKey || !utf8.Valid(key) {

@@ -73,7 +73,7 @@ func TestKeysAreUpstreams(t *testing.T) {
 	const key = "domain_k1_v1_k2_v2_1767225600"
 	server.Set(t, key, "3")
 	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
-	if v := take(t, s, h); v.Before != 3 || v.After != 5 {
+	if v := send(t, s, h); v.Before != 3 || v.After != 5 {
 		t.Errorf("we see %+v", v)
 	}
 	if got := server.Get(t, key); got != "5" {

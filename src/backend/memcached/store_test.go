@@ -63,8 +63,8 @@ func sliding(limit uint64, period time.Duration) *algorithm.Limit {
 	return &algorithm.Limit{Kind: algorithm.SlidingWindowCounter, Max: limit, Period: period, CountBlocked: true}
 }
 
-// take sends one hit at epoch.
-func take(t testing.TB, s backend.Backend, h backend.Hit) backend.Verdict {
+// send sends one hit at epoch.
+func send(t testing.TB, s backend.Backend, h backend.Hit) backend.Verdict {
 	t.Helper()
 	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	if err := s.Take(t.Context(), &b); err != nil {
@@ -146,7 +146,7 @@ func TestExact(t *testing.T) {
 			var wg sync.WaitGroup
 			for n := range calls {
 				wg.Go(func() {
-					v := take(t, stores[n%3], backend.Hit{Key: []byte("k_"), Limit: tt.limit, Amount: tt.hits})
+					v := send(t, stores[n%3], backend.Hit{Key: []byte("k_"), Limit: tt.limit, Amount: tt.hits})
 					if v.Err != nil {
 						t.Error(v.Err)
 					} else if !v.Over {

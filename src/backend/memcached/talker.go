@@ -20,6 +20,7 @@ import (
 // conversation until the round has the replies. The conversation is a coroutine, so
 // only one of them runs at a time, on the goroutine of the writer.
 type talker struct {
+	net.Conn // nil: gomemcache calls only the methods below
 	exchange *exchange
 	client   *memcache.Client
 	resume   func() (struct{}, bool)
@@ -278,14 +279,11 @@ func (t *talker) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Close does nothing: the connection belongs to the exchange, which has deadlines of
-// its own.
-func (*talker) Close() error                     { return nil }
-func (*talker) LocalAddr() net.Addr              { return address("") }
-func (*talker) RemoteAddr() net.Addr             { return address("") }
-func (*talker) SetDeadline(time.Time) error      { return nil }
-func (*talker) SetReadDeadline(time.Time) error  { return nil }
-func (*talker) SetWriteDeadline(time.Time) error { return nil }
+// Close does nothing: the connection belongs to the exchange.
+func (*talker) Close() error { return nil }
+
+// SetDeadline does nothing: the exchange has deadlines of its own.
+func (*talker) SetDeadline(time.Time) error { return nil }
 
 // address is a server as gomemcache wants to be told of it.
 type address string

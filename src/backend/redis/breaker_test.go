@@ -65,7 +65,7 @@ func takeWithin(t *testing.T, s *Store, h backend.Hit, left time.Duration) backe
 
 // A server that does not answer is found out, also by callers with less time than
 // it has; then nothing is sent to it, nothing piles up, and it is found again
-// though nobody calls.
+// without any call.
 func TestBreaker(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	for _, tt := range []struct {
@@ -84,7 +84,7 @@ func TestBreaker(t *testing.T) {
 			proxy := harness.StartProxy(t, server.Addr)
 			var log journal
 			s := open(t, Config{Addr: proxy.Addr, Config: remote.Config{Timeout: 200 * time.Millisecond, OnBreaker: log.note}})
-			harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+			harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
 			tt.begin(server, proxy)
 			harness.Await(t, 20*time.Second, "an open breaker", func() error {
 				for n := range 20 {
@@ -107,7 +107,7 @@ func TestBreaker(t *testing.T) {
 			before, goroutines := s.Stats(), runtime.NumGoroutine()
 			const calls = 2000
 			for n := range calls {
-				v := take(t, s, spread(n))
+				v := send(t, s, spread(n))
 				if _, refused := errors.AsType[*remote.OpenError](v.Err); !refused || !strings.Contains(v.Err.Error(), proxy.Addr) {
 					t.Fatalf("call %d: %v", n, v.Err)
 				}
@@ -121,7 +121,7 @@ func TestBreaker(t *testing.T) {
 			}
 			tt.end(server, proxy)
 			awaitBreakers(t, s, 0)
-			harness.Await(t, 20*time.Second, "answers again", func() error { return take(t, s, hot(0)).Err })
+			harness.Await(t, 20*time.Second, "answers again", func() error { return send(t, s, hot(0)).Err })
 			if got := log.read(); s.Stats().BreakerOpened == 1 && (len(got) != 2 || !strings.HasPrefix(got[0], proxy.Addr+" true ") || got[1] != proxy.Addr+" false <nil>") {
 				t.Errorf("told %q", got)
 			}
@@ -132,7 +132,7 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// A store that nobody has called for a while and whose server came back meanwhile
+// A store that was not called for a while and whose server came back meanwhile
 // ends its probes with Run, as it does while the server is away.
 func TestProbesEnd(t *testing.T) {
 	before := goleak.IgnoreCurrent()
@@ -144,7 +144,7 @@ func TestProbesEnd(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	harness.Await(t, 20*time.Second, "an open breaker", func() error {
-		if take(t, s, hot(0)); s.Stats().BreakersOpen == 0 {
+		if send(t, s, hot(0)); s.Stats().BreakersOpen == 0 {
 			return errors.New("it is closed")
 		}
 		return nil
@@ -169,7 +169,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 	for _, reply := range []string{"-LOADING wait\r\n", "-READONLY no\r\n", "-OOM full\r\n", "-NOAUTH who\r\n", "-ERR max number of clients reached\r\n"} {
 		s := open(t, Config{Addr: parrot(t, func([]string) string { return reply }), Config: remote.Config{BreakerFailures: 1}})
 		for range 200 {
-			if v := take(t, s, hot(0)); v.Err == nil || causeOf(v.Err) == remote.CauseBreaker {
+			if v := send(t, s, hot(0)); v.Err == nil || causeOf(v.Err) == remote.CauseBreaker {
 				t.Fatalf("%q: %v", reply, v.Err)
 			}
 		}
@@ -179,7 +179,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 	}
 	s := open(t, Config{Addr: "127.0.0.1:1", Config: remote.Config{BreakerFailures: -1}})
 	for range 200 {
-		if v := take(t, s, hot(0)); causeOf(v.Err) != remote.CauseConnect {
+		if v := send(t, s, hot(0)); causeOf(v.Err) != remote.CauseConnect {
 			t.Fatal(v.Err)
 		}
 	}
@@ -210,7 +210,7 @@ func TestBreakerOfOneNode(t *testing.T) {
 		return redistest.KeySlot(string(h.Key)+"1767225600") >= numSlots/2
 	}
 	for n := range 100 {
-		harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, varied(n)).Err })
+		harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, varied(n)).Err })
 	}
 	dead.Blackhole()
 	harness.Await(t, 20*time.Second, "an open breaker", func() error {
@@ -226,7 +226,7 @@ func TestBreakerOfOneNode(t *testing.T) {
 	})
 	for n := range 200 {
 		h := varied(n)
-		if v := take(t, s, h); (v.Err != nil) != isDead(n) || v.Err != nil && causeOf(v.Err) != remote.CauseBreaker && causeOf(v.Err) != remote.CauseTimeout {
+		if v := send(t, s, h); (v.Err != nil) != isDead(n) || v.Err != nil && causeOf(v.Err) != remote.CauseBreaker && causeOf(v.Err) != remote.CauseTimeout {
 			t.Errorf("key %d, dead %t: %v", n, isDead(n), v.Err)
 		}
 	}
@@ -234,7 +234,7 @@ func TestBreakerOfOneNode(t *testing.T) {
 	addrs[1] = next.Addr
 	mu.Unlock()
 	for n := range 100 {
-		harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, varied(n)).Err })
+		harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, varied(n)).Err })
 	}
 	if s.Stats().BreakerOpened != 1 {
 		t.Errorf("told %q", log.read())
@@ -265,7 +265,7 @@ func TestDrip(t *testing.T) {
 		}
 	}()
 	s := open(t, Config{Addr: l.Addr().String(), Config: remote.Config{Timeout: 500 * time.Millisecond, Connections: 1}})
-	if v := take(t, s, hot(0)); !errors.Is(v.Err, remote.ErrTimeout) {
+	if v := send(t, s, hot(0)); !errors.Is(v.Err, remote.ErrTimeout) {
 		t.Error(v.Err)
 	}
 	harness.Await(t, 20*time.Second, "the end of the batch", func() error {
@@ -288,7 +288,7 @@ func (p patient) Deadline() (time.Time, bool) { return p.until, true }
 func TestMargin(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: time.Hour}})
-	take(t, s, hot(0))
+	send(t, s, hot(0))
 	server.Pause()
 	b := backend.Batch{Hits: []backend.Hit{hot(0)}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	if err := s.Take(patient{t.Context(), time.Now().Add(100 * time.Millisecond)}, &b); err != nil || !errors.Is(b.Verdicts[0].Err, remote.ErrTimeout) {
@@ -302,7 +302,7 @@ func TestMargin(t *testing.T) {
 func TestBytesAreBounded(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 10 * time.Second, Connections: 1}})
-	take(t, s, hot(0))
+	send(t, s, hot(0))
 	server.Pause()
 	huge := backend.Hit{Key: []byte(strings.Repeat("x", 1<<20)), Limit: window(10, time.Hour), Amount: 1}
 	busy := 0
@@ -315,7 +315,7 @@ func TestBytesAreBounded(t *testing.T) {
 		t.Errorf("%d of 1000 found it busy", busy)
 	}
 	server.Resume()
-	harness.Await(t, 20*time.Second, "answers again", func() error { return take(t, s, huge).Err })
+	harness.Await(t, 20*time.Second, "answers again", func() error { return send(t, s, huge).Err })
 	harness.Await(t, 20*time.Second, "room", func() error {
 		if n := s.Figures.Room.Bytes(); n != 0 {
 			return fmt.Errorf("%d bytes are taken", n)
@@ -353,7 +353,7 @@ func TestBreakerBelievesCalls(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	var log journal
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 200 * time.Millisecond, OnBreaker: log.note}})
-	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
 	server.Do(t, "CLIENT", "PAUSE", "600000", "WRITE")
 	stop := make(chan struct{})
 	var calls sync.WaitGroup
@@ -383,5 +383,5 @@ func TestBreakerBelievesCalls(t *testing.T) {
 		t.Errorf("told %q", got)
 	}
 	server.Do(t, "CLIENT", "UNPAUSE")
-	harness.Await(t, 20*time.Second, "answers again", func() error { return take(t, s, hot(0)).Err })
+	harness.Await(t, 20*time.Second, "answers again", func() error { return send(t, s, hot(0)).Err })
 }

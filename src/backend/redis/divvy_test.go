@@ -10,7 +10,7 @@ import (
 	"ratelimit/src/testbed/redistest"
 )
 
-// Counters of divvy are kept as divvy keeps them, whoever began.
+// Counters of divvy are kept as divvy keeps them, whichever program started one.
 func TestDivvyKeys(t *testing.T) {
 	const key = "divvy:ip=*:1:3:60"
 	server := redistest.Start(t, redistest.Options{})

@@ -60,9 +60,8 @@ func causeOfReply(word string) string {
 	return causeReply
 }
 
-// replyWord is the first word of an error reply, to us or to radix; empty if err
-// is none. Before Redis 7, what a command in a script says stands behind what
-// the script says:
+// replyWord returns the first word of an error reply; empty if err is none. Before
+// Redis 7, the error of a command in a script stands behind that of the script:
 //
 //	ERR Error running script (call to f_6b1b…): @user_script:5: @user_script: 5: -READONLY You can't …
 func replyWord(err error) string {

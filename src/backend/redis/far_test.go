@@ -42,7 +42,7 @@ func TestConnectingTakesLongerThanACall(t *testing.T) {
 			proxy.Latency(away)
 			tt.config.Addr, tt.config.Timeout, tt.config.DialTimeout = proxy.Addr, timeout, 20*time.Second
 			s := open(t, tt.config)
-			early := take(t, s, hot(0)) // while connections are being made
+			early := send(t, s, hot(0)) // while connections are being made
 			wanted := max(tt.config.Connections, 2)
 			harness.Await(t, 20*time.Second, "connections without calls", func() error {
 				if n := s.Stats().Open; n != int64(wanted) {
@@ -51,9 +51,9 @@ func TestConnectingTakesLongerThanACall(t *testing.T) {
 				return nil
 			})
 			// AUTH and SELECT may be under way still.
-			harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+			harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
 			for n := range 3 {
-				if v := take(t, s, spread(n)); v.Err != nil {
+				if v := send(t, s, spread(n)); v.Err != nil {
 					t.Errorf("call %d, after %v: %v", n, early.Err, v.Err)
 				}
 			}
@@ -85,7 +85,7 @@ func TestConnectsWithoutCalls(t *testing.T) {
 	})
 }
 
-// Hits of a caller who left while the connection was being made are not sent.
+// Hits whose caller left while the connection was being made are not sent.
 func TestLeftWhileConnecting(t *testing.T) {
 	const timeout = 600 * time.Millisecond
 	certs := harness.NewCertificates(t)
@@ -93,12 +93,12 @@ func TestLeftWhileConnecting(t *testing.T) {
 	proxy := harness.StartProxy(t, server.Addr)
 	proxy.Latency(2 * timeout)
 	s := open(t, Config{Addr: proxy.Addr, Config: remote.Config{TLS: clientTLS(t, certs), Connections: 1, Timeout: timeout, DialTimeout: 20 * time.Second}})
-	if v := take(t, s, hot(0)); !errors.Is(v.Err, remote.ErrTimeout) {
+	if v := send(t, s, hot(0)); !errors.Is(v.Err, remote.ErrTimeout) {
 		t.Fatalf("got %+v", v)
 	}
 	proxy.Latency(0)
-	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
-	if v := take(t, s, hot(0)); v.Err != nil || v.Before != 1 {
+	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
+	if v := send(t, s, hot(0)); v.Err != nil || v.Before != 1 {
 		t.Errorf("got %+v, and only one hit was answered", v)
 	}
 }
@@ -152,13 +152,13 @@ func TestTimeoutsAreExplained(t *testing.T) {
 			OnSlow:          func(e *remote.SlowError) { told <- e },
 		},
 	})
-	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
 	if s.Slow() != nil {
 		t.Errorf("at first: %v", s.Slow())
 	}
 	proxy.Latency(800 * time.Millisecond)
 	harness.Await(t, 30*time.Second, "an explanation", func() error {
-		take(t, s, hot(0))
+		send(t, s, hot(0))
 		if s.Slow() == nil {
 			return errors.New("none yet")
 		}
@@ -169,7 +169,7 @@ func TestTimeoutsAreExplained(t *testing.T) {
 	}
 	proxy.Heal()
 	harness.Await(t, 30*time.Second, "the end of it", func() error {
-		take(t, s, hot(0))
+		send(t, s, hot(0))
 		if e := s.Slow(); e != nil {
 			return e
 		}

@@ -189,7 +189,7 @@ func recovers(t *testing.T, s *Store, keys ...string) {
 	defer m.end()
 	for _, k := range keys {
 		h := backend.Hit{Key: []byte(k), Limit: window(1<<40, time.Hour), Amount: 1}
-		harness.Await(t, 20*time.Second, "answers again", func() error { return take(t, s, h).Err })
+		harness.Await(t, 20*time.Second, "answers again", func() error { return send(t, s, h).Err })
 	}
 	if took := m.now(); took > back+slack {
 		t.Errorf("back after %v", took)
@@ -270,7 +270,7 @@ func TestLoading(t *testing.T) {
 	tr.end(t)
 }
 
-// Redis ends connections that are idle, and all before it restarts. Whoever
+// Redis ends connections that are idle, and all before it restarts. A call that
 // comes next does not notice.
 func TestIdleConnectionsEnd(t *testing.T) {
 	certs := harness.NewCertificates(t)
@@ -288,7 +288,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 			s := open(t, tt.config)
 			const calls = 20
 			for i := range calls {
-				if v := take(t, s, hot(i)); v.Err != nil {
+				if v := send(t, s, hot(i)); v.Err != nil {
 					t.Errorf("call %d: %v", i, v.Err)
 				}
 				if i%2 == 0 {
@@ -305,7 +305,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 }
 
 // Redis stands still for five seconds under 2,000 calls a second: no call waits
-// longer than it may, nothing piles up, and nobody passes who should not.
+// longer than it may, nothing piles up, and no call passes that should not.
 func TestStandstill(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: faultTimeout}})
@@ -412,7 +412,7 @@ func TestSentinelFailover(t *testing.T) {
 }
 
 // Slots move while their keys are hit: the old owner says ASK, then MOVED, and
-// nobody who calls notices. Each hit is counted once.
+// no caller notices. Each hit is counted once.
 func TestSlotsMove(t *testing.T) {
 	c := redistest.StartCluster(t, redistest.ClusterOptions{})
 	s := open(t, Config{Cluster: c.Addrs[:1], Config: remote.Config{Timeout: 5 * time.Second}})

@@ -27,7 +27,7 @@ func fillForgotten(t *testing.T, s *Store, prefix string) (n int) {
 					Key: fmt.Appendf(nil, "%sd_k_%d_", p, i), Tag: len(p) + len("d_"), Amount: 1,
 					Limit: &algorithm.Limit{Kind: kind, Max: 10, Period: time.Minute, CountBlocked: kind == algorithm.FixedWindow},
 				}
-				if v := take(t, s, h); v.Err != nil {
+				if v := send(t, s, h); v.Err != nil {
 					t.Fatal(v.Err)
 				}
 			}

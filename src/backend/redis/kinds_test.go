@@ -84,7 +84,7 @@ func TestScriptAgainstArithmetic(t *testing.T) {
 }
 
 // Redis does nothing else while it runs a script, so a log of any length must not
-// take one long: neither when much of it leaves at once, nor when somebody asks
+// take one long: neither when much of it leaves at once, nor when a caller asks
 // for, or gives back, as much as there is.
 func TestLongLogsAreSearched(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})

@@ -19,15 +19,15 @@ func TestLateCaller(t *testing.T) {
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: faultTimeout, Connections: 1, OnBatch: func(int, time.Duration) {
 		time.Sleep(time.Duration(busy.Load()))
 	}}})
-	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
-	before := take(t, s, hot(0)).Before
+	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
+	before := send(t, s, hot(0)).Before
 	busy.Store(int64(faultTimeout * 3 / 2))
-	if v := take(t, s, hot(0)); v.Err != nil || v.Before != before+1 {
+	if v := send(t, s, hot(0)); v.Err != nil || v.Before != before+1 {
 		t.Errorf("got %+v after %d", v, before)
 	}
 	busy.Store(int64(10 * faultTimeout))
 	begun := time.Now()
-	v := take(t, s, hot(0))
+	v := send(t, s, hot(0))
 	if took := time.Since(begun); !errors.Is(v.Err, remote.ErrTimeout) || took > 4*faultTimeout {
 		t.Errorf("got %+v after %v", v, took)
 	}

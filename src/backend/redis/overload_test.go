@@ -199,7 +199,7 @@ func TestTooLargeForItsTime(t *testing.T) {
 	if st.BreakerOpened != 0 || st.Failed != 0 || st.Errors[remote.CauseOverload] != 20_000 {
 		t.Errorf("%+v", st)
 	}
-	if v := take(t, s, backend.Hit{Key: []byte("next_"), Limit: b.Hits[0].Limit, Amount: 1}); v.Err != nil {
+	if v := send(t, s, backend.Hit{Key: []byte("next_"), Limit: b.Hits[0].Limit, Amount: 1}); v.Err != nil {
 		t.Error(v.Err)
 	}
 }
@@ -208,7 +208,7 @@ func TestTooLargeForItsTime(t *testing.T) {
 func TestGroupIsTooLarge(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 500 * time.Millisecond, BreakerFailures: 1}})
-	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
 	b := many(60_000, algorithm.GCRA, "k", true)
 	if err := s.Take(t.Context(), b); err != nil {
 		t.Fatal(err)
@@ -334,7 +334,7 @@ func TestStandingStillIsNoOverload(t *testing.T) {
 	}
 	all.Wait()
 	harness.Await(t, 20*time.Second, "an open breaker", func() error {
-		take(t, s, hot(0))
+		send(t, s, hot(0))
 		if s.Stats().BreakersOpen == 0 {
 			return errors.New("it is closed")
 		}
@@ -347,7 +347,7 @@ func TestStandingStillIsNoOverload(t *testing.T) {
 func TestStandingStillUnderGroups(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: faultTimeout, BreakerFailures: 3}})
-	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
 	server.Pause()
 	defer server.Resume()
 	harness.Await(t, 20*time.Second, "an open breaker", func() error {

@@ -11,8 +11,8 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// panel asks one of several servers that all should know the answer: always
-// the same one while it is of help, else the next.
+// panel asks one of several servers that all should know the answer: the same one while
+// it answers, else the next.
 type panel struct {
 	*remote.Access
 	seeds []string     // as configured

@@ -2,9 +2,8 @@ package redis
 
 import "math"
 
-// recent remembers keys that have a time to live in Redis, so that EXPIRE is
-// not sent with every hit. It forgets: a key that is not known any more gets
-// another EXPIRE, which does no harm.
+// recent remembers keys that have a time to live in Redis, so that EXPIRE is not sent
+// with every hit. A key that it has forgotten gets another EXPIRE, which does no harm.
 type recent struct{ sets []recentSet }
 
 // recentSet are the keys of one place, the one that was added last first.
@@ -14,8 +13,7 @@ type recentSet struct {
 }
 
 // recentKeys is how many keys one writer remembers, in 1.5 MiB. A key has one of
-// a few places, so that two keys that are hit in turns do not drive each other
-// out.
+// recentWays places, so that two keys that are hit in turns do not evict each other.
 const (
 	recentKeys = 1 << 17
 	recentWays = 4
@@ -28,11 +26,10 @@ func (r *recent) set(hash uint64) *recentSet {
 	return &r.sets[hash%uint64(len(r.sets))]
 }
 
-// lives reports whether the key of that hash is known to live for least seconds from
-// an EXPIRE that was sent. Else it remembers that one with ttl seconds is sent now, in
-// the place of the key that was added longest ago. A key may be counted in windows of
-// several lengths: a longer one needs another EXPIRE, a shorter one must not send its
-// own.
+// lives reports whether an EXPIRE of at least so many seconds was sent for the key of
+// that hash. Else it remembers that one with ttl seconds is sent now, and forgets the
+// oldest key of the set. A key may be counted in windows of several lengths: a longer
+// one needs another EXPIRE, a shorter one must not send its own.
 func (r *recent) lives(hash uint64, least, ttl int64) bool {
 	set := r.set(hash)
 	seconds := uint32(min(max(ttl, 0), math.MaxUint32))

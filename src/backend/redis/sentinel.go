@@ -9,8 +9,8 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// sentinels find the primary by asking sentinels for it. They are asked, not
-// listened to: a subscription that died in silence tells nothing either.
+// sentinels find the primary by asking sentinels for it. A subscription could die in
+// silence.
 type sentinels struct {
 	panel   *panel
 	primary string // its name
@@ -22,11 +22,9 @@ type sentinels struct {
 // did before they are believed to have been set up anew.
 const anewAfter = 10
 
-// find asks for the primary until a sentinel knows no less than the one that
-// answered last time: after a failover some still name the old one. The one that
-// carries it out does so under MASTER until all replicas follow, which may be
-// minutes, and beside the new epoch: only its answer to GET-MASTER-ADDR-BY-NAME
-// counts.
+// find asks until a sentinel has at least the epoch of the last answer: after a failover
+// some still name the old primary. The sentinel that carries it out does so under
+// MASTER for minutes, with the new epoch: only GET-MASTER-ADDR-BY-NAME counts.
 func (s *sentinels) find(ctx context.Context, another bool) (remote.Layout, error) {
 	found, newest := "", int64(-1)
 	err := s.panel.ask(ctx, another, func(reply []any, from string) error {

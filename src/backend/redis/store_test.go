@@ -103,8 +103,8 @@ func window(limit uint64, period time.Duration) *algorithm.Limit {
 	return &algorithm.Limit{Max: limit, Period: period, CountBlocked: true}
 }
 
-// take sends one hit at epoch.
-func take(t testing.TB, s backend.Backend, h backend.Hit) backend.Verdict {
+// send sends one hit at epoch.
+func send(t testing.TB, s backend.Backend, h backend.Hit) backend.Verdict {
 	t.Helper()
 	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	if err := s.Take(t.Context(), &b); err != nil {
@@ -122,14 +122,14 @@ func TestKeysAreUpstreams(t *testing.T) {
 	server.Do(t, "INCRBY", key, "3")
 	server.Do(t, "EXPIRE", key, "86400")
 	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
-	if v := take(t, s, h); v.Before != 3 || v.After != 5 {
+	if v := send(t, s, h); v.Before != 3 || v.After != 5 {
 		t.Errorf("we see %+v", v)
 	}
 	if got := fmt.Sprint(server.Do(t, "GET", key)); got != "5" {
 		t.Errorf("upstream sees %s", got)
 	}
 	h.Limit = window(10, 5*time.Minute)
-	take(t, s, h)
+	send(t, s, h)
 	if got := fmt.Sprint(server.Do(t, "GET", "{domain_k1_v1_}k2_v2_|fw:300:1767225600")); got != "2" {
 		t.Errorf("five minutes are kept as %s", got)
 	}
@@ -141,14 +141,14 @@ func TestTagKeys(t *testing.T) {
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{TagKeys: true}})
 	server.Do(t, "SET", "domain_k1_v1_k2_v2_1767225600", "3")
 	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
-	if v := take(t, s, h); v.Before != 0 || v.After != 2 {
+	if v := send(t, s, h); v.Before != 0 || v.After != 2 {
 		t.Errorf("we see %+v", v)
 	}
 	if got := fmt.Sprint(server.Do(t, "GET", "{domain_k1_v1_}k2_v2_|fw:86400:1767225600")); got != "2" {
 		t.Errorf("a day is kept as %s", got)
 	}
 	h.Limit = window(10, time.Hour) // begins at the same second
-	if v := take(t, s, h); v.Before != 0 {
+	if v := send(t, s, h); v.Before != 0 {
 		t.Errorf("an hour shares the counter of a day: %+v", v)
 	}
 }
@@ -163,20 +163,20 @@ func TestExpiry(t *testing.T) {
 	h := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
 	const key = "k_1767225600"
 	for range 3 {
-		take(t, s, h)
+		send(t, s, h)
 	}
 	if got := ttl(key); got < 3590 || got > 3600 {
 		t.Errorf("%d seconds to live, want 3600", got)
 	}
 	// Sent once, not with every hit.
 	server.Do(t, "EXPIRE", key, "100")
-	take(t, s, h)
+	send(t, s, h)
 	if got := ttl(key); got > 100 {
 		t.Errorf("%d seconds to live: EXPIRE came again", got)
 	}
 	// A key that Redis lost gets its time to live again.
 	server.Do(t, "FLUSHALL")
-	take(t, s, h)
+	send(t, s, h)
 	harness.Await(t, 10*time.Second, "a time to live for the key that was lost", func() error {
 		if got := ttl(key); got < 3500 {
 			return fmt.Errorf("%d seconds", got)
@@ -186,7 +186,7 @@ func TestExpiry(t *testing.T) {
 	// Scripts see to it themselves.
 	h.Atomic = true
 	server.Do(t, "FLUSHALL")
-	take(t, s, h)
+	send(t, s, h)
 	if got := ttl(key); got < 3590 {
 		t.Errorf("%d seconds to live after a script", got)
 	}
@@ -195,19 +195,19 @@ func TestExpiry(t *testing.T) {
 	short := backend.Hit{Key: []byte("l_"), Limit: window(10, time.Hour), Amount: 1}
 	long := short
 	long.Limit = window(10, 24*time.Hour)
-	take(t, s, short)
+	send(t, s, short)
 	if got := ttl("l_1767225600"); got > 3600 {
 		t.Errorf("%d seconds to live for an hour", got)
 	}
-	take(t, s, long)
-	take(t, s, short)
+	send(t, s, long)
+	send(t, s, short)
 	if got := ttl("l_1767225600"); got < 86390 {
 		t.Errorf("%d seconds to live once a day was counted there", got)
 	}
 	short.Key = []byte("n_")
 	long.Key, long.Atomic = short.Key, true
-	take(t, s, short)
-	take(t, s, long)
+	send(t, s, short)
+	send(t, s, long)
 	if got := ttl("n_1767225600"); got < 86390 {
 		t.Errorf("%d seconds to live once a script counted a day there", got)
 	}
@@ -232,7 +232,7 @@ func TestJitterSpreads(t *testing.T) {
 	spread := open(t, Config{Addr: server.Addr, Config: remote.Config{ExpirationJitter: 300 * time.Second}})
 	seen := make(map[int64]bool)
 	for i := range 50 {
-		take(t, spread, backend.Hit{Key: fmt.Appendf(nil, "j%d_", i), Limit: window(10, time.Hour), Amount: 1})
+		send(t, spread, backend.Hit{Key: fmt.Appendf(nil, "j%d_", i), Limit: window(10, time.Hour), Amount: 1})
 		got := ttl(fmt.Sprintf("j%d_1767225600", i))
 		seen[got] = true
 		if got < 3590 || got > 3900 {
@@ -270,8 +270,8 @@ func TestExpiryIsNotGivenUp(t *testing.T) {
 				return ":1\r\n"
 			}), Config: remote.Config{Connections: 1}})
 			for i, want := range tt.expires {
-				take(t, s, spread(i))                                                     // the connection works: if it breaks, the next is made at once
-				if v := take(t, s, hot(0)); (v.Err != nil) != (i == 0 && tt.fails == 1) { // its connection broke
+				send(t, s, spread(i))                                                     // the connection works: if it breaks, the next is made at once
+				if v := send(t, s, hot(0)); (v.Err != nil) != (i == 0 && tt.fails == 1) { // its connection broke
 					t.Error(v.Err)
 				}
 				harness.Await(t, 10*time.Second, fmt.Sprintf("EXPIRE after call %d", i), func() error {
@@ -285,7 +285,7 @@ func TestExpiryIsNotGivenUp(t *testing.T) {
 	}
 }
 
-// A user who may not set an expiry must not fill Redis in silence.
+// A Redis user without the right to set an expiry must not fill Redis in silence.
 func TestExpiryIsForbidden(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	server.Do(t, "ACL", "SETUSER", "default", "-expire")
@@ -293,7 +293,7 @@ func TestExpiryIsForbidden(t *testing.T) {
 	for i, atomicHit := range []bool{false, true} {
 		h := spread(i)
 		h.Atomic = atomicHit
-		if v := take(t, s, h); v.Err == nil {
+		if v := send(t, s, h); v.Err == nil {
 			t.Errorf("got %+v", v)
 		}
 	}
@@ -345,7 +345,7 @@ func TestScriptsSurviveAFlush(t *testing.T) {
 	s := open(t, Config{Addr: server.Addr})
 	h := backend.Hit{Key: []byte("k_"), Limit: window(100, time.Hour), Amount: 1, Atomic: true}
 	for i := range uint64(5) {
-		if v := take(t, s, h); v.Err != nil || v.After != i+1 {
+		if v := send(t, s, h); v.Err != nil || v.After != i+1 {
 			t.Errorf("hit %d: %+v", i, v)
 		}
 		server.Do(t, "SCRIPT", "FLUSH")
@@ -386,7 +386,7 @@ func TestScriptsWithoutAnAnswer(t *testing.T) {
 	})})
 	h := hot(0)
 	h.Atomic = true
-	if v := take(t, s, h); v.Err == nil {
+	if v := send(t, s, h); v.Err == nil {
 		t.Errorf("got %+v", v)
 	}
 	if st := s.Stats(); st.Batches != 1 || st.Failed != 1 {
@@ -409,7 +409,7 @@ func TestExactlyTheLimit(t *testing.T) {
 				wg.Go(func() {
 					for i := c; i < calls; i += 64 {
 						h := backend.Hit{Key: fmt.Appendf(nil, "k%d_", i%keys), Limit: window(uint64(limit/keys), time.Hour), Amount: 1}
-						if v := take(t, stores[c%2], h); v.Err != nil {
+						if v := send(t, stores[c%2], h); v.Err != nil {
 							t.Error(v.Err)
 						} else if !v.Over {
 							admitted.Add(1)
@@ -435,7 +435,7 @@ func TestWrongCredentials(t *testing.T) {
 	password.Store(&wrong)
 	s := open(t, Config{Addr: server.Addr, Credentials: func() (string, string, error) { return "", *password.Load(), nil }})
 	h := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
-	v := take(t, s, h)
+	v := send(t, s, h)
 	if v.Err == nil || strings.Contains(v.Err.Error(), "guess") {
 		t.Errorf("got %v", v.Err)
 	}
@@ -443,7 +443,7 @@ func TestWrongCredentials(t *testing.T) {
 		t.Error("a ping got through")
 	}
 	password.Store(&right) // as if the file had changed
-	harness.Await(t, 10*time.Second, "the right password", func() error { return take(t, s, h).Err })
+	harness.Await(t, 10*time.Second, "the right password", func() error { return send(t, s, h).Err })
 }
 
 // The server learns the name by which it was called, whether or not that is in
@@ -471,7 +471,7 @@ func TestServerName(t *testing.T) {
 		s := open(t, Config{Addr: "localhost:" + port, Config: remote.Config{TLS: func() (*tls.Config, error) {
 			return &tls.Config{InsecureSkipVerify: skip}, nil
 		}}})
-		if v := take(t, s, hot(0)); (v.Err == nil) != skip {
+		if v := send(t, s, hot(0)); (v.Err == nil) != skip {
 			t.Errorf("skip %t: %v", skip, v.Err)
 		}
 		if name := <-names; name != "localhost" {
@@ -484,7 +484,7 @@ func TestCallersMayLeave(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 5 * time.Second, MaxWaiting: 3}})
 	hit := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
-	take(t, s, hit)
+	send(t, s, hit)
 	server.Pause()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	errs := make(chan error, 10)
@@ -514,7 +514,7 @@ func TestCallersMayLeave(t *testing.T) {
 		t.Errorf("%d found it busy and %d left, want 7 and 3", busy, left)
 	}
 	server.Resume()
-	if v := take(t, s, hit); v.Err != nil {
+	if v := send(t, s, hit); v.Err != nil {
 		t.Error(v.Err)
 	}
 }
@@ -568,9 +568,9 @@ func TestHooks(t *testing.T) {
 			},
 		},
 	})
-	take(t, s, backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1})
+	send(t, s, backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1})
 	server.Do(t, "LPUSH", "list_1767225600", "x")
-	take(t, s, backend.Hit{Key: []byte("list_"), Limit: window(10, time.Hour), Amount: 1})
+	send(t, s, backend.Hit{Key: []byte("list_"), Limit: window(10, time.Hour), Amount: 1})
 	if len(spans) != 2 || spans[0] != "1 <nil>" || !strings.HasPrefix(spans[1], "1 redis: WRONGTYPE") {
 		t.Errorf("spans: %q", spans)
 	}

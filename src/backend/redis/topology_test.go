@@ -111,7 +111,7 @@ func TestSuiteOnCluster(t *testing.T) {
 			wg.Go(func() {
 				for i := c; i < calls; i += 64 {
 					h := backend.Hit{Key: fmt.Appendf(nil, "k%d_", i%keys), Limit: window(limit/keys, time.Hour), Amount: 1}
-					if v := take(t, stores[i/keys%2], h); v.Err != nil {
+					if v := send(t, stores[i/keys%2], h); v.Err != nil {
 						t.Error(v.Err)
 					} else if !v.Over {
 						admitted.Add(1)
@@ -249,7 +249,7 @@ func TestOddLayouts(t *testing.T) {
 			cfg.Timeout = faultTimeout
 			s := open(t, cfg)
 			m := watchMachine()
-			v := take(t, s, backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1})
+			v := send(t, s, backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1})
 			took := m.now()
 			m.end()
 			if v.Err == nil {
@@ -318,13 +318,13 @@ func TestOldNewsOfSentinels(t *testing.T) {
 	say(1, "1", "1")
 	find("1")
 	say(0, "2", "2")
-	for range 5 { // whoever is asked first
+	for range 5 { // whichever is asked first
 		f.epoch = 2
 		find("2")
 	}
 	say(0, "", "")
 	say(1, "", "")
-	for range anewAfter { // nobody answers: that is not to know less
+	for range anewAfter { // no sentinel answers, which is not to know less
 		find("")
 	}
 	say(0, "1", "1")
@@ -482,7 +482,7 @@ func TestHostileLayouts(t *testing.T) {
 			addr := parrot(t, func([]string) string { return reply })
 			before := runtime.NumGoroutine()
 			s := open(t, Config{Cluster: []string{addr}, Config: remote.Config{Timeout: 20 * time.Second}})
-			v := take(t, s, hot(0))
+			v := send(t, s, hot(0))
 			if v.Err == nil || len(v.Err.Error()) > 1024 {
 				t.Errorf("got %.2000v", v.Err)
 			}
@@ -520,7 +520,7 @@ func TestRedirectOf(t *testing.T) {
 	}
 }
 
-// A key whose slot nobody has is an error at once, and those beside it are
+// A key whose slot no node has is an error at once, and those beside it are
 // counted.
 func TestASlotWithoutANode(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
@@ -564,7 +564,7 @@ func TestRoleIsForbidden(t *testing.T) {
 	server.Do(t, "ACL", "SETUSER", "default", "-@dangerous")
 	s := open(t, Config{Sentinel: &Sentinel{Primary: "p", Addrs: []string{sentinelOf(t, server.Addr)}}})
 	for range 5 {
-		if v := take(t, s, hot(0)); v.Err != nil {
+		if v := send(t, s, hot(0)); v.Err != nil {
 			t.Error(v.Err)
 		}
 	}
@@ -582,7 +582,7 @@ func TestUselessServer(t *testing.T) {
 		s := open(t, Config{Addr: parrot(t, func([]string) string { return *says.Load() }), Config: remote.Config{Connections: 1}})
 		begun, calls := time.Now(), 0
 		for ; calls < 2000; calls++ {
-			if v := take(t, s, hot(0)); v.Err == nil {
+			if v := send(t, s, hot(0)); v.Err == nil {
 				t.Fatalf("%q: %+v", reply, v)
 			}
 		}
@@ -592,7 +592,7 @@ func TestUselessServer(t *testing.T) {
 		}
 		well := ":1\r\n"
 		says.Store(&well)
-		harness.Await(t, 10*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+		harness.Await(t, 10*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
 	}
 }
 

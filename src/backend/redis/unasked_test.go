@@ -22,8 +22,8 @@ type owner struct {
 	least, most uint64 // hits that are counted for certain, and those that may be
 }
 
-// take counts one hit and says what is wrong with the answer; failed: there was none.
-func (o *owner) take(s *Store) (failed bool, wrong error) {
+// count counts one hit and says what is wrong with the answer; failed: there was none.
+func (o *owner) count(s *Store) (failed bool, wrong error) {
 	b := backend.Batch{
 		Hits:     []backend.Hit{{Key: []byte(o.key), Limit: window(1<<40, time.Hour), Amount: 1}},
 		Verdicts: make([]backend.Verdict, 1), Now: epoch,
@@ -43,7 +43,7 @@ func (o *owner) take(s *Store) (failed bool, wrong error) {
 	return false, nil
 }
 
-// A reply that nobody asked for closes its connection, wherever it comes: no caller is
+// A reply without a command closes its connection, wherever it comes: no caller is
 // told the count of another.
 func TestUnaskedReplies(t *testing.T) {
 	for _, tt := range []struct {
@@ -82,7 +82,7 @@ func insertReplies(t *testing.T, place harness.Place, pause time.Duration, reply
 		for _, o := range owners {
 			all.Go(func() {
 				for range n {
-					failed, wrong := o.take(s)
+					failed, wrong := o.count(s)
 					if wrong != nil {
 						t.Error(wrong)
 						return
@@ -129,11 +129,11 @@ func TestUnaskedWhileIdle(t *testing.T) {
 			tt.config.Addr, tt.config.Connections = proxy.Addr, 1
 			s := open(t, tt.config)
 			for n := range 5 {
-				if v := take(t, s, hot(0)); v.Err != nil || v.Before != uint64(2*n) {
+				if v := send(t, s, hot(0)); v.Err != nil || v.Before != uint64(2*n) {
 					t.Fatalf("call %d: %+v", n, v)
 				}
 				proxy.Say(tt.reply)
-				if v := take(t, s, hot(0)); v.Err != nil || v.Before != uint64(2*n+1) {
+				if v := send(t, s, hot(0)); v.Err != nil || v.Before != uint64(2*n+1) {
 					t.Fatalf("call %d, behind a reply too many: %+v", n, v)
 				}
 			}
@@ -166,7 +166,7 @@ func TestRepliesOfAnotherKind(t *testing.T) {
 		{script, "*8\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n$1\r\n0\r\n:0\r\n:0\r\n"},
 	} {
 		s := open(t, Config{Addr: parrot(t, func([]string) string { return tt.reply }), Config: remote.Config{Connections: 1, BreakerFailures: -1}})
-		v := take(t, s, tt.hit)
+		v := send(t, s, tt.hit)
 		if causeOf(v.Err) != remote.CauseConnection {
 			t.Errorf("%q to %v: %+v", tt.reply, tt.hit.Op, v)
 		}

@@ -12,19 +12,19 @@ import (
 	"ratelimit/src/testbed/redistest"
 )
 
-// Nobody waits for the window of a batch more than once: not behind those that fill
+// No call waits for the window of a batch more than once: not behind those that fill
 // batches before, nor behind those whose callers have left.
 func TestWindowIsWaitedForOnce(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	const timeout = 5 * time.Second
 	s := open(t, Config{Addr: server.Addr, PipelineLimit: 1, Config: remote.Config{Timeout: timeout, PipelineWindow: 200 * time.Millisecond}})
-	harness.Await(t, 20*time.Second, "answers", func() error { return take(t, s, hot(0)).Err })
+	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
 
 	t.Run("a queue", func(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 200 { // 40 s of windows
 			wg.Go(func() {
-				if v := take(t, s, hot(0)); v.Err != nil {
+				if v := send(t, s, hot(0)); v.Err != nil {
 					t.Error(v.Err)
 				}
 			})
@@ -41,7 +41,7 @@ func TestWindowIsWaitedForOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if v := take(t, s, hot(0)); v.Err != nil {
+		if v := send(t, s, hot(0)); v.Err != nil {
 			t.Error(v.Err)
 		}
 		if n := s.Stats().Batches - batches; n > 2500 { // one may be sent before its caller leaves

@@ -84,7 +84,7 @@ const (
 	scriptCost  = 8 * time.Microsecond // of a script, besides its hits
 )
 
-// maxSpare bounds the memory that is kept for another call. There are thousands.
+// maxSpare bounds the keys that are kept for another call. There are thousands.
 const maxSpare = 64 << 10
 
 // NewCall returns an empty call with one holder.
@@ -226,7 +226,7 @@ func wait[T any](ctx context.Context, c *Call, s *Store, ready <-chan T) error {
 		case <-ready:
 			return nil
 		case <-ctx.Done():
-			c.expired = fmt.Errorf("%s: %w", s.Name, context.Cause(ctx))
+			c.expired = fmt.Errorf("%s: %w", s.Access.Name, context.Cause(ctx))
 		case <-c.timer.C:
 			c.expired = s.errTimeout
 		}
@@ -266,26 +266,15 @@ func (c *Call) arrivesLate(ctx context.Context) bool {
 	if c.writer == nil || !c.sent.Load() {
 		return false
 	}
-	var tick *time.Timer
-	end := time.Now().Add(c.writer.link.Timeout)
-	for answering := true; answering && time.Now().Before(end); {
-		answering = c.writer.link.current.Load().answering()
-		switch {
-		case tick != nil:
-			tick.Reset(lateSlice)
-		case !answering:
-			end = time.Time{}
-			continue
-		default:
-			tick = time.NewTimer(lateSlice)
-			defer tick.Stop()
-		}
+	link := c.writer.link
+	end, answering := time.Now().Add(link.Timeout), link.current.Load().answering()
+	for answering && ctx.Err() == nil && time.Now().Before(end) {
+		answering = link.current.Load().answering() // else it is handed out in a moment
 		select {
 		case <-c.done:
 			return true
 		case <-ctx.Done():
-			end = time.Time{}
-		case <-tick.C:
+		case <-time.After(lateSlice):
 		}
 	}
 	select {

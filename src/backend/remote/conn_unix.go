@@ -43,7 +43,7 @@ func (w *watcher) pending() bool {
 }
 
 // readable reports whether there is something to read: the end of the connection, or
-// bytes nobody asked for. It takes the first byte, so the connection is of no use then.
+// bytes that no command asked for. It takes the first byte, so the connection is of no use then.
 // It does not wait.
 func (w *watcher) readable() bool {
 	if w.raw == nil {

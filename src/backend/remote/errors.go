@@ -11,11 +11,10 @@ import (
 	"ratelimit/src/backend"
 )
 
+// The errors of hits without an answer, besides backend.ErrOverload.
 var (
-	// ErrTimeout: the server did not answer in time.
 	ErrTimeout = errors.New("no answer in time")
-	// ErrBusy: too many calls wait already.
-	ErrBusy = errors.New("too many calls are waiting")
+	ErrBusy    = errors.New("too many calls are waiting")
 	// ErrSlow is a connection that is not made yet after the time of a call.
 	ErrSlow = errors.New("no connection in the time of a call")
 	// ErrClosed: Run has ended.
@@ -24,7 +23,7 @@ var (
 	ErrRetired = errors.New("the server is not used any more")
 )
 
-// LinkError is a connection that could not be made or broke.
+// LinkError is a connection that could not be made, or broke.
 type LinkError struct {
 	Store   string // redis or memcached
 	Addr    string
@@ -38,26 +37,25 @@ func (e *LinkError) Error() string {
 
 func (e *LinkError) Unwrap() error { return e.Err }
 
-// The causes of hits without an answer that all stores with servers have. Others
-// are the stores' own.
+// The causes of hits without an answer that all stores with servers have.
 const (
 	CauseTimeout    = "timeout"    // no answer in time, ours or the caller's
 	CauseLeft       = "left"       // the caller left
 	CauseBusy       = "busy"       // too many calls wait
 	CauseOverload   = "overload"   // the call was too much for the time there was; the server works
-	CauseBreaker    = "breaker"    // the server did not answer those before
+	CauseBreaker    = "breaker"    // the breaker is open
 	CauseConnect    = "connect"    // no connection could be made
 	CauseConnection = "connection" // one broke or stood still
 	CauseOther      = "other"
 )
 
-// CauseOf is what a hit's error is counted as that is none of the store's own.
+// CauseOf returns the cause of an error that is none of the store's own.
 func CauseOf(err error) string {
-	if _, refused := errors.AsType[*OpenError](err); refused {
-		return CauseBreaker
-	}
+	_, refused := errors.AsType[*OpenError](err)
 	link, isLink := errors.AsType[*LinkError](err)
 	switch {
+	case refused:
+		return CauseBreaker
 	case isLink && link.Connect: // a dial that takes too long is a DeadlineExceeded as well
 		return CauseConnect
 	case isLink:
@@ -74,8 +72,7 @@ func CauseOf(err error) string {
 	return CauseOther
 }
 
-// maxErrorText is how many bytes of an error's text are shown: servers choose what
-// stands in it.
+// maxErrorText bounds the text of an error that is shown: servers choose what it says.
 const maxErrorText = 512
 
 // Brief returns the text of err, cut to 512 bytes.
@@ -97,25 +94,21 @@ func JoinErrors(errs []error) error {
 	return &joined{errs}
 }
 
-// joined is several errors.
 type joined struct{ errs []error }
 
-// mostShown is how many errors the text of several shows.
-const mostShown = 3
+// maxShown is how many errors the text of several shows.
+const maxShown = 3
 
 func (e *joined) Error() string {
-	var b strings.Builder
+	var texts []string
 	for i, err := range e.errs {
-		if i == mostShown {
-			fmt.Fprintf(&b, "; and %d more", len(e.errs)-i)
+		if i == maxShown {
+			texts = append(texts, fmt.Sprintf("and %d more", len(e.errs)-i))
 			break
 		}
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		b.WriteString(Brief(err))
+		texts = append(texts, Brief(err))
 	}
-	return b.String()
+	return strings.Join(texts, "; ")
 }
 
 func (e *joined) Unwrap() []error { return e.errs }
@@ -132,11 +125,8 @@ func NewTally(more ...string) Tally {
 	return t
 }
 
-// Add counts one error of a cause, which has to be one that t counts.
-func (t Tally) Add(cause string) { t.AddAll(cause, 1) }
-
-// AddAll counts n errors of a cause.
-func (t Tally) AddAll(cause string, n int) { t[cause].Add(int64(n)) }
+// Add counts n errors of a cause, which has to be one that t counts.
+func (t Tally) Add(cause string, n int) { t[cause].Add(int64(n)) }
 
 // Read returns the counts by cause, those that are 0 included.
 func (t Tally) Read() map[string]int64 {

@@ -26,8 +26,8 @@ func TestCauseOf(t *testing.T) {
 		}
 	}
 	tally := NewTally()
-	tally.AddAll(CauseOverload, 3)
-	tally.Add(CauseOverload)
+	tally.Add(CauseOverload, 3)
+	tally.Add(CauseOverload, 1)
 	if got := tally.Read()[CauseOverload]; got != 4 {
 		t.Errorf("%d are counted, want 4", got)
 	}

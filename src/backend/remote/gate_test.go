@@ -19,7 +19,7 @@ func TestGate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		g.Pause(context.Canceled) // it is us who end
+		g.Pause(context.Canceled) // the store ends
 		if err := g.Pass(); err != nil {
 			t.Fatal(err)
 		}

@@ -9,8 +9,7 @@ import (
 	"ratelimit/src/backend"
 )
 
-// isUnit tells the windows that envoyproxy/ratelimit has, whose keys are as
-// there.
+// isUnit reports whether envoyproxy/ratelimit has windows of this length.
 func isUnit(period time.Duration) bool {
 	const day = 24 * time.Hour
 	switch period {
@@ -26,21 +25,20 @@ var keyKinds = [...]string{
 	algorithm.SlidingWindowCounter: "|sc:", algorithm.GCRA: "|gc:",
 }
 
-// AppendKey appends what a hit is kept under: the key and, for a fixed window, its
-// start in seconds. All but the fixed windows of envoyproxy/ratelimit
-// say what they are and how long, in seconds, and put the hit's tag in braces: a
-// cluster of Redis keeps keys with one such hash tag on one server. With tagged those do,
-// too, and where a descriptor has several charges.
+// AppendKey appends the key of a counter: that of the hit and, for a fixed window, its
+// start in seconds. Counters that envoyproxy/ratelimit does not have also name their
+// algorithm and period in seconds, and put the hit's tag in braces: a cluster of Redis
+// keeps keys with one such hash tag on one server. With tagged all counters do.
 //
 //	domain_key_value_key_value_1767225600
 //	{domain_key_value_}key_value_|fw:300:1767225600
 //	{domain_key_value_}key_value_|gc:1.5
 //
-// Keys of divvy are as they are.
+// Keys of CountDown hits stay as they are.
 //
-// A `}` in the tag ends it early, in all keys with that tag at the same place.
-// If it is the first byte, Redis takes the whole key instead, and the levels of
-// one descriptor may be on several servers. Escaped keys have none.
+// A `}` in the tag ends it early, in all keys with that tag at the same place. If it is
+// the first byte, Redis takes the whole key instead, and the levels of one descriptor
+// may be on several servers. Escaped keys have none.
 func AppendKey(dst []byte, h *backend.Hit, now int64, tagged bool) []byte {
 	l := h.Limit
 	if h.CountDown {
@@ -71,7 +69,7 @@ func appendStart(dst []byte, l *algorithm.Limit, now int64) []byte {
 	return strconv.AppendInt(dst, start/int64(time.Second), 10)
 }
 
-// JitterSeconds is a random number of seconds below jitter, so that keys of one
+// JitterSeconds returns a random number of seconds below jitter, so that keys of one
 // window do not all expire at once.
 func JitterSeconds(jitter time.Duration) int64 {
 	if most := int64(jitter / time.Second); most > 0 {

@@ -28,17 +28,16 @@ func InMilliseconds(d time.Duration) string {
 	return fmt.Sprintf("%d ms", (d+time.Millisecond/2)/time.Millisecond)
 }
 
-// Measure has ask put a question up to three times, and returns a SlowError if each
-// answer takes longer than the timeout. Several, since a pause of this process or of the
-// server is not the way to it.
+// Measure calls ask up to three times, and returns a SlowError if each answer takes
+// longer than the timeout. One may be late because this process or the server paused.
 func Measure(store, addr string, timeout time.Duration, ask func() error) error {
 	least := time.Duration(0)
 	for range 3 {
-		begun := time.Now()
+		started := time.Now()
 		if err := ask(); err != nil {
 			return err
 		}
-		took := time.Since(begun)
+		took := time.Since(started)
 		if took <= timeout {
 			return nil
 		}
@@ -50,12 +49,12 @@ func Measure(store, addr string, timeout time.Duration, ask func() error) error 
 }
 
 // SetupTimeout returns how long the making of a connection may take by default: five
-// round trips (TCP, TLS, AUTH, SELECT, ROLE) of the longest that a call may take, twice;
-// at least 1s.
+// round trips (TCP, TLS, AUTH, SELECT, ROLE) of the timeout of a call, twice; at least
+// 1s.
 func SetupTimeout(timeout time.Duration) time.Duration { return max(10*timeout, time.Second) }
 
-// Latency finds out why calls time out: whether servers are too far away for the timeout.
-// All methods are safe for concurrent use. It measures only while Run runs.
+// Latency finds out whether calls time out because servers are too far away for the
+// timeout. All methods are safe for concurrent use. It measures only while Run runs.
 type Latency struct {
 	ask     func(ctx context.Context, addr string) error
 	tell    func(*SlowError)
@@ -75,9 +74,8 @@ const (
 	slowFor      = 10 * time.Second // that a finding holds without another
 )
 
-// NewLatency returns a Latency. Ask returns a *SlowError if the server at addr answers too
-// late. Tell, unless nil, hears of a server that does: at once, and every minute while it
-// is so.
+// NewLatency returns a Latency. Ask returns a *SlowError if the server at addr answers
+// too late. Tell, unless nil, hears of it: at once, and every minute while it is so.
 func NewLatency(ask func(context.Context, string) error, tell func(*SlowError)) *Latency {
 	return &Latency{ask: ask, tell: tell, stalled: make(chan string, 1)}
 }
@@ -103,22 +101,11 @@ func (l *Latency) Slow() *SlowError {
 func (l *Latency) Run(ctx context.Context) {
 	var told time.Time
 	for {
-		var addr string
 		select {
-		case addr = <-l.stalled:
+		case addr := <-l.stalled:
+			told = l.measure(ctx, addr, told)
 		case <-ctx.Done():
 			return
-		}
-		slow, isSlow := errors.AsType[*SlowError](l.ask(ctx, addr))
-		switch now := time.Now(); {
-		case isSlow:
-			l.last.Store(&slowness{slow, now})
-			if l.tell != nil && (told.IsZero() || now.Sub(told) >= tellEvery) {
-				told = now
-				l.tell(slow)
-			}
-		default:
-			l.last.Store(nil)
 		}
 		select {
 		case <-time.After(measureEvery):
@@ -126,4 +113,20 @@ func (l *Latency) Run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// measure measures one server, and returns when tell was called last.
+func (l *Latency) measure(ctx context.Context, addr string, told time.Time) time.Time {
+	slow, isSlow := errors.AsType[*SlowError](l.ask(ctx, addr))
+	if !isSlow {
+		l.last.Store(nil)
+		return told
+	}
+	now := time.Now()
+	l.last.Store(&slowness{slow, now})
+	if l.tell != nil && (told.IsZero() || now.Sub(told) >= tellEvery) {
+		l.tell(slow)
+		return now
+	}
+	return told
 }

@@ -19,16 +19,16 @@ type Node struct {
 // retires.
 func (s *Store) start(ctx context.Context, addr string) *Node {
 	n := &Node{Addr: addr, store: s}
-	n.breaker = NewBreaker(s.Name+": "+addr, s.BreakerFailures, s.Config.Timeout, func(open bool, why error) {
+	n.breaker = NewBreaker(s.Access.Name+": "+addr, s.Config.BreakerFailures, s.Config.Timeout, func(open bool, why error) {
 		if open {
 			s.Figures.breakersOpened.Add(1)
 		}
-		if s.OnBreaker != nil {
-			s.OnBreaker(addr, open, why)
+		if s.Config.OnBreaker != nil {
+			s.Config.OnBreaker(addr, open, why)
 		}
 	})
 	gate := new(Gate)
-	for range s.Connections {
+	for range s.Config.Connections {
 		w := newWriter(&Link{Access: &s.Access, Addr: addr, gate: gate, breaker: n.breaker}, s)
 		n.writers = append(n.writers, w)
 		s.running.Go(func() { w.run(ctx) })

@@ -11,12 +11,10 @@ import "time"
 //	Observe(1 ms, 4.3 ms)     again and again: work takes 4 times as long as estimated
 //	Piece() = 575 µs          which the server answers in 2 ms and two round trips
 //
-// A server that others keep busy, other connections and replicas among them, gets
-// smaller pieces, so all of them together stay near Slice. A server far away gets
-// larger ones: it would be idle for a round trip after each piece otherwise.
+// A busy server gets smaller pieces. A server far away gets larger ones, as it would be
+// idle for a round trip after each piece otherwise.
 //
-// The zero value is ready to use. A Pace has neither lock nor clock: its owner
-// guards it.
+// The zero value is ready to use. A Pace has neither lock nor clock.
 type Pace struct {
 	trip  time.Duration // the shortest answer to a small batch on this connection; 0: none yet
 	scale float64       // measured time for estimated time; 0: not measured yet
@@ -26,13 +24,11 @@ const (
 	// Slice is how long a server should be busy with one batch.
 	Slice = 2 * time.Millisecond
 
-	// The bounds of what is learned. A noisy machine must not make pieces so
-	// small that round trips are all that is left.
+	// The bounds of what is learned, for noisy machines.
 	minScale, maxScale = 0.5, 4
 	maxTrip            = 5 * time.Millisecond
 
-	// What batches say depends on their estimated cost: a small one tells of the round
-	// trip, a large one of the scale.
+	// A batch of small cost tells the round trip, one of large cost the scale.
 	smallBatch, largeBatch = Slice / 40, Slice / 10
 )
 
@@ -53,8 +49,7 @@ func (p *Pace) factor() float64 {
 	return p.scale
 }
 
-// Observe says that a batch of this estimated cost was answered after took. Do not
-// tell it of batches that failed.
+// Observe says that a batch of this estimated cost was answered after took.
 func (p *Pace) Observe(cost, took time.Duration) {
 	switch {
 	case took <= 0:

@@ -6,17 +6,17 @@ import (
 	"ratelimit/src/backend"
 )
 
-// Room bounds what is on its way to a store: calls whose callers wait, and the bytes
-// of all their keys, also of those whose callers have left and that still stand in
-// a queue. Keys can be a megabyte long, so counting calls is not enough.
+// Room bounds the calls whose callers wait, and the bytes of all keys, also of calls
+// whose callers have left and that still stand in a queue. Keys can be a megabyte long,
+// so counting calls is not enough.
 type Room struct {
 	calls, bytes atomic.Int64
 	// MaxCalls and MaxBytes are the bounds; a call alone may be larger.
 	MaxCalls, MaxBytes int64
 }
 
-// headroom is how many times the bytes of a call have to be free for it to enter, so that
-// a few callers with huge keys leave room for those with small ones.
+// headroom times the bytes of a call have to be free for it to enter, so that a few
+// callers with huge keys leave room for those with small ones.
 const headroom = 4
 
 // MaxBytes is how many bytes of keys may be on their way to one store.
@@ -40,19 +40,19 @@ func (r *Room) Enter(bytes int) bool {
 // Leave lets a caller go. Its bytes stay until they are freed.
 func (r *Room) Leave() { r.calls.Add(-1) }
 
-// Hold takes bytes in that have to have room, as they are copies of others.
+// Hold takes in bytes that must have room, as they are copies of others.
 func (r *Room) Hold(bytes int) { r.bytes.Add(int64(bytes)) }
 
 // Free lets bytes go.
 func (r *Room) Free(bytes int) { r.bytes.Add(-int64(bytes)) }
 
-// Calls is how many there are.
+// Calls returns how many there are.
 func (r *Room) Calls() int64 { return r.calls.Load() }
 
-// Bytes is how many there are.
+// Bytes returns how many there are.
 func (r *Room) Bytes() int64 { return r.bytes.Load() }
 
-// KeyBytes is how many bytes the keys of b have.
+// KeyBytes returns how many bytes the keys of b have.
 func KeyBytes(b *backend.Batch) (n int) {
 	for i := range b.Hits {
 		n += len(b.Hits[i].Key)

@@ -33,8 +33,8 @@ type Protocol interface {
 // Store does for Redis and Memcached what is the same in both. It answers only while
 // Run runs.
 type Store struct {
-	Config
-	Access
+	Config   Config // with defaults
+	Access   Access // to the servers
 	Figures  Figures
 	protocol Protocol
 	latency  *Latency
@@ -100,8 +100,8 @@ func (s *Store) Take(ctx context.Context, b *backend.Batch) error {
 		return nil
 	}
 	defer s.Figures.Room.Leave()
-	if s.Span != nil {
-		end := s.Span(ctx, len(b.Hits))
+	if s.Config.Span != nil {
+		end := s.Config.Span(ctx, len(b.Hits))
 		defer func() { end(b.Err()) }()
 	}
 	c := s.newCall()
@@ -122,7 +122,7 @@ func (s *Store) Take(ctx context.Context, b *backend.Batch) error {
 	s.protocol.Verdicts(c, b, now)
 	for i := range b.Verdicts {
 		if err := b.Verdicts[i].Err; err != nil {
-			s.Figures.errors.Add(s.protocol.CauseOf(err))
+			s.Figures.errors.Add(s.protocol.CauseOf(err), 1)
 		}
 	}
 	return nil
@@ -132,7 +132,7 @@ func (s *Store) fail(b *backend.Batch, err error) {
 	for i := range b.Verdicts {
 		b.Verdicts[i] = backend.Verdict{Err: err}
 	}
-	s.Figures.errors.AddAll(s.protocol.CauseOf(err), len(b.Verdicts))
+	s.Figures.errors.Add(s.protocol.CauseOf(err), len(b.Verdicts))
 }
 
 // newCall returns an empty call, which the caller holds.
@@ -184,7 +184,7 @@ func (s *Store) measure(ctx context.Context, addr string) error {
 	if err := l.ready(ctx); err != nil {
 		return err
 	}
-	return Measure(s.Name, addr, s.Config.Timeout, func() error { return l.Do(ctx, ping{}) })
+	return Measure(s.Access.Name, addr, s.Config.Timeout, func() error { return l.Do(ctx, ping{}) })
 }
 
 // Slow returns the server that was found in the last 10 s to answer later than the

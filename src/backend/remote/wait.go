@@ -8,10 +8,9 @@ import (
 // maxMargin is how long before its caller's deadline a call gives up at most.
 const maxMargin = 5 * time.Millisecond
 
-// Wait is how long a call may wait for a server that has the timeout: that, or less
-// if ctx ends sooner. Then it gives up a little before, after three quarters of what
-// is left or 5 ms before the end, so that whoever stands in front of the store has
-// the time to answer in its stead.
+// Wait returns how long a call may wait for a server: the timeout, or less if ctx ends
+// sooner. Then it is three quarters of what is left, or ends 5 ms before ctx does, so
+// that the layer in front of the store has time to use the fallback.
 func Wait(ctx context.Context, timeout time.Duration) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {

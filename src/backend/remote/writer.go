@@ -107,7 +107,7 @@ func (w *writer) push(c *Call) error {
 	switch {
 	case w.closed != nil:
 		return w.closed
-	case len(w.arrived)+int(w.backlog.Load()) >= int(w.store.MaxWaiting):
+	case len(w.arrived)+int(w.backlog.Load()) >= int(w.store.Config.MaxWaiting):
 		return w.store.errBusy
 	}
 	w.arrived = append(w.arrived, c)
@@ -167,7 +167,7 @@ func (w *writer) next(ctx context.Context) bool {
 
 // awaitWindow gives calls the time to arrive that the next batch waits for them.
 func (w *writer) awaitWindow(ctx context.Context) {
-	if window := w.store.PipelineWindow; window > 0 && w.waiting() == 0 {
+	if window := w.store.Config.PipelineWindow; window > 0 && w.waiting() == 0 {
 		select {
 		case <-time.After(window):
 		case <-w.retired:

@@ -65,7 +65,7 @@ func TestSmallCallsOvertakeLargeOnes(t *testing.T) {
 func TestFullQueue(t *testing.T) {
 	t.Parallel()
 	s := fakeStore(64)
-	s.MaxWaiting = 1
+	s.Config.MaxWaiting = 1
 	w := fakeWriter(s)
 	if err := w.put(callOf(CommandCost, false, "a", "b", "c")); err != nil {
 		t.Fatal(err)
