@@ -6,30 +6,21 @@ import (
 	"strings"
 )
 
-// usualMemory is the default of MEMORY_MAX_BYTES without a GOMEMLIMIT.
+// usualMemory is the default of MEMORY_MAX_BYTES and MAX_BUFFERED_BYTES without a
+// GOMEMLIMIT.
 const usualMemory = 256 << 20
 
-// defaultMemory returns the default of MEMORY_MAX_BYTES: usualMemory, but at most
-// half of GOMEMLIMIT, since the rest of the process has to fit as well.
-func (r *reader) defaultMemory() int64 {
-	text, _ := r.lookup("GOMEMLIMIT")
-	if limit, ok := memoryLimit(text); ok {
-		return max(min(limit/2, usualMemory), minMemory)
-	}
-	return usualMemory
-}
+// defaultMemory returns the default of MEMORY_MAX_BYTES: usualMemory, but at most half of
+// GOMEMLIMIT, because the rest of the process needs memory too.
+func (r *reader) defaultMemory() int64 { return max(min(r.memoryLimit()/2, usualMemory), minMemory) }
 
-// usualBuffered is the default of MAX_BUFFERED_BYTES without a GOMEMLIMIT.
-const usualBuffered = 256 << 20
-
-// defaultBuffered returns the default of MAX_BUFFERED_BYTES: a quarter of
-// GOMEMLIMIT, but at least minBuffered, or usualBuffered if there is no limit.
+// defaultBuffered returns the default of MAX_BUFFERED_BYTES: a quarter of GOMEMLIMIT, or
+// usualMemory without one.
 func (r *reader) defaultBuffered() int64 {
-	text, _ := r.lookup("GOMEMLIMIT")
-	if limit, ok := memoryLimit(text); ok {
+	if limit := r.memoryLimit(); limit < math.MaxInt64 {
 		return max(limit/4, minBuffered)
 	}
-	return usualBuffered
+	return usualMemory
 }
 
 // memoryLimit returns GOMEMLIMIT in bytes, or math.MaxInt64 if there is no limit.
@@ -42,8 +33,8 @@ func (r *reader) memoryLimit() int64 {
 }
 
 // memoryLimit reads the value of GOMEMLIMIT: a number of bytes, or one with the
-// unit B, KiB, MiB, GiB or TiB. It reports false for "off", for no limit at all, and
-// for what is no limit: with that the Go runtime ends the process at the start.
+// unit B, KiB, MiB, GiB or TiB. It reports false for "off" and without
+// a limit, and for other texts, with which the Go runtime ends the process at the start.
 func memoryLimit(text string) (bytes int64, ok bool) {
 	number, shift := text, 0
 	for i, unit := range []string{"B", "KiB", "MiB", "GiB", "TiB"} {
