@@ -135,25 +135,27 @@ type Debug struct {
 func (d Debug) Handler() http.Handler {
 	mux := http.NewServeMux()
 	var help []string
-	handle := func(path, text string, h http.HandlerFunc) {
-		mux.Handle(path, only(h, http.MethodGet, http.MethodHead))
+	handle := func(path, text string, h http.Handler, methods ...string) {
+		mux.Handle(path, only(h, methods...))
 		help = append(help, path+": "+text)
 	}
-	handle("/rlconfig", "the loaded rules, one per line; ?format=yaml for all their properties", d.rules)
-	handle("/stats", "all counters and gauges; ?format=json for JSON", d.stats)
-	handle("/readyz", "whether each component is ready, with addresses, paths and problems", Ready(d.Ready).ServeHTTP)
+	handle("/rlconfig", "the loaded rules, one per line; ?format=yaml for all their properties", page{d.Rules, d.RulesYAML, "yaml", "application/yaml"})
+	handle("/stats", "all counters and gauges; ?format=json for JSON", page{d.statsText, d.statsJSON, "json", "application/json"})
+	handle("/readyz", "whether each component is ready, with addresses, paths and problems", Ready(d.Ready))
 	if d.Explain != nil {
-		mux.Handle("/explain", only(d.Explain, http.MethodGet, http.MethodHead, http.MethodPost))
-		help = append(help, "/explain: which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or POST the body of /json; ?format=json for JSON")
+		handle("/explain", "which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or POST the body of /json; ?format=json for JSON", d.Explain, http.MethodPost)
 	}
 	if d.Pprof {
-		handle("/debug/pprof/", "list of the profiles of this process", pprof.Index)
-		handle("/debug/pprof/profile", "CPU profile; ?seconds=30", pprof.Profile)
-		handle("/debug/pprof/trace", "execution trace; ?seconds=1", pprof.Trace)
+		handle("/debug/pprof/", "list of the profiles of this process", http.HandlerFunc(pprof.Index))
+		handle("/debug/pprof/profile", "CPU profile; ?seconds=30", http.HandlerFunc(pprof.Profile))
+		handle("/debug/pprof/trace", "execution trace; ?seconds=1", http.HandlerFunc(pprof.Trace))
 	}
 	slices.Sort(help)
 	index := strings.Join(help, "\n") + "\n"
-	mux.Handle("/{$}", only(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { plain(w, index) }), http.MethodGet, http.MethodHead))
+	mux.Handle("/{$}", only(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, index) // the client has gone
+	})))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "there is no such page; see / for the list", http.StatusNotFound)
 	})
@@ -163,8 +165,9 @@ func (d Debug) Handler() http.Handler {
 	return mux
 }
 
-// only passes requests to next that have one of methods.
-func only(next http.Handler, methods ...string) http.Handler {
+// only passes GET, HEAD and further methods to next.
+func only(next http.Handler, further ...string) http.Handler {
+	methods := append([]string{http.MethodGet, http.MethodHead}, further...)
 	allow := strings.Join(methods, ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(methods, r.Method) {
@@ -176,48 +179,43 @@ func only(next http.Handler, methods ...string) http.Handler {
 	})
 }
 
-func (d Debug) rules(w http.ResponseWriter, r *http.Request) {
+// page is a page in plain text, and in one other format with ?format=.
+type page struct {
+	text, other         func(io.Writer) error
+	format, contentType string // of other
+}
+
+// ServeHTTP streams the page in the requested format.
+func (p page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch format := r.URL.Query().Get("format"); format {
 	case "":
-		stream(w, "text/plain; charset=utf-8", d.Rules)
-	case "yaml":
-		stream(w, "application/yaml", d.RulesYAML)
+		stream(w, "text/plain; charset=utf-8", p.text)
+	case p.format:
+		stream(w, p.contentType, p.other)
 	default:
-		unknownFormat(w, format, "yaml")
+		http.Error(w, fmt.Sprintf("unknown format %q; leave it out, or use %s", format, p.format), http.StatusBadRequest)
 	}
 }
 
-func unknownFormat(w http.ResponseWriter, format, known string) {
-	http.Error(w, fmt.Sprintf("unknown format %q; leave it out, or use %s", format, known), http.StatusBadRequest)
+func (d Debug) statsText(w io.Writer) error {
+	for name, value := range d.Stats {
+		_, _ = fmt.Fprintf(w, "%s: %d\n", name, value) // the buffer of stream keeps the error
+	}
+	return nil
 }
 
-func (d Debug) stats(w http.ResponseWriter, r *http.Request) {
-	switch format := r.URL.Query().Get("format"); format {
-	case "":
-		stream(w, "text/plain; charset=utf-8", func(w io.Writer) error {
-			for name, value := range d.Stats {
-				_, _ = fmt.Fprintf(w, "%s: %d\n", name, value) // the buffer of stream keeps the error
-			}
-			return nil
-		})
-	case "json":
-		stream(w, "application/json", func(w io.Writer) error {
-			separator := ""
-			_, _ = io.WriteString(w, "{")
-			for name, value := range d.Stats {
-				text, err := json.Marshal(name)
-				if err != nil {
-					return err
-				}
-				_, _ = fmt.Fprintf(w, "%s\n  %s: %d", separator, text, value)
-				separator = ","
-			}
-			_, _ = io.WriteString(w, "\n}\n")
-			return nil
-		})
-	default:
-		unknownFormat(w, format, "json")
+func (d Debug) statsJSON(w io.Writer) error {
+	separator := "{"
+	for name, value := range d.Stats {
+		text, err := json.Marshal(name)
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(w, "%s\n  %s: %d", separator, text, value) // the buffer of stream keeps the error
+		separator = ","
 	}
+	_, err := io.WriteString(w, strings.TrimPrefix(separator, ",")+"\n}\n")
+	return err
 }
 
 // streamPause is how long a client may take to read 64 KiB of a long answer.
@@ -246,9 +244,4 @@ func (s *steady) Write(p []byte) (int, error) {
 	s.started = true
 	_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now().Add(streamPause)) // a connection without deadlines needs none
 	return s.ResponseWriter.Write(p)
-}
-
-func plain(w http.ResponseWriter, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = io.WriteString(w, text) // the client has gone
 }
