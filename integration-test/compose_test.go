@@ -400,7 +400,7 @@ func (c compose) testUp(t *testing.T, u up) {
 // here: of the stores by their names, and statsd if it is not nil.
 func (c compose) environment(t *testing.T, u up, addrs map[string]string, statsd *sink) []string {
 	t.Helper()
-	const nobody = "127.0.0.1:1" // where a service is that was not started
+	const absent = "127.0.0.1:1" // where a service is that was not started
 	s := c.Services["ratelimit"]
 	env := make(map[string]string)
 	for variable := range s.Environment {
@@ -413,7 +413,7 @@ func (c compose) environment(t *testing.T, u up, addrs map[string]string, statsd
 		case hostPort && (!other.isMemcached() || port != "11211"):
 			t.Errorf("%s: no Memcached is at %s", variable, value)
 		case url || hostPort:
-			value = cmp.Or(addrs[host], nobody)
+			value = cmp.Or(addrs[host], absent)
 		}
 		env[variable] = value
 	}

@@ -309,7 +309,7 @@ func TestKubernetesPodsAreRestricted(t *testing.T) {
 		s := c.SecurityContext
 		for what, ok := range map[string]bool{
 			"one container":             len(p.Containers) == 1,
-			"nobody in particular":      p.SecurityContext.RunAsNonRoot && p.SecurityContext.RunAsUser > 0 && p.SecurityContext.RunAsGroup > 0,
+			"an unprivileged user":      p.SecurityContext.RunAsNonRoot && p.SecurityContext.RunAsUser > 0 && p.SecurityContext.RunAsGroup > 0,
 			"seccomp":                   p.SecurityContext.SeccompProfile.Type == "RuntimeDefault",
 			"no token":                  p.AutomountServiceAccountToken != nil && !*p.AutomountServiceAccountToken,
 			"no variables of Services":  p.EnableServiceLinks != nil && !*p.EnableServiceLinks,

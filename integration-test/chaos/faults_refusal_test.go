@@ -44,7 +44,7 @@ var refusals = []fault{
 		},
 	},
 	{
-		name: "wrong type", does: "counters turn into sets (WRONGTYPE), in Memcached into words; in the end somebody deletes them", short: cluster, lost: 1,
+		name: "wrong type", does: "counters turn into sets (WRONGTYPE), in Memcached into words; at the end they are deleted", short: cluster, lost: 1,
 		begin: wrongType,
 	},
 	{

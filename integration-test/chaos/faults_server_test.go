@@ -5,7 +5,7 @@ import "testing"
 // serverFaults are those of the store's process.
 var serverFaults = []fault{
 	{
-		name: "store stands still", does: "SIGSTOP: connections stay, the kernel accepts new ones, nobody answers", short: single,
+		name: "store stands still", does: "SIGSTOP: connections stay, the kernel accepts new ones, no answers", short: single,
 		begin: func(t *testing.T, x *trial) outage {
 			s := x.store.server(t)
 			s.Pause()

@@ -54,7 +54,7 @@ type trial struct {
 var errNotYet = errors.New("not yet")
 
 const (
-	onlyTopologies = "nobody there to take over; see *store killed*"
+	onlyTopologies = "there is no replica to take over; see *store killed*"
 	onlyClusters   = "slots are a cluster's"
 	onlyRedis      = "Memcached knows nothing of the kind"
 )

@@ -253,7 +253,7 @@ func TestChatterbox(t *testing.T) {
 	}
 	go func() {
 		if line, err := in.ReadString('\n'); line != "extra\n" {
-			t.Errorf("%q, %v, want the reply that nobody asked for", line, err)
+			t.Errorf("%q, %v, want the extra reply", line, err)
 		}
 		_ = conn.Close()
 	}()

@@ -146,7 +146,7 @@ func TestClosedLoopEnds(t *testing.T) {
 	}
 }
 
-// Whoever makes the calls, their numbers are the same.
+// Both generators use the same numbers for calls.
 func TestNumbers(t *testing.T) {
 	for _, rate := range []float64{0, 5000} {
 		synctest.Test(t, func(t *testing.T) {

@@ -117,7 +117,7 @@ func (failing) Write([]byte) (int, error) { return 0, errors.New("no paper") }
 func TestResultNotWritten(t *testing.T) {
 	r := newResult(&Config{}, &load{}, newTally(), 0)
 	if err := r.Write(failing{}); err == nil {
-		t.Error("nobody noticed")
+		t.Error("the error of the writer is lost")
 	}
 }
 
