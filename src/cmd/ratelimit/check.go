@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ratelimit/api"
 	"ratelimit/src/rules"
 	"ratelimit/src/service"
 	"ratelimit/src/tools/check"
@@ -75,4 +76,21 @@ Exit status: 0 without problems, else 1.`,
 	cmd.Flags().StringVar(&format, "format", "text", "how problems are printed: text, json, or github")
 	cmd.Flags().BoolVar(&opt.MergeDomains, "merge-domain-configs", false, "allow one domain in several files")
 	return cmd
+}
+
+func schemaCommand(std stdio) *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of rule files, for editors",
+		Long: `schema prints the JSON Schema of rule files (draft 7), with which editors
+complete keys and values, explain them, and underline what is wrong. It cannot
+tell all that is wrong with a file: ratelimit check can.`,
+		Example: `  ratelimit schema > ratelimit.schema.json
+  sed -i '1i # yaml-language-server: $schema=ratelimit.schema.json' rules.yaml`,
+		Args: noWords,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := std.out.Write(api.Schema)
+			return err
+		},
+	}
 }

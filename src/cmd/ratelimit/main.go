@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -102,4 +104,43 @@ Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Stamped by the linker: -X main.version=v1.2.3 -X main.commit=abc123.
+var (
+	version = "dev"
+	commit  = ""
+)
+
+func versionCommand(std stdio) *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print version, commit and Go release (also --version)",
+		Example: "  ratelimit version",
+		Args:    noWords,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(std.out, versionText())
+			return err
+		},
+	}
+}
+
+// versionText is what `ratelimit version` and --version print.
+func versionText() string {
+	return fmt.Sprintf("ratelimit %s (commit %s, %s, %s/%s)", version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// revision is the stamped commit, or the one Go noted while building.
+func revision() string {
+	if commit != "" {
+		return commit
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value
+			}
+		}
+	}
+	return "unknown"
 }

@@ -5,14 +5,16 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
 
 	"ratelimit/src/service"
 	"ratelimit/src/service/heap"
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/suggest"
-
-	"github.com/spf13/cobra"
 )
 
 func serveCommand(std stdio) *cobra.Command {
@@ -106,4 +108,26 @@ func serve(ctx context.Context, std stdio, configure func() (service.Config, err
 		return exit{code: exitError}
 	}
 	return nil
+}
+
+// settingsText is the table of settings for a terminal.
+func settingsText() string { return tableText(settings.Table()) }
+
+func tableText(table []settings.Variable) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	section := ""
+	for _, v := range table {
+		if v.Section != section {
+			section = v.Section
+			fmt.Fprintf(w, "%s:\n", section)
+		}
+		fallback := v.Default
+		if fallback == "" {
+			fallback = "(empty)"
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", v.Name, v.Type, fallback, strings.ReplaceAll(v.Meaning, "`", ""))
+	}
+	_ = w.Flush() // a strings.Builder takes everything
+	return strings.TrimRight(b.String(), "\n")
 }
