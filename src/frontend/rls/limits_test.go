@@ -139,8 +139,8 @@ func TestLargestHeaders(t *testing.T) {
 	}
 }
 
-// A client that pings too often is disconnected; one with rare pings is not, also
-// without any call, is not.
+// A client that pings too often is disconnected; one with rare pings is not, also without
+// any call.
 func TestPingFlood(t *testing.T) {
 	for _, tt := range []struct {
 		min  time.Duration
