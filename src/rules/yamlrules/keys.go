@@ -109,7 +109,7 @@ func (r *reader) known(n *yaml.Node, place where) []field {
 
 // acceptKnown refuses unknown keys. A known key at another place is passed over with a warning, as in envoyproxy/ratelimit.
 func acceptKnown(r *reader, place where, f *field) bool {
-	if kind := kindOf(f.key); kind != IsString {
+	if kind := kindOf(f.key); kind != isString {
 		r.problems.Add(f.at, "put the key in quotes if it is meant as text", "the key %s is %v, not text", rules.Quote(f.name), kind)
 		return false
 	}
@@ -143,13 +143,13 @@ func knownTwice(r *reader, first, second *field) bool {
 // ignore checks a value that has no effect as far as envoyproxy/ratelimit does: it refuses fractions, and lists of anything but maps.
 func (r *reader) ignore(n *yaml.Node) {
 	switch kind := kindOf(n); kind {
-	case IsFloat, IsBigInt:
+	case isFloat, isBigInt:
 		r.wrong(n, "write a whole number, or put it in quotes", "%s is %v", rules.Quote(n.Value), kind)
-	case IsMap:
+	case isMap:
 		r.inside(n, func() { r.known(n, 0) })
-	case IsList:
+	case isList:
 		r.each(n, func(item *yaml.Node, at rules.Pos) {
-			if kind := kindOf(item); kind != IsMap {
+			if kind := kindOf(item); kind != isMap {
 				r.wrong(item, "remove it", "an item of the list is %v, not a map", kind)
 				return
 			}

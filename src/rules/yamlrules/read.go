@@ -28,7 +28,7 @@ func ParseMore(file string, data []byte) (configs []rules.DomainConfig, problems
 	documents, err := decodeAll(data, math.MaxInt)
 	r := newReader(file, len(data))
 	for i, doc := range documents {
-		if i == 0 || len(doc.Content) == 0 || kindOf(doc.Content[0]) == IsNull {
+		if i == 0 || len(doc.Content) == 0 || kindOf(doc.Content[0]) == isNull {
 			continue
 		}
 		if cfg := r.config(doc.Content[0]); cfg != nil {
@@ -87,9 +87,9 @@ func (r *reader) domain(n *yaml.Node) *rules.DomainConfig {
 		return cfg
 	}
 	switch kind := kindOf(n); kind {
-	case IsNull:
+	case isNull:
 		return cfg
-	case IsMap:
+	case isMap:
 	default:
 		r.problems.Add(cfg.Pos, "begin it with `domain: <name>`", "the file is %v, not a map", kind)
 		return nil
@@ -119,7 +119,7 @@ func fill[T any](r *reader, f field, keys table[T], cfg *T) bool {
 	case *uint32:
 		*into = r.number(f)
 	case **uint32:
-		if n := r.number(f); kindOf(f.node) != IsNull {
+		if n := r.number(f); kindOf(f.node) != isNull {
 			*into = &n
 		}
 	case **rules.Placed[string]:
@@ -154,16 +154,16 @@ func fill[T any](r *reader, f field, keys table[T], cfg *T) bool {
 
 // placed reads a field with its place; nil if there is nothing.
 func placed[T any](r *reader, f field, read func(field) T) *rules.Placed[T] {
-	if kindOf(f.node) == IsNull {
+	if kindOf(f.node) == isNull {
 		return nil
 	}
 	return &rules.Placed[T]{Pos: r.pos(f.node), Value: read(f)}
 }
 
 // isOf reports whether a field is of a kind. It is not if there is nothing, or something else, which is a problem.
-func (r *reader) isOf(f field, want Kind, fix string) bool {
+func (r *reader) isOf(f field, want kind, fix string) bool {
 	kind := kindOf(f.node)
-	if kind != want && kind != IsNull {
+	if kind != want && kind != isNull {
 		r.problems.Add(f.at, fix, "%s is %v, not %v", f.name, kind, want)
 	}
 	return kind == want
@@ -171,11 +171,11 @@ func (r *reader) isOf(f field, want Kind, fix string) bool {
 
 // items reads a field that is a list of maps; what is what an item is called, form how to write one.
 func items[T any](r *reader, f field, form, what string, read func(item *yaml.Node, at rules.Pos, into *T)) (list []T) {
-	if !r.isOf(f, IsList, "write `"+form+"` below it") {
+	if !r.isOf(f, isList, "write `"+form+"` below it") {
 		return nil
 	}
 	r.each(f.node, func(item *yaml.Node, at rules.Pos) {
-		if kind := kindOf(item); kind != IsMap {
+		if kind := kindOf(item); kind != isMap {
 			r.problems.Add(at, "write `"+form+"`", "%s is %v, not a map", what, kind)
 			return
 		}
@@ -201,7 +201,7 @@ func (r *reader) descriptors(f field) []rules.DescriptorConfig {
 }
 
 func (r *reader) rules(f field) *rules.Placed[[]rules.RuleConfig] {
-	if kindOf(f.node) == IsNull {
+	if kindOf(f.node) == isNull {
 		return nil
 	}
 	list := items(r, f, "- match: ...", "a rule", func(item *yaml.Node, at rules.Pos, cfg *rules.RuleConfig) {
@@ -218,7 +218,7 @@ func (r *reader) rules(f field) *rules.Placed[[]rules.RuleConfig] {
 }
 
 func (r *reader) rateLimit(f field) *rules.RateLimitConfig {
-	if !r.isOf(f, IsMap, "write unit and requests_per_unit below it") {
+	if !r.isOf(f, isMap, "write unit and requests_per_unit below it") {
 		return nil
 	}
 	cfg := new(rules.RateLimitConfig)
@@ -266,16 +266,16 @@ func (r *reader) replaces(f field) []rules.Placed[string] {
 // texts reads a list of texts.
 func (r *reader) texts(f field) (list []rules.Placed[string]) {
 	switch kind := kindOf(f.node); kind {
-	case IsNull:
+	case isNull:
 		return nil
-	case IsList:
+	case isList:
 	default:
 		r.wrong(f.node, "write ["+rules.Quote(f.node.Value)+"]", "%s is %v, not a list", f.name, kind)
 		return nil
 	}
 	name := "an item of " + f.name
 	r.each(f.node, func(item *yaml.Node, at rules.Pos) {
-		if kind := kindOf(item); kind == IsNull || kind == IsMap || kind == IsList {
+		if kind := kindOf(item); kind == isNull || kind == isMap || kind == isList {
 			r.problems.Add(at, "write a key", "%s is %v, not text", name, kind)
 			return
 		}
@@ -287,7 +287,7 @@ func (r *reader) texts(f field) (list []rules.Placed[string]) {
 // pairs reads a map of text to text.
 func (r *reader) pairs(f field) *rules.Placed[[]rules.PairConfig] {
 	list := &rules.Placed[[]rules.PairConfig]{Pos: f.at}
-	if kind := kindOf(f.node); kind != IsMap {
+	if kind := kindOf(f.node); kind != isMap {
 		r.wrong(f.node, "write `{key: pattern}`, or `{}` if the rule is for all", "%s is %v, not a map", f.name, kind)
 		return list
 	}
@@ -304,7 +304,7 @@ func acceptPair(r *reader, _ where, f *field) bool {
 	case f.key.Kind != yaml.ScalarNode:
 		r.problems.Add(f.at, "write text", "a key of match is %v, not text", kindOf(f.key))
 		return false
-	case kindOf(f.node) == IsNull:
+	case kindOf(f.node) == isNull:
 		r.problems.Add(f.at, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s", rules.Quote(f.name))
 		return false
 	}
@@ -330,7 +330,7 @@ func acceptScalar(what string) func(r *reader, _ where, f *field) bool {
 
 // metadata reads a map of anything that JSON can express.
 func (r *reader) metadata(f field) map[string]any {
-	if !r.isOf(f, IsMap, "write keys and values below it") {
+	if !r.isOf(f, isMap, "write keys and values below it") {
 		return nil
 	}
 	v, _ := r.free(f.node).(map[string]any)

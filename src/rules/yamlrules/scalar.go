@@ -14,32 +14,31 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Kind is the type of a YAML value.
-type Kind uint8
+// kind is the type of a YAML value.
+type kind uint8
 
-// The kinds.
 const (
-	IsString Kind = iota
-	IsInt
-	IsBigInt
-	IsFloat
-	IsBool
-	IsNull
-	IsMap
-	IsList
+	isString kind = iota
+	isInt
+	isBigInt
+	isFloat
+	isBool
+	isNull
+	isMap
+	isList
 )
 
 // String is the kind in words for a message.
-func (k Kind) String() string {
+func (k kind) String() string {
 	return [...]string{"text", "a whole number", "a number of more than 64 bits", "a fraction", "true or false", "nothing", "a map", "a list"}[k]
 }
 
-func kindOf(n *yaml.Node) Kind {
+func kindOf(n *yaml.Node) kind {
 	switch n.Kind {
 	case yaml.MappingNode:
-		return IsMap
+		return isMap
 	case yaml.SequenceNode:
-		return IsList
+		return isList
 	default:
 		return resolve(n).kind
 	}
@@ -47,7 +46,7 @@ func kindOf(n *yaml.Node) Kind {
 
 // scalar is a YAML scalar with its type resolved.
 type scalar struct {
-	kind Kind
+	kind kind
 	text string // as written, quotes and escapes undone
 	bool bool
 	int  int64
@@ -88,48 +87,48 @@ func resolve(n *yaml.Node) scalar {
 		}
 	}
 	if b, ok := boolWords[n.Value]; ok {
-		s.kind, s.bool = IsBool, b
+		s.kind, s.bool = isBool, b
 		return s
 	}
 	if nullWords[n.Value] {
-		s.kind = IsNull
+		s.kind = isNull
 		return s
 	}
 	s.kind, s.int = number(n.Value)
-	if s.kind == IsInt && tagged && n.ShortTag() == "!!float" {
-		s.kind = IsFloat
+	if s.kind == isInt && tagged && n.ShortTag() == "!!float" {
+		s.kind = isFloat
 	}
 	return s
 }
 
 // number tells whether a plain scalar is a number, and which.
-func number(text string) (Kind, int64) {
+func number(text string) (kind, int64) {
 	first := text[0]
 	if first != '.' && first != '+' && first != '-' && (first < '0' || first > '9') {
-		return IsString, 0
+		return isString, 0
 	}
 	plain := strings.ReplaceAll(text, "_", "")
 	if i, err := strconv.ParseInt(plain, 0, 64); err == nil {
-		return IsInt, i
+		return isInt, i
 	}
 	if _, err := strconv.ParseUint(plain, 0, 64); err == nil {
-		return IsBigInt, 0
+		return isBigInt, 0
 	}
 	if floatForm.MatchString(plain) || floatWords.MatchString(text) {
-		return IsFloat, 0
+		return isFloat, 0
 	}
-	return IsString, 0
+	return isString, 0
 }
 
 // text reads a field that is text. Numbers, truth values and dates are taken as written; nothing is the empty text.
 func (r *reader) text(f field) string {
 	switch kind := kindOf(f.node); kind {
-	case IsNull:
+	case isNull:
 		return ""
-	case IsFloat, IsBigInt:
+	case isFloat, isBigInt:
 		r.wrong(f.node, fmt.Sprintf("write %q, in quotes", f.node.Value), "%s is %v, not text: %s", f.name, kind, rules.Quote(f.node.Value))
 		return f.node.Value // an empty text would be a second problem
-	case IsMap, IsList:
+	case isMap, isList:
 		r.wrong(f.node, "write `"+f.name+": <text>`", "%s is %v, not text", f.name, kind)
 		return r.pos(f.node).String() // as above
 	default:
@@ -142,9 +141,9 @@ func (r *reader) text(f field) string {
 // flag reads a field that is true or false; nothing is false.
 func (r *reader) flag(f field) bool {
 	switch kind := kindOf(f.node); kind {
-	case IsBool:
+	case isBool:
 		return resolve(f.node).bool
-	case IsNull:
+	case isNull:
 		return false
 	default:
 		fix := "write true or false"
@@ -174,19 +173,19 @@ func (r *reader) number(f field) uint32 {
 	}
 	text := rules.Quote(s.text)
 	switch {
-	case s.kind == IsNull:
+	case s.kind == isNull:
 		return 0
-	case s.kind == IsInt && 0 <= s.int && s.int <= most:
+	case s.kind == isInt && 0 <= s.int && s.int <= most:
 		return uint32(s.int)
-	case s.kind == IsFloat && octalForm.MatchString(s.text):
+	case s.kind == isFloat && octalForm.MatchString(s.text):
 		r.wrong(f.node, "remove the 0 in front", "%s begins with 0 as octal numbers do, and is none: %s", f.name, text)
-	case s.kind == IsInt, s.kind == IsBigInt, s.kind == IsFloat && digitsForm.MatchString(s.text):
+	case s.kind == isInt, s.kind == isBigInt, s.kind == isFloat && digitsForm.MatchString(s.text):
 		r.wrong(f.node, fmt.Sprintf("write 0 to %d", most), "%s is out of range: %s", f.name, text)
-	case s.kind == IsFloat && f.name == "requests_per_unit":
+	case s.kind == isFloat && f.name == "requests_per_unit":
 		r.wrong(f.node, "write a whole number; for less than one per unit use a longer unit or unit_multiplier", "%s is a fraction: %s", f.name, text)
-	case s.kind == IsFloat:
+	case s.kind == isFloat:
 		r.wrong(f.node, "write a whole number", "%s is a fraction: %s", f.name, text)
-	case s.kind == IsString && isNumber(s.text):
+	case s.kind == isString && isNumber(s.text):
 		r.wrong(f.node, "remove the quotes", "%s is text, not a number: %s", f.name, text)
 	default:
 		r.wrong(f.node, "write a whole number", "%s is %v, not a number", f.name, s.kind)
@@ -209,15 +208,15 @@ const fixDuration = "write hours, minutes, seconds or milliseconds: 720h (30 day
 // duration reads a field that is a length of time as Go writes it.
 func (r *reader) duration(f field) time.Duration {
 	kind, text := kindOf(f.node), f.node.Value
-	if kind == IsString {
+	if kind == isString {
 		if text = resolve(f.node).text; text != "" {
 			kind, _ = number(text) // in quotes a number has no unit either
 		}
 	}
 	switch d, err := time.ParseDuration(text); {
-	case kind == IsInt || kind == IsBigInt || kind == IsFloat:
+	case kind == isInt || kind == isBigInt || kind == isFloat:
 		r.wrong(f.node, "say of what: 90s, 1500ms, 1h30m", "%s has no unit of time: %s", f.name, rules.Quote(text))
-	case kind != IsString:
+	case kind != isString:
 		r.wrong(f.node, fixDuration, "%s is %v, not a duration", f.name, kind)
 	case !durationForm.MatchString(text):
 		r.wrong(f.node, fixDuration, "%s is not a duration: %s", f.name, rules.Quote(text))
@@ -233,13 +232,13 @@ func (r *reader) duration(f field) time.Duration {
 func (r *reader) freeScalar(n *yaml.Node) any {
 	s := resolve(n)
 	switch s.kind {
-	case IsNull:
+	case isNull:
 		return nil
-	case IsBool:
+	case isBool:
 		return s.bool
-	case IsInt:
+	case isInt:
 		return float64(s.int)
-	case IsBigInt, IsFloat:
+	case isBigInt, isFloat:
 		number, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
 		if err != nil || math.IsInf(number, 0) || math.IsNaN(number) {
 			r.wrong(n, "write a finite number, or put it in quotes", "%s cannot be sent in an answer", rules.Quote(s.text))

@@ -95,19 +95,19 @@ func (c *toJSON) value(n *yaml.Node) (any, error) {
 		return list, nil
 	}
 	switch s := resolve(n); s.kind {
-	case IsNull:
+	case isNull:
 		return nil, nil
-	case IsBool:
+	case isBool:
 		return s.bool, nil
-	case IsInt:
+	case isInt:
 		return json.Number(strconv.FormatInt(s.int, 10)), nil
-	case IsBigInt:
+	case isBigInt:
 		i, ok := new(big.Int).SetString(strings.ReplaceAll(s.text, "_", ""), 0)
 		if !ok {
 			return nil, errNoJSON
 		}
 		return json.Number(i.String()), nil
-	case IsFloat:
+	case isFloat:
 		f, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
 		text, err2 := json.Marshal(f)
 		if err != nil || err2 != nil {
@@ -134,7 +134,7 @@ func (c *toJSON) mapping(n *yaml.Node) (any, error) {
 		switch {
 		case !isMerge(k):
 			m[k.Value] = v
-		case kindOf(n.Content[i+1]) == IsList:
+		case kindOf(n.Content[i+1]) == isList:
 			merged = append(merged, v.([]any)...)
 		default:
 			merged = append(merged, v)

@@ -24,7 +24,7 @@ func (r *reader) tree(root *yaml.Node) *rules.DomainConfig {
 			continue
 		}
 		cfg.Tree.Pos = f.Pos
-		if f.Value.kind != IsMap {
+		if f.Value.kind != isMap {
 			r.problems.Add(f.Pos, "write names below it", "schema is %v, not a map", f.Value.kind)
 			continue
 		}
@@ -42,7 +42,7 @@ func (r *reader) words(fields []Field, depth int) (list []rules.WordConfig) {
 		if f.Name == "" {
 			r.problems.Add(f.Pos, "write a name, or `*`", "a name is empty")
 		}
-		if f.Value.kind != IsMap {
+		if f.Value.kind != isMap {
 			r.problems.Add(f.Pos, "write `limits: [burst, count, period]` or `children` below it", "%s is %v, not a map", rules.Quote(f.Name), f.Value.kind)
 			continue
 		}
@@ -59,7 +59,7 @@ func (r *reader) word(f *Field, depth int) rules.WordConfig {
 		case "limits":
 			cfg.Limit = r.bucket(in)
 		case "children":
-			if !in.Value.Null() && in.Value.kind != IsMap {
+			if !in.Value.Null() && in.Value.kind != isMap {
 				r.problems.Add(in.Pos, "write names below it", "children is %v, not a map", in.Value.kind)
 			}
 			cfg.Children = r.words(in.Value.fields, depth+1)
@@ -79,9 +79,9 @@ func (r *reader) bucket(f *Field) *rules.RateLimitConfig {
 	if f.Value.Null() {
 		return nil
 	}
-	if n := len(f.Value.items); f.Value.kind != IsList || n != 3 {
+	if n := len(f.Value.items); f.Value.kind != isList || n != 3 {
 		what := f.Value.kind.String()
-		if f.Value.kind == IsList {
+		if f.Value.kind == isList {
 			what = fmt.Sprintf("a list of %d", n)
 		}
 		r.problems.Add(f.Pos, fix, "limits is %s, where three whole numbers belong", what)
@@ -105,11 +105,11 @@ func (r *reader) bucket(f *Field) *rules.RateLimitConfig {
 
 func (r *reader) bucketPart(v *Value, name string, least, most int64) int64 {
 	switch {
-	case v.kind == IsInt && least <= v.int && v.int <= most:
+	case v.kind == isInt && least <= v.int && v.int <= most:
 		return v.int
-	case v.kind == IsInt || v.kind == IsBigInt:
+	case v.kind == isInt || v.kind == isBigInt:
 		r.problems.Add(v.Pos, fmt.Sprintf("write %d to %d", least, most), "the %s in limits is out of range: %s", name, rules.Quote(v.text))
-	case v.kind == IsFloat:
+	case v.kind == isFloat:
 		r.problems.Add(v.Pos, "write a whole number", "the %s in limits is a fraction: %s", name, rules.Quote(v.text))
 	default:
 		r.problems.Add(v.Pos, "write a whole number", "the %s in limits is %v, not a number", name, v.kind)

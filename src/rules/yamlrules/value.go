@@ -42,36 +42,36 @@ func ReadValue(file string, data []byte) (*Value, rules.Problems) {
 func (v *Value) Type() string { return v.kind.String() }
 
 // Null reports whether there is nothing where a value could be.
-func (v *Value) Null() bool { return v.kind == IsNull }
+func (v *Value) Null() bool { return v.kind == isNull }
 
 // Text is a scalar as written, quotes undone; not ok for anything else.
 func (v *Value) Text() (text string, ok bool) {
-	return v.text, v.kind != IsNull && v.kind != IsMap && v.kind != IsList
+	return v.text, v.kind != isNull && v.kind != isMap && v.kind != isList
 }
 
 // Bool is the truth value; not ok for anything else.
-func (v *Value) Bool() (value, ok bool) { return v.bool, v.kind == IsBool }
+func (v *Value) Bool() (value, ok bool) { return v.bool, v.kind == isBool }
 
 // Int is the whole number; not ok for anything else.
-func (v *Value) Int() (n int64, ok bool) { return v.int, v.kind == IsInt }
+func (v *Value) Int() (n int64, ok bool) { return v.int, v.kind == isInt }
 
 // Items are those of a list, none for nothing; not ok for anything else.
 func (v *Value) Items() (items []Value, ok bool) {
-	return v.items, v.kind == IsList || v.kind == IsNull
+	return v.items, v.kind == isList || v.kind == isNull
 }
 
 // Fields are those of a map, in order, each key once; not ok for anything else.
-func (v *Value) Fields() (fields []Field, ok bool) { return v.fields, v.kind == IsMap }
+func (v *Value) Fields() (fields []Field, ok bool) { return v.fields, v.kind == isMap }
 
 // value reads a node with everything in it.
 func (r *reader) value(n *yaml.Node) Value {
-	v := Value{Pos: r.pos(n), scalar: scalar{kind: IsNull}}
+	v := Value{Pos: r.pos(n), scalar: scalar{kind: isNull}}
 	if n = r.enter(n); n == nil {
 		return v
 	}
 	switch n.Kind {
 	case yaml.MappingNode:
-		v.kind = IsMap
+		v.kind = isMap
 		keys := mapping{0, acceptScalar("a key"), valueTwice}
 		r.inside(n, func() {
 			for _, f := range r.fields(n, keys) {
@@ -79,7 +79,7 @@ func (r *reader) value(n *yaml.Node) Value {
 			}
 		})
 	case yaml.SequenceNode:
-		v.kind = IsList
+		v.kind = isList
 		r.inside(n, func() {
 			for _, item := range n.Content {
 				if r.left > 0 {
