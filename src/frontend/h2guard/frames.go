@@ -45,16 +45,21 @@ func (f *frames) next(p []byte) (_ frame, rest []byte, ok bool) {
 	n := min(f.skip, len(p))
 	f.skip -= n
 	p = p[n:]
-	n = copy(f.partial[f.have:], p)
-	if f.have += n; f.have < headerLen {
-		return frame{}, nil, false
+	header := p
+	if f.have == 0 && len(p) >= headerLen { // the usual case, without a copy
+		n = headerLen
+	} else {
+		n = copy(f.partial[f.have:], p)
+		if f.have += n; f.have < headerLen {
+			return frame{}, nil, false
+		}
+		f.have, header = 0, f.partial[:]
 	}
-	f.have = 0
 	fr := frame{
-		length: binary.BigEndian.Uint32(f.partial[:]) >> 8,
-		kind:   f.partial[3],
-		flags:  f.partial[4],
-		stream: binary.BigEndian.Uint32(f.partial[5:]) &^ (1 << 31),
+		length: binary.BigEndian.Uint32(header) >> 8,
+		kind:   header[3],
+		flags:  header[4],
+		stream: binary.BigEndian.Uint32(header[5:]) &^ (1 << 31),
 	}
 	f.skip = int(fr.length)
 	return fr, p[n:], true
