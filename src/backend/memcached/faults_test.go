@@ -68,7 +68,7 @@ func TestFaults(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		harm func(*harness.Proxy, *memcachedtest.Server)
-		mend func(*testing.T, *harness.Proxy, *memcachedtest.Server)
+		fix  func(*testing.T, *harness.Proxy, *memcachedtest.Server)
 		// some of these must be among the causes
 		causes []string
 	}{
@@ -123,7 +123,7 @@ func TestFaults(t *testing.T) {
 				}
 				return nil
 			})
-			tt.mend(t, proxy, server)
+			tt.fix(t, proxy, server)
 			recovers(t, s)
 			harness.Await(t, 20*time.Second, "everybody is answered", func() error {
 				if got := volley(t, s, 500, spread); got[""] < 500 {

@@ -343,7 +343,7 @@ func openAccess(timeout time.Duration, figures *remote.Figures) *remote.Access {
 
 // Of the other sentinels those count that are there, and one that does not tell
 // of them is not left for it.
-func TestSentinelsMeet(t *testing.T) {
+func TestSentinelsLearn(t *testing.T) {
 	list := func(flags ...string) string {
 		reply := fmt.Sprintf("*%d\r\n", len(flags))
 		for i, f := range flags {
@@ -352,8 +352,8 @@ func TestSentinelsMeet(t *testing.T) {
 		return reply
 	}
 	for _, tt := range []struct {
-		says  string
-		meets []string
+		says   string
+		learns []string
 	}{
 		{list("sentinel", "s_down,sentinel,disconnected", "sentinel,disconnected", "sentinel"), []string{"192.0.2.1:1", "192.0.2.1:4"}},
 		{list("s_down,sentinel", "s_down,sentinel"), nil}, // it is cut off
@@ -380,8 +380,8 @@ func TestSentinelsMeet(t *testing.T) {
 		for _, a := range addrs {
 			f.panel.addrs = slices.DeleteFunc(f.panel.addrs, func(b string) bool { return a == b })
 		}
-		if !slices.Equal(f.panel.addrs, tt.meets) {
-			t.Errorf("%q: it meets %v, want %v", tt.says, f.panel.addrs, tt.meets)
+		if !slices.Equal(f.panel.addrs, tt.learns) {
+			t.Errorf("%q: it learns of %v, want %v", tt.says, f.panel.addrs, tt.learns)
 		}
 		if n := figures.Dials.Load(); n != 1 {
 			t.Errorf("%q: %d connections", tt.says, n)
@@ -466,13 +466,13 @@ func TestReadSlots(t *testing.T) {
 // have, and no long lines in a log.
 func TestHostileLayouts(t *testing.T) {
 	name := strings.Repeat("n", 1<<20)
-	var crowd strings.Builder
-	fmt.Fprintf(&crowd, "*%d\r\n", numSlots)
+	var everySlot strings.Builder
+	fmt.Fprintf(&everySlot, "*%d\r\n", numSlots)
 	for slot := range numSlots {
-		fmt.Fprintf(&crowd, "*3\r\n:%d\r\n:%d\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", slot, slot, 10_000+slot)
+		fmt.Fprintf(&everySlot, "*3\r\n:%d\r\n:%d\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", slot, slot, 10_000+slot)
 	}
 	for what, reply := range map[string]string{
-		"a node for each slot": crowd.String(),
+		"a node for each slot": everySlot.String(),
 		"a long name":          fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:7000\r\n", len(name), name),
 		"no slot numbers":      fmt.Sprintf("*1\r\n*3\r\n$%d\r\n%s\r\n:16383\r\n*2\r\n$1\r\na\r\n:7000\r\n", len(name), name),
 		"a long error":         "-ERR " + name[:3000] + "\r\n",
