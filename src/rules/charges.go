@@ -132,7 +132,8 @@ func (c *Compiler) match(cfg *LimitsConfig, p path, own []*Rule) *Rule {
 		return nil
 	}
 	if len(charges) > maxCharges && len(p.above) <= maxCharges { // else there is a problem at a level above
-		c.problems.Add(cfg.Pos, "use fewer levels with limits, or charge: leaf", "what matches is charged to more than %d limits", maxCharges)
+		c.problems.Add(cfg.Pos, "use fewer levels with limits, or charge: leaf", "what matches is charged to more than %d limits",
+			maxCharges)
 	}
 	if len(p.above) > 0 {
 		p.chargePath.effect = true

@@ -229,7 +229,8 @@ func (c *Compiler) numberReplaced() {
 	for _, by := range c.replacing {
 		for _, other := range by.list {
 			if !numbers[name{by.rule.Domain, other.Value}].found {
-				c.warnings.Add(other.Pos, "check the spelling, or remove it", "no rule of the domain that could be replaced is named %s", Quote(other.Value))
+				c.warnings.Add(other.Pos, "check the spelling, or remove it", "no rule of the domain that could be replaced is named %s",
+					Quote(other.Value))
 			}
 		}
 	}

@@ -81,7 +81,8 @@ func (c *Compiler) unlimited(r *Rule, cfg *LimitsConfig, limit *RateLimitConfig,
 	case r.Unit != UnitUnknown:
 		c.problems.Add(limit.UnitPos, "remove one of them", "unlimited and unit exclude each other")
 	case p.flat && r.Shadow:
-		c.warnings.Add(cfg.Pos, "remove it, or shadow_mode", "the rule has no effect: in shadow_mode it decides nothing, and it is not counted")
+		c.warnings.Add(cfg.Pos, "remove it, or shadow_mode",
+			"the rule has no effect: in shadow_mode it decides nothing, and it is not counted")
 	case p.flat:
 	default:
 		if r.Requests > 0 {
@@ -198,7 +199,8 @@ func (c *Compiler) checkInterval(l *algorithm.Limit, v *Placed[time.Duration]) {
 	text := FormatDuration(v.Value)
 	switch {
 	case l.Kind != algorithm.SlidingWindow && l.Kind != algorithm.GCRA:
-		c.problems.Add(v.Pos, "write `algorithm: sliding_window` or gcra, or remove it", "min_interval means nothing to the algorithm %v", l.Kind)
+		c.problems.Add(v.Pos, "write `algorithm: sliding_window` or gcra, or remove it",
+			"min_interval means nothing to the algorithm %v", l.Kind)
 	case v.Value < 0:
 		c.problems.Add(v.Pos, "write 0s or more", "a min_interval of %s is negative", text)
 	case v.Value > algorithm.MaxPeriod:

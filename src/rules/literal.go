@@ -32,7 +32,8 @@ func (c *Compiler) warnLiteral(at Pos, key, value string) {
 	if as, ok := fromRegexp(value); ok {
 		fix = fmt.Sprintf("write %q", as)
 	}
-	c.warnings.Add(at, fix, "the value %s looks like a regular expression, and matches only as it is written: `*` stands for any text, all else for itself", Quote(value))
+	c.warnings.Add(at, fix,
+		"the value %s looks like a regular expression, and matches only as it is written: `*` stands for any text, all else for itself", Quote(value))
 }
 
 // warnNetwork warns of a value in CIDR notation.
@@ -40,7 +41,8 @@ func (c *Compiler) warnNetwork(at Pos, key, value string, network netip.Prefix) 
 	masked := network.Masked()
 	if key == maskedKey {
 		if network != masked {
-			c.warnings.Add(at, fmt.Sprintf("write %q", masked), "no request has the value %s: Envoy sends networks without host bits", Quote(value))
+			c.warnings.Add(at, fmt.Sprintf("write %q", masked), "no request has the value %s: Envoy sends networks without host bits",
+				Quote(value))
 		}
 		return
 	}
@@ -48,7 +50,8 @@ func (c *Compiler) warnNetwork(at Pos, key, value string, network netip.Prefix) 
 	if as, ok := fromNetwork(masked); ok {
 		fix = fmt.Sprintf("%q, or %s", as, fix)
 	}
-	c.warnings.Add(at, "write "+fix, "the value %s looks like a network, and matches only as it is written: no address of it does", Quote(value))
+	c.warnings.Add(at, "write "+fix,
+		"the value %s looks like a network, and matches only as it is written: no address of it does", Quote(value))
 }
 
 // fromNetwork returns the pattern that matches the addresses of a network as text, if there is one.

@@ -177,7 +177,8 @@ func (c *Compiler) checkFlags(cfg *DescriptorConfig, p path) {
 	limited := cfg.RateLimit != nil || cfg.RateLimits != nil
 	level := &p.levels[len(p.levels)-1]
 	if cfg.ShareThreshold && !level.wildcard {
-		c.problems.Add(cfg.Pos, "add a `*` to the value, or remove share_threshold", "share_threshold needs a wildcard, and %s has none", Quote(level.text))
+		c.problems.Add(cfg.Pos, "add a `*` to the value, or remove share_threshold",
+			"share_threshold needs a wildcard, and %s has none", Quote(level.text))
 	}
 	if cfg.ValueToMetric && (cfg.ShareThreshold || !level.wildcard && cfg.Value != "") {
 		c.warnings.Add(cfg.Pos, "remove it", "value_to_metric has no effect on %s: there is one value to show", Quote(level.text))
@@ -232,7 +233,8 @@ func (c *Compiler) warnHidden(n *node) {
 		return
 	}
 	warn := func(hidden place, text, fix, why string, by *wildcard) {
-		c.warnings.Add(hidden.Pos, fix, "no request can match %s: the wildcard %s at %v %s", Quote(text), Quote(by.text), by.node.place().Pos, why)
+		c.warnings.Add(hidden.Pos, fix, "no request can match %s: the wildcard %s at %v %s", Quote(text), Quote(by.text),
+			by.node.place().Pos, why)
 	}
 	wildcards := n.children.wildcards
 	for i := range min(len(wildcards), maxCompared) {

@@ -59,7 +59,8 @@ func (c *Compiler) wordTree(t *wordTree, cfg *DomainConfig, p path) {
 // words compiles the children of n, which is at p, below the words above.
 func (c *Compiler) words(n *wordNode, children []WordConfig, p path, above []string) {
 	if len(children) > 0 && len(above) == MaxDepth {
-		c.problems.Add(children[0].Pos, "use fewer levels; a request needs a word for each", "the tree is more than %d levels deep", MaxDepth)
+		c.problems.Add(children[0].Pos, "use fewer levels; a request needs a word for each", "the tree is more than %d levels deep",
+			MaxDepth)
 		return
 	}
 	for i := range children {

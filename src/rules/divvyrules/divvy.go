@@ -134,7 +134,8 @@ func (f *reader) rule(r *divvyRule) rules.RuleConfig {
 	}
 	if v, ok := r.optional("matchPolicy"); ok && v.text != "stop" {
 		if cfg.ShadowMode = v.text == "canary"; !cfg.ShadowMode {
-			f.problems.Add(v.at, "write stop, which is the default, or canary", "matchPolicy of %s is neither stop nor canary: %s", text, rules.Quote(v.text))
+			f.problems.Add(v.at, "write stop, which is the default, or canary", "matchPolicy of %s is neither stop nor canary: %s",
+				text, rules.Quote(v.text))
 		}
 	}
 	if v, ok := r.optional("label"); ok {
@@ -155,9 +156,11 @@ func (f *reader) label(r *divvyRule, v value) {
 	other, taken := f.labels[v.text]
 	switch {
 	case !labelForm.MatchString(v.text):
-		f.problems.Add(v.at, "write up to 255 letters, digits, `_` and `-`", "label of %s is not a name: %s", rules.Shorten(r.text), rules.Quote(v.text))
+		f.problems.Add(v.at, "write up to 255 letters, digits, `_` and `-`", "label of %s is not a name: %s", rules.Shorten(r.text),
+			rules.Quote(v.text))
 	case taken:
-		f.problems.Add(v.at, "choose another", "label of %s is that of the rule at %v, too: %s", rules.Shorten(r.text), other, rules.Quote(v.text))
+		f.problems.Add(v.at, "choose another", "label of %s is that of the rule at %v, too: %s", rules.Shorten(r.text), other,
+			rules.Quote(v.text))
 	default:
 		f.labels[v.text] = r.at
 	}

@@ -70,7 +70,8 @@ func (r *iniReader) section(text string, col int) {
 	}
 	at := r.at(col)
 	if other, taken := r.sections[written]; taken {
-		r.problems.Add(at, "join the two; for a canary of the same rule use the JSON form", "the section %s is here twice, the first is at %v", rules.Shorten(written), other)
+		r.problems.Add(at, "join the two; for a canary of the same rule use the JSON form",
+			"the section %s is here twice, the first is at %v", rules.Shorten(written), other)
 		return
 	}
 	r.sections[written] = at
@@ -94,12 +95,14 @@ func (r *iniReader) field(text string, col int) {
 	key = strings.TrimRight(key, " \t")
 	switch {
 	case !ok:
-		r.problems.Add(r.at(col), "write `key = value`, or `[key=value]` for a section, or put a `;` before it", "the line is neither: %s", rules.Quote(text))
+		r.problems.Add(r.at(col), "write `key = value`, or `[key=value]` for a section, or put a `;` before it",
+			"the line is neither: %s", rules.Quote(text))
 		return
 	case r.rule == nil && r.refused:
 		return
 	case r.rule == nil:
-		r.problems.Add(r.at(col), "write `[default]`, or another section, above it", "the key %s stands before the first section", rules.Quote(key))
+		r.problems.Add(r.at(col), "write `[default]`, or another section, above it", "the key %s stands before the first section",
+			rules.Quote(key))
 		return
 	}
 	valueCol := col + utf8.RuneCountInString(text) - utf8.RuneCountInString(strings.TrimLeft(value, " \t"))

@@ -44,7 +44,8 @@ func ParseJSON(file string, data []byte) (cfg *rules.DomainConfig, problems, war
 	case keys["$schema"]:
 		return nil, nil, nil
 	default:
-		f.problems.Add(r.pos(root.at), "move it elsewhere if it holds no rules", "the file has neither `overrides` and `default`, nor `domain`, nor `schema`")
+		f.problems.Add(r.pos(root.at), "move it elsewhere if it holds no rules",
+			"the file has neither `overrides` and `default`, nor `domain`, nor `schema`")
 	}
 	return cfg, f.problems, f.warnings
 }
@@ -207,7 +208,8 @@ func (r *jsonReader) rule(v jsonValue) {
 	r.skipped = true
 	at := r.pos(v.at)
 	if v.kind() != isMap {
-		r.problems.Add(at, "write {\"operation\": {...}, \"creditLimit\": ..., \"resetSeconds\": ...}", "the rule is %v, not a map", v.kind())
+		r.problems.Add(at, "write {\"operation\": {...}, \"creditLimit\": ..., \"resetSeconds\": ...}", "the rule is %v, not a map",
+			v.kind())
 		return
 	}
 	rule := divvyRule{at: at, fields: make(map[string]value)}
@@ -250,7 +252,8 @@ func (r *jsonReader) operation(rule *divvyRule, v jsonValue) {
 			r.problems.Add(r.pos(v.at), "write text", "the pattern of %s is %v", rules.Quote(key), kind)
 			return
 		case isNull:
-			r.warnings.Add(r.pos(v.at), "write \"*\" if any value is meant", "the pattern of %s is null, which is taken for the text null", rules.Quote(key))
+			r.warnings.Add(r.pos(v.at), "write \"*\" if any value is meant",
+				"the pattern of %s is null, which is taken for the text null", rules.Quote(key))
 		default:
 		}
 		rule.operation = append(rule.operation, rules.PairConfig{Pos: at, Key: key, Pattern: v.text()})

@@ -126,7 +126,8 @@ func (r *reader) text(f field) string {
 	case isNull:
 		return ""
 	case isFloat, isBigInt:
-		r.wrong(f.node, fmt.Sprintf("write %q, in quotes", f.node.Value), "%s is %v, not text: %s", f.name, kind, rules.Quote(f.node.Value))
+		r.wrong(f.node, fmt.Sprintf("write %q, in quotes", f.node.Value), "%s is %v, not text: %s", f.name, kind,
+			rules.Quote(f.node.Value))
 		return f.node.Value // an empty text would be a second problem
 	case isMap, isList:
 		r.wrong(f.node, "write `"+f.name+": <text>`", "%s is %v, not text", f.name, kind)
@@ -182,7 +183,8 @@ func (r *reader) number(f field) uint32 {
 	case s.kind == isInt, s.kind == isBigInt, s.kind == isFloat && digitsForm.MatchString(s.text):
 		r.wrong(f.node, fmt.Sprintf("write 0 to %d", most), "%s is out of range: %s", f.name, text)
 	case s.kind == isFloat && f.name == "requests_per_unit":
-		r.wrong(f.node, "write a whole number; for less than one per unit use a longer unit or unit_multiplier", "%s is a fraction: %s", f.name, text)
+		r.wrong(f.node, "write a whole number; for less than one per unit use a longer unit or unit_multiplier",
+			"%s is a fraction: %s", f.name, text)
 	case s.kind == isFloat:
 		r.wrong(f.node, "write a whole number", "%s is a fraction: %s", f.name, text)
 	case s.kind == isString && isNumber(s.text):

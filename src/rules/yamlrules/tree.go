@@ -43,7 +43,8 @@ func (r *reader) words(fields []Field, depth int) (list []rules.WordConfig) {
 			r.problems.Add(f.Pos, "write a name, or `*`", "a name is empty")
 		}
 		if f.Value.kind != isMap {
-			r.problems.Add(f.Pos, "write `limits: [burst, count, period]` or `children` below it", "%s is %v, not a map", rules.Quote(f.Name), f.Value.kind)
+			r.problems.Add(f.Pos, "write `limits: [burst, count, period]` or `children` below it", "%s is %v, not a map",
+				rules.Quote(f.Name), f.Value.kind)
 			continue
 		}
 		list = append(list, r.word(f, depth))
@@ -64,7 +65,8 @@ func (r *reader) word(f *Field, depth int) rules.WordConfig {
 			}
 			cfg.Children = r.words(in.Value.fields, depth+1)
 		default:
-			r.problems.Add(in.Pos, meant(in.Name, []string{"limits", "children"}, "known here: limits or children"), "unknown key %s", rules.Quote(in.Name))
+			r.problems.Add(in.Pos, meant(in.Name, []string{"limits", "children"}, "known here: limits or children"), "unknown key %s",
+				rules.Quote(in.Name))
 		}
 	}
 	if cfg.Limit == nil && len(cfg.Children) == 0 && len(r.problems) == before {
@@ -108,7 +110,8 @@ func (r *reader) bucketPart(v *Value, name string, least, most int64) int64 {
 	case v.kind == isInt && least <= v.int && v.int <= most:
 		return v.int
 	case v.kind == isInt || v.kind == isBigInt:
-		r.problems.Add(v.Pos, fmt.Sprintf("write %d to %d", least, most), "the %s in limits is out of range: %s", name, rules.Quote(v.text))
+		r.problems.Add(v.Pos, fmt.Sprintf("write %d to %d", least, most), "the %s in limits is out of range: %s", name,
+			rules.Quote(v.text))
 	case v.kind == isFloat:
 		r.problems.Add(v.Pos, "write a whole number", "the %s in limits is a fraction: %s", name, rules.Quote(v.text))
 	default:
