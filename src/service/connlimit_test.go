@@ -61,6 +61,7 @@ func probe(conn net.Conn, path string) (status int) {
 // Probes are answered while the port is full of silent connections and of unfinished
 // bodies. The health port answers them as well, and answers nothing else.
 func TestProbesOnAFullPort(t *testing.T) {
+	t.Parallel()
 	for name, hello := range map[string]string{
 		"idle":            "",
 		"unfinished head": "GET /livez HTTP/1.1\r\nX: ",

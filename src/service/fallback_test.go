@@ -105,6 +105,7 @@ func TestStoreFailure(t *testing.T) {
 
 // A process that decides without the store starts without it.
 func TestStartWithoutStore(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	server.Stop()
 	s := launch(t, oneRule, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "STORE_FAILURE_MODE=local", "REPLICAS=1", "REDIS_STARTUP_MAX_INTERVAL=100ms")

@@ -18,6 +18,7 @@ import (
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
+	"ratelimit/src/rules"
 	"ratelimit/src/rules/yamlrules"
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/explain"
@@ -170,29 +171,21 @@ func (s *Service) probes() map[string]http.Handler {
 
 // debugHandler answers on the debug port.
 func (s *Service) debugHandler() http.Handler {
+	rules := func(write func(io.Writer, *rules.Set) error) func(io.Writer) error {
+		return func(w io.Writer) error {
+			set := s.limiter.Rules()
+			if err := s.health.noteRefused(w); set == nil || err != nil {
+				return err
+			}
+			return write(w, set)
+		}
+	}
 	debug := admin.Debug{
-		Pprof:   s.Settings.DebugPprof,
-		Ready:   func() []admin.Component { return s.health.components(operators) },
-		Explain: explain.Handler(s.limiter),
-		Rules: func(w io.Writer) error {
-			set := s.limiter.Rules()
-			if err := s.health.noteRefused(w); set == nil || err != nil {
-				return err
-			}
-			for _, r := range set.Rules() {
-				if _, err := fmt.Fprintln(w, r); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-		RulesYAML: func(w io.Writer) error {
-			set := s.limiter.Rules()
-			if err := s.health.noteRefused(w); set == nil || err != nil {
-				return err
-			}
-			return yamlrules.Write(w, set)
-		},
+		Pprof:     s.Settings.DebugPprof,
+		Ready:     func() []admin.Component { return s.health.components(operators) },
+		Explain:   explain.Handler(s.limiter),
+		Rules:     rules(writeRules),
+		RulesYAML: rules(yamlrules.Write),
 		Stats: func(yield func(string, int64) bool) {
 			for _, st := range s.counters.Stats() {
 				if !yield(st.Name, st.Value) {
@@ -203,6 +196,16 @@ func (s *Service) debugHandler() http.Handler {
 	}
 	// net/http/pprof extends the write timeout by the length of a profile.
 	return admin.Hosts(s.Settings.DebugAllowedHosts, admin.Token(s.Settings.DebugToken, debug.Handler()))
+}
+
+// writeRules writes one line for each rule.
+func writeRules(w io.Writer, set *rules.Set) error {
+	for _, r := range set.Rules() {
+		if _, err := fmt.Fprintln(w, r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // called returns the function that counts calls and their latency. gRPC calls are also

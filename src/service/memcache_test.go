@@ -92,6 +92,7 @@ func TestReplicasShareMemcache(t *testing.T) {
 // The ports are open before Memcached answers, and say so. Requests fail when Memcached
 // stops answering later.
 func TestMemcacheComesLate(t *testing.T) {
+	t.Parallel()
 	certs := harness.NewCertificates(t)
 	server := memcachedtest.Start(t, memcachedtest.Options{TLS: certs})
 	server.Stop()

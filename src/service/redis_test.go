@@ -161,6 +161,7 @@ func TestRedisComesLate(t *testing.T) {
 
 // ... unless REDIS_HEALTH_CHECK_ACTIVE_CONNECTION is set.
 func TestRedisHealthCheck(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true")
 	s.until("ready", s.healthy)
@@ -203,6 +204,7 @@ func TestRedisBreaker(t *testing.T) {
 }
 
 func TestRedisStartupLimit(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -288,6 +290,7 @@ func TestRareLog(t *testing.T) {
 
 // Sentinel and Cluster, the second for limits per second.
 func TestRedisSentinelAndCluster(t *testing.T) {
+	t.Parallel()
 	set := redistest.StartSentinel(t, redistest.SentinelOptions{Password: "watch", Server: redistest.Options{Password: "secret"}})
 	nodes := redistest.StartCluster(t, redistest.ClusterOptions{})
 	s := launch(t, redisRules, "REDIS_TYPE=sentinel", "REDIS_URL="+strings.Join(append([]string{set.PrimaryName}, set.SentinelAddrs...), ","),

@@ -15,6 +15,7 @@ import (
 // All ports close connections of clients that send slowly, send nothing or read no answer.
 // Other clients are answered meanwhile.
 func TestSlowCallers(t *testing.T) {
+	t.Parallel()
 	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")
 	s.until("ready", s.healthy)
 	var all sync.WaitGroup

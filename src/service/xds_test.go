@@ -284,6 +284,7 @@ func TestXDSCertificatesChange(t *testing.T) {
 
 // If a management server sends nothing, the log names the likely reason, once.
 func TestXDSSilence(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: takes 10 seconds")
 	}

@@ -39,7 +39,7 @@ type Counts struct {
 type counts struct {
 	hits [statuses]metrics.Counter
 	// has tells which statuses the rules with that label can have, or could have before.
-	has [statuses]bool
+	has [statuses]atomic.Bool
 }
 
 // table has the counts of each rule of a Set, by Rule.Index, and the table before it for
@@ -69,7 +69,8 @@ func (c *Counts) Use(set *rules.Set) {
 			c.labels[r.Name] = l
 		}
 		ok, over := outcomes(r)
-		l.has[ok], l.has[over] = true, true
+		l.has[ok].Store(true)
+		l.has[over].Store(true)
 		t.counts = append(t.counts, l)
 	}
 	c.table.Store(t)
@@ -154,7 +155,7 @@ func (c *Counts) Figures(prefix string, port Port, took *metrics.Histogram) []me
 		for s := range statuses {
 			n := l.hits[s].Value()
 			all[s] += n
-			if !l.has[s] {
+			if !l.has[s].Load() {
 				continue
 			}
 			stat := ""

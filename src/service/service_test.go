@@ -394,6 +394,7 @@ func TestHealthSettings(t *testing.T) {
 }
 
 func TestInitialTimeout(t *testing.T) {
+	t.Parallel()
 	s := launch(t, "domain: [\n", "CONFIG_INITIAL_TIMEOUT=500ms")
 	if err := s.wait(); !errors.Is(err, errNoRules) {
 		t.Errorf("got %v", err)
@@ -527,6 +528,7 @@ func TestSignalAtOnce(t *testing.T) {
 
 // Silent clients and endless streams do not delay the end.
 func TestStopWithOpenConnections(t *testing.T) {
+	t.Parallel()
 	s := launch(t, oneRule, "SHUTDOWN_TIMEOUT=1s")
 	s.until("ready", s.healthy)
 	for _, port := range []string{"grpc", "http", "debug"} {
