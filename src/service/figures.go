@@ -197,18 +197,18 @@ func (d *divvyPort) figures() []metrics.Figure {
 // budgetFigures are those of the memory that all callers share, and of what the gRPC
 // port refused because of it.
 func (s *Service) budgetFigures() []metrics.Figure {
-	st := s.front.grpc.GuardStats()
+	guard := s.front.grpc.Guard
 	return []metrics.Figure{
 		metrics.Gauge("ratelimit.buffered.bytes", s.held.Held()).
 			Native("ratelimit_buffered_bytes", "Bytes held for callers: requests, unread replies, streams, HTTP bodies."),
 		metrics.Gauge("", s.held.Max()).Native("ratelimit_buffered_max_bytes", "The most bytes held for callers, MAX_BUFFERED_BYTES."),
 		metrics.Count("ratelimit.buffered.evicted", s.held.Evicted()).
 			Native("ratelimit_buffered_evicted_total", "Connections closed because they held the most when MAX_BUFFERED_BYTES was reached."),
-		metrics.Count("ratelimit.grpc.cx_stalled", st.Stalled).
+		metrics.Count("ratelimit.grpc.cx_stalled", guard.Stalled.Load()).
 			Native("ratelimit_grpc_stalled_connections_total", "Connections closed because the client did not read for 10 s."),
-		metrics.Count("ratelimit.grpc.cx_slowed", st.Slowed).
+		metrics.Count("ratelimit.grpc.cx_slowed", guard.Slowed.Load()).
 			Native("ratelimit_grpc_slowed_reads_total", "Reads delayed because a client sent more control frames or resets than it may."),
-		metrics.Count("ratelimit.grpc.streams_refused", st.LongRefused).
+		metrics.Count("ratelimit.grpc.streams_refused", guard.LongRefused.Load()).
 			Native("ratelimit_grpc_refused_streams_total", "Health watches and reflection calls beyond the number that is allowed."),
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/files/certs"
-	"ratelimit/src/frontend/budget"
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/settings"
 )
@@ -46,7 +45,7 @@ type port struct {
 
 // newPorts returns the ports that the settings ask for, not open yet. HTTP connections
 // count what they hold in held.
-func newPorts(s *settings.Settings, held *budget.Budget) *ports {
+func newPorts(s *settings.Settings, held *connlimit.Budget) *ports {
 	web := &connlimit.Config{IdleUnderPressure: pressureIdleTimeout, Budget: held}
 	http1 := []string{"http/1.1"}
 	p := &ports{

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"ratelimit/src/frontend/budget"
+	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/tracing"
@@ -20,7 +20,7 @@ import (
 type Service struct {
 	Config
 	log      *logs
-	held     *budget.Budget // bytes held for all callers together
+	held     *connlimit.Budget // bytes held for all callers together
 	ports    *ports
 	tracing  *tracing.Provider // nil: off
 	store    *store
@@ -45,7 +45,7 @@ func New(cfg Config) (_ *Service, err error) {
 	if err := s.requireList(); err != nil {
 		return nil, err
 	}
-	s.held = budget.New(cfg.Settings.MaxBuffered)
+	s.held = connlimit.NewBudget(cfg.Settings.MaxBuffered)
 	s.ports = newPorts(cfg.Settings, s.held)
 	if lowered := s.ports.fit(cfg.Settings, resources{openFiles(), cfg.Settings.MemoryLimit}); lowered != "" {
 		s.ports.logLoweredCaps(s.log.Logger, cfg.Settings.MaxConnsSet, lowered)

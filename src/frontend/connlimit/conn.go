@@ -6,18 +6,16 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
-
-	"ratelimit/src/frontend/budget"
 )
 
-// Conn is a connection of a Listener. Hold, Release and Close do nothing on a nil Conn.
+// Conn is a connection of a Listener.
 type Conn struct {
 	net.Conn
-	of      *Listener
-	account *budget.Account // nil: no bound
-	read    atomic.Int64    // bytes of account that Answered releases
-	writes  atomic.Uint32
-	busy    atomic.Bool
+	*Account // what is needed to answer its requests
+	of       *Listener
+	read     atomic.Int64 // bytes of Account that Answered releases
+	writes   atomic.Uint32
+	busy     atomic.Bool
 
 	// What follows is guarded by of.mu.
 	list  *list.List // of of; nil while busy, and once gone
@@ -43,8 +41,8 @@ func (c *Conn) unlist() {
 // Read reads, and charges what was read to the budget.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if n > 0 && c.metered() && c.account.Add(int64(n)) {
-		c.read.Add(int64(n))
+	if held := c.metered(n); held > 0 && c.Hold(held) {
+		c.read.Add(held)
 	}
 	return n, err
 }
@@ -54,32 +52,24 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if c.busy.Load() {
 		c.Idle() // an answer has started
 	}
-	held := int64(0)
-	if c.metered() {
-		held = int64(len(p))
-	}
-	if !c.account.Add(held) {
+	held := c.metered(len(p))
+	if !c.Hold(held) {
 		return 0, net.ErrClosed
 	}
 	n, err := c.Conn.Write(p)
-	c.account.Release(held)
+	c.Release(held)
 	if err == nil {
 		c.writes.Add(1)
 	}
 	return n, err
 }
 
-func (c *Conn) metered() bool { return c.account != nil && !c.of.cfg.Unmetered }
-
-// Hold charges n bytes that are needed to answer a request. It reports false if the
-// connection is closed, for example because it held the most when the budget was used up.
-func (c *Conn) Hold(n int64) bool { return c == nil || c.account.Add(n) }
-
-// Release gives back n of the bytes that Hold took.
-func (c *Conn) Release(n int64) {
-	if c != nil {
-		c.account.Release(n)
+// metered returns how many of n bytes that were read or are written count.
+func (c *Conn) metered(n int) int64 {
+	if c.Account == nil || c.of.cfg.Unmetered {
+		return 0
 	}
+	return int64(n)
 }
 
 // Busy says that the client waits for an answer. A busy connection is not closed for
@@ -104,11 +94,11 @@ func (c *Conn) Idle() {
 // Answered says that the answer was written: the connection is idle, and holds nothing
 // of what was read so far.
 func (c *Conn) Answered() {
-	c.account.Release(c.read.Swap(0))
+	c.Release(c.read.Swap(0))
 	c.Idle()
 }
 
-// Close closes the connection and makes room for another.
+// Close closes the connection and makes room for another. It does nothing on a nil Conn.
 func (c *Conn) Close() error {
 	if c == nil {
 		return nil
@@ -116,7 +106,7 @@ func (c *Conn) Close() error {
 	c.of.mu.Lock()
 	c.of.remove(c)
 	c.of.mu.Unlock()
-	c.account.Close()
+	c.Account.Close()
 	return c.Conn.Close()
 }
 

@@ -1,6 +1,6 @@
-// Package connlimit bounds the open connections of one port. When the port is full,
-// the connection that has been idle for longest makes room for a new one, so idle
-// connections never keep others out.
+// Package connlimit bounds the open connections of one port, and with a Budget the bytes
+// that the connections of all ports hold. When the port is full, the connection that has
+// been idle for longest makes room for a new one.
 //
 // A connection becomes idle when it is accepted and after each write to it. Only writes
 // count: a client that sends one byte a second is idle. An HTTP connection is busy from
@@ -24,8 +24,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"ratelimit/src/frontend/budget"
 )
 
 // Config says what a Listener allows.
@@ -43,7 +41,7 @@ type Config struct {
 	Unread time.Duration
 	// Budget counts what connections hold. If it is used up, those that hold the most are
 	// closed. Nil: no bound.
-	Budget *budget.Budget
+	Budget *Budget
 	// Unmetered makes Hold and Release alone charge the budget. Otherwise a connection
 	// also holds what was read since the last Answered, and what is being written.
 	Unmetered bool
@@ -65,10 +63,9 @@ type Listener struct {
 	net.Listener
 	cfg Config
 
-	mu     sync.Mutex // guards what follows
-	stats  Stats
-	closed bool
-	sweeps *time.Timer // nil: not started
+	mu       sync.Mutex // guards what follows
+	stats    Stats
+	sweeping bool // sweep is scheduled
 	// fresh and established are the connections that are not busy, longest idle first.
 	fresh, established list.List // of *Conn
 }
@@ -123,7 +120,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 // Config.Refuse and returns nil.
 func (l *Listener) Admit(raw net.Conn) *Conn {
 	c := &Conn{Conn: raw, of: l}
-	c.account = l.cfg.Budget.Open(func(int64) {
+	c.Account = l.cfg.Budget.Open(func(int64) {
 		l.mu.Lock()
 		l.stats.OverBudget++
 		l.mu.Unlock()
@@ -138,15 +135,15 @@ func (l *Listener) Admit(raw net.Conn) *Conn {
 	if l.full() {
 		l.stats.Refused++
 		l.mu.Unlock()
-		c.account.Close()
+		c.Account.Close()
 		l.cfg.Refuse(raw)
 		return nil
 	}
 	l.stats.Open++
 	l.stats.Accepted++
 	c.push(&l.fresh, now)
-	if l.sweeps == nil && l.above(l.cfg.Max/2) {
-		l.sweeps = time.AfterFunc(sweepInterval, l.sweep)
+	if !l.sweeping {
+		l.scheduleSweep()
 	}
 	l.mu.Unlock()
 	_ = victim.Close() // its reader returns the error
@@ -191,11 +188,11 @@ func oldest(conns *list.List) *Conn {
 // refresh reports whether c was written to since it was last checked, and if so moves it
 // behind all others. The caller holds mu.
 func (l *Listener) refresh(c *Conn, now time.Time) bool {
-	if c.writes.Load() == c.seen {
-		return false
+	written := c.writes.Load() != c.seen
+	if written {
+		l.idle(c, now)
 	}
-	l.idle(c, now)
-	return true
+	return written
 }
 
 // idle makes c the connection that became idle last. The caller holds mu.
@@ -240,8 +237,15 @@ func (l *Listener) remove(c *Conn) {
 	c.unlist()
 }
 
+// scheduleSweep schedules a sweep if more than half of Max are open. The caller holds mu.
+func (l *Listener) scheduleSweep() {
+	if l.sweeping = l.above(l.cfg.Max / 2); l.sweeping {
+		time.AfterFunc(sweepInterval, l.sweep)
+	}
+}
+
 // sweep refreshes connections that were written to, and closes idle ones while more than
-// three quarters of Max are open. It runs again while more than half are open.
+// three quarters of Max are open.
 func (l *Listener) sweep() {
 	var expired []*Conn
 	l.mu.Lock()
@@ -261,21 +265,9 @@ func (l *Listener) sweep() {
 			}
 		}
 	}
-	if !l.closed && l.above(l.cfg.Max/2) {
-		l.sweeps.Reset(sweepInterval)
-	} else {
-		l.sweeps = nil
-	}
+	l.scheduleSweep()
 	l.mu.Unlock()
 	for _, c := range expired {
 		_ = c.Close() // its reader returns the error
 	}
-}
-
-// Close closes the listener. Its connections stay open.
-func (l *Listener) Close() error {
-	l.mu.Lock()
-	l.closed = true
-	l.mu.Unlock()
-	return l.Listener.Close()
 }

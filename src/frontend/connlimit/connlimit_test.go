@@ -10,8 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"ratelimit/src/frontend/budget"
 )
 
 // fakeListener accepts what is sent on its channel: a *fakeConn or an error.
@@ -222,7 +220,7 @@ func TestOutOfDescriptors(t *testing.T) {
 // Bytes that were read count until the answer, those being written meanwhile.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	b := budget.New(1000)
+	b := NewBudget(1000)
 	p := newPort(Config{Max: 8, Budget: b})
 	small, large := p.accept(), p.accept()
 	read := func(c *Conn, n int) { _, _ = c.Read(make([]byte, n)) }
@@ -277,7 +275,7 @@ func BenchmarkAcceptWhenFull(b *testing.B) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	for _, bytes := range []*budget.Budget{nil, budget.New(1 << 30)} {
+	for _, bytes := range []*Budget{nil, NewBudget(1 << 30)} {
 		b.Run(fmt.Sprintf("budget=%t", bytes != nil), func(b *testing.B) {
 			c := New(nil, Config{Max: 2, Budget: bytes}).Admit(new(fakeConn))
 			p := make([]byte, 100)

@@ -22,7 +22,7 @@ func HTTP(srv *http.Server) {
 	}
 	handler := srv.Handler
 	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := FromContext(r.Context())
+		c, _ := r.Context().Value(connKey{}).(*Conn)
 		switch {
 		case c == nil: // from another listener
 		case r.ContentLength == 0:
@@ -38,10 +38,13 @@ func HTTP(srv *http.Server) {
 
 type connKey struct{}
 
-// FromContext returns the connection of a request; nil if it is not one of a Listener.
-func FromContext(ctx context.Context) *Conn {
-	c, _ := ctx.Value(connKey{}).(*Conn)
-	return c
+// FromContext returns the account of a request's connection; nil if it is not one of a
+// Listener with a budget.
+func FromContext(ctx context.Context) *Account {
+	if c, _ := ctx.Value(connKey{}).(*Conn); c != nil {
+		return c.Account
+	}
+	return nil
 }
 
 // limited returns c, or the connection under the TLS of c, if that is a Conn, else nil.

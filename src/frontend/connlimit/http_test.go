@@ -10,8 +10,6 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
-
-	"ratelimit/src/frontend/budget"
 )
 
 // A request that was read as a whole makes its connection busy until the answer, over
@@ -21,7 +19,7 @@ func TestHTTP(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%t", secure), func(t *testing.T) {
 			t.Parallel()
-			held := budget.New(1 << 20)
+			held := NewBudget(1 << 20)
 			inside, release := make(chan struct{}), make(chan struct{})
 			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if _, err := io.Copy(io.Discard, r.Body); err != nil {

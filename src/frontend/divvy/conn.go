@@ -34,9 +34,10 @@ const (
 
 // conn is one connection. Its goroutine alone uses the fields that mu does not guard.
 type conn struct {
-	net.Conn                  // TLS over raw, or raw
-	raw       net.Conn        // TCP
-	limit     *connlimit.Conn // raw; nil if the port refused the connection
+	net.Conn           // TLS over raw, or raw
+	raw       net.Conn // TCP
+	account   *connlimit.Account
+	refused   bool // by the port; it has no account
 	srv       *Server
 	in        lines
 	longBytes int64  // of the buffer beyond readBuffer
@@ -193,8 +194,8 @@ func (c *conn) fit() *fault {
 	}
 	c.longBytes += more
 	if more < 0 {
-		c.limit.Release(-more)
-	} else if !c.limit.Hold(more) {
+		c.account.Release(-more)
+	} else if !c.account.Hold(more) {
 		return errLongLines
 	}
 	c.in.resize(size)
@@ -206,11 +207,11 @@ func (c *conn) write(out []byte) bool {
 	if len(out) == 0 {
 		return true
 	}
-	if c.raw.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout)) != nil || !c.limit.Hold(int64(len(out))) {
+	if c.raw.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout)) != nil || !c.account.Hold(int64(len(out))) {
 		return false
 	}
 	_, err := c.Write(out)
-	c.limit.Release(int64(len(out)))
+	c.account.Release(int64(len(out)))
 	return err == nil
 }
 

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"ratelimit/src/frontend/budget"
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/limiter"
 )
@@ -49,7 +48,7 @@ type Limits struct {
 	// that makes room for another. Defaults to 10,000.
 	MaxConns int
 	// Budget counts long lines, and replies being written. Nil: no bound.
-	Budget *budget.Budget
+	Budget *connlimit.Budget
 	// MaxPipelined is how many requests of a connection are decided in one call of the
 	// limiter. At most limiter.MaxDescriptors. Defaults to 128.
 	MaxPipelined int

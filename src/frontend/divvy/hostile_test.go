@@ -18,7 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"ratelimit/src/frontend/budget"
+	"ratelimit/src/frontend/connlimit"
 )
 
 // pipe serves a connection of which the test has the other end. The server has
@@ -259,7 +259,7 @@ func TestFullPort(t *testing.T) {
 // The connection that holds the most is closed when the budget is used up.
 func TestLongLinesCountInTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		held := budget.New(1 << 20)
+		held := connlimit.NewBudget(1 << 20)
 		s := build(t, Config{Limits: Limits{Budget: held}})
 		small, large := pipe(s), pipe(s)
 		send(t, small, strings.Repeat("x", 100_000))

@@ -65,19 +65,23 @@ func (s *Server) stopping() bool {
 // port. If the server stops, or too many were refused, start only closes raw.
 func (s *Server) start(raw net.Conn) {
 	c := &conn{Conn: raw, raw: raw, srv: s}
-	c.limit, _ = raw.(*connlimit.Conn)
+	if limited, ok := raw.(*connlimit.Conn); ok {
+		c.account = limited.Account
+	} else {
+		c.refused = true
+	}
 	if s.cfg.TLS != nil {
 		c.Conn = tls.Server(raw, s.cfg.TLS)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	full := c.limit == nil && (s.turnedAway >= maxTurnedAway || s.cfg.TLS != nil) // a handshake costs too much
+	full := c.refused && (s.turnedAway >= maxTurnedAway || s.cfg.TLS != nil) // a handshake costs too much
 	if full || s.stopping() {
 		_ = raw.Close() // nothing was sent
 		return
 	}
 	serve := c.serve
-	if c.limit == nil {
+	if c.refused {
 		serve = c.turnAway
 		s.turnedAway++
 	}
@@ -96,7 +100,7 @@ func (s *Server) remove(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
-	if c.limit == nil {
+	if c.refused {
 		s.turnedAway--
 	}
 }

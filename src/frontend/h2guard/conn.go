@@ -2,12 +2,13 @@ package h2guard
 
 import (
 	"context"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"ratelimit/src/frontend/budget"
+	"ratelimit/src/frontend/connlimit"
 )
 
 const (
@@ -20,14 +21,15 @@ const (
 type Conn struct {
 	net.Conn
 	guard   *Guard
-	account *budget.Account
+	account *connlimit.Account
 	cut     func()
 	ctx     context.Context // ends when the connection is cut off or closed
 	cancel  context.CancelFunc
 
 	mu      sync.Mutex
-	streams // guarded by mu
-	bucket  // guarded by mu
+	streams             // guarded by mu
+	bucket              // guarded by mu
+	sweeps  *time.Timer // guarded by mu
 
 	usage
 	progress
@@ -56,7 +58,7 @@ type progress struct {
 // Read reads from the client, after a pause if the connection has no tokens.
 func (c *Conn) Read(p []byte) (int, error) {
 	if wait := c.owed(); wait > 0 {
-		c.guard.slowed.Add(1)
+		c.guard.Slowed.Add(1)
 		c.pause(wait)
 	}
 	for c.account.Held() > modest && c.guard.full() && c.pause(fullPause) {
@@ -80,11 +82,15 @@ func (c *Conn) pause(d time.Duration) bool {
 	}
 }
 
-// owed returns the time until the connection has tokens.
+// owed returns the time until the connection has tokens; 0 or less if it has some.
 func (c *Conn) owed() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.wait(c.guard.now)
+	if c.tokens >= 0 {
+		return 0
+	}
+	c.refill(c.guard.now())
+	return time.Duration(-c.tokens * float64(time.Second) / tokenRate)
 }
 
 // Write writes to the client.
@@ -98,9 +104,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 
 // Close closes the connection and releases all that it holds.
 func (c *Conn) Close() error {
-	c.guard.closed(c)
 	c.account.Close()
-	c.cancel()
+	c.cancel() // ends the sweeps, too
 	return c.Conn.Close()
 }
 
@@ -114,12 +119,9 @@ func (c *Conn) kill() {
 // that it held until they end.
 func (c *Conn) evict(bytes int64) {
 	c.perCall.Store(bytes/max(c.calls.Load(), 1) + 1) // rounded up, so that all calls together free bytes
-	c.guard.mu.Lock()
-	if _, open := c.guard.conns[c]; open {
-		c.remains.Store(bytes)
-		c.guard.remains.Add(bytes)
-	}
-	c.guard.mu.Unlock()
+	c.remains.Store(bytes)
+	c.guard.remains.Add(bytes)
+	time.AfterFunc(freedAfter, func() { c.freed(math.MaxInt64) })
 	go c.kill() // the caller may hold locks of another connection
 }
 
@@ -146,7 +148,7 @@ func (c *Conn) received(p []byte) bool {
 		bytes += c.receive(fr, now, &c.bucket)
 	}
 	c.calls.Store(int64(len(c.open)))
-	return bytes == 0 || c.account.Add(bytes)
+	return bytes == 0 || c.account.Hold(bytes)
 }
 
 // sent releases the bytes of the streams that p ends.
@@ -167,29 +169,42 @@ func (c *Conn) sent(p []byte) {
 	c.account.Release(bytes)
 }
 
-// sweep reports whether the connection has made no progress for Config.Stall, and
-// releases the bytes of streams that were reset before the last sweep.
-func (c *Conn) sweep(now time.Duration) (stalled bool) {
+// sweep closes a connection that has made no progress for stall, and releases the bytes
+// of streams that were reset before the last sweep. It runs again until the connection
+// is closed.
+func (c *Conn) sweep() {
+	if c.ctx.Err() != nil {
+		return
+	}
 	c.mu.Lock()
 	old := c.lingering[1]
 	c.lingering = [2]int64{0, c.lingering[0]}
+	c.sweeps.Reset(sweepInterval)
 	c.mu.Unlock()
 	c.account.Release(old)
-	writes, written, queued := c.writes.Load(), c.written.Load(), c.queued.Load() > 0
-	blocked := writes%2 == 1 && writes == c.seenWrites
-	unread := queued && c.wasQueued && written == c.seenWritten
-	c.seenWrites, c.seenWritten, c.wasQueued = writes, written, queued
-	if !blocked && !unread {
-		c.at = now
+	if c.stalled(c.guard.now()) {
+		c.guard.Stalled.Add(1)
+		c.kill()
 	}
-	return c.ctx.Err() == nil && now-c.at >= c.guard.cfg.Stall
+}
+
+// stalled reports whether there was no progress for stall. Only sweep calls it.
+func (p *progress) stalled(now time.Duration) bool {
+	writes, written, queued := p.writes.Load(), p.written.Load(), p.queued.Load() > 0
+	blocked := writes%2 == 1 && writes == p.seenWrites
+	unread := queued && p.wasQueued && written == p.seenWritten
+	p.seenWrites, p.seenWritten, p.wasQueued = writes, written, queued
+	if !blocked && !unread {
+		p.at = now
+	}
+	return now-p.at >= stall
 }
 
 // Queued charges a reply, until Written is called with the same number of bytes.
 func (c *Conn) Queued(bytes int64) {
 	if c != nil {
 		c.queued.Add(bytes)
-		c.account.Add(bytes)
+		c.account.Hold(bytes)
 	}
 }
 
@@ -232,13 +247,13 @@ func (c *Conn) OpenLong(bytes int64) bool {
 	}
 	g := c.guard
 	calls, all := c.longCalls.Add(1), g.longBytes.Add(bytes)
-	if calls <= MaxLong && (g.cfg.Budget == nil || all <= g.cfg.Budget.Max()/4) {
-		c.account.Add(bytes)
+	if calls <= MaxLong && (g.budget == nil || all <= g.budget.Max()/4) {
+		c.account.Hold(bytes)
 		return true
 	}
 	c.longCalls.Add(-1)
 	g.longBytes.Add(-bytes)
-	g.longRefused.Add(1)
+	g.LongRefused.Add(1)
 	return false
 }
 

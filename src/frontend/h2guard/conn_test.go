@@ -6,11 +6,12 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
 
-	"ratelimit/src/frontend/budget"
+	"ratelimit/src/frontend/connlimit"
 )
 
 // wire is a connection whose client has said everything already.
@@ -40,17 +41,9 @@ func (w *wire) Close() error {
 	return nil
 }
 
-// ends reports whether the connection is closed, by now or soon.
-func (w *wire) ends() bool {
-	select {
-	case <-w.closed:
-		return true
-	case <-time.After(10 * time.Second):
-		return false
-	}
-}
-
+// cutOff reports whether the connection is closed once all goroutines wait.
 func (w *wire) cutOff() bool {
+	synctest.Wait()
 	select {
 	case <-w.closed:
 		return true
@@ -59,24 +52,33 @@ func (w *wire) cutOff() bool {
 	}
 }
 
-// table is a guard with one connection, whose time is set by the test.
+// table is a guard with one connection, in a bubble of synctest.
 type table struct {
 	*testing.T
 	guard  *Guard
-	budget *budget.Budget
+	budget *connlimit.Budget
 	conn   *Conn
 	wire   *wire
 	client *http2.Framer // writes what the server reads
 	out    bytes.Buffer
 	server *http2.Framer // writes to out what send has the server send
-	time   time.Duration
+}
+
+// bubble calls f with a table whose budget has max bytes. f starts between two sweeps.
+func bubble(t *testing.T, max int64, f func(tb *table)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tb := newTable(t, max)
+		time.Sleep(sweepInterval / 2)
+		f(tb)
+	})
 }
 
 func newTable(t *testing.T, max int64) *table {
 	t.Helper()
-	tb := &table{T: t, budget: budget.New(max)}
-	tb.guard = New(Config{Budget: tb.budget})
-	tb.guard.now = func() time.Duration { return tb.time }
+	tb := &table{T: t, budget: connlimit.NewBudget(max)}
+	tb.guard = New(tb.budget)
 	tb.conn, tb.wire = tb.another()
 	tb.client = http2.NewFramer(&tb.wire.in, nil)
 	tb.server = http2.NewFramer(&tb.out, nil)
@@ -130,89 +132,88 @@ func (tb *table) open(id uint32, headers int, end bool) error {
 }
 
 func TestStreamsAreCharged(t *testing.T) {
-	t.Parallel()
-	tb := newTable(t, 0)
-	tb.got(tb.client.WriteSettings())
-	tb.holds("nothing is open", 0)
-	tb.got(tb.open(1, 10, false), tb.client.WriteData(1, true, make([]byte, 100)))
-	tb.holds("a call", StreamBytes+80+260)
-	tb.got(tb.open(3, 20_000, false), tb.client.WriteData(3, false, make([]byte, 1100)), tb.client.WriteData(3, false, make([]byte, 5000)))
-	tb.holds("and a large one", StreamBytes+80+260+StreamBytes+maxHeaders+(4<<10+160)+(16<<10+160))
-	tb.sent(tb.server.WriteData(1, false, make([]byte, 10)))
-	tb.holds("the reply is not the end", StreamBytes+80+260+StreamBytes+maxHeaders+20<<10+320)
-	tb.sent(tb.server.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true}))
-	tb.holds("the trailers are", StreamBytes+maxHeaders+20<<10+320)
-	tb.sent(tb.server.WriteRSTStream(1, http2.ErrCodeNo), tb.server.WriteRSTStream(3, http2.ErrCodeCancel))
-	tb.holds("a stream that was reset lingers", StreamBytes+maxHeaders+20<<10+320)
-	tb.conn.Cancelled()
-	tb.holds("its handler ended", maxHeaders+20<<10+320)
-	tb.guard.sweep()
-	tb.guard.sweep()
-	tb.holds("its data is collected", 0)
-	tb.got(tb.client.WriteData(1, false, make([]byte, 5000)), tb.open(1, 10, true))
-	tb.holds("what comes for streams that have ended", 0)
+	bubble(t, 0, func(tb *table) {
+		tb.got(tb.client.WriteSettings())
+		tb.holds("nothing is open", 0)
+		tb.got(tb.open(1, 10, false), tb.client.WriteData(1, true, make([]byte, 100)))
+		tb.holds("a call", StreamBytes+80+260)
+		tb.got(tb.open(3, 20_000, false), tb.client.WriteData(3, false, make([]byte, 1100)), tb.client.WriteData(3, false, make([]byte, 5000)))
+		tb.holds("and a large one", StreamBytes+80+260+StreamBytes+maxHeaders+(4<<10+160)+(16<<10+160))
+		tb.sent(tb.server.WriteData(1, false, make([]byte, 10)))
+		tb.holds("the reply is not the end", StreamBytes+80+260+StreamBytes+maxHeaders+20<<10+320)
+		tb.sent(tb.server.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true}))
+		tb.holds("the trailers are", StreamBytes+maxHeaders+20<<10+320)
+		tb.sent(tb.server.WriteRSTStream(1, http2.ErrCodeNo), tb.server.WriteRSTStream(3, http2.ErrCodeCancel))
+		tb.holds("a stream that was reset lingers", StreamBytes+maxHeaders+20<<10+320)
+		tb.conn.Cancelled()
+		tb.holds("its handler ended", maxHeaders+20<<10+320)
+		time.Sleep(2*sweepInterval + time.Millisecond)
+		synctest.Wait()
+		tb.holds("its data is collected", 0)
+		tb.got(tb.client.WriteData(1, false, make([]byte, 5000)), tb.open(1, 10, true))
+		tb.holds("what comes for streams that have ended", 0)
+	})
 }
 
 // A stream that neither side ends costs as much as its connection may hold.
 func TestTheLargestConnectionIsClosed(t *testing.T) {
-	t.Parallel()
-	tb := newTable(t, 10*StreamBytes)
-	other, otherWire := tb.another()
-	other.Queued(StreamBytes)
-	for i := range uint32(20) {
-		tb.got(tb.open(2*i+1, 0, true))
-	}
-	if !tb.wire.ends() || otherWire.cutOff() || tb.budget.Evicted() != 1 {
-		t.Errorf("closed: %t, the other %t, counted %d", tb.wire.cutOff(), otherWire.cutOff(), tb.budget.Evicted())
-	}
-	if n := tb.budget.Held(); n != StreamBytes {
-		t.Errorf("%d bytes are held, want those of the other", n)
-	}
-	other.Written(StreamBytes)
-	if err := other.Close(); err != nil {
-		t.Error(err)
-	}
+	bubble(t, 10*StreamBytes, func(tb *table) {
+		other, otherWire := tb.another()
+		other.Queued(StreamBytes)
+		for i := range uint32(20) {
+			tb.got(tb.open(2*i+1, 0, true))
+		}
+		if !tb.wire.cutOff() || otherWire.cutOff() || tb.budget.Evicted() != 1 {
+			tb.Errorf("closed: %t, the other %t, counted %d", tb.wire.cutOff(), otherWire.cutOff(), tb.budget.Evicted())
+		}
+		if n := tb.budget.Held(); n != StreamBytes {
+			tb.Errorf("%d bytes are held, want those of the other", n)
+		}
+		other.Written(StreamBytes)
+		if err := other.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
 }
 
 // What an evicted connection held is in use until its handlers end. Meanwhile others
 // that hold much are not read from.
 func TestEvictedMemoryIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	tb := newTable(t, 100*StreamBytes)
-	for i := range uint32(120) {
-		tb.got(tb.open(2*i+1, 0, true))
-	}
-	other, _ := tb.another()
-	defer func() { _ = other.Close() }()
-	other.Queued(20 * StreamBytes)
-	if !tb.wire.ends() || !tb.guard.full() {
-		t.Fatalf("closed %t, full %t", tb.wire.cutOff(), tb.guard.full())
-	}
-	for range 40 {
-		tb.conn.Cancelled() // handlers end
-	}
-	if tb.guard.full() {
-		t.Errorf("%d bytes remain after 40 of 100 handlers ended, and %d are held", tb.guard.remains.Load(), tb.budget.Held())
-	}
-	other.Queued(80 * StreamBytes)
-	if !tb.guard.full() {
-		t.Error("there is room for more than the budget")
-	}
-	for range 55 {
-		tb.conn.Cancelled()
-	}
-	if tb.guard.full() {
-		t.Errorf("a full budget is not read for because %d bytes remain of calls without a handler", tb.guard.remains.Load())
-	}
-	if err := tb.conn.Close(); err != nil {
-		t.Error(err)
-	}
-	tb.guard.sweep()
-	tb.time += freedAfter
-	tb.guard.sweep()
-	if n := tb.guard.remains.Load(); n != 0 || len(tb.guard.evicted) != 0 {
-		t.Errorf("%d bytes remain for ever", n)
-	}
+	bubble(t, 100*StreamBytes, func(tb *table) {
+		for i := range uint32(120) {
+			tb.got(tb.open(2*i+1, 0, true))
+		}
+		other, _ := tb.another()
+		defer func() { _ = other.Close() }()
+		other.Queued(20 * StreamBytes)
+		if !tb.wire.cutOff() || !tb.guard.full() {
+			tb.Fatalf("closed %t, full %t", tb.wire.cutOff(), tb.guard.full())
+		}
+		for range 40 {
+			tb.conn.Cancelled() // handlers end
+		}
+		if tb.guard.full() {
+			tb.Errorf("%d bytes remain after 40 of 100 handlers ended, and %d are held", tb.guard.remains.Load(), tb.budget.Held())
+		}
+		other.Queued(80 * StreamBytes)
+		if !tb.guard.full() {
+			tb.Error("there is room for more than the budget")
+		}
+		for range 55 {
+			tb.conn.Cancelled()
+		}
+		if tb.guard.full() {
+			tb.Errorf("a full budget is not read for because %d bytes remain of calls without a handler", tb.guard.remains.Load())
+		}
+		if err := tb.conn.Close(); err != nil {
+			tb.Error(err)
+		}
+		time.Sleep(freedAfter)
+		synctest.Wait()
+		if n := tb.guard.remains.Load(); n != 0 {
+			tb.Errorf("%d bytes remain for ever", n)
+		}
+	})
 }
 
 func TestTokens(t *testing.T) {
@@ -241,7 +242,7 @@ func TestTokens(t *testing.T) {
 		{"resets after a while", 3000, func(tb *table, i uint32) error {
 			err := errors.Join(tb.open(2*i+1, 10, true), ping(tb))
 			tb.got(err)
-			tb.time += rapid
+			time.Sleep(rapid)
 			return tb.client.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
 		}, 0},
 		{"resets provoked", 2000, func(tb *table, i uint32) error {
@@ -251,125 +252,116 @@ func TestTokens(t *testing.T) {
 		}, time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			tb := newTable(t, 0)
-			for i := range uint32(tt.times) {
-				if err := tt.write(tb, i); err != nil {
-					t.Fatal(err)
+			bubble(t, 0, func(tb *table) {
+				for i := range uint32(tt.times) {
+					if err := tt.write(tb, i); err != nil {
+						tb.Fatal(err)
+					}
 				}
-			}
-			tb.got()
-			if got := tb.conn.owed(); (got - tt.owed).Abs() > 20*time.Millisecond {
-				t.Errorf("the client owes %v, want %v", got, tt.owed)
-			}
-			tb.time += tt.owed + 10*time.Millisecond
-			if got := tb.conn.owed(); got > 0 {
-				t.Errorf("later it still owes %v", got)
-			}
+				tb.got()
+				if got := tb.conn.owed(); (got - tt.owed).Abs() > 20*time.Millisecond {
+					tb.Errorf("the client owes %v, want %v", got, tt.owed)
+				}
+				time.Sleep(tt.owed + 10*time.Millisecond)
+				if got := tb.conn.owed(); got > 0 {
+					tb.Errorf("later it still owes %v", got)
+				}
+			})
 		})
 	}
 }
 
 func TestStalls(t *testing.T) {
 	t.Parallel()
-	pass := func(tb *table, d time.Duration) {
-		for range d / time.Second {
-			tb.time += time.Second
-			tb.guard.sweep()
-		}
-	}
 	t.Run("replies that are not read", func(t *testing.T) {
-		t.Parallel()
-		tb := newTable(t, 0)
-		pass(tb, time.Minute)
-		tb.conn.Queued(100)
-		tb.conn.Queued(200)
-		pass(tb, 10*time.Second)
-		tb.conn.Written(100)
-		pass(tb, 10*time.Second)
-		if tb.wire.cutOff() {
-			t.Error("closed although a reply was read 10 s ago")
-		}
-		pass(tb, 2*time.Second)
-		if !tb.wire.cutOff() || tb.guard.Stats().Stalled != 1 {
-			t.Errorf("cut off %t, counted %d", tb.wire.cutOff(), tb.guard.Stats().Stalled)
-		}
+		bubble(t, 0, func(tb *table) {
+			time.Sleep(time.Minute)
+			tb.conn.Queued(100)
+			tb.conn.Queued(200)
+			time.Sleep(10 * time.Second)
+			tb.conn.Written(100)
+			time.Sleep(10 * time.Second)
+			if tb.wire.cutOff() {
+				tb.Error("closed although a reply was read 10 s ago")
+			}
+			time.Sleep(2 * time.Second)
+			if !tb.wire.cutOff() || tb.guard.Stalled.Load() != 1 {
+				tb.Errorf("cut off %t, counted %d", tb.wire.cutOff(), tb.guard.Stalled.Load())
+			}
+		})
 	})
 	t.Run("a blocked write", func(t *testing.T) {
-		t.Parallel()
-		tb := newTable(t, 0)
-		tb.wire.full = make(chan struct{})
-		ended := make(chan error, 1)
-		go func() {
-			_, err := tb.conn.Write(make([]byte, 100))
-			ended <- err
-		}()
-		for tb.conn.writes.Load() == 0 {
-			time.Sleep(time.Millisecond)
-		}
-		pass(tb, 10*time.Second)
-		if tb.wire.cutOff() {
-			t.Error("closed too early")
-		}
-		pass(tb, 2*time.Second)
-		if err := <-ended; err == nil {
-			t.Error("the write succeeded")
-		}
+		bubble(t, 0, func(tb *table) {
+			tb.wire.full = make(chan struct{})
+			ended := make(chan error, 1)
+			go func() {
+				_, err := tb.conn.Write(make([]byte, 100))
+				ended <- err
+			}()
+			time.Sleep(10 * time.Second)
+			if tb.wire.cutOff() {
+				tb.Error("closed too early")
+			}
+			time.Sleep(2 * time.Second)
+			if err := <-ended; err == nil {
+				tb.Error("the write succeeded")
+			}
+		})
 	})
 	t.Run("writes that go on", func(t *testing.T) {
-		t.Parallel()
-		tb := newTable(t, 0)
-		for range 30 {
-			tb.sent(tb.server.WritePing(false, [8]byte{}))
-			pass(tb, time.Second)
-		}
-		if tb.wire.cutOff() {
-			t.Error("closed")
-		}
+		bubble(t, 0, func(tb *table) {
+			for range 30 {
+				tb.sent(tb.server.WritePing(false, [8]byte{}))
+				time.Sleep(time.Second)
+			}
+			if tb.wire.cutOff() {
+				tb.Error("closed")
+			}
+		})
 	})
 }
 
 func TestLongCalls(t *testing.T) {
-	t.Parallel()
-	tb := newTable(t, 4000)
-	for i := range MaxLong {
-		if !tb.conn.OpenLong(100) {
-			t.Fatalf("call %d was refused", i+1)
+	bubble(t, 4000, func(tb *table) {
+		for i := range MaxLong {
+			if !tb.conn.OpenLong(100) {
+				tb.Fatalf("call %d was refused", i+1)
+			}
 		}
-	}
-	other, _ := tb.another()
-	if tb.conn.OpenLong(100) {
-		t.Errorf("more than %d calls", MaxLong)
-	}
-	if !other.OpenLong(200) || other.OpenLong(1) {
-		t.Error("all connections together may hold a quarter of the budget")
-	}
-	tb.conn.CloseLong(100)
-	if !tb.conn.OpenLong(100) || tb.guard.Stats().LongRefused != 2 {
-		t.Errorf("%d were refused, want 2", tb.guard.Stats().LongRefused)
-	}
-	if err := other.Close(); err != nil {
-		t.Error(err)
-	}
+		other, _ := tb.another()
+		if tb.conn.OpenLong(100) {
+			tb.Errorf("more than %d calls", MaxLong)
+		}
+		if !other.OpenLong(200) || other.OpenLong(1) {
+			tb.Error("all connections together may hold a quarter of the budget")
+		}
+		tb.conn.CloseLong(100)
+		if !tb.conn.OpenLong(100) || tb.guard.LongRefused.Load() != 2 {
+			tb.Errorf("%d were refused, want 2", tb.guard.LongRefused.Load())
+		}
+		if err := other.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
 }
 
 // A client that owes time must not hold up the end of its connection.
 func TestCloseEndsThePause(t *testing.T) {
-	t.Parallel()
-	tb := newTable(t, 0)
-	tb.conn.tokens = -1e9
-	ended := make(chan struct{})
-	go func() {
-		_, _ = tb.conn.Read(make([]byte, 1))
-		close(ended)
-	}()
-	for tb.guard.Stats().Slowed == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	if err := tb.conn.Close(); err != nil {
-		t.Error(err)
-	}
-	<-ended
+	bubble(t, 0, func(tb *table) {
+		tb.conn.tokens = -1e9
+		ended := make(chan struct{})
+		go func() {
+			_, _ = tb.conn.Read(make([]byte, 1))
+			close(ended)
+		}()
+		if synctest.Wait(); tb.guard.Slowed.Load() != 1 {
+			tb.Fatal("the read does not wait")
+		}
+		if err := tb.conn.Close(); err != nil {
+			tb.Error(err)
+		}
+		<-ended
+	})
 }
 
 // BenchmarkCall is what the guard adds to a call in batches of 32.
@@ -390,7 +382,7 @@ func BenchmarkCall(b *testing.B) {
 			}
 		}
 	}
-	c := New(Config{Budget: budget.New(1 << 30)}).Wrap(&wire{closed: make(chan struct{})}, func() {})
+	c := New(connlimit.NewBudget(1<<30)).Wrap(&wire{closed: make(chan struct{})}, func() {})
 	c.in.skip = 0
 	b.ReportAllocs()
 	for b.Loop() {

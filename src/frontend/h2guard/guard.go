@@ -21,84 +21,47 @@
 // of a reasonable size costs one; a stream that either side resets within 5 ms costs ten.
 // Without tokens, a connection is read from only as fast as it earns them.
 //
-// A connection is closed if a write to it is blocked for Config.Stall, or if replies are
-// queued and none of them is written for that long.
+// A connection is closed if a write to it is blocked for 10 s, or if replies are queued
+// and none of them is written for that long.
 package h2guard
 
 import (
-	"cmp"
 	"context"
-	"maps"
-	"math"
 	"net"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"ratelimit/src/frontend/budget"
+	"ratelimit/src/frontend/connlimit"
 )
 
-// Config configures a Guard.
-type Config struct {
-	// Budget holds the bytes of all connections; nil: no bound.
-	Budget *budget.Budget
-	// Stall is how long a connection may make no progress in writing before it is
-	// closed. Defaults to 10 s.
-	Stall time.Duration
-}
-
 const (
-	// defaultStall is longer than any pause of a client that still reads.
-	defaultStall = 10 * time.Second
-	// sweepInterval is how often Run checks for connections that make no progress.
+	// stall is longer than any pause of a client that still reads.
+	stall = 10 * time.Second
+	// sweepInterval is how often a connection is checked for progress.
 	sweepInterval = time.Second
-	// freedAfter is how long the handlers of an evicted connection may use its memory
-	// after the server closed it.
+	// freedAfter is how long the handlers of an evicted connection may use its memory.
 	freedAfter = 3 * time.Second
 )
 
-// Guard watches the connections of one server. Create it with New.
+// Guard has what the connections of one server share. Create it with New.
 type Guard struct {
-	cfg Config
-	now func() time.Duration // since New
+	// Stalled counts connections that were closed because they made no progress in
+	// writing, Slowed reads that waited because their connection had no tokens, and
+	// LongRefused long calls that OpenLong refused.
+	Stalled, Slowed, LongRefused atomic.Int64
 
-	mu    sync.Mutex
-	conns map[*Conn]struct{} // guarded by mu
-	// evicted are closed connections whose memory is in use until the given time at the
-	// latest; guarded by mu.
-	evicted map[*Conn]time.Duration
-	remains atomic.Int64 // bytes of evicted connections that are in use
-
-	longBytes                    atomic.Int64 // of long calls
-	stalled, slowed, longRefused atomic.Int64 // see Stats
+	budget    *connlimit.Budget
+	start     time.Time
+	remains   atomic.Int64 // bytes of evicted connections that are in use
+	longBytes atomic.Int64 // of long calls
 }
 
-// Stats are the figures of a Guard since the start.
-type Stats struct {
-	// Stalled is how many connections were closed because they made no progress
-	// in writing.
-	Stalled int64
-	// Slowed is how often a read waited because the connection had no tokens.
-	Slowed int64
-	// LongRefused is how many long calls OpenLong refused.
-	LongRefused int64
-}
+// New returns a guard without connections. budget holds the bytes of all connections;
+// nil: no bound.
+func New(budget *connlimit.Budget) *Guard { return &Guard{budget: budget, start: time.Now()} }
 
-// New returns a guard without connections.
-func New(cfg Config) *Guard {
-	cfg.Stall = cmp.Or(cfg.Stall, defaultStall)
-	start := time.Now()
-	return &Guard{
-		cfg: cfg, now: func() time.Duration { return time.Since(start) },
-		conns: make(map[*Conn]struct{}), evicted: make(map[*Conn]time.Duration),
-	}
-}
-
-// Stats returns the figures of g.
-func (g *Guard) Stats() Stats {
-	return Stats{Stalled: g.stalled.Load(), Slowed: g.slowed.Load(), LongRefused: g.longRefused.Load()}
-}
+// now returns the time since New.
+func (g *Guard) now() time.Duration { return time.Since(g.start) }
 
 // Wrap returns conn for the server to use. cut must close the connection under conn at
 // once, without TLS's close_notify, so that blocked reads and writes fail. It must not block.
@@ -107,20 +70,11 @@ func (g *Guard) Wrap(conn net.Conn, cut func()) *Conn {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.open = make(map[uint32]stream)
 	c.in.skip = prefaceLen
-	c.account = g.cfg.Budget.Open(c.evict)
-	g.mu.Lock()
-	g.conns[c] = struct{}{}
-	g.mu.Unlock()
+	c.account = g.budget.Open(c.evict)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sweeps = time.AfterFunc(sweepInterval, c.sweep)
 	return c
-}
-
-func (g *Guard) closed(c *Conn) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.conns, c)
-	if c.remains.Load() > 0 {
-		g.evicted[c] = g.now() + freedAfter
-	}
 }
 
 // full reports whether the budget has no room because handlers of evicted connections
@@ -132,39 +86,6 @@ func (g *Guard) full() bool {
 	if remains == 0 {
 		return false
 	}
-	most := g.cfg.Budget.Max()
-	return remains+g.cfg.Budget.Held() > most+most/8
-}
-
-// Run closes connections that make no progress, until ctx ends.
-func (g *Guard) Run(ctx context.Context) {
-	tick := time.NewTicker(sweepInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			g.sweep()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (g *Guard) sweep() {
-	now := g.now()
-	g.mu.Lock()
-	conns := slices.Collect(maps.Keys(g.conns))
-	for c, until := range g.evicted {
-		if now >= until || c.remains.Load() == 0 {
-			c.freed(math.MaxInt64)
-			delete(g.evicted, c)
-		}
-	}
-	g.mu.Unlock()
-	for _, c := range conns { // without mu: evict takes it while it holds a connection's mu
-		if c.sweep(now) {
-			g.stalled.Add(1)
-			c.kill()
-		}
-	}
+	most := g.budget.Max()
+	return remains+g.budget.Held() > most+most/8
 }

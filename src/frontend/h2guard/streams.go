@@ -29,15 +29,6 @@ func (b *bucket) refill(now time.Duration) {
 	b.refilled = now
 }
 
-// wait returns the time until the tokens are positive.
-func (b *bucket) wait(now func() time.Duration) time.Duration {
-	if b.tokens >= 0 {
-		return 0
-	}
-	b.refill(now())
-	return time.Duration(-b.tokens * float64(time.Second) / tokenRate)
-}
-
 // streams are the streams of a connection, as its frames show them.
 type streams struct {
 	in, out   frames

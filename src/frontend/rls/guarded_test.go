@@ -24,7 +24,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
-	"ratelimit/src/frontend/budget"
+	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/rules"
 )
 
@@ -113,8 +113,8 @@ func TestFewLongCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if refused != 12 || srv.GuardStats().LongRefused != 12 {
-		t.Errorf("%d of 20 watches were refused, counted %d, want 12", refused, srv.GuardStats().LongRefused)
+	if refused != 12 || srv.Guard.LongRefused.Load() != 12 {
+		t.Errorf("%d of 20 watches were refused, counted %d, want 12", refused, srv.Guard.LongRefused.Load())
 	}
 	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 	if err != nil {
@@ -229,7 +229,7 @@ func TestCallersShareABudget(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const most = 2 << 20
-			shared := budget.New(most)
+			shared := connlimit.NewBudget(most)
 			addr := listening(t, ServerConfig{Budget: shared})
 			conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 			if err != nil {
@@ -268,7 +268,7 @@ func TestCallersShareABudget(t *testing.T) {
 // A client that resets what it opens is slowed, so that it does not fill the
 // process with goroutines.
 func TestRapidResetsAreSlowed(t *testing.T) {
-	srv := NewServer(start(t, nil).Service, ServerConfig{Budget: budget.New(64 << 20)})
+	srv := NewServer(start(t, nil).Service, ServerConfig{Budget: connlimit.NewBudget(64 << 20)})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +286,7 @@ func TestRapidResetsAreSlowed(t *testing.T) {
 			}
 		}
 	}()
-	for begun := time.Now(); srv.GuardStats().Slowed == 0; time.Sleep(time.Millisecond) {
+	for begun := time.Now(); srv.Guard.Slowed.Load() == 0; time.Sleep(time.Millisecond) {
 		if time.Since(begun) > time.Minute {
 			t.Fatal("the client is not slowed")
 		}

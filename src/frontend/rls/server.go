@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
-	"ratelimit/src/frontend/budget"
+	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/h2guard"
 )
 
@@ -57,7 +57,7 @@ type ServerConfig struct {
 	// Reflection offers the services' descriptors to tools such as grpcurl.
 	Reflection bool
 	// Budget is charged with what is held for clients; nil: no bound.
-	Budget *budget.Budget
+	Budget *connlimit.Budget
 }
 
 // handshakeTimeout bounds the handshake of a client. grpc-go allows two minutes.
@@ -73,8 +73,9 @@ const headerBytes = 64 << 10
 
 // Server is the gRPC server: the Service, health and reflection.
 type Server struct {
+	// Guard limits clients.
+	Guard  *h2guard.Guard
 	grpc   *grpc.Server
-	guard  *h2guard.Guard
 	health *health.Server
 	// closed ends open streams, cut all connections.
 	closed, cut              context.Context
@@ -84,7 +85,7 @@ type Server struct {
 // NewServer returns a server without a listener, whose health is NOT_SERVING.
 func NewServer(s *Service, cfg ServerConfig) *Server {
 	srv := &Server{
-		guard:  h2guard.New(h2guard.Config{Budget: cfg.Budget}),
+		Guard:  h2guard.New(cfg.Budget),
 		health: health.NewServer(),
 	}
 	srv.closed, srv.closeStreams = context.WithCancel(context.Background())
@@ -112,7 +113,7 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 	if cfg.TLS != nil {
 		creds = credentials.NewTLS(cfg.TLS)
 	}
-	options = append(options, grpc.Creds(guardedCredentials{creds, srv.guard}))
+	options = append(options, grpc.Creds(guardedCredentials{creds, srv.Guard}))
 	if cfg.Stats != nil {
 		options = append(options, grpc.StatsHandler(cfg.Stats))
 	}
@@ -139,9 +140,6 @@ func (srv *Server) SetServing(ok bool) {
 
 // Serve answers calls on l until Shutdown. It is called once.
 func (srv *Server) Serve(l net.Listener) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go srv.guard.Run(ctx)
 	if err := srv.grpc.Serve(closingListener{l, srv.cut}); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("rls: %w", err)
 	}
@@ -201,9 +199,6 @@ func (srv *Server) stream(s *Service) grpc.StreamServerInterceptor {
 		}
 	}
 }
-
-// GuardStats returns the figures of the limits on clients.
-func (srv *Server) GuardStats() h2guard.Stats { return srv.guard.Stats() }
 
 // PanicError is the error that Config.OnError gets after a panic in a call.
 type PanicError struct {

@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ratelimit/src/backend"
-	"ratelimit/src/frontend/budget"
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
@@ -177,7 +176,7 @@ func TestDecodingIsCharged(t *testing.T) {
 	t.Parallel()
 	store := newWaiting()
 	f := start(t, store)
-	held := budget.New(64 << 20)
+	held := connlimit.NewBudget(64 << 20)
 	raw, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +220,7 @@ func TestDecodingIsCharged(t *testing.T) {
 func TestNoRoomToDecode(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil)
-	held := budget.New(1 << 20) // less than the messages take
+	held := connlimit.NewBudget(1 << 20) // less than the messages take
 	handled := make(chan error, 1)
 	raw, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,4 +1,4 @@
-package budget
+package connlimit
 
 import (
 	"sync"
@@ -7,15 +7,15 @@ import (
 
 func TestLargestIsEvicted(t *testing.T) {
 	t.Parallel()
-	b := New(100)
+	b := NewBudget(100)
 	var evicted []string
 	open := func(name string, bytes int64) *Account {
 		a := b.Open(func(int64) { evicted = append(evicted, name) })
-		a.Add(bytes)
+		a.Hold(bytes)
 		return a
 	}
 	large, middle, small := open("large", 60), open("middle", 25), open("small", 10)
-	if !small.Add(10) {
+	if !small.Hold(10) {
 		t.Error("the account that adds is not the largest, and was evicted")
 	}
 	if len(evicted) != 1 || evicted[0] != "large" || b.Evicted() != 1 {
@@ -25,7 +25,7 @@ func TestLargestIsEvicted(t *testing.T) {
 		t.Errorf("held %d = %d + %d + %d, want 45 = 0 + 25 + 20", b.Held(), large.Held(), middle.Held(), small.Held())
 	}
 	large.Release(60)
-	if large.Add(1) || b.Held() != 45 {
+	if large.Hold(1) || b.Held() != 45 {
 		t.Errorf("an evicted account still counts: %d held, want 45", b.Held())
 	}
 	middle.Close()
@@ -37,10 +37,10 @@ func TestLargestIsEvicted(t *testing.T) {
 
 func TestOneThatAddsTooMuchEvictsItself(t *testing.T) {
 	t.Parallel()
-	b := New(100)
+	b := NewBudget(100)
 	closed := false
 	a := b.Open(func(int64) { closed = true })
-	if a.Add(101) || !closed || b.Held() != 0 {
+	if a.Hold(101) || !closed || b.Held() != 0 {
 		t.Errorf("101 of 100 bytes: closed %v, %d held, want an eviction and 0", closed, b.Held())
 	}
 }
@@ -49,7 +49,7 @@ func TestNilHasNoBound(t *testing.T) {
 	t.Parallel()
 	var b *Budget
 	a := b.Open(nil)
-	if !a.Add(1 << 40) {
+	if !a.Hold(1 << 40) {
 		t.Error("a nil budget refused bytes")
 	}
 	a.Release(1 << 40)
@@ -58,14 +58,14 @@ func TestNilHasNoBound(t *testing.T) {
 
 func TestConcurrentAccountsSumUp(t *testing.T) {
 	t.Parallel()
-	b := New(1000)
+	b := NewBudget(1000)
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
 			for range 200 {
 				a := b.Open(func(int64) {})
 				for range 10 {
-					if a.Add(40) {
+					if a.Hold(40) {
 						a.Release(20)
 					}
 				}
@@ -80,10 +80,10 @@ func TestConcurrentAccountsSumUp(t *testing.T) {
 }
 
 func BenchmarkAddRelease(b *testing.B) {
-	a := New(1 << 30).Open(func(int64) {})
+	a := NewBudget(1 << 30).Open(func(int64) {})
 	b.ReportAllocs()
 	for b.Loop() {
-		a.Add(100)
+		a.Hold(100)
 		a.Release(100)
 	}
 }
