@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -33,7 +34,6 @@ type Proxy struct {
 	changed  chan struct{} // closed and replaced when settings change
 	listener net.Listener  // nil while the port is closed
 	links    map[*link]struct{}
-	accepted int
 	closed   bool
 }
 
@@ -80,33 +80,28 @@ const (
 // socket. Nothing needs to listen there yet.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
-	p := &Proxy{t: t, settings: settings{target: target}, links: make(map[*link]struct{}), changed: make(chan struct{})}
-	p.start(Retry(Deadline, func() error {
-		port, err := FreePort()
-		if err != nil {
-			return err
-		}
-		p.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		return p.listen()
-	}))
-	return p
+	return StartProxyAt(t, "", target)
 }
 
-// StartProxyAt is StartProxy with a given Addr.
+// StartProxyAt is StartProxy with a given Addr; "" is a free port.
 func StartProxyAt(t testing.TB, addr, target string) *Proxy {
 	t.Helper()
 	p := &Proxy{Addr: addr, t: t, settings: settings{target: target}, links: make(map[*link]struct{}), changed: make(chan struct{})}
-	p.start(p.listen())
-	return p
-}
-
-// start ends the test if the proxy does not listen, and otherwise lets the test end the proxy.
-func (p *Proxy) start(err error) {
-	p.t.Helper()
+	err := Retry(Deadline, func() error {
+		if addr == "" {
+			port, err := FreePort()
+			if err != nil {
+				return err
+			}
+			p.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		}
+		return p.listen()
+	})
 	if err != nil {
-		p.t.Fatalf("harness: proxy: %v", err)
+		t.Fatalf("harness: proxy: %v", err)
 	}
-	p.t.Cleanup(p.close)
+	t.Cleanup(p.close)
+	return p
 }
 
 // listen opens the port.
@@ -125,37 +120,27 @@ func (p *Proxy) listen() error {
 	return nil
 }
 
+// accept runs until Refuse or close closes l.
 func (p *Proxy) accept(l net.Listener) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
-			return // Refuse or close
+			return
 		}
 		n := &link{p: p, client: conn.(*net.TCPConn)}
 		n.ctx, n.cancel = context.WithCancel(context.Background())
-		if !p.add(n) {
+		p.mu.Lock()
+		closed := p.closed
+		if !closed {
+			p.links[n] = struct{}{}
+		}
+		p.mu.Unlock()
+		if closed {
 			n.end(true)
 			return
 		}
 		p.all.Go(n.run)
 	}
-}
-
-func (p *Proxy) add(n *link) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	p.links[n] = struct{}{}
-	p.accepted++
-	return true
-}
-
-func (p *Proxy) remove(n *link) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.links, n)
 }
 
 // close is the cleanup. It returns when all goroutines of the proxy have ended.
@@ -207,14 +192,6 @@ func (p *Proxy) Cut() { p.setFault(cut) }
 // Drip delivers replies byte by byte with a pause between two. No byte is lost.
 func (p *Proxy) Drip(pause time.Duration) {
 	p.change(func(s *settings) { s.fault, s.pace = drip, pause })
-}
-
-// Silence makes the open connections black holes for as long as they live, as when a device in
-// between forgot them. New connections work.
-func (p *Proxy) Silence() {
-	for _, n := range p.open() {
-		n.lose(blackhole)
-	}
 }
 
 // Insert puts bytes once into the replies of each connection, open or new. Later waits for the
@@ -286,69 +263,67 @@ func (p *Proxy) open() []*link {
 // Open returns the number of open connections.
 func (p *Proxy) Open() int { return len(p.open()) }
 
-// Accepted returns the number of connections since the start.
-func (p *Proxy) Accepted() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.accepted
-}
-
 // link is one client's connection and the one to the target.
 type link struct {
-	p      *Proxy
-	client *net.TCPConn
-	once   sync.Once
-	ctx    context.Context // ends with the link
-	cancel context.CancelFunc
-
-	mu     sync.Mutex // guards what follows
-	server net.Conn   // nil until dialled
-	lost   fault      // the fault that took the first byte
-
-	inserted *extra // the last one; of the goroutine that passes replies
+	p        *Proxy
+	client   *net.TCPConn
+	ctx      context.Context // ends with the link
+	cancel   context.CancelFunc
+	lost     atomic.Int32 // the fault that took the first byte; it lasts as long as the link
+	inserted *extra       // the last one; of the goroutine that passes replies
 }
 
-// end closes both sides; with reset, the client gets a RST.
+// end closes both sides; with reset, the client gets a RST. Further calls have no effect.
 func (n *link) end(reset bool) {
-	n.once.Do(func() {
-		n.cancel()
-		if reset {
-			_ = n.client.SetLinger(0)
-		}
-		_ = n.client.Close()
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if n.server != nil {
-			_ = n.server.Close()
-		}
-	})
+	n.cancel()
+	if reset {
+		_ = n.client.SetLinger(0)
+	}
+	_ = n.client.Close()
 }
 
 func (n *link) run() {
-	defer n.p.remove(n)
-	var dialer net.Dialer
+	defer func() {
+		n.p.mu.Lock()
+		defer n.p.mu.Unlock()
+		delete(n.p.links, n)
+	}()
 	set, _ := n.p.now()
-	server, err := dialer.DialContext(n.ctx, network(set.target), set.target)
+	server, err := new(net.Dialer).DialContext(n.ctx, Network(set.target), set.target)
 	if err != nil {
-		if n.currentFault() == blackhole {
+		if n.settings().fault == blackhole {
 			_, _ = io.Copy(io.Discard, n.client) // until the client or Reset ends it
 		}
 		n.end(true)
 		return
 	}
-	n.mu.Lock()
-	n.server = server
-	n.mu.Unlock()
-	if n.ctx.Err() != nil { // it ended before there was a server to close
-		_ = server.Close()
-		return
-	}
+	closeServer := sync.OnceFunc(func() { _ = server.Close() })
+	defer closeServer()
+	defer context.AfterFunc(n.ctx, closeServer)()
 	var both sync.WaitGroup
 	both.Go(func() { n.pass(n.client, server, false) })
 	both.Go(func() { n.pass(server, n.client, true) })
 	both.Wait()
 	n.end(false)
 }
+
+// settings returns the proxy's settings with the fault of this link. It waits for the end of hold.
+func (n *link) settings() settings {
+	for {
+		set, changed := n.p.now()
+		if set.fault = cmp.Or(fault(n.lost.Load()), set.fault); set.fault != hold {
+			return set
+		}
+		select {
+		case <-changed:
+		case <-n.ctx.Done():
+			return settings{fault: blackhole}
+		}
+	}
+}
+
+// lose makes a fault last as long as the link, unless another one does.
+func (n *link) lose(f fault) { n.lost.CompareAndSwap(int32(none), int32(f)) }
 
 // parcel is bytes to deliver: not before due, and at least wait after the parcel before.
 type parcel struct {
@@ -359,9 +334,7 @@ type parcel struct {
 
 // pass copies from one side to the other, through the faults, until one side ends or fails.
 func (n *link) pass(from, to net.Conn, replies bool) {
-	// Reading goes on while parcels wait, so that latency does not cost
-	// throughput.
-	parcels := make(chan parcel, 1024)
+	parcels := make(chan parcel, 1024) // reading goes on while they wait: latency costs no throughput
 	var deliverer sync.WaitGroup
 	deliverer.Go(func() { n.deliver(parcels, to) })
 	buffer := make([]byte, 64<<10)
@@ -371,30 +344,51 @@ func (n *link) pass(from, to net.Conn, replies bool) {
 		if k, err = from.Read(buffer); k == 0 {
 			continue
 		}
-		switch f := n.currentFault(); {
-		case f == blackhole || f == dropReplies && replies:
-			n.lose(f)
-		case f == garbage && replies:
-			n.lose(f)
-			n.post(parcels, []byte("\x00?!\r\n"), replies)
-		case f == cut && replies:
-			n.post(parcels, bytes.Clone(buffer[:k/2]), replies)
-			n.lose(f)
-			err = io.EOF
-		case f == drip && replies:
-			for i := range k {
-				set, _ := n.p.now()
-				n.put(parcels, parcel{bytes: []byte{buffer[i]}, wait: set.pace})
+		content, set := bytes.Clone(buffer[:k]), n.settings()
+		if !replies && set.fault != blackhole {
+			set = settings{}
+		}
+		due := time.Now().Add(set.latency)
+		if set.jitter > 0 {
+			due = due.Add(rand.N(set.jitter))
+		}
+		put := func(content []byte, wait time.Duration) {
+			select {
+			case parcels <- parcel{content, due, wait}:
+			case <-n.ctx.Done():
 			}
-		case replies:
-			n.postWithExtra(parcels, bytes.Clone(buffer[:k]))
+		}
+		switch set.fault {
+		case blackhole, dropReplies:
+			n.lose(set.fault)
+		case garbage:
+			n.lose(garbage)
+			put([]byte("\x00?!\r\n"), 0)
+		case cut:
+			put(content[:k/2], 0)
+			n.lose(cut)
+			err = io.EOF
+		case drip:
+			for _, b := range content {
+				set, _ := n.p.now() // Heal ends the pauses
+				put([]byte{b}, set.pace)
+			}
 		default:
-			n.post(parcels, bytes.Clone(buffer[:k]), replies)
+			e := set.extra
+			if e == nil || e == n.inserted {
+				put(content, 0)
+				continue
+			}
+			n.inserted = e
+			put(e.insert(content), 0)
+			if e.place == Later {
+				put(e.bytes, e.pause)
+			}
 		}
 	}
 	close(parcels)
 	deliverer.Wait()
-	switch discarded := n.currentFault() == blackhole; {
+	switch discarded := n.settings().fault == blackhole; {
 	case discarded && replies: // the client does not learn that the server left
 		n.lose(blackhole)
 	case discarded || !errors.Is(err, io.EOF):
@@ -406,84 +400,26 @@ func (n *link) pass(from, to net.Conn, replies bool) {
 	}
 }
 
-// currentFault returns the fault that applies to this connection. It waits for the end of hold.
-func (n *link) currentFault() fault {
-	for {
-		set, changed := n.p.now()
-		n.mu.Lock()
-		f := cmp.Or(n.lost, set.fault)
-		n.mu.Unlock()
-		if f != hold {
-			return f
-		}
-		select {
-		case <-changed:
-		case <-n.ctx.Done():
-			return blackhole
-		}
-	}
-}
-
-// lose makes a fault last as long as the connection.
-func (n *link) lose(f fault) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.lost == none {
-		n.lost = f
-	}
-}
-
-func (n *link) post(parcels chan<- parcel, content []byte, replies bool) {
-	item := parcel{bytes: content}
-	if replies {
-		set, _ := n.p.now()
-		item.due = time.Now().Add(set.latency)
-		if set.jitter > 0 {
-			item.due = item.due.Add(rand.N(set.jitter))
-		}
-	}
-	n.put(parcels, item)
-}
-
-// postWithExtra posts replies, with the bytes of Insert once.
-func (n *link) postWithExtra(parcels chan<- parcel, content []byte) {
-	set, _ := n.p.now()
-	e := set.extra
-	if e == nil || e == n.inserted {
-		n.post(parcels, content, true)
-		return
-	}
-	n.inserted = e
+// insert returns content with the extra bytes, unless they come Later.
+func (e *extra) insert(content []byte) []byte {
 	switch e.place {
 	case Before:
-		content = slices.Concat(e.bytes, content)
+		return slices.Concat(e.bytes, content)
 	case Between:
-		content = slices.Insert(content, bytes.IndexByte(content, '\n')+1, e.bytes...)
+		return slices.Insert(content, bytes.IndexByte(content, '\n')+1, e.bytes...)
 	case Behind:
-		content = append(content, e.bytes...)
-	case Later:
-	}
-	n.post(parcels, content, true)
-	if e.place == Later {
-		n.put(parcels, parcel{bytes: e.bytes, wait: e.pause})
-	}
-}
-
-func (n *link) put(parcels chan<- parcel, item parcel) {
-	select {
-	case parcels <- item:
-	case <-n.ctx.Done():
+		return append(content, e.bytes...)
+	default:
+		return content
 	}
 }
 
 func (n *link) deliver(parcels <-chan parcel, to net.Conn) {
 	for item := range parcels {
 		if wait := max(time.Until(item.due), item.wait); wait > 0 {
-			timer := time.NewTimer(wait)
 			select {
-			case <-timer.C:
+			case <-time.After(wait):
 			case <-n.ctx.Done():
-				timer.Stop()
 			}
 		}
 		if _, err := to.Write(item.bytes); err != nil {
@@ -492,7 +428,8 @@ func (n *link) deliver(parcels <-chan parcel, to net.Conn) {
 	}
 }
 
-func network(addr string) string {
+// Network returns the network of an address: a path is a Unix socket.
+func Network(addr string) string {
 	if strings.Contains(addr, "/") {
 		return "unix"
 	}
