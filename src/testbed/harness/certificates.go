@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -91,16 +92,13 @@ func (c *Certificates) ClientConfig(t testing.TB) *tls.Config {
 func (c *Certificates) Issue(t testing.TB, name string, spec Spec) Pair {
 	t.Helper()
 	now := time.Now()
+	begins := cmp.Or(spec.Begins, -48*time.Hour)
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: spec.CommonName},
-		NotBefore:   now.Add(-48 * time.Hour),
-		NotAfter:    now.Add(24 * time.Hour),
+		NotBefore:   now.Add(begins),
+		NotAfter:    now.Add(max(begins, 0) + 24*time.Hour),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	if spec.Begins != 0 {
-		template.NotBefore = now.Add(spec.Begins)
-		template.NotAfter = template.NotBefore.Add(24 * time.Hour)
 	}
 	if spec.Expired {
 		template.NotAfter = now.Add(-time.Hour)

@@ -42,10 +42,6 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	if o.NodeTimeout == 0 {
 		o.NodeTimeout = 2 * time.Second
 	}
-	c := &Cluster{}
-	for range 6 {
-		c.Nodes = append(c.Nodes, newServer(t, "redis-server", o.Server))
-	}
 	lines := append(o.Server.settings(t),
 		clusterEnabled,
 		fmt.Sprintf("cluster-node-timeout %d", o.NodeTimeout.Milliseconds()),
@@ -55,10 +51,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 		lines = append(lines, "tls-cluster yes")
 	}
 	// Each node gets its id and its slots before it is connected to the others.
-	err := together(c.Nodes, func(i int, s *Server) error {
-		if err := s.launch(lines); err != nil {
-			return err
-		}
+	c := &Cluster{Nodes: startAll(t, 6, "redis-server", o.Server, lines, func(i int, s *Server) error {
 		id, err := s.Try("CLUSTER", "MYID")
 		if err != nil {
 			return err
@@ -71,10 +64,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 			_, err = s.Try("CLUSTER", "ADDSLOTSRANGE", i*slots/3, (i+1)*slots/3-1)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
+	})}
 	for i, s := range c.Nodes {
 		c.Addrs = append(c.Addrs, s.PublicAddr())
 		for _, other := range c.Nodes[i+1:] {
@@ -82,10 +72,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 		}
 	}
 	for i, s := range c.Nodes[3:] {
-		harness.Await(t, harness.Deadline, "a replica has not found its primary", func() error {
-			_, err := s.Try("CLUSTER", "REPLICATE", c.Nodes[i].id)
-			return err
-		})
+		find(t, "a replica has not found its primary", func() (any, error) { return s.Try("CLUSTER", "REPLICATE", c.Nodes[i].id) })
 	}
 	c.AwaitStable(t)
 	return c
@@ -94,13 +81,8 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 func connectNodes(t testing.TB, s, other *Server) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(other.Addr)
-	if err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
-	bus, ok := other.Do(t, "CONFIG", "GET", "cluster-port").([]any)
-	if !ok || len(bus) != 2 {
-		t.Fatalf("redistest: CONFIG GET cluster-port: %v", bus)
-	}
+	check(t, err)
+	bus := other.Do(t, "CONFIG", "GET", "cluster-port").([]any)
 	s.Do(t, "CLUSTER", "MEET", host, port, bus[1])
 }
 
@@ -113,18 +95,13 @@ type node struct {
 }
 
 func (n node) has(slot int) bool {
-	for _, part := range n.slots {
-		first, last, ok := strings.Cut(part, "-")
-		if !ok {
-			last = first
+	return slices.ContainsFunc(n.slots, func(part string) bool {
+		var low, high int
+		if k, _ := fmt.Sscanf(part, "%d-%d", &low, &high); k == 1 {
+			high = low
 		}
-		low, err1 := strconv.Atoi(first)
-		high, err2 := strconv.Atoi(last)
-		if err1 == nil && err2 == nil && low <= slot && slot <= high {
-			return true
-		}
-	}
-	return false
+		return low <= slot && slot <= high
+	})
 }
 
 // view returns the cluster as one of its nodes sees it.
@@ -161,11 +138,6 @@ func self(s *Server) (node, error) {
 	return nodes[i], nil
 }
 
-// running returns the nodes whose processes run.
-func (c *Cluster) running() []*Server {
-	return slices.DeleteFunc(slices.Clone(c.Nodes), func(s *Server) bool { return !s.Alive() })
-}
-
 // AwaitStable returns once all running nodes find the cluster complete, agree on the owner of
 // each slot and the primary of each replica, and all replicas are in step.
 func (c *Cluster) AwaitStable(t testing.TB) {
@@ -175,7 +147,7 @@ func (c *Cluster) AwaitStable(t testing.TB) {
 
 func (c *Cluster) stable() error {
 	agreed := ""
-	for _, s := range c.running() {
+	for _, s := range running(c.Nodes) {
 		reply, err := s.Try("CLUSTER", "INFO")
 		if err != nil {
 			return err
@@ -223,10 +195,8 @@ func (c *Cluster) stable() error {
 }
 
 func (c *Cluster) byID(id string) *Server {
-	for _, s := range c.Nodes {
-		if s.id == id {
-			return s
-		}
+	if i := slices.IndexFunc(c.Nodes, func(s *Server) bool { return s.id == id }); i >= 0 {
+		return c.Nodes[i]
 	}
 	return nil
 }
@@ -240,57 +210,48 @@ func (c *Cluster) NodeForKey(t testing.TB, key string) *Server {
 // NodeForSlot returns the primary of slot. It waits until there is exactly one.
 func (c *Cluster) NodeForSlot(t testing.TB, slot int) *Server {
 	t.Helper()
-	var found *Server
-	harness.Await(t, harness.Deadline, "a slot has no owner", func() error {
-		var claim []*Server
-		for _, s := range c.running() {
-			n, err := self(s)
-			if err != nil {
-				return err
-			}
-			if n.has(slot) {
-				claim = append(claim, s)
-			}
+	return c.only(t, fmt.Sprintf("own slot %d", slot), func(n node) bool { return n.has(slot) })
+}
+
+// only returns the one running node whose own line matches. It waits until there is exactly one.
+func (c *Cluster) only(t testing.TB, does string, match func(node) bool) *Server {
+	t.Helper()
+	nodes := find(t, "not one node alone", func() ([]*Server, error) {
+		nodes, err := c.whose(match)
+		if err == nil && len(nodes) != 1 {
+			err = fmt.Errorf("%d nodes %s", len(nodes), does)
 		}
-		if len(claim) != 1 {
-			return fmt.Errorf("%d nodes claim slot %d", len(claim), slot)
-		}
-		found = claim[0]
-		return nil
+		return nodes, err
 	})
-	return found
+	return nodes[0]
+}
+
+// whose returns the running nodes whose own lines match.
+func (c *Cluster) whose(match func(node) bool) (found []*Server, err error) {
+	for _, s := range running(c.Nodes) {
+		n, err := self(s)
+		if err != nil {
+			return nil, err
+		}
+		if match(n) {
+			found = append(found, s)
+		}
+	}
+	return found, nil
 }
 
 // Primaries returns the running nodes that have slots.
 func (c *Cluster) Primaries(t testing.TB) []*Server {
 	t.Helper()
-	return slices.DeleteFunc(c.running(), func(s *Server) bool {
-		n, err := self(s)
-		if err != nil {
-			t.Fatalf("redistest: %v", err)
-		}
-		return len(n.slots) == 0
-	})
+	primaries, err := c.whose(func(n node) bool { return len(n.slots) > 0 })
+	check(t, err)
+	return primaries
 }
 
-// Replica returns a running replica of primary. It waits for one.
+// Replica returns the running replica of primary. It waits for it.
 func (c *Cluster) Replica(t testing.TB, primary *Server) *Server {
 	t.Helper()
-	var found *Server
-	harness.Await(t, harness.Deadline, "there is no replica", func() error {
-		for _, s := range c.running() {
-			n, err := self(s)
-			if err != nil {
-				return err
-			}
-			if n.master == primary.id {
-				found = s
-				return nil
-			}
-		}
-		return fmt.Errorf("no node replicates %s", primary.Addr)
-	})
-	return found
+	return c.only(t, "replicate "+primary.Addr, func(n node) bool { return n.master == primary.id })
 }
 
 // FailoverReplica promotes the replica of a primary, and returns it once the cluster is stable. A
@@ -298,23 +259,16 @@ func (c *Cluster) Replica(t testing.TB, primary *Server) *Server {
 func (c *Cluster) FailoverReplica(t testing.TB, of *Server) *Server {
 	t.Helper()
 	replica := c.Replica(t, of)
-	var asked time.Time
-	harness.Await(t, harness.Deadline, "the replica is not promoted", func() error {
+	askUntil(t, "the replica is not promoted", func() (bool, error) {
 		info, err := replica.info("replication", 0)
-		if err != nil || info["role"] == "master" {
-			return err
+		return info["role"] == "master", err
+	}, func() error {
+		command := []any{"CLUSTER", "FAILOVER"}
+		if !of.Alive() {
+			command = append(command, "FORCE")
 		}
-		if time.Since(asked) > 6*time.Second { // Redis gives up after 5
-			asked = time.Now()
-			command := []any{"CLUSTER", "FAILOVER"}
-			if !of.Alive() {
-				command = append(command, "FORCE")
-			}
-			if _, err := replica.Try(command...); err != nil {
-				return err
-			}
-		}
-		return fmt.Errorf("%s is still a %s", replica.Addr, info["role"])
+		_, err := replica.Try(command...)
+		return err
 	})
 	c.AwaitStable(t)
 	return replica
@@ -345,14 +299,12 @@ func (c *Cluster) StartMigration(t testing.TB, slot int, to *Server) *Migration 
 // Move moves up to n keys, and returns how many it moved.
 func (m *Migration) Move(t testing.TB, n int) int {
 	t.Helper()
-	keys, ok := m.From.Do(t, "CLUSTER", "GETKEYSINSLOT", m.Slot, n).([]any)
+	keys, _ := m.From.Do(t, "CLUSTER", "GETKEYSINSLOT", m.Slot, n).([]any)
 	if len(keys) == 0 {
 		return 0
 	}
 	host, port, err := net.SplitHostPort(m.To.Addr)
-	if !ok || err != nil {
-		t.Fatalf("redistest: moving %v to %s: %v", keys, m.To.Addr, err)
-	}
+	check(t, err)
 	command := []any{"MIGRATE", host, port, "", 0, 5000, "AUTH2", admin, adminPassword, "KEYS"}
 	m.From.Do(t, append(command, keys...)...)
 	return len(keys)

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"ratelimit/src/testbed/harness"
 )
 
 // maxReply bounds the length that a reply may announce.
@@ -35,19 +37,12 @@ type DialOptions struct {
 	Timeout time.Duration // for dialling, and for each Send and Receive; 0 is 5 s
 }
 
-// Client is a connection that speaks RESP2, for one goroutine.
+// Client is a connection that speaks RESP2, for one goroutine. Unlike the clients of libraries it lives on after a timeout, and a
+// late reply can still be received.
 type Client struct {
 	conn    net.Conn
 	in      *bufio.Reader
 	timeout time.Duration
-}
-
-// network returns the network of addr: a path is a Unix socket.
-func network(addr string) string {
-	if strings.Contains(addr, "/") {
-		return "unix"
-	}
-	return "tcp"
 }
 
 // Dial connects to host:port or to the path of a Unix socket.
@@ -59,22 +54,22 @@ func Dial(addr string, o DialOptions) (*Client, error) {
 	var err error
 	dialer := &net.Dialer{Timeout: o.Timeout}
 	if o.TLS != nil {
-		conn, err = tls.DialWithDialer(dialer, network(addr), addr, o.TLS)
+		conn, err = tls.DialWithDialer(dialer, harness.Network(addr), addr, o.TLS)
 	} else {
-		conn, err = dialer.Dial(network(addr), addr)
+		conn, err = dialer.Dial(harness.Network(addr), addr)
 	}
 	if err != nil {
 		return nil, err
 	}
 	c := &Client{conn: conn, in: bufio.NewReader(conn), timeout: o.Timeout}
-	auth := []any{"AUTH", o.Password}
-	if o.User != "" {
-		auth = []any{"AUTH", o.User, o.Password}
+	switch {
+	case o.User != "":
+		_, err = c.Do("AUTH", o.User, o.Password)
+	case o.Password != "":
+		_, err = c.Do("AUTH", o.Password)
 	}
-	if o.User != "" || o.Password != "" {
-		if _, err := c.Do(auth...); err != nil {
-			return nil, errors.Join(fmt.Errorf("AUTH at %s: %w", addr, err), c.Close())
-		}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("AUTH at %s: %w", addr, err), c.Close())
 	}
 	return c, nil
 }
@@ -82,9 +77,8 @@ func Dial(addr string, o DialOptions) (*Client, error) {
 // Close ends the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Do sends one command and returns its reply: a string, an int64, nil or a
-// slice of these. An error reply is an Error; inside a slice it is an element.
-// Arguments are strings, byte slices, or what fmt.Sprint makes of them.
+// Do sends one command and returns its reply: a string, an int64, nil or a slice of these. An error reply is an Error; inside a
+// slice it is an element. Arguments are strings, byte slices, or what fmt.Sprint makes of them.
 func (c *Client) Do(args ...any) (any, error) {
 	if err := c.Send(args...); err != nil {
 		return nil, err
@@ -92,20 +86,14 @@ func (c *Client) Do(args ...any) (any, error) {
 	return c.Receive()
 }
 
-// Send writes one command and does not wait for its reply: several Sends and
-// as many Receives are a pipeline.
+// Send writes one command and does not wait for its reply: several Sends and as many Receives are a pipeline.
 func (c *Client) Send(args ...any) error {
 	out := fmt.Appendf(nil, "*%d\r\n", len(args))
 	for _, arg := range args {
-		var text string
-		switch arg := arg.(type) {
-		case string:
-			text = arg
-		case []byte:
-			text = string(arg)
-		default:
-			text = fmt.Sprint(arg)
+		if b, ok := arg.([]byte); ok {
+			arg = string(b)
 		}
+		text := fmt.Sprint(arg)
 		out = fmt.Appendf(out, "$%d\r\n%s\r\n", len(text), text)
 	}
 	if err := c.conn.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
@@ -121,58 +109,49 @@ func (c *Client) Receive() (any, error) {
 		return nil, err
 	}
 	reply, err := readReply(c.in)
-	if err != nil {
-		return nil, err
-	}
 	if e, ok := reply.(Error); ok {
 		return nil, e
 	}
-	return reply, nil
+	return reply, err
 }
 
+// readReply returns nil with an error.
 func readReply(in *bufio.Reader) (any, error) {
 	line, err := in.ReadString('\n')
 	if err != nil {
 		return nil, err
 	}
-	if len(line) < 3 || line[len(line)-2] != '\r' {
-		return nil, fmt.Errorf("not a reply of Redis: %.40q", line)
-	}
-	kind, text := line[0], line[1:len(line)-2]
-	switch kind {
-	case '+':
-		return text, nil
-	case '-':
-		return Error(text), nil
-	case ':', '$', '*':
-	default:
-		return nil, fmt.Errorf("not a reply of Redis: %.40q", line)
-	}
+	text, whole := strings.CutSuffix(line[1:], "\r\n")
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return nil, fmt.Errorf("not a reply of Redis: %.40q", line)
-	}
-	switch {
+	switch kind := line[0]; {
+	case !whole:
+	case kind == '+':
+		return text, nil
+	case kind == '-':
+		return Error(text), nil
+	case err != nil:
 	case kind == ':':
 		return n, nil
+	case kind != '$' && kind != '*':
 	case n == -1:
 		return nil, nil
 	case n < 0 || n > maxReply:
-		return nil, fmt.Errorf("a reply of length %d", n)
 	case kind == '$':
 		bulk := make([]byte, n+2)
 		if _, err := io.ReadFull(in, bulk); err != nil {
 			return nil, err
 		}
 		return string(bulk[:n]), nil
-	}
-	var list []any
-	for range n {
-		element, err := readReply(in)
-		if err != nil {
-			return nil, err
+	default:
+		var list []any
+		for range n {
+			element, err := readReply(in)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, element)
 		}
-		list = append(list, element)
+		return list, nil
 	}
-	return list, nil
+	return nil, fmt.Errorf("not a reply of Redis: %.40q", line)
 }

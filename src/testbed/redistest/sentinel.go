@@ -4,7 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,34 +47,21 @@ var sentinelPace = []any{
 // replicas and the other sentinels.
 func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 	t.Helper()
-	c := &Sentinel{PrimaryName: "mymaster"}
+	const name = "mymaster"
 	settings := o.Server.settings(t)
-	for range 3 {
-		c.Servers = append(c.Servers, newServer(t, "redis-server", o.Server))
-		c.Sentinels = append(c.Sentinels, newServer(t, "redis-sentinel", Options{TLS: o.Server.TLS, Certificate: o.Server.Certificate}))
-	}
-	fail := func(err error) {
-		if err != nil {
-			t.Helper()
-			t.Fatalf("redistest: %v", err)
-		}
-	}
-	primary := c.Servers[0]
-	fail(primary.launch(settings))
-	host, port, err := net.SplitHostPort(primary.PublicAddr())
-	fail(err)
-	follow := append(settings[:len(settings):len(settings)], "replicaof "+host+" "+port)
-	fail(together(c.Servers[1:], func(_ int, s *Server) error {
-		return s.launch(follow)
-	}))
+	servers := startAll(t, 1, "redis-server", o.Server, settings, nil)
+	host, port, err := net.SplitHostPort(servers[0].PublicAddr())
+	check(t, err)
+	settings = append(settings, "replicaof "+host+" "+port)
+	servers = append(servers, startAll(t, 2, "redis-server", o.Server, settings, nil)...)
+	c := &Sentinel{PrimaryName: name, Servers: servers}
 	// A sentinel asks the primary for its replicas when it starts, and again much later.
-	harness.Await(t, harness.Deadline, "the replicas do not follow", func() error { return c.follow(primary) })
+	harness.Await(t, harness.Deadline, "the replicas do not follow", func() error { return c.follow(servers[0]) })
 
 	if o.DownAfter == 0 {
 		o.DownAfter = 700 * time.Millisecond
 	}
-	name := c.PrimaryName
-	watch := []string{
+	c.Sentinels = startAll(t, 3, "redis-sentinel", Options{TLS: o.Server.TLS, Certificate: o.Server.Certificate}, append([]string{
 		"sentinel monitor " + name + " " + host + " " + port + " 2",
 		"sentinel auth-user " + name + " " + admin,
 		"sentinel auth-pass " + name + " " + adminPassword,
@@ -82,15 +70,7 @@ func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 		"sentinel parallel-syncs " + name + " 2",
 		"sentinel sentinel-user " + admin,
 		"sentinel sentinel-pass " + adminPassword,
-	}
-	watch = append(watch, access(o.User, o.Password)...)
-	fail(together(c.Sentinels, func(_ int, s *Server) error {
-		s.Ready = func() error {
-			_, err := s.Try(sentinelPace...)
-			return err
-		}
-		return s.launch(watch)
-	}))
+	}, access(o.User, o.Password)...), nil)
 	for _, s := range c.Sentinels {
 		c.SentinelAddrs = append(c.SentinelAddrs, s.Addr)
 	}
@@ -100,8 +80,8 @@ func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 
 // follow returns an error unless all other running servers are replicas of primary, in step.
 func (c *Sentinel) follow(primary *Server) error {
-	for _, s := range c.Servers {
-		if s == primary || !s.Alive() {
+	for _, s := range running(c.Servers) {
+		if s == primary {
 			continue
 		}
 		if err := follows(s, primary); err != nil {
@@ -109,6 +89,11 @@ func (c *Sentinel) follow(primary *Server) error {
 		}
 	}
 	return nil
+}
+
+// running returns the servers whose processes run.
+func running(servers []*Server) []*Server {
+	return slices.DeleteFunc(slices.Clone(servers), func(s *Server) bool { return !s.Alive() })
 }
 
 // follows returns an error unless replica has all data of primary and gets its updates.
@@ -125,13 +110,9 @@ func follows(replica, primary *Server) error {
 	if info, err = primary.info("replication", 0); err != nil {
 		return err
 	}
-	_, port, err := net.SplitHostPort(replica.PublicAddr())
-	if err != nil {
-		return err
-	}
-	for i := range 10 {
-		line := info["slave"+strconv.Itoa(i)]
-		if want := "ip=127.0.0.1,port=" + port + ",state=online"; len(line) > len(want) && line[:len(want)] == want {
+	online := strings.Replace("ip="+replica.PublicAddr(), ":", ",port=", 1) + ",state=online,"
+	for _, line := range info {
+		if strings.HasPrefix(line, online) {
 			return nil
 		}
 	}
@@ -173,20 +154,12 @@ func (c *Sentinel) master(s *Server) (map[string]string, error) {
 // Primary returns the primary. It waits until all running sentinels and the server itself agree.
 func (c *Sentinel) Primary(t testing.TB) *Server {
 	t.Helper()
-	var primary *Server
-	harness.Await(t, harness.Deadline, "there is no primary", func() (err error) {
-		primary, err = c.primary()
-		return err
-	})
-	return primary
+	return find(t, "there is no primary", c.primary)
 }
 
 func (c *Sentinel) primary() (*Server, error) {
 	addr := ""
-	for _, s := range c.Sentinels {
-		if !s.Alive() {
-			continue
-		}
+	for _, s := range running(c.Sentinels) {
 		m, err := c.master(s)
 		if err != nil {
 			return nil, err
@@ -197,17 +170,15 @@ func (c *Sentinel) primary() (*Server, error) {
 		}
 		addr = said
 	}
-	for _, s := range c.Servers {
-		if s.PublicAddr() != addr {
-			continue
-		}
-		info, err := s.info("replication", 0)
-		if err == nil && info["role"] != "master" {
-			err = fmt.Errorf("%s is still a %s", addr, info["role"])
-		}
-		return s, err
+	i := slices.IndexFunc(c.Servers, func(s *Server) bool { return s.PublicAddr() == addr })
+	if i < 0 {
+		return nil, fmt.Errorf("the sentinels name %q, which is none of the servers", addr)
 	}
-	return nil, fmt.Errorf("the sentinels name %q, which is none of the servers", addr)
+	info, err := c.Servers[i].info("replication", 0)
+	if err == nil && info["role"] != "master" {
+		err = fmt.Errorf("%s is still a %s", addr, info["role"])
+	}
+	return c.Servers[i], err
 }
 
 // Failover makes the sentinels promote a replica, as an operator would, and returns the new
@@ -215,30 +186,36 @@ func (c *Sentinel) primary() (*Server, error) {
 func (c *Sentinel) Failover(t testing.TB) *Server {
 	t.Helper()
 	old := c.Primary(t)
+	askUntil(t, "no replica is promoted", func() (bool, error) {
+		primary, err := c.primary()
+		return primary != old, err
+	}, func() error {
+		sentinels := running(c.Sentinels)
+		if len(sentinels) == 0 {
+			return harness.Final{Err: errors.New("no sentinel runs")}
+		}
+		_, err := sentinels[0].Try("SENTINEL", "FAILOVER", c.PrimaryName)
+		return err
+	})
+	return c.AwaitFailover(t, old)
+}
+
+// askUntil asks for a failover until it is done. It asks again after 6s: Redis gives up after 5s, and a busy machine may abort one.
+func askUntil(t testing.TB, missing string, done func() (bool, error), ask func() error) {
+	t.Helper()
 	var asked time.Time
-	harness.Await(t, harness.Deadline, "no replica is promoted", func() error {
-		if primary, err := c.primary(); err != nil || primary != old {
+	harness.Await(t, harness.Deadline, missing, func() error {
+		if ok, err := done(); ok || err != nil {
 			return err
 		}
-		if time.Since(asked) > 6*time.Second { // a busy machine may have aborted the failover
+		if time.Since(asked) > 6*time.Second {
 			asked = time.Now()
-			if err := c.promote(); err != nil {
+			if err := ask(); err != nil {
 				return err
 			}
 		}
 		return errors.New("not yet")
 	})
-	return c.AwaitFailover(t, old)
-}
-
-func (c *Sentinel) promote() error {
-	for _, s := range c.Sentinels {
-		if s.Alive() {
-			_, err := s.Try("SENTINEL", "FAILOVER", c.PrimaryName)
-			return err
-		}
-	}
-	return harness.Final{Err: errors.New("no sentinel runs")}
 }
 
 // AwaitFailover returns the primary after old, once all running sentinels agree and all running
@@ -246,15 +223,14 @@ func (c *Sentinel) promote() error {
 // within 20 s.
 func (c *Sentinel) AwaitFailover(t testing.TB, old *Server) *Server {
 	t.Helper()
-	var primary *Server
-	harness.Await(t, harness.Deadline, "the failover is not over", func() (err error) {
-		if primary, err = c.primary(); err != nil {
-			return err
+	return find(t, "the failover is not over", func() (*Server, error) {
+		primary, err := c.primary()
+		switch {
+		case err != nil:
+			return nil, err
+		case primary == old:
+			return nil, fmt.Errorf("%s is still the primary", old.Addr)
 		}
-		if primary == old {
-			return fmt.Errorf("%s is still the primary", old.Addr)
-		}
-		return c.follow(primary)
+		return primary, c.follow(primary)
 	})
-	return primary
 }

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -62,11 +61,45 @@ type Server struct {
 // Start runs a redis-server and returns once it answers.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
-	s := newServer(t, "redis-server", o)
-	if err := s.launch(o.settings(t)); err != nil {
+	return startAll(t, 1, "redis-server", o, o.settings(t), nil)[0]
+}
+
+// startAll starts n servers at once, with these lines of configuration, and calls then for each that answers.
+func startAll(t testing.TB, n int, program string, o Options, lines []string, then func(i int, s *Server) error) []*Server {
+	t.Helper()
+	servers, errs := make([]*Server, n), make([]error, n)
+	for i := range servers {
+		servers[i] = newServer(t, program, o)
+	}
+	var all sync.WaitGroup
+	for i, s := range servers {
+		all.Go(func() {
+			if errs[i] = s.launch(lines); errs[i] == nil && then != nil {
+				errs[i] = then(i, s)
+			}
+		})
+	}
+	all.Wait()
+	check(t, errors.Join(errs...))
+	return servers
+}
+
+// check ends the test if there is an error.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatalf("redistest: %v", err)
 	}
-	return s
+}
+
+// find polls look until it returns no error. If that takes too long it ends the test with the last error.
+func find[T any](t testing.TB, missing string, look func() (T, error)) (found T) {
+	t.Helper()
+	harness.Await(t, harness.Deadline, missing, func() (err error) {
+		found, err = look()
+		return err
+	})
+	return found
 }
 
 // settings returns the lines of the configuration file that follow from o.
@@ -75,17 +108,13 @@ func (o Options) settings(t testing.TB) []string {
 	if o.User != "" && o.Password == "" {
 		t.Fatal("redistest: Options.User without Options.Password")
 	}
-	lines := []string{
-		`save ""`,
-		`appendonly no`,
-		`enable-debug-command yes`,
-		`shutdown-timeout 0`, // otherwise SIGTERM waits for replicas that are gone
-		`repl-diskless-sync yes`,
-		`repl-diskless-sync-delay 0`,
-		`masteruser ` + admin,
-		`masterauth ` + adminPassword,
-	}
-	return append(lines, access(o.User, o.Password)...)
+	return append([]string{
+		`save ""`, "appendonly no",
+		"enable-debug-command yes",
+		"shutdown-timeout 0", // otherwise SIGTERM waits for replicas that are gone
+		"repl-diskless-sync yes", "repl-diskless-sync-delay 0",
+		"masteruser " + admin, "masterauth " + adminPassword,
+	}, access(o.User, o.Password)...)
 }
 
 // access returns the lines that let clients in with a user and a password.
@@ -99,15 +128,9 @@ func access(user, password string) []string {
 	return nil
 }
 
-// quote returns text as an argument in a configuration file.
+// quote returns text, which is not empty, as an argument in a configuration file.
 func quote(text string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, c := range []byte(text) {
-		fmt.Fprintf(&b, `\x%02x`, c)
-	}
-	b.WriteByte('"')
-	return b.String()
+	return `"\x` + strings.ReplaceAll(fmt.Sprintf("% x", text), " ", `\x`) + `"`
 }
 
 // newServer prepares a server, and starts its proxy if it has one. Unlike launch it may end
@@ -119,6 +142,12 @@ func newServer(t testing.TB, name string, o Options) *Server {
 	s.AskPID = func(timeout time.Duration) (string, error) {
 		info, err := s.info("server", timeout)
 		return info["process_id"], err
+	}
+	if name == "redis-sentinel" {
+		s.Ready = func() error {
+			_, err := s.Try(sentinelPace...)
+			return err
+		}
 	}
 	if o.Proxy {
 		s.Proxy = harness.StartProxy(t, "")
@@ -176,8 +205,7 @@ func (s *Server) configure() error {
 	if s.o.TLS != nil {
 		lines = []string{"port 0", fmt.Sprintf("tls-port %d", port)}
 	}
-	cluster := slices.Contains(s.lines, clusterEnabled)
-	if cluster {
+	if slices.Contains(s.lines, clusterEnabled) {
 		bus, err := s.Port()
 		if err != nil {
 			return err
@@ -190,10 +218,9 @@ func (s *Server) configure() error {
 		if err != nil {
 			return err
 		}
-		lines = append(lines, "replica-announce-ip 127.0.0.1", "replica-announce-port "+public)
-		if cluster {
-			lines = append(lines, "cluster-announce-ip 127.0.0.1", "cluster-announce-port "+public)
-		}
+		lines = append(lines,
+			"replica-announce-ip 127.0.0.1", "replica-announce-port "+public,
+			"cluster-announce-ip 127.0.0.1", "cluster-announce-port "+public)
 	}
 	file := filepath.Join(s.dir(), "conf")
 	s.Args = append([]string{file}, s.o.Args...)
@@ -207,9 +234,7 @@ func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop()
 	// A replica keeps a file of its primary's data.
-	if err := os.RemoveAll(filepath.Join(s.dir(), "dump.rdb")); err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
+	check(t, os.RemoveAll(filepath.Join(s.dir(), "dump.rdb")))
 	s.Server.Restart(t)
 }
 
@@ -240,22 +265,17 @@ func (s *Server) try(timeout time.Duration, args ...any) (any, error) {
 func (s *Server) Client(t testing.TB) *Client {
 	t.Helper()
 	c, err := s.dial(0)
-	if err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
+	check(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
 func (s *Server) dial(timeout time.Duration) (*Client, error) {
-	return Dial(s.Addr, DialOptions{User: admin, Password: adminPassword, TLS: s.clientTLS(), Timeout: timeout})
-}
-
-func (s *Server) clientTLS() *tls.Config {
-	if s.o.TLS == nil {
-		return nil
+	o := DialOptions{User: admin, Password: adminPassword, Timeout: timeout}
+	if s.o.TLS != nil {
+		o.TLS = s.o.TLS.Any
 	}
-	return s.o.TLS.Any
+	return Dial(s.Addr, o)
 }
 
 // Info returns the fields of one section of INFO, such as "clients".
@@ -273,11 +293,7 @@ func (s *Server) info(section string, timeout time.Duration) (map[string]string,
 	if err != nil {
 		return nil, err
 	}
-	text, ok := reply.(string)
-	if !ok {
-		return nil, fmt.Errorf("INFO is answered by %v", reply)
-	}
-	return fields(text), nil
+	return fields(fmt.Sprint(reply)), nil
 }
 
 // fields reads lines of name:value.
@@ -299,20 +315,12 @@ func (s *Server) Loading(t testing.TB) (done func()) {
 	const keys, database = 20000, 15
 	s.Do(t, "CONFIG", "SET", "key-load-delay", 1000, "loading-process-events-interval-bytes", 1024, "rdbcompression", "no")
 	c, err := s.dial(2 * harness.Deadline)
-	if err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
-	for _, args := range [][]any{
-		{"SELECT", database},
-		{"DEBUG", "POPULATE", keys, "redistest", 100},
-	} {
-		if _, err := c.Do(args...); err != nil {
-			t.Fatalf("redistest: %v: %v", args, err)
-		}
-	}
-	if err := c.Send("DEBUG", "RELOAD"); err != nil {
-		t.Fatalf("redistest: DEBUG RELOAD: %v", err)
-	}
+	check(t, err)
+	_, err = c.Do("SELECT", database)
+	check(t, err)
+	_, err = c.Do("DEBUG", "POPULATE", keys, "redistest", 100)
+	check(t, err)
+	check(t, c.Send("DEBUG", "RELOAD"))
 	harness.Await(t, harness.Deadline, "the server is not loading", func() error {
 		_, err := s.Try("GET", "redistest")
 		if e, ok := errors.AsType[Error](err); ok && e.Code() == "LOADING" {
@@ -325,27 +333,13 @@ func (s *Server) Loading(t testing.TB) (done func()) {
 		if !s.Alive() {
 			return
 		}
-		if _, err := s.Try("CONFIG", "SET", "key-load-delay", 0); err != nil {
-			t.Errorf("redistest: ending the load: %v", err)
-		}
-		if _, err := c.Receive(); err != nil {
-			t.Errorf("redistest: DEBUG RELOAD: %v", err)
-		}
-		if _, err := c.Do("FLUSHDB"); err != nil {
-			t.Errorf("redistest: FLUSHDB: %v", err)
+		_, err1 := s.Try("CONFIG", "SET", "key-load-delay", 0)
+		_, err2 := c.Receive()
+		_, err3 := c.Do("FLUSHDB")
+		if err := errors.Join(err1, err2, err3); err != nil {
+			t.Errorf("redistest: ending DEBUG RELOAD: %v", err)
 		}
 	})
 	t.Cleanup(end)
 	return end
-}
-
-// together calls f for all servers at once, and returns the first errors.
-func together(servers []*Server, f func(int, *Server) error) error {
-	errs := make([]error, len(servers))
-	var all sync.WaitGroup
-	for i, s := range servers {
-		all.Go(func() { errs[i] = f(i, s) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
 }
