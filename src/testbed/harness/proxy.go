@@ -194,6 +194,14 @@ func (p *Proxy) Drip(pause time.Duration) {
 	p.change(func(s *settings) { s.fault, s.pace = drip, pause })
 }
 
+// Silence makes the open connections black holes for as long as they live, as when a device in
+// between forgot them. New connections work.
+func (p *Proxy) Silence() {
+	for _, n := range p.open() {
+		n.lose(blackhole)
+	}
+}
+
 // Insert puts bytes once into the replies of each connection, open or new. Later waits for the
 // pause. Heal ends it.
 func (p *Proxy) Insert(content string, place Place, pause time.Duration) {

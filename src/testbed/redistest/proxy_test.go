@@ -39,6 +39,7 @@ func TestProxy(t *testing.T) {
 		{"cut", x.cut},
 		{"drip", x.drip},
 		{"jitter", x.jitter},
+		{"silence", x.silence},
 		{"another target", x.anotherTarget},
 		{"another address", x.anotherAddress},
 		{"hold", x.hold},
@@ -231,6 +232,14 @@ func (x proxyLab) jitter(t *testing.T) {
 	}
 	x.p.Heal()
 	x.incr(t, c, 4)
+}
+
+func (x proxyLab) silence(t *testing.T) {
+	old := x.dial(t)
+	x.incr(t, old, 1)
+	x.p.Silence()
+	x.fails(t, old, os.ErrDeadlineExceeded)
+	x.incr(t, x.dial(t), 2)
 }
 
 func (x proxyLab) anotherTarget(t *testing.T) {
