@@ -20,7 +20,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	rules := filepath.Join(dir, "rules.yaml")
 	text := "domain: web\ndescriptors:\n- {key: user, rate_limit: {unit: day, requests_per_unit: 2}}\n"
 	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {

@@ -151,7 +151,7 @@ type groupCase struct {
 	log             []string
 }
 
-var gone = errors.New("gone")
+var errGone = errors.New("errGone")
 
 var groupCases = []groupCase{
 	{"all pass", nil, nil, []member{
@@ -204,11 +204,11 @@ var groupCases = []groupCase{
 		{key: "s", n: 0, plain: true, charged: true},
 		{key: "m2", n: 1, plain: true, charged: true},
 	}, []string{"r charge m", "r look m", "s charge s", "r charge m", "s charge s", "r charge m2"}},
-	{"rest is gone", nil, gone, []member{
+	{"rest is errGone", nil, errGone, []member{
 		{key: "m", n: 1},
 		{key: "s", n: 1},
 	}, []string{"r look m", "s look s"}},
-	{"perSecond is gone", gone, nil, []member{
+	{"perSecond is errGone", errGone, nil, []member{
 		{key: "m", n: 1},
 		{key: "s", n: 1},
 	}, []string{"r look m", "s charge s"}},

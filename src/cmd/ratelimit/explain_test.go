@@ -101,28 +101,28 @@ func TestExplainFiles(t *testing.T) {
 }
 
 // explainAt asks /explain.
-func (s *running) explainAt(method, query, accept, body string) (code int, kind, answer string) {
-	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), method, "http://"+s.address("debug")+"/explain"+query, strings.NewReader(body))
+func (r *running) explainAt(method, query, accept, body string) (code int, kind, answer string) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://"+r.address("debug")+"/explain"+query, strings.NewReader(body))
 	if err != nil {
-		s.t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	req.Header.Set("Accept", accept)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		s.t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		s.t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	return resp.StatusCode, resp.Header.Get("Content-Type"), string(text)
 }
 
 // stats returns the figures of decisions, without those of the process and connections.
-func (s *running) stats() string {
-	_, all := s.get("debug", "/stats")
+func (r *running) stats() string {
+	_, all := r.get("debug", "/stats")
 	return regexp.MustCompile(`(?m)^ratelimit\.(go|buffered|\w+\.cx)[._].*\n`).ReplaceAllString(all, "")
 }
 

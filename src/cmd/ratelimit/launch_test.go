@@ -78,7 +78,9 @@ func launch(t *testing.T, text string, variables ...string) *running {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		<-stopped
+		if err := <-stopped; err != nil {
+			t.Logf("the service ended with %v", err)
+		}
 		if t.Failed() {
 			t.Logf("log:\n%s", r.log.String())
 		}

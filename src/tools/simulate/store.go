@@ -60,7 +60,7 @@ func OpenRedis(ctx context.Context, cfg redis.Config) (*Store, error) {
 	pingCtx, cancel := context.WithTimeout(ctx, 2*remote.SetupTimeout(0))
 	defer cancel()
 	if err := r.Ping(pingCtx); err != nil {
-		return nil, fmt.Errorf("Redis does not answer: %w", err)
+		return nil, fmt.Errorf("no answer from Redis: %w", err)
 	}
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // it never fails
