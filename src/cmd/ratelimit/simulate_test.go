@@ -91,7 +91,7 @@ func TestSimulateCommand(t *testing.T) {
 		{"--config rules --backend redis --redis-type ring --redis-url a:1", "", 2, 0, "", "--redis-type=ring: write single, sentinel or cluster"},
 		{"--config rules --memory-max-bytes 1", "", 2, 0, "", "--memory-max-bytes 1: write 131072 or more"},
 
-		{"--config rules --backend redis --redis-url 127.0.0.1:1", simulateLine, 1, 0, "", "simulate: Redis does not answer: redis: 127.0.0.1:1: "},
+		{"--config rules --backend redis --redis-url 127.0.0.1:1", simulateLine, 1, 0, "", "simulate: no answer from Redis: redis: 127.0.0.1:1: "},
 		{"--config rules .", "", 1, 0, "", "simulate: .:1: read .: "},
 	} {
 		var out, errOut output
