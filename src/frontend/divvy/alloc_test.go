@@ -18,8 +18,8 @@ func TestHitDoesNotAllocate(t *testing.T) {
 	burst := []byte(strings.Repeat("HIT ip=10.0.0.1 method=GET\nHIT user=x action=y\nhit ip=\xff\n", 20))
 	hit := func() {
 		c.in.read(copy(c.in.room(), burst))
-		if n, ok := c.answer(false); n != 60 || !ok {
-			t.Fatalf("%d lines, %t", n, ok)
+		if n, err := c.answer(false); n != 60 || err != nil {
+			t.Fatalf("%d lines, %v", n, err)
 		}
 		c.Conn.(*script).said.Reset()
 	}

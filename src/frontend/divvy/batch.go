@@ -20,8 +20,7 @@ type batch struct {
 	answer  limiter.Answer
 	entries []rules.Entry // of all requests
 	text    []byte        // of lines that were not UTF-8
-	out     []byte        // replies that are not written yet, in the memory of replies
-	replies *[]byte       // of pools.replies
+	out     *bytes.Buffer // replies that are not written yet
 }
 
 // A batch with more memory than this is dropped after use.
@@ -34,49 +33,40 @@ const (
 // pools keep memory for the next requests.
 type pools struct {
 	batches sync.Pool // of *batch, without replies
-	replies sync.Pool // of *[]byte
+	replies sync.Pool // of *bytes.Buffer
 }
 
 func (s *Server) newBatch() *batch {
-	b, _ := s.pools.batches.Get().(*batch)
-	if b == nil {
-		b = &batch{srv: s}
-		b.clear()
-	}
-	if b.replies, _ = s.pools.replies.Get().(*[]byte); b.replies == nil {
-		b.replies = new([]byte)
-	}
-	b.out = *b.replies
+	b := s.pools.batches.Get().(*batch)
+	b.out = s.pools.replies.Get().(*bytes.Buffer)
 	return b
 }
 
-// release puts b into its pool and returns its replies for putReplies: a client that
+// release puts b into its pool and returns its replies for releaseReplies: a client that
 // does not read keeps its replies in use, but not the batch.
-func (b *batch) release() *[]byte {
-	replies := b.replies
-	*replies, b.out, b.replies = b.out, nil, nil
-	if cap(b.entries) > keptEntries || cap(b.text) > keptBytes {
-		return replies
-	}
-	b.clear()
-	if b.answer.Reset(keptCharges) {
+func (b *batch) release() *bytes.Buffer {
+	out := b.out
+	b.out = nil
+	if cap(b.entries) <= keptEntries && cap(b.text) <= keptBytes && b.answer.Reset(keptCharges) {
+		b.clear()
 		b.srv.pools.batches.Put(b)
 	}
-	return replies
+	return out
 }
 
-func (p *pools) putReplies(replies *[]byte) {
-	if cap(*replies) <= keptBytes {
-		*replies = (*replies)[:0]
-		p.replies.Put(replies)
+func (s *Server) releaseReplies(out *bytes.Buffer) {
+	if out.Cap() <= keptBytes {
+		out.Reset()
+		s.pools.replies.Put(out)
 	}
 }
 
-// clear removes the requests.
+// clear removes the requests, which decide has decided or a fault has ended.
 func (b *batch) clear() {
 	clear(b.entries) // they point into buffers of connections
+	clear(b.req.Descriptors)
 	b.entries, b.text = b.entries[:0], b.text[:0]
-	b.req = limiter.Request{Descriptors: b.req.Descriptors[:0], Independent: true}
+	b.req.Descriptors, b.req.Domain = b.req.Descriptors[:0], nil
 }
 
 // add adds the request of a line; the line must not change until decide. If the request
@@ -174,9 +164,9 @@ func (b *batch) reply(err error) (answered int, f *fault) {
 		st := &b.answer.Statuses[i]
 		switch {
 		case err == nil || !st.Failed:
-			b.out = b.srv.appendReply(b.out, st)
+			b.out.Write(b.srv.appendReply(b.out.AvailableBuffer(), st))
 		case b.srv.bans(st):
-			b.out = append(b.out, denied...)
+			b.out.WriteString(denied)
 		default:
 			return i, errStore
 		}

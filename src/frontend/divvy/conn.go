@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"ratelimit/src/frontend/connlimit"
@@ -25,14 +24,12 @@ const (
 
 	// handshakeTimeout is how long a TLS handshake may take.
 	handshakeTimeout = 5 * time.Second
-	// farewell is how long Shutdown still reads from a connection.
-	farewell = 100 * time.Millisecond
 	// lingering is how long a connection stays half open after its last reply, for the
 	// client to read it.
 	lingering = time.Second
 )
 
-// conn is one connection. Its goroutine alone uses the fields that mu does not guard.
+// conn is one connection. Only its goroutine uses it, but Shutdown sets deadlines.
 type conn struct {
 	net.Conn           // TLS over raw, or raw
 	raw       net.Conn // TCP
@@ -42,9 +39,6 @@ type conn struct {
 	in        lines
 	longBytes int64  // of the buffer beyond readBuffer
 	batch     *batch // nil unless requests are being answered
-
-	mu    sync.Mutex
-	ended time.Time // guarded by mu; the read deadline once the server stops, else zero
 }
 
 // recovered ends the connection after a panic: it writes the complete replies and an ERR.
@@ -55,90 +49,87 @@ func (c *conn) recovered() {
 	}
 	c.srv.counts.panics.Add(1)
 	c.srv.cfg.OnPanic(p, debug.Stack())
-	var out []byte
 	if c.batch != nil {
-		out = c.batch.out[:bytes.LastIndexByte(c.batch.out, '\n')+1]
+		out := c.batch.out.Bytes()
+		if c.write(out[:bytes.LastIndexByte(out, '\n')+1]) != nil {
+			return
+		}
 	}
-	c.finish(out, errInternal)
+	c.finish(errInternal)
 }
 
-// finish writes out and the ERR reply f, and lets the client read them.
-func (c *conn) finish(out []byte, f *fault) {
-	if c.write(c.srv.appendFault(out, f)) {
-		c.linger()
-	}
-}
-
-// serve answers all lines that have arrived, and reads again.
-func (c *conn) serve() {
-	if !c.handshake() {
+// finish ends the connection for the reason that serve returned. If that is an ERR reply,
+// finish sends it and lets the client read it.
+func (c *conn) finish(reason error) {
+	f, ok := reason.(*fault)
+	if !ok {
 		return
+	}
+	if f != errNoReply {
+		c.srv.counts.errors[f.code].Add(1)
+		if c.write([]byte(f.Error()+"\n")) != nil {
+			return
+		}
+	}
+	c.linger()
+}
+
+// serve answers all lines that have arrived, and reads again. It returns a *fault, or the
+// error of a connection that cannot be written to.
+func (c *conn) serve() error {
+	if t, ok := c.Conn.(*tls.Conn); ok {
+		_ = c.raw.SetDeadline(time.Now().Add(handshakeTimeout)) // else the handshake fails, too
+		if err := t.Handshake(); err != nil {
+			return err
+		}
 	}
 	c.in.resize(readBuffer)
 	c.await()
 	for {
 		n, err := c.Read(c.in.room())
 		c.in.read(n)
-		answered, ok := c.answer(errors.Is(err, io.EOF))
+		answered, failed := c.answer(errors.Is(err, io.EOF))
 		switch {
-		case !ok:
-			return
+		case failed != nil:
+			return failed
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			c.expire()
-			return
+			return c.expired()
 		case err != nil:
-			return
+			return err
 		case answered > 0:
 			c.await()
 		}
-		if f := c.fit(); f != nil {
-			c.finish(nil, f)
-			return
+		if err := c.fit(); err != nil {
+			return err
 		}
 	}
-}
-
-func (c *conn) handshake() bool {
-	t, ok := c.Conn.(*tls.Conn)
-	return !ok || c.raw.SetDeadline(time.Now().Add(handshakeTimeout)) == nil && t.Handshake() == nil
 }
 
 // await sets the read deadline for the next line.
 func (c *conn) await() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	deadline := c.ended
-	if deadline.IsZero() && c.srv.cfg.Idle > 0 {
+	var deadline time.Time
+	if c.srv.cfg.Idle > 0 {
 		deadline = time.Now().Add(c.srv.cfg.Idle)
 	}
 	_ = c.raw.SetReadDeadline(deadline) // else Read returns the same error
-}
-
-// end sets the last read deadline. Shutdown calls it.
-func (c *conn) end(t time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ended = t
-	_ = c.raw.SetReadDeadline(t) // else Read returns the same error
-}
-
-// expire ends a connection whose read deadline has passed. It sends an ERR only if the
-// client has sent a part of a line: a client that waits for no reply would take the ERR
-// for the reply to its next request.
-func (c *conn) expire() {
-	c.mu.Lock()
-	stopping := !c.ended.IsZero()
-	c.mu.Unlock()
-	if stopping || c.in.pending() == 0 {
-		c.linger()
-		return
+	if c.srv.stopping.Err() != nil {    // Shutdown's deadline may have come before
+		_ = c.raw.SetReadDeadline(c.srv.deadline)
 	}
-	c.finish(nil, errIdle(c.srv.cfg.Idle))
+}
+
+// expired returns why a connection ends whose read deadline has passed. It is an ERR reply
+// only if the client has sent a part of a line: a client that waits for no reply would take
+// the ERR for the reply to its next request.
+func (c *conn) expired() *fault {
+	if c.srv.stopping.Err() != nil || c.in.pending() == 0 {
+		return errNoReply
+	}
+	return errIdle(c.srv.cfg.Idle)
 }
 
 // answer answers the complete lines that were read; at the end of the input, also a last
-// line without an end. It returns the number of lines, and false if the connection is over.
-func (c *conn) answer(end bool) (n int, ok bool) {
+// line without an end. It returns the number of lines, and why the connection is over.
+func (c *conn) answer(end bool) (n int, reason error) {
 	b := c.srv.newBatch()
 	c.batch = b
 	var f *fault
@@ -149,11 +140,11 @@ func (c *conn) answer(end bool) (n int, ok bool) {
 		}
 		n++
 		f = b.add(line)
-		if len(b.out) >= flushAt {
-			if !c.write(b.out) {
-				return n, false
+		if b.out.Len() >= flushAt {
+			if err := c.write(b.out.Bytes()); err != nil {
+				return n, err
 			}
-			b.out = b.out[:0]
+			b.out.Reset()
 		}
 	}
 	if earlier := b.decide(); earlier != nil {
@@ -162,21 +153,18 @@ func (c *conn) answer(end bool) (n int, ok bool) {
 	if f == nil && c.in.pending() > c.srv.cfg.MaxLine+1 { // one byte more may be the "\r" of its end
 		f = errLongLine(c.srv.cfg.MaxLine)
 	}
-	if f != nil {
-		b.out = c.srv.appendFault(b.out, f)
-	}
 	c.batch = nil
-	replies := b.release()
-	ok = c.write(*replies)
-	c.srv.pools.putReplies(replies)
-	if ok && f != nil {
-		c.linger()
+	out := b.release()
+	err := c.write(out.Bytes())
+	c.srv.releaseReplies(out)
+	if err == nil && f != nil {
+		return n, f
 	}
-	return n, ok && f == nil
+	return n, err
 }
 
 // fit doubles a buffer that a line fills, and shrinks a large buffer that is not needed.
-func (c *conn) fit() *fault {
+func (c *conn) fit() error {
 	size := len(c.in.buf)
 	switch pending := c.in.pending(); {
 	case pending == size:
@@ -202,28 +190,27 @@ func (c *conn) fit() *fault {
 	return nil
 }
 
-// write reports whether the client's kernel took all of out in time.
-func (c *conn) write(out []byte) bool {
+// write writes out. It fails if the client's kernel does not take all of it in time.
+func (c *conn) write(out []byte) error {
 	if len(out) == 0 {
-		return true
+		return nil
 	}
-	if c.raw.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout)) != nil || !c.account.Hold(int64(len(out))) {
-		return false
+	if !c.account.Hold(int64(len(out))) {
+		return net.ErrClosed
 	}
+	defer c.account.Release(int64(len(out)))
+	_ = c.raw.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout)) // else Write returns the same error
 	_, err := c.Write(out)
-	c.account.Release(int64(len(out)))
-	return err == nil
+	return err
 }
 
-// turnAway sends the error for too many connections as the reply to the first request.
-func (c *conn) turnAway() {
-	var first [1]byte
-	if c.raw.SetReadDeadline(time.Now().Add(lingering)) != nil {
-		return
+// turnAway returns the error for too many connections as the reply to the first request.
+func (c *conn) turnAway() error {
+	_ = c.raw.SetReadDeadline(time.Now().Add(lingering)) // else Read returns the same error
+	if n, err := c.Read(make([]byte, 1)); n == 0 {
+		return err
 	}
-	if n, _ := c.Read(first[:]); n > 0 {
-		c.finish(nil, errTooManyConns(c.srv.cfg.MaxConns))
-	}
+	return errTooManyConns(c.srv.cfg.MaxConns)
 }
 
 // linger closes the sending side and discards what the client still sends. If the

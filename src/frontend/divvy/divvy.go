@@ -4,6 +4,7 @@
 package divvy
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -71,13 +72,9 @@ type Events struct {
 	OnPanic func(value any, stack []byte)
 }
 
-// The defaults of Limits.
 const (
-	DefaultMaxLine      = 1 << 20
-	DefaultMaxConns     = 10_000
-	DefaultMaxPipelined = 128
-	DefaultIdle         = 10 * time.Minute
-	DefaultWriteTimeout = 10 * time.Second
+	defaultMaxLine = 1 << 20
+	defaultIdle    = 10 * time.Minute
 )
 
 // Server answers clients of divvy. Create it with New.
@@ -91,11 +88,14 @@ type Server struct {
 	pools  pools
 	counts counts
 
+	stopping context.Context // ended by Shutdown
+	stop     context.CancelFunc
+	deadline time.Time // the last read deadline; set before stopping ends
+
 	mu         sync.Mutex
-	closing    chan struct{}      // closed by Shutdown
 	conns      map[*conn]struct{} // guarded by mu; includes the refused ones
 	turnedAway int                // guarded by mu; how many of conns were refused
-	running    sync.WaitGroup     // the goroutines of conns; none is added after closing
+	running    sync.WaitGroup     // the goroutines of conns; none is added while stopping
 }
 
 // counts are the figures that connlimit does not have.
@@ -107,11 +107,11 @@ type counts struct {
 
 // New returns a server without a listener.
 func New(cfg Config) (*Server, error) {
-	cfg.MaxLine = cmp.Or(cfg.MaxLine, DefaultMaxLine)
-	cfg.MaxConns = cmp.Or(cfg.MaxConns, DefaultMaxConns)
-	cfg.MaxPipelined = cmp.Or(cfg.MaxPipelined, DefaultMaxPipelined)
-	cfg.Idle = cmp.Or(cfg.Idle, DefaultIdle)
-	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, DefaultWriteTimeout)
+	cfg.MaxLine = cmp.Or(cfg.MaxLine, defaultMaxLine)
+	cfg.MaxConns = cmp.Or(cfg.MaxConns, 10_000)
+	cfg.MaxPipelined = cmp.Or(cfg.MaxPipelined, 128)
+	cfg.Idle = cmp.Or(cfg.Idle, defaultIdle)
+	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	switch {
 	case cfg.Limiter == nil:
 		return nil, errors.New("divvy: Config.Limiter is missing")
@@ -133,8 +133,11 @@ func New(cfg Config) (*Server, error) {
 	if cfg.OnPanic == nil {
 		cfg.OnPanic = func(any, []byte) {}
 	}
-	s := &Server{cfg: cfg, domain: []byte(cfg.Domain), closing: make(chan struct{}), conns: make(map[*conn]struct{})}
+	s := &Server{cfg: cfg, domain: []byte(cfg.Domain), conns: make(map[*conn]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.stopping, s.stop = context.WithCancel(s.ctx)
+	s.pools.batches.New = func() any { return &batch{srv: s, req: limiter.Request{Independent: true}} }
+	s.pools.replies.New = func() any { return new(bytes.Buffer) }
 	limit := connlimit.Config{Max: cfg.MaxConns, Unread: cfg.WriteTimeout, Budget: cfg.Budget, Unmetered: true, Refuse: s.start}
 	if cfg.TLS != nil {
 		limit.Greeting = tlsGreeting

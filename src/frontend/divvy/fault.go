@@ -3,6 +3,7 @@ package divvy
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -25,8 +26,13 @@ type fault struct {
 	text string
 }
 
-// Error returns the reply without its line end.
-func (f *fault) Error() string { return string(f.append(nil)) }
+// Error returns the reply without its line end. It replaces line ends in the text, which
+// may quote the client, by spaces.
+func (f *fault) Error() string {
+	return "ERR " + codeNames[f.code] + ` "` + lineEnds.Replace(f.text) + `"`
+}
+
+var lineEnds = strings.NewReplacer("\n", " ", "\r", " ")
 
 // The texts of divvy come first.
 var (
@@ -37,6 +43,7 @@ var (
 	errNotReady  = &fault{codeUnknown, "No rules are loaded yet."}
 	errStore     = &fault{codeUnknown, "The store did not answer."}
 	errInternal  = &fault{codeUnknown, "Internal error."}
+	errNoReply   = &fault{} // ends the connection without an ERR
 )
 
 func unknownf(format string, args ...any) *fault {
@@ -58,24 +65,4 @@ func errCommand(word []byte) *fault {
 func errExpected(want string, rest []byte) *fault {
 	_, size := utf8.DecodeRune(rest)
 	return unknownf("Expected %s, found '%s'", want, rest[:size])
-}
-
-// append appends the reply without its line end. It replaces line ends in the text,
-// which may quote the client, by spaces.
-func (f *fault) append(dst []byte) []byte {
-	dst = append(dst, "ERR "+codeNames[f.code]+` "`...)
-	text := len(dst)
-	dst = append(dst, f.text...)
-	for i, c := range dst[text:] {
-		if c == '\n' || c == '\r' {
-			dst[text+i] = ' '
-		}
-	}
-	return append(dst, '"')
-}
-
-// appendFault appends the reply f with its line end, and counts it.
-func (s *Server) appendFault(dst []byte, f *fault) []byte {
-	s.counts.errors[f.code].Add(1)
-	return append(f.append(dst), '\n')
 }

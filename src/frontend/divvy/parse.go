@@ -59,37 +59,34 @@ func parse(entries []rules.Entry, line []byte) ([]rules.Entry, *fault) {
 	return entries, nil
 }
 
-// pairs finds the pairs of one line by key.
+// pairs finds the pairs of one line by key: the first fewPairs by a linear search, which
+// is faster for so few, and all others by a map.
 type pairs struct {
-	first  int            // index of the line's first entry
-	places map[string]int // nil while the line has fewPairs or fewer
+	first  int // index of the line's first entry
+	places map[string]int
 }
 
-// fewPairs is how many pairs a linear search handles faster than a map.
 const fewPairs = 16
 
 // put appends e, or sets the value of the line's entry that has its key.
 func (p *pairs) put(entries []rules.Entry, e rules.Entry) []rules.Entry {
-	if p.places == nil {
-		for i := p.first; i < len(entries); i++ {
-			if bytes.Equal(entries[i].Key, e.Key) {
-				entries[i].Value = e.Value
-				return entries
-			}
+	few := entries[p.first:min(len(entries), p.first+fewPairs)]
+	for i := range few {
+		if bytes.Equal(few[i].Key, e.Key) {
+			few[i].Value = e.Value
+			return entries
 		}
-		if entries = append(entries, e); len(entries)-p.first > fewPairs {
-			p.places = make(map[string]int)
-			for i := p.first; i < len(entries); i++ {
-				p.places[string(entries[i].Key)] = i
-			}
-		}
-		return entries
 	}
 	if i, found := p.places[string(e.Key)]; found {
 		entries[i].Value = e.Value
 		return entries
 	}
-	p.places[string(e.Key)] = len(entries)
+	if len(few) == fewPairs {
+		if p.places == nil {
+			p.places = make(map[string]int)
+		}
+		p.places[string(e.Key)] = len(entries)
+	}
 	return append(entries, e)
 }
 
@@ -128,4 +125,23 @@ func isSpace(r rune) bool {
 		return true
 	}
 	return '\u2000' <= r && r <= '\u200a'
+}
+
+// appendValid appends line with U+FFFD for what is not UTF-8: one for each byte that
+// starts no character, and one for each character that is cut off. Node decodes divvy's
+// input the same way.
+//
+// Source: Unicode 15, section 3.9, "U+FFFD Substitution of Maximal Subparts".
+func appendValid(dst, line []byte) []byte {
+	for len(line) > 0 {
+		r, size := utf8.DecodeRune(line)
+		dst = utf8.AppendRune(dst, r)
+		if r == utf8.RuneError && size == 1 {
+			for size < len(line) && !utf8.FullRune(line[:size+1]) {
+				size++
+			}
+		}
+		line = line[size:]
+	}
+	return dst
 }

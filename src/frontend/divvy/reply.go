@@ -18,34 +18,27 @@ const noLimit = math.MaxUint32
 //
 // In a first-hit window both are the seconds to the window's end, as in divvy.
 func (s *Server) appendReply(dst []byte, st *limiter.Status) []byte {
-	bound := st.Binding
+	allowed, credit, seconds := "OK true ", uint64(0), s.seconds(st.ResetAfter)
 	switch {
-	case bound == nil:
-		credit := uint64(noLimit)
+	case st.Binding == nil:
+		credit, seconds = noLimit, 0
 		if st.Unlimited() && st.Rule.Requests > 0 {
 			credit = uint64(st.Rule.Requests)
 		}
-		return appendOK(dst, credit, 0)
 	case !st.Over || s.cfg.Limiter.Shadow():
-		return appendOK(dst, bound.Verdict.Remaining, s.seconds(st.ResetAfter))
+		credit = st.Binding.Verdict.Remaining
 	case st.RetryAfter < 0:
 		return append(dst, denied...)
+	default:
+		allowed = "OK false "
 	}
-	dst = append(dst, "OK false 0 "...)
-	dst = strconv.AppendInt(dst, s.seconds(st.ResetAfter), 10)
+	dst = strconv.AppendUint(append(dst, allowed...), credit, 10)
+	dst = strconv.AppendInt(append(dst, ' '), seconds, 10)
 	return append(dst, '\n')
 }
 
 // denied is the reply to a request that can never pass.
 const denied = "OK false 0 -1\n"
-
-func appendOK(dst []byte, credit uint64, seconds int64) []byte {
-	dst = append(dst, "OK true "...)
-	dst = strconv.AppendUint(dst, credit, 10)
-	dst = append(dst, ' ')
-	dst = strconv.AppendInt(dst, seconds, 10)
-	return append(dst, '\n')
-}
 
 // seconds returns d in whole seconds, as replies show it.
 func (s *Server) seconds(d time.Duration) int64 {

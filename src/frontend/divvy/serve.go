@@ -21,6 +21,8 @@ const (
 	maxPause = time.Second
 	// tlsGreeting is how many writes a TLS connection gets before its first reply.
 	tlsGreeting = 3
+	// farewell is how long Shutdown still reads from connections.
+	farewell = 100 * time.Millisecond
 )
 
 // Serve answers clients on raw until Shutdown. Call it once.
@@ -30,14 +32,14 @@ func (s *Server) Serve(raw net.Listener) error {
 	s.mu.Unlock()
 	defer func() { _ = s.port.Close() }() // Shutdown may have come first and found no listener
 	pause := time.Duration(0)
-	for !s.stopping() {
+	for s.stopping.Err() == nil {
 		c, err := s.port.Accept()
 		if err == nil {
 			pause = 0
 			s.start(c)
 			continue
 		}
-		if s.stopping() {
+		if s.stopping.Err() != nil {
 			break
 		}
 		if temporary, ok := err.(interface{ Temporary() bool }); !ok || !temporary.Temporary() {
@@ -46,29 +48,18 @@ func (s *Server) Serve(raw net.Listener) error {
 		pause = min(max(5*time.Millisecond, 2*pause), maxPause)
 		select {
 		case <-time.After(pause):
-		case <-s.closing:
+		case <-s.stopping.Done():
 		}
 	}
 	return nil
 }
 
-func (s *Server) stopping() bool {
-	select {
-	case <-s.closing:
-		return true
-	default:
-		return false
-	}
-}
-
 // start serves raw on a new goroutine. raw is a *connlimit.Conn, or was refused by the
 // port. If the server stops, or too many were refused, start only closes raw.
 func (s *Server) start(raw net.Conn) {
-	c := &conn{Conn: raw, raw: raw, srv: s}
+	c := &conn{Conn: raw, raw: raw, srv: s, refused: true}
 	if limited, ok := raw.(*connlimit.Conn); ok {
-		c.account = limited.Account
-	} else {
-		c.refused = true
+		c.account, c.refused = limited.Account, false
 	}
 	if s.cfg.TLS != nil {
 		c.Conn = tls.Server(raw, s.cfg.TLS)
@@ -76,7 +67,7 @@ func (s *Server) start(raw net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	full := c.refused && (s.turnedAway >= maxTurnedAway || s.cfg.TLS != nil) // a handshake costs too much
-	if full || s.stopping() {
+	if full || s.stopping.Err() != nil {
 		_ = raw.Close() // nothing was sent
 		return
 	}
@@ -89,7 +80,7 @@ func (s *Server) start(raw net.Conn) {
 	s.running.Go(func() {
 		defer s.remove(c)
 		defer c.recovered()
-		serve()
+		c.finish(serve())
 	})
 }
 
@@ -110,36 +101,25 @@ func (s *Server) remove(c *conn) {
 // open when ctx ends, and returns when all are closed. Serve returns as well.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Lock()
-	if !s.stopping() {
-		close(s.closing)
+	if s.stopping.Err() == nil {
+		s.deadline = time.Now().Add(farewell)
+		s.stop()
 	}
-	serving := s.port.Listener != nil
-	s.mu.Unlock()
-	if serving {
+	if s.port.Listener != nil {
 		_ = s.port.Close() // Serve returns the error of a broken listener
 	}
-	for _, c := range s.connections() {
-		c.end(time.Now().Add(farewell))
+	conns := slices.Collect(maps.Keys(s.conns)) // start adds none from now on
+	s.mu.Unlock()
+	for _, c := range conns {
+		_ = c.raw.SetReadDeadline(s.deadline) // else Read returns the same error
 	}
-	done := make(chan struct{})
-	go func() {
-		s.running.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
+	cut := context.AfterFunc(ctx, func() {
 		s.cancel()
-		for _, c := range s.connections() {
+		for _, c := range conns {
 			_ = c.raw.Close() // its reads and writes fail
 		}
-		<-done
-	}
+	})
+	s.running.Wait()
+	cut()
 	s.cancel()
-}
-
-func (s *Server) connections() []*conn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.conns))
 }

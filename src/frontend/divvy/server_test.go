@@ -231,7 +231,7 @@ func TestConversations(t *testing.T) {
 			"HIT ip=123456", "ERR unknown \"Line is longer than 12 bytes.\"\n",
 			"HIT ip=2\nHIT ip=1234567890", "OK true 1 10\nERR unknown \"Line is longer than 12 bytes.\"\n",
 		}},
-		{"no end at all", Config{}, []string{strings.Repeat("x", DefaultMaxLine+2), "ERR unknown \"Line is longer than 1048576 bytes.\"\n"}},
+		{"no end at all", Config{}, []string{strings.Repeat("x", defaultMaxLine+2), "ERR unknown \"Line is longer than 1048576 bytes.\"\n"}},
 		{"300 kB", Config{}, []string{
 			"HIT ip=1 more=" + strings.Repeat("x", 300_000) + "\nHIT ip=1\n" + strings.Repeat("HIT ip=1\n", 2), "OK true 4294967295 0\nOK true 1 10\nOK true 0 10\nOK false 0 10\n",
 		}},

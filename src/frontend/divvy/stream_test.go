@@ -128,7 +128,7 @@ func TestBatchLetsGo(t *testing.T) {
 	play(s, []byte("HIT ip=1\nHIT ip=2\nHIT ip=\xff\n"))
 	b := s.newBatch()
 	defer b.release()
-	if len(b.entries)+len(b.text)+len(b.out)+len(b.req.Descriptors) > 0 || b.answer.Set != nil {
+	if len(b.entries)+len(b.text)+b.out.Len()+len(b.req.Descriptors) > 0 || b.answer.Set != nil {
 		t.Errorf("left: %+v", b)
 	}
 	if slices.ContainsFunc(b.entries[:cap(b.entries)], func(e rules.Entry) bool { return e.Key != nil }) {
