@@ -3,6 +3,7 @@
 package rls
 
 import (
+	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -114,7 +115,7 @@ func TestAllocatedForJSON(t *testing.T) {
 			}
 			text := []byte(body)
 			before := allocated()
-			_, _, _ = f.answerJSON(t.Context(), text) // some are no requests
+			_, _, _ = f.answerJSON(t.Context(), http.Header{}, text) // some are no requests
 			if took, most := int64(allocated()-before), f.jsonBytes(text); took > most {
 				t.Errorf("%s, metadata %t: %d bytes for a body of %d, at most %d are charged", name, metadata, took, len(body), most)
 			}

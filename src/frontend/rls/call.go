@@ -1,7 +1,14 @@
 package rls
 
 import (
+	"context"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	encproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
@@ -13,13 +20,12 @@ type call struct {
 	req     limiter.Request
 	answer  limiter.Answer
 	entries []rules.Entry // of all descriptors
-	limits  []limitField  // of the descriptors that bring one
 	large   bool          // of Service.largePool
 }
 
-// A large call keeps memory for this many entries, descriptors and limits: what
-// limiter.MaxDescriptors need with a few entries and one limit each, where append makes
-// more room than is used. Other calls keep a quarter.
+// A large call keeps memory for this many entries and descriptors: what
+// limiter.MaxDescriptors need with a few entries each, where append makes more room than
+// is used. Other calls keep a quarter.
 const (
 	maxKeptEntries = 4 * limiter.MaxDescriptors
 	maxKeptList    = 2 * limiter.MaxDescriptors
@@ -46,11 +52,99 @@ func (s *Service) release(c *call) {
 	if c.large {
 		pool, share = &s.largePool, 1
 	}
-	if !c.answer.Reset(maxKeptList/share) || cap(c.entries) > maxKeptEntries/share || max(cap(c.req.Descriptors), cap(c.limits)) > maxKeptList/share {
+	if !c.answer.Reset(maxKeptList/share) || cap(c.entries) > maxKeptEntries/share || cap(c.req.Descriptors) > maxKeptList/share {
 		return
 	}
 	clear(c.entries) // they point to what was read
 	clear(c.req.Descriptors)
-	clear(c.limits)
 	pool.Put(c)
+}
+
+// serviceDesc is RateLimitService with a handler that takes what codec makes.
+func (s *Service) serviceDesc() *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{
+		ServiceName: pb.RateLimitService_ServiceDesc.ServiceName,
+		HandlerType: (*any)(nil), // the handler needs no methods of the service
+		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: s.handler()}},
+		Metadata:    pb.RateLimitService_ServiceDesc.Metadata,
+	}
+}
+
+// handler takes the bytes of a request to an answer.
+func (s *Service) handler() grpc.MethodHandler {
+	info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
+	answer := func(ctx context.Context, c any) (any, error) {
+		r, err := s.answer(ctx, c.(*call))
+		if err != nil {
+			return nil, err
+		}
+		return r, nil
+	}
+	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+		c := s.pool.Get().(*call)
+		defer s.release(c)
+		if err := decode(c); err != nil {
+			return nil, err
+		}
+		return intercept(ctx, c, info, answer)
+	}
+}
+
+// answer decides on the request that c was decoded into. Errors in the bytes are found
+// here and not in codec: grpc-go reports those of a codec as INTERNAL, and nothing would
+// count them.
+func (s *Service) answer(ctx context.Context, c *call) (*reply, error) {
+	data := c.buf.ReadOnlyData()
+	t, err := s.turns.begin(ctx, wireBytes(data))
+	if err != nil {
+		s.cfg.OnError(err)
+		return nil, grpcError(err)
+	}
+	defer t.end()
+	if t.of != nil {
+		c = s.newCall(&t) // the other one has buf
+		defer s.release(c)
+	}
+	err = s.decide(ctx, c, data, &t)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	r, err := s.reply(c)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	r.charge(guarded(ctx))
+	return r, nil
+}
+
+// grpcError returns what callers may know of err.
+func grpcError(err error) error {
+	class := classOf(err)
+	return status.Error(class.code, class.text)
+}
+
+// codec is protobuf's, but for requests of RateLimitService and for replies, which
+// stay bytes.
+type codec struct{ encoding.CodecV2 }
+
+func newCodec() codec { return codec{encoding.GetCodecV2(encproto.Name)} }
+
+// Unmarshal reads a message into v; a *call keeps the bytes, and that never
+// fails.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	in, ok := v.(*call)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	in.buf = data.MaterializeToBuffer(mem.DefaultBufferPool())
+	return nil
+}
+
+// Marshal writes the message v, or hands on the bytes of a *reply.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	out, ok := v.(*reply)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	return mem.BufferSlice{mem.NewBuffer(&out.bytes, out)}, nil
 }

@@ -3,13 +3,11 @@ package rls
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"regexp"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -28,50 +26,44 @@ const maxBody = 1 << 20
 // OVER_LIMIT, 4xx for an invalid request and 5xx if the service fails.
 func (s *Service) JSON() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if p := recover(); p != nil {
-				s.cfg.OnError(&PanicError{p, debug.Stack()})
-				http.Error(w, internalError, http.StatusInternalServerError)
-			}
-		}()
-		s.serveJSON(w, r)
+		if err := s.serveJSON(w, r); err != nil {
+			WriteError(w, err)
+		}
 	})
 }
 
-func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
+func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) (err error) {
+	defer s.recovered(&err)
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		http.Error(w, "send a RateLimitRequest with POST", http.StatusMethodNotAllowed)
-		return
+		return nil
 	}
 	body, err := readBody(w, r)
 	if err != nil {
-		WriteError(w, err)
-		return
+		return err
 	}
-	text, resp, err := s.answerJSON(r.Context(), body)
+	text, over, err := s.answerJSON(r.Context(), w.Header(), body)
 	if err != nil {
-		WriteError(w, err)
-		return
-	}
-	for _, h := range resp.GetResponseHeadersToAdd() {
-		w.Header().Set(h.GetKey(), h.GetValue())
+		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if resp.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT {
+	if over {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	_, _ = w.Write(append(text, '\n')) // a caller that has gone needs no answer
+	return nil
 }
 
 // answerJSON decides on the request in body, in its turn if it is large. What it allocates
-// meanwhile is charged to the connection. It returns the reply as text and as a message.
-func (s *Service) answerJSON(ctx context.Context, body []byte) ([]byte, *pb.RateLimitResponse, error) {
+// meanwhile is charged to the connection. It returns the reply and whether the request is
+// over its limits, and sets the headers that tell of a limit.
+func (s *Service) answerJSON(ctx context.Context, headers http.Header, body []byte) (text []byte, over bool, err error) {
 	begun := time.Now()
 	t, err := s.turns.begin(ctx, s.jsonBytes(body))
 	if err != nil {
 		s.cfg.OnError(err)
-		return nil, nil, err
+		return nil, false, err
 	}
 	defer t.end()
 	if conn := connlimit.FromContext(ctx); t.bytes > 0 && conn.Hold(t.bytes) {
@@ -79,69 +71,23 @@ func (s *Service) answerJSON(ctx context.Context, body []byte) ([]byte, *pb.Rate
 	} else if t.bytes > 0 {
 		err := fmt.Errorf("rls: a body of %d bytes: the connection is closed, since it held the most when MAX_BUFFERED_BYTES was reached: %w", len(body), context.Canceled)
 		s.cfg.OnError(err)
-		return nil, nil, err
+		return nil, false, err
 	}
 	data, err := fromJSON(body)
 	if err != nil {
-		return nil, nil, err
+		return nil, false, err
 	}
 	c := s.newCall(&t)
 	defer s.release(c)
-	r, err := s.decide(ctx, c, data, &t)
+	err = s.decide(ctx, c, data, &t)
 	s.cfg.OnCall("json", "ShouldRateLimit", time.Since(begun))
 	if err != nil {
-		return nil, nil, err
+		return nil, false, err
 	}
-	defer r.Put(nil)
-	text, resp, err := toJSON(r.bytes)
-	if err != nil {
+	if text, err = s.replyJSON(c, headers); err != nil {
 		s.cfg.OnError(err)
 	}
-	return text, resp, err
-}
-
-// JSONWriter writes answers in proto3 JSON. It remembers recent ones, since many answers
-// are equal and protojson is slow. Its zero value is ready to use.
-type JSONWriter struct {
-	data  []byte
-	known map[string][]byte // from the bytes of a message to its text
-}
-
-// maxKnown bounds how many answers a JSONWriter remembers.
-const maxKnown = 4096
-
-// Append appends the RateLimitResponse for a as /json writes it, without response headers
-// and dynamic metadata.
-func (w *JSONWriter) Append(dst []byte, a *limiter.Answer) ([]byte, error) {
-	w.data = appendStatuses(w.data[:0], a)
-	text, known := w.known[string(w.data)]
-	if !known {
-		var err error
-		if text, _, err = toJSON(w.data); err != nil {
-			return dst, err
-		}
-		if len(w.known) >= maxKnown || w.known == nil {
-			w.known = make(map[string][]byte)
-		}
-		w.known[string(w.data)] = text
-	}
-	return append(dst, text...), nil
-}
-
-// toJSON returns a RateLimitResponse as proto3 JSON, without the random blanks that
-// protojson adds, and as a message.
-func toJSON(data []byte) ([]byte, *pb.RateLimitResponse, error) {
-	resp := new(pb.RateLimitResponse)
-	if err := proto.Unmarshal(data, resp); err != nil {
-		return nil, nil, err
-	}
-	loose, err := protojson.Marshal(resp)
-	if err != nil {
-		return nil, nil, err
-	}
-	var tight bytes.Buffer
-	err = json.Compact(&tight, loose)
-	return tight.Bytes(), resp, err
+	return text, c.answer.Over, err
 }
 
 // ReadJSON reads the request in the body of r, as /json does. Its errors are for
@@ -187,21 +133,13 @@ type syntaxError string
 
 func (e syntaxError) Error() string { return string(e) }
 
-// bodyError says why a body cannot be read.
-type bodyError struct {
-	status int
-	text   string
-}
-
-func (e *bodyError) Error() string { return e.text }
-
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		return nil, fmt.Errorf("%w: the body is larger than 1 MiB", limiter.ErrTooLarge)
+	}
 	if err != nil {
-		if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-			return nil, &bodyError{http.StatusRequestEntityTooLarge, "the body is larger than 1 MiB"}
-		}
-		return nil, &bodyError{http.StatusBadRequest, "the body could not be read"}
+		return nil, fmt.Errorf("%w: the body could not be read", limiter.ErrRequest)
 	}
 	return body, nil
 }
@@ -230,12 +168,7 @@ const maxProblem = 300
 // limiter.
 func WriteError(w http.ResponseWriter, err error) {
 	class := classOf(err)
-	var syntax syntaxError
-	var body *bodyError
-	switch {
-	case errors.As(err, &body):
-		class.status, class.text = body.status, body.text
-	case errors.As(err, &syntax):
+	if syntax, ok := errors.AsType[syntaxError](err); ok {
 		if len(syntax) > maxProblem {
 			syntax = syntaxError(strings.ToValidUTF8(string(syntax[:maxProblem]), "")) + "…"
 		}

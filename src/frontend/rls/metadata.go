@@ -6,34 +6,31 @@ import (
 	"math"
 	"strings"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
 )
 
-// appendMetadata appends the dynamic_metadata of the answer.
-func (c *call) appendMetadata(b []byte) ([]byte, error) {
+// dynamicMetadata returns the dynamic_metadata of the answer.
+func (c *call) dynamicMetadata() (*structpb.Struct, error) {
 	fields, err := structpb.NewStruct(c.metadata())
 	if err != nil {
 		return nil, fmt.Errorf("rls: metadata of a rule: %w", err)
 	}
-	return (proto.MarshalOptions{}).MarshalAppend(b, &pb.RateLimitResponse{DynamicMetadata: fields})
+	return fields, nil
 }
 
 // metadata describes the request, how its limits stand, and what the rules that passed
 // say about it.
 func (c *call) metadata() map[string]any {
 	descriptors := make([]any, len(c.req.Descriptors))
-	limits := c.limits
 	for i := range c.req.Descriptors {
 		about, st := describe(&c.req.Descriptors[i]), &c.answer.Statuses[i]
 		if c.req.Descriptors[i].HasLimit {
-			about["limit"], limits = limitText(limits)
+			about["limit"] = limitText(c.req.Descriptors[i].Limit)
 		}
 		if len(st.Charges) > 1 || hasBurst(st) {
 			about["charges"] = charges(st)
@@ -77,15 +74,16 @@ func describe(d *limiter.Descriptor) map[string]any {
 // validText returns text with U+FFFD for each run of bytes that is not UTF-8.
 func validText(text []byte) string { return strings.ToValidUTF8(string(text), "\uFFFD") }
 
-// limitText returns the limit of the first descriptor in fields in the text form of
-// protobuf, without the random blanks in it, and the fields of the other descriptors.
-func limitText(fields []limitField) (string, []limitField) {
-	limit, descriptor := new(common.RateLimitDescriptor_RateLimitOverride), fields[0].descriptor
-	for len(fields) > 0 && fields[0].descriptor == descriptor {
-		_ = proto.UnmarshalOptions{Merge: true}.Unmarshal(fields[0].bytes, limit) // scan accepted it
-		fields = fields[1:]
+// limitText returns the limit that came with a request in the text form of protobuf.
+func limitText(q rules.Quantity) string {
+	text := fmt.Sprintf("unit:%v", q.Unit)
+	if q.Requests > 0 {
+		text = fmt.Sprintf("requests_per_unit:%d %s", q.Requests, text)
 	}
-	return strings.Join(strings.Fields(limit.String()), " "), fields
+	if q.Multiplier > 1 {
+		text += fmt.Sprintf(" unit_multiplier:{value:%d}", q.Multiplier)
+	}
+	return text
 }
 
 // hasBurst reports whether st was charged to a bucket that lets another number pass at once

@@ -3,12 +3,16 @@ package rls
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"sync"
 	"time"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/frontend/h2guard"
 	"ratelimit/src/limiter"
 )
@@ -85,6 +89,27 @@ func encodeReply(conn *h2guard.Conn, msg proto.Message) (*reply, error) {
 		return nil, fmt.Errorf("rls: writing a %s: %w", msg.ProtoReflect().Descriptor().Name(), err)
 	}
 	r.charge(conn)
+	return r, nil
+}
+
+// reply writes the answer of c.
+func (s *Service) reply(c *call) (*reply, error) {
+	r := newReply(len(c.answer.Statuses))
+	r.bytes = appendStatuses(r.bytes[:0], &c.answer)
+	if s.cfg.Headers != nil {
+		r.bytes = s.cfg.Headers.appendTo(r.bytes, &c.answer)
+	}
+	if !s.cfg.Metadata {
+		return r, nil
+	}
+	fields, err := c.dynamicMetadata()
+	if err == nil {
+		r.bytes, err = proto.MarshalOptions{}.MarshalAppend(r.bytes, &pb.RateLimitResponse{DynamicMetadata: fields})
+	}
+	if err != nil {
+		s.cfg.OnError(err)
+		return nil, err
+	}
 	return r, nil
 }
 
@@ -168,4 +193,86 @@ func endMessage(b []byte, start int) []byte {
 	copy(b[start+more:], b[start:start+size])
 	protowire.AppendVarint(b[:start-1], uint64(size))
 	return b
+}
+
+// HeaderNames are the names of the headers that tell callers of a limit.
+type HeaderNames struct {
+	// Limit, Remaining and Reset are sent together; empty: they are not sent.
+	Limit, Remaining, Reset string
+	// Degraded says how the request was decided because the store did not answer;
+	// empty: it is not sent.
+	Degraded string
+}
+
+// retryAfter is HTTP's own name, which needs no setting.
+const retryAfter = "Retry-After"
+
+// header is a response header. Its value is text or, if that is empty, number.
+type header struct {
+	name, text string
+	number     uint64
+}
+
+func (h *header) appendValue(b []byte) []byte {
+	if h.text != "" {
+		return append(b, h.text...)
+	}
+	return strconv.AppendUint(b, h.number, 10)
+}
+
+// maxHeaders is how many headers an answer has at most.
+const maxHeaders = 5
+
+// appendHeaders appends the headers of the answer to list: none if no limit applies.
+func (n *HeaderNames) appendHeaders(list []header, a *limiter.Answer) []header {
+	st := shownStatus(a)
+	if st == nil {
+		return list
+	}
+	if n.Degraded != "" && a.Fallback != backend.FallbackError {
+		list = append(list, header{n.Degraded, a.Fallback.String(), 0})
+	}
+	if n.Limit == "" {
+		return list
+	}
+	list = append(list,
+		header{n.Limit, "", uint64(st.Binding.Limit.Requests)},
+		header{n.Remaining, "", st.Binding.Verdict.Remaining},
+		header{n.Reset, "", uint64(limiter.Seconds(st.ResetAfter))},
+	)
+	if a.Over && a.RetryAfter != algorithm.Never {
+		list = append(list, header{retryAfter, "", uint64(limiter.Seconds(a.RetryAfter))})
+	}
+	return list
+}
+
+// appendTo appends the headers as response_headers_to_add.
+func (n *HeaderNames) appendTo(b []byte, a *limiter.Answer) []byte {
+	var room [maxHeaders]header
+	var start, value int
+	for _, h := range n.appendHeaders(room[:0], a) {
+		b, start = beginMessage(b, 3)
+		b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), h.name)
+		b, value = beginMessage(b, 2)
+		b = endMessage(endMessage(h.appendValue(b), value), start)
+	}
+	return b
+}
+
+// shownStatus returns the status that the headers show: the last one that refuses the
+// request by itself, else the one with the fewest remaining, the first of equals; nil if
+// no limit applies.
+func shownStatus(a *limiter.Answer) (shown *limiter.Status) {
+	refused := false
+	for i := range a.Statuses {
+		st := &a.Statuses[i]
+		switch {
+		case st.Binding == nil:
+		case st.Over && !st.Quota:
+			shown, refused = st, true
+		case !refused && (shown == nil || st.Binding.Verdict.Remaining < shown.Binding.Verdict.Remaining):
+			shown = st
+		}
+	}
+	return shown
 }

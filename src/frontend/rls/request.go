@@ -26,7 +26,7 @@ const maxEntries = 16 * limiter.MaxDescriptors
 // the filter lets failures pass. The texts of c.req are the bytes in data. Errors wrap
 // limiter.ErrRequest or limiter.ErrTooLarge; c.req then holds what came before the error.
 func (c *call) scan(data []byte) error {
-	c.entries, c.limits = c.entries[:0], c.limits[:0]
+	c.entries = c.entries[:0]
 	c.req = limiter.Request{Descriptors: c.req.Descriptors[:0]}
 	f := fields{rest: data}
 	for f.next() {
@@ -64,7 +64,6 @@ func (c *call) scanDescriptor(data []byte) error {
 			if !d.HasLimit {
 				d.HasLimit, d.Limit = true, rules.Quantity{Unit: unit(0), Multiplier: 1}
 			}
-			c.limits = append(c.limits, limitField{len(c.req.Descriptors), f.bytes})
 			err = scanLimit(f.bytes, &d.Limit, &hasMultiplier)
 		case 3<<3 | bytesType:
 			d.HasHits = true
@@ -79,13 +78,6 @@ func (c *call) scanDescriptor(data []byte) error {
 	d.Entries = c.entries[first:len(c.entries):len(c.entries)]
 	c.req.Descriptors = append(c.req.Descriptors, d)
 	return f.err
-}
-
-// limitField is a limit as it was sent. A descriptor may have several, which are one
-// message in parts.
-type limitField struct {
-	descriptor int
-	bytes      []byte
 }
 
 func (c *call) scanEntry(data []byte) error {
@@ -139,15 +131,15 @@ func scanWrapped(data []byte, to *uint64) error {
 }
 
 const (
-	varintType = byte(protowire.VarintType)
-	bytesType  = byte(protowire.BytesType)
+	varintType = uint64(protowire.VarintType)
+	bytesType  = uint64(protowire.BytesType)
 )
 
 // fields goes through the fields of a message.
 type fields struct {
 	rest []byte
 	// Of the field that next came to.
-	tag    byte   // number<<3 | type; 0 for a field that no message here has
+	tag    uint64 // number<<3 | type
 	number uint64 // of a varint
 	bytes  []byte
 	err    error // set when next reports false because the message is malformed
@@ -158,53 +150,24 @@ func (f *fields) next() bool {
 	if len(f.rest) == 0 {
 		return false
 	}
-	f.tag = f.rest[0]
-	if kind := f.tag & 7; f.tag < 1<<3 || f.tag >= 1<<7 || kind != varintType && kind != bytesType {
-		return f.skip()
-	}
-	v, n := protowire.ConsumeVarint(f.rest[1:])
-	if n < 0 {
-		return f.malformed()
-	}
-	rest := f.rest[1+n:]
-	f.number = v
-	if f.tag&7 == bytesType {
-		if v > uint64(len(rest)) {
-			return f.malformed()
-		}
-		f.bytes, rest = rest[:v:v], rest[v:]
-	}
-	f.rest = rest
-	return true
-}
-
-// skip is next for fields that are written in more than a byte, which small
-// numbers may be, and for those of other types.
-func (f *fields) skip() bool {
 	number, kind, n := protowire.ConsumeTag(f.rest)
-	if n < 0 {
-		return f.malformed()
-	}
-	size := protowire.ConsumeFieldValue(number, kind, f.rest[n:])
-	if size < 0 {
-		return f.malformed()
-	}
-	f.tag = 0
-	if value := f.rest[n : n+size]; number < 1<<4 && (kind == protowire.VarintType || kind == protowire.BytesType) {
-		f.tag = byte(number)<<3 | byte(kind)
-		if kind == protowire.VarintType {
-			f.number, _ = protowire.ConsumeVarint(value)
-		} else {
-			f.bytes, _ = protowire.ConsumeBytes(value)
+	if n >= 0 {
+		f.tag, f.rest = protowire.EncodeTag(number, kind), f.rest[n:]
+		switch uint64(kind) {
+		case varintType:
+			f.number, n = protowire.ConsumeVarint(f.rest)
+		case bytesType:
+			f.bytes, n = protowire.ConsumeBytes(f.rest)
+		default:
+			n = protowire.ConsumeFieldValue(number, kind, f.rest)
 		}
 	}
-	f.rest = f.rest[n+size:]
+	if n < 0 {
+		f.err = errMalformed
+		return false
+	}
+	f.rest = f.rest[n:]
 	return true
-}
-
-func (f *fields) malformed() bool {
-	f.err = errMalformed
-	return false
 }
 
 // unit takes the enum of a request, which lacks WEEK, by its number, as the
@@ -215,3 +178,52 @@ func unit(n int32) rules.Unit {
 	}
 	return rules.Unit(n)
 }
+
+// described is a request as a span shows it: the text of the message, without unset fields.
+type described limiter.Request
+
+// maxDescribed bounds about how long, in bytes, the text and each of its strings get, so
+// that describing a large request does not take longer than deciding on it.
+const maxDescribed = 4 << 10
+
+// String returns the text, with "…" where it is cut.
+func (r *described) String() string {
+	b := fmt.Appendf(nil, "domain:%q", short(r.Domain))
+	for i := range r.Descriptors {
+		if len(b) > maxDescribed {
+			b = append(b, " …"...)
+			break
+		}
+		b = appendDescriptor(b, &r.Descriptors[i])
+	}
+	if r.Hits > 0 {
+		b = fmt.Appendf(b, " hits_addend:%d", r.Hits)
+	}
+	return string(b)
+}
+
+func appendDescriptor(b []byte, d *limiter.Descriptor) []byte {
+	b = append(b, " descriptors:{"...)
+	for i, e := range d.Entries {
+		if i > 0 {
+			b = append(b, ' ')
+		}
+		if len(b) > maxDescribed {
+			b = append(b, "…"...)
+			break
+		}
+		b = fmt.Appendf(b, "entries:{key:%q value:%q}", short(e.Key), short(e.Value))
+	}
+	if d.HasLimit {
+		b = fmt.Appendf(b, " limit:{requests_per_unit:%d unit:%v unit_multiplier:%d}", d.Limit.Requests, d.Limit.Unit, d.Limit.Multiplier)
+	}
+	if d.HasHits {
+		b = fmt.Appendf(b, " hits_addend:{value:%d}", d.Hits)
+	}
+	if d.Refund {
+		b = append(b, " is_negative_hits:true"...)
+	}
+	return append(b, '}')
+}
+
+func short(s []byte) []byte { return s[:min(len(s), maxDescribed)] }

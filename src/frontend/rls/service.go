@@ -70,29 +70,17 @@ func New(cfg Config) *Service {
 	}
 }
 
-// decide answers the request in data, whose texts c refers to, in turn t. The caller must
-// Put the reply. Errors have been reported to Config.OnError.
-func (s *Service) decide(ctx context.Context, c *call, data []byte, t *turn) (_ *reply, err error) {
-	defer func() {
-		if err != nil {
-			s.cfg.OnError(err)
-		}
-	}()
-	if err := c.scan(data); err != nil {
-		return nil, err
+// decide decides on the request in data, whose texts c refers to, in turn t. Errors have
+// been reported to Config.OnError.
+func (s *Service) decide(ctx context.Context, c *call, data []byte, t *turn) error {
+	err := c.scan(data)
+	if err == nil {
+		err = s.check(ctx, c, t)
 	}
-	if err := s.check(ctx, c, t); err != nil {
-		return nil, err
+	if err != nil {
+		s.cfg.OnError(err)
 	}
-	r := newReply(len(c.answer.Statuses))
-	r.bytes = appendStatuses(r.bytes[:0], &c.answer)
-	if s.cfg.Headers != nil {
-		r.bytes = s.cfg.Headers.appendTo(r.bytes, &c.answer)
-	}
-	if s.cfg.Metadata {
-		r.bytes, err = c.appendMetadata(r.bytes)
-	}
-	return r, err
+	return err
 }
 
 // check decides on c.req, in turn t. If ctx ends, t may be without its core afterwards.

@@ -227,7 +227,7 @@ func TestNoRoomToDecode(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _, err := f.answerJSON(r.Context(), []byte(manyJSON(limiter.MaxDescriptors, 16)))
+		_, _, err := f.answerJSON(r.Context(), http.Header{}, []byte(manyJSON(limiter.MaxDescriptors, 16)))
 		handled <- err
 	})}
 	connlimit.HTTP(srv)

@@ -1,6 +1,9 @@
 package simulate
 
-import "hash/maphash"
+import (
+	"container/heap"
+	"hash/maphash"
+)
 
 // busiest finds the key with the most hits in bounded memory. As long as there
 // are no more than maxCounted keys it is exact. Beyond that a newcomer takes the
@@ -12,7 +15,7 @@ import "hash/maphash"
 // in Data Streams" (Space-Saving).
 type busiest struct {
 	places map[uint64]int // of keys in heap, by their hash
-	heap   []counted      // the fewest first
+	heap   []counted      // a container/heap with the fewest hits first
 }
 
 // maxCounted is how many keys are counted at a time.
@@ -38,20 +41,19 @@ func (b *busiest) add(key []byte, n uint64) {
 	switch {
 	case known:
 		b.heap[at].hits += n
+		heap.Fix(b, at)
 	case len(b.heap) < maxCounted:
 		if b.places == nil {
 			b.places = make(map[uint64]int)
 		}
-		b.heap = append(b.heap, counted{key: short(key), hash: hash, hits: n})
-		b.up(len(b.heap) - 1)
-		return
+		heap.Push(b, counted{key: short(key), hash: hash, hits: n})
 	default:
-		fewest := b.heap[0].hits
-		delete(b.places, b.heap[0].hash)
-		b.heap[0] = counted{key: short(key), hash: hash, hits: fewest + n, above: fewest}
-		at = 0
+		fewest := &b.heap[0]
+		delete(b.places, fewest.hash)
+		*fewest = counted{key: short(key), hash: hash, hits: fewest.hits + n, above: fewest.hits}
+		b.places[hash] = 0
+		heap.Fix(b, 0)
 	}
-	b.down(at)
 }
 
 func short(key []byte) string {
@@ -61,39 +63,21 @@ func short(key []byte) string {
 	return string(key)
 }
 
-// up moves the last place to where it belongs.
-func (b *busiest) up(at int) {
-	for at > 0 {
-		parent := (at - 1) / 2
-		if b.heap[parent].hits <= b.heap[at].hits {
-			break
-		}
-		b.heap[parent], b.heap[at] = b.heap[at], b.heap[parent]
-		b.places[b.heap[at].hash] = at
-		at = parent
-	}
-	b.places[b.heap[at].hash] = at
+// Len, Less, Swap, Push and Pop are for container/heap.
+func (b *busiest) Len() int           { return len(b.heap) }
+func (b *busiest) Less(i, j int) bool { return b.heap[i].hits < b.heap[j].hits }
+
+func (b *busiest) Swap(i, j int) {
+	b.heap[i], b.heap[j] = b.heap[j], b.heap[i]
+	b.places[b.heap[i].hash], b.places[b.heap[j].hash] = i, j
 }
 
-// down moves place at, which grew, to where it belongs.
-func (b *busiest) down(at int) {
-	for {
-		least := 2*at + 1
-		if least >= len(b.heap) {
-			break
-		}
-		if right := least + 1; right < len(b.heap) && b.heap[right].hits < b.heap[least].hits {
-			least = right
-		}
-		if b.heap[at].hits <= b.heap[least].hits {
-			break
-		}
-		b.heap[least], b.heap[at] = b.heap[at], b.heap[least]
-		b.places[b.heap[at].hash] = at
-		at = least
-	}
-	b.places[b.heap[at].hash] = at
+func (b *busiest) Push(c any) {
+	b.places[c.(counted).hash] = len(b.heap)
+	b.heap = append(b.heap, c.(counted))
 }
+
+func (b *busiest) Pop() any { panic("keys are replaced, never removed") }
 
 // most is the busiest key; of equals the first in the alphabet. Exact says that
 // its hits are not an estimate.

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -25,7 +26,7 @@ func ruleNames(set *rules.Set) [][]byte {
 func (r *run) appendDecision(dst []byte, at time.Time) ([]byte, error) {
 	dst = appendInstant(dst, at)
 	dst = append(dst, `,"response":`...)
-	dst, err := r.json.Append(dst, &r.answer)
+	dst, err := rls.AppendJSON(dst, &r.answer)
 	if err != nil {
 		return nil, err
 	}
@@ -49,31 +50,21 @@ func (r *run) appendDecision(dst []byte, at time.Time) ([]byte, error) {
 
 // appendVerdict appends the verdict on one limit.
 func (r *run) appendVerdict(dst []byte, c *limiter.Charge) []byte {
-	v := &c.Verdict
-	dst = append(dst, `{"rule":`...)
-	if c.Rule == nil { // the limit came with the request
-		dst = append(dst, `""`...)
-	} else {
-		dst = append(dst, r.names[c.Rule.Index]...)
+	v, name, wait := &c.Verdict, []byte(`""`), []byte("null")
+	if c.Rule != nil { // else the limit came with the request
+		name = r.names[c.Rule.Index]
 	}
-	dst = append(dst, `,"key":`...)
-	dst = appendString(dst, c.Key[len(r.cfg.KeyPrefix):])
-	dst = append(dst, `,"algorithm":"`...)
-	dst = append(dst, c.Algorithm.Kind.String()...)
-	dst = append(dst, `","over":`...)
-	dst = strconv.AppendBool(dst, v.Over)
-	dst = append(dst, `,"limit":`...)
-	dst = strconv.AppendUint(dst, c.Algorithm.Capacity(), 10)
-	dst = append(dst, `,"remaining":`...)
-	dst = strconv.AppendUint(dst, v.Remaining, 10)
-	dst = append(dst, `,"retry_after_us":`...)
-	if wait, ok := c.Retry(); ok {
-		dst = strconv.AppendInt(dst, limiter.Microseconds(wait), 10)
-	} else {
-		dst = append(dst, "null"...)
+	if d, ok := c.Retry(); ok {
+		wait = strconv.AppendInt(nil, limiter.Microseconds(d), 10)
 	}
-	dst = append(dst, `,"reset_after_us":`...)
-	dst = strconv.AppendInt(dst, limiter.Microseconds(v.ResetAfter), 10)
+	dst = append(append(dst, `{"rule":`...), name...)
+	dst = appendString(append(dst, `,"key":`...), c.Key[len(r.cfg.KeyPrefix):])
+	dst = append(append(dst, `,"algorithm":"`...), c.Algorithm.Kind.String()...)
+	dst = strconv.AppendBool(append(dst, `","over":`...), v.Over)
+	dst = strconv.AppendUint(append(dst, `,"limit":`...), c.Algorithm.Capacity(), 10)
+	dst = strconv.AppendUint(append(dst, `,"remaining":`...), v.Remaining, 10)
+	dst = append(append(dst, `,"retry_after_us":`...), wait...)
+	dst = strconv.AppendInt(append(dst, `,"reset_after_us":`...), limiter.Microseconds(v.ResetAfter), 10)
 	dst = append(dst, `,"reasons":[`...)
 	for i, reason := range c.Reasons() {
 		if i > 0 {
@@ -92,10 +83,8 @@ func appendFailure(dst []byte, at time.Time, err error) []byte {
 	if errors.Is(err, limiter.ErrTooLarge) {
 		code = "RESOURCE_EXHAUSTED"
 	}
-	dst = append(dst, `,"error":{"code":"`...)
-	dst = append(dst, code...)
-	dst = append(dst, `","message":`...)
-	dst = appendString(dst, err.Error())
+	dst = append(append(dst, `,"error":{"code":"`...), code...)
+	dst = appendString(append(dst, `","message":`...), err.Error())
 	return append(dst, "}}\n"...)
 }
 

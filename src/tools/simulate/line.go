@@ -150,21 +150,18 @@ func split(text []byte) (at, request []byte, _ *problem) {
 	if !json.Valid(text) {
 		return nil, nil, wrong(form, "the line is not JSON: %s", syntax(text))
 	}
-	w := walker{text, 0}
-	w.blanks()
-	if w.text[w.at] != '{' {
+	if text = bytes.TrimSpace(text); text[0] != '{' {
 		return nil, nil, wrong(form, "the line is not a JSON object")
 	}
-	w.skip()
-	for w.text[w.at] != '}' {
-		name := w.value()
+	next := func() (part []byte) {
+		end := partEnd(text)
+		part, text = bytes.TrimSpace(text[:end]), text[end+1:]
+		return part
+	}
+	for text = text[1:]; len(bytes.TrimSpace(text)) > len("}"); {
+		name, value := next(), next()
 		var key string
 		_ = json.Unmarshal(name, &key) // it is a string in valid JSON
-		w.skip()                       // the colon
-		value := w.value()
-		if w.text[w.at] == ',' {
-			w.skip()
-		}
 		to := &at
 		switch key {
 		case "at":
@@ -197,62 +194,23 @@ func syntax(text []byte) string {
 	return fmt.Sprint(err)
 }
 
-// walker goes through valid JSON. After each step it is at a byte that is not blank, or at
-// the end.
-type walker struct {
-	text []byte
-	at   int
-}
-
-func (w *walker) blanks() {
-	for w.at < len(w.text) && strings.IndexByte(" \t\r\n", w.text[w.at]) >= 0 {
-		w.at++
-	}
-}
-
-// skip skips one byte.
-func (w *walker) skip() {
-	w.at++
-	w.blanks()
-}
-
-// value returns the value at this place and skips it.
-func (w *walker) value() []byte {
-	from, depth := w.at, 0
-	for ; w.at < len(w.text); w.at++ {
-		switch w.text[w.at] {
-		case '"':
-			w.quoted()
-		case '{', '[':
+// partEnd returns the place of the comma, colon or brace after a name or a value. text is
+// the rest of a valid JSON object.
+func partEnd(text []byte) int {
+	depth, quoted := 0, false
+	for i := 0; ; i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case depth == 0 && (c == ',' || c == ':' || c == '}'):
+			return i
+		case c == '{' || c == '[':
 			depth++
-			continue
-		case '}', ']':
+		case c == '}' || c == ']':
 			depth--
-		default:
-			if depth > 0 || !w.scalarEnds() {
-				continue
-			}
-		}
-		if depth == 0 {
-			w.at++
-			break
-		}
-	}
-	value := w.text[from:w.at]
-	w.blanks()
-	return value
-}
-
-// scalarEnds reports whether this byte is the last of a number or a word.
-func (w *walker) scalarEnds() bool {
-	return w.at+1 == len(w.text) || strings.IndexByte(",]} \t\r\n", w.text[w.at+1]) >= 0
-}
-
-// quoted goes to the end of a string.
-func (w *walker) quoted() {
-	for w.at++; w.text[w.at] != '"'; w.at++ {
-		if w.text[w.at] == '\\' {
-			w.at++
 		}
 	}
 }

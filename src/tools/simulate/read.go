@@ -25,48 +25,34 @@ type batch struct {
 	end error
 }
 
-// A batch is full with so many lines or bytes. There are a few of them, so that
-// reading and deciding need not wait for each other.
+// A batch is full with so many lines or bytes. A few are read ahead, so that reading and
+// deciding need not wait for each other.
 const (
 	batchLines = 256
 	batchBytes = 1 << 20
-	batches    = 4
+	readAhead  = 2 // batches
 )
 
-// reading is where batches come from, and where they go for the next lines.
-type reading struct{ batches, free chan *batch }
-
-// startReading parses the input in a goroutine that ends with ctx, or when the
-// last batch has been taken, but not while it waits in a Read.
-func startReading(ctx context.Context, cfg *Config) *reading {
-	in := &reading{make(chan *batch), make(chan *batch, batches)}
-	for range batches {
-		in.free <- new(batch)
-	}
+// startReading parses the input in a goroutine that ends with ctx or after the last batch,
+// but not while it waits in a Read.
+func startReading(ctx context.Context, cfg *Config) <-chan *batch {
+	out := make(chan *batch, readAhead)
 	l := &lines{
 		in: bufio.NewReaderSize(cfg.In, MaxLine+1), name: cfg.Name,
 		parser: parser{start: cfg.Start.UTC(), allowSteps: cfg.AllowClockSteps},
 	}
 	go func() {
-		for {
-			var b *batch
+		for end := false; !end; {
+			b := l.next()
+			end = b.end != nil
 			select {
-			case b = <-in.free:
+			case out <- b:
 			case <-ctx.Done():
-				return
-			}
-			l.fill(b)
-			select {
-			case in.batches <- b:
-			case <-ctx.Done():
-				return
-			}
-			if b.end != nil {
 				return
 			}
 		}
 	}()
-	return in
+	return out
 }
 
 // lines reads the input.
@@ -77,9 +63,9 @@ type lines struct {
 	parser parser
 }
 
-// fill makes b the next lines.
-func (l *lines) fill(b *batch) {
-	*b = batch{lines: b.lines[:0]}
+// next returns the next lines.
+func (l *lines) next() (b *batch) {
+	b = new(batch)
 	for size := 0; len(b.lines) < batchLines && size < batchBytes; {
 		text, err := l.in.ReadSlice('\n')
 		l.number++
@@ -87,10 +73,10 @@ func (l *lines) fill(b *batch) {
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
 			b.end = l.wrong(wrong("split the request, or leave it out", "the line is longer than %d MiB", MaxLine>>20))
-			return
+			return b
 		case err != nil && !errors.Is(err, io.EOF):
 			b.end = fmt.Errorf("%s:%d: %w", l.name, l.number, err)
-			return
+			return b
 		}
 		if l.number == 1 {
 			text = bytes.TrimPrefix(text, byteOrderMark)
@@ -99,20 +85,21 @@ func (l *lines) fill(b *batch) {
 			parsed, problem := l.parser.parse(text)
 			if problem != nil {
 				b.end = l.wrong(problem)
-				return
+				return b
 			}
 			parsed.number = l.number
 			b.lines = append(b.lines, parsed)
 		}
 		if err != nil {
 			b.end = io.EOF
-			return
+			return b
 		}
 		if ready, _ := l.in.Peek(l.in.Buffered()); bytes.IndexByte(ready, '\n') < 0 {
 			b.pause = true
-			return
+			return b
 		}
 	}
+	return b
 }
 
 func (l *lines) wrong(p *problem) error {

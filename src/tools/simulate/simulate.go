@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"ratelimit/src/backend"
-	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -105,7 +104,6 @@ func Run(ctx context.Context, cfg Config) (*Summary, error) {
 type run struct {
 	cfg     Config
 	limiter *limiter.Limiter
-	json    rls.JSONWriter
 	names   [][]byte // of rules, as JSON, by index
 	answer  limiter.Answer
 	line    []byte // of output
@@ -116,12 +114,12 @@ type run struct {
 }
 
 // all decides on all batches.
-func (r *run) all(ctx context.Context, in *reading) error {
+func (r *run) all(ctx context.Context, in <-chan *batch) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ErrInterrupted
-		case b := <-in.batches:
+		case b := <-in:
 			for i := range b.lines {
 				if ctx.Err() != nil {
 					return ErrInterrupted
@@ -141,7 +139,6 @@ func (r *run) all(ctx context.Context, in *reading) error {
 					return fmt.Errorf("the output: %w", err)
 				}
 			}
-			in.free <- b
 			r.progress()
 		}
 	}
