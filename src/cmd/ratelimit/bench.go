@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,67 +30,25 @@ type benchOptions struct {
 func benchCommand(std stdio) *cobra.Command {
 	var opt benchOptions
 	var cfg bench.Config
-	cmd := &cobra.Command{
-		Use:   "bench [ADDRESS]",
-		Short: "Load a server and measure it",
-		Long: `bench loads any server of Envoy's RateLimitService v3 with calls and prints rate,
-latency, answers and CPU time. ADDRESS is host:port or unix:///path, and
-localhost:8081 if there is none.
-
-Each connection keeps --in-flight calls running: the next starts when one ends.
-With --rate, calls are due at fixed times and measured from these, so a server
-that stalls delays all calls of that time. If --in-flight calls are running, a
-call starts late. After the end late calls may start for --timeout; the rest
-counts as unsent.
-
-Workloads. Each asks about one descriptor, --key and a value, in --domain:
-  hot        one value, "hot"
-  uniform    one of --keys numbers, equally likely
-  zipf       one of --keys numbers, mostly a few of them (exponent 1.1)
-  multi      four descriptors, of --keys numbers
-  overlimit  one value, "overlimit", which should have a low limit
-  nomatch    another key, which should have no rule
---requests-file sends your requests instead, in turn: one RateLimitRequest as
-proto3 JSON on each line. bench marshals all requests before the run; each of
---keys takes about 130 bytes. The same --seed asks about the same keys.
-
---json prints one object: address, workload, keys, seed, connections,
-in_flight, interrupted, requests, seconds, rate (answers a second), latency_us
-(mean, p50, p90, p99, p999, max; failed calls included), answers and errors by
-code, first_error, open_loop (rate, late, behind_us, unsent), and the CPU time
-of the measured interval: cpu by the names of --pid (pid, seconds,
-us_per_request), and generator, which is this process.
-
---null serves instead, until SIGTERM or SIGINT: an empty service that answers OK
-to all calls, to measure the cost of gRPC itself. GOGC and GOMEMLIMIT tune it.
-
-Ctrl-C ends a run early and prints the results so far. Exit status: 0, or 1 if
-there was no server, no answer, or a process of --pid ended.`,
-		Example: `  ratelimit bench --workload zipf --keys 100000 --pid service=$(pidof ratelimit)
-  ratelimit bench --rate 5000 --duration 1m --json rl.example:8081
-  ratelimit bench --requests-file requests.jsonl --requests 100000 --warmup 0s
-  ratelimit bench --null :9081 --null-workers 4`,
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			context.AfterFunc(ctx, stop) // a second signal ends the program
-			if opt.null != "" {
-				if len(args) > 0 {
-					return errors.New("bench: --null serves, and an address is what to load: give one of them")
-				}
-				return opt.serveNull(ctx, std)
-			}
-			cfg.Addr = "localhost:8081"
+	cmd := newCommand("bench", func(cmd *cobra.Command, args []string) error {
+		ctx, stop := untilSignal(cmd.Context())
+		defer stop()
+		if opt.null != "" {
 			if len(args) > 0 {
-				cfg.Addr = args[0]
+				return errors.New("--null serves, and an address is what to load: give one of them")
 			}
-			if err := opt.complete(&cfg, cmd.Flags()); err != nil {
-				return fmt.Errorf("bench: %w", err)
-			}
-			return opt.run(ctx, std, cfg)
-		},
-	}
+			return opt.serveNull(ctx, std)
+		}
+		cfg.Addr = "localhost:8081"
+		if len(args) > 0 {
+			cfg.Addr = args[0]
+		}
+		if err := opt.complete(&cfg, cmd.Flags()); err != nil {
+			return err
+		}
+		return opt.run(ctx, std, cfg)
+	})
+	cmd.Args = cobra.MaximumNArgs(1)
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.IntVar(&cfg.Connections, "connections", 2, "connections to open")
@@ -160,36 +116,30 @@ func (opt *benchOptions) run(ctx context.Context, std stdio, cfg bench.Config) e
 		// A heap of a few megabytes would be collected a hundred times a second.
 		defer debug.SetGCPercent(debug.SetGCPercent(400))
 	}
-	const clear = "\r\x1b[K"
-	if isTerminal(std.err) {
-		cfg.Progress = func(p bench.Progress) {
-			what := "measuring"
-			if p.Warmup {
-				what = "warming up"
-			}
-			fmt.Fprintf(std.err, clear+"%s %v: %d requests, %.0f/s, errors: %d ", what, p.Elapsed.Round(time.Second), p.Requests, p.Rate, p.Errors)
+	show := progressLine(std.err)
+	cfg.Progress = func(p bench.Progress) {
+		stage := "measuring"
+		if p.Warmup {
+			stage = "warming up"
 		}
+		show("%s %v: %d requests, %.0f/s, errors: %d ", stage, p.Elapsed.Round(time.Second), p.Requests, p.Rate, p.Errors)
 	}
 	result, err := bench.Run(ctx, cfg)
-	if cfg.Progress != nil {
-		fmt.Fprint(std.err, clear)
-	}
+	show("")
 	if result == nil {
 		return err
 	}
 	if opt.asJSON {
-		err = errors.Join(err, json.NewEncoder(std.out).Encode(result))
-	} else {
-		err = errors.Join(err, result.Write(std.out))
+		return errors.Join(err, json.NewEncoder(std.out).Encode(result))
 	}
-	return err
+	return errors.Join(err, result.Write(std.out))
 }
 
 func (opt *benchOptions) serveNull(ctx context.Context, std stdio) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", opt.null)
 	if err != nil {
-		return fmt.Errorf("bench: %w", err)
+		return err
 	}
 	fmt.Fprintf(std.out, "listening on %s\n", l.Addr())
 	return bench.ServeNull(ctx, l, opt.nullWorkers)

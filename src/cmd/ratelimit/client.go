@@ -41,32 +41,17 @@ func requestFlags(f *pflag.FlagSet, r *client.Request) {
 
 func clientCommand(std stdio) *cobra.Command {
 	var opt clientOptions
-	cmd := &cobra.Command{
-		Use:   "client",
-		Short: "Send a request by hand",
-		Long: `client asks a rate limit server over gRPC and prints the answer.
-
-A descriptor is written key=value,key=value; repeat -descriptors for several in
-one request. Exit status: 0 when the last answer is OK, 3 when it is
-OVER_LIMIT, 1 when there is none.`,
-		Example: `  ratelimit client -domain rl -descriptors foo=bar
-  ratelimit client -dial_string localhost:8081 -domain rl -descriptors foo=bar,baz=x -descriptors path=/pay
-  ratelimit client -domain limits -path user/alex/trade
-  ratelimit client -domain rl -descriptors foo=bar --repeat 5
-  ratelimit client -domain rl -descriptors foo=bar --hits 0    # look, charge nothing`,
-		Args: noWords,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opt.repeat < 1 {
-				return fmt.Errorf("client: --repeat %d: ask at least once", opt.repeat)
-			}
-			opt.request.HasHits = cmd.Flags().Changed("hits")
-			msg, err := opt.request.CheckedMessage()
-			if err != nil {
-				return fmt.Errorf("client: %w", err)
-			}
-			return opt.send(cmd.Context(), std, msg)
-		},
-	}
+	cmd := newCommand("client", func(cmd *cobra.Command, _ []string) error {
+		if opt.repeat < 1 {
+			return fmt.Errorf("--repeat %d: ask at least once", opt.repeat)
+		}
+		opt.request.HasHits = cmd.Flags().Changed("hits")
+		msg, err := opt.request.CheckedMessage()
+		if err != nil {
+			return err
+		}
+		return opt.send(cmd.Context(), std, msg)
+	})
 	f := cmd.Flags()
 	f.StringVar(&opt.target, "dial-string", "localhost:8081", "address of the server, or unix:///path")
 	requestFlags(f, &opt.request)
@@ -82,7 +67,7 @@ OVER_LIMIT, 1 when there is none.`,
 func (opt *clientOptions) send(ctx context.Context, std stdio, msg *pb.RateLimitRequest) error {
 	conn, err := opt.tls.dial(opt.target)
 	if err != nil {
-		return fmt.Errorf("client: %w", err)
+		return err
 	}
 	defer func() { _ = conn.Close() }() // nothing is lost with it
 	server := pb.NewRateLimitServiceClient(conn)
@@ -90,18 +75,18 @@ func (opt *clientOptions) send(ctx context.Context, std stdio, msg *pb.RateLimit
 	for range opt.repeat {
 		resp, err := opt.ask(ctx, server, msg)
 		if err != nil {
-			return fmt.Errorf("client: %s: %w", opt.target, err)
+			return fmt.Errorf("%s: %w", opt.target, err)
 		}
 		text := client.Describe(msg, resp)
 		if opt.asJSON {
 			line, err := protojson.Marshal(resp)
 			if err != nil {
-				return fmt.Errorf("client: %w", err)
+				return err
 			}
 			text = string(line) + "\n"
 		}
 		if _, err := fmt.Fprint(std.out, text); err != nil {
-			return fmt.Errorf("client: %w", err)
+			return err
 		}
 		last = resp.GetOverallCode()
 	}
@@ -125,7 +110,12 @@ type tlsOptions struct {
 	keyFile  string
 }
 
-func (o *tlsOptions) flags(f *pflag.FlagSet) {
+// flags adds the flags to f, a set of pflag or of the standard library.
+func (o *tlsOptions) flags(f interface {
+	BoolVar(p *bool, name string, value bool, usage string)
+	StringVar(p *string, name, value, usage string)
+},
+) {
 	f.BoolVar(&o.use, "grpc-use-tls", false, "use TLS")
 	f.StringVar(&o.caFile, "grpc-server-ca-file", "", "PEM file of authorities to trust, besides the system's")
 	f.StringVar(&o.certFile, "grpc-cert-file", "", "PEM file of the client's certificate chain")
@@ -177,10 +167,7 @@ func upstreamClient(ctx context.Context, std stdio, args []string) error {
 	f.StringVar(&opt.target, "dial_string", "localhost:8081", "`address` of the server")
 	f.StringVar(&asked.Domain, "domain", "", "`domain` to ask")
 	f.Var(&asked, "descriptors", "one descriptor, `key=value,key=value`; repeatable")
-	f.BoolVar(&opt.tls.use, "grpc-use-tls", false, "use TLS")
-	f.StringVar(&opt.tls.caFile, "grpc-server-ca-file", "", "PEM `file` of authorities to trust, besides the system's")
-	f.StringVar(&opt.tls.certFile, "grpc-cert-file", "", "PEM `file` of the client's certificate chain")
-	f.StringVar(&opt.tls.keyFile, "grpc-key-file", "", "PEM `file` of the client's key")
+	opt.tls.flags(f)
 	f.StringVar(&tracing, "oltp-protocol", "", "accepted, and without effect: the client does not trace")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):

@@ -404,11 +404,11 @@ func TestUnknownWords(t *testing.T) {
 		{"help chekc", "did you mean `ratelimit check`?"},
 		{"/bin/ratelimit chekc", "did you mean `ratelimit check`?"},
 		{"/bin/ratelimit /bin/other", "\"/bin/other\" is no command"},
-		{"serve chekc", "ratelimit: serve takes no argument \"chekc\"; did you mean `ratelimit check`?\n"},
-		{"serve rules.yaml", "serve takes no argument \"rules.yaml\"; `ratelimit serve --help` shows what it takes"},
-		{"serve /bin/ratelimit extra", "serve takes no argument \"extra\""},
-		{"version extra", "version takes no argument \"extra\""},
-		{"client extra -domain d", "client takes no argument \"extra\""},
+		{"serve chekc", "ratelimit: serve: takes no argument \"chekc\"; did you mean `ratelimit check`?\n"},
+		{"serve rules.yaml", "serve: takes no argument \"rules.yaml\"; `ratelimit serve --help` shows what it takes"},
+		{"serve /bin/ratelimit extra", "serve: takes no argument \"extra\""},
+		{"version extra", "version: takes no argument \"extra\""},
+		{"client extra -domain d", "client: takes no argument \"extra\""},
 	} {
 		code, out, errOut := call(t, append([]string{"ratelimit"}, strings.Fields(tt.args)...)...)
 		if code != exitInput || out != "" || !strings.Contains(errOut, tt.want) {

@@ -31,38 +31,13 @@ type explainOptions struct {
 
 func explainCommand(std stdio) *cobra.Command {
 	var opt explainOptions
-	cmd := &cobra.Command{
-		Use:   "explain --config DIR|FILE | --url URL",
-		Short: "Show which rules apply to a request, and why",
-		Long: `explain follows a request through the rules. For each entry of a descriptor it
-lists the candidate rules, the one that applies and why. Then it shows the limit,
-the key of the counter and the charge, or why no rule applies.
-
---config reads rule files, as check does; keys have no prefix then. --url asks
-the debug port of a running service, which also shows the counters and whether
-the request would pass now. It charges nothing and counts in no statistics.
-
-A descriptor is written key=value,key=value; repeat --descriptors for several in
-one request. --request reads a RateLimitRequest as proto3 JSON instead.
-
---json prints one object; docs/tools.md has its fields. Exit status: 0, or 1 if
-there is no explanation.`,
-		Example: `  ratelimit explain --config examples/ratelimit/config --domain rl --descriptors foo=bar,baz=x
-  ratelimit explain --url http://localhost:6070 --domain rl --descriptors foo=bar --hits 5
-  ratelimit explain --config rules/ --request request.json --json
-  curl 'localhost:6070/explain?domain=rl&descriptors=foo=bar,baz=x'`,
-		Args: noWords,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			body, err := opt.body(cmd)
-			if err == nil {
-				err = opt.run(cmd.Context(), std, body)
-			}
-			if err != nil {
-				return fmt.Errorf("explain: %w", err)
-			}
-			return nil
-		},
-	}
+	cmd := newCommand("explain", func(cmd *cobra.Command, _ []string) error {
+		body, err := opt.body(cmd)
+		if err != nil {
+			return err
+		}
+		return opt.run(cmd.Context(), std, body)
+	})
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&opt.config, "config", "", "directory or file with the rules")

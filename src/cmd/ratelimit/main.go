@@ -8,13 +8,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 )
 
 func main() {
@@ -39,19 +40,27 @@ type exit struct {
 	code int
 }
 
+func badInput(err error) error { return exit{err, exitInput} }
+
+// badInputFlags makes mistakes in flags of cmd bad input.
+func badInputFlags(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput(err) })
+}
+
 // run runs the program with its arguments, the first being its name, and
 // returns the exit status.
 func run(ctx context.Context, args []string, std stdio) int {
 	return execute(ctx, command(std), args, std.err)
 }
 
-// execute runs a command tree, whose input a test may have replaced.
+// execute runs a command tree, whose input a test may have replaced. It prints an error
+// with the name of the command.
 func execute(ctx context.Context, root *cobra.Command, args []string, errOut io.Writer) int {
 	words := arguments(args)
 	root.SetArgs(words)
-	err := checkCommandWord(root, words)
+	cmd, err := root, checkCommandWord(root, words)
 	if err == nil {
-		err = root.ExecuteContext(ctx)
+		cmd, err = root.ExecuteContextC(ctx)
 	}
 	if err == nil {
 		return exitOK
@@ -61,34 +70,16 @@ func execute(ctx context.Context, root *cobra.Command, args []string, errOut io.
 		e = exit{err, exitError}
 	}
 	if e.error != nil {
-		fmt.Fprintln(errOut, "ratelimit:", e.error)
+		fmt.Fprintf(errOut, "%s: %v\n", strings.ReplaceAll(cmd.CommandPath(), " ", ": "), e.error)
 	}
 	return e.code
 }
 
 func command(std stdio) *cobra.Command {
 	serve := serveCommand(std)
-	root := &cobra.Command{
-		Use:   "ratelimit",
-		Short: "A rate limit service for Envoy and other callers",
-		Long: `ratelimit answers one question for thousands of callers at once: may this
-happen now? It speaks Envoy's RateLimitService v3 over gRPC, and the same as
-JSON over HTTP.
-
-Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
-		Example: `  ratelimit serve --config examples/ratelimit/config
-  ratelimit divvy examples/divvy/example-config.ini
-  ratelimit check rules/
-  ratelimit test tests/
-  ratelimit explain --config rules/ --domain rl --descriptors foo=bar
-  ratelimit client -domain rl -descriptors foo=bar
-  ratelimit simulate --config rules/ requests.jsonl`,
-		Args:          noWords,
-		RunE:          serve.RunE,
-		Version:       versionText(),
-		SilenceUsage:  true,
-		SilenceErrors: true,
-	}
+	root := newCommand("ratelimit", serve.RunE)
+	root.Version = versionText()
+	root.SilenceUsage, root.SilenceErrors = true, true
 	root.Flags().AddFlagSet(serve.Flags())
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetOut(std.out)
@@ -96,14 +87,21 @@ Without a command it serves, as ` + "`ratelimit serve`" + ` does.`,
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
+	version := newCommand("version", func(*cobra.Command, []string) error {
+		_, err := fmt.Fprintln(std.out, versionText())
+		return err
+	})
 	root.AddCommand(serve, clientCommand(std), checkCommand(std), divvyCommand(std), explainCommand(std), testCommand(std),
-		simulateCommand(std), schemaCommand(std), benchCommand(std), versionCommand(std), upstreamClientCommand(std))
+		simulateCommand(std), schemaCommand(std), benchCommand(std), version, upstreamClientCommand(std))
 	return root
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+// untilSignal returns a context that ends at Ctrl-C, SIGTERM and the given signals. A
+// second signal ends the program.
+func untilSignal(ctx context.Context, more ...os.Signal) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(ctx, append(more, os.Interrupt, syscall.SIGTERM)...)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 // Stamped by the linker: -X main.version=v1.2.3 -X main.commit=abc123.
@@ -111,19 +109,6 @@ var (
 	version = "dev"
 	commit  = ""
 )
-
-func versionCommand(std stdio) *cobra.Command {
-	return &cobra.Command{
-		Use:     "version",
-		Short:   "Print version, commit and Go release (also --version)",
-		Example: "  ratelimit version",
-		Args:    noWords,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(std.out, versionText())
-			return err
-		},
-	}
-}
 
 // versionText is what `ratelimit version` and --version print.
 func versionText() string {

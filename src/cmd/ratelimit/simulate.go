@@ -39,83 +39,28 @@ type simulateOptions struct {
 func simulateCommand(std stdio) *cobra.Command {
 	var opt simulateOptions
 	var cfg simulate.Config
-	cmd := &cobra.Command{
-		Use:   "simulate --config DIR|FILE [REQUESTS]",
-		Short: "Replay recorded requests against rules, in virtual time",
-		Long: `simulate decides on recorded requests as the service would have, at the times of
-the recording: a month of traffic takes seconds. It reads a file, or standard
-input without a file or with "-", and writes a line of JSON for each line.
-
-Input. Each line is {"at": ..., "request": ...}; blank lines are skipped. "at" is
-a time after the start ("1.5s", "36h") or an RFC 3339 time with up to nanoseconds
-("2026-01-01T00:00:01.5Z"). It is never earlier than in the line before, unless
---allow-clock-steps is given. "request" is a RateLimitRequest as proto3 JSON, as
-for /json. A line has at most 1 MiB.
-
-Output. Each line has "at", the time; "response", the RateLimitResponse as proto3
-JSON, without headers and metadata; and "verdicts": for each descriptor, in
-order, a list of verdicts on its limits in the order of the rules.
-  rule            its name, as on /rlconfig but without the domain; "" for a limit
-                  that came with the request
-  key             of the counter, without prefix and window
-  algorithm       fixed_window, ...
-  over            whether the limit is exceeded, also in shadow mode
-  limit           the most that passes at once
-  remaining       what would pass after this request
-  retry_after_us  microseconds until the same request would pass, rounded up; null
-                  if it passed or never will
-  reset_after_us  microseconds until the limit is whole again, rounded up
-  reasons         why it is over: "count", "interval", or both
-If the service would answer with an error, the line is
-{"at": ..., "error": {"code": "INVALID_ARGUMENT", "message": ...}}.
-
-At the end a table on stderr shows for each rule its hits (without dry runs and
-refunds), the admitted hits (in shadow mode all), the hits over the limit, the
-first and the last of these, and the key with the most. Beyond 1,000 keys of a
-rule that key is an estimate, marked "up to".
-
-simulate reads no settings from the environment; flags replace CACHE_KEY_FORMAT
-and others. --backend redis keeps the counters under a random prefix and removes
-them at the end, also after Ctrl-C. Only fixed windows see more than microseconds
-there. --allow-clock-steps forgets no counter, for times that come again, so
-memory takes more.
-
-Exit status: 0; 2 for a mistake in a flag, a rule file or a line of the input;
-1 for a failure of the store, of reading or of writing, and for Ctrl-C. All
-decisions before that are written.`,
-		Example: `  ratelimit simulate --config rules/ < requests.jsonl > decisions.jsonl
-  ratelimit simulate --config rules/ --backend redis --redis-url localhost:6379 requests.jsonl
-
-  # requests.jsonl
-  {"at": "1.5s", "request": {"domain": "rl", "descriptors": [{"entries": [{"key": "foo", "value": "any"}]}]}}
-
-  # decisions.jsonl, in one line
-  {"at":"2026-01-01T00:00:01.5Z",
-   "response":{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":2,"unit":"MINUTE"},"limitRemaining":1,"durationUntilReset":"59s"}]},
-   "verdicts":[[{"rule":"foo","key":"rl_foo_any_","algorithm":"fixed_window","over":false,"limit":2,"remaining":1,"retry_after_us":null,"reset_after_us":58500000,"reasons":[]}]]}`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.MaximumNArgs(1)(cmd, args); err != nil {
-				return exit{fmt.Errorf("simulate: %w", err), exitInput}
+	cmd := newCommand("simulate", func(cmd *cobra.Command, args []string) error {
+		if err := opt.complete(&cfg); err != nil {
+			return badInput(err)
+		}
+		cfg.Name, cfg.In, cfg.Out = "stdin", cmd.InOrStdin(), std.out
+		if len(args) > 0 && args[0] != "-" {
+			file, err := os.Open(args[0])
+			if err != nil {
+				return badInput(err)
 			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := opt.complete(&cfg); err != nil {
-				return exit{fmt.Errorf("simulate: %w", err), exitInput}
-			}
-			cfg.Name, cfg.In, cfg.Out = "stdin", cmd.InOrStdin(), std.out
-			if len(args) > 0 && args[0] != "-" {
-				file, err := os.Open(args[0])
-				if err != nil {
-					return exit{fmt.Errorf("simulate: %w", err), exitInput}
-				}
-				defer func() { _ = file.Close() }() // it was only read
-				cfg.Name, cfg.In = args[0], file
-			}
-			return opt.run(cmd.Context(), std, cfg)
-		},
+			defer func() { _ = file.Close() }() // it was only read
+			cfg.Name, cfg.In = args[0], file
+		}
+		return opt.run(cmd.Context(), std, cfg)
+	})
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if err := cobra.MaximumNArgs(1)(cmd, args); err != nil {
+			return badInput(err)
+		}
+		return nil
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit{fmt.Errorf("simulate: %w", err), exitInput} })
+	badInputFlags(cmd)
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringArrayVar(&opt.rules, "config", nil, "rule file, or directory of rule files; repeatable")
@@ -183,9 +128,8 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 	}
 	cfg.Rules = l.Set
 
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := untilSignal(ctx, syscall.SIGHUP)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program
 	// If the reader of the output ends, writing fails and the program cleans up. Without
 	// this SIGPIPE would end it.
 	gone := make(chan os.Signal, 1)
@@ -196,26 +140,22 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 
 	store, err := opt.open(ctx, cfg.AllowClockSteps)
 	if err != nil {
-		return fmt.Errorf("simulate: %w", err)
+		return err
 	}
 	if store.Bytes != nil {
 		gc.Watch(store.Bytes, opt.memoryBytes)
 	}
 	cfg.Backend, cfg.KeyPrefix = store.Backend, store.Prefix
-	const clear = "\r\x1b[K"
-	if isTerminal(std.err) {
-		cfg.Progress = func(p simulate.Progress) {
-			fmt.Fprintf(std.err, clear+"%d lines, %s, %.0f lines/s ", p.Lines, p.At.Format(time.RFC3339), float64(p.Lines)/p.Took.Seconds())
-		}
+	show := progressLine(std.err)
+	cfg.Progress = func(p simulate.Progress) {
+		show("%d lines, %s, %.0f lines/s ", p.Lines, p.At.Format(time.RFC3339), float64(p.Lines)/p.Took.Seconds())
 	}
 	var summary *simulate.Summary
 	func() {
 		defer func() { err = errors.Join(err, store.Close(context.WithoutCancel(ctx))) }()
 		summary, err = simulate.Run(ctx, cfg)
 	}()
-	if cfg.Progress != nil {
-		fmt.Fprint(std.err, clear)
-	}
+	show("")
 	if err == nil || summary.Lines > 0 {
 		_ = summary.Write(std.err) // its reader may have gone
 	}
@@ -223,10 +163,7 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 		fmt.Fprintln(std.err, err)
 		return exit{code: exitInput}
 	}
-	if err != nil {
-		return fmt.Errorf("simulate: %w", err)
-	}
-	return nil
+	return err
 }
 
 // open opens the store that the flags choose.

@@ -57,38 +57,22 @@ func byName(path string) []string {
 // checkCommandWord refuses args whose first word is no command. Cobra would run or
 // explain the program without it.
 func checkCommandWord(root *cobra.Command, args []string) error {
-	word := firstWord(root, args)
-	if word == "help" && len(args) > 1 {
-		word = firstWord(root, args[1:])
+	if len(args) > 1 && args[0] == "help" {
+		args = args[1:]
 	}
-	if word == "" || strings.HasPrefix(word, "__") || word == "help" || word == "completion" { // those of Cobra
+	root.InitDefaultHelpFlag()
+	root.InitDefaultVersionFlag()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	cmd, _, err := root.Find(args)
+	if err != nil || cmd != root || root.ParseFlags(args) != nil || root.Flags().NArg() == 0 {
+		return nil // a command, or cobra has a better message
+	}
+	word := root.Flags().Arg(0)
+	if strings.HasPrefix(word, "__") { // how shells ask cobra for completions
 		return nil
 	}
-	for _, c := range root.Commands() {
-		if c.Name() == word || c.HasAlias(word) {
-			return nil
-		}
-	}
-	return exit{fmt.Errorf("%q is no command; %s", word, meantCommand(root, word, "`ratelimit --help` lists them")), exitInput}
-}
-
-// firstWord returns the first of args that is no flag and no value of one, and "" if
-// there is none.
-func firstWord(root *cobra.Command, args []string) string {
-	for i := 0; i < len(args); i++ {
-		a := args[i]
-		if a == "--" {
-			return ""
-		}
-		if !strings.HasPrefix(a, "-") {
-			return a
-		}
-		name, _, hasValue := strings.Cut(strings.TrimLeft(a, "-"), "=")
-		if f := root.Flags().Lookup(name); f != nil && !hasValue && f.NoOptDefVal == "" {
-			i++
-		}
-	}
-	return ""
+	return badInput(fmt.Errorf("%q is no command; %s", word, meantCommand(root, word, "`ratelimit --help` lists them")))
 }
 
 // meantCommand says which command word was meant to be, or else what otherwise says.
@@ -114,5 +98,5 @@ func noWords(cmd *cobra.Command, args []string) error {
 	if cmd.Name() == "serve" {
 		hint = meantCommand(cmd.Root(), args[0], hint)
 	}
-	return exit{fmt.Errorf("%s takes no argument %q; %s", cmd.Name(), args[0], hint), exitInput}
+	return badInput(fmt.Errorf("takes no argument %q; %s", args[0], hint))
 }
