@@ -1,11 +1,13 @@
 package rules
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Pos is a place in a rule file. Line and Col count from 1; 0 is unknown.
@@ -79,6 +81,21 @@ func (ps Problems) Sort() {
 // Add appends a problem; the format says what is wrong.
 func (ps *Problems) Add(at Pos, fix, format string, args ...any) {
 	*ps = append(*ps, Problem{Pos: at, What: fmt.Sprintf(format, args...), Fix: fix})
+}
+
+// CheckUTF8 reports whether the text of a file is UTF-8. If it is not, that is a problem at the first byte that is wrong.
+func (ps *Problems) CheckUTF8(file string, text []byte) bool {
+	if utf8.Valid(text) {
+		return true
+	}
+	i := 0
+	for c, size := utf8.DecodeRune(text); c != utf8.RuneError || size > 1; c, size = utf8.DecodeRune(text[i:]) {
+		i += size
+	}
+	line := bytes.LastIndexByte(text[:i], '\n') + 1
+	at := Pos{File: file, Line: bytes.Count(text[:i], []byte{'\n'}) + 1, Col: i - line + 1}
+	ps.Add(at, "save the file as UTF-8", "the text is not UTF-8")
+	return false
 }
 
 // Quote returns s in quotes for a message, cut to 60 bytes.

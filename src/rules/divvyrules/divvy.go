@@ -1,13 +1,11 @@
 package divvyrules
 
 import (
-	"bytes"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
@@ -56,22 +54,6 @@ const (
 )
 
 var ruleKeys = []string{"creditLimit", "resetSeconds", "actorField", "matchPolicy", "label", "comment"}
-
-// isUTF8 reports a text that is not UTF-8.
-func (f *reader) isUTF8(data []byte) bool {
-	at := 0
-	for at < len(data) {
-		c, size := utf8.DecodeRune(data[at:])
-		if c == utf8.RuneError && size <= 1 {
-			line := bytes.LastIndexByte(data[:at], '\n') + 1
-			f.problems.Add(rules.Pos{File: f.file, Line: bytes.Count(data[:at], []byte{'\n'}) + 1, Col: at - line + 1},
-				"save the file as UTF-8", "the text is not UTF-8")
-			return false
-		}
-		at += size
-	}
-	return true
-}
 
 // config returns the rules as an ordered list.
 func (f *reader) config() *rules.DomainConfig {

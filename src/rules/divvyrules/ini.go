@@ -15,7 +15,7 @@ import (
 // If there are problems, the configuration is good only for finding more of them. It is nil if the text is not UTF-8.
 func ParseINI(file string, data []byte) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
 	f := newReader(file)
-	if !f.isUTF8(data) {
+	if !f.problems.CheckUTF8(file, data) {
 		return nil, f.problems, nil
 	}
 	r := iniReader{reader: f, sections: make(map[string]rules.Pos)}

@@ -103,7 +103,7 @@ func (v jsonValue) text() (text string) {
 
 // document checks that data is JSON, and reports if it is not.
 func (r *jsonReader) document(data []byte) (v jsonValue, ok bool) {
-	if !r.isUTF8(data) {
+	if !r.problems.CheckUTF8(r.file, data) {
 		return v, false
 	}
 	data = bytes.TrimPrefix(data, byteOrderMark)

@@ -2,135 +2,144 @@ package yamlrules
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"gopkg.in/yaml.v3"
 
 	"ratelimit/src/rules"
 )
 
-// where is a set of places in a rule file.
-type where uint8
+// place is one kind of map in a rule file.
+type place struct {
+	name string // in messages
+	// keys are the keys that it may have, each with the field of the configuration that its value goes to, as reflect counts them.
+	keys map[string][]int
+}
 
-const (
-	atRoot where = 1 << iota
-	atDescriptor
-	atRule
-	atLimit
-	atReplaces
+var (
+	atRoot       = newPlace[rules.DomainConfig]("the file")
+	atDescriptor = newPlace[rules.DescriptorConfig]("a descriptor")
+	atRule       = newPlace[rules.RuleConfig]("a rule", "detailed_metric")
+	atLimit      = newPlace[rules.RateLimitConfig]("a rate_limit")
+	atReplaces   = &place{"replaces", map[string][]int{"name": nil}}
+	places       = []*place{atRoot, atDescriptor, atRule, atLimit, atReplaces}
+	// nowhere is inside a value that has no effect, which a warning says.
+	nowhere = &place{"", nil}
 )
 
-var whereNames = map[where]string{
-	atRoot:       "the file",
-	atDescriptor: "a descriptor",
-	atRule:       "a rule",
-	atLimit:      "a rate_limit",
-	atReplaces:   "replaces",
+// newPlace returns the place of maps that are read into a T. Its keys are the yaml tags of T, but for those of without.
+func newPlace[T any](name string, without ...string) *place {
+	p := &place{name, make(map[string][]int)}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		if key := f.Tag.Get("yaml"); key != "" && !slices.Contains(without, key) {
+			p.keys[key] = f.Index
+		}
+	}
+	return p
 }
 
-// table has the keys of one place, and where their values go. The type of that says what the value may be, see reader.fill.
-type table[T any] map[string]func(cfg *T) any
-
-var fileKeys = table[rules.DomainConfig]{
-	"domain":           func(c *rules.DomainConfig) any { return &c.Domain },
-	"descriptors":      func(c *rules.DomainConfig) any { return &c.Descriptors },
-	"rules":            func(c *rules.DomainConfig) any { return &c.Rules },
-	"charge":           func(c *rules.DomainConfig) any { return &c.Charge },
-	"on_reject":        func(c *rules.DomainConfig) any { return &c.OnReject },
-	"on_store_failure": func(c *rules.DomainConfig) any { return &c.Fallback },
+// isKnown reports whether any place has the key.
+func isKnown(key string) bool {
+	return slices.ContainsFunc(places, func(p *place) bool { return p.has(key) })
 }
 
-var descriptorKeys = table[rules.DescriptorConfig]{
-	"key":             func(c *rules.DescriptorConfig) any { return &c.Key },
-	"value":           func(c *rules.DescriptorConfig) any { return &c.Value },
-	"descriptors":     func(c *rules.DescriptorConfig) any { return &c.Descriptors },
-	"charge":          func(c *rules.DescriptorConfig) any { return &c.Charge },
-	"detailed_metric": func(c *rules.DescriptorConfig) any { return &c.DetailedMetric },
-	"value_to_metric": func(c *rules.DescriptorConfig) any { return &c.ValueToMetric },
-	"share_threshold": func(c *rules.DescriptorConfig) any { return &c.ShareThreshold },
+func (p *place) has(key string) bool {
+	_, has := p.keys[key]
+	return has
 }
 
-var ruleKeys = table[rules.RuleConfig]{
-	"match": func(c *rules.RuleConfig) any { return &c.Match },
-	"per":   func(c *rules.RuleConfig) any { return &c.Per },
+// hasFreeForm reports whether the value of a key may have any form, also where it has no effect.
+func hasFreeForm(key string) bool { return key == "metadata" || key == "match" || key == "per" }
+
+// read reads the map n at a place to cfg, a pointer to the configuration of that place. It returns the fields that were read.
+func (r *reader) read(n *yaml.Node, at *place, cfg any) []field {
+	fields := r.known(n, at)
+	for _, f := range fields {
+		r.fill(f, reflect.ValueOf(cfg).Elem().FieldByIndex(at.keys[f.name]).Addr().Interface())
+	}
+	return fields
 }
 
-// limitsKeys are those of descriptors and rules.
-var limitsKeys = table[rules.LimitsConfig]{
-	"rate_limit":  func(c *rules.LimitsConfig) any { return &c.RateLimit },
-	"rate_limits": func(c *rules.LimitsConfig) any { return &c.RateLimits },
-	"on_reject":   func(c *rules.LimitsConfig) any { return &c.OnReject },
-	"shadow_mode": func(c *rules.LimitsConfig) any { return &c.ShadowMode },
-	"quota_mode":  func(c *rules.LimitsConfig) any { return &c.QuotaMode },
-	"metadata":    func(c *rules.LimitsConfig) any { return &c.Metadata },
-}
-
-var limitKeys = table[rules.RateLimitConfig]{
-	"unit":              func(c *rules.RateLimitConfig) any { return &c.Unit },
-	"requests_per_unit": func(c *rules.RateLimitConfig) any { return &c.RequestsPerUnit },
-	"unit_multiplier":   func(c *rules.RateLimitConfig) any { return &c.UnitMultiplier },
-	"period":            func(c *rules.RateLimitConfig) any { return &c.Period },
-	"algorithm":         func(c *rules.RateLimitConfig) any { return &c.Algorithm },
-	"burst":             func(c *rules.RateLimitConfig) any { return &c.Burst },
-	"min_interval":      func(c *rules.RateLimitConfig) any { return &c.MinInterval },
-	"count_blocked":     func(c *rules.RateLimitConfig) any { return &c.CountBlocked },
-	"on_store_failure":  func(c *rules.RateLimitConfig) any { return &c.Fallback },
-	"unlimited":         func(c *rules.RateLimitConfig) any { return &c.Unlimited },
-	"name":              func(c *rules.RateLimitConfig) any { return &c.Name },
-	"replaces":          func(c *rules.RateLimitConfig) any { return &c.Replaces },
-}
-
-// free are the keys whose values may have any form, also where they have no effect.
-var free = map[string]bool{"metadata": true, "match": true, "per": true}
-
-// places are the places of each key.
-var places = func() map[string]where {
-	all := make(map[string]where)
-	add(all, atRoot, fileKeys)
-	add(all, atDescriptor, descriptorKeys)
-	add(all, atRule, ruleKeys)
-	add(all, atDescriptor|atRule, limitsKeys)
-	add(all, atLimit, limitKeys)
-	all["name"] |= atReplaces
-	return all
-}()
-
-func add[T any](all map[string]where, at where, keys table[T]) {
-	for name := range keys {
-		all[name] |= at
+// fill reads the value of a field. The type of into says what the value may be.
+func (r *reader) fill(f field, into any) {
+	switch into := into.(type) {
+	case *string:
+		*into = r.text(f)
+	case *bool:
+		*into = r.flag(f)
+	case *uint32:
+		*into = r.number(f)
+	case **uint32:
+		if n := r.number(f); kindOf(f.node) != isNull {
+			*into = &n
+		}
+	case **rules.Placed[string]:
+		*into = placed(r, f, r.text)
+	case **rules.Placed[bool]:
+		*into = placed(r, f, r.flag)
+	case **rules.Placed[uint32]:
+		*into = placed(r, f, r.number)
+	case **rules.Placed[time.Duration]:
+		*into = placed(r, f, r.duration)
+	case *map[string]any:
+		*into = r.metadata(f)
+	case *[]rules.DescriptorConfig:
+		*into = r.descriptors(f)
+	case **rules.RateLimitConfig:
+		*into = r.rateLimit(f)
+	case **rules.Placed[[]rules.RateLimitConfig]:
+		*into = r.rateLimits(f)
+	case **rules.Placed[[]rules.RuleConfig]:
+		*into = r.rules(f)
+	case **rules.Placed[[]rules.PairConfig]:
+		*into = r.pairs(f)
+	case *[]rules.Placed[string]:
+		if f.name == "per" {
+			*into = r.texts(f)
+		} else {
+			*into = r.replaces(f)
+		}
 	}
 }
 
-// known returns the fields of map n at a place.
-func (r *reader) known(n *yaml.Node, place where) []field {
-	return r.fields(n, mapping{place, acceptKnown, knownTwice})
+// placed reads a field with its place; nil if there is nothing.
+func placed[T any](r *reader, f field, read func(field) T) *rules.Placed[T] {
+	if kindOf(f.node) == isNull {
+		return nil
+	}
+	return &rules.Placed[T]{Pos: r.pos(f.node), Value: read(f)}
 }
 
-// acceptKnown refuses unknown keys. A known key at another place is passed over with a warning, as in envoyproxy/ratelimit.
-func acceptKnown(r *reader, place where, f *field) bool {
-	if kind := kindOf(f.key); kind != isString {
-		r.problems.Add(f.at, "put the key in quotes if it is meant as text", "the key %s is %v, not text", rules.Quote(f.name), kind)
+// known returns the fields of the map n whose keys a place has. Other keys are refused, but for those of other places: as in
+// envoyproxy/ratelimit, these have no effect, with a warning.
+func (r *reader) known(n *yaml.Node, at *place) []field {
+	accept := func(f *field) bool {
+		if kind := kindOf(f.key); kind != isString {
+			r.problems.Add(f.at, "put the key in quotes if it is meant as text", "the key %s is %v, not text", rules.Quote(f.name), kind)
+			return false
+		}
+		switch {
+		case at.has(f.name):
+			return true
+		case !isKnown(f.name):
+			r.problems.Add(f.at, at.suggest(f.name), "unknown key %s", rules.Quote(f.name))
+			return false
+		case at != nowhere:
+			r.warnings.Add(f.at, "move it or remove it", "%s has no effect in %s", f.name, at.name)
+		}
+		if !hasFreeForm(f.name) {
+			r.ignore(f.node)
+		}
 		return false
 	}
-	at, known := places[f.name]
-	switch {
-	case !known:
-		r.problems.Add(f.at, suggest(f.name, place), "unknown key %s", rules.Quote(f.name))
-		return false
-	case at&place != 0:
-		return true
-	case place != 0: // else there is a warning about the value that it is in
-		r.warnings.Add(f.at, "move it or remove it", "%s has no effect in %s", f.name, whereNames[place])
-	}
-	if !free[f.name] {
-		r.ignore(f.node)
-	}
-	return false
+	return r.fields(n, accept, r.knownTwice)
 }
 
 // knownTwice lets the last key win, as envoyproxy/ratelimit does, but refuses a second rate_limit: it would silently replace a limit.
-func knownTwice(r *reader, first, second *field) bool {
+func (r *reader) knownTwice(first, second *field) (replace bool) {
 	if second.name == "rate_limit" || second.name == "rate_limits" {
 		r.problems.Add(second.at, "keep one of them, or put both limits into one list `rate_limits`",
 			"the key %s is here twice, the first is at %v", second.name, first.at)
@@ -146,36 +155,32 @@ func (r *reader) ignore(n *yaml.Node) {
 	case isFloat, isBigInt:
 		r.wrong(n, "write a whole number, or put it in quotes", "%s is %v", rules.Quote(n.Value), kind)
 	case isMap:
-		r.inside(n, func() { r.known(n, 0) })
+		r.known(n, nowhere)
 	case isList:
-		r.each(n, func(item *yaml.Node, at rules.Pos) {
+		for _, item := range n.Content {
+			item = target(item)
 			if kind := kindOf(item); kind != isMap {
 				r.wrong(item, "remove it", "an item of the list is %v, not a map", kind)
-				return
+				continue
 			}
 			r.ignore(item)
-		})
+		}
 	default:
 	}
 }
 
-// suggest names the key that was probably meant.
-func suggest(name string, place where) string {
-	if place == 0 {
+// suggest says how to fix an unknown key.
+func (p *place) suggest(key string) string {
+	if p == nowhere {
 		return "remove it"
 	}
-	var known []string
-	for _, k := range slices.Sorted(maps.Keys(places)) {
-		if places[k]&place != 0 {
-			known = append(known, k)
-		}
-	}
-	return meant(name, known, "known in "+whereNames[place]+": "+strings.Join(known, ", "))
+	known := slices.Sorted(maps.Keys(p.keys))
+	return meant(key, known, "known in "+p.name+": "+strings.Join(known, ", "))
 }
 
 // meant is how to fix an unknown key: the one of known that was probably meant, or else other.
-func meant(name string, known []string, other string) string {
-	near := strings.ReplaceAll(strings.ToLower(name), "-", "_")
+func meant(key string, known []string, other string) string {
+	near := strings.ReplaceAll(strings.ToLower(key), "-", "_")
 	if !slices.Contains(known, near) {
 		near = rules.Near(near, slices.Values(known))
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"ratelimit/api"
+	"ratelimit/src/rules"
 )
 
 // Every key of the rule files has a row in the table of docs/rule-keys.md.
@@ -22,13 +23,13 @@ func TestDocumentHasEveryKey(t *testing.T) {
 	rows := []string{
 		"| `schema` | a tree of limits |", "| `limits` | a name in it |", "| `children` | a name in it |",
 	}
-	for key, places := range places {
-		var names []string
-		for _, place := range []where{atRoot, atDescriptor, atRule, atLimit, atReplaces} {
-			if places&place != 0 {
-				names = append(names, whereNames[place])
-			}
+	names := make(map[string][]string)
+	for _, place := range places {
+		for key := range place.keys {
+			names[key] = append(names[key], place.name)
 		}
+	}
+	for key, names := range names {
 		rows = append(rows, "| `"+key+"` | "+strings.Join(names, ", ")+" |")
 	}
 	for _, row := range rows {
@@ -47,43 +48,35 @@ func TestSchemaHasEveryKey(t *testing.T) {
 	if err := json.Unmarshal(api.Schema, &schema); err != nil {
 		t.Fatal(err)
 	}
-	for place, name := range map[where]string{
-		atRoot: "rules", atDescriptor: "descriptor", atRule: "rule", atLimit: "rate_limit", atReplaces: "replaces",
-	} {
-		var want []string
-		for key, places := range places {
-			if places&place != 0 {
-				want = append(want, key)
-			}
-		}
-		slices.Sort(want)
+	for i, name := range []string{"rules", "descriptor", "rule", "rate_limit", "replaces"} {
+		want := slices.Sorted(maps.Keys(places[i].keys))
 		if got := slices.Sorted(maps.Keys(schema.Definitions[name].Properties)); !slices.Equal(got, want) {
 			t.Errorf("definition %s has the keys %v, want %v", name, got, want)
 		}
 	}
 }
 
-// Every key is read to where the table has its place.
+// Every key is read to the field that has it as its tag.
 func TestEveryKeyIsRead(t *testing.T) {
-	everyKeyIsRead(t, fileKeys)
-	everyKeyIsRead(t, descriptorKeys)
-	everyKeyIsRead(t, limitsKeys)
-	everyKeyIsRead(t, limitKeys)
-	everyKeyIsRead(t, ruleKeys)
+	t.Parallel()
+	everyKeyIsRead[rules.DomainConfig](t, atRoot)
+	everyKeyIsRead[rules.DescriptorConfig](t, atDescriptor)
+	everyKeyIsRead[rules.RuleConfig](t, atRule)
+	everyKeyIsRead[rules.RateLimitConfig](t, atLimit)
 }
 
-func everyKeyIsRead[T any](t *testing.T, keys table[T]) {
+func everyKeyIsRead[T any](t *testing.T, at *place) {
 	t.Helper()
-	for name := range keys {
+	for name := range at.keys {
 		taken := false
 		for _, value := range []string{"true", "5", "5s", "{a: 1}", "{unit: day}", "[{}]", "[a]"} {
 			var cfg, zero T
-			doc, _, err := decode([]byte(value))
+			doc, _, err := decode([]byte("{" + name + ": " + value + "}"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := newReader("", 100)
-			fill(r, field{name: name, node: doc.Content[0]}, keys, &cfg)
+			r := new(reader)
+			r.read(doc.Content[0], at, &cfg)
 			if len(r.problems) == 0 && !reflect.DeepEqual(cfg, zero) {
 				taken = true
 			}

@@ -11,7 +11,7 @@ import (
 // Parse reads a rule file in Envoy's format, or a tree of limits. If there are problems, the configuration is good only for finding
 // more of them. It is nil if the text is not YAML, and for a file of tests. Warnings name what has no effect.
 func Parse(file string, data []byte) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
-	r := newReader(file, len(data))
+	r := &reader{file: file}
 	root := r.document(data)
 	switch {
 	case len(r.problems) > 0:
@@ -26,9 +26,9 @@ func Parse(file string, data []byte) (cfg *rules.DomainConfig, problems, warning
 // ParseMore reads the documents behind the first of a file, which never take effect. It reads nothing if the first is not YAML.
 func ParseMore(file string, data []byte) (configs []rules.DomainConfig, problems, warnings rules.Problems) {
 	documents, err := decodeAll(data, math.MaxInt)
-	r := newReader(file, len(data))
+	r := &reader{file: file}
 	for i, doc := range documents {
-		if i == 0 || len(doc.Content) == 0 || kindOf(doc.Content[0]) == isNull {
+		if i == 0 || len(doc.Content) == 0 || kindOf(doc.Content[0]) == isNull || !r.checkAliases(doc, len(data)) {
 			continue
 		}
 		if cfg := r.config(doc.Content[0]); cfg != nil {
@@ -80,13 +80,9 @@ func formatOf(root *yaml.Node) (f format) {
 	return f
 }
 
-func (r *reader) domain(n *yaml.Node) *rules.DomainConfig {
-	cfg := &rules.DomainConfig{Pos: r.pos(n)}
-	n = r.enter(n)
-	if n == nil {
-		return cfg
-	}
-	switch kind := kindOf(n); kind {
+func (r *reader) domain(root *yaml.Node) *rules.DomainConfig {
+	cfg := &rules.DomainConfig{Pos: r.pos(root)}
+	switch kind := kindOf(root); kind {
 	case isNull:
 		return cfg
 	case isMap:
@@ -94,70 +90,12 @@ func (r *reader) domain(n *yaml.Node) *rules.DomainConfig {
 		r.problems.Add(cfg.Pos, "begin it with `domain: <name>`", "the file is %v, not a map", kind)
 		return nil
 	}
-	r.inside(n, func() {
-		for _, f := range r.known(n, atRoot) {
-			fill(r, f, fileKeys, cfg)
-			if f.name == "domain" {
-				cfg.Pos = f.at
-			}
+	for _, f := range r.read(root, atRoot, cfg) {
+		if f.name == "domain" {
+			cfg.Pos = f.at
 		}
-	})
+	}
 	return cfg
-}
-
-// fill reads a field to where the table has its place in cfg. It reports whether the table has one.
-func fill[T any](r *reader, f field, keys table[T], cfg *T) bool {
-	into := keys[f.name]
-	if into == nil {
-		return false
-	}
-	switch into := into(cfg).(type) {
-	case *string:
-		*into = r.text(f)
-	case *bool:
-		*into = r.flag(f)
-	case *uint32:
-		*into = r.number(f)
-	case **uint32:
-		if n := r.number(f); kindOf(f.node) != isNull {
-			*into = &n
-		}
-	case **rules.Placed[string]:
-		*into = placed(r, f, r.text)
-	case **rules.Placed[bool]:
-		*into = placed(r, f, r.flag)
-	case **rules.Placed[uint32]:
-		*into = placed(r, f, r.number)
-	case **duration:
-		*into = placed(r, f, r.duration)
-	case *map[string]any:
-		*into = r.metadata(f)
-	case *[]rules.DescriptorConfig:
-		*into = r.descriptors(f)
-	case **rules.RateLimitConfig:
-		*into = r.rateLimit(f)
-	case **rules.Placed[[]rules.RateLimitConfig]:
-		*into = r.rateLimits(f)
-	case **rules.Placed[[]rules.RuleConfig]:
-		*into = r.rules(f)
-	case **rules.Placed[[]rules.PairConfig]:
-		*into = r.pairs(f)
-	case *[]rules.Placed[string]:
-		if *into = nil; f.name == "per" {
-			*into = r.texts(f)
-		} else {
-			*into = r.replaces(f)
-		}
-	}
-	return true
-}
-
-// placed reads a field with its place; nil if there is nothing.
-func placed[T any](r *reader, f field, read func(field) T) *rules.Placed[T] {
-	if kindOf(f.node) == isNull {
-		return nil
-	}
-	return &rules.Placed[T]{Pos: r.pos(f.node), Value: read(f)}
 }
 
 // isOf reports whether a field is of a kind. It is not if there is nothing, or something else, which is a problem.
@@ -174,29 +112,23 @@ func items[T any](r *reader, f field, form, what string, read func(item *yaml.No
 	if !r.isOf(f, isList, "write `"+form+"` below it") {
 		return nil
 	}
-	r.each(f.node, func(item *yaml.Node, at rules.Pos) {
+	for _, item := range f.node.Content {
+		at := r.pos(item)
+		item = target(item)
 		if kind := kindOf(item); kind != isMap {
 			r.problems.Add(at, "write `"+form+"`", "%s is %v, not a map", what, kind)
-			return
+			continue
 		}
-		r.inside(item, func() {
-			list = append(list, *new(T))
-			if read(item, at, &list[len(list)-1]); r.left <= 0 { // it was not read to its end
-				list = list[:len(list)-1]
-			}
-		})
-	})
+		list = append(list, *new(T))
+		read(item, at, &list[len(list)-1])
+	}
 	return list
 }
 
 func (r *reader) descriptors(f field) []rules.DescriptorConfig {
 	return items(r, f, "- key: ...", "a descriptor", func(item *yaml.Node, at rules.Pos, cfg *rules.DescriptorConfig) {
 		cfg.Pos = at
-		for _, f := range r.known(item, atDescriptor) {
-			if !fill(r, f, descriptorKeys, cfg) {
-				fill(r, f, limitsKeys, &cfg.LimitsConfig)
-			}
-		}
+		r.read(item, atDescriptor, cfg)
 	})
 }
 
@@ -207,11 +139,7 @@ func (r *reader) rules(f field) *rules.Placed[[]rules.RuleConfig] {
 	list := items(r, f, "- match: ...", "a rule", func(item *yaml.Node, at rules.Pos, cfg *rules.RuleConfig) {
 		before := len(r.problems)
 		cfg.Pos = at
-		for _, f := range r.known(item, atRule) {
-			if !fill(r, f, ruleKeys, cfg) {
-				fill(r, f, limitsKeys, &cfg.LimitsConfig)
-			}
-		}
+		r.read(item, atRule, cfg)
 		cfg.Incomplete = len(r.problems) > before
 	})
 	return &rules.Placed[[]rules.RuleConfig]{Pos: f.at, Value: list}
@@ -222,7 +150,7 @@ func (r *reader) rateLimit(f field) *rules.RateLimitConfig {
 		return nil
 	}
 	cfg := new(rules.RateLimitConfig)
-	r.inside(f.node, func() { r.limit(f.node, f.at, cfg) })
+	r.limit(f.node, f.at, cfg)
 	return cfg
 }
 
@@ -239,8 +167,7 @@ func (r *reader) rateLimits(f field) *rules.Placed[[]rules.RateLimitConfig] {
 func (r *reader) limit(n *yaml.Node, at rules.Pos, cfg *rules.RateLimitConfig) {
 	cfg.Pos, cfg.UnitPos = at, at
 	counted, before := false, len(r.problems)
-	for _, f := range r.known(n, atLimit) {
-		fill(r, f, limitKeys, cfg)
+	for _, f := range r.read(n, atLimit, cfg) {
 		switch f.name {
 		case "unit":
 			cfg.UnitPos = r.pos(f.node)
@@ -274,13 +201,15 @@ func (r *reader) texts(f field) (list []rules.Placed[string]) {
 		return nil
 	}
 	name := "an item of " + f.name
-	r.each(f.node, func(item *yaml.Node, at rules.Pos) {
+	for _, item := range f.node.Content {
+		at := r.pos(item)
+		item = target(item)
 		if kind := kindOf(item); kind == isNull || kind == isMap || kind == isList {
 			r.problems.Add(at, "write a key", "%s is %v, not text", name, kind)
-			return
+			continue
 		}
 		list = append(list, rules.Placed[string]{Pos: at, Value: r.text(field{name: name, at: at, node: item})})
-	})
+	}
 	return list
 }
 
@@ -291,41 +220,34 @@ func (r *reader) pairs(f field) *rules.Placed[[]rules.PairConfig] {
 		r.wrong(f.node, "write `{key: pattern}`, or `{}` if the rule is for all", "%s is %v, not a map", f.name, kind)
 		return list
 	}
-	r.inside(f.node, func() {
-		for _, f := range r.fields(f.node, mapping{0, acceptPair, pairTwice}) {
-			list.Value = append(list.Value, rules.PairConfig{Pos: f.at, Key: f.name, Pattern: r.text(f)})
+	accept := func(f *field) bool {
+		switch {
+		case !r.isScalar(f, "a key of match"):
+			return false
+		case kindOf(f.node) == isNull:
+			r.problems.Add(f.at, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s", rules.Quote(f.name))
+			return false
 		}
-	})
+		f.name = resolve(f.key).text
+		r.checkUTF8(f.key, f.name)
+		return true
+	}
+	twice := func(_, second *field) bool {
+		r.warnings.Add(second.at, "remove one of them", "the key %s is here twice; the last one wins", rules.Quote(second.name))
+		return true
+	}
+	for _, f := range r.fields(f.node, accept, twice) {
+		list.Value = append(list.Value, rules.PairConfig{Pos: f.at, Key: f.name, Pattern: r.text(f)})
+	}
 	return list
 }
 
-func acceptPair(r *reader, _ where, f *field) bool {
-	switch {
-	case f.key.Kind != yaml.ScalarNode:
-		r.problems.Add(f.at, "write text", "a key of match is %v, not text", kindOf(f.key))
-		return false
-	case kindOf(f.node) == isNull:
-		r.problems.Add(f.at, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s", rules.Quote(f.name))
-		return false
+// isScalar reports a key that is a map or a list; what is what the key is called.
+func (r *reader) isScalar(f *field, what string) bool {
+	if f.key.Kind != yaml.ScalarNode {
+		r.problems.Add(f.at, "write text", "%s is %v, not text", what, kindOf(f.key))
 	}
-	f.name = resolve(f.key).text
-	r.checkUTF8(f.key, f.name)
-	return true
-}
-
-func pairTwice(r *reader, _, second *field) bool {
-	r.warnings.Add(second.at, "remove one of them", "the key %s is here twice; the last one wins", rules.Quote(second.name))
-	return true
-}
-
-// acceptScalar accepts any key that is no map or list.
-func acceptScalar(what string) func(r *reader, _ where, f *field) bool {
-	return func(r *reader, _ where, f *field) bool {
-		if f.key.Kind != yaml.ScalarNode {
-			r.problems.Add(f.at, "write text", "%s is %v, not text", what, kindOf(f.key))
-		}
-		return f.key.Kind == yaml.ScalarNode
-	}
+	return f.key.Kind == yaml.ScalarNode
 }
 
 // metadata reads a map of anything that JSON can express.
@@ -342,16 +264,16 @@ func (r *reader) free(n *yaml.Node) any {
 	switch n.Kind {
 	case yaml.MappingNode:
 		m := make(map[string]any, len(n.Content)/2)
-		keys := mapping{0, acceptScalar("a key of metadata"), func(*reader, *field, *field) bool { return true }}
-		r.inside(n, func() {
-			for _, f := range r.fields(n, keys) {
-				m[f.name] = r.free(f.node)
-			}
-		})
+		accept := func(f *field) bool { return r.isScalar(f, "a key of metadata") }
+		for _, f := range r.fields(n, accept, func(_, _ *field) bool { return true }) {
+			m[f.name] = r.free(f.node)
+		}
 		return m
 	case yaml.SequenceNode:
 		list := make([]any, 0, len(n.Content))
-		r.each(n, func(item *yaml.Node, _ rules.Pos) { list = append(list, r.free(item)) })
+		for _, item := range n.Content {
+			list = append(list, r.free(target(item)))
+		}
 		return list
 	default:
 		return r.freeScalar(n)

@@ -33,18 +33,9 @@ func (k kind) String() string {
 	return [...]string{"text", "a whole number", "a number of more than 64 bits", "a fraction", "true or false", "nothing", "a map", "a list"}[k]
 }
 
-func kindOf(n *yaml.Node) kind {
-	switch n.Kind {
-	case yaml.MappingNode:
-		return isMap
-	case yaml.SequenceNode:
-		return isList
-	default:
-		return resolve(n).kind
-	}
-}
+func kindOf(n *yaml.Node) kind { return resolve(n).kind }
 
-// scalar is a YAML scalar with its type resolved.
+// scalar is a YAML scalar with its type resolved; of a map or a list only the kind.
 type scalar struct {
 	kind kind
 	text string // as written, quotes and escapes undone
@@ -66,8 +57,14 @@ var (
 )
 
 // resolve reads a scalar node by the rules of YAML 1.1, as envoyproxy/ratelimit does: `yes` is true, `010` is eight, `1_000` a
-// thousand, `2001-01-01` text.
+// thousand, `2001-01-01` text. Of maps and lists it returns the kind.
 func resolve(n *yaml.Node) scalar {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return scalar{kind: isMap}
+	case yaml.SequenceNode:
+		return scalar{kind: isList}
+	}
 	s := scalar{text: n.Value}
 	tagged := n.Style&yaml.TaggedStyle != 0
 	if !tagged && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
@@ -122,38 +119,32 @@ func number(text string) (kind, int64) {
 
 // text reads a field that is text. Numbers, truth values and dates are taken as written; nothing is the empty text.
 func (r *reader) text(f field) string {
-	switch kind := kindOf(f.node); kind {
+	switch s := resolve(f.node); s.kind {
 	case isNull:
 		return ""
 	case isFloat, isBigInt:
-		r.wrong(f.node, fmt.Sprintf("write %q, in quotes", f.node.Value), "%s is %v, not text: %s", f.name, kind,
-			rules.Quote(f.node.Value))
-		return f.node.Value // an empty text would be a second problem
+		r.wrong(f.node, fmt.Sprintf("write %q, in quotes", s.text), "%s is %v, not text: %s", f.name, s.kind, rules.Quote(s.text))
+		return s.text // an empty text would be a second problem
 	case isMap, isList:
-		r.wrong(f.node, "write `"+f.name+": <text>`", "%s is %v, not text", f.name, kind)
+		r.wrong(f.node, "write `"+f.name+": <text>`", "%s is %v, not text", f.name, s.kind)
 		return r.pos(f.node).String() // as above
 	default:
-		text := resolve(f.node).text
-		r.checkUTF8(f.node, text)
-		return text
+		r.checkUTF8(f.node, s.text)
+		return s.text
 	}
 }
 
 // flag reads a field that is true or false; nothing is false.
 func (r *reader) flag(f field) bool {
-	switch kind := kindOf(f.node); kind {
-	case isBool:
-		return resolve(f.node).bool
-	case isNull:
-		return false
-	default:
+	s := resolve(f.node)
+	if s.kind != isBool && s.kind != isNull {
 		fix := "write true or false"
-		if _, word := boolWords[f.node.Value]; word {
+		if _, word := boolWords[s.text]; word {
 			fix = "remove the quotes"
 		}
-		r.wrong(f.node, fix, "%s is %v, not true or false", f.name, kind)
-		return false
+		r.wrong(f.node, fix, "%s is %v, not true or false", f.name, s.kind)
 	}
+	return s.bool
 }
 
 // octalForm and digitsForm are whole numbers that YAML 1.1 reads as fractions: 08, and those of more than 64 bits.
@@ -168,10 +159,7 @@ func (r *reader) number(f field) uint32 {
 	if f.name == "burst" { // one more has 32 bits too
 		most--
 	}
-	s := scalar{kind: kindOf(f.node)}
-	if f.node.Kind == yaml.ScalarNode {
-		s = resolve(f.node)
-	}
+	s := resolve(f.node)
 	text := rules.Quote(s.text)
 	switch {
 	case s.kind == isNull:
@@ -200,8 +188,6 @@ func isNumber(text string) bool {
 	return err == nil
 }
 
-type duration = rules.Placed[time.Duration]
-
 // durationForm is what time.ParseDuration reads, except for a zero without a unit.
 var durationForm = regexp.MustCompile(`^[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
 
@@ -209,11 +195,10 @@ const fixDuration = "write hours, minutes, seconds or milliseconds: 720h (30 day
 
 // duration reads a field that is a length of time as Go writes it.
 func (r *reader) duration(f field) time.Duration {
-	kind, text := kindOf(f.node), f.node.Value
-	if kind == isString {
-		if text = resolve(f.node).text; text != "" {
-			kind, _ = number(text) // in quotes a number has no unit either
-		}
+	s := resolve(f.node)
+	kind, text := s.kind, s.text
+	if kind == isString && text != "" {
+		kind, _ = number(text) // in quotes a number has no unit either
 	}
 	switch d, err := time.ParseDuration(text); {
 	case kind == isInt || kind == isBigInt || kind == isFloat:

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"gopkg.in/yaml.v3"
@@ -55,7 +56,7 @@ var errNoJSON = errors.New("nothing a schema could see")
 
 // instance is the first document of a file.
 func instance(data []byte) (any, error) {
-	if _, bad := invalidUTF8(data); bad {
+	if !utf8.Valid(data) && !isUTF16(data) {
 		return nil, errNoJSON
 	}
 	doc, _, err := decode(data)

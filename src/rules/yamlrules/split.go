@@ -119,7 +119,7 @@ func (f *List) Parts(size int) iter.Seq[func() Part] {
 
 // readFrame reads what is around the list.
 func (f *List) readFrame() (p Part) {
-	r := newReader(f.file, len(f.frame))
+	r := &reader{file: f.file}
 	root := r.document(f.frame)
 	if len(r.problems) > 0 || !f.hasList(root) {
 		return Part{Whole: true}
@@ -150,8 +150,7 @@ func (f *List) hasList(root *yaml.Node) bool {
 
 // readPart reads a part of the list: text, with rest from its start to the end of the file, and so many lines above it.
 func (f *List) readPart(text, rest []byte, above int) Part {
-	r := newReader(f.file, len(text))
-	r.above = above
+	r := &reader{file: f.file, above: above}
 	first, more, err := decode(text)
 	cfg := new(rules.DomainConfig)
 	switch {
@@ -164,8 +163,13 @@ func (f *List) readPart(text, rest []byte, above int) Part {
 		r.syntax(text, err)
 	case more != nil || len(first.Content) != 1 || first.Content[0].Kind != yaml.SequenceNode:
 		return Part{Whole: true}
-	default:
-		fill(r, field{name: f.key, at: rules.Pos{File: f.file, Line: f.line, Col: 1}, node: first.Content[0]}, fileKeys, cfg)
+	case r.checkAliases(first, len(text)):
+		list := field{name: f.key, at: rules.Pos{File: f.file, Line: f.line, Col: 1}, node: first.Content[0]}
+		if f.key == "rules" {
+			cfg.Rules = r.rules(list)
+		} else {
+			cfg.Descriptors = r.descriptors(list)
+		}
 	}
 	return Part{Config: cfg, More: true, Whole: r.aliased, Problems: r.problems, Warnings: r.warnings}
 }

@@ -18,9 +18,7 @@ import (
 
 // document parses the first document of data. It returns nil if there is nothing in it, or if it is not YAML.
 func (r *reader) document(data []byte) *yaml.Node {
-	if at, bad := invalidUTF8(data); bad {
-		at.File = r.file
-		r.problems.Add(at, "save the file as UTF-8", "the text is not UTF-8")
+	if !isUTF16(data) && !r.problems.CheckUTF8(r.file, data) {
 		return nil
 	}
 	doc, more, err := decode(data)
@@ -32,7 +30,7 @@ func (r *reader) document(data []byte) *yaml.Node {
 		more.File = r.file
 		r.warnings.Add(*more, "put it into a file of its own", "only the first document of a file is read")
 	}
-	if len(doc.Content) == 0 {
+	if len(doc.Content) == 0 || !r.checkAliases(doc, len(data)) {
 		return nil
 	}
 	return doc.Content[0]
@@ -85,8 +83,8 @@ func parseError(err error) (line int, what string) {
 	return line, what
 }
 
-// maxSearched is the largest file in which the place of a syntax error is searched for. The search parses parts of the file as often
-// as the number of its lines has binary digits.
+// maxSearched is the largest file in which the place of a syntax error is searched for. The search parses beginnings of the file as
+// often as its length has binary digits.
 const maxSearched = 1 << 20
 
 // syntax reports that data is not YAML. yaml.v3 names the line before the block in which it failed, or none, and no column. The
@@ -96,30 +94,30 @@ func (r *reader) syntax(data []byte, err error) {
 	line, what := parseError(err)
 	at.Line = line
 	if len(data) <= maxSearched && !isUTF16(data) {
-		same := func(beginning []byte) bool {
-			_, _, e := decode(beginning)
+		last := sort.Search(len(data)-1, func(i int) bool {
+			_, _, e := decode(data[:i+1])
 			return e != nil && e.Error() == err.Error()
-		}
-		lines := bytes.SplitAfter(data, []byte{'\n'})
-		before := sort.Search(len(lines)-1, func(i int) bool { return same(bytes.Join(lines[:i+1], nil)) })
-		if before+1 >= at.Line {
-			at.Line = before + 1
-			at.Col = syntaxColumn(bytes.Join(lines[:before], nil), lines[before], same)
+		})
+		if line, col := syntaxPlace(data, last); line >= at.Line {
+			at.Line, at.Col = line, col
 		}
 	}
 	at.Line += r.above
 	r.problems.Add(at, fixSyntax(what), "not YAML: %s", what)
 }
 
-// syntaxColumn returns the column of the character in line, which follows above, that completes the error.
-func syntaxColumn(above, line []byte, same func(beginning []byte) bool) int {
-	text := bytes.TrimRight(line, "\r\n")
+// syntaxPlace returns the place of the character at data[i], at which the parser failed, or of a tab that the line is indented with:
+// YAML has no tabs there.
+func syntaxPlace(data []byte, i int) (line, col int) {
+	start := bytes.LastIndexByte(data[:i], '\n') + 1
+	text, _, _ := bytes.Cut(data[start:], []byte{'\n'})
+	text = bytes.TrimRight(text, "\r")
+	line = bytes.Count(data[:start], []byte{'\n'}) + 1
 	indent := len(text) - len(bytes.TrimLeft(text, " \t"))
 	if tab := bytes.IndexByte(text[:indent], '\t'); tab >= 0 {
-		return tab + 1 // YAML has no tabs there
+		return line, tab + 1
 	}
-	n := sort.Search(len(text), func(i int) bool { return same(append(above[:len(above):len(above)], text[:i+1]...)) })
-	return max(1, utf8.RuneCount(text[:min(n+1, len(text))]))
+	return line, max(1, utf8.RuneCount(text[:min(i-start+1, len(text))]))
 }
 
 // fixes are what usually helps against errors of the YAML parser, by a part of their text.
@@ -145,21 +143,4 @@ func fixSyntax(what string) string {
 // isUTF16 looks for the mark in front of UTF-16, which is YAML too.
 func isUTF16(data []byte) bool {
 	return bytes.HasPrefix(data, []byte{0xFE, 0xFF}) || bytes.HasPrefix(data, []byte{0xFF, 0xFE})
-}
-
-// invalidUTF8 finds the first byte of data that is not UTF-8. UTF-16 is valid.
-func invalidUTF8(data []byte) (rules.Pos, bool) {
-	if isUTF16(data) || utf8.Valid(data) {
-		return rules.Pos{}, false
-	}
-	line, start, at := 1, 0, 0
-	for {
-		c, size := utf8.DecodeRune(data[at:])
-		if c == utf8.RuneError && size <= 1 {
-			return rules.Pos{Line: line, Col: at - start + 1}, true
-		}
-		if at += size; c == '\n' {
-			line, start = line+1, at
-		}
-	}
 }

@@ -100,7 +100,7 @@ func (r *reader) bucket(f *Field) *rules.RateLimitConfig {
 		Pos: f.Pos, UnitPos: f.Pos,
 		RequestsPerUnit: uint32(count),
 		Algorithm:       &rules.Placed[string]{Pos: f.Pos, Value: algorithm.GCRA.String()},
-		Period:          &duration{Pos: f.Pos, Value: time.Duration(seconds) * time.Second},
+		Period:          &rules.Placed[time.Duration]{Pos: f.Pos, Value: time.Duration(seconds) * time.Second},
 		Burst:           &rules.Placed[uint32]{Pos: f.Pos, Value: uint32(burst)},
 	}
 }

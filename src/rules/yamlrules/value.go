@@ -27,7 +27,7 @@ type Field struct {
 // ReadValue reads the first document of a YAML file. The value is nil if there is none. If there are problems it is good only for
 // finding more of them.
 func ReadValue(file string, data []byte) (*Value, rules.Problems) {
-	r := newReader(file, len(data))
+	r := &reader{file: file}
 	root := r.document(data)
 	if root == nil || len(r.problems) > 0 {
 		return nil, append(r.problems, r.warnings...)
@@ -65,36 +65,25 @@ func (v *Value) Fields() (fields []Field, ok bool) { return v.fields, v.kind == 
 
 // value reads a node with everything in it.
 func (r *reader) value(n *yaml.Node) Value {
-	v := Value{Pos: r.pos(n), scalar: scalar{kind: isNull}}
-	if n = r.enter(n); n == nil {
-		return v
-	}
+	v := Value{Pos: r.pos(n)}
+	n = target(n)
+	v.scalar = resolve(n)
 	switch n.Kind {
 	case yaml.MappingNode:
-		v.kind = isMap
-		keys := mapping{0, acceptScalar("a key"), valueTwice}
-		r.inside(n, func() {
-			for _, f := range r.fields(n, keys) {
-				v.fields = append(v.fields, Field{f.at, f.name, r.value(f.raw)})
-			}
-		})
+		accept := func(f *field) bool { return r.isScalar(f, "a key") }
+		twice := func(_, second *field) bool {
+			r.problems.Add(second.at, "remove one of them", "the key %s is here twice", rules.Quote(second.name))
+			return false
+		}
+		for _, f := range r.fields(n, accept, twice) {
+			v.fields = append(v.fields, Field{f.at, f.name, r.value(f.raw)})
+		}
 	case yaml.SequenceNode:
-		v.kind = isList
-		r.inside(n, func() {
-			for _, item := range n.Content {
-				if r.left > 0 {
-					v.items = append(v.items, r.value(item))
-				}
-			}
-		})
+		for _, item := range n.Content {
+			v.items = append(v.items, r.value(item))
+		}
 	default:
-		v.scalar = resolve(n)
 		r.checkUTF8(n, v.text)
 	}
 	return v
-}
-
-func valueTwice(r *reader, _, second *field) bool {
-	r.problems.Add(second.at, "remove one of them", "the key %s is here twice", rules.Quote(second.name))
-	return false
 }
