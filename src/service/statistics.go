@@ -182,7 +182,7 @@ func (s *Service) divvySinks() error {
 		Interval: s.Settings.StatsFlushInterval,
 		OnState:  s.statsdState("remove STATSD_HOST"),
 	}
-	if own.StatsdTCP {
+	if own.StatsdTCP != "" {
 		cfg.Network = "tcp"
 	}
 	out, err := push.New(cfg)

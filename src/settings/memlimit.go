@@ -6,21 +6,26 @@ import (
 	"strings"
 )
 
-// usualMemory is the default of MEMORY_MAX_BYTES and MAX_BUFFERED_BYTES without a
-// GOMEMLIMIT.
-const usualMemory = 256 << 20
+// The least MEMORY_MAX_BYTES and MAX_BUFFERED_BYTES, and what both default to without a
+// GOMEMLIMIT, as the table says.
+const (
+	minMemory   = 128 << 10 // the empty tables of the memory store
+	minBuffered = 1 << 20   // room for the largest body of an HTTP request
+	usualMemory = 256 << 20
+)
 
-// defaultMemory returns the default of MEMORY_MAX_BYTES: usualMemory, but at most half of
-// GOMEMLIMIT, because the rest of the process needs memory too.
-func (r *reader) defaultMemory() int64 { return max(min(r.memoryLimit()/2, usualMemory), minMemory) }
-
-// defaultBuffered returns the default of MAX_BUFFERED_BYTES: a quarter of GOMEMLIMIT, or
-// usualMemory without one.
-func (r *reader) defaultBuffered() int64 {
-	if limit := r.memoryLimit(); limit < math.MaxInt64 {
-		return max(limit/4, minBuffered)
+// memoryDefaults returns the defaults that depend on GOMEMLIMIT, by name: MEMORY_MAX_BYTES is
+// at most half of it, because the rest of the process needs memory too, and
+// MAX_BUFFERED_BYTES is a quarter of it.
+func (r *reader) memoryDefaults() map[string]string {
+	limit := r.memoryLimit()
+	if limit == math.MaxInt64 {
+		return nil
 	}
-	return usualMemory
+	return map[string]string{
+		"MEMORY_MAX_BYTES":   strconv.FormatInt(max(min(limit/2, usualMemory), minMemory), 10),
+		"MAX_BUFFERED_BYTES": strconv.FormatInt(max(limit/4, minBuffered), 10),
+	}
 }
 
 // memoryLimit returns GOMEMLIMIT in bytes, or math.MaxInt64 if there is no limit.

@@ -1,66 +1,164 @@
 package settings
 
 import (
+	"cmp"
+	"net"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
-// declareRedis names the variables of Redis, those of the second one for limits
-// by the second included.
-func (s *Settings) declareRedis(r *reader) {
-	r.section("Redis")
-	s.Redis.declare(r, "REDIS_", RedisSocket, "")
-	r.text(&s.RedisTLS.CACert, "REDIS_TLS_CACERT", "", "PEM file of authorities to trust in addition to the system's; read for each connection, like all files of this section")
-	r.text(&s.RedisTLS.ClientCert, "REDIS_TLS_CLIENT_CERT", "", "PEM file of the client's certificate chain")
-	r.text(&s.RedisTLS.ClientKey, "REDIS_TLS_CLIENT_KEY", "", "PEM file of its key")
-	r.flag(&s.RedisTLS.SkipHostname, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", false, "verify the server's certificate, but not the name in it")
-	r.flag(&s.RedisHealthCheck, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", false, "be unhealthy while Redis does not answer; otherwise only until its first answer")
-	r.duration(&s.RedisStartupInitial, "REDIS_STARTUP_INITIAL_INTERVAL", time.Second, "pause after the first attempt to reach Redis at the start; it doubles").pause(minPause)
-	r.duration(&s.RedisStartupMax, "REDIS_STARTUP_MAX_INTERVAL", 30*time.Second, "up to this").pause(minPause)
-	r.duration(&s.RedisStartupElapsed, "REDIS_STARTUP_MAX_ELAPSED_TIME", 0, "exit with status 1 if Redis has not answered by then; 0: wait for ever, not ready")
-	r.flag(&s.RedisSplit, "REDIS_PERSECOND", false, "count limits by the second in a second Redis")
-	s.RedisPerSecond.declare(r, "REDIS_PERSECOND_", "/var/run/nutcracker/ratelimitpersecond.sock", "as for the first")
-}
-
-// declare names the variables of one Redis. meaning, if not empty, stands for
-// what the others say.
-func (c *Redis) declare(r *reader, prefix, url, meaning string) {
-	say := func(text string) string {
-		if meaning != "" {
-			return meaning
-		}
-		return text
-	}
-	r.text(&c.SocketType, prefix+"SOCKET_TYPE", "", say("network of a single Redis: `tcp`, `tcp4` (IPv4 only), `tcp6` (IPv6 only) or `unix`. Not set: by the form of the URL"))
-	r.oneOf(&c.Type, prefix+"TYPE", "SINGLE", say("kind of `…URL`"), "SINGLE", "SENTINEL", "CLUSTER")
-	r.text(&c.URL, prefix+"URL", url, say("`host:port`, the path of a socket, `redis://user:password@host:port/db`, or `rediss://` for TLS; of sentinels `primary's name,host:port,host:port`; of a cluster some nodes, `host:port,host:port`"))
-	r.integer(&c.PoolSize, prefix+"POOL_SIZE", 10, say("most connections to each server. Two are enough for most, since calls share them in batches. 0: the default")).atLeast(0)
-	r.text(&c.Auth, prefix+"AUTH", "", say("`password` or `user:password`"))
-	r.text(&c.AuthFile, prefix+"AUTH_FILE", "", say("a file with the same, read for each connection; takes precedence over the variable"))
-	r.text(&c.SentinelAuth, prefix+"SENTINEL_AUTH", "", say("the same for the sentinels"))
-	r.text(&c.SentinelAuthFile, prefix+"SENTINEL_AUTH_FILE", "", say("the same for the sentinels"))
-	r.flag(&c.TLS, prefix+"TLS", false, say("use TLS, towards sentinels too"))
-	r.duration(&c.Timeout, prefix+"TIMEOUT", 50*time.Millisecond, say("longest time for a call; a shorter deadline of the caller takes precedence. Must be longer than a few round trips to Redis. Connecting may take 1 s, or 10 times this value if that is more"))
-	r.duration(&c.PipelineWindow, prefix+"PIPELINE_WINDOW", 0, say("time to wait for more hits before each batch; 0: batches form while others are in flight"))
-	r.integer(&c.PipelineLimit, prefix+"PIPELINE_LIMIT", 0, say("most hits in a batch; 0: no limit")).atLeast(0)
-	r.integer(&c.Parallelism, prefix+"CLUSTER_PIPELINE_PARALLELISM", 1, say("accepted, no effect: the nodes of a cluster are always asked at the same time"))
-	var onEmpty string
-	r.text(&onEmpty, prefix+"POOL_ON_EMPTY_BEHAVIOR", "WAIT", say("accepted with any value of envoyproxy/ratelimit, no effect: calls share connections, so none is ever missing"))
+// Redis is one Redis: the only one, or the one for limits by the second.
+type Redis struct {
+	Type       string `env:"TYPE"`        // SINGLE, SENTINEL or CLUSTER
+	SocketType string `env:"SOCKET_TYPE"` // of a SINGLE: tcp, tcp4, tcp6 or unix
+	URL        string `env:"URL"`         // as it was set
+	// Primary is its name in the sentinels.
+	Primary string
+	// Addrs are host:port or the path of a socket: the one server, sentinels, or
+	// nodes of a cluster.
+	Addrs []string
+	DB    string
+	// Auth is "password" or "user:password", of the variable or the URL.
+	Auth             string        `env:"AUTH"`
+	AuthFile         string        `env:"AUTH_FILE"`
+	SentinelAuth     string        `env:"SENTINEL_AUTH"`
+	SentinelAuthFile string        `env:"SENTINEL_AUTH_FILE"`
+	PoolSize         int           `env:"POOL_SIZE"`
+	TLS              bool          `env:"TLS"`
+	Timeout          time.Duration `env:"TIMEOUT"`
+	PipelineWindow   time.Duration `env:"PIPELINE_WINDOW"`
+	PipelineLimit    int           `env:"PIPELINE_LIMIT"`
+	Parallelism      int           `env:"CLUSTER_PIPELINE_PARALLELISM"`
 }
 
 // validate checks what belongs together and takes the URL apart.
 func (c *Redis) validate(r *reader, prefix string) {
-	if c.PoolSize == 0 {
-		c.PoolSize = 10
-	}
 	if c.Parallelism < 0 && c.Type == "CLUSTER" {
 		r.problem(prefix+"CLUSTER_PIPELINE_PARALLELISM", strconv.Itoa(c.Parallelism), "write 0 or more; it has no effect")
 	}
-	if c.Timeout > 0 && c.PipelineWindow >= c.Timeout && !r.unreadable(prefix+"TIMEOUT") {
+	if c.Timeout > 0 && c.PipelineWindow >= c.Timeout && !r.unreadable[prefix+"TIMEOUT"] {
 		r.problem(prefix+"PIPELINE_WINDOW", c.PipelineWindow.String(), "no call would be answered within "+prefix+"TIMEOUT, "+c.Timeout.String()+": write a shorter one")
 	}
-	if r.unreadable(prefix + "TYPE") {
-		return
+	if !r.unreadable[prefix+"TYPE"] {
+		c.place(r, func(word string) string { return prefix + word })
 	}
-	c.place(r, func(word string) string { return prefix + word })
+}
+
+// PlaceRedis returns the Redis that REDIS_TYPE and REDIS_URL of these values name. called
+// returns the names of TYPE, URL and SOCKET_TYPE in errors.
+func PlaceRedis(kind, url string, called func(word string) string) (Redis, error) {
+	r := new(reader)
+	c := Redis{Type: strings.ToUpper(kind), URL: url}
+	switch c.Type {
+	case "SINGLE", "SENTINEL", "CLUSTER":
+		c.place(r, called)
+	default:
+		r.problem(called("TYPE"), kind, "write single, sentinel or cluster")
+	}
+	return c, r.err()
+}
+
+// place sets what the URL says: where the servers are, credentials, TLS, the database. The
+// URL may hold a password and is never shown.
+func (c *Redis) place(r *reader, called func(word string) string) {
+	refuse := func(fix string) { r.problem(called("URL"), "…", fix) }
+	items := list(c.URL)
+	switch {
+	case c.Type == "SENTINEL" && (len(items) < 2 || strings.Contains(items[0], ":")):
+		refuse("with " + called("TYPE") + "=SENTINEL write the primary's name and the sentinels: mymaster,host:26379,host:26379")
+	case c.Type == "SENTINEL":
+		c.Primary = items[0]
+		c.SentinelAuth = cmp.Or(c.SentinelAuth, c.placeAll(items[1:], "26379", "a sentinel", refuse))
+	case c.Type == "CLUSTER" && len(items) == 0:
+		r.problem(called("URL"), "", "write some nodes of the cluster: host:port,host:port")
+	case c.Type == "CLUSTER":
+		c.Auth = cmp.Or(c.Auth, c.placeAll(items, "6379", "a node", refuse))
+	case c.URL == "":
+		r.problem(called("URL"), "", "write host:port, the path of a socket, or redis://host:port")
+	case strings.Contains(c.URL, "://"):
+		at, ok := c.parse(c.URL, "6379")
+		if !ok {
+			refuse("it begins like a URL: write redis://user:password@host:port/db, or rediss://")
+			return
+		}
+		if c.SocketType != "tcp4" && c.SocketType != "tcp6" {
+			c.SocketType = "tcp"
+		}
+		c.Addrs, c.DB, c.Auth = []string{at.addr}, at.db, cmp.Or(c.Auth, at.auth)
+	default:
+		c.placeText(r, called)
+	}
+}
+
+// placeAll sets Addrs to those of sentinels, or nodes of a cluster, and returns the first
+// credentials. what says what they are.
+func (c *Redis) placeAll(items []string, port, what string, refuse func(fix string)) (auth string) {
+	for _, item := range items {
+		at, ok := c.parse(item, port)
+		if !ok {
+			refuse(what + " is not host:port")
+			return auth
+		}
+		if c.Type == "CLUSTER" && at.db != "" && at.db != "0" {
+			refuse("a cluster has no databases: leave the number out")
+		}
+		c.Addrs = append(c.Addrs, at.addr)
+		auth = cmp.Or(auth, at.auth)
+	}
+	return auth
+}
+
+// placeText is place for host:port or the path of a socket.
+func (c *Redis) placeText(r *reader, called func(word string) string) {
+	c.Addrs = []string{c.URL}
+	switch c.SocketType {
+	case "":
+		c.SocketType = "tcp"
+		if strings.Contains(c.URL, "/") {
+			c.SocketType = "unix"
+		}
+	case "tcp", "tcp4", "tcp6", "unix":
+	default:
+		r.problem(called("SOCKET_TYPE"), c.SocketType, "write tcp, tcp4, tcp6 or unix")
+	}
+	if strings.Contains(c.URL, ",") && c.SocketType != "unix" {
+		r.problem(called("URL"), "…", "these are several servers: set "+called("TYPE")+" to SENTINEL or CLUSTER")
+	}
+}
+
+// place is where a server is, and what its URL says besides.
+type place struct{ addr, auth, db string }
+
+// parse reads host:port, or a URL with or without a port. rediss:// turns TLS on.
+func (c *Redis) parse(text, port string) (place, bool) {
+	if !strings.Contains(text, "://") {
+		return place{addr: text}, isHostPort(text)
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "" {
+		return place{}, false
+	}
+	q := u.Query()
+	at := place{
+		addr: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port)),
+		db:   cmp.Or(q.Get("db"), strings.Trim(u.Path, "/")),
+	}
+	if password, ok := u.User.Password(); ok {
+		at.auth = u.User.Username() + ":" + password
+	} else if q.Get("password") != "" {
+		at.auth = q.Get("username") + ":" + q.Get("password")
+	}
+	if _, err := strconv.ParseUint(cmp.Or(at.db, "0"), 10, 31); err != nil {
+		return place{}, false
+	}
+	c.TLS = c.TLS || u.Scheme == "rediss"
+	return at, isHostPort(at.addr)
+}
+
+func isHostPort(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	n, err2 := strconv.ParseUint(port, 10, 16)
+	return err == nil && err2 == nil && host != "" && n > 0
 }

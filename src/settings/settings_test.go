@@ -65,8 +65,8 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"DEBUG_PORT=x: write a port number, 0 to 65535",
 		"DEBUG_PPROF=yes: write true or false",
 		"LOG_LEVEL=loud: write one of panic, fatal, error, warn, warning, info, debug, trace",
-		"NEAR_LIMIT_RATIO=NaN: write a number above 0, up to 1, such as 0.8",
-		"MEMORY_MAX_BYTES=1000: write 131072 or more",
+		"NEAR_LIMIT_RATIO=NaN: write a number, 0 to 1",
+		"MEMORY_MAX_BYTES=1000: write a number of bytes, 131072 or more",
 		"SHUTDOWN_DRAIN=-1s: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"CONFIG_TYPE=file: write FILE or GRPC_XDS_SOTW",
@@ -75,13 +75,13 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"DIVVY_PORT=x: write a port number, 0 to 65535",
 		"DIVVY_DOMAIN=: write the domain that `HIT` asks, or set DIVVY_DOMAIN_KEY",
 		"DIVVY_ROUND=down: write one of nearest, up",
-		"DIVVY_MAX_LINE_BYTES=16777217: write 16777216 or less",
-		"DIVVY_MAX_PIPELINED=1001: write 1000 or less",
+		"DIVVY_MAX_LINE_BYTES=16777217: write a number of bytes, 1 to 16777216",
+		"DIVVY_MAX_PIPELINED=1001: write a whole number, 1 to 1000",
 		"DIVVY_MAX_CONNECTIONS=0: write a whole number above 0",
 		"DIVVY_TLS_CERT=: write the path of a PEM file with the certificate chain, and that of its key in DIVVY_TLS_KEY",
 		"TRACING_ENABLED=on: write true or false",
 		"TRACING_EXPORTER_PROTOCOL=zipkin: write one of http, grpc",
-		"TRACING_SAMPLING_RATE=half: write a number from 0 to 1, such as 0.8",
+		"TRACING_SAMPLING_RATE=half: write a number, 0 to 1",
 	}
 	if err == nil {
 		t.Fatal("no error")
@@ -127,7 +127,7 @@ func TestStore(t *testing.T) {
 		{"BACKEND_TYPE=redis REDIS_PIPELINE_LIMIT=-1", "redis", "REDIS_PIPELINE_LIMIT"},
 		{"BACKEND_TYPE=redis REDIS_POOL_SIZE=-1", "redis", "REDIS_POOL_SIZE"},
 		{"BACKEND_TYPE=redis LOCAL_CACHE_SIZE_IN_BYTES=-1", "redis", "LOCAL_CACHE_SIZE_IN_BYTES"},
-		{"BACKEND_TYPE=redis STORE_BREAKER_FAILURES=-1", "redis", "STORE_BREAKER_FAILURES=-1: write 0 or more"},
+		{"BACKEND_TYPE=redis STORE_BREAKER_FAILURES=-1", "redis", "STORE_BREAKER_FAILURES=-1: write a whole number, 0 or more"},
 		{"BACKEND_TYPE=redis STORE_BREAKER_FAILURES=0 STORE_MAX_IN_FLIGHT=1", "redis", ""},
 		{"BACKEND_TYPE=redis STORE_MAX_IN_FLIGHT=0", "redis", "STORE_MAX_IN_FLIGHT=0: write a whole number above 0"},
 		{"MEMCACHE_HOST_PORT=a:1", "memory", ""}, // upstream wants to be told, too
@@ -187,7 +187,7 @@ func TestCacheKeyFormat(t *testing.T) {
 		{"", "v1", ""},
 		{"CACHE_KEY_FORMAT=v1 CACHE_KEY_PREFIX={a}", "v1", ""},
 		{"CACHE_KEY_FORMAT=V2 CACHE_KEY_PREFIX=a|b:c_%", "v2", ""},
-		{"CACHE_KEY_FORMAT=v3", "v3", "CACHE_KEY_FORMAT=v3: write one of v1, v2"},
+		{"CACHE_KEY_FORMAT=v3", "v1", "CACHE_KEY_FORMAT=v3: write one of v1, v2"},
 		{"CACHE_KEY_FORMAT=v2 CACHE_KEY_PREFIX=a{", "v2", "CACHE_KEY_PREFIX=a{: leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server"},
 		{"CACHE_KEY_FORMAT=v2 CACHE_KEY_PREFIX=}", "v2", "CACHE_KEY_PREFIX=}: leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server"},
 	} {
@@ -291,13 +291,40 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestBrief(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0s", 30 * time.Second: "30s", time.Hour: "1h", 24 * time.Hour: "24h", 90 * time.Second: "1m30s",
-		100 * time.Millisecond: "100ms", 10 * time.Minute: "10m", 70 * time.Minute: "1h10m", 100 * time.Hour: "100h",
+// Each field has a line in the table, and each default can be read. Lines without a field
+// are of names with a part that varies, and of variables that are accepted without effect.
+func TestTableHasFields(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		to      any
+		table   []Variable
+		without []string
+	}{
+		{new(Settings), Table(), []string{
+			"REDIS_POOL_ON_EMPTY_BEHAVIOR", "REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "DOG_STATSD_MOGRIFIER_<NAME>_PATTERN",
+			"DOG_STATSD_MOGRIFIER_<NAME>_NAME", "DOG_STATSD_MOGRIFIER_<NAME>_TAGS", "OTEL_EXPORTER_OTLP_<NAME>",
+		}},
+		{new(StandIn), DivvyTable(), nil},
 	} {
-		if got := brief(d); got != want {
-			t.Errorf("%v: got %s, want %s", d, got, want)
+		fields := make(map[string]reflect.Value)
+		addFields(fields, reflect.ValueOf(tt.to).Elem(), "")
+		var without []string
+		for _, v := range tt.table {
+			field, ok := fields[v.Name]
+			if !ok {
+				without = append(without, v.Name)
+				continue
+			}
+			delete(fields, v.Name)
+			if v.Default == "" {
+				continue
+			}
+			if err := v.assign(field, v.Default); err != nil {
+				t.Errorf("%s: the default %s: %v", v.Name, v.Default, err)
+			}
+		}
+		if !slices.Equal(without, tt.without) || len(fields) > 0 {
+			t.Errorf("%T: no fields for %q, no lines for %v", tt.to, without, fields)
 		}
 	}
 }
@@ -362,7 +389,7 @@ func TestXDS(t *testing.T) {
 		t.Fatalf("%v, %q", err, warnings)
 	}
 	got := s.XDS
-	got.backoffFactor, got.backoffVary, got.headers, got.labels = 0, false, "", ""
+	got.RandomFactor, got.Random, got.HeaderText, got.MetadataText = 0, false, "", ""
 	want := XDS{
 		Server: "envoy-gateway:18001", NodeID: "envoy-ratelimit", TLS: true, ClientCert: "/certs/tls.crt", ClientKey: "/certs/tls.key",
 		CACert: "/certs/ca.crt", SAN: "gateway", NodeMetadata: map[string]string{"zone": "a", "pod": "p=1"},
@@ -417,10 +444,10 @@ func TestXDSProblems(t *testing.T) {
 		{env: "CONFIG_GRPC_XDS_SERVER_USE_TLS=true|CONFIG_GRPC_XDS_CLIENT_TLS_KEY=k", warning: "CONFIG_GRPC_XDS_CLIENT_TLS_KEY=k has no effect: CONFIG_GRPC_XDS_CLIENT_TLS_CERT is not set; remove it, or set CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
 		{env: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=c", warning: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=c has no effect: CONFIG_GRPC_XDS_SERVER_USE_TLS is not true; remove it, or set CONFIG_GRPC_XDS_SERVER_USE_TLS=true"},
 		{env: "CONFIG_GRPC_XDS_SERVER_TLS_SAN=s", warning: "CONFIG_GRPC_XDS_SERVER_TLS_SAN=s has no effect: CONFIG_GRPC_XDS_SERVER_USE_TLS is not true; remove it, or set CONFIG_GRPC_XDS_SERVER_USE_TLS=true"},
-		{env: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=2147483648", problem: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=2147483648: write 2147483647 or less"},
-		{env: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=-1", problem: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=-1: write a number of bytes, or 0"},
-		{env: "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0", problem: "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0s: write 10ms or more"},
-		{env: "XDS_CLIENT_BACKOFF_RANDOM_FACTOR=-1", problem: "XDS_CLIENT_BACKOFF_RANDOM_FACTOR=-1: write a number such as 0.5"},
+		{env: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=2147483648", problem: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=2147483648: write a number of bytes, 0 to 2147483647"},
+		{env: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=-1", problem: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=-1: write a number of bytes, 0 to 2147483647"},
+		{env: "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0", problem: "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0: write a duration, 10ms or more"},
+		{env: "XDS_CLIENT_BACKOFF_RANDOM_FACTOR=-1", problem: "XDS_CLIENT_BACKOFF_RANDOM_FACTOR=-1: write a number, 0 or more"},
 	} {
 		_, warnings, err := Read(env(append([]string{"CONFIG_TYPE=GRPC_XDS_SOTW"}, strings.Split(tt.env, "|")...)...))
 		problem := ""

@@ -15,7 +15,7 @@ func TestStandIn(t *testing.T) {
 		{"", func(s *Settings) bool {
 			return s.Divvy.On && s.Divvy.Port == 8321 && s.Divvy.OnlyList && s.BackendType == "memory" && s.NoHTTP && s.NoGRPC && s.NoDebug &&
 				s.Sink == SinkDivvy && s.StatsFlushInterval == time.Second && s.LogLevel == "warn" && *s.StandIn == StandIn{
-				Config: "a.ini", port: 8321, redisHost: "localhost", redisPort: 6379,
+				Config: "a.ini", Port: 8321, RedisHost: "localhost", RedisPort: 6379,
 			}
 		}},
 		{"PORT=9 DIVVY_PORT=x DIVVY_DOMAIN=other HOST=h CONFIG_TYPE=x RUNTIME_ROOT=/r USE_STATSD=yes HTTP_TLS_CERT=c", func(s *Settings) bool {
@@ -37,10 +37,10 @@ func TestStandIn(t *testing.T) {
 		{"BACKEND_TYPE=redis", func(s *Settings) bool { return s.BackendType == "redis" && s.Redis.Addrs[0] == "localhost:6379" }},
 		{"BACKEND_TYPE=memory", func(s *Settings) bool { return s.BackendType == "memory" }},
 		{"STATSD_HOST=h STATSD_PORT=1 STATSD_PREFIX=a STATSD_USE_TCP=no", func(s *Settings) bool {
-			return s.StandIn.Statsd && s.StandIn.StatsdPrefix == "a." && s.StandIn.StatsdTCP
+			return s.StandIn.Statsd && s.StandIn.StatsdPrefix == "a." && s.StandIn.StatsdTCP == "no"
 		}},
 		{"STATSD_HOST=h STATSD_PORT=1 STATSD_PREFIX=a.b. STATSD_USE_TCP=", func(s *Settings) bool {
-			return s.StandIn.Statsd && s.StandIn.StatsdPrefix == "a.b." && !s.StandIn.StatsdTCP
+			return s.StandIn.Statsd && s.StandIn.StatsdPrefix == "a.b." && s.StandIn.StatsdTCP == ""
 		}},
 		{"HTTP_SERVICE_PORT=0 PROMETHEUS_METRICS_PATH=/a/b/", func(s *Settings) bool { return s.StandIn.HTTP && s.StandIn.MetricsPath == "/a/b" }},
 		{"HTTP_SERVICE_PORT=1 PROMETHEUS_METRICS_PATH=/", func(s *Settings) bool { return s.StandIn.HTTP && s.StandIn.MetricsPath == "/" }},
