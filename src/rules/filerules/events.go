@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"github.com/fsnotify/fsnotify"
+
+	"ratelimit/src/rules/reload"
 )
 
 // maxWatched bounds how many directories are watched: each costs the kernel about 1 KiB,
@@ -19,7 +21,7 @@ const maxWatched = 10_000
 // after a rename a watch is on the wrong directory. So each scan gets new events.
 type events struct {
 	watcher  *fsnotify.Watcher // nil: no change is reported
-	happened chan struct{}     // holds a value if something changed since the last receive
+	happened reload.Signal     // sent when something changed
 	done     chan struct{}     // closed when forward has returned
 	limit    int               // of watched directories
 	failure  error             // the first reason why changes may cause no event
@@ -33,24 +35,23 @@ type events struct {
 // newEvents starts a goroutine, which close stops.
 func newEvents(open func() (*fsnotify.Watcher, error), limit int) *events {
 	e := &events{
-		happened: make(chan struct{}, 1),
+		happened: reload.NewSignal(),
 		done:     make(chan struct{}),
 		limit:    limit,
 		names:    make(map[string]map[string]bool),
 	}
-	watcher, err := open()
-	if err != nil {
+	var err error
+	if e.watcher, err = open(); err != nil {
 		e.failure = fmt.Errorf("no file system events: %w%s", err, adviceFor(err, syscall.EMFILE, "sysctl fs.inotify.max_user_instances, or ulimit -n"))
 		close(e.done)
 		return e
 	}
-	e.watcher = watcher
 	go e.forward()
 	return e
 }
 
 // watch reports changes of a name in the directory dir, a path without links; "" is any
-// name that may belong to rules. It must not be called after close.
+// name that may belong to rules. It has no effect after close.
 func (e *events) watch(dir, name string) {
 	if e.watcher == nil || !e.addName(dir, name) {
 		return
@@ -80,42 +81,24 @@ func (e *events) addName(dir, name string) bool {
 
 // forward receives the events of fsnotify without delay: a full queue in the kernel loses
 // events, and fsnotify holds a lock while it reports some errors. Any error counts as a
-// change, because events may be lost.
+// change, because events may be lost. It returns after close.
 func (e *events) forward() {
 	defer close(e.done)
-	reported, failed := e.watcher.Events, e.watcher.Errors
-	for reported != nil || failed != nil {
+	for {
 		select {
-		case ev, open := <-reported:
+		case ev, open := <-e.watcher.Events:
 			if !open {
-				reported = nil
-			} else if e.matters(ev.Name) {
-				e.signal()
+				return
 			}
-		case _, open := <-failed:
+			if e.matters(ev.Name) {
+				e.happened.Send()
+			}
+		case _, open := <-e.watcher.Errors:
 			if !open {
-				failed = nil
-			} else {
-				e.signal()
+				return
 			}
+			e.happened.Send()
 		}
-	}
-}
-
-func (e *events) signal() {
-	select {
-	case e.happened <- struct{}{}:
-	default:
-	}
-}
-
-// changed returns whether something changed since the last call.
-func (e *events) changed() bool {
-	select {
-	case <-e.happened:
-		return true
-	default:
-		return false
 	}
 }
 

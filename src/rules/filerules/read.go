@@ -151,10 +151,9 @@ func (s *scan) run(path string) {
 	}
 	volume := filepath.VolumeName(abs) + string(filepath.Separator)
 	plain, info, err := s.resolve(volume, abs[len(volume):])
-	var missing *missingError
 	switch {
 	case errors.Is(err, errStopped):
-	case errors.As(err, &missing):
+	case errors.Is(err, errMissing):
 		s.problem(s.root, "create it, or "+s.elsewhere, "%v", err)
 	case err != nil:
 		s.problem(s.root, howToFix(err)+", or "+s.elsewhere, "cannot be read: %v", err)
@@ -255,15 +254,13 @@ func (s *scan) entry(dir string, e fs.DirEntry, shown string) {
 		return
 	}
 	plain, info, err := s.resolve(dir, e.Name())
-	var missing *missingError
-	var outside *outsideError
 	switch {
 	case errors.Is(err, errStopped):
-	case errors.As(err, &outside) && !isRuleFile(e.Name()) && holdsNoRules(e.Name()):
-	case errors.As(err, &outside):
+	case errors.Is(err, errOutside) && !isRuleFile(e.Name()) && holdsNoRules(e.Name()):
+	case errors.Is(err, errOutside):
 		s.problem(shown, "put the file or directory itself here", "%v", err)
-	case errors.As(err, &missing) && !link: // was deleted after it was listed
-	case errors.As(err, &missing):
+	case errors.Is(err, errMissing) && !link: // was deleted after it was listed
+	case errors.Is(err, errMissing):
 		s.problem(shown, "fix the link or remove it", "the link leads nowhere: %v", err)
 	case err != nil:
 		s.problem(shown, howToFix(err)+", or remove it", "cannot be read: %v", err)
@@ -358,7 +355,5 @@ func (s *scan) tooLarge(shown string) {
 }
 
 func (s *scan) problem(file, fix, format string, args ...any) {
-	s.problems = append(s.problems, rules.Problem{
-		Pos: rules.Pos{File: file}, What: fmt.Sprintf(format, args...), Fix: fix,
-	})
+	s.problems.Add(rules.Pos{File: file}, fix, format, args...)
 }

@@ -13,25 +13,19 @@ import (
 // maxLinks bounds the links on the way to one file, as Linux does.
 const maxLinks = 40
 
-// missingError is the error for a path of which a part does not exist.
-type missingError struct{ path string }
-
-func (e *missingError) Error() string { return e.path + " does not exist" }
-
-// outsideError is the error for a link that leads out of the directory of the rules.
-type outsideError struct{ link, target, base string }
-
-func (e *outsideError) Error() string {
-	return fmt.Sprintf("the link %s leads to %s, outside the directory of the rules, %s", e.link, e.target, e.base)
-}
+// Errors of resolve.
+var (
+	errMissing = errors.New("does not exist")
+	errOutside = errors.New("outside the directory of the rules")
+)
 
 // resolve follows path, below the directory dir, through all links, and calls watch for
 // each name on the way. Neither dir nor plain has links in it. Unlike filepath.EvalSymlinks
 // it never leaves the directory of the rules, once that is known. An absolute link may name
 // that directory by either of its paths.
 //
-// The error is a *missingError if a name does not exist, an *outsideError if a link leads
-// outside, and errStopped if enter returned it.
+// The error is errMissing if a name does not exist, errOutside if a link leads outside, and
+// errStopped if enter returned it.
 func (s *scan) resolve(dir, path string) (plain string, info fs.FileInfo, err error) {
 	names := strings.Split(path, string(filepath.Separator))
 	links := 0
@@ -45,7 +39,7 @@ func (s *scan) resolve(dir, path string) (plain string, info fs.FileInfo, err er
 			continue
 		case "..":
 			if plain == s.base {
-				return "", nil, &outsideError{link, target, s.base}
+				return "", nil, s.outside(link, target)
 			}
 			plain, info = filepath.Dir(plain), nil
 			continue
@@ -58,7 +52,7 @@ func (s *scan) resolve(dir, path string) (plain string, info fs.FileInfo, err er
 		info, err = s.lstat(next)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return "", nil, &missingError{next}
+			return "", nil, fmt.Errorf("%s %w", next, errMissing)
 		case errors.Is(err, syscall.ENOTDIR):
 			return "", nil, fmt.Errorf("%s is not a directory", plain)
 		case err != nil:
@@ -78,7 +72,7 @@ func (s *scan) resolve(dir, path string) (plain string, info fs.FileInfo, err er
 		if filepath.IsAbs(target) {
 			var inside bool
 			if plain, rest, inside = s.absolute(target); !inside {
-				return "", nil, &outsideError{link, target, s.base}
+				return "", nil, s.outside(link, target)
 			}
 		}
 		names, info = append(strings.Split(rest, string(filepath.Separator)), names...), nil
@@ -87,6 +81,10 @@ func (s *scan) resolve(dir, path string) (plain string, info fs.FileInfo, err er
 		info, err = s.lstat(plain)
 	}
 	return plain, info, err
+}
+
+func (s *scan) outside(link, target string) error {
+	return fmt.Errorf("the link %s leads to %s, %w, %s", link, target, errOutside, s.base)
 }
 
 // absolute splits the absolute target of a link into the directory where it starts and the

@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
-	"hash"
 	"io"
 	"os"
 	"path/filepath"
@@ -72,24 +69,18 @@ type Watcher struct {
 	open        func() (*fsnotify.Watcher, error)
 	reader      func(*os.File) io.Reader
 	maxWatched  int // directories
-	reloadAsked chan struct{}
-	finished    chan *watchedScan // has room for all scans there can be
-	hanging     atomic.Int64      // len(late)
+	reloadAsked reload.Signal
+	finished    chan *scan   // has room for all scans there can be
+	hanging     atomic.Int64 // len(late)
 
 	// Run owns what follows.
 	loader   reload.Loader
 	events   *events           // of the last scan
-	late     []*watchedScan    // scans that exceeded ReadTimeout and have not returned yet
+	late     []*scan           // scans that exceeded ReadTimeout and have not returned yet
 	warned   string            // the last warning, while it holds
 	lastSeen [sha256.Size]byte // identifies what the last load read
 	force    bool              // load the next contents even if they are lastSeen
 	deadline time.Time         // read by then although changes continue; zero: no change is pending
-}
-
-// watchedScan is a scan in a goroutine of its own, and the events it asked for.
-type watchedScan struct {
-	scan
-	events *events
 }
 
 // maxHanging bounds how many scans hang at a time. A goroutine that hangs costs a
@@ -116,8 +107,8 @@ func New(cfg Config) *Watcher {
 		open:        fsnotify.NewWatcher,
 		reader:      plainReader,
 		maxWatched:  maxWatched,
-		reloadAsked: make(chan struct{}, 1),
-		finished:    make(chan *watchedScan, maxHanging+1),
+		reloadAsked: reload.NewSignal(),
+		finished:    make(chan *scan, maxHanging+1),
 		loader:      newLoader(cfg),
 	}
 }
@@ -137,9 +128,6 @@ func newLoader(cfg Config) reload.Loader {
 		Owner: func([]reload.Part) func(rules.Problem) (string, bool) {
 			return func(p rules.Problem) (string, bool) { return p.File, p.File != "" && p.File != cfg.Dir() }
 		},
-		Hash: func(parts []reload.Part) string {
-			return hex.EncodeToString(hashOf(parts).Sum(nil)[:8])
-		},
 	}
 }
 
@@ -148,21 +136,13 @@ func (w *Watcher) Hanging() int { return int(w.hanging.Load()) }
 
 // Reload makes Run load the directory now, even if nothing changed. It never blocks.
 // Calls that come before Run handles the first count as one.
-func (w *Watcher) Reload() {
-	select {
-	case w.reloadAsked <- struct{}{}:
-	default:
-	}
-}
+func (w *Watcher) Reload() { w.reloadAsked.Send() }
 
 // Run loads the directory at once, and again whenever its contents change. It returns nil
 // when ctx ends, and is called once. A read that hangs may outlive it.
 func (w *Watcher) Run(ctx context.Context) error {
-	defer w.closeEvents()
-	select {
-	case <-w.reloadAsked: // the first load answers it
-	default:
-	}
+	defer func() { w.closeEvents() }()
+	w.reloadAsked.Clear() // the first load answers it
 	w.force = true
 	for ctx.Err() == nil {
 		s := w.scan(ctx)
@@ -186,18 +166,17 @@ func (w *Watcher) scan(ctx context.Context) *scan {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	started := w.startScan(ctx)
-	timeout := time.NewTimer(w.cfg.ReadTimeout)
-	defer timeout.Stop()
+	timeout := time.After(w.cfg.ReadTimeout)
 	for {
 		select {
 		case s := <-w.finished:
 			if s == started {
 				w.warnOfMissingEvents()
-				return &s.scan
+				return s
 			}
 			w.removeLate(s)
 			continue
-		case <-timeout.C:
+		case <-timeout:
 		case <-ctx.Done():
 		}
 		w.late = append(w.late, started)
@@ -208,12 +187,10 @@ func (w *Watcher) scan(ctx context.Context) *scan {
 
 // startScan starts a scan in a goroutine. The scan watches each name before it reads it, so
 // every later change causes an event.
-func (w *Watcher) startScan(ctx context.Context) *watchedScan {
-	if !slices.ContainsFunc(w.late, func(s *watchedScan) bool { return s.events == w.events }) {
-		w.events.close()
-	}
+func (w *Watcher) startScan(ctx context.Context) *scan {
+	w.closeEvents()
 	w.events = newEvents(w.open, w.maxWatched)
-	s := &watchedScan{events: w.events, scan: scan{
+	s := &scan{
 		ctx:            ctx,
 		reader:         w.reader,
 		ignoreDotFiles: w.cfg.IgnoreDotFiles,
@@ -222,7 +199,7 @@ func (w *Watcher) startScan(ctx context.Context) *watchedScan {
 		limits:         w.limits,
 		watch:          w.events.watch,
 		timeout:        w.cfg.ReadTimeout,
-	}}
+	}
 	if w.cfg.File {
 		s.onlyFile, s.elsewhere = true, "name another file"
 	}
@@ -240,26 +217,18 @@ func (w *Watcher) startScan(ctx context.Context) *watchedScan {
 }
 
 // removeLate drops a late scan that has returned.
-func (w *Watcher) removeLate(s *watchedScan) {
-	w.late = slices.DeleteFunc(w.late, func(l *watchedScan) bool { return l == s })
+func (w *Watcher) removeLate(s *scan) {
+	w.late = slices.DeleteFunc(w.late, func(l *scan) bool { return l == s })
 	w.hanging.Store(int64(len(w.late)))
-	if s.events != w.events {
-		s.events.close()
-	}
 }
 
-// closeEvents closes all events; those of late scans when the scans return.
+// closeEvents does not wait while a scan hangs: fsnotify may hold a lock then.
 func (w *Watcher) closeEvents() {
-	if len(w.late) == 0 {
+	if len(w.late) > 0 {
+		go w.events.close()
+	} else {
 		w.events.close()
-		return
 	}
-	go func() {
-		for range len(w.late) {
-			(<-w.finished).events.close()
-		}
-		w.events.close()
-	}()
 }
 
 // warnOfMissingEvents calls OnWarn if changes may cause no event.
@@ -284,7 +253,7 @@ func (w *Watcher) warnOfMissingEvents() {
 // old and half new, so the load is left to a later scan, but not beyond the deadline.
 func (w *Watcher) loadUnlessChanging(s *scan) {
 	now := time.Now()
-	changing := w.events.changed()
+	changing := w.events.happened.Clear()
 	if !changing || !w.deadline.IsZero() && !now.Before(w.deadline) {
 		w.deadline = time.Time{}
 		w.loadIfNew(s, now)
@@ -296,12 +265,10 @@ func (w *Watcher) loadUnlessChanging(s *scan) {
 
 // waitForChange returns when the directory is to be read.
 func (w *Watcher) waitForChange(ctx context.Context) {
-	quiet := time.NewTimer(w.cfg.Debounce)
-	defer quiet.Stop()
-	if w.deadline.IsZero() {
-		quiet.Stop()
+	var quiet, poll <-chan time.Time
+	if !w.deadline.IsZero() {
+		quiet = time.After(w.cfg.Debounce)
 	}
-	var poll <-chan time.Time
 	if w.cfg.Poll > 0 {
 		poll = time.After(w.cfg.Poll)
 	}
@@ -315,9 +282,9 @@ func (w *Watcher) waitForChange(ctx context.Context) {
 		case s := <-w.finished: // the place that hung may answer again
 			w.removeLate(s)
 			if w.deadline.IsZero() {
-				quiet.Reset(w.cfg.ReadTimeout)
+				quiet = time.After(w.cfg.ReadTimeout)
 			}
-		case <-quiet.C:
+		case <-quiet:
 			return
 		case <-poll:
 			if w.deadline.IsZero() { // otherwise quiet fires soon
@@ -328,23 +295,23 @@ func (w *Watcher) waitForChange(ctx context.Context) {
 			if w.deadline.IsZero() {
 				w.deadline = now.Add(maxQuiet * w.cfg.Debounce)
 			}
-			quiet.Reset(min(w.cfg.Debounce, w.deadline.Sub(now)))
+			quiet = time.After(min(w.cfg.Debounce, w.deadline.Sub(now)))
 		}
 	}
 }
 
 // loadIfNew loads what s read, unless the last load read the same.
 func (w *Watcher) loadIfNew(s *scan, at time.Time) {
-	sum := hashOf(s.files)
+	read := slices.Clone(s.files)
 	for _, p := range s.problems {
-		addToHash(sum, []byte(p.String()))
+		read = append(read, reload.Part{Type: p.String()})
 	}
 	if len(s.files) == 0 {
 		for _, name := range s.ignored { // a warning names them
-			addToHash(sum, []byte(name))
+			read = append(read, reload.Part{Type: name})
 		}
 	}
-	seen := [sha256.Size]byte(sum.Sum(nil))
+	seen := reload.Sum(read)
 	if seen == w.lastSeen && !w.force {
 		return
 	}
@@ -357,19 +324,4 @@ func (w *Watcher) loadIfNew(s *scan, at time.Time) {
 	if w.cfg.OnLoad != nil {
 		w.cfg.OnLoad(out)
 	}
-}
-
-func hashOf(parts []reload.Part) hash.Hash {
-	sum := sha256.New()
-	for _, p := range parts {
-		addToHash(sum, []byte(p.Name))
-		addToHash(sum, p.Data)
-	}
-	return sum
-}
-
-// addToHash adds b and its length, so that "ab" and "c" differ from "a" and "bc".
-func addToHash(h hash.Hash, b []byte) {
-	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
-	h.Write(b)
 }

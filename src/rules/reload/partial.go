@@ -5,9 +5,8 @@ import "slices"
 // choose returns the parts that can be in force when the parts named in bad have problems:
 // those of now that are not held back, and those of before that are. nowIDs and beforeIDs
 // are their identities.
-func choose(now, before []Part, nowIDs, beforeIDs []Identity, bad map[string]bool) []Part {
+func choose(now, before []Part, nowIDs, beforeIDs []Identity, bad map[string]bool) (kept []Part) {
 	held := heldBack(nowIDs, beforeIDs, bad)
-	var kept []Part
 	for i, p := range now {
 		if !held[nowIDs[i].Name] {
 			kept = append(kept, p)
@@ -33,45 +32,31 @@ func choose(now, before []Part, nowIDs, beforeIDs []Identity, bad map[string]boo
 // A bad part of unknown domain that has no earlier version may be a renamed part, so all
 // parts that are gone are held back too.
 func heldBack(now, before []Identity, bad map[string]bool) map[string]bool {
-	held := make(map[string]bool, len(bad))
+	held, domains := make(map[string]bool, len(bad)), make(map[string]bool)
+	present, known := make(map[string]bool, len(now)), make(map[string]bool, len(now))
+	for _, id := range now {
+		present[id.Name] = true
+	}
 	all := slices.Concat(now, before)
-	known := make(map[string]bool, len(all))
 	for _, id := range all {
 		known[id.Name] = known[id.Name] || id.Domain != ""
 	}
 	unknown := false
 	for name := range bad {
-		held[name] = true
-		unknown = unknown || !known[name]
+		held[name], unknown = true, unknown || !known[name]
 	}
-	if unknown {
-		holdMissing(held, now, before)
+	for _, id := range before {
+		if unknown && !present[id.Name] {
+			held[id.Name] = true
+		}
 	}
-	domains := make(map[string]bool)
 	for changed := true; changed; {
 		changed = false
 		for _, id := range all {
-			switch {
-			case id.Domain == "":
-			case held[id.Name] && !domains[id.Domain]:
-				domains[id.Domain], changed = true, true
-			case !held[id.Name] && domains[id.Domain]:
-				held[id.Name], changed = true, true
+			if id.Domain != "" && held[id.Name] != domains[id.Domain] {
+				held[id.Name], domains[id.Domain], changed = true, true, true
 			}
 		}
 	}
 	return held
-}
-
-// holdMissing adds the names of before that now does not have.
-func holdMissing(held map[string]bool, now, before []Identity) {
-	present := make(map[string]bool, len(now))
-	for _, id := range now {
-		present[id.Name] = true
-	}
-	for _, id := range before {
-		if !present[id.Name] {
-			held[id.Name] = true
-		}
-	}
 }

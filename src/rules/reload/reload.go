@@ -11,6 +11,9 @@ import (
 	"bytes"
 	"cmp"
 	"compress/flate"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"io"
 	"slices"
@@ -68,8 +71,6 @@ type Loader struct {
 	// Owner returns a function that names the part that has a problem; false if the
 	// load as a whole has it.
 	Owner func([]Part) func(rules.Problem) (name string, found bool)
-	// Hash returns [Result.Hash].
-	Hash func([]Part) string
 
 	inForce []packed // empty with AllOrNothing
 }
@@ -77,15 +78,14 @@ type Loader struct {
 // Load compiles parts and sets Set, Warnings, Err, Parts and Hash of out. problems are those
 // found while the parts were read.
 func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
-	out.Parts, out.Hash = len(parts), l.Hash(parts)
+	out.Parts, out.Hash = len(parts), hashOf(parts)
 	set, warnings, err := l.Compile(parts)
 	if len(problems) == 0 && err == nil {
 		out.Set, out.Warnings = set, warnings
 		l.keep(parts)
 		return
 	}
-	var refused rules.Problems
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[rules.Problems](err); ok {
 		problems = append(problems, refused...)
 	}
 	out.Err = problems
@@ -96,7 +96,7 @@ func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 	if set, warnings, err = l.Compile(kept); err != nil {
 		return
 	}
-	out.Set, out.Warnings, out.Hash = set, warnings, l.Hash(kept)
+	out.Set, out.Warnings, out.Hash = set, warnings, hashOf(kept)
 	l.keep(kept)
 }
 
@@ -121,13 +121,30 @@ func (l *Loader) inPart(parts []Part, problems rules.Problems) (kept []Part, cha
 	}
 	kept = choose(parts, before, l.Identify(parts), l.Identify(before), bad)
 	slices.SortStableFunc(kept, func(a, b Part) int { return cmp.Compare(a.Name, b.Name) })
-	sorted := func(parts []Part) []Part { return slices.SortedFunc(slices.Values(parts), compare) }
-	same := slices.EqualFunc(sorted(kept), sorted(before), func(a, b Part) bool { return compare(a, b) == 0 })
-	return kept, !same && len(kept) > 0
+	return kept, len(kept) > 0 && Sum(kept) != Sum(before)
 }
 
-func compare(a, b Part) int {
-	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Type, b.Type), bytes.Compare(a.Data, b.Data))
+// Sum identifies parts, in whatever order they are.
+func Sum(parts []Part) [sha256.Size]byte {
+	sorted := slices.SortedFunc(slices.Values(parts), func(a, b Part) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Type, b.Type), bytes.Compare(a.Data, b.Data))
+	})
+	sum := sha256.New()
+	add := func(b []byte) { // with its length, so that "ab" and "c" differ from "a" and "bc"
+		sum.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
+		sum.Write(b)
+	}
+	for _, p := range sorted {
+		add([]byte(p.Name + p.Type)) // one of them is empty
+		add(p.Data)
+	}
+	return [sha256.Size]byte(sum.Sum(nil))
+}
+
+// hashOf returns [Result.Hash].
+func hashOf(parts []Part) string {
+	sum := Sum(parts)
+	return hex.EncodeToString(sum[:8])
 }
 
 func (l *Loader) keep(parts []Part) {

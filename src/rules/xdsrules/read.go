@@ -28,9 +28,7 @@ type reader struct {
 }
 
 func (r *reader) problem(place, fix, format string, args ...any) {
-	r.problems = append(r.problems, rules.Problem{
-		Pos: rules.Pos{File: place}, What: fmt.Sprintf(format, args...), Fix: fix,
-	})
+	r.problems.Add(rules.Pos{File: place}, fix, format, args...)
 }
 
 // at returns the place of a part of what is at outer. When all places together become too

@@ -1,7 +1,6 @@
 package xdsrules
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -73,7 +72,7 @@ type Stats struct {
 type Watcher struct {
 	cfg         Config
 	node        *corev3.Node
-	reloadAsked chan struct{}
+	reloadAsked reload.Signal
 	dial        []grpc.DialOption // for tests
 	secrets     *strings.Replacer // hides the values of Headers
 
@@ -128,7 +127,7 @@ func New(cfg Config) (*Watcher, error) {
 	return &Watcher{
 		cfg:         cfg,
 		node:        node,
-		reloadAsked: make(chan struct{}, 1),
+		reloadAsked: reload.NewSignal(),
 		secrets:     secretsOf(cfg.Headers),
 		loader: reload.Loader{
 			AllOrNothing: cfg.AllOrNothing,
@@ -138,22 +137,13 @@ func New(cfg Config) (*Watcher, error) {
 			},
 			Identify: identify,
 			Owner:    ownerIn,
-			Hash: func(parts []reload.Part) string {
-				whole := sum(parts)
-				return hex.EncodeToString(whole[:8])
-			},
 		},
 	}, conn.Close()
 }
 
 // Reload makes Run close its stream, or end its pause, and fetch the rules over a new
 // connection. It never blocks. Calls that come before Run handles the first count as one.
-func (w *Watcher) Reload() {
-	select {
-	case w.reloadAsked <- struct{}{}:
-	default:
-	}
-}
+func (w *Watcher) Reload() { w.reloadAsked.Send() }
 
 // Stats may be called at any time.
 func (w *Watcher) Stats() Stats {
@@ -282,17 +272,14 @@ func refusePause(repeats int) time.Duration {
 // refused, "" if it is accepted, and how often it came again after it was refused.
 func (w *Watcher) load(r *discovery.DiscoveryResponse) (reason string, repeats int) {
 	parts := partsOf(r.GetResources())
-	out := reload.Result{Parts: len(parts), Version: short(r.GetVersionInfo()), At: time.Now()}
-	v := &verdict{version: r.GetVersionInfo(), sum: sum(parts)}
-	wrongType := r.GetTypeUrl() != TypeURL && r.GetTypeUrl() != ""
+	typeURL := cmp.Or(r.GetTypeUrl(), TypeURL)
+	v := &verdict{version: r.GetVersionInfo(), sum: reload.Sum(append(slices.Clone(parts), reload.Part{Type: typeURL}))}
+	out := reload.Result{Parts: len(parts), Version: short(r.GetVersionInfo()), Hash: hex.EncodeToString(v.sum[:8]), At: time.Now()}
 	switch {
-	case wrongType:
-		v.sum = sha256.Sum256([]byte(r.GetTypeUrl()))
-		out.Hash = hex.EncodeToString(v.sum[:8])
-		out.Err = rules.Problems{{
-			Pos:  rules.Pos{File: "xds response"},
-			What: fmt.Sprintf("its type is %q", short(r.GetTypeUrl())), Fix: "send " + TypeURL,
-		}}
+	case typeURL != TypeURL:
+		var wrong reader
+		wrong.problem("xds response", "send "+TypeURL, "its type is %q", short(typeURL))
+		out.Err = wrong.problems
 	case !isHeartbeat(parts):
 	case w.last == nil:
 		return "xds response: a heartbeat of resources that were never sent; send them whole", 0
@@ -302,7 +289,7 @@ func (w *Watcher) load(r *discovery.DiscoveryResponse) (reason string, repeats i
 	if w.last != nil && w.last.version == v.version && w.last.sum == v.sum {
 		return w.last.repeat()
 	}
-	if !wrongType {
+	if out.Err == nil {
 		w.loader.Load(parts, nil, &out)
 	}
 	if out.Err != nil {
@@ -325,22 +312,4 @@ func (v *verdict) repeat() (reason string, repeats int) {
 		v.repeats++
 	}
 	return v.reason, v.repeats
-}
-
-// sum identifies resources, in whatever order a server sends them.
-func sum(parts []reload.Part) [sha256.Size]byte {
-	sums := make([][sha256.Size]byte, len(parts))
-	for i, p := range parts {
-		h := sha256.New()
-		h.Write([]byte(p.Type))
-		h.Write([]byte{0}) // ends the type, which has no such byte
-		h.Write(p.Data)
-		h.Sum(sums[i][:0])
-	}
-	slices.SortFunc(sums, func(a, b [sha256.Size]byte) int { return bytes.Compare(a[:], b[:]) })
-	all := sha256.New()
-	for _, s := range sums {
-		all.Write(s[:])
-	}
-	return [sha256.Size]byte(all.Sum(nil))
 }
