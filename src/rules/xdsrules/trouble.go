@@ -3,6 +3,7 @@ package xdsrules
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -53,9 +54,9 @@ func (w *Watcher) trouble(ctx context.Context, err error) *Trouble {
 		t.What = fmt.Sprintf("%s (%s)", s.Message(), s.Code())
 	}
 	t.What = oneLine(w.secrets.Replace(t.What))
-	for _, a := range advice {
-		if strings.Contains(t.What, a.about) {
-			t.Fix = a.fix
+	for line := range strings.Lines(adviceText) {
+		if about, fix, _ := strings.Cut(line, " -> "); strings.Contains(t.What, about) {
+			t.Fix = strings.TrimSpace(fix)
 			break
 		}
 	}
@@ -79,29 +80,11 @@ func secretsOf(headers map[string]string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// advice is how to fix an error whose text contains about. gRPC returns errors of the
-// connection as text only.
-var advice = []struct{ about, fix string }{
-	{"signed by unknown authority", "set CONFIG_GRPC_XDS_SERVER_TLS_CACERT to a PEM file of the authority that issued the server's certificate"},
-	{"certificate is valid for", "set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate, or have it issued for this one"},
-	{"because it doesn't contain any IP SANs", "set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate, or have it issued for this one"},
-	{"certificate is not valid for any names", "have the server's certificate issued for a name"},
-	{"failed to verify certificate: x509: certificate has expired", "renew the server's certificate, or set this host's clock"},
-	{"tls: certificate required", "the server wants a certificate: set CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY"},
-	{"tls: expired certificate", "renew the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
-	{"tls: unknown certificate authority", "the server does not trust the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT: have it issued by an authority that the server trusts"},
-	{"tls: bad certificate", "the server does not accept the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT: it may have expired, or its authority is not one that the server trusts"},
-	{"first record does not look like a TLS handshake", "the server speaks plain text: set CONFIG_GRPC_XDS_SERVER_USE_TLS=false"},
-	{"missing selected ALPN property", "the server's TLS does not offer HTTP/2: let it offer h2, or set GRPC_ENFORCE_ALPN_ENABLED=false"},
-	{"error reading server preface", "is it a gRPC server, and does it want TLS (CONFIG_GRPC_XDS_SERVER_USE_TLS)?"},
-	{"received message larger than max", "raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"},
-	{"(Unimplemented)", "name a management server with CONFIG_GRPC_XDS_SERVER_URL: this one has no aggregated discovery"},
-	{"(Unauthenticated)", "the server demands authentication: set CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, or CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
-	{"(PermissionDenied)", "the server denies access to this node: check CONFIG_GRPC_XDS_NODE_ID, CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, or CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
-	{"produced zero addresses", "fix CONFIG_GRPC_XDS_SERVER_URL, or the DNS"},
-	{"no such host", "fix CONFIG_GRPC_XDS_SERVER_URL, or the DNS"},
-	{"connection refused", "is CONFIG_GRPC_XDS_SERVER_URL right, and does the server run?"},
-}
+// adviceText is how to fix errors: on each line a part of an error's text, " -> ", and what to do about it. The first line that
+// fits counts. gRPC returns errors of the connection as text only.
+//
+//go:embed advice.txt
+var adviceText string
 
 // maxText bounds texts of the server in the log, and texts sent to it, in bytes.
 const maxText = 4 << 10

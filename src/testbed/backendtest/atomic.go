@@ -1,7 +1,9 @@
 package backendtest
 
 import (
+	_ "embed"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,95 +11,75 @@ import (
 	"ratelimit/src/backend"
 )
 
+// group is hits of one group, with the counters at the start and at the end.
+type group struct {
+	name         string
+	before, then map[string]uint64
+	hits         []member
+}
+
 // member is a hit of a group and its expected verdict.
 type member struct {
-	key    string
-	limit  uint64
-	n      uint64
-	op     algorithm.Op
-	atomic bool
-	shadow bool
-	// expected:
-	over  bool
-	after uint64
+	backend.Hit // without Limit
+	max         uint64
+	over        bool
+	after       uint64
 }
 
-type group struct {
-	name   string
-	before map[string]uint64 // counters at the start
-	hits   []member
-	then   map[string]uint64 // counters at the end
+//go:embed groups.txt
+var groupsText string
+
+// readGroups parses groups.txt.
+func readGroups(t *testing.T) (groups []*group) {
+	t.Helper()
+	var last *group
+	for i, line := range strings.Split(groupsText, "\n") {
+		var err error
+		switch word, rest, _ := strings.Cut(line, " "); word {
+		case "", "#":
+		case "==":
+			last = &group{name: rest}
+			groups = append(groups, last)
+		case "before":
+			last.before, err = readCounts(rest)
+		case "then":
+			last.then, err = readCounts(rest)
+		default:
+			var m member
+			m, err = readMember(line)
+			last.hits = append(last.hits, m)
+		}
+		if err != nil {
+			t.Fatalf("groups.txt:%d: %v", i+1, err)
+		}
+	}
+	return groups
 }
 
-// groups have the same outcome for limits of all kinds.
-var groups = []group{
-	{"all pass", nil, []member{
-		{key: "a", limit: 2, n: 1, atomic: true, after: 1},
-		{key: "b", limit: 2, n: 2, atomic: true, after: 2},
-	}, map[string]uint64{"a": 1, "b": 2}},
-	{"one refuses, nothing is charged", map[string]uint64{"b": 2}, []member{
-		{key: "a", limit: 2, n: 1, atomic: true, after: 0},
-		{key: "b", limit: 2, n: 1, atomic: true, over: true, after: 2},
-		{key: "c", limit: 2, n: 1, atomic: true, after: 0},
-	}, map[string]uint64{"a": 0, "b": 2, "c": 0}},
-	{"one alone is not charged when refused", map[string]uint64{"a": 2}, []member{
-		{key: "a", limit: 2, n: 1, atomic: true, over: true, after: 2},
-	}, map[string]uint64{"a": 2}},
-	{"a shadow hit refuses no other hit and counts", map[string]uint64{"b": 2}, []member{
-		{key: "a", limit: 2, n: 1, atomic: true, after: 1},
-		{key: "b", limit: 2, n: 1, atomic: true, shadow: true, over: true, after: 3},
-	}, map[string]uint64{"a": 1, "b": 3}},
-	{"another hit refuses a shadow hit", map[string]uint64{"b": 2}, []member{
-		{key: "a", limit: 2, n: 1, atomic: true, shadow: true, after: 0},
-		{key: "b", limit: 2, n: 1, atomic: true, over: true, after: 2},
-	}, map[string]uint64{"a": 0, "b": 2}},
-	{"a hit that is not atomic is charged all the same", map[string]uint64{"b": 2}, []member{
-		{key: "a", limit: 2, n: 1, after: 1},
-		{key: "b", limit: 2, n: 1, atomic: true, over: true, after: 2},
-	}, map[string]uint64{"a": 1, "b": 2}},
-	{"a hit that is not atomic refuses the group", map[string]uint64{"a": 2}, []member{
-		{key: "a", limit: 2, n: 1, over: true, after: 3},
-		{key: "b", limit: 2, n: 1, atomic: true, after: 0},
-	}, map[string]uint64{"a": 3, "b": 0}},
-	{"the same key twice, together too much", nil, []member{
-		{key: "a", limit: 3, n: 2, atomic: true, after: 0},
-		{key: "a", limit: 3, n: 2, atomic: true, over: true, after: 0},
-	}, map[string]uint64{"a": 0}},
-	{"the same key twice, together just enough", nil, []member{
-		{key: "a", limit: 4, n: 2, atomic: true, after: 2},
-		{key: "a", limit: 4, n: 2, atomic: true, after: 4},
-	}, map[string]uint64{"a": 4}},
-	{"the same key around another", map[string]uint64{"a": 1}, []member{
-		{key: "a", limit: 4, n: 2, atomic: true, after: 1},
-		{key: "b", limit: 4, n: 2, atomic: true, after: 0},
-		{key: "a", limit: 4, n: 2, atomic: true, over: true, after: 1},
-	}, map[string]uint64{"a": 1, "b": 0}},
-	{"a refund within makes room", map[string]uint64{"a": 4}, []member{
-		{key: "a", limit: 4, n: 2, op: refund, atomic: true, after: 2},
-		{key: "a", limit: 4, n: 2, atomic: true, after: 4},
-	}, map[string]uint64{"a": 4}},
-	{"a refused group refunds nothing", map[string]uint64{"a": 4, "b": 1}, []member{
-		{key: "a", limit: 4, n: 2, op: refund, atomic: true, after: 4},
-		{key: "b", limit: 1, n: 1, atomic: true, over: true, after: 1},
-	}, map[string]uint64{"a": 4, "b": 1}},
-	{"a refused group forces nothing", map[string]uint64{"b": 1}, []member{
-		{key: "a", limit: 4, n: 2, op: force, atomic: true, after: 0},
-		{key: "b", limit: 1, n: 1, atomic: true, over: true, after: 1},
-	}, map[string]uint64{"a": 0, "b": 1}},
-	{"a forced hit in the group takes room", nil, []member{
-		{key: "a", limit: 4, n: 4, op: force, atomic: true, after: 0},
-		{key: "a", limit: 4, n: 1, atomic: true, over: true, after: 0},
-	}, map[string]uint64{"a": 0}},
-	{"a look refuses the group", map[string]uint64{"a": 4}, []member{
-		{key: "a", limit: 4, n: 1, op: look, atomic: true, over: true, after: 4},
-		{key: "b", limit: 1, n: 1, atomic: true, after: 0},
-	}, map[string]uint64{"a": 4, "b": 0}},
-	{"many keys", map[string]uint64{"k9": 1}, many(10, func(i int) member {
-		return member{key: fmt.Sprintf("k%d", i), limit: 1, n: 1, atomic: true, over: i == 9, after: uint64(i / 9)}
-	}), map[string]uint64{"k0": 0, "k8": 0, "k9": 1}},
+func readCounts(text string) (map[string]uint64, error) {
+	counts := make(map[string]uint64)
+	for word := range strings.FieldsSeq(text) {
+		var n uint64
+		key, number, _ := strings.Cut(word, "=")
+		if _, err := fmt.Sscan(number, &n); err != nil {
+			return nil, err
+		}
+		counts[key] = n
+	}
+	return counts, nil
+}
+
+func readMember(line string) (m member, err error) {
+	var kind, key, op, verdict string
+	line = strings.ReplaceAll(line, ",", " ")
+	_, err = fmt.Sscanf(line, "%s %s max %d %s %d -> %s after %d", &kind, &key, &m.max, &op, &m.Amount, &verdict, &m.after)
+	m.Key, m.Op, m.Group = []byte(key), opNamed(op), 7
+	m.Atomic, m.NoVeto, m.over = kind != "alone", kind == "shadow", verdict == "over"
+	return m, err
 }
 
 func (suite *Suite) testAtomic(t *testing.T, open func(*testing.T) backend.Backend) {
+	groups := readGroups(t)
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		for _, g := range groups {
 			t.Run(g.name, func(t *testing.T) {
@@ -127,19 +109,17 @@ func (g *group) test(t *testing.T, store backend.Backend, kind func(key string) 
 	hits := make([]backend.Hit, len(g.hits))
 	limits := make(map[string]*algorithm.Limit)
 	for i, m := range g.hits {
-		limits[m.key] = blocked(kind(m.key), m.limit, time.Hour)
-		hits[i] = backend.Hit{
-			Key: []byte(m.key), Limit: limits[m.key], Amount: m.n, Op: m.op,
-			Group: 7, Atomic: m.atomic, NoVeto: m.shadow,
-		}
+		key := string(m.Key)
+		limits[key] = blocked(kind(key), m.max, time.Hour)
+		hits[i], hits[i].Limit = m.Hit, limits[key]
 	}
 	for key, n := range g.before {
 		send(t, store, epoch, backend.Hit{Key: []byte(key), Limit: limits[key], Amount: n, Op: force})
 	}
 	for i, v := range send(t, store, epoch, hits...) {
-		if want := g.hits[i]; v.Over != want.over || v.After != want.after || v.Over && v.Remaining != left(limits[want.key], v.After) {
+		if want := g.hits[i]; v.Over != want.over || v.After != want.after || v.Over && v.Remaining != left(hits[i].Limit, v.After) {
 			t.Errorf("hit %d on %s: over %t, after %d, remaining %d; want over %t, after %d",
-				i, want.key, v.Over, v.After, v.Remaining, want.over, want.after)
+				i, want.Key, v.Over, v.After, v.Remaining, want.over, want.after)
 		}
 	}
 	for key, want := range g.then {
@@ -147,14 +127,6 @@ func (g *group) test(t *testing.T, store backend.Backend, kind func(key string) 
 			t.Errorf("%s is %d in the end, want %d", key, v.Before, want)
 		}
 	}
-}
-
-func many(n int, make func(int) member) []member {
-	var list []member
-	for i := range n {
-		list = append(list, make(i))
-	}
-	return list
 }
 
 // left returns the Remaining of a refused hit at that count.

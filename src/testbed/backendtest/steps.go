@@ -80,9 +80,14 @@ func readStep(line string) (st step, err error) {
 	if _, err = fmt.Sscanf(line, "%s %s %d -> %s after %d remaining %d retry %s reset %s", &at, &op, &st.amount, &verdict, &st.after, &st.remaining, &retry, &reset); err != nil {
 		return st, err
 	}
-	st.op = algorithm.Op(slices.IndexFunc([]algorithm.Op{charge, look, refund, force}, func(o algorithm.Op) bool { return o.String() == op }))
+	st.op = opNamed(op)
 	st.over, st.interval = verdict != "passes", verdict == "interval"
 	return st, readWaits([]string{at, retry, reset}, &st.at, &st.retry, &st.reset)
+}
+
+func opNamed(name string) algorithm.Op {
+	ops := []algorithm.Op{charge, look, refund, force}
+	return ops[slices.IndexFunc(ops, func(op algorithm.Op) bool { return op.String() == name })]
 }
 
 func readWaits(words []string, to ...*time.Duration) (err error) {
