@@ -64,23 +64,23 @@ func redisFigures(p *pool) []metrics.Figure {
 
 // memcacheFigures counts reads, which are increments by 0 here, as the multiget of
 // envoyproxy/ratelimit.
-func memcacheFigures(p *pool, st memcached.Stats) []metrics.Figure {
+func memcacheFigures(p *pool, n *memcached.Counts) []metrics.Figure {
 	const stat = "ratelimit.memcache."
 	return append(
 		p.figures("", ""),
-		metrics.Count(stat+"multiget.__code=success", st.Reads.Done),
-		metrics.Count(stat+"multiget.__code=error", st.Reads.Failed),
-		metrics.Count(stat+"increment.__code=success", st.Increments.Done),
-		metrics.Count(stat+"increment.__code=miss", st.Increments.Missed),
-		metrics.Count(stat+"increment.__code=error", st.Increments.Failed),
-		metrics.Count(stat+"add.__code=success", st.Adds.Done),
-		metrics.Count(stat+"add.__code=not_stored", st.Adds.Missed),
-		metrics.Count(stat+"add.__code=error", st.Adds.Failed),
-		metrics.Count(stat+"keys_requested", st.KeysRequested),
-		metrics.Count(stat+"keys_found", st.KeysFound),
-		metrics.Count(stat+"server_changes", st.Changes).
+		metrics.Count(stat+"multiget.__code=success", n.Reads.Done.Load()),
+		metrics.Count(stat+"multiget.__code=error", n.Reads.Failed.Load()),
+		metrics.Count(stat+"increment.__code=success", n.Increments.Done.Load()),
+		metrics.Count(stat+"increment.__code=miss", n.Increments.Missed.Load()),
+		metrics.Count(stat+"increment.__code=error", n.Increments.Failed.Load()),
+		metrics.Count(stat+"add.__code=success", n.Adds.Done.Load()),
+		metrics.Count(stat+"add.__code=not_stored", n.Adds.Missed.Load()),
+		metrics.Count(stat+"add.__code=error", n.Adds.Failed.Load()),
+		metrics.Count(stat+"keys_requested", n.KeysRequested.Load()),
+		metrics.Count(stat+"keys_found", n.KeysFound.Load()),
+		metrics.Count(stat+"server_changes", n.Changes.Load()).
 			Native("ratelimit_store_server_changes_total", "How often SRV found other servers than before.", "store", p.name),
-		metrics.Count(stat+"lookups_failed", st.FailedLookups).
+		metrics.Count(stat+"lookups_failed", n.FailedLookups.Load()).
 			Native("ratelimit_store_lookups_failed_total", "How often SRV found nothing.", "store", p.name),
 	)
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/backend/memcached"
-	"ratelimit/src/backend/remote"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/settings"
@@ -56,8 +55,8 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 	if err != nil {
 		return nil, err
 	}
-	p.stats = func() remote.Stats { return out.Stats().Stats }
-	s.add(p, out, func() []metrics.Figure { return memcacheFigures(p, out.Stats()) })
+	p.stats = out.Stats
+	s.add(p, out, func() []metrics.Figure { return memcacheFigures(p, &out.Counts) })
 	return out, nil
 }
 

@@ -119,8 +119,8 @@ func TestEachHasItsOwnCount(t *testing.T) {
 			t.Fatalf("%d hits found the count at %d", n, before)
 		}
 	}
-	if st := s.Stats(); st.Commands >= calls || st.Adds.Done != 1 {
-		t.Errorf("%d calls were %d commands and %d adds", calls, st.Commands, st.Adds.Done)
+	if st := s.Stats(); st.Commands >= calls || s.Counts.Adds.Done.Load() != 1 {
+		t.Errorf("%d calls were %d commands and %d adds", calls, st.Commands, s.Counts.Adds.Done.Load())
 	}
 }
 
@@ -144,7 +144,7 @@ func TestLostAndForeign(t *testing.T) {
 	if got := server.Get(t, hotKey); got != "yours" {
 		t.Errorf("the other's value became %q", got)
 	}
-	if st := s.Stats(); st.Dials != dials || st.Errors["reply"] != 3 || st.Increments.Failed != 3 {
+	if st := s.Stats(); st.Dials != dials || st.Errors["reply"] != 3 || s.Counts.Increments.Failed.Load() != 3 {
 		t.Errorf("an error reply cost a connection: %+v", st)
 	}
 }
@@ -174,8 +174,8 @@ func TestAddIsContested(t *testing.T) {
 	}
 	added := int64(0)
 	for _, s := range stores {
-		contested += s.Stats().Adds.Missed
-		added += s.Stats().Adds.Done
+		contested += s.Counts.Adds.Missed.Load()
+		added += s.Counts.Adds.Done.Load()
 	}
 	if added != 50 {
 		t.Errorf("%d adds, want 50", added)

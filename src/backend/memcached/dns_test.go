@@ -167,9 +167,9 @@ func TestSRV(t *testing.T) {
 	}
 	for _, broken := range [][]string{nil, {}} {
 		z.set(broken == nil, broken...)
-		before := s.Stats().FailedLookups
+		before := s.Counts.FailedLookups.Load()
 		harness.Await(t, 20*time.Second, "a lookup that fails", func() error {
-			if s.Stats().FailedLookups == before {
+			if s.Counts.FailedLookups.Load() == before {
 				return errors.New("none yet")
 			}
 			return nil
@@ -192,7 +192,7 @@ func TestSRV(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(changes) != 1 || !slices.Equal(changes[0].After, addrs) || len(changes[0].Before) != 2 || s.Stats().Changes != 1 {
+	if len(changes) != 1 || !slices.Equal(changes[0].After, addrs) || len(changes[0].Before) != 2 || s.Counts.Changes.Load() != 1 {
 		t.Fatalf("the changes are %+v", changes)
 	}
 	if said := changes[0].Moved; moved < 80 || moved == 199 || said < 0.6 || said > 0.7 {
@@ -263,7 +263,7 @@ func TestSRVOnce(t *testing.T) {
 	if err := s.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if s.Stats().Changes != 0 {
+	if s.Counts.Changes.Load() != 0 {
 		t.Error("to find the servers is no change")
 	}
 	before := z.lookups()

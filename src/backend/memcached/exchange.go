@@ -11,7 +11,7 @@ import (
 // its hits are about. It goes in rounds: each round sends one command of each
 // conversation that is not over, and reads all replies.
 type exchange struct {
-	figures *figures
+	counts  *Counts
 	onBatch func(hits int, took time.Duration)
 
 	talkers []*talker // one for each counter that a batch may have
@@ -23,8 +23,8 @@ type exchange struct {
 	failed  error     // why no command is sent any more
 }
 
-func newExchange(counters int, f *figures, onBatch func(int, time.Duration)) *exchange {
-	x := &exchange{figures: f, onBatch: onBatch, byKey: make(map[string]*talker), talkers: make([]*talker, counters)}
+func newExchange(counters int, counts *Counts, onBatch func(int, time.Duration)) *exchange {
+	x := &exchange{counts: counts, onBatch: onBatch, byKey: make(map[string]*talker), talkers: make([]*talker, counters)}
 	for i := range x.talkers {
 		x.talkers[i] = newTalker(x)
 	}
@@ -57,12 +57,9 @@ func (x *exchange) Add(c *remote.Call, hit, _ int) bool {
 	return isNew
 }
 
-// Commands returns the number of counters.
-func (x *exchange) Commands() int { return x.used }
-
 // Send makes rounds until all conversations are over. An error of a round is that of
 // all conversations that are not.
-func (x *exchange) Send(ctx context.Context, l *remote.Link) (extra time.Duration, err error) {
+func (x *exchange) Send(ctx context.Context, l *remote.Link) (remote.Sent, error) {
 	x.addr, x.failed = l.Addr, nil
 	talking := x.talkers[:x.used]
 	for round := l.Perform; ; round = l.Do {
@@ -71,7 +68,7 @@ func (x *exchange) Send(ctx context.Context, l *remote.Link) (extra time.Duratio
 			t.resume()
 		}
 		if len(x.asked) == 0 {
-			return 0, x.failed
+			return remote.Sent{Commands: x.used}, x.failed
 		}
 		if err := round(ctx, x); err != nil {
 			x.failed = err
@@ -105,14 +102,10 @@ func (x *exchange) Trip(_ context.Context, s remote.Session) error {
 	return conn.readVersion()
 }
 
-// Deliver has nothing to do: the conversations set the results.
-func (x *exchange) Deliver(string, time.Duration, error) (a remote.Advice) { return a }
-
 // Upkeep is never due.
-func (*exchange) Upkeep(time.Time) (due bool, wait time.Duration) { return false, 0 }
-
-// DoUpkeep does nothing.
-func (*exchange) DoUpkeep(context.Context, *remote.Link) {}
+func (*exchange) Upkeep(context.Context, *remote.Link, bool) (acted bool, wait time.Duration) {
+	return false, 0
+}
 
 // Close ends the goroutines of the talkers.
 func (x *exchange) Close() {

@@ -130,7 +130,7 @@ func FuzzReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, said []byte) {
 		said = said[:min(len(said), 4000)]
 		var n uint64
-		x := newExchange(1, new(figures), nil)
+		x := newExchange(1, new(Counts), nil)
 		defer x.Close()
 		c := remote.NewCall()
 		c.Keys = append(c.Keys, 'k')
@@ -182,7 +182,7 @@ func FuzzReply(f *testing.F) {
 
 // Calls on one key become one command.
 func TestOneCommandForAKey(t *testing.T) {
-	x := newExchange(4, new(figures), nil)
+	x := newExchange(4, new(Counts), nil)
 	defer x.Close()
 	for _, keys := range []string{"akb", "k", "kc"} {
 		c := remote.NewCall()

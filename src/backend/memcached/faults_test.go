@@ -310,7 +310,7 @@ func TestFull(t *testing.T) {
 	if v := send(t, s, hot(0)); v.Before != 1 || v.Err != nil {
 		t.Errorf("got %+v", v)
 	}
-	if st := s.Stats(); st.Dials > 2 || st.Errors["memory"] != int64(refused) || st.Adds.Failed != int64(refused) {
+	if st := s.Stats(); st.Dials > 2 || st.Errors["memory"] != int64(refused) || s.Counts.Adds.Failed.Load() != int64(refused) {
 		t.Errorf("%d refusals: %+v", refused, st)
 	}
 }

@@ -156,7 +156,7 @@ func TestContest(t *testing.T) {
 		}
 	})
 	s := open(t, Config{Servers: []string{addr}})
-	if v := send(t, s, hot(0)); v.Err == nil || s.Stats().Increments.Missed != contests {
+	if v := send(t, s, hot(0)); v.Err == nil || s.Counts.Increments.Missed.Load() != contests {
 		t.Errorf("got %+v, %+v", v, s.Stats())
 	}
 }

@@ -12,20 +12,17 @@ import (
 
 // protocol is remote.Protocol of Memcached.
 type protocol struct {
-	cfg     *Config
-	figures *figures
+	cfg    *Config
+	counts *Counts
 }
 
 // NewExchange returns the exchange of one connection.
 func (p *protocol) NewExchange() remote.Exchange {
-	return newExchange(max(p.cfg.InFlight/p.cfg.Connections, 1), p.figures, p.cfg.OnBatch)
+	return newExchange(max(p.cfg.InFlight/p.cfg.Connections, 1), p.counts, p.cfg.OnBatch)
 }
 
-// CauseOf returns the name under which err is counted.
 func (*protocol) CauseOf(err error) string { return causeOf(err) }
-
-// IsAnswer reports whether a server said err.
-func (*protocol) IsAnswer(err error) bool { return isAnswer(err) }
+func (*protocol) IsAnswer(err error) bool  { return isAnswer(err) }
 
 // slack is how much longer than its window a counter lives: Memcached's clock ticks
 // once a second, and a counter that ends with a tick may have seen almost none of the

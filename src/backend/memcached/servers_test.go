@@ -110,7 +110,7 @@ func TestFindingTheSameIsNoChange(t *testing.T) {
 	for range 2 {
 		s.useFound(ctx, []string{"a:1", "b:1"})
 	}
-	if n := s.Stats().Changes; n != 0 {
+	if n := s.Counts.Changes.Load(); n != 0 {
 		t.Errorf("%d changes", n)
 	}
 }

@@ -40,7 +40,7 @@ func (s *Store) watch(ctx context.Context) {
 				return
 			}
 		case ctx.Err() == nil:
-			s.figures.failedLookups.Add(1)
+			s.Counts.FailedLookups.Add(1)
 			if s.cfg.OnLookupFailure != nil {
 				s.cfg.OnLookupFailure(err)
 			}
@@ -63,7 +63,7 @@ func (s *Store) useFound(ctx context.Context, addrs []string) {
 	if before.Err != nil || slices.Equal(before.Addrs, addrs) {
 		return
 	}
-	s.figures.changes.Add(1)
+	s.Counts.Changes.Add(1)
 	if s.cfg.OnChange != nil {
 		s.cfg.OnChange(change(&before.Layout, &found))
 	}

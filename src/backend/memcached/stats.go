@@ -6,52 +6,27 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// Stats are the figures of a Store. Each change or lookup of a counter is one of
-// Commands, and Failed if it had no answer.
-type Stats struct {
-	remote.Stats
+// Counts are what a Store counts besides remote.Stats.
+type Counts struct {
 	// Changes is how often the servers became others, FailedLookups how often they
 	// could not be found.
-	Changes, FailedLookups int64
+	Changes, FailedLookups atomic.Int64
 	// Increments and Adds change counters: Missed is an increment of one that was not
 	// there, an add of one that was. Reads only look, each at one counter of
 	// KeysRequested, of which KeysFound were there.
 	Increments, Adds, Reads  Outcomes
-	KeysRequested, KeysFound int64
+	KeysRequested, KeysFound atomic.Int64
+
+	commands, failed atomic.Int64
 }
 
 // Outcomes is how often a command ended how.
-type Outcomes struct{ Done, Missed, Failed int64 }
+type Outcomes struct{ Done, Missed, Failed atomic.Int64 }
 
-// outcomes counts them.
-type outcomes [3]atomic.Int64
-
-const (
-	done = iota
-	missed
-	failed
-)
-
-func (o *outcomes) read() Outcomes {
-	return Outcomes{Done: o[done].Load(), Missed: o[missed].Load(), Failed: o[failed].Load()}
-}
-
-// figures are what a Store counts besides those of package remote.
-type figures struct {
-	commands, failed         atomic.Int64
-	changes, failedLookups   atomic.Int64
-	increments, adds, reads  outcomes
-	keysRequested, keysFound atomic.Int64
-}
-
-// Stats reads the store's figures.
-func (s *Store) Stats() Stats {
-	f := &s.figures
-	st := Stats{
-		Stats: s.Store.Stats(), Changes: f.changes.Load(), FailedLookups: f.failedLookups.Load(),
-		Increments: f.increments.read(), Adds: f.adds.read(), Reads: f.reads.read(),
-		KeysRequested: f.keysRequested.Load(), KeysFound: f.keysFound.Load(),
-	}
-	st.Commands, st.Failed = f.commands.Load(), f.failed.Load()
+// Stats reads the store's figures. Each change or lookup of a counter is one of
+// Commands, and Failed if it had no answer.
+func (s *Store) Stats() remote.Stats {
+	st := s.Store.Stats()
+	st.Commands, st.Failed = s.Counts.commands.Load(), s.Counts.failed.Load()
 	return st
 }

@@ -34,8 +34,8 @@ type Config struct {
 // Store is a backend.Backend. It answers only while Run runs.
 type Store struct {
 	*remote.Store
-	cfg     Config
-	figures figures
+	Counts Counts
+	cfg    Config
 }
 
 // New returns a store that is not connected yet.
@@ -55,7 +55,7 @@ func New(cfg Config) (*Store, error) {
 		cfg.InFlight = 128
 	}
 	s := &Store{cfg: cfg}
-	s.Store = remote.New(name, cfg.Config, &protocol{&s.cfg, &s.figures}, errNoServers, causes...)
+	s.Store = remote.New(name, cfg.Config, &protocol{&s.cfg, &s.Counts}, errNoServers, causes...)
 	s.cfg.Config = s.Store.Config // with defaults
 	return s, nil
 }

@@ -123,9 +123,9 @@ func isAdd(op algorithm.Op) bool { return op == algorithm.Charge || op == algori
 
 // count counts a change or lookup of a counter.
 func (x *exchange) count(hits int, took time.Duration, err error) {
-	x.figures.commands.Add(1)
+	x.counts.commands.Add(1)
 	if err != nil {
-		x.figures.failed.Add(1)
+		x.counts.failed.Add(1)
 	}
 	if x.onBatch != nil {
 		x.onBatch(hits, took)
@@ -135,19 +135,19 @@ func (x *exchange) count(hits int, took time.Duration, err error) {
 // read returns the count; 0 if there is none. An increment by nothing costs the server
 // what a get does, and has a reply of one line.
 func (t *talker) read() (uint64, error) {
-	f := t.exchange.figures
+	f := t.exchange.counts
 	n, err := t.incr(0)
-	f.keysRequested.Add(1)
+	f.KeysRequested.Add(1)
 	switch {
 	case err == nil:
-		f.keysFound.Add(1)
+		f.KeysFound.Add(1)
 	case errors.Is(err, memcache.ErrCacheMiss):
 		n = 0
 	default:
-		f.reads[failed].Add(1)
+		f.Reads.Failed.Add(1)
 		return 0, err
 	}
-	f.reads[done].Add(1)
+	f.Reads.Done.Add(1)
 	return min(n, t.run[0].most()), nil
 }
 
@@ -157,28 +157,28 @@ const contests = 10
 
 // add adds the sum and returns the count before.
 func (t *talker) add() (uint64, error) {
-	f := t.exchange.figures
+	f := t.exchange.counts
 	for range contests {
 		n, err := t.incr(t.sum)
 		switch {
 		case err == nil:
-			f.increments[done].Add(1)
+			f.Increments.Done.Add(1)
 			return t.countBefore(n), nil
 		case !errors.Is(err, memcache.ErrCacheMiss):
-			f.increments[failed].Add(1)
+			f.Increments.Failed.Add(1)
 			return 0, err
 		}
-		f.increments[missed].Add(1)
+		f.Increments.Missed.Add(1)
 		err = t.create()
 		switch {
 		case err == nil:
-			f.adds[done].Add(1)
+			f.Adds.Done.Add(1)
 			return 0, nil
 		case !errors.Is(err, memcache.ErrNotStored):
-			f.adds[failed].Add(1)
+			f.Adds.Failed.Add(1)
 			return 0, err
 		}
-		f.adds[missed].Add(1) // another client was faster
+		f.Adds.Missed.Add(1) // another client was faster
 	}
 	return 0, errContest
 }

@@ -216,6 +216,7 @@ type script struct {
 	call       *remote.Call
 	begin, end int
 	full       bool // EVAL, with the text
+	numbers    [1 + scriptReply + scriptState]int64
 }
 
 func (c *script) appendTo(b []byte) []byte {
@@ -309,15 +310,16 @@ func (c *script) readReply(br resp.BufferedReader) error {
 	}
 	refused, now := next() == 1, next()
 	for i := c.begin; i < c.end; i++ {
-		c.call.SetResult(i, remote.Result{})
-		c.call.AddNumber(i, now)
-		numbers := scriptReply
+		numbers := append(c.numbers[:0], now)
+		for range scriptReply {
+			numbers = append(numbers, next())
+		}
 		if refused && c.call.Hits[i].Atomic {
-			numbers += scriptState
+			for range scriptState {
+				numbers = append(numbers, next())
+			}
 		}
-		for range numbers {
-			c.call.AddNumber(i, next())
-		}
+		c.call.SetResult(i, remote.Result{Numbers: numbers})
 	}
 	if err == nil && left != 0 {
 		err = fmt.Errorf("redis: a reply to a script with %d numbers too many", left)

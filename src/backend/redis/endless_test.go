@@ -71,10 +71,12 @@ func TestEndlessIsBounded(t *testing.T) {
 	if x.recent.lives(maxEndless+5, 60, 60) {
 		t.Error("a key without room is believed to have its time to live")
 	}
-	if due, wait := x.Upkeep(time.Now()); due || wait <= 0 {
-		t.Errorf("due %t in %v, want a pause", due, wait)
+	link := remote.NewLink(openAccess(faultTimeout, new(remote.Figures)), "127.0.0.1:1")
+	if acted, wait := x.Upkeep(t.Context(), link, false); acted || wait <= 0 {
+		t.Errorf("acted %t, wait %v, want a pause", acted, wait)
 	}
-	if due, _ := x.Upkeep(time.Now().Add(time.Hour)); !due {
+	x.next = time.Now()
+	if acted, _ := x.Upkeep(t.Context(), link, false); !acted {
 		t.Error("never due")
 	}
 }

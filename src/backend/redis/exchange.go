@@ -41,13 +41,27 @@ func (x *exchange) Room(has, more int) bool {
 func (*exchange) Close() {}
 
 // Send sends the pipeline, and again the scripts that Redis does not know, in full.
-func (x *exchange) Send(ctx context.Context, l *remote.Link) (extra time.Duration, err error) {
+func (x *exchange) Send(ctx context.Context, l *remote.Link) (remote.Sent, error) {
+	sent := remote.Sent{Commands: len(x.commands)}
 	if x.introduce() {
-		extra = evalCost
+		sent.Extra = evalCost
 	}
-	if err := l.Perform(ctx, &x.pipeline); err != nil {
-		return extra, err
+	started := time.Now()
+	err := l.Perform(ctx, &x.pipeline)
+	if err == nil && x.prepareAgain() {
+		err = l.Do(ctx, &x.again)
 	}
+	if x.cfg.OnBatch != nil {
+		x.cfg.OnBatch(x.hits, time.Since(started))
+	}
+	x.deliver(&sent, l.Addr, err)
+	x.noteEndless()
+	return sent, err
+}
+
+// prepareAgain fills x.again with the scripts that Redis does not know, in full, and
+// reports whether there are any.
+func (x *exchange) prepareAgain() bool {
 	x.again.Reset(0)
 	for _, s := range x.scripts.items[:x.scripts.used] {
 		if !s.full && s.err != nil && replyWord(s.err) == "NOSCRIPT" {
@@ -55,51 +69,34 @@ func (x *exchange) Send(ctx context.Context, l *remote.Link) (extra time.Duratio
 			x.again.commands = append(x.again.commands, s)
 		}
 	}
-	if len(x.again.commands) == 0 {
-		return extra, nil
-	}
-	return extra, l.Do(ctx, &x.again)
+	return len(x.again.commands) > 0
 }
 
-// Deliver sets the results.
-func (x *exchange) Deliver(addr string, took time.Duration, failure error) remote.Advice {
-	if x.cfg.OnBatch != nil {
-		x.cfg.OnBatch(x.hits, took)
-	}
-	advice := x.advice(addr)
+// deliver sets the results of all hits and notes in sent what the error replies say of
+// the server at addr. Failure is why commands without a reply have none. In a cluster,
+// a hit that was redirected gets a remote.Redirect.
+func (x *exchange) deliver(sent *remote.Sent, addr string, failure error) {
 	for _, c := range x.commands {
 		r := c.state()
 		err := r.err
 		if !r.answered {
 			err = failure
 		}
-		c.deliver(err)
-	}
-	x.noteEndless()
-	return advice
-}
-
-// advice reads the error replies. In a cluster, a hit that was redirected gets that as
-// its error; addr is the node that said so.
-func (x *exchange) advice(addr string) (a remote.Advice) {
-	for _, c := range x.commands {
-		r := c.state()
-		if r.err == nil {
-			continue
-		}
-		switch word := replyWord(r.err); word {
-		case "READONLY", "LOADING", "MASTERDOWN", "NOAUTH":
-			a.Leave, a.Check = r.err, true
-		case "CLUSTERDOWN":
-			a.Check = true
-		case "MOVED", "ASK", "TRYAGAIN":
-			if len(x.cfg.Cluster) > 0 {
-				a.Check = a.Check || word == "MOVED"
-				r.err = redirectOf(r.err, addr)
+		if r.err != nil {
+			switch word := replyWord(r.err); word {
+			case "READONLY", "LOADING", "MASTERDOWN", "NOAUTH":
+				sent.Leave, sent.Check = r.err, true
+			case "CLUSTERDOWN":
+				sent.Check = true
+			case "MOVED", "ASK", "TRYAGAIN":
+				if len(x.cfg.Cluster) > 0 {
+					sent.Check = sent.Check || word == "MOVED"
+					err = redirectOf(r.err, addr)
+				}
 			}
 		}
+		c.deliver(err)
 	}
-	return a
 }
 
 // noteEndless adds the keys of the pipeline that may have no time to live to endless.
@@ -121,17 +118,15 @@ func (x *exchange) noteEndless() {
 	}
 }
 
-// Upkeep says when to send EXPIRE for endless keys.
-func (x *exchange) Upkeep(now time.Time) (due bool, wait time.Duration) {
+// Upkeep sends EXPIRE for endless keys. A key that is answered with an error, such as
+// MOVED, waits for its next hit.
+func (x *exchange) Upkeep(ctx context.Context, l *remote.Link, answers bool) (acted bool, wait time.Duration) {
 	if len(x.endless) == 0 {
 		return false, 0
 	}
-	return !now.Before(x.next), x.next.Sub(now)
-}
-
-// DoUpkeep sends it. A key that is answered with an error, such as MOVED, waits for its
-// next hit.
-func (x *exchange) DoUpkeep(ctx context.Context, l *remote.Link) {
+	if wait = time.Until(x.next); wait > 0 && !answers {
+		return false, wait
+	}
 	x.next = time.Now().Add(endlessPause)
 	x.again.Reset(0)
 	for _, c := range x.endless {
@@ -148,4 +143,5 @@ func (x *exchange) DoUpkeep(ctx context.Context, l *remote.Link) {
 		}
 		delete(x.endless, key)
 	}
+	return true, 0
 }

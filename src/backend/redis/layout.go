@@ -28,8 +28,8 @@ func (s *Store) watch(ctx context.Context, f finder) {
 	var last remote.Layout
 	trouble := false
 	for {
-		started := time.Now()
-		found, err := s.findMeanwhile(ctx, f, trouble)
+		least := time.After(askLeast)
+		found, err := f.find(ctx, trouble)
 		t := s.Table()
 		switch {
 		case ctx.Err() != nil:
@@ -42,48 +42,19 @@ func (s *Store) watch(ctx context.Context, f finder) {
 			s.Fail(err)
 		default: // what was known may still be right
 		}
-		var ok bool
-		if trouble, ok = s.pause(ctx, started); !ok {
-			return
-		}
-	}
-}
-
-// findMeanwhile has f find the servers. Meanwhile it adds those that others name: a
-// call that waits for one has less time than it may take to find a node that answers.
-func (s *Store) findMeanwhile(ctx context.Context, f finder, another bool) (found remote.Layout, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		found, err = f.find(ctx, another)
-	}()
-	for {
-		select {
-		case addr := <-s.Discovered:
-			s.AddNode(ctx, addr)
-		case <-done:
-			return found, err
-		}
-	}
-}
-
-// pause waits until it is time to ask again. It reports whether there was trouble, and
-// false when ctx has ended.
-func (s *Store) pause(ctx context.Context, started time.Time) (trouble, ok bool) {
-	least, most := time.After(time.Until(started.Add(askLeast))), time.After(askEvery)
-	kicks := (<-chan struct{})(nil) // not heard before least
-	for {
+		most := time.After(askEvery)
 		select {
 		case <-least:
-			kicks = s.Kicks
-		case <-kicks:
-			return true, true
-		case addr := <-s.Discovered:
-			s.AddNode(ctx, addr)
-		case <-most:
-			return false, true
 		case <-ctx.Done():
-			return false, false
+			return
+		}
+		select {
+		case <-s.Kicks:
+			trouble = true
+		case <-most:
+			trouble = false
+		case <-ctx.Done():
+			return
 		}
 	}
 }

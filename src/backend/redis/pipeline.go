@@ -73,9 +73,6 @@ func (p *pipeline) Add(c *remote.Call, begin, end int) bool {
 	return len(p.commands) > before
 }
 
-// Commands returns how many there are.
-func (p *pipeline) Commands() int { return len(p.commands) }
-
 // introduce has the first script of several commands sent in full, and reports
 // whether there is one: a server that does not know it would otherwise be sent it
 // after what stands behind it, and hits of one call on one key have their order.

@@ -86,11 +86,8 @@ func cost(h *remote.Hit, keyBytes int) time.Duration {
 	return scriptHitCost + time.Duration(keyBytes)*scriptByte
 }
 
-// CauseOf returns the name under which err is counted.
 func (*protocol) CauseOf(err error) string { return causeOf(err) }
-
-// IsAnswer reports whether a server said err.
-func (*protocol) IsAnswer(err error) bool { return isAnswer(err) }
+func (*protocol) IsAnswer(err error) bool  { return isAnswer(err) }
 
 // opener opens sessions with servers of one sort.
 type opener struct {

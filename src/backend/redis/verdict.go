@@ -23,7 +23,7 @@ func (*protocol) Verdicts(c *remote.Call, b *backend.Batch, now int64) {
 type found [scriptState]int64
 
 func outcome(c *remote.Call, i int, h *backend.Hit, now int64) algorithm.Outcome {
-	numbers := c.Numbers(i)
+	numbers := c.Hits[i].Numbers
 	if len(numbers) == 0 {
 		return (&found{c.Hits[i].Before}).outcome(h.Limit, now, h.Op, h.Amount)
 	}

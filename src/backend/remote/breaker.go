@@ -22,25 +22,26 @@ import (
 // reply is an answer. A caller that leaves early is no evidence, but what was sent for
 // it still has its whole time. A hundred calls in one broken batch are one failure.
 //
-// Time is an argument. A nil Breaker is always closed.
+// Time is an argument. The zero value never opens.
 type Breaker struct {
 	name     string
-	failures uint64
+	failures int           // in a row that open it; 0: it never opens
 	patience time.Duration // until a call that tried has an answer, or is without one
 	tell     func(open bool, why error)
 	jitter   func(time.Duration) time.Duration // from 0 to below it
 
-	// word is the state in force: from the lowest bit the failures in a row, the
-	// balance, the state, and the number of changes. It is changed under mu. The balance
-	// grows by 1 with each failure and shrinks by 1 with each answer, down to 0.
-	word    atomic.Uint64
+	// Callers read these without mu. They are changed under it.
 	refusal atomic.Pointer[OpenError] // nil while closed
-	opened  atomic.Int64
+	balance atomic.Int64              // closed: 1 more for each failure, 1 less for each answer, down to 0
+	changes atomic.Int64              // of state
+	opened  atomic.Int64              // how often it has opened
 
 	mu      sync.Mutex // guards what follows
-	trials  int        // half open: so many more calls may try
-	waited  bool       // half open: those that tried were waited for
-	next    time.Time  // open, half open: when the next probe is due. Zero: not known yet
+	state   breakerState
+	row     int       // closed: failures in a row
+	trials  int       // half open: so many more calls may try
+	waited  bool      // half open: those that tried were waited for
+	next    time.Time // open, half open: when the next probe is due. Zero: not known yet
 	wait    time.Duration
 	retired bool   // it does not open any more
 	untold  []news // what tell has not been called with yet, in order
@@ -53,26 +54,10 @@ type news struct {
 	why  error
 }
 
-// The parts of Breaker.word.
-const (
-	rowBits      = 16
-	balanceShift = rowBits
-	balanceBits  = 16
-	stateShift   = balanceShift + balanceBits
-	stateBits    = 2
-	changeShift  = stateShift + stateBits
-
-	rowMask     = 1<<rowBits - 1
-	balanceMask = 1<<balanceBits - 1
-	oneFailure  = 1 + 1<<balanceShift     // in a row, and in the balance
-	quietMask   = 1<<changeShift - 1      // zero: closed, and nothing failed
-	maxFailures = balanceMask / imbalance // that can be counted
-)
-
 // imbalance times the failures in a row that open a Breaker is the balance that does.
 const imbalance = 2
 
-type breakerState uint64
+type breakerState uint8
 
 const (
 	closed breakerState = iota
@@ -91,20 +76,15 @@ const (
 const maxTrials = 5
 
 // NewBreaker returns a closed Breaker of the server that has this name in errors. It
-// opens after so many failures in a row, 32,767 at most; with 0 or less it is nil.
-// Timeout is that of an attempt. Tell, unless nil, hears when it opens, and why, and
-// when it closes: in order, without locks held, on the goroutine of a call. It must not
-// block.
+// opens after so many failures in a row; with 0 or less it never does. Timeout is that of
+// an attempt. Tell, unless nil, hears when it opens, and why, and when it closes: in
+// order, without locks held, on the goroutine of a call. It must not block.
 func NewBreaker(name string, failures int, timeout time.Duration, tell func(open bool, why error)) *Breaker {
-	if failures <= 0 {
-		return nil
-	}
 	if tell == nil {
 		tell = func(bool, error) {}
 	}
 	return &Breaker{
-		name: name, failures: uint64(min(failures, maxFailures)), patience: max(2*timeout, probeLeast),
-		tell: tell, jitter: rand.N[time.Duration],
+		name: name, failures: max(failures, 0), patience: max(2*timeout, probeLeast), tell: tell, jitter: rand.N[time.Duration],
 	}
 }
 
@@ -120,23 +100,18 @@ func (e *OpenError) Error() string {
 	return fmt.Sprintf("%s is not asked until it answers again: %v", e.name, e.why)
 }
 
-func stateOf(word uint64) breakerState { return breakerState(word >> stateShift & (1<<stateBits - 1)) }
-
-func (b *Breaker) state() breakerState { return stateOf(b.word.Load()) }
-
 // Allow returns nil if a call may be made, else why not.
 func (b *Breaker) Allow() error {
-	if b == nil || b.state() == closed {
+	if !b.Open() {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	state := b.state()
-	if state == halfOpen && b.trials > 0 {
-		b.trials--
+	switch {
+	case b.state == closed:
 		return nil
-	}
-	if state == closed {
+	case b.state == halfOpen && b.trials > 0:
+		b.trials--
 		return nil
 	}
 	return b.refusal.Load()
@@ -145,64 +120,64 @@ func (b *Breaker) Allow() error {
 // Refusal returns an error while it is open: then only probes are to be sent, also of
 // calls that were allowed before.
 func (b *Breaker) Refusal() error {
-	if b != nil && b.state() == opened {
-		if e := b.refusal.Load(); e != nil { // else it has closed this moment
-			return e
-		}
+	if !b.Open() {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state == opened {
+		return b.refusal.Load()
 	}
 	return nil
 }
 
 // Open reports whether it is not closed.
-func (b *Breaker) Open() bool { return b != nil && b.state() != closed }
+func (b *Breaker) Open() bool { return b.refusal.Load() != nil }
 
 // Opened returns how often it has opened. Connections made before are not to be trusted
 // after it.
-func (b *Breaker) Opened() int64 {
-	if b == nil {
-		return 0
-	}
-	return b.opened.Load()
-}
+func (b *Breaker) Opened() int64 { return b.opened.Load() }
 
 // Mark is when an attempt began: the number of changes of state before it.
-type Mark uint64
+type Mark int64
 
 // Begin marks the beginning of an attempt.
-func (b *Breaker) Begin() Mark {
-	if b == nil {
-		return 0
-	}
-	return Mark(b.word.Load() >> changeShift)
-}
+func (b *Breaker) Begin() Mark { return Mark(b.changes.Load()) }
 
 // Succeed says that the server has answered.
 func (b *Breaker) Succeed() {
-	if b == nil || b.word.Load()&quietMask == 0 {
-		return
+	if b.balance.Load() == 0 && !b.Open() {
+		return // nothing failed
 	}
 	b.mu.Lock()
 	defer b.unlock()
-	switch word := b.word.Load(); stateOf(word) {
+	switch b.state {
 	case closed:
-		word &^= rowMask
-		if word>>balanceShift&balanceMask > 0 {
-			word -= 1 << balanceShift
-		}
-		b.word.Store(word)
+		b.row = 0
+		b.balance.Store(max(b.balance.Load()-1, 0))
 	case opened:
-		b.trials, b.waited, b.next = maxTrials, false, time.Time{}
 		b.change(halfOpen)
+		b.letTry(time.Time{})
 	case halfOpen:
 		b.close(nil)
 	}
 }
+
+// letTry lets calls try while it is half open, until the next probe.
+func (b *Breaker) letTry(next time.Time) { b.trials, b.waited, b.next = maxTrials, false, next }
 
 // close closes it; why is what tell hears.
 func (b *Breaker) close(why error) {
 	b.change(closed)
 	b.refusal.Store(nil)
 	b.untold = append(b.untold, news{false, why})
+}
+
+// change is to another state, without failures.
+func (b *Breaker) change(to breakerState) {
+	b.state, b.row = to, 0
+	b.balance.Store(0)
+	b.changes.Add(1)
 }
 
 // unlock releases mu and calls tell with what happened. The first goroutine that comes
@@ -226,24 +201,14 @@ func (b *Breaker) unlock() {
 // Fail says that an attempt that began at the mark has had no answer, and why. It is
 // ignored if the state has changed since.
 func (b *Breaker) Fail(began Mark, now time.Time, why error) {
-	if b == nil {
-		return
-	}
 	b.mu.Lock()
 	defer b.unlock()
-	b.fail(began, now, why)
-}
-
-// fail is Fail with mu held.
-func (b *Breaker) fail(began Mark, now time.Time, why error) {
-	word := b.word.Load()
-	if Mark(word>>changeShift) != began || b.retired || stateOf(word) == opened {
+	if b.failures == 0 || b.retired || b.state == opened || b.Begin() != began {
 		return
 	}
-	if stateOf(word) == closed {
-		word += oneFailure
-		if word&rowMask < b.failures && word>>balanceShift&balanceMask < imbalance*b.failures {
-			b.word.Store(word)
+	if b.state == closed {
+		b.row++
+		if b.balance.Add(1) < int64(imbalance*b.failures) && b.row < b.failures {
 			return
 		}
 		b.wait = probeLeast
@@ -253,11 +218,6 @@ func (b *Breaker) fail(began Mark, now time.Time, why error) {
 	b.opened.Add(1)
 	b.pause(now)
 	b.change(opened)
-}
-
-// change is to another state, without failures.
-func (b *Breaker) change(to breakerState) {
-	b.word.Store((b.word.Load()>>changeShift+1)<<changeShift | uint64(to)<<stateShift)
 }
 
 // pause sets when the next probe is due.
@@ -274,25 +234,20 @@ func (b *Breaker) Probe(now time.Time) (due bool, wait time.Duration) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch b.state() {
-	case closed:
+	if b.state == halfOpen && b.next.IsZero() { // calls come first
+		b.next = now.Add(probeLeast)
+	}
+	due = !now.Before(b.next)
+	switch {
+	case b.state == closed:
 		return false, 0
-	case halfOpen:
-		if b.next.IsZero() { // calls come first
-			b.next = now.Add(probeLeast)
-		}
-		switch {
-		case now.Before(b.next):
-		case b.trials < maxTrials && !b.waited:
-			b.waited, b.next = true, now.Add(b.patience)
-		default: // those that tried may never have been sent
-			due = true
-			b.trials, b.waited, b.next = maxTrials, false, now.Add(probeLeast)
-		}
-	case opened:
-		if due = !now.Before(b.next); due {
-			b.pause(now)
-		}
+	case !due:
+	case b.state == opened:
+		b.pause(now)
+	case b.trials < maxTrials && !b.waited:
+		due, b.waited, b.next = false, true, now.Add(b.patience)
+	default: // those that tried may never have been sent
+		b.letTry(now.Add(probeLeast))
 	}
 	return due, max(b.next.Sub(now), 1)
 }
@@ -300,13 +255,10 @@ func (b *Breaker) Probe(now time.Time) (due bool, wait time.Duration) {
 // Retire says that the server is not used any more, and why: tell hears the end if it is
 // open, and it does not open again.
 func (b *Breaker) Retire(why error) {
-	if b == nil {
-		return
-	}
 	b.mu.Lock()
 	defer b.unlock()
 	b.retired = true
-	if b.state() != closed {
+	if b.state != closed {
 		b.close(why)
 	}
 }
@@ -314,25 +266,18 @@ func (b *Breaker) Retire(why error) {
 // Watch counts an attempt that takes long once for each time that passes, until stop is
 // called: connecting may take many times as long as a call.
 func (b *Breaker) Watch(began Mark, each time.Duration, why error) (stop func()) {
-	if b == nil {
-		return func() {}
-	}
-	stopped := false // guarded by b.mu, as timer is
-	var timer *time.Timer
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	timer = time.AfterFunc(each, func() {
-		b.mu.Lock()
-		defer b.unlock()
-		if !stopped {
-			b.fail(began, time.Now(), why)
-			timer.Reset(each)
+	done := make(chan struct{})
+	go func() {
+		passed := time.NewTicker(each)
+		defer passed.Stop()
+		for {
+			select {
+			case <-passed.C:
+				b.Fail(began, time.Now(), why)
+			case <-done:
+				return
+			}
 		}
-	})
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		stopped = true
-		timer.Stop()
-	}
+	}()
+	return func() { close(done) }
 }

@@ -22,9 +22,7 @@ const breakerTimeout = 60 * time.Millisecond
 func plain(failures int) (*Breaker, *[]string) {
 	told := new([]string)
 	b := NewBreaker("redis: a:1", failures, breakerTimeout, func(open bool, why error) { *told = append(*told, fmt.Sprint(open, " ", why)) })
-	if b != nil {
-		b.jitter = func(time.Duration) time.Duration { return 0 }
-	}
+	b.jitter = func(time.Duration) time.Duration { return 0 }
 	return b, told
 }
 
@@ -212,7 +210,7 @@ func TestBreaker(t *testing.T) {
 				case "retire":
 					b.Retire(ErrRetired)
 				}
-				if state := stateOf(b.word.Load()); got != s.want || state != s.state {
+				if state := b.state; got != s.want || state != s.state {
 					t.Fatalf("step %d, %s: %q in state %d, want %q in %d", i, s.do, got, state, s.want, s.state)
 				}
 				if open := s.state == opened; (b.Refusal() != nil) != open {
@@ -235,7 +233,7 @@ func TestBreakerSaysWhy(t *testing.T) {
 	}
 }
 
-// With 0 failures there is none, and nothing asks whether there is.
+// With 0 failures it never opens.
 func TestNoBreaker(t *testing.T) {
 	b := NewBreaker("a", 0, 0, nil)
 	b.Fail(b.Begin(), time.Now(), errGone)
@@ -243,7 +241,7 @@ func TestNoBreaker(t *testing.T) {
 	b.Retire(errGone)
 	b.Watch(b.Begin(), time.Nanosecond, errGone)()
 	due, wait := b.Probe(time.Now())
-	if b != nil || b.Allow() != nil || b.Refusal() != nil || b.Open() || b.Opened() != 0 || due || wait != 0 {
+	if b.Allow() != nil || b.Refusal() != nil || b.Open() || b.Opened() != 0 || due || wait != 0 {
 		t.Errorf("got %+v", b)
 	}
 }
@@ -301,7 +299,7 @@ func TestWatch(t *testing.T) {
 }
 
 // reference is a breaker in plain words: a list of what happened since the last
-// change, and no clever word.
+// change.
 type reference struct {
 	state    breakerState
 	limit    int
@@ -438,7 +436,7 @@ func FuzzBreaker(f *testing.F) {
 			case 5:
 				marks = append(marks, mark{b.Begin(), r.newsFrom})
 			}
-			if got := stateOf(b.word.Load()); got != r.state || b.Open() != (r.state != closed) {
+			if got := b.state; got != r.state || b.Open() != (r.state != closed) {
 				t.Fatalf("event %d: state %d, want %d", i, got, r.state)
 			}
 			if open := len(*told)%2 == 1; open != b.Open() {

@@ -24,7 +24,7 @@ type Call struct {
 	// Ask says that a node of a cluster is to take keys that it does not have yet.
 	Ask bool
 
-	numbers []int64 // see Result
+	numbers []int64 // of all Results
 	of      []int32 // of a part: the index of each hit in the whole call
 	again   bool    // some results say where to ask instead
 	expired error   // set when the deadline passed; only the calling goroutine uses it
@@ -73,8 +73,8 @@ type Result struct {
 	// Before is the count before the hit.
 	Before int64
 	Err    error
-
-	from, to int // in Call.numbers: what a script says
+	// Numbers are what a script says; nil: no script charged it.
+	Numbers []int64
 }
 
 // The estimated costs of hits, in time of a server that works at an ordinary pace. A
@@ -137,25 +137,15 @@ func (c *Call) AddHit(h Hit) {
 	c.Hits = append(c.Hits, h)
 }
 
-// SetResult makes r the result of hit i.
+// SetResult makes r, with a copy of its Numbers, the result of hit i.
 func (c *Call) SetResult(i int, r Result) {
+	if n := len(c.numbers); r.Numbers != nil {
+		c.numbers = append(c.numbers, r.Numbers...)
+		r.Numbers = c.numbers[n:]
+	}
 	c.Hits[i].Result = r
 	c.again = c.again || c.redirected(i) != nil
 }
-
-// AddNumber appends a number to those that a script says of hit i. Hits get theirs
-// one after the other, each after SetResult.
-func (c *Call) AddNumber(i int, n int64) {
-	r := &c.Hits[i].Result
-	if r.to == 0 {
-		r.from = len(c.numbers)
-	}
-	c.numbers = append(c.numbers, n)
-	r.to = len(c.numbers)
-}
-
-// Numbers returns what a script said of hit i; nil: no script charged it.
-func (c *Call) Numbers(i int) []int64 { return c.numbers[c.Hits[i].Result.from:c.Hits[i].Result.to] }
 
 // addFrom appends hit i of whole.
 func (c *Call) addFrom(whole *Call, i int) {
@@ -167,15 +157,10 @@ func (c *Call) addFrom(whole *Call, i int) {
 // copyResults makes the results of part, or err unless it is nil, those of its hits in c.
 func (c *Call) copyResults(part *Call, err error) {
 	for i, of := range part.of {
-		r := Result{Err: err}
-		if err == nil {
-			r = Result{Before: part.Hits[i].Before, Err: part.Hits[i].Err}
-		}
-		c.Hits[of].Result = r
-		if err == nil {
-			for _, n := range part.Numbers(i) {
-				c.AddNumber(int(of), n)
-			}
+		if err != nil {
+			c.SetResult(int(of), Result{Err: err})
+		} else {
+			c.SetResult(int(of), part.Hits[i].Result)
 		}
 	}
 }

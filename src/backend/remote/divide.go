@@ -2,7 +2,6 @@ package remote
 
 import (
 	"cmp"
-	"context"
 	"slices"
 )
 
@@ -31,7 +30,7 @@ type slotted struct{ slot, hit int }
 // divide makes the parts of c: its hits that have no answer yet, by server. A group is
 // divided by slot in a cluster, where a script cannot look into two. Hits that no server
 // takes get an error. The parts are valid until c is divided again.
-func (s *Store) divide(ctx context.Context, c *Call) []part {
+func (s *Store) divide(c *Call) []part {
 	v := &c.division
 	clear(v.parts)
 	v.parts = v.parts[:0]
@@ -50,7 +49,7 @@ func (s *Store) divide(ctx context.Context, c *Call) []part {
 			for n < len(group) && group[n].slot == group[0].slot {
 				n++
 			}
-			s.assign(ctx, c, group[:n])
+			s.assign(c, group[:n])
 			group = group[n:]
 		}
 	}
@@ -62,9 +61,9 @@ func (s *Store) divide(ctx context.Context, c *Call) []part {
 }
 
 // assign adds the hits of one group and slot to the part of their server.
-func (s *Store) assign(ctx context.Context, c *Call, group []slotted) {
+func (s *Store) assign(c *Call, group []slotted) {
 	v, first := &c.division, group[0].hit
-	n, ask, err := s.target(ctx, c, first)
+	n, ask, err := s.target(c, first)
 	if err != nil {
 		for _, g := range group {
 			c.Hits[g.hit].Err = err

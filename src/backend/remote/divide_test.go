@@ -25,7 +25,7 @@ func BenchmarkDivide(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					c.failAll(errUnsent)
-					for _, p := range s.divide(b.Context(), c) {
+					for _, p := range s.divide(c) {
 						s.release(p.Call)
 					}
 				}
@@ -49,7 +49,7 @@ func TestDivide(t *testing.T) {
 				c.Hits[i*7].Result = Result{Before: 1}
 			}
 			seen := make([]bool, len(c.Hits))
-			for _, p := range s.divide(t.Context(), c) {
+			for _, p := range s.divide(c) {
 				for i, of := range p.of {
 					if string(p.Key(i)) != string(c.Key(int(of))) || s.Table().slots[slotOf(p.Key(i))] != p.node {
 						t.Fatalf("hit %d is with the wrong node", of)
@@ -97,7 +97,7 @@ func TestGroupsStayWhole(t *testing.T) {
 	s.table.Store(&Table{slots: []*Node{only}, replaced: make(chan struct{})})
 	c := callOf(CommandCost, true, "{1}a", "{2}b")
 	c.failAll(errUnsent)
-	parts := s.divide(t.Context(), c)
+	parts := s.divide(c)
 	if len(parts) != 1 || parts[0].node != only || len(parts[0].Hits) != 2 || parts[0].Hits[0].GroupEnd != 2 {
 		t.Errorf("got %d parts: %+v", len(parts), parts)
 	}

@@ -53,7 +53,6 @@ type fakeExchange struct {
 
 func (x *fakeExchange) Reset(int)               { x.used = 0 }
 func (x *fakeExchange) Room(has, more int) bool { return has+more <= x.room }
-func (x *fakeExchange) Commands() int           { return x.used }
 func (*fakeExchange) Close()                    {}
 
 func (x *fakeExchange) Add(c *Call, begin, end int) bool {
@@ -64,10 +63,8 @@ func (x *fakeExchange) Add(c *Call, begin, end int) bool {
 	return true
 }
 
-func (*fakeExchange) Send(context.Context, *Link) (time.Duration, error) { return 0, nil }
-func (*fakeExchange) Deliver(string, time.Duration, error) (a Advice)    { return a }
-func (*fakeExchange) Upkeep(time.Time) (due bool, wait time.Duration)    { return false, 0 }
-func (*fakeExchange) DoUpkeep(context.Context, *Link)                    {}
+func (x *fakeExchange) Send(context.Context, *Link) (Sent, error)               { return Sent{Commands: x.used}, nil }
+func (*fakeExchange) Upkeep(context.Context, *Link, bool) (bool, time.Duration) { return false, 0 }
 
 // fakeStore returns a store whose batches have so many hits at most.
 func fakeStore(room int) *Store {
@@ -75,7 +72,7 @@ func fakeStore(room int) *Store {
 }
 
 func fakeWriter(s *Store) *writer {
-	return newWriter(&Link{Access: &s.Access, gate: new(Gate)}, s)
+	return newWriter(&Link{Access: &s.Access, gate: new(Gate), breaker: new(Breaker)}, s)
 }
 
 // callOf returns a call for the keys, each at that cost; together: they are one group.

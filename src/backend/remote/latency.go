@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"math"
 	"time"
 )
 
@@ -14,6 +14,7 @@ type SlowError struct {
 	Addr    string
 	Took    time.Duration // the shortest of a few questions and answers
 	Timeout time.Duration // of a call
+	found   time.Time
 }
 
 func (e *SlowError) Error() string {
@@ -28,45 +29,10 @@ func InMilliseconds(d time.Duration) string {
 	return fmt.Sprintf("%d ms", (d+time.Millisecond/2)/time.Millisecond)
 }
 
-// Measure calls ask up to three times, and returns a SlowError if each answer takes
-// longer than the timeout. One may be late because this process or the server paused.
-func Measure(store, addr string, timeout time.Duration, ask func() error) error {
-	least := time.Duration(0)
-	for range 3 {
-		started := time.Now()
-		if err := ask(); err != nil {
-			return err
-		}
-		took := time.Since(started)
-		if took <= timeout {
-			return nil
-		}
-		if least == 0 || took < least {
-			least = took
-		}
-	}
-	return &SlowError{store, addr, least, timeout}
-}
-
 // SetupTimeout returns how long the making of a connection may take by default: five
 // round trips (TCP, TLS, AUTH, SELECT, ROLE) of the timeout of a call, twice; at least
 // 1s.
 func SetupTimeout(timeout time.Duration) time.Duration { return max(10*timeout, time.Second) }
-
-// Latency finds out whether calls time out because servers are too far away for the
-// timeout. All methods are safe for concurrent use. It measures only while Run runs.
-type Latency struct {
-	ask     func(ctx context.Context, addr string) error
-	tell    func(*SlowError)
-	stalled chan string
-	last    atomic.Pointer[slowness]
-}
-
-// slowness is what was found at a time.
-type slowness struct {
-	err *SlowError
-	at  time.Time
-}
 
 const (
 	measureEvery = time.Second      // at most
@@ -74,36 +40,28 @@ const (
 	slowFor      = 10 * time.Second // that a finding holds without another
 )
 
-// NewLatency returns a Latency. Ask returns a *SlowError if the server at addr answers
-// too late. Tell, unless nil, hears of it: at once, and every minute while it is so.
-func NewLatency(ask func(context.Context, string) error, tell func(*SlowError)) *Latency {
-	return &Latency{ask: ask, tell: tell, stalled: make(chan string, 1)}
-}
-
-// Stalled says that the server at addr did not answer in the time of a call. It does
-// not block.
-func (l *Latency) Stalled(addr string) {
-	select {
-	case l.stalled <- addr:
-	default: // one is measured already
-	}
-}
-
-// Slow returns what was found in the last 10 s; nil: no server that answers too late.
-func (l *Latency) Slow() *SlowError {
-	if last := l.last.Load(); last != nil && time.Since(last.at) < slowFor {
-		return last.err
+// Slow returns the server that was found in the last 10 s to answer later than the
+// Timeout; nil: none. It is looked for when calls time out.
+func (s *Store) Slow() *SlowError {
+	if slow := s.slow.Load(); slow != nil && time.Since(slow.found) < slowFor {
+		return slow
 	}
 	return nil
 }
 
-// Run measures until ctx ends.
-func (l *Latency) Run(ctx context.Context) {
+// watchLatency measures servers that did not answer in the time of a call, one at a
+// time, until ctx ends.
+func (s *Store) watchLatency(ctx context.Context) {
 	var told time.Time
 	for {
 		select {
-		case addr := <-l.stalled:
-			told = l.measure(ctx, addr, told)
+		case addr := <-s.Access.stalled:
+			slow, _ := errors.AsType[*SlowError](s.measure(ctx, addr))
+			s.slow.Store(slow)
+			if slow != nil && s.Config.OnSlow != nil && (told.IsZero() || time.Since(told) >= tellEvery) {
+				s.Config.OnSlow(slow)
+				told = time.Now()
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -115,18 +73,27 @@ func (l *Latency) Run(ctx context.Context) {
 	}
 }
 
-// measure measures one server, and returns when tell was called last.
-func (l *Latency) measure(ctx context.Context, addr string, told time.Time) time.Time {
-	slow, isSlow := errors.AsType[*SlowError](l.ask(ctx, addr))
-	if !isSlow {
-		l.last.Store(nil)
-		return told
+// measure asks the server at addr up to three times whether it is there, and returns a
+// *SlowError if each answer takes longer than the Timeout. One may be late because this
+// process or the server paused.
+func (s *Store) measure(ctx context.Context, addr string) error {
+	a := s.Access
+	a.Timeout, a.stalled, a.Figures = max(a.Timeout, a.DialTimeout), nil, new(Figures) // not for calls
+	l := NewLink(&a, addr)
+	defer l.Close()
+	if err := l.ready(ctx); err != nil {
+		return err
 	}
-	now := time.Now()
-	l.last.Store(&slowness{slow, now})
-	if l.tell != nil && (told.IsZero() || now.Sub(told) >= tellEvery) {
-		l.tell(slow)
-		return now
+	slow := &SlowError{Store: s.Access.Name, Addr: addr, Took: math.MaxInt64, Timeout: s.Config.Timeout}
+	for range 3 {
+		started := time.Now()
+		if err := l.Do(ctx, ping{}); err != nil {
+			return err
+		}
+		slow.found = time.Now()
+		if slow.Took = min(slow.Took, slow.found.Sub(started)); slow.Took <= slow.Timeout {
+			return nil
+		}
 	}
-	return told
+	return slow
 }

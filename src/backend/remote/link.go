@@ -23,8 +23,9 @@ type Access struct {
 	Timeout, DialTimeout time.Duration
 	// Figures counts connections.
 	Figures *Figures
-	// stalled, if set, hears of a server that did not answer in the Timeout.
-	stalled func(addr string)
+	// stalled, if set, gets a server that did not answer in the Timeout, unless it holds
+	// another.
+	stalled chan string
 }
 
 // Occasional returns a for questions that no call waits for, which may take at least
@@ -58,7 +59,7 @@ type Link struct {
 	*Access
 	Addr    string
 	gate    *Gate
-	breaker *Breaker // nil: none
+	breaker *Breaker
 
 	session Session
 	conn    *Conn                // below it
@@ -77,7 +78,9 @@ type Link struct {
 
 // NewLink returns a link with a gate of its own and without a breaker, for
 // occasional questions.
-func NewLink(a *Access, addr string) *Link { return &Link{Access: a, Addr: addr, gate: new(Gate)} }
+func NewLink(a *Access, addr string) *Link {
+	return &Link{Access: a, Addr: addr, gate: new(Gate), breaker: new(Breaker)}
+}
 
 // Do makes t, connecting first if need be; ctx bounds the connecting. An error closes
 // the connection: its state is not known.
@@ -141,8 +144,11 @@ func (l *Link) Perform(ctx context.Context, t Trip) error {
 	l.conn.abort()
 	l.Close()
 	stalled := errors.Is(err, ErrStalled)
-	if stalled && l.stalled != nil {
-		l.stalled(l.Addr)
+	if stalled {
+		select {
+		case l.Access.stalled <- l.Addr:
+		default:
+		}
 	}
 	if stalled && l.heavy && !l.excused {
 		l.excused = true

@@ -12,12 +12,16 @@ type Node struct {
 	store   *Store
 	writers []*writer
 	breaker *Breaker
-	unseen  int // calls of Store.Use since it was in the Layout; only Use uses it
+	unseen  int // calls of Store.Use since it was in the Layout; guarded by Store.tables
 }
 
 // start starts the writers of the server at addr. They end with ctx, or when the node
-// retires.
+// retires. Nil: ctx has ended. The caller holds s.tables, for which Run waits before it
+// waits for the writers.
 func (s *Store) start(ctx context.Context, addr string) *Node {
+	if ctx.Err() != nil {
+		return nil
+	}
 	n := &Node{Addr: addr, store: s}
 	n.breaker = NewBreaker(s.Access.Name+": "+addr, s.Config.BreakerFailures, s.Config.Timeout, func(open bool, why error) {
 		if open {

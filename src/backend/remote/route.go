@@ -66,7 +66,7 @@ func (s *Store) scatter(ctx context.Context, c *Call) {
 				s.Figures.sentOn.Add(1)
 			}
 		}
-		s.gather(ctx, c, s.divide(ctx, c))
+		s.gather(ctx, c, s.divide(c))
 		again, later := false, attempt > 0
 		for i := range c.Hits {
 			if e := c.redirected(i); e != nil {
@@ -84,11 +84,12 @@ func (s *Store) scatter(ctx context.Context, c *Call) {
 
 // target returns the server for hit i of c: the one it was redirected to, or the one
 // that has its key.
-func (s *Store) target(ctx context.Context, c *Call, i int) (n *Node, ask bool, err error) {
+func (s *Store) target(c *Call, i int) (n *Node, ask bool, err error) {
 	e := c.redirected(i)
 	if e.To != "" {
-		n, err = s.awaitNode(ctx, c, e.To)
-		return n, e.Ask, err
+		if n = s.node(e.To); n != nil {
+			return n, e.Ask, nil
+		}
 	}
 	n, err = s.Table().Owner(c.Key(i))
 	if err != nil {

@@ -37,15 +37,14 @@ type Store struct {
 	Access   Access // to the servers
 	Figures  Figures
 	protocol Protocol
-	latency  *Latency
+	slow     atomic.Pointer[SlowError]
 	table    atomic.Pointer[Table]
+	tables   sync.Mutex // held while the table is replaced
 	seed     maphash.Seed
 	calls    sync.Pool
 	running  sync.WaitGroup // writers
 	// Kicks has an element when the Table should be checked soon.
 	Kicks chan struct{}
-	// Discovered has addresses of servers that others named; AddNode adds them.
-	Discovered chan string
 
 	errTimeout, errBusy, errOverload, errClosed error
 }
@@ -57,14 +56,13 @@ func New(name string, cfg Config, p Protocol, unknown error, causes ...string) *
 	cfg.setDefaults()
 	s := &Store{
 		Config: cfg, protocol: p, seed: maphash.MakeSeed(),
-		Kicks: make(chan struct{}, 1), Discovered: make(chan string, 16),
+		Kicks:      make(chan struct{}, 1),
 		errTimeout: fmt.Errorf("%s: %w", name, ErrTimeout), errBusy: fmt.Errorf("%s: %w", name, ErrBusy),
 		errOverload: fmt.Errorf("%s: %w", name, backend.ErrOverload), errClosed: fmt.Errorf("%s: %w", name, ErrClosed),
 	}
-	s.latency = NewLatency(s.measure, cfg.OnSlow)
 	s.Access = Access{
 		Name: name, Open: p.Open, IsAnswer: p.IsAnswer, TLS: cfg.TLS, Timeout: cfg.Timeout, DialTimeout: cfg.DialTimeout,
-		Figures: &s.Figures, stalled: s.latency.Stalled,
+		Figures: &s.Figures, stalled: make(chan string, 1),
 	}
 	s.Figures.errors = NewTally(causes...)
 	s.Figures.Room.MaxCalls, s.Figures.Room.MaxBytes = cfg.MaxWaiting, MaxBytes
@@ -76,9 +74,11 @@ func New(name string, cfg Config, p Protocol, unknown error, causes ...string) *
 // Run has serve find the servers, and ends when ctx has ended and all connections
 // are closed.
 func (s *Store) Run(ctx context.Context, serve func(context.Context)) {
-	s.running.Go(func() { s.latency.Run(ctx) })
+	s.running.Go(func() { s.watchLatency(ctx) })
 	serve(ctx)
 	<-ctx.Done()
+	s.tables.Lock()   // no node starts after this
+	s.tables.Unlock() //nolint:staticcheck // it only waits
 	s.running.Wait()
 }
 
@@ -173,20 +173,3 @@ func (s *Store) Ping(ctx context.Context, addrs []string) error {
 	}
 	return JoinErrors(errs)
 }
-
-// measure asks the server at addr whether it is there, and returns a *SlowError if
-// its answers take longer than the Timeout.
-func (s *Store) measure(ctx context.Context, addr string) error {
-	a := s.Access
-	a.Timeout, a.stalled, a.Figures = max(a.Timeout, a.DialTimeout), nil, new(Figures) // not for calls
-	l := NewLink(&a, addr)
-	defer l.Close()
-	if err := l.ready(ctx); err != nil {
-		return err
-	}
-	return Measure(s.Access.Name, addr, s.Config.Timeout, func() error { return l.Do(ctx, ping{}) })
-}
-
-// Slow returns the server that was found in the last 10 s to answer later than the
-// Timeout; nil: none. It is looked for when calls time out.
-func (s *Store) Slow() *SlowError { return s.latency.Slow() }

@@ -34,6 +34,7 @@ type Table struct {
 
 	servers  int     // different ones in Addrs
 	slots    []*Node // that have each slot; nil: none
+	start    func(addr string) *Node
 	replaced chan struct{}
 }
 
@@ -88,20 +89,28 @@ const unseenLooks = 60
 // Table returns the table in force.
 func (s *Store) Table() *Table { return s.table.Load() }
 
-// Fail makes err the error of all calls, until the next Use.
-func (s *Store) Fail(err error) { s.replace(&Table{Err: err}) }
+// Fail makes err the error of all calls, until the next Use. Call it only before the
+// first.
+func (s *Store) Fail(err error) {
+	s.tables.Lock()
+	defer s.tables.Unlock()
+	s.replace(&Table{Err: err})
+}
 
-// replace puts t in force.
+// replace puts t in force. The caller holds s.tables.
 func (s *Store) replace(t *Table) {
 	t.replaced = make(chan struct{})
 	close(s.table.Swap(t).replaced)
 }
 
 // Use puts a Layout in force. It starts nodes that are new, and those that are gone
-// finish what they were given. One goroutine calls Use and AddNode.
+// finish what they were given.
 func (s *Store) Use(ctx context.Context, l Layout) {
+	s.tables.Lock()
+	defer s.tables.Unlock()
 	old := s.Table()
 	t := &Table{Layout: l, Nodes: make(map[string]*Node, len(l.Addrs))}
+	t.start = func(addr string) *Node { return s.start(ctx, addr) }
 	nodes := make([]*Node, len(l.Addrs))
 	for i, addr := range l.Addrs {
 		n := t.Nodes[addr]
@@ -110,6 +119,9 @@ func (s *Store) Use(ctx context.Context, l Layout) {
 		}
 		if n == nil {
 			n = s.start(ctx, addr)
+		}
+		if n == nil {
+			return // Run has ended
 		}
 		n.unseen = 0
 		t.Nodes[addr], nodes[i] = n, n
@@ -140,19 +152,22 @@ func (s *Store) Use(ctx context.Context, l Layout) {
 	}
 }
 
-// AddNode starts a server that another one named and that has no slots yet.
-func (s *Store) AddNode(ctx context.Context, addr string) {
-	old := s.Table()
-	if old.Nodes[addr] != nil || len(old.Nodes) >= MaxNodes {
-		return
+// node returns the server at addr, which another server named. A new one is started; it
+// has no slots yet. Nil: there are too many, or Run has ended.
+func (s *Store) node(addr string) *Node {
+	s.tables.Lock()
+	defer s.tables.Unlock()
+	t := *s.Table()
+	n := t.Nodes[addr]
+	if n != nil || t.start == nil || len(t.Nodes) >= MaxNodes {
+		return n
 	}
-	t := *old
-	t.Nodes = maps.Clone(old.Nodes)
-	if t.Nodes == nil {
-		t.Nodes = make(map[string]*Node)
+	if n = t.start(addr); n != nil {
+		t.Nodes = maps.Clone(t.Nodes)
+		t.Nodes[addr] = n
+		s.replace(&t)
 	}
-	t.Nodes[addr] = s.start(ctx, addr)
-	s.replace(&t)
+	return n
 }
 
 // checkSoon asks for a check of the Table.
@@ -173,23 +188,6 @@ func (s *Store) awaitTable(ctx context.Context, c *Call) (*Table, error) {
 		case t.Err != nil:
 			s.checkSoon()
 			return nil, t.Err
-		}
-		if err := wait(ctx, c, s, t.replaced); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// awaitNode returns the server at addr, which may be a new one.
-func (s *Store) awaitNode(ctx context.Context, c *Call, addr string) (*Node, error) {
-	for {
-		t := s.Table()
-		if n := t.Nodes[addr]; n != nil {
-			return n, nil
-		}
-		select {
-		case s.Discovered <- addr:
-		default: // others are added; then it is the turn of this one
 		}
 		if err := wait(ctx, c, s, t.replaced); err != nil {
 			return nil, err

@@ -18,26 +18,23 @@ type Exchange interface {
 	// It returns false if they cost the server nothing, because a command that is
 	// there counts them too.
 	Add(c *Call, begin, end int) bool
-	// Commands returns how many there are.
-	Commands() int
-	// Send sends it on l and reads all replies. Extra is the estimated time of the
-	// server for what was sent besides the hits.
-	Send(ctx context.Context, l *Link) (extra time.Duration, err error)
-	// Deliver sets the result of each hit. Failure is why hits without an answer have
-	// none. Took is how long Send took.
-	Deliver(addr string, took time.Duration, failure error) Advice
-	// Upkeep says when the server needs a command that no call asked for: now, after
-	// wait, or, if wait is 0, never. DoUpkeep sends it.
-	Upkeep(now time.Time) (due bool, wait time.Duration)
-	DoUpkeep(ctx context.Context, l *Link)
+	// Send sends it on l, reads all replies and sets the result of each hit. An error is
+	// that of the hits without an answer.
+	Send(ctx context.Context, l *Link) (Sent, error)
+	// Upkeep sends what no call asked for, if that is due or the server answers just now.
+	// It reports whether it was, and else how long until it is; 0: nothing will be.
+	Upkeep(ctx context.Context, l *Link, answers bool) (acted bool, wait time.Duration)
 	// Close frees what it holds.
 	Close()
 }
 
-// Advice is what the replies to a batch say of the server.
-type Advice struct {
-	// Leave, if set, is why it is not the one to ask, or not now: a new connection
-	// may lead to one that is.
+// Sent is what became of a batch.
+type Sent struct {
+	Commands int
+	// Extra is the estimated time of the server for what was sent besides the hits.
+	Extra time.Duration
+	// Leave, if set, is why the server is not the one to ask, or not now: a new
+	// connection may lead to one that is.
 	Leave error
 	// Check says that the layout has changed.
 	Check bool
@@ -204,13 +201,10 @@ func (w *writer) chores(ctx context.Context) (wait time.Duration, acted bool) {
 	if wait > 0 { // a probe comes first
 		return wait, false
 	}
-	if due, wait = w.exchange.Upkeep(time.Now()); due {
-		w.exchange.DoUpkeep(ctx, w.link)
-		return 0, true
-	}
+	acted, wait = w.exchange.Upkeep(ctx, w.link, false)
 	switch {
-	case wait > 0 || w.link.made:
-		return wait, false
+	case acted || wait > 0 || w.link.made:
+		return wait, acted
 	case !w.tried:
 		w.tried = true
 		_ = w.ready(ctx) // the first call finds it made, or tries again
@@ -387,8 +381,7 @@ func (w *writer) sweep() {
 
 // commit sends one batch and hands out the results.
 func (w *writer) commit(ctx context.Context) {
-	commands := w.exchange.Commands()
-	if commands == 0 {
+	if w.hits == 0 { // all callers have left
 		w.finish()
 		return
 	}
@@ -397,24 +390,23 @@ func (w *writer) commit(ctx context.Context) {
 	}
 	dials := w.link.dials
 	started := time.Now()
-	extra, err := w.exchange.Send(ctx, w.link)
+	sent, err := w.exchange.Send(ctx, w.link)
 	took := time.Since(started)
-	w.store.Figures.countBatch(commands, err)
+	w.store.Figures.countBatch(sent.Commands, err)
 	switch {
 	case w.link.dials != dials: // took is that of the connecting as well
 		w.pace.Reconnected()
 	case err == nil:
-		w.pace.Observe(w.cost+extra, took)
+		w.pace.Observe(w.cost+sent.Extra, took)
 	}
-	advice := w.exchange.Deliver(w.link.Addr, took, err)
 	switch {
 	case err != nil: // the link is closed
-	case advice.Leave != nil:
-		w.link.leave(advice.Leave)
+	case sent.Leave != nil:
+		w.link.leave(sent.Leave)
 	default:
 		w.link.markUseful()
 	}
-	if err != nil || advice.Check {
+	if err != nil || sent.Check {
 		w.store.checkSoon()
 	}
 	if err == nil {
@@ -424,8 +416,8 @@ func (w *writer) commit(ctx context.Context) {
 	w.carryOn(err)
 	w.backlog.Store(int64(w.waiting()))
 	w.finish()
-	if due, wait := w.exchange.Upkeep(time.Now()); err == nil && (due || wait > 0) { // the server answers
-		w.exchange.DoUpkeep(ctx, w.link)
+	if err == nil {
+		w.exchange.Upkeep(ctx, w.link, true)
 	}
 }
 
