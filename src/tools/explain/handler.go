@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -12,7 +11,6 @@ import (
 
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
 	"ratelimit/src/tools/client"
 )
 
@@ -24,63 +22,64 @@ const maxExplained = 100
 // charges nothing. GET has the request in the query, POST has the body of /json.
 func Handler(l *limiter.Limiter) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		query, err := url.ParseQuery(r.URL.RawQuery)
-		format := query.Get("format")
-		switch {
-		case err != nil:
-			http.Error(w, "the query cannot be read: "+err.Error(), http.StatusBadRequest)
-			return
-		case format != "" && format != "json":
-			http.Error(w, fmt.Sprintf("format %q is not known; leave it out, or write json", format), http.StatusBadRequest)
-			return
-		}
-		var req *limiter.Request
-		switch r.Method { // the debug port lets no others through
-		case http.MethodGet, http.MethodHead:
-			if req, err = parseQuery(query); err != nil {
-				http.Error(w, err.Error(), http.StatusBadRequest)
-				return
-			}
-		default:
-			query.Del("format")
-			if len(query) > 0 {
-				http.Error(w, "with POST the body has the whole request; leave out the query, but for format", http.StatusBadRequest)
-				return
-			}
-			if req, err = rls.ReadJSON(w, r); err != nil {
-				rls.WriteError(w, err)
-				return
-			}
-		}
-		if n := len(req.Descriptors); n > maxExplained {
-			http.Error(w, fmt.Sprintf("%d descriptors; ask for %d at most at a time", n, maxExplained), http.StatusBadRequest)
-			return
-		}
+		req, asJSON, err := readRequest(w, r)
 		var a limiter.Answer
-		if err := l.Look(r.Context(), req, &a); err != nil {
+		if err == nil {
+			err = l.Look(r.Context(), req, &a)
+		}
+		if err != nil {
 			rls.WriteError(w, err)
 			return
 		}
 		report := Of(req, &a, true)
-		if format != "json" && !strings.Contains(r.Header.Get("Accept"), "application/json") {
-			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			_, _ = io.WriteString(w, report.Text()) // a caller that has gone needs no answer
-			return
+		kind, text := "text/plain; charset=utf-8", []byte(report.Text())
+		if asJSON {
+			kind = "application/json"
+			if text, err = report.JSON(); err != nil {
+				rls.WriteError(w, err)
+				return
+			}
 		}
-		text, err := report.JSON()
-		if err != nil {
-			http.Error(w, "internal error", http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(text)
+		w.Header().Set("Content-Type", kind)
+		_, _ = w.Write(text) // a caller that has gone needs no answer
 	})
+}
+
+func badRequest(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{limiter.ErrRequest}, args...)...)
+}
+
+// readRequest returns the request to explain, and whether the report is wanted as JSON.
+func readRequest(w http.ResponseWriter, r *http.Request) (req *limiter.Request, asJSON bool, err error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, false, badRequest("the query cannot be read: %v", err)
+	}
+	format := query.Get("format")
+	if format != "" && format != "json" {
+		return nil, false, badRequest("format %q is not known; leave it out, or write json", format)
+	}
+	asJSON = format == "json" || strings.Contains(r.Header.Get("Accept"), "application/json")
+	switch r.Method { // the debug port lets no others through
+	case http.MethodGet, http.MethodHead:
+		req, err = parseQuery(query)
+	default:
+		query.Del("format")
+		if len(query) > 0 {
+			return nil, false, badRequest("with POST the body has the whole request; leave out the query, but for format")
+		}
+		req, err = rls.ReadJSON(w, r)
+	}
+	if err == nil && len(req.Descriptors) > maxExplained {
+		err = badRequest("%d descriptors; ask for %d at most at a time", len(req.Descriptors), maxExplained)
+	}
+	return req, asJSON, err
 }
 
 // parseQuery reads a request from the query of a URL.
 func parseQuery(query url.Values) (*limiter.Request, error) {
-	const form = "write ?domain=D&descriptors=key=value,key=value, descriptors as often as there are some, and hits=N, refund=true if needed"
-	r := client.Request{Domain: query.Get("domain"), Descriptors: query["descriptors"], HasHits: query.Has("hits")}
+	const form = "write ?domain=D&descriptors=key=value,key=value, descriptors once for each descriptor, and hits=N, refund=true if needed"
+	d := limiter.Descriptor{HasHits: query.Has("hits")}
 	for name, values := range query {
 		var err error
 		switch name {
@@ -88,27 +87,23 @@ func parseQuery(query url.Values) (*limiter.Request, error) {
 			continue
 		case "domain", "format":
 		case "hits":
-			r.Hits, err = strconv.ParseUint(values[0], 10, 64)
+			d.Hits, err = strconv.ParseUint(values[0], 10, 64)
 		case "refund":
-			r.Refund, err = strconv.ParseBool(values[0])
+			d.Refund, err = strconv.ParseBool(values[0])
 		default:
-			return nil, fmt.Errorf("%q is not known; %s", name, form)
+			return nil, badRequest("%q is not known; %s", name, form)
 		}
 		if err != nil || len(values) > 1 {
-			return nil, fmt.Errorf("%s makes no sense: %q; %s", name, values, form)
+			return nil, badRequest("%s makes no sense: %q; %s", name, values, form)
 		}
 	}
-	msg, err := r.Message()
-	if err != nil {
-		return nil, fmt.Errorf("descriptors=%w", err)
-	}
-	req := &limiter.Request{Domain: []byte(msg.GetDomain())}
-	for _, d := range msg.GetDescriptors() {
-		one := limiter.Descriptor{HasHits: d.HitsAddend != nil, Hits: d.GetHitsAddend().GetValue(), Refund: d.GetIsNegativeHits()}
-		for _, e := range d.GetEntries() {
-			one.Entries = append(one.Entries, rules.Entry{Key: []byte(e.GetKey()), Value: []byte(e.GetValue())})
+	req := &limiter.Request{Domain: []byte(query.Get("domain"))}
+	for _, text := range query["descriptors"] {
+		var err error
+		if d.Entries, err = client.ParseEntries(text); err != nil {
+			return nil, badRequest("descriptors=%w", err)
 		}
-		req.Descriptors = append(req.Descriptors, one)
+		req.Descriptors = append(req.Descriptors, d)
 	}
 	return req, nil
 }
