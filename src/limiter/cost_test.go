@@ -240,7 +240,7 @@ func BenchmarkNeighbour(b *testing.B) {
 			a := new(limiter.Answer)
 			alone.Now = time.Time{}
 			for b.Loop() {
-				time.Sleep(5 * time.Millisecond)
+				time.Sleep(5 * time.Millisecond) // the pace of the measured calls
 				begun := time.Now()
 				if err := l.Check(b.Context(), alone, a); err != nil {
 					b.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"ratelimit/src/settings"
+	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
 	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/tools/suggest"
@@ -192,12 +193,7 @@ func (s *service) wait() error {
 // until waits for ok; what names it.
 func (s *service) until(what string, ok func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	s.t.Fatalf("still not: %s\nlog:\n%s", what, s.log.String())
+	harness.Until(s.t, what, ok) // the cleanup of run shows the log
 }
 
 func (s *service) logged(text string) func() bool {
@@ -401,7 +397,11 @@ func TestInitialTimeout(t *testing.T) {
 	}
 	s = launch(t, oneRule, "CONFIG_INITIAL_TIMEOUT=500ms")
 	s.until("ready", s.healthy)
-	time.Sleep(time.Second)
+	select {
+	case <-s.done:
+		t.Errorf("the timeout ended a service that has its rules: %v", s.err)
+	case <-time.After(time.Second):
+	}
 	if !s.healthy() {
 		t.Error("the timeout hit a service that has its rules")
 	}

@@ -79,14 +79,7 @@ func TestBreaker(t *testing.T) {
 					takeWithin(t, s, spread(n), tt.caller)
 				}
 			})
-			harness.Await(t, 20*time.Second, "quiet", func() error {
-				before := s.Stats().Commands
-				time.Sleep(2 * faultTimeout)
-				if n := s.Stats().Commands; n != before {
-					return fmt.Errorf("%d commands more", n-before)
-				}
-				return nil
-			})
+			harness.AwaitQuiet(t, 2*faultTimeout, "no more commands", func() int64 { return int64(s.Stats().Commands) })
 			before, goroutines := s.Stats(), runtime.NumGoroutine()
 			const calls = 2000
 			for n := range calls {
@@ -166,8 +159,9 @@ func TestBreakerOfOneServer(t *testing.T) {
 // Replies that drip, each well in time after the one before, hold no call longer than
 // twice the timeout: when a batch is due does not move with its replies.
 func TestSlowReplies(t *testing.T) {
+	pace := time.Tick(50 * time.Millisecond)
 	addr := liar(t, func(_ string, to net.Conn) {
-		time.Sleep(50 * time.Millisecond)
+		<-pace
 		_, _ = io.WriteString(to, "1\r\n")
 	})
 	s := open(t, Config{Servers: []string{addr}, InFlight: 200, Config: remote.Config{Timeout: 200 * time.Millisecond, Connections: 1}})

@@ -118,11 +118,10 @@ func TestNonsenseEndsAConnection(t *testing.T) {
 // none.
 func TestTrickle(t *testing.T) {
 	addr := liar(t, func(_ string, to net.Conn) {
-		for {
+		for pace := time.Tick(10 * time.Millisecond); ; <-pace {
 			if _, err := to.Write([]byte("1")); err != nil {
 				return
 			}
-			time.Sleep(10 * time.Millisecond)
 		}
 	})
 	s := open(t, Config{Servers: []string{addr}, Config: remote.Config{Timeout: 100 * time.Millisecond, Connections: 1}})
@@ -165,13 +164,14 @@ func TestContest(t *testing.T) {
 func TestLateAnswer(t *testing.T) {
 	var mu sync.Mutex
 	n := 0
+	failed := make(chan struct{}) // closed once the second call has failed
 	addr := liar(t, func(_ string, to net.Conn) {
 		mu.Lock()
 		n++
 		me := n
 		mu.Unlock()
 		if me == 2 {
-			time.Sleep(3 * faultTimeout)
+			<-failed
 		}
 		_, _ = fmt.Fprintf(to, "%d\r\n", me*100)
 	})
@@ -182,6 +182,9 @@ func TestLateAnswer(t *testing.T) {
 			t.Errorf("a late answer counts: %+v", v)
 		case before > 0 && (v.Err != nil || v.Before != before):
 			t.Errorf("got %+v, want %d before", v, before)
+		}
+		if before == 0 {
+			close(failed)
 		}
 	}
 }

@@ -54,6 +54,8 @@ func standstill(t *testing.T, s *Store, caller func() context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	limit := &algorithm.Limit{Max: 1 << 20, Period: time.Hour, CountBlocked: true}
+	pace := time.NewTicker(faultTimeout / 4)
+	defer pace.Stop()
 	for n := range 40 {
 		hits := []int{3000, 20}[n%2]
 		b := &backend.Batch{Now: epoch, Hits: make([]backend.Hit, hits), Verdicts: make([]backend.Verdict, hits)}
@@ -74,7 +76,7 @@ func standstill(t *testing.T, s *Store, caller func() context.Context) {
 			}
 		})
 		if n%10 == 9 {
-			time.Sleep(faultTimeout / 4)
+			<-pace.C
 		}
 	}
 }

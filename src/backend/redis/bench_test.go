@@ -240,7 +240,7 @@ func besideHostile(b *testing.B, callers int) {
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		for n := range calls {
-			time.Sleep(time.Until(begun.Add(time.Duration(n) * 5 * time.Millisecond)))
+			time.Sleep(time.Until(begun.Add(time.Duration(n) * 5 * time.Millisecond))) // the pace of the measured calls
 			all.Go(func() {
 				batch := many(1, algorithm.FixedWindow, fmt.Sprintf("user_%d_", n%100), false)
 				called := time.Now()

@@ -96,14 +96,7 @@ func TestBreaker(t *testing.T) {
 				return nil
 			})
 			// A batch that was under way may end still.
-			harness.Await(t, 20*time.Second, "quiet", func() error {
-				before := s.Stats().Batches
-				time.Sleep(2 * s.cfg.Timeout)
-				if n := s.Stats().Batches; n != before {
-					return fmt.Errorf("%d batches more", n-before)
-				}
-				return nil
-			})
+			harness.AwaitQuiet(t, 2*s.cfg.Timeout, "no more batches", func() int64 { return int64(s.Stats().Batches) })
 			before, goroutines := s.Stats(), runtime.NumGoroutine()
 			const calls = 2000
 			for n := range calls {
@@ -257,8 +250,7 @@ func TestDrip(t *testing.T) {
 			}
 			go func() {
 				defer func() { _ = conn.Close() }()
-				for err == nil {
-					time.Sleep(20 * time.Millisecond)
+				for pace := time.Tick(20 * time.Millisecond); err == nil; <-pace {
 					_, err = conn.Write([]byte("1"))
 				}
 			}()

@@ -170,13 +170,13 @@ func (tr *traffic) end(t *testing.T) {
 	})
 }
 
-// failures waits for calls to fail.
-func (tr *traffic) failures(t *testing.T) {
+// awaitFailures waits for so many more calls to fail.
+func (tr *traffic) awaitFailures(t *testing.T, calls int64) {
 	t.Helper()
-	before := tr.failed.Load()
-	harness.Await(t, 20*time.Second, "failed calls", func() error {
-		if tr.failed.Load() == before {
-			return errors.New("none yet")
+	want := tr.failed.Load() + calls
+	harness.Await(t, time.Minute, "failed calls", func() error {
+		if n := tr.failed.Load(); n < want {
+			return fmt.Errorf("%d of %d", n, want)
 		}
 		return nil
 	})
@@ -240,10 +240,10 @@ func TestFaults(t *testing.T) {
 			proxy := harness.StartProxy(t, server.Addr)
 			s := open(t, Config{Addr: proxy.Addr, Config: remote.Config{Timeout: faultTimeout}})
 			recovers(t, s, "hot_")
-			tr := drive(t, s, 500, spread)
+			const perSecond = 500
+			tr := drive(t, s, perSecond, spread)
 			tt.begin(server, proxy)
-			tr.failures(t)
-			time.Sleep(faultTimeout + slack/5) // let it last
+			tr.awaitFailures(t, perSecond*6/10) // it lasts 0.6 s or longer
 			tt.end(server, proxy)
 			recovers(t, s, "hot_")
 			tr.end(t)
@@ -264,7 +264,7 @@ func TestLoading(t *testing.T) {
 	recovers(t, s, "hot_")
 	tr := drive(t, s, 500, hot)
 	done := server.Loading(t)
-	tr.failures(t)
+	tr.awaitFailures(t, 1)
 	done()
 	recovers(t, s, "hot_")
 	tr.end(t)
@@ -293,8 +293,11 @@ func TestIdleConnectionsEnd(t *testing.T) {
 				}
 				if i%2 == 0 {
 					server.Do(t, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+					harness.Until(t, "another connection", func() bool {
+						st := s.Stats()
+						return st.Open == 1 && st.Dials == int64(2+i/2)
+					})
 				}
-				time.Sleep(20 * time.Millisecond)
 			}
 			// One at the start, and one for each that was ended.
 			if st := s.Stats(); st.Open != 1 || st.Dials != 1+calls/2 {
@@ -304,7 +307,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	}
 }
 
-// Redis stands still for five seconds under 2,000 calls a second: no call waits
+// Redis stands still for over four seconds under 2,000 calls a second: no call waits
 // longer than it may, nothing piles up, and no call passes that should not.
 func TestStandstill(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
@@ -321,7 +324,7 @@ func TestStandstill(t *testing.T) {
 	})
 	heap := heapBytes()
 	server.Pause()
-	time.Sleep(5 * time.Second)
+	tr.awaitFailures(t, 4*perSecond) // it lasts 4.5 s or longer
 	grown := heapBytes() - heap
 	server.Resume()
 	recovers(t, s, "other_")

@@ -63,6 +63,8 @@ func standstill(t *testing.T, s *Store, paused string, caller func() context.Con
 	defer m.end()
 	var all sync.WaitGroup
 	defer all.Wait()
+	pace := time.NewTicker(faultTimeout / 4)
+	defer pace.Stop()
 	for n := range 40 {
 		var b *backend.Batch
 		switch n % 4 {
@@ -97,7 +99,7 @@ func standstill(t *testing.T, s *Store, paused string, caller func() context.Con
 			}
 		})
 		if n%10 == 9 {
-			time.Sleep(faultTimeout / 4)
+			<-pace.C
 		}
 	}
 }

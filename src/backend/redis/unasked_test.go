@@ -88,7 +88,12 @@ func insertReplies(t *testing.T, place harness.Place, pause time.Duration, reply
 						return
 					}
 					if failed {
-						time.Sleep(time.Millisecond) // the connection is made anew
+						_ = harness.Retry(harness.Deadline, func() error {
+							if s.Stats().Open == 0 {
+								return errors.New("the connection is not dialed again")
+							}
+							return nil
+						})
 					}
 				}
 			})

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"ratelimit/src/testbed/harness"
 )
 
 var errGone = errors.New("gone")
@@ -543,14 +545,11 @@ func TestBreakerTellsWithoutLock(t *testing.T) {
 	}
 	close(slow)
 	b.Retire(ErrRetired)
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	harness.Until(t, "all changes have been told", func() bool {
 		b.mu.Lock()
-		idle := !b.telling
-		b.mu.Unlock()
-		if idle {
-			break
-		}
-	}
+		defer b.mu.Unlock()
+		return !b.telling
+	})
 	for i, open := range told {
 		if open != (i%2 == 0) {
 			t.Fatalf("told %t as number %d of %d", open, i, len(told))

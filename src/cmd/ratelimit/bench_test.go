@@ -11,8 +11,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
+	"ratelimit/src/testbed/harness"
 	"ratelimit/src/tools/bench"
 )
 
@@ -107,11 +107,12 @@ func TestBenchNull(t *testing.T) {
 		ended <- run(ctx, []string{"ratelimit", "bench", "--null", "127.0.0.1:0", "--null-workers", "2"}, stdio{&out, &errOut})
 	}()
 	line := regexp.MustCompile(`^listening on (\S+)\n$`)
-	for deadline := time.Now().Add(20 * time.Second); !line.MatchString(out.String()); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not listening: %s%s", out.String(), errOut.String())
+	harness.Await(t, harness.Deadline, "the server listens", func() error {
+		if !line.MatchString(out.String()) {
+			return fmt.Errorf("%s%s", out.String(), errOut.String())
 		}
-	}
+		return nil
+	})
 	code, text, problem := call(t, "ratelimit", "bench", "--requests", "100", "--warmup", "0s", line.FindStringSubmatch(out.String())[1])
 	if code != exitOK || !regexp.MustCompile(`\n +100 +0 +0\n`).MatchString(text) {
 		t.Errorf("exit %d: %s%s", code, text, problem)

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"ratelimit/src/service"
+	"ratelimit/src/testbed/harness"
 )
 
 // output is a buffer that several goroutines may write and read.
@@ -105,12 +105,7 @@ func (r *running) write(text string) {
 // until waits for ok; what describes it.
 func (r *running) until(what string, ok func() bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	r.t.Fatalf("still not: %s\nlog:\n%s", what, r.log.String())
+	harness.Until(r.t, what, ok) // the cleanup of launch shows the log
 }
 
 func (r *running) address(port string) string { return r.Addr(port).String() }

@@ -430,9 +430,7 @@ func TestReadHangs(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for s.Stats().Hanging > 0 {
-		time.Sleep(time.Millisecond) // until the read has returned
-	}
+	harness.Until(t, "the read has returned", func() bool { return s.Stats().Hanging == 0 })
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"ratelimit/src/testbed/harness"
 )
 
 // A request that was read as a whole makes its connection busy until the answer, over
@@ -78,11 +80,7 @@ func TestHTTP(t *testing.T) {
 					t.Fatalf("%q: %v, %v", said.first, resp, err)
 				}
 				_ = resp.Body.Close()
-				for begin := time.Now(); held.Held() > 0; time.Sleep(time.Millisecond) {
-					if time.Since(begin) > 20*time.Second {
-						t.Fatalf("%q: %d bytes are held after the answer", said.first, held.Held())
-					}
-				}
+				harness.Until(t, fmt.Sprintf("%q: no bytes are held after the answer", said.first), func() bool { return held.Held() == 0 })
 				_ = slow.Close()
 				_ = quick.Close()
 			}

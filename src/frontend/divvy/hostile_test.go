@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"ratelimit/src/frontend/connlimit"
+	"ratelimit/src/testbed/harness"
 )
 
 // pipe serves a connection of which the test has the other end. The server has
@@ -247,10 +248,9 @@ func TestFullPort(t *testing.T) {
 		}
 		break
 	}
-	time.Sleep(1100 * time.Millisecond) // they are idle then
-	if got := say(t, addr, "HIT ip=2\n"); got != "OK true 1 10\n" {
-		t.Errorf("got %q", got)
-	}
+	harness.Until(t, "a connection that became idle makes room", func() bool {
+		return say(t, addr, "HIT ip=2\n") == "OK true 1 10\n"
+	})
 	if !closed(in[0]) || s.Stats().Evicted != 1 {
 		t.Errorf("got %+v, want the longest idle connection closed", s.Stats())
 	}
@@ -341,9 +341,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		_ = c.Close()
-		for s.Stats().Open > 0 {
-			time.Sleep(time.Millisecond)
-		}
+		harness.Until(t, "the connection is closed", func() bool { return s.Stats().Open == 0 })
 	}
 	plain := dial(t, addr)
 	send(t, plain, "HIT ip=1\n")

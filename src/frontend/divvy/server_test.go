@@ -19,6 +19,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
+	"ratelimit/src/testbed/harness"
 )
 
 func TestMain(m *testing.M) {
@@ -285,18 +286,26 @@ func TestSeconds(t *testing.T) {
 
 // A line may come in any number of packets.
 func TestPackets(t *testing.T) {
-	c := dial(t, start(t, build(t, Config{})))
-	for i, part := range []string{"HI", "T ip=", "1\r", "\nHIT cookie=\"\xd0", "\xb1 \xf0\x9f", "\x8d\xaa\"", "\n"} {
-		send(t, c, part)
-		if i < 3 {
-			time.Sleep(time.Millisecond) // so that it travels alone; the outcome is the same if not
+	synctest.Test(t, func(t *testing.T) {
+		s := build(t, Config{})
+		c := pipe(s)
+		for _, request := range []struct {
+			packets []string
+			want    string
+		}{
+			{[]string{"HI", "T ip=", "1\r", "\nHIT cookie=\"\xd0"}, "OK true 1 10\n"},
+			{[]string{"\xb1 \xf0\x9f", "\x8d\xaa\"", "\n"}, "OK true 8 60\n"},
+		} {
+			for _, packet := range request.packets {
+				send(t, c, packet)
+				synctest.Wait()
+			}
+			if got := line(t, c); got != request.want {
+				t.Errorf("got %q, want %q", got, request.want)
+			}
 		}
-	}
-	for _, want := range []string{"OK true 1 10\n", "OK true 8 60\n"} {
-		if got := line(t, c); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
+		s.Shutdown(t.Context())
+	})
 }
 
 // With a store that does not answer, requests fail one by one.
@@ -417,9 +426,7 @@ func TestStats(t *testing.T) {
 	}
 	say(t, addr, "EGGPLANT\n")
 	say(t, addr, "HIT a\n")
-	for s.Stats().Open > 1 { // those that are over may have to be told yet
-		time.Sleep(time.Millisecond)
-	}
+	harness.Until(t, "the other connections are closed", func() bool { return s.Stats().Open == 1 })
 	st := s.Stats()
 	if st.Open != 1 || st.Accepted != 3 || st.Refused != 0 || st.Hits != 3 || st.Errors["unknown"] != 1 || st.Errors["unknown-command"] != 1 {
 		t.Errorf("got %+v", st)

@@ -20,6 +20,7 @@ import (
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/testbed/harness"
 )
 
 // manyIPs are n descriptors of a request on the wire.
@@ -203,11 +204,7 @@ func TestDecodingIsCharged(t *testing.T) {
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); held.Held() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes are held afterwards", held.Held())
-		}
-	}
+	harness.Until(t, "no bytes are held after the answer", func() bool { return held.Held() == 0 })
 	if err := srv.Close(); err != nil {
 		t.Error(err)
 	}

@@ -2,23 +2,16 @@ package push
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-)
 
-// eventually waits for what other goroutines bring about.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
+	"ratelimit/src/testbed/harness"
+)
 
 // A server that goes away is noticed, what was counted meanwhile is kept, and
 // sent when it is back.
@@ -28,6 +21,7 @@ func TestServerVanishesAndReturns(t *testing.T) {
 	var f figures
 	var mu sync.Mutex
 	var states []error
+	connected := make(chan (<-chan struct{}), 1) // the channel that tells that the server closed the connection
 	s, stop := start(t, Config{
 		Stats: f.read, Addr: addr, Interval: time.Hour, RetryInterval: 20 * time.Millisecond,
 		OnState: func(err error) {
@@ -35,14 +29,22 @@ func TestServerVanishesAndReturns(t *testing.T) {
 			defer mu.Unlock()
 			states = append(states, err)
 		},
+	}, func(s *Sink) {
+		s.write = func(ctx context.Context, lines []byte) (int, error) {
+			n, err := s.server.write(ctx, lines)
+			if c := s.server.conn; c != nil && len(connected) == 0 {
+				connected <- c.gone
+			}
+			return n, err
+		}
 	})
 	s.Timing("first", time.Millisecond)
 	conn := accept(t, l)
 	expect(t, bufio.NewReader(conn), "first:1|ms")
 	_, _ = l.Close(), conn.Close()
-	time.Sleep(20 * time.Millisecond) // for the news to arrive
+	<-<-connected
 	s.Timing("second", 2*time.Millisecond)
-	eventually(t, "failure reported", func() bool {
+	harness.Until(t, "failure reported", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(states) == 1
@@ -89,7 +91,7 @@ func TestServerBlocks(t *testing.T) {
 	})
 	name := strings.Repeat("x", 1000)
 	slowest := time.Duration(0)
-	eventually(t, "timings dropped", func() bool {
+	harness.Until(t, "timings dropped", func() bool {
 		for range 10_000 {
 			before := time.Now()
 			s.Timing(name, time.Millisecond)
@@ -129,7 +131,7 @@ func TestNoServer(t *testing.T) {
 		cfg.Stats, cfg.Interval = f.read, 5*time.Millisecond
 		s, stop := start(t, cfg)
 		s.Timing("t", time.Millisecond)
-		time.Sleep(150 * time.Millisecond)
+		f.awaitReads(t, 10)
 		begin := time.Now()
 		stop()
 		if took := time.Since(begin); took > 1500*time.Millisecond {

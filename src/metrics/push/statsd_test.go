@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ratelimit/src/metrics"
+	"ratelimit/src/testbed/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,10 +29,11 @@ func g(name string, value int64) metrics.Stat {
 	return metrics.Stat{Name: name, Kind: metrics.KindGauge, Value: value}
 }
 
-// figures is a registry that tests turn by hand.
+// figures is a registry whose values the test sets.
 type figures struct {
 	mu    sync.Mutex
 	stats []metrics.Stat
+	reads int // calls of read
 }
 
 func (f *figures) set(stats ...metrics.Stat) {
@@ -43,17 +45,33 @@ func (f *figures) set(stats ...metrics.Stat) {
 func (f *figures) read() []metrics.Stat {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.reads++
 	return slices.Clone(f.stats)
+}
+
+// awaitReads waits for n more reads; all but the last of them have been sent then.
+func (f *figures) awaitReads(t *testing.T, n int) {
+	t.Helper()
+	count := func() int {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.reads
+	}
+	want := count() + n
+	harness.Until(t, fmt.Sprint(n, " more flushes"), func() bool { return count() >= want })
 }
 
 const patience = 10 * time.Second
 
-// start runs a sink and returns it with a function that ends it.
-func start(t *testing.T, cfg Config) (*Sink, func()) {
+// start runs a sink and returns it with a function that ends it. It calls prepare before Run.
+func start(t *testing.T, cfg Config, prepare ...func(*Sink)) (*Sink, func()) {
 	t.Helper()
 	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range prepare {
+		f(s)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -142,7 +160,7 @@ func TestDeltasOverTime(t *testing.T) {
 	f.set(c("a", 4)) // began anew
 	expect(t, r, "a:4|c")
 	f.set()
-	time.Sleep(50 * time.Millisecond) // a flush without it
+	f.awaitReads(t, 2)
 	f.set(c("a", 4))
 	expect(t, r, "a:4|c")
 	stop()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ratelimit/src/rules/reload"
+	"ratelimit/src/testbed/harness"
 )
 
 // hanging makes reads of one file never return, until release.
@@ -158,10 +159,6 @@ func TestHangingReadAndEvents(t *testing.T) {
 	r.until(t, "b c")
 	play(t, dir, "put data/config/rules/b.yaml d")
 	r.until(t, "c d")
-	for deadline := time.Now().Add(patience); r.Hanging() != 1; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d reads hang, want 1", r.Hanging())
-		}
-	}
+	harness.Until(t, "one read hangs", func() bool { return r.Hanging() == 1 })
 	r.stop()
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ratelimit/src/rules/reload"
+	"ratelimit/src/testbed/harness"
 
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/goleak"
@@ -115,14 +116,15 @@ func (r *running) until(t *testing.T, want string) reload.Result {
 func (r *running) rescanned(t *testing.T, touch func(i int)) {
 	t.Helper()
 	from := r.scans.Load()
-	deadline := time.Now().Add(patience)
-	for i := 0; r.scans.Load() < from+2; i++ {
-		if time.Now().After(deadline) {
-			t.Fatal("the directory is not read again")
+	i := 0
+	harness.Until(t, "the directory is read again", func() bool {
+		if r.scans.Load() >= from+2 {
+			return true
 		}
 		touch(i)
-		time.Sleep(5 * time.Millisecond) // between looks
-	}
+		i++
+		return false
+	})
 }
 
 // outcome returns the domains of a load, "a b", or "refused:" and the reason, or both.

@@ -42,6 +42,36 @@ func Await(t testing.TB, within time.Duration, what string, condition func() err
 	}
 }
 
+// Until polls until done returns true. If that takes longer than Deadline, it fails t with what
+// was awaited.
+func Until(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	Await(t, Deadline, what, func() error {
+		if !done() {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+// AwaitQuiet polls until count has returned the same number for as long as quiet. If that takes
+// longer than Deadline, it fails t with the last number.
+func AwaitQuiet(t testing.TB, quiet time.Duration, what string, count func() int64) {
+	t.Helper()
+	last, since := count(), time.Now()
+	Await(t, Deadline, what, func() error {
+		if n := count(); n != last {
+			last, since = n, time.Now()
+		}
+		if time.Since(since) < quiet {
+			return fmt.Errorf("it is %d and has changed within %v", last, quiet)
+		}
+		return nil
+	})
+}
+
+var errNotYet = errors.New("not yet")
+
 // Final is an error that a retry does not fix.
 type Final struct{ Err error }
 
