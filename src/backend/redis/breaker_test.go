@@ -250,7 +250,8 @@ func TestDrip(t *testing.T) {
 			}
 			go func() {
 				defer func() { _ = conn.Close() }()
-				for pace := time.Tick(20 * time.Millisecond); err == nil; <-pace {
+				for pace := time.Tick(20 * time.Millisecond); err == nil; {
+					<-pace
 					_, err = conn.Write([]byte("1"))
 				}
 			}()
