@@ -44,10 +44,10 @@ func (a *Answer) findRules(descriptors []Descriptor, begin, end int) {
 			st.found.canaries = m.canaries[first:]
 		}
 	}
-	if !a.Domain.Replacing() {
+	if !a.Domain.Replacing {
 		return
 	}
-	m.replaced.Reset(a.Domain)
+	m.replaced.Reset()
 	for i := range statuses {
 		for _, canary := range statuses[i].found.canaries {
 			m.replacedBy(canary)
@@ -122,7 +122,7 @@ func (l *Limiter) chargeDescriptor(req *Request, a *Answer, i int) error {
 // chargeRule adds a charge for each limit of rule, which descriptor i matches; see
 // Charge.Canary.
 func (l *Limiter) chargeRule(req *Request, a *Answer, i int, rule *rules.Rule, canary bool) {
-	first, replacing := uint16(len(a.Charges)), a.Domain.Replacing()
+	first, replacing := uint16(len(a.Charges)), a.Domain.Replacing
 	for _, r := range a.memory.limitsOf(rule) {
 		if r.Unlimited || replacing && a.memory.replaced.Has(r) {
 			continue

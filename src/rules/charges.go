@@ -18,47 +18,53 @@ type inherited struct {
 
 // setting is one `charge: path` or `on_reject: none`, which may hold for many levels.
 type setting struct {
+	*toggle
+	at     Pos
 	effect bool // some descriptor is compiled differently because of it
 }
 
-// inherit applies the settings of a descriptor, or of a file, to what it inherits. Repeating a setting changes nothing.
-func (c *Compiler) inherit(in inherited, charge, onReject *Placed[string]) inherited {
-	switch {
-	case charge == nil:
-	case charge.Value == "leaf":
-		in.chargePath, in.above = nil, nil
-	case charge.Value != "path":
-		c.problems.Add(charge.Pos, "write leaf or path", "charge is neither leaf nor path: %s", Quote(charge.Value))
-	case in.chargePath == nil:
-		in.chargePath = &setting{}
+// toggle is a key with two values that holds for all levels below.
+type toggle struct {
+	key, off, on string
+	unused, fix  string // the warning where it has no effect
+}
+
+var (
+	chargePath = toggle{
+		"charge", "leaf", "path", "charge: path has no effect: nothing here has a limit on a level above it",
+		"remove it, or give a level above a rate_limit",
 	}
+	rejectNone = toggle{
+		"on_reject", "each", "none", "on_reject: none is about several limits, and no descriptor here is charged to more than one",
+		"remove it, or add limits with rate_limits or charge: path",
+	}
+)
+
+// toggle returns what holds where in is inherited and v, which may be nil, is written. Repeating a setting changes nothing.
+func (c *Compiler) toggle(t *toggle, in *setting, v *Placed[string]) *setting {
 	switch {
-	case onReject == nil:
-	case onReject.Value == "each":
-		in.allOrNone = nil
-	case onReject.Value != "none":
-		c.problems.Add(onReject.Pos, "write each or none", "on_reject is neither each nor none: %s", Quote(onReject.Value))
-	default:
-		if s := &c.opt.Store; s.NoGroups {
-			c.problems.Add(onReject.Pos, "remove it, or use "+s.other(), "%s cannot charge several limits all or none", s.Name)
-		}
-		if in.allOrNone == nil {
-			in.allOrNone = &setting{}
-		}
+	case v == nil:
+	case v.Value == t.off:
+		return nil
+	case v.Value != t.on:
+		c.problems.Add(v.Pos, "write "+t.off+" or "+t.on, "%s is neither %s nor %s: %s", t.key, t.off, t.on, Quote(v.Value))
+	case in == nil:
+		in = &setting{toggle: t, at: v.Pos}
+		c.settings = append(c.settings, in)
 	}
 	return in
 }
 
-// warnUnused warns of settings that turned outer into in and had no effect.
-func (c *Compiler) warnUnused(outer, in inherited, charge, onReject *Placed[string]) {
-	if in.chargePath != outer.chargePath && in.chargePath != nil && !in.chargePath.effect {
-		c.warnings.Add(charge.Pos, "remove it, or give a level above a rate_limit",
-			"charge: path has no effect: nothing here has a limit on a level above it")
+// inherit applies the settings of a descriptor, or of a file, to what it inherits.
+func (c *Compiler) inherit(in inherited, charge, onReject *Placed[string]) inherited {
+	if in.chargePath = c.toggle(&chargePath, in.chargePath, charge); in.chargePath == nil {
+		in.above = nil
 	}
-	if in.allOrNone != outer.allOrNone && in.allOrNone != nil && !in.allOrNone.effect {
-		c.warnings.Add(onReject.Pos, "remove it, or add limits with rate_limits or charge: path",
-			"on_reject: none is about several limits, and no descriptor here is charged to more than one")
+	in.allOrNone = c.toggle(&rejectNone, in.allOrNone, onReject)
+	if s := &c.opt.Store; s.NoGroups && onReject != nil && onReject.Value == rejectNone.on {
+		c.problems.Add(onReject.Pos, "remove it, or use "+s.other(), "%s cannot charge several limits all or none", s.Name)
 	}
+	return in
 }
 
 // limits compiles the limits of a descriptor or rule.
@@ -152,16 +158,15 @@ func (c *Compiler) match(cfg *LimitsConfig, p path, own []*Rule) *Rule {
 		return own[0]
 	}
 	return &Rule{
-		Index:      -1,
-		Key:        p.key,
-		Domain:     p.domain.Name,
-		Path:       p.levels,
-		Pos:        cfg.Pos,
-		Quota:      cfg.QuotaMode,
-		Metadata:   cfg.Metadata,
-		Charges:    charges,
-		AllOrNone:  p.allOrNone != nil,
-		nameNumber: -1,
+		Index:     -1,
+		Key:       p.key,
+		Domain:    p.domain.Name,
+		Path:      p.levels,
+		Pos:       cfg.Pos,
+		Quota:     cfg.QuotaMode,
+		Metadata:  cfg.Metadata,
+		Charges:   charges,
+		AllOrNone: p.allOrNone != nil,
 	}
 }
 
@@ -188,13 +193,13 @@ func (in inherited) after(r *Rule) inherited {
 func (c *Compiler) warnReplaced(own, charges []*Rule) {
 	replaced := 0
 	for _, r := range charges {
-		replaced += len(r.Replaces())
+		replaced += len(r.Replaces)
 	}
 	if replaced == 0 || replaced > maxCompared {
 		return
 	}
 	for _, r := range own {
-		i := slices.IndexFunc(charges, func(by *Rule) bool { return by != r && slices.Contains(by.Replaces(), r.Name) })
+		i := slices.IndexFunc(charges, func(by *Rule) bool { return by != r && slices.Contains(by.Replaces, r.Name) })
 		if i >= 0 && r.Name != "" && !r.Unlimited {
 			c.warnings.Add(r.Pos, "remove one of them",
 				"the limit %s never applies: what is charged to it is also charged to the one at %v, which replaces it", Quote(r.Name), charges[i].Pos)

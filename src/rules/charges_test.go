@@ -94,7 +94,7 @@ descriptors:
 		t.Fatal(warnings, err)
 	}
 	d := set.Domain([]byte("d"))
-	if !d.Replacing() {
+	if !d.Replacing {
 		t.Fatal("nothing replaces anything")
 	}
 	var p rules.Replaced
@@ -109,7 +109,7 @@ descriptors:
 		for one := range strings.FieldsSeq(tt.request) {
 			all = append(all, charged(find(d, parseEntries(one)))...)
 		}
-		p.Reset(d)
+		p.Reset()
 		for _, r := range all {
 			p.Add(r)
 		}
@@ -125,7 +125,7 @@ descriptors:
 	}
 	// What stands for a descriptor has no name and replaces nothing.
 	head := find(d, parseEntries("relief=1"))
-	p.Reset(d)
+	p.Reset()
 	if p.Add(head); head.Index != -1 || head.Limit.Period != 0 || p.Has(head) || p.Has(find(d, parseEntries("user=1"))) {
 		t.Errorf("%+v stands for relief", head)
 	}

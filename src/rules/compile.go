@@ -58,6 +58,7 @@ type Compiler struct {
 	problems  Problems
 	warnings  Problems
 	replacing []replacing
+	settings  []*setting
 	blocked   map[*Rule]Pos // where count_blocked: true was written, until an error has said so
 	names     int           // bytes of all names so far; beyond maxNames nothing is added
 }
@@ -154,7 +155,6 @@ func (c *Compiler) finish() {
 	case *wordTree:
 		c.wordTree(m, cfg, c.top)
 	}
-	c.warnUnused(inherited{}, c.top.inherited, cfg.Charge, cfg.OnReject)
 }
 
 // Done returns what Compile returns.
@@ -165,11 +165,16 @@ func (c *Compiler) Done() (*Set, Problems, error) {
 		return nil, nil, c.problems
 	}
 	c.set.findOnlyList()
-	c.numberReplaced()
+	c.warnMissing()
 	c.warnSameName()
 	for _, d := range c.set.domains {
 		if t, isTree := d.matcher.(*tree); isTree {
 			c.warnHidden(&t.root)
+		}
+	}
+	for _, s := range c.settings {
+		if !s.effect {
+			c.warnings.Add(s.at, s.fix, "%s", s.unused)
 		}
 	}
 	c.warnings.Sort()
@@ -198,37 +203,18 @@ func (c *Compiler) fallback(above backend.Fallback, v *Placed[string]) backend.F
 	return f
 }
 
-// numberReplaced numbers the names that rules replace, domain by domain.
-func (c *Compiler) numberReplaced() {
+// warnMissing warns of names to replace that no rule has.
+func (c *Compiler) warnMissing() {
 	type name struct{ domain, name string }
-	type number struct {
-		n     int
-		found bool // a rule that can be replaced has the name
-	}
-	numbers := make(map[name]*number)
-	for _, by := range c.replacing {
-		d := c.set.byName[by.rule.Domain]
-		for _, other := range by.list {
-			key := name{d.Name, other.Value}
-			if numbers[key] == nil {
-				numbers[key] = &number{n: d.replaced}
-				d.replaced++
-			}
-			by.rule.replaces.numbers = append(by.rule.replaces.numbers, numbers[key].n)
-		}
-	}
-	if len(numbers) == 0 {
-		return
-	}
+	replaceable := make(map[name]bool)
 	for _, r := range c.set.rules {
-		if number := numbers[name{r.Domain, r.Name}]; number != nil {
-			r.nameNumber = int32(number.n)
-			number.found = number.found || !r.Unlimited
+		if !r.Unlimited && len(c.replacing) > 0 {
+			replaceable[name{r.Domain, r.Name}] = true
 		}
 	}
 	for _, by := range c.replacing {
 		for _, other := range by.list {
-			if !numbers[name{by.rule.Domain, other.Value}].found {
+			if !replaceable[name{by.rule.Domain, other.Value}] {
 				c.warnings.Add(other.Pos, "check the spelling, or remove it", "no rule of the domain that could be replaced is named %s",
 					Quote(other.Value))
 			}

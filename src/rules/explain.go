@@ -1,7 +1,7 @@
 package rules
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -18,32 +18,19 @@ type Walk struct {
 	End      End     // how the search ended
 }
 
-// End is how a search ended.
-type End uint8
+// End is how a search ended, in a word for programs.
+type End string
 
 const (
-	EndRule    End = iota // with a rule
-	EndEmpty              // the descriptor has no entries
-	EndKey                // the level has no descriptor with the entry's key
-	EndValue              // it has some, but none for the entry's value
-	EndDeep               // there are more entries than levels
-	EndShort              // the descriptor has no limit, but there are descriptors below it
-	EndNoLimit            // the descriptor has no limit, and there are none below it
-	EndNone               // no rule of an ordered list matches
+	EndRule    End = "rule"             // with a rule
+	EndEmpty   End = "no_entries"       // the descriptor has no entries
+	EndKey     End = "no_such_key"      // the level has no descriptor with the entry's key
+	EndValue   End = "no_such_value"    // it has some, but none for the entry's value
+	EndDeep    End = "rules_end_above"  // there are more entries than levels
+	EndShort   End = "rules_are_deeper" // the descriptor has no limit, but there are descriptors below it
+	EndNoLimit End = "no_rate_limit"    // the descriptor has no limit, and there are none below it
+	EndNone    End = "no_rule_matches"  // no rule of an ordered list matches
 )
-
-var endNames = [...]string{
-	EndRule: "rule", EndEmpty: "no_entries", EndKey: "no_such_key", EndValue: "no_such_value", EndDeep: "rules_end_above",
-	EndShort: "rules_are_deeper", EndNoLimit: "no_rate_limit", EndNone: "no_rule_matches",
-}
-
-// String is a word for programs.
-func (e End) String() string {
-	if int(e) < len(endNames) {
-		return endNames[e]
-	}
-	return fmt.Sprintf("end %d", uint8(e))
-}
 
 // Asked is a rule of an ordered list and whether it matches.
 type Asked struct {
@@ -95,12 +82,7 @@ const (
 )
 
 // String is a word for programs.
-func (h How) String() string {
-	if names := [...]string{"exact", "wildcard", "key"}; int(h) < len(names) {
-		return names[h]
-	}
-	return fmt.Sprintf("how %d", uint8(h))
-}
+func (h How) String() string { return [...]string{"exact", "wildcard", "key"}[h] }
 
 const (
 	maxTried = 20     // how many wildcards that do not match a step lists
@@ -109,7 +91,7 @@ const (
 )
 
 func (t *tree) explain(entries []Entry) *Walk {
-	w := &Walk{Steps: make([]Step, 0, min(len(entries), MaxDepth+1))}
+	w := &Walk{End: EndEmpty, Steps: make([]Step, 0, min(len(entries), MaxDepth+1))}
 	n := &t.root
 	var joined []byte
 	for i := range entries {
@@ -124,20 +106,15 @@ func (t *tree) explain(entries []Entry) *Walk {
 			break
 		}
 		n = step.Candidates[step.Taken].node
-		if i == len(entries)-1 {
-			w.Rule = n.rule
+		switch last := i == len(entries)-1; {
+		case last && n.rule != nil:
+			w.Rule, w.End = n.rule, EndRule
+			return w
+		case n.children == nil:
+			w.End = EndNoLimit
+		default:
+			w.End = EndShort
 		}
-	}
-	switch {
-	case w.Rule != nil:
-		return w
-	case w.End != EndRule:
-	case len(entries) == 0:
-		w.End = EndEmpty
-	case n.children == nil:
-		w.End = EndNoLimit
-	default:
-		w.End = EndShort
 	}
 	w.otherWays(entries, &joined)
 	return w
@@ -203,16 +180,23 @@ func (n *node) missing(s *Step) End {
 	}
 	keys := &n.children.keys
 	if k := keys.find(s.Entry.Key); k != nil {
-		if k.values.len() <= maxMeant {
-			s.Meant = Near(string(s.Entry.Value), k.values.names())
-		}
+		s.Meant = k.values.near(s.Entry.Value)
 		return EndValue
 	}
-	if keys.len() <= maxMeant {
-		s.Meant = Near(string(s.Entry.Key), keys.names())
-	}
-	s.Below = n.below(string(s.Entry.Key))
+	s.Meant, s.Below = keys.near(s.Entry.Key), n.below(string(s.Entry.Key))
 	return EndKey
+}
+
+// near returns the name that was probably meant; empty if there is none, or too much to search.
+func (t *table[V]) near(name []byte) string {
+	if t.len() > maxMeant {
+		return ""
+	}
+	names := make([]string, 0, t.len())
+	for name := range t.all() {
+		names = append(names, name)
+	}
+	return Near(string(name), slices.Values(names))
 }
 
 // below is the first descriptor in file order that has the key, below a child of n; nil if there is none, or too much to search.
@@ -328,8 +312,8 @@ func (n *wordNode) explain(word []byte) Step {
 		s.Taken = 0
 		s.Candidates = append(s.Candidates, Candidate{Pos: n.other.place, Key: "*", How: Wildcard, Tried: named == nil})
 	}
-	if s.Taken < 0 && n.children.len() <= maxMeant {
-		s.Meant = Near(string(word), n.children.names())
+	if s.Taken < 0 {
+		s.Meant = n.children.near(word)
 	}
 	return s
 }

@@ -37,7 +37,7 @@ func tell(w *rules.Walk) string {
 		}
 		b.WriteString("/ ")
 	}
-	b.WriteString(w.End.String())
+	b.WriteString(string(w.End))
 	if n := len(w.Steps); n > 0 {
 		if last := &w.Steps[n-1]; last.Meant != "" {
 			b.WriteString(" meant " + last.Meant)

@@ -119,7 +119,7 @@ descriptors:
 		t.Fatal(err)
 	}
 	d := set.Domain([]byte("d"))
-	if !d.Replacing() || set.Domain([]byte("e")).Replacing() {
+	if !d.Replacing || set.Domain([]byte("e")).Replacing {
 		t.Fatal("only d has rules that replace others")
 	}
 	var p rules.Replaced
@@ -130,7 +130,7 @@ descriptors:
 		for key := range strings.FieldsSeq(tt.matched) {
 			list = append(list, find(d, parseEntries(key+"=1")))
 		}
-		p.Reset(d)
+		p.Reset()
 		for _, r := range list {
 			p.Add(r)
 		}

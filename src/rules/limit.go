@@ -33,7 +33,6 @@ func (c *Compiler) rule(cfg *LimitsConfig, limit *RateLimitConfig, p path, at Po
 		AllOrNone:  p.allOrNone != nil,
 		ChargePath: p.chargePath != nil,
 		suffixLen:  int32(len(suffix)),
-		nameNumber: -1,
 	}
 	for i := range r.Path {
 		l := &r.Path[i]
@@ -44,7 +43,7 @@ func (c *Compiler) rule(cfg *LimitsConfig, limit *RateLimitConfig, p path, at Po
 		r.Multiplier = *limit.UnitMultiplier
 	}
 	c.set.rules = append(c.set.rules, r)
-	c.replaces(r, limit.Replaces)
+	c.replaces(r, p, limit.Replaces)
 	if r.Unlimited {
 		c.unlimited(r, cfg, limit, p)
 	} else {
@@ -55,14 +54,14 @@ func (c *Compiler) rule(cfg *LimitsConfig, limit *RateLimitConfig, p path, at Po
 }
 
 // replaces notes which names r replaces.
-func (c *Compiler) replaces(r *Rule, list []Placed[string]) {
+func (c *Compiler) replaces(r *Rule, p path, list []Placed[string]) {
 	if len(list) == 0 {
 		return
 	}
 	c.replacing = append(c.replacing, replacing{r, list})
-	r.replaces = &replaces{}
+	p.domain.Replacing = true
 	for _, other := range list {
-		r.replaces.names = append(r.replaces.names, other.Value)
+		r.Replaces = append(r.Replaces, other.Value)
 		switch other.Value {
 		case "":
 			c.problems.Add(other.Pos, "add `name: <the rule to replace>`", "an entry of replaces has no name")

@@ -108,7 +108,6 @@ func (c *Compiler) listRule(cfg *RuleConfig, r *orderedRule, match []Pair, p pat
 	p.domain.keys = append(p.domain.keys, here.key)
 	own := c.limits(&limits, here)
 	rule := c.match(&limits, here, own)
-	c.warnUnused(p.inherited, here.inherited, nil, cfg.OnReject)
 	if rule == nil {
 		return 0 // it has a problem
 	}

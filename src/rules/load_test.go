@@ -180,8 +180,8 @@ func describe(r *rules.Rule) string {
 			s += fmt.Sprintf(", %s shared", l.Key())
 		}
 	}
-	if len(r.Replaces()) > 0 {
-		s += fmt.Sprintf(", replaces %d", len(r.Replaces()))
+	if len(r.Replaces) > 0 {
+		s += fmt.Sprintf(", replaces %d", len(r.Replaces))
 	}
 	if r.Joint {
 		s += ", joint"

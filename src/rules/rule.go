@@ -26,6 +26,7 @@ type Rule struct {
 	Quota     bool           // refuses a request only if all its quota rules do
 	Detailed  bool           // counted separately for each combination of request values
 	Metadata  map[string]any // sent with answers; nil for none. Read only.
+	Replaces  []string       // names of rules that do not apply where this one does. Read only.
 	Limit     algorithm.Limit
 	Fallback  backend.Fallback // what decides when the store does not answer
 	Listed    *Listed          // set for rules of an ordered list only
@@ -44,9 +45,7 @@ type Rule struct {
 	shared     bool // some level shares its threshold
 	perValue   bool // see PerValue
 	suffixLen  int32
-	nameNumber int32     // of Name in the replaces lists of the domain; -1: no rule replaces it
 	words      *wordPath // where it is in a tree of limits; nil: elsewhere
-	replaces   *replaces // nil: none
 }
 
 // Listed is what only rules of an ordered list have.
@@ -57,14 +56,6 @@ type Listed struct {
 	Canary bool
 
 	key *listKey // for the keys of its counters; nil: the rule stands for several limits
-}
-
-// Replaces names the rules that do not apply where r does. Read only.
-func (r *Rule) Replaces() []string {
-	if r.replaces == nil {
-		return nil
-	}
-	return r.replaces.names
 }
 
 // Names is the way to a limit in a tree of limits, `*` for any word; nil for other rules. Read only.

@@ -47,11 +47,13 @@ type Domain struct {
 	// Fallback decides about limits that come with requests when their store does not answer.
 	Fallback backend.Fallback
 
-	pos      Pos
-	matcher  matcher
-	escaped  string   // Name in escaped keys, see Keys
-	keys     []string // see Descriptors
-	replaced int      // how many names the replaces lists of its rules have
+	// Replacing says that some rule of the domain replaces others. A Replaced is needed only then.
+	Replacing bool
+
+	pos     Pos
+	matcher matcher
+	escaped string   // Name in escaped keys, see Keys
+	keys    []string // see Descriptors
 }
 
 // matcher is one way to search a domain: a *tree, an *orderedList or a *wordTree.
@@ -103,39 +105,21 @@ func (d *Domain) Words() bool {
 	return words
 }
 
-// Replacing reports whether any rule of the domain replaces another; Replaced is needed only then.
-func (d *Domain) Replacing() bool { return d.replaced > 0 }
+// Replaced is the set of names that the rules of one request replace. Its zero value is empty.
+type Replaced struct{ names map[string]bool }
 
-// replaces are the names that a rule replaces, and their numbers in the domain.
-type replaces struct {
-	names   []string
-	numbers []int
-}
-
-// Replaced is the set of names that the rules of one request replace. Call Reset before its first use.
-type Replaced struct{ names []uint64 }
-
-// Reset empties p for a request to d.
-func (p *Replaced) Reset(d *Domain) {
-	size := (d.replaced + 63) / 64
-	if cap(p.names) < size {
-		p.names = make([]uint64, size)
-	}
-	p.names = p.names[:size]
-	clear(p.names)
-}
+// Reset empties p.
+func (p *Replaced) Reset() { clear(p.names) }
 
 // Add adds the names that r replaces.
 func (p *Replaced) Add(r *Rule) {
-	if r.replaces == nil {
-		return
+	if p.names == nil {
+		p.names = make(map[string]bool)
 	}
-	for _, n := range r.replaces.numbers {
-		p.names[n/64] |= 1 << (n % 64)
+	for _, name := range r.Replaces {
+		p.names[name] = true
 	}
 }
 
 // Has reports whether r is replaced and so does not apply. Unlimited rules cannot be.
-func (p *Replaced) Has(r *Rule) bool {
-	return r.nameNumber >= 0 && !r.Unlimited && p.names[r.nameNumber/64]&(1<<(r.nameNumber%64)) != 0
-}
+func (p *Replaced) Has(r *Rule) bool { return !r.Unlimited && p.names[r.Name] }

@@ -64,14 +64,3 @@ func (t *table[V]) all() iter.Seq2[string, V] {
 		}
 	}
 }
-
-// names yields the names, in no order.
-func (t *table[V]) names() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for name := range t.all() {
-			if !yield(name) {
-				return
-			}
-		}
-	}
-}

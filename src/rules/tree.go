@@ -157,7 +157,6 @@ func (c *Compiler) descriptors(n *node, list []DescriptorConfig, p path) {
 		}
 		below.inherited = below.after(child.rule)
 		c.descriptors(child, cfg.Descriptors, below)
-		c.warnUnused(p.inherited, below.inherited, cfg.Charge, cfg.OnReject)
 		if len(c.set.rules) == before && (cfg.ValueToMetric || cfg.ShareThreshold) {
 			c.warnings.Add(cfg.Pos, "remove it", "value_to_metric and share_threshold have no effect without a rate_limit here or below")
 		}

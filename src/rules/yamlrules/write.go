@@ -116,8 +116,8 @@ func limitOf(r *rules.Rule) *yaml.Node {
 	if r.Name != "" {
 		values["name"] = r.Name
 	}
-	if list := r.Replaces(); len(list) > 0 {
-		values["replaces"] = list
+	if len(r.Replaces) > 0 {
+		values["replaces"] = r.Replaces
 	}
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for _, name := range limitKeysInOrder {

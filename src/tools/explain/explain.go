@@ -57,7 +57,7 @@ func (x *explainer) walk() {
 				continue
 			}
 			seen[r] = true
-			for _, name := range r.Replaces() {
+			for _, name := range r.Replaces {
 				x.replacedBy[name] = append(x.replacedBy[name], r)
 			}
 		}
@@ -99,7 +99,7 @@ func (x *explainer) descriptor(i int) Descriptor {
 	default:
 		d.addWalk(w)
 		if w.Rule == nil {
-			d.Reason = w.End.String()
+			d.Reason = string(w.End)
 			d.Why, d.Hint = why(w, len(request.Entries))
 			break
 		}
