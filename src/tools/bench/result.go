@@ -1,14 +1,13 @@
 package bench
 
 import (
-	"fmt"
+	_ "embed"
+	"errors"
 	"io"
-	"maps"
 	"math"
 	"os"
-	"slices"
-	"strings"
 	"text/tabwriter"
+	"text/template"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -147,67 +146,15 @@ func (r *Result) setCPU(processes []Process, before, after []time.Duration) {
 	}
 }
 
-// Write writes r as text.
+//go:embed result.tmpl
+var resultText string
+
+var resultTemplate = template.Must(template.New("result").Parse(resultText))
+
+// Write writes r as text. Tabs in the template separate the columns of its tables.
 func (r *Result) Write(w io.Writer) error {
-	var b strings.Builder
-	loop := "closed loop"
-	if r.OpenLoop != nil {
-		loop = fmt.Sprintf("%v calls due a second", r.OpenLoop.Rate)
-	}
-	fmt.Fprintf(&b, "%s: %s", r.Address, r.Workload)
-	if r.Keys > 1 {
-		fmt.Fprintf(&b, " of %d keys", r.Keys)
-	}
-	fmt.Fprintf(&b, ", %d x %d calls in flight, %s", r.Connections, r.InFlight, loop)
-	if r.Interrupted {
-		b.WriteString(", interrupted")
-	}
-	b.WriteString("\n\n")
-
-	table(&b, "requests\tseconds\tanswers/s", fmt.Sprintf("%d\t%.2f\t%.1f", r.Requests, r.Seconds, r.Rate))
-	l := r.Latency
-	table(&b, "\tmean\tp50\tp90\tp99\tp99.9\tmax",
-		fmt.Sprintf("latency µs\t%.1f\t%d\t%d\t%d\t%d\t%d", l.Mean, l.P50, l.P90, l.P99, l.P999, l.Max))
-	if o := r.OpenLoop; o != nil {
-		table(&b, "late\tbehind µs\tunsent", fmt.Sprintf("%d\t%d\t%d", o.Late, o.Behind, o.Unsent))
-	}
-
-	head := "OK\tOVER_LIMIT\tUNKNOWN"
-	row := fmt.Sprintf("%d\t%d\t%d", r.Answers["OK"], r.Answers["OVER_LIMIT"], r.Answers["UNKNOWN"])
-	for _, name := range slices.Sorted(maps.Keys(r.Errors)) {
-		head += "\terror " + name
-		row += fmt.Sprintf("\t%d", r.Errors[name])
-	}
-	table(&b, head, row)
-	if r.FirstError != "" {
-		fmt.Fprintf(&b, "first error: %s\n\n", r.FirstError)
-	}
-
-	var rows []string
-	cpu := func(name string, c CPU) {
-		rows = append(rows, fmt.Sprintf("%s\t%.2f\t%.2f", name, c.Seconds, c.PerRequest))
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.CPU)) {
-		cpu(name, r.CPU[name])
-	}
-	if r.Generator != nil {
-		cpu("generator", *r.Generator)
-	}
-	if len(rows) > 0 {
-		table(&b, "cpu\tseconds\tµs/request", rows...)
-	}
-	_, err := io.WriteString(w, strings.TrimSuffix(b.String(), "\n"))
-	return err
-}
-
-// table writes a head, rows and a blank line. Tabs separate columns.
-func table(b *strings.Builder, head string, rows ...string) {
-	w := tabwriter.NewWriter(b, 10, 0, 2, ' ', tabwriter.AlignRight)
-	for _, row := range slices.Concat([]string{head}, rows) {
-		fmt.Fprintln(w, row+"\t")
-	}
-	_ = w.Flush() // a strings.Builder returns no errors
-	b.WriteByte('\n')
+	columns := tabwriter.NewWriter(w, 10, 0, 2, ' ', tabwriter.AlignRight)
+	return errors.Join(resultTemplate.Execute(columns, r), columns.Flush())
 }
 
 func rounded(x float64, digits int) float64 {
