@@ -88,6 +88,7 @@ type scan struct {
 	timeout time.Duration
 	// where is what the scan reads now; other goroutines may load it.
 	where atomic.Pointer[place]
+	ended atomic.Bool // run has returned
 
 	root     string   // the directory as the user named it
 	base     string   // its path without links

@@ -9,11 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 
+	"ratelimit/src/files"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/reload"
@@ -70,22 +70,18 @@ type Watcher struct {
 	reader      func(*os.File) io.Reader
 	maxWatched  int // directories
 	reloadAsked reload.Signal
-	finished    chan *scan   // has room for all scans there can be
-	hanging     atomic.Int64 // len(late)
+	returned    reload.Signal // sent when a scan returns
+	reads       files.Reads
 
 	// Run owns what follows.
 	loader   reload.Loader
 	events   *events           // of the last scan
-	late     []*scan           // scans that exceeded ReadTimeout and have not returned yet
+	late     []*scan           // scans that exceeded ReadTimeout
 	warned   string            // the last warning, while it holds
 	lastSeen [sha256.Size]byte // identifies what the last load read
 	force    bool              // load the next contents even if they are lastSeen
 	deadline time.Time         // read by then although changes continue; zero: no change is pending
 }
-
-// maxHanging bounds how many scans hang at a time. A goroutine that hangs costs a
-// thread, the watches of its directories, and the files that it has read.
-const maxHanging = 4
 
 // maxQuiet times Debounce is the longest wait for a directory that keeps changing.
 const maxQuiet = 10
@@ -108,7 +104,8 @@ func New(cfg Config) *Watcher {
 		reader:      plainReader,
 		maxWatched:  maxWatched,
 		reloadAsked: reload.NewSignal(),
-		finished:    make(chan *scan, maxHanging+1),
+		returned:    reload.NewSignal(),
+		reads:       files.Reads{Timeout: cfg.ReadTimeout},
 		loader:      newLoader(cfg),
 	}
 }
@@ -132,7 +129,7 @@ func newLoader(cfg Config) reload.Loader {
 }
 
 // Hanging returns how many scans exceeded ReadTimeout and have not returned yet, 4 at most.
-func (w *Watcher) Hanging() int { return int(w.hanging.Load()) }
+func (w *Watcher) Hanging() int { return w.reads.Hanging() }
 
 // Reload makes Run load the directory now, even if nothing changed. It never blocks.
 // Calls that come before Run handles the first count as one.
@@ -158,38 +155,35 @@ func (w *Watcher) Run(ctx context.Context) error {
 // scan reads the directory. If it takes longer than ReadTimeout, the result is a scan with
 // that one problem.
 func (w *Watcher) scan(ctx context.Context) *scan {
-	if len(w.late) == maxHanging {
+	if w.Hanging() == files.MaxHanging {
 		s := new(scan)
-		s.problem(w.cfg.Dir(), "check its file system (NFS, FUSE), or start the service again", "is not read: %d earlier reads have not returned", maxHanging)
+		s.problem(w.cfg.Dir(), "check its file system (NFS, FUSE), or start the service again", "is not read: %d earlier reads have not returned", files.MaxHanging)
 		return s
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	started := w.startScan(ctx)
-	timeout := time.After(w.cfg.ReadTimeout)
-	for {
-		select {
-		case s := <-w.finished:
-			if s == started {
-				w.warnOfMissingEvents()
-				return s
-			}
-			w.removeLate(s)
-			continue
-		case <-timeout:
-		case <-ctx.Done():
-		}
-		w.late = append(w.late, started)
-		w.hanging.Store(int64(len(w.late)))
-		return &scan{problems: rules.Problems{started.where.Load().hangs(w.cfg.ReadTimeout)}}
-	}
-}
-
-// startScan starts a scan in a goroutine. The scan watches each name before it reads it, so
-// every later change causes an event.
-func (w *Watcher) startScan(ctx context.Context) *scan {
+	w.late = slices.DeleteFunc(w.late, func(s *scan) bool { return s.ended.Load() })
 	w.closeEvents()
 	w.events = newEvents(w.open, w.maxWatched)
+	s := w.newScan(ctx)
+	_, err := files.Read(ctx, &w.reads, func() (any, error) {
+		s.run(w.cfg.Dir())
+		s.ended.Store(true)
+		w.returned.Send()
+		return nil, nil
+	})
+	if err == nil {
+		w.returned.Clear()
+		w.warnOfMissingEvents()
+		return s
+	}
+	w.late = append(w.late, s)
+	return &scan{problems: rules.Problems{s.where.Load().hangs(w.cfg.ReadTimeout)}}
+}
+
+// newScan returns a scan that watches each name before it reads it, so every later change
+// causes an event.
+func (w *Watcher) newScan(ctx context.Context) *scan {
 	s := &scan{
 		ctx:            ctx,
 		reader:         w.reader,
@@ -209,17 +203,7 @@ func (w *Watcher) startScan(ctx context.Context) *scan {
 		}
 	}
 	s.where.Store(&place{path: w.cfg.Dir()})
-	go func() {
-		s.run(w.cfg.Dir())
-		w.finished <- s
-	}()
 	return s
-}
-
-// removeLate drops a late scan that has returned.
-func (w *Watcher) removeLate(s *scan) {
-	w.late = slices.DeleteFunc(w.late, func(l *scan) bool { return l == s })
-	w.hanging.Store(int64(len(w.late)))
 }
 
 // closeEvents does not wait while a scan hangs: fsnotify may hold a lock then.
@@ -279,8 +263,7 @@ func (w *Watcher) waitForChange(ctx context.Context) {
 		case <-w.reloadAsked:
 			w.force = true
 			return
-		case s := <-w.finished: // the place that hung may answer again
-			w.removeLate(s)
+		case <-w.returned: // the place that hung may answer again
 			if w.deadline.IsZero() {
 				quiet = time.After(w.cfg.ReadTimeout)
 			}
