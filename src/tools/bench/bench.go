@@ -155,27 +155,25 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	sleep, done := newSleep()
 	defer done()
 
+	run := func(p *phase) (took time.Duration, tallies []*tally) {
+		p.rate, p.sleep = cfg.Rate, sleep
+		work, tallies := workers(&cfg, conns, l)
+		defer watch(&cfg, p.warmup, tallies)()
+		return p.run(ctx, work), tallies
+	}
 	if cfg.Warmup > 0 {
 		// Its calls have other numbers, and so other keys.
-		p := phase{from: 1 << 63, lasts: cfg.Warmup, rate: cfg.Rate, sleep: sleep}
-		work, tallies := workers(&cfg, conns, l)
-		watched := watch(&cfg, true, tallies)
-		p.run(ctx, work)
-		watched()
+		run(&phase{warmup: true, from: 1 << 63, lasts: cfg.Warmup})
 	}
 	if ctx.Err() != nil {
 		return nil, errEnded
 	}
-
-	p := phase{calls: cfg.Requests, lasts: cfg.Duration, rate: cfg.Rate, grace: cfg.Timeout, sleep: sleep}
-	work, tallies := workers(&cfg, conns, l)
 	before, err := cpuTimes(cfg.Processes)
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
-	watched := watch(&cfg, false, tallies)
-	took := p.run(ctx, work)
-	watched()
+	p := phase{calls: cfg.Requests, lasts: cfg.Duration, grace: cfg.Timeout}
+	took, tallies := run(&p)
 	after, gone := cpuTimes(cfg.Processes)
 
 	total := newTally()

@@ -9,11 +9,9 @@ import (
 )
 
 // message is a marshalled request. Several calls may send it at a time: gRPC only reads it.
-type message struct{ buffers mem.BufferSlice }
+type message mem.BufferSlice
 
-func newMessage(wire []byte) message {
-	return message{mem.BufferSlice{mem.SliceBuffer(wire)}}
-}
+func newMessage(wire []byte) message { return message{mem.SliceBuffer(wire)} }
 
 // answer is the part of a response that is read.
 type answer struct{ code pb.RateLimitResponse_Code }
@@ -29,7 +27,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T is no message", v)
 	}
-	return m.buffers, nil
+	return mem.BufferSlice(*m), nil
 }
 
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -37,13 +35,9 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return fmt.Errorf("%T is no answer", v)
 	}
-	var err error
-	if len(data) == 1 { // nearly always
-		a.code, err = overallCode(data[0].ReadOnlyData())
-		return err
-	}
 	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buf.Free()
+	var err error
 	a.code, err = overallCode(buf.ReadOnlyData())
 	return err
 }

@@ -34,12 +34,13 @@ type worker struct {
 // it starts late, but its latency starts when it was due. Otherwise only as many calls as there
 // are workers would show that a server stalled for a second.
 type phase struct {
-	from  uint64        // number of the first call
-	calls uint64        // the largest number of calls; 0: no limit
-	lasts time.Duration // no call is due (open loop) or starts (closed loop) later; 0: no limit
-	rate  float64       // calls due a second; 0: a closed loop
-	grace time.Duration // how much later a late call may start
-	sleep func(time.Duration)
+	warmup bool
+	from   uint64        // number of the first call
+	calls  uint64        // the largest number of calls; 0: no limit
+	lasts  time.Duration // no call is due (open loop) or starts (closed loop) later; 0: no limit
+	rate   float64       // calls due a second; 0: a closed loop
+	grace  time.Duration // how much later a late call may start
+	sleep  func(time.Duration)
 
 	begun  time.Time
 	taken  atomic.Uint64

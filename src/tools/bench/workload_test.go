@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -13,7 +14,7 @@ import (
 func shown(t *testing.T, m message) string {
 	t.Helper()
 	var msg pb.RateLimitRequest
-	if err := proto.Unmarshal(m.buffers.Materialize(), &msg); err != nil {
+	if err := proto.Unmarshal(mem.BufferSlice(m).Materialize(), &msg); err != nil {
 		t.Fatal(err)
 	}
 	var list []string
