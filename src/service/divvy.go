@@ -68,7 +68,7 @@ func (s *Service) buildDivvy(failed func(error)) error {
 	s.front.divvy = p
 	if p.Listener != nil {
 		close(p.needed)
-		s.counters.Add(p.figures)
+		s.counters.Add(figures("divvy", "", server.Stats))
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func (s *Service) runDivvy(ctx context.Context) error {
 	if d.Listener != nil {
 		return d.server.Serve(d.Listener)
 	}
-	s.counters.Add(d.figures)
+	s.counters.Add(figures("divvy", "", d.server.Stats))
 	failed := s.counters.Counter("ratelimit.divvy.listen_failed")
 	late := *d.port // a copy, since other goroutines read the port
 	for attempt := 1; ; attempt++ {

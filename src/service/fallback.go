@@ -32,8 +32,20 @@ func (s *store) fallBack(cfg *settings.Settings, log *logrus.Logger) error {
 	}
 	s.Backend, s.fallback, s.bytes = f, f, func() int64 { return f.Stats().Local.Bytes }
 	s.runs = append(s.runs, f.Run)
-	s.figures = append(s.figures, fallbackFigures(f))
+	s.figures = append(s.figures, figures("fallback", "", func() (v fallbackValues) {
+		v.Stats, v.Hits = f.Stats(), make(map[string]uint64)
+		for i, word := range backend.Fallbacks() {
+			v.Hits[word] = v.Fallback[i]
+		}
+		return v
+	}))
 	return nil
+}
+
+// fallbackValues are the values of the figures of the fallback.
+type fallbackValues struct {
+	fallback.Stats
+	Hits map[string]uint64 // that the store did not answer, by what became of them
 }
 
 // onFailure returns the on_store_failure of rules that do not name one.

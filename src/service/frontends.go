@@ -79,7 +79,7 @@ func (f *frontends) stop(ctx context.Context) error {
 
 // buildFrontends makes the servers of all ports.
 func (s *Service) buildFrontends() error {
-	if err := s.ports.loadCertificates(s.log.Logger); err != nil {
+	if err := s.ports.loadCertificates(s.log.Logger, s.counters); err != nil {
 		return err
 	}
 	cfg := s.Settings

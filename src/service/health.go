@@ -245,6 +245,18 @@ func (st *storeHealth) why() reason {
 	return reason{st.what + " does not answer", firstProblem(st.err)}
 }
 
+// healthValues are the values of the figures of health.
+type healthValues struct {
+	Ready, Refused bool
+	Domains        int
+}
+
+func (h *health) states() healthValues {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return healthValues{h.why() == reason{}, h.rules.refused != nil, h.rules.domains}
+}
+
 // noteRefused writes a comment line for operators if the last load was refused: the rules
 // in force are not those of the files then.
 func (h *health) noteRefused(w io.Writer) error {

@@ -7,7 +7,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/backend/memcached"
-	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/settings"
 )
@@ -56,7 +55,7 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 		return nil, err
 	}
 	p.stats = out.Stats
-	s.add(p, out, func() []metrics.Figure { return memcacheFigures(p, &out.Counts) })
+	s.add(p, out, figures("memcache", "", func() *memcached.Counts { return &out.Counts }))
 	return out, nil
 }
 

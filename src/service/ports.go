@@ -16,6 +16,7 @@ import (
 
 	"ratelimit/src/files/certs"
 	"ratelimit/src/frontend/connlimit"
+	"ratelimit/src/metrics"
 	"ratelimit/src/settings"
 )
 
@@ -189,7 +190,7 @@ func (p *port) announce(log *logrus.Logger) {
 }
 
 // loadCertificates reads the certificates of the ports that speak TLS.
-func (p *ports) loadCertificates(log *logrus.Logger) (err error) {
+func (p *ports) loadCertificates(log *logrus.Logger, counters *metrics.Registry) (err error) {
 	for _, p := range p.all() {
 		if !p.tls.On {
 			continue
@@ -207,18 +208,9 @@ func (p *ports) loadCertificates(log *logrus.Logger) (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.tlsVariable, err)
 		}
+		counters.Add(figures("certificate", p.name, p.certs.Stats))
 	}
 	return nil
-}
-
-// secure lists the ports that have certificates.
-func (p *ports) secure() (list []*port) {
-	for _, p := range p.all() {
-		if p.certs != nil {
-			list = append(list, p)
-		}
-	}
-	return list
 }
 
 // tlsConfig returns what the port's server speaks TLS with; nil: it does not.

@@ -12,7 +12,6 @@ import (
 
 	"ratelimit/src/files"
 	"ratelimit/src/files/certs"
-	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/loading"
@@ -89,7 +88,6 @@ func (s *Service) buildSource() error {
 		return s.buildXDS()
 	}
 	var count atomic.Int64 // of the last good load
-	s.counters.Add(func() []metrics.Figure { return []metrics.Figure{metrics.Gauge("runtime.num_values", count.Load())} })
 	cfg := filerules.Config{
 		Root:           s.Settings.RuntimeRoot,
 		Subdirectory:   s.Settings.RuntimeSubdirectory,
@@ -122,8 +120,16 @@ func (s *Service) buildSource() error {
 		cfg.File, cfg.AllowFile, cfg.Elsewhere = true, false, ""
 	}
 	s.rules.noRules = cfg.Dir() + " holds no rule files"
-	s.rules.source, s.rules.facts = filerules.New(cfg), fileFacts
+	w := filerules.New(cfg)
+	s.rules.source, s.rules.facts = w, fileFacts
+	s.counters.Add(figures("files", "", func() fileValues { return fileValues{count.Load(), w.Hanging()} }))
 	return nil
+}
+
+// fileValues are the values of the figures of rule files.
+type fileValues struct {
+	Read    int64 // files of the last good load
+	Hanging int   // reads that have not returned
 }
 
 func (s *Service) buildXDS() error {
@@ -164,7 +170,7 @@ func (s *Service) buildXDS() error {
 		return fmt.Errorf("CONFIG_GRPC_XDS_SERVER_URL: %w", err)
 	}
 	s.rules.source = w
-	s.counters.Add(xdsFigures(w))
+	s.counters.Add(figures("xds", "", w.Stats))
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"ratelimit/src/files"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/denials"
@@ -25,8 +24,6 @@ type statistics struct {
 	divvy *divvystats.Counts
 	// hitTiming sends how long a HIT took to statsd. Nil: there is none.
 	hitTiming func(time.Duration)
-	// certReads are reads of client certificates during scrapes.
-	certReads files.Reads
 }
 
 // buildStatistics makes the registry of metrics and the sink that the settings choose.
@@ -69,13 +66,14 @@ func (s *Service) buildPushed() error {
 	if err != nil {
 		return err
 	}
-	s.counters.Add(func() []metrics.Figure {
-		return []metrics.Figure{metrics.Count("ratelimit.stats.dropped", sink.Dropped())}
-	})
+	s.counters.Add(figures("statsd", "", func() statsdValues { return statsdValues{sink.Dropped()} }))
 	s.counters.OnTiming(sink.Timing)
 	s.stats.run = sink.Run
 	return nil
 }
+
+// statsdValues are the values of the figures of a sink.
+type statsdValues struct{ Dropped uint64 }
 
 // statsdState logs whether statsd can be reached. without is how to do without it.
 func (s *Service) statsdState(without string) func(error) {

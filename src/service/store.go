@@ -46,9 +46,10 @@ type pool struct {
 	always   bool   // health depends on it after the start, too
 	// The pause between two attempts at the start doubles up to the longest.
 	pause, longest time.Duration
-	limit          time.Duration // on all attempts at the start; 0: none
-	batches        batchFigures
-	patience       time.Duration // of one ping
+	limit          time.Duration     // on all attempts at the start; 0: none
+	sizes          metrics.Sizes     // of batches
+	trips          metrics.Histogram // how long batches took
+	patience       time.Duration     // of one ping
 	stats          func() remote.Stats
 	server
 }
@@ -72,21 +73,36 @@ func (p *pool) config(cfg *settings.Settings, conns int, timeout time.Duration, 
 		Timeout:          timeout,
 		ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
 		TagKeys:          cfg.CacheKeyFormat == "v2",
-		OnBatch:          p.batches.observe,
-		Span:             span,
-		MaxWaiting:       int64(cfg.Failure.MaxInFlight),
-		BreakerFailures:  failures,
-		OnBreaker:        onBreaker(log, p.product),
-		OnSlow:           func(e *remote.SlowError) { log.Warnf("calls time out: %s", p.tooSlow(e).full) },
+		OnBatch: func(hits int, took time.Duration) {
+			p.sizes.Observe(hits)
+			p.trips.Observe(took)
+		},
+		Span:            span,
+		MaxWaiting:      int64(cfg.Failure.MaxInFlight),
+		BreakerFailures: failures,
+		OnBreaker:       onBreaker(log, p.product),
+		OnSlow:          func(e *remote.SlowError) { log.Warnf("calls time out: %s", p.tooSlow(e).full) },
 	}
 }
 
-// add adds the pool of a store that was made.
-func (s *store) add(p *pool, made server, figures func() []metrics.Figure) {
+// poolValues are the values of the figures of a pool.
+type poolValues struct {
+	Stats        remote.Stats
+	LocalClosed  int64 // connections that are not open any more
+	Sizes, Trips metrics.Distribution
+}
+
+func (p *pool) values() poolValues {
+	st := p.stats()
+	return poolValues{st, st.Dials - st.Open, &p.sizes, &p.trips}
+}
+
+// add adds the pool of a store that was made, and the figures that only its product has.
+func (s *store) add(p *pool, made server, own func() []metrics.Figure) {
 	p.server = made
 	s.runs = append(s.runs, made.Run)
 	s.pools = append(s.pools, p)
-	s.figures = append(s.figures, figures)
+	s.figures = append(s.figures, figures("pool", p.name, p.values), own)
 }
 
 // note returns a remark about the pool that does not make the process unready; "": none.
@@ -131,7 +147,7 @@ func newStore(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Logge
 			return nil, fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 		}
 		s.Backend, s.bytes = m, m.Bytes
-		s.figures = append(s.figures, memoryFigures(m))
+		s.figures = append(s.figures, figures("memory", "", m.Stats))
 		return s, nil
 	case "memcache":
 		m, err := s.memcache(cfg, spans.Memcached(), log)
@@ -147,7 +163,7 @@ func newStore(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Logge
 	if cfg.LocalCacheBytes > 0 {
 		cache := overlimit.New(s.Backend, overlimit.Config{Bytes: int(cfg.LocalCacheBytes)})
 		s.Backend = cache
-		s.figures = append(s.figures, cacheFigures(cache))
+		s.figures = append(s.figures, figures("overlimit", "", cache.Stats))
 	}
 	return s, s.fallBack(cfg, log)
 }
@@ -185,7 +201,7 @@ func (s *store) redis(p *pool, cfg *settings.Settings, from settings.Redis, span
 		return nil, err
 	}
 	p.stats = out.Stats
-	s.add(p, out, func() []metrics.Figure { return redisFigures(p) })
+	s.add(p, out, figures("redis", p.name, p.values))
 	return out, nil
 }
 
