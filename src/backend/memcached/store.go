@@ -76,13 +76,9 @@ func (s *Store) Run(ctx context.Context) error {
 // enough. The error has a *remote.SlowError for each that answers, but later than the
 // Timeout.
 func (s *Store) Ping(ctx context.Context) error {
-	addrs := s.cfg.Servers
-	if s.cfg.SRV != nil {
-		t := s.Table()
-		if t.Err != nil {
-			return t.Err
-		}
-		addrs = t.Addrs
+	t := s.Table()
+	if t.Err != nil {
+		return t.Err // Run has not begun, or a DNS record is not known
 	}
-	return s.Store.Ping(ctx, addrs)
+	return s.Store.Ping(ctx, t.Addrs)
 }
