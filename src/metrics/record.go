@@ -11,12 +11,12 @@ import (
 func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	if a.Domain == nil {
 		n := uint64(len(a.Statuses))
-		r.unknownDomains.total.Add(n)
+		r.unknownDomains.stats.outcomes[Unmatched].Add(n)
 		r.unknownDomains.counter(req.Domain).Add(n)
 		return
 	}
-	table, domains := r.table.Load().find(a.Set)
-	if table == nil {
+	table, ok := r.table.Find(a.Set)
+	if !ok {
 		return // two reloads happened during the request: the counters may be gone
 	}
 	if a.Shadowed {
@@ -27,13 +27,13 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 		st := &a.Statuses[i]
 		switch {
 		case st.Rule == nil && len(st.Charges) == 0:
-			domains[a.Domain.Index].unmatched.Add(1)
+			table.domains[a.Domain.Index].outcomes[Unmatched].Add(1)
 		case st.Rule != nil:
-			unlimited(table, st.Rule)
+			unlimited(table.rules, st.Rule)
 		}
 		for j := range st.Charges {
 			c := &st.Charges[j]
-			r.charge(table, req, i, st, c)
+			r.charge(table.rules, req, i, st, c)
 			failed = failed || c.Verdict.Err != nil
 		}
 	}

@@ -40,7 +40,7 @@ type Registry struct {
 
 	globalShadow, storeErrors *Counter
 	unknownDomains            *unknownDomains
-	table                     atomic.Pointer[ruleTable] // of the rules in force
+	table                     PerSet[statsTable]
 	names                     *names
 	series                    *seriesCache // names that clients chose
 	onRequest                 ruleStats    // of limits that came with requests; their hits are in series
@@ -81,7 +81,7 @@ func New(cfg Config) *Registry {
 		nearRatio: cfg.NearRatio,
 		now:       cfg.Now,
 		names:     newNames(most),
-		stats:     newStatsByName(),
+		stats:     make(statsByName),
 		sources:   sources{counters: make(map[string]*Counter), latencies: make(map[string]*Histogram)},
 	}
 	r.series = newSeriesCache(most, r.names)
@@ -199,34 +199,28 @@ func (r *Registry) latencyFigures() (list []Figure) {
 // decisionFigures are the decisions by rule and outcome, and the charges that the store
 // did not answer. Those that are zero are missing.
 func (r *Registry) decisionFigures() (list []Figure) {
-	decided := func(domain, rule string, o Outcome, c *Counter) {
-		if n := c.Value(); n > 0 {
-			list = append(list, Count("", n).Native("ratelimit_decisions_total", "Descriptors by what became of them.",
-				"domain", domain, "rule", rule, "outcome", o.String()))
-		}
-	}
-	rule := func(domain, name string, s *ruleStats) {
+	add := func(key statsKey, s *ruleStats) {
 		for o := range s.outcomes {
-			decided(domain, name, Outcome(o), &s.outcomes[o])
+			if n := s.outcomes[o].Value(); n > 0 {
+				list = append(list, Count("", n).Native("ratelimit_decisions_total", "Descriptors by what became of them.",
+					"domain", key.domain, "rule", key.rule, "outcome", Outcome(o).String()))
+			}
 		}
 		u := s.unanswered.Load()
 		for f := backend.Fallback(0); u != nil && int(f) < len(u); f++ {
 			if n := u[f].Value(); n > 0 {
 				list = append(list, Count("", n).Native("ratelimit_unanswered_total", "Charges that the store did not answer, by what was done instead.",
-					"domain", domain, "rule", name, "instead", f.String()))
+					"domain", key.domain, "rule", key.rule, "instead", f.String()))
 			}
 		}
 	}
 	r.reading.Lock()
 	defer r.reading.Unlock()
-	for key, s := range r.stats.rules {
-		rule(s.domain, key[len(s.domain)+len("."):], s)
+	for key, s := range r.stats {
+		add(key, s)
 	}
-	for name, d := range r.stats.domains {
-		decided(name, "", Unmatched, &d.unmatched)
-	}
-	rule("", "(request)", &r.onRequest)
-	decided("", "", Unmatched, &r.unknownDomains.total)
+	add(statsKey{rule: "(request)"}, &r.onRequest)
+	add(statsKey{}, &r.unknownDomains.stats)
 	return list
 }
 

@@ -38,15 +38,17 @@ type outcomes [outcomeCount]Counter
 // unanswered counts charges that the store did not answer, by backend.Fallback.
 type unanswered [4]Counter
 
-// ruleStats is what is counted of all rules with one key. It does not refer to a rule,
-// so that a Set can be freed after a reload.
+// ruleStats is what is counted of all rules with one key, or of a domain. It does not
+// refer to a rule, so that a Set can be freed after a reload.
 type ruleStats struct {
-	domain     string
 	name       *name // nil: no rule with this key has hits of its own
 	outcomes   outcomes
 	unanswered atomic.Pointer[unanswered] // nil: nothing yet
 	removed    time.Time                  // by a reload; zero: in force
 }
+
+// statsKey is the name of a rule within its domain, or empty for the domain.
+type statsKey struct{ domain, rule string }
 
 // hasHits reports whether the hits of r count under its own key. Hits of some rules
 // count by request value, and those of unlimited rules not at all.
@@ -62,54 +64,46 @@ func (s *ruleStats) failed(instead backend.Fallback) {
 	u[instead].Add(1)
 }
 
-// domainStats is what is counted of one domain.
-type domainStats struct {
-	unmatched Counter
-	removed   time.Time // by a reload; zero: in force
+// statsTable has the stats of each rule and domain of a Set, by their Index.
+type statsTable struct{ rules, domains []*ruleStats }
+
+// PerSet keeps a table for the rules in force, and the one before for requests that started
+// before the last reload. It does not keep their Set from being freed.
+type PerSet[T any] struct{ tables atomic.Pointer[tables[T]] }
+
+type tables[T any] struct {
+	set       *rules.Set
+	before    weak.Pointer[rules.Set]
+	of, older T // of set and before
 }
 
-// ruleTable has the stats of each rule and domain of a Set, by their Index.
-type ruleTable struct {
-	set     *rules.Set
-	rules   []*ruleStats
-	domains []*domainStats
-	before  *oldTable // nil: none
+// Use makes table that of the rules in force. One goroutine at a time may call it.
+func (p *PerSet[T]) Use(set *rules.Set, table T) {
+	next := &tables[T]{set: set, of: table}
+	if old := p.tables.Load(); old != nil {
+		next.before, next.older = weak.Make(old.set), old.of
+	}
+	p.tables.Store(next)
 }
 
-// oldTable counts for requests that started before the last reload. It does not keep
-// their Set from being freed.
-type oldTable struct {
-	set     weak.Pointer[rules.Set]
-	rules   []*ruleStats
-	domains []*domainStats
-}
-
-// find returns the stats of the rules and domains of set; nil if set is neither in force
-// nor the one before.
-func (t *ruleTable) find(set *rules.Set) ([]*ruleStats, []*domainStats) {
-	switch {
+// Find returns the table of set, or false if set is neither in force nor the one before.
+func (p *PerSet[T]) Find(set *rules.Set) (table T, ok bool) {
+	switch t := p.tables.Load(); {
 	case t == nil:
 	case t.set == set:
-		return t.rules, t.domains
-	case t.before != nil && t.before.set.Value() == set:
-		return t.before.rules, t.before.domains
+		return t.of, true
+	case t.before.Value() == set:
+		return t.older, true
 	}
-	return nil, nil
+	return table, false
 }
 
 // statsByName has the stats of all rules and domains in force, and of those that a
 // reload removed less than keepRemoved ago, which go on where they were if they return.
-type statsByName struct {
-	rules   map[string]*ruleStats // by key
-	domains map[string]*domainStats
-}
+type statsByName map[statsKey]*ruleStats
 
 // keepRemoved is how long removed rules are shown, unless there are too many.
 const keepRemoved = time.Hour
-
-func newStatsByName() statsByName {
-	return statsByName{rules: make(map[string]*ruleStats), domains: make(map[string]*domainStats)}
-}
 
 // Use makes the counters for the rules of set. Rules and domains that keep their name go
 // on counting where they were.
@@ -117,82 +111,53 @@ func (r *Registry) Use(set *rules.Set) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
 	now := r.now()
-	t := &ruleTable{set: set}
-	if old := r.table.Load(); old != nil {
-		t.before = &oldTable{weak.Make(old.set), old.rules, old.domains}
-	}
-	r.stats.remove(now)
-	for _, rule := range set.Rules() {
-		t.rules = append(t.rules, r.stats.rule(rule, r.names))
-	}
-	for _, d := range set.Domains() {
-		t.domains = append(t.domains, r.stats.domain(d.Name))
-	}
-	r.stats.expire(r.names, now)
-	r.stats.makeRoom(r.names, now)
-	r.table.Store(t)
-}
-
-// remove marks all that is in force as removed.
-func (b *statsByName) remove(now time.Time) {
-	for _, s := range b.rules {
+	for _, s := range r.stats {
 		if s.removed.IsZero() {
 			s.removed = now
 		}
 	}
-	for _, d := range b.domains {
-		if d.removed.IsZero() {
-			d.removed = now
+	var t statsTable
+	for _, rule := range set.Rules() {
+		s := r.stats.open(rule.Domain, strings.TrimPrefix(rule.Key, rule.Domain+"."))
+		if s.name == nil && hasHits(rule) {
+			s.name = r.names.open(prefixOf(rule.Key))
 		}
+		t.rules = append(t.rules, s)
 	}
+	for _, d := range set.Domains() {
+		t.domains = append(t.domains, r.stats.open(d.Name, ""))
+	}
+	r.stats.expire(r.names, now)
+	r.stats.makeRoom(r.names, now)
+	r.table.Use(set, t)
 }
 
-// rule returns the stats of a rule, which is in force from now on. Texts are cloned so
-// that those of the Set can be freed.
-func (b *statsByName) rule(rule *rules.Rule, n *names) *ruleStats {
-	s := b.rules[rule.Key]
+// open returns the stats of a rule or domain, which is in force from now on.
+func (b statsByName) open(domain, rule string) *ruleStats {
+	s := b[statsKey{domain, rule}]
 	if s == nil {
-		s = &ruleStats{domain: strings.Clone(rule.Domain)}
-		b.rules[strings.Clone(rule.Key)] = s
+		s = new(ruleStats)
+		b[statsKey{strings.Clone(domain), strings.Clone(rule)}] = s // so that texts of the Set can be freed
 	}
 	s.removed = time.Time{}
-	if s.name == nil && hasHits(rule) {
-		s.name = n.open(prefixOf(rule.Key))
-	}
 	return s
 }
 
-func (b *statsByName) domain(name string) *domainStats {
-	d := b.domains[name]
-	if d == nil {
-		d = new(domainStats)
-		b.domains[strings.Clone(name)] = d
-	}
-	d.removed = time.Time{}
-	return d
-}
-
 // expire forgets what was removed keepRemoved ago.
-func (b *statsByName) expire(n *names, now time.Time) {
-	expired := func(removed time.Time) bool { return !removed.IsZero() && now.Sub(removed) >= keepRemoved }
-	for key, s := range b.rules {
-		if expired(s.removed) {
+func (b statsByName) expire(n *names, now time.Time) {
+	for key, s := range b {
+		if !s.removed.IsZero() && now.Sub(s.removed) >= keepRemoved {
 			b.forget(key, n)
 		}
 	}
-	for name, d := range b.domains {
-		if expired(d.removed) {
-			delete(b.domains, name)
-		}
-	}
 }
 
-// makeRoom forgets the oldest removed rules if there are too many. Those removed just
+// makeRoom forgets the oldest that were removed if there are too many. Those removed just
 // now stay.
-func (b *statsByName) makeRoom(n *names, now time.Time) {
+func (b statsByName) makeRoom(n *names, now time.Time) {
 	removed := 0
-	var old []string // keys
-	for key, s := range b.rules {
+	var old []statsKey
+	for key, s := range b {
 		if !s.removed.IsZero() {
 			removed++
 			if s.removed.Before(now) {
@@ -201,17 +166,17 @@ func (b *statsByName) makeRoom(n *names, now time.Time) {
 		}
 	}
 	tooMany := min(max(0, removed-n.maxUnused), len(old))
-	slices.SortFunc(old, func(x, y string) int {
-		return cmp.Or(b.rules[x].removed.Compare(b.rules[y].removed), cmp.Compare(x, y))
+	slices.SortFunc(old, func(x, y statsKey) int {
+		return cmp.Or(b[x].removed.Compare(b[y].removed), cmp.Compare(x.domain, y.domain), cmp.Compare(x.rule, y.rule))
 	})
 	for _, key := range old[:tooMany] {
 		b.forget(key, n)
 	}
 }
 
-func (b *statsByName) forget(key string, n *names) {
-	if s := b.rules[key]; s.name != nil {
+func (b statsByName) forget(key statsKey, n *names) {
+	if s := b[key]; s.name != nil {
 		n.close(s.name)
 	}
-	delete(b.rules, key)
+	delete(b, key)
 }

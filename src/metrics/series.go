@@ -127,7 +127,7 @@ const otherDomains = "other_domains"
 // unknownDomains counts descriptors of domains without rules.
 type unknownDomains struct {
 	open  func(name string) *Counter
-	total Counter
+	stats ruleStats // of all of them
 
 	mu     sync.RWMutex // guards what follows
 	byName map[string]*Counter

@@ -29,7 +29,7 @@ var statusNames = [statuses]string{"accepted", "rejected", "canary-accepted", "c
 // Counts is a limiter.Recorder. A request counts for every rule that applies to it: for
 // each canary, and for the rule that decides.
 type Counts struct {
-	table atomic.Pointer[table]
+	table metrics.PerSet[[]*counts] // by Rule.Index
 
 	mu     sync.Mutex // guards what follows
 	labels map[string]*counts
@@ -42,14 +42,6 @@ type counts struct {
 	has [statuses]atomic.Bool
 }
 
-// table has the counts of each rule of a Set, by Rule.Index, and the table before it for
-// requests that started before a reload.
-type table struct {
-	set    *rules.Set
-	counts []*counts
-	before *table // its own before is nil
-}
-
 // New returns counts at zero.
 func New() *Counts { return &Counts{labels: make(map[string]*counts)} }
 
@@ -58,10 +50,7 @@ func New() *Counts { return &Counts{labels: make(map[string]*counts)} }
 func (c *Counts) Use(set *rules.Set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := &table{set: set}
-	if old := c.table.Load(); old != nil {
-		t.before = &table{set: old.set, counts: old.counts}
-	}
+	var table []*counts
 	for _, r := range set.Rules() {
 		l := c.labels[r.Name]
 		if l == nil {
@@ -71,9 +60,9 @@ func (c *Counts) Use(set *rules.Set) {
 		ok, over := outcomes(r)
 		l.has[ok].Store(true)
 		l.has[over].Store(true)
-		t.counts = append(t.counts, l)
+		table = append(table, l)
 	}
-	c.table.Store(t)
+	c.table.Use(set, table)
 }
 
 // outcomes returns the statuses of hits on r that pass, and of those that do not.
@@ -87,11 +76,8 @@ func outcomes(r *rules.Rule) (ok, over status) {
 // Record implements limiter.Recorder. Hits that the store did not answer are neither
 // accepted nor rejected, unless their rule rejects all hits.
 func (c *Counts) Record(_ *limiter.Request, a *limiter.Answer) {
-	t := c.table.Load()
-	for t != nil && t.set != a.Set {
-		t = t.before
-	}
-	if t == nil {
+	table, ok := c.table.Find(a.Set)
+	if !ok {
 		return
 	}
 	for i := range a.Statuses {
@@ -101,11 +87,11 @@ func (c *Counts) Record(_ *limiter.Request, a *limiter.Answer) {
 		}
 		if r := st.Rule; r != nil && r.Charges == nil && r.Unlimited {
 			ok, _ := outcomes(r)
-			t.counts[r.Index].hits[ok].Add(1)
+			table[r.Index].hits[ok].Add(1)
 		}
 		for j := range st.Charges {
 			if r := st.Charges[j].Rule; r != nil {
-				t.counts[r.Index].charge(&st.Charges[j])
+				table[r.Index].charge(&st.Charges[j])
 			}
 		}
 	}
@@ -118,16 +104,6 @@ func (l *counts) charge(c *limiter.Charge) {
 		l.hits[over].Add(1)
 	case c.Verdict.Err == nil:
 		l.hits[ok].Add(1)
-	}
-}
-
-// each calls do for all labels that rules have or had, in order.
-func (c *Counts) each(do func(label string, l *counts)) {
-	c.mu.Lock()
-	labels := maps.Clone(c.labels)
-	c.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		do(name, labels[name])
 	}
 }
 
@@ -151,7 +127,11 @@ func (c *Counts) Figures(prefix string, port Port, took *metrics.Histogram) []me
 		list = append(list, metrics.Count(prefix+"error."+code, n).Native("divvy_errors_total", "ERR replies.", "code", code))
 	}
 	var all [statuses]uint64
-	c.each(func(label string, l *counts) {
+	c.mu.Lock()
+	labels := maps.Clone(c.labels)
+	c.mu.Unlock()
+	for _, label := range slices.Sorted(maps.Keys(labels)) {
+		l := labels[label]
 		for s := range statuses {
 			n := l.hits[s].Value()
 			all[s] += n
@@ -165,7 +145,7 @@ func (c *Counts) Figures(prefix string, port Port, took *metrics.Histogram) []me
 			list = append(list, metrics.Count(stat, n).Native("divvy_hits_total", "HITs by rule, each that a HIT met: canaries, and the one that decided.",
 				"status", statusNames[s], "rule_label", label))
 		}
-	})
+	}
 	for s, n := range all {
 		list = append(list, metrics.Count(prefix+"hit."+statusNames[s], n))
 	}

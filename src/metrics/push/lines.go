@@ -1,8 +1,9 @@
 package push
 
 import (
+	"encoding/json"
+	"fmt"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -70,55 +71,15 @@ var jsonKinds = [...]string{counter: "counter", gauge: "gauge", timer: "timer"}
 type jsonLines struct{ tags []Tag }
 
 func (j jsonLines) line(b []byte, name string, value int64, k kind) []byte {
-	b = appendJSONStart(b, jsonKinds[k])
-	b = append(b, `"name":"`...)
-	from := len(b)
-	b = escapeJSON(appendName(b, name, j.tags), from)
-	return appendJSONEnd(append(b, `",`...), jsonKinds[k], value)
+	text, _ := json.Marshal(string(appendName(nil, name, j.tags))) // a string is never an error
+	return appendJSON(b, jsonKinds[k], fmt.Sprintf(`"name":%s,`, text), value)
 }
 
-func (jsonLines) end(b []byte) []byte {
-	return appendJSONEnd(appendJSONStart(b, "all stats"), "all stats", 0)
-}
+func (jsonLines) end(b []byte) []byte { return appendJSON(b, "all stats", "", 0) }
 
-func appendJSONStart(b []byte, kind string) []byte {
-	b = append(b, `{"level":"debug","ts":`...)
+// appendJSON appends a line; name is "", or the member of the object with a comma.
+func appendJSON(b []byte, kind, name string, value int64) []byte {
 	now := time.Now().UnixMicro()
-	b = append(strconv.AppendInt(b, now/1e6, 10), '.')
-	for digit := int64(1e5); digit > 0; digit /= 10 {
-		b = append(b, byte('0'+now/digit%10))
-	}
-	b = append(b, `,"logger":"gostats.loggingsink","msg":"flushing `...)
-	b = append(b, kind...)
-	return append(b, `","json":{`...)
-}
-
-func appendJSONEnd(b []byte, kind string, value int64) []byte {
-	b = append(b, `"type":"`...)
-	b = append(b, kind...)
-	b = append(b, `","value":"`...)
-	b = strconv.AppendInt(b, value, 10)
-	return append(b, `.000000"}}`+"\n"...)
-}
-
-// escapeJSON makes b fit for a JSON string from an index on. Few names need it.
-func escapeJSON(b []byte, from int) []byte {
-	plain := true
-	for _, c := range b[from:] {
-		plain = plain && c >= ' ' && c != '"' && c != '\\' && c < 0x80
-	}
-	if plain {
-		return b
-	}
-	name := strings.ToValidUTF8(string(b[from:]), "\uFFFD")
-	b = b[:from]
-	for i := range len(name) {
-		if c := name[i]; c < ' ' || c == '"' || c == '\\' {
-			const hex = "0123456789abcdef"
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-			continue
-		}
-		b = append(b, name[i])
-	}
-	return b
+	return fmt.Appendf(b, `{"level":"debug","ts":%d.%06d,"logger":"gostats.loggingsink","msg":"flushing %s","json":{%s"type":"%s","value":"%d.000000"}}`+"\n",
+		now/1e6, now%1e6, kind, name, kind, value)
 }

@@ -95,9 +95,8 @@ type Sink struct {
 	dropped atomic.Uint64
 	wake    chan struct{} // holds a value when there is a line, or a whole batch
 
-	mu   sync.Mutex // guards what follows
-	buf  []byte     // lines from head on wait
-	head int
+	mu    sync.Mutex   // guards what follows
+	lines bytes.Buffer // that wait
 }
 
 // New returns a sink. It does not connect yet, so an absent server is no error.
@@ -131,7 +130,7 @@ func (s *Sink) Dropped() uint64 { return s.dropped.Load() }
 func (s *Sink) Waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.buf) - s.head
+	return s.lines.Len()
 }
 
 // Timing sends d, cut to whole milliseconds, within a moment. It never waits, and is
@@ -151,16 +150,13 @@ func (s *Sink) add(line []byte) bool {
 		return true
 	}
 	s.mu.Lock()
-	before := len(s.buf) - s.head
+	before := s.lines.Len()
 	after := before + len(line)
 	if after > s.cfg.MaxBuffer {
 		s.mu.Unlock()
 		return false
 	}
-	if s.head > 0 && len(s.buf)+len(line) > cap(s.buf) { // make room in front before growing
-		s.buf, s.head = s.buf[:copy(s.buf, s.buf[s.head:])], 0
-	}
-	s.buf = append(s.buf, line...)
+	s.lines.Write(line)
 	s.mu.Unlock()
 	if before == 0 || before < s.cfg.batch && after >= s.cfg.batch {
 		select {
@@ -300,7 +296,7 @@ func (s *Sink) report(err error) {
 func (s *Sink) peek(b []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := s.buf[s.head:]
+	next := s.lines.Bytes()
 	if len(next) > s.cfg.batch {
 		next = next[:s.cfg.batch]
 		next = next[:bytes.LastIndexByte(next, '\n')+1]
@@ -312,12 +308,9 @@ func (s *Sink) peek(b []byte) []byte {
 func (s *Sink) discard(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.head += n
-	if s.head == len(s.buf) {
-		s.buf, s.head = s.buf[:0], 0
-		if cap(s.buf) > keepBytes {
-			s.buf = nil
-		}
+	s.lines.Next(n)
+	if s.lines.Len() == 0 && s.lines.Cap() > keepBytes {
+		s.lines = bytes.Buffer{}
 	}
 }
 

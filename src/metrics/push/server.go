@@ -16,8 +16,11 @@ import (
 type server struct {
 	network, addr  string
 	retry, timeout time.Duration
-	conn           *conn
 	dialed         time.Time // the last attempt
+
+	conn    net.Conn      // nil: none
+	release func() bool   // of the context that closes conn
+	gone    chan struct{} // closed when the other end of conn is; nil for UDP
 }
 
 func newServer(cfg *Config) (*server, error) {
@@ -50,20 +53,22 @@ type lostError struct{ error }
 // write sends lines and returns how many bytes of whole lines went out. After a failure
 // it closes the connection.
 func (s *server) write(ctx context.Context, lines []byte) (int, error) {
-	if s.conn.isBroken() {
+	select {
+	case <-s.gone:
 		s.close()
+	default:
 	}
 	if s.conn == nil {
 		if time.Since(s.dialed) < s.retry {
 			return 0, errTooEarly
 		}
 		s.dialed = time.Now()
-		var err error
-		if s.conn, err = dial(ctx, s.network, s.addr); err != nil {
+		if err := s.dial(ctx); err != nil {
 			return 0, err
 		}
 	}
-	n, err := s.conn.send(lines, s.timeout)
+	_ = s.conn.SetWriteDeadline(time.Now().Add(s.timeout)) // Write reports a broken connection
+	n, err := s.conn.Write(lines)
 	if err == nil {
 		return n, nil
 	}
@@ -71,77 +76,44 @@ func (s *server) write(ctx context.Context, lines []byte) (int, error) {
 	if s.network == "udp" && !errors.Is(err, syscall.ECONNREFUSED) && ctx.Err() == nil {
 		err = &lostError{err} // the packet is too big for this network, or forbidden
 	}
-	return n, err
-}
-
-func (s *server) close() {
-	if s.conn != nil {
-		s.conn.close()
-		s.conn = nil
-	}
-}
-
-// conn is a connection that notices when the server closes it.
-type conn struct {
-	net.Conn
-	release func() bool   // of the context
-	gone    chan struct{} // closed when the other end is; nil for UDP
+	// A line that lacks only its line feed counts as sent: servers accept it when the
+	// connection ends.
+	return bytes.LastIndexByte(lines[:min(n+1, len(lines))], '\n') + 1, err
 }
 
 // dialTimeout is short because lines wait meanwhile.
 const dialTimeout = 1500 * time.Millisecond
 
 // dial connects. When ctx ends, the connection is closed.
-func dial(ctx context.Context, network, addr string) (*conn, error) {
+func (s *server) dial(ctx context.Context) error {
 	d := net.Dialer{Timeout: dialTimeout}
-	raw, err := d.DialContext(ctx, network, addr)
+	conn, err := d.DialContext(ctx, s.network, s.addr)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c := &conn{Conn: raw}
-	c.release = context.AfterFunc(ctx, func() { _ = raw.Close() }) // send reports it
-	if network == "tcp" {
+	s.conn = conn
+	s.release = context.AfterFunc(ctx, func() { _ = conn.Close() }) // write reports it
+	if s.network == "tcp" {
 		// Servers never answer. Without reading, the first write after a server left
 		// would succeed, and its lines would be lost.
-		c.gone = make(chan struct{})
+		gone := make(chan struct{})
+		s.gone = gone
 		go func() {
-			defer close(c.gone)
-			_, _ = io.Copy(io.Discard, raw) // every end of it means the same
+			defer close(gone)
+			_, _ = io.Copy(io.Discard, conn) // every end of it means the same
 		}()
 	}
-	return c, nil
+	return nil
 }
 
-func (c *conn) isBroken() bool {
-	if c == nil {
-		return false
+func (s *server) close() {
+	if s.conn == nil {
+		return
 	}
-	select {
-	case <-c.gone:
-		return true
-	default:
-		return false
+	s.release()
+	_ = s.conn.Close() // write reported all failures that lose lines
+	if s.gone != nil {
+		<-s.gone
 	}
-}
-
-func (c *conn) close() {
-	c.release()
-	_ = c.Close() // send reported all failures that lose lines
-	if c.gone != nil {
-		<-c.gone
-	}
-}
-
-// send returns how many bytes of whole lines went out.
-func (c *conn) send(lines []byte, timeout time.Duration) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
-		return 0, err
-	}
-	n, err := c.Write(lines)
-	if err == nil {
-		return n, nil
-	}
-	// A line that lacks only its line feed counts as sent: servers accept it when the
-	// connection ends.
-	return bytes.LastIndexByte(lines[:min(n+1, len(lines))], '\n') + 1, err
+	s.conn, s.gone = nil, nil
 }

@@ -1,6 +1,7 @@
 package push
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -33,12 +34,7 @@ func clean(text, odd string) string {
 }
 
 func sortTags(tags []Tag) {
-	slices.SortFunc(tags, func(a, b Tag) int {
-		if c := strings.Compare(a.Key, b.Key); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Value, b.Value)
-	})
+	slices.SortFunc(tags, func(a, b Tag) int { return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Value, b.Value)) })
 }
 
 // tagMark begins each tag in a name: name.__key=value.
@@ -88,10 +84,7 @@ func appendName(b []byte, name string, tags []Tag) []byte {
 	}
 	b = append(b, name...)
 	for _, t := range tags {
-		b = append(b, tagMark...)
-		b = append(b, t.Key...)
-		b = append(b, '=')
-		b = append(b, t.Value...)
+		b = append(b, tagMark+t.Key+"="+t.Value...)
 	}
 	return b
 }
