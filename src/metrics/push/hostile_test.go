@@ -32,8 +32,8 @@ func TestServerVanishesAndReturns(t *testing.T) {
 	}, func(s *Sink) {
 		s.write = func(ctx context.Context, lines []byte) (int, error) {
 			n, err := s.server.write(ctx, lines)
-			if c := s.server.conn; c != nil && len(connected) == 0 {
-				connected <- c.gone
+			if s.server.conn != nil && len(connected) == 0 {
+				connected <- s.server.gone
 			}
 			return n, err
 		}

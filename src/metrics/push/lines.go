@@ -1,10 +1,11 @@
 package push
 
 import (
+	"bytes"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"time"
+	"unicode/utf8"
 )
 
 // kind is what a line reports.
@@ -71,15 +72,29 @@ var jsonKinds = [...]string{counter: "counter", gauge: "gauge", timer: "timer"}
 type jsonLines struct{ tags []Tag }
 
 func (j jsonLines) line(b []byte, name string, value int64, k kind) []byte {
-	text, _ := json.Marshal(string(appendName(nil, name, j.tags))) // a string is never an error
-	return appendJSON(b, jsonKinds[k], fmt.Sprintf(`"name":%s,`, text), value)
+	b = append(appendJSONStart(b, jsonKinds[k]), `"name":"`...)
+	from := len(b)
+	b = appendName(b, name, j.tags)
+	if bytes.ContainsFunc(b[from:], func(c rune) bool { return c < ' ' || c == '"' || c == '\\' || c == utf8.RuneError }) {
+		text, _ := json.Marshal(string(b[from:])) // never fails for a string
+		b = append(b[:from], text[1:len(text)-1]...)
+	}
+	return appendJSONEnd(append(b, `",`...), jsonKinds[k], value)
 }
 
-func (jsonLines) end(b []byte) []byte { return appendJSON(b, "all stats", "", 0) }
+func (jsonLines) end(b []byte) []byte {
+	return appendJSONEnd(appendJSONStart(b, "all stats"), "all stats", 0)
+}
 
-// appendJSON appends a line; name is "", or the member of the object with a comma.
-func appendJSON(b []byte, kind, name string, value int64) []byte {
-	now := time.Now().UnixMicro()
-	return fmt.Appendf(b, `{"level":"debug","ts":%d.%06d,"logger":"gostats.loggingsink","msg":"flushing %s","json":{%s"type":"%s","value":"%d.000000"}}`+"\n",
-		now/1e6, now%1e6, kind, name, kind, value)
+func appendJSONStart(b []byte, kind string) []byte {
+	now := time.Now()
+	b = strconv.AppendInt(append(b, `{"level":"debug","ts":`...), now.Unix(), 10)
+	b = append(now.AppendFormat(b, ".000000"), `,"logger":"gostats.loggingsink","msg":"flushing `...)
+	return append(append(b, kind...), `","json":{`...)
+}
+
+func appendJSONEnd(b []byte, kind string, value int64) []byte {
+	b = append(append(b, `"type":"`...), kind...)
+	b = strconv.AppendInt(append(b, `","value":"`...), value, 10)
+	return append(b, `.000000"}}`+"\n"...)
 }
