@@ -100,11 +100,9 @@ var endOfTime = time.Unix(0, math.MaxInt64)
 
 // setRetry sets RetryAfter if v is over: to wait, or to Never if l never allows amount.
 func (v *Outcome) setRetry(l *Limit, amount uint64, wait time.Duration) {
-	switch {
-	case !v.Over:
-	case amount > l.Capacity():
+	if v.Over && amount > l.Capacity() {
 		v.RetryAfter = Never
-	default:
+	} else if v.Over {
 		v.RetryAfter = wait
 	}
 }

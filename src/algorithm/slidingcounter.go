@@ -53,7 +53,7 @@ func TakeSlidingCounter(l *Limit, s Buckets, at int64, op Op, amount uint64) (Bu
 	moved, now := s.At(at, l.Period)
 	elapsed := now - moved.Start
 	v := Outcome{Before: moved.estimate(elapsed, l.Period)}
-	v.Over = op.Asks() && addSaturating(v.Before, amount) > l.Max
+	v.Over = op.Asks() && min(v.Before+amount, MaxCount) > l.Max
 	after := moved
 	after.Current = op.apply(l, v.Over, moved.Current, amount, MaxCounted)
 	v.Charged = after.Current != moved.Current
@@ -79,10 +79,7 @@ func TakeSlidingCounter(l *Limit, s Buckets, at int64, op Op, amount uint64) (Bu
 // estimate returns the count, rounded up.
 func (s Buckets) estimate(elapsed int64, period time.Duration) uint64 {
 	share, rest := mulDiv(s.Previous, uint64(int64(period)-elapsed), uint64(period))
-	if rest > 0 {
-		share++
-	}
-	return addSaturating(share, s.Current)
+	return min(share+min(rest, 1)+s.Current, MaxCount)
 }
 
 // resetAfter returns the time until the estimate is 0.
@@ -123,5 +120,3 @@ func mulDiv(a, b, c uint64) (quotient, rest uint64) {
 	hi, lo := bits.Mul64(a, b)
 	return bits.Div64(hi, lo, c)
 }
-
-func addSaturating(a, b uint64) uint64 { return min(a+b, MaxCount) }

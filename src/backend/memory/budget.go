@@ -1,9 +1,6 @@
 package memory
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "sync/atomic"
 
 // budget is the memory cap of a store and what is used of it.
 //
@@ -12,14 +9,11 @@ import (
 // shed in turn, each what has been idle for longest in it.
 type budget struct {
 	max      int64
-	grace    time.Duration
 	shards   int64
 	total    atomic.Int64 // bytes of tables and overflows
 	overflow atomic.Int64 // bytes of overflows
 	evicted  atomic.Int64
 }
-
-func (b *budget) addTable(bytes int64) { b.total.Add(bytes) }
 
 func (b *budget) addOverflow(bytes int64) {
 	b.total.Add(bytes)

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"time"
 	"unsafe"
 
 	"ratelimit/src/algorithm"
@@ -48,12 +47,10 @@ func (a *arena[T]) drop(i uint64) {
 	var none T
 	a.items[i] = none
 	a.gaps = append(a.gaps, uint32(i))
-	if a.live() == 0 {
+	if len(a.items) == len(a.gaps) {
 		*a = arena[T]{}
 	}
 }
-
-func (a *arena[T]) live() int { return len(a.items) - len(a.gaps) }
 
 func (a *arena[T]) bytes() int64 {
 	var v T
@@ -62,11 +59,6 @@ func (a *arena[T]) bytes() int64 {
 
 func (o *overflow) bytes() int64 {
 	return int64(unsafe.Sizeof(*o)) + o.logBytes + o.wides.bytes() + o.logs.bytes()
-}
-
-func (o *overflow) putLog(g algorithm.Log) uint64 {
-	o.logBytes += logBytes(&g)
-	return o.logs.put(g)
 }
 
 // outer returns sh.overflow, which it creates if there is none.
@@ -118,30 +110,28 @@ func (sh *shard) setWide(sl *slot, w wideState) {
 // applySliding is apply for a sliding window, whose log is changed in place.
 func (sh *shard) applySliding(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
 	sl, free := sh.find(id, now)
-	if sl == nil {
-		var log algorithm.Log
-		v := algorithm.TakeSliding(h.Limit, &log, now, h.Op, h.Amount)
-		if v.Charged {
-			sl = sh.create(id, free, now)
-			sl.count = sh.outer().putLog(log)
-			sl.setForm(logged)
-			sh.extend(sl, now, v.ResetAfter)
-			sl.note(h, &v, now)
-			sh.account()
-		}
-		return v
+	var empty algorithm.Log
+	log := &empty
+	if sl != nil {
+		log = &sh.overflow.logs.items[sl.count]
 	}
-	log := &sh.overflow.logs.items[sl.count]
 	before := logBytes(log)
 	v := algorithm.TakeSliding(h.Limit, log, now, h.Op, h.Amount)
-	sl.note(h, &v, now)
 	if !v.Charged {
+		sl.note(h, &v, now)
 		return v
 	}
 	after := logBytes(log)
+	if sl == nil {
+		sl = sh.create(id, free, now)
+		sl.count = sh.outer().logs.put(empty)
+		sl.setForm(logged)
+	}
+	sl.note(h, &v, now)
+	// A clock that was set back is behind the newest hit, which keeps its end.
+	sl.expires = max(sl.expires, now+int64(v.ResetAfter)+grace)
 	sh.overflow.logBytes += after - before
 	sh.account()
-	sh.extend(sl, now, v.ResetAfter)
 	if log.Len() == 0 {
 		sh.release(sl)
 	} else if after > sh.budget.max/2 {
@@ -149,10 +139,4 @@ func (sh *shard) applySliding(h *backend.Hit, id counterID, now int64) algorithm
 		sh.budget.evicted.Add(1)
 	}
 	return v
-}
-
-// extend moves the end of a log. It never moves it back, since a clock that was set back is
-// behind the newest hit.
-func (sh *shard) extend(sl *slot, now int64, reset time.Duration) {
-	sl.expires = max(sl.expires, now+int64(reset+sh.budget.grace))
 }

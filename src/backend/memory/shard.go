@@ -79,7 +79,7 @@ func (sh *shard) apply(h *backend.Hit, id counterID, now int64) algorithm.Outcom
 	}
 	sl.count = after
 	sl.note(h, &v, now)
-	sl.expires = now + int64(v.ResetAfter+sh.budget.grace)
+	sl.expires = now + int64(v.ResetAfter) + grace
 	return v
 }
 
@@ -257,7 +257,7 @@ func (sh *shard) shed(now int64, before uint32) (oldest uint32) {
 
 // clear frees all memory of the shard.
 func (sh *shard) clear() {
-	sh.budget.addTable(int64(-len(sh.slots)) * slotBytes)
+	sh.budget.total.Add(int64(-len(sh.slots)) * slotBytes)
 	if sh.overflow != nil {
 		sh.budget.addOverflow(-sh.overflow.counted)
 	}
@@ -269,7 +269,7 @@ func (sh *shard) rebuild(size int, now int64) {
 	old, outer := sh.slots, sh.overflow
 	sh.clear()
 	sh.slots = make([]slot, max(size, minSlots))
-	sh.budget.addTable(int64(len(sh.slots)) * slotBytes)
+	sh.budget.total.Add(int64(len(sh.slots)) * slotBytes)
 	for i := range old {
 		if !old[i].live(now) {
 			continue
@@ -281,7 +281,9 @@ func (sh *shard) rebuild(size int, now int64) {
 		case wide:
 			sl.count = sh.outer().wides.put(outer.wides.items[sl.count])
 		case logged:
-			sl.count = sh.outer().putLog(outer.logs.items[sl.count])
+			log := outer.logs.items[sl.count]
+			sl.count = sh.outer().logs.put(log)
+			sh.overflow.logBytes += logBytes(&log)
 		}
 	}
 	sh.account()

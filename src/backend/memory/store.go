@@ -3,6 +3,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -24,9 +25,6 @@ type Config struct {
 	// more than half of it is dropped, too. Locks take 64 bytes more for each 32 KiB of the
 	// cap. Defaults to DefaultMaxBytes; the smallest cap is MinBytes.
 	MaxBytes int64
-	// Grace is for how long an expired counter is kept at least. A clock that is set back
-	// further may or may not find it. Defaults to DefaultGrace; at most MaxGrace.
-	Grace time.Duration
 }
 
 // DefaultMaxBytes is the default of Config.MaxBytes.
@@ -43,17 +41,10 @@ const (
 	maxSlots  = 1024 // 32 KiB, the largest object that the runtime does not round up to pages
 )
 
-// shardsFor returns the number of shards of a store with that cap: as many as use up the cap
-// with tables of maxSlots.
-func shardsFor(maxBytes int64) int { return int(max(maxBytes/(maxSlots*slotBytes), minShards)) }
-
-const (
-	// DefaultGrace is enough for a request that reads the clock just before the edge of a
-	// window and gets the lock just after it.
-	DefaultGrace = time.Second
-	// MaxGrace keeps all instants in the range of int64 nanoseconds.
-	MaxGrace = 10 * 365 * 24 * time.Hour
-)
+// grace is for how long an expired counter is kept at least. A clock that is set back further
+// may or may not find it. It is enough for a request that reads the clock just before the edge
+// of a window and gets the lock just after it.
+const grace = int64(time.Second)
 
 // Store is a backend.Backend. Its zero value is not usable; see New.
 type Store struct {
@@ -69,24 +60,16 @@ type Store struct {
 
 // New returns an empty store.
 func New(cfg Config) (*Store, error) {
-	if cfg.MaxBytes == 0 {
-		cfg.MaxBytes = DefaultMaxBytes
-	}
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	if cfg.MaxBytes < MinBytes {
 		return nil, fmt.Errorf("memory: a cap of %d bytes is below the smallest, %d", cfg.MaxBytes, MinBytes)
 	}
-	if cfg.Grace == 0 {
-		cfg.Grace = DefaultGrace
-	}
-	if cfg.Grace < 0 || cfg.Grace > MaxGrace {
-		return nil, fmt.Errorf("memory: a grace of %v is not between 0 and %v", cfg.Grace, MaxGrace)
-	}
 	s := &Store{
 		seeds:  [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		shards: make([]shard, shardsFor(cfg.MaxBytes)),
+		shards: make([]shard, max(cfg.MaxBytes/(maxSlots*slotBytes), minShards)), // as many full tables as fit
 		groups: sync.Pool{New: func() any { return new(group) }},
 	}
-	s.budget.max, s.budget.grace, s.budget.shards = cfg.MaxBytes, cfg.Grace, int64(len(s.shards))
+	s.budget.max, s.budget.shards = cfg.MaxBytes, int64(len(s.shards))
 	for i := range s.shards {
 		s.shards[i].budget = &s.budget
 	}
@@ -141,7 +124,7 @@ func (s *Store) Take(_ context.Context, b *backend.Batch) error {
 
 func (s *Store) takeOne(h *backend.Hit, now int64) algorithm.Outcome {
 	id := s.id(h, now)
-	sh := s.shard(id)
+	sh := s.shardOf(id.hash & math.MaxUint32)
 	sh.mu.Lock()
 	v := sh.apply(h, id, now)
 	due := v.Charged && sh.sweepDue()
@@ -183,5 +166,3 @@ func mix(x uint64) uint64 {
 // shardOf returns the shard for the low half of a hash. Larger halves have later shards. The
 // place within a shard depends on the high half.
 func (s *Store) shardOf(low uint64) *shard { return &s.shards[low*uint64(len(s.shards))>>32] }
-
-func (s *Store) shard(id counterID) *shard { return s.shardOf(id.hash & math.MaxUint32) }

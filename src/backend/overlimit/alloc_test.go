@@ -57,8 +57,9 @@ func TestLargeTakesDoNotAllocate(t *testing.T) {
 		}
 	}
 	for hits, large := range map[int]bool{20 * size: true, size: false} {
-		c.release(&scratch{marks: make([]mark, hits), large: large})
-		if kept := c.scratchFor(map[bool]int{true: size, false: 1}[large]); cap(kept.marks) >= hits {
+		pool, most := c.poolFor(map[bool]int{true: size, false: 1}[large])
+		(&scratch{marks: make([]mark, hits)}).release(pool, most)
+		if kept := pool.Get().(*scratch); cap(kept.marks) >= hits {
 			t.Errorf("room for %d hits is kept, large %t", cap(kept.marks), large)
 		}
 	}

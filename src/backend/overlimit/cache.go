@@ -39,10 +39,9 @@ type Cache struct {
 	entries *freecache.Cache
 	hasher  hasher
 	guards  [64]guard
-	pool    sync.Pool // of *scratch
-	// largePool is for batches of many hits, so that the many small batches that may wait
-	// for the next store do not hold large scratches.
-	largePool sync.Pool
+	// Large batches have their own pool, so that the many small batches that may wait for
+	// the next store do not hold large scratches.
+	pool, largePool sync.Pool // of *scratch
 }
 
 // guard prevents that a verdict from before a refund becomes an entry after it. Each guard
@@ -59,8 +58,8 @@ func New(next backend.Backend, cfg Config) *Cache {
 		next:      next,
 		entries:   freecache.NewCache(max(cfg.Bytes, MinBytes)),
 		hasher:    newHasher(),
-		pool:      sync.Pool{New: func() any { return new(scratch) }},
-		largePool: sync.Pool{New: func() any { return &scratch{large: true} }},
+		pool:      sync.Pool{New: newScratch},
+		largePool: sync.Pool{New: newScratch},
 	}
 }
 
@@ -106,8 +105,9 @@ func (c *Cache) Take(ctx context.Context, b *backend.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
-	s := c.scratchFor(len(b.Hits))
-	defer c.release(s)
+	pool, most := c.poolFor(len(b.Hits))
+	s := pool.Get().(*scratch)
+	defer s.release(pool, most)
 	now := b.UnixNano()
 	err := error(nil)
 	if c.answerKnown(s, b, now) {

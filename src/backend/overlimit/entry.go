@@ -20,16 +20,11 @@ type hasher [2]maphash.Seed
 func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }
 
 func (h *hasher) id(hit *backend.Hit) (id id) {
-	type counter struct {
+	c := struct {
 		key    [2]uint64
 		period time.Duration
 		kind   algorithm.Kind
-	}
-	c := counter{
-		key:    [2]uint64{maphash.Bytes(h[0], hit.Key), maphash.Bytes(h[1], hit.Key)},
-		period: hit.Limit.Period,
-		kind:   hit.Limit.Kind,
-	}
+	}{[2]uint64{maphash.Bytes(h[0], hit.Key), maphash.Bytes(h[1], hit.Key)}, hit.Limit.Period, hit.Limit.Kind}
 	binary.LittleEndian.PutUint64(id[:8], maphash.Comparable(h[0], c))
 	binary.LittleEndian.PutUint64(id[8:], maphash.Comparable(h[1], c))
 	return id
@@ -65,15 +60,14 @@ func newEntry(h *backend.Hit, v *backend.Verdict, since int64) (e entry, ok bool
 	}
 	l := h.Limit
 	e.since = since
-	if l.Kind == algorithm.FixedWindow {
-		e.until, e.state = v.FullUntil.UnixNano(), v.After // both follow this process' clock
-		return e, true
-	}
-	if l.CountBlocked || l.MinInterval > 0 || l.Max == 0 {
+	if l.Kind != algorithm.FixedWindow && (l.CountBlocked || l.MinInterval > 0 || l.Max == 0) {
 		return e, false
 	}
 	empty := since + int64(v.ResetAfter)
 	switch l.Kind {
+	case algorithm.FixedWindow:
+		e.until, e.state = v.FullUntil.UnixNano(), v.After // both follow this process' clock
+		return e, true
 	case algorithm.FirstHitWindow:
 		e.until, e.state = empty, v.After
 		return e, true

@@ -1,19 +1,23 @@
 package overlimit
 
-import "ratelimit/src/backend"
+import (
+	"sync"
+
+	"ratelimit/src/backend"
+)
 
 // scratch is the memory of one Take.
 type scratch struct {
 	marks []mark       // one for each hit of the batch
 	rest  backend.Part // the hits for the next store
-	seen  map[id]int   // the last mark of each counter; empty for small batches
+	seen  map[id]int   // the last mark of each counter, plus 1; empty for small batches
 
 	// Buffers for freecache, which would make locals escape.
 	id    id
 	value [entryBytes]byte
-
-	large bool // it belongs to Cache.largePool
 }
+
+func newScratch() any { return new(scratch) }
 
 // mark is what the cache notes of a hit.
 type mark struct {
@@ -45,38 +49,33 @@ const (
 
 // add appends the mark of the next hit of a batch of that size.
 func (s *scratch) add(counter id, size int) *mark {
-	m := mark{id: counter, before: -1}
+	before := len(s.marks) - 1
 	if size > smallBatch {
 		if s.seen == nil {
 			s.seen = make(map[id]int, size)
 		}
-		if before, found := s.seen[counter]; found {
-			m.before = before
-		}
-		s.seen[counter] = len(s.marks)
+		before = s.seen[counter] - 1
+		s.seen[counter] = len(s.marks) + 1
 	} else {
-		for i := len(s.marks) - 1; i >= 0 && m.before < 0; i-- {
-			if s.marks[i].id == counter {
-				m.before = i
-			}
+		for before >= 0 && s.marks[before].id != counter {
+			before--
 		}
 	}
-	s.marks = append(s.marks, m)
+	s.marks = append(s.marks, mark{id: counter, before: before})
 	return &s.marks[len(s.marks)-1]
 }
 
-func (c *Cache) scratchFor(hits int) *scratch {
+// poolFor returns the pool for a batch of that many hits, and the most hits that a scratch in
+// it has memory for.
+func (c *Cache) poolFor(hits int) (pool *sync.Pool, most int) {
 	if hits > fewHits {
-		return c.largePool.Get().(*scratch)
+		return &c.largePool, maxKept
 	}
-	return c.pool.Get().(*scratch)
+	return &c.pool, 2 * fewHits
 }
 
-func (c *Cache) release(s *scratch) {
-	pool, most := &c.pool, 2*fewHits
-	if s.large {
-		pool, most = &c.largePool, maxKept
-	}
+// release puts s into pool, if it has memory for no more than that many hits.
+func (s *scratch) release(pool *sync.Pool, most int) {
 	if cap(s.rest.From) <= most && cap(s.marks) <= most {
 		s.rest.Empty()
 		s.marks = s.marks[:0]
