@@ -9,6 +9,7 @@ import "sync/atomic"
 // shed in turn, each what has been idle for longest in it.
 type budget struct {
 	max      int64
+	grace    int64 // nanoseconds; see Config.Grace
 	shards   int64
 	total    atomic.Int64 // bytes of tables and overflows
 	overflow atomic.Int64 // bytes of overflows

@@ -129,7 +129,7 @@ func (sh *shard) applySliding(h *backend.Hit, id counterID, now int64) algorithm
 	}
 	sl.note(h, &v, now)
 	// A clock that was set back is behind the newest hit, which keeps its end.
-	sl.expires = max(sl.expires, now+int64(v.ResetAfter)+grace)
+	sl.expires = max(sl.expires, now+int64(v.ResetAfter)+sh.budget.grace)
 	sh.overflow.logBytes += after - before
 	sh.account()
 	if log.Len() == 0 {

@@ -79,7 +79,7 @@ func (sh *shard) apply(h *backend.Hit, id counterID, now int64) algorithm.Outcom
 	}
 	sl.count = after
 	sl.note(h, &v, now)
-	sl.expires = now + int64(v.ResetAfter) + grace
+	sl.expires = now + int64(v.ResetAfter) + sh.budget.grace
 	return v
 }
 

@@ -51,6 +51,7 @@ func (st *state) apply(l *algorithm.Limit, at int64, op algorithm.Op, amount uin
 // The overflow holds, at the cost of a cache miss, buckets with counts of 2^32 or more or an
 // end beyond the year 2262, arrivals with a last hit, and the logs of sliding windows.
 func (sh *shard) pack(l *algorithm.Limit, sl *slot, st *state) {
+	grace := sh.budget.grace
 	switch l.Kind {
 	case algorithm.FirstHitWindow: // also with a count of 0: the window goes on
 		sl.count, sl.expires = st.first.Count, st.first.End+grace
@@ -91,12 +92,12 @@ func (sh *shard) unpack(l *algorithm.Limit, sl *slot) (st state) {
 	case algorithm.FixedWindow:
 		st.count = sl.count
 	case algorithm.FirstHitWindow:
-		st.first = algorithm.FirstHit{Count: sl.count, End: sl.expires - grace}
+		st.first = algorithm.FirstHit{Count: sl.count, End: sl.expires - sh.budget.grace}
 	case algorithm.SlidingWindowCounter:
 		st.buckets = algorithm.Buckets{Start: w[0], Previous: uint64(w[1]), Current: uint64(w[2])}
 		if sl.form() == inline {
 			st.buckets = algorithm.Buckets{
-				Start:    sl.expires - 2*int64(l.Period) - grace,
+				Start:    sl.expires - 2*int64(l.Period) - sh.budget.grace,
 				Previous: sl.count >> 32, Current: sl.count & math.MaxUint32,
 			}
 		}

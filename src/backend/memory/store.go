@@ -25,6 +25,11 @@ type Config struct {
 	// more than half of it is dropped, too. Locks take 64 bytes more for each 32 KiB of the
 	// cap. Defaults to DefaultMaxBytes; the smallest cap is MinBytes.
 	MaxBytes int64
+	// Grace is for how long an expired counter is kept at least. A clock that is set back
+	// further may or may not find it. Defaults to a second: enough for a request that reads
+	// the clock just before the edge of a window and gets the lock just after it. At most
+	// MaxGrace.
+	Grace time.Duration
 }
 
 // DefaultMaxBytes is the default of Config.MaxBytes.
@@ -41,10 +46,8 @@ const (
 	maxSlots  = 1024 // 32 KiB, the largest object that the runtime does not round up to pages
 )
 
-// grace is for how long an expired counter is kept at least. A clock that is set back further
-// may or may not find it. It is enough for a request that reads the clock just before the edge
-// of a window and gets the lock just after it.
-const grace = int64(time.Second)
+// MaxGrace keeps all instants in the range of int64 nanoseconds.
+const MaxGrace = 10 * 365 * 24 * time.Hour
 
 // Store is a backend.Backend. Its zero value is not usable; see New.
 type Store struct {
@@ -60,7 +63,10 @@ type Store struct {
 
 // New returns an empty store.
 func New(cfg Config) (*Store, error) {
-	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
+	cfg.MaxBytes, cfg.Grace = cmp.Or(cfg.MaxBytes, DefaultMaxBytes), cmp.Or(cfg.Grace, time.Second)
+	if cfg.Grace < 0 || cfg.Grace > MaxGrace {
+		return nil, fmt.Errorf("memory: a grace of %v is not between 0 and %v", cfg.Grace, MaxGrace)
+	}
 	if cfg.MaxBytes < MinBytes {
 		return nil, fmt.Errorf("memory: a cap of %d bytes is below the smallest, %d", cfg.MaxBytes, MinBytes)
 	}
@@ -69,7 +75,7 @@ func New(cfg Config) (*Store, error) {
 		shards: make([]shard, max(cfg.MaxBytes/(maxSlots*slotBytes), minShards)), // as many full tables as fit
 		groups: sync.Pool{New: func() any { return new(group) }},
 	}
-	s.budget.max, s.budget.shards = cfg.MaxBytes, int64(len(s.shards))
+	s.budget.max, s.budget.grace, s.budget.shards = cfg.MaxBytes, int64(cfg.Grace), int64(len(s.shards))
 	for i := range s.shards {
 		s.shards[i].budget = &s.budget
 	}

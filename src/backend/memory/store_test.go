@@ -111,14 +111,29 @@ func TestNarrowedSuite(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	if _, err := New(Config{MaxBytes: MinBytes - 1}); err == nil {
-		t.Error("a cap below the smallest: no error")
+	for _, cfg := range []Config{{MaxBytes: MinBytes - 1}, {Grace: -1}, {Grace: MaxGrace + 1}} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%+v: no error", cfg)
+		}
 	}
+}
+
+func TestSuiteWithGrace(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) backend.Backend {
+		s, err := New(Config{Grace: MaxGrace})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	})
 }
 
 // However many others came, a clock that steps back finds what it left.
 func TestGrace(t *testing.T) {
-	s := open(t, 0)
+	s, err := New(Config{Grace: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
 	limits := []*algorithm.Limit{
 		{Kind: algorithm.FixedWindow, Max: 5, Period: time.Second},
 		{Kind: algorithm.FirstHitWindow, Max: 5, Period: time.Second},
@@ -133,7 +148,7 @@ func TestGrace(t *testing.T) {
 		}
 	}
 	for k := range uint64(100_000) {
-		hit(s, 1000+k, limits[k%uint64(len(limits))], epoch.Add(1150*time.Millisecond))
+		hit(s, 1000+k, limits[k%uint64(len(limits))], epoch.Add(59*time.Minute))
 	}
 	for i, l := range limits {
 		want := uint64(2)
