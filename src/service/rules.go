@@ -175,7 +175,7 @@ func (s *Service) buildXDS() error {
 }
 
 // xdsTrouble says that there is no stream to the management server.
-func (s *Service) xdsTrouble(reason *xdsrules.Trouble, pause time.Duration) {
+func (s *Service) xdsTrouble(reason error, pause time.Duration) {
 	state := "there are no rules yet"
 	if s.limiter.Rules() != nil {
 		state = "the rules stay as they are"

@@ -50,7 +50,7 @@ func inLab(t *testing.T, change func(*Config), test func(t *testing.T, l *lab)) 
 				l.mu.Unlock()
 			},
 			OnConnect: func() { l.note("connected") },
-			OnTrouble: func(reason *Trouble, pause time.Duration) { l.note("%s: pause %v", reason.Error(), pause) },
+			OnTrouble: func(reason error, pause time.Duration) { l.note("%v: pause %v", reason, pause) },
 			OnSilence: func() { l.note("silence") },
 		}
 		if change != nil {

@@ -20,47 +20,30 @@ var (
 	errNotReading = fmt.Errorf("the server has not read what it was sent for %v", sendTimeout)
 )
 
-// Trouble is the reason why there is no stream to the server.
-type Trouble struct {
-	Server string
-	What   string
-	Fix    string // may be empty
-}
-
-// Error is one line.
-func (t *Trouble) Error() string {
-	text := fmt.Sprintf("xds server %s: %s", t.Server, t.What)
-	if t.Fix != "" {
-		text += "; " + t.Fix
-	}
-	return text
-}
-
-// trouble describes an error of gRPC.
-func (w *Watcher) trouble(ctx context.Context, err error) *Trouble {
-	t := &Trouble{Server: w.cfg.Server}
+// trouble describes on one line why there is no stream: an error of gRPC, or the reason why ctx ended.
+func (w *Watcher) trouble(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
 	s, isStatus := status.FromError(err)
+	var what string
 	switch {
 	case errors.Is(err, io.EOF):
-		t.What = "the server ended the stream"
+		what = "the server ended the stream"
 	case !isStatus:
-		t.What = err.Error()
+		what = err.Error()
 	case s.Code() == codes.Unavailable:
-		t.What = s.Message()
+		what = s.Message()
 	default:
-		t.What = fmt.Sprintf("%s (%s)", s.Message(), s.Code())
+		what = fmt.Sprintf("%s (%s)", s.Message(), s.Code())
 	}
-	t.What = oneLine(w.secrets.Replace(t.What))
+	text := fmt.Sprintf("xds server %s: %s", w.cfg.Server, oneLine(w.secrets.Replace(what)))
 	for line := range strings.Lines(adviceText) {
-		if about, fix, _ := strings.Cut(line, " -> "); strings.Contains(t.What, about) {
-			t.Fix = strings.TrimSpace(fix)
-			break
+		if about, fix, _ := strings.Cut(line, " -> "); strings.Contains(text, about) {
+			return errors.New(text + "; " + strings.TrimSpace(fix))
 		}
 	}
-	return t
+	return errors.New(text)
 }
 
 // secretsOf returns a replacer that hides the values of headers, whole and word by word: a

@@ -53,7 +53,7 @@ type Config struct {
 	OnConnect func()
 	// OnTrouble, if not nil, is called in Run's goroutine when no stream could be opened or
 	// the stream ended, with the reason and the time until the next attempt.
-	OnTrouble func(reason *Trouble, pause time.Duration)
+	OnTrouble func(reason error, pause time.Duration)
 	// OnSilence, if not nil, is called in Run's goroutine, once, if there is a stream and
 	// the server has never sent anything for 10s.
 	OnSilence func()
@@ -155,12 +155,11 @@ func (w *Watcher) Stats() Stats {
 func (w *Watcher) Run(ctx context.Context) error {
 	failures := 0
 	for {
-		lasted, err := w.session(ctx)
+		lasted, reason := w.session(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		var reason *Trouble
-		if !errors.As(err, &reason) { // errReload
+		if errors.Is(reason, errReload) {
 			failures, w.last = 0, nil
 			continue
 		}
@@ -182,8 +181,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// session makes one connection and one stream. It returns when they end, with a *Trouble or
-// errReload, and with how long the stream lasted.
+// session makes one connection and one stream. It returns when they end, with the trouble
+// or errReload, and with how long the stream lasted.
 func (w *Watcher) session(ctx context.Context) (lasted time.Duration, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

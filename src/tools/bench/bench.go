@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 )
 
@@ -200,13 +201,13 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 // workers returns the workers of all connections, and a tally for each connection: tallies of
 // each worker would take more memory than the caches hold, and workers of a connection rarely
 // use theirs at the same instant.
-func workers(cfg *Config, conns []*connection, l *load) ([]worker, []*tally) {
+func workers(cfg *Config, conns []*grpc.ClientConn, l *load) ([]worker, []*tally) {
 	var all []worker
 	tallies := make([]*tally, len(conns))
 	for i, c := range conns {
 		tallies[i] = newTally()
 		for range cfg.InFlight {
-			all = append(all, worker{call: c.caller(l, cfg.Seed), tally: tallies[i]})
+			all = append(all, worker{call: newCaller(c, cfg, l), tally: tallies[i]})
 		}
 	}
 	return all, tallies

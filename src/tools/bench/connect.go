@@ -21,19 +21,13 @@ const connectTimeout = 5 * time.Second
 // pings the server to find a better one.
 const window = 1 << 20
 
-// connection is one connection to the server.
-type connection struct {
-	*grpc.ClientConn
-	timeout time.Duration
-}
-
 // dial opens all connections. The caller closes those it returns, also with an error.
-func dial(ctx context.Context, cfg *Config) ([]*connection, error) {
+func dial(ctx context.Context, cfg *Config) ([]*grpc.ClientConn, error) {
 	creds := cfg.Credentials
 	if creds == nil {
 		creds = insecure.NewCredentials()
 	}
-	var conns []*connection
+	var conns []*grpc.ClientConn
 	for range cfg.Connections {
 		conn, err := grpc.NewClient(cfg.Addr,
 			grpc.WithTransportCredentials(creds),
@@ -44,7 +38,7 @@ func dial(ctx context.Context, cfg *Config) ([]*connection, error) {
 		if err != nil {
 			return conns, err
 		}
-		conns = append(conns, &connection{conn, cfg.Timeout})
+		conns = append(conns, conn)
 		if err := reach(ctx, conn); err != nil {
 			return conns, fmt.Errorf("cannot reach %s: %s (start a server there or name another address; with TLS on one side only, this fails too)",
 				cfg.Addr, status.Convert(err).Message())
@@ -68,15 +62,15 @@ func reach(ctx context.Context, conn *grpc.ClientConn) error {
 	return nil
 }
 
-// caller returns a function that makes one call at a time.
-func (c *connection) caller(l *load, seed uint64) caller {
-	pick := l.picker(seed, len(l.messages))
+// newCaller returns a function that makes one call at a time over conn.
+func newCaller(conn *grpc.ClientConn, cfg *Config, l *load) caller {
+	pick := l.picker(cfg.Seed, len(l.messages))
 	opts := []grpc.CallOption{grpc.ForceCodecV2(codec{})}
 	var a answer
 	return func(n uint64) outcome {
-		ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
+		ctx, cancel := context.WithTimeout(context.Background(), cfg.Timeout)
 		defer cancel()
-		err := c.Invoke(ctx, pb.RateLimitService_ShouldRateLimit_FullMethodName, &l.messages[pick(n)], &a, opts...)
+		err := conn.Invoke(ctx, pb.RateLimitService_ShouldRateLimit_FullMethodName, &l.messages[pick(n)], &a, opts...)
 		return outcome{answer: a.code, err: err}
 	}
 }
