@@ -1,5 +1,5 @@
-// Package filerules loads rules from a directory of rule files, or from one file, and
-// loads them again whenever their contents change.
+// Package filerules loads rules from a directory of rule files, or from one file, and loads them again whenever their contents
+// change.
 //
 //	          +----------------------- an event, Reload or Poll ----------------------+
 //	          v                                                                       |
@@ -8,13 +8,11 @@
 //	          +--- quiet for Debounce ---+                                            |
 //	   ReadTimeout exceeded: refused with the place that hangs -----------------------+
 //
-// An event only starts a scan; the contents decide whether there is something to load. So
-// one path serves editors that write in place or rename, a Kubernetes ConfigMap that swaps
-// its ..data link, a link to a release directory, and a directory that disappears and
-// returns. Poll finds changes on file systems without events, such as NFS.
+// An event only starts a scan; the contents decide whether there is something to load. So one path serves editors that write in
+// place or rename, a Kubernetes ConfigMap that swaps its ..data link, a link to a release directory, and a directory that
+// disappears and returns. Poll finds changes on file systems without events, such as NFS.
 //
-// Files are opened beneath the directory ([os.Root]), so no link in it leads outside. Each
-// scan runs in a goroutine. After ReadTimeout the Watcher no longer waits for it, and later
-// scans stop at the same place until the file there is replaced, Reload is called, or the
-// read returns: one hanging file costs one goroutine.
+// Files are opened beneath the directory ([os.Root]), so no link in it leads outside. Each scan runs in a goroutine. After
+// ReadTimeout the Watcher no longer waits for it, and later scans stop at the same place until the file there is replaced, Reload
+// is called, or the read returns: one hanging file costs one goroutine.
 package filerules

@@ -13,12 +13,12 @@ import (
 	"ratelimit/src/rules/reload"
 )
 
-// maxWatched bounds how many directories are watched: each costs the kernel about 1 KiB,
-// and all processes of a user share one quota.
+// maxWatched bounds how many directories are watched: each costs the kernel about 1 KiB, and all processes of a user share one
+// quota.
 const maxWatched = 10_000
 
-// events reports changes of what one scan read. The kernel watches inodes, not names:
-// after a rename a watch is on the wrong directory. So each scan gets new events.
+// events reports changes of what one scan read. The kernel watches inodes, not names: after a rename a watch is on the wrong
+// directory. So each scan gets new events.
 type events struct {
 	watcher  *fsnotify.Watcher // nil: no change is reported
 	happened reload.Signal     // sent when something changed
@@ -27,8 +27,7 @@ type events struct {
 	failure  error             // the first reason why changes may cause no event
 
 	mu sync.Mutex // guards what follows
-	// names are the names to report in each watched directory; "" stands for all names
-	// that may belong to rules.
+	// names are the names to report in each watched directory; "" stands for all names that may belong to rules.
 	names map[string]map[string]bool
 }
 
@@ -50,8 +49,8 @@ func newEvents(open func() (*fsnotify.Watcher, error), limit int) *events {
 	return e
 }
 
-// watch reports changes of a name in the directory dir, a path without links; "" is any
-// name that may belong to rules. It has no effect after close.
+// watch reports changes of a name in the directory dir, a path without links; "" is any name that may belong to rules. It has no
+// effect after close.
 func (e *events) watch(dir, name string) {
 	if e.watcher == nil || !e.addName(dir, name) {
 		return
@@ -79,9 +78,8 @@ func (e *events) addName(dir, name string) bool {
 	return true
 }
 
-// forward receives the events of fsnotify without delay: a full queue in the kernel loses
-// events, and fsnotify holds a lock while it reports some errors. Any error counts as a
-// change, because events may be lost. It returns after close.
+// forward receives the events of fsnotify without delay: a full queue in the kernel loses events, and fsnotify holds a lock while
+// it reports some errors. Any error counts as a change, because events may be lost. It returns after close.
 func (e *events) forward() {
 	defer close(e.done)
 	for {

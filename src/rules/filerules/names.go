@@ -11,8 +11,7 @@ import (
 	"ratelimit/src/rules"
 )
 
-// warnings names the ignored files that may have been meant as rules: envoyproxy/ratelimit
-// reads every file.
+// warnings names the ignored files that may have been meant as rules: envoyproxy/ratelimit reads every file.
 func (s *scan) warnings() rules.Problems {
 	const most = 5
 	names := slices.DeleteFunc(slices.Clone(s.ignored), holdsNoRules)
@@ -39,8 +38,7 @@ func skipped(name string, ignoreDotFiles bool) bool {
 		ignoreDotFiles && strings.HasPrefix(name, ".")
 }
 
-// mayHoldRules returns whether a file without a suffix may hold rules, as
-// envoyproxy/ratelimit allows.
+// mayHoldRules returns whether a file without a suffix may hold rules, as envoyproxy/ratelimit allows.
 func mayHoldRules(name string) bool { return !strings.Contains(name, ".") && !holdsNoRules(name) }
 
 func isRuleFile(name string) bool {

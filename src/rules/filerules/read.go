@@ -30,18 +30,16 @@ type limits struct {
 
 var defaultLimits = limits{fileBytes: 64 << 20, allBytes: 256 << 20, entries: 100_000, depth: 50}
 
-// Read reads the rule files of a directory and of all directories in it, in the order of
-// their paths: files named *.yaml, *.yml, *.ini or *.json, and files without a suffix that
-// have a `domain`. It skips names that begin with two dots (Kubernetes keeps its copies
-// there), the locks and backups of editors and, with ignoreDotFiles, all names that begin
-// with one dot. If path is a file, Read reads that file alone, whatever its name.
+// Read reads the rule files of a directory and of all directories in it, in the order of their paths: files named *.yaml, *.yml,
+// *.ini or *.json, and files without a suffix that have a `domain`. It skips names that begin with two dots (Kubernetes keeps its
+// copies there), the locks and backups of editors and, with ignoreDotFiles, all names that begin with one dot. If path is a file,
+// Read reads that file alone, whatever its name.
 //
-// Each part of path may be a link to anywhere. A link in the directory is followed if it
-// stays inside; a link that leads outside is a problem.
+// Each part of path may be a link to anywhere. A link in the directory is followed if it stays inside; a link that leads outside
+// is a problem.
 //
-// The names of the files begin with path as given. The error is [rules.Problems] with all
-// that cannot be read; Read returns the other files with it. The warnings name skipped
-// files that may have been meant as rules.
+// The names of the files begin with path as given. The error is [rules.Problems] with all that cannot be read; Read returns the
+// other files with it. The warnings name skipped files that may have been meant as rules.
 func Read(path string, ignoreDotFiles bool) (files []loading.File, warnings rules.Problems, err error) {
 	s := scan{
 		ctx:            context.Background(),
@@ -79,8 +77,8 @@ type scan struct {
 	onlyFile       bool   // the path must be that of a file
 	elsewhere      string // how to name another directory
 	limits         limits
-	// watch is called before each read, with the directory and the name that the outcome
-	// depends on; the name "" is any that may belong to rules. dir has no links in it.
+	// watch is called before each read, with the directory and the name that the outcome depends on; the name "" is any that may
+	// belong to rules. dir has no links in it.
 	watch func(dir, name string)
 	// avoid are the places where earlier scans hang. The scan stops at the first of them.
 	avoid []*place
@@ -109,8 +107,7 @@ type place struct {
 	info fs.FileInfo // nil: the name only
 }
 
-// same returns whether a read of b hangs if one of a does. A file that replaced another
-// under the same name is not the same.
+// same returns whether a read of b hangs if one of a does. A file that replaced another under the same name is not the same.
 func (a *place) same(b *place) bool {
 	if a.path != b.path || a.info == nil || b.info == nil {
 		return a.path == b.path && a.info == nil && b.info == nil
@@ -130,8 +127,8 @@ func (a *place) hangs(timeout time.Duration) rules.Problem {
 // errStopped is returned after the scan has recorded the problem that stopped it.
 var errStopped = errors.New("the scan was stopped")
 
-// enter records what is read next. If an earlier scan hangs there, the scan stops with the
-// same problem as that one, and enter returns errStopped.
+// enter records what is read next. If an earlier scan hangs there, the scan stops with the same problem as that one, and enter
+// returns errStopped.
 func (s *scan) enter(path string, info fs.FileInfo) error {
 	here := &place{path, info}
 	s.where.Store(here)
@@ -174,8 +171,8 @@ func (s *scan) run(path string) {
 	slices.SortFunc(s.files, func(a, b reload.Part) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// openRoot opens the directory base, a path without links, as top. From then on nothing
-// outside base can be read. It returns false after recording a problem.
+// openRoot opens the directory base, a path without links, as top. From then on nothing outside base can be read. It returns
+// false after recording a problem.
 func (s *scan) openRoot(base string, info fs.FileInfo) bool {
 	if s.enter(base, info) != nil {
 		return false
@@ -237,8 +234,7 @@ func (s *scan) list(dir string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// open opens a file or directory to read it. It does not block if a pipe has just replaced
-// the file.
+// open opens a file or directory to read it. It does not block if a pipe has just replaced the file.
 func (s *scan) open(path string) (*os.File, error) {
 	const flags = os.O_RDONLY | syscall.O_NONBLOCK
 	if s.top == nil {
@@ -276,8 +272,7 @@ func (s *scan) entry(dir string, e fs.DirEntry, shown string) {
 	}
 }
 
-// readIfRules reads a file without a suffix if it has a domain in its first 64 KiB, and
-// ignores it otherwise.
+// readIfRules reads a file without a suffix if it has a domain in its first 64 KiB, and ignores it otherwise.
 func (s *scan) readIfRules(path, shown string, info fs.FileInfo) {
 	if info.Mode().IsRegular() && s.enter(path, info) != nil {
 		return

@@ -19,13 +19,11 @@ var (
 	errOutside = errors.New("outside the directory of the rules")
 )
 
-// resolve follows path, below the directory dir, through all links, and calls watch for
-// each name on the way. Neither dir nor plain has links in it. Unlike filepath.EvalSymlinks
-// it never leaves the directory of the rules, once that is known. An absolute link may name
-// that directory by either of its paths.
+// resolve follows path, below the directory dir, through all links, and calls watch for each name on the way. Neither dir nor
+// plain has links in it. Unlike filepath.EvalSymlinks it never leaves the directory of the rules, once that is known. An absolute
+// link may name that directory by either of its paths.
 //
-// The error is errMissing if a name does not exist, errOutside if a link leads outside, and
-// errStopped if enter returned it.
+// The error is errMissing if a name does not exist, errOutside if a link leads outside, and errStopped if enter returned it.
 func (s *scan) resolve(dir, path string) (plain string, info fs.FileInfo, err error) {
 	names := strings.Split(path, string(filepath.Separator))
 	links := 0
@@ -87,9 +85,8 @@ func (s *scan) outside(link, target string) error {
 	return fmt.Errorf("the link %s leads to %s, %w, %s", link, target, errOutside, s.base)
 }
 
-// absolute splits the absolute target of a link into the directory where it starts and the
-// rest. inside is false if the target is outside the directory of the rules, once that is
-// known.
+// absolute splits the absolute target of a link into the directory where it starts and the rest. inside is false if the target is
+// outside the directory of the rules, once that is known.
 func (s *scan) absolute(target string) (plain, rest string, inside bool) {
 	if s.top == nil {
 		volume := filepath.VolumeName(target) + string(filepath.Separator)

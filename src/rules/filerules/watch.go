@@ -21,39 +21,35 @@ import (
 
 // Config configures a Watcher.
 type Config struct {
-	// Root, Subdirectory and AppDirectory joined are the directory of the rules. Each part
-	// may be empty, may be a link, and may be missing at first; all empty is the current
-	// directory.
+	// Root, Subdirectory and AppDirectory joined are the directory of the rules. Each part may be empty, may be a link, and may
+	// be missing at first; all empty is the current directory.
 	Root, Subdirectory, AppDirectory string
 	// File says that the path is that of one file, which is read whatever its name.
 	File bool
 	// AllowFile allows the path to be that of one file.
 	AllowFile bool
-	// Elsewhere says how to name another directory, in the message about a missing one.
-	// Defaults to the three RUNTIME_ variables.
+	// Elsewhere says how to name another directory, in the message about a missing one. Defaults to the three RUNTIME_ variables.
 	Elsewhere string
-	// IgnoreDotFiles skips files and directories whose names begin with a dot. Names
-	// that begin with two dots are always skipped.
+	// IgnoreDotFiles skips files and directories whose names begin with a dot. Names that begin with two dots are always skipped.
 	IgnoreDotFiles bool
 	// Options are what the rules are compiled with.
 	Options rules.Options
-	// Debounce is how long the directory must be quiet after a change before it is read.
-	// If it never is, the directory is read after 10 times Debounce. Defaults to 100ms.
+	// Debounce is how long the directory must be quiet after a change before it is read. If it never is, the directory is read
+	// after 10 times Debounce. Defaults to 100ms.
 	Debounce time.Duration
-	// Poll is how often the directory is read without any event, for file systems that
-	// send none. Defaults to 30s; negative is never.
+	// Poll is how often the directory is read without any event, for file systems that send none. Defaults to 30s; negative is
+	// never.
 	Poll time.Duration
-	// ReadTimeout bounds one scan of the directory. A longer one counts as refused, and
-	// the next change is read all the same. Defaults to 10s.
+	// ReadTimeout bounds one scan of the directory. A longer one counts as refused, and the next change is read all the same.
+	// Defaults to 10s.
 	ReadTimeout time.Duration
-	// AllOrNothing refuses all changes while one file has a problem. Otherwise files that
-	// share no domain with a bad file take effect, once there are rules.
+	// AllOrNothing refuses all changes while one file has a problem. Otherwise files that share no domain with a bad file take
+	// effect, once there are rules.
 	AllOrNothing bool
 	// OnLoad is called in Run's goroutine after each load, accepted or refused.
 	OnLoad func(reload.Result)
-	// OnWarn, if not nil, is called in Run's goroutine when changes may cause no event
-	// from now on, so that only the next Poll finds them. It is called again for the same
-	// reason only if events have worked in between.
+	// OnWarn, if not nil, is called in Run's goroutine when changes may cause no event from now on, so that only the next Poll
+	// finds them. It is called again for the same reason only if events have worked in between.
 	OnWarn func(error)
 }
 
@@ -131,12 +127,12 @@ func newLoader(cfg Config) reload.Loader {
 // Hanging returns how many scans exceeded ReadTimeout and have not returned yet, 4 at most.
 func (w *Watcher) Hanging() int { return w.reads.Hanging() }
 
-// Reload makes Run load the directory now, even if nothing changed. It never blocks.
-// Calls that come before Run handles the first count as one.
+// Reload makes Run load the directory now, even if nothing changed. It never blocks. Calls that come before Run handles the first
+// count as one.
 func (w *Watcher) Reload() { w.reloadAsked.Send() }
 
-// Run loads the directory at once, and again whenever its contents change. It returns nil
-// when ctx ends, and is called once. A read that hangs may outlive it.
+// Run loads the directory at once, and again whenever its contents change. It returns nil when ctx ends, and is called once. A
+// read that hangs may outlive it.
 func (w *Watcher) Run(ctx context.Context) error {
 	defer func() { w.closeEvents() }()
 	w.reloadAsked.Clear() // the first load answers it
@@ -152,8 +148,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// scan reads the directory. If it takes longer than ReadTimeout, the result is a scan with
-// that one problem.
+// scan reads the directory. If it takes longer than ReadTimeout, the result is a scan with that one problem.
 func (w *Watcher) scan(ctx context.Context) *scan {
 	if w.Hanging() == files.MaxHanging {
 		s := new(scan)
@@ -181,8 +176,7 @@ func (w *Watcher) scan(ctx context.Context) *scan {
 	return &scan{problems: rules.Problems{s.where.Load().hangs(w.cfg.ReadTimeout)}}
 }
 
-// newScan returns a scan that watches each name before it reads it, so every later change
-// causes an event.
+// newScan returns a scan that watches each name before it reads it, so every later change causes an event.
 func (w *Watcher) newScan(ctx context.Context) *scan {
 	s := &scan{
 		ctx:            ctx,
@@ -233,8 +227,8 @@ func (w *Watcher) warnOfMissingEvents() {
 	w.cfg.OnWarn(fmt.Errorf("filerules: %s: changes %s: %w", w.cfg.Dir(), found, err))
 }
 
-// loadUnlessChanging loads what s read. If something changed during the scan, s may be half
-// old and half new, so the load is left to a later scan, but not beyond the deadline.
+// loadUnlessChanging loads what s read. If something changed during the scan, s may be half old and half new, so the load is left
+// to a later scan, but not beyond the deadline.
 func (w *Watcher) loadUnlessChanging(s *scan) {
 	now := time.Now()
 	changing := w.events.happened.Clear()

@@ -1,6 +1,5 @@
-// Package reload compiles what a source of rules sends, file by file or resource by
-// resource, and remembers the parts in force. When some parts of a load have problems,
-// the others take effect as far as they share no domain with a bad part:
+// Package reload compiles what a source of rules sends, file by file or resource by resource, and remembers the parts in force.
+// When some parts of a load have problems, the others take effect as far as they share no domain with a bad part:
 //
 //	parts -> compile -> no problem:  all parts are in force
 //	                 -> problems:    bad parts, and those that share their domains, stay as they were;
@@ -22,8 +21,7 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Part is a rule file, or a resource of a management server. A part is accepted or
-// refused as a whole.
+// Part is a rule file, or a resource of a management server. A part is accepted or refused as a whole.
 type Part struct {
 	Name string // a file's name; empty for resources, whose Data has it
 	Type string // the resource's type URL; empty for files
@@ -38,9 +36,8 @@ type Identity struct {
 
 // Result tells what a load changed and what is wrong with it.
 type Result struct {
-	// Set is nil when the load is refused, or none of its changes can take effect. When
-	// Err is set as well, Set has the bad parts, and those that share their domains, as
-	// they were before.
+	// Set is nil when the load is refused, or none of its changes can take effect. When Err is set as well, Set has the bad
+	// parts, and those that share their domains, as they were before.
 	Set *rules.Set
 	// Warnings are the problems of parts that take effect all the same.
 	Warnings rules.Problems
@@ -50,8 +47,8 @@ type Result struct {
 	Parts int
 	// Version is the management server's version, cut to 60 bytes; empty for files.
 	Version string
-	// Hash is 16 hex digits of a hash of the parts in Set, or of all parts that were
-	// read when Set is nil. Servers with the same Hash and Options have the same rules.
+	// Hash is 16 hex digits of a hash of the parts in Set, or of all parts that were read when Set is nil. Servers with the same
+	// Hash and Options have the same rules.
 	Hash string
 	// At is when the parts were read.
 	At time.Time
@@ -61,22 +58,19 @@ type Result struct {
 type Loader struct {
 	// AllOrNothing refuses all changes of a load that has a problem.
 	AllOrNothing bool
-	// FirstInPart allows a load with problems to take effect in part before any load was
-	// accepted.
+	// FirstInPart allows a load with problems to take effect in part before any load was accepted.
 	FirstInPart bool
 	// Compile makes a Set of parts. Its error is [rules.Problems].
 	Compile func([]Part) (*rules.Set, rules.Problems, error)
 	// Identify returns the identity of each part. It is called for loads with problems only.
 	Identify func([]Part) []Identity
-	// Owner returns a function that names the part that has a problem; false if the
-	// load as a whole has it.
+	// Owner returns a function that names the part that has a problem; false if the load as a whole has it.
 	Owner func([]Part) func(rules.Problem) (name string, found bool)
 
 	inForce []packed // empty with AllOrNothing
 }
 
-// Load compiles parts and sets Set, Warnings, Err, Parts and Hash of out. problems are those
-// found while the parts were read.
+// Load compiles parts and sets Set, Warnings, Err, Parts and Hash of out. problems are those found while the parts were read.
 func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 	out.Parts, out.Hash = len(parts), hashOf(parts)
 	set, warnings, err := l.Compile(parts)
@@ -100,8 +94,7 @@ func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 	l.keep(kept)
 }
 
-// inPart returns the parts that can be in force in spite of problems, and whether they
-// differ from those in force now.
+// inPart returns the parts that can be in force in spite of problems, and whether they differ from those in force now.
 func (l *Loader) inPart(parts []Part, problems rules.Problems) (kept []Part, changed bool) {
 	if l.AllOrNothing || len(parts) == 0 || len(l.inForce) == 0 && !l.FirstInPart {
 		return nil, false

@@ -1,13 +1,12 @@
-// Package xdsrules makes rule Sets from what a management server sends over xDS: resources
-// of [TypeURL], one for each domain. They mean the same as the same keys of rule files, and
-// the same code compiles them, so errors and warnings are the same too. Where a file has a
-// line, a resource has a path:
+// Package xdsrules makes rule Sets from what a management server sends over xDS: resources of [TypeURL], one for each domain.
+// They mean the same as the same keys of rule files, and the same code compiles them, so errors and warnings are the same too.
+// Where a file has a line, a resource has a path:
 //
 //	xds resource "edge": descriptors[2].rate_limit.unit: ...
 //
-// A [Watcher] holds a stream to the server (aggregated discovery, state of the world), calls
-// OnUpdate for each new response, and acknowledges or refuses it. A response is everything
-// there is: rules that are not in it are gone, and an empty one is an accepted, empty set.
+// A [Watcher] holds a stream to the server (aggregated discovery, state of the world), calls OnUpdate for each new response, and
+// acknowledges or refuses it. A response is everything there is: rules that are not in it are gone, and an empty one is an
+// accepted, empty set.
 //
 //	        +---- Pauses, Reload ----+
 //	        v                        |
@@ -21,13 +20,12 @@
 //	   |           |
 //	   +-- acknowledge or refuse: at most 10 times a second
 //
-// A refusal names the last accepted version, as the protocol demands. go-control-plane's
-// SnapshotCache then sends the refused version again at once, so refusals of the same
-// content wait longer and longer, up to some seconds.
+// A refusal names the last accepted version, as the protocol demands. go-control-plane's SnapshotCache then sends the refused
+// version again at once, so refusals of the same content wait longer and longer, up to some seconds.
 //
-// The client of go-control-plane (pkg/client/sotw/v3) is not used: it hides version, nonce
-// and type, blocks its acknowledgements while it waits, and does not survive a second stream.
+// The client of go-control-plane (pkg/client/sotw/v3) is not used: it hides version, nonce and type, blocks its acknowledgements
+// while it waits, and does not survive a second stream.
 //
-// Time to live (envoy.service.discovery.v3.Resource.ttl) has no effect, since rules stay when
-// the server is gone. Heartbeats are acknowledged and change nothing.
+// Time to live (envoy.service.discovery.v3.Resource.ttl) has no effect, since rules stay when the server is gone. Heartbeats are
+// acknowledged and change nothing.
 package xdsrules

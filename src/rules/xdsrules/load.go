@@ -19,14 +19,12 @@ import (
 // TypeURL is the type of the resources, as it is asked for.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// maxPlaces bounds the paths of all parts of all resources together, in bytes: a message of
-// two bytes that is nested deeply has a path of thousands. 100,000 rules with paths of 100
-// bytes need 10 MB.
+// maxPlaces bounds the paths of all parts of all resources together, in bytes: a message of two bytes that is nested deeply has a
+// path of thousands. 100,000 rules with paths of 100 bytes need 10 MB.
 const maxPlaces = 64 << 20
 
-// Load compiles all resources of a response into one Set, as loading.Load compiles files. The
-// error, if any, is rules.Problems with the problems of all resources. No resources are an
-// accepted, empty set. Their order does not matter.
+// Load compiles all resources of a response into one Set, as loading.Load compiles files. The error, if any, is rules.Problems
+// with the problems of all resources. No resources are an accepted, empty set. Their order does not matter.
 func Load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems, error) {
 	return compile(partsOf(resources), opt)
 }
@@ -83,8 +81,8 @@ func identify(parts []reload.Part) []reload.Identity {
 	return ids
 }
 
-// ownerIn returns a function that names the resource a problem is in: the one whose place is
-// the problem's place, or the part of it before one of its colons.
+// ownerIn returns a function that names the resource a problem is in: the one whose place is the problem's place, or the part of
+// it before one of its colons.
 func ownerIn(parts []reload.Part) func(rules.Problem) (string, bool) {
 	var r reader
 	names := make(map[string]string, len(parts)) // by place
@@ -105,8 +103,8 @@ func ownerIn(parts []reload.Part) func(rules.Problem) (string, bool) {
 func compile(parts []reload.Part, opt rules.Options) (*rules.Set, rules.Problems, error) {
 	r := reader{left: maxPlaces}
 	list := slices.DeleteFunc(r.read(parts), func(one resource) bool { return one.message == nil })
-	// Servers keep resources in maps and send them in any order, which must not decide the
-	// outcome. Resources without a name stay in the order they were sent, at the end.
+	// Servers keep resources in maps and send them in any order, which must not decide the outcome. Resources without a name stay
+	// in the order they were sent, at the end.
 	slices.SortStableFunc(list, func(a, b resource) int {
 		x, y := a.message.GetName(), b.message.GetName()
 		if x == "" || y == "" {
@@ -135,8 +133,7 @@ func compile(parts []reload.Part, opt rules.Options) (*rules.Set, rules.Problems
 	return set, warnings, nil
 }
 
-// unwrap returns the resource that p holds: servers that give resources a time to live send
-// them in an envelope.
+// unwrap returns the resource that p holds: servers that give resources a time to live send them in an envelope.
 func unwrap(p reload.Part) (*anypb.Any, error) {
 	whole := &anypb.Any{TypeUrl: p.Type, Value: p.Data}
 	var envelope discovery.Resource
@@ -149,8 +146,7 @@ func unwrap(p reload.Part) (*anypb.Any, error) {
 	return envelope.GetResource(), nil
 }
 
-// isHeartbeat returns whether a response only says that resources are still there: in
-// envelopes with nothing in them.
+// isHeartbeat returns whether a response only says that resources are still there: in envelopes with nothing in them.
 func isHeartbeat(parts []reload.Part) bool {
 	return slices.ContainsFunc(parts, func(p reload.Part) bool {
 		inner, err := unwrap(p)
@@ -158,8 +154,8 @@ func isHeartbeat(parts []reload.Part) bool {
 	})
 }
 
-// placeOf returns what problems call the resource with that name and index: its name, unless
-// that is empty or another resource has it too.
+// placeOf returns what problems call the resource with that name and index: its name, unless that is empty or another resource
+// has it too.
 func placeOf(name string, i int, named map[string]bool) string {
 	if name == "" {
 		return fmt.Sprintf("xds resource %d", i+1)

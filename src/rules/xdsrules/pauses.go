@@ -9,16 +9,14 @@ import (
 
 // Pauses are the back-off between attempts to reach the server.
 type Pauses struct {
-	// First is the pause after a good connection was lost, or the first attempt failed.
-	// Defaults to 3s.
+	// First is the pause after a good connection was lost, or the first attempt failed. Defaults to 3s.
 	First time.Duration
-	// Initial is the second pause; each further one is Growth times as long, up to Max.
-	// They default to 10s, 2 and 60s.
+	// Initial is the second pause; each further one is Growth times as long, up to Max. They default to 10s, 2 and 60s.
 	Initial time.Duration
 	Growth  float64
 	Max     time.Duration
-	// Jitter is the random share of a pause, 0 to 1, so that replicas do not reconnect at the
-	// same time: with 0.5, 10s become 5s to 10s.
+	// Jitter is the random share of a pause, 0 to 1, so that replicas do not reconnect at the same time: with 0.5, 10s become 5s
+	// to 10s.
 	Jitter float64
 }
 

@@ -16,12 +16,11 @@ import (
 	"ratelimit/src/rules"
 )
 
-// deepest is how many levels of descriptors are read: one more than rules.Compile allows, so
-// that it reports the problem.
+// deepest is how many levels of descriptors are read: one more than rules.Compile allows, so that it reports the problem.
 const deepest = 101
 
-// reader turns messages into configuration and records problems. A message that is nil means
-// the same as an empty one; the compiler reports what is missing.
+// reader turns messages into configuration and records problems. A message that is nil means the same as an empty one; the
+// compiler reports what is missing.
 type reader struct {
 	problems rules.Problems
 	left     int // bytes that places may still have
@@ -31,8 +30,8 @@ func (r *reader) problem(place, fix, format string, args ...any) {
 	r.problems.Add(rules.Pos{File: place}, fix, format, args...)
 }
 
-// at returns the place of a part of what is at outer. When all places together become too
-// long it records that, once, and returns outer.
+// at returns the place of a part of what is at outer. When all places together become too long it records that, once, and returns
+// outer.
 func (r *reader) at(outer string, part ...string) string {
 	if r.left < 0 {
 		return outer
@@ -166,8 +165,8 @@ func (r *reader) limit(place string, m *configv3.RateLimitPolicy) rules.RateLimi
 	return cfg
 }
 
-// word returns the value of an enum as rule files write it, nil for nothing. The compiler
-// refuses a number without a name like any other unknown word.
+// word returns the value of an enum as rule files write it, nil for nothing. The compiler refuses a number without a name like
+// any other unknown word.
 func word[E interface {
 	comparable
 	fmt.Stringer
@@ -186,8 +185,7 @@ func placed[T any](r *reader, outer, part string, v *T) *rules.Placed[T] {
 	return &rules.Placed[T]{Pos: rules.Pos{File: r.at(outer, part)}, Value: *v}
 }
 
-// duration reads a duration. One beyond 292 years becomes 292 years, which the compiler
-// refuses.
+// duration reads a duration. One beyond 292 years becomes 292 years, which the compiler refuses.
 func (r *reader) duration(outer, name string, d *durationpb.Duration) *rules.Placed[time.Duration] {
 	if d == nil {
 		return nil

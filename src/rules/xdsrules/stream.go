@@ -19,9 +19,8 @@ import (
 const (
 	// connectTimeout bounds the making of a connection, with its TLS handshake.
 	connectTimeout = 20 * time.Second
-	// pingEvery is how often a silent server is pinged. A server that uses grpc-go's
-	// defaults (Envoy Gateway) closes the connection if pings come more often than every
-	// five minutes.
+	// pingEvery is how often a silent server is pinged. A server that uses grpc-go's defaults (Envoy Gateway) closes the
+	// connection if pings come more often than every five minutes.
 	pingEvery = 5*time.Minute + 10*time.Second
 	// pingTimeout is how long the server may take to answer a ping.
 	pingTimeout = 20 * time.Second
@@ -29,12 +28,11 @@ const (
 	sendTimeout = 10 * time.Second
 )
 
-// probes find a dead host sooner than pings: the other side's kernel answers them. They
-// start after 30s of silence, and take pingTimeout.
+// probes find a dead host sooner than pings: the other side's kernel answers them. They start after 30s of silence, and take
+// pingTimeout.
 var probes = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 4}
 
-// connect returns a connection, which is made when it is first used. It reads the files of
-// the TLS settings.
+// connect returns a connection, which is made when it is first used. It reads the files of the TLS settings.
 func (w *Watcher) connect() (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if w.cfg.TLS != nil {
@@ -54,8 +52,8 @@ func (w *Watcher) connect() (*grpc.ClientConn, error) {
 	}, w.dial...)...)
 }
 
-// probing are credentials that set probes on each connection. A dialer could do that
-// too, but gRPC would then ignore the proxy settings.
+// probing are credentials that set probes on each connection. A dialer could do that too, but gRPC would then ignore the proxy
+// settings.
 type probing struct {
 	credentials.TransportCredentials
 }
@@ -78,16 +76,15 @@ type adsStream struct {
 	client discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 	node   *corev3.Node
 	cancel context.CancelCauseFunc
-	// responses holds the newest response that was not received from it yet. It is closed
-	// when the stream has ended; err then says why.
+	// responses holds the newest response that was not received from it yet. It is closed when the stream has ended; err then
+	// says why.
 	responses chan *discovery.DiscoveryResponse
 	err       error
 
 	accepted string // the version of the last accepted response
 }
 
-// openStream opens a stream and asks for all resources. It starts a goroutine, which ends
-// with the stream.
+// openStream opens a stream and asks for all resources. It starts a goroutine, which ends with the stream.
 func (w *Watcher) openStream(ctx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn) (*adsStream, error) {
 	ctx = metadata.NewOutgoingContext(ctx, metadata.New(w.cfg.Headers))
 	client, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
@@ -100,8 +97,8 @@ func (w *Watcher) openStream(ctx context.Context, cancel context.CancelCauseFunc
 	return s, nil
 }
 
-// receive replaces a response that was not taken yet by the next one: a server may send
-// faster than rules compile. The protocol allows that only the newest is acknowledged.
+// receive replaces a response that was not taken yet by the next one: a server may send faster than rules compile. The protocol
+// allows that only the newest is acknowledged.
 func (s *adsStream) receive() {
 	defer close(s.responses)
 	for {
@@ -118,9 +115,9 @@ func (s *adsStream) receive() {
 	}
 }
 
-// answer accepts a response, or refuses it if there is a reason. With no response it is the
-// request that begins the stream. It ends the stream if the server does not read the answer
-// for sendTimeout. It returns no error: receive gets the cause of any failure.
+// answer accepts a response, or refuses it if there is a reason. With no response it is the request that begins the stream. It
+// ends the stream if the server does not read the answer for sendTimeout. It returns no error: receive gets the cause of any
+// failure.
 func (s *adsStream) answer(r *discovery.DiscoveryResponse, reason string) {
 	request := &discovery.DiscoveryRequest{Node: s.node, TypeUrl: TypeURL, ResponseNonce: r.GetNonce()}
 	if reason == "" {

@@ -46,9 +46,8 @@ func (w *Watcher) trouble(ctx context.Context, err error) error {
 	return errors.New(text)
 }
 
-// secretsOf returns a replacer that hides the values of headers, whole and word by word: a
-// server may quote the token that it refuses, and its text appears in the log and in the
-// readiness endpoint. Longer values are replaced first.
+// secretsOf returns a replacer that hides the values of headers, whole and word by word: a server may quote the token that it
+// refuses, and its text appears in the log and in the readiness endpoint. Longer values are replaced first.
 func secretsOf(headers map[string]string) *strings.Replacer {
 	var texts, pairs []string
 	for _, value := range headers {

@@ -25,16 +25,14 @@ import (
 
 // Config configures a Watcher.
 type Config struct {
-	// Server is the management server in gRPC's notation: host:port, dns:///host:port,
-	// unix:///path.
+	// Server is the management server in gRPC's notation: host:port, dns:///host:port, unix:///path.
 	Server string
 	// NodeID and NodeMetadata identify this node to the server.
 	NodeID       string
 	NodeMetadata map[string]string
 	// Headers are sent with each stream.
 	Headers map[string]string
-	// TLS, if not nil, is called for each new connection, so that certificates may change.
-	// Nil is plain text.
+	// TLS, if not nil, is called for each new connection, so that certificates may change. Nil is plain text.
 	TLS func() (*tls.Config, error)
 	// MaxMessage is the size of the largest response in bytes. Defaults to 4 MiB.
 	MaxMessage int
@@ -42,20 +40,18 @@ type Config struct {
 	Pauses Pauses
 	// Options are what the rules are compiled with.
 	Options rules.Options
-	// AllOrNothing refuses all of a response that has a bad resource. Otherwise resources
-	// that share no domain with a bad one take effect, also from the first response on, and
-	// the others stay as they were.
+	// AllOrNothing refuses all of a response that has a bad resource. Otherwise resources that share no domain with a bad one
+	// take effect, also from the first response on, and the others stay as they were.
 	AllOrNothing bool
-	// OnUpdate is called in Run's goroutine with each response, unless version and content
-	// are those of the last one.
+	// OnUpdate is called in Run's goroutine with each response, unless version and content are those of the last one.
 	OnUpdate func(reload.Result)
 	// OnConnect, if not nil, is called in Run's goroutine when a stream opens.
 	OnConnect func()
-	// OnTrouble, if not nil, is called in Run's goroutine when no stream could be opened or
-	// the stream ended, with the reason and the time until the next attempt.
+	// OnTrouble, if not nil, is called in Run's goroutine when no stream could be opened or the stream ended, with the reason and
+	// the time until the next attempt.
 	OnTrouble func(reason error, pause time.Duration)
-	// OnSilence, if not nil, is called in Run's goroutine, once, if there is a stream and
-	// the server has never sent anything for 10s.
+	// OnSilence, if not nil, is called in Run's goroutine, once, if there is a stream and the server has never sent anything for
+	// 10s.
 	OnSilence func()
 }
 
@@ -95,13 +91,11 @@ type verdict struct {
 }
 
 const (
-	// loadEvery is the least time between two responses that are loaded. Of those in
-	// between, the last one counts.
+	// loadEvery is the least time between two responses that are loaded. Of those in between, the last one counts.
 	loadEvery = 100 * time.Millisecond
 	// silenceAfter is the time without any response after which OnSilence is called.
 	silenceAfter = 10 * time.Second
-	// refuseFirst is the pause before the same response is refused again; it doubles up
-	// to refuseMax.
+	// refuseFirst is the pause before the same response is refused again; it doubles up to refuseMax.
 	refuseFirst, refuseMax = 100 * time.Millisecond, 5 * time.Second
 )
 
@@ -141,8 +135,8 @@ func New(cfg Config) (*Watcher, error) {
 	}, conn.Close()
 }
 
-// Reload makes Run close its stream, or end its pause, and fetch the rules over a new
-// connection. It never blocks. Calls that come before Run handles the first count as one.
+// Reload makes Run close its stream, or end its pause, and fetch the rules over a new connection. It never blocks. Calls that
+// come before Run handles the first count as one.
 func (w *Watcher) Reload() { w.reloadAsked.Send() }
 
 // Stats may be called at any time.
@@ -150,8 +144,7 @@ func (w *Watcher) Stats() Stats {
 	return Stats{w.connected.Load(), w.streams.Load(), w.failures.Load(), w.acks.Load(), w.nacks.Load()}
 }
 
-// Run keeps a stream to the server and loads what it sends. It returns nil when ctx ends, and
-// is called once.
+// Run keeps a stream to the server and loads what it sends. It returns nil when ctx ends, and is called once.
 func (w *Watcher) Run(ctx context.Context) error {
 	failures := 0
 	for {
@@ -181,8 +174,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// session makes one connection and one stream. It returns when they end, with the trouble
-// or errReload, and with how long the stream lasted.
+// session makes one connection and one stream. It returns when they end, with the trouble or errReload, and with how long the
+// stream lasted.
 func (w *Watcher) session(ctx context.Context) (lasted time.Duration, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -261,14 +254,13 @@ func (w *Watcher) answer(s *adsStream, r *discovery.DiscoveryResponse, reason st
 	s.answer(r, reason)
 }
 
-// refusePause returns the pause before a response is refused that has come again so many
-// times.
+// refusePause returns the pause before a response is refused that has come again so many times.
 func refusePause(repeats int) time.Duration {
 	return min(refuseFirst<<min(repeats-1, 10), refuseMax)
 }
 
-// load loads a response, unless it repeats the last one. It returns why the response is
-// refused, "" if it is accepted, and how often it came again after it was refused.
+// load loads a response, unless it repeats the last one. It returns why the response is refused, "" if it is accepted, and how
+// often it came again after it was refused.
 func (w *Watcher) load(r *discovery.DiscoveryResponse) (reason string, repeats int) {
 	parts := partsOf(r.GetResources())
 	typeURL := cmp.Or(r.GetTypeUrl(), TypeURL)

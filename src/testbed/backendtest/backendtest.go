@@ -1,5 +1,5 @@
-// Package backendtest is the suite that every store passes. It compares stores with the
-// tables in steps.txt and with package algorithm.
+// Package backendtest is the suite that every store passes. It compares stores with the tables in steps.txt and with package
+// algorithm.
 package backendtest
 
 import (
@@ -19,21 +19,19 @@ type Suite struct {
 	CountBlocked bool
 	// NoGroups leaves out atomic groups.
 	NoGroups bool
-	// Forward are the kinds for which the store is not exact when the clock is set back,
-	// such as when the window of the clock is part of a counter's name.
+	// Forward are the kinds for which the store is not exact when the clock is set back, such as when the window of the clock is
+	// part of a counter's name.
 	Forward []algorithm.Kind
 	// Unsure says that the store never returns a FullUntil.
 	Unsure bool
 }
 
-// Run tests the stores that open returns for the whole contract of backend.Backend. Each
-// call of open returns a store without counters, whose keys no other test uses, and closes
-// it with t.Cleanup.
+// Run tests the stores that open returns for the whole contract of backend.Backend. Each call of open returns a store without
+// counters, whose keys no other test uses, and closes it with t.Cleanup.
 //
-// Virtual time is in whole microseconds, and sometimes stands still or is set back. Then
-// the tests do not use counters that have expired or will within a minute, which the store
-// may have dropped. A store whose keys expire by its own clock should keep them a second
-// longer.
+// Virtual time is in whole microseconds, and sometimes stands still or is set back. Then the tests do not use counters that have
+// expired or will within a minute, which the store may have dropped. A store whose keys expire by its own clock should keep them
+// a second longer.
 func Run(t *testing.T, open func(t *testing.T) backend.Backend) { Suite{}.Run(t, open) }
 
 // Run is like the function Run for the parts that suite names.

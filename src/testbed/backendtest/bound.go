@@ -10,8 +10,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// bound returns how much may pass in any stretch as long as the period, as the comment of
-// the kind says. The stretch is open at one end.
+// bound returns how much may pass in any stretch as long as the period, as the comment of the kind says. The stretch is open at
+// one end.
 func bound(l *algorithm.Limit) uint64 {
 	switch l.Kind {
 	case algorithm.SlidingWindow:

@@ -27,8 +27,7 @@ func concurrently(call func(caller, i int)) {
 	wg.Wait()
 }
 
-// testConcurrent counts what gets through when many ask at once and time stands
-// still: exactly the limit.
+// testConcurrent counts what gets through when many ask at once and time stands still: exactly the limit.
 func (suite *Suite) testConcurrent(t *testing.T, open func(*testing.T) backend.Backend) {
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		for _, tt := range []struct {

@@ -8,8 +8,7 @@ import (
 	"ratelimit/src/backend"
 )
 
-// testKeys shows that counters are told apart by every byte of their keys, by
-// kind and by period.
+// testKeys shows that counters are told apart by every byte of their keys, by kind and by period.
 func (suite *Suite) testKeys(t *testing.T, open func(*testing.T) backend.Backend) {
 	long := make([]byte, 70_000)
 	keys := []string{"", "a", "A", "ab", "a b", "a\x00", "a\x00b", "a\r\nb", "\xff\xfe", "a_1", "{a}", "ключ", string(long), string(long[1:])}
@@ -26,9 +25,8 @@ func (suite *Suite) testKeys(t *testing.T, open func(*testing.T) backend.Backend
 	})
 	t.Run("kinds and periods", func(t *testing.T) {
 		store := open(t)
-		// Whether fixed windows of two lengths share a counter when they begin
-		// together depends on the store: in Redis they do, as in envoyproxy/ratelimit. So at
-		// this time no two begin together.
+		// Whether fixed windows of two lengths share a counter when they begin together depends on the store: in Redis they do,
+		// as in envoyproxy/ratelimit. So at this time no two begin together.
 		at := epoch.Add(25*time.Hour + 61*time.Minute)
 		var hits []backend.Hit
 		for _, kind := range suite.Kinds {
@@ -45,8 +43,7 @@ func (suite *Suite) testKeys(t *testing.T, open func(*testing.T) backend.Backend
 	})
 }
 
-// testRules shows that a rule may change: a raised limit leaves room at once, a
-// lowered one counts what was used before.
+// testRules shows that a rule may change: a raised limit leaves room at once, a lowered one counts what was used before.
 func (suite *Suite) testRules(t *testing.T, open func(*testing.T) backend.Backend) {
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		store := open(t)

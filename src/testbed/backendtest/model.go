@@ -7,8 +7,7 @@ import (
 	"ratelimit/src/backend"
 )
 
-// referee is a slow and simple store: a map of counters. It tries a group on copies, which
-// it drops if a hit refuses.
+// referee is a slow and simple store: a map of counters. It tries a group on copies, which it drops if a hit refuses.
 type referee map[counter]*state
 
 type counter struct {

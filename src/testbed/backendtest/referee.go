@@ -11,8 +11,7 @@ import (
 	"ratelimit/src/backend"
 )
 
-// limits returns the limits of random tests. Limits of one kind, period and minimum interval
-// share counters.
+// limits returns the limits of random tests. Limits of one kind, period and minimum interval share counters.
 func (suite *Suite) limits() (limits []*algorithm.Limit) {
 	for _, kind := range suite.Kinds {
 		odd := 90*time.Second + 500*time.Millisecond
@@ -50,8 +49,8 @@ type play struct {
 	lives map[name]int
 }
 
-// name stands for the keys of some limits. When the clock is set back, the store may have
-// dropped an expired counter or not. Such a key is not used again; its name gets a new key.
+// name stands for the keys of some limits. When the clock is set back, the store may have dropped an expired counter or not. Such
+// a key is not used again; its name gets a new key.
 type name struct {
 	kind     algorithm.Kind
 	period   time.Duration
@@ -60,8 +59,7 @@ type name struct {
 }
 
 func (p *play) key(n name) string {
-	// Kinds share keys. Windows of two lengths that start together may share a counter, so
-	// they do not.
+	// Kinds share keys. Windows of two lengths that start together may share a counter, so they do not.
 	return fmt.Sprintf("key-%d-%v-%v-%d", n.number, n.period, n.interval, p.lives[n])
 }
 
@@ -126,8 +124,7 @@ func (p *play) batch(limits []*algorithm.Limit) (hits []backend.Hit) {
 	return hits
 }
 
-// testReferee sends random batches to the store and to the referee, first of
-// each kind alone and then of all.
+// testReferee sends random batches to the store and to the referee, first of each kind alone and then of all.
 func (suite *Suite) testReferee(t *testing.T, open func(*testing.T) backend.Backend) {
 	limits := suite.limits()
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {

@@ -117,8 +117,7 @@ func (suite *Suite) testSteps(t *testing.T, open func(*testing.T) backend.Backen
 	}
 }
 
-// mayNotStepBack reports whether the clock is set back in a table for which the store is
-// not exact then.
+// mayNotStepBack reports whether the clock is set back in a table for which the store is not exact then.
 func (suite *Suite) mayNotStepBack(tt *table) bool {
 	inOrder := slices.IsSortedFunc(tt.steps, func(a, b step) int { return int(a.at - b.at) })
 	return !inOrder && slices.Contains(suite.Forward, tt.limit.Kind)

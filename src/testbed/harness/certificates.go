@@ -20,8 +20,8 @@ import (
 // Pair is a certificate and its key, as paths of PEM files.
 type Pair struct{ Cert, Key string }
 
-// Certificates are files for tests of TLS. All are valid for 127.0.0.1 and localhost, for a day,
-// unless their name says otherwise.
+// Certificates are files for tests of TLS. All are valid for 127.0.0.1 and localhost, for a day, unless their name says
+// otherwise.
 type Certificates struct {
 	Dir string
 
@@ -87,8 +87,7 @@ func (c *Certificates) ClientConfig(t testing.TB) *tls.Config {
 	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}
 }
 
-// Issue writes name.crt and name.key to Dir. It replaces existing files, each in one step: the
-// certificate first, then its key.
+// Issue writes name.crt and name.key to Dir. It replaces existing files, each in one step: the certificate first, then its key.
 func (c *Certificates) Issue(t testing.TB, name string, spec Spec) Pair {
 	t.Helper()
 	now := time.Now()
@@ -135,8 +134,7 @@ func (c *Certificates) newAuthority(t testing.TB, name string) (string, authorit
 	return pair.Cert, made
 }
 
-// sign makes a key, and writes it with its certificate. A nil authority is the certificate
-// itself.
+// sign makes a key, and writes it with its certificate. A nil authority is the certificate itself.
 func (c *Certificates) sign(t testing.TB, name string, template *x509.Certificate, by *authority) (Pair, authority) {
 	t.Helper()
 	check := func(err error) {

@@ -18,12 +18,11 @@ import (
 )
 
 const (
-	// Deadline bounds each wait of the harness. It is long because machines that run tests
-	// can be slow; a wait ends as soon as its condition holds.
+	// Deadline bounds each wait of the harness. It is long because machines that run tests can be slow; a wait ends as soon as
+	// its condition holds.
 	Deadline = 20 * time.Second
 
-	// Grace is the time between SIGTERM and SIGKILL. Redis checks for signals ten times a
-	// second.
+	// Grace is the time between SIGTERM and SIGKILL. Redis checks for signals ten times a second.
 	Grace = 3 * time.Second
 
 	// pollEvery is the time between two checks of a condition.
@@ -33,8 +32,7 @@ const (
 	logTail = 16 << 10
 )
 
-// Await polls until condition returns nil. If that takes longer than within, it fails t with
-// the last error.
+// Await polls until condition returns nil. If that takes longer than within, it fails t with the last error.
 func Await(t testing.TB, within time.Duration, what string, condition func() error) {
 	t.Helper()
 	if err := Retry(within, condition); err != nil {
@@ -42,8 +40,7 @@ func Await(t testing.TB, within time.Duration, what string, condition func() err
 	}
 }
 
-// Until polls until done returns true. If that takes longer than Deadline, it fails t with what
-// was awaited.
+// Until polls until done returns true. If that takes longer than Deadline, it fails t with what was awaited.
 func Until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	Await(t, Deadline, what, func() error {
@@ -54,8 +51,8 @@ func Until(t testing.TB, what string, done func() bool) {
 	})
 }
 
-// AwaitQuiet polls until count has returned the same number for as long as quiet. If that takes
-// longer than Deadline, it fails t with the last number.
+// AwaitQuiet polls until count has returned the same number for as long as quiet. If that takes longer than Deadline, it fails t
+// with the last number.
 func AwaitQuiet(t testing.TB, quiet time.Duration, what string, count func() int64) {
 	t.Helper()
 	last, since := count(), time.Now()
@@ -79,8 +76,7 @@ func (f Final) Error() string { return f.Err.Error() }
 
 func (f Final) Unwrap() error { return f.Err }
 
-// Retry calls condition until it returns nil or a Final. If that takes longer than within, it
-// returns the last error.
+// Retry calls condition until it returns nil or a Final. If that takes longer than within, it returns the last error.
 func Retry(within time.Duration, condition func() error) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -94,8 +90,8 @@ func Retry(within time.Duration, condition func() error) error {
 	}
 }
 
-// Program finds an executable, or ends the test: with CI=true as failed, otherwise as skipped.
-// packages are those of Debian and Ubuntu that have it.
+// Program finds an executable, or ends the test: with CI=true as failed, otherwise as skipped. packages are those of Debian and
+// Ubuntu that have it.
 func Program(t testing.TB, name, packages string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -110,9 +106,9 @@ func Program(t testing.TB, name, packages string) string {
 	return ""
 }
 
-// FreePort finds a port without a listener. It is below the range from which the kernel takes
-// ports for outgoing connections: a client that dials a stopped server again and again could
-// get the server's port from that range, and would be connected to itself.
+// FreePort finds a port without a listener. It is below the range from which the kernel takes ports for outgoing connections: a
+// client that dials a stopped server again and again could get the server's port from that range, and would be connected to
+// itself.
 func FreePort() (int, error) {
 	const lowest = 10000
 	below := ephemeral()
@@ -288,8 +284,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// stat returns the fields of /proc/PID/stat that follow the program's name:
-// the first is the state, the 12th and 13th are user and system time in 1/100 s.
+// stat returns the fields of /proc/PID/stat that follow the program's name: the first is the state, the 12th and 13th are user
+// and system time in 1/100 s.
 func (p *Process) stat() ([]string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	if err != nil {
@@ -303,8 +299,7 @@ func (p *Process) stat() ([]string, error) {
 	return fields, nil
 }
 
-// CPU is the user and system time the program has taken since its start, in
-// steps of 10 ms. Linux only.
+// CPU is the user and system time the program has taken since its start, in steps of 10 ms. Linux only.
 func (p *Process) CPU() (time.Duration, error) {
 	fields, err := p.stat()
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 	"time"
 )
 
-// Proxy passes connections on to a server until it is told to break them. It has one fault at
-// a time, for old connections and new ones.
+// Proxy passes connections on to a server until it is told to break them. It has one fault at a time, for old connections and new
+// ones.
 //
-// A connection that lost bytes to a fault stays broken after Heal: its two ends would not
-// agree on which reply belongs to which request.
+// A connection that lost bytes to a fault stays broken after Heal: its two ends would not agree on which reply belongs to which
+// request.
 type Proxy struct {
 	Addr string // "127.0.0.1:port", the same for as long as the proxy lives
 
@@ -76,8 +76,8 @@ const (
 	Later                // after it and a pause
 )
 
-// StartProxy passes connections to its Addr on to target, an address or the path of a Unix
-// socket. Nothing needs to listen there yet.
+// StartProxy passes connections to its Addr on to target, an address or the path of a Unix socket. Nothing needs to listen there
+// yet.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	return StartProxyAt(t, "", target)
@@ -182,8 +182,7 @@ func (p *Proxy) DropReplies() { p.setFault(dropReplies) }
 // Garbage passes requests on and replies with bytes that no server sends.
 func (p *Proxy) Garbage() { p.setFault(garbage) }
 
-// Hold keeps all bytes, both ways, until Heal delivers them, as after a short failure of a
-// network.
+// Hold keeps all bytes, both ways, until Heal delivers them, as after a short failure of a network.
 func (p *Proxy) Hold() { p.setFault(hold) }
 
 // Cut delivers the first half of a reply, and ends the connection there.
@@ -194,30 +193,27 @@ func (p *Proxy) Drip(pause time.Duration) {
 	p.change(func(s *settings) { s.fault, s.pace = drip, pause })
 }
 
-// Silence makes the open connections black holes for as long as they live, as when a device in
-// between forgot them. New connections work.
+// Silence makes the open connections black holes for as long as they live, as when a device in between forgot them. New
+// connections work.
 func (p *Proxy) Silence() {
 	for _, n := range p.open() {
 		n.lose(blackhole)
 	}
 }
 
-// Insert puts bytes once into the replies of each connection, open or new. Later waits for the
-// pause. Heal ends it.
+// Insert puts bytes once into the replies of each connection, open or new. Later waits for the pause. Heal ends it.
 func (p *Proxy) Insert(content string, place Place, pause time.Duration) {
 	p.change(func(s *settings) { s.extra = &extra{[]byte(content), place, pause} })
 }
 
-// Say sends bytes at once to the clients of all open connections. It must not be used while a
-// reply is on its way.
+// Say sends bytes at once to the clients of all open connections. It must not be used while a reply is on its way.
 func (p *Proxy) Say(content string) {
 	for _, n := range p.open() {
 		_, _ = n.client.Write([]byte(content)) // the client may be gone
 	}
 }
 
-// Latency delays every reply by d, with any fault, until Heal or Latency(0). Replies do not
-// wait for each other.
+// Latency delays every reply by d, with any fault, until Heal or Latency(0). Replies do not wait for each other.
 func (p *Proxy) Latency(d time.Duration) { p.Jitter(d, d) }
 
 // Jitter is Latency of a random time from low to high for each reply. Replies stay in order.
@@ -253,8 +249,7 @@ func (p *Proxy) Reset() {
 	}
 }
 
-// HalfClose ends the replies of all open connections with a FIN, and still passes on what the
-// clients send. New connections work.
+// HalfClose ends the replies of all open connections with a FIN, and still passes on what the clients send. New connections work.
 func (p *Proxy) HalfClose() {
 	for _, n := range p.open() {
 		n.lose(dropReplies)

@@ -12,16 +12,14 @@ import (
 	"time"
 )
 
-// Server is a program that listens at an address. A test starts it, breaks it, and starts it
-// again at the same address. Its methods may be called from any goroutine, at most one of
-// Stop, Kill and Restart at a time.
+// Server is a program that listens at an address. A test starts it, breaks it, and starts it again at the same address. Its
+// methods may be called from any goroutine, at most one of Stop, Kill and Restart at a time.
 type Server struct {
 	Process
 	Addr   string // "127.0.0.1:port", or Socket; stays the same over Restart
 	Socket string // the path of a Unix socket; "" without UseSocket
 
-	// Configure chooses free ports, and sets Addr and Args. Launch calls it again if
-	// another process takes a port first.
+	// Configure chooses free ports, and sets Addr and Args. Launch calls it again if another process takes a port first.
 	Configure func() error
 	// AskPID asks the server at Addr for its process id.
 	AskPID func(timeout time.Duration) (string, error)
@@ -34,8 +32,8 @@ type Server struct {
 	name string
 }
 
-// NewServer prepares the program called name; packages are what has it on Debian and Ubuntu.
-// The caller sets Configure and AskPID before Launch.
+// NewServer prepares the program called name; packages are what has it on Debian and Ubuntu. The caller sets Configure and AskPID
+// before Launch.
 func NewServer(t testing.TB, name, packages string) Server {
 	t.Helper()
 	return Server{
@@ -68,8 +66,8 @@ func (s *Server) UseFreePort() (int, error) {
 	return port, err
 }
 
-// Launch starts the program for the first time, and returns once it answers. The end of the
-// test kills it and, if the test failed, shows its log.
+// Launch starts the program for the first time, and returns once it answers. The end of the test kills it and, if the test
+// failed, shows its log.
 func (s *Server) Launch() error {
 	s.t.Cleanup(func() {
 		if s.cmd == nil {
@@ -103,8 +101,8 @@ func (s *Server) start() error {
 	}
 }
 
-// awaitReady returns once this very process answers at Addr. Another test's may answer if it
-// took the port first; that one may also stay silent, so the timeout is short.
+// awaitReady returns once this very process answers at Addr. Another test's may answer if it took the port first; that one may
+// also stay silent, so the timeout is short.
 func (s *Server) awaitReady() error {
 	err := Retry(Deadline, func() error {
 		if err := s.Exited(); err != nil {
@@ -122,8 +120,7 @@ func (s *Server) awaitReady() error {
 	return err
 }
 
-// Restart stops the process if it runs, starts it at the same Addr, and returns once it
-// answers. It has no data then.
+// Restart stops the process if it runs, starts it at the same Addr, and returns once it answers. It has no data then.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop()
@@ -132,15 +129,14 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-// Stop ends the process with SIGTERM, and with SIGKILL after Grace. It returns once the
-// process is gone. A second call has no effect.
+// Stop ends the process with SIGTERM, and with SIGKILL after Grace. It returns once the process is gone. A second call has no
+// effect.
 func (s *Server) Stop() { s.check("stop", s.Process.Stop()) }
 
 // Kill ends the process at once, and returns once it is gone.
 func (s *Server) Kill() { s.check("kill", s.Process.Kill()) }
 
-// Pause stops the process where it is: connections stay, the kernel accepts new ones, and
-// nothing is answered.
+// Pause stops the process where it is: connections stay, the kernel accepts new ones, and nothing is answered.
 func (s *Server) Pause() { s.check("pause", s.Process.Pause()) }
 
 // Resume continues a paused process.
@@ -152,8 +148,7 @@ func (s *Server) check(what string, err error) {
 	}
 }
 
-// CPU returns the user and system time of the process since its start, in steps of 10 ms.
-// Linux only.
+// CPU returns the user and system time of the process since its start, in steps of 10 ms. Linux only.
 func (s *Server) CPU(t testing.TB) time.Duration {
 	t.Helper()
 	sum, err := s.Process.CPU()

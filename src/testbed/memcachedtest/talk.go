@@ -13,8 +13,7 @@ import (
 	"ratelimit/src/testbed/harness"
 )
 
-// ask sends one command on a new connection and returns the lines of the reply, up to the
-// first that begins with one of ends.
+// ask sends one command on a new connection and returns the lines of the reply, up to the first that begins with one of ends.
 func (s *Server) ask(timeout time.Duration, command string, ends ...string) (lines []string, err error) {
 	network := "tcp"
 	if s.Socket != "" {
@@ -56,8 +55,8 @@ func (s *Server) do(t testing.TB, command string, ends ...string) []string {
 	return lines
 }
 
-// Get returns the value of a key; "" if there is none. It trims the blanks that Memcached
-// leaves behind a number that became shorter.
+// Get returns the value of a key; "" if there is none. It trims the blanks that Memcached leaves behind a number that became
+// shorter.
 func (s *Server) Get(t testing.TB, key string) string {
 	t.Helper()
 	lines := s.do(t, "get "+key, "END")

@@ -23,16 +23,14 @@ const (
 // ClusterOptions configure the nodes of a cluster.
 type ClusterOptions struct {
 	Server Options
-	// NodeTimeout is the silence after which the others consider a node down. 0 is 2 s; a
-	// busy machine may exceed less.
+	// NodeTimeout is the silence after which the others consider a node down. 0 is 2 s; a busy machine may exceed less.
 	NodeTimeout time.Duration
 }
 
 // Cluster is three primaries with a replica each.
 type Cluster struct {
 	Addrs []string
-	// Nodes are, at the start, three primaries and their replicas in the same
-	// order: Nodes[3] is the replica of Nodes[0].
+	// Nodes are, at the start, three primaries and their replicas in the same order: Nodes[3] is the replica of Nodes[0].
 	Nodes []*Server
 }
 
@@ -138,8 +136,8 @@ func self(s *Server) (node, error) {
 	return nodes[i], nil
 }
 
-// AwaitStable returns once all running nodes find the cluster complete, agree on the owner of
-// each slot and the primary of each replica, and all replicas are in step.
+// AwaitStable returns once all running nodes find the cluster complete, agree on the owner of each slot and the primary of each
+// replica, and all replicas are in step.
 func (c *Cluster) AwaitStable(t testing.TB) {
 	t.Helper()
 	harness.Await(t, harness.Deadline, "the cluster is not stable", c.stable)
@@ -254,8 +252,8 @@ func (c *Cluster) Replica(t testing.TB, primary *Server) *Server {
 	return c.only(t, "replicate "+primary.Addr, func(n node) bool { return n.master == primary.id })
 }
 
-// FailoverReplica promotes the replica of a primary, and returns it once the cluster is stable. A
-// running primary hands over its slots; for one that was killed the replica starts an election.
+// FailoverReplica promotes the replica of a primary, and returns it once the cluster is stable. A running primary hands over its
+// slots; for one that was killed the replica starts an election.
 func (c *Cluster) FailoverReplica(t testing.TB, of *Server) *Server {
 	t.Helper()
 	replica := c.Replica(t, of)
@@ -274,9 +272,8 @@ func (c *Cluster) FailoverReplica(t testing.TB, of *Server) *Server {
 	return replica
 }
 
-// Migration moves a slot from one primary to another in steps. Until Finish, From answers ASK
-// for keys of the slot it no longer has, and To serves requests after ASKING. Then From answers
-// MOVED.
+// Migration moves a slot from one primary to another in steps. Until Finish, From answers ASK for keys of the slot it no longer
+// has, and To serves requests after ASKING. Then From answers MOVED.
 type Migration struct {
 	Slot     int
 	From, To *Server

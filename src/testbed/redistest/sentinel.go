@@ -32,10 +32,9 @@ type Sentinel struct {
 	Servers       []*Server // the first was the primary at the start
 }
 
-// sentinelPace makes the sentinels poll the servers and each other faster, in milliseconds. The
-// publish period cannot be much shorter: after four of them the other sentinels demote a
-// promoted server, and the sentinel that promoted it checks once a second whether that worked.
-// Nor can the ping period: while the primary is down, replicas are polled once a second, and a
+// sentinelPace makes the sentinels poll the servers and each other faster, in milliseconds. The publish period cannot be much
+// shorter: after four of them the other sentinels demote a promoted server, and the sentinel that promoted it checks once a
+// second whether that worked. Nor can the ping period: while the primary is down, replicas are polled once a second, and a
 // replica is not promoted if that was more than five ping periods ago.
 var sentinelPace = []any{
 	"SENTINEL", "DEBUG",
@@ -43,8 +42,7 @@ var sentinelPace = []any{
 	"ELECTION-TIMEOUT", 2000, "TILT-PERIOD", 2000,
 }
 
-// StartSentinel returns once the replicas follow the primary, and each sentinel has found all
-// replicas and the other sentinels.
+// StartSentinel returns once the replicas follow the primary, and each sentinel has found all replicas and the other sentinels.
 func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 	t.Helper()
 	const name = "mymaster"
@@ -181,8 +179,8 @@ func (c *Sentinel) primary() (*Server, error) {
 	return c.Servers[i], err
 }
 
-// Failover makes the sentinels promote a replica, as an operator would, and returns the new
-// primary once all agree and the others follow it.
+// Failover makes the sentinels promote a replica, as an operator would, and returns the new primary once all agree and the others
+// follow it.
 func (c *Sentinel) Failover(t testing.TB) *Server {
 	t.Helper()
 	old := c.Primary(t)
@@ -200,7 +198,8 @@ func (c *Sentinel) Failover(t testing.TB) *Server {
 	return c.AwaitFailover(t, old)
 }
 
-// askUntil asks for a failover until it is done. It asks again after 6s: Redis gives up after 5s, and a busy machine may abort one.
+// askUntil asks for a failover until it is done. It asks again after 6s: Redis gives up after 5s, and a busy machine may abort
+// one.
 func askUntil(t testing.TB, missing string, done func() (bool, error), ask func() error) {
 	t.Helper()
 	var asked time.Time
@@ -218,9 +217,8 @@ func askUntil(t testing.TB, missing string, done func() (bool, error), ask func(
 	})
 }
 
-// AwaitFailover returns the primary after old, once all running sentinels agree and all running
-// servers follow it. Tests use it after they killed or paused old; a paused one must be resumed
-// within 20 s.
+// AwaitFailover returns the primary after old, once all running sentinels agree and all running servers follow it. Tests use it
+// after they killed or paused old; a paused one must be resumed within 20 s.
 func (c *Sentinel) AwaitFailover(t testing.TB, old *Server) *Server {
 	t.Helper()
 	return find(t, "the failover is not over", func() (*Server, error) {

@@ -15,8 +15,8 @@ import (
 	"ratelimit/src/testbed/harness"
 )
 
-// admin is the user that the tests' own commands use. It may do everything without a
-// password; AUTH and masterauth demand one all the same.
+// admin is the user that the tests' own commands use. It may do everything without a password; AUTH and masterauth demand one all
+// the same.
 const (
 	admin         = "redistest"
 	adminPassword = "any"
@@ -26,22 +26,20 @@ const (
 type Options struct {
 	// Password is the clients' password; "" is none.
 	Password string
-	// User is the only user, with Password. "" is the default user, for whom AUTH takes the
-	// password alone.
+	// User is the only user, with Password. "" is the default user, for whom AUTH takes the password alone.
 	User string
 
 	// UnixSocket makes the server listen at Server.Socket too.
 	UnixSocket bool
 
-	// TLS makes Addr speak TLS only, with the certificate TLS.Server. Clients may show a
-	// certificate; with Args "--tls-auth-clients", "yes" they must.
+	// TLS makes Addr speak TLS only, with the certificate TLS.Server. Clients may show a certificate; with Args
+	// "--tls-auth-clients", "yes" they must.
 	TLS *harness.Certificates
 	// Certificate, if not zero, is shown instead of TLS.Server.
 	Certificate harness.Pair
 
-	// Proxy puts a proxy before each server, which announces the proxy's address to
-	// replicas, sentinels, other nodes and clients. Not with UnixSocket. The proxy does not
-	// end TLS.
+	// Proxy puts a proxy before each server, which announces the proxy's address to replicas, sentinels, other nodes and clients.
+	// Not with UnixSocket. The proxy does not end TLS.
 	Proxy bool
 
 	// Args are appended to the command line, such as "--maxmemory", "2mb".
@@ -133,8 +131,8 @@ func quote(text string) string {
 	return `"\x` + strings.ReplaceAll(fmt.Sprintf("% x", text), " ", `\x`) + `"`
 }
 
-// newServer prepares a server, and starts its proxy if it has one. Unlike launch it may end
-// the test, so only the goroutine of the test calls it.
+// newServer prepares a server, and starts its proxy if it has one. Unlike launch it may end the test, so only the goroutine of
+// the test calls it.
 func newServer(t testing.TB, name string, o Options) *Server {
 	t.Helper()
 	s := &Server{Server: harness.NewServer(t, name, "redis-server redis-sentinel"), o: o}
@@ -165,8 +163,7 @@ func (s *Server) PublicAddr() string {
 
 func (s *Server) dir() string { return filepath.Dir(s.Log) }
 
-// launch starts the server with these lines of configuration, and those that follow from its
-// Options.
+// launch starts the server with these lines of configuration, and those that follow from its Options.
 func (s *Server) launch(lines []string) error {
 	lines = append(slices.Clone(lines),
 		"bind 127.0.0.1",
@@ -228,8 +225,8 @@ func (s *Server) configure() error {
 	return os.WriteFile(file, []byte(text), 0o600)
 }
 
-// Restart stops the process if it runs, starts it at the same Addr, and returns once it
-// answers. Data, scripts and changes by CONFIG SET are gone.
+// Restart stops the process if it runs, starts it at the same Addr, and returns once it answers. Data, scripts and changes by
+// CONFIG SET are gone.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop()
@@ -238,8 +235,8 @@ func (s *Server) Restart(t testing.TB) {
 	s.Server.Restart(t)
 }
 
-// Do sends a command on a new connection, as a user that may do everything, and returns the
-// reply as Client.Do does. An error ends the test.
+// Do sends a command on a new connection, as a user that may do everything, and returns the reply as Client.Do does. An error
+// ends the test.
 func (s *Server) Do(t testing.TB, args ...any) any {
 	t.Helper()
 	reply, err := s.Try(args...)
@@ -307,8 +304,8 @@ func fields(text string) map[string]string {
 	return found
 }
 
-// Loading makes the server reload its data slowly: it answers LOADING until done is called,
-// for 20 s at most. The data stay. Not for clusters.
+// Loading makes the server reload its data slowly: it answers LOADING until done is called, for 20 s at most. The data stay. Not
+// for clusters.
 func (s *Server) Loading(t testing.TB) (done func()) {
 	t.Helper()
 	// 1 ms per key; commands are answered every 1 KiB, some ten keys.

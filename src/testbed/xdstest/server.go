@@ -1,5 +1,4 @@
-// Package xdstest has management servers for tests: go-control-plane's, and servers that
-// misbehave.
+// Package xdstest has management servers for tests: go-control-plane's, and servers that misbehave.
 package xdstest
 
 import (
@@ -24,8 +23,8 @@ import (
 
 // Server is go-control-plane's server with its SnapshotCache. It records the requests.
 //
-// Its package pkg/server/v3 would be shorter, but brings the messages of envoyproxy/ratelimit,
-// and a program can have only one set of messages with these names.
+// Its package pkg/server/v3 would be shorter, but brings the messages of envoyproxy/ratelimit, and a program can have only one
+// set of messages with these names.
 type Server struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	cache cache.SnapshotCache
@@ -52,8 +51,7 @@ func Start(t testing.TB, l net.Listener, opts ...grpc.ServerOption) *Server {
 // Stop breaks all connections and frees the address. A second call has no effect.
 func (s *Server) Stop() { s.stop() }
 
-// Serve serves any management server on l. stop breaks all connections; the end of the test
-// calls it too.
+// Serve serves any management server on l. stop breaks all connections; the end of the test calls it too.
 func Serve(t testing.TB, l net.Listener, s discovery.AggregatedDiscoveryServiceServer, opts ...grpc.ServerOption) (stop func()) {
 	t.Helper()
 	g := grpc.NewServer(append(opts, grpc.WaitForHandlers(true))...)

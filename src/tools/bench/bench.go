@@ -1,9 +1,7 @@
-// Package bench calls a server of Envoy's RateLimitService v3 and measures rate, latency,
-// answers and CPU time.
+// Package bench calls a server of Envoy's RateLimitService v3 and measures rate, latency, answers and CPU time.
 //
-// The generator often shares the machine with the server, so a call costs it little: requests
-// are marshalled before the run, and only the overall code of an answer is read. What remains
-// is grpc-go's client.
+// The generator often shares the machine with the server, so a call costs it little: requests are marshalled before the run, and
+// only the overall code of an answer is read. What remains is grpc-go's client.
 package bench
 
 import (
@@ -27,14 +25,12 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	// Connections to open, 1 to 1,000.
 	Connections int
-	// InFlight is the largest number of calls under way on each connection, and at most 10,000
-	// on all together.
+	// InFlight is the largest number of calls under way on each connection, and at most 10,000 on all together.
 	InFlight int
-	// Rate is how many calls a second are due, however long they take (an open loop), up to
-	// 1,000,000. 0: each call starts when the one before it ends (a closed loop).
+	// Rate is how many calls a second are due, however long they take (an open loop), up to 1,000,000. 0: each call starts when
+	// the one before it ends (a closed loop).
 	Rate float64
-	// Duration and Requests end the run, whichever comes first; 0 is no limit. Neither
-	// includes the warmup.
+	// Duration and Requests end the run, whichever comes first; 0 is no limit. Neither includes the warmup.
 	Duration time.Duration
 	Requests uint64
 	// Warmup is the time before the run with calls that are not measured; 0: none.
@@ -127,9 +123,8 @@ func (c *Config) check() error {
 
 var errEnded = errors.New("bench: ended before anything was measured")
 
-// Run makes the calls and returns the result. When ctx ends, no further call starts, and the
-// result is that of the run so far. If every call failed, or a process is gone, Run returns
-// both a Result and an error.
+// Run makes the calls and returns the result. When ctx ends, no further call starts, and the result is that of the run so far. If
+// every call failed, or a process is gone, Run returns both a Result and an error.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
@@ -198,9 +193,8 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	return r, nil
 }
 
-// workers returns the workers of all connections, and a tally for each connection: tallies of
-// each worker would take more memory than the caches hold, and workers of a connection rarely
-// use theirs at the same instant.
+// workers returns the workers of all connections, and a tally for each connection: tallies of each worker would take more memory
+// than the caches hold, and workers of a connection rarely use theirs at the same instant.
 func workers(cfg *Config, conns []*grpc.ClientConn, l *load) ([]worker, []*tally) {
 	var all []worker
 	tallies := make([]*tally, len(conns))

@@ -42,8 +42,7 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return err
 }
 
-// overallCode returns overall_code of a RateLimitResponse. It does not check the messages
-// within the response.
+// overallCode returns overall_code of a RateLimitResponse. It does not check the messages within the response.
 func overallCode(wire []byte) (pb.RateLimitResponse_Code, error) {
 	const field = 1
 	var code pb.RateLimitResponse_Code

@@ -17,8 +17,7 @@ import (
 // connectTimeout bounds the making of each connection.
 const connectTimeout = 5 * time.Second
 
-// window is the flow control window of connections and calls. It is fixed, because grpc-go
-// pings the server to find a better one.
+// window is the flow control window of connections and calls. It is fixed, because grpc-go pings the server to find a better one.
 const window = 1 << 20
 
 // dial opens all connections. The caller closes those it returns, also with an error.
@@ -47,8 +46,7 @@ func dial(ctx context.Context, cfg *Config) ([]*grpc.ClientConn, error) {
 	return conns, nil
 }
 
-// reach connects. It makes a call, since only a call returns why a connection failed. It
-// ignores the answer.
+// reach connects. It makes a call, since only a call returns why a connection failed. It ignores the answer.
 func reach(ctx context.Context, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()

@@ -39,8 +39,8 @@ func cpuTimes(processes []Process) ([]time.Duration, error) {
 	return times, errors.Join(problems...)
 }
 
-// statTime returns the sum of utime and stime, fields 14 and 15 of proc_pid_stat(5). Field 2
-// is the program's name in parentheses and may hold any text.
+// statTime returns the sum of utime and stime, fields 14 and 15 of proc_pid_stat(5). Field 2 is the program's name in parentheses
+// and may hold any text.
 func statTime(stat []byte) (time.Duration, error) {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // from field 3
 	if len(fields) < 13 {

@@ -18,9 +18,8 @@ func (empty) ShouldRateLimit(context.Context, *pb.RateLimitRequest) (*pb.RateLim
 	return &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}, nil
 }
 
-// ServeNull serves on l, until ctx ends, a handler that answers OK. It shows the cost of grpc-go
-// and protobuf alone. workers is the value of grpc.NumStreamWorkers; 0: a goroutine for each
-// call.
+// ServeNull serves on l, until ctx ends, a handler that answers OK. It shows the cost of grpc-go and protobuf alone. workers is
+// the value of grpc.NumStreamWorkers; 0: a goroutine for each call.
 func ServeNull(ctx context.Context, l net.Listener, workers uint32) error {
 	srv := grpc.NewServer(grpc.NumStreamWorkers(workers))
 	pb.RegisterRateLimitServiceServer(srv, empty{})

@@ -27,12 +27,11 @@ type worker struct {
 	tally *tally // shared by some workers
 }
 
-// phase is a series of calls: the warmup, or the measured run. Calls are numbered in the order
-// in which they start, so the requests of a phase do not depend on the speed of workers.
+// phase is a series of calls: the warmup, or the measured run. Calls are numbered in the order in which they start, so the
+// requests of a phase do not depend on the speed of workers.
 //
-// In an open loop call n is due n/rate seconds after the start. If all workers are busy then,
-// it starts late, but its latency starts when it was due. Otherwise only as many calls as there
-// are workers would show that a server stalled for a second.
+// In an open loop call n is due n/rate seconds after the start. If all workers are busy then, it starts late, but its latency
+// starts when it was due. Otherwise only as many calls as there are workers would show that a server stalled for a second.
 type phase struct {
 	warmup bool
 	from   uint64        // number of the first call
@@ -52,13 +51,11 @@ type phase struct {
 const (
 	// nap is the longest sleep between two checks of the context.
 	nap = 50 * time.Millisecond
-	// breath is the wait of a closed loop's worker after a call without a connection, which
-	// fails at once.
+	// breath is the wait of a closed loop's worker after a call without a connection, which fails at once.
 	breath = 10 * time.Millisecond
 )
 
-// run makes the calls, and returns the time from the start to the end of the last one. When ctx
-// ends no further call starts.
+// run makes the calls, and returns the time from the start to the end of the last one. When ctx ends no further call starts.
 func (p *phase) run(ctx context.Context, workers []worker) time.Duration {
 	p.turn = make(chan struct{}, 1)
 	p.begun = time.Now()

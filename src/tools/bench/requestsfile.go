@@ -26,8 +26,7 @@ func (l *load) readFile(path string) error {
 	return l.read(path, file)
 }
 
-// read adds the requests of a file with one RateLimitRequest, as proto3 JSON,
-// on each line. It skips blank lines.
+// read adds the requests of a file with one RateLimitRequest, as proto3 JSON, on each line. It skips blank lines.
 func (l *load) read(name string, r io.Reader) error {
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, maxLine)

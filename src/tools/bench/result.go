@@ -16,11 +16,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Result is the outcome of a run. Programs may rely on its fields in JSON: later versions may
-// add fields, but do not remove them or change their meaning.
+// Result is the outcome of a run. Programs may rely on its fields in JSON: later versions may add fields, but do not remove them
+// or change their meaning.
 type Result struct {
-	// These repeat the Config. Workload is a name of Workloads or of the file. Keys is 1 for
-	// workloads with one value, and 0 for a file. InFlight is per connection.
+	// These repeat the Config. Workload is a name of Workloads or of the file. Keys is 1 for workloads with one value, and 0 for
+	// a file. InFlight is per connection.
 	Address     string `json:"address"`
 	Workload    string `json:"workload"`
 	Keys        int    `json:"keys"`
@@ -29,16 +29,15 @@ type Result struct {
 	InFlight    int    `json:"in_flight"`
 	// Interrupted is true if the context ended the run.
 	Interrupted bool `json:"interrupted"`
-	// Requests is the number of calls, Seconds the time from the start of the first to the
-	// end of the last, Rate the answers a second.
+	// Requests is the number of calls, Seconds the time from the start of the first to the end of the last, Rate the answers a
+	// second.
 	Requests uint64  `json:"requests"`
 	Seconds  float64 `json:"seconds"`
 	Rate     float64 `json:"rate"`
 	// Latency includes calls that failed.
 	Latency Latency `json:"latency_us"`
-	// Answers are counted by overall code: OK, OVER_LIMIT, and UNKNOWN, which includes codes
-	// without a name. Errors are counted by the name of their gRPC code; FirstError is one in
-	// full.
+	// Answers are counted by overall code: OK, OVER_LIMIT, and UNKNOWN, which includes codes without a name. Errors are counted
+	// by the name of their gRPC code; FirstError is one in full.
 	Answers    map[string]uint64 `json:"answers"`
 	Errors     map[string]uint64 `json:"errors"`
 	FirstError string            `json:"first_error,omitempty"`
@@ -50,8 +49,7 @@ type Result struct {
 	Generator *CPU `json:"generator,omitempty"`
 }
 
-// Latency is in microseconds, with an error of at most 0.1 %. In an open loop it starts when
-// the call was due.
+// Latency is in microseconds, with an error of at most 0.1 %. In an open loop it starts when the call was due.
 type Latency struct {
 	Mean float64 `json:"mean"`
 	P50  int64   `json:"p50"`

@@ -7,10 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newSleep returns a sleep for one goroutine at a time, and a function that ends its use.
-// time.Sleep in a process that has nothing else to do is half a millisecond late on average,
-// because epoll_wait counts milliseconds. All latencies of an open loop would include that. A
-// timer that is a file wakes epoll_wait and is some 30 µs late.
+// newSleep returns a sleep for one goroutine at a time, and a function that ends its use. time.Sleep in a process that has
+// nothing else to do is half a millisecond late on average, because epoll_wait counts milliseconds. All latencies of an open loop
+// would include that. A timer that is a file wakes epoll_wait and is some 30 µs late.
 func newSleep() (sleep func(time.Duration), done func()) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {

@@ -16,15 +16,14 @@ var Workloads = []string{"hot", "uniform", "zipf", "multi", "overlimit", "nomatc
 // noRuleKey is the key of nomatch.
 const noRuleKey = "no_rule_has_this_key"
 
-// zipfExponent is the skew of zipf: of 100,000 keys the first gets an eighth of
-// the requests, and the first hundred more than half of them.
+// zipfExponent is the skew of zipf: of 100,000 keys the first gets an eighth of the requests, and the first hundred more than
+// half of them.
 const zipfExponent = 1.1
 
 // perRequest is how many descriptors a request of multi has.
 const perRequest = 4
 
-// maxMessages bounds all messages of a run, in bytes, each with messageCost. A million short
-// ones fit.
+// maxMessages bounds all messages of a run, in bytes, each with messageCost. A million short ones fit.
 const (
 	maxMessages = 128 << 20
 	messageCost = 64
@@ -97,9 +96,8 @@ func (l *load) add(msg *pb.RateLimitRequest) error {
 	return nil
 }
 
-// picker returns a function from the number of a call to the index of its message, below
-// count, for one goroutine at a time. The result does not depend on earlier calls, so it is the
-// same for all workers.
+// picker returns a function from the number of a call to the index of its message, below count, for one goroutine at a time. The
+// result does not depend on earlier calls, so it is the same for all workers.
 type picker func(seed uint64, count int) func(call uint64) int
 
 func inTurn(_ uint64, count int) func(uint64) int {
