@@ -2,6 +2,7 @@ package divvyrules
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -31,44 +32,47 @@ func ParseINI(file string, data []byte) (cfg *rules.DomainConfig, problems, warn
 type iniReader struct {
 	*reader
 	line     int
+	text     string // of the line
 	sections map[string]rules.Pos
 	rule     *divvyRule // the section that is being read; nil: none yet, or one that is refused
 	refused  bool       // the section is one that is refused: its keys are passed over
 }
 
-func (r *iniReader) at(col int) rules.Pos { return rules.Pos{File: r.file, Line: r.line, Col: col + 1} }
+// at is the place where the last part of the line begins.
+func (r *iniReader) at(last string) rules.Pos {
+	return rules.Pos{File: r.file, Line: r.line, Col: utf8.RuneCountInString(strings.TrimSuffix(r.text, last)) + 1}
+}
 
 func (r *iniReader) read(line string) {
+	r.text = line
 	text := strings.TrimLeft(line, " \t")
-	col := utf8.RuneCountInString(line[:len(line)-len(text)])
 	switch {
 	case text == "" || isComment(text):
 	case text[0] == '[':
-		r.section(text, col)
+		r.section(text)
 	default:
-		r.field(text, col)
+		r.field(text)
 	}
 }
 
 func isComment(text string) bool { return text[0] == ';' || text[0] == '#' }
 
 // section reads the head of a rule.
-func (r *iniReader) section(text string, col int) {
+func (r *iniReader) section(text string) {
 	skipped := r.skipped
 	r.rule, r.refused, r.skipped = nil, true, true
 	s := sectionReader{rest: text[1:]}
 	pairs, err := s.pairs()
 	if err != nil {
-		r.problems.Add(r.at(col+utf8.RuneCountInString(text)-utf8.RuneCountInString(s.rest)), err.fix, "%s", err.what)
+		r.problems.Add(r.at(s.rest), err.fix, "%s", err.what)
 		return
 	}
-	written := strings.TrimSuffix(text, s.rest)
+	at, written := r.at(text), strings.TrimSuffix(text, s.rest)
 	if rest := strings.TrimLeft(s.rest, " \t"); rest != "" && !isComment(rest) {
-		r.problems.Add(r.at(col+utf8.RuneCountInString(text)-utf8.RuneCountInString(rest)), "put it into a line of its own, or put a `;` before it",
+		r.problems.Add(r.at(rest), "put it into a line of its own, or put a `;` before it",
 			"there is more behind the section %s: %s", rules.Shorten(written), rules.Quote(rest))
 		return
 	}
-	at := r.at(col)
 	if other, taken := r.sections[written]; taken {
 		r.problems.Add(at, "join the two; for a canary of the same rule use the JSON form",
 			"the section %s is here twice, the first is at %v", rules.Shorten(written), other)
@@ -90,40 +94,47 @@ func (r *iniReader) section(text string, col int) {
 }
 
 // field reads a line `key = value`.
-func (r *iniReader) field(text string, col int) {
-	key, value, ok := strings.Cut(text, "=")
+func (r *iniReader) field(text string) {
+	at := r.at(text)
+	key, rest, ok := strings.Cut(text, "=")
 	key = strings.TrimRight(key, " \t")
 	switch {
 	case !ok:
-		r.problems.Add(r.at(col), "write `key = value`, or `[key=value]` for a section, or put a `;` before it",
+		r.problems.Add(at, "write `key = value`, or `[key=value]` for a section, or put a `;` before it",
 			"the line is neither: %s", rules.Quote(text))
 		return
 	case r.rule == nil && r.refused:
 		return
 	case r.rule == nil:
-		r.problems.Add(r.at(col), "write `[default]`, or another section, above it", "the key %s stands before the first section",
+		r.problems.Add(at, "write `[default]`, or another section, above it", "the key %s stands before the first section",
 			rules.Quote(key))
 		return
 	}
-	valueCol := col + utf8.RuneCountInString(text) - utf8.RuneCountInString(strings.TrimLeft(value, " \t"))
-	v, what := iniValue(strings.TrimSpace(value))
-	v.at = r.at(valueCol)
+	v, what := iniValue(strings.TrimSpace(rest))
+	v.at = r.at(strings.TrimLeft(rest, " \t"))
 	if what != "" {
 		r.problems.Add(v.at, "close it, with nothing but a comment behind it", "%s of %s: %s", key, rules.Shorten(r.rule.text), what)
 	}
 	if !slices.Contains(ruleKeys, key) {
-		r.unknown(r.at(col), key, ruleKeys)
+		r.unknown(at, key, ruleKeys)
 		return
 	}
 	if _, twice := r.rule.fields[key]; twice {
-		r.warnings.Add(r.at(col), "remove one of them", "the key %s is here twice; the last one wins", key)
+		r.warnings.Add(at, "remove one of them", "the key %s is here twice; the last one wins", key)
 	}
 	r.rule.fields[key] = v
 }
 
-// iniValue reads what stands behind `=`: in quotes, or up to a comment, with a
-// backslash before `;`, `#` and itself. Without quotes null, true and false are
-// no text.
+// Texts without quotes: a value goes up to a comment, a word of a section up to a blank, `=` or `]`. A backslash before one of the
+// characters of escapes is dropped.
+var (
+	bareValue    = regexp.MustCompile(`^(?:\\[\\;#]|[^;#])*`)
+	bareWord     = regexp.MustCompile(`^(?:\\[\\;#.]|[^ \t=\]])*`)
+	valueEscapes = regexp.MustCompile(`\\([\\;#])`)
+	wordEscapes  = regexp.MustCompile(`\\([\\;#.])`)
+)
+
+// iniValue reads what stands behind `=`: in quotes or not. Without quotes null, true and false are no text.
 func iniValue(text string) (v value, what string) {
 	if text != "" && (text[0] == '"' || text[0] == '\'') {
 		inside, rest, closed := strings.Cut(text[1:], text[:1])
@@ -136,20 +147,7 @@ func iniValue(text string) (v value, what string) {
 		}
 		return value{kind: isText, text: inside}, what
 	}
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		if c == '\\' && i+1 < len(text) && strings.IndexByte(`\;#`, text[i+1]) >= 0 {
-			i++
-			b.WriteByte(text[i])
-			continue
-		}
-		if c == ';' || c == '#' {
-			break
-		}
-		b.WriteByte(c)
-	}
-	v = value{kind: isText, text: strings.TrimSpace(b.String())}
+	v = value{kind: isText, text: strings.TrimSpace(valueEscapes.ReplaceAllString(bareValue.FindString(text), "$1"))}
 	switch v.text {
 	case "null":
 		v.kind = isNull
@@ -207,10 +205,8 @@ func (s *sectionReader) pairs() (pairs []rules.PairConfig, err *sectionError) {
 		if len(pairs) == rules.MaxPairs {
 			return nil, &sectionError{fmt.Sprintf("the section has more than %d keys", rules.MaxPairs), "use fewer"}
 		}
-		for _, p := range pairs {
-			if p.Key == key {
-				return nil, &sectionError{fmt.Sprintf("the key %s is here twice", rules.Quote(key)), "remove one of them"}
-			}
+		if _, twice := valueOf(pairs, key); twice {
+			return nil, &sectionError{fmt.Sprintf("the key %s is here twice", rules.Quote(key)), "remove one of them"}
 		}
 		pairs = append(pairs, rules.PairConfig{Key: key, Pattern: value})
 	}
@@ -227,21 +223,16 @@ func (s *sectionReader) word() (word string, quoted bool, err *sectionError) {
 		s.odd = append(s.odd, fmt.Sprintf("it takes the quotes around %s for a part of it", rules.Quote(inside)))
 		return inside, true, nil
 	}
-	var b strings.Builder
-	i := 0
-	for ; i < len(s.rest) && strings.IndexByte(" \t=]", s.rest[i]) < 0; i++ {
-		c := s.rest[i]
-		switch {
-		case c == '\\' && i+1 < len(s.rest) && strings.IndexByte(`\;#.`, s.rest[i+1]) >= 0:
-			i++
-			c = s.rest[i]
-		case c == '.':
-			s.odd = append(s.odd, "it splits the section at the dots")
-		case c == ';' || c == '#':
+	written := bareWord.FindString(s.rest)
+	s.rest = s.rest[len(written):]
+	unescaped := wordEscapes.ReplaceAllString(written, "")
+	for _, c := range ";#" {
+		if strings.ContainsRune(unescaped, c) {
 			s.odd = append(s.odd, fmt.Sprintf("it takes what begins with `%c` for a comment", c))
 		}
-		b.WriteByte(c)
 	}
-	s.rest = s.rest[i:]
-	return b.String(), false, nil
+	if strings.Contains(unescaped, ".") {
+		s.odd = append(s.odd, "it splits the section at the dots")
+	}
+	return wordEscapes.ReplaceAllString(written, "$1"), false, nil
 }

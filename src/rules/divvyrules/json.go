@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"ratelimit/src/rules"
@@ -34,14 +34,15 @@ func ParseJSON(file string, data []byte) (cfg *rules.DomainConfig, problems, war
 		f.problems.Add(r.pos(root.at), "write {\"overrides\": [...], \"default\": {...}}", "the file is %v, not a map", root.kind())
 		return nil, f.problems, nil
 	}
-	keys := make(map[string]bool)
-	r.each(root, func(key string, _ int, _ jsonValue) { keys[key] = true })
+	members := r.members(root)
+	has := func(key string) bool {
+		return slices.ContainsFunc(members, func(m member) bool { return m.key == key })
+	}
 	switch {
-	case keys["overrides"] || keys["default"]:
-		f.problems = nil // they are found again
-		r.root(root, keys["overrides"])
+	case has("overrides") || has("default"):
+		r.root(members, has("overrides"))
 		cfg = f.config()
-	case keys["$schema"]:
+	case has("$schema"):
 		return nil, nil, nil
 	default:
 		f.problems.Add(r.pos(root.at), "move it elsewhere if it holds no rules",
@@ -106,34 +107,23 @@ func (r *jsonReader) document(data []byte) (v jsonValue, ok bool) {
 	if !r.problems.CheckUTF8(r.file, data) {
 		return v, false
 	}
-	data = bytes.TrimPrefix(data, byteOrderMark)
-	r.data = data
-	for i, c := range data {
+	r.data = bytes.TrimPrefix(data, byteOrderMark)
+	for i, c := range r.data {
 		if c == '\n' {
 			r.lines = append(r.lines, i+1)
 		}
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	var raw json.RawMessage
-	err := dec.Decode(&raw)
-	end := int(dec.InputOffset())
-	if err == nil {
-		if _, err = dec.Token(); errors.Is(err, io.EOF) {
-			return jsonValue{raw, end - len(raw)}, true
+	err := json.Unmarshal(r.data, new(json.RawMessage))
+	if syntax, wrong := errors.AsType[*json.SyntaxError](err); wrong {
+		at := int(syntax.Offset) - 1
+		if strings.HasPrefix(syntax.Error(), "unexpected end") {
+			at = len(r.data)
 		}
-		if err == nil {
-			end, err = int(dec.InputOffset()), errors.New("there is more behind the first value")
-		}
+		r.problems.Add(r.pos(at), "look for a comma, a bracket or a quote that is missing, or one too many", "not JSON: %v", err)
+		return v, false
 	}
-	var syntax *json.SyntaxError
-	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		end, err = len(data), errors.New("it ends too early")
-	case errors.As(err, &syntax):
-		end = max(int(syntax.Offset)-1, 0)
-	}
-	r.problems.Add(r.pos(end), "look for a comma, a bracket or a quote that is missing, or one too many", "not JSON: %v", err)
-	return v, false
+	text := bytes.TrimLeft(r.data, " \t\r\n")
+	return jsonValue{bytes.TrimRight(text, " \t\r\n"), len(r.data) - len(text)}, true
 }
 
 // pos is the place of a byte. Places in the order of the text are found quickly, also where all of a file is one line.
@@ -151,56 +141,65 @@ func (r *jsonReader) pos(offset int) rules.Pos {
 	return r.known
 }
 
-// each calls read for each member of a map, with its key and where that is, or for each item of a list. A key that is there twice is a
-// problem, and read once.
-func (r *jsonReader) each(v jsonValue, read func(key string, keyAt int, v jsonValue)) {
+// member is a value in a map, with its key, or in a list.
+type member struct {
+	jsonValue
+	key   string
+	keyAt int
+}
+
+// members returns what is in a map, or a list. A key that is there twice is a problem, and its second value left out.
+func (r *jsonReader) members(v jsonValue) (list []member) {
 	dec := json.NewDecoder(bytes.NewReader(v.raw))
 	_, _ = dec.Token() // the bracket; there are no errors, as v is known to be JSON
 	seen := make(map[string]bool)
 	for dec.More() {
-		key, keyAt := "", 0
+		var m member
 		if v.kind() == isMap {
-			keyAt = int(dec.InputOffset())
-			for bytes.IndexByte([]byte(" \t\r\n,"), v.raw[keyAt]) >= 0 {
-				keyAt++
+			m.keyAt = int(dec.InputOffset())
+			for bytes.IndexByte([]byte(" \t\r\n,"), v.raw[m.keyAt]) >= 0 {
+				m.keyAt++
 			}
-			keyAt += v.at
+			m.keyAt += v.at
 			token, _ := dec.Token()
-			key, _ = token.(string)
+			m.key, _ = token.(string)
 		}
-		var raw json.RawMessage
-		_ = dec.Decode(&raw)
-		if seen[key] && v.kind() == isMap {
-			r.problems.Add(r.pos(keyAt), "remove one of them", "the key %s is here twice", rules.Quote(key))
+		_ = dec.Decode((*json.RawMessage)(&m.raw))
+		m.at = v.at + int(dec.InputOffset()) - len(m.raw)
+		if seen[m.key] && v.kind() == isMap {
+			r.problems.Add(r.pos(m.keyAt), "remove one of them", "the key %s is here twice", rules.Quote(m.key))
 			continue
 		}
-		seen[key] = true
-		read(key, keyAt, jsonValue{raw, v.at + int(dec.InputOffset()) - len(raw)})
+		seen[m.key] = true
+		list = append(list, m)
 	}
+	return list
 }
 
-// root reads all of a file.
-func (r *jsonReader) root(root jsonValue, overrides bool) {
-	var last *jsonValue // the default is the last rule, wherever it is written
-	r.each(root, func(key string, keyAt int, v jsonValue) {
-		switch {
-		case key == "default":
-			last = &v
-		case key != "overrides":
-			r.unknown(r.pos(keyAt), key, []string{"overrides", "default"})
-		case v.kind() == isList:
-			r.each(v, func(_ string, _ int, item jsonValue) { r.rule(item) })
+// root reads all of a file. The default is the last rule, wherever it is written.
+func (r *jsonReader) root(members []member, overrides bool) {
+	var last *member
+	for i := range members {
+		switch m := &members[i]; {
+		case m.key == "default":
+			last = m
+		case m.key != "overrides":
+			r.unknown(r.pos(m.keyAt), m.key, []string{"overrides", "default"})
+		case m.kind() == isList:
+			for _, item := range r.members(m.jsonValue) {
+				r.rule(item.jsonValue)
+			}
 		default:
-			r.problems.Add(r.pos(v.at), "write a list of rules, or []", "overrides is %v, not a list", v.kind())
+			r.problems.Add(r.pos(m.at), "write a list of rules, or []", "overrides is %v, not a list", m.kind())
 		}
-	})
+	}
 	if last == nil {
 		return
 	}
 	if !overrides {
 		r.differs(r.pos(last.at), "it cannot read a default without overrides, and ends")
 	}
-	r.rule(*last)
+	r.rule(last.jsonValue)
 }
 
 func (r *jsonReader) rule(v jsonValue) {
@@ -214,23 +213,23 @@ func (r *jsonReader) rule(v jsonValue) {
 	}
 	rule := divvyRule{at: at, fields: make(map[string]value)}
 	operation := false
-	r.each(v, func(key string, keyAt int, v jsonValue) {
-		kind := v.kind()
+	for _, m := range r.members(v) {
+		kind := m.kind()
 		switch {
-		case key == "operation" && kind == isMap:
+		case m.key == "operation" && kind == isMap:
 			operation = true
-			r.operation(&rule, v)
-		case key == "operation":
+			r.operation(&rule, m.jsonValue)
+		case m.key == "operation":
 			operation = true
-			r.problems.Add(r.pos(v.at), "write {\"key\": \"pattern\"}, or {} for the default", "operation is %v, not a map", kind)
-		case !slices.Contains(ruleKeys, key):
-			r.unknown(r.pos(keyAt), key, append([]string{"operation"}, ruleKeys...))
+			r.problems.Add(r.pos(m.at), "write {\"key\": \"pattern\"}, or {} for the default", "operation is %v, not a map", kind)
+		case !slices.Contains(ruleKeys, m.key):
+			r.unknown(r.pos(m.keyAt), m.key, append([]string{"operation"}, ruleKeys...))
 		case kind == isMap || kind == isList:
-			r.problems.Add(r.pos(v.at), "write text or a number", "%s is %v", key, kind)
+			r.problems.Add(r.pos(m.at), "write text or a number", "%s is %v", m.key, kind)
 		default:
-			rule.fields[key] = value{r.pos(v.at), kind, v.text()}
+			rule.fields[m.key] = value{r.pos(m.at), kind, m.text()}
 		}
-	})
+	}
 	switch {
 	case rule.text != "":
 		r.rules, r.skipped = append(r.rules, rule), skipped
@@ -244,18 +243,17 @@ func (r *jsonReader) operation(rule *divvyRule, v jsonValue) {
 	var text bytes.Buffer
 	_ = json.Compact(&text, v.raw)
 	rule.text = text.String()
-	r.each(v, func(key string, keyAt int, v jsonValue) {
-		at, kind := r.pos(keyAt), v.kind()
-		switch kind {
+	for _, m := range r.members(v) {
+		switch kind := m.kind(); kind {
 		case isMap, isList:
 			rule.incomplete = true
-			r.problems.Add(r.pos(v.at), "write text", "the pattern of %s is %v", rules.Quote(key), kind)
-			return
+			r.problems.Add(r.pos(m.at), "write text", "the pattern of %s is %v", rules.Quote(m.key), kind)
+			continue
 		case isNull:
-			r.warnings.Add(r.pos(v.at), "write \"*\" if any value is meant",
-				"the pattern of %s is null, which is taken for the text null", rules.Quote(key))
+			r.warnings.Add(r.pos(m.at), "write \"*\" if any value is meant",
+				"the pattern of %s is null, which is taken for the text null", rules.Quote(m.key))
 		default:
 		}
-		rule.operation = append(rule.operation, rules.PairConfig{Pos: at, Key: key, Pattern: v.text()})
-	})
+		rule.operation = append(rule.operation, rules.PairConfig{Pos: r.pos(m.keyAt), Key: m.key, Pattern: m.text()})
+	}
 }
