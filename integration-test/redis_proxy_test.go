@@ -42,7 +42,7 @@ descriptors:
 		many = append(many, fmt.Sprintf("many=%d", k))
 	}
 	for i, want := range []string{"OK 1/2 YEAR", "OK 0/2 YEAR", "OVER_LIMIT 0/2 YEAR"} {
-		if !u.take(t, protocols[i%2], "d", i+1, step{
+		if !u.runStep(t, protocols[i%2], "d", i+1, step{
 			ask: strings.Join(few, " + "), want: strings.Join(slices.Repeat([]string{want}, keys), " + "),
 		}) {
 			break
@@ -72,8 +72,8 @@ descriptors:
 	// Without one of the servers what is counted there is not answered. The
 	// proxy answers for itself, so the service stays healthy.
 	b.Stop()
-	u.take(t, "json", "d", 1, step{ask: onA, want: "OVER_LIMIT 0/2 YEAR"})
-	u.take(t, "json", "d", 1, step{ask: onB, fails: codes.Unavailable})
+	u.runStep(t, "json", "d", 1, step{ask: onA, want: "OVER_LIMIT 0/2 YEAR"})
+	u.runStep(t, "json", "d", 1, step{ask: onB, fails: codes.Unavailable})
 	if status, text := u.healthcheck(t); status != 200 || text != "OK" {
 		t.Errorf("/healthcheck: %d %q", status, text)
 	}
@@ -157,7 +157,7 @@ descriptors:
 			commands(t, one, other)
 			u := startWith(t, rules, append(test.env, "REDIS_URL="+test.address, "REDIS_TIMEOUT=5s")...)
 			for i, st := range test.steps {
-				if !u.take(t, "grpc", "d", i+1, st) {
+				if !u.runStep(t, "grpc", "d", i+1, st) {
 					break
 				}
 			}

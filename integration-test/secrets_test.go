@@ -34,7 +34,7 @@ const (
 	valueMark  = "vAlUeMaRk"
 )
 
-// told is all that the service said, and to whom.
+// told is all that the service said, and the reader of each text.
 type told struct {
 	mu    sync.Mutex
 	where []string

@@ -233,6 +233,6 @@ descriptors:
 		u.reload(t, func() {
 			u.rules.put(t, "c.yaml", "domain: d\ndescriptors:\n- {key: b, descriptors: [{key: d}]}\n")
 		}, "config_load_error")
-		u.take(t, "grpc", "d", 1, step{ask: "a", want: "OK 8/9 YEAR"})
+		u.runStep(t, "grpc", "d", 1, step{ask: "a", want: "OK 8/9 YEAR"})
 	})
 }

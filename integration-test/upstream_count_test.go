@@ -312,9 +312,9 @@ func showsRealCounters(t *testing.T, u *upstream) {
 func countsUnaryCalls(t *testing.T, u *upstream) {
 	t.Helper()
 	before := u.stats(t)
-	u.take(t, "grpc", "grpc0", 1, step{ask: "b=1, c=1", want: "OK 8/9 YEAR"})
-	u.take(t, "grpc", "grpc0", 2, step{ask: "", fails: codes.InvalidArgument})
-	u.take(t, "json", "json0", 3, step{ask: "b=1, c=1", want: "OK 8/9 YEAR"})
+	u.runStep(t, "grpc", "grpc0", 1, step{ask: "b=1, c=1", want: "OK 8/9 YEAR"})
+	u.runStep(t, "grpc", "grpc0", 2, step{ask: "", fails: codes.InvalidArgument})
+	u.runStep(t, "json", "json0", 3, step{ask: "b=1, c=1", want: "OK 8/9 YEAR"})
 	if _, err := healthpb.NewHealthClient(u.conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"}); err != nil {
 		t.Error(err)
 	}
@@ -344,8 +344,8 @@ descriptors:
 	t.Run("differs: at most STATS_MAX_SERIES client-chosen series", func(t *testing.T) {
 		for i := range sent {
 			ask := fmt.Sprintf("a=%d + b=%d + c=%d [limit 9/YEAR]", i, i, i)
-			u.take(t, "grpc", "grpc0", i+1, step{ask: ask, want: "OK 8/9 YEAR + OK 8/9 YEAR + OK 8/9 YEAR"})
-			u.take(t, "grpc", fmt.Sprintf("unknown%d", i), i+1, step{ask: "a", want: "OK"})
+			u.runStep(t, "grpc", "grpc0", i+1, step{ask: ask, want: "OK 8/9 YEAR + OK 8/9 YEAR + OK 8/9 YEAR"})
+			u.runStep(t, "grpc", fmt.Sprintf("unknown%d", i), i+1, step{ask: "a", want: "OK"})
 		}
 		u.until(t, "those that made room have gone", func() error {
 			series, unknown := 0, 0 // the first ten domains without rules have their own; all others share one
@@ -368,7 +368,7 @@ descriptors:
 			}
 			return nil
 		})
-		u.take(t, "grpc", "grpc0", sent+1, step{ask: "a=last", want: "OK 8/9 YEAR", counts: "a_last: total_hits 1, within_limit 1"})
+		u.runStep(t, "grpc", "grpc0", sent+1, step{ask: "a=last", want: "OK 8/9 YEAR", counts: "a_last: total_hits 1, within_limit 1"})
 	})
 }
 

@@ -117,7 +117,7 @@ func prove(t *testing.T, env []string, sentences []sentence) {
 			for _, protocol := range protocols {
 				t.Run(protocol, func(t *testing.T) {
 					for n, st := range s.steps {
-						if !u.take(t, protocol, s.domain(i, protocol), n+1, st) {
+						if !u.runStep(t, protocol, s.domain(i, protocol), n+1, st) {
 							return // later steps build on this one
 						}
 					}
@@ -131,8 +131,8 @@ var protocols = []string{"grpc", "json"}
 
 func (s sentence) domain(i int, protocol string) string { return fmt.Sprintf("%s%d", protocol, i) }
 
-// take makes one step and reports whether all was as it should be.
-func (u *upstream) take(t *testing.T, protocol, domain string, n int, st step) bool {
+// runStep makes one step and reports whether all was as it should be.
+func (u *upstream) runStep(t *testing.T, protocol, domain string, n int, st step) bool {
 	t.Helper()
 	wrong := false
 	errorf := func(format string, args ...any) {

@@ -21,7 +21,7 @@ func TestUpstreamProcess(t *testing.T) {
 		"LOG_LEVEL=error", "DEBUG_PPROF=false", "GRPC_REFLECTION=true",
 	)
 	t.Run("differs: an empty RUNTIME_SUBDIRECTORY works", func(t *testing.T) {
-		u.take(t, "grpc", "d", 1, step{ask: "a", want: "OK 9/10 YEAR"})
+		u.runStep(t, "grpc", "d", 1, step{ask: "a", want: "OK 9/10 YEAR"})
 	})
 	t.Run("differs: the listening lines and one ready line are printed whatever LOG_LEVEL says", func(t *testing.T) {
 		log := u.log(t)
@@ -70,8 +70,8 @@ func TestUpstreamProcess(t *testing.T) {
 
 	u = startWith(t, rules, "LIMIT_RESPONSE_HEADERS_ENABLED=", "NEAR_LIMIT_RATIO=", "SHADOW_MODE=", "STATS_FLUSH_INTERVAL=")
 	t.Run("differs: a set-but-empty number or bool means its default, with a warning", func(t *testing.T) {
-		u.take(t, "grpc", "d", 1, step{ask: "a [hits 9]", want: "OK 1/10 YEAR", counts: "a: total_hits 9, within_limit 9, near_limit 1"})
-		u.take(t, "grpc", "d", 2, step{ask: "a [hits 9]", want: "OVER_LIMIT 0/10 YEAR"})
+		u.runStep(t, "grpc", "d", 1, step{ask: "a [hits 9]", want: "OK 1/10 YEAR", counts: "a: total_hits 9, within_limit 9, near_limit 1"})
+		u.runStep(t, "grpc", "d", 2, step{ask: "a [hits 9]", want: "OVER_LIMIT 0/10 YEAR"})
 		for _, name := range []string{"LIMIT_RESPONSE_HEADERS_ENABLED", "NEAR_LIMIT_RATIO", "SHADOW_MODE", "STATS_FLUSH_INTERVAL"} {
 			if !strings.Contains(u.log(t), name) {
 				t.Errorf("no warning names %s", name)

@@ -95,7 +95,7 @@ descriptors:
 		{domain: "nowhere", ask: "a + b", want: "OK + OK"},
 		{ask: "", fails: codes.InvalidArgument},
 	} {
-		u.take(t, "grpc", "d", i+1, st)
+		u.runStep(t, "grpc", "d", i+1, st)
 	}
 	const limit = "ratelimit_service_rate_limit_"
 	series{
@@ -208,7 +208,7 @@ func TestUpstreamPrometheusMapping(t *testing.T) {
 			"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
 			"PROMETHEUS_MAPPER_YAML=" + mapping + ".not", fastFlush,
 		}, sinkRules)
-		u.take(t, "grpc", "grpc0", 1, step{ask: "a", want: "OK 4/5 YEAR"})
+		u.runStep(t, "grpc", "grpc0", 1, step{ask: "a", want: "OK 4/5 YEAR"})
 		u.scrape(t, "/metrics")
 	})
 }

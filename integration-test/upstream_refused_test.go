@@ -79,7 +79,7 @@ func TestUpstreamRefusedRules(t *testing.T) {
 	stillGood := func(t *testing.T) {
 		t.Helper()
 		used++
-		u.take(t, "grpc", "good", used, step{ask: "a", want: fmt.Sprintf("OK %d/1000 YEAR", 1000-used)})
+		u.runStep(t, "grpc", "good", used, step{ask: "a", want: fmt.Sprintf("OK %d/1000 YEAR", 1000-used)})
 	}
 	stillGood(t)
 	for _, test := range refusedRules {
@@ -98,7 +98,7 @@ func TestUpstreamRefusedRules(t *testing.T) {
 		u.reload(t, func() {
 			u.rules.put(t, "late.yaml", "domain: late\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 5}}\n")
 		}, "config_load_error")
-		u.take(t, "grpc", "late", 1, step{ask: "a", want: "OK 4/5 YEAR"})
+		u.runStep(t, "grpc", "late", 1, step{ask: "a", want: "OK 4/5 YEAR"})
 		if log := u.log(t)[logged:]; strings.Contains(log, "late.yaml") {
 			t.Errorf("the log blames the good file:\n%s", log)
 		}
@@ -113,7 +113,7 @@ func TestUpstreamRefusedRules(t *testing.T) {
 	})
 	t.Run("an accepted reload is swapped in", func(t *testing.T) {
 		u.reload(t, func() { u.rules.remove(t, "bad.yaml") }, "config_load_success")
-		u.take(t, "grpc", "late", 2, step{ask: "a", want: "OK 3/5 YEAR"})
+		u.runStep(t, "grpc", "late", 2, step{ask: "a", want: "OK 3/5 YEAR"})
 		stillGood(t)
 	})
 	t.Run("differs: SIGHUP reloads", func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestUpstreamRefusedRules(t *testing.T) {
 	t.Run("an empty directory is an accepted configuration with no domains", func(t *testing.T) {
 		u.reload(t, func() { u.rules.remove(t, "late.yaml") }, "config_load_success")
 		u.reload(t, func() { u.rules.remove(t, "good.yaml") }, "config_load_success")
-		u.take(t, "grpc", "good", 1, step{ask: "a", want: "OK", counts: "domain_not_found 1"})
+		u.runStep(t, "grpc", "good", 1, step{ask: "a", want: "OK", counts: "domain_not_found 1"})
 	})
 }
 
@@ -168,7 +168,7 @@ func TestUpstreamRefusedAtStart(t *testing.T) {
 	u.dial(t)
 	t.Run("differs: with a refused first configuration it answers UNAVAILABLE", func(t *testing.T) {
 		for _, protocol := range protocols {
-			u.take(t, protocol, "d", 1, step{ask: "a", fails: codes.Unavailable, service: "call.should_rate_limit.service_error 1"})
+			u.runStep(t, protocol, "d", 1, step{ask: "a", fails: codes.Unavailable, service: "call.should_rate_limit.service_error 1"})
 		}
 	})
 	t.Run("differs: it is unready, and says since when", func(t *testing.T) {
@@ -177,14 +177,14 @@ func TestUpstreamRefusedAtStart(t *testing.T) {
 		}
 	})
 	t.Run("domain is checked first, descriptors second, configuration third", func(t *testing.T) {
-		u.take(t, "grpc", "d", 1, step{domain: noDomain, ask: "a", fails: codes.InvalidArgument})
-		u.take(t, "grpc", "d", 2, step{ask: "", fails: codes.InvalidArgument})
+		u.runStep(t, "grpc", "d", 1, step{domain: noDomain, ask: "a", fails: codes.InvalidArgument})
+		u.runStep(t, "grpc", "d", 2, step{ask: "", fails: codes.InvalidArgument})
 	})
 	t.Run("differs: it becomes ready with the first good set", func(t *testing.T) {
 		u.reload(t, func() {
 			u.rules.put(t, "a.yaml", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 5}}\n")
 		}, "config_load_success")
-		u.take(t, "grpc", "d", 1, step{ask: "a", want: "OK 4/5 YEAR"})
+		u.runStep(t, "grpc", "d", 1, step{ask: "a", want: "OK 4/5 YEAR"})
 		u.until(t, "it is healthy", func() error {
 			if status, text := u.healthcheck(t); status != http.StatusOK {
 				return fmt.Errorf("/healthcheck answers %d %q", status, text)

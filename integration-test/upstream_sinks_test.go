@@ -25,9 +25,9 @@ descriptors:
 // countSome makes three calls, and returns what they and the start count as.
 func countSome(t *testing.T, u *upstream) map[string]int64 {
 	t.Helper()
-	u.take(t, "grpc", "grpc0", 1, step{ask: "a=1", want: "OK 4/5 YEAR"})
-	u.take(t, "grpc", "grpc0", 2, step{ask: "a=1 [hits 6]", want: "OVER_LIMIT 0/5 YEAR"})
-	u.take(t, "grpc", "nowhere", 3, step{ask: "a=1", want: "OK"})
+	u.runStep(t, "grpc", "grpc0", 1, step{ask: "a=1", want: "OK 4/5 YEAR"})
+	u.runStep(t, "grpc", "grpc0", 2, step{ask: "a=1 [hits 6]", want: "OVER_LIMIT 0/5 YEAR"})
+	u.runStep(t, "grpc", "nowhere", 3, step{ask: "a=1", want: "OK"})
 	return map[string]int64{
 		ruleStats + "grpc0.a.total_hits":                  7,
 		ruleStats + "grpc0.a.within_limit":                1,
@@ -71,11 +71,11 @@ func outlivesItsServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := startUpstream(t, []string{"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + portOf(t, deaf.Addr()), fastFlush}, sinkRules)
-	u.take(t, "grpc", "grpc0", 1, step{ask: "a=1", times: 3, want: "OK 2/5 YEAR"})
+	u.runStep(t, "grpc", "grpc0", 1, step{ask: "a=1", times: 3, want: "OK 2/5 YEAR"})
 	if err := deaf.Close(); err != nil {
 		t.Error(err)
 	}
-	u.take(t, "grpc", "grpc0", 2, step{ask: "a=1", want: "OK 1/5 YEAR"})
+	u.runStep(t, "grpc", "grpc0", 2, step{ask: "a=1", want: "OK 1/5 YEAR"})
 	u.stop(t) // in time
 }
 
@@ -85,7 +85,7 @@ func disableStatsWins(t *testing.T) {
 		"DISABLE_STATS=true", "USE_STATSD=true", "USE_DOG_STATSD=true",
 		"STATSD_HOST=127.0.0.1", "STATSD_PORT=" + portOf(t, received.addr), "STATSD_PROTOCOL=udp", fastFlush,
 	}, sinkRules)
-	u.take(t, "grpc", "grpc0", 1, step{ask: "a=1", want: "OK 4/5 YEAR"})
+	u.runStep(t, "grpc", "grpc0", 1, step{ask: "a=1", want: "OK 4/5 YEAR"})
 	u.stop(t)
 	received.send(t, "last:1|c") // what the service sent has come before it
 	soon(t, "the last line has come", func() error {
@@ -107,7 +107,7 @@ func sendsDeltas(t *testing.T, protocol string) {
 	want := countSome(t, u)
 	t.Run("counters are deltas name:value|c, only if non-zero", func(t *testing.T) {
 		soon(t, "the counters add up", func() error { return received.adds(want) })
-		u.take(t, "grpc", "grpc0", 4, step{ask: "a=2 + a=3", want: "OK 4/5 YEAR + OK 4/5 YEAR"})
+		u.runStep(t, "grpc", "grpc0", 4, step{ask: "a=2 + a=3", want: "OK 4/5 YEAR + OK 4/5 YEAR"})
 		want[ruleStats+"grpc0.a.total_hits"] += 2
 		want[ruleStats+"grpc0.a.within_limit"] += 2
 		want["ratelimit_server.ShouldRateLimit.total_requests"]++

@@ -77,8 +77,8 @@ func (c *cell) complain(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Sprintf(format, args...))
 }
 
-// judge takes the figures from the calls and holds them to what is promised.
-func (c *cell) judge(l *load) {
+// check computes the figures of the calls and adds a complaint for each broken promise.
+func (c *cell) check(l *load) {
 	var (
 		all    = l.between(time.Time{}, c.at.end.Add(time.Hour))
 		before = l.between(c.at.begin, c.at.fault)

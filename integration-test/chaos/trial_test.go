@@ -116,12 +116,12 @@ func attempt(t *testing.T, f *fault, s *store, with times) *cell {
 	awaitRecovery(l, c.at.recovery, with.after)
 	c.at.end = time.Now()
 	c.vitals[1] = watch.end()
-	c.vitals[2] = settled(x.service, c.vitals[0])
+	c.vitals[2] = vitalsAtRest(x.service, c.vitals[0])
 	l.end()
 	if o.restore != nil {
 		o.restore()
 	}
-	c.judge(l)
+	c.check(l)
 	return c
 }
 
@@ -205,9 +205,9 @@ func (w *watch) end() vitals {
 	return w.highest
 }
 
-// settled are the vitals once they are about those of before, or when that has
+// vitalsAtRest returns the vitals once they are about those of before, or when that has
 // had its time.
-func settled(s *service, before vitals) (v vitals) {
+func vitalsAtRest(s *service, before vitals) (v vitals) {
 	_ = harness.Retry(harness.Deadline, func() (err error) {
 		if v, err = s.vitals(); err == nil && !v.about(before) {
 			err = errors.New("more than before")

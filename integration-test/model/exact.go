@@ -154,7 +154,7 @@ type tried interface {
 	empty(l *Limit, c *counter, at int64) bool
 }
 
-// byTrying finds how long it takes until amount passes if nobody comes before, and
+// byTrying finds how long it takes until amount passes if no other hit comes before, and
 // until no hit matters any more.
 func byTrying(m tried, l *Limit, c *counter, at, amount int64) (retry, reset time.Duration) {
 	now := m.now(l, c, at)

@@ -68,7 +68,7 @@ func (f *flaky) traits() Traits {
 	return Traits{Cached: f.cache, Independent: f.cache, Fallback: f.back != nil}
 }
 
-func (f *flaky) settled() error { return nil }
+func (f *flaky) quiet() error { return nil }
 func (f *flaky) check() error   { return nil }
 func (f *flaky) close() error   { return nil }
 

@@ -9,11 +9,11 @@ import (
 const here = "here "
 
 // without reports whether requests have to do without the store.
-func (j *judge) without() bool { return j.traits.Fallback && j.fault != None }
+func (ch *checker) without() bool { return ch.traits.Fallback && ch.fault != None }
 
 // divert makes units do without the store while it is at fault.
-func (j *judge) divert(units []unit) {
-	if !j.without() {
+func (ch *checker) divert(units []unit) {
+	if !ch.without() {
 		return
 	}
 	for i := range units {
@@ -44,7 +44,7 @@ func (u *unit) doInstead(s state, wall time.Duration) (state, []verdict) {
 	for i, l := range u.limits {
 		never := u.amount > l.capacity()
 		switch {
-		case l.Fallback == "allow" && !never: // as if nobody had come before
+		case l.Fallback == "allow" && !never: // as for the first request
 			verdicts[i].remaining = max(l.capacity()-max(u.amount, -u.amount), 0)
 		case l.Fallback == "allow", l.Fallback == "deny" && u.amount >= 0:
 			verdicts[i] = verdict{over: true, retry: denyFor, reset: denyFor, never: never}

@@ -76,13 +76,13 @@ func TestRandom(t *testing.T) {
 					return
 				}
 				all.Answers += out.Answers
-				all.Judged += out.Judged
+				all.Checked += out.Checked
 				all.Failed += out.Failed
-				all.Unjudged += out.Unjudged
+				all.Unchecked += out.Unchecked
 			}
-			t.Logf("of %d answers, %d were judged and %d failed; %d steps were too costly", all.Answers, all.Judged, all.Failed, all.Unjudged)
-			if all.Judged < all.Answers/2 || all.Unjudged > all.Answers/50 {
-				t.Errorf("of %d answers, only %d were judged; %d steps were too costly", all.Answers, all.Judged, all.Unjudged)
+			t.Logf("of %d answers, %d were checked and %d failed; %d steps were too costly", all.Answers, all.Checked, all.Failed, all.Unchecked)
+			if all.Checked < all.Answers/2 || all.Unchecked > all.Answers/50 {
+				t.Errorf("of %d answers, only %d were checked; %d steps were too costly", all.Answers, all.Checked, all.Unchecked)
 			}
 		})
 	}

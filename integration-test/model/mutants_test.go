@@ -11,21 +11,21 @@ import (
 	"ratelimit/src/backend"
 )
 
-// mutant is a store with a mistake: take changes what is asked of the real one, or
+// mutant is a store with a mistake: mutate changes what is asked of the real one, or
 // what it answers.
 type mutant struct {
 	backend.Backend
-	take func(ctx context.Context, next backend.Backend, b *backend.Batch) error
+	mutate func(ctx context.Context, next backend.Backend, b *backend.Batch) error
 }
 
 func (m *mutant) Take(ctx context.Context, b *backend.Batch) error {
-	return m.take(ctx, m.Backend, b)
+	return m.mutate(ctx, m.Backend, b)
 }
 
-type take = func(ctx context.Context, next backend.Backend, b *backend.Batch) error
+type mutation = func(ctx context.Context, next backend.Backend, b *backend.Batch) error
 
 // changing asks for something else.
-func changing(change func(h *backend.Hit)) take {
+func changing(change func(h *backend.Hit)) mutation {
 	return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 		other := copied(b)
 		for i := range other.Hits {
@@ -39,7 +39,7 @@ func changing(change func(h *backend.Hit)) take {
 
 // readThenWrite looks, and charges later: what comes in between is lost. So that
 // there is something, it waits a moment for another call.
-func readThenWrite() take {
+func readThenWrite() mutation {
 	meet := make(chan struct{})
 	return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 		if len(b.Hits) > 1 || b.Hits[0].Atomic {
@@ -68,7 +68,7 @@ func readThenWrite() take {
 }
 
 // chargesUnheard charges a store that is down, and drops its reply.
-func chargesUnheard() take {
+func chargesUnheard() mutation {
 	return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 		err := next.Take(ctx, b)
 		if f := next.(*flaky); b.Err() != nil && f.is(Down) {
@@ -80,7 +80,7 @@ func chargesUnheard() take {
 }
 
 // chargesLater charges what a store that was down did not answer once it is up.
-func chargesLater() take {
+func chargesLater() mutation {
 	var (
 		mu   sync.Mutex
 		late []backend.Batch
@@ -102,14 +102,14 @@ func chargesLater() take {
 	}
 }
 
-// TestMutants checks that the judge finds a violation of each store with a known mistake, and
+// TestMutants checks that the checker finds a violation of each store with a known mistake, and
 // that Shrink reduces it to a script of a few lines.
 func TestMutants(t *testing.T) {
 	for _, tt := range mutantCases {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			open := func(*Script) (lab, error) {
-				spoil := func(next backend.Backend) backend.Backend { return &mutant{next, tt.take()} }
+				spoil := func(next backend.Backend) backend.Backend { return &mutant{next, tt.mutate()} }
 				if tt.back {
 					return newFallback(spoil)
 				}
@@ -146,8 +146,8 @@ func TestMutants(t *testing.T) {
 }
 
 type mutantCase struct {
-	name string
-	take func() take
+	name   string
+	mutate func() mutation
 	// most is how many steps the script may have, rules included.
 	most int
 	back bool // behind a fallback
@@ -156,10 +156,10 @@ type mutantCase struct {
 }
 
 var mutantCases = []mutantCase{
-	{"lets one more pass", func() take {
+	{"lets one more pass", func() mutation {
 		return changing(func(h *backend.Hit) { h.Limit.Max++ })
 	}, 2, false, 1},
-	{"forgets refunds", func() take {
+	{"forgets refunds", func() mutation {
 		return changing(func(h *backend.Hit) {
 			if h.Op == algorithm.Refund {
 				h.Amount = 0
@@ -167,7 +167,7 @@ var mutantCases = []mutantCase{
 		})
 	}, 3, false, 1},
 	{"loses updates", readThenWrite, 3, false, 18},
-	{"begins windows late", func() take {
+	{"begins windows late", func() mutation {
 		return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 			if b.Now.Truncate(time.Minute).Equal(b.Now) && !b.Now.Equal(Start) {
 				b.Now = b.Now.Add(-time.Microsecond)
@@ -175,7 +175,7 @@ var mutantCases = []mutantCase{
 			return next.Take(ctx, b)
 		}
 	}, 4, false, 6},
-	{"asks again when there is no reply", func() take {
+	{"asks again when there is no reply", func() mutation {
 		return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 			if err := next.Take(ctx, b); err != nil || b.Err() == nil {
 				return err
@@ -183,16 +183,16 @@ var mutantCases = []mutantCase{
 			return next.Take(ctx, b)
 		}
 	}, 5, false, 1},
-	{"charges groups in part", func() take {
+	{"charges groups in part", func() mutation {
 		return changing(func(h *backend.Hit) { h.Atomic = false })
 	}, 3, false, 1},
-	{"begins anew with each reload", func() take {
+	{"begins anew with each reload", func() mutation {
 		return changing(func(h *backend.Hit) { h.Key = append(h.Key, byte(h.Limit.Max)) })
 	}, 4, false, 33},
-	{"does not count what it refuses", func() take {
+	{"does not count what it refuses", func() mutation {
 		return changing(func(h *backend.Hit) { h.Limit.CountBlocked = false })
 	}, 4, false, 4},
-	{"passes what it does not know", func() take {
+	{"passes what it does not know", func() mutation {
 		return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 			err := next.Take(ctx, b)
 			for i := range b.Verdicts {

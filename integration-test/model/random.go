@@ -17,7 +17,7 @@ type Can struct {
 	Short bool
 	// Fallback: rules say what becomes of hits without the store.
 	Fallback bool
-	// Single: one request at a time. The judge takes it that a request charges its
+	// Single: one request at a time. The checker assumes that a request charges its
 	// limits in their order and at once, which is not so where a store is two, or
 	// where a cache answers for some of them before the store is asked for the rest.
 	Single bool
@@ -47,7 +47,7 @@ type dice struct {
 	at    time.Duration
 	fault Fault
 	// failing is how many requests the fault may still make fail: each of them
-	// multiplies what the judge has to think of.
+	// multiplies what the checker has to consider.
 	failing int
 }
 
@@ -142,7 +142,7 @@ func (g *dice) step() []Step {
 	return []Step{{Asks: g.asks(int(g.one(1, 1, 1, 1, 2, 3)))}}
 }
 
-// tick moves the clock: a little, to an edge, far, or seldom back.
+// tick moves the clock: a little, to an edge, far, or in a few cases back.
 func (g *dice) tick() {
 	micro := func(most int64) time.Duration { return time.Duration(g.Int64N(most)) * time.Microsecond }
 	switch n := g.IntN(100); {

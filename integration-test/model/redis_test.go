@@ -95,10 +95,10 @@ func breakIt(p *harness.Proxy, f Fault) error {
 	return nil
 }
 
-// settled wants connections that have broken gone on both sides and new ones
+// quiet wants connections that have broken gone on both sides and new ones
 // there, and lets the server look at what it was sent on the old: it answers in
 // rounds.
-func (l *redisLab) settled() error {
+func (l *redisLab) quiet() error {
 	err := connected(l.proxy, l.store.Stats().Open)
 	for range 3 {
 		if err == nil {

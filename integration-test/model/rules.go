@@ -67,7 +67,7 @@ func (rs Rules) find(key string) *Rule {
 }
 
 // Domain is what the rules are for, and Probe a key in it that is not counted by
-// the model: whoever waits for the store to be well asks for it.
+// the model: requests for it test whether the store works again.
 const Domain, Probe = "model", "probe"
 
 // YAML is a rule file that says the same.

@@ -45,19 +45,19 @@ func (v *Violation) Report() string {
 
 // Outcome is what a run was like.
 type Outcome struct {
-	// Judged is how many answers were held against the model, of Answers in all.
+	// Checked is how many answers were held against the model, of Answers in all.
 	// The others were about counters that the store may have forgotten, or failed.
-	Answers, Judged int
+	Answers, Checked int
 	Failed          int
-	// Unjudged is how many steps were too costly.
-	Unjudged int
+	// Unchecked is how many steps were too costly.
+	Unchecked int
 	// Violation ended it; nil: none.
 	Violation *Violation
 }
 
 // Run plays s. The error is about the service, which did not do what it was told.
 func Run(s *Script, service Service) (Outcome, error) {
-	j, begun := newJudge(service.Traits()), time.Now()
+	ch, begun := newChecker(service.Traits()), time.Now()
 	var out Outcome
 	ready := false
 	for i := range s.Steps {
@@ -66,21 +66,21 @@ func Run(s *Script, service Service) (Outcome, error) {
 			if err := service.Reload(st.Rules.YAML()); err != nil {
 				return out, fmt.Errorf("step %d: %w", i+1, err)
 			}
-			j.reload(st.Rules)
+			ch.reload(st.Rules)
 			ready = true
 		}
 		switch {
 		case st.Clock:
-			j.clock(st.At)
+			ch.clock(st.At)
 		case st.Fault != "":
 			if err := service.Fault(st.Fault); err != nil {
 				return out, fmt.Errorf("step %d: fault %s: %w", i+1, st.Fault, err)
 			}
-			j.become(st.Fault)
+			ch.become(st.Fault)
 		case st.Asks != nil:
-			answers := service.Ask(Start.Add(time.Duration(j.at)), st.Asks)
-			problem := j.asked(st.Asks, answers, time.Since(begun))
-			out.count(j, st.Asks, answers)
+			answers := service.Ask(Start.Add(time.Duration(ch.at)), st.Asks)
+			problem := ch.asked(st.Asks, answers, time.Since(begun))
+			out.count(ch, st.Asks, answers)
 			if problem != "" {
 				out.Violation = &Violation{s, i, problem}
 				return out, nil
@@ -90,15 +90,15 @@ func Run(s *Script, service Service) (Outcome, error) {
 	return out, nil
 }
 
-func (o *Outcome) count(j *judge, asks []Ask, answers []*Answer) {
+func (o *Outcome) count(ch *checker, asks []Ask, answers []*Answer) {
 	for i, a := range answers {
 		o.Answers++
 		switch {
 		case a.Failed:
 			o.Failed++
-		case !j.blindTo(asks[i]):
-			o.Judged++
+		case !ch.blindTo(asks[i]):
+			o.Checked++
 		}
 	}
-	o.Unjudged = j.unjudged
+	o.Unchecked = ch.unchecked
 }

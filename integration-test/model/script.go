@@ -59,7 +59,7 @@ type Fault string
 const (
 	// None ends what is wrong; the store is waited for.
 	None Fault = "none"
-	// Down: nobody listens, and all connections have broken. Nothing is charged.
+	// Down: no server listens, and all connections have broken. Nothing is charged.
 	Down Fault = "down"
 	// Lost: requests arrive, and replies do not.
 	Lost Fault = "lost"

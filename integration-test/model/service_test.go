@@ -151,11 +151,11 @@ func (s *service) Fault(f Fault) error {
 	if err := s.lab.fault(f); err != nil || f != None {
 		return err
 	}
-	return s.well(s.lab.settled)
+	return s.well(s.lab.quiet)
 }
 
-// well waits until requests are answered, and settled has nothing to say.
-func (s *service) well(settled func() error) error {
+// well waits until requests are answered, and quiet has nothing to say.
+func (s *service) well(quiet func() error) error {
 	many, n := make([]Ask, 16), 0
 	err := harness.Retry(patience, func() error {
 		for i := range many { // which connection a counter goes by depends on its key
@@ -167,7 +167,7 @@ func (s *service) well(settled func() error) error {
 				return errors.New(a.Why)
 			}
 		}
-		return settled()
+		return quiet()
 	})
 	if err != nil {
 		return fmt.Errorf("not well after %v: %w", patience, err)
@@ -181,9 +181,9 @@ type lab interface {
 	traits() Traits
 	// fault is as Service.Fault, but need not wait for anything.
 	fault(Fault) error
-	// settled returns an error that says what is missing while hits are still on their
+	// quiet returns an error that says what is missing while hits are still on their
 	// way to the store.
-	settled() error
+	quiet() error
 	// check says what is wrong with the store after a script, if anything is.
 	check() error
 	close() error

@@ -131,7 +131,7 @@ func message(compressed bool, content []byte) []byte {
 // Something must read the connection meanwhile.
 func (w *wire) data(stream uint32, data []byte, end bool) error {
 	for len(data) > 0 {
-		n, err := w.take(stream, min(len(data), 16384))
+		n, err := w.reserve(stream, min(len(data), 16384))
 		if err != nil {
 			return err
 		}
@@ -143,8 +143,8 @@ func (w *wire) data(stream uint32, data []byte, end bool) error {
 	return nil
 }
 
-// take waits for room in the windows, and takes up to n bytes of it.
-func (w *wire) take(stream uint32, n int) (int, error) {
+// reserve waits for room in the windows, and reserves up to n bytes of it.
+func (w *wire) reserve(stream uint32, n int) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.err == nil && (w.window <= 0 || w.streams[stream] <= 0) {

@@ -221,7 +221,7 @@ func attempt(t *testing.T, a *attack, with size) *result {
 	x.result.vitals[1] = watch.end()
 	x.neighbour.end()
 	if x.result.unmeasured == "" {
-		x.judge()
+		x.check()
 	}
 	if err := x.service.proc.Stop(); err != nil {
 		t.Errorf("stopping the service: %v", err)
@@ -324,8 +324,8 @@ func (x *trial) bound() time.Duration {
 	return max(time.Duration(x.slower)*x.result.calm.p99, x.floor) + forgivenNaps*x.result.late
 }
 
-// judge holds figures against what is promised.
-func (x *trial) judge() {
+// check adds a complaint for each figure that breaks a promise.
+func (x *trial) check() {
 	r, q := x.result, x.result.during
 	most := x.attack.peak
 	if most == 0 {

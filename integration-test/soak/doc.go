@@ -4,7 +4,7 @@
 //
 //	make soak DURATION=10m
 //
-// How that is judged: every few seconds the live heap (after a collection that the
+// How that is measured: every few seconds the live heap (after a collection that the
 // sample itself asks for), goroutines, file descriptors and resident memory are
 // written down. What comes in the first quarter is warming up: caches, tables and
 // pools fill. The rest is cut in three parts, and of each part the low counts, the

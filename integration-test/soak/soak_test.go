@@ -34,7 +34,7 @@ type place struct {
 }
 
 // TestSoak fails if the service grows, dies, panics, or does not answer well-behaved
-// callers. See the package's comment for how growing is judged.
+// callers. See the package's comment for how growth is measured.
 func TestSoak(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T) place{
 		"memory": func(*testing.T) place {
@@ -120,7 +120,7 @@ func soak(t *testing.T, at place) {
 	if err := s.rest(before[1]+slack, before[2]+slack); err != nil {
 		t.Errorf("at rest: %v", err)
 	}
-	s.judge(t, &c, at)
+	s.check(t, &c, at)
 	if t.Failed() || *duration != short {
 		t.Logf("%d answers, %d times unavailable\n%s", c.answered.Load(), c.unavailable.Load(), table(samples, taken))
 	}
@@ -130,8 +130,8 @@ func soak(t *testing.T, at place) {
 // may have as many connections as they are allowed, each with a goroutine or two.
 const slack = 8
 
-// judge looks at what was answered, and at whether all is well in the end.
-func (s *service) judge(t *testing.T, c *tally, at place) {
+// check compares what was answered, and the state at the end, with what is promised.
+func (s *service) check(t *testing.T, c *tally, at place) {
 	t.Helper()
 	if n := c.wrong.Load(); n > 0 {
 		t.Errorf("%d requests had another answer than they deserve, the first: %s", n, *c.first.Load())
@@ -187,7 +187,7 @@ func (at place) suffer(ctx context.Context) error {
 		at.proxy.Reset() // what lost bytes stays broken
 	}
 	defer heal()
-	// Each third of what is judged sees all of them, and as often.
+	// Each third of the measured time sees all of them, and as often.
 	return forever(ctx, max(*duration/8/time.Duration(len(faults)), 150*time.Millisecond)/4, func(n int) error {
 		switch n % 4 {
 		case 2:

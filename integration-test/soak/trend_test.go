@@ -24,20 +24,20 @@ var figures = []figure{
 	{name: "RSS MiB", unit: 1 << 20, step: 8 << 20, share: 0.10},
 }
 
-// warmUp is the share of a run that is not judged.
+// warmUp is the share of a run that is not measured.
 const warmUp = 0.25
 
 // fewest is how many samples there have to be behind it.
 const fewest = 9
 
-// lows returns the low of each third of the samples that are judged.
+// lows returns the low of each third of the samples that are measured.
 func lows(samples []float64) (lows [3]float64, err error) {
-	judged := samples[int(warmUp*float64(len(samples))):]
-	if len(judged) < fewest {
-		return lows, fmt.Errorf("%d samples are too few to judge, let it run for longer", len(samples))
+	measured := samples[int(warmUp*float64(len(samples))):]
+	if len(measured) < fewest {
+		return lows, fmt.Errorf("%d samples are too few to measure growth, let it run for longer", len(samples))
 	}
 	for i := range lows {
-		part := slices.Sorted(slices.Values(judged[i*len(judged)/3 : (i+1)*len(judged)/3]))
+		part := slices.Sorted(slices.Values(measured[i*len(measured)/3 : (i+1)*len(measured)/3]))
 		lows[i] = part[len(part)/10]
 	}
 	return lows, nil

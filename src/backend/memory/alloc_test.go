@@ -41,7 +41,7 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 	paced.MinInterval = time.Microsecond
 	batch.Hits = append(batch.Hits, backend.Hit{Key: []byte("paced"), Limit: &paced, Amount: 1, Group: 101})
 	batch.Verdicts = make([]backend.Verdict, len(batch.Hits))
-	take := func() {
+	sendBatch := func() {
 		at = at.Add(time.Millisecond)
 		batch.Now = at
 		if err := s.Take(t.Context(), &batch); err != nil {
@@ -49,9 +49,9 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 		}
 	}
 	for range 2000 {
-		take()
+		sendBatch()
 	}
-	if n := testing.AllocsPerRun(1000, take); n > 0 {
+	if n := testing.AllocsPerRun(1000, sendBatch); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 	for _, v := range batch.Verdicts[len(batch.Verdicts)-1:] {
@@ -67,7 +67,7 @@ func TestGroupsOnLongLogsDoNotAllocate(t *testing.T) {
 	at, limit := epoch, &algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 1000, Period: 24 * time.Hour}
 	one := backend.Hit{Key: []byte("k"), Limit: limit, Amount: 1, Atomic: true}
 	batch := backend.Batch{Hits: []backend.Hit{one, one}, Verdicts: make([]backend.Verdict, 2)}
-	take := func() {
+	sendBatch := func() {
 		at = at.Add(time.Millisecond)
 		batch.Now = at
 		if err := s.Take(t.Context(), &batch); err != nil {
@@ -75,12 +75,12 @@ func TestGroupsOnLongLogsDoNotAllocate(t *testing.T) {
 		}
 	}
 	for range 500 {
-		take()
+		sendBatch()
 	}
 	if v := batch.Verdicts[1]; v.After != 1000 {
 		t.Fatalf("%+v, want 1000 after it", v)
 	}
-	if n := testing.AllocsPerRun(100, take); n > 0 {
+	if n := testing.AllocsPerRun(100, sendBatch); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

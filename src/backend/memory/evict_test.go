@@ -187,7 +187,7 @@ func TestEvictionDoesNotAllocate(t *testing.T) {
 	var k [8]byte
 	b := backend.Batch{Hits: []backend.Hit{{Key: k[:], Limit: day, Amount: 1}}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 	n := uint64(0)
-	take := func() {
+	hitNew := func() {
 		for range 1000 {
 			n++
 			binary.BigEndian.PutUint64(k[:], n)
@@ -197,10 +197,10 @@ func TestEvictionDoesNotAllocate(t *testing.T) {
 		}
 	}
 	for range 100 {
-		take()
+		hitNew()
 	}
 	before := s.Stats().Evicted
-	if allocs := testing.AllocsPerRun(100, take); allocs > 0 {
+	if allocs := testing.AllocsPerRun(100, hitNew); allocs > 0 {
 		t.Errorf("%v allocations for 1,000 new counters", allocs)
 	}
 	if evicted := s.Stats().Evicted - before; evicted < 90_000 {

@@ -51,7 +51,7 @@ func play(t *testing.T, kind algorithm.Kind, script []byte, countBlocked bool) (
 	now := epoch
 	limits, amounts := playedLimits(kind), [5]uint64{0, 1, 2, 3, 4}
 	if kind == algorithm.SlidingWindow {
-		amounts = [5]uint64{1, 1, 1, 0, 7} // else it is seldom just full
+		amounts = [5]uint64{1, 1, 1, 0, 7} // other amounts fill it exactly too rarely
 	}
 	ops := []algorithm.Op{charge, charge, charge, charge, charge, look, refund, force}
 	if countBlocked {

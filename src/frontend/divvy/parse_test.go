@@ -126,7 +126,7 @@ var (
 
 // oracle is show of parse, slow and plain.
 func oracle(line string) string {
-	take := func() (string, bool) {
+	nextText := func() (string, bool) {
 		if strings.HasPrefix(line, `"`) && strings.Count(line, `"`) == 1 {
 			return "", false
 		}
@@ -138,7 +138,7 @@ func oracle(line string) string {
 		return "ERR " + code + ` "` + strings.NewReplacer("\r", " ", "\n", " ").Replace(fmt.Sprintf(format, args...)) + `"`
 	}
 	const unclosed = "Unexpected end of quoted string."
-	word, ok := take()
+	word, ok := nextText()
 	if !ok {
 		return err("unknown", unclosed)
 	}
@@ -149,7 +149,7 @@ func oracle(line string) string {
 	var keys []string
 	values := make(map[string]string)
 	for line != "" {
-		key, ok := take()
+		key, ok := nextText()
 		switch {
 		case !ok:
 			return err("unknown", unclosed)
@@ -159,7 +159,7 @@ func oracle(line string) string {
 			return err("unknown", "Expected '=', found '%c'", []rune(line)[0])
 		}
 		line = line[1:]
-		value, ok := take()
+		value, ok := nextText()
 		if !ok {
 			return err("unknown", unclosed)
 		}

@@ -18,7 +18,7 @@ import (
 // `make test`.
 func TestAnswersDoNotAllocate(t *testing.T) {
 	for _, headers := range []bool{false, true} {
-		f := twin(t, headers)
+		f := wireFixture(t, headers)
 		for i, msg := range usual()[:8] {
 			var in mem.Buffer = mem.SliceBuffer(encode(t, msg))
 			ctx := t.Context()
@@ -46,7 +46,7 @@ func TestAnswersDoNotAllocate(t *testing.T) {
 // leaves none behind.
 func TestLargeAnswersDoNotAllocate(t *testing.T) {
 	for _, headers := range []bool{false, true} {
-		f := twin(t, headers)
+		f := wireFixture(t, headers)
 		data := manyIPs(limiter.MaxDescriptors)
 		var in mem.Buffer = mem.SliceBuffer(data)
 		ctx := t.Context()

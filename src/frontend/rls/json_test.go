@@ -31,7 +31,7 @@ const oneIP = `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"1"}
 func TestJSON(t *testing.T) {
 	h := start(t, nil).JSON()
 	nested := strings.Repeat(`{"a":`, 15_000) + "1" + strings.Repeat("}", 15_000)
-	crowd := `{"domain":"d","descriptors":[` + strings.Repeat("{},", limiter.MaxDescriptors) + `{}]}`
+	tooMany := `{"domain":"d","descriptors":[` + strings.Repeat("{},", limiter.MaxDescriptors) + `{}]}`
 	steps := []struct {
 		name string
 		body string
@@ -54,7 +54,7 @@ func TestJSON(t *testing.T) {
 		{"half a rune", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"` + "\xff" + `"}]}]}`, 400, "invalid UTF-8"},
 		{"null", "null", 400, "the body is not a RateLimitRequest"},
 		{"nested", nested, 400, "the body is not a RateLimitRequest"},
-		{"too many descriptors", crowd, 413, "bad request: too large: 1001 descriptors, at most 1000 are allowed"},
+		{"too many descriptors", tooMany, 413, "bad request: too large: 1001 descriptors, at most 1000 are allowed"},
 		{"far too many", `{"descriptors":[` + strings.Repeat("{},", 300_000) + `{}]}`, 413, "bad request: too large: more than 1000 descriptors or 16000 entries"},
 		{"empty object", "{}", 400, "bad request: the domain is empty"},
 		{"no descriptors", `{"domain":"d"}`, 400, "bad request: there are no descriptors"},

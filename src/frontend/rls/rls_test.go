@@ -189,9 +189,9 @@ func TestAnswers(t *testing.T) {
 }
 
 // broken is a store in some kind of trouble.
-type broken struct{ take func(*backend.Batch) error }
+type broken struct{ answer func(*backend.Batch) error }
 
-func (b broken) Take(_ context.Context, batch *backend.Batch) error { return b.take(batch) }
+func (b broken) Take(_ context.Context, batch *backend.Batch) error { return b.answer(batch) }
 
 var errSecret = errors.New("INCRBY d_ip_10.0.0.7_: connection refused")
 
@@ -257,10 +257,10 @@ func TestErrors(t *testing.T) {
 func TestSpan(t *testing.T) {
 	type key struct{}
 	for _, tt := range []struct {
-		name string
-		take func(*backend.Batch) error
-		req  *pb.RateLimitRequest
-		want string
+		name   string
+		answer func(*backend.Batch) error
+		req    *pb.RateLimitRequest
+		want   string
 	}{
 		{"good", func(*backend.Batch) error { return nil }, request(descriptor("ip", "1")), ""},
 		{"bad request", nil, request(), "bad request: there are no descriptors"},
@@ -272,7 +272,7 @@ func TestSpan(t *testing.T) {
 				if ctx.Value(key{}) != true {
 					t.Error("another context")
 				}
-				return tt.take(b)
+				return tt.answer(b)
 			}})
 			var ends []string
 			f.cfg.Span = func(ctx context.Context, domain string, req fmt.Stringer) (context.Context, func(string)) {
@@ -330,10 +330,10 @@ func TestDescribed(t *testing.T) {
 }
 
 type inSpan struct {
-	take func(context.Context, *backend.Batch) error
+	answer func(context.Context, *backend.Batch) error
 }
 
-func (s inSpan) Take(ctx context.Context, b *backend.Batch) error { return s.take(ctx, b) }
+func (s inSpan) Take(ctx context.Context, b *backend.Batch) error { return s.answer(ctx, b) }
 
 func TestNotReady(t *testing.T) {
 	f := start(t, nil)

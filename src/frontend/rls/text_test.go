@@ -41,8 +41,8 @@ func TestParseJSON(t *testing.T) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
-	crowd := `{"descriptors":[` + strings.Repeat("{},", 300_000) + `{}]}`
-	if _, err := ParseJSON([]byte(crowd)); !errors.Is(err, limiter.ErrRequest) {
+	tooMany := `{"descriptors":[` + strings.Repeat("{},", 300_000) + `{}]}`
+	if _, err := ParseJSON([]byte(tooMany)); !errors.Is(err, limiter.ErrRequest) {
 		t.Error(err)
 	}
 }

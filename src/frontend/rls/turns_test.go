@@ -67,7 +67,7 @@ func TestWireBytes(t *testing.T) {
 func TestLargeRequestsTakeTurns(t *testing.T) {
 	t.Parallel()
 	small, large := manyIPs(10), manyIPs(1000)
-	for name, take := range map[string]func(f *fixture) (give func()){
+	for name, occupy := range map[string]func(f *fixture) (release func()){
 		"memory": func(f *fixture) func() {
 			if err := f.turns.memory.Acquire(t.Context(), f.turns.most); err != nil {
 				t.Fatal(err)
@@ -93,7 +93,7 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 			f.JSON().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/json", strings.NewReader(text)))
 			return w.Code
 		}
-		give := take(f)
+		release := occupy(f)
 		if err := f.ask(t.Context(), small); err != nil {
 			t.Errorf("%s: a small request: %v", name, err)
 		}
@@ -108,7 +108,7 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 		if code := send(gone, body); code != http.StatusServiceUnavailable {
 			t.Errorf("%s: a large body whose caller is gone: %d, want 503", name, code)
 		}
-		give()
+		release()
 		if err := f.ask(t.Context(), large); err != nil {
 			t.Errorf("%s: a large request in its turn: %v", name, err)
 		}

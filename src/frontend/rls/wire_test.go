@@ -52,9 +52,9 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 0, name: ` + strings.Repeat("long", 50) + `}
 `
 
-// twin is a service with counters of its own and wireRules, at a standstill of
+// wireFixture is a service with counters of its own and wireRules, at a standstill of
 // time.
-func twin(t testing.TB, headers bool) *fixture {
+func wireFixture(t testing.TB, headers bool) *fixture {
 	t.Helper()
 	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(wireRules)}}, rules.Options{})
 	if err != nil {
@@ -200,7 +200,7 @@ func isMessage(data []byte) bool { return proto.Unmarshal(data, new(pb.RateLimit
 func compare(t *testing.T, short, long *fixture, data []byte) {
 	t.Helper()
 	if !isMessage(data) { // messages hold repaired text, which has counters of its own
-		short, long = twin(t, false), twin(t, false)
+		short, long = wireFixture(t, false), wireFixture(t, false)
 	}
 	got, gotErr := short.onBytes(t, data)
 	if msg, err := unmarshal(data); err != nil || tooMany(msg) {
@@ -227,7 +227,7 @@ func compare(t *testing.T, short, long *fixture, data []byte) {
 func TestBytesAndMessagesAgree(t *testing.T) {
 	t.Parallel()
 	for _, headers := range []bool{false, true} {
-		short, long := twin(t, headers), twin(t, headers)
+		short, long := wireFixture(t, headers), wireFixture(t, headers)
 		for range 4 {
 			for _, msg := range usual() {
 				compare(t, short, long, encode(t, msg))
@@ -248,8 +248,8 @@ func FuzzBytesAndMessagesAgree(f *testing.F) {
 			f.Add(data, false)
 		}
 	}
-	type twins struct{ short, long *fixture }
-	pairs := map[bool]twins{false: {twin(f, false), twin(f, false)}, true: {twin(f, true), twin(f, true)}}
+	type pair struct{ short, long *fixture }
+	pairs := map[bool]pair{false: {wireFixture(f, false), wireFixture(f, false)}, true: {wireFixture(f, true), wireFixture(f, true)}}
 	f.Fuzz(func(t *testing.T, data []byte, headers bool) {
 		for range 2 {
 			compare(t, pairs[headers].short, pairs[headers].long, data)
@@ -271,7 +271,7 @@ func BenchmarkAnswer(b *testing.B) {
 		{"overrides", false, usual()[7]},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
-			f := twin(b, tt.headers)
+			f := wireFixture(b, tt.headers)
 			f.now = time.Time{}
 			data := encode(b, tt.request)
 			var in mem.Buffer = mem.SliceBuffer(data)

@@ -114,7 +114,7 @@ func TestBuffer(t *testing.T) {
 			t.Errorf("add(%q) is not %v", line, want)
 		}
 	}
-	take := func(want string) {
+	removeFirst := func(want string) {
 		t.Helper()
 		b := s.peek(nil)
 		if string(b) != want {
@@ -133,11 +133,11 @@ func TestBuffer(t *testing.T) {
 	if s.Waiting() != 14 {
 		t.Errorf("%d bytes wait, want 14", s.Waiting())
 	}
-	take("one\ntwo\n")
+	removeFirst("one\ntwo\n")
 	add("seven.\n", true)
-	take("three\n")
-	take("seven.\n")
-	take("")
+	removeFirst("three\n")
+	removeFirst("seven.\n")
+	removeFirst("")
 }
 
 func TestTags(t *testing.T) {

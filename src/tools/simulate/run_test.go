@@ -20,8 +20,8 @@ import (
 	"ratelimit/src/testbed/redistest"
 )
 
-// Who waits for the answer to a line gets it, before the next one is there.
-func TestAnswersBeforeItWaits(t *testing.T) {
+// A caller that waits for the answer to a line gets it before it writes the next line.
+func TestAnswersBeforeTheNextLine(t *testing.T) {
 	in, to := io.Pipe()
 	from, out := io.Pipe()
 	done := make(chan error, 1)

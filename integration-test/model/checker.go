@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Traits are what the judge has to know of a store.
+// Traits are what the checker has to know of a store.
 type Traits struct {
 	// OwnClock: counters expire by the clock on the wall, whatever the script's says.
 	OwnClock bool
@@ -24,8 +24,8 @@ type Traits struct {
 	Fallback bool
 }
 
-// judge knows all states that the store may be in.
-type judge struct {
+// checker keeps all states that the store may be in.
+type checker struct {
 	traits Traits
 	rules  Rules
 	at     int64 // the clock, since Start
@@ -37,8 +37,8 @@ type judge struct {
 	lost map[string]bool
 	// intervals are those that counters were last used with.
 	intervals map[string]time.Duration
-	// Unjudged is how many steps were too costly to judge.
-	unjudged int
+	// unchecked is how many steps were too costly to check.
+	unchecked int
 }
 
 // world is one of them: what is counted, and what may still be, or never: charges
@@ -59,8 +59,8 @@ func (w *world) String() string {
 	return b.String()
 }
 
-func newJudge(traits Traits) *judge {
-	return &judge{
+func newChecker(traits Traits) *checker {
+	return &checker{
 		traits: traits, fault: None, worlds: []world{{state: state{}}},
 		lost: make(map[string]bool), intervals: make(map[string]time.Duration),
 	}
@@ -71,57 +71,57 @@ func newJudge(traits Traits) *judge {
 const forgotten = int64(time.Minute)
 
 // clock moves it.
-func (j *judge) clock(at time.Duration) {
-	back := int64(at) < j.at
-	j.at = int64(at)
-	j.seen = max(j.seen, j.at)
+func (ch *checker) clock(at time.Duration) {
+	back := int64(at) < ch.at
+	ch.at = int64(at)
+	ch.seen = max(ch.seen, ch.at)
 	if !back {
 		return
 	}
 	standsStill := func(k string) bool {
 		// The cache reckons from the clock, where a log stands still at its newest hit.
-		return j.traits.Cached && strings.Contains(k, " "+string(Sliding)+" ")
+		return ch.traits.Cached && strings.Contains(k, " "+string(Sliding)+" ")
 	}
-	for i := range j.worlds {
-		for _, u := range j.worlds[i].pending { // what may have been charged, too
+	for i := range ch.worlds {
+		for _, u := range ch.worlds[i].pending { // what may have been charged, too
 			for _, k := range u.keys {
 				if standsStill(k) {
-					j.lost[k] = true
+					ch.lost[k] = true
 				}
 			}
 		}
 	}
-	j.loseIf(func(k string, c *counter) bool {
-		return c.until <= j.seen+forgotten || j.traits.Forward && strings.Contains(k, string(Counter)) || standsStill(k)
+	ch.loseIf(func(k string, c *counter) bool {
+		return c.until <= ch.seen+forgotten || ch.traits.Forward && strings.Contains(k, string(Counter)) || standsStill(k)
 	})
 }
 
 // loseIf forgets what holds of any world.
-func (j *judge) loseIf(lost func(k string, c *counter) bool) {
-	for i := range j.worlds {
-		for k, c := range j.worlds[i].state {
+func (ch *checker) loseIf(lost func(k string, c *counter) bool) {
+	for i := range ch.worlds {
+		for k, c := range ch.worlds[i].state {
 			if lost(k, c) {
-				j.lost[k] = true
+				ch.lost[k] = true
 			}
 		}
 	}
 }
 
 // reload puts rules in force.
-func (j *judge) reload(rules Rules) { j.rules = rules }
+func (ch *checker) reload(rules Rules) { ch.rules = rules }
 
 // become is told of a fault once it is there, or of its end once the store is well.
-func (j *judge) become(f Fault) {
+func (ch *checker) become(f Fault) {
 	switch {
-	case f == Wipe && j.traits.Cached:
-		j.loseIf(func(string, *counter) bool { return true })
+	case f == Wipe && ch.traits.Cached:
+		ch.loseIf(func(string, *counter) bool { return true })
 	case f == Wipe:
-		j.worlds = []world{{state: state{}}}
+		ch.worlds = []world{{state: state{}}}
 	case f == None:
-		j.fault = f
-		j.resolvePending()
+		ch.fault = f
+		ch.resolvePending()
 	default:
-		j.fault = f
+		ch.fault = f
 	}
 }
 
@@ -134,10 +134,10 @@ const (
 // resolvePending notes that what may still be charged was by now, or never will be.
 // Which of the two is tried when its counters are asked for: all at once would be
 // too many worlds.
-func (j *judge) resolvePending() {
-	for i := range j.worlds {
-		for _, u := range j.worlds[i].pending {
-			u.settled = true
+func (ch *checker) resolvePending() {
+	for i := range ch.worlds {
+		for _, u := range ch.worlds[i].pending {
+			u.final = true
 		}
 	}
 }
@@ -145,30 +145,30 @@ func (j *judge) resolvePending() {
 // mostSettled bounds the charges of one step that are tried in all orders.
 const mostSettled = 8
 
-// loseCrowded gives up on counters that too many settled charges may be in.
-func (j *judge) loseCrowded(units []unit) {
-	for i := range j.worlds {
+// loseCrowded gives up on counters that too many final charges may be in.
+func (ch *checker) loseCrowded(units []unit) {
+	for i := range ch.worlds {
 		var due []*unit
-		for _, u := range j.worlds[i].pending {
-			if u.settled && slices.ContainsFunc(units, func(o unit) bool { return o.touches(u) }) {
+		for _, u := range ch.worlds[i].pending {
+			if u.final && slices.ContainsFunc(units, func(o unit) bool { return o.touches(u) }) {
 				due = append(due, u)
 			}
 		}
 		if len(due) > mostSettled {
 			for _, u := range due {
-				j.lose(u.keys)
+				ch.lose(u.keys)
 			}
 		}
 	}
 }
 
-// resolve returns what may have become of the settled charges of w that have a counter
+// resolve returns what may have become of the final charges of w that have a counter
 // in common with units: some were made, in some order, and the others were not.
-func (j *judge) resolve(w world, units []*unit) []world {
+func (ch *checker) resolve(w world, units []*unit) []world {
 	var due []*unit
 	rest := world{state: w.state}
 	for _, u := range w.pending {
-		if u.settled && slices.ContainsFunc(units, u.touches) {
+		if u.final && slices.ContainsFunc(units, u.touches) {
 			due = append(due, u)
 		} else {
 			rest.pending = append(rest.pending, u)
@@ -193,78 +193,78 @@ func (j *judge) resolve(w world, units []*unit) []world {
 }
 
 // keep makes the worlds those of found, as far as they differ.
-func (j *judge) keep(found map[string]world) {
+func (ch *checker) keep(found map[string]world) {
 	distinct := make(map[string]world, len(found))
 	for _, w := range found {
 		distinct[w.String()] = w
 	}
-	j.worlds = j.worlds[:0]
+	ch.worlds = ch.worlds[:0]
 	for _, key := range slices.Sorted(maps.Keys(distinct)) {
-		j.worlds = append(j.worlds, distinct[key])
+		ch.worlds = append(ch.worlds, distinct[key])
 	}
-	if len(j.worlds) > mostWorlds {
-		j.giveUp()
+	if len(ch.worlds) > mostWorlds {
+		ch.giveUp()
 	}
 }
 
 // giveUp forgets whatever the worlds do not agree on.
-func (j *judge) giveUp() {
-	first := j.worlds[0]
-	for _, w := range j.worlds {
+func (ch *checker) giveUp() {
+	first := ch.worlds[0]
+	for _, w := range ch.worlds {
 		for _, u := range w.pending {
-			j.lose(u.keys)
+			ch.lose(u.keys)
 		}
 		for k := range w.state {
 			if first.state[k] == nil || first.state[k].String() != w.state[k].String() {
-				j.lost[k] = true
+				ch.lost[k] = true
 			}
 		}
 		for k := range first.state {
 			if w.state[k] == nil {
-				j.lost[k] = true
+				ch.lost[k] = true
 			}
 		}
 	}
-	j.worlds = []world{{state: first.state}}
+	ch.worlds = []world{{state: first.state}}
 }
 
-func (j *judge) lose(keys []string) {
+func (ch *checker) lose(keys []string) {
 	for _, k := range keys {
-		j.lost[k] = true
+		ch.lost[k] = true
 	}
 }
 
-// asked judges the answers to requests at once. The problem is "" if all of them
+// asked checks the answers to requests at once. The problem is "" if all of them
 // can be true. Wall is when they were asked, by the clock on the wall.
-func (j *judge) asked(asks []Ask, answers []*Answer, wall time.Duration) (problem string) {
-	if j.traits.OwnClock {
-		j.loseIf(func(_ string, c *counter) bool { return c.life > 0 && wall-c.written > c.life })
+func (ch *checker) asked(asks []Ask, answers []*Answer, wall time.Duration) (problem string) {
+	if ch.traits.OwnClock {
+		ch.loseIf(func(_ string, c *counter) bool { return c.life > 0 && wall-c.written > c.life })
 	}
-	s := &search{judge: j, wall: wall, asks: asks, answers: answers, found: make(map[string]world), met: make(map[string]bool)}
+	s := &search{checker: ch, wall: wall, asks: asks, answers: answers, found: make(map[string]world), met: make(map[string]bool)}
 	var failed []*unit
 	each, whole := make([][]unit, len(asks)), []unit(nil)
 	for i, ask := range asks {
-		each[i] = j.rules.units(i, ask, j.at)
+		each[i] = ch.rules.units(i, ask, ch.at)
 		whole = append(whole, each[i]...)
 	}
-	j.checkIntervals(whole)
-	j.loseCrowded(whole)
+	ch.checkIntervals(whole)
+	ch.loseCrowded(whole)
 	for i, ask := range asks {
 		units := each[i]
 		s.blind = append(s.blind, make([]bool, len(ask)))
-		if j.without() && answers[i].Failed != errs(units) {
+		if ch.without() && answers[i].Failed != errs(units) {
 			return fmt.Sprintf("request %d: got %v, and on_store_failure says otherwise", i+1, answers[i])
 		}
-		if !answers[i].Failed || j.without() { // what others do of a request that fails is done
-			j.divert(units)
-			s.threads = append(s.threads, j.known(units, s.blind[i]))
+		if !answers[i].Failed || ch.without() { // what others do of a request that fails is done
+			ch.divert(units)
+			s.threads = append(s.threads, ch.known(units, s.blind[i]))
 			s.calls = append(s.calls, i)
 			continue
 		}
-		if j.fault == None {
+		if ch.fault == None {
 			return fmt.Sprintf("request %d failed without a fault: %s", i+1, answers[i].Why)
 		}
-		if j.fault != Down || j.traits.Independent {
+		if ch.fault != Down || ch.traits.Independent {
 			for k := range units {
 				if u := &units[k]; u.amount != 0 { // looks leave nothing behind
 					u.wall = wall
@@ -276,47 +276,47 @@ func (j *judge) asked(asks []Ask, answers []*Answer, wall time.Duration) (proble
 	s.begin(failed)
 	switch {
 	case s.steps > mostSteps:
-		j.unjudged++
+		ch.unchecked++
 		for _, units := range s.threads {
 			for k := range units {
-				j.lose(units[k].keys)
-				j.lose(units[k].here)
+				ch.lose(units[k].keys)
+				ch.lose(units[k].here)
 			}
 		}
 		for _, u := range failed {
-			j.lose(u.keys)
+			ch.lose(u.keys)
 		}
 	case len(s.found) == 0:
 		return s.complaint()
 	default:
-		j.keep(s.found)
+		ch.keep(s.found)
 	}
 	return ""
 }
 
 // checkIntervals loses counters whose minimum interval has changed: a store keeps
 // the last hit as long as the rule needs that recorded it.
-func (j *judge) checkIntervals(units []unit) {
+func (ch *checker) checkIntervals(units []unit) {
 	for i := range units {
 		for k, key := range units[i].keys {
 			interval := units[i].limits[k].Interval
-			if was, ok := j.intervals[key]; ok && was != interval {
-				j.lost[key] = true
+			if was, ok := ch.intervals[key]; ok && was != interval {
+				ch.lost[key] = true
 			}
-			j.intervals[key] = interval
+			ch.intervals[key] = interval
 		}
 	}
 }
 
 // known leaves out the units of counters that nothing is known of. Blind tells
 // whose answers then say nothing.
-func (j *judge) known(units []unit, blind []bool) (out []unit) {
+func (ch *checker) known(units []unit, blind []bool) (out []unit) {
 	for i := range units {
 		u := &units[i]
 		keys := u.counters()
-		if slices.ContainsFunc(keys, func(k string) bool { return j.lost[k] }) {
+		if slices.ContainsFunc(keys, func(k string) bool { return ch.lost[k] }) {
 			// Whether the others of the group were charged is not known, either.
-			j.lose(keys)
+			ch.lose(keys)
 			blind[u.descriptor] = true
 			continue
 		}
@@ -327,11 +327,11 @@ func (j *judge) known(units []unit, blind []bool) (out []unit) {
 
 // search looks for an order of the units that explains the answers.
 type search struct {
-	judge   *judge
+	checker *checker
 	wall    time.Duration
 	asks    []Ask
 	answers []*Answer
-	blind   [][]bool // of each request, the descriptors that are not judged
+	blind   [][]bool // of each request, the descriptors that are not checked
 	threads [][]unit // of those requests that were answered
 	calls   []int    // which request each thread is
 	found   map[string]world
@@ -369,9 +369,9 @@ func (s *search) begin(failed []*unit) {
 			return
 		}
 	}
-	for _, w := range s.judge.worlds {
-		for _, settled := range s.judge.resolve(w, asked) {
-			s.from(world{settled.state, append(slices.Clip(settled.pending), failed...)}, p)
+	for _, w := range s.checker.worlds {
+		for _, resolved := range s.checker.resolve(w, asked) {
+			s.from(world{resolved.state, append(slices.Clip(resolved.pending), failed...)}, p)
 		}
 	}
 }
@@ -461,7 +461,7 @@ func (s *search) step(w world, p path, t int) {
 		after, verdicts = u.do(w.state, s.wall)
 	} else {
 		after, verdicts = u.doInstead(w.state, s.wall)
-		if u.amount != 0 && s.judge.fault != Down {
+		if u.amount != 0 && s.checker.fault != Down {
 			lost := *u
 			lost.instead, lost.wall = false, s.wall
 			pending = append(slices.Clip(pending), &lost)
@@ -475,7 +475,7 @@ func (s *search) step(w world, p path, t int) {
 		return
 	}
 	states := []state{after}
-	if s.judge.traits.Cached {
+	if s.checker.traits.Cached {
 		for _, k := range u.uncounted(w.state) {
 			for _, st := range states { // of several, each may be or not
 				left := maps.Clone(st)
@@ -503,7 +503,7 @@ func (s *search) right(p *path, t int) bool {
 	}
 	decisions, whole := make([]decision, len(ask)), true
 	for d := range ask {
-		r := s.judge.rules.find(ask[d].Key)
+		r := s.checker.rules.find(ask[d].Key)
 		if s.blind[call][d] || r != nil && len(p.verdicts[call][d]) < len(r.Limits) {
 			whole = false
 			continue
@@ -530,17 +530,17 @@ func (s *search) complaint() string {
 	if len(s.asks) > 1 {
 		text += " (in the last of all orders; none explains the answers)"
 	}
-	if n := len(s.judge.worlds); n > 1 {
+	if n := len(s.checker.worlds); n > 1 {
 		text += fmt.Sprintf(" (in the last of %d states that the store may be in)", n)
 	}
 	return text
 }
 
 // blindTo reports whether some counter of a request is lost.
-func (j *judge) blindTo(ask Ask) bool {
-	for _, u := range j.rules.units(0, ask, j.at) {
+func (ch *checker) blindTo(ask Ask) bool {
+	for _, u := range ch.rules.units(0, ask, ch.at) {
 		for _, k := range u.keys {
-			if j.lost[k] {
+			if ch.lost[k] {
 				return true
 			}
 		}
