@@ -64,8 +64,8 @@ type unit struct {
 	limits           []*Limit
 	// Of one that failed: when, by the clock on the wall, and that its time is over:
 	// it was charged by now, or never will be.
-	wall    time.Duration
-	final   bool
+	wall  time.Duration
+	final bool
 	// Fallback: it has to do without the store, as each of its limits says; here are the
 	// counters of this process for it.
 	instead bool

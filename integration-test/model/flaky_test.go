@@ -69,8 +69,8 @@ func (f *flaky) traits() Traits {
 }
 
 func (f *flaky) quiet() error { return nil }
-func (f *flaky) check() error   { return nil }
-func (f *flaky) close() error   { return nil }
+func (f *flaky) check() error { return nil }
+func (f *flaky) close() error { return nil }
 
 func (f *flaky) fault(to Fault) error {
 	f.mu.Lock()

@@ -48,7 +48,7 @@ type Outcome struct {
 	// Checked is how many answers were held against the model, of Answers in all.
 	// The others were about counters that the store may have forgotten, or failed.
 	Answers, Checked int
-	Failed          int
+	Failed           int
 	// Unchecked is how many steps were too costly.
 	Unchecked int
 	// Violation ended it; nil: none.
