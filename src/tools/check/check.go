@@ -74,13 +74,14 @@ func (r *Result) GitHub(to io.Writer) {
 // Summary counts what there is, in one line.
 func (r *Result) Summary() string {
 	if r.Set == nil {
-		return fmt.Sprintf("%s in %s", plural(len(r.Problems), "problem"), plural(r.Files, "file"))
+		return fmt.Sprintf("%s in %s", Plural(len(r.Problems), "problem"), Plural(r.Files, "file"))
 	}
 	return fmt.Sprintf("%s, %s, %s, %s",
-		plural(r.Files, "file"), plural(len(r.Set.Domains()), "domain"), plural(len(r.Set.Rules()), "rule"), plural(len(r.Warnings), "warning"))
+		Plural(r.Files, "file"), Plural(len(r.Set.Domains()), "domain"), Plural(len(r.Set.Rules()), "rule"), Plural(len(r.Warnings), "warning"))
 }
 
-func plural(n int, what string) string {
+// Plural returns "1 file" or "2 files".
+func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"ratelimit/src/tools/check"
 )
 
 // Text is the result as `go test` would print it: failures, with verbose also
@@ -26,18 +28,18 @@ func (r *Result) Text(verbose bool) string {
 				t.Failures[j].print(&b)
 			}
 		case verbose:
-			fmt.Fprintf(&b, "--- PASS: %s (%s)\n", printable(t.Name), plural(t.Requests, "request"))
+			fmt.Fprintf(&b, "--- PASS: %s (%s)\n", printable(t.Name), check.Plural(t.Requests, "request"))
 		}
 	}
 	switch {
 	case len(r.Problems) > 0:
-		fmt.Fprintf(&b, "BAD   %s  %s\n", r.File, plural(len(r.Problems), "problem"))
+		fmt.Fprintf(&b, "BAD   %s  %s\n", r.File, check.Plural(len(r.Problems), "problem"))
 	case failed > 0:
-		fmt.Fprintf(&b, "FAIL  %s  %d of %s failed\n", r.File, failed, plural(len(r.Tests), "test"))
+		fmt.Fprintf(&b, "FAIL  %s  %d of %s failed\n", r.File, failed, check.Plural(len(r.Tests), "test"))
 	case len(r.Tests) == 0:
 		fmt.Fprintf(&b, "ok    %s  no tests to run\n", r.File)
 	default:
-		fmt.Fprintf(&b, "ok    %s  %s, %s\n", r.File, plural(len(r.Tests), "test"), plural(requests, "request"))
+		fmt.Fprintf(&b, "ok    %s  %s, %s\n", r.File, check.Plural(len(r.Tests), "test"), check.Plural(requests, "request"))
 	}
 	return b.String()
 }
@@ -76,11 +78,4 @@ func printable(s string) string {
 		return strconv.Quote(s)
 	}
 	return s
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -4,23 +4,18 @@
 package ruletest
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
-	"maps"
-	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/yamlrules"
+	"ratelimit/src/tools/check"
 )
 
 // File is a file of tests, with the rules they are about.
@@ -31,7 +26,7 @@ type File struct {
 	tests []test
 }
 
-// test is steps from an empty start.
+// test is a list of steps that begins with empty counters.
 type test struct {
 	rules.Pos
 	name  string
@@ -39,7 +34,7 @@ type test struct {
 	steps []step
 }
 
-// step is a request, sent some times over at one instant.
+// step is a request, sent once or several times at one instant.
 type step struct {
 	rules.Pos
 	at       time.Duration // since the test's start
@@ -56,181 +51,59 @@ type status struct {
 	want map[string]string // by the names of statusFields; others may be anything
 }
 
-// defaultStart is when tests begin that do not say when: at an edge of all
-// units but the week.
+// defaultStart is the start of tests that name none: at an edge of all units but the week.
 var defaultStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // latest is beyond what stores work with.
 var latest = time.Date(2149, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// maxTimes bounds how often a step asks.
+// maxTimes bounds how often a step sends its request.
 const maxTimes = 1_000_000
 
-// Read reads a file of tests and the rules it names, by a path from where it is.
+// Read reads a file of tests and the rules it names, by a path relative to the file.
 // The problems are all that is wrong with either.
 func Read(name string, data []byte) (*File, rules.Problems) {
 	root, problems := yamlrules.ReadValue(name, data)
-	r := reader{file: &File{Name: name}, problems: problems}
+	r := reader{file: &File{Name: name}, Problems: problems}
 	switch {
 	case root != nil && !root.Null():
 		r.root(root)
 	case len(problems) == 0:
-		r.problem(rules.Pos{File: name}, "add `rules:` and `tests:`", "the file is empty")
+		r.Add(rules.Pos{File: name}, "add `rules:` and `tests:`", "the file is empty")
 	}
-	slices.SortStableFunc(r.problems, func(a, b rules.Problem) int {
-		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
-	})
+	r.Sort()
 	// One mistake is one problem, also behind several aliases.
-	r.problems = slices.CompactFunc(r.problems, func(a, b rules.Problem) bool { return a.Line > 0 && a.Pos == b.Pos })
-	if len(r.problems) > 0 {
-		return nil, r.problems
+	problems = slices.CompactFunc(r.Problems, func(a, b rules.Problem) bool { return a.Line > 0 && a.Pos == b.Pos })
+	if len(problems) > 0 {
+		return nil, problems
 	}
 	return r.file, nil
 }
 
-// reader turns YAML into a File and notes what is wrong.
-type reader struct {
-	file     *File
-	problems rules.Problems
-}
-
-func (r *reader) problem(at rules.Pos, fix, format string, args ...any) {
-	r.problems = append(r.problems, rules.Problem{Pos: at, What: fmt.Sprintf(format, args...), Fix: fix})
-}
-
-// fields reads a map, each key by its function in known. It reports whether it
-// was one.
-func (r *reader) fields(v *yamlrules.Value, what string, known map[string]func(*yamlrules.Value)) bool {
-	fields, ok := v.Fields()
-	if !ok {
-		r.problem(v.Pos, "write keys and values below it", "%s is %s, not a map", what, v.Type())
-		return false
-	}
-	for i := range fields {
-		f := &fields[i]
-		if read := known[f.Name]; read != nil {
-			read(&f.Value)
-			continue
-		}
-		fix := "known in " + what + ": " + strings.Join(slices.Sorted(maps.Keys(known)), ", ")
-		meant := rules.Near(f.Name, maps.Keys(known))
-		if meant != "" {
-			fix = "did you mean `" + meant + "`?"
-		}
-		r.problem(f.Pos, fix, "unknown key %s", quote(f.Name))
-		if meant != "" {
-			known[meant](&f.Value) // else it would be missed, too
-		}
-	}
-	return true
-}
-
-// each reads the items of a list.
-func (r *reader) each(v *yamlrules.Value, what string, read func(*yamlrules.Value)) {
-	items, ok := v.Items()
-	if !ok {
-		r.problem(v.Pos, "write `- ...` for each", "%s is %s, not a list", what, v.Type())
-		return
-	}
-	for i := range items {
-		read(&items[i])
-	}
-}
-
-func (r *reader) text(v *yamlrules.Value, what string) string {
-	text, ok := v.Text()
-	if !ok {
-		r.problem(v.Pos, "write text", "%s is %s, not text", what, v.Type())
-	}
-	return text
-}
-
-func (r *reader) flag(v *yamlrules.Value, what string) bool {
-	value, ok := v.Bool()
-	if !ok {
-		r.problem(v.Pos, "write true or false", "%s is %s, not true or false", what, v.Type())
-	}
-	return value
-}
-
-// number reads a whole number, which proto3 JSON may have in quotes.
-func (r *reader) number(v *yamlrules.Value, what string, most uint64) uint64 {
-	text, _ := v.Text()
-	n, err := strconv.ParseUint(text, 10, 64)
-	if i, ok := v.Int(); ok && i >= 0 {
-		n, err = uint64(i), nil
-	}
-	if err != nil || n > most {
-		r.problem(v.Pos, fmt.Sprintf("write a whole number from 0 to %d", most), "%s is invalid: %s", what, r.as(v))
-	}
-	return n
-}
-
-// duration reads "1m30s"; with never also that word.
-func (r *reader) duration(v *yamlrules.Value, what string, never bool) time.Duration {
-	text, _ := v.Text()
-	d, err := time.ParseDuration(text)
-	fix := "write a duration like 1m30s, 500ms or 0s"
-	if never {
-		fix += ", or never"
-		if text == "never" {
-			return algorithm.Never
-		}
-	}
-	if err != nil || d < 0 {
-		r.problem(v.Pos, fix, "%s is invalid: %s", what, r.as(v))
-		return 0
-	}
-	return d
-}
-
-// as is a value as a message shows it.
-func (r *reader) as(v *yamlrules.Value) string {
-	if text, ok := v.Text(); ok {
-		return quote(text)
-	}
-	return v.Type()
-}
-
 func (r *reader) root(v *yamlrules.Value) {
-	f := r.file
 	var source, tests *yamlrules.Value
 	var opt rules.Options
-	isMap := r.fields(v, "the file", map[string]func(*yamlrules.Value){
-		"rules": func(v *yamlrules.Value) { source = v },
-		"settings": func(v *yamlrules.Value) {
-			r.fields(v, "settings", map[string]func(*yamlrules.Value){
-				"MERGE_DOMAIN_CONFIG": func(v *yamlrules.Value) { opt.MergeDomains = r.flag(v, "MERGE_DOMAIN_CONFIG") },
-				"SHADOW_MODE":         func(v *yamlrules.Value) { f.modes.Shadow = r.flag(v, "SHADOW_MODE") },
-				"QUOTA_MODE":          func(v *yamlrules.Value) { f.modes.Quota = r.flag(v, "QUOTA_MODE") },
-				"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": func(v *yamlrules.Value) {
-					f.modes.AllOrNothing = r.flag(v, "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT")
-				},
-			})
-		},
-		"tests": func(v *yamlrules.Value) { tests = v },
+	modes := &r.file.modes
+	settings := keys{
+		"MERGE_DOMAIN_CONFIG": to(&opt.MergeDomains, r.flag),
+		"SHADOW_MODE":         to(&modes.Shadow, r.flag),
+		"QUOTA_MODE":          to(&modes.Quota, r.flag),
+		"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": to(&modes.AllOrNothing, r.flag),
+	}
+	isMap := r.fields(v, "the file", keys{
+		"rules":    to(&source, itself),
+		"settings": func(v *yamlrules.Value, what string) { r.fields(v, what, settings) },
+		"tests":    to(&tests, itself),
 	})
 	switch {
 	case !isMap:
 		return
 	case source == nil:
-		r.problem(v.Pos, "add `rules: <directory or file, as seen from this file>`", "the file does not say which rules it tests")
+		r.Add(v.Pos, "add `rules: <directory or file, as seen from this file>`", "the file does not say which rules it tests")
 	default:
 		r.rules(source, opt)
 	}
-	r.some(v, tests, "the file has no tests", "tests", r.test)
-}
-
-// some reads a list that has to be there, below v, and to have something in it.
-func (r *reader) some(v, list *yamlrules.Value, without, what string, read func(*yamlrules.Value)) {
-	if list == nil {
-		r.problem(v.Pos, "add `"+what+":` and a list", "%s", without)
-		return
-	}
-	r.each(list, what, read)
-	if items, ok := list.Items(); ok && len(items) == 0 {
-		r.problem(list.Pos, "add one", "%s", without)
-	}
+	r.filled(v, tests, "tests", "the file has no tests", r.test)
 }
 
 // rules loads the rules that the file is about.
@@ -247,7 +120,7 @@ func (r *reader) rules(v *yamlrules.Value, opt rules.Options) {
 	for _, err := range []error{unread, refused} {
 		if problems := (rules.Problems{}); errors.As(err, &problems) {
 			set = nil
-			r.problems = append(r.problems, problems...)
+			r.Problems = append(r.Problems, problems...)
 		}
 	}
 	r.file.set = set
@@ -256,81 +129,81 @@ func (r *reader) rules(v *yamlrules.Value, opt rules.Options) {
 func (r *reader) test(v *yamlrules.Value) {
 	t := test{Pos: v.Pos, start: defaultStart}
 	var steps *yamlrules.Value
-	isMap := r.fields(v, "a test", map[string]func(*yamlrules.Value){
-		"name": func(v *yamlrules.Value) { t.name = r.text(v, "name") },
-		"start": func(v *yamlrules.Value) {
-			text := r.text(v, "start")
-			start, err := time.Parse(time.RFC3339, text)
-			if err != nil || start.Before(time.Unix(0, 0)) || start.After(latest) {
-				r.problem(v.Pos, "write an instant like 2026-01-01T00:00:00Z, from 1970 to 2148", "start is invalid: %s", quote(text))
-				start = defaultStart
-			}
-			t.start = start
-		},
-		"steps": func(v *yamlrules.Value) { steps = v },
-	})
-	if !isMap {
+	if !r.fields(v, "a test", keys{"name": to(&t.name, r.text), "start": to(&t.start, r.instant), "steps": to(&steps, itself)}) {
 		return
 	}
 	if t.name == "" {
-		r.problem(v.Pos, "add `name:`", "the test has no name")
+		r.Add(v.Pos, "add `name:`", "the test has no name")
 	} else if i := slices.IndexFunc(r.file.tests, func(other test) bool { return other.name == t.name }); i >= 0 {
-		r.problem(v.Pos, "give it another name", "the test %s is there already, at %v", quote(t.name), r.file.tests[i].Pos)
+		r.Add(v.Pos, "give it another name", "the test %s is there already, at %v", rules.Quote(t.name), r.file.tests[i].Pos)
 	}
-	r.some(v, steps, "the test has no steps", "steps", func(v *yamlrules.Value) { r.step(v, &t) })
+	r.filled(v, steps, "steps", "the test has no steps", func(v *yamlrules.Value) { r.step(v, &t) })
 	r.file.tests = append(r.file.tests, t)
 }
 
 func (r *reader) step(v *yamlrules.Value, t *test) {
 	s := step{Pos: v.Pos}
+	before, found := time.Duration(0), len(r.Problems)
 	if n := len(t.steps); n > 0 {
-		s.at = t.steps[n-1].at
+		before = t.steps[n-1].at
 	}
-	before, requests, found := s.at, 0, len(r.problems)
-	var times, hits *yamlrules.Value
-	isMap := r.fields(v, "a step", map[string]func(*yamlrules.Value){
-		"at": func(v *yamlrules.Value) {
-			s.at = r.duration(v, "at", false)
-			switch {
-			case s.at < before:
-				r.problem(v.Pos, "put the steps in the order of their times", "%v is before the step above, which is at %v", s.at, before)
-			case s.at > latest.Sub(t.start):
-				r.problem(v.Pos, "stay below", "%v after the start is beyond the year 2148", s.at)
-			}
-		},
-		"request": func(v *yamlrules.Value) { requests++; r.request(v, &s.request) },
-		"ask":     func(v *yamlrules.Value) { requests++; r.ask(v, &s.request) },
-		"hits":    func(v *yamlrules.Value) { hits = v },
-		"times":   func(v *yamlrules.Value) { times = v },
-		"expect":  func(v *yamlrules.Value) { r.expect(v, &s) },
-		"statuses": func(v *yamlrules.Value) {
+	var at, ask, request, times, hits *yamlrules.Value
+	if !r.fields(v, "a step", keys{
+		"at":      to(&at, itself),
+		"request": to(&request, itself),
+		"ask":     to(&ask, itself),
+		"hits":    to(&hits, itself),
+		"times":   to(&times, itself),
+		"expect":  to(&s.expect, r.codes),
+		"statuses": func(v *yamlrules.Value, what string) {
 			s.statuses = []status{}
-			r.each(v, "statuses", func(v *yamlrules.Value) { r.status(v, &s) })
+			r.each(v, what, func(v *yamlrules.Value) { s.statuses = append(s.statuses, r.status(v)) })
 		},
-		"wait": func(v *yamlrules.Value) { s.wait = waits(r.duration(v, "wait", true)) },
-	})
-	switch {
-	case !isMap:
+		"wait": to(&s.wait, r.wait),
+	}) {
 		return
-	case requests == 0:
-		r.problem(v.Pos, "add `ask: \"domain: key=value\"` or `request:`", "the step has no request")
-	case requests > 1:
-		r.problem(v.Pos, "remove one of them", "the step has both ask and request")
+	}
+	if s.at = before; at != nil {
+		s.at = r.stepTime(at, before, t.start)
+	}
+	switch {
+	case ask == nil && request == nil:
+		r.Add(v.Pos, "add `ask: \"domain: key=value\"` or `request:`", "the step has no request")
+	case ask != nil && request != nil:
+		r.Add(v.Pos, "remove one of them", "the step has both ask and request")
+	}
+	if request != nil {
+		r.request(request, &s.request)
+	}
+	if ask != nil {
+		r.ask(ask, &s.request)
 	}
 	r.hits(hits, &s.request)
 	r.times(times, &s)
-	if requests == 1 && len(r.problems) == found { // else one mistake would be two problems
-		r.fits(&s)
+	if len(r.Problems) == found { // else one mistake would be two problems
+		r.statusesFit(&s)
 	}
 	t.steps = append(t.steps, s)
 }
 
-// hits puts the hits of a step into each descriptor, where 0 means a look.
+// stepTime reads the time of a step, which is not before that of the step above.
+func (r *reader) stepTime(v *yamlrules.Value, before time.Duration, start time.Time) time.Duration {
+	at := r.duration(v, "at")
+	switch {
+	case at < before:
+		r.Add(v.Pos, "put the steps in the order of their times", "%v is before the step above, which is at %v", at, before)
+	case at > latest.Sub(start):
+		r.Add(v.Pos, "stay below", "%v after the start is beyond the year 2148", at)
+	}
+	return at
+}
+
+// hits puts the hits of a step into each descriptor. 0 hits read the counter and charge nothing.
 func (r *reader) hits(v *yamlrules.Value, req *limiter.Request) {
 	if v == nil {
 		return
 	}
-	n := r.number(v, "hits", math.MaxUint64)
+	n := r.uint64(v, "hits")
 	for i := range req.Descriptors {
 		if d := &req.Descriptors[i]; !d.HasHits {
 			d.HasHits, d.Hits = true, n
@@ -338,7 +211,7 @@ func (r *reader) hits(v *yamlrules.Value, req *limiter.Request) {
 	}
 }
 
-// times makes as many repetitions as are asked for, or answers expected.
+// times reads how often the request is sent: by default once for each expected answer.
 func (r *reader) times(v *yamlrules.Value, s *step) {
 	s.times = max(len(s.expect), 1)
 	if v == nil {
@@ -347,93 +220,64 @@ func (r *reader) times(v *yamlrules.Value, s *step) {
 	n := int(min(r.number(v, "times", maxTimes), maxTimes))
 	switch {
 	case n == 0:
-		r.problem(v.Pos, "write 1 or more, or remove the step", "a step that happens 0 times tests nothing")
+		r.Add(v.Pos, "write 1 or more, or remove the step", "a step that happens 0 times tests nothing")
 	case len(s.expect) > 1 && len(s.expect) != n:
-		r.problem(v.Pos, "write one answer for all, or one for each", "the request is sent %d times, and %d answers are expected", n, len(s.expect))
+		r.Add(v.Pos, "write one answer for all, or one for each", "the request is sent %d times, and %d answers are expected", n, len(s.expect))
 	}
 	s.times = max(n, 1)
 }
 
-// codes are the answers there are.
-var codes = []string{"OK", "OVER_LIMIT"}
-
-func (r *reader) code(v *yamlrules.Value, what string) string {
-	text, _ := v.Text()
-	if !slices.Contains(codes, text) {
-		r.problem(v.Pos, "write OK or OVER_LIMIT", "%s is %s", what, r.as(v))
-	}
-	return text
-}
-
-func (r *reader) expect(v *yamlrules.Value, s *step) {
+// codes reads one code, or a list with one for each answer.
+func (r *reader) codes(v *yamlrules.Value, what string) (codes []string) {
 	if _, ok := v.Text(); ok {
-		s.expect = []string{r.code(v, "expect")}
-		return
+		return []string{r.code(v, what)}
 	}
-	r.each(v, "expect", func(v *yamlrules.Value) { s.expect = append(s.expect, r.code(v, "an answer")) })
-	if len(s.expect) == 0 {
-		r.problem(v.Pos, "write OK or OVER_LIMIT", "expect has no answer in it")
+	r.each(v, what, func(v *yamlrules.Value) { codes = append(codes, r.code(v, "an answer")) })
+	if len(codes) == 0 {
+		r.Add(v.Pos, "write OK or OVER_LIMIT", "expect has no answer in it")
 	}
+	return codes
 }
 
-func (r *reader) status(v *yamlrules.Value, s *step) {
+func (r *reader) status(v *yamlrules.Value) status {
 	want := make(map[string]string)
-	count := func(name string) func(*yamlrules.Value) {
-		return func(v *yamlrules.Value) { want[name] = strconv.FormatUint(r.number(v, name, math.MaxUint64), 10) }
+	field := func(read func(*yamlrules.Value, string) string) func(*yamlrules.Value, string) {
+		return func(v *yamlrules.Value, what string) { want[what] = read(v, what) }
 	}
-	r.fields(v, "a status", map[string]func(*yamlrules.Value){
-		"code": func(v *yamlrules.Value) { want["code"] = r.code(v, "code") },
-		"rule": func(v *yamlrules.Value) {
-			want["rule"] = ""
-			if !v.Null() {
-				want["rule"] = r.text(v, "rule")
-			}
-		},
-		"limit":     count("limit"),
-		"remaining": count("remaining"),
-		"reset":     func(v *yamlrules.Value) { want["reset"] = waits(r.duration(v, "reset", false)) },
-		"wait":      func(v *yamlrules.Value) { want["wait"] = waits(r.duration(v, "wait", true)) },
+	r.fields(v, "a status", keys{
+		"code": field(r.code), "rule": field(r.optionalText), "limit": field(r.count), "remaining": field(r.count),
+		"reset": field(r.period), "wait": field(r.wait),
 	})
-	s.statuses = append(s.statuses, status{v.Pos, want})
+	return status{v.Pos, want}
 }
 
-// fits looks at what the parts of a step have to do with each other.
-func (r *reader) fits(s *step) {
+// statusesFit checks that the statuses of a step belong to its descriptors, and name rules
+// that exist.
+func (r *reader) statusesFit(s *step) {
 	if n := len(s.request.Descriptors); s.statuses != nil && len(s.statuses) != n {
-		r.problem(s.Pos, "write one for each, `{}` for any", "the request has %s, and statuses are given for %d", plural(n, "descriptor"), len(s.statuses))
+		r.Add(s.Pos, "write one for each, `{}` for any", "the request has %s, and statuses are given for %d",
+			check.Plural(n, "descriptor"), len(s.statuses))
 	}
 	if r.file.set == nil {
 		return
 	}
-	for i := range s.statuses {
-		rule := s.statuses[i].want["rule"]
-		if rule == "" {
-			continue
+	domain := string(s.request.Domain)
+	var known []string
+	for _, one := range r.file.set.Rules() {
+		if one.Domain == domain {
+			known = append(known, strings.TrimPrefix(one.Key, domain+"."))
 		}
-		domain := string(s.request.Domain)
-		var known []string
-		for _, one := range r.file.set.Rules() {
-			if one.Domain == domain {
-				known = append(known, strings.TrimPrefix(one.Key, domain+"."))
-			}
-		}
+	}
+	for _, st := range s.statuses {
+		rule := st.want["rule"]
 		name := strings.TrimPrefix(rule, domain+".")
-		if slices.Contains(known, name) {
+		if rule == "" || slices.Contains(known, name) {
 			continue
 		}
 		fix := "`/rlconfig` of a service lists them, or leave it empty for none"
 		if meant := rules.Near(name, slices.Values(known)); meant != "" {
 			fix = "did you mean " + meant + "?"
 		}
-		r.problem(s.statuses[i].Pos, fix, "domain %s has no rule %s", quote(domain), quote(rule))
+		r.Add(st.Pos, fix, "domain %s has no rule %s", rules.Quote(domain), rules.Quote(rule))
 	}
-}
-
-// quote is s for a message, cut if it is long.
-func quote(s string) string {
-	const most = 60
-	if len(s) > most {
-		return fmt.Sprintf("%q... (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))
-	}
-	return strconv.Quote(s)
 }

@@ -1,7 +1,6 @@
 package ruletest
 
 import (
-	"math"
 	"strings"
 
 	"ratelimit/src/limiter"
@@ -12,34 +11,38 @@ import (
 // request reads a RateLimitRequest as proto3 JSON has it, keys in either form:
 // hits_addend or hitsAddend.
 func (r *reader) request(v *yamlrules.Value, req *limiter.Request) {
-	isMap := r.message(v, "a request", map[string]func(*yamlrules.Value){
-		"domain":      func(v *yamlrules.Value) { req.Domain = []byte(r.text(v, "domain")) },
-		"descriptors": func(v *yamlrules.Value) { r.each(v, "descriptors", func(v *yamlrules.Value) { r.descriptor(v, req) }) },
-		"hits_addend": func(v *yamlrules.Value) { req.Hits = r.number(v, "hits_addend", math.MaxUint32) },
+	var hits uint32
+	isMap := r.message(v, "a request", keys{
+		"domain": to(&req.Domain, r.bytes),
+		"descriptors": func(v *yamlrules.Value, what string) {
+			r.each(v, what, func(v *yamlrules.Value) { req.Descriptors = append(req.Descriptors, r.descriptor(v)) })
+		},
+		"hits_addend": to(&hits, r.uint32),
 	})
+	req.Hits = uint64(hits)
 	switch {
 	case !isMap:
 	case len(req.Domain) == 0:
-		r.problem(v.Pos, "add `domain:`", "the request has no domain")
+		r.Add(v.Pos, "add `domain:`", "the request has no domain")
 	case len(req.Descriptors) == 0:
-		r.problem(v.Pos, "add `descriptors:`", "the request has no descriptors")
+		r.Add(v.Pos, "add `descriptors:`", "the request has no descriptors")
 	}
 	r.notTooMany(v, req)
 }
 
 func (r *reader) notTooMany(v *yamlrules.Value, req *limiter.Request) {
 	if n := len(req.Descriptors); n > limiter.MaxDescriptors {
-		r.problem(v.Pos, "use fewer", "a request of %d descriptors is refused; %d is the most", n, limiter.MaxDescriptors)
+		r.Add(v.Pos, "use fewer", "a request of %d descriptors is refused; %d is the most", n, limiter.MaxDescriptors)
 	}
 }
 
 // message reads a protobuf message: fields that are null are not there.
-func (r *reader) message(v *yamlrules.Value, what string, known map[string]func(*yamlrules.Value)) bool {
-	either := make(map[string]func(*yamlrules.Value), 2*len(known))
+func (r *reader) message(v *yamlrules.Value, what string, known keys) bool {
+	either := make(keys, 2*len(known))
 	for name, read := range known {
-		set := func(v *yamlrules.Value) {
+		set := func(v *yamlrules.Value, _ string) {
 			if !v.Null() {
-				read(v)
+				read(v, name)
 			}
 		}
 		either[name], either[camel(name)] = set, set
@@ -56,41 +59,37 @@ func camel(name string) string {
 	return strings.Join(words, "")
 }
 
-func (r *reader) descriptor(v *yamlrules.Value, req *limiter.Request) {
-	var d limiter.Descriptor
-	r.message(v, "a descriptor", map[string]func(*yamlrules.Value){
-		"entries": func(v *yamlrules.Value) {
-			r.each(v, "entries", func(v *yamlrules.Value) {
+func (r *reader) descriptor(v *yamlrules.Value) (d limiter.Descriptor) {
+	r.message(v, "a descriptor", keys{
+		"entries": func(v *yamlrules.Value, what string) {
+			r.each(v, what, func(v *yamlrules.Value) {
 				var e rules.Entry
-				r.message(v, "an entry", map[string]func(*yamlrules.Value){
-					"key":   func(v *yamlrules.Value) { e.Key = []byte(r.text(v, "key")) },
-					"value": func(v *yamlrules.Value) { e.Value = []byte(r.text(v, "value")) },
-				})
+				r.message(v, "an entry", keys{"key": to(&e.Key, r.bytes), "value": to(&e.Value, r.bytes)})
 				d.Entries = append(d.Entries, e)
 			})
 		},
-		"hits_addend":      func(v *yamlrules.Value) { d.HasHits, d.Hits = true, r.number(v, "hits_addend", math.MaxUint64) },
-		"is_negative_hits": func(v *yamlrules.Value) { d.Refund = r.flag(v, "is_negative_hits") },
-		"limit":            func(v *yamlrules.Value) { d.HasLimit = true; r.limit(v, &d.Limit) },
+		"hits_addend":      func(v *yamlrules.Value, what string) { d.HasHits, d.Hits = true, r.uint64(v, what) },
+		"is_negative_hits": to(&d.Refund, r.flag),
+		"limit":            func(v *yamlrules.Value, _ string) { d.HasLimit, d.Limit = true, r.limit(v) },
 	})
-	req.Descriptors = append(req.Descriptors, d)
+	return d
 }
 
-func (r *reader) limit(v *yamlrules.Value, q *rules.Quantity) {
-	found := len(r.problems)
-	q.Multiplier = 1
-	r.message(v, "a limit", map[string]func(*yamlrules.Value){
-		"requests_per_unit": func(v *yamlrules.Value) { q.Requests = uint32(r.number(v, "requests_per_unit", math.MaxUint32)) },
-		"unit_multiplier":   func(v *yamlrules.Value) { q.Multiplier = uint32(r.number(v, "unit_multiplier", math.MaxUint32)) },
-		"unit":              func(v *yamlrules.Value) { q.Unit = r.unit(v) },
+func (r *reader) limit(v *yamlrules.Value) rules.Quantity {
+	found, q := len(r.Problems), rules.Quantity{Multiplier: 1}
+	r.message(v, "a limit", keys{
+		"requests_per_unit": to(&q.Requests, r.uint32),
+		"unit_multiplier":   to(&q.Multiplier, r.uint32),
+		"unit":              to(&q.Unit, r.unit),
 	})
-	if _, err := q.Window(); err != nil && len(r.problems) == found {
-		r.problem(v.Pos, "fix it", "the limit is invalid: %v", err)
+	if _, err := q.Window(); err != nil && len(r.Problems) == found {
+		r.Add(v.Pos, "fix it", "the limit is invalid: %v", err)
 	}
+	return q
 }
 
 // unit reads the enum by its name, in any letter case, or by its number.
-func (r *reader) unit(v *yamlrules.Value) rules.Unit {
+func (r *reader) unit(v *yamlrules.Value, _ string) rules.Unit {
 	text, _ := v.Text()
 	n, isNumber := v.Int()
 	for u := rules.Second; u <= rules.Week; u++ {
@@ -98,7 +97,7 @@ func (r *reader) unit(v *yamlrules.Value) rules.Unit {
 			return u
 		}
 	}
-	r.problem(v.Pos, "write second, minute, hour, day, week, month or year", "the unit %s is not known", r.as(v))
+	r.Add(v.Pos, "write second, minute, hour, day, week, month or year", "the unit %s is not known", shown(v))
 	return rules.UnitUnknown
 }
 
@@ -109,7 +108,7 @@ func (r *reader) ask(v *yamlrules.Value, req *limiter.Request) {
 	text, ok := v.Text()
 	domain, rest, hasDomain := strings.Cut(text, ": ")
 	if !ok || !hasDomain || strings.TrimSpace(domain) == "" {
-		r.problem(v.Pos, form, "ask is no domain and descriptors: %s", r.as(v))
+		r.Add(v.Pos, form, "ask is no domain and descriptors: %s", shown(v))
 		return
 	}
 	req.Domain = []byte(strings.TrimSpace(domain))
@@ -118,7 +117,7 @@ func (r *reader) ask(v *yamlrules.Value, req *limiter.Request) {
 		for pair := range strings.SplitSeq(descriptor, ",") {
 			key, value, ok := strings.Cut(pair, "=")
 			if key = strings.TrimSpace(key); !ok || key == "" {
-				r.problem(v.Pos, form, "%s in ask is no key=value", quote(strings.TrimSpace(pair)))
+				r.Add(v.Pos, form, "%s in ask is no key=value", rules.Quote(strings.TrimSpace(pair)))
 				continue
 			}
 			d.Entries = append(d.Entries, rules.Entry{Key: []byte(key), Value: []byte(strings.TrimSpace(value))})

@@ -202,9 +202,9 @@ func ruleOf(st *limiter.Status) string {
 
 func code(over bool) string {
 	if over {
-		return codes[1]
+		return "OVER_LIMIT"
 	}
-	return codes[0]
+	return "OK"
 }
 
 func waits(d time.Duration) string {
