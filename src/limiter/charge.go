@@ -11,18 +11,17 @@ import (
 
 // charge finds the rules of all descriptors and adds a charge for each limit.
 func (l *Limiter) charge(req *Request, a *Answer) error {
-	for range req.Descriptors {
-		a.Statuses = append(a.Statuses, Status{})
-	}
+	a.Statuses = append(a.Statuses, make([]Status, len(req.Descriptors))...)
 	if a.Domain == nil {
 		return nil
 	}
-	for begin, end := 0, 0; begin < len(req.Descriptors); begin = end {
-		end = len(req.Descriptors)
-		if req.Independent {
-			end = begin + 1
-		}
-		a.findRules(req.Descriptors, begin, end)
+	together := len(req.Descriptors)
+	if req.Independent {
+		together = 1
+	}
+	for begin := 0; begin < len(req.Descriptors); begin += together {
+		end := begin + together
+		a.findRules(req.Descriptors[begin:end], a.Statuses[begin:end])
 		for i := begin; i < end; i++ {
 			if err := l.chargeDescriptor(req, a, i); err != nil {
 				return err
@@ -32,12 +31,11 @@ func (l *Limiter) charge(req *Request, a *Answer) error {
 	return nil
 }
 
-// findRules sets the rules of Statuses[begin:end], except those that another rule of
-// the same range replaces.
-func (a *Answer) findRules(descriptors []Descriptor, begin, end int) {
-	m, statuses := &a.memory, a.Statuses[begin:end]
+// findRules sets the rules of statuses, except those that another rule of them replaces.
+func (a *Answer) findRules(descriptors []Descriptor, statuses []Status) {
+	m := &a.memory
 	for i := range statuses {
-		d, st := &descriptors[begin+i], &statuses[i]
+		d, st := &descriptors[i], &statuses[i]
 		if !d.HasLimit {
 			first := len(m.canaries)
 			st.Rule, m.canaries = a.Domain.Find(d.Entries, &m.matching, m.canaries)
@@ -50,18 +48,21 @@ func (a *Answer) findRules(descriptors []Descriptor, begin, end int) {
 	m.replaced.Reset()
 	for i := range statuses {
 		for _, canary := range statuses[i].found.canaries {
-			m.replacedBy(canary)
+			m.addReplaced(canary)
 		}
 		if rule := statuses[i].Rule; rule != nil {
-			m.replacedBy(rule)
+			m.addReplaced(rule)
 		}
 	}
 	for i := range statuses {
-		if rule := statuses[i].Rule; rule != nil && m.allReplaced(rule) {
+		if rule := statuses[i].Rule; rule != nil && !slices.ContainsFunc(m.limitsOf(rule), m.stays) {
 			statuses[i].Rule = nil
 		}
 	}
 }
+
+// stays reports whether no rule of the request replaces r.
+func (m *memory) stays(r *rules.Rule) bool { return !m.replaced.Has(r) }
 
 // limitsOf returns the rules of all limits that rule stands for: valid until the next call.
 func (m *memory) limitsOf(rule *rules.Rule) []*rules.Rule {
@@ -72,21 +73,11 @@ func (m *memory) limitsOf(rule *rules.Rule) []*rules.Rule {
 	return m.alone[:]
 }
 
-// replacedBy notes the rules that rule replaces.
-func (m *memory) replacedBy(rule *rules.Rule) {
+// addReplaced notes the rules that rule replaces.
+func (m *memory) addReplaced(rule *rules.Rule) {
 	for _, r := range m.limitsOf(rule) {
 		m.replaced.Add(r)
 	}
-}
-
-// allReplaced reports whether all limits of rule are replaced.
-func (m *memory) allReplaced(rule *rules.Rule) bool {
-	for _, r := range m.limitsOf(rule) {
-		if !m.replaced.Has(r) {
-			return false
-		}
-	}
-	return true
 }
 
 // chargeDescriptor adds the charges of descriptor i.
