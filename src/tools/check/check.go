@@ -51,24 +51,24 @@ func Problems(err error) rules.Problems {
 	return problems
 }
 
-// Report prints warnings and problems, one on each line.
-func (r *Result) Report(to io.Writer) {
+// all calls each with all warnings and problems.
+func (r *Result) all(each func(severity string, p rules.Problem)) {
 	for _, w := range r.Warnings {
-		fmt.Fprintf(to, "warning: %v\n", w)
+		each("warning", w)
 	}
 	for _, p := range r.Problems {
-		fmt.Fprintf(to, "error: %v\n", p)
+		each("error", p)
 	}
+}
+
+// Report prints warnings and problems, one on each line.
+func (r *Result) Report(to io.Writer) {
+	r.all(func(severity string, p rules.Problem) { fmt.Fprintf(to, "%s: %v\n", severity, p) })
 }
 
 // GitHub prints warnings and problems as commands that GitHub shows in a pull request.
 func (r *Result) GitHub(to io.Writer) {
-	for _, w := range r.Warnings {
-		fmt.Fprintln(to, gitHubCommand("warning", w))
-	}
-	for _, p := range r.Problems {
-		fmt.Fprintln(to, gitHubCommand("error", p))
-	}
+	r.all(func(severity string, p rules.Problem) { fmt.Fprintln(to, gitHubCommand(severity, p)) })
 }
 
 // Summary counts what there is, in one line.
@@ -108,13 +108,9 @@ func (r *Result) JSON(to io.Writer) error {
 	if r.Set != nil {
 		body.Domains, body.Rules = len(r.Set.Domains()), len(r.Set.Rules())
 	}
-	add := func(severity string, list rules.Problems) {
-		for _, p := range list {
-			body.Problems = append(body.Problems, problem{severity, p.File, p.Line, p.Col, p.What, p.Fix})
-		}
-	}
-	add("warning", r.Warnings)
-	add("error", r.Problems)
+	r.all(func(severity string, p rules.Problem) {
+		body.Problems = append(body.Problems, problem{severity, p.File, p.Line, p.Col, p.What, p.Fix})
+	})
 	return json.NewEncoder(to).Encode(body)
 }
 

@@ -2,6 +2,7 @@ package ruletest
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -46,12 +47,7 @@ func (r *Result) Text(verbose bool) string {
 
 // Failed reports whether any test did.
 func (r *Result) Failed() bool {
-	for i := range r.Tests {
-		if !r.Tests[i].Passed {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Tests, func(t Test) bool { return !t.Passed })
 }
 
 func (f *Failure) print(b *strings.Builder) {

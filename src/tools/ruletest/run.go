@@ -138,20 +138,20 @@ var statusFields = []struct {
 }{
 	{"code", func(st *limiter.Status) string { return code(st.Over) }},
 	{"rule", ruleOf},
-	{"limit", func(st *limiter.Status) string {
-		if st.Binding == nil {
-			return "0"
-		}
-		return fmt.Sprint(st.Binding.Limit.Requests)
-	}},
-	{"remaining", func(st *limiter.Status) string {
-		if st.Binding == nil {
-			return "0"
-		}
-		return fmt.Sprint(st.Binding.Verdict.Remaining)
-	}},
+	{"limit", number(func(c *limiter.Charge) uint64 { return uint64(c.Limit.Requests) })},
+	{"remaining", number(func(c *limiter.Charge) uint64 { return c.Verdict.Remaining })},
 	{"reset", func(st *limiter.Status) string { return waits(st.ResetAfter) }},
 	{"wait", func(st *limiter.Status) string { return waits(st.RetryAfter) }},
+}
+
+// number is a number of the charge that callers are told of; 0 if there is none.
+func number(of func(*limiter.Charge) uint64) func(*limiter.Status) string {
+	return func(st *limiter.Status) string {
+		if st.Binding == nil {
+			return "0"
+		}
+		return fmt.Sprint(of(st.Binding))
+	}
 }
 
 // compare returns how the answer to repetition i differs from what is expected.
