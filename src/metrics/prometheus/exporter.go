@@ -5,6 +5,7 @@ package prometheus
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"runtime"
@@ -43,7 +44,7 @@ type Config struct {
 // Exporter answers scrapes.
 type Exporter struct {
 	cfg      Config
-	tags     []label
+	tags     prometheus.Labels
 	registry *prometheus.Registry
 	handler  http.Handler
 	mapped   mapped
@@ -67,15 +68,14 @@ func New(cfg Config) (*Exporter, error) {
 	case err != nil:
 		cfg.OnWarn(err)
 	}
-	e := &Exporter{cfg: cfg, registry: prometheus.NewRegistry()}
+	e := &Exporter{cfg: cfg, tags: make(prometheus.Labels), registry: prometheus.NewRegistry()}
 	for key, value := range cfg.Tags {
 		name := labelName(key)
 		if name == "" || name == "le" || name == "quantile" {
 			return nil, fmt.Errorf("prometheus: tag %q cannot be a label: Prometheus uses it itself; choose another name", key)
 		}
-		e.tags = append(e.tags, label{name, value})
+		e.tags[name] = value
 	}
-	e.tags = sortLabels(e.tags)
 	mapping := &mapping{MetricMapper: m, tags: e.tags}
 	e.mapped = mapped{mapping: mapping, series: make(map[string]*series)}
 	e.timings = timings{mapping: mapping, families: make(map[string]timingFamily), observers: make(map[string]observer)}
@@ -132,13 +132,9 @@ func (c collector) Collect(out chan<- prometheus.Metric) { c(out) }
 // runtimeLabels are the tags, except those that metrics of Go and the process have as
 // labels themselves.
 func (e *Exporter) runtimeLabels() prometheus.Labels {
-	labels := make(prometheus.Labels)
-	for _, t := range e.tags {
-		switch t.name {
-		case "version", "quantile", "le", "code", "cause":
-		default:
-			labels[t.name] = t.value
-		}
+	labels := maps.Clone(e.tags)
+	for _, own := range []string{"version", "quantile", "le", "code", "cause"} {
+		delete(labels, own)
 	}
 	return labels
 }

@@ -2,6 +2,7 @@ package prometheus
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,8 +12,6 @@ import (
 
 	"ratelimit/src/metrics"
 )
-
-type label struct{ name, value string }
 
 // labelName makes key fit for a label. Names that begin with __ belong to Prometheus.
 func labelName(key string) string {
@@ -26,55 +25,48 @@ func labelName(key string) string {
 // metricName makes name fit for a metric.
 func metricName(name string) string { return mapper.EscapeMetricName(strings.ToValidUTF8(name, "_")) }
 
-// sortLabels sorts by name and keeps the last of each.
-func sortLabels(labels []label) []label {
-	slices.SortStableFunc(labels, func(a, b label) int { return strings.Compare(a.name, b.name) })
-	kept := labels[:0]
-	for i, l := range labels {
-		if i+1 == len(labels) || labels[i+1].name != l.name {
-			l.value = strings.ToValidUTF8(l.value, "\uFFFD")
-			kept = append(kept, l)
-		}
+// pairs returns labels, sorted by name.
+func pairs(labels prometheus.Labels) []*dto.LabelPair {
+	list := make([]*dto.LabelPair, 0, len(labels))
+	for name, value := range labels {
+		value = strings.ToValidUTF8(value, "\uFFFD")
+		list = append(list, &dto.LabelPair{Name: &name, Value: &value})
 	}
-	return kept
+	slices.SortFunc(list, func(a, b *dto.LabelPair) int { return strings.Compare(*a.Name, *b.Name) })
+	return list
 }
 
 // seriesKey returns a text that differs for each name with labels.
-func seriesKey(name string, labels []label) string {
+func seriesKey(name string, labels []*dto.LabelPair) string {
 	var b strings.Builder
 	b.WriteString(name)
 	for _, l := range labels {
-		b.WriteByte(0xFF) // never in UTF-8
-		b.WriteString(l.name)
-		b.WriteByte(0xFF)
-		b.WriteString(l.value)
+		b.WriteString("\xFF" + *l.Name + "\xFF" + *l.Value) // 0xFF is never in UTF-8
 	}
 	return b.String()
 }
 
 // areAllowed reports whether labels may be those of a metric of that kind: names that
 // begin with __ belong to Prometheus, and le and quantile have a meaning.
-func areAllowed(labels []label, k kind) bool {
-	return !slices.ContainsFunc(labels, func(l label) bool {
-		return l.name == "" || strings.HasPrefix(l.name, "__") || k >= histogram && (l.name == "le" || l.name == "quantile")
+func areAllowed(labels []*dto.LabelPair, k kind) bool {
+	return !slices.ContainsFunc(labels, func(l *dto.LabelPair) bool {
+		name := *l.Name
+		return name == "" || strings.HasPrefix(name, "__") || k >= histogram && (name == "le" || name == "quantile")
 	})
 }
 
+// kind is that of a metric. The first are those of figures.
 type kind uint8
 
 const (
-	counter kind = iota
-	gauge
-	histogram
-	summary
+	counter = kind(metrics.KindCounter)
+	gauge   = kind(metrics.KindGauge)
 )
 
-func kindOf(k metrics.Kind) kind {
-	if k == metrics.KindGauge {
-		return gauge
-	}
-	return counter
-}
+const (
+	histogram kind = iota + gauge + 1
+	summary
+)
 
 // metric is a prometheus.Metric with its value. The client library has constant metrics
 // too, but these would check and copy the labels anew in each scrape.
@@ -99,14 +91,6 @@ func (m *metric) Write(out *dto.Metric) error {
 		out.Histogram = m.histogram
 	}
 	return nil
-}
-
-func pairs(labels []label) []*dto.LabelPair {
-	list := make([]*dto.LabelPair, len(labels))
-	for i, l := range labels {
-		list[i] = &dto.LabelPair{Name: &l.name, Value: &l.value}
-	}
-	return list
 }
 
 func snapshot(d metrics.Distribution) *dto.Histogram {
@@ -148,14 +132,14 @@ type family struct {
 // scrape gathers the metrics of one scrape. It skips those in which the client library
 // would find a fault, because that would leave out all metrics of the name, or more.
 type scrape struct {
-	tags     []label
+	tags     prometheus.Labels
 	families map[string]*family
 	metrics  []metric
 	seen     map[string]bool // native name and labels
 	skipped  [skipCount]int
 }
 
-func newScrape(tags []label) *scrape {
+func newScrape(tags prometheus.Labels) *scrape {
 	return &scrape{tags: tags, families: make(map[string]*family), seen: make(map[string]bool)}
 }
 
@@ -199,18 +183,18 @@ func isForeign(name string) bool {
 
 // add adds a native metric.
 func (s *scrape) add(f *metrics.Figure) {
-	m := metric{kind: kindOf(f.Kind), value: f.Float()}
+	m := metric{kind: kind(f.Kind), value: f.Float()}
 	if f.Histogram != nil {
 		m.kind, m.histogram = histogram, snapshot(f.Histogram)
 	}
-	name := metricName(f.Metric)
-	labels := slices.Clone(s.tags)
+	name, labels := metricName(f.Metric), make(prometheus.Labels, len(s.tags)+len(f.Labels)/2)
+	maps.Copy(labels, s.tags)
 	for i := 0; i+1 < len(f.Labels); i += 2 {
-		labels = append(labels, label{labelName(f.Labels[i]), f.Labels[i+1]})
+		labels[labelName(f.Labels[i])] = f.Labels[i+1]
 	}
-	labels = sortLabels(labels)
-	key := seriesKey(name, labels)
-	if s.seen[key] || !areAllowed(labels, m.kind) {
+	m.labels = pairs(labels)
+	key := seriesKey(name, m.labels)
+	if s.seen[key] || !areAllowed(m.labels, m.kind) {
 		s.skipped[skipLabels]++
 		return
 	}
@@ -220,6 +204,6 @@ func (s *scrape) add(f *metrics.Figure) {
 		return
 	}
 	s.seen[key] = true
-	m.desc, m.labels = family.desc, pairs(labels)
+	m.desc = family.desc
 	s.metrics = append(s.metrics, m)
 }

@@ -70,18 +70,18 @@ func (t *timings) find(name string) (timing, bool) {
 func (t *timings) open(name string) timing {
 	to := t.mapping.find(name, mapper.MetricTypeObserver)
 	k := summary
-	if to.observerType == mapper.ObserverTypeHistogram {
+	if cmp.Or(to.ObserverType, t.mapping.Defaults.ObserverType) == mapper.ObserverTypeHistogram {
 		k = histogram
 	}
 	f, ok := t.families[to.name]
 	if !ok {
 		f = timingFamily{k, to.help}
 	}
-	if to.drop || to.name == "" || f.kind != k || !areAllowed(to.labels, k) {
+	if to.Action == mapper.ActionTypeDrop || to.name == "" || f.kind != k || !areAllowed(to.pairs, k) {
 		return timing{}
 	}
 	t.families[to.name] = f
-	key := seriesKey(to.name, to.labels)
+	key := seriesKey(to.name, to.pairs)
 	o := t.observers[key]
 	if o == nil {
 		o = t.observe(to, k, f.help)
@@ -93,13 +93,12 @@ func (t *timings) open(name string) timing {
 
 // observe makes a histogram or summary with the options of the mapping.
 func (t *timings) observe(to target, k kind, help string) observer {
-	labels := make(prometheus.Labels, len(to.labels))
-	for _, l := range to.labels {
-		labels[l.name] = l.value
+	for name, value := range to.labels {
+		to.labels[name] = strings.ToValidUTF8(value, "\uFFFD")
 	}
 	if k == histogram {
-		opts := prometheus.HistogramOpts{Name: to.name, Help: help, ConstLabels: labels, Buckets: t.mapping.Defaults.HistogramOptions.Buckets}
-		if own := to.histogram; own != nil {
+		opts := prometheus.HistogramOpts{Name: to.name, Help: help, ConstLabels: to.labels, Buckets: t.mapping.Defaults.HistogramOptions.Buckets}
+		if own := to.HistogramOptions; own != nil {
 			if len(own.Buckets) > 0 {
 				opts.Buckets = own.Buckets
 			}
@@ -108,9 +107,9 @@ func (t *timings) observe(to target, k kind, help string) observer {
 		}
 		return prometheus.NewHistogram(opts)
 	}
-	from := cmp.Or(to.summary, &t.mapping.Defaults.SummaryOptions)
+	from := cmp.Or(to.SummaryOptions, &t.mapping.Defaults.SummaryOptions)
 	opts := prometheus.SummaryOpts{
-		Name: to.name, Help: help, ConstLabels: labels,
+		Name: to.name, Help: help, ConstLabels: to.labels,
 		MaxAge: from.MaxAge, AgeBuckets: from.AgeBuckets, BufCap: from.BufCap,
 		Objectives: make(map[float64]float64),
 	}
