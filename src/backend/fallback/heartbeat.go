@@ -98,10 +98,8 @@ func (s *Store) setReplicas(n int64) {
 
 // sleep returns false if ctx ends before d is over.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

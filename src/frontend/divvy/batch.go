@@ -158,7 +158,7 @@ func (b *batch) reply(err error) (answered int, f *fault) {
 	case err != nil && !errors.Is(err, limiter.ErrStore):
 		return 0, errInternal
 	case b.answer.Domain == nil:
-		return 0, errNoDomain(b.req.Domain)
+		return 0, unknownf("No rules are loaded for the domain %s.", b.req.Domain)
 	}
 	for i := range b.answer.Statuses {
 		st := &b.answer.Statuses[i]

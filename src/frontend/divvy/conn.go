@@ -47,7 +47,6 @@ func (c *conn) recovered() {
 	if p == nil {
 		return
 	}
-	c.srv.counts.panics.Add(1)
 	c.srv.cfg.OnPanic(p, debug.Stack())
 	if c.batch != nil {
 		out := c.batch.out.Bytes()
@@ -124,7 +123,7 @@ func (c *conn) expired() *fault {
 	if c.srv.stopping.Err() != nil || c.in.pending() == 0 {
 		return errNoReply
 	}
-	return errIdle(c.srv.cfg.Idle)
+	return unknownf("No whole line within %v.", c.srv.cfg.Idle)
 }
 
 // answer answers the complete lines that were read; at the end of the input, also a last
@@ -210,7 +209,7 @@ func (c *conn) turnAway() error {
 	if n, err := c.Read(make([]byte, 1)); n == 0 {
 		return err
 	}
-	return errTooManyConns(c.srv.cfg.MaxConns)
+	return unknownf("More than %d connections.", c.srv.cfg.MaxConns)
 }
 
 // linger closes the sending side and discards what the client still sends. If the

@@ -100,9 +100,9 @@ type Server struct {
 
 // counts are the figures that connlimit does not have.
 type counts struct {
-	hits, panics atomic.Uint64
-	errors       [codes]atomic.Uint64
-	longBytes    atomic.Int64 // of buffers for long lines; at most maxLong
+	hits      atomic.Uint64
+	errors    map[string]*atomic.Uint64 // by code
+	longBytes atomic.Int64              // of buffers for long lines; at most maxLong
 }
 
 // New returns a server without a listener.
@@ -134,6 +134,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.OnPanic = func(any, []byte) {}
 	}
 	s := &Server{cfg: cfg, domain: []byte(cfg.Domain), conns: make(map[*conn]struct{})}
+	s.counts.errors = map[string]*atomic.Uint64{codeUnknown: {}, codeUnknownCommand: {}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stopping, s.stop = context.WithCancel(s.ctx)
 	s.pools.batches.New = func() any { return &batch{srv: s, req: limiter.Request{Independent: true}} }
@@ -153,15 +154,13 @@ type Stats struct {
 	Hits uint64
 	// Errors counts ERR replies by code; it has every code.
 	Errors map[string]uint64
-	// Panics counts connections that a panic ended.
-	Panics uint64
 }
 
 // Stats returns the server's figures.
 func (s *Server) Stats() Stats {
-	st := Stats{Stats: s.port.Stats(), Hits: s.counts.hits.Load(), Errors: make(map[string]uint64, codes), Panics: s.counts.panics.Load()}
-	for c := range codes {
-		st.Errors[codeNames[c]] = s.counts.errors[c].Load()
+	st := Stats{Stats: s.port.Stats(), Hits: s.counts.hits.Load(), Errors: make(map[string]uint64)}
+	for code, n := range s.counts.errors {
+		st.Errors[code] = n.Load()
 	}
 	return st
 }

@@ -4,32 +4,22 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
-// code is the class of an ERR reply.
-type code uint8
-
+// The codes of ERR replies.
 const (
-	codeUnknown code = iota
-	codeUnknownCommand
-
-	codes
+	codeUnknown        = "unknown"
+	codeUnknownCommand = "unknown-command"
 )
 
-var codeNames = [codes]string{"unknown", "unknown-command"}
-
 // fault is an ERR reply. It ends the connection.
-type fault struct {
-	code code
-	text string
-}
+type fault struct{ code, text string }
 
 // Error returns the reply without its line end. It replaces line ends in the text, which
 // may quote the client, by spaces.
 func (f *fault) Error() string {
-	return "ERR " + codeNames[f.code] + ` "` + lineEnds.Replace(f.text) + `"`
+	return "ERR " + f.code + ` "` + lineEnds.Replace(f.text) + `"`
 }
 
 var lineEnds = strings.NewReplacer("\n", " ", "\r", " ")
@@ -50,12 +40,7 @@ func unknownf(format string, args ...any) *fault {
 	return &fault{codeUnknown, fmt.Sprintf(format, args...)}
 }
 
-func errLongLine(most int) *fault        { return unknownf("Line is longer than %d bytes.", most) }
-func errTooManyConns(most int) *fault    { return unknownf("More than %d connections.", most) }
-func errIdle(after time.Duration) *fault { return unknownf("No whole line within %v.", after) }
-func errNoDomain(domain []byte) *fault {
-	return unknownf("No rules are loaded for the domain %s.", domain)
-}
+func errLongLine(most int) *fault { return unknownf("Line is longer than %d bytes.", most) }
 
 func errCommand(word []byte) *fault {
 	return &fault{codeUnknownCommand, "Unrecognized command: " + string(bytes.ToUpper(word))}

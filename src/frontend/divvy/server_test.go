@@ -315,9 +315,13 @@ func TestStoreTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	var failures []error
+	panics := 0
 	s := build(t, Config{
 		Limiter: decide(t, limiter.Config{Backend: lossy{store}}),
-		Events:  Events{OnFailure: func(err error) { failures = append(failures, err) }}, // one at a time
+		Events: Events{ // one at a time
+			OnFailure: func(err error) { failures = append(failures, err) },
+			OnPanic:   func(any, []byte) { panics++ },
+		},
 	})
 	addr := start(t, s)
 	const lost = "ERR unknown \"The store did not answer.\"\n"
@@ -335,8 +339,8 @@ func TestStoreTrouble(t *testing.T) {
 	if len(failures) != 3 || !errors.Is(failures[0], limiter.ErrStore) || !errors.Is(failures[1], limiter.ErrStore) || !errors.Is(failures[2], errMisuse) {
 		t.Errorf("told of %v", failures)
 	}
-	if st := s.Stats(); st.Hits != 4 || st.Errors["unknown"] != 4 || st.Errors["unknown-command"] != 0 || st.Panics != 1 {
-		t.Errorf("got %+v", st)
+	if st := s.Stats(); st.Hits != 4 || st.Errors["unknown"] != 4 || st.Errors["unknown-command"] != 0 || panics != 1 {
+		t.Errorf("got %+v and %d panics", st, panics)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"ratelimit/src/frontend/connlimit"
 )
 
@@ -72,10 +74,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // pause waits for d, and reports false if the connection was closed.
 func (c *Conn) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-c.ctx.Done():
 		return false
@@ -157,7 +157,7 @@ func (c *Conn) sent(p []byte) {
 	c.mu.Lock()
 	for fr, rest, ok := c.out.next(p); ok; fr, rest, ok = c.out.next(rest) {
 		switch {
-		case fr.kind == frameRSTStream:
+		case fr.kind == http2.FrameRSTStream:
 			c.reset(fr.stream, c.guard.now(), &c.bucket)
 		case fr.ended():
 			bytes += c.open[fr.stream].bytes

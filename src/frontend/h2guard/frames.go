@@ -1,35 +1,29 @@
 package h2guard
 
-import "encoding/binary"
+import (
+	"encoding/binary"
 
-// Frame types and flags of RFC 9113.
-const (
-	frameData         = 0x0
-	frameHeaders      = 0x1
-	frameRSTStream    = 0x3
-	frameSettings     = 0x4
-	frameContinuation = 0x9
-
-	flagEndStream = 0x1 // of DATA and HEADERS
+	"golang.org/x/net/http2"
 )
 
 const (
 	headerLen  = 9
 	settingLen = 6
-	prefaceLen = len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	prefaceLen = len(http2.ClientPreface)
 )
 
 // frame is the header of an HTTP/2 frame.
 type frame struct {
 	length uint32 // of the payload, in bytes
-	kind   byte
-	flags  byte
+	kind   http2.FrameType
+	flags  http2.Flags
 	stream uint32
 }
 
 // ended reports whether the frame is the last of its stream in its direction.
 func (f frame) ended() bool {
-	return f.flags&flagEndStream != 0 && (f.kind == frameData || f.kind == frameHeaders)
+	return f.kind == http2.FrameData && f.flags.Has(http2.FlagDataEndStream) ||
+		f.kind == http2.FrameHeaders && f.flags.Has(http2.FlagHeadersEndStream)
 }
 
 // frames finds the frame headers in bytes that arrive in pieces of any size.
@@ -57,8 +51,8 @@ func (f *frames) next(p []byte) (_ frame, rest []byte, ok bool) {
 	}
 	fr := frame{
 		length: binary.BigEndian.Uint32(header) >> 8,
-		kind:   header[3],
-		flags:  header[4],
+		kind:   http2.FrameType(header[3]),
+		flags:  http2.Flags(header[4]),
 		stream: binary.BigEndian.Uint32(header[5:]) &^ (1 << 31),
 	}
 	f.skip = int(fr.length)

@@ -16,7 +16,7 @@ func oracle(data []byte) (list []frame) {
 		if err != nil {
 			return list
 		}
-		list = append(list, frame{h.Length, byte(h.Type), byte(h.Flags), h.StreamID})
+		list = append(list, frame{h.Length, h.Type, h.Flags, h.StreamID})
 		if _, err := io.CopyN(io.Discard, r, int64(h.Length)); err != nil {
 			return list
 		}

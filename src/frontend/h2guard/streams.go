@@ -1,6 +1,10 @@
 package h2guard
 
-import "time"
+import (
+	"time"
+
+	"golang.org/x/net/http2"
+)
 
 // StreamBytes is about what an open stream takes: its handler's goroutine with its
 // stack, and the server's records of it.
@@ -48,7 +52,7 @@ type stream struct {
 func (s *streams) receive(fr frame, now time.Duration, b *bucket) (bytes int64) {
 	cost := 1.0
 	switch fr.kind {
-	case frameHeaders:
+	case http2.FrameHeaders:
 		if fr.stream <= s.last {
 			break
 		}
@@ -61,16 +65,16 @@ func (s *streams) receive(fr frame, now time.Duration, b *bucket) (bytes int64) 
 		}
 		b.tokens = min(b.tokens+streamTokens, maxTokens)
 		return bytes
-	case frameContinuation:
+	case http2.FrameContinuation:
 		bytes = s.grow(s.last, headerCost(fr.length))
-	case frameData:
+	case http2.FrameData:
 		if fr.length >= smallData || fr.ended() {
 			cost = 0
 		}
 		bytes = s.grow(fr.stream, dataCost(fr.length))
-	case frameRSTStream:
+	case http2.FrameRSTStream:
 		s.reset(fr.stream, now, b)
-	case frameSettings:
+	case http2.FrameSettings:
 		cost += float64(fr.length/settingLen) * float64(1+len(s.open)/perSetting)
 	}
 	b.tokens -= cost
