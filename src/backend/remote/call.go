@@ -37,7 +37,6 @@ type Call struct {
 
 	due      time.Time     // when the caller leaves
 	cost     time.Duration // estimated time of the server for the hits that are not sent yet
-	largest  time.Duration // the same for the group that costs the most, which cannot be divided
 	writer   *writer       // that has the call; nil: none
 	waiting  Waiting       // since the writer got it
 	division division      // of this call into parts
@@ -101,16 +100,12 @@ func (c *Call) reset() {
 	}
 	c.Hits, c.Keys, c.numbers, c.of = c.Hits[:0], c.Keys[:0], c.numbers[:0], c.of[:0]
 	c.At, c.Ask, c.again, c.expired = -1, false, false, nil
-	c.bytes, c.cost, c.largest, c.writer, c.next = 0, 0, 0, nil, 0
-	c.gone.Store(false)
-	c.sent.Store(false)
-	c.queued.Store(false)
-	c.skipped.Store(false)
+	c.bytes, c.cost, c.writer, c.next = 0, 0, nil, 0
+	for _, flag := range [...]*atomic.Bool{&c.gone, &c.sent, &c.queued, &c.skipped} {
+		flag.Store(false)
+	}
 	c.holders.Store(1)
 }
-
-// hold adds a holder.
-func (c *Call) hold() { c.holders.Add(1) }
 
 // release removes a holder and reports whether it was the last.
 func (c *Call) release() bool {
@@ -147,21 +142,14 @@ func (c *Call) SetResult(i int, r Result) {
 	c.again = c.again || c.redirected(i) != nil
 }
 
-// addFrom appends hit i of whole.
-func (c *Call) addFrom(whole *Call, i int) {
-	c.Keys = append(c.Keys, whole.Key(i)...)
-	c.AddHit(whole.Hits[i])
-	c.of = append(c.of, int32(i))
-}
-
 // copyResults makes the results of part, or err unless it is nil, those of its hits in c.
 func (c *Call) copyResults(part *Call, err error) {
 	for i, of := range part.of {
-		if err != nil {
-			c.SetResult(int(of), Result{Err: err})
-		} else {
-			c.SetResult(int(of), part.Hits[i].Result)
+		r := Result{Err: err}
+		if err == nil {
+			r = part.Hits[i].Result
 		}
+		c.SetResult(int(of), r)
 	}
 }
 
@@ -193,15 +181,16 @@ func (c *Call) unit(i int) (end int, cost time.Duration) {
 	return h.GroupEnd, cost
 }
 
-// estimate sets cost and largest.
-func (c *Call) estimate() {
-	c.cost, c.largest = 0, 0
+// estimate sets cost. It returns that of the most expensive group, which cannot be divided.
+func (c *Call) estimate() (largest time.Duration) {
+	c.cost = 0
 	for i := 0; i < len(c.Hits); {
 		end, cost := c.unit(i)
 		c.cost += cost
-		c.largest = max(c.largest, cost)
+		largest = max(largest, cost)
 		i = end
 	}
+	return largest
 }
 
 // wait waits for ready until the deadline of c.
@@ -268,6 +257,21 @@ func (c *Call) arrivesLate(ctx context.Context) bool {
 	default:
 		return false
 	}
+}
+
+// maxMargin is how long before its caller's deadline a call gives up at most.
+const maxMargin = 5 * time.Millisecond
+
+// Wait returns how long a call may wait for a server: the timeout, or less if ctx ends
+// sooner. Then it is three quarters of what is left, or ends 5 ms before ctx does, so
+// that the layer in front of the store has time to use the fallback.
+func Wait(ctx context.Context, timeout time.Duration) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return timeout
+	}
+	left := time.Until(deadline)
+	return min(timeout, left-min(left/4, maxMargin))
 }
 
 // NewHit returns what a call asks of the counter of h, without a key, times to live, a

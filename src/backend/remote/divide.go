@@ -5,12 +5,6 @@ import (
 	"slices"
 )
 
-// part is the hits of a call that go to one server together.
-type part struct {
-	*Call
-	destination
-}
-
 // destination is where a hit goes.
 type destination struct {
 	node *Node
@@ -19,8 +13,7 @@ type destination struct {
 
 // division is what dividing a call needs, to be used again.
 type division struct {
-	parts []part
-	index map[destination]int // of the part in parts
+	parts map[destination]*Call
 	group []slotted
 }
 
@@ -30,11 +23,9 @@ type slotted struct{ slot, hit int }
 // divide makes the parts of c: its hits that have no answer yet, by server. A group is
 // divided by slot in a cluster, where a script cannot look into two. Hits that no server
 // takes get an error. The parts are valid until c is divided again.
-func (s *Store) divide(c *Call) []part {
+func (s *Store) divide(c *Call) map[destination]*Call {
 	v := &c.division
 	clear(v.parts)
-	v.parts = v.parts[:0]
-	clear(v.index)
 	t := s.Table()
 	for i := 0; i < len(c.Hits); {
 		end := max(c.Hits[i].GroupEnd, i+1)
@@ -71,25 +62,25 @@ func (s *Store) assign(c *Call, group []slotted) {
 		return
 	}
 	to := destination{n, ask}
-	at, found := v.index[to]
-	if !found {
-		at = len(v.parts)
-		if v.index == nil {
-			v.index = make(map[destination]int)
-		}
-		v.index[to] = at
-		p := part{s.newCall(), to}
+	p := v.parts[to]
+	if p == nil {
+		p = s.newCall()
 		p.Ask, p.At, p.due = ask, c.At, c.due
-		v.parts = append(v.parts, p)
+		if v.parts == nil {
+			v.parts = make(map[destination]*Call)
+		}
+		v.parts[to] = p
 	}
-	p := v.parts[at]
 	end := 0
 	if c.Hits[first].GroupEnd > 0 {
 		end = len(p.Hits) + len(group)
 	}
 	for _, g := range group {
-		c.Hits[g.hit].Result = Result{}
-		p.addFrom(c, g.hit)
+		h := &c.Hits[g.hit]
+		h.Result = Result{}
+		p.Keys = append(p.Keys, c.Key(g.hit)...)
+		p.AddHit(*h)
 		p.Hits[len(p.Hits)-1].GroupEnd = end
+		p.of = append(p.of, int32(g.hit))
 	}
 }

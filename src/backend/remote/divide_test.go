@@ -26,7 +26,7 @@ func BenchmarkDivide(b *testing.B) {
 				for b.Loop() {
 					c.failAll(errUnsent)
 					for _, p := range s.divide(c) {
-						s.release(p.Call)
+						s.release(p)
 					}
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(charges), "ns/charge")
@@ -49,9 +49,9 @@ func TestDivide(t *testing.T) {
 				c.Hits[i*7].Result = Result{Before: 1}
 			}
 			seen := make([]bool, len(c.Hits))
-			for _, p := range s.divide(c) {
+			for to, p := range s.divide(c) {
 				for i, of := range p.of {
-					if string(p.Key(i)) != string(c.Key(int(of))) || s.Table().slots[slotOf(p.Key(i))] != p.node {
+					if string(p.Key(i)) != string(c.Key(int(of))) || s.Table().slots[slotOf(p.Key(i))] != to.node {
 						t.Fatalf("hit %d is with the wrong node", of)
 					}
 					seen[of] = true
@@ -72,7 +72,7 @@ func TestDivide(t *testing.T) {
 }
 
 // checkGroups checks that p consists of groups of one slot, each whole and in order.
-func checkGroups(t *testing.T, p part) {
+func checkGroups(t *testing.T, p *Call) {
 	t.Helper()
 	for i := 0; i < len(p.Hits); {
 		end := p.Hits[i].GroupEnd
@@ -98,7 +98,7 @@ func TestGroupsStayWhole(t *testing.T) {
 	c := callOf(CommandCost, true, "{1}a", "{2}b")
 	c.failAll(errUnsent)
 	parts := s.divide(c)
-	if len(parts) != 1 || parts[0].node != only || len(parts[0].Hits) != 2 || parts[0].Hits[0].GroupEnd != 2 {
+	if p := parts[destination{node: only}]; len(parts) != 1 || p == nil || len(p.Hits) != 2 || p.Hits[0].GroupEnd != 2 {
 		t.Errorf("got %d parts: %+v", len(parts), parts)
 	}
 }

@@ -99,9 +99,9 @@ func (s *Store) target(c *Call, i int) (n *Node, ask bool, err error) {
 }
 
 // gather sends the parts of c and copies their results into c.
-func (s *Store) gather(ctx context.Context, c *Call, parts []part) {
-	for _, p := range parts {
-		if err := p.node.put(p.Call); err != nil {
+func (s *Store) gather(ctx context.Context, c *Call, parts map[destination]*Call) {
+	for to, p := range parts {
+		if err := to.node.put(p); err != nil {
 			p.failAll(err)
 			p.done <- struct{}{}
 		}
@@ -115,7 +115,7 @@ func (s *Store) gather(ctx context.Context, c *Call, parts []part) {
 			err = p.lateError(err, time.Now())
 			p.gone.Store(true)
 		}
-		c.copyResults(p.Call, err)
-		s.release(p.Call)
+		c.copyResults(p, err)
+		s.release(p)
 	}
 }

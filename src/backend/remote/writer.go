@@ -86,7 +86,7 @@ func newWriter(l *Link, s *Store) *writer {
 // them, so a server that cannot be reached must not make the queue grow.
 func (w *writer) put(c *Call) error {
 	c.writer, c.waiting = w, w.progress.Mark(time.Now())
-	c.hold()
+	c.holders.Add(1)
 	if err := w.push(c); err != nil {
 		c.release() // the caller still holds it
 		return err
@@ -148,10 +148,14 @@ func (w *writer) next(ctx context.Context) bool {
 		if acted {
 			continue
 		}
+		var due <-chan time.Time
+		if wait > 0 {
+			due = time.After(wait)
+		}
 		w.idle.Reset(idleCheck)
 		select {
 		case <-w.wake:
-		case <-after(wait):
+		case <-due:
 		case <-w.idle.C:
 			w.link.inspect() // the server may have closed it
 		case <-w.retired:
@@ -203,7 +207,7 @@ func (w *writer) chores(ctx context.Context) (wait time.Duration, acted bool) {
 	}
 	acted, wait = w.exchange.Upkeep(ctx, w.link, false)
 	switch {
-	case acted || wait > 0 || w.link.made:
+	case acted || wait > 0 || w.link.setup > 0:
 		return wait, acted
 	case !w.tried:
 		w.tried = true
