@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 
 	"ratelimit/src/backend/remote"
 )
@@ -81,4 +82,41 @@ func (s *Store) Ping(ctx context.Context) error {
 		return t.Err // Run has not begun, or a DNS record is not known
 	}
 	return s.Store.Ping(ctx, t.Addrs)
+}
+
+// Counts are what a Store counts besides remote.Stats.
+type Counts struct {
+	// Changes is how often the servers became others, FailedLookups how often they
+	// could not be found.
+	Changes, FailedLookups atomic.Int64
+	// Increments and Adds change counters: Missed is an increment of one that was not
+	// there, an add of one that was. Reads only look, each at one counter of
+	// KeysRequested, of which KeysFound were there.
+	Increments, Adds, Reads  Outcomes
+	KeysRequested, KeysFound atomic.Int64
+
+	commands, failed atomic.Int64
+}
+
+// Outcomes is how often a command ended how.
+type Outcomes struct{ Done, Missed, Failed atomic.Int64 }
+
+// count counts a command that ended with err; missed is the error of a miss.
+func (o *Outcomes) count(err, missed error) {
+	switch {
+	case err == nil:
+		o.Done.Add(1)
+	case errors.Is(err, missed):
+		o.Missed.Add(1)
+	default:
+		o.Failed.Add(1)
+	}
+}
+
+// Stats reads the store's figures. Each change or lookup of a counter is one of
+// Commands, and Failed if it had no answer.
+func (s *Store) Stats() remote.Stats {
+	st := s.Store.Stats()
+	st.Commands, st.Failed = s.Counts.commands.Load(), s.Counts.failed.Load()
+	return st
 }

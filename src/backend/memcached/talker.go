@@ -135,20 +135,16 @@ func (x *exchange) count(hits int, took time.Duration, err error) {
 // read returns the count; 0 if there is none. An increment by nothing costs the server
 // what a get does, and has a reply of one line.
 func (t *talker) read() (uint64, error) {
-	f := t.exchange.counts
 	n, err := t.incr(0)
-	f.KeysRequested.Add(1)
-	switch {
-	case err == nil:
-		f.KeysFound.Add(1)
-	case errors.Is(err, memcache.ErrCacheMiss):
-		n = 0
-	default:
-		f.Reads.Failed.Add(1)
-		return 0, err
+	counts := t.exchange.counts
+	counts.KeysRequested.Add(1)
+	if errors.Is(err, memcache.ErrCacheMiss) {
+		n, err = 0, nil
+	} else if err == nil {
+		counts.KeysFound.Add(1)
 	}
-	f.Reads.Done.Add(1)
-	return min(n, t.run[0].most()), nil
+	counts.Reads.count(err, nil)
+	return min(n, t.run[0].most()), err
 }
 
 // contests is how often a counter may be there for add and not for incr, or the other
@@ -157,28 +153,20 @@ const contests = 10
 
 // add adds the sum and returns the count before.
 func (t *talker) add() (uint64, error) {
-	f := t.exchange.counts
 	for range contests {
 		n, err := t.incr(t.sum)
+		t.exchange.counts.Increments.count(err, memcache.ErrCacheMiss)
 		switch {
 		case err == nil:
-			f.Increments.Done.Add(1)
 			return t.countBefore(n), nil
 		case !errors.Is(err, memcache.ErrCacheMiss):
-			f.Increments.Failed.Add(1)
 			return 0, err
 		}
-		f.Increments.Missed.Add(1)
 		err = t.create()
-		switch {
-		case err == nil:
-			f.Adds.Done.Add(1)
-			return 0, nil
-		case !errors.Is(err, memcache.ErrNotStored):
-			f.Adds.Failed.Add(1)
+		t.exchange.counts.Adds.count(err, memcache.ErrNotStored)
+		if !errors.Is(err, memcache.ErrNotStored) { // else another client was faster
 			return 0, err
 		}
-		f.Adds.Missed.Add(1) // another client was faster
 	}
 	return 0, errContest
 }

@@ -30,7 +30,10 @@ func (s *Store) divide(c *Call) map[destination]*Call {
 	for i := 0; i < len(c.Hits); {
 		end := max(c.Hits[i].GroupEnd, i+1)
 		for v.group = v.group[:0]; i < end; i++ {
-			if c.redirected(i) != nil {
+			if e := c.redirected(i); e != nil {
+				if e != errUnsent {
+					s.Figures.sentOn.Add(1)
+				}
 				v.group = append(v.group, slotted{t.slot(c.Key(i)), i})
 			}
 		}

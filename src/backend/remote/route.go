@@ -32,28 +32,33 @@ func (s *Store) serve(ctx context.Context, c *Call) error {
 	if err != nil {
 		return err
 	}
-	n := t.sole(c)
-	if n == nil {
-		c.failAll(errUnsent)
-		s.scatter(ctx, c)
-		return nil
+	err = errUnsent
+	if n := t.sole(c); n != nil {
+		err = n.put(c)
 	}
-	switch err := n.put(c); {
+	switch {
 	case errors.Is(err, errUnsent):
 		c.failAll(errUnsent)
 	case err != nil:
 		return err
 	default:
-		if err := wait(ctx, c, s, c.done); err != nil && !c.arrivesLate(ctx) {
-			c.gone.Store(true)
-			return c.lateError(err, time.Now())
-		}
-		if !c.again {
-			return nil
+		if err = s.await(ctx, c, c); err != nil || !c.again {
+			return err
 		}
 	}
 	s.scatter(ctx, c)
 	return nil
+}
+
+// await waits for the results of part, which may be c itself, until the deadline of c.
+// After an error they may still come.
+func (s *Store) await(ctx context.Context, c, part *Call) error {
+	err := wait(ctx, c, s, part.done)
+	if err == nil || part.arrivesLate(ctx) {
+		return nil
+	}
+	part.gone.Store(true)
+	return part.lateError(err, time.Now())
 }
 
 // scatter sends the hits of c that have no answer yet to the servers that have their
@@ -61,11 +66,6 @@ func (s *Store) serve(ctx context.Context, c *Call) error {
 // up. The others then say where they were sent last.
 func (s *Store) scatter(ctx context.Context, c *Call) {
 	for attempt := 0; c.expired == nil; attempt++ {
-		for i := range c.Hits {
-			if e := c.redirected(i); e != nil && e != errUnsent {
-				s.Figures.sentOn.Add(1)
-			}
-		}
 		s.gather(ctx, c, s.divide(c))
 		again, later := false, attempt > 0
 		for i := range c.Hits {
@@ -107,15 +107,7 @@ func (s *Store) gather(ctx context.Context, c *Call, parts map[destination]*Call
 		}
 	}
 	for _, p := range parts {
-		err := wait(ctx, c, s, p.done)
-		if err != nil && p.arrivesLate(ctx) {
-			err = nil
-		}
-		if err != nil {
-			err = p.lateError(err, time.Now())
-			p.gone.Store(true)
-		}
-		c.copyResults(p, err)
+		c.copyResults(p, s.await(ctx, c, p))
 		s.release(p)
 	}
 }

@@ -58,18 +58,17 @@ type writer struct {
 	closed  error // no more calls are taken
 
 	// What follows belongs to run.
-	incoming []*Call      // what arrived, in order
-	queue    Queue[*Call] // what did not fit into the last batch
-	sweepAt  int          // the length of queue at which calls whose callers left are dropped
-	pace     Pace
-	batch    []*Call       // calls that are sent whole with this batch, or whose callers left
-	hits     int           // in the exchange
-	cost     time.Duration // of them, estimated
-	partial  *Call         // the call of which a part is sent with this batch; nil: none
-	urgent   *Call         // goes first in the next batch, as it would not fit behind others; nil: none
-	// tried, connectAfter: the attempts to connect before the first call.
-	tried        bool
-	connectAfter time.Duration
+	incoming     []*Call      // what arrived, in order
+	queue        Queue[*Call] // what did not fit into the last batch
+	sweepAt      int          // the length of queue at which calls whose callers left are dropped
+	pace         Pace
+	batch        []*Call       // calls that are sent whole with this batch, or whose callers left
+	hits         int           // in the exchange
+	cost         time.Duration // of them, estimated
+	partial      *Call         // the call of which a part is sent with this batch; nil: none
+	urgent       *Call         // goes first in the next batch, as it would not fit behind others; nil: none
+	connectAt    time.Time     // when to try again to connect before the first call
+	connectPause time.Duration // behind that
 }
 
 // idleCheck is the pause between two checks of an idle connection.
@@ -139,12 +138,18 @@ func (w *writer) next(ctx context.Context) bool {
 			if ctx.Err() != nil {
 				return false
 			}
-			if w.prepare(ctx) {
+			err := w.link.breaker.Refusal() // it opened while they waited
+			if err == nil {
+				err = w.ready(ctx)
+			}
+			if err == nil {
+				w.compose()
 				return true
 			}
+			w.refuse(err)
 			continue
 		}
-		wait, acted := w.chores(ctx)
+		acted, wait := w.chores(ctx)
 		if acted {
 			continue
 		}
@@ -177,46 +182,30 @@ func (w *writer) awaitWindow(ctx context.Context) {
 	}
 }
 
-// prepare makes up a batch. It returns false if there is no connection; then it has
-// refused what waits.
-func (w *writer) prepare(ctx context.Context) bool {
-	err := w.link.breaker.Refusal() // it opened while they waited
-	if err == nil {
-		err = w.ready(ctx)
-	}
-	if err != nil {
-		w.refuse(err)
-		return false
-	}
-	w.compose()
-	return true
-}
-
 // chores does what is due while no call waits: a probe, upkeep, the first connection.
 // If nothing is, it returns how long until something is; 0: nothing will be.
-func (w *writer) chores(ctx context.Context) (wait time.Duration, acted bool) {
+func (w *writer) chores(ctx context.Context) (acted bool, wait time.Duration) {
 	due, wait := w.link.breaker.Probe(time.Now())
 	if due {
 		if w.link.probe(ctx) != nil {
 			w.store.checkSoon() // another may be the one to ask by now
 		}
-		return 0, true
+		return true, 0
 	}
 	if wait > 0 { // a probe comes first
-		return wait, false
+		return false, wait
 	}
 	acted, wait = w.exchange.Upkeep(ctx, w.link, false)
-	switch {
-	case acted || wait > 0 || w.link.setup > 0:
-		return wait, acted
-	case !w.tried:
-		w.tried = true
-		_ = w.ready(ctx) // the first call finds it made, or tries again
-		return 0, true
+	if acted || wait > 0 || w.link.setup > 0 {
+		return acted, wait
 	}
-	w.connectAfter = min(max(2*w.connectAfter, connectLeast), connectMost)
-	w.tried = false
-	return w.connectAfter, false
+	if wait = time.Until(w.connectAt); wait > 0 {
+		return false, wait
+	}
+	_ = w.ready(ctx) // the first call finds it made, or tries again
+	w.connectPause = min(max(2*w.connectPause, connectLeast), connectMost)
+	w.connectAt = time.Now().Add(w.connectPause)
+	return true, 0
 }
 
 // ready connects if need be, and receives what arrived meanwhile. It goes before the
@@ -239,20 +228,18 @@ func (w *writer) ready(ctx context.Context) error {
 func (w *writer) receive() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.incoming) == 0 {
-		w.incoming, w.arrived = w.arrived, w.incoming
-		return
-	}
 	w.incoming = append(w.incoming, w.arrived...)
 	clear(w.arrived)
 	w.arrived = w.arrived[:0]
 }
 
-// waiting returns how many calls next has to do with.
+// waiting returns how many calls are not sent, or not whole.
 func (w *writer) waiting() int {
 	n := len(w.incoming) + w.queue.Len()
-	if w.urgent != nil {
-		n++
+	for _, c := range [...]*Call{w.urgent, w.partial} {
+		if c != nil {
+			n++
+		}
 	}
 	return n
 }
@@ -272,31 +259,24 @@ func (w *writer) compose() {
 		for _, c := range w.incoming {
 			w.add(c, piece)
 		}
-		w.incoming = w.emptied()
-		w.link.heavy = false
-		w.backlog.Store(0)
-		return
+		w.emptyIncoming()
+	} else {
+		w.exchange.Reset(int(piece/CommandCost) + 1)
+		for _, c := range w.incoming {
+			c.queued.Store(true)
+			w.queue.Add(c, c.cost)
+		}
+		w.emptyIncoming()
+		w.sweep()
+		w.fill(piece)
 	}
-	for _, c := range w.incoming {
-		c.queued.Store(true)
-		w.queue.Add(c, c.cost)
-	}
-	w.incoming = w.emptied()
-	w.sweep()
-	w.exchange.Reset(int(piece/CommandCost) + 1)
-	w.fill(piece)
 	w.link.heavy = w.cost > piece
-	left := w.waiting()
-	if w.partial != nil {
-		left++
-	}
-	w.backlog.Store(int64(left))
+	w.backlog.Store(int64(w.waiting()))
 }
 
-// emptied returns w.incoming without its calls.
-func (w *writer) emptied() []*Call {
+func (w *writer) emptyIncoming() {
 	clear(w.incoming)
-	return w.incoming[:0]
+	w.incoming = w.incoming[:0]
 }
 
 // fill moves calls from the queue to the exchange until there is enough for a batch.
@@ -442,19 +422,18 @@ func (w *writer) carryOn(err error) {
 
 // refuse makes why the error of all hits that wait.
 func (w *writer) refuse(why error) {
-	for _, c := range w.incoming {
-		w.queue.Add(c, c.cost)
-	}
-	w.incoming = w.emptied()
 	if w.urgent != nil {
-		w.queue.Add(w.urgent, 0)
+		w.incoming = append(w.incoming, w.urgent)
 		w.urgent = nil
 	}
 	for w.queue.Len() > 0 {
-		c := w.queue.Pop()
-		c.failRest(why)
-		w.batch = append(w.batch, c)
+		w.incoming = append(w.incoming, w.queue.Pop())
 	}
+	for _, c := range w.incoming {
+		c.failRest(why)
+	}
+	w.batch = append(w.batch, w.incoming...)
+	w.emptyIncoming()
 	w.backlog.Store(0)
 	w.finish()
 }
