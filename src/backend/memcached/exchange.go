@@ -31,7 +31,6 @@ func newExchange(counters int, counts *Counts, onBatch func(int, time.Duration))
 	return x
 }
 
-// Reset empties it.
 func (x *exchange) Reset(int) {
 	for _, t := range x.talkers[:x.used] {
 		t.reset()
@@ -40,7 +39,6 @@ func (x *exchange) Reset(int) {
 	clear(x.byKey)
 }
 
-// Room reports whether so many counters more fit into it.
 func (x *exchange) Room(has, more int) bool { return min(has, x.used)+more <= len(x.talkers) }
 
 // Add adds a hit to its counter, and reports whether the counter is a new one.
@@ -102,7 +100,6 @@ func (x *exchange) Trip(_ context.Context, s remote.Session) error {
 	return conn.readVersion()
 }
 
-// Upkeep is never due.
 func (*exchange) Upkeep(context.Context, *remote.Link, bool) (acted bool, wait time.Duration) {
 	return false, 0
 }

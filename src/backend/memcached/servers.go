@@ -25,18 +25,16 @@ const (
 // layout returns which of the servers at addrs has which keys.
 func layout(hash Hash, addrs []string) remote.Layout {
 	l := remote.Layout{Addrs: addrs}
-	switch {
-	case len(addrs) <= 1:
-	case hash == Modulo:
+	if hash == Modulo {
 		n := uint32(len(addrs))
 		l.Slot = func(key []byte) int { return int(crc32.ChecksumIEEE(key) % n) }
-	default:
-		weights := make([]uint64, len(addrs))
-		for i, addr := range addrs {
-			weights[i] = fnv(addr)
-		}
-		l.Slot = func(key []byte) int { return heaviest(weights, fnv(key)) }
+		return l
 	}
+	weights := make([]uint64, len(addrs))
+	for i, addr := range addrs {
+		weights[i] = fnv(addr)
+	}
+	l.Slot = func(key []byte) int { return heaviest(weights, fnv(key)) }
 	return l
 }
 
@@ -52,12 +50,7 @@ func heaviest(weights []uint64, hash uint64) (best int) {
 }
 
 // owner returns the address of the server that has key.
-func owner(l *remote.Layout, key []byte) string {
-	if l.Slot == nil {
-		return l.Addrs[0]
-	}
-	return l.Addrs[l.Slot(key)]
-}
+func owner(l *remote.Layout, key []byte) string { return l.Addrs[l.Slot(key)] }
 
 // fnv is FNV-1a with 64 bits.
 func fnv[T string | []byte](text T) uint64 {

@@ -14,22 +14,20 @@ import (
 const numSlots = 16384
 
 // cluster finds which node has which slots by asking any of them.
-type cluster struct{ panel *panel }
+type cluster struct{ *panel }
 
 func (c *cluster) find(ctx context.Context, another bool) (found remote.Layout, err error) {
 	var all []string
-	err = c.panel.ask(ctx, another, func(reply []any, from string) (err error) {
+	err = c.ask(ctx, another, func(reply []any, from string) (err error) {
 		found, all, err = readSlots(reply, from)
 		return err
 	}, "CLUSTER", "SLOTS")
 	if err != nil {
 		return found, fmt.Errorf("redis: no node tells which node has which slots: %w", err)
 	}
-	c.panel.learn(all)
+	c.learn(all)
 	return found, nil
 }
-
-func (c *cluster) close() { c.panel.close() }
 
 // readSlots reads the reply to CLUSTER SLOTS: for each range its first and last
 // slot, and its nodes, the primary first, each with host, port and more. All are the

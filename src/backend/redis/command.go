@@ -266,14 +266,10 @@ func appendArgs(b []byte, h *remote.Hit) []byte {
 
 // flags returns the flags of takeScript.
 func flags(h *remote.Hit) (f int64) {
-	if h.Limit.CountBlocked {
-		f |= 1
-	}
-	if h.Atomic {
-		f |= 2
-	}
-	if h.NoVeto {
-		f |= 4
+	for i, set := range [...]bool{h.Limit.CountBlocked, h.Atomic, h.NoVeto} {
+		if set {
+			f |= 1 << i
+		}
 	}
 	return f
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -36,7 +37,7 @@ func causeOf(err error) string {
 	case isRedirect, errors.Is(err, remote.ErrNoOwner):
 		return causeCluster
 	case replyWord(err) != "":
-		return causeOfReply(replyWord(err))
+		return cmp.Or(replyCauses[replyWord(err)], causeReply)
 	}
 	return remote.CauseOf(err)
 }
@@ -44,20 +45,11 @@ func causeOf(err error) string {
 // isAnswer reports whether err is something that a server said: it is there.
 func isAnswer(err error) bool { return errors.Is(err, errReplica) || replyWord(err) != "" }
 
-func causeOfReply(word string) string {
-	switch word {
-	case "NOAUTH", "WRONGPASS", "NOPERM":
-		return causeAuth
-	case "READONLY":
-		return causeReadOnly
-	case "LOADING", "MASTERDOWN":
-		return causeLoading
-	case "OOM":
-		return causeMemory
-	case "CLUSTERDOWN", "MOVED", "ASK", "TRYAGAIN", "CROSSSLOT":
-		return causeCluster
-	}
-	return causeReply
+// replyCauses are the causes of error replies by their first word.
+var replyCauses = map[string]string{
+	"NOAUTH": causeAuth, "WRONGPASS": causeAuth, "NOPERM": causeAuth, "READONLY": causeReadOnly,
+	"LOADING": causeLoading, "MASTERDOWN": causeLoading, "OOM": causeMemory,
+	"CLUSTERDOWN": causeCluster, "MOVED": causeCluster, "ASK": causeCluster, "TRYAGAIN": causeCluster, "CROSSSLOT": causeCluster,
 }
 
 // replyWord returns the first word of an error reply; empty if err is none. Before

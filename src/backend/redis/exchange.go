@@ -37,7 +37,6 @@ func (x *exchange) Room(has, more int) bool {
 	return x.cfg.PipelineLimit <= 0 || has+more <= x.cfg.PipelineLimit
 }
 
-// Close frees nothing.
 func (*exchange) Close() {}
 
 // Send sends the pipeline, and again the scripts that Redis does not know, in full.

@@ -111,18 +111,19 @@ var literal = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]
 
 // readScan reads the reply to SCAN: where to go on, and some keys.
 func readScan(reply []any) (next string, keys []string, err error) {
+	bad := errors.New("an unexpected reply to SCAN")
 	if len(reply) != 2 {
-		return "", nil, fmt.Errorf("a reply of %d parts to SCAN", len(reply))
+		return "", nil, bad
 	}
 	next, ok := reply[0].(string)
 	list, ok2 := reply[1].([]any)
 	if !ok || !ok2 {
-		return "", nil, errors.New("an unexpected reply to SCAN")
+		return "", nil, bad
 	}
 	for _, v := range list {
 		key, ok := v.(string)
 		if !ok {
-			return "", nil, errors.New("an unexpected reply to SCAN")
+			return "", nil, bad
 		}
 		keys = append(keys, key)
 	}

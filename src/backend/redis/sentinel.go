@@ -12,7 +12,7 @@ import (
 // sentinels find the primary by asking sentinels for it. A subscription could die in
 // silence.
 type sentinels struct {
-	panel   *panel
+	*panel
 	primary string // its name
 	epoch   int64  // of the newest answer
 	behind  int    // how often since then all that answered knew less
@@ -27,7 +27,7 @@ const anewAfter = 10
 // MASTER for minutes, with the new epoch: only GET-MASTER-ADDR-BY-NAME counts.
 func (s *sentinels) find(ctx context.Context, another bool) (remote.Layout, error) {
 	found, newest := "", int64(-1)
-	err := s.panel.ask(ctx, another, func(reply []any, from string) error {
+	err := s.ask(ctx, another, func(reply []any, from string) error {
 		epoch, err := strconv.ParseInt(pairs(reply)["config-epoch"], 10, 64)
 		if err != nil {
 			return fmt.Errorf("redis: %s names no epoch: %w", from, err)
@@ -61,7 +61,7 @@ func (s *sentinels) find(ctx context.Context, another bool) (remote.Layout, erro
 
 // address is where the primary is, as the sentinel says whose turn it is.
 func (s *sentinels) address(ctx context.Context, from string) (string, error) {
-	reply, err := s.panel.one(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.primary)
+	reply, err := s.one(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.primary)
 	if err != nil {
 		return "", err
 	}
@@ -78,11 +78,11 @@ func (s *sentinels) address(ctx context.Context, from string) (string, error) {
 // them: a sentinel never forgets another by itself, and asking those that are
 // gone for good costs time. A sentinel that does not tell stays in use.
 func (s *sentinels) learn(ctx context.Context) {
-	reply, err := s.panel.one(ctx, "SENTINEL", "SENTINELS", s.primary)
+	reply, err := s.one(ctx, "SENTINEL", "SENTINELS", s.primary)
 	if err != nil {
 		return
 	}
-	from := s.panel.addrs[0]
+	from := s.addrs[0]
 	others := []string{from}
 	for _, v := range reply[:min(len(reply), maxPanel)] {
 		fields, _ := v.([]any)
@@ -98,8 +98,6 @@ func (s *sentinels) learn(ctx context.Context) {
 		s.panel.learn(others)
 	}
 }
-
-func (s *sentinels) close() { s.panel.close() }
 
 // pairs reads a list of names and values.
 func pairs(list []any) map[string]string {

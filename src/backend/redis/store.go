@@ -66,13 +66,7 @@ func New(cfg Config) (*Store, error) {
 
 // Run serves Take until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
-	s.Store.Run(ctx, func(ctx context.Context) {
-		if f := s.finder(); f != nil {
-			s.watch(ctx, f)
-		} else {
-			s.Use(ctx, remote.Layout{Addrs: []string{s.cfg.Addr}})
-		}
-	})
+	s.Store.Run(ctx, func(ctx context.Context) { s.watch(ctx, s.finder()) })
 	return nil
 }
 
@@ -81,7 +75,7 @@ func (s *Store) Run(ctx context.Context) error {
 // reported as such.
 const questionTimeout = 250 * time.Millisecond
 
-// finder returns how the servers are found; nil if there is just the one.
+// finder returns how the servers are found.
 func (s *Store) finder() finder {
 	a := s.Access.Occasional(questionTimeout)
 	o := opener{s.cfg.Network, s.cfg.Credentials, s.cfg.DB, false}
@@ -92,17 +86,14 @@ func (s *Store) finder() finder {
 		return &sentinels{panel: newPanel(a, s.cfg.Sentinel.Addrs), primary: s.cfg.Sentinel.Primary}
 	case len(s.cfg.Cluster) > 0:
 		a.Open = o.Open
-		return &cluster{panel: newPanel(a, s.cfg.Cluster)}
+		return &cluster{newPanel(a, s.cfg.Cluster)}
 	}
-	return nil
+	return single(s.cfg.Addr)
 }
 
 // find returns what servers there are now.
 func (s *Store) find(ctx context.Context) (remote.Layout, error) {
 	f := s.finder()
-	if f == nil {
-		return remote.Layout{Addrs: []string{s.cfg.Addr}}, nil
-	}
 	defer f.close()
 	return f.find(ctx, false)
 }
@@ -128,6 +119,15 @@ type finder interface {
 	find(ctx context.Context, another bool) (remote.Layout, error)
 	close()
 }
+
+// single is the address of the only server.
+type single string
+
+func (s single) find(context.Context, bool) (remote.Layout, error) {
+	return remote.Layout{Addrs: []string{string(s)}}, nil
+}
+
+func (single) close() {}
 
 // The layout is asked for every askEvery, and when something went wrong, but not more
 // often than once in askLeast: that is how long a failover is not noticed at most,

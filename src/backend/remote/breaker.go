@@ -8,14 +8,12 @@ import (
 	"time"
 )
 
-// Breaker keeps calls from a server that does not answer. It is closed while all is
-// well. It opens after a number of attempts in a row without an answer, or when those
-// outnumber the answers by twice that number: with 5, a server that answers one attempt
-// in three is found out after some 30. While it is open, calls are refused and only
-// probes are sent, after pauses that grow. The first answer makes it half open: a few
-// calls may try. The next answer closes it, an attempt without one opens it again.
-// While calls try, probes wait for their outcome: Redis under CLIENT PAUSE WRITE answers
-// probes and nothing else, and would close and open the breaker for ever.
+// Breaker keeps calls from a server that does not answer; doc.go draws its states. It
+// opens after a number of attempts in a row without an answer, or when those outnumber
+// the answers by twice that number: with 5, a server that answers one attempt in three
+// opens it after some 30. While it is open, only probes are sent, after pauses that grow.
+// While it is half open, a few calls may try and probes wait for their outcome: Redis
+// under CLIENT PAUSE WRITE answers probes and nothing else.
 //
 // An attempt is one way to the server and back: a batch, or the making of a connection.
 // It has no answer when it broke, was refused, or took as long as a call may. An error

@@ -34,7 +34,7 @@ func (s *Store) divide(c *Call) map[destination]*Call {
 				if e != errUnsent {
 					s.Figures.sentOn.Add(1)
 				}
-				v.group = append(v.group, slotted{t.slot(c.Key(i)), i})
+				v.group = append(v.group, slotted{t.Slot(c.Key(i)), i})
 			}
 		}
 		slices.SortStableFunc(v.group, func(a, b slotted) int { return cmp.Compare(a.slot, b.slot) })

@@ -94,7 +94,7 @@ func TestGroupsStayWhole(t *testing.T) {
 	t.Parallel()
 	s := fakeStore(10)
 	only := &Node{store: s}
-	s.table.Store(&Table{slots: []*Node{only}, replaced: make(chan struct{})})
+	s.table.Store(&Table{Layout: Layout{Slot: func([]byte) int { return 0 }}, slots: []*Node{only}, replaced: make(chan struct{})})
 	c := callOf(CommandCost, true, "{1}a", "{2}b")
 	c.failAll(errUnsent)
 	parts := s.divide(c)

@@ -10,7 +10,7 @@
 //	    Call.done, its deadline,   writer (one goroutine for each connection)
 //	    or the Timeout               │ Queue orders what does not fit, Pace sizes batches
 //	          ▲                      ▼
-//	          │                    Exchange: Add hits, Send, Deliver results
+//	          │                    Exchange: Add hits, Send, set results
 //	          │                      │
 //	          └── results ───────── Link ──► Gate, Dialer ──► Conn ──► server
 //

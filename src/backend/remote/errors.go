@@ -101,12 +101,11 @@ const maxShown = 3
 
 func (e *joined) Error() string {
 	var texts []string
-	for i, err := range e.errs {
-		if i == maxShown {
-			texts = append(texts, fmt.Sprintf("and %d more", len(e.errs)-i))
-			break
-		}
+	for _, err := range e.errs[:min(len(e.errs), maxShown)] {
 		texts = append(texts, Brief(err))
+	}
+	if more := len(e.errs) - maxShown; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, "; ")
 }

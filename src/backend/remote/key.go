@@ -2,6 +2,7 @@ package remote
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -9,15 +10,10 @@ import (
 	"ratelimit/src/backend"
 )
 
-// isUnit reports whether envoyproxy/ratelimit has windows of this length.
-func isUnit(period time.Duration) bool {
-	const day = 24 * time.Hour
-	switch period {
-	case time.Second, time.Minute, time.Hour, day, 7 * day, 30 * day, 365 * day:
-		return true
-	}
-	return false
-}
+const day = 24 * time.Hour
+
+// units are the lengths of the windows that envoyproxy/ratelimit has.
+var units = []time.Duration{time.Second, time.Minute, time.Hour, day, 7 * day, 30 * day, 365 * day}
 
 // keyKinds are the algorithms in keys.
 var keyKinds = [...]string{
@@ -44,7 +40,7 @@ func AppendKey(dst []byte, h *backend.Hit, now int64, tagged bool) []byte {
 	if h.CountDown {
 		return append(dst, h.Key...)
 	}
-	if l.Kind == algorithm.FixedWindow && !tagged && !h.Joint && isUnit(l.Period) {
+	if l.Kind == algorithm.FixedWindow && !tagged && !h.Joint && slices.Contains(units, l.Period) {
 		dst = append(dst, h.Key...)
 		return appendStart(dst, l, now)
 	}

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
@@ -13,7 +14,7 @@ import (
 type Layout struct {
 	// Addrs are the servers that calls are sent to.
 	Addrs []string
-	// Slot returns the slot of a key. Nil: the first server has all keys.
+	// Slot returns the slot of a key. Nil: all keys are in the first.
 	Slot func(key []byte) int
 	// Owners is 1 + the index in Addrs of each slot's server, 0 if none has it. Nil:
 	// each server has the slot of its index.
@@ -50,23 +51,16 @@ func (t *Table) Owner(key []byte) (*Node, error) {
 	if len(t.slots) == 0 {
 		return nil, t.Err
 	}
-	if n := t.slots[t.slot(key)]; n != nil {
+	if n := t.slots[t.Slot(key)]; n != nil {
 		return n, nil
 	}
 	return nil, ErrNoOwner
 }
 
-func (t *Table) slot(key []byte) int {
-	if t.Slot == nil {
-		return 0
-	}
-	return t.Slot(key)
-}
-
 // sole returns the server that can take c as it is; nil if there is none. In a
 // cluster a group may have to be divided by slot.
 func (t *Table) sole(c *Call) *Node {
-	if t.Slot == nil {
+	if len(t.slots) == 1 {
 		return t.slots[0]
 	}
 	var sole *Node
@@ -109,20 +103,19 @@ func (s *Store) replace(t *Table) {
 func (s *Store) Use(ctx context.Context, l Layout) {
 	s.tables.Lock()
 	defer s.tables.Unlock()
+	if l.Slot == nil {
+		l.Slot = func([]byte) int { return 0 }
+	}
 	old := s.Table()
 	t := &Table{Layout: l, Nodes: make(map[string]*Node, len(l.Addrs))}
 	t.start = func(addr string) *Node { return s.start(ctx, addr) }
 	nodes := make([]*Node, len(l.Addrs))
 	for i, addr := range l.Addrs {
-		n := t.Nodes[addr]
+		n := cmp.Or(t.Nodes[addr], old.Nodes[addr])
 		if n == nil {
-			n = old.Nodes[addr]
-		}
-		if n == nil {
-			n = s.start(ctx, addr)
-		}
-		if n == nil {
-			return // Run has ended
+			if n = s.start(ctx, addr); n == nil {
+				return // Run has ended
+			}
 		}
 		n.unseen = 0
 		t.Nodes[addr], nodes[i] = n, n

@@ -85,28 +85,23 @@ func newWriter(l *Link, s *Store) *writer {
 // them, so a server that cannot be reached must not make the queue grow.
 func (w *writer) put(c *Call) error {
 	c.writer, c.waiting = w, w.progress.Mark(time.Now())
-	c.holders.Add(1)
-	if err := w.push(c); err != nil {
-		c.release() // the caller still holds it
+	w.mu.Lock()
+	err := w.closed
+	if err == nil && len(w.arrived)+int(w.backlog.Load()) >= int(w.store.Config.MaxWaiting) {
+		err = w.store.errBusy
+	}
+	if err == nil {
+		c.holders.Add(1)
+		w.arrived = append(w.arrived, c)
+	}
+	w.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	select {
 	case w.wake <- struct{}{}:
 	default: // it is awake
 	}
-	return nil
-}
-
-func (w *writer) push(c *Call) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case w.closed != nil:
-		return w.closed
-	case len(w.arrived)+int(w.backlog.Load()) >= int(w.store.Config.MaxWaiting):
-		return w.store.errBusy
-	}
-	w.arrived = append(w.arrived, c)
 	return nil
 }
 
