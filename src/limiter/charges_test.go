@@ -112,7 +112,7 @@ func TestSeveralCharges(t *testing.T) {
 	}
 }
 
-// What callers are told of several charges: see Status.
+// Which of several charges is Status.Binding.
 func TestWhatBinds(t *testing.T) {
 	charge := func(kind algorithm.Kind, remaining uint64, wait, reset time.Duration, over bool) limiter.Charge {
 		return limiter.Charge{

@@ -11,7 +11,7 @@ import (
 const orderedRules = `
 domain: d
 rules:
-  - match: {m: GET, ip: "*"}            # a canary, and its twin
+  - match: {m: GET, ip: "*"}            # a canary, and a rule with the same match
     per: [ip]
     shadow_mode: true
     rate_limit: {unit: hour, requests_per_unit: 2}
@@ -49,7 +49,7 @@ func TestOrderedLists(t *testing.T) {
 		cfg         limiter.Config
 		ask         []string
 	}{
-		{"a canary beside a twin", orderedRules, limiter.Config{}, []string{
+		{"a canary beside a rule with the same match", orderedRules, limiter.Config{}, []string{
 			"m=GET,ip=1", "ok: ok 1/2",
 			"ip=1,x=y,m=GET", "ok: ok 0/2",
 			"m=GET,ip=1", "over: over 0/2",
@@ -75,7 +75,7 @@ func TestOrderedLists(t *testing.T) {
 			"five=1", "ok: ok 4/5", "premium=1 five=1", "ok: ok 7/8, -", "five=1", "ok: ok 3/5",
 			"staff=1 premium=1", "ok: unlimited, ok 6/8",
 		}},
-		{"all or nothing: canaries stop nobody", orderedRules, limiter.Config{AllOrNothing: true}, []string{
+		{"all or nothing: canaries refuse no request", orderedRules, limiter.Config{AllOrNothing: true}, []string{
 			"both=1 banned=yes", "over: ok 2/2, over 0/0", "both=1:2", "ok: ok 0/2",
 		}},
 	} {
@@ -136,8 +136,7 @@ func TestOrderedCharges(t *testing.T) {
 	}
 }
 
-// listOf has n rules for paths with a wildcard, or as they are, and behind them a
-// default.
+// listOf returns an ordered list of n rules for paths, and a default at the end.
 func listOf(n int, pattern string) string {
 	text := "domain: d\nrules:\n"
 	for i := range n {

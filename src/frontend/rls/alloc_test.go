@@ -84,8 +84,8 @@ func TestLargeAnswersDoNotAllocate(t *testing.T) {
 	}
 }
 
-// What is charged for a large body is what its messages, decision and reply allocate,
-// or more.
+// jsonBytes is an upper bound of the bytes that a large body, its decision and its reply
+// allocate.
 func TestAllocatedForJSON(t *testing.T) {
 	descriptors := func(n int, text string) string {
 		return `{"domain":"d","descriptors":[` + strings.TrimSuffix(strings.Repeat(text+",", n), ",") + `]}`

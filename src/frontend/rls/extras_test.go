@@ -22,8 +22,8 @@ import (
 	"ratelimit/src/rules/loading"
 )
 
-// asked is a limit of requests with so much remaining; over when remaining is
-// negative, then with that many seconds to wait, and -1000 for never.
+// asked returns the status of a limit. A negative remaining is over, with that many
+// seconds to wait; -1000 can never pass.
 func asked(requests uint32, remaining int, quota bool) limiter.Status {
 	c := limiter.Charge{Limit: rules.Quantity{Requests: requests, Unit: rules.Hour}}
 	st := limiter.Status{Quota: quota, ResetAfter: time.Duration(requests)*time.Second - time.Millisecond}

@@ -128,7 +128,7 @@ func TestFewLongCalls(t *testing.T) {
 	}
 }
 
-// Reflection repeats what it is asked, so that is short.
+// Reflection repeats the request in its reply, so requests must be short.
 func TestReflectionOfLongNames(t *testing.T) {
 	_, conn := dial(t, start(t, nil))
 	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
@@ -261,8 +261,8 @@ func TestCallersShareABudget(t *testing.T) {
 	}
 }
 
-// A client that resets what it opens is slowed, so that it does not fill the
-// process with goroutines.
+// A client that resets the streams it opens is slowed, so that it cannot fill the process
+// with goroutines.
 func TestRapidResetsAreSlowed(t *testing.T) {
 	srv := NewServer(start(t, nil).Service, ServerConfig{Budget: connlimit.NewBudget(64 << 20)})
 	l, err := net.Listen("tcp", "127.0.0.1:0")

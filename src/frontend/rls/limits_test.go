@@ -172,7 +172,7 @@ func TestPingFlood(t *testing.T) {
 	}
 }
 
-// A client that says nothing is asked whether it is still there.
+// The server pings a silent client.
 func TestSilentClientsArePinged(t *testing.T) {
 	f, _ := dialFrames(t, listening(t, ServerConfig{KeepaliveTime: time.Second}))
 	if err := f.WriteSettingsAck(); err != nil {
@@ -181,7 +181,7 @@ func TestSilentClientsArePinged(t *testing.T) {
 	for {
 		frame, err := f.ReadFrame()
 		if err != nil {
-			t.Fatalf("nobody asks: %v", err)
+			t.Fatalf("waiting for a ping of the server: %v", err)
 		}
 		if ping, ok := frame.(*http2.PingFrame); ok && !ping.IsAck() {
 			return

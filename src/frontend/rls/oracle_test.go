@@ -208,8 +208,7 @@ func descriptorStatus(st *limiter.Status) *pb.RateLimitResponse_DescriptorStatus
 	return out
 }
 
-// headers are the response headers of an answer, in order; none when no limit
-// was asked.
+// headers returns the response headers of an answer, in order; none if no limit applies.
 func (n *HeaderNames) headers(a *limiter.Answer) (list []*core.HeaderValue) {
 	st := shownStatus(a)
 	if st == nil {

@@ -252,8 +252,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// The span of a request ends with what its caller may know, whatever happens,
-// and the decision is made in the span's context.
+// A span always ends with the error text for callers, and the decision is made in the
+// span's context.
 func TestSpan(t *testing.T) {
 	type key struct{}
 	for _, tt := range []struct {

@@ -223,7 +223,7 @@ func compare(t *testing.T, short, long *fixture, data []byte) {
 	}
 }
 
-// A request read as bytes means what it means as a message.
+// A request has the same answer whether it is read as bytes or by protobuf.
 func TestBytesAndMessagesAgree(t *testing.T) {
 	t.Parallel()
 	for _, headers := range []bool{false, true} {

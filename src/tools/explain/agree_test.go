@@ -74,9 +74,8 @@ schema:
   "*": {limits: [1, 1, 60]}
 `
 
-// FuzzAgrees holds explanations to what the limiter then does, request after
-// request: the same charges in the same order, under the keys and with the
-// amounts that the store is sent, refused and told of as explained.
+// FuzzAgrees compares the explanation of each request with its decision: the same charges
+// in the same order, the keys and amounts sent to the store, and the answer.
 func FuzzAgrees(f *testing.F) {
 	f.Add([]byte("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f"), uint8(0))
 	f.Add([]byte("\x10\x10\x10\x31\x31\x31\x84\x84\x84\x4a\x4b\x4a\x4b"), uint8(1))
@@ -199,8 +198,8 @@ func agree(t *testing.T, ask string, report *explain.Report, a *limiter.Answer, 
 	}
 }
 
-// While rules are swapped under it, each explanation is by one set of them, and
-// what it says of the walk, the limit and the counter is of that set.
+// While rules are replaced, each explanation uses one set for the walk, the limit and the
+// counter.
 func TestExplainsByOneSet(t *testing.T) {
 	texts := []string{
 		"domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 1000000}}\n",

@@ -81,9 +81,9 @@ func look(t testing.TB, l *limiter.Limiter, req *limiter.Request, state bool) *e
 	return explain.Of(req, &a, state)
 }
 
-// TestText holds texts to testdata/explain.txt: rules, and below them requests,
-// each with its explanation. "after 3" sends the request so often before and
-// asks for the state, too.
+// TestText compares texts with testdata/explain.txt: rules, and below them requests, each
+// with its explanation. "after 3" sends the request three times first, and also asks for
+// the state of the counters.
 func TestText(t *testing.T) {
 	const file = "testdata/explain.txt"
 	data, err := os.ReadFile(file)
@@ -187,8 +187,8 @@ func TestFieldsAreDocumented(t *testing.T) {
 	}
 }
 
-// What it says is what the limiter does: the same rules are charged with the
-// same amounts, under the same keys, and the counters are not moved.
+// The limiter charges the rules, keys and amounts of the explanation, and explaining
+// changes no counter.
 func TestAgreesWithTheLimiter(t *testing.T) {
 	const text = `
 domain: d
@@ -246,8 +246,7 @@ descriptors:
 	}
 }
 
-// FuzzText explains whatever is asked: what is printed must not be able to do
-// anything to a terminal, and the JSON must be JSON.
+// FuzzText explains any request: the text has no control characters, and the JSON is valid.
 func FuzzText(f *testing.F) {
 	f.Add("d", "user", "alex", uint8(0))
 	f.Add("d", "\x1b[31m", "\xff\n", uint8(1))

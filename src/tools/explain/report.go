@@ -61,7 +61,7 @@ type Step struct {
 }
 
 // Rule is a rule of an ordered list that was tried. Key and Pattern are what the request
-// does not match, and Value what it has instead.
+// does not match, and Value is the value it has instead.
 type Rule struct {
 	Rule    string  `json:"rule"`
 	At      string  `json:"at"`

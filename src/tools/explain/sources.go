@@ -37,7 +37,7 @@ func Files(ctx context.Context, set *rules.Set, request []byte, escapeKeys bool)
 	return Of(req, &a, false), nil
 }
 
-// maxReport bounds what is read of a service's answer.
+// maxReport bounds the bytes that are read of a service's answer.
 const maxReport = 256 << 20
 
 // Service asks the debug port of the service at the URL at about a request, a

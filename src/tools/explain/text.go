@@ -85,7 +85,7 @@ func does(c Charge) string {
 	return fmt.Sprintf("charges %s to", plural(c.Amount, "hit"))
 }
 
-// outcome is verb for what was decided, perhaps without the store, as degraded says.
+// outcome is verb for a decision, which degraded says was made without the store.
 func outcome(decided string, retry *int64, degraded string) string {
 	if decided == code(true) && retry != nil && degraded == backend.FallbackDeny.String() {
 		return "is refused" // how long it has to wait depends on the store
@@ -116,8 +116,8 @@ func stateText(s *State) string {
 	return text
 }
 
-// verb is what becomes of something; retry is how long it has to wait if it is
-// over, nil for ever.
+// verb says whether a hit or a request passes. retry is how long it has to wait if it is
+// over, in microseconds; nil: it can never pass.
 func verb(over bool, retry *int64) string {
 	switch {
 	case !over:
@@ -130,7 +130,7 @@ func verb(over bool, retry *int64) string {
 
 func duration(us int64) string { return (time.Duration(us) * time.Microsecond).String() }
 
-// list is entries as a command takes them.
+// list returns entries as the command line has them.
 func list(entries []Entry) string {
 	if len(entries) == 0 {
 		return "no entries"

@@ -52,7 +52,7 @@ func why(w *rules.Walk, n int) (why, hint string) {
 	return why, hint
 }
 
-// wildcards says that they were no help, if the level has any.
+// wildcards says that no wildcard matches, if the level has any.
 func wildcards(s *rules.Step) string {
 	if slices.ContainsFunc(s.Candidates, func(c rules.Candidate) bool { return c.How == rules.Wildcard }) {
 		return ", and no wildcard matches"
@@ -98,8 +98,7 @@ func taken(s *rules.Step) *rules.Candidate { return &s.Candidates[s.Taken] }
 
 func name(c *rules.Candidate) string { return pair(c.Key, c.Value) }
 
-// pair is a descriptor as configured, or an entry of a request: key=value, or
-// the key alone.
+// pair returns key=value, or the key alone if there is no value.
 func pair(key, value string) string {
 	if value == "" {
 		return shown(key)
@@ -107,8 +106,8 @@ func pair(key, value string) string {
 	return shown(key) + "=" + shown(value)
 }
 
-// shown is text from outside as a terminal may have it: in quotes where it holds
-// more than visible signs, and not longer than a few lines.
+// shown returns text from outside for a terminal: in quotes if it has blanks, commas,
+// quotes or characters that are not printable, and cut to a few lines.
 func shown(s string) string {
 	const most = 300
 	if len(s) > most {

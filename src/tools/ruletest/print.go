@@ -68,7 +68,7 @@ func (f *Failure) print(b *strings.Builder) {
 	}
 }
 
-// printable is text from a file as a terminal may have it.
+// printable returns text from a file for a terminal.
 func printable(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)

@@ -83,7 +83,7 @@ func testdata(t *testing.T, name string) string {
 	return path
 }
 
-// What is wrong with a file is all said at once, with places.
+// All problems of a file are reported at once, with their places.
 func TestProblems(t *testing.T) {
 	file := testdata(t, "problems.txt")
 	inDir(t, someRules)
@@ -102,7 +102,7 @@ func TestProblems(t *testing.T) {
 	})
 }
 
-// What passes, what fails, and what is said of it.
+// Results of tests that pass and of tests that fail.
 func TestResults(t *testing.T) {
 	file := testdata(t, "results.txt")
 	inDir(t, someRules)

@@ -16,7 +16,7 @@ import (
 	"ratelimit/src/tools/explain"
 )
 
-// Result is what became of a file. Its JSON form is stable: fields are only
+// Result is the result of a file. Its JSON form is stable: fields are only
 // added.
 type Result struct {
 	File     string   `json:"file"`
@@ -24,7 +24,7 @@ type Result struct {
 	Tests    []Test   `json:"tests"`
 }
 
-// Test is what became of a test.
+// Test is the result of a test.
 type Test struct {
 	Name     string    `json:"name"`
 	At       string    `json:"at"`
@@ -47,7 +47,7 @@ type Failure struct {
 	Explanation *explain.Report `json:"explanation"`
 }
 
-// Difference is something that was expected to be otherwise.
+// Difference is a part of an answer that is not as expected.
 type Difference struct {
 	What string `json:"what"`
 	Got  string `json:"got"`
@@ -144,7 +144,7 @@ var statusFields = []struct {
 	{"wait", func(st *limiter.Status) string { return waits(st.RetryAfter) }},
 }
 
-// number is a number of the charge that callers are told of; 0 if there is none.
+// number returns a number of the binding charge as text; 0 if there is none.
 func number(of func(*limiter.Charge) uint64) func(*limiter.Status) string {
 	return func(st *limiter.Status) string {
 		if st.Binding == nil {

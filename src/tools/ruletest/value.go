@@ -14,8 +14,8 @@ import (
 	"ratelimit/src/rules/yamlrules"
 )
 
-// reader turns YAML into a File and notes what is wrong. Each function for a value has the
-// value and its name in problems.
+// reader turns YAML into a File and notes problems. The functions that read a value get
+// the value and its name for messages.
 type reader struct {
 	file *File
 	rules.Problems

@@ -12,8 +12,7 @@ import (
 	"ratelimit/src/backend/memory"
 )
 
-// recording is n requests that come every so often, of users of whom a few ask
-// most of the time.
+// recording returns n requests at a fixed interval, most of them from a few users.
 func recording(n int, every time.Duration) []byte {
 	random := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(random, 1.1, 1, 99_999)
@@ -61,7 +60,7 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// differing is a recording in which no text is there twice.
+// differing returns a recording without two equal requests.
 func differing(n int) []byte {
 	var b bytes.Buffer
 	for i := range n {

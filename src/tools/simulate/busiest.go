@@ -5,11 +5,10 @@ import (
 	"hash/maphash"
 )
 
-// busiest finds the key with the most hits in bounded memory. As long as there
-// are no more than maxCounted keys it is exact. Beyond that a newcomer takes the
-// place of the key with the fewest and goes on from its count, so counts are too
-// high by at most that, and any key with more than a maxCounted-th of all hits
-// is there.
+// busiest finds the key with the most hits in bounded memory. It is exact for up to
+// maxCounted keys. A further key replaces the key with the fewest hits and continues its
+// count, so a count is too high by at most those hits. Any key with more than a
+// maxCounted-th of all hits is kept.
 //
 // Source: Metwally et al., "Efficient Computation of Frequent and Top-k Elements
 // in Data Streams" (Space-Saving).
@@ -79,8 +78,8 @@ func (b *busiest) Push(c any) {
 
 func (b *busiest) Pop() any { panic("keys are replaced, never removed") }
 
-// most is the busiest key; of equals the first in the alphabet. Exact says that
-// its hits are not an estimate.
+// most returns the busiest key; of equals the first in the alphabet. exact says that its
+// hits are not an estimate.
 func (b *busiest) most() (key string, hits uint64, exact bool) {
 	var top counted
 	for _, c := range b.heap {

@@ -33,8 +33,8 @@ func TestBusiestIsExactForFewKeys(t *testing.T) {
 	}
 }
 
-// Beyond that, each key with more than its share of all hits is there, and counts
-// are off by no more than what is said.
+// With more keys than maxCounted, each key with more than a maxCounted-th of all hits is
+// kept, and a count is too high by at most above.
 func TestBusiestIsBounded(t *testing.T) {
 	var b busiest
 	random := rand.New(rand.NewPCG(1, 2))

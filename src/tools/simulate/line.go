@@ -21,7 +21,7 @@ type line struct {
 	bad     error // of the class limiter.ErrRequest, if the service would refuse it
 }
 
-// problem says what is wrong with a line, and how to fix it.
+// problem is why a line is invalid, and how to fix it.
 type problem struct{ what, fix string }
 
 func wrong(fix, format string, args ...any) *problem {

@@ -17,8 +17,8 @@ const (
 	someReq   = `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`
 )
 
-// What is wrong with a line is said with its number and how to mend it, and the
-// lines before it have been decided.
+// An invalid line is an error with the line's number and a fix. The lines before it have
+// been decided.
 func TestInputErrors(t *testing.T) {
 	good := `{"at":"1m","request":` + someReq + "}\n"
 	at := func(at string) string { return `{"at":` + at + `,"request":` + someReq + `}` }
@@ -81,7 +81,7 @@ func TestInputErrors(t *testing.T) {
 	}
 }
 
-// As long as it may be, and without an end.
+// A line of MaxLine bytes is accepted, with or without a newline at its end.
 func TestLongestLine(t *testing.T) {
 	text := `{"at":"1m","request":` + someReq + "}"
 	text += strings.Repeat(" ", MaxLine-len(text))
@@ -96,14 +96,13 @@ func TestLongestLine(t *testing.T) {
 	}
 }
 
-// What the service would refuse is an answer like any other, also where there
-// is too much of it to be read.
+// A request that the service would refuse is one line of output with the error.
 func TestRefusedRequests(t *testing.T) {
-	crowd := strings.Repeat(`{},`, 20_000)
+	many := strings.Repeat(`{},`, 20_000)
 	for _, tt := range []struct{ request, code, want string }{
 		{`{}`, "INVALID_ARGUMENT", "bad request: the domain is empty"},
-		{`{"domain":"d","descriptors":[` + crowd + `{}]}`, "RESOURCE_EXHAUSTED", "bad request: too large: more than 1000 descriptors or 16000 entries"},
-		{`{"domain":"d","descriptors":[` + crowd[:3*1000] + `{}]}`, "RESOURCE_EXHAUSTED", "bad request: too large: 1001 descriptors, at most 1000 are allowed"},
+		{`{"domain":"d","descriptors":[` + many + `{}]}`, "RESOURCE_EXHAUSTED", "bad request: too large: more than 1000 descriptors or 16000 entries"},
+		{`{"domain":"d","descriptors":[` + many[:3*1000] + `{}]}`, "RESOURCE_EXHAUSTED", "bad request: too large: 1001 descriptors, at most 1000 are allowed"},
 	} {
 		in := `{"at":"1m","request":` + tt.request + "}\n"
 		want := `{"at":"2026-01-01T00:01:00Z","error":{"code":"` + tt.code + `","message":"` + tt.want + "\"}}\n"

@@ -12,21 +12,21 @@ import (
 // MaxLine is the longest line of input, in bytes without its end.
 const MaxLine = 1 << 20
 
-// byteOrderMark is what some editors and shells, PowerShell's among them, begin
-// a file of UTF-8 with. It is no part of the first line.
+// byteOrderMark is written by some editors and shells, such as PowerShell, at the
+// beginning of a UTF-8 file. It is not part of the first line.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // batch is some lines of the input, read ahead of the limiter.
 type batch struct {
 	lines []line
-	// pause says that what comes next is not there yet.
+	// pause says that the next line has not arrived, so output is flushed.
 	pause bool
-	// end is why this is the last batch: io.EOF, or what is wrong.
+	// end is set in the last batch: io.EOF, or an error of the input.
 	end error
 }
 
-// A batch is full with so many lines or bytes. A few are read ahead, so that reading and
-// deciding need not wait for each other.
+// batchLines and batchBytes bound a batch. A few batches are read ahead, so that reading
+// and deciding need not wait for each other.
 const (
 	batchLines = 256
 	batchBytes = 1 << 20

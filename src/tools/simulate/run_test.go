@@ -47,7 +47,8 @@ func TestAnswersBeforeTheNextLine(t *testing.T) {
 	}
 }
 
-// What was decided is written, and the run ends although its input does not.
+// When the context ends, all decisions have been written, and Run returns although its
+// input stays open.
 func TestInterrupted(t *testing.T) {
 	in, to := io.Pipe()
 	defer func() { _ = to.Close() }() // lets the reader go
@@ -143,8 +144,8 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// A month of traffic comes to the same whenever it is replayed, and to what
-// counting by hand comes to.
+// Two replays of a month of traffic give the same output, and the totals are those of a
+// count by hand.
 func TestMonth(t *testing.T) {
 	const every = 30 * time.Second
 	lines := int(30 * 24 * time.Hour / every)
@@ -249,8 +250,8 @@ func atRandom(n int, steps bool) []byte {
 	return b.Bytes()
 }
 
-// Memory and Redis decide alike on what comes at random, also where the clock
-// steps back, if memory does not forget.
+// Memory and Redis decide alike on random requests, also when the clock steps back and
+// memory keeps its counters.
 func TestStoresAgree(t *testing.T) {
 	set := load(t, string(read(t, "testdata", "algorithms", "rules.yaml")))
 	server := redistest.Start(t, redistest.Options{})

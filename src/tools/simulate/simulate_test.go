@@ -58,8 +58,8 @@ func openRedis(t *testing.T, server *redistest.Server) *redis.Store {
 	return s
 }
 
-// simulated runs cfg, whose missing fields are set, and returns what it wrote:
-// decisions, and the summary without what depends on the machine.
+// simulated runs cfg with defaults for missing fields. It returns the decisions, and the
+// summary without the parts that depend on the machine.
 func simulated(t *testing.T, cfg Config, in io.Reader) (out, summary []byte, err error) {
 	t.Helper()
 	if cfg.Backend == nil {
@@ -88,8 +88,8 @@ func read(t *testing.T, path ...string) []byte {
 	return data
 }
 
-// In testdata are rules, requests and what comes of them, each line of which was
-// checked by hand. Redis and memory come to the same, byte for byte.
+// testdata has rules, requests and the expected output, checked line by line by hand.
+// Redis and memory both give exactly this output.
 func TestGolden(t *testing.T) {
 	dirs, err := filepath.Glob(filepath.Join("testdata", "*", "rules.yaml"))
 	if err != nil || len(dirs) < 3 {

@@ -20,8 +20,8 @@ type Summary struct {
 	// OK and Over are requests by their overall code, Failed those that were
 	// refused with an error.
 	OK, Over, Failed uint64
-	// Unmatched are descriptors that met no rule, or one that another of the
-	// request replaces.
+	// Unmatched are descriptors without a rule, and those whose rule is replaced by another
+	// rule of the request.
 	Unmatched uint64
 	// From and To are the instants of the first and the last line.
 	From, To time.Time
@@ -104,13 +104,13 @@ func (s *Summary) charge(at time.Time, c *limiter.Charge, prefix int) {
 	}
 }
 
-// Write writes the summary for people: a table of the rules that were met, in
-// the order of their files, and the totals.
+// Write writes the summary for people: a table of the rules that were hit, in the order
+// of their files, and the totals.
 func (s *Summary) Write(w io.Writer) error {
 	var b strings.Builder
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "rule\thits\tadmitted\tover\tfirst over\tlast over\tbusiest key")
-	var idle []string
+	var unused []string
 	for i := range s.figures {
 		f := &s.figures[i]
 		switch {
@@ -119,7 +119,7 @@ func (s *Summary) Write(w io.Writer) error {
 			f.write(table, "(limits of requests)")
 		case f.hits == 0 && s.rules[i].Unlimited: // or charged above, where it leaves no trace
 		case f.hits == 0:
-			idle = append(idle, printable(s.rules[i].Key))
+			unused = append(unused, printable(s.rules[i].Key))
 		case s.rules[i].Shadow:
 			f.write(table, printable(s.rules[i].Key)+" (shadow)")
 		default:
@@ -127,8 +127,8 @@ func (s *Summary) Write(w io.Writer) error {
 		}
 	}
 	_ = table.Flush() // a strings.Builder takes everything
-	if len(idle) > 0 {
-		fmt.Fprintf(&b, "limits not hit: %s\n", list(idle))
+	if len(unused) > 0 {
+		fmt.Fprintf(&b, "limits not hit: %s\n", list(unused))
 	}
 	fmt.Fprintf(&b, "requests: %d; OK: %d, OVER_LIMIT: %d, errors: %d; descriptors that met no rule: %d\n",
 		s.Lines, s.OK, s.Over, s.Failed, s.Unmatched)
@@ -171,8 +171,7 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// printable is text as it is, or in quotes where it would move the cursor, or
-// the columns.
+// printable returns text, in quotes if it would move the cursor or the columns.
 func printable(text string) string {
 	for _, r := range text {
 		if !strconv.IsPrint(r) {

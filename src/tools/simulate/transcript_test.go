@@ -30,7 +30,7 @@ func TestGistTranscript(t *testing.T) {
 	for call := 1; call <= 101; call++ {
 		ms := call - 1 // since the first call
 		fmt.Fprintf(&requests, `{"at":"%dms","request":{"domain":"rules","descriptors":[{"entries":[{"key":"user","value":"alex"},{"key":"trade"}]}]}}`+"\n", ms)
-		// 16 and 6 pass. Each puts 2 s, and 1.5 s, upon what is left to wait for.
+		// 16 and 6 pass. Each puts 2 s, and 1.5 s, on the wait.
 		user := [5]int{0, 16, 16 - call, -1, (2000*call - ms) / 1000}
 		if call > 16 {
 			user = [5]int{1, 16, 0, (2000 - ms) / 1000, (16*2000 - ms) / 1000}

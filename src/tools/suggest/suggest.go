@@ -49,7 +49,7 @@ Ctrl-C stops the service.
 
 // soonest finds the rule that shows best what a limit is: few entries to type,
 // a small limit that lets something pass, a window longer than the demonstration.
-// It returns nil when there is none, else also a request that meets it, as JSON.
+// It returns nil if there is none, else also a request that the rule matches, as JSON.
 func soonest(set *rules.Set) (best *rules.Rule, body string) {
 	cost := func(r *rules.Rule) uint64 { return uint64(r.Requests) + 10*uint64(len(r.Path)+len(matchOf(r))) }
 	for _, r := range set.Rules() {
@@ -66,7 +66,7 @@ func soonest(set *rules.Set) (best *rules.Rule, body string) {
 	return best, body
 }
 
-// matchOf is what a rule of an ordered list matches by; nil for other rules.
+// matchOf returns the pairs that a rule of an ordered list matches; nil for other rules.
 func matchOf(r *rules.Rule) []rules.Pair {
 	if r.Listed == nil {
 		return nil
@@ -74,7 +74,7 @@ func matchOf(r *rules.Rule) []rules.Pair {
 	return r.Listed.Match
 }
 
-// example is a request that meets r; not ok when a rule beside r would take it.
+// example returns a request that r matches; not ok if another rule matches it first.
 func example(set *rules.Set, r *rules.Rule) (body string, ok bool) {
 	type entry struct {
 		Key   string `json:"key"`
