@@ -103,7 +103,7 @@ func (l *figureLine) read(name, key string, v reflect.Value) metrics.Figure {
 // addFigures adds the figures of all parts that exist from the start.
 func (s *Service) addFigures() {
 	for _, read := range append(s.store.figures, metrics.RuntimeFigures, figures("log", "", s.Output.err.Stats),
-		figures("buffered", "", s.buffered), figures("guard", "", func() any { return s.front.grpc.Guard }), figures("health", "", s.health.states)) {
+		figures("buffered", "", s.buffered), figures("guard", "", func() any { return s.front.grpc.Guard }), figures("health", "", s.health.values)) {
 		s.counters.Add(read)
 	}
 	for _, p := range s.ports.all() {

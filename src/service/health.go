@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -59,10 +60,7 @@ type storeHealth struct {
 	answered bool          // it was reached at least once
 }
 
-// errStoreUnknown is the state before the store was asked.
-var errStoreUnknown = errors.New("the store has not answered yet")
-
-// audience is the group of people that read a reason.
+// audience is the group of people that read a text.
 type audience bool
 
 const (
@@ -72,23 +70,22 @@ const (
 	operators audience = true
 )
 
-// reason is why the process is not ready. Callers see only the class, without addresses,
-// paths and texts of rules; operators see everything. The zero reason means ready.
-type reason struct{ class, full string }
-
-// same returns a reason with one text for everybody.
-func same(text string) reason { return reason{text, text} }
-
-// and returns r with next behind it.
-func (r reason) and(next reason) reason { return reason{r.class + next.class, r.full + next.full} }
-
-// to returns the text of r for a.
-func (r reason) to(a audience) string {
+// text returns full for operators. Callers see only class, without addresses, paths and
+// texts of rules.
+func (a audience) text(class, full string) string {
 	if a == operators {
-		return r.full
+		return full
 	}
-	return r.class
+	return class
 }
+
+// storeError is why a store cannot be used, with the text for each audience.
+type storeError struct{ class, full string }
+
+func (e *storeError) Error() string { return e.full }
+
+// errStoreUnknown is the state before the store was asked.
+var errStoreUnknown = &storeError{"the store has not answered yet", "the store has not answered yet"}
 
 // update changes the state under the lock, and calls onChange and onReady without it. If
 // several goroutines update at a time, one of them makes the calls, so the last call of
@@ -104,7 +101,7 @@ func (h *health) update(change func(*health)) {
 	h.tell.running = true
 	for h.tell.changed {
 		h.tell.changed = false
-		healthy := h.why() == reason{}
+		healthy := h.why(callers) == ""
 		becameReady := !h.tell.ready && h.answers()
 		h.tell.ready = h.tell.ready || becameReady
 		facts, late := h.rules.first, h.lateDivvy
@@ -129,120 +126,107 @@ func (h *health) answers() bool {
 func (h *health) reason(a audience) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.why().to(a)
+	return h.why(a)
 }
 
 // components returns the state of each part, with remarks that do not count.
-func (h *health) components(a audience) (list []admin.Component) {
+func (h *health) components(a audience) []admin.Component {
 	h.mu.Lock()
-	conditions := h.conditions()
+	list := h.parts(a)
 	h.mu.Unlock()
-	stores := conditions[2 : 2+len(h.stores)]
 	for i, st := range h.stores { // note does not change, so it needs no lock
-		if stores[i].note == (reason{}) && st.note != nil {
-			stores[i].note = same(st.note())
+		if c := &list[2+i]; c.Note == "" && st.note != nil {
+			c.Note = st.note()
 		}
 	}
 	if note := h.note(time.Now()); note != "" {
-		conditions = slices.Insert(conditions, 2+len(h.stores), condition{name: "counting", note: same(note)})
-	}
-	for _, c := range conditions {
-		list = append(list, admin.Component{Name: c.name, Why: c.why.to(a), Note: c.note.to(a)})
+		list = slices.Insert(list, 2+len(h.stores), admin.Component{Name: "counting", Note: note})
 	}
 	return list
 }
 
-// condition is the state of one part: why it is not ready, and a remark.
-type condition struct {
-	name      string
-	why, note reason
-}
-
 const shuttingDown = "shutting down"
 
-// conditions returns the states of the process, the rules, the stores and divvy's port.
-func (h *health) conditions() []condition {
-	process := condition{name: "process"}
+// parts returns the states of the process, the rules, each store, and divvy's port if it is
+// not open.
+func (h *health) parts(a audience) []admin.Component {
+	list := []admin.Component{{Name: "process"}, h.rules.state(a)}
 	if h.stopping {
-		process.why = same(shuttingDown)
+		list[0].Why = shuttingDown
 	}
-	r := &h.rules
-	rules := condition{name: "rules", why: r.why(), note: same(plural(r.domains, "domain"))}
-	if r.loaded && r.domains == 0 {
-		rules.note = rules.note.and(same(", so everything passes"))
-	}
-	if r.version != "" {
-		rules.note = rules.note.and(same(", version " + r.version))
-	}
-	if r.refused != nil && rules.why == (reason{}) {
-		rules.note = rules.note.and(same(", the last load was ")).and(r.whyRefused())
-	}
-	if r.stream != nil && rules.why == (reason{}) {
-		rules.note = rules.note.and(same(", ")).and(r.whyStream())
-	}
-	list := []condition{process, rules}
 	for _, st := range h.stores {
-		c := condition{name: st.name}
+		c := admin.Component{Name: st.name}
 		switch {
 		case st.err == nil:
 		case h.storeless:
-			c.note = st.why().and(same("; on_store_failure decides"))
+			c.Note = st.why(a) + "; on_store_failure decides"
 		default:
-			c.why = st.why()
+			c.Why = st.why(a)
 		}
 		list = append(list, c)
 	}
 	if h.divvy != nil {
-		list = append(list, condition{name: "divvy", why: reason{"divvy's port is not open", h.divvy.Error()}})
+		list = append(list, admin.Component{Name: "divvy", Why: a.text("divvy's port is not open", h.divvy.Error())})
 	}
 	return list
 }
 
 // why returns the first reason of the process, a store, divvy's port and the rules.
-func (h *health) why() reason {
-	list := h.conditions()
+func (h *health) why(a audience) string {
+	list := h.parts(a)
 	for _, c := range slices.Concat(list[:1], list[2:], list[1:2]) {
-		if c.why != (reason{}) {
-			return c.why
+		if c.Why != "" {
+			return c.Why
 		}
 	}
-	return reason{}
+	return ""
 }
 
-func (r *ruleHealth) why() reason {
-	switch {
-	case !r.loaded && !r.startEmpty && r.refused != nil:
-		return same("no rules are loaded: ").and(r.whyRefused())
-	case !r.loaded && !r.startEmpty && r.stream != nil:
-		return same("no rules are loaded: ").and(r.whyStream())
-	case !r.loaded && !r.startEmpty:
-		return same("the rules are not loaded yet")
-	case r.needDomain && r.domains == 0:
-		return same("no domain is loaded")
+func (r *ruleHealth) state(a audience) admin.Component {
+	c := admin.Component{Name: "rules", Note: plural(r.domains, "domain")}
+	if r.loaded && r.domains == 0 {
+		c.Note += ", so everything passes"
 	}
-	return reason{}
+	if r.version != "" {
+		c.Note += ", version " + r.version
+	}
+	refused, stream := r.whyRefused(a), ""
+	if r.stream != nil {
+		stream = a.text("there is no stream to the management server", firstProblem(r.stream))
+	}
+	waits := !r.loaded && !r.startEmpty
+	switch {
+	case waits && refused+stream != "":
+		c.Why = "no rules are loaded: " + cmp.Or(refused, stream)
+	case waits:
+		c.Why = "the rules are not loaded yet"
+	case r.needDomain && r.domains == 0:
+		c.Why = "no domain is loaded"
+	default:
+		if refused != "" {
+			c.Note += ", the last load was " + refused
+		}
+		if stream != "" {
+			c.Note += ", " + stream
+		}
+	}
+	return c
 }
 
-func (r *ruleHealth) whyRefused() reason {
+// whyRefused returns when and why the last load was refused; "" if it was not.
+func (r *ruleHealth) whyRefused(a audience) string {
 	if r.refused == nil {
-		return reason{}
+		return ""
 	}
 	when := "refused at " + r.refusedAt.UTC().Format(time.RFC3339)
-	return reason{when, when + ": " + firstProblem(r.refused)}
+	return a.text(when, when+": "+firstProblem(r.refused))
 }
 
-func (r *ruleHealth) whyStream() reason {
-	return reason{"there is no stream to the management server", firstProblem(r.stream)}
-}
-
-func (st *storeHealth) why() reason {
-	if errors.Is(st.err, errStoreUnknown) {
-		return same(st.err.Error())
+func (st *storeHealth) why(a audience) string {
+	if e, ok := errors.AsType[*storeError](st.err); ok {
+		return a.text(e.class, e.full)
 	}
-	if slow, isSlow := errors.AsType[*slowPool](st.err); isSlow {
-		return slow.why
-	}
-	return reason{st.what + " does not answer", firstProblem(st.err)}
+	return a.text(st.what+" does not answer", firstProblem(st.err))
 }
 
 // healthValues are the values of the figures of health.
@@ -251,25 +235,25 @@ type healthValues struct {
 	Domains        int
 }
 
-func (h *health) states() healthValues {
+func (h *health) values() healthValues {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return healthValues{h.why() == reason{}, h.rules.refused != nil, h.rules.domains}
+	return healthValues{h.why(callers) == "", h.rules.refused != nil, h.rules.domains}
 }
 
 // noteRefused writes a comment line for operators if the last load was refused: the rules
 // in force are not those of the files then.
 func (h *health) noteRefused(w io.Writer) error {
 	h.mu.Lock()
-	refused, state, why := h.rules.refused != nil, "none are in force yet", h.rules.whyRefused()
+	why, state := h.rules.whyRefused(operators), "none are in force yet"
 	if h.rules.loaded {
 		state = "those below stay in force"
 	}
 	h.mu.Unlock()
-	if !refused {
+	if why == "" {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "# newer rules were %s (%s)\n", why.full, state)
+	_, err := fmt.Fprintf(w, "# newer rules were %s (%s)\n", why, state)
 	return err
 }
 

@@ -94,9 +94,9 @@ func TestHealthAudiences(t *testing.T) {
 		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 4, Col: 5}, What: `unknown key "hunter3"`},
 	}
 	lost := fmt.Errorf("Redis does not answer: %w", errors.New("dial tcp 10.1.2.3:6379: connection refused"))
-	slow := &slowPool{(&pool{what: "Redis", variable: "REDIS_TIMEOUT"}).tooSlow(&remote.SlowError{
+	slow := (&pool{what: "Redis", variable: "REDIS_TIMEOUT"}).tooSlow(&remote.SlowError{
 		Store: "redis", Addr: "10.1.2.3:6379", Took: 60_700 * time.Microsecond, Timeout: 50 * time.Millisecond,
-	})}
+	})
 	for _, tt := range audienceTests(at, refused, lost, slow) {
 		h := health{rules: ruleHealth{loaded: true, domains: 2}, onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}, note: func(time.Time) string { return "" }}
 		h.stores = []storeHealth{{name: "redis_pool", what: "Redis"}}

@@ -81,7 +81,7 @@ func (p *pool) config(cfg *settings.Settings, conns int, timeout time.Duration, 
 		MaxWaiting:      int64(cfg.Failure.MaxInFlight),
 		BreakerFailures: failures,
 		OnBreaker:       onBreaker(log, p.product),
-		OnSlow:          func(e *remote.SlowError) { log.Warnf("calls time out: %s", p.tooSlow(e).full) },
+		OnSlow:          func(e *remote.SlowError) { log.Warnf("calls time out: %v", p.tooSlow(e)) },
 	}
 }
 
@@ -116,11 +116,11 @@ func (p *pool) note() string {
 	return ""
 }
 
-// tooSlow returns the reason for a server that answers later than the timeout.
-func (p *pool) tooSlow(e *remote.SlowError) reason {
+// tooSlow returns the error of a server that answers later than the timeout.
+func (p *pool) tooSlow(e *remote.SlowError) *storeError {
 	class := fmt.Sprintf("%s answers in %s, %s is %s", p.what, remote.InMilliseconds(e.Took), p.variable, remote.InMilliseconds(e.Timeout))
 	enough := (2*e.Took + 10*time.Millisecond).Truncate(10 * time.Millisecond)
-	return reason{class, fmt.Sprintf("%s: set it to %v or more (%s)", class, enough, e.Addr)}
+	return &storeError{class, fmt.Sprintf("%s: set it to %v or more (%s)", class, enough, e.Addr)}
 }
 
 // storeSpan is the hook for tracing of the stores' Configs.
@@ -319,12 +319,7 @@ func (p *pool) ping(ctx context.Context) error {
 		return nil
 	}
 	if slow, isSlow := errors.AsType[*remote.SlowError](err); isSlow {
-		return &slowPool{p.tooSlow(slow)}
+		return p.tooSlow(slow)
 	}
 	return fmt.Errorf("%s does not answer: %w", p.what, err)
 }
-
-// slowPool is the error of a store that answers later than its timeout.
-type slowPool struct{ why reason }
-
-func (e *slowPool) Error() string { return e.why.full }
