@@ -157,7 +157,7 @@ func TestConnCapsFitResources(t *testing.T) {
 		{few, resources{256, unbounded}, connCaps{20, 66, 66, 8}, "no port takes more than 66"},
 		{cfg(), resources{16, 0}, connCaps{8, 8, 8, 8}, "no port takes more than 8 connections"},
 	} {
-		p := newPorts(tt.cfg, nil)
+		p := newPorts(tt.cfg)
 		warning := p.fit(tt.cfg, tt.have)
 		got := connCaps{p.http.max, p.grpc.max, p.divvy.max, p.debug.max}
 		if got != tt.want || !strings.Contains(warning, tt.warning) || (warning == "") != (tt.warning == "") {

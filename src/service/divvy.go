@@ -38,7 +38,7 @@ func (s *Service) buildDivvy(failed func(error)) error {
 		Limits: divvy.Limits{
 			MaxLine:      int(d.MaxLine),
 			MaxConns:     s.ports.divvy.max,
-			Budget:       s.held,
+			Budget:       s.ports.held,
 			MaxPipelined: d.MaxPipelined,
 			Idle:         d.Idle,
 		},
@@ -66,6 +66,8 @@ func (s *Service) buildDivvy(failed func(error)) error {
 	}
 	p := &divvyPort{port: s.ports.divvy, server: server, needed: make(chan struct{})}
 	s.front.divvy = p
+	s.front.drains = append(s.front.drains, func(ctx context.Context) error { server.Shutdown(ctx); return nil })
+	s.runs = append(s.runs, s.runDivvy)
 	if p.Listener != nil {
 		close(p.needed)
 		s.counters.Add(figures("divvy", "", server.Stats))

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sirupsen/logrus"
-
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/fallback"
 	"ratelimit/src/rules"
@@ -14,25 +12,25 @@ import (
 )
 
 // fallBack puts a fallback in front of the store, for when it does not answer.
-func (s *store) fallBack(cfg *settings.Settings, log *logrus.Logger) error {
+func (s *Service) fallBack() error {
 	// The settings took no less than the memory store needs.
-	f, err := fallback.New(s.Backend, fallback.Config{
-		Replicas:  cfg.Failure.Replicas,
-		KeyPrefix: cfg.CacheKeyPrefix,
-		MaxBytes:  cfg.MemoryMaxBytes,
+	f, err := fallback.New(s.store.Backend, fallback.Config{
+		Replicas:  s.Settings.Failure.Replicas,
+		KeyPrefix: s.Settings.CacheKeyPrefix,
+		MaxBytes:  s.Settings.MemoryMaxBytes,
 		OnReplicas: func(before, after int) {
-			log.Infof("%d replicas share the limits of on_store_failure: local, %d did before", after, before)
+			s.log.Infof("%d replicas share the limits of on_store_failure: local, %d did before", after, before)
 		},
 		OnUncounted: func(err error) {
-			log.Warnf("replicas cannot count themselves in the store, so they share the limits of on_store_failure: local as if nothing had changed; REPLICAS says how many there are: %v", err)
+			s.log.Warnf("replicas cannot count themselves in the store, so they share the limits of on_store_failure: local as if nothing had changed; REPLICAS says how many there are: %v", err)
 		},
 	})
 	if err != nil {
 		return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 	}
-	s.Backend, s.fallback, s.bytes = f, f, func() int64 { return f.Stats().Local.Bytes }
+	s.store.Backend, s.store.fallback, s.store.bytes = f, f, func() int64 { return f.Stats().Local.Bytes }
 	s.runs = append(s.runs, f.Run)
-	s.figures = append(s.figures, figures("fallback", "", func() (v fallbackValues) {
+	s.counters.Add(figures("fallback", "", func() (v fallbackValues) {
 		v.Stats, v.Hits = f.Stats(), make(map[string]uint64)
 		for i, word := range backend.Fallbacks() {
 			v.Hits[word] = v.Fallback[i]

@@ -100,12 +100,13 @@ func (l *figureLine) read(name, key string, v reflect.Value) metrics.Figure {
 	return f
 }
 
-// addFigures adds the figures of all parts that exist from the start.
+// addFigures adds the figures that each service has.
 func (s *Service) addFigures() {
-	for _, read := range append(s.store.figures, metrics.RuntimeFigures, figures("log", "", s.Output.err.Stats),
-		figures("buffered", "", s.buffered), figures("guard", "", func() any { return s.front.grpc.Guard }), figures("health", "", s.health.values)) {
-		s.counters.Add(read)
-	}
+	s.counters.Add(metrics.RuntimeFigures)
+	s.counters.Add(figures("log", "", s.Output.err.Stats))
+	s.counters.Add(figures("buffered", "", s.buffered))
+	s.counters.Add(figures("guard", "", func() any { return s.front.grpc.Guard }))
+	s.counters.Add(figures("health", "", s.health.values))
 	for _, p := range s.ports.all() {
 		if l, ok := p.Listener.(*connlimit.Listener); ok {
 			s.counters.Add(figures("port", p.name, l.Stats))
@@ -118,7 +119,7 @@ func (s *Service) addFigures() {
 type bufferedStats struct{ Held, Max, Evicted int64 }
 
 func (s *Service) buffered() bufferedStats {
-	return bufferedStats{s.held.Held(), s.held.Max(), s.held.Evicted()}
+	return bufferedStats{s.ports.held.Held(), s.ports.held.Max(), s.ports.held.Evicted()}
 }
 
 // addClientCertFigures adds when the certificates expire that this process shows to

@@ -27,59 +27,28 @@ import (
 // frontends are the servers of all ports.
 type frontends struct {
 	grpc  *rls.Server
-	divvy *divvyPort    // nil: off
-	http  []*httpServer // all HTTP ports
+	divvy *divvyPort // nil: off
+
+	drains []func(context.Context) error // stop servers; running requests may finish until the context ends
+	closes []func() error                // close the ports for operators
 }
 
-// httpServer serves one HTTP port.
-type httpServer struct {
-	port   *port
-	drains bool // stop waits for its requests
-	*http.Server
-}
-
-// run serves until the server is stopped.
-func (h *httpServer) run(context.Context) error {
-	l := h.port.Listener
-	if cfg := h.port.tlsConfig(); cfg != nil {
-		l = tls.NewListener(l, cfg)
-	}
-	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
-
-// stop stops all servers. Running requests may finish until ctx ends; operators' ports
-// are closed when they have.
+// stop stops all servers, those for operators when running requests have finished.
 func (f *frontends) stop(ctx context.Context) error {
 	var g errgroup.Group
-	g.Go(func() error { f.grpc.Shutdown(ctx); return nil })
-	if f.divvy != nil {
-		g.Go(func() error { f.divvy.server.Shutdown(ctx); return nil })
-	}
-	for _, h := range f.http {
-		if h.drains {
-			g.Go(func() error {
-				if h.Shutdown(ctx) != nil {
-					return h.Close()
-				}
-				return nil
-			})
-		}
+	for _, drain := range f.drains {
+		g.Go(func() error { return drain(ctx) })
 	}
 	err := g.Wait()
-	for _, h := range f.http {
-		if !h.drains {
-			err = errors.Join(err, h.Close())
-		}
+	for _, end := range f.closes {
+		err = errors.Join(err, end())
 	}
 	return err
 }
 
 // buildFrontends makes the servers of all ports.
 func (s *Service) buildFrontends() error {
-	if err := s.ports.loadCertificates(s.log.Logger, s.counters); err != nil {
+	if err := s.loadCertificates(); err != nil {
 		return err
 	}
 	cfg := s.Settings
@@ -104,12 +73,16 @@ func (s *Service) buildFrontends() error {
 		MaxConnectionAge:      cfg.GRPCMaxConnectionAge,
 		MaxConnectionAgeGrace: cfg.GRPCMaxConnectionAgeGrace,
 		Reflection:            cfg.GRPCReflection,
-		Budget:                s.held,
+		Budget:                s.ports.held,
 		Stats:                 s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
 	})
+	s.front.drains = append(s.front.drains, func(ctx context.Context) error { s.front.grpc.Shutdown(ctx); return nil })
+	if l := s.ports.grpc.Listener; l != nil {
+		s.runs = append(s.runs, func(context.Context) error { return s.front.grpc.Serve(l) })
+	}
 	requests := http.NewServeMux()
 	requests.Handle("/json", s.tracing.HTTP("/json", service.JSON()))
-	s.serveHTTP(s.ports.http, s.handleProbes(requests)).drains = true
+	s.serveHTTP(s.ports.http, s.handleProbes(requests))
 	s.serveHTTP(s.ports.debug, s.debugHandler())
 	s.serveHTTP(s.ports.health, s.handleProbes(http.NewServeMux()))
 	return s.buildDivvy(failed)
@@ -135,8 +108,11 @@ const (
 	headerBytes   = 64 << 10
 )
 
-// serveHTTP adds a server of h on p, within the limits above.
-func (s *Service) serveHTTP(p *port, h http.Handler) *httpServer {
+// serveHTTP adds a server of h on p if p is open, within the limits above.
+func (s *Service) serveHTTP(p *port, h http.Handler) {
+	if p.Listener == nil {
+		return
+	}
 	srv := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: headerTimeout,
@@ -147,9 +123,26 @@ func (s *Service) serveHTTP(p *port, h http.Handler) *httpServer {
 		ErrorLog:          httpLog(s.log.Logger),
 	}
 	connlimit.HTTP(srv)
-	added := &httpServer{port: p, Server: srv}
-	s.front.http = append(s.front.http, added)
-	return added
+	s.runs = append(s.runs, func(context.Context) error {
+		l := p.Listener
+		if cfg := p.tlsConfig(); cfg != nil {
+			l = tls.NewListener(l, cfg)
+		}
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	if p != s.ports.http {
+		s.front.closes = append(s.front.closes, srv.Close)
+		return
+	}
+	s.front.drains = append(s.front.drains, func(ctx context.Context) error {
+		if srv.Shutdown(ctx) != nil {
+			return srv.Close()
+		}
+		return nil
+	})
 }
 
 // handleProbes makes mux answer probes.

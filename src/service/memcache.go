@@ -6,9 +6,9 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memcached"
 	"ratelimit/src/rules"
-	"ratelimit/src/settings"
 )
 
 // StoreLimits returns what the store of a BACKEND_TYPE cannot count.
@@ -26,18 +26,19 @@ func StoreLimits(backend string) rules.Store {
 }
 
 // memcache makes the store of Memcached.
-func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Logger) (*memcached.Store, error) {
-	from := cfg.Memcache
+func (s *Service) memcache() (backend.Backend, error) {
+	from := s.Settings.Memcache
 	p := &pool{
 		name: "memcache", product: "Memcached", what: "Memcached", variable: "MEMCACHE_TIMEOUT", always: from.HealthCheck,
 		pause: time.Second, longest: 5 * time.Second,
 	}
 	mc := memcached.Config{
-		Config:          p.config(cfg, from.Conns, from.Timeout, span, log),
+		Config:          s.poolConfig(p, from.Conns, from.Timeout),
 		Servers:         from.Servers,
-		OnChange:        func(c memcached.Change) { logChange(log, c) },
-		OnLookupFailure: func(err error) { log.Warn(err) },
+		OnChange:        func(c memcached.Change) { logChange(s.log.Logger, c) },
+		OnLookupFailure: func(err error) { s.log.Warn(err) },
 	}
+	mc.Span = s.tracing.Memcached()
 	if from.SRV != "" {
 		mc.SRV = &memcached.SRV{Service: from.SRVParts.Service, Proto: from.SRVParts.Proto, Name: from.SRVParts.Name, Refresh: from.SRVRefresh}
 	}
@@ -54,8 +55,7 @@ func (s *store) memcache(cfg *settings.Settings, span storeSpan, log *logrus.Log
 	if err != nil {
 		return nil, err
 	}
-	p.stats = out.Stats
-	s.add(p, out, figures("memcache", "", func() *memcached.Counts { return &out.Counts }))
+	s.addPool(p, out, figures("memcache", "", func() *memcached.Counts { return &out.Counts }))
 	return out, nil
 }
 

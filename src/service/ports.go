@@ -16,13 +16,14 @@ import (
 
 	"ratelimit/src/files/certs"
 	"ratelimit/src/frontend/connlimit"
-	"ratelimit/src/metrics"
 	"ratelimit/src/settings"
 )
 
 // ports are all ports that the service may have.
 type ports struct {
 	http, grpc, debug, health, prometheus, divvy *port
+
+	held *connlimit.Budget // bytes held for all callers together
 }
 
 // port is one address that the service listens on.
@@ -44,12 +45,13 @@ type port struct {
 	net.Listener // nil: not open
 }
 
-// newPorts returns the ports that the settings ask for, not open yet. HTTP connections
-// count what they hold in held.
-func newPorts(s *settings.Settings, held *connlimit.Budget) *ports {
+// newPorts returns the ports that the settings ask for, not open yet.
+func newPorts(s *settings.Settings) *ports {
+	held := connlimit.NewBudget(s.MaxBuffered)
 	web := &connlimit.Config{IdleUnderPressure: pressureIdleTimeout, Budget: held}
 	http1 := []string{"http/1.1"}
 	p := &ports{
+		held: held,
 		http: &port{
 			name: "http", on: !s.NoHTTP, variable: "PORT", addr: hostPort(s.Host, s.Port), max: s.HTTPMaxConns, conns: web,
 			tls: s.HTTPTLS, tlsVariable: "HTTP_TLS_CERT", protocols: http1,
@@ -190,8 +192,8 @@ func (p *port) announce(log *logrus.Logger) {
 }
 
 // loadCertificates reads the certificates of the ports that speak TLS.
-func (p *ports) loadCertificates(log *logrus.Logger, counters *metrics.Registry) (err error) {
-	for _, p := range p.all() {
+func (s *Service) loadCertificates() (err error) {
+	for _, p := range s.ports.all() {
 		if !p.tls.On {
 			continue
 		}
@@ -199,16 +201,17 @@ func (p *ports) loadCertificates(log *logrus.Logger, counters *metrics.Registry)
 			Cert: p.tls.Cert, Key: p.tls.Key, ClientCA: p.tls.ClientCA, ClientName: p.tls.ClientName, Protocols: p.protocols,
 			OnChange: func(err error) {
 				if err != nil {
-					log.Errorf("the %s port keeps its old certificates: %v", p.name, err)
+					s.log.Errorf("the %s port keeps its old certificates: %v", p.name, err)
 				} else {
-					log.Infof("the %s port has new certificates", p.name)
+					s.log.Infof("the %s port has new certificates", p.name)
 				}
 			},
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.tlsVariable, err)
 		}
-		counters.Add(figures("certificate", p.name, p.certs.Stats))
+		s.counters.Add(figures("certificate", p.name, p.certs.Stats))
+		s.runs = append(s.runs, p.certs.Run)
 	}
 	return nil
 }

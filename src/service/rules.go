@@ -22,16 +22,10 @@ import (
 
 // ruleSource is where the rules come from.
 type ruleSource struct {
-	source
+	source  interface{ Reload() }             // Reload reads the rules again, even if nothing changed; it never blocks
 	noRules string                            // why there may be none, for the log
 	facts   func(reload.Result) logrus.Fields // for the log
 	failed  chan error                        // receives why the first rules of OneList were refused
-}
-
-// source reads rules from files or from a management server.
-type source interface {
-	Run(context.Context) error
-	Reload() // read them again, even if nothing changed; never blocks
 }
 
 // ruleOptions are those for compiling rules from any source.
@@ -122,6 +116,7 @@ func (s *Service) buildSource() error {
 	s.rules.noRules = cfg.Dir() + " holds no rule files"
 	w := filerules.New(cfg)
 	s.rules.source, s.rules.facts = w, fileFacts
+	s.runs = append(s.runs, w.Run)
 	s.counters.Add(figures("files", "", func() fileValues { return fileValues{count.Load(), w.Hanging()} }))
 	return nil
 }
@@ -170,6 +165,7 @@ func (s *Service) buildXDS() error {
 		return fmt.Errorf("CONFIG_GRPC_XDS_SERVER_URL: %w", err)
 	}
 	s.rules.source = w
+	s.runs = append(s.runs, w.Run)
 	s.counters.Add(figures("xds", "", w.Stats))
 	return nil
 }

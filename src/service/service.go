@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/tracing"
@@ -20,16 +19,18 @@ import (
 type Service struct {
 	Config
 	log      *logs
-	held     *connlimit.Budget // bytes held for all callers together
 	ports    *ports
 	tracing  *tracing.Provider // nil: off
-	store    *store
+	store    store
 	counters *metrics.Registry
 	limiter  *limiter.Limiter
 	rules    ruleSource
 	front    frontends
 	health   health
 	stats    statistics
+	// runs are all long-lived parts. Servers return after stop, all others when the context
+	// ends.
+	runs []func(context.Context) error
 }
 
 // New opens the ports that the settings ask for and builds all parts. Call Run next: it
@@ -45,8 +46,7 @@ func New(cfg Config) (_ *Service, err error) {
 	if err := s.requireList(); err != nil {
 		return nil, err
 	}
-	s.held = connlimit.NewBudget(cfg.Settings.MaxBuffered)
-	s.ports = newPorts(cfg.Settings, s.held)
+	s.ports = newPorts(cfg.Settings)
 	if lowered := s.ports.fit(cfg.Settings, resources{openFiles(), cfg.Settings.MemoryLimit}); lowered != "" {
 		s.ports.logLoweredCaps(s.log.Logger, cfg.Settings.MaxConnsSet, lowered)
 	}
@@ -62,6 +62,7 @@ func New(cfg Config) (_ *Service, err error) {
 	if s.tracing, err = s.startTracing(); err != nil {
 		return nil, err
 	}
+	s.counters = metrics.New(metrics.Config{NearRatio: cfg.Settings.NearLimitRatio, MaxSeries: cfg.Settings.StatsMaxSeries})
 	for _, build := range []func() error{s.buildStore, s.buildStatistics, s.buildLimiter, s.buildSource, s.buildFrontends} {
 		if err := build(); err != nil {
 			return nil, err
@@ -108,7 +109,7 @@ func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
-	for _, run := range s.parts() {
+	for _, run := range s.runs {
 		g.Go(func() error { return run(ctx) })
 	}
 	stopped := make(chan struct{})
@@ -136,35 +137,6 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// parts are all long-lived parts. Servers return after stop, all others when the context
-// ends.
-func (s *Service) parts() []func(context.Context) error {
-	list := append(s.store.runs, s.rules.Run)
-	for i, p := range s.store.pools {
-		list = append(list, func(ctx context.Context) error { return s.watchPool(ctx, i, p) })
-	}
-	for _, p := range s.ports.all() {
-		if p.certs != nil {
-			list = append(list, p.certs.Run)
-		}
-	}
-	if s.ports.grpc.Listener != nil {
-		list = append(list, func(context.Context) error { return s.front.grpc.Serve(s.ports.grpc) })
-	}
-	for _, h := range s.front.http {
-		if h.port.Listener != nil {
-			list = append(list, h.run)
-		}
-	}
-	if s.front.divvy != nil {
-		list = append(list, s.runDivvy)
-	}
-	if s.stats.run != nil {
-		list = append(list, s.stats.run) // it sends the last figures when ctx ends
-	}
-	return list
-}
-
 // wait returns when it is time to stop: with an error if the service cannot go on.
 func (s *Service) wait(ctx context.Context) error {
 	var deadline <-chan time.Time
@@ -185,7 +157,7 @@ func (s *Service) wait(ctx context.Context) error {
 			return err
 		case sig := <-s.Signals:
 			if sig == syscall.SIGHUP {
-				s.rules.Reload()
+				s.rules.source.Reload()
 				continue
 			}
 			s.log.audit.Infof("got %v, stopping", sig)

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -18,17 +17,14 @@ import (
 
 // statistics count decisions and send figures out of the process.
 type statistics struct {
-	// run sends figures until its context ends, and then the last ones. Nil: nothing is sent.
-	run func(context.Context) error
 	// divvy counts under divvy's names. Nil: SinkDivvy is not chosen.
 	divvy *divvystats.Counts
 	// hitTiming sends how long a HIT took to statsd. Nil: there is none.
 	hitTiming func(time.Duration)
 }
 
-// buildStatistics makes the registry of metrics and the sink that the settings choose.
+// buildStatistics makes the sink that the settings choose.
 func (s *Service) buildStatistics() error {
-	s.counters = metrics.New(metrics.Config{NearRatio: s.Settings.NearLimitRatio, MaxSeries: s.Settings.StatsMaxSeries})
 	s.addFigures()
 	switch s.Settings.Sink {
 	case settings.SinkNone:
@@ -68,7 +64,7 @@ func (s *Service) buildPushed() error {
 	}
 	s.counters.Add(figures("statsd", "", func() statsdValues { return statsdValues{sink.Dropped()} }))
 	s.counters.OnTiming(sink.Timing)
-	s.stats.run = sink.Run
+	s.runs = append(s.runs, sink.Run) // it sends the last figures when its context ends
 	return nil
 }
 
@@ -109,7 +105,7 @@ func (s *Service) buildPrometheus() error {
 // buildLimiter makes the limiter, which tells all that count of its decisions.
 func (s *Service) buildLimiter() error {
 	s.limiter = limiter.New(limiter.Config{
-		Backend:      s.store,
+		Backend:      s.store.Backend,
 		Recorder:     s.recorder(),
 		KeyPrefix:    s.Settings.CacheKeyPrefix,
 		EscapeKeys:   s.Settings.CacheKeyFormat == "v2",
@@ -189,6 +185,6 @@ func (s *Service) divvySinks() error {
 	}
 	timer := own.StatsdPrefix + divvystats.Timer
 	s.stats.hitTiming = func(took time.Duration) { out.Timing(timer, took) }
-	s.stats.run = out.Run
+	s.runs = append(s.runs, out.Run)
 	return nil
 }

@@ -7,10 +7,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/fallback"
@@ -22,19 +21,14 @@ import (
 	"ratelimit/src/files"
 	"ratelimit/src/metrics"
 	"ratelimit/src/settings"
-	"ratelimit/src/tracing"
 )
 
-// store holds the counters, with its long-lived parts and figures.
+// store holds the counters.
 type store struct {
 	backend.Backend
-	runs    []func(context.Context) error // long-lived parts
-	pools   []*pool                       // of Redis, or Memcached
-	figures []func() []metrics.Figure
-
+	pools    []*pool         // of Redis, or Memcached
 	fallback *fallback.Store // nil: the store is always there
-
-	bytes func() int64 // that counters in this process take
+	bytes    func() int64    // that counters in this process take
 }
 
 // pool is a store with servers, and how the service waits for it.
@@ -50,7 +44,6 @@ type pool struct {
 	sizes          metrics.Sizes     // of batches
 	trips          metrics.Histogram // how long batches took
 	patience       time.Duration     // of one ping
-	stats          func() remote.Stats
 	server
 }
 
@@ -58,11 +51,13 @@ type pool struct {
 type server interface {
 	Run(context.Context) error
 	Ping(context.Context) error
+	Stats() remote.Stats
 	Slow() *remote.SlowError // the server that answers later than a call may take; nil: none
 }
 
-// config returns the settings that all stores with servers share.
-func (p *pool) config(cfg *settings.Settings, conns int, timeout time.Duration, span storeSpan, log *logrus.Logger) remote.Config {
+// poolConfig returns the settings that all stores with servers share.
+func (s *Service) poolConfig(p *pool, conns int, timeout time.Duration) remote.Config {
+	cfg := s.Settings
 	p.patience = 2 * remote.SetupTimeout(timeout) // to find the server and to connect to it
 	failures := cfg.Failure.BreakerFailures
 	if failures == 0 { // off, while 0 is the default in remote.Config
@@ -77,11 +72,10 @@ func (p *pool) config(cfg *settings.Settings, conns int, timeout time.Duration, 
 			p.sizes.Observe(hits)
 			p.trips.Observe(took)
 		},
-		Span:            span,
 		MaxWaiting:      int64(cfg.Failure.MaxInFlight),
 		BreakerFailures: failures,
-		OnBreaker:       onBreaker(log, p.product),
-		OnSlow:          func(e *remote.SlowError) { log.Warnf("calls time out: %v", p.tooSlow(e)) },
+		OnBreaker:       s.onBreaker(p.product),
+		OnSlow:          func(e *remote.SlowError) { s.log.Warnf("calls time out: %v", p.tooSlow(e)) },
 	}
 }
 
@@ -93,16 +87,17 @@ type poolValues struct {
 }
 
 func (p *pool) values() poolValues {
-	st := p.stats()
+	st := p.Stats()
 	return poolValues{st, st.Dials - st.Open, &p.sizes, &p.trips}
 }
 
-// add adds the pool of a store that was made, and the figures that only its product has.
-func (s *store) add(p *pool, made server, own func() []metrics.Figure) {
+// addPool adds the pool of a store that was made, and the figures that only its product has.
+func (s *Service) addPool(p *pool, made server, own func() []metrics.Figure) {
 	p.server = made
-	s.runs = append(s.runs, made.Run)
-	s.pools = append(s.pools, p)
-	s.figures = append(s.figures, figures("pool", p.name, p.values), own)
+	s.store.pools = append(s.store.pools, p)
+	s.runs = append(s.runs, made.Run, func(ctx context.Context) error { return s.watchPool(ctx, p) })
+	s.counters.Add(figures("pool", p.name, p.values))
+	s.counters.Add(own)
 }
 
 // note returns a remark about the pool that does not make the process unready; "": none.
@@ -110,7 +105,7 @@ func (p *pool) note() string {
 	if slow := p.Slow(); slow != nil {
 		return p.tooSlow(slow).class
 	}
-	if n := p.stats().BreakersOpen; n > 0 {
+	if n := p.Stats().BreakersOpen; n > 0 {
 		return plural(n, "server") + " without an answer, only probed"
 	}
 	return ""
@@ -123,76 +118,66 @@ func (p *pool) tooSlow(e *remote.SlowError) *storeError {
 	return &storeError{class, fmt.Sprintf("%s: set it to %v or more (%s)", class, enough, e.Addr)}
 }
 
-// storeSpan is the hook for tracing of the stores' Configs.
-type storeSpan = func(ctx context.Context, hits int) (end func(error))
-
-// buildStore makes the store that the settings choose, and tells the garbage collector
-// and the metrics of it.
-func (s *Service) buildStore() (err error) {
-	if s.store, err = newStore(s.Settings, s.tracing, s.log.Logger); err != nil {
+// buildStore makes the store that the settings choose: memory, or Memcached or Redis, split by
+// second, behind the over-limit cache, behind the fallback for when they do not answer.
+func (s *Service) buildStore() error {
+	if err := s.buildCounters(); err != nil {
 		return err
 	}
 	s.Heap.Watch(s.store.bytes, s.Settings.MemoryMaxBytes)
 	return nil
 }
 
-// newStore makes a store: memory, or Memcached or Redis, split by second, behind the
-// over-limit cache, behind the fallback for when they do not answer.
-func newStore(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Logger) (*store, error) {
-	s := new(store)
+func (s *Service) buildCounters() error {
+	cfg := s.Settings
+	var err error
 	switch cfg.BackendType {
 	case "memory":
 		m, err := memory.New(memory.Config{MaxBytes: cfg.MemoryMaxBytes})
 		if err != nil {
-			return nil, fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
+			return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 		}
-		s.Backend, s.bytes = m, m.Bytes
-		s.figures = append(s.figures, figures("memory", "", m.Stats))
-		return s, nil
+		s.store.Backend, s.store.bytes = m, m.Bytes
+		s.counters.Add(figures("memory", "", m.Stats))
+		return nil
 	case "memcache":
-		m, err := s.memcache(cfg, spans.Memcached(), log)
-		if err != nil {
-			return nil, err
-		}
-		s.Backend = m
+		s.store.Backend, err = s.memcache()
 	default:
-		if err := s.allRedis(cfg, spans, log); err != nil {
-			return nil, err
-		}
+		s.store.Backend, err = s.allRedis()
+	}
+	if err != nil {
+		return err
 	}
 	if cfg.LocalCacheBytes > 0 {
-		cache := overlimit.New(s.Backend, overlimit.Config{Bytes: int(cfg.LocalCacheBytes)})
-		s.Backend = cache
-		s.figures = append(s.figures, figures("overlimit", "", cache.Stats))
+		cache := overlimit.New(s.store.Backend, overlimit.Config{Bytes: int(cfg.LocalCacheBytes)})
+		s.store.Backend = cache
+		s.counters.Add(figures("overlimit", "", cache.Stats))
 	}
-	return s, s.fallBack(cfg, log)
+	return s.fallBack()
 }
 
 // allRedis makes the store of one Redis, or of two if limits per second have their own.
-func (s *store) allRedis(cfg *settings.Settings, spans *tracing.Provider, log *logrus.Logger) error {
+func (s *Service) allRedis() (backend.Backend, error) {
+	cfg := s.Settings
 	p := &pool{name: "redis_pool", product: "Redis", what: "Redis", variable: "REDIS_TIMEOUT"}
-	main, err := s.redis(p, cfg, cfg.Redis, spans.Redis("pipeline length"), log)
-	if err != nil {
-		return err
-	}
-	s.Backend = main
-	if !cfg.RedisSplit {
-		return nil
+	main, err := s.redis(p, cfg.Redis, s.tracing.Redis("pipeline length"))
+	if err != nil || !cfg.RedisSplit {
+		return main, err
 	}
 	p = &pool{name: "redis_per_second_pool", product: "Redis", what: "the Redis of limits by the second", variable: "REDIS_PERSECOND_TIMEOUT"}
-	perSecond, err := s.redis(p, cfg, cfg.RedisPerSecond, spans.Redis("perSecondPipeline length"), log)
+	perSecond, err := s.redis(p, cfg.RedisPerSecond, s.tracing.Redis("perSecondPipeline length"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.Backend = split.New(perSecond, main)
-	return nil
+	return split.New(perSecond, main), nil
 }
 
-// redis makes the store of one Redis.
-func (s *store) redis(p *pool, cfg *settings.Settings, from settings.Redis, span storeSpan, log *logrus.Logger) (*redis.Store, error) {
+// redis makes the store of one Redis. span starts the span of a batch.
+func (s *Service) redis(p *pool, from settings.Redis, span func(context.Context, int) func(error)) (*redis.Store, error) {
+	cfg := s.Settings
 	p.always, p.pause, p.longest, p.limit = cfg.RedisHealthCheck, cfg.RedisStartupInitial, cfg.RedisStartupMax, cfg.RedisStartupElapsed
-	rc := redis.Config{Config: p.config(cfg, from.PoolSize, from.Timeout, span, log), PipelineLimit: from.PipelineLimit}
-	rc.PipelineWindow = from.PipelineWindow
+	rc := redis.Config{Config: s.poolConfig(p, from.PoolSize, from.Timeout), PipelineLimit: from.PipelineLimit}
+	rc.PipelineWindow, rc.Span = from.PipelineWindow, span
 	if err := ReachRedis(&rc, from, cfg.RedisTLS); err != nil {
 		return nil, err
 	}
@@ -200,22 +185,21 @@ func (s *store) redis(p *pool, cfg *settings.Settings, from settings.Redis, span
 	if err != nil {
 		return nil, err
 	}
-	p.stats = out.Stats
-	s.add(p, out, figures("redis", p.name, p.values))
+	s.addPool(p, out, figures("redis", p.name, p.values))
 	return out, nil
 }
 
 // onBreaker logs that a server is only probed, and that it answers again: at one level, so
 // that a log with the first line has the second.
-func onBreaker(log *logrus.Logger, what string) func(addr string, open bool, why error) {
+func (s *Service) onBreaker(product string) func(addr string, open bool, why error) {
 	return func(addr string, open bool, why error) {
 		switch {
 		case open:
-			log.Warnf("%s at %s is only probed until it answers: %v", what, addr, why)
+			s.log.Warnf("%s at %s is only probed until it answers: %v", product, addr, why)
 		case why != nil:
-			log.Warnf("%s at %s is not probed any more: %v", what, addr, why)
+			s.log.Warnf("%s at %s is not probed any more: %v", product, addr, why)
 		default:
-			log.Warnf("%s at %s answers again", what, addr)
+			s.log.Warnf("%s at %s answers again", product, addr)
 		}
 	}
 }
@@ -263,9 +247,10 @@ func redisCredentials(auth, file string) func() (user, password string, err erro
 	}
 }
 
-// watchPool tells health whether pool i answers: until its first answer, and after that if
-// the settings ask for it.
-func (s *Service) watchPool(ctx context.Context, i int, p *pool) error {
+// watchPool tells health whether p answers: until its first answer, and after that if the
+// settings ask for it.
+func (s *Service) watchPool(ctx context.Context, p *pool) error {
+	i := slices.Index(s.store.pools, p)
 	started, pause, wasUp := time.Now(), p.pause, false
 	for {
 		err := p.ping(ctx)
