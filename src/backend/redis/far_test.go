@@ -16,7 +16,7 @@ import (
 // connections are made before the first call, none of them is thrown away because a call
 // had less time, and the breaker stays closed.
 func TestConnectingTakesLongerThanACall(t *testing.T) {
-	const away, timeout = 400 * time.Millisecond, 700 * time.Millisecond
+	const away, timeout = 700 * time.Millisecond, 1300 * time.Millisecond
 	certs := harness.NewCertificates(t)
 	for _, tt := range []struct {
 		name    string
