@@ -90,11 +90,7 @@ func redisWithClock(x *trial, o *options) {
 	if err := server.Start(); err != nil {
 		x.Fatal(err)
 	}
-	x.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			x.Errorf("stopping Redis: %v", err)
-		}
-	})
+	x.Cleanup(server.Stop)
 	o.env = append(o.env, "BACKEND_TYPE=redis", fmt.Sprintf("REDIS_URL=127.0.0.1:%d", port), "REDIS_TIMEOUT="+x.storeTimeout.String())
 }
 

@@ -108,9 +108,7 @@ func startService(t *testing.T, o options) *service {
 		t.Fatalf("starting the service: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := s.proc.Stop(); err != nil {
-			t.Errorf("stopping the service: %v", err)
-		}
+		s.proc.Stop()
 		if t.Failed() {
 			s.proc.ShowLog(t, "ratelimit")
 		}

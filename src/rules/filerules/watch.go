@@ -118,9 +118,7 @@ func newLoader(cfg Config) reload.Loader {
 			}
 			return all
 		},
-		Owner: func([]reload.Part) func(rules.Problem) (string, bool) {
-			return func(p rules.Problem) (string, bool) { return p.File, p.File != "" && p.File != cfg.Dir() }
-		},
+		Whole: cfg.Dir(),
 	}
 }
 

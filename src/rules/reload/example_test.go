@@ -26,9 +26,6 @@ func ExampleLoader() {
 			}
 			return ids
 		},
-		Owner: func([]reload.Part) func(rules.Problem) (string, bool) {
-			return func(p rules.Problem) (string, bool) { return p.File, p.File != "" }
-		},
 	}
 	for _, texts := range [][2]string{
 		{"domain: a\ndescriptors: [{key: old, rate_limit: {unit: day, requests_per_unit: 1}}]", "domain: b\ndescriptors: [{key: old, rate_limit: {unit: day, requests_per_unit: 1}}]"},

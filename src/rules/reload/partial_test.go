@@ -26,7 +26,7 @@ func TestHeldBack(t *testing.T) {
 			sources := func(text string) (list []Identity) {
 				for f := range strings.FieldsSeq(text) {
 					name, domain, _ := strings.Cut(f, ":")
-					list = append(list, Identity{name, domain})
+					list = append(list, Identity{Name: name, Domain: domain})
 				}
 				return list
 			}

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"ratelimit/src/rules"
@@ -32,6 +33,7 @@ type Part struct {
 type Identity struct {
 	Name   string
 	Domain string // empty if it cannot be read
+	Place  string // see Owner; empty for files
 }
 
 // Result tells what a load changed and what is wrong with it.
@@ -64,8 +66,8 @@ type Loader struct {
 	Compile func([]Part) (*rules.Set, rules.Problems, error)
 	// Identify returns the identity of each part. It is called for loads with problems only.
 	Identify func([]Part) []Identity
-	// Owner returns a function that names the part that has a problem; false if the load as a whole has it.
-	Owner func([]Part) func(rules.Problem) (name string, found bool)
+	// Whole is the place of problems that the load as a whole has; empty for resources.
+	Whole string
 
 	inForce []packed // empty with AllOrNothing
 }
@@ -99,22 +101,54 @@ func (l *Loader) inPart(parts []Part, problems rules.Problems) (kept []Part, cha
 	if l.AllOrNothing || len(parts) == 0 || len(l.inForce) == 0 && !l.FirstInPart {
 		return nil, false
 	}
-	owner := l.Owner(parts)
-	bad := make(map[string]bool, len(problems))
-	for _, p := range problems {
-		name, found := owner(p)
-		if !found {
-			return nil, false
-		}
-		bad[name] = true
+	ids := l.Identify(parts)
+	bad, found := l.badParts(ids, problems)
+	if !found {
+		return nil, false
 	}
 	before := make([]Part, 0, len(l.inForce))
 	for _, p := range l.inForce {
 		before = append(before, p.unpack())
 	}
-	kept = choose(parts, before, l.Identify(parts), l.Identify(before), bad)
+	kept = choose(parts, before, ids, l.Identify(before), bad)
 	slices.SortStableFunc(kept, func(a, b Part) int { return cmp.Compare(a.Name, b.Name) })
 	return kept, len(kept) > 0 && Sum(kept) != Sum(before)
+}
+
+// badParts returns the names of the parts that have problems. found is false if the load as a whole has one.
+func (l *Loader) badParts(ids []Identity, problems rules.Problems) (bad map[string]bool, found bool) {
+	bad = make(map[string]bool, len(problems))
+	owner := Owner(ids)
+	for _, p := range problems {
+		name := owner(p.File)
+		if name == "" || p.File == l.Whole {
+			return nil, false
+		}
+		bad[name] = true
+	}
+	return bad, true
+}
+
+// Owner returns a function that names the part that has a problem at a place; "" if none has. If parts have a Place, it is that
+// place, or what stands before one of its colons. Otherwise the place is the name, also of a part that could not be read.
+func Owner(ids []Identity) func(place string) string {
+	names := make(map[string]string) // by place
+	for _, id := range ids {
+		if id.Place != "" {
+			names[id.Place] = id.Name
+		}
+	}
+	return func(place string) string {
+		if len(names) == 0 {
+			return place
+		}
+		for end := len(place); end >= 0; end = strings.LastIndex(place[:end], ": ") {
+			if name, found := names[place[:end]]; found {
+				return name
+			}
+		}
+		return ""
+	}
 }
 
 // Sum identifies parts, in whatever order they are.

@@ -41,7 +41,6 @@ func partsOf(resources []*anypb.Any) []reload.Part {
 // resource is a part that has been read.
 type resource struct {
 	reload.Identity
-	place   string                    // its name in problems
 	message *configv3.RateLimitConfig // nil: it cannot be read
 }
 
@@ -51,7 +50,7 @@ func (r *reader) read(parts []reload.Part) []resource {
 	named := make(map[string]bool)
 	for i, p := range parts {
 		place := fmt.Sprintf("xds resource %d", i+1)
-		list[i] = resource{Identity: reload.Identity{Name: place}, place: place}
+		list[i] = resource{Identity: reload.Identity{Name: place, Place: place}}
 		m := &configv3.RateLimitConfig{}
 		inner, err := unwrap(p)
 		if err == nil && !inner.MessageIs(m) {
@@ -66,7 +65,7 @@ func (r *reader) read(parts []reload.Part) []resource {
 			continue
 		}
 		name := cmp.Or(m.GetName(), "\x00"+m.GetDomain()) // a resource without a name is identified by its domain
-		list[i] = resource{reload.Identity{Name: name, Domain: m.GetDomain()}, placeOf(m.GetName(), i, named), m}
+		list[i] = resource{reload.Identity{Name: name, Domain: m.GetDomain(), Place: placeOf(m.GetName(), i, named)}, m}
 	}
 	return list
 }
@@ -79,24 +78,6 @@ func identify(parts []reload.Part) []reload.Identity {
 		ids = append(ids, one.Identity)
 	}
 	return ids
-}
-
-// ownerIn returns a function that names the resource a problem is in: the one whose place is the problem's place, or the part of
-// it before one of its colons.
-func ownerIn(parts []reload.Part) func(rules.Problem) (string, bool) {
-	var r reader
-	names := make(map[string]string, len(parts)) // by place
-	for _, one := range r.read(parts) {
-		names[one.place] = one.Name
-	}
-	return func(p rules.Problem) (string, bool) {
-		for end := len(p.File); end >= 0; end = strings.LastIndex(p.File[:end], ": ") {
-			if name, found := names[p.File[:end]]; found {
-				return name, true
-			}
-		}
-		return "", false
-	}
 }
 
 // compile compiles parts into one Set. The error is rules.Problems.
@@ -114,14 +95,13 @@ func compile(parts []reload.Part, opt rules.Options) (*rules.Set, rules.Problems
 	})
 	configs := make([]rules.DomainConfig, 0, len(list))
 	for _, one := range list {
-		configs = append(configs, r.domain(one.place, one.message))
+		configs = append(configs, r.domain(one.Place, one.message))
 	}
 	if r.left < 0 { // the rest was not read
 		return nil, nil, r.problems
 	}
 	set, warnings, err := rules.Compile(configs, opt)
-	var refused rules.Problems
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[rules.Problems](err); ok {
 		r.problems = append(r.problems, refused...)
 	}
 	if len(r.problems) > 0 {

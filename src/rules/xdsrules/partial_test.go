@@ -7,7 +7,7 @@ import (
 	"time"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/reload"
 
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -81,7 +81,7 @@ func TestOwner(t *testing.T) {
 		parts = append(parts, nil)
 	}
 	parts = append(parts, parts[0])
-	owner := ownerIn(partsOf(parts))
+	owner := reload.Owner(identify(partsOf(parts)))
 	for place, want := range map[string]string{
 		`xds resource "a"`: "a",
 		`xds resource "a": descriptors[0].rate_limit`:         "a",
@@ -93,7 +93,7 @@ func TestOwner(t *testing.T) {
 		`xds response`:                                        "",
 		``:                                                    "",
 	} {
-		if got, found := owner(rules.Problem{Pos: rules.Pos{File: place}}); got != want || found != (want != "") {
+		if got := owner(place); got != want {
 			t.Errorf("%s belongs to %q, want %q", place, got, want)
 		}
 	}

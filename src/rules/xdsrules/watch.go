@@ -130,7 +130,6 @@ func New(cfg Config) (*Watcher, error) {
 				return compile(parts, cfg.Options)
 			},
 			Identify: identify,
-			Owner:    ownerIn,
 		},
 	}, conn.Close()
 }

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -129,12 +130,9 @@ func FreePort() (int, error) {
 
 // ephemeral returns the lowest port of outgoing connections.
 func ephemeral() int {
-	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
-	if err != nil {
-		return 32768
-	}
-	var low, high int
-	if _, err := fmt.Sscan(string(text), &low, &high); err != nil {
+	var low int
+	text, _ := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range") // Linux only
+	if _, err := fmt.Sscan(string(text), &low); err != nil {
 		return 32768
 	}
 	return low
@@ -152,8 +150,9 @@ type Process struct {
 
 	mu   sync.Mutex // guards what follows
 	cmd  *exec.Cmd
-	from int64         // where the log of this start begins
-	done chan struct{} // closed once the program has ended and was waited for
+	stop context.CancelFunc // ends cmd
+	from int64              // where the log of this start begins
+	done chan struct{}      // closed once the program has ended and was waited for
 }
 
 // Start runs the program; it must not be running.
@@ -169,11 +168,17 @@ func (p *Process) Start() error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(p.Path, p.Args...)
+	ctx, stop := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, p.Path, p.Args...)
+	cmd.Cancel = func() error {
+		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Process.Signal(syscall.SIGCONT)) // a paused program receives nothing
+	}
+	cmd.WaitDelay = Grace
 	cmd.Env = p.Env
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = endWithUs()
 	if err := cmd.Start(); err != nil {
+		stop()
 		return err
 	}
 	done := make(chan struct{})
@@ -181,7 +186,7 @@ func (p *Process) Start() error {
 		_ = cmd.Wait() // the log says more than the exit code
 		close(done)
 	}()
-	p.cmd, p.done, p.from = cmd, done, info.Size()
+	p.cmd, p.stop, p.done, p.from = cmd, stop, done, info.Size()
 	return nil
 }
 
@@ -256,22 +261,12 @@ func (p *Process) Signal(sig syscall.Signal) error {
 }
 
 // Stop sends SIGTERM and, after Grace, SIGKILL. It returns once the program is gone.
-func (p *Process) Stop() error {
-	if err := p.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	if err := p.Signal(syscall.SIGCONT); err != nil { // a paused program receives nothing
-		return err
-	}
-	_, done := p.current()
-	patience := time.NewTimer(Grace)
-	defer patience.Stop()
-	select {
-	case <-done:
-		return nil
-	case <-patience.C:
-		return p.Kill()
-	}
+func (p *Process) Stop() {
+	p.mu.Lock()
+	stop, done := p.stop, p.done
+	p.mu.Unlock()
+	stop()
+	<-done
 }
 
 // Kill ends the program at once, and returns once it is gone.

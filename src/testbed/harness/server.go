@@ -129,10 +129,6 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-// Stop ends the process with SIGTERM, and with SIGKILL after Grace. It returns once the process is gone. A second call has no
-// effect.
-func (s *Server) Stop() { s.check("stop", s.Process.Stop()) }
-
 // Kill ends the process at once, and returns once it is gone.
 func (s *Server) Kill() { s.check("kill", s.Process.Kill()) }
 
