@@ -86,9 +86,7 @@ func startService(t *testing.T, env ...string) *service {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		s.Stop()
 		if t.Failed() {
 			s.ShowLog(t, "the service")
 		}

@@ -274,25 +274,29 @@ func (s *scan) entry(dir string, e fs.DirEntry, shown string) {
 
 // readIfRules reads a file without a suffix if it has a domain in its first 64 KiB, and ignores it otherwise.
 func (s *scan) readIfRules(path, shown string, info fs.FileInfo) {
-	if info.Mode().IsRegular() && s.enter(path, info) != nil {
-		return
+	if info.Mode().IsRegular() {
+		if s.enter(path, info) != nil {
+			return
+		}
+		if head, _, err := s.content(path, 64<<10); err == nil && domainKey.Match(head) {
+			s.read(path, shown, info)
+			return
+		}
 	}
-	if !info.Mode().IsRegular() || !s.hasDomain(path) {
-		s.ignored = append(s.ignored, filepath.Base(shown))
-		return
-	}
-	s.read(path, shown, info)
+	s.ignored = append(s.ignored, filepath.Base(shown))
 }
 
-func (s *scan) hasDomain(path string) bool {
+// content returns at most so many bytes of a file, and none of what is not a regular file.
+func (s *scan) content(path string, most int64) (data []byte, info fs.FileInfo, err error) {
 	f, err := s.open(path)
 	if err != nil {
-		return false
+		return nil, nil, err
 	}
 	defer func() { _ = f.Close() }() // it is only read
-	const enough = 64 << 10
-	head, err := io.ReadAll(io.LimitReader(s.reader(f), enough))
-	return err == nil && domainKey.Match(head)
+	if info, err = f.Stat(); err == nil && info.Mode().IsRegular() {
+		data, err = io.ReadAll(io.LimitReader(s.reader(f), most))
+	}
+	return data, info, err
 }
 
 // domainKey finds the domain, which each YAML rule file has.
@@ -310,24 +314,13 @@ func (s *scan) read(path, shown string, info fs.FileInfo) {
 	if s.enter(path, info) != nil {
 		return
 	}
-	f, err := s.open(path)
-	if errors.Is(err, fs.ErrNotExist) { // it was deleted just now
-		return
-	}
-	var data []byte
-	if err == nil {
-		defer func() { _ = f.Close() }() // it is only read
-		if info, err = f.Stat(); err == nil && !s.isFile(shown, info) {
-			return
-		}
-	}
-	if err == nil {
-		data, err = io.ReadAll(io.LimitReader(s.reader(f), min(s.limits.fileBytes, s.limits.allBytes-s.bytes)+1))
-	}
+	data, info, err := s.content(path, min(s.limits.fileBytes, s.limits.allBytes-s.bytes)+1)
 	s.bytes += int64(len(data))
 	switch {
+	case errors.Is(err, fs.ErrNotExist): // it was deleted just now
 	case err != nil:
 		s.problem(shown, howToFix(err), "cannot be read: %v", cause(err))
+	case !s.isFile(shown, info): // it was replaced just now
 	case s.bytes > s.limits.allBytes:
 		s.stopped = true
 		s.problem(s.root, "remove files that hold no rules, or "+s.elsewhere, "the files are larger than %d MiB together", s.limits.allBytes>>20)
