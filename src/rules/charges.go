@@ -157,17 +157,9 @@ func (c *Compiler) match(cfg *LimitsConfig, p path, own []*Rule) *Rule {
 		own[0].Charges = charges
 		return own[0]
 	}
-	return &Rule{
-		Index:     -1,
-		Key:       p.key,
-		Domain:    p.domain.Name,
-		Path:      p.levels,
-		Pos:       cfg.Pos,
-		Quota:     cfg.QuotaMode,
-		Metadata:  cfg.Metadata,
-		Charges:   charges,
-		AllOrNone: p.allOrNone != nil,
-	}
+	r := p.newRule(cfg)
+	r.Charges = charges
+	return r
 }
 
 // refuseBlocked reports limits that would have to count hits that all of a group refuses. Each is reported once.

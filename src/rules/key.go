@@ -35,7 +35,7 @@ type Keys struct {
 
 // AsDivvy reports whether Append writes r's keys as divvy does.
 func (k *Keys) AsDivvy(r *Rule) bool {
-	return k.Divvy && r != nil && r.Listed != nil && r.Listed.key != nil && r.Listed.key.divvyHead != ""
+	return k.Divvy && r != nil && r.Listed != nil && r.Listed.divvy != nil
 }
 
 // Append appends the key of a descriptor of d. It also returns the length of the key's tag, see backend.Hit.Tag: prefix, domain and
@@ -46,9 +46,9 @@ func (k *Keys) AsDivvy(r *Rule) bool {
 func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []byte, tag int) {
 	switch {
 	case k.AsDivvy(r):
-		return r.Listed.key.appendDivvy(dst, r.Listed.Per, entries)
+		return r.Listed.divvy.append(dst, len(dst), entries)
 	case r != nil && r.Listed != nil && r.Listed.key != nil:
-		return r.Listed.key.append(k.domain(dst, d, true), len(dst), r.Listed.Per, entries)
+		return r.Listed.key.append(k.domain(dst, d, true), len(dst), entries)
 	case r != nil && r.words != nil:
 		return r.words.append(k.domain(dst, d, true), len(dst), entries)
 	case r != nil && len(r.Path) < len(entries):
@@ -89,26 +89,24 @@ func (k *Keys) domain(dst []byte, d *Domain, escape bool) []byte {
 	return append(append(append(dst, k.Prefix...), name...), '_')
 }
 
-// listKey is the constant part of a listed limit's keys. Its place, name and comment are not in it: a rule may be moved or renamed and
-// keeps its counters, and a changed limit starts new ones.
+// listKey is how a listed limit's keys are written. The rule's place, name and comment are not in it: a rule may be moved or renamed
+// and keeps its counters, and a changed limit starts new ones.
 type listKey struct {
-	head string   // what the rule matches
-	per  []string // keys to count by, each with its "_"
-	tail string   // the limit, and a number if a rule before it has the same key
-
-	// What divvy's key has before and behind the value that it counts by; empty where divvy has no such limit.
-	divvyHead, divvyTail string
+	head   string   // what the rule matches
+	per    []string // keys to count by
+	labels []string // of per, each escaped and with its "_"
+	tail   string   // the limit, and a number if a rule before it has the same key
+	divvy  bool     // as divvy writes it: without labels and escapes
 }
 
 func newListKey(r *Rule) *listKey {
-	k := &listKey{}
-	head := ":"
+	k := &listKey{head: ":", per: r.Listed.Per}
 	for _, p := range r.Listed.Match {
-		head += escaped(p.Key) + "_" + escaped(p.Pattern) + "_"
+		k.head += escaped(p.Key) + "_" + escaped(p.Pattern) + "_"
 	}
-	k.head = head + ":"
-	for _, key := range r.Listed.Per {
-		k.per = append(k.per, escaped(key)+"_")
+	k.head += ":"
+	for _, key := range k.per {
+		k.labels = append(k.labels, escaped(key)+"_")
 	}
 	lim := &r.Limit
 	k.tail = fmt.Sprintf(":%d/%s_%v_", lim.Max, FormatDuration(lim.Period), lim.Kind)
@@ -121,36 +119,38 @@ func newListKey(r *Rule) *listKey {
 	if lim.CountBlocked != CountsBlocked(lim.Kind) {
 		k.tail += fmt.Sprintf("blocked:%t_", lim.CountBlocked)
 	}
-	if lim.Kind == algorithm.FirstHitWindow && lim.Max > 0 && lim.Period%time.Second == 0 && !lim.CountBlocked && len(r.Listed.Per) < 2 {
-		k.divvyHead = "divvy:" + r.Operation() + ":"
-		k.divvyTail = fmt.Sprintf(":%d:%d", lim.Max, lim.Period/time.Second)
-	}
 	return k
 }
 
-// text tells apart listed limits whose keys would be the same.
-func (l *listKey) text() string { return l.head + strings.Join(l.per, "") + l.tail }
-
-// append appends the key behind the domain; the key starts at start.
-func (l *listKey) append(dst []byte, start int, per []string, entries []Entry) (key []byte, tag int) {
-	dst = append(dst, l.head...)
-	for i, key := range per {
-		dst = append(dst, l.per[i]...)
-		dst = append(appendEscaped(dst, valueOf(entries, key)), '_')
+// newDivvyKey returns how divvy writes the keys of a limit; nil if divvy has no such limit.
+func newDivvyKey(r *Rule) *listKey {
+	lim := &r.Limit
+	if lim.Kind != algorithm.FirstHitWindow || lim.Max == 0 || lim.Period%time.Second != 0 || lim.CountBlocked || len(r.Listed.Per) > 1 {
+		return nil
 	}
-	tag = len(dst) - start
-	return append(dst, l.tail...), tag
+	tail := fmt.Sprintf(":%d:%d", lim.Max, lim.Period/time.Second)
+	return &listKey{head: "divvy:" + r.Operation() + ":", per: r.Listed.Per, tail: tail, divvy: true}
 }
 
-// appendDivvy appends divvy's key. All of it is the tag.
-func (l *listKey) appendDivvy(dst []byte, per []string, entries []Entry) (key []byte, tag int) {
-	start := len(dst)
-	dst = append(dst, l.divvyHead...)
-	if len(per) > 0 {
-		dst = append(dst, valueOf(entries, per[0])...)
+// text tells apart listed limits whose keys would be the same.
+func (l *listKey) text() string { return l.head + strings.Join(l.labels, "") + l.tail }
+
+// append appends the key, which starts at start. The tag is all but the limit, or in divvy's keys all.
+func (l *listKey) append(dst []byte, start int, entries []Entry) (key []byte, tag int) {
+	dst = append(dst, l.head...)
+	for i, key := range l.per {
+		value := valueOf(entries, key)
+		if l.divvy {
+			dst = append(dst, value...)
+		} else {
+			dst = append(appendEscaped(append(dst, l.labels[i]...), value), '_')
+		}
 	}
-	dst = append(dst, l.divvyTail...)
-	return dst, len(dst) - start
+	tag = len(dst) - start
+	if dst = append(dst, l.tail...); l.divvy {
+		tag = len(dst) - start
+	}
+	return dst, tag
 }
 
 // valueOf is the value of the last entry with the key; nil if there is none.

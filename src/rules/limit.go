@@ -11,29 +11,21 @@ import (
 	"ratelimit/src/algorithm"
 )
 
+// newRule returns a rule at p that has no limit yet.
+func (p *path) newRule(cfg *LimitsConfig) *Rule {
+	return &Rule{
+		Index: -1, Key: p.key, Domain: p.domain.Name, Path: p.levels, Pos: cfg.Pos,
+		Quota: cfg.QuotaMode, Metadata: cfg.Metadata, AllOrNone: p.allOrNone != nil,
+	}
+}
+
 // rule compiles a limit of a descriptor or rule. Suffix is what the limit's name has behind that of the descriptor.
 func (c *Compiler) rule(cfg *LimitsConfig, limit *RateLimitConfig, p path, at Pos, suffix string) *Rule {
-	r := &Rule{
-		Index:  len(c.set.rules),
-		Key:    p.key + suffix,
-		Domain: p.domain.Name,
-		Path:   p.levels,
-		Pos:    at,
-		Name:   limit.Name,
-		Quantity: Quantity{
-			Requests:   limit.RequestsPerUnit,
-			Unit:       ParseUnit(limit.Unit),
-			Multiplier: 1,
-		},
-		Unlimited:  limit.Unlimited,
-		Shadow:     cfg.ShadowMode,
-		Quota:      cfg.QuotaMode,
-		Detailed:   cfg.DetailedMetric,
-		Metadata:   cfg.Metadata,
-		AllOrNone:  p.allOrNone != nil,
-		ChargePath: p.chargePath != nil,
-		suffixLen:  int32(len(suffix)),
-	}
+	r := p.newRule(cfg)
+	r.Index, r.Pos, r.Name = len(c.set.rules), at, limit.Name
+	r.Key, r.suffixLen = p.key+suffix, int32(len(suffix))
+	r.Quantity = Quantity{Requests: limit.RequestsPerUnit, Unit: ParseUnit(limit.Unit), Multiplier: 1}
+	r.Unlimited, r.Shadow, r.Detailed, r.ChargePath = limit.Unlimited, cfg.ShadowMode, cfg.DetailedMetric, p.chargePath != nil
 	for i := range r.Path {
 		l := &r.Path[i]
 		r.shared = r.shared || l.ShareThreshold
@@ -147,8 +139,7 @@ func (c *Compiler) window(r *Rule, cfg *RateLimitConfig) {
 	if len(c.problems) > problems || cfg.Incomplete {
 		return
 	}
-	if p := invalid(&l, cfg); p.What != "" {
-		c.problems = append(c.problems, p)
+	if !c.validate(&l, cfg) {
 		return
 	}
 	c.checkStore(&l, cfg)
@@ -188,7 +179,7 @@ func (c *Compiler) period(r *Rule, cfg *RateLimitConfig) time.Duration {
 		c.problems.Add(cfg.UnitPos, "add `unit: second`, minute, hour, day, week, month or year, or `unlimited: true`",
 			"the rate_limit has no unit")
 	default:
-		c.problems.Add(cfg.UnitPos, "write "+OneOf(unitWords()), "unit %s is not known", Quote(cfg.Unit))
+		c.problems.Add(cfg.UnitPos, "write second, minute, hour, day, week, month or year", "unit %s is not known", Quote(cfg.Unit))
 	}
 	return l.Period
 }
@@ -209,8 +200,8 @@ func (c *Compiler) checkInterval(l *algorithm.Limit, v *Placed[time.Duration]) {
 	}
 }
 
-// invalid returns why l.Validate refuses values that are valid one by one; a Problem without What if it does not.
-func invalid(l *algorithm.Limit, cfg *RateLimitConfig) Problem {
+// validate checks whether values that are valid one by one are so together.
+func (c *Compiler) validate(l *algorithm.Limit, cfg *RateLimitConfig) bool {
 	err := l.Validate()
 	at, period := cfg.Pos, FormatDuration(l.Period)
 	if cfg.Period != nil {
@@ -218,31 +209,25 @@ func invalid(l *algorithm.Limit, cfg *RateLimitConfig) Problem {
 	}
 	switch {
 	case err == nil:
-		return Problem{}
+		return true
 	case l.Kind == algorithm.FixedWindow && l.Period%time.Second != 0:
-		return Problem{
-			at, fmt.Sprintf("fixed_window needs a period of whole seconds, and %s is not", period),
-			"write whole seconds, or use another algorithm: " + OneOf(algorithm.Kinds()[1:]),
-		}
+		c.problems.Add(at, "write whole seconds, or use another algorithm: "+OneOf(algorithm.Kinds()[1:]),
+			"fixed_window needs a period of whole seconds, and %s is not", period)
 	case l.Period%time.Microsecond != 0:
-		return Problem{at, fmt.Sprintf("a period of %s has a fraction of a microsecond", period), "write whole microseconds"}
+		c.problems.Add(at, "write whole microseconds", "a period of %s has a fraction of a microsecond", period)
 	case l.Kind == algorithm.SlidingWindow && l.Max > algorithm.MaxLogged:
-		return Problem{
-			cfg.Pos, fmt.Sprintf("sliding_window remembers each hit, and %d are too many", l.Max),
-			fmt.Sprintf("write at most %d, or use sliding_window_counter, which has no such bound", algorithm.MaxLogged),
-		}
+		fix := fmt.Sprintf("write at most %d, or use sliding_window_counter, which has no such bound", algorithm.MaxLogged)
+		c.problems.Add(cfg.Pos, fix, "sliding_window remembers each hit, and %d are too many", l.Max)
 	case l.Kind == algorithm.GCRA && l.Emission() == 0:
-		return Problem{
-			cfg.Pos, fmt.Sprintf("gcra lets one hit pass in a nanosecond at most, and %d in %s are more", l.Max, period),
-			"use a smaller requests_per_unit, or a longer window",
-		}
+		c.problems.Add(cfg.Pos, "use a smaller requests_per_unit, or a longer window",
+			"gcra lets one hit pass in a nanosecond at most, and %d in %s are more", l.Max, period)
 	case l.Kind == algorithm.GCRA && cfg.Burst != nil:
-		return Problem{
-			cfg.Burst.Pos, fmt.Sprintf("a burst of %d takes longer than 100 years to come back, with %d in %s", l.Burst, l.Max, period),
-			"write a smaller one",
-		}
+		c.problems.Add(cfg.Burst.Pos, "write a smaller one",
+			"a burst of %d takes longer than 100 years to come back, with %d in %s", l.Burst, l.Max, period)
+	default:
+		c.problems.Add(at, "", "%s", strings.TrimPrefix(err.Error(), "algorithm: "))
 	}
-	return Problem{Pos: at, What: strings.TrimPrefix(err.Error(), "algorithm: ")}
+	return false
 }
 
 // warnUseless warns of a part of a limit that has no effect beside the others.

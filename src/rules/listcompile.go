@@ -194,7 +194,7 @@ func (l *orderedList) setKeys() {
 			if seen[text]++; seen[text] > 1 {
 				k.tail += "twin:" + strconv.Itoa(seen[text]) + "_"
 			}
-			limit.Listed.key = k
+			limit.Listed.key, limit.Listed.divvy = k, newDivvyKey(limit)
 		}
 	}
 }

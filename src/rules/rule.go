@@ -55,7 +55,8 @@ type Listed struct {
 	// Canary says that the rule was written with shadow_mode. It still is a canary where it answers because no other rule matches.
 	Canary bool
 
-	key *listKey // for the keys of its counters; nil: the rule stands for several limits
+	// For the keys of its counters. Nil if the rule stands for several limits; divvy also if divvy has no such limit.
+	key, divvy *listKey
 }
 
 // Names is the way to a limit in a tree of limits, `*` for any word; nil for other rules. Read only.

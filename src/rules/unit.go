@@ -1,11 +1,9 @@
 package rules
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -67,15 +65,6 @@ func ParseUnit(s string) Unit {
 		}
 	}
 	return UnitUnknown
-}
-
-// unitWords are the units as rule files write them, shortest first.
-func unitWords() (words []string) {
-	for _, u := range units[Second:] {
-		words = append(words, strings.ToLower(u.name))
-	}
-	slices.SortStableFunc(words, func(a, b string) int { return cmp.Compare(ParseUnit(a).Length(), ParseUnit(b).Length()) })
-	return words
 }
 
 // inUnits returns d as a number of the largest unit that divides it: 60 s are 1 minute, 90 s are 90 seconds. For fractions of
