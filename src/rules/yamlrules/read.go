@@ -44,40 +44,29 @@ func ParseMore(file string, data []byte) (configs []rules.DomainConfig, problems
 
 // config reads a document; nil for tests of rules.
 func (r *reader) config(root *yaml.Node) *rules.DomainConfig {
-	switch formatOf(root) {
-	case tests:
-		return nil
-	case limitsTree:
-		return r.tree(root)
-	default:
+	switch {
+	case isRuleFile(root):
 		return r.domain(root)
+	case hasKey(root, "tests"):
+		return nil
+	default:
+		return r.tree(root)
 	}
 }
 
-// format is what a document is.
-type format uint8
+// isRuleFile reports whether a document has rules in Envoy's format. With `domain` at the top it always has.
+func isRuleFile(root *yaml.Node) bool {
+	return hasKey(root, "domain") || !hasKey(root, "tests") && !hasKey(root, "schema")
+}
 
-const (
-	ruleFile   format = iota
-	tests             // with `tests`, of rules in other files
-	limitsTree        // with `schema`
-)
-
-// formatOf tells formats apart by keys at the top. With `domain` it is always a rule file.
-func formatOf(root *yaml.Node) (f format) {
-	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
-		switch root.Content[i].Value {
-		case "domain":
-			return ruleFile
-		case "tests":
-			f = tests
-		case "schema":
-			if f == ruleFile {
-				f = limitsTree
-			}
+// hasKey reports whether a document has the key at its top.
+func hasKey(root *yaml.Node, key string) bool {
+	for i := 0; root.Kind == yaml.MappingNode && i < len(root.Content); i += 2 {
+		if root.Content[i].Value == key {
+			return true
 		}
 	}
-	return f
+	return false
 }
 
 func (r *reader) domain(root *yaml.Node) *rules.DomainConfig {

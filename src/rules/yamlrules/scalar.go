@@ -147,10 +147,12 @@ func (r *reader) flag(f field) bool {
 	return s.bool
 }
 
-// octalForm and digitsForm are whole numbers that YAML 1.1 reads as fractions: 08, and those of more than 64 bits.
+// octalForm and digitsForm are whole numbers that YAML 1.1 reads as fractions: 08, and those of more than 64 bits. wholeForm is one in
+// quotes.
 var (
 	octalForm  = regexp.MustCompile(`^0[0-9_]*[89][0-9_]*$`)
 	digitsForm = regexp.MustCompile(`^[-+]?[0-9_]{20,}$`)
+	wholeForm  = regexp.MustCompile(`^[0-9]+$`)
 )
 
 // number reads a field that is a whole number of 32 bits; nothing is 0.
@@ -175,17 +177,12 @@ func (r *reader) number(f field) uint32 {
 			"%s is a fraction: %s", f.name, text)
 	case s.kind == isFloat:
 		r.wrong(f.node, "write a whole number", "%s is a fraction: %s", f.name, text)
-	case s.kind == isString && isNumber(s.text):
+	case s.kind == isString && wholeForm.MatchString(s.text):
 		r.wrong(f.node, "remove the quotes", "%s is text, not a number: %s", f.name, text)
 	default:
 		r.wrong(f.node, "write a whole number", "%s is %v, not a number", f.name, s.kind)
 	}
 	return 1 // 0 would be a second problem
-}
-
-func isNumber(text string) bool {
-	_, err := strconv.ParseUint(text, 10, 32)
-	return err == nil
 }
 
 // durationForm is what time.ParseDuration reads, except for a zero without a unit.

@@ -145,7 +145,7 @@ func (f *List) hasList(root *yaml.Node) bool {
 		}
 		found = true
 	}
-	return found && formatOf(root) == ruleFile
+	return found && isRuleFile(root)
 }
 
 // readPart reads a part of the list: text, with rest from its start to the end of the file, and so many lines above it.

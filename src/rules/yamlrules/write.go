@@ -19,7 +19,7 @@ type ruleYAML struct {
 	At             string         `yaml:"at"`
 	Descriptors    []levelYAML    `yaml:"descriptors,omitempty"`
 	Names          []string       `yaml:"names,omitempty"`
-	Match          *matchYAML     `yaml:"match,omitempty"`
+	Match          any            `yaml:"match,omitempty"` // a map, or nil; an empty map is written
 	Per            []string       `yaml:"per,omitempty"`
 	RateLimit      *yaml.Node     `yaml:"rate_limit"`
 	ShadowMode     bool           `yaml:"shadow_mode,omitempty"`
@@ -29,9 +29,6 @@ type ruleYAML struct {
 	OnReject       string         `yaml:"on_reject,omitempty"`
 	Metadata       map[string]any `yaml:"metadata,omitempty"`
 }
-
-// matchYAML is written also when it is empty.
-type matchYAML map[string]string
 
 type levelYAML struct {
 	Key            string `yaml:"key"`
@@ -71,7 +68,7 @@ func ruleOf(r *rules.Rule) ruleYAML {
 		out.Descriptors = append(out.Descriptors, levelYAML{l.Key(), l.Value(), l.ValueToMetric, l.ShareThreshold})
 	}
 	if r.Listed != nil {
-		match := make(matchYAML)
+		match := make(map[string]string)
 		for _, p := range r.Listed.Match {
 			match[p.Key] = p.Pattern
 		}
