@@ -135,7 +135,7 @@ const lastWords = 1900 * time.Millisecond
 // WithOutput calls run with queues in front of stdout and stderr. It writes the error of
 // run to stderr and returns it, when everything is written or lastWords have passed.
 func WithOutput(stdout, stderr io.Writer, run func(*Output) error) error {
-	o := &Output{out: logging.New(logging.Config{To: stdout}), err: logging.New(logging.Config{To: stderr}), stdout: stdout, stderr: stderr}
+	o := &Output{out: logging.New(stdout), err: logging.New(stderr), stdout: stdout, stderr: stderr}
 	go o.out.Run()
 	go o.err.Run()
 	defer func() { // after a panic, too

@@ -84,7 +84,7 @@ func TestLongLines(t *testing.T) {
 			t.Run(format+" "+name, func(t *testing.T) {
 				t.Parallel()
 				var log output
-				o := &Output{err: logging.New(logging.Config{To: &log}), stdout: io.Discard, stderr: &log}
+				o := &Output{err: logging.New(&log), stdout: io.Discard, stderr: &log}
 				l, err := newLogs(&settings.Settings{LogLevel: "info", LogFormat: format}, o)
 				if err != nil {
 					t.Fatal(err)

@@ -9,50 +9,35 @@
 package logging
 
 import (
-	"cmp"
+	"bytes"
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 )
 
-// Config bounds a Writer.
-type Config struct {
-	// To receives the lines, one in each Write. It may block. When it fails, the rest
-	// of the line is written again after RetryInterval.
-	To io.Writer
-	// MaxBytes and MaxLines bound the lines that wait. Default to 1 MiB and 10,000.
-	MaxBytes, MaxLines int
-	// ReservedBytes and ReservedLines are what important lines may take beyond that.
-	// Default to 256 KiB and 1,000.
-	ReservedBytes, ReservedLines int
-	// MaxLine is the longest line in bytes, its line feed included; a longer one is cut
-	// and ends in a mark. Defaults to 16 KiB.
-	MaxLine int
-	// RetryInterval is the pause after a failed write. Defaults to 1 s.
-	RetryInterval time.Duration
-}
+// room is how many lines may wait, and how many bytes they may have together.
+type room struct{ bytes, lines int }
 
-// DefaultMaxLine is the longest line that is written whole, in bytes.
+// DefaultMaxLine is the longest line that is written whole, in bytes with its line feed; a
+// longer one is cut and ends in a mark.
 const DefaultMaxLine = 16 << 10
 
 // Writer is an io.Writer that never blocks and never fails. Each Write is one line,
 // with its line feed. Nothing is written before Run.
 type Writer struct {
-	cfg       Config
-	dropped   atomic.Uint64
-	failed    atomic.Uint64
-	wake      chan struct{} // holds a value once there is a line
-	closing   chan struct{} // closed by Close
-	ended     chan struct{} // closed when Run has returned
-	important important
+	to                  io.Writer
+	ordinary, important room          // of both kinds of lines together
+	retry               time.Duration // the pause after a failed write
+	wake                chan struct{} // holds a value once there is a line
+	closing             chan struct{} // closed by Close
+	ended               chan struct{} // closed when Run has returned
 
 	mu     sync.Mutex // guards what follows
 	lines  [][]byte   // the first is being written
-	bytes  int        // of lines
-	unsaid uint64     // lines dropped since report was called
+	stats  Stats
+	unsaid uint64 // lines dropped since report was called
 	report func(dropped uint64)
 }
 
@@ -63,64 +48,55 @@ type Stats struct {
 	Waiting int    // bytes that are not written yet
 }
 
-// New returns a Writer with an empty queue.
-func New(cfg Config) *Writer {
-	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, 1<<20)
-	cfg.MaxLines = cmp.Or(cfg.MaxLines, 10_000)
-	cfg.ReservedBytes = cmp.Or(cfg.ReservedBytes, 256<<10)
-	cfg.ReservedLines = cmp.Or(cfg.ReservedLines, 1000)
-	cfg.MaxLine = cmp.Or(cfg.MaxLine, DefaultMaxLine)
-	cfg.RetryInterval = cmp.Or(cfg.RetryInterval, time.Second)
-	w := &Writer{cfg: cfg, wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{})}
-	w.important.to = w
-	return w
+// New returns a Writer with an empty queue. to receives the lines, one in each Write, and
+// may block. When it fails, the rest of the line is written again after 1 s.
+func New(to io.Writer) *Writer {
+	return &Writer{
+		to: to, ordinary: room{1 << 20, 10_000}, important: room{1<<20 + 256<<10, 11_000}, retry: time.Second,
+		wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}),
+	}
 }
 
 // Write queues an ordinary line, or drops and counts it if there is no room.
-func (w *Writer) Write(line []byte) (int, error) {
-	w.add(line, 0, 0)
-	return len(line), nil
-}
+func (w *Writer) Write(line []byte) (int, error) { return w.add(line, w.ordinary) }
 
-// Important returns a writer of important lines, which may use the reserve. They
-// stay in order with the ordinary ones.
-func (w *Writer) Important() io.Writer { return &w.important }
+// Important returns a writer of important lines, which have more room. They stay in order
+// with the ordinary ones.
+func (w *Writer) Important() io.Writer { return important{w} }
 
-type important struct{ to *Writer }
+type important struct{ *Writer }
 
-func (i *important) Write(line []byte) (int, error) {
-	i.to.add(line, i.to.cfg.ReservedLines, i.to.cfg.ReservedBytes)
-	return len(line), nil
-}
+func (i important) Write(line []byte) (int, error) { return i.add(line, i.important) }
 
-func (w *Writer) add(line []byte, moreLines, moreBytes int) {
+func (w *Writer) add(line []byte, has room) (int, error) {
 	if len(line) == 0 {
-		return
+		return 0, nil
 	}
-	text := w.cut(line) // a copy: the caller uses line again
+	text := cut(line) // a copy: the caller uses line again
 	w.mu.Lock()
-	full := len(w.lines) >= w.cfg.MaxLines+moreLines || w.bytes+len(text) > w.cfg.MaxBytes+moreBytes
+	full := len(w.lines) >= has.lines || w.stats.Waiting+len(text) > has.bytes
 	if full && len(w.lines) > 0 { // one line always has room, so the report has
 		w.unsaid++
+		w.stats.Dropped++
 		w.mu.Unlock()
-		w.dropped.Add(1)
-		return
+		return len(line), nil
 	}
 	w.lines = append(w.lines, text)
-	w.bytes += len(text)
+	w.stats.Waiting += len(text)
 	w.mu.Unlock()
 	select {
 	case w.wake <- struct{}{}:
 	default: // Run has not read the last signal yet
 	}
+	return len(line), nil
 }
 
-// cut copies line, without what is beyond MaxLine.
-func (w *Writer) cut(line []byte) []byte {
-	if len(line) <= w.cfg.MaxLine {
-		return append([]byte(nil), line...)
+// cut copies line, without what is beyond DefaultMaxLine.
+func cut(line []byte) []byte {
+	if len(line) <= DefaultMaxLine {
+		return bytes.Clone(line)
 	}
-	return append([]byte(Cut(string(line), w.cfg.MaxLine-1)), '\n')
+	return append([]byte(Cut(string(line), DefaultMaxLine-1)), '\n')
 }
 
 // Cut returns text, or its start and a mark that says how many bytes are missing. The
@@ -149,7 +125,7 @@ func (w *Writer) OnDrained(report func(dropped uint64)) {
 func (w *Writer) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Stats{Dropped: w.dropped.Load(), Failed: w.failed.Load(), Waiting: w.bytes}
+	return w.stats
 }
 
 // Run writes lines until Close was called and the queue is empty, or until a write
@@ -197,7 +173,7 @@ func (w *Writer) next() (line []byte, dropped uint64, report func(uint64)) {
 func (w *Writer) remove() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.bytes -= len(w.lines[0])
+	w.stats.Waiting -= len(w.lines[0])
 	w.lines[0] = nil
 	w.lines = w.lines[1:]
 	if len(w.lines) == 0 {
@@ -209,17 +185,17 @@ func (w *Writer) remove() {
 // and the line could not be written.
 func (w *Writer) put(line []byte) bool {
 	for {
-		n, _ := w.cfg.To.Write(line) // an error shows in n
+		n, _ := w.to.Write(line) // an error shows in n
 		line = line[min(max(n, 0), len(line)):]
 		if len(line) == 0 {
 			return true
 		}
-		w.failed.Add(1)
-		retry := time.NewTimer(w.cfg.RetryInterval)
+		w.mu.Lock()
+		w.stats.Failed++
+		w.mu.Unlock()
 		select {
-		case <-retry.C:
+		case <-time.After(w.retry):
 		case <-w.closing:
-			retry.Stop()
 			return false
 		}
 	}
@@ -230,12 +206,10 @@ func (w *Writer) put(line []byte) bool {
 // write. Call it once; lines written after it may be lost.
 func (w *Writer) Close(deadline time.Time) bool {
 	close(w.closing)
-	t := time.NewTimer(time.Until(deadline))
-	defer t.Stop()
 	select {
 	case <-w.ended:
 		return w.Stats().Waiting == 0
-	case <-t.C:
+	case <-time.After(time.Until(deadline)):
 		return false
 	}
 }

@@ -2,6 +2,7 @@ package logging
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -52,24 +53,26 @@ func (r *reader) text() string {
 func TestStalledReader(t *testing.T) {
 	steps := []struct {
 		what    string
-		cfg     Config
+		room    room     // of ordinary lines; zero values are the default
+		reserve room     // of important lines, beyond it
 		write   []string // "!": important
 		want    string
 		dropped uint64
 	}{
-		{"all fit", Config{}, []string{"a", "b", "c"}, "a b c", 0},
-		{"bytes are used up", Config{MaxBytes: 4, ReservedBytes: 2}, []string{"a", "b", "c", "d"}, "a b dropped:2", 2},
-		{"lines are used up", Config{MaxLines: 3}, []string{"a", "b", "c", "d"}, "a b c dropped:1", 1},
-		{"the reserve is for important lines", Config{MaxBytes: 4, ReservedBytes: 2}, []string{"a", "b", "c", "!d", "e"}, "a b d dropped:2", 2},
-		{"the reserve ends, too", Config{MaxLines: 1, ReservedLines: 2}, []string{"a", "!b", "!c", "!d"}, "a b c dropped:1", 1},
-		{"important lines keep their place", Config{}, []string{"a", "!b", "c"}, "a b c", 0},
+		{"all fit", room{}, room{}, []string{"a", "b", "c"}, "a b c", 0},
+		{"bytes are used up", room{bytes: 4}, room{bytes: 2}, []string{"a", "b", "c", "d"}, "a b dropped:2", 2},
+		{"lines are used up", room{lines: 3}, room{}, []string{"a", "b", "c", "d"}, "a b c dropped:1", 1},
+		{"the reserve is for important lines", room{bytes: 4}, room{bytes: 2}, []string{"a", "b", "c", "!d", "e"}, "a b d dropped:2", 2},
+		{"the reserve ends, too", room{lines: 1}, room{lines: 2}, []string{"a", "!b", "!c", "!d"}, "a b c dropped:1", 1},
+		{"important lines keep their place", room{}, room{}, []string{"a", "!b", "c"}, "a b c", 0},
 	}
 	for _, step := range steps {
 		t.Run(step.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &reader{ready: make(chan struct{})}
-				step.cfg.To = r
-				w := New(step.cfg)
+				w := New(r)
+				w.ordinary = room{cmp.Or(step.room.bytes, w.ordinary.bytes), cmp.Or(step.room.lines, w.ordinary.lines)}
+				w.important = room{w.ordinary.bytes + step.reserve.bytes, w.ordinary.lines + step.reserve.lines}
 				w.OnDrained(func(n uint64) { fmt.Fprintf(w.Important(), "dropped:%d\n", n) })
 				go w.Run()
 				for _, line := range step.write {
@@ -99,13 +102,13 @@ func TestStalledReader(t *testing.T) {
 	}
 }
 
-// A write that fails is tried again every RetryInterval, from where it stopped, and
+// A write that fails is tried again every second, from where it stopped, and
 // ends nothing.
 func TestFailedWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		r := &reader{fail: 2}
-		w := New(Config{To: r, RetryInterval: time.Second})
+		w := New(r)
 		go w.Run()
 		fmt.Fprintln(w, "the first line")
 		fmt.Fprintln(w, "the second line")
@@ -149,7 +152,8 @@ func TestClose(t *testing.T) {
 				if test.waits {
 					r.ready = make(chan struct{})
 				}
-				w := New(Config{To: r, RetryInterval: time.Hour})
+				w := New(r)
+				w.retry = time.Hour
 				go w.Run()
 				for _, line := range []string{"one", "two", "last words"} {
 					fmt.Fprintln(w, line)
@@ -180,7 +184,7 @@ func TestClose(t *testing.T) {
 // Many write at once: each line arrives whole and those of one goroutine in order.
 func TestConcurrentWriters(t *testing.T) {
 	r := new(reader)
-	w := New(Config{To: r})
+	w := New(r)
 	go w.Run()
 	var all sync.WaitGroup
 	for g := range 8 {
@@ -222,7 +226,7 @@ func TestCut(t *testing.T) {
 		}
 	}
 	r := new(reader)
-	w := New(Config{To: r})
+	w := New(r)
 	go w.Run()
 	fmt.Fprintln(w, strings.Repeat("€", 1<<20))
 	w.Close(time.Now().Add(20 * time.Second))
@@ -233,7 +237,7 @@ func TestCut(t *testing.T) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	w := New(Config{To: new(discard)})
+	w := New(new(discard))
 	go w.Run()
 	line := []byte(strings.Repeat("x", 200) + "\n")
 	b.ReportAllocs()
