@@ -129,36 +129,27 @@ type unknownDomains struct {
 	open  func(name string) *Counter
 	stats ruleStats // of all of them
 
-	mu     sync.RWMutex // guards what follows
+	mu     sync.Mutex // guards what follows
 	byName map[string]*Counter
 	others *Counter // nil: not needed yet
 }
 
 // counter returns the counter of a domain. It allocates only for the first domains.
 func (u *unknownDomains) counter(domain []byte) *Counter {
-	u.mu.RLock()
-	c, others := u.byName[string(domain)], u.others
-	full := len(u.byName) == maxUnknownDomains || len(domain) > maxName
-	u.mu.RUnlock()
-	switch {
-	case c != nil:
-		return c
-	case full && others != nil:
-		return others
-	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	c = u.byName[string(domain)]
-	switch {
-	case c != nil:
-	case full || len(u.byName) == maxUnknownDomains:
-		c = u.open(notFoundName(otherDomains))
-		u.others = c
-	default:
-		c = u.open(notFoundName(string(domain)))
-		u.byName[string(domain)] = c
+	if c := u.byName[string(domain)]; c != nil {
+		return c
 	}
-	return c
+	if len(u.byName) < maxUnknownDomains && len(domain) <= maxName {
+		c := u.open(notFoundName(string(domain)))
+		u.byName[string(domain)] = c
+		return c
+	}
+	if u.others == nil {
+		u.others = u.open(notFoundName(otherDomains))
+	}
+	return u.others
 }
 
 func notFoundName(domain string) string { return chosenPrefix(domain) + "domain_not_found" }

@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/url"
@@ -42,31 +43,25 @@ func (c *lossReporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnl
 	defer cancel()
 	defer context.AfterFunc(c.quit, cancel)()
 	if err := c.SpanExporter.ExportSpans(ctx, spans); err != nil {
-		c.lose(len(spans), err)
+		c.lose(len(spans), err, reportInterval)
 	}
 	return nil
 }
 
 // Shutdown is called once, after the last batch.
 func (c *lossReporter) Shutdown(ctx context.Context) error {
-	c.report(0)
+	c.lose(0, nil, 0)
 	return c.SpanExporter.Shutdown(ctx)
 }
 
-func (c *lossReporter) lose(spans int, err error) {
+// lose counts lost spans, and calls onLoss without the lock if there are any and the last
+// call was at least interval ago.
+func (c *lossReporter) lose(spans int, err error, interval time.Duration) {
 	c.mu.Lock()
 	c.lost += spans
-	c.err = err
-	c.mu.Unlock()
-	c.report(reportInterval)
-}
-
-// report calls onLoss, without the lock, if spans were lost and the last call was at
-// least after ago.
-func (c *lossReporter) report(after time.Duration) {
-	c.mu.Lock()
+	c.err = cmp.Or(err, c.err)
 	lost, err := c.lost, c.err
-	now := lost > 0 && time.Since(c.reported) >= after
+	now := lost > 0 && time.Since(c.reported) >= interval
 	if now {
 		c.reported, c.lost, c.err = time.Now(), 0, nil
 	}

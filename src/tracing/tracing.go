@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"go.opentelemetry.io/contrib/propagators/b3"
@@ -23,17 +24,11 @@ import (
 // exporters read address, headers, certificates and timeouts from the environment
 // variables OTEL_EXPORTER_OTLP_*, and the SDK reads OTEL_BSP_*.
 type Config struct {
-	// Protocol is "http" or "grpc". Defaults to "http".
-	Protocol string
-	// ServiceName is the resource's service.name. Defaults to "RateLimit".
-	ServiceName string
-	// Namespace is the resource's service.namespace; empty: none.
-	Namespace string
-	// InstanceID is the resource's service.instance.id. Defaults to a random
-	// UUID.
-	InstanceID string
-	// Version is the resource's service.version; empty: none.
-	Version string
+	Protocol    string // "http" or "grpc". Defaults to "http".
+	ServiceName string // service.name of the resource. Defaults to "RateLimit".
+	Namespace   string // service.namespace; empty: none
+	InstanceID  string // service.instance.id. Defaults to a random UUID.
+	Version     string // service.version; empty: none
 	// SamplingRate is the share of traced requests among those that the caller did not
 	// decide about: 1 or more is all, 0 or less none.
 	SamplingRate float64
@@ -59,7 +54,14 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err := checkVariables(cfg.Protocol); err != nil {
 		return nil, err
 	}
-	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(cfg.attributes()...))
+	about := []attribute.KeyValue{
+		semconv.ServiceName(cmp.Or(cfg.ServiceName, "RateLimit")),
+		semconv.ServiceInstanceID(cmp.Or(cfg.InstanceID, uuid.NewString())),
+		semconv.ServiceNamespace(cfg.Namespace),
+		semconv.ServiceVersion(cfg.Version),
+	}
+	about = slices.DeleteFunc(about, func(a attribute.KeyValue) bool { return a.Value.AsString() == "" })
+	process, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(about...))
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
@@ -81,26 +83,12 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		propagator: propagation.NewCompositeTextMapPropagator(b3.New(), propagation.TraceContext{}, propagation.Baggage{}),
 	}
 	p.sdk = sdktrace.NewTracerProvider(
-		sdktrace.WithResource(about),
+		sdktrace.WithResource(process),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(cfg.SamplingRate))),
 		sdktrace.WithBatcher(p.reporter),
 	)
 	p.tracer = p.sdk.Tracer("ratelimit")
 	return p, nil
-}
-
-func (cfg *Config) attributes() []attribute.KeyValue {
-	list := []attribute.KeyValue{
-		semconv.ServiceName(cmp.Or(cfg.ServiceName, "RateLimit")),
-		semconv.ServiceInstanceID(cmp.Or(cfg.InstanceID, uuid.NewString())),
-	}
-	if cfg.Namespace != "" {
-		list = append(list, semconv.ServiceNamespace(cfg.Namespace))
-	}
-	if cfg.Version != "" {
-		list = append(list, semconv.ServiceVersion(cfg.Version))
-	}
-	return list
 }
 
 // Shutdown sends the spans that wait, until ctx ends. The others, and spans that end

@@ -274,14 +274,14 @@ func TestLossIsReportedWithoutLock(t *testing.T) {
 	var c *lossReporter
 	c = newLossReporter(nil, func(spans int, _ error) {
 		if told += spans; told == 3 {
-			c.lose(4, errors.New("the next batch"))
+			c.lose(4, errors.New("the next batch"), reportInterval)
 		}
 	})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.lose(3, errors.New("the first batch"))
-		c.report(0)
+		c.lose(3, errors.New("the first batch"), reportInterval)
+		c.lose(0, nil, 0)
 	}()
 	select {
 	case <-done:

@@ -3,9 +3,10 @@
 package denials
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -40,30 +41,24 @@ type Denial struct {
 
 // Sampler is a limiter.Recorder that reports some of the denials.
 type Sampler struct {
-	most    uint64
-	log     func(Denial)
-	window  atomic.Uint64 // a Unix second, and in the lowest countBits the samples in it
-	skipped atomic.Uint64
+	most int
+	log  func(Denial)
+
+	mu      sync.Mutex // guards what follows
+	second  int64      // Unix time of the last sample
+	samples int        // in second
+	skipped uint64     // denials since the last sample
 }
-
-const countBits = 20
-
-// MaxPerSecond is the largest rate of a Sampler.
-const MaxPerSecond = 10_000
 
 // New returns a Sampler that calls log for the first perSecond denials of each second
-// of the clock, from 1 to MaxPerSecond. The goroutine of the request calls log, which
-// must not block.
-func New(perSecond int, log func(Denial)) *Sampler {
-	return &Sampler{most: uint64(min(perSecond, MaxPerSecond)), log: log}
-}
+// of the clock. The goroutine of the request calls log, which must not block.
+func New(perSecond int, log func(Denial)) *Sampler { return &Sampler{most: perSecond, log: log} }
 
 // Record implements limiter.Recorder. It allocates only for samples.
 func (s *Sampler) Record(req *limiter.Request, a *limiter.Answer) {
-	if !a.Over {
-		return
+	if a.Over {
+		s.record(time.Now(), req, a)
 	}
-	s.record(time.Now(), req, a)
 }
 
 func (s *Sampler) record(now time.Time, req *limiter.Request, a *limiter.Answer) {
@@ -92,14 +87,14 @@ func (s *Sampler) record(now time.Time, req *limiter.Request, a *limiter.Answer)
 
 // sample reports the denial of descriptor i if there is room for it in this second.
 func (s *Sampler) sample(now time.Time, req *limiter.Request, a *limiter.Answer, i int) {
-	if !s.room(now) {
-		s.skipped.Add(1)
+	skipped, ok := s.room(now)
+	if !ok {
 		return
 	}
 	st := &a.Statuses[i]
 	d := Denial{
 		Subject: subject(req.Descriptors[i].Entries), Wait: st.RetryAfter,
-		StoreFailed: st.Fallback == backend.FallbackDeny, Skipped: s.skipped.Swap(0),
+		StoreFailed: st.Fallback == backend.FallbackDeny, Skipped: skipped,
 	}
 	if a.Domain != nil {
 		d.Domain = cut(a.Domain.Name, maxName)
@@ -110,22 +105,20 @@ func (s *Sampler) sample(now time.Time, req *limiter.Request, a *limiter.Answer,
 	s.log(d)
 }
 
-// room reports whether now's second has room for one more sample, and counts it.
-func (s *Sampler) room(now time.Time) bool {
-	second := uint64(now.Unix())
-	for {
-		old := s.window.Load()
-		count := uint64(0)
-		if old>>countBits == second {
-			count = old & (1<<countBits - 1)
-		}
-		if count >= s.most {
-			return false
-		}
-		if s.window.CompareAndSwap(old, second<<countBits|(count+1)) {
-			return true
-		}
+// room reports whether now's second has room for one more sample, and counts the denial.
+func (s *Sampler) room(now time.Time) (skipped uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if second := now.Unix(); second != s.second {
+		s.second, s.samples = second, 0
 	}
+	if s.samples >= s.most {
+		s.skipped++
+		return 0, false
+	}
+	s.samples++
+	skipped, s.skipped = s.skipped, 0
+	return skipped, true
 }
 
 // subject returns entries as text for people.
@@ -136,9 +129,7 @@ func subject(entries []rules.Entry) string {
 			b.WriteByte(',')
 		}
 		if i == maxEntries {
-			b.WriteString("… (")
-			b.WriteString(strconv.Itoa(len(entries) - i))
-			b.WriteString(" more)")
+			fmt.Fprintf(&b, "… (%d more)", len(entries)-i)
 			break
 		}
 		b.WriteString(plain(e.Key))

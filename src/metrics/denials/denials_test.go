@@ -163,7 +163,7 @@ func TestConcurrent(t *testing.T) {
 	if n := sampled.Load(); n != 50 {
 		t.Errorf("%d sampled", n)
 	}
-	if n := skipped.Load() + s.skipped.Load(); n != 8000-50 {
+	if n := skipped.Load() + s.skipped; n != 8000-50 {
 		t.Errorf("%d skipped", n)
 	}
 }
