@@ -110,6 +110,14 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
+// evict closes the connection because the budget is used up.
+func (c *Conn) evict(int64) {
+	c.of.mu.Lock()
+	c.of.stats.OverBudget++
+	c.of.mu.Unlock()
+	_ = c.Close() // its reader returns the error
+}
+
 // CloseWrite closes the sending side. net/http and divvy use it, so that a client can
 // read the whole answer.
 func (c *Conn) CloseWrite() error {

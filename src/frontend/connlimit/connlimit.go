@@ -119,13 +119,6 @@ func (l *Listener) Accept() (net.Conn, error) {
 // Admit returns raw as a connection of the port. If there is no room, it passes raw to
 // Config.Refuse and returns nil.
 func (l *Listener) Admit(raw net.Conn) *Conn {
-	c := &Conn{Conn: raw, of: l}
-	c.Account = l.cfg.Budget.Open(func(int64) {
-		l.mu.Lock()
-		l.stats.OverBudget++
-		l.mu.Unlock()
-		_ = c.Close() // its reader returns the error
-	})
 	var victim *Conn
 	l.mu.Lock()
 	now := time.Now()
@@ -135,10 +128,11 @@ func (l *Listener) Admit(raw net.Conn) *Conn {
 	if l.full() {
 		l.stats.Refused++
 		l.mu.Unlock()
-		c.Account.Close()
 		l.cfg.Refuse(raw)
 		return nil
 	}
+	c := &Conn{Conn: raw, of: l}
+	c.Account = l.cfg.Budget.Open(c.evict)
 	l.stats.Open++
 	l.stats.Accepted++
 	c.push(&l.fresh, now)

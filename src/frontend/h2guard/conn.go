@@ -45,8 +45,8 @@ type usage struct {
 	perCall atomic.Int64 // of remains, what the end of one handler frees
 }
 
-// progress shows whether the client reads. The fields after written are of the last sweep,
-// and only sweep uses them.
+// progress shows whether the client reads. The fields after written are of the last sweep;
+// the connection's mu guards them.
 type progress struct {
 	writes  atomic.Uint64 // starts and ends of writes: odd during a write
 	queued  atomic.Int64  // bytes of replies that are not written
@@ -104,8 +104,11 @@ func (c *Conn) Write(p []byte) (int, error) {
 
 // Close closes the connection and releases all that it holds.
 func (c *Conn) Close() error {
+	c.cancel() // before Stop, or a running sweep might start the timer again for good
+	c.mu.Lock()
+	c.sweeps.Stop()
+	c.mu.Unlock()
 	c.account.Close()
-	c.cancel() // ends the sweeps, too
 	return c.Conn.Close()
 }
 
@@ -177,18 +180,18 @@ func (c *Conn) sweep() {
 		return
 	}
 	c.mu.Lock()
-	old := c.lingering[1]
+	c.account.Release(c.lingering[1])
 	c.lingering = [2]int64{0, c.lingering[0]}
+	stalled := c.stalled(c.guard.now())
 	c.sweeps.Reset(sweepInterval)
 	c.mu.Unlock()
-	c.account.Release(old)
-	if c.stalled(c.guard.now()) {
+	if stalled {
 		c.guard.Stalled.Add(1)
 		c.kill()
 	}
 }
 
-// stalled reports whether there was no progress for stall. Only sweep calls it.
+// stalled reports whether there was no progress for stall.
 func (p *progress) stalled(now time.Duration) bool {
 	writes, written, queued := p.writes.Load(), p.written.Load(), p.queued.Load() > 0
 	blocked := writes%2 == 1 && writes == p.seenWrites
