@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"ratelimit/src/rules"
@@ -58,12 +60,13 @@ func ServeConfig(environ []string, rules string) (Config, error) {
 
 // serveConfig uses the Redis at socket, if there is one and environ names no store.
 func serveConfig(environ []string, rules, socket string) (Config, error) {
-	lookup, warnings := settings.WithRedisSocket(socket, lookupIn(environ))
+	env := newEnvironment(environ)
+	lookup, warnings := settings.WithRedisSocket(socket, env.lookup)
 	s, more, err := settings.Read(lookup)
 	if err != nil {
 		return Config{}, fmt.Errorf("settings:\n%w", err)
 	}
-	warnings = append(append(warnings, more...), unknown(environ, settings.Table())...)
+	warnings = append(append(warnings, more...), env.unknown(settings.Table())...)
 	if rules != "" && s.ConfigType == settings.ConfigXDS {
 		return Config{}, errors.New("--config: CONFIG_TYPE=" + settings.ConfigXDS + " says that rules come from a management server; leave out one of them")
 	}
@@ -83,11 +86,12 @@ func DivvyConfig(environ []string, file string) (Config, error) {
 	default:
 		return Config{}, fmt.Errorf("divvy: %s: the name of a file of rules ends in .ini or .json, or in .yaml", file)
 	}
-	s, warnings, err := settings.ReadDivvy(file, lookupIn(environ))
+	env := newEnvironment(environ)
+	s, warnings, err := settings.ReadDivvy(file, env.lookup)
 	if err != nil {
 		return Config{}, fmt.Errorf("settings:\n%w", err)
 	}
-	warnings = append(warnings, unknown(environ, append(settings.Table(), settings.DivvyTable()...))...)
+	warnings = append(warnings, env.unknown(append(settings.Table(), settings.DivvyTable()...))...)
 	store := "counters in memory"
 	if s.BackendType == "redis" {
 		store = "Redis host " + strings.Join(s.Redis.Addrs, ",")
@@ -101,25 +105,24 @@ func DivvyConfig(environ []string, file string) (Config, error) {
 	}}, nil
 }
 
-// lookupIn finds variables in environ as os.LookupEnv does in the process's environment.
-func lookupIn(environ []string) func(string) (string, bool) {
-	values := make(map[string]string)
+// environment has the values of variables by name.
+type environment map[string]string
+
+func newEnvironment(environ []string) environment {
+	env := make(environment)
 	for _, v := range environ {
 		name, value, _ := strings.Cut(v, "=")
-		values[name] = value
+		env[name] = value
 	}
-	return func(name string) (string, bool) {
-		value, ok := values[name]
-		return value, ok
-	}
+	return env
 }
 
-// unknown warns of variables in environ that are probably mistyped names of table.
-func unknown(environ []string, table []settings.Variable) []string {
-	var names []string
-	for _, v := range environ {
-		name, _, _ := strings.Cut(v, "=")
-		names = append(names, name)
-	}
-	return settings.Unknown(names, table)
+func (e environment) lookup(name string) (string, bool) {
+	value, ok := e[name]
+	return value, ok
+}
+
+// unknown warns of variables that are probably mistyped names of table.
+func (e environment) unknown(table []settings.Variable) []string {
+	return settings.Unknown(slices.Collect(maps.Keys(e)), table)
 }

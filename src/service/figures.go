@@ -20,7 +20,7 @@ var figureTable string
 
 // figureLine is one line of figures.txt.
 type figureLine struct {
-	field  []string // where the value is: a path of fields
+	path   []string // to the value, through fields and methods
 	figure metrics.Figure
 }
 
@@ -47,16 +47,20 @@ var figureLines = sync.OnceValue(func() map[string][]figureLine {
 })
 
 // figures returns a function that reads the figures that figures.txt declares for part.
-// name is that of the port or the store. values returns a struct with the fields in the table,
-// or a pointer to one: numbers, switches, instants, histograms, counters, or maps with a number
-// for each key.
+// name is that of the port or the store. values returns a value with the fields or methods in
+// the table: numbers, switches, instants, histograms, counters, or maps with a number for each
+// key.
 func figures[T any](part, name string, values func() T) func() []metrics.Figure {
 	return func() (list []metrics.Figure) {
-		all := reflect.Indirect(reflect.ValueOf(values()))
+		all := reflect.ValueOf(values())
 		for _, line := range figureLines()[part] {
 			v := all
-			for _, field := range line.field {
-				v = v.FieldByName(field)
+			for _, name := range line.path {
+				if method := v.MethodByName(name); method.IsValid() {
+					v = method.Call(nil)[0]
+				} else {
+					v = reflect.Indirect(v).FieldByName(name)
+				}
 			}
 			if v.Kind() != reflect.Map {
 				list = append(list, line.read(name, "", v))
@@ -104,7 +108,7 @@ func (l *figureLine) read(name, key string, v reflect.Value) metrics.Figure {
 func (s *Service) addFigures() {
 	s.counters.Add(metrics.RuntimeFigures)
 	s.counters.Add(figures("log", "", s.Output.err.Stats))
-	s.counters.Add(figures("buffered", "", s.buffered))
+	s.counters.Add(figures("buffered", "", func() any { return s.ports.held }))
 	s.counters.Add(figures("guard", "", func() any { return s.front.grpc.Guard }))
 	s.counters.Add(figures("health", "", s.health.values))
 	for _, p := range s.ports.all() {
@@ -113,13 +117,6 @@ func (s *Service) addFigures() {
 		}
 	}
 	s.addClientCertFigures()
-}
-
-// bufferedStats are the values of the figures of the memory that all callers share.
-type bufferedStats struct{ Held, Max, Evicted int64 }
-
-func (s *Service) buffered() bufferedStats {
-	return bufferedStats{s.ports.held.Held(), s.ports.held.Max(), s.ports.held.Evicted()}
 }
 
 // addClientCertFigures adds when the certificates expire that this process shows to

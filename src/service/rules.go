@@ -81,7 +81,7 @@ func (s *Service) buildSource() error {
 	if s.Settings.ConfigType == settings.ConfigXDS {
 		return s.buildXDS()
 	}
-	var count atomic.Int64 // of the last good load
+	var good struct{ Parts atomic.Int64 } // of the last good load
 	cfg := filerules.Config{
 		Root:           s.Settings.RuntimeRoot,
 		Subdirectory:   s.Settings.RuntimeSubdirectory,
@@ -97,7 +97,7 @@ func (s *Service) buildSource() error {
 			if l.Err != nil {
 				s.counters.Counter("runtime.load_failures").Add(1)
 			} else {
-				count.Store(int64(l.Parts))
+				good.Parts.Store(int64(l.Parts))
 			}
 			s.loaded(l)
 		},
@@ -117,14 +117,9 @@ func (s *Service) buildSource() error {
 	w := filerules.New(cfg)
 	s.rules.source, s.rules.facts = w, fileFacts
 	s.runs = append(s.runs, w.Run)
-	s.counters.Add(figures("files", "", func() fileValues { return fileValues{count.Load(), w.Hanging()} }))
+	s.counters.Add(figures("files", "", func() any { return &good }))
+	s.counters.Add(figures("file reads", "", func() any { return w }))
 	return nil
-}
-
-// fileValues are the values of the figures of rule files.
-type fileValues struct {
-	Read    int64 // files of the last good load
-	Hanging int   // reads that have not returned
 }
 
 func (s *Service) buildXDS() error {

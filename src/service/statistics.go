@@ -62,14 +62,11 @@ func (s *Service) buildPushed() error {
 	if err != nil {
 		return err
 	}
-	s.counters.Add(figures("statsd", "", func() statsdValues { return statsdValues{sink.Dropped()} }))
+	s.counters.Add(figures("statsd", "", func() any { return sink }))
 	s.counters.OnTiming(sink.Timing)
 	s.runs = append(s.runs, sink.Run) // it sends the last figures when its context ends
 	return nil
 }
-
-// statsdValues are the values of the figures of a sink.
-type statsdValues struct{ Dropped uint64 }
 
 // statsdState logs whether statsd can be reached. without is how to do without it.
 func (s *Service) statsdState(without string) func(error) {
@@ -127,9 +124,6 @@ func (s *Service) recorder() limiter.Recorder {
 	}
 	if n := s.Settings.LogDenials; n > 0 {
 		list = append(list, denials.New(n, logDenial(s.log.denials)))
-	}
-	if len(list) == 1 {
-		return s.counters
 	}
 	return list
 }
