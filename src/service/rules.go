@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -146,10 +145,11 @@ func (s *Service) buildXDS() error {
 		},
 	}
 	if x.TLS {
-		cfg.TLS = clientTLS(certs.Client{
+		cfg.TLS = (&certs.Client{
 			CA: x.CACert, Cert: x.ClientCert, Key: x.ClientKey,
 			CAName: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", PairName: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
-		}, func(cfg *tls.Config) { cfg.ServerName = x.SAN })
+			ServerName: x.SAN,
+		}).Reader()
 	}
 	s.rules.facts = func(u reload.Result) logrus.Fields {
 		return logrus.Fields{"xds": x.Server, "resources": u.Parts, "version": u.Version}

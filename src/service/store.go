@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -19,6 +20,7 @@ import (
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/backend/split"
 	"ratelimit/src/files"
+	"ratelimit/src/files/certs"
 	"ratelimit/src/metrics"
 	"ratelimit/src/settings"
 )
@@ -224,6 +226,17 @@ func ReachRedis(rc *redis.Config, at settings.Redis, files settings.TLSFiles) er
 	var err error
 	rc.TLS, err = storeTLS("REDIS_TLS_", files)
 	return err
+}
+
+// storeTLS returns a function that reads the files of a store for each connection. The names
+// of its settings begin with prefix. It returns an error if the files cannot be used now.
+func storeTLS(prefix string, f settings.TLSFiles) (func() (*tls.Config, error), error) {
+	read := (&certs.Client{
+		CA: f.CACert, Cert: f.ClientCert, Key: f.ClientKey, CAName: prefix + "CACERT", PairName: prefix + "CLIENT_CERT",
+		AnyName: f.SkipHostname,
+	}).Reader()
+	_, err := read()
+	return read, err
 }
 
 // redisCredentials returns a function that reads auth, which is "user:password" or

@@ -1,12 +1,16 @@
 package certs
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
 	"time"
+
+	"ratelimit/src/files"
 )
 
 // Client names the files of a TLS client.
@@ -18,11 +22,29 @@ type Client struct {
 	// CAName and PairName stand before errors in these files: the settings that name
 	// them. Empty: nothing does.
 	CAName, PairName string
+	// ServerName is the name that the server's certificate must have. Defaults to the name
+	// that is dialed.
+	ServerName string
+	// AnyName accepts a certificate of the trusted authorities with any name.
+	AnyName bool
+}
+
+// Reader returns a function that reads the files, within the deadline of package files. Call
+// it for each connection, so the files may change.
+func (c *Client) Reader() func() (*tls.Config, error) {
+	reads := new(files.Reads)
+	return func() (*tls.Config, error) {
+		cfg, err := files.Read(context.Background(), reads, c.TLS)
+		if _, late := errors.AsType[*files.TimeoutError](err); late {
+			err = fmt.Errorf("%s, %s: %w", c.CAName, c.PairName, err)
+		}
+		return cfg, err
+	}
 }
 
 // TLS reads the files. Call it for each connection to use their current content.
 func (c *Client) TLS() (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
 	if c.CA != "" {
 		var err error
 		if cfg.RootCAs, err = Authorities(c.CA); err != nil {
@@ -36,7 +58,21 @@ func (c *Client) TLS() (*tls.Config, error) {
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	}
+	if c.AnyName {
+		cfg.InsecureSkipVerify = true // skips only the name: the chain is verified below
+		cfg.VerifyConnection = func(state tls.ConnectionState) error { return verifyChain(state, cfg.RootCAs) }
+	}
 	return cfg, nil
+}
+
+// verifyChain verifies the server's certificate without its name.
+func verifyChain(state tls.ConnectionState, roots *x509.CertPool) error {
+	intermediates := x509.NewCertPool()
+	for _, cert := range state.PeerCertificates[1:] {
+		intermediates.AddCert(cert)
+	}
+	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates})
+	return err
 }
 
 // NotAfter returns when the first certificate in a PEM file expires.
