@@ -130,19 +130,7 @@ func (s *Store) chargeRest(ctx context.Context, b *backend.Batch, sc *scratch) e
 			}
 		}
 	}
-	if len(sc.rest.Hits) == 0 {
-		return nil
-	}
-	if err := s.next.Take(ctx, &sc.rest.Batch); err != nil {
-		return err
-	}
-	if sc.rest.Err() != nil { // another store of the group does not answer any more
-		if err := s.decide(ctx, &sc.rest.Batch, sc); err != nil {
-			return err
-		}
-	}
-	sc.rest.Return(b)
-	return nil
+	return sc.rest.Send(ctx, s, b) // through s: another store of the group may not answer any more
 }
 
 // passesHere reports whether the hits from i to end are an atomic group that passes, some
