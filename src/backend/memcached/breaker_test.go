@@ -110,6 +110,7 @@ func TestBreaker(t *testing.T) {
 // What a server says is an answer, however little use it is; and without a
 // breaker none opens.
 func TestBreakerStaysClosed(t *testing.T) {
+	t.Parallel()
 	for _, reply := range []string{"SERVER_ERROR out of memory\r\n", "CLIENT_ERROR no\r\n", "ERROR Too many open connections\r\n"} {
 		addr := liar(t, func(_ string, to net.Conn) { _, _ = to.Write([]byte(reply)) })
 		s := open(t, Config{Servers: []string{addr}, Config: remote.Config{BreakerFailures: 1}})
@@ -132,6 +133,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 
 // Of three servers only the keys of the one that does not answer are refused.
 func TestBreakerOfOneServer(t *testing.T) {
+	t.Parallel()
 	servers, addrs := three(t)
 	s := open(t, Config{Servers: addrs, Config: remote.Config{Timeout: faultTimeout}})
 	recovers(t, s)
@@ -159,6 +161,7 @@ func TestBreakerOfOneServer(t *testing.T) {
 // Replies that drip, each well in time after the one before, hold no call longer than
 // twice the timeout: when a batch is due does not move with its replies.
 func TestSlowReplies(t *testing.T) {
+	t.Parallel()
 	pace := time.Tick(50 * time.Millisecond)
 	addr := liar(t, func(_ string, to net.Conn) {
 		<-pace
@@ -194,6 +197,7 @@ func (p patient) Deadline() (time.Time, bool) { return p.until, true }
 
 // A call gives up by itself before its caller's time is over.
 func TestMargin(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Timeout: time.Minute}})
 	send(t, s, hot(0))

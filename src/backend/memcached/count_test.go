@@ -18,6 +18,7 @@ const hotKey = "hot_1767225600"
 
 // Counters stop where those of other stores do, and do not begin anew at 2^64.
 func TestCountersAreFull(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}})
 	h := hot(0)
@@ -62,6 +63,7 @@ func TestCountersAreFull(t *testing.T) {
 // Refunds never make a counter, never go below 0, and leave numbers that are
 // read again.
 func TestRefunds(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}})
 	refund, charge := hot(0), hot(0)
@@ -95,6 +97,7 @@ func TestRefunds(t *testing.T) {
 // Charges, refunds and looks at one key in one batch are in order, whichever call made
 // them, and each hit has a count of its own.
 func TestEachHasItsOwnCount(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}})
 	const calls = 2000
@@ -127,6 +130,7 @@ func TestEachHasItsOwnCount(t *testing.T) {
 // A counter that goes away comes back from 0; that of others, which is no
 // number, is an error and stays as it is.
 func TestLostAndForeign(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Connections: 1}})
 	send(t, s, hot(0))
@@ -152,6 +156,7 @@ func TestLostAndForeign(t *testing.T) {
 // The client that adds a counter second increments it: of many processes that begin
 // together one adds.
 func TestAddIsContested(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	var stores []*Store
 	for range 8 {
@@ -184,6 +189,7 @@ func TestAddIsContested(t *testing.T) {
 }
 
 func TestExpiryIsTold(t *testing.T) {
+	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
 	const day = 24 * time.Hour
 	for _, tt := range []struct {
@@ -207,6 +213,7 @@ func TestExpiryIsTold(t *testing.T) {
 // Counters outlive their windows, those of months and years too, which upstream
 // loses at once.
 func TestExpiry(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	const day = 24 * time.Hour
 	for _, jitter := range []time.Duration{0, 300 * time.Second} {

@@ -139,6 +139,7 @@ func usedServers(t *testing.T, s *Store, want ...string) {
 
 // The servers follow the record; while it cannot be looked up they stay.
 func TestSRV(t *testing.T) {
+	t.Parallel()
 	servers, addrs := three(t)
 	addrs = named(addrs...)
 	z := startZone(t, addrs[2], addrs[0])
@@ -205,6 +206,7 @@ func TestSRV(t *testing.T) {
 
 // A server that leaves the list finishes what it was given; nothing is left of it.
 func TestSRVUnderLoad(t *testing.T) {
+	t.Parallel()
 	_, addrs := three(t)
 	addrs = named(addrs...)
 	z := startZone(t, addrs...)
@@ -246,6 +248,7 @@ func TestSRVUnderLoad(t *testing.T) {
 
 // Without a refresh the record is looked up until it is found, and no more.
 func TestSRVOnce(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	z := startZone(t)
 	s := open(t, Config{SRV: srv(0), Resolver: z.resolver})

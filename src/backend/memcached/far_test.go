@@ -31,6 +31,7 @@ func far(t *testing.T, away, timeout time.Duration, secure bool) (*Store, *harne
 // Connections are made before the first call, and none is thrown away because a call had
 // less time.
 func TestConnectsBeforeCalls(t *testing.T) {
+	t.Parallel()
 	const away, timeout = 400 * time.Millisecond, 1500 * time.Millisecond // a new counter takes two round trips
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprint("TLS ", secure), func(t *testing.T) {
@@ -56,6 +57,7 @@ func TestConnectsBeforeCalls(t *testing.T) {
 
 // Hits whose caller left while the connection was being made are not sent.
 func TestLeftWhileConnecting(t *testing.T) {
+	t.Parallel()
 	const timeout = 600 * time.Millisecond
 	s, proxy := far(t, 2*timeout, timeout, true)
 	if v := send(t, s, hot(0)); !errors.Is(v.Err, remote.ErrTimeout) {
@@ -78,6 +80,7 @@ func TestLeftWhileConnecting(t *testing.T) {
 // A server that answers later than the timeout is told from one that does not answer, by
 // Ping and when calls time out.
 func TestSlowServer(t *testing.T) {
+	t.Parallel()
 	const away = 800 * time.Millisecond
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprint("TLS ", secure), func(t *testing.T) {

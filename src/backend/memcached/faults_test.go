@@ -143,6 +143,7 @@ func healed(_ *testing.T, p *harness.Proxy, _ *memcachedtest.Server) {
 // While one of three servers is away its keys fail, at once after a while, and
 // the others' go on.
 func TestOneOfThree(t *testing.T) {
+	t.Parallel()
 	servers, addrs := three(t)
 	s := open(t, Config{Servers: addrs, Config: remote.Config{Timeout: 2 * time.Second}})
 	recovers(t, s)
@@ -171,6 +172,7 @@ func TestOneOfThree(t *testing.T) {
 // A request with charges on a server that is away and on one that is not gets
 // both verdicts.
 func TestPartOfARequest(t *testing.T) {
+	t.Parallel()
 	servers, addrs := three(t)
 	s := open(t, Config{Servers: addrs, Config: remote.Config{Timeout: 2 * time.Second}})
 	servers[2].Stop()
@@ -206,6 +208,7 @@ func TestPartOfARequest(t *testing.T) {
 // A caller's own deadline ends its call, also while another waits for the same
 // counter.
 func TestCallersDeadline(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Timeout: time.Minute}})
 	send(t, s, hot(0))
@@ -235,6 +238,7 @@ func TestCallersDeadline(t *testing.T) {
 // More calls than may wait are refused at once, and the calls of callers that
 // left are bounded, too.
 func TestBusy(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Timeout: 300 * time.Millisecond, MaxWaiting: 50, Connections: 1}})
 	send(t, s, hot(0))
@@ -262,6 +266,7 @@ func TestBusy(t *testing.T) {
 // As many calls as may wait do so, also if they are all for one server and about
 // two counters each.
 func TestAllMayWait(t *testing.T) {
+	t.Parallel()
 	const calls = 200
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}, InFlight: 1, Config: remote.Config{Timeout: time.Minute, MaxWaiting: calls}})
@@ -318,6 +323,7 @@ func TestFull(t *testing.T) {
 // Where it may evict, it does, and what it evicted begins anew: counters are lost,
 // and no caller is told. The server's own statistics say so.
 func TestEvicted(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{Args: []string{"-m", "1", "-I", "512k"}})
 	s := open(t, Config{Servers: []string{server.Addr}})
 	first := backend.Hit{Key: []byte(strings.Repeat("x", 200) + "_first_"), Limit: window(10, time.Hour), Amount: 5}
@@ -337,6 +343,7 @@ func TestEvicted(t *testing.T) {
 
 // A connection that the server closed while it was idle costs no call an error.
 func TestIdleConnectionsAreClosed(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	proxy := harness.StartProxy(t, server.Addr)
 	s := open(t, Config{Servers: []string{proxy.Addr}, Config: remote.Config{Connections: 1}})
@@ -362,6 +369,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 
 // Certificates that are not good, or not good any more, are errors.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	certs := harness.NewCertificates(t)
 	for _, tt := range []struct {
 		name   string
@@ -396,6 +404,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestPing(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{"127.0.0.1:1", server.Addr}})
 	if err := s.Ping(t.Context()); err != nil {

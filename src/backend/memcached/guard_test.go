@@ -87,6 +87,7 @@ func TestHostileReplies(t *testing.T) {
 // A line that is no reply may stand for several, and all that come after it would
 // be others'. So the connection ends there, and the next one is believed.
 func TestNonsenseEndsAConnection(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	first := net.Conn(nil)
 	addr := liar(t, func(_ string, to net.Conn) {
@@ -145,6 +146,7 @@ func TestTrickle(t *testing.T) {
 
 // A counter that others add and delete all the time is given up in the end.
 func TestContest(t *testing.T) {
+	t.Parallel()
 	addr := liar(t, func(line string, to net.Conn) {
 		switch {
 		case strings.HasPrefix(line, "incr"):
@@ -162,6 +164,7 @@ func TestContest(t *testing.T) {
 
 // An answer that comes too late counts for no call: the connection is not used again.
 func TestLateAnswer(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	n := 0
 	failed := make(chan struct{}) // closed once the second call has failed

@@ -80,6 +80,7 @@ func TestRendezvousMovesOneShare(t *testing.T) {
 }
 
 func TestChange(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		hash          Hash
 		before, after []string

@@ -17,6 +17,7 @@ import (
 )
 
 func TestBench(t *testing.T) {
+	t.Parallel()
 	s := launch(t, `
 domain: bench
 descriptors:
@@ -55,6 +56,7 @@ descriptors:
 
 // Results are printed also with exit status 1.
 func TestBenchWithoutAnswers(t *testing.T) {
+	t.Parallel()
 	s := launch(t, oneRule)
 	s.until("ready", s.healthy)
 	file := filepath.Join(t.TempDir(), "requests.jsonl")
@@ -99,6 +101,7 @@ func TestBenchErrors(t *testing.T) {
 }
 
 func TestBenchNull(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var out, errOut output

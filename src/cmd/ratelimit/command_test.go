@@ -196,6 +196,7 @@ func (tlsServer) ShouldRateLimit(context.Context, *pb.RateLimitRequest) (*pb.Rat
 }
 
 func TestClientTLS(t *testing.T) {
+	t.Parallel()
 	certFile, keyFile := certificate(t)
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
@@ -419,6 +420,7 @@ func TestUnknownWords(t *testing.T) {
 
 // Check refuses what Memcached cannot count, with its place and the stores that can.
 func TestCheckBackend(t *testing.T) {
+	t.Parallel()
 	const rules = "domain: d\ndescriptors:\n- {key: a, rate_limit: {algorithm: gcra, unit: day, requests_per_unit: 1}}\n"
 	const says = "d.yaml:3:36: Memcached cannot count by gcra; use fixed_window or sliding_window_counter, or another store: memory or redis"
 	dir := t.TempDir()

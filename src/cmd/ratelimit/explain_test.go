@@ -235,6 +235,7 @@ func TestExplainRefuses(t *testing.T) {
 // Explanations work on Redis behind the over-limit cache. They do not show errors of
 // Redis.
 func TestExplainOnRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := launch(t, explainRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=2s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000")
 	s.until("ready", s.healthy)
@@ -278,6 +279,7 @@ descriptors:
 // With each algorithm an explanation shows the charges and changes no counter: it creates
 // none, and does not extend its life.
 func TestExplainLeavesCounters(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	for _, tt := range []struct {
 		store string
@@ -346,6 +348,7 @@ func algorithms(t *testing.T) (names []string) {
 
 // During a reload each explanation is by the old rules or by the new ones.
 func TestExplainWhileReloading(t *testing.T) {
+	t.Parallel()
 	s := launch(t, explainRules)
 	s.until("ready", s.healthy)
 	other := strings.NewReplacer("domain: d", "domain: e", "key: ip", "key: address").Replace(explainRules)

@@ -122,6 +122,7 @@ func TestSimulateWithTooLittleMemory(t *testing.T) {
 
 // Redis gives the same decisions, and no key is left after any end.
 func TestSimulateOnRedis(t *testing.T) {
+	t.Parallel()
 	single := redistest.Start(t, redistest.Options{Password: "secret"})
 	sentinel := redistest.StartSentinel(t, redistest.SentinelOptions{Server: redistest.Options{Password: "secret"}})
 	cluster := redistest.StartCluster(t, redistest.ClusterOptions{Server: redistest.Options{Password: "secret"}})
@@ -194,6 +195,7 @@ func startSimulate(ctx context.Context, t *testing.T, server *redistest.Server) 
 
 // Ctrl-C removes the keys and writes the decisions so far.
 func TestSimulateInterrupted(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	server.Do(t, "SET", "mine", "1")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -212,6 +214,7 @@ func TestSimulateInterrupted(t *testing.T) {
 
 // If Redis stops answering, the error names the keys that may be left.
 func TestSimulateLosesRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := startSimulate(t.Context(), t, server)
 	server.Stop()

@@ -117,6 +117,7 @@ func client(t *testing.T, ca string, pair harness.Pair) *tls.Config {
 }
 
 func TestClients(t *testing.T) {
+	t.Parallel()
 	c := harness.NewCertificates(t)
 	named := c.Issue(t, "gateway", harness.Spec{CommonName: "gateway", Hosts: []string{"gateway.example"}})
 	for _, tt := range []struct {
@@ -160,6 +161,7 @@ func TestClients(t *testing.T) {
 }
 
 func TestRefusedAtTheStart(t *testing.T) {
+	t.Parallel()
 	c := harness.NewCertificates(t)
 	empty := filepath.Join(t.TempDir(), "empty.pem")
 	write(t, empty, "nothing\n")
@@ -319,6 +321,7 @@ func TestReplacedByAnInvalidOne(t *testing.T) {
 // An expired certificate is used if there is no other: at the start, and after another
 // expired one.
 func TestEnded(t *testing.T) {
+	t.Parallel()
 	c := harness.NewCertificates(t)
 	f := newFiles(t, c.ExpiredServer, c.CA)
 	changes := make(chan error, 10)

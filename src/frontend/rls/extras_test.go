@@ -280,6 +280,7 @@ func TestUnknownMethods(t *testing.T) {
 
 // With a burst callers are told the rule's rate; what passes at once is told apart.
 func TestBurst(t *testing.T) {
+	t.Parallel()
 	f := start(t, nil)
 	f.cfg.Metadata = true
 	f.cfg.Headers = &HeaderNames{Limit: "X-Limit", Remaining: "X-Remaining", Reset: "X-Reset"}

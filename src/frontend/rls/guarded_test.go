@@ -99,6 +99,7 @@ func TestCompressedCallsAreRefused(t *testing.T) {
 }
 
 func TestFewLongCalls(t *testing.T) {
+	t.Parallel()
 	srv, conn := dial(t, start(t, nil))
 	health := healthpb.NewHealthClient(conn)
 	refused := 0
@@ -209,6 +210,7 @@ func (a *attacker) call(size int, message []byte) error {
 // What callers do not read, or do not finish, is bounded for all together; it costs
 // those their connections that hold the most, and their neighbours nothing.
 func TestCallersShareABudget(t *testing.T) {
+	t.Parallel()
 	many := make([][]rules.Entry, 1000)
 	for i := range many {
 		many[i] = []rules.Entry{{Key: []byte("ip"), Value: fmt.Append(nil, i)}}

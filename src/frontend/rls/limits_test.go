@@ -39,6 +39,7 @@ func listening(t *testing.T, cfg ServerConfig) string {
 }
 
 func TestLargestMessage(t *testing.T) {
+	t.Parallel()
 	conn, err := grpc.NewClient(listening(t, ServerConfig{MaxMessage: 1000}), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -79,6 +80,7 @@ func dialFrames(t *testing.T, addr string) (*http2.Framer, *http2.SettingsFrame)
 }
 
 func TestMostCallsOfAConnection(t *testing.T) {
+	t.Parallel()
 	_, settings := dialFrames(t, listening(t, ServerConfig{MaxStreams: 77}))
 	if n, ok := settings.Value(http2.SettingMaxConcurrentStreams); !ok || n != 77 {
 		t.Errorf("%d calls at a time, want 77", n)
@@ -87,6 +89,7 @@ func TestMostCallsOfAConnection(t *testing.T) {
 
 // A call may have headers, but not any number of them.
 func TestLargestHeaders(t *testing.T) {
+	t.Parallel()
 	addr := listening(t, ServerConfig{})
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -142,6 +145,7 @@ func TestLargestHeaders(t *testing.T) {
 // A client that pings too often is disconnected; one with rare pings is not, also without
 // any call.
 func TestPingFlood(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		min  time.Duration
 		gone bool
@@ -174,6 +178,7 @@ func TestPingFlood(t *testing.T) {
 
 // The server pings a silent client.
 func TestSilentClientsArePinged(t *testing.T) {
+	t.Parallel()
 	f, _ := dialFrames(t, listening(t, ServerConfig{KeepaliveTime: time.Second}))
 	if err := f.WriteSettingsAck(); err != nil {
 		t.Fatal(err)

@@ -345,6 +345,7 @@ func TestNotReady(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	srv, conn := dial(t, start(t, nil))
 	client := healthpb.NewHealthClient(conn)
 	check := func(want healthpb.HealthCheckResponse_ServingStatus) {
@@ -368,6 +369,7 @@ func TestHealth(t *testing.T) {
 
 // A watch that stays open does not hold up a shutdown.
 func TestShutdownEndsWatches(t *testing.T) {
+	t.Parallel()
 	srv, conn := dial(t, start(t, nil))
 	stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthName})
 	if err != nil {
@@ -389,6 +391,7 @@ func TestShutdownEndsWatches(t *testing.T) {
 
 // Nor does a reflection stream, whose handler waits for its client.
 func TestShutdownEndsReflection(t *testing.T) {
+	t.Parallel()
 	srv, conn := dial(t, start(t, nil))
 	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 	if err != nil {
@@ -424,6 +427,7 @@ func (l tellingListener) Accept() (net.Conn, error) {
 
 // Nor does a connection that never sends a byte: grpc-go would wait for it.
 func TestShutdownClosesSilentConnections(t *testing.T) {
+	t.Parallel()
 	srv := NewServer(start(t, nil).Service, ServerConfig{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -452,6 +456,7 @@ func TestShutdownClosesSilentConnections(t *testing.T) {
 
 // A server that is told to stop before it serves does not complain.
 func TestShutdownBeforeServe(t *testing.T) {
+	t.Parallel()
 	srv := NewServer(start(t, nil).Service, ServerConfig{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -465,6 +470,7 @@ func TestShutdownBeforeServe(t *testing.T) {
 
 // A call that never ends is cut off when the time for it is over.
 func TestShutdownCutsOffCalls(t *testing.T) {
+	t.Parallel()
 	entered, leave := make(chan struct{}), make(chan struct{})
 	defer close(leave)
 	srv, conn := dial(t, start(t, broken{func(*backend.Batch) error {
@@ -493,6 +499,7 @@ func TestShutdownCutsOffCalls(t *testing.T) {
 }
 
 func TestReflection(t *testing.T) {
+	t.Parallel()
 	_, conn := dial(t, start(t, nil))
 	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 	if err != nil {
@@ -594,6 +601,7 @@ func TestUnreadableMessages(t *testing.T) {
 }
 
 func TestUnixSocket(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("unix", t.TempDir()+"/s")
 	if err != nil {
 		t.Fatal(err)

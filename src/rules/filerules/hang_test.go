@@ -149,6 +149,7 @@ func TestHangingRead(t *testing.T) {
 // A change is told by an event although a read hangs, and Run ends although one
 // does.
 func TestHangingReadAndEvents(t *testing.T) {
+	t.Parallel()
 	dir := realDir(t)
 	play(t, dir, "mkdir data/config/rules\nwrite data/config/rules/a.yaml a\nwrite data/config/rules/b.yaml b")
 	h := hang(t, filepath.Join(dir, "data/config/rules/a.yaml"))

@@ -161,6 +161,7 @@ var situations = []situation{
 
 // Each change of a directory of rules is found by events alone, and by polling alone.
 func TestSituations(t *testing.T) {
+	t.Parallel()
 	for _, tt := range situations {
 		for mode, change := range map[string]func(*Watcher){
 			"events": nil,

@@ -197,6 +197,7 @@ func TestUnchangedContentsAreNotLoaded(t *testing.T) {
 // Changes outside the directory of the rules cause no scan: the root may be in /tmp or in a
 // busy home directory.
 func TestWhatMatters(t *testing.T) {
+	t.Parallel()
 	dir := realDir(t)
 	play(t, dir, `mkdir v1/config/rules
 		link data v1

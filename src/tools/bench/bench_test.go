@@ -247,6 +247,7 @@ func TestSomeCallsFail(t *testing.T) {
 
 // A run that is ended early has a result, and no call is lost.
 func TestRunInterrupted(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var asked atomic.Uint64
@@ -271,6 +272,7 @@ func TestRunInterrupted(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	l := listener(t)
 	addr := l.Addr().String()
 	if err := l.Close(); err != nil {
@@ -283,6 +285,7 @@ func TestUnreachable(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var last Progress
 	told := make(chan struct{})
@@ -348,6 +351,7 @@ func TestConfigProblems(t *testing.T) {
 }
 
 func TestServeNull(t *testing.T) {
+	t.Parallel()
 	for _, streams := range []uint32{0, 2} {
 		ctx, cancel := context.WithCancel(t.Context())
 		l := listener(t)
