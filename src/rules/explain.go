@@ -55,14 +55,12 @@ type Step struct {
 	// If none was taken, Meant is the key (EndKey) or value (EndValue) that was probably meant, and Below the first descriptor with
 	// the entry's key on a level below. Empty and nil if there is nothing like it.
 	Meant string
-	Below *Candidate
+	Below *Place
 }
 
 // Candidate is a descriptor that a step looks at.
 type Candidate struct {
-	Pos
-	Key   string // as configured
-	Value string // empty: any value
+	Place
 	How   How
 	Tried bool // false: one before it was taken
 	// Leads is the rule that the search would have ended at this way. It is set for candidates that match but were not taken, in a
@@ -139,7 +137,7 @@ func (n *node) explain(e *Entry, joined *[]byte) Step {
 		for i := range l.wildcards {
 			w := &l.wildcards[i]
 			// One that does not match is of interest if it may have been meant for this key.
-			key := w.node.place().key
+			key := w.node.place().Key
 			if matches := w.match(*joined); matches || key == string(e.Key) || strings.Contains(key, "*") {
 				s.consider(w.node, Wildcard, matches)
 			}
@@ -169,8 +167,7 @@ func (s *Step) consider(next *node, how How, matches bool) {
 		s.Unlisted++
 		return
 	}
-	at := next.place()
-	s.Candidates = append(s.Candidates, Candidate{Pos: at.Pos, Key: at.key, Value: at.value, How: how, Tried: tried, node: next})
+	s.Candidates = append(s.Candidates, Candidate{Place: next.place(), How: how, Tried: tried, node: next})
 }
 
 // missing returns why n has nothing for the entry of s, and sets what may have been meant.
@@ -200,7 +197,7 @@ func (t *table[V]) near(name []byte) string {
 }
 
 // below is the first descriptor in file order that has the key, below a child of n; nil if there is none, or too much to search.
-func (n *node) below(key string) (first *Candidate) {
+func (n *node) below(key string) (first *Place) {
 	left := maxBelow
 	var search func(n *node, depth int)
 	search = func(n *node, depth int) {
@@ -213,7 +210,7 @@ func (n *node) below(key string) (first *Candidate) {
 					return
 				}
 				if at := next.place(); name == key && depth > 0 && (first == nil || at.compare(first.Pos) < 0) {
-					first = &Candidate{Pos: at.Pos, Key: at.key, Value: at.value, node: next}
+					first = &at
 				}
 				search(next, depth+1)
 			}
@@ -252,21 +249,19 @@ func (l *orderedList) explain(entries []Entry) *Walk {
 	missed := 0
 	for i := range l.rules {
 		r := &l.rules[i]
-		a := Asked{Rule: r.rule, Matches: true}
-		for j := range r.want {
-			if value := values[r.want[j].slot]; a.Matches && !r.want[j].matches(value) {
-				a.Matches, a.Unmet, a.Value = false, r.rule.Listed.Match[j], value
-			}
-		}
-		if !a.Matches {
+		a := Asked{Rule: r.rule}
+		unmet := slices.IndexFunc(r.want, func(c condition) bool { return !c.matches(values[c.slot]) })
+		if a.Matches = unmet < 0; !a.Matches {
+			a.Unmet, a.Value = r.rule.Listed.Match[unmet], values[r.want[unmet].slot]
 			if missed++; missed > maxTried {
 				w.Unlisted++
-			} else {
-				w.Asked = append(w.Asked, a)
+				continue
 			}
-			continue
 		}
 		w.Asked = append(w.Asked, a)
+		if !a.Matches {
+			continue
+		}
 		if w.Rule != nil {
 			w.Canaries = append(w.Canaries, w.Rule)
 		}
@@ -305,12 +300,12 @@ func (n *wordNode) explain(word []byte) Step {
 	named := n.children.find(word)
 	if named != nil {
 		s.Taken = 0
-		s.Candidates = append(s.Candidates, Candidate{Pos: named.place, Key: string(word), How: Exact, Tried: true})
+		s.Candidates = append(s.Candidates, Candidate{Place: Place{Pos: named.place, Key: string(word)}, How: Exact, Tried: true})
 	}
 	if n.other != nil {
 		s.Siblings++
 		s.Taken = 0
-		s.Candidates = append(s.Candidates, Candidate{Pos: n.other.place, Key: "*", How: Wildcard, Tried: named == nil})
+		s.Candidates = append(s.Candidates, Candidate{Place: Place{Pos: n.other.place, Key: "*"}, How: Wildcard, Tried: named == nil})
 	}
 	if s.Taken < 0 {
 		s.Meant = n.children.near(word)

@@ -59,18 +59,14 @@ const maxListed = 50
 
 // Error is one line per problem, the first 50 of them.
 func (ps Problems) Error() string {
-	var b strings.Builder
-	for i, p := range ps {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		if i == maxListed {
-			fmt.Fprintf(&b, "and %d more", len(ps)-maxListed)
-			break
-		}
-		b.WriteString(p.String())
+	var lines []string
+	for _, p := range ps[:min(len(ps), maxListed)] {
+		lines = append(lines, p.String())
 	}
-	return b.String()
+	if more := len(ps) - maxListed; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Sort sorts by place. Problems at one place keep their order.

@@ -14,7 +14,7 @@ type tree struct{ root node }
 type node struct {
 	rule     *Rule  // nil: no limit here
 	children *level // nil: none
-	at       *place // nil: where the rule is, or the root
+	at       *Place // nil: where the rule is, or the root
 }
 
 // level is the descriptors below one.
@@ -35,10 +35,11 @@ type wildcard struct {
 	text string // "key_value", or "key"
 }
 
-// place is a descriptor as written, and where; for messages.
-type place struct {
+// Place is a descriptor as written, and where; for messages.
+type Place struct {
 	Pos
-	key, value string
+	Key   string
+	Value string // empty: any value
 }
 
 func (t *tree) find(entries []Entry, s *Scratch, canaries []*Rule) (*Rule, []*Rule) {
@@ -103,12 +104,12 @@ func (n *node) add(at *Level, child *node) (taken *node) {
 }
 
 // place is where n was written; n is not a root.
-func (n *node) place() place {
+func (n *node) place() Place {
 	if n.at != nil {
 		return *n.at
 	}
 	l := &n.rule.Path[len(n.rule.Path)-1]
-	return place{n.rule.Pos, l.Key(), l.Value()}
+	return Place{n.rule.Pos, l.Key(), l.Value()}
 }
 
 // nodes yields all descriptors of the key, in no order.
@@ -153,7 +154,7 @@ func (c *Compiler) descriptors(n *node, list []DescriptorConfig, p path) {
 		c.checkFlags(cfg, below)
 		child.rule = c.match(&cfg.LimitsConfig, below, c.limits(&cfg.LimitsConfig, below))
 		if child.rule == nil || child.rule.Pos != cfg.Pos {
-			child.at = &place{cfg.Pos, here.Key(), here.Value()}
+			child.at = &Place{cfg.Pos, here.Key(), here.Value()}
 		}
 		below.inherited = below.after(child.rule)
 		c.descriptors(child, cfg.Descriptors, below)
@@ -231,7 +232,7 @@ func (c *Compiler) warnHidden(n *node) {
 	if n.children == nil {
 		return
 	}
-	warn := func(hidden place, text, fix, why string, by *wildcard) {
+	warn := func(hidden Place, text, fix, why string, by *wildcard) {
 		c.warnings.Add(hidden.Pos, fix, "no request can match %s: the wildcard %s at %v %s", Quote(text), Quote(by.text),
 			by.node.place().Pos, why)
 	}
