@@ -3,6 +3,7 @@
 package files
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -40,10 +41,7 @@ func Read[T any](ctx context.Context, r *Reads, f func() (T, error)) (T, error) 
 	if r.Hanging() >= MaxHanging {
 		return zero, &TimeoutError{fmt.Sprintf("not read, as %d earlier reads have not returned: check the file system (NFS, FUSE)", MaxHanging)}
 	}
-	timeout := r.Timeout
-	if timeout <= 0 {
-		timeout = DefaultTimeout
-	}
+	timeout := cmp.Or(r.Timeout, DefaultTimeout)
 	type result struct {
 		value T
 		err   error
@@ -57,13 +55,11 @@ func Read[T any](ctx context.Context, r *Reads, f func() (T, error)) (T, error) 
 			r.hanging.Add(-1)
 		}
 	}()
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	var err error
 	select {
 	case got := <-results:
 		return got.value, got.err
-	case <-timer.C:
+	case <-time.After(timeout):
 		err = &TimeoutError{fmt.Sprintf("not read within %v: check the file system (NFS, FUSE)", timeout)}
 	case <-ctx.Done():
 		err = ctx.Err()

@@ -19,21 +19,13 @@ import (
 
 // Config names the files of a server, and what clients must show.
 type Config struct {
-	// Cert and Key are PEM files: the chain, the server's own certificate first, and its
-	// key. Both are required.
-	Cert, Key string
-	// ClientCA is a PEM file of authorities. Clients then need a certificate from one of
-	// these or of the system's. Empty: they need none.
-	ClientCA string
-	// ClientName is a DNS name that a client's certificate must have; empty: any. It
-	// requires ClientCA.
-	ClientName string
-	// Protocols are offered in ALPN, "h2" for gRPC. Nil: none.
-	Protocols []string
-	// Every is how often the files are checked. Defaults to 1 s.
-	Every time.Duration
-	// ReadTimeout is how long a check or a read may take. Defaults to 10 s.
-	ReadTimeout time.Duration
+	Cert, Key  string   // PEM files: the chain, the server's own certificate first, and its key. Required.
+	ClientCA   string   // PEM file: clients need a certificate from these authorities or the system's; empty: none
+	ClientName string   // DNS name that a client's certificate must have, with ClientCA; empty: any
+	Protocols  []string // offered in ALPN, "h2" for gRPC; nil: none
+
+	Every       time.Duration // how often the files are checked. Defaults to 1 s.
+	ReadTimeout time.Duration // how long a check or a read may take. Defaults to 10 s.
 	// OnChange, if set, is called after the files changed: with nil if they are in use
 	// from now on, or else with the reason why not.
 	OnChange func(error)
@@ -160,19 +152,17 @@ func (s *Server) Run(ctx context.Context) error {
 // that no client would accept it.
 func (s *Server) isWorse(l *loaded, now time.Time) error {
 	switch {
-	case !s.current.Load().isValid(now):
+	case !s.current.Load().isValid(now) || l.isValid(now):
 		return nil
 	case now.After(l.notAfter):
 		return fmt.Errorf("certs: %s: it expired at %s, and the one in use has not: renew it", s.cfg.Cert, l.notAfter.Format(time.RFC3339))
-	case now.Before(l.notBefore):
-		return fmt.Errorf("certs: %s: it is valid from %s, and is used from then on: check the clocks of this host and of its issuer", s.cfg.Cert, l.notBefore.Format(time.RFC3339))
 	}
-	return nil
+	return fmt.Errorf("certs: %s: it is valid from %s, and is used from then on: check the clocks of this host and of its issuer", s.cfg.Cert, l.notBefore.Format(time.RFC3339))
 }
 
 func isSame(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
-		return a == nil && b == nil
+		return a == b
 	}
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
@@ -181,10 +171,7 @@ func isSame(a, b os.FileInfo) bool {
 // links, such as those that Kubernetes swaps.
 func (s *Server) check() (list []os.FileInfo, _ error) {
 	for _, file := range []string{s.cfg.Cert, s.cfg.Key, s.cfg.ClientCA} {
-		info, err := os.Stat(file)
-		if err != nil {
-			info = nil
-		}
+		info, _ := os.Stat(file) // nil with an error
 		list = append(list, info)
 	}
 	return list, nil

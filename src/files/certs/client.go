@@ -15,10 +15,8 @@ import (
 
 // Client names the files of a TLS client.
 type Client struct {
-	// CA is a PEM file of authorities to trust in addition to the system's; empty: none.
-	CA string
-	// Cert and Key are PEM files of the client's certificate; both empty: none.
-	Cert, Key string
+	CA        string // PEM file of authorities to trust in addition to the system's; empty: none
+	Cert, Key string // PEM files of the client's certificate; both empty: none
 	// CAName and PairName stand before errors in these files: the settings that name
 	// them. Empty: nothing does.
 	CAName, PairName string
