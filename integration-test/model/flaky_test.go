@@ -41,7 +41,7 @@ func newFlaky(apart bool, spoil func(backend.Backend) backend.Backend) (*flaky, 
 		if err != nil {
 			return nil, err
 		}
-		f.front = overlimit.New(split.New(perSecond, f.front), overlimit.Config{})
+		f.front = overlimit.New(split.New(perSecond, f.front), 0)
 	}
 	return f, nil
 }

@@ -54,7 +54,7 @@ func (r *redisServer) open(s *Script) (lab, error) {
 	cached := s.Store == "cached-redis"
 	l := &redisLab{redisServer: r, store: store, front: store, cached: cached, done: make(chan error, 1)}
 	if cached {
-		l.front = overlimit.New(store, overlimit.Config{})
+		l.front = overlimit.New(store, 0)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.end = cancel

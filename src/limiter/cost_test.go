@@ -115,7 +115,7 @@ func (c *cost) open(tb testing.TB, size int) (*limiter.Limiter, *limiter.Request
 	cfg := c.cfg
 	cfg.Backend = store
 	if c.cache {
-		cfg.Backend = overlimit.New(store, overlimit.Config{})
+		cfg.Backend = overlimit.New(store, 0)
 	}
 	l := limiter.New(cfg)
 	l.Use(load(tb, "domain: d\n"+text))

@@ -151,7 +151,7 @@ func (s *Service) buildCounters() error {
 		return err
 	}
 	if cfg.LocalCacheBytes > 0 {
-		cache := overlimit.New(s.store.Backend, overlimit.Config{Bytes: int(cfg.LocalCacheBytes)})
+		cache := overlimit.New(s.store.Backend, int(cfg.LocalCacheBytes))
 		s.store.Backend = cache
 		s.counters.Add(figures("overlimit", "", cache.Stats))
 	}

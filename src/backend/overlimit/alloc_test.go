@@ -14,7 +14,7 @@ import (
 // detector empties pools at random, so this runs without it.
 func TestTakeDoesNotAllocate(t *testing.T) {
 	over, under := fixed(1, 24*time.Hour), fixed(1<<40, 24*time.Hour)
-	c := New(counters(t), Config{})
+	c := New(counters(t), 0)
 	send(t, c, epoch, hit("over", over, 2))
 	for name, b := range map[string]*backend.Batch{
 		"answered":   batch(hit("over", over, 1)),
@@ -38,7 +38,7 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 // not kept.
 func TestLargeTakesDoNotAllocate(t *testing.T) {
 	over, under := fixed(1, 24*time.Hour), fixed(1<<40, 24*time.Hour)
-	c := New(counters(t), Config{})
+	c := New(counters(t), 0)
 	const size = 1000
 	known, unknown, both := batch(), batch(), batch()
 	for i := range size {

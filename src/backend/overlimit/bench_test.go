@@ -39,7 +39,7 @@ func BenchmarkTake(b *testing.B) {
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			s := &spy{next: counters(b)}
-			c := New(s, Config{Bytes: 8 << 20})
+			c := New(s, 8<<20)
 			send(b, c, time.Time{}, hit("over", over, 2))
 			c.next = nowhere{}
 			b.ReportAllocs()
@@ -65,7 +65,7 @@ func BenchmarkMemory(b *testing.B) {
 				store := counters(b)
 				runtime.GC()
 				runtime.ReadMemStats(&before)
-				c := New(nowhere{}, Config{Bytes: bytes})
+				c := New(nowhere{}, bytes)
 				s := new(scratch)
 				for k := range uint64(bytes / 72 * 2) {
 					m := mark{}

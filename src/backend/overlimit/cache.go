@@ -21,15 +21,6 @@ import (
 	"ratelimit/src/backend"
 )
 
-// Config configures a Cache.
-type Config struct {
-	// Bytes is the memory for entries, allocated at once; at least MinBytes. An entry takes
-	// 72 bytes. When the memory is used up, new entries replace about the least used. The
-	// index comes on top: half of Bytes at 64 MiB, as much as Bytes at 8 MiB, and 2.8 MB at
-	// MinBytes.
-	Bytes int
-}
-
 // MinBytes is the smallest cache. It holds about 7,000 entries.
 const MinBytes = 512 << 10
 
@@ -52,11 +43,14 @@ type guard struct {
 	_         [48]byte      // a cache line for each
 }
 
-// New returns an empty cache in front of next.
-func New(next backend.Backend, cfg Config) *Cache {
+// New returns an empty cache in front of next. bytes is the memory for entries, allocated at
+// once; fewer than MinBytes are MinBytes. An entry takes 72 bytes. When the memory is used up,
+// new entries replace about the least used. The index comes on top: half of bytes at 64 MiB,
+// as much as bytes at 8 MiB, and 2.8 MB at MinBytes.
+func New(next backend.Backend, bytes int) *Cache {
 	return &Cache{
 		next:      next,
-		entries:   freecache.NewCache(max(cfg.Bytes, MinBytes)),
+		entries:   freecache.NewCache(max(bytes, MinBytes)),
 		hasher:    newHasher(),
 		pool:      sync.Pool{New: newScratch},
 		largePool: sync.Pool{New: newScratch},

@@ -90,7 +90,7 @@ func send(tb testing.TB, store backend.Backend, at time.Time, hits ...backend.Hi
 func open(tb testing.TB) (*Cache, *spy) {
 	tb.Helper()
 	s := &spy{next: counters(tb)}
-	return New(s, Config{}), s
+	return New(s, 0), s
 }
 
 func hit(key string, l *algorithm.Limit, n uint64) backend.Hit {
@@ -120,7 +120,7 @@ func (f forgetful) Take(ctx context.Context, b *backend.Batch) error {
 // What the cache does not know is answered as the store does.
 func TestSuite(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backend.Backend {
-		return forgetful{New(counters(t), Config{})}
+		return forgetful{New(counters(t), 0)}
 	})
 }
 
@@ -378,7 +378,7 @@ func TestMisuse(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	c = New(fail{broken}, Config{})
+	c = New(fail{broken}, 0)
 	b := backend.Batch{Hits: []backend.Hit{hit("k", l, 1)}, Verdicts: []backend.Verdict{{Outcome: algorithm.Outcome{Over: true, FullUntil: time.Now().Add(time.Hour)}}}}
 	if err := c.Take(t.Context(), &b); !errors.Is(err, broken) || c.Stats().Entries != 0 {
 		t.Errorf("%v, %+v", err, c.Stats())
@@ -438,7 +438,7 @@ func TestMoreThanFits(t *testing.T) {
 // A small and a large number are not what they seem.
 func TestSizes(t *testing.T) {
 	for _, bytes := range []int{-1, 0, 1, MinBytes, 4 << 20} {
-		c := New(counters(t), Config{Bytes: bytes})
+		c := New(counters(t), bytes)
 		send(t, c, epoch, hit("k", fixed(1, time.Minute), 2))
 		if v := send(t, c, epoch, hit("k", fixed(1, time.Minute), 1)); !v[0].Cached {
 			t.Errorf("%d bytes: no entry", bytes)
@@ -449,7 +449,7 @@ func TestSizes(t *testing.T) {
 // Many goroutines charge, refund and look at the same few counters. After a refund there is
 // room for a unit, since no other goroutine uses the counter.
 func TestConcurrentRefunds(t *testing.T) {
-	c := New(counters(t), Config{})
+	c := New(counters(t), 0)
 	var wg sync.WaitGroup
 	for key := range 4 {
 		l := uncounted(1, time.Hour)
@@ -494,7 +494,7 @@ func TestConcurrentRefunds(t *testing.T) {
 // Nothing above the limit, and nothing below it.
 func TestConcurrentCharges(t *testing.T) {
 	for _, l := range []*algorithm.Limit{fixed(1000, time.Hour), uncounted(1000, time.Hour)} {
-		c := New(counters(t), Config{})
+		c := New(counters(t), 0)
 		var admitted [3]atomic.Int64
 		var wg sync.WaitGroup
 		for range 8 {

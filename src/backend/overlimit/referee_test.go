@@ -46,7 +46,7 @@ func playedLimits(kind algorithm.Kind) []*algorithm.Limit {
 // if refused hits are not counted. Where they do not, in what the caller sees:
 // there each counter has one rule, and no refunds.
 func play(t *testing.T, kind algorithm.Kind, script []byte, countBlocked bool) (answered int) {
-	cached := New(counters(t), Config{})
+	cached := New(counters(t), 0)
 	told, plain := counters(t), counters(t)
 	now := epoch
 	limits, amounts := playedLimits(kind), [5]uint64{0, 1, 2, 3, 4}
