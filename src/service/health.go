@@ -134,9 +134,9 @@ func (h *health) components(a audience) []admin.Component {
 	h.mu.Lock()
 	list := h.parts(a)
 	h.mu.Unlock()
-	for i, st := range h.stores { // note does not change, so it needs no lock
-		if c := &list[2+i]; c.Note == "" && st.note != nil {
-			c.Note = st.note()
+	for i := range h.stores { // note does not change, so it needs no lock
+		if c, note := &list[2+i], h.stores[i].note; c.Note == "" && note != nil {
+			c.Note = note()
 		}
 	}
 	if note := h.note(time.Now()); note != "" {
