@@ -24,6 +24,7 @@ import (
 
 // A full port closes the longest idle connection for a new one.
 func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
 	s := launch(t, oneRule, "HTTP_MAX_CONNECTIONS=3", "GRPC_MAX_CONNECTIONS=2")
 	s.until("ready", s.healthy)
 	http.DefaultClient.CloseIdleConnections()
@@ -98,6 +99,7 @@ func TestProbesOnAFullPort(t *testing.T) {
 
 // Unfinished bodies count in the budget; the largest are closed first.
 func TestBodiesCountInTheBudget(t *testing.T) {
+	t.Parallel()
 	s := launch(t, oneRule, "MAX_BUFFERED_BYTES=4194304")
 	s.until("ready", s.healthy)
 	small := s.dial("http")

@@ -13,6 +13,7 @@ import (
 
 // With LOG_DENIALS a denied request is logged, at any level; without it, none is.
 func TestLogDenials(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		vars []string
 		want string // is in the log

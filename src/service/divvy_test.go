@@ -100,6 +100,7 @@ func TestDivvy(t *testing.T) {
 // Pipelined HITs go to Redis in batches and are charged in order. Without Redis they fail,
 // except HITs that a rule always denies.
 func TestDivvyOnRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{})
 	s := launch(t, strings.Replace(kitchen, "requests_per_unit: 2}", "requests_per_unit: 500}", 1),
 		"DIVVY_PORT=0", "DIVVY_DOMAIN=kitchen", "REDIS_TIMEOUT=5s", "REDIS_URL="+redis.Addr)
@@ -140,6 +141,7 @@ rules:
 }
 
 func TestDivvyOverTLS(t *testing.T) {
+	t.Parallel()
 	files := harness.NewCertificates(t)
 	on := []string{"DIVVY_PORT=0", "DIVVY_DOMAIN=kitchen", "DIVVY_ROUND=up"}
 	s := launch(t, kitchen, append(on, "DIVVY_TLS_CERT="+files.Server.Cert, "DIVVY_TLS_KEY="+files.Server.Key)...)

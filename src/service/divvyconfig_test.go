@@ -279,6 +279,7 @@ func (s *service) rye(ip string) pb.RateLimitResponse_Code {
 }
 
 func TestDivvyCommandOnRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{})
 	host, port, err := net.SplitHostPort(redis.Addr)
 	if err != nil {
@@ -299,6 +300,7 @@ func TestDivvyCommandOnRedis(t *testing.T) {
 
 // The port is open before Redis answers, and reports errors.
 func TestDivvyCommandWithoutRedis(t *testing.T) {
+	t.Parallel()
 	s := launchDivvy(t, "bakery.ini", bakery, "REDIS_PORT=1", "REDIS_HOST=127.0.0.1")
 	s.until("not ready", s.logged("Redis does not answer"))
 	s.until("answering what needs no store", func() bool {

@@ -40,6 +40,7 @@ func asked(t *testing.T, s *service, key string, n int) string {
 
 // Without the store on_store_failure of each rule decides, and answers and /readyz show it.
 func TestStoreFailure(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := launch(t, fallbackRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "REPLICAS=2", "LIMIT_DEGRADED_HEADER=X-Degraded",
 		"RESPONSE_DYNAMIC_METADATA=true", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "DISABLE_STATS=false", "LOG_LEVEL=info")
@@ -138,6 +139,7 @@ func TestStartWithoutStore(t *testing.T) {
 
 // The line protocol falls back like all others, also with divvy's counters.
 func TestStoreFailureOfDivvy(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	const bread = "[path=/rye]\ncreditLimit = 4\nresetSeconds = 3600\n[default]\ncreditLimit = 0\nresetSeconds = 60\n"
 	host, port, _ := strings.Cut(server.Addr, ":")

@@ -30,6 +30,7 @@ descriptors:
 // Limits per month and year hold, values with blanks are limited, and the service is
 // healthy. None of this is true of envoyproxy/ratelimit.
 func TestMemcache(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := launch(t, memcacheRules, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+server.Addr, "MEMCACHE_TIMEOUT=5s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000")
 	s.until("ready", s.healthy)
@@ -59,6 +60,7 @@ func TestMemcache(t *testing.T) {
 
 // Replicas that share servers admit together as much as one alone.
 func TestReplicasShareMemcache(t *testing.T) {
+	t.Parallel()
 	var addrs []string
 	for range 3 {
 		addrs = append(addrs, memcachedtest.Start(t, memcachedtest.Options{}).Addr)
@@ -118,6 +120,7 @@ func TestMemcacheComesLate(t *testing.T) {
 
 // Rules that Memcached cannot count are refused, with their place and the stores that can.
 func TestMemcacheRefusesRules(t *testing.T) {
+	t.Parallel()
 	const rules = "domain: d\ndescriptors:\n- {key: a, rate_limit: {algorithm: gcra, unit: day, requests_per_unit: 1}}\n"
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := launch(t, rules, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+server.Addr)

@@ -28,6 +28,7 @@ descriptors:
 
 // The service starts with the variables that envoyproxy/ratelimit documents.
 func TestRedisAsDocumentedUpstream(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := launch(t, redisRules, "USE_STATSD=false", "LOG_LEVEL=debug", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=2s")
 	s.until("ready", s.healthy)
@@ -75,6 +76,7 @@ func TestRedisAtUpstreamsSocket(t *testing.T) {
 
 // tcp4 and tcp6 reach a Redis by addresses of their kind only.
 func TestRedisSocketTypes(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	for _, tt := range []struct{ kind, url, problem string }{
 		{"tcp4", server.Addr, ""},
@@ -97,6 +99,7 @@ func TestRedisSocketTypes(t *testing.T) {
 
 // Replicas that share a Redis admit together as much as one alone.
 func TestReplicasShareARedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	var replicas []*service
 	for range 3 {
@@ -126,6 +129,7 @@ func TestReplicasShareARedis(t *testing.T) {
 
 // The ports are open before Redis answers, and say so.
 func TestRedisComesLate(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	server.Stop()
 	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "REDIS_STARTUP_INITIAL_INTERVAL=50ms", "REDIS_STARTUP_MAX_INTERVAL=100ms")
@@ -174,6 +178,7 @@ func TestRedisHealthCheck(t *testing.T) {
 // The log has one line when a server stops answering and one when it answers again, at
 // the default level. Without the breaker it has none.
 func TestRedisBreaker(t *testing.T) {
+	t.Parallel()
 	for _, failures := range []string{"2", "0"} {
 		server := redistest.Start(t, redistest.Options{})
 		s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=2s", "STORE_BREAKER_FAILURES="+failures)
@@ -220,6 +225,7 @@ func TestRedisStartupLimit(t *testing.T) {
 }
 
 func TestPerSecondRedis(t *testing.T) {
+	t.Parallel()
 	rest, perSecond := redistest.Start(t, redistest.Options{}), redistest.Start(t, redistest.Options{UnixSocket: true})
 	s := launch(t, redisRules, "REDIS_URL=redis://"+rest.Addr+"/3", "REDIS_PERSECOND=true", "REDIS_PERSECOND_URL="+perSecond.Socket,
 		"REDIS_TIMEOUT=2s", "REDIS_PERSECOND_TIMEOUT=2s")
@@ -332,6 +338,7 @@ func TestRedisSentinelAndCluster(t *testing.T) {
 
 // A limit that is used up is refused without Redis, until a reload changes the rule.
 func TestOverLimitCache(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=2s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000")
 	s.until("ready", s.healthy)
@@ -352,6 +359,7 @@ func TestOverLimitCache(t *testing.T) {
 
 // Passwords and certificates are read again for each connection.
 func TestRedisTLSAndPasswordFile(t *testing.T) {
+	t.Parallel()
 	certs := harness.NewCertificates(t)
 	server := redistest.Start(t, redistest.Options{TLS: certs, User: "me", Password: "secret", Args: []string{"--tls-auth-clients", "yes"}})
 	file := filepath.Join(t.TempDir(), "auth")
@@ -385,6 +393,7 @@ func TestRedisTLSAndPasswordFile(t *testing.T) {
 // REDIS_TLS_SKIP_HOSTNAME_VERIFICATION ignores the name in a certificate, but not its
 // authority.
 func TestRedisSkipHostname(t *testing.T) {
+	t.Parallel()
 	certs := harness.NewCertificates(t)
 	elsewhere := redistest.Start(t, redistest.Options{TLS: certs, Certificate: certs.WrongHost})
 	other := redistest.Start(t, redistest.Options{TLS: certs, Certificate: certs.OtherServer})

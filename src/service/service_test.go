@@ -252,6 +252,7 @@ func (s *service) healthy() bool {
 }
 
 func TestServe(t *testing.T) {
+	t.Parallel()
 	s := launch(t, oneRule, "LOG_LEVEL=panic")
 	s.until("ready", s.healthy)
 	for i, want := range []int{200, 200, 429} {
@@ -287,6 +288,7 @@ func TestServe(t *testing.T) {
 }
 
 func TestReload(t *testing.T) {
+	t.Parallel()
 	s := launch(t, oneRule)
 	s.until("ready", s.healthy)
 	s.ask("1")
@@ -327,6 +329,7 @@ func TestReload(t *testing.T) {
 }
 
 func TestNotReady(t *testing.T) {
+	t.Parallel()
 	s := launch(t, "domain: d\ndescriptors:\n  - kez: ip\n  - key: a\n    key: b\n    rate_limit: {unit: day, requests_per_unit: x}\n")
 	s.until("the refusal in the health answer", func() bool {
 		code, body := s.get("http", "/healthcheck")
@@ -361,6 +364,7 @@ func TestNotReady(t *testing.T) {
 }
 
 func TestHealthSettings(t *testing.T) {
+	t.Parallel()
 	const bad = "domain: [\n"
 	for _, tt := range []struct {
 		name, rules, setting string
@@ -409,6 +413,7 @@ func TestInitialTimeout(t *testing.T) {
 
 // While it drains, the service is unhealthy and still answers.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	s := launch(t, oneRule, "SHUTDOWN_DRAIN=5s")
 	s.until("ready", s.healthy)
 	s.signals <- syscall.SIGINT
@@ -550,6 +555,7 @@ func TestStopWithOpenConnections(t *testing.T) {
 
 // A reload to no rules takes effect, with a warning.
 func TestReloadToNothing(t *testing.T) {
+	t.Parallel()
 	s := launch(t, oneRule)
 	s.until("ready", s.healthy)
 	if err := os.Remove(filepath.Join(s.dir, "rules.yaml")); err != nil {
@@ -570,6 +576,7 @@ func TestReloadToNothing(t *testing.T) {
 
 // A service without rules is ready, and warns.
 func TestStartWithNothing(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := launch(t, oneRule, "RUNTIME_ROOT="+dir, "RUNTIME_APPDIRECTORY=.", "RUNTIME_SUBDIRECTORY=.")
 	s.until("ready", s.healthy)
@@ -585,6 +592,7 @@ func TestStartWithNothing(t *testing.T) {
 
 // A mistake in one file does not affect the others, unless CONFIG_ALL_OR_NOTHING is set.
 func TestReloadInPart(t *testing.T) {
+	t.Parallel()
 	domain := func(name, requests string) string {
 		return "domain: " + name + "\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: " + requests + "}}]\n"
 	}

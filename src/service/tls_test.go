@@ -34,6 +34,7 @@ func (s *service) serving(cfg *tls.Config) error {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	c := harness.NewCertificates(t)
 	live := c.Issue(t, "live", harness.Spec{CommonName: "live"})
 	s := launch(t, oneRule,

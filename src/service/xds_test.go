@@ -138,6 +138,7 @@ func TestXDS(t *testing.T) {
 
 // Until there are rules, the service is up and says why it is not ready.
 func TestXDSNotReady(t *testing.T) {
+	t.Parallel()
 	l := listenLocal(t, "")
 	address := l.Addr().String()
 	if err := l.Close(); err != nil {
@@ -200,6 +201,7 @@ func serverTLS(t *testing.T, c *harness.Certificates, pair harness.Pair) grpc.Se
 }
 
 func TestXDSOverTLS(t *testing.T) {
+	t.Parallel()
 	c := harness.NewCertificates(t)
 	const ca, san, cert, key = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=", "CONFIG_GRPC_XDS_SERVER_TLS_SAN=", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="
 	for _, tt := range []struct {
@@ -250,6 +252,7 @@ func TestXDSOverTLS(t *testing.T) {
 
 // Certificates change without a restart: each connection reads them.
 func TestXDSCertificatesChange(t *testing.T) {
+	t.Parallel()
 	c := harness.NewCertificates(t)
 	mine := c.Issue(t, "mine", harness.Spec{CommonName: "mine", Expired: true})
 	l := listenLocal(t, "")
