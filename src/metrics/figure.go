@@ -53,15 +53,6 @@ func Gauge[N int | int64 | uint64](stat string, value N) Figure {
 	return Figure{Stat: stat, Kind: KindGauge, Value: int64(value)}
 }
 
-// Switch returns a gauge that is 1 while on, and else 0.
-func Switch(stat string, on bool) Figure {
-	f := Figure{Stat: stat, Kind: KindGauge}
-	if on {
-		f.Value = 1
-	}
-	return f
-}
-
 // Spread returns a figure that shows a histogram in Prometheus.
 func Spread(d Distribution) Figure { return Figure{Histogram: d} }
 

@@ -193,7 +193,7 @@ func (r *Registry) latencyFigures() (list []Figure) {
 	if info.Version != "" {
 		labels = append(labels, "version", info.Version)
 	}
-	return append(list, loaded, Switch("", true).Native("ratelimit_config_info", "The rules in force: a hash of names and contents, and the management server's version.", labels...))
+	return append(list, loaded, Gauge("", 1).Native("ratelimit_config_info", "The rules in force: a hash of names and contents, and the management server's version.", labels...))
 }
 
 // decisionFigures are the decisions by rule and outcome, and the charges that the store

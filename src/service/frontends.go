@@ -164,7 +164,7 @@ func (s *Service) probes() map[string]http.Handler {
 
 // debugHandler answers on the debug port.
 func (s *Service) debugHandler() http.Handler {
-	rules := func(write func(io.Writer, *rules.Set) error) func(io.Writer) error {
+	withRules := func(write func(io.Writer, *rules.Set) error) func(io.Writer) error {
 		return func(w io.Writer) error {
 			set := s.limiter.Rules()
 			if err := s.health.noteRefused(w); set == nil || err != nil {
@@ -174,11 +174,18 @@ func (s *Service) debugHandler() http.Handler {
 		}
 	}
 	debug := admin.Debug{
-		Pprof:     s.Settings.DebugPprof,
-		Ready:     func() []admin.Component { return s.health.components(operators) },
-		Explain:   explain.Handler(s.limiter),
-		Rules:     rules(writeRules),
-		RulesYAML: rules(yamlrules.Write),
+		Pprof:   s.Settings.DebugPprof,
+		Ready:   func() []admin.Component { return s.health.components(operators) },
+		Explain: explain.Handler(s.limiter),
+		Rules: withRules(func(w io.Writer, set *rules.Set) (err error) {
+			for _, r := range set.Rules() {
+				if _, err = fmt.Fprintln(w, r); err != nil {
+					break
+				}
+			}
+			return err
+		}),
+		RulesYAML: withRules(yamlrules.Write),
 		Stats: func(yield func(string, int64) bool) {
 			for _, st := range s.counters.Stats() {
 				if !yield(st.Name, st.Value) {
@@ -189,16 +196,6 @@ func (s *Service) debugHandler() http.Handler {
 	}
 	// net/http/pprof extends the write timeout by the length of a profile.
 	return admin.Hosts(s.Settings.DebugAllowedHosts, admin.Token(s.Settings.DebugToken, debug.Handler()))
-}
-
-// writeRules writes one line for each rule.
-func writeRules(w io.Writer, set *rules.Set) error {
-	for _, r := range set.Rules() {
-		if _, err := fmt.Fprintln(w, r); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // called returns the function that counts calls and their latency. gRPC calls are also

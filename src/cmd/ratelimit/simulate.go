@@ -34,6 +34,7 @@ type simulateOptions struct {
 	redisType     string
 	redisURL      string
 	redisAuthFile string
+	redis         settings.Redis // set by complete if backend is redis
 }
 
 func simulateCommand(std stdio) *cobra.Command {
@@ -102,25 +103,16 @@ func (opt *simulateOptions) complete(cfg *simulate.Config) error {
 			return errors.New("--redis-url: it goes with --backend redis")
 		}
 	case "redis":
-		if _, err := opt.place(); err != nil {
-			return err
-		}
+		opt.redis, err = settings.PlaceRedis(opt.redisType, opt.redisURL, func(word string) string { return "--redis-" + strings.ToLower(word) })
+		opt.redis.AuthFile = opt.redisAuthFile
+		return err
 	default:
 		return fmt.Errorf("--backend %s: write memory or redis", opt.backend)
 	}
 	return nil
 }
 
-// place is where Redis is.
-func (opt *simulateOptions) place() (settings.Redis, error) {
-	at, err := settings.PlaceRedis(opt.redisType, opt.redisURL, func(word string) string {
-		return "--redis-" + strings.ToLower(word)
-	})
-	at.AuthFile = opt.redisAuthFile
-	return at, err
-}
-
-func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Config) (err error) {
+func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Config) error {
 	l := check.Load(opt.rules, opt.options)
 	l.Report(std.err)
 	if l.Set == nil {
@@ -150,11 +142,8 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 	cfg.Progress = func(p simulate.Progress) {
 		show("%d lines, %s, %.0f lines/s ", p.Lines, p.At.Format(time.RFC3339), float64(p.Lines)/p.Took.Seconds())
 	}
-	var summary *simulate.Summary
-	func() {
-		defer func() { err = errors.Join(err, store.Close(context.WithoutCancel(ctx))) }()
-		summary, err = simulate.Run(ctx, cfg)
-	}()
+	summary, err := simulate.Run(ctx, cfg)
+	err = errors.Join(err, store.Close(context.WithoutCancel(ctx)))
 	show("")
 	if err == nil || summary.Lines > 0 {
 		_ = summary.Write(std.err) // its reader may have gone
@@ -171,13 +160,9 @@ func (opt *simulateOptions) open(ctx context.Context, clockSteps bool) (*simulat
 	if opt.backend == "memory" {
 		return simulate.OpenMemory(opt.memoryBytes, clockSteps)
 	}
-	at, err := opt.place()
-	if err != nil {
-		return nil, err
-	}
 	var rc redis.Config
 	rc.TagKeys = strings.EqualFold(opt.keyFormat, "v2")
-	if err := service.ReachRedis(&rc, at, settings.TLSFiles{}); err != nil {
+	if err := service.ReachRedis(&rc, opt.redis, settings.TLSFiles{}); err != nil {
 		return nil, err
 	}
 	return simulate.OpenRedis(ctx, rc)

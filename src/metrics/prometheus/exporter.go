@@ -177,7 +177,7 @@ const (
 
 func (e *Exporter) ownFigures() []metrics.Figure {
 	return []metrics.Figure{
-		metrics.Switch("", true).Native("ratelimit_build_info", "This program.", "version", e.cfg.Version, "commit", e.cfg.Commit, "go", runtime.Version()),
+		metrics.Gauge("", 1).Native("ratelimit_build_info", "This program.", "version", e.cfg.Version, "commit", e.cfg.Commit, "go", runtime.Version()),
 		metrics.Count("", e.dropped.Load()).Native("ratelimit_mapping_timings_dropped_total", "Timings with too many different names."),
 	}
 }
