@@ -12,7 +12,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/tracing"
+	"ratelimit/src/service/tracing"
 )
 
 // Service is one rate limit service.
