@@ -159,6 +159,7 @@ func TestProbesEnd(t *testing.T) {
 // What a server says is an answer, however little use it is; and without a
 // breaker none opens.
 func TestBreakerStaysClosed(t *testing.T) {
+	t.Parallel()
 	for _, reply := range []string{"-LOADING wait\r\n", "-READONLY no\r\n", "-OOM full\r\n", "-NOAUTH who\r\n", "-ERR max number of clients reached\r\n"} {
 		s := open(t, Config{Addr: parrot(t, func([]string) string { return reply }), Config: remote.Config{BreakerFailures: 1}})
 		for range 200 {
@@ -181,6 +182,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 // Of a cluster only the keys of a dead node are refused, and the one that takes
 // its place is asked at once.
 func TestBreakerOfOneNode(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	dead, next := harness.StartProxy(t, server.Addr), harness.StartProxy(t, server.Addr)
 	var mu sync.Mutex
@@ -237,6 +239,7 @@ func TestBreakerOfOneNode(t *testing.T) {
 // A reply that drips, a byte at a time, holds a connection no longer than twice the
 // timeout, though each byte comes well in time.
 func TestDrip(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -279,6 +282,7 @@ func (p patient) Deadline() (time.Time, bool) { return p.until, true }
 
 // A call gives up by itself before its caller's time is over.
 func TestMargin(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: time.Hour}})
 	send(t, s, hot(0))
@@ -343,6 +347,7 @@ const mostAllocs = 4
 // to a replica, is found out once: what it says to probes does not close the breaker
 // while calls wait in vain.
 func TestBreakerBelievesCalls(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	var log journal
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 200 * time.Millisecond, OnBreaker: log.note}})

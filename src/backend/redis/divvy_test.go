@@ -12,6 +12,7 @@ import (
 
 // Counters of divvy are kept as divvy keeps them, whichever program started one.
 func TestDivvyKeys(t *testing.T) {
+	t.Parallel()
 	const key = "divvy:ip=*:1:3:60"
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{TagKeys: true}})

@@ -259,6 +259,7 @@ func TestFaults(t *testing.T) {
 }
 
 func TestLoading(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: faultTimeout}})
 	recovers(t, s, "hot_")
@@ -273,6 +274,7 @@ func TestLoading(t *testing.T) {
 // Redis ends connections that are idle, and all before it restarts. A call that
 // comes next does not notice.
 func TestIdleConnectionsEnd(t *testing.T) {
+	t.Parallel()
 	certs := harness.NewCertificates(t)
 	for _, tt := range []struct {
 		name    string

@@ -38,6 +38,7 @@ func fillForgotten(t *testing.T, s *Store, prefix string) (n int) {
 }
 
 func TestForget(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Password: "secret"})
 	s := open(t, Config{Addr: server.Addr, Credentials: secret("secret")})
 	const prefix = `p*[a]?\:` // no pattern

@@ -154,6 +154,7 @@ func TestTagKeys(t *testing.T) {
 }
 
 func TestExpiry(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Connections: 1}})
 	ttl := func(key string) int64 {
@@ -224,6 +225,7 @@ func TestExpiry(t *testing.T) {
 
 // Keys of one window do not all expire at once.
 func TestJitterSpreads(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	ttl := func(key string) int64 {
 		n, _ := server.Do(t, "TTL", key).(int64)
@@ -247,6 +249,7 @@ func TestJitterSpreads(t *testing.T) {
 // An EXPIRE without an answer is sent again with the next hit, be it one that
 // went with an INCRBY or one for a key that Redis lost.
 func TestExpiryIsNotGivenUp(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name    string
 		counts  []int // what Redis says to one INCRBY after the other
@@ -287,6 +290,7 @@ func TestExpiryIsNotGivenUp(t *testing.T) {
 
 // A Redis user without the right to set an expiry must not fill Redis in silence.
 func TestExpiryIsForbidden(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	server.Do(t, "ACL", "SETUSER", "default", "-expire")
 	s := open(t, Config{Addr: server.Addr})
@@ -304,6 +308,7 @@ func TestExpiryIsForbidden(t *testing.T) {
 
 // What Redis says of one key is that key's alone.
 func TestErrorReplies(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr})
 	server.Do(t, "LPUSH", "list_1767225600", "x")
@@ -341,6 +346,7 @@ func TestErrorReplies(t *testing.T) {
 }
 
 func TestScriptsSurviveAFlush(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr})
 	h := backend.Hit{Key: []byte("k_"), Limit: window(100, time.Hour), Amount: 1, Atomic: true}
@@ -354,6 +360,7 @@ func TestScriptsSurviveAFlush(t *testing.T) {
 
 // Hits on one key keep their order when Redis does not know the script.
 func TestScriptsKeepTheirPlace(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr})
 	for i := range 3 {
@@ -378,6 +385,7 @@ func TestScriptsKeepTheirPlace(t *testing.T) {
 // A batch whose scripts Redis did not know, and did not answer when it got them
 // in full, failed.
 func TestScriptsWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
 	s := open(t, Config{Addr: parrot(t, func(words []string) string {
 		if words[0] == "EVALSHA" {
 			return "-NOSCRIPT no\r\n"
@@ -397,6 +405,7 @@ func TestScriptsWithoutAnAnswer(t *testing.T) {
 // Many callers on one store, and two stores on one Redis, admit exactly the
 // limit, and callers of one hot key share commands.
 func TestExactlyTheLimit(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	for _, keys := range []int{1, 50} {
 		t.Run(fmt.Sprintf("keys=%d", keys), func(t *testing.T) {
@@ -429,6 +438,7 @@ func TestExactlyTheLimit(t *testing.T) {
 }
 
 func TestWrongCredentials(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Password: "secret"})
 	password := atomic.Pointer[string]{}
 	wrong, right := "guess", "secret"
@@ -449,6 +459,7 @@ func TestWrongCredentials(t *testing.T) {
 // The server learns the name by which it was called, whether or not that is in
 // its certificate.
 func TestServerName(t *testing.T) {
+	t.Parallel()
 	certs := harness.NewCertificates(t)
 	pair, err := tls.LoadX509KeyPair(certs.WrongHost.Cert, certs.WrongHost.Key)
 	if err != nil {
@@ -481,6 +492,7 @@ func TestServerName(t *testing.T) {
 }
 
 func TestCallersMayLeave(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 5 * time.Second, MaxWaiting: 3}})
 	hit := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
@@ -556,6 +568,7 @@ func TestTheQueueHasAnEnd(t *testing.T) {
 
 // Batches and calls are told of.
 func TestHooks(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	var hits atomic.Int64
 	var spans []string // of one caller

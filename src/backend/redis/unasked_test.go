@@ -46,6 +46,7 @@ func (o *owner) count(s *Store) (failed bool, wrong error) {
 // A reply without a command closes its connection, wherever it comes: no caller is
 // told the count of another.
 func TestUnaskedReplies(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name  string
 		place harness.Place
@@ -114,6 +115,7 @@ func insertReplies(t *testing.T, place harness.Place, pause time.Duration, reply
 // Bytes that come while nothing is under way close the connection before the next
 // batch is written, so no call is lost.
 func TestUnaskedWhileIdle(t *testing.T) {
+	t.Parallel()
 	certs := harness.NewCertificates(t)
 	for _, tt := range []struct {
 		name    string
@@ -147,6 +149,7 @@ func TestUnaskedWhileIdle(t *testing.T) {
 
 // A reply of a kind that its command does not have closes the connection.
 func TestRepliesOfAnotherKind(t *testing.T) {
+	t.Parallel()
 	count, look := hot(0), hot(0)
 	look.Op = algorithm.Look
 	script := hot(0)
