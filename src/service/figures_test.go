@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/files/certs"
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
 	"ratelimit/src/testbed/redistest"
@@ -272,4 +273,30 @@ func steadyFigures(text string) []string {
 		kept = append(kept, line)
 	}
 	return kept
+}
+
+// Every line of figures.txt is read by TestFigures, or here: else only a scrape would find a
+// field that the line misspells.
+func TestFigureTable(t *testing.T) {
+	t.Parallel()
+	golden, err := os.ReadFile(filepath.Join("..", "..", "src", "metrics", "testdata", "figures.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wild := strings.NewReplacer(`\$`, ".+", `\*`, ".+")
+	known := func(name string) bool {
+		return name != "" && regexp.MustCompile(wild.Replace(regexp.QuoteMeta(name))).Match(golden)
+	}
+	for part, lines := range figureLines() {
+		for _, line := range lines {
+			if f := line.figure; part != "client certificate" && !known(f.Stat) && !known(f.Metric) {
+				t.Errorf("[%s] %v: no test reads %q or %q", part, line.path, f.Stat, f.Metric)
+			}
+		}
+	}
+	ends := time.Unix(77, 0)
+	read := figures("client certificate", "redis", func() certs.Stats { return certs.Stats{NotAfter: ends} })
+	if list := read(); len(list) != 1 || list[0].Value != 77 {
+		t.Errorf("the client certificate: %+v", list)
+	}
 }
