@@ -65,7 +65,7 @@ func TestForgedTags(t *testing.T) {
 		{"d.user_.__.__x=1", "d.user_.__._x=1"},
 	}
 	for _, test := range tests {
-		for _, prefix := range []string{chosenPrefix(test.key), notFoundName(test.key)} {
+		for _, prefix := range []string{clientPrefix(test.key), notFoundName(test.key)} {
 			if got := strings.TrimPrefix(prefix, rulePrefix); !strings.HasPrefix(got, test.want+".") {
 				t.Errorf("%q: got %q, want %q", test.key, got, test.want)
 			}
@@ -87,7 +87,7 @@ func FuzzForgedTags(f *testing.F) {
 	f.Add("d.user_.__role=admin")
 	f.Add("__.1.2.3.4.:_=\x00.__")
 	f.Fuzz(func(t *testing.T, key string) {
-		noTag(t, chosenPrefix(bounded([]byte(key))))
+		noTag(t, clientPrefix(bounded([]byte(key))))
 		noTag(t, notFoundName(key))
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// The counters that each name has.
+// Each name has these counters.
 const (
 	totalHits = iota
 	withinLimit
@@ -31,40 +31,45 @@ var hitNames = [hitCounters]string{
 // hits are the counters of one name.
 type hits [hitCounters]Counter
 
-// names holds the hits of all names: those of rules, and those that clients chose. A
-// name without users was counted in before: its rule was removed, or it made room for
-// another name. What it counted must reach each sink, so it is shown for keepUnused
-// after a reading first found it, and until a flush had it. A name that is opened again
-// meanwhile goes on where it was.
+// names holds the counters of all names. A name is in use while a rule or a cached series
+// counts under it.
+//
+// A name that is no longer in use is kept until keepUnused after the first flush that
+// contained it, so that its last hits reach the sinks. If it is opened again before that,
+// its counters continue.
 type names struct {
-	maxUnused int
+	maxUnused int // bounds unsent and sent together
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	byPrefix map[string]*name
-	unused   map[*name]bool // without users; true: a flush had it
-	flushed  int            // how many of unused a flush had
-	lost     Counter        // hits that no flush had, for want of room
+	unsent   map[*name]bool      // not in use; no flush contained them since
+	sent     map[*name]time.Time // not in use; when the first flush contained them
+	lost     Counter             // hits that were dropped because unsent was full
 }
 
-// name is one name with what was counted under it.
+// name has the counters of one name.
 type name struct {
 	hits
-	prefix string    // of its counters: ratelimit.service.rate_limit.d.ip.
-	users  int       // rules and cached series that count here
-	found  time.Time // when a reading found it without users; zero: not yet
+	prefix string // of its counters, such as ratelimit.service.rate_limit.d.ip.
+	users  int    // rules and cached series that count under it
 }
 
-// minUnused is how many unused names are kept at least.
+// minUnused is the smallest value of names.maxUnused.
 const minUnused = 10_000
 
-// keepUnused is how long unused names are shown, because several sinks may read.
+// keepUnused leaves time for a second sink to read the last hits of a name.
 const keepUnused = 10 * time.Second
 
 func newNames(maxSeries int) *names {
-	return &names{maxUnused: max(maxSeries, minUnused), byPrefix: make(map[string]*name), unused: make(map[*name]bool)}
+	return &names{
+		maxUnused: max(maxSeries, minUnused),
+		byPrefix:  make(map[string]*name),
+		unsent:    make(map[*name]bool),
+		sent:      make(map[*name]time.Time),
+	}
 }
 
-// open returns the name with that prefix, for one more user.
+// open returns the name with that prefix and adds one user to it.
 func (n *names) open(prefix string) *name {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -73,65 +78,53 @@ func (n *names) open(prefix string) *name {
 		x = &name{prefix: prefix}
 		n.byPrefix[prefix] = x
 	}
-	if x.users == 0 {
-		n.use(x)
-	}
+	delete(n.unsent, x)
+	delete(n.sent, x)
 	x.users++
 	return x
 }
 
-// close says that one user counts under x no more.
+// close removes one user of x. If x then has no users, close keeps it until a flush
+// contains it, or drops it if there is no room.
 func (n *names) close(x *name) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if x.users--; x.users > 0 {
 		return
 	}
-	if len(n.unused) >= n.maxUnused && n.flushed > 0 {
-		// Forgets all at once, so that this costs little for each name.
-		for old, flushed := range n.unused {
-			if flushed {
-				n.forget(old)
-			}
+	if len(n.unsent)+len(n.sent) >= n.maxUnused {
+		for old := range n.sent {
+			n.forget(old)
 		}
 	}
-	if len(n.unused) >= n.maxUnused {
+	if len(n.unsent) >= n.maxUnused {
 		n.lost.Add(x.hits[totalHits].Value())
-		delete(n.byPrefix, x.prefix)
+		n.forget(x)
 		return
 	}
-	x.found = time.Time{}
-	n.unused[x] = false
+	n.unsent[x] = true
 }
 
-// use takes x off the unused names.
-func (n *names) use(x *name) {
-	if n.unused[x] {
-		n.flushed--
-	}
-	delete(n.unused, x)
-}
-
+// forget removes a name that has no users and is not in unsent.
 func (n *names) forget(x *name) {
-	n.use(x)
+	delete(n.sent, x)
 	delete(n.byPrefix, x.prefix)
 }
 
-// read appends the counters of all names to stats; for a flush only those that are not
-// zero.
+// read appends the counters of all names to stats. A flush leaves out counters that are 0.
 func (n *names) read(stats []Stat, now time.Time, flush bool) []Stat {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for x, flushed := range n.unused {
-		if x.found.IsZero() {
-			x.found = now
-		}
-		if flushed && now.Sub(x.found) >= keepUnused {
+	for x, first := range n.sent {
+		if now.Sub(first) >= keepUnused {
 			n.forget(x)
-		} else if flush && !flushed {
-			n.unused[x] = true
-			n.flushed++
 		}
+	}
+	if flush {
+		for x := range n.unsent {
+			n.sent[x] = now
+		}
+		clear(n.unsent)
 	}
 	for _, x := range n.byPrefix {
 		for i := range x.hits {
@@ -145,18 +138,19 @@ func (n *names) read(stats []Stat, now time.Time, flush bool) []Stat {
 
 const rulePrefix = "ratelimit.service.rate_limit."
 
-// prefixOf returns the prefix of the counters of a rule.
-func prefixOf(key string) string { return rulePrefix + sanitize(key) + "." }
+// prefixOf returns the start of the names of a rule's counters. The rule with the key d.ip
+// has the prefix "ratelimit.service.rate_limit.d.ip.".
+func prefixOf(key string) string { return rulePrefix + cleanKey(key) + "." }
 
-// chosenPrefix is prefixOf for a key with parts that a client chose.
-func chosenPrefix(key string) string { return rulePrefix + escapeTags(sanitize(key)) + "." }
+// clientPrefix is prefixOf for a key that contains text from a client.
+func clientPrefix(key string) string { return rulePrefix + escapeTags(cleanKey(key)) + "." }
 
 var ipv4 = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
-// sanitize makes a rule's key fit for statsd. It replaces `:` and `|`, which end a name,
-// control characters, which could start another line, and the dots of addresses, which
-// look like levels.
-func sanitize(key string) string {
+// cleanKey replaces characters of a rule's key that statsd would misread by `_`: `:` and
+// `|` end a name, a control character may start a line, and a dot starts a new level. It
+// replaces only the dots of IPv4 addresses: d.ip_10.0.0.7 becomes d.ip_10_0_0_7.
+func cleanKey(key string) string {
 	key = strings.Map(func(c rune) rune {
 		if c == ':' || c == '|' || c < ' ' || c == 0x7F || c == utf8.RuneError {
 			return '_'
@@ -171,6 +165,6 @@ func sanitize(key string) string {
 
 var tag = regexp.MustCompile(`(^|\.)__+([^.]*=)`)
 
-// escapeTags keeps a client from adding tags to a name: statsd servers read
-// `.__key=value` as a tag, wherever it stands. `a.__key=value` becomes `a._key=value`.
+// escapeTags prevents a client from adding tags to a name. A statsd server reads
+// `.__key=value` as a tag; escapeTags turns `a.__key=value` into `a._key=value`.
 func escapeTags(key string) string { return tag.ReplaceAllString(key, "${1}_$2") }

@@ -7,7 +7,7 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Record counts one decision; see limiter.Recorder.
+// Record implements limiter.Recorder: it counts one decision.
 func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	if a.Domain == nil {
 		n := uint64(len(a.Statuses))
@@ -42,8 +42,8 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	}
 }
 
-// decisions returns how many decisions on req a condition applies to: one for the whole
-// request, or one for each of the independent descriptors that holds reports.
+// decisions returns how many decisions of a match. A request is one decision, which
+// matches; each independent descriptor is a decision of its own.
 func decisions(req *limiter.Request, a *limiter.Answer, holds func(*limiter.Status) bool) uint64 {
 	if !req.Independent {
 		return 1
@@ -57,7 +57,8 @@ func decisions(req *limiter.Request, a *limiter.Answer, holds func(*limiter.Stat
 	return n
 }
 
-// unlimited counts descriptors that r lets pass without a limit.
+// unlimited counts a descriptor of r as Unlimited, under r or the unlimited rules among
+// r.Charges.
 func unlimited(table []*ruleStats, r *rules.Rule) {
 	if r.Charges == nil && r.Unlimited {
 		table[r.Index].outcomes[Unlimited].Add(1)
@@ -69,15 +70,15 @@ func unlimited(table []*ruleStats, r *rules.Rule) {
 	}
 }
 
-// charge counts one charge of descriptor i.
+// charge counts c, a charge of descriptor i, whose status is st.
 func (r *Registry) charge(table []*ruleStats, req *limiter.Request, i int, st *limiter.Status, c *limiter.Charge) {
 	var h *hits
-	stats := &r.onRequest
+	stats := &r.requestLimits
 	if c.Rule == nil {
 		h = r.series.requestLimit(req.Domain, req.Descriptors[i].Entries)
 	} else {
 		stats = table[c.Rule.Index]
-		if hasHits(c.Rule) {
+		if countsByKey(c.Rule) {
 			h = &stats.name.hits
 		} else {
 			h = r.series.perValue(c.Rule, req.Descriptors[i].Entries)
@@ -85,7 +86,7 @@ func (r *Registry) charge(table []*ruleStats, req *limiter.Request, i int, st *l
 	}
 	result := &stats.outcomes
 	if v := &c.Verdict; v.Err != nil || v.Fallback != backend.FallbackError {
-		stats.failed(v.Fallback)
+		stats.countUnanswered(v.Fallback)
 	}
 	if st.Op == algorithm.Refund {
 		if c.Verdict.Err == nil {
@@ -95,50 +96,37 @@ func (r *Registry) charge(table []*ruleStats, req *limiter.Request, i int, st *l
 	}
 	h[totalHits].Add(st.Amount)
 	if c.Verdict.Err == nil {
-		result[r.account(h, st, c)].Add(1)
+		result[r.countHits(h, st, c)].Add(1)
 	}
 }
 
-// account splits the hits of one verdict into within, near and over as
-// envoyproxy/ratelimit does, and returns the outcome. With a limit of 10 that is near
-// from 8 on, 7 -> 9 is 2 within, 1 of them near; 8 -> 12 is 2 over and 2 near.
+// countHits adds the hits of a charge to within, near or over in h, as envoyproxy/ratelimit
+// does, and returns the outcome. Hits that are near the limit also count as within or over.
 //
-// All hits are over, without a part near or within, if the limit does not count refused
-// hits, or if not the count refused them: a replica's share of the limit, hits of the
-// same group before them, or the minimum interval.
+// Examples with a limit of 10 and a ratio of 0.8, so hits are near from the 9th on:
 //
-// Hits that would have passed and were not charged, because another limit of the group
-// refused, are Uncharged, and neither within nor near. With
-// STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT they count as in envoyproxy/ratelimit.
-func (r *Registry) account(h *hits, st *limiter.Status, c *limiter.Charge) Outcome {
+//	count 7 -> 9:  2 within, 1 of them near
+//	count 8 -> 12: 2 near, 2 over
+//	count 0 -> 25: 2 near, 15 over
+func (r *Registry) countHits(h *hits, st *limiter.Status, c *limiter.Charge) Outcome {
 	v, amount := &c.Verdict, st.Amount
+	// Another limit of the request refused, so that this one was not charged.
 	uncharged := !v.Over && !v.Charged && amount > 0 && v.Fallback == backend.FallbackError
 	if uncharged && st.Rule != nil && st.Rule.AllOrNone {
 		return Uncharged
 	}
 	limit := uint64(c.Limit.Requests)
 	if c.Rule != nil {
-		limit = c.Rule.Limit.Capacity() // the counter of a bucket is what it lacks
+		limit = c.Rule.Limit.Capacity() // of a bucket, its burst
 	}
 	near := min(uint64(max(0, float32(limit)*r.nearRatio)), limit)
 	before, after := v.Before, v.Before+amount
 	if !v.Over && !v.Charged {
-		// Another limit refused, and the count is as before: envoyproxy/ratelimit takes
-		// it for the count after the hit.
+		// The count did not change. envoyproxy/ratelimit reads it as the count after the hit.
 		after = v.After
 		before = after - min(after, amount)
 	}
-	over := uint64(0)
-	switch {
-	case v.Cached:
-		over = amount
-		h[overCached].Add(over)
-	case v.Over && (before >= limit || after <= limit || c.Rule != nil && !c.Rule.Limit.CountBlocked):
-		over = amount
-	case v.Over:
-		over = after - limit
-		h[nearLimit].Add(limit - max(near, before))
-	default:
+	if !v.Over && !v.Cached {
 		h[withinLimit].Add(amount)
 		outcome := Within
 		if after > near {
@@ -149,6 +137,19 @@ func (r *Registry) account(h *hits, st *limiter.Status, c *limiter.Charge) Outco
 			outcome = Uncharged
 		}
 		return outcome
+	}
+	over := amount
+	switch {
+	case v.Cached:
+		h[overCached].Add(amount)
+	case c.Rule != nil && !c.Rule.Limit.CountBlocked:
+		// The limit does not count refused hits, so none of them is within it.
+	case before < limit && after > limit:
+		over = after - limit
+		h[nearLimit].Add(limit - max(near, before))
+	default:
+		// The limit was used up before, or the count did not refuse the hits: a replica's
+		// share of the limit did, earlier hits of the same group, or the minimum interval.
 	}
 	h[overLimit].Add(over)
 	if c.Rule != nil && c.Rule.Shadow {

@@ -1,11 +1,12 @@
-// Package metrics counts what the limiter reports, under the names that
-// envoyproxy/ratelimit uses, so that its dashboards keep working, and under native
-// names for Prometheus. The packages below send the figures on or show them.
+// Package metrics counts the decisions of the limiter. Each figure can have two names: the
+// compatible one of envoyproxy/ratelimit, for existing dashboards, and a native Prometheus
+// metric. The packages below this one send or show the figures.
 package metrics
 
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,20 +15,19 @@ import (
 	"ratelimit/src/backend"
 )
 
-// Config says how a Registry counts.
+// Config is the configuration of a Registry.
 type Config struct {
-	// NearRatio is the share of a limit from which hits count as near it, 0 included.
-	// The usual one is DefaultNearRatio.
+	// NearRatio is the share of a limit above which hits count as near the limit: with 0.8
+	// and a limit of 10, the 9th and 10th. 0 is a valid ratio, not a default.
 	NearRatio float32
-	// MaxSeries is the most names that clients can cause: rules that show values of the
-	// request, and limits that come with requests. Beyond it the least recently used
-	// name makes room. Defaults to DefaultMaxSeries.
+	// MaxSeries bounds the names that contain text from clients. If there are more, the
+	// least recently used name is evicted. Defaults to DefaultMaxSeries.
 	MaxSeries int
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
 }
 
-// DefaultNearRatio is the ratio of envoyproxy/ratelimit.
+// DefaultNearRatio is the Config.NearRatio that envoyproxy/ratelimit uses.
 const DefaultNearRatio = 0.8
 
 // DefaultMaxSeries is the default of Config.MaxSeries.
@@ -42,36 +42,36 @@ type Registry struct {
 	unknownDomains            *unknownDomains
 	table                     PerSet[statsTable]
 	names                     *names
-	series                    *seriesCache // names that clients chose
-	onRequest                 ruleStats    // of limits that came with requests; their hits are in series
+	series                    *seriesCache // names that contain text from clients
+	requestLimits             ruleStats    // outcomes of limits that came with requests; their hits are in series
 	timing                    atomic.Pointer[func(string, time.Duration)]
 
 	sources sources
 
-	reading sync.Mutex // guards stats: one reading or Use at a time
-	stats   statsByName
+	reading sync.Mutex // guards stats
+	stats   statsByKey
 }
 
-// sources are where a reading finds figures, except the counters of rules.
+// sources are all figures except the counters of rules.
 type sources struct {
-	mu        sync.Mutex // guards what follows
-	counters  map[string]*Counter
-	shared    []func() []Figure
-	native    []func() []Figure
+	mu        sync.Mutex            // guards the fields below
+	counters  map[string]*Counter   // by compatible name
+	shared    []func() []Figure     // of Add
+	native    []func() []Figure     // of AddNative
 	latencies map[string]*Histogram // by protocol
 	config    ConfigInfo
-	good, bad uint64 // loads of the rules
+	good, bad uint64 // loads of the rules: accepted, refused
 }
 
 // ConfigInfo describes the rules in force.
 type ConfigInfo struct {
-	Hash    string    // of names and contents; empty before the first good load
-	Version string    // the management server's; empty with files
-	Loaded  time.Time // of the last load that took effect
-	Partial bool      // a part of it was refused, which ConfigRefused counts
+	Hash    string    // of the names and contents of the files; empty before the first good load
+	Version string    // from the management server; empty if rules come from files
+	Loaded  time.Time // when they were loaded
+	Partial bool      // set if a part of the load was refused; call ConfigRefused for that part
 }
 
-// New returns a registry with all counters at zero.
+// New returns a Registry with all counters at 0.
 func New(cfg Config) *Registry {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -81,7 +81,7 @@ func New(cfg Config) *Registry {
 		nearRatio: cfg.NearRatio,
 		now:       cfg.Now,
 		names:     newNames(most),
-		stats:     make(statsByName),
+		stats:     make(statsByKey),
 		sources:   sources{counters: make(map[string]*Counter), latencies: make(map[string]*Histogram)},
 	}
 	r.series = newSeriesCache(most, r.names)
@@ -94,8 +94,8 @@ func New(cfg Config) *Registry {
 	return r
 }
 
-// Counter returns the counter with that compatible name, made on first use. Names come
-// from the program, never from clients.
+// Counter returns the counter with that compatible name. The first call creates it. name
+// must not contain text from clients, because counters are never deleted.
 func (r *Registry) Counter(name string) *Counter {
 	s := &r.sources
 	s.mu.Lock()
@@ -106,21 +106,21 @@ func (r *Registry) Counter(name string) *Counter {
 	return s.counters[name]
 }
 
-// Add adds figures that are kept elsewhere. Each reading calls read, outside of locks.
+// Add registers figures. Stats, Flush and Native call read each time, without holding a lock.
 func (r *Registry) Add(read func() []Figure) {
 	r.sources.mu.Lock()
 	defer r.sources.mu.Unlock()
 	r.sources.shared = append(r.sources.shared, read)
 }
 
-// AddNative adds figures that only Prometheus has, and that only a scrape reads.
+// AddNative registers figures without a compatible name. Only Native calls read.
 func (r *Registry) AddNative(read func() []Figure) {
 	r.sources.mu.Lock()
 	defer r.sources.mu.Unlock()
 	r.sources.native = append(r.sources.native, read)
 }
 
-// Latency returns the histogram of decisions over one protocol, made on first use.
+// Latency returns the histogram of decision times of one protocol. The first call creates it.
 func (r *Registry) Latency(protocol string) *Histogram {
 	s := &r.sources
 	s.mu.Lock()
@@ -131,19 +131,19 @@ func (r *Registry) Latency(protocol string) *Histogram {
 	return s.latencies[protocol]
 }
 
-// OnTiming has tell called with each timing from now on. It must be fast and safe for
-// concurrent use. A second call replaces the first.
-func (r *Registry) OnTiming(tell func(name string, d time.Duration)) { r.timing.Store(&tell) }
+// OnTiming sets the function that Timing calls, instead of an earlier one. observe must be
+// fast and safe for concurrent use.
+func (r *Registry) OnTiming(observe func(name string, d time.Duration)) { r.timing.Store(&observe) }
 
-// Timing gives d to the function of OnTiming, if there is one.
+// Timing passes d to the function of OnTiming, if there is one.
 func (r *Registry) Timing(name string, d time.Duration) {
-	if tell := r.timing.Load(); tell != nil {
-		(*tell)(name, d)
+	if observe := r.timing.Load(); observe != nil {
+		(*observe)(name, d)
 	}
 }
 
-// ConfigLoaded notes a load of the rules that took effect, and counts it as good unless
-// a part of it was refused.
+// ConfigLoaded records that a load of the rules took effect. It counts the load as a success
+// unless info.Partial is set.
 func (r *Registry) ConfigLoaded(info ConfigInfo) {
 	r.sources.mu.Lock()
 	defer r.sources.mu.Unlock()
@@ -153,14 +153,14 @@ func (r *Registry) ConfigLoaded(info ConfigInfo) {
 	}
 }
 
-// ConfigRefused counts a load of the rules that was refused.
+// ConfigRefused counts a load of the rules that failed.
 func (r *Registry) ConfigRefused() {
 	r.sources.mu.Lock()
 	defer r.sources.mu.Unlock()
 	r.sources.bad++
 }
 
-// ownFigures are the loads of rules and the state of the registry itself.
+// ownFigures returns the loads of the rules and the size of the registry.
 func (r *Registry) ownFigures() []Figure {
 	const loads, loadsHelp = "ratelimit_config_loads_total", "Loads of the rules."
 	r.sources.mu.Lock()
@@ -176,7 +176,7 @@ func (r *Registry) ownFigures() []Figure {
 	}
 }
 
-// latencyFigures are the histograms of decisions, and the rules in force.
+// latencyFigures returns the decision times, and which rules are in force.
 func (r *Registry) latencyFigures() (list []Figure) {
 	r.sources.mu.Lock()
 	latencies, info := maps.Clone(r.sources.latencies), r.sources.config
@@ -196,8 +196,8 @@ func (r *Registry) latencyFigures() (list []Figure) {
 	return append(list, loaded, Gauge("", 1).Native("ratelimit_config_info", "The rules in force: a hash of names and contents, and the management server's version.", labels...))
 }
 
-// decisionFigures are the decisions by rule and outcome, and the charges that the store
-// did not answer. Those that are zero are missing.
+// decisionFigures returns the descriptors by rule and outcome, and the charges that the store
+// did not answer. It leaves out figures that are 0.
 func (r *Registry) decisionFigures() (list []Figure) {
 	add := func(key statsKey, s *ruleStats) {
 		for o := range s.outcomes {
@@ -219,55 +219,49 @@ func (r *Registry) decisionFigures() (list []Figure) {
 	for key, s := range r.stats {
 		add(key, s)
 	}
-	add(statsKey{rule: "(request)"}, &r.onRequest)
+	add(statsKey{rule: "(request)"}, &r.requestLimits)
 	add(statsKey{}, &r.unknownDomains.stats)
 	return list
 }
 
-// Native returns the figures that have a native metric, in no order. The counters of
-// rules are not among them: Flush has these.
-func (r *Registry) Native() (list []Figure) {
-	r.sources.mu.Lock()
-	reads := append(slices.Clone(r.sources.shared), r.sources.native...)
-	r.sources.mu.Unlock()
-	for _, read := range reads {
-		for _, f := range read() {
-			if f.Metric != "" {
-				list = append(list, f)
-			}
-		}
-	}
-	return list
+// Native returns the figures that have a native metric, in no order. It leaves out the
+// counters of rules, which Flush returns.
+func (r *Registry) Native() []Figure {
+	return slices.DeleteFunc(r.figures(true), func(f Figure) bool { return f.Metric == "" })
 }
 
-// Stats returns all figures that have a compatible name, sorted by it, zeros included.
-// Figures of one name are added up. A counter falls or vanishes only when its name goes:
-// names that callers chose 10 s after they made room, rules an hour after their removal.
+// Stats returns all figures that have a compatible name, sorted by it, zeros included. It
+// adds up figures of the same name. A counter falls or disappears only if its name expires:
+// 10 s after it was evicted and flushed, or an hour after its rule was removed.
 func (r *Registry) Stats() []Stat { return r.read(false) }
 
-// Flush is Stats for a sink that sends them on: counters of rules that are zero are
-// missing, and names that go stay until a Flush had them.
+// Flush is Stats for a sink that sends the figures. It leaves out counters of rules that are
+// 0. An expired name is kept until a Flush contained it.
 func (r *Registry) Flush() []Stat { return r.read(true) }
 
 func (r *Registry) read(flush bool) []Stat {
-	var stats []Stat
-	r.sources.mu.Lock()
-	for name, c := range r.sources.counters {
-		stats = append(stats, Stat{name, KindCounter, int64(c.Value())})
-	}
-	reads := slices.Clone(r.sources.shared)
-	r.sources.mu.Unlock()
-	for _, read := range reads {
-		for _, f := range read() {
-			if f.Stat != "" {
-				stats = append(stats, Stat{f.Stat, f.Kind, f.Value})
-			}
-		}
-	}
+	stats := Stats(r.figures(false))
 	r.reading.Lock()
 	now := r.now()
-	r.stats.expire(r.names, now)
+	r.stats.expire(r.names, now, math.MaxInt)
 	stats = r.names.read(stats, now, flush)
 	r.reading.Unlock()
 	return sorted(stats)
+}
+
+// figures returns the registered counters and figures. native adds those of AddNative.
+func (r *Registry) figures(native bool) (list []Figure) {
+	r.sources.mu.Lock()
+	for name, c := range r.sources.counters {
+		list = append(list, Count(name, c.Value()))
+	}
+	reads := slices.Clone(r.sources.shared)
+	if native {
+		reads = append(reads, r.sources.native...)
+	}
+	r.sources.mu.Unlock()
+	for _, read := range reads {
+		list = append(list, read()...)
+	}
+	return list
 }

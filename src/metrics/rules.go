@@ -12,50 +12,51 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Outcome is what became of one descriptor.
+// Outcome is the result of one descriptor.
 type Outcome uint8
 
-// The outcomes of a descriptor to which a rule applied, and Unmatched for the others.
+// Unmatched descriptors have no rule. All other outcomes are those of a rule.
 const (
 	Within Outcome = iota
 	Near
 	Over
-	Shadow // over, and passed because of the shadow mode
+	Shadow // over the limit, but allowed because the rule is in shadow mode
 	Unlimited
 	Refunded
 	Unmatched
-	Uncharged // would have passed, and was not charged because another limit refused
+	Uncharged // within the limit, but not charged because another limit refused the request
 	outcomeCount
 )
 
 var outcomeNames = [outcomeCount]string{"within", "near", "over", "shadow", "unlimited", "refunded", "unmatched", "uncharged"}
 
-// String returns the name in lower case.
+// String returns the outcome in lower case, such as "within".
 func (o Outcome) String() string { return outcomeNames[o] }
 
 type outcomes [outcomeCount]Counter
 
-// unanswered counts charges that the store did not answer, by backend.Fallback.
+// unanswered counts the charges that the store did not answer. The index is a backend.Fallback.
 type unanswered [4]Counter
 
-// ruleStats is what is counted of all rules with one key, or of a domain. It does not
+// ruleStats has the counters of all rules with the same key, or of a domain. It does not
 // refer to a rule, so that a Set can be freed after a reload.
 type ruleStats struct {
-	name       *name // nil: no rule with this key has hits of its own
+	name       *name // nil if countsByKey is false for all rules with this key
 	outcomes   outcomes
-	unanswered atomic.Pointer[unanswered] // nil: nothing yet
-	removed    time.Time                  // by a reload; zero: in force
+	unanswered atomic.Pointer[unanswered] // nil before the first unanswered charge
+	removed    time.Time                  // when a reload removed the rule; zero while it is in force
 }
 
-// statsKey is the name of a rule within its domain, or empty for the domain.
+// statsKey identifies a rule in its domain. The counters of a domain have an empty rule.
 type statsKey struct{ domain, rule string }
 
-// hasHits reports whether the hits of r count under its own key. Hits of some rules
-// count by request value, and those of unlimited rules not at all.
-func hasHits(r *rules.Rule) bool { return !r.Unlimited && !r.PerValue() }
+// countsByKey reports whether the hits of r count under the key of r. Hits of per-value
+// rules count under values of the request; hits of unlimited rules have no hit counters.
+func countsByKey(r *rules.Rule) bool { return !r.Unlimited && !r.PerValue() }
 
-// failed counts a charge without an answer, and what was done instead.
-func (s *ruleStats) failed(instead backend.Fallback) {
+// countUnanswered counts a charge that the store did not answer. instead is the fallback
+// that decided it.
+func (s *ruleStats) countUnanswered(instead backend.Fallback) {
 	u := s.unanswered.Load()
 	if u == nil {
 		s.unanswered.CompareAndSwap(nil, new(unanswered))
@@ -64,49 +65,51 @@ func (s *ruleStats) failed(instead backend.Fallback) {
 	u[instead].Add(1)
 }
 
-// statsTable has the stats of each rule and domain of a Set, by their Index.
+// statsTable has the counters of each rule and domain of a Set. The position is Rule.Index
+// or Domain.Index.
 type statsTable struct{ rules, domains []*ruleStats }
 
-// PerSet keeps a table for the rules in force, and the one before for requests that started
-// before the last reload. It does not keep their Set from being freed.
+// PerSet holds one table for the Set in force and one for the Set before it, which requests
+// that started before the reload still use. It does not keep the older Set alive.
 type PerSet[T any] struct{ tables atomic.Pointer[tables[T]] }
 
 type tables[T any] struct {
-	set       *rules.Set
-	before    weak.Pointer[rules.Set]
-	of, older T // of set and before
+	set      *rules.Set
+	old      weak.Pointer[rules.Set] // in force before set
+	table    T                       // of set
+	oldTable T                       // of old
 }
 
-// Use makes table that of the rules in force. One goroutine at a time may call it.
+// Use puts set in force with its table. Only one goroutine at a time may call it.
 func (p *PerSet[T]) Use(set *rules.Set, table T) {
-	next := &tables[T]{set: set, of: table}
+	next := &tables[T]{set: set, table: table}
 	if old := p.tables.Load(); old != nil {
-		next.before, next.older = weak.Make(old.set), old.of
+		next.old, next.oldTable = weak.Make(old.set), old.table
 	}
 	p.tables.Store(next)
 }
 
-// Find returns the table of set, or false if set is neither in force nor the one before.
+// Find returns the table of set. It returns false if set is older than the last two Sets.
 func (p *PerSet[T]) Find(set *rules.Set) (table T, ok bool) {
 	switch t := p.tables.Load(); {
 	case t == nil:
 	case t.set == set:
-		return t.of, true
-	case t.before.Value() == set:
-		return t.older, true
+		return t.table, true
+	case t.old.Value() == set:
+		return t.oldTable, true
 	}
 	return table, false
 }
 
-// statsByName has the stats of all rules and domains in force, and of those that a
-// reload removed less than keepRemoved ago, which go on where they were if they return.
-type statsByName map[statsKey]*ruleStats
+// statsByKey has the counters of all rules and domains in force, and of those that a reload
+// removed less than keepRemoved ago. If one of these returns, its counters continue.
+type statsByKey map[statsKey]*ruleStats
 
-// keepRemoved is how long removed rules are shown, unless there are too many.
+// keepRemoved is how long the counters of removed rules are shown, unless there are too many.
 const keepRemoved = time.Hour
 
-// Use makes the counters for the rules of set. Rules and domains that keep their name go
-// on counting where they were.
+// Use puts the rules of set in force. Rules and domains that keep their name keep their
+// counters.
 func (r *Registry) Use(set *rules.Set) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
@@ -119,7 +122,7 @@ func (r *Registry) Use(set *rules.Set) {
 	var t statsTable
 	for _, rule := range set.Rules() {
 		s := r.stats.open(rule.Domain, strings.TrimPrefix(rule.Key, rule.Domain+"."))
-		if s.name == nil && hasHits(rule) {
+		if s.name == nil && countsByKey(rule) {
 			s.name = r.names.open(prefixOf(rule.Key))
 		}
 		t.rules = append(t.rules, s)
@@ -127,13 +130,12 @@ func (r *Registry) Use(set *rules.Set) {
 	for _, d := range set.Domains() {
 		t.domains = append(t.domains, r.stats.open(d.Name, ""))
 	}
-	r.stats.expire(r.names, now)
-	r.stats.makeRoom(r.names, now)
+	r.stats.expire(r.names, now, r.names.maxUnused)
 	r.table.Use(set, t)
 }
 
-// open returns the stats of a rule or domain, which is in force from now on.
-func (b statsByName) open(domain, rule string) *ruleStats {
+// open returns the counters of a rule or domain and marks them as in force.
+func (b statsByKey) open(domain, rule string) *ruleStats {
 	s := b[statsKey{domain, rule}]
 	if s == nil {
 		s = new(ruleStats)
@@ -143,40 +145,31 @@ func (b statsByName) open(domain, rule string) *ruleStats {
 	return s
 }
 
-// expire forgets what was removed keepRemoved ago.
-func (b statsByName) expire(n *names, now time.Time) {
-	for key, s := range b {
-		if !s.removed.IsZero() && now.Sub(s.removed) >= keepRemoved {
-			b.forget(key, n)
-		}
-	}
-}
-
-// makeRoom forgets the oldest that were removed if there are too many. Those removed just
-// now stay.
-func (b statsByName) makeRoom(n *names, now time.Time) {
+// expire deletes counters that were removed keepRemoved ago or earlier. If more than most
+// removed ones are left, it deletes the oldest, except those removed at now.
+func (b statsByKey) expire(n *names, now time.Time, most int) {
 	removed := 0
 	var old []statsKey
 	for key, s := range b {
-		if !s.removed.IsZero() {
-			removed++
-			if s.removed.Before(now) {
-				old = append(old, key)
-			}
+		if s.removed.IsZero() {
+			continue
+		}
+		removed++
+		if s.removed.Before(now) {
+			old = append(old, key)
 		}
 	}
-	tooMany := min(max(0, removed-n.maxUnused), len(old))
 	slices.SortFunc(old, func(x, y statsKey) int {
 		return cmp.Or(b[x].removed.Compare(b[y].removed), cmp.Compare(x.domain, y.domain), cmp.Compare(x.rule, y.rule))
 	})
-	for _, key := range old[:tooMany] {
-		b.forget(key, n)
+	for i, key := range old {
+		s := b[key]
+		if removed-i <= most && now.Sub(s.removed) < keepRemoved {
+			return
+		}
+		if s.name != nil {
+			n.close(s.name)
+		}
+		delete(b, key)
 	}
-}
-
-func (b statsByName) forget(key statsKey, n *names) {
-	if s := b[key]; s.name != nil {
-		n.close(s.name)
-	}
-	delete(b, key)
 }

@@ -11,9 +11,9 @@ import (
 	"ratelimit/src/rules"
 )
 
-// seriesCache finds the names that clients chose, by a hash of the name. It builds a
-// name on the stack, so that a request allocates nothing. When it is full, the least
-// recently used name makes room.
+// seriesCache holds the names that contain text from clients. When it is full, it evicts the
+// least recently used name. Names are found by their hash: a lookup builds the name on the
+// stack and allocates nothing.
 type seriesCache struct {
 	seed    maphash.Seed
 	names   *names
@@ -21,20 +21,19 @@ type seriesCache struct {
 	shards  []seriesShard
 }
 
-// seriesShards is how many shards the cache has. More would share its size less evenly;
-// with fewer, more requests would wait for each other.
+// seriesShards is the number of shards. Requests of different shards do not share a lock.
 const seriesShards = 16
 
 type seriesShard struct {
-	max int
+	max int // bounds byHash
 
-	mu   sync.Mutex // guards what follows
-	find map[uint64]*list.Element
-	used list.List // of *series, the most recently used first
+	mu     sync.Mutex               // guards the fields below
+	byHash map[uint64]*list.Element // of recent
+	recent list.List                // of *series, the most recently used first
 }
 
 type series struct {
-	hash uint64
+	hash uint64 // of the name, with seriesCache.seed
 	name *name
 }
 
@@ -42,22 +41,22 @@ func newSeriesCache(most int, n *names) *seriesCache {
 	c := &seriesCache{seed: maphash.MakeSeed(), names: n, shards: make([]seriesShard, min(most, seriesShards))}
 	for i := range c.shards {
 		c.shards[i].max = most / len(c.shards)
-		c.shards[i].find = make(map[uint64]*list.Element)
+		c.shards[i].byHash = make(map[uint64]*list.Element)
 	}
 	return c
 }
 
-// stackName is how long a name may be before it costs an allocation.
+// stackName is the longest name, in bytes, that a lookup builds without an allocation.
 const stackName = 256
 
-// perValue returns the counters of a rule that shows values of the request. Requests
-// with the same name share them.
+// perValue returns the counters of a rule whose name contains values of the request.
 func (c *seriesCache) perValue(rule *rules.Rule, entries []rules.Entry) *hits {
 	var stack [stackName]byte
 	return c.get(rule.AppendName(stack[:0], entries))
 }
 
-// requestLimit returns the counters of a limit that came with a request.
+// requestLimit returns the counters of a limit that came with a request. In domain d, the
+// entries user=ann and plan are named d.user_ann.plan.
 func (c *seriesCache) requestLimit(domain []byte, entries []rules.Entry) *hits {
 	var stack [stackName]byte
 	name := append(stack[:0], domain...)
@@ -72,10 +71,10 @@ func (c *seriesCache) requestLimit(domain []byte, entries []rules.Entry) *hits {
 	return c.get(name)
 }
 
-// maxName bounds the length of a name that a client chose; a longer one is cut and ends
-// in a hash.
+// maxName bounds names that contain text from clients, in bytes.
 const maxName = 1024
 
+// bounded returns name. It replaces the part behind maxName by a hash of the whole name.
 func bounded(name []byte) string {
 	text := string(name) // a copy: name stays on the caller's stack
 	if len(text) <= maxName {
@@ -86,55 +85,56 @@ func bounded(name []byte) string {
 	return fmt.Sprintf("%s_%016x", text[:maxName], h.Sum64())
 }
 
-// get returns the counters of that name and makes it the most recently used.
+// get returns the counters of a name and marks it as the most recently used.
 func (c *seriesCache) get(name []byte) *hits {
 	hash := maphash.Bytes(c.seed, name)
 	shard := &c.shards[hash%uint64(len(c.shards))]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if e := shard.find[hash]; e != nil {
-		shard.used.MoveToFront(e)
+	if e := shard.byHash[hash]; e != nil {
+		shard.recent.MoveToFront(e)
 		return &e.Value.(*series).name.hits
 	}
-	s := &series{hash, c.names.open(chosenPrefix(bounded(name)))}
-	if len(shard.find) >= shard.max {
-		oldest := shard.used.Remove(shard.used.Back()).(*series)
-		delete(shard.find, oldest.hash)
+	s := &series{hash, c.names.open(clientPrefix(bounded(name)))}
+	if len(shard.byHash) >= shard.max {
+		oldest := shard.recent.Remove(shard.recent.Back()).(*series)
+		delete(shard.byHash, oldest.hash)
 		c.names.close(oldest.name)
 		c.evicted.Add(1)
 	}
-	shard.find[hash] = shard.used.PushFront(s)
+	shard.byHash[hash] = shard.recent.PushFront(s)
 	return &s.name.hits
 }
 
+// len returns the number of cached names.
 func (c *seriesCache) len() (n int) {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		n += len(s.find)
+		n += len(s.byHash)
 		s.mu.Unlock()
 	}
 	return n
 }
 
-// maxUnknownDomains is how many domains without rules have a counter of their own. A few
-// are mistakes in the configuration of Envoy, and their names help; many are invented by
-// a client, and share the counter of otherDomains.
+// maxUnknownDomains bounds the domains without rules that have a counter of their own. A
+// name shows a mistake in Envoy's configuration; a client may invent any number of names.
 const maxUnknownDomains = 10
 
+// otherDomains names the counter that all further domains share.
 const otherDomains = "other_domains"
 
 // unknownDomains counts descriptors of domains without rules.
 type unknownDomains struct {
-	open  func(name string) *Counter
-	stats ruleStats // of all of them
+	open  func(name string) *Counter // Registry.Counter
+	stats ruleStats                  // of all these domains together
 
-	mu     sync.Mutex // guards what follows
-	byName map[string]*Counter
-	others *Counter // nil: not needed yet
+	mu     sync.Mutex          // guards the fields below
+	byName map[string]*Counter // at most maxUnknownDomains
+	others *Counter            // of otherDomains; nil before its first use
 }
 
-// counter returns the counter of a domain. It allocates only for the first domains.
+// counter returns the counter of a domain. It allocates only when it creates a counter.
 func (u *unknownDomains) counter(domain []byte) *Counter {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -152,4 +152,4 @@ func (u *unknownDomains) counter(domain []byte) *Counter {
 	return u.others
 }
 
-func notFoundName(domain string) string { return chosenPrefix(domain) + "domain_not_found" }
+func notFoundName(domain string) string { return clientPrefix(domain) + "domain_not_found" }

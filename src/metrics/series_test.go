@@ -206,7 +206,7 @@ func TestRemovedRulesAreBounded(t *testing.T) {
 		if n := len(r.stats) - 1000 - 1; n != minUnused { // less the rules and the domain in force
 			t.Errorf("flush %t: %d removed rules are kept, want %d", flush, n, minUnused)
 		}
-		if n := len(r.names.unused); n > minUnused+1000 {
+		if n := len(r.names.unsent) + len(r.names.sent); n > minUnused+1000 {
 			t.Errorf("flush %t: %d unused names are kept", flush, n)
 		}
 		lost := value(r, "ratelimit.stats.hits_lost")
@@ -363,9 +363,9 @@ func TestUnanswered(t *testing.T) {
 	}
 	failed := degraded(backend.FallbackError)
 	failed.Statuses[0].Charges[0].Verdict.Err = errors.New("down")
-	onRequest := degraded(backend.FallbackDeny)
-	onRequest.Statuses[0].Charges[0].Rule = nil
-	for _, a := range []*limiter.Answer{answer(set, 0, 0, 1), degraded(backend.FallbackLocal), degraded(backend.FallbackLocal), failed, onRequest} {
+	requestLimits := degraded(backend.FallbackDeny)
+	requestLimits.Statuses[0].Charges[0].Rule = nil
+	for _, a := range []*limiter.Answer{answer(set, 0, 0, 1), degraded(backend.FallbackLocal), degraded(backend.FallbackLocal), failed, requestLimits} {
 		r.Record(ask, a)
 	}
 	got := native(r, "ratelimit_unanswered_total")
@@ -387,9 +387,9 @@ func TestDecisions(t *testing.T) {
 	r.Record(ask, refund)
 	r.Record(ask, &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: set.Rules()[3]}, {}}})
 	r.Record(ask, &limiter.Answer{Set: set, Statuses: make([]limiter.Status, 3)})
-	onRequest := answer(set, 0, 0, 1)
-	onRequest.Statuses[0].Charges[0].Rule = nil
-	r.Record(ask, onRequest)
+	requestLimits := answer(set, 0, 0, 1)
+	requestLimits.Statuses[0].Charges[0].Rule = nil
+	r.Record(ask, requestLimits)
 	got := native(r, "ratelimit_decisions_total")
 	want := []string{
 		"/ unmatched=3", "/(request) within=1", "d/ unmatched=1", "d/ip near=1", "d/ip over=1", "d/ip refunded=1", "d/ip within=1",
