@@ -13,7 +13,7 @@ import (
 func sink(b *testing.B, f Format, m ...Mogrifier) *Sink {
 	s, err := New(Config{
 		Stats: func() []metrics.Stat { return nil }, Addr: "x:1", Format: f, Mogrifiers: m,
-		Tags: map[string]string{"env": "prod", "zone": "z"}, MaxBuffer: 1 << 20,
+		Tags: map[string]string{"env": "prod", "zone": "z"},
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -23,13 +23,14 @@ func TestServerVanishesAndReturns(t *testing.T) {
 	var states []error
 	connected := make(chan (<-chan struct{}), 1) // the channel that tells that the server closed the connection
 	s, stop := start(t, Config{
-		Stats: f.read, Addr: addr, Interval: time.Hour, RetryInterval: 20 * time.Millisecond,
+		Stats: f.read, Addr: addr, Interval: time.Hour,
 		OnState: func(err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			states = append(states, err)
 		},
 	}, func(s *Sink) {
+		s.cfg.limits.retry = 20 * time.Millisecond
 		s.write = func(ctx context.Context, lines []byte) (int, error) {
 			n, err := s.server.write(ctx, lines)
 			if s.server.conn != nil && len(connected) == 0 {
@@ -85,9 +86,10 @@ func TestServerBlocks(t *testing.T) {
 	})
 	var f figures
 	f.set(c("hits", 1))
-	s, stop := start(t, Config{
-		Stats: f.read, Addr: l.Addr().String(), Interval: 10 * time.Millisecond,
-		MaxBuffer: 200_000, RetryInterval: time.Minute, WriteTimeout: 50 * time.Millisecond, Grace: 200 * time.Millisecond,
+	s, stop := start(t, Config{Stats: f.read, Addr: l.Addr().String(), Interval: 10 * time.Millisecond}, func(s *Sink) {
+		s.cfg.limits = limits{
+			batch: s.cfg.limits.batch, buffer: 200_000, retry: time.Minute, write: 50 * time.Millisecond, grace: 200 * time.Millisecond,
+		}
 	})
 	name := strings.Repeat("x", 1000)
 	slowest := time.Duration(0)
@@ -149,13 +151,13 @@ func TestUDPServerReturns(t *testing.T) {
 	var once sync.Once
 	refused := make(chan struct{})
 	s, stop := start(t, Config{
-		Stats: f.read, Network: "udp", Addr: addr.String(), Interval: time.Hour, RetryInterval: 20 * time.Millisecond,
+		Stats: f.read, Network: "udp", Addr: addr.String(), Interval: time.Hour,
 		OnState: func(err error) {
 			if err != nil {
 				once.Do(func() { close(refused) })
 			}
 		},
-	})
+	}, func(s *Sink) { s.cfg.limits.retry = 20 * time.Millisecond })
 	for i := 0; ; i++ {
 		s.Timing("lost", time.Millisecond)
 		select {

@@ -8,20 +8,20 @@ import (
 	"unicode/utf8"
 )
 
-// kind is what a line reports.
+// kind is the kind of number on a line.
 type kind uint8
 
 const (
-	counter kind = iota // what was added
+	counter kind = iota // an increase
 	gauge
 	timer // milliseconds
 )
 
-// format writes lines, each with its line feed.
+// format writes lines, each with a line feed at its end.
 type format interface {
-	// line appends the line of one figure. Several goroutines may call it.
+	// line appends the line of one figure. It is safe for concurrent use.
 	line(b []byte, name string, value int64, k kind) []byte
-	// end appends what follows the last line of a flush.
+	// end appends the line that ends a flush, or nothing.
 	end(b []byte) []byte
 }
 
@@ -48,7 +48,8 @@ func (s statsd) line(b []byte, name string, value int64, k kind) []byte {
 
 func (statsd) end(b []byte) []byte { return b }
 
-// appendValue appends a colon and the value. A gauge with a sign would mean "change by".
+// appendValue appends a colon and the value. A negative gauge becomes 0, because statsd
+// reads a gauge with a sign as a change.
 func appendValue(b []byte, value int64, k kind) []byte {
 	if k == gauge {
 		value = max(0, value)
@@ -68,7 +69,7 @@ func (d *dogStatsD) line(b []byte, name string, value int64, k kind) []byte {
 
 var jsonKinds = [...]string{counter: "counter", gauge: "gauge", timer: "timer"}
 
-// jsonLines have the keys and values of envoyproxy/ratelimit.
+// jsonLines writes JSON lines with the keys of envoyproxy/ratelimit.
 type jsonLines struct{ tags []Tag }
 
 func (j jsonLines) line(b []byte, name string, value int64, k kind) []byte {

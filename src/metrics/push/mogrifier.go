@@ -9,18 +9,20 @@ import (
 	"sync"
 )
 
-// Mogrifier gives figures another name and tags.
+// Mogrifier gives a figure another name and more tags. The pattern ^a\.(.*)\.hits$ with the
+// name hits and the tag user=$1 turns a.ann.hits into hits with the tag user:ann.
 type Mogrifier struct {
-	// Pattern may match anywhere in the name, which has no tags.
+	// Pattern is matched anywhere in the name, without the tags of the name.
 	Pattern *regexp.Regexp
-	// Name is the new name. $1 and so on are groups of Pattern, and $0 is the whole match;
-	// a group that Pattern does not have stays as text.
+	// Name is the new name. $1 is the first group of Pattern, $0 the whole match. A
+	// reference to a group that does not exist stays as it is.
 	Name string
-	// Tags are added, with groups in their values as in Name, except empty ones.
+	// Tags are added to the figure. Values may refer to groups, as Name does; a tag whose
+	// value becomes empty is left out.
 	Tags map[string]string
 }
 
-// apply returns the new name and tags, or false if the pattern is not there.
+// apply returns the new name and the added tags. It returns false if Pattern does not match.
 func (m *Mogrifier) apply(name string) (string, []Tag, bool) {
 	groups := m.Pattern.FindStringSubmatch(name)
 	if groups == nil {
@@ -40,7 +42,7 @@ func (m *Mogrifier) apply(name string) (string, []Tag, bool) {
 
 var group = regexp.MustCompile(`\$\d+`)
 
-// expand puts groups into text.
+// expand replaces $0, $1 and so on in text by the groups.
 func expand(text string, groups []string) string {
 	return group.ReplaceAllStringFunc(text, func(ref string) string {
 		if i, err := strconv.Atoi(ref[1:]); err == nil && i < len(groups) {
@@ -50,23 +52,24 @@ func expand(text string, groups []string) string {
 	})
 }
 
-// dogName is a name as DogStatsD has it.
+// dogName is the DogStatsD form of a name.
 type dogName struct {
 	name string
-	tags string // "|#key:value,..." or empty
+	tags string // "|#key:value,key:value" or empty
 }
 
-// dogStatsD keeps the names of this flush and the one before, so that patterns are not
-// tried each time.
+// dogStatsD writes DogStatsD lines. It caches each name for two flushes, so that it does not
+// match all patterns for each line.
 type dogStatsD struct {
 	mogrifiers []Mogrifier
 	tags       []Tag
 
-	mu       sync.Mutex // guards what follows
-	now, old map[string]dogName
+	mu       sync.Mutex         // guards the fields below
+	now, old map[string]dogName // used since the last flush; used only before it
 }
 
-// end forgets names that were not used since the last flush.
+// end removes the names from the cache that were not used since the last flush. It appends
+// nothing.
 func (d *dogStatsD) end(b []byte) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,6 +77,7 @@ func (d *dogStatsD) end(b []byte) []byte {
 	return b
 }
 
+// find returns the DogStatsD form of name, which may have tags at its end.
 func (d *dogStatsD) find(name string) dogName {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,6 +95,7 @@ func (d *dogStatsD) find(name string) dogName {
 	return known
 }
 
+// build is find without the cache.
 func (d *dogStatsD) build(name string) dogName {
 	name, own := splitTags(name)
 	tags := joinTags(d.tags, own)

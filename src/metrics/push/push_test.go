@@ -64,7 +64,7 @@ func TestLastFlushIsWhole(t *testing.T) {
 		}
 		var out bytes.Buffer
 		s := sinkOf(t, &out, func() []metrics.Stat { return stats })
-		s.cfg.MaxBuffer, s.cfg.batch = 100, 50
+		s.cfg.limits.buffer, s.cfg.limits.batch = 100, 50
 		err := s.Run(ctx)
 		if lines := strings.Count(out.String(), "\n"); err != nil || lines != 1000 || s.Dropped() != 0 {
 			t.Errorf("%d lines of 1000, %d dropped, %v", lines, s.Dropped(), err)
@@ -72,7 +72,7 @@ func TestLastFlushIsWhole(t *testing.T) {
 	})
 }
 
-// Run ends although the receiver takes nothing: after Grace, and a moment later if a
+// Run ends although the receiver takes nothing: after limits.grace, and a moment later if a
 // write does not return even then.
 func TestRunEndsWithoutAReceiver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestRunEndsWithoutAReceiver(t *testing.T) {
 			s := sinkOf(t, io.Discard, func() []metrics.Stat {
 				return []metrics.Stat{c("a", 1), c("bbbbbbbbbbb", 1), g("cccccccccccccc", 1)}
 			})
-			s.cfg.MaxBuffer = 10
+			s.cfg.limits.buffer = 10
 			s.write = func(ctx context.Context, _ []byte) (int, error) { tt.send(ctx); return 0, context.Canceled }
 			err := s.Run(ctx)
 			if took := time.Since(start); err != nil || took != tt.want {
@@ -107,7 +107,7 @@ func TestRunEndsWithoutAReceiver(t *testing.T) {
 
 func TestBuffer(t *testing.T) {
 	s := sinkOf(t, io.Discard, func() []metrics.Stat { return nil })
-	s.cfg.MaxBuffer, s.cfg.batch = 20, 10
+	s.cfg.limits.buffer, s.cfg.limits.batch = 20, 10
 	add := func(line string, want bool) {
 		t.Helper()
 		if s.add([]byte(line)) != want {

@@ -2,7 +2,6 @@ package push
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,17 +11,17 @@ import (
 	"time"
 )
 
-// server writes to a statsd server over one connection at a time. One goroutine uses it.
+// server is a connection to a statsd server. Only one goroutine may use it.
 type server struct {
-	network, addr  string
-	retry, timeout time.Duration
-	dialed         time.Time // the last attempt
+	cfg    *Config
+	dialed time.Time // the last attempt to connect
 
-	conn    net.Conn      // nil: none
-	release func() bool   // of the context that closes conn
-	gone    chan struct{} // closed when the other end of conn is; nil for UDP
+	conn    net.Conn      // nil if there is no connection
+	release func() bool   // stops the wait for the context that closes conn
+	gone    chan struct{} // closed when the server closes conn; nil for UDP
 }
 
+// newServer sets the defaults of cfg and keeps it.
 func newServer(cfg *Config) (*server, error) {
 	if cfg.Addr == "" {
 		return nil, errors.New("statsd: the address is empty: write host:port")
@@ -36,22 +35,21 @@ func newServer(cfg *Config) (*server, error) {
 	switch cfg.Network {
 	case "tcp":
 	case "udp":
-		cfg.batch = maxPacket
+		cfg.limits.batch = maxPacket
 	default:
 		return nil, fmt.Errorf("statsd: protocol %q is not tcp or udp", cfg.Network)
 	}
-	cfg.RetryInterval = cmp.Or(cfg.RetryInterval, 3*time.Second)
-	return &server{network: cfg.Network, addr: cfg.Addr, retry: cfg.RetryInterval, timeout: cmp.Or(cfg.WriteTimeout, time.Second)}, nil
+	return &server{cfg: cfg}, nil
 }
 
-// errTooEarly says that the last attempt to connect is less than RetryInterval ago.
+// errTooEarly is returned if the last attempt to connect is less than limits.retry ago.
 var errTooEarly = errors.New("too early to connect again")
 
-// lostError is a failure that every attempt with the same lines would have.
+// lostError is the failure of a write that would fail again with the same lines.
 type lostError struct{ error }
 
-// write sends lines and returns how many bytes of whole lines went out. After a failure
-// it closes the connection.
+// write connects if necessary and sends lines. It returns the number of bytes of the whole
+// lines that it sent. After a failure it closes the connection.
 func (s *server) write(ctx context.Context, lines []byte) (int, error) {
 	select {
 	case <-s.gone:
@@ -59,7 +57,7 @@ func (s *server) write(ctx context.Context, lines []byte) (int, error) {
 	default:
 	}
 	if s.conn == nil {
-		if time.Since(s.dialed) < s.retry {
+		if time.Since(s.dialed) < s.cfg.limits.retry {
 			return 0, errTooEarly
 		}
 		s.dialed = time.Now()
@@ -67,51 +65,51 @@ func (s *server) write(ctx context.Context, lines []byte) (int, error) {
 			return 0, err
 		}
 	}
-	_ = s.conn.SetWriteDeadline(time.Now().Add(s.timeout)) // Write reports a broken connection
+	_ = s.conn.SetWriteDeadline(time.Now().Add(s.cfg.limits.write)) // Write reports a broken connection
 	n, err := s.conn.Write(lines)
 	if err == nil {
 		return n, nil
 	}
 	s.close()
-	if s.network == "udp" && !errors.Is(err, syscall.ECONNREFUSED) && ctx.Err() == nil {
+	if s.cfg.Network == "udp" && !errors.Is(err, syscall.ECONNREFUSED) && ctx.Err() == nil {
 		err = &lostError{err} // the packet is too big for this network, or forbidden
 	}
-	// A line that lacks only its line feed counts as sent: servers accept it when the
-	// connection ends.
+	// A line counts as sent without its line feed, because the end of the connection ends it.
 	return bytes.LastIndexByte(lines[:min(n+1, len(lines))], '\n') + 1, err
 }
 
-// dialTimeout is short because lines wait meanwhile.
+// dialTimeout is short because no lines are sent during an attempt to connect.
 const dialTimeout = 1500 * time.Millisecond
 
-// dial connects. When ctx ends, the connection is closed.
+// dial sets conn to a new connection, which is closed when ctx ends.
 func (s *server) dial(ctx context.Context) error {
 	d := net.Dialer{Timeout: dialTimeout}
-	conn, err := d.DialContext(ctx, s.network, s.addr)
+	conn, err := d.DialContext(ctx, s.cfg.Network, s.cfg.Addr)
 	if err != nil {
 		return err
 	}
 	s.conn = conn
-	s.release = context.AfterFunc(ctx, func() { _ = conn.Close() }) // write reports it
-	if s.network == "tcp" {
-		// Servers never answer. Without reading, the first write after a server left
-		// would succeed, and its lines would be lost.
+	s.release = context.AfterFunc(ctx, func() { _ = conn.Close() }) // the next write fails
+	if s.cfg.Network == "tcp" {
+		// A read returns when the server closes the connection; a statsd server sends
+		// nothing. Without the read, the next write would succeed and lose its lines.
 		gone := make(chan struct{})
 		s.gone = gone
 		go func() {
 			defer close(gone)
-			_, _ = io.Copy(io.Discard, conn) // every end of it means the same
+			_, _ = io.Copy(io.Discard, conn) // any error means that the connection ended
 		}()
 	}
 	return nil
 }
 
+// close closes the connection, if there is one.
 func (s *server) close() {
 	if s.conn == nil {
 		return
 	}
 	s.release()
-	_ = s.conn.Close() // write reported all failures that lose lines
+	_ = s.conn.Close() // write has reported all failures that lose lines
 	if s.gone != nil {
 		<-s.gone
 	}

@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// Tag belongs to a figure beside its name.
+// Tag is a key and a value that a figure has in addition to its name.
 type Tag struct{ Key, Value string }
 
-// sortedTags returns the tags of m, sorted by key. Characters that end a name, a tag or a
-// line become `_`, and so do the dots of values; tags without key or value are left out.
+// sortedTags returns the tags of m, sorted by key. It leaves out tags with an empty key or
+// value. Characters with a meaning in statsd, and dots in values, become `_`.
 func sortedTags(m map[string]string) []Tag {
 	var tags []Tag
 	for key, value := range m {
@@ -23,10 +23,10 @@ func sortedTags(m map[string]string) []Tag {
 	return tags
 }
 
-// clean replaces the characters of odd, control characters and invalid UTF-8 by `_`.
-func clean(text, odd string) string {
+// clean replaces control characters, invalid UTF-8 and the characters of reserved by `_`.
+func clean(text, reserved string) string {
 	return strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7F || c == utf8.RuneError || strings.ContainsRune(odd, c) {
+		if c < ' ' || c == 0x7F || c == utf8.RuneError || strings.ContainsRune(reserved, c) {
 			return '_'
 		}
 		return c
@@ -37,10 +37,11 @@ func sortTags(tags []Tag) {
 	slices.SortFunc(tags, func(a, b Tag) int { return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Value, b.Value)) })
 }
 
-// tagMark begins each tag in a name: name.__key=value.
+// tagMark stands before each tag in a name, as in hits.__zone=a.
 const tagMark = ".__"
 
-// splitTags separates the tags that a name ends with: a.__x=1.__y=2 is a, x=1, y=2.
+// splitTags returns a name without the tags at its end, and these tags. It splits
+// hits.__zone=a.__env=b into the name hits and the tags zone=a and env=b.
 func splitTags(name string) (string, []Tag) {
 	var tags []Tag
 	for {
@@ -49,7 +50,7 @@ func splitTags(name string) (string, []Tag) {
 			break
 		}
 		key, value, ok := strings.Cut(name[mark+len(tagMark):], "=")
-		if !ok || strings.Contains(value, ".") { // the name continues after it
+		if !ok || strings.Contains(value, ".") { // the name continues behind the tag
 			break
 		}
 		tags = append(tags, Tag{key, value})
@@ -59,7 +60,8 @@ func splitTags(name string) (string, []Tag) {
 	return name, tags
 }
 
-// joinTags adds own tags to extra ones; a key that both have keeps its own value.
+// joinTags returns the tags of both lists, sorted by key. If both have a key, the value is
+// that of own. It may return extra itself, so the caller must not change the result.
 func joinTags(extra, own []Tag) []Tag {
 	if len(own) == 0 {
 		return extra
@@ -74,8 +76,8 @@ func joinTags(extra, own []Tag) []Tag {
 	return all
 }
 
-// appendName appends name and the tags as statsd has them: at the end, sorted by key, as
-// .__key=value.
+// appendName appends name with tags at its end. The name hits.__zone=a with the tag env=b
+// becomes hits.__env=b.__zone=a. A tag in name wins over one of tags with the same key.
 func appendName(b []byte, name string, tags []Tag) []byte {
 	if len(tags) > 0 {
 		var own []Tag
