@@ -1,5 +1,5 @@
-// Package prometheus shows the figures to Prometheus: under the compatible names of
-// envoyproxy/ratelimit, through a mapping of statsd_exporter, and under native names.
+// Package prometheus answers scrapes of Prometheus. It shows figures under their native names,
+// and under the names that a mapping of statsd_exporter gives to their compatible names.
 package prometheus
 
 import (
@@ -21,27 +21,27 @@ import (
 	"ratelimit/src/metrics"
 )
 
-// Config says what is shown.
+// Config is the configuration of an Exporter.
 type Config struct {
-	// Registry has the figures.
+	// Registry has the figures. Required.
 	Registry *metrics.Registry
-	// MappingFile is the path of a statsd_exporter mapping. If it is empty or there is
-	// no such file, the built-in mapping is used.
+	// MappingFile is the path of a statsd_exporter mapping. If it is empty or the file does
+	// not exist, the built-in mapping is used.
 	MappingFile string
-	// ResponseTimeAsMilliseconds has the built-in mapping leave response times in
-	// milliseconds, although the name says seconds.
+	// ResponseTimeAsMilliseconds makes the built-in mapping show response times in
+	// milliseconds, although their names end in seconds.
 	ResponseTimeAsMilliseconds bool
-	// Tags become labels of everything. A metric that has a label of that name keeps its
-	// own.
+	// Tags become labels of all metrics. If a metric has a label of the same name, its own
+	// value is shown.
 	Tags map[string]string
-	// Version and Commit are those of this program.
+	// Version and Commit of this program are labels of ratelimit_build_info.
 	Version, Commit string
-	// OnWarn, if set, gets problems that do not stop the exporter: a mapping file that
-	// is missing, a scrape that could not show everything.
+	// OnWarn, if set, gets problems that do not stop the exporter, such as a missing mapping
+	// file or a scrape that could not show all figures.
 	OnWarn func(error)
 }
 
-// Exporter answers scrapes.
+// Exporter answers scrapes with the figures of a Registry.
 type Exporter struct {
 	cfg      Config
 	tags     prometheus.Labels
@@ -49,11 +49,11 @@ type Exporter struct {
 	handler  http.Handler
 	mapped   mapped
 	timings  timings
-	dropped  atomic.Uint64 // timings
-	mu       sync.Mutex    // held by a scrape
+	dropped  atomic.Uint64 // dropped timings
+	mu       sync.Mutex    // one scrape at a time; guards mapped
 }
 
-// New returns an exporter. A mapping file that exists and has a mistake is an error.
+// New returns an Exporter. It returns an error if the mapping file is not valid.
 func New(cfg Config) (*Exporter, error) {
 	if cfg.Registry == nil {
 		return nil, errors.New("prometheus: Registry is nil: set Config.Registry")
@@ -94,9 +94,10 @@ func New(cfg Config) (*Exporter, error) {
 	return e, nil
 }
 
-// maxScrapes is how many scrapes run at once; further ones are answered 503.
+// maxScrapes bounds concurrent scrapes. Further ones are answered with status 503.
 const maxScrapes = 4
 
+// handler answers scrapes with the metrics of registry.
 func handler(registry *prometheus.Registry, onWarn func(error)) http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorHandling:       promhttp.ContinueOnError,
@@ -105,8 +106,8 @@ func handler(registry *prometheus.Registry, onWarn func(error)) http.Handler {
 	})
 }
 
-// Handler returns a handler of scrapes that shows the native metrics of read and nothing
-// else. onWarn gets the reason when a scrape could not show everything.
+// Handler returns a handler that answers scrapes with the native metrics of read only. onWarn
+// gets the error of a scrape that could not show all of them.
 func Handler(read func() []metrics.Figure, onWarn func(error)) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collector(func(out chan<- prometheus.Metric) {
@@ -121,16 +122,17 @@ func Handler(read func() []metrics.Figure, onWarn func(error)) http.Handler {
 	return handler(registry, onWarn)
 }
 
-// collector is a prometheus.Collector of metrics that change from scrape to scrape.
+// collector is a prometheus.Collector whose metrics may differ in each scrape.
 type collector func(out chan<- prometheus.Metric)
 
-// Describe sends nothing, which makes the collector an unchecked one.
+// Describe sends nothing, so that the client library does not expect fixed metrics.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
+// Collect sends the metrics of one scrape.
 func (c collector) Collect(out chan<- prometheus.Metric) { c(out) }
 
-// runtimeLabels are the tags, except those that metrics of Go and the process have as
-// labels themselves.
+// runtimeLabels returns the tags without those that Go's and the process's metrics use as
+// labels.
 func (e *Exporter) runtimeLabels() prometheus.Labels {
 	labels := maps.Clone(e.tags)
 	for _, own := range []string{"version", "quantile", "le", "code", "cause"} {
@@ -139,11 +141,11 @@ func (e *Exporter) runtimeLabels() prometheus.Labels {
 	return labels
 }
 
-// warner is a log for promhttp.
+// warner passes the log of promhttp to a function.
 type warner func(error)
 
-// Println passes a warning on, unless a scraper left before it had its answer, which any
-// client can do as often as it likes.
+// Println calls w, except if a write to the scraper failed: a client that closes connections
+// must not fill the log.
 func (w warner) Println(v ...any) {
 	for _, part := range v {
 		err, _ := part.(error)
@@ -154,11 +156,11 @@ func (w warner) Println(v ...any) {
 	w(fmt.Errorf("prometheus: %s", strings.TrimSuffix(fmt.Sprintln(v...), "\n")))
 }
 
-// Handler answers scrapes on every path.
+// Handler returns the handler of scrapes. It ignores the path.
 func (e *Exporter) Handler() http.Handler { return e.handler }
 
-// Timing observes d, cut to whole milliseconds, under the metric that name is mapped to.
-// It is safe for concurrent use.
+// Timing adds d, cut to whole milliseconds, to the histogram or summary to which the mapping
+// maps name. It is safe for concurrent use.
 func (e *Exporter) Timing(name string, d time.Duration) {
 	t, ok := e.timings.find(name)
 	if !ok {
@@ -175,6 +177,7 @@ const (
 	skippedHelp = "Figures that cannot be shown, because another metric has the name or a label is not allowed."
 )
 
+// ownFigures returns the version of the program and the number of dropped timings.
 func (e *Exporter) ownFigures() []metrics.Figure {
 	return []metrics.Figure{
 		metrics.Gauge("", 1).Native("ratelimit_build_info", "This program.", "version", e.cfg.Version, "commit", e.cfg.Commit, "go", runtime.Version()),
@@ -182,11 +185,11 @@ func (e *Exporter) ownFigures() []metrics.Figure {
 	}
 }
 
-// collect reads all figures. Native metrics come first, so that they win where a mapping
-// uses the same name.
+// collect sends the metrics of one scrape to out. Native metrics come first: if a mapping
+// gives the same name to other figures, these are skipped.
 func (e *Exporter) collect(out chan<- prometheus.Metric) {
 	native := e.cfg.Registry.Native()
-	e.mu.Lock() // two scrapes that overlap would add counters up in another order than they read them
+	e.mu.Lock() // before Flush, so that scrapes add up counters in the order in which they read them
 	defer e.mu.Unlock()
 	s := newScrape(e.tags)
 	for i := range native {

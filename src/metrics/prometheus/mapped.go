@@ -12,20 +12,23 @@ import (
 	"ratelimit/src/metrics"
 )
 
-// mapping finds the metrics for statsd names.
+// mapping maps statsd names to metrics.
 type mapping struct {
 	*mapper.MetricMapper
-	tags prometheus.Labels
+	tags prometheus.Labels // added to all metrics
 }
 
-// target is the metric for a statsd name.
+// target is the metric to which a statsd name is mapped.
 type target struct {
 	*mapper.MetricMapping
 	name, help string
 	labels     prometheus.Labels
-	pairs      []*dto.LabelPair // labels, sorted
-	scale      float64
+	pairs      []*dto.LabelPair // labels, sorted by name
+	scale      float64          // factor for values: 0.001 turns milliseconds into seconds
 }
+
+// find returns the metric for a statsd name. A name that no rule of the mapping matches
+// becomes the name of the metric, with `_` for characters that are not allowed.
 
 func (m *mapping) find(name string, t mapper.MetricType) target {
 	rule, own, found := m.GetMapping(name, t)
@@ -48,39 +51,39 @@ func (m *mapping) find(name string, t mapper.MetricType) target {
 	return to
 }
 
-// mapped shows counters and gauges under the names of the mapping. It maps a name once,
-// for as long as the name exists. Only one scrape at a time uses it.
+// mapped shows counters and gauges under the names of the mapping. It remembers the target of
+// a name until the name disappears. Only one scrape at a time may use it.
 type mapped struct {
 	mapping *mapping
 	names   metrics.Deltas[mappedName]
-	series  map[string]*series
-	scrape  uint64 // counts them
+	series  map[string]*series // by kind, name and labels
+	scrape  uint64             // the number of the current scrape
 }
 
-// mappedName is where the figure with a statsd name goes.
+// mappedName is the target of one statsd name. The zero value is a name that is not mapped yet.
 type mappedName struct {
 	scale  float64
-	series *series // nil: not mapped yet, or dropped
-	known  bool    // mapped, or dropped
+	series *series // nil if the mapping drops the name
+	known  bool    // set if the name was mapped
 }
 
-// series is one metric with its labels. Several statsd names may belong to it.
+// series is one metric with its labels. Several statsd names may be mapped to it.
 type series struct {
 	name, help string
 	kind       kind
-	allowed    bool // its labels are
+	allowed    bool // areAllowed of labels
 	labels     []*dto.LabelPair
-	value      float64 // the sum of gauges, or all that counters added, including those that are gone
-	last       uint64  // scrape that saw it
+	value      float64 // the sum of its gauges, or of all increases of its counters
+	last       uint64  // number of the last scrape that contained it
 }
 
-// collect adds the figures to s. Counters appear once they are not 0.
+// collect adds stats, which are sorted by name, to s. It leaves out counters that are 0.
 func (m *mapped) collect(stats []metrics.Stat, s *scrape) {
 	m.scrape++
 	var shown []*series
 	m.names.Next(stats, func(stat metrics.Stat, added int64, n *mappedName) bool {
 		if stat.Kind == metrics.KindCounter && stat.Value == 0 {
-			*n = mappedName{} // its series may be forgotten before it counts again
+			*n = mappedName{} // its series may be deleted before the counter is above 0 again
 			return true
 		}
 		if !n.known {
@@ -120,7 +123,7 @@ func (m *mapped) collect(stats []metrics.Stat, s *scrape) {
 	}
 }
 
-// resolve finds where stat goes.
+// resolve maps stat to a series and creates the series if necessary.
 func (m *mapped) resolve(stat metrics.Stat) mappedName {
 	t, k, key := mapper.MetricTypeCounter, kind(stat.Kind), "c"
 	if k == gauge {

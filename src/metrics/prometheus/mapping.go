@@ -17,16 +17,16 @@ import (
 //go:embed builtin.yaml
 var builtin string
 
-// errNoMapping is why the built-in mapping is used although a file was named.
+// errNoMapping is the warning if a configured mapping file does not exist.
 var errNoMapping = errors.New("there is no such file; the built-in mapping is used")
 
-// loadMapping reads the mapping file at path. Without one it returns the
-// built-in mapping, and errNoMapping if path names a file that is not there.
+// loadMapping reads the mapping file at path. If path is empty, it returns the built-in
+// mapping. If the file does not exist, it returns the built-in mapping and errNoMapping.
 func loadMapping(path string, milliseconds bool) (*mapper.MetricMapper, error) {
 	if path == "" {
 		return builtinMapping(milliseconds)
 	}
-	// A file that Kubernetes was to mount and did not find is a directory.
+	// Kubernetes mounts a directory in place of a file that does not exist.
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
 		m, err := builtinMapping(milliseconds)
@@ -43,6 +43,7 @@ func loadMapping(path string, milliseconds bool) (*mapper.MetricMapper, error) {
 	return m, nil
 }
 
+// builtinMapping returns the built-in mapping; milliseconds removes the scale of its timings.
 func builtinMapping(milliseconds bool) (*mapper.MetricMapper, error) {
 	m, err := parseMapping(builtin)
 	if err != nil {
@@ -50,14 +51,14 @@ func builtinMapping(milliseconds bool) (*mapper.MetricMapper, error) {
 	}
 	for i := range m.Mappings {
 		if milliseconds {
-			m.Mappings[i].Scale = mapper.MaybeFloat64{}
+			m.Mappings[i].Scale = mapper.MaybeFloat64{} // no scale
 		}
 	}
 	return m, nil
 }
 
-// parseMapping reads a mapping, also one written for statsd_exporter before
-// 0.31, and finds what would end the process later.
+// parseMapping reads a mapping. It accepts the keys of statsd_exporter before 0.31 as well,
+// and returns an error for options that would cause a panic later.
 func parseMapping(text string) (*mapper.MetricMapper, error) {
 	m := new(mapper.MetricMapper)
 	if err := m.InitFromYAMLString(text); err != nil {
@@ -77,14 +78,15 @@ func parseMapping(text string) (*mapper.MetricMapper, error) {
 	return m, errors.Join(problems...)
 }
 
-// A summary takes time and memory by these.
+// Bounds on options of summaries, which need time and memory for each bucket and each place of
+// the buffer.
 const (
 	maxAgeBuckets = 100
 	maxBufCap     = 100_000
 )
 
-// checkOptions refuses what the client library answers with a panic, or with
-// no answer at all.
+// checkOptions returns the options of histograms and summaries with which the client library
+// would panic or hang. where is the place in the file, for the errors.
 func checkOptions(where string, h *mapper.HistogramOptions, s *mapper.SummaryOptions) (problems []error) {
 	if h != nil {
 		for i := 1; i < len(h.Buckets); i++ {
@@ -113,9 +115,12 @@ func checkOptions(where string, h *mapper.HistogramOptions, s *mapper.SummaryOpt
 	return problems
 }
 
-// modernize rewrites the words that statsd_exporter dropped in 0.31, and that files for
-// envoyproxy/ratelimit still use.
-func modernize(text string) (string, bool) {
+// yamlMap is a mapping of YAML with its keys.
+type yamlMap map[string]any
+
+// modernize replaces the keys that statsd_exporter removed in 0.31, because mapping files for
+// envoyproxy/ratelimit still use them. It returns false if text has none, or is not YAML.
+func modernize(text string) (modern string, changed bool) {
 	var file struct {
 		Defaults yamlMap   `yaml:"defaults,omitempty"`
 		Mappings []yamlMap `yaml:"mappings,omitempty"`
@@ -124,28 +129,22 @@ func modernize(text string) (string, bool) {
 	if yaml.Unmarshal([]byte(text), &file) != nil {
 		return "", false
 	}
-	changed := file.Defaults.modernize()
-	for _, m := range file.Mappings {
+	for _, m := range append(file.Mappings, file.Defaults) {
 		changed = m.modernize() || changed
 	}
 	out, err := yaml.Marshal(&file)
 	return string(out), changed && err == nil
 }
 
-type yamlMap map[string]any
-
-// modernize reports whether it changed m.
-func (m yamlMap) modernize() bool {
-	if m == nil {
-		return false
-	}
-	_, changed := m["timer_type"]
-	if changed {
-		m["observer_type"] = m["timer_type"]
-		delete(m, "timer_type")
-	}
+// modernize renames timer_type and its value in match_metric_type, and moves buckets and
+// quantiles into their options. It returns whether it changed m, which may be nil.
+func (m yamlMap) modernize() (changed bool) {
 	if m["match_metric_type"] == "timer" {
 		m["match_metric_type"], changed = "observer", true
+	}
+	if kind, found := m["timer_type"]; found {
+		m["observer_type"], changed = kind, true
+		delete(m, "timer_type")
 	}
 	for key, options := range map[string]string{"buckets": "histogram_options", "quantiles": "summary_options"} {
 		value, found := m[key]

@@ -13,7 +13,8 @@ import (
 	"ratelimit/src/metrics"
 )
 
-// labelName makes key fit for a label. Names that begin with __ belong to Prometheus.
+// labelName returns key as the name of a label. It replaces characters that are not allowed by
+// `_`, and removes `_` until the name does not start with __, which is reserved.
 func labelName(key string) string {
 	name := metricName(key)
 	for strings.HasPrefix(name, "__") {
@@ -22,10 +23,10 @@ func labelName(key string) string {
 	return name
 }
 
-// metricName makes name fit for a metric.
+// metricName returns name as the name of a metric, with `_` for characters that are not allowed.
 func metricName(name string) string { return mapper.EscapeMetricName(strings.ToValidUTF8(name, "_")) }
 
-// pairs returns labels, sorted by name.
+// pairs returns labels as protobuf messages, sorted by name.
 func pairs(labels prometheus.Labels) []*dto.LabelPair {
 	list := make([]*dto.LabelPair, 0, len(labels))
 	for name, value := range labels {
@@ -36,7 +37,7 @@ func pairs(labels prometheus.Labels) []*dto.LabelPair {
 	return list
 }
 
-// seriesKey returns a text that differs for each name with labels.
+// seriesKey returns a text that is unique for a metric's name and labels.
 func seriesKey(name string, labels []*dto.LabelPair) string {
 	var b strings.Builder
 	b.WriteString(name)
@@ -46,8 +47,8 @@ func seriesKey(name string, labels []*dto.LabelPair) string {
 	return b.String()
 }
 
-// areAllowed reports whether labels may be those of a metric of that kind: names that
-// begin with __ belong to Prometheus, and le and quantile have a meaning.
+// areAllowed reports whether a metric of that kind may have these labels. Names that start with
+// __ are reserved, and so are le and quantile in histograms and summaries.
 func areAllowed(labels []*dto.LabelPair, k kind) bool {
 	return !slices.ContainsFunc(labels, func(l *dto.LabelPair) bool {
 		name := *l.Name
@@ -55,7 +56,7 @@ func areAllowed(labels []*dto.LabelPair, k kind) bool {
 	})
 }
 
-// kind is that of a metric. The first are those of figures.
+// kind is the kind of a metric. The first ones have the values of metrics.Kind.
 type kind uint8
 
 const (
@@ -68,18 +69,20 @@ const (
 	summary
 )
 
-// metric is a prometheus.Metric with its value. The client library has constant metrics
-// too, but these would check and copy the labels anew in each scrape.
+// metric is a prometheus.Metric with a constant value. Unlike the constant metrics of the client
+// library, it does not check and copy its labels in each scrape.
 type metric struct {
 	desc      *prometheus.Desc
 	labels    []*dto.LabelPair
 	kind      kind
-	value     float64
-	histogram *dto.Histogram
+	value     float64        // of a counter or gauge
+	histogram *dto.Histogram // of a histogram
 }
 
+// Desc implements prometheus.Metric.
 func (m *metric) Desc() *prometheus.Desc { return m.desc }
 
+// Write implements prometheus.Metric.
 func (m *metric) Write(out *dto.Metric) error {
 	out.Label = m.labels
 	switch m.kind {
@@ -93,6 +96,7 @@ func (m *metric) Write(out *dto.Metric) error {
 	return nil
 }
 
+// snapshot returns the current content of d as a protobuf message.
 func snapshot(d metrics.Distribution) *dto.Histogram {
 	count, sum, buckets := d.Snapshot()
 	out := &dto.Histogram{SampleCount: &count, SampleSum: &sum}
@@ -103,54 +107,56 @@ func snapshot(d metrics.Distribution) *dto.Histogram {
 	return out
 }
 
-// Why a figure is not shown.
+// Reasons why a figure is not shown.
 const (
-	skipName   = iota // another metric has it
-	skipLabels        // one is not allowed, or another metric has them all
-	skipNegative
+	skipName     = iota // another metric has the same name
+	skipLabels          // a label is not allowed, or another metric has the same name and labels
+	skipNegative        // a counter decreased
 	skipCount
 )
 
 var skipNames = [skipCount]string{"name", "labels", "negative"}
 
-// owner is the source of all metrics of a name.
+// owner is the source of the metrics of one name.
 type owner uint8
 
 const (
 	byProgram owner = iota // native metrics
-	byTimings
-	byMapping
+	byTimings              // mapped timings
+	byMapping              // mapped counters and gauges
 )
 
-// family is what the metrics of one name have in common.
+// family has the properties that all metrics of one name share.
 type family struct {
 	owner owner
 	kind  kind
 	desc  *prometheus.Desc
 }
 
-// scrape gathers the metrics of one scrape. It skips those in which the client library
-// would find a fault, because that would leave out all metrics of the name, or more.
+// scrape collects the metrics of one scrape. It skips a metric that the client library would
+// refuse, because the library would leave out all metrics of the same name, or more.
 type scrape struct {
-	tags     prometheus.Labels
-	families map[string]*family
+	tags     prometheus.Labels  // added to native metrics
+	families map[string]*family // by name
 	metrics  []metric
-	seen     map[string]bool // native name and labels
-	skipped  [skipCount]int
+	seen     map[string]bool // native metrics, by seriesKey
+	skipped  [skipCount]int  // by reason
 }
 
 func newScrape(tags prometheus.Labels) *scrape {
 	return &scrape{tags: tags, families: make(map[string]*family), seen: make(map[string]bool)}
 }
 
+// send sends all collected metrics.
 func (s *scrape) send(out chan<- prometheus.Metric) {
 	for i := range s.metrics {
 		out <- &s.metrics[i]
 	}
 }
 
-// claim returns the family of that name. It returns nil if the family is of another kind
-// or owner, or if the name reads like a part of another.
+// claim returns the family of that name and creates it if necessary. It returns nil if the
+// existing family has another kind or owner, or if the name conflicts with another one: a
+// histogram named t conflicts with a counter named t_sum.
 func (s *scrape) claim(name, help string, k kind, o owner) *family {
 	if f := s.families[name]; f != nil {
 		if f.kind != k || f.owner != o {
@@ -158,7 +164,7 @@ func (s *scrape) claim(name, help string, k kind, o owner) *family {
 		}
 		return f
 	}
-	if name == "" || isForeign(name) {
+	if name == "" || isLibraryName(name) {
 		return nil
 	}
 	for _, suffix := range []string{"_count", "_sum", "_bucket"} {
@@ -176,12 +182,12 @@ func (s *scrape) claim(name, help string, k kind, o owner) *family {
 	return f
 }
 
-// isForeign reports whether the collectors of the client library use the name.
-func isForeign(name string) bool {
+// isLibraryName reports whether a metric of the client library may have that name.
+func isLibraryName(name string) bool {
 	return strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") || strings.HasPrefix(name, "promhttp_")
 }
 
-// add adds a native metric.
+// add adds the native metric of f, or counts it as skipped.
 func (s *scrape) add(f *metrics.Figure) {
 	m := metric{kind: kind(f.Kind), value: f.Float()}
 	if f.Histogram != nil {

@@ -9,24 +9,25 @@ import (
 	"github.com/prometheus/statsd_exporter/pkg/mapper"
 )
 
-// timings observes timings under the names of the mapping.
+// timings has the histograms and summaries of timings, under the names of the mapping.
 type timings struct {
 	mapping *mapping
-	known   sync.Map // timing by statsd name
+	known   sync.Map // from a statsd name to its timing
 
-	mu        sync.Mutex // guards what follows
-	count     int        // of known
-	families  map[string]timingFamily
-	observers map[string]observer // by seriesKey
-	collected []collected         // observers, the oldest first
+	mu        sync.Mutex              // guards the fields below
+	count     int                     // number of names in known
+	families  map[string]timingFamily // by name of the metric
+	observers map[string]observer     // by seriesKey
+	collected []collected             // all observers, the oldest first
 }
 
-// timing is where timings of one name go.
+// timing is the target of the timings of one statsd name.
 type timing struct {
-	observer prometheus.Observer // nil: the mapping drops them, or they cannot be shown
-	scale    float64
+	observer prometheus.Observer // nil if the mapping drops the name or its metric is not allowed
+	scale    float64             // factor from milliseconds to the unit of the metric
 }
 
+// timingFamily has the kind and the help text that all timings of one metric share.
 type timingFamily struct {
 	kind kind
 	help string
@@ -38,15 +39,16 @@ type observer interface {
 	prometheus.Metric
 }
 
+// collected is an observer and the name of its metric.
 type collected struct {
 	name string
 	observer
 }
 
-// maxTimings bounds the names of timings, which come from the program.
+// maxTimings bounds the statsd names of timings. The program chooses these names.
 const maxTimings = 1000
 
-// find returns where timings of that name go, or false if there are too many names.
+// find returns the target of a statsd name. It returns false if there are too many names.
 func (t *timings) find(name string) (timing, bool) {
 	if found, ok := t.known.Load(name); ok {
 		return found.(timing), true
@@ -66,7 +68,8 @@ func (t *timings) find(name string) (timing, bool) {
 	return opened, true
 }
 
-// open makes the histogram or summary for timings of that name.
+// open maps a statsd name to its histogram or summary, and creates that if necessary. The
+// caller holds mu.
 func (t *timings) open(name string) timing {
 	to := t.mapping.find(name, mapper.MetricTypeObserver)
 	k := summary
@@ -84,15 +87,15 @@ func (t *timings) open(name string) timing {
 	key := seriesKey(to.name, to.pairs)
 	o := t.observers[key]
 	if o == nil {
-		o = t.observe(to, k, f.help)
+		o = t.newObserver(to, k, f.help)
 		t.observers[key] = o
 		t.collected = append(t.collected, collected{to.name, o})
 	}
 	return timing{o, to.scale}
 }
 
-// observe makes a histogram or summary with the options of the mapping.
-func (t *timings) observe(to target, k kind, help string) observer {
+// newObserver returns a histogram or summary with the options of the mapping.
+func (t *timings) newObserver(to target, k kind, help string) observer {
 	for name, value := range to.labels {
 		to.labels[name] = strings.ToValidUTF8(value, "\uFFFD")
 	}
@@ -119,7 +122,7 @@ func (t *timings) observe(to target, k kind, help string) observer {
 	return prometheus.NewSummary(opts)
 }
 
-// collect sends what was observed, unless another metric has the name.
+// collect sends all histograms and summaries to out, except those whose name another metric has.
 func (t *timings) collect(s *scrape, out chan<- prometheus.Metric) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
