@@ -44,7 +44,7 @@ func BenchmarkCheck(b *testing.B) {
 		{"unmatched", "", "nobody=x", false},
 	} {
 		counters := metrics.New(metrics.Config{})
-		l := start(b, limiter.Config{Recorder: counters, EscapeKeys: tt.escape})
+		l := start(b, limiter.Config{Recorders: []limiter.Recorder{counters}, EscapeKeys: tt.escape})
 		set := load(b, testRules+tt.more)
 		counters.Use(set)
 		l.Use(set)

@@ -77,7 +77,7 @@ func TestIndependentAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	counters := metrics.New(metrics.Config{})
-	l := start(t, limiter.Config{Backend: lossy{store, "lost"}, Recorder: counters, Shadow: true})
+	l := start(t, limiter.Config{Backend: lossy{store, "lost"}, Recorders: []limiter.Recorder{counters}, Shadow: true})
 	counters.Use(l.Rules())
 	req, a := parse("ip=lost ip=1:3 ip=lost ip=1 ip=2"), new(limiter.Answer)
 	req.Independent = true

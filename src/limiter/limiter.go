@@ -25,8 +25,8 @@ type Recorder interface {
 type Config struct {
 	// Backend keeps the counters; required.
 	Backend backend.Backend
-	// Recorder counts the decisions; nil: they are not counted.
-	Recorder Recorder
+	// Recorders count each decision, in order. Defaults to none.
+	Recorders []Recorder
 	// KeyPrefix is the beginning of every key.
 	KeyPrefix string
 	// EscapeKeys writes keys so that different descriptors never share one; see
@@ -83,7 +83,7 @@ func (l *Limiter) Check(ctx context.Context, req *Request, a *Answer) error {
 }
 
 // Look fills a with the decision on req as of now, and changes nothing: no hit is
-// charged, and the Recorder is not called. Its errors are those of Check.
+// charged, and no Recorder is called. Its errors are those of Check.
 //
 // In the verdicts, Before is the counter as it is, and Remaining is what is left without
 // this request. A hit is decided as if earlier hits of the request had been charged to
@@ -119,8 +119,10 @@ func (l *Limiter) decide(ctx context.Context, req *Request, a *Answer, dryRun bo
 	}
 	err := a.readVerdicts()
 	a.conclude(&l.cfg, req.Independent)
-	if l.cfg.Recorder != nil && !dryRun {
-		l.cfg.Recorder.Record(req, a)
+	if !dryRun {
+		for _, r := range l.cfg.Recorders {
+			r.Record(req, a)
+		}
 	}
 	return err
 }

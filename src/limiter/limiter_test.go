@@ -421,7 +421,7 @@ func TestStoreTrouble(t *testing.T) {
 	s := watch(t)
 	s.err = errors.New("connection refused")
 	counted := &recorder{}
-	l := start(t, limiter.Config{Backend: s, Recorder: counted})
+	l := start(t, limiter.Config{Backend: s, Recorders: []limiter.Recorder{counted}})
 	err := l.Check(t.Context(), parse("ip=1"), new(limiter.Answer))
 	if !errors.Is(err, limiter.ErrStore) || !errors.Is(err, s.err) {
 		t.Errorf("got %v", err)

@@ -77,7 +77,7 @@ func TestLook(t *testing.T) {
 // Only looks reach the store, and the Recorder is not called.
 func TestLookOnlyLooks(t *testing.T) {
 	s, counted := watch(t), &recorder{}
-	l := start(t, limiter.Config{Backend: s, Recorder: counted, AllOrNothing: true})
+	l := start(t, limiter.Config{Backend: s, Recorders: []limiter.Recorder{counted}, AllOrNothing: true})
 	var a limiter.Answer
 	if err := l.Look(t.Context(), parse("ip=1:5 ip=1:2 trial=x ip=2- gold=1"), &a); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestLookErrors(t *testing.T) {
 	s := watch(t)
 	s.err = errors.New("connection refused")
 	counted := &recorder{}
-	l := start(t, limiter.Config{Backend: s, Recorder: counted})
+	l := start(t, limiter.Config{Backend: s, Recorders: []limiter.Recorder{counted}})
 	if err := l.Look(t.Context(), parse("ip=1"), new(limiter.Answer)); !errors.Is(err, limiter.ErrStore) || !errors.Is(err, s.err) {
 		t.Errorf("got %v", err)
 	}

@@ -99,7 +99,7 @@ func TestOrderedLists(t *testing.T) {
 // counted under the name of its rule.
 func TestOrderedCharges(t *testing.T) {
 	counters := metrics.New(metrics.Config{})
-	l := start(t, limiter.Config{Recorder: counters})
+	l := start(t, limiter.Config{Recorders: []limiter.Recorder{counters}})
 	set := load(t, orderedRules)
 	counters.Use(set)
 	l.Use(set)

@@ -15,15 +15,15 @@ import (
 
 const (
 	operatorConns = 256      // the most connections of each port for operators
-	fewestConns   = 8        // the least that a port gets if there is little room
-	fewConns      = 1000     // fewer are worth a warning, whatever the settings say
+	minPortConns  = 8        // the least that a port gets if there is little room
+	lowConns      = 1000     // fewer are worth a warning, whatever the settings say
 	connBytes     = 16 << 10 // of an idle connection: 9 KiB on an HTTP port, 21 KiB on the gRPC port
 
 	pressureIdleTimeout = 10 * time.Second // replaces idleTimeout while an HTTP port is nearly full
 	unreadTimeout       = 10 * time.Second // how long a client may leave unread what the kernel holds for it
 
-	grpcGreeting = 2 // writes before the first answer: HTTP/2 settings and their acknowledgement
-	tlsGreeting  = 3 // writes of a handshake
+	grpcGreetingWrites = 2 // writes before the first answer: HTTP/2 settings and their acknowledgement
+	tlsGreetingWrites  = 3 // writes of a handshake
 )
 
 // resources bound what all connections may take.
@@ -53,7 +53,7 @@ func connRoom(cfg *settings.Settings, r resources) (room int, why string) {
 // why; "" if none.
 func (p *ports) fit(cfg *settings.Settings, r resources) (lowered string) {
 	room, why := connRoom(cfg, r)
-	operators := min(operatorConns, max(fewestConns, room/32))
+	operators := min(operatorConns, max(minPortConns, room/32))
 	p.debug.max, p.health.max, p.prometheus.max = operators, operators, operators
 	room -= 3 * operators
 	used := slices.DeleteFunc([]*port{p.http, p.grpc, p.divvy}, func(p *port) bool { return p.max == 0 })
@@ -62,7 +62,7 @@ func (p *ports) fit(cfg *settings.Settings, r resources) (lowered string) {
 	var asked []string // settings that are too high
 	for i, p := range used {
 		if len(asked) == 0 { // else it is the same for all further ports
-			share = max(fewestConns, room/(len(used)-i))
+			share = max(minPortConns, room/(len(used)-i))
 		}
 		if p.max > share {
 			asked = append(asked, fmt.Sprintf("%s_MAX_CONNECTIONS=%d", strings.ToUpper(p.name), p.max))
@@ -80,7 +80,7 @@ func (p *ports) fit(cfg *settings.Settings, r resources) (lowered string) {
 // informs if the settings are defaults and a port still takes many.
 func (p *ports) logLoweredCaps(log *logrus.Logger, set bool, lowered string) {
 	level := logrus.InfoLevel
-	if set || max(p.http.max, p.grpc.max, p.divvy.max) < fewConns {
+	if set || max(p.http.max, p.grpc.max, p.divvy.max) < lowConns {
 		level = logrus.WarnLevel
 	}
 	log.Log(level, lowered)

@@ -38,7 +38,7 @@ func (s *Service) buildDivvy(failed func(error)) error {
 		Limits: divvy.Limits{
 			MaxLine:      int(d.MaxLine),
 			MaxConns:     s.ports.divvy.max,
-			Budget:       s.ports.held,
+			Budget:       s.ports.budget,
 			MaxPipelined: d.MaxPipelined,
 			Idle:         d.Idle,
 		},
@@ -89,8 +89,8 @@ func (s *Service) onHits() func(n int, took time.Duration) {
 	}
 }
 
-// needDivvy opens divvy's port if it waits for rules of divvy and set has some.
-func (s *Service) needDivvy(set *rules.Set) {
+// openDivvyIfNeeded opens divvy's port if it waits for rules of divvy and set has some.
+func (s *Service) openDivvyIfNeeded(set *rules.Set) {
 	d := s.front.divvy
 	if d == nil || !slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.Divvy }) {
 		return
@@ -123,28 +123,25 @@ func (s *Service) runDivvy(ctx context.Context) error {
 	}
 	s.counters.Add(figures("divvy", "", d.server.Stats))
 	failed := s.counters.Counter("ratelimit.divvy.listen_failed")
-	late := *d.port // a copy, since other goroutines read the port
-	for attempt := 1; ; attempt++ {
-		err := late.open(ctx)
-		if err == nil {
-			break
-		}
+	l, err := d.listen(ctx)
+	for attempt := 1; err != nil; attempt++ {
 		failed.Add(1)
-		err = fmt.Errorf("%w (`off` does without it)", err)
-		s.health.update(func(h *health) { h.divvy = err })
+		why := fmt.Errorf("%w (`off` does without it)", err)
+		s.health.update(func(h *health) { h.divvy = why })
 		if attempt == 1 {
-			s.log.Errorf("rules of divvy are loaded, but %v", err)
+			s.log.Errorf("rules of divvy are loaded, but %v", why)
 		}
 		select {
 		case <-time.After(divvyRetry):
 		case <-ctx.Done():
 			return nil
 		}
+		l, err = d.listen(ctx)
 	}
-	late.announce(s.log.announce)
+	s.log.announceListening(d.name, l.Addr())
 	s.health.update(func(h *health) {
 		h.divvy = nil
-		h.lateDivvy = late.Addr()
+		h.lateDivvy = l.Addr()
 	})
-	return d.server.Serve(late.Listener)
+	return d.server.Serve(l)
 }

@@ -52,10 +52,10 @@ func onFailure(cfg *settings.Settings) backend.Fallback {
 	return f
 }
 
-// storeless says whether this process is healthy without its store: if the settings or all
+// worksWithoutStore says whether this process is healthy without its store: if the settings or all
 // limits of set have an on_store_failure that decides, unless the settings make health
 // depend on the store.
-func (s *Service) storeless(set *rules.Set) bool {
+func (s *Service) worksWithoutStore(set *rules.Set) bool {
 	asked := s.Settings.RedisHealthCheck
 	if s.Settings.BackendType == "memcache" {
 		asked = s.Settings.Memcache.HealthCheck
@@ -78,18 +78,18 @@ func (s *store) use(set *rules.Set) {
 		slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool { return r.Fallback == backend.FallbackLocal }))
 }
 
-// degradedFor is how long /readyz mentions a hit that the store did not answer.
-const degradedFor = 10 * time.Second
+// degradedPeriod is how long /readyz mentions a hit that the store did not answer.
+const degradedPeriod = 10 * time.Second
 
 // note returns a remark for /readyz; "" if the store answers.
 func (s *store) note(now time.Time) string {
 	if s.fallback == nil {
 		return ""
 	}
-	st := s.fallback.Stats()
-	text := ""
-	if ago := now.Sub(st.Last); !st.Last.IsZero() && ago < degradedFor {
-		text = fmt.Sprintf("degraded: a hit without an answer %v ago was decided by on_store_failure", max(ago, 0).Round(time.Millisecond))
+	last := s.fallback.Stats().Last
+	ago := now.Sub(last)
+	if last.IsZero() || ago >= degradedPeriod {
+		return ""
 	}
-	return text
+	return fmt.Sprintf("degraded: a hit without an answer %v ago was decided by on_store_failure", max(ago, 0).Round(time.Millisecond))
 }

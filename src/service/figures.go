@@ -108,7 +108,7 @@ func (l *figureLine) read(name, key string, v reflect.Value) metrics.Figure {
 func (s *Service) addFigures() {
 	s.counters.Add(metrics.RuntimeFigures)
 	s.counters.Add(figures("log", "", s.Output.err.Stats))
-	s.counters.Add(figures("buffered", "", func() any { return s.ports.held }))
+	s.counters.Add(figures("buffered", "", func() any { return s.ports.budget }))
 	s.counters.Add(figures("guard", "", func() any { return s.front.grpc.Guard }))
 	s.counters.Add(figures("health", "", s.health.values))
 	for _, p := range s.ports.all() {

@@ -52,11 +52,11 @@ func (s *Service) buildFrontends() error {
 		return err
 	}
 	cfg := s.Settings
-	failed := s.failed()
+	failed := s.onError()
 	service := rls.New(rls.Config{
 		Limiter:  s.limiter,
 		OnError:  failed,
-		OnCall:   s.called(),
+		OnCall:   s.onCall(),
 		Span:     s.tracing.Decision(),
 		Headers:  headerNames(cfg),
 		Metadata: cfg.DynamicMetadata,
@@ -73,7 +73,7 @@ func (s *Service) buildFrontends() error {
 		MaxConnectionAge:      cfg.GRPCMaxConnectionAge,
 		MaxConnectionAgeGrace: cfg.GRPCMaxConnectionAgeGrace,
 		Reflection:            cfg.GRPCReflection,
-		Budget:                s.ports.held,
+		Budget:                s.ports.budget,
 		Stats:                 s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
 	})
 	s.front.drains = append(s.front.drains, func(ctx context.Context) error { s.front.grpc.Shutdown(ctx); return nil })
@@ -198,9 +198,9 @@ func (s *Service) debugHandler() http.Handler {
 	return admin.Hosts(s.Settings.DebugAllowedHosts, admin.Token(s.Settings.DebugToken, debug.Handler()))
 }
 
-// called returns the function that counts calls and their latency. gRPC calls are also
+// onCall returns the function that counts calls and their latency. gRPC calls are also
 // counted under the names of envoyproxy/ratelimit.
-func (s *Service) called() func(protocol, method string, took time.Duration) {
+func (s *Service) onCall() func(protocol, method string, took time.Duration) {
 	type stats struct {
 		total  *metrics.Counter
 		timing string
@@ -221,8 +221,8 @@ func (s *Service) called() func(protocol, method string, took time.Duration) {
 	}
 }
 
-// failed returns the function that counts requests without an answer and logs panics.
-func (s *Service) failed() func(error) {
+// onError returns the function that counts requests without an answer and logs panics.
+func (s *Service) onError() func(error) {
 	failures := s.counters.Counter("ratelimit.service.call.should_rate_limit.service_error")
 	panics := s.counters.Counter("ratelimit.service.panics")
 	storeFailures := new(rareLog)

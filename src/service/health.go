@@ -20,20 +20,20 @@ import (
 // health says whether this process should receive traffic, and if not, why. It becomes
 // ready once, when requests are answered; it may change between healthy and unhealthy.
 type health struct {
-	onChange func(healthy bool)                            // called after each update, in order
-	onReady  func(first logrus.Fields, lateDivvy net.Addr) // called once, when requests are answered
-	note     func(time.Time) string                        // a remark about stores, or ""
+	onChange  func(healthy bool)                            // called after each update, in order
+	onReady   func(first logrus.Fields, lateDivvy net.Addr) // called once, when requests are answered
+	storeNote func(time.Time) string                        // returns a remark about hits without an answer, or ""
 
-	mu        sync.Mutex // guards all fields below
-	rules     ruleHealth
-	stores    []storeHealth
-	storeless bool     // stores that do not answer do not make the process unhealthy
-	divvy     error    // why divvy's port is not open; nil if it is, or is not needed
-	lateDivvy net.Addr // of divvy's port if it was opened after the others
-	stopping  bool
-	tell      struct {
-		running bool // a goroutine calls onChange
-		changed bool // and must call it again
+	mu                sync.Mutex // guards all fields below
+	rules             ruleHealth
+	stores            []storeHealth
+	worksWithoutStore bool     // the process is healthy while stores do not answer
+	divvy             error    // why divvy's port is not open; nil if it is, or is not needed
+	lateDivvy         net.Addr // of divvy's port if it was opened after the start, else nil
+	stopping          bool
+	calls             struct {
+		running bool // a goroutine is calling onChange
+		pending bool // that goroutine must call onChange again
 		ready   bool // onReady was called
 	}
 }
@@ -54,13 +54,13 @@ type ruleHealth struct {
 // storeHealth is the state of one store.
 type storeHealth struct {
 	name     string        // of the component on /readyz
-	what     string        // in messages, such as "Redis"
+	label    string        // names the store in messages, such as "Redis"
 	note     func() string // a remark that does not make the process unready; nil: none
 	err      error         // why it cannot be reached; nil if it can
 	answered bool          // it was reached at least once
 }
 
-// audience is the group of people that read a text.
+// audience is for which group of people a text is written.
 type audience bool
 
 const (
@@ -79,7 +79,7 @@ func (a audience) text(class, full string) string {
 	return class
 }
 
-// storeError is why a store cannot be used, with the text for each audience.
+// storeError says why a store cannot be used: class to callers, full to operators.
 type storeError struct{ class, full string }
 
 func (e *storeError) Error() string { return e.full }
@@ -94,16 +94,16 @@ func (h *health) update(change func(*health)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change(h)
-	h.tell.changed = true
-	if h.tell.running {
+	h.calls.pending = true
+	if h.calls.running {
 		return
 	}
-	h.tell.running = true
-	for h.tell.changed {
-		h.tell.changed = false
+	h.calls.running = true
+	for h.calls.pending {
+		h.calls.pending = false
 		healthy := h.why(callers) == ""
-		becameReady := !h.tell.ready && h.answers()
-		h.tell.ready = h.tell.ready || becameReady
+		becameReady := !h.calls.ready && h.answers()
+		h.calls.ready = h.calls.ready || becameReady
 		facts, late := h.rules.first, h.lateDivvy
 		h.mu.Unlock()
 		h.onChange(healthy)
@@ -112,14 +112,14 @@ func (h *health) update(change func(*health)) {
 		}
 		h.mu.Lock()
 	}
-	h.tell.running = false
+	h.calls.running = false
 }
 
 // answers says whether requests are answered: rules are in force, all ports are open and
 // each store that is needed has answered once.
 func (h *health) answers() bool {
 	silent := func(st storeHealth) bool { return !st.answered }
-	return h.rules.first != nil && h.divvy == nil && (h.storeless || !slices.ContainsFunc(h.stores, silent))
+	return h.rules.first != nil && h.divvy == nil && (h.worksWithoutStore || !slices.ContainsFunc(h.stores, silent))
 }
 
 // reason returns why this process should receive no traffic, in one line; "" if it should.
@@ -139,7 +139,7 @@ func (h *health) components(a audience) []admin.Component {
 			c.Note = note()
 		}
 	}
-	if note := h.note(time.Now()); note != "" {
+	if note := h.storeNote(time.Now()); note != "" {
 		list = slices.Insert(list, 2+len(h.stores), admin.Component{Name: "counting", Note: note})
 	}
 	return list
@@ -148,7 +148,7 @@ func (h *health) components(a audience) []admin.Component {
 const shuttingDown = "shutting down"
 
 // parts returns the states of the process, the rules, each store, and divvy's port if it is
-// not open.
+// not open. The caller holds h.mu.
 func (h *health) parts(a audience) []admin.Component {
 	list := []admin.Component{{Name: "process"}, h.rules.state(a)}
 	if h.stopping {
@@ -158,7 +158,7 @@ func (h *health) parts(a audience) []admin.Component {
 		c := admin.Component{Name: st.name}
 		switch {
 		case st.err == nil:
-		case h.storeless:
+		case h.worksWithoutStore:
 			c.Note = st.why(a) + "; on_store_failure decides"
 		default:
 			c.Why = st.why(a)
@@ -171,7 +171,8 @@ func (h *health) parts(a audience) []admin.Component {
 	return list
 }
 
-// why returns the first reason of the process, a store, divvy's port and the rules.
+// why returns why this process should receive no traffic, "" if it should. The process comes
+// first, then the stores, divvy's port and the rules. The caller holds h.mu.
 func (h *health) why(a audience) string {
 	list := h.parts(a)
 	for _, c := range slices.Concat(list[:1], list[2:], list[1:2]) {
@@ -226,7 +227,7 @@ func (st *storeHealth) why(a audience) string {
 	if e, ok := errors.AsType[*storeError](st.err); ok {
 		return a.text(e.class, e.full)
 	}
-	return a.text(st.what+" does not answer", firstProblem(st.err))
+	return a.text(st.label+" does not answer", firstProblem(st.err))
 }
 
 // healthValues are the values of the figures of health.
@@ -241,8 +242,8 @@ func (h *health) values() healthValues {
 	return healthValues{h.why(callers) == "", h.rules.refused != nil, h.rules.domains}
 }
 
-// noteRefused writes a comment line for operators if the last load was refused: the rules
-// in force are not those of the files then.
+// noteRefused writes a comment line for operators if the last load was refused. The rules in
+// force then differ from the files.
 func (h *health) noteRefused(w io.Writer) error {
 	h.mu.Lock()
 	why, state := h.rules.whyRefused(operators), "none are in force yet"
@@ -261,13 +262,13 @@ func (h *health) noteRefused(w io.Writer) error {
 func (s *Service) buildHealth() {
 	h := &s.health
 	h.rules.startEmpty, h.rules.needDomain = s.Settings.ForceStartWithoutConfig, s.Settings.HealthyWithAtLeastOne
-	h.onChange, h.onReady, h.note = s.front.grpc.SetServing, s.announceReady, s.store.note
-	h.storeless = s.storeless(nil)
+	h.onChange, h.onReady, h.storeNote = s.front.grpc.SetServing, s.announceReady, s.store.note
+	h.worksWithoutStore = s.worksWithoutStore(nil)
 	if len(s.store.pools) == 0 {
 		h.stores = []storeHealth{{name: "memory", answered: true}}
 	}
 	for _, p := range s.store.pools {
-		h.stores = append(h.stores, storeHealth{name: p.name, what: p.what, note: p.note, err: errStoreUnknown})
+		h.stores = append(h.stores, storeHealth{name: p.name, label: p.label, note: p.note, err: errStoreUnknown})
 	}
 	h.update(func(*health) {})
 }
@@ -285,7 +286,7 @@ func (s *Service) announceReady(first logrus.Fields, lateDivvy net.Addr) {
 	}
 }
 
-// firstProblem is an error in one line.
+// firstProblem returns err in one line: its first problem, or its first line.
 func firstProblem(err error) string {
 	var problems rules.Problems
 	if errors.As(err, &problems) && len(problems) > 1 {
@@ -295,9 +296,10 @@ func firstProblem(err error) string {
 	return line
 }
 
-func plural(n int, what string) string {
+// plural returns n and noun, such as "1 domain" or "2 domains".
+func plural(n int, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -72,7 +72,7 @@ func audienceTests(at time.Time, refused rules.Problems, lost, slow error) []aud
 		},
 		{
 			name:         "the store is away, and need not be there",
-			change:       func(h *health) { h.stores[0].err, h.storeless = lost, true },
+			change:       func(h *health) { h.stores[0].err, h.worksWithoutStore = lost, true },
 			callersNote:  "2 domains|Redis does not answer; on_store_failure decides",
 			operatorNote: "2 domains|Redis does not answer: dial tcp 10.1.2.3:6379: connection refused; on_store_failure decides",
 		},
@@ -94,12 +94,12 @@ func TestHealthAudiences(t *testing.T) {
 		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 4, Col: 5}, What: `unknown key "hunter3"`},
 	}
 	lost := fmt.Errorf("Redis does not answer: %w", errors.New("dial tcp 10.1.2.3:6379: connection refused"))
-	slow := (&pool{what: "Redis", variable: "REDIS_TIMEOUT"}).tooSlow(&remote.SlowError{
+	slow := (&pool{label: "Redis", variable: "REDIS_TIMEOUT"}).tooSlow(&remote.SlowError{
 		Store: "redis", Addr: "10.1.2.3:6379", Took: 60_700 * time.Microsecond, Timeout: 50 * time.Millisecond,
 	})
 	for _, tt := range audienceTests(at, refused, lost, slow) {
-		h := health{rules: ruleHealth{loaded: true, domains: 2}, onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}, note: func(time.Time) string { return "" }}
-		h.stores = []storeHealth{{name: "redis_pool", what: "Redis"}}
+		h := health{rules: ruleHealth{loaded: true, domains: 2}, onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}, storeNote: func(time.Time) string { return "" }}
+		h.stores = []storeHealth{{name: "redis_pool", label: "Redis"}}
 		h.update(tt.change)
 		for a, want := range map[audience][2]string{callers: {tt.callers, tt.callersNote}, operators: {tt.operators, tt.operatorNote}} {
 			if got := h.reason(a); got != want[0] {

@@ -12,9 +12,9 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// loaded uses the rules of a load, or notes why it was refused.
-func (s *Service) loaded(l reload.Result) {
-	s.refuseOthers(&l)
+// onLoad puts the rules of a load in force, or records why it was refused.
+func (s *Service) onLoad(l reload.Result) {
+	s.refuseUnlessList(&l)
 	logEach(s.log.Warn, l.Warnings, "warnings")
 	before := s.limiter.Rules()
 	if l.Err != nil {
@@ -39,7 +39,7 @@ func (s *Service) loaded(l reload.Result) {
 	}
 	s.store.use(l.Set)
 	s.limiter.Use(l.Set)
-	s.needDivvy(l.Set)
+	s.openDivvyIfNeeded(l.Set)
 	domains := len(l.Set.Domains())
 	facts := logrus.Fields{"domains": domains, "rules": len(l.Set.Rules()), "hash": l.Hash}
 	maps.Copy(facts, s.rules.facts(l))
@@ -47,10 +47,10 @@ func (s *Service) loaded(l reload.Result) {
 	if before == nil && domains == 0 {
 		log.Warnf("there are no rules, so everything passes: %s", s.rules.noRules)
 	}
-	storeless, recovered := s.storeless(l.Set), false
+	worksWithoutStore, recovered := s.worksWithoutStore(l.Set), false
 	s.health.update(func(h *health) {
 		recovered = h.rules.loaded && h.rules.refused != nil && l.Err == nil
-		h.storeless, h.rules.loaded, h.rules.domains, h.rules.version, h.rules.refused = storeless, true, domains, l.Version, l.Err
+		h.worksWithoutStore, h.rules.loaded, h.rules.domains, h.rules.version, h.rules.refused = worksWithoutStore, true, domains, l.Version, l.Err
 		if h.rules.first == nil {
 			h.rules.first = facts
 		}
@@ -117,13 +117,13 @@ func (s *Service) logProblems(l reload.Result) {
 	logEach(s.log.audit.Error, problems, "problems")
 }
 
-// maxLogged bounds how many problems of one load are logged.
-const maxLogged = 100
+// maxProblemsLogged bounds how many problems of one load are logged.
+const maxProblemsLogged = 100
 
-// logEach logs the first maxLogged problems of list, and how many more there are.
+// logEach logs the first maxProblemsLogged problems of list, and how many more there are.
 func logEach(log func(...any), list rules.Problems, what string) {
 	for i, p := range list {
-		if i == maxLogged {
+		if i == maxProblemsLogged {
 			log(fmt.Sprintf("and %d more %s; `ratelimit check` shows all", len(list)-i, what))
 			return
 		}

@@ -34,7 +34,7 @@ func newLogs(cfg *settings.Settings, o *Output) (*logs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("LOG_LEVEL: %w", err)
 	}
-	var format logrus.Formatter = &logrus.TextFormatter{ForceColors: isTerminal(o.stderr)} // logrus would look at the queue
+	var format logrus.Formatter = &logrus.TextFormatter{ForceColors: IsTerminal(o.stderr)} // logrus would look at the queue
 	if strings.EqualFold(cfg.LogFormat, "json") {
 		format = &logrus.JSONFormatter{
 			TimestampFormat: time.RFC3339Nano,
@@ -56,7 +56,8 @@ func newLogs(cfg *settings.Settings, o *Output) (*logs, error) {
 	return l, nil
 }
 
-func isTerminal(w io.Writer) bool {
+// IsTerminal reports whether w is a terminal.
+func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
@@ -65,7 +66,7 @@ func isTerminal(w io.Writer) bool {
 // long. The line stays valid JSON.
 type cutLines struct {
 	logrus.Formatter
-	most int
+	maxBytes int
 }
 
 // Format cuts the texts of a line that is too long to half of the limit in all, and then to
@@ -73,10 +74,10 @@ type cutLines struct {
 func (f *cutLines) Format(e *logrus.Entry) ([]byte, error) {
 	line, err := f.Formatter.Format(e)
 	for _, part := range []int{2, 8} {
-		if err != nil || len(line) <= f.most {
+		if err != nil || len(line) <= f.maxBytes {
 			break
 		}
-		size := f.most / part / (1 + len(e.Data))
+		size := f.maxBytes / part / (1 + len(e.Data))
 		short := e.Dup()
 		short.Level, short.Message = e.Level, logging.Cut(e.Message, size)
 		for key, value := range short.Data {
@@ -125,22 +126,21 @@ func logDenial(to *logrus.Logger) func(denials.Denial) {
 type Output struct {
 	out, err       *logging.Writer
 	stdout, stderr io.Writer // behind the queues
-	deadline       time.Time // for writing what is queued at the end; zero: lastWords after run returns
+	deadline       time.Time // when writing queued lines ends; zero: logFlushTimeout after run returns
 }
 
-// lastWords is how long the process may take at the end, when everything else has
-// stopped, to write what is queued.
-const lastWords = 1900 * time.Millisecond
+// logFlushTimeout bounds how long the process writes queued lines after all else has stopped.
+const logFlushTimeout = 1900 * time.Millisecond
 
 // WithOutput calls run with queues in front of stdout and stderr. It writes the error of
-// run to stderr and returns it, when everything is written or lastWords have passed.
+// run to stderr and returns it, when everything is written or logFlushTimeout have passed.
 func WithOutput(stdout, stderr io.Writer, run func(*Output) error) error {
 	o := &Output{out: logging.New(stdout), err: logging.New(stderr), stdout: stdout, stderr: stderr}
 	go o.out.Run()
 	go o.err.Run()
 	defer func() { // after a panic, too
 		if o.deadline.IsZero() {
-			o.deadline = time.Now().Add(lastWords)
+			o.deadline = time.Now().Add(logFlushTimeout)
 		}
 		o.out.Close(o.deadline)
 		o.err.Close(o.deadline)

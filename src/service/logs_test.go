@@ -20,7 +20,7 @@ import (
 )
 
 // The last lines are written on every way out. A reader that is stuck delays the end by
-// lastWords at most.
+// logFlushTimeout at most.
 func TestLastWords(t *testing.T) {
 	tests := []struct {
 		what  string
@@ -32,7 +32,7 @@ func TestLastWords(t *testing.T) {
 		{"the end", false, func(o *Output) error { fmt.Fprintln(o.err, "stopping"); return nil }, "stopping\n", 0},
 		{"an error", false, func(*Output) error { return errNoRules }, "ratelimit: " + errNoRules.Error() + "\n", 0},
 		{"a panic", false, func(o *Output) error { fmt.Fprintln(o.err, "before it"); panic("lost") }, "before it\n", 0},
-		{"a stuck reader", true, func(o *Output) error { fmt.Fprintln(o.err, "one"); return errNoRules }, "", lastWords},
+		{"a stuck reader", true, func(o *Output) error { fmt.Fprintln(o.err, "one"); return errNoRules }, "", logFlushTimeout},
 		{"a stuck reader, and time is up sooner", true, func(o *Output) error {
 			o.deadline = time.Now().Add(time.Second)
 			return errNoRules
@@ -121,7 +121,7 @@ func TestHealthTellsWithoutLock(t *testing.T) {
 	var h health
 	divvyAddr := net.TCPAddr{Port: 7}
 	last := true // needs no lock: one call at a time
-	h.note = func(time.Time) string { return h.reason(operators) }
+	h.storeNote = func(time.Time) string { return h.reason(operators) }
 	h.stores = []storeHealth{{name: "memory", answered: true, note: func() string { return h.reason(operators) }}}
 	h.onChange = func(ok bool) { _ = h.components(operators); last = ok }
 	said := 0

@@ -29,8 +29,8 @@ func StoreLimits(backend string) rules.Store {
 func (s *Service) memcache() (backend.Backend, error) {
 	from := s.Settings.Memcache
 	p := &pool{
-		name: "memcache", product: "Memcached", what: "Memcached", variable: "MEMCACHE_TIMEOUT", always: from.HealthCheck,
-		pause: time.Second, longest: 5 * time.Second,
+		name: "memcache", product: "Memcached", label: "Memcached", variable: "MEMCACHE_TIMEOUT", alwaysPing: from.HealthCheck,
+		firstPause: time.Second, maxPause: 5 * time.Second,
 	}
 	mc := memcached.Config{
 		Config:          s.poolConfig(p, from.Conns, from.Timeout),

@@ -23,13 +23,13 @@ import (
 type ports struct {
 	http, grpc, debug, health, prometheus, divvy *port
 
-	held *connlimit.Budget // bytes held for all callers together
+	budget *connlimit.Budget // bounds the bytes that connections of all ports hold together
 }
 
 // port is one address that the service listens on.
 type port struct {
 	name     string // in the log and in names of metrics
-	on       bool   // open it at the start
+	on       bool   // the port opens at the start
 	variable string // the setting to change if the address is taken
 	addr     string // host:port
 	socket   string // path of a unix socket instead of addr; empty: none
@@ -47,18 +47,18 @@ type port struct {
 
 // newPorts returns the ports that the settings ask for, not open yet.
 func newPorts(s *settings.Settings) *ports {
-	held := connlimit.NewBudget(s.MaxBuffered)
-	web := &connlimit.Config{IdleUnderPressure: pressureIdleTimeout, Budget: held}
+	budget := connlimit.NewBudget(s.MaxBuffered)
+	web := &connlimit.Config{IdleUnderPressure: pressureIdleTimeout, Budget: budget}
 	http1 := []string{"http/1.1"}
 	p := &ports{
-		held: held,
+		budget: budget,
 		http: &port{
 			name: "http", on: !s.NoHTTP, variable: "PORT", addr: hostPort(s.Host, s.Port), max: s.HTTPMaxConns, conns: web,
 			tls: s.HTTPTLS, tlsVariable: "HTTP_TLS_CERT", protocols: http1,
 		},
 		grpc: &port{
 			name: "grpc", on: !s.NoGRPC, variable: "GRPC_PORT", addr: hostPort(s.GRPCHost, s.GRPCPort), socket: s.GRPCUDS,
-			max: s.GRPCMaxConns, conns: &connlimit.Config{Greeting: grpcGreeting},
+			max: s.GRPCMaxConns, conns: &connlimit.Config{Greeting: grpcGreetingWrites},
 			tls: s.GRPCTLS, tlsVariable: "GRPC_SERVER_TLS_CERT", protocols: []string{"h2"},
 		},
 		debug: &port{
@@ -92,15 +92,17 @@ func (p *ports) all() []*port {
 	return []*port{p.http, p.grpc, p.debug, p.health, p.prometheus, p.divvy}
 }
 
-// open opens the ports that are on. If one cannot be opened, close closes the others.
+// open opens the ports that are on, until one fails; call close then.
 func (p *ports) open() error {
 	for _, p := range p.all() {
 		if !p.on {
 			continue
 		}
-		if err := p.open(context.Background()); err != nil {
+		l, err := p.listen(context.Background())
+		if err != nil {
 			return err
 		}
+		p.Listener = l
 	}
 	return nil
 }
@@ -125,26 +127,24 @@ func (p *ports) addresses() logrus.Fields {
 	return fields
 }
 
-// open listens on the port.
-func (p *port) open(ctx context.Context) (err error) {
+// listen opens the port and bounds its connections. It does not set p.Listener.
+func (p *port) listen(ctx context.Context) (net.Listener, error) {
+	var l net.Listener
+	var err error
 	if p.socket != "" {
-		p.Listener, err = listenUnix(ctx, p.socket)
+		l, err = listenUnix(ctx, p.socket)
 	} else {
-		p.Listener, err = listenTCP(ctx, p)
+		l, err = listenTCP(ctx, p)
 	}
-	if err != nil {
-		p.Listener = nil
-		return err
+	if err != nil || p.conns == nil {
+		return l, err
 	}
-	if p.conns != nil {
-		cfg := *p.conns
-		cfg.Max, cfg.Unread = p.max, unreadTimeout
-		if p.tls.On {
-			cfg.Greeting += tlsGreeting
-		}
-		p.Listener = connlimit.New(p.Listener, cfg)
+	cfg := *p.conns
+	cfg.Max, cfg.Unread = p.max, unreadTimeout
+	if p.tls.On {
+		cfg.Greeting += tlsGreetingWrites
 	}
-	return nil
+	return connlimit.New(l, cfg), nil
 }
 
 func listenTCP(ctx context.Context, p *port) (net.Listener, error) {
@@ -186,9 +186,9 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// announce logs the address of an open port.
-func (p *port) announce(log *logrus.Logger) {
-	log.WithFields(logrus.Fields{"port": p.name, "address": p.Addr().String()}).Info("listening")
+// announceListening logs that port listens on addr.
+func (l *logs) announceListening(port string, addr net.Addr) {
+	l.announce.WithFields(logrus.Fields{"port": port, "address": addr.String()}).Info("listening")
 }
 
 // loadCertificates reads the certificates of the ports that speak TLS.

@@ -56,7 +56,7 @@ func (s *Service) requireList() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.Rules, err)
 	}
-	s.refuseOthers(&l)
+	s.refuseUnlessList(&l)
 	if l.Err == nil {
 		return nil
 	}
@@ -64,8 +64,8 @@ func (s *Service) requireList() error {
 	return errors.New(firstProblem(l.Err))
 }
 
-// refuseOthers refuses a good load that is not one ordered list, if OneList asks for that.
-func (s *Service) refuseOthers(l *reload.Result) {
+// refuseUnlessList refuses a good load that is not one ordered list, if OneList asks for that.
+func (s *Service) refuseUnlessList(l *reload.Result) {
 	if s.OneList && l.Err == nil && l.Set.OnlyList() == nil {
 		l.Set, l.Err = nil, rules.Problems{{
 			Pos: rules.Pos{File: s.Rules}, What: "holds no ordered list", Fix: "write `rules`, or serve it with `ratelimit serve`",
@@ -98,7 +98,7 @@ func (s *Service) buildSource() error {
 			} else {
 				good.Parts.Store(int64(l.Parts))
 			}
-			s.loaded(l)
+			s.onLoad(l)
 		},
 		OnWarn: func(err error) { s.log.Warn(err) },
 	}
@@ -134,7 +134,7 @@ func (s *Service) buildXDS() error {
 		},
 		Options:      s.ruleOptions(),
 		AllOrNothing: s.Settings.ConfigAllOrNothing,
-		OnUpdate:     s.loaded,
+		OnUpdate:     s.onLoad,
 		OnConnect: func() {
 			s.log.Infof("connected to the xds server %s as node %q", x.Server, x.NodeID)
 			s.health.update(func(h *health) { h.rules.stream = nil })

@@ -68,6 +68,7 @@ func New(cfg Config) (_ *Service, err error) {
 			return nil, err
 		}
 	}
+	s.Heap.Watch(s.store.bytes, cfg.Settings.MemoryMaxBytes)
 	s.buildHealth()
 	return s, nil
 }
@@ -92,9 +93,9 @@ func (s *Service) close() {
 // errNoRules ends the process when CONFIG_INITIAL_TIMEOUT passes.
 var errNoRules = errors.New("CONFIG_INITIAL_TIMEOUT has passed and no good rules were loaded")
 
-// stragglers is how long the last counters, which have a second, and a load of
-// the rules may take when everything else has stopped.
-const stragglers = 1500 * time.Millisecond
+// lastPartsTimeout bounds how long Run waits after all servers have stopped. A sink has 1 s
+// to send the last counters; a load of rules may still run.
+const lastPartsTimeout = 1500 * time.Millisecond
 
 // Run answers requests until ctx ends, a signal arrives or a part fails. Then it stops all
 // parts in order: the service is unhealthy for SHUTDOWN_DRAIN, running requests finish
@@ -103,7 +104,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer s.close()
 	for _, p := range s.ports.all() {
 		if p.Listener != nil {
-			p.announce(s.log.announce)
+			s.log.announceListening(p.name, p.Addr())
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -126,12 +127,12 @@ func (s *Service) Run(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-stopped:
-		s.Output.deadline = time.Now().Add(lastWords)
+		s.Output.deadline = time.Now().Add(logFlushTimeout)
 	}
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(stragglers): // a load of 50 MB of rules is not waited for
+	case <-time.After(lastPartsTimeout): // a load of 50 MB of rules is not waited for
 		s.log.audit.Warn("stopped in the middle of a load of the rules")
 		return nil
 	}
@@ -170,7 +171,7 @@ func (s *Service) wait(ctx context.Context) error {
 // while running ones finish, and sends their spans. Another signal ends all waiting.
 func (s *Service) stop() {
 	s.health.update(func(h *health) { h.stopping = true })
-	patience, cancel := context.WithCancel(context.Background())
+	patient, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
 		for {
@@ -180,21 +181,21 @@ func (s *Service) stop() {
 					s.log.audit.Warnf("got %v again, stopping at once", sig)
 					cancel()
 				}
-			case <-patience.Done():
+			case <-patient.Done():
 				return
 			}
 		}
 	}()
 	select {
 	case <-time.After(s.Settings.ShutdownDrain):
-	case <-patience.Done():
+	case <-patient.Done():
 	}
-	ctx, cancelTimeout := context.WithTimeout(patience, s.Settings.ShutdownTimeout)
+	ctx, cancelTimeout := context.WithTimeout(patient, s.Settings.ShutdownTimeout)
 	defer cancelTimeout()
 	if err := s.front.stop(ctx); err != nil {
 		s.log.audit.Warnf("stopping: %v", err)
 	}
-	s.endTracing(patience)
+	s.endTracing(patient)
 }
 
 // startTracing returns nil if tracing is off.
@@ -216,11 +217,11 @@ func (s *Service) startTracing() (*tracing.Provider, error) {
 	})
 }
 
-// flushTimeout is how long the last spans may take, as in envoyproxy/ratelimit.
-const flushTimeout = 5 * time.Second
+// spanFlushTimeout bounds how long the last spans are sent, as in envoyproxy/ratelimit.
+const spanFlushTimeout = 5 * time.Second
 
 func (s *Service) endTracing(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	ctx, cancel := context.WithTimeout(ctx, spanFlushTimeout)
 	defer cancel()
 	if err := s.tracing.Shutdown(ctx); err != nil {
 		s.log.Warnf("stopping: %v", err)

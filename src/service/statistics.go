@@ -34,12 +34,12 @@ func (s *Service) buildStatistics() error {
 	case settings.SinkPrometheus:
 		return s.buildPrometheus()
 	default:
-		return s.buildPushed()
+		return s.buildPush()
 	}
 }
 
-// buildPushed makes the sink that sends figures: statsd, DogStatsD or lines of JSON.
-func (s *Service) buildPushed() error {
+// buildPush makes the sink that sends figures: statsd, DogStatsD or lines of JSON.
+func (s *Service) buildPush() error {
 	cfg := push.Config{
 		Stats:    s.counters.Flush,
 		Tags:     s.Settings.ExtraTags,
@@ -99,11 +99,18 @@ func (s *Service) buildPrometheus() error {
 	return nil
 }
 
-// buildLimiter makes the limiter, which tells all that count of its decisions.
+// buildLimiter makes the limiter and the recorders of its decisions.
 func (s *Service) buildLimiter() error {
+	recorders := []limiter.Recorder{s.counters}
+	if s.stats.divvy != nil {
+		recorders = append(recorders, s.stats.divvy)
+	}
+	if n := s.Settings.LogDenials; n > 0 {
+		recorders = append(recorders, denials.New(n, logDenial(s.log.denials)))
+	}
 	s.limiter = limiter.New(limiter.Config{
 		Backend:      s.store.Backend,
-		Recorder:     s.recorder(),
+		Recorders:    recorders,
 		KeyPrefix:    s.Settings.CacheKeyPrefix,
 		EscapeKeys:   s.Settings.CacheKeyFormat == "v2",
 		DivvyKeys:    s.Settings.Divvy.Keys == "upstream",
@@ -114,28 +121,6 @@ func (s *Service) buildLimiter() error {
 		MaxDescriptors: s.Settings.MaxDescriptors,
 	})
 	return nil
-}
-
-// recorder returns what records decisions.
-func (s *Service) recorder() limiter.Recorder {
-	list := recorders{s.counters}
-	if s.stats.divvy != nil {
-		list = append(list, s.stats.divvy)
-	}
-	if n := s.Settings.LogDenials; n > 0 {
-		list = append(list, denials.New(n, logDenial(s.log.denials)))
-	}
-	return list
-}
-
-// recorders pass each decision to all of them, in order.
-type recorders []limiter.Recorder
-
-// Record implements limiter.Recorder.
-func (list recorders) Record(req *limiter.Request, a *limiter.Answer) {
-	for _, r := range list {
-		r.Record(req, a)
-	}
 }
 
 // divvySinks makes the sinks of `ratelimit divvy`: statsd, scrapes, both or none.

@@ -25,27 +25,27 @@ import (
 	"ratelimit/src/settings"
 )
 
-// store holds the counters.
+// store is the Backend of the limiter and its parts.
 type store struct {
 	backend.Backend
-	pools    []*pool         // of Redis, or Memcached
-	fallback *fallback.Store // nil: the store is always there
-	bytes    func() int64    // that counters in this process take
+	pools    []*pool         // Redis, perhaps a second one, or Memcached; empty: memory
+	fallback *fallback.Store // nil: counters are in this process, so the store always answers
+	bytes    func() int64    // returns the memory of the counters in this process
 }
 
-// pool is a store with servers, and how the service waits for it.
+// pool is Redis or Memcached, with the pings that find out whether it answers.
 type pool struct {
-	name     string // redis_pool, redis_per_second_pool or memcache
-	product  string // Redis or Memcached
-	what     string // the store in messages
-	variable string // the setting of its timeout
-	always   bool   // health depends on it after the start, too
-	// The pause between two attempts at the start doubles up to the longest.
-	pause, longest time.Duration
-	limit          time.Duration     // on all attempts at the start; 0: none
-	sizes          metrics.Sizes     // of batches
-	trips          metrics.Histogram // how long batches took
-	patience       time.Duration     // of one ping
+	name       string // redis_pool, redis_per_second_pool or memcache
+	product    string // Redis or Memcached
+	label      string // names the store in messages, such as "Redis"
+	variable   string // the setting of its timeout
+	alwaysPing bool   // ping after the first answer, too, because health depends on it
+	// The pause between two pings at the start doubles from firstPause to maxPause.
+	firstPause, maxPause time.Duration
+	startTimeout         time.Duration     // ends the process if no ping succeeded; 0: none
+	batchHits            metrics.Sizes     // how many hits each batch had
+	batchTimes           metrics.Histogram // how long each batch took
+	pingTimeout          time.Duration
 	server
 }
 
@@ -60,7 +60,7 @@ type server interface {
 // poolConfig returns the settings that all stores with servers share.
 func (s *Service) poolConfig(p *pool, conns int, timeout time.Duration) remote.Config {
 	cfg := s.Settings
-	p.patience = 2 * remote.SetupTimeout(timeout) // to find the server and to connect to it
+	p.pingTimeout = 2 * remote.SetupTimeout(timeout) // to find the server and to connect to it
 	failures := cfg.Failure.BreakerFailures
 	if failures == 0 { // off, while 0 is the default in remote.Config
 		failures = -1
@@ -71,8 +71,8 @@ func (s *Service) poolConfig(p *pool, conns int, timeout time.Duration) remote.C
 		ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
 		TagKeys:          cfg.CacheKeyFormat == "v2",
 		OnBatch: func(hits int, took time.Duration) {
-			p.sizes.Observe(hits)
-			p.trips.Observe(took)
+			p.batchHits.Observe(hits)
+			p.batchTimes.Observe(took)
 		},
 		MaxWaiting:      int64(cfg.Failure.MaxInFlight),
 		BreakerFailures: failures,
@@ -83,14 +83,14 @@ func (s *Service) poolConfig(p *pool, conns int, timeout time.Duration) remote.C
 
 // poolValues are the values of the figures of a pool.
 type poolValues struct {
-	Stats        remote.Stats
-	LocalClosed  int64 // connections that are not open any more
-	Sizes, Trips metrics.Distribution
+	Stats                 remote.Stats
+	LocalClosed           int64 // connections that were closed
+	BatchHits, BatchTimes metrics.Distribution
 }
 
 func (p *pool) values() poolValues {
 	st := p.Stats()
-	return poolValues{st, st.Dials - st.Open, &p.sizes, &p.trips}
+	return poolValues{st, st.Dials - st.Open, &p.batchHits, &p.batchTimes}
 }
 
 // addPool adds the pool of a store that was made, and the figures that only its product has.
@@ -115,22 +115,14 @@ func (p *pool) note() string {
 
 // tooSlow returns the error of a server that answers later than the timeout.
 func (p *pool) tooSlow(e *remote.SlowError) *storeError {
-	class := fmt.Sprintf("%s answers in %s, %s is %s", p.what, remote.InMilliseconds(e.Took), p.variable, remote.InMilliseconds(e.Timeout))
+	class := fmt.Sprintf("%s answers in %s, %s is %s", p.label, remote.InMilliseconds(e.Took), p.variable, remote.InMilliseconds(e.Timeout))
 	enough := (2*e.Took + 10*time.Millisecond).Truncate(10 * time.Millisecond)
 	return &storeError{class, fmt.Sprintf("%s: set it to %v or more (%s)", class, enough, e.Addr)}
 }
 
-// buildStore makes the store that the settings choose: memory, or Memcached or Redis, split by
-// second, behind the over-limit cache, behind the fallback for when they do not answer.
+// buildStore makes the store that the settings choose. Redis and Memcached get the
+// over-limit cache in front, if it is on, and the fallback in front of that.
 func (s *Service) buildStore() error {
-	if err := s.buildCounters(); err != nil {
-		return err
-	}
-	s.Heap.Watch(s.store.bytes, s.Settings.MemoryMaxBytes)
-	return nil
-}
-
-func (s *Service) buildCounters() error {
 	cfg := s.Settings
 	var err error
 	switch cfg.BackendType {
@@ -161,12 +153,12 @@ func (s *Service) buildCounters() error {
 // allRedis makes the store of one Redis, or of two if limits per second have their own.
 func (s *Service) allRedis() (backend.Backend, error) {
 	cfg := s.Settings
-	p := &pool{name: "redis_pool", product: "Redis", what: "Redis", variable: "REDIS_TIMEOUT"}
+	p := &pool{name: "redis_pool", product: "Redis", label: "Redis", variable: "REDIS_TIMEOUT"}
 	main, err := s.redis(p, cfg.Redis, s.tracing.Redis("pipeline length"))
 	if err != nil || !cfg.RedisSplit {
 		return main, err
 	}
-	p = &pool{name: "redis_per_second_pool", product: "Redis", what: "the Redis of limits by the second", variable: "REDIS_PERSECOND_TIMEOUT"}
+	p = &pool{name: "redis_per_second_pool", product: "Redis", label: "the Redis of limits by the second", variable: "REDIS_PERSECOND_TIMEOUT"}
 	perSecond, err := s.redis(p, cfg.RedisPerSecond, s.tracing.Redis("perSecondPipeline length"))
 	if err != nil {
 		return nil, err
@@ -177,7 +169,7 @@ func (s *Service) allRedis() (backend.Backend, error) {
 // redis makes the store of one Redis. span starts the span of a batch.
 func (s *Service) redis(p *pool, from settings.Redis, span func(context.Context, int) func(error)) (*redis.Store, error) {
 	cfg := s.Settings
-	p.always, p.pause, p.longest, p.limit = cfg.RedisHealthCheck, cfg.RedisStartupInitial, cfg.RedisStartupMax, cfg.RedisStartupElapsed
+	p.alwaysPing, p.firstPause, p.maxPause, p.startTimeout = cfg.RedisHealthCheck, cfg.RedisStartupInitial, cfg.RedisStartupMax, cfg.RedisStartupElapsed
 	rc := redis.Config{Config: s.poolConfig(p, from.PoolSize, from.Timeout), PipelineLimit: from.PipelineLimit}
 	rc.PipelineWindow, rc.Span = from.PipelineWindow, span
 	if err := ReachRedis(&rc, from, cfg.RedisTLS); err != nil {
@@ -260,36 +252,36 @@ func redisCredentials(auth, file string) func() (user, password string, err erro
 	}
 }
 
-// watchPool tells health whether p answers: until its first answer, and after that if the
-// settings ask for it.
+// watchPool pings p and tells health whether it answers. It returns after the first answer
+// unless alwaysPing is set.
 func (s *Service) watchPool(ctx context.Context, p *pool) error {
 	i := slices.Index(s.store.pools, p)
-	started, pause, wasUp := time.Now(), p.pause, false
+	started, pause, wasUp := time.Now(), p.firstPause, false
 	for {
 		err := p.ping(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		up := err == nil
-		storeless := false
+		worksWithoutStore := false
 		wasUp = wasUp || up
 		s.health.update(func(h *health) {
-			h.stores[i].err, h.stores[i].answered, storeless = err, wasUp, h.storeless
+			h.stores[i].err, h.stores[i].answered, worksWithoutStore = err, wasUp, h.worksWithoutStore
 		})
 		switch {
-		case up && !p.always:
+		case up && !p.alwaysPing:
 			return nil
 		case up:
 			pause = time.Second
 		case wasUp:
 			s.log.Warnf("unhealthy: %v", err)
 		default: // still the start
-			if p.limit > 0 && time.Since(started) > p.limit {
+			if p.startTimeout > 0 && time.Since(started) > p.startTimeout {
 				return fmt.Errorf("REDIS_STARTUP_MAX_ELAPSED_TIME has passed: %w", err)
 			}
-			if storeless {
+			if worksWithoutStore {
 				s.log.Warnf("%v; on_store_failure decides", err)
-				pause = min(pause, storelessPause)
+				pause = min(pause, withoutStorePause)
 			} else {
 				s.log.Warnf("not ready: %v", err)
 			}
@@ -300,17 +292,17 @@ func (s *Service) watchPool(ctx context.Context, p *pool) error {
 			return nil
 		}
 		if !wasUp {
-			pause = min(2*pause, p.longest)
+			pause = min(2*pause, p.maxPause)
 		}
 	}
 }
 
-// storelessPause is the longest pause between two attempts of a service that answers
-// requests without the store.
-const storelessPause = time.Second
+// withoutStorePause is the longest pause between two pings if requests are answered without
+// the store.
+const withoutStorePause = time.Second
 
 func (p *pool) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, p.patience)
+	ctx, cancel := context.WithTimeout(ctx, p.pingTimeout)
 	defer cancel()
 	err := p.Ping(ctx)
 	if err == nil {
@@ -319,5 +311,5 @@ func (p *pool) ping(ctx context.Context) error {
 	if slow, isSlow := errors.AsType[*remote.SlowError](err); isSlow {
 		return p.tooSlow(slow)
 	}
-	return fmt.Errorf("%s does not answer: %w", p.what, err)
+	return fmt.Errorf("%s does not answer: %w", p.label, err)
 }

@@ -18,13 +18,13 @@ import (
 	"ratelimit/src/tools/bench"
 )
 
-// benchOptions are the flags of `ratelimit bench` that bench.Config has not.
+// benchOptions are the flags of `ratelimit bench` that have no field in bench.Config.
 type benchOptions struct {
 	tls         tlsOptions
 	pids        []string
 	asJSON      bool
-	null        string
-	nullWorkers uint32
+	nullAddr    string // host:port of the empty service to serve; empty: load a service
+	nullWorkers uint32 // goroutines of the empty service; 0: one for each call
 }
 
 func benchCommand(std stdio) *cobra.Command {
@@ -33,7 +33,7 @@ func benchCommand(std stdio) *cobra.Command {
 	cmd := newCommand("bench", func(cmd *cobra.Command, args []string) error {
 		ctx, stop := untilSignal(cmd.Context())
 		defer stop()
-		if opt.null != "" {
+		if opt.nullAddr != "" {
 			if len(args) > 0 {
 				return errors.New("--null serves, and an address is what to load: give one of them")
 			}
@@ -67,12 +67,12 @@ func benchCommand(std stdio) *cobra.Command {
 	f.StringArrayVar(&opt.pids, "pid", nil, "N or NAME=N: a process whose CPU time to report (Linux, steps of 10 ms); repeatable")
 	f.BoolVar(&opt.asJSON, "json", false, "print one JSON object")
 	opt.tls.flags(f)
-	f.StringVar(&opt.null, "null", "", "serve an empty service on this address, host:port, instead of loading one")
+	f.StringVar(&opt.nullAddr, "null", "", "serve an empty service on this address, host:port, instead of loading one")
 	f.Uint32Var(&opt.nullWorkers, "null-workers", 0, "goroutines that --null keeps for calls; 0: a new one for each")
 	return cmd
 }
 
-// complete puts into cfg what is not a flag's value as it stands.
+// complete checks the flags, and sets the processes and the credentials of cfg.
 func (opt *benchOptions) complete(cfg *bench.Config, f *pflag.FlagSet) error {
 	if f.Changed("rate") && cfg.Rate == 0 {
 		return errors.New("--rate 0: must be above 0; leave it out to have the next call start when one ends")
@@ -137,7 +137,7 @@ func (opt *benchOptions) run(ctx context.Context, std stdio, cfg bench.Config) e
 
 func (opt *benchOptions) serveNull(ctx context.Context, std stdio) error {
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", opt.null)
+	l, err := lc.Listen(ctx, "tcp", opt.nullAddr)
 	if err != nil {
 		return err
 	}

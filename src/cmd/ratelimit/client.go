@@ -30,7 +30,7 @@ type clientOptions struct {
 	tls     tlsOptions
 }
 
-// requestFlags adds the flags that make a request.
+// requestFlags adds the flags that fill in r.
 func requestFlags(f *pflag.FlagSet, r *client.Request) {
 	f.StringVar(&r.Domain, "domain", "", "domain to ask")
 	f.StringArrayVar(&r.Descriptors, "descriptors", nil, "one descriptor, key=value,key=value; repeatable")
@@ -102,28 +102,28 @@ func (opt *clientOptions) ask(ctx context.Context, server pb.RateLimitServiceCli
 	return server.ShouldRateLimit(ctx, msg)
 }
 
-// tlsOptions are the flags with which a command asks a server over TLS.
+// tlsOptions are the flags of a connection with TLS. The zero value is plain text.
 type tlsOptions struct {
-	use      bool
+	enabled  bool
 	caFile   string
 	certFile string
 	keyFile  string
 }
 
-// flags adds the flags to f, a set of pflag or of the standard library.
+// flags adds the flags to f, a FlagSet of pflag or of the standard library.
 func (o *tlsOptions) flags(f interface {
 	BoolVar(p *bool, name string, value bool, usage string)
 	StringVar(p *string, name, value, usage string)
 },
 ) {
-	f.BoolVar(&o.use, "grpc-use-tls", false, "use TLS")
+	f.BoolVar(&o.enabled, "grpc-use-tls", false, "use TLS")
 	f.StringVar(&o.caFile, "grpc-server-ca-file", "", "PEM file of authorities to trust, besides the system's")
 	f.StringVar(&o.certFile, "grpc-cert-file", "", "PEM file of the client's certificate chain")
 	f.StringVar(&o.keyFile, "grpc-key-file", "", "PEM file of the client's key")
 }
 
 func (o *tlsOptions) credentials() (credentials.TransportCredentials, error) {
-	if !o.use {
+	if !o.enabled {
 		return insecure.NewCredentials(), nil
 	}
 	cfg, err := (&certs.Client{CA: o.caFile, Cert: o.certFile, Key: o.keyFile}).TLS()
@@ -133,7 +133,7 @@ func (o *tlsOptions) credentials() (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(cfg), nil
 }
 
-// dial prepares a connection to target; it is opened by the first call.
+// dial returns a connection to target, host:port or unix:///path. The first call opens it.
 func (o *tlsOptions) dial(target string) (*grpc.ClientConn, error) {
 	creds, err := o.credentials()
 	if err != nil {
@@ -142,11 +142,11 @@ func (o *tlsOptions) dial(target string) (*grpc.ClientConn, error) {
 	return grpc.NewClient(target, grpc.WithTransportCredentials(creds))
 }
 
-// upstreamClientName is how envoyproxy/ratelimit's client is called.
+// upstreamClientName is the name of envoyproxy/ratelimit's client.
 const upstreamClientName = "ratelimit_client"
 
-// upstreamClientCommand is envoyproxy/ratelimit's client: its flags, its output, which
-// scripts read, and its exit status, which is 0 for OVER_LIMIT, too.
+// upstreamClientCommand returns envoyproxy/ratelimit's client. Scripts depend on its flags, its
+// output and its exit status, which is 0 for OVER_LIMIT, too.
 func upstreamClientCommand(std stdio) *cobra.Command {
 	return &cobra.Command{
 		Use:                upstreamClientName,
@@ -160,13 +160,13 @@ func upstreamClientCommand(std stdio) *cobra.Command {
 
 func upstreamClient(ctx context.Context, std stdio, args []string) error {
 	var opt clientOptions
-	var asked descriptorFlags
+	var request descriptorFlags
 	var tracing string
 	f := flag.NewFlagSet(upstreamClientName, flag.ContinueOnError)
 	f.SetOutput(std.err)
 	f.StringVar(&opt.target, "dial_string", "localhost:8081", "`address` of the server")
-	f.StringVar(&asked.Domain, "domain", "", "`domain` to ask")
-	f.Var(&asked, "descriptors", "one descriptor, `key=value,key=value`; repeatable")
+	f.StringVar(&request.Domain, "domain", "", "`domain` to ask")
+	f.Var(&request, "descriptors", "one descriptor, `key=value,key=value`; repeatable")
 	opt.tls.flags(f)
 	f.StringVar(&tracing, "oltp-protocol", "", "accepted, and without effect: the client does not trace")
 	switch err := f.Parse(args); {
@@ -185,7 +185,7 @@ func upstreamClient(ctx context.Context, std stdio, args []string) error {
 		return exit{code: exitError}
 	}
 	defer func() { _ = conn.Close() }() // nothing is lost with it
-	msg, err := asked.Message()
+	msg, err := request.Message()
 	if err != nil {
 		return err
 	}
@@ -199,8 +199,7 @@ func upstreamClient(ctx context.Context, std stdio, args []string) error {
 	return err
 }
 
-// descriptorFlags are the descriptors of a request, one for each time that the flag is
-// given.
+// descriptorFlags is the value of the flag -descriptors, which may be repeated.
 type descriptorFlags struct{ client.Request }
 
 // Set adds a descriptor.

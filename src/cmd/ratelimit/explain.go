@@ -19,12 +19,12 @@ import (
 
 // explainOptions are the flags of `ratelimit explain`.
 type explainOptions struct {
-	ask       client.Request
+	ask       client.Request // the request, unless request names a file
 	config    string
 	rules     rules.Options
 	keyFormat string
-	url       string
-	request   string
+	url       string // of a service's debug port; empty: config has the rules
+	request   string // file with the request, - for stdin; empty: flags have it
 	asJSON    bool
 	timeout   time.Duration
 }
@@ -51,7 +51,7 @@ func explainCommand(std stdio) *cobra.Command {
 	return cmd
 }
 
-// body is the request as proto3 JSON.
+// body checks the flags and returns the request as proto3 JSON.
 func (opt *explainOptions) body(cmd *cobra.Command) ([]byte, error) {
 	if (opt.config == "") == (opt.url == "") {
 		return nil, errors.New("name either rules with --config or a service with --url")
@@ -99,7 +99,7 @@ func (opt *explainOptions) run(ctx context.Context, std stdio, body []byte) erro
 	return err
 }
 
-// askFiles explains by the rules of files, which no counters belong to.
+// askFiles explains with the rules of files. All counters are 0.
 func (opt *explainOptions) askFiles(ctx context.Context, std stdio, body []byte) (*explain.Report, error) {
 	rules := check.Load([]string{opt.config}, opt.rules)
 	if rules.Set == nil {

@@ -4,19 +4,18 @@ import (
 	"embed"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"ratelimit/src/service"
 	"ratelimit/src/settings"
 )
 
-// helpTexts have a file for each command: the line of its usage, what it does in one line,
-// then its long description and its examples. {settings} and {divvy settings} stand for
+// helpTexts have a file for each command: a line of usage, a line of summary, an empty line,
+// a description, "Examples:" and examples. {settings} and {divvy settings} are replaced by
 // tables of variables.
 //
 //go:embed help/*.txt
@@ -26,8 +25,8 @@ var helpTables = sync.OnceValue(func() *strings.Replacer {
 	return strings.NewReplacer("{settings}", tableText(settings.Table()), "{divvy settings}", tableText(settings.DivvyTable()))
 })
 
-// newCommand returns the command that runs run, with the texts of help/NAME.txt. It takes
-// flags only, unless the caller sets its Args.
+// newCommand returns a command with the texts of help/NAME.txt. It takes no arguments, only
+// flags, unless the caller sets Args.
 func newCommand(name string, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	text, err := helpTexts.ReadFile("help/" + name + ".txt")
 	if err != nil {
@@ -42,7 +41,7 @@ func newCommand(name string, run func(cmd *cobra.Command, args []string) error) 
 	return cmd
 }
 
-// tableText is a table of settings for a terminal.
+// tableText returns a table of settings for a terminal.
 func tableText(table []settings.Variable) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -62,15 +61,10 @@ func tableText(table []settings.Variable) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// progressLine returns a function that replaces the last line of a terminal, as fmt.Sprintf
-// does it; "" clears the line. If w is no terminal, the function does nothing.
+// progressLine returns a function that overwrites the last line of the terminal w with
+// formatted text; "" clears the line. If w is no terminal, the function does nothing.
 func progressLine(w io.Writer) func(format string, args ...any) {
-	if !isTerminal(w) {
+	if !service.IsTerminal(w) {
 		return func(string, ...any) {}
 	}
 	return func(format string, args ...any) { fmt.Fprintf(w, "\r\x1b[K"+format, args...) }

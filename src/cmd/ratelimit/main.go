@@ -29,32 +29,31 @@ type stdio struct{ out, err io.Writer }
 const (
 	exitOK    = 0
 	exitError = 1
-	exitInput = 2 // no such command or argument; simulate, test: their input is wrong
+	exitInput = 2 // an unknown command or argument; simulate and test: wrong input, too
 	exitOver  = 3 // client: the request is over its limit
 )
 
-// exit is an error that ends the program with a status. If error is nil, the command has
-// printed why.
+// exit is an error with an exit code. If error is nil, the command has printed why.
 type exit struct {
 	error
 	code int
 }
 
+// badInput returns err with exitInput.
 func badInput(err error) error { return exit{err, exitInput} }
 
-// badInputFlags makes mistakes in flags of cmd bad input.
+// badInputFlags makes cmd exit with exitInput if its flags are wrong.
 func badInputFlags(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput(err) })
 }
 
-// run runs the program with its arguments, the first being its name, and
-// returns the exit status.
+// run runs the program and returns the exit code. args[0] is the program's name.
 func run(ctx context.Context, args []string, std stdio) int {
 	return execute(ctx, command(std), args, std.err)
 }
 
-// execute runs a command tree, whose input a test may have replaced. It prints an error
-// with the name of the command.
+// execute runs the command of root that args name and returns the exit code. It prints an
+// error with the name of the command.
 func execute(ctx context.Context, root *cobra.Command, args []string, errOut io.Writer) int {
 	words := arguments(args)
 	root.SetArgs(words)
@@ -75,6 +74,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, errOut io.
 	return e.code
 }
 
+// command returns the tree of all commands.
 func command(std stdio) *cobra.Command {
 	serve := serveCommand(std)
 	root := newCommand("ratelimit", serve.RunE)
@@ -110,12 +110,12 @@ var (
 	commit  = ""
 )
 
-// versionText is what `ratelimit version` and --version print.
+// versionText returns the text of `ratelimit version` and --version.
 func versionText() string {
 	return fmt.Sprintf("ratelimit %s (commit %s, %s, %s/%s)", version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// revision is the stamped commit, or the one Go noted while building.
+// revision returns the stamped commit, else the one that Go recorded in the binary.
 func revision() string {
 	if commit != "" {
 		return commit

@@ -22,7 +22,7 @@ func serveCommand(std stdio) *cobra.Command {
 		return serve(cmd.Context(), std, func() (service.Config, error) {
 			cfg, err := service.ServeConfig(os.Environ(), rules)
 			if try {
-				cfg.OnReady = func(r service.Ready) { suggest.Print(r.Out, isTerminal(std.out), r.Rules, r.HTTP) }
+				cfg.OnReady = func(r service.Ready) { suggest.Print(r.Out, service.IsTerminal(std.out), r.Rules, r.HTTP) }
 			}
 			return cfg, err
 		})

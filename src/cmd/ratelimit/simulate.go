@@ -22,8 +22,8 @@ import (
 	"ratelimit/src/tools/simulate"
 )
 
-// simulateOptions are the flags of `ratelimit simulate` that simulate.Config has
-// not.
+// simulateOptions are the flags of `ratelimit simulate` that have no field in
+// simulate.Config.
 type simulateOptions struct {
 	rules         []string
 	options       rules.Options
@@ -78,7 +78,7 @@ func simulateCommand(std stdio) *cobra.Command {
 	return cmd
 }
 
-// complete checks the flags.
+// complete checks the flags, and sets cfg.Start, cfg.EscapeKeys and opt.redis.
 func (opt *simulateOptions) complete(cfg *simulate.Config) error {
 	if len(opt.rules) == 0 {
 		return errors.New("name rule files, or a directory of them, with --config")
@@ -122,11 +122,11 @@ func (opt *simulateOptions) run(ctx context.Context, std stdio, cfg simulate.Con
 
 	ctx, stop := untilSignal(ctx, syscall.SIGHUP)
 	defer stop()
-	// If the reader of the output ends, writing fails and the program cleans up. Without
-	// this SIGPIPE would end it.
-	gone := make(chan os.Signal, 1)
-	signal.Notify(gone, syscall.SIGPIPE)
-	defer signal.Stop(gone)
+	// If the reader of the output ends, SIGPIPE would end the program. With this, writing
+	// fails and the program closes the store.
+	brokenPipe := make(chan os.Signal, 1)
+	signal.Notify(brokenPipe, syscall.SIGPIPE)
+	defer signal.Stop(brokenPipe)
 	gc := heap.Tune(os.LookupEnv)
 	defer gc.Stop()
 

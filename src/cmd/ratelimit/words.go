@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,10 +11,12 @@ import (
 	"ratelimit/src/settings/nearest"
 )
 
-// arguments turns the program's arguments into those of the command tree. The name
-// of the binary may stand for a command, since images have such links, and so may the
-// first argument, since compose files write `/bin/ratelimit` behind an entry point that
-// is the same. Long flags may have one dash, as envoyproxy/ratelimit's tools write them.
+// arguments turns the program's arguments into those of the command tree. args[0] may name a
+// command, because images have links such as ratelimit_client. So may args[1], because compose
+// files repeat `/bin/ratelimit` after the entry point. Long flags may have one dash, as in
+// envoyproxy/ratelimit's tools:
+//
+//	ratelimit_config_check -config_dir x -> check --config_dir x
 func arguments(args []string) []string {
 	out, args := byName(args[0]), args[1:]
 	if len(out) == 0 && len(args) > 0 && isOwnName(args[0]) {
@@ -49,13 +52,13 @@ func isOwnName(path string) bool {
 	return own
 }
 
-// byName returns the command that the binary runs when it is called by path.
+// byName returns the command that the binary's name stands for; empty: none.
 func byName(path string) []string {
-	return append([]string(nil), ownNames[filepath.Base(path)]...)
+	return slices.Clone(ownNames[filepath.Base(path)])
 }
 
-// checkCommandWord refuses args whose first word is no command. Cobra would run or
-// explain the program without it.
+// checkCommandWord returns an error if the first word of args is no command. Cobra would
+// ignore that word.
 func checkCommandWord(root *cobra.Command, args []string) error {
 	if len(args) > 1 && args[0] == "help" {
 		args = args[1:]
@@ -75,7 +78,7 @@ func checkCommandWord(root *cobra.Command, args []string) error {
 	return badInput(fmt.Errorf("%q is no command; %s", word, meantCommand(root, word, "`ratelimit --help` lists them")))
 }
 
-// meantCommand says which command word was meant to be, or else what otherwise says.
+// meantCommand returns a question with the command most similar to word, else otherwise.
 func meantCommand(root *cobra.Command, word, otherwise string) string {
 	var names []string
 	for _, c := range root.Commands() {
@@ -89,7 +92,7 @@ func meantCommand(root *cobra.Command, word, otherwise string) string {
 	return otherwise
 }
 
-// noWords refuses arguments of a command that takes flags only.
+// noWords is the Args of commands that take only flags.
 func noWords(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

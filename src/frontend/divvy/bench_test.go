@@ -44,7 +44,7 @@ func serveBench(kind string) error {
 			return err
 		}
 		counters := metrics.New(metrics.Config{})
-		lim := limiter.New(limiter.Config{Backend: store, Recorder: counters})
+		lim := limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{counters}})
 		text := strings.ReplaceAll(kitchen, "requests_per_unit: 2}", "requests_per_unit: 1000000000}")
 		set, _, err := loading.Load([]loading.File{{Name: "kitchen.yaml", Data: []byte(text)}}, rules.Options{})
 		if err != nil {

@@ -66,7 +66,7 @@ func wireFixture(t testing.TB, headers bool) *fixture {
 	}
 	counters := metrics.New(metrics.Config{})
 	counters.Use(set)
-	l := limiter.New(limiter.Config{Backend: store, Recorder: counters})
+	l := limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{counters}})
 	l.Use(set)
 	f := &fixture{}
 	cfg := Config{Limiter: l, OnError: func(err error) {

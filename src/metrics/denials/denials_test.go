@@ -42,7 +42,10 @@ func start(t *testing.T, cfg limiter.Config, r limiter.Recorder) *limiter.Limite
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Backend, cfg.Recorder = store, r
+	cfg.Backend = store
+	if r != nil {
+		cfg.Recorders = []limiter.Recorder{r}
+	}
 	l := limiter.New(cfg)
 	l.Use(set)
 	return l

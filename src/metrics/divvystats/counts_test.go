@@ -64,7 +64,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{t: t, counts: New(), store: &broken{Backend: m}}
-	f.Limiter = limiter.New(limiter.Config{Backend: f.store, Recorder: f.counts})
+	f.Limiter = limiter.New(limiter.Config{Backend: f.store, Recorders: []limiter.Recorder{f.counts}})
 	return f
 }
 
