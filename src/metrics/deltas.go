@@ -1,9 +1,9 @@
 package metrics
 
-// Deltas remembers what each counter was, with data of the caller for each name. It
-// holds as many names as the last call of Next had; its zero value has none.
+// Deltas turns the values of counters into their increases since the last call of Next. T is
+// data that the caller keeps for each name. The zero value is ready for use.
 type Deltas[T any] struct {
-	last, spare []remembered[T]
+	last, spare []remembered[T] // of the last call of Next; its memory is reused by turns
 }
 
 type remembered[T any] struct {
@@ -11,11 +11,13 @@ type remembered[T any] struct {
 	data T
 }
 
-// Next calls put for each of stats, which are sorted by name, with what a counter added
-// since the last call, or the value of a gauge. A counter that is lower than before
-// started again, so all of it is new. data is what put left there for the same name and
-// kind in the last call. If put refuses what a counter added, that comes again with the
-// next call; Next returns how many counters it refused.
+// Next calls put for each of stats, which must be sorted by name. added is the increase of a
+// counter since the last call, or the value of a gauge. If a counter went from 7 to 2, it was
+// restarted and added is 2.
+//
+// data points to the data of that name and kind, which is empty for a new name. If put returns
+// false for a counter, the next call adds the same increase again. Next returns the number of
+// these counters.
 func (d *Deltas[T]) Next(stats []Stat, put func(s Stat, added int64, data *T) bool) (refused int) {
 	old, next := d.last, d.spare[:0]
 	for _, s := range stats {
@@ -36,7 +38,7 @@ func (d *Deltas[T]) Next(stats []Stat, put func(s Stat, added int64, data *T) bo
 		}
 		next = append(next, now)
 	}
-	clear(d.last) // so that old names can be freed
+	clear(d.last) // frees names that are gone
 	d.last, d.spare = next, d.last
 	return refused
 }

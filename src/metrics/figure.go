@@ -7,63 +7,63 @@ import (
 	"sync/atomic"
 )
 
-// Figure is one number that operators see. It is declared once, with all its names:
+// Figure is one number for operators. It is declared once, with all its names:
 //
 //	metrics.Gauge("ratelimit.memory.keys", 12).Native("ratelimit_store_keys", "Counters held.", "store", "memory")
 type Figure struct {
-	// Stat is the compatible name, for statsd, lines of JSON, /stats and the mapping of
-	// statsd_exporter. Empty: only Prometheus has the figure.
+	// Stat is the compatible name, which statsd, JSON lines, /stats and the mapping of
+	// statsd_exporter use. If it is empty, only Prometheus shows the figure.
 	Stat string
 	// Metric is the name of the native Prometheus metric. Empty: there is none.
 	Metric string
-	Help   string   // of the metric; figures of one metric have the same
-	Labels []string // of the metric: name, value, name, value...
+	Help   string   // of Metric; all figures of one metric have the same text
+	Labels []string // of Metric: name, value, name, value...
 	Kind   Kind
 	Value  int64
-	// Divisor makes units of Value into those of the metric, which shows
-	// Value/Divisor. Defaults to 1.
+	// Divisor converts the unit of Value to that of Metric, which shows Value/Divisor.
+	// Defaults to 1.
 	Divisor int64
-	// Histogram, if set, is what the metric shows instead of Value.
+	// Histogram, if set, is shown by Metric instead of Value.
 	Histogram Distribution
 }
 
-// Kind says how a figure changes.
+// Kind is the way in which a figure changes.
 type Kind uint8
 
 const (
-	// KindCounter figures only grow, except that they start again from 0 with the process.
+	// KindCounter figures never decrease, except to 0 when the process restarts.
 	KindCounter Kind = iota
-	// KindGauge figures rise and fall.
+	// KindGauge figures increase and decrease.
 	KindGauge
 )
 
-// Distribution is a histogram of numbers: how many there are, their sum, and how many
-// are at most as large as each bound.
+// Distribution is a histogram. Snapshot returns the count and the sum of all numbers. buckets
+// has, for each bound, the count of numbers that are not above it.
 type Distribution interface {
 	Snapshot() (count uint64, sum float64, buckets map[float64]uint64)
 }
 
-// Count returns a counter with the compatible name stat; empty: none.
+// Count returns a counter. stat is its compatible name, or empty.
 func Count[N int | int64 | uint64](stat string, value N) Figure {
 	return Figure{Stat: stat, Value: int64(value)}
 }
 
-// Gauge returns a gauge with the compatible name stat; empty: none.
+// Gauge returns a gauge. stat is its compatible name, or empty.
 func Gauge[N int | int64 | uint64](stat string, value N) Figure {
 	return Figure{Stat: stat, Kind: KindGauge, Value: int64(value)}
 }
 
-// Spread returns a figure that shows a histogram in Prometheus.
+// Spread returns a histogram, which only Prometheus shows.
 func Spread(d Distribution) Figure { return Figure{Histogram: d} }
 
-// Native returns f with the native metric of that name; labels are name, value, name,
-// value and so on.
+// Native returns f with a native metric. labels are pairs of a name and a value, as in
+// f.Native("ratelimit_store_keys", "Counters held.", "store", "memory").
 func (f Figure) Native(metric, help string, labels ...string) Figure {
 	f.Metric, f.Help, f.Labels = metric, help, labels
 	return f
 }
 
-// Float returns the value of the native metric.
+// Float returns the value of the native metric: Value divided by Divisor.
 func (f *Figure) Float() float64 { return float64(f.Value) / float64(cmp.Or(f.Divisor, 1)) }
 
 // Stat is the value of one figure under its compatible name.
@@ -73,7 +73,8 @@ type Stat struct {
 	Value int64
 }
 
-// Stats returns the figures that have a compatible name, sorted by it.
+// Stats returns the figures that have a compatible name, sorted by it. It adds up figures of
+// the same name.
 func Stats(figures []Figure) []Stat {
 	var stats []Stat
 	for i := range figures {
@@ -84,8 +85,8 @@ func Stats(figures []Figure) []Stat {
 	return sorted(stats)
 }
 
-// sorted sorts stats by name and adds up those of one name. The kind is that of the
-// last.
+// sorted sorts stats by name and adds up those of the same name. The sum has the kind of the
+// last one.
 func sorted(stats []Stat) []Stat {
 	slices.SortStableFunc(stats, func(a, b Stat) int { return strings.Compare(a.Name, b.Name) })
 	kept := stats[:0]
@@ -100,11 +101,11 @@ func sorted(stats []Stat) []Stat {
 	return kept
 }
 
-// Counter only grows. It is safe for concurrent use.
+// Counter is a count that only increases. The zero value is 0. It is safe for concurrent use.
 type Counter struct{ n atomic.Uint64 }
 
 // Add adds n.
 func (c *Counter) Add(n uint64) { c.n.Add(n) }
 
-// Value returns the count so far.
+// Value returns the current count.
 func (c *Counter) Value() uint64 { return c.n.Load() }

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Histogram counts durations in buckets from 10 µs to 10 s. It is a Distribution in
-// seconds. Its zero value is empty; it is safe for concurrent use.
+// Histogram is a Distribution of durations, in seconds, with buckets from 10 µs to 10 s. The
+// zero value is empty. It is safe for concurrent use.
 type Histogram struct{ buckets }
 
-// Sizes counts whole numbers in buckets that double from 1 to 4096. It is a
-// Distribution. Its zero value is empty; it is safe for concurrent use.
+// Sizes is a Distribution of whole numbers, with the buckets 1, 2, 4 and so on up to 4096. The
+// zero value is empty. It is safe for concurrent use.
 type Sizes struct{ buckets }
 
 var durationBounds = []int64{
@@ -21,10 +21,10 @@ var durationBounds = []int64{
 
 var sizeBounds = []int64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}
 
-// Observe counts d.
+// Observe adds d.
 func (h *Histogram) Observe(d time.Duration) { h.count(durationBounds, 1, int64(d)) }
 
-// ObserveMany counts d n times.
+// ObserveMany adds d n times.
 func (h *Histogram) ObserveMany(n int, d time.Duration) { h.count(durationBounds, n, int64(d)) }
 
 // Snapshot implements Distribution.
@@ -32,7 +32,7 @@ func (h *Histogram) Snapshot() (count uint64, sum float64, buckets map[float64]u
 	return h.snapshot(durationBounds, float64(time.Second))
 }
 
-// Observe counts n.
+// Observe adds n.
 func (s *Sizes) Observe(n int) { s.count(sizeBounds, 1, int64(n)) }
 
 // Snapshot implements Distribution.
@@ -40,12 +40,13 @@ func (s *Sizes) Snapshot() (count uint64, sum float64, buckets map[float64]uint6
 	return s.snapshot(sizeBounds, 1)
 }
 
-// buckets are the counts of a histogram. The bounds are those of its type.
+// buckets are the counts of a Histogram or of Sizes. The methods get the bounds of that type.
 type buckets struct {
-	counts [18]atomic.Uint64 // one for each bound, and the last for larger numbers
+	counts [18]atomic.Uint64 // counts[i]: numbers up to bounds[i]; one more for all larger numbers
 	sum    atomic.Int64
 }
 
+// count adds the number n, several times.
 func (b *buckets) count(bounds []int64, times int, n int64) {
 	i := 0
 	for i < len(bounds) && n > bounds[i] {
@@ -55,7 +56,7 @@ func (b *buckets) count(bounds []int64, times int, n int64) {
 	b.sum.Add(int64(times) * n)
 }
 
-// snapshot returns numbers and bounds divided by unit.
+// snapshot implements Distribution. It divides the sum and the bounds by unit.
 func (b *buckets) snapshot(bounds []int64, unit float64) (count uint64, sum float64, atMost map[float64]uint64) {
 	atMost = make(map[float64]uint64, len(bounds))
 	for i, bound := range bounds {

@@ -2,8 +2,8 @@ package metrics
 
 import "runtime"
 
-// RuntimeFigures returns figures on the memory of this process, under the names that
-// envoyproxy/ratelimit uses.
+// RuntimeFigures returns figures of the Go runtime, mostly of its memory, under the names of
+// envoyproxy/ratelimit. Sizes are in bytes.
 func RuntimeFigures() []Figure {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -1,5 +1,5 @@
-// Package denials samples denied requests for the log: the descriptor, the rule and how
-// long to wait.
+// Package denials chooses some of the denied requests for the log, with their descriptor, the
+// rule and the time to wait.
 package denials
 
 import (
@@ -15,52 +15,54 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Bounds on the texts of a Denial, in bytes, before they are quoted.
+// Bounds on the texts of a Denial. Sizes are in bytes, without quotes.
 const (
 	maxText    = 64  // a key or a value
-	maxName    = 256 // the domain, and the name of the rule
-	maxEntries = 16
+	maxName    = 256 // the domain, or the name of the rule
+	maxEntries = 16  // entries of the descriptor
 )
 
-// Denial is a sampled request that was refused, or one of its independent descriptors.
+// Denial is a denied request, or a denied descriptor of a request with independent descriptors.
 type Denial struct {
 	Domain string
-	// Rule is the name of the rule that refused; empty: a limit that came with the
+	// Rule is the name of the rule that refused. It is empty for a limit that came with the
 	// request.
 	Rule string
-	// Subject is the descriptor, key=value,key=value. Each key and value is cut at 64
-	// bytes, and quoted as in Go where it has other than plain characters.
+	// Subject is the descriptor, as key=value,key=value. Each key and value is cut at 64
+	// bytes. One with blanks, commas, control characters and the like is quoted as in Go.
 	Subject string
-	// Wait is how long the same request must wait; algorithm.Never: it never passes.
+	// Wait is the time after which the same request would be allowed. algorithm.Never: it
+	// will never be.
 	Wait time.Duration
-	// StoreFailed is set if it was refused because the store did not answer.
+	// StoreFailed is set if the request was denied because the store did not answer.
 	StoreFailed bool
-	// Skipped is how many denials were not sampled since the last sample.
+	// Skipped is the number of denials since the last sample, which were not sampled.
 	Skipped uint64
 }
 
-// Sampler is a limiter.Recorder that reports some of the denials.
+// Sampler is a limiter.Recorder that samples denials.
 type Sampler struct {
-	most int
+	most int // samples in a second
 	log  func(Denial)
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	second  int64      // Unix time of the last sample
 	samples int        // in second
 	skipped uint64     // denials since the last sample
 }
 
-// New returns a Sampler that calls log for the first perSecond denials of each second
-// of the clock. The goroutine of the request calls log, which must not block.
+// New returns a Sampler that calls log for the first perSecond denials of each second of the
+// clock. log runs on the goroutine of the request, so it must not block.
 func New(perSecond int, log func(Denial)) *Sampler { return &Sampler{most: perSecond, log: log} }
 
-// Record implements limiter.Recorder. It allocates only for samples.
+// Record implements limiter.Recorder. It allocates memory only for samples.
 func (s *Sampler) Record(req *limiter.Request, a *limiter.Answer) {
 	if a.Over {
 		s.record(time.Now(), req, a)
 	}
 }
 
+// record samples the descriptor with the longest wait, or each denied independent descriptor.
 func (s *Sampler) record(now time.Time, req *limiter.Request, a *limiter.Answer) {
 	if req.Independent {
 		for i := range a.Statuses {
@@ -85,9 +87,9 @@ func (s *Sampler) record(now time.Time, req *limiter.Request, a *limiter.Answer)
 	}
 }
 
-// sample reports the denial of descriptor i if there is room for it in this second.
+// sample logs the denial of descriptor i, unless this second already has enough samples.
 func (s *Sampler) sample(now time.Time, req *limiter.Request, a *limiter.Answer, i int) {
-	skipped, ok := s.room(now)
+	skipped, ok := s.allow(now)
 	if !ok {
 		return
 	}
@@ -105,8 +107,9 @@ func (s *Sampler) sample(now time.Time, req *limiter.Request, a *limiter.Answer,
 	s.log(d)
 }
 
-// room reports whether now's second has room for one more sample, and counts the denial.
-func (s *Sampler) room(now time.Time) (skipped uint64, ok bool) {
+// allow counts a denial and reports whether to sample it. skipped is the number of denials
+// since the last sample.
+func (s *Sampler) allow(now time.Time) (skipped uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if second := now.Unix(); second != s.second {
@@ -121,7 +124,7 @@ func (s *Sampler) room(now time.Time) (skipped uint64, ok bool) {
 	return skipped, true
 }
 
-// subject returns entries as text for people.
+// subject returns entries as key=value,key=value.
 func subject(entries []rules.Entry) string {
 	var b strings.Builder
 	for i, e := range entries {
@@ -141,9 +144,10 @@ func subject(entries []rules.Entry) string {
 	return b.String()
 }
 
-// plain returns text, cut, and in quotes if it has other than plain characters.
+// plain returns at most maxText bytes of text. It quotes text that contains blanks, commas, =,
+// double quotes or unprintable characters.
 func plain(text []byte) string {
-	s := cut(string(text[:min(len(text), maxText+1)]), maxText) // one byte more shows cut that the text goes on
+	s := cut(string(text[:min(len(text), maxText+1)]), maxText) // with one byte more, cut marks a cut text
 	for _, c := range s {
 		if c == utf8.RuneError || c <= ' ' || c == ',' || c == '=' || c == '"' || !strconv.IsPrint(c) {
 			return strconv.Quote(s)
@@ -152,8 +156,8 @@ func plain(text []byte) string {
 	return s
 }
 
-// cut returns text, or its first size bytes at most and a mark. It does not split a
-// character.
+// cut returns text. If text is longer than size bytes, it returns the whole characters within
+// these bytes and "…".
 func cut(text string, size int) string {
 	if len(text) <= size {
 		return text

@@ -13,7 +13,7 @@ import (
 	"ratelimit/src/rules"
 )
 
-// status is the result of a hit on one rule.
+// status is the result of a HIT for one rule.
 type status uint8
 
 const (
@@ -26,27 +26,25 @@ const (
 
 var statusNames = [statuses]string{"accepted", "rejected", "canary-accepted", "canary-rejected"}
 
-// Counts is a limiter.Recorder. A request counts for every rule that applies to it: for
-// each canary, and for the rule that decides.
+// Counts is a limiter.Recorder. A HIT counts under each canary rule that matches it, and under
+// the rule that decides.
 type Counts struct {
 	table metrics.PerSet[[]*counts] // by Rule.Index
 
-	mu     sync.Mutex // guards what follows
-	labels map[string]*counts
+	mu     sync.Mutex         // guards labels
+	labels map[string]*counts // by Rule.Name; "" for all rules without a label
 }
 
-// counts are those of the rules with one label, or of all rules without a label.
+// counts are the counters of all rules with the same label.
 type counts struct {
 	hits [statuses]metrics.Counter
-	// has tells which statuses the rules with that label can have, or could have before.
-	has [statuses]atomic.Bool
+	has  [statuses]atomic.Bool // set for the statuses that rules with this label can have, now or earlier
 }
 
-// New returns counts at zero.
+// New returns Counts at 0.
 func New() *Counts { return &Counts{labels: make(map[string]*counts)} }
 
-// Use makes the counts for the rules of set. The counts of a label stay when its rules
-// are removed.
+// Use puts the rules of set in force. The counters of a label stay when its rules are removed.
 func (c *Counts) Use(set *rules.Set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +63,7 @@ func (c *Counts) Use(set *rules.Set) {
 	c.table.Use(set, table)
 }
 
-// outcomes returns the statuses of hits on r that pass, and of those that do not.
+// outcomes returns the status of allowed hits on r, and that of refused hits.
 func outcomes(r *rules.Rule) (ok, over status) {
 	if r.Listed != nil && r.Listed.Canary {
 		return canaryAccepted, canaryRejected
@@ -73,8 +71,8 @@ func outcomes(r *rules.Rule) (ok, over status) {
 	return accepted, rejected
 }
 
-// Record implements limiter.Recorder. Hits that the store did not answer are neither
-// accepted nor rejected, unless their rule rejects all hits.
+// Record implements limiter.Recorder. It does not count hits that the store did not answer,
+// except those of a rule that rejects all hits.
 func (c *Counts) Record(_ *limiter.Request, a *limiter.Answer) {
 	table, ok := c.table.Find(a.Set)
 	if !ok {
@@ -97,6 +95,7 @@ func (c *Counts) Record(_ *limiter.Request, a *limiter.Answer) {
 	}
 }
 
+// charge counts c under its rule.
 func (l *counts) charge(c *limiter.Charge) {
 	ok, over := outcomes(c.Rule)
 	switch {
@@ -107,17 +106,17 @@ func (l *counts) charge(c *limiter.Charge) {
 	}
 }
 
-// Port has the figures of the port of divvy's protocol.
+// Port has the figures of the port that speaks divvy's protocol.
 type Port struct {
-	Connections int
-	Errors      map[string]uint64 // ERR replies by code
+	Connections int               // open ones
+	Errors      map[string]uint64 // ERR replies, by code
 }
 
-// Timer is the name of the timing of each answered HIT in statsd, behind the prefix.
+// Timer is the statsd name of the time that an answered HIT took, without the prefix.
 const Timer = "hit"
 
-// Figures returns all figures, with prefix before their names in statsd. took is how
-// long answered HITs took; nil: not measured.
+// Figures returns all figures. prefix stands before their statsd names. took has the durations
+// of answered HITs; nil leaves them out.
 func (c *Counts) Figures(prefix string, port Port, took *metrics.Histogram) []metrics.Figure {
 	list := []metrics.Figure{metrics.Gauge(prefix+"connections", port.Connections).Native("divvy_tcp_connections_total", "Connections that are open.")}
 	if took != nil {
@@ -152,9 +151,10 @@ func (c *Counts) Figures(prefix string, port Port, took *metrics.Histogram) []me
 	return list
 }
 
-// buckets shows only the buckets of a histogram that divvy has.
+// buckets is a Histogram with the buckets of divvy only.
 type buckets struct{ *metrics.Histogram }
 
+// Snapshot implements metrics.Distribution.
 func (b buckets) Snapshot() (count uint64, sum float64, few map[float64]uint64) {
 	count, sum, all := b.Histogram.Snapshot()
 	few = make(map[float64]uint64)
