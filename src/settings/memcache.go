@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Memcache is where Memcached is and how it is asked. Either there are Servers, or an SRV
-// record lists them.
+// Memcache describes the Memcached servers and the connections to them. Either Servers is set,
+// or SRV names a DNS record that lists the servers.
 type Memcache struct {
-	Servers     []string `env:"HOST_PORT"` // host:port or paths of sockets
-	SRV         string   `env:"SRV"`       // as it was set
-	SRVParts    SRV
+	Servers     []string      `env:"HOST_PORT"` // host:port or paths of sockets
+	SRV         string        `env:"SRV"`       // such as _memcache._tcp.example.com
+	SRVParts    SRV           // the parts of SRV
 	SRVRefresh  time.Duration `env:"SRV_REFRESH"`
 	Conns       int           `env:"MAX_IDLE_CONNS"`
 	Timeout     time.Duration `env:"TIMEOUT"`
@@ -21,12 +21,12 @@ type Memcache struct {
 	HealthCheck bool          `env:"HEALTH_CHECK_ACTIVE_CONNECTION"`
 }
 
-// SRV are the parts of the name of such a record, _service._proto.name.
+// SRV has the parts of the name of an SRV record, _service._proto.name.
 type SRV struct{ Service, Proto, Name string }
 
 var srvName = regexp.MustCompile(`^_([^.]+)\._([^.]+)\.(.*[^.])\.?$`)
 
-// validateMemcache checks what Memcached needs, and takes the SRV record's name apart.
+// validateMemcache checks the settings of Memcached and sets SRVParts.
 func (s *Settings) validateMemcache(r *reader) {
 	m := &s.Memcache
 	record := srvName.FindStringSubmatch(m.SRV)

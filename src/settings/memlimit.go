@@ -6,17 +6,16 @@ import (
 	"strings"
 )
 
-// The least MEMORY_MAX_BYTES and MAX_BUFFERED_BYTES, and what both default to without a
-// GOMEMLIMIT, as the table says.
+// Bounds on the defaults of MEMORY_MAX_BYTES and MAX_BUFFERED_BYTES, in bytes.
 const (
-	minMemory   = 128 << 10 // the empty tables of the memory store
-	minBuffered = 1 << 20   // room for the largest body of an HTTP request
-	usualMemory = 256 << 20
+	minMemory   = 128 << 10 // least MEMORY_MAX_BYTES: the empty tables of the memory store
+	minBuffered = 1 << 20   // least MAX_BUFFERED_BYTES: the largest body of an HTTP request
+	usualMemory = 256 << 20 // the default of both without GOMEMLIMIT, as in settings.txt
 )
 
-// memoryDefaults returns the defaults that depend on GOMEMLIMIT, by name: MEMORY_MAX_BYTES is
-// at most half of it, because the rest of the process needs memory too, and
-// MAX_BUFFERED_BYTES is a quarter of it.
+// memoryDefaults returns the defaults that depend on GOMEMLIMIT, by name of the variable. With
+// 400 MiB, MEMORY_MAX_BYTES is half of it (at most 256 MiB), 200 MiB, and MAX_BUFFERED_BYTES
+// is a quarter, 100 MiB. It returns nil without GOMEMLIMIT.
 func (r *reader) memoryDefaults() map[string]string {
 	limit := r.memoryLimit()
 	if limit == math.MaxInt64 {
@@ -37,9 +36,9 @@ func (r *reader) memoryLimit() int64 {
 	return math.MaxInt64
 }
 
-// memoryLimit reads the value of GOMEMLIMIT: a number of bytes, or one with the
-// unit B, KiB, MiB, GiB or TiB. It reports false for "off" and without
-// a limit, and for other texts, with which the Go runtime ends the process at the start.
+// memoryLimit reads the value of GOMEMLIMIT: a number of bytes, or a number with the unit B,
+// KiB, MiB, GiB or TiB. It returns false for an empty text and "off". It also returns false
+// for invalid texts, with which the Go runtime does not start the process.
 func memoryLimit(text string) (bytes int64, ok bool) {
 	number, shift := text, 0
 	for i, unit := range []string{"B", "KiB", "MiB", "GiB", "TiB"} {

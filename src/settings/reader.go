@@ -8,16 +8,17 @@ import (
 	"strings"
 )
 
-// reader reads variables, and collects problems and warnings on the way.
+// reader reads variables and collects problems and warnings.
 type reader struct {
-	lookup     func(string) (string, bool)
-	defaults   map[string]string // that depend on other variables, by name
-	unreadable map[string]bool   // variables whose values were refused, by name
+	lookup     func(string) (string, bool) // such as os.LookupEnv
+	defaults   map[string]string           // replace those of the table; by name
+	unreadable map[string]bool             // variables with a value that was refused; by name
 	problems   []problem
 	warnings   []string
 }
 
-// problem is a mistake in a variable, or, without a name, in several.
+// problem is a mistake in the value of a variable, and how to fix it. A mistake in several
+// variables has no name and no value.
 type problem struct{ name, value, fix string }
 
 func newReader(lookup func(string) (string, bool)) *reader {
@@ -26,7 +27,7 @@ func newReader(lookup func(string) (string, bool)) *reader {
 	return r
 }
 
-// err joins all problems; nil if there are none.
+// err returns all problems as one error, or nil.
 func (r *reader) err() error {
 	var list []error
 	for _, p := range r.problems {
@@ -39,52 +40,54 @@ func (r *reader) err() error {
 	return errors.Join(list...)
 }
 
-// problem notes what is wrong with a variable, unless it could not even be read: one
-// mistake is one problem.
+// problem records a problem of a variable. It ignores further problems of a variable whose
+// value was refused.
 func (r *reader) problem(name, value, fix string) {
 	if !r.unreadable[name] {
 		r.problems = append(r.problems, problem{name, value, fix})
 	}
 }
 
+// warn records a warning.
 func (r *reader) warn(format string, args ...any) {
 	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
 }
 
-// isSet reports whether a variable is set, and not empty.
+// isSet reports whether a variable is set and not empty.
 func (r *reader) isSet(name string) bool {
 	value, _ := r.lookup(name)
 	return value != ""
 }
 
-// isOn reports whether a variable is set to more than "off".
+// isOn reports whether a variable is set to anything except an empty text or false.
 func (r *reader) isOn(name string) bool {
 	value, _ := r.lookup(name)
 	on, err := strconv.ParseBool(value)
 	return value != "" && (err != nil || on)
 }
 
-// optionalPort reports whether a port is on, or else whether it is not even off.
+// optionalPort reports whether the variable of a port names a port. unset reports whether the
+// variable is not set or empty. Both are false for "off".
 func (r *reader) optionalPort(name string) (on, unset bool) {
 	value, _ := r.lookup(name)
 	return value != "" && value != "off", value == ""
 }
 
-// part is a part of the service that is off, and its variables, which have no effect then.
+// part is a part of the service that may be off. Its variables have no effect while it is off.
 type part struct {
 	off  bool
-	flag string // the variable that turns it on: the part is not off if that is unreadable
-	why  string // it is off
-	fix  string // what to do instead of removing a variable
-	// named are variables, separated by spaces, of which each that is on gets a warning.
+	flag string // the variable that turns the part on; there are no warnings if its value was refused
+	why  string // the reason why the part is off
+	fix  string // how to turn it on, as an alternative to removing the variable
+	// named lists variables, separated by spaces. Each one that is on causes a warning.
 	named string
-	// prefixes are beginnings of variables, separated by spaces, whose problems become
-	// warnings: a mistake in a variable that envoyproxy/ratelimit does not read must not end
-	// the start.
+	// prefixes lists starts of names, separated by spaces. A mistake in these variables is a
+	// warning instead of an error, because envoyproxy/ratelimit does not read them either.
 	prefixes string
 }
 
-// warnUnused warns of the variables of parts that are off.
+// warnUnused warns of variables that are set although their part is off. It removes the
+// problems of variables that start with one of the prefixes of such a part.
 func (r *reader) warnUnused(parts []part) {
 	for _, p := range parts {
 		if !p.off || r.unreadable[p.flag] {
@@ -100,8 +103,8 @@ func (r *reader) warnUnused(parts []part) {
 			}
 		}
 		r.problems = slices.DeleteFunc(r.problems, func(x problem) bool {
-			begins := func(prefix string) bool { return strings.HasPrefix(x.name, prefix) }
-			if !slices.ContainsFunc(strings.Fields(p.prefixes), begins) {
+			matches := func(prefix string) bool { return strings.HasPrefix(x.name, prefix) }
+			if !slices.ContainsFunc(strings.Fields(p.prefixes), matches) {
 				return false
 			}
 			if r.isSet(x.name) {
@@ -112,11 +115,11 @@ func (r *reader) warnUnused(parts []part) {
 	}
 }
 
-// noEffect warns once of a variable that is set and has no effect: why, and what to do
-// instead of removing it.
+// noEffect warns that a variable has no effect, once for each variable and value. why is the
+// reason, and fix an alternative to removing the variable.
 func (r *reader) noEffect(name, value, why, fix string) {
-	begin := name + "=" + value + " has no effect: "
-	if !slices.ContainsFunc(r.warnings, func(w string) bool { return strings.HasPrefix(w, begin) }) {
-		r.warnings = append(r.warnings, begin+why+"; remove it, or "+fix)
+	start := name + "=" + value + " has no effect: "
+	if !slices.ContainsFunc(r.warnings, func(w string) bool { return strings.HasPrefix(w, start) }) {
+		r.warnings = append(r.warnings, start+why+"; remove it, or "+fix)
 	}
 }

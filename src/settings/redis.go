@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Redis is one Redis: the only one, or the one for limits by the second.
+// Redis describes one Redis: a single server, the sentinels of a primary, or a cluster.
 type Redis struct {
 	Type       string `env:"TYPE"`        // SINGLE, SENTINEL or CLUSTER
-	SocketType string `env:"SOCKET_TYPE"` // of a SINGLE: tcp, tcp4, tcp6 or unix
-	URL        string `env:"URL"`         // as it was set
-	// Primary is its name in the sentinels.
+	SocketType string `env:"SOCKET_TYPE"` // only for SINGLE: tcp, tcp4, tcp6 or unix
+	URL        string `env:"URL"`         // the value of the variable
+	// Primary is the name that the sentinels use for the primary. Only for SENTINEL.
 	Primary string
-	// Addrs are host:port or the path of a socket: the one server, sentinels, or
-	// nodes of a cluster.
+	// Addrs lists the server, the sentinels or nodes of the cluster, as host:port or as the
+	// path of a socket.
 	Addrs []string
-	DB    string
-	// Auth is "password" or "user:password", of the variable or the URL.
+	DB    string // number of the database; empty: 0
+	// Auth is "password" or "user:password", from the variable or else from the URL.
 	Auth             string        `env:"AUTH"`
 	AuthFile         string        `env:"AUTH_FILE"`
 	SentinelAuth     string        `env:"SENTINEL_AUTH"`
@@ -33,7 +33,8 @@ type Redis struct {
 	Parallelism      int           `env:"CLUSTER_PIPELINE_PARALLELISM"`
 }
 
-// validate checks what belongs together and takes the URL apart.
+// validate checks variables that depend on each other, and reads the URL. prefix is the start
+// of the names of the variables, such as REDIS_.
 func (c *Redis) validate(r *reader, prefix string) {
 	if c.Parallelism < 0 && c.Type == "CLUSTER" {
 		r.problem(prefix+"CLUSTER_PIPELINE_PARALLELISM", strconv.Itoa(c.Parallelism), "write 0 or more; it has no effect")
@@ -46,8 +47,8 @@ func (c *Redis) validate(r *reader, prefix string) {
 	}
 }
 
-// PlaceRedis returns the Redis that REDIS_TYPE and REDIS_URL of these values name. called
-// returns the names of TYPE, URL and SOCKET_TYPE in errors.
+// PlaceRedis returns the Redis for the values that REDIS_TYPE and REDIS_URL may have. Errors
+// contain called("TYPE"), called("URL") or called("SOCKET_TYPE") as the name of the value.
 func PlaceRedis(kind, url string, called func(word string) string) (Redis, error) {
 	r := new(reader)
 	c := Redis{Type: strings.ToUpper(kind), URL: url}
@@ -60,8 +61,8 @@ func PlaceRedis(kind, url string, called func(word string) string) (Redis, error
 	return c, r.err()
 }
 
-// place sets what the URL says: where the servers are, credentials, TLS, the database. The
-// URL may hold a password and is never shown.
+// place sets the addresses, credentials, TLS and database that URL contains. Errors never show
+// URL, because it may contain a password.
 func (c *Redis) place(r *reader, called func(word string) string) {
 	refuse := func(fix string) { r.problem(called("URL"), "…", fix) }
 	items := list(c.URL)
@@ -92,8 +93,8 @@ func (c *Redis) place(r *reader, called func(word string) string) {
 	}
 }
 
-// placeAll sets Addrs to those of sentinels, or nodes of a cluster, and returns the first
-// credentials. what says what they are.
+// placeAll adds the addresses of items, which are host:port or URLs, to Addrs. It returns the
+// first credentials in them. port is the default; what names an item in errors.
 func (c *Redis) placeAll(items []string, port, what string, refuse func(fix string)) (auth string) {
 	for _, item := range items {
 		at, ok := c.parse(item, port)
@@ -110,7 +111,7 @@ func (c *Redis) placeAll(items []string, port, what string, refuse func(fix stri
 	return auth
 }
 
-// placeText is place for host:port or the path of a socket.
+// placeText sets Addrs and SocketType if URL is host:port or the path of a socket.
 func (c *Redis) placeText(r *reader, called func(word string) string) {
 	c.Addrs = []string{c.URL}
 	switch c.SocketType {
@@ -128,10 +129,11 @@ func (c *Redis) placeText(r *reader, called func(word string) string) {
 	}
 }
 
-// place is where a server is, and what its URL says besides.
+// place is the address of a server, and the credentials and database of its URL.
 type place struct{ addr, auth, db string }
 
-// parse reads host:port, or a URL with or without a port. rediss:// turns TLS on.
+// parse reads host:port, or a URL; port is the default for a URL. rediss:// sets c.TLS. It
+// returns false if text is neither.
 func (c *Redis) parse(text, port string) (place, bool) {
 	if !strings.Contains(text, "://") {
 		return place{addr: text}, isHostPort(text)
@@ -157,6 +159,7 @@ func (c *Redis) parse(text, port string) (place, bool) {
 	return at, isHostPort(at.addr)
 }
 
+// isHostPort reports whether text is host:port, with a port from 1 to 65535.
 func isHostPort(text string) bool {
 	host, port, err := net.SplitHostPort(text)
 	n, err2 := strconv.ParseUint(port, 10, 16)

@@ -1,8 +1,9 @@
 // Package settings reads the environment into one typed value, once. Names, types and
 // defaults are those of envoyproxy/ratelimit where it has them.
 //
-// The table settings.txt has the type, bounds, default and meaning of each variable. The
-// tag `env` of a field names its variable, or stands before the names of a struct.
+// The table settings.txt has the type, bounds, default and meaning of each variable. The tag
+// `env` of a field is the name of its variable. The tag of a field that is a struct is put
+// before the names in the struct: Redis has the tag REDIS_ and its field URL reads REDIS_URL.
 package settings
 
 import (
@@ -13,11 +14,11 @@ import (
 	"time"
 )
 
-// Settings has the values of all environment variables, see docs/settings.md.
+// Settings has the values of all environment variables. docs/settings.md explains each one.
 type Settings struct {
 	Host                      string        `env:"HOST"`
 	Port                      int           `env:"PORT"`
-	Health                    bool          // whether probes have a port of their own
+	Health                    bool          // set if HEALTH_PORT is on
 	HealthHost                string        `env:"HEALTH_HOST"`
 	HealthPort                int           `env:"HEALTH_PORT"`
 	GRPCHost                  string        `env:"GRPC_HOST"`
@@ -30,7 +31,7 @@ type Settings struct {
 	DebugToken                string        `env:"DEBUG_TOKEN"`
 	HTTPMaxConns              int           `env:"HTTP_MAX_CONNECTIONS"` // of each port
 	GRPCMaxConns              int           `env:"GRPC_MAX_CONNECTIONS"`
-	MaxConnsSet               bool          // whether any of *_MAX_CONNECTIONS is set
+	MaxConnsSet               bool          // set if at least one *_MAX_CONNECTIONS is set
 	MemoryLimit               int64         // GOMEMLIMIT in bytes; math.MaxInt64: none
 	GRPCMaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE"`
 	GRPCMaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE"`
@@ -41,18 +42,18 @@ type Settings struct {
 	GRPCKeepaliveMin          time.Duration `env:"GRPC_KEEPALIVE_MIN_INTERVAL"`
 	GRPCReflection            bool          `env:"GRPC_REFLECTION"`
 	MaxBuffered               int64         `env:"MAX_BUFFERED_BYTES"` // for all callers together
-	NoHTTP, NoGRPC, NoDebug   bool          // these ports stay closed
+	NoHTTP, NoGRPC, NoDebug   bool          // set if the port is not opened
 
-	GRPCUseTLS bool      `env:"GRPC_SERVER_USE_TLS"` // as GRPCTLS.On
+	GRPCUseTLS bool      `env:"GRPC_SERVER_USE_TLS"` // the same as GRPCTLS.On
 	GRPCTLS    ServerTLS `env:"GRPC_"`
 	HTTPTLS    ServerTLS `env:"HTTP_"`
 	DebugTLS   ServerTLS `env:"DEBUG_"`
 	Divvy      Divvy     `env:"DIVVY_"`
-	StandIn    *StandIn  // nil without ReadDivvy
+	StandIn    *StandIn  // set by ReadDivvy; nil after Read
 
 	LogLevel   string `env:"LOG_LEVEL"`
 	LogFormat  string `env:"LOG_FORMAT"`
-	LogDenials int    `env:"LOG_DENIALS"` // at most, in a second
+	LogDenials int    `env:"LOG_DENIALS"` // most per second
 
 	ConfigType              string        `env:"CONFIG_TYPE"` // FILE or ConfigXDS
 	RuntimeRoot             string        `env:"RUNTIME_ROOT"`
@@ -87,7 +88,7 @@ type Settings struct {
 	RedisStartupInitial time.Duration `env:"REDIS_STARTUP_INITIAL_INTERVAL"`
 	RedisStartupMax     time.Duration `env:"REDIS_STARTUP_MAX_INTERVAL"`
 	RedisStartupElapsed time.Duration `env:"REDIS_STARTUP_MAX_ELAPSED_TIME"`
-	RedisSplit          bool          `env:"REDIS_PERSECOND"` // limits by the second are in RedisPerSecond
+	RedisSplit          bool          `env:"REDIS_PERSECOND"` // set if limits per second are stored in RedisPerSecond
 	RedisPerSecond      Redis         `env:"REDIS_PERSECOND_"`
 	Memcache            Memcache      `env:"MEMCACHE_"`
 	Failure             Failure
@@ -124,7 +125,8 @@ type Settings struct {
 // ConfigXDS is the CONFIG_TYPE of rules from a management server.
 const ConfigXDS = "GRPC_XDS_SOTW"
 
-// Tracing describes this process in spans, the share of traced requests and the protocol.
+// Tracing has the names of this process in spans, the share of traced requests, from 0 to 1, and
+// the protocol of the collector.
 type Tracing struct {
 	Enabled      bool    `env:"ENABLED"`
 	Protocol     string  `env:"EXPORTER_PROTOCOL"`
@@ -134,24 +136,24 @@ type Tracing struct {
 	SamplingRate float32 `env:"SAMPLING_RATE"`
 }
 
-// Failure is what happens while the store does not answer.
+// Failure is the behaviour while the store does not answer.
 type Failure struct {
-	Mode            string `env:"STORE_FAILURE_MODE"`     // of hits without a rule that says otherwise
-	Replicas        int    `env:"REPLICAS"`               // that share the limits of local; 0: they count themselves
-	BreakerFailures int    `env:"STORE_BREAKER_FAILURES"` // in a row that open a server's breaker; 0: none do
-	MaxInFlight     int    `env:"STORE_MAX_IN_FLIGHT"`    // calls that wait for a store
-	Header          string `env:"LIMIT_DEGRADED_HEADER"`  // tells callers that the store did not answer; empty: none does
+	Mode            string `env:"STORE_FAILURE_MODE"`     // for rules without a mode of their own
+	Replicas        int    `env:"REPLICAS"`               // number that share a limit with the mode local; 0: detected
+	BreakerFailures int    `env:"STORE_BREAKER_FAILURES"` // failures in a row that open a server's breaker; 0: never
+	MaxInFlight     int    `env:"STORE_MAX_IN_FLIGHT"`    // most calls that wait for a store
+	Header          string `env:"LIMIT_DEGRADED_HEADER"`  // name of a header that is sent if the store did not answer; empty: none
 }
 
-// Divvy is the port of divvy's line protocol.
+// Divvy describes the port of divvy's line protocol.
 type Divvy struct {
-	On           bool
-	WhenNeeded   bool          // opens the port when a rule file of divvy is loaded
+	On           bool          // the port is opened at the start
+	WhenNeeded   bool          // the port is opened when a rule file of divvy is loaded
 	Host         string        `env:"HOST"`
 	Port         int           `env:"PORT"`
 	Domain       string        `env:"DOMAIN"`
 	DomainKey    string        `env:"DOMAIN_KEY"`
-	OnlyList     bool          // asks the only ordered list, if there is just one, before Domain
+	OnlyList     bool          // if there is exactly one ordered list, its domain replaces Domain
 	Keys         string        `env:"KEYS"`
 	Round        string        `env:"ROUND"`
 	MaxLine      int64         `env:"MAX_LINE_BYTES"`
@@ -161,11 +163,11 @@ type Divvy struct {
 	TLS          ServerTLS
 }
 
-// DivvyPort is divvy's own.
+// DivvyPort is the default port of divvy.
 const DivvyPort = 8321
 
-// Read reads all settings from lookup (os.LookupEnv). The error joins all problems; the
-// warnings name variables that are set and have no effect.
+// Read reads all settings from lookup, such as os.LookupEnv. The error has all problems. The
+// warnings are about variables that are set and have no effect.
 func Read(lookup func(string) (string, bool)) (*Settings, []string, error) {
 	r := newReader(lookup)
 	s := &Settings{MemoryLimit: r.memoryLimit()}
@@ -177,7 +179,7 @@ func Read(lookup func(string) (string, bool)) (*Settings, []string, error) {
 	return s, r.warnings, r.err()
 }
 
-// derive sets the fields that no single variable says.
+// derive sets the fields that depend on several variables or on whether one is set.
 func (s *Settings) derive(r *reader) {
 	s.Health, _ = r.optionalPort("HEALTH_PORT")
 	s.Divvy.On, s.Divvy.WhenNeeded = r.optionalPort("DIVVY_PORT")
@@ -215,13 +217,14 @@ func (s *Settings) derive(r *reader) {
 }
 
 var (
-	// promPath is a path without characters that mean something in URLs or Go's patterns.
+	// promPath matches a path without characters that are special in URLs or in http.ServeMux.
 	promPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]*$`)
-	// headerName is a token of RFC 9110.
+	// headerName matches a name of a header: a token of RFC 9110.
 	headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 )
 
-// validate checks what the table cannot, such as what depends on several variables.
+// validate checks the values that the table cannot check, such as variables that depend on
+// each other.
 func (s *Settings) validate(r *reader) {
 	if s.ConfigType != "FILE" && s.ConfigType != ConfigXDS {
 		r.problem("CONFIG_TYPE", s.ConfigType, "write FILE or "+ConfigXDS)

@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// Sink is where statistics go.
+// Sink is the destination of statistics.
 type Sink uint8
 
-// The sinks. Without any, statistics are logged as JSON lines.
+// The destinations of statistics.
 const (
-	SinkLog Sink = iota
+	SinkLog Sink = iota // the log, as JSON lines; the default
 	SinkNone
 	SinkStatsd
 	SinkDogStatsd
 	SinkPrometheus
-	SinkDivvy // divvy's own names, to statsd, to scrapes, to both or to neither; see StandIn
+	SinkDivvy // with divvy's names; StandIn.Statsd and StandIn.HTTP choose the destinations
 )
 
-// sink returns where statistics go. statsd is on unless USE_STATSD is false or another
-// sink is on.
+// sink returns the destination of statistics. It is statsd unless USE_STATSD is false or
+// another sink is on.
 func (s *Settings) sink(r *reader) Sink {
 	if s.DisableStats {
 		return SinkNone
@@ -40,16 +40,17 @@ func (s *Settings) sink(r *reader) Sink {
 	return chosen
 }
 
-// Mogrifier turns parts of a statistic's name into DogStatsD tags.
+// Mogrifier renames statistics that match Pattern and adds DogStatsD tags. Name and the values
+// of Tags may refer to groups of Pattern as $1.
 type Mogrifier struct {
 	Pattern *regexp.Regexp
 	Name    string
 	Tags    map[string]string
 }
 
-// mogrifier reads the variables of one mogrifier.
+// mogrifier reads the variables of the mogrifier id, such as DOG_STATSD_MOGRIFIER_ID_PATTERN.
 func (r *reader) mogrifier(id string) (m Mogrifier) {
-	prefix := "DOG_STATSD_MOGRIFIER_" + strings.ToUpper(id) // as upstream's library has it
+	prefix := "DOG_STATSD_MOGRIFIER_" + strings.ToUpper(id) // in upper case, as in envoyproxy/ratelimit
 	pattern, _ := r.lookup(prefix + "_PATTERN")
 	var err error
 	if m.Pattern, err = regexp.Compile(pattern); err != nil || pattern == "" {

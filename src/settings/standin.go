@@ -8,27 +8,28 @@ import (
 	"strings"
 )
 
-// StandIn has the values of divvy's own variables, for `ratelimit divvy`, see divvy.txt.
+// StandIn has the values of divvy's own variables, which `ratelimit divvy` reads. divvy.txt
+// explains each one.
 type StandIn struct {
-	Config string // the path of the rule file
+	Config string // path of the rule file
 
 	Port         int    `env:"PORT"`
 	RedisHost    string `env:"REDIS_HOST"`
 	RedisPort    int    `env:"REDIS_PORT"`
-	Statsd       bool   // statistics are sent to StatsdHost
+	Statsd       bool   // set if statistics are sent to StatsdHost
 	StatsdHost   string `env:"STATSD_HOST"`
 	StatsdPort   int    `env:"STATSD_PORT"`
-	StatsdPrefix string `env:"STATSD_PREFIX"`  // empty, or ends in a dot
-	StatsdTCP    string `env:"STATSD_USE_TCP"` // not empty: TCP
-	HTTP         bool   // there is a port for scrapes
+	StatsdPrefix string `env:"STATSD_PREFIX"`  // empty, or with a dot at its end
+	StatsdTCP    string `env:"STATSD_USE_TCP"` // any text: TCP; empty: UDP
+	HTTP         bool   // set if a port answers scrapes
 	HTTPPort     int    `env:"HTTP_SERVICE_PORT"`
-	MetricsPath  string `env:"PROMETHEUS_METRICS_PATH"` // with HTTP it begins with a slash and ends with none, unless it is "/"
+	MetricsPath  string `env:"PROMETHEUS_METRICS_PATH"` // such as /metrics, if HTTP is set
 	Debug        string `env:"DEBUG"`
 }
 
-// ReadDivvy reads the settings of `ratelimit divvy`, whose rules are in the file config:
-// divvy's own variables, and those of Read that are in use there, see isElsewhere. Error and
-// warnings are as those of Read.
+// ReadDivvy reads the settings of `ratelimit divvy`: divvy's own variables, and those of Read
+// that isElsewhere does not exclude. config is the path of the rule file. The warnings and the
+// error are like those of Read.
 func ReadDivvy(config string, lookup func(string) (string, bool)) (*Settings, []string, error) {
 	own, r := &StandIn{Config: config}, newReader(lookup)
 	r.fill(own, DivvyTable())
@@ -42,12 +43,13 @@ func ReadDivvy(config string, lookup func(string) (string, bool)) (*Settings, []
 	return s, append(r.warnings, warnings...), errors.Join(r.err(), err)
 }
 
-// derive sets what no single variable says.
+// derive sets the fields that depend on several variables.
 func (d *StandIn) derive(r *reader) {
 	if r.isSet("REDIS_URL") && (r.isSet("REDIS_HOST") || r.isSet("REDIS_PORT")) {
 		r.problem("REDIS_URL", "…", "leave it out, or REDIS_HOST and REDIS_PORT: both say where Redis is")
 	}
-	// both reports whether two variables are set that need each other.
+	// both reports whether both of two variables are set. If only one is, it warns that it
+	// needs the other; without is the consequence.
 	both := func(name string, set bool, name2 string, set2 bool, without string) bool {
 		if set && !set2 {
 			r.warn("%s: %s needs %s", without, name, name2)
@@ -66,8 +68,8 @@ func (d *StandIn) derive(r *reader) {
 	}
 }
 
-// isElsewhere reports whether a variable of Read has another name or no effect in
-// `ratelimit divvy`: those of the HTTP port, of where rules are, and of statistics.
+// isElsewhere reports whether `ratelimit divvy` ignores a variable of Read. It ignores those of
+// the HTTP port, of rule sources and of statistics, for which it has others or none.
 func isElsewhere(v Variable) bool {
 	switch v.Name {
 	case "RUNTIME_DEBOUNCE", "RUNTIME_POLL_INTERVAL", "RUNTIME_READ_TIMEOUT", "STATS_FLUSH_INTERVAL":
@@ -82,7 +84,8 @@ func isElsewhere(v Variable) bool {
 	return strings.HasPrefix(v.Name, "HTTP_")
 }
 
-// translate returns what Read looks up, in its own words.
+// translate returns a lookup for Read: it sets the variables of Read that divvy's variables
+// imply, and hides those that isElsewhere excludes.
 func (d *StandIn) translate(r *reader) func(string) (string, bool) {
 	values := map[string]string{"DISABLE_STATS": "true", "DIVVY_PORT": strconv.Itoa(d.Port)}
 	if !r.isSet("STATS_FLUSH_INTERVAL") {
@@ -114,8 +117,8 @@ func (d *StandIn) translate(r *reader) func(string) (string, bool) {
 	}, values)
 }
 
-// debugs reports whether a list of patterns, as Node's debug library has them, asks for the
-// lines of name: `divvy`, `*`, `express:*,divvy`, but not `*,-divvy`.
+// debugs reports whether a list of patterns of Node's debug library includes name. The lists
+// `divvy`, `*` and `express:*,divvy` include divvy; `*,-divvy` does not.
 func debugs(list, name string) bool {
 	on := false
 	for _, p := range strings.FieldsFunc(list, func(c rune) bool { return c == ',' || c == ' ' }) {

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// RedisSocket is where envoyproxy/ratelimit looks for Redis unless it is told otherwise.
+// RedisSocket is the default of REDIS_URL in envoyproxy/ratelimit.
 const RedisSocket = "/var/run/nutcracker/ratelimit.sock"
 
-// WithRedisSocket returns lookup with the Redis at socket as the store. It returns
-// lookup as it is, and no warning, if there is no such socket, or a variable chooses
-// a store: BACKEND_TYPE, or one of Redis.
+// WithRedisSocket returns a lookup that chooses the Redis at the unix socket as the store, and a
+// warning. If the socket does not exist, or if BACKEND_TYPE or a variable of Redis is set, it
+// returns lookup and no warning.
 func WithRedisSocket(socket string, lookup func(string) (string, bool)) (with func(string) (string, bool), warnings []string) {
 	r := reader{lookup: lookup}
 	if info, err := os.Stat(socket); err != nil || info.Mode().Type() != fs.ModeSocket || r.isSet("BACKEND_TYPE") || r.setsRedis() {
@@ -22,7 +22,7 @@ func WithRedisSocket(socket string, lookup func(string) (string, bool)) (with fu
 		", which envoyproxy/ratelimit would use: no variable names a store, and the socket exists; set BACKEND_TYPE=redis, or BACKEND_TYPE=memory to count in this process"}
 }
 
-// instead returns lookup with other values of some variables.
+// instead returns a lookup that finds the variables of values there, and all others in lookup.
 func instead(lookup func(string) (string, bool), values map[string]string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		if v, ok := values[name]; ok {
@@ -32,12 +32,12 @@ func instead(lookup func(string) (string, bool), values map[string]string) func(
 	}
 }
 
-// setsRedis reports whether a variable of Redis is set.
+// setsRedis reports whether any variable that starts with REDIS_ is set.
 func (r *reader) setsRedis() bool {
 	return slices.ContainsFunc(Table(), func(v Variable) bool { return strings.HasPrefix(v.Name, "REDIS_") && r.isSet(v.Name) })
 }
 
-// validateStore decides on the store and checks what it needs.
+// validateStore chooses the store, if BACKEND_TYPE is not set, and checks its settings.
 func (s *Settings) validateStore(r *reader) {
 	if s.BackendType == "" {
 		s.BackendType = "memory"

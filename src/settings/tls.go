@@ -2,16 +2,16 @@ package settings
 
 import "cmp"
 
-// ServerTLS is the TLS of one port.
+// ServerTLS is the TLS configuration of one port. All files are PEM files.
 type ServerTLS struct {
 	On         bool
-	Cert       string `env:"TLS_CERT"`          // file
-	Key        string `env:"TLS_KEY"`           // file
-	ClientCA   string `env:"TLS_CLIENT_CACERT"` // file: clients then need a certificate from these authorities
-	ClientName string `env:"TLS_CLIENT_SAN"`    // DNS name that it must have; empty: any
+	Cert       string `env:"TLS_CERT"`          // path of the certificate chain
+	Key        string `env:"TLS_KEY"`           // path of the key
+	ClientCA   string `env:"TLS_CLIENT_CACERT"` // path of the authorities of client certificates; empty: clients need none
+	ClientName string `env:"TLS_CLIENT_SAN"`    // DNS name in client certificates; empty: any
 }
 
-// validate checks what belongs together. prefix is that of the port's variables.
+// validate checks variables that depend on each other. prefix is the start of their names.
 func (t *ServerTLS) validate(r *reader, prefix string) {
 	called := func(name string) string { return cmp.Or(upstreamNames[prefix+name], prefix+name) }
 	cert, key := called("TLS_CERT"), called("TLS_KEY")
@@ -26,15 +26,15 @@ func (t *ServerTLS) validate(r *reader, prefix string) {
 	}
 }
 
-// TLSFiles are the files of TLS to a store, and whether to verify its name.
+// TLSFiles has the paths of the PEM files for TLS connections to a store.
 type TLSFiles struct {
 	ClientCert   string `env:"CLIENT_CERT"`
 	ClientKey    string `env:"CLIENT_KEY"`
 	CACert       string `env:"CACERT"`
-	SkipHostname bool   `env:"SKIP_HOSTNAME_VERIFICATION"`
+	SkipHostname bool   `env:"SKIP_HOSTNAME_VERIFICATION"` // accept any name in the store's certificate
 }
 
-// validate checks what belongs together. prefix is that of the variables.
+// validate checks variables that depend on each other. prefix is the start of their names.
 func (f *TLSFiles) validate(r *reader, prefix string) {
 	if (f.ClientCert == "") != (f.ClientKey == "") {
 		r.problem(prefix+"CLIENT_CERT", f.ClientCert, "it goes with "+prefix+"CLIENT_KEY: set both or neither")

@@ -9,12 +9,12 @@ import (
 	"ratelimit/src/settings/nearest"
 )
 
-// maxUnknown bounds the warnings about variables that are no settings.
+// maxUnknown bounds the warnings about unknown variables.
 const maxUnknown = 20
 
-// Unknown returns a warning for each of names, those of the environment, that is
-// probably meant to be one of table, and is not: it is an edit or two away, or begins
-// like several of them. No warning has a value in it.
+// Unknown returns warnings about names of environment variables that are probably mistyped
+// names of table. Such a name differs in one or two letters, or starts with the same word as
+// several variables. Warnings contain no values.
 func Unknown(names []string, table []Variable) []string {
 	known := make([]string, 0, len(table))
 	for _, v := range table {
@@ -38,11 +38,11 @@ func Unknown(names []string, table []Variable) []string {
 	return warnings
 }
 
-// minName is the length from which a name may be a mistyped one: shorter ones, such as
-// POST and HOST, are all alike.
+// minName is the length of the shortest name that may be a mistyped one. Shorter names, such as
+// POST and HOST, are too similar to each other.
 const minName = 6
 
-// meantVariable returns which of known was meant by name; empty: none.
+// meantVariable returns the name of known that was probably meant by name, or "".
 func meantVariable(name string, known []string) string {
 	upper := strings.ToUpper(name)
 	if slices.Contains(known, upper) && strings.Contains(upper, "_") {
@@ -63,11 +63,11 @@ func meantVariable(name string, known []string) string {
 	return only
 }
 
-// generic are words that variables of others begin with, too.
+// generic lists first words that variables of other programs have as well.
 var generic = []string{"CONFIG", "DEBUG", "LOG", "USE"}
 
-// prefixesOf returns the words that three or more of known begin with, but no generic
-// ones.
+// prefixesOf returns the words that are the first word of three or more names of known, without
+// the generic ones. The first word of REDIS_URL is REDIS.
 func prefixesOf(known []string) map[string]bool {
 	count := make(map[string]int)
 	for _, k := range known {
@@ -82,14 +82,15 @@ func prefixesOf(known []string) map[string]bool {
 }
 
 var (
-	// others read these, or this package does by a part of the name.
+	// others matches variables of libraries and of other programs, and mogrifiers' variables,
+	// which this package finds by their prefix.
 	others = regexp.MustCompile(`^(HTTP_PROXY|OTEL_.*|DOG_STATSD_MOGRIFIER_.*|GRPC_(GO|XDS|DEFAULT_SSL|SSL|POLL|ENABLE|BINARY|PYTHON|NODE|EXPERIMENTAL|ENFORCE|TRACE|VERBOSITY|DNS|PROXY|STACKTRACE|CLIENT_CHANNEL|ALTS)(_.*)?)$`)
-	// ofService are those by which Kubernetes and Docker tell of a service.
+	// ofService matches variables that Kubernetes and Docker set for each service.
 	ofService = regexp.MustCompile(`^(.+?)_(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 )
 
-// isForeign reports whether name is not meant for this program, or is warned of by
-// its name.
+// isForeign reports whether Unknown ignores name: it is not meant for this program, or
+// warnSilent warns of it. names are all names of the environment.
 func isForeign(name string, names []string) bool {
 	if others.MatchString(name) {
 		return true

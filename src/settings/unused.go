@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// warnUnused warns of variables that have no effect, because the part of the service that
-// they are about is off.
+// warnUnused warns of variables of parts of the service that are off.
 func (s *Settings) warnUnused(r *reader) {
 	const noXDS, xdsTLS = "CONFIG_TYPE is not " + ConfigXDS, "CONFIG_GRPC_XDS_SERVER_USE_TLS"
 	const xdsCert, xdsKey = "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY"
@@ -58,7 +57,7 @@ func (s *Settings) warnUnused(r *reader) {
 	r.warnUnused(parts)
 }
 
-// unusedTLS is TLS towards a store, which flag turns on.
+// unusedTLS returns the part for TLS connections to a store. flag turns TLS on.
 func unusedTLS(off bool, flag string) part {
 	return part{
 		off: off, flag: flag, why: flag + " is not true", fix: "set " + flag + "=true",
@@ -66,8 +65,8 @@ func unusedTLS(off bool, flag string) part {
 	}
 }
 
-// silent are variables of envoyproxy/ratelimit, of its documentation and of projects that
-// deploy it, which have no effect here, with advice.
+// silent has advice for variables that have no effect here. They come from envoyproxy/ratelimit,
+// its documentation and projects that deploy it.
 var silent = map[string]string{
 	"DOG_STATSD_MOGRIFIERS":                       "envoyproxy/ratelimit never read it; its list is named USE_DOG_STATSD_MOGRIFIERS",
 	"REDIS_POOL_ON_EMPTY_WAIT_DURATION":           "envoyproxy/ratelimit no longer reads it",
@@ -76,7 +75,7 @@ var silent = map[string]string{
 		"without it they need none",
 }
 
-// warnSilent warns once of each silent variable that is on.
+// warnSilent warns of each variable of silent that is on.
 func (r *reader) warnSilent() {
 	for _, name := range slices.Sorted(maps.Keys(silent)) {
 		if r.isOn(name) {

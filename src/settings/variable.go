@@ -16,17 +16,16 @@ import (
 // Variable is one environment variable.
 type Variable struct {
 	Section, Name string
-	// Type says how values are written: text, word, bool, list, map, regexp, or a key of
-	// numbers.
+	// Type is the syntax of values: text, word, bool, list, map, regexp, or a key of numbers.
 	Type    string
-	Default string // empty: the zero value
+	Default string // empty: the zero value of the field
 	Meaning string
 
 	bounds string // of a number: "1 to 100", "10ms or more, or 0"; of a word: "tcp, udp"
 }
 
-// These tables have lines of four columns: name, type with bounds, default, meaning. A line
-// that begins with # starts a section.
+// Each line of these tables has four columns, separated by tabs: name, type with bounds, default
+// and meaning. A line that starts with # starts a section.
 var (
 	//go:embed settings.txt
 	settingsText string
@@ -34,10 +33,10 @@ var (
 	divvyText string
 )
 
-// Table lists every variable in the order of the documentation.
+// Table returns the variables of Read in the order of the documentation.
 func Table() []Variable { return parseTable(settingsText) }
 
-// DivvyTable lists divvy's own variables.
+// DivvyTable returns divvy's own variables, which only ReadDivvy reads.
 func DivvyTable() []Variable { return parseTable(divvyText) }
 
 func parseTable(text string) (table []Variable) {
@@ -58,8 +57,8 @@ func parseTable(text string) (table []Variable) {
 	return table
 }
 
-// numbers are the types of numbers: what to write, a hint without bounds of a variable, and
-// the bounds that all of a type have.
+// numbers has the types of numbers. what and hint are for errors; hint is for variables without
+// bounds of their own, which have the bounds of the type.
 var numbers = map[string]struct{ what, hint, bounds string }{
 	"port":     {"a port number", ", 0 to 65535", "0 to 65535"},
 	"count":    {"a whole number", " above 0", "1 or more"},
@@ -69,7 +68,7 @@ var numbers = map[string]struct{ what, hint, bounds string }{
 	"duration": {"a duration", " with its unit, such as 500ms, 30s, 1h30m", "0s or more"},
 }
 
-// fix says what to write instead of a value that is refused.
+// fix returns what to write instead of a refused value, such as "write true or false".
 func (v Variable) fix() string {
 	number, isNumber := numbers[v.Type]
 	switch {
@@ -85,7 +84,7 @@ func (v Variable) fix() string {
 	return pairsFix
 }
 
-// fill sets the fields of to, which points to a struct, from the variables in table.
+// fill sets the fields of to, which points to a struct, to the values of the variables in table.
 func (r *reader) fill(to any, table []Variable) {
 	fields := make(map[string]reflect.Value)
 	addFields(fields, reflect.ValueOf(to).Elem(), "")
@@ -96,8 +95,8 @@ func (r *reader) fill(to any, table []Variable) {
 	}
 }
 
-// addFields adds the fields of a struct to fields, by the variable that the tag `env` names.
-// The tag of a field that is a struct stands before the names in it.
+// addFields adds the fields of a struct to fields, by the name of their variable. The name is
+// prefix and the tag `env`. The tag of a field that is a struct extends the prefix.
 func addFields(fields map[string]reflect.Value, of reflect.Value, prefix string) {
 	for f, field := range of.Fields() {
 		name, tagged := f.Tag.Lookup("env")
@@ -109,7 +108,8 @@ func addFields(fields map[string]reflect.Value, of reflect.Value, prefix string)
 	}
 }
 
-// upstreamNames are names of envoyproxy/ratelimit for what other ports name as the keys.
+// upstreamNames has the variables of the gRPC port whose names differ from those of other ports,
+// because envoyproxy/ratelimit has them. The keys are the names that they would have.
 var upstreamNames = map[string]string{
 	"GRPC_TLS_CERT":          "GRPC_SERVER_TLS_CERT",
 	"GRPC_TLS_KEY":           "GRPC_SERVER_TLS_KEY",
@@ -117,9 +117,9 @@ var upstreamNames = map[string]string{
 	"GRPC_TLS_CLIENT_SAN":    "GRPC_CLIENT_TLS_SAN",
 }
 
-// set sets field to the value of v, or to the default if there is none or it is refused. An
-// empty value means the default. That is worth a warning, because it was probably meant to
-// be set, unless the default is nothing. Empty text is a value.
+// set sets field to the value of v. If the value is missing, empty or refused, it sets the
+// default. It warns of an empty value that the default replaces, and records a problem for a
+// refused value. For the type text, an empty value is a value.
 func (r *reader) set(field reflect.Value, v Variable) {
 	v.Default = cmp.Or(r.defaults[v.Name], v.Default)
 	if v.Default != "" {
@@ -138,11 +138,11 @@ func (r *reader) set(field reflect.Value, v Variable) {
 	}
 }
 
-// errRefused is an error that problems do not show.
+// errRefused is returned for a refused value. Users see Variable.fix instead of it.
 var errRefused = errors.New("refused")
 
-// assign sets field to what text says. It leaves the field alone and returns an error if text
-// is not of the type of v or not within the bounds.
+// assign sets field to the value of text. If text does not have the type of v or is out of its
+// bounds, it returns an error and does not change field.
 func (v Variable) assign(field reflect.Value, text string) error {
 	if v.Type == "word" {
 		words := strings.Split(v.bounds, ", ")
@@ -163,8 +163,8 @@ func (v Variable) assign(field reflect.Value, text string) error {
 	return err
 }
 
-// within returns an error unless n is within bounds, which are numbers of the type that
-// scratch points to.
+// within returns an error unless n is within bounds, such as "1 to 100" or "10ms or more, or 0".
+// scratch points to a variable of the type in which bounds are written; within changes it.
 func within(bounds string, n float64, scratch any) error {
 	bounds, or0 := strings.CutSuffix(bounds, ", or 0")
 	low, high, both := strings.Cut(strings.TrimSuffix(bounds, " or more"), " to ")
@@ -173,14 +173,14 @@ func within(bounds string, n float64, scratch any) error {
 	if both && err == nil {
 		most, err = parse(high, scratch)
 	}
-	if err == nil && !(or0 && n == 0) && !(n >= least && n <= most) { // so that NaN is refused
+	if err == nil && !(or0 && n == 0) && !(n >= least && n <= most) { // refuses NaN too
 		err = errRefused
 	}
 	return err
 }
 
-// parse sets *to to what text says, and returns it as a number if it is one. Whole numbers may
-// begin with 0x, 0b or 0 for other bases, as in envoyproxy/ratelimit.
+// parse sets *to to the value of text. If it is a number, n is the same number; a duration is
+// one of nanoseconds. Whole numbers may start with 0x, 0b or 0, as in envoyproxy/ratelimit.
 func parse(text string, to any) (n float64, err error) {
 	switch to := to.(type) {
 	case *string:
@@ -210,7 +210,8 @@ func parse(text string, to any) (n float64, err error) {
 	return n, err
 }
 
-// list splits at commas; blanks around items, and empty items, do not count.
+// list returns the items of text, which commas separate. It removes blanks around items, and
+// empty items.
 func list(text string) (items []string) {
 	for item := range strings.SplitSeq(text, ",") {
 		if item = strings.TrimSpace(item); item != "" {
@@ -222,7 +223,8 @@ func list(text string) (items []string) {
 
 const pairsFix = "write key:value, separated by commas, with one colon in each"
 
-// pairs reads "key:value,key:value".
+// pairs reads "key:value,key:value". It returns an error if a key is empty or a value contains a
+// colon.
 func pairs(text string) (map[string]string, error) {
 	m := make(map[string]string)
 	for pair := range strings.SplitSeq(text, ",") {

@@ -6,32 +6,34 @@ import (
 	"time"
 )
 
-// XDS is the management server that rules come from with CONFIG_TYPE GRPC_XDS_SOTW.
+// XDS describes the management server of the rules. It is used if CONFIG_TYPE is ConfigXDS.
 type XDS struct {
 	Server       string            `env:"CONFIG_GRPC_XDS_SERVER_URL"`
 	NodeID       string            `env:"CONFIG_GRPC_XDS_NODE_ID"`
 	MetadataText string            `env:"CONFIG_GRPC_XDS_NODE_METADATA"`
-	NodeMetadata map[string]string // of MetadataText
+	NodeMetadata map[string]string // the parsed MetadataText
 	HeaderText   string            `env:"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"`
-	Headers      map[string]string // of HeaderText
+	Headers      map[string]string // the parsed HeaderText
 	TLS          bool              `env:"CONFIG_GRPC_XDS_SERVER_USE_TLS"`
 	CACert       string            `env:"CONFIG_GRPC_XDS_SERVER_TLS_CACERT"`
 	SAN          string            `env:"CONFIG_GRPC_XDS_SERVER_TLS_SAN"`
 	ClientCert   string            `env:"CONFIG_GRPC_XDS_CLIENT_TLS_CERT"` // empty without ClientKey
 	ClientKey    string            `env:"CONFIG_GRPC_XDS_CLIENT_TLS_KEY"`  // empty without ClientCert
 	MaxMessage   int64             `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"`
-	// Pauses between attempts: RetryInterval, then BackoffInitial, each further one
-	// BackoffGrowth times as long, up to BackoffMax. BackoffJitter is the random share.
+	// RetryInterval is the pause after the first failure, BackoffInitial after the second. Each
+	// further pause is BackoffGrowth times as long, up to BackoffMax. BackoffJitter, from 0 to
+	// 1, is the share of a pause that is random.
 	RetryInterval  time.Duration `env:"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL"`
 	BackoffInitial time.Duration `env:"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"`
 	BackoffMax     time.Duration `env:"XDS_CLIENT_BACKOFF_MAX_INTERVAL"`
 	RandomFactor   float32       `env:"XDS_CLIENT_BACKOFF_RANDOM_FACTOR"`
 	Random         bool          `env:"XDS_CLIENT_BACKOFF_JITTER"`
-	BackoffGrowth  float64       // of RandomFactor
-	BackoffJitter  float64       // of RandomFactor and Random
+	BackoffGrowth  float64       // RandomFactor if it is above 1, or else 2
+	BackoffJitter  float64       // 0 if Random is false
 }
 
-// derive sets what no single variable says.
+// derive sets BackoffGrowth and BackoffJitter. It clears the client certificate if its
+// certificate or key is missing.
 func (x *XDS) derive() {
 	x.BackoffGrowth, x.BackoffJitter = 2, float64(x.RandomFactor)
 	if x.RandomFactor > 1 {
@@ -40,15 +42,15 @@ func (x *XDS) derive() {
 	if !x.Random {
 		x.BackoffJitter = 0
 	}
-	if x.ClientCert == "" || x.ClientKey == "" { // as upstream
+	if x.ClientCert == "" || x.ClientKey == "" { // as in envoyproxy/ratelimit
 		x.ClientCert, x.ClientKey = "", ""
 	}
 }
 
-// headerKey is the name of a header that gRPC sends.
+// headerKey matches a name of a header that gRPC can send.
 var headerKey = regexp.MustCompile(`^[-_.0-9a-z]+$`)
 
-// validate checks what the table cannot, and takes maps apart.
+// validate checks the server's address and sets NodeMetadata and Headers.
 func (x *XDS) validate(r *reader) {
 	if x.Server == "" || strings.HasPrefix(x.Server, "http://") || strings.HasPrefix(x.Server, "https://") {
 		r.problem("CONFIG_GRPC_XDS_SERVER_URL", x.Server, "write host:port; TLS is a matter of CONFIG_GRPC_XDS_SERVER_USE_TLS")
@@ -61,8 +63,8 @@ func (x *XDS) validate(r *reader) {
 	}
 }
 
-// readMetadata reads "key=value,key=value". It warns of an item without an equals sign, and
-// leaves it out as envoyproxy/ratelimit does.
+// readMetadata sets NodeMetadata from "key=value,key=value". It skips an item without an equals
+// sign, as envoyproxy/ratelimit does, and warns of it.
 func (x *XDS) readMetadata(r *reader) {
 	x.NodeMetadata = make(map[string]string)
 	for item := range strings.SplitSeq(x.MetadataText, ",") {
@@ -74,7 +76,8 @@ func (x *XDS) readMetadata(r *reader) {
 	}
 }
 
-// readHeaders reads "name:value,name:value". Values may be secrets, so they are never shown.
+// readHeaders sets Headers from "name:value,name:value". Errors show no values, because they may
+// be secret.
 func (x *XDS) readHeaders(r *reader) {
 	refuse := func(fix string) { r.problem("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "…", fix) }
 	x.Headers = make(map[string]string)

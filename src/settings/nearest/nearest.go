@@ -1,13 +1,12 @@
-// Package nearest finds what a mistyped word was meant to be.
+// Package nearest finds the known word that is most similar to a mistyped word.
 package nearest
 
-// minLength is the shortest word that has a nearest one: all shorter words are alike.
+// minLength is the length of the shortest words that are compared, in bytes.
 const minLength = 3
 
-// Word returns the word of known that the fewest edits turn word into, the first of
-// equals. It returns "" if that takes more than two edits, or more than one for every
-// three bytes of word. An edit inserts, deletes or replaces a byte, or swaps two
-// neighbours.
+// Word returns the word of known that differs from word in the fewest edits; of several, the
+// first. An edit inserts, deletes or replaces a byte, or swaps two adjacent bytes. Word allows
+// two edits, and one for three to five bytes; it returns "" if no word of known is that close.
 func Word(word string, known []string) string {
 	best, fewest := "", min(2, len(word)/3)+1
 	if len(word) < minLength {
@@ -21,12 +20,12 @@ func Word(word string, known []string) string {
 	return best
 }
 
-// edits returns the number of edits that turn a into b, or most if there are more.
+// edits returns the number of edits that turn a into b, or most if it is larger.
 func edits(a, b string, most int) int {
 	if len(a)-len(b) >= most || len(b)-len(a) >= most {
 		return most
 	}
-	// Row i has the edits that turn a[:i] into each b[:j].
+	// row[j] is the number of edits that turn a[:i] into b[:j].
 	beforeLast, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j
