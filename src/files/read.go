@@ -13,23 +13,24 @@ import (
 // DefaultTimeout is the timeout of Reads with a zero Timeout.
 const DefaultTimeout = 10 * time.Second
 
-// MaxHanging is how many reads of one Reads may hang. Each keeps a goroutine and a thread.
+// MaxHanging bounds the hanging reads of one Reads. Each keeps a goroutine and a thread busy.
 const MaxHanging = 4
 
-// Reads are the reads of one kind of file. The zero value is ready for use, by several
-// goroutines.
+// Reads bounds the reads of one kind of file. The zero value is ready for use. It is safe for
+// concurrent use.
 type Reads struct {
-	// Timeout is how long one read may take. Defaults to DefaultTimeout.
+	// Timeout is the longest time for one read. Defaults to DefaultTimeout.
 	Timeout time.Duration
-	hanging atomic.Int64
+	hanging atomic.Int64 // abandoned reads that have not returned
 }
 
-// TimeoutError says that a read was abandoned, or not made because MaxHanging others hang.
+// TimeoutError is the error of a read that was abandoned, or that was not tried because
+// MaxHanging others hang.
 type TimeoutError struct{ text string }
 
 func (e *TimeoutError) Error() string { return e.text }
 
-// Hanging returns how many reads were abandoned and have not returned yet.
+// Hanging returns the number of reads that were abandoned and have not returned.
 func (r *Reads) Hanging() int { return int(r.hanging.Load()) }
 
 // Read calls f in a new goroutine and returns its results. If f does not return before
@@ -47,7 +48,7 @@ func Read[T any](ctx context.Context, r *Reads, f func() (T, error)) (T, error) 
 		err   error
 	}
 	results := make(chan result, 1)
-	var decided atomic.Bool // set when f returns or Read abandons it, whichever is first
+	var decided atomic.Bool // set by the first of two events: f returned, Read abandoned it
 	go func() {
 		value, err := f()
 		results <- result{value, err}

@@ -1,5 +1,5 @@
-// Package certs reads the TLS files of servers and clients. The files of a server may
-// change while it runs: new ones are used if they are valid, and else the old ones stay.
+// Package certs reads the TLS files of servers and clients. When the files of a running server
+// change, it uses the new ones if they are valid, and otherwise continues with the old ones.
 package certs
 
 import (
@@ -17,32 +17,38 @@ import (
 	"ratelimit/src/files"
 )
 
-// Config names the files of a server, and what clients must show.
+// Config is the configuration of a Server.
 type Config struct {
-	Cert, Key  string   // PEM files: the chain, the server's own certificate first, and its key. Required.
-	ClientCA   string   // PEM file: clients need a certificate from these authorities or the system's; empty: none
-	ClientName string   // DNS name that a client's certificate must have, with ClientCA; empty: any
-	Protocols  []string // offered in ALPN, "h2" for gRPC; nil: none
+	// Cert and Key are the paths of PEM files: the certificate chain, which starts with the
+	// server's certificate, and its key. Required.
+	Cert, Key string
+	// ClientCA is the path of a PEM file. If it is set, clients must have a certificate from
+	// one of its authorities or of the system's.
+	ClientCA string
+	// ClientName is the DNS name that the certificate of a client must have. It requires
+	// ClientCA. Empty: any name.
+	ClientName string
+	Protocols  []string // the protocols that ALPN offers, such as "h2" for gRPC
 
-	Every       time.Duration // how often the files are checked. Defaults to 1 s.
-	ReadTimeout time.Duration // how long a check or a read may take. Defaults to 10 s.
-	// OnChange, if set, is called after the files changed: with nil if they are in use
-	// from now on, or else with the reason why not.
+	Every       time.Duration // time between two checks of the files. Defaults to 1 s.
+	ReadTimeout time.Duration // longest time for a check or a read. Defaults to 10 s.
+	// OnChange, if set, is called after the files changed. The error is nil if the new files
+	// are in use, and otherwise the reason why they are not.
 	OnChange func(error)
 }
 
 // Stats are the figures of a Server.
 type Stats struct {
-	Loaded, Refused uint64    // changes of the files
-	NotAfter        time.Time // when the first certificate of the chain in use expires
-	Hanging         int       // reads that were abandoned and have not returned yet
+	Loaded, Refused uint64    // changes of the files that are in use, and that were refused
+	NotAfter        time.Time // expiry of the first certificate of the chain in use
+	Hanging         int       // reads that were abandoned and have not returned
 }
 
-// Server is the TLS of one server.
+// Server has the TLS configuration of one server.
 type Server struct {
 	cfg             Config
-	current         atomic.Pointer[loaded]
-	first           []os.FileInfo // of the files, before they were first read
+	current         atomic.Pointer[loaded] // in use
+	first           []os.FileInfo          // result of check before the first read
 	loads, refusals atomic.Uint64
 
 	checks, reads files.Reads // of Run
@@ -51,15 +57,15 @@ type Server struct {
 // loaded is the content of the files.
 type loaded struct {
 	tls                 *tls.Config
-	notBefore, notAfter time.Time // of the first certificate of the chain
+	notBefore, notAfter time.Time // validity of the first certificate of the chain
 }
 
-// isValid reports whether clients accept the certificate now.
+// isValid reports whether the certificate is valid at now.
 func (l *loaded) isValid(now time.Time) bool {
 	return !now.Before(l.notBefore) && !now.After(l.notAfter)
 }
 
-// New reads the files for the first time. Its error names the file.
+// New reads the files and returns a Server. Errors contain the path of the file.
 func New(cfg Config) (*Server, error) {
 	if cfg.ClientName != "" && cfg.ClientCA == "" {
 		return nil, errors.New("certs: a client's name needs the authorities of its certificate: set ClientCA")
@@ -74,8 +80,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// TLS returns the configuration of a listener. Each connection uses the files that are
-// in use when it is made.
+// TLS returns the configuration for a listener. Each new connection uses the current files.
 func (s *Server) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -84,7 +89,7 @@ func (s *Server) TLS() *tls.Config {
 	}
 }
 
-// Stats returns the figures.
+// Stats returns the current figures.
 func (s *Server) Stats() Stats {
 	return Stats{
 		Loaded: s.loads.Load(), Refused: s.refusals.Load(), NotAfter: s.current.Load().notAfter,
@@ -92,15 +97,18 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// Run checks the files until ctx ends. It reads them when one of them changed, when a
-// certificate becomes valid that was refused as too early, and when a read returns that
-// was abandoned. A certificate and its key are two files that change one after the
-// other, so the first change may be refused and the second succeed.
+// Run checks the files until ctx ends; its error is always nil. It reads the files
+//   - when one of them changed,
+//   - when a certificate becomes valid that was refused because it was not valid yet,
+//   - when an abandoned read has returned.
+//
+// If only the certificate or only its key has changed, the pair is refused. The change of the
+// other file then succeeds.
 func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(cmp.Or(s.cfg.Every, time.Second))
 	defer tick.Stop()
 	seen := s.first
-	var validFrom time.Time // of a certificate that was refused as too early; zero: none
+	var validFrom time.Time // of a refused certificate that is not valid yet; zero: none
 	hung := false           // the last attempt was abandoned
 	for {
 		select {
@@ -123,7 +131,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		}
 		if _, timedOut := errors.AsType[*files.TimeoutError](err); timedOut {
-			if hung { // OnChange knows already
+			if hung { // OnChange was called for it
 				continue
 			}
 			hung = true
@@ -148,8 +156,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// isWorse returns an error if the certificate in use is valid and that of l is not, so
-// that no client would accept it.
+// isWorse returns an error if the certificate in use is valid at now and that of l is not. If
+// neither is valid, it returns nil.
 func (s *Server) isWorse(l *loaded, now time.Time) error {
 	switch {
 	case !s.current.Load().isValid(now) || l.isValid(now):
@@ -160,6 +168,7 @@ func (s *Server) isWorse(l *loaded, now time.Time) error {
 	return fmt.Errorf("certs: %s: it is valid from %s, and is used from then on: check the clocks of this host and of its issuer", s.cfg.Cert, l.notBefore.Format(time.RFC3339))
 }
 
+// isSame reports whether two results of check for one file are equal.
 func isSame(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -167,8 +176,8 @@ func isSame(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-// check returns the state of each file, nil for one that cannot be read. It follows
-// links, such as those that Kubernetes swaps.
+// check returns the size and time of change of each file, or nil for one that cannot be read.
+// It follows symbolic links, which Kubernetes replaces. The error is always nil.
 func (s *Server) check() (list []os.FileInfo, _ error) {
 	for _, file := range []string{s.cfg.Cert, s.cfg.Key, s.cfg.ClientCA} {
 		info, _ := os.Stat(file) // nil with an error
@@ -177,6 +186,7 @@ func (s *Server) check() (list []os.FileInfo, _ error) {
 	return list, nil
 }
 
+// read reads and parses the files.
 func (s *Server) read() (*loaded, error) {
 	chain, err := os.ReadFile(s.cfg.Cert)
 	if err != nil {
@@ -207,7 +217,8 @@ func (s *Server) read() (*loaded, error) {
 	return &loaded{cfg, pair.Leaf.NotBefore, pair.Leaf.NotAfter}, nil
 }
 
-// checkName refuses a client if its certificate, which is verified, lacks the name.
+// checkName returns an error if the client's certificate does not have ClientName. The chain of
+// the certificate has been verified before.
 func (s *Server) checkName(c tls.ConnectionState) error {
 	if s.cfg.ClientName == "" {
 		return nil
@@ -218,7 +229,7 @@ func (s *Server) checkName(c tls.ConnectionState) error {
 	return nil
 }
 
-// Authorities returns the system's authorities and those in a PEM file.
+// Authorities returns the system's certificate authorities and those in a PEM file.
 func Authorities(file string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {

@@ -13,22 +13,21 @@ import (
 	"ratelimit/src/files"
 )
 
-// Client names the files of a TLS client.
+// Client is the configuration of a TLS client. Files are PEM files.
 type Client struct {
-	CA        string // PEM file of authorities to trust in addition to the system's; empty: none
-	Cert, Key string // PEM files of the client's certificate; both empty: none
-	// CAName and PairName stand before errors in these files: the settings that name
-	// them. Empty: nothing does.
+	CA        string // path of authorities to trust in addition to the system's; empty: none
+	Cert, Key string // paths of the client's certificate and its key; both empty: none
+	// CAName and PairName are put before the errors of CA, and of Cert and Key. They are
+	// the names of the settings, and may be empty.
 	CAName, PairName string
-	// ServerName is the name that the server's certificate must have. Defaults to the name
-	// that is dialed.
+	// ServerName is the name that the server's certificate must have. Defaults to the host
+	// name of the connection.
 	ServerName string
-	// AnyName accepts a certificate of the trusted authorities with any name.
+	// AnyName accepts any name in the server's certificate. Its chain is still verified.
 	AnyName bool
 }
 
-// Reader returns a function that reads the files, within the deadline of package files. Call
-// it for each connection, so the files may change.
+// Reader returns a function like TLS that gives up after files.DefaultTimeout.
 func (c *Client) Reader() func() (*tls.Config, error) {
 	reads := new(files.Reads)
 	return func() (*tls.Config, error) {
@@ -40,7 +39,8 @@ func (c *Client) Reader() func() (*tls.Config, error) {
 	}
 }
 
-// TLS reads the files. Call it for each connection to use their current content.
+// TLS reads the files and returns the configuration of a connection. Call it for each connection,
+// because the files may change.
 func (c *Client) TLS() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
 	if c.CA != "" {
@@ -63,7 +63,7 @@ func (c *Client) TLS() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// verifyChain verifies the server's certificate without its name.
+// verifyChain verifies the chain of the server's certificate, but not its name.
 func verifyChain(state tls.ConnectionState, roots *x509.CertPool) error {
 	intermediates := x509.NewCertPool()
 	for _, cert := range state.PeerCertificates[1:] {
@@ -73,7 +73,7 @@ func verifyChain(state tls.ConnectionState, roots *x509.CertPool) error {
 	return err
 }
 
-// NotAfter returns when the first certificate in a PEM file expires.
+// NotAfter returns the expiry of the first certificate in a PEM file.
 func NotAfter(file string) (time.Time, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -95,6 +95,7 @@ func NotAfter(file string) (time.Time, error) {
 	}
 }
 
+// named puts name before err, unless name is empty.
 func named(name string, err error) error {
 	if name == "" {
 		return err

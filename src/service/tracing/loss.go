@@ -13,22 +13,22 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// lossReporter gives batches to an exporter and reports its errors, which the SDK would
-// give to a global handler.
+// lossReporter is a SpanExporter that reports the errors of another one to onLoss. Without it,
+// the SDK would pass errors to a global handler.
 type lossReporter struct {
 	sdktrace.SpanExporter
 	onLoss  func(spans int, err error)
-	secrets *strings.Replacer
-	quit    context.Context // ends the export of all batches
-	giveUp  context.CancelFunc
+	secrets *strings.Replacer  // removes secrets from errors
+	quit    context.Context    // cancels the export of all batches
+	giveUp  context.CancelFunc // ends quit
 
-	mu       sync.Mutex // guards what follows
-	reported time.Time  // the last call of onLoss
-	lost     int        // spans, since then
-	err      error      // of the last lost batch
+	mu       sync.Mutex // guards the fields below
+	reported time.Time  // time of the last call of onLoss
+	lost     int        // lost spans since then
+	err      error      // error of the last lost batch
 }
 
-// reportInterval is the time between two calls of onLoss.
+// reportInterval is the least time between two calls of onLoss.
 const reportInterval = time.Minute
 
 func newLossReporter(to sdktrace.SpanExporter, onLoss func(int, error)) *lossReporter {
@@ -37,7 +37,7 @@ func newLossReporter(to sdktrace.SpanExporter, onLoss func(int, error)) *lossRep
 	return c
 }
 
-// ExportSpans sends one batch; it never fails.
+// ExportSpans sends one batch. It reports errors to onLoss and always returns nil.
 func (c *lossReporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -48,14 +48,14 @@ func (c *lossReporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnl
 	return nil
 }
 
-// Shutdown is called once, after the last batch.
+// Shutdown reports the remaining lost spans. The SDK calls it once, after the last batch.
 func (c *lossReporter) Shutdown(ctx context.Context) error {
 	c.lose(0, nil, 0)
 	return c.SpanExporter.Shutdown(ctx)
 }
 
-// lose counts lost spans, and calls onLoss without the lock if there are any and the last
-// call was at least interval ago.
+// lose adds lost spans. It calls onLoss, without holding the lock, if spans were lost and the
+// last call was at least interval ago.
 func (c *lossReporter) lose(spans int, err error, interval time.Duration) {
 	c.mu.Lock()
 	c.lost += spans
@@ -71,11 +71,11 @@ func (c *lossReporter) lose(spans int, err error, interval time.Duration) {
 	}
 }
 
-// maxReason bounds the text of an error, which the collector may choose, in bytes.
+// maxReason bounds the text of an error, in bytes, because it may come from the collector.
 const maxReason = 300
 
-// secrets replaces the values of the headers for the collector, whole and word by word,
-// because the collector may send them back in an error.
+// secrets returns a Replacer that replaces the values of OTEL_EXPORTER_OTLP_HEADERS, and each
+// word of them, by "…". The collector may repeat them in an error.
 func secrets() *strings.Replacer {
 	var pairs []string
 	for _, prefix := range prefixes {
@@ -83,7 +83,7 @@ func secrets() *strings.Replacer {
 			_, value, _ := strings.Cut(header, "=")
 			value, _ = url.PathUnescape(value) // checkVariables refused values with an error
 			for _, text := range append(strings.Fields(value), strings.TrimSpace(value)) {
-				if len(text) >= 4 { // shorter ones are no secrets and occur in other words
+				if len(text) >= 4 { // shorter texts are not secret and occur in other words
 					pairs = append(pairs, text, "…")
 				}
 			}
@@ -92,7 +92,8 @@ func secrets() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// clip bounds s to size bytes of UTF-8, without a reference to the rest.
+// clip returns at most the first size bytes of s, as valid UTF-8. The result does not keep the
+// memory of a longer s.
 func clip(s string, size int) string {
 	if len(s) > size {
 		s = strings.Clone(s[:size])

@@ -16,25 +16,25 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// maxText bounds the text of a client in a span, in bytes.
+// maxText bounds each text of a client in a span, in bytes.
 const maxText = 4096
 
-// GRPC makes a server span of each call of one of methods, which are full names. Other
-// calls have none: health checks are of no interest, and clients choose the names of
-// unknown methods.
+// GRPC returns a handler that makes a server span of each call of methods, such as
+// "/package.Service/Method". Other calls, such as health checks, have no span.
 func (p *Provider) GRPC(methods ...string) stats.Handler {
 	if p == nil {
 		return nil
 	}
 	return otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(p.sdk),
-		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // not the global one
+		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // instead of the global one
 		otelgrpc.WithPropagators(p.propagator),
 		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return slices.Contains(methods, info.FullMethodName) }),
 	)
 }
 
-// HTTP makes a server span of each request to next, which serves route.
+// HTTP returns a handler that makes a server span of each request and calls next. route is the
+// path of next, such as /json.
 func (p *Provider) HTTP(route string, next http.Handler) http.Handler {
 	if p == nil {
 		return next
@@ -54,7 +54,8 @@ func (p *Provider) HTTP(route string, next http.Handler) http.Handler {
 	})
 }
 
-// knownMethod keeps clients from choosing names of spans.
+// knownMethod returns m if it is a standard HTTP method, and else "_OTHER", so that clients
+// cannot choose the names of spans.
 func knownMethod(m string) string {
 	switch m {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
@@ -63,19 +64,20 @@ func knownMethod(m string) string {
 	return "_OTHER"
 }
 
-// answer records the status code.
+// answer is a ResponseWriter that records the status code.
 type answer struct {
 	http.ResponseWriter
 	code int
 }
 
+// WriteHeader implements http.ResponseWriter.
 func (a *answer) WriteHeader(code int) {
 	a.code = code
 	a.ResponseWriter.WriteHeader(code)
 }
 
-// Decision makes a span of each decision, for rls.Config.Span. It calls request.String
-// only if the span is kept.
+// Decision returns the function for rls.Config.Span, which makes a span of each decision. It
+// calls request.String only if the span is sampled.
 func (p *Provider) Decision() func(ctx context.Context, domain string, request fmt.Stringer) (context.Context, func(problem string)) {
 	if p == nil {
 		return nil
@@ -97,18 +99,20 @@ func (p *Provider) Decision() func(ctx context.Context, domain string, request f
 	}
 }
 
-// Redis makes a span of each call of a Redis, for redis.Config.Span; hits is the
-// name of the attribute with their number.
+// Redis returns the function for redis.Config.Span, which makes a span of each call of Redis.
+// hits is the name of the attribute with the number of hits.
 func (p *Provider) Redis(hits string) func(ctx context.Context, n int) (end func(error)) {
 	return p.call("Redis Pipeline Execution", "redis", hits)
 }
 
-// Memcached makes a span of each call of Memcached, for memcached.Config.Span.
+// Memcached returns the function for memcached.Config.Span, which makes a span of each call of
+// Memcached.
 func (p *Provider) Memcached() func(ctx context.Context, n int) (end func(error)) {
 	return p.call("Memcached Fetch Execution", "memcached", "keysToGet length")
 }
 
-// call makes a span of each call of a store; nil without tracing.
+// call returns a function that makes a span of each call of a store, or nil if p is nil. hits is
+// the name of the attribute for n.
 func (p *Provider) call(name, system, hits string) func(ctx context.Context, n int) (end func(error)) {
 	if p == nil {
 		return nil

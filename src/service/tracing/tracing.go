@@ -20,26 +20,26 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config describes this process, the share of traced requests and the protocol. The
-// exporters read address, headers, certificates and timeouts from the environment
-// variables OTEL_EXPORTER_OTLP_*, and the SDK reads OTEL_BSP_*.
+// Config is the configuration of a Provider. The exporters read the address, headers,
+// certificates and timeouts from the environment variables OTEL_EXPORTER_OTLP_*. The SDK reads
+// OTEL_BSP_*.
 type Config struct {
 	Protocol    string // "http" or "grpc". Defaults to "http".
 	ServiceName string // service.name of the resource. Defaults to "RateLimit".
 	Namespace   string // service.namespace; empty: none
 	InstanceID  string // service.instance.id. Defaults to a random UUID.
 	Version     string // service.version; empty: none
-	// SamplingRate is the share of traced requests among those that the caller did not
-	// decide about: 1 or more is all, 0 or less none.
+	// SamplingRate is the share of traced requests, from 0 (none) to 1 (all). It does not
+	// apply if the caller sent a sampling decision.
 	SamplingRate float64
-	// OnLoss, if set, gets the number of spans that the collector did not take since the
-	// last call, and the last error, at most once a minute and at the end. The error has
-	// no value of OTEL_EXPORTER_OTLP_HEADERS in it.
+	// OnLoss, if set, is called at most once a minute, and at the end, if spans were lost.
+	// It gets their number since the last call, and the last error, without the values of
+	// OTEL_EXPORTER_OTLP_HEADERS.
 	OnLoss func(spans int, err error)
 }
 
-// Provider makes spans and sends them. A nil Provider makes none: its hooks are nil, and
-// its handlers are those it was given.
+// Provider makes spans and sends them. The methods of a nil Provider return nil, or the handler
+// that they got, so that there are no spans.
 type Provider struct {
 	sdk        *sdktrace.TracerProvider
 	tracer     trace.Tracer
@@ -47,8 +47,8 @@ type Provider struct {
 	reporter   *lossReporter
 }
 
-// New returns a provider. Its SDK starts a goroutine that sends spans, which Shutdown
-// ends. It connects when there are spans.
+// New returns a Provider. It does not connect before the first spans are sent. The SDK starts a
+// goroutine, which Shutdown stops.
 func New(ctx context.Context, cfg Config) (*Provider, error) {
 	cfg.Protocol = cmp.Or(cfg.Protocol, "http")
 	if err := checkVariables(cfg.Protocol); err != nil {
@@ -79,7 +79,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	}
 	p := &Provider{
 		reporter: newLossReporter(exporter, cfg.OnLoss),
-		// The last one that finds a span applies: W3C takes precedence over B3.
+		// Of several headers the last propagator applies, so W3C takes precedence over B3.
 		propagator: propagation.NewCompositeTextMapPropagator(b3.New(), propagation.TraceContext{}, propagation.Baggage{}),
 	}
 	p.sdk = sdktrace.NewTracerProvider(
@@ -91,13 +91,13 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	return p, nil
 }
 
-// Shutdown sends the spans that wait, until ctx ends. The others, and spans that end
+// Shutdown sends the waiting spans until ctx ends. Spans that are not sent by then, or that end
 // later, are lost. Further calls do nothing.
 func (p *Provider) Shutdown(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	// With ctx itself the SDK would return while it still sends a batch.
+	// With ctx itself, the SDK would return before its goroutine has stopped.
 	defer context.AfterFunc(ctx, p.reporter.giveUp)()
 	if err := p.sdk.Shutdown(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("tracing: %w", err)

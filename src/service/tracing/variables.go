@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// prefixes of the variables of exporters. The second takes precedence.
+// prefixes has the prefixes of the exporters' variables. The second one takes precedence.
 var prefixes = []string{"OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"}
 
-// token matches the name of a header.
+// token matches a valid name of a header.
 var token = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
-// checkVariables returns mistakes in variables that the exporters and the SDK would
-// ignore, or write to stderr with the value. Values may be secret, so errors show none.
+// checkVariables returns the mistakes in variables of the exporters and the SDK, which would
+// ignore them or write their values to stderr. Errors contain no values, which may be secret.
 func checkVariables(protocol string) error {
 	var problems []error
 	check := func(prefix, name string, refuse func(text string) error) {
@@ -47,6 +47,7 @@ func checkVariables(protocol string) error {
 	return errors.Join(problems...)
 }
 
+// variable returns the value of an environment variable without blanks around it.
 func variable(name string) string { return strings.TrimSpace(os.Getenv(name)) }
 
 func checkEndpoint(text, protocol string) error {
@@ -68,6 +69,7 @@ func checkHeaders(text string) error {
 	return nil
 }
 
+// wholeFrom returns a check for whole numbers that are not below least.
 func wholeFrom(least int) func(text string) error {
 	return func(text string) error {
 		if n, err := strconv.Atoi(text); err != nil || n < least {
