@@ -176,7 +176,7 @@ func (c *Compiler) refuseBlocked(charges []*Rule) {
 // after is what the level below a descriptor inherits; r is what match returned for it.
 func (in inherited) after(r *Rule) inherited {
 	if in.chargePath != nil && r != nil {
-		in.above = r.limits()
+		in.above = r.Limits()
 	}
 	return in
 }

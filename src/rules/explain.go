@@ -5,87 +5,113 @@ import (
 	"strings"
 )
 
-// Walk is the search of one descriptor in a domain's rules, for people to read.
+// Walk records how Find searched a domain for one descriptor. Its JSON tags are those of explain's report.
 type Walk struct {
-	// Steps are the levels of a tree in order, one for each entry, or word in a tree of limits, up to the first that has nothing for it.
+	// Steps are the levels of a tree in order: one for each entry, or for each word in a tree of limits. The last step may have
+	// found nothing. Empty for an ordered list.
 	Steps []Step
-	// Asked are the rules of an ordered list in order, up to the one that decides. At most 20 that do not match are listed; Unlisted
-	// counts the others.
-	Asked    []Asked
+	// Tried are the rules of an ordered list in order, up to the one that decides. It has at most 20 rules that do not match;
+	// Unlisted counts the others.
+	Tried    []TriedRule
 	Unlisted int
-	Canaries []*Rule // what Find appends
-	Rule     *Rule   // what Find returns
-	End      End     // how the search ended
+	Canaries []*Rule // the canaries that Find appends
+	Rule     *Rule   // the rule that Find returns; nil for none
+	End      End     // why the search ended
 }
 
-// End is how a search ended, in a word for programs.
+// End is why a search ended.
 type End string
 
 const (
-	EndRule    End = "rule"             // with a rule
+	EndRule    End = "rule"             // it found a rule
 	EndEmpty   End = "no_entries"       // the descriptor has no entries
 	EndKey     End = "no_such_key"      // the level has no descriptor with the entry's key
-	EndValue   End = "no_such_value"    // it has some, but none for the entry's value
-	EndDeep    End = "rules_end_above"  // there are more entries than levels
-	EndShort   End = "rules_are_deeper" // the descriptor has no limit, but there are descriptors below it
-	EndNoLimit End = "no_rate_limit"    // the descriptor has no limit, and there are none below it
+	EndValue   End = "no_such_value"    // the level has the key, but not with the entry's value
+	EndDeep    End = "rules_end_above"  // the request has more entries than the tree has levels
+	EndShort   End = "rules_are_deeper" // the descriptor has no limit, but descriptors below it
+	EndNoLimit End = "no_rate_limit"    // the descriptor has no limit and no descriptors below it
 	EndNone    End = "no_rule_matches"  // no rule of an ordered list matches
 )
 
-// Asked is a rule of an ordered list and whether it matches.
-type Asked struct {
-	Rule    *Rule
-	Matches bool
-	// If it does not match, Unmet is the first pair for which the request has another value, or none.
-	Unmet Pair
-	Value []byte // nil: none
+// Outcome is what the search did with a descriptor or rule.
+type Outcome string
+
+const (
+	Taken   Outcome = "taken"    // the search went on below this descriptor
+	Behind  Outcome = "behind"   // the descriptor matches, but the search had taken an earlier one
+	NoMatch Outcome = "no_match" // the descriptor or rule does not match
+	Decides Outcome = "decides"  // the rule of an ordered list answers
+	Canary  Outcome = "canary"   // the rule of an ordered list is charged, and another one answers
+)
+
+// TriedRule is a rule of an ordered list that the search tried.
+type TriedRule struct {
+	Rule    string  `json:"rule"` // its Key
+	At      string  `json:"at"`   // its Pos
+	Outcome Outcome `json:"outcome"`
+	// If the rule does not match, Key and Pattern are its first pair that the request does not match.
+	Key     string  `json:"key,omitempty"`
+	Pattern string  `json:"pattern,omitempty"`
+	Value   *string `json:"value,omitempty"` // the request's value for Key; nil if it has none
 }
 
-// Step is what one level has for one entry.
+// EntryText is an Entry as text.
+type EntryText struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Text returns e as text.
+func (e Entry) Text() EntryText { return EntryText{string(e.Key), string(e.Value)} }
+
+// Step is the search of one level for one entry.
 type Step struct {
-	Entry Entry
-	Word  bool // the step is a word of a path, which is the key of Entry
-	// Candidates are the descriptors in the order in which they are tried: exact key and value, wildcards in file order, key alone.
-	// Behind the one that was taken are only others that match too.
-	Candidates []Candidate
-	Taken      int // in Candidates; -1: none
-	// Unlisted counts wildcards that do not match and are not in Candidates, which has at most 20 of these, and 40 in all.
-	Unlisted int
-	Siblings int // the number of keys on the level
-	// If none was taken, Meant is the key (EndKey) or value (EndValue) that was probably meant, and Below the first descriptor with
-	// the entry's key on a level below. Empty and nil if there is nothing like it.
-	Meant string
-	Below *Place
+	Entry EntryText `json:"entry"`
+	Word  bool      `json:"word,omitempty"` // the level is one of a tree of limits, and Entry.Key is the word
+	// Candidates are in the order in which the search tries them: exact key and value, wildcards in file order, key alone. Those
+	// behind the taken one all match.
+	Candidates []Candidate `json:"candidates"`
+	// Unlisted counts wildcards that do not match and are not in Candidates: it has at most 20 of these, and at most 40 in all.
+	Unlisted int `json:"unlisted"`
+	Taken    int `json:"-"` // the index of the taken candidate; -1 for none
+	Siblings int `json:"-"` // the number of keys on the level
+	// If no candidate was taken, Meant is the key (EndKey) or value (EndValue) that the caller probably meant; empty for none.
+	Meant string `json:"-"`
+	// Below is the first descriptor on a lower level that has the entry's key. It is set with EndKey; nil for none.
+	Below *Place `json:"-"`
 }
 
-// Candidate is a descriptor that a step looks at.
+// Candidate is a descriptor that the search compared with an entry.
 type Candidate struct {
-	Place
-	How   How
-	Tried bool // false: one before it was taken
-	// Leads is the rule that the search would have ended at this way. It is set for candidates that match but were not taken, in a
-	// search that ended without a rule.
-	Leads *Rule
+	Key     string  `json:"key"`
+	Value   string  `json:"value"` // empty: any value
+	At      string  `json:"at"`    // file:line:col
+	How     How     `json:"how"`
+	Outcome Outcome `json:"outcome"`
+	// Leads is the key of the rule that the search would have found through this candidate. It is set only if the candidate is
+	// Behind and the search found no rule.
+	Leads string `json:"leads,omitempty"`
 
 	node *node
 }
 
-// How is how a descriptor, or a condition of a rule, matches an entry.
-type How uint8
+func newCandidate(at Place, how How, outcome Outcome) Candidate {
+	return Candidate{Key: at.Key, Value: at.Value, At: at.Pos.String(), How: how, Outcome: outcome}
+}
+
+// How is the way in which a descriptor is compared with an entry.
+type How string
 
 const (
-	Exact    How = iota // by key and value
-	Wildcard            // by a `*` in either
-	KeyAlone            // by the key, whatever the value
+	Exact    How = "exact"    // key and value are equal
+	Wildcard How = "wildcard" // key_value matches a pattern with `*`
+	KeyAlone How = "key"      // the key is equal; the value does not matter
 )
 
-// String is a word for programs.
-func (h How) String() string { return [...]string{"exact", "wildcard", "key"}[h] }
-
 const (
-	maxTried = 20     // how many wildcards that do not match a step lists
-	maxMeant = 10_000 // how many names are compared with a misspelt one
-	maxBelow = 10_000 // how many descriptors are searched for a key below
+	maxUnmatched  = 20     // most candidates or rules listed that do not match
+	maxSuggested  = 10_000 // most names compared with a misspelt one
+	maxBelowNodes = 10_000 // most descriptors searched for a key on lower levels
 )
 
 func (t *tree) explain(entries []Entry) *Walk {
@@ -114,13 +140,13 @@ func (t *tree) explain(entries []Entry) *Walk {
 			w.End = EndShort
 		}
 	}
-	w.otherWays(entries, &joined)
+	w.setLeads(entries, &joined)
 	return w
 }
 
-// explain is child with a record of everything that it passes by.
+// explain returns the search of the level below n for an entry. It takes the node that child returns.
 func (n *node) explain(e *Entry, joined *[]byte) Step {
-	s := Step{Entry: *e, Taken: -1}
+	s := Step{Entry: e.Text(), Candidates: []Candidate{}, Taken: -1}
 	l := n.children
 	if l == nil { // the root of an empty domain
 		return s
@@ -149,56 +175,62 @@ func (n *node) explain(e *Entry, joined *[]byte) Step {
 	return s
 }
 
-// consider adds a candidate, within the bounds.
+// consider adds next as a candidate, unless it is there already or the lists are full. The first one that matches is taken.
 func (s *Step) consider(next *node, how How, matches bool) {
 	for i := range s.Candidates {
 		// The text of a wildcard is also an exact value, and its key may be a key alone.
-		if c := &s.Candidates[i]; c.node == next && (i == s.Taken || !c.Tried) {
+		if c := &s.Candidates[i]; c.node == next && c.Outcome != NoMatch {
 			return
 		}
 	}
-	tried := s.Taken < 0
+	outcome := NoMatch
 	switch {
-	case matches && tried:
-		s.Taken = len(s.Candidates)
-	case !tried && (!matches || len(s.Candidates) >= 2*maxTried):
-		return
-	case !matches && len(s.Candidates) >= maxTried:
+	case matches && s.Taken < 0:
+		outcome, s.Taken = Taken, len(s.Candidates)
+	case s.Taken >= 0:
+		if !matches || len(s.Candidates) >= 2*maxUnmatched {
+			return
+		}
+		outcome = Behind
+	case len(s.Candidates) >= maxUnmatched:
 		s.Unlisted++
 		return
 	}
-	s.Candidates = append(s.Candidates, Candidate{Place: next.place(), How: how, Tried: tried, node: next})
+	c := newCandidate(next.place(), how, outcome)
+	c.node = next
+	s.Candidates = append(s.Candidates, c)
 }
 
-// missing returns why n has nothing for the entry of s, and sets what may have been meant.
+// missing returns why the level below n has no descriptor for the entry of s. It sets Meant and Below of s.
 func (n *node) missing(s *Step) End {
 	if n.children == nil {
 		return EndKey
 	}
 	keys := &n.children.keys
-	if k := keys.find(s.Entry.Key); k != nil {
+	if k := keys.find([]byte(s.Entry.Key)); k != nil {
 		s.Meant = k.values.near(s.Entry.Value)
 		return EndValue
 	}
-	s.Meant, s.Below = keys.near(s.Entry.Key), n.below(string(s.Entry.Key))
+	s.Meant, s.Below = keys.near(s.Entry.Key), n.below(s.Entry.Key)
 	return EndKey
 }
 
-// near returns the name that was probably meant; empty if there is none, or too much to search.
-func (t *table[V]) near(name []byte) string {
-	if t.len() > maxMeant {
+// near returns the name in t that a caller probably meant by name; empty if none is near or t has over 10,000 names.
+func (t *table[V]) near(name string) string {
+	if t.len() > maxSuggested {
 		return ""
 	}
 	names := make([]string, 0, t.len())
 	for name := range t.all() {
 		names = append(names, name)
 	}
-	return Near(string(name), slices.Values(names))
+	return Near(name, slices.Values(names))
 }
 
-// below is the first descriptor in file order that has the key, below a child of n; nil if there is none, or too much to search.
+// below returns the first descriptor in file order that has the key and is at least two levels below n. It returns nil if there is
+// none, or if over 10,000 descriptors would have to be searched.
 func (n *node) below(key string) (first *Place) {
-	left := maxBelow
+	left := maxBelowNodes
 	var search func(n *node, depth int)
 	search = func(n *node, depth int) {
 		if n.children == nil {
@@ -218,13 +250,13 @@ func (n *node) below(key string) (first *Place) {
 	}
 	search(n, 0)
 	if left < 0 {
-		return nil // else it would be another one each time
+		return nil // maps have no order, so the first 10,000 differ from call to call
 	}
 	return first
 }
 
-// otherWays finds where candidates would have led that match but were not taken.
-func (w *Walk) otherWays(entries []Entry, joined *[]byte) {
+// setLeads sets Leads of the candidates that are Behind.
+func (w *Walk) setLeads(entries []Entry, joined *[]byte) {
 	for i := range w.Steps {
 		s := &w.Steps[i]
 		if s.Taken < 0 {
@@ -235,36 +267,41 @@ func (w *Walk) otherWays(entries []Entry, joined *[]byte) {
 			for e := i + 1; e < len(entries) && n != nil; e++ {
 				n = n.child(&entries[e], joined)
 			}
-			if n != nil {
-				s.Candidates[j].Leads = n.rule
+			if n != nil && n.rule != nil {
+				s.Candidates[j].Leads = n.rule.Key
 			}
 		}
 	}
 }
 
-// explain asks one rule after the other.
 func (l *orderedList) explain(entries []Entry) *Walk {
-	w := &Walk{End: EndNone}
+	w := &Walk{Steps: []Step{}, End: EndNone}
 	values := l.fill(nil, entries)
-	missed := 0
+	unmatched := 0
+	decides := -1 // the index in w.Tried of w.Rule
 	for i := range l.rules {
 		r := &l.rules[i]
-		a := Asked{Rule: r.rule}
-		unmet := slices.IndexFunc(r.want, func(c condition) bool { return !c.matches(values[c.slot]) })
-		if a.Matches = unmet < 0; !a.Matches {
-			a.Unmet, a.Value = r.rule.Listed.Match[unmet], values[r.want[unmet].slot]
-			if missed++; missed > maxTried {
+		tried := TriedRule{Rule: r.rule.Key, At: r.rule.Pos.String(), Outcome: Decides}
+		failed := slices.IndexFunc(r.want, func(c condition) bool { return !c.matches(values[c.slot]) })
+		if failed >= 0 {
+			if unmatched++; unmatched > maxUnmatched {
 				w.Unlisted++
 				continue
 			}
-		}
-		w.Asked = append(w.Asked, a)
-		if !a.Matches {
+			tried.Outcome = NoMatch
+			tried.Key, tried.Pattern = r.rule.Listed.Match[failed].Key, r.rule.Listed.Match[failed].Pattern
+			if value := values[r.want[failed].slot]; value != nil {
+				tried.Value = new(string(value))
+			}
+			w.Tried = append(w.Tried, tried)
 			continue
 		}
 		if w.Rule != nil {
 			w.Canaries = append(w.Canaries, w.Rule)
+			w.Tried[decides].Outcome = Canary
 		}
+		decides = len(w.Tried)
+		w.Tried = append(w.Tried, tried)
 		w.Rule, w.End = r.rule, EndRule
 		if !r.canary {
 			break
@@ -274,7 +311,7 @@ func (l *orderedList) explain(entries []Entry) *Walk {
 }
 
 func (t *wordTree) explain(entries []Entry) *Walk {
-	w := &Walk{End: EndShort}
+	w := &Walk{Steps: []Step{}, End: EndShort}
 	if len(entries) == 0 {
 		w.End = EndEmpty
 	}
@@ -294,21 +331,21 @@ func (t *wordTree) explain(entries []Entry) *Walk {
 	return w
 }
 
-// explain is the step from n by a word.
+// explain returns the search of the level below n for a word.
 func (n *wordNode) explain(word []byte) Step {
-	s := Step{Entry: Entry{Key: word}, Word: true, Taken: -1, Siblings: n.children.len()}
-	named := n.children.find(word)
-	if named != nil {
-		s.Taken = 0
-		s.Candidates = append(s.Candidates, Candidate{Place: Place{Pos: named.place, Key: string(word)}, How: Exact, Tried: true})
+	s := Step{Entry: EntryText{Key: string(word)}, Word: true, Candidates: []Candidate{}, Taken: -1, Siblings: n.children.len()}
+	outcome := Taken
+	if named := n.children.find(word); named != nil {
+		s.Candidates = append(s.Candidates, newCandidate(Place{Pos: named.place, Key: string(word)}, Exact, outcome))
+		s.Taken, outcome = 0, Behind
 	}
 	if n.other != nil {
-		s.Siblings++
+		s.Candidates = append(s.Candidates, newCandidate(Place{Pos: n.other.place, Key: "*"}, Wildcard, outcome))
 		s.Taken = 0
-		s.Candidates = append(s.Candidates, Candidate{Place: Place{Pos: n.other.place, Key: "*"}, How: Wildcard, Tried: named == nil})
+		s.Siblings++
 	}
 	if s.Taken < 0 {
-		s.Meant = n.children.near(word)
+		s.Meant = n.children.near(string(word))
 	}
 	return s
 }

@@ -19,16 +19,19 @@ func tell(w *rules.Walk) string {
 		barred := false
 		for j := range s.Candidates {
 			c := &s.Candidates[j]
-			if !c.Tried && !barred {
+			if c.Outcome == rules.Behind && !barred {
 				barred = true
 				b.WriteString("| ")
 			}
-			text := fmt.Sprintf("%d %v", c.Line, c.How)
+			text := fmt.Sprintf("%s %v", lineOf(c.At), c.How)
+			if (j == s.Taken) != (c.Outcome == rules.Taken) {
+				b.WriteString("taken? ")
+			}
 			if j == s.Taken {
 				text = "[" + text + "]"
 			}
-			if c.Leads != nil {
-				text += fmt.Sprintf(" to %d", c.Leads.Pos.Line)
+			if c.Leads != "" {
+				text += " to " + c.Leads
 			}
 			b.WriteString(text + " ")
 		}
@@ -48,6 +51,9 @@ func tell(w *rules.Walk) string {
 	}
 	return b.String()
 }
+
+// lineOf returns the line of a place.
+func lineOf(at string) string { return strings.Split(at, ":")[1] }
 
 func TestExplain(t *testing.T) {
 	for _, tt := range []struct {
@@ -71,7 +77,7 @@ func TestExplain(t *testing.T) {
 			{"path=/index", "1 wildcard [3 wildcard] | 4 key / rule"},
 			{"path=index", "1 wildcard 3 wildcard [4 key] / rule"},
 			{"path=/*", "[3 exact] | 4 key / rule"}, // the text of the wildcard is an exact value, too
-			{"path=/index, user=1", "1 wildcard [3 wildcard] | 4 key to 5 / rules_end_above"},
+			{"path=/index, user=1", "1 wildcard [3 wildcard] | 4 key to d.path.user / rules_end_above"},
 			{"path=x, user=1", "1 wildcard 3 wildcard [4 key] / [5 key] / rule"},
 			{"", "no_entries"},
 			{"pathe=x", "/ no_such_key meant path"},
@@ -97,8 +103,8 @@ func TestExplain(t *testing.T) {
 			-ab=*
 			  x=3
 			`, [][2]string{
-			{"ab=1, x=3", "[1 wildcard] | 5 wildcard to 6 3 key / / no_such_value"},
-			{"ab=1, x=2", "[1 wildcard] | 5 wildcard 3 key to 4 / / no_such_value"},
+			{"ab=1, x=3", "[1 wildcard] | 5 wildcard to d.ab_*.x_3 3 key / / no_such_value"},
+			{"ab=1, x=2", "[1 wildcard] | 5 wildcard 3 key to d.ab.x_2 / / no_such_value"},
 			{"a*=1, x=1", "[1 wildcard] / [2 exact] / rule"}, // the same one by its key alone is not listed again
 			{"b=1", "1 wildcard / no_such_key"},
 		}},
@@ -130,10 +136,10 @@ func TestExplainIsBounded(t *testing.T) {
 	}
 	d := compiled(t, outline.String()+"path\n")
 	s := d.Explain(entries("path=x")).Steps[0]
-	if len(s.Candidates) != 2*rules.MaxTried || s.Taken != rules.MaxTried || s.Unlisted != 1000-rules.MaxTried {
+	if len(s.Candidates) != 2*rules.MaxUnmatched || s.Taken != rules.MaxUnmatched || s.Unlisted != 1000-rules.MaxUnmatched {
 		t.Errorf("%d candidates, the taken one is %d, %d not listed", len(s.Candidates), s.Taken, s.Unlisted)
 	}
-	if s.Candidates[s.Taken].Line != 1001 || s.Candidates[s.Taken+1].Tried {
+	if lineOf(s.Candidates[s.Taken].At) != "1001" || s.Candidates[s.Taken+1].Outcome != rules.Behind {
 		t.Errorf("taken was %+v, then comes %+v", s.Candidates[s.Taken], s.Candidates[s.Taken+1])
 	}
 }
@@ -198,14 +204,14 @@ func FuzzExplain(f *testing.F) {
 			for _, cfg := range level {
 				keys[cfg.Key] = true
 			}
-			if s.Siblings != len(keys) || s.Meant != "" && s.Taken >= 0 || s.Meant == string(s.Entry.Key) && w.End == rules.EndKey && s.Meant != "" {
+			if s.Siblings != len(keys) || s.Meant != "" && s.Taken >= 0 || s.Meant == s.Entry.Key && w.End == rules.EndKey && s.Meant != "" {
 				t.Fatalf("step %d of %s has %d keys and meant %q, the level is %+v", i, tell(w), s.Siblings, s.Meant, level)
 			}
-			if w.End == rules.EndKey && i == len(w.Steps)-1 && (keys[string(s.Entry.Key)] || s.Taken >= 0) {
+			if w.End == rules.EndKey && i == len(w.Steps)-1 && (keys[s.Entry.Key] || s.Taken >= 0) {
 				t.Fatalf("%s, but the key %q is there", tell(w), s.Entry.Key)
 			}
 			for j, c := range s.Candidates {
-				at := slices.IndexFunc(level, func(cfg rules.DescriptorConfig) bool { return cfg.Pos == c.Pos })
+				at := slices.IndexFunc(level, func(cfg rules.DescriptorConfig) bool { return cfg.Pos.String() == c.At })
 				if at < 0 || level[at].Key != c.Key || level[at].Value != c.Value {
 					t.Fatalf("candidate %d of step %d in %s is not on its level", j, i, tell(w))
 				}
@@ -217,7 +223,7 @@ func FuzzExplain(f *testing.F) {
 				break
 			}
 			taken := s.Candidates[s.Taken]
-			level = level[slices.IndexFunc(level, func(cfg rules.DescriptorConfig) bool { return cfg.Pos == taken.Pos })].Descriptors
+			level = level[slices.IndexFunc(level, func(cfg rules.DescriptorConfig) bool { return cfg.Pos.String() == taken.At })].Descriptors
 		}
 		if b := w.Steps; len(b) > 0 && b[len(b)-1].Below != nil && !slices.Contains(slices.Collect(maps.Keys(keysOf(top))), b[len(b)-1].Below.Key) {
 			t.Fatalf("%s: there is no key %q", tell(w), b[len(b)-1].Below.Key)

@@ -56,8 +56,8 @@ func Charged(set *Set) []*Rule {
 	return found
 }
 
-// MaxTried, Composite and KeyParts are for tests of this folder.
-const MaxTried = maxTried
+// MaxUnmatched, Composite and KeyParts are for tests of this folder.
+const MaxUnmatched = maxUnmatched
 
 var Composite = composite
 

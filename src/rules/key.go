@@ -8,26 +8,26 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// Keys writes the keys that stores count under. The values are the request's; on a level that shares its threshold the pattern
-// stands for them.
+// Keys writes the keys of the counters in the stores. <value> is the request's value; a level with share_threshold has the pattern
+// instead.
 //
 //	<prefix><domain>_<key>_<value>_<key>_<value>_                                                  tree of descriptors
 //	<prefix><domain>_:<key>_<pattern>_:<key>_<value>_:<requests>/<period>_<algorithm>_             ordered list
 //	<prefix><domain>_<word>_<word>_                                                                tree of limits
 //
-// A key in an ordered list has what the rule matches, counts by and allows. Keys in ordered lists and trees of limits are always
-// escaped.
+// A key in an ordered list has the rule's match, the request's values of `per`, and the limit. Keys in ordered lists and trees of
+// limits are always escaped.
 type Keys struct {
-	// Prefix is in front of every key, as it is.
+	// Prefix is put in front of every key, without escapes.
 	Prefix string
-	// Escape keeps different descriptors apart. Without it all parts are written as they are, as envoyproxy/ratelimit does, and
+	// Escape gives different descriptors different keys. Without it, as in envoyproxy/ratelimit, nothing is escaped, and
 	// [a=x_b_y] and [a=x][b=y] share a key.
 	//
-	// With it the bytes %_{}|: and control characters are written as %5F and so on in domain, keys and values, so each part ends
-	// at the next `_`. A level that shares its threshold is <key>_<key of the rule>:<value of the rule>_; no value has a `:`.
+	// With it the bytes %_{}|: and control characters are escaped in domain, keys and values: `_` becomes %5F. So each part ends
+	// at the next `_`. A level with share_threshold is <key>_<key of the rule>:<value of the rule>_, where only it can have a `:`.
 	Escape bool
-	// Divvy writes the keys of first-hit windows in ordered lists as Button's divvy does, if divvy can have such a limit, without
-	// prefix and escapes. A canary then shares the counter of a rule that is the same but for shadow_mode.
+	// Divvy writes the keys of limits that Button's divvy supports as divvy does, without prefix and escapes: those of first-hit
+	// windows in ordered lists. A canary then shares the counter of a rule that differs only in shadow_mode.
 	//
 	//	divvy:<key>=<pattern> <key>=<pattern>:<value>:<requests>:<seconds>
 	Divvy bool
@@ -38,11 +38,11 @@ func (k *Keys) AsDivvy(r *Rule) bool {
 	return k.Divvy && r != nil && r.Listed != nil && r.Listed.divvy != nil
 }
 
-// Append appends the key of a descriptor of d. It also returns the length of the key's tag, see backend.Hit.Tag: prefix, domain and
-// first entry; in an ordered list all but the limit, so the limits of one rule stay together.
+// Append appends the key of the counter of r for a request's entries in d. It also returns the length in bytes of the key's tag, see
+// backend.Hit.Tag: prefix, domain and first entry. In an ordered list the tag is all but the limit, so all limits of a rule share it.
 //
-// r is the rule that the entries led to, or one of a level above, whose key has the entries down to it; nil for a limit that came
-// with the request.
+// r is the rule that the entries led to, or a rule of a level above; the key of the latter has only the entries down to its level. r
+// is nil for a limit that came with the request.
 func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []byte, tag int) {
 	switch {
 	case k.AsDivvy(r):
@@ -80,7 +80,7 @@ func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []by
 	return dst, tag
 }
 
-// domain appends what is in front of all entries.
+// domain appends the prefix and the domain, which start every key.
 func (k *Keys) domain(dst []byte, d *Domain, escape bool) []byte {
 	name := d.Name
 	if escape {
@@ -89,14 +89,14 @@ func (k *Keys) domain(dst []byte, d *Domain, escape bool) []byte {
 	return append(append(append(dst, k.Prefix...), name...), '_')
 }
 
-// listKey is how a listed limit's keys are written. The rule's place, name and comment are not in it: a rule may be moved or renamed
-// and keeps its counters, and a changed limit starts new ones.
+// listKey has the constant parts of the keys of a limit in an ordered list. A rule that is moved or renamed keeps its counters; a rule
+// whose match, per or limit changes starts new ones.
 type listKey struct {
-	head   string   // what the rule matches
-	per    []string // keys to count by
-	labels []string // of per, each escaped and with its "_"
-	tail   string   // the limit, and a number if a rule before it has the same key
-	divvy  bool     // as divvy writes it: without labels and escapes
+	head   string   // the rule's match
+	per    []string // the keys whose values are in the key
+	labels []string // per, escaped and with "_" appended
+	tail   string   // the limit, and a number if an earlier limit would have the same key
+	divvy  bool     // the key is in divvy's form, without labels and escapes
 }
 
 func newListKey(r *Rule) *listKey {
@@ -122,7 +122,7 @@ func newListKey(r *Rule) *listKey {
 	return k
 }
 
-// newDivvyKey returns how divvy writes the keys of a limit; nil if divvy has no such limit.
+// newDivvyKey returns the key of a limit in divvy's form; nil if divvy does not support such a limit.
 func newDivvyKey(r *Rule) *listKey {
 	lim := &r.Limit
 	if lim.Kind != algorithm.FirstHitWindow || lim.Max == 0 || lim.Period%time.Second != 0 || lim.CountBlocked || len(r.Listed.Per) > 1 {
@@ -132,10 +132,11 @@ func newDivvyKey(r *Rule) *listKey {
 	return &listKey{head: "divvy:" + r.Operation() + ":", per: r.Listed.Per, tail: tail, divvy: true}
 }
 
-// text tells apart listed limits whose keys would be the same.
+// text joins the constant parts. Two limits with the same text would share their counters.
 func (l *listKey) text() string { return l.head + strings.Join(l.labels, "") + l.tail }
 
-// append appends the key, which starts at start. The tag is all but the limit, or in divvy's keys all.
+// append appends the key to dst and returns the length of its tag: all but the limit, or all of a key in divvy's form. The key started
+// at dst[start].
 func (l *listKey) append(dst []byte, start int, entries []Entry) (key []byte, tag int) {
 	dst = append(dst, l.head...)
 	for i, key := range l.per {
@@ -153,7 +154,7 @@ func (l *listKey) append(dst []byte, start int, entries []Entry) (key []byte, ta
 	return dst, tag
 }
 
-// valueOf is the value of the last entry with the key; nil if there is none.
+// valueOf returns the value of the last entry with the key; nil if no entry has it.
 func valueOf(entries []Entry, key string) []byte {
 	for i := len(entries) - 1; i >= 0; i-- {
 		if string(entries[i].Key) == key {
@@ -163,7 +164,8 @@ func valueOf(entries []Entry, key string) []byte {
 	return nil
 }
 
-// append appends the words of the entries down to the limit. The tag ends with the outermost of the levels that are charged together.
+// append appends the request's words down to the limit, and returns the length of the tag, which has the first tagWords words. The key
+// started at dst[start].
 func (w *wordPath) append(dst []byte, start int, entries []Entry) (key []byte, tag int) {
 	n := 0
 	for word := range words(entries) {
@@ -171,13 +173,14 @@ func (w *wordPath) append(dst []byte, start int, entries []Entry) (key []byte, t
 			break
 		}
 		dst = append(appendEscaped(dst, word), '_')
-		if n++; n == w.tag {
+		if n++; n == w.tagWords {
 			tag = len(dst) - start
 		}
 	}
 	return dst, tag
 }
 
+// appendPart appends text, escaped if escape is set.
 func appendPart(dst, text []byte, escape bool) []byte {
 	if escape {
 		return appendEscaped(dst, text)
@@ -185,7 +188,7 @@ func appendPart(dst, text []byte, escape bool) []byte {
 	return append(dst, text...)
 }
 
-// reserved are the bytes that escaped parts of a key do not have: those that the format and Redis' hash tags use, and control
+// reserved has the bytes that are escaped in keys: separators of the key format, the `{}` of Redis' hash tags, and control
 // characters.
 var reserved = func() (set [256]bool) {
 	for c := range 0x20 {

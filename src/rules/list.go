@@ -35,20 +35,28 @@ type Pair struct {
 
 // condition is a compiled Pair.
 type condition struct {
-	slot  int
-	how   How
-	exact []byte
-	glob  pattern
+	slot  int // of the key, see orderedList.slots
+	kind  conditionKind
+	exact []byte  // the value, for exactValue
+	glob  pattern // for wildcardValue
 }
+
+type conditionKind uint8
+
+const (
+	exactValue conditionKind = iota
+	wildcardValue
+	anyValue
+)
 
 func newCondition(slot int, text string) condition {
 	switch {
 	case text == "*":
-		return condition{slot: slot, how: KeyAlone}
+		return condition{slot: slot, kind: anyValue}
 	case strings.Contains(text, "*"):
-		return condition{slot: slot, how: Wildcard, glob: compilePattern(text)}
+		return condition{slot: slot, kind: wildcardValue, glob: compilePattern(text)}
 	}
-	return condition{slot: slot, how: Exact, exact: []byte(text)}
+	return condition{slot: slot, kind: exactValue, exact: []byte(text)}
 }
 
 // PatternMatches reports whether value matches the pattern of a Pair. No pattern matches nil, which is no value.
@@ -61,9 +69,9 @@ func (c *condition) matches(value []byte) bool {
 	switch {
 	case value == nil:
 		return false
-	case c.how == KeyAlone:
+	case c.kind == anyValue:
 		return true
-	case c.how == Exact:
+	case c.kind == exactValue:
 		return bytes.Equal(value, c.exact)
 	}
 	return c.glob.match(value)
@@ -168,7 +176,7 @@ func (l *orderedList) index() {
 	wanted := make(map[value]int)
 	for i := range l.rules {
 		for _, c := range l.rules[i].want {
-			if c.how == Exact {
+			if c.kind == exactValue {
 				wanted[value{c.slot, string(c.exact)}]++
 			}
 		}
@@ -184,7 +192,7 @@ func (l *orderedList) index() {
 		best, fewest := value{}, 0
 		for _, c := range l.rules[i].want {
 			v := value{c.slot, string(c.exact)}
-			if n := wanted[v]; c.how == Exact && (fewest == 0 || n < fewest) {
+			if n := wanted[v]; c.kind == exactValue && (fewest == 0 || n < fewest) {
 				best, fewest = v, n
 			}
 		}

@@ -188,7 +188,7 @@ func (l *orderedList) setKeys() {
 		if r.rule == nil {
 			continue
 		}
-		for _, limit := range r.rule.limits() {
+		for _, limit := range r.rule.Limits() {
 			k := newListKey(limit)
 			text := k.text()
 			if seen[text]++; seen[text] > 1 {

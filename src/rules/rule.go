@@ -67,8 +67,8 @@ func (r *Rule) Names() []string {
 	return r.words.names
 }
 
-// limits are what a match of r is charged to.
-func (r *Rule) limits() []*Rule {
+// Limits returns the limits that a match of r is charged to: its Charges, or r alone.
+func (r *Rule) Limits() []*Rule {
 	if r.Charges != nil {
 		return r.Charges
 	}

@@ -10,32 +10,33 @@ import (
 // tree is a tree of descriptors: each entry of a request leads one level down.
 type tree struct{ root node }
 
-// node is a descriptor: its rule, and the level below it.
+// node is a descriptor of the tree, or its root.
 type node struct {
-	rule     *Rule  // nil: no limit here
+	rule     *Rule  // what a request that ends here is charged to; nil: nothing
 	children *level // nil: none
-	at       *Place // nil: where the rule is, or the root
+	at       *Place // nil: take the place from rule, or this is the root
 }
 
-// level is the descriptors below one.
+// level holds the children of one node.
 type level struct {
 	keys      table[*keyed]
 	wildcards []wildcard // in file order
 }
 
-// keyed is the descriptors of one level and key.
+// keyed holds the descriptors of one level that have the same key.
 type keyed struct {
-	any    *node // without a value; nil: none
+	any    *node // the descriptor without a value; nil: none
 	values table[*node]
 }
 
+// wildcard is a descriptor whose key or value has a `*`.
 type wildcard struct {
 	pattern
 	node *node
-	text string // "key_value", or "key"
+	text string // the pattern as written: "key_value", or "key"
 }
 
-// Place is a descriptor as written, and where; for messages.
+// Place is the key and value of a descriptor as written, with its place in the file. It is for messages.
 type Place struct {
 	Pos
 	Key   string
@@ -52,7 +53,8 @@ func (t *tree) find(entries []Entry, s *Scratch, canaries []*Rule) (*Rule, []*Ru
 	return n.rule, canaries
 }
 
-// child returns the descriptor below n for an entry, or nil.
+// child returns the child of n that matches an entry best, or nil: exact key and value, then the first wildcard, then the key alone.
+// joined is memory to reuse.
 func (n *node) child(e *Entry, joined *[]byte) *node {
 	l := n.children
 	if l == nil {
@@ -81,7 +83,7 @@ func (n *node) child(e *Entry, joined *[]byte) *node {
 	return nil
 }
 
-// add puts child where requests will find it. If the place is taken it returns the node that is there.
+// add makes child a child of n. If n already has a child with that key and value, add returns that one and changes nothing.
 func (n *node) add(at *Level, child *node) (taken *node) {
 	if n.children == nil {
 		n.children = &level{}
@@ -103,7 +105,7 @@ func (n *node) add(at *Level, child *node) (taken *node) {
 	return taken
 }
 
-// place is where n was written; n is not a root.
+// place returns the descriptor as written. n must not be a root.
 func (n *node) place() Place {
 	if n.at != nil {
 		return *n.at
@@ -112,7 +114,7 @@ func (n *node) place() Place {
 	return Place{n.rule.Pos, l.Key(), l.Value()}
 }
 
-// nodes yields all descriptors of the key, in no order.
+// nodes yields all descriptors that have the key, in no order.
 func (k *keyed) nodes() iter.Seq[*node] {
 	return func(yield func(*node) bool) {
 		if k.any != nil && !yield(k.any) {
@@ -126,7 +128,7 @@ func (k *keyed) nodes() iter.Seq[*node] {
 	}
 }
 
-// descriptors compiles the descriptors of one level below n, which is at p.
+// descriptors compiles list into children of n, and everything below them. p is the path of n.
 func (c *Compiler) descriptors(n *node, list []DescriptorConfig, p path) {
 	if len(list) > 0 && len(p.levels) == MaxDepth {
 		c.problems.Add(list[0].Pos, "use fewer levels; a request needs an entry for each",
@@ -138,7 +140,7 @@ func (c *Compiler) descriptors(n *node, list []DescriptorConfig, p path) {
 		if !c.addName(cfg.Pos, len(p.key)+len(cfg.Key)+len(cfg.Value)+len("._")) {
 			return
 		}
-		child := &node{} // checked also where it has no place in the tree
+		child := &node{} // its limits are checked even if n refuses it
 		below := p.down(cfg)
 		here := &below.levels[len(p.levels)]
 		c.warnLiteral(cfg.Pos, cfg.Key, cfg.Value)
@@ -164,7 +166,7 @@ func (c *Compiler) descriptors(n *node, list []DescriptorConfig, p path) {
 	}
 }
 
-// down is the path of a descriptor below p. The names of all levels share the memory of the key.
+// down returns the path of the child cfg of the descriptor at p. Its key and its last level share memory.
 func (p path) down(cfg *DescriptorConfig) path {
 	key := p.key + "." + composite(cfg.Key, cfg.Value)
 	p.levels = append(slices.Clip(p.levels), newLevel(cfg, key[len(p.key)+len("."):]))
@@ -172,7 +174,7 @@ func (p path) down(cfg *DescriptorConfig) path {
 	return p
 }
 
-// checkFlags checks what is written beside a rate_limit.
+// checkFlags reports settings of a descriptor that need a wildcard or a rate_limit and have none.
 func (c *Compiler) checkFlags(cfg *DescriptorConfig, p path) {
 	limited := cfg.RateLimit != nil || cfg.RateLimits != nil
 	level := &p.levels[len(p.levels)-1]
@@ -189,7 +191,7 @@ func (c *Compiler) checkFlags(cfg *DescriptorConfig, p path) {
 	if limited {
 		return
 	}
-	charged := len(p.above) > 0 // then quota_mode and metadata of this descriptor are in the answer
+	charged := len(p.above) > 0 // limits above are charged, so quota_mode and metadata here have an effect
 	for _, flag := range []struct {
 		name   string
 		unused bool
@@ -206,8 +208,8 @@ func (c *Compiler) checkFlags(cfg *DescriptorConfig, p path) {
 	}
 }
 
-// allShadow reports whether there are limits in list and below, and all are in shadow mode. Envoy Gateway writes shadow_mode on
-// every level down to such limits.
+// allShadow reports whether list and the levels below it have limits, and all of them are in shadow mode. Envoy Gateway repeats
+// shadow_mode on every level above such limits, which needs no warning.
 func allShadow(list []DescriptorConfig) bool {
 	limits, shadow := 0, 0
 	var count func(list []DescriptorConfig)
@@ -226,8 +228,8 @@ func allShadow(list []DescriptorConfig) bool {
 	return limits > 0 && limits == shadow
 }
 
-// warnHidden warns of descriptors below n that no request can reach, because a wildcard before them takes all that they match.
-// Exact values are tried before wildcards, so none of them is hidden.
+// warnHidden warns of descriptors below n that no request can reach, because a wildcard that is tried earlier matches everything that
+// they match. Exact values are tried before wildcards, so they are never hidden.
 func (c *Compiler) warnHidden(n *node) {
 	if n.children == nil {
 		return

@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// pattern is a compiled wildcard. Each `*` stands for zero or more bytes; there is no escape.
+// pattern is a compiled text with `*`. Each `*` matches zero or more bytes; there is no escape. "a*b*c" has the prefix "a", the middle
+// part "b" and the suffix "c".
 type pattern struct {
-	prefix, suffix []byte   // before the first `*`, behind the last
-	middle         [][]byte // between them in order, without empty ones
+	prefix, suffix []byte   // the text before the first `*` and after the last
+	middle         [][]byte // the texts between two `*`, in order, without empty ones
 }
 
 // compilePattern compiles text, which has at least one `*`.
@@ -24,8 +25,8 @@ func compilePattern(text string) pattern {
 	return p
 }
 
-// match takes the leftmost place for each middle part. If any choice of places matches, that one does, so nothing is tried twice, and
-// the time grows with the length of text only.
+// match reports whether p matches all of text. It takes the leftmost place for each middle part: if any choice of places matches,
+// this one does. So it never goes back, and the time is linear in the length of text.
 func (p *pattern) match(text []byte) bool {
 	if len(text) < len(p.prefix)+len(p.suffix) || !bytes.HasPrefix(text, p.prefix) || !bytes.HasSuffix(text, p.suffix) {
 		return false
@@ -41,21 +42,22 @@ func (p *pattern) match(text []byte) bool {
 	return true
 }
 
-// covers reports whether p matches everything that the pattern written as text matches. A `*` in text can only be matched by a `*`.
-func (p *pattern) covers(text string) bool { return p.match([]byte(text)) }
+// covers reports whether p matches every text that the pattern in other matches: "a*" covers "ab*". A `*` of other can only be matched
+// by a `*` of p, so it is enough to match other as text.
+func (p *pattern) covers(other string) bool { return p.match([]byte(other)) }
 
-// hides reports whether p matches every key_value that the pattern written as text matches. These always have a `_`: if text has
-// none, it is in place of one of the stars, so p*_* hides p*.
-func (p *pattern) hides(text string) bool {
-	if p.covers(text) {
+// hides reports whether p matches every composite name "key_value" that the pattern in other matches. If p comes first in a file, no
+// request can then reach other. Composite names always contain a `_`, so p may demand one that other does not: "p*_*" hides "p*".
+func (p *pattern) hides(other string) bool {
+	if p.covers(other) {
 		return true
 	}
-	const most = 8 // stars; texts with more are not compared
-	if stars := strings.Count(text, "*"); stars > most || strings.Contains(text, "_") {
+	const maxStars = 8 // patterns with more are not compared
+	if stars := strings.Count(other, "*"); stars > maxStars || strings.Contains(other, "_") {
 		return false
 	}
-	for i := range len(text) {
-		if text[i] == '*' && !p.covers(text[:i]+"*_*"+text[i+1:]) {
+	for i := range len(other) { // the `_` is in the text that one of the stars matches
+		if other[i] == '*' && !p.covers(other[:i]+"*_*"+other[i+1:]) {
 			return false
 		}
 	}

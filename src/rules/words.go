@@ -8,17 +8,17 @@ type wordTree struct{ root wordNode }
 type wordNode struct {
 	rule     *Rule // what a request that ends here is charged to; nil: nothing
 	children table[*wordNode]
-	other    *wordNode // for words without a child of that name; nil: none
+	other    *wordNode // the child `*`, for words without a child of their own; nil: none
 	place    Pos
 }
 
-// wordPath is where a limit is in a tree of limits.
+// wordPath is the path to a limit in a tree of limits.
 type wordPath struct {
-	names []string
-	tag   int // how many words are in the tag of its keys, see Keys.Append
+	names    []string // of the levels from the top down, `*` for any word
+	tagWords int      // how many words are in the tag of its keys, see Keys.Append
 }
 
-// words yields the words of a request.
+// words yields the words of a request: for each entry its key, and its value unless that is empty.
 func words(entries []Entry) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for i := range entries {
@@ -29,7 +29,7 @@ func words(entries []Entry) iter.Seq[[]byte] {
 	}
 }
 
-// next returns the node below n for a word, or nil. A child of that name hides the other one with everything below it.
+// next returns the child of n for a word: the one with that name, else the child `*`, else nil.
 func (n *wordNode) next(word []byte) *wordNode {
 	if child := n.children.find(word); child != nil {
 		return child
@@ -37,7 +37,7 @@ func (n *wordNode) next(word []byte) *wordNode {
 	return n.other
 }
 
-// find returns the rule of the deepest node that the words lead to. Words beyond the tree change nothing.
+// find returns the rule of the deepest node that the words lead to. It ignores further words.
 func (t *wordTree) find(entries []Entry, _ *Scratch, canaries []*Rule) (*Rule, []*Rule) {
 	n := &t.root
 	for word := range words(entries) {
@@ -56,7 +56,7 @@ func (c *Compiler) wordTree(t *wordTree, cfg *DomainConfig, p path) {
 	c.words(&t.root, cfg.Tree.Value, p, nil)
 }
 
-// words compiles the children of n, which is at p, below the words above.
+// words compiles children into children of n, and everything below them. p is the path of n, and above has its words.
 func (c *Compiler) words(n *wordNode, children []WordConfig, p path, above []string) {
 	if len(children) > 0 && len(above) == MaxDepth {
 		c.problems.Add(children[0].Pos, "use fewer levels; a request needs a word for each", "the tree is more than %d levels deep",
@@ -82,9 +82,9 @@ func (c *Compiler) words(n *wordNode, children []WordConfig, p path, above []str
 		own := c.limits(&limits, below)
 		for _, r := range own {
 			r.words = &wordPath{names, len(names)}
-			r.Requests = uint32(r.Limit.Capacity()) // as redis-cell reports; a burst has 32 bits less one
+			r.Requests = uint32(r.Limit.Capacity()) // redis-cell reports the capacity too; it fits, as burst is below 1<<32 - 1
 			if len(below.above) > 0 {
-				r.words.tag = len(below.above[0].words.names)
+				r.words.tagWords = len(below.above[0].words.names)
 			}
 		}
 		child.rule = c.match(&limits, below, own)

@@ -64,25 +64,22 @@ func (x *explainer) walk() {
 	}
 }
 
-// limits returns the rules of all limits at the end of a walk, the canaries first.
+// limits returns the limits that a walk charges, those of canaries first.
 func limits(w *rules.Walk) (list []*rules.Rule) {
-	for _, r := range append(slices.Clone(w.Canaries), w.Rule) {
-		switch {
-		case r == nil:
-		case r.Charges == nil:
-			list = append(list, r)
-		default:
-			list = append(list, r.Charges...)
-		}
+	for _, canary := range w.Canaries {
+		list = append(list, canary.Limits()...)
 	}
-	return list
+	if w.Rule == nil {
+		return list
+	}
+	return append(list, w.Rule.Limits()...)
 }
 
 func (x *explainer) descriptor(i int) Descriptor {
 	request, st, w := &x.req.Descriptors[i], &x.answer.Statuses[i], x.walks[i]
-	d := Descriptor{Entries: []Entry{}, Steps: []Step{}, Charges: []Charge{}, Quota: st.Quota, Outcome: Unmatched}
+	d := Descriptor{Entries: []rules.EntryText{}, Steps: []rules.Step{}, Charges: []Charge{}, Quota: st.Quota, Outcome: Unmatched}
 	for _, e := range request.Entries {
-		d.Entries = append(d.Entries, Entry{string(e.Key), string(e.Value)})
+		d.Entries = append(d.Entries, e.Text())
 	}
 	if x.counters {
 		d.Now = &Status{
@@ -97,7 +94,7 @@ func (x *explainer) descriptor(i int) Descriptor {
 		d.Outcome = Limited
 		x.charge(&d, st, nil)
 	default:
-		d.addWalk(w)
+		d.Steps, d.Rules, d.Unlisted = w.Steps, w.Tried, w.Unlisted
 		if w.Rule == nil {
 			d.Reason = string(w.End)
 			d.Why, d.Hint = why(w, len(request.Entries))
@@ -111,7 +108,7 @@ func (x *explainer) descriptor(i int) Descriptor {
 // matched explains the limits of the rule that a walk found.
 func (x *explainer) matched(d *Descriptor, st *limiter.Status, w *rules.Walk) {
 	list := limits(w)
-	canaries := len(list) - max(1, len(w.Rule.Charges))
+	canaries := len(list) - len(w.Rule.Limits())
 	d.Rule, d.At = w.Rule.Key, w.Rule.Pos.String()
 	d.AllOrNone = w.Rule.AllOrNone && len(list)-canaries > 1
 	for i, r := range list {
@@ -127,46 +124,6 @@ func (x *explainer) matched(d *Descriptor, st *limiter.Status, w *rules.Walk) {
 		d.Outcome, d.Reason = Replaced, Replaced
 		d.Why = "other rules of the request replace it"
 	}
-}
-
-// addWalk adds the steps of w, or the rules of an ordered list that it tried.
-func (d *Descriptor) addWalk(w *rules.Walk) {
-	for i := range w.Steps {
-		s := &w.Steps[i]
-		step := Step{Entry: Entry{string(s.Entry.Key), string(s.Entry.Value)}, Word: s.Word, Candidates: []Candidate{}, Unlisted: s.Unlisted}
-		for j := range s.Candidates {
-			step.Candidates = append(step.Candidates, candidate(&s.Candidates[j], j == s.Taken))
-		}
-		d.Steps = append(d.Steps, step)
-	}
-	for i := range w.Asked {
-		a := &w.Asked[i]
-		tried := Rule{Rule: a.Rule.Key, At: a.Rule.Pos.String(), Outcome: NoMatch, Key: a.Unmet.Key, Pattern: a.Unmet.Pattern}
-		switch {
-		case a.Matches && a.Rule == w.Rule:
-			tried.Outcome = Decides
-		case a.Matches:
-			tried.Outcome = Canary
-		case a.Value != nil:
-			tried.Value = new(string(a.Value))
-		}
-		d.Rules = append(d.Rules, tried)
-	}
-	d.Unlisted = w.Unlisted
-}
-
-func candidate(c *rules.Candidate, taken bool) Candidate {
-	out := Candidate{Key: c.Key, Value: c.Value, At: c.Pos.String(), How: c.How.String(), Outcome: Behind}
-	switch {
-	case taken:
-		out.Outcome = Taken
-	case c.Tried:
-		out.Outcome = NoMatch
-	}
-	if c.Leads != nil {
-		out.Leads = c.Leads.Key
-	}
-	return out
 }
 
 // charge adds the limit of r to d; r is nil for the limit that came with the request.

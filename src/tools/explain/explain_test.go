@@ -145,6 +145,9 @@ func fields(t reflect.Type, path string) (list []string) {
 	case reflect.Struct:
 		for i := range t.NumField() {
 			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+			if name == "-" || !t.Field(i).IsExported() {
+				continue
+			}
 			list = append(list, fields(t.Field(i).Type, strings.TrimPrefix(path+"."+name, "."))...)
 		}
 		return list

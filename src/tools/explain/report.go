@@ -3,6 +3,8 @@
 // counters stand. It reads the limiter's Answer and changes nothing.
 package explain
 
+import "ratelimit/src/rules"
+
 // Report explains a request. Its JSON form is stable: fields are only added.
 type Report struct {
 	Domain      string       `json:"domain"`
@@ -22,20 +24,20 @@ type Decision struct {
 
 // Descriptor explains one descriptor of the request.
 type Descriptor struct {
-	Entries   []Entry  `json:"entries"`
-	Steps     []Step   `json:"steps"`
-	Rules     []Rule   `json:"rules,omitempty"`
-	Unlisted  int      `json:"unlisted,omitempty"`
-	Outcome   string   `json:"outcome"`
-	Reason    string   `json:"reason,omitempty"`
-	Why       string   `json:"why,omitempty"`
-	Hint      string   `json:"hint,omitempty"`
-	Rule      string   `json:"rule,omitempty"`
-	At        string   `json:"at,omitempty"`
-	Quota     bool     `json:"quota"`
-	AllOrNone bool     `json:"all_or_none"`
-	Charges   []Charge `json:"charges"`
-	Now       *Status  `json:"now,omitempty"`
+	Entries   []rules.EntryText `json:"entries"`
+	Steps     []rules.Step      `json:"steps"`
+	Rules     []rules.TriedRule `json:"rules,omitempty"`
+	Unlisted  int               `json:"unlisted,omitempty"` // rules that do not match and are not in Rules
+	Outcome   string            `json:"outcome"`
+	Reason    string            `json:"reason,omitempty"`
+	Why       string            `json:"why,omitempty"`
+	Hint      string            `json:"hint,omitempty"`
+	Rule      string            `json:"rule,omitempty"`
+	At        string            `json:"at,omitempty"`
+	Quota     bool              `json:"quota"`
+	AllOrNone bool              `json:"all_or_none"`
+	Charges   []Charge          `json:"charges"`
+	Now       *Status           `json:"now,omitempty"`
 }
 
 // The outcomes of a descriptor.
@@ -44,54 +46,6 @@ const (
 	Unlimited = "unlimited" // the rule has none
 	Replaced  = "replaced"  // by other rules of the request, all of them
 	Unmatched = "unmatched" // no rule applies
-)
-
-// Entry is a key and a value of the request.
-type Entry struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
-}
-
-// Step is one level of the walk.
-type Step struct {
-	Entry      Entry       `json:"entry"`
-	Word       bool        `json:"word,omitempty"`
-	Candidates []Candidate `json:"candidates"`
-	Unlisted   int         `json:"unlisted"`
-}
-
-// Rule is a rule of an ordered list that was tried. Key and Pattern are what the request
-// does not match, and Value is the value it has instead.
-type Rule struct {
-	Rule    string  `json:"rule"`
-	At      string  `json:"at"`
-	Outcome string  `json:"outcome"`
-	Key     string  `json:"key,omitempty"`
-	Pattern string  `json:"pattern,omitempty"`
-	Value   *string `json:"value,omitempty"`
-}
-
-// The outcomes of a rule of an ordered list that matches; else it is NoMatch.
-const (
-	Decides = "decides"
-	Canary  = "canary" // it is charged, and another decides
-)
-
-// Candidate is a descriptor of the rules that a step tried.
-type Candidate struct {
-	Key     string `json:"key"`
-	Value   string `json:"value"`
-	At      string `json:"at"`
-	How     string `json:"how"`
-	Outcome string `json:"outcome"`
-	Leads   string `json:"leads,omitempty"`
-}
-
-// The outcomes of a candidate.
-const (
-	Taken   = "taken"
-	NoMatch = "no_match"
-	Behind  = "behind" // it matches, and an earlier one was taken
 )
 
 // Charge is a limit that applies, or would apply if no other rule replaced it.

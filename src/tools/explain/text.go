@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ratelimit/src/backend"
+	"ratelimit/src/rules"
 )
 
 //go:embed text.tmpl
@@ -53,16 +54,16 @@ func countLimits(d Descriptor) (n int) {
 }
 
 // how says in what way a candidate matches.
-func how(match string, word bool) string {
+func how(match rules.How, word bool) string {
 	switch {
-	case match == "exact" && word:
+	case match == rules.Exact && word:
 		return "name"
-	case match == "exact":
+	case match == rules.Exact:
 		return "key and value"
-	case match == "key":
+	case match == rules.KeyAlone:
 		return "key alone"
 	}
-	return match
+	return string(match)
 }
 
 // plural returns "1 hit" or "2 hits". n is an integer of any type.
@@ -131,7 +132,7 @@ func verb(over bool, retry *int64) string {
 func duration(us int64) string { return (time.Duration(us) * time.Microsecond).String() }
 
 // list returns entries as the command line has them.
-func list(entries []Entry) string {
+func list(entries []rules.EntryText) string {
 	if len(entries) == 0 {
 		return "no entries"
 	}
@@ -142,4 +143,4 @@ func list(entries []Entry) string {
 	return strings.Join(parts, ", ")
 }
 
-func entry(e Entry) string { return shown(e.Key) + "=" + shown(e.Value) }
+func entry(e rules.EntryText) string { return shown(e.Key) + "=" + shown(e.Value) }

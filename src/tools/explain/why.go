@@ -21,12 +21,12 @@ func why(w *rules.Walk, n int) (why, hint string) {
 	case rules.EndEmpty:
 		why = "the descriptor has no entries"
 	case rules.EndKey:
-		why = whereOf(w) + " no descriptor has the key " + shown(string(last.Entry.Key)) + wildcards(last)
+		why = whereOf(w) + " no descriptor has the key " + shown(last.Entry.Key) + wildcards(last)
 		if last.Siblings == 0 {
 			why = "the domain has no descriptors"
 		}
 	case rules.EndValue:
-		why = whereOf(w) + " the key " + shown(string(last.Entry.Key)) + " has other values only" + wildcards(last)
+		why = whereOf(w) + " the key " + shown(last.Entry.Key) + " has other values only" + wildcards(last)
 	case rules.EndDeep:
 		why = fmt.Sprintf("the rules end at %s, entry %d of %d", name(taken(last)), len(w.Steps), n)
 	case rules.EndShort:
@@ -40,7 +40,7 @@ func why(w *rules.Walk, n int) (why, hint string) {
 	if hint = otherWay(w); hint != "" || last == nil {
 		return why, hint
 	}
-	key := string(last.Entry.Key)
+	key := last.Entry.Key
 	switch {
 	case last.Meant != "" && w.End == rules.EndValue:
 		hint = "did you mean " + pair(key, last.Meant) + "?"
@@ -65,9 +65,9 @@ func otherWay(w *rules.Walk) string {
 	for i := range w.Steps {
 		s := &w.Steps[i]
 		for j := range s.Candidates {
-			if c := &s.Candidates[j]; c.Leads != nil {
+			if c := &s.Candidates[j]; c.Leads != "" {
 				return fmt.Sprintf("%s (%v) would lead to %s, but %s goes before it, and a way once taken is not left again",
-					name(c), c.Pos, c.Leads.Key, name(taken(s)))
+					name(c), c.At, c.Leads, name(taken(s)))
 			}
 		}
 	}
