@@ -48,7 +48,7 @@ func (c *counter) clone() *counter {
 // same reports whether c and d keep the same.
 func (c *counter) same(d *counter) bool {
 	return c.window == d.window && c.count == d.count && c.firstHit == d.firstHit && c.buckets == d.buckets &&
-		c.arrival == d.arrival && c.log.base == d.log.base && slices.Equal(c.log.kept(), d.log.kept())
+		c.arrival == d.arrival && c.log.base == d.log.base && slices.Equal(c.log.used(), d.log.used())
 }
 
 // turn is one hit of a table, and all that its verdict says.

@@ -35,7 +35,9 @@ func TestDraft(t *testing.T) {
 		draft := log.Draft()
 		for i := range 10 {
 			o, amount := op()
-			got, want := draft.Apply(&l, at, o, amount), TakeSliding(&l, &clone, at, o, amount)
+			var got Outcome
+			draft.Apply(&got, &l, at, o, amount)
+			want := TakeSliding(&l, &clone, at, o, amount)
 			if got != want {
 				t.Fatalf("seed %d, hit %d, %v of %d at %d:\n%+v, want\n%+v", seed, i, o, amount, at, got, want)
 			}
@@ -50,8 +52,8 @@ func equalLogs(a, b *Log) bool {
 	if a.Len() != b.Len() || a.base != b.base {
 		return false
 	}
-	for i, m := range a.kept() {
-		if m != b.kept()[i] {
+	for i, m := range a.used() {
+		if m != b.used()[i] {
 			return false
 		}
 	}

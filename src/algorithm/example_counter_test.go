@@ -41,11 +41,3 @@ func ExampleTakeFirstHit() {
 	// after 12 s: over true, retry after 1s
 	// after 13 s: over false, retry after 0s
 }
-
-// Each of 4 replicas enforces a share of 10 a minute while the store does not answer.
-func ExampleLimit_Share() {
-	limit := algorithm.Limit{Max: 10, Period: time.Minute}
-	share := limit.Share(4)
-	fmt.Println(share.Max)
-	// Output: 3
-}

@@ -2,35 +2,31 @@ package algorithm
 
 import "time"
 
-// FirstHit is the state of a first-hit window. The zero value is a window that has not
-// started.
+// FirstHit is the state of a first-hit window. End is in nanoseconds since the Unix epoch; 0:
+// the window has not started.
 type FirstHit struct {
 	Count uint64
-	// End is when the window ends, in nanoseconds since the Unix epoch.
-	End int64
+	End   int64
 }
 
-// TakeFirstHit applies op to the window s and returns the window to store. at and amount
-// are as for TakeFixed.
+// TakeFirstHit applies op to the window s and returns the window to store.
 //
-// The window starts with the first hit that is counted and ends a period later. With Max
-// 2 in 10 s, hits at 3 s and 4 s pass. A hit at 12.9 s is over and must wait 0.1 s. A hit
-// at 13 s passes and starts the window up to 23 s.
+// The window starts with the first hit that is counted and ends a period later. With Max 2 in
+// 10 s, hits at 3 s and 4 s pass. A hit at 12.9 s is over and must wait 0.1 s. A hit at 13 s
+// passes and starts the window up to 23 s. End counts as at most a period ahead.
 //
-// If End is more than a period ahead, the clock was set back. End then counts as one
-// period ahead. The next charge stores that, even if it is refused, since its wait starts
-// then. So the returned state must be stored although nothing is Charged.
+// Source: Redis, documentation of INCR, "Pattern: Rate limiter 2".
 func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHit, Outcome) {
-	now, latest := s, at+int64(l.Period)
+	before, latest := s, at+int64(l.Period)
 	if s.End <= at {
-		now = FirstHit{}
+		before = FirstHit{}
 	}
-	now.End = min(now.End, latest)
-	v := Outcome{Before: now.Count}
-	v.Over = op.Asks() && min(now.Count+amount, MaxCounted) > l.Max
-	v.After = op.apply(l, v.Over, now.Count, amount, MaxCounted)
+	before.End = min(before.End, latest)
+	v := Outcome{Before: before.Count}
+	v.Over = op.Asks() && min(before.Count+amount, MaxScriptCount) > l.Max
+	v.After = op.apply(l, v.Over, before.Count, amount, MaxScriptCount)
 	v.Charged = v.After != v.Before
-	after := FirstHit{Count: v.After, End: now.End}
+	after := FirstHit{Count: v.After, End: before.End}
 	if v.Charged && after.End == 0 {
 		after.End = latest
 	}
@@ -44,7 +40,7 @@ func TakeFirstHit(l *Limit, s FirstHit, at int64, op Op, amount uint64) (FirstHi
 	} else if after.Count >= l.Max {
 		v.FullUntil = time.Unix(0, after.End)
 	}
-	if pulled := op == Charge && amount > 0 && s.End > latest; !v.Charged && !pulled {
+	if corrected := op == Charge && amount > 0 && s.End > latest; !v.Charged && !corrected {
 		return s, v
 	}
 	return after, v

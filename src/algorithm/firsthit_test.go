@@ -83,12 +83,12 @@ func firstHitTables() []table {
 		}},
 		{
 			name: "the counter stops growing", limit: counting(5),
-			begin: func(start int64, c *counter) { c.firstHit = FirstHit{Count: MaxCounted - 2, End: start + int64(s)} },
+			begin: func(start int64, c *counter) { c.firstHit = FirstHit{Count: MaxScriptCount - 2, End: start + int64(s)} },
 			turns: []turn{
-				{take: 1, over: true, charged: true, from: MaxCounted - 2, to: MaxCounted - 1, retry: s, reset: s, full: s},
-				{take: 3, over: true, charged: true, from: MaxCounted - 1, to: MaxCounted, retry: s, reset: s, full: s},
-				{op: Force, take: MaxAmount, from: MaxCounted, to: MaxCounted, reset: s, full: s},
-				{op: Refund, take: 2, charged: true, from: MaxCounted, to: MaxCounted - 2, reset: s, full: s},
+				{take: 1, over: true, charged: true, from: MaxScriptCount - 2, to: MaxScriptCount - 1, retry: s, reset: s, full: s},
+				{take: 3, over: true, charged: true, from: MaxScriptCount - 1, to: MaxScriptCount, retry: s, reset: s, full: s},
+				{op: Force, take: MaxAmount, from: MaxScriptCount, to: MaxScriptCount, reset: s, full: s},
+				{op: Refund, take: 2, charged: true, from: MaxScriptCount, to: MaxScriptCount - 2, reset: s, full: s},
 				{at: s, take: MaxAmount, over: true, charged: true, to: MaxAmount, retry: Never, reset: 10 * s, full: 11 * s},
 			},
 		},

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// MaxCount is the largest count of a fixed window: what a Redis integer holds.
-const MaxCount = math.MaxInt64
+// MaxCount is the largest count of a fixed window, the largest Redis integer. MaxScriptCount
+// is that of all other kinds, 2^52: Redis scripts count in doubles, which are exact up to it.
+const (
+	MaxCount       = math.MaxInt64
+	MaxScriptCount = 1 << 52
+)
 
-// MaxCounted is the largest count of all other kinds, 2^52. Scripts in Redis keep them
-// as doubles, which are exact up to there.
-const MaxCounted = 1 << 52
-
-// Window returns the edges of the fixed window of the given period around the instant
-// at, in nanoseconds since the Unix epoch: start <= at < end. The period must be positive.
+// Window returns the start and the end of the fixed window that contains the instant at, in
+// nanoseconds since the Unix epoch: start <= at < end. The period must be positive.
 func Window(at int64, period time.Duration) (start, end int64) {
 	p := int64(period)
 	start = at - at%p
@@ -23,14 +23,9 @@ func Window(at int64, period time.Duration) (start, end int64) {
 	return start, start + p
 }
 
-// TakeFixed applies op to the count of the current window and returns the count to
-// store, which is the old one if nothing is charged. at is the instant in nanoseconds
-// since the Unix epoch. amount is at most MaxAmount. count is at most MaxCount, and 0
-// for a key without hits in this window.
-//
-// As in Envoy's service, a hit is over if the count with it exceeds Max, and with
-// CountBlocked it counts all the same. With Max 10 and a count of 8, a charge of 3 is
-// over. The count is then 11 with CountBlocked and 8 without.
+// TakeFixed applies op to the count of the current window, and returns the count to store.
+// With Max 10 and a count of 8, a charge of 3 is over. The count is then 11 with CountBlocked
+// and 8 without.
 //
 // Source: envoyproxy/ratelimit, README section "Fixed window".
 func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, Outcome) {

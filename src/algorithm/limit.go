@@ -1,13 +1,19 @@
-// Package algorithm is the arithmetic of limits. A function takes a limit, the state of
-// one counter, an instant and an amount, and returns the new state and an [Outcome].
-// There is no clock, lock, goroutine or network, so each store can be compared with it.
+// Package algorithm is the arithmetic of limits, without a clock, lock, goroutine or network.
+// Each [Kind] has a Take function, which applies an operation to the state of one counter and
+// returns the new state and an [Outcome].
+//
+// In all Take functions at is the instant in nanoseconds since the Unix epoch, and amount is
+// at most [MaxAmount]. The zero value of a state is a counter without hits.
+//
+// The caller must store the returned state even if Charged is false. If a clock was set back,
+// the state of a first-hit window or a GCRA is too far ahead. Then the next charge corrects
+// it, also when it is refused, so that its wait starts at once.
 package algorithm
 
 import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"time"
 )
@@ -16,23 +22,22 @@ import (
 type Kind uint8
 
 const (
-	// FixedWindow counts hits in windows aligned to the Unix epoch: minutes start at
-	// :00, weeks on Thursdays (UTC). At most 2 x Max pass in any stretch as long as the
-	// period: Max just before an edge and Max just after it.
+	// FixedWindow counts hits in windows aligned to the Unix epoch: minutes start at :00,
+	// weeks on Thursdays (UTC). At most 2 x Max units pass within any one period: Max just
+	// before an edge and Max just after it.
 	FixedWindow Kind = iota
-	// FirstHitWindow counts hits in a window that starts with the first hit. At most
-	// 2 x Max pass in any stretch as long as the period.
+	// FirstHitWindow counts hits in a window that starts with the first hit. At most 2 x Max
+	// units pass within any one period.
 	FirstHitWindow
-	// SlidingWindow stores when each hit was. At most Max pass in any stretch as long
-	// as the period, of which either the first or the last instant counts.
+	// SlidingWindow stores the time of each hit. At most Max units pass within any one
+	// period, which excludes its start: a hit one period old does not count.
 	SlidingWindow
 	// SlidingWindowCounter estimates that from the counts of two fixed windows. At most
-	// 2 x Max - 1 pass in any stretch as long as the period.
+	// 2 x Max - 1 units pass within any one period.
 	SlidingWindowCounter
-	// GCRA, the generic cell rate algorithm, is a bucket of Burst+1 that gets one unit in
-	// each emission interval, Period / Max in whole nanoseconds. At most Burst + 1 + Max
-	// pass in any stretch as long as the period. Above 31,622 a second rounding lets a
-	// few more pass: 100,000 for a Max of 99,999.
+	// GCRA, the generic cell rate algorithm, is a bucket of Burst+1 units that gets one unit
+	// back per Emission. At most Burst + 1 + Max units pass within any one period. Above
+	// 31,622 a second rounding lets a few more pass: 100,000 for a Max of 99,999.
 	GCRA
 
 	kinds
@@ -60,8 +65,7 @@ func Kinds() []string { return slices.Clone(kindNames[:]) }
 // Valid reports whether k is one of the constants.
 func (k Kind) Valid() bool { return k < kinds }
 
-// MaxPeriod is the longest window: 100 years of 365 days. All computed instants then fit
-// into int64 nanoseconds.
+// MaxPeriod is the longest window: 100 years of 365 days.
 const MaxPeriod = 100 * 365 * 24 * time.Hour
 
 // MaxLogged is the largest Max of a SlidingWindow, which stores that many hits per key.
@@ -72,16 +76,15 @@ type Limit struct {
 	Kind Kind
 	// Max is how many units pass in one Period. With 0 nothing passes.
 	Max uint64
-	// Period is the window's length, in (0, MaxPeriod]. It has whole seconds for
-	// FixedWindow, and whole microseconds, the precision of Redis' clock, for the others.
+	// Period is the window's length, in (0, MaxPeriod]: whole seconds for FixedWindow, whole
+	// microseconds, the precision of Redis' clock, for the others.
 	Period time.Duration
 	// Burst is how many units a GCRA lets pass at once beyond the first; 0 for others.
 	Burst uint64
 	// MinInterval is the shortest time since the last recorded hit, in whole
 	// microseconds up to MaxPeriod; 0: none. Only SlidingWindow and GCRA have one.
 	MinInterval time.Duration
-	// CountBlocked says that refused hits count, too. It is true for the fixed windows
-	// of Envoy's rule files.
+	// CountBlocked says that refused hits count, too. Envoy's fixed windows set it.
 	CountBlocked bool
 }
 
@@ -123,30 +126,3 @@ func (l *Limit) Validate() error {
 	}
 	return nil
 }
-
-// Share returns the part of l that one of n replicas enforces when each counts alone: Max
-// and Burst+1 divided by n and rounded up, and MinInterval times n, up to MaxPeriod. With
-// Max 10 and 4 replicas each has 3. With n of 0 or 1 it is l.
-//
-// All shares together let up to n - 1 more pass than l, or 2 x (n - 1) more for a bucket.
-// A bucket that would take more than MaxPeriod to fill holds less.
-func (l *Limit) Share(n uint64) Limit {
-	s := *l
-	if n <= 1 {
-		return s
-	}
-	s.Max = ceilDiv(l.Max, n)
-	if hi, lo := bits.Mul64(uint64(l.MinInterval), n); hi == 0 && lo < uint64(MaxPeriod) {
-		s.MinInterval = time.Duration(lo)
-	} else if l.MinInterval > 0 {
-		s.MinInterval = MaxPeriod
-	}
-	if l.Kind == GCRA && l.Max > 0 {
-		holds := min(ceilDiv(l.Burst+1, n), uint64(MaxPeriod)/uint64(s.Emission()))
-		s.Burst = max(holds, 1) - 1
-	}
-	return s
-}
-
-// ceilDiv returns a / b, rounded up, for b > 1.
-func ceilDiv(a, b uint64) uint64 { return a/b + (a%b+b-1)/b }

@@ -6,68 +6,68 @@ import (
 	"time"
 )
 
-// Log is the state of a sliding window: its hits, oldest first. The zero value is empty.
-// A copy shares its memory, so only one of the two may be changed; see Clone.
+// Log is the state of a sliding window: its hits, oldest first. The zero value is empty. A
+// copy shares its memory, so only one of the two may be changed; see Clone.
 type Log struct {
-	marks []mark // the marks before head are forgotten
+	marks []mark // only marks[head:] are in use
 	head  int
-	base  uint64 // the total of all hits before marks[head]
+	base  uint64 // the total before marks[head]
 }
 
-// mark is one hit, or several hits of one instant. Totals may wrap around; only their
-// differences count.
+// mark is one hit, or several hits of one instant. The amount of a mark is its total less the
+// total before it, so that any stretch of marks is summed in one step. Totals may wrap around.
 type mark struct {
-	at    int64  // nanoseconds since the Unix epoch; never before the previous mark
-	total uint64 // of all hits up to and including this mark
+	at    int64  // nanoseconds since the Unix epoch; not before the previous mark
+	total uint64 // of the amounts up to and including this mark
 }
 
-// Clone returns a log with the same hits and memory of its own.
-func (g *Log) Clone() Log { return Log{marks: slices.Clone(g.kept()), base: g.base} }
+// Clone returns a copy of g that shares no memory with it.
+func (g *Log) Clone() Log { return Log{marks: slices.Clone(g.used()), base: g.base} }
 
-// Len returns how many marks are kept; hits of one instant share a mark.
+// Len returns the number of marks. Hits of one instant share a mark.
 func (g *Log) Len() int { return len(g.marks) - g.head }
 
-// Cap returns for how many marks there is memory, 16 bytes each. It is at most 4 x Len + 8.
+// Cap returns how many marks the log has memory for, 16 bytes each. It is at most 4 x Len + 8.
 func (g *Log) Cap() int { return cap(g.marks) }
 
-func (g *Log) kept() []mark { return g.marks[g.head:] }
+func (g *Log) used() []mark { return g.marks[g.head:] }
 
-// resize moves the marks to memory of their own, half as large again as they need.
+// resize moves the marks to new memory for half as many again.
 func (g *Log) resize() {
-	g.marks = append(make([]mark, 0, g.Len()*3/2+2), g.kept()...)
+	g.marks = append(make([]mark, 0, g.Len()*3/2+2), g.used()...)
 	g.head = 0
 }
 
-// commit makes g equal to d, which must be a draft of g as it is.
+// commit makes g equal to d, a draft of g. g must not have changed since Draft.
 func (g *Log) commit(d *Draft) {
 	g.head += d.dropped
 	g.marks, g.base = g.marks[:g.head+len(d.marks)], d.base
-	for _, m := range d.own[:d.owned] {
+	for _, m := range d.added[:d.adds] {
 		switch {
 		case len(g.marks) < cap(g.marks):
-		case g.head > g.Len()/2: // so each mark is moved about twice in all
-			g.marks, g.head = append(g.marks[:0], g.kept()...), 0
+		case g.head > g.Len()/2: // rarely enough that each mark moves about twice in all
+			g.marks, g.head = append(g.marks[:0], g.used()...), 0
 		default:
 			g.resize()
 		}
 		g.marks = append(g.marks, m)
 	}
-	if cap(g.marks) > 4*g.Len()+8 { // after a flood
+	if cap(g.marks) > 4*g.Len()+8 { // most marks were removed
 		g.resize()
 	}
 }
 
-// Draft is a Log as it would be after some hits of one instant. It never writes to the
-// log, and making one costs the same for a log of any length. The log must not change
-// while the draft is in use. The zero value is a draft of an empty log.
+// Draft is a Log as it would be after some hits of one instant. It shares the memory of the
+// log but never writes to it, so it is cheap to make for a log of any length. The log must not
+// change while the draft is in use. The zero value is a draft of an empty log.
 type Draft struct {
-	marks   []mark // of the log
-	dropped int    // how many marks of the log are in front of marks
+	marks   []mark // the marks of the log that the draft still has
+	dropped int    // how many marks of the log before these it removed
 	base    uint64 // the total before the first mark
-	// own are the newest marks, behind marks: at most one of the log's with another
-	// total, and one of the instant of the hits.
-	own   [2]mark
-	owned int // length of own
+	// added[:adds] are the newest marks, behind marks. Two are enough: one for the instant
+	// of the hits, and one that replaces a mark of which a refund took a part.
+	added [2]mark
+	adds  int
 }
 
 // Draft returns a draft of g; nil is an empty log.
@@ -75,19 +75,19 @@ func (g *Log) Draft() Draft {
 	if g == nil {
 		return Draft{}
 	}
-	return Draft{marks: g.kept(), base: g.base}
+	return Draft{marks: g.used(), base: g.base}
 }
 
-func (d *Draft) size() int { return len(d.marks) + d.owned }
+func (d *Draft) size() int { return len(d.marks) + d.adds }
 
 func (d *Draft) mark(i int) mark {
 	if i < len(d.marks) {
 		return d.marks[i]
 	}
-	return d.own[i-len(d.marks)]
+	return d.added[i-len(d.marks)]
 }
 
-// age returns how long before now the newest hit was; -1: there is none.
+// age returns the time from the newest mark to now, or -1 if there is no mark.
 func (d *Draft) age(now int64) time.Duration {
 	if n := d.size(); n > 0 {
 		return time.Duration(now - d.mark(n-1).at)
@@ -115,10 +115,11 @@ func (d *Draft) firstAfter(since int64) int {
 	return sort.Search(n, func(i int) bool { return d.mark(i).at > since })
 }
 
-// fits returns the index of the first mark, from first on, that at most room units follow.
-func (d *Draft) fits(first int, room uint64) int {
+// firstFollowedBy returns the index of the first mark, from first on, behind which the amounts
+// sum to at most room.
+func (d *Draft) firstFollowedBy(first int, room uint64) int {
 	total := d.total()
-	for range 2 { // most often it is one of these two
+	for range 2 { // usually it is one of the first two
 		if total-d.mark(first).total <= room {
 			return first
 		}
@@ -127,17 +128,17 @@ func (d *Draft) fits(first int, room uint64) int {
 	return first + sort.Search(d.size()-first, func(i int) bool { return total-d.mark(first+i).total <= room })
 }
 
-// put cuts the marks from i on off, and puts m behind the rest.
-func (d *Draft) put(i int, m mark) {
-	d.cut(i)
-	d.own[d.owned] = m
-	d.owned++
-}
-
 // cut removes the marks from i on.
 func (d *Draft) cut(i int) {
-	d.owned = max(0, i-len(d.marks))
+	d.adds = max(0, i-len(d.marks))
 	d.marks = d.marks[:min(i, len(d.marks))]
+}
+
+// replace removes the marks from i on and appends m.
+func (d *Draft) replace(i int, m mark) {
+	d.cut(i)
+	d.added[d.adds] = m
+	d.adds++
 }
 
 func (d *Draft) add(at int64, amount uint64) {
@@ -145,31 +146,30 @@ func (d *Draft) add(at int64, amount uint64) {
 	if n > 0 && d.mark(n-1).at == at {
 		n--
 	}
-	d.put(n, mark{at, total})
+	d.replace(n, mark{at, total})
 }
 
-// remove takes amount from the newest marks.
+// remove subtracts amount from the newest marks.
 func (d *Draft) remove(amount uint64) {
 	total, n := d.total(), d.size()
 	for n > 0 && total-d.before(n-1) <= amount {
 		n--
 	}
-	if n == 0 {
-		d.cut(0)
-		return
+	d.cut(n)
+	if n > 0 {
+		d.replace(n-1, mark{d.mark(n - 1).at, total - amount})
 	}
-	d.put(n-1, mark{d.mark(n - 1).at, total - amount})
 }
 
-// trim forgets the marks before first, and those that matter to no hit because more
-// than limit follows them.
+// trim removes the marks before first, and those behind which the amounts exceed limit: they
+// decide no hit.
 func (d *Draft) trim(first int, limit uint64) {
-	first = d.fits(first, limit)
-	// One mark may be many hits of one instant, so its total is bounded, too.
-	d.base = d.total() - min(d.total()-d.before(first), MaxCounted)
+	first = d.firstFollowedBy(first, limit)
+	// One mark may be many hits of one instant, so the sum of all amounts is capped, too.
+	d.base = d.total() - min(d.total()-d.before(first), MaxScriptCount)
 	n := min(first, len(d.marks))
 	d.marks = d.marks[n:]
 	d.dropped += n
-	copy(d.own[:], d.own[first-n:])
-	d.owned -= first - n
+	copy(d.added[:], d.added[first-n:])
+	d.adds -= first - n
 }

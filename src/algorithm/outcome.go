@@ -6,19 +6,18 @@ import (
 	"time"
 )
 
-// MaxAmount is the largest amount of one hit, 2^48 (281 trillion). Front ends replace
-// larger amounts by it, so that sums of many hits do not overflow.
+// MaxAmount is the largest amount of one hit, 2^48 (281 trillion). Front ends replace larger
+// amounts by it, so that sums of many hits do not overflow.
 const MaxAmount = 1 << 48
 
-// minNow and maxNow bound the instants of operations. maxNow plus MaxPeriod fits into
-// int64 nanoseconds.
-var (
-	minNow = time.Unix(0, 0)
-	maxNow = time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
-)
+// maxNow is the latest instant. maxNow plus MaxPeriod fits into int64 nanoseconds.
+var maxNow = time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// endOfTime is the FullUntil of a limit of 0.
+var endOfTime = time.Unix(0, math.MaxInt64)
 
 // ValidNow reports whether t is in the years 1970 to 2149.
-func ValidNow(t time.Time) bool { return !t.Before(minNow) && !t.After(maxNow) }
+func ValidNow(t time.Time) bool { return t.Unix() >= 0 && !t.After(maxNow) }
 
 // Op is what an operation does to a counter.
 type Op uint8
@@ -73,12 +72,12 @@ type Outcome struct {
 	Over bool
 	// Charged says that the counter was written for this hit.
 	Charged bool
-	// Before and After are the count before and after this hit. They are equal if
-	// nothing was charged.
+	// Before and After are the count before and after this hit. They are equal if nothing
+	// was charged.
 	Before, After uint64
-	// Remaining is what would still pass after this hit, or after the minimum interval.
-	// A hit that a fixed window or a sliding window counter refuses gets 0, as from
-	// envoyproxy/ratelimit. The other kinds tell what a smaller hit could still get.
+	// Remaining is the amount that would still pass after this hit, or after the minimum
+	// interval. As in envoyproxy/ratelimit, it is 0 if a fixed window or a sliding window
+	// counter refuses the hit.
 	Remaining uint64
 	// RetryAfter is how long the same hit must wait before it passes: 0 if it passed,
 	// Never if it can never pass.
@@ -87,18 +86,15 @@ type Outcome struct {
 	ResetAfter time.Duration
 	// Interval says that the minimum interval refused the hit.
 	Interval bool
-	// FullUntil is the instant before which no unit passes. It is zero if one might
-	// pass; then the refusal must not be cached.
+	// FullUntil is the instant before which no unit passes. It is zero if one might pass;
+	// then the refusal must not be cached.
 	FullUntil time.Time
 }
 
 // Never is the RetryAfter of a hit that can never pass.
 const Never time.Duration = -1
 
-// endOfTime is the FullUntil of a limit of 0.
-var endOfTime = time.Unix(0, math.MaxInt64)
-
-// setRetry sets RetryAfter if v is over: to wait, or to Never if l never allows amount.
+// setRetry sets RetryAfter if v is over: to wait, or to Never if amount exceeds the capacity.
 func (v *Outcome) setRetry(l *Limit, amount uint64, wait time.Duration) {
 	if v.Over && amount > l.Capacity() {
 		v.RetryAfter = Never
@@ -107,17 +103,12 @@ func (v *Outcome) setRetry(l *Limit, amount uint64, wait time.Duration) {
 	}
 }
 
-// remaining returns how much of l is left after count.
+// remaining returns Max - count, or 0 if count exceeds Max.
 func (l *Limit) remaining(count uint64) uint64 { return l.Max - min(l.Max, count) }
 
-// Reasons reports what refused a hit of amount: the count, the minimum interval, or both.
-func (v *Outcome) Reasons(amount, capacity uint64) (count, interval bool) {
-	return v.Over && (v.Before+amount > capacity || !v.Interval), v.Interval
-}
-
-// Uncharged returns the outcome of an atomic hit on l that was not charged because its
-// group was refused. look is the outcome of a Look at the unchanged counter. tried is
-// the outcome with the earlier hits of the group charged; only they may have made it over.
+// Uncharged returns the outcome of an atomic hit on l that was not charged because its group
+// was refused. look is the outcome of a Look at the unchanged counter. tried is the outcome
+// with the earlier hits of the group charged, which may be over because of them alone.
 func Uncharged(l *Limit, look, tried Outcome) Outcome {
 	v := look
 	v.Over, v.Interval = tried.Over, tried.Interval

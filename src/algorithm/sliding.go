@@ -2,39 +2,28 @@ package algorithm
 
 import "time"
 
-// TakeSliding applies op to g, which it changes only if something is charged. at and
-// amount are as for TakeFixed.
+// TakeSliding applies op to g, which it changes only if something is charged.
 //
-// At most Max units pass in any stretch as long as the period. The stretch excludes its
-// start: a hit one period old does not count. A hit of several units is one hit for
-// MinInterval. With CountBlocked refused hits count too, so a caller that keeps retrying
-// faster than the limit, or than MinInterval, stays refused.
+// With Max 2 in 10 s, hits at 0 s and 1 s pass. A hit at 2 s is over and must wait 8 s, or 9 s
+// with CountBlocked. So with CountBlocked a caller that retries faster than the limit, or than
+// MinInterval, stays refused. For MinInterval a hit of several units is one hit.
 //
-// With Max 2 in 10 s, hits at 0 s and 1 s pass. A hit at 2 s is over and must wait 8 s,
-// or 9 s with CountBlocked.
-//
-// A clock that is set back counts as standing still at the newest hit. The log keeps only
-// what matters to a charge, the newest Max+1 units. Older units are neither in the next
+// If at is before the newest hit, the clock was set back, and the newest hit is now. The log
+// keeps the newest Max+1 units, which decide all charges. Older units are neither in the next
 // Before nor can they be refunded.
 //
 // Source: ClassDojo's rolling-rate-limiter, README.
 func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) (v Outcome) {
 	d := g.Draft()
-	d.apply(&v, l, at, op, amount)
+	d.Apply(&v, l, at, op, amount)
 	if v.Charged {
 		g.commit(&d)
 	}
 	return v
 }
 
-// Apply is TakeSliding on a draft. at must be the same in all calls.
-func (d *Draft) Apply(l *Limit, at int64, op Op, amount uint64) (v Outcome) {
-	d.apply(&v, l, at, op, amount)
-	return v
-}
-
-// apply is Apply with memory for the outcome, which is copied slowly.
-func (d *Draft) apply(v *Outcome, l *Limit, at int64, op Op, amount uint64) {
+// Apply is TakeSliding on a draft, with one at for all calls. It sets *v, which must be zero.
+func (d *Draft) Apply(v *Outcome, l *Limit, at int64, op Op, amount uint64) {
 	now := at
 	if n := d.size(); n > 0 {
 		now = max(at, d.mark(n-1).at)
@@ -55,21 +44,21 @@ func (d *Draft) apply(v *Outcome, l *Limit, at int64, op Op, amount uint64) {
 		first = d.firstAfter(now - int64(l.Period))
 	}
 	s.NewestAfter = d.age(now)
-	s.Leaves = d.leaves(l, first, now, amount)
-	s.OneLeaves = s.Leaves
+	s.Wait = d.wait(l, first, now, amount)
+	s.WaitForOne = s.Wait
 	if amount != 1 {
-		s.OneLeaves = d.leaves(l, first, now, 1)
+		s.WaitForOne = d.wait(l, first, now, 1)
 	}
 	s.complete(v, l, amount)
 }
 
-// leaves returns how long it takes until enough of the marks from first on have left the
-// window for amount to pass; 0 if it fits now, or never fits.
-func (d *Draft) leaves(l *Limit, first int, now int64, amount uint64) time.Duration {
+// wait returns the time until enough marks have left the window for amount to pass; 0 if it
+// passes now or never. first is the index of the first mark in the window.
+func (d *Draft) wait(l *Limit, first int, now int64, amount uint64) time.Duration {
 	if amount > l.Max || d.total()-d.before(first) <= l.Max-amount {
 		return 0
 	}
-	return time.Duration(d.mark(d.fits(first, l.Max-amount)).at + int64(l.Period) - now)
+	return time.Duration(d.mark(d.firstFollowedBy(first, l.Max-amount)).at + int64(l.Period) - now)
 }
 
 // SlidingState is all that the outcome of a hit on a sliding window depends on. A store
@@ -80,9 +69,9 @@ type SlidingState struct {
 	// Newest and NewestAfter are the age of the newest hit before and after this hit is
 	// recorded; negative: there is none.
 	Newest, NewestAfter time.Duration
-	// Leaves is how long it takes, after this hit, until enough hits have left the window
-	// for the amount to pass, and OneLeaves for one unit; 0: it fits.
-	Leaves, OneLeaves time.Duration
+	// Wait is the time, after this hit, until enough hits have left the window for the
+	// amount to pass, and WaitForOne for one unit; 0: it passes now or never.
+	Wait, WaitForOne time.Duration
 }
 
 // Outcome returns the outcome of op on s, as TakeSliding does.
@@ -92,27 +81,27 @@ func (s *SlidingState) Outcome(l *Limit, op Op, amount uint64) (v Outcome) {
 	return v
 }
 
-// decide sets whether the hit is over, and what it charges.
+// decide sets Before, After, Over, Interval and Charged.
 func (s *SlidingState) decide(v *Outcome, l *Limit, op Op, amount uint64) {
 	v.Before = s.Used
 	v.Interval = op.Asks() && s.Newest >= 0 && s.Newest < l.MinInterval
 	v.Over = v.Interval || op.Asks() && s.Used+amount > l.Max
-	v.After = op.apply(l, v.Over, s.Used, amount, MaxCounted)
+	v.After = op.apply(l, v.Over, s.Used, amount, MaxScriptCount)
 	v.Charged = amount > 0 && (op.adds(l, v.Over) || op == Refund && s.Used > 0)
 }
 
-// complete sets the fields of v that depend on the state after the hit.
+// complete sets the other fields of v, which depend on the state after the hit.
 func (s *SlidingState) complete(v *Outcome, l *Limit, amount uint64) {
-	interval := time.Duration(0) // left of the minimum interval
+	interval := time.Duration(0) // until the minimum interval is over
 	if s.NewestAfter >= 0 {
 		v.ResetAfter = max(l.Period, l.MinInterval, s.NewestAfter) - s.NewestAfter
 		interval = max(l.MinInterval, s.NewestAfter) - s.NewestAfter
 	}
-	v.setRetry(l, amount, max(s.Leaves, interval))
+	v.setRetry(l, amount, max(s.Wait, interval))
 	v.Remaining = l.remaining(v.After)
-	full := max(s.OneLeaves, interval)
+	full := max(s.WaitForOne, interval)
 	switch {
-	case l.CountBlocked: // each refusal changes the next outcome, so no refusal may be cached
+	case l.CountBlocked: // each refusal changes the next outcome
 	case l.Max == 0:
 		v.FullUntil = endOfTime
 	case full > 0:

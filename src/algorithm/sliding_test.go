@@ -205,16 +205,16 @@ func TestSlidingStopsCounting(t *testing.T) {
 	at, before := thursday.UnixNano(), uint64(0)
 	for range 70_000 {
 		v := c.apply(at, Force, MaxAmount)
-		if v.Before < before || v.After < v.Before || v.After > MaxCounted {
+		if v.Before < before || v.After < v.Before || v.After > MaxScriptCount {
 			t.Fatalf("after %d: %+v", before, v)
 		}
 		before = v.After
 	}
-	if before != MaxCounted {
-		t.Errorf("the count is %d, want %d", before, int64(MaxCounted))
+	if before != MaxScriptCount {
+		t.Errorf("the count is %d, want %d", before, int64(MaxScriptCount))
 	}
 	// What comes on top is still recorded, and waited for.
-	if v := c.apply(at+int64(time.Second), Charge, 1); !v.Charged || v.After != MaxCounted || v.RetryAfter != 10*time.Second {
+	if v := c.apply(at+int64(time.Second), Charge, 1); !v.Charged || v.After != MaxScriptCount || v.RetryAfter != 10*time.Second {
 		t.Errorf("%+v", v)
 	}
 	if v := c.apply(at+int64(11*time.Second), Charge, 1); v.Over || v.After != 1 {
@@ -239,7 +239,7 @@ func checkMemory(t *testing.T, g *Log, limit uint64) {
 	if n := g.Len(); uint64(n) > limit+1 {
 		t.Fatalf("%d marks for a limit of %d", n, limit)
 	}
-	if marks := g.kept(); len(marks) > 0 && marks[len(marks)-1].total-marks[0].total > limit {
+	if marks := g.used(); len(marks) > 0 && marks[len(marks)-1].total-marks[0].total > limit {
 		t.Fatalf("%d units after the oldest mark for a limit of %d", marks[len(marks)-1].total-marks[0].total, limit)
 	}
 	if n, room := g.Len(), g.Cap(); room > 4*n+8 {

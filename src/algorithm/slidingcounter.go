@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// Buckets is the state of a sliding window counter: the counts of the current fixed
-// window and of the previous one. The zero value has no hits.
+// Buckets is the state of a sliding window counter: the counts of the current fixed window and
+// of the previous one. Start is the start of the current one, in nanoseconds since the Unix
+// epoch.
 type Buckets struct {
-	// Start is the start of the current window, in nanoseconds since the Unix epoch.
 	Start             int64
 	Previous, Current uint64
 }
 
-// At returns s with the windows of the instant at, and the time to reckon with. If the
-// clock was set back to before the current window, s is unchanged and now is the start of
-// that window. Buckets of another period have other edges and count for nothing.
-func (s Buckets) At(at int64, period time.Duration) (moved Buckets, now int64) {
+// moveTo returns s moved to the window that contains at. now is at, or s.Start if the clock
+// was set back to before s.Start. Buckets of another period start elsewhere and count as empty.
+func (s Buckets) moveTo(at int64, period time.Duration) (moved Buckets, now int64) {
 	start, end := Window(at, period)
 	switch {
 	case s.Previous == 0 && s.Current == 0:
@@ -32,30 +31,25 @@ func (s Buckets) At(at int64, period time.Duration) (moved Buckets, now int64) {
 	return Buckets{Start: start}, at
 }
 
-// TakeSlidingCounter applies op to s and returns the buckets to store, which are s if
-// nothing is charged. at and amount are as for TakeFixed.
+// TakeSlidingCounter applies op to s and returns the buckets to store.
 //
-// The count is an estimate. A window that ends now covers the current window and a part
-// of the previous one, whose hits are taken to be spread evenly. With Max 10 a minute, 8
-// hits in the last minute and 3 in this one, the estimate after 15 s is 3 + 8 x 0.75 = 9.
-// So one more hit passes, and a hit of two does not.
+// It estimates the count of the last period. The previous window contributes the part of it
+// that is in the last period, as if its hits had come evenly. With Max 10 a minute, 8 hits in
+// the previous minute and 3 in this one, the estimate after 15 s is 3 + 8 x 0.75 = 9. So one
+// more hit passes, and a hit of two does not. The estimate is rounded up to whole units, which
+// changes no decision.
 //
-// At most 2 x Max - 1 units pass in any stretch as long as the period. Max can pass at the
-// end of one window, and one more each time their part shrinks by one, which it does Max - 1
-// times in the next window. If the hits of the last window came early in it, hits are
-// refused that would fit.
-//
-// The estimate is rounded up to whole units. That changes no decision, since Max and the
-// amount are whole numbers.
+// The bound of 2 x Max - 1: Max pass at the end of one window. In the next window their part
+// shrinks by one Max - 1 times, and one unit passes each time.
 //
 // Source: Cloudflare, "How we built rate limiting capable of scaling to millions of domains".
 func TakeSlidingCounter(l *Limit, s Buckets, at int64, op Op, amount uint64) (Buckets, Outcome) {
-	moved, now := s.At(at, l.Period)
+	moved, now := s.moveTo(at, l.Period)
 	elapsed := now - moved.Start
 	v := Outcome{Before: moved.estimate(elapsed, l.Period)}
 	v.Over = op.Asks() && min(v.Before+amount, MaxCount) > l.Max
 	after := moved
-	after.Current = op.apply(l, v.Over, moved.Current, amount, MaxCounted)
+	after.Current = op.apply(l, v.Over, moved.Current, amount, MaxScriptCount)
 	v.Charged = after.Current != moved.Current
 	v.After = after.estimate(elapsed, l.Period)
 	v.ResetAfter = after.resetAfter(elapsed, l.Period)
@@ -76,7 +70,7 @@ func TakeSlidingCounter(l *Limit, s Buckets, at int64, op Op, amount uint64) (Bu
 	return after, v
 }
 
-// estimate returns the count, rounded up.
+// estimate returns the count elapsed nanoseconds into the current window, rounded up.
 func (s Buckets) estimate(elapsed int64, period time.Duration) uint64 {
 	share, rest := mulDiv(s.Previous, uint64(int64(period)-elapsed), uint64(period))
 	return min(share+min(rest, 1)+s.Current, MaxCount)
@@ -100,18 +94,18 @@ func (s Buckets) wait(l *Limit, elapsed int64, amount uint64) time.Duration {
 	case amount > l.Max:
 		return Never
 	case s.Current <= l.Max-amount: // in this window
-		return time.Duration(max(shrunk(s.Previous, l.Max-amount-s.Current, period)-elapsed, 0))
+		return time.Duration(max(shrinkTime(s.Previous, l.Max-amount-s.Current, period)-elapsed, 0))
 	}
-	return time.Duration(period - elapsed + shrunk(s.Current, l.Max-amount, period))
+	return time.Duration(period - elapsed + shrinkTime(s.Current, l.Max-amount, period))
 }
 
-// shrunk returns how much of a window must have passed until the part of the previous
-// window's count n that still counts is at most room.
-func shrunk(n, room uint64, period int64) int64 {
+// shrinkTime returns how much of a window must pass until the previous window, with the count
+// n, contributes at most room. With n 8, room 6 and a period of 60 it is 15.
+func shrinkTime(n, room uint64, period int64) int64 {
 	if n <= room {
 		return 0
 	}
-	left, _ := mulDiv(room, uint64(period), n) // below period, as room is below n
+	left, _ := mulDiv(room, uint64(period), n) // less than period, since room < n
 	return period - int64(left)
 }
 

@@ -106,14 +106,14 @@ func slidingCounterTables() []table {
 		}},
 		{
 			name: "the counter stops growing", limit: counting(5),
-			begin: func(start int64, c *counter) { c.buckets = Buckets{Start: start, Current: MaxCounted - 2} },
+			begin: func(start int64, c *counter) { c.buckets = Buckets{Start: start, Current: MaxScriptCount - 2} },
 			turns: []turn{
-				{take: 1, over: true, charged: true, from: MaxCounted - 2, to: MaxCounted - 1, retry: 2 * m, reset: 2 * m},
-				{take: MaxAmount, over: true, charged: true, from: MaxCounted - 1, to: MaxCounted, retry: Never, reset: 2 * m},
-				{op: Force, take: MaxAmount, from: MaxCounted, to: MaxCounted, reset: 2 * m},
-				{op: Refund, take: 2, charged: true, from: MaxCounted, to: MaxCounted - 2, reset: 2 * m},
-				{at: m, take: 1, over: true, charged: true, from: MaxCounted - 2, to: MaxCounted - 1, retry: m, reset: 2 * m},
-				{at: m, op: Force, take: MaxAmount, charged: true, from: MaxCounted - 1, to: MaxCounted - 1 + MaxAmount, reset: 2 * m}, // not the sum
+				{take: 1, over: true, charged: true, from: MaxScriptCount - 2, to: MaxScriptCount - 1, retry: 2 * m, reset: 2 * m},
+				{take: MaxAmount, over: true, charged: true, from: MaxScriptCount - 1, to: MaxScriptCount, retry: Never, reset: 2 * m},
+				{op: Force, take: MaxAmount, from: MaxScriptCount, to: MaxScriptCount, reset: 2 * m},
+				{op: Refund, take: 2, charged: true, from: MaxScriptCount, to: MaxScriptCount - 2, reset: 2 * m},
+				{at: m, take: 1, over: true, charged: true, from: MaxScriptCount - 2, to: MaxScriptCount - 1, retry: m, reset: 2 * m},
+				{at: m, op: Force, take: MaxAmount, charged: true, from: MaxScriptCount - 1, to: MaxScriptCount - 1 + MaxAmount, reset: 2 * m}, // not the sum
 			},
 		},
 		{name: "the largest limit of a rule file", limit: Limit{Kind: SlidingWindowCounter, Max: 1<<32 - 1, Period: s}, turns: []turn{

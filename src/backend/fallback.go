@@ -15,8 +15,7 @@ const (
 	FallbackAllow
 	// FallbackDeny refuses it.
 	FallbackDeny
-	// FallbackLocal counts it in this process, against this replica's share of the
-	// limit; see Limit.Share.
+	// FallbackLocal counts it in this process, against this replica's share of the limit.
 	FallbackLocal
 
 	fallbacks

@@ -126,9 +126,10 @@ func (c *Charge) RuleName() string {
 // Reasons returns why the limit is exceeded, not nil: "count" if the amount does not fit,
 // "interval" if the minimum interval has not passed.
 func (c *Charge) Reasons() []string {
-	count, interval := c.Verdict.Reasons(c.Asked, c.Algorithm.Capacity())
+	v := &c.Verdict
+	count, interval := v.Over && (v.Before+c.Asked > c.Algorithm.Capacity() || !v.Interval), v.Interval
 	if !c.Counted() {
-		count, interval = c.Verdict.RetryAfter == algorithm.Never, false
+		count, interval = v.RetryAfter == algorithm.Never, false
 	}
 	reasons := []string{}
 	if count {

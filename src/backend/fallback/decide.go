@@ -48,7 +48,7 @@ func (s *Store) decide(ctx context.Context, b *backend.Batch, sc *scratch) error
 				} else {
 					sc.local.Add(b, i)
 				}
-				sc.shares = append(sc.shares, h.Limit.Share(replicas))
+				sc.shares = append(sc.shares, share(h.Limit, replicas))
 				sc.local.Hits[len(sc.local.Hits)-1].Limit = &sc.shares[len(sc.shares)-1]
 			}
 		}

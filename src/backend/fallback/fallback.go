@@ -1,7 +1,7 @@
 // Package fallback stands in front of a store that may not answer. It then does what each
 // hit says: returns the error, allows the hit, denies it, or counts it in this process.
 //
-// Local counters enforce algorithm.Limit.Share of the number of replicas, which is
+// Local counters enforce this replica's share of the limit. The number of replicas is
 // configured, or counted by heartbeats in the store. They start empty and live on from one
 // outage to the next, and the store never counts their hits. So in each window at most the
 // limit passes by the store's count, and all shares together by local counts: 2 x Max + n -

@@ -403,8 +403,8 @@ func TestBound(t *testing.T) {
 				}
 			}
 		}
-		share := limit.Share(uint64(n))
-		own, shares := bound(limit), uint64(n)*bound(&share)
+		part := share(limit, uint64(n))
+		own, shares := bound(limit), uint64(n)*bound(&part)
 		for _, check := range []struct {
 			name  string
 			times []time.Duration

@@ -50,12 +50,12 @@ func TestCountersAreFull(t *testing.T) {
 	}
 	// Those of sliding windows stop earlier.
 	const key = "{hot_}|sc:3600:1767225600"
-	server.Set(t, key, strconv.Itoa(algorithm.MaxCounted-1))
+	server.Set(t, key, strconv.Itoa(algorithm.MaxScriptCount-1))
 	h.Limit = sliding(10, time.Hour)
-	if v := send(t, s, h); v.Before != algorithm.MaxCounted-1 || v.After != algorithm.MaxCounted || !v.Over {
+	if v := send(t, s, h); v.Before != algorithm.MaxScriptCount-1 || v.After != algorithm.MaxScriptCount || !v.Over {
 		t.Errorf("got %+v", v)
 	}
-	if got := server.Get(t, key); got != strconv.Itoa(algorithm.MaxCounted) {
+	if got := server.Get(t, key); got != strconv.Itoa(algorithm.MaxScriptCount) {
 		t.Errorf("the server has %s", got)
 	}
 }

@@ -49,7 +49,7 @@ func (h hitOf) get() *remote.Hit { return &h.call.Hits[h.hit] }
 // most returns where the counter stops growing.
 func (h hitOf) most() uint64 {
 	if h.get().Limit.Kind == algorithm.SlidingWindowCounter {
-		return algorithm.MaxCounted
+		return algorithm.MaxScriptCount
 	}
 	return algorithm.MaxCount
 }

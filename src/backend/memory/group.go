@@ -109,7 +109,7 @@ func (s *Store) release(g *group) {
 }
 
 // try returns the outcome of hit i of a group as if the hits before it had been charged.
-func (g *group) try(sh *shard, h *backend.Hit, i int, now int64) algorithm.Outcome {
+func (g *group) try(sh *shard, h *backend.Hit, i int, now int64) (v algorithm.Outcome) {
 	t, op := &g.trials[i], h.Op
 	if h.Limit.Kind == algorithm.SlidingWindow && (t.before >= 0 || t.again) {
 		if t.before >= 0 {
@@ -119,7 +119,8 @@ func (g *group) try(sh *shard, h *backend.Hit, i int, now int64) algorithm.Outco
 			t.draft = int32(len(g.drafts))
 			g.drafts = append(g.drafts, st.log.Draft())
 		}
-		return g.drafts[t.draft].Apply(h.Limit, now, op, h.Amount)
+		g.drafts[t.draft].Apply(&v, h.Limit, now, op, h.Amount)
+		return v
 	}
 	if t.before >= 0 {
 		t.state = g.trials[t.before].state

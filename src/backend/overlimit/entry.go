@@ -123,7 +123,7 @@ func (e *entry) verdict(h *backend.Hit, at int64) (v backend.Verdict, ok bool) {
 		}
 		age := l.Period - time.Duration(int64(e.state)-at)
 		leaves := time.Duration(e.until - at)
-		s := algorithm.SlidingState{Now: at, Used: l.Max, Newest: age, NewestAfter: age, Leaves: leaves, OneLeaves: leaves}
+		s := algorithm.SlidingState{Now: at, Used: l.Max, Newest: age, NewestAfter: age, Wait: leaves, WaitForOne: leaves}
 		v.Outcome = s.Outcome(l, look, h.Amount)
 	}
 	v.Cached = true

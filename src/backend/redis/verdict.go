@@ -81,6 +81,6 @@ func (s *found) slidingState(l *algorithm.Limit, now int64) algorithm.SlidingSta
 	}
 	return algorithm.SlidingState{
 		Now: now, Used: uint64(max(s[0], 0)), Newest: ago(s[1]), NewestAfter: ago(s[2]),
-		Leaves: leaves(s[3]), OneLeaves: leaves(s[4]),
+		Wait: leaves(s[3]), WaitForOne: leaves(s[4]),
 	}
 }

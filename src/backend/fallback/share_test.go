@@ -1,0 +1,95 @@
+package fallback
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"testing/quick"
+	"time"
+
+	"ratelimit/src/algorithm"
+)
+
+func TestShare(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		of       algorithm.Limit
+		replicas uint64
+		want     algorithm.Limit
+	}{
+		{"one replica has it all", algorithm.Limit{Max: 10, Period: time.Minute}, 1, algorithm.Limit{Max: 10, Period: time.Minute}},
+		{"an unknown number is one", algorithm.Limit{Max: 10, Period: time.Minute}, 0, algorithm.Limit{Max: 10, Period: time.Minute}},
+		{"rounded up", algorithm.Limit{Max: 10, Period: time.Minute}, 4, algorithm.Limit{Max: 3, Period: time.Minute}},
+		{"more replicas than hits", algorithm.Limit{Max: 2, Period: time.Minute}, 5, algorithm.Limit{Max: 1, Period: time.Minute}},
+		{"nothing stays nothing", algorithm.Limit{Period: time.Minute}, 3, algorithm.Limit{Period: time.Minute}},
+		{
+			"the distance is longer",
+			algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 9, Period: time.Minute, MinInterval: time.Second},
+			3,
+			algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 3, Period: time.Minute, MinInterval: 3 * time.Second},
+		},
+		{
+			"but not too long",
+			algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 9, Period: time.Minute, MinInterval: algorithm.MaxPeriod / 2},
+			3,
+			algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 3, Period: time.Minute, MinInterval: algorithm.MaxPeriod},
+		},
+		{
+			"a bucket fills slower and holds less",
+			algorithm.Limit{Kind: algorithm.GCRA, Max: 30, Burst: 14, Period: time.Minute},
+			4,
+			algorithm.Limit{Kind: algorithm.GCRA, Max: 8, Burst: 3, Period: time.Minute},
+		},
+		{"a bucket of one", algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: time.Second}, 7, algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: time.Second}},
+		{"a bucket of nothing", algorithm.Limit{Kind: algorithm.GCRA, Period: time.Second}, 7, algorithm.Limit{Kind: algorithm.GCRA, Period: time.Second}},
+	} {
+		if got := share(&tt.of, tt.replicas); got != tt.want {
+			t.Errorf("%s: %+v of %d: got %+v, want %+v", tt.name, tt.of, tt.replicas, got, tt.want)
+		}
+	}
+}
+
+// The shares of a valid limit are valid. Together they allow at least the limit, and at most
+// n - 1 more.
+func TestSharesSum(t *testing.T) {
+	check := func(kind uint8, most, burst uint32, period uint32, interval uint16, replicas uint16) bool {
+		l := algorithm.Limit{Kind: algorithm.Kind(int(kind) % len(algorithm.Kinds())), Max: uint64(most), Period: time.Duration(1+period) * time.Second}
+		switch l.Kind {
+		case algorithm.GCRA:
+			l.Burst, l.MinInterval = uint64(burst), time.Duration(interval)*time.Hour
+		case algorithm.SlidingWindow:
+			l.Max %= algorithm.MaxLogged
+			l.MinInterval = time.Duration(interval) * time.Hour
+		}
+		if l.Max == 0 {
+			l.Burst = 0
+		}
+		if l.Validate() != nil {
+			return true
+		}
+		n := uint64(replicas)
+		s := share(&l, n)
+		if err := s.Validate(); err != nil {
+			t.Logf("%+v of %d: %v", l, n, err)
+			return false
+		}
+		n = max(n, 1)
+		slow := l.Kind == algorithm.GCRA && l.Max > 0 && s.Capacity()*n < l.Capacity() // what takes 100 years to fill
+		return s.Max*n >= l.Max && s.Max*n <= l.Max+n-1 && (l.MinInterval == 0 || s.MinInterval >= l.MinInterval) &&
+			(slow && s.Tolerance() > int64(algorithm.MaxPeriod)-s.Emission() || s.Capacity()*n >= l.Capacity() && s.Capacity()*n <= max(l.Capacity(), n)+n-1)
+	}
+	if err := quick.Check(check, &quick.Config{MaxCount: 20_000}); err != nil {
+		t.Error(err)
+	}
+	huge := algorithm.Limit{Max: math.MaxUint64, Period: time.Second}
+	if got := share(&huge, 2).Max; got != 1<<63 {
+		t.Errorf("half of 2^64 - 1 is %d", got)
+	}
+}
+
+// Each of 4 replicas enforces a share of 10 a minute while the store does not answer.
+func Example_share() {
+	limit := algorithm.Limit{Max: 10, Period: time.Minute}
+	fmt.Println(share(&limit, 4).Max)
+	// Output: 3
+}
