@@ -5,25 +5,25 @@ import (
 	"strconv"
 )
 
-// maxCharges bounds how many limits one descriptor of a request is charged to.
+// maxCharges is the most limits that one descriptor of a request can be charged to.
 const maxCharges = 100
 
-// inherited is what a descriptor takes over from the levels above it.
+// inherited holds the settings and limits that a descriptor inherits from the levels above it.
 type inherited struct {
 	chargePath *setting // charge: path; nil: leaf
 	allOrNone  *setting // on_reject: none; nil: each
-	// above are the limits on the way, outermost first, from where charge: path starts. What matches here is charged to them too.
+	// above are the limits of the levels from where charge: path starts, outermost first. A match here is charged to them too.
 	above []*Rule
 }
 
-// setting is one `charge: path` or `on_reject: none`, which may hold for many levels.
+// setting is one `charge: path` or `on_reject: none` in a file. It holds for its descriptor and all levels below.
 type setting struct {
 	*toggle
 	at     Pos
-	effect bool // some descriptor is compiled differently because of it
+	effect bool // the setting changes how some descriptor is charged
 }
 
-// toggle is a key with two values that holds for all levels below.
+// toggle describes a key with two values that holds for all levels below.
 type toggle struct {
 	key, off, on string
 	unused, fix  string // the warning where it has no effect
@@ -40,7 +40,7 @@ var (
 	}
 )
 
-// toggle returns what holds where in is inherited and v, which may be nil, is written. Repeating a setting changes nothing.
+// toggle returns the setting that holds at a descriptor that inherits in and has the value v; nil for off. A nil v keeps in.
 func (c *Compiler) toggle(t *toggle, in *setting, v *Placed[string]) *setting {
 	switch {
 	case v == nil:
@@ -55,7 +55,7 @@ func (c *Compiler) toggle(t *toggle, in *setting, v *Placed[string]) *setting {
 	return in
 }
 
-// inherit applies the settings of a descriptor, or of a file, to what it inherits.
+// inherit returns in with the settings of a descriptor or file applied. charge and onReject are nil if it has none.
 func (c *Compiler) inherit(in inherited, charge, onReject *Placed[string]) inherited {
 	if in.chargePath = c.toggle(&chargePath, in.chargePath, charge); in.chargePath == nil {
 		in.above = nil
@@ -67,7 +67,7 @@ func (c *Compiler) inherit(in inherited, charge, onReject *Placed[string]) inher
 	return in
 }
 
-// limits compiles the limits of a descriptor or rule.
+// limits compiles the limits of a descriptor or rule into rules, and returns these.
 func (c *Compiler) limits(cfg *LimitsConfig, p path) []*Rule {
 	first := len(c.set.rules)
 	if cfg.RateLimit != nil {
@@ -89,7 +89,7 @@ func (c *Compiler) limits(cfg *LimitsConfig, p path) []*Rule {
 	return c.set.rules[first:]
 }
 
-// listed compiles a list of limits.
+// listed compiles the items of rate_limits.
 func (c *Compiler) listed(cfg *LimitsConfig, list []RateLimitConfig, p path) {
 	first := len(c.set.rules)
 	names := make(map[string]bool)
@@ -121,7 +121,8 @@ func (c *Compiler) listed(cfg *LimitsConfig, list []RateLimitConfig, p path) {
 	}
 }
 
-// match returns what Find returns for a descriptor with these limits of its own; nil if a match is charged to nothing.
+// match returns the rule that Find returns for the descriptor cfg, whose own limits are own. It is nil if a match is charged to no
+// limit.
 func (c *Compiler) match(cfg *LimitsConfig, p path, own []*Rule) *Rule {
 	if p.allOrNone != nil {
 		c.refuseBlocked(p.above)
@@ -162,7 +163,7 @@ func (c *Compiler) match(cfg *LimitsConfig, p path, own []*Rule) *Rule {
 	return r
 }
 
-// refuseBlocked reports limits that would have to count hits that all of a group refuses. Each is reported once.
+// refuseBlocked reports each limit with count_blocked: true once. charges have on_reject: none, which charges no refused hit.
 func (c *Compiler) refuseBlocked(charges []*Rule) {
 	for _, r := range charges {
 		if at, written := c.blocked[r]; written {
@@ -173,7 +174,7 @@ func (c *Compiler) refuseBlocked(charges []*Rule) {
 	}
 }
 
-// after is what the level below a descriptor inherits; r is what match returned for it.
+// after returns what the children of a descriptor inherit. r is the result of match for the descriptor.
 func (in inherited) after(r *Rule) inherited {
 	if in.chargePath != nil && r != nil {
 		in.above = r.Limits()

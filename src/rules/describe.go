@@ -9,7 +9,7 @@ import (
 	"ratelimit/src/backend"
 )
 
-// String is the line of /rlconfig: envoyproxy/ratelimit's format, and behind it the settings that it does not have.
+// String returns the rule's line in /rlconfig: envoyproxy/ratelimit's format, followed by settings that envoyproxy/ratelimit lacks.
 func (r *Rule) String() string {
 	limit := fmt.Sprintf("unit=%s requests_per_unit=%d", r.Unit, r.PerUnit())
 	if r.Unlimited {
@@ -40,8 +40,8 @@ func (r *Rule) String() string {
 	return s
 }
 
-// Settings yields the settings of the limit that are not the default, by their names in rule files: period, algorithm, burst and
-// so on. Values are text, uint64 or bool. Unlimited rules have none.
+// Settings yields name and value of each setting of the limit that differs from its default. Names are those of rule files: period,
+// algorithm, burst. Values are string, uint64 or bool. Unlimited rules have none.
 func (r *Rule) Settings() iter.Seq2[string, any] {
 	l := &r.Limit
 	settings := [...]struct {
@@ -65,8 +65,8 @@ func (r *Rule) Settings() iter.Seq2[string, any] {
 	}
 }
 
-// Operation is what a rule of an ordered list matches by, sorted by key, as divvy writes it: "ip=* method=GET". It is empty for other
-// rules, and for one that matches everything.
+// Operation returns the match of a rule of an ordered list, sorted by key, in divvy's form: "ip=* method=GET". It is empty for other
+// rules and for a rule that matches everything.
 func (r *Rule) Operation() string {
 	if r.Listed == nil {
 		return ""
@@ -78,7 +78,7 @@ func (r *Rule) Operation() string {
 	return strings.Join(parts, " ")
 }
 
-// PerUnit is requests_per_unit. Requests, which callers are told, differs from it in a tree of limits.
+// PerUnit returns requests_per_unit. In a tree of limits it differs from Requests, which answers show.
 func (r *Rule) PerUnit() uint32 {
 	if r.Limit.Kind == algorithm.GCRA {
 		return uint32(r.Limit.Max)
@@ -86,7 +86,7 @@ func (r *Rule) PerUnit() uint32 {
 	return r.Requests
 }
 
-// Words is the limit as written, for people: "2 per minute", "10 per minute, 4 at once".
+// Words returns the limit for people: "2 per minute", "10 per minute, 4 at once".
 func (r *Rule) Words() string {
 	if r.Unlimited {
 		return "unlimited"
@@ -113,10 +113,10 @@ func (r *Rule) Words() string {
 	return s
 }
 
-// Words is the limit for people: "2 per minute".
+// Words returns the limit for people: "2 per minute".
 func (q Quantity) Words() string { return fmt.Sprintf("%d per %s", q.Requests, q.per()) }
 
-// per is the window for people: "minute", "5 minutes".
+// per returns the window for people: "minute", "5 minutes".
 func (q Quantity) per() string {
 	unit := strings.ToLower(q.Unit.String())
 	if q.Multiplier > 1 {

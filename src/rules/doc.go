@@ -26,5 +26,5 @@
 //	the rule is where the       have no order               each node on the way is charged
 //	entries end
 //
-// What a match is charged to are the rule's Charges, or the rule itself. [Keys] writes the key of each counter.
+// A match is charged to the rule's Charges, or to the rule itself if it has none. [Keys] writes the key of each counter.
 package rules

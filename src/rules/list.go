@@ -6,29 +6,29 @@ import (
 	"strings"
 )
 
-// orderedList is an ordered list of rules: the first that matches decides. The entries of a descriptor are a set to it; of equal keys
-// the last one counts.
+// orderedList is an ordered list of rules: the first that matches decides. It ignores the order of a descriptor's entries; if a key
+// comes twice, its last value counts.
 //
-// Values are looked up once, into slots, so a request costs time for its entries plus the rules, not for their product. Rules that
-// want an exact value are found by it.
+// Each key that some rule names has a slot. A search first puts the request's values into their slots, so its time grows with
+// entries + rules, not with entries * rules. Rules with an exact value are found by that value.
 type orderedList struct {
-	slots    map[string]int // of each key that some rule wants
-	rules    []orderedRule  // in order
-	canaries []int          // asked one by one
-	// Rules that decide are found by one of their exact values, for each slot, or are among the others.
+	slots    map[string]int // the slot of each key that some rule names
+	rules    []orderedRule  // in file order; the integers below are indexes into it
+	canaries []int          // compared one by one
+	// Each rule that is not a canary is in byValue[slot][value] for one of its exact values, or in others if it has none.
 	byValue []map[string][]int
 	others  []int
 }
 
 type orderedRule struct {
-	rule       *Rule // nil: it has a problem
-	want       []condition
+	rule       *Rule       // nil if the rule has a problem
+	want       []condition // all of them must match
 	canary     bool
-	incomplete bool // want is not all that was written
+	incomplete bool // a problem left conditions out of want
 }
 
-// Pair is a key that a request must have and the pattern of its value: `*` for any value, also an empty one, a text with `*` for any
-// bytes, or the value itself.
+// Pair is a key that a request must have and the pattern of its value. The pattern "*" matches any value, also an empty one; in other
+// patterns each `*` matches any bytes.
 type Pair struct {
 	Key, Pattern string
 }
@@ -59,7 +59,7 @@ func newCondition(slot int, text string) condition {
 	return condition{slot: slot, kind: exactValue, exact: []byte(text)}
 }
 
-// PatternMatches reports whether value matches the pattern of a Pair. No pattern matches nil, which is no value.
+// PatternMatches reports whether value matches the pattern of a Pair. A nil value, which means no entry, never matches.
 func PatternMatches(pattern string, value []byte) bool {
 	c := newCondition(0, pattern)
 	return c.matches(value)
@@ -86,10 +86,10 @@ func (r *orderedRule) matches(values [][]byte) bool {
 	return true
 }
 
-// empty is the value of an entry without one; nil is no entry.
+// empty replaces the nil value of an entry, because nil in a slot means that there is no entry.
 var empty = []byte{}
 
-// fill puts the values of entries into the slots.
+// fill returns the values of entries by slot; nil for keys that the entries lack. It reuses the memory of values.
 func (l *orderedList) fill(values [][]byte, entries []Entry) [][]byte {
 	values = slices.Grow(values[:0], len(l.slots))[:len(l.slots)]
 	clear(values)
@@ -128,7 +128,7 @@ func (l *orderedList) find(entries []Entry, s *Scratch, canaries []*Rule) (*Rule
 	return l.rules[best].rule, canaries
 }
 
-// decides returns the first rule that matches and is no canary; the number of rules if there is none.
+// decides returns the index of the first rule that matches and is not a canary; len(l.rules) if there is none.
 func (l *orderedList) decides(values [][]byte) int {
 	best := l.first(l.others, values, len(l.rules))
 	for slot, rules := range l.byValue {
@@ -139,7 +139,7 @@ func (l *orderedList) decides(values [][]byte) int {
 	return best
 }
 
-// first returns the first of list that matches, or best if that is smaller.
+// first returns the first index in list whose rule matches, or best if that is smaller or no rule matches. list is in ascending order.
 func (l *orderedList) first(list []int, values [][]byte, best int) int {
 	for _, i := range list {
 		if i >= best {
@@ -152,7 +152,7 @@ func (l *orderedList) first(list []int, values [][]byte, best int) int {
 	return best
 }
 
-// slot is the place of a key's value.
+// slot returns the slot of a key, and adds one if the key has none.
 func (l *orderedList) slot(key string) int {
 	if l.slots == nil {
 		l.slots = make(map[string]int)
@@ -166,8 +166,8 @@ func (l *orderedList) slot(key string) int {
 	return slot
 }
 
-// index makes the list searchable once all rules are in it. A rule that decides is kept under the exact value that the fewest rules
-// want.
+// index fills canaries, byValue and others when all rules are in the list. A rule goes under the one of its exact values that the
+// fewest rules have.
 func (l *orderedList) index() {
 	type value struct {
 		slot int
@@ -207,9 +207,9 @@ func (l *orderedList) index() {
 	}
 }
 
-// masked returns the rule before i that takes all that i would match, if there is one. A `*` of a later pattern can only be matched by
-// a `*` of an earlier one, so a rule that matches the later patterns as values matches all that they do.
-func (l *orderedList) masked(i int, match []Pair, s *Scratch) (by int, ok bool) {
+// unreachable returns the first rule before rule i that matches every request that rule i matches; ok is false if there is none. It
+// searches the list with i's patterns as values: a `*` in a value is only matched by a `*` in a pattern.
+func (l *orderedList) unreachable(i int, match []Pair, s *Scratch) (by int, ok bool) {
 	entries := make([]Entry, len(match))
 	for j, p := range match {
 		entries[j] = Entry{[]byte(p.Key), []byte(p.Pattern)}

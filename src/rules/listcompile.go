@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// MaxPairs bounds how many keys a rule of an ordered list matches by, and counts by.
+// MaxPairs bounds the keys in match, and the keys in per, of one rule of an ordered list.
 const MaxPairs = 100
 
-// maxMasked bounds the search for rules that no request gets to: the number of patterns and keys it looks at.
-const maxMasked = 50_000_000
+// maxReachSteps bounds the search for rules that no request can reach, in compared patterns and keys.
+const maxReachSteps = 50_000_000
 
 // list compiles the ordered list of a domain.
 func (c *Compiler) list(l *orderedList, cfg *DomainConfig, p path) {
@@ -26,7 +26,7 @@ func (c *Compiler) list(l *orderedList, cfg *DomainConfig, p path) {
 		for j, pair := range matches[i] {
 			want[j] = newCondition(l.slot(pair.Key), pair.Pattern)
 		}
-		// The last rule answers also in shadow mode if it matches everything: there is no other to do so.
+		// A last rule that matches everything decides even in shadow mode, because no later rule can.
 		isDefault := i == len(list)-1 && list[i].Match != nil && len(list[i].Match.Value) == 0
 		l.rules = append(l.rules, orderedRule{
 			want:       want,
@@ -36,7 +36,7 @@ func (c *Compiler) list(l *orderedList, cfg *DomainConfig, p path) {
 	}
 	l.index()
 	names := l.names(list, matches)
-	canaries, most := 0, 0 // limits of all canaries, and of one rule that decides
+	canaries, most := 0, 0 // limits of all canaries, and the most limits of one other rule
 	for i := range list {
 		limits := c.listRule(&list[i], &l.rules[i], matches[i], p, names[i])
 		if l.rules[i].canary {
@@ -51,8 +51,8 @@ func (c *Compiler) list(l *orderedList, cfg *DomainConfig, p path) {
 			canaries+most, maxCharges)
 	}
 	var s Scratch
-	for i := range min(len(list), maxMasked/(len(l.others)+len(l.slots)+1)) {
-		if by, masked := l.masked(i, matches[i], &s); masked && !l.rules[i].incomplete {
+	for i := range min(len(list), maxReachSteps/(len(l.others)+len(l.slots)+1)) {
+		if by, hidden := l.unreachable(i, matches[i], &s); hidden && !l.rules[i].incomplete {
 			c.problems.Add(list[i].Pos, "put the narrower one first, or remove one",
 				"no request gets to the rule %s: that at %v, %s, takes all of them", list[i].text(), list[by].Pos, list[by].text())
 		}
@@ -60,7 +60,7 @@ func (c *Compiler) list(l *orderedList, cfg *DomainConfig, p path) {
 	l.setKeys()
 }
 
-// pairs returns what a rule matches by, sorted, and the length of its name.
+// pairs returns the match of a rule, sorted by key, and the length of its name and keys in bytes. A rule with problems has no pairs.
 func (c *Compiler) pairs(cfg *RuleConfig) (match []Pair, size int) {
 	switch {
 	case cfg.Match == nil && cfg.Incomplete:
@@ -122,8 +122,9 @@ func (c *Compiler) listRule(cfg *RuleConfig, r *orderedRule, match []Pair, p pat
 	return len(own)
 }
 
-// inOrder yields the rules that decide first, then the canaries. So no canary changes the name or the keys of a rule that decides.
-func (l *orderedList) inOrder(yield func(int, *orderedRule) bool) {
+// canariesLast yields all rules with their indexes, the canaries last. Names and keys are given in this order, so adding a canary
+// changes neither for other rules.
+func (l *orderedList) canariesLast(yield func(int, *orderedRule) bool) {
 	for _, canaries := range []bool{false, true} {
 		for i := range l.rules {
 			if r := &l.rules[i]; r.canary == canaries && !yield(i, r) {
@@ -133,8 +134,8 @@ func (l *orderedList) inOrder(yield func(int, *orderedRule) bool) {
 	}
 }
 
-// names are the names of the rules of a list: that of the limit, or else what they match, or `default`. Names that are taken get a
-// number, canaries ".canary" and a number from the second on.
+// names returns a different name for each rule: the name of its limit, else its match, else "default". If the name is taken, a rule
+// adds ".2", ".3" and so on; a canary adds ".canary", ".canary.2" and so on.
 func (l *orderedList) names(list []RuleConfig, matches [][]Pair) []string {
 	type kind struct {
 		name   string
@@ -143,7 +144,7 @@ func (l *orderedList) names(list []RuleConfig, matches [][]Pair) []string {
 	names := make([]string, len(list))
 	taken := make(map[string]bool)
 	tried := make(map[kind]int)
-	for i, r := range l.inOrder {
+	for i, r := range l.canariesLast {
 		name := ""
 		if limit := list[i].RateLimit; limit != nil {
 			name = limit.Name
@@ -169,7 +170,7 @@ func (l *orderedList) names(list []RuleConfig, matches [][]Pair) []string {
 	return names
 }
 
-// listName is what a rule matches by, written like the names of descriptors.
+// listName returns a match in the form of descriptor names, "path_/pay.ip_*", or "default" for an empty one.
 func listName(match []Pair) string {
 	if len(match) == 0 {
 		return "default"
@@ -181,10 +182,10 @@ func listName(match []Pair) string {
 	return strings.Join(parts, ".")
 }
 
-// setKeys gives each limit of a list the constant part of its counters' keys, which differ between limits.
+// setKeys sets Listed.key and Listed.divvy of each limit. No two limits get the same key.
 func (l *orderedList) setKeys() {
 	seen := make(map[string]int)
-	for _, r := range l.inOrder {
+	for _, r := range l.canariesLast {
 		if r.rule == nil {
 			continue
 		}

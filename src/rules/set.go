@@ -15,16 +15,16 @@ type Set struct {
 	only    []byte // see OnlyList
 }
 
-// Rules are all rules in the order of their files. Read only.
+// Rules returns all rules in the order of their files. Read only.
 func (s *Set) Rules() []*Rule { return s.rules }
 
-// Domains are all domains in the order of their files. Read only.
+// Domains returns all domains in the order of their files. Read only.
 func (s *Set) Domains() []*Domain { return s.domains }
 
 // Domain returns the domain of that name, or nil.
 func (s *Set) Domain(name []byte) *Domain { return s.byName[string(name)] }
 
-// OnlyList is the name of the only domain that is an ordered list; nil if there is none, or several. Read only.
+// OnlyList returns the name of the only domain that is an ordered list; nil if no domain or several are one. Read only.
 func (s *Set) OnlyList() []byte { return s.only }
 
 func (s *Set) findOnlyList() {
@@ -44,10 +44,10 @@ type Domain struct {
 	Index int // in Set.Domains
 	Name  string
 	Divvy bool // from a rule file of divvy
-	// Fallback decides about limits that come with requests when their store does not answer.
+	// Fallback decides on limits that come with requests when the store does not answer.
 	Fallback backend.Fallback
 
-	// Replacing says that some rule of the domain replaces others. A Replaced is needed only then.
+	// Replacing is set if a rule of the domain replaces others. Only then do callers need a Replaced.
 	Replacing bool
 
 	pos     Pos
@@ -58,9 +58,9 @@ type Domain struct {
 
 // matcher is one way to search a domain: a *tree, an *orderedList or a *wordTree.
 type matcher interface {
-	// find returns the rule that answers, or nil, and appends the canaries that are charged besides it.
+	// find is Domain.Find.
 	find(entries []Entry, s *Scratch, canaries []*Rule) (*Rule, []*Rule)
-	// explain is find with a record of what it looked at. It is slower and allocates.
+	// explain is Domain.Explain.
 	explain(entries []Entry) *Walk
 }
 
@@ -70,33 +70,33 @@ type Scratch struct {
 	values [][]byte
 }
 
-// Reset forgets the last request, and frees memory beyond most bytes.
-func (s *Scratch) Reset(most int) {
+// Reset forgets the last request. It frees each buffer that is larger than maxBytes.
+func (s *Scratch) Reset(maxBytes int) {
 	clear(s.values[:cap(s.values)])
-	if cap(s.joined) > most {
+	if cap(s.joined) > maxBytes {
 		s.joined = nil
 	}
-	if cap(s.values) > most/24 {
+	if cap(s.values) > maxBytes/24 { // a []byte takes 24 bytes
 		s.values = nil
 	}
 }
 
-// Find returns the rule that answers for a descriptor with these entries, or nil. It allocates nothing once s has grown.
+// Find returns the rule that applies to a descriptor with these entries, or nil. It allocates nothing once s has grown.
 //
 //   - In a tree of descriptors, that is the rule at which the entries end. On each level an exact key and value is preferred to
-//     wildcards, which are tried in file order, and those to a key alone; the search never goes back.
+//     wildcards, which are tried in file order, and those to a key alone. The search never goes back to a level.
 //   - In an ordered list it is the first that matches and is not a canary. The canaries before it are appended to canaries: they are
-//     charged too. If only canaries match, the last one answers.
+//     charged too. If only canaries match, Find returns the last one.
 //   - In a tree of limits it is the deepest node that the words of the entries lead to, charged with the nodes above it.
 func (d *Domain) Find(entries []Entry, s *Scratch, canaries []*Rule) (*Rule, []*Rule) {
 	return d.matcher.find(entries, s, canaries)
 }
 
-// Explain does what Find does and records what it looked at, for people to read.
+// Explain searches like Find and returns a record of the search for people. It is slower and allocates.
 func (d *Domain) Explain(entries []Entry) *Walk { return d.matcher.explain(entries) }
 
-// Descriptors names all descriptors of the domain as Rule.Key would, those without a limit included, in file order. A descriptor
-// with several limits is followed by the names of its further ones. Read only.
+// Descriptors returns the names of all descriptors in file order, also of those without a limit. Names have the form of Rule.Key. A
+// descriptor with several limits has a name for each. Read only.
 func (d *Domain) Descriptors() []string { return d.keys }
 
 // Words reports whether the domain is a tree of limits, whose requests are paths of words.
@@ -111,7 +111,7 @@ type Replaced struct{ names map[string]bool }
 // Reset empties p.
 func (p *Replaced) Reset() { clear(p.names) }
 
-// Add adds the names that r replaces.
+// Add adds r.Replaces.
 func (p *Replaced) Add(r *Rule) {
 	if p.names == nil {
 		p.names = make(map[string]bool)
@@ -121,5 +121,5 @@ func (p *Replaced) Add(r *Rule) {
 	}
 }
 
-// Has reports whether r is replaced and so does not apply. Unlimited rules cannot be.
+// Has reports whether r is replaced, so that it does not apply. Unlimited rules are never replaced.
 func (p *Replaced) Has(r *Rule) bool { return !r.Unlimited && p.names[r.Name] }

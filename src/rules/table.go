@@ -5,11 +5,11 @@ import (
 	"maps"
 )
 
-// table finds values by name. It is compact where there are few: a Go map of one entry takes some 250 bytes. Its zero value
-// is empty.
+// table is a map from names to values that is small while it has few entries; a Go map with one entry takes some 250 bytes. Its
+// zero value is empty.
 type table[V any] struct {
-	few  []named[V] // in the order of add
-	many map[string]V
+	few  []named[V]   // up to maxFew entries, in the order of add
+	many map[string]V // all entries once there are more; few is nil then
 }
 
 type named[V any] struct {
@@ -17,8 +17,8 @@ type named[V any] struct {
 	value V
 }
 
-// mostFew is how many entries are searched one by one, which takes no longer than a map does.
-const mostFew = 8
+// maxFew is the number of entries up to which a search one by one is as fast as a map.
+const maxFew = 8
 
 // find returns the value of that name, or the zero value.
 func (t *table[V]) find(name []byte) (v V) {
@@ -33,15 +33,15 @@ func (t *table[V]) find(name []byte) (v V) {
 	return v
 }
 
-// add adds a name that is not there yet.
+// add adds an entry. The table must not have the name yet.
 func (t *table[V]) add(name string, v V) {
 	switch {
 	case t.many != nil:
 		t.many[name] = v
-	case len(t.few) < mostFew:
+	case len(t.few) < maxFew:
 		t.few = append(t.few, named[V]{name, v})
 	default:
-		t.many = make(map[string]V, 2*mostFew)
+		t.many = make(map[string]V, 2*maxFew)
 		for _, e := range t.few {
 			t.many[e.name] = e.value
 		}

@@ -13,7 +13,7 @@ import (
 // Unit is the unit of time of a limit. The numbers are those of Envoy's enum RateLimitResponse.RateLimit.Unit.
 type Unit uint8
 
-// The units. A week is 7 days beginning on Thursday, as the Unix epoch did, a month 30 days, a year 365.
+// The units. A week starts on Thursday, like the Unix epoch. A month is 30 days, a year 365.
 const (
 	UnitUnknown Unit = iota
 	Second
@@ -41,7 +41,7 @@ var units = [...]struct {
 	Week:        {"WEEK", 7 * day},
 }
 
-// String is the name in capitals, as Envoy writes it.
+// String returns the name in capitals, as Envoy writes it: "SECOND".
 func (u Unit) String() string {
 	if int(u) < len(units) {
 		return units[u].name
@@ -49,7 +49,7 @@ func (u Unit) String() string {
 	return fmt.Sprintf("UNIT(%d)", uint8(u))
 }
 
-// Length is how long one unit is; 0 for an unknown one.
+// Length returns the length of one unit; 0 for an unknown unit.
 func (u Unit) Length() time.Duration {
 	if int(u) < len(units) {
 		return units[u].length
@@ -57,7 +57,7 @@ func (u Unit) Length() time.Duration {
 	return 0
 }
 
-// ParseUnit reads the name of a unit, in upper or lower case; UnitUnknown for any other text.
+// ParseUnit returns the unit with that name, in upper or lower case; UnitUnknown for any other text.
 func ParseUnit(s string) Unit {
 	for u := Second; int(u) < len(units); u++ {
 		if strings.EqualFold(s, units[u].name) {
@@ -67,7 +67,7 @@ func ParseUnit(s string) Unit {
 	return UnitUnknown
 }
 
-// inUnits returns d as a number of the largest unit that divides it: 60 s are 1 minute, 90 s are 90 seconds. For fractions of
+// inUnits returns d as a multiple of the largest unit that divides it: 60s is Minute and 1, 90s is Second and 90. For fractions of
 // a second it returns UnitUnknown and 1.
 func inUnits(d time.Duration) (best Unit, multiplier uint32) {
 	multiplier = 1
@@ -80,7 +80,7 @@ func inUnits(d time.Duration) (best Unit, multiplier uint32) {
 	return best, multiplier
 }
 
-// FormatDuration is d in short: 1h, where Go writes 1h0m0s.
+// FormatDuration returns d without zero units at the end: "1h", where String returns "1h0m0s".
 func FormatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -92,21 +92,21 @@ func FormatDuration(d time.Duration) string {
 	return s
 }
 
-// Quantity is a limit as callers are told it: 100 requests per 5 minutes. Stores compute with an algorithm.Limit.
+// Quantity is a limit in the form that answers show: 100 requests per 5 minutes. Stores compute with algorithm.Limit.
 type Quantity struct {
-	Requests   uint32 // in a window; in a tree of limits the most that pass at once
+	Requests   uint32 // in a window; in a tree of limits the number that can pass at once
 	Unit       Unit
 	Multiplier uint32 // the window is Multiplier units long; at least 1
 }
 
-// The reasons for which Quantity.Window fails.
+// Errors of Quantity.Window.
 var (
 	ErrUnit       = errors.New("the unit is not second, minute, hour, day, week, month or year")
 	ErrMultiplier = errors.New("the unit_multiplier is 0")
 	ErrTooLong    = errors.New("the window is longer than 100 years")
 )
 
-// Window returns q as Envoy's fixed window, in which refused hits count too.
+// Window returns q as a fixed window in which refused hits count too, like Envoy's. Its errors are ErrUnit, ErrMultiplier and ErrTooLong.
 func (q Quantity) Window() (algorithm.Limit, error) {
 	length, multiplier := q.Unit.Length(), time.Duration(q.Multiplier)
 	switch {
