@@ -139,6 +139,7 @@ func (r *report) endPackage(e event, output string) {
 	switch {
 	case e.Action == "fail":
 		fmt.Print(output)
+		fmt.Printf("FAIL %7.1fs  %s\n", e.Elapsed, e.Package)
 		if !r.broken[e.Package] {
 			r.failed++
 		}

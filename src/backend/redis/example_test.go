@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ratelimit/src/backend/redis"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
@@ -29,7 +30,7 @@ descriptors:
 	if err != nil {
 		return err
 	}
-	store, err := redis.New(redis.Config{Addr: addr})
+	store, err := redis.New(redis.Config{Addr: addr, Config: remote.Config{Timeout: 5 * time.Second}})
 	if err != nil {
 		return err
 	}

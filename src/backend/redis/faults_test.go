@@ -259,7 +259,6 @@ func TestFaults(t *testing.T) {
 }
 
 func TestLoading(t *testing.T) {
-	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: faultTimeout}})
 	recovers(t, s, "hot_")
@@ -274,7 +273,6 @@ func TestLoading(t *testing.T) {
 // Redis ends connections that are idle, and all before it restarts. A call that
 // comes next does not notice.
 func TestIdleConnectionsEnd(t *testing.T) {
-	t.Parallel()
 	certs := harness.NewCertificates(t)
 	for _, tt := range []struct {
 		name    string
@@ -356,7 +354,6 @@ func heapBytes() int64 {
 // A failover that the sentinels decide on, with the old primary gone, standing
 // still, or there as a replica.
 func TestSentinelFailover(t *testing.T) {
-	t.Parallel()
 	set := redistest.StartSentinel(t, redistest.SentinelOptions{})
 	s := open(t, Config{Sentinel: &Sentinel{Primary: set.PrimaryName, Addrs: set.SentinelAddrs[:1]}, Config: remote.Config{Timeout: faultTimeout}})
 	recovers(t, s, "hot_")

@@ -128,7 +128,6 @@ func queued(t *testing.T, s *Store, n int) {
 // wait for more than the piece that is under way. A group that cannot be divided
 // does not wait for ever either.
 func TestSmallCallsOvertake(t *testing.T) {
-	t.Parallel()
 	server := startSlow(t)
 	s := open(t, Config{Addr: server.addr, Config: remote.Config{Connections: 1, Timeout: time.Minute}})
 	large := many(1000, algorithm.GCRA, "large", false)
@@ -166,7 +165,6 @@ func TestSmallCallsOvertake(t *testing.T) {
 // What is left of a call when its time has passed is not sent; that it was too much is no
 // failure of the server.
 func TestTooLargeForItsTime(t *testing.T) {
-	t.Parallel()
 	var got atomic.Int64
 	pace := time.Tick(time.Millisecond)
 	addr := parrot(t, func(words []string) string {
@@ -202,7 +200,6 @@ func TestTooLargeForItsTime(t *testing.T) {
 
 // A group that would stop Redis for longer than a call may take is not sent.
 func TestGroupIsTooLarge(t *testing.T) {
-	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 500 * time.Millisecond, BreakerFailures: 1}})
 	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
@@ -223,7 +220,6 @@ func TestGroupIsTooLarge(t *testing.T) {
 
 // When a piece has no answer the rest of the call is not sent.
 func TestRestOfABrokenCall(t *testing.T) {
-	t.Parallel()
 	var got atomic.Int64
 	s := open(t, Config{Addr: parrot(t, func(words []string) string {
 		if words[0] == "PING" {
@@ -257,7 +253,6 @@ func TestRestOfABrokenCall(t *testing.T) {
 
 // Calls in pieces count each hit once, in order, and the calls of others meanwhile.
 func TestPiecesCountOnce(t *testing.T) {
-	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: time.Minute}})
 	const callers, hits, keys, rounds = 6, 3000, 7, 3
@@ -306,7 +301,6 @@ func TestPiecesCountOnce(t *testing.T) {
 // A server that answers some pieces and then stands still is an outage for those that
 // wait, however much they asked for.
 func TestStandingStillIsNoOverload(t *testing.T) {
-	t.Parallel()
 	var got atomic.Int64
 	released := make(chan struct{})
 	addr := parrot(t, func(words []string) string {
