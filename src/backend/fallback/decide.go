@@ -10,7 +10,7 @@ import (
 	"ratelimit/src/backend"
 )
 
-// scratch is the memory of one Take.
+// scratch holds the parts and limits that one Take works on. The store pools scratches.
 type scratch struct {
 	local  backend.Part // the hits to count here
 	shares []algorithm.Limit

@@ -20,8 +20,9 @@ const (
 	newcomer rank = iota
 	// active counters hold more, or were asked again.
 	active
-	// refusing counters are full and have refused a hit. They go last while they are at
-	// most half of a table; with more, an attacker could fill counters to keep out others.
+	// refusing counters have reached their limit and refused a hit. They are evicted last
+	// while they are at most half of a table. With more, they rank as active: else an
+	// attacker could fill the table with counters that are never evicted.
 	refusing
 
 	ranks
@@ -89,7 +90,7 @@ func (sh *shard) evict(now int64, drop int) {
 			steps[order.step(sl)]++
 		}
 	}
-	last, same := 0, drop // of the step last, as many as same are dropped
+	last, same := 0, drop // all steps below last are dropped, and same counters of last
 	for int(steps[last]) < same {
 		same -= int(steps[last])
 		last++

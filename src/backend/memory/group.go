@@ -8,14 +8,15 @@ import (
 	"ratelimit/src/backend"
 )
 
-// group is the memory of one takeGroup.
+// group holds the slices that takeGroup works on. The store pools groups, so that a request
+// allocates nothing.
 type group struct {
 	trials []trial
 	order  []place
 	drafts []algorithm.Draft // of sliding windows that several hits are on
 }
 
-// trial is a counter as it would be after a hit of a group.
+// trial is the state of a counter as it would be after one hit of a group is charged.
 type trial struct {
 	id     counterID
 	before int32 // the trial of the previous hit on the counter; -1: none

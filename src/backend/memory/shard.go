@@ -243,13 +243,13 @@ func (sh *shard) shed(now int64, before uint32) (oldest uint32) {
 		sh.clear()
 		return oldest
 	}
-	fit := func() int { return min(len(sh.slots), max(live*3/2+1, minSlots)) }
-	if sh.budget.exceeded(int64(len(sh.slots)-fit()) * slotBytes) {
+	wantSlots := func() int { return min(len(sh.slots), max(live*3/2+1, minSlots)) }
+	if sh.budget.exceeded(int64(len(sh.slots)-wantSlots()) * slotBytes) {
 		drop := max(live/8, idle)
 		sh.evict(now, drop)
 		live -= drop
 	}
-	if size := fit(); size < len(sh.slots) {
+	if size := wantSlots(); size < len(sh.slots) {
 		sh.rebuild(size, now)
 	}
 	return oldest

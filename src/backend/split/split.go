@@ -33,7 +33,8 @@ type store struct {
 	pool            sync.Pool // of *scratch
 }
 
-// scratch is the memory of one Take.
+// scratch holds the parts of a batch that one Take sends to the two stores. The store pools
+// scratches.
 type scratch struct{ short, long backend.Part }
 
 func short(h *backend.Hit) bool { return h.Limit.Period <= time.Second }
