@@ -148,7 +148,7 @@ func (b statsByKey) open(domain, rule string) *ruleStats {
 // expire deletes counters that were removed keepRemoved ago or earlier. If more than most
 // removed ones are left, it deletes the oldest, except those removed at now.
 func (b statsByKey) expire(n *names, now time.Time, most int) {
-	removed := 0
+	removed, expired := 0, false
 	var old []statsKey
 	for key, s := range b {
 		if s.removed.IsZero() {
@@ -157,7 +157,11 @@ func (b statsByKey) expire(n *names, now time.Time, most int) {
 		removed++
 		if s.removed.Before(now) {
 			old = append(old, key)
+			expired = expired || now.Sub(s.removed) >= keepRemoved
 		}
+	}
+	if removed <= most && !expired {
+		return
 	}
 	slices.SortFunc(old, func(x, y statsKey) int {
 		return cmp.Or(b[x].removed.Compare(b[y].removed), cmp.Compare(x.domain, y.domain), cmp.Compare(x.rule, y.rule))
