@@ -37,13 +37,13 @@ type Config struct {
 	Signals <-chan os.Signal
 	// OnReady is called once, when requests are answered. Nil: nothing is called.
 	OnReady func(Ready)
-	// Heap is told how much memory the counters take. Nil: Go's defaults apply.
+	// Heap tunes the garbage collector to the memory of the counters. Nil: Go's defaults apply.
 	Heap *heap.Tuner
 	// Version and Commit are shown by metrics and traces.
 	Version, Commit string
 }
 
-// Ready is what OnReady is called with.
+// Ready describes a service that answers requests.
 type Ready struct {
 	Out   io.Writer // standard output
 	Rules *rules.Set
@@ -122,7 +122,7 @@ func (e environment) lookup(name string) (string, bool) {
 	return value, ok
 }
 
-// unknown warns of variables that are probably mistyped names of table.
+// unknown returns warnings about variables that are probably mistyped names of table.
 func (e environment) unknown(table []settings.Variable) []string {
 	return settings.Unknown(slices.Collect(maps.Keys(e)), table)
 }

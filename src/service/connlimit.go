@@ -15,25 +15,25 @@ import (
 
 const (
 	operatorConns = 256      // the most connections of each port for operators
-	minPortConns  = 8        // the least that a port gets if there is little room
-	lowConns      = 1000     // fewer are worth a warning, whatever the settings say
+	minPortConns  = 8        // of each port at least, even if there is room for fewer
+	lowConns      = 1000     // if no port has as many, a warning is logged
 	connBytes     = 16 << 10 // of an idle connection: 9 KiB on an HTTP port, 21 KiB on the gRPC port
 
 	pressureIdleTimeout = 10 * time.Second // replaces idleTimeout while an HTTP port is nearly full
-	unreadTimeout       = 10 * time.Second // how long a client may leave unread what the kernel holds for it
+	unreadTimeout       = 10 * time.Second // a client that reads nothing of its answers for so long is disconnected
 
-	grpcGreetingWrites = 2 // writes before the first answer: HTTP/2 settings and their acknowledgement
-	tlsGreetingWrites  = 3 // writes of a handshake
+	grpcGreetingWrites = 2 // writes of the server before the first answer: HTTP/2 settings and their acknowledgement
+	tlsGreetingWrites  = 3 // writes of the server in a TLS handshake
 )
 
-// resources bound what all connections may take.
+// resources are the limits of the process that bound its connections.
 type resources struct {
-	files  int   // that the process may open; 0: not known
+	files  int   // how many the process may open; 0: not known
 	memory int64 // GOMEMLIMIT in bytes; math.MaxInt64: none
 }
 
-// connRoom returns how many connections r has room for, and why no more. It reserves files
-// for stores, rules and probes, and half of the memory.
+// connRoom returns how many connections fit into r, and which limit is the reason. It reserves
+// files for stores, rules and probes, and half of the memory.
 func connRoom(cfg *settings.Settings, r resources) (room int, why string) {
 	room = math.MaxInt32
 	if r.files > 0 {
@@ -59,34 +59,34 @@ func (p *ports) fit(cfg *settings.Settings, r resources) (lowered string) {
 	used := slices.DeleteFunc([]*port{p.http, p.grpc, p.divvy}, func(p *port) bool { return p.max == 0 })
 	slices.SortStableFunc(used, func(a, b *port) int { return cmp.Compare(a.max, b.max) })
 	share := 0
-	var asked []string // settings that are too high
+	var tooHigh []string // settings
 	for i, p := range used {
-		if len(asked) == 0 { // else it is the same for all further ports
+		if len(tooHigh) == 0 { // else it is the same for all further ports
 			share = max(minPortConns, room/(len(used)-i))
 		}
 		if p.max > share {
-			asked = append(asked, fmt.Sprintf("%s_MAX_CONNECTIONS=%d", strings.ToUpper(p.name), p.max))
+			tooHigh = append(tooHigh, fmt.Sprintf("%s_MAX_CONNECTIONS=%d", strings.ToUpper(p.name), p.max))
 			p.max = share
 		}
 		room -= p.max
 	}
-	if len(asked) == 0 {
+	if len(tooHigh) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s: %s, so no port takes more than %d connections; raise that limit, or lower these settings", strings.Join(asked, ", "), why, share)
+	return fmt.Sprintf("%s: %s, so no port takes more than %d connections; raise that limit, or lower these settings", strings.Join(tooHigh, ", "), why, share)
 }
 
-// logLoweredCaps warns that ports take fewer connections than the settings say. It only
-// informs if the settings are defaults and a port still takes many.
-func (p *ports) logLoweredCaps(log *logrus.Logger, set bool, lowered string) {
+// logLoweredCaps logs that ports take fewer connections than the settings say. That is a
+// warning if the environment sets them (configured) or no port takes many.
+func (p *ports) logLoweredCaps(log *logrus.Logger, configured bool, lowered string) {
 	level := logrus.InfoLevel
-	if set || max(p.http.max, p.grpc.max, p.divvy.max) < lowConns {
+	if configured || max(p.http.max, p.grpc.max, p.divvy.max) < lowConns {
 		level = logrus.WarnLevel
 	}
 	log.Log(level, lowered)
 }
 
-// reservedFiles returns how many of openFiles are not for callers: connections to stores
+// reservedFiles returns how many of openFiles are kept from callers, for connections to stores
 // and sinks, rule files, certificates, listeners and Go's own files.
 func reservedFiles(cfg *settings.Settings, openFiles int) int {
 	n := 64 + openFiles/16

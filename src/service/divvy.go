@@ -12,8 +12,7 @@ import (
 	"ratelimit/src/rules"
 )
 
-// divvyPort serves divvy's line protocol: from the start, or from the first rules that
-// need it.
+// divvyPort serves divvy's line protocol, from the start or since a Set has rules of divvy.
 type divvyPort struct {
 	*port
 	server *divvy.Server
@@ -89,7 +88,7 @@ func (s *Service) onHits() func(n int, took time.Duration) {
 	}
 }
 
-// openDivvyIfNeeded opens divvy's port if it waits for rules of divvy and set has some.
+// openDivvyIfNeeded lets runDivvy open the port if set has rules of divvy.
 func (s *Service) openDivvyIfNeeded(set *rules.Set) {
 	d := s.front.divvy
 	if d == nil || !slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.Divvy }) {
@@ -97,13 +96,13 @@ func (s *Service) openDivvyIfNeeded(set *rules.Set) {
 	}
 	select {
 	case <-d.needed: // it is open, or being opened
-	default:
+	default: // only the goroutine that loads rules closes needed
 		s.health.update(func(h *health) { h.divvy = errDivvyOpens })
-		close(d.needed) // only the goroutine that loads rules does so
+		close(d.needed)
 	}
 }
 
-// errDivvyOpens is the state before the port was tried.
+// errDivvyOpens is the state before the first attempt to open the port.
 var errDivvyOpens = errors.New("divvy's port is not open yet")
 
 // divvyRetry is the time between two attempts to open divvy's port.

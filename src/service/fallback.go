@@ -11,9 +11,9 @@ import (
 	"ratelimit/src/settings"
 )
 
-// fallBack puts a fallback in front of the store, for when it does not answer.
+// fallBack puts the fallback in front of the store. It decides hits that the store does not
+// answer.
 func (s *Service) fallBack() error {
-	// The settings took no less than the memory store needs.
 	f, err := fallback.New(s.store.Backend, fallback.Config{
 		Replicas:  s.Settings.Failure.Replicas,
 		KeyPrefix: s.Settings.CacheKeyPrefix,
@@ -43,7 +43,7 @@ func (s *Service) fallBack() error {
 // fallbackValues are the values of the figures of the fallback.
 type fallbackValues struct {
 	fallback.Stats
-	Hits map[string]uint64 // that the store did not answer, by what became of them
+	Hits map[string]uint64 // hits that the store did not answer, by on_store_failure
 }
 
 // onFailure returns the on_store_failure of rules that do not name one.
@@ -52,24 +52,23 @@ func onFailure(cfg *settings.Settings) backend.Fallback {
 	return f
 }
 
-// worksWithoutStore says whether this process is healthy without its store: if the settings or all
-// limits of set have an on_store_failure that decides, unless the settings make health
-// depend on the store.
+// worksWithoutStore reports whether this process is healthy while its store does not answer. It
+// is if on_store_failure decides, by the settings or in all limits of set. The settings of
+// store health checks come first.
 func (s *Service) worksWithoutStore(set *rules.Set) bool {
-	asked := s.Settings.RedisHealthCheck
+	healthCheck := s.Settings.RedisHealthCheck
 	if s.Settings.BackendType == "memcache" {
-		asked = s.Settings.Memcache.HealthCheck
+		healthCheck = s.Settings.Memcache.HealthCheck
 	}
-	if asked || onFailure(s.Settings) != backend.FallbackError {
-		return !asked
+	if healthCheck || onFailure(s.Settings) != backend.FallbackError {
+		return !healthCheck
 	}
 	return set != nil && len(set.Rules()) > 0 && !slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool {
 		return !r.Unlimited && r.Fallback == backend.FallbackError
 	})
 }
 
-// use prepares for counting in this process if rules ask for it when the store does not
-// answer.
+// use prepares the fallback to count in this process if set has on_store_failure: local.
 func (s *store) use(set *rules.Set) {
 	if s.fallback == nil {
 		return
@@ -78,7 +77,7 @@ func (s *store) use(set *rules.Set) {
 		slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool { return r.Fallback == backend.FallbackLocal }))
 }
 
-// degradedPeriod is how long /readyz mentions a hit that the store did not answer.
+// degradedPeriod is how long /readyz mentions the last hit that the store did not answer.
 const degradedPeriod = 10 * time.Second
 
 // note returns a remark for /readyz; "" if the store answers.

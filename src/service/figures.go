@@ -104,7 +104,7 @@ func (l *figureLine) read(name, key string, v reflect.Value) metrics.Figure {
 	return f
 }
 
-// addFigures adds the figures that each service has.
+// addFigures adds the figures of the process, the log, the ports and health.
 func (s *Service) addFigures() {
 	s.counters.Add(metrics.RuntimeFigures)
 	s.counters.Add(figures("log", "", s.Output.err.Stats))
@@ -119,29 +119,29 @@ func (s *Service) addFigures() {
 	s.addClientCertFigures()
 }
 
-// addClientCertFigures adds when the certificates expire that this process shows to
-// servers. Each connection reads the files anew, and so does each scrape.
+// addClientCertFigures adds when the client certificates of this process expire. Each scrape
+// reads the files, as each new connection does.
 func (s *Service) addClientCertFigures() {
 	cfg := s.Settings
 	redisTLS := cfg.BackendType == "redis" && (cfg.Redis.TLS || cfg.RedisSplit && cfg.RedisPerSecond.TLS)
 	reads := &files.Reads{Timeout: time.Second} // scrapes do not wait longer
-	for _, shown := range []struct {
-		to, file string
-		on       bool
+	for _, cert := range []struct {
+		server, file string
+		on           bool
 	}{
 		{"xds", cfg.XDS.ClientCert, cfg.ConfigType == settings.ConfigXDS && cfg.XDS.TLS},
 		{"redis", cfg.RedisTLS.ClientCert, redisTLS},
 		{"memcache", cfg.Memcache.TLSFiles.ClientCert, cfg.BackendType == "memcache" && cfg.Memcache.TLS},
 	} {
-		if !shown.on || shown.file == "" {
+		if !cert.on || cert.file == "" {
 			continue
 		}
-		s.counters.AddNative(figures("client certificate", shown.to, func() (st certs.Stats) {
-			ends, err := files.Read(context.Background(), reads, func() (time.Time, error) { return certs.NotAfter(shown.file) })
+		s.counters.AddNative(figures("client certificate", cert.server, func() (st certs.Stats) {
+			expiry, err := files.Read(context.Background(), reads, func() (time.Time, error) { return certs.NotAfter(cert.file) })
 			if err != nil {
-				ends = time.Unix(0, 0) // as bad as a certificate that expired long ago
+				expiry = time.Unix(0, 0) // as bad as a certificate that expired long ago
 			}
-			st.NotAfter = ends
+			st.NotAfter = expiry
 			return st
 		}))
 	}

@@ -23,9 +23,9 @@ import (
 // logs are the loggers of a service. The embedded one writes ordinary lines.
 type logs struct {
 	*logrus.Logger
-	audit    *logrus.Logger // its lines may use the reserve of the queue
-	announce *logrus.Logger // like audit, at level info: with LOG_LEVEL=error, too, the log says where the service listens
-	denials  *logrus.Logger // ordinary lines at level info: LOG_DENIALS asks for them
+	audit    *logrus.Logger // important lines, for which the queue reserves room
+	announce *logrus.Logger // important lines that LOG_LEVEL does not suppress, such as where the service listens
+	denials  *logrus.Logger // ordinary lines that LOG_LEVEL does not suppress; LOG_DENIALS turns them on
 }
 
 // newLogs returns the loggers that the settings choose.
@@ -34,7 +34,7 @@ func newLogs(cfg *settings.Settings, o *Output) (*logs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("LOG_LEVEL: %w", err)
 	}
-	var format logrus.Formatter = &logrus.TextFormatter{ForceColors: IsTerminal(o.stderr)} // logrus would look at the queue
+	var format logrus.Formatter = &logrus.TextFormatter{ForceColors: IsTerminal(o.stderr)} // logrus sees only the queue, which is no terminal
 	if strings.EqualFold(cfg.LogFormat, "json") {
 		format = &logrus.JSONFormatter{
 			TimestampFormat: time.RFC3339Nano,
@@ -121,8 +121,8 @@ func logDenial(to *logrus.Logger) func(denials.Denial) {
 	}
 }
 
-// Output is where a service writes: through queues, so a reader of stdout or stderr that
-// is slow, stuck or gone stops nothing.
+// Output writes to stdout and stderr through queues, so a reader that is slow, stuck or gone
+// does not block the service.
 type Output struct {
 	out, err       *logging.Writer
 	stdout, stderr io.Writer // behind the queues

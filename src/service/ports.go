@@ -107,16 +107,16 @@ func (p *ports) open() error {
 	return nil
 }
 
-// close closes what its server has not closed yet.
+// close closes all open ports. Servers have closed most of them before.
 func (p *ports) close() {
 	for _, p := range p.all() {
 		if p.Listener != nil {
-			_ = p.Close() // closed already, most of the time
+			_ = p.Close() // fails if its server has closed it
 		}
 	}
 }
 
-// addresses are those of the open ports, by name.
+// addresses returns the addresses of the open ports by name.
 func (p *ports) addresses() logrus.Fields {
 	fields := make(logrus.Fields)
 	for _, p := range p.all() {
@@ -169,7 +169,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 		dialer := net.Dialer{Timeout: time.Second}
 		conn, err := dialer.DialContext(ctx, "unix", path)
 		if err == nil {
-			_ = conn.Close() // connecting was the question
+			_ = conn.Close() // only to learn whether a process listens
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) { // a process too busy to answer is alive, too
 			return nil, fmt.Errorf("GRPC_UDS: %s is taken: stop what listens there, or name another path", path)
@@ -216,7 +216,7 @@ func (s *Service) loadCertificates() (err error) {
 	return nil
 }
 
-// tlsConfig returns what the port's server speaks TLS with; nil: it does not.
+// tlsConfig returns the TLS configuration of the port; nil: it speaks plain text.
 func (p *port) tlsConfig() *tls.Config {
 	if p.certs == nil {
 		return nil

@@ -19,15 +19,15 @@ import (
 	"ratelimit/src/settings"
 )
 
-// ruleSource is where the rules come from.
+// ruleSource loads the rules, from files or from a management server.
 type ruleSource struct {
 	source  interface{ Reload() }             // Reload reads the rules again, even if nothing changed; it never blocks
-	noRules string                            // why there may be none, for the log
-	facts   func(reload.Result) logrus.Fields // for the log
+	noRules string                            // the log's explanation of a load without rules
+	facts   func(reload.Result) logrus.Fields // fields of each log line about a load
 	failed  chan error                        // receives why the first rules of OneList were refused
 }
 
-// ruleOptions are those for compiling rules from any source.
+// ruleOptions returns the options for compiling rules of files and management servers.
 func (s *Service) ruleOptions() rules.Options {
 	return rules.Options{
 		MergeDomains: s.Settings.MergeDomainConfig,
@@ -80,7 +80,7 @@ func (s *Service) buildSource() error {
 	if s.Settings.ConfigType == settings.ConfigXDS {
 		return s.buildXDS()
 	}
-	var good struct{ Parts atomic.Int64 } // of the last good load
+	var good struct{ Parts atomic.Int64 } // how many files the last good load had
 	cfg := filerules.Config{
 		Root:           s.Settings.RuntimeRoot,
 		Subdirectory:   s.Settings.RuntimeSubdirectory,
@@ -165,7 +165,7 @@ func (s *Service) buildXDS() error {
 	return nil
 }
 
-// xdsTrouble says that there is no stream to the management server.
+// xdsTrouble logs that there is no stream to the management server, and why.
 func (s *Service) xdsTrouble(reason error, pause time.Duration) {
 	state := "there are no rules yet"
 	if s.limiter.Rules() != nil {

@@ -28,8 +28,8 @@ type Service struct {
 	front    frontends
 	health   health
 	stats    statistics
-	// runs are all long-lived parts. Servers return after stop, all others when the context
-	// ends.
+	// runs are started by Run, each in a goroutine. Servers return after frontends.stop, all
+	// others when the context ends.
 	runs []func(context.Context) error
 }
 

@@ -15,7 +15,7 @@ import (
 	"ratelimit/src/settings"
 )
 
-// statistics count decisions and send figures out of the process.
+// statistics are the sinks of `ratelimit divvy`. The zero value has none.
 type statistics struct {
 	// divvy counts under divvy's names. Nil: SinkDivvy is not chosen.
 	divvy *divvystats.Counts
@@ -68,7 +68,8 @@ func (s *Service) buildPush() error {
 	return nil
 }
 
-// statsdState logs whether statsd can be reached. without is how to do without it.
+// statsdState returns the function that logs whether statsd can be reached. without is the
+// setting that turns statsd off.
 func (s *Service) statsdState(without string) func(error) {
 	return func(err error) {
 		if err != nil {

@@ -72,7 +72,7 @@ func (t *Tuner) tune(c *collected) {
 	}
 	u := memoryInUse()
 	if m := t.counters.Load(); m != nil {
-		u.counters, u.most = min(m.bytes(), u.live), m.max
+		u.counters, u.maxCounters = min(m.bytes(), u.live), m.max
 		debug.SetMemoryLimit(min(u.limit(), t.limit))
 	}
 	debug.SetGCPercent(u.gcPercent())
@@ -85,10 +85,10 @@ type collected struct{ _ *byte }
 
 // memoryUse is the memory of the process in bytes.
 type memoryUse struct {
-	live     int64 // on the heap after the last collection
-	beside   int64 // stacks and the runtime
-	counters int64 // part of live
-	most     int64 // cap on the counters; 0: none are in this process
+	live        int64 // on the heap after the last collection
+	nonHeap     int64 // stacks and the runtime
+	counters    int64 // part of live
+	maxCounters int64 // cap on counters; 0: none are in this process
 }
 
 func memoryInUse() memoryUse {
@@ -101,9 +101,9 @@ func memoryInUse() memoryUse {
 		{Name: "/memory/classes/heap/released:bytes"},
 	}
 	metrics.Read(s)
-	u := memoryUse{live: int64(s[0].Value.Uint64()), beside: int64(s[1].Value.Uint64())}
+	u := memoryUse{live: int64(s[0].Value.Uint64()), nonHeap: int64(s[1].Value.Uint64())}
 	for _, heap := range s[2:] {
-		u.beside -= int64(heap.Value.Uint64())
+		u.nonHeap -= int64(heap.Value.Uint64())
 	}
 	return u
 }
@@ -116,7 +116,7 @@ func memoryInUse() memoryUse {
 func (u memoryUse) gcPercent() int {
 	other := u.live - u.counters
 	room := max(headroom, other)
-	if left := u.most + beyondCounters - programBytes - runtimeBytes - u.live; u.most > 0 && left < room {
+	if left := u.maxCounters + beyondCounters - programBytes - runtimeBytes - u.live; u.maxCounters > 0 && left < room {
 		room = max(left, other, leastHeadroom)
 	}
 	return int(min(max(100*room/max(u.live, 1), 1), 1600))
@@ -129,5 +129,5 @@ func (u memoryUse) gcPercent() int {
 //	cap 256 MiB, live beside counters 8 MiB,  12 MiB beside the heap -> 296 MiB
 //	cap 256 MiB, live beside counters 28 MiB, 32 MiB beside the heap -> 356 MiB
 func (u memoryUse) limit() int64 {
-	return u.most + beyondCounters - programBytes + 2*max(u.live-u.counters-usualLive, 0) + max(u.beside-runtimeBytes, 0)
+	return u.maxCounters + beyondCounters - programBytes + 2*max(u.live-u.counters-usualLive, 0) + max(u.nonHeap-runtimeBytes, 0)
 }

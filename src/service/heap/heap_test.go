@@ -27,7 +27,7 @@ func TestMemoryUse(t *testing.T) {
 		{memoryUse{8 << 40, 12 * mib, 8 << 40, 8 << 40}, 1, 8<<40 + 40*mib},
 	} {
 		limit := int64(0)
-		if tt.most > 0 {
+		if tt.maxCounters > 0 {
 			limit = tt.memoryUse.limit()
 		}
 		if percent := tt.gcPercent(); percent != tt.percent || limit != tt.limit {

@@ -17,8 +17,8 @@ import (
 	"unicode/utf8"
 )
 
-// room is how many lines may wait, and how many bytes they may have together.
-type room struct{ bytes, lines int }
+// queueLimit bounds the bytes and the lines that wait together.
+type queueLimit struct{ bytes, lines int }
 
 // DefaultMaxLine is the longest line that is written whole, in bytes with its line feed; a
 // longer one is cut and ends in a mark.
@@ -28,20 +28,20 @@ const DefaultMaxLine = 16 << 10
 // with its line feed. Nothing is written before Run.
 type Writer struct {
 	to                  io.Writer
-	ordinary, important room          // of both kinds of lines together
+	ordinary, important queueLimit    // of both kinds of lines together
 	retry               time.Duration // the pause after a failed write
 	wake                chan struct{} // holds a value once there is a line
 	closing             chan struct{} // closed by Close
 	ended               chan struct{} // closed when Run has returned
 
-	mu     sync.Mutex // guards what follows
-	lines  [][]byte   // the first is being written
-	stats  Stats
-	unsaid uint64 // lines dropped since report was called
-	report func(dropped uint64)
+	mu         sync.Mutex // guards the fields below
+	lines      [][]byte   // the first is being written
+	stats      Stats
+	unreported uint64 // lines dropped since report was called
+	report     func(dropped uint64)
 }
 
-// Stats are the figures of a Writer.
+// Stats are counts of a Writer.
 type Stats struct {
 	Dropped uint64 // lines for which there was no room
 	Failed  uint64 // writes that failed
@@ -52,7 +52,7 @@ type Stats struct {
 // may block. When it fails, the rest of the line is written again after 1 s.
 func New(to io.Writer) *Writer {
 	return &Writer{
-		to: to, ordinary: room{1 << 20, 10_000}, important: room{1<<20 + 256<<10, 11_000}, retry: time.Second,
+		to: to, ordinary: queueLimit{1 << 20, 10_000}, important: queueLimit{1<<20 + 256<<10, 11_000}, retry: time.Second,
 		wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
@@ -68,15 +68,15 @@ type important struct{ *Writer }
 
 func (i important) Write(line []byte) (int, error) { return i.add(line, i.important) }
 
-func (w *Writer) add(line []byte, has room) (int, error) {
+func (w *Writer) add(line []byte, limit queueLimit) (int, error) {
 	if len(line) == 0 {
 		return 0, nil
 	}
 	text := cut(line) // a copy: the caller uses line again
 	w.mu.Lock()
-	full := len(w.lines) >= has.lines || w.stats.Waiting+len(text) > has.bytes
-	if full && len(w.lines) > 0 { // one line always has room, so the report has
-		w.unsaid++
+	full := len(w.lines) >= limit.lines || w.stats.Waiting+len(text) > limit.bytes
+	if full && len(w.lines) > 0 { // an empty queue accepts any line, so report can write one
+		w.unreported++
 		w.stats.Dropped++
 		w.mu.Unlock()
 		return len(line), nil
@@ -136,7 +136,7 @@ func (w *Writer) Run() {
 		line, dropped, report := w.next()
 		switch {
 		case line != nil:
-			if !w.put(line) {
+			if !w.writeAll(line) {
 				return
 			}
 			w.remove()
@@ -162,10 +162,10 @@ func (w *Writer) next() (line []byte, dropped uint64, report func(uint64)) {
 	if len(w.lines) > 0 {
 		return w.lines[0], 0, nil
 	}
-	if w.unsaid == 0 || w.report == nil {
+	if w.unreported == 0 || w.report == nil {
 		return nil, 0, nil
 	}
-	dropped, w.unsaid = w.unsaid, 0
+	dropped, w.unreported = w.unreported, 0
 	return nil, dropped, w.report
 }
 
@@ -181,9 +181,9 @@ func (w *Writer) remove() {
 	}
 }
 
-// put writes one line and retries until it succeeds. It returns false if Close was called
+// writeAll writes one line and retries until it succeeds. It returns false if Close was called
 // and the line could not be written.
-func (w *Writer) put(line []byte) bool {
+func (w *Writer) writeAll(line []byte) bool {
 	for {
 		n, _ := w.to.Write(line) // an error shows in n
 		line = line[min(max(n, 0), len(line)):]

@@ -53,26 +53,26 @@ func (r *reader) text() string {
 func TestStalledReader(t *testing.T) {
 	steps := []struct {
 		what    string
-		room    room     // of ordinary lines; zero values are the default
-		reserve room     // of important lines, beyond it
-		write   []string // "!": important
+		room    queueLimit // of ordinary lines; zero values are the default
+		reserve queueLimit // of important lines, beyond it
+		write   []string   // "!": important
 		want    string
 		dropped uint64
 	}{
-		{"all fit", room{}, room{}, []string{"a", "b", "c"}, "a b c", 0},
-		{"bytes are used up", room{bytes: 4}, room{bytes: 2}, []string{"a", "b", "c", "d"}, "a b dropped:2", 2},
-		{"lines are used up", room{lines: 3}, room{}, []string{"a", "b", "c", "d"}, "a b c dropped:1", 1},
-		{"the reserve is for important lines", room{bytes: 4}, room{bytes: 2}, []string{"a", "b", "c", "!d", "e"}, "a b d dropped:2", 2},
-		{"the reserve ends, too", room{lines: 1}, room{lines: 2}, []string{"a", "!b", "!c", "!d"}, "a b c dropped:1", 1},
-		{"important lines keep their place", room{}, room{}, []string{"a", "!b", "c"}, "a b c", 0},
+		{"all fit", queueLimit{}, queueLimit{}, []string{"a", "b", "c"}, "a b c", 0},
+		{"bytes are used up", queueLimit{bytes: 4}, queueLimit{bytes: 2}, []string{"a", "b", "c", "d"}, "a b dropped:2", 2},
+		{"lines are used up", queueLimit{lines: 3}, queueLimit{}, []string{"a", "b", "c", "d"}, "a b c dropped:1", 1},
+		{"the reserve is for important lines", queueLimit{bytes: 4}, queueLimit{bytes: 2}, []string{"a", "b", "c", "!d", "e"}, "a b d dropped:2", 2},
+		{"the reserve ends, too", queueLimit{lines: 1}, queueLimit{lines: 2}, []string{"a", "!b", "!c", "!d"}, "a b c dropped:1", 1},
+		{"important lines keep their place", queueLimit{}, queueLimit{}, []string{"a", "!b", "c"}, "a b c", 0},
 	}
 	for _, step := range steps {
 		t.Run(step.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &reader{ready: make(chan struct{})}
 				w := New(r)
-				w.ordinary = room{cmp.Or(step.room.bytes, w.ordinary.bytes), cmp.Or(step.room.lines, w.ordinary.lines)}
-				w.important = room{w.ordinary.bytes + step.reserve.bytes, w.ordinary.lines + step.reserve.lines}
+				w.ordinary = queueLimit{cmp.Or(step.room.bytes, w.ordinary.bytes), cmp.Or(step.room.lines, w.ordinary.lines)}
+				w.important = queueLimit{w.ordinary.bytes + step.reserve.bytes, w.ordinary.lines + step.reserve.lines}
 				w.OnDrained(func(n uint64) { fmt.Fprintf(w.Important(), "dropped:%d\n", n) })
 				go w.Run()
 				for _, line := range step.write {
