@@ -270,5 +270,5 @@ func (c *Compiler) checkStore(l *algorithm.Limit, cfg *RateLimitConfig) {
 	}
 }
 
-// other is how to fix what s cannot do.
+// other returns advice for a limit that s cannot count: the stores that can.
 func (s *Store) other() string { return "another store: " + OneOf(s.Others) }

@@ -34,7 +34,7 @@ const (
 
 var causes = []string{causeMemory, causeReply, causeServers, causeUnsupported}
 
-// causeOf is what a hit's error is counted as.
+// causeOf returns the cause under which the error of a hit is counted.
 func causeOf(err error) string {
 	reply, isReply := errors.AsType[Error](err)
 	switch {
@@ -50,7 +50,7 @@ func causeOf(err error) string {
 	return remote.CauseOf(err)
 }
 
-// isAnswer reports whether err is something that a server said: it is there.
+// isAnswer reports whether err is a reply of a server, which is therefore reachable.
 func isAnswer(err error) bool {
 	_, ok := errors.AsType[Error](err)
 	return ok

@@ -27,13 +27,12 @@ func (p *protocol) NewExchange() remote.Exchange {
 func (*protocol) CauseOf(err error) string { return causeOf(err) }
 func (*protocol) IsAnswer(err error) bool  { return isAnswer(err) }
 
-// slack is how much longer than its window a counter lives: Memcached's clock ticks
-// once a second, and a counter that ends with a tick may have seen almost none of the
-// first.
+// slack is added to the lifetime of each counter. Memcached's clock ticks once a second, so a
+// counter may expire up to a second too early.
 const slack = 2 * time.Second
 
-// virtualLife is the least that counters of virtual time live, which goes at a pace of
-// its own.
+// virtualLife is the shortest lifetime of a counter in virtual time, which may pass more
+// slowly than Memcached's clock.
 const virtualLife = time.Hour
 
 // Fill adds the hits of b to c. A hit on a sliding window is followed by a lookup of
@@ -69,8 +68,7 @@ func (p *protocol) Fill(c *remote.Call, b *backend.Batch, now int64) error {
 	return nil
 }
 
-// Kinds are the kinds of limit that Memcached can count by, if they count also what
-// they refuse.
+// Kinds are the algorithms that Memcached can count, if refused hits count as well.
 func Kinds() []algorithm.Kind {
 	return []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter}
 }
@@ -81,7 +79,7 @@ func canCount(h *backend.Hit) bool {
 	return known && !h.Atomic && (h.Limit.CountBlocked || h.Op != algorithm.Charge)
 }
 
-// Verdicts turns the counts into verdicts.
+// Verdicts turns the counts of c into the verdicts of b.
 func (*protocol) Verdicts(c *remote.Call, b *backend.Batch, now int64) {
 	counts := c.Hits
 	for i := range b.Hits {
@@ -108,12 +106,12 @@ func (*protocol) Verdicts(c *remote.Call, b *backend.Batch, now int64) {
 	}
 }
 
-// The longest a counter may live in seconds from now, as Memcached takes larger
-// numbers for dates.
+// maxRelative is the longest relative lifetime in seconds. Memcached reads larger numbers as
+// dates.
 const maxRelative = 30 * 24 * 60 * 60
 
-// dateSlack is added to what lives until a date: the server's clock and ours may
-// differ.
+// dateSlack is added to dates of expiry, in seconds: the clock of the server may be ahead of
+// ours.
 const dateSlack = 60 * 60
 
 // expiry returns how Memcached is told that a counter lives for so many seconds. Its
@@ -133,18 +131,18 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 
 func decimal(n uint64) []byte { return strconv.AppendUint(nil, n, 10) }
 
-// maxKey is how many bytes Memcached takes for a key.
+// maxKey is the longest key that Memcached accepts, in bytes.
 const maxKey = 250
 
-// appendKey appends what h is kept under at the instant now: the name that
-// package remote gives it, of a sliding window counter with the start of its
-// window behind it, in seconds. Ago is 1 for the window before.
+// appendKey appends the key of h's counter at the instant now. A sliding window counter has a
+// key for each window, which ends with the start of the window in seconds; ago is 1 for the
+// window before the current one.
 //
 //	domain_key_value_1767225600
 //	{domain_key_value_}|fw:300:1767225600
 //	{domain_key_value_}|sc:1.5:1767225600
 //
-// What Memcached does not take for a key becomes its hash.
+// A key that Memcached does not accept is replaced by its hash.
 func appendKey(dst []byte, h *backend.Hit, now int64, tagged bool, ago int64) []byte {
 	from := len(dst)
 	dst = remote.AppendKey(dst, h, now, tagged)
@@ -163,8 +161,7 @@ func appendKey(dst []byte, h *backend.Hit, now int64, tagged bool, ago int64) []
 	return dst
 }
 
-// legal reports whether Memcached, and its tools, can take key as it
-// is.
+// legal reports whether Memcached and its tools accept key.
 func legal(key []byte) bool {
 	if len(key) > maxKey || !utf8.Valid(key) {
 		return false

@@ -13,7 +13,7 @@ type Hash uint8
 const (
 	// Modulo takes the CRC-32 of the key modulo the number of servers, as
 	// gomemcache and with it envoyproxy/ratelimit does. When there is one server
-	// more or less most keys have another.
+	// more or less, most keys move to another server.
 	Modulo Hash = iota
 	// Rendezvous gives each server a weight for the key and takes the heaviest.
 	// When a server leaves, its keys go to the others, and no others do.
@@ -70,7 +70,7 @@ func mix(h uint64) uint64 {
 	return h ^ h>>33
 }
 
-// Change says that the servers are others than before.
+// Change describes a change of the servers.
 type Change struct {
 	Before, After []string
 	// Moved is the share of keys that have another server now, 0 to 1.

@@ -12,7 +12,7 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// maxReply is more than the longest line that Memcached answers to what is sent.
+// maxReply is the size of the buffer for a reply, in bytes. No reply to our commands is longer.
 const maxReply = 1024
 
 // session is a connection to Memcached.
@@ -36,7 +36,7 @@ func (*protocol) Open(ctx context.Context, d *remote.Dialer, addr string) (remot
 	return s, nil
 }
 
-// network returns that of the address of a server.
+// network returns the network of a server's address: unix for a path, else tcp.
 func network(addr string) string {
 	if strings.Contains(addr, "/") {
 		return "unix"

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// SRV is a DNS record of that type, _service._proto.name, which names the servers.
+// SRV is a DNS record of type SRV, _service._proto.name, which lists the servers.
 type SRV struct {
 	Service, Proto, Name string
-	// Refresh is how often it is looked up again. 0: never, once it was found.
+	// Refresh is the time between two lookups. 0: the record is looked up until it is found.
 	Refresh time.Duration
 }
 

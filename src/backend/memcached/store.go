@@ -10,7 +10,7 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// Config says which Memcached, and how it is talked to. It has either Servers or SRV.
+// Config names the servers and how to reach them. It has either Servers or SRV.
 type Config struct {
 	remote.Config
 	// Servers are host:port, or paths of sockets. Their order decides which keys they
@@ -84,10 +84,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.Store.Ping(ctx, t.Addrs)
 }
 
-// Counts are what a Store counts besides remote.Stats.
+// Counts are the figures of a Store in addition to remote.Stats.
 type Counts struct {
-	// Changes is how often the servers became others, FailedLookups how often they
-	// could not be found.
+	// Changes counts changes of the servers, FailedLookups the DNS lookups that failed.
 	Changes, FailedLookups atomic.Int64
 	// Increments and Adds change counters: Missed is an increment of one that was not
 	// there, an add of one that was. Reads only look, each at one counter of
@@ -98,7 +97,7 @@ type Counts struct {
 	commands, failed atomic.Int64
 }
 
-// Outcomes is how often a command ended how.
+// Outcomes counts commands by how they ended.
 type Outcomes struct{ Done, Missed, Failed atomic.Int64 }
 
 // count counts a command that ended with err; missed is the error of a miss.

@@ -38,7 +38,7 @@ type talker struct {
 	refusal error // what the server said instead of doing it
 }
 
-// hitOf is a hit of a call.
+// hitOf refers to the hit with the index hit in call.
 type hitOf struct {
 	call *remote.Call
 	hit  int
@@ -46,7 +46,7 @@ type hitOf struct {
 
 func (h hitOf) get() *remote.Hit { return &h.call.Hits[h.hit] }
 
-// most returns where the counter stops growing.
+// most returns the highest count of the counter.
 func (h hitOf) most() uint64 {
 	if h.get().Limit.Kind == algorithm.SlidingWindowCounter {
 		return algorithm.MaxScriptCount
@@ -77,12 +77,12 @@ func (t *talker) reset() {
 	t.hits, t.rest, t.run = t.hits[:0], nil, nil
 }
 
-// maxSum bounds what one command adds, far below what a counter can hold: many
-// commands at once, of all processes, must not make it overflow.
+// maxSum is the most that one command adds. It is far below the range of a counter, so that
+// simultaneous commands of many processes cannot overflow it.
 const maxSum = 1 << 52
 
-// commit does to the counter what the first hits ask for that one command is enough
-// for, and sets their results.
+// commit applies the first hits to the counter, as many as one command can express, and sets
+// their results.
 func (t *talker) commit() {
 	first, n := t.rest[0].get().Op, 1
 	t.sum = t.rest[0].get().Amount
@@ -118,7 +118,7 @@ func (t *talker) commit() {
 	}
 }
 
-// isAdd reports whether op makes a counter grow.
+// isAdd reports whether op increases a counter.
 func isAdd(op algorithm.Op) bool { return op == algorithm.Charge || op == algorithm.Force }
 
 // count counts a change or lookup of a counter.
@@ -171,8 +171,8 @@ func (t *talker) add() (uint64, error) {
 	return 0, errContest
 }
 
-// countBefore returns the count before an increment by the sum made it n. A counter
-// that has more than it may is set back, as at 2^64 it would start anew.
+// countBefore returns the count before an increment by the sum made it n. A counter above its
+// highest count is set back, because Memcached wraps to 0 at 2^64.
 func (t *talker) countBefore(n uint64) uint64 {
 	most := t.run[0].most()
 	switch {
@@ -221,7 +221,7 @@ func (t *talker) create() error {
 	return t.check(t.client.Add(&item))
 }
 
-// check returns what a command failed with, if gomemcache says err.
+// check returns the error of a command for which gomemcache returned err.
 func (t *talker) check(err error) error {
 	switch {
 	case t.refusal != nil:
@@ -273,7 +273,7 @@ func (*talker) Close() error { return nil }
 // SetDeadline does nothing: the exchange has deadlines of its own.
 func (*talker) SetDeadline(time.Time) error { return nil }
 
-// address is a server as gomemcache wants to be told of it.
+// address is the net.Addr of a server, which gomemcache asks for.
 type address string
 
 func (a address) Network() string { return network(string(a)) }

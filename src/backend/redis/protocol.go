@@ -35,8 +35,8 @@ const (
 	scriptByte    = 10 * time.Nanosecond
 )
 
-// virtualLife is the least number of seconds that keys of virtual time live, which goes
-// at a pace of its own.
+// virtualLife is the shortest lifetime of a key in virtual time, in seconds. Virtual time may
+// pass more slowly than Redis' clock.
 const virtualLife = 3600
 
 // Fill adds the hits of b to c, under the keys of remote.AppendKey.

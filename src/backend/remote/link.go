@@ -20,8 +20,7 @@ type Access struct {
 	IsAnswer func(error) bool
 	// TLS is Config.TLS.
 	TLS func() (*tls.Config, error)
-	// Timeout is that of a command or batch, DialTimeout of all that goes before the
-	// first.
+	// Timeout bounds a command or batch, DialTimeout the connecting and the handshakes.
 	Timeout, DialTimeout time.Duration
 	// Figures counts connections.
 	Figures *Figures
@@ -30,8 +29,8 @@ type Access struct {
 	stalled chan string
 }
 
-// Occasional returns a for questions that no call waits for, which may take at least
-// so long.
+// Occasional returns a copy of a for commands that no call waits for. Its Timeout is at least
+// timeout.
 func (a *Access) Occasional(timeout time.Duration) *Access {
 	o := *a
 	o.Timeout, o.stalled = max(a.Timeout, timeout), nil

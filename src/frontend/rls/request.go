@@ -170,8 +170,8 @@ func (f *fields) next() bool {
 	return true
 }
 
-// unit takes the enum of a request, which lacks WEEK, by its number, as the
-// enum of responses has it. Unknown numbers become UnitUnknown.
+// unit returns the unit with the number n of the enum of responses. The enum of requests has the
+// same numbers, without WEEK. Unknown numbers are UnitUnknown.
 func unit(n int32) rules.Unit {
 	if n < 0 || n > int32(rules.Week) {
 		return rules.UnitUnknown

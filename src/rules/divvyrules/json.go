@@ -58,8 +58,8 @@ type jsonReader struct {
 	*reader
 	data  []byte
 	lines []int     // where each line starts
-	known rules.Pos // the place last asked for,
-	at    int       // which is here
+	known rules.Pos // the position of the byte at, remembered for the next search
+	at    int       // an index in data
 }
 
 // jsonValue is the text of a value that is known to be JSON, and where it starts.

@@ -55,12 +55,12 @@ func (v *Value) Bool() (value, ok bool) { return v.bool, v.kind == isBool }
 // Int is the whole number; not ok for anything else.
 func (v *Value) Int() (n int64, ok bool) { return v.int, v.kind == isInt }
 
-// Items are those of a list, none for nothing; not ok for anything else.
+// Items returns the items of a list, and none for null; ok is false for other kinds.
 func (v *Value) Items() (items []Value, ok bool) {
 	return v.items, v.kind == isList || v.kind == isNull
 }
 
-// Fields are those of a map, in order, each key once; not ok for anything else.
+// Fields returns the fields of a map in order, each key once; ok is false for other kinds.
 func (v *Value) Fields() (fields []Field, ok bool) { return v.fields, v.kind == isMap }
 
 // value reads a node with everything in it.

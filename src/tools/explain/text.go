@@ -112,7 +112,7 @@ func stateText(s *State) string {
 		text += ", says the over-limit cache"
 	}
 	if s.Degraded != "" {
-		text += ", says " + s.Degraded + ", for want of an answer of the store"
+		text += ", says " + s.Degraded + ", because the store did not answer"
 	}
 	return text
 }

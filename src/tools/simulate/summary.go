@@ -31,7 +31,7 @@ type Summary struct {
 	figures []figures // of rules, by index, and of limits that came with requests
 }
 
-// figures are those of one rule. Looks and refunds are not among its hits.
+// figures counts the decisions of one rule. Its hits are without dry runs and refunds.
 type figures struct {
 	hits     uint64
 	admitted uint64 // by this rule, in shadow mode all
