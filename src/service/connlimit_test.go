@@ -24,7 +24,6 @@ import (
 
 // A full port closes the longest idle connection for a new one.
 func TestConnectionsAreBounded(t *testing.T) {
-	t.Parallel()
 	s := launch(t, oneRule, "HTTP_MAX_CONNECTIONS=3", "GRPC_MAX_CONNECTIONS=2")
 	s.until("ready", s.healthy)
 	http.DefaultClient.CloseIdleConnections()
@@ -62,7 +61,6 @@ func probe(conn net.Conn, path string) (status int) {
 // Probes are answered while the port is full of silent connections and of unfinished
 // bodies. The health port answers them as well, and answers nothing else.
 func TestProbesOnAFullPort(t *testing.T) {
-	t.Parallel()
 	for name, hello := range map[string]string{
 		"idle":            "",
 		"unfinished head": "GET /livez HTTP/1.1\r\nX: ",
@@ -99,7 +97,6 @@ func TestProbesOnAFullPort(t *testing.T) {
 
 // Unfinished bodies count in the budget; the largest are closed first.
 func TestBodiesCountInTheBudget(t *testing.T) {
-	t.Parallel()
 	s := launch(t, oneRule, "MAX_BUFFERED_BYTES=4194304")
 	s.until("ready", s.healthy)
 	small := s.dial("http")
@@ -131,7 +128,6 @@ type connCaps struct{ http, grpc, divvy, operators int }
 // With too few files or too little memory the caps are lowered, the largest first, and a
 // warning has both numbers.
 func TestConnCapsFitResources(t *testing.T) {
-	t.Parallel()
 	cfg := func() *settings.Settings {
 		return &settings.Settings{HTTPMaxConns: 10_000, GRPCMaxConns: 20_000, Divvy: settings.Divvy{WhenNeeded: true, MaxConns: 10_000}}
 	}
@@ -268,7 +264,6 @@ func TestNeighbourInAFlood(t *testing.T) {
 
 // Lowered caps are a warning if settings asked for more, or if few connections are left.
 func TestLoweredCapsAreLogged(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct {
 		set  bool
 		caps connCaps
