@@ -10,8 +10,8 @@ type Hit struct {
 	// several servers; 0: all of Key. Hits on equal keys with different tags may or may
 	// not share a counter.
 	Tag int
-	// Joint says that the hit is one of several charges of a descriptor. Its counter
-	// must differ from those of other limits on Key, and be on the same server.
+	// Joint says that a descriptor charges several limits under the same Key. The store must
+	// add the limit to the names of their counters, and keep these counters on one server.
 	Joint bool
 	// CountDown says that the store keeps, under Key as it stands, how much of the
 	// limit remains, and that this key expires with the window. The limit is a

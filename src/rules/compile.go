@@ -101,7 +101,7 @@ func (c *Compiler) Add(cfg *DomainConfig) {
 
 // domain returns the domain for cfg. For one that cannot be added it is a domain outside the set, so that its rules are checked too.
 func (c *Compiler) domain(cfg *DomainConfig) *Domain {
-	d := &Domain{Name: cfg.Domain, Index: len(c.set.domains), escaped: escaped(cfg.Domain), Divvy: cfg.Divvy, pos: cfg.Pos, matcher: &tree{}}
+	d := &Domain{Name: cfg.Domain, Index: len(c.set.domains), escapedName: escaped(cfg.Domain), Divvy: cfg.Divvy, pos: cfg.Pos, matcher: &tree{}}
 	switch {
 	case cfg.Rules != nil:
 		d.matcher = &orderedList{}

@@ -75,7 +75,8 @@ type Step struct {
 	Unlisted int `json:"unlisted"`
 	Taken    int `json:"-"` // the index of the taken candidate; -1 for none
 	Siblings int `json:"-"` // the number of keys on the level
-	// If no candidate was taken, Meant is the key (EndKey) or value (EndValue) that the caller probably meant; empty for none.
+	// Meant is a suggestion if no candidate matched: the similar key (EndKey) or value (EndValue) that the caller probably
+	// meant. It is empty if none is similar.
 	Meant string `json:"-"`
 	// Below is the first descriptor on a lower level that has the entry's key. It is set with EndKey; nil for none.
 	Below *Place `json:"-"`

@@ -84,7 +84,7 @@ func (k *Keys) Append(dst []byte, d *Domain, r *Rule, entries []Entry) (key []by
 func (k *Keys) domain(dst []byte, d *Domain, escape bool) []byte {
 	name := d.Name
 	if escape {
-		name = d.escaped
+		name = d.escapedName
 	}
 	return append(append(append(dst, k.Prefix...), name...), '_')
 }

@@ -50,10 +50,10 @@ type Domain struct {
 	// Replacing is set if a rule of the domain replaces others. Only then do callers need a Replaced.
 	Replacing bool
 
-	pos     Pos
-	matcher matcher
-	escaped string   // Name in escaped keys, see Keys
-	keys    []string // see Descriptors
+	pos         Pos
+	matcher     matcher
+	escapedName string   // Name as it stands in escaped keys, see Keys
+	keys        []string // see Descriptors
 }
 
 // matcher is one way to search a domain: a *tree, an *orderedList or a *wordTree.

@@ -75,7 +75,7 @@ func readCounter(br resp.BufferedReader) (int64, error) {
 	if line[0] != '$' || err != nil || size < 0 || size > maxText {
 		return 0, unexpected(line)
 	}
-	text, err := readText(br, size)
+	text, err := readBulk(br, size)
 	if err != nil {
 		return 0, err
 	}
@@ -89,8 +89,8 @@ func readCounter(br resp.BufferedReader) (int64, error) {
 // maxText bounds a bulk string.
 const maxText = 1 << 20
 
-// readText reads a bulk string of that size and the line end behind it.
-func readText(br resp.BufferedReader, size int) (string, error) {
+// readBulk reads a bulk string of that size and the line end behind it.
+func readBulk(br resp.BufferedReader, size int) (string, error) {
 	b := make([]byte, size+2)
 	if _, err := io.ReadFull(br, b); err != nil {
 		return "", err
@@ -119,8 +119,8 @@ type question struct {
 	refused error // an error reply: one that is returned would make radix close the connection
 }
 
-// maxElements bounds a reply: CLUSTER SLOTS of a thousand nodes in many ranges
-// has a tenth of it.
+// maxElements is the most elements that a reply may have. CLUSTER SLOTS of a cluster of 1,000
+// nodes with many ranges has a tenth of it.
 const maxElements = 1 << 20
 
 // Trip asks.
@@ -182,7 +182,7 @@ func readReply(br resp.BufferedReader, depth int, left *int) (any, error) {
 	case n < 0:
 		return nil, nil
 	case line[0] == '$' && n <= maxText:
-		return readText(br, int(n))
+		return readBulk(br, int(n))
 	case line[0] == '*':
 		var list []any
 		for range n {

@@ -34,16 +34,16 @@ type Breaker struct {
 	changes atomic.Int64              // of state
 	opened  atomic.Int64              // how often it has opened
 
-	mu      sync.Mutex // guards what follows
-	state   breakerState
-	row     int       // closed: failures in a row
-	trials  int       // half open: so many more calls may try
-	waited  bool      // half open: those that tried were waited for
-	next    time.Time // open, half open: when the next probe is due. Zero: not known yet
-	wait    time.Duration
-	retired bool   // it does not open any more
-	untold  []news // what tell has not been called with yet, in order
-	telling bool   // a goroutine calls tell
+	mu        sync.Mutex // guards what follows
+	state     breakerState
+	row       int       // closed: failures in a row
+	trials    int       // half open: so many more calls may try
+	waited    bool      // half open: those that tried were waited for
+	next      time.Time // open, half open: when the next probe is due. Zero: not known yet
+	wait      time.Duration
+	retired   bool   // it does not open any more
+	pending   []news // changes of which tell has not been told yet, in order
+	notifying bool   // a goroutine is calling tell for pending
 }
 
 // news is what tell is called with.
@@ -168,7 +168,7 @@ func (b *Breaker) letTry(next time.Time) { b.trials, b.waited, b.next = maxTrial
 func (b *Breaker) close(why error) {
 	b.change(closed)
 	b.refusal.Store(nil)
-	b.untold = append(b.untold, news{false, why})
+	b.pending = append(b.pending, news{false, why})
 }
 
 // change is to another state, without failures.
@@ -182,18 +182,18 @@ func (b *Breaker) change(to breakerState) {
 // here tells for all, so calls are in order and none waits for another.
 func (b *Breaker) unlock() {
 	defer b.mu.Unlock()
-	if b.telling {
+	if b.notifying {
 		return
 	}
-	b.telling = true
-	for len(b.untold) > 0 {
-		next := b.untold[0]
-		b.untold = b.untold[1:]
+	b.notifying = true
+	for len(b.pending) > 0 {
+		next := b.pending[0]
+		b.pending = b.pending[1:]
 		b.mu.Unlock()
 		b.tell(next.open, next.why)
 		b.mu.Lock()
 	}
-	b.untold, b.telling = nil, false
+	b.pending, b.notifying = nil, false
 }
 
 // Fail says that an attempt that began at the mark has had no answer, and why. It is
@@ -211,7 +211,7 @@ func (b *Breaker) Fail(began Mark, now time.Time, why error) {
 		}
 		b.wait = probeLeast
 		b.refusal.Store(&OpenError{b.name, why})
-		b.untold = append(b.untold, news{true, why})
+		b.pending = append(b.pending, news{true, why})
 	}
 	b.opened.Add(1)
 	b.pause(now)

@@ -548,7 +548,7 @@ func TestBreakerTellsWithoutLock(t *testing.T) {
 	harness.Until(t, "all changes have been told", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return !b.telling
+		return !b.notifying
 	})
 	for i, open := range told {
 		if open != (i%2 == 0) {

@@ -167,9 +167,9 @@ func (c *Call) failRest(err error) {
 	}
 }
 
-// unit returns the end of what has to be sent together with hit i, its group or
-// itself alone, and what that costs.
-func (c *Call) unit(i int) (end int, cost time.Duration) {
+// indivisible returns the index after the last hit that must be sent together with hit i, which
+// is the end of its group or i + 1, and how long the server is expected to work on them.
+func (c *Call) indivisible(i int) (end int, cost time.Duration) {
 	h := &c.Hits[i]
 	if h.GroupEnd == 0 {
 		return i + 1, h.Cost
@@ -185,7 +185,7 @@ func (c *Call) unit(i int) (end int, cost time.Duration) {
 func (c *Call) estimate() (largest time.Duration) {
 	c.cost = 0
 	for i := 0; i < len(c.Hits); {
-		end, cost := c.unit(i)
+		end, cost := c.indivisible(i)
 		c.cost += cost
 		largest = max(largest, cost)
 		i = end

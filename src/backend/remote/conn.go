@@ -51,7 +51,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	}
 	d.figures.open.Add(1)
 	d.made = &Conn{Conn: conn, watcher: newWatcher(raw), raw: raw, open: &d.figures.open}
-	d.made.bound(d.Timeout, d.Timeout-time.Since(started))
+	d.made.setTimeouts(d.Timeout, d.Timeout-time.Since(started))
 	return d.made, nil
 }
 
@@ -97,9 +97,9 @@ const whole = 2
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// bound ends each Read and Write from now on after each, and all of them together
-// after all.
-func (g *Conn) bound(each, all time.Duration) {
+// setTimeouts bounds the Reads and Writes from now on: each of them by each, and all of them
+// together by all.
+func (g *Conn) setTimeouts(each, all time.Duration) {
 	g.each, g.all, g.due, g.checked = each, all, time.Now().Add(all), false
 }
 

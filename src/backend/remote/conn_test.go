@@ -39,7 +39,7 @@ func TestReplyBeforeLateReader(t *testing.T) {
 		return nil
 	})
 	var b [32]byte
-	g.bound(-time.Second, -time.Second)
+	g.setTimeouts(-time.Second, -time.Second)
 	if n, err := g.Read(b[:]); err != nil || string(b[:n]) != "+PONG\r\n" {
 		t.Errorf("got %q, %v", b[:n], err)
 	}
@@ -79,7 +79,7 @@ func TestSlowClose(t *testing.T) {
 	var open atomic.Int64
 	open.Store(1)
 	c := &Conn{Conn: &slowToClose{here, raw}, raw: raw, watcher: newWatcher(here), open: &open}
-	c.bound(time.Millisecond, time.Millisecond)
+	c.setTimeouts(time.Millisecond, time.Millisecond)
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, ErrStalled) || open.Load() != 0 {
 		t.Errorf("got %v, %d open", err, open.Load())
 	}

@@ -12,7 +12,7 @@ import (
 
 const day = 24 * time.Hour
 
-// units are the lengths of the windows that envoyproxy/ratelimit has.
+// units are the window lengths that envoyproxy/ratelimit knows.
 var units = []time.Duration{time.Second, time.Minute, time.Hour, day, 7 * day, 30 * day, 365 * day}
 
 // keyKinds are the algorithms in keys.

@@ -22,7 +22,7 @@ type Access struct {
 	TLS func() (*tls.Config, error)
 	// Timeout bounds a command or batch, DialTimeout the connecting and the handshakes.
 	Timeout, DialTimeout time.Duration
-	// Figures counts connections.
+	// Figures is where connections are counted.
 	Figures *Figures
 	// stalled, if set, gets a server that did not answer in the Timeout, unless it holds
 	// another.
@@ -43,7 +43,7 @@ type Session interface {
 	Close() error
 }
 
-// Trip is one way to a server and back.
+// Trip is one exchange with a server: commands are written and their replies read.
 type Trip interface {
 	Trip(ctx context.Context, s Session) error
 }
@@ -133,7 +133,7 @@ func (l *Link) probe(ctx context.Context) error {
 // Perform makes t on the connection there is. An error closes it.
 func (l *Link) Perform(ctx context.Context, t Trip) error {
 	began := l.breaker.Begin()
-	l.conn.bound(l.Timeout, whole*l.Timeout)
+	l.conn.setTimeouts(l.Timeout, whole*l.Timeout)
 	// A context that ends would leave radix reading in the background. The Conn sees to
 	// it that this ends.
 	err := t.Trip(context.WithoutCancel(ctx), l.session)

@@ -291,7 +291,7 @@ func (w *writer) fill(piece time.Duration) {
 			continue
 		}
 		if !c.gone.Load() && w.hits > 0 {
-			end, cost := c.unit(c.next)
+			end, cost := c.indivisible(c.next)
 			if !w.fits(end-c.next, cost, piece) {
 				if first == nil && (cost > piece || !w.exchange.Room(0, end-c.next)) {
 					w.urgent = w.queue.Pop()
@@ -323,7 +323,7 @@ func (w *writer) fits(hits int, cost, piece time.Duration) bool {
 func (w *writer) add(c *Call, piece time.Duration) {
 	gone := c.gone.Load()
 	for !gone && c.next < len(c.Hits) {
-		end, cost := c.unit(c.next)
+		end, cost := c.indivisible(c.next)
 		if !w.fits(end-c.next, cost, piece) {
 			w.partial = c
 			return

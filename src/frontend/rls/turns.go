@@ -38,7 +38,8 @@ const (
 	longRequest = 64 << 10
 )
 
-// turn is the share of one request in turns. The zero value is for a small request.
+// turn is what turns has granted to one large request: memory, and perhaps a core. The zero
+// value is for a small request, which needs neither.
 type turn struct {
 	of    *turns // nil: nothing
 	bytes int64
