@@ -13,18 +13,17 @@ import (
 
 // command is one command of a pipeline: an increment, a lookup, a script or an expiry.
 type command interface {
-	// appendTo appends what is sent.
+	// appendTo appends the bytes of the command in RESP.
 	appendTo(b []byte) []byte
 	// readReply reads the reply. An error reply is returned as an Error. Any other
 	// error means that replies may belong to other commands.
 	readReply(br resp.BufferedReader) error
-	// deliver sets the results of the hits that it was sent for. Err is why they have
-	// none.
+	// deliver sets the results of the command's hits. A non-nil err is why there is no reply.
 	deliver(err error)
 	state() *reply
 }
 
-// reply is what became of a command.
+// reply is the state of a command after its batch: its error, and whether a reply came.
 type reply struct {
 	ask      bool // ASKING goes before the command
 	answered bool
@@ -33,7 +32,7 @@ type reply struct {
 
 func (r *reply) state() *reply { return r }
 
-// pool keeps values of one kind, to be used again.
+// pool keeps values of one type, to reuse their memory in the next batch.
 type pool[T any] struct {
 	items []*T
 	used  int
@@ -50,8 +49,8 @@ func (p *pool[T]) next() *T {
 	return t
 }
 
-// reset lets go of the values, and of most memory after a batch as there is hardly
-// another.
+// reset makes the values free for the next batch. After an unusually large batch it drops most
+// of the memory.
 func (p *pool[T]) reset() {
 	for _, t := range p.items[:p.used] {
 		*t = *new(T)
@@ -79,14 +78,14 @@ type increment struct {
 	first, last int32
 }
 
-// waiter is a hit that an increment stands for.
+// waiter is one of the hits whose amounts an increment adds up.
 type waiter struct {
 	call *remote.Call
 	hit  int
 	next int32 // in pipeline.waiters; -1: none
 }
 
-// maxSum keeps sums of amounts in what INCRBY takes.
+// maxSum is the largest sum of amounts in one INCRBY, far below its limit of 2^63.
 const maxSum = 1 << 62
 
 const asking = "*1\r\n$6\r\nASKING\r\n"
@@ -129,8 +128,8 @@ func (c *increment) readReply(br resp.BufferedReader) (err error) {
 	return err
 }
 
-// readAsking reads the reply to ASKING, which says nothing: whether the node takes the
-// key is in the reply behind it.
+// readAsking reads the reply to ASKING and ignores it: whether the node accepts the key is in the
+// reply to the command behind it.
 func (r *reply) readAsking(br resp.BufferedReader) error {
 	if !r.ask {
 		return nil
@@ -169,7 +168,7 @@ func (c *increment) mayBeEndless(sent bool) bool {
 	return created && !c.expire || sent && !c.answered
 }
 
-// lookup is GET.
+// lookup is the command GET, for a hit that only looks.
 type lookup struct {
 	reply
 	call  *remote.Call
@@ -191,7 +190,7 @@ func (c *lookup) deliver(err error) {
 	c.call.SetResult(c.hit, remote.Result{Before: c.value, Err: err})
 }
 
-// expiry is EXPIRE alone.
+// expiry is the command EXPIRE on its own, for a key without a time to live.
 type expiry struct {
 	reply
 	key    []byte
@@ -210,7 +209,7 @@ func (c *expiry) readReply(br resp.BufferedReader) error {
 
 func (*expiry) deliver(error) {}
 
-// script is EVALSHA of takeScript, or EVAL, for a group of hits.
+// script is an EVALSHA or EVAL of takeScript for a group of hits.
 type script struct {
 	reply
 	call       *remote.Call
@@ -242,7 +241,7 @@ func (c *script) appendTo(b []byte) []byte {
 	return b
 }
 
-// appendArgs appends what takeScript wants to know of a hit.
+// appendArgs appends the scriptArgs arguments of takeScript for a hit.
 func appendArgs(b []byte, h *remote.Hit) []byte {
 	l := &h.Limit
 	var increment, tolerance int64

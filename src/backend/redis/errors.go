@@ -28,7 +28,7 @@ const (
 
 var causes = []string{causeAuth, causeReadOnly, causeLoading, causeMemory, causeCluster, causeReply}
 
-// causeOf is what a hit's error is counted as.
+// causeOf returns the cause under which the error of a hit is counted.
 func causeOf(err error) string {
 	_, isRedirect := errors.AsType[*remote.Redirect](err)
 	switch {
@@ -42,7 +42,7 @@ func causeOf(err error) string {
 	return remote.CauseOf(err)
 }
 
-// isAnswer reports whether err is something that a server said: it is there.
+// isAnswer reports whether err is a reply of a server, which is therefore reachable.
 func isAnswer(err error) bool { return errors.Is(err, errReplica) || replyWord(err) != "" }
 
 // replyCauses are the causes of error replies by their first word.
@@ -71,8 +71,8 @@ func replyWord(err error) string {
 	return word
 }
 
-// redirectOf returns what an error reply from the node at addr says of where to go
-// instead; the reply itself if nothing.
+// redirectOf returns the remote.Redirect that an error reply of the node at addr names (MOVED, ASK
+// or TRYAGAIN), or the reply itself if it names none.
 func redirectOf(reply error, addr string) error {
 	f := strings.Fields(reply.Error()) // redis: MOVED slot host:port
 	switch {

@@ -8,7 +8,7 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// exchange is a pipeline, and what one connection has to send besides.
+// exchange is the pipeline of one connection, and the keys for which it must still send EXPIRE.
 type exchange struct {
 	pipeline
 	cfg   *Config
@@ -26,7 +26,7 @@ type exchange struct {
 const (
 	// maxEndless bounds endless. A key without room gets its EXPIRE with its next hit.
 	maxEndless = 4096
-	// endlessPause is between two attempts while no batch is answered.
+	// endlessPause is the time between two attempts while no batch is answered.
 	endlessPause = 500 * time.Millisecond
 	// evalCost is the estimated time of the server to read the text of a script.
 	evalCost = 50 * time.Microsecond
@@ -39,7 +39,7 @@ func (x *exchange) Room(has, more int) bool {
 
 func (*exchange) Close() {}
 
-// Send sends the pipeline, and again the scripts that Redis does not know, in full.
+// Send sends the pipeline. Scripts that Redis does not know are then sent again with their text.
 func (x *exchange) Send(ctx context.Context, l *remote.Link) (remote.Sent, error) {
 	sent := remote.Sent{Commands: len(x.commands)}
 	if x.introduce() {

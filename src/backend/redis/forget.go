@@ -48,7 +48,7 @@ func (s *Store) Forget(ctx context.Context, prefix string) (int, error) {
 // below a millisecond.
 const scanCount = "1000"
 
-// forget is Forget on one server.
+// forget deletes the keys that begin with prefix on one server.
 func forget(ctx context.Context, l *remote.Link, prefix string) (n int, err error) {
 	pattern := "*" + literal.Replace(prefix) + "*" // also behind the brace of a hash tag
 	for cursor := "0"; ; {
@@ -98,18 +98,18 @@ func unlink(ctx context.Context, l *remote.Link, keys []string) (n int, err erro
 	return n, err
 }
 
-// action is an action of radix as a remote.Trip.
+// action makes an action of radix a remote.Trip.
 type action struct{ radix.Action }
 
-// Trip performs it.
+// Trip performs the action on s.
 func (a action) Trip(ctx context.Context, s remote.Session) error {
 	return plain(a.Perform(ctx, s.(session)))
 }
 
-// literal takes their meaning from what Redis' patterns are made of.
+// literal escapes the characters that have a meaning in patterns of Redis.
 var literal = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// readScan reads the reply to SCAN: where to go on, and some keys.
+// readScan reads the reply to SCAN: the next cursor, and some keys.
 func readScan(reply []any) (next string, keys []string, err error) {
 	bad := errors.New("an unexpected reply to SCAN")
 	if len(reply) != 2 {

@@ -11,8 +11,8 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// panel asks one of several servers that all should know the answer: the same one while
-// it answers, else the next.
+// panel asks questions to which several servers know the answer, such as the sentinels. It asks the
+// same server while that answers, and then the next.
 type panel struct {
 	*remote.Access
 	seeds []string     // as configured
@@ -20,8 +20,7 @@ type panel struct {
 	link  *remote.Link // to addrs[0]; nil: none yet
 }
 
-// maxPanel bounds what is learned: a cluster may have a thousand nodes, and a
-// few of them are enough.
+// maxPanel bounds the servers of a panel: a few nodes of a large cluster are enough.
 const maxPanel = 64
 
 func newPanel(a *remote.Access, seeds []string) *panel {
@@ -30,8 +29,8 @@ func newPanel(a *remote.Access, seeds []string) *panel {
 	return p
 }
 
-// ask has every server asked in turn until one answers and accept takes what
-// it says. With another it does not begin with the one that answered last.
+// ask asks the servers in turn until accept returns nil for a reply. If another is set, it begins
+// behind the server that answered last.
 func (p *panel) ask(ctx context.Context, another bool, accept func(reply []any, from string) error, words ...string) error {
 	if another {
 		p.next()
@@ -51,7 +50,7 @@ func (p *panel) ask(ctx context.Context, another bool, accept func(reply []any, 
 	return remote.JoinErrors(errs)
 }
 
-// one asks only the server whose turn it is.
+// one asks only the current server.
 func (p *panel) one(ctx context.Context, words ...string) ([]any, error) {
 	if p.link == nil {
 		p.link = remote.NewLink(p.Access, p.addrs[0])
@@ -63,13 +62,13 @@ func (p *panel) one(ctx context.Context, words ...string) ([]any, error) {
 	return q.reply, q.refused
 }
 
-// next turns to the next server.
+// next makes the next server the current one.
 func (p *panel) next() {
 	p.close()
 	p.addrs = append(p.addrs[1:], p.addrs[0])
 }
 
-// learn makes the panel the seeds and addrs.
+// learn sets the servers: those of the configuration and addrs.
 func (p *panel) learn(addrs []string) {
 	known := append(slices.Clone(addrs[:min(len(addrs), maxPanel)]), p.seeds...)
 	p.addrs = slices.DeleteFunc(p.addrs, func(a string) bool { return !slices.Contains(known, a) })
@@ -90,7 +89,7 @@ func (p *panel) close() {
 	}
 }
 
-// maxHost is how long a name in DNS is at most.
+// maxHost is the longest name in DNS, in bytes.
 const maxHost = 255
 
 // joinAddr is where a server is that another one named. A server that does not

@@ -12,7 +12,7 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// pipeline is a batch of commands for one connection, used again and again.
+// pipeline is a batch of commands for one connection. The next batch reuses its memory.
 type pipeline struct {
 	seed       maphash.Seed
 	recent     recent
@@ -84,7 +84,7 @@ func (p *pipeline) introduce() bool {
 	return true
 }
 
-// slot returns where the table has key, or would have it.
+// slot returns the index of key in the table, or the free index where it belongs.
 func (p *pipeline) slot(hash uint64, key []byte) int {
 	i := int(hash) & (len(p.table) - 1)
 	for p.table[i] != 0 {
@@ -96,8 +96,8 @@ func (p *pipeline) slot(hash uint64, key []byte) int {
 	return i
 }
 
-// separate keeps later hits on key from being added to an earlier increment, as there
-// is something between them that must see only the earlier ones.
+// separate ends the increment of key: later hits get another one, because a command between the two
+// must see only the earlier hits.
 func (p *pipeline) separate(key []byte) {
 	if n := p.table[p.slot(maphash.Bytes(p.seed, key), key)]; n != 0 {
 		p.increments.items[n-1].closed = true

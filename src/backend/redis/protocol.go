@@ -15,7 +15,7 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// protocol is remote.Protocol of Redis.
+// protocol implements remote.Protocol for Redis.
 type protocol struct {
 	opener
 	cfg *Config
@@ -71,7 +71,8 @@ func (p *protocol) Fill(c *remote.Call, b *backend.Batch, now int64) error {
 	return nil
 }
 
-// needsScript reports whether a command is not enough for a hit that stands alone.
+// needsScript reports whether a hit without a group needs takeScript, because no single command
+// counts it.
 func needsScript(h *backend.Hit) bool {
 	return h.CountDown || h.Limit.Kind != algorithm.FixedWindow || h.Op == algorithm.Refund || h.Op == algorithm.Charge && !h.Limit.CountBlocked
 }
@@ -89,16 +90,16 @@ func cost(h *remote.Hit, keyBytes int) time.Duration {
 func (*protocol) CauseOf(err error) string { return causeOf(err) }
 func (*protocol) IsAnswer(err error) bool  { return isAnswer(err) }
 
-// opener opens sessions with servers of one sort.
+// opener opens sessions with servers that share credentials and a database.
 type opener struct {
 	network     string
 	credentials func() (user, password string, err error)
 	db          string
-	// primary: a server that says it is a replica is no good.
+	// primary says that sessions with replicas are refused.
 	primary bool
 }
 
-// errReplica is a server that should be a primary and is not.
+// errReplica is the error of a server that is a replica where a primary is needed.
 var errReplica = errors.New("it is a replica, not a primary")
 
 // Open connects, and sends AUTH, SELECT and ROLE as needed.
@@ -157,8 +158,7 @@ func exchangeOn(ctx context.Context, s remote.Session, m interface {
 	return plain(s.(session).EncodeDecode(ctx, m, m))
 }
 
-// plain returns err without radix's word of where it found it, which tells operators
-// nothing.
+// plain returns err without the wrapper that radix adds for its own use.
 func plain(err error) error {
 	if inner := errors.Unwrap(err); inner != nil && strings.HasPrefix(err.Error(), "response returned from Conn: ") {
 		return inner

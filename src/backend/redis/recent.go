@@ -6,7 +6,7 @@ import "math"
 // with every hit. A key that it has forgotten gets another EXPIRE, which does no harm.
 type recent struct{ sets []recentSet }
 
-// recentSet are the keys of one place, the one that was added last first.
+// recentSet has the keys whose hash belongs to one place, the newest first.
 type recentSet struct {
 	hashes [recentWays]uint64
 	ttls   [recentWays]uint32 // seconds, of the longest EXPIRE that was sent
@@ -49,7 +49,7 @@ func (r *recent) lives(hash uint64, least, ttl int64) bool {
 	return false
 }
 
-// forget forgets the key of that hash.
+// forget removes the key with that hash.
 func (r *recent) forget(hash uint64) {
 	set := r.set(hash)
 	for i, h := range set.hashes {

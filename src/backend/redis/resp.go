@@ -35,13 +35,13 @@ func appendNumber(b []byte, n int64) []byte {
 // twice. Which of the others belong to which command is not known then.
 var errUnasked = errors.New("a reply that belongs to no command")
 
-// maxError is how many bytes of an error reply are kept.
+// maxError is the most bytes that are kept of an error reply.
 const maxError = 512
 
-// errorReply is the Error that a line says which begins with "-".
+// errorReply returns the Error in a line that begins with "-".
 func errorReply(line []byte) Error { return Error(line[1:min(len(line), maxError)]) }
 
-// unexpected is the error for a reply that its command does not have.
+// unexpected returns the error for a reply of a type that the command never has.
 func unexpected(line []byte) error { return fmt.Errorf("%w: unexpected %.40q", errUnasked, line) }
 
 // readInteger reads the reply to a command that returns an integer. An error reply is
@@ -59,8 +59,8 @@ func readInteger(br resp.BufferedReader) (int64, error) {
 	return strconv.ParseInt(string(line[1:]), 10, 64)
 }
 
-// readCounter reads the reply to GET: a text that is a number, or none at all, which is
-// 0. An error reply is an Error.
+// readCounter reads the reply to GET: a number as text, or null, which is 0. An error reply is an
+// Error.
 func readCounter(br resp.BufferedReader) (int64, error) {
 	line, err := readLine(br)
 	switch {
@@ -86,7 +86,7 @@ func readCounter(br resp.BufferedReader) (int64, error) {
 	return n, nil
 }
 
-// maxText bounds a bulk string.
+// maxText is the longest bulk string that is accepted, in bytes.
 const maxText = 1 << 20
 
 // readBulk reads a bulk string of that size and the line end behind it.
@@ -123,7 +123,7 @@ type question struct {
 // nodes with many ranges has a tenth of it.
 const maxElements = 1 << 20
 
-// Trip asks.
+// Trip sends the command on s and reads the reply.
 func (q *question) Trip(ctx context.Context, s remote.Session) error { return exchangeOn(ctx, s, q) }
 
 // MarshalRESP writes the command.

@@ -9,8 +9,8 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// sentinels find the primary by asking sentinels for it. A subscription could die in
-// silence.
+// sentinels finds the primary by asking sentinels again and again. A subscription could end without
+// an error.
 type sentinels struct {
 	*panel
 	primary string // its name
@@ -59,7 +59,7 @@ func (s *sentinels) find(ctx context.Context, another bool) (remote.Layout, erro
 	return remote.Layout{Addrs: []string{found}}, nil
 }
 
-// address is where the primary is, as the sentinel says whose turn it is.
+// address returns the address of the primary that the current sentinel names.
 func (s *sentinels) address(ctx context.Context, from string) (string, error) {
 	reply, err := s.one(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.primary)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *sentinels) learn(ctx context.Context) {
 	}
 }
 
-// pairs reads a list of names and values.
+// pairs returns a list of alternating names and values as a map.
 func pairs(list []any) map[string]string {
 	m := make(map[string]string, len(list)/2)
 	for i := 0; i+1 < len(list); i += 2 {

@@ -8,13 +8,12 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// Config says which Redis, and how it is talked to. It has either Addr, or Sentinel,
-// or Cluster.
+// Config names the servers and how to reach them. It has either Addr, Sentinel or Cluster.
 type Config struct {
 	remote.Config
 	// Addr is a server: host:port or the path of a socket.
 	Addr string
-	// Network is that of Addr: "tcp" or "unix". Defaults to "tcp".
+	// Network is the network of Addr: "tcp" or "unix". Defaults to "tcp".
 	Network string
 	// Sentinel finds the server by asking sentinels.
 	Sentinel *Sentinel
@@ -29,9 +28,9 @@ type Config struct {
 	PipelineLimit int
 }
 
-// Sentinel says which sentinels to ask for which primary.
+// Sentinel names the sentinels to ask, and the primary to ask them for.
 type Sentinel struct {
-	// Primary is the name under which the sentinels know it.
+	// Primary is the name of the primary in the configuration of the sentinels.
 	Primary string
 	// Addrs are host:port of some sentinels; they know the others.
 	Addrs []string
@@ -75,7 +74,7 @@ func (s *Store) Run(ctx context.Context) error {
 // reported as such.
 const questionTimeout = 250 * time.Millisecond
 
-// finder returns how the servers are found.
+// finder returns the finder for the configuration: single, sentinels or cluster.
 func (s *Store) finder() finder {
 	a := s.Access.Occasional(questionTimeout)
 	o := opener{s.cfg.Network, s.cfg.Credentials, s.cfg.DB, false}
@@ -91,7 +90,7 @@ func (s *Store) finder() finder {
 	return single(s.cfg.Addr)
 }
 
-// find returns what servers there are now.
+// find returns the servers that there are now.
 func (s *Store) find(ctx context.Context) (remote.Layout, error) {
 	f := s.finder()
 	defer f.close()
@@ -113,9 +112,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.Store.Ping(ctx, l.Addrs)
 }
 
-// finder finds out which servers there are. One goroutine at a time uses it.
+// finder finds the servers and their slots. It is used by one goroutine at a time.
 type finder interface {
-	// find asks a server; with another, preferably not the one that answered last.
+	// find asks a server. With another it prefers a server other than the one that answered last.
 	find(ctx context.Context, another bool) (remote.Layout, error)
 	close()
 }
@@ -137,7 +136,7 @@ const (
 	askLeast = 100 * time.Millisecond
 )
 
-// watch keeps the table in step with what f finds until ctx ends.
+// watch updates the table of servers with what f finds, until ctx ends.
 func (s *Store) watch(ctx context.Context, f finder) {
 	defer f.close()
 	var last remote.Layout

@@ -8,7 +8,7 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// Verdicts turns what Redis said of each hit into a verdict.
+// Verdicts turns the results of c into the verdicts of b.
 func (*protocol) Verdicts(c *remote.Call, b *backend.Batch, now int64) {
 	for i := range b.Hits {
 		v := backend.Verdict{Err: c.Hits[i].Err}
@@ -19,7 +19,7 @@ func (*protocol) Verdicts(c *remote.Call, b *backend.Batch, now int64) {
 	}
 }
 
-// found is a counter as takeScript found it.
+// found is the state of a counter as takeScript found it.
 type found [scriptState]int64
 
 func outcome(c *remote.Call, i int, h *backend.Hit, now int64) algorithm.Outcome {
@@ -41,7 +41,7 @@ func outcome(c *remote.Call, i int, h *backend.Hit, now int64) algorithm.Outcome
 	return algorithm.Uncharged(h.Limit, state.outcome(h.Limit, now, look.Op, look.Amount), would)
 }
 
-// outcome returns that of package algorithm on the state.
+// outcome returns the outcome that package algorithm computes from the state.
 func (s *found) outcome(l *algorithm.Limit, now int64, op algorithm.Op, amount uint64) (v algorithm.Outcome) {
 	count := func(n int64) uint64 { return uint64(max(n, 0)) }
 	instant := func(us int64) int64 { return max(us, 0) * int64(time.Microsecond) } // -1: none

@@ -15,7 +15,7 @@ import (
 // While it is half open, a few calls may try and probes wait for their outcome: Redis
 // under CLIENT PAUSE WRITE answers probes and nothing else.
 //
-// An attempt is one way to the server and back: a batch, or the making of a connection.
+// An attempt is a batch, or the opening of a connection.
 // It has no answer when it broke, was refused, or took as long as a call may. An error
 // reply is an answer. A caller that leaves early is no evidence, but what was sent for
 // it still has its whole time. A hundred calls in one broken batch are one failure.
@@ -46,13 +46,14 @@ type Breaker struct {
 	notifying bool   // a goroutine is calling tell for pending
 }
 
-// news is what tell is called with.
+// news is a change of state that tell must be told: whether it opened, and why.
 type news struct {
 	open bool
 	why  error
 }
 
-// imbalance times the failures in a row that open a Breaker is the balance that does.
+// imbalance times the failures in a row that open a Breaker is the surplus of failures over
+// answers that opens it as well.
 const imbalance = 2
 
 type breakerState uint8
@@ -129,7 +130,7 @@ func (b *Breaker) Refusal() error {
 	return nil
 }
 
-// Open reports whether it is not closed.
+// Open reports whether the breaker is open or half open.
 func (b *Breaker) Open() bool { return b.refusal.Load() != nil }
 
 // Opened returns how often it has opened. Connections made before are not to be trusted
@@ -161,17 +162,17 @@ func (b *Breaker) Succeed() {
 	}
 }
 
-// letTry lets calls try while it is half open, until the next probe.
+// letTry allows maxTrials calls while the breaker is half open, until the next probe.
 func (b *Breaker) letTry(next time.Time) { b.trials, b.waited, b.next = maxTrials, false, next }
 
-// close closes it; why is what tell hears.
+// close closes the breaker. tell gets why.
 func (b *Breaker) close(why error) {
 	b.change(closed)
 	b.refusal.Store(nil)
 	b.pending = append(b.pending, news{false, why})
 }
 
-// change is to another state, without failures.
+// change sets the state, and forgets the failures so far.
 func (b *Breaker) change(to breakerState) {
 	b.state, b.row = to, 0
 	b.balance.Store(0)

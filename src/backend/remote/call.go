@@ -11,8 +11,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// Call is one Take on its way. It holds copies of everything, because the caller may
-// be gone before a writer gets to it.
+// Call is the work of one Take. It has copies of keys and limits, because the caller may
+// have left before a writer sends it.
 type Call struct {
 	Hits []Hit
 	// Keys are the keys of all hits, one after the other. Append a key and then
@@ -21,7 +21,7 @@ type Call struct {
 	// At is the instant of the call in µs since the Unix epoch. -1: the time of the
 	// server.
 	At int64
-	// Ask says that a node of a cluster is to take keys that it does not have yet.
+	// Ask says that the node gets ASKING first, since a slot is moving to it (Redis Cluster).
 	Ask bool
 
 	numbers []int64 // of all Results
@@ -46,7 +46,7 @@ type Call struct {
 	skipped  atomic.Bool   // the writer sends nothing of it, as there is not enough time
 }
 
-// Hit is what a call asks of one counter, and the Result.
+// Hit is one hit of a call: the operation on a counter, and its Result.
 type Hit struct {
 	Limit     algorithm.Limit
 	Amount    uint64
@@ -57,7 +57,7 @@ type Hit struct {
 	// Least is the number of seconds that the key has to live, TTL the same with
 	// jitter.
 	Least, TTL int64
-	// Cost is the estimated time of the server.
+	// Cost is the time that the server is expected to work on the hit.
 	Cost time.Duration
 	// GroupEnd is the index behind the last hit that has to be sent together with
 	// this one, by a script. 0: the hit is sent by a command.
@@ -67,12 +67,12 @@ type Hit struct {
 	from, to int // of the key in Call.Keys
 }
 
-// Result is what the server said of a hit.
+// Result is the server's reply to a hit.
 type Result struct {
 	// Before is the count before the hit.
 	Before int64
 	Err    error
-	// Numbers are what a script says; nil: no script charged it.
+	// Numbers is the reply of a script; nil if the hit was sent without one.
 	Numbers []int64
 }
 
@@ -83,7 +83,8 @@ const (
 	scriptCost  = 8 * time.Microsecond // of a script, besides its hits
 )
 
-// maxSpare bounds the keys that are kept for another call. There are thousands.
+// maxSpare is the most bytes of keys for which the memory of a call is reused. There may be
+// thousands of calls.
 const maxSpare = 64 << 10
 
 // NewCall returns an empty call with one holder.
@@ -142,7 +143,7 @@ func (c *Call) SetResult(i int, r Result) {
 	c.again = c.again || c.redirected(i) != nil
 }
 
-// copyResults makes the results of part, or err unless it is nil, those of its hits in c.
+// copyResults copies the results of part to its hits in c. If err is not nil, it becomes the result.
 func (c *Call) copyResults(part *Call, err error) {
 	for i, of := range part.of {
 		r := Result{Err: err}
@@ -181,7 +182,7 @@ func (c *Call) indivisible(i int) (end int, cost time.Duration) {
 	return h.GroupEnd, cost
 }
 
-// estimate sets cost. It returns that of the most expensive group, which cannot be divided.
+// estimate sets the cost of the call, and returns the cost of its most expensive group.
 func (c *Call) estimate() (largest time.Duration) {
 	c.cost = 0
 	for i := 0; i < len(c.Hits); {

@@ -20,11 +20,11 @@ var ErrStalled = errors.New("the connection stalled")
 // connectLeast up to connectMost.
 const connectLeast, connectMost = 100 * time.Millisecond, 10 * time.Second
 
-// Dialer makes one connection.
+// Dialer opens one connection.
 type Dialer struct {
-	// Timeout bounds all that goes before the first command.
+	// Timeout bounds everything before the first command: connecting, TLS, authentication.
 	Timeout time.Duration
-	// TLS is nil for none. If it names no server, that of the address is meant.
+	// TLS is nil without TLS. Without a ServerName, the host of the address is used.
 	TLS     *tls.Config
 	figures *Figures
 	made    *Conn
@@ -75,7 +75,7 @@ func (d *Dialer) handshake(ctx context.Context, raw net.Conn, addr string) (net.
 //
 // It is read only while a reply is due, so a Read that gets nothing is a command
 // without an answer. Replies that arrive a little at a time are bounded as well: what
-// was started with bound has to end by then.
+// setTimeouts began must end within its second timeout.
 type Conn struct {
 	net.Conn
 	watcher *watcher // of raw
@@ -86,7 +86,7 @@ type Conn struct {
 	all     time.Duration // that was given with the last bound
 	due     time.Time     // the end of that
 	checked bool          // the deadline passed, and there was something to read
-	// answered: what was read last is a reply, or part of one, that is not handed out yet.
+	// answered says that a reply was read, or a part of one, and has not been delivered yet.
 	answered atomic.Bool
 }
 
@@ -94,7 +94,7 @@ type Conn struct {
 // Callers leave after the first.
 const whole = 2
 
-// longAgo is a deadline that has passed.
+// longAgo is an instant in the past, for deadlines that must have passed.
 var longAgo = time.Unix(1, 0)
 
 // setTimeouts bounds the Reads and Writes from now on: each of them by each, and all of them
@@ -103,7 +103,7 @@ func (g *Conn) setTimeouts(each, all time.Duration) {
 	g.each, g.all, g.due, g.checked = each, all, time.Now().Add(all), false
 }
 
-// deadline returns that of the next Read or Write.
+// deadline returns the deadline of the next Read or Write.
 func (g *Conn) deadline() time.Time {
 	at := time.Now().Add(g.each)
 	if at.After(g.due) {

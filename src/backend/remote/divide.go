@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// destination is where a hit goes.
+// destination is the server that a hit is sent to, and whether ASKING comes first.
 type destination struct {
 	node *Node
 	ask  bool // the node does not have the key yet, and is to take it
 }
 
-// division is what dividing a call needs, to be used again.
+// division is the working memory for dividing a call. The next call reuses it.
 type division struct {
 	parts map[destination]*Call
 	group []slotted

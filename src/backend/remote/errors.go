@@ -15,15 +15,15 @@ import (
 var (
 	ErrTimeout = errors.New("no answer in time")
 	ErrBusy    = errors.New("too many calls are waiting")
-	// ErrSlow is a connection that is not made yet after the time of a call.
+	// ErrSlow is the error of a call that ends while its connection is still being opened.
 	ErrSlow = errors.New("no connection in the time of a call")
 	// ErrClosed: Run has ended.
 	ErrClosed = errors.New("the store is closed")
-	// ErrRetired is a server that is not used any more.
+	// ErrRetired is the error of calls to a server that is no longer used.
 	ErrRetired = errors.New("the server is not used any more")
 )
 
-// LinkError is a connection that could not be made, or broke.
+// LinkError is the error of a connection that could not be opened, or broke.
 type LinkError struct {
 	Store   string // redis or memcached
 	Addr    string
@@ -49,7 +49,7 @@ const (
 	CauseOther      = "other"
 )
 
-// CauseOf returns the cause of an error that is none of the store's own.
+// CauseOf returns the cause of an error that every store can have.
 func CauseOf(err error) string {
 	_, refused := errors.AsType[*OpenError](err)
 	link, isLink := errors.AsType[*LinkError](err)
@@ -72,7 +72,7 @@ func CauseOf(err error) string {
 	return CauseOther
 }
 
-// maxErrorText bounds the text of an error that is shown: servers choose what it says.
+// maxErrorText bounds the error texts that are shown, in bytes, because servers choose them.
 const maxErrorText = 512
 
 // Brief returns the text of err, cut to 512 bytes.
@@ -96,7 +96,7 @@ func JoinErrors(errs []error) error {
 
 type joined struct{ errs []error }
 
-// maxShown is how many errors the text of several shows.
+// maxShown is how many errors the text of joined errors shows.
 const maxShown = 3
 
 func (e *joined) Error() string {
@@ -115,7 +115,7 @@ func (e *joined) Unwrap() []error { return e.errs }
 // Tally counts errors by cause.
 type Tally map[string]*atomic.Int64
 
-// NewTally counts the causes that all stores have, and more.
+// NewTally returns a Tally of the causes that all stores have, and of more.
 func NewTally(more ...string) Tally {
 	t := make(Tally)
 	for _, cause := range append(more, CauseTimeout, CauseLeft, CauseBusy, CauseOverload, CauseBreaker, CauseConnect, CauseConnection, CauseOther) {
@@ -124,10 +124,10 @@ func NewTally(more ...string) Tally {
 	return t
 }
 
-// Add counts n errors of a cause, which has to be one that t counts.
+// Add counts n errors of a cause that t has.
 func (t Tally) Add(cause string, n int) { t[cause].Add(int64(n)) }
 
-// Read returns the counts by cause, those that are 0 included.
+// Read returns the counts by cause, including those that are 0.
 func (t Tally) Read() map[string]int64 {
 	m := make(map[string]int64, len(t))
 	for cause, n := range t {

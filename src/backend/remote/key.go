@@ -15,7 +15,7 @@ const day = 24 * time.Hour
 // units are the window lengths that envoyproxy/ratelimit knows.
 var units = []time.Duration{time.Second, time.Minute, time.Hour, day, 7 * day, 30 * day, 365 * day}
 
-// keyKinds are the algorithms in keys.
+// keyKinds are the names of the algorithms in keys.
 var keyKinds = [...]string{
 	algorithm.FixedWindow: "|fw:", algorithm.FirstHitWindow: "|fh:", algorithm.SlidingWindow: "|sl:",
 	algorithm.SlidingWindowCounter: "|sc:", algorithm.GCRA: "|gc:",

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Access says how connections to servers of one sort are made.
+// Access has what is needed to connect to the servers of one store.
 type Access struct {
-	// Name is that of the store in errors: redis or memcached.
+	// Name is the name of the store in errors: redis or memcached.
 	Name string
 	// Open connects with d and sends what goes before the first command.
 	Open func(ctx context.Context, d *Dialer, addr string) (Session, error)
-	// IsAnswer reports whether a server said err.
+	// IsAnswer reports whether err is the reply of a server.
 	IsAnswer func(error) bool
 	// TLS is Config.TLS.
 	TLS func() (*tls.Config, error)
@@ -24,8 +24,8 @@ type Access struct {
 	Timeout, DialTimeout time.Duration
 	// Figures is where connections are counted.
 	Figures *Figures
-	// stalled, if set, gets a server that did not answer in the Timeout, unless it holds
-	// another.
+	// stalled, if set, receives the address of a server that did not answer within the Timeout,
+	// unless it is full.
 	stalled chan string
 }
 
@@ -69,16 +69,14 @@ type Link struct {
 	opened  int64                // how often the breaker had opened when it was made
 	setup   time.Duration        // that the last connection took to be made; 0: none was
 	dials   int                  // how many connections were tried
-	// heavy: what is performed next cannot be divided and takes the server long. If that
-	// stalls, the breaker is not told: it says nothing of the server.
+	// heavy says that the next Trip cannot be divided and takes the server long. If it stalls, the
+	// breaker is not told, because that is no evidence against the server.
 	heavy bool
-	// excused: that has happened since the last answer. A server that answers nothing
-	// in between stands still.
+	// excused says that a heavy Trip has stalled since the last answer. A second one is evidence.
 	excused bool
 }
 
-// NewLink returns a link with a gate of its own and without a breaker, for
-// occasional questions.
+// NewLink returns a link with its own gate and without a breaker, for occasional commands.
 func NewLink(a *Access, addr string) *Link {
 	return &Link{Access: a, Addr: addr, gate: new(Gate), breaker: new(Breaker)}
 }

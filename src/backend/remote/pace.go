@@ -27,7 +27,7 @@ const (
 	// Slice is how long a server should be busy with one batch.
 	Slice = 2 * time.Millisecond
 
-	// The bounds of what is learned, for noisy machines.
+	// minScale and maxScale bound the learned scale, against noise.
 	minScale, maxScale = 0.5, 4
 	maxTrip            = 5 * time.Millisecond
 
@@ -87,13 +87,13 @@ type Progress struct {
 // progressEpoch is what Progress.last counts from, with the monotonic clock.
 var progressEpoch = time.Now()
 
-// Answered says that the server has done work.
+// Answered counts an answer of the server.
 func (p *Progress) Answered(now time.Time) {
 	p.last.Store(int64(now.Sub(progressEpoch)))
 	p.answers.Add(1)
 }
 
-// Waiting is when a call began to wait.
+// Waiting is the moment at which a call began to wait.
 type Waiting struct {
 	Since   time.Time
 	answers int64 // before

@@ -22,7 +22,7 @@ const headroom = 4
 // MaxBytes is how many bytes of keys may be on their way to one store.
 const MaxBytes = 64 << 20
 
-// Enter takes a call in, if there is room for it.
+// Enter counts a call and its bytes, and reports whether there was room for it.
 func (r *Room) Enter(bytes int) bool {
 	if r.calls.Add(1) > r.MaxCalls {
 		r.calls.Add(-1)
@@ -37,19 +37,19 @@ func (r *Room) Enter(bytes int) bool {
 	return true
 }
 
-// Leave lets a caller go. Its bytes stay until they are freed.
+// Leave ends the wait of a caller. The bytes of its call stay until Free.
 func (r *Room) Leave() { r.calls.Add(-1) }
 
-// Hold takes in bytes that must have room, as they are copies of others.
+// Hold counts bytes without asking for room: they are copies of bytes that have entered.
 func (r *Room) Hold(bytes int) { r.bytes.Add(int64(bytes)) }
 
-// Free lets bytes go.
+// Free gives bytes back.
 func (r *Room) Free(bytes int) { r.bytes.Add(-int64(bytes)) }
 
-// Calls returns how many there are.
+// Calls returns how many calls wait.
 func (r *Room) Calls() int64 { return r.calls.Load() }
 
-// Bytes returns how many there are.
+// Bytes returns how many bytes of keys are held.
 func (r *Room) Bytes() int64 { return r.bytes.Load() }
 
 // KeyBytes returns how many bytes the keys of b have.

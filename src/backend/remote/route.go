@@ -19,7 +19,7 @@ func (e *Redirect) Error() string { return e.Err.Error() }
 
 func (e *Redirect) Unwrap() error { return e.Err }
 
-// redirected returns why hit i has to be sent again; nil if it has an answer.
+// redirected returns the Redirect of hit i; nil if the hit has an answer.
 func (c *Call) redirected(i int) *Redirect {
 	e, _ := c.Hits[i].Err.(*Redirect) //nolint:errorlint // never wrapped
 	return e

@@ -24,7 +24,7 @@ type Protocol interface {
 	NewExchange() Exchange
 	// Open connects with d and sends what goes before the first command.
 	Open(ctx context.Context, d *Dialer, addr string) (Session, error)
-	// IsAnswer reports whether a server said err, so that it is there.
+	// IsAnswer reports whether err is the reply of a server, which is therefore reachable.
 	IsAnswer(err error) bool
 	// CauseOf returns the name under which err is counted.
 	CauseOf(err error) string

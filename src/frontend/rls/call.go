@@ -14,7 +14,7 @@ import (
 	"ratelimit/src/rules"
 )
 
-// call is the memory of one call, used again for the next.
+// call is the working memory of one call. The next call reuses it.
 type call struct {
 	buf     mem.Buffer // what grpc-go read; nil for other callers
 	req     limiter.Request
@@ -60,7 +60,8 @@ func (s *Service) release(c *call) {
 	pool.Put(c)
 }
 
-// serviceDesc is RateLimitService with a handler that takes what codec makes.
+// serviceDesc returns the descriptor of RateLimitService. Its handler gets requests as the bytes
+// that codec keeps.
 func (s *Service) serviceDesc() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: pb.RateLimitService_ServiceDesc.ServiceName,
@@ -70,7 +71,7 @@ func (s *Service) serviceDesc() *grpc.ServiceDesc {
 	}
 }
 
-// handler takes the bytes of a request to an answer.
+// handler returns the gRPC handler of ShouldRateLimit.
 func (s *Service) handler() grpc.MethodHandler {
 	info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
 	answer := func(ctx context.Context, c any) (any, error) {
@@ -90,9 +91,8 @@ func (s *Service) handler() grpc.MethodHandler {
 	}
 }
 
-// answer decides on the request that c was decoded into. Errors in the bytes are found
-// here and not in codec: grpc-go reports those of a codec as INTERNAL, and nothing would
-// count them.
+// answer decides on the request whose bytes c has. The bytes are parsed here and not in codec:
+// grpc-go answers errors of a codec with INTERNAL, and they would not be counted.
 func (s *Service) answer(ctx context.Context, c *call) (*reply, error) {
 	data := c.buf.ReadOnlyData()
 	t, err := s.turns.begin(ctx, wireBytes(data))
@@ -123,14 +123,13 @@ func grpcError(err error) error {
 	return status.Error(class.code, class.text)
 }
 
-// codec is protobuf's, but for requests of RateLimitService and for replies, which
+// codec is grpc-go's codec for protobuf, except that requests of RateLimitService and replies
 // stay bytes.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(encproto.Name)} }
 
-// Unmarshal reads a message into v; a *call keeps the bytes, and that never
-// fails.
+// Unmarshal reads a message into v. If v is a *call, it keeps the bytes and never fails.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	in, ok := v.(*call)
 	if !ok {
@@ -140,7 +139,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// Marshal writes the message v, or hands on the bytes of a *reply.
+// Marshal returns the bytes of the message v, or those that a *reply has.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	out, ok := v.(*reply)
 	if !ok {

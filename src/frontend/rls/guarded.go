@@ -23,13 +23,13 @@ type guardedCredentials struct {
 	guard *h2guard.Guard
 }
 
-// guardedInfo is how the handler of a call finds the connection it came on.
+// guardedInfo tells the handler of a call on which connection the call came.
 type guardedInfo struct {
 	credentials.AuthInfo
 	conn *h2guard.Conn
 }
 
-// ServerHandshake does that of TLS, if there is any.
+// ServerHandshake does the TLS handshake, if TLS is on, and puts the guard on top.
 func (c guardedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c guardedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	return guarded, guardedInfo{info, guarded}, nil
 }
 
-// Clone is required of credentials; these have no state that a copy would share.
+// Clone returns a copy, as credentials.TransportCredentials requires.
 func (c guardedCredentials) Clone() credentials.TransportCredentials {
 	return guardedCredentials{c.TransportCredentials.Clone(), c.guard}
 }

@@ -128,7 +128,7 @@ func fromJSON(text []byte) ([]byte, error) {
 	return proto.Marshal(msg)
 }
 
-// syntaxError says why a text is not a RateLimitRequest.
+// syntaxError is the reason why a text is not a RateLimitRequest.
 type syntaxError string
 
 func (e syntaxError) Error() string { return string(e) }
@@ -144,7 +144,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// place matches the beginning of most error texts of protojson.
+// place matches the position that begins most error texts of protojson.
 var place = regexp.MustCompile(`^(?:syntax error )?\(line (\d+):(\d+)\): `)
 
 // jsonProblem returns the text of an error of protojson in stable words: protojson writes

@@ -23,8 +23,8 @@ func (c *call) dynamicMetadata() (*structpb.Struct, error) {
 	return fields, nil
 }
 
-// metadata describes the request, how its limits stand, and what the rules that passed
-// say about it.
+// metadata returns the request, the state of its limits, and the merged metadata of the rules
+// that allow it.
 func (c *call) metadata() map[string]any {
 	descriptors := make([]any, len(c.req.Descriptors))
 	for i := range c.req.Descriptors {

@@ -27,14 +27,14 @@ type reply struct {
 }
 
 const (
-	// manyStatuses is the most that a small reply is used for.
+	// manyStatuses is the most statuses that a small reply has room for.
 	manyStatuses = 256
 	// smallReply is the room of a new small reply: more than grpc-go's threshold, below
 	// which it would not give buffers back.
 	smallReply = 2048
 	// largeReply has room for limiter.MaxDescriptors statuses with short names.
 	largeReply = 64 << 10
-	// maxSmall and maxLarge are the sizes up to which replies are kept for the next.
+	// maxSmall and maxLarge are the sizes up to which the memory of a reply is reused.
 	maxSmall = 64 << 10
 	maxLarge = 4 * largeReply
 	// replyOverhead is what grpc-go keeps for a reply that waits to be written,
@@ -57,7 +57,7 @@ func newReply(statuses int) *reply {
 	return replies.Get().(*reply)
 }
 
-// charge has conn hold the bytes until they are written.
+// charge charges the bytes to conn until they are written.
 func (r *reply) charge(conn *h2guard.Conn) {
 	r.conn, r.held = conn, int64(cap(r.bytes))+replyOverhead
 	conn.Queued(r.held)
@@ -81,7 +81,7 @@ func (r *reply) Get(n int) *[]byte {
 	return &b
 }
 
-// encodeReply returns msg as a reply on conn.
+// encodeReply returns msg as bytes, which it charges to conn.
 func encodeReply(conn *h2guard.Conn, msg proto.Message) (*reply, error) {
 	r := newReply(0)
 	var err error
@@ -92,7 +92,7 @@ func encodeReply(conn *h2guard.Conn, msg proto.Message) (*reply, error) {
 	return r, nil
 }
 
-// reply writes the answer of c.
+// reply returns the RateLimitResponse for the answer of c.
 func (s *Service) reply(c *call) (*reply, error) {
 	r := newReply(len(c.answer.Statuses))
 	r.bytes = appendStatuses(r.bytes[:0], &c.answer)

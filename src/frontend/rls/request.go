@@ -135,10 +135,10 @@ const (
 	bytesType  = uint64(protowire.BytesType)
 )
 
-// fields goes through the fields of a message.
+// fields iterates over the fields of a protobuf message.
 type fields struct {
 	rest []byte
-	// Of the field that next came to.
+	// The field that next has read.
 	tag    uint64 // number<<3 | type
 	number uint64 // of a varint
 	bytes  []byte

@@ -19,7 +19,7 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// Config is what a Service is made of.
+// Config configures a Service.
 type Config struct {
 	// Limiter decides; required.
 	Limiter *limiter.Limiter
