@@ -59,13 +59,13 @@ run: build ## serve the example rules from memory, and print a curl to try
 define UNIT_TESTS
 '$(HERE) go test -json -race -timeout 15m $$(go list $(PKG) | grep -Ev "/integration-test(/(chaos|siege|soak))?$$")' \
 '$(HERE) go test -json -run Allocate $$(grep -rl "^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)' \
-'$(HERE) go test -json -C tools ./...' \
-'$(HERE) go test -json -C $(CONFIG_SERVER) -race ./...'
+'$(HERE) go test -C tools -json ./...' \
+'$(HERE) go test -C $(CONFIG_SERVER) -json -race ./...'
 endef
 define BLACK_BOX_TESTS
 '$(HERE) go test -json -race -timeout 15m -p 1 ./integration-test ./integration-test/chaos ./integration-test/soak' \
 '$(HERE) go test -json -timeout 15m ./integration-test/siege' \
-'$(HERE) go test -json -C integration-test/kubernetes -count=1 ./...'
+'$(HERE) go test -C integration-test/kubernetes -json -count=1 ./...'
 endef
 
 test: testreport ## run all tests with the race detector, real Envoy included; ends with a line of totals

@@ -28,8 +28,12 @@ func main() {
 	var r report
 	ok := true
 	for _, line := range os.Args[1:] {
+		before := r.failed
 		if err := r.run(line); err != nil {
 			ok = false
+			if r.failed == before {
+				r.failed++ // it could not run its tests
+			}
 			fmt.Printf("%s: %v\n", line, err)
 		}
 	}
