@@ -143,8 +143,8 @@ audit: ## known vulnerabilities in all modules and the tools; asks VULNDB (https
 	  esac; \
 	done; [ -z "$${found:-}" ] || { echo "make audit: there are known vulnerabilities, see above"; exit 1; }
 
-docs: ## write the tables of settings, the plot of algorithms and the alerts for the operator anew
-	go test ./src/cmd/ratelimit -run 'TestSettingsTables' -update
+docs: ## write the tables of settings, the help texts, the plot of algorithms and the alerts for the operator anew
+	go test ./src/cmd/ratelimit -run 'TestSettingsTables|TestHelpTexts' -update
 	go test ./src/tools/simulate -run TestPlot -update
 	go test ./integration-test -run TestPrometheusRule -update
 

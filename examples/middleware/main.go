@@ -44,12 +44,12 @@ func run(ctx context.Context, redisAddr string) error {
 	if err != nil {
 		return err
 	}
-	set, _, err := loading.Load([]loading.File{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
 	if err != nil {
 		return err
 	}
 	l := limiter.New(limiter.Config{Backend: store})
-	l.Use(set)
+	l.UseRules(set)
 
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
 	srv := &http.Server{

@@ -38,7 +38,7 @@ func Limit(l *limiter.Limiter, domain string, describe func(*http.Request) []rul
 			Descriptors: []limiter.Descriptor{{Entries: entries}},
 		}, answer)
 		switch {
-		case errors.Is(err, limiter.ErrRequest): // describe's fault
+		case errors.Is(err, limiter.ErrInvalidRequest): // describe's fault
 			log.Printf("rate limit: %v", err)
 			http.Error(w, "internal error", http.StatusInternalServerError)
 		case err != nil:

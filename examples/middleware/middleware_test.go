@@ -20,12 +20,12 @@ import (
 
 func start(t *testing.T, store backend.Backend) http.Handler {
 	t.Helper()
-	set, _, err := loading.Load([]loading.File{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := limiter.New(limiter.Config{Backend: store})
-	l.Use(set)
+	l.UseRules(set)
 	return Limit(l, "web", byAddress, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 }
 

@@ -20,7 +20,7 @@ import (
 
 // domains are the messages that say what rule files say, one a file, named for
 // it. A file is checked before, so what is read here is known to make sense.
-func domains(files []loading.File, opt rules.Options) ([]*configv3.RateLimitConfig, error) {
+func domains(files []loading.RuleFile, opt rules.Options) ([]*configv3.RateLimitConfig, error) {
 	if _, _, err := loading.Load(files, opt); err != nil {
 		return nil, err
 	}

@@ -46,13 +46,13 @@ descriptors:
 
 // What services make of the messages is what they would have made of the files.
 func TestDomains(t *testing.T) {
-	examples, _, err := filerules.Read("../ratelimit/config", false)
+	examples, _, err := filerules.Read("../ratelimit/config")
 	if err != nil || len(examples) < 5 {
 		t.Fatalf("%d examples, %v", len(examples), err)
 	}
 	files := append(examples,
-		loading.File{Name: "everything.yaml", Data: []byte(everything)},
-		loading.File{Name: "some_test.yaml", Data: []byte("rules: .\ntests: []\n")})
+		loading.RuleFile{Name: "everything.yaml", Data: []byte(everything)},
+		loading.RuleFile{Name: "some_test.yaml", Data: []byte("rules: .\ntests: []\n")})
 	want, _, err := loading.Load(files, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestDomains(t *testing.T) {
 func list(s *rules.Set) string {
 	var lines []string
 	for _, r := range s.Rules() {
-		lines = append(lines, fmt.Sprintf("%v %+v %v %q %v %v", r, r.Limit, r.Metadata, r.Replaces, r.Detailed, r.Path))
+		lines = append(lines, fmt.Sprintf("%v %+v %v %q %v %v", r, r.Limit, r.Metadata, r.Replaces, r.DetailedMetric, r.Path))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -97,7 +97,7 @@ func TestRefused(t *testing.T) {
 		"domain: d\n<<: {charge: leaf}":  "<< is not understood here",
 		"domain: d\ndescriptors: [{}]\n": "x.yaml:2:15: the descriptor has no key",
 	} {
-		if list, err := domains([]loading.File{{Name: "x.yaml", Data: []byte(text)}}, rules.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+		if list, err := domains([]loading.RuleFile{{Name: "x.yaml", Data: []byte(text)}}, rules.Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v", text, list, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"golang.org/x/sync/errgroup"
@@ -51,9 +52,11 @@ func run(ctx context.Context, listen, dir string, opt rules.Options) error {
 	// The watcher checks the rules, too: what is wrong with them is said here,
 	// with file and line, and not by each service.
 	watcher := filerules.New(filerules.Config{
-		Root:    dir,
-		Options: opt,
-		OnLoad: func(l reload.Result) {
+		Path:            dir,
+		ElsewhereAdvice: "name another directory",
+		Debounce:        100 * time.Millisecond,
+		PollInterval:    30 * time.Second,
+		Config: reload.Config{Options: opt, OnLoad: func(l reload.Result) {
 			if l.Err != nil {
 				log.Printf("not served:\n%v", l.Err)
 				return
@@ -61,8 +64,8 @@ func run(ctx context.Context, listen, dir string, opt rules.Options) error {
 			if err := publish(ctx, s, dir, opt); err != nil {
 				log.Printf("not served: %v", err)
 			}
-		},
-		OnWarn: func(err error) { log.Print(err) },
+		}},
+		OnMissingEvents: func(err error) { log.Print(err) },
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return watcher.Run(ctx) })
@@ -80,7 +83,7 @@ func run(ctx context.Context, listen, dir string, opt rules.Options) error {
 
 // publish reads the directory and serves what is in it.
 func publish(ctx context.Context, s *server, dir string, opt rules.Options) error {
-	files, _, err := filerules.Read(dir, false)
+	files, _, err := filerules.Read(dir)
 	if err != nil {
 		return err
 	}

@@ -124,7 +124,7 @@ func open(t *testing.T, s *store, list []rule) *limiter.Limiter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := loading.Load([]loading.File{{Name: "chaos.yaml", Data: []byte(ruleFile(list))}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "chaos.yaml", Data: []byte(ruleFile(list))}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,6 +139,6 @@ func open(t *testing.T, s *store, list []rule) *limiter.Limiter {
 	})
 	harness.Await(t, harness.Deadline, "the store does not answer", func() error { return backend.Ping(t.Context()) })
 	l := limiter.New(limiter.Config{Backend: backend})
-	l.Use(set)
+	l.UseRules(set)
 	return l
 }

@@ -86,7 +86,7 @@ func (s *service) start(t *testing.T) {
 	}
 	harness.Await(t, harness.Deadline, "the service is not healthy", func() error {
 		if err := s.proc.Exited(); err != nil {
-			return harness.Final{Err: err}
+			return harness.Permanent{Err: err}
 		}
 		text, err := s.get("http://" + s.http + "/healthcheck")
 		if err == nil && text != "OK" {

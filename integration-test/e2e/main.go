@@ -76,7 +76,7 @@ func (opt *options) parse(args []string, help io.Writer) error {
 	f.DurationVar(&opt.duration, "duration", 4*time.Second, "how long a server is measured each time")
 	f.DurationVar(&opt.warmup, "warmup", time.Second, "how long it gets calls before that")
 	f.IntVar(&opt.gogc, "gogc", 400, "GOGC of the service and of the empty server")
-	f.Uint32Var(&opt.nullWorkers, "null-workers", rls.StreamWorkers(), "stream workers of the empty server; the default is what the service has here")
+	f.Uint32Var(&opt.nullWorkers, "null-workers", rls.StreamWorkerCount(), "stream workers of the empty server; the default is what the service has here")
 	f.StringVar(&opt.only, "only", "", "regular expression: measure only cases whose name it matches, such as 'Redis' or '2 x 1$'")
 	f.StringVar(&opt.jsonFile, "json", "", "file to write everything that was measured to")
 	f.BoolVar(&opt.write, "write", false, "write "+docFile+" and "+plotFile+" anew")

@@ -54,7 +54,7 @@ func (l *memcachedLab) fault(f Fault) error {
 	return breakIt(l.proxy, f)
 }
 
-func (l *memcachedLab) quiet() error { return connected(l.proxy, l.store.Stats().Open) }
+func (l *memcachedLab) quiet() error { return connected(l.proxy, l.store.Stats().OpenConnections) }
 
 func (l *memcachedLab) check() error { return nil }
 

@@ -71,7 +71,7 @@ func readThenWrite() mutation {
 func chargesUnheard() mutation {
 	return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 		err := next.Take(ctx, b)
-		if f := next.(*flaky); b.Err() != nil && f.is(Down) {
+		if f := next.(*flaky); b.FirstErr() != nil && f.is(Down) {
 			late := copied(b)
 			err = f.store.Take(ctx, &late)
 		}
@@ -177,7 +177,7 @@ var mutantCases = []mutantCase{
 	}, 4, false, 6},
 	{"asks again when there is no reply", func() mutation {
 		return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
-			if err := next.Take(ctx, b); err != nil || b.Err() == nil {
+			if err := next.Take(ctx, b); err != nil || b.FirstErr() == nil {
 				return err
 			}
 			return next.Take(ctx, b)

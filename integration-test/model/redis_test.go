@@ -99,7 +99,7 @@ func breakIt(p *harness.Proxy, f Fault) error {
 // there, and lets the server look at what it was sent on the old: it answers in
 // rounds.
 func (l *redisLab) quiet() error {
-	err := connected(l.proxy, l.store.Stats().Open)
+	err := connected(l.proxy, l.store.Stats().OpenConnections)
 	for range 3 {
 		if err == nil {
 			_, err = l.server.Try("PING")

@@ -11,7 +11,7 @@ import (
 func checkYAML(t *testing.T, rs Rules) {
 	t.Helper()
 	text := rs.YAML()
-	set, _, err := loading.Load([]loading.File{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

@@ -52,7 +52,7 @@ func start(l lab, prefix string) (*service, error) {
 	s.clock.Store(Start.UnixNano())
 	s.limiter = limiter.New(limiter.Config{Backend: &tap{l.backend(), &s.clock}, KeyPrefix: prefix})
 	headers := &rls.HeaderNames{Limit: "l", Remaining: "r", Reset: "t"}
-	s.server = rls.NewServer(rls.New(rls.Config{Limiter: s.limiter, Headers: headers, OnError: func(err error) { s.why.Store(err.Error()) }}), rls.ServerConfig{})
+	s.server = rls.NewServer(rls.New(rls.Config{Limiter: s.limiter, HeaderNames: headers, OnError: func(err error) { s.why.Store(err.Error()) }}), rls.ServerConfig{})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -87,11 +87,11 @@ func (t *tap) Take(ctx context.Context, b *backend.Batch) error {
 func (s *service) Traits() Traits { return s.lab.traits() }
 
 func (s *service) Reload(yaml string) error {
-	set, _, err := loading.Load([]loading.File{{Name: "rules.yaml", Data: []byte(yaml)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "rules.yaml", Data: []byte(yaml)}}, rules.Options{})
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, yaml)
 	}
-	s.limiter.Use(set)
+	s.limiter.UseRules(set)
 	return nil
 }
 

@@ -115,7 +115,7 @@ func startService(t *testing.T, o options) *service {
 	})
 	harness.Await(t, max(o.ready, harness.Deadline), "the service is not ready", func() error {
 		if err := s.proc.Exited(); err != nil {
-			return harness.Final{Err: err}
+			return harness.Permanent{Err: err}
 		}
 		text, err := s.get("http://" + s.http + "/healthcheck")
 		if err == nil && text != "OK" {

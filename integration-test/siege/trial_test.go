@@ -284,7 +284,7 @@ func (x *trial) aftermath(start, end time.Time) {
 	var now vitals
 	err = harness.Retry(harness.Deadline, func() (err error) {
 		if err := x.service.proc.Exited(); err != nil {
-			return harness.Final{Err: fmt.Errorf("the process ended%s", x.service.group.verdict())}
+			return harness.Permanent{Err: fmt.Errorf("the process ended%s", x.service.group.verdict())}
 		}
 		if now, err = x.service.vitals(); err != nil {
 			return err

@@ -93,7 +93,7 @@ func startService(t *testing.T, env ...string) *service {
 	})
 	harness.Await(t, harness.Deadline, "the service is ready", func() error {
 		if err := s.Exited(); err != nil {
-			return harness.Final{Err: err}
+			return harness.Permanent{Err: err}
 		}
 		text, err := os.ReadFile(s.Log)
 		if err == nil && !strings.Contains(string(text), "msg=ready") {

@@ -46,7 +46,7 @@ func BenchmarkTake(b *testing.B) {
 
 // BenchmarkTakeFirst is the first hit of a key, which is all that many have.
 func BenchmarkTakeFirst(b *testing.B) {
-	for kind := range kinds {
+	for kind := range numKinds {
 		b.Run(kind.String(), func(b *testing.B) {
 			l := Limit{Kind: kind, Max: 1000, Period: time.Second}
 			at := thursday.UnixNano()

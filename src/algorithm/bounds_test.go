@@ -28,7 +28,7 @@ func bound(l *Limit, d time.Duration) uint64 {
 		if l.Max == 0 {
 			return 0
 		}
-		return l.Burst + 1 + uint64(d)/uint64(l.Emission())
+		return l.Burst + 1 + uint64(d)/uint64(l.EmissionInterval())
 	}
 }
 
@@ -122,7 +122,7 @@ func checkBound(t *testing.T, l *Limit, passed []moment) {
 // passed less what was given back, wherever that was charged; not where refused
 // hits count, for then it may be those that are given back.
 func TestBounds(t *testing.T) {
-	for kind := range kinds {
+	for kind := range numKinds {
 		t.Run(kind.String(), func(t *testing.T) {
 			randomly(t, 1000, func(t *testing.T, script []byte) {
 				tl, ok := decode(kind, script)

@@ -9,46 +9,30 @@ import (
 
 // counter is one key under one limit of any kind, as a store keeps it.
 type counter struct {
-	limit    *Limit
-	window   int64 // of the count
-	count    uint64
-	firstHit FirstHit
-	log      Log
-	buckets  Buckets
-	arrival  Arrival
+	State
+	limit  *Limit
+	window int64 // the start of the fixed window that State.Count counts
 }
 
 // apply applies op, and stores what there is to store.
 func (c *counter) apply(at int64, op Op, amount uint64) (v Outcome) {
-	switch c.limit.Kind {
-	case FixedWindow:
-		if start, _ := Window(at, c.limit.Period); start != c.window {
-			c.window, c.count = start, 0
-		}
-		c.count, v = TakeFixed(c.limit, c.count, at, op, amount)
-	case FirstHitWindow:
-		c.firstHit, v = TakeFirstHit(c.limit, c.firstHit, at, op, amount)
-	case SlidingWindow:
-		v = TakeSliding(c.limit, &c.log, at, op, amount)
-	case SlidingWindowCounter:
-		c.buckets, v = TakeSlidingCounter(c.limit, c.buckets, at, op, amount)
-	case GCRA:
-		c.arrival, v = TakeGCRA(c.limit, c.arrival, at, op, amount)
+	if start, _ := WindowBounds(at, c.limit.Period); c.limit.Kind == FixedWindow && start != c.window {
+		c.window, c.FixedWindowCount = start, 0
 	}
-	return v
+	return c.Take(c.limit, at, op, amount)
 }
 
 // clone is c as it is now, with a life of its own.
 func (c *counter) clone() *counter {
 	d := *c
-	d.log.marks = slices.Clone(c.log.marks)
+	d.SlidingLog.allRecords = slices.Clone(c.SlidingLog.allRecords)
 	return &d
 }
 
 // same reports whether c and d keep the same.
 func (c *counter) same(d *counter) bool {
-	return c.window == d.window && c.count == d.count && c.firstHit == d.firstHit && c.buckets == d.buckets &&
-		c.arrival == d.arrival && c.log.base == d.log.base && slices.Equal(c.log.used(), d.log.used())
+	return c.window == d.window && c.FixedWindowCount == d.FixedWindowCount && c.FirstHit == d.FirstHit && c.SlidingCounter == d.SlidingCounter &&
+		c.GCRA == d.GCRA && c.SlidingLog.totalBeforeFirst == d.SlidingLog.totalBeforeFirst && slices.Equal(c.SlidingLog.liveRecords(), d.SlidingLog.liveRecords())
 }
 
 // turn is one hit of a table, and all that its verdict says.
@@ -96,7 +80,7 @@ func runTables(t *testing.T, tables []table) {
 				v := c.apply(at, want.op, want.take)
 				checkVerdict(t, before, c, at, want.op, want.take, v)
 				got := turn{
-					want.at, want.op, want.take, v.Over, v.Charged, v.Interval,
+					want.at, want.op, want.take, v.Over, v.Charged, v.WithinMinInterval,
 					v.Before, v.After, v.Remaining, v.RetryAfter, v.ResetAfter, 0,
 				}
 				switch {
@@ -135,12 +119,12 @@ func checkVerdict(t *testing.T, before, after *counter, at int64, op Op, amount 
 		{v.Charged || op != Charge || amount == 0 || l.Max == 0 || v.Over, "what passes is charged"},
 		{op != Charge || !v.Charged || !v.Over || l.CountBlocked, "what is refused is charged only if refused hits count"},
 		{!v.Over || v.Remaining == 0 || l.Kind != FixedWindow && l.Kind != SlidingWindowCounter, "over leaves nothing of an estimate"},
-		{!v.Over || v.Interval || amount == 0 || v.Remaining < amount, "an amount that is left passes"},
+		{!v.Over || v.WithinMinInterval || amount == 0 || v.Remaining < amount, "an amount that is left passes"},
 		{v.Remaining <= l.Capacity()-min(v.After, l.Capacity()), "no more is left than the limit less the count"},
-		{!v.Interval || v.Over, "what the interval refuses is over"},
+		{!v.WithinMinInterval || v.Over, "what the interval refuses is over"},
 		{(v.RetryAfter == 0) == !v.Over, "there is a wait exactly when it is over"},
 		{(v.RetryAfter == Never) == (v.Over && amount > l.Capacity()), "only what exceeds the whole limit waits for ever"},
-		{v.RetryAfter >= Never && v.ResetAfter >= 0, "time does not go back"},
+		{v.RetryAfter >= 0 && v.ResetAfter >= 0, "time does not go back"},
 		{v.FullUntil.IsZero() || v.FullUntil.After(time.Unix(0, at)), "full is full until later"},
 	} {
 		if !rule.holds {

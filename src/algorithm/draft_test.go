@@ -32,11 +32,11 @@ func TestDraft(t *testing.T) {
 		}
 		at += int64(r.IntN(12)) - 5
 		before, clone := log.Clone(), log.Clone()
-		draft := log.Draft()
+		draft := log.NewDraft()
 		for i := range 10 {
 			o, amount := op()
 			var got Outcome
-			draft.Apply(&got, &l, at, o, amount)
+			draft.Take(&got, &l, at, o, amount)
 			want := TakeSliding(&l, &clone, at, o, amount)
 			if got != want {
 				t.Fatalf("seed %d, hit %d, %v of %d at %d:\n%+v, want\n%+v", seed, i, o, amount, at, got, want)
@@ -49,11 +49,11 @@ func TestDraft(t *testing.T) {
 }
 
 func equalLogs(a, b *Log) bool {
-	if a.Len() != b.Len() || a.base != b.base {
+	if a.Len() != b.Len() || a.totalBeforeFirst != b.totalBeforeFirst {
 		return false
 	}
-	for i, m := range a.used() {
-		if m != b.used()[i] {
+	for i, m := range a.liveRecords() {
+		if m != b.liveRecords()[i] {
 			return false
 		}
 	}

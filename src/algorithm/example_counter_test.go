@@ -13,7 +13,7 @@ func ExampleTakeSlidingCounter() {
 	limit := algorithm.Limit{Kind: algorithm.SlidingWindowCounter, Max: 10, Period: time.Minute}
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-	buckets, _ := algorithm.TakeSlidingCounter(&limit, algorithm.Buckets{}, at.UnixNano(), algorithm.Charge, 8)
+	buckets, _ := algorithm.TakeSlidingCounter(&limit, algorithm.SlidingCounterState{}, at.UnixNano(), algorithm.Charge, 8)
 	buckets, v := algorithm.TakeSlidingCounter(&limit, buckets, at.Add(75*time.Second).UnixNano(), algorithm.Charge, 3)
 	fmt.Printf("before %d, after %d, %d remaining\n", v.Before, v.After, v.Remaining)
 	_, v = algorithm.TakeSlidingCounter(&limit, buckets, at.Add(75*time.Second).UnixNano(), algorithm.Charge, 2)
@@ -28,7 +28,7 @@ func ExampleTakeFirstHit() {
 	limit := algorithm.Limit{Kind: algorithm.FirstHitWindow, Max: 2, Period: 10 * time.Second}
 	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-	var window algorithm.FirstHit
+	var window algorithm.FirstHitState
 	for _, seconds := range []int{3, 4, 12, 13} {
 		var v algorithm.Outcome
 		at := start.Add(time.Duration(seconds) * time.Second)

@@ -30,7 +30,7 @@ func ExampleTakeGCRA() {
 	limit := algorithm.Limit{Kind: algorithm.GCRA, Max: 10, Period: time.Minute, Burst: 2}
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-	var bucket algorithm.Arrival
+	var bucket algorithm.GCRAState
 	for _, amount := range []uint64{2, 2, 1} {
 		var v algorithm.Outcome
 		bucket, v = algorithm.TakeGCRA(&limit, bucket, at.UnixNano(), algorithm.Charge, amount)

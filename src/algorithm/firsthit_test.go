@@ -83,7 +83,9 @@ func firstHitTables() []table {
 		}},
 		{
 			name: "the counter stops growing", limit: counting(5),
-			begin: func(start int64, c *counter) { c.firstHit = FirstHit{Count: MaxScriptCount - 2, End: start + int64(s)} },
+			begin: func(start int64, c *counter) {
+				c.FirstHit = FirstHitState{Count: MaxScriptCount - 2, WindowEnd: start + int64(s)}
+			},
 			turns: []turn{
 				{take: 1, over: true, charged: true, from: MaxScriptCount - 2, to: MaxScriptCount - 1, retry: s, reset: s, full: s},
 				{take: 3, over: true, charged: true, from: MaxScriptCount - 1, to: MaxScriptCount, retry: s, reset: s, full: s},
@@ -122,7 +124,7 @@ func firstHitTables() []table {
 			},
 		},
 		{
-			name: "the longest and last window there is", start: maxNow,
+			name: "the longest and last window there is", start: latestValidInstant,
 			limit: Limit{Kind: FirstHitWindow, Max: 1<<32 - 1, Period: MaxPeriod}, turns: []turn{
 				{take: 1<<32 - 1, charged: true, to: 1<<32 - 1, reset: MaxPeriod, full: MaxPeriod},
 				{take: 1, over: true, from: 1<<32 - 1, to: 1<<32 - 1, retry: MaxPeriod, reset: MaxPeriod, full: MaxPeriod},

@@ -82,7 +82,7 @@ func FuzzTakeFixed(f *testing.F) {
 		for window := at; len(script) >= 3; script = script[3:] {
 			op, amount := Op(script[0]%4), uint64(script[2])
 			at += int64(script[1]) * int64(100*time.Millisecond)
-			if start, _ := Window(at, limit.Period); start != window {
+			if start, _ := WindowBounds(at, limit.Period); start != window {
 				window, count = start, 0
 			}
 			before := count

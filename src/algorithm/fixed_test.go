@@ -43,7 +43,7 @@ func TestTakeFixed(t *testing.T) {
 			count, last := test.count, int64(math.MinInt64)
 			for i, s := range test.steps {
 				at := test.start.UnixNano() + int64(s.at)
-				start, end := Window(at, test.limit.Period)
+				start, end := WindowBounds(at, test.limit.Period)
 				if i > 0 && start != last {
 					count = 0
 				}
@@ -188,7 +188,7 @@ func fixedCases() []fixedCase {
 // window, whatever happened before.
 func checkFixed(t *testing.T, l *Limit, count uint64, at int64, op Op, amount, after uint64, v Outcome) {
 	t.Helper()
-	_, end := Window(at, l.Period)
+	_, end := WindowBounds(at, l.Period)
 	for _, rule := range []struct {
 		holds bool
 		words string
@@ -208,7 +208,7 @@ func checkFixed(t *testing.T, l *Limit, count uint64, at int64, op Op, amount, a
 		{0 < v.ResetAfter && v.ResetAfter <= l.Period, "the window ends within a period"},
 		{v.FullUntil.IsZero() == (after < l.Max), "it is full exactly when not one unit passes"},
 		{v.FullUntil.IsZero() || v.FullUntil.Equal(time.Unix(0, end)), "it is full until the window's end"},
-		{!v.Interval, "there is no interval"},
+		{!v.WithinMinInterval, "there is no interval"},
 	} {
 		if !rule.holds {
 			t.Errorf("%v of %d at %d on a count of %d, limit %+v: %+v, but %s", op, amount, at, count, *l, v, rule.words)
@@ -236,10 +236,10 @@ func TestWindow(t *testing.T) {
 		{-15 * s, 5 * time.Second, -15 * s, -10 * s},
 		{-1, MaxPeriod, -int64(MaxPeriod), 0},
 		// The last instant a batch may have, in the longest window.
-		{maxNow.UnixNano(), MaxPeriod, int64(MaxPeriod), 2 * int64(MaxPeriod)},
+		{latestValidInstant.UnixNano(), MaxPeriod, int64(MaxPeriod), 2 * int64(MaxPeriod)},
 	}
 	for _, test := range tests {
-		start, end := Window(test.at, test.period)
+		start, end := WindowBounds(test.at, test.period)
 		if start != test.start || end != test.end {
 			t.Errorf("Window(%d, %v) = %d, %d, want %d, %d", test.at, test.period, start, end, test.start, test.end)
 		}
@@ -262,7 +262,7 @@ func TestWindowNames(t *testing.T) {
 		{365 * 24 * time.Hour, "2025-12-18T00:00:00Z"}, // 56 "years": 14 leap days early
 	}
 	for _, test := range tests {
-		start, _ := Window(at.UnixNano(), test.period)
+		start, _ := WindowBounds(at.UnixNano(), test.period)
 		if got := time.Unix(0, start).UTC().Format(time.RFC3339Nano); got != test.start {
 			t.Errorf("the window of %v around %v begins at %s, want %s", test.period, at, got, test.start)
 		}

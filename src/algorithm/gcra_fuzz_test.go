@@ -65,8 +65,8 @@ func (c *cell) apply(at int64, op Op, amount uint64) Outcome {
 	}
 	v := Outcome{Before: used(tat)}
 	asks := op == Charge || op == Look
-	v.Interval = asks && pause().Sign() > 0
-	v.Over = asks && (spare.Sign() < 0 || v.Interval)
+	v.WithinMinInterval = asks && pause().Sign() > 0
+	v.Over = asks && (spare.Sign() < 0 || v.WithinMinInterval)
 	stored := tat
 	switch {
 	case op == Refund:
@@ -84,6 +84,9 @@ func (c *cell) apply(at int64, op Op, amount uint64) Outcome {
 		c.tat, c.last = stored, last
 		if stored.Cmp(now) == 0 {
 			c.tat = n(0) // whole, also for a clock that steps back
+			if last.Sign() == 0 {
+				c.tat, c.last = nil, nil // nothing is left to remember
+			}
 		}
 	case op == Charge && amount > 0 && c.tat != nil: // refused, and pulled in
 		c.tat, c.last = least(c.tat, farthest), last
@@ -202,7 +205,7 @@ func (w *bucket) horizon() int64 {
 	if w.limit.CountBlocked {
 		return int64(MaxPeriod)
 	}
-	return max(w.limit.Tolerance(), int64(w.limit.MinInterval))
+	return max(w.limit.BurstTolerance(), int64(w.limit.MinInterval))
 }
 
 func playGCRA(t *testing.T, script []byte) {
@@ -216,7 +219,7 @@ func playGCRA(t *testing.T, script []byte) {
 		v := c.apply(m.at, m.op, m.amount)
 		checkVerdict(t, before, c, m.at, m.op, m.amount, v)
 		if want := sim.apply(m.at, m.op, m.amount); !sameVerdict(v, want) {
-			t.Fatalf("%v of %d at %d on %+v, limit %+v\n got %+v\nwant %+v", m.op, m.amount, m.at, before.arrival, tl.limit, v, want)
+			t.Fatalf("%v of %d at %d on %+v, limit %+v\n got %+v\nwant %+v", m.op, m.amount, m.at, before.GCRA, tl.limit, v, want)
 		}
 		return v
 	})

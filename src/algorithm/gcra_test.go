@@ -151,7 +151,7 @@ func gcraTables() []table {
 		},
 		{
 			name: "a refund pulls in as well", limit: polite,
-			begin: func(start int64, c *counter) { c.arrival.TAT = start + int64(h) },
+			begin: func(start int64, c *counter) { c.GCRA.TAT = start + int64(h) },
 			turns: []turn{
 				{op: Refund, take: 1, charged: true, from: 3, to: 2, left: 1, reset: 12 * s},
 				{take: 1, charged: true, from: 2, to: 3, reset: 18 * s, full: 6 * s},
@@ -161,14 +161,14 @@ func gcraTables() []table {
 			{take: 3, charged: true, to: 3, reset: 18 * s, full: 6 * s},
 			{at: h, take: 3, charged: true, to: 3, reset: 18 * s, full: h + 6*s},
 		}},
-		{name: "debt stops growing at 100 years", limit: counting, start: maxNow, turns: []turn{
+		{name: "debt stops growing at 100 years", limit: counting, start: latestValidInstant, turns: []turn{
 			{take: MaxAmount, over: true, charged: true, to: most, retry: Never, reset: MaxPeriod},
 			{take: 1, over: true, charged: true, from: most, to: most, retry: MaxPeriod - 12*s, reset: MaxPeriod},
 			{op: Force, take: MaxAmount, charged: true, from: most, to: most, reset: MaxPeriod},
 			{op: Refund, take: most - 1, charged: true, from: most, to: 1, left: 2, reset: 6 * s},
 		}},
 		{
-			name: "the largest bucket of a rule file", start: maxNow,
+			name: "the largest bucket of a rule file", start: latestValidInstant,
 			limit: Limit{Kind: GCRA, Max: 1<<32 - 1, Period: MaxPeriod, Burst: 1<<32 - 2}, turns: []turn{
 				{take: 1<<32 - 1, charged: true, to: 1<<32 - 1, reset: slow * (1<<32 - 1), full: slow},
 				{take: 1, over: true, from: 1<<32 - 1, to: 1<<32 - 1, retry: slow, reset: slow * (1<<32 - 1), full: slow},
@@ -177,7 +177,7 @@ func gcraTables() []table {
 			},
 		},
 		{
-			name: "one in 100 years", start: maxNow,
+			name: "one in 100 years", start: latestValidInstant,
 			limit: Limit{Kind: GCRA, Max: 1, Period: MaxPeriod}, turns: []turn{
 				{take: 2, over: true, left: 1, retry: Never},
 				{take: MaxAmount, over: true, left: 1, retry: Never},
@@ -209,7 +209,7 @@ func TestGCRAWithAnotherLimit(t *testing.T) {
 	small := Limit{Kind: GCRA, Max: 10, Period: time.Minute, Burst: 2}
 	large := Limit{Kind: GCRA, Max: 10, Period: time.Minute, Burst: 9}
 	at := thursday.UnixNano()
-	s, v := TakeGCRA(&large, Arrival{}, at, Charge, 10)
+	s, v := TakeGCRA(&large, GCRAState{}, at, Charge, 10)
 	if v.Over || v.ResetAfter != time.Minute {
 		t.Fatalf("%+v", v)
 	}

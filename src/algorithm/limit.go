@@ -5,9 +5,8 @@
 // In all Take functions at is the instant in nanoseconds since the Unix epoch, and amount is
 // at most [MaxAmount]. The zero value of a state is a counter without hits.
 //
-// The caller must store the returned state even if Charged is false. If a clock was set back,
-// the state of a first-hit window or a GCRA is too far ahead. Then the next charge corrects
-// it, also when it is refused, so that its wait starts at once.
+// The caller must store the returned state even if Charged is false. If a clock was set back, the state of a first-hit window or
+// a GCRA is too far ahead. Then the next charge corrects it, also when it is refused, so that its wait starts at once.
 package algorithm
 
 import (
@@ -22,32 +21,30 @@ import (
 type Kind uint8
 
 const (
-	// FixedWindow counts hits in windows aligned to the Unix epoch: minutes start at :00,
-	// weeks on Thursdays (UTC). At most 2 x Max units pass within any one period: Max just
-	// before an edge and Max just after it.
+	// FixedWindow counts hits in windows aligned to the Unix epoch: minutes start at :00, weeks on Thursdays (UTC). At most 2 x
+	// Max units pass within any one period: Max just before an edge and Max just after it.
 	FixedWindow Kind = iota
-	// FirstHitWindow counts hits in a window that starts with the first hit. At most 2 x Max
-	// units pass within any one period.
+	// FirstHitWindow counts hits in a window that starts with the first hit. At most 2 x Max units pass within any one period.
 	FirstHitWindow
 	// SlidingWindow stores the time of each hit. At most Max units pass within any one
 	// period, which excludes its start: a hit one period old does not count.
 	SlidingWindow
-	// SlidingWindowCounter estimates that from the counts of two fixed windows. At most
-	// 2 x Max - 1 units pass within any one period.
+	// SlidingWindowCounter estimates the count of a sliding window from the counts of two
+	// fixed windows. At most 2 x Max - 1 units pass within any one period.
 	SlidingWindowCounter
 	// GCRA, the generic cell rate algorithm, is a bucket of Burst+1 units that gets one unit
-	// back per Emission. At most Burst + 1 + Max units pass within any one period. Above
+	// back per EmissionInterval. At most Burst + 1 + Max units pass within any one period. Above
 	// 31,622 a second rounding lets a few more pass: 100,000 for a Max of 99,999.
 	GCRA
 
-	kinds
+	numKinds
 )
 
-var kindNames = [kinds]string{"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra"}
+var kindNames = [numKinds]string{"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra"}
 
 // String returns the name that rule files use.
 func (k Kind) String() string {
-	if k < kinds {
+	if k < numKinds {
 		return kindNames[k]
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
@@ -59,17 +56,17 @@ func ParseKind(name string) (k Kind, ok bool) {
 	return Kind(max(i, 0)), i >= 0
 }
 
-// Kinds returns the names of all kinds.
-func Kinds() []string { return slices.Clone(kindNames[:]) }
+// KindNames returns the names of all kinds.
+func KindNames() []string { return slices.Clone(kindNames[:]) }
 
 // Valid reports whether k is one of the constants.
-func (k Kind) Valid() bool { return k < kinds }
+func (k Kind) Valid() bool { return k < numKinds }
 
 // MaxPeriod is the longest window: 100 years of 365 days.
 const MaxPeriod = 100 * 365 * 24 * time.Hour
 
-// MaxLogged is the largest Max of a SlidingWindow, which stores that many hits per key.
-const MaxLogged = 1_000_000
+// MaxLoggedHits is the largest Max of a SlidingWindow, which stores that many hits per key.
+const MaxLoggedHits = 1_000_000
 
 // Limit is the limit of one rule. It must not change while hits use it.
 type Limit struct {
@@ -79,12 +76,12 @@ type Limit struct {
 	// Period is the window's length, in (0, MaxPeriod]: whole seconds for FixedWindow, whole
 	// microseconds, the precision of Redis' clock, for the others.
 	Period time.Duration
-	// Burst is how many units a GCRA lets pass at once beyond the first; 0 for others.
+	// Burst is how many units a GCRA lets pass at once beyond the first. Other kinds have 0.
 	Burst uint64
-	// MinInterval is the shortest time since the last recorded hit, in whole
-	// microseconds up to MaxPeriod; 0: none. Only SlidingWindow and GCRA have one.
+	// MinInterval is the shortest time since the last recorded hit, in whole microseconds up
+	// to MaxPeriod, or 0. Only SlidingWindow and GCRA have one.
 	MinInterval time.Duration
-	// CountBlocked says that refused hits count, too. Envoy's fixed windows set it.
+	// CountBlocked says that refused hits count, too, as in envoyproxy/ratelimit.
 	CountBlocked bool
 }
 
@@ -99,7 +96,7 @@ func (l *Limit) Capacity() uint64 {
 // Validate returns an error that tells the author of the rule what is wrong with l.
 func (l *Limit) Validate() error {
 	switch {
-	case l.Kind >= kinds:
+	case !l.Kind.Valid():
 		return fmt.Errorf("algorithm: %v is not known", l.Kind)
 	case l.Period <= 0:
 		return errors.New("algorithm: the window must be longer than 0s")
@@ -117,11 +114,11 @@ func (l *Limit) Validate() error {
 		return errors.New("algorithm: the minimum interval must be between 0s and 100 years")
 	case l.MinInterval%time.Microsecond != 0:
 		return fmt.Errorf("algorithm: the minimum interval must be whole microseconds, got %v", l.MinInterval)
-	case l.Kind == SlidingWindow && l.Max > MaxLogged:
-		return fmt.Errorf("algorithm: %v remembers each hit, so its limit is at most %d; %v has no such bound", l.Kind, MaxLogged, SlidingWindowCounter)
+	case l.Kind == SlidingWindow && l.Max > MaxLoggedHits:
+		return fmt.Errorf("algorithm: %v remembers each hit, so its limit is at most %d; %v has no such bound", l.Kind, MaxLoggedHits, SlidingWindowCounter)
 	case l.Kind == GCRA && l.Max > uint64(l.Period):
 		return fmt.Errorf("algorithm: %v lets at most one unit pass in a nanosecond, which %d in %v exceed", l.Kind, l.Max, l.Period)
-	case l.Kind == GCRA && l.Max > 0 && (l.Burst == math.MaxUint64 || l.Increment(l.Burst+1) > int64(MaxPeriod)):
+	case l.Kind == GCRA && l.Max > 0 && (l.Burst == math.MaxUint64 || l.RefillTime(l.Burst+1) > int64(MaxPeriod)):
 		return errors.New("algorithm: the burst takes longer than 100 years to fill")
 	}
 	return nil

@@ -36,7 +36,7 @@ func validateCases() []validateCase {
 		{Limit{Kind: SlidingWindowCounter, Period: MaxPeriod}, ""},
 		{Limit{Kind: GCRA, Period: MaxPeriod}, ""},
 
-		{Limit{Kind: kinds, Max: 1, Period: s}, "algorithm: kind 5 is not known"},
+		{Limit{Kind: numKinds, Max: 1, Period: s}, "algorithm: kind 5 is not known"},
 		{Limit{Kind: 200, Max: 1, Period: s}, "algorithm: kind 200 is not known"},
 
 		{Limit{Max: 1}, "algorithm: the window must be longer than 0s"},
@@ -67,9 +67,9 @@ func validateCases() []validateCase {
 		{Limit{Kind: GCRA, Max: 1, Period: s, MinInterval: MaxPeriod + us}, "algorithm: the minimum interval must be between 0s and 100 years"},
 		{Limit{Kind: GCRA, Max: 1, Period: s, MinInterval: us / 2}, "algorithm: the minimum interval must be whole microseconds, got 500ns"},
 
-		{Limit{Kind: SlidingWindow, Max: MaxLogged, Period: s}, ""},
+		{Limit{Kind: SlidingWindow, Max: MaxLoggedHits, Period: s}, ""},
 		{
-			Limit{Kind: SlidingWindow, Max: MaxLogged + 1, Period: s},
+			Limit{Kind: SlidingWindow, Max: MaxLoggedHits + 1, Period: s},
 			"algorithm: sliding_window remembers each hit, so its limit is at most 1000000; sliding_window_counter has no such bound",
 		},
 
@@ -119,10 +119,10 @@ func TestCapacity(t *testing.T) {
 
 func TestKindNames(t *testing.T) {
 	want := []string{"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra"}
-	if got := Kinds(); !slices.Equal(got, want) {
+	if got := KindNames(); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	clear(Kinds()) // the caller's own
+	clear(KindNames()) // the caller's own
 	for i, name := range want {
 		if k, ok := ParseKind(name); !ok || int(k) != i || k.String() != name {
 			t.Errorf("%q is %d, %t, which is called %q", name, k, ok, k)
@@ -133,7 +133,7 @@ func TestKindNames(t *testing.T) {
 			t.Errorf("%q is known as %v", name, k)
 		}
 	}
-	if got := kinds.String(); got != "kind 5" {
+	if got := numKinds.String(); got != "kind 5" {
 		t.Errorf("%q", got)
 	}
 }
@@ -141,13 +141,13 @@ func TestKindNames(t *testing.T) {
 // The emission interval is redis-cell's, which divides floating point numbers,
 // wherever those are exact: up to 2^53 ns, 104 days.
 func TestEmission(t *testing.T) {
-	if got := (&Limit{Kind: GCRA, Period: time.Second}).Emission(); got != 0 {
+	if got := (&Limit{Kind: GCRA, Period: time.Second}).EmissionInterval(); got != 0 {
 		t.Errorf("without a limit: %d", got)
 	}
 	for _, period := range []time.Duration{time.Microsecond, time.Second, time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour, 104 * 24 * time.Hour} {
 		for _, most := range []uint64{1, 2, 3, 7, 9, 30, 999, 1000, 99_999, 1_000_003, 1<<32 - 1} {
 			l := Limit{Kind: GCRA, Max: most, Period: period}
-			if got, want := l.Emission(), int64(float64(period)/float64(most)); got != want {
+			if got, want := l.EmissionInterval(), int64(float64(period)/float64(most)); got != want {
 				t.Errorf("%d in %v: %d, want %d", most, period, got, want)
 			}
 		}

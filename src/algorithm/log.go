@@ -1,175 +1,163 @@
 package algorithm
 
-import (
-	"slices"
-	"sort"
-	"time"
-)
+import "sort"
 
 // Log is the state of a sliding window: its hits, oldest first. The zero value is empty. A
 // copy shares its memory, so only one of the two may be changed; see Clone.
 type Log struct {
-	marks []mark // only marks[head:] are in use
-	head  int
-	base  uint64 // the total before marks[head]
+	allRecords       []record // allRecords[:numRemoved] were removed.
+	numRemoved       int
+	totalBeforeFirst uint64 // totalBeforeFirst is the running total before the first live record.
 }
 
-// mark is one hit, or several hits of one instant. The amount of a mark is its total less the
-// total before it, so that any stretch of marks is summed in one step. Totals may wrap around.
-type mark struct {
-	at    int64  // nanoseconds since the Unix epoch; not before the previous mark
-	total uint64 // of the amounts up to and including this mark
+// record is one hit, or several hits of one instant. Its amount is its total less the total
+// before it, so any stretch of records is summed in one step. Totals may wrap around.
+type record struct {
+	instant      int64  // instant is in Unix nanoseconds, and not before that of the previous record.
+	runningTotal uint64 // runningTotal is the sum of the amounts up to and including this record.
 }
 
 // Clone returns a copy of g that shares no memory with it.
-func (g *Log) Clone() Log { return Log{marks: slices.Clone(g.used()), base: g.base} }
-
-// Len returns the number of marks. Hits of one instant share a mark.
-func (g *Log) Len() int { return len(g.marks) - g.head }
-
-// Cap returns how many marks the log has memory for, 16 bytes each. It is at most 4 x Len + 8.
-func (g *Log) Cap() int { return cap(g.marks) }
-
-func (g *Log) used() []mark { return g.marks[g.head:] }
-
-// resize moves the marks to new memory for half as many again.
-func (g *Log) resize() {
-	g.marks = append(make([]mark, 0, g.Len()*3/2+2), g.used()...)
-	g.head = 0
+func (g Log) Clone() Log {
+	g.reallocate()
+	return g
 }
 
-// commit makes g equal to d, a draft of g. g must not have changed since Draft.
-func (g *Log) commit(d *Draft) {
-	g.head += d.dropped
-	g.marks, g.base = g.marks[:g.head+len(d.marks)], d.base
-	for _, m := range d.added[:d.adds] {
+// Len returns the number of records. Hits of one instant share a record.
+func (g *Log) Len() int { return len(g.allRecords) - g.numRemoved }
+
+// Cap returns how many records the log has memory for, 16 bytes each. It is at most 4 x Len + 8.
+func (g *Log) Cap() int { return cap(g.allRecords) }
+
+func (g *Log) liveRecords() []record { return g.allRecords[g.numRemoved:] }
+
+// reallocate moves the records to new memory, which has room for half as many more.
+func (g *Log) reallocate() {
+	g.allRecords = append(make([]record, 0, g.Len()*3/2+2), g.liveRecords()...)
+	g.numRemoved = 0
+}
+
+// commitDraft makes g equal to d, a draft of g. g must not have changed since NewDraft.
+func (g *Log) commitDraft(d *LogDraft) {
+	g.numRemoved += d.numDropped
+	g.allRecords, g.totalBeforeFirst = g.allRecords[:g.numRemoved+len(d.keptRecords)], d.totalBeforeFirst
+	for _, m := range d.addedRecords[:d.numAdded] {
 		switch {
-		case len(g.marks) < cap(g.marks):
-		case g.head > g.Len()/2: // rarely enough that each mark moves about twice in all
-			g.marks, g.head = append(g.marks[:0], g.used()...), 0
+		case len(g.allRecords) < cap(g.allRecords):
+		case g.numRemoved > g.Len()/2: // so rarely that each record moves about twice in its life
+			g.allRecords, g.numRemoved = append(g.allRecords[:0], g.liveRecords()...), 0
 		default:
-			g.resize()
+			g.reallocate()
 		}
-		g.marks = append(g.marks, m)
+		g.allRecords = append(g.allRecords, m)
 	}
-	if cap(g.marks) > 4*g.Len()+8 { // most marks were removed
-		g.resize()
+	if cap(g.allRecords) > 4*g.Len()+8 { // most records were removed
+		g.reallocate()
 	}
 }
 
-// Draft is a Log as it would be after some hits of one instant. It shares the memory of the
+// LogDraft is a Log as it would be after some hits of one instant. It shares the memory of the
 // log but never writes to it, so it is cheap to make for a log of any length. The log must not
 // change while the draft is in use. The zero value is a draft of an empty log.
-type Draft struct {
-	marks   []mark // the marks of the log that the draft still has
-	dropped int    // how many marks of the log before these it removed
-	base    uint64 // the total before the first mark
-	// added[:adds] are the newest marks, behind marks. Two are enough: one for the instant
-	// of the hits, and one that replaces a mark of which a refund took a part.
-	added [2]mark
-	adds  int
+type LogDraft struct {
+	keptRecords      []record // keptRecords are the records of the log that the draft has not removed.
+	numDropped       int      // numDropped is how many records the draft removed at the start of the log.
+	totalBeforeFirst uint64   // totalBeforeFirst is the running total before the first record.
+	// addedRecords[:numAdded] are the newest records, behind keptRecords. Two are enough: one for the
+	// instant of the hits, and one that replaces a record of which a refund took a part.
+	addedRecords [2]record
+	numAdded     int
 }
 
-// Draft returns a draft of g; nil is an empty log.
-func (g *Log) Draft() Draft {
-	if g == nil {
-		return Draft{}
+// NewDraft returns a draft of g.
+func (g *Log) NewDraft() LogDraft {
+	return LogDraft{keptRecords: g.liveRecords(), totalBeforeFirst: g.totalBeforeFirst}
+}
+
+func (d *LogDraft) numRecords() int { return len(d.keptRecords) + d.numAdded }
+
+// recordAt returns record i, oldest first. Record -1 stands for the hits before record 0, which
+// decide nothing: its instant is at least MaxPeriod ago.
+func (d *LogDraft) recordAt(i int) record {
+	switch {
+	case i < 0:
+		return record{instant: -int64(MaxPeriod), runningTotal: d.totalBeforeFirst}
+	case i < len(d.keptRecords):
+		return d.keptRecords[i]
 	}
-	return Draft{marks: g.used(), base: g.base}
+	return d.addedRecords[i-len(d.keptRecords)]
 }
 
-func (d *Draft) size() int { return len(d.marks) + d.adds }
+func (d *LogDraft) newestRecord() record { return d.recordAt(d.numRecords() - 1) }
 
-func (d *Draft) mark(i int) mark {
-	if i < len(d.marks) {
-		return d.marks[i]
-	}
-	return d.added[i-len(d.marks)]
+// unitsFrom returns the sum of the amounts of record i and of all newer records.
+func (d *LogDraft) unitsFrom(i int) uint64 {
+	return d.newestRecord().runningTotal - d.recordAt(i-1).runningTotal
 }
 
-// age returns the time from the newest mark to now, or -1 if there is no mark.
-func (d *Draft) age(now int64) time.Duration {
-	if n := d.size(); n > 0 {
-		return time.Duration(now - d.mark(n-1).at)
-	}
-	return -1
-}
-
-// total returns the total of the newest mark.
-func (d *Draft) total() uint64 { return d.before(d.size()) }
-
-// before returns the total before mark i.
-func (d *Draft) before(i int) uint64 {
-	if i == 0 {
-		return d.base
-	}
-	return d.mark(i - 1).total
-}
-
-// firstAfter returns the index of the first mark after the instant since.
-func (d *Draft) firstAfter(since int64) int {
-	n := d.size()
-	if n == 0 || d.mark(0).at > since {
+// firstRecordAfter returns the index of the first record after the instant since.
+func (d *LogDraft) firstRecordAfter(since int64) int {
+	n := d.numRecords()
+	if n == 0 || d.recordAt(0).instant > since {
 		return 0
 	}
-	return sort.Search(n, func(i int) bool { return d.mark(i).at > since })
+	return sort.Search(n, func(i int) bool { return d.recordAt(i).instant > since })
 }
 
-// firstFollowedBy returns the index of the first mark, from first on, behind which the amounts
-// sum to at most room.
-func (d *Draft) firstFollowedBy(first int, room uint64) int {
-	total := d.total()
-	for range 2 { // usually it is one of the first two
-		if total-d.mark(first).total <= room {
+// firstRecordFollowedByAtMost returns the index of the first record, from first on, behind which the amounts sum to at most room.
+func (d *LogDraft) firstRecordFollowedByAtMost(first int, room uint64) int {
+	total := d.newestRecord().runningTotal
+	for range 2 { // usually the result is one of the first two
+		if total-d.recordAt(first).runningTotal <= room {
 			return first
 		}
 		first++
 	}
-	return first + sort.Search(d.size()-first, func(i int) bool { return total-d.mark(first+i).total <= room })
+	return first + sort.Search(d.numRecords()-first, func(i int) bool { return total-d.recordAt(first+i).runningTotal <= room })
 }
 
-// cut removes the marks from i on.
-func (d *Draft) cut(i int) {
-	d.adds = max(0, i-len(d.marks))
-	d.marks = d.marks[:min(i, len(d.marks))]
+// truncateRecords removes the records from i on.
+func (d *LogDraft) truncateRecords(i int) {
+	d.numAdded = max(0, i-len(d.keptRecords))
+	d.keptRecords = d.keptRecords[:min(i, len(d.keptRecords))]
 }
 
-// replace removes the marks from i on and appends m.
-func (d *Draft) replace(i int, m mark) {
-	d.cut(i)
-	d.added[d.adds] = m
-	d.adds++
+// replaceRecordsFrom removes the records from i on, and appends m.
+func (d *LogDraft) replaceRecordsFrom(i int, m record) {
+	d.truncateRecords(i)
+	d.addedRecords[d.numAdded] = m
+	d.numAdded++
 }
 
-func (d *Draft) add(at int64, amount uint64) {
-	n, total := d.size(), d.total()+amount
-	if n > 0 && d.mark(n-1).at == at {
+// addUnits appends a hit at an instant that is not before the newest record.
+func (d *LogDraft) addUnits(at int64, amount uint64) {
+	n, newest := d.numRecords(), d.newestRecord()
+	if newest.instant == at {
 		n--
 	}
-	d.replace(n, mark{at, total})
+	d.replaceRecordsFrom(n, record{at, newest.runningTotal + amount})
 }
 
-// remove subtracts amount from the newest marks.
-func (d *Draft) remove(amount uint64) {
-	total, n := d.total(), d.size()
-	for n > 0 && total-d.before(n-1) <= amount {
+// removeUnits subtracts amount from the newest records.
+func (d *LogDraft) removeUnits(amount uint64) {
+	total, n := d.newestRecord().runningTotal, d.numRecords()
+	for n > 0 && d.unitsFrom(n-1) <= amount {
 		n--
 	}
-	d.cut(n)
+	d.truncateRecords(n)
 	if n > 0 {
-		d.replace(n-1, mark{d.mark(n - 1).at, total - amount})
+		d.replaceRecordsFrom(n-1, record{d.newestRecord().instant, total - amount})
 	}
 }
 
-// trim removes the marks before first, and those behind which the amounts exceed limit: they
-// decide no hit.
-func (d *Draft) trim(first int, limit uint64) {
-	first = d.firstFollowedBy(first, limit)
-	// One mark may be many hits of one instant, so the sum of all amounts is capped, too.
-	d.base = d.total() - min(d.total()-d.before(first), MaxScriptCount)
-	n := min(first, len(d.marks))
-	d.marks = d.marks[n:]
-	d.dropped += n
-	copy(d.added[:], d.added[first-n:])
-	d.adds -= first - n
+// trimOldRecords removes the records before first, and those behind which the amounts exceed limit, because they decide no hit.
+func (d *LogDraft) trimOldRecords(first int, limit uint64) {
+	first = d.firstRecordFollowedByAtMost(first, limit)
+	// One record may hold many hits of one instant, so the sum of all amounts is capped, too.
+	d.totalBeforeFirst = d.newestRecord().runningTotal - min(d.unitsFrom(first), MaxScriptCount)
+	n := min(first, len(d.keptRecords))
+	d.keptRecords = d.keptRecords[n:]
+	d.numDropped += n
+	copy(d.addedRecords[:], d.addedRecords[first-n:])
+	d.numAdded -= first - n
 }

@@ -31,7 +31,7 @@ func ask(w world, l *Limit, at int64, op Op, amount uint64) Outcome {
 	v := Outcome{Before: w.count(0)}
 	count, interval := w.refused(0, amount)
 	asks := op == Charge || op == Look
-	v.Over, v.Interval = asks && (count || interval), asks && interval
+	v.Over, v.WithinMinInterval = asks && (count || interval), asks && interval
 	switch {
 	case op == Force, op == Charge && (!v.Over || l.CountBlocked):
 		if v.Charged = amount > 0; v.Charged {
@@ -117,7 +117,7 @@ type timeline struct {
 var ticks = []int64{1, 1, 1, 7, int64(time.Microsecond), int64(time.Second), int64(time.Hour), int64(MaxPeriod) / 64}
 
 // starts are where a timeline may begin.
-var starts = []int64{thursday.UnixNano(), 0, 1, thursday.UnixNano() + 123456789, maxNow.UnixNano() - int64(24*time.Hour), maxNow.UnixNano()}
+var starts = []int64{thursday.UnixNano(), 0, 1, thursday.UnixNano() + 123456789, latestValidInstant.UnixNano() - int64(24*time.Hour), latestValidInstant.UnixNano()}
 
 // decode makes the timeline of what a fuzzer or a random source wrote: 8 bytes
 // for the limit, then the script.
@@ -137,7 +137,7 @@ func decode(kind Kind, script []byte) (tl timeline, ok bool) {
 		l.Max = min(l.Max, uint64(l.Period))
 		l.Burst = uint64(b[4] % 12)
 		if l.Max > 0 {
-			l.Burst = min(l.Burst, uint64(MaxPeriod)/uint64(l.Emission())-1)
+			l.Burst = min(l.Burst, uint64(MaxPeriod)/uint64(l.EmissionInterval())-1)
 		}
 	}
 	if (kind == GCRA || kind == SlidingWindow) && b[5]&1 != 0 {
@@ -185,12 +185,12 @@ func (tl *timeline) play(do func(m moment) Outcome) {
 			at = latest + int64(v.RetryAfter) - dt%2
 		case dt < 200:
 			at = latest + int64(v.ResetAfter) - dt%2
-		case dt < 210 && !v.FullUntil.IsZero() && v.FullUntil.Before(maxNow):
+		case dt < 210 && !v.FullUntil.IsZero() && v.FullUntil.Before(latestValidInstant):
 			at = v.FullUntil.UnixNano() - dt%2
 		case dt < 225 && tl.back:
 			at -= (dt - 209) * tl.tick
 		}
-		at = min(max(at, min(tl.start, 1)), maxNow.UnixNano())
+		at = min(max(at, min(tl.start, 1)), latestValidInstant.UnixNano())
 		if !tl.back {
 			at = max(at, latest)
 		}
@@ -257,12 +257,10 @@ func against(t *testing.T, kind Kind, script []byte, worlds func(tl *timeline) [
 	})
 }
 
-// randomly plays random scripts, and tells the seed.
+// randomly plays random scripts, the same ones in every run: a test must not fail by chance. The fuzz targets look for others.
 func randomly(t *testing.T, rounds int, play func(t *testing.T, script []byte)) {
 	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 1))
+	rnd := rand.New(rand.NewPCG(1, 1))
 	for range rounds {
 		play(t, random(rnd))
 	}

@@ -10,54 +10,54 @@ import (
 // amounts by it, so that sums of many hits do not overflow.
 const MaxAmount = 1 << 48
 
-// maxNow is the latest instant. maxNow plus MaxPeriod fits into int64 nanoseconds.
-var maxNow = time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
+// latestValidInstant is the latest instant. latestValidInstant plus MaxPeriod fits into int64 nanoseconds.
+var latestValidInstant = time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // endOfTime is the FullUntil of a limit of 0.
 var endOfTime = time.Unix(0, math.MaxInt64)
 
-// ValidNow reports whether t is in the years 1970 to 2149.
-func ValidNow(t time.Time) bool { return t.Unix() >= 0 && !t.After(maxNow) }
+// IsValidInstant reports whether t is in the years 1970 to 2149.
+func IsValidInstant(t time.Time) bool { return t.Unix() >= 0 && !t.After(latestValidInstant) }
 
 // Op is what an operation does to a counter.
 type Op uint8
 
 const (
-	// Charge asks for Amount and counts it if the limit says so.
+	// Charge asks for an amount, and counts it if it passes or the limit has CountBlocked.
 	Charge Op = iota
-	// Look asks whether Amount would pass, and writes nothing.
+	// Look asks whether an amount would pass, and writes nothing.
 	Look
-	// Refund subtracts Amount, down to 0. It is never over and never creates a key.
+	// Refund subtracts an amount from the count, down to 0. It is never refused and never creates a counter.
 	Refund
-	// Force adds Amount without asking. It is never over.
+	// Force adds an amount to the count. It is never refused.
 	Force
 
-	ops
+	numOps
 )
 
 // String returns the constant's name in lower case.
 func (o Op) String() string {
 	if o.Valid() {
-		return [ops]string{"charge", "look", "refund", "force"}[o]
+		return [numOps]string{"charge", "look", "refund", "force"}[o]
 	}
 	return fmt.Sprintf("op %d", uint8(o))
 }
 
 // Valid reports whether o is one of the constants.
-func (o Op) Valid() bool { return o < ops }
+func (o Op) Valid() bool { return o < numOps }
 
-// Asks reports whether o can be refused.
-func (o Op) Asks() bool { return o == Charge || o == Look }
+// CanBeRefused reports whether o can be refused.
+func (o Op) CanBeRefused() bool { return o == Charge || o == Look }
 
-// adds reports whether o adds its amount to the counter. over says that it was refused.
-func (o Op) adds(l *Limit, over bool) bool {
+// addsAmount reports whether o adds its amount to the counter. over says that o was refused.
+func (o Op) addsAmount(l *Limit, over bool) bool {
 	return o == Force || o == Charge && (!over || l.CountBlocked)
 }
 
-// apply returns count after o, at most the given maximum. over says that o was refused.
-func (o Op) apply(l *Limit, over bool, count, amount, most uint64) uint64 {
+// countAfterOp returns the count after o, at most the given maximum. over says that o was refused.
+func (o Op) countAfterOp(l *Limit, over bool, count, amount, most uint64) uint64 {
 	switch {
-	case o.adds(l, over):
+	case o.addsAmount(l, over):
 		return min(count+amount, most)
 	case o == Refund:
 		return count - min(count, amount)
@@ -65,37 +65,32 @@ func (o Op) apply(l *Limit, over bool, count, amount, most uint64) uint64 {
 	return count
 }
 
-// Outcome is the result of one operation. The zero value means that it passed and that
-// nothing else is known.
+// Outcome is the result of one operation. The zero value means that it passed and that nothing else is known.
 type Outcome struct {
 	// Over says that the hit was refused.
 	Over bool
 	// Charged says that the counter was written for this hit.
 	Charged bool
-	// Before and After are the count before and after this hit. They are equal if nothing
-	// was charged.
+	// Before and After are the count before and after this hit. They are equal if nothing was charged.
 	Before, After uint64
-	// Remaining is the amount that would still pass after this hit, or after the minimum
-	// interval. As in envoyproxy/ratelimit, it is 0 if a fixed window or a sliding window
-	// counter refuses the hit.
+	// Remaining is the amount that would still pass after this hit and after the minimum interval. As in envoyproxy/ratelimit, it
+	// is 0 if a fixed window or a sliding window counter refuses the hit.
 	Remaining uint64
-	// RetryAfter is how long the same hit must wait before it passes: 0 if it passed,
-	// Never if it can never pass.
+	// RetryAfter is how long the same hit must wait before it passes: 0 if it passed, Never if it can never pass.
 	RetryAfter time.Duration
 	// ResetAfter is the time until the count is 0, whether the hit was over or not.
 	ResetAfter time.Duration
-	// Interval says that the minimum interval refused the hit.
-	Interval bool
-	// FullUntil is the instant before which no unit passes. It is zero if one might pass;
-	// then the refusal must not be cached.
+	// WithinMinInterval says that the minimum interval refused the hit.
+	WithinMinInterval bool
+	// FullUntil is the instant before which no unit passes. It is zero if one might pass; then the refusal must not be cached.
 	FullUntil time.Time
 }
 
-// Never is the RetryAfter of a hit that can never pass.
-const Never time.Duration = -1
+// Never is the RetryAfter of a hit that can never pass: longer than any other wait.
+const Never time.Duration = math.MaxInt64
 
-// setRetry sets RetryAfter if v is over: to wait, or to Never if amount exceeds the capacity.
-func (v *Outcome) setRetry(l *Limit, amount uint64, wait time.Duration) {
+// setRetryAfter sets RetryAfter if v is over: to wait, or to Never for more than the capacity.
+func (v *Outcome) setRetryAfter(l *Limit, amount uint64, wait time.Duration) {
 	if v.Over && amount > l.Capacity() {
 		v.RetryAfter = Never
 	} else if v.Over {
@@ -103,15 +98,26 @@ func (v *Outcome) setRetry(l *Limit, amount uint64, wait time.Duration) {
 	}
 }
 
-// remaining returns Max - count, or 0 if count exceeds Max.
-func (l *Limit) remaining(count uint64) uint64 { return l.Max - min(l.Max, count) }
+// setFullUntil sets FullUntil for a counter that refuses one unit until wait after at.
+func (v *Outcome) setFullUntil(l *Limit, at, wait int64) {
+	switch {
+	case l.CountBlocked && l.Kind != FirstHitWindow: // each refused hit changes the next outcome
+	case l.Max == 0, wait > math.MaxInt64-at:
+		v.FullUntil = endOfTime
+	case wait > 0:
+		v.FullUntil = time.Unix(0, at+wait)
+	}
+}
 
-// Uncharged returns the outcome of an atomic hit on l that was not charged because its group
+// remainingAfter returns Max - count, or 0 if count exceeds Max.
+func (l *Limit) remainingAfter(count uint64) uint64 { return l.Max - min(l.Max, count) }
+
+// UnchargedOutcome returns the outcome of an atomic hit on l that was not charged because its group
 // was refused. look is the outcome of a Look at the unchanged counter. tried is the outcome
 // with the earlier hits of the group charged, which may be over because of them alone.
-func Uncharged(l *Limit, look, tried Outcome) Outcome {
+func UnchargedOutcome(l *Limit, look, tried Outcome) Outcome {
 	v := look
-	v.Over, v.Interval = tried.Over, tried.Interval
+	v.Over, v.WithinMinInterval = tried.Over, tried.WithinMinInterval
 	switch {
 	case !tried.Over:
 		v.RetryAfter = 0

@@ -20,9 +20,9 @@ func TestUncharged(t *testing.T) {
 		},
 		{
 			name:  "it is over",
-			look:  Outcome{Over: true, Interval: true, Before: 5, After: 5, RetryAfter: s, ResetAfter: 2 * s},
-			tried: Outcome{Over: true, Interval: true, Before: 5, After: 6, RetryAfter: 2 * s, ResetAfter: 2 * s, Charged: true},
-			want:  Outcome{Over: true, Interval: true, Before: 5, After: 5, RetryAfter: s, ResetAfter: 2 * s},
+			look:  Outcome{Over: true, WithinMinInterval: true, Before: 5, After: 5, RetryAfter: s, ResetAfter: 2 * s},
+			tried: Outcome{Over: true, WithinMinInterval: true, Before: 5, After: 6, RetryAfter: 2 * s, ResetAfter: 2 * s, Charged: true},
+			want:  Outcome{Over: true, WithinMinInterval: true, Before: 5, After: 5, RetryAfter: s, ResetAfter: 2 * s},
 		},
 		{
 			name:  "it is over for those before it alone",
@@ -45,7 +45,7 @@ func TestUncharged(t *testing.T) {
 		},
 	}
 	for _, test := range tests {
-		if got := Uncharged(&Limit{Kind: test.kind}, test.look, test.tried); got != test.want {
+		if got := UnchargedOutcome(&Limit{Kind: test.kind}, test.look, test.tried); got != test.want {
 			t.Errorf("%s:\n got %+v\nwant %+v", test.name, got, test.want)
 		}
 	}

@@ -8,103 +8,89 @@ import "time"
 // with CountBlocked. So with CountBlocked a caller that retries faster than the limit, or than
 // MinInterval, stays refused. For MinInterval a hit of several units is one hit.
 //
-// If at is before the newest hit, the clock was set back, and the newest hit is now. The log
-// keeps the newest Max+1 units, which decide all charges. Older units are neither in the next
-// Before nor can they be refunded.
+// If at is before the newest hit, the clock was set back, and the newest hit is now. The log keeps the newest Max+1 units, which
+// decide all charges. Older units are neither in the next Before nor can they be refunded.
 //
 // Source: ClassDojo's rolling-rate-limiter, README.
 func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) (v Outcome) {
-	d := g.Draft()
-	d.Apply(&v, l, at, op, amount)
+	d := g.NewDraft()
+	d.Take(&v, l, at, op, amount)
 	if v.Charged {
-		g.commit(&d)
+		g.commitDraft(&d)
 	}
 	return v
 }
 
-// Apply is TakeSliding on a draft, with one at for all calls. It sets *v, which must be zero.
-func (d *Draft) Apply(v *Outcome, l *Limit, at int64, op Op, amount uint64) {
-	now := at
-	if n := d.size(); n > 0 {
-		now = max(at, d.mark(n-1).at)
-	}
-	first := d.firstAfter(now - int64(l.Period))
-	s := SlidingState{Now: now, Used: d.total() - d.before(first), Newest: d.age(now)}
-	s.decide(v, l, op, amount)
+// Take is TakeSliding on a draft, with one at for all calls. It sets *v, which must be zero.
+func (d *LogDraft) Take(v *Outcome, l *Limit, at int64, op Op, amount uint64) {
+	now := max(at, d.newestRecord().instant)
+	first := d.firstRecordAfter(now - int64(l.Period))
+	s := SlidingSnapshot{Now: now, UnitsInWindow: d.unitsFrom(first), NewestAge: time.Duration(now - d.newestRecord().instant)}
+	s.setDecision(v, l, op, amount)
 	if v.Charged {
 		if op == Refund {
-			d.remove(v.Before - v.After)
+			d.removeUnits(v.Before - v.After)
 		} else {
-			d.add(now, amount)
+			d.addUnits(now, amount)
 			if l.MinInterval > l.Period {
-				first = d.firstAfter(now - int64(l.MinInterval))
+				first = d.firstRecordAfter(now - int64(l.MinInterval))
 			}
-			d.trim(first, l.Max)
+			d.trimOldRecords(first, l.Max)
 		}
-		first = d.firstAfter(now - int64(l.Period))
+		first = d.firstRecordAfter(now - int64(l.Period))
 	}
-	s.NewestAfter = d.age(now)
-	s.Wait = d.wait(l, first, now, amount)
-	s.WaitForOne = s.Wait
+	s.NewestAgeAfter = time.Duration(now - d.newestRecord().instant)
+	s.WaitForAmount = d.waitForUnits(l, first, now, amount)
+	s.WaitForOneUnit = s.WaitForAmount
 	if amount != 1 {
-		s.WaitForOne = d.wait(l, first, now, 1)
+		s.WaitForOneUnit = d.waitForUnits(l, first, now, 1)
 	}
-	s.complete(v, l, amount)
+	s.setWaitsAndRemaining(v, l, amount)
 }
 
-// wait returns the time until enough marks have left the window for amount to pass; 0 if it
-// passes now or never. first is the index of the first mark in the window.
-func (d *Draft) wait(l *Limit, first int, now int64, amount uint64) time.Duration {
-	if amount > l.Max || d.total()-d.before(first) <= l.Max-amount {
+// waitForUnits returns the time until enough records have left the window for amount to pass, or 0 if it
+// passes now or never. first is the index of the first record in the window.
+func (d *LogDraft) waitForUnits(l *Limit, first int, now int64, amount uint64) time.Duration {
+	if amount > l.Max || d.unitsFrom(first) <= l.Max-amount {
 		return 0
 	}
-	return time.Duration(d.mark(d.firstFollowedBy(first, l.Max-amount)).at + int64(l.Period) - now)
+	return time.Duration(d.recordAt(d.firstRecordFollowedByAtMost(first, l.Max-amount)).instant + int64(l.Period) - now)
 }
 
-// SlidingState is all that the outcome of a hit on a sliding window depends on. A store
-// that keeps the hits elsewhere fills it in.
-type SlidingState struct {
-	Now  int64  // the clock, or the newest hit if that is later
-	Used uint64 // units in the window before this hit
-	// Newest and NewestAfter are the age of the newest hit before and after this hit is
-	// recorded; negative: there is none.
-	Newest, NewestAfter time.Duration
-	// Wait is the time, after this hit, until enough hits have left the window for the
-	// amount to pass, and WaitForOne for one unit; 0: it passes now or never.
-	Wait, WaitForOne time.Duration
+// SlidingSnapshot is all that the outcome of a hit on a sliding window depends on. A store that
+// keeps the hits elsewhere fills it in.
+type SlidingSnapshot struct {
+	Now           int64  // Now is the current instant, or that of the newest hit if it is later.
+	UnitsInWindow uint64 // UnitsInWindow is the sum of the amounts in the window before this hit.
+	// NewestAge and NewestAgeAfter are the age of the newest hit before and after this hit is
+	// recorded, or at least MaxPeriod if there is none.
+	NewestAge, NewestAgeAfter time.Duration
+	// WaitForAmount is the time, after this hit, until enough hits have left the window for the same
+	// amount to pass. WaitForOneUnit is the same for one unit. Both are 0 if it passes now or never.
+	WaitForAmount, WaitForOneUnit time.Duration
 }
 
 // Outcome returns the outcome of op on s, as TakeSliding does.
-func (s *SlidingState) Outcome(l *Limit, op Op, amount uint64) (v Outcome) {
-	s.decide(&v, l, op, amount)
-	s.complete(&v, l, amount)
+func (s *SlidingSnapshot) Outcome(l *Limit, op Op, amount uint64) (v Outcome) {
+	s.setDecision(&v, l, op, amount)
+	s.setWaitsAndRemaining(&v, l, amount)
 	return v
 }
 
-// decide sets Before, After, Over, Interval and Charged.
-func (s *SlidingState) decide(v *Outcome, l *Limit, op Op, amount uint64) {
-	v.Before = s.Used
-	v.Interval = op.Asks() && s.Newest >= 0 && s.Newest < l.MinInterval
-	v.Over = v.Interval || op.Asks() && s.Used+amount > l.Max
-	v.After = op.apply(l, v.Over, s.Used, amount, MaxScriptCount)
-	v.Charged = amount > 0 && (op.adds(l, v.Over) || op == Refund && s.Used > 0)
+// setDecision sets Before, After, Over, WithinMinInterval and Charged.
+func (s *SlidingSnapshot) setDecision(v *Outcome, l *Limit, op Op, amount uint64) {
+	v.Before = s.UnitsInWindow
+	v.WithinMinInterval = op.CanBeRefused() && s.NewestAge < l.MinInterval
+	v.Over = v.WithinMinInterval || op.CanBeRefused() && s.UnitsInWindow+amount > l.Max
+	v.After = op.countAfterOp(l, v.Over, s.UnitsInWindow, amount, MaxScriptCount)
+	v.Charged = amount > 0 && (op.addsAmount(l, v.Over) || op == Refund && s.UnitsInWindow > 0)
 }
 
-// complete sets the other fields of v, which depend on the state after the hit.
-func (s *SlidingState) complete(v *Outcome, l *Limit, amount uint64) {
-	interval := time.Duration(0) // until the minimum interval is over
-	if s.NewestAfter >= 0 {
-		v.ResetAfter = max(l.Period, l.MinInterval, s.NewestAfter) - s.NewestAfter
-		interval = max(l.MinInterval, s.NewestAfter) - s.NewestAfter
-	}
-	v.setRetry(l, amount, max(s.Wait, interval))
-	v.Remaining = l.remaining(v.After)
-	full := max(s.WaitForOne, interval)
-	switch {
-	case l.CountBlocked: // each refusal changes the next outcome
-	case l.Max == 0:
-		v.FullUntil = endOfTime
-	case full > 0:
-		v.FullUntil = time.Unix(0, s.Now+int64(full))
-	}
+// setWaitsAndRemaining sets the other fields of v, which depend on the state after the hit.
+func (s *SlidingSnapshot) setWaitsAndRemaining(v *Outcome, l *Limit, amount uint64) {
+	interval := max(l.MinInterval-s.NewestAgeAfter, 0) // the time until the minimum interval is over
+	v.ResetAfter = max(l.Period-s.NewestAgeAfter, interval)
+	v.setRetryAfter(l, amount, max(s.WaitForAmount, interval))
+	v.Remaining = l.remainingAfter(v.After)
+	v.setFullUntil(l, s.Now, int64(max(s.WaitForOneUnit, interval)))
 }

@@ -188,16 +188,16 @@ func slidingTables() []table {
 			},
 		},
 		{
-			name: "the longest and last window there is", start: maxNow,
-			limit: Limit{Kind: SlidingWindow, Max: MaxLogged, Period: MaxPeriod, MinInterval: MaxPeriod}, turns: []turn{
-				{take: MaxLogged, charged: true, to: MaxLogged, reset: MaxPeriod, full: MaxPeriod},
-				{take: 1, over: true, interval: true, from: MaxLogged, to: MaxLogged, retry: MaxPeriod, reset: MaxPeriod, full: MaxPeriod},
+			name: "the longest and last window there is", start: latestValidInstant,
+			limit: Limit{Kind: SlidingWindow, Max: MaxLoggedHits, Period: MaxPeriod, MinInterval: MaxPeriod}, turns: []turn{
+				{take: MaxLoggedHits, charged: true, to: MaxLoggedHits, reset: MaxPeriod, full: MaxPeriod},
+				{take: 1, over: true, interval: true, from: MaxLoggedHits, to: MaxLoggedHits, retry: MaxPeriod, reset: MaxPeriod, full: MaxPeriod},
 			},
 		},
 	}
 }
 
-// The units of one instant have one mark, which would overflow after 65,536 hits
+// The units of one instant have one record, which would overflow after 65,536 hits
 // of the largest amount.
 func TestSlidingStopsCounting(t *testing.T) {
 	limit := Limit{Kind: SlidingWindow, Max: 1, Period: 10 * time.Second, CountBlocked: true}
@@ -237,13 +237,13 @@ func TestSlidingCountsOn(t *testing.T) {
 func checkMemory(t *testing.T, g *Log, limit uint64) {
 	t.Helper()
 	if n := g.Len(); uint64(n) > limit+1 {
-		t.Fatalf("%d marks for a limit of %d", n, limit)
+		t.Fatalf("%d records for a limit of %d", n, limit)
 	}
-	if marks := g.used(); len(marks) > 0 && marks[len(marks)-1].total-marks[0].total > limit {
-		t.Fatalf("%d units after the oldest mark for a limit of %d", marks[len(marks)-1].total-marks[0].total, limit)
+	if marks := g.liveRecords(); len(marks) > 0 && marks[len(marks)-1].runningTotal-marks[0].runningTotal > limit {
+		t.Fatalf("%d units after the oldest record for a limit of %d", marks[len(marks)-1].runningTotal-marks[0].runningTotal, limit)
 	}
 	if n, room := g.Len(), g.Cap(); room > 4*n+8 {
-		t.Fatalf("memory for %d of %d marks", n, room)
+		t.Fatalf("memory for %d of %d records", n, room)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestLogIsBounded(t *testing.T) {
 				at += rnd.Int64N(3)
 				op := []Op{Charge, Charge, Charge, Force, Refund, Look}[rnd.IntN(6)]
 				c.apply(at, op, rnd.Uint64N(4)*rnd.Uint64N(2))
-				checkMemory(t, &c.log, most)
+				checkMemory(t, &c.SlidingLog, most)
 			}
 		}
 	}
@@ -275,25 +275,25 @@ func TestLogGivesMemoryBack(t *testing.T) {
 		for i := range int64(most) {
 			c.apply(i, Charge, 1)
 		}
-		if c.log.Len() != most {
-			t.Fatalf("%d marks", c.log.Len())
+		if c.SlidingLog.Len() != most {
+			t.Fatalf("%d records", c.SlidingLog.Len())
 		}
-		checkMemory(t, &c.log, most)
+		checkMemory(t, &c.SlidingLog, most)
 		return c
 	}
 	c := fill()
 	c.apply(int64(2*time.Hour), Charge, 1)
-	if c.log.Len() != 1 || c.log.Cap() > 12 {
-		t.Errorf("one hit, later: memory for %d, want a few", c.log.Cap())
+	if c.SlidingLog.Len() != 1 || c.SlidingLog.Cap() > 12 {
+		t.Errorf("one hit, later: memory for %d, want a few", c.SlidingLog.Cap())
 	}
 	c = fill()
-	if c.apply(most, Refund, most); c.log.Len() != 0 || c.log.Cap() > 8 {
-		t.Errorf("all given back: memory for %d, want a few", c.log.Cap())
+	if c.apply(most, Refund, most); c.SlidingLog.Len() != 0 || c.SlidingLog.Cap() > 8 {
+		t.Errorf("all given back: memory for %d, want a few", c.SlidingLog.Cap())
 	}
 	c = fill()
 	for i := range int64(most) { // half of them leave, one by one
 		c.apply(int64(time.Hour)+i, Charge, uint64(i%2))
-		checkMemory(t, &c.log, most)
+		checkMemory(t, &c.SlidingLog, most)
 	}
 }
 

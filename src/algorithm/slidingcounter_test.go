@@ -13,7 +13,7 @@ func slidingCounterTables() []table {
 	counting := func(most uint64) Limit {
 		return Limit{Kind: SlidingWindowCounter, Max: most, Period: m, CountBlocked: true}
 	}
-	lastElapsed := time.Duration(maxNow.UnixNano()) - MaxPeriod // of the second longest window since 1970
+	lastElapsed := time.Duration(latestValidInstant.UnixNano()) - MaxPeriod // of the second longest window since 1970
 	return []table{
 		{name: "the example of the comment", limit: polite(10), turns: []turn{
 			{at: 0, take: 8, charged: true, to: 8, left: 2, reset: 2 * m},
@@ -106,7 +106,9 @@ func slidingCounterTables() []table {
 		}},
 		{
 			name: "the counter stops growing", limit: counting(5),
-			begin: func(start int64, c *counter) { c.buckets = Buckets{Start: start, Current: MaxScriptCount - 2} },
+			begin: func(start int64, c *counter) {
+				c.SlidingCounter = SlidingCounterState{WindowStart: start, CurrentCount: MaxScriptCount - 2}
+			},
 			turns: []turn{
 				{take: 1, over: true, charged: true, from: MaxScriptCount - 2, to: MaxScriptCount - 1, retry: 2 * m, reset: 2 * m},
 				{take: MaxAmount, over: true, charged: true, from: MaxScriptCount - 1, to: MaxScriptCount, retry: Never, reset: 2 * m},
@@ -128,7 +130,7 @@ func slidingCounterTables() []table {
 			},
 		},
 		{
-			name: "the longest and last window there is ends when instants do", start: maxNow,
+			name: "the longest and last window there is ends when instants do", start: latestValidInstant,
 			limit: Limit{Kind: SlidingWindowCounter, Max: 1, Period: MaxPeriod}, turns: []turn{
 				{take: 1, charged: true, to: 1, reset: 2*MaxPeriod - lastElapsed, full: always},
 				{take: 1, over: true, from: 1, to: 1, retry: 2*MaxPeriod - lastElapsed, reset: 2*MaxPeriod - lastElapsed, full: always},
@@ -136,17 +138,17 @@ func slidingCounterTables() []table {
 		},
 		{
 			name: "windows with other edges count for nothing", limit: polite(10),
-			begin: func(start int64, c *counter) { c.buckets = Buckets{start - int64(70*s), 5, 5} },
+			begin: func(start int64, c *counter) { c.SlidingCounter = SlidingCounterState{start - int64(70*s), 5, 5} },
 			turns: []turn{{take: 10, charged: true, to: 10, reset: 2 * m, full: 66 * s}},
 		},
 		{
 			name: "nor do they while they last", limit: polite(10),
-			begin: func(start int64, c *counter) { c.buckets = Buckets{start - int64(7*s), 5, 5} },
+			begin: func(start int64, c *counter) { c.SlidingCounter = SlidingCounterState{start - int64(7*s), 5, 5} },
 			turns: []turn{{take: 10, charged: true, to: 10, reset: 2 * m, full: 66 * s}},
 		},
 		{
 			name: "nor when they are longer ago than a period", limit: polite(10),
-			begin: func(start int64, c *counter) { c.buckets = Buckets{start - int64(30*s), 5, 5} },
+			begin: func(start int64, c *counter) { c.SlidingCounter = SlidingCounterState{start - int64(30*s), 5, 5} },
 			turns: []turn{{at: 40 * s, take: 10, charged: true, to: 10, reset: 80 * s, full: 66 * s}},
 		},
 	}
@@ -163,7 +165,7 @@ func TestSlidingCounterDecidesExactly(t *testing.T) {
 			for current := range uint64(6) {
 				for elapsed := range int64(period) {
 					for amount := range uint64(7) {
-						s := Buckets{Start: 10 * period, Previous: previous, Current: current}
+						s := SlidingCounterState{WindowStart: 10 * period, PreviousCount: previous, CurrentCount: current}
 						_, v := TakeSlidingCounter(&limit, s, 10*period+elapsed, Look, amount)
 						exact := previous*uint64(period-elapsed)+(current+amount)*period > most*period
 						if v.Over != exact {

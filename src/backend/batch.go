@@ -17,8 +17,7 @@ type Batch struct {
 	Now time.Time
 }
 
-// UnixNano returns Now, or the time of this process' clock if Now is zero, in nanoseconds
-// since the Unix epoch.
+// UnixNano returns Now, or the time of this process' clock if Now is zero, in nanoseconds since the Unix epoch.
 func (b *Batch) UnixNano() int64 {
 	if b.Now.IsZero() {
 		return time.Now().UnixNano()
@@ -26,13 +25,12 @@ func (b *Batch) UnixNano() int64 {
 	return b.Now.UnixNano()
 }
 
-// Check returns an error if the caller misuses b. Clients cannot cause one. Every store
-// calls it first.
+// Check returns an error if the caller misuses b. Clients cannot cause one. Every store calls it first.
 func (b *Batch) Check() error {
 	if len(b.Verdicts) != len(b.Hits) {
 		return fmt.Errorf("backend: %d verdicts for %d hits", len(b.Verdicts), len(b.Hits))
 	}
-	if !b.Now.IsZero() && !algorithm.ValidNow(b.Now) {
+	if !b.Now.IsZero() && !algorithm.IsValidInstant(b.Now) {
 		return fmt.Errorf("backend: the instant %v is not between the years 1970 and 2150", b.Now)
 	}
 	for i := range b.Hits {
@@ -40,13 +38,13 @@ func (b *Batch) Check() error {
 		switch {
 		case h.Limit == nil:
 			return errors.New("backend: a hit without a limit")
-		case h.Tag < 0 || h.Tag > len(h.Key):
-			return fmt.Errorf("backend: a tag of %d bytes for a key of %d", h.Tag, len(h.Key))
+		case h.TagLength < 0 || h.TagLength > len(h.Key):
+			return fmt.Errorf("backend: a tag of %d bytes for a key of %d", h.TagLength, len(h.Key))
 		case h.Amount > algorithm.MaxAmount:
 			return fmt.Errorf("backend: an amount of %d is above 2^48", h.Amount)
 		case !h.Op.Valid():
 			return fmt.Errorf("backend: %v is not known", h.Op)
-		case h.Fallback >= fallbacks:
+		case h.Fallback >= numFallbacks:
 			return fmt.Errorf("backend: %v is not known", h.Fallback)
 		case !h.Limit.Kind.Valid():
 			return fmt.Errorf("backend: %v is not known", h.Limit.Kind)
@@ -60,14 +58,14 @@ func (b *Batch) Check() error {
 // GroupEnd returns the index behind the last hit of the group that starts at hit i.
 func (b *Batch) GroupEnd(i int) int {
 	end := i + 1
-	for end < len(b.Hits) && b.Hits[end].Group == b.Hits[i].Group {
+	for end < len(b.Hits) && b.Hits[end].GroupID == b.Hits[i].GroupID {
 		end++
 	}
 	return end
 }
 
-// Err returns the first error in the verdicts.
-func (b *Batch) Err() error {
+// FirstErr returns the first error in the verdicts.
+func (b *Batch) FirstErr() error {
 	for i := range b.Verdicts {
 		if err := b.Verdicts[i].Err; err != nil {
 			return err

@@ -27,7 +27,7 @@ func TestBatchCheck(t *testing.T) {
 		{name: "empty"},
 		{name: "good", hits: []Hit{good, good}, verdicts: 2},
 		{name: "the largest amount", hits: []Hit{{Limit: limit, Amount: algorithm.MaxAmount, Op: algorithm.Force}}, verdicts: 1},
-		{name: "tags", hits: []Hit{{Key: []byte("abc"), Tag: 1, Limit: limit}, {Key: []byte("abc"), Tag: 3, Limit: limit}}, verdicts: 2},
+		{name: "tags", hits: []Hit{{Key: []byte("abc"), TagLength: 1, Limit: limit}, {Key: []byte("abc"), TagLength: 3, Limit: limit}}, verdicts: 2},
 		{name: "first instant", hits: []Hit{good}, verdicts: 1, now: at("1970-01-01T00:00:00Z")},
 		{name: "last instant", hits: []Hit{good}, verdicts: 1, now: at("2150-01-01T00:00:00Z")},
 		{
@@ -55,11 +55,11 @@ func TestBatchCheck(t *testing.T) {
 			want: "backend: a limit without a period",
 		},
 		{
-			name: "a tag below nothing", hits: []Hit{{Key: []byte("abc"), Tag: -1, Limit: limit}}, verdicts: 1,
+			name: "a tag below nothing", hits: []Hit{{Key: []byte("abc"), TagLength: -1, Limit: limit}}, verdicts: 1,
 			want: "backend: a tag of -1 bytes for a key of 3",
 		},
 		{
-			name: "a tag beyond the key", hits: []Hit{{Key: []byte("abc"), Tag: 4, Limit: limit}}, verdicts: 1,
+			name: "a tag beyond the key", hits: []Hit{{Key: []byte("abc"), TagLength: 4, Limit: limit}}, verdicts: 1,
 			want: "backend: a tag of 4 bytes for a key of 3",
 		},
 		{
@@ -95,7 +95,7 @@ func words(err error) string {
 func TestGroupEnd(t *testing.T) {
 	var b Batch
 	for _, group := range []uint16{7, 7, 0, 1, 1, 1, 7} {
-		b.Hits = append(b.Hits, Hit{Group: group})
+		b.Hits = append(b.Hits, Hit{GroupID: group})
 	}
 	for i, want := range []int{2, 2, 3, 6, 6, 6, 7} { // the last group is another one of the same number
 		if got := b.GroupEnd(i); got != want {

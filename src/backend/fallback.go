@@ -13,19 +13,19 @@ const (
 	FallbackError Fallback = iota
 	// FallbackAllow lets the hit pass.
 	FallbackAllow
-	// FallbackDeny refuses it.
+	// FallbackDeny refuses the hit.
 	FallbackDeny
-	// FallbackLocal counts it in this process, against this replica's share of the limit.
+	// FallbackLocal counts the hit in this process, against this replica's share of the limit.
 	FallbackLocal
 
-	fallbacks
+	numFallbacks
 )
 
-var fallbackNames = [fallbacks]string{"error", "allow", "deny", "local"}
+var fallbackNames = [numFallbacks]string{"error", "allow", "deny", "local"}
 
 // String returns the word that rule files use.
 func (f Fallback) String() string {
-	if f < fallbacks {
+	if f < numFallbacks {
 		return fallbackNames[f]
 	}
 	return fmt.Sprintf("fallback %d", uint8(f))
@@ -37,5 +37,5 @@ func ParseFallback(word string) (f Fallback, ok bool) {
 	return Fallback(max(i, 0)), i >= 0
 }
 
-// Fallbacks returns the words of all fallbacks.
-func Fallbacks() []string { return slices.Clone(fallbackNames[:]) }
+// FallbackNames returns the words of all fallbacks.
+func FallbackNames() []string { return slices.Clone(fallbackNames[:]) }

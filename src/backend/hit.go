@@ -6,35 +6,31 @@ import "ratelimit/src/algorithm"
 type Hit struct {
 	// Key names the counter. It is the caller's memory, valid only during Take.
 	Key []byte
-	// Tag is the length of the front part of Key that chooses the server, in a store of
-	// several servers; 0: all of Key. Hits on equal keys with different tags may or may
-	// not share a counter.
-	Tag int
-	// Joint says that a descriptor charges several limits under the same Key. The store must
+	// TagLength is the length of the front part of Key that chooses the server, in a store of several servers. With 0 all of Key
+	// chooses it. Hits on equal keys with different tags may or may not share a counter.
+	TagLength int
+	// SharesKey says that a descriptor charges several limits under the same Key. The store must
 	// add the limit to the names of their counters, and keep these counters on one server.
-	Joint bool
-	// CountDown says that the store keeps, under Key as it stands, how much of the
-	// limit remains, and that this key expires with the window. The limit is a
-	// first-hit window of whole seconds. Other programs can share such a counter.
-	CountDown bool
+	SharesKey bool
+	// StoresRemaining says that the store keeps, under Key as it stands, how much of the limit remains, and that this key expires
+	// with the window. The limit is a first-hit window of whole seconds. Other programs can share such a counter.
+	StoresRemaining bool
 	// Limit is the rule's arithmetic; never nil.
 	Limit *algorithm.Limit
-	// Amount is in [0, MaxAmount].
+	// Amount is at most algorithm.MaxAmount.
 	Amount uint64
 	Op     algorithm.Op
-	// Group is the same for hits that pass or fail together. They are neighbours.
-	Group uint16
-	// Atomic hits are charged only if every hit of their group passes, even if the
-	// limit has CountBlocked.
+	// GroupID is the same number for hits that pass or fail together. They are neighbours in the batch.
+	GroupID uint16
+	// Atomic hits are charged only if every hit of their group passes, even if the limit has CountBlocked.
 	Atomic bool
 	// NoVeto hits (shadow mode) are decided and charged, but do not refuse their group.
 	NoVeto bool
-	// Fallback says how the hit is decided if the store does not answer. Stores ignore
-	// it; package fallback reads it.
+	// Fallback says how the hit is decided if the store does not answer. Stores ignore it; package fallback reads it.
 	Fallback Fallback
 }
 
-// AnyAtomic reports whether one of hits, the hits of one group, is atomic.
+// AnyAtomic reports whether at least one of the hits is atomic.
 func AnyAtomic(hits []Hit) bool {
 	for i := range hits {
 		if hits[i].Atomic {
@@ -44,10 +40,9 @@ func AnyAtomic(hits []Hit) bool {
 	return false
 }
 
-// AsLook returns a look that asks whether h would pass. For a refund or a force it asks
-// for 0.
+// AsLook returns a look that asks whether h would pass. For a refund or a force it asks for 0.
 func (h Hit) AsLook() Hit {
-	if !h.Op.Asks() {
+	if !h.Op.CanBeRefused() {
 		h.Amount = 0
 	}
 	h.Op, h.Atomic = algorithm.Look, false

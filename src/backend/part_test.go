@@ -18,16 +18,16 @@ func TestPartKeepsGroupsApart(t *testing.T) {
 	} {
 		var b Batch
 		for _, g := range tt.groups {
-			b.Hits = append(b.Hits, Hit{Group: g, Limit: &algorithm.Limit{Max: 1, Period: time.Second}})
+			b.Hits = append(b.Hits, Hit{GroupID: g, Limit: &algorithm.Limit{Max: 1, Period: time.Second}})
 			b.Verdicts = append(b.Verdicts, Verdict{})
 		}
-		var p Part
+		var p SubBatch
 		for _, i := range tt.pick {
-			p.Add(&b, int(i))
+			p.Add(&b, int(i), false)
 		}
 		var got []uint16
 		for _, h := range p.Hits {
-			got = append(got, h.Group)
+			got = append(got, h.GroupID)
 		}
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%v of %v: groups %v, want %v", tt.pick, tt.groups, got, tt.want)
@@ -42,22 +42,22 @@ func TestPartReturns(t *testing.T) {
 		Verdicts: make([]Verdict, 3),
 		Now:      now,
 	}
-	var p Part
-	p.AddLook(&b, 1)
-	p.AddLook(&b, 2)
+	var p SubBatch
+	p.Add(&b, 1, true)
+	p.Add(&b, 2, true)
 	if h := p.Hits; !p.Now.Equal(now) || h[0].Op != algorithm.Look || h[0].Amount != 0 || h[1].Op != algorithm.Look || h[1].Amount != 2 || h[1].Atomic {
 		t.Errorf("looks: %+v", p.Batch)
 	}
 	p.Verdicts[0], p.Verdicts[1] = Verdict{Outcome: algorithm.Outcome{Over: true, Before: 7}}, Verdict{Outcome: algorithm.Outcome{Over: true}}
-	p.Return(&b)
+	p.CopyVerdicts(&b)
 	if v := b.Verdicts; v[0] != (Verdict{}) || v[1] != (Verdict{Outcome: algorithm.Outcome{Before: 7}}) || !v[2].Over {
 		t.Errorf("returned: %+v", v) // a refund is never over
 	}
-	if !p.Reset() || len(p.Hits)+len(p.Verdicts)+len(p.From) > 0 || !p.Now.IsZero() || p.Hits[:1][0].Limit != nil {
+	if !p.Reset(MaxPooledHits) || len(p.Hits)+len(p.Verdicts)+len(p.BatchIndexes) > 0 || !p.Now.IsZero() || p.Hits[:1][0].Limit != nil {
 		t.Errorf("after Reset: %+v", p)
 	}
-	p.From = make([]int, maxKept+1)
-	if p.Reset() {
+	p.BatchIndexes = make([]int, MaxPooledHits+1)
+	if p.Reset(MaxPooledHits) {
 		t.Error("a huge part is kept")
 	}
 }

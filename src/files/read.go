@@ -1,5 +1,5 @@
-// Package files bounds the time of file reads. A read from a file system that does
-// not answer, such as NFS without its server, may never return.
+// Package files bounds the time of file reads. A read from a file system that does not answer, such as NFS without its server, may
+// never return.
 package files
 
 import (
@@ -13,19 +13,17 @@ import (
 // DefaultTimeout is the timeout of Reads with a zero Timeout.
 const DefaultTimeout = 10 * time.Second
 
-// MaxHanging bounds the hanging reads of one Reads. Each keeps a goroutine and a thread busy.
+// MaxHanging bounds the reads of one Reads that hang at a time. Each keeps a goroutine and a thread busy.
 const MaxHanging = 4
 
-// Reads bounds the reads of one kind of file. The zero value is ready for use. It is safe for
-// concurrent use.
+// Reads bounds the reads of one kind of file. The zero value is ready for use. It is safe for concurrent use.
 type Reads struct {
 	// Timeout is the longest time for one read. Defaults to DefaultTimeout.
 	Timeout time.Duration
-	hanging atomic.Int64 // abandoned reads that have not returned
+	hanging atomic.Int64 // hanging counts abandoned reads that have not returned.
 }
 
-// TimeoutError is the error of a read that was abandoned, or that was not tried because
-// MaxHanging others hang.
+// TimeoutError is the error of a read that was abandoned, or that was not tried because MaxHanging others hang.
 type TimeoutError struct{ text string }
 
 func (e *TimeoutError) Error() string { return e.text }
@@ -33,43 +31,36 @@ func (e *TimeoutError) Error() string { return e.text }
 // Hanging returns the number of reads that were abandoned and have not returned.
 func (r *Reads) Hanging() int { return int(r.hanging.Load()) }
 
-// Read calls f in a new goroutine and returns its results. If f does not return before
-// the timeout or the end of ctx, Read abandons it: Read returns a *TimeoutError or the
-// error of ctx, and drops the results of f. While MaxHanging reads hang, Read does not
-// call f and returns a *TimeoutError.
+// Read calls f in a new goroutine and returns its results. If f does not return before the timeout or the end of ctx, Read abandons it:
+// Read returns a *TimeoutError or the error of ctx, and drops the results of f. While MaxHanging reads hang, Read does not call f and
+// returns a *TimeoutError.
 func Read[T any](ctx context.Context, r *Reads, f func() (T, error)) (T, error) {
 	var zero T
 	if r.Hanging() >= MaxHanging {
 		return zero, &TimeoutError{fmt.Sprintf("not read, as %d earlier reads have not returned: check the file system (NFS, FUSE)", MaxHanging)}
 	}
 	timeout := cmp.Or(r.Timeout, DefaultTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &TimeoutError{fmt.Sprintf("not read within %v: check the file system (NFS, FUSE)", timeout)})
+	defer cancel()
 	type result struct {
 		value T
 		err   error
 	}
-	results := make(chan result, 1)
-	var decided atomic.Bool // set by the first of two events: f returned, Read abandoned it
+	results, abandoned := make(chan result), make(chan struct{})
 	go func() {
 		value, err := f()
-		results <- result{value, err}
-		if !decided.CompareAndSwap(false, true) {
+		select {
+		case results <- result{value, err}:
+		case <-abandoned:
 			r.hanging.Add(-1)
 		}
 	}()
-	var err error
 	select {
 	case got := <-results:
 		return got.value, got.err
-	case <-time.After(timeout):
-		err = &TimeoutError{fmt.Sprintf("not read within %v: check the file system (NFS, FUSE)", timeout)}
 	case <-ctx.Done():
-		err = ctx.Err()
+		r.hanging.Add(1)
+		close(abandoned)
+		return zero, context.Cause(ctx)
 	}
-	r.hanging.Add(1)
-	if !decided.CompareAndSwap(false, true) { // f has just returned
-		r.hanging.Add(-1)
-		got := <-results
-		return got.value, got.err
-	}
-	return zero, err
 }

@@ -25,13 +25,13 @@ func TestCheckDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(100, check); n > 0 {
 			t.Errorf("%v allocations per request, escaped %t", n, escape)
 		}
-		l.Use(load(t, orderedRules))
+		l.UseRules(load(t, orderedRules))
 		req = parse("ip=1_2,m=GET,x=y m=GET,ip=2 both=1 trial=1")
 		check()
 		if n := testing.AllocsPerRun(100, check); n > 0 {
 			t.Errorf("%v allocations per request on an ordered list", n)
 		}
-		l.Use(load(t, "schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, 15]}}}}}}\n"))
+		l.UseRules(load(t, "schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, 15]}}}}}}\n"))
 		req = parse("user=alex,trade= user=eve,look=x")
 		req.Domain = []byte("test")
 		check()
@@ -55,7 +55,7 @@ func TestLargeChecksDoNotAllocate(t *testing.T) {
 	a, req := new(limiter.Answer), parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors))
 	for i := range req.Descriptors {
 		d := &req.Descriptors[i]
-		d.HasLimit, d.Limit = true, rules.Quantity{Requests: 1, Unit: rules.Day, Multiplier: 1}
+		d.HasLimit, d.Limit = true, rules.Rate{Requests: 1, Unit: rules.UnitDay, UnitMultiplier: 1}
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		if err := l.Check(t.Context(), req, a); err != nil {

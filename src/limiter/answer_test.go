@@ -22,12 +22,12 @@ func TestReasons(t *testing.T) {
 		{backend.Verdict{Fallback: backend.FallbackDeny, Outcome: algorithm.Outcome{Over: true, RetryAfter: algorithm.Never}}, 20, []string{"count"}},
 		{backend.Verdict{Outcome: algorithm.Outcome{Over: true, Before: 10}}, 1, []string{"count"}},
 		{backend.Verdict{Outcome: algorithm.Outcome{Over: true, Before: 5}}, 1, []string{"count"}}, // because of others of its group
-		{backend.Verdict{Outcome: algorithm.Outcome{Over: true, Interval: true, Before: 9}}, 1, []string{"interval"}},
-		{backend.Verdict{Outcome: algorithm.Outcome{Over: true, Interval: true, Before: 9}}, 2, []string{"count", "interval"}},
-		{backend.Verdict{Outcome: algorithm.Outcome{Over: true, Interval: true, Before: algorithm.MaxCount}}, algorithm.MaxAmount, []string{"count", "interval"}},
+		{backend.Verdict{Outcome: algorithm.Outcome{Over: true, WithinMinInterval: true, Before: 9}}, 1, []string{"interval"}},
+		{backend.Verdict{Outcome: algorithm.Outcome{Over: true, WithinMinInterval: true, Before: 9}}, 2, []string{"count", "interval"}},
+		{backend.Verdict{Outcome: algorithm.Outcome{Over: true, WithinMinInterval: true, Before: algorithm.MaxCount}}, algorithm.MaxAmount, []string{"count", "interval"}},
 	} {
-		c := limiter.Charge{Verdict: tt.v, Asked: tt.amount, Algorithm: &algorithm.Limit{Max: 10}}
-		if got := c.Reasons(); !slices.Equal(got, tt.want) {
+		c := limiter.Charge{Verdict: tt.v, RequestedAmount: tt.amount, Algorithm: &algorithm.Limit{Max: 10}}
+		if got := c.OverReasons(); !slices.Equal(got, tt.want) {
 			t.Errorf("%+v: %q, want %q", tt, got, tt.want)
 		}
 	}
@@ -37,7 +37,7 @@ func TestMicrosecondsAreRoundedUp(t *testing.T) {
 	for d, want := range map[time.Duration]int64{
 		0: 0, 1: 1, 999: 1, 1000: 1, 1001: 2, time.Second: 1000000, algorithm.MaxPeriod: 3153600000000000,
 	} {
-		if got := limiter.Microseconds(d); got != want {
+		if got := limiter.MicrosecondsRoundedUp(d); got != want {
 			t.Errorf("%d ns: %d, want %d", d, got, want)
 		}
 	}

@@ -46,8 +46,8 @@ func BenchmarkCheck(b *testing.B) {
 		counters := metrics.New(metrics.Config{})
 		l := start(b, limiter.Config{Recorders: []limiter.Recorder{counters}, EscapeKeys: tt.escape})
 		set := load(b, testRules+tt.more)
-		counters.Use(set)
-		l.Use(set)
+		counters.UseRules(set)
+		l.UseRules(set)
 		b.Run(tt.name, func(b *testing.B) {
 			req, a := parse(tt.ask), new(limiter.Answer)
 			req.Now = time.Time{}

@@ -85,7 +85,7 @@ func TestSeveralCharges(t *testing.T) {
 			"login=a:3 premium=x", "over: over 0/2, ok 8/9",
 			"login=a", "over: over 0/2", // the day has 2 left
 		}},
-		{"one group for the request", limiter.Config{AllOrNothing: true}, []string{
+		{"one group for the request", limiter.Config{ChargeAllOrNothing: true}, []string{
 			"login=a user=x,action=trade", "ok: ok 1/2, ok 1/2",
 			"login=a:2 user=x,action=trade", "over: over 0/2, ok 1/2",
 			"login=a user=x,action=trade", "ok: ok 0/2, ok 0/2",
@@ -98,7 +98,7 @@ func TestSeveralCharges(t *testing.T) {
 			}
 			tt.cfg.Backend = store
 			l := limiter.New(tt.cfg)
-			l.Use(load(t, chargeRules))
+			l.UseRules(load(t, chargeRules))
 			var a limiter.Answer
 			for i := 0; i < len(tt.ask); i += 2 {
 				if err := l.Check(t.Context(), parse(tt.ask[i]), &a); err != nil {
@@ -112,7 +112,7 @@ func TestSeveralCharges(t *testing.T) {
 	}
 }
 
-// Which of several charges is Status.Binding.
+// Which of several charges is Status.BindingCharge.
 func TestWhatBinds(t *testing.T) {
 	charge := func(kind algorithm.Kind, remaining uint64, wait, reset time.Duration, over bool) limiter.Charge {
 		return limiter.Charge{
@@ -121,7 +121,7 @@ func TestWhatBinds(t *testing.T) {
 		}
 	}
 	canary := func(c limiter.Charge) limiter.Charge {
-		c.Canary = true
+		c.IsCanary = true
 		return c
 	}
 	const fixed, gcra, second, never = algorithm.FixedWindow, algorithm.GCRA, time.Second, algorithm.Never
@@ -144,8 +144,8 @@ func TestWhatBinds(t *testing.T) {
 		{"seconds of fixed windows", []limiter.Charge{charge(fixed, 1, 0, second+1, false), charge(gcra, 5, 0, second+1, false)}, 0, 0, 2 * second},
 	} {
 		st := limiter.Status{Charges: tt.charges}
-		limiter.Conclude(&st)
-		binding := slices.IndexFunc(tt.charges, func(c limiter.Charge) bool { return st.Binding != nil && c.Rule == st.Binding.Rule })
+		limiter.Summarize(&st)
+		binding := slices.IndexFunc(tt.charges, func(c limiter.Charge) bool { return st.BindingCharge != nil && c.Rule == st.BindingCharge.Rule })
 		if binding != tt.binding || st.RetryAfter != tt.wait || st.ResetAfter != tt.until {
 			t.Errorf("%s: binding %d, wait %v, until %v; want %d, %v, %v", tt.name, binding, st.RetryAfter, st.ResetAfter, tt.binding, tt.wait, tt.until)
 		}
@@ -159,7 +159,7 @@ func TestRetryAfter(t *testing.T) {
 	ok := limiter.Status{}
 	over := func(wait time.Duration) limiter.Status { return limiter.Status{Over: true, RetryAfter: wait} }
 	quota := func(st limiter.Status) limiter.Status {
-		st.Quota = true
+		st.InQuotaMode = true
 		return st
 	}
 	for _, tt := range []struct {
@@ -179,7 +179,7 @@ func TestRetryAfter(t *testing.T) {
 		{"quotas that never pass", []limiter.Status{quota(over(never)), quota(over(never))}, true, never},
 	} {
 		a := limiter.Answer{Statuses: tt.statuses}
-		limiter.Decide(&a)
+		limiter.Combine(&a)
 		if a.Over != tt.over || a.RetryAfter != tt.want {
 			t.Errorf("%s: over %t, retry after %v; want %t, %v", tt.name, a.Over, a.RetryAfter, tt.over, tt.want)
 		}
@@ -189,7 +189,7 @@ func TestRetryAfter(t *testing.T) {
 // A canary's fallback decides nothing.
 func TestFallback(t *testing.T) {
 	charge := func(f backend.Fallback, canary bool) limiter.Charge {
-		return limiter.Charge{Canary: canary, Verdict: backend.Verdict{Fallback: f}}
+		return limiter.Charge{IsCanary: canary, Verdict: backend.Verdict{Fallback: f}}
 	}
 	for _, tt := range []struct {
 		charges []limiter.Charge
@@ -200,9 +200,9 @@ func TestFallback(t *testing.T) {
 		{[]limiter.Charge{charge(backend.FallbackAllow, true), charge(backend.FallbackLocal, false), charge(backend.FallbackDeny, false)}, backend.FallbackLocal},
 	} {
 		st := limiter.Status{Charges: tt.charges}
-		limiter.Conclude(&st)
+		limiter.Summarize(&st)
 		a := limiter.Answer{Statuses: []limiter.Status{{}, st}}
-		limiter.Decide(&a)
+		limiter.Combine(&a)
 		if st.Fallback != tt.want || a.Fallback != tt.want {
 			t.Errorf("%+v: %v and %v, want %v", tt.charges, st.Fallback, a.Fallback, tt.want)
 		}
@@ -214,7 +214,7 @@ func TestFallback(t *testing.T) {
 func TestRefusedRemaining(t *testing.T) {
 	s := watch(t)
 	l := start(t, limiter.Config{Backend: s})
-	l.Use(load(t, `
+	l.UseRules(load(t, `
 domain: d
 descriptors:
   - {key: bucket, rate_limit: {algorithm: gcra, unit: hour, requests_per_unit: 5}}
@@ -232,7 +232,7 @@ descriptors:
 		var a limiter.Answer
 		req := parse(tt.key + "=x")
 		for _, hits := range []uint64{2, 4} {
-			req.Hits = hits
+			req.DefaultAmount = hits
 			if err := l.Check(t.Context(), req, &a); err != nil {
 				t.Fatal(err)
 			}

@@ -30,7 +30,7 @@ type cost struct {
 const perMinute = "rate_limit: {unit: minute, requests_per_unit: 4000000000}"
 
 func costs() []cost {
-	all := limiter.Config{AllOrNothing: true}
+	all := limiter.Config{ChargeAllOrNothing: true}
 	return []cost{
 		{name: "descriptors", size: 100, make: descriptors(func(i int) string { return fmt.Sprint(i) })},
 		{name: "descriptors on one counter", size: 100, make: descriptors(func(int) string { return "x" })},
@@ -118,7 +118,7 @@ func (c *cost) open(tb testing.TB, size int) (*limiter.Limiter, *limiter.Request
 		cfg.Backend = overlimit.New(store, 0)
 	}
 	l := limiter.New(cfg)
-	l.Use(load(tb, "domain: d\n"+text))
+	l.UseRules(load(tb, "domain: d\n"+text))
 	return l, req
 }
 
@@ -189,7 +189,7 @@ func BenchmarkGroup(b *testing.B) {
 		{"a counter for each", func(i int) string { return fmt.Sprint(i) }},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
-			c := cost{cfg: limiter.Config{AllOrNothing: true}, make: func(int) (string, *limiter.Request) {
+			c := cost{cfg: limiter.Config{ChargeAllOrNothing: true}, make: func(int) (string, *limiter.Request) {
 				_, req := descriptors(tt.value)(1000)
 				return limits(20), req
 			}}
@@ -211,7 +211,7 @@ func BenchmarkNeighbour(b *testing.B) {
 		limits string
 	}{
 		{"sliding windows", limiter.Config{}, "      - {unit: minute, requests_per_unit: 1000, algorithm: sliding_window}\n"},
-		{"groups of 20000", limiter.Config{AllOrNothing: true}, strings.SplitAfterN(limits(20), "rate_limits:\n", 2)[1]},
+		{"groups of 20000", limiter.Config{ChargeAllOrNothing: true}, strings.SplitAfterN(limits(20), "rate_limits:\n", 2)[1]},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			c := cost{cfg: tt.cfg, make: func(int) (string, *limiter.Request) {

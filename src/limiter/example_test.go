@@ -13,7 +13,7 @@ import (
 
 // A limiter inside another program: rules, a store, and a question.
 func Example() {
-	set, _, err := loading.Load([]loading.File{{Name: "api.yaml", Data: []byte(`
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "api.yaml", Data: []byte(`
 domain: api
 descriptors:
   - key: user
@@ -29,7 +29,7 @@ descriptors:
 		return
 	}
 	l := limiter.New(limiter.Config{Backend: store})
-	l.Use(set)
+	l.UseRules(set)
 
 	req := limiter.Request{
 		Domain:      []byte("api"),
@@ -42,7 +42,7 @@ descriptors:
 			fmt.Println(err)
 			return
 		}
-		v := answer.Statuses[0].Binding.Verdict
+		v := answer.Statuses[0].BindingCharge.Verdict
 		fmt.Println("over:", answer.Over, "remaining:", v.Remaining, "wait:", v.RetryAfter)
 	}
 	// Output:

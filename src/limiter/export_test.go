@@ -1,7 +1,7 @@
 package limiter
 
-// Conclude is Status.conclude for tests.
-func Conclude(st *Status) { st.conclude() }
+// Summarize is Status.summarizeCharges for tests.
+func Summarize(st *Status) { st.summarizeCharges() }
 
-// Decide is Answer.decide for tests.
-func Decide(a *Answer) { a.decide(false, false) }
+// Combine is Answer.combineStatuses for tests.
+func Combine(a *Answer) { a.combineStatuses(false, false) }

@@ -22,16 +22,16 @@ func TestIndependent(t *testing.T) {
 		{"one counter, in order", limiter.Config{}, "ip=1 ip=1 ip=1 ip=2"},
 		{"nothing is replaced", limiter.Config{}, "ip=1 premium=x ip=1 ip=1 premium=x"},
 		{"quotas refuse alone", limiter.Config{}, "gold=a silver=a gold=a silver=a silver=a"},
-		{"all quotas", limiter.Config{Quota: true}, "ip=1 gold=a ip=1 gold=a ip=1"},
-		{"all or nothing", limiter.Config{AllOrNothing: true}, "ip=1 trial=x ip=1 trial=x ip=1 ip=1"},
-		{"all pass", limiter.Config{Shadow: true}, "ip=1 ip=10.0.0.7 ip=1 ip=1"},
+		{"all quotas", limiter.Config{QuotaMode: true}, "ip=1 gold=a ip=1 gold=a ip=1"},
+		{"all or nothing", limiter.Config{ChargeAllOrNothing: true}, "ip=1 trial=x ip=1 trial=x ip=1 ip=1"},
+		{"all pass", limiter.Config{ShadowMode: true}, "ip=1 ip=10.0.0.7 ip=1 ip=1"},
 		{"unlimited and unmatched", limiter.Config{}, "staff=x nobody=x ip=1"},
-		{"refunds and looks", limiter.Config{AllOrNothing: true}, "ip=1:2 ip=1:0 ip=1- ip=1 ip=1"},
+		{"refunds and looks", limiter.Config{ChargeAllOrNothing: true}, "ip=1:2 ip=1:0 ip=1- ip=1 ip=1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			together, alone := start(t, tt.cfg), start(t, tt.cfg)
 			req := parse(tt.ask)
-			req.Independent = true
+			req.IndependentDescriptors = true
 			var a, one limiter.Answer
 			if err := together.Check(t.Context(), req, &a); err != nil {
 				t.Fatal(err)
@@ -41,7 +41,7 @@ func TestIndependent(t *testing.T) {
 				if err := alone.Check(t.Context(), parse(ask), &one); err != nil {
 					t.Fatal(err)
 				}
-				got := limiter.Answer{Statuses: a.Statuses[i : i+1], Over: a.Statuses[i].Over && !tt.cfg.Shadow}
+				got := limiter.Answer{Statuses: a.Statuses[i : i+1], Over: a.Statuses[i].Over && !tt.cfg.ShadowMode}
 				if brief(&got) != brief(&one) {
 					t.Errorf("%d, %s: got %s, alone %s", i, ask, brief(&got), brief(&one))
 				}
@@ -77,15 +77,15 @@ func TestIndependentAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	counters := metrics.New(metrics.Config{})
-	l := start(t, limiter.Config{Backend: lossy{store, "lost"}, Recorders: []limiter.Recorder{counters}, Shadow: true})
-	counters.Use(l.Rules())
+	l := start(t, limiter.Config{Backend: lossy{store, "lost"}, Recorders: []limiter.Recorder{counters}, ShadowMode: true})
+	counters.UseRules(l.Rules())
 	req, a := parse("ip=lost ip=1:3 ip=lost ip=1 ip=2"), new(limiter.Answer)
-	req.Independent = true
-	if err := l.Check(t.Context(), req, a); !errors.Is(err, limiter.ErrStore) {
+	req.IndependentDescriptors = true
+	if err := l.Check(t.Context(), req, a); !errors.Is(err, limiter.ErrStoreFailed) {
 		t.Fatal(err)
 	}
 	for i, want := range []bool{true, false, true, false, false} {
-		if a.Statuses[i].Failed != want {
+		if a.Statuses[i].StoreFailed != want {
 			t.Errorf("descriptor %d failed: %t", i, !want)
 		}
 	}

@@ -1,6 +1,5 @@
-// Package limiter makes the decision: a Request in, an Answer out. It finds the rules
-// that apply, sends all charges of the request to the Backend in one batch, and applies
-// shadow and quota modes to the verdicts.
+// Package limiter decides requests: a Request in, an Answer out. It finds the rules that
+// apply, sends all hits of the request to the store in one batch, and applies shadow and quota modes to the verdicts.
 package limiter
 
 import (
@@ -14,112 +13,107 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Recorder counts decisions. Record is called once for each decision, also if the store
-// did not answer: then some Verdict has an Err. Both arguments are valid only during the
-// call. Record must be safe for concurrent use.
+// Recorder counts decisions. Check calls Record once for each decision, even if the store did not answer; then some Verdict has
+// an Err. Both arguments are valid only during the call. Record must be safe for concurrent use.
 type Recorder interface {
 	Record(*Request, *Answer)
 }
 
-// Config is what a Limiter is made of.
+// Config configures a Limiter.
 type Config struct {
 	// Backend keeps the counters; required.
 	Backend backend.Backend
-	// Recorders count each decision, in order. Defaults to none.
+	// Recorders count each decision, in order.
 	Recorders []Recorder
-	// KeyPrefix is the beginning of every key.
+	// KeyPrefix is the first part of every key in the store.
 	KeyPrefix string
-	// EscapeKeys writes keys so that different descriptors never share one; see
-	// rules.Keys. Without it keys are envoyproxy/ratelimit's.
+	// EscapeKeys escapes keys, so that different descriptors never share a counter. By
+	// default keys are those of envoyproxy/ratelimit. See rules.KeyFormat.
 	EscapeKeys bool
-	// DivvyKeys counts ordered lists where Button's divvy does; see rules.Keys.
-	DivvyKeys bool
-	// Shadow allows every request; the statuses say which limits are exceeded.
-	Shadow bool
-	// Quota treats every descriptor as if its rule were in quota mode.
-	Quota bool
-	// AllOrNothing charges a request only if no descriptor of it is over.
-	// Refunds are charged in any case.
-	AllOrNothing bool
-	// MaxDescriptors is how many descriptors a request may have; more are ErrTooLarge.
-	// It does not apply to Independent requests. Defaults to the constant
-	// MaxDescriptors, which is also the largest value.
+	// UseDivvyKeys makes ordered lists use the keys of Button's divvy; see rules.KeyFormat.
+	UseDivvyKeys bool
+	// ShadowMode allows every request. The statuses still say which limits are exceeded.
+	ShadowMode bool
+	// QuotaMode treats every descriptor as if its rule were in quota mode.
+	QuotaMode bool
+	// ChargeAllOrNothing charges a request only if none of its descriptors is over. It always refunds.
+	ChargeAllOrNothing bool
+	// MaxDescriptors is how many descriptors a request may have, unless they are independent. Defaults
+	// to the constant MaxDescriptors, which is also the largest value.
 	MaxDescriptors int
 }
 
-// Limiter decides. It is safe for concurrent use.
+// Limiter decides requests. It is safe for concurrent use.
 type Limiter struct {
-	cfg  Config
-	keys rules.Keys
-	set  atomic.Pointer[rules.Set]
+	cfg       Config
+	keyFormat rules.KeyFormat
+	ruleSet   atomic.Pointer[rules.Set]
 }
 
-// New returns a limiter without rules: every Check fails with ErrNotReady
-// until Use is called.
+// New returns a limiter without rules. Check fails with ErrNoRules until UseRules is called.
 func New(cfg Config) *Limiter {
 	if cfg.MaxDescriptors <= 0 || cfg.MaxDescriptors > MaxDescriptors {
 		cfg.MaxDescriptors = MaxDescriptors
 	}
 	return &Limiter{
-		cfg:  cfg,
-		keys: rules.Keys{Prefix: cfg.KeyPrefix, Escape: cfg.EscapeKeys, Divvy: cfg.DivvyKeys},
+		cfg:       cfg,
+		keyFormat: rules.KeyFormat{Prefix: cfg.KeyPrefix, EscapeKeys: cfg.EscapeKeys, UseDivvyKeys: cfg.UseDivvyKeys},
 	}
 }
 
-// Use applies set to all requests that arrive from now on.
-func (l *Limiter) Use(set *rules.Set) { l.set.Store(set) }
+// UseRules applies the rules in set to all requests that arrive from now on.
+func (l *Limiter) UseRules(set *rules.Set) { l.ruleSet.Store(set) }
 
-// Shadow reports whether every request is allowed; see Config.
-func (l *Limiter) Shadow() bool { return l.cfg.Shadow }
+// ShadowMode returns Config.ShadowMode: whether every request is allowed.
+func (l *Limiter) ShadowMode() bool { return l.cfg.ShadowMode }
 
-// Rules returns the set in force; nil before the first Use.
-func (l *Limiter) Rules() *rules.Set { return l.set.Load() }
+// Rules returns the rule set in force; nil before the first UseRules.
+func (l *Limiter) Rules() *rules.Set { return l.ruleSet.Load() }
 
-// Check decides on req and fills a, whose memory it reuses. Its errors are of the
-// classes ErrRequest, ErrNotReady and ErrStore; then a is not valid. One exception:
-// after ErrStore on an Independent request, each Status that has not Failed is valid.
+// Check decides req and fills a, whose memory it reuses. Its errors wrap ErrInvalidRequest,
+// ErrNoRules or ErrStoreFailed, or are the context's. After an error a is not valid, with one
+// exception: after ErrStoreFailed on IndependentDescriptors, each Status without StoreFailed is valid.
 func (l *Limiter) Check(ctx context.Context, req *Request, a *Answer) error {
-	return l.decide(ctx, req, a, false)
+	return l.decideRequest(ctx, req, a, false)
 }
 
-// Look fills a with the decision on req as of now, and changes nothing: no hit is
-// charged, and no Recorder is called. Its errors are those of Check.
+// DryRun is a dry run of Check: it fills a with the decision on req, but charges nothing and
+// calls no Recorder. Its errors are those of Check.
 //
-// In the verdicts, Before is the counter as it is, and Remaining is what is left without
-// this request. A hit is decided as if earlier hits of the request had been charged to
-// the counter that they share. If one of them is refused, and its limit does not count
-// refused hits, Check may allow a later hit that Look refuses.
-func (l *Limiter) Look(ctx context.Context, req *Request, a *Answer) error {
-	return l.decide(ctx, req, a, true)
+// In the verdicts, Before is the count without the request, and Remaining the units that are left without it. DryRun decides each
+// hit as if earlier hits of the request had been charged to the counter that they share. If an earlier hit is refused, and its
+// limit does not count refused hits, Check may allow a later hit that DryRun refuses.
+func (l *Limiter) DryRun(ctx context.Context, req *Request, a *Answer) error {
+	return l.decideRequest(ctx, req, a, true)
 }
 
-// decide is Check or, with dryRun, Look.
-func (l *Limiter) decide(ctx context.Context, req *Request, a *Answer, dryRun bool) error {
-	a.empty()
-	a.Set = l.set.Load()
-	if err := l.validate(req, a.Set); err != nil {
+// decideRequest does the work of Check or, if isDryRun is set, of DryRun.
+func (l *Limiter) decideRequest(ctx context.Context, req *Request, a *Answer, isDryRun bool) error {
+	a.clearForReuse()
+	a.RuleSet = l.ruleSet.Load()
+	if err := l.validateRequest(req, a.RuleSet); err != nil {
 		return err
 	}
-	a.Domain = a.Set.Domain(req.Domain)
-	if err := l.charge(req, a); err != nil {
+	a.Domain = a.RuleSet.Domain(req.Domain)
+	if err := l.addCharges(req, a); err != nil {
 		return err
 	}
-	if dryRun {
-		a.lookOnly()
+	if isDryRun {
+		a.makeDryRunHits()
 	}
-	batch := &a.memory.batch
+	batch := &a.workspace.storeBatch
 	if len(batch.Hits) > 0 {
 		batch.Now = req.Now
 		if err := l.cfg.Backend.Take(ctx, batch); err != nil {
 			return fmt.Errorf("limiter: %w", err)
 		}
 	}
-	if dryRun {
-		a.correctLooks()
+	if isDryRun {
+		a.correctDryRunVerdicts()
 	}
 	err := a.readVerdicts()
-	a.conclude(&l.cfg, req.Independent)
-	if !dryRun {
+	a.summarizeStatuses(&l.cfg, req.IndependentDescriptors)
+	if !isDryRun {
 		for _, r := range l.cfg.Recorders {
 			r.Record(req, a)
 		}
@@ -127,59 +121,59 @@ func (l *Limiter) decide(ctx context.Context, req *Request, a *Answer, dryRun bo
 	return err
 }
 
-// validate returns what is wrong with req, or that there are no rules.
-func (l *Limiter) validate(req *Request, set *rules.Set) error {
-	most := l.cfg.MaxDescriptors
-	if req.Independent {
-		most = MaxDescriptors
+// validateRequest returns an error if req is invalid, or if there are no rules.
+func (l *Limiter) validateRequest(req *Request, set *rules.Set) error {
+	limit := l.cfg.MaxDescriptors
+	if req.IndependentDescriptors {
+		limit = MaxDescriptors
 	}
 	switch {
 	case len(req.Domain) == 0:
 		return errNoDomain
 	case len(req.Descriptors) == 0:
 		return errNoDescriptors
-	case len(req.Descriptors) > most:
-		return fmt.Errorf("%w: %d descriptors, at most %d are allowed", ErrTooLarge, len(req.Descriptors), most)
+	case len(req.Descriptors) > limit:
+		return fmt.Errorf("%w: %d descriptors, at most %d are allowed", ErrRequestTooLarge, len(req.Descriptors), limit)
 	case set == nil:
-		return ErrNotReady
+		return ErrNoRules
 	}
 	return nil
 }
 
-// lookOnly turns all hits into looks.
-func (a *Answer) lookOnly() {
+// makeDryRunHits replaces all hits of the batch by looks, which charge nothing.
+func (a *Answer) makeDryRunHits() {
 	type counter struct {
 		key    string
 		kind   algorithm.Kind
 		period time.Duration
 	}
-	asked := make(map[counter]uint64)
+	earlier := make(map[counter]uint64)
 	for i := range a.Charges {
-		c, h := &a.Charges[i], &a.memory.batch.Hits[i]
+		c, h := &a.Charges[i], &a.workspace.storeBatch.Hits[i]
 		refund := h.Op == algorithm.Refund
 		*h = h.AsLook()
 		if refund {
 			continue
 		}
-		same := counter{string(c.Key), h.Limit.Kind, h.Limit.Period}
-		c.Asked += asked[same]
-		asked[same] = c.Asked
-		h.Amount = min(c.Asked, algorithm.MaxAmount)
+		same := counter{string(c.CounterKey), h.Limit.Kind, h.Limit.Period}
+		c.RequestedAmount += earlier[same]
+		earlier[same] = c.RequestedAmount
+		h.Amount = min(c.RequestedAmount, algorithm.MaxAmount)
 	}
 }
 
-// correctLooks fixes the verdicts of looks that do not say what would become of the hit:
+// correctDryRunVerdicts fixes the verdicts of looks that differ from those of the real hits:
 // a refund is never over, and a second hit on a counter with a minimum interval always is.
-func (a *Answer) correctLooks() {
+func (a *Answer) correctDryRunVerdicts() {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
-		for j := st.found.begin; j < st.found.end; j++ {
-			c, v := &a.Charges[j], &a.memory.batch.Verdicts[j]
+		for j := st.firstChargeIndex; j < st.endChargeIndex; j++ {
+			c, v := &a.Charges[j], &a.workspace.storeBatch.Verdicts[j]
 			switch {
 			case st.Op == algorithm.Refund:
-				v.Over, v.Interval, v.RetryAfter = false, false, 0
-			case c.Asked > st.Amount && c.Algorithm.MinInterval > 0:
-				v.Over, v.Interval, v.RetryAfter = true, true, algorithm.Never
+				v.Over, v.WithinMinInterval, v.RetryAfter = false, false, 0
+			case c.RequestedAmount > st.Amount && c.Algorithm.MinInterval > 0:
+				v.Over, v.WithinMinInterval, v.RetryAfter = true, true, algorithm.Never
 			}
 		}
 	}

@@ -51,7 +51,7 @@ descriptors:
 
 func load(tb testing.TB, text string) *rules.Set {
 	tb.Helper()
-	set, _, err := loading.Load([]loading.File{{Name: "test.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "test.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func start(tb testing.TB, cfg limiter.Config) *limiter.Limiter {
 		cfg.Backend = store
 	}
 	l := limiter.New(cfg)
-	l.Use(load(tb, testRules))
+	l.UseRules(load(tb, testRules))
 	return l
 }
 
@@ -82,11 +82,11 @@ func parse(text string) *limiter.Request {
 	for _, field := range strings.Fields(text) {
 		var d limiter.Descriptor
 		if rest, ok := strings.CutSuffix(field, "-"); ok {
-			field, d.Refund = rest, true
+			field, d.IsRefund = rest, true
 		}
 		if rest, n, ok := strings.Cut(field, ":"); ok {
-			field, d.HasHits = rest, true
-			if _, err := fmt.Sscan(n, &d.Hits); err != nil {
+			field, d.HasAmount = rest, true
+			if _, err := fmt.Sscan(n, &d.Amount); err != nil {
 				panic(err)
 			}
 		}
@@ -106,12 +106,12 @@ func brief(a *limiter.Answer) string {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		switch {
-		case st.Unlimited():
+		case st.IsUnlimited():
 			parts = append(parts, "unlimited")
-		case st.Binding == nil:
+		case st.BindingCharge == nil:
 			parts = append(parts, "-")
 		default:
-			parts = append(parts, fmt.Sprintf("%s %d/%d", word[st.Over], st.Binding.Verdict.Remaining, st.Binding.Limit.Requests))
+			parts = append(parts, fmt.Sprintf("%s %d/%d", word[st.Over], st.BindingCharge.Verdict.Remaining, st.BindingCharge.Limit.Requests))
 		}
 	}
 	return word[a.Over] + ": " + strings.Join(parts, ", ")
@@ -174,13 +174,13 @@ var checks = []struct {
 		"gold=a", "over: over 0/1", // alone it is like any other
 		"gold=b ip=10.0.0.7", "over: ok 0/1, over 0/0",
 	}},
-	{"quota mode for all", limiter.Config{Quota: true}, []string{
+	{"quota mode for all", limiter.Config{QuotaMode: true}, []string{
 		"ip=10.0.0.7", "over: over 0/0",
 		"ip=10.0.0.7 ip=1", "ok: over 0/0, ok 1/2",
 		"ip=10.0.0.7 nobody=1", "ok: over 0/0, -",
 		"ip=10.0.0.7 staff=1", "over: over 0/0, unlimited",
 	}},
-	{"shadow mode for all", limiter.Config{Shadow: true}, []string{
+	{"shadow mode for all", limiter.Config{ShadowMode: true}, []string{
 		"ip=10.0.0.7", "ok: over 0/0",
 	}},
 	{"values that share a threshold", limiter.Config{}, []string{
@@ -192,7 +192,7 @@ var checks = []struct {
 		"ip=1 premium=x ip=2 ip=10.0.0.7", "over: -, ok 8/9, -, over 0/0",
 		"ip=1", "ok: ok 1/2", // nothing was charged to it
 	}},
-	{"all or nothing", limiter.Config{AllOrNothing: true}, []string{
+	{"all or nothing", limiter.Config{ChargeAllOrNothing: true}, []string{
 		"ip=1 path=/pay,user=x", "ok: ok 1/2, ok 0/1",
 		"ip=1 path=/pay,user=x", "over: ok 1/2, over 0/1",
 		"ip=1 path=/pay,user=y", "ok: ok 0/2, ok 0/1",
@@ -221,7 +221,7 @@ func TestCheck(t *testing.T) {
 
 func TestRequestLimit(t *testing.T) {
 	l := start(t, limiter.Config{})
-	ask := func(text string, q rules.Quantity) (limiter.Answer, error) {
+	ask := func(text string, q rules.Rate) (limiter.Answer, error) {
 		req := parse(text)
 		for i := range req.Descriptors {
 			req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true, q
@@ -232,16 +232,16 @@ func TestRequestLimit(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		ask  string
-		q    rules.Quantity
+		q    rules.Rate
 		want string
 	}{
-		{"nobody=1", rules.Quantity{Requests: 1, Unit: rules.Hour, Multiplier: 1}, "ok: ok 0/1"},
-		{"nobody=1", rules.Quantity{Requests: 1, Unit: rules.Hour, Multiplier: 1}, "over: over 0/1"},
-		{"ip=1", rules.Quantity{Requests: 9, Unit: rules.Minute, Multiplier: 1}, "ok: ok 8/9"},   // instead of the rule
-		{"ip=1:0", rules.Quantity{Requests: 2, Unit: rules.Minute, Multiplier: 1}, "ok: ok 1/2"}, // whose counter it shares
-		{"staff=1", rules.Quantity{Requests: 0, Unit: rules.Week, Multiplier: 1}, "over: over 0/0"},
-		{"trial=1 trial=1 trial=1", rules.Quantity{Requests: 2, Unit: rules.Year, Multiplier: 1}, "over: ok 1/2, ok 0/2, over 0/2"},
-		{"a=1", rules.Quantity{Requests: 2, Unit: rules.Minute, Multiplier: 30}, "ok: ok 1/2"},
+		{"nobody=1", rules.Rate{Requests: 1, Unit: rules.UnitHour, UnitMultiplier: 1}, "ok: ok 0/1"},
+		{"nobody=1", rules.Rate{Requests: 1, Unit: rules.UnitHour, UnitMultiplier: 1}, "over: over 0/1"},
+		{"ip=1", rules.Rate{Requests: 9, Unit: rules.UnitMinute, UnitMultiplier: 1}, "ok: ok 8/9"},   // instead of the rule
+		{"ip=1:0", rules.Rate{Requests: 2, Unit: rules.UnitMinute, UnitMultiplier: 1}, "ok: ok 1/2"}, // whose counter it shares
+		{"staff=1", rules.Rate{Requests: 0, Unit: rules.UnitWeek, UnitMultiplier: 1}, "over: over 0/0"},
+		{"trial=1 trial=1 trial=1", rules.Rate{Requests: 2, Unit: rules.UnitYear, UnitMultiplier: 1}, "over: ok 1/2, ok 0/2, over 0/2"},
+		{"a=1", rules.Rate{Requests: 2, Unit: rules.UnitMinute, UnitMultiplier: 30}, "ok: ok 1/2"},
 	} {
 		a, err := ask(tt.ask, tt.q)
 		if err != nil {
@@ -251,14 +251,14 @@ func TestRequestLimit(t *testing.T) {
 			t.Errorf("%s with %+v:\n got %s\nwant %s", tt.ask, tt.q, got, tt.want)
 		}
 	}
-	for _, bad := range []rules.Quantity{
+	for _, bad := range []rules.Rate{
 		{Requests: 1},
-		{Requests: 1, Unit: 99, Multiplier: 1},
-		{Requests: 1, Unit: rules.Day},
-		{Requests: 1, Unit: rules.Year, Multiplier: 101},
-		{Requests: 1, Unit: rules.Second, Multiplier: math.MaxUint32},
+		{Requests: 1, Unit: 99, UnitMultiplier: 1},
+		{Requests: 1, Unit: rules.UnitDay},
+		{Requests: 1, Unit: rules.UnitYear, UnitMultiplier: 101},
+		{Requests: 1, Unit: rules.UnitSecond, UnitMultiplier: math.MaxUint32},
 	} {
-		if _, err := ask("ip=1 nobody=2", bad); !errors.Is(err, limiter.ErrRequest) || !strings.Contains(err.Error(), "descriptor 0") {
+		if _, err := ask("ip=1 nobody=2", bad); !errors.Is(err, limiter.ErrInvalidRequest) || !strings.Contains(err.Error(), "descriptor 0") {
 			t.Errorf("%+v: got %v", bad, err)
 		}
 	}
@@ -275,15 +275,15 @@ func TestErrors(t *testing.T) {
 		req  limiter.Request
 		want error
 	}{
-		{"no domain", l, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrRequest},
-		{"no descriptors", l, limiter.Request{Domain: good.Domain}, limiter.ErrRequest},
-		{"too many descriptors", l, *parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors+1)), limiter.ErrTooLarge},
-		{"too large is a bad request", l, *parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors+1)), limiter.ErrRequest},
-		{"more than configured", small, *parse("ip=1 ip=2 ip=3"), limiter.ErrTooLarge},
+		{"no domain", l, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrInvalidRequest},
+		{"no descriptors", l, limiter.Request{Domain: good.Domain}, limiter.ErrInvalidRequest},
+		{"too many descriptors", l, *parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors+1)), limiter.ErrRequestTooLarge},
+		{"too large is a bad request", l, *parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors+1)), limiter.ErrInvalidRequest},
+		{"more than configured", small, *parse("ip=1 ip=2 ip=3"), limiter.ErrRequestTooLarge},
 		{"as many as configured", small, *parse("ip=1 ip=2"), nil},
-		{"independent descriptors are not one request", small, limiter.Request{Domain: good.Domain, Descriptors: parse("ip=1 ip=2 ip=3").Descriptors, Independent: true}, nil},
-		{"no domain and no rules", empty, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrRequest},
-		{"no rules", empty, *good, limiter.ErrNotReady},
+		{"independent descriptors are not one request", small, limiter.Request{Domain: good.Domain, Descriptors: parse("ip=1 ip=2 ip=3").Descriptors, IndependentDescriptors: true}, nil},
+		{"no domain and no rules", empty, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrInvalidRequest},
+		{"no rules", empty, *good, limiter.ErrNoRules},
 	} {
 		if err := tt.l.Check(t.Context(), &tt.req, new(limiter.Answer)); !errors.Is(err, tt.want) {
 			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
@@ -360,13 +360,13 @@ func TestTags(t *testing.T) {
 		req := parse("ip=1_2 path=/pay,user=x file=/f/1 a=1,b=3")
 		own := &req.Descriptors[3]
 		own.Entries[0].Value = []byte("1:2")
-		own.HasLimit, own.Limit = true, rules.Quantity{Requests: 9, Unit: rules.Hour, Multiplier: 5}
+		own.HasLimit, own.Limit = true, rules.Rate{Requests: 9, Unit: rules.UnitHour, UnitMultiplier: 5}
 		if err := l.Check(t.Context(), req, new(limiter.Answer)); err != nil {
 			t.Fatal(err)
 		}
 		var got []string
 		for i, h := range s.batches[0] {
-			got = append(got, "{"+s.keys[i][:h.Tag]+"}"+s.keys[i][h.Tag:])
+			got = append(got, "{"+s.keys[i][:h.TagLength]+"}"+s.keys[i][h.TagLength:])
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("escaped %t:\n got %s\nwant %s", escape, strings.Join(got, " "), want)
@@ -381,7 +381,7 @@ func TestEscapedKeysAreApart(t *testing.T) {
 		l := start(t, limiter.Config{EscapeKeys: escape})
 		req, a := parse("a=x_b_y a=x,b=y"), new(limiter.Answer)
 		for i := range req.Descriptors {
-			req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true, rules.Quantity{Requests: 1, Unit: rules.Hour, Multiplier: 1}
+			req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true, rules.Rate{Requests: 1, Unit: rules.UnitHour, UnitMultiplier: 1}
 		}
 		if err := l.Check(t.Context(), req, a); err != nil {
 			t.Fatal(err)
@@ -395,12 +395,12 @@ func TestEscapedKeysAreApart(t *testing.T) {
 func TestGroups(t *testing.T) {
 	for _, allOrNothing := range []bool{false, true} {
 		s := watch(t)
-		l := start(t, limiter.Config{Backend: s, AllOrNothing: allOrNothing})
+		l := start(t, limiter.Config{Backend: s, ChargeAllOrNothing: allOrNothing})
 		if err := l.Check(t.Context(), parse("ip=1 trial=2 ip=3"), new(limiter.Answer)); err != nil {
 			t.Fatal(err)
 		}
 		hits := s.batches[0]
-		if together := hits[0].Group == hits[1].Group && hits[1].Group == hits[2].Group; together != allOrNothing || hits[1].Atomic != allOrNothing {
+		if together := hits[0].GroupID == hits[1].GroupID && hits[1].GroupID == hits[2].GroupID; together != allOrNothing || hits[1].Atomic != allOrNothing {
 			t.Errorf("all or nothing %t: got %+v", allOrNothing, hits)
 		}
 		if hits[0].NoVeto || !hits[1].NoVeto {
@@ -423,7 +423,7 @@ func TestStoreTrouble(t *testing.T) {
 	counted := &recorder{}
 	l := start(t, limiter.Config{Backend: s, Recorders: []limiter.Recorder{counted}})
 	err := l.Check(t.Context(), parse("ip=1"), new(limiter.Answer))
-	if !errors.Is(err, limiter.ErrStore) || !errors.Is(err, s.err) {
+	if !errors.Is(err, limiter.ErrStoreFailed) || !errors.Is(err, s.err) {
 		t.Errorf("got %v", err)
 	}
 	if counted.n != 1 {
@@ -445,7 +445,7 @@ func TestUseSwapsTheRules(t *testing.T) {
 		return brief(&a)
 	}
 	ask()
-	l.Use(load(t, strings.Replace(testRules, "requests_per_unit: 2, name", "requests_per_unit: 5, name", 1)))
+	l.UseRules(load(t, strings.Replace(testRules, "requests_per_unit: 2, name", "requests_per_unit: 5, name", 1)))
 	if got := ask(); got != "ok: ok 3/5" { // what was used before still counts
 		t.Errorf("got %s", got)
 	}
@@ -460,7 +460,7 @@ func TestLargeRequests(t *testing.T) {
 		req := parse(strings.Repeat("trial=x ", limiter.MaxDescriptors))
 		for i := range req.Descriptors {
 			if i%2 == 0 {
-				req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true, rules.Quantity{Requests: 1 << 30, Unit: rules.Year, Multiplier: 1}
+				req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true, rules.Rate{Requests: 1 << 30, Unit: rules.UnitYear, UnitMultiplier: 1}
 			}
 		}
 		if err := l.Check(t.Context(), req, &a); err != nil || len(a.Statuses) != limiter.MaxDescriptors {

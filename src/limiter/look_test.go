@@ -43,11 +43,11 @@ func TestLook(t *testing.T) {
 			"gold=a:2 silver=a", "ok: over 0/1, ok 2/2", "ok: over 0/1, ok 1/2",
 			"ip=1 premium=x", "ok: -, ok 9/9", "ok: -, ok 8/9",
 		}},
-		{"all or nothing", limiter.Config{AllOrNothing: true}, []string{
+		{"all or nothing", limiter.Config{ChargeAllOrNothing: true}, []string{
 			"ip=1 path=/pay,user=x", "ok: ok 2/2, ok 1/1", "ok: ok 1/2, ok 0/1",
 			"ip=1 path=/pay,user=x", "over: ok 1/2, over 0/1", "over: ok 1/2, over 0/1",
 		}},
-		{"shadow mode for all", limiter.Config{Shadow: true}, []string{
+		{"shadow mode for all", limiter.Config{ShadowMode: true}, []string{
 			"ip=10.0.0.7", "ok: over 0/0", "ok: over 0/0",
 		}},
 	} {
@@ -56,7 +56,7 @@ func TestLook(t *testing.T) {
 			var a limiter.Answer
 			for i := 0; i < len(tt.ask); i += 3 {
 				for range 3 {
-					if err := l.Look(t.Context(), parse(tt.ask[i]), &a); err != nil {
+					if err := l.DryRun(t.Context(), parse(tt.ask[i]), &a); err != nil {
 						t.Fatal(err)
 					}
 					if got := brief(&a); got != tt.ask[i+1] {
@@ -77,9 +77,9 @@ func TestLook(t *testing.T) {
 // Only looks reach the store, and the Recorder is not called.
 func TestLookOnlyLooks(t *testing.T) {
 	s, counted := watch(t), &recorder{}
-	l := start(t, limiter.Config{Backend: s, Recorders: []limiter.Recorder{counted}, AllOrNothing: true})
+	l := start(t, limiter.Config{Backend: s, Recorders: []limiter.Recorder{counted}, ChargeAllOrNothing: true})
 	var a limiter.Answer
-	if err := l.Look(t.Context(), parse("ip=1:5 ip=1:2 trial=x ip=2- gold=1"), &a); err != nil {
+	if err := l.DryRun(t.Context(), parse("ip=1:5 ip=1:2 trial=x ip=2- gold=1"), &a); err != nil {
 		t.Fatal(err)
 	}
 	var amounts []uint64
@@ -106,19 +106,19 @@ func TestLookOnlyLooks(t *testing.T) {
 func TestLookTooClose(t *testing.T) {
 	s := watch(t)
 	l := start(t, limiter.Config{Backend: s})
-	l.Use(load(t, `
+	l.UseRules(load(t, `
 domain: d
 descriptors:
   - {key: ip, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 9, min_interval: 1s}}
 `))
 	var a limiter.Answer
-	if err := l.Look(t.Context(), parse("ip=1 ip=2 ip=1"), &a); err != nil {
+	if err := l.DryRun(t.Context(), parse("ip=1 ip=2 ip=1"), &a); err != nil {
 		t.Fatal(err)
 	}
 	if got := brief(&a); !strings.HasPrefix(got, "over: ok ") || !strings.HasSuffix(got, ", over 9/9") {
 		t.Errorf("got %s", got)
 	}
-	if v := a.Statuses[2].Charges[0].Verdict; !v.Interval || v.RetryAfter != algorithm.Never {
+	if v := a.Statuses[2].Charges[0].Verdict; !v.WithinMinInterval || v.RetryAfter != algorithm.Never {
 		t.Errorf("got %+v", v)
 	}
 }
@@ -128,7 +128,7 @@ func TestLookErrors(t *testing.T) {
 	s.err = errors.New("connection refused")
 	counted := &recorder{}
 	l := start(t, limiter.Config{Backend: s, Recorders: []limiter.Recorder{counted}})
-	if err := l.Look(t.Context(), parse("ip=1"), new(limiter.Answer)); !errors.Is(err, limiter.ErrStore) || !errors.Is(err, s.err) {
+	if err := l.DryRun(t.Context(), parse("ip=1"), new(limiter.Answer)); !errors.Is(err, limiter.ErrStoreFailed) || !errors.Is(err, s.err) {
 		t.Errorf("got %v", err)
 	}
 	if counted.n != 0 {
@@ -141,12 +141,12 @@ func TestLookErrors(t *testing.T) {
 		req  *limiter.Request
 		want error
 	}{
-		{l, &limiter.Request{Domain: []byte("d")}, limiter.ErrRequest},
-		{l, &limiter.Request{Descriptors: bad.Descriptors}, limiter.ErrRequest},
-		{l, bad, limiter.ErrRequest},
-		{limiter.New(limiter.Config{}), parse("ip=1"), limiter.ErrNotReady},
+		{l, &limiter.Request{Domain: []byte("d")}, limiter.ErrInvalidRequest},
+		{l, &limiter.Request{Descriptors: bad.Descriptors}, limiter.ErrInvalidRequest},
+		{l, bad, limiter.ErrInvalidRequest},
+		{limiter.New(limiter.Config{}), parse("ip=1"), limiter.ErrNoRules},
 	} {
-		if err := tt.l.Look(t.Context(), tt.req, new(limiter.Answer)); !errors.Is(err, tt.want) {
+		if err := tt.l.DryRun(t.Context(), tt.req, new(limiter.Answer)); !errors.Is(err, tt.want) {
 			t.Errorf("%+v: got %v, want %v", tt.req, err, tt.want)
 		}
 	}
@@ -171,7 +171,7 @@ func TestRetry(t *testing.T) {
 		if err := l.Check(t.Context(), parse(tt.charge), &a); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Look(t.Context(), parse(tt.ask), &a); err != nil {
+		if err := l.DryRun(t.Context(), parse(tt.ask), &a); err != nil {
 			t.Fatal(err)
 		}
 		got := a.RetryAfter.String()
@@ -212,7 +212,7 @@ func FuzzLook(f *testing.F) {
 			return
 		}
 		l := start(t, limiter.Config{})
-		l.Use(set)
+		l.UseRules(set)
 		now := epoch
 		for _, b := range data {
 			now = now.Add([]time.Duration{0, time.Second, 7 * time.Second, 50 * time.Second}[b>>6])
@@ -224,7 +224,7 @@ func FuzzLook(f *testing.F) {
 			req.Now = now
 			var look, check limiter.Answer
 			for range 2 {
-				if err := l.Look(t.Context(), req, &look); err != nil {
+				if err := l.DryRun(t.Context(), req, &look); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -236,7 +236,7 @@ func FuzzLook(f *testing.F) {
 			}
 			for i := range check.Charges {
 				seen, made := look.Charges[i].Verdict, check.Charges[i].Verdict
-				if seen.Over != made.Over || seen.Before != made.Before || seen.Interval != made.Interval {
+				if seen.Over != made.Over || seen.Before != made.Before || seen.WithinMinInterval != made.WithinMinInterval {
 					t.Fatalf("%s at %v, charge %d: a look says %+v, a check %+v", first, now, i, seen, made)
 				}
 				// What counts although it is refused makes the next one wait longer.

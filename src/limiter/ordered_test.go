@@ -75,13 +75,13 @@ func TestOrderedLists(t *testing.T) {
 			"five=1", "ok: ok 4/5", "premium=1 five=1", "ok: ok 7/8, -", "five=1", "ok: ok 3/5",
 			"staff=1 premium=1", "ok: unlimited, ok 6/8",
 		}},
-		{"all or nothing: canaries refuse no request", orderedRules, limiter.Config{AllOrNothing: true}, []string{
+		{"all or nothing: canaries refuse no request", orderedRules, limiter.Config{ChargeAllOrNothing: true}, []string{
 			"both=1 banned=yes", "over: ok 2/2, over 0/0", "both=1:2", "ok: ok 0/2",
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := start(t, tt.cfg)
-			l.Use(load(t, tt.rules))
+			l.UseRules(load(t, tt.rules))
 			var a limiter.Answer
 			for i := 0; i < len(tt.ask); i += 2 {
 				if err := l.Check(t.Context(), parse(tt.ask[i]), &a); err != nil {
@@ -101,8 +101,8 @@ func TestOrderedCharges(t *testing.T) {
 	counters := metrics.New(metrics.Config{})
 	l := start(t, limiter.Config{Recorders: []limiter.Recorder{counters}})
 	set := load(t, orderedRules)
-	counters.Use(set)
-	l.Use(set)
+	counters.UseRules(set)
+	l.UseRules(set)
 	var a limiter.Answer
 	for range 3 {
 		if err := l.Check(t.Context(), parse("m=GET,ip=1 both=1 staff=1"), &a); err != nil {
@@ -112,7 +112,7 @@ func TestOrderedCharges(t *testing.T) {
 	got := ""
 	for _, st := range a.Statuses {
 		for _, c := range st.Charges {
-			got += fmt.Sprintf("%s canary=%t over=%t; ", c.Rule.Key, c.Canary, c.Over)
+			got += fmt.Sprintf("%s canary=%t over=%t; ", c.Rule.FullName, c.IsCanary, c.Over)
 		}
 	}
 	if want := "d.ip_*.m_GET.canary canary=true over=false; d.ip_*.m_GET canary=false over=true; " +
@@ -121,8 +121,8 @@ func TestOrderedCharges(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	count := make(map[string]int64) // by rule and outcome
-	for _, f := range counters.Native() {
-		if f.Metric == "ratelimit_decisions_total" {
+	for _, f := range counters.NativeFigures() {
+		if f.MetricName == "ratelimit_decisions_total" {
 			count[f.Labels[3]+" "+f.Labels[5]] = f.Value
 		}
 	}
@@ -152,7 +152,7 @@ func BenchmarkOrdered(b *testing.B) {
 		for _, pattern := range []string{"/v1/%d/*", "/v1/%d"} {
 			b.Run(fmt.Sprintf("rules=%d,path=%s", n, pattern), func(b *testing.B) {
 				l := start(b, limiter.Config{})
-				l.Use(load(b, listOf(n, pattern)))
+				l.UseRules(load(b, listOf(n, pattern)))
 				path := fmt.Sprintf("/v1/%d", n-1)
 				if pattern == "/v1/%d/*" {
 					path += "/x"
@@ -160,7 +160,7 @@ func BenchmarkOrdered(b *testing.B) {
 				req, a := parse("method=GET,ip=10.0.0.7,path="+path), new(limiter.Answer)
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := l.Check(b.Context(), req, a); err != nil || a.Statuses[0].Rule.Listed == nil {
+					if err := l.Check(b.Context(), req, a); err != nil || a.Statuses[0].Rule.ListSettings == nil {
 						b.Fatal(err)
 					}
 				}

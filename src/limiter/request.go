@@ -8,55 +8,49 @@ import (
 	"ratelimit/src/rules"
 )
 
-// MaxDescriptors is how many descriptors a request may have at most. Envoy sends a
-// handful. Config.MaxDescriptors lowers it.
+// MaxDescriptors is the most descriptors of a request. Envoy sends a handful.
 const MaxDescriptors = 1000
 
-// Request asks whether something may happen. Its bytes belong to the caller;
-// the limiter keeps none of them.
+// Request asks whether a caller may use what its descriptors name. Its bytes belong to the
+// caller of Check; the limiter keeps none of them.
 type Request struct {
 	Domain      []byte
 	Descriptors []Descriptor
-	// Hits is charged to every descriptor that has no Hits of its own. 0 means
-	// 1, as in Envoy's API.
-	Hits uint64
-	// Independent decides each descriptor as if it came in a request of its own, after
-	// the one before it: no rule replaces the rule of another descriptor, and each
-	// Status stands alone. So several requests of one domain share one call of the store.
-	Independent bool
-	// Now is the instant at which the request happens. Zero is the clock of
-	// the store; anything else is virtual time.
+	// DefaultAmount is how many units a descriptor without its own Amount charges. 0 means 1, as in Envoy.
+	DefaultAmount uint64
+	// IndependentDescriptors decides each descriptor as if it came in a request of its own: no rule replaces the rule of another
+	// descriptor, and no Status affects another one. So several requests of one domain share one call of the store.
+	IndependentDescriptors bool
+	// Now is when the store decides the request. The zero time means the store's own clock.
 	Now time.Time
 }
 
-// Descriptor is one question of a request.
+// Descriptor is one question of a request: may units pass that match these entries?
 type Descriptor struct {
-	// Entries are keys and values in order.
+	// Entries are the descriptor's keys and values, in order.
 	Entries []rules.Entry
-	// HasHits says that Hits counts for this descriptor. Hits of 0 look at the counter
-	// and charge nothing.
-	HasHits bool
-	Hits    uint64
-	// Refund gives the hits back.
-	Refund bool
-	// HasLimit says that Limit replaces whatever is configured.
+	// HasAmount says that Amount replaces Request.DefaultAmount for this descriptor. Then 0 units are
+	// a look at the counter, which charges nothing.
+	HasAmount bool
+	Amount    uint64
+	// IsRefund returns the units to the counter instead of charging them.
+	IsRefund bool
+	// HasLimit says that Limit replaces the limits of the rules for this descriptor.
 	HasLimit bool
-	Limit    rules.Quantity
+	Limit    rules.Rate
 }
 
-// The classes of errors that Check returns. Their texts are safe to send to
-// callers: they name no key and no value.
+// These are the errors that Check wraps. Their texts name no key, so callers may see them.
 var (
-	// ErrRequest: the request is invalid; asking again will not help.
-	ErrRequest = errors.New("bad request")
-	// ErrTooLarge: the request asks for more than one request may, such as too many
-	// descriptors. It is an ErrRequest.
-	ErrTooLarge = fmt.Errorf("%w: too large", ErrRequest)
-	// ErrNotReady: no rules are loaded yet.
-	ErrNotReady = errors.New("no rules are loaded yet")
-	// ErrStore: the counters could not be reached.
-	ErrStore = errors.New("the store did not answer")
+	// ErrInvalidRequest says that the request is invalid. The same request always fails.
+	ErrInvalidRequest = errors.New("bad request")
+	// ErrRequestTooLarge says that the request is too large, as with too many descriptors. It wraps ErrInvalidRequest.
+	ErrRequestTooLarge = fmt.Errorf("%w: too large", ErrInvalidRequest)
+	// ErrNoRules says that no rules are loaded yet.
+	ErrNoRules = errors.New("no rules are loaded yet")
+	// ErrStoreFailed says that the store did not answer for a descriptor.
+	ErrStoreFailed = errors.New("the store did not answer")
 
-	errNoDomain      = fmt.Errorf("%w: the domain is empty", ErrRequest)
-	errNoDescriptors = fmt.Errorf("%w: there are no descriptors", ErrRequest)
+	errNoDomain      = fmt.Errorf("%w: the domain is empty", ErrInvalidRequest)
+	errNoDescriptors = fmt.Errorf("%w: there are no descriptors", ErrInvalidRequest)
 )

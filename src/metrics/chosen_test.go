@@ -13,9 +13,9 @@ import (
 func TestUnknownDomains(t *testing.T) {
 	set := load(t, seriesRules)
 	r := New(Config{})
-	r.Use(set)
+	r.UseRules(set)
 	ask := func(domain string) {
-		r.Record(&limiter.Request{Domain: []byte(domain)}, &limiter.Answer{Set: set, Statuses: make([]limiter.Status, 2)})
+		r.Record(&limiter.Request{Domain: []byte(domain)}, &limiter.Answer{RuleSet: set, Statuses: make([]limiter.Status, 2)})
 	}
 	for range 3 {
 		ask("nowhere")
@@ -39,10 +39,10 @@ func TestUnknownDomains(t *testing.T) {
 	if n := value(r, rulePrefix+"nowhere.domain_not_found"); n != 8 {
 		t.Errorf("nowhere was asked for %d times, want 8", n)
 	}
-	if n := value(r, rulePrefix+otherDomains+".domain_not_found"); n != 2*(many+1-maxUnknownDomains+1) {
+	if n := value(r, rulePrefix+otherDomainsName+".domain_not_found"); n != 2*(many+1-maxUnknownDomains+1) {
 		t.Errorf("the others were asked for %d times", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { r.unknownDomains.counter([]byte("made-up-29999")) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { r.unknownDomains.counterOf([]byte("made-up-29999")) }); n != 0 {
 		t.Errorf("%v allocations for a domain that shares a counter", n)
 	}
 }
@@ -65,7 +65,7 @@ func TestForgedTags(t *testing.T) {
 		{"d.user_.__.__x=1", "d.user_.__._x=1"},
 	}
 	for _, test := range tests {
-		for _, prefix := range []string{clientPrefix(test.key), notFoundName(test.key)} {
+		for _, prefix := range []string{clientPrefix(test.key), clientPrefix(test.key) + "domain_not_found"} {
 			if got := strings.TrimPrefix(prefix, rulePrefix); !strings.HasPrefix(got, test.want+".") {
 				t.Errorf("%q: got %q, want %q", test.key, got, test.want)
 			}
@@ -87,7 +87,7 @@ func FuzzForgedTags(f *testing.F) {
 	f.Add("d.user_.__role=admin")
 	f.Add("__.1.2.3.4.:_=\x00.__")
 	f.Fuzz(func(t *testing.T, key string) {
-		noTag(t, clientPrefix(bounded([]byte(key))))
-		noTag(t, notFoundName(key))
+		noTag(t, clientPrefix(boundedName([]byte(key))))
+		noTag(t, clientPrefix(key)+"domain_not_found")
 	})
 }

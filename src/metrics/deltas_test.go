@@ -32,7 +32,7 @@ func TestDeltas(t *testing.T) {
 	}
 	for _, step := range steps {
 		var got []Stat
-		refused := d.Next(step.stats, func(s Stat, added int64, _ *struct{}) bool {
+		refused := d.ForEachDelta(step.stats, func(s Stat, added int64, _ *struct{}) bool {
 			if s.Name == step.refuse {
 				return false
 			}
@@ -44,8 +44,8 @@ func TestDeltas(t *testing.T) {
 		if !slices.Equal(got, step.want) || refused != step.refused {
 			t.Errorf("%s: got %v and %d refused, want %v and %d", step.what, got, refused, step.want, step.refused)
 		}
-		if len(d.last) != len(step.stats) {
-			t.Errorf("%s: %d figures kept, of %d", step.what, len(d.last), len(step.stats))
+		if len(d.previousStats) != len(step.stats) {
+			t.Errorf("%s: %d figures kept, of %d", step.what, len(d.previousStats), len(step.stats))
 		}
 	}
 }

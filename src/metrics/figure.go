@@ -7,23 +7,20 @@ import (
 	"sync/atomic"
 )
 
-// Figure is one number for operators. It is declared once, with all its names:
-//
-//	metrics.Gauge("ratelimit.memory.keys", 12).Native("ratelimit_store_keys", "Counters held.", "store", "memory")
+// Figure is one number for operators. figures.txt declares the names of most figures.
 type Figure struct {
-	// Stat is the compatible name, which statsd, JSON lines, /stats and the mapping of
+	// StatName is the compatible name, which statsd, JSON lines, /stats and the mapping of
 	// statsd_exporter use. If it is empty, only Prometheus shows the figure.
-	Stat string
-	// Metric is the name of the native Prometheus metric. Empty: there is none.
-	Metric string
-	Help   string   // of Metric; all figures of one metric have the same text
-	Labels []string // of Metric: name, value, name, value...
-	Kind   Kind
-	Value  int64
-	// Divisor converts the unit of Value to that of Metric, which shows Value/Divisor.
-	// Defaults to 1.
+	StatName string
+	// MetricName is the name of the native Prometheus metric. Empty: there is none.
+	MetricName string
+	Help       string   // Help is the text of MetricName, the same for all its figures.
+	Labels     []string // Labels of MetricName are pairs: name, value, name, value.
+	Kind       Kind
+	Value      int64
+	// Divisor converts the unit of Value to the unit that is shown. Defaults to 1.
 	Divisor int64
-	// Histogram, if set, is shown by Metric instead of Value.
+	// Histogram, if set, is shown by MetricName instead of Value.
 	Histogram Distribution
 }
 
@@ -43,28 +40,8 @@ type Distribution interface {
 	Snapshot() (count uint64, sum float64, buckets map[float64]uint64)
 }
 
-// Count returns a counter. stat is its compatible name, or empty.
-func Count[N int | int64 | uint64](stat string, value N) Figure {
-	return Figure{Stat: stat, Value: int64(value)}
-}
-
-// Gauge returns a gauge. stat is its compatible name, or empty.
-func Gauge[N int | int64 | uint64](stat string, value N) Figure {
-	return Figure{Stat: stat, Kind: KindGauge, Value: int64(value)}
-}
-
-// Spread returns a histogram, which only Prometheus shows.
-func Spread(d Distribution) Figure { return Figure{Histogram: d} }
-
-// Native returns f with a native metric. labels are pairs of a name and a value, as in
-// f.Native("ratelimit_store_keys", "Counters held.", "store", "memory").
-func (f Figure) Native(metric, help string, labels ...string) Figure {
-	f.Metric, f.Help, f.Labels = metric, help, labels
-	return f
-}
-
-// Float returns the value of the native metric: Value divided by Divisor.
-func (f *Figure) Float() float64 { return float64(f.Value) / float64(cmp.Or(f.Divisor, 1)) }
+// ScaledValue returns Value divided by Divisor.
+func (f *Figure) ScaledValue() float64 { return float64(f.Value) / float64(cmp.Or(f.Divisor, 1)) }
 
 // Stat is the value of one figure under its compatible name.
 type Stat struct {
@@ -73,21 +50,19 @@ type Stat struct {
 	Value int64
 }
 
-// Stats returns the figures that have a compatible name, sorted by it. It adds up figures of
-// the same name.
+// Stats returns the figures that have a compatible name, sorted by it. It adds up figures of the same name.
 func Stats(figures []Figure) []Stat {
 	var stats []Stat
 	for i := range figures {
-		if f := &figures[i]; f.Stat != "" {
-			stats = append(stats, Stat{f.Stat, f.Kind, f.Value})
+		if f := &figures[i]; f.StatName != "" {
+			stats = append(stats, Stat{f.StatName, f.Kind, f.Value / cmp.Or(f.Divisor, 1)})
 		}
 	}
-	return sorted(stats)
+	return sortAndAddUp(stats)
 }
 
-// sorted sorts stats by name and adds up those of the same name. The sum has the kind of the
-// last one.
-func sorted(stats []Stat) []Stat {
+// sortAndAddUp sorts stats by name and adds up those of the same name. The sum has the kind of the last one.
+func sortAndAddUp(stats []Stat) []Stat {
 	slices.SortStableFunc(stats, func(a, b Stat) int { return strings.Compare(a.Name, b.Name) })
 	kept := stats[:0]
 	for _, s := range stats {
@@ -101,11 +76,5 @@ func sorted(stats []Stat) []Stat {
 	return kept
 }
 
-// Counter is a count that only increases. The zero value is 0. It is safe for concurrent use.
-type Counter struct{ n atomic.Uint64 }
-
-// Add adds n.
-func (c *Counter) Add(n uint64) { c.n.Add(n) }
-
-// Value returns the current count.
-func (c *Counter) Value() uint64 { return c.n.Load() }
+// Counter is a count that only increases.
+type Counter = atomic.Uint64

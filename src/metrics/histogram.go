@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -14,9 +15,9 @@ type Histogram struct{ buckets }
 type Sizes struct{ buckets }
 
 var durationBounds = []int64{
-	10e3, 20e3, 50e3, 100e3, 200e3, 500e3, // µs, in nanoseconds
-	1e6, 2e6, 5e6, 10e6, 20e6, 50e6, 100e6, 200e6, 500e6, // ms
-	1e9, 10e9, // s
+	10e3, 20e3, 50e3, 100e3, 200e3, 500e3, // Bounds from 10 to 500 microseconds, in nanoseconds.
+	1e6, 2e6, 5e6, 10e6, 20e6, 50e6, 100e6, 200e6, 500e6, // Bounds from 1 to 500 milliseconds, in nanoseconds.
+	1e9, 10e9, // Bounds of 1 and 10 seconds, in nanoseconds.
 }
 
 var sizeBounds = []int64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}
@@ -42,17 +43,14 @@ func (s *Sizes) Snapshot() (count uint64, sum float64, buckets map[float64]uint6
 
 // buckets are the counts of a Histogram or of Sizes. The methods get the bounds of that type.
 type buckets struct {
-	counts [18]atomic.Uint64 // counts[i]: numbers up to bounds[i]; one more for all larger numbers
-	sum    atomic.Int64
+	countsPerBucket [18]atomic.Uint64 // countsPerBucket[i] counts numbers up to bounds[i]. The last one counts larger numbers.
+	sum             atomic.Int64
 }
 
 // count adds the number n, several times.
 func (b *buckets) count(bounds []int64, times int, n int64) {
-	i := 0
-	for i < len(bounds) && n > bounds[i] {
-		i++
-	}
-	b.counts[i].Add(uint64(times))
+	i, _ := slices.BinarySearch(bounds, n)
+	b.countsPerBucket[i].Add(uint64(times))
 	b.sum.Add(int64(times) * n)
 }
 
@@ -60,9 +58,9 @@ func (b *buckets) count(bounds []int64, times int, n int64) {
 func (b *buckets) snapshot(bounds []int64, unit float64) (count uint64, sum float64, atMost map[float64]uint64) {
 	atMost = make(map[float64]uint64, len(bounds))
 	for i, bound := range bounds {
-		count += b.counts[i].Load()
+		count += b.countsPerBucket[i].Load()
 		atMost[float64(bound)/unit] = count
 	}
-	count += b.counts[len(bounds)].Load()
+	count += b.countsPerBucket[len(bounds)].Load()
 	return count, float64(b.sum.Load()) / unit, atMost
 }

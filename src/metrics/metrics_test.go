@@ -18,7 +18,7 @@ import (
 
 func load(t *testing.T, text string) *rules.Set {
 	t.Helper()
-	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,8 +69,8 @@ func value(r *Registry, name string) int64 {
 // native returns the labels and values of one native metric, sorted, as "a/b c=1" for
 // three labels.
 func native(r *Registry, metric string) (list []string) {
-	for _, f := range r.Native() {
-		if f.Metric == metric {
+	for _, f := range r.NativeFigures() {
+		if f.MetricName == metric {
 			list = append(list, fmt.Sprintf("%s/%s %s=%d", f.Labels[1], f.Labels[3], f.Labels[5], f.Value))
 		}
 	}
@@ -90,9 +90,9 @@ var ask = &limiter.Request{
 // answer is one status: rule number i of set went from before to after.
 func answer(set *rules.Set, i int, before, after uint64) *limiter.Answer {
 	rule := set.Rules()[i]
-	st := limiter.Status{Rule: rule, Amount: after - before, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity}}}
+	st := limiter.Status{Rule: rule, Amount: after - before, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate}}}
 	st.Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{Before: before, After: after, Over: after > uint64(rule.Requests), Charged: after > before}}
-	return &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{st}}
+	return &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{st}}
 }
 
 func TestRecord(t *testing.T) {
@@ -124,9 +124,9 @@ func TestRecord(t *testing.T) {
 		},
 		{"refund", with(answer(set, 0, 0, 2), func(a *limiter.Answer) { a.Statuses[0].Op = algorithm.Refund }), nil},
 		{"name with odd characters", answer(set, 1, 0, 1), []string{"rate_limit.d.host_10_0_0_7_80_x.total_hits=1", "rate_limit.d.host_10_0_0_7_80_x.within_limit=1"}},
-		{"unlimited", &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: set.Rules()[3]}}}, nil},
-		{"unmatched", &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: make([]limiter.Status, 2)}, nil},
-		{"unknown domain", &limiter.Answer{Set: set, Statuses: make([]limiter.Status, 2)}, []string{"rate_limit.d.domain_not_found=2"}},
+		{"unlimited", &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: set.Rules()[3]}}}, nil},
+		{"unmatched", &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: make([]limiter.Status, 2)}, nil},
+		{"unknown domain", &limiter.Answer{RuleSet: set, Statuses: make([]limiter.Status, 2)}, []string{"rate_limit.d.domain_not_found=2"}},
 		{
 			"request limit", with(answer(set, 0, 0, 1), func(a *limiter.Answer) { a.Statuses[0].Charges[0].Rule = nil }),
 			[]string{"rate_limit.d.ip_1.total_hits=1", "rate_limit.d.ip_1.within_limit=1"},
@@ -162,8 +162,8 @@ func TestRecord(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := New(Config{NearRatio: DefaultNearRatio})
-			r.Use(set)
+			r := New(Config{NearRatio: 0.8})
+			r.UseRules(set)
 			r.Record(ask, tt.a)
 			if got := moved(r); !slices.Equal(got, tt.want) {
 				t.Errorf("\n got %q\nwant %q", got, tt.want)
@@ -177,7 +177,7 @@ func TestNearRatio(t *testing.T) {
 	set := load(t, testRules)
 	for ratio, want := range map[float32]int64{0: 10, 0.5: 5, 1: 0, 7: 0, -1: 10} {
 		r := New(Config{NearRatio: ratio})
-		r.Use(set)
+		r.UseRules(set)
 		r.Record(ask, answer(set, 0, 0, 10))
 		if got := value(r, "ratelimit.service.rate_limit.d.ip.near_limit"); got != want {
 			t.Errorf("ratio %v: %d near, want %d", ratio, got, want)
@@ -187,11 +187,11 @@ func TestNearRatio(t *testing.T) {
 
 // Counters go on through reloads, also for requests that began before one.
 func TestReload(t *testing.T) {
-	r := New(Config{NearRatio: DefaultNearRatio})
+	r := New(Config{NearRatio: 0.8})
 	old, fresh := load(t, testRules), load(t, testRules)
-	r.Use(old)
+	r.UseRules(old)
 	r.Record(ask, answer(old, 0, 0, 1))
-	r.Use(fresh)
+	r.UseRules(fresh)
 	r.Record(ask, answer(fresh, 0, 1, 2))
 	r.Record(ask, answer(old, 0, 2, 3))
 	want := []string{"rate_limit.d.ip.total_hits=3", "rate_limit.d.ip.within_limit=3"}
@@ -202,15 +202,15 @@ func TestReload(t *testing.T) {
 
 // The rules before a reload can go: of those that are no more only the name and the counts stay.
 func TestReloadFreesTheOldRules(t *testing.T) {
-	r := New(Config{NearRatio: DefaultNearRatio})
+	r := New(Config{NearRatio: 0.8})
 	useOld := func() weak.Pointer[rules.Set] { // a call of its own, so that nothing here holds the set
 		old := load(t, testRules)
-		r.Use(old)
+		r.UseRules(old)
 		r.Record(ask, answer(old, 0, 0, 1))
 		return weak.Make(old)
 	}
 	gone := useOld()
-	r.Use(load(t, "domain: d\ndescriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 1}}]"))
+	r.UseRules(load(t, "domain: d\ndescriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 1}}]"))
 	runtime.GC()
 	if gone.Value() != nil {
 		t.Error("the old rules are still there")
@@ -224,9 +224,9 @@ func TestReloadFreesTheOldRules(t *testing.T) {
 }
 
 func TestStatsAreSortedAndShowZeros(t *testing.T) {
-	r := New(Config{NearRatio: DefaultNearRatio})
-	r.Use(load(t, testRules))
-	r.Add(func() []Figure { return []Figure{Gauge("a.gauge", 7)} })
+	r := New(Config{NearRatio: 0.8})
+	r.UseRules(load(t, testRules))
+	r.AddFigures(func() []Figure { return []Figure{{StatName: "a.gauge", Kind: KindGauge, Value: 7}} }, false)
 	stats := r.Stats()
 	if stats[0] != (Stat{"a.gauge", KindGauge, 7}) {
 		t.Errorf("first: %+v", stats[0])
@@ -240,16 +240,16 @@ func TestStatsAreSortedAndShowZeros(t *testing.T) {
 }
 
 func TestConcurrent(t *testing.T) {
-	r := New(Config{NearRatio: DefaultNearRatio})
+	r := New(Config{NearRatio: 0.8})
 	set := load(t, testRules)
-	r.Use(set)
+	r.UseRules(set)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			for i := range uint64(1000) {
 				r.Record(ask, answer(set, 0, i, i+1))
 				if i%100 == 0 {
-					r.Use(set)
+					r.UseRules(set)
 					r.Stats()
 				}
 			}

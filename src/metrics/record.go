@@ -11,41 +11,41 @@ import (
 func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	if a.Domain == nil {
 		n := uint64(len(a.Statuses))
-		r.unknownDomains.stats.outcomes[Unmatched].Add(n)
-		r.unknownDomains.counter(req.Domain).Add(n)
+		r.unknownDomains.totalStats.outcomeCounts[OutcomeUnmatched].Add(n)
+		r.unknownDomains.counterOf(req.Domain).Add(n)
 		return
 	}
-	table, ok := r.table.Find(a.Set)
+	table, ok := r.setTables.TableOf(a.RuleSet)
 	if !ok {
-		return // two reloads happened during the request: the counters may be gone
+		return // Two reloads happened during the request, so the counters may be gone.
 	}
 	if a.Shadowed {
-		r.globalShadow.Add(decisions(req, a, func(st *limiter.Status) bool { return st.Over }))
+		r.globalShadow.Add(countDecisions(req, a, func(st *limiter.Status) bool { return st.Over }))
 	}
 	failed := false
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		switch {
 		case st.Rule == nil && len(st.Charges) == 0:
-			table.domains[a.Domain.Index].outcomes[Unmatched].Add(1)
+			table.domainStats[a.Domain.Index].outcomeCounts[OutcomeUnmatched].Add(1)
 		case st.Rule != nil:
-			unlimited(table.rules, st.Rule)
+			countUnlimited(table.ruleStats, st.Rule)
 		}
 		for j := range st.Charges {
 			c := &st.Charges[j]
-			r.charge(table.rules, req, i, st, c)
+			r.countCharge(table.ruleStats, req, i, st, c)
 			failed = failed || c.Verdict.Err != nil
 		}
 	}
 	if failed {
-		r.storeErrors.Add(decisions(req, a, func(st *limiter.Status) bool { return st.Failed }))
+		r.storeErrors.Add(countDecisions(req, a, func(st *limiter.Status) bool { return st.StoreFailed }))
 	}
 }
 
-// decisions returns how many decisions of a match. A request is one decision, which
+// countDecisions returns for how many decisions in a holds is true. A request is one decision, which
 // matches; each independent descriptor is a decision of its own.
-func decisions(req *limiter.Request, a *limiter.Answer, holds func(*limiter.Status) bool) uint64 {
-	if !req.Independent {
+func countDecisions(req *limiter.Request, a *limiter.Answer, holds func(*limiter.Status) bool) uint64 {
+	if !req.IndependentDescriptors {
 		return 1
 	}
 	n := uint64(0)
@@ -57,40 +57,39 @@ func decisions(req *limiter.Request, a *limiter.Answer, holds func(*limiter.Stat
 	return n
 }
 
-// unlimited counts a descriptor of r as Unlimited, under r or the unlimited rules among
-// r.Charges.
-func unlimited(table []*ruleStats, r *rules.Rule) {
-	if r.Charges == nil && r.Unlimited {
-		table[r.Index].outcomes[Unlimited].Add(1)
+// countUnlimited counts a descriptor of r as OutcomeUnlimited, under r or the unlimited rules among r.Charges.
+func countUnlimited(table []*ruleStats, r *rules.Rule) {
+	if r.ChargedLimits == nil && r.Unlimited {
+		table[r.Index].outcomeCounts[OutcomeUnlimited].Add(1)
 	}
-	for _, c := range r.Charges {
+	for _, c := range r.ChargedLimits {
 		if c.Unlimited {
-			table[c.Index].outcomes[Unlimited].Add(1)
+			table[c.Index].outcomeCounts[OutcomeUnlimited].Add(1)
 		}
 	}
 }
 
-// charge counts c, a charge of descriptor i, whose status is st.
-func (r *Registry) charge(table []*ruleStats, req *limiter.Request, i int, st *limiter.Status, c *limiter.Charge) {
-	var h *hits
-	stats := &r.requestLimits
+// countCharge counts c, a charge of descriptor i, whose status is st.
+func (r *Registry) countCharge(table []*ruleStats, req *limiter.Request, i int, st *limiter.Status, c *limiter.Charge) {
+	var h *hitCounts
+	stats := &r.requestLimitStats
 	if c.Rule == nil {
-		h = r.series.requestLimit(req.Domain, req.Descriptors[i].Entries)
+		h = r.clientNames.requestLimitCounts(req.Domain, req.Descriptors[i].Entries)
 	} else {
 		stats = table[c.Rule.Index]
 		if countsByKey(c.Rule) {
-			h = &stats.name.hits
+			h = &stats.namedHits.hitCounts
 		} else {
-			h = r.series.perValue(c.Rule, req.Descriptors[i].Entries)
+			h = r.clientNames.perValueCounts(c.Rule, req.Descriptors[i].Entries)
 		}
 	}
-	result := &stats.outcomes
+	result := &stats.outcomeCounts
 	if v := &c.Verdict; v.Err != nil || v.Fallback != backend.FallbackError {
 		stats.countUnanswered(v.Fallback)
 	}
 	if st.Op == algorithm.Refund {
 		if c.Verdict.Err == nil {
-			result[Refunded].Add(1) // a refund is no hit
+			result[OutcomeRefunded].Add(1) // A refund is no hit.
 		}
 		return
 	}
@@ -108,16 +107,16 @@ func (r *Registry) charge(table []*ruleStats, req *limiter.Request, i int, st *l
 //	count 7 -> 9:  2 within, 1 of them near
 //	count 8 -> 12: 2 near, 2 over
 //	count 0 -> 25: 2 near, 15 over
-func (r *Registry) countHits(h *hits, st *limiter.Status, c *limiter.Charge) Outcome {
+func (r *Registry) countHits(h *hitCounts, st *limiter.Status, c *limiter.Charge) Outcome {
 	v, amount := &c.Verdict, st.Amount
 	// Another limit of the request refused, so that this one was not charged.
 	uncharged := !v.Over && !v.Charged && amount > 0 && v.Fallback == backend.FallbackError
-	if uncharged && st.Rule != nil && st.Rule.AllOrNone {
-		return Uncharged
+	if uncharged && st.Rule != nil && st.Rule.ChargesAllOrNone {
+		return OutcomeUncharged
 	}
 	limit := uint64(c.Limit.Requests)
 	if c.Rule != nil {
-		limit = c.Rule.Limit.Capacity() // of a bucket, its burst
+		limit = c.Rule.Limit.Capacity() // The limit of gcra is its burst.
 	}
 	near := min(uint64(max(0, float32(limit)*r.nearRatio)), limit)
 	before, after := v.Before, v.Before+amount
@@ -128,20 +127,20 @@ func (r *Registry) countHits(h *hits, st *limiter.Status, c *limiter.Charge) Out
 	}
 	if !v.Over && !v.Cached {
 		h[withinLimit].Add(amount)
-		outcome := Within
+		outcome := OutcomeWithin
 		if after > near {
 			h[nearLimit].Add(after - max(near, before))
-			outcome = Near
+			outcome = OutcomeNear
 		}
 		if uncharged {
-			outcome = Uncharged
+			outcome = OutcomeUncharged
 		}
 		return outcome
 	}
 	over := amount
 	switch {
 	case v.Cached:
-		h[overCached].Add(amount)
+		h[overLimitCached].Add(amount)
 	case c.Rule != nil && !c.Rule.Limit.CountBlocked:
 		// The limit does not count refused hits, so none of them is within it.
 	case before < limit && after > limit:
@@ -152,9 +151,9 @@ func (r *Registry) countHits(h *hits, st *limiter.Status, c *limiter.Charge) Out
 		// share of the limit did, earlier hits of the same group, or the minimum interval.
 	}
 	h[overLimit].Add(over)
-	if c.Rule != nil && c.Rule.Shadow {
+	if c.Rule != nil && c.Rule.ShadowMode {
 		h[shadowMode].Add(over)
-		return Shadow
+		return OutcomeShadow
 	}
-	return Over
+	return OutcomeOver
 }

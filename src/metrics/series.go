@@ -11,54 +11,53 @@ import (
 	"ratelimit/src/rules"
 )
 
-// seriesCache holds the names that contain text from clients. When it is full, it evicts the
-// least recently used name. Names are found by their hash: a lookup builds the name on the
-// stack and allocates nothing.
-type seriesCache struct {
-	seed    maphash.Seed
-	names   *names
-	evicted Counter
-	shards  []seriesShard
+// nameCache holds the names that contain text from clients. When it is full, it evicts the least recently used name. Names are
+// found by their hash: a lookup builds the name on the stack and allocates nothing.
+type nameCache struct {
+	seed      maphash.Seed
+	namedHits *namedHitTable
+	Evicted   Counter // Evicted counts the names that made room for others.
+	shards    []nameCacheShard
 }
 
-// seriesShards is the number of shards. Requests of different shards do not share a lock.
-const seriesShards = 16
+// nameCacheShardCount is the number of shards. Requests of different shards do not share a lock.
+const nameCacheShardCount = 16
 
-type seriesShard struct {
-	max int // bounds byHash
+type nameCacheShard struct {
+	maxNames int // maxNames bounds byHash.
 
-	mu     sync.Mutex               // guards the fields below
-	byHash map[uint64]*list.Element // of recent
-	recent list.List                // of *series, the most recently used first
+	mu          sync.Mutex               // mu guards the fields below.
+	byHash      map[uint64]*list.Element // byHash finds the elements of recentNames.
+	recentNames list.List                // recentNames has *cachedName, the most recently used first.
 }
 
-type series struct {
-	hash uint64 // of the name, with seriesCache.seed
-	name *name
+type cachedName struct {
+	nameHash uint64 // nameHash is that of the name with nameCache.seed.
+	hits     *namedHits
 }
 
-func newSeriesCache(most int, n *names) *seriesCache {
-	c := &seriesCache{seed: maphash.MakeSeed(), names: n, shards: make([]seriesShard, min(most, seriesShards))}
+func newNameCache(most int, n *namedHitTable) *nameCache {
+	c := &nameCache{seed: maphash.MakeSeed(), namedHits: n, shards: make([]nameCacheShard, min(most, nameCacheShardCount))}
 	for i := range c.shards {
-		c.shards[i].max = most / len(c.shards)
+		c.shards[i].maxNames = most / len(c.shards)
 		c.shards[i].byHash = make(map[uint64]*list.Element)
 	}
 	return c
 }
 
-// stackName is the longest name, in bytes, that a lookup builds without an allocation.
-const stackName = 256
+// stackNameBytes is the longest name, in bytes, that a lookup builds without an allocation.
+const stackNameBytes = 256
 
-// perValue returns the counters of a rule whose name contains values of the request.
-func (c *seriesCache) perValue(rule *rules.Rule, entries []rules.Entry) *hits {
-	var stack [stackName]byte
-	return c.get(rule.AppendName(stack[:0], entries))
+// perValueCounts returns the counters of a rule whose name contains values of the request.
+func (c *nameCache) perValueCounts(rule *rules.Rule, entries []rules.Entry) *hitCounts {
+	var stack [stackNameBytes]byte
+	return c.countsOf(rule.AppendMetricName(stack[:0], entries))
 }
 
-// requestLimit returns the counters of a limit that came with a request. In domain d, the
+// requestLimitCounts returns the counters of a limit that came with a request. In domain d, the
 // entries user=ann and plan are named d.user_ann.plan.
-func (c *seriesCache) requestLimit(domain []byte, entries []rules.Entry) *hits {
-	var stack [stackName]byte
+func (c *nameCache) requestLimitCounts(domain []byte, entries []rules.Entry) *hitCounts {
+	var stack [stackNameBytes]byte
 	name := append(stack[:0], domain...)
 	for i := range entries {
 		name = append(name, '.')
@@ -68,46 +67,46 @@ func (c *seriesCache) requestLimit(domain []byte, entries []rules.Entry) *hits {
 			name = append(name, entries[i].Value...)
 		}
 	}
-	return c.get(name)
+	return c.countsOf(name)
 }
 
-// maxName bounds names that contain text from clients, in bytes.
-const maxName = 1024
+// maxNameBytes bounds names that contain text from clients, in bytes.
+const maxNameBytes = 1024
 
-// bounded returns name. It replaces the part behind maxName by a hash of the whole name.
-func bounded(name []byte) string {
-	text := string(name) // a copy: name stays on the caller's stack
-	if len(text) <= maxName {
+// boundedName returns name. It replaces the part behind maxNameBytes by a hash of the whole name.
+func boundedName(name []byte) string {
+	text := string(name) // The copy lets name stay on the caller's stack.
+	if len(text) <= maxNameBytes {
 		return text
 	}
 	h := fnv.New64a()
-	_, _ = io.WriteString(h, text) // never fails
-	return fmt.Sprintf("%s_%016x", text[:maxName], h.Sum64())
+	_, _ = io.WriteString(h, text) // Writing to a hash never fails.
+	return fmt.Sprintf("%s_%016x", text[:maxNameBytes], h.Sum64())
 }
 
-// get returns the counters of a name and marks it as the most recently used.
-func (c *seriesCache) get(name []byte) *hits {
+// countsOf returns the counters of a name and marks it as the most recently used.
+func (c *nameCache) countsOf(name []byte) *hitCounts {
 	hash := maphash.Bytes(c.seed, name)
 	shard := &c.shards[hash%uint64(len(c.shards))]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	if e := shard.byHash[hash]; e != nil {
-		shard.recent.MoveToFront(e)
-		return &e.Value.(*series).name.hits
+		shard.recentNames.MoveToFront(e)
+		return &e.Value.(*cachedName).hits.hitCounts
 	}
-	s := &series{hash, c.names.open(clientPrefix(bounded(name)))}
-	if len(shard.byHash) >= shard.max {
-		oldest := shard.recent.Remove(shard.recent.Back()).(*series)
-		delete(shard.byHash, oldest.hash)
-		c.names.close(oldest.name)
-		c.evicted.Add(1)
+	s := &cachedName{hash, c.namedHits.acquireName(clientPrefix(boundedName(name)))}
+	if len(shard.byHash) >= shard.maxNames {
+		oldest := shard.recentNames.Remove(shard.recentNames.Back()).(*cachedName)
+		delete(shard.byHash, oldest.nameHash)
+		c.namedHits.releaseName(oldest.hits)
+		c.Evicted.Add(1)
 	}
-	shard.byHash[hash] = shard.recent.PushFront(s)
-	return &s.name.hits
+	shard.byHash[hash] = shard.recentNames.PushFront(s)
+	return &s.hits.hitCounts
 }
 
-// len returns the number of cached names.
-func (c *seriesCache) len() (n int) {
+// Len returns the number of cached names.
+func (c *nameCache) Len() (n int) {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
@@ -121,35 +120,29 @@ func (c *seriesCache) len() (n int) {
 // name shows a mistake in Envoy's configuration; a client may invent any number of names.
 const maxUnknownDomains = 10
 
-// otherDomains names the counter that all further domains share.
-const otherDomains = "other_domains"
+// otherDomainsName names the counter that all further domains share.
+const otherDomainsName = "other_domains"
 
 // unknownDomains counts descriptors of domains without rules.
 type unknownDomains struct {
-	open  func(name string) *Counter // Registry.Counter
-	stats ruleStats                  // of all these domains together
+	newCounter func(name string) *Counter // newCounter is Registry.Counter.
+	totalStats ruleStats                  // totalStats has the outcomes of all domains without rules together.
 
-	mu     sync.Mutex          // guards the fields below
-	byName map[string]*Counter // at most maxUnknownDomains
-	others *Counter            // of otherDomains; nil before its first use
+	mu             sync.Mutex          // mu guards countersByName.
+	countersByName map[string]*Counter // countersByName has maxUnknownDomains domains and otherDomainsName.
 }
 
-// counter returns the counter of a domain. It allocates only when it creates a counter.
-func (u *unknownDomains) counter(domain []byte) *Counter {
+// counterOf returns the counter of a domain. It allocates only when it creates a counter.
+func (u *unknownDomains) counterOf(domain []byte) *Counter {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if c := u.byName[string(domain)]; c != nil {
-		return c
+	if u.countersByName[string(domain)] == nil && (len(u.countersByName) >= maxUnknownDomains || len(domain) > maxNameBytes) {
+		domain = []byte(otherDomainsName)
 	}
-	if len(u.byName) < maxUnknownDomains && len(domain) <= maxName {
-		c := u.open(notFoundName(string(domain)))
-		u.byName[string(domain)] = c
-		return c
+	c := u.countersByName[string(domain)]
+	if c == nil {
+		c = u.newCounter(clientPrefix(string(domain)) + "domain_not_found")
+		u.countersByName[string(domain)] = c
 	}
-	if u.others == nil {
-		u.others = u.open(notFoundName(otherDomains))
-	}
-	return u.others
+	return c
 }
-
-func notFoundName(domain string) string { return clientPrefix(domain) + "domain_not_found" }

@@ -32,9 +32,9 @@ func hit(r *Registry, set *rules.Set, i int, value string) {
 		Domain:      []byte("d"),
 		Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(rule.Path[0].Key()), Value: []byte(value)}}}},
 	}, &limiter.Answer{
-		Set: set, Domain: set.Domains()[0],
+		RuleSet: set, Domain: set.Domains()[0],
 		Statuses: []limiter.Status{{
-			Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity, Verdict: backend.Verdict{Outcome: algorithm.Outcome{After: 1}}}},
+			Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: backend.Verdict{Outcome: algorithm.Outcome{After: 1}}}},
 		}},
 	})
 }
@@ -51,8 +51,8 @@ func total(r *Registry) (list []string) {
 
 func TestSeries(t *testing.T) {
 	set := load(t, seriesRules)
-	r := New(Config{NearRatio: DefaultNearRatio})
-	r.Use(set)
+	r := New(Config{NearRatio: 0.8})
+	r.UseRules(set)
 	for _, value := range []string{"a", "b", "a", "", "10.0.0.7:80", "x\ny", "static"} {
 		hit(r, set, 0, value)
 	}
@@ -67,7 +67,7 @@ func TestSeries(t *testing.T) {
 	}
 	// A reload keeps them.
 	fresh := load(t, seriesRules)
-	r.Use(fresh)
+	r.UseRules(fresh)
 	hit(r, fresh, 0, "a")
 	if got := total(r); !slices.Contains(got, "d.user_a=3") {
 		t.Errorf("after a reload: %q", got)
@@ -77,7 +77,7 @@ func TestSeries(t *testing.T) {
 func TestLeastRecentlyUsedSeriesGo(t *testing.T) {
 	set := load(t, seriesRules)
 	r := New(Config{MaxSeries: 16}) // one for each shard
-	r.Use(set)
+	r.UseRules(set)
 	for i := range 10_000 {
 		hit(r, set, 0, "kept")
 		hit(r, set, 0, fmt.Sprint(i%100))
@@ -95,7 +95,7 @@ func TestEvictedSeriesAreShownForAWhile(t *testing.T) {
 	set := load(t, seriesRules)
 	at := time.Unix(1_800_000_000, 0)
 	r := New(Config{MaxSeries: 1, Now: func() time.Time { return at }})
-	r.Use(set)
+	r.UseRules(set)
 	for _, step := range []struct {
 		name  string
 		hit   string
@@ -109,7 +109,7 @@ func TestEvictedSeriesAreShownForAWhile(t *testing.T) {
 		{name: "reading changes nothing", want: []string{"d.user_a=1", "d.user_b=1"}},
 		{name: "it comes back", hit: "a", want: []string{"d.user_a=2", "d.user_b=1"}},
 		{name: "a flush has it", flush: true, want: []string{"d.user_a=2", "d.user_b=1"}},
-		{name: "not yet", after: keepUnused - 1, want: []string{"d.user_a=2", "d.user_b=1"}},
+		{name: "not yet", after: keepUnusedFor - 1, want: []string{"d.user_a=2", "d.user_b=1"}},
 		{name: "its time is up", after: 1, want: []string{"d.user_a=2"}},
 		{name: "it begins anew", hit: "b", want: []string{"d.user_a=2", "d.user_b=1"}},
 	} {
@@ -118,7 +118,7 @@ func TestEvictedSeriesAreShownForAWhile(t *testing.T) {
 			hit(r, set, 0, step.hit)
 		}
 		if step.flush {
-			r.Flush()
+			r.FlushStats()
 		}
 		if got := total(r); !slices.Equal(got, step.want) {
 			t.Errorf("%s:\n got %q\nwant %q", step.name, got, step.want)
@@ -136,9 +136,9 @@ func TestRemovedRulesAreShownForAnHour(t *testing.T) {
 	r := New(Config{Now: func() time.Time { return at }})
 	record := func(set *rules.Set, matched bool) {
 		rule, domain := set.Rules()[0], set.Domains()[0]
-		a := &limiter.Answer{Set: set, Domain: domain, Statuses: make([]limiter.Status, 1)}
+		a := &limiter.Answer{RuleSet: set, Domain: domain, Statuses: make([]limiter.Status, 1)}
 		if matched {
-			a.Statuses[0] = limiter.Status{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity, Verdict: backend.Verdict{Outcome: algorithm.Outcome{After: 1}}}}}
+			a.Statuses[0] = limiter.Status{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: backend.Verdict{Outcome: algorithm.Outcome{After: 1}}}}}
 		}
 		r.Record(&limiter.Request{Domain: []byte(domain.Name), Descriptors: make([]limiter.Descriptor, 1)}, a)
 	}
@@ -151,34 +151,34 @@ func TestRemovedRulesAreShownForAnHour(t *testing.T) {
 		return n
 	}
 	first := with("first")
-	r.Use(first)
+	r.UseRules(first)
 	record(first, true)
 	record(first, false)
-	r.Use(with("second"))
+	r.UseRules(with("second"))
 	record(first, true) // it began before the reload
 	for range 5 {
-		r.Flush()
+		r.FlushStats()
 	}
-	at = at.Add(keepRemoved - time.Second)
-	r.Use(with("third"))
+	at = at.Add(keepRemovedFor - time.Second)
+	r.UseRules(with("third"))
 	if got, want := total(r), []string{"first.user=2"}; !slices.Equal(got, want) || unmatched("first") != 1 {
 		t.Errorf("just before an hour: %q, %d unmatched", got, unmatched("first"))
 	}
 	first = with("first")
-	r.Use(first)
+	r.UseRules(first)
 	record(first, true)
 	record(first, false)
 	if got, want := total(r), []string{"first.user=3"}; !slices.Equal(got, want) || unmatched("first") != 2 {
 		t.Errorf("back: %q, %d unmatched", got, unmatched("first"))
 	}
-	r.Use(with("second"))
-	at = at.Add(keepRemoved)
-	r.Flush() // its name is unused from now on
-	at = at.Add(keepUnused)
+	r.UseRules(with("second"))
+	at = at.Add(keepRemovedFor)
+	r.FlushStats() // its name is unused from now on
+	at = at.Add(keepUnusedFor)
 	if got := total(r); len(got) > 0 {
 		t.Errorf("long after: %q", got)
 	}
-	r.Use(with("third"))
+	r.UseRules(with("third"))
 	if n := unmatched("first"); n > 0 {
 		t.Errorf("%d unmatched long after", n)
 	}
@@ -189,7 +189,7 @@ func TestRemovedRulesAreShownForAnHour(t *testing.T) {
 func TestRemovedRulesAreBounded(t *testing.T) {
 	for _, flush := range []bool{false, true} {
 		r := New(Config{})
-		r.Use(load(t, "domain: d"))
+		r.UseRules(load(t, "domain: d"))
 		for i := range 40 {
 			var text strings.Builder
 			text.WriteString("domain: d\ndescriptors:\n")
@@ -197,16 +197,16 @@ func TestRemovedRulesAreBounded(t *testing.T) {
 				fmt.Fprintf(&text, "- {key: k%d_%d, rate_limit: {unit: day, requests_per_unit: 10}}\n", i, j)
 			}
 			set := load(t, text.String())
-			r.Use(set)
+			r.UseRules(set)
 			hit(r, set, 0, "")
 			if flush {
-				r.Flush()
+				r.FlushStats()
 			}
 		}
-		if n := len(r.stats) - 1000 - 1; n != minUnused { // less the rules and the domain in force
-			t.Errorf("flush %t: %d removed rules are kept, want %d", flush, n, minUnused)
+		if n := len(r.ruleStats) - 1000 - 1; n != minUnusedBound { // less the rules and the domain in force
+			t.Errorf("flush %t: %d removed rules are kept, want %d", flush, n, minUnusedBound)
 		}
-		if n := len(r.names.unsent) + len(r.names.sent); n > minUnused+1000 {
+		if n := len(r.namedHits.unflushedNames) + len(r.namedHits.firstFlushes); n > minUnusedBound+1000 {
 			t.Errorf("flush %t: %d unused names are kept", flush, n)
 		}
 		lost := value(r, "ratelimit.stats.hits_lost")
@@ -222,7 +222,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	set := load(t, seriesRules)
 	at := time.Unix(1_800_000_000, 0)
 	r := New(Config{MaxSeries: 10_000, Now: func() time.Time { return at }})
-	r.Use(set)
+	r.UseRules(set)
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -238,14 +238,14 @@ func TestSeriesAreBounded(t *testing.T) {
 			case 1:
 				hit(r, set, 1, fmt.Sprint(i))
 			case 2:
-				r.Record(&limiter.Request{Domain: fmt.Appendf(nil, "unknown-%d", i)}, &limiter.Answer{Set: set, Statuses: make([]limiter.Status, 1)})
+				r.Record(&limiter.Request{Domain: fmt.Appendf(nil, "unknown-%d", i)}, &limiter.Answer{RuleSet: set, Statuses: make([]limiter.Status, 1)})
 			case 3:
 				entries := []rules.Entry{{Key: []byte("k"), Value: fmt.Append(nil, i)}}
 				if i%10_000 == 3 {
 					entries[0].Value = fmt.Append(nil, long, i)
 				}
 				r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: entries}}},
-					&limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Amount: 1, Charges: make([]limiter.Charge, 1)}}})
+					&limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Amount: 1, Charges: make([]limiter.Charge, 1)}}})
 			}
 		}
 	}
@@ -255,14 +255,14 @@ func TestSeriesAreBounded(t *testing.T) {
 	if after := heap(); after > before+before/4+1<<20 {
 		t.Errorf("%d bytes after 1,000,000 names, %d after 50,000", after, before)
 	}
-	r.Flush()
-	at = at.Add(keepUnused)
-	stats := r.Flush()
-	if n := len(stats); n > 10_000*hitCounters+100 {
+	r.FlushStats()
+	at = at.Add(keepUnusedFor)
+	stats := r.FlushStats()
+	if n := len(stats); n > 10_000*hitCounterCount+100 {
 		t.Errorf("%d figures", n)
 	}
 	for _, s := range stats {
-		if len(s.Name) > maxName+100 {
+		if len(s.Name) > maxNameBytes+100 {
 			t.Fatalf("a name of %d bytes", len(s.Name))
 		}
 	}
@@ -275,7 +275,7 @@ type sent struct {
 
 func (s *sent) flush(r *Registry) {
 	now := make(map[string]int64)
-	for _, st := range r.Flush() {
+	for _, st := range r.FlushStats() {
 		now[st.Name] = st.Value
 		s.sum[st.Name] += st.Value - s.last[st.Name]
 		if st.Value < s.last[st.Name] {
@@ -290,11 +290,11 @@ func (s *sent) flush(r *Registry) {
 func TestDifferencesAddUp(t *testing.T) {
 	set := load(t, seriesRules)
 	r := New(Config{MaxSeries: 8})
-	r.Use(set)
+	r.UseRules(set)
 	s := sent{sum: make(map[string]int64)}
 	limit := func(value string) { // a limit that comes with a request, under the name of rule 2
 		r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("user"), Value: []byte(value)}}}}},
-			&limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Amount: 1, Charges: make([]limiter.Charge, 1)}}})
+			&limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Amount: 1, Charges: make([]limiter.Charge, 1)}}})
 	}
 	want := make(map[string]int64)
 	for i := range 2000 {
@@ -309,12 +309,12 @@ func TestDifferencesAddUp(t *testing.T) {
 			s.flush(r)
 		case i%501 == 0:
 			set = load(t, seriesRules)
-			r.Use(set)
+			r.UseRules(set)
 		case i%701 == 0: // the rule goes, and comes back
-			r.Use(load(t, "domain: d"))
-			r.Use(load(t, "domain: d"))
+			r.UseRules(load(t, "domain: d"))
+			r.UseRules(load(t, "domain: d"))
 			s.flush(r)
-			r.Use(set)
+			r.UseRules(set)
 		}
 	}
 	s.flush(r)
@@ -339,23 +339,23 @@ descriptors:
   - {key: user, rate_limit: {unit: day, requests_per_unit: 10}}
 `)
 	r := New(Config{MaxSeries: 16})
-	r.Use(set)
+	r.UseRules(set)
 	rule := set.Rules()[0]
 	for i := range 10_000 {
 		r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{
 			{Key: []byte("tenant"), Value: []byte("acme")}, {Key: []byte("user"), Value: fmt.Append(nil, i)},
-		}}}}, &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity}}}}})
+		}}}}, &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate}}}}})
 	}
-	if got := total(r); !slices.Equal(got, []string{"d.tenant_acme.user=10000"}) || r.series.len() != 1 {
-		t.Errorf("%d series: %q", r.series.len(), got)
+	if got := total(r); !slices.Equal(got, []string{"d.tenant_acme.user=10000"}) || r.clientNames.Len() != 1 {
+		t.Errorf("%d series: %q", r.clientNames.Len(), got)
 	}
 }
 
 // What the store did not answer is counted by rule, and by what was done instead.
 func TestUnanswered(t *testing.T) {
 	set := load(t, testRules)
-	r := New(Config{NearRatio: DefaultNearRatio})
-	r.Use(set)
+	r := New(Config{NearRatio: 0.8})
+	r.UseRules(set)
 	degraded := func(f backend.Fallback) *limiter.Answer {
 		a := answer(set, 0, 0, 1)
 		a.Statuses[0].Charges[0].Verdict.Fallback = f
@@ -376,8 +376,8 @@ func TestUnanswered(t *testing.T) {
 
 func TestDecisions(t *testing.T) {
 	set := load(t, testRules)
-	r := New(Config{NearRatio: DefaultNearRatio})
-	r.Use(set)
+	r := New(Config{NearRatio: 0.8})
+	r.UseRules(set)
 	r.Record(ask, answer(set, 0, 0, 1))
 	r.Record(ask, answer(set, 0, 8, 9))
 	r.Record(ask, answer(set, 0, 10, 11))
@@ -385,8 +385,8 @@ func TestDecisions(t *testing.T) {
 	refund := answer(set, 0, 0, 1)
 	refund.Statuses[0].Op = algorithm.Refund
 	r.Record(ask, refund)
-	r.Record(ask, &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: set.Rules()[3]}, {}}})
-	r.Record(ask, &limiter.Answer{Set: set, Statuses: make([]limiter.Status, 3)})
+	r.Record(ask, &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: set.Rules()[3]}, {}}})
+	r.Record(ask, &limiter.Answer{RuleSet: set, Statuses: make([]limiter.Status, 3)})
 	requestLimits := answer(set, 0, 0, 1)
 	requestLimits.Statuses[0].Charges[0].Rule = nil
 	r.Record(ask, requestLimits)
@@ -403,7 +403,7 @@ func TestDecisions(t *testing.T) {
 // BenchmarkRecord is what counting costs a request, also for a rule whose
 // counters are named after a value of the request.
 func BenchmarkRecord(b *testing.B) {
-	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(seriesRules)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(seriesRules)}}, rules.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -412,14 +412,14 @@ func BenchmarkRecord(b *testing.B) {
 		rule int
 	}{{"plain", 2}, {"detailed", 0}} {
 		b.Run(tt.name, func(b *testing.B) {
-			r := New(Config{NearRatio: DefaultNearRatio})
-			r.Use(set)
+			r := New(Config{NearRatio: 0.8})
+			r.UseRules(set)
 			rule := set.Rules()[tt.rule]
 			req := &limiter.Request{
 				Domain:      []byte("d"),
 				Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("user"), Value: []byte("static")}}}},
 			}
-			a := &limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity}}}}}
+			a := &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate}}}}}
 			b.ReportAllocs()
 			for b.Loop() {
 				r.Record(req, a)

@@ -29,10 +29,10 @@ func BenchmarkFind(b *testing.B) {
 			if got := found(d, request); got != bench.want {
 				b.Fatalf("found %s, want %s", got, bench.want)
 			}
-			var scratch rules.Scratch
+			var scratch rules.SearchScratch
 			b.ReportAllocs()
 			for b.Loop() {
-				d.Find(request, &scratch, nil)
+				d.FindRule(request, &scratch, nil)
 			}
 		})
 	}
@@ -41,10 +41,10 @@ func BenchmarkFind(b *testing.B) {
 // TestFindAllocates nothing once its scratch space has grown.
 func TestFindAllocates(t *testing.T) {
 	d := compiled(t, "a=b\na=x*\na\n  c=*y*\n")
-	var scratch rules.Scratch
+	var scratch rules.SearchScratch
 	for _, request := range []string{"a=b", "a=xyz", "a=c", "a=d, c=xyz", "z=z"} {
 		list := entries(request)
-		if n := testing.AllocsPerRun(100, func() { d.Find(list, &scratch, nil) }); n > 0 {
+		if n := testing.AllocsPerRun(100, func() { d.FindRule(list, &scratch, nil) }); n > 0 {
 			t.Errorf("%s: %v allocations", request, n)
 		}
 	}

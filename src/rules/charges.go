@@ -5,92 +5,94 @@ import (
 	"strconv"
 )
 
-// maxCharges is the most limits that one descriptor of a request can be charged to.
-const maxCharges = 100
+// maxChargesPerDescriptor is the most limits that one descriptor of a request can be charged to.
+const maxChargesPerDescriptor = 100
 
-// inherited holds the settings and limits that a descriptor inherits from the levels above it.
-type inherited struct {
-	chargePath *setting // charge: path; nil: leaf
-	allOrNone  *setting // on_reject: none; nil: each
-	// above are the limits of the levels from where charge: path starts, outermost first. A match here is charged to them too.
-	above []*Rule
+// inheritance holds the settings and limits that a descriptor inherits from the levels above it.
+type inheritance struct {
+	chargePathSetting *inheritedSetting // chargePathSetting is set where `charge: path` holds, and nil for the default, leaf.
+	allOrNoneSetting  *inheritedSetting // allOrNoneSetting is set where `on_reject: none` holds, and nil for the default, each.
+	// limitsAbove are the limits of the levels from the one with `charge: path`, outermost first. A match is charged to them too.
+	limitsAbove []*Rule
 }
 
-// setting is one `charge: path` or `on_reject: none` in a file. It holds for its descriptor and all levels below.
-type setting struct {
-	*toggle
-	at     Pos
-	effect bool // the setting changes how some descriptor is charged
+// inheritedSetting is one `charge: path` or `on_reject: none` in a file. It holds for its descriptor and all levels below.
+type inheritedSetting struct {
+	yamlKey   *inheritableKey
+	pos       Pos
+	hasEffect bool // hasEffect is set if the setting changes how some descriptor is charged.
 }
 
-// toggle describes a key with two values that holds for all levels below.
-type toggle struct {
-	key, off, on string
-	unused, fix  string // the warning where it has no effect
+// inheritableKey is a key with two values, whose setting holds for all levels below.
+type inheritableKey struct {
+	yamlName, offValue, onValue  string
+	noEffectWarning, noEffectFix string // noEffectWarning is the warning if a setting has no effect, and noEffectFix tells how to fix it.
 }
 
 var (
-	chargePath = toggle{
+	chargeYAMLKey = inheritableKey{
 		"charge", "leaf", "path", "charge: path has no effect: nothing here has a limit on a level above it",
 		"remove it, or give a level above a rate_limit",
 	}
-	rejectNone = toggle{
+	onRejectYAMLKey = inheritableKey{
 		"on_reject", "each", "none", "on_reject: none is about several limits, and no descriptor here is charged to more than one",
 		"remove it, or add limits with rate_limits or charge: path",
 	}
 )
 
-// toggle returns the setting that holds at a descriptor that inherits in and has the value v; nil for off. A nil v keeps in.
-func (c *Compiler) toggle(t *toggle, in *setting, v *Placed[string]) *setting {
+// effectiveSetting returns the setting of a descriptor that inherits above and has the value v for the key. It returns nil if the key is
+// off, and above if v is nil.
+func (c *Compiler) effectiveSetting(key *inheritableKey, above *inheritedSetting, v *Positioned[string]) *inheritedSetting {
 	switch {
 	case v == nil:
-	case v.Value == t.off:
+	case v.Value == key.offValue:
 		return nil
-	case v.Value != t.on:
-		c.problems.Add(v.Pos, "write "+t.off+" or "+t.on, "%s is neither %s nor %s: %s", t.key, t.off, t.on, Quote(v.Value))
-	case in == nil:
-		in = &setting{toggle: t, at: v.Pos}
-		c.settings = append(c.settings, in)
+	case v.Value != key.onValue:
+		c.problems.Add(v.Pos, "write "+key.offValue+" or "+key.onValue,
+			"%s is neither %s nor %s: %s", key.yamlName, key.offValue, key.onValue, Quote(v.Value))
+	case above == nil:
+		above = &inheritedSetting{yamlKey: key, pos: v.Pos}
+		c.inheritedSettings = append(c.inheritedSettings, above)
+	}
+	return above
+}
+
+// inheritanceWith returns what a descriptor or file has that inherits in, and sets charge and onReject unless these are nil.
+func (c *Compiler) inheritanceWith(in inheritance, charge, onReject *Positioned[string]) inheritance {
+	if in.chargePathSetting = c.effectiveSetting(&chargeYAMLKey, in.chargePathSetting, charge); in.chargePathSetting == nil {
+		in.limitsAbove = nil
+	}
+	in.allOrNoneSetting = c.effectiveSetting(&onRejectYAMLKey, in.allOrNoneSetting, onReject)
+	if s := &c.options.Store; s.CannotChargeAllOrNone && onReject != nil && onReject.Value == onRejectYAMLKey.onValue {
+		c.problems.Add(onReject.Pos, "remove it, or use "+s.adviseOtherStores(), "%s cannot charge several limits all or none", s.StoreName)
 	}
 	return in
 }
 
-// inherit returns in with the settings of a descriptor or file applied. charge and onReject are nil if it has none.
-func (c *Compiler) inherit(in inherited, charge, onReject *Placed[string]) inherited {
-	if in.chargePath = c.toggle(&chargePath, in.chargePath, charge); in.chargePath == nil {
-		in.above = nil
-	}
-	in.allOrNone = c.toggle(&rejectNone, in.allOrNone, onReject)
-	if s := &c.opt.Store; s.NoGroups && onReject != nil && onReject.Value == rejectNone.on {
-		c.problems.Add(onReject.Pos, "remove it, or use "+s.other(), "%s cannot charge several limits all or none", s.Name)
-	}
-	return in
-}
-
-// limits compiles the limits of a descriptor or rule into rules, and returns these.
-func (c *Compiler) limits(cfg *LimitsConfig, p path) []*Rule {
+// compileOwnLimits compiles the limits of a descriptor or rule into rules, adds these to the set and returns them.
+func (c *Compiler) compileOwnLimits(cfg *LimitsConfig, p compilePath) []*Rule {
 	first := len(c.set.rules)
 	if cfg.RateLimit != nil {
-		c.rule(cfg, cfg.RateLimit, p, cfg.Pos, "")
+		c.compileLimit(cfg, cfg.RateLimit, p, cfg.Pos, "")
 	}
 	list := cfg.RateLimits
 	switch {
 	case list == nil:
 	case len(list.Value) == 0:
 		c.problems.Add(list.Pos, "write `- unit: ...` below it, or remove it", "rate_limits is empty")
-	case len(p.above)+len(list.Value) > maxCharges:
-		c.problems.Add(list.Pos, "use fewer", "what matches is charged to more than %d limits", maxCharges)
+	case len(p.limitsAbove)+len(list.Value) > maxChargesPerDescriptor:
+		c.problems.Add(list.Pos, "use fewer", "what matches is charged to more than %d limits", maxChargesPerDescriptor)
 	default:
 		if cfg.RateLimit != nil {
 			c.problems.Add(list.Pos, "move the rate_limit into the list", "rate_limit and rate_limits exclude each other")
 		}
-		c.listed(cfg, list.Value, p)
+		c.compileLimitList(cfg, list.Value, p)
 	}
 	return c.set.rules[first:]
 }
 
-// listed compiles the items of rate_limits.
-func (c *Compiler) listed(cfg *LimitsConfig, list []RateLimitConfig, p path) {
+// compileLimitList compiles the items of rate_limits.
+func (c *Compiler) compileLimitList(cfg *LimitsConfig, list []RateLimitConfig, p compilePath) {
 	first := len(c.set.rules)
 	names := make(map[string]bool)
 	for i := range list {
@@ -100,13 +102,13 @@ func (c *Compiler) listed(cfg *LimitsConfig, list []RateLimitConfig, p path) {
 			if limit.Name == "" || names[limit.Name] {
 				suffix = "." + strconv.Itoa(i+1)
 			}
-			if !c.addName(limit.Pos, len(p.key)+len(suffix)) {
+			if !c.countNameBytes(limit.Pos, len(p.ruleName)+len(suffix)) {
 				return
 			}
-			p.domain.keys = append(p.domain.keys, p.key+suffix)
+			p.domain.descriptorNames = append(p.domain.descriptorNames, p.ruleName+suffix)
 		}
 		names[limit.Name] = true
-		r := c.rule(cfg, limit, p, limit.Pos, suffix)
+		r := c.compileLimit(cfg, limit, p, limit.Pos, suffix)
 		if r.Unlimited && len(list) > 1 {
 			c.problems.Add(limit.Pos, "remove it, or all others", "an unlimited one of several rate_limits changes nothing")
 		}
@@ -121,77 +123,78 @@ func (c *Compiler) listed(cfg *LimitsConfig, list []RateLimitConfig, p path) {
 	}
 }
 
-// match returns the rule that Find returns for the descriptor cfg, whose own limits are own. It is nil if a match is charged to no
-// limit.
-func (c *Compiler) match(cfg *LimitsConfig, p path, own []*Rule) *Rule {
-	if p.allOrNone != nil {
-		c.refuseBlocked(p.above)
-		c.refuseBlocked(own)
+// compileMatchedRule returns the rule that FindRule returns for the descriptor of cfg. ownLimits are the limits of that descriptor. The
+// rule is nil if a match is charged to no limit.
+func (c *Compiler) compileMatchedRule(cfg *LimitsConfig, p compilePath, ownLimits []*Rule) *Rule {
+	if p.allOrNoneSetting != nil {
+		c.refuseCountBlocked(p.limitsAbove)
+		c.refuseCountBlocked(ownLimits)
 	}
-	if len(own) == 1 && len(p.above) == 0 {
-		return own[0]
-	}
-	charges := p.above
-	if len(own) > 0 {
-		charges = slices.Concat(p.above, own)
-	}
-	if len(charges) == 0 {
+	charges := p.limitsAbove
+	switch {
+	case len(p.limitsAbove) > 0:
+		p.chargePathSetting.hasEffect = true
+	case len(ownLimits) == 0:
 		return nil
+	case len(ownLimits) == 1:
+		return ownLimits[0]
 	}
-	if len(charges) > maxCharges && len(p.above) <= maxCharges { // else there is a problem at a level above
+	if len(ownLimits) > 0 {
+		charges = slices.Concat(p.limitsAbove, ownLimits)
+	}
+	if len(charges) > maxChargesPerDescriptor && len(p.limitsAbove) <= maxChargesPerDescriptor { // If limitsAbove are too many, a level above has this problem.
 		c.problems.Add(cfg.Pos, "use fewer levels with limits, or charge: leaf", "what matches is charged to more than %d limits",
-			maxCharges)
-	}
-	if len(p.above) > 0 {
-		p.chargePath.effect = true
+			maxChargesPerDescriptor)
 	}
 	if len(charges) > 1 {
 		for _, r := range charges {
-			r.Joint = true
+			r.ChargedWithOthers = true
 		}
-		if p.allOrNone != nil {
-			p.allOrNone.effect = true
+		if p.allOrNoneSetting != nil {
+			p.allOrNoneSetting.hasEffect = true
 		}
-		c.warnReplaced(own, charges)
+		c.warnReplacedLimits(ownLimits, charges)
 	}
-	if len(own) == 1 {
-		own[0].Charges = charges
-		return own[0]
+	var r *Rule
+	if len(ownLimits) == 1 {
+		r = ownLimits[0]
+	} else {
+		r = p.newRule(cfg)
 	}
-	r := p.newRule(cfg)
-	r.Charges = charges
+	r.ChargedLimits = charges
 	return r
 }
 
-// refuseBlocked reports each limit with count_blocked: true once. charges have on_reject: none, which charges no refused hit.
-func (c *Compiler) refuseBlocked(charges []*Rule) {
-	for _, r := range charges {
-		if at, written := c.blocked[r]; written {
+// refuseCountBlocked reports each of the limits that has count_blocked: true, once. Their hits are charged all or none, so that no
+// refused hit can count.
+func (c *Compiler) refuseCountBlocked(limits []*Rule) {
+	for _, r := range limits {
+		if at, written := c.countBlockedPos[r]; written {
 			c.problems.Add(at, "remove count_blocked, or write `on_reject: each` on the descriptor",
 				"count_blocked: true and on_reject: none exclude each other: nothing is charged when a limit refuses, so refused hits cannot count")
-			delete(c.blocked, r)
+			delete(c.countBlockedPos, r)
 		}
 	}
 }
 
-// after returns what the children of a descriptor inherit. r is the result of match for the descriptor.
-func (in inherited) after(r *Rule) inherited {
-	if in.chargePath != nil && r != nil {
-		in.above = r.Limits()
+// forChildren returns what the children of a descriptor inherit. r is what compileMatchedRule returned for the descriptor.
+func (in inheritance) forChildren(r *Rule) inheritance {
+	if in.chargePathSetting != nil && r != nil {
+		in.limitsAbove = r.LimitsToCharge()
 	}
 	return in
 }
 
-// warnReplaced warns of limits that never apply, because all their hits are also charged to one that replaces them.
-func (c *Compiler) warnReplaced(own, charges []*Rule) {
-	replaced := 0
+// warnReplacedLimits warns of own limits that never apply, because all their hits are also charged to a limit that replaces them.
+func (c *Compiler) warnReplacedLimits(ownLimits, charges []*Rule) {
+	names := 0
 	for _, r := range charges {
-		replaced += len(r.Replaces)
+		names += len(r.Replaces)
 	}
-	if replaced == 0 || replaced > maxCompared {
+	if names == 0 || names > maxComparedItems {
 		return
 	}
-	for _, r := range own {
+	for _, r := range ownLimits {
 		i := slices.IndexFunc(charges, func(by *Rule) bool { return by != r && slices.Contains(by.Replaces, r.Name) })
 		if i >= 0 && r.Name != "" && !r.Unlimited {
 			c.warnings.Add(r.Pos, "remove one of them",

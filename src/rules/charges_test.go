@@ -36,12 +36,12 @@ descriptors:
   - {key: port, value_to_metric: true, rate_limits: [{unit: second, requests_per_unit: 1}, {unit: day, requests_per_unit: 1, name: daily}]}
 - {key: only, rate_limits: [{unit: day, requests_per_unit: 1, name: one}]}
 `
-	set, warnings, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, warnings, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}
 	d := set.Domain([]byte("d"))
-	var keys rules.Keys
+	var keys rules.KeyFormat
 	for _, tt := range []struct{ entries, want string }{
 		{"user=a", "d_user_a_ d.user"},
 		{"user=a,path=/f/1", "d_user_a_ d.user, d_user_a_path_/f/*_ d.user.path_/f/*, d_user_a_path_/f/*_ d.user.path_/f/*.daily"},
@@ -57,18 +57,18 @@ descriptors:
 		request := parseEntries(tt.entries)
 		var got []string
 		for _, r := range charged(find(d, request)) {
-			key, tag := keys.Append(nil, d, r, request)
-			_, first := keys.Append(nil, d, nil, request[:1])
+			key, tag := keys.AppendKey(nil, d, r, request)
+			_, first := keys.AppendKey(nil, d, nil, request[:1])
 			if tag != first {
 				t.Errorf("%s: the tag of %s has %d bytes, want %d", tt.entries, key, tag, first)
 			}
-			got = append(got, string(key)+" "+string(r.AppendName(nil, request)))
+			got = append(got, string(key)+" "+string(r.AppendMetricName(nil, request)))
 		}
 		if s := strings.Join(got, ", "); s != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.entries, s, tt.want)
 		}
 	}
-	if got := strings.Join(d.Descriptors(), " "); got != "d.user d.user.path_/f/* d.user.path_/f/*.daily d.user.path_/f/*.size d.user.path_/f/*.none d.ip d.ip.2 d.ip.port d.ip.port.daily d.only" {
+	if got := strings.Join(d.DescriptorNames(), " "); got != "d.user d.user.path_/f/* d.user.path_/f/*.daily d.user.path_/f/*.size d.user.path_/f/*.none d.ip d.ip.2 d.ip.port d.ip.port.daily d.only" {
 		t.Errorf("the descriptors are %s", got)
 	}
 }
@@ -89,15 +89,15 @@ descriptors:
     - {unit: day, requests_per_unit: 1, name: slow}
 - {key: relief, rate_limits: [{unit: second, requests_per_unit: 1, replaces: [{name: fast}]}, {unit: day, requests_per_unit: 1, replaces: [{name: user}]}]}
 `
-	set, warnings, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, warnings, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}
 	d := set.Domain([]byte("d"))
-	if !d.Replacing {
+	if !d.HasReplacements {
 		t.Fatal("nothing replaces anything")
 	}
-	var p rules.Replaced
+	var p rules.ReplacedNames
 	for _, tt := range []struct{ request, want string }{
 		{"user=1", "d.user"},
 		{"user=1,action=1", "d.user d.user.action d.user.action.slow"},
@@ -111,12 +111,12 @@ descriptors:
 		}
 		p.Reset()
 		for _, r := range all {
-			p.Add(r)
+			p.AddReplacedBy(r)
 		}
 		var got []string
 		for _, r := range all {
-			if !p.Has(r) {
-				got = append(got, r.Key)
+			if !p.IsReplaced(r) {
+				got = append(got, r.FullName)
 			}
 		}
 		if s := strings.Join(got, " "); s != tt.want {
@@ -126,7 +126,7 @@ descriptors:
 	// What stands for a descriptor has no name and replaces nothing.
 	head := find(d, parseEntries("relief=1"))
 	p.Reset()
-	if p.Add(head); head.Index != -1 || head.Limit.Period != 0 || p.Has(head) || p.Has(find(d, parseEntries("user=1"))) {
+	if p.AddReplacedBy(head); head.Index != -1 || head.Limit.Period != 0 || p.IsReplaced(head) || p.IsReplaced(find(d, parseEntries("user=1"))) {
 		t.Errorf("%+v stands for relief", head)
 	}
 }
@@ -150,7 +150,7 @@ descriptors:
   - {key: none, quota_mode: true}
   - {key: one, rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, warnings, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, warnings, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}
@@ -166,8 +166,8 @@ descriptors:
 		{"path=1,one=1", "d.path.one", 3, 2, false, false, false},
 	} {
 		r := find(d, parseEntries(tt.request))
-		if r == nil || r.Key != tt.key || r.Index != tt.index || len(r.Charges) != tt.charges || len(r.Path) != strings.Count(tt.request, "=") ||
-			r.Quota != tt.quota || r.Shadow != tt.shadow || r.AllOrNone != tt.allOrNone || (r.Metadata != nil) != (tt.key == "d.list") || r.Domain != "d" {
+		if r == nil || r.FullName != tt.key || r.Index != tt.index || len(r.ChargedLimits) != tt.charges || len(r.Path) != strings.Count(tt.request, "=") ||
+			r.QuotaMode != tt.quota || r.ShadowMode != tt.shadow || r.ChargesAllOrNone != tt.allOrNone || (r.Metadata != nil) != (tt.key == "d.list") || r.Domain != "d" {
 			t.Errorf("%s finds %+v", tt.request, r)
 		}
 	}

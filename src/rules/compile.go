@@ -5,215 +5,227 @@ import (
 	"ratelimit/src/backend"
 )
 
-// MaxDepth is how deep descriptors, or words, may nest. Each rule carries the names of all levels above it.
-const MaxDepth = 100
+// MaxTreeDepth is the most levels of descriptors, or of words, below each other. Each rule holds the names of all levels above it.
+const MaxTreeDepth = 100
 
-// maxNames bounds the names of all levels together, in bytes: one value of a megabyte, aliased on 100 levels, is gigabytes.
-// 100,000 rules with names of 100 bytes need 10 MB.
-const maxNames = 256 << 20
+// maxTotalNameBytes is the most bytes that the names of all levels may have together. A value of a megabyte that aliases repeat on 100
+// levels would take gigabytes, while 100,000 rules with names of 100 bytes need 10 MB.
+const maxTotalNameBytes = 256 << 20
 
-// maxCompared bounds searches that compare each of a list with all before it.
-const maxCompared = 1000
+// maxComparedItems is the most items of a list that are compared with all items before them.
+const maxComparedItems = 1000
 
-// Options are what a set of rules is compiled with.
+// Options are the options with which rules are compiled.
 type Options struct {
 	// MergeDomains allows one domain in several files: their top-level descriptors are joined in file order.
 	MergeDomains bool
-	// Store is the store of the counters. Rules that it cannot count are refused.
-	Store Store
-	// AllOrNothing says that the limiter charges a request only if all of it passes. count_blocked has no effect then.
-	AllOrNothing bool
-	// AllDocuments checks all documents of a YAML file. Only the first ever takes effect, as in envoyproxy/ratelimit.
-	AllDocuments bool
-	// Fallback decides about hits whose store does not answer, where the rules do not say.
+	// Store tells what the store of the counters supports. Limits that it cannot count are refused.
+	Store StoreSupport
+	// ChargesAllOrNothing says that the limiter charges a request only if all of it passes. count_blocked has no effect then.
+	ChargesAllOrNothing bool
+	// CheckAllDocuments checks all documents of a YAML file. Only the first ever takes effect, as in envoyproxy/ratelimit.
+	CheckAllDocuments bool
+	// Fallback decides hits that the store does not answer, unless the rules have on_store_failure.
 	Fallback backend.Fallback
 }
 
-// Store is what the store of the counters can do. The zero value can do everything.
-type Store struct {
-	Name          string           // in messages
-	Kinds         []algorithm.Kind // the algorithms that it knows; empty: all
-	CountsBlocked bool             // it always counts refused hits
-	NoGroups      bool             // it cannot charge several limits all or none
-	Others        []string         // the stores that can do everything, two at least
+// StoreSupport describes what the store of the counters supports. The zero value supports everything.
+type StoreSupport struct {
+	StoreName             string           // StoreName is the name of the store in messages.
+	Algorithms            []algorithm.Kind // Algorithms are the algorithms that the store supports; empty means all.
+	AlwaysCountsBlocked   bool             // AlwaysCountsBlocked says that the store always counts refused hits.
+	CannotChargeAllOrNone bool             // CannotChargeAllOrNone says that the store cannot charge several limits all or none.
+	AlternativeStores     []string         // AlternativeStores are the names of the stores that support everything, at least two.
 }
 
-// Compile turns configurations into a Set. The error, if any, is Problems: everything that is wrong. Warnings name what is valid but
-// has no effect; they come with a good Set only.
+// Compile turns configurations into a Set. The error, if any, is Problems, with everything that is wrong. Warnings tell what is valid
+// but has no effect; they are returned only with a Set.
 func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 	c := NewCompiler(opt)
 	for i := range configs {
-		c.Add(&configs[i])
+		c.AddConfig(&configs[i])
 	}
-	return c.Done()
+	return c.Result()
 }
 
 // Compiler compiles configurations one by one.
 type Compiler struct {
-	opt       Options
-	set       *Set
-	cfg       *DomainConfig // the last one of Add; nil: none
-	top       path          // of cfg
-	root      *node         // for the descriptors of cfg
-	problems  Problems
-	warnings  Problems
-	replacing []replacing
-	settings  []*setting
-	blocked   map[*Rule]Pos // where count_blocked: true was written, until an error has said so
-	names     int           // bytes of all names so far; beyond maxNames nothing is added
+	options           Options
+	set               *Set
+	lastConfig        *DomainConfig // lastConfig is the configuration of the last AddConfig; nil before the first.
+	lastPath          compilePath   // lastPath is the path of the descriptors at the top of lastConfig.
+	lastRoot          *node         // lastRoot is the parent of the descriptors at the top of lastConfig.
+	problems          Problems
+	warnings          Problems
+	replacingRules    []replacingRule
+	inheritedSettings []*inheritedSetting
+	countBlockedPos   map[*Rule]Pos // countBlockedPos maps limits with `count_blocked: true` to the position of that setting.
+	totalNameBytes    int           // totalNameBytes counts the bytes of all names. Beyond maxTotalNameBytes no rule is added.
 }
 
-// path is where in a domain the compiler is.
-type path struct {
-	domain *Domain
-	key    string // Rule.Key of a rule here
-	levels []Level
-	inherited
-	flat     bool // in an ordered list or a tree of limits, which have no levels
-	fallback backend.Fallback
+// compilePath is the place in a domain of what the compiler compiles.
+type compilePath struct {
+	domain   *Domain
+	ruleName string // ruleName is the Rule.FullName of a rule at this place.
+	levels   []Level
+	inheritance
+	hasNoLevels bool // hasNoLevels is set in ordered lists and trees of limits, whose rules have no levels.
+	fallback    backend.Fallback
 }
 
-// replacing is a rule that replaces others.
-type replacing struct {
-	rule *Rule
-	list []Placed[string]
+// replacingRule is a rule that replaces the rules whose names it lists.
+type replacingRule struct {
+	rule          *Rule
+	replacedNames []Positioned[string]
 }
 
 // NewCompiler returns a Compiler without configurations.
 func NewCompiler(opt Options) *Compiler {
-	return &Compiler{opt: opt, set: &Set{byName: make(map[string]*Domain)}, blocked: make(map[*Rule]Pos)}
+	return &Compiler{options: opt, set: &Set{domainsByName: make(map[string]*Domain)}, countBlockedPos: make(map[*Rule]Pos)}
 }
 
-// Add compiles a configuration. Extend may add to it until the next Add.
-func (c *Compiler) Add(cfg *DomainConfig) {
-	c.finish()
-	d := c.domain(cfg)
-	d.Fallback = c.fallback(c.opt.Fallback, cfg.Fallback)
-	c.cfg = cfg
-	c.top = path{domain: d, key: cfg.Domain, inherited: c.inherit(inherited{}, cfg.Charge, cfg.OnReject), fallback: d.Fallback}
-	t, isTree := d.matcher.(*tree)
-	if !isTree {
-		t = &tree{} // to check descriptors that must not be there
+// AddConfig compiles a configuration. ExtendConfig may add to it until the next AddConfig.
+func (c *Compiler) AddConfig(cfg *DomainConfig) {
+	c.finishConfig()
+	d := c.addDomain(cfg)
+	d.Fallback = c.parseFallback(c.options.Fallback, cfg.Fallback)
+	c.lastConfig = cfg
+	c.lastPath = compilePath{
+		domain: d, ruleName: cfg.Domain, fallback: d.Fallback,
+		inheritance: c.inheritanceWith(inheritance{}, cfg.ChargeMode, cfg.OnReject),
 	}
-	c.root = &t.root
-	c.descriptors(c.root, cfg.Descriptors, c.top)
+	t, isTree := d.matcher.(*descriptorTree)
+	if !isTree {
+		t = &descriptorTree{} // Descriptors beside rules are an error; a tree outside the domain lets the compiler check them too.
+	}
+	c.lastRoot = &t.root
+	c.compileDescriptors(c.lastRoot, cfg.Descriptors, c.lastPath)
 }
 
-// domain returns the domain for cfg. For one that cannot be added it is a domain outside the set, so that its rules are checked too.
-func (c *Compiler) domain(cfg *DomainConfig) *Domain {
-	d := &Domain{Name: cfg.Domain, Index: len(c.set.domains), escapedName: escaped(cfg.Domain), Divvy: cfg.Divvy, pos: cfg.Pos, matcher: &tree{}}
+// addDomain returns the domain for cfg. If the set cannot take it, that is a problem, and the domain is not added to the set.
+func (c *Compiler) addDomain(cfg *DomainConfig) *Domain {
+	d := &Domain{
+		Name: cfg.Domain, Index: len(c.set.domains), escapedName: escapedKeyPart(cfg.Domain), FromDivvyFile: cfg.FromDivvyFile,
+		pos: cfg.Pos, matcher: &descriptorTree{},
+	}
 	switch {
 	case cfg.Rules != nil:
 		d.matcher = &orderedList{}
-	case cfg.Tree != nil:
-		d.matcher = &wordTree{}
+	case cfg.LimitTree != nil:
+		d.matcher = &limitTree{}
 	}
-	other := c.set.byName[cfg.Domain]
+	other := c.set.domainsByName[cfg.Domain]
 	switch {
 	case cfg.Domain == "":
 		c.problems.Add(cfg.Pos, "add `domain: <name>`, the name that callers ask for", "the domain is missing or empty")
 	case other == nil:
-		c.set.byName[cfg.Domain] = d
+		c.set.domainsByName[cfg.Domain] = d
 		c.set.domains = append(c.set.domains, d)
-	case !c.opt.MergeDomains || !isTree(d) || !isTree(other):
-		fix := "join the two, rename one, or set MERGE_DOMAIN_CONFIG=true"
-		if !isTree(d) || !isTree(other) {
-			fix = "rename one: a list of rules, or a tree of limits, is not joined with another file"
-		}
-		c.problems.Add(cfg.Pos, fix, "domain %s is already defined at %v", Quote(cfg.Domain), other.pos)
+	case !isDescriptorTree(d) || !isDescriptorTree(other):
+		c.problems.Add(cfg.Pos, "rename one: a list of rules, or a tree of limits, is not joined with another file",
+			"domain %s is already defined at %v", Quote(cfg.Domain), other.pos)
+	case !c.options.MergeDomains:
+		c.problems.Add(cfg.Pos, "join the two, rename one, or set MERGE_DOMAIN_CONFIG=true",
+			"domain %s is already defined at %v", Quote(cfg.Domain), other.pos)
 	default:
 		return other
 	}
 	return d
 }
 
-func isTree(d *Domain) bool {
-	_, is := d.matcher.(*tree)
+func isDescriptorTree(d *Domain) bool {
+	_, is := d.matcher.(*descriptorTree)
 	return is
 }
 
-// Extend compiles further descriptors, or rules, of the last configuration.
-func (c *Compiler) Extend(cfg *DomainConfig) {
-	c.descriptors(c.root, cfg.Descriptors, c.top)
+// ExtendConfig compiles further descriptors, or rules, of the configuration of the last AddConfig.
+func (c *Compiler) ExtendConfig(cfg *DomainConfig) {
+	c.compileDescriptors(c.lastRoot, cfg.Descriptors, c.lastPath)
 	if cfg.Rules != nil {
-		c.cfg.Rules.Value = append(c.cfg.Rules.Value, cfg.Rules.Value...)
+		c.lastConfig.Rules.Value = append(c.lastConfig.Rules.Value, cfg.Rules.Value...)
 	}
 }
 
-// finish compiles what needs all of the last configuration.
-func (c *Compiler) finish() {
-	cfg := c.cfg
+// finishConfig compiles the rules or the tree of limits of lastConfig, after the last ExtendConfig.
+func (c *Compiler) finishConfig() {
+	cfg := c.lastConfig
 	if cfg == nil {
 		return
 	}
-	switch m := c.top.domain.matcher.(type) {
+	switch m := c.lastPath.domain.matcher.(type) {
 	case *orderedList:
 		if len(cfg.Descriptors) > 0 {
 			c.problems.Add(cfg.Rules.Pos, "put them into files of their own, each with a domain", "rules and descriptors exclude each other")
 		}
-		c.list(m, cfg, c.top)
-	case *wordTree:
-		c.wordTree(m, cfg, c.top)
+		c.compileOrderedList(m, cfg, c.lastPath)
+	case *limitTree:
+		c.compileLimitTree(m, cfg, c.lastPath)
 	}
 }
 
-// Done returns what Compile returns.
-func (c *Compiler) Done() (*Set, Problems, error) {
-	c.finish()
+// Result returns what Compile returns for all added configurations.
+func (c *Compiler) Result() (*Set, Problems, error) {
+	c.finishConfig()
 	if len(c.problems) > 0 {
 		c.problems.Sort()
 		return nil, nil, c.problems
 	}
-	c.set.findOnlyList()
-	c.warnMissing()
-	c.warnSameName()
+	c.warnUnknownReplacedNames()
+	c.warnDuplicateNames()
+	lists := 0
 	for _, d := range c.set.domains {
-		if t, isTree := d.matcher.(*tree); isTree {
-			c.warnHidden(&t.root)
+		switch m := d.matcher.(type) {
+		case *descriptorTree:
+			c.warnHiddenDescriptors(&m.root)
+		case *orderedList:
+			if c.set.onlyOrderedListDomain = []byte(d.Name); lists > 0 {
+				c.set.onlyOrderedListDomain = nil
+			}
+			lists++
 		}
 	}
-	for _, s := range c.settings {
-		if !s.effect {
-			c.warnings.Add(s.at, s.fix, "%s", s.unused)
+	for _, s := range c.inheritedSettings {
+		if !s.hasEffect {
+			c.warnings.Add(s.pos, s.yamlKey.noEffectFix, "%s", s.yamlKey.noEffectWarning)
 		}
 	}
 	c.warnings.Sort()
 	return c.set, c.warnings, nil
 }
 
-// addName notes that a name of so many bytes is made. It reports false if all names together are too long.
-func (c *Compiler) addName(at Pos, size int) bool {
-	before := c.names
-	if c.names += size; before <= maxNames && c.names > maxNames {
+// countNameBytes counts the bytes of a new name. It returns false if all names together are too long.
+func (c *Compiler) countNameBytes(at Pos, size int) bool {
+	before := c.totalNameBytes
+	if c.totalNameBytes += size; before <= maxTotalNameBytes && c.totalNameBytes > maxTotalNameBytes {
 		c.problems.Add(at, "use fewer levels or shorter values",
-			"the names of the rules, with the levels above them, are longer than %d MB together", maxNames>>20)
+			"the names of the rules, with the levels above them, are longer than %d MB together", maxTotalNameBytes>>20)
 	}
-	return c.names <= maxNames
+	return c.totalNameBytes <= maxTotalNameBytes
 }
 
-// fallback returns what on_store_failure says, or what holds above.
-func (c *Compiler) fallback(above backend.Fallback, v *Placed[string]) backend.Fallback {
+// parseFallback returns the fallback that v, the value of on_store_failure, names. If v is nil, it returns the inherited one.
+func (c *Compiler) parseFallback(inherited backend.Fallback, v *Positioned[string]) backend.Fallback {
 	if v == nil {
-		return above
+		return inherited
 	}
 	f, known := backend.ParseFallback(v.Value)
 	if !known {
-		c.problems.Add(v.Pos, "write "+OneOf(backend.Fallbacks()), "on_store_failure is not known: %s", Quote(v.Value))
+		c.problems.Add(v.Pos, "write "+JoinWithOr(backend.FallbackNames()), "on_store_failure is not known: %s", Quote(v.Value))
 	}
 	return f
 }
 
-// warnMissing warns of names to replace that no rule has.
-func (c *Compiler) warnMissing() {
+// warnUnknownReplacedNames warns of names in replaces that no rule of the domain has.
+func (c *Compiler) warnUnknownReplacedNames() {
 	type name struct{ domain, name string }
 	replaceable := make(map[name]bool)
 	for _, r := range c.set.rules {
-		if !r.Unlimited && len(c.replacing) > 0 {
+		if !r.Unlimited && len(c.replacingRules) > 0 {
 			replaceable[name{r.Domain, r.Name}] = true
 		}
 	}
-	for _, by := range c.replacing {
-		for _, other := range by.list {
+	for _, by := range c.replacingRules {
+		for _, other := range by.replacedNames {
 			if !replaceable[name{by.rule.Domain, other.Value}] {
 				c.warnings.Add(other.Pos, "check the spelling, or remove it", "no rule of the domain that could be replaced is named %s",
 					Quote(other.Value))
@@ -222,14 +234,14 @@ func (c *Compiler) warnMissing() {
 	}
 }
 
-// warnSameName warns of rules with one name on different levels: a_b over c, and a over b_c.
-func (c *Compiler) warnSameName() {
+// warnDuplicateNames warns of rules with the same name on different levels, such as c below a_b and b_c below a.
+func (c *Compiler) warnDuplicateNames() {
 	byKey := make(map[string]*Rule, len(c.set.rules))
 	for _, r := range c.set.rules {
-		if other := byKey[r.Key]; other != nil {
+		if other := byKey[r.FullName]; other != nil {
 			c.warnings.Add(r.Pos, "rename one of them",
-				"%s is the name of the rule at %v, too: they share their statistics and may share counters", Quote(r.Key), other.Pos)
+				"%s is the name of the rule at %v, too: they share their statistics and may share counters", Quote(r.FullName), other.Pos)
 		}
-		byKey[r.Key] = r
+		byKey[r.FullName] = r
 	}
 }

@@ -6,33 +6,34 @@ import (
 	"time"
 )
 
-// DomainConfig is the rules of one domain as written. Rule files and control planes are read into it, and Compile checks it.
+// DomainConfig is the rules of one domain as written. Rule files and control planes are read into it, and Compile checks it. A domain
+// has Descriptors, Rules or a LimitTree.
 //
 // The tags of this and the other configurations are the keys of YAML files, see package yamlrules.
 type DomainConfig struct {
 	Pos
-	Domain string `yaml:"domain"`
-	// A domain has Descriptors, Rules or a Tree.
-	Descriptors []DescriptorConfig    `yaml:"descriptors"`
-	Rules       *Placed[[]RuleConfig] `yaml:"rules"` // an ordered list; nil: none
-	Tree        *Placed[[]WordConfig] // a tree of limits; nil: none
-	Divvy       bool                  // Rules come from a rule file of divvy
-	// Charge and OnReject are the defaults of Descriptors; OnReject is also the default of Rules.
-	Charge   *Placed[string] `yaml:"charge"`
-	OnReject *Placed[string] `yaml:"on_reject"`
-	// Fallback is one of backend.Fallbacks, for limits without one, also for those in requests. Nil: Options.Fallback.
-	Fallback *Placed[string] `yaml:"on_store_failure"`
+	Domain        string                         `yaml:"domain"`
+	Descriptors   []DescriptorConfig             `yaml:"descriptors"`
+	Rules         *Positioned[[]RuleConfig]      `yaml:"rules"` // Rules is the ordered list of the domain, or nil for a tree.
+	LimitTree     *Positioned[[]LimitNodeConfig] // LimitTree is a tree of limits; nil if the domain is none.
+	FromDivvyFile bool                           // FromDivvyFile says that Rules come from a rule file of divvy.
+	// ChargeMode and OnReject are the defaults of Descriptors; OnReject is also the default of Rules.
+	ChargeMode *Positioned[string] `yaml:"charge"`
+	OnReject   *Positioned[string] `yaml:"on_reject"`
+	// Fallback is one of backend.FallbackNames. It holds for limits without a fallback, also for those in requests. Nil stands for
+	// Options.Fallback.
+	Fallback *Positioned[string] `yaml:"on_store_failure"`
 }
 
-// LimitsConfig is what descriptors and rules of an ordered list have in common: limits, and how they are charged.
+// LimitsConfig has what descriptors and rules of an ordered list have in common: limits, and how they are charged.
 type LimitsConfig struct {
 	Pos
-	RateLimit  *RateLimitConfig           `yaml:"rate_limit"`
-	RateLimits *Placed[[]RateLimitConfig] `yaml:"rate_limits"` // instead of RateLimit; nil: none
-	OnReject   *Placed[string]            `yaml:"on_reject"`   // "each" or "none"; nil: as above it, at the top "each"
-	ShadowMode bool                       `yaml:"shadow_mode"` // for a rule: a canary, which is charged while a later rule decides
-	QuotaMode  bool                       `yaml:"quota_mode"`
-	// DetailedMetric counts each combination of request values separately. Descriptors only.
+	RateLimit  *RateLimitConfig               `yaml:"rate_limit"`
+	RateLimits *Positioned[[]RateLimitConfig] `yaml:"rate_limits"` // RateLimits is a list of limits, used instead of RateLimit; nil if there is none.
+	OnReject   *Positioned[string]            `yaml:"on_reject"`   // OnReject is "each", the default, or "none". Nil inherits it.
+	ShadowMode bool                           `yaml:"shadow_mode"` // ShadowMode makes a rule a canary: it is charged, and a later rule decides.
+	QuotaMode  bool                           `yaml:"quota_mode"`
+	// DetailedMetric counts each combination of request values separately. Only descriptors may have it.
 	DetailedMetric bool `yaml:"detailed_metric"`
 	// Metadata is sent with answers: maps, lists, strings, float64, bool and nil.
 	Metadata map[string]any `yaml:"metadata"`
@@ -41,10 +42,10 @@ type LimitsConfig struct {
 // DescriptorConfig is a node of a domain's tree of descriptors.
 type DescriptorConfig struct {
 	LimitsConfig
-	Key         string             `yaml:"key"`
-	Value       string             `yaml:"value"` // empty: any value
-	Descriptors []DescriptorConfig `yaml:"descriptors"`
-	Charge      *Placed[string]    `yaml:"charge"` // "leaf" or "path"; nil: as above it, at the top "leaf"
+	Key         string              `yaml:"key"`
+	Value       string              `yaml:"value"` // Value is empty if the descriptor matches any value.
+	Descriptors []DescriptorConfig  `yaml:"descriptors"`
+	ChargeMode  *Positioned[string] `yaml:"charge"` // ChargeMode is "leaf", the default, or "path". Nil inherits it.
 	// ValueToMetric shows this level's request value in the counter's name.
 	ValueToMetric bool `yaml:"value_to_metric"`
 	// ShareThreshold makes all values that a wildcard matches share a counter.
@@ -55,25 +56,25 @@ type DescriptorConfig struct {
 type RuleConfig struct {
 	LimitsConfig
 	// Match has each key once. An empty list matches everything; nil is an error.
-	Match *Placed[[]PairConfig] `yaml:"match"`
-	// Per names the keys whose values are counted separately.
-	Per []Placed[string] `yaml:"per"`
-	// Text is the rule in messages. Empty: its Match.
-	Text string
-	// Incomplete says that the reader has reported a problem in it, and left something out.
-	Incomplete bool
+	Match *Positioned[[]MatchPairConfig] `yaml:"match"`
+	// PerKeys names the keys whose values are counted separately.
+	PerKeys []Positioned[string] `yaml:"per"`
+	// MessageText is the rule in messages. If it is empty, messages show Match.
+	MessageText string
+	// HasReadProblem says that the reader has reported a problem in the rule, and left something out.
+	HasReadProblem bool
 }
 
-// PairConfig is a key that a request must have, and the pattern of its value.
-type PairConfig struct {
+// MatchPairConfig is a key that a request must have, and the pattern of its value.
+type MatchPairConfig struct {
 	Pos
 	Key, Pattern string
 }
 
-// text is the rule in messages.
-func (c *RuleConfig) text() string {
-	if c.Text != "" || c.Match == nil {
-		return Shorten(c.Text)
+// shortText returns the rule for messages.
+func (c *RuleConfig) shortText() string {
+	if c.MessageText != "" || c.Match == nil {
+		return Shorten(c.MessageText)
 	}
 	var parts []string
 	for _, p := range c.Match.Value {
@@ -82,38 +83,38 @@ func (c *RuleConfig) text() string {
 	return Shorten("{" + strings.Join(parts, " ") + "}")
 }
 
-// WordConfig is a node of a tree of limits. A request is charged to each node on its way.
-type WordConfig struct {
+// LimitNodeConfig is a node of a tree of limits. A request is charged to each node on its way.
+type LimitNodeConfig struct {
 	Pos
-	Word     string           // `*`: any other
-	Limit    *RateLimitConfig // nil: none
-	Children []WordConfig     // each word once
+	Word     string            // Word is `*` for any word without a node of its own.
+	Limit    *RateLimitConfig  // Limit is nil if the node has none.
+	Children []LimitNodeConfig // Children has each word once.
 }
 
 // RateLimitConfig is a limit as written. Nil fields have their default.
 type RateLimitConfig struct {
 	Pos
-	Unit            string           `yaml:"unit"`
-	UnitPos         Pos              // of the unit, or of the limit
-	RequestsPerUnit uint32           `yaml:"requests_per_unit"`
-	UnitMultiplier  *uint32          `yaml:"unit_multiplier"` // 1
-	Unlimited       bool             `yaml:"unlimited"`
-	Name            string           `yaml:"name"`
-	Replaces        []Placed[string] `yaml:"replaces"` // names of rules that do not apply where this one does
+	Unit            string               `yaml:"unit"`
+	UnitPos         Pos                  // UnitPos is the position of the unit, or that of the limit if it has none.
+	RequestsPerUnit uint32               `yaml:"requests_per_unit"`
+	UnitMultiplier  *uint32              `yaml:"unit_multiplier"` // UnitMultiplier is 1 by default.
+	Unlimited       bool                 `yaml:"unlimited"`
+	Name            string               `yaml:"name"`
+	Replaces        []Positioned[string] `yaml:"replaces"` // Replaces names rules that do not apply to requests that this rule applies to.
 
-	Algorithm    *Placed[string]        `yaml:"algorithm"`        // one of algorithm.Kinds; fixed_window
-	Period       *Placed[time.Duration] `yaml:"period"`           // the window, instead of Unit and UnitMultiplier
-	Burst        *Placed[uint32]        `yaml:"burst"`            // RequestsPerUnit - 1; gcra only
-	MinInterval  *Placed[time.Duration] `yaml:"min_interval"`     // none; sliding_window and gcra only
-	CountBlocked *Placed[bool]          `yaml:"count_blocked"`    // true for fixed_window, false for others
-	Fallback     *Placed[string]        `yaml:"on_store_failure"` // as in DomainConfig
+	Algorithm    *Positioned[string]        `yaml:"algorithm"`        // Algorithm is one of algorithm.KindNames; fixed_window by default.
+	Period       *Positioned[time.Duration] `yaml:"period"`           // Period is the window, instead of Unit and UnitMultiplier.
+	Burst        *Positioned[uint32]        `yaml:"burst"`            // Burst is RequestsPerUnit - 1 by default. Only gcra has it.
+	MinInterval  *Positioned[time.Duration] `yaml:"min_interval"`     // MinInterval is 0 by default. Only sliding_window and gcra have it.
+	CountBlocked *Positioned[bool]          `yaml:"count_blocked"`    // CountBlocked is true by default for fixed_window only.
+	Fallback     *Positioned[string]        `yaml:"on_store_failure"` // Fallback is DomainConfig.Fallback by default.
 
-	// Incomplete says that the reader has reported a problem in it, and put in a value of its own.
-	Incomplete bool
+	// HasReadProblem says that the reader has reported a problem in the limit, and put in a value of its own.
+	HasReadProblem bool
 }
 
-// Placed is an optional value and where it stands.
-type Placed[T any] struct {
+// Positioned is an optional value with its position.
+type Positioned[T any] struct {
 	Pos
 	Value T
 }

@@ -3,124 +3,96 @@ package rules
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"strings"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 )
 
-// String returns the rule's line in /rlconfig: envoyproxy/ratelimit's format, followed by settings that envoyproxy/ratelimit lacks.
+// String returns the rule's line in /rlconfig: envoyproxy/ratelimit's format, and behind it the settings that envoyproxy/ratelimit has
+// not.
 func (r *Rule) String() string {
-	limit := fmt.Sprintf("unit=%s requests_per_unit=%d", r.Unit, r.PerUnit())
+	limit := fmt.Sprintf("unit=%s requests_per_unit=%d", r.Unit, r.RequestsPerUnit())
 	if r.Unlimited {
 		limit = "unlimited"
 	}
-	s := fmt.Sprintf("%s: %s, shadow_mode: %t, quota_mode: %t", r.Key, limit, r.Shadow, r.Quota)
-	if r.Unlimited && r.Listed != nil && r.Requests > 0 { // divvy's clients are told this number
+	s := fmt.Sprintf("%s: %s, shadow_mode: %t, quota_mode: %t", r.FullName, limit, r.ShadowMode, r.QuotaMode)
+	if r.Unlimited && r.ListSettings != nil && r.Requests > 0 { // Answers to divvy's clients have this number.
 		s += fmt.Sprintf(", requests_per_unit: %d", r.Requests)
 	}
-	if r.Multiplier > 1 {
-		s += fmt.Sprintf(", unit_multiplier: %d", r.Multiplier)
+	if r.UnitMultiplier > 1 {
+		s += fmt.Sprintf(", unit_multiplier: %d", r.UnitMultiplier)
 	}
-	for name, value := range r.Settings() {
-		s += fmt.Sprintf(", %s: %v", name, value)
+	settings := maps.Collect(r.LimitSettings())
+	for _, name := range []string{"period", "algorithm", "burst", "min_interval", "count_blocked", "on_store_failure"} {
+		if value, set := settings[name]; set {
+			s += fmt.Sprintf(", %s: %v", name, value)
+		}
 	}
-	if r.ChargePath {
+	if r.HasChargePath {
 		s += ", charge: path"
 	}
-	if r.AllOrNone {
+	if r.ChargesAllOrNone {
 		s += ", on_reject: none"
 	}
-	if l := r.Listed; l != nil {
-		s += fmt.Sprintf(", match: {%s}", r.Operation())
-		if len(l.Per) > 0 {
-			s += fmt.Sprintf(", per: [%s]", strings.Join(l.Per, ", "))
+	if l := r.ListSettings; l != nil {
+		s += fmt.Sprintf(", match: {%s}", r.DivvyOperation())
+		if len(l.PerKeys) > 0 {
+			s += fmt.Sprintf(", per: [%s]", strings.Join(l.PerKeys, ", "))
 		}
 	}
 	return s
 }
 
-// Settings yields name and value of each setting of the limit that differs from its default. Names are those of rule files: period,
-// algorithm, burst. Values are string, uint64 or bool. Unlimited rules have none.
-func (r *Rule) Settings() iter.Seq2[string, any] {
-	l := &r.Limit
+// LimitSettings yields the keys and values of the limit as rule files have them, without settings that have their default. Values are
+// string, uint32, uint64, bool or []string.
+func (r *Rule) LimitSettings() iter.Seq2[string, any] {
+	l, limited := &r.Limit, !r.Unlimited
 	settings := [...]struct {
 		name  string
 		set   bool
 		value any
 	}{
-		{"period", r.ByPeriod, FormatDuration(l.Period)},
-		{"algorithm", l.Kind != algorithm.FixedWindow, l.Kind.String()},
-		{"burst", l.Kind == algorithm.GCRA, l.Burst},
-		{"min_interval", l.MinInterval > 0, FormatDuration(l.MinInterval)},
-		{"count_blocked", l.CountBlocked != CountsBlocked(l.Kind), l.CountBlocked},
-		{"on_store_failure", r.Fallback != backend.FallbackError, r.Fallback.String()},
+		{"unlimited", r.Unlimited, true},
+		{"algorithm", limited && l.Kind != algorithm.FixedWindow, l.Kind.String()},
+		{"unit", limited && !r.HasPeriod, strings.ToLower(r.Unit.String())},
+		{"unit_multiplier", limited && !r.HasPeriod && r.UnitMultiplier > 1, r.UnitMultiplier},
+		{"period", limited && r.HasPeriod, FormatDuration(l.Period)},
+		{"requests_per_unit", limited || r.ListSettings != nil && r.Requests > 0, r.RequestsPerUnit()},
+		{"burst", limited && l.Kind == algorithm.GCRA, l.Burst},
+		{"min_interval", limited && l.MinInterval > 0, FormatDuration(l.MinInterval)},
+		{"count_blocked", limited && l.CountBlocked != CountsBlockedByDefault(l.Kind), l.CountBlocked},
+		{"on_store_failure", limited && r.Fallback != backend.FallbackError, r.Fallback.String()},
+		{"name", r.Name != "", r.Name},
+		{"replaces", len(r.Replaces) > 0, r.Replaces},
 	}
 	return func(yield func(string, any) bool) {
 		for _, s := range settings {
-			if s.set && !r.Unlimited && !yield(s.name, s.value) {
+			if s.set && !yield(s.name, s.value) {
 				return
 			}
 		}
 	}
 }
 
-// Operation returns the match of a rule of an ordered list, sorted by key, in divvy's form: "ip=* method=GET". It is empty for other
-// rules and for a rule that matches everything.
-func (r *Rule) Operation() string {
-	if r.Listed == nil {
+// DivvyOperation returns the match of a rule of an ordered list, sorted by key, in divvy's form: "ip=* method=GET". It is empty for
+// other rules and for a rule that matches everything.
+func (r *Rule) DivvyOperation() string {
+	if r.ListSettings == nil {
 		return ""
 	}
-	parts := make([]string, len(r.Listed.Match))
-	for i, p := range r.Listed.Match {
+	parts := make([]string, len(r.ListSettings.MatchPairs))
+	for i, p := range r.ListSettings.MatchPairs {
 		parts[i] = p.Key + "=" + p.Pattern
 	}
 	return strings.Join(parts, " ")
 }
 
-// PerUnit returns requests_per_unit. In a tree of limits it differs from Requests, which answers show.
-func (r *Rule) PerUnit() uint32 {
+// RequestsPerUnit returns requests_per_unit. In a tree of limits it differs from Requests, which answers show.
+func (r *Rule) RequestsPerUnit() uint32 {
 	if r.Limit.Kind == algorithm.GCRA {
 		return uint32(r.Limit.Max)
 	}
 	return r.Requests
-}
-
-// Words returns the limit for people: "2 per minute", "10 per minute, 4 at once".
-func (r *Rule) Words() string {
-	if r.Unlimited {
-		return "unlimited"
-	}
-	per := r.per()
-	if r.ByPeriod {
-		per = FormatDuration(r.Limit.Period)
-	}
-	s := fmt.Sprintf("%d per %s", r.PerUnit(), per)
-	l := &r.Limit
-	if l.Kind == algorithm.GCRA {
-		s += fmt.Sprintf(", %d at once", l.Capacity())
-	}
-	if l.MinInterval > 0 {
-		s += fmt.Sprintf(", %s apart", FormatDuration(l.MinInterval))
-	}
-	switch {
-	case l.CountBlocked == CountsBlocked(l.Kind):
-	case l.CountBlocked:
-		s += ", refused hits count"
-	default:
-		s += ", refused hits do not count"
-	}
-	return s
-}
-
-// Words returns the limit for people: "2 per minute".
-func (q Quantity) Words() string { return fmt.Sprintf("%d per %s", q.Requests, q.per()) }
-
-// per returns the window for people: "minute", "5 minutes".
-func (q Quantity) per() string {
-	unit := strings.ToLower(q.Unit.String())
-	if q.Multiplier > 1 {
-		return fmt.Sprintf("%d %ss", q.Multiplier, unit)
-	}
-	return unit
 }

@@ -9,35 +9,9 @@ import (
 	"ratelimit/src/rules/yamlrules"
 )
 
-func TestWords(t *testing.T) {
-	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(`
-domain: d
-descriptors:
-- {key: a, rate_limit: {unit: hour, requests_per_unit: 3}}
-- {key: b, rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 0, count_blocked: false}}
-- {key: c, rate_limit: {algorithm: gcra, period: 90s, requests_per_unit: 10, burst: 3, min_interval: 100ms}}
-- {key: d, rate_limit: {algorithm: sliding_window, period: 1h, requests_per_unit: 10, count_blocked: true}}
-- {key: e, rate_limit: {unlimited: true}}
-`)}}, rules.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []string{
-		"3 per hour", "0 per 5 minutes, refused hits do not count", "10 per 1m30s, 4 at once, 100ms apart",
-		"10 per 1h, refused hits count", "unlimited",
-	} {
-		if got := set.Rules()[i].Words(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-	if got := (rules.Quantity{Requests: 2, Unit: rules.Week, Multiplier: 3}).Words(); got != "2 per 3 weeks" {
-		t.Errorf("got %q", got)
-	}
-}
-
 // Ordered lists and trees of limits, as operators see them.
 func TestDescribeOthers(t *testing.T) {
-	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(`
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(`
 domain: d
 rules:
 - {match: {p: /a*, ip: "*"}, per: [ip, user], shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 3, name: n}}

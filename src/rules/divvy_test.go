@@ -16,7 +16,7 @@ func loadFile(t testing.TB, path string) (*rules.Set, rules.Problems) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, warnings, err := loading.Load([]loading.File{{Name: path, Data: data}}, rules.Options{})
+	set, warnings, err := loading.Load([]loading.RuleFile{{Name: path, Data: data}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestDivvyExamples(t *testing.T) {
 	if d == nil {
 		t.Fatal("the domain is not the name of the file")
 	}
-	var scratch rules.Scratch
+	var scratch rules.SearchScratch
 	for ask, want := range map[string]string{
 		"path=/printers/plotter,method=POST,user=rosa": "0",
 		"path=/printers/a4,method=POST,user=rosa":      "20",
@@ -93,11 +93,11 @@ resetSeconds=0
 [default]
 creditLimit=0
 `
-	a, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(yaml)}}, rules.Options{})
+	a, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(yaml)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, _, err := loading.Load([]loading.File{{Name: "kitchen.ini", Data: []byte(ini)}}, rules.Options{})
+	b, _, err := loading.Load([]loading.RuleFile{{Name: "kitchen.ini", Data: []byte(ini)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 // The keys of divvy, for those limits that it has.
 func TestDivvyKeys(t *testing.T) {
-	set, _, err := loading.Load([]loading.File{
+	set, _, err := loading.Load([]loading.RuleFile{
 		{Name: "kitchen.ini", Data: []byte(`
 [m=GET path=/p/* ip=*]
 creditLimit=3
@@ -43,7 +43,7 @@ rules:
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := rules.Keys{Prefix: "prefix", Divvy: true}
+	keys := rules.KeyFormat{Prefix: "prefix", UseDivvyKeys: true}
 	request := parseEntries("m=GET,path=/p/a,ip=9,b=x:{y}")
 	for _, tt := range []struct{ domain, rule, want string }{
 		{"kitchen", "ip_*.m_GET.path_/p/*.canary", "divvy:ip=* m=GET path=/p/*:9:3:60"},
@@ -58,27 +58,27 @@ rules:
 	} {
 		found := false
 		for _, r := range set.Rules() {
-			if r.Key != tt.domain+"."+tt.rule {
+			if r.FullName != tt.domain+"."+tt.rule {
 				continue
 			}
 			found = true
-			key, tag := keys.Append([]byte("before"), set.Domain([]byte(tt.domain)), r, request)
+			key, tag := keys.AppendKey([]byte("before"), set.Domain([]byte(tt.domain)), r, request)
 			got, ok := strings.CutPrefix(string(key), "before")
 			switch {
-			case tt.want == "" && (keys.AsDivvy(r) || strings.HasPrefix(got, "divvy:")):
-				t.Errorf("%s has the key %s", r.Key, got)
-			case tt.want != "" && (!keys.AsDivvy(r) || !ok || got != tt.want || tag != len(got)):
-				t.Errorf("%s: %q with a tag of %d bytes, want %q", r.Key, got, tag, tt.want)
+			case tt.want == "" && (keys.WritesDivvyKey(r) || strings.HasPrefix(got, "divvy:")):
+				t.Errorf("%s has the key %s", r.FullName, got)
+			case tt.want != "" && (!keys.WritesDivvyKey(r) || !ok || got != tt.want || tag != len(got)):
+				t.Errorf("%s: %q with a tag of %d bytes, want %q", r.FullName, got, tag, tt.want)
 			}
-			plain := rules.Keys{}
-			if plain.AsDivvy(r) {
-				t.Errorf("%s has divvy's key though Divvy is off", r.Key)
+			plain := rules.KeyFormat{}
+			if plain.WritesDivvyKey(r) {
+				t.Errorf("%s has divvy's key though Divvy is off", r.FullName)
 			}
 		}
 		if !found {
 			var names []string
 			for _, r := range set.Rules() {
-				names = append(names, r.Key)
+				names = append(names, r.FullName)
 			}
 			t.Fatalf("no rule %s.%s among %q", tt.domain, tt.rule, names)
 		}

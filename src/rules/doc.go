@@ -1,7 +1,7 @@
 // Package rules answers one question: which rule applies to this descriptor?
 //
 // Readers of rule files and control planes fill a [DomainConfig]. [Compile] checks the configurations and turns them into an immutable
-// [Set], or reports everything that is wrong, each [Problem] with its place and how to fix it. [Domain.Find] searches the Set.
+// [Set], or reports everything that is wrong, each [Problem] with its place and how to fix it. [Domain.FindRule] searches the Set.
 //
 //	yamlrules   divvyrules   xdsrules
 //	     \          |          /
@@ -13,7 +13,7 @@
 //
 // A domain has one of three matchers. This is how they search for a=1, b=2:
 //
-//	tree                        orderedList                 wordTree ("tree of limits")
+//	descriptorTree              orderedList                 limitTree ("tree of limits")
 //
 //	root                        values of a and b           root
 //	 |- a=1      exact,          |                           |- a         by name,
@@ -26,5 +26,5 @@
 //	the rule is where the       have no order               each node on the way is charged
 //	entries end
 //
-// A match is charged to the rule's Charges, or to the rule itself if it has none. [Keys] writes the key of each counter.
+// A match is charged to the rule's ChargedLimits, or to the rule itself if it has none. [KeyFormat] writes the key of each counter.
 package rules

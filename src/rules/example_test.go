@@ -20,13 +20,13 @@ func Example() {
 		return
 	}
 	shop := set.Domain([]byte("shop"))
-	var scratch rules.Scratch
-	rule, _ := shop.Find([]rules.Entry{
+	var scratch rules.SearchScratch
+	rule, _ := shop.FindRule([]rules.Entry{
 		{Key: []byte("path"), Value: []byte("/pay/card")},
 		{Key: []byte("user"), Value: []byte("alex")},
 	}, &scratch, nil)
 	fmt.Println(rule)
-	rule, _ = shop.Find([]rules.Entry{{Key: []byte("path"), Value: []byte("/search")}}, &scratch, nil)
+	rule, _ = shop.FindRule([]rules.Entry{{Key: []byte("path"), Value: []byte("/search")}}, &scratch, nil)
 	fmt.Println(rule)
 	// Output:
 	// shop.path_/pay/*.user: unit=MINUTE requests_per_unit=10, shadow_mode: false, quota_mode: false

@@ -5,54 +5,55 @@ import (
 	"strings"
 )
 
-// Walk records how Find searched a domain for one descriptor. Its JSON tags are those of explain's report.
-type Walk struct {
+// SearchRecord records how FindRule searched a domain for one descriptor. Its JSON tags are those of explain's report.
+type SearchRecord struct {
 	// Steps are the levels of a tree in order: one for each entry, or for each word in a tree of limits. The last step may have
-	// found nothing. Empty for an ordered list.
-	Steps []Step
-	// Tried are the rules of an ordered list in order, up to the one that decides. It has at most 20 rules that do not match;
-	// Unlisted counts the others.
-	Tried    []TriedRule
-	Unlisted int
-	Canaries []*Rule // the canaries that Find appends
-	Rule     *Rule   // the rule that Find returns; nil for none
-	End      End     // why the search ended
+	// found nothing. An ordered list has no Steps.
+	Steps []SearchStep
+	// TriedRules are the rules of an ordered list in order, up to the one that decides. At most 20 of them do not match; UnlistedCount
+	// counts the others that do not.
+	TriedRules      []TriedRule
+	UnlistedCount   int
+	ChargedCanaries []*Rule // ChargedCanaries are those that FindRule appends.
+	FoundRule       *Rule   // FoundRule is the result of FindRule; nil for no rule.
+	EndReason       EndReason
 }
 
-// End is why a search ended.
-type End string
+// EndReason tells why a search ended.
+type EndReason string
 
 const (
-	EndRule    End = "rule"             // it found a rule
-	EndEmpty   End = "no_entries"       // the descriptor has no entries
-	EndKey     End = "no_such_key"      // the level has no descriptor with the entry's key
-	EndValue   End = "no_such_value"    // the level has the key, but not with the entry's value
-	EndDeep    End = "rules_end_above"  // the request has more entries than the tree has levels
-	EndShort   End = "rules_are_deeper" // the descriptor has no limit, but descriptors below it
-	EndNoLimit End = "no_rate_limit"    // the descriptor has no limit and no descriptors below it
-	EndNone    End = "no_rule_matches"  // no rule of an ordered list matches
+	EndReasonRuleFound      EndReason = "rule"             // The search found a rule.
+	EndReasonNoEntries      EndReason = "no_entries"       // The descriptor has no entries.
+	EndReasonNoSuchKey      EndReason = "no_such_key"      // The level has no descriptor with the entry's key.
+	EndReasonNoSuchValue    EndReason = "no_such_value"    // The level has the entry's key, but not with the entry's value.
+	EndReasonTooManyEntries EndReason = "rules_end_above"  // The request has more entries than the tree has levels.
+	EndReasonTooFewEntries  EndReason = "rules_are_deeper" // The last descriptor has no limit, but descriptors below it.
+	EndReasonNoRateLimit    EndReason = "no_rate_limit"    // The last descriptor has neither a limit nor descriptors below it.
+	EndReasonNoRuleMatches  EndReason = "no_rule_matches"  // No rule of the ordered list matches.
 )
 
-// Outcome is what the search did with a descriptor or rule.
-type Outcome string
+// CandidateOutcome is what the search did with a descriptor or rule.
+type CandidateOutcome string
 
 const (
-	Taken   Outcome = "taken"    // the search went on below this descriptor
-	Behind  Outcome = "behind"   // the descriptor matches, but the search had taken an earlier one
-	NoMatch Outcome = "no_match" // the descriptor or rule does not match
-	Decides Outcome = "decides"  // the rule of an ordered list answers
-	Canary  Outcome = "canary"   // the rule of an ordered list is charged, and another one answers
+	OutcomeSearchedBelow CandidateOutcome = "taken"    // The search went on below this descriptor.
+	OutcomeEarlierTaken  CandidateOutcome = "behind"   // The descriptor matches, but the search had taken an earlier one.
+	OutcomeNoMatch       CandidateOutcome = "no_match" // The descriptor or rule does not match.
+	OutcomeRuleDecides   CandidateOutcome = "decides"  // The rule of an ordered list decides the request.
+	OutcomeCanaryCharged CandidateOutcome = "canary"   // The rule of an ordered list is charged, and another rule decides.
 )
 
 // TriedRule is a rule of an ordered list that the search tried.
 type TriedRule struct {
-	Rule    string  `json:"rule"` // its Key
-	At      string  `json:"at"`   // its Pos
-	Outcome Outcome `json:"outcome"`
-	// If the rule does not match, Key and Pattern are its first pair that the request does not match.
-	Key     string  `json:"key,omitempty"`
-	Pattern string  `json:"pattern,omitempty"`
-	Value   *string `json:"value,omitempty"` // the request's value for Key; nil if it has none
+	RuleName string           `json:"rule"` // RuleName is the FullName of the rule.
+	Position string           `json:"at"`   // Position is the position of the rule as file:line:col.
+	Outcome  CandidateOutcome `json:"outcome"`
+	// If the rule does not match, FailedKey and FailedPattern are its first pair that the request does not match, and RequestValue is
+	// the request's value for FailedKey; nil if the request has no such key.
+	FailedKey     string  `json:"key,omitempty"`
+	FailedPattern string  `json:"pattern,omitempty"`
+	RequestValue  *string `json:"value,omitempty"`
 }
 
 // EntryText is an Entry as text.
@@ -64,181 +65,179 @@ type EntryText struct {
 // Text returns e as text.
 func (e Entry) Text() EntryText { return EntryText{string(e.Key), string(e.Value)} }
 
-// Step is the search of one level for one entry.
-type Step struct {
-	Entry EntryText `json:"entry"`
-	Word  bool      `json:"word,omitempty"` // the level is one of a tree of limits, and Entry.Key is the word
-	// Candidates are in the order in which the search tries them: exact key and value, wildcards in file order, key alone. Those
-	// behind the taken one all match.
+// SearchStep is the search of one level for one entry.
+type SearchStep struct {
+	Entry  EntryText `json:"entry"`
+	IsWord bool      `json:"word,omitempty"` // IsWord is set in a tree of limits, where Entry.Key is the word.
+	// Candidates are in the order in which the search tries them: exact key and value, wildcards in file order, key alone. All
+	// candidates behind the taken one match.
 	Candidates []Candidate `json:"candidates"`
-	// Unlisted counts wildcards that do not match and are not in Candidates: it has at most 20 of these, and at most 40 in all.
-	Unlisted int `json:"unlisted"`
-	Taken    int `json:"-"` // the index of the taken candidate; -1 for none
-	Siblings int `json:"-"` // the number of keys on the level
-	// Meant is a suggestion if no candidate matched: the similar key (EndKey) or value (EndValue) that the caller probably
-	// meant. It is empty if none is similar.
-	Meant string `json:"-"`
-	// Below is the first descriptor on a lower level that has the entry's key. It is set with EndKey; nil for none.
-	Below *Place `json:"-"`
+	// UnlistedCount counts wildcards that do not match and are not in Candidates, which has at most 20 of these, and at most 40 in all.
+	UnlistedCount int `json:"unlisted"`
+	TakenIndex    int `json:"-"` // TakenIndex is the index of the taken candidate; -1 for none.
+	LevelKeyCount int `json:"-"` // LevelKeyCount is the number of keys on the level.
+	// SuggestedText is the known key (EndReasonNoSuchKey) or value (EndReasonNoSuchValue) that the caller probably meant; empty if none
+	// is similar.
+	SuggestedText string `json:"-"`
+	// SameKeyBelow is the first descriptor on a lower level that has the entry's key. It is set with EndReasonNoSuchKey; nil for none.
+	SameKeyBelow *DescriptorPlace `json:"-"`
 }
 
 // Candidate is a descriptor that the search compared with an entry.
 type Candidate struct {
-	Key     string  `json:"key"`
-	Value   string  `json:"value"` // empty: any value
-	At      string  `json:"at"`    // file:line:col
-	How     How     `json:"how"`
-	Outcome Outcome `json:"outcome"`
-	// Leads is the key of the rule that the search would have found through this candidate. It is set only if the candidate is
-	// Behind and the search found no rule.
-	Leads string `json:"leads,omitempty"`
+	Key       string           `json:"key"`
+	Value     string           `json:"value"` // Value is empty if the descriptor matches any value.
+	Position  string           `json:"at"`    // Position is the position as file:line:col.
+	MatchKind MatchKind        `json:"how"`
+	Outcome   CandidateOutcome `json:"outcome"`
+	// LeadsToRule is the name of the rule that the search would have found through this candidate. It is set only if the candidate has
+	// OutcomeEarlierTaken and the search found no rule.
+	LeadsToRule string `json:"leads,omitempty"`
 
-	node *node
+	node *node // node is nil in a tree of limits.
 }
 
-func newCandidate(at Place, how How, outcome Outcome) Candidate {
-	return Candidate{Key: at.Key, Value: at.Value, At: at.Pos.String(), How: how, Outcome: outcome}
+func newCandidate(at DescriptorPlace, how MatchKind, outcome CandidateOutcome, n *node) Candidate {
+	return Candidate{Key: at.Key, Value: at.Value, Position: at.Pos.String(), MatchKind: how, Outcome: outcome, node: n}
 }
 
-// How is the way in which a descriptor is compared with an entry.
-type How string
+// MatchKind is the way in which a descriptor is compared with an entry.
+type MatchKind string
 
 const (
-	Exact    How = "exact"    // key and value are equal
-	Wildcard How = "wildcard" // key_value matches a pattern with `*`
-	KeyAlone How = "key"      // the key is equal; the value does not matter
+	MatchExact    MatchKind = "exact"    // MatchExact compares key and value for equality.
+	MatchWildcard MatchKind = "wildcard" // MatchWildcard compares "key_value" with a pattern.
+	MatchKeyAlone MatchKind = "key"      // MatchKeyAlone compares the key for equality and ignores the value.
 )
 
 const (
-	maxUnmatched  = 20     // most candidates or rules listed that do not match
-	maxSuggested  = 10_000 // most names compared with a misspelt one
-	maxBelowNodes = 10_000 // most descriptors searched for a key on lower levels
+	maxListedUnmatched = 20     // maxListedUnmatched is the most candidates, or rules, listed that do not match.
+	maxComparedNames   = 10_000 // maxComparedNames is the most names that are compared with a misspelt one.
+	maxSearchedBelow   = 10_000 // maxSearchedBelow is the most descriptors searched for a key on lower levels.
 )
 
-func (t *tree) explain(entries []Entry) *Walk {
-	w := &Walk{End: EndEmpty, Steps: make([]Step, 0, min(len(entries), MaxDepth+1))}
+func (t *descriptorTree) explain(entries []Entry) *SearchRecord {
+	search := &SearchRecord{EndReason: EndReasonNoEntries, Steps: make([]SearchStep, 0, min(len(entries), MaxTreeDepth+1))}
 	n := &t.root
 	var joined []byte
 	for i := range entries {
 		if n.children == nil && i > 0 {
-			w.End = EndDeep
+			search.EndReason = EndReasonTooManyEntries
 			break
 		}
-		w.Steps = append(w.Steps, n.explain(&entries[i], &joined))
-		step := &w.Steps[i]
-		if step.Taken < 0 {
-			w.End = n.missing(step)
+		search.Steps = append(search.Steps, n.explainStep(&entries[i], &joined))
+		step := &search.Steps[i]
+		if step.TakenIndex < 0 {
+			search.EndReason = n.explainNoMatch(step)
 			break
 		}
-		n = step.Candidates[step.Taken].node
+		n = step.Candidates[step.TakenIndex].node
 		switch last := i == len(entries)-1; {
 		case last && n.rule != nil:
-			w.Rule, w.End = n.rule, EndRule
-			return w
+			search.FoundRule, search.EndReason = n.rule, EndReasonRuleFound
+			return search
 		case n.children == nil:
-			w.End = EndNoLimit
+			search.EndReason = EndReasonNoRateLimit
 		default:
-			w.End = EndShort
+			search.EndReason = EndReasonTooFewEntries
 		}
 	}
-	w.setLeads(entries, &joined)
-	return w
+	search.setLeadsToRule(entries, &joined)
+	return search
 }
 
-// explain returns the search of the level below n for an entry. It takes the node that child returns.
-func (n *node) explain(e *Entry, joined *[]byte) Step {
-	s := Step{Entry: e.Text(), Candidates: []Candidate{}, Taken: -1}
+// explainStep returns the search of the level below n for an entry. It takes the node that child returns.
+func (n *node) explainStep(e *Entry, joined *[]byte) SearchStep {
+	s := SearchStep{Entry: e.Text(), Candidates: []Candidate{}, TakenIndex: -1}
 	l := n.children
-	if l == nil { // the root of an empty domain
+	if l == nil { // The domain is empty.
 		return s
 	}
-	s.Siblings = l.keys.len()
-	k := l.keys.find(e.Key)
+	s.LevelKeyCount = l.groupsByKey.len()
+	k := l.groupsByKey.find(e.Key)
 	if k != nil && len(e.Value) > 0 {
-		if next := k.values.find(e.Value); next != nil {
-			s.consider(next, Exact, true)
+		if next := k.nodesByValue.find(e.Value); next != nil {
+			s.addCandidate(next, MatchExact, true)
 		}
 	}
-	if len(l.wildcards) > 0 {
+	if len(l.wildcardNodes) > 0 {
 		*joined = append(append(append((*joined)[:0], e.Key...), '_'), e.Value...)
-		for i := range l.wildcards {
-			w := &l.wildcards[i]
-			// One that does not match is of interest if it may have been meant for this key.
+		for i := range l.wildcardNodes {
+			w := &l.wildcardNodes[i]
+			// People are told of a wildcard that does not match if it may have been meant for this key.
 			key := w.node.place().Key
-			if matches := w.match(*joined); matches || key == string(e.Key) || strings.Contains(key, "*") {
-				s.consider(w.node, Wildcard, matches)
+			if matches := w.matches(*joined); matches || key == string(e.Key) || strings.Contains(key, "*") {
+				s.addCandidate(w.node, MatchWildcard, matches)
 			}
 		}
 	}
-	if k != nil && k.any != nil {
-		s.consider(k.any, KeyAlone, true)
+	if k != nil && k.anyValueNode != nil {
+		s.addCandidate(k.anyValueNode, MatchKeyAlone, true)
 	}
 	return s
 }
 
-// consider adds next as a candidate, unless it is there already or the lists are full. The first one that matches is taken.
-func (s *Step) consider(next *node, how How, matches bool) {
+// addCandidate adds n as a candidate, unless it is there already or the lists are full. The first candidate that matches is taken.
+func (s *SearchStep) addCandidate(n *node, how MatchKind, matches bool) {
 	for i := range s.Candidates {
 		// The text of a wildcard is also an exact value, and its key may be a key alone.
-		if c := &s.Candidates[i]; c.node == next && c.Outcome != NoMatch {
+		if c := &s.Candidates[i]; c.node == n && c.Outcome != OutcomeNoMatch {
 			return
 		}
 	}
-	outcome := NoMatch
+	outcome := OutcomeNoMatch
 	switch {
-	case matches && s.Taken < 0:
-		outcome, s.Taken = Taken, len(s.Candidates)
-	case s.Taken >= 0:
-		if !matches || len(s.Candidates) >= 2*maxUnmatched {
+	case matches && s.TakenIndex < 0:
+		outcome, s.TakenIndex = OutcomeSearchedBelow, len(s.Candidates)
+	case s.TakenIndex >= 0:
+		if !matches || len(s.Candidates) >= 2*maxListedUnmatched {
 			return
 		}
-		outcome = Behind
-	case len(s.Candidates) >= maxUnmatched:
-		s.Unlisted++
+		outcome = OutcomeEarlierTaken
+	case len(s.Candidates) >= maxListedUnmatched:
+		s.UnlistedCount++
 		return
 	}
-	c := newCandidate(next.place(), how, outcome)
-	c.node = next
-	s.Candidates = append(s.Candidates, c)
+	s.Candidates = append(s.Candidates, newCandidate(n.place(), how, outcome, n))
 }
 
-// missing returns why the level below n has no descriptor for the entry of s. It sets Meant and Below of s.
-func (n *node) missing(s *Step) End {
+// explainNoMatch returns why no descriptor below n matches the entry of s. It sets SuggestedText and SameKeyBelow of s.
+func (n *node) explainNoMatch(s *SearchStep) EndReason {
 	if n.children == nil {
-		return EndKey
+		return EndReasonNoSuchKey
 	}
-	keys := &n.children.keys
+	keys := &n.children.groupsByKey
 	if k := keys.find([]byte(s.Entry.Key)); k != nil {
-		s.Meant = k.values.near(s.Entry.Value)
-		return EndValue
+		s.SuggestedText = k.nodesByValue.nearestName(s.Entry.Value)
+		return EndReasonNoSuchValue
 	}
-	s.Meant, s.Below = keys.near(s.Entry.Key), n.below(s.Entry.Key)
-	return EndKey
+	s.SuggestedText, s.SameKeyBelow = keys.nearestName(s.Entry.Key), n.firstWithKeyBelow(s.Entry.Key)
+	return EndReasonNoSuchKey
 }
 
-// near returns the name in t that a caller probably meant by name; empty if none is near or t has over 10,000 names.
-func (t *table[V]) near(name string) string {
-	if t.len() > maxSuggested {
+// nearestName returns the name in t that a caller probably meant by name; empty if none is similar or t has over 10,000 names.
+func (t *nameTable[V]) nearestName(name string) string {
+	if t.len() > maxComparedNames {
 		return ""
 	}
 	names := make([]string, 0, t.len())
 	for name := range t.all() {
 		names = append(names, name)
 	}
-	return Near(name, slices.Values(names))
+	return NearestWord(name, slices.Values(names))
 }
 
-// below returns the first descriptor in file order that has the key and is at least two levels below n. It returns nil if there is
-// none, or if over 10,000 descriptors would have to be searched.
-func (n *node) below(key string) (first *Place) {
-	left := maxBelowNodes
+// firstWithKeyBelow returns the first descriptor in file order that has the key and is at least two levels below n. It returns nil if
+// there is none, or if over 10,000 descriptors would have to be searched.
+func (n *node) firstWithKeyBelow(key string) (first *DescriptorPlace) {
+	left := maxSearchedBelow
 	var search func(n *node, depth int)
 	search = func(n *node, depth int) {
 		if n.children == nil {
 			return
 		}
-		for name, k := range n.children.keys.all() {
-			for next := range k.nodes() {
+		for name, k := range n.children.groupsByKey.all() {
+			for next := range k.allNodes() {
 				if left--; left < 0 {
 					return
 				}
@@ -251,102 +250,103 @@ func (n *node) below(key string) (first *Place) {
 	}
 	search(n, 0)
 	if left < 0 {
-		return nil // maps have no order, so the first 10,000 differ from call to call
+		return nil // Maps have no order, so each call searches 10,000 other descriptors.
 	}
 	return first
 }
 
-// setLeads sets Leads of the candidates that are Behind.
-func (w *Walk) setLeads(entries []Entry, joined *[]byte) {
-	for i := range w.Steps {
-		s := &w.Steps[i]
-		if s.Taken < 0 {
+// setLeadsToRule sets LeadsToRule of the candidates with OutcomeEarlierTaken.
+func (search *SearchRecord) setLeadsToRule(entries []Entry, joined *[]byte) {
+	for i := range search.Steps {
+		s := &search.Steps[i]
+		if s.TakenIndex < 0 {
 			return
 		}
-		for j := s.Taken + 1; j < len(s.Candidates); j++ {
+		for j := s.TakenIndex + 1; j < len(s.Candidates); j++ {
 			n := s.Candidates[j].node
 			for e := i + 1; e < len(entries) && n != nil; e++ {
-				n = n.child(&entries[e], joined)
+				n = n.matchingChild(&entries[e], joined)
 			}
 			if n != nil && n.rule != nil {
-				s.Candidates[j].Leads = n.rule.Key
+				s.Candidates[j].LeadsToRule = n.rule.FullName
 			}
 		}
 	}
 }
 
-func (l *orderedList) explain(entries []Entry) *Walk {
-	w := &Walk{Steps: []Step{}, End: EndNone}
-	values := l.fill(nil, entries)
-	unmatched := 0
-	decides := -1 // the index in w.Tried of w.Rule
+func (l *orderedList) explain(entries []Entry) *SearchRecord {
+	search := &SearchRecord{Steps: []SearchStep{}, EndReason: EndReasonNoRuleMatches}
+	values := l.valuesBySlot(nil, entries)
+	unmatched, deciding := 0, -1 // deciding is the index of search.FoundRule in search.TriedRules.
 	for i := range l.rules {
 		r := &l.rules[i]
-		tried := TriedRule{Rule: r.rule.Key, At: r.rule.Pos.String(), Outcome: Decides}
-		failed := slices.IndexFunc(r.want, func(c condition) bool { return !c.matches(values[c.slot]) })
+		tried := TriedRule{RuleName: r.rule.FullName, Position: r.rule.Pos.String(), Outcome: OutcomeRuleDecides}
+		failed := slices.IndexFunc(r.conditions, func(c condition) bool { return !c.matches(values[c.keySlot]) })
 		if failed >= 0 {
-			if unmatched++; unmatched > maxUnmatched {
-				w.Unlisted++
+			if unmatched++; unmatched > maxListedUnmatched {
+				search.UnlistedCount++
 				continue
 			}
-			tried.Outcome = NoMatch
-			tried.Key, tried.Pattern = r.rule.Listed.Match[failed].Key, r.rule.Listed.Match[failed].Pattern
-			if value := values[r.want[failed].slot]; value != nil {
-				tried.Value = new(string(value))
+			tried.Outcome = OutcomeNoMatch
+			tried.FailedKey, tried.FailedPattern = r.rule.ListSettings.MatchPairs[failed].Key, r.rule.ListSettings.MatchPairs[failed].Pattern
+			if value := values[r.conditions[failed].keySlot]; value != nil {
+				tried.RequestValue = new(string(value))
 			}
-			w.Tried = append(w.Tried, tried)
+			search.TriedRules = append(search.TriedRules, tried)
 			continue
 		}
-		if w.Rule != nil {
-			w.Canaries = append(w.Canaries, w.Rule)
-			w.Tried[decides].Outcome = Canary
+		if search.FoundRule != nil {
+			search.ChargedCanaries = append(search.ChargedCanaries, search.FoundRule)
+			search.TriedRules[deciding].Outcome = OutcomeCanaryCharged
 		}
-		decides = len(w.Tried)
-		w.Tried = append(w.Tried, tried)
-		w.Rule, w.End = r.rule, EndRule
-		if !r.canary {
+		deciding = len(search.TriedRules)
+		search.TriedRules = append(search.TriedRules, tried)
+		search.FoundRule, search.EndReason = r.rule, EndReasonRuleFound
+		if !r.isCanary {
 			break
 		}
 	}
-	return w
+	return search
 }
 
-func (t *wordTree) explain(entries []Entry) *Walk {
-	w := &Walk{Steps: []Step{}, End: EndShort}
+func (t *limitTree) explain(entries []Entry) *SearchRecord {
+	search := &SearchRecord{Steps: []SearchStep{}, EndReason: EndReasonTooFewEntries}
 	if len(entries) == 0 {
-		w.End = EndEmpty
+		search.EndReason = EndReasonNoEntries
 	}
 	n := &t.root
-	for word := range words(entries) {
-		s := n.explain(word)
-		w.Steps = append(w.Steps, s)
-		if s.Taken < 0 {
-			w.End = EndKey
+	for word := range requestWords(entries) {
+		s := n.explainStep(word)
+		search.Steps = append(search.Steps, s)
+		if s.TakenIndex < 0 {
+			search.EndReason = EndReasonNoSuchKey
 			break
 		}
-		n = n.next(word)
+		n = n.childForWord(word)
 	}
-	if w.Rule = n.rule; w.Rule != nil {
-		w.End = EndRule
+	if search.FoundRule = n.rule; search.FoundRule != nil {
+		search.EndReason = EndReasonRuleFound
 	}
-	return w
+	return search
 }
 
-// explain returns the search of the level below n for a word.
-func (n *wordNode) explain(word []byte) Step {
-	s := Step{Entry: EntryText{Key: string(word)}, Word: true, Candidates: []Candidate{}, Taken: -1, Siblings: n.children.len()}
-	outcome := Taken
-	if named := n.children.find(word); named != nil {
-		s.Candidates = append(s.Candidates, newCandidate(Place{Pos: named.place, Key: string(word)}, Exact, outcome))
-		s.Taken, outcome = 0, Behind
+// explainStep returns the search of the level below n for a word.
+func (n *limitNode) explainStep(word []byte) SearchStep {
+	s := SearchStep{
+		Entry: EntryText{Key: string(word)}, IsWord: true, Candidates: []Candidate{}, TakenIndex: -1, LevelKeyCount: n.childrenByWord.len(),
 	}
-	if n.other != nil {
-		s.Candidates = append(s.Candidates, newCandidate(Place{Pos: n.other.place, Key: "*"}, Wildcard, outcome))
-		s.Taken = 0
-		s.Siblings++
+	outcome := OutcomeSearchedBelow
+	if named := n.childrenByWord.find(word); named != nil {
+		s.Candidates = append(s.Candidates, newCandidate(DescriptorPlace{Pos: named.pos, Key: string(word)}, MatchExact, outcome, nil))
+		s.TakenIndex, outcome = 0, OutcomeEarlierTaken
 	}
-	if s.Taken < 0 {
-		s.Meant = n.children.near(string(word))
+	if n.anyWordChild != nil {
+		s.Candidates = append(s.Candidates, newCandidate(DescriptorPlace{Pos: n.anyWordChild.pos, Key: "*"}, MatchWildcard, outcome, nil))
+		s.TakenIndex = 0
+		s.LevelKeyCount++
+	}
+	if s.TakenIndex < 0 {
+		s.SuggestedText = n.childrenByWord.nearestName(string(word))
 	}
 	return s
 }

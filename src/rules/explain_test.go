@@ -12,41 +12,41 @@ import (
 
 // tell is a walk in short: per step "line how" of each candidate, the taken one
 // in brackets, those that were not asked behind a bar; then how it ended.
-func tell(w *rules.Walk) string {
+func tell(w *rules.SearchRecord) string {
 	var b strings.Builder
 	for i := range w.Steps {
 		s := &w.Steps[i]
 		barred := false
 		for j := range s.Candidates {
 			c := &s.Candidates[j]
-			if c.Outcome == rules.Behind && !barred {
+			if c.Outcome == rules.OutcomeEarlierTaken && !barred {
 				barred = true
 				b.WriteString("| ")
 			}
-			text := fmt.Sprintf("%s %v", lineOf(c.At), c.How)
-			if (j == s.Taken) != (c.Outcome == rules.Taken) {
+			text := fmt.Sprintf("%s %v", lineOf(c.Position), c.MatchKind)
+			if (j == s.TakenIndex) != (c.Outcome == rules.OutcomeSearchedBelow) {
 				b.WriteString("taken? ")
 			}
-			if j == s.Taken {
+			if j == s.TakenIndex {
 				text = "[" + text + "]"
 			}
-			if c.Leads != "" {
-				text += " to " + c.Leads
+			if c.LeadsToRule != "" {
+				text += " to " + c.LeadsToRule
 			}
 			b.WriteString(text + " ")
 		}
-		if s.Unlisted > 0 {
-			fmt.Fprintf(&b, "and %d ", s.Unlisted)
+		if s.UnlistedCount > 0 {
+			fmt.Fprintf(&b, "and %d ", s.UnlistedCount)
 		}
 		b.WriteString("/ ")
 	}
-	b.WriteString(string(w.End))
+	b.WriteString(string(w.EndReason))
 	if n := len(w.Steps); n > 0 {
-		if last := &w.Steps[n-1]; last.Meant != "" {
-			b.WriteString(" meant " + last.Meant)
+		if last := &w.Steps[n-1]; last.SuggestedText != "" {
+			b.WriteString(" meant " + last.SuggestedText)
 		}
-		if last := &w.Steps[n-1]; last.Below != nil {
-			fmt.Fprintf(&b, " below %d", last.Below.Line)
+		if last := &w.Steps[n-1]; last.SameKeyBelow != nil {
+			fmt.Fprintf(&b, " below %d", last.SameKeyBelow.Line)
 		}
 	}
 	return b.String()
@@ -136,11 +136,11 @@ func TestExplainIsBounded(t *testing.T) {
 	}
 	d := compiled(t, outline.String()+"path\n")
 	s := d.Explain(entries("path=x")).Steps[0]
-	if len(s.Candidates) != 2*rules.MaxUnmatched || s.Taken != rules.MaxUnmatched || s.Unlisted != 1000-rules.MaxUnmatched {
-		t.Errorf("%d candidates, the taken one is %d, %d not listed", len(s.Candidates), s.Taken, s.Unlisted)
+	if len(s.Candidates) != 2*rules.MaxUnmatched || s.TakenIndex != rules.MaxUnmatched || s.UnlistedCount != 1000-rules.MaxUnmatched {
+		t.Errorf("%d candidates, the taken one is %d, %d not listed", len(s.Candidates), s.TakenIndex, s.UnlistedCount)
 	}
-	if lineOf(s.Candidates[s.Taken].At) != "1001" || s.Candidates[s.Taken+1].Outcome != rules.Behind {
-		t.Errorf("taken was %+v, then comes %+v", s.Candidates[s.Taken], s.Candidates[s.Taken+1])
+	if lineOf(s.Candidates[s.TakenIndex].Position) != "1001" || s.Candidates[s.TakenIndex+1].Outcome != rules.OutcomeEarlierTaken {
+		t.Errorf("taken was %+v, then comes %+v", s.Candidates[s.TakenIndex], s.Candidates[s.TakenIndex+1])
 	}
 }
 
@@ -162,7 +162,7 @@ func TestNear(t *testing.T) {
 		{"message-type", "message_type", "message_type"},
 	} {
 		known := slices.Values(strings.Fields(tt.known))
-		if got := rules.Near(tt.word, known); got != tt.want {
+		if got := rules.NearestWord(tt.word, known); got != tt.want {
 			t.Errorf("%q among %q: got %q, want %q", tt.word, tt.known, got, tt.want)
 		}
 	}
@@ -194,8 +194,8 @@ func FuzzExplain(f *testing.F) {
 		if again := d.Explain(request); tell(w) != tell(again) {
 			t.Fatalf("two walks differ:\n%s\n%s", tell(w), tell(again))
 		}
-		if got := find(d, request); got != w.Rule || (w.Rule == nil) == (w.End == rules.EndRule) {
-			t.Fatalf("%q in %+v finds %v, explained as %v: %s", request, top, got, w.Rule, tell(w))
+		if got := find(d, request); got != w.FoundRule || (w.FoundRule == nil) == (w.EndReason == rules.EndReasonRuleFound) {
+			t.Fatalf("%q in %+v finds %v, explained as %v: %s", request, top, got, w.FoundRule, tell(w))
 		}
 		level := top
 		for i := range w.Steps {
@@ -204,29 +204,29 @@ func FuzzExplain(f *testing.F) {
 			for _, cfg := range level {
 				keys[cfg.Key] = true
 			}
-			if s.Siblings != len(keys) || s.Meant != "" && s.Taken >= 0 || s.Meant == s.Entry.Key && w.End == rules.EndKey && s.Meant != "" {
-				t.Fatalf("step %d of %s has %d keys and meant %q, the level is %+v", i, tell(w), s.Siblings, s.Meant, level)
+			if s.LevelKeyCount != len(keys) || s.SuggestedText != "" && s.TakenIndex >= 0 || s.SuggestedText == s.Entry.Key && w.EndReason == rules.EndReasonNoSuchKey && s.SuggestedText != "" {
+				t.Fatalf("step %d of %s has %d keys and meant %q, the level is %+v", i, tell(w), s.LevelKeyCount, s.SuggestedText, level)
 			}
-			if w.End == rules.EndKey && i == len(w.Steps)-1 && (keys[s.Entry.Key] || s.Taken >= 0) {
+			if w.EndReason == rules.EndReasonNoSuchKey && i == len(w.Steps)-1 && (keys[s.Entry.Key] || s.TakenIndex >= 0) {
 				t.Fatalf("%s, but the key %q is there", tell(w), s.Entry.Key)
 			}
 			for j, c := range s.Candidates {
-				at := slices.IndexFunc(level, func(cfg rules.DescriptorConfig) bool { return cfg.Pos.String() == c.At })
+				at := slices.IndexFunc(level, func(cfg rules.DescriptorConfig) bool { return cfg.Pos.String() == c.Position })
 				if at < 0 || level[at].Key != c.Key || level[at].Value != c.Value {
 					t.Fatalf("candidate %d of step %d in %s is not on its level", j, i, tell(w))
 				}
 			}
-			if s.Taken < 0 {
+			if s.TakenIndex < 0 {
 				if i != len(w.Steps)-1 {
 					t.Fatalf("%s goes on after nothing", tell(w))
 				}
 				break
 			}
-			taken := s.Candidates[s.Taken]
-			level = level[slices.IndexFunc(level, func(cfg rules.DescriptorConfig) bool { return cfg.Pos.String() == taken.At })].Descriptors
+			taken := s.Candidates[s.TakenIndex]
+			level = level[slices.IndexFunc(level, func(cfg rules.DescriptorConfig) bool { return cfg.Pos.String() == taken.Position })].Descriptors
 		}
-		if b := w.Steps; len(b) > 0 && b[len(b)-1].Below != nil && !slices.Contains(slices.Collect(maps.Keys(keysOf(top))), b[len(b)-1].Below.Key) {
-			t.Fatalf("%s: there is no key %q", tell(w), b[len(b)-1].Below.Key)
+		if b := w.Steps; len(b) > 0 && b[len(b)-1].SameKeyBelow != nil && !slices.Contains(slices.Collect(maps.Keys(keysOf(top))), b[len(b)-1].SameKeyBelow.Key) {
+			t.Fatalf("%s: there is no key %q", tell(w), b[len(b)-1].SameKeyBelow.Key)
 		}
 	})
 }

@@ -12,56 +12,56 @@ func Charged(set *Set) []*Rule {
 	var found []*Rule
 	var walk func(n *node)
 	walk = func(n *node) {
-		if n.rule != nil && n.rule.Charges != nil {
+		if n.rule != nil && n.rule.ChargedLimits != nil {
 			found = append(found, n.rule)
 		}
 		if n.children == nil {
 			return
 		}
-		for _, k := range n.children.keys.all() {
-			for child := range k.nodes() {
+		for _, k := range n.children.groupsByKey.all() {
+			for child := range k.allNodes() {
 				walk(child)
 			}
 		}
 	}
-	var words func(n *wordNode)
-	words = func(n *wordNode) {
-		if n.rule != nil && n.rule.Charges != nil {
+	var words func(n *limitNode)
+	words = func(n *limitNode) {
+		if n.rule != nil && n.rule.ChargedLimits != nil {
 			found = append(found, n.rule)
 		}
-		for _, child := range n.children.all() {
+		for _, child := range n.childrenByWord.all() {
 			words(child)
 		}
-		if n.other != nil {
-			words(n.other)
+		if n.anyWordChild != nil {
+			words(n.anyWordChild)
 		}
 	}
 	for _, d := range set.domains {
 		switch m := d.matcher.(type) {
-		case *tree:
+		case *descriptorTree:
 			walk(&m.root)
-		case *wordTree:
+		case *limitTree:
 			words(&m.root)
 		case *orderedList:
 			for _, r := range m.rules {
-				if r.rule.Charges != nil {
+				if r.rule.ChargedLimits != nil {
 					found = append(found, r.rule)
 				}
 			}
 		}
 	}
 	slices.SortFunc(found, func(a, b *Rule) int {
-		return cmp.Or(strings.Compare(a.Pos.File, b.Pos.File), a.Pos.Line-b.Pos.Line, a.Pos.Col-b.Pos.Col, strings.Compare(a.Key, b.Key))
+		return cmp.Or(strings.Compare(a.Pos.File, b.Pos.File), a.Pos.Line-b.Pos.Line, a.Pos.Col-b.Pos.Col, strings.Compare(a.FullName, b.FullName))
 	})
 	return found
 }
 
-// MaxUnmatched, Composite and KeyParts are for tests of this folder.
-const MaxUnmatched = maxUnmatched
+// MaxUnmatched, LevelName and KeyParts are for tests of this folder.
+const MaxUnmatched = maxListedUnmatched
 
-var Composite = composite
+var LevelName = levelName
 
 // KeyParts is what the keys of a listed limit's counters are made of, joined.
 func KeyParts(r *Rule) string {
-	return r.Listed.key.text()
+	return r.ListSettings.keyFormat.constantText()
 }

@@ -20,7 +20,7 @@ func FuzzYAML(f *testing.F) {
 	testfiles.Seed(f)
 	f.Add([]byte(utf16(true, "domain: d\n")))
 	f.Add([]byte("rules: .\ntests: []\n"))
-	f.Add([]byte("domain: d\n" + testfiles.Laughs("name")))
+	f.Add([]byte("domain: d\n" + billionLaughs("name")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		cfg, problems, warnings := yamlrules.Parse("a.yaml", data)
 		again, problems2, warnings2 := yamlrules.Parse("a.yaml", data)
@@ -30,7 +30,7 @@ func FuzzYAML(f *testing.F) {
 		if cfg == nil && len(problems) == 0 && !hasTests(data) {
 			t.Fatalf("%q is neither good nor bad", data)
 		}
-		files := []loading.File{{Name: "a.yaml", Data: data}}
+		files := []loading.RuleFile{{Name: "a.yaml", Data: data}}
 		set, odd, err := loading.Load(files, rules.Options{})
 		set2, odd2, err2 := loading.Load(files, rules.Options{})
 		if fmt.Sprint(err) != fmt.Sprint(err2) || !reflect.DeepEqual(odd, odd2) {
@@ -40,7 +40,7 @@ func FuzzYAML(f *testing.F) {
 			t.Fatalf("%q: the set is %v, the error %v, the problems %v", data, set, err, problems)
 		}
 		for _, p := range append(append(problems, warnings...), odd...) {
-			if p.File != "a.yaml" || p.What == "" {
+			if p.File != "a.yaml" || p.Message == "" {
 				t.Fatalf("%q: the problem %q has no file or no words", data, p)
 			}
 		}
@@ -75,11 +75,11 @@ func FuzzYAML(f *testing.F) {
 // requestFor has the rule's own words. It finds the rule, or a wildcard or an exact value before it; loose says that it may also
 // find nothing.
 func requestFor(r *rules.Rule) (request []rules.Entry, loose bool) {
-	for _, name := range r.Names() {
+	for _, name := range r.WordPath() {
 		request = append(request, rules.Entry{Key: []byte(name)})
 	}
-	if r.Listed != nil {
-		for _, p := range r.Listed.Match {
+	if r.ListSettings != nil {
+		for _, p := range r.ListSettings.MatchPairs {
 			request = append(request, rules.Entry{[]byte(p.Key), []byte(p.Pattern)})
 		}
 	}
@@ -94,28 +94,28 @@ func requestFor(r *rules.Rule) (request []rules.Entry, loose bool) {
 func checkRule(t *testing.T, data []byte, set *rules.Set, i int) {
 	t.Helper()
 	r, domain := set.Rules()[i], set.Domains()[0]
-	if r.Index != i || !strings.HasPrefix(r.Key, domain.Name+".") {
+	if r.Index != i || !strings.HasPrefix(r.FullName, domain.Name+".") {
 		t.Fatalf("%q: rule %d is %+v", data, i, r)
 	}
 	if !r.Unlimited && r.Limit.Validate() != nil {
 		t.Fatalf("%q: rule %v: %v", data, r, r.Limit.Validate())
 	}
 	request, loose := requestFor(r)
-	var scratch rules.Scratch
-	got, canaries := domain.Find(request, &scratch, nil)
+	var scratch rules.SearchScratch
+	got, canaries := domain.FindRule(request, &scratch, nil)
 	if again := find(domain, request); again != got {
-		t.Fatalf("%q: %s finds %v and then %v", data, r.Key, again, got)
+		t.Fatalf("%q: %s finds %v and then %v", data, r.FullName, again, got)
 	}
 	all := charged(got)
 	for _, canary := range canaries {
 		all = append(all, charged(canary)...)
 	}
 	if !loose && !slices.Contains(all, r) {
-		t.Fatalf("%q: the words of %s find %v", data, r.Key, all)
+		t.Fatalf("%q: the words of %s find %v", data, r.FullName, all)
 	}
-	for i, one := range r.Charges {
-		if one != set.Rules()[one.Index] || len(one.Path) > len(r.Path) || i > 0 && len(one.Path) < len(r.Charges[i-1].Path) {
-			t.Fatalf("%q: charge %d of %s is %+v", data, i, r.Key, one)
+	for i, one := range r.ChargedLimits {
+		if one != set.Rules()[one.Index] || len(one.Path) > len(r.Path) || i > 0 && len(one.Path) < len(r.ChargedLimits[i-1].Path) {
+			t.Fatalf("%q: charge %d of %s is %+v", data, i, r.FullName, one)
 		}
 	}
 }
@@ -132,10 +132,10 @@ func charged(r *rules.Rule) []*rules.Rule {
 	switch {
 	case r == nil:
 		return nil
-	case r.Charges == nil:
+	case r.ChargedLimits == nil:
 		return []*rules.Rule{r}
 	}
-	return r.Charges
+	return r.ChargedLimits
 }
 
 // FuzzFind builds a tree and a request from bytes, of so few different words
@@ -176,12 +176,12 @@ func FuzzFind(f *testing.F) {
 		if r == nil {
 			return
 		}
-		if r.AllOrNone != w.none {
-			t.Fatalf("%q in %+v: all or none is %t", request, top, r.AllOrNone)
+		if r.ChargesAllOrNone != w.none {
+			t.Fatalf("%q in %+v: all or none is %t", request, top, r.ChargesAllOrNone)
 		}
 		for _, w := range warnings {
 			literal := slices.ContainsFunc(request, func(e rules.Entry) bool { return bytes.ContainsRune(slices.Concat(e.Key, e.Value), '*') })
-			if !literal && w.Line == r.Pos.Line && strings.HasPrefix(w.What, "no request can match") {
+			if !literal && w.Line == r.Pos.Line && strings.HasPrefix(w.Message, "no request can match") {
 				t.Fatalf("%q in %+v finds what was warned of: %v", request, top, w)
 			}
 		}
@@ -202,27 +202,27 @@ func grow(tree []byte, words []string) []rules.DescriptorConfig {
 			case what&0x81 == 0:
 				d.RateLimit = &rules.RateLimitConfig{Unit: "day"}
 			case what&1 == 0:
-				d.RateLimits = &rules.Placed[[]rules.RateLimitConfig]{d.Pos, []rules.RateLimitConfig{
+				d.RateLimits = &rules.Positioned[[]rules.RateLimitConfig]{d.Pos, []rules.RateLimitConfig{
 					{Pos: rules.Pos{"a.yaml", d.Line, 1}, Unit: "day"},
 					{Pos: rules.Pos{"a.yaml", d.Line, 2}, Unit: "hour"},
 				}}
 			}
 			switch what & 0x30 {
 			case 0x10:
-				d.Charge = &rules.Placed[string]{d.Pos, "path"}
+				d.ChargeMode = &rules.Positioned[string]{d.Pos, "path"}
 			case 0x20:
-				d.Charge = &rules.Placed[string]{d.Pos, "leaf"}
+				d.ChargeMode = &rules.Positioned[string]{d.Pos, "leaf"}
 			}
 			switch what & 0x44 {
 			case 0x40:
-				d.OnReject = &rules.Placed[string]{d.Pos, "none"}
+				d.OnReject = &rules.Positioned[string]{d.Pos, "none"}
 			case 0x44:
-				d.OnReject = &rules.Placed[string]{d.Pos, "each"}
+				d.OnReject = &rules.Positioned[string]{d.Pos, "each"}
 			}
 			if what&2 == 0 && depth < 3 {
 				d.Descriptors = build(depth + 1)
 			}
-			d.ShareThreshold = what&8 == 0 && strings.Contains(rules.Composite(d.Key, d.Value), "*")
+			d.ShareThreshold = what&8 == 0 && strings.Contains(rules.LevelName(d.Key, d.Value), "*")
 			list = append(list, d)
 			if what&4 == 0 && depth > 0 {
 				break
@@ -286,8 +286,8 @@ func (w *walker) walk(level []rules.DescriptorConfig) {
 		w.charges = nil
 		return
 	}
-	if d.Charge != nil {
-		w.path = d.Charge.Value == "path"
+	if d.ChargeMode != nil {
+		w.path = d.ChargeMode.Value == "path"
 	}
 	if d.OnReject != nil {
 		w.none = d.OnReject.Value == "none"

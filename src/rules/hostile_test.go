@@ -8,7 +8,6 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
-	"ratelimit/src/testbed/testfiles"
 )
 
 const oneRule = "- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n"
@@ -41,7 +40,7 @@ func TestBytes(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if got := outcome([]loading.File{{Name: "a.yaml", Data: []byte(test.data)}}, rules.Options{}); got != test.want {
+			if got := outcome([]loading.RuleFile{{Name: "a.yaml", Data: []byte(test.data)}}, rules.Options{}); got != test.want {
 				t.Errorf("got:\n%swant:\n%s", got, test.want)
 			}
 		})
@@ -69,7 +68,7 @@ func hostileTests() []hostileTest {
 	limit := "  rate_limit: {unit: day, requests_per_unit: 1}\n"
 	return []hostileTest{
 		{
-			"a billion laughs where nothing is read", "domain: d\n" + testfiles.Laughs("name"),
+			"a billion laughs where nothing is read", "domain: d\n" + billionLaughs("name"),
 			"a.yaml:2:32: the aliases of the file stand for more than 1000000 values; use fewer aliases, or several files",
 		},
 		{
@@ -141,7 +140,7 @@ func TestHostile(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			got := outcome([]loading.File{{Name: "a.yaml", Data: []byte(test.data)}}, rules.Options{})
+			got := outcome([]loading.RuleFile{{Name: "a.yaml", Data: []byte(test.data)}}, rules.Options{})
 			runtime.ReadMemStats(&after)
 			if !strings.HasPrefix(got, test.want) {
 				t.Errorf("got %.300q, want %.300q", got, test.want)
@@ -172,7 +171,7 @@ func TestHostileDivvy(t *testing.T) {
 		{"a map in a map in a map", "a.json", strings.Repeat(`{"a":`, 500_000), "a.json:1:50001: not JSON: invalid character '{' exceeded max depth"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := outcome([]loading.File{{Name: test.file, Data: []byte(test.data)}}, rules.Options{}); !strings.HasPrefix(got, test.want) {
+			if got := outcome([]loading.RuleFile{{Name: test.file, Data: []byte(test.data)}}, rules.Options{}); !strings.HasPrefix(got, test.want) {
 				t.Errorf("got %.300q, want %.300q", got, test.want)
 			}
 		})
@@ -204,6 +203,18 @@ func bomb(n int) string {
 		}
 		b.WriteString("]}, ")
 		below = fmt.Sprintf("*b%d", i)
+	}
+	return b.String()
+}
+
+// billionLaughs returns nine maps under one key; each refers to the one before nine times.
+func billionLaughs(key string) string {
+	var b strings.Builder
+	item := "x"
+	for c := 'a'; c <= 'i'; c++ {
+		nine := strings.TrimSuffix(strings.Repeat("key: "+item+", ", 9), ", ")
+		fmt.Fprintf(&b, "%s: &%c {%s}\n", key, c, nine)
+		item = "*" + string(c) + " "
 	}
 	return b.String()
 }

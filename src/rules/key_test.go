@@ -29,12 +29,12 @@ descriptors:
   - {key: b, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: "st*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := set.Domain([]byte("d_{1}"))
-	plain, escape := rules.Keys{Prefix: "p_"}, rules.Keys{Prefix: "p_", Escape: true}
+	plain, escape := rules.KeyFormat{Prefix: "p_"}, rules.KeyFormat{Prefix: "p_", EscapeKeys: true}
 	for _, tt := range []struct{ entries, plain, escaped string }{
 		{"", "{p_d_{1}_}", "{p_d%5F%7B1%7D_}"},
 		{"a=1", "{p_d_{1}_a_1_}", "{p_d%5F%7B1%7D_a_1_}"},
@@ -55,11 +55,11 @@ descriptors:
 		}
 		rule := find(d, request)
 		for _, side := range []struct {
-			keys *rules.Keys
+			keys *rules.KeyFormat
 			want string
 		}{{&plain, tt.plain}, {&escape, tt.escaped}} {
 			const before = "what is there"
-			got, tag := side.keys.Append([]byte(before), d, rule, request)
+			got, tag := side.keys.AppendKey([]byte(before), d, rule, request)
 			got = bytes.TrimPrefix(got, []byte(before))
 			if shown := fmt.Sprintf("{%s}%s", got[:tag], got[tag:]); shown != side.want {
 				t.Errorf("%q:\n got %q\nwant %q", tt.entries, shown, side.want)
@@ -85,8 +85,8 @@ func FuzzEscapedKey(f *testing.F) {
 		for i := 1; i < len(parts); i += 2 {
 			entries = append(entries, rules.Entry{[]byte(parts[i]), []byte(parts[i+1])})
 		}
-		keys := rules.Keys{Prefix: "p", Escape: true}
-		key, tag := keys.Append(nil, set.Domain([]byte(domain)), nil, entries)
+		keys := rules.KeyFormat{Prefix: "p", EscapeKeys: true}
+		key, tag := keys.AppendKey(nil, set.Domain([]byte(domain)), nil, entries)
 		if bytes.ContainsAny(key, "{}|:") || bytes.ContainsFunc(key, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
 			t.Fatalf("%q: %q", parts, key)
 		}
@@ -101,7 +101,7 @@ func FuzzEscapedKey(f *testing.F) {
 		if !slices.Equal(got, parts) {
 			t.Fatalf("%q: %q reads %q", parts, key, got)
 		}
-		want, _ := keys.Append(nil, set.Domain([]byte(domain)), nil, entries[:min(len(entries), 1)])
+		want, _ := keys.AppendKey(nil, set.Domain([]byte(domain)), nil, entries[:min(len(entries), 1)])
 		if !bytes.Equal(key[:tag], want) {
 			t.Fatalf("%q: the tag of %q is %q, want %q", parts, key, key[:tag], want)
 		}
@@ -125,7 +125,7 @@ func FuzzSharedKeys(f *testing.F) {
 		if err != nil {
 			return // a descriptor twice, or without a key
 		}
-		d, keys := set.Domain([]byte("d")), rules.Keys{Escape: true}
+		d, keys := set.Domain([]byte("d")), rules.KeyFormat{EscapeKeys: true}
 		type asked struct {
 			rule    *rules.Rule
 			entries []rules.Entry
@@ -140,7 +140,7 @@ func FuzzSharedKeys(f *testing.F) {
 				}
 				rule := find(d, request)
 				for _, r := range append([]*rules.Rule{nil}, charged(rule)...) { // nil: the request brings a limit
-					key, _ := keys.Append(nil, d, r, request)
+					key, _ := keys.AppendKey(nil, d, r, request)
 					a := asked{r, request}
 					if r != nil {
 						a.entries = request[:len(r.Path)]

@@ -53,7 +53,7 @@ descriptors:
 
 // What a hit is counted under, in the store and in the statistics.
 func TestNames(t *testing.T) {
-	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(nameRules)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(nameRules)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,10 +95,10 @@ func TestNames(t *testing.T) {
 			}
 			continue
 		}
-		if got, _ := new(rules.Keys).Append(nil, domain, rule, entries); string(got) != "d_"+tt.key {
+		if got, _ := new(rules.KeyFormat).AppendKey(nil, domain, rule, entries); string(got) != "d_"+tt.key {
 			t.Errorf("%s: kept under %s, want d_%s", tt.entries, got, tt.key)
 		}
-		if got := string(rule.AppendName(nil, entries)); got != tt.name {
+		if got := string(rule.AppendMetricName(nil, entries)); got != tt.name {
 			t.Errorf("%s: counted as %s, want %s", tt.entries, got, tt.name)
 		}
 	}
@@ -114,15 +114,15 @@ descriptors:
 - {key: u, rate_limit: {unlimited: true, name: b, replaces: [{name: c}]}}
 - {key: x, rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}, {Name: "b.yaml", Data: []byte("domain: e")}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}, {Name: "b.yaml", Data: []byte("domain: e")}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := set.Domain([]byte("d"))
-	if !d.Replacing || set.Domain([]byte("e")).Replacing {
+	if !d.HasReplacements || set.Domain([]byte("e")).HasReplacements {
 		t.Fatal("only d has rules that replace others")
 	}
-	var p rules.Replaced
+	var p rules.ReplacedNames
 	for _, tt := range []struct{ matched, replaced string }{
 		{"a", ""}, {"a b", "b"}, {"b a", "b"}, {"a b c", "b c"}, {"b c", "c"}, {"c x", ""}, {"u a b c", "b c"},
 	} {
@@ -132,11 +132,11 @@ descriptors:
 		}
 		p.Reset()
 		for _, r := range list {
-			p.Add(r)
+			p.AddReplacedBy(r)
 		}
 		var got []string
 		for _, r := range list {
-			if p.Has(r) {
+			if p.IsReplaced(r) {
 				got = append(got, r.Path[0].Key())
 			}
 		}

@@ -11,47 +11,47 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// newRule returns a rule at p that has no limit yet.
-func (p *path) newRule(cfg *LimitsConfig) *Rule {
+// newRule returns a rule at the path p without a limit.
+func (p *compilePath) newRule(cfg *LimitsConfig) *Rule {
 	return &Rule{
-		Index: -1, Key: p.key, Domain: p.domain.Name, Path: p.levels, Pos: cfg.Pos,
-		Quota: cfg.QuotaMode, Metadata: cfg.Metadata, AllOrNone: p.allOrNone != nil,
+		Index: -1, FullName: p.ruleName, Domain: p.domain.Name, Path: p.levels, Pos: cfg.Pos,
+		QuotaMode: cfg.QuotaMode, Metadata: cfg.Metadata, ChargesAllOrNone: p.allOrNoneSetting != nil,
 	}
 }
 
-// rule compiles a limit of a descriptor or rule. Suffix is what the limit's name has behind that of the descriptor.
-func (c *Compiler) rule(cfg *LimitsConfig, limit *RateLimitConfig, p path, at Pos, suffix string) *Rule {
+// compileLimit compiles a limit of a descriptor or rule, and adds it to the set. The limit's name is that of the path with the suffix.
+func (c *Compiler) compileLimit(cfg *LimitsConfig, limit *RateLimitConfig, p compilePath, at Pos, suffix string) *Rule {
 	r := p.newRule(cfg)
 	r.Index, r.Pos, r.Name = len(c.set.rules), at, limit.Name
-	r.Key, r.suffixLen = p.key+suffix, int32(len(suffix))
-	r.Quantity = Quantity{Requests: limit.RequestsPerUnit, Unit: ParseUnit(limit.Unit), Multiplier: 1}
-	r.Unlimited, r.Shadow, r.Detailed, r.ChargePath = limit.Unlimited, cfg.ShadowMode, cfg.DetailedMetric, p.chargePath != nil
+	r.FullName, r.limitSuffixLen = p.ruleName+suffix, int32(len(suffix))
+	r.Rate = Rate{Requests: limit.RequestsPerUnit, Unit: ParseUnit(limit.Unit), UnitMultiplier: 1}
+	r.Unlimited, r.ShadowMode, r.DetailedMetric = limit.Unlimited, cfg.ShadowMode, cfg.DetailedMetric
+	r.HasChargePath = p.chargePathSetting != nil
 	for i := range r.Path {
 		l := &r.Path[i]
-		r.shared = r.shared || l.ShareThreshold
-		r.perValue = r.perValue || strings.Contains(l.Key(), "*") || l.showsValue()
+		r.hasSharedLevel = r.hasSharedLevel || l.ShareThreshold
+		r.metricNameHasValues = r.metricNameHasValues || strings.Contains(l.Key(), "*") || l.metricShowsValue()
 	}
 	if limit.UnitMultiplier != nil {
-		r.Multiplier = *limit.UnitMultiplier
+		r.UnitMultiplier = *limit.UnitMultiplier
 	}
 	c.set.rules = append(c.set.rules, r)
-	c.replaces(r, p, limit.Replaces)
+	c.setReplacedNames(r, p, limit.Replaces)
 	if r.Unlimited {
-		c.unlimited(r, cfg, limit, p)
+		c.checkBesideUnlimited(r, cfg, limit, p)
 	} else {
-		c.window(r, limit)
-		r.Fallback = c.fallback(p.fallback, limit.Fallback)
+		c.setLimit(r, limit)
+		r.Fallback = c.parseFallback(p.fallback, limit.Fallback)
 	}
 	return r
 }
 
-// replaces notes which names r replaces.
-func (c *Compiler) replaces(r *Rule, p path, list []Placed[string]) {
+func (c *Compiler) setReplacedNames(r *Rule, p compilePath, list []Positioned[string]) {
 	if len(list) == 0 {
 		return
 	}
-	c.replacing = append(c.replacing, replacing{r, list})
-	p.domain.Replacing = true
+	c.replacingRules = append(c.replacingRules, replacingRule{r, list})
+	p.domain.HasReplacements = true
 	for _, other := range list {
 		r.Replaces = append(r.Replaces, other.Value)
 		switch other.Value {
@@ -63,58 +63,60 @@ func (c *Compiler) replaces(r *Rule, p path, list []Placed[string]) {
 	}
 }
 
-// unlimited checks what is written beside `unlimited: true`. In an ordered list requests_per_unit is what divvy's clients are told.
-func (c *Compiler) unlimited(r *Rule, cfg *LimitsConfig, limit *RateLimitConfig, p path) {
-	charged := len(p.above) > 0 // to limits above
+// checkBesideUnlimited checks the settings beside `unlimited: true`. In an ordered list requests_per_unit has a meaning: answers to
+// divvy's clients have it.
+func (c *Compiler) checkBesideUnlimited(r *Rule, cfg *LimitsConfig, limit *RateLimitConfig, p compilePath) {
+	chargesAbove := len(p.limitsAbove) > 0
 	switch {
 	case limit.UnitMultiplier != nil:
 		c.problems.Add(limit.Pos, "remove one of them", "unlimited and unit_multiplier exclude each other")
 	case r.Unit != UnitUnknown:
 		c.problems.Add(limit.UnitPos, "remove one of them", "unlimited and unit exclude each other")
-	case p.flat && r.Shadow:
+	case p.hasNoLevels && r.ShadowMode:
 		c.warnings.Add(cfg.Pos, "remove it, or shadow_mode",
 			"the rule has no effect: in shadow_mode it decides nothing, and it is not counted")
-	case p.flat:
+	case p.hasNoLevels:
 	default:
 		if r.Requests > 0 {
 			c.warnings.Add(limit.Pos, "remove it", "requests_per_unit has no effect beside unlimited")
 		}
-		if charged && (r.Shadow || r.Detailed) {
+		if chargesAbove && (r.ShadowMode || r.DetailedMetric) {
 			c.warnings.Add(cfg.Pos, "remove it", "shadow_mode and detailed_metric have no effect on an unlimited rule")
-		} else if !charged && (r.Shadow || r.Quota || r.Detailed || r.Metadata != nil) {
+		} else if !chargesAbove && (r.ShadowMode || r.QuotaMode || r.DetailedMetric || r.Metadata != nil) {
 			c.warnings.Add(cfg.Pos, "remove it", "shadow_mode, quota_mode, detailed_metric and metadata have no effect on an unlimited rule")
 		}
 	}
-	exclude(c, "algorithm", limit.Algorithm)
-	exclude(c, "period", limit.Period)
-	exclude(c, "burst", limit.Burst)
-	exclude(c, "min_interval", limit.MinInterval)
-	exclude(c, "count_blocked", limit.CountBlocked)
-	exclude(c, "on_store_failure", limit.Fallback)
+	refuseBesideUnlimited(c, "algorithm", limit.Algorithm)
+	refuseBesideUnlimited(c, "period", limit.Period)
+	refuseBesideUnlimited(c, "burst", limit.Burst)
+	refuseBesideUnlimited(c, "min_interval", limit.MinInterval)
+	refuseBesideUnlimited(c, "count_blocked", limit.CountBlocked)
+	refuseBesideUnlimited(c, "on_store_failure", limit.Fallback)
 }
 
-func exclude[T any](c *Compiler, name string, v *Placed[T]) {
+// refuseBesideUnlimited reports a setting that excludes `unlimited: true`. v is nil if the setting is missing.
+func refuseBesideUnlimited[T any](c *Compiler, name string, v *Positioned[T]) {
 	if v != nil {
 		c.problems.Add(v.Pos, "remove one of them", "unlimited and %s exclude each other", name)
 	}
 }
 
-// window compiles the arithmetic of a rule that is not unlimited.
-func (c *Compiler) window(r *Rule, cfg *RateLimitConfig) {
+// setLimit sets r.Limit for a rule that is not unlimited.
+func (c *Compiler) setLimit(r *Rule, cfg *RateLimitConfig) {
 	problems := len(c.problems)
-	l := algorithm.Limit{Max: uint64(cfg.RequestsPerUnit), Period: c.period(r, cfg)}
+	l := algorithm.Limit{Max: uint64(cfg.RequestsPerUnit), Period: c.windowLength(r, cfg)}
 	if a := cfg.Algorithm; a != nil {
 		var known bool
 		if l.Kind, known = algorithm.ParseKind(a.Value); !known {
-			c.problems.Add(a.Pos, "write "+OneOf(algorithm.Kinds()), "the algorithm %s is not known", Quote(a.Value))
+			c.problems.Add(a.Pos, "write "+JoinWithOr(algorithm.KindNames()), "the algorithm %s is not known", Quote(a.Value))
 			return
 		}
 	}
-	l.CountBlocked = CountsBlocked(l.Kind)
+	l.CountBlocked = CountsBlockedByDefault(l.Kind)
 	if v := cfg.CountBlocked; v != nil {
 		if l.CountBlocked = v.Value; v.Value {
-			c.blocked[r] = v.Pos
-			if c.opt.AllOrNothing {
+			c.countBlockedPos[r] = v.Pos
+			if c.options.ChargesAllOrNothing {
 				c.warnings.Add(v.Pos, "remove it, or set STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=false",
 					"count_blocked: true has no effect with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true, which charges nothing of a refused request")
 			}
@@ -128,33 +130,33 @@ func (c *Compiler) window(r *Rule, cfg *RateLimitConfig) {
 		switch {
 		case l.Kind != algorithm.GCRA:
 			c.problems.Add(v.Pos, "write `algorithm: gcra`, or remove it", "burst means nothing to the algorithm %v", l.Kind)
-		case v.Value == math.MaxUint32: // one more has 32 bits too
+		case v.Value == math.MaxUint32: // The capacity, burst + 1, must have 32 bits too.
 			c.problems.Add(v.Pos, "write 0 to 4294967294", "burst is out of range: \"%d\"", v.Value)
 		}
 	}
 	if v := cfg.MinInterval; v != nil {
 		l.MinInterval = v.Value
-		c.checkInterval(&l, v)
+		c.checkMinInterval(&l, v)
 	}
-	if len(c.problems) > problems || cfg.Incomplete {
+	if len(c.problems) > problems || cfg.HasReadProblem {
 		return
 	}
-	if !c.validate(&l, cfg) {
+	if !c.checkCountable(&l, cfg) {
 		return
 	}
-	c.checkStore(&l, cfg)
+	c.checkStoreSupport(&l, cfg)
 	r.Limit = l
-	c.warnUseless(&l, cfg)
+	c.warnUselessSettings(&l, cfg)
 }
 
-// CountsBlocked is the default of count_blocked: as in envoyproxy/ratelimit, refused hits count in a fixed window.
-func CountsBlocked(k algorithm.Kind) bool { return k == algorithm.FixedWindow }
+// CountsBlockedByDefault returns the default of count_blocked: as in envoyproxy/ratelimit, refused hits count in a fixed window.
+func CountsBlockedByDefault(k algorithm.Kind) bool { return k == algorithm.FixedWindow }
 
-// period returns the length of the window, and sets the window that callers are told.
-func (c *Compiler) period(r *Rule, cfg *RateLimitConfig) time.Duration {
+// windowLength returns the length of the window, and sets Unit and UnitMultiplier of r, which callers are told.
+func (c *Compiler) windowLength(r *Rule, cfg *RateLimitConfig) time.Duration {
 	if p := cfg.Period; p != nil {
-		r.Unit, r.Multiplier = inUnits(p.Value)
-		r.ByPeriod = true
+		r.Unit, r.UnitMultiplier = inLargestUnit(p.Value)
+		r.HasPeriod = true
 		switch {
 		case cfg.Unit != "":
 			c.problems.Add(p.Pos, "remove one of them", "period and unit exclude each other")
@@ -167,14 +169,14 @@ func (c *Compiler) period(r *Rule, cfg *RateLimitConfig) time.Duration {
 		}
 		return p.Value
 	}
-	l, err := r.Window()
+	l, err := r.FixedWindowLimit()
 	switch {
-	case r.Multiplier == 0:
+	case r.UnitMultiplier == 0:
 		c.problems.Add(cfg.Pos, "write 1 or more, or leave it out", "unit_multiplier is 0")
 	case err == nil:
-	case errors.Is(err, ErrTooLong):
+	case errors.Is(err, ErrWindowTooLong):
 		c.problems.Add(cfg.Pos, "use a smaller unit_multiplier",
-			"a window of %d %ss is longer than 100 years", r.Multiplier, strings.ToLower(r.Unit.String()))
+			"a window of %d %ss is longer than 100 years", r.UnitMultiplier, strings.ToLower(r.Unit.String()))
 	case cfg.Unit == "":
 		c.problems.Add(cfg.UnitPos, "add `unit: second`, minute, hour, day, week, month or year, or `unlimited: true`",
 			"the rate_limit has no unit")
@@ -184,8 +186,8 @@ func (c *Compiler) period(r *Rule, cfg *RateLimitConfig) time.Duration {
 	return l.Period
 }
 
-// checkInterval checks a min_interval.
-func (c *Compiler) checkInterval(l *algorithm.Limit, v *Placed[time.Duration]) {
+// checkMinInterval checks v, the value of min_interval.
+func (c *Compiler) checkMinInterval(l *algorithm.Limit, v *Positioned[time.Duration]) {
 	text := FormatDuration(v.Value)
 	switch {
 	case l.Kind != algorithm.SlidingWindow && l.Kind != algorithm.GCRA:
@@ -200,8 +202,8 @@ func (c *Compiler) checkInterval(l *algorithm.Limit, v *Placed[time.Duration]) {
 	}
 }
 
-// validate checks whether values that are valid one by one are so together.
-func (c *Compiler) validate(l *algorithm.Limit, cfg *RateLimitConfig) bool {
+// checkCountable checks whether l can be counted, although each of its values is valid. It returns false if there is a problem.
+func (c *Compiler) checkCountable(l *algorithm.Limit, cfg *RateLimitConfig) bool {
 	err := l.Validate()
 	at, period := cfg.Pos, FormatDuration(l.Period)
 	if cfg.Period != nil {
@@ -211,14 +213,14 @@ func (c *Compiler) validate(l *algorithm.Limit, cfg *RateLimitConfig) bool {
 	case err == nil:
 		return true
 	case l.Kind == algorithm.FixedWindow && l.Period%time.Second != 0:
-		c.problems.Add(at, "write whole seconds, or use another algorithm: "+OneOf(algorithm.Kinds()[1:]),
+		c.problems.Add(at, "write whole seconds, or use another algorithm: "+JoinWithOr(algorithm.KindNames()[1:]),
 			"fixed_window needs a period of whole seconds, and %s is not", period)
 	case l.Period%time.Microsecond != 0:
 		c.problems.Add(at, "write whole microseconds", "a period of %s has a fraction of a microsecond", period)
-	case l.Kind == algorithm.SlidingWindow && l.Max > algorithm.MaxLogged:
-		fix := fmt.Sprintf("write at most %d, or use sliding_window_counter, which has no such bound", algorithm.MaxLogged)
+	case l.Kind == algorithm.SlidingWindow && l.Max > algorithm.MaxLoggedHits:
+		fix := fmt.Sprintf("write at most %d, or use sliding_window_counter, which has no such bound", algorithm.MaxLoggedHits)
 		c.problems.Add(cfg.Pos, fix, "sliding_window remembers each hit, and %d are too many", l.Max)
-	case l.Kind == algorithm.GCRA && l.Emission() == 0:
+	case l.Kind == algorithm.GCRA && l.EmissionInterval() == 0:
 		c.problems.Add(cfg.Pos, "use a smaller requests_per_unit, or a longer window",
 			"gcra lets one hit pass in a nanosecond at most, and %d in %s are more", l.Max, period)
 	case l.Kind == algorithm.GCRA && cfg.Burst != nil:
@@ -230,8 +232,8 @@ func (c *Compiler) validate(l *algorithm.Limit, cfg *RateLimitConfig) bool {
 	return false
 }
 
-// warnUseless warns of a part of a limit that has no effect beside the others.
-func (c *Compiler) warnUseless(l *algorithm.Limit, cfg *RateLimitConfig) {
+// warnUselessSettings warns of a setting of a limit that has no effect beside the others.
+func (c *Compiler) warnUselessSettings(l *algorithm.Limit, cfg *RateLimitConfig) {
 	if v := cfg.Burst; v != nil && v.Value > 0 && l.Max == 0 {
 		c.warnings.Add(v.Pos, "remove it", "burst has no effect where requests_per_unit is 0")
 	}
@@ -239,36 +241,37 @@ func (c *Compiler) warnUseless(l *algorithm.Limit, cfg *RateLimitConfig) {
 	if v == nil || l.MinInterval == 0 || l.CountBlocked || l.Max == 0 {
 		return
 	}
-	if l.MinInterval > l.Period/time.Duration(l.Max) { // MinInterval x Max > Period, without overflow
+	if l.MinInterval > l.Period/time.Duration(l.Max) { // MinInterval * Max could overflow.
 		c.warnings.Add(v.Pos, "use a shorter min_interval, a smaller requests_per_unit or a longer window",
 			"hits that are %s apart never exceed %d in %s, so the count refuses nothing", FormatDuration(l.MinInterval), l.Max, FormatDuration(l.Period))
 	}
 }
 
-// checkStore checks whether the store can count by l.
-func (c *Compiler) checkStore(l *algorithm.Limit, cfg *RateLimitConfig) {
-	s := &c.opt.Store
-	if len(s.Kinds) > 0 && !slices.Contains(s.Kinds, l.Kind) {
+func (c *Compiler) checkStoreSupport(l *algorithm.Limit, cfg *RateLimitConfig) {
+	s := &c.options.Store
+	if len(s.Algorithms) > 0 && !slices.Contains(s.Algorithms, l.Kind) {
 		at := cfg.Pos
 		if cfg.Algorithm != nil {
 			at = cfg.Algorithm.Pos
 		}
 		var kinds []string
-		for _, k := range s.Kinds {
+		for _, k := range s.Algorithms {
 			kinds = append(kinds, k.String())
 		}
-		c.problems.Add(at, "use "+strings.Join(kinds, " or ")+", or "+s.other(), "%s cannot count by %v", s.Name, l.Kind)
+		c.problems.Add(at, "use "+strings.Join(kinds, " or ")+", or "+s.adviseOtherStores(), "%s cannot count by %v", s.StoreName, l.Kind)
 		return
 	}
 	switch v := cfg.CountBlocked; {
-	case !s.CountsBlocked || l.CountBlocked:
+	case !s.AlwaysCountsBlocked || l.CountBlocked:
 	case v != nil:
-		c.problems.Add(v.Pos, "write `count_blocked: true`, or use "+s.other(), "%s always counts refused hits", s.Name)
+		c.problems.Add(v.Pos, "write `count_blocked: true`, or use "+s.adviseOtherStores(), "%s always counts refused hits", s.StoreName)
 	default:
-		c.problems.Add(cfg.Pos, "add `count_blocked: true`, or use "+s.other(),
-			"%s always counts refused hits, and %v does not by default", s.Name, l.Kind)
+		c.problems.Add(cfg.Pos, "add `count_blocked: true`, or use "+s.adviseOtherStores(),
+			"%s always counts refused hits, and %v does not by default", s.StoreName, l.Kind)
 	}
 }
 
-// other returns advice for a limit that s cannot count: the stores that can.
-func (s *Store) other() string { return "another store: " + OneOf(s.Others) }
+// adviseOtherStores names the stores that support everything, as a part of a fix.
+func (s *StoreSupport) adviseOtherStores() string {
+	return "another store: " + JoinWithOr(s.AlternativeStores)
+}

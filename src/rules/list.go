@@ -6,60 +6,50 @@ import (
 	"strings"
 )
 
-// orderedList is an ordered list of rules: the first that matches decides. It ignores the order of a descriptor's entries; if a key
-// comes twice, its last value counts.
+// orderedList is an ordered list of rules: the first rule that matches decides. It ignores the order of a descriptor's entries; if a
+// key comes twice, its last value counts.
 //
 // Each key that some rule names has a slot. A search first puts the request's values into their slots, so its time grows with
 // entries + rules, not with entries * rules. Rules with an exact value are found by that value.
 type orderedList struct {
-	slots    map[string]int // the slot of each key that some rule names
-	rules    []orderedRule  // in file order; the integers below are indexes into it
-	canaries []int          // compared one by one
-	// Each rule that is not a canary is in byValue[slot][value] for one of its exact values, or in others if it has none.
-	byValue []map[string][]int
-	others  []int
+	slotByKey     map[string]int // slotByKey has the slot of each key that some rule names.
+	rules         []orderedRule  // rules are in file order. The other fields hold indexes of rules.
+	canaryIndexes []int          // canaryIndexes are the indexes of the rules that are canaries.
+	// Each rule that is not a canary is in rulesByExactValue[slot][value] for one of its exact values, or in rulesWithoutExactValue if
+	// it has none.
+	rulesByExactValue      []map[string][]int
+	rulesWithoutExactValue []int
 }
 
 type orderedRule struct {
-	rule       *Rule       // nil if the rule has a problem
-	want       []condition // all of them must match
-	canary     bool
-	incomplete bool // a problem left conditions out of want
+	rule           *Rule       // rule is nil if the rule has a problem.
+	conditions     []condition // A request must match all conditions.
+	isCanary       bool
+	lacksCondition bool // lacksCondition is set if a problem left a condition out.
 }
 
-// Pair is a key that a request must have and the pattern of its value. The pattern "*" matches any value, also an empty one; in other
-// patterns each `*` matches any bytes.
-type Pair struct {
+// MatchPair is a key that a request must have and the pattern of its value. The pattern "*" matches any value, also an empty one; in
+// other patterns each `*` matches any bytes.
+type MatchPair struct {
 	Key, Pattern string
 }
 
-// condition is a compiled Pair.
+// condition is a compiled MatchPair.
 type condition struct {
-	slot  int // of the key, see orderedList.slots
-	kind  conditionKind
-	exact []byte  // the value, for exactValue
-	glob  pattern // for wildcardValue
+	keySlot         int     // keySlot is the slot of the key, see orderedList.slotByKey.
+	matchesAnyValue bool    // matchesAnyValue says that the pattern is "*".
+	exactValue      []byte  // exactValue is the value without a `*`; nil if the pattern has one.
+	valuePattern    pattern // valuePattern is the compiled pattern if it has a `*`.
 }
-
-type conditionKind uint8
-
-const (
-	exactValue conditionKind = iota
-	wildcardValue
-	anyValue
-)
 
 func newCondition(slot int, text string) condition {
-	switch {
-	case text == "*":
-		return condition{slot: slot, kind: anyValue}
-	case strings.Contains(text, "*"):
-		return condition{slot: slot, kind: wildcardValue, glob: compilePattern(text)}
+	if !strings.Contains(text, "*") {
+		return condition{keySlot: slot, exactValue: []byte(text)}
 	}
-	return condition{slot: slot, kind: exactValue, exact: []byte(text)}
+	return condition{keySlot: slot, matchesAnyValue: text == "*", valuePattern: compilePattern(text)}
 }
 
-// PatternMatches reports whether value matches the pattern of a Pair. A nil value, which means no entry, never matches.
+// PatternMatches reports whether value matches the pattern of a MatchPair. A nil value, which means no entry, never matches.
 func PatternMatches(pattern string, value []byte) bool {
 	c := newCondition(0, pattern)
 	return c.matches(value)
@@ -69,78 +59,78 @@ func (c *condition) matches(value []byte) bool {
 	switch {
 	case value == nil:
 		return false
-	case c.kind == anyValue:
+	case c.matchesAnyValue:
 		return true
-	case c.kind == exactValue:
-		return bytes.Equal(value, c.exact)
+	case c.exactValue != nil:
+		return bytes.Equal(value, c.exactValue)
 	}
-	return c.glob.match(value)
+	return c.valuePattern.matches(value)
 }
 
 func (r *orderedRule) matches(values [][]byte) bool {
-	for i := range r.want {
-		if c := &r.want[i]; !c.matches(values[c.slot]) {
+	for i := range r.conditions {
+		if c := &r.conditions[i]; !c.matches(values[c.keySlot]) {
 			return false
 		}
 	}
 	return true
 }
 
-// empty replaces the nil value of an entry, because nil in a slot means that there is no entry.
-var empty = []byte{}
+// emptyValue replaces the nil value of an entry, because nil in a slot means that there is no entry.
+var emptyValue = []byte{}
 
-// fill returns the values of entries by slot; nil for keys that the entries lack. It reuses the memory of values.
-func (l *orderedList) fill(values [][]byte, entries []Entry) [][]byte {
-	values = slices.Grow(values[:0], len(l.slots))[:len(l.slots)]
+// valuesBySlot returns the values of entries by slot; nil for keys that the entries lack. It reuses the memory of values.
+func (l *orderedList) valuesBySlot(values [][]byte, entries []Entry) [][]byte {
+	values = slices.Grow(values[:0], len(l.slotByKey))[:len(l.slotByKey)]
 	clear(values)
 	for i := range entries {
-		if slot, wanted := l.slots[string(entries[i].Key)]; wanted {
+		if slot, named := l.slotByKey[string(entries[i].Key)]; named {
 			if values[slot] = entries[i].Value; values[slot] == nil {
-				values[slot] = empty
+				values[slot] = emptyValue
 			}
 		}
 	}
 	return values
 }
 
-func (l *orderedList) find(entries []Entry, s *Scratch, canaries []*Rule) (*Rule, []*Rule) {
-	s.values = l.fill(s.values, entries)
-	best := l.decides(s.values)
-	var last *Rule // the last canary
-	for _, i := range l.canaries {
-		if i > best {
+func (l *orderedList) findRule(entries []Entry, s *SearchScratch, canaries []*Rule) (*Rule, []*Rule) {
+	s.valuesBySlot = l.valuesBySlot(s.valuesBySlot, entries)
+	decides := l.decidingIndex(s.valuesBySlot)
+	var lastCanary *Rule
+	for _, i := range l.canaryIndexes {
+		if i > decides {
 			break
 		}
-		if !l.rules[i].matches(s.values) {
+		if !l.rules[i].matches(s.valuesBySlot) {
 			continue
 		}
-		if last != nil {
-			canaries = append(canaries, last)
+		if lastCanary != nil {
+			canaries = append(canaries, lastCanary)
 		}
-		last = l.rules[i].rule
+		lastCanary = l.rules[i].rule
 	}
-	if best == len(l.rules) {
-		return last, canaries
+	if decides == len(l.rules) {
+		return lastCanary, canaries
 	}
-	if last != nil {
-		canaries = append(canaries, last)
+	if lastCanary != nil {
+		canaries = append(canaries, lastCanary)
 	}
-	return l.rules[best].rule, canaries
+	return l.rules[decides].rule, canaries
 }
 
-// decides returns the index of the first rule that matches and is not a canary; len(l.rules) if there is none.
-func (l *orderedList) decides(values [][]byte) int {
-	best := l.first(l.others, values, len(l.rules))
-	for slot, rules := range l.byValue {
+// decidingIndex returns the index of the first rule that matches and is not a canary; len(l.rules) if there is none.
+func (l *orderedList) decidingIndex(values [][]byte) int {
+	best := l.firstMatchIndex(l.rulesWithoutExactValue, values, len(l.rules))
+	for slot, rules := range l.rulesByExactValue {
 		if rules != nil && values[slot] != nil {
-			best = l.first(rules[string(values[slot])], values, best)
+			best = l.firstMatchIndex(rules[string(values[slot])], values, best)
 		}
 	}
 	return best
 }
 
-// first returns the first index in list whose rule matches, or best if that is smaller or no rule matches. list is in ascending order.
-func (l *orderedList) first(list []int, values [][]byte, best int) int {
+// firstMatchIndex returns the first index in list, which is in ascending order, whose rule matches. It returns best if that is less.
+func (l *orderedList) firstMatchIndex(list []int, values [][]byte, best int) int {
 	for _, i := range list {
 		if i >= best {
 			break
@@ -152,69 +142,69 @@ func (l *orderedList) first(list []int, values [][]byte, best int) int {
 	return best
 }
 
-// slot returns the slot of a key, and adds one if the key has none.
-func (l *orderedList) slot(key string) int {
-	if l.slots == nil {
-		l.slots = make(map[string]int)
+// slotOfKey returns the slot of a key, and adds one if the key has none.
+func (l *orderedList) slotOfKey(key string) int {
+	if l.slotByKey == nil {
+		l.slotByKey = make(map[string]int)
 	}
-	slot, known := l.slots[key]
+	slot, known := l.slotByKey[key]
 	if !known {
-		slot = len(l.slots)
-		l.slots[key] = slot
-		l.byValue = append(l.byValue, nil)
+		slot = len(l.slotByKey)
+		l.slotByKey[key] = slot
+		l.rulesByExactValue = append(l.rulesByExactValue, nil)
 	}
 	return slot
 }
 
-// index fills canaries, byValue and others when all rules are in the list. A rule goes under the one of its exact values that the
-// fewest rules have.
-func (l *orderedList) index() {
+// buildIndexes fills canaryIndexes, rulesByExactValue and rulesWithoutExactValue from rules. Of the exact values of a rule it takes the
+// one that the fewest rules have.
+func (l *orderedList) buildIndexes() {
 	type value struct {
 		slot int
 		text string
 	}
-	wanted := make(map[value]int)
+	rulesWith := make(map[value]int)
 	for i := range l.rules {
-		for _, c := range l.rules[i].want {
-			if c.kind == exactValue {
-				wanted[value{c.slot, string(c.exact)}]++
+		for _, c := range l.rules[i].conditions {
+			if c.exactValue != nil {
+				rulesWith[value{c.keySlot, string(c.exactValue)}]++
 			}
 		}
 	}
 	for i := range l.rules {
-		if l.rules[i].incomplete {
+		if l.rules[i].lacksCondition {
 			continue
 		}
-		if l.rules[i].canary {
-			l.canaries = append(l.canaries, i)
+		if l.rules[i].isCanary {
+			l.canaryIndexes = append(l.canaryIndexes, i)
 			continue
 		}
 		best, fewest := value{}, 0
-		for _, c := range l.rules[i].want {
-			v := value{c.slot, string(c.exact)}
-			if n := wanted[v]; c.kind == exactValue && (fewest == 0 || n < fewest) {
+		for _, c := range l.rules[i].conditions {
+			v := value{c.keySlot, string(c.exactValue)}
+			if n := rulesWith[v]; c.exactValue != nil && (fewest == 0 || n < fewest) {
 				best, fewest = v, n
 			}
 		}
 		if fewest == 0 {
-			l.others = append(l.others, i)
+			l.rulesWithoutExactValue = append(l.rulesWithoutExactValue, i)
 			continue
 		}
-		if l.byValue[best.slot] == nil {
-			l.byValue[best.slot] = make(map[string][]int)
+		if l.rulesByExactValue[best.slot] == nil {
+			l.rulesByExactValue[best.slot] = make(map[string][]int)
 		}
-		l.byValue[best.slot][best.text] = append(l.byValue[best.slot][best.text], i)
+		l.rulesByExactValue[best.slot][best.text] = append(l.rulesByExactValue[best.slot][best.text], i)
 	}
 }
 
-// unreachable returns the first rule before rule i that matches every request that rule i matches; ok is false if there is none. It
-// searches the list with i's patterns as values: a `*` in a value is only matched by a `*` in a pattern.
-func (l *orderedList) unreachable(i int, match []Pair, s *Scratch) (by int, ok bool) {
+// firstHidingRule returns the first rule before rule i that matches every request that rule i matches; ok is false if there is none. It
+// searches the list with the patterns of rule i as values, because only a `*` in a pattern matches a `*` in a value.
+func (l *orderedList) firstHidingRule(i int, match []MatchPair, s *SearchScratch) (by int, ok bool) {
 	entries := make([]Entry, len(match))
 	for j, p := range match {
 		entries[j] = Entry{[]byte(p.Key), []byte(p.Pattern)}
 	}
-	s.values = l.fill(s.values, entries)
-	by = l.decides(s.values)
+	s.valuesBySlot = l.valuesBySlot(s.valuesBySlot, entries)
+	by = l.decidingIndex(s.valuesBySlot)
 	return by, by < i
 }

@@ -15,14 +15,14 @@ import (
 // each with a limit of its own, which tells it: 1 a day for the first.
 func orderedSet(t testing.TB, lines ...string) (*rules.Set, error) {
 	t.Helper()
-	list := &rules.Placed[[]rules.RuleConfig]{}
+	list := &rules.Positioned[[]rules.RuleConfig]{}
 	for i, line := range lines {
-		cfg := rules.RuleConfig{Match: &rules.Placed[[]rules.PairConfig]{}}
+		cfg := rules.RuleConfig{Match: &rules.Positioned[[]rules.MatchPairConfig]{}}
 		cfg.Pos = rules.Pos{File: "a.yaml", Line: i + 1}
 		cfg.RateLimit = &rules.RateLimitConfig{Unit: "day", RequestsPerUnit: uint32(i + 1)}
 		line, per, _ := strings.Cut(line, " per ")
 		for key := range strings.FieldsSeq(per) {
-			cfg.Per = append(cfg.Per, rules.Placed[string]{Value: key})
+			cfg.PerKeys = append(cfg.PerKeys, rules.Positioned[string]{Value: key})
 		}
 		for word := range strings.FieldsSeq(line) {
 			key, pattern, pair := strings.Cut(word, "=")
@@ -30,7 +30,7 @@ func orderedSet(t testing.TB, lines ...string) (*rules.Set, error) {
 			case word == "canary":
 				cfg.ShadowMode = true
 			case pair:
-				cfg.Match.Value = append(cfg.Match.Value, rules.PairConfig{Key: key, Pattern: pattern})
+				cfg.Match.Value = append(cfg.Match.Value, rules.MatchPairConfig{Key: key, Pattern: pattern})
 			}
 		}
 		list.Value = append(list.Value, cfg)
@@ -40,8 +40,8 @@ func orderedSet(t testing.TB, lines ...string) (*rules.Set, error) {
 }
 
 // findAll is the rules that a request finds, by their limits: canaries in front.
-func findAll(d *rules.Domain, scratch *rules.Scratch, entries []rules.Entry) string {
-	rule, canaries := d.Find(entries, scratch, nil)
+func findAll(d *rules.Domain, scratch *rules.SearchScratch, entries []rules.Entry) string {
+	rule, canaries := d.FindRule(entries, scratch, nil)
 	s := ""
 	for _, r := range canaries {
 		s += fmt.Sprintf("(%d) ", r.Requests)
@@ -90,7 +90,7 @@ func TestOrderedList(t *testing.T) {
 			t.Fatal(tt.rules, err)
 		}
 		d := set.Domain([]byte("d"))
-		var scratch rules.Scratch
+		var scratch rules.SearchScratch
 		for _, ask := range tt.asked {
 			entries := parseEntries(ask[0])
 			if ask[0] == "" {
@@ -100,8 +100,8 @@ func TestOrderedList(t *testing.T) {
 				t.Errorf("%q: %s finds %s, want %s", tt.rules, ask[0], got, ask[1])
 			}
 			w := d.Explain(entries)
-			if r, _ := d.Find(entries, &scratch, nil); w.Rule != r || (w.Rule == nil) != (w.End == rules.EndNone) {
-				t.Errorf("%q: %s is explained as %v %v, and finds %v", tt.rules, ask[0], w.Rule, w.End, r)
+			if r, _ := d.FindRule(entries, &scratch, nil); w.FoundRule != r || (w.FoundRule == nil) != (w.EndReason == rules.EndReasonNoRuleMatches) {
+				t.Errorf("%q: %s is explained as %v %v, and finds %v", tt.rules, ask[0], w.FoundRule, w.EndReason, r)
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func TestOrderedList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first, last := set.Rules()[0], set.Rules()[1]; !first.Shadow || !first.Listed.Canary || last.Shadow || !last.Listed.Canary {
+	if first, last := set.Rules()[0], set.Rules()[1]; !first.ShadowMode || !first.ListSettings.IsCanary || last.ShadowMode || !last.ListSettings.IsCanary {
 		t.Errorf("the rules are %v and %v", first, last)
 	}
 }
@@ -153,21 +153,21 @@ rules:
 	}
 	slices.Sort(want)
 	for _, text := range []string{text, moved} {
-		set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+		set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, escape := range []bool{false, true} {
-			keys := rules.Keys{Prefix: "p", Escape: escape}
+			keys := rules.KeyFormat{Prefix: "p", EscapeKeys: escape}
 			var got []string
 			for _, r := range set.Rules() {
 				if r.Unlimited {
 					continue
 				}
-				key, tag := keys.Append([]byte("x"), set.Domain([]byte("d_%_d")), r, request)
+				key, tag := keys.AppendKey([]byte("x"), set.Domain([]byte("d_%_d")), r, request)
 				got = append(got, string(key[2:tag+1])+"|"+string(key[tag+1:]))
-				if twin := strings.Contains(string(key), "twin"); twin != r.Shadow {
-					t.Errorf("%s is kept under %s", r.Key, key)
+				if twin := strings.Contains(string(key), "twin"); twin != r.ShadowMode {
+					t.Errorf("%s is kept under %s", r.FullName, key)
 				}
 			}
 			slices.Sort(got)
@@ -177,12 +177,12 @@ rules:
 		}
 	}
 	// A limit that a request brings has a key of its own.
-	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var keys rules.Keys
-	if key, _ := keys.Append(nil, set.Domain([]byte("d_%_d")), nil, request); string(key) != "d%5F%25%5Fd_path_/a%5Fb_ip_%3A%5F1_ip_%7B%25%7D_" {
+	var keys rules.KeyFormat
+	if key, _ := keys.AppendKey(nil, set.Domain([]byte("d_%_d")), nil, request); string(key) != "d%5F%25%5Fd_path_/a%5Fb_ip_%3A%5F1_ip_%7B%25%7D_" {
 		t.Errorf("a limit of a request is kept under %s", key)
 	}
 }
@@ -254,14 +254,14 @@ func FuzzOrderedList(f *testing.F) {
 			want += "-"
 		}
 		d := set.Domain([]byte("d"))
-		var scratch rules.Scratch
+		var scratch rules.SearchScratch
 		if got := findAll(d, &scratch, request); got != want {
 			t.Fatalf("%q: %q finds %s, want %s", lines, request, got, want)
 		}
 		w := d.Explain(request)
-		rule, canaries := d.Find(request, &scratch, nil)
-		if w.Rule != rule || fmt.Sprint(w.Canaries) != fmt.Sprint(canaries) {
-			t.Fatalf("%q: %q is explained by %v %v", lines, request, w.Canaries, w.Rule)
+		rule, canaries := d.FindRule(request, &scratch, nil)
+		if w.FoundRule != rule || fmt.Sprint(w.ChargedCanaries) != fmt.Sprint(canaries) {
+			t.Fatalf("%q: %q is explained by %v %v", lines, request, w.ChargedCanaries, w.FoundRule)
 		}
 	})
 }

@@ -23,7 +23,7 @@ import (
 //	all problems, or else the rules and the warnings
 //
 // A title that ends in "(merged)" loads with MergeDomains, one that ends in
-// "(all documents)" with AllDocuments, in "(all or nothing)" with AllOrNothing, one that ends in "(small store)" for a
+// "(all documents)" with CheckAllDocuments, in "(all or nothing)" with ChargesAllOrNothing, one that ends in "(small store)" for a
 // store that cannot do much.
 func TestLoad(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
@@ -39,7 +39,7 @@ func TestLoad(t *testing.T) {
 		for one := range strings.SplitSeq(text, "\n== ") {
 			title, body, _ := strings.Cut(one, "\n")
 			t.Run(filepath.Base(path)+"/"+title, func(t *testing.T) {
-				var files []loading.File
+				var files []loading.RuleFile
 				want := ""
 				_, body, _ = strings.Cut("\n"+body, "\n-- ")
 				for section := range strings.SplitSeq(body, "\n-- ") {
@@ -50,13 +50,13 @@ func TestLoad(t *testing.T) {
 					case name == "want":
 						want = content
 					default:
-						files = append(files, loading.File{Name: name, Data: []byte(content)})
+						files = append(files, loading.RuleFile{Name: name, Data: []byte(content)})
 					}
 				}
 				opt := rules.Options{
-					MergeDomains: strings.HasSuffix(title, "(merged)"),
-					AllOrNothing: strings.HasSuffix(title, "(all or nothing)"),
-					AllDocuments: strings.HasSuffix(title, "(all documents)"),
+					MergeDomains:        strings.HasSuffix(title, "(merged)"),
+					ChargesAllOrNothing: strings.HasSuffix(title, "(all or nothing)"),
+					CheckAllDocuments:   strings.HasSuffix(title, "(all documents)"),
 				}
 				if strings.HasSuffix(title, "(small store)") {
 					opt.Store = smallStore
@@ -69,13 +69,13 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-var smallStore = rules.Store{
-	Name: "Abacus", Kinds: []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter},
-	CountsBlocked: true, NoGroups: true, Others: []string{"memory", "redis"},
+var smallStore = rules.StoreSupport{
+	StoreName: "Abacus", Algorithms: []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter},
+	AlwaysCountsBlocked: true, CannotChargeAllOrNone: true, AlternativeStores: []string{"memory", "redis"},
 }
 
 // outcome is all that comes of loading files, as text.
-func outcome(files []loading.File, opt rules.Options) string {
+func outcome(files []loading.RuleFile, opt rules.Options) string {
 	set, warnings, err := loading.Load(files, opt)
 	if err != nil {
 		return err.Error() + "\n"
@@ -105,13 +105,13 @@ func charges(set *rules.Set) (lines []string) {
 	found := rules.Charged(set)
 	for _, r := range found {
 		s := fmt.Sprintf("charged at %v:", r.Pos)
-		for _, one := range r.Charges {
-			s += " " + one.Key
+		for _, one := range r.ChargedLimits {
+			s += " " + one.FullName
 		}
-		if r.AllOrNone {
+		if r.ChargesAllOrNone {
 			s += ", all or none"
 		}
-		if r.Index < 0 && r.Quota {
+		if r.Index < 0 && r.QuotaMode {
 			s += ", quota"
 		}
 		if r.Index < 0 && r.Metadata != nil {
@@ -124,16 +124,16 @@ func charges(set *rules.Set) (lines []string) {
 
 // describe is all that a test may want to know of a rule.
 func describe(r *rules.Rule) string {
-	s := fmt.Sprintf("%v %s: ", r.Pos, r.Key)
+	s := fmt.Sprintf("%v %s: ", r.Pos, r.FullName)
 	switch {
 	case r.Unlimited:
 		s += "unlimited"
-	case r.Multiplier != 1:
-		s += fmt.Sprintf("%d per %d %v", r.Requests, r.Multiplier, r.Unit)
+	case r.UnitMultiplier != 1:
+		s += fmt.Sprintf("%d per %d %v", r.Requests, r.UnitMultiplier, r.Unit)
 	default:
 		s += fmt.Sprintf("%d per %v", r.Requests, r.Unit)
 	}
-	if l := r.Limit; r.ByPeriod || l.Kind != algorithm.FixedWindow {
+	if l := r.Limit; r.HasPeriod || l.Kind != algorithm.FixedWindow {
 		s += fmt.Sprintf(", %v of %d in %v", l.Kind, l.Max, l.Period)
 	}
 	if r.Limit.Burst > 0 {
@@ -151,26 +151,26 @@ func describe(r *rules.Rule) string {
 	if r.Name != "" {
 		s += fmt.Sprintf(", name %q", r.Name)
 	}
-	if r.Shadow {
+	if r.ShadowMode {
 		s += ", shadow"
 	}
-	if r.Quota {
+	if r.QuotaMode {
 		s += ", quota"
 	}
-	if r.Detailed {
+	if r.DetailedMetric {
 		s += ", detailed"
 	}
-	if l := r.Listed; l != nil {
-		s += fmt.Sprintf(", match {%s}", r.Operation())
-		if l.Per != nil {
-			s += fmt.Sprintf(" per %s", strings.Join(l.Per, "+"))
+	if l := r.ListSettings; l != nil {
+		s += fmt.Sprintf(", match {%s}", r.DivvyOperation())
+		if l.PerKeys != nil {
+			s += fmt.Sprintf(" per %s", strings.Join(l.PerKeys, "+"))
 		}
-		if l.Canary {
+		if l.IsCanary {
 			s += ", canary"
 		}
 	}
-	if len(r.Names()) > 0 {
-		s += ", named " + strings.Join(r.Names(), " ")
+	if len(r.WordPath()) > 0 {
+		s += ", named " + strings.Join(r.WordPath(), " ")
 	}
 	for _, l := range r.Path {
 		if l.ValueToMetric {
@@ -183,10 +183,10 @@ func describe(r *rules.Rule) string {
 	if len(r.Replaces) > 0 {
 		s += fmt.Sprintf(", replaces %d", len(r.Replaces))
 	}
-	if r.Joint {
+	if r.ChargedWithOthers {
 		s += ", joint"
 	}
-	if r.AllOrNone && r.Charges == nil {
+	if r.ChargesAllOrNone && r.ChargedLimits == nil {
 		s += ", all or none"
 	}
 	if r.Metadata != nil {

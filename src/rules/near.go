@@ -2,15 +2,16 @@ package rules
 
 import (
 	"iter"
+	"slices"
 	"strings"
 	"unicode"
 )
 
-// Near returns the one of known that was probably meant by word: equal but for upper case, or else one edit away. Of several it is
-// the first in alphabetical order; it is empty if there is none. Words that differ in digits only are not near: 10.0.0.7 is not a
-// misspelt 10.0.0.8.
-func Near(word string, known iter.Seq[string]) string {
-	const short = 3 // shorter words are all alike
+// NearestWord returns the known word that was probably meant by word: one that is equal in lower case, or else one that an edit turns
+// into word. It returns the first such word in alphabetical order, or "". Words that differ only in digits are not near: 10.0.0.7 is not
+// a misspelt 10.0.0.8.
+func NearestWord(word string, known iter.Seq[string]) string {
+	const minLength = 3 // Too many of the shorter words are one edit away.
 	best, bestEqual := "", false
 	lower := strings.ToLower(word)
 	for k := range known {
@@ -18,7 +19,7 @@ func Near(word string, known iter.Seq[string]) string {
 			continue
 		}
 		equal := strings.EqualFold(k, word)
-		near := equal || word != "" && max(len(word), len(k)) >= short && oneEdit(lower, strings.ToLower(k)) && !sameButDigits(word, k)
+		near := equal || word != "" && max(len(word), len(k)) >= minLength && isOneEdit(lower, strings.ToLower(k)) && !equalWithoutDigits(word, k)
 		if near && (best == "" || equal && !bestEqual || equal == bestEqual && k < best) {
 			best, bestEqual = k, equal
 		}
@@ -26,7 +27,20 @@ func Near(word string, known iter.Seq[string]) string {
 	return best
 }
 
-func sameButDigits(a, b string) bool {
+// SuggestKeyFix returns the fix for an unknown key of a map: the known key that was probably meant, or otherwise.
+func SuggestKeyFix(key string, known []string, otherwise string) string {
+	near := strings.ReplaceAll(strings.ToLower(key), "-", "_")
+	if !slices.Contains(known, near) {
+		near = NearestWord(near, slices.Values(known))
+	}
+	if near == "" {
+		return otherwise
+	}
+	return "did you mean `" + near + "`?"
+}
+
+// equalWithoutDigits reports whether a and b are equal without their digits.
+func equalWithoutDigits(a, b string) bool {
 	strip := func(r rune) rune {
 		if unicode.IsDigit(r) {
 			return -1
@@ -36,8 +50,8 @@ func sameButDigits(a, b string) bool {
 	return strings.Map(strip, a) == strings.Map(strip, b)
 }
 
-// oneEdit reports whether at most one insertion, deletion, replacement or swap of neighbours turns a into b.
-func oneEdit(a, b string) bool {
+// isOneEdit reports whether at most one insertion, deletion, replacement or swap of neighbours turns a into b.
+func isOneEdit(a, b string) bool {
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
 		a, b = a[1:], b[1:]
 	}

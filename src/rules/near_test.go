@@ -23,7 +23,7 @@ func TestOneEdit(t *testing.T) {
 		{"abab", "baba", false},
 	}
 	for _, test := range tests {
-		if oneEdit(test.a, test.b) != test.want || oneEdit(test.b, test.a) != test.want {
+		if isOneEdit(test.a, test.b) != test.want || isOneEdit(test.b, test.a) != test.want {
 			t.Errorf("one edit between %q and %q: want %t", test.a, test.b, test.want)
 		}
 	}

@@ -105,7 +105,7 @@ func pairFile(ordered bool, keys ...pairKey) string {
 
 // compiledTo is all that a file means: its problems or warnings, or else its rules.
 func compiledTo(text string) (said, list string) {
-	set, warnings, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, warnings, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	switch {
 	case err != nil:
 		return "error: " + err.Error(), ""

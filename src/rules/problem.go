@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,13 +11,13 @@ import (
 	"unicode/utf8"
 )
 
-// Pos is a place in a rule file. Line and Col count from 1; 0 is unknown.
+// Pos is a position in a rule file. Line and Col count from 1; 0 is unknown.
 type Pos struct {
 	File      string
 	Line, Col int
 }
 
-// String is file:line:col, as far as it is known.
+// String returns file:line:col, or as much of it as is known.
 func (p Pos) String() string {
 	switch {
 	case p.Line == 0:
@@ -27,7 +28,7 @@ func (p Pos) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col)
 }
 
-// compare orders places by file, line and column.
+// compare orders positions by file, line and column.
 func (p Pos) compare(q Pos) int {
 	return cmp.Or(strings.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Col, q.Col))
 }
@@ -35,13 +36,13 @@ func (p Pos) compare(q Pos) int {
 // Problem is an error or a warning about rules.
 type Problem struct {
 	Pos
-	What string // what is wrong
-	Fix  string // how to fix it; may be empty
+	Message string
+	Fix     string // Fix says how to fix it; it may be empty.
 }
 
-// String is "file:line:col: what; fix".
+// String returns "file:line:col: what; fix".
 func (p Problem) String() string {
-	s := p.What
+	s := p.Message
 	if place := p.Pos.String(); place != "" {
 		s = place + ": " + s
 	}
@@ -54,32 +55,38 @@ func (p Problem) String() string {
 // Problems is everything that is wrong with a set of rules, in file and line order. It is the error of a refused set.
 type Problems []Problem
 
-// maxListed bounds the text of an error: a generated file can be wrong on each of its 100,000 lines.
-const maxListed = 50
+// maxErrorLines is the most problems in the text of an error, because a generated file can be wrong on each of its 100,000 lines.
+const maxErrorLines = 50
 
-// Error is one line per problem, the first 50 of them.
+// Error returns a line for each of the first 50 problems.
 func (ps Problems) Error() string {
 	var lines []string
-	for _, p := range ps[:min(len(ps), maxListed)] {
+	for _, p := range ps[:min(len(ps), maxErrorLines)] {
 		lines = append(lines, p.String())
 	}
-	if more := len(ps) - maxListed; more > 0 {
+	if more := len(ps) - maxErrorLines; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(lines, "\n")
 }
 
-// Sort sorts by place. Problems at one place keep their order.
+// Sort sorts problems by position. Problems with the same position keep their order.
 func (ps Problems) Sort() {
 	slices.SortStableFunc(ps, func(a, b Problem) int { return a.compare(b.Pos) })
 }
 
-// Add appends a problem; the format says what is wrong.
-func (ps *Problems) Add(at Pos, fix, format string, args ...any) {
-	*ps = append(*ps, Problem{Pos: at, What: fmt.Sprintf(format, args...), Fix: fix})
+// ProblemsOf returns the Problems that err is or wraps, or nil.
+func ProblemsOf(err error) Problems {
+	problems, _ := errors.AsType[Problems](err)
+	return problems
 }
 
-// CheckUTF8 reports whether the text of a file is UTF-8. If it is not, that is a problem at the first byte that is wrong.
+// Add appends a problem at a position. format and args say what is wrong.
+func (ps *Problems) Add(at Pos, fix, format string, args ...any) {
+	*ps = append(*ps, Problem{Pos: at, Message: fmt.Sprintf(format, args...), Fix: fix})
+}
+
+// CheckUTF8 reports whether the text of a file is UTF-8. If not, it adds a problem at the first byte that is not.
 func (ps *Problems) CheckUTF8(file string, text []byte) bool {
 	if utf8.Valid(text) {
 		return true
@@ -88,8 +95,8 @@ func (ps *Problems) CheckUTF8(file string, text []byte) bool {
 	for c, size := utf8.DecodeRune(text); c != utf8.RuneError || size > 1; c, size = utf8.DecodeRune(text[i:]) {
 		i += size
 	}
-	line := bytes.LastIndexByte(text[:i], '\n') + 1
-	at := Pos{File: file, Line: bytes.Count(text[:i], []byte{'\n'}) + 1, Col: i - line + 1}
+	lineStart := bytes.LastIndexByte(text[:i], '\n') + 1
+	at := Pos{File: file, Line: bytes.Count(text[:i], []byte{'\n'}) + 1, Col: i - lineStart + 1}
 	ps.Add(at, "save the file as UTF-8", "the text is not UTF-8")
 	return false
 }
@@ -103,7 +110,7 @@ func Quote(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// Shorten returns s for a message: as it is, or as Quote does if it is longer than 200 bytes or not printable.
+// Shorten returns s for a message. If s is longer than 200 bytes or not printable, it returns what Quote does.
 func Shorten(s string) string {
 	const most = 200
 	if len(s) > most || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -112,8 +119,8 @@ func Shorten(s string) string {
 	return s
 }
 
-// OneOf returns "a, b or c".
-func OneOf(words []string) string {
+// JoinWithOr returns "a, b or c" for the words a, b and c. There must be at least two.
+func JoinWithOr(words []string) string {
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }

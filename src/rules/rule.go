@@ -9,92 +9,95 @@ import (
 
 // Rule is a limit as configured. It is immutable.
 //
-// Find may also return a Rule that is not a limit itself. It stands for a descriptor that has several limits, or none of its own and
-// `charge: path`. Its Index is -1, and only Key, Domain, Path, Pos, Quota, Metadata, Charges and AllOrNone are set.
+// FindRule may also return a Rule that is not a limit itself. It stands for a descriptor that has several limits, or none of its own and
+// `charge: path`. Its Index is -1, and only FullName, Domain, Path, Pos, QuotaMode, Metadata, ChargedLimits and ChargesAllOrNone are
+// set.
 type Rule struct {
-	Index int // in Set.Rules
-	// Key is the name of the rule: the domain and the levels down to the rule, such as "basic.parent_p.child". The second and later
+	Index int // Index is that of the rule in Set.Rules.
+	// FullName is the name of the rule: the domain and the levels down to the rule, such as "basic.parent_p.child". The second and later
 	// limits of a list add their Name, or their number if it is empty: "basic.parent_p.child.2".
-	Key    string
-	Domain string
-	Path   []Level // the levels from the top down; empty in ordered lists and trees of limits
-	Pos    Pos     // of the descriptor; of the limit if it is one of a list
-	Name   string  // current_limit's name in answers; may be empty
-	Quantity
-	Unlimited bool           // lets everything pass and is never sent to a store; Limit is empty
-	Shadow    bool           // charged, but never refuses
-	Quota     bool           // refuses a request only if all its quota rules do
-	Detailed  bool           // counted separately for each combination of request values
-	Metadata  map[string]any // sent with answers; nil for none. Read only.
-	Replaces  []string       // names of rules that do not apply to requests that this rule applies to. Read only.
-	Limit     algorithm.Limit
-	Fallback  backend.Fallback // decides when the store does not answer
-	Listed    *Listed          // set for rules of an ordered list only
+	FullName string
+	Domain   string
+	Path     []Level // Path has the levels from the top down. It is empty in ordered lists and trees of limits.
+	Pos      Pos     // Pos is the position of the descriptor, or that of the limit if the descriptor has several.
+	Name     string  // Name is the name that answers have in current_limit; it may be empty.
+	Rate
+	Unlimited      bool           // Unlimited lets every request pass without a call of the store. Limit is then empty.
+	ShadowMode     bool           // ShadowMode says that the rule is charged but never refuses.
+	QuotaMode      bool           // QuotaMode says that the rule refuses a request only together with all its other quota rules.
+	DetailedMetric bool           // DetailedMetric counts each combination of request values separately in statistics.
+	Metadata       map[string]any // Metadata is sent with answers; nil for none. Read only.
+	Replaces       []string       // Replaces names rules that do not apply to requests that this rule applies to. Read only.
+	Limit          algorithm.Limit
+	Fallback       backend.Fallback // Fallback decides when the store does not answer.
+	ListSettings   *ListSettings    // ListSettings is nil for rules outside ordered lists.
 
-	// Charges are the limits that a match is charged to: those of levels above, outermost first, then its own. Their own Charges
-	// are ignored. Nil: this rule alone.
-	Charges []*Rule
-	// Joint is set if some Charges hold this rule together with others. Such limits can have the same key and different windows, so
-	// stores must tell their counters apart, and must keep them on one server.
-	Joint bool
-	// AllOrNone charges a match only if all its Charges pass.
-	AllOrNone bool
+	// ChargedLimits are the limits that a match is charged to: those of levels above, outermost first, then its own. Their own
+	// ChargedLimits are ignored. Nil stands for this rule alone.
+	ChargedLimits []*Rule
+	// ChargedWithOthers is set if some ChargedLimits have this rule together with others. Such limits can have the same key and
+	// different windows, so stores must tell their counters apart, and must keep them on one server.
+	ChargedWithOthers bool
+	// ChargesAllOrNone charges a match only if all its ChargedLimits pass.
+	ChargesAllOrNone bool
 
-	ChargePath bool      // charge: path holds here
-	ByPeriod   bool      // the rule file has a period instead of a unit
-	shared     bool      // some level has ShareThreshold
-	perValue   bool      // see PerValue
-	suffixLen  int32     // length of the part of Key that names one of several limits: ".2"
-	words      *wordPath // its path in a tree of limits; nil for other rules
+	HasChargePath bool // HasChargePath says that charge: path holds for the rule.
+	HasPeriod     bool // HasPeriod says that the rule file has a period instead of a unit.
+
+	hasSharedLevel      bool      // hasSharedLevel says that some level of Path has ShareThreshold.
+	metricNameHasValues bool      // metricNameHasValues is the result of MetricNameHasValues, but for DetailedMetric.
+	limitSuffixLen      int32     // limitSuffixLen is the length of the end of FullName that tells apart limits of one descriptor, such as ".2".
+	wordPath            *wordPath // wordPath leads to the limit in a tree of limits; nil elsewhere.
 }
 
-// Listed holds the settings that only rules of an ordered list have.
-type Listed struct {
-	Match []Pair   // sorted by key
-	Per   []string // each combination of values of these keys has a counter; a missing key counts as empty
-	// Canary is set if the rule has shadow_mode in its file, even for the last rule, whose shadow_mode has no effect.
-	Canary bool
+// ListSettings are the settings that only rules of an ordered list have.
+type ListSettings struct {
+	MatchPairs []MatchPair // MatchPairs is sorted by key.
+	PerKeys    []string    // PerKeys names the keys whose values each have a counter. A missing key counts as an empty value.
+	// IsCanary is set if the rule has shadow_mode in its file, even for the last rule, whose shadow_mode has no effect.
+	IsCanary bool
 
-	// key and divvy write the keys of the counters. Both are nil if the rule stands for several limits. divvy is nil as well if divvy
-	// does not support such a limit.
-	key, divvy *listKey
+	// keyFormat and divvyKeyFormat write the keys of the counters. Both are nil if the rule stands for several limits. divvyKeyFormat is
+	// also nil if divvy does not support such a limit.
+	keyFormat, divvyKeyFormat *listKeyFormat
 }
 
-// Names returns the words from the top of a tree of limits down to r, `*` for any word; nil for other rules. Read only.
-func (r *Rule) Names() []string {
-	if r.words == nil {
+// WordPath returns the words from the top of a tree of limits down to r, with `*` for any word. It is nil for other rules. Callers must
+// not change it.
+func (r *Rule) WordPath() []string {
+	if r.wordPath == nil {
 		return nil
 	}
-	return r.words.names
+	return r.wordPath.words
 }
 
-// Limits returns the limits that a match of r is charged to: its Charges, or r alone.
-func (r *Rule) Limits() []*Rule {
-	if r.Charges != nil {
-		return r.Charges
+// LimitsToCharge returns the limits that a match of r is charged to: its ChargedLimits, or r alone.
+func (r *Rule) LimitsToCharge() []*Rule {
+	if r.ChargedLimits != nil {
+		return r.ChargedLimits
 	}
 	return []*Rule{r}
 }
 
 // Level is one step of a rule's path, as configured.
 type Level struct {
-	text           string // "key_value", or "key"
-	keyLen         int32  // of the key in text
-	wildcard       bool   // text has a `*`
-	ValueToMetric  bool   // the name of the metric has the request's value
-	ShareThreshold bool   // all values that the wildcard matches share a counter
+	levelName      string // levelName is "key_value", or "key" without a value.
+	keyLen         int32  // keyLen is the length of the key in levelName.
+	hasWildcard    bool   // hasWildcard says that levelName has a `*`.
+	ValueToMetric  bool   // ValueToMetric adds the request's value to the name of the metric.
+	ShareThreshold bool   // ShareThreshold lets all values that the wildcard matches share a counter.
 }
 
-// newLevel returns the level of cfg. text is its composite name.
+// newLevel returns the level of cfg, whose levelName is text.
 func newLevel(cfg *DescriptorConfig, text string) Level {
 	return Level{
-		text: text, keyLen: int32(len(cfg.Key)), wildcard: strings.Contains(text, "*"),
+		levelName: text, keyLen: int32(len(cfg.Key)), hasWildcard: strings.Contains(text, "*"),
 		ValueToMetric: cfg.ValueToMetric, ShareThreshold: cfg.ShareThreshold,
 	}
 }
 
-// composite returns the name of one level: "key_value", or "key" if value is empty.
-func composite(key, value string) string {
+// levelName returns the name of a level: "key_value", or "key" if value is empty.
+func levelName(key, value string) string {
 	if value == "" {
 		return key
 	}
@@ -102,62 +105,63 @@ func composite(key, value string) string {
 }
 
 // Key returns the key of the level.
-func (l *Level) Key() string { return l.text[:l.keyLen] }
+func (l *Level) Key() string { return l.levelName[:l.keyLen] }
 
-// Value returns the value of the level; empty: any value.
+// Value returns the value of the level. It is empty if the level matches any value.
 func (l *Level) Value() string {
-	if int(l.keyLen) == len(l.text) {
+	if int(l.keyLen) == len(l.levelName) {
 		return ""
 	}
-	return l.text[l.keyLen+1:]
+	return l.levelName[l.keyLen+1:]
 }
 
-// showsValue reports whether the name of the metric has the request's value. It has it with value_to_metric, unless all requests have
-// the same value or share the threshold.
-func (l *Level) showsValue() bool {
-	return l.ValueToMetric && !l.ShareThreshold && (l.wildcard || l.Value() == "")
+// metricShowsValue reports whether the name of the metric has the request's value, because of value_to_metric. It has not if all
+// requests have the same value or share a counter.
+func (l *Level) metricShowsValue() bool {
+	return l.ValueToMetric && !l.ShareThreshold && (l.hasWildcard || l.Value() == "")
 }
 
-// pattern returns the wildcard without "key_" in front. If the key has a `*` too, it returns the whole wildcard. key is the request's.
-func (l *Level) pattern(key []byte) string {
-	if n := len(key); len(l.text) > n && l.text[:n] == string(key) && l.text[n] == '_' {
-		return l.text[n+1:]
+// valuePattern returns the pattern "key_value" without "key_", the key of the request, in front. If the pattern does not start so,
+// because its key has a `*`, it returns the whole pattern.
+func (l *Level) valuePattern(key []byte) string {
+	if n := len(key); len(l.levelName) > n && l.levelName[:n] == string(key) && l.levelName[n] == '_' {
+		return l.levelName[n+1:]
 	}
-	return l.text
+	return l.levelName
 }
 
-// PerValue reports whether the result of AppendName depends on the entries.
-func (r *Rule) PerValue() bool { return r.Detailed || r.perValue }
+// MetricNameHasValues reports whether the result of AppendMetricName depends on the entries.
+func (r *Rule) MetricNameHasValues() bool { return r.DetailedMetric || r.metricNameHasValues }
 
-// AppendName appends the name of the metric that counts a hit: Key, with the request's values if the rule has detailed_metric or
-// value_to_metric. The first len(Path) entries must be those that led to the rule.
+// AppendMetricName appends the name of the metric that counts a hit: FullName, with the request's values if the rule has detailed_metric
+// or value_to_metric. The first len(Path) entries must be those that led to the rule.
 //
 // Source: envoyproxy/ratelimit, README sections "Detailed metrics" and "Value to metric".
-func (r *Rule) AppendName(dst []byte, entries []Entry) []byte {
-	if !r.PerValue() {
-		return append(dst, r.Key...)
+func (r *Rule) AppendMetricName(dst []byte, entries []Entry) []byte {
+	if !r.MetricNameHasValues() {
+		return append(dst, r.FullName...)
 	}
 	dst = append(dst, r.Domain...)
 	for i := range min(len(entries), len(r.Path)) {
-		dst = r.appendLevel(append(dst, '.'), &r.Path[i], &entries[i])
+		dst = r.appendMetricLevel(append(dst, '.'), &r.Path[i], &entries[i])
 	}
-	return append(dst, r.Key[len(r.Key)-int(r.suffixLen):]...)
+	return append(dst, r.FullName[len(r.FullName)-int(r.limitSuffixLen):]...)
 }
 
-// appendLevel appends the name of one level. As in envoyproxy/ratelimit, a level with a wildcard in its key becomes the request's key,
-// "_" and the whole wildcard. An empty value adds no "_", except in detailed names of rules without a shared level.
-func (r *Rule) appendLevel(dst []byte, l *Level, e *Entry) []byte {
+// appendMetricLevel appends the name of one level. As in envoyproxy/ratelimit, a level with a wildcard in its key becomes the request's
+// key, "_" and the whole wildcard. An empty value adds no "_", except in detailed names of rules without a shared level.
+func (r *Rule) appendMetricLevel(dst []byte, l *Level, e *Entry) []byte {
 	switch {
-	case r.Detailed && l.ShareThreshold:
-	case r.Detailed && len(e.Value) == 0 && !r.shared:
+	case r.DetailedMetric && l.ShareThreshold:
+	case r.DetailedMetric && len(e.Value) == 0 && !r.hasSharedLevel:
 		return append(append(dst, e.Key...), '_')
-	case r.Detailed, l.showsValue():
+	case r.DetailedMetric, l.metricShowsValue():
 		if len(e.Value) == 0 {
 			return append(dst, e.Key...)
 		}
 		return append(append(append(dst, e.Key...), '_'), e.Value...)
-	case !l.wildcard:
-		return append(dst, l.text...)
+	case !l.hasWildcard:
+		return append(dst, l.levelName...)
 	}
-	return append(append(append(dst, e.Key...), '_'), l.pattern(e.Key)...)
+	return append(append(append(dst, e.Key...), '_'), l.valuePattern(e.Key)...)
 }

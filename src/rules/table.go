@@ -5,60 +5,60 @@ import (
 	"maps"
 )
 
-// table is a map from names to values that is small while it has few entries; a Go map with one entry takes some 250 bytes. Its
+// nameTable is a map from names to values that takes little memory for few entries: a Go map with one entry takes some 250 bytes. Its
 // zero value is empty.
-type table[V any] struct {
-	few  []named[V]   // up to maxFew entries, in the order of add
-	many map[string]V // all entries once there are more; few is nil then
+type nameTable[V any] struct {
+	smallEntries []tableEntry[V] // smallEntries has the entries of a table of at most maxSmallTable entries, in the order of add.
+	largeMap     map[string]V    // largeMap has the entries of a larger table, whose smallEntries is nil.
 }
 
-type named[V any] struct {
+type tableEntry[V any] struct {
 	name  string
 	value V
 }
 
-// maxFew is the number of entries up to which a search one by one is as fast as a map.
-const maxFew = 8
+// maxSmallTable is the number of entries up to which a search one by one is as fast as a map.
+const maxSmallTable = 8
 
-// find returns the value of that name, or the zero value.
-func (t *table[V]) find(name []byte) (v V) {
-	if t.many != nil {
-		return t.many[string(name)]
+// find returns the value with the name, or the zero value.
+func (t *nameTable[V]) find(name []byte) (v V) {
+	if t.largeMap != nil {
+		return t.largeMap[string(name)]
 	}
-	for i := range t.few {
-		if e := &t.few[i]; e.name == string(name) {
+	for i := range t.smallEntries {
+		if e := &t.smallEntries[i]; e.name == string(name) {
 			return e.value
 		}
 	}
 	return v
 }
 
-// add adds an entry. The table must not have the name yet.
-func (t *table[V]) add(name string, v V) {
+// add adds an entry. The table must not have an entry with the name.
+func (t *nameTable[V]) add(name string, v V) {
 	switch {
-	case t.many != nil:
-		t.many[name] = v
-	case len(t.few) < maxFew:
-		t.few = append(t.few, named[V]{name, v})
+	case t.largeMap != nil:
+		t.largeMap[name] = v
+	case len(t.smallEntries) < maxSmallTable:
+		t.smallEntries = append(t.smallEntries, tableEntry[V]{name, v})
 	default:
-		t.many = make(map[string]V, 2*maxFew)
-		for _, e := range t.few {
-			t.many[e.name] = e.value
+		t.largeMap = make(map[string]V, 2*maxSmallTable)
+		for _, e := range t.smallEntries {
+			t.largeMap[e.name] = e.value
 		}
-		t.many[name], t.few = v, nil
+		t.largeMap[name], t.smallEntries = v, nil
 	}
 }
 
-func (t *table[V]) len() int { return len(t.few) + len(t.many) }
+func (t *nameTable[V]) len() int { return len(t.smallEntries) + len(t.largeMap) }
 
-// all yields all entries, in no order.
-func (t *table[V]) all() iter.Seq2[string, V] {
-	if t.many != nil {
-		return maps.All(t.many)
+// all yields all entries in any order.
+func (t *nameTable[V]) all() iter.Seq2[string, V] {
+	if t.largeMap != nil {
+		return maps.All(t.largeMap)
 	}
 	return func(yield func(string, V) bool) {
-		for i := range t.few {
-			if !yield(t.few[i].name, t.few[i].value) {
+		for i := range t.smallEntries {
+			if !yield(t.smallEntries[i].name, t.smallEntries[i].value) {
 				return
 			}
 		}

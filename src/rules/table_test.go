@@ -9,8 +9,8 @@ import (
 
 func TestTable(t *testing.T) {
 	t.Parallel()
-	var list table[int]
-	for n := range 3 * maxFew {
+	var list nameTable[int]
+	for n := range 3 * maxSmallTable {
 		if list.len() != n || list.find([]byte(strconv.Itoa(n))) != 0 {
 			t.Fatalf("with %d entries: %d, and %d for one that is not there", n, list.len(), list.find([]byte(strconv.Itoa(n))))
 		}

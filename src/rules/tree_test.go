@@ -50,15 +50,15 @@ func entries(request string) (list []rules.Entry) {
 
 // find returns what Find returns, without the canaries.
 func find(d *rules.Domain, entries []rules.Entry) *rules.Rule {
-	var scratch rules.Scratch
-	rule, _ := d.Find(entries, &scratch, nil)
+	var scratch rules.SearchScratch
+	rule, _ := d.FindRule(entries, &scratch, nil)
 	return rule
 }
 
 // found is the path of the rule that Find finds, "a=b/c", or "none".
 func found(d *rules.Domain, request []rules.Entry) string {
 	r := find(d, request)
-	if explained := d.Explain(request).Rule; explained != r {
+	if explained := d.Explain(request).FoundRule; explained != r {
 		return fmt.Sprintf("%v, but explained as %v", r, explained)
 	}
 	if r == nil {
@@ -317,13 +317,13 @@ func TestFind(t *testing.T) {
 // One scratch buffer serves all calls, of any length, one after another.
 func TestFindScratch(t *testing.T) {
 	d := compiled(t, "a=*x*\na")
-	var scratch rules.Scratch
+	var scratch rules.SearchScratch
 	for _, value := range []string{"", strings.Repeat("y", 1000), "x", strings.Repeat("x", 5000), "y"} {
 		want := "a"
 		if strings.Contains(value, "x") {
 			want = "*x*"
 		}
-		r, _ := d.Find([]rules.Entry{{[]byte("a"), []byte(value)}}, &scratch, nil)
+		r, _ := d.FindRule([]rules.Entry{{[]byte("a"), []byte(value)}}, &scratch, nil)
 		if r == nil || (r.Path[0].Value() == "*x*") != (want == "*x*") {
 			t.Errorf("a=%.10q finds %v, want %s", value, r, want)
 		}

@@ -10,35 +10,35 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// Unit is the unit of time of a limit. The numbers are those of Envoy's enum RateLimitResponse.RateLimit.Unit.
+// Unit is the unit of time of a limit. Its numbers are those of Envoy's enum RateLimitResponse.RateLimit.Unit.
 type Unit uint8
 
-// The units. A week starts on Thursday, like the Unix epoch. A month is 30 days, a year 365.
+// A week starts on Thursday, like the Unix epoch. A month has 30 days, and a year 365.
 const (
 	UnitUnknown Unit = iota
-	Second
-	Minute
-	Hour
-	Day
-	Month
-	Year
-	Week
+	UnitSecond
+	UnitMinute
+	UnitHour
+	UnitDay
+	UnitMonth
+	UnitYear
+	UnitWeek
 )
 
-const day = 24 * time.Hour
+const dayLength = 24 * time.Hour
 
 var units = [...]struct {
 	name   string
 	length time.Duration
 }{
 	UnitUnknown: {"UNKNOWN", 0},
-	Second:      {"SECOND", time.Second},
-	Minute:      {"MINUTE", time.Minute},
-	Hour:        {"HOUR", time.Hour},
-	Day:         {"DAY", day},
-	Month:       {"MONTH", 30 * day},
-	Year:        {"YEAR", 365 * day},
-	Week:        {"WEEK", 7 * day},
+	UnitSecond:  {"SECOND", time.Second},
+	UnitMinute:  {"MINUTE", time.Minute},
+	UnitHour:    {"HOUR", time.Hour},
+	UnitDay:     {"DAY", dayLength},
+	UnitMonth:   {"MONTH", 30 * dayLength},
+	UnitYear:    {"YEAR", 365 * dayLength},
+	UnitWeek:    {"WEEK", 7 * dayLength},
 }
 
 // String returns the name in capitals, as Envoy writes it: "SECOND".
@@ -57,9 +57,9 @@ func (u Unit) Length() time.Duration {
 	return 0
 }
 
-// ParseUnit returns the unit with that name, in upper or lower case; UnitUnknown for any other text.
+// ParseUnit returns the unit with the name s, in upper or lower case; UnitUnknown if there is none.
 func ParseUnit(s string) Unit {
-	for u := Second; int(u) < len(units); u++ {
+	for u := UnitSecond; int(u) < len(units); u++ {
 		if strings.EqualFold(s, units[u].name) {
 			return u
 		}
@@ -67,11 +67,11 @@ func ParseUnit(s string) Unit {
 	return UnitUnknown
 }
 
-// inUnits returns d as a multiple of the largest unit that divides it: 60s is Minute and 1, 90s is Second and 90. For fractions of
-// a second it returns UnitUnknown and 1.
-func inUnits(d time.Duration) (best Unit, multiplier uint32) {
+// inLargestUnit returns d as a multiple of the largest unit that divides it: UnitMinute and 1 for 60s, UnitSecond and 90 for 90s. For
+// fractions of a second it returns UnitUnknown and 1.
+func inLargestUnit(d time.Duration) (best Unit, multiplier uint32) {
 	multiplier = 1
-	for u := Second; int(u) < len(units); u++ {
+	for u := UnitSecond; int(u) < len(units); u++ {
 		length := units[u].length
 		if n := d / length; d%length == 0 && length > best.Length() && 0 < n && n <= math.MaxUint32 {
 			best, multiplier = u, uint32(n)
@@ -92,30 +92,31 @@ func FormatDuration(d time.Duration) string {
 	return s
 }
 
-// Quantity is a limit in the form that answers show: 100 requests per 5 minutes. Stores compute with algorithm.Limit.
-type Quantity struct {
-	Requests   uint32 // in a window; in a tree of limits the number that can pass at once
-	Unit       Unit
-	Multiplier uint32 // the window is Multiplier units long; at least 1
+// Rate is a limit in the form that answers show: 100 requests per 5 minutes. Stores compute with algorithm.Limit.
+type Rate struct {
+	Requests       uint32 // Requests may pass in a window. In a tree of limits they may pass at once.
+	Unit           Unit
+	UnitMultiplier uint32 // UnitMultiplier is the number of units in a window, at least 1.
 }
 
-// Errors of Quantity.Window.
+// These are the errors of Rate.FixedWindowLimit.
 var (
-	ErrUnit       = errors.New("the unit is not second, minute, hour, day, week, month or year")
-	ErrMultiplier = errors.New("the unit_multiplier is 0")
-	ErrTooLong    = errors.New("the window is longer than 100 years")
+	ErrUnknownUnit    = errors.New("the unit is not second, minute, hour, day, week, month or year")
+	ErrZeroMultiplier = errors.New("the unit_multiplier is 0")
+	ErrWindowTooLong  = errors.New("the window is longer than 100 years")
 )
 
-// Window returns q as a fixed window in which refused hits count too, like Envoy's. Its errors are ErrUnit, ErrMultiplier and ErrTooLong.
-func (q Quantity) Window() (algorithm.Limit, error) {
-	length, multiplier := q.Unit.Length(), time.Duration(q.Multiplier)
+// FixedWindowLimit returns r as a fixed window in which refused hits count too, like Envoy's. Its errors are ErrUnknownUnit,
+// ErrZeroMultiplier and ErrWindowTooLong.
+func (r Rate) FixedWindowLimit() (algorithm.Limit, error) {
+	length, multiplier := r.Unit.Length(), time.Duration(r.UnitMultiplier)
 	switch {
 	case length == 0:
-		return algorithm.Limit{}, ErrUnit
+		return algorithm.Limit{}, ErrUnknownUnit
 	case multiplier == 0:
-		return algorithm.Limit{}, ErrMultiplier
+		return algorithm.Limit{}, ErrZeroMultiplier
 	case multiplier > algorithm.MaxPeriod/length:
-		return algorithm.Limit{}, ErrTooLong
+		return algorithm.Limit{}, ErrWindowTooLong
 	}
-	return algorithm.Limit{Kind: algorithm.FixedWindow, Max: uint64(q.Requests), Period: length * multiplier, CountBlocked: true}, nil
+	return algorithm.Limit{Kind: algorithm.FixedWindow, Max: uint64(r.Requests), Period: length * multiplier, CountBlocked: true}, nil
 }

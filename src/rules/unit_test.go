@@ -18,13 +18,13 @@ func TestUnits(t *testing.T) {
 		number uint8 // on the wire
 		length time.Duration
 	}{
-		{"second", Second, 1, time.Second},
-		{"minute", Minute, 2, time.Minute},
-		{"hour", Hour, 3, time.Hour},
-		{"day", Day, 4, day},
-		{"month", Month, 5, 30 * day},
-		{"year", Year, 6, 365 * day},
-		{"week", Week, 7, 7 * day},
+		{"second", UnitSecond, 1, time.Second},
+		{"minute", UnitMinute, 2, time.Minute},
+		{"hour", UnitHour, 3, time.Hour},
+		{"day", UnitDay, 4, day},
+		{"month", UnitMonth, 5, 30 * day},
+		{"year", UnitYear, 6, 365 * day},
+		{"week", UnitWeek, 7, 7 * day},
 	}
 	for _, test := range tests {
 		capitals := strings.ToUpper(test.word)
@@ -50,7 +50,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-func TestInUnits(t *testing.T) {
+func TestInLargestUnit(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, test := range []struct {
 		length     time.Duration
@@ -58,23 +58,23 @@ func TestInUnits(t *testing.T) {
 		multiplier uint32
 		shown      string
 	}{
-		{time.Second, Second, 1, "1s"},
-		{59 * time.Second, Second, 59, "59s"},
-		{time.Minute, Minute, 1, "1m"},
-		{90 * time.Second, Second, 90, "1m30s"},
-		{90 * time.Minute, Minute, 90, "1h30m"},
-		{10 * time.Hour, Hour, 10, "10h"},
-		{day, Day, 1, "24h"},
-		{6 * day, Day, 6, "144h"},
-		{7 * day, Week, 1, "168h"},
-		{30 * day, Month, 1, "720h"},
-		{210 * day, Month, 7, "5040h"}, // 30 weeks, too
-		{364 * day, Week, 52, "8736h"},
-		{365 * day, Year, 1, "8760h"},
-		{algorithm.MaxPeriod, Year, 100, "876000h"},
-		{algorithm.MaxPeriod - time.Second, Second, 3_153_599_999, "875999h59m59s"},
-		{algorithm.MaxPeriod + 365*day, Year, 101, "884760h"},
-		{1<<32*time.Second - time.Second, Second, math.MaxUint32, "1193046h28m15s"},
+		{time.Second, UnitSecond, 1, "1s"},
+		{59 * time.Second, UnitSecond, 59, "59s"},
+		{time.Minute, UnitMinute, 1, "1m"},
+		{90 * time.Second, UnitSecond, 90, "1m30s"},
+		{90 * time.Minute, UnitMinute, 90, "1h30m"},
+		{10 * time.Hour, UnitHour, 10, "10h"},
+		{day, UnitDay, 1, "24h"},
+		{6 * day, UnitDay, 6, "144h"},
+		{7 * day, UnitWeek, 1, "168h"},
+		{30 * day, UnitMonth, 1, "720h"},
+		{210 * day, UnitMonth, 7, "5040h"}, // 30 weeks, too
+		{364 * day, UnitWeek, 52, "8736h"},
+		{365 * day, UnitYear, 1, "8760h"},
+		{algorithm.MaxPeriod, UnitYear, 100, "876000h"},
+		{algorithm.MaxPeriod - time.Second, UnitSecond, 3_153_599_999, "875999h59m59s"},
+		{algorithm.MaxPeriod + 365*day, UnitYear, 101, "884760h"},
+		{1<<32*time.Second - time.Second, UnitSecond, math.MaxUint32, "1193046h28m15s"},
 		{1<<32*time.Second + time.Second, UnitUnknown, 1, "1193046h28m17s"}, // no number of 32 bits
 		{999 * time.Millisecond, UnitUnknown, 1, "999ms"},
 		{1500 * time.Millisecond, UnitUnknown, 1, "1.5s"},
@@ -82,7 +82,7 @@ func TestInUnits(t *testing.T) {
 		{0, UnitUnknown, 1, "0s"},
 		{-time.Minute, UnitUnknown, 1, "-1m"},
 	} {
-		if unit, n := inUnits(test.length); unit != test.unit || n != test.multiplier {
+		if unit, n := inLargestUnit(test.length); unit != test.unit || n != test.multiplier {
 			t.Errorf("%v is %d %v, want %d %v", test.length, n, unit, test.multiplier, test.unit)
 		}
 		if got := FormatDuration(test.length); got != test.shown {
@@ -94,36 +94,36 @@ func TestInUnits(t *testing.T) {
 	}
 }
 
-func TestQuantityWindow(t *testing.T) {
+func TestRateWindow(t *testing.T) {
 	const day = 24 * time.Hour
 	fixed := func(most uint64, period time.Duration) algorithm.Limit {
 		return algorithm.Limit{Max: most, Period: period, CountBlocked: true}
 	}
 	tests := []struct {
-		quantity Quantity
+		quantity Rate
 		want     algorithm.Limit
 		err      error
 	}{
-		{Quantity{5, Second, 1}, fixed(5, time.Second), nil},
-		{Quantity{5, Second, 0}, algorithm.Limit{}, ErrMultiplier},
-		{Quantity{0, Minute, 1}, fixed(0, time.Minute), nil},
-		{Quantity{math.MaxUint32, Minute, 15}, fixed(math.MaxUint32, 15*time.Minute), nil},
-		{Quantity{1, Month, 3}, fixed(1, 90*day), nil},
-		{Quantity{1, Year, 100}, fixed(1, 36500*day), nil},
-		{Quantity{1, Year, 101}, algorithm.Limit{}, ErrTooLong},
-		{Quantity{1, Day, 36500}, fixed(1, 36500*day), nil},
-		{Quantity{1, Day, 36501}, algorithm.Limit{}, ErrTooLong},
-		{Quantity{1, Week, 5214}, fixed(1, 36498*day), nil},
-		{Quantity{1, Week, 5215}, algorithm.Limit{}, ErrTooLong},
-		{Quantity{1, Second, 3_153_600_000}, fixed(1, 36500*day), nil},
-		{Quantity{1, Second, 3_153_600_001}, algorithm.Limit{}, ErrTooLong},
-		{Quantity{1, Second, math.MaxUint32}, algorithm.Limit{}, ErrTooLong},
-		{Quantity{1, Year, math.MaxUint32}, algorithm.Limit{}, ErrTooLong}, // 2^57 days
-		{Quantity{1, UnitUnknown, 1}, algorithm.Limit{}, ErrUnit},
-		{Quantity{1, 8, 1}, algorithm.Limit{}, ErrUnit},
+		{Rate{5, UnitSecond, 1}, fixed(5, time.Second), nil},
+		{Rate{5, UnitSecond, 0}, algorithm.Limit{}, ErrZeroMultiplier},
+		{Rate{0, UnitMinute, 1}, fixed(0, time.Minute), nil},
+		{Rate{math.MaxUint32, UnitMinute, 15}, fixed(math.MaxUint32, 15*time.Minute), nil},
+		{Rate{1, UnitMonth, 3}, fixed(1, 90*day), nil},
+		{Rate{1, UnitYear, 100}, fixed(1, 36500*day), nil},
+		{Rate{1, UnitYear, 101}, algorithm.Limit{}, ErrWindowTooLong},
+		{Rate{1, UnitDay, 36500}, fixed(1, 36500*day), nil},
+		{Rate{1, UnitDay, 36501}, algorithm.Limit{}, ErrWindowTooLong},
+		{Rate{1, UnitWeek, 5214}, fixed(1, 36498*day), nil},
+		{Rate{1, UnitWeek, 5215}, algorithm.Limit{}, ErrWindowTooLong},
+		{Rate{1, UnitSecond, 3_153_600_000}, fixed(1, 36500*day), nil},
+		{Rate{1, UnitSecond, 3_153_600_001}, algorithm.Limit{}, ErrWindowTooLong},
+		{Rate{1, UnitSecond, math.MaxUint32}, algorithm.Limit{}, ErrWindowTooLong},
+		{Rate{1, UnitYear, math.MaxUint32}, algorithm.Limit{}, ErrWindowTooLong}, // 2^57 days
+		{Rate{1, UnitUnknown, 1}, algorithm.Limit{}, ErrUnknownUnit},
+		{Rate{1, 8, 1}, algorithm.Limit{}, ErrUnknownUnit},
 	}
 	for _, test := range tests {
-		got, err := test.quantity.Window()
+		got, err := test.quantity.FixedWindowLimit()
 		if got != test.want || !errors.Is(err, test.err) {
 			t.Errorf("%+v: %+v, %v; want %+v, %v", test.quantity, got, err, test.want, test.err)
 		}

@@ -31,7 +31,7 @@ func TestLiterals(t *testing.T) {
 			found++
 		}
 		p := compilePattern("*" + string(want) + "*")
-		if got := p.match(text); got != there {
+		if got := p.matches(text); got != there {
 			t.Fatalf("%q in %q: %t, want %t", want, text, got, there)
 		}
 	}
@@ -70,16 +70,16 @@ func FuzzWildcard(f *testing.F) {
 		oracle := regexp.MustCompile(`\A` + strings.Join(parts, `(?s:.*)`) + `\z`)
 		pattern := compilePattern(p)
 		for _, s := range []string{text, q, strings.ReplaceAll(p, "*", text), strings.ReplaceAll(q, "*", text)} {
-			if got, want := pattern.match([]byte(s)), oracle.MatchString(latin1(s)); got != want {
+			if got, want := pattern.matches([]byte(s)), oracle.MatchString(latin1(s)); got != want {
 				t.Fatalf("%q matches %q: %t, want %t", p, s, got, want)
 			}
 		}
-		if !strings.Contains(q, "*") || !pattern.covers(q) {
+		if !strings.Contains(q, "*") || !pattern.coversPattern(q) {
 			return
 		}
 		narrow := compilePattern(q)
 		for _, s := range []string{text, strings.ReplaceAll(q, "*", text), strings.ReplaceAll(q, "*", ""), strings.ReplaceAll(q, "*", p)} {
-			if narrow.match([]byte(s)) && !pattern.match([]byte(s)) {
+			if narrow.matches([]byte(s)) && !pattern.matches([]byte(s)) {
 				t.Fatalf("%q covers %q, but only the latter matches %q", p, q, s)
 			}
 		}
@@ -94,7 +94,7 @@ func BenchmarkHostileText(b *testing.B) {
 			p := compilePattern("*" + strings.Repeat("a", n/2) + "b" + strings.Repeat("a", n/2) + "*")
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				if p.match(text) {
+				if p.matches(text) {
 					b.Fatal("it matches")
 				}
 			}

@@ -2,24 +2,24 @@ package rules
 
 import "iter"
 
-// wordTree is a tree of limits. A request is a path of words through it: for each entry its key, and its value unless that is empty.
-type wordTree struct{ root wordNode }
+// limitTree is a tree of limits. A request is a path of words through it, see requestWords.
+type limitTree struct{ root limitNode }
 
-type wordNode struct {
-	rule     *Rule // what a request that ends here is charged to; nil: nothing
-	children table[*wordNode]
-	other    *wordNode // the child `*`, for words without a child of their own; nil: none
-	place    Pos
+type limitNode struct {
+	rule           *Rule // rule is charged with a request that ends at the node. It is nil if nothing is charged.
+	childrenByWord nameTable[*limitNode]
+	anyWordChild   *limitNode // anyWordChild is the child `*`, for words without a child of their own; nil if there is none.
+	pos            Pos
 }
 
 // wordPath is the path to a limit in a tree of limits.
 type wordPath struct {
-	names    []string // of the levels from the top down, `*` for any word
-	tagWords int      // how many words are in the tag of its keys, see Keys.Append
+	words        []string // words are the names of the levels from the top down, with `*` for any word.
+	tagWordCount int      // tagWordCount is the number of words in the tag of the limit's keys, see KeyFormat.AppendKey.
 }
 
-// words yields the words of a request: for each entry its key, and its value unless that is empty.
-func words(entries []Entry) iter.Seq[[]byte] {
+// requestWords yields the words of a request: for each entry its key, and its value unless that is empty.
+func requestWords(entries []Entry) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for i := range entries {
 			if !yield(entries[i].Key) || len(entries[i].Value) > 0 && !yield(entries[i].Value) {
@@ -29,19 +29,19 @@ func words(entries []Entry) iter.Seq[[]byte] {
 	}
 }
 
-// next returns the child of n for a word: the one with that name, else the child `*`, else nil.
-func (n *wordNode) next(word []byte) *wordNode {
-	if child := n.children.find(word); child != nil {
-		return child
+// childForWord returns the child of n for a word: the one with that name, else the child `*`, else nil.
+func (n *limitNode) childForWord(word []byte) *limitNode {
+	if named := n.childrenByWord.find(word); named != nil {
+		return named
 	}
-	return n.other
+	return n.anyWordChild
 }
 
-// find returns the rule of the deepest node that the words lead to. It ignores further words.
-func (t *wordTree) find(entries []Entry, _ *Scratch, canaries []*Rule) (*Rule, []*Rule) {
+// findRule returns the rule of the deepest node that the words lead to. It ignores further words.
+func (t *limitTree) findRule(entries []Entry, _ *SearchScratch, canaries []*Rule) (*Rule, []*Rule) {
 	n := &t.root
-	for word := range words(entries) {
-		child := n.next(word)
+	for word := range requestWords(entries) {
+		child := n.childForWord(word)
 		if child == nil {
 			break
 		}
@@ -50,45 +50,44 @@ func (t *wordTree) find(entries []Entry, _ *Scratch, canaries []*Rule) (*Rule, [
 	return n.rule, canaries
 }
 
-// wordTree compiles a tree of limits.
-func (c *Compiler) wordTree(t *wordTree, cfg *DomainConfig, p path) {
-	p.chargePath, p.flat = &setting{effect: true}, true
-	c.words(&t.root, cfg.Tree.Value, p, nil)
+func (c *Compiler) compileLimitTree(t *limitTree, cfg *DomainConfig, p compilePath) {
+	p.chargePathSetting, p.hasNoLevels = &inheritedSetting{hasEffect: true}, true
+	c.compileLimitNodes(&t.root, cfg.LimitTree.Value, p, nil)
 }
 
-// words compiles children into children of n, and everything below them. p is the path of n, and above has its words.
-func (c *Compiler) words(n *wordNode, children []WordConfig, p path, above []string) {
-	if len(children) > 0 && len(above) == MaxDepth {
+// compileLimitNodes compiles children, and all nodes below them, into children of n. p is the path of n, and above has its words.
+func (c *Compiler) compileLimitNodes(n *limitNode, children []LimitNodeConfig, p compilePath, above []string) {
+	if len(children) > 0 && len(above) == MaxTreeDepth {
 		c.problems.Add(children[0].Pos, "use fewer levels; a request needs a word for each", "the tree is more than %d levels deep",
-			MaxDepth)
+			MaxTreeDepth)
 		return
 	}
 	for i := range children {
 		cfg := &children[i]
-		if !c.addName(cfg.Pos, 2*(len(p.key)+len(cfg.Word)+len("."))) {
+		if !c.countNameBytes(cfg.Pos, 2*(len(p.ruleName)+len(cfg.Word)+len("."))) {
 			return
 		}
-		child := &wordNode{place: cfg.Pos}
+		child := &limitNode{pos: cfg.Pos}
 		if cfg.Word == "*" {
-			n.other = child
+			n.anyWordChild = child
 		} else {
-			n.children.add(cfg.Word, child)
+			n.childrenByWord.add(cfg.Word, child)
 		}
 		below := p
-		below.key = p.key + "." + cfg.Word
-		names := append(above[:len(above):len(above)], cfg.Word)
-		p.domain.keys = append(p.domain.keys, below.key)
+		below.ruleName = p.ruleName + "." + cfg.Word
+		words := append(above[:len(above):len(above)], cfg.Word)
+		p.domain.descriptorNames = append(p.domain.descriptorNames, below.ruleName)
 		limits := LimitsConfig{Pos: cfg.Pos, RateLimit: cfg.Limit}
-		own := c.limits(&limits, below)
+		own := c.compileOwnLimits(&limits, below)
 		for _, r := range own {
-			r.words = &wordPath{names, len(names)}
-			r.Requests = uint32(r.Limit.Capacity()) // redis-cell reports the capacity too; it fits, as burst is below 1<<32 - 1
-			if len(below.above) > 0 {
-				r.words.tagWords = len(below.above[0].words.names)
+			r.wordPath = &wordPath{words, len(words)}
+			r.Requests = uint32(r.Limit.Capacity()) // Like redis-cell, answers show the capacity. It has 32 bits, as a burst is below 1<<32 - 1.
+			if len(below.limitsAbove) > 0 {
+				r.wordPath.tagWordCount = len(below.limitsAbove[0].wordPath.words)
 			}
 		}
-		child.rule = c.match(&limits, below, own)
-		below.inherited = below.after(child.rule)
-		c.words(child, cfg.Children, below, names)
+		child.rule = c.compileMatchedRule(&limits, below, own)
+		below.inheritance = below.forChildren(child.rule)
+		c.compileLimitNodes(child, cfg.Children, below, words)
 	}
 }

@@ -29,7 +29,7 @@ schema:
 // The levels that a path of words is charged to, with their keys; the tag ends
 // at the bar.
 func TestTreeOfLimits(t *testing.T) {
-	set, _, err := loading.Load([]loading.File{{Name: "conf/my_limits.yaml", Data: []byte(treeText)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "conf/my_limits.yaml", Data: []byte(treeText)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,17 +57,17 @@ func TestTreeOfLimits(t *testing.T) {
 		var got []string
 		for _, escape := range []bool{false, true} {
 			got = nil
-			keys := rules.Keys{Escape: escape}
+			keys := rules.KeyFormat{EscapeKeys: escape}
 			for _, r := range charged(find(d, entries)) {
-				key, tag := keys.Append(nil, d, r, entries)
-				got = append(got, strings.TrimPrefix(r.Key, "my_limits.")+" "+string(key[:tag])+"|"+string(key[tag:]))
+				key, tag := keys.AppendKey(nil, d, r, entries)
+				got = append(got, strings.TrimPrefix(r.FullName, "my_limits.")+" "+string(key[:tag])+"|"+string(key[tag:]))
 			}
 			if s := strings.Join(got, "; "); s != tt.want {
 				t.Errorf("%s: charged to %s, want %s", tt.asked, s, tt.want)
 			}
 		}
-		if w := d.Explain(entries); w.Rule != find(d, entries) {
-			t.Errorf("%s is explained as %v", tt.asked, w.Rule)
+		if w := d.Explain(entries); w.FoundRule != find(d, entries) {
+			t.Errorf("%s is explained as %v", tt.asked, w.FoundRule)
 		}
 	}
 }
@@ -76,26 +76,26 @@ func TestTreeOfLimits(t *testing.T) {
 var fuzzWords = []string{"a", "b", "*", "a_b", ":", "%", "c", "ab"}
 
 // growWords builds a level of a tree of limits. Each byte is a node with a word, or ends the level.
-func growWords(tree *[]byte, depth int) (list []rules.WordConfig) {
+func growWords(tree *[]byte, depth int) (list []rules.LimitNodeConfig) {
 	for len(*tree) > 0 {
 		b := (*tree)[0]
 		*tree = (*tree)[1:]
 		if b&7 == 7 && depth > 0 {
 			return list
 		}
-		cfg := rules.WordConfig{Word: fuzzWords[b&7]}
+		cfg := rules.LimitNodeConfig{Word: fuzzWords[b&7]}
 		if b&8 != 0 {
 			cfg.Limit = &rules.RateLimitConfig{
 				RequestsPerUnit: 1,
-				Algorithm:       &rules.Placed[string]{Value: "gcra"},
-				Period:          &rules.Placed[time.Duration]{Value: time.Duration(b)*time.Second + time.Second},
-				Burst:           &rules.Placed[uint32]{Value: 1},
+				Algorithm:       &rules.Positioned[string]{Value: "gcra"},
+				Period:          &rules.Positioned[time.Duration]{Value: time.Duration(b)*time.Second + time.Second},
+				Burst:           &rules.Positioned[uint32]{Value: 1},
 			}
 		}
 		if b&16 != 0 {
 			cfg.Children = growWords(tree, depth+1)
 		}
-		if !slices.ContainsFunc(list, func(o rules.WordConfig) bool { return o.Word == cfg.Word }) {
+		if !slices.ContainsFunc(list, func(o rules.LimitNodeConfig) bool { return o.Word == cfg.Word }) {
 			list = append(list, cfg)
 		}
 	}
@@ -113,7 +113,7 @@ func FuzzWords(f *testing.F) {
 			return
 		}
 		top := growWords(&tree, 0)
-		set, _, err := rules.Compile([]rules.DomainConfig{{Domain: "d", Tree: &rules.Placed[[]rules.WordConfig]{Value: top}}}, rules.Options{})
+		set, _, err := rules.Compile([]rules.DomainConfig{{Domain: "d", LimitTree: &rules.Positioned[[]rules.LimitNodeConfig]{Value: top}}}, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,9 +132,9 @@ func FuzzWords(f *testing.F) {
 		var want []string
 		children := top
 		for i := range path {
-			at := slices.IndexFunc(children, func(c rules.WordConfig) bool { return c.Word == path[i] })
+			at := slices.IndexFunc(children, func(c rules.LimitNodeConfig) bool { return c.Word == path[i] })
 			if at < 0 {
-				at = slices.IndexFunc(children, func(c rules.WordConfig) bool { return c.Word == "*" })
+				at = slices.IndexFunc(children, func(c rules.LimitNodeConfig) bool { return c.Word == "*" })
 			}
 			if at < 0 {
 				break
@@ -152,8 +152,8 @@ func FuzzWords(f *testing.F) {
 		var got []string
 		keys, tags := make(map[string]bool), make(map[string]bool)
 		for i, r := range charged(find(d, entries)) {
-			key, tag := (&rules.Keys{}).Append(nil, d, r, entries)
-			again, tag2 := (&rules.Keys{}).Append(nil, d, r, apart)
+			key, tag := (&rules.KeyFormat{}).AppendKey(nil, d, r, entries)
+			again, tag2 := (&rules.KeyFormat{}).AppendKey(nil, d, r, apart)
 			if string(key) != string(again) || tag != tag2 || find(d, apart) != find(d, entries) {
 				t.Fatalf("%q and %q are kept under %s and %s", entries, apart, key, again)
 			}
@@ -173,8 +173,8 @@ func FuzzWords(f *testing.F) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("%q is charged to %v, want %v", path, got, want)
 		}
-		if w := d.Explain(entries); w.Rule != find(d, entries) || (w.Rule == nil) == (w.End == rules.EndRule) {
-			t.Fatalf("%q is explained as %v %v", path, w.Rule, w.End)
+		if w := d.Explain(entries); w.FoundRule != find(d, entries) || (w.FoundRule == nil) == (w.EndReason == rules.EndReasonRuleFound) {
+			t.Fatalf("%q is explained as %v %v", path, w.FoundRule, w.EndReason)
 		}
 	})
 }

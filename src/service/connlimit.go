@@ -14,61 +14,60 @@ import (
 )
 
 const (
-	operatorConns = 256      // the most connections of each port for operators
-	minPortConns  = 8        // of each port at least, even if there is room for fewer
-	lowConns      = 1000     // if no port has as many, a warning is logged
-	connBytes     = 16 << 10 // of an idle connection: 9 KiB on an HTTP port, 21 KiB on the gRPC port
+	operatorConns  = 256      // operatorConns bounds the connections of each port for operators.
+	minPortConns   = 8        // minPortConns holds even if memory or open files suffice for fewer connections.
+	warnBelowConns = 1000     // warnBelowConns: a warning is logged if no port takes as many connections.
+	idleConnBytes  = 16 << 10 // idleConnBytes is between the 9 KiB on an HTTP port and the 21 KiB on the gRPC port.
 
-	pressureIdleTimeout = 10 * time.Second // replaces idleTimeout while an HTTP port is nearly full
-	unreadTimeout       = 10 * time.Second // a client that reads nothing of its answers for so long is disconnected
+	pressureIdleTimeout = 10 * time.Second // pressureIdleTimeout replaces idleTimeout while an HTTP port is nearly full.
+	unreadAnswerTimeout = 10 * time.Second // unreadAnswerTimeout ends the connection of a client that does not read its answers.
 
-	grpcGreetingWrites = 2 // writes of the server before the first answer: HTTP/2 settings and their acknowledgement
-	tlsGreetingWrites  = 3 // writes of the server in a TLS handshake
+	grpcHandshakeWrites = 2 // grpcHandshakeWrites are HTTP/2 settings and an acknowledgement before the first answer.
+	tlsHandshakeWrites  = 3 // tlsHandshakeWrites counts the writes of the server in a TLS handshake.
 )
 
-// resources are the limits of the process that bound its connections.
-type resources struct {
-	files  int   // how many the process may open; 0: not known
-	memory int64 // GOMEMLIMIT in bytes; math.MaxInt64: none
+// processLimits are the limits of the process that bound its connections.
+type processLimits struct {
+	openFiles   int   // openFiles is 0 if the limit is not known.
+	memoryBytes int64 // memoryBytes is GOMEMLIMIT, or math.MaxInt64 without a limit.
 }
 
-// connRoom returns how many connections fit into r, and which limit is the reason. It reserves
+// affordableConns returns how many connections fit into r, and which limit is the reason. It reserves
 // files for stores, rules and probes, and half of the memory.
-func connRoom(cfg *settings.Settings, r resources) (room int, why string) {
+func affordableConns(cfg *settings.Settings, r processLimits) (room int, why string) {
 	room = math.MaxInt32
-	if r.files > 0 {
-		reserved := reservedFiles(cfg, r.files)
-		room = r.files - reserved
-		why = fmt.Sprintf("the process may open %d files (`ulimit -n`), of which %d are kept for stores, rules and probes", r.files, reserved)
+	if r.openFiles > 0 {
+		reserved := reservedFiles(cfg, r.openFiles)
+		room = r.openFiles - reserved
+		why = fmt.Sprintf("the process may open %d files (`ulimit -n`), of which %d are kept for stores, rules and probes", r.openFiles, reserved)
 	}
-	if n := r.memory / 2 / connBytes; n < int64(room) {
+	if n := r.memoryBytes / 2 / idleConnBytes; n < int64(room) {
 		room = int(n)
-		why = fmt.Sprintf("GOMEMLIMIT is %d MiB, of which half is for connections, %d KiB for each", r.memory>>20, connBytes>>10)
+		why = fmt.Sprintf("GOMEMLIMIT is %d MiB, of which half is for connections, %d KiB for each", r.memoryBytes>>20, idleConnBytes>>10)
 	}
 	return room, why
 }
 
-// fit sets the most connections of operators' ports, and lowers those of the other ports,
-// the largest first, until r has room for all. It returns which settings it lowered, and
-// why; "" if none.
-func (p *ports) fit(cfg *settings.Settings, r resources) (lowered string) {
-	room, why := connRoom(cfg, r)
+// lowerConnCaps sets the most connections of operators' ports, and lowers those of the other ports, the largest first, until r
+// has room for all. It returns which settings it lowered, and why; "" if none.
+func (p *ports) lowerConnCaps(cfg *settings.Settings, r processLimits) (lowered string) {
+	room, why := affordableConns(cfg, r)
 	operators := min(operatorConns, max(minPortConns, room/32))
-	p.debug.max, p.health.max, p.prometheus.max = operators, operators, operators
+	p.debug.maxConns, p.health.maxConns, p.prometheus.maxConns = operators, operators, operators
 	room -= 3 * operators
-	used := slices.DeleteFunc([]*port{p.http, p.grpc, p.divvy}, func(p *port) bool { return p.max == 0 })
-	slices.SortStableFunc(used, func(a, b *port) int { return cmp.Compare(a.max, b.max) })
+	used := slices.DeleteFunc([]*port{p.http, p.grpc, p.divvy}, func(p *port) bool { return p.maxConns == 0 })
+	slices.SortStableFunc(used, func(a, b *port) int { return cmp.Compare(a.maxConns, b.maxConns) })
 	share := 0
-	var tooHigh []string // settings
+	var tooHigh []string
 	for i, p := range used {
-		if len(tooHigh) == 0 { // else it is the same for all further ports
+		if len(tooHigh) == 0 { // After the first port that asks for too much, the share stays the same.
 			share = max(minPortConns, room/(len(used)-i))
 		}
-		if p.max > share {
-			tooHigh = append(tooHigh, fmt.Sprintf("%s_MAX_CONNECTIONS=%d", strings.ToUpper(p.name), p.max))
-			p.max = share
+		if p.maxConns > share {
+			tooHigh = append(tooHigh, fmt.Sprintf("%s_MAX_CONNECTIONS=%d", strings.ToUpper(p.name), p.maxConns))
+			p.maxConns = share
 		}
-		room -= p.max
+		room -= p.maxConns
 	}
 	if len(tooHigh) == 0 {
 		return ""
@@ -80,7 +79,7 @@ func (p *ports) fit(cfg *settings.Settings, r resources) (lowered string) {
 // warning if the environment sets them (configured) or no port takes many.
 func (p *ports) logLoweredCaps(log *logrus.Logger, configured bool, lowered string) {
 	level := logrus.InfoLevel
-	if configured || max(p.http.max, p.grpc.max, p.divvy.max) < lowConns {
+	if configured || max(p.http.maxConns, p.grpc.maxConns, p.divvy.maxConns) < warnBelowConns {
 		level = logrus.WarnLevel
 	}
 	log.Log(level, lowered)

@@ -50,15 +50,15 @@ func TestDenialLine(t *testing.T) {
 		want   string
 	}{
 		{
-			denials.Denial{Domain: "d", Rule: "d.ip", Subject: "ip=1", Wait: 1500 * time.Millisecond},
+			denials.Denial{Domain: "d", Rule: "d.ip", Descriptor: "ip=1", RetryAfter: 1500 * time.Millisecond},
 			`{"domain":"d","level":"info","msg":"denied","rule":"d.ip","subject":"ip=1","wait":"1.5s"}`,
 		},
 		{
-			denials.Denial{Domain: "d", Subject: `ip="\n"`, Wait: algorithm.Never, Skipped: 7},
+			denials.Denial{Domain: "d", Descriptor: `ip="\n"`, RetryAfter: algorithm.Never, SkippedDenials: 7},
 			`{"domain":"d","level":"info","msg":"denied","rule":"limit of the request","skipped":7,"subject":"ip=\"\\n\"","wait":"never"}`,
 		},
 		{
-			denials.Denial{Domain: "d", Rule: "d.ip", Subject: "ip=1", StoreFailed: true},
+			denials.Denial{Domain: "d", Rule: "d.ip", Descriptor: "ip=1", StoreFailed: true},
 			`{"domain":"d","level":"info","msg":"denied","reason":"the store does not answer","rule":"d.ip","subject":"ip=1","wait":"0s"}`,
 		},
 	} {

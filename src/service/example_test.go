@@ -37,7 +37,7 @@ func Example() {
 		go func() {
 			defer stop()
 			for range 3 {
-				fmt.Println(ask(r.HTTP))
+				fmt.Println(ask(r.HTTPAddr))
 			}
 		}()
 	}

@@ -11,9 +11,8 @@ import (
 	"ratelimit/src/settings"
 )
 
-// fallBack puts the fallback in front of the store. It decides hits that the store does not
-// answer.
-func (s *Service) fallBack() error {
+// buildFallback puts the fallback in front of the store. It decides hits that the store does not answer.
+func (s *Service) buildFallback() error {
 	f, err := fallback.New(s.store.Backend, fallback.Config{
 		Replicas:  s.Settings.Failure.Replicas,
 		KeyPrefix: s.Settings.CacheKeyPrefix,
@@ -21,46 +20,44 @@ func (s *Service) fallBack() error {
 		OnReplicas: func(before, after int) {
 			s.log.Infof("%d replicas share the limits of on_store_failure: local, %d did before", after, before)
 		},
-		OnUncounted: func(err error) {
+		OnHeartbeatsFail: func(err error) {
 			s.log.Warnf("replicas cannot count themselves in the store, so they share the limits of on_store_failure: local as if nothing had changed; REPLICAS says how many there are: %v", err)
 		},
 	})
 	if err != nil {
 		return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 	}
-	s.store.Backend, s.store.fallback, s.store.bytes = f, f, func() int64 { return f.Stats().Local.Bytes }
-	s.runs = append(s.runs, f.Run)
-	s.counters.Add(figures("fallback", "", func() (v fallbackValues) {
+	s.store.Backend, s.store.fallback, s.store.counterBytes = f, f, func() int64 { return f.Stats().Local.Bytes }
+	s.runners = append(s.runners, f.Run)
+	s.counters.ShowFigures("fallback", "", func() (v fallbackFigures) {
 		v.Stats, v.Hits = f.Stats(), make(map[string]uint64)
-		for i, word := range backend.Fallbacks() {
-			v.Hits[word] = v.Fallback[i]
+		for i, word := range backend.FallbackNames() {
+			v.Hits[word] = v.UnansweredHits[i]
 		}
 		return v
-	}))
+	})
 	return nil
 }
 
-// fallbackValues are the values of the figures of the fallback.
-type fallbackValues struct {
+type fallbackFigures struct {
 	fallback.Stats
-	Hits map[string]uint64 // hits that the store did not answer, by on_store_failure
+	Hits map[string]uint64 // Hits counts the hits that the store did not answer, by on_store_failure.
 }
 
-// onFailure returns the on_store_failure of rules that do not name one.
-func onFailure(cfg *settings.Settings) backend.Fallback {
-	f, _ := backend.ParseFallback(cfg.Failure.Mode) // the settings take no other word
+// defaultFallback returns the on_store_failure of rules that do not name one.
+func defaultFallback(cfg *settings.Settings) backend.Fallback {
+	f, _ := backend.ParseFallback(cfg.Failure.DefaultMode) // Package settings has checked the mode.
 	return f
 }
 
-// worksWithoutStore reports whether this process is healthy while its store does not answer. It
-// is if on_store_failure decides, by the settings or in all limits of set. The settings of
-// store health checks come first.
-func (s *Service) worksWithoutStore(set *rules.Set) bool {
+// healthyWithoutStore reports whether this process is healthy while its store does not answer. It is if on_store_failure decides,
+// by the settings or in all limits of set. The settings of store health checks come first.
+func (s *Service) healthyWithoutStore(set *rules.Set) bool {
 	healthCheck := s.Settings.RedisHealthCheck
 	if s.Settings.BackendType == "memcache" {
 		healthCheck = s.Settings.Memcache.HealthCheck
 	}
-	if healthCheck || onFailure(s.Settings) != backend.FallbackError {
+	if healthCheck || defaultFallback(s.Settings) != backend.FallbackError {
 		return !healthCheck
 	}
 	return set != nil && len(set.Rules()) > 0 && !slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool {
@@ -68,24 +65,24 @@ func (s *Service) worksWithoutStore(set *rules.Set) bool {
 	})
 }
 
-// use prepares the fallback to count in this process if set has on_store_failure: local.
-func (s *store) use(set *rules.Set) {
+// prepareLocalFallback prepares the fallback to count in this process if set has on_store_failure: local.
+func (s *store) prepareLocalFallback(set *rules.Set) {
 	if s.fallback == nil {
 		return
 	}
-	s.fallback.UseLocal(slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.Fallback == backend.FallbackLocal }) ||
+	s.fallback.SetLocalEnabled(slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.Fallback == backend.FallbackLocal }) ||
 		slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool { return r.Fallback == backend.FallbackLocal }))
 }
 
 // degradedPeriod is how long /readyz mentions the last hit that the store did not answer.
 const degradedPeriod = 10 * time.Second
 
-// note returns a remark for /readyz; "" if the store answers.
-func (s *store) note(now time.Time) string {
+// degradedNote returns a remark for /readyz; "" if the store answers.
+func (s *store) degradedNote(now time.Time) string {
 	if s.fallback == nil {
 		return ""
 	}
-	last := s.fallback.Stats().Last
+	last := s.fallback.Stats().LastFailure
 	ago := now.Sub(last)
 	if last.IsZero() || ago >= degradedPeriod {
 		return ""

@@ -21,67 +21,66 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/yamlrules"
 	"ratelimit/src/settings"
-	"ratelimit/src/tools/explain"
 )
 
 // frontends are the servers of all ports.
 type frontends struct {
 	grpc  *rls.Server
-	divvy *divvyPort // nil: off
+	divvy *divvyPort // divvy is nil if divvy's protocol is off.
 
-	drains []func(context.Context) error // stop servers; running requests may finish until the context ends
-	closes []func() error                // close the ports for operators
+	serverShutdowns      []func(context.Context) error // serverShutdowns stop servers. Running requests may finish until the context ends.
+	operatorServerCloses []func() error                // operatorServerCloses close the ports for operators.
 }
 
 // stop stops all servers, those for operators when running requests have finished.
 func (f *frontends) stop(ctx context.Context) error {
 	var g errgroup.Group
-	for _, drain := range f.drains {
+	for _, drain := range f.serverShutdowns {
 		g.Go(func() error { return drain(ctx) })
 	}
 	err := g.Wait()
-	for _, end := range f.closes {
+	for _, end := range f.operatorServerCloses {
 		err = errors.Join(err, end())
 	}
 	return err
 }
 
-// buildFrontends makes the servers of all ports.
 func (s *Service) buildFrontends() error {
 	if err := s.loadCertificates(); err != nil {
 		return err
 	}
 	cfg := s.Settings
-	failed := s.onError()
+	failed := s.errorRecorder()
 	service := rls.New(rls.Config{
-		Limiter:  s.limiter,
-		OnError:  failed,
-		OnCall:   s.onCall(),
-		Span:     s.tracing.Decision(),
-		Headers:  headerNames(cfg),
-		Metadata: cfg.DynamicMetadata,
+		Limiter:         s.limiter,
+		OnError:         failed,
+		OnCall:          s.callRecorder(),
+		StartSpan:       s.tracing.Decision(),
+		HeaderNames:     headerNames(cfg),
+		MetadataEnabled: cfg.DynamicMetadata,
 
-		MaxDecisions: cfg.MaxBuffered / 4,
-		Remote:       len(s.store.pools) > 0,
+		LargeRequestMemoryBytes: cfg.MaxBuffered / 4,
+		StoreIsRemote:           len(s.store.pools) > 0,
 	})
-	s.front.grpc = rls.NewServer(service, rls.ServerConfig{
-		TLS:                   s.ports.grpc.tlsConfig(),
-		MaxMessage:            cfg.GRPCMaxMessage,
-		MaxStreams:            uint32(cfg.GRPCMaxStreams),
-		KeepaliveTime:         cfg.GRPCKeepaliveTime,
-		KeepaliveMin:          cfg.GRPCKeepaliveMin,
+	s.frontends.grpc = rls.NewServer(service, rls.ServerConfig{
+		TLS:                   s.ports.grpc.tlsConfig,
+		MaxMessageBytes:       cfg.GRPCMaxMessage,
+		MaxCallsPerConnection: uint32(cfg.GRPCMaxStreams),
+		MaxClientSilence:      cfg.GRPCKeepaliveTime,
+		MinClientPingInterval: cfg.GRPCKeepaliveMin,
 		MaxConnectionAge:      cfg.GRPCMaxConnectionAge,
 		MaxConnectionAgeGrace: cfg.GRPCMaxConnectionAgeGrace,
-		Reflection:            cfg.GRPCReflection,
-		Budget:                s.ports.budget,
-		Stats:                 s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
+		ReflectionEnabled:     cfg.GRPCReflection,
+		MemoryBudget:          s.ports.budget,
+		StatsHandler:          s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
 	})
-	s.front.drains = append(s.front.drains, func(ctx context.Context) error { s.front.grpc.Shutdown(ctx); return nil })
+	s.counters.ShowFigures("guard", "", s.frontends.grpc.HTTP2Guard)
+	s.frontends.serverShutdowns = append(s.frontends.serverShutdowns, func(ctx context.Context) error { s.frontends.grpc.Shutdown(ctx); return nil })
 	if l := s.ports.grpc.Listener; l != nil {
-		s.runs = append(s.runs, func(context.Context) error { return s.front.grpc.Serve(l) })
+		s.runners = append(s.runners, func(context.Context) error { return s.frontends.grpc.Serve(l) })
 	}
 	requests := http.NewServeMux()
-	requests.Handle("/json", s.tracing.HTTP("/json", service.JSON()))
+	requests.Handle("/json", s.tracing.HTTP("/json", service.JSONHandler()))
 	s.serveHTTP(s.ports.http, s.handleProbes(requests))
 	s.serveHTTP(s.ports.debug, s.debugHandler())
 	s.serveHTTP(s.ports.health, s.handleProbes(http.NewServeMux()))
@@ -89,7 +88,7 @@ func (s *Service) buildFrontends() error {
 }
 
 func headerNames(cfg *settings.Settings) *rls.HeaderNames {
-	names := &rls.HeaderNames{Degraded: cfg.Failure.Header}
+	names := &rls.HeaderNames{Degraded: cfg.Failure.DegradedHeader}
 	switch {
 	case cfg.LimitHeaders:
 		names.Limit, names.Remaining, names.Reset = cfg.LimitHeader, cfg.RemainingHeader, cfg.ResetHeader
@@ -99,8 +98,8 @@ func headerNames(cfg *settings.Settings) *rls.HeaderNames {
 	return names
 }
 
-// Limits on what HTTP callers can make the process hold: silent connections, endless
-// headers, replies that they do not read.
+// These timeouts and sizes bound what HTTP callers can make the process hold: silent connections,
+// endless headers, replies that they do not read.
 const (
 	headerTimeout = 5 * time.Second
 	bodyTimeout   = 10 * time.Second
@@ -108,7 +107,7 @@ const (
 	headerBytes   = 64 << 10
 )
 
-// serveHTTP adds a server of h on p if p is open, within the limits above.
+// serveHTTP adds a server of h on p if p is open.
 func (s *Service) serveHTTP(p *port, h http.Handler) {
 	if p.Listener == nil {
 		return
@@ -122,11 +121,11 @@ func (s *Service) serveHTTP(p *port, h http.Handler) {
 		MaxHeaderBytes:    headerBytes,
 		ErrorLog:          httpLog(s.log.Logger),
 	}
-	connlimit.HTTP(srv)
-	s.runs = append(s.runs, func(context.Context) error {
+	connlimit.TrackHTTPServer(srv)
+	s.runners = append(s.runners, func(context.Context) error {
 		l := p.Listener
-		if cfg := p.tlsConfig(); cfg != nil {
-			l = tls.NewListener(l, cfg)
+		if p.tlsConfig != nil {
+			l = tls.NewListener(l, p.tlsConfig)
 		}
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -134,10 +133,10 @@ func (s *Service) serveHTTP(p *port, h http.Handler) {
 		return nil
 	})
 	if p != s.ports.http {
-		s.front.closes = append(s.front.closes, srv.Close)
+		s.frontends.operatorServerCloses = append(s.frontends.operatorServerCloses, srv.Close)
 		return
 	}
-	s.front.drains = append(s.front.drains, func(ctx context.Context) error {
+	s.frontends.serverShutdowns = append(s.frontends.serverShutdowns, func(ctx context.Context) error {
 		if srv.Shutdown(ctx) != nil {
 			return srv.Close()
 		}
@@ -145,7 +144,6 @@ func (s *Service) serveHTTP(p *port, h http.Handler) {
 	})
 }
 
-// handleProbes makes mux answer probes.
 func (s *Service) handleProbes(mux *http.ServeMux) *http.ServeMux {
 	for path, h := range s.probes() {
 		mux.Handle(path, h)
@@ -156,28 +154,26 @@ func (s *Service) handleProbes(mux *http.ServeMux) *http.ServeMux {
 // probes are the pages that say whether this process should receive traffic.
 func (s *Service) probes() map[string]http.Handler {
 	return map[string]http.Handler{
-		"/healthcheck": admin.Healthcheck(func() string { return s.health.reason(callers) }),
-		"/livez":       admin.Live(),
-		"/readyz":      admin.Ready(func() []admin.Component { return s.health.components(callers) }),
+		"/healthcheck": admin.HealthcheckHandler(func() string { return s.health.unhealthyReason(callers) }),
+		"/livez":       admin.LiveHandler(),
+		"/readyz":      admin.ReadyHandler(func() []admin.Component { return s.health.components(callers) }),
 	}
 }
 
-// debugHandler answers on the debug port.
 func (s *Service) debugHandler() http.Handler {
 	withRules := func(write func(io.Writer, *rules.Set) error) func(io.Writer) error {
 		return func(w io.Writer) error {
 			set := s.limiter.Rules()
-			if err := s.health.noteRefused(w); set == nil || err != nil {
+			if err := s.health.writeRefusal(w); set == nil || err != nil {
 				return err
 			}
 			return write(w, set)
 		}
 	}
-	debug := admin.Debug{
-		Pprof:   s.Settings.DebugPprof,
-		Ready:   func() []admin.Component { return s.health.components(operators) },
-		Explain: explain.Handler(s.limiter),
-		Rules: withRules(func(w io.Writer, set *rules.Set) (err error) {
+	debug := admin.DebugPages{
+		PprofEnabled: s.Settings.DebugPprof,
+		Components:   func() []admin.Component { return s.health.components(operators) },
+		WriteRules: withRules(func(w io.Writer, set *rules.Set) (err error) {
 			for _, r := range set.Rules() {
 				if _, err = fmt.Fprintln(w, r); err != nil {
 					break
@@ -185,8 +181,8 @@ func (s *Service) debugHandler() http.Handler {
 			}
 			return err
 		}),
-		RulesYAML: withRules(yamlrules.Write),
-		Stats: func(yield func(string, int64) bool) {
+		WriteRulesYAML: withRules(yamlrules.Write),
+		SortedFigures: func(yield func(string, int64) bool) {
 			for _, st := range s.counters.Stats() {
 				if !yield(st.Name, st.Value) {
 					return
@@ -194,13 +190,16 @@ func (s *Service) debugHandler() http.Handler {
 			}
 		},
 	}
+	if s.Explain != nil {
+		debug.ExplainHandler = s.Explain(s.limiter)
+	}
 	// net/http/pprof extends the write timeout by the length of a profile.
-	return admin.Hosts(s.Settings.DebugAllowedHosts, admin.Token(s.Settings.DebugToken, debug.Handler()))
+	return admin.AllowHosts(s.Settings.DebugAllowedHosts, admin.RequireToken(s.Settings.DebugToken, debug.Handler()))
 }
 
-// onCall returns the function that counts calls and their latency. gRPC calls are also
+// callRecorder returns the function that counts calls and their latency. gRPC calls are also
 // counted under the names of envoyproxy/ratelimit.
-func (s *Service) onCall() func(protocol, method string, took time.Duration) {
+func (s *Service) callRecorder() func(protocol, method string, took time.Duration) {
 	type stats struct {
 		total  *metrics.Counter
 		timing string
@@ -209,32 +208,37 @@ func (s *Service) onCall() func(protocol, method string, took time.Duration) {
 	for _, method := range []string{"ShouldRateLimit", "Check"} {
 		byMethod[method] = stats{s.counters.Counter("ratelimit_server." + method + ".total_requests"), "ratelimit_server." + method + ".response_time"}
 	}
-	latency := map[string]*metrics.Histogram{"grpc": s.counters.Latency("grpc"), "json": s.counters.Latency("json")}
+	latency := map[string]*metrics.Histogram{"grpc": &s.statistics.latency.grpc, "json": &s.statistics.latency.json}
+	for protocol, h := range latency {
+		s.counters.ShowFigures("latency", protocol, h)
+	}
 	return func(protocol, method string, took time.Duration) {
 		if method == "ShouldRateLimit" {
 			latency[protocol].Observe(took)
 		}
 		if m, known := byMethod[method]; known && protocol == "grpc" {
 			m.total.Add(1)
-			s.counters.Timing(m.timing, took)
+			if s.statistics.sendTiming != nil {
+				s.statistics.sendTiming(m.timing, took)
+			}
 		}
 	}
 }
 
-// onError returns the function that counts requests without an answer and logs panics.
-func (s *Service) onError() func(error) {
+// errorRecorder returns the function that counts requests without an answer and logs panics.
+func (s *Service) errorRecorder() func(error) {
 	failures := s.counters.Counter("ratelimit.service.call.should_rate_limit.service_error")
 	panics := s.counters.Counter("ratelimit.service.panics")
-	storeFailures := new(rareLog)
+	storeFailures := new(logThrottle)
 	return func(err error) {
 		var p *rls.PanicError
 		switch {
 		case errors.As(err, &p):
 			panics.Add(1)
 			s.log.WithField("stack", string(p.Stack)).Error(err)
-		case errors.Is(err, limiter.ErrStore): // counted as redis_error with the decision
+		case errors.Is(err, limiter.ErrStoreFailed): // The registry counts an error of the store as redis_error.
 			s.log.Debugf("request failed: %v", err)
-			if n := storeFailures.add(time.Now()); n > 0 {
+			if n := storeFailures.addEvent(time.Now()); n > 0 {
 				s.log.Warnf("%d requests could not be decided since this was last said; the last one: %v", n, err)
 			}
 		default:
@@ -244,19 +248,18 @@ func (s *Service) onError() func(error) {
 	}
 }
 
-// rareLog bounds how often a message that may concern every request is logged.
-type rareLog struct{ count, last atomic.Int64 }
+// logThrottle bounds how often a message that may concern every request is logged.
+type logThrottle struct{ eventsSinceLog, lastLogNanoseconds atomic.Int64 }
 
-// rareLogInterval is the shortest time between two such messages.
-const rareLogInterval = 10 * time.Second
+// logThrottleInterval is the shortest time between two messages of a throttle.
+const logThrottleInterval = 10 * time.Second
 
-// add counts one event. When it is time to log, it returns the number of events since
-// the last message, else 0.
-func (r *rareLog) add(now time.Time) int64 {
-	r.count.Add(1)
-	last := r.last.Load()
-	if now.UnixNano()-last < int64(rareLogInterval) || !r.last.CompareAndSwap(last, now.UnixNano()) {
+// addEvent counts one event. When it is time to log, it returns the number of events since the last message, else 0.
+func (r *logThrottle) addEvent(now time.Time) int64 {
+	r.eventsSinceLog.Add(1)
+	last := r.lastLogNanoseconds.Load()
+	if now.UnixNano()-last < int64(logThrottleInterval) || !r.lastLogNanoseconds.CompareAndSwap(last, now.UnixNano()) {
 		return 0
 	}
-	return r.count.Swap(0)
+	return r.eventsSinceLog.Swap(0)
 }

@@ -20,126 +20,120 @@ import (
 // health says whether this process should receive traffic, and if not, why. It becomes
 // ready once, when requests are answered; it may change between healthy and unhealthy.
 type health struct {
-	onChange  func(healthy bool)                            // called after each update, in order
-	onReady   func(first logrus.Fields, lateDivvy net.Addr) // called once, when requests are answered
-	storeNote func(time.Time) string                        // returns a remark about hits without an answer, or ""
+	onChange     func(healthy bool)                                // onChange is called after each update, in order.
+	onReady      func(first logrus.Fields, lateDivvyAddr net.Addr) // onReady is called once, when requests are answered.
+	degradedNote func(time.Time) string                            // degradedNote returns a remark about hits that the store did not answer, or "".
 
-	mu                sync.Mutex // guards all fields below
-	rules             ruleHealth
-	stores            []storeHealth
-	worksWithoutStore bool     // the process is healthy while stores do not answer
-	divvy             error    // why divvy's port is not open; nil if it is, or is not needed
-	lateDivvy         net.Addr // of divvy's port if it was opened after the start, else nil
-	stopping          bool
-	calls             struct {
-		running bool // a goroutine is calling onChange
-		pending bool // that goroutine must call onChange again
-		ready   bool // onReady was called
-	}
+	mu                  sync.Mutex // mu guards all fields below.
+	rules               ruleHealth
+	stores              []storeHealth
+	healthyWithoutStore bool
+	divvyErr            error    // divvyErr is nil if divvy's port is open or not needed.
+	lateDivvyAddr       net.Addr // lateDivvyAddr is nil unless divvy's port was opened after the start.
+	isStopping          bool
+	isReporting         bool // isReporting is set while a goroutine calls onChange and onReady.
+	mustReport          bool // mustReport is set if onChange must be called again.
+	readyReported       bool // readyReported is set when onReady is called.
 }
 
-// ruleHealth is the state of the rules.
 type ruleHealth struct {
-	startEmpty bool          // healthy before the first rules
-	needDomain bool          // unhealthy without any domain
-	loaded     bool          // rules were loaded at least once
-	first      logrus.Fields // facts about the first rules; nil before these
-	domains    int           // of the rules in force
-	version    string        // of the rules in force; empty unless a management server sent them
-	refused    error         // why the last load failed; nil if it did not
-	refusedAt  time.Time
-	stream     error // why there is no stream to the management server; nil if there is, or rules are files
+	healthyBeforeRules bool
+	needsDomain        bool          // needsDomain makes the process unhealthy without any domain.
+	rulesInForce       *rulesInForce // rulesInForce is nil before the first rules.
+	firstLoadFields    logrus.Fields // firstLoadFields are logged about the first rules, and nil before these.
+	domainCount        int           // domainCount is the number of domains of the rules in force.
+	lastLoadErr        error         // lastLoadErr is the error of the last load, or nil.
+	lastRefusedAt      time.Time
+	streamErr          error // streamErr is why there is no stream to the management server, or nil.
 }
 
-// storeHealth is the state of one store.
+// rulesInForce describes the rules in force, for figures.
+type rulesInForce struct {
+	InForce bool // InForce is always true: a figure with the value 1.
+	Loaded  time.Time
+	Hash    string // Hash is that of the names and contents of the rules.
+	Version string // Version is empty unless a management server sent the rules.
+}
+
 type storeHealth struct {
-	name     string        // of the component on /readyz
-	label    string        // names the store in messages, such as "Redis"
-	note     func() string // a remark that does not make the process unready; nil: none
-	err      error         // why it cannot be reached; nil if it can
-	answered bool          // it was reached at least once
+	name        string        // name is that of the component on /readyz.
+	note        func() string // note returns a remark that does not make the process unready. It may be nil.
+	lastErr     *storeError   // lastErr is nil if the store answered last time.
+	hasAnswered bool          // hasAnswered is set if the store has answered at least once.
 }
 
-// audience is for which group of people a text is written.
+// audience says for whom a text is written.
 type audience bool
 
 const (
-	// callers reach the ports on which requests are answered.
-	callers audience = false
-	// operators reach the debug port and the log.
-	operators audience = true
+	callers   audience = false // callers reach the ports on which requests are answered.
+	operators audience = true  // operators reach the debug port and the log.
 )
 
-// text returns full for operators. Callers see only class, without addresses, paths and
-// texts of rules.
-func (a audience) text(class, full string) string {
+// chooseText returns the text for an audience. Callers see no addresses, paths and texts of rules.
+func (a audience) chooseText(forCallers, forOperators string) string {
 	if a == operators {
-		return full
+		return forOperators
 	}
-	return class
+	return forCallers
 }
 
-// storeError says why a store cannot be used: class to callers, full to operators.
-type storeError struct{ class, full string }
+// storeError says why a store cannot be used.
+type storeError struct{ forCallers, forOperators string }
 
-func (e *storeError) Error() string { return e.full }
+func (e *storeError) Error() string { return e.forOperators }
 
-// errStoreUnknown is the state before the store was asked.
-var errStoreUnknown = &storeError{"the store has not answered yet", "the store has not answered yet"}
+// errStoreNotAskedYet is the state before the store was asked.
+var errStoreNotAskedYet = &storeError{"the store has not answered yet", "the store has not answered yet"}
 
-// update changes the state under the lock, and calls onChange and onReady without it. If
-// several goroutines update at a time, one of them makes the calls, so the last call of
-// onChange always has the newest state.
+// update changes the state under the lock, and calls onChange and onReady without it. If several goroutines update at a time, one
+// of them makes the calls, so the last call of onChange always has the newest state.
 func (h *health) update(change func(*health)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change(h)
-	h.calls.pending = true
-	if h.calls.running {
-		return
-	}
-	h.calls.running = true
-	for h.calls.pending {
-		h.calls.pending = false
-		healthy := h.why(callers) == ""
-		becameReady := !h.calls.ready && h.answers()
-		h.calls.ready = h.calls.ready || becameReady
-		facts, late := h.rules.first, h.lateDivvy
+	h.mustReport = true
+	for h.mustReport && !h.isReporting {
+		h.mustReport, h.isReporting = false, true
+		healthy := h.whyUnhealthy(callers) == ""
+		becameReady := !h.readyReported && h.answersRequests()
+		h.readyReported = h.readyReported || becameReady
+		facts, late := h.rules.firstLoadFields, h.lateDivvyAddr
 		h.mu.Unlock()
 		h.onChange(healthy)
 		if becameReady {
 			h.onReady(facts, late)
 		}
 		h.mu.Lock()
+		h.isReporting = false
 	}
-	h.calls.running = false
 }
 
-// answers says whether requests are answered: rules are in force, all ports are open and
+// answersRequests says whether requests are answered: rules are in force, all ports are open and
 // each store that is needed has answered once.
-func (h *health) answers() bool {
-	silent := func(st storeHealth) bool { return !st.answered }
-	return h.rules.first != nil && h.divvy == nil && (h.worksWithoutStore || !slices.ContainsFunc(h.stores, silent))
+func (h *health) answersRequests() bool {
+	silent := func(st storeHealth) bool { return !st.hasAnswered }
+	return h.rules.firstLoadFields != nil && h.divvyErr == nil && (h.healthyWithoutStore || !slices.ContainsFunc(h.stores, silent))
 }
 
-// reason returns why this process should receive no traffic, in one line; "" if it should.
-func (h *health) reason(a audience) string {
+// unhealthyReason returns why this process should receive no traffic, in one line; "" if it should.
+func (h *health) unhealthyReason(a audience) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.why(a)
+	return h.whyUnhealthy(a)
 }
 
 // components returns the state of each part, with remarks that do not count.
 func (h *health) components(a audience) []admin.Component {
 	h.mu.Lock()
-	list := h.parts(a)
+	list := h.partStates(a)
 	h.mu.Unlock()
-	for i := range h.stores { // note does not change, so it needs no lock
+	for i := range h.stores { // The functions note never change, so reading them needs no lock.
 		if c, note := &list[2+i], h.stores[i].note; c.Note == "" && note != nil {
 			c.Note = note()
 		}
 	}
-	if note := h.storeNote(time.Now()); note != "" {
+	if note := h.degradedNote(time.Now()); note != "" {
 		list = slices.Insert(list, 2+len(h.stores), admin.Component{Name: "counting", Note: note})
 	}
 	return list
@@ -147,62 +141,60 @@ func (h *health) components(a audience) []admin.Component {
 
 const shuttingDown = "shutting down"
 
-// parts returns the states of the process, the rules, each store, and divvy's port if it is
-// not open. The caller holds h.mu.
-func (h *health) parts(a audience) []admin.Component {
-	list := []admin.Component{{Name: "process"}, h.rules.state(a)}
-	if h.stopping {
-		list[0].Why = shuttingDown
+// partStates returns the states of the process, the rules, each store, and divvy's port if it is not open. The caller holds h.mu.
+func (h *health) partStates(a audience) []admin.Component {
+	list := []admin.Component{{Name: "process"}, h.rules.component(a)}
+	if h.isStopping {
+		list[0].NotReadyReason = shuttingDown
 	}
 	for _, st := range h.stores {
 		c := admin.Component{Name: st.name}
-		switch {
-		case st.err == nil:
-		case h.worksWithoutStore:
-			c.Note = st.why(a) + "; on_store_failure decides"
-		default:
-			c.Why = st.why(a)
+		if st.lastErr != nil {
+			c.NotReadyReason = a.chooseText(st.lastErr.forCallers, firstProblem(st.lastErr))
+		}
+		if c.NotReadyReason != "" && h.healthyWithoutStore {
+			c.Note, c.NotReadyReason = c.NotReadyReason+"; on_store_failure decides", ""
 		}
 		list = append(list, c)
 	}
-	if h.divvy != nil {
-		list = append(list, admin.Component{Name: "divvy", Why: a.text("divvy's port is not open", h.divvy.Error())})
+	if h.divvyErr != nil {
+		list = append(list, admin.Component{Name: "divvy", NotReadyReason: a.chooseText("divvy's port is not open", h.divvyErr.Error())})
 	}
 	return list
 }
 
-// why returns why this process should receive no traffic, "" if it should. The process comes
+// whyUnhealthy returns why this process should receive no traffic, "" if it should. The process comes
 // first, then the stores, divvy's port and the rules. The caller holds h.mu.
-func (h *health) why(a audience) string {
-	list := h.parts(a)
+func (h *health) whyUnhealthy(a audience) string {
+	list := h.partStates(a)
 	for _, c := range slices.Concat(list[:1], list[2:], list[1:2]) {
-		if c.Why != "" {
-			return c.Why
+		if c.NotReadyReason != "" {
+			return c.NotReadyReason
 		}
 	}
 	return ""
 }
 
-func (r *ruleHealth) state(a audience) admin.Component {
-	c := admin.Component{Name: "rules", Note: plural(r.domains, "domain")}
-	if r.loaded && r.domains == 0 {
+func (r *ruleHealth) component(a audience) admin.Component {
+	c := admin.Component{Name: "rules", Note: plural(r.domainCount, "domain")}
+	if r.rulesInForce != nil && r.domainCount == 0 {
 		c.Note += ", so everything passes"
 	}
-	if r.version != "" {
-		c.Note += ", version " + r.version
+	if r.rulesInForce != nil && r.rulesInForce.Version != "" {
+		c.Note += ", version " + r.rulesInForce.Version
 	}
 	refused, stream := r.whyRefused(a), ""
-	if r.stream != nil {
-		stream = a.text("there is no stream to the management server", firstProblem(r.stream))
+	if r.streamErr != nil {
+		stream = a.chooseText("there is no stream to the management server", firstProblem(r.streamErr))
 	}
-	waits := !r.loaded && !r.startEmpty
+	waits := r.rulesInForce == nil && !r.healthyBeforeRules
 	switch {
 	case waits && refused+stream != "":
-		c.Why = "no rules are loaded: " + cmp.Or(refused, stream)
+		c.NotReadyReason = "no rules are loaded: " + cmp.Or(refused, stream)
 	case waits:
-		c.Why = "the rules are not loaded yet"
-	case r.needDomain && r.domains == 0:
-		c.Why = "no domain is loaded"
+		c.NotReadyReason = "the rules are not loaded yet"
+	case r.needsDomain && r.domainCount == 0:
+		c.NotReadyReason = "no domain is loaded"
 	default:
 		if refused != "" {
 			c.Note += ", the last load was " + refused
@@ -216,38 +208,35 @@ func (r *ruleHealth) state(a audience) admin.Component {
 
 // whyRefused returns when and why the last load was refused; "" if it was not.
 func (r *ruleHealth) whyRefused(a audience) string {
-	if r.refused == nil {
+	if r.lastLoadErr == nil {
 		return ""
 	}
-	when := "refused at " + r.refusedAt.UTC().Format(time.RFC3339)
-	return a.text(when, when+": "+firstProblem(r.refused))
+	when := "refused at " + r.lastRefusedAt.UTC().Format(time.RFC3339)
+	return a.chooseText(when, when+": "+firstProblem(r.lastLoadErr))
 }
 
-func (st *storeHealth) why(a audience) string {
-	if e, ok := errors.AsType[*storeError](st.err); ok {
-		return a.text(e.class, e.full)
-	}
-	return a.text(st.label+" does not answer", firstProblem(st.err))
-}
-
-// healthValues are the values of the figures of health.
-type healthValues struct {
+type healthFigures struct {
 	Ready, Refused bool
 	Domains        int
 }
 
-func (h *health) values() healthValues {
+func (h *health) figures() healthFigures {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return healthValues{h.why(callers) == "", h.rules.refused != nil, h.rules.domains}
+	return healthFigures{h.whyUnhealthy(callers) == "", h.rules.lastLoadErr != nil, h.rules.domainCount}
 }
 
-// noteRefused writes a comment line for operators if the last load was refused. The rules in
-// force then differ from the files.
-func (h *health) noteRefused(w io.Writer) error {
+func (h *health) rulesInForce() *rulesInForce {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rules.rulesInForce
+}
+
+// writeRefusal writes a comment line for operators if the last load was refused. The rules in force then differ from the files.
+func (h *health) writeRefusal(w io.Writer) error {
 	h.mu.Lock()
 	why, state := h.rules.whyRefused(operators), "none are in force yet"
-	if h.rules.loaded {
+	if h.rules.rulesInForce != nil {
 		state = "those below stay in force"
 	}
 	h.mu.Unlock()
@@ -261,28 +250,27 @@ func (h *health) noteRefused(w io.Writer) error {
 // buildHealth sets the state before the first rules and the first answer of a store.
 func (s *Service) buildHealth() {
 	h := &s.health
-	h.rules.startEmpty, h.rules.needDomain = s.Settings.ForceStartWithoutConfig, s.Settings.HealthyWithAtLeastOne
-	h.onChange, h.onReady, h.storeNote = s.front.grpc.SetServing, s.announceReady, s.store.note
-	h.worksWithoutStore = s.worksWithoutStore(nil)
+	h.rules.healthyBeforeRules, h.rules.needsDomain = s.Settings.ForceStartWithoutConfig, s.Settings.HealthyWithAtLeastOne
+	h.onChange, h.onReady, h.degradedNote = s.frontends.grpc.SetServing, s.announceReady, s.store.degradedNote
+	h.healthyWithoutStore = s.healthyWithoutStore(nil)
 	if len(s.store.pools) == 0 {
-		h.stores = []storeHealth{{name: "memory", answered: true}}
+		h.stores = []storeHealth{{name: "memory", hasAnswered: true}}
 	}
 	for _, p := range s.store.pools {
-		h.stores = append(h.stores, storeHealth{name: p.name, label: p.label, note: p.note, err: errStoreUnknown})
+		h.stores = append(h.stores, storeHealth{name: p.name, note: p.healthNote, lastErr: errStoreNotAskedYet})
 	}
 	h.update(func(*health) {})
 }
 
-// announceReady logs the one line that says that requests are answered. first are facts
-// about the first rules.
+// announceReady logs the one line that says that requests are answered. first are facts about the first rules.
 func (s *Service) announceReady(first logrus.Fields, lateDivvy net.Addr) {
-	line := s.log.announce.WithFields(first).WithFields(s.ports.addresses()).WithField("store", s.Settings.BackendType)
+	line := s.log.alwaysShown.WithFields(first).WithFields(s.ports.addresses()).WithField("store", s.Settings.BackendType)
 	if lateDivvy != nil {
 		line = line.WithField("divvy", lateDivvy.String())
 	}
 	line.Info("ready")
 	if s.OnReady != nil {
-		s.OnReady(Ready{Out: s.Output.out.Important(), Rules: s.limiter.Rules(), HTTP: s.Addr("http"), Divvy: s.Addr("divvy")})
+		s.OnReady(Ready{Stdout: s.Output.outQueue.Important(), Rules: s.limiter.Rules(), HTTPAddr: s.Addr("http"), DivvyAddr: s.Addr("divvy")})
 	}
 }
 

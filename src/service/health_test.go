@@ -2,7 +2,6 @@ package service
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"strings"
 	"syscall"
@@ -23,62 +22,62 @@ type audienceTest struct {
 	callersNote, operatorNote string // of the components, joined; empty: not compared
 }
 
-func audienceTests(at time.Time, refused rules.Problems, lost, slow error) []audienceTest {
+func audienceTests(at time.Time, refused rules.Problems, lost, slow *storeError) []audienceTest {
 	return []audienceTest{
 		{name: "well", change: func(h *health) {}},
 		{
 			name:      "the first rules are refused",
-			change:    func(h *health) { h.rules.loaded, h.rules.refused, h.rules.refusedAt = false, refused, at },
+			change:    func(h *health) { h.rules.rulesInForce, h.rules.lastLoadErr, h.rules.lastRefusedAt = nil, refused, at },
 			callers:   "no rules are loaded: refused at 2026-10-01T12:00:00Z",
 			operators: `no rules are loaded: refused at 2026-10-01T12:00:00Z: /srv/secret.yaml:3:5: unknown key "hunter2" (and more, see the log)`,
 		},
 		{
 			name:         "later rules are refused",
-			change:       func(h *health) { h.rules.refused, h.rules.refusedAt = refused[1:], at },
+			change:       func(h *health) { h.rules.lastLoadErr, h.rules.lastRefusedAt = refused[1:], at },
 			callersNote:  "2 domains, the last load was refused at 2026-10-01T12:00:00Z",
 			operatorNote: `2 domains, the last load was refused at 2026-10-01T12:00:00Z: /srv/secret.yaml:4:5: unknown key "hunter3"`,
 		},
 		{
 			name: "no stream, no rules",
 			change: func(h *health) {
-				h.rules.loaded, h.rules.stream = false, errors.New("xds server 10.1.2.3:18000: refused")
+				h.rules.rulesInForce, h.rules.streamErr = nil, errors.New("xds server 10.1.2.3:18000: refused")
 			},
 			callers:   "no rules are loaded: there is no stream to the management server",
 			operators: "no rules are loaded: xds server 10.1.2.3:18000: refused",
 		},
 		{
 			name:         "no stream any more",
-			change:       func(h *health) { h.rules.stream = errors.New("xds server 10.1.2.3:18000: refused") },
+			change:       func(h *health) { h.rules.streamErr = errors.New("xds server 10.1.2.3:18000: refused") },
 			callersNote:  "2 domains, there is no stream to the management server",
 			operatorNote: "2 domains, xds server 10.1.2.3:18000: refused",
 		},
 		{
 			name:      "the store was not asked",
-			change:    func(h *health) { h.stores[0].err = errStoreUnknown },
+			change:    func(h *health) { h.stores[0].lastErr = errStoreNotAskedYet },
 			callers:   "the store has not answered yet",
 			operators: "the store has not answered yet",
 		},
 		{
 			name:      "the store is away",
-			change:    func(h *health) { h.stores[0].err = lost },
+			change:    func(h *health) { h.stores[0].lastErr = lost },
 			callers:   "Redis does not answer",
 			operators: "Redis does not answer: dial tcp 10.1.2.3:6379: connection refused",
 		},
 		{
 			name:      "the store is too far away",
-			change:    func(h *health) { h.stores[0].err = slow },
+			change:    func(h *health) { h.stores[0].lastErr = slow },
 			callers:   "Redis answers in 61 ms, REDIS_TIMEOUT is 50 ms",
 			operators: "Redis answers in 61 ms, REDIS_TIMEOUT is 50 ms: set it to 130ms or more (10.1.2.3:6379)",
 		},
 		{
 			name:         "the store is away, and need not be there",
-			change:       func(h *health) { h.stores[0].err, h.worksWithoutStore = lost, true },
+			change:       func(h *health) { h.stores[0].lastErr, h.healthyWithoutStore = lost, true },
 			callersNote:  "2 domains|Redis does not answer; on_store_failure decides",
 			operatorNote: "2 domains|Redis does not answer: dial tcp 10.1.2.3:6379: connection refused; on_store_failure decides",
 		},
 		{
 			name:      "divvy's port is taken",
-			change:    func(h *health) { h.divvy = errors.New("the divvy port 10.1.2.3:8321 is taken") },
+			change:    func(h *health) { h.divvyErr = errors.New("the divvy port 10.1.2.3:8321 is taken") },
 			callers:   "divvy's port is not open",
 			operators: "the divvy port 10.1.2.3:8321 is taken",
 		},
@@ -90,19 +89,19 @@ func TestHealthAudiences(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 10, 1, 14, 0, 0, 0, time.FixedZone("CEST", 7200))
 	refused := rules.Problems{
-		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 3, Col: 5}, What: `unknown key "hunter2"`},
-		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 4, Col: 5}, What: `unknown key "hunter3"`},
+		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 3, Col: 5}, Message: `unknown key "hunter2"`},
+		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 4, Col: 5}, Message: `unknown key "hunter3"`},
 	}
-	lost := fmt.Errorf("Redis does not answer: %w", errors.New("dial tcp 10.1.2.3:6379: connection refused"))
-	slow := (&pool{label: "Redis", variable: "REDIS_TIMEOUT"}).tooSlow(&remote.SlowError{
-		Store: "redis", Addr: "10.1.2.3:6379", Took: 60_700 * time.Microsecond, Timeout: 50 * time.Millisecond,
+	lost := &storeError{"Redis does not answer", "Redis does not answer: dial tcp 10.1.2.3:6379: connection refused"}
+	slow := (&pool{labelInMessages: "Redis", timeoutSetting: "REDIS_TIMEOUT"}).slowError(&remote.SlowError{
+		Store: "redis", Addr: "10.1.2.3:6379", PingTime: 60_700 * time.Microsecond, Timeout: 50 * time.Millisecond,
 	})
 	for _, tt := range audienceTests(at, refused, lost, slow) {
-		h := health{rules: ruleHealth{loaded: true, domains: 2}, onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}, storeNote: func(time.Time) string { return "" }}
-		h.stores = []storeHealth{{name: "redis_pool", label: "Redis"}}
+		h := health{rules: ruleHealth{rulesInForce: new(rulesInForce), domainCount: 2}, onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}, degradedNote: func(time.Time) string { return "" }}
+		h.stores = []storeHealth{{name: "redis_pool"}}
 		h.update(tt.change)
 		for a, want := range map[audience][2]string{callers: {tt.callers, tt.callersNote}, operators: {tt.operators, tt.operatorNote}} {
-			if got := h.reason(a); got != want[0] {
+			if got := h.unhealthyReason(a); got != want[0] {
 				t.Errorf("%s: got %q, want %q", tt.name, got, want[0])
 			}
 			var notes, reasons []string
@@ -110,8 +109,8 @@ func TestHealthAudiences(t *testing.T) {
 				if c.Note != "" {
 					notes = append(notes, c.Note)
 				}
-				if c.Why != "" {
-					reasons = append(reasons, c.Why)
+				if c.NotReadyReason != "" {
+					reasons = append(reasons, c.NotReadyReason)
 				}
 			}
 			if got := strings.Join(notes, "|"); want[1] != "" && got != want[1] {

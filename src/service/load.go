@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 
-	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/reload"
 
@@ -14,17 +13,17 @@ import (
 
 // onLoad puts the rules of a load in force, or records why it was refused.
 func (s *Service) onLoad(l reload.Result) {
-	s.refuseUnlessList(&l)
-	logEach(s.log.Warn, l.Warnings, "warnings")
+	s.refuseUnlessOrderedList(&l)
+	logProblemList(s.log.Warn, l.Warnings, "warnings")
 	before := s.limiter.Rules()
 	if l.Err != nil {
-		s.counters.ConfigRefused()
+		s.rules.RefusedLoads.Add(1)
 		s.logProblems(l)
-		s.health.update(func(h *health) { h.rules.refused, h.rules.refusedAt = l.Err, l.At })
-		if s.OneList && before == nil {
+		s.health.update(func(h *health) { h.rules.lastLoadErr, h.rules.lastRefusedAt = l.Err, l.ReadTime })
+		if s.RequireOrderedList && before == nil {
 			select {
-			case s.rules.failed <- errors.New(firstProblem(l.Err)):
-			default: // it is ending already
+			case s.rules.firstLoadFailed <- errors.New(firstProblem(l.Err)):
+			default: // The channel is full: an earlier refusal of rules already ends the process.
 			}
 		}
 		if l.Set == nil {
@@ -32,33 +31,36 @@ func (s *Service) onLoad(l reload.Result) {
 		}
 	}
 	s.logRules(l.Set)
-	s.counters.ConfigLoaded(metrics.ConfigInfo{Hash: l.Hash, Version: l.Version, Loaded: l.At, Partial: l.Err != nil})
-	s.counters.Use(l.Set) // before the limiter, so that no decision finds it behind
-	if s.stats.divvy != nil {
-		s.stats.divvy.Use(l.Set)
+	if l.Err == nil {
+		s.rules.AcceptedLoads.Add(1)
 	}
-	s.store.use(l.Set)
-	s.limiter.Use(l.Set)
+	s.counters.UseRules(l.Set) // The registry must know the rules before the limiter decides by them.
+	if s.statistics.divvyCounts != nil {
+		s.statistics.divvyCounts.UseRules(l.Set)
+	}
+	s.store.prepareLocalFallback(l.Set)
+	s.limiter.UseRules(l.Set)
 	s.openDivvyIfNeeded(l.Set)
 	domains := len(l.Set.Domains())
 	facts := logrus.Fields{"domains": domains, "rules": len(l.Set.Rules()), "hash": l.Hash}
-	maps.Copy(facts, s.rules.facts(l))
-	log := s.log.audit.WithFields(facts)
+	maps.Copy(facts, s.rules.logFields(l))
+	log := s.log.important.WithFields(facts)
 	if before == nil && domains == 0 {
-		log.Warnf("there are no rules, so everything passes: %s", s.rules.noRules)
+		log.Warnf("there are no rules, so everything passes: %s", s.rules.whyNoRules)
 	}
-	worksWithoutStore, recovered := s.worksWithoutStore(l.Set), false
+	worksWithoutStore, recovered := s.healthyWithoutStore(l.Set), false
 	s.health.update(func(h *health) {
-		recovered = h.rules.loaded && h.rules.refused != nil && l.Err == nil
-		h.worksWithoutStore, h.rules.loaded, h.rules.domains, h.rules.version, h.rules.refused = worksWithoutStore, true, domains, l.Version, l.Err
-		if h.rules.first == nil {
-			h.rules.first = facts
+		recovered = h.rules.rulesInForce != nil && h.rules.lastLoadErr != nil && l.Err == nil
+		h.healthyWithoutStore, h.rules.domainCount, h.rules.lastLoadErr = worksWithoutStore, domains, l.Err
+		h.rules.rulesInForce = &rulesInForce{true, l.ReadTime, l.Hash, l.Version}
+		if h.rules.firstLoadFields == nil {
+			h.rules.firstLoadFields = facts
 		}
 	})
 	switch {
-	case before == nil: // the ready line says so
+	case before == nil: // The log line "ready" reports the first rules.
 	case domains == 0:
-		log.Warnf("rules reloaded: there are none, so everything passes: %s", s.rules.noRules)
+		log.Warnf("rules reloaded: there are none, so everything passes: %s", s.rules.whyNoRules)
 	case l.Err != nil:
 		log.Warn("rules reloaded in part: files and resources with problems stay as they were")
 	case recovered:
@@ -68,25 +70,23 @@ func (s *Service) onLoad(l reload.Result) {
 	}
 }
 
-// maxDescriptorsLogged bounds how many descriptors of one load are logged.
 const maxDescriptorsLogged = 10_000
 
-// logRules logs each domain and each descriptor, at debug level.
 func (s *Service) logRules(set *rules.Set) {
 	if !s.log.IsLevelEnabled(logrus.DebugLevel) {
 		return
 	}
 	limits := make(map[string]*rules.Rule)
 	for _, r := range set.Rules() {
-		if text, ok := r.Metadata["comment"].(string); ok && s.OneList {
-			s.log.Debugf("rule %s (%v): %s", r.Key, r.Pos, text)
+		if text, ok := r.Metadata["comment"].(string); ok && s.RequireOrderedList {
+			s.log.Debugf("rule %s (%v): %s", r.FullName, r.Pos, text)
 		}
-		limits[r.Key] = r
+		limits[r.FullName] = r
 	}
 	left := maxDescriptorsLogged
 	for _, d := range set.Domains() {
 		s.log.Debugf("loading domain: %s", d.Name)
-		for _, key := range d.Descriptors() {
+		for _, key := range d.DescriptorNames() {
 			if left--; left < 0 {
 				s.log.Debugf("loading more than %d descriptors; /rlconfig on the debug port shows all", maxDescriptorsLogged)
 				return
@@ -100,7 +100,6 @@ func (s *Service) logRules(set *rules.Set) {
 	}
 }
 
-// logProblems logs what is wrong with the rules, one line for each problem.
 func (s *Service) logProblems(l reload.Result) {
 	state := "none are in force yet"
 	if l.Set != nil {
@@ -108,20 +107,19 @@ func (s *Service) logProblems(l reload.Result) {
 	} else if s.limiter != nil && s.limiter.Rules() != nil {
 		state = "the old ones stay in force"
 	}
-	s.log.audit.WithFields(s.rules.facts(l)).Errorf("rules refused, %s", state)
+	s.log.important.WithFields(s.rules.logFields(l)).Errorf("rules refused, %s", state)
 	var problems rules.Problems
 	if !errors.As(l.Err, &problems) {
-		s.log.audit.Error(l.Err)
+		s.log.important.Error(l.Err)
 		return
 	}
-	logEach(s.log.audit.Error, problems, "problems")
+	logProblemList(s.log.important.Error, problems, "problems")
 }
 
-// maxProblemsLogged bounds how many problems of one load are logged.
 const maxProblemsLogged = 100
 
-// logEach logs the first maxProblemsLogged problems of list, and how many more there are.
-func logEach(log func(...any), list rules.Problems, what string) {
+// logProblemList logs the first maxProblemsLogged problems of list, and how many more there are.
+func logProblemList(log func(...any), list rules.Problems, what string) {
 	for i, p := range list {
 		if i == maxProblemsLogged {
 			log(fmt.Sprintf("and %d more %s; `ratelimit check` shows all", len(list)-i, what))

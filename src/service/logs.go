@@ -23,9 +23,9 @@ import (
 // logs are the loggers of a service. The embedded one writes ordinary lines.
 type logs struct {
 	*logrus.Logger
-	audit    *logrus.Logger // important lines, for which the queue reserves room
-	announce *logrus.Logger // important lines that LOG_LEVEL does not suppress, such as where the service listens
-	denials  *logrus.Logger // ordinary lines that LOG_LEVEL does not suppress; LOG_DENIALS turns them on
+	important      *logrus.Logger // important is for lines for which the queue reserves room.
+	alwaysShown    *logrus.Logger // alwaysShown is for important lines that LOG_LEVEL does not suppress.
+	deniedRequests *logrus.Logger // deniedRequests is for lines that LOG_DENIALS turns on at any LOG_LEVEL.
 }
 
 // newLogs returns the loggers that the settings choose.
@@ -34,7 +34,7 @@ func newLogs(cfg *settings.Settings, o *Output) (*logs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("LOG_LEVEL: %w", err)
 	}
-	var format logrus.Formatter = &logrus.TextFormatter{ForceColors: IsTerminal(o.stderr)} // logrus sees only the queue, which is no terminal
+	var format logrus.Formatter = &logrus.TextFormatter{ForceColors: IsTerminal(o.stderr)} // Logrus sees only the queue, which is no terminal.
 	if strings.EqualFold(cfg.LogFormat, "json") {
 		format = &logrus.JSONFormatter{
 			TimestampFormat: time.RFC3339Nano,
@@ -45,13 +45,13 @@ func newLogs(cfg *settings.Settings, o *Output) (*logs, error) {
 		l := logrus.New()
 		l.SetOutput(to)
 		l.SetLevel(level)
-		l.SetFormatter(&cutLines{format, logging.DefaultMaxLine})
+		l.SetFormatter(&lineCutter{format, logging.MaxLineBytes})
 		return l
 	}
-	important := o.err.Important()
-	l := &logs{logger(o.err, level), logger(important, level), logger(important, logrus.InfoLevel), logger(o.err, logrus.InfoLevel)}
-	o.err.OnDrained(func(dropped uint64) {
-		l.announce.Warnf("%d log lines were dropped because the reader of stderr did not keep up", dropped)
+	important := o.errQueue.Important()
+	l := &logs{logger(o.errQueue, level), logger(important, level), logger(important, logrus.InfoLevel), logger(o.errQueue, logrus.InfoLevel)}
+	o.errQueue.OnDrained(func(dropped uint64) {
+		l.alwaysShown.Warnf("%d log lines were dropped because the reader of stderr did not keep up", dropped)
 	})
 	return l, nil
 }
@@ -62,16 +62,15 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// cutLines bounds the length of a line in bytes, since texts of callers and servers may be
-// long. The line stays valid JSON.
-type cutLines struct {
+// lineCutter bounds the length of a line in bytes, since texts of callers and servers may be long. The line stays valid JSON.
+type lineCutter struct {
 	logrus.Formatter
 	maxBytes int
 }
 
-// Format cuts the texts of a line that is too long to half of the limit in all, and then to
-// an eighth: JSON makes up to 6 bytes of one.
-func (f *cutLines) Format(e *logrus.Entry) ([]byte, error) {
+// Format cuts the texts of a line that is too long to half of maxBytes together. If that line is
+// still too long because of JSON's escapes, it cuts them to an eighth.
+func (f *lineCutter) Format(e *logrus.Entry) ([]byte, error) {
 	line, err := f.Formatter.Format(e)
 	for _, part := range []int{2, 8} {
 		if err != nil || len(line) <= f.maxBytes {
@@ -79,10 +78,10 @@ func (f *cutLines) Format(e *logrus.Entry) ([]byte, error) {
 		}
 		size := f.maxBytes / part / (1 + len(e.Data))
 		short := e.Dup()
-		short.Level, short.Message = e.Level, logging.Cut(e.Message, size)
+		short.Level, short.Message = e.Level, logging.CutText(e.Message, size)
 		for key, value := range short.Data {
 			if text := fmt.Sprint(value); len(text) > size {
-				short.Data[key] = logging.Cut(text, size)
+				short.Data[key] = logging.CutText(text, size)
 			}
 		}
 		line, err = f.Formatter.Format(short)
@@ -90,8 +89,7 @@ func (f *cutLines) Format(e *logrus.Entry) ([]byte, error) {
 	return line, err
 }
 
-// httpLog logs the messages of net/http about broken connections at debug level, since any
-// client can cause them.
+// httpLog logs the messages of net/http about broken connections at debug level, since any client can cause them.
 func httpLog(l *logrus.Logger) *log.Logger { return log.New(debugWriter{l}, "", 0) }
 
 type debugWriter struct{ log *logrus.Logger }
@@ -101,32 +99,30 @@ func (w debugWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// logDenial returns the function that logs a denied request.
 func logDenial(to *logrus.Logger) func(denials.Denial) {
 	return func(d denials.Denial) {
-		fields := logrus.Fields{"domain": d.Domain, "rule": d.Rule, "subject": d.Subject, "wait": d.Wait.Round(time.Millisecond).String()}
+		fields := logrus.Fields{"domain": d.Domain, "rule": d.Rule, "subject": d.Descriptor, "wait": d.RetryAfter.Round(time.Millisecond).String()}
 		if d.Rule == "" {
 			fields["rule"] = "limit of the request"
 		}
-		if d.Wait == algorithm.Never {
+		if d.RetryAfter == algorithm.Never {
 			fields["wait"] = "never"
 		}
 		if d.StoreFailed {
 			fields["reason"] = "the store does not answer"
 		}
-		if d.Skipped > 0 {
-			fields["skipped"] = d.Skipped
+		if d.SkippedDenials > 0 {
+			fields["skipped"] = d.SkippedDenials
 		}
 		to.WithFields(fields).Info("denied")
 	}
 }
 
-// Output writes to stdout and stderr through queues, so a reader that is slow, stuck or gone
-// does not block the service.
+// Output writes to stdout and stderr through queues, so a reader that is slow, stuck or gone does not block the service.
 type Output struct {
-	out, err       *logging.Writer
-	stdout, stderr io.Writer // behind the queues
-	deadline       time.Time // when writing queued lines ends; zero: logFlushTimeout after run returns
+	outQueue, errQueue *logging.Writer
+	stdout, stderr     io.Writer // The queues write to these.
+	flushDeadline      time.Time // flushDeadline ends the writing of queued lines. Zero: logFlushTimeout after run returns.
 }
 
 // logFlushTimeout bounds how long the process writes queued lines after all else has stopped.
@@ -135,37 +131,36 @@ const logFlushTimeout = 1900 * time.Millisecond
 // WithOutput calls run with queues in front of stdout and stderr. It writes the error of
 // run to stderr and returns it, when everything is written or logFlushTimeout have passed.
 func WithOutput(stdout, stderr io.Writer, run func(*Output) error) error {
-	o := &Output{out: logging.New(stdout), err: logging.New(stderr), stdout: stdout, stderr: stderr}
-	go o.out.Run()
-	go o.err.Run()
-	defer func() { // after a panic, too
-		if o.deadline.IsZero() {
-			o.deadline = time.Now().Add(logFlushTimeout)
+	o := &Output{outQueue: logging.New(stdout), errQueue: logging.New(stderr), stdout: stdout, stderr: stderr}
+	go o.outQueue.Run()
+	go o.errQueue.Run()
+	defer func() { // The queues are written after a panic, too.
+		if o.flushDeadline.IsZero() {
+			o.flushDeadline = time.Now().Add(logFlushTimeout)
 		}
-		o.out.Close(o.deadline)
-		o.err.Close(o.deadline)
+		o.outQueue.Close(o.flushDeadline)
+		o.errQueue.Close(o.flushDeadline)
 	}()
 	err := run(o)
 	if err != nil {
-		fmt.Fprintln(o.err.Important(), "ratelimit:", err)
+		fmt.Fprintln(o.errQueue.Important(), "ratelimit:", err)
 	}
 	return err
 }
 
-// OwnProcess is for commands that are the whole process. It ignores SIGPIPE, with which Go
-// ends a process whose stdout or stderr has no reader, and sends the global logs of
-// libraries to o.
+// OwnProcess is for commands that are the whole process. It ignores SIGPIPE, with which Go ends a process whose stdout or stderr
+// has no reader, and sends the global logs of libraries to o.
 func (o *Output) OwnProcess() {
 	signal.Ignore(syscall.SIGPIPE)
-	log.SetOutput(o.err)
+	log.SetOutput(o.errQueue)
 	info, warning, failure := io.Discard, io.Discard, io.Discard
-	switch strings.ToLower(os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL")) { // as gRPC itself reads it
+	switch strings.ToLower(os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL")) { // gRPC reads this variable in the same way.
 	case "info":
-		info = o.err
+		info = o.errQueue
 	case "warning":
-		warning = o.err
+		warning = o.errQueue
 	default:
-		failure = o.err
+		failure = o.errQueue
 	}
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(info, warning, failure))
 }

@@ -29,13 +29,13 @@ func TestLastWords(t *testing.T) {
 		want  string
 		took  time.Duration
 	}{
-		{"the end", false, func(o *Output) error { fmt.Fprintln(o.err, "stopping"); return nil }, "stopping\n", 0},
-		{"an error", false, func(*Output) error { return errNoRules }, "ratelimit: " + errNoRules.Error() + "\n", 0},
-		{"a panic", false, func(o *Output) error { fmt.Fprintln(o.err, "before it"); panic("lost") }, "before it\n", 0},
-		{"a stuck reader", true, func(o *Output) error { fmt.Fprintln(o.err, "one"); return errNoRules }, "", logFlushTimeout},
+		{"the end", false, func(o *Output) error { fmt.Fprintln(o.errQueue, "stopping"); return nil }, "stopping\n", 0},
+		{"an error", false, func(*Output) error { return errNoRulesInTime }, "ratelimit: " + errNoRulesInTime.Error() + "\n", 0},
+		{"a panic", false, func(o *Output) error { fmt.Fprintln(o.errQueue, "before it"); panic("lost") }, "before it\n", 0},
+		{"a stuck reader", true, func(o *Output) error { fmt.Fprintln(o.errQueue, "one"); return errNoRulesInTime }, "", logFlushTimeout},
 		{"a stuck reader, and time is up sooner", true, func(o *Output) error {
-			o.deadline = time.Now().Add(time.Second)
-			return errNoRules
+			o.flushDeadline = time.Now().Add(time.Second)
+			return errNoRulesInTime
 		}, "", time.Second},
 	}
 	for _, test := range tests {
@@ -59,7 +59,7 @@ func TestLastWords(t *testing.T) {
 				if log.String() != test.want {
 					t.Errorf("printed %q, want %q", log.String(), test.want)
 				}
-				if failed := strings.Contains(test.what, "error") || test.stuck; failed != errors.Is(err, errNoRules) {
+				if failed := strings.Contains(test.what, "error") || test.stuck; failed != errors.Is(err, errNoRulesInTime) {
 					t.Errorf("the error is %#v", err)
 				}
 				close(wait) // ends the blocked write
@@ -84,16 +84,16 @@ func TestLongLines(t *testing.T) {
 			t.Run(format+" "+name, func(t *testing.T) {
 				t.Parallel()
 				var log output
-				o := &Output{err: logging.New(&log), stdout: io.Discard, stderr: &log}
+				o := &Output{errQueue: logging.New(&log), stdout: io.Discard, stderr: &log}
 				l, err := newLogs(&settings.Settings{LogLevel: "info", LogFormat: format}, o)
 				if err != nil {
 					t.Fatal(err)
 				}
-				go o.err.Run()
+				go o.errQueue.Run()
 				l.WithFields(logrus.Fields{"a": text, "b": errors.New(text), "n": 7}).Info(text)
-				o.err.Close(time.Now().Add(20 * time.Second))
+				o.errQueue.Close(time.Now().Add(20 * time.Second))
 				line := log.String()
-				if len(line) > logging.DefaultMaxLine || strings.Count(line, "\n") != 1 || !utf8.ValidString(line) {
+				if len(line) > logging.MaxLineBytes || strings.Count(line, "\n") != 1 || !utf8.ValidString(line) {
 					t.Errorf("a line of %d bytes that begins %.60q", len(line), line)
 				}
 				if cut := strings.Contains(line, " bytes cut)"); cut == (name == "short") {
@@ -121,8 +121,8 @@ func TestHealthTellsWithoutLock(t *testing.T) {
 	var h health
 	divvyAddr := net.TCPAddr{Port: 7}
 	last := true // needs no lock: one call at a time
-	h.storeNote = func(time.Time) string { return h.reason(operators) }
-	h.stores = []storeHealth{{name: "memory", answered: true, note: func() string { return h.reason(operators) }}}
+	h.degradedNote = func(time.Time) string { return h.unhealthyReason(operators) }
+	h.stores = []storeHealth{{name: "memory", hasAnswered: true, note: func() string { return h.unhealthyReason(operators) }}}
 	h.onChange = func(ok bool) { _ = h.components(operators); last = ok }
 	said := 0
 	h.onReady = func(_ logrus.Fields, late net.Addr) {
@@ -138,12 +138,18 @@ func TestHealthTellsWithoutLock(t *testing.T) {
 		for i := range 8 {
 			all.Go(func() {
 				for n := range 500 {
-					h.update(func(h *health) { h.rules.loaded = (i+n)%2 == 0 })
+					h.update(func(h *health) {
+						if h.rules.rulesInForce = nil; (i+n)%2 == 0 {
+							h.rules.rulesInForce = new(rulesInForce)
+						}
+					})
 				}
 			})
 		}
 		all.Wait()
-		h.update(func(h *health) { h.rules.loaded, h.rules.first, h.lateDivvy = false, logrus.Fields{}, &divvyAddr })
+		h.update(func(h *health) {
+			h.rules.rulesInForce, h.rules.firstLoadFields, h.lateDivvyAddr = nil, logrus.Fields{}, &divvyAddr
+		})
 	}()
 	select {
 	case <-done:

@@ -12,35 +12,34 @@ import (
 )
 
 // StoreLimits returns what the store of a BACKEND_TYPE cannot count.
-func StoreLimits(backend string) rules.Store {
+func StoreLimits(backend string) rules.StoreSupport {
 	if backend != "memcache" {
-		return rules.Store{}
+		return rules.StoreSupport{}
 	}
-	return rules.Store{
-		Name:          "Memcached",
-		Kinds:         memcached.Kinds(),
-		CountsBlocked: true,
-		NoGroups:      true,
-		Others:        []string{"memory", "redis"},
+	return rules.StoreSupport{
+		StoreName:             "Memcached",
+		Algorithms:            memcached.CountableKinds(),
+		AlwaysCountsBlocked:   true,
+		CannotChargeAllOrNone: true,
+		AlternativeStores:     []string{"memory", "redis"},
 	}
 }
 
-// memcache makes the store of Memcached.
-func (s *Service) memcache() (backend.Backend, error) {
+func (s *Service) buildMemcached() (backend.Backend, error) {
 	from := s.Settings.Memcache
 	p := &pool{
-		name: "memcache", product: "Memcached", label: "Memcached", variable: "MEMCACHE_TIMEOUT", alwaysPing: from.HealthCheck,
-		firstPause: time.Second, maxPause: 5 * time.Second,
+		name: "memcache", productName: "Memcached", labelInMessages: "Memcached", timeoutSetting: "MEMCACHE_TIMEOUT", alwaysPing: from.HealthCheck,
+		firstPingPause: time.Second, maxPingPause: 5 * time.Second,
 	}
 	mc := memcached.Config{
 		Config:          s.poolConfig(p, from.Conns, from.Timeout),
 		Servers:         from.Servers,
-		OnChange:        func(c memcached.Change) { logChange(s.log.Logger, c) },
+		OnServersChange: func(c memcached.ServersChange) { logServerChange(s.log.Logger, c) },
 		OnLookupFailure: func(err error) { s.log.Warn(err) },
 	}
-	mc.Span = s.tracing.Memcached()
+	mc.StartSpan = s.tracing.StoreCall("Memcached Fetch Execution", "memcached", "keysToGet length")
 	if from.SRV != "" {
-		mc.SRV = &memcached.SRV{Service: from.SRVParts.Service, Proto: from.SRVParts.Proto, Name: from.SRVParts.Name, Refresh: from.SRVRefresh}
+		mc.SRV = &memcached.SRV{Service: from.SRVParts.Service, Proto: from.SRVParts.Proto, Name: from.SRVParts.Name, RefreshPause: from.SRVRefresh}
 	}
 	if from.Hash == "rendezvous" {
 		mc.Hash = memcached.Rendezvous
@@ -55,12 +54,13 @@ func (s *Service) memcache() (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.addPool(p, out, figures("memcache", "", func() *memcached.Counts { return &out.Counts }))
+	s.addPool(p, out)
+	s.counters.ShowFigures("memcache", "", &out.Counts)
 	return out, nil
 }
 
-// logChange logs that the servers changed: counters that moved start from 0.
-func logChange(log *logrus.Logger, c memcached.Change) {
+// logServerChange logs that the servers changed: counters that moved start from 0.
+func logServerChange(log *logrus.Logger, c memcached.ServersChange) {
 	log.Warnf("MEMCACHE_SRV: the servers were %s and are %s now: %.0f %% of all keys have another server, where they are counted from 0",
-		strings.Join(c.Before, ", "), strings.Join(c.After, ", "), 100*c.Moved)
+		strings.Join(c.Before, ", "), strings.Join(c.After, ", "), 100*c.MovedKeyShare)
 }

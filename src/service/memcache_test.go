@@ -132,7 +132,7 @@ func TestMemcacheRefusesRules(t *testing.T) {
 
 func TestLogChange(t *testing.T) {
 	log, hook := test.NewNullLogger()
-	logChange(log, memcached.Change{Before: []string{"a:1", "b:1"}, After: []string{"a:1"}, Moved: 0.5})
+	logServerChange(log, memcached.ServersChange{Before: []string{"a:1", "b:1"}, After: []string{"a:1"}, MovedKeyShare: 0.5})
 	const want = "MEMCACHE_SRV: the servers were a:1, b:1 and are a:1 now: 50 % of all keys have another server, where they are counted from 0"
 	if e := hook.LastEntry(); e == nil || e.Message != want || e.Level != logrus.WarnLevel {
 		t.Errorf("got %+v", e)

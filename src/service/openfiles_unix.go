@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// openFiles returns how many files the process may have open; 0: not known. Go raises
-// the soft limit to the hard one before main.
+// openFiles returns how many files the process may have open; 0: not known. Go raises the soft limit to the hard one before main.
 func openFiles() int {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {

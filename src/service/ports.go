@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -19,68 +20,67 @@ import (
 	"ratelimit/src/settings"
 )
 
-// ports are all ports that the service may have.
 type ports struct {
 	http, grpc, debug, health, prometheus, divvy *port
 
-	budget *connlimit.Budget // bounds the bytes that connections of all ports hold together
+	budget *connlimit.MemoryBudget // budget bounds the bytes that connections of all ports hold together.
 }
 
 // port is one address that the service listens on.
 type port struct {
-	name     string // in the log and in names of metrics
-	on       bool   // the port opens at the start
-	variable string // the setting to change if the address is taken
-	addr     string // host:port
-	socket   string // path of a unix socket instead of addr; empty: none
-	max      int    // most connections; 0: the port is never opened, or fit sets it
-	// conns bounds connections. Nil: the server of the port does so itself.
-	conns *connlimit.Config
+	name         string // name is in the log and in the names of metrics.
+	opensAtStart bool
+	addrVariable string // addrVariable is the setting to change if the address is taken.
+	addr         string // addr is host:port.
+	socket       string // socket is the path of a unix socket, which replaces addr if it is set.
+	maxConns     int    // maxConns is 0 for a port that is never opened.
+	// connLimits bounds connections. Nil: the server of the port does so itself.
+	connLimits *connlimit.Config
 
 	tls         settings.ServerTLS
-	tlsVariable string        // names the certificate in errors
-	protocols   []string      // of TLS's ALPN
-	certs       *certs.Server // nil: the port speaks plain text
+	tlsVariable string      // tlsVariable is the setting of the certificate, for errors.
+	alpn        []string    // alpn lists the protocols that TLS negotiates.
+	tlsConfig   *tls.Config // tlsConfig is nil if the port speaks plain text.
 
-	net.Listener // nil: not open
+	net.Listener // Listener is nil if the port is not open.
 }
 
 // newPorts returns the ports that the settings ask for, not open yet.
 func newPorts(s *settings.Settings) *ports {
-	budget := connlimit.NewBudget(s.MaxBuffered)
-	web := &connlimit.Config{IdleUnderPressure: pressureIdleTimeout, Budget: budget}
+	budget := connlimit.NewMemoryBudget(s.MaxBuffered)
+	web := &connlimit.Config{MaxIdleUnderPressure: pressureIdleTimeout, MemoryBudget: budget}
 	http1 := []string{"http/1.1"}
 	p := &ports{
 		budget: budget,
 		http: &port{
-			name: "http", on: !s.NoHTTP, variable: "PORT", addr: hostPort(s.Host, s.Port), max: s.HTTPMaxConns, conns: web,
-			tls: s.HTTPTLS, tlsVariable: "HTTP_TLS_CERT", protocols: http1,
+			name: "http", opensAtStart: !s.NoHTTP, addrVariable: "PORT", addr: hostPort(s.Host, s.Port), maxConns: s.HTTPMaxConns, connLimits: web,
+			tls: s.HTTPTLS, tlsVariable: "HTTP_TLS_CERT", alpn: http1,
 		},
 		grpc: &port{
-			name: "grpc", on: !s.NoGRPC, variable: "GRPC_PORT", addr: hostPort(s.GRPCHost, s.GRPCPort), socket: s.GRPCUDS,
-			max: s.GRPCMaxConns, conns: &connlimit.Config{Greeting: grpcGreetingWrites},
-			tls: s.GRPCTLS, tlsVariable: "GRPC_SERVER_TLS_CERT", protocols: []string{"h2"},
+			name: "grpc", opensAtStart: !s.NoGRPC, addrVariable: "GRPC_PORT", addr: hostPort(s.GRPCHost, s.GRPCPort), socket: s.GRPCUDS,
+			maxConns: s.GRPCMaxConns, connLimits: &connlimit.Config{GreetingWrites: grpcHandshakeWrites},
+			tls: s.GRPCTLS, tlsVariable: "GRPC_SERVER_TLS_CERT", alpn: []string{"h2"},
 		},
 		debug: &port{
-			name: "debug", on: !s.NoDebug, variable: "DEBUG_PORT", addr: hostPort(s.DebugHost, s.DebugPort), conns: web,
-			tls: s.DebugTLS, tlsVariable: "DEBUG_TLS_CERT", protocols: http1,
+			name: "debug", opensAtStart: !s.NoDebug, addrVariable: "DEBUG_PORT", addr: hostPort(s.DebugHost, s.DebugPort), connLimits: web,
+			tls: s.DebugTLS, tlsVariable: "DEBUG_TLS_CERT", alpn: http1,
 		},
-		health:     &port{name: "health", on: s.Health, variable: "HEALTH_PORT", addr: hostPort(s.HealthHost, s.HealthPort), conns: web},
-		prometheus: &port{name: "prometheus", on: s.Sink == settings.SinkPrometheus, variable: "PROMETHEUS_ADDR", addr: s.PrometheusAddr, conns: web},
-		divvy:      &port{name: "divvy", on: s.Divvy.On, variable: "DIVVY_PORT", addr: hostPort(s.Divvy.Host, s.Divvy.Port)},
+		health:     &port{name: "health", opensAtStart: s.Health, addrVariable: "HEALTH_PORT", addr: hostPort(s.HealthHost, s.HealthPort), connLimits: web},
+		prometheus: &port{name: "prometheus", opensAtStart: s.Sink == settings.SinkPrometheus, addrVariable: "PROMETHEUS_ADDR", addr: s.PrometheusAddr, connLimits: web},
+		divvy:      &port{name: "divvy", opensAtStart: s.Divvy.OpensAtStart, addrVariable: "DIVVY_PORT", addr: hostPort(s.Divvy.Host, s.Divvy.Port)},
 	}
-	if s.Divvy.On || s.Divvy.WhenNeeded {
-		p.divvy.max, p.divvy.tls, p.divvy.tlsVariable = s.Divvy.MaxConns, s.Divvy.TLS, "DIVVY_TLS_CERT"
+	if s.Divvy.OpensAtStart || s.Divvy.OpensWhenNeeded {
+		p.divvy.maxConns, p.divvy.tls, p.divvy.tlsVariable = s.Divvy.MaxConns, s.Divvy.TLS, "DIVVY_TLS_CERT"
 	}
 	if s.NoHTTP {
-		p.http.max = 0
+		p.http.maxConns = 0
 	}
 	if s.NoGRPC {
-		p.grpc.max = 0
+		p.grpc.maxConns = 0
 	}
 	if s.Sink == settings.SinkDivvy {
-		p.divvy.variable = "PORT"
-		p.prometheus.on, p.prometheus.variable, p.prometheus.addr = s.StandIn.HTTP, "HTTP_SERVICE_PORT", hostPort("", s.StandIn.HTTPPort)
+		p.divvy.addrVariable = "PORT"
+		p.prometheus.opensAtStart, p.prometheus.addrVariable, p.prometheus.addr = s.DivvyVariables.HTTP, "HTTP_SERVICE_PORT", hostPort("", s.DivvyVariables.HTTPPort)
 	}
 	return p
 }
@@ -92,10 +92,14 @@ func (p *ports) all() []*port {
 	return []*port{p.http, p.grpc, p.debug, p.health, p.prometheus, p.divvy}
 }
 
+func (p *ports) opened() []*port {
+	return slices.DeleteFunc(p.all(), func(p *port) bool { return p.Listener == nil })
+}
+
 // open opens the ports that are on, until one fails; call close then.
 func (p *ports) open() error {
 	for _, p := range p.all() {
-		if !p.on {
+		if !p.opensAtStart {
 			continue
 		}
 		l, err := p.listen(context.Background())
@@ -109,96 +113,78 @@ func (p *ports) open() error {
 
 // close closes all open ports. Servers have closed most of them before.
 func (p *ports) close() {
-	for _, p := range p.all() {
-		if p.Listener != nil {
-			_ = p.Close() // fails if its server has closed it
-		}
+	for _, p := range p.opened() {
+		_ = p.Close() // Close fails if the server of the port has closed it already.
 	}
 }
 
-// addresses returns the addresses of the open ports by name.
 func (p *ports) addresses() logrus.Fields {
 	fields := make(logrus.Fields)
-	for _, p := range p.all() {
-		if p.Listener != nil {
-			fields[p.name] = p.Addr().String()
-		}
+	for _, p := range p.opened() {
+		fields[p.name] = p.Addr().String()
 	}
 	return fields
 }
 
 // listen opens the port and bounds its connections. It does not set p.Listener.
 func (p *port) listen(ctx context.Context) (net.Listener, error) {
-	var l net.Listener
-	var err error
+	network, addr := "tcp", p.addr
 	if p.socket != "" {
-		l, err = listenUnix(ctx, p.socket)
-	} else {
-		l, err = listenTCP(ctx, p)
+		network, addr = "unix", p.socket
+		if err := removeUnusedSocket(ctx, p.socket); err != nil {
+			return nil, fmt.Errorf("GRPC_UDS: %w", err)
+		}
 	}
-	if err != nil || p.conns == nil {
-		return l, err
+	l, err := new(net.ListenConfig).Listen(ctx, network, addr)
+	switch {
+	case err != nil && p.socket != "":
+		return nil, fmt.Errorf("GRPC_UDS: %w", err)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("the %s port %s is taken: stop what listens there, or set %s", p.name, p.addr, p.addrVariable)
+	case err != nil:
+		return nil, fmt.Errorf("the %s port: %w", p.name, err)
+	case p.connLimits == nil:
+		return l, nil
 	}
-	cfg := *p.conns
-	cfg.Max, cfg.Unread = p.max, unreadTimeout
+	cfg := *p.connLimits
+	cfg.MaxConnections, cfg.UnreadTimeout = p.maxConns, unreadAnswerTimeout
 	if p.tls.On {
-		cfg.Greeting += tlsGreetingWrites
+		cfg.GreetingWrites += tlsHandshakeWrites
 	}
 	return connlimit.New(l, cfg), nil
 }
 
-func listenTCP(ctx context.Context, p *port) (net.Listener, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", p.addr)
+// removeUnusedSocket removes the socket file of a process that ended. A file on which a process answers is an error.
+func removeUnusedSocket(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
 	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("the %s port %s is taken: stop what listens there, or set %s", p.name, p.addr, p.variable)
 	case err != nil:
-		return nil, fmt.Errorf("the %s port: %w", p.name, err)
+		return nil // Listening creates the file, or returns the error.
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s exists and is no socket: remove it, or name another path", path)
 	}
-	return l, nil
+	dialer := net.Dialer{Timeout: time.Second}
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close() // A connection that opens shows that a process listens on the socket.
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) { // A process that is too busy to answer still owns the socket.
+		return fmt.Errorf("%s is taken: stop what listens there, or name another path", path)
+	}
+	return os.Remove(path)
 }
 
-// listenUnix listens on a socket file. It replaces the file of a process that ended; a
-// file on which a process answers is an error.
-func listenUnix(ctx context.Context, path string) (net.Listener, error) {
-	if info, err := os.Lstat(path); err == nil {
-		if info.Mode().Type() != fs.ModeSocket {
-			return nil, fmt.Errorf("GRPC_UDS: %s exists and is no socket: remove it, or name another path", path)
-		}
-		dialer := net.Dialer{Timeout: time.Second}
-		conn, err := dialer.DialContext(ctx, "unix", path)
-		if err == nil {
-			_ = conn.Close() // only to learn whether a process listens
-		}
-		if !errors.Is(err, syscall.ECONNREFUSED) { // a process too busy to answer is alive, too
-			return nil, fmt.Errorf("GRPC_UDS: %s is taken: stop what listens there, or name another path", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("GRPC_UDS: %w", err)
-		}
-	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("GRPC_UDS: %w", err)
-	}
-	return l, nil
+func (l *logs) logListening(port string, addr net.Addr) {
+	l.alwaysShown.WithFields(logrus.Fields{"port": port, "address": addr.String()}).Info("listening")
 }
 
-// announceListening logs that port listens on addr.
-func (l *logs) announceListening(port string, addr net.Addr) {
-	l.announce.WithFields(logrus.Fields{"port": port, "address": addr.String()}).Info("listening")
-}
-
-// loadCertificates reads the certificates of the ports that speak TLS.
-func (s *Service) loadCertificates() (err error) {
+func (s *Service) loadCertificates() error {
 	for _, p := range s.ports.all() {
 		if !p.tls.On {
 			continue
 		}
-		p.certs, err = certs.New(certs.Config{
-			Cert: p.tls.Cert, Key: p.tls.Key, ClientCA: p.tls.ClientCA, ClientName: p.tls.ClientName, Protocols: p.protocols,
+		server, err := certs.New(certs.Config{
+			Cert: p.tls.Cert, Key: p.tls.Key, ClientCA: p.tls.ClientCA, ClientName: p.tls.ClientName, Protocols: p.alpn,
 			OnChange: func(err error) {
 				if err != nil {
 					s.log.Errorf("the %s port keeps its old certificates: %v", p.name, err)
@@ -210,22 +196,14 @@ func (s *Service) loadCertificates() (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.tlsVariable, err)
 		}
-		s.counters.Add(figures("certificate", p.name, p.certs.Stats))
-		s.runs = append(s.runs, p.certs.Run)
+		p.tlsConfig = server.TLS()
+		s.counters.ShowFigures("certificate", p.name, server.Stats)
+		s.runners = append(s.runners, server.Run)
 	}
 	return nil
 }
 
-// tlsConfig returns the TLS configuration of the port; nil: it speaks plain text.
-func (p *port) tlsConfig() *tls.Config {
-	if p.certs == nil {
-		return nil
-	}
-	return p.certs.TLS()
-}
-
-// warnOpenDebug warns if other hosts can reach the debug port without a token or a
-// client certificate.
+// warnOpenDebug warns if other hosts can reach the debug port without a token or a client certificate.
 func (s *Service) warnOpenDebug() {
 	debug := s.ports.debug
 	if debug.Listener == nil || s.Settings.DebugToken != "" || debug.tls.ClientCA != "" {

@@ -282,13 +282,13 @@ func TestStoreTroubleIsLogged(t *testing.T) {
 }
 
 func TestRareLog(t *testing.T) {
-	var s rareLog
+	var s logThrottle
 	now := time.Now()
 	for _, step := range []struct {
 		after time.Duration
 		want  int64
 	}{{0, 1}, {0, 0}, {9 * time.Second, 0}, {10 * time.Second, 3}, {11 * time.Second, 0}, {30 * time.Second, 2}} {
-		if got := s.add(now.Add(step.after)); got != step.want {
+		if got := s.addEvent(now.Add(step.after)); got != step.want {
 			t.Errorf("after %v: %d, want %d", step.after, got, step.want)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"ratelimit/src/files"
 	"ratelimit/src/files/certs"
+	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/loading"
@@ -21,42 +23,44 @@ import (
 
 // ruleSource loads the rules, from files or from a management server.
 type ruleSource struct {
-	source  interface{ Reload() }             // Reload reads the rules again, even if nothing changed; it never blocks
-	noRules string                            // the log's explanation of a load without rules
-	facts   func(reload.Result) logrus.Fields // fields of each log line about a load
-	failed  chan error                        // receives why the first rules of OneList were refused
+	reloader        interface{ Reload() }             // Reload reads the rules again, even if nothing changed. It never blocks.
+	whyNoRules      string                            // whyNoRules is logged after a load without rules.
+	logFields       func(reload.Result) logrus.Fields // logFields returns the fields of each log line about a load.
+	firstLoadFailed chan error                        // firstLoadFailed receives why the first rules were refused, if RequireOrderedList is set.
+
+	AcceptedLoads, RefusedLoads metrics.Counter
+	FilesInForce                atomic.Int64
 }
 
-// ruleOptions returns the options for compiling rules of files and management servers.
 func (s *Service) ruleOptions() rules.Options {
 	return rules.Options{
-		MergeDomains: s.Settings.MergeDomainConfig,
-		AllOrNothing: s.Settings.StopIncrementWhenOver,
-		Store:        StoreLimits(s.Settings.BackendType),
-		Fallback:     onFailure(s.Settings),
+		MergeDomains:        s.Settings.MergeDomainConfig,
+		ChargesAllOrNothing: s.Settings.StopIncrementWhenOver,
+		Store:               StoreLimits(s.Settings.BackendType),
+		Fallback:            defaultFallback(s.Settings),
 	}
 }
 
-// requireList reads the rules before any port is open, if they must be one ordered list.
-func (s *Service) requireList() error {
-	if !s.OneList {
+// requireOrderedList reads the rules before any port is open, if they must be one ordered list.
+func (s *Service) requireOrderedList() error {
+	if !s.RequireOrderedList {
 		return nil
 	}
-	s.rules.failed = make(chan error, 1)
-	s.rules.facts = fileFacts
+	s.rules.firstLoadFailed = make(chan error, 1)
+	s.rules.logFields = fileLogFields
 	reads := &files.Reads{Timeout: s.Settings.RuntimeReadTimeout}
 	l, err := files.Read(context.Background(), reads, func() (l reload.Result, _ error) {
-		list, _, err := filerules.Read(s.Rules, false)
-		l.Parts, l.Err = len(list), err
+		list, _, err := filerules.Read(s.RulesPath)
+		l.PartCount, l.Err = len(list), err
 		if err == nil {
 			l.Set, _, l.Err = loading.Load(list, s.ruleOptions())
 		}
 		return l, nil
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.Rules, err)
+		return fmt.Errorf("%s: %w", s.RulesPath, err)
 	}
-	s.refuseUnlessList(&l)
+	s.refuseUnlessOrderedList(&l)
 	if l.Err == nil {
 		return nil
 	}
@@ -64,82 +68,71 @@ func (s *Service) requireList() error {
 	return errors.New(firstProblem(l.Err))
 }
 
-// refuseUnlessList refuses a good load that is not one ordered list, if OneList asks for that.
-func (s *Service) refuseUnlessList(l *reload.Result) {
-	if s.OneList && l.Err == nil && l.Set.OnlyList() == nil {
+// refuseUnlessOrderedList refuses a good load that is not one ordered list, if RequireOrderedList is set.
+func (s *Service) refuseUnlessOrderedList(l *reload.Result) {
+	if s.RequireOrderedList && l.Err == nil && l.Set.OnlyOrderedListDomain() == nil {
 		l.Set, l.Err = nil, rules.Problems{{
-			Pos: rules.Pos{File: s.Rules}, What: "holds no ordered list", Fix: "write `rules`, or serve it with `ratelimit serve`",
+			Pos: rules.Pos{File: s.RulesPath}, Message: "holds no ordered list", Fix: "write `rules`, or serve it with `ratelimit serve`",
 		}}
 	}
 }
 
-func fileFacts(l reload.Result) logrus.Fields { return logrus.Fields{"files": l.Parts} }
+func fileLogFields(l reload.Result) logrus.Fields { return logrus.Fields{"files": l.PartCount} }
 
-// buildSource makes the source that the settings choose.
 func (s *Service) buildSource() error {
 	if s.Settings.ConfigType == settings.ConfigXDS {
 		return s.buildXDS()
 	}
-	var good struct{ Parts atomic.Int64 } // how many files the last good load had
 	cfg := filerules.Config{
-		Root:           s.Settings.RuntimeRoot,
-		Subdirectory:   s.Settings.RuntimeSubdirectory,
-		AppDirectory:   s.Settings.RuntimeAppDirectory,
-		IgnoreDotFiles: s.Settings.RuntimeIgnoreDotFiles,
-		Options:        s.ruleOptions(),
-		Debounce:       max(s.Settings.RuntimeDebounce, 1), // 0 would be the default
-		Poll:           s.Settings.RuntimePollInterval,
-		ReadTimeout:    s.Settings.RuntimeReadTimeout,
-		AllOrNothing:   s.Settings.ConfigAllOrNothing,
-		OnLoad: func(l reload.Result) {
+		Path:            filepath.Join(s.Settings.RuntimeRoot, s.Settings.RuntimeSubdirectory, s.Settings.RuntimeAppDirectory),
+		ElsewhereAdvice: "set RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY to the directory of the rules",
+		IgnoreDotFiles:  s.Settings.RuntimeIgnoreDotFiles,
+		Debounce:        s.Settings.RuntimeDebounce,
+		PollInterval:    s.Settings.RuntimePollInterval,
+		ReadTimeout:     s.Settings.RuntimeReadTimeout,
+		Config: reload.Config{Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing, OnLoad: func(l reload.Result) {
 			s.counters.Counter("runtime.load_attempts").Add(1)
 			if l.Err != nil {
 				s.counters.Counter("runtime.load_failures").Add(1)
 			} else {
-				good.Parts.Store(int64(l.Parts))
+				s.rules.FilesInForce.Store(int64(l.PartCount))
 			}
 			s.onLoad(l)
-		},
-		OnWarn: func(err error) { s.log.Warn(err) },
+		}},
+		OnMissingEvents: func(err error) { s.log.Warn(err) },
 	}
-	if cfg.Poll == 0 {
-		cfg.Poll = -1 // never
+	if s.RulesPath != "" {
+		cfg.Path, cfg.AllowFile, cfg.ElsewhereAdvice = s.RulesPath, true, "name another one with --config"
 	}
-	if s.Rules != "" {
-		cfg.Root, cfg.Subdirectory, cfg.AppDirectory = s.Rules, "", ""
-		cfg.AllowFile, cfg.Elsewhere = true, "name another one with --config"
+	if s.RequireOrderedList {
+		cfg.OnlyFile, cfg.ElsewhereAdvice = true, "name another file"
 	}
-	if s.OneList {
-		cfg.File, cfg.AllowFile, cfg.Elsewhere = true, false, ""
-	}
-	s.rules.noRules = cfg.Dir() + " holds no rule files"
+	s.rules.whyNoRules = filepath.Clean(cfg.Path) + " holds no rule files"
 	w := filerules.New(cfg)
-	s.rules.source, s.rules.facts = w, fileFacts
-	s.runs = append(s.runs, w.Run)
-	s.counters.Add(figures("files", "", func() any { return &good }))
-	s.counters.Add(figures("file reads", "", func() any { return w }))
+	s.rules.reloader, s.rules.logFields = w, fileLogFields
+	s.runners = append(s.runners, w.Run)
+	s.counters.ShowFigures("files", "", &s.rules)
+	s.counters.ShowFigures("file reads", "", w)
 	return nil
 }
 
 func (s *Service) buildXDS() error {
 	x := s.Settings.XDS
 	cfg := xdsrules.Config{
-		Server:       x.Server,
-		NodeID:       x.NodeID,
-		NodeMetadata: x.NodeMetadata,
-		Headers:      x.Headers,
-		MaxMessage:   int(x.MaxMessage),
+		Server:          x.Server,
+		NodeID:          x.NodeID,
+		NodeMetadata:    x.NodeMetadata,
+		Headers:         x.Headers,
+		MaxMessageBytes: int(x.MaxMessageBytes),
 		Pauses: xdsrules.Pauses{
 			First: x.RetryInterval, Initial: x.BackoffInitial, Growth: x.BackoffGrowth, Max: x.BackoffMax, Jitter: x.BackoffJitter,
 		},
-		Options:      s.ruleOptions(),
-		AllOrNothing: s.Settings.ConfigAllOrNothing,
-		OnUpdate:     s.onLoad,
+		Config: reload.Config{Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing, OnLoad: s.onLoad},
 		OnConnect: func() {
 			s.log.Infof("connected to the xds server %s as node %q", x.Server, x.NodeID)
-			s.health.update(func(h *health) { h.rules.stream = nil })
+			s.health.update(func(h *health) { h.rules.streamErr = nil })
 		},
-		OnTrouble: s.xdsTrouble,
+		OnTrouble: s.logXDSTrouble,
 		OnSilence: func() {
 			s.log.Warnf("the xds server %s is there, but has no rules for us yet: does it know the node %q (CONFIG_GRPC_XDS_NODE_ID)?", x.Server, x.NodeID)
 		},
@@ -148,29 +141,29 @@ func (s *Service) buildXDS() error {
 		cfg.TLS = (&certs.Client{
 			CA: x.CACert, Cert: x.ClientCert, Key: x.ClientKey,
 			CAName: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", PairName: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
-			ServerName: x.SAN,
-		}).Reader()
+			ServerName: x.ServerName,
+		}).TLS
 	}
-	s.rules.facts = func(u reload.Result) logrus.Fields {
-		return logrus.Fields{"xds": x.Server, "resources": u.Parts, "version": u.Version}
+	s.rules.logFields = func(u reload.Result) logrus.Fields {
+		return logrus.Fields{"xds": x.Server, "resources": u.PartCount, "version": u.Version}
 	}
-	s.rules.noRules = fmt.Sprintf("the xds server %s has none for the node %q (CONFIG_GRPC_XDS_NODE_ID)", x.Server, x.NodeID)
+	s.rules.whyNoRules = fmt.Sprintf("the xds server %s has none for the node %q (CONFIG_GRPC_XDS_NODE_ID)", x.Server, x.NodeID)
 	w, err := xdsrules.New(cfg)
 	if err != nil {
 		return fmt.Errorf("CONFIG_GRPC_XDS_SERVER_URL: %w", err)
 	}
-	s.rules.source = w
-	s.runs = append(s.runs, w.Run)
-	s.counters.Add(figures("xds", "", w.Stats))
+	s.rules.reloader = w
+	s.runners = append(s.runners, w.Run)
+	s.counters.ShowFigures("xds", "", w.Stats)
 	return nil
 }
 
-// xdsTrouble logs that there is no stream to the management server, and why.
-func (s *Service) xdsTrouble(reason error, pause time.Duration) {
+// logXDSTrouble logs that there is no stream to the management server, and why.
+func (s *Service) logXDSTrouble(reason error, pause time.Duration) {
 	state := "there are no rules yet"
 	if s.limiter.Rules() != nil {
 		state = "the rules stay as they are"
 	}
 	s.log.Warnf("%v (%s, next attempt in %v)", reason, state, pause.Round(time.Millisecond))
-	s.health.update(func(h *health) { h.rules.stream = reason })
+	s.health.update(func(h *health) { h.rules.streamErr = reason })
 }

@@ -18,19 +18,18 @@ import (
 // Service is one rate limit service.
 type Service struct {
 	Config
-	log      *logs
-	ports    *ports
-	tracing  *tracing.Provider // nil: off
-	store    store
-	counters *metrics.Registry
-	limiter  *limiter.Limiter
-	rules    ruleSource
-	front    frontends
-	health   health
-	stats    statistics
-	// runs are started by Run, each in a goroutine. Servers return after frontends.stop, all
-	// others when the context ends.
-	runs []func(context.Context) error
+	log        *logs
+	ports      *ports
+	tracing    *tracing.Provider // tracing is nil if it is off.
+	store      store
+	counters   *metrics.Registry
+	limiter    *limiter.Limiter
+	rules      ruleSource
+	frontends  frontends
+	health     health
+	statistics statistics
+	// runners are started by Run, each in a goroutine. Servers return after frontends.stop, all others when the context ends.
+	runners []func(context.Context) error
 }
 
 // New opens the ports that the settings ask for and builds all parts. Call Run next: it
@@ -40,14 +39,14 @@ func New(cfg Config) (_ *Service, err error) {
 	if s.log, err = newLogs(cfg.Settings, cfg.Output); err != nil {
 		return nil, err
 	}
-	for _, w := range cfg.Warnings {
+	for _, w := range cfg.SettingsWarnings {
 		s.log.Warn(w)
 	}
-	if err := s.requireList(); err != nil {
+	if err := s.requireOrderedList(); err != nil {
 		return nil, err
 	}
 	s.ports = newPorts(cfg.Settings)
-	if lowered := s.ports.fit(cfg.Settings, resources{openFiles(), cfg.Settings.MemoryLimit}); lowered != "" {
+	if lowered := s.ports.lowerConnCaps(cfg.Settings, processLimits{openFiles(), cfg.Settings.MemoryLimit}); lowered != "" {
 		s.ports.logLoweredCaps(s.log.Logger, cfg.Settings.MaxConnsSet, lowered)
 	}
 	defer func() {
@@ -68,7 +67,7 @@ func New(cfg Config) (_ *Service, err error) {
 			return nil, err
 		}
 	}
-	s.Heap.Watch(s.store.bytes, cfg.Settings.MemoryMaxBytes)
+	s.Heap.Watch(s.store.counterBytes, cfg.Settings.MemoryMaxBytes)
 	s.buildHealth()
 	return s, nil
 }
@@ -76,48 +75,45 @@ func New(cfg Config) (_ *Service, err error) {
 // Addr returns the address of an open port: http, grpc, debug, health, prometheus or
 // divvy. It returns nil if that port is not open.
 func (s *Service) Addr(name string) net.Addr {
-	for _, p := range s.ports.all() {
-		if p.name == name && p.Listener != nil {
+	for _, p := range s.ports.opened() {
+		if p.name == name {
 			return p.Addr()
 		}
 	}
 	return nil
 }
 
-// close releases what New opened.
 func (s *Service) close() {
 	s.ports.close()
 	s.endTracing(context.Background())
 }
 
-// errNoRules ends the process when CONFIG_INITIAL_TIMEOUT passes.
-var errNoRules = errors.New("CONFIG_INITIAL_TIMEOUT has passed and no good rules were loaded")
+// errNoRulesInTime ends the process when CONFIG_INITIAL_TIMEOUT passes.
+var errNoRulesInTime = errors.New("CONFIG_INITIAL_TIMEOUT has passed and no good rules were loaded")
 
-// lastPartsTimeout bounds how long Run waits after all servers have stopped. A sink has 1 s
+// afterServersTimeout bounds how long Run waits after all servers have stopped. A sink has 1 s
 // to send the last counters; a load of rules may still run.
-const lastPartsTimeout = 1500 * time.Millisecond
+const afterServersTimeout = 1500 * time.Millisecond
 
 // Run answers requests until ctx ends, a signal arrives or a part fails. Then it stops all
 // parts in order: the service is unhealthy for SHUTDOWN_DRAIN, running requests finish
 // within SHUTDOWN_TIMEOUT, and what remains is closed. It returns the first failure.
 func (s *Service) Run(ctx context.Context) error {
 	defer s.close()
-	for _, p := range s.ports.all() {
-		if p.Listener != nil {
-			s.log.announceListening(p.name, p.Addr())
-		}
+	for _, p := range s.ports.opened() {
+		s.log.logListening(p.name, p.Addr())
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
-	for _, run := range s.runs {
+	for _, run := range s.runners {
 		g.Go(func() error { return run(ctx) })
 	}
 	stopped := make(chan struct{})
 	g.Go(func() error {
 		defer close(stopped)
 		defer cancel()
-		err := s.wait(ctx)
+		err := s.awaitStop(ctx)
 		s.stop()
 		return err
 	})
@@ -127,24 +123,22 @@ func (s *Service) Run(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-stopped:
-		s.Output.deadline = time.Now().Add(logFlushTimeout)
+		s.Output.flushDeadline = time.Now().Add(logFlushTimeout)
 	}
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(lastPartsTimeout): // a load of 50 MB of rules is not waited for
-		s.log.audit.Warn("stopped in the middle of a load of the rules")
+	case <-time.After(afterServersTimeout): // A load of large rule files may still run.
+		s.log.important.Warn("stopped in the middle of a load of the rules")
 		return nil
 	}
 }
 
-// wait returns when it is time to stop: with an error if the service cannot go on.
-func (s *Service) wait(ctx context.Context) error {
+// awaitStop returns when it is time to stop: with an error if the service cannot go on.
+func (s *Service) awaitStop(ctx context.Context) error {
 	var deadline <-chan time.Time
 	if d := s.Settings.ConfigInitialTimeout; d > 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		deadline = timer.C
+		deadline = time.After(d)
 	}
 	for {
 		select {
@@ -152,16 +146,16 @@ func (s *Service) wait(ctx context.Context) error {
 			return nil
 		case <-deadline:
 			if s.limiter.Rules() == nil {
-				return fmt.Errorf("%w: %s", errNoRules, s.health.reason(operators))
+				return fmt.Errorf("%w: %s", errNoRulesInTime, s.health.unhealthyReason(operators))
 			}
-		case err := <-s.rules.failed:
+		case err := <-s.rules.firstLoadFailed:
 			return err
 		case sig := <-s.Signals:
 			if sig == syscall.SIGHUP {
-				s.rules.source.Reload()
+				s.rules.reloader.Reload()
 				continue
 			}
-			s.log.audit.Infof("got %v, stopping", sig)
+			s.log.important.Infof("got %v, stopping", sig)
 			return nil
 		}
 	}
@@ -170,7 +164,7 @@ func (s *Service) wait(ctx context.Context) error {
 // stop makes the service unhealthy at once, waits for the drain delay, refuses new calls
 // while running ones finish, and sends their spans. Another signal ends all waiting.
 func (s *Service) stop() {
-	s.health.update(func(h *health) { h.stopping = true })
+	s.health.update(func(h *health) { h.isStopping = true })
 	patient, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -178,7 +172,7 @@ func (s *Service) stop() {
 			select {
 			case sig := <-s.Signals:
 				if sig != syscall.SIGHUP {
-					s.log.audit.Warnf("got %v again, stopping at once", sig)
+					s.log.important.Warnf("got %v again, stopping at once", sig)
 					cancel()
 				}
 			case <-patient.Done():
@@ -192,13 +186,12 @@ func (s *Service) stop() {
 	}
 	ctx, cancelTimeout := context.WithTimeout(patient, s.Settings.ShutdownTimeout)
 	defer cancelTimeout()
-	if err := s.front.stop(ctx); err != nil {
-		s.log.audit.Warnf("stopping: %v", err)
+	if err := s.frontends.stop(ctx); err != nil {
+		s.log.important.Warnf("stopping: %v", err)
 	}
 	s.endTracing(patient)
 }
 
-// startTracing returns nil if tracing is off.
 func (s *Service) startTracing() (*tracing.Provider, error) {
 	cfg := s.Settings.Tracing
 	if !cfg.Enabled {

@@ -24,8 +24,6 @@ import (
 
 	"ratelimit/src/settings"
 	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/memcachedtest"
-	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/tools/suggest"
 )
 
@@ -91,7 +89,7 @@ func launch(t *testing.T, text string, vars ...string) *service {
 	}
 	s.run(func() (Config, error) {
 		cfg, err := serveConfig(environ, rules, cmp.Or(socket, settings.RedisSocket))
-		cfg.OnReady = func(r Ready) { suggest.Print(r.Out, false, r.Rules, r.HTTP) }
+		cfg.OnReady = func(r Ready) { suggest.Print(r.Stdout, false, r.Rules, r.HTTPAddr) }
 		return cfg, err
 	})
 	return s
@@ -287,47 +285,6 @@ func TestServe(t *testing.T) {
 	}
 }
 
-func TestReload(t *testing.T) {
-	t.Parallel()
-	s := launch(t, oneRule)
-	s.until("ready", s.healthy)
-	s.ask("1")
-	s.write("rules.yaml", strings.Replace(oneRule, "2}", "1}", 1))
-	s.until("the smaller limit", func() bool {
-		_, body := s.get("debug", "/rlconfig")
-		return strings.Contains(body, "requests_per_unit=1")
-	})
-	if got := s.ask("1"); got != 429 { // earlier hits count
-		t.Errorf("got %d", got)
-	}
-
-	s.write("rules.yaml", "domain: d\ndescriptors:\n  - kez: ip\n  - key: ip\n    rate_limit: {unit: fortnight}\n")
-	s.until("both problems logged", func() bool {
-		return s.logged("rules.yaml:3:5: unknown key")() && s.logged("rules.yaml:5:24: unit")()
-	})
-	if got := s.ask("2"); got != 200 || !s.healthy() {
-		t.Errorf("the old rules are not in force: %d", got)
-	}
-	for _, format := range []string{"", "?format=yaml"} {
-		_, body := s.get("debug", "/rlconfig"+format)
-		note, rest, _ := strings.Cut(body, "\n")
-		if !strings.HasPrefix(note, "# newer rules were refused at 20") || !strings.Contains(note, "rules.yaml:3:5: unknown key") || !strings.Contains(note, "those below stay in force") {
-			t.Errorf("/rlconfig%s does not say that newer rules were refused: %s", format, body)
-		}
-		if !strings.Contains(rest, "d.ip") {
-			t.Errorf("/rlconfig%s lacks the rules in force: %s", format, body)
-		}
-	}
-	if _, stats := s.get("debug", "/stats"); !strings.Contains(stats, "ratelimit.service.config_load_error: 1\n") {
-		t.Error("the refused load is not counted")
-	}
-
-	loads := func() int { return strings.Count(s.log.String(), "rules refused") }
-	before := loads()
-	s.signals <- syscall.SIGHUP
-	s.until("a forced load", func() bool { return loads() > before })
-}
-
 func TestNotReady(t *testing.T) {
 	t.Parallel()
 	s := launch(t, "domain: d\ndescriptors:\n  - kez: ip\n  - key: a\n    key: b\n    rate_limit: {unit: day, requests_per_unit: x}\n")
@@ -396,7 +353,7 @@ func TestHealthSettings(t *testing.T) {
 func TestInitialTimeout(t *testing.T) {
 	t.Parallel()
 	s := launch(t, "domain: [\n", "CONFIG_INITIAL_TIMEOUT=500ms")
-	if err := s.wait(); !errors.Is(err, errNoRules) {
+	if err := s.wait(); !errors.Is(err, errNoRulesInTime) {
 		t.Errorf("got %v", err)
 	}
 	s = launch(t, oneRule, "CONFIG_INITIAL_TIMEOUT=500ms")
@@ -434,89 +391,6 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-func TestPrometheus(t *testing.T) {
-	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/m")
-	s.until("ready", s.healthy)
-	for range 3 {
-		s.ask("1")
-	}
-	code, body := s.get("prometheus", "/m")
-	for _, want := range []string{
-		`ratelimit_service_rate_limit_over_limit{domain="d",key1="ip"} 1`,
-		`ratelimit_decisions_total{domain="d",outcome="over",rule="ip"} 1`,
-	} {
-		if code != 200 || !strings.Contains(body, want) {
-			t.Errorf("%d, no %s in\n%s", code, want, body)
-		}
-	}
-	if code, _ := s.get("prometheus", "/debug/pprof/"); code != 404 {
-		t.Errorf("profiles on the Prometheus port: %d", code)
-	}
-	server := redistest.Start(t, redistest.Options{})
-	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "REDIS_URL="+server.Addr)
-	s.until("ready", s.healthy)
-	server.Stop()
-	if got := s.ask("1"); got != 503 {
-		t.Errorf("without Redis: %d", got)
-	}
-	_, withRedis := s.get("prometheus", "/metrics")
-	memcache := memcachedtest.Start(t, memcachedtest.Options{})
-	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+memcache.Addr)
-	s.until("ready", s.healthy)
-	_, withMemcache := s.get("prometheus", "/metrics")
-	body += withRedis + withMemcache
-	monitoring, err := os.ReadFile("../../docs/monitoring.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(monitoring), "\n| metric |")
-	table, _, _ = strings.Cut(table, "\n\n")
-	for _, row := range strings.Split(table, "\n")[1:] {
-		cell, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
-		for _, name := range regexp.MustCompile(`ratelimit_[a-z_]+`).FindAllString(cell, -1) {
-			if !strings.Contains(body, "\n# TYPE "+name+" ") {
-				t.Errorf("docs/monitoring.md names %s, which a scrape does not have", name)
-			}
-		}
-	}
-}
-
-// With no sink, figures are lines of JSON; the last ones come at the end.
-func TestLastFlush(t *testing.T) {
-	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_STATSD=false", "STATS_FLUSH_INTERVAL=1h", "EXTRA_TAGS=env:test")
-	s.until("ready", s.healthy)
-	s.ask("1")
-	s.signals <- syscall.SIGTERM
-	if err := s.wait(); err != nil {
-		t.Fatal(err)
-	}
-	if !s.logged("ratelimit.service.rate_limit.d.ip.total_hits.__env=test")() {
-		t.Error("what was counted last is lost")
-	}
-}
-
-func TestBadStatistics(t *testing.T) {
-	bad := filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(bad, []byte("mappings: {"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		vars []string
-		want string
-	}{
-		{[]string{"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_MAPPER_YAML=" + bad}, "PROMETHEUS_MAPPER_YAML"},
-		{[]string{"USE_PROMETHEUS=true", "PROMETHEUS_PATH=metrics"}, "PROMETHEUS_PATH"},
-		{[]string{"USE_PROMETHEUS=true", "USE_DOG_STATSD=true"}, "choose one"},
-		{[]string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=A"}, "DOG_STATSD_MOGRIFIER_A"},
-		{[]string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=A", "DOG_STATSD_MOGRIFIER_A_PATTERN=(", "DOG_STATSD_MOGRIFIER_A_NAME=a"}, "DOG_STATSD_MOGRIFIER_A"},
-	} {
-		err := launch(t, oneRule, append(tt.vars, "DISABLE_STATS=false")...).wait()
-		if err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%q: %v", tt.vars, err)
-		}
-	}
-}
-
 // A signal that arrives before Run stops the service.
 func TestSignalAtOnce(t *testing.T) {
 	for range 20 {
@@ -550,136 +424,6 @@ func TestStopWithOpenConnections(t *testing.T) {
 	}
 	if took := time.Since(begun); took > 4*time.Second {
 		t.Errorf("it took %v", took)
-	}
-}
-
-// A reload to no rules takes effect, with a warning.
-func TestReloadToNothing(t *testing.T) {
-	t.Parallel()
-	s := launch(t, oneRule)
-	s.until("ready", s.healthy)
-	if err := os.Remove(filepath.Join(s.dir, "rules.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	s.until("a warning", s.logged("there are none, so everything passes: "+s.dir+" holds no rule files"))
-	s.write("rules.conf", oneRule)
-	s.until("what was left out", s.logged("which leaves out rules.conf"))
-	s.until("a warning again", func() bool { return strings.Count(s.log.String(), "so everything passes") == 2 })
-	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, "0 domains, so everything passes") {
-		t.Errorf("/readyz: %d %s", code, page)
-	}
-	s.write("rules.yaml", "domain: [\n")
-	s.until("refused", s.logged("rules refused, the old ones stay in force"))
-	s.write("rules.yaml", oneRule)
-	s.until("fixed", s.logged("the problems are fixed"))
-}
-
-// A service without rules is ready, and warns.
-func TestStartWithNothing(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	s := launch(t, oneRule, "RUNTIME_ROOT="+dir, "RUNTIME_APPDIRECTORY=.", "RUNTIME_SUBDIRECTORY=.")
-	s.until("ready", s.healthy)
-	s.until("a warning", s.logged("there are no rules, so everything passes: "+dir+" holds no rule files"))
-	if err := os.WriteFile(filepath.Join(dir, "without-suffix"), []byte(oneRule), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.until("rules", func() bool {
-		_, page := s.get("http", "/readyz")
-		return strings.Contains(page, "1 domain") && !strings.Contains(page, "passes")
-	})
-}
-
-// A mistake in one file does not affect the others, unless CONFIG_ALL_OR_NOTHING is set.
-func TestReloadInPart(t *testing.T) {
-	t.Parallel()
-	domain := func(name, requests string) string {
-		return "domain: " + name + "\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: " + requests + "}}]\n"
-	}
-	for _, whole := range []bool{false, true} {
-		s := launch(t, domain("d", "2"), fmt.Sprintf("CONFIG_ALL_OR_NOTHING=%t", whole))
-		s.until("ready", s.healthy)
-		s.write("other.yaml", domain("other", "3"))
-		inForce := func(want string) func() bool {
-			return func() bool {
-				_, body := s.get("debug", "/rlconfig")
-				return strings.Contains(body, want)
-			}
-		}
-		s.until("both", inForce("other.ip: unit=YEAR requests_per_unit=3"))
-		s.write("rules.yaml", "domain: d\ndescriptors: [{key: ip, rate_limit: {unit: yaer}}]\n")
-		s.until("refused", s.logged("rules refused"))
-		s.write("other.yaml", domain("other", "4"))
-		if whole {
-			s.until("refused again", func() bool { return strings.Count(s.log.String(), "rules refused, the old ones stay in force") == 2 })
-			if !inForce("other.ip: unit=YEAR requests_per_unit=3")() {
-				t.Error("a change took effect beside a mistake")
-			}
-		} else {
-			s.until("the good file", inForce("other.ip: unit=YEAR requests_per_unit=4"))
-			s.until("what happened", s.logged("rules reloaded in part"))
-			if !inForce("d.ip: unit=YEAR requests_per_unit=2")() {
-				t.Error("the bad file did not stay as it was")
-			}
-			if _, page := s.get("debug", "/readyz"); !strings.Contains(page, "2 domains, the last load was refused at") || !strings.Contains(page, "yaer") {
-				t.Errorf("/readyz: %s", page)
-			}
-			if _, stats := s.get("debug", "/stats"); !strings.Contains(stats, "config_load_success: 2\n") || !strings.Contains(stats, "runtime.num_values: 2\n") || !strings.Contains(stats, "config_load_error: 2\n") {
-				t.Errorf("/stats: %s", stats)
-			}
-		}
-		s.write("rules.yaml", domain("d", "5"))
-		s.until("fixed", inForce("d.ip: unit=YEAR requests_per_unit=5"))
-	}
-}
-
-func TestTakenPorts(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct{ variable, name string }{{"PORT", "http"}, {"GRPC_PORT", "grpc"}, {"DEBUG_PORT", "debug"}, {"DIVVY_PORT", "divvy"}} {
-		s := launch(t, oneRule, tt.variable+"="+port)
-		want := fmt.Sprintf("the %s port 127.0.0.1:%s is taken: stop what listens there, or set %s", tt.name, port, tt.variable)
-		if err := s.wait(); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
-}
-
-func TestUnixSocket(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	// A killed process leaves a socket file on which no process answers.
-	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	old.SetUnlinkOnClose(false)
-	if err := old.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s := launch(t, oneRule, "GRPC_UDS="+path)
-	s.until("ready", s.healthy)
-	if err := callAt("unix://"+path, "d", []string{"ip"}); err != nil {
-		t.Error(err)
-	}
-	if err := launch(t, oneRule, "GRPC_UDS="+path).wait(); err == nil || !strings.Contains(err.Error(), "is taken") {
-		t.Errorf("a second start: %v", err)
-	}
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := launch(t, oneRule, "GRPC_UDS="+file).wait(); err == nil || !strings.Contains(err.Error(), "is no socket") {
-		t.Errorf("a file in the way: %v", err)
-	}
-	if data, err := os.ReadFile(file); err != nil || string(data) != "mine" {
-		t.Errorf("the file is gone: %v", err)
 	}
 }
 

@@ -15,22 +15,25 @@ import (
 	"ratelimit/src/settings"
 )
 
-// statistics are the sinks of `ratelimit divvy`. The zero value has none.
+// statistics has what the sinks show, besides the figures of the registry.
 type statistics struct {
-	// divvy counts under divvy's names. Nil: SinkDivvy is not chosen.
-	divvy *divvystats.Counts
-	// hitTiming sends how long a HIT took to statsd. Nil: there is none.
-	hitTiming func(time.Duration)
+	// divvyCounts counts under divvy's names. It is nil unless SinkDivvy is chosen.
+	divvyCounts *divvystats.Counts
+	// latency has the times of decisions by protocol.
+	latency struct{ grpc, json, divvy metrics.Histogram }
+	// sendTiming passes a duration to the sink. It is nil if the sink takes none.
+	sendTiming func(name string, took time.Duration)
+	// hitTimingName is the name of the times of HITs for sendTiming. Empty: they are not sent.
+	hitTimingName string
 }
 
-// buildStatistics makes the sink that the settings choose.
 func (s *Service) buildStatistics() error {
 	s.addFigures()
 	switch s.Settings.Sink {
 	case settings.SinkNone:
 		return nil
 	case settings.SinkDivvy:
-		return s.divvySinks()
+		return s.buildDivvySinks()
 	case settings.SinkPrometheus:
 		return s.buildPrometheus()
 	default:
@@ -40,17 +43,13 @@ func (s *Service) buildStatistics() error {
 
 // buildPush makes the sink that sends figures: statsd, DogStatsD or lines of JSON.
 func (s *Service) buildPush() error {
-	cfg := push.Config{
-		Stats:    s.counters.Flush,
-		Tags:     s.Settings.ExtraTags,
-		Interval: s.Settings.StatsFlushInterval,
-	}
+	cfg := push.Config{ReadStats: s.counters.FlushStats, Tags: s.Settings.ExtraTags}
 	if s.Settings.Sink == settings.SinkLog {
 		cfg.Format, cfg.Writer = push.JSONLines, s.Output.stderr
 	} else {
 		cfg.Network = s.Settings.StatsdProtocol
 		cfg.Addr = hostPort(s.Settings.StatsdHost, s.Settings.StatsdPort)
-		cfg.OnState = s.statsdState("USE_STATSD=false")
+		cfg.OnState = s.logStatsdState("USE_STATSD=false")
 	}
 	if s.Settings.Sink == settings.SinkDogStatsd {
 		cfg.Format, cfg.Network = push.DogStatsD, "udp"
@@ -58,19 +57,27 @@ func (s *Service) buildPush() error {
 			cfg.Mogrifiers = append(cfg.Mogrifiers, push.Mogrifier(m))
 		}
 	}
-	sink, err := push.New(cfg)
-	if err != nil {
-		return err
+	sink, err := s.addSink(cfg)
+	if err == nil {
+		s.counters.ShowFigures("statsd", "", sink)
 	}
-	s.counters.Add(figures("statsd", "", func() any { return sink }))
-	s.counters.OnTiming(sink.Timing)
-	s.runs = append(s.runs, sink.Run) // it sends the last figures when its context ends
-	return nil
+	return err
 }
 
-// statsdState returns the function that logs whether statsd can be reached. without is the
-// setting that turns statsd off.
-func (s *Service) statsdState(without string) func(error) {
+// addSink makes a sink that sends figures until the service stops.
+func (s *Service) addSink(cfg push.Config) (*push.Sink, error) {
+	cfg.Interval = s.Settings.StatsFlushInterval
+	sink, err := push.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.statistics.sendTiming = sink.AddTiming
+	s.runners = append(s.runners, sink.Run) // The sink sends the last figures when its context ends.
+	return sink, nil
+}
+
+// logStatsdState returns the function that logs whether statsd can be reached. without is the setting that turns statsd off.
+func (s *Service) logStatsdState(without string) func(error) {
 	return func(err error) {
 		if err != nil {
 			s.log.Warnf("counters are not sent for now (%s if there is no statsd): %v", without, err)
@@ -93,53 +100,51 @@ func (s *Service) buildPrometheus() error {
 	if err != nil {
 		return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)
 	}
-	s.counters.OnTiming(exporter.Timing)
+	s.statistics.sendTiming = exporter.ObserveTiming
 	mux := http.NewServeMux()
 	mux.Handle(s.Settings.PrometheusPath, exporter.Handler())
 	s.serveHTTP(s.ports.prometheus, mux)
 	return nil
 }
 
-// buildLimiter makes the limiter and the recorders of its decisions.
 func (s *Service) buildLimiter() error {
 	recorders := []limiter.Recorder{s.counters}
-	if s.stats.divvy != nil {
-		recorders = append(recorders, s.stats.divvy)
+	if s.statistics.divvyCounts != nil {
+		recorders = append(recorders, s.statistics.divvyCounts)
 	}
 	if n := s.Settings.LogDenials; n > 0 {
-		recorders = append(recorders, denials.New(n, logDenial(s.log.denials)))
+		recorders = append(recorders, denials.New(n, logDenial(s.log.deniedRequests)))
 	}
 	s.limiter = limiter.New(limiter.Config{
-		Backend:      s.store.Backend,
-		Recorders:    recorders,
-		KeyPrefix:    s.Settings.CacheKeyPrefix,
-		EscapeKeys:   s.Settings.CacheKeyFormat == "v2",
-		DivvyKeys:    s.Settings.Divvy.Keys == "upstream",
-		Shadow:       s.Settings.ShadowMode,
-		Quota:        s.Settings.QuotaMode,
-		AllOrNothing: s.Settings.StopIncrementWhenOver,
+		Backend:            s.store.Backend,
+		Recorders:          recorders,
+		KeyPrefix:          s.Settings.CacheKeyPrefix,
+		EscapeKeys:         s.Settings.CacheKeyFormat == "v2",
+		UseDivvyKeys:       s.Settings.Divvy.KeyFormat == "upstream",
+		ShadowMode:         s.Settings.ShadowMode,
+		QuotaMode:          s.Settings.QuotaMode,
+		ChargeAllOrNothing: s.Settings.StopIncrementWhenOver,
 
 		MaxDescriptors: s.Settings.MaxDescriptors,
 	})
 	return nil
 }
 
-// divvySinks makes the sinks of `ratelimit divvy`: statsd, scrapes, both or none.
-func (s *Service) divvySinks() error {
-	own := s.Settings.StandIn
+// buildDivvySinks makes the sinks of `ratelimit divvy`: statsd, scrapes, both or none.
+func (s *Service) buildDivvySinks() error {
+	own := s.Settings.DivvyVariables
 	counts := divvystats.New()
-	s.stats.divvy = counts
-	port := func() divvystats.Port { // called later: the server of the port is made after this
-		st := s.front.divvy.server.Stats()
-		return divvystats.Port{Connections: int(st.Open), Errors: st.Errors}
+	s.statistics.divvyCounts = counts
+	port := func() divvystats.PortFigures { // A sink calls port after divvy's server has been made.
+		st := s.frontends.divvy.server.Stats()
+		return divvystats.PortFigures{Connections: int(st.Open), Errors: st.ErrorReplies, Took: &s.statistics.latency.divvy}
 	}
 	if own.HTTP {
-		took := s.counters.Latency("divvy")
 		pages := s.probes()
-		scraped := func() []metrics.Figure { return counts.Figures("", port(), took) }
-		pages[own.MetricsPath] = prometheus.Handler(scraped, func(err error) { s.log.Warn(err) })
+		scraped := func() []metrics.Figure { return counts.Figures("", port()) }
+		pages[own.MetricsPath] = prometheus.FigureHandler(scraped, func(err error) { s.log.Warn(err) })
 		s.serveHTTP(s.ports.prometheus, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			page := pages["/"+strings.Trim(r.URL.Path, "/")] // with or without a slash at the end
+			page := pages["/"+strings.Trim(r.URL.Path, "/")] // The path of a page may end with a slash.
 			if page == nil {
 				page = http.NotFoundHandler()
 			}
@@ -150,21 +155,15 @@ func (s *Service) divvySinks() error {
 		return nil
 	}
 	cfg := push.Config{
-		Stats:    func() []metrics.Stat { return metrics.Stats(counts.Figures(own.StatsdPrefix, port(), nil)) },
-		Network:  "udp",
-		Addr:     hostPort(own.StatsdHost, own.StatsdPort),
-		Interval: s.Settings.StatsFlushInterval,
-		OnState:  s.statsdState("remove STATSD_HOST"),
+		ReadStats: func() []metrics.Stat { return metrics.Stats(counts.Figures(own.StatsdPrefix, port())) },
+		Network:   "udp",
+		Addr:      hostPort(own.StatsdHost, own.StatsdPort),
+		OnState:   s.logStatsdState("remove STATSD_HOST"),
 	}
 	if own.StatsdTCP != "" {
 		cfg.Network = "tcp"
 	}
-	out, err := push.New(cfg)
-	if err != nil {
-		return err
-	}
-	timer := own.StatsdPrefix + divvystats.Timer
-	s.stats.hitTiming = func(took time.Duration) { out.Timing(timer, took) }
-	s.runs = append(s.runs, out.Run)
-	return nil
+	s.statistics.hitTimingName = own.StatsdPrefix + divvystats.HitTimer
+	_, err := s.addSink(cfg)
+	return err
 }

@@ -28,41 +28,41 @@ import (
 // store is the Backend of the limiter and its parts.
 type store struct {
 	backend.Backend
-	pools    []*pool         // Redis, perhaps a second one, or Memcached; empty: memory
-	fallback *fallback.Store // nil: counters are in this process, so the store always answers
-	bytes    func() int64    // returns the memory of the counters in this process
+	pools        []*pool         // pools has one or two of Redis or one of Memcached, and is empty for memory.
+	fallback     *fallback.Store // fallback is nil if counters are in memory, which always answers.
+	counterBytes func() int64    // counterBytes returns the memory of the counters in this process.
 }
 
 // pool is Redis or Memcached, with the pings that find out whether it answers.
 type pool struct {
-	name       string // redis_pool, redis_per_second_pool or memcache
-	product    string // Redis or Memcached
-	label      string // names the store in messages, such as "Redis"
-	variable   string // the setting of its timeout
-	alwaysPing bool   // ping after the first answer, too, because health depends on it
-	// The pause between two pings at the start doubles from firstPause to maxPause.
-	firstPause, maxPause time.Duration
-	startTimeout         time.Duration     // ends the process if no ping succeeded; 0: none
-	batchHits            metrics.Sizes     // how many hits each batch had
-	batchTimes           metrics.Histogram // how long each batch took
-	pingTimeout          time.Duration
-	server
+	name            string // name is redis_pool, redis_per_second_pool or memcache.
+	productName     string // productName is Redis or Memcached.
+	labelInMessages string
+	timeoutSetting  string // timeoutSetting is the name of a variable, for messages.
+	alwaysPing      bool   // alwaysPing continues pings after the first answer, because health depends on them.
+	// The pause between two pings at the start doubles from firstPingPause to maxPingPause.
+	firstPingPause, maxPingPause time.Duration
+	startTimeout                 time.Duration     // startTimeout ends the process if no ping has succeeded. 0 means no timeout.
+	BatchHits                    metrics.Sizes     // BatchHits has the number of hits of each batch.
+	BatchTimes                   metrics.Histogram // BatchTimes has the duration of each batch.
+	pingTimeout                  time.Duration
+	storeClient
 }
 
-// server is what Redis and Memcached have in common.
-type server interface {
+// storeClient is what Redis and Memcached have in common.
+type storeClient interface {
 	Run(context.Context) error
 	Ping(context.Context) error
 	Stats() remote.Stats
-	Slow() *remote.SlowError // the server that answers later than a call may take; nil: none
+	SlowServer() *remote.SlowError // SlowServer returns a server that answers later than a call may take, or nil.
 }
 
 // poolConfig returns the settings that all stores with servers share.
 func (s *Service) poolConfig(p *pool, conns int, timeout time.Duration) remote.Config {
 	cfg := s.Settings
-	p.pingTimeout = 2 * remote.SetupTimeout(timeout) // to find the server and to connect to it
+	p.pingTimeout = 2 * remote.DefaultDialTimeout(timeout) // A ping may have to find the server and to connect to it.
 	failures := cfg.Failure.BreakerFailures
-	if failures == 0 { // off, while 0 is the default in remote.Config
+	if failures == 0 { // A negative number turns the breaker off in remote.Config.
 		failures = -1
 	}
 	return remote.Config{
@@ -71,52 +71,45 @@ func (s *Service) poolConfig(p *pool, conns int, timeout time.Duration) remote.C
 		ExpirationJitter: time.Duration(max(cfg.ExpirationJitter, 0)) * time.Second,
 		TagKeys:          cfg.CacheKeyFormat == "v2",
 		OnBatch: func(hits int, took time.Duration) {
-			p.batchHits.Observe(hits)
-			p.batchTimes.Observe(took)
+			p.BatchHits.Observe(hits)
+			p.BatchTimes.Observe(took)
 		},
-		MaxWaiting:      int64(cfg.Failure.MaxInFlight),
+		MaxWaitingCalls: int64(cfg.Failure.MaxInFlight),
 		BreakerFailures: failures,
-		OnBreaker:       s.onBreaker(p.product),
-		OnSlow:          func(e *remote.SlowError) { s.log.Warnf("calls time out: %v", p.tooSlow(e)) },
+		OnBreaker:       s.logBreaker(p.productName),
+		OnSlowServer:    func(e *remote.SlowError) { s.log.Warnf("calls time out: %v", p.slowError(e)) },
 	}
 }
 
-// poolValues are the values of the figures of a pool.
-type poolValues struct {
-	Stats                 remote.Stats
-	LocalClosed           int64 // connections that were closed
-	BatchHits, BatchTimes metrics.Distribution
-}
-
-func (p *pool) values() poolValues {
+// ClosedConns returns the number of connections that were closed.
+func (p *pool) ClosedConns() int64 {
 	st := p.Stats()
-	return poolValues{st, st.Dials - st.Open, &p.batchHits, &p.batchTimes}
+	return st.Dials - st.OpenConnections
 }
 
-// addPool adds the pool of a store that was made, and the figures that only its product has.
-func (s *Service) addPool(p *pool, made server, own func() []metrics.Figure) {
-	p.server = made
+// addPool adds the pool of a store that was made, and its figures.
+func (s *Service) addPool(p *pool, made storeClient) {
+	p.storeClient = made
 	s.store.pools = append(s.store.pools, p)
-	s.runs = append(s.runs, made.Run, func(ctx context.Context) error { return s.watchPool(ctx, p) })
-	s.counters.Add(figures("pool", p.name, p.values))
-	s.counters.Add(own)
+	s.runners = append(s.runners, made.Run, func(ctx context.Context) error { return s.pingUntilHealthy(ctx, p) })
+	s.counters.ShowFigures("pool", p.name, p)
 }
 
-// note returns a remark about the pool that does not make the process unready; "": none.
-func (p *pool) note() string {
-	if slow := p.Slow(); slow != nil {
-		return p.tooSlow(slow).class
+// healthNote returns a remark about the pool that does not make the process unready; "": none.
+func (p *pool) healthNote() string {
+	if slow := p.SlowServer(); slow != nil {
+		return p.slowError(slow).forCallers
 	}
-	if n := p.Stats().BreakersOpen; n > 0 {
+	if n := p.Stats().OpenBreakers; n > 0 {
 		return plural(n, "server") + " without an answer, only probed"
 	}
 	return ""
 }
 
-// tooSlow returns the error of a server that answers later than the timeout.
-func (p *pool) tooSlow(e *remote.SlowError) *storeError {
-	class := fmt.Sprintf("%s answers in %s, %s is %s", p.label, remote.InMilliseconds(e.Took), p.variable, remote.InMilliseconds(e.Timeout))
-	enough := (2*e.Took + 10*time.Millisecond).Truncate(10 * time.Millisecond)
+// slowError returns the error of a server that answers later than the timeout.
+func (p *pool) slowError(e *remote.SlowError) *storeError {
+	class := fmt.Sprintf("%s answers in %s, %s is %s", p.labelInMessages, remote.InMilliseconds(e.PingTime), p.timeoutSetting, remote.InMilliseconds(e.Timeout))
+	enough := (2*e.PingTime + 10*time.Millisecond).Truncate(10 * time.Millisecond)
 	return &storeError{class, fmt.Sprintf("%s: set it to %v or more (%s)", class, enough, e.Addr)}
 }
 
@@ -131,13 +124,13 @@ func (s *Service) buildStore() error {
 		if err != nil {
 			return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 		}
-		s.store.Backend, s.store.bytes = m, m.Bytes
-		s.counters.Add(figures("memory", "", m.Stats))
+		s.store.Backend, s.store.counterBytes = m, m.Bytes
+		s.counters.ShowFigures("memory", "", m.Stats)
 		return nil
 	case "memcache":
-		s.store.Backend, err = s.memcache()
+		s.store.Backend, err = s.buildMemcached()
 	default:
-		s.store.Backend, err = s.allRedis()
+		s.store.Backend, err = s.buildRedis()
 	}
 	if err != nil {
 		return err
@@ -145,33 +138,34 @@ func (s *Service) buildStore() error {
 	if cfg.LocalCacheBytes > 0 {
 		cache := overlimit.New(s.store.Backend, int(cfg.LocalCacheBytes))
 		s.store.Backend = cache
-		s.counters.Add(figures("overlimit", "", cache.Stats))
+		s.counters.ShowFigures("overlimit", "", cache.Stats)
 	}
-	return s.fallBack()
+	return s.buildFallback()
 }
 
-// allRedis makes the store of one Redis, or of two if limits per second have their own.
-func (s *Service) allRedis() (backend.Backend, error) {
+// buildRedis makes the store of one Redis, or of two if limits per second have their own.
+func (s *Service) buildRedis() (backend.Backend, error) {
 	cfg := s.Settings
-	p := &pool{name: "redis_pool", product: "Redis", label: "Redis", variable: "REDIS_TIMEOUT"}
-	main, err := s.redis(p, cfg.Redis, s.tracing.Redis("pipeline length"))
+	p := &pool{name: "redis_pool", labelInMessages: "Redis", timeoutSetting: "REDIS_TIMEOUT"}
+	main, err := s.buildOneRedis(p, cfg.Redis, "pipeline length")
 	if err != nil || !cfg.RedisSplit {
 		return main, err
 	}
-	p = &pool{name: "redis_per_second_pool", product: "Redis", label: "the Redis of limits by the second", variable: "REDIS_PERSECOND_TIMEOUT"}
-	perSecond, err := s.redis(p, cfg.RedisPerSecond, s.tracing.Redis("perSecondPipeline length"))
+	p = &pool{name: "redis_per_second_pool", labelInMessages: "the Redis of limits by the second", timeoutSetting: "REDIS_PERSECOND_TIMEOUT"}
+	perSecond, err := s.buildOneRedis(p, cfg.RedisPerSecond, "perSecondPipeline length")
 	if err != nil {
 		return nil, err
 	}
 	return split.New(perSecond, main), nil
 }
 
-// redis makes the store of one Redis. span starts the span of a batch.
-func (s *Service) redis(p *pool, from settings.Redis, span func(context.Context, int) func(error)) (*redis.Store, error) {
+// buildOneRedis makes the store of one Redis. hits is the attribute of a span that has the number of hits.
+func (s *Service) buildOneRedis(p *pool, from settings.Redis, hits string) (*redis.Store, error) {
 	cfg := s.Settings
-	p.alwaysPing, p.firstPause, p.maxPause, p.startTimeout = cfg.RedisHealthCheck, cfg.RedisStartupInitial, cfg.RedisStartupMax, cfg.RedisStartupElapsed
+	p.productName = "Redis"
+	p.alwaysPing, p.firstPingPause, p.maxPingPause, p.startTimeout = cfg.RedisHealthCheck, cfg.RedisStartupInitial, cfg.RedisStartupMax, cfg.RedisStartupElapsed
 	rc := redis.Config{Config: s.poolConfig(p, from.PoolSize, from.Timeout), PipelineLimit: from.PipelineLimit}
-	rc.PipelineWindow, rc.Span = from.PipelineWindow, span
+	rc.PipelineWindow, rc.StartSpan = from.PipelineWindow, s.tracing.StoreCall("Redis Pipeline Execution", "redis", hits)
 	if err := ReachRedis(&rc, from, cfg.RedisTLS); err != nil {
 		return nil, err
 	}
@@ -179,13 +173,13 @@ func (s *Service) redis(p *pool, from settings.Redis, span func(context.Context,
 	if err != nil {
 		return nil, err
 	}
-	s.addPool(p, out, figures("redis", p.name, p.values))
+	s.addPool(p, out)
+	s.counters.ShowFigures("redis", p.name, p)
 	return out, nil
 }
 
-// onBreaker logs that a server is only probed, and that it answers again: at one level, so
-// that a log with the first line has the second.
-func (s *Service) onBreaker(product string) func(addr string, open bool, why error) {
+// logBreaker logs at one level that a breaker opened and closed, so that a log with the first line has the second.
+func (s *Service) logBreaker(product string) func(addr string, open bool, why error) {
 	return func(addr string, open bool, why error) {
 		switch {
 		case open:
@@ -226,13 +220,12 @@ func storeTLS(prefix string, f settings.TLSFiles) (func() (*tls.Config, error), 
 	read := (&certs.Client{
 		CA: f.CACert, Cert: f.ClientCert, Key: f.ClientKey, CAName: prefix + "CACERT", PairName: prefix + "CLIENT_CERT",
 		AnyName: f.SkipHostname,
-	}).Reader()
+	}).TLS
 	_, err := read()
 	return read, err
 }
 
-// redisCredentials returns a function that reads auth, which is "user:password" or
-// "password", or a file with the same text.
+// redisCredentials returns a function that reads auth, which is "user:password" or "password", or a file with the same text.
 func redisCredentials(auth, file string) func() (user, password string, err error) {
 	reads := new(files.Reads)
 	return func() (string, string, error) {
@@ -252,11 +245,10 @@ func redisCredentials(auth, file string) func() (user, password string, err erro
 	}
 }
 
-// watchPool pings p and tells health whether it answers. It returns after the first answer
-// unless alwaysPing is set.
-func (s *Service) watchPool(ctx context.Context, p *pool) error {
+// pingUntilHealthy pings p and tells health whether it answers. It returns after the first answer unless alwaysPing is set.
+func (s *Service) pingUntilHealthy(ctx context.Context, p *pool) error {
 	i := slices.Index(s.store.pools, p)
-	started, pause, wasUp := time.Now(), p.firstPause, false
+	started, pause, wasUp := time.Now(), p.firstPingPause, false
 	for {
 		err := p.ping(ctx)
 		if ctx.Err() != nil {
@@ -266,7 +258,7 @@ func (s *Service) watchPool(ctx context.Context, p *pool) error {
 		worksWithoutStore := false
 		wasUp = wasUp || up
 		s.health.update(func(h *health) {
-			h.stores[i].err, h.stores[i].answered, worksWithoutStore = err, wasUp, h.worksWithoutStore
+			h.stores[i].lastErr, h.stores[i].hasAnswered, worksWithoutStore = err, wasUp, h.healthyWithoutStore
 		})
 		switch {
 		case up && !p.alwaysPing:
@@ -275,13 +267,13 @@ func (s *Service) watchPool(ctx context.Context, p *pool) error {
 			pause = time.Second
 		case wasUp:
 			s.log.Warnf("unhealthy: %v", err)
-		default: // still the start
+		default: // No ping of the store has succeeded yet.
 			if p.startTimeout > 0 && time.Since(started) > p.startTimeout {
 				return fmt.Errorf("REDIS_STARTUP_MAX_ELAPSED_TIME has passed: %w", err)
 			}
 			if worksWithoutStore {
 				s.log.Warnf("%v; on_store_failure decides", err)
-				pause = min(pause, withoutStorePause)
+				pause = min(pause, maxPauseWithoutStore)
 			} else {
 				s.log.Warnf("not ready: %v", err)
 			}
@@ -292,16 +284,15 @@ func (s *Service) watchPool(ctx context.Context, p *pool) error {
 			return nil
 		}
 		if !wasUp {
-			pause = min(2*pause, p.maxPause)
+			pause = min(2*pause, p.maxPingPause)
 		}
 	}
 }
 
-// withoutStorePause is the longest pause between two pings if requests are answered without
-// the store.
-const withoutStorePause = time.Second
+// maxPauseWithoutStore is the longest pause between two pings if requests are answered without the store.
+const maxPauseWithoutStore = time.Second
 
-func (p *pool) ping(ctx context.Context) error {
+func (p *pool) ping(ctx context.Context) *storeError {
 	ctx, cancel := context.WithTimeout(ctx, p.pingTimeout)
 	defer cancel()
 	err := p.Ping(ctx)
@@ -309,7 +300,8 @@ func (p *pool) ping(ctx context.Context) error {
 		return nil
 	}
 	if slow, isSlow := errors.AsType[*remote.SlowError](err); isSlow {
-		return p.tooSlow(slow)
+		return p.slowError(slow)
 	}
-	return fmt.Errorf("%s does not answer: %w", p.label, err)
+	silent := p.labelInMessages + " does not answer"
+	return &storeError{silent, fmt.Sprintf("%s: %v", silent, err)}
 }

@@ -173,7 +173,7 @@ func TestXDSNotReady(t *testing.T) {
 	s = launchXDS(t, "127.0.0.1:1", "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
 	s.until("healthy without rules", s.healthy)
 	err := launchXDS(t, "127.0.0.1:1", "CONFIG_INITIAL_TIMEOUT=500ms").wait()
-	if !errors.Is(err, errNoRules) || !strings.Contains(err.Error(), "xds server 127.0.0.1:1: ") {
+	if !errors.Is(err, errNoRulesInTime) || !strings.Contains(err.Error(), "xds server 127.0.0.1:1: ") {
 		t.Errorf("ended with %v", err)
 	}
 	err = launchXDS(t, "%zz").wait()

@@ -1,125 +1,159 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// reader reads variables and collects problems and warnings.
-type reader struct {
-	lookup     func(string) (string, bool) // such as os.LookupEnv
-	defaults   map[string]string           // replace those of the table; by name
-	unreadable map[string]bool             // variables with a value that was refused; by name
-	problems   []problem
-	warnings   []string
+// Environment has the values of environment variables by name.
+type Environment map[string]string
+
+// NewEnvironment returns the variables of environ, a list of NAME=value such as os.Environ.
+func NewEnvironment(environ []string) Environment {
+	env := make(Environment)
+	for _, variable := range environ {
+		name, value, _ := strings.Cut(variable, "=")
+		env[name] = value
+	}
+	return env
 }
 
-// problem is a mistake in the value of a variable, and how to fix it. A mistake in several
-// variables has no name and no value.
+// reader reads variables and collects problems and warnings.
+type reader struct {
+	env             Environment
+	defaultByName   map[string]string // defaultByName replaces defaults of the table, by name of the variable.
+	hasRefusedValue map[string]bool   // hasRefusedValue is true for variables whose value was refused.
+	problems        []problem
+	warnings        []string
+}
+
+// problem is a mistake in the value of a variable, and how to fix it. A mistake in several variables has no name and no value.
 type problem struct{ name, value, fix string }
 
-func newReader(lookup func(string) (string, bool)) *reader {
-	r := &reader{lookup: lookup, unreadable: make(map[string]bool)}
-	r.defaults = r.memoryDefaults()
-	return r
+func newReader(env Environment) *reader {
+	return &reader{env: env, hasRefusedValue: make(map[string]bool), defaultByName: memoryDefaults(env.memoryLimit())}
 }
 
 // err returns all problems as one error, or nil.
 func (r *reader) err() error {
 	var list []error
 	for _, p := range r.problems {
-		text := p.fix
 		if p.name != "" {
-			text = p.name + "=" + p.value + ": " + p.fix
+			p.fix = p.name + "=" + p.value + ": " + p.fix
 		}
-		list = append(list, errors.New(text))
+		list = append(list, errors.New(p.fix))
 	}
 	return errors.Join(list...)
 }
 
-// problem records a problem of a variable. It ignores further problems of a variable whose
-// value was refused.
+// problem records a problem of a variable. It ignores further problems of a variable whose value was refused.
 func (r *reader) problem(name, value, fix string) {
-	if !r.unreadable[name] {
+	if !r.hasRefusedValue[name] {
 		r.problems = append(r.problems, problem{name, value, fix})
 	}
 }
 
-// warn records a warning.
 func (r *reader) warn(format string, args ...any) {
 	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
 }
 
 // isSet reports whether a variable is set and not empty.
-func (r *reader) isSet(name string) bool {
-	value, _ := r.lookup(name)
-	return value != ""
-}
+func (r *reader) isSet(name string) bool { return r.env[name] != "" }
 
 // isOn reports whether a variable is set to anything except an empty text or false.
 func (r *reader) isOn(name string) bool {
-	value, _ := r.lookup(name)
-	on, err := strconv.ParseBool(value)
-	return value != "" && (err != nil || on)
+	on, err := strconv.ParseBool(r.env[name])
+	return r.isSet(name) && (err != nil || on)
 }
 
-// optionalPort reports whether the variable of a port names a port. unset reports whether the
-// variable is not set or empty. Both are false for "off".
-func (r *reader) optionalPort(name string) (on, unset bool) {
-	value, _ := r.lookup(name)
-	return value != "" && value != "off", value == ""
+// optionalPart is a part of the service that may be off. Its variables have no effect while it is off.
+type optionalPart struct {
+	isOff          bool
+	toggleVariable string // toggleVariable is the variable that turns the part on if it is true; there are no warnings if its value was refused.
+	reason         string // reason is why the part is off; empty if toggleVariable is not true.
+	fix            string // fix says how to turn the part on; empty if toggleVariable does that.
+	// variableNames lists variables, separated by spaces. Each one that is on causes a warning.
+	variableNames string
+	// namePrefixes lists starts of names, separated by spaces. A mistake in these variables is a warning instead of an error, because
+	// envoyproxy/ratelimit does not read them either.
+	namePrefixes string
 }
 
-// part is a part of the service that may be off. Its variables have no effect while it is off.
-type part struct {
-	off  bool
-	flag string // the variable that turns the part on; there are no warnings if its value was refused
-	why  string // the reason why the part is off
-	fix  string // how to turn it on, as an alternative to removing the variable
-	// named lists variables, separated by spaces. Each one that is on causes a warning.
-	named string
-	// prefixes lists starts of names, separated by spaces. A mistake in these variables is a
-	// warning instead of an error, because envoyproxy/ratelimit does not read them either.
-	prefixes string
-}
-
-// warnUnused warns of variables that are set although their part is off. It removes the
-// problems of variables that start with one of the prefixes of such a part.
-func (r *reader) warnUnused(parts []part) {
+// warnUnused warns of variables that are set although their part is off. It removes the problems of variables that start with one
+// of the prefixes of such a part.
+func (r *reader) warnUnused(parts []optionalPart) {
 	for _, p := range parts {
-		if !p.off || r.unreadable[p.flag] {
+		if !p.isOff || r.hasRefusedValue[p.toggleVariable] {
 			continue
 		}
-		for name := range strings.FieldsSeq(p.named) {
+		reason, fix := cmp.Or(p.reason, p.toggleVariable+" is not true"), cmp.Or(p.fix, "set "+p.toggleVariable+"=true")
+		for name := range strings.FieldsSeq(p.variableNames) {
 			if r.isOn(name) {
-				value, _ := r.lookup(name)
+				value := r.env[name]
 				if strings.Contains(name, "_URL") { // may hold a password
 					value = "…"
 				}
-				r.noEffect(name, value, p.why, p.fix)
+				r.warnNoEffect(name, value, reason, fix)
 			}
 		}
 		r.problems = slices.DeleteFunc(r.problems, func(x problem) bool {
-			matches := func(prefix string) bool { return strings.HasPrefix(x.name, prefix) }
-			if !slices.ContainsFunc(strings.Fields(p.prefixes), matches) {
+			isPrefix := func(prefix string) bool { return strings.HasPrefix(x.name, prefix) }
+			if !slices.ContainsFunc(strings.Fields(p.namePrefixes), isPrefix) {
 				return false
 			}
 			if r.isSet(x.name) {
-				r.noEffect(x.name, x.value, p.why, x.fix)
+				r.warnNoEffect(x.name, x.value, reason, x.fix)
 			}
 			return true
 		})
 	}
 }
 
-// noEffect warns that a variable has no effect, once for each variable and value. why is the
-// reason, and fix an alternative to removing the variable.
-func (r *reader) noEffect(name, value, why, fix string) {
+// warnNoEffect warns that a variable has no effect, once for each variable and value. fix is an alternative to removing it.
+func (r *reader) warnNoEffect(name, value, reason, fix string) {
 	start := name + "=" + value + " has no effect: "
 	if !slices.ContainsFunc(r.warnings, func(w string) bool { return strings.HasPrefix(w, start) }) {
-		r.warnings = append(r.warnings, start+why+"; remove it, or "+fix)
+		r.warnings = append(r.warnings, start+reason+"; remove it, or "+fix)
 	}
+}
+
+// Bounds on the defaults of MEMORY_MAX_BYTES and MAX_BUFFERED_BYTES, in bytes.
+const (
+	minMemoryBytes     = 128 << 10 // minMemoryBytes is the size of the empty tables of the memory store: the least MEMORY_MAX_BYTES
+	minBufferedBytes   = 1 << 20   // minBufferedBytes is the largest body of an HTTP request: the least MAX_BUFFERED_BYTES
+	defaultMemoryBytes = 256 << 20 // defaultMemoryBytes is the default of both without GOMEMLIMIT, as in settings.txt
+)
+
+// memoryDefaults returns the defaults that depend on GOMEMLIMIT, by name of the variable. With 400 MiB, MEMORY_MAX_BYTES is half of
+// it (at most 256 MiB), 200 MiB, and MAX_BUFFERED_BYTES is a quarter, 100 MiB. It returns nil without a limit.
+func memoryDefaults(limit int64) map[string]string {
+	if limit == math.MaxInt64 {
+		return nil
+	}
+	return map[string]string{
+		"MEMORY_MAX_BYTES":   strconv.FormatInt(max(min(limit/2, defaultMemoryBytes), minMemoryBytes), 10),
+		"MAX_BUFFERED_BYTES": strconv.FormatInt(max(limit/4, minBufferedBytes), 10),
+	}
+}
+
+// memoryLimit returns GOMEMLIMIT in bytes: a number, alone or with the unit B, KiB, MiB, GiB or TiB. It returns math.MaxInt64 if there
+// is no limit, and for invalid texts, with which the Go runtime does not start the process.
+func (e Environment) memoryLimit() int64 {
+	text := e["GOMEMLIMIT"]
+	number, shift := text, 0
+	for i, unit := range []string{"B", "KiB", "MiB", "GiB", "TiB"} {
+		if n, found := strings.CutSuffix(text, unit); found {
+			number, shift = n, 10*i
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64>>shift {
+		return math.MaxInt64
+	}
+	return n << shift
 }

@@ -28,7 +28,7 @@ func FuzzRedisURL(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, kind, before, after string) {
 		url := before + secret + after
-		at, err := PlaceRedis(kind, url, func(word string) string { return "--redis-" + word })
+		at, err := ParseRedis(kind, url, func(word string) string { return "--redis-" + word })
 		if err != nil {
 			if !strings.Contains(kind, secret) && strings.Contains(err.Error(), secret) {
 				t.Errorf("%s %q: the error tells the password: %v", kind, url, err)

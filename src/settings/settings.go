@@ -1,9 +1,9 @@
-// Package settings reads the environment into one typed value, once. Names, types and
-// defaults are those of envoyproxy/ratelimit where it has them.
+// Package settings reads the environment into one typed value, once. Names, types and defaults are those of envoyproxy/ratelimit where
+// it has them.
 //
-// The table settings.txt has the type, bounds, default and meaning of each variable. The tag
-// `env` of a field is the name of its variable. The tag of a field that is a struct is put
-// before the names in the struct: Redis has the tag REDIS_ and its field URL reads REDIS_URL.
+// The table settings.txt has the type, bounds, default and meaning of each variable. The tag `env` of a field is the name of its
+// variable. The tag of a field that is a struct is put before the names in the struct: Redis has the tag REDIS_ and its field URL
+// reads REDIS_URL.
 package settings
 
 import (
@@ -18,44 +18,45 @@ import (
 type Settings struct {
 	Host                      string        `env:"HOST"`
 	Port                      int           `env:"PORT"`
-	Health                    bool          // set if HEALTH_PORT is on
+	Health                    bool          // Health is set if HEALTH_PORT names a port.
 	HealthHost                string        `env:"HEALTH_HOST"`
 	HealthPort                int           `env:"HEALTH_PORT"`
 	GRPCHost                  string        `env:"GRPC_HOST"`
 	GRPCPort                  int           `env:"GRPC_PORT"`
-	GRPCUDS                   string        `env:"GRPC_UDS"` // path of a unix socket; empty: TCP
+	GRPCUDS                   string        `env:"GRPC_UDS"` // GRPCUDS is the path of a unix socket that replaces the port; empty for none.
 	DebugHost                 string        `env:"DEBUG_HOST"`
 	DebugPort                 int           `env:"DEBUG_PORT"`
-	DebugAllowedHosts         []string      `env:"DEBUG_ALLOWED_HOSTS"` // in lower case
+	DebugAllowedHosts         []string      `env:"DEBUG_ALLOWED_HOSTS"` // DebugAllowedHosts has host names in lower case.
 	DebugPprof                bool          `env:"DEBUG_PPROF"`
 	DebugToken                string        `env:"DEBUG_TOKEN"`
-	HTTPMaxConns              int           `env:"HTTP_MAX_CONNECTIONS"` // of each port
+	HTTPMaxConns              int           `env:"HTTP_MAX_CONNECTIONS"` // HTTPMaxConns bounds the connections of each HTTP port.
 	GRPCMaxConns              int           `env:"GRPC_MAX_CONNECTIONS"`
-	MaxConnsSet               bool          // set if at least one *_MAX_CONNECTIONS is set
-	MemoryLimit               int64         // GOMEMLIMIT in bytes; math.MaxInt64: none
+	MaxConnsSet               bool          // MaxConnsSet is set if any variable *_MAX_CONNECTIONS is set.
+	MemoryLimit               int64         // MemoryLimit is GOMEMLIMIT in bytes; math.MaxInt64 without a limit.
 	GRPCMaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE"`
 	GRPCMaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE"`
 	GRPCMaxMessage            int           `env:"GRPC_MAX_MESSAGE_BYTES"`
 	MaxDescriptors            int           `env:"MAX_DESCRIPTORS"`
-	GRPCMaxStreams            int           `env:"GRPC_MAX_CONCURRENT_STREAMS"` // of each connection
+	GRPCMaxStreams            int           `env:"GRPC_MAX_CONCURRENT_STREAMS"` // GRPCMaxStreams bounds the streams of each connection.
 	GRPCKeepaliveTime         time.Duration `env:"GRPC_KEEPALIVE_TIME"`
 	GRPCKeepaliveMin          time.Duration `env:"GRPC_KEEPALIVE_MIN_INTERVAL"`
 	GRPCReflection            bool          `env:"GRPC_REFLECTION"`
-	MaxBuffered               int64         `env:"MAX_BUFFERED_BYTES"` // for all callers together
-	NoHTTP, NoGRPC, NoDebug   bool          // set if the port is not opened
+	MaxBuffered               int64         `env:"MAX_BUFFERED_BYTES"` // MaxBuffered bounds the bytes that are held for all callers together.
+	NoHTTP, NoGRPC, NoDebug   bool          // set if that port is not opened
 
-	GRPCUseTLS bool      `env:"GRPC_SERVER_USE_TLS"` // the same as GRPCTLS.On
+	GRPCUseTLS bool      `env:"GRPC_SERVER_USE_TLS"` // GRPCUseTLS is the same as GRPCTLS.On.
 	GRPCTLS    ServerTLS `env:"GRPC_"`
 	HTTPTLS    ServerTLS `env:"HTTP_"`
 	DebugTLS   ServerTLS `env:"DEBUG_"`
 	Divvy      Divvy     `env:"DIVVY_"`
-	StandIn    *StandIn  // set by ReadDivvy; nil after Read
+	// DivvyVariables are divvy's own variables. Nil unless ReadDivvy has set it.
+	DivvyVariables *DivvyVariables
 
 	LogLevel   string `env:"LOG_LEVEL"`
 	LogFormat  string `env:"LOG_FORMAT"`
-	LogDenials int    `env:"LOG_DENIALS"` // most per second
+	LogDenials int    `env:"LOG_DENIALS"` // LogDenials bounds the denied requests that are logged per second.
 
-	ConfigType              string        `env:"CONFIG_TYPE"` // FILE or ConfigXDS
+	ConfigType              string        `env:"CONFIG_TYPE"` // ConfigType is FILE or ConfigXDS.
 	RuntimeRoot             string        `env:"RUNTIME_ROOT"`
 	RuntimeSubdirectory     string        `env:"RUNTIME_SUBDIRECTORY"`
 	RuntimeAppDirectory     string        `env:"RUNTIME_APPDIRECTORY"`
@@ -71,7 +72,7 @@ type Settings struct {
 	HealthyWithAtLeastOne   bool          `env:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"`
 	XDS                     XDS
 
-	BackendType           string  `env:"BACKEND_TYPE"` // memory, redis or memcache
+	BackendType           string  `env:"BACKEND_TYPE"` // BackendType is memory, redis or memcache.
 	MemoryMaxBytes        int64   `env:"MEMORY_MAX_BYTES"`
 	CacheKeyPrefix        string  `env:"CACHE_KEY_PREFIX"`
 	CacheKeyFormat        string  `env:"CACHE_KEY_FORMAT"`
@@ -88,7 +89,7 @@ type Settings struct {
 	RedisStartupInitial time.Duration `env:"REDIS_STARTUP_INITIAL_INTERVAL"`
 	RedisStartupMax     time.Duration `env:"REDIS_STARTUP_MAX_INTERVAL"`
 	RedisStartupElapsed time.Duration `env:"REDIS_STARTUP_MAX_ELAPSED_TIME"`
-	RedisSplit          bool          `env:"REDIS_PERSECOND"` // set if limits per second are stored in RedisPerSecond
+	RedisSplit          bool          `env:"REDIS_PERSECOND"` // RedisSplit is set if limits per second are stored in RedisPerSecond.
 	RedisPerSecond      Redis         `env:"REDIS_PERSECOND_"`
 	Memcache            Memcache      `env:"MEMCACHE_"`
 	Failure             Failure
@@ -99,7 +100,7 @@ type Settings struct {
 	ResetHeader     string `env:"LIMIT_RESET_HEADER"`
 	DynamicMetadata bool   `env:"RESPONSE_DYNAMIC_METADATA"`
 
-	Sink                  Sink              // where statistics go
+	Sink                  Sink              // Sink is the destination of statistics.
 	UseStatsd             bool              `env:"USE_STATSD"`
 	UseDogStatsd          bool              `env:"USE_DOG_STATSD"`
 	UsePrometheus         bool              `env:"USE_PROMETHEUS"`
@@ -108,7 +109,7 @@ type Settings struct {
 	StatsdPort            int               `env:"STATSD_PORT"`
 	StatsdProtocol        string            `env:"STATSD_PROTOCOL"`
 	MogrifierNames        []string          `env:"USE_DOG_STATSD_MOGRIFIERS"`
-	Mogrifiers            []Mogrifier       // with SinkDogStatsd
+	Mogrifiers            []Mogrifier       // Mogrifiers is used if Sink is SinkDogStatsd.
 	PrometheusAddr        string            `env:"PROMETHEUS_ADDR"`
 	PrometheusPath        string            `env:"PROMETHEUS_PATH"`
 	PrometheusMapper      string            `env:"PROMETHEUS_MAPPER_YAML"`
@@ -125,8 +126,7 @@ type Settings struct {
 // ConfigXDS is the CONFIG_TYPE of rules from a management server.
 const ConfigXDS = "GRPC_XDS_SOTW"
 
-// Tracing has the names of this process in spans, the share of traced requests, from 0 to 1, and
-// the protocol of the collector.
+// Tracing has the names of this process in spans, the share of traced requests, from 0 to 1, and the protocol of the collector.
 type Tracing struct {
 	Enabled      bool    `env:"ENABLED"`
 	Protocol     string  `env:"EXPORTER_PROTOCOL"`
@@ -138,41 +138,40 @@ type Tracing struct {
 
 // Failure is the behaviour while the store does not answer.
 type Failure struct {
-	Mode            string `env:"STORE_FAILURE_MODE"`     // for rules without a mode of their own
-	Replicas        int    `env:"REPLICAS"`               // number that share a limit with the mode local; 0: detected
-	BreakerFailures int    `env:"STORE_BREAKER_FAILURES"` // failures in a row that open a server's breaker; 0: never
-	MaxInFlight     int    `env:"STORE_MAX_IN_FLIGHT"`    // most calls that wait for a store
-	Header          string `env:"LIMIT_DEGRADED_HEADER"`  // name of a header that is sent if the store did not answer; empty: none
+	DefaultMode     string `env:"STORE_FAILURE_MODE"`     // DefaultMode decides for rules without a mode of their own.
+	Replicas        int    `env:"REPLICAS"`               // Replicas is the number of replicas that share a limit with the mode local; 0 if they count themselves.
+	BreakerFailures int    `env:"STORE_BREAKER_FAILURES"` // BreakerFailures is the number of failures in a row that open the breaker of a server; 0 for no breaker.
+	MaxInFlight     int    `env:"STORE_MAX_IN_FLIGHT"`    // MaxInFlight bounds the calls that wait for a store at a time.
+	DegradedHeader  string `env:"LIMIT_DEGRADED_HEADER"`  // DegradedHeader is the name of a response header that is sent if the store did not answer; empty for none.
 }
 
 // Divvy describes the port of divvy's line protocol.
 type Divvy struct {
-	On           bool          // the port is opened at the start
-	WhenNeeded   bool          // the port is opened when a rule file of divvy is loaded
-	Host         string        `env:"HOST"`
-	Port         int           `env:"PORT"`
-	Domain       string        `env:"DOMAIN"`
-	DomainKey    string        `env:"DOMAIN_KEY"`
-	OnlyList     bool          // if there is exactly one ordered list, its domain replaces Domain
-	Keys         string        `env:"KEYS"`
-	Round        string        `env:"ROUND"`
-	MaxLine      int64         `env:"MAX_LINE_BYTES"`
-	MaxConns     int           `env:"MAX_CONNECTIONS"`
-	MaxPipelined int           `env:"MAX_PIPELINED"`
-	Idle         time.Duration `env:"IDLE_TIMEOUT"` // 0: for ever
-	TLS          ServerTLS
+	OpensAtStart    bool          // OpensAtStart is set if the port is opened at the start.
+	OpensWhenNeeded bool          // OpensWhenNeeded is set if the port is opened when a rule file of divvy is loaded.
+	Host            string        `env:"HOST"`
+	Port            int           `env:"PORT"`
+	Domain          string        `env:"DOMAIN"`
+	DomainKey       string        `env:"DOMAIN_KEY"`
+	UseOnlyList     bool          // UseOnlyList is set if the domain of the only ordered list replaces Domain.
+	KeyFormat       string        `env:"KEYS"`
+	Rounding        string        `env:"ROUND"`
+	MaxLineBytes    int64         `env:"MAX_LINE_BYTES"`
+	MaxConns        int           `env:"MAX_CONNECTIONS"`
+	MaxPipelined    int           `env:"MAX_PIPELINED"`
+	IdleTimeout     time.Duration `env:"IDLE_TIMEOUT"` // IdleTimeout is how long a connection may be idle; 0 for no limit.
+	TLS             ServerTLS
 }
 
 // DivvyPort is the default port of divvy.
 const DivvyPort = 8321
 
-// Read reads all settings from lookup, such as os.LookupEnv. The error has all problems. The
-// warnings are about variables that are set and have no effect.
-func Read(lookup func(string) (string, bool)) (*Settings, []string, error) {
-	r := newReader(lookup)
-	s := &Settings{MemoryLimit: r.memoryLimit()}
+// Read reads all settings from env. The error has all problems. The warnings are about variables that are set and have no effect.
+func Read(env Environment) (*Settings, []string, error) {
+	r := newReader(env)
+	s := &Settings{MemoryLimit: env.memoryLimit()}
 	r.fill(s, Table())
-	r.warnSilent()
+	r.warnWithoutEffect()
 	s.derive(r)
 	s.validate(r)
 	s.warnUnused(r)
@@ -181,19 +180,19 @@ func Read(lookup func(string) (string, bool)) (*Settings, []string, error) {
 
 // derive sets the fields that depend on several variables or on whether one is set.
 func (s *Settings) derive(r *reader) {
-	s.Health, _ = r.optionalPort("HEALTH_PORT")
-	s.Divvy.On, s.Divvy.WhenNeeded = r.optionalPort("DIVVY_PORT")
-	if s.Divvy.WhenNeeded {
+	s.Health = r.isSet("HEALTH_PORT") && r.env["HEALTH_PORT"] != "off"
+	s.Divvy.OpensAtStart = r.isSet("DIVVY_PORT") && r.env["DIVVY_PORT"] != "off"
+	if s.Divvy.OpensWhenNeeded = !r.isSet("DIVVY_PORT"); s.Divvy.OpensWhenNeeded {
 		s.Divvy.Port = DivvyPort
 	}
-	_, set := r.lookup("DIVVY_DOMAIN")
-	s.Divvy.OnlyList = !set
+	_, isSet := r.env["DIVVY_DOMAIN"]
+	s.Divvy.UseOnlyList = !isSet
 	for i, host := range s.DebugAllowedHosts {
 		s.DebugAllowedHosts[i] = strings.ToLower(host)
 	}
 	for _, name := range []string{"HTTP_MAX_CONNECTIONS", "GRPC_MAX_CONNECTIONS", "DIVVY_MAX_CONNECTIONS"} {
-		_, set := r.lookup(name)
-		s.MaxConnsSet = s.MaxConnsSet || set
+		_, isSet := r.env[name]
+		s.MaxConnsSet = s.MaxConnsSet || isSet
 	}
 	s.GRPCTLS.On = s.GRPCUseTLS
 	for _, t := range []*ServerTLS{&s.HTTPTLS, &s.DebugTLS, &s.Divvy.TLS} {
@@ -217,14 +216,13 @@ func (s *Settings) derive(r *reader) {
 }
 
 var (
-	// promPath matches a path without characters that are special in URLs or in http.ServeMux.
-	promPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]*$`)
-	// headerName matches a name of a header: a token of RFC 9110.
+	// urlPath matches a path without characters that are special in URLs or in http.ServeMux.
+	urlPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]*$`)
+	// headerName matches the name of an HTTP header: a token of RFC 9110.
 	headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 )
 
-// validate checks the values that the table cannot check, such as variables that depend on
-// each other.
+// validate checks what the table cannot check, such as variables that depend on each other.
 func (s *Settings) validate(r *reader) {
 	if s.ConfigType != "FILE" && s.ConfigType != ConfigXDS {
 		r.problem("CONFIG_TYPE", s.ConfigType, "write FILE or "+ConfigXDS)
@@ -255,7 +253,7 @@ func (s *Settings) validate(r *reader) {
 			r.problem("EXTRA_TAGS", key, "Prometheus uses a label of that name itself: choose another")
 		}
 	}
-	if p := s.PrometheusPath; !promPath.MatchString(p) || p != "/" && path.Clean(p) != strings.TrimSuffix(p, "/") {
+	if p := s.PrometheusPath; !urlPath.MatchString(p) || p != "/" && path.Clean(p) != strings.TrimSuffix(p, "/") {
 		r.problem("PROMETHEUS_PATH", p, "write a path such as /metrics")
 	}
 	for _, header := range []struct {
@@ -265,7 +263,7 @@ func (s *Settings) validate(r *reader) {
 		{s.LimitHeaders, "LIMIT_LIMIT_HEADER", s.LimitHeader},
 		{s.LimitHeaders, "LIMIT_REMAINING_HEADER", s.RemainingHeader},
 		{s.LimitHeaders, "LIMIT_RESET_HEADER", s.ResetHeader},
-		{s.Failure.Header != "", "LIMIT_DEGRADED_HEADER", s.Failure.Header},
+		{s.Failure.DegradedHeader != "", "LIMIT_DEGRADED_HEADER", s.Failure.DegradedHeader},
 	} {
 		if header.used && !headerName.MatchString(header.value) {
 			r.problem(header.name, header.value, "write the name of an HTTP header")

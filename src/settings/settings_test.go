@@ -8,14 +8,7 @@ import (
 	"time"
 )
 
-func env(pairs ...string) func(string) (string, bool) {
-	m := make(map[string]string)
-	for _, p := range pairs {
-		k, v, _ := strings.Cut(p, "=")
-		m[k] = v
-	}
-	return func(name string) (string, bool) { v, ok := m[name]; return v, ok }
-}
+func env(pairs ...string) Environment { return NewEnvironment(pairs) }
 
 func TestDefaults(t *testing.T) {
 	s, warnings, err := Read(env())
@@ -230,7 +223,7 @@ func TestRedisURL(t *testing.T) {
 }
 
 // Flags say the same as the variables, in words of their own.
-func TestPlaceRedis(t *testing.T) {
+func TestParseRedis(t *testing.T) {
 	called := func(word string) string { return "--redis-" + strings.ToLower(word) }
 	for _, tt := range []struct {
 		kind, url string
@@ -248,7 +241,7 @@ func TestPlaceRedis(t *testing.T) {
 		{"cluster", "secret", Redis{}, "--redis-url=…: a node is not host:port"},
 		{"ring", "a:1", Redis{}, "--redis-type=ring: write single, sentinel or cluster"},
 	} {
-		got, err := PlaceRedis(tt.kind, tt.url, called)
+		got, err := ParseRedis(tt.kind, tt.url, called)
 		if tt.err != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.err) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("%s %s: %v", tt.kind, tt.url, err)
@@ -304,7 +297,7 @@ func TestTableHasFields(t *testing.T) {
 			"REDIS_POOL_ON_EMPTY_BEHAVIOR", "REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "DOG_STATSD_MOGRIFIER_<NAME>_PATTERN",
 			"DOG_STATSD_MOGRIFIER_<NAME>_NAME", "DOG_STATSD_MOGRIFIER_<NAME>_TAGS", "OTEL_EXPORTER_OTLP_<NAME>",
 		}},
-		{new(StandIn), DivvyTable(), nil},
+		{new(DivvyVariables), DivvyTable(), nil},
 	} {
 		fields := make(map[string]reflect.Value)
 		addFields(fields, reflect.ValueOf(tt.to).Elem(), "")
@@ -389,11 +382,11 @@ func TestXDS(t *testing.T) {
 		t.Fatalf("%v, %q", err, warnings)
 	}
 	got := s.XDS
-	got.RandomFactor, got.Random, got.HeaderText, got.MetadataText = 0, false, "", ""
+	got.RandomFactor, got.JitterEnabled, got.HeaderText, got.MetadataText = 0, false, "", ""
 	want := XDS{
 		Server: "envoy-gateway:18001", NodeID: "envoy-ratelimit", TLS: true, ClientCert: "/certs/tls.crt", ClientKey: "/certs/tls.key",
-		CACert: "/certs/ca.crt", SAN: "gateway", NodeMetadata: map[string]string{"zone": "a", "pod": "p=1"},
-		Headers: map[string]string{"authorization": "Bearer a:b", "x-t": "1"}, MaxMessage: 16 << 20,
+		CACert: "/certs/ca.crt", ServerName: "gateway", NodeMetadata: map[string]string{"zone": "a", "pod": "p=1"},
+		Headers: map[string]string{"authorization": "Bearer a:b", "x-t": "1"}, MaxMessageBytes: 16 << 20,
 		RetryInterval: time.Second, BackoffInitial: 2 * time.Second, BackoffMax: 90 * time.Second, BackoffGrowth: 2, BackoffJitter: 0.5,
 	}
 	if s.ConfigType != ConfigXDS || !reflect.DeepEqual(got, want) {

@@ -12,36 +12,38 @@ type Sink uint8
 
 // The destinations of statistics.
 const (
-	SinkLog Sink = iota // the log, as JSON lines; the default
+	SinkLog Sink = iota // lines of JSON in the log; the default
 	SinkNone
 	SinkStatsd
 	SinkDogStatsd
 	SinkPrometheus
-	SinkDivvy // with divvy's names; StandIn.Statsd and StandIn.HTTP choose the destinations
+	SinkDivvy // with divvy's names; DivvyVariables.Statsd and DivvyVariables.HTTP say where
 )
 
-// sink returns the destination of statistics. It is statsd unless USE_STATSD is false or
-// another sink is on.
+// sink returns the destination of statistics. It is statsd unless USE_STATSD is false or another sink is on.
 func (s *Settings) sink(r *reader) Sink {
 	if s.DisableStats {
 		return SinkNone
 	}
 	statsd := s.UseStatsd && (r.isSet("USE_STATSD") || !s.UseDogStatsd && !s.UsePrometheus)
-	chosen := SinkLog
-	for sink, on := range map[Sink]bool{SinkStatsd: statsd, SinkDogStatsd: s.UseDogStatsd, SinkPrometheus: s.UsePrometheus} {
-		if on && chosen != SinkLog {
-			r.problem("", "", "more than one of USE_STATSD, USE_DOG_STATSD and USE_PROMETHEUS is true: choose one")
-			return SinkNone
-		}
-		if on {
-			chosen = sink
+	var chosen []Sink
+	for sink, isOn := range map[Sink]bool{SinkStatsd: statsd, SinkDogStatsd: s.UseDogStatsd, SinkPrometheus: s.UsePrometheus} {
+		if isOn {
+			chosen = append(chosen, sink)
 		}
 	}
-	return chosen
+	switch len(chosen) {
+	case 0:
+		return SinkLog
+	case 1:
+		return chosen[0]
+	}
+	r.problem("", "", "more than one of USE_STATSD, USE_DOG_STATSD and USE_PROMETHEUS is true: choose one")
+	return SinkNone
 }
 
-// Mogrifier renames statistics that match Pattern and adds DogStatsD tags. Name and the values
-// of Tags may refer to groups of Pattern as $1.
+// Mogrifier renames statistics that match Pattern and adds DogStatsD tags. Name and the values of Tags may refer to groups of Pattern
+// as $1.
 type Mogrifier struct {
 	Pattern *regexp.Regexp
 	Name    string
@@ -50,21 +52,20 @@ type Mogrifier struct {
 
 // mogrifier reads the variables of the mogrifier id, such as DOG_STATSD_MOGRIFIER_ID_PATTERN.
 func (r *reader) mogrifier(id string) (m Mogrifier) {
-	prefix := "DOG_STATSD_MOGRIFIER_" + strings.ToUpper(id) // in upper case, as in envoyproxy/ratelimit
-	pattern, _ := r.lookup(prefix + "_PATTERN")
+	prefix := "DOG_STATSD_MOGRIFIER_" + strings.ToUpper(id) // envoyproxy/ratelimit writes the id in upper case, too
+	pattern, tags := r.env[prefix+"_PATTERN"], r.env[prefix+"_TAGS"]
 	var err error
 	if m.Pattern, err = regexp.Compile(pattern); err != nil || pattern == "" {
 		r.problem(prefix+"_PATTERN", pattern, "write a regular expression that matches the names to change")
 	}
-	if m.Name, _ = r.lookup(prefix + "_NAME"); m.Name == "" {
+	if m.Name = r.env[prefix+"_NAME"]; m.Name == "" {
 		r.problem(prefix+"_NAME", "", "write the new name; $1 is the first group of the pattern")
 	}
-	tags, _ := r.lookup(prefix + "_TAGS")
 	if tags == "" {
 		return m
 	}
 	if m.Tags, err = pairs(tags); err != nil {
-		r.problem(prefix+"_TAGS", tags, pairsFix)
+		r.problem(prefix+"_TAGS", tags, Variable{Type: "map"}.fix())
 	} else if slices.Contains(slices.Collect(maps.Values(m.Tags)), "") {
 		r.problem(prefix+"_TAGS", tags, "write a value behind each colon")
 	}

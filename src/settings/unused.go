@@ -1,73 +1,76 @@
 package settings
 
 import (
+	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
+
+	"ratelimit/src/settings/nearest"
 )
 
 // warnUnused warns of variables of parts of the service that are off.
 func (s *Settings) warnUnused(r *reader) {
-	const noXDS, xdsTLS = "CONFIG_TYPE is not " + ConfigXDS, "CONFIG_GRPC_XDS_SERVER_USE_TLS"
+	const fileRules = "CONFIG_TYPE is not " + ConfigXDS
 	const xdsCert, xdsKey = "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY"
 	xds, sink, store := s.ConfigType == ConfigXDS, s.Sink, s.BackendType
-	where := map[string]string{"memory": "the counters are in memory", "redis": "the counters are in Redis", "memcache": "the counters are in Memcached"}[store]
-	parts := []part{
-		{off: !xds, why: noXDS, fix: "set CONFIG_TYPE=" + ConfigXDS, named: "CONFIG_GRPC_XDS_SERVER_URL"},
-		{off: s.ConfigType == "FILE", why: noXDS, prefixes: "CONFIG_GRPC_XDS_ XDS_CLIENT_"},
-		{off: xds, why: "rules come from the management server", prefixes: "RUNTIME_"},
-		{off: xds && r.isSet(xdsCert) && !r.isSet(xdsKey), why: xdsKey + " is not set", fix: "set " + xdsKey, named: xdsCert},
-		{off: xds && r.isSet(xdsKey) && !r.isSet(xdsCert), why: xdsCert + " is not set", fix: "set " + xdsCert, named: xdsKey},
+	otherStore := map[string]string{"memory": "the counters are in memory", "redis": "the counters are in Redis", "memcache": "the counters are in Memcached"}[store]
+	parts := []optionalPart{
+		{isOff: !xds, reason: fileRules, fix: "set CONFIG_TYPE=" + ConfigXDS, variableNames: "CONFIG_GRPC_XDS_SERVER_URL"},
+		{isOff: s.ConfigType == "FILE", reason: fileRules, namePrefixes: "CONFIG_GRPC_XDS_ XDS_CLIENT_"},
+		{isOff: xds, reason: "rules come from the management server", namePrefixes: "RUNTIME_"},
+		{isOff: xds && r.isSet(xdsCert) && !r.isSet(xdsKey), reason: xdsKey + " is not set", fix: "set " + xdsKey, variableNames: xdsCert},
+		{isOff: xds && r.isSet(xdsKey) && !r.isSet(xdsCert), reason: xdsCert + " is not set", fix: "set " + xdsCert, variableNames: xdsKey},
 		{
-			off: xds && !s.XDS.TLS, flag: xdsTLS, why: xdsTLS + " is not true", fix: "set " + xdsTLS + "=true",
-			named: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
+			isOff: xds && !s.XDS.TLS, toggleVariable: "CONFIG_GRPC_XDS_SERVER_USE_TLS",
+			variableNames: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
 		},
 
 		{
-			off: store == "memory", why: where, fix: "set BACKEND_TYPE=redis",
-			named:    "REDIS_URL REDIS_PERSECOND_URL LOCAL_CACHE_SIZE_IN_BYTES STORE_MAX_IN_FLIGHT STORE_BREAKER_FAILURES STORE_FAILURE_MODE REPLICAS LIMIT_DEGRADED_HEADER",
-			prefixes: "REDIS_ LOCAL_CACHE_ STORE_ REPLICAS MEMCACHE_",
+			isOff: store == "memory", reason: otherStore, fix: "set BACKEND_TYPE=redis",
+			variableNames: "REDIS_URL REDIS_PERSECOND_URL LOCAL_CACHE_SIZE_IN_BYTES STORE_MAX_IN_FLIGHT STORE_BREAKER_FAILURES STORE_FAILURE_MODE REPLICAS LIMIT_DEGRADED_HEADER",
+			namePrefixes:  "REDIS_ LOCAL_CACHE_ STORE_ REPLICAS MEMCACHE_",
 		},
-		{off: store == "memcache", why: where, fix: "set BACKEND_TYPE=redis", named: "REDIS_URL REDIS_PERSECOND_URL REDIS_PERSECOND", prefixes: "REDIS_"},
-		{off: store == "redis", why: where, prefixes: "MEMCACHE_"},
-		{off: store == "redis" && !s.RedisSplit, flag: "REDIS_PERSECOND", why: "REDIS_PERSECOND is not true", prefixes: "REDIS_PERSECOND_"},
-		{off: !r.isSet("BACKEND_TYPE"), why: "BACKEND_TYPE is not memcache", fix: "set BACKEND_TYPE=memcache", named: "MEMCACHE_HOST_PORT MEMCACHE_SRV"},
-		unusedTLS(store == "redis" && !s.Redis.TLS && !(s.RedisSplit && s.RedisPerSecond.TLS), "REDIS_TLS"),
-		unusedTLS(store == "memcache" && !s.Memcache.TLS, "MEMCACHE_TLS"),
-
-		{off: sink != SinkDogStatsd, flag: "USE_DOG_STATSD", why: "USE_DOG_STATSD is not true", fix: "set USE_DOG_STATSD=true", named: "USE_DOG_STATSD_MOGRIFIERS"},
-		{off: sink == SinkDogStatsd, why: "DogStatsD is always udp", prefixes: "STATSD_PROTOCOL"},
-		{off: sink != SinkDogStatsd && sink != SinkStatsd, why: "nothing is sent to statsd", prefixes: "STATSD_"},
-		{off: sink == SinkNone, why: "nothing is sent", prefixes: "STATS_FLUSH_INTERVAL EXTRA_TAGS"},
-		{off: sink != SinkPrometheus, why: "USE_PROMETHEUS is not true", prefixes: "PROMETHEUS_"},
-
-		{off: !s.Tracing.Enabled, flag: "TRACING_ENABLED", why: "TRACING_ENABLED is not true", prefixes: "TRACING_EXPORTER_PROTOCOL"},
-		{off: s.GRPCUDS != "", why: "GRPC_UDS is set", prefixes: "GRPC_PORT"},
-		{off: !s.Divvy.On && !s.Divvy.WhenNeeded, why: "DIVVY_PORT is off", prefixes: "DIVVY_"},
+		{isOff: store == "memcache", reason: otherStore, fix: "set BACKEND_TYPE=redis", variableNames: "REDIS_URL REDIS_PERSECOND_URL REDIS_PERSECOND", namePrefixes: "REDIS_"},
+		{isOff: store == "redis", reason: otherStore, namePrefixes: "MEMCACHE_"},
+		{isOff: store == "redis" && !s.RedisSplit, toggleVariable: "REDIS_PERSECOND", namePrefixes: "REDIS_PERSECOND_"},
+		{isOff: !r.isSet("BACKEND_TYPE"), reason: "BACKEND_TYPE is not memcache", fix: "set BACKEND_TYPE=memcache", variableNames: "MEMCACHE_HOST_PORT MEMCACHE_SRV"},
 		{
-			off: !s.GRPCUseTLS, flag: "GRPC_SERVER_USE_TLS", why: "GRPC_SERVER_USE_TLS is not true", fix: "set GRPC_SERVER_USE_TLS=true",
-			named: "GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY GRPC_CLIENT_TLS_CACERT GRPC_CLIENT_TLS_SAN",
+			isOff: store == "redis" && !s.Redis.TLS && !(s.RedisSplit && s.RedisPerSecond.TLS), toggleVariable: "REDIS_TLS",
+			variableNames: "REDIS_TLS_CACERT REDIS_TLS_CLIENT_CERT REDIS_TLS_CLIENT_KEY", namePrefixes: "REDIS_TLS_",
+		},
+		{
+			isOff: store == "memcache" && !s.Memcache.TLS, toggleVariable: "MEMCACHE_TLS",
+			variableNames: "MEMCACHE_TLS_CACERT MEMCACHE_TLS_CLIENT_CERT MEMCACHE_TLS_CLIENT_KEY", namePrefixes: "MEMCACHE_TLS_",
+		},
+
+		{isOff: sink != SinkDogStatsd, toggleVariable: "USE_DOG_STATSD", variableNames: "USE_DOG_STATSD_MOGRIFIERS"},
+		{isOff: sink == SinkDogStatsd, reason: "DogStatsD is always udp", namePrefixes: "STATSD_PROTOCOL"},
+		{isOff: sink != SinkDogStatsd && sink != SinkStatsd, reason: "nothing is sent to statsd", namePrefixes: "STATSD_"},
+		{isOff: sink == SinkNone, reason: "nothing is sent", namePrefixes: "STATS_FLUSH_INTERVAL EXTRA_TAGS"},
+		{isOff: sink != SinkPrometheus, reason: "USE_PROMETHEUS is not true", namePrefixes: "PROMETHEUS_"},
+
+		{isOff: !s.Tracing.Enabled, toggleVariable: "TRACING_ENABLED", namePrefixes: "TRACING_EXPORTER_PROTOCOL"},
+		{isOff: s.GRPCUDS != "", reason: "GRPC_UDS is set", namePrefixes: "GRPC_PORT"},
+		{isOff: !s.Divvy.OpensAtStart && !s.Divvy.OpensWhenNeeded, reason: "DIVVY_PORT is off", namePrefixes: "DIVVY_"},
+		{
+			isOff: !s.GRPCTLS.On, toggleVariable: "GRPC_SERVER_USE_TLS",
+			variableNames: "GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY GRPC_CLIENT_TLS_CACERT GRPC_CLIENT_TLS_SAN",
 		},
 	}
 	for prefix, t := range map[string]*ServerTLS{"HTTP_": &s.HTTPTLS, "DEBUG_": &s.DebugTLS, "DIVVY_": &s.Divvy.TLS} {
-		parts = append(parts, part{
-			off: !t.On, why: "that port speaks plain text", fix: "set " + prefix + "TLS_CERT and " + prefix + "TLS_KEY",
-			named: prefix + "TLS_CLIENT_CACERT " + prefix + "TLS_CLIENT_SAN",
+		parts = append(parts, optionalPart{
+			isOff: !t.On, reason: "that port speaks plain text", fix: "set " + prefix + "TLS_CERT and " + prefix + "TLS_KEY",
+			variableNames: prefix + "TLS_CLIENT_CACERT " + prefix + "TLS_CLIENT_SAN",
 		})
 	}
 	r.warnUnused(parts)
 }
 
-// unusedTLS returns the part for TLS connections to a store. flag turns TLS on.
-func unusedTLS(off bool, flag string) part {
-	return part{
-		off: off, flag: flag, why: flag + " is not true", fix: "set " + flag + "=true",
-		named: flag + "_CACERT " + flag + "_CLIENT_CERT " + flag + "_CLIENT_KEY", prefixes: flag + "_",
-	}
-}
-
-// silent has advice for variables that have no effect here. They come from envoyproxy/ratelimit,
-// its documentation and projects that deploy it.
-var silent = map[string]string{
+// withoutEffect has advice for variables that have no effect here, by name. They come from envoyproxy/ratelimit, its documentation
+// and projects that deploy it.
+var withoutEffect = map[string]string{
 	"DOG_STATSD_MOGRIFIERS":                       "envoyproxy/ratelimit never read it; its list is named USE_DOG_STATSD_MOGRIFIERS",
 	"REDIS_POOL_ON_EMPTY_WAIT_DURATION":           "envoyproxy/ratelimit no longer reads it",
 	"REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION": "envoyproxy/ratelimit no longer reads it",
@@ -75,11 +78,86 @@ var silent = map[string]string{
 		"without it they need none",
 }
 
-// warnSilent warns of each variable of silent that is on.
-func (r *reader) warnSilent() {
-	for _, name := range slices.Sorted(maps.Keys(silent)) {
+// warnWithoutEffect warns of each variable of withoutEffect that is on.
+func (r *reader) warnWithoutEffect() {
+	for _, name := range slices.Sorted(maps.Keys(withoutEffect)) {
 		if r.isOn(name) {
-			r.warn("%s has no effect: %s", name, silent[name])
+			r.warn("%s has no effect: %s", name, withoutEffect[name])
 		}
 	}
+}
+
+// maxUnknownWarnings bounds the warnings about unknown variables.
+const maxUnknownWarnings = 20
+
+// Unknown returns warnings about variables whose names are probably mistyped names of table. Such a name differs in one or two
+// letters, or starts with the same word as several variables. Warnings contain no values.
+func (e Environment) Unknown(table []Variable) []string {
+	known, firstWords := make([]string, 0, len(table)), make(map[string]int)
+	for _, v := range table {
+		word, _, _ := strings.Cut(v.Name, "_")
+		known = append(known, v.Name)
+		firstWords[word]++
+	}
+	var warnings []string
+	for _, name := range slices.Sorted(maps.Keys(e)) {
+		if slices.Contains(known, name) || e.isForeign(name) {
+			continue
+		}
+		if meant := meantVariable(name, known); meant != "" {
+			warnings = append(warnings, fmt.Sprintf("%s is no setting; did you mean %s?", name, meant))
+		} else if word, _, _ := strings.Cut(name, "_"); firstWords[word] >= minVariablesOfFirstWord && !slices.Contains(genericWords, word) {
+			warnings = append(warnings, fmt.Sprintf("%s is no setting; `ratelimit serve --help` lists those that begin with %s_", name, word))
+		}
+	}
+	if n := len(warnings) - maxUnknownWarnings; n > 0 {
+		warnings = append(warnings[:maxUnknownWarnings], fmt.Sprintf("and %d more variables that are no settings", n))
+	}
+	return warnings
+}
+
+// minMistypedLength is the length of the shortest name that may be a mistyped one. Shorter names, such as POST and HOST, are too similar to
+// each other.
+const minMistypedLength = 6
+
+// meantVariable returns the one of known that the user probably meant by name, or "".
+func meantVariable(name string, known []string) string {
+	upper := strings.ToUpper(name)
+	if slices.Contains(known, upper) && strings.Contains(upper, "_") {
+		return upper
+	}
+	if meant := nearest.Word(name, known); len(name) >= minMistypedLength && meant != "" {
+		return meant
+	}
+	longer := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !strings.HasPrefix(k, name+"_") })
+	if len(longer) == 1 {
+		return longer[0]
+	}
+	return ""
+}
+
+// minVariablesOfFirstWord is how many variables must have the same first word, such as REDIS in REDIS_URL, so that it belongs to this program.
+const minVariablesOfFirstWord = 3
+
+// genericWords lists first words of names that variables of other programs have as well.
+var genericWords = []string{"CONFIG", "DEBUG", "LOG", "USE"}
+
+var (
+	// foreignNames matches variables of libraries and of other programs, and mogrifiers' variables, which are found by their prefix.
+	foreignNames = regexp.MustCompile(`^(HTTP_PROXY|OTEL_.*|DOG_STATSD_MOGRIFIER_.*|GRPC_(GO|XDS|DEFAULT_SSL|SSL|POLL|ENABLE|BINARY|PYTHON|NODE|EXPERIMENTAL|ENFORCE|TRACE|VERBOSITY|DNS|PROXY|STACKTRACE|CLIENT_CHANNEL|ALTS)(_.*)?)$`)
+	// serviceNames matches variables that Kubernetes and Docker set for each service.
+	serviceNames = regexp.MustCompile(`^(.+?)_(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+)
+
+// isForeign reports whether Unknown ignores name: it is not meant for this program, or warnWithoutEffect warns of it.
+func (e Environment) isForeign(name string) bool {
+	if foreignNames.MatchString(name) {
+		return true
+	}
+	if m := serviceNames.FindStringSubmatch(name); m != nil {
+		if _, isService := e[m[1]+"_SERVICE_HOST"]; isService {
+			return true
+		}
+	}
+	return withoutEffect[name] != ""
 }

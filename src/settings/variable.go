@@ -16,16 +16,16 @@ import (
 // Variable is one environment variable.
 type Variable struct {
 	Section, Name string
-	// Type is the syntax of values: text, word, bool, list, map, regexp, or a key of numbers.
+	// Type is the syntax of values: text, word, bool, list, map, regexp, or a type of numbers such as port.
 	Type    string
-	Default string // empty: the zero value of the field
+	Default string // Default is empty for the zero value of the field.
 	Meaning string
 
-	bounds string // of a number: "1 to 100", "10ms or more, or 0"; of a word: "tcp, udp"
+	bounds string // for a number, such as "1 to 100" or "10ms or more, or 0"; for a word, the words it may be, such as "tcp, udp"
 }
 
-// Each line of these tables has four columns, separated by tabs: name, type with bounds, default
-// and meaning. A line that starts with # starts a section.
+// Each line of these tables has four columns, separated by tabs: name, type with bounds, default and meaning. A line that starts
+// with # starts a section.
 var (
 	//go:embed settings.txt
 	settingsText string
@@ -57,9 +57,10 @@ func parseTable(text string) (table []Variable) {
 	return table
 }
 
-// numbers has the types of numbers. what and hint are for errors; hint is for variables without
-// bounds of their own, which have the bounds of the type.
-var numbers = map[string]struct{ what, hint, bounds string }{
+// typeHints says what to write for values of each type. hint and bounds are for variables without bounds of their own.
+var typeHints = map[string]struct{ what, hint, bounds string }{
+	"bool":     {"true or false", "", ""},
+	"map":      {"key:value, separated by commas, with one colon in each", "", ""},
 	"port":     {"a port number", ", 0 to 65535", "0 to 65535"},
 	"count":    {"a whole number", " above 0", "1 or more"},
 	"integer":  {"a whole number", "", ""},
@@ -70,24 +71,20 @@ var numbers = map[string]struct{ what, hint, bounds string }{
 
 // fix returns what to write instead of a refused value, such as "write true or false".
 func (v Variable) fix() string {
-	number, isNumber := numbers[v.Type]
+	t := typeHints[v.Type]
 	switch {
-	case v.Type == "bool":
-		return "write true or false"
 	case v.Type == "word":
 		return "write one of " + v.bounds
-	case isNumber && v.bounds != "":
-		return "write " + number.what + ", " + v.bounds
-	case isNumber:
-		return "write " + number.what + number.hint
+	case v.bounds != "":
+		return "write " + t.what + ", " + v.bounds
 	}
-	return pairsFix
+	return "write " + t.what + t.hint
 }
 
-// fill sets the fields of to, which points to a struct, to the values of the variables in table.
-func (r *reader) fill(to any, table []Variable) {
+// fill sets the fields of the struct that target points to, from the variables in table.
+func (r *reader) fill(target any, table []Variable) {
 	fields := make(map[string]reflect.Value)
-	addFields(fields, reflect.ValueOf(to).Elem(), "")
+	addFields(fields, reflect.ValueOf(target).Elem(), "")
 	for _, v := range table {
 		if field, ok := fields[v.Name]; ok {
 			r.set(field, v)
@@ -95,8 +92,8 @@ func (r *reader) fill(to any, table []Variable) {
 	}
 }
 
-// addFields adds the fields of a struct to fields, by the name of their variable. The name is
-// prefix and the tag `env`. The tag of a field that is a struct extends the prefix.
+// addFields adds the fields of a struct to fields, by the name of their variable. The name is prefix and the tag `env`. The tag of a
+// field that is a struct extends the prefix.
 func addFields(fields map[string]reflect.Value, of reflect.Value, prefix string) {
 	for f, field := range of.Fields() {
 		name, tagged := f.Tag.Lookup("env")
@@ -108,8 +105,8 @@ func addFields(fields map[string]reflect.Value, of reflect.Value, prefix string)
 	}
 }
 
-// upstreamNames has the variables of the gRPC port whose names differ from those of other ports,
-// because envoyproxy/ratelimit has them. The keys are the names that they would have.
+// upstreamNames has the variables of the gRPC port whose names are those of envoyproxy/ratelimit, by the names that they would have
+// if they were like those of other ports.
 var upstreamNames = map[string]string{
 	"GRPC_TLS_CERT":          "GRPC_SERVER_TLS_CERT",
 	"GRPC_TLS_KEY":           "GRPC_SERVER_TLS_KEY",
@@ -117,101 +114,98 @@ var upstreamNames = map[string]string{
 	"GRPC_TLS_CLIENT_SAN":    "GRPC_CLIENT_TLS_SAN",
 }
 
-// set sets field to the value of v. If the value is missing, empty or refused, it sets the
-// default. It warns of an empty value that the default replaces, and records a problem for a
-// refused value. For the type text, an empty value is a value.
+// set sets field to the value of v, or to the default if the value is missing, empty or refused. It warns of an empty value that the
+// default replaces, and records a problem for a refused value. For the type text, an empty value is a value.
 func (r *reader) set(field reflect.Value, v Variable) {
-	v.Default = cmp.Or(r.defaults[v.Name], v.Default)
+	v.Default = cmp.Or(r.defaultByName[v.Name], v.Default)
 	if v.Default != "" {
-		_ = v.assign(field, v.Default) // a test assigns all defaults
+		_ = v.assign(field, v.Default) // returns no error: a test assigns all defaults
 	}
-	text, set := r.lookup(v.Name)
+	text, isSet := r.env[v.Name]
 	switch {
 	case text == "" && v.Type != "text":
-		if set && v.Default != "" {
+		if isSet && v.Default != "" {
 			r.warn("%s is set but empty; its default %s is used", v.Name, v.Default)
 		}
-	case !set, text == "off" && v.Type == "port" && v.Default == "": // an optional port
+	case !isSet, text == "off" && v.Type == "port" && v.Default == "": // "off" is the default of an optional port
 	case v.assign(field, text) != nil:
 		r.problem(v.Name, text, v.fix())
-		r.unreadable[v.Name] = true
+		r.hasRefusedValue[v.Name] = true
 	}
 }
 
 // errRefused is returned for a refused value. Users see Variable.fix instead of it.
 var errRefused = errors.New("refused")
 
-// assign sets field to the value of text. If text does not have the type of v or is out of its
-// bounds, it returns an error and does not change field.
+// assign sets field to the value of text. If text does not have the type of v or is out of its bounds, it returns an error and does
+// not change field.
 func (v Variable) assign(field reflect.Value, text string) error {
+	bounds := cmp.Or(v.bounds, typeHints[v.Type].bounds)
 	if v.Type == "word" {
-		words := strings.Split(v.bounds, ", ")
+		words := strings.Split(bounds, ", ")
 		i := slices.IndexFunc(words, func(w string) bool { return strings.EqualFold(w, text) })
 		if i < 0 {
 			return errRefused
 		}
-		text = words[i]
+		text, bounds = words[i], ""
 	}
-	value := reflect.New(field.Type())
-	n, err := parse(text, value.Interface())
-	if bounds := cmp.Or(v.bounds, numbers[v.Type].bounds); err == nil && v.Type != "word" && bounds != "" {
-		err = within(bounds, n, reflect.New(field.Type()).Interface())
+	value, number, err := parse(text, field.Interface())
+	if err == nil && bounds != "" {
+		err = checkBounds(bounds, number, field.Interface())
 	}
 	if err == nil {
-		field.Set(value.Elem())
+		field.Set(reflect.ValueOf(value))
 	}
 	return err
 }
 
-// within returns an error unless n is within bounds, such as "1 to 100" or "10ms or more, or 0".
-// scratch points to a variable of the type in which bounds are written; within changes it.
-func within(bounds string, n float64, scratch any) error {
+// checkBounds returns an error unless number is within bounds, such as "1 to 100" or "10ms or more, or 0". The numbers in bounds are
+// written as values of the type of zero.
+func checkBounds(bounds string, number float64, zero any) error {
 	bounds, or0 := strings.CutSuffix(bounds, ", or 0")
 	low, high, both := strings.Cut(strings.TrimSuffix(bounds, " or more"), " to ")
-	least, err := parse(low, scratch)
+	_, least, err := parse(low, zero)
 	most := math.MaxFloat64
 	if both && err == nil {
-		most, err = parse(high, scratch)
+		_, most, err = parse(high, zero)
 	}
-	if err == nil && !(or0 && n == 0) && !(n >= least && n <= most) { // refuses NaN too
+	if err == nil && !(or0 && number == 0) && !(number >= least && number <= most) { // NaN is refused, too
 		err = errRefused
 	}
 	return err
 }
 
-// parse sets *to to the value of text. If it is a number, n is the same number; a duration is
-// one of nanoseconds. Whole numbers may start with 0x, 0b or 0, as in envoyproxy/ratelimit.
-func parse(text string, to any) (n float64, err error) {
-	switch to := to.(type) {
-	case *string:
-		*to = text
-	case *bool:
-		*to, err = strconv.ParseBool(text)
-	case *int:
-		var whole int64
-		whole, err = strconv.ParseInt(text, 0, 32)
-		*to, n = int(whole), float64(whole)
-	case *int64:
-		*to, err = strconv.ParseInt(text, 0, 64)
-		n = float64(*to)
-	case *float32:
-		n, err = strconv.ParseFloat(text, 32)
-		*to = float32(n)
-	case *time.Duration:
-		*to, err = time.ParseDuration(text)
-		n = float64(*to)
-	case *[]string:
-		*to = list(text)
-	case *map[string]string:
-		*to, err = pairs(text)
+// parse returns the value of text in the type of zero. If it is a number, number is the same; a duration is one of nanoseconds. Whole
+// numbers may start with 0x, 0b or 0, as in envoyproxy/ratelimit.
+func parse(text string, zero any) (value any, number float64, err error) {
+	switch zero.(type) {
+	case string:
+		value = text
+	case bool:
+		value, err = strconv.ParseBool(text)
+	case int:
+		n, err := strconv.ParseInt(text, 0, 32)
+		return int(n), float64(n), err
+	case int64:
+		n, err := strconv.ParseInt(text, 0, 64)
+		return n, float64(n), err
+	case float32:
+		n, err := strconv.ParseFloat(text, 32)
+		return float32(n), n, err
+	case time.Duration:
+		d, err := time.ParseDuration(text)
+		return d, float64(d), err
+	case []string:
+		value = list(text)
+	case map[string]string:
+		value, err = pairs(text)
 	default:
-		err = fmt.Errorf("no variable has the type %T", to)
+		err = fmt.Errorf("no variable has the type %T", zero)
 	}
-	return n, err
+	return value, 0, err
 }
 
-// list returns the items of text, which commas separate. It removes blanks around items, and
-// empty items.
+// list returns the items of text, which commas separate. It removes blanks around items, and empty items.
 func list(text string) (items []string) {
 	for item := range strings.SplitSeq(text, ",") {
 		if item = strings.TrimSpace(item); item != "" {
@@ -221,10 +215,7 @@ func list(text string) (items []string) {
 	return items
 }
 
-const pairsFix = "write key:value, separated by commas, with one colon in each"
-
-// pairs reads "key:value,key:value". It returns an error if a key is empty or a value contains a
-// colon.
+// pairs reads "key:value,key:value". It returns an error if a key is empty or a value contains a colon.
 func pairs(text string) (map[string]string, error) {
 	m := make(map[string]string)
 	for pair := range strings.SplitSeq(text, ",") {

@@ -8,46 +8,44 @@ import (
 
 // XDS describes the management server of the rules. It is used if CONFIG_TYPE is ConfigXDS.
 type XDS struct {
-	Server       string            `env:"CONFIG_GRPC_XDS_SERVER_URL"`
-	NodeID       string            `env:"CONFIG_GRPC_XDS_NODE_ID"`
-	MetadataText string            `env:"CONFIG_GRPC_XDS_NODE_METADATA"`
-	NodeMetadata map[string]string // the parsed MetadataText
-	HeaderText   string            `env:"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"`
-	Headers      map[string]string // the parsed HeaderText
-	TLS          bool              `env:"CONFIG_GRPC_XDS_SERVER_USE_TLS"`
-	CACert       string            `env:"CONFIG_GRPC_XDS_SERVER_TLS_CACERT"`
-	SAN          string            `env:"CONFIG_GRPC_XDS_SERVER_TLS_SAN"`
-	ClientCert   string            `env:"CONFIG_GRPC_XDS_CLIENT_TLS_CERT"` // empty without ClientKey
-	ClientKey    string            `env:"CONFIG_GRPC_XDS_CLIENT_TLS_KEY"`  // empty without ClientCert
-	MaxMessage   int64             `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"`
-	// RetryInterval is the pause after the first failure, BackoffInitial after the second. Each
-	// further pause is BackoffGrowth times as long, up to BackoffMax. BackoffJitter, from 0 to
-	// 1, is the share of a pause that is random.
+	Server          string            `env:"CONFIG_GRPC_XDS_SERVER_URL"`
+	NodeID          string            `env:"CONFIG_GRPC_XDS_NODE_ID"`
+	MetadataText    string            `env:"CONFIG_GRPC_XDS_NODE_METADATA"`
+	NodeMetadata    map[string]string // NodeMetadata is MetadataText as a map.
+	HeaderText      string            `env:"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"`
+	Headers         map[string]string // Headers is HeaderText as a map.
+	TLS             bool              `env:"CONFIG_GRPC_XDS_SERVER_USE_TLS"`
+	CACert          string            `env:"CONFIG_GRPC_XDS_SERVER_TLS_CACERT"`
+	ServerName      string            `env:"CONFIG_GRPC_XDS_SERVER_TLS_SAN"`
+	ClientCert      string            `env:"CONFIG_GRPC_XDS_CLIENT_TLS_CERT"` // ClientCert is empty if there is no ClientKey.
+	ClientKey       string            `env:"CONFIG_GRPC_XDS_CLIENT_TLS_KEY"`  // ClientKey is empty if there is no ClientCert.
+	MaxMessageBytes int64             `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"`
+	// RetryInterval is the pause after the first failure, BackoffInitial after the second. Each further pause is BackoffGrowth times as
+	// long, up to BackoffMax. BackoffJitter, from 0 to 1, is the share of a pause that is random.
 	RetryInterval  time.Duration `env:"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL"`
 	BackoffInitial time.Duration `env:"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"`
 	BackoffMax     time.Duration `env:"XDS_CLIENT_BACKOFF_MAX_INTERVAL"`
 	RandomFactor   float32       `env:"XDS_CLIENT_BACKOFF_RANDOM_FACTOR"`
-	Random         bool          `env:"XDS_CLIENT_BACKOFF_JITTER"`
-	BackoffGrowth  float64       // RandomFactor if it is above 1, or else 2
-	BackoffJitter  float64       // 0 if Random is false
+	JitterEnabled  bool          `env:"XDS_CLIENT_BACKOFF_JITTER"`
+	BackoffGrowth  float64       // BackoffGrowth is RandomFactor if that is above 1, or else 2.
+	BackoffJitter  float64       // BackoffJitter is 0 if JitterEnabled is false.
 }
 
-// derive sets BackoffGrowth and BackoffJitter. It clears the client certificate if its
-// certificate or key is missing.
+// derive sets BackoffGrowth and BackoffJitter. It clears ClientCert and ClientKey if one of them is missing.
 func (x *XDS) derive() {
 	x.BackoffGrowth, x.BackoffJitter = 2, float64(x.RandomFactor)
 	if x.RandomFactor > 1 {
 		x.BackoffGrowth, x.BackoffJitter = x.BackoffJitter, 0.5
 	}
-	if !x.Random {
+	if !x.JitterEnabled {
 		x.BackoffJitter = 0
 	}
-	if x.ClientCert == "" || x.ClientKey == "" { // as in envoyproxy/ratelimit
+	if x.ClientCert == "" || x.ClientKey == "" { // envoyproxy/ratelimit ignores one without the other, too
 		x.ClientCert, x.ClientKey = "", ""
 	}
 }
 
-// headerKey matches a name of a header that gRPC can send.
+// headerKey matches the name of a header that gRPC can send.
 var headerKey = regexp.MustCompile(`^[-_.0-9a-z]+$`)
 
 // validate checks the server's address and sets NodeMetadata and Headers.
@@ -63,8 +61,8 @@ func (x *XDS) validate(r *reader) {
 	}
 }
 
-// readMetadata sets NodeMetadata from "key=value,key=value". It skips an item without an equals
-// sign, as envoyproxy/ratelimit does, and warns of it.
+// readMetadata sets NodeMetadata from "key=value,key=value". It skips an item without an equals sign, as envoyproxy/ratelimit does, and
+// warns of it.
 func (x *XDS) readMetadata(r *reader) {
 	x.NodeMetadata = make(map[string]string)
 	for item := range strings.SplitSeq(x.MetadataText, ",") {
@@ -76,8 +74,7 @@ func (x *XDS) readMetadata(r *reader) {
 	}
 }
 
-// readHeaders sets Headers from "name:value,name:value". Errors show no values, because they may
-// be secret.
+// readHeaders sets Headers from "name:value,name:value". Errors show no values, because they may be secret.
 func (x *XDS) readHeaders(r *reader) {
 	refuse := func(fix string) { r.problem("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "…", fix) }
 	x.Headers = make(map[string]string)

@@ -10,24 +10,24 @@ import (
 	"ratelimit/src/backend"
 )
 
-// scratch holds the parts and limits that one Take works on. The store pools scratches.
-type scratch struct {
-	local  backend.Part // the hits to count here
-	shares []algorithm.Limit
-	rest   backend.Part // see chargeRest
+// takeScratch holds the hits that one Take takes out of a batch. The store pools them.
+type takeScratch struct {
+	localHits     backend.SubBatch  // localHits are counted by this process.
+	limitShares   []algorithm.Limit // limitShares are this replica's shares of the limits of localHits.
+	unchargedHits backend.SubBatch  // unchargedHits are sent to the store by chargeAnsweredHits.
 }
 
-// denyFor is the wait of hits that are refused because the store does not answer. A store
-// that does not answer is probed about as often.
-const denyFor = time.Second
+// denyRetryAfter is the RetryAfter of hits that are refused because the store does not answer.
+// A store that does not answer is probed about as often.
+const denyRetryAfter = time.Second
 
-// decide replaces the verdicts of b that have an Err.
-func (s *Store) decide(ctx context.Context, b *backend.Batch, sc *scratch) error {
-	ended, down, replicas := ctx.Err() != nil, false, uint64(s.replicas.Load())
-	sc.shares = slices.Grow(sc.shares[:0], len(b.Hits)) // hits point into it
+// decideUnanswered replaces the verdicts of b that have an Err, unless ctx has ended.
+func (s *Store) decideUnanswered(ctx context.Context, b *backend.Batch, p *takeScratch) error {
+	ended, down, replicas := ctx.Err() != nil, false, uint64(s.replicaCount.Load())
+	p.limitShares = slices.Grow(p.limitShares[:0], len(b.Hits)) // append must not move the limits, since hits of p.localHits point to them
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)
-		refused := refused(b, i, end)
+		refused := isGroupRefused(b, i, end)
 		for ; i < end; i++ {
 			h, v := &b.Hits[i], &b.Verdicts[i]
 			if v.Err == nil {
@@ -38,74 +38,68 @@ func (s *Store) decide(ctx context.Context, b *backend.Batch, sc *scratch) error
 			if ended {
 				mode = backend.FallbackError
 			}
-			s.hits[mode].Add(1)
+			s.unansweredHits[mode].Add(1)
 			switch mode {
 			case backend.FallbackAllow, backend.FallbackDeny:
-				*v = uncounted(h)
+				*v = uncountedVerdict(h)
 			case backend.FallbackLocal:
-				if refused && h.Atomic {
-					sc.local.AddLook(b, i)
-				} else {
-					sc.local.Add(b, i)
-				}
-				sc.shares = append(sc.shares, share(h.Limit, replicas))
-				sc.local.Hits[len(sc.local.Hits)-1].Limit = &sc.shares[len(sc.shares)-1]
+				p.localHits.Add(b, i, refused && h.Atomic)
+				p.limitShares = append(p.limitShares, limitShare(h.Limit, replicas))
+				p.localHits.Hits[len(p.localHits.Hits)-1].Limit = &p.limitShares[len(p.limitShares)-1]
 			}
 		}
 	}
 	if down {
-		s.last.Store(time.Now().UnixNano())
+		s.lastFailureNanos.Store(time.Now().UnixNano())
 	}
-	return s.count(ctx, b, sc)
+	return s.countLocally(ctx, b, p)
 }
 
-// refused reports whether a hit from i to end refuses the group, by the store's verdict or
-// by its own fallback.
-func refused(b *backend.Batch, i, end int) bool {
+// isGroupRefused reports whether a hit of Hits[i:end] refuses the group, by the store's verdict or by its own fallback.
+func isGroupRefused(b *backend.Batch, i, end int) bool {
 	for ; i < end; i++ {
 		h, v := &b.Hits[i], &b.Verdicts[i]
-		if !h.NoVeto && (v.Over || v.Err != nil && denies(h)) {
+		if !h.NoVeto && (v.Over || v.Err != nil && fallbackDenies(h)) {
 			return true
 		}
 	}
 	return false
 }
 
-// count counts sc.local in this process.
-func (s *Store) count(ctx context.Context, b *backend.Batch, sc *scratch) error {
-	if err := s.local.Take(ctx, &sc.local.Batch); err != nil {
+// countLocally counts the hits of p.localHits in this process.
+func (s *Store) countLocally(ctx context.Context, b *backend.Batch, p *takeScratch) error {
+	if err := s.localStore.Take(ctx, &p.localHits.Batch); err != nil {
 		return err
 	}
-	for k, i := range sc.local.From {
-		v := &sc.local.Verdicts[k]
+	for k, i := range p.localHits.BatchIndexes {
+		v := &p.localHits.Verdicts[k]
 		v.Fallback = backend.FallbackLocal
-		v.FullUntil = time.Time{} // the share is used up, but perhaps not the limit
-		if v.RetryAfter == algorithm.Never && !neverPasses(&b.Hits[i]) {
-			v.RetryAfter = denyFor // it exceeds the share, not the limit
+		v.FullUntil = time.Time{} // the replica's share is used up, but perhaps not the limit
+		if v.RetryAfter == algorithm.Never && !canNeverPass(&b.Hits[i]) {
+			v.RetryAfter = denyRetryAfter // the hit exceeds the replica's share, but not the limit
 		}
 	}
-	sc.local.Return(b)
-	sc.local.Empty()
+	p.localHits.CopyVerdicts(b)
 	return nil
 }
 
-// neverPasses reports whether no state of the store lets h pass, such as with a limit of 0.
-func neverPasses(h *backend.Hit) bool { return h.Op.Asks() && h.Amount > h.Limit.Capacity() }
+// canNeverPass reports whether h is refused whatever its counter holds, such as with a limit of 0.
+func canNeverPass(h *backend.Hit) bool { return h.Op.CanBeRefused() && h.Amount > h.Limit.Capacity() }
 
-// denies reports whether h's own fallback refuses it without counting.
-func denies(h *backend.Hit) bool {
-	return h.Fallback == backend.FallbackDeny && h.Op.Asks() || h.Fallback == backend.FallbackAllow && neverPasses(h)
+// fallbackDenies reports whether the fallback of h refuses it without counting.
+func fallbackDenies(h *backend.Hit) bool {
+	return h.Fallback == backend.FallbackDeny && h.Op.CanBeRefused() || h.Fallback == backend.FallbackAllow && canNeverPass(h)
 }
 
-// uncounted returns the verdict on a hit that is allowed or denied without counting: as on
-// the first hit of a limit, or as on a hit when the limit is used up.
-func uncounted(h *backend.Hit) backend.Verdict {
+// uncountedVerdict returns the verdict on a hit that is allowed or denied without counting. It
+// is that of the first hit of a limit, or that of a hit on a limit that is used up.
+func uncountedVerdict(h *backend.Hit) backend.Verdict {
 	v := backend.Verdict{Fallback: h.Fallback}
 	capacity := h.Limit.Capacity()
 	switch {
-	case denies(h):
-		v.Over, v.RetryAfter, v.ResetAfter = true, denyFor, denyFor
-		if neverPasses(h) {
+	case fallbackDenies(h):
+		v.Over, v.RetryAfter, v.ResetAfter = true, denyRetryAfter, denyRetryAfter
+		if canNeverPass(h) {
 			v.RetryAfter = algorithm.Never
 		}
 		v.Before = max(capacity, h.Limit.Max)
@@ -116,33 +110,33 @@ func uncounted(h *backend.Hit) backend.Verdict {
 	return v
 }
 
-// chargeRest charges in the store what it left uncharged because other hits of the same
-// atomic group had no answer, if the group passes after all.
-func (s *Store) chargeRest(ctx context.Context, b *backend.Batch, sc *scratch) error {
+// chargeAnsweredHits charges in the store the answered hits of atomic groups that it left uncharged because other hits of their
+// groups had no answer. It charges them if their group passes by the fallbacks of those others.
+func (s *Store) chargeAnsweredHits(ctx context.Context, b *backend.Batch, p *takeScratch) error {
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)
-		passes := passesHere(b, i, end)
+		passes := groupPassesByFallback(b, i, end)
 		for ; i < end; i++ {
 			h, v := &b.Hits[i], &b.Verdicts[i]
 			answered := v.Fallback == backend.FallbackError && v.Err == nil
 			if passes && answered && h.Atomic && !v.Charged && h.Op == algorithm.Charge && h.Amount > 0 {
-				sc.rest.Add(b, i)
+				p.unchargedHits.Add(b, i, false)
 			}
 		}
 	}
-	return sc.rest.Send(ctx, s, b) // through s: another store of the group may not answer any more
+	return p.unchargedHits.Send(ctx, s, b) // Take of s decides hits that the store does not answer
 }
 
-// passesHere reports whether the hits from i to end are an atomic group that passes, some
-// hits of which were decided here.
-func passesHere(b *backend.Batch, i, end int) bool {
-	here := false
+// groupPassesByFallback reports whether Hits[i:end] are an atomic group that passes, and the
+// fallback decided at least one of them.
+func groupPassesByFallback(b *backend.Batch, i, end int) bool {
+	fellBack := false
 	for j := i; j < end; j++ {
 		h, v := &b.Hits[j], &b.Verdicts[j]
 		if v.Err != nil || v.Over && !h.NoVeto {
 			return false
 		}
-		here = here || v.Fallback != backend.FallbackError
+		fellBack = fellBack || v.Fallback != backend.FallbackError
 	}
-	return here && backend.AnyAtomic(b.Hits[i:end])
+	return fellBack && backend.AnyAtomic(b.Hits[i:end])
 }

@@ -89,9 +89,9 @@ func TestModes(t *testing.T) {
 	next := inMemory(t)
 	s := open(t, next, 1)
 	hits := func(amount uint64, op algorithm.Op) (hits []backend.Hit) {
-		for i := range backend.Fallbacks() {
+		for i := range backend.FallbackNames() {
 			f := backend.Fallback(i)
-			hits = append(hits, backend.Hit{Key: []byte(f.String()), Limit: fixed(10, time.Minute), Amount: amount, Op: op, Fallback: f, Group: uint16(i)})
+			hits = append(hits, backend.Hit{Key: []byte(f.String()), Limit: fixed(10, time.Minute), Amount: amount, Op: op, Fallback: f, GroupID: uint16(i)})
 		}
 		return hits
 	}
@@ -122,7 +122,7 @@ func TestModes(t *testing.T) {
 		}
 	}
 	st := s.Stats()
-	if st.Fallback != [4]uint64{3, 3, 3, 3} || st.Last.IsZero() || st.Replicas != 1 {
+	if st.UnansweredHits != [4]uint64{3, 3, 3, 3} || st.LastFailure.IsZero() || st.Replicas != 1 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -142,12 +142,12 @@ func (overloaded) Take(_ context.Context, b *backend.Batch) error {
 func TestOverload(t *testing.T) {
 	s := open(t, overloaded{}, 1)
 	deny := local("b", fixed(10, time.Minute), 1)
-	deny.Fallback, deny.Group = backend.FallbackDeny, 1
+	deny.Fallback, deny.GroupID = backend.FallbackDeny, 1
 	got := send(t, s, 0, local("a", fixed(10, time.Minute), 7), deny)
 	if got[0].Fallback != backend.FallbackLocal || got[0].Remaining != 3 || !got[1].Over {
 		t.Errorf("got %+v", got)
 	}
-	if st := s.Stats(); !st.Last.IsZero() || st.Fallback[backend.FallbackLocal] != 1 {
+	if st := s.Stats(); !st.LastFailure.IsZero() || st.UnansweredHits[backend.FallbackLocal] != 1 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -172,11 +172,11 @@ func TestNever(t *testing.T) {
 		{limit: banned, how: backend.FallbackLocal, amount: 1, over: true, retry: algorithm.Never},
 		{limit: ten, how: backend.FallbackAllow, amount: 10},
 		{limit: ten, how: backend.FallbackAllow, amount: 11, over: true, retry: algorithm.Never},
-		{limit: ten, how: backend.FallbackDeny, amount: 10, over: true, retry: denyFor},
+		{limit: ten, how: backend.FallbackDeny, amount: 10, over: true, retry: denyRetryAfter},
 		{limit: ten, how: backend.FallbackDeny, amount: 11, over: true, retry: algorithm.Never},
 		{limit: ten, how: backend.FallbackLocal, amount: 3},
-		{limit: ten, how: backend.FallbackLocal, amount: 4, over: true, retry: denyFor},
-		{limit: ten, how: backend.FallbackLocal, amount: 10, over: true, retry: denyFor},
+		{limit: ten, how: backend.FallbackLocal, amount: 4, over: true, retry: denyRetryAfter},
+		{limit: ten, how: backend.FallbackLocal, amount: 10, over: true, retry: denyRetryAfter},
 		{limit: ten, how: backend.FallbackLocal, amount: 11, over: true, retry: algorithm.Never},
 	} {
 		next := inMemory(t)
@@ -225,7 +225,7 @@ func TestSuite(t *testing.T) {
 		backendtest.Run(t, func(t *testing.T) backend.Backend { return open(t, inMemory(t), 1) })
 	})
 	t.Run("down", func(t *testing.T) {
-		backendtest.Suite{Unsure: true}.Run(t, func(t *testing.T) backend.Backend {
+		backendtest.Suite{NoFullUntil: true}.Run(t, func(t *testing.T) backend.Backend {
 			next := inMemory(t)
 			next.down.Store(true)
 			return asLocal{open(t, next, 1)}
@@ -307,7 +307,7 @@ func TestOutages(t *testing.T) {
 				}
 			}
 			next.down.Store(false)
-			if byStore, here := count(t, next, tt.at, "k", tt.limit), count(t, s.local, tt.at, "k", tt.limit); byStore != tt.byStore || here != tt.here {
+			if byStore, here := count(t, next, tt.at, "k", tt.limit), count(t, s.localStore, tt.at, "k", tt.limit); byStore != tt.byStore || here != tt.here {
 				t.Errorf("the store has counted %d and this process %d, want %d and %d", byStore, here, tt.byStore, tt.here)
 			}
 		})
@@ -367,7 +367,7 @@ func TestGroups(t *testing.T) {
 func TestBound(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for round := range 300 {
-		limit := &algorithm.Limit{Kind: algorithm.Kind(rnd.IntN(len(algorithm.Kinds()))), Max: 1 + rnd.Uint64N(12), Period: 10 * time.Second}
+		limit := &algorithm.Limit{Kind: algorithm.Kind(rnd.IntN(len(algorithm.KindNames()))), Max: 1 + rnd.Uint64N(12), Period: 10 * time.Second}
 		limit.CountBlocked = limit.Kind == algorithm.FixedWindow && rnd.IntN(2) == 0
 		if limit.Kind == algorithm.GCRA {
 			limit.Burst = rnd.Uint64N(6)
@@ -403,7 +403,7 @@ func TestBound(t *testing.T) {
 				}
 			}
 		}
-		part := share(limit, uint64(n))
+		part := limitShare(limit, uint64(n))
 		own, shares := bound(limit), uint64(n)*bound(&part)
 		for _, check := range []struct {
 			name  string
@@ -480,7 +480,7 @@ func TestConcurrent(t *testing.T) {
 	total := uint64(0)
 	for i := range 7 {
 		key := fmt.Sprint("k", i)
-		total += count(t, next, 0, key, limit) + count(t, s.local, 0, key, limit)
+		total += count(t, next, 0, key, limit) + count(t, s.localStore, 0, key, limit)
 	}
 	if total != 16_000 {
 		t.Errorf("%d of 16000 are counted, %+v", total, s.Stats())

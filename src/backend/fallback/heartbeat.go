@@ -9,24 +9,22 @@ import (
 	"ratelimit/src/backend"
 )
 
-// heartbeat is the limit of the counter with which replicas count themselves. In each
-// window of 10 s each replica adds 1 within the first 3 s, and reads the count after 8 s.
-// The gap allows for clocks that differ. A replica that stops is missing from the next
-// window on. A replica that restarts counts twice in a window, which makes shares smaller,
-// not larger. During an outage the last count stays.
+// heartbeatLimit is the limit of the counter with which replicas count themselves. In each window of 10 s each replica adds 1
+// within the first 3 s, and reads the count after 8 s. The gap allows for clocks that differ. A replica that stops is missing
+// from the next window on. A replica that restarts counts twice in a window, which makes shares smaller, not larger. During an
+// outage the last count stays.
 //
-// A store that lost the counter shows too few replicas, and may soon fail again. So a
-// smaller count is used only when two windows in a row show it in which this replica saw
-// no loss.
-var heartbeat = algorithm.Limit{Max: 1 << 32, Period: 10 * time.Second, CountBlocked: true}
+// A store that lost the counter shows too few replicas, and may soon fail again. So a smaller
+// count is used only if two windows in a row show it in which this replica saw no loss.
+var heartbeatLimit = algorithm.Limit{Max: 1 << 32, Period: 10 * time.Second, CountBlocked: true}
 
 const (
-	addWithin = 3 * time.Second
-	readAfter = 8 * time.Second
-	// heartbeatKey is the counter's key, behind Config.KeyPrefix.
+	heartbeatAddWithin = 3 * time.Second
+	heartbeatReadAfter = 8 * time.Second
+	// heartbeatKey is the key of the counter of heartbeats, behind Config.KeyPrefix.
 	heartbeatKey = "ratelimit_replicas_"
-	// reportAfter is after how many windows without a heartbeat OnUncounted is called.
-	reportAfter = 3
+	// failuresBeforeReport is the number of heartbeats that must fail in a row before Config.OnHeartbeatsFail is called.
+	failuresBeforeReport = 3
 )
 
 // Run counts the replicas until ctx ends, unless Config.Replicas is set.
@@ -34,69 +32,69 @@ func (s *Store) Run(ctx context.Context) error {
 	if s.cfg.Replicas > 0 {
 		return nil
 	}
-	previous := int64(0) // replicas in the previous window, as far as this one saw
-	failed := 0          // windows in a row
+	previous := int64(0) // the number of replicas that the previous window showed
+	failed := 0          // the number of heartbeats that failed in a row
 	for ctx.Err() == nil {
-		if !s.useLocal.Load() {
+		if !s.localEnabled.Load() {
 			select {
-			case <-s.start:
+			case <-s.localEnabledSignal:
 			case <-ctx.Done():
 			}
 			continue
 		}
-		added, err := s.ask(ctx, algorithm.Force, 1)
+		added, err := s.heartbeatCount(ctx, algorithm.Force, 1)
 		counted := err == nil
 		failed++
 		if counted {
 			failed = 0
-			s.setReplicas(max(added, s.replicas.Load())) // other replicas may not have added themselves yet
-		} else if failed == reportAfter && s.cfg.OnUncounted != nil {
-			s.cfg.OnUncounted(err)
+			s.setReplicaCount(max(added, s.replicaCount.Load())) // other replicas may not have added themselves yet
+		} else if failed == failuresBeforeReport && s.cfg.OnHeartbeatsFail != nil {
+			s.cfg.OnHeartbeatsFail(err)
 		}
-		if !sleep(ctx, readAfter-intoWindow()) {
+		if !sleep(ctx, heartbeatReadAfter-heartbeatWindowAge()) {
 			break
 		}
-		n, err := s.ask(ctx, algorithm.Look, 0)
+		n, err := s.heartbeatCount(ctx, algorithm.Look, 0)
 		if err == nil && counted && n >= added {
-			s.setReplicas(max(n, previous))
+			s.setReplicaCount(max(n, previous))
 			previous = n
-		} else { // the count lacks this replica
-			previous = max(n, s.replicas.Load())
-			s.setReplicas(previous)
+		} else { // the store lost the counter, or it lacks this replica
+			previous = max(n, s.replicaCount.Load())
+			s.setReplicaCount(previous)
 		}
-		sleep(ctx, heartbeat.Period-intoWindow()+rand.N(addWithin))
+		sleep(ctx, heartbeatLimit.Period-heartbeatWindowAge()+rand.N(heartbeatAddWithin))
 	}
 	return nil
 }
 
-// intoWindow returns the age of the current window.
-func intoWindow() time.Duration {
+// heartbeatWindowAge returns the age of the current window.
+func heartbeatWindowAge() time.Duration {
 	now := time.Now().UnixNano()
-	start, _ := algorithm.Window(now, heartbeat.Period)
+	start, _ := algorithm.WindowBounds(now, heartbeatLimit.Period)
 	return time.Duration(now - start)
 }
 
-// ask applies op to the heartbeat counter of this window, and returns its count.
-func (s *Store) ask(ctx context.Context, op algorithm.Op, amount uint64) (n int64, err error) {
+// heartbeatCount applies op to the counter of heartbeats, and returns the count of this window.
+func (s *Store) heartbeatCount(ctx context.Context, op algorithm.Op, amount uint64) (n int64, err error) {
 	b := backend.Batch{
-		Hits:     []backend.Hit{{Key: []byte(s.cfg.KeyPrefix + heartbeatKey), Limit: &heartbeat, Op: op, Amount: amount}},
+		Hits:     []backend.Hit{{Key: []byte(s.cfg.KeyPrefix + heartbeatKey), Limit: &heartbeatLimit, Op: op, Amount: amount}},
 		Verdicts: make([]backend.Verdict, 1),
 	}
-	if err := s.next.Take(ctx, &b); err != nil {
+	if err := s.nextStore.Take(ctx, &b); err != nil {
 		return 0, err
 	}
-	return int64(min(b.Verdicts[0].After, heartbeat.Max)), b.Verdicts[0].Err
+	return int64(min(b.Verdicts[0].After, heartbeatLimit.Max)), b.Verdicts[0].Err
 }
 
-// setReplicas sets the number of replicas, which is at least this one.
-func (s *Store) setReplicas(n int64) {
+// setReplicaCount sets the number of replicas to n, or to 1 if n is smaller.
+func (s *Store) setReplicaCount(n int64) {
 	n = max(n, 1)
-	if before := s.replicas.Swap(n); before != n && s.cfg.OnReplicas != nil {
+	if before := s.replicaCount.Swap(n); before != n && s.cfg.OnReplicas != nil {
 		s.cfg.OnReplicas(int(before), int(n))
 	}
 }
 
-// sleep returns false if ctx ends before d is over.
+// sleep waits for d. It returns false if ctx ends before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

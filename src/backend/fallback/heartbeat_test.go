@@ -64,17 +64,17 @@ func TestReplicasAreCounted(t *testing.T) {
 			t.Fatal("replicas are counted although no rule counts locally")
 		}
 		for _, s := range stores {
-			s.UseLocal(true)
+			s.SetLocalEnabled(true)
 		}
 		stopTwo := run(t, stores[1], stores[2])
 		defer run(t, stores[3])()
 		for range 20 {
-			time.Sleep(2 * heartbeat.Period)
+			time.Sleep(2 * heartbeatLimit.Period)
 			if replicas() != 4 {
 				t.Fatalf("%d of 4 are counted", replicas())
 			}
 		}
-		down := stores[0].next.(*flaky)
+		down := stores[0].nextStore.(*flaky)
 		down.down.Store(true)
 		limit := fixed(10, time.Hour)
 		if v := now(t, stores[0], local("k", limit, 3)); v.Over || v.Fallback != backend.FallbackLocal {
@@ -84,12 +84,12 @@ func TestReplicasAreCounted(t *testing.T) {
 			t.Errorf("a share is 3 of 10: %+v", v)
 		}
 		stopTwo()
-		time.Sleep(2 * heartbeat.Period)
+		time.Sleep(2 * heartbeatLimit.Period)
 		if replicas() != 4 {
 			t.Errorf("without the store it is %d", replicas()) // the last number stays
 		}
 		down.down.Store(false)
-		time.Sleep(4 * heartbeat.Period) // two windows have to agree
+		time.Sleep(4 * heartbeatLimit.Period) // two windows have to agree
 		if replicas() != 2 {
 			t.Errorf("%d of 2 are counted", replicas())
 		}
@@ -107,7 +107,7 @@ func TestLostHeartbeats(t *testing.T) {
 		lost time.Duration // how old the window is then
 	}{
 		{"after all came", 5 * time.Second},
-		{"while they came", addWithin / 2},
+		{"while they came", heartbeatAddWithin / 2},
 		{"before they came", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestLostHeartbeats(t *testing.T) {
 				for i := range stores {
 					next[i] = &flaky{Backend: shared}
 					stores[i] = open(t, next[i], 0)
-					stores[i].UseLocal(true)
+					stores[i].SetLocalEnabled(true)
 				}
 				defer run(t, stores...)()
 				replicas := func() (n []int) {
@@ -128,10 +128,10 @@ func TestLostHeartbeats(t *testing.T) {
 					}
 					return n
 				}
-				time.Sleep(2*heartbeat.Period - intoWindow())
+				time.Sleep(2*heartbeatLimit.Period - heartbeatWindowAge())
 				time.Sleep(tt.lost + time.Nanosecond)
 				shared.restart(t)
-				time.Sleep(heartbeat.Period - intoWindow() - time.Nanosecond)
+				time.Sleep(heartbeatLimit.Period - heartbeatWindowAge() - time.Nanosecond)
 				for _, f := range next { // and soon it is away
 					f.down.Store(true)
 				}
@@ -142,7 +142,7 @@ func TestLostHeartbeats(t *testing.T) {
 				for _, f := range next[:2] {
 					f.down.Store(false)
 				}
-				time.Sleep(3 * heartbeat.Period)
+				time.Sleep(3 * heartbeatLimit.Period)
 				if got := replicas(); !slices.Equal(got, []int{2, 2, 4, 4}) {
 					t.Errorf("two are left, counted: %v", got)
 				}
@@ -174,7 +174,7 @@ func TestUncounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told atomic.Int64
 		next := inMemory(t)
-		s, err := New(next, Config{OnUncounted: func(err error) {
+		s, err := New(next, Config{OnHeartbeatsFail: func(err error) {
 			told.Add(1)
 			if !errors.Is(err, errDown) {
 				t.Errorf("told of %v", err)
@@ -183,13 +183,13 @@ func TestUncounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.UseLocal(true)
+		s.SetLocalEnabled(true)
 		defer run(t, s)()
 		for _, tt := range []struct {
 			down bool
 			long time.Duration
 			want int64
-		}{{false, time.Minute, 0}, {true, 2 * heartbeat.Period, 0}, {false, time.Minute, 0}, {true, time.Hour, 1}, {false, time.Minute, 1}, {true, time.Minute, 2}} {
+		}{{false, time.Minute, 0}, {true, 2 * heartbeatLimit.Period, 0}, {false, time.Minute, 0}, {true, time.Hour, 1}, {false, time.Minute, 1}, {true, time.Minute, 2}} {
 			next.down.Store(tt.down)
 			time.Sleep(tt.long)
 			if told.Load() != tt.want {

@@ -6,13 +6,12 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// share returns the part of l that one of n replicas enforces when each counts alone: Max and
-// Burst+1 divided by n and rounded up, and MinInterval times n. With Max 10 and 4 replicas it
-// has Max 3. With n of 0 or 1 it is l. A MinInterval above algorithm.MaxPeriod, and a Burst
-// that takes longer than that to fill, are lowered to it.
+// limitShare returns the part of l that one of n replicas enforces when each counts alone: Max and Burst+1 divided by n and
+// rounded up, and MinInterval times n. With Max 10 and 4 replicas it has Max 3. With n of 0 or 1 it is l. A MinInterval above
+// algorithm.MaxPeriod, and a Burst that takes longer than that to fill, are lowered to it.
 //
 // All shares together let up to n - 1 more pass than l, or 2 x (n - 1) more for a GCRA.
-func share(l *algorithm.Limit, n uint64) algorithm.Limit {
+func limitShare(l *algorithm.Limit, n uint64) algorithm.Limit {
 	s := *l
 	if n <= 1 {
 		return s
@@ -24,7 +23,7 @@ func share(l *algorithm.Limit, n uint64) algorithm.Limit {
 		s.MinInterval *= time.Duration(n)
 	}
 	if l.Kind == algorithm.GCRA && l.Max > 0 {
-		capacity := min(ceilDiv(l.Burst+1, n), uint64(algorithm.MaxPeriod)/uint64(s.Emission()))
+		capacity := min(ceilDiv(l.Burst+1, n), uint64(algorithm.MaxPeriod)/uint64(s.EmissionInterval()))
 		s.Burst = max(capacity, 1) - 1
 	}
 	return s

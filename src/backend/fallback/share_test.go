@@ -43,7 +43,7 @@ func TestShare(t *testing.T) {
 		{"a bucket of one", algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: time.Second}, 7, algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: time.Second}},
 		{"a bucket of nothing", algorithm.Limit{Kind: algorithm.GCRA, Period: time.Second}, 7, algorithm.Limit{Kind: algorithm.GCRA, Period: time.Second}},
 	} {
-		if got := share(&tt.of, tt.replicas); got != tt.want {
+		if got := limitShare(&tt.of, tt.replicas); got != tt.want {
 			t.Errorf("%s: %+v of %d: got %+v, want %+v", tt.name, tt.of, tt.replicas, got, tt.want)
 		}
 	}
@@ -53,12 +53,12 @@ func TestShare(t *testing.T) {
 // n - 1 more.
 func TestSharesSum(t *testing.T) {
 	check := func(kind uint8, most, burst uint32, period uint32, interval uint16, replicas uint16) bool {
-		l := algorithm.Limit{Kind: algorithm.Kind(int(kind) % len(algorithm.Kinds())), Max: uint64(most), Period: time.Duration(1+period) * time.Second}
+		l := algorithm.Limit{Kind: algorithm.Kind(int(kind) % len(algorithm.KindNames())), Max: uint64(most), Period: time.Duration(1+period) * time.Second}
 		switch l.Kind {
 		case algorithm.GCRA:
 			l.Burst, l.MinInterval = uint64(burst), time.Duration(interval)*time.Hour
 		case algorithm.SlidingWindow:
-			l.Max %= algorithm.MaxLogged
+			l.Max %= algorithm.MaxLoggedHits
 			l.MinInterval = time.Duration(interval) * time.Hour
 		}
 		if l.Max == 0 {
@@ -68,7 +68,7 @@ func TestSharesSum(t *testing.T) {
 			return true
 		}
 		n := uint64(replicas)
-		s := share(&l, n)
+		s := limitShare(&l, n)
 		if err := s.Validate(); err != nil {
 			t.Logf("%+v of %d: %v", l, n, err)
 			return false
@@ -76,13 +76,13 @@ func TestSharesSum(t *testing.T) {
 		n = max(n, 1)
 		slow := l.Kind == algorithm.GCRA && l.Max > 0 && s.Capacity()*n < l.Capacity() // what takes 100 years to fill
 		return s.Max*n >= l.Max && s.Max*n <= l.Max+n-1 && (l.MinInterval == 0 || s.MinInterval >= l.MinInterval) &&
-			(slow && s.Tolerance() > int64(algorithm.MaxPeriod)-s.Emission() || s.Capacity()*n >= l.Capacity() && s.Capacity()*n <= max(l.Capacity(), n)+n-1)
+			(slow && s.BurstTolerance() > int64(algorithm.MaxPeriod)-s.EmissionInterval() || s.Capacity()*n >= l.Capacity() && s.Capacity()*n <= max(l.Capacity(), n)+n-1)
 	}
 	if err := quick.Check(check, &quick.Config{MaxCount: 20_000}); err != nil {
 		t.Error(err)
 	}
 	huge := algorithm.Limit{Max: math.MaxUint64, Period: time.Second}
-	if got := share(&huge, 2).Max; got != 1<<63 {
+	if got := limitShare(&huge, 2).Max; got != 1<<63 {
 		t.Errorf("half of 2^64 - 1 is %d", got)
 	}
 }
@@ -90,6 +90,6 @@ func TestSharesSum(t *testing.T) {
 // Each of 4 replicas enforces a share of 10 a minute while the store does not answer.
 func Example_share() {
 	limit := algorithm.Limit{Max: 10, Period: time.Minute}
-	fmt.Println(share(&limit, 4).Max)
+	fmt.Println(limitShare(&limit, 4).Max)
 	// Output: 3
 }

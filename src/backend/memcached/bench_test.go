@@ -45,9 +45,9 @@ func cpu(b *testing.B) time.Duration {
 
 // measure makes calls, so many at a time; theirs is the CPU that the server has
 // taken.
-func measure(b *testing.B, theirs func(testing.TB) time.Duration, call func(n int), calls, inFlight int) run {
+func measure(b *testing.B, theirs func() time.Duration, call func(n int), calls, inFlight int) run {
 	took := make([][]time.Duration, inFlight)
-	us, them := cpu(b), theirs(b)
+	us, them := cpu(b), theirs()
 	var wg sync.WaitGroup
 	for c := range inFlight {
 		wg.Go(func() {
@@ -59,7 +59,7 @@ func measure(b *testing.B, theirs func(testing.TB) time.Duration, call func(n in
 		})
 	}
 	wg.Wait()
-	return run{cpu: cpu(b) - us, server: theirs(b) - them, took: slices.Concat(took...)}
+	return run{cpu: cpu(b) - us, server: theirs() - them, took: slices.Concat(took...)}
 }
 
 // BenchmarkAgainstRedis compares the store, in one interleaved run, with that of
@@ -116,7 +116,7 @@ func against(b *testing.B, limit *algorithm.Limit, keys, charges, inFlight int) 
 			batch := batches.Get().(*backend.Batch)
 			defer batches.Put(batch)
 			for i := range batch.Hits {
-				batch.Hits[i] = backend.Hit{Key: names[(n*charges+i)*7919%keys], Limit: limit, Amount: 1, Group: uint16(i)}
+				batch.Hits[i] = backend.Hit{Key: names[(n*charges+i)*7919%keys], Limit: limit, Amount: 1, GroupID: uint16(i)}
 			}
 			if err := store.Take(ctx, batch); err != nil || batch.Verdicts[0].Err != nil {
 				b.Error(err, batch.Verdicts[0].Err)

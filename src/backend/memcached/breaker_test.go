@@ -39,7 +39,7 @@ func awaitBreakers(t *testing.T, s *Store, open int, meanwhile func()) {
 	t.Helper()
 	harness.Await(t, 20*time.Second, fmt.Sprintf("%d open breakers", open), func() error {
 		meanwhile()
-		if st := s.Stats(); st.BreakersOpen != open {
+		if st := s.Stats(); st.OpenBreakers != open {
 			return fmt.Errorf("%+v", st)
 		}
 		return nil
@@ -89,7 +89,7 @@ func TestBreaker(t *testing.T) {
 				}
 			}
 			after := s.Stats()
-			if after.Commands != before.Commands || after.Errors["breaker"]-before.Errors["breaker"] != calls || after.Waiting != 0 {
+			if after.Commands != before.Commands || after.ErrorsByCause["breaker"]-before.ErrorsByCause["breaker"] != calls || after.WaitingCalls != 0 {
 				t.Errorf("%+v after %+v", after, before)
 			}
 			if n := runtime.NumGoroutine(); n > goroutines+50 { // those of the proxy
@@ -100,7 +100,7 @@ func TestBreaker(t *testing.T) {
 			recovers(t, s)
 			mu.Lock()
 			defer mu.Unlock()
-			if n := int64(len(told)); n != 2*s.Stats().BreakerOpened || !strings.HasPrefix(told[0], proxy.Addr+" true ") || told[1] != proxy.Addr+" false <nil>" {
+			if n := int64(len(told)); n != 2*s.Stats().BreakerOpenings || !strings.HasPrefix(told[0], proxy.Addr+" true ") || told[1] != proxy.Addr+" false <nil>" {
 				t.Errorf("told %q of %+v", told, s.Stats())
 			}
 		})
@@ -115,17 +115,17 @@ func TestBreakerStaysClosed(t *testing.T) {
 		addr := liar(t, func(_ string, to net.Conn) { _, _ = to.Write([]byte(reply)) })
 		s := open(t, Config{Servers: []string{addr}, Config: remote.Config{BreakerFailures: 1}})
 		for n := range 200 {
-			if v := send(t, s, spread(n)); v.Err == nil || causeOf(v.Err) == remote.CauseBreaker {
+			if v := send(t, s, spread(n)); v.Err == nil || causeOf(v.Err) == remote.CauseBreakerOpen {
 				t.Fatalf("%q: %v", reply, v.Err)
 			}
 		}
-		if st := s.Stats(); st.BreakerOpened != 0 {
+		if st := s.Stats(); st.BreakerOpenings != 0 {
 			t.Errorf("%q: %+v", reply, st)
 		}
 	}
 	s := open(t, Config{Servers: []string{"127.0.0.1:1"}, Config: remote.Config{BreakerFailures: -1}})
 	for n := range 200 {
-		if v := send(t, s, spread(n)); causeOf(v.Err) != remote.CauseConnect {
+		if v := send(t, s, spread(n)); causeOf(v.Err) != remote.CauseConnectFailed {
 			t.Fatal(v.Err)
 		}
 	}
@@ -140,7 +140,7 @@ func TestBreakerOfOneServer(t *testing.T) {
 	servers[1].Pause()
 	isDead := func(n int) bool {
 		h := spread(n)
-		return owner(&s.Table().Layout, appendKey(nil, &h, epoch.UnixNano(), false, 0)) == addrs[1]
+		return addrOfKey(&s.Table().Layout, appendKey(nil, &h, epoch.UnixNano(), false, 0)) == addrs[1]
 	}
 	awaitBreakers(t, s, 1, func() {
 		for n := range 20 {
@@ -167,7 +167,7 @@ func TestSlowReplies(t *testing.T) {
 		<-pace
 		_, _ = io.WriteString(to, "1\r\n")
 	})
-	s := open(t, Config{Servers: []string{addr}, InFlight: 200, Config: remote.Config{Timeout: 200 * time.Millisecond, Connections: 1}})
+	s := open(t, Config{Servers: []string{addr}, MaxInFlight: 200, Config: remote.Config{Timeout: 200 * time.Millisecond, Connections: 1}})
 	b := backend.Batch{Hits: make([]backend.Hit, 200), Verdicts: make([]backend.Verdict, 200), Now: epoch}
 	for i := range b.Hits {
 		b.Hits[i] = spread(i)
@@ -177,7 +177,7 @@ func TestSlowReplies(t *testing.T) {
 		t.Fatal(err)
 	}
 	harness.Await(t, 20*time.Second, "the batch is given up", func() error {
-		if got := s.Stats(); got.Batches == 0 || got.Open != 0 {
+		if got := s.Stats(); got.Batches == 0 || got.OpenConnections != 0 {
 			return fmt.Errorf("%+v", got)
 		}
 		return nil
@@ -219,7 +219,7 @@ func TestBytesAreBounded(t *testing.T) {
 	huge := backend.Hit{Key: []byte(strings.Repeat("x", 1<<20)), Limit: window(10, time.Hour), Amount: 1}
 	busy := 0
 	for n := 0; n < 1000 && busy < 10; n++ { // on a busy machine some leave before they take room
-		if v := takeWithin(t, s, huge, 5*time.Millisecond); errors.Is(v.Err, remote.ErrBusy) {
+		if v := takeWithin(t, s, huge, 5*time.Millisecond); errors.Is(v.Err, remote.ErrTooManyCalls) {
 			busy++
 		}
 	}
@@ -229,7 +229,7 @@ func TestBytesAreBounded(t *testing.T) {
 	server.Resume()
 	harness.Await(t, 20*time.Second, "answers again", func() error { return send(t, s, huge).Err })
 	harness.Await(t, 20*time.Second, "room", func() error {
-		if n := s.Figures.Room.Bytes(); n != 0 {
+		if n := s.Figures.Admission.HeldBytes(); n != 0 {
 			return fmt.Errorf("%d bytes are taken", n)
 		}
 		return nil

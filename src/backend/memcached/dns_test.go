@@ -111,7 +111,7 @@ func (z *zone) lookups() int {
 }
 
 func srv(refresh time.Duration) *SRV {
-	return &SRV{Service: "memcache", Proto: "tcp", Name: "example.com", Refresh: refresh}
+	return &SRV{Service: "memcache", Proto: "tcp", Name: "example.com", RefreshPause: refresh}
 }
 
 // named are addresses as a record may name them: the resolver takes no numbers
@@ -144,10 +144,10 @@ func TestSRV(t *testing.T) {
 	addrs = named(addrs...)
 	z := startZone(t, addrs[2], addrs[0])
 	var mu sync.Mutex
-	var changes []Change
+	var changes []ServersChange
 	s := open(t, Config{
 		SRV: srv(20 * time.Millisecond), Resolver: z.resolver,
-		OnChange: func(c Change) {
+		OnServersChange: func(c ServersChange) {
 			mu.Lock()
 			defer mu.Unlock()
 			changes = append(changes, c)
@@ -193,10 +193,10 @@ func TestSRV(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(changes) != 1 || !slices.Equal(changes[0].After, addrs) || len(changes[0].Before) != 2 || s.Counts.Changes.Load() != 1 {
+	if len(changes) != 1 || !slices.Equal(changes[0].After, addrs) || len(changes[0].Before) != 2 || s.Counts.ServerChanges.Load() != 1 {
 		t.Fatalf("the changes are %+v", changes)
 	}
-	if said := changes[0].Moved; moved < 80 || moved == 199 || said < 0.6 || said > 0.7 {
+	if said := changes[0].MovedKeyShare; moved < 80 || moved == 199 || said < 0.6 || said > 0.7 {
 		t.Errorf("%d of 199 keys moved, and %.2f were told of", moved, said)
 	}
 	if total() < 200+moved {
@@ -239,7 +239,7 @@ func TestSRVUnderLoad(t *testing.T) {
 	z.set(false, addrs[0])
 	usedServers(t, s, addrs[0])
 	harness.Await(t, 20*time.Second, "the connections of servers that left are closed", func() error {
-		if n := s.Stats().Open; n > 2 {
+		if n := s.Stats().OpenConnections; n > 2 {
 			return fmt.Errorf("%d are open", n)
 		}
 		return nil
@@ -266,7 +266,7 @@ func TestSRVOnce(t *testing.T) {
 	if err := s.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if s.Counts.Changes.Load() != 0 {
+	if s.Counts.ServerChanges.Load() != 0 {
 		t.Error("to find the servers is no change")
 	}
 	before := z.lookups()

@@ -12,30 +12,28 @@ type Error string
 
 func (e Error) Error() string { return "memcached: " + string(e) }
 
-// ErrUnsupported is a hit that Memcached cannot count: rules with such are refused when
-// they are loaded.
+// ErrUnsupported is the error of a hit that Memcached cannot count. Rules that would cause
+// such hits are refused when they are loaded.
 var ErrUnsupported = errors.New("memcached: the limit is of a kind that only other stores can count")
 
 var (
-	errNoServers = errors.New("memcached: no servers are known yet")
-	errContest   = errors.New("memcached: the counter came and went between add and incr again and again")
+	errNoServers      = errors.New("memcached: no servers are known yet")
+	errCounterContest = errors.New("memcached: the counter came and went between add and incr again and again")
 )
 
-// name is that of the store in errors.
-const name = "memcached"
+const storeName = "memcached"
 
 // The causes of hits without an answer, besides those of package remote.
 const (
-	causeMemory      = "memory"      // the server has no more memory
-	causeReply       = "reply"       // any other error reply
-	causeServers     = "servers"     // it is not known which servers there are
-	causeUnsupported = "unsupported" // Memcached cannot do that
+	causeMemory      = "memory"      // The server has no more memory.
+	causeReply       = "reply"       // The server sent an error that no other cause names.
+	causeServers     = "servers"     // No servers are known.
+	causeUnsupported = "unsupported" // Memcached cannot count the hit.
 )
 
 var causes = []string{causeMemory, causeReply, causeServers, causeUnsupported}
 
-// causeOf returns the cause under which the error of a hit is counted.
-func causeOf(err error) string {
+func (protocol) CauseOf(err error) string {
 	reply, isReply := errors.AsType[Error](err)
 	switch {
 	case isReply && strings.Contains(string(reply), "out of memory"):
@@ -50,8 +48,7 @@ func causeOf(err error) string {
 	return remote.CauseOf(err)
 }
 
-// isAnswer reports whether err is a reply of a server, which is therefore reachable.
-func isAnswer(err error) bool {
+func (protocol) IsServerReply(err error) bool {
 	_, ok := errors.AsType[Error](err)
 	return ok
 }

@@ -1,112 +1,124 @@
 package memcached
 
 import (
+	"bufio"
 	"context"
 	"time"
 
 	"ratelimit/src/backend/remote"
 )
 
-// exchange is the commands for one connection: one conversation for each counter that
-// its hits are about. It goes in rounds: each round sends one command of each
-// conversation that is not over, and reads all replies.
+// exchange implements remote.Exchange in rounds. In each round, each counterClient that has
+// unsent hits adds one command. The exchange sends all of them and reads all replies.
 type exchange struct {
 	counts  *Counts
 	onBatch func(hits int, took time.Duration)
 
-	talkers []*talker // one for each counter that a batch may have
-	used    int       // the first of them have a counter
-	byKey   map[string]*talker
-	out     []byte    // the commands of this round
-	asked   []*talker // that sent them, in order
-	addr    string    // of the server
-	failed  error     // why no command is sent any more
+	counterClients       []*counterClient          // counterClients has one counter client for each counter that a batch may have.
+	usedClients          int                       // usedClients is the number of counters in this batch. They have the first counter clients.
+	clientOfKey          map[string]*counterClient // clientOfKey has the counter clients of this batch by the key of their counter.
+	commands             []byte                    // commands are the bytes to send in this round.
+	clientsAwaitingReply []*counterClient          // clientsAwaitingReply has the counter clients that wait for a reply in this round, in order.
+	addr                 string
+	batchError           error // batchError is why no more commands of this batch are sent.
 }
 
 func newExchange(counters int, counts *Counts, onBatch func(int, time.Duration)) *exchange {
-	x := &exchange{counts: counts, onBatch: onBatch, byKey: make(map[string]*talker), talkers: make([]*talker, counters)}
-	for i := range x.talkers {
-		x.talkers[i] = newTalker(x)
+	x := &exchange{counts: counts, onBatch: onBatch, clientOfKey: make(map[string]*counterClient), counterClients: make([]*counterClient, counters)}
+	for i := range x.counterClients {
+		x.counterClients[i] = newCounterClient(x)
 	}
 	return x
 }
 
-func (x *exchange) Reset(int) {
-	for _, t := range x.talkers[:x.used] {
+func (x *exchange) Reset() {
+	for _, t := range x.counterClients[:x.usedClients] {
 		t.reset()
 	}
-	x.used = 0
-	clear(x.byKey)
+	x.usedClients = 0
+	clear(x.clientOfKey)
 }
 
-func (x *exchange) Room(has, more int) bool { return min(has, x.used)+more <= len(x.talkers) }
+func (x *exchange) HasRoom(has, more int) bool {
+	return min(has, x.usedClients)+more <= len(x.counterClients)
+}
 
-// Add adds a hit to its counter, and reports whether the counter is a new one.
-func (x *exchange) Add(c *remote.Call, hit, _ int) bool {
-	t := x.byKey[string(c.Key(hit))]
+// AddHits gives a hit to the counter client of its counter. It reports whether the counter is new in this batch.
+func (x *exchange) AddHits(c *remote.Call, hit, _ int) bool {
+	t := x.clientOfKey[string(c.Key(hit))]
 	isNew := t == nil
 	if isNew {
-		t = x.talkers[x.used]
-		x.used++
+		t = x.counterClients[x.usedClients]
+		x.usedClients++
 		t.key = string(c.Key(hit))
-		x.byKey[t.key] = t
+		x.clientOfKey[t.key] = t
 	}
-	t.hits = append(t.hits, hitOf{c, hit})
+	t.hits = append(t.hits, hitRef{c, hit})
 	return isNew
 }
 
-// Send makes rounds until all conversations are over. An error of a round is that of
-// all conversations that are not.
-func (x *exchange) Send(ctx context.Context, l *remote.Link) (remote.Sent, error) {
-	x.addr, x.failed = l.Addr, nil
-	talking := x.talkers[:x.used]
-	for round := l.Perform; ; round = l.Do {
-		x.out, x.asked = x.out[:0], x.asked[:0]
+// Send makes rounds until all hits are counted. If a round fails, the rest gets its error.
+func (x *exchange) Send(ctx context.Context, l *remote.Link) (remote.SentBatch, error) {
+	x.addr, x.batchError = l.Addr, nil
+	talking := x.counterClients[:x.usedClients]
+	for {
+		x.commands, x.clientsAwaitingReply = x.commands[:0], x.clientsAwaitingReply[:0]
 		for _, t := range talking {
-			t.resume()
+			t.resumeCoroutine()
 		}
-		if len(x.asked) == 0 {
-			return remote.Sent{Commands: x.used}, x.failed
+		if len(x.clientsAwaitingReply) == 0 {
+			return remote.SentBatch{Commands: x.usedClients}, x.batchError
 		}
-		if err := round(ctx, x); err != nil {
-			x.failed = err
+		if err := l.Do(ctx, x.roundTrip); err != nil {
+			x.batchError = err
 		}
-		talking = append(talking[:0:0], x.asked...)
+		talking = append(talking[:0:0], x.clientsAwaitingReply...)
 	}
 }
 
-// Trip sends the commands of a round and reads the replies.
+// roundTrip sends the commands of a round and reads the replies.
 //
-// One reply too many or too few would give every later command the reply of another,
-// and all of them are plain numbers. So each round ends with the command "version", and
-// its replies count if that to "version" stands where it must:
+// A reply too many or too few would give all later commands the replies of others, and all of them are plain numbers. So each
+// round ends with the command "version". The replies count only if that to "version" is the last:
 //
 //	sent      incr a 1 | incr b 1 | version
 //	replies   7        | 3        | VERSION 1.6.18   in step: a is 7, b is 3
 //	replies   7        | 9        | 3                out of step: a and b are unknown
-func (x *exchange) Trip(_ context.Context, s remote.Session) error {
-	conn := s.(*session)
-	x.out = append(x.out, version...)
-	if _, err := conn.Write(x.out); err != nil {
+func (x *exchange) roundTrip(c *remote.Conn) error {
+	x.commands = append(x.commands, versionCommand...)
+	if _, err := c.Write(x.commands); err != nil {
 		return err
 	}
-	for _, t := range x.asked {
-		line, err := conn.readReply(false)
+	return x.readReplies(c.Replies)
+}
+
+func (x *exchange) readReplies(br *bufio.Reader) error {
+	for _, t := range x.clientsAwaitingReply {
+		line, err := readReply(br, false)
 		if err != nil {
 			return err
 		}
 		t.reply = append(t.reply[:0], line...)
 	}
-	return conn.readVersion()
+	return readVersion(br)
 }
 
-func (*exchange) Upkeep(context.Context, *remote.Link, bool) (acted bool, wait time.Duration) {
-	return false, 0
+// recordCommand records a change or lookup of a counter in the figures.
+func (x *exchange) recordCommand(hits int, took time.Duration, err error) {
+	x.counts.counterCommands.Add(1)
+	if err != nil {
+		x.counts.failedCommands.Add(1)
+	}
+	if x.onBatch != nil {
+		x.onBatch(hits, took)
+	}
 }
 
-// Close ends the goroutines of the talkers.
+func (*exchange) Upkeep(context.Context, *remote.Link, bool) time.Duration { return 0 }
+
+// Close ends the coroutines of the counter clients.
 func (x *exchange) Close() {
-	for _, t := range x.talkers {
-		t.stop()
+	for _, t := range x.counterClients {
+		t.stopCoroutine()
 	}
 }

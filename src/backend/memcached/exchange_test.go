@@ -36,7 +36,7 @@ func TestRepliesAreTheirs(t *testing.T) {
 		}
 		_, _ = io.WriteString(to, reply[cut:])
 	})
-	s := open(t, Config{Servers: []string{addr}, InFlight: 50})
+	s := open(t, Config{Servers: []string{addr}, MaxInFlight: 50})
 	var good, bad int
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -135,46 +135,36 @@ func FuzzReply(f *testing.F) {
 		c := remote.NewCall()
 		c.Keys = append(c.Keys, 'k')
 		c.AddHit(remote.NewHit(&backend.Hit{Limit: window(1<<40, time.Hour), Op: algorithm.Look, Amount: 1}))
-		x.Add(c, 0, 1)
-		t1 := x.talkers[0]
-		t1.resume() // until it has sent incr
-		if got := string(x.out); got != "incr k 0\r\n" {
+		x.AddHits(c, 0, 1)
+		t1 := x.counterClients[0]
+		t1.resumeCoroutine() // until it has sent incr
+		if got := string(x.commands); got != "incr k 0\r\n" {
 			t.Fatalf("sent %q", got)
 		}
-		here, there := net.Pipe()
-		defer func() { _ = here.Close() }()
-		var asking sync.WaitGroup
-		asking.Go(func() {
-			_, _ = io.ReadFull(there, make([]byte, len("incr k 0\r\nversion\r\n")))
-			_, _ = there.Write(append(said, "VERSION 1\r\n"...))
-			_ = there.Close()
-		})
-		err := x.Trip(t.Context(), &session{here, bufio.NewReaderSize(here, 16<<10)})
-		_ = here.Close()
-		asking.Wait()
+		err := x.readReplies(bufio.NewReaderSize(bytes.NewReader(append(said, "VERSION 1\r\n"...)), 16<<10))
 		end := bytes.IndexByte(said, '\n')
-		whole := end == len(said)-1 && len(said) <= maxReply && replies.Match(said)
+		whole := end == len(said)-1 && len(said) <= maxReplyBytes && replies.Match(said)
 		if whole != (err == nil) {
 			t.Fatalf("%q: %v", said, err)
 		}
 		if !whole {
 			return
 		}
-		t1.resume()
+		t1.resumeCoroutine()
 		r := c.Hits[0].Result
 		switch reply, isError := errors.AsType[Error](r.Err); {
-		case isRefusal(said):
+		case isErrorReply(said):
 			if !isError || !bytes.HasPrefix(said, []byte(reply)) {
 				t.Errorf("%q is %v", said, r.Err)
 			}
 		case string(said) == "NOT_FOUND\r\n":
-			if r.Before != 0 || r.Err != nil {
-				t.Errorf("%q is %d, %v", said, r.Before, r.Err)
+			if r.CountBefore != 0 || r.Err != nil {
+				t.Errorf("%q is %d, %v", said, r.CountBefore, r.Err)
 			}
 		default:
 			_, err := fmt.Sscan(string(said), &n)
-			if (err == nil) != (r.Err == nil) || err == nil && r.Before != int64(min(n, algorithm.MaxCount)) {
-				t.Errorf("%q is %d, %v", said, r.Before, r.Err)
+			if (err == nil) != (r.Err == nil) || err == nil && r.CountBefore != int64(min(n, algorithm.MaxCount)) {
+				t.Errorf("%q is %d, %v", said, r.CountBefore, r.Err)
 			}
 		}
 	})
@@ -189,16 +179,16 @@ func TestOneCommandForAKey(t *testing.T) {
 		for i, key := range []byte(keys) {
 			c.Keys = append(c.Keys, key)
 			c.AddHit(remote.NewHit(&backend.Hit{Limit: window(1<<40, time.Hour), Amount: 1}))
-			if x.Room(0, 5) || !x.Room(x.used, 0) {
+			if x.HasRoom(0, 5) || !x.HasRoom(x.usedClients, 0) {
 				t.Error("there is room for five counters, or none at all")
 			}
-			x.Add(c, i, i+1)
+			x.AddHits(c, i, i+1)
 		}
 	}
-	for _, talker := range x.talkers {
-		talker.resume()
+	for _, client := range x.counterClients {
+		client.resumeCoroutine()
 	}
-	if got, want := string(x.out), "incr a 1\r\nincr k 3\r\nincr b 1\r\nincr c 1\r\n"; got != want {
+	if got, want := string(x.commands), "incr a 1\r\nincr k 3\r\nincr b 1\r\nincr c 1\r\n"; got != want {
 		t.Errorf("sent %q, want %q", got, want)
 	}
 }

@@ -38,7 +38,7 @@ func TestConnectsBeforeCalls(t *testing.T) {
 			t.Parallel()
 			s, _ := far(t, away, timeout, secure)
 			harness.Await(t, 20*time.Second, "connections without calls", func() error {
-				if n := s.Stats().Open; n != 2 {
+				if n := s.Stats().OpenConnections; n != 2 {
 					return fmt.Errorf("%d are open", n)
 				}
 				return nil
@@ -48,7 +48,7 @@ func TestConnectsBeforeCalls(t *testing.T) {
 					t.Errorf("call %d: %v", n, v.Err)
 				}
 			}
-			if st := s.Stats(); st.Dials != 2 || st.BreakerOpened != 0 {
+			if st := s.Stats(); st.Dials != 2 || st.BreakerOpenings != 0 {
 				t.Errorf("%+v", st)
 			}
 		})
@@ -87,12 +87,12 @@ func TestSlowServer(t *testing.T) {
 			t.Parallel()
 			s, proxy := far(t, away, 500*time.Millisecond, secure)
 			slow, isSlow := errors.AsType[*remote.SlowError](s.Ping(t.Context()))
-			if !isSlow || slow.Took < away || slow.Took > 10*away || slow.Addr != proxy.Addr {
+			if !isSlow || slow.PingTime < away || slow.PingTime > 10*away || slow.Addr != proxy.Addr {
 				t.Errorf("got %+v", slow)
 			}
 			harness.Await(t, 20*time.Second, "an explanation", func() error {
 				send(t, s, hot(0))
-				if s.Slow() == nil {
+				if s.SlowServer() == nil {
 					return errors.New("none yet")
 				}
 				return nil

@@ -114,7 +114,7 @@ func TestFaults(t *testing.T) {
 				t.Errorf("causes that nobody knows: %v", seen)
 			}
 			t.Logf("%v, %+v", seen, s.Stats())
-			if n := s.Stats().Open; n > int64(s.cfg.Connections) {
+			if n := s.Stats().OpenConnections; n > int64(s.Config.Connections) {
 				t.Errorf("%d connections", n)
 			}
 			harness.Await(t, 20*time.Second, "goroutines end", func() error {
@@ -153,7 +153,7 @@ func TestOneOfThree(t *testing.T) {
 		for n := range 300 {
 			h := spread(n)
 			key := appendKey(nil, &h, epoch.UnixNano(), false, 0)
-			away := owner(&s.Table().Layout, key) == addrs[1]
+			away := addrOfKey(&s.Table().Layout, key) == addrs[1]
 			if v := send(t, s, h); (v.Err != nil) != away {
 				t.Fatalf("key %d, server away %t: %+v", n, away, v)
 			}
@@ -191,7 +191,7 @@ func TestPartOfARequest(t *testing.T) {
 		away := false
 		for ago := range int64(2) {
 			key := appendKey(nil, &b.Hits[i], epoch.UnixNano(), false, ago)
-			away = away || owner(&s.Table().Layout, key) == addrs[2]
+			away = away || addrOfKey(&s.Table().Layout, key) == addrs[2]
 		}
 		if (v.Err != nil) != away {
 			t.Errorf("hit %d, away %t: %+v", i, away, v)
@@ -200,7 +200,7 @@ func TestPartOfARequest(t *testing.T) {
 			failed++
 		}
 	}
-	if got := s.Stats().Errors["connect"] + s.Stats().Errors["connection"]; failed == 0 || failed == 50 || got != int64(failed) {
+	if got := s.Stats().ErrorsByCause["connect"] + s.Stats().ErrorsByCause["connection"]; failed == 0 || failed == 50 || got != int64(failed) {
 		t.Errorf("%d failed, %d were counted", failed, got)
 	}
 }
@@ -240,7 +240,7 @@ func TestCallersDeadline(t *testing.T) {
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
-	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Timeout: 300 * time.Millisecond, MaxWaiting: 50, Connections: 1}})
+	s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{Timeout: 300 * time.Millisecond, MaxWaitingCalls: 50, Connections: 1}})
 	send(t, s, hot(0))
 	server.Pause()
 	if got := volley(t, s, 500, spread); got["busy"] == 0 || got[""] > 0 {
@@ -249,16 +249,16 @@ func TestBusy(t *testing.T) {
 	for range 5 {
 		volley(t, s, 100, spread)
 	}
-	node, err := s.Table().Owner(nil)
+	node, err := s.Table().NodeOfKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := node.Queued(); n > 50 {
+	if n := node.UnreceivedCalls(); n > 50 {
 		t.Errorf("%d calls wait in the queue", n)
 	}
 	server.Resume()
 	recovers(t, s)
-	if got := s.Stats(); got.Waiting != 0 || got.Errors["busy"] == 0 {
+	if got := s.Stats(); got.WaitingCalls != 0 || got.ErrorsByCause["busy"] == 0 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -269,7 +269,7 @@ func TestAllMayWait(t *testing.T) {
 	t.Parallel()
 	const calls = 200
 	server := memcachedtest.Start(t, memcachedtest.Options{})
-	s := open(t, Config{Servers: []string{server.Addr}, InFlight: 1, Config: remote.Config{Timeout: time.Minute, MaxWaiting: calls}})
+	s := open(t, Config{Servers: []string{server.Addr}, MaxInFlight: 1, Config: remote.Config{Timeout: time.Minute, MaxWaitingCalls: calls}})
 	server.Pause()
 	var left atomic.Int64
 	var all sync.WaitGroup
@@ -284,7 +284,7 @@ func TestAllMayWait(t *testing.T) {
 		})
 	}
 	harness.Await(t, 20*time.Second, "all calls wait", func() error {
-		if n := s.Stats().Waiting + left.Load(); n < calls {
+		if n := s.Stats().WaitingCalls + left.Load(); n < calls {
 			return fmt.Errorf("%d of %d", n, calls)
 		}
 		return nil
@@ -315,7 +315,7 @@ func TestFull(t *testing.T) {
 	if v := send(t, s, hot(0)); v.Before != 1 || v.Err != nil {
 		t.Errorf("got %+v", v)
 	}
-	if st := s.Stats(); st.Dials > 2 || st.Errors["memory"] != int64(refused) || s.Counts.Adds.Failed.Load() != int64(refused) {
+	if st := s.Stats(); st.Dials > 2 || st.ErrorsByCause["memory"] != int64(refused) || s.Counts.Adds.Failed.Load() != int64(refused) {
 		t.Errorf("%d refusals: %+v", refused, st)
 	}
 }
@@ -359,7 +359,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 			return nil
 		})
 		harness.Await(t, 20*time.Second, "we know", func() error {
-			if n := s.Stats().Open; n > 0 {
+			if n := s.Stats().OpenConnections; n > 0 {
 				return fmt.Errorf("%d open", n)
 			}
 			return nil
@@ -393,7 +393,7 @@ func TestTLS(t *testing.T) {
 			server := memcachedtest.Start(t, memcachedtest.Options{TLS: certs, Certificate: tt.server})
 			s := open(t, Config{Servers: []string{server.Addr}, Config: remote.Config{TLS: tt.client, Timeout: time.Second}})
 			v := send(t, s, hot(0))
-			if (v.Err == nil) != tt.good || !tt.good && causeOf(v.Err) != remote.CauseConnect && causeOf(v.Err) != remote.CauseConnection && causeOf(v.Err) != remote.CauseTimeout {
+			if (v.Err == nil) != tt.good || !tt.good && causeOf(v.Err) != remote.CauseConnectFailed && causeOf(v.Err) != remote.CauseConnectionBroke && causeOf(v.Err) != remote.CauseTimeout {
 				t.Errorf("got %v", v.Err)
 			}
 			if err := s.Ping(t.Context()); (err == nil) != tt.good {
@@ -456,7 +456,7 @@ func TestEnd(t *testing.T) {
 		if v := send(t, s, hot(0)); v.Err == nil {
 			t.Error("an answer after Run")
 		}
-		if st := s.Stats(); st.Open != 0 || st.Waiting != 0 {
+		if st := s.Stats(); st.OpenConnections != 0 || st.WaitingCalls != 0 {
 			t.Errorf("left: %+v", st)
 		}
 		server.Resume()
@@ -468,7 +468,7 @@ func TestConfigs(t *testing.T) {
 	for _, cfg := range []Config{
 		{},
 		{Servers: []string{"a:1"}, SRV: srv(0)},
-		{Servers: []string{"a:1"}, Hash: hashes},
+		{Servers: []string{"a:1"}, Hash: hashMethods},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v is good", cfg)

@@ -134,7 +134,7 @@ func TestTrickle(t *testing.T) {
 		}
 	}
 	harness.Await(t, 20*time.Second, "the command ends", func() error {
-		if got := s.Stats(); got.Failed == 0 {
+		if got := s.Stats(); got.FailedBatches == 0 {
 			return fmt.Errorf("%+v", got)
 		}
 		return nil
@@ -157,7 +157,7 @@ func TestContest(t *testing.T) {
 		}
 	})
 	s := open(t, Config{Servers: []string{addr}})
-	if v := send(t, s, hot(0)); v.Err == nil || s.Counts.Increments.Missed.Load() != contests {
+	if v := send(t, s, hot(0)); v.Err == nil || s.Counts.Increments.Missed.Load() != maxAttempts {
 		t.Errorf("got %+v, %+v", v, s.Stats())
 	}
 }

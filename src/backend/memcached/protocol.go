@@ -1,9 +1,11 @@
 package memcached
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -13,130 +15,104 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// protocol is remote.Protocol of Memcached.
-type protocol struct {
-	cfg    *Config
-	counts *Counts
+type protocol struct{ store *Store }
+
+func (p protocol) NewExchanges(n int) []remote.Exchange {
+	exchanges := make([]remote.Exchange, n)
+	for i := range exchanges {
+		exchanges[i] = newExchange(max(p.store.cfg.MaxInFlight/n, 1), &p.store.Counts, p.store.cfg.OnBatch)
+	}
+	return exchanges
 }
 
-// NewExchange returns the exchange of one connection.
-func (p *protocol) NewExchange() remote.Exchange {
-	return newExchange(max(p.cfg.InFlight/p.cfg.Connections, 1), p.counts, p.cfg.OnBatch)
-}
+// ttlSlack is added to the time to live of each counter. Memcached's clock ticks once a
+// second, so a counter may expire up to a second too early.
+const ttlSlack = 2 * time.Second
 
-func (*protocol) CauseOf(err error) string { return causeOf(err) }
-func (*protocol) IsAnswer(err error) bool  { return isAnswer(err) }
+var countableKinds = []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter}
 
-// slack is added to the lifetime of each counter. Memcached's clock ticks once a second, so a
-// counter may expire up to a second too early.
-const slack = 2 * time.Second
+// CountableKinds returns the algorithms that Memcached can count if refused hits count as well.
+func CountableKinds() []algorithm.Kind { return countableKinds }
 
-// virtualLife is the shortest lifetime of a counter in virtual time, which may pass more
-// slowly than Memcached's clock.
-const virtualLife = time.Hour
-
-// Fill adds the hits of b to c. A hit on a sliding window is followed by a lookup of
-// the window before.
-func (p *protocol) Fill(c *remote.Call, b *backend.Batch, now int64) error {
+// FillCall adds the hits of b to c. A hit on a sliding window is followed by a lookup of the previous window.
+func (p protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
+	cfg := &p.store.cfg
 	for i := range b.Hits {
 		h := &b.Hits[i]
-		if !canCount(h) {
+		if !slices.Contains(countableKinds, h.Limit.Kind) || h.Atomic || h.Op == algorithm.Charge && !h.Limit.CountBlocked {
 			return ErrUnsupported
 		}
 		hit := remote.NewHit(h)
 		hit.Cost = remote.CommandCost
-		life := h.Limit.Period + slack
+		ttl := h.Limit.Period + ttlSlack
 		sliding := h.Limit.Kind == algorithm.SlidingWindowCounter
 		if sliding {
-			life += h.Limit.Period
+			ttl += h.Limit.Period
 		}
-		if !b.Now.IsZero() {
-			life = max(life, virtualLife)
-		}
-		hit.TTL = seconds(life) + remote.JitterSeconds(p.cfg.ExpirationJitter)
+		hit.SetTTL(ttl, cfg.ExpirationJitter, !b.Now.IsZero())
 		if sliding && h.Amount == 0 {
 			hit.Op = algorithm.Look
 		}
-		c.Keys = appendKey(c.Keys, h, now, p.cfg.TagKeys, 0)
+		c.Keys = appendKey(c.Keys, h, now, cfg.TagKeys, 0)
 		c.AddHit(hit)
 		if sliding {
 			hit.Op = algorithm.Look
-			c.Keys = appendKey(c.Keys, h, now, p.cfg.TagKeys, 1)
+			c.Keys = appendKey(c.Keys, h, now, cfg.TagKeys, 1)
 			c.AddHit(hit)
 		}
 	}
 	return nil
 }
 
-// Kinds are the algorithms that Memcached can count, if refused hits count as well.
-func Kinds() []algorithm.Kind {
-	return []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter}
-}
-
-// canCount reports whether Memcached can do what h asks for.
-func canCount(h *backend.Hit) bool {
-	known := h.Limit.Kind == algorithm.FixedWindow || h.Limit.Kind == algorithm.SlidingWindowCounter
-	return known && !h.Atomic && (h.Limit.CountBlocked || h.Op != algorithm.Charge)
-}
-
-// Verdicts turns the counts of c into the verdicts of b.
-func (*protocol) Verdicts(c *remote.Call, b *backend.Batch, now int64) {
+func (protocol) Verdicts(c *remote.Call, b *backend.Batch, now int64) {
 	counts := c.Hits
-	for i := range b.Hits {
-		h, v := &b.Hits[i], &b.Verdicts[i]
+	next := func() *remote.Hit {
 		count := &counts[0]
 		counts = counts[1:]
-		*v = backend.Verdict{Err: count.Err}
+		return count
+	}
+	for i := range b.Hits {
+		h, v, current := &b.Hits[i], &b.Verdicts[i], next()
+		*v = backend.Verdict{Err: current.Err}
 		if h.Limit.Kind != algorithm.SlidingWindowCounter {
 			if v.Err == nil {
-				_, v.Outcome = algorithm.TakeFixed(h.Limit, uint64(count.Before), now, h.Op, h.Amount)
+				_, v.Outcome = algorithm.TakeFixed(h.Limit, uint64(current.CountBefore), now, h.Op, h.Amount)
 			}
 			continue
 		}
-		previous := &counts[0]
-		counts = counts[1:]
-		if v.Err == nil {
-			v.Err = previous.Err
-		}
-		if v.Err == nil {
-			start, _ := algorithm.Window(now, h.Limit.Period)
-			buckets := algorithm.Buckets{Start: start, Previous: uint64(previous.Before), Current: uint64(count.Before)}
+		previous := next()
+		if v.Err = cmp.Or(v.Err, previous.Err); v.Err == nil {
+			start, _ := algorithm.WindowBounds(now, h.Limit.Period)
+			buckets := algorithm.SlidingCounterState{WindowStart: start, PreviousCount: uint64(previous.CountBefore), CurrentCount: uint64(current.CountBefore)}
 			_, v.Outcome = algorithm.TakeSlidingCounter(h.Limit, buckets, now, h.Op, h.Amount)
 		}
 	}
 }
 
-// maxRelative is the longest relative lifetime in seconds. Memcached reads larger numbers as
-// dates.
-const maxRelative = 30 * 24 * 60 * 60
+// maxRelativeExpiration is the longest relative expiration in seconds. Memcached reads larger numbers
+// as seconds since the Unix epoch.
+const maxRelativeExpiration = 30 * 24 * 60 * 60
 
-// dateSlack is added to dates of expiry, in seconds: the clock of the server may be ahead of
-// ours.
-const dateSlack = 60 * 60
+// serverClockSlack is added to absolute expirations, in seconds, because the clock of the server may be ahead of ours.
+const serverClockSlack = 60 * 60
 
-// expiry returns how Memcached is told that a counter lives for so many seconds. Its
-// dates end in 2038; what would live longer has none and stays until it is evicted.
-func expiry(now time.Time, seconds int64) int32 {
-	if seconds <= maxRelative {
-		return int32(seconds)
+// expiration returns the expiration of a counter that must live for ttl seconds. Memcached's
+// dates end in 2038. A counter that would live longer gets 0: it stays until it is evicted.
+func expiration(now time.Time, ttl int64) int32 {
+	if ttl <= maxRelativeExpiration {
+		return int32(ttl)
 	}
-	if date := now.Unix() + seconds + dateSlack; date <= math.MaxInt32 {
+	if date := now.Unix() + ttl + serverClockSlack; date <= math.MaxInt32 {
 		return int32(date)
 	}
 	return 0
 }
 
-// seconds returns d in seconds, rounded up.
-func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+// maxKeyBytes is the longest key that Memcached accepts, in bytes.
+const maxKeyBytes = 250
 
-func decimal(n uint64) []byte { return strconv.AppendUint(nil, n, 10) }
-
-// maxKey is the longest key that Memcached accepts, in bytes.
-const maxKey = 250
-
-// appendKey appends the key of h's counter at the instant now. A sliding window counter has a
-// key for each window, which ends with the start of the window in seconds; ago is 1 for the
-// window before the current one.
+// appendKey appends the key of h's counter at the instant now. A sliding window counter has a key for each window, which ends
+// with the start of the window in seconds. ago is 0 for the current window and 1 for the previous one.
 //
 //	domain_key_value_1767225600
 //	{domain_key_value_}|fw:300:1767225600
@@ -147,23 +123,23 @@ func appendKey(dst []byte, h *backend.Hit, now int64, tagged bool, ago int64) []
 	from := len(dst)
 	dst = remote.AppendKey(dst, h, now, tagged)
 	if h.Limit.Kind == algorithm.SlidingWindowCounter {
-		start, _ := algorithm.Window(now, h.Limit.Period)
+		start, _ := algorithm.WindowBounds(now, h.Limit.Period)
 		start -= ago * int64(h.Limit.Period)
 		dst = append(dst, ':')
 		dst = strconv.AppendFloat(dst, time.Duration(start).Seconds(), 'f', -1, 64)
 	}
-	if !legal(dst[from:]) {
+	if !isLegalKey(dst[from:]) {
 		sum := sha256.Sum256(dst[from:])
 		dst = append(dst[:from], "sha256:"...)
 		dst = hex.AppendEncode(dst, sum[:])
-		dst = append(dst, '#') // all others end with a digit
+		dst = append(dst, '#') // No key that is not a hash ends with #.
 	}
 	return dst
 }
 
-// legal reports whether Memcached and its tools accept key.
-func legal(key []byte) bool {
-	if len(key) > maxKey || !utf8.Valid(key) {
+// isLegalKey reports whether Memcached and its tools accept key.
+func isLegalKey(key []byte) bool {
+	if len(key) > maxKeyBytes || !utf8.Valid(key) {
 		return false
 	}
 	for _, c := range key {

@@ -55,7 +55,7 @@ func FuzzKeys(f *testing.F) {
 		for _, limit := range []*algorithm.Limit{window(1, time.Hour), sliding(1, time.Hour)} {
 			h, other := backend.Hit{Key: a, Limit: limit}, backend.Hit{Key: b, Limit: limit}
 			key, key2 := appendKey(nil, &h, epoch.UnixNano(), false, 0), appendKey(nil, &other, epoch.UnixNano(), false, 0)
-			if !legal(key) {
+			if !isLegalKey(key) {
 				t.Errorf("%q becomes %q", a, key)
 			}
 			if (string(a) == string(b)) != (string(key) == string(key2)) {
@@ -72,7 +72,7 @@ func TestKeysAreUpstreams(t *testing.T) {
 	s := open(t, Config{Servers: []string{server.Addr}})
 	const key = "domain_k1_v1_k2_v2_1767225600"
 	server.Set(t, key, "3")
-	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
+	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), TagLength: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
 	if v := send(t, s, h); v.Before != 3 || v.After != 5 {
 		t.Errorf("we see %+v", v)
 	}

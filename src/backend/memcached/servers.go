@@ -7,53 +7,50 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// Hash is how the server of a key is chosen.
-type Hash uint8
+// HashMethod is how the server of a key is chosen.
+type HashMethod uint8
 
 const (
-	// Modulo takes the CRC-32 of the key modulo the number of servers, as
-	// gomemcache and with it envoyproxy/ratelimit does. When there is one server
-	// more or less, most keys move to another server.
-	Modulo Hash = iota
-	// Rendezvous gives each server a weight for the key and takes the heaviest.
-	// When a server leaves, its keys go to the others, and no others do.
+	// Modulo chooses by the CRC-32 of the key modulo the number of servers, as gomemcache and
+	// thus envoyproxy/ratelimit do. If the number of servers changes, most keys move.
+	Modulo HashMethod = iota
+	// Rendezvous gives each server a weight for the key and chooses the heaviest. If a server
+	// leaves, its keys go to the others, and no other keys move.
 	Rendezvous
 
-	hashes
+	hashMethods // hashMethods is how many values of HashMethod there are.
 )
 
-// layout returns which of the servers at addrs has which keys.
-func layout(hash Hash, addrs []string) remote.Layout {
+func newLayout(hash HashMethod, addrs []string) remote.Layout {
 	l := remote.Layout{Addrs: addrs}
 	if hash == Modulo {
 		n := uint32(len(addrs))
-		l.Slot = func(key []byte) int { return int(crc32.ChecksumIEEE(key) % n) }
+		l.SlotOfKey = func(key []byte) int { return int(crc32.ChecksumIEEE(key) % n) }
 		return l
 	}
 	weights := make([]uint64, len(addrs))
 	for i, addr := range addrs {
-		weights[i] = fnv(addr)
+		weights[i] = fnv1a(addr)
 	}
-	l.Slot = func(key []byte) int { return heaviest(weights, fnv(key)) }
+	l.SlotOfKey = func(key []byte) int { return heaviestServer(weights, fnv1a(key)) }
 	return l
 }
 
-// heaviest returns the index of the server with the greatest weight for a key.
-func heaviest(weights []uint64, hash uint64) (best int) {
+// heaviestServer returns the index of the server with the greatest weight for a key.
+func heaviestServer(weights []uint64, hash uint64) (best int) {
 	most := uint64(0)
 	for i, w := range weights {
-		if weight := mix(hash ^ w); weight > most {
+		if weight := mixBits(hash ^ w); weight > most {
 			best, most = i, weight
 		}
 	}
 	return best
 }
 
-// owner returns the address of the server that has key.
-func owner(l *remote.Layout, key []byte) string { return l.Addrs[l.Slot(key)] }
+func addrOfKey(l *remote.Layout, key []byte) string { return l.Addrs[l.SlotOfKey(key)] }
 
-// fnv is FNV-1a with 64 bits.
-func fnv[T string | []byte](text T) uint64 {
+// fnv1a returns the 64-bit FNV-1a hash of text.
+func fnv1a[T string | []byte](text T) uint64 {
 	h := uint64(0xcbf29ce484222325)
 	for i := range len(text) {
 		h = (h ^ uint64(text[i])) * 0x100000001b3
@@ -61,32 +58,31 @@ func fnv[T string | []byte](text T) uint64 {
 	return h
 }
 
-// mix spreads every bit of h over all of them.
+// mixBits returns a hash of h, each bit of which depends on all bits of h.
 //
 // Source: Austin Appleby, MurmurHash3, the 64-bit finalizer.
-func mix(h uint64) uint64 {
+func mixBits(h uint64) uint64 {
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
 	return h ^ h>>33
 }
 
-// Change describes a change of the servers.
-type Change struct {
+// ServersChange describes a change of the servers.
+type ServersChange struct {
 	Before, After []string
-	// Moved is the share of keys that have another server now, 0 to 1.
-	Moved float64
+	// MovedKeyShare is the share of keys that have another server now, from 0 to 1.
+	MovedKeyShare float64
 }
 
-// change compares two layouts.
-func change(before, after *remote.Layout) Change {
+func compareLayouts(before, after *remote.Layout) ServersChange {
 	const samples = 10_000
 	moved := 0
 	key := make([]byte, 8)
 	for i := range uint64(samples) {
-		binary.LittleEndian.PutUint64(key, mix(i))
-		if owner(before, key) != owner(after, key) {
+		binary.LittleEndian.PutUint64(key, mixBits(i))
+		if addrOfKey(before, key) != addrOfKey(after, key) {
 			moved++
 		}
 	}
-	return Change{Before: before.Addrs, After: after.Addrs, Moved: float64(moved) / samples}
+	return ServersChange{Before: before.Addrs, After: after.Addrs, MovedKeyShare: float64(moved) / samples}
 }

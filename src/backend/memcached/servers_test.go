@@ -21,7 +21,7 @@ func TestModuloIsGomemcaches(t *testing.T) {
 			addrs[5] = "/run/memcached.sock"
 			addrs[6] = addrs[0] // with twice the share
 		}
-		ours := layout(Modulo, addrs)
+		ours := newLayout(Modulo, addrs)
 		var theirs memcache.ServerList
 		if err := theirs.SetServers(addrs...); err != nil {
 			t.Fatal(err)
@@ -32,8 +32,8 @@ func TestModuloIsGomemcaches(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := address(owner(&ours, []byte(key)))
-			if got.String() != want.String() || got.Network() != want.Network() {
+			got := addrOfKey(&ours, []byte(key))
+			if got != want.String() || (protocol{}).Network(got) != want.Network() {
 				t.Fatalf("%s of %d servers: %v, want %v", key, n, got, want)
 			}
 		}
@@ -42,10 +42,10 @@ func TestModuloIsGomemcaches(t *testing.T) {
 
 // All versions and replicas have to agree on where a key is.
 func TestRendezvousStays(t *testing.T) {
-	servers := layout(Rendezvous, []string{"mc-1:11211", "mc-2:11211", "mc-3:11211"})
+	servers := newLayout(Rendezvous, []string{"mc-1:11211", "mc-2:11211", "mc-3:11211"})
 	got := ""
 	for i := range 20 {
-		addr := owner(&servers, fmt.Appendf(nil, "domain_user_%d_1767225600", i))
+		addr := addrOfKey(&servers, fmt.Appendf(nil, "domain_user_%d_1767225600", i))
 		got += string(addr[3])
 	}
 	if want := "32232212333322221212"; got != want {
@@ -58,15 +58,15 @@ func TestRendezvousStays(t *testing.T) {
 func TestRendezvousMovesOneShare(t *testing.T) {
 	const keys = 30_000
 	addrs := []string{"mc-1:11211", "mc-2:11211", "mc-3:11211", "mc-4:11211", "mc-5:11211"}
-	whole := layout(Rendezvous, addrs)
+	whole := newLayout(Rendezvous, addrs)
 	for left := range addrs {
 		fewer := slices.Delete(slices.Clone(addrs), left, left+1)
 		slices.Reverse(fewer)
-		rest := layout(Rendezvous, fewer)
+		rest := newLayout(Rendezvous, fewer)
 		share := 0
 		for i := range keys {
 			key := []byte("k_" + strconv.Itoa(i))
-			before, after := owner(&whole, key), owner(&rest, key)
+			before, after := addrOfKey(&whole, key), addrOfKey(&rest, key)
 			if before == addrs[left] {
 				share++
 			} else if after != before {
@@ -82,7 +82,7 @@ func TestRendezvousMovesOneShare(t *testing.T) {
 func TestChange(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		hash          Hash
+		hash          HashMethod
 		before, after []string
 		least, most   float64
 	}{
@@ -93,25 +93,25 @@ func TestChange(t *testing.T) {
 		{Rendezvous, []string{"a:1", "b:1", "c:1"}, []string{"a:1", "b:1"}, 0.3, 0.37},
 		{Rendezvous, []string{"a:1", "b:1"}, []string{"a:1", "b:1", "c:1"}, 0.3, 0.37},
 	} {
-		before, after := layout(tt.hash, tt.before), layout(tt.hash, tt.after)
-		if c := change(&before, &after); c.Moved < tt.least || c.Moved > tt.most {
-			t.Errorf("%v to %v by hash %d: %v moved", tt.before, tt.after, tt.hash, c.Moved)
+		before, after := newLayout(tt.hash, tt.before), newLayout(tt.hash, tt.after)
+		if c := compareLayouts(&before, &after); c.MovedKeyShare < tt.least || c.MovedKeyShare > tt.most {
+			t.Errorf("%v to %v by hash %d: %v moved", tt.before, tt.after, tt.hash, c.MovedKeyShare)
 		}
 	}
 }
 
 // What SRV finds first, or again, is no change.
 func TestFindingTheSameIsNoChange(t *testing.T) {
-	s, err := New(Config{SRV: srv(0), OnChange: func(c Change) { t.Errorf("got %+v", c) }})
+	s, err := New(Config{SRV: srv(0), OnServersChange: func(c ServersChange) { t.Errorf("got %+v", c) }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
-		s.useFound(ctx, []string{"a:1", "b:1"})
+		protocol{s}.useFoundServers(ctx, []string{"a:1", "b:1"})
 	}
-	if n := s.Counts.Changes.Load(); n != 0 {
+	if n := s.Counts.ServerChanges.Load(); n != 0 {
 		t.Errorf("%d changes", n)
 	}
 }

@@ -6,47 +6,51 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"ratelimit/src/backend/remote"
 )
 
 // SRV is a DNS record of type SRV, _service._proto.name, which lists the servers.
 type SRV struct {
 	Service, Proto, Name string
-	// Refresh is the time between two lookups. 0: the record is looked up until it is found.
-	Refresh time.Duration
+	// RefreshPause is the time between two lookups. With 0, lookups end when the record is found.
+	RefreshPause time.Duration
 }
 
-// The pause between two lookups while there are no servers yet, and the time that
-// one may take.
+// While no lookup has found a server, the pause between two lookups doubles from minLookupPause to maxLookupPause.
 const (
-	lookupLeast   = 100 * time.Millisecond
-	lookupMost    = 5 * time.Second
-	lookupTimeout = 5 * time.Second
+	minLookupPause = 100 * time.Millisecond
+	maxLookupPause = 5 * time.Second
+	lookupTimeout  = 5 * time.Second
 )
 
-// watch finds the servers until ctx ends, or until they are known and are not to
-// be looked for again. While they cannot be found the old ones stay.
-func (s *Store) watch(ctx context.Context) {
-	pause := lookupLeast
+// FindServers uses the configured servers, or those that SRV lists. After a failed lookup
+// the servers of the last one stay in use.
+func (p protocol) FindServers(ctx context.Context, s *remote.Store) {
+	cfg := &p.store.cfg
+	if cfg.SRV == nil {
+		s.UseLayout(ctx, newLayout(cfg.Hash, cfg.Servers))
+		return
+	}
+	pause := minLookupPause
 	for ctx.Err() == nil {
-		addrs, err := s.lookup(ctx)
-		before := s.Table()
+		addrs, err := p.lookUpServers(ctx)
 		switch {
 		case err == nil:
-			s.useFound(ctx, addrs)
-			if pause = s.cfg.SRV.Refresh; pause <= 0 {
+			p.useFoundServers(ctx, addrs)
+			if pause = cfg.SRV.RefreshPause; pause <= 0 {
 				return
 			}
 		case ctx.Err() == nil:
-			s.Counts.FailedLookups.Add(1)
-			if s.cfg.OnLookupFailure != nil {
-				s.cfg.OnLookupFailure(err)
+			p.store.Counts.FailedLookups.Add(1)
+			if cfg.OnLookupFailure != nil {
+				cfg.OnLookupFailure(err)
 			}
-			if before.Err != nil {
-				s.Fail(fmt.Errorf("%w: %w", errNoServers, err))
-				pause = min(2*pause, lookupMost)
+			if s.Table().Err != nil {
+				s.FailUntilLayout(fmt.Errorf("%w: %w", errNoServers, err))
+				pause = min(2*pause, maxLookupPause)
 			}
 		}
 		select {
@@ -56,39 +60,39 @@ func (s *Store) watch(ctx context.Context) {
 	}
 }
 
-// useFound makes addrs the servers, and reports a change of them.
-func (s *Store) useFound(ctx context.Context, addrs []string) {
-	before, found := s.Table(), layout(s.cfg.Hash, addrs)
-	s.Use(ctx, found)
+// useFoundServers makes addrs the servers. It counts and reports a change, but not the first servers.
+func (p protocol) useFoundServers(ctx context.Context, addrs []string) {
+	s := p.store
+	before, found := s.Table(), newLayout(s.cfg.Hash, addrs)
+	s.UseLayout(ctx, found)
 	if before.Err != nil || slices.Equal(before.Addrs, addrs) {
 		return
 	}
-	s.Counts.Changes.Add(1)
-	if s.cfg.OnChange != nil {
-		s.cfg.OnChange(change(&before.Layout, &found))
+	s.Counts.ServerChanges.Add(1)
+	if s.cfg.OnServersChange != nil {
+		s.cfg.OnServersChange(compareLayouts(&before.Layout, &found))
 	}
 }
 
-// lookup finds the servers, host:port in the order of envoyproxy/ratelimit.
-func (s *Store) lookup(ctx context.Context) ([]string, error) {
+// lookUpServers returns the servers that SRV lists as host:port, in the order of envoyproxy/ratelimit.
+func (p protocol) lookUpServers(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	srv := s.cfg.SRV
-	_, records, err := s.cfg.Resolver.LookupSRV(ctx, srv.Service, srv.Proto, srv.Name)
+	srv := p.store.cfg.SRV
+	_, records, err := p.store.cfg.Resolver.LookupSRV(ctx, srv.Service, srv.Proto, srv.Name)
 	if len(records) == 0 && err == nil {
 		err = errors.New("there are no records")
 	}
 	if len(records) == 0 {
 		return nil, fmt.Errorf("memcached: SRV of %s: %w", srv.Name, err)
 	}
-	slices.SortFunc(records, func(a, b *net.SRV) int { return strings.Compare(target(a), target(b)) })
+	slices.SortFunc(records, func(a, b *net.SRV) int { return strings.Compare(srvSortText(a), srvSortText(b)) })
 	var addrs []string
 	for _, r := range records {
-		addrs = append(addrs, net.JoinHostPort(strings.TrimSuffix(r.Target, "."), strconv.Itoa(int(r.Port))))
+		addrs = append(addrs, net.JoinHostPort(strings.TrimSuffix(r.Target, "."), fmt.Sprint(r.Port)))
 	}
 	return addrs, nil
 }
 
-// target is by what envoyproxy/ratelimit orders records: with the dot that names
-// end with.
-func target(r *net.SRV) string { return r.Target + ":" + strconv.Itoa(int(r.Port)) }
+// srvSortText returns the text by which envoyproxy/ratelimit sorts SRV records. The host name keeps the dot at its end.
+func srvSortText(r *net.SRV) string { return fmt.Sprintf("%s:%d", r.Target, r.Port) }

@@ -60,7 +60,7 @@ func standstill(t *testing.T, s *Store, caller func() context.Context) {
 		hits := []int{1000, 20}[n%2] // a busy machine, too, has time for those of the server that answers
 		b := &backend.Batch{Now: epoch, Hits: make([]backend.Hit, hits), Verdicts: make([]backend.Verdict, hits)}
 		for i := range b.Hits {
-			b.Hits[i] = backend.Hit{Key: fmt.Appendf(nil, "k%d_%d_", n, i), Limit: limit, Amount: 1, Group: uint16(i)}
+			b.Hits[i] = backend.Hit{Key: fmt.Appendf(nil, "k%d_%d_", n, i), Limit: limit, Amount: 1, GroupID: uint16(i)}
 		}
 		ctx := caller()
 		all.Go(func() {
@@ -71,7 +71,7 @@ func standstill(t *testing.T, s *Store, caller func() context.Context) {
 			if took := time.Since(begun); took > faultTimeout+patience {
 				t.Errorf("call %d took %v", n, took)
 			}
-			if err := b.Err(); err == nil || errors.Is(err, backend.ErrOverload) {
+			if err := b.FirstErr(); err == nil || errors.Is(err, backend.ErrOverload) {
 				t.Errorf("call %d: %v", n, err)
 			}
 		})
@@ -87,7 +87,7 @@ func TestStandingStillIsNoOverload(t *testing.T) {
 	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	proxy := harness.StartProxy(t, server.Addr)
-	s := open(t, Config{Servers: []string{proxy.Addr}, InFlight: 4, Config: remote.Config{Timeout: time.Second, BreakerFailures: 1, Connections: 1}})
+	s := open(t, Config{Servers: []string{proxy.Addr}, MaxInFlight: 4, Config: remote.Config{Timeout: time.Second, BreakerFailures: 1, Connections: 1}})
 	recovers(t, s)
 	answered := s.Stats().Commands
 	go func() {
@@ -108,11 +108,11 @@ func TestStandingStillIsNoOverload(t *testing.T) {
 	if err := s.Take(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Err(); err == nil || errors.Is(err, backend.ErrOverload) {
+	if err := b.FirstErr(); err == nil || errors.Is(err, backend.ErrOverload) {
 		t.Errorf("got %v", err)
 	}
 	harness.Await(t, 20*time.Second, "an open breaker", func() error {
-		if s.Stats().BreakerOpened == 0 {
+		if s.Stats().BreakerOpenings == 0 {
 			return errors.New("it is closed")
 		}
 		return nil

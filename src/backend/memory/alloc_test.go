@@ -24,12 +24,12 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 		case algorithm.SlidingWindow:
 			l.Max = 1000 // so it is refused in the end
 		}
-		batch.Hits = append(batch.Hits, backend.Hit{Key: []byte(key), Limit: l, Amount: 1, Group: uint16(len(batch.Hits)), Atomic: atomic})
+		batch.Hits = append(batch.Hits, backend.Hit{Key: []byte(key), Limit: l, Amount: 1, GroupID: uint16(len(batch.Hits)), Atomic: atomic})
 		if atomic {
-			batch.Hits[len(batch.Hits)-1].Group = 100
+			batch.Hits[len(batch.Hits)-1].GroupID = 100
 		}
 	}
-	for _, name := range algorithm.Kinds() {
+	for _, name := range algorithm.KindNames() {
 		kind, _ := algorithm.ParseKind(name)
 		add("alone", kind, false)
 		add("together", kind, true)
@@ -39,7 +39,7 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 		t.Fatal("the last kind is not gcra")
 	}
 	paced.MinInterval = time.Microsecond
-	batch.Hits = append(batch.Hits, backend.Hit{Key: []byte("paced"), Limit: &paced, Amount: 1, Group: 101})
+	batch.Hits = append(batch.Hits, backend.Hit{Key: []byte("paced"), Limit: &paced, Amount: 1, GroupID: 101})
 	batch.Verdicts = make([]backend.Verdict, len(batch.Hits))
 	sendBatch := func() {
 		at = at.Add(time.Millisecond)

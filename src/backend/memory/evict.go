@@ -7,67 +7,64 @@ import (
 	"ratelimit/src/backend"
 )
 
-// rank says how much a live counter matters. At the cap expired counters go first, then
-// those of the lowest rank, and of one rank those that have been idle for longest. Each hit
-// but a look sets the rank from its verdict, since a table does not have the limits.
-type rank uint32
+// evictionRank says how much a live counter matters. At the cap the store evicts expired counters first,
+// then those of the lowest rank, and of one rank those that have been idle for longest. Each
+// hit but a look sets the rank from its verdict, since a table does not have the limits.
+type evictionRank uint32
 
 const (
-	// newcomer counters hold at most an eighth of their limit, and have not been asked again
-	// in a later second. A flood of new keys makes mostly these. They go first while they
-	// are a quarter of a table or more; with fewer, new counters would not last until their
-	// second hit.
-	newcomer rank = iota
-	// active counters hold more, or were asked again.
-	active
-	// refusing counters have reached their limit and refused a hit. They are evicted last
-	// while they are at most half of a table. With more, they rank as active: else an
-	// attacker could fill the table with counters that are never evicted.
-	refusing
+	// rankNewcomer counters hold at most an eighth of their limit, and have not been used again in a later second. A flood of new
+	// keys makes mostly newcomers. They are evicted first while they are a quarter of a table or more. With fewer, new counters
+	// would be evicted before their second hit.
+	rankNewcomer evictionRank = iota
+	// rankActive counters hold more than an eighth of their limit, or were used again.
+	rankActive
+	// rankRefusing counters have reached their limit and refused a hit. They are evicted last while they are at most half of a
+	// table. With more, they rank as active: else an attacker could fill the table with counters that are never evicted.
+	rankRefusing
 
-	ranks
+	numRanks
 )
 
-// The bits of the rank in a slot's tag.
+// rankShift and rankMask say which bits of slot.tagFormRank hold the rank.
 const (
 	rankShift = 2
-	rankBits  = 3 << rankShift
+	rankMask  = 3 << rankShift
 )
 
-func (sl *slot) rank() rank { return rank(sl.tag & rankBits >> rankShift) }
+func (sl *slot) rank() evictionRank { return evictionRank(sl.tagFormRank & rankMask >> rankShift) }
 
-// note sets when the counter was last asked, and its rank. Looks change neither. sl may be nil.
-func (sl *slot) note(h *backend.Hit, v *algorithm.Outcome, now int64) {
+// recordUse sets the time of the counter's last use, and its rank. Looks change neither. sl may be nil.
+func (sl *slot) recordUse(h *backend.Hit, v *algorithm.Outcome, now int64) {
 	if sl == nil || h.Op == algorithm.Look {
 		return
 	}
-	at := second(now)
-	r := rankAfter(h, v, sl.rank(), sl.used != at)
-	sl.used = at
-	sl.tag = sl.tag&^rankBits | uint32(r)<<rankShift
+	at := unixSecond(now)
+	r := rankAfter(h, v, sl.rank(), sl.lastUseSecond != at)
+	sl.lastUseSecond = at
+	sl.tagFormRank = sl.tagFormRank&^rankMask | uint32(r)<<rankShift
 }
 
-// rankAfter returns the rank of a counter after h. again says that it was last asked in an
-// earlier second.
-func rankAfter(h *backend.Hit, v *algorithm.Outcome, before rank, again bool) rank {
+// rankAfter returns the rank of a counter after h. again says that the last use was in an earlier second.
+func rankAfter(h *backend.Hit, v *algorithm.Outcome, before evictionRank, again bool) evictionRank {
 	capacity := h.Limit.Capacity()
-	full := v.Interval || v.After >= capacity
+	full := v.WithinMinInterval || v.After >= capacity
 	switch {
 	case capacity == 0:
-		return newcomer // it refuses everything without a counter, too
-	case full && (v.Over || before == refusing && h.Op != algorithm.Charge):
-		return refusing
-	case before != newcomer || again || v.After > capacity/8:
-		return active
+		return rankNewcomer // a limit of 0 refuses every hit, even without a counter
+	case full && (v.Over || before == rankRefusing && h.Op != algorithm.Charge):
+		return rankRefusing
+	case before != rankNewcomer || again || v.After > capacity/8:
+		return rankActive
 	}
-	return newcomer
+	return rankNewcomer
 }
 
-// ageSteps is how many steps ageStep has.
-const ageSteps = 240
+// numAgeSteps is the number of steps of ageStep.
+const numAgeSteps = 240
 
-// ageStep returns the step of an idle time in seconds: exact below 16 s, and within an eighth
-// above.
+// ageStep returns the step of an idle time in seconds. Below 16 s each second has its own step,
+// and above a step covers an eighth of the idle time or less.
 func ageStep(idle uint32) int {
 	if idle < 8 {
 		return int(idle)
@@ -76,72 +73,63 @@ func ageStep(idle uint32) int {
 	return (digits-3)*8 + int(idle>>(digits-4)&7)
 }
 
-// evict drops that many live counters, those that matter least. It allocates nothing: it
-// counts the counters of each step, and drops all steps below the one in which the number is
-// reached, and a part of that one.
-func (sh *shard) evict(now int64, drop int) {
+// evictCounters drops as many of the live counters that matter least. It allocates nothing: it counts the counters of each step,
+// and drops all steps below the one in which the number is reached, and a part of that one.
+func (sh *shard) evictCounters(now int64, drop int) {
 	if drop <= 0 {
 		return
 	}
-	order := sh.order(now)
-	var steps [int(ranks) * ageSteps]uint16
+	levels, nowSecond := sh.rankLevels(now), unixSecond(now)
+	var steps [int(numRanks) * numAgeSteps]uint16
 	for i := range sh.slots {
-		if sl := &sh.slots[i]; sl.live(now) {
-			steps[order.step(sl)]++
+		if sl := &sh.slots[i]; sl.isLive(now) {
+			steps[sl.evictionStep(&levels, nowSecond)]++
 		}
 	}
-	last, same := 0, drop // all steps below last are dropped, and same counters of last
-	for int(steps[last]) < same {
-		same -= int(steps[last])
+	last, inLast := 0, drop // all counters of the steps below last are dropped, and inLast counters of step last
+	for int(steps[last]) < inLast {
+		inLast -= int(steps[last])
 		last++
 	}
-	// It starts elsewhere each time, or the same places would always lose.
+	// The walk starts at another slot each time, so that no slot always loses.
 	start := int(uint64(now) % uint64(len(sh.slots)))
 	for k := range sh.slots {
 		sl := &sh.slots[(start+k)%len(sh.slots)]
-		if !sl.live(now) {
+		if !sl.isLive(now) {
 			continue
 		}
-		step := order.step(sl)
+		step := sl.evictionStep(&levels, nowSecond)
 		if step == last {
-			same--
+			inLast--
 		}
-		if step < last || step == last && same >= 0 {
-			sh.release(sl)
+		if step < last || step == last && inLast >= 0 {
+			sh.dropCounter(sl)
 		}
 	}
-	sh.budget.evicted.Add(int64(drop))
+	sh.budget.evictedCounters.Add(int64(drop))
 }
 
-// order is the order in which the counters of a table are evicted.
-type order struct {
-	now   uint32
-	place [ranks]int // ranks with the same place go by idle time alone
-}
-
-func (sh *shard) order(now int64) order {
-	var count [ranks]int
+// rankLevels returns the level of each rank. Counters of lower levels are evicted first, and counters of one level by idle time.
+func (sh *shard) rankLevels(now int64) [numRanks]int {
+	var count [numRanks]int
 	for i := range sh.slots {
-		if sl := &sh.slots[i]; sl.live(now) {
+		if sl := &sh.slots[i]; sl.isLive(now) {
 			count[sl.rank()]++
 		}
 	}
-	o := order{now: second(now), place: [ranks]int{newcomer: 0, active: 1, refusing: 2}}
-	live := count[newcomer] + count[active] + count[refusing]
-	if count[newcomer] < live/4 {
-		o.place[newcomer] = o.place[active]
+	levels := [numRanks]int{rankNewcomer: 0, rankActive: 1, rankRefusing: 2}
+	live := count[rankNewcomer] + count[rankActive] + count[rankRefusing]
+	if count[rankNewcomer] < live/4 {
+		levels[rankNewcomer] = levels[rankActive]
 	}
-	if count[refusing] > live/2 {
-		o.place[refusing] = o.place[active]
+	if count[rankRefusing] > live/2 {
+		levels[rankRefusing] = levels[rankActive]
 	}
-	return o
+	return levels
 }
 
-// step returns the step of a counter; lower steps go first.
-func (o *order) step(sl *slot) int {
-	idle := uint32(0)
-	if sl.used < o.now {
-		idle = o.now - sl.used
-	}
-	return o.place[sl.rank()]*ageSteps + ageSteps - 1 - ageStep(idle)
+// evictionStep returns the step of a counter. Counters of lower steps are evicted first.
+func (sl *slot) evictionStep(levels *[numRanks]int, nowSecond uint32) int {
+	idle := nowSecond - min(sl.lastUseSecond, nowSecond)
+	return levels[sl.rank()]*numAgeSteps + numAgeSteps - 1 - ageStep(idle)
 }

@@ -15,27 +15,27 @@ func TestRankAfter(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		max    uint64
-		before rank
+		before evictionRank
 		again  bool
 		op     algorithm.Op
 		v      algorithm.Outcome
-		want   rank
+		want   evictionRank
 	}{
-		{"the first of many", 100, newcomer, false, charge, algorithm.Outcome{After: 1}, newcomer},
-		{"an eighth", 80, newcomer, false, charge, algorithm.Outcome{After: 10}, newcomer},
-		{"more than an eighth", 80, newcomer, false, charge, algorithm.Outcome{After: 11}, active},
-		{"asked again later", 100, newcomer, true, charge, algorithm.Outcome{After: 2}, active},
-		{"it stays so", 100, active, false, charge, algorithm.Outcome{After: 1}, active},
-		{"full, and nothing refused", 1, newcomer, false, charge, algorithm.Outcome{After: 1}, active},
-		{"refused by a full one", 1, active, false, charge, algorithm.Outcome{Over: true, After: 1}, refusing},
-		{"refused, and counted", 1, newcomer, false, charge, algorithm.Outcome{Over: true, After: 2}, refusing},
-		{"refused for its size by one with room", 100, newcomer, false, charge, algorithm.Outcome{Over: true, After: 1}, newcomer},
-		{"refused by the interval", 100, active, false, charge, algorithm.Outcome{Over: true, Interval: true, After: 1}, refusing},
-		{"passes again", 1, refusing, true, charge, algorithm.Outcome{After: 1}, active},
-		{"a refund makes room", 10, refusing, false, refund, algorithm.Outcome{After: 9}, active},
-		{"a refund makes no room", 10, refusing, false, refund, algorithm.Outcome{After: 12}, refusing},
-		{"forced beyond", 10, refusing, false, force, algorithm.Outcome{After: 20}, refusing},
-		{"a limit of 0 needs no counter", 0, refusing, true, charge, algorithm.Outcome{Over: true, After: 3}, newcomer},
+		{"the first of many", 100, rankNewcomer, false, charge, algorithm.Outcome{After: 1}, rankNewcomer},
+		{"an eighth", 80, rankNewcomer, false, charge, algorithm.Outcome{After: 10}, rankNewcomer},
+		{"more than an eighth", 80, rankNewcomer, false, charge, algorithm.Outcome{After: 11}, rankActive},
+		{"asked again later", 100, rankNewcomer, true, charge, algorithm.Outcome{After: 2}, rankActive},
+		{"it stays so", 100, rankActive, false, charge, algorithm.Outcome{After: 1}, rankActive},
+		{"full, and nothing refused", 1, rankNewcomer, false, charge, algorithm.Outcome{After: 1}, rankActive},
+		{"refused by a full one", 1, rankActive, false, charge, algorithm.Outcome{Over: true, After: 1}, rankRefusing},
+		{"refused, and counted", 1, rankNewcomer, false, charge, algorithm.Outcome{Over: true, After: 2}, rankRefusing},
+		{"refused for its size by one with room", 100, rankNewcomer, false, charge, algorithm.Outcome{Over: true, After: 1}, rankNewcomer},
+		{"refused by the interval", 100, rankActive, false, charge, algorithm.Outcome{Over: true, WithinMinInterval: true, After: 1}, rankRefusing},
+		{"passes again", 1, rankRefusing, true, charge, algorithm.Outcome{After: 1}, rankActive},
+		{"a refund makes room", 10, rankRefusing, false, refund, algorithm.Outcome{After: 9}, rankActive},
+		{"a refund makes no room", 10, rankRefusing, false, refund, algorithm.Outcome{After: 12}, rankRefusing},
+		{"forced beyond", 10, rankRefusing, false, force, algorithm.Outcome{After: 20}, rankRefusing},
+		{"a limit of 0 needs no counter", 0, rankRefusing, true, charge, algorithm.Outcome{Over: true, After: 3}, rankNewcomer},
 	} {
 		h := &backend.Hit{Limit: &algorithm.Limit{Max: tt.max, Period: time.Hour}, Op: tt.op}
 		if got := rankAfter(h, &tt.v, tt.before, tt.again); got != tt.want {
@@ -53,8 +53,8 @@ func TestAgeStep(t *testing.T) {
 		}
 		last = step
 	}
-	if step := ageStep(1<<32 - 1); step != ageSteps-1 {
-		t.Errorf("the longest is step %d of %d", step, ageSteps)
+	if step := ageStep(1<<32 - 1); step != numAgeSteps-1 {
+		t.Errorf("the longest is step %d of %d", step, numAgeSteps)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestDenyingCountersSurviveAFlood(t *testing.T) {
 					}
 					hit(s, n, limit, at)
 				}
-				if s.Stats().Evicted == 0 {
+				if s.Stats().EvictedKeys == 0 {
 					t.Error("nothing was evicted")
 				}
 				for i := range few {
@@ -147,7 +147,7 @@ func TestFloodOfDenyingCounters(t *testing.T) {
 				hit(s, n, limit, at)
 				hit(s, n, limit, at)
 			}
-			if st := s.Stats(); st.Bytes > maxBytes || st.Evicted == 0 {
+			if st := s.Stats(); st.Bytes > maxBytes || st.EvictedKeys == 0 {
 				t.Errorf("%+v", st)
 			}
 			var k [8]byte
@@ -199,11 +199,11 @@ func TestEvictionDoesNotAllocate(t *testing.T) {
 	for range 100 {
 		hitNew()
 	}
-	before := s.Stats().Evicted
+	before := s.Stats().EvictedKeys
 	if allocs := testing.AllocsPerRun(100, hitNew); allocs > 0 {
 		t.Errorf("%v allocations for 1,000 new counters", allocs)
 	}
-	if evicted := s.Stats().Evicted - before; evicted < 90_000 {
+	if evicted := s.Stats().EvictedKeys - before; evicted < 90_000 {
 		t.Errorf("%d were evicted", evicted)
 	}
 }

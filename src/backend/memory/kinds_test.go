@@ -30,7 +30,7 @@ func TestStatesKeepTheirValues(t *testing.T) {
 			t.Run(fmt.Sprintf("%v of %v", kind, period), func(t *testing.T) {
 				s := open(t, 0)
 				const keys = 2000
-				states := make([]state, keys)
+				states := make([]algorithm.State, keys)
 				limits := []*algorithm.Limit{
 					{Kind: kind, Max: 1000, Period: period},
 					{Kind: kind, Max: 1 << 50, Period: period, CountBlocked: true},
@@ -52,7 +52,7 @@ func TestStatesKeepTheirValues(t *testing.T) {
 					if kind == algorithm.GCRA {
 						h.Limit = limits[k%len(limits)] // with the interval, or without
 					}
-					want := states[k].apply(h.Limit, now.UnixNano(), h.Op, h.Amount)
+					want := states[k].Take(h.Limit, now.UnixNano(), h.Op, h.Amount)
 					if got := send(t, s, now, h); got != (backend.Verdict{Outcome: want}) {
 						t.Fatalf("at %v: %v of %d under %+v\n got %+v\nwant %+v", now, h.Op, h.Amount, *h.Limit, got, want)
 					}
@@ -146,11 +146,11 @@ func TestCapHoldsWithLogs(t *testing.T) {
 			}
 		}
 		hit(s, k, hour, at)
-		if bytes := s.budget.total.Load(); bytes > maxBytes+16*4*(int64(hits)+8) {
+		if bytes := s.budget.usedBytes.Load(); bytes > maxBytes+16*4*(int64(hits)+8) {
 			t.Fatalf("%d bytes, more than the cap and a key", bytes)
 		}
 	}
-	if st := s.Stats(); st.Evicted == 0 || st.Bytes < maxBytes/2 {
+	if st := s.Stats(); st.EvictedKeys == 0 || st.Bytes < maxBytes/2 {
 		t.Errorf("%+v: want evictions, and at least half of the memory in use", st)
 	}
 }
@@ -175,7 +175,7 @@ func TestTablesGiveWayToLogs(t *testing.T) {
 		if v := hit(s, 1<<41, day, at); v.After != i+1 {
 			t.Fatalf("a counter in use was forgotten: %d, want %d", v.After, i+1)
 		}
-		if bytes := s.budget.total.Load(); bytes > maxBytes+16*1500 {
+		if bytes := s.budget.usedBytes.Load(); bytes > maxBytes+16*1500 {
 			t.Fatalf("%d bytes, more than the cap and a key", bytes)
 		}
 	}
@@ -188,7 +188,7 @@ func TestAGiantGoesAlone(t *testing.T) {
 	for k := range uint64(1000) {
 		hit(s, k, sliding, epoch)
 	}
-	giant := &algorithm.Limit{Kind: algorithm.SlidingWindow, Max: algorithm.MaxLogged, Period: time.Hour}
+	giant := &algorithm.Limit{Kind: algorithm.SlidingWindow, Max: algorithm.MaxLoggedHits, Period: time.Hour}
 	seen := uint64(0)
 	for i := range 100_000 {
 		v := hit(s, 1<<40, giant, epoch.Add(time.Duration(i)*time.Microsecond))
@@ -200,7 +200,7 @@ func TestAGiantGoesAlone(t *testing.T) {
 	if seen < 1<<19/16/2 || seen > 1<<19/16 {
 		t.Errorf("%d hits in half a MiB", seen)
 	}
-	if st := s.Stats(); st.Evicted != 1 {
+	if st := s.Stats(); st.EvictedKeys != 1 {
 		t.Errorf("%+v", st)
 	}
 	for k := range uint64(1000) {
@@ -229,7 +229,7 @@ func TestRefusedKeysStay(t *testing.T) {
 				}
 				send(t, s, at, backend.Hit{Key: fmt.Append(nil, i), Limit: limit, Amount: 1})
 			}
-			if s.Stats().Evicted == 0 {
+			if s.Stats().EvictedKeys == 0 {
 				t.Errorf("%v: nothing was evicted", limit.Kind)
 			}
 		}
@@ -259,7 +259,7 @@ func TestCrowd(t *testing.T) {
 				for range b.Verdicts {
 					b.Hits = append(b.Hits, backend.Hit{
 						Key: binary.BigEndian.AppendUint64(nil, rnd.Uint64N(20_000)>>rnd.IntN(15)), Limit: limits[rnd.IntN(len(limits))],
-						Op: algorithm.Op(rnd.IntN(4)), Amount: rnd.Uint64() >> (30 + rnd.IntN(34)), Group: uint16(rnd.IntN(2)), Atomic: rnd.IntN(2) == 0,
+						Op: algorithm.Op(rnd.IntN(4)), Amount: rnd.Uint64() >> (30 + rnd.IntN(34)), GroupID: uint16(rnd.IntN(2)), Atomic: rnd.IntN(2) == 0,
 					})
 				}
 				if err := s.Take(t.Context(), &b); err != nil {
@@ -269,7 +269,7 @@ func TestCrowd(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if st := s.Stats(); st.Evicted == 0 || st.Bytes > 3*MinBytes {
+	if st := s.Stats(); st.EvictedKeys == 0 || st.Bytes > 3*MinBytes {
 		t.Errorf("%+v", st)
 	}
 }

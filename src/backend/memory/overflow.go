@@ -7,34 +7,33 @@ import (
 	"ratelimit/src/backend"
 )
 
-// overflow holds the states of a shard that do not fit into slots. A slot's count is the
-// index of its state.
-type overflow struct {
-	wides    arena[wideState] // without pointers
-	logs     arena[algorithm.Log]
-	logBytes int64 // of the hits in logs
-	counted  int64 // bytes that the budget has counted
-	next     int   // the slot that the next sweep starts with
-	live     int   // live slots that the sweep has seen since slot 0
+// overflowStates holds the states of a shard that do not fit into slots. A slot's count is the index of its state.
+type overflowStates struct {
+	wideStates     arena[wideState]
+	logs           arena[algorithm.Log]
+	logBytes       int64 // logBytes is the size of the hits in logs.
+	budgetedBytes  int64 // budgetedBytes is the size of this overflow as the budget knows it.
+	sweptSlots     int   // sweptSlots is how many slots, from the start of the table, this sweep has checked.
+	sweptLiveSlots int   // sweptLiveSlots is how many of the swept slots were live.
 }
 
 // wideState is a state of several numbers; see pack.
 type wideState [3]int64
 
-// logBytes returns the size of the hits in a log: 16 bytes each.
+// logBytes returns the size of the hits in a log, 16 bytes each.
 func logBytes(g *algorithm.Log) int64 { return 16 * int64(g.Cap()) }
 
 // arena is a list of values with gaps that are used again.
 type arena[T any] struct {
-	items []T
-	gaps  []uint32
+	items       []T
+	freeIndexes []uint32
 }
 
-// put stores v and returns its index.
-func (a *arena[T]) put(v T) uint64 {
-	if n := len(a.gaps); n > 0 {
-		i := a.gaps[n-1]
-		a.gaps = a.gaps[:n-1]
+// addItem stores v and returns its index.
+func (a *arena[T]) addItem(v T) uint64 {
+	if n := len(a.freeIndexes); n > 0 {
+		i := a.freeIndexes[n-1]
+		a.freeIndexes = a.freeIndexes[:n-1]
 		a.items[i] = v
 		return uint64(i)
 	}
@@ -42,101 +41,101 @@ func (a *arena[T]) put(v T) uint64 {
 	return uint64(len(a.items) - 1)
 }
 
-// drop makes a gap at i. If nothing else is left, it frees all memory.
-func (a *arena[T]) drop(i uint64) {
-	var none T
-	a.items[i] = none
-	a.gaps = append(a.gaps, uint32(i))
-	if len(a.items) == len(a.gaps) {
+// removeItem makes a gap at i. If nothing else is left, it frees all memory.
+func (a *arena[T]) removeItem(i uint64) {
+	var zero T
+	a.items[i] = zero
+	a.freeIndexes = append(a.freeIndexes, uint32(i))
+	if len(a.items) == len(a.freeIndexes) {
 		*a = arena[T]{}
 	}
 }
 
-func (a *arena[T]) bytes() int64 {
+func (a *arena[T]) sizeBytes() int64 {
 	var v T
-	return int64(cap(a.items))*int64(unsafe.Sizeof(v)) + int64(cap(a.gaps))*4
+	return int64(cap(a.items))*int64(unsafe.Sizeof(v)) + int64(cap(a.freeIndexes))*4
 }
 
-func (o *overflow) bytes() int64 {
-	return int64(unsafe.Sizeof(*o)) + o.logBytes + o.wides.bytes() + o.logs.bytes()
+func (o *overflowStates) sizeBytes() int64 {
+	return int64(unsafe.Sizeof(*o)) + o.logBytes + o.wideStates.sizeBytes() + o.logs.sizeBytes()
 }
 
-// outer returns sh.overflow, which it creates if there is none.
-func (sh *shard) outer() *overflow {
+// ensureOverflow returns sh.overflow, which it creates if there is none.
+func (sh *shard) ensureOverflow() *overflowStates {
 	if sh.overflow == nil {
-		sh.overflow = new(overflow)
+		sh.overflow = new(overflowStates)
 	}
 	return sh.overflow
 }
 
-// account tells the budget how the size of the overflow has changed.
-func (sh *shard) account() {
+// updateOverflowBytes tells the budget how the size of the overflow has changed.
+func (sh *shard) updateOverflowBytes() {
 	o := sh.overflow
 	if o == nil {
 		return
 	}
-	if n := o.bytes(); n != o.counted {
-		sh.budget.addOverflow(n - o.counted)
-		o.counted = n
+	if n := o.sizeBytes(); n != o.budgetedBytes {
+		sh.budget.addOverflowBytes(n - o.budgetedBytes)
+		o.budgetedBytes = n
 	}
 }
 
-// makeInline frees the overflow of sl. The caller puts a state into the slot.
-func (sh *shard) makeInline(sl *slot) {
+// freeOverflowState frees the overflow of sl, so that the caller can put a state into the slot itself.
+func (sh *shard) freeOverflowState(sl *slot) {
 	switch o := sh.overflow; sl.form() {
-	case wide:
-		o.wides.drop(sl.count)
-	case logged:
-		o.logBytes -= logBytes(&o.logs.items[sl.count])
-		o.logs.drop(sl.count)
+	case wideForm:
+		o.wideStates.removeItem(sl.countOrIndex)
+	case logForm:
+		o.logBytes -= logBytes(&o.logs.items[sl.countOrIndex])
+		o.logs.removeItem(sl.countOrIndex)
 	default:
 		return
 	}
-	sl.setForm(inline)
-	sh.account()
+	sl.setForm(inlineForm)
+	sh.updateOverflowBytes()
 }
 
-// setWide stores the state of sl, which is not logged, in the overflow.
-func (sh *shard) setWide(sl *slot, w wideState) {
-	if sl.form() == wide {
-		sh.overflow.wides.items[sl.count] = w
+// setWideState stores w as the state of sl in the overflow. sl must not have a log.
+func (sh *shard) setWideState(sl *slot, w wideState) {
+	if sl.form() == wideForm {
+		sh.overflow.wideStates.items[sl.countOrIndex] = w
 		return
 	}
-	sl.count = sh.outer().wides.put(w)
-	sl.setForm(wide)
-	sh.account()
+	sl.countOrIndex = sh.ensureOverflow().wideStates.addItem(w)
+	sl.setForm(wideForm)
+	sh.updateOverflowBytes()
 }
 
-// applySliding is apply for a sliding window, whose log is changed in place.
-func (sh *shard) applySliding(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
-	sl, free := sh.find(id, now)
+// applySlidingHit is apply for a sliding window, whose log is changed in place.
+func (sh *shard) applySlidingHit(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
+	sl, expired := sh.findSlot(id, now)
 	var empty algorithm.Log
 	log := &empty
 	if sl != nil {
-		log = &sh.overflow.logs.items[sl.count]
+		log = &sh.overflow.logs.items[sl.countOrIndex]
 	}
 	before := logBytes(log)
 	v := algorithm.TakeSliding(h.Limit, log, now, h.Op, h.Amount)
 	if !v.Charged {
-		sl.note(h, &v, now)
+		sl.recordUse(h, &v, now)
 		return v
 	}
 	after := logBytes(log)
 	if sl == nil {
-		sl = sh.create(id, free, now)
-		sl.count = sh.outer().logs.put(empty)
-		sl.setForm(logged)
+		sl = sh.createSlot(id, expired, now)
+		sl.countOrIndex = sh.ensureOverflow().logs.addItem(empty)
+		sl.setForm(logForm)
 	}
-	sl.note(h, &v, now)
-	// A clock that was set back is behind the newest hit, which keeps its end.
-	sl.expires = max(sl.expires, now+int64(v.ResetAfter)+sh.budget.grace)
+	sl.recordUse(h, &v, now)
+	// If a clock was set back, an earlier hit may expire later than this one.
+	sl.expiresAt = max(sl.expiresAt, now+int64(v.ResetAfter)+sh.budget.graceNanos)
 	sh.overflow.logBytes += after - before
-	sh.account()
+	sh.updateOverflowBytes()
 	if log.Len() == 0 {
-		sh.release(sl)
-	} else if after > sh.budget.max/2 {
-		sh.release(sl)
-		sh.budget.evicted.Add(1)
+		sh.dropCounter(sl)
+	} else if after > sh.budget.maxBytes/2 {
+		sh.dropCounter(sl)
+		sh.budget.evictedCounters.Add(1)
 	}
 	return v
 }

@@ -11,153 +11,149 @@ import (
 
 // slot is one counter. It has no pointers, so the garbage collector skips the tables.
 type slot struct {
-	hash    uint64
-	tag     uint32 // the low bits are the form and the rank; 0: never taken
-	used    uint32 // the second in which it was last asked, for eviction
-	count   uint64 // see state.pack
-	expires int64  // nanoseconds since the Unix epoch; from then on it may be taken over
+	idHash        uint64 // idHash is the hash of the counter's id.
+	tagFormRank   uint32 // tagFormRank is the tag of the counter's id, with the form and the rank in the low bits. It is 0 in an empty slot.
+	lastUseSecond uint32 // lastUseSecond is the Unix time of the last hit other than a look.
+	countOrIndex  uint64 // countOrIndex is the counter's state, or its index in the overflow; see shard.packState.
+	expiresAt     int64  // expiresAt is the instant, in Unix nanoseconds, from which another counter may use the slot.
 }
 
 const (
-	slotBytes = 32 // the size of a slot
-	minSlots  = 4
+	slotBytes     = 32 // slotBytes is the size of a slot in memory.
+	minTableSlots = 4  // minTableSlots is the number of slots in the smallest table.
 )
 
-// The form of a slot says where its state is.
+// The form of a slot says where the state of its counter is.
 const (
-	inline = 1 + iota // in the slot
-	wide              // in overflow.wides[count]
-	logged            // in overflow.logs[count]
+	inlineForm = 1 + iota // inlineForm slots hold the state.
+	wideForm              // wideForm slots have the state in overflow.wideStates.items[countOrIndex].
+	logForm               // logForm slots have the state in overflow.logs.items[countOrIndex].
 
-	formBits = 3
+	formMask = 3
 )
 
-func (sl *slot) form() uint32 { return sl.tag & formBits }
+func (sl *slot) form() uint32 { return sl.tagFormRank & formMask }
 
-func (sl *slot) setForm(form uint32) { sl.tag = sl.tag&^formBits | form }
+func (sl *slot) setForm(form uint32) { sl.tagFormRank = sl.tagFormRank&^formMask | form }
 
-func (sl *slot) is(id counterID) bool {
-	return sl.hash == id.hash && sl.tag&^(formBits|rankBits) == id.tag
+func (sl *slot) hasID(id counterID) bool {
+	return sl.idHash == id.hash && sl.tagFormRank&^(formMask|rankMask) == id.tag
 }
 
-func (sl *slot) live(now int64) bool { return sl.tag != 0 && sl.expires > now }
+func (sl *slot) isLive(now int64) bool { return sl.tagFormRank != 0 && sl.expiresAt > now }
 
-// shard is an open-addressed hash table with linear probing. A slot once taken stays taken
-// until the table is rebuilt or compacted, so chains never break. A new counter takes over
-// an expired slot on its way.
+// shard is an open-addressed hash table with linear probing. A slot that a counter has taken stays taken until the table is
+// rebuilt or compacted, so chains never break. A new counter uses an expired slot on its way.
 type shard struct {
-	mu       sync.Mutex // must be held by callers of all methods
-	slots    []slot
-	taken    int
-	budget   *budget
-	overflow *overflow // nil: all state is in the slots
-	writes   uint8     // see sweepDue
-	_        [7]byte   // pads to a cache line
+	mu         sync.Mutex // mu must be held by callers of all methods.
+	slots      []slot
+	takenSlots int // takenSlots is the number of slots that are not empty.
+	budget     *memoryBudget
+	overflow   *overflowStates // overflow is nil while all state is in the slots.
+	writeCount uint8           // writeCount counts writes for countWrite, and wraps around.
+	_          [7]byte         // The padding makes a shard as large as a cache line.
 }
 
-// apply applies h to its counter. Fixed windows, the most common kind, take a short path.
-func (sh *shard) apply(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
+// applyHit applies h to its counter. Fixed windows, the most common kind, take a short path.
+func (sh *shard) applyHit(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
 	switch h.Limit.Kind {
 	case algorithm.FixedWindow:
 	case algorithm.SlidingWindow:
-		return sh.applySliding(h, id, now)
+		return sh.applySlidingHit(h, id, now)
 	default:
-		return sh.applyState(h, id, now)
+		return sh.applyPackedHit(h, id, now)
 	}
-	sl, free := sh.find(id, now)
+	sl, expired := sh.findSlot(id, now)
 	var count uint64
 	if sl != nil {
-		count = sl.count
+		count = sl.countOrIndex
 	}
 	after, v := algorithm.TakeFixed(h.Limit, count, now, h.Op, h.Amount)
-	if after == count {
-		sl.note(h, &v, now)
-		return v
-	}
-	if sl == nil {
-		sl = sh.create(id, free, now)
-	}
-	sl.count = after
-	sl.note(h, &v, now)
-	sl.expires = now + int64(v.ResetAfter) + sh.budget.grace
-	return v
-}
-
-// applyState is apply for the kinds whose state is packed into a slot.
-func (sh *shard) applyState(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
-	sl, free := sh.find(id, now)
-	var st state
-	if sl != nil {
-		st = sh.unpack(h.Limit, sl)
-	}
-	arrival, first := st.arrival, st.first
-	v := st.apply(h.Limit, now, h.Op, h.Amount)
-	// A refused hit may change a state that is too far ahead of the clock.
-	if v.Charged || st.arrival != arrival || st.first != first {
+	if after != count {
 		if sl == nil {
-			sl = sh.create(id, free, now)
+			sl = sh.createSlot(id, expired, now)
 		}
-		sh.pack(h.Limit, sl, &st)
+		sl.countOrIndex, sl.expiresAt = after, now+int64(v.ResetAfter)+sh.budget.graceNanos
 	}
-	sl.note(h, &v, now)
+	sl.recordUse(h, &v, now)
 	return v
 }
 
-// second returns the time of use for a slot.
-func second(now int64) uint32 { return uint32(now / 1e9) }
+// applyPackedHit is apply for the kinds whose state is packed into a slot.
+func (sh *shard) applyPackedHit(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
+	sl, expired := sh.findSlot(id, now)
+	var st algorithm.State
+	if sl != nil {
+		st = sh.unpackState(h.Limit, sl)
+	}
+	arrival, first := st.GCRA, st.FirstHit
+	v := st.Take(h.Limit, now, h.Op, h.Amount)
+	// A refused hit may change a state that is too far ahead of the clock.
+	if v.Charged || st.GCRA != arrival || st.FirstHit != first {
+		if sl == nil {
+			sl = sh.createSlot(id, expired, now)
+		}
+		sh.packState(h.Limit, sl, &st)
+	}
+	sl.recordUse(h, &v, now)
+	return v
+}
 
-// home returns the first place of a hash: its high bits scaled to the length of the table,
-// which need not be a power of two.
-func (sh *shard) home(hash uint64) int {
+// unixSecond returns an instant in seconds since the Unix epoch.
+func unixSecond(now int64) uint32 { return uint32(now / 1e9) }
+
+// firstSlotIndex returns the index of the slot at which the search for a hash starts: its high bits
+// scaled to the length of the table, which need not be a power of two.
+func (sh *shard) firstSlotIndex(hash uint64) int {
 	hi, _ := bits.Mul64(hash, uint64(len(sh.slots)))
 	return int(hi)
 }
 
-// find returns the live slot of id. If there is none, it returns an expired slot that id may
-// take over, if there is one: its own, so that a counter never has two when the clock is set
-// back, or else the first on the way.
-func (sh *shard) find(id counterID, now int64) (live, free *slot) {
+// findSlot returns the live slot of id. If there is none, it returns an expired slot that id may use, if there is one: its own,
+// so that a counter never has two slots when the clock is set back, or else the first one on the way.
+func (sh *shard) findSlot(id counterID, now int64) (live, expired *slot) {
 	if len(sh.slots) == 0 {
 		return nil, nil
 	}
-	for i := sh.home(id.hash); ; i++ {
+	for i := sh.firstSlotIndex(id.hash); ; i++ {
 		if i == len(sh.slots) {
 			i = 0
 		}
 		sl := &sh.slots[i]
 		switch {
-		case sl.tag == 0:
-			return nil, free
-		case sl.is(id):
-			if sl.expires <= now {
+		case sl.tagFormRank == 0:
+			return nil, expired
+		case sl.hasID(id):
+			if sl.expiresAt <= now {
 				return nil, sl
 			}
 			return sl, nil
-		case sl.expires <= now && free == nil:
-			free = sl
+		case sl.expiresAt <= now && expired == nil:
+			expired = sl
 		}
 	}
 }
 
-// create returns a slot for id: free, the expired one that find returned, or a new one.
-func (sh *shard) create(id counterID, free *slot, now int64) *slot {
-	if free == nil {
-		if (sh.taken+1)*4 > len(sh.slots)*3 {
+// createSlot returns a slot for id: the expired one that find returned, or an empty one.
+func (sh *shard) createSlot(id counterID, expired *slot, now int64) *slot {
+	sl := expired
+	if sl == nil {
+		if (sh.takenSlots+1)*4 > len(sh.slots)*3 {
 			sh.makeRoom(now)
 		}
-		free = sh.untaken(id.hash)
-		sh.taken++
+		sl = sh.findEmptySlot(id.hash)
+		sh.takenSlots++
 	} else {
-		sh.makeInline(free)
+		sh.freeOverflowState(sl)
 	}
-	*free = slot{hash: id.hash, tag: id.tag | inline, used: second(now)}
-	return free
+	*sl = slot{idHash: id.hash, tagFormRank: id.tag | inlineForm, lastUseSecond: unixSecond(now)}
+	return sl
 }
 
-// untaken returns the first slot on the way of hash that was never taken.
-func (sh *shard) untaken(hash uint64) *slot {
-	i := sh.home(hash)
-	for sh.slots[i].tag != 0 {
+// findEmptySlot returns the first empty slot on the way of a hash.
+func (sh *shard) findEmptySlot(hash uint64) *slot {
+	i := sh.firstSlotIndex(hash)
+	for sh.slots[i].tagFormRank != 0 {
 		if i++; i == len(sh.slots) {
 			i = 0
 		}
@@ -165,126 +161,122 @@ func (sh *shard) untaken(hash uint64) *slot {
 	return &sh.slots[i]
 }
 
-// release makes sl expire, and frees its overflow.
-func (sh *shard) release(sl *slot) {
-	sh.makeInline(sl)
-	sl.expires = 0
+// dropCounter makes a counter expire, and frees its overflow.
+func (sh *shard) dropCounter(sl *slot) {
+	sh.freeOverflowState(sl)
+	sl.expiresAt = 0
 }
 
-// makeRoom drops expired counters. The table shrinks if most of it is then free, or else
-// doubles while the budget allows. At the cap an eighth of the slots is evicted and the rest
-// is moved in place, so a flood of new counters allocates nothing.
+// makeRoom drops expired counters. The table shrinks if most of it is then free, or else doubles while the budget allows. At the
+// cap an eighth of the slots is evicted and the rest is moved in place, so a flood of new counters allocates nothing.
 func (sh *shard) makeRoom(now int64) {
 	live := 0
 	for i := range sh.slots {
-		if sh.slots[i].live(now) {
+		if sh.slots[i].isLive(now) {
 			live++
 		}
 	}
-	size, most := len(sh.slots), sh.budget.slotsEach()
+	size, most := len(sh.slots), sh.budget.slotsPerShard()
 	switch {
 	case size == 0 || live*8 < size:
-		sh.rebuild(live*4, now) // a quarter full
+		sh.rebuildTable(live*4, now) // the new table is a quarter full
 		return
-	case live*2 > size && size < most-most/8: // larger by an eighth at least
-		sh.rebuild(min(size*2, most), now)
+	case live*2 > size && size < most-most/8: // the new table is larger by an eighth or more
+		sh.rebuildTable(min(size*2, most), now)
 		return
 	case live*8 > size*5:
-		sh.evict(now, live-size*5/8)
+		sh.evictCounters(now, live-size*5/8)
 	}
-	sh.compact(now)
+	sh.compactTable(now)
 }
 
-// compact removes all slots that are not live, in place. It starts behind a slot that was
-// never taken, so behind it each chain is whole: a slot that is taken out and put in again
-// lands at its old place or further ahead.
-func (sh *shard) compact(now int64) {
+// compactTable empties all slots that are not live, and moves the others within the table. It starts at an empty slot, behind
+// which each chain is whole. So a slot moves towards the start of its chain, or stays where it is.
+func (sh *shard) compactTable(now int64) {
 	start := 0
-	for sh.slots[start].tag != 0 {
+	for sh.slots[start].tagFormRank != 0 {
 		start++
 	}
 	n := len(sh.slots)
 	for k := range n {
 		sl := &sh.slots[(start+k)%n]
-		if sl.tag == 0 {
+		if sl.tagFormRank == 0 {
 			continue
 		}
-		if !sl.live(now) {
-			sh.release(sl)
+		if !sl.isLive(now) {
+			sh.dropCounter(sl)
 			*sl = slot{}
-			sh.taken--
+			sh.takenSlots--
 			continue
 		}
 		moved := *sl
 		*sl = slot{}
-		*sh.untaken(moved.hash) = moved
+		*sh.findEmptySlot(moved.idHash) = moved
 	}
 }
 
-// shed frees memory: of expired counters, and if that is not enough of an eighth of the
-// counters, or of those that were last asked before the given second if they are more. It
-// returns the earliest second in which a counter was last asked.
-func (sh *shard) shed(now int64, before uint32) (oldest uint32) {
+// shrinkTable frees the memory of expired counters. If the store stays above its cap, it evicts an eighth of the live counters,
+// or all that were last used before the second idleBeforeSecond if they are more. It returns the earliest second of last use.
+func (sh *shard) shrinkTable(now int64, idleBefore uint32) (oldestUse uint32) {
 	live, idle := 0, 0
-	oldest = math.MaxUint32
+	oldestUse = math.MaxUint32
 	for i := range sh.slots {
 		sl := &sh.slots[i]
-		if !sl.live(now) {
-			sh.release(sl)
+		if !sl.isLive(now) {
+			sh.dropCounter(sl)
 			continue
 		}
 		live++
-		oldest = min(oldest, sl.used)
-		if sl.used < before {
+		oldestUse = min(oldestUse, sl.lastUseSecond)
+		if sl.lastUseSecond < idleBefore {
 			idle++
 		}
 	}
 	if live == 0 {
-		sh.clear()
-		return oldest
+		sh.freeMemory()
+		return oldestUse
 	}
-	wantSlots := func() int { return min(len(sh.slots), max(live*3/2+1, minSlots)) }
-	if sh.budget.exceeded(int64(len(sh.slots)-wantSlots()) * slotBytes) {
-		drop := max(live/8, idle)
-		sh.evict(now, drop)
-		live -= drop
+	wantSlots := func() int { return min(len(sh.slots), max(live*3/2+1, minTableSlots)) }
+	if sh.budget.isExceeded(int64(len(sh.slots)-wantSlots()) * slotBytes) {
+		evicted := max(live/8, idle)
+		sh.evictCounters(now, evicted)
+		live -= evicted
 	}
 	if size := wantSlots(); size < len(sh.slots) {
-		sh.rebuild(size, now)
+		sh.rebuildTable(size, now)
 	}
-	return oldest
+	return oldestUse
 }
 
-// clear frees all memory of the shard.
-func (sh *shard) clear() {
-	sh.budget.total.Add(int64(-len(sh.slots)) * slotBytes)
+func (sh *shard) freeMemory() {
+	sh.budget.usedBytes.Add(int64(-len(sh.slots)) * slotBytes)
 	if sh.overflow != nil {
-		sh.budget.addOverflow(-sh.overflow.counted)
+		sh.budget.addOverflowBytes(-sh.overflow.budgetedBytes)
 	}
-	sh.slots, sh.taken, sh.overflow = nil, 0, nil
+	sh.slots, sh.takenSlots, sh.overflow = nil, 0, nil
 }
 
-// rebuild moves all live counters to a new table of size slots, or of minSlots.
-func (sh *shard) rebuild(size int, now int64) {
-	old, outer := sh.slots, sh.overflow
-	sh.clear()
-	sh.slots = make([]slot, max(size, minSlots))
-	sh.budget.total.Add(int64(len(sh.slots)) * slotBytes)
+// rebuildTable moves all live counters to a new table of size slots, but at least minTableSlots.
+func (sh *shard) rebuildTable(size int, now int64) {
+	old, oldOverflow := sh.slots, sh.overflow
+	sh.freeMemory()
+	sh.slots = make([]slot, max(size, minTableSlots))
+	sh.budget.usedBytes.Add(int64(len(sh.slots)) * slotBytes)
 	for i := range old {
-		if !old[i].live(now) {
+		if !old[i].isLive(now) {
 			continue
 		}
-		sl := sh.untaken(old[i].hash)
+		sl := sh.findEmptySlot(old[i].idHash)
 		*sl = old[i]
-		sh.taken++
+		sh.takenSlots++
 		switch sl.form() {
-		case wide:
-			sl.count = sh.outer().wides.put(outer.wides.items[sl.count])
-		case logged:
-			log := outer.logs.items[sl.count]
-			sl.count = sh.outer().logs.put(log)
+		case wideForm:
+			sl.countOrIndex = sh.ensureOverflow().wideStates.addItem(oldOverflow.wideStates.items[sl.countOrIndex])
+		case logForm:
+			log := oldOverflow.logs.items[sl.countOrIndex]
+			sl.countOrIndex = sh.ensureOverflow().logs.addItem(log)
 			sh.overflow.logBytes += logBytes(&log)
 		}
 	}
-	sh.account()
+	sh.updateOverflowBytes()
 }

@@ -18,18 +18,16 @@ import (
 
 // Config configures a Store.
 type Config struct {
-	// MaxBytes caps the memory of all counters. A counter takes 32 bytes in a table that is
-	// at most three quarters full. A sliding window takes 40 bytes more, and 16 to 32 for
-	// each hit. At the cap counters are evicted in the order that rank documents; for a
-	// moment the cap may be exceeded by the size of one key. A sliding window that takes
-	// more than half of it is dropped, too. Locks take 64 bytes more for each 32 KiB of the
-	// cap. Defaults to DefaultMaxBytes; the smallest cap is MinBytes.
+	// MaxBytes caps the memory of all counters. A counter takes 32 bytes in a table that is at most three quarters full. A
+	// sliding window takes 40 bytes more, and 16 to 32 for each hit. At the cap counters are evicted in the order that rank
+	// documents; for a moment the cap may be exceeded by the size of one key. A sliding window that takes more than half of it is
+	// dropped, too. Locks take 64 bytes more for each 32 KiB of the cap. Defaults to DefaultMaxBytes; the smallest cap is
+	// MinBytes.
 	MaxBytes int64
-	// Grace is for how long an expired counter is kept at least. A clock that is set back
-	// further may or may not find it. Defaults to a second: enough for a request that reads
-	// the clock just before the edge of a window and gets the lock just after it. At most
-	// MaxGrace.
-	Grace time.Duration
+	// ExpiryGrace is for how long an expired counter is kept at least. A clock that is set back further may or may not find it.
+	// Defaults to a second: enough for a request that reads the clock just before the edge of a window and gets the lock just
+	// after it. At most MaxExpiryGrace.
+	ExpiryGrace time.Duration
 }
 
 // DefaultMaxBytes is the default of Config.MaxBytes.
@@ -38,44 +36,43 @@ const DefaultMaxBytes = 256 << 20
 // MinBytes is the smallest cap: 16 slots in each shard.
 const MinBytes = minShards * 16 * slotBytes
 
-// A shard has a lock and a table. Small tables keep each step short: no call rebuilds or
-// evicts from more than maxSlots slots at a time, which leaves little garbage. With 256
-// shards two of 64 cores rarely need the same lock at the same time.
+// A shard has a lock and a table. No call rebuilds or evicts from more than maxTableSlots slots at a time, so each call is short
+// and leaves little garbage. With 256 shards two of 64 cores rarely need the same lock at the same time.
 const (
-	minShards = 256
-	maxSlots  = 1024 // 32 KiB, the largest object that the runtime does not round up to pages
+	minShards     = 256
+	maxTableSlots = 1024 // 32 KiB, the largest object that the runtime does not round up to pages
 )
 
-// MaxGrace keeps all instants in the range of int64 nanoseconds.
-const MaxGrace = 10 * 365 * 24 * time.Hour
+// MaxExpiryGrace keeps all instants in the range of int64 nanoseconds.
+const MaxExpiryGrace = 10 * 365 * 24 * time.Hour
 
 // Store is a backend.Backend. Its zero value is not usable; see New.
 type Store struct {
-	seeds  [2]maphash.Seed
-	shards []shard
-	budget budget
-	groups sync.Pool // of *group
+	hashSeeds      [2]maphash.Seed
+	shards         []shard
+	budget         memoryBudget
+	groupScratches sync.Pool // groupScratches contains *groupScratch.
 
-	swept      atomic.Uint32 // the shard that was swept last
-	reclaiming sync.Mutex
-	reclaimer  reclaimer // guarded by reclaiming
+	sweptShardCount atomic.Uint32 // sweptShardCount counts the shards that were swept. They are visited in turn.
+	reclaimMu       sync.Mutex
+	reclaimState    reclaimState // reclaimState is guarded by reclaimMu.
 }
 
 // New returns an empty store.
 func New(cfg Config) (*Store, error) {
-	cfg.MaxBytes, cfg.Grace = cmp.Or(cfg.MaxBytes, DefaultMaxBytes), cmp.Or(cfg.Grace, time.Second)
-	if cfg.Grace < 0 || cfg.Grace > MaxGrace {
-		return nil, fmt.Errorf("memory: a grace of %v is not between 0 and %v", cfg.Grace, MaxGrace)
+	cfg.MaxBytes, cfg.ExpiryGrace = cmp.Or(cfg.MaxBytes, DefaultMaxBytes), cmp.Or(cfg.ExpiryGrace, time.Second)
+	if cfg.ExpiryGrace < 0 || cfg.ExpiryGrace > MaxExpiryGrace {
+		return nil, fmt.Errorf("memory: a grace of %v is not between 0 and %v", cfg.ExpiryGrace, MaxExpiryGrace)
 	}
 	if cfg.MaxBytes < MinBytes {
 		return nil, fmt.Errorf("memory: a cap of %d bytes is below the smallest, %d", cfg.MaxBytes, MinBytes)
 	}
 	s := &Store{
-		seeds:  [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		shards: make([]shard, max(cfg.MaxBytes/(maxSlots*slotBytes), minShards)), // as many full tables as fit
-		groups: sync.Pool{New: func() any { return new(group) }},
+		hashSeeds:      [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		shards:         make([]shard, max(cfg.MaxBytes/(maxTableSlots*slotBytes), minShards)), // as many as there is memory for full tables
+		groupScratches: sync.Pool{New: func() any { return new(groupScratch) }},
 	}
-	s.budget.max, s.budget.grace, s.budget.shards = cfg.MaxBytes, int64(cfg.Grace), int64(len(s.shards))
+	s.budget.maxBytes, s.budget.graceNanos, s.budget.numShards = cfg.MaxBytes, int64(cfg.ExpiryGrace), int64(len(s.shards))
 	for i := range s.shards {
 		s.shards[i].budget = &s.budget
 	}
@@ -84,31 +81,30 @@ func New(cfg Config) (*Store, error) {
 
 // Stats holds the figures of a Store.
 type Stats struct {
-	// Keys counts the counters held, including expired ones that were not swept yet.
+	// Keys counts the counters, including expired ones that were not swept yet.
 	Keys int64
 	// Bytes is the size of all tables and of their overflows.
 	Bytes int64
-	// Evicted counts the live counters dropped for lack of room since the start.
-	Evicted int64
+	// EvictedKeys counts the live counters dropped for lack of room since the start.
+	EvictedKeys int64
 }
 
 // Stats returns the current figures. It locks one shard after the other.
 func (s *Store) Stats() Stats {
-	st := Stats{Bytes: s.Bytes(), Evicted: s.budget.evicted.Load()}
+	st := Stats{Bytes: s.Bytes(), EvictedKeys: s.budget.evictedCounters.Load()}
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		st.Keys += int64(sh.taken)
+		st.Keys += int64(sh.takenSlots)
 		sh.mu.Unlock()
 	}
 	return st
 }
 
 // Bytes returns Stats.Bytes without locking.
-func (s *Store) Bytes() int64 { return s.budget.total.Load() }
+func (s *Store) Bytes() int64 { return s.budget.usedBytes.Load() }
 
-// Take charges every hit of b; see backend.Backend. It never waits, so it ignores ctx, and no
-// verdict has an Err.
+// Take charges every hit of b; see backend.Backend. It never waits, so it ignores ctx, and no verdict has an Err.
 func (s *Store) Take(_ context.Context, b *backend.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
@@ -120,7 +116,7 @@ func (s *Store) Take(_ context.Context, b *backend.Batch) error {
 			s.takeGroup(hits, b.Verdicts[i:end], now)
 		} else {
 			for j := range hits {
-				b.Verdicts[i+j] = backend.Verdict{Outcome: s.takeOne(&hits[j], now)}
+				b.Verdicts[i+j] = backend.Verdict{Outcome: s.takeHit(&hits[j], now)}
 			}
 		}
 		i = end
@@ -128,47 +124,45 @@ func (s *Store) Take(_ context.Context, b *backend.Batch) error {
 	return nil
 }
 
-func (s *Store) takeOne(h *backend.Hit, now int64) algorithm.Outcome {
-	id := s.id(h, now)
+func (s *Store) takeHit(h *backend.Hit, now int64) algorithm.Outcome {
+	id := s.counterIDOf(h, now)
 	sh := s.shardOf(id.hash & math.MaxUint32)
 	sh.mu.Lock()
-	v := sh.apply(h, id, now)
-	due := v.Charged && sh.sweepDue()
+	v := sh.applyHit(h, id, now)
+	sweep := v.Charged && sh.countWrite()
 	sh.mu.Unlock()
-	if due || s.budget.exceeded(0) {
-		s.tidy(due, now)
+	if sweep || s.budget.isExceeded(0) {
+		s.freeMemory(sweep, now)
 	}
 	return v
 }
 
-// counterID identifies a counter: 92 bits of keyed hash over the key, the kind and period of
-// its window, and the start of a fixed window. Two of 10 million counters share an id with a
-// probability of about 10^-14.
+// counterID identifies a counter: 92 bits of keyed hash over the key, the kind and period of its window, and the start of a fixed
+// window. Two of 10 million counters share an id with a probability of about 10^-14.
 type counterID struct {
 	hash uint64
-	tag  uint32 // without form and rank
+	tag  uint32 // tag is slot.tagFormRank without the form and the rank.
 }
 
-func (s *Store) id(h *backend.Hit, now int64) counterID {
+func (s *Store) counterIDOf(h *backend.Hit, now int64) counterID {
 	window := uint64(h.Limit.Period)<<3 + uint64(h.Limit.Kind)
 	if h.Limit.Kind == algorithm.FixedWindow {
-		start, _ := algorithm.Window(now, h.Limit.Period)
+		start, _ := algorithm.WindowBounds(now, h.Limit.Period)
 		window += uint64(start) * 0x9E3779B97F4A7C15
 	}
 	return counterID{
-		hash: mix(maphash.Bytes(s.seeds[0], h.Key) ^ mix(window)),
-		tag:  uint32(mix(maphash.Bytes(s.seeds[1], h.Key)+mix(window^0xD1B54A32D192ED03))) &^ (formBits | rankBits),
+		hash: mixBits(maphash.Bytes(s.hashSeeds[0], h.Key) ^ mixBits(window)),
+		tag:  uint32(mixBits(maphash.Bytes(s.hashSeeds[1], h.Key)+mixBits(window^0xD1B54A32D192ED03))) &^ (formMask | rankMask),
 	}
 }
 
-// mix is the finalizer of SplitMix64, a bijection in which each bit of x affects every bit of
-// the result.
-func mix(x uint64) uint64 {
+// mixBits is the finalizer of SplitMix64, a bijection in which each bit of x affects every bit of the result.
+func mixBits(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
 	x = (x ^ x>>27) * 0x94D049BB133111EB
 	return x ^ x>>31
 }
 
-// shardOf returns the shard for the low half of a hash. Larger halves have later shards. The
-// place within a shard depends on the high half.
+// shardOf returns the shard for the low half of a hash. The larger the half, the later the shard.
+// The slot in the shard depends on the high half.
 func (s *Store) shardOf(low uint64) *shard { return &s.shards[low*uint64(len(s.shards))>>32] }

@@ -42,19 +42,19 @@ func audit(tb testing.TB, s *Store) {
 		taken, used := 0, make(map[[2]uint64]bool)
 		for j := range sh.slots {
 			sl := &sh.slots[j]
-			if sl.tag != 0 {
+			if sl.tagFormRank != 0 {
 				taken++
 			}
-			id := counterID{sl.hash, sl.tag &^ (formBits | rankBits)}
-			if found, _ := sh.find(id, sl.expires-1); sl.expires > 0 && found != sl {
+			id := counterID{sl.idHash, sl.tagFormRank &^ (formMask | rankMask)}
+			if found, _ := sh.findSlot(id, sl.expiresAt-1); sl.expiresAt > 0 && found != sl {
 				tb.Errorf("shard %d: slot %d of %d is not found", i, j, len(sh.slots))
 			}
-			if sl.form() > inline {
-				used[[2]uint64{uint64(sl.form()), sl.count}] = true
+			if sl.form() > inlineForm {
+				used[[2]uint64{uint64(sl.form()), sl.countOrIndex}] = true
 			}
 		}
-		if taken != sh.taken {
-			tb.Errorf("shard %d: %d slots are taken, not %d", i, taken, sh.taken)
+		if taken != sh.takenSlots {
+			tb.Errorf("shard %d: %d slots are taken, not %d", i, taken, sh.takenSlots)
 		}
 		b := sh.overflow
 		if b == nil {
@@ -64,22 +64,22 @@ func audit(tb testing.TB, s *Store) {
 		for j := range b.logs.items {
 			hits += int64(b.logs.items[j].Cap())
 		}
-		if hits*16 != b.logBytes || b.bytes() != b.counted {
-			tb.Errorf("shard %d: logs of %d bytes, %d are counted; %d in all, %d are counted", i, hits*16, b.logBytes, b.bytes(), b.counted)
+		if hits*16 != b.logBytes || b.sizeBytes() != b.budgetedBytes {
+			tb.Errorf("shard %d: logs of %d bytes, %d are counted; %d in all, %d are counted", i, hits*16, b.logBytes, b.sizeBytes(), b.budgetedBytes)
 		}
-		for _, gap := range b.wides.gaps {
-			used[[2]uint64{wide, uint64(gap)}] = true
+		for _, gap := range b.wideStates.freeIndexes {
+			used[[2]uint64{wideForm, uint64(gap)}] = true
 		}
-		for _, gap := range b.logs.gaps {
-			used[[2]uint64{logged, uint64(gap)}] = true
+		for _, gap := range b.logs.freeIndexes {
+			used[[2]uint64{logForm, uint64(gap)}] = true
 		}
-		if n := len(b.wides.items) + len(b.logs.items); len(used) != n {
+		if n := len(b.wideStates.items) + len(b.logs.items); len(used) != n {
 			tb.Errorf("shard %d: %d places in overflows, %d are in use or free", i, n, len(used))
 		}
-		canary += b.bytes()
+		canary += b.sizeBytes()
 	}
-	if got := s.budget.total.Load(); got != total+canary || s.budget.overflow.Load() != canary {
-		tb.Errorf("%d bytes, %d in overflows; counted are %d and %d", total+canary, canary, got, s.budget.overflow.Load())
+	if got := s.budget.usedBytes.Load(); got != total+canary || s.budget.overflowBytes.Load() != canary {
+		tb.Errorf("%d bytes, %d in overflows; counted are %d and %d", total+canary, canary, got, s.budget.overflowBytes.Load())
 	}
 }
 
@@ -93,7 +93,7 @@ func TestSuiteAtASmallCap(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backend.Backend {
 		s := open(t, 2*MinBytes)
 		t.Cleanup(func() {
-			if st := s.Stats(); st.Evicted > 0 || st.Bytes > 2*MinBytes {
+			if st := s.Stats(); st.EvictedKeys > 0 || st.Bytes > 2*MinBytes {
 				t.Errorf("%+v", st)
 			}
 		})
@@ -104,14 +104,14 @@ func TestSuiteAtASmallCap(t *testing.T) {
 // The suite can be narrowed to what other stores do.
 func TestNarrowedSuite(t *testing.T) {
 	backendtest.Suite{
-		Kinds:        []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter},
-		CountBlocked: true,
-		Forward:      []algorithm.Kind{algorithm.SlidingWindowCounter},
+		Kinds:            []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter},
+		OnlyCountBlocked: true,
+		InexactBackwards: []algorithm.Kind{algorithm.SlidingWindowCounter},
 	}.Run(t, func(t *testing.T) backend.Backend { return open(t, 0) })
 }
 
 func TestNewRefuses(t *testing.T) {
-	for _, cfg := range []Config{{MaxBytes: MinBytes - 1}, {Grace: -1}, {Grace: MaxGrace + 1}} {
+	for _, cfg := range []Config{{MaxBytes: MinBytes - 1}, {ExpiryGrace: -1}, {ExpiryGrace: MaxExpiryGrace + 1}} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v: no error", cfg)
 		}
@@ -120,7 +120,7 @@ func TestNewRefuses(t *testing.T) {
 
 func TestSuiteWithGrace(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backend.Backend {
-		s, err := New(Config{Grace: MaxGrace})
+		s, err := New(Config{ExpiryGrace: MaxExpiryGrace})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +130,7 @@ func TestSuiteWithGrace(t *testing.T) {
 
 // However many others came, a clock that steps back finds what it left.
 func TestGrace(t *testing.T) {
-	s, err := New(Config{Grace: time.Hour})
+	s, err := New(Config{ExpiryGrace: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestManyKeysKeepTheirCounts(t *testing.T) {
 			}
 		}
 	}
-	if st := s.Stats(); st.Keys != keys || st.Evicted != 0 {
+	if st := s.Stats(); st.Keys != keys || st.EvictedKeys != 0 {
 		t.Errorf("%+v, want %d keys and none evicted", st, keys)
 	}
 }
@@ -207,7 +207,7 @@ func TestExpiredCountersAreReplaced(t *testing.T) {
 			bytes = s.Stats().Bytes
 		}
 	}
-	if st := s.Stats(); st.Bytes > 2*bytes || st.Evicted != 0 {
+	if st := s.Stats(); st.Bytes > 2*bytes || st.EvictedKeys != 0 {
 		t.Errorf("after 200,000 windows: %+v; after 50,000 it were %d bytes", st, bytes)
 	}
 }
@@ -253,7 +253,7 @@ func TestCapHolds(t *testing.T) {
 	if st.Bytes > maxBytes {
 		t.Errorf("%d bytes, more than the cap", st.Bytes)
 	}
-	if st.Evicted == 0 || st.Keys < maxBytes/slotBytes/2 {
+	if st.EvictedKeys == 0 || st.Keys < maxBytes/slotBytes/2 {
 		t.Errorf("%+v: want evictions, and at least half of the table in use", st)
 	}
 }
@@ -266,7 +266,7 @@ func TestAllIdleInTheSameSecond(t *testing.T) {
 			t.Fatalf("key %d met another's counter", k)
 		}
 	}
-	if st := s.Stats(); st.Bytes > MinBytes || st.Evicted < 90_000 {
+	if st := s.Stats(); st.Bytes > MinBytes || st.EvictedKeys < 90_000 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -295,7 +295,7 @@ func TestRefusedGroupsLeaveNothing(t *testing.T) {
 			t.Fatalf("%+v, %v", b.Verdicts, err)
 		}
 	}
-	if st := s.Stats(); st.Keys != keys || st.Evicted != 0 {
+	if st := s.Stats(); st.Keys != keys || st.EvictedKeys != 0 {
 		t.Errorf("%+v, there were %d keys before", st, keys)
 	}
 }
@@ -308,7 +308,7 @@ func BenchmarkTake(b *testing.B) {
 		{Kind: algorithm.FirstHitWindow, Max: 1 << 40, Period: 24 * time.Hour},
 		{Kind: algorithm.SlidingWindowCounter, Max: 1 << 40, Period: 24 * time.Hour},
 		{Kind: algorithm.GCRA, Max: 1 << 40, Burst: 1 << 40, Period: 24 * time.Hour},
-		{Kind: algorithm.SlidingWindow, Max: algorithm.MaxLogged, Period: 10 * time.Second},
+		{Kind: algorithm.SlidingWindow, Max: algorithm.MaxLoggedHits, Period: 10 * time.Second},
 	} {
 		for _, keys := range []uint64{1, 1000, 1_000_000} {
 			if limit.Kind == algorithm.SlidingWindow && keys < 1_000_000 {

@@ -57,10 +57,10 @@ func TestLargeTakesDoNotAllocate(t *testing.T) {
 		}
 	}
 	for hits, large := range map[int]bool{20 * size: true, size: false} {
-		pool, most := c.poolFor(map[bool]int{true: size, false: 1}[large])
-		(&scratch{marks: make([]mark, hits)}).release(pool, most)
-		if kept := pool.Get().(*scratch); cap(kept.marks) >= hits {
-			t.Errorf("room for %d hits is kept, large %t", cap(kept.marks), large)
+		pool := map[bool]*scratchPool{true: &c.largeBatchPool, false: &c.smallBatchPool}[large]
+		pool.release(&scratch{lookups: make([]hitLookup, hits)})
+		if kept := pool.Get().(*scratch); cap(kept.lookups) >= hits {
+			t.Errorf("room for %d hits is kept, large %t", cap(kept.lookups), large)
 		}
 	}
 }

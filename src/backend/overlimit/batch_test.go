@@ -213,7 +213,7 @@ func TestAtomicGroups(t *testing.T) {
 				if m.key == "half" {
 					h.Limit = fixed(2, time.Minute)
 				}
-				h.Op, h.Atomic, h.NoVeto, h.Group = m.op, !m.plain, m.shadow, m.group
+				h.Op, h.Atomic, h.NoVeto, h.GroupID = m.op, !m.plain, m.shadow, m.group
 				hits = append(hits, h)
 			}
 			verdicts, seen := s.send(t, c, epoch, hits...)
@@ -224,7 +224,7 @@ func TestAtomicGroups(t *testing.T) {
 				if len(seen) > 0 && string(seen[0].Key) == want.key {
 					got.seen = true
 					got.seenLook = seen[0].Op == look && !seen[0].Atomic
-					groups = append(groups, seen[0].Group)
+					groups = append(groups, seen[0].GroupID)
 					seen = seen[1:]
 				}
 				if got != want {

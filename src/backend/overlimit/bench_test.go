@@ -41,7 +41,7 @@ func BenchmarkTake(b *testing.B) {
 			s := &spy{next: counters(b)}
 			c := New(s, 8<<20)
 			send(b, c, time.Time{}, hit("over", over, 2))
-			c.next = nowhere{}
+			c.nextStore = nowhere{}
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				batch := batch(bench.hits...)
@@ -68,9 +68,9 @@ func BenchmarkMemory(b *testing.B) {
 				c := New(nowhere{}, bytes)
 				s := new(scratch)
 				for k := range uint64(bytes / 72 * 2) {
-					m := mark{}
+					m := hitLookup{}
 					binary.LittleEndian.PutUint64(m.id[:], k*0x9E3779B97F4A7C15)
-					c.store(s, &m, entry{until: int64(time.Hour), state: 1}, true)
+					c.storeEntry(s, &m, cacheEntry{validUntil: int64(time.Hour), counterState: 1}, true)
 				}
 				runtime.GC()
 				runtime.ReadMemStats(&after)

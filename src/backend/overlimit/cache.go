@@ -1,14 +1,12 @@
-// Package overlimit stands in front of a remote store, and refuses hits on counters that it
-// knows to be full without asking the store: for as long as, by the store's last verdict, not
-// even one unit passes.
+// Package overlimit stands in front of a remote store, and refuses hits on full counters without
+// asking the store. A counter is full for as long as, by the store's last verdict, not even one unit passes.
 //
-// Hits that it refuses are not counted. So with CountBlocked a count stops growing once it
-// exceeds the limit, and a refund makes room sooner. It caches nothing of sliding window
-// counters, of limits with a MinInterval, or of limits with CountBlocked other than fixed
-// windows; see newEntry.
+// Hits that the cache refuses are not counted. So with CountBlocked a count stops growing once it exceeds the limit, and a refund
+// makes room sooner. It caches nothing of sliding window counters, of limits with a MinInterval, or of limits with CountBlocked
+// other than fixed windows; see newEntry.
 //
 // A refund or a forced hit through this cache drops the counter's entry. If another replica
-// sends it, the entry lives on to its end, which is at most one window later.
+// sends the refund, the entry lives on to its end, which is at most one window later.
 package overlimit
 
 import (
@@ -26,41 +24,38 @@ const MinBytes = 512 << 10
 
 // Cache is a backend.Backend in front of another one. Its zero value is not usable; see New.
 type Cache struct {
-	next    backend.Backend
-	entries *freecache.Cache
-	hasher  hasher
-	guards  [64]guard
-	// Large batches have their own pool, so that the many small batches that may wait for
-	// the next store do not hold large scratches.
-	pool, largePool sync.Pool // of *scratch
+	nextStore      backend.Backend
+	entries        *freecache.Cache
+	idHasher       idHasher
+	evictionGuards [64]evictionGuard
+	// largeBatchPool is for large batches, so that the many small batches that may wait for the
+	// next store do not hold large scratches.
+	smallBatchPool, largeBatchPool scratchPool
 }
 
-// guard prevents that a verdict from before a refund becomes an entry after it. Each guard
-// serves a 64th of the counters.
-type guard struct {
-	mu        sync.Mutex    // held while an entry is stored or evicted
-	evictions atomic.Uint64 // written under mu
-	_         [48]byte      // a cache line for each
+// evictionGuard prevents that a verdict from before a refund becomes an entry after it. Each guard serves a 64th of the counters.
+type evictionGuard struct {
+	mu            sync.Mutex    // mu is held while an entry is stored or evicted.
+	evictionCount atomic.Uint64 // evictionCount counts evictions. It is written only while mu is held.
+	_             [48]byte      // The padding makes a guard as large as a cache line.
 }
 
-// New returns an empty cache in front of next. bytes is the memory for entries, allocated at
-// once; fewer than MinBytes are MinBytes. An entry takes 72 bytes. When the memory is used up,
-// new entries replace about the least used. The index comes on top: half of bytes at 64 MiB,
-// as much as bytes at 8 MiB, and 2.8 MB at MinBytes.
+// New returns an empty cache in front of next. bytes is the memory for entries, at least MinBytes, which is allocated at once. An
+// entry takes 72 bytes. When the memory is used up, new entries replace about the least used. The index takes more memory: half
+// of bytes at 64 MiB, as much as bytes at 8 MiB, and 2.8 MB at MinBytes.
 func New(next backend.Backend, bytes int) *Cache {
 	return &Cache{
-		next:      next,
-		entries:   freecache.NewCache(max(bytes, MinBytes)),
-		hasher:    newHasher(),
-		pool:      sync.Pool{New: newScratch},
-		largePool: sync.Pool{New: newScratch},
+		nextStore:      next,
+		entries:        freecache.NewCache(max(bytes, MinBytes)),
+		idHasher:       newIDHasher(),
+		smallBatchPool: newScratchPool(2 * smallBatchHits),
+		largeBatchPool: newScratchPool(maxPooledHits),
 	}
 }
 
-// Stats holds the figures of a Cache. All but Entries and AverageAccessTime count since the
-// start.
+// Stats holds the figures of a Cache. All but Entries and AverageAccessTime count since the start.
 type Stats struct {
-	// Entries counts the entries held, including ended ones that were not looked up since.
+	// Entries counts the entries, including ended ones that were not looked up since.
 	Entries int64
 	// Hits counts the lookups that found an entry, Misses the others, Lookups both. An
 	// entry that was found may be of an old rule.
@@ -70,8 +65,7 @@ type Stats struct {
 	// Evacuated counts live entries that were moved or dropped to make room. Expired
 	// counts entries that were looked up after their end.
 	Evacuated, Expired int64
-	// AverageAccessTime is when entries were last used on average, in seconds since the
-	// Unix epoch.
+	// AverageAccessTime is when entries were last used on average, in seconds since the Unix epoch.
 	AverageAccessTime int64
 }
 
@@ -90,114 +84,121 @@ func (c *Cache) Stats() Stats {
 	}
 }
 
-// Take refuses the hits that the cache knows to be over, and sends the others on in one
-// batch; see backend.Backend. If the cache knows nothing, it sends b itself.
+// Take refuses the hits on counters that the cache knows to be full, and sends the others on in
+// one batch; see backend.Backend. If it refuses none, it sends b itself.
 //
-// If a refused hit refuses its atomic group, the other atomic hits of the group are sent as
-// looks.
+// If a hit that it refuses refuses its atomic group, it sends the other atomic hits of the group as looks.
 func (c *Cache) Take(ctx context.Context, b *backend.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
-	pool, most := c.poolFor(len(b.Hits))
+	pool := &c.smallBatchPool
+	if len(b.Hits) > smallBatchHits {
+		pool = &c.largeBatchPool
+	}
 	s := pool.Get().(*scratch)
-	defer s.release(pool, most)
+	defer pool.release(s)
 	now := b.UnixNano()
 	err := error(nil)
-	if c.answerKnown(s, b, now) {
-		s.addUnknown(b)
-		err = s.rest.Send(ctx, c.next, b)
+	if c.refuseFullCounters(s, b, now) {
+		for i := range b.Hits {
+			if action := s.lookups[i].action; action != actionRefuse {
+				s.forwardedHits.Add(b, i, action == actionForwardAsLook)
+			}
+		}
+		err = s.forwardedHits.Send(ctx, c.nextStore, b)
 	} else {
-		err = c.next.Take(ctx, b)
+		err = c.nextStore.Take(ctx, b)
 	}
 	if err == nil {
-		c.learn(s, b, now)
+		c.storeEntries(s, b, now)
 	}
 	return err
 }
 
-// answerKnown sets the verdicts of the hits that are known to be over, and reports whether
-// there are any.
-func (c *Cache) answerKnown(s *scratch, b *backend.Batch, now int64) (any bool) {
+// refuseFullCounters sets the verdicts of the hits that entries refuse, and reports whether there are any.
+func (c *Cache) refuseFullCounters(s *scratch, b *backend.Batch, now int64) (any bool) {
 	for i := 0; i < len(b.Hits); {
-		start, end, known := i, b.GroupEnd(i), false
+		start, end, refused := i, b.GroupEnd(i), false
 		for ; i < end; i++ {
 			h := &b.Hits[i]
-			m := s.add(c.hasher.id(h), len(b.Hits))
-			m.evictions = c.guard(m.id).evictions.Load()
-			if m.written = !h.Op.Asks() || m.before >= 0 && s.marks[m.before].written; m.written {
-				continue // later hits see what the batch writes before them
+			l := s.addLookup(c.idHasher.counterIDOf(h), len(b.Hits))
+			l.evictionsBefore = c.guardOf(l.id).evictionCount.Load()
+			if l.counterWritten = !h.Op.CanBeRefused() || l.previousLookup >= 0 && s.lookups[l.previousLookup].counterWritten; l.counterWritten {
+				continue // the store must decide a hit on a counter that the batch has written
 			}
-			if v, ok := c.lookUp(s, m.id, h, now); ok {
-				b.Verdicts[i], m.fate, known = v, answered, true
+			if v, ok := c.findRefusal(s, l.id, h, now); ok {
+				b.Verdicts[i], l.action, refused = v, actionRefuse, true
 			}
 		}
-		any = known && completeGroup(b.Hits[start:end], s.marks[start:end], start) || any
+		any = refused && setGroupActions(b.Hits[start:end], s.lookups[start:end], start) || any
 	}
 	return any
 }
 
-// lookUp returns the verdict on h if the cache knows that it is over.
-func (c *Cache) lookUp(s *scratch, id id, h *backend.Hit, now int64) (v backend.Verdict, ok bool) {
-	s.id = id
-	value, err := c.entries.GetWithBuf(s.id[:], s.value[:0])
+// findRefusal returns the verdict on h if an entry refuses it.
+func (c *Cache) findRefusal(s *scratch, id counterID, h *backend.Hit, now int64) (v backend.Verdict, ok bool) {
+	s.idBuffer = id
+	value, err := c.entries.GetWithBuf(s.idBuffer[:], s.entryBuffer[:0])
 	if err != nil {
 		return v, false
 	}
-	e := decode(value)
+	e := decodeEntry(value)
 	switch {
-	case now < e.since:
+	case now < e.validSince:
 		return v, false // a clock was set back
-	case now >= e.until || e.rule != c.hasher.rule(h.Limit):
-		c.entries.Del(s.id[:])
+	case now >= e.validUntil || e.ruleHash != c.idHasher.ruleHash(h.Limit):
+		c.entries.Del(s.idBuffer[:])
 		return v, false
 	}
 	return e.verdict(h, now)
 }
 
-// learn stores entries from the verdicts of the next store, in the order of the batch: a
-// refund drops the entries of the hits before it. since is when the store was asked.
-func (c *Cache) learn(s *scratch, b *backend.Batch, since int64) {
+// storeEntries makes entries from the verdicts of the next store, in the order of the batch: a
+// refund drops the entries that the hits before it made. since is when the store was asked.
+func (c *Cache) storeEntries(s *scratch, b *backend.Batch, since int64) {
 	for i := range b.Hits {
-		h, m := &b.Hits[i], &s.marks[i]
-		m.stored = m.before >= 0 && s.marks[m.before].stored
-		if !h.Op.Asks() {
-			c.evict(s, m.id) // also with an Err: it may have been written
+		h, l := &b.Hits[i], &s.lookups[i]
+		l.entryStored = l.previousLookup >= 0 && s.lookups[l.previousLookup].entryStored
+		if !h.Op.CanBeRefused() {
+			c.evictEntry(s, l.id) // even if the verdict has an Err, since the store may have written the counter
 			continue
 		}
-		if m.fate == answered {
+		if l.action == actionRefuse {
 			continue
 		}
-		if e, ok := newEntry(h, &b.Verdicts[i], since); ok && b.UnixNano() < e.until {
-			e.rule = c.hasher.rule(h.Limit)
-			c.store(s, m, e, !b.Now.IsZero())
-			m.stored = true
-		} else if m.stored {
-			c.evict(s, m.id) // another rule with a larger limit uses this counter, too
+		if e, ok := newEntry(h, &b.Verdicts[i], since); ok && b.UnixNano() < e.validUntil {
+			e.ruleHash = c.idHasher.ruleHash(h.Limit)
+			c.storeEntry(s, l, e, !b.Now.IsZero())
+			l.entryStored = true
+		} else if l.entryStored {
+			c.evictEntry(s, l.id) // another rule with a larger limit uses this counter, too
 		}
 	}
 }
 
-func (c *Cache) guard(id id) *guard { return &c.guards[id[0]%uint8(len(c.guards))] }
+func (c *Cache) guardOf(id counterID) *evictionGuard {
+	return &c.evictionGuards[id[0]%uint8(len(c.evictionGuards))]
+}
 
-// store stores e, unless the counter's guard has seen an eviction since the store was asked.
-func (c *Cache) store(s *scratch, m *mark, e entry, virtual bool) {
-	s.id = m.id
-	e.encode(&s.value)
-	g := c.guard(m.id)
+// storeEntry stores e, unless the counter's guard has seen an eviction since the store was asked.
+func (c *Cache) storeEntry(s *scratch, l *hitLookup, e cacheEntry, virtualTime bool) {
+	s.idBuffer = l.id
+	e.encode(&s.entryBuffer)
+	g := c.guardOf(l.id)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.evictions.Load() == m.evictions {
-		_ = c.entries.Set(s.id[:], s.value[:], e.seconds(virtual)) // fails only for large entries
+	if g.evictionCount.Load() == l.evictionsBefore {
+		_ = c.entries.Set(s.idBuffer[:], s.entryBuffer[:], e.expirySeconds(virtualTime)) // Set fails only for large entries
 	}
 }
 
-// evict drops the counter's entry.
-func (c *Cache) evict(s *scratch, id id) {
-	s.id = id
-	g := c.guard(id)
+// evictEntry drops the counter's entry.
+func (c *Cache) evictEntry(s *scratch, id counterID) {
+	s.idBuffer = id
+	g := c.guardOf(id)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.evictions.Add(1)
-	c.entries.Del(s.id[:])
+	g.evictionCount.Add(1)
+	c.entries.Del(s.idBuffer[:])
 }

@@ -242,7 +242,7 @@ func stepsCases() []stepsCase {
 
 // left is what is left at epoch of a window of period.
 func left(period time.Duration) time.Duration {
-	_, end := algorithm.Window(epoch.UnixNano(), period)
+	_, end := algorithm.WindowBounds(epoch.UnixNano(), period)
 	return time.Duration(end - epoch.UnixNano())
 }
 
@@ -396,7 +396,7 @@ func TestTheBatchIsNotTouched(t *testing.T) {
 	send(t, c, epoch, hit("full", l, 2))
 	hits := []backend.Hit{hit("full", l, 1), hit("a", l, 1)}
 	for i := range hits {
-		hits[i].Group, hits[i].Atomic = 9, true
+		hits[i].GroupID, hits[i].Atomic = 9, true
 	}
 	before := slices.Clone(hits)
 	send(t, c, epoch, hits...)

@@ -8,117 +8,102 @@ import (
 
 // scratch is the memory of one Take.
 type scratch struct {
-	marks []mark       // one for each hit of the batch
-	rest  backend.Part // the hits for the next store
-	seen  map[id]int   // the last mark of each counter, plus 1; empty for small batches
+	lookups       []hitLookup       // lookups[i] is the lookup of hit i of the batch.
+	lastLookups   map[counterID]int // lastLookups has the index of the last lookup of each counter, plus 1. Small batches do not use it.
+	forwardedHits backend.SubBatch  // forwardedHits are sent to the next store.
 
-	// Buffers for freecache, which would make locals escape.
-	id    id
-	value [entryBytes]byte
+	// Buffers for freecache; local variables would escape to the heap.
+	idBuffer    counterID
+	entryBuffer [entryBytes]byte
 }
 
-func newScratch() any { return new(scratch) }
-
-// mark is what the cache notes of a hit.
-type mark struct {
-	id        id
-	before    int    // the previous mark on the same counter; -1: none
-	written   bool   // this hit or one before it writes to the counter for certain
-	stored    bool   // this hit or one before it on the counter made an entry
-	evictions uint64 // of the counter's guard before the store was asked
-	fate      fate
+// hitLookup is what the cache knows of one hit of a batch.
+type hitLookup struct {
+	id              counterID
+	previousLookup  int    // previousLookup is the index of the previous hit on the counter, or -1.
+	counterWritten  bool   // counterWritten says that this hit, or an earlier one on the counter, writes the counter for certain.
+	entryStored     bool   // entryStored says that this hit, or an earlier one on the counter, made an entry.
+	evictionsBefore uint64 // evictionsBefore is the eviction count of the counter's guard before the store was asked.
+	action          hitAction
 }
 
-type fate uint8
+// hitAction is what the cache does with a hit.
+type hitAction uint8
 
 const (
-	sent   fate = iota
-	looked      // sent as a look, since an answered hit refuses its atomic group
-	answered
+	actionForward       hitAction = iota // actionForward sends the hit to the next store.
+	actionForwardAsLook                  // actionForwardAsLook sends the hit as a look, because the cache refuses its atomic group.
+	actionRefuse                         // actionRefuse refuses the hit without asking the store.
 )
 
 const (
-	// fewHits is the largest batch that uses Cache.pool.
-	fewHits = 128
-	// maxKept is the most marks for which a large scratch is kept: 1,000, and the room that
-	// append adds.
-	maxKept = 2048
-	// smallBatch is up to how many hits a linear search is faster than a map.
-	smallBatch = 8
+	// smallBatchHits is the most hits of a batch that uses Cache.smallBatchPool.
+	smallBatchHits = 128
+	// maxPooledHits is the most hits for which Cache.largeBatchPool keeps memory: 1,000, and what append adds.
+	maxPooledHits = 2048
+	// maxLinearSearchHits is the most hits of a batch that is searched without a map, which is faster.
+	maxLinearSearchHits = 8
 )
 
-// add appends the mark of the next hit of a batch of that size.
-func (s *scratch) add(counter id, size int) *mark {
-	before := len(s.marks) - 1
-	if size > smallBatch {
-		if s.seen == nil {
-			s.seen = make(map[id]int, size)
+// scratchPool holds scratches that have memory for at most a number of hits.
+type scratchPool struct {
+	sync.Pool
+	maxPooledHits int
+}
+
+func newScratchPool(maxHits int) scratchPool {
+	return scratchPool{sync.Pool{New: func() any { return new(scratch) }}, maxHits}
+}
+
+// release puts s into the pool, unless it has memory for too many hits.
+func (p *scratchPool) release(s *scratch) {
+	if s.forwardedHits.Reset(p.maxPooledHits) && cap(s.lookups) <= p.maxPooledHits {
+		s.lookups = s.lookups[:0]
+		clear(s.lastLookups)
+		p.Put(s)
+	}
+}
+
+// addLookup appends the lookup of the next hit of a batch of size hits.
+func (s *scratch) addLookup(counter counterID, size int) *hitLookup {
+	previous := len(s.lookups) - 1
+	if size > maxLinearSearchHits {
+		if s.lastLookups == nil {
+			s.lastLookups = make(map[counterID]int, size)
 		}
-		before = s.seen[counter] - 1
-		s.seen[counter] = len(s.marks) + 1
+		previous = s.lastLookups[counter] - 1
+		s.lastLookups[counter] = len(s.lookups) + 1
 	} else {
-		for before >= 0 && s.marks[before].id != counter {
-			before--
+		for previous >= 0 && s.lookups[previous].id != counter {
+			previous--
 		}
 	}
-	s.marks = append(s.marks, mark{id: counter, before: before})
-	return &s.marks[len(s.marks)-1]
+	s.lookups = append(s.lookups, hitLookup{id: counter, previousLookup: previous})
+	return &s.lookups[len(s.lookups)-1]
 }
 
-// poolFor returns the pool for a batch of that many hits, and the most hits that a scratch in
-// it has memory for.
-func (c *Cache) poolFor(hits int) (pool *sync.Pool, most int) {
-	if hits > fewHits {
-		return &c.largePool, maxKept
-	}
-	return &c.pool, 2 * fewHits
-}
-
-// release puts s into pool, if it has memory for no more than that many hits.
-func (s *scratch) release(pool *sync.Pool, most int) {
-	if cap(s.rest.From) <= most && cap(s.marks) <= most {
-		s.rest.Empty()
-		s.marks = s.marks[:0]
-		clear(s.seen)
-		pool.Put(s)
-	}
-}
-
-// completeGroup decides what becomes of the other hits of a group of which some are
-// answered. start is the index of its first hit in the batch. It returns false if the store
-// must decide the whole group: looks do not see each other, so a hit must not become a look
-// if the group has an earlier hit on its counter.
-func completeGroup(hits []backend.Hit, marks []mark, start int) bool {
+// setGroupActions sets the actions of the hits of a group of which the cache refuses some. start is the index of the group's
+// first hit in the batch. It returns false if the store must decide the whole group: looks do not see each other, so a hit must
+// not become a look if the group has an earlier hit on its counter.
+func setGroupActions(hits []backend.Hit, lookups []hitLookup, start int) bool {
 	refused := false
 	for i := range hits {
-		refused = refused || marks[i].fate == answered && !hits[i].NoVeto
+		refused = refused || lookups[i].action == actionRefuse && !hits[i].NoVeto
 	}
 	if !refused || !backend.AnyAtomic(hits) {
 		return true
 	}
 	for i := range hits {
-		if !hits[i].Atomic || marks[i].fate == answered {
+		if !hits[i].Atomic || lookups[i].action == actionRefuse {
 			continue
 		}
-		marks[i].fate = looked
-		if marks[i].before >= start {
-			for k := range marks {
-				marks[k].fate = sent
+		lookups[i].action = actionForwardAsLook
+		if lookups[i].previousLookup >= start {
+			for k := range lookups {
+				lookups[k].action = actionForward
 			}
 			return false
 		}
 	}
 	return true
-}
-
-// addUnknown fills s.rest with the hits that were not answered.
-func (s *scratch) addUnknown(b *backend.Batch) {
-	for i := range b.Hits {
-		switch s.marks[i].fate {
-		case sent:
-			s.rest.Add(b, i)
-		case looked:
-			s.rest.AddLook(b, i)
-		}
-	}
 }

@@ -50,7 +50,7 @@ func cpu(b *testing.B) time.Duration {
 // measure makes calls, so many at a time.
 func measure(b *testing.B, server *redistest.Server, call caller, calls, inFlight int) run {
 	took := make([][]time.Duration, inFlight)
-	ours, theirs := cpu(b), server.CPU(b)
+	ours, theirs := cpu(b), server.CPU()
 	var wg sync.WaitGroup
 	for c := range inFlight {
 		wg.Go(func() {
@@ -62,7 +62,7 @@ func measure(b *testing.B, server *redistest.Server, call caller, calls, inFligh
 		})
 	}
 	wg.Wait()
-	r := run{cpu: cpu(b) - ours, redis: server.CPU(b) - theirs}
+	r := run{cpu: cpu(b) - ours, redis: server.CPU() - theirs}
 	r.took = slices.Concat(took...)
 	return r
 }
@@ -176,7 +176,7 @@ func against(b *testing.B, keys, charges, inFlight int) {
 		batch := batches.Get().(*backend.Batch)
 		defer batches.Put(batch)
 		for i := range batch.Hits {
-			batch.Hits[i] = backend.Hit{Key: names[key(n, i)], Limit: limit, Amount: 1, Group: uint16(i)}
+			batch.Hits[i] = backend.Hit{Key: names[key(n, i)], Limit: limit, Amount: 1, GroupID: uint16(i)}
 		}
 		if err := store.Take(ctx, batch); err != nil || batch.Verdicts[0].Err != nil {
 			b.Error(err, batch.Verdicts[0].Err)
@@ -244,7 +244,7 @@ func besideHostile(b *testing.B, callers int) {
 			all.Go(func() {
 				batch := many(1, algorithm.FixedWindow, fmt.Sprintf("user_%d_", n%100), false)
 				called := time.Now()
-				err := errors.Join(store.Take(context.Background(), batch), batch.Err())
+				err := errors.Join(store.Take(context.Background(), batch), batch.FirstErr())
 				mu.Lock()
 				defer mu.Unlock()
 				r.took = append(r.took, time.Since(called))
@@ -273,7 +273,7 @@ func besideHostile(b *testing.B, callers int) {
 				}
 				if err := store.Take(context.Background(), batch); err != nil {
 					b.Error(err)
-				} else if batch.Err() == nil {
+				} else if batch.FirstErr() == nil {
 					answered.Add(1)
 				}
 			}
@@ -289,5 +289,5 @@ func besideHostile(b *testing.B, callers int) {
 	b.ReportMetric(ms(beside.percentile(0.99)), "p99-ms")
 	b.ReportMetric(ms(beside.percentile(0.99))/ms(alone.percentile(0.99)), "p99-ratio")
 	b.ReportMetric(float64(failed), "failed")
-	b.ReportMetric(float64(store.Stats().BreakerOpened), "breaker")
+	b.ReportMetric(float64(store.Stats().BreakerOpenings), "breaker")
 }

@@ -41,7 +41,7 @@ func (j *journal) read() []string {
 func awaitBreakers(t *testing.T, s *Store, open int) {
 	t.Helper()
 	harness.Await(t, 20*time.Second, fmt.Sprintf("%d open breakers", open), func() error {
-		if n := s.Stats().BreakersOpen; n != open {
+		if n := s.Stats().OpenBreakers; n != open {
 			return fmt.Errorf("%d are", n)
 		}
 		return nil
@@ -90,13 +90,13 @@ func TestBreaker(t *testing.T) {
 				for n := range 20 {
 					takeWithin(t, s, spread(n), tt.caller)
 				}
-				if s.Stats().BreakersOpen == 0 {
+				if s.Stats().OpenBreakers == 0 {
 					return errors.New("it is closed")
 				}
 				return nil
 			})
 			// A batch that was under way may end still.
-			harness.AwaitQuiet(t, 2*s.cfg.Timeout, "no more batches", func() int64 { return int64(s.Stats().Batches) })
+			harness.AwaitQuiet(t, 2*s.Config.Timeout, "no more batches", func() int64 { return int64(s.Stats().Batches) })
 			before, goroutines := s.Stats(), runtime.NumGoroutine()
 			const calls = 2000
 			for n := range calls {
@@ -106,7 +106,7 @@ func TestBreaker(t *testing.T) {
 				}
 			}
 			after := s.Stats()
-			if after.Batches != before.Batches || after.Errors["breaker"]-before.Errors["breaker"] != calls || after.Waiting != 0 {
+			if after.Batches != before.Batches || after.ErrorsByCause["breaker"]-before.ErrorsByCause["breaker"] != calls || after.WaitingCalls != 0 {
 				t.Errorf("%+v after %+v", after, before)
 			}
 			if n := runtime.NumGoroutine(); n > goroutines+50 { // those of the proxy
@@ -115,10 +115,10 @@ func TestBreaker(t *testing.T) {
 			tt.end(server, proxy)
 			awaitBreakers(t, s, 0)
 			harness.Await(t, 20*time.Second, "answers again", func() error { return send(t, s, hot(0)).Err })
-			if got := log.read(); s.Stats().BreakerOpened == 1 && (len(got) != 2 || !strings.HasPrefix(got[0], proxy.Addr+" true ") || got[1] != proxy.Addr+" false <nil>") {
+			if got := log.read(); s.Stats().BreakerOpenings == 1 && (len(got) != 2 || !strings.HasPrefix(got[0], proxy.Addr+" true ") || got[1] != proxy.Addr+" false <nil>") {
 				t.Errorf("told %q", got)
 			}
-			if n := int64(len(log.read())); n != 2*s.Stats().BreakerOpened {
+			if n := int64(len(log.read())); n != 2*s.Stats().BreakerOpenings {
 				t.Errorf("told %d times of %+v", n, s.Stats())
 			}
 		})
@@ -137,7 +137,7 @@ func TestProbesEnd(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	harness.Await(t, 20*time.Second, "an open breaker", func() error {
-		if send(t, s, hot(0)); s.Stats().BreakersOpen == 0 {
+		if send(t, s, hot(0)); s.Stats().OpenBreakers == 0 {
 			return errors.New("it is closed")
 		}
 		return nil
@@ -163,17 +163,17 @@ func TestBreakerStaysClosed(t *testing.T) {
 	for _, reply := range []string{"-LOADING wait\r\n", "-READONLY no\r\n", "-OOM full\r\n", "-NOAUTH who\r\n", "-ERR max number of clients reached\r\n"} {
 		s := open(t, Config{Addr: parrot(t, func([]string) string { return reply }), Config: remote.Config{BreakerFailures: 1}})
 		for range 200 {
-			if v := send(t, s, hot(0)); v.Err == nil || causeOf(v.Err) == remote.CauseBreaker {
+			if v := send(t, s, hot(0)); v.Err == nil || causeOf(v.Err) == remote.CauseBreakerOpen {
 				t.Fatalf("%q: %v", reply, v.Err)
 			}
 		}
-		if st := s.Stats(); st.BreakerOpened != 0 {
+		if st := s.Stats(); st.BreakerOpenings != 0 {
 			t.Errorf("%q: %+v", reply, st)
 		}
 	}
 	s := open(t, Config{Addr: "127.0.0.1:1", Config: remote.Config{BreakerFailures: -1}})
 	for range 200 {
-		if v := send(t, s, hot(0)); causeOf(v.Err) != remote.CauseConnect {
+		if v := send(t, s, hot(0)); causeOf(v.Err) != remote.CauseConnectFailed {
 			t.Fatal(v.Err)
 		}
 	}
@@ -202,7 +202,7 @@ func TestBreakerOfOneNode(t *testing.T) {
 	}
 	isDead := func(n int) bool {
 		h := varied(n)
-		return redistest.KeySlot(string(h.Key)+"1767225600") >= numSlots/2
+		return redistest.KeySlot(string(h.Key)+"1767225600") >= clusterSlots/2
 	}
 	for n := range 100 {
 		harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, varied(n)).Err })
@@ -214,14 +214,14 @@ func TestBreakerOfOneNode(t *testing.T) {
 				takeWithin(t, s, varied(n), 50*time.Millisecond)
 			}
 		}
-		if s.Stats().BreakersOpen != 1 {
+		if s.Stats().OpenBreakers != 1 {
 			return fmt.Errorf("%+v", s.Stats())
 		}
 		return nil
 	})
 	for n := range 200 {
 		h := varied(n)
-		if v := send(t, s, h); (v.Err != nil) != isDead(n) || v.Err != nil && causeOf(v.Err) != remote.CauseBreaker && causeOf(v.Err) != remote.CauseTimeout {
+		if v := send(t, s, h); (v.Err != nil) != isDead(n) || v.Err != nil && causeOf(v.Err) != remote.CauseBreakerOpen && causeOf(v.Err) != remote.CauseTimeout {
 			t.Errorf("key %d, dead %t: %v", n, isDead(n), v.Err)
 		}
 	}
@@ -231,7 +231,7 @@ func TestBreakerOfOneNode(t *testing.T) {
 	for n := range 100 {
 		harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, varied(n)).Err })
 	}
-	if s.Stats().BreakerOpened != 1 {
+	if s.Stats().BreakerOpenings != 1 {
 		t.Errorf("told %q", log.read())
 	}
 }
@@ -265,7 +265,7 @@ func TestDrip(t *testing.T) {
 		t.Error(v.Err)
 	}
 	harness.Await(t, 20*time.Second, "the end of the batch", func() error {
-		if s.Stats().Failed == 0 {
+		if s.Stats().FailedBatches == 0 {
 			return errors.New("it is under way")
 		}
 		return nil
@@ -304,7 +304,7 @@ func TestBytesAreBounded(t *testing.T) {
 	huge := backend.Hit{Key: []byte(strings.Repeat("x", 1<<20)), Limit: window(10, time.Hour), Amount: 1}
 	busy := 0
 	for n := 0; n < 1000 && busy < 10; n++ { // on a busy machine some leave before they take room
-		if v := takeWithin(t, s, huge, 5*time.Millisecond); errors.Is(v.Err, remote.ErrBusy) {
+		if v := takeWithin(t, s, huge, 5*time.Millisecond); errors.Is(v.Err, remote.ErrTooManyCalls) {
 			busy++
 		}
 	}
@@ -314,7 +314,7 @@ func TestBytesAreBounded(t *testing.T) {
 	server.Resume()
 	harness.Await(t, 20*time.Second, "answers again", func() error { return send(t, s, huge).Err })
 	harness.Await(t, 20*time.Second, "room", func() error {
-		if n := s.Figures.Room.Bytes(); n != 0 {
+		if n := s.Figures.Admission.HeldBytes(); n != 0 {
 			return fmt.Errorf("%d bytes are taken", n)
 		}
 		return nil
@@ -368,9 +368,9 @@ func TestBreakerBelievesCalls(t *testing.T) {
 		})
 	}
 	awaitBreakers(t, s, 1)
-	before := s.Stats().Failed
+	before := s.Stats().FailedBatches
 	harness.Await(t, 30*time.Second, "calls that try", func() error {
-		if n := s.Stats().Failed - before; n < 5 {
+		if n := s.Stats().FailedBatches - before; n < 5 {
 			return fmt.Errorf("%d have failed", n)
 		}
 		return nil

@@ -10,42 +10,41 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// numSlots is how many slots a cluster has.
-const numSlots = 16384
+const clusterSlots = 16384
 
-// cluster finds which node has which slots by asking any of them.
-type cluster struct{ *panel }
+// cluster asks nodes of a cluster which node has which slots.
+type cluster struct{ *directory }
 
-func (c *cluster) find(ctx context.Context, another bool) (found remote.Layout, err error) {
-	var all []string
-	err = c.ask(ctx, another, func(reply []any, from string) (err error) {
-		found, all, err = readSlots(reply, from)
+// findLayout returns the nodes and their slots. With another set, it first asks a node other than the one that answered last.
+func (c *cluster) findLayout(ctx context.Context, another bool) (found remote.Layout, err error) {
+	var nodes []string
+	err = c.askInTurn(ctx, another, func(reply []any, from string) (err error) {
+		found, nodes, err = readSlotsReply(reply, from)
 		return err
 	}, "CLUSTER", "SLOTS")
 	if err != nil {
 		return found, fmt.Errorf("redis: no node tells which node has which slots: %w", err)
 	}
-	c.learn(all)
+	c.learnServers(nodes)
 	return found, nil
 }
 
-// readSlots reads the reply to CLUSTER SLOTS: for each range its first and last
-// slot, and its nodes, the primary first, each with host, port and more. All are the
-// primaries and replicas.
-func readSlots(reply []any, from string) (l remote.Layout, all []string, err error) {
-	l = remote.Layout{Owners: make([]uint16, numSlots), Slot: func(key []byte) int { return int(radix.ClusterSlot(key)) }}
-	index, seen := make(map[string]uint16), make(map[string]bool)
+// readSlotsReply reads the reply of a node to CLUSTER SLOTS. Each range of slots has its first and last slot and then its nodes,
+// the primary first. It returns the layout of the primaries, and the addresses of all nodes.
+func readSlotsReply(reply []any, from string) (l remote.Layout, nodes []string, err error) {
+	l = remote.Layout{SlotOwners: make([]uint16, clusterSlots), SlotOfKey: func(key []byte) int { return int(radix.ClusterSlot(key)) }}
+	owners, seen := make(map[string]uint16), make(map[string]bool)
 	for _, v := range reply {
-		part, _ := v.([]any)
-		if len(part) < 3 {
-			return l, nil, fmt.Errorf("redis: %s: a range of slots with %d fields", from, len(part))
+		fields, _ := v.([]any)
+		if len(fields) < 3 {
+			return l, nil, fmt.Errorf("redis: %s: a range of slots with %d fields", from, len(fields))
 		}
-		first, ok1 := part[0].(int64)
-		last, ok2 := part[1].(int64)
-		if !ok1 || !ok2 || first < 0 || first > last || last >= numSlots {
+		first, ok1 := fields[0].(int64)
+		last, ok2 := fields[1].(int64)
+		if !ok1 || !ok2 || first < 0 || first > last || last >= clusterSlots {
 			return l, nil, fmt.Errorf("redis: %s: no range of slots: %d to %d", from, first, last)
 		}
-		for i, v := range part[2:] {
+		for i, v := range fields[2:] {
 			node, _ := v.([]any)
 			if len(node) < 2 {
 				return l, nil, fmt.Errorf("redis: %s: a node with %d fields", from, len(node))
@@ -56,29 +55,27 @@ func readSlots(reply []any, from string) (l remote.Layout, all []string, err err
 			if err != nil {
 				return l, nil, err
 			}
-			if !seen[addr] { // in another range
+			if !seen[addr] {
 				seen[addr] = true
-				all = append(all, addr)
+				nodes = append(nodes, addr)
 			}
-			if len(all) > remote.MaxNodes {
-				return l, nil, fmt.Errorf("redis: %s: a layout of more than %d nodes", from, remote.MaxNodes)
+			if len(nodes) > remote.MaxTableNodes {
+				return l, nil, fmt.Errorf("redis: %s: a layout of more than %d nodes", from, remote.MaxTableNodes)
 			}
 			if i > 0 {
-				continue // a replica
+				continue // Replicas own no slots.
 			}
-			n, known := index[addr]
-			if !known {
+			if owners[addr] == 0 {
 				l.Addrs = append(l.Addrs, addr)
-				n = uint16(len(l.Addrs))
-				index[addr] = n
+				owners[addr] = uint16(len(l.Addrs))
 			}
 			for slot := first; slot <= last; slot++ {
-				l.Owners[slot] = n
+				l.SlotOwners[slot] = owners[addr]
 			}
 		}
 	}
 	if len(l.Addrs) == 0 {
 		return l, nil, fmt.Errorf("redis: %s: no node has any slots", from)
 	}
-	return l, all, nil
+	return l, nodes, nil
 }

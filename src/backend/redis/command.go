@@ -1,117 +1,115 @@
 package redis
 
 import (
+	"bufio"
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/mediocregopher/radix/v4/resp"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/remote"
 )
 
-// command is one command of a pipeline: an increment, a lookup, a script or an expiry.
+// command is one command of a pipeline: an increment, a lookup, a script or an expireCommand.
 type command interface {
-	// appendTo appends the bytes of the command in RESP.
 	appendTo(b []byte) []byte
 	// readReply reads the reply. An error reply is returned as an Error. Any other
 	// error means that replies may belong to other commands.
-	readReply(br resp.BufferedReader) error
-	// deliver sets the results of the command's hits. A non-nil err is why there is no reply.
-	deliver(err error)
-	state() *reply
+	readReply(br *bufio.Reader) error
+	// deliverResults sets the results of the command's hits. If err is not nil, it is their error.
+	deliverResults(err error)
+	replyState() *commandReply
 }
 
-// reply is the state of a command after its batch: its error, and whether a reply came.
-type reply struct {
-	ask      bool // ASKING goes before the command
-	answered bool
-	err      error // an error reply
+// commandReply is embedded in each command. After the batch it says whether a reply came.
+type commandReply struct {
+	sendAsking bool // sendAsking says that ASKING is sent before the command.
+	isAnswered bool
+	errorReply error
 }
 
-func (r *reply) state() *reply { return r }
+func (r *commandReply) replyState() *commandReply { return r }
 
-// pool keeps values of one type, to reuse their memory in the next batch.
-type pool[T any] struct {
-	items []*T
-	used  int
+// commandPool keeps commands of one type, to reuse their memory in the next batch.
+type commandPool[T any] struct {
+	items     []*T
+	usedCount int // usedCount is how many of the first items are in use.
 }
 
-// next returns a zero value, which is valid until reset.
-func (p *pool[T]) next() *T {
-	if p.used == len(p.items) {
+// nextItem returns a zero value, which is valid until reset.
+func (p *commandPool[T]) nextItem() *T {
+	if p.usedCount == len(p.items) {
 		p.items = append(p.items, new(T))
 	}
-	t := p.items[p.used]
-	p.used++
-	*t = *new(T)
-	return t
+	p.usedCount++
+	return p.items[p.usedCount-1]
 }
 
-// reset makes the values free for the next batch. After an unusually large batch it drops most
-// of the memory.
-func (p *pool[T]) reset() {
-	for _, t := range p.items[:p.used] {
-		*t = *new(T)
+func (p *commandPool[T]) usedItems() []*T { return p.items[:p.usedCount] }
+
+// reset takes all values back. It frees their memory if there are more than maxPooledCommands.
+func (p *commandPool[T]) reset() {
+	for _, item := range p.usedItems() {
+		*item = *new(T)
 	}
-	if p.used = 0; len(p.items) > maxPool {
+	if p.usedCount = 0; len(p.items) > maxPooledCommands {
 		p.items = nil
 	}
 }
 
-const maxPool = 16 << 10
+const maxPooledCommands = 16 << 10
 
-// increment is INCRBY by the sum of all hits on a key, with EXPIRE behind it if the key
-// may have no time to live.
+// increment is INCRBY by the sum of all hits on a key, followed by EXPIRE if the key may have no time to live.
 type increment struct {
-	reply
-	pipeline *pipeline
-	key      []byte
-	hash     uint64
-	sum      uint64
-	ttl      int64 // seconds
-	expire   bool  // EXPIRE goes with it
-	closed   bool  // no more hits are added to it
-	after    int64 // the count
-	// first and last are its waiters in pipeline.waiters; -1: none.
-	first, last int32
+	commandReply
+	pipeline     *pipeline
+	key          []byte
+	keyHash      uint64
+	sumOfAmounts uint64
+	minTTL       int64 // minTTL is the longest Hit.MinTTL of the hits, in seconds.
+	ttlSeconds   int64
+	withExpire   bool  // withExpire says that EXPIRE follows INCRBY.
+	closedToHits bool  // No more hits may be added to an increment that is closedToHits.
+	countAfter   int64 // countAfter is the count that INCRBY returned.
+	// firstAddend and lastAddend are the indexes of its hits in pipeline.addends, or -1.
+	firstAddend, lastAddend int32
 }
 
-// waiter is one of the hits whose amounts an increment adds up.
-type waiter struct {
-	call *remote.Call
-	hit  int
-	next int32 // in pipeline.waiters; -1: none
+// addend is a hit whose amount an increment adds to its sum. The addends of an increment are a linked list.
+type addend struct {
+	call       *remote.Call
+	hitIndex   int
+	nextAddend int32 // nextAddend is the index of the next addend in pipeline.addends, or -1.
 }
 
-// maxSum is the largest sum of amounts in one INCRBY, far below its limit of 2^63.
-const maxSum = 1 << 62
+// maxIncrementSum is the largest sum of amounts in one INCRBY, far below its limit of 2^63.
+const maxIncrementSum = 1 << 62
 
-const asking = "*1\r\n$6\r\nASKING\r\n"
+// askingCommand is ASKING, which lets the next command use a slot that is moving.
+const askingCommand = "*1\r\n$6\r\nASKING\r\n"
 
 func (c *increment) appendTo(b []byte) []byte {
 	b = append(b, "*3\r\n$6\r\nINCRBY\r\n"...)
 	b = appendBulk(b, c.key)
-	b = appendNumber(b, int64(c.sum))
-	if !c.expire {
+	b = appendBulkNumber(b, int64(c.sumOfAmounts))
+	if !c.withExpire {
 		return b
 	}
-	if c.ask {
-		b = append(b, asking...)
+	if c.sendAsking {
+		b = append(b, askingCommand...)
 	}
-	return appendExpire(b, c.key, c.ttl)
+	return appendExpire(b, c.key, c.ttlSeconds)
 }
 
 func appendExpire(b, key []byte, ttl int64) []byte {
 	b = append(b, "*3\r\n$6\r\nEXPIRE\r\n"...)
 	b = appendBulk(b, key)
-	return appendNumber(b, ttl)
+	return appendBulkNumber(b, ttl)
 }
 
-func (c *increment) readReply(br resp.BufferedReader) (err error) {
-	c.after, err = readInteger(br)
-	if !c.expire || err != nil && !isReply(err) {
+func (c *increment) readReply(br *bufio.Reader) (err error) {
+	c.countAfter, err = readInteger(br)
+	if !c.withExpire || err != nil && !isErrorReply(err) {
 		return err
 	}
 	expireErr := c.readAsking(br)
@@ -121,132 +119,129 @@ func (c *increment) readReply(br resp.BufferedReader) (err error) {
 	if expireErr == nil {
 		return err
 	}
-	c.pipeline.recent.forget(c.hash)
-	if !isReply(expireErr) || replyWord(expireErr) == "NOPERM" { // else keys would stay for good without a word
+	c.pipeline.expireCache.forgetKey(c.keyHash)
+	if !isErrorReply(expireErr) || errorReplyWord(expireErr) == "NOPERM" { // Without the right to EXPIRE, keys would stay for ever.
 		return expireErr
 	}
 	return err
 }
 
-// readAsking reads the reply to ASKING and ignores it: whether the node accepts the key is in the
-// reply to the command behind it.
-func (r *reply) readAsking(br resp.BufferedReader) error {
-	if !r.ask {
+// readAsking reads the reply to ASKING, if it was sent, and ignores it. The reply to the next
+// command shows whether the node accepts the key.
+func (r *commandReply) readAsking(br *bufio.Reader) error {
+	if !r.sendAsking {
 		return nil
 	}
 	line, err := readLine(br)
 	if err == nil && line[0] != '+' && line[0] != '-' {
-		err = unexpected(line)
+		err = unexpectedReply(line)
 	}
 	return err
 }
 
-// deliver splits the sum among the hits, in order of arrival. A counter that would
-// overflow is full, not broken.
-func (c *increment) deliver(err error) {
-	if !c.answered {
-		c.pipeline.recent.forget(c.hash) // its EXPIRE may not have arrived
+// deliverResults computes the count before each hit, in order of arrival. A counter that would overflow counts as full.
+func (c *increment) deliverResults(err error) {
+	if !c.isAnswered {
+		c.pipeline.expireCache.forgetKey(c.keyHash) // The EXPIRE may not have arrived.
 	}
-	before := c.after - int64(c.sum)
+	before := c.countAfter - int64(c.sumOfAmounts)
 	if err != nil && strings.Contains(err.Error(), "would overflow") {
 		before, err = algorithm.MaxCount, nil
 	}
-	for at := c.first; at >= 0; at = c.pipeline.waiters[at].next {
-		w := &c.pipeline.waiters[at]
-		w.call.SetResult(w.hit, remote.Result{Before: before, Err: err})
+	for at := c.firstAddend; at >= 0; at = c.pipeline.addends[at].nextAddend {
+		a := &c.pipeline.addends[at]
+		a.call.SetResult(a.hitIndex, remote.Result{CountBefore: before, Err: err})
 		if before < algorithm.MaxCount {
-			before += int64(w.call.Hits[w.hit].Amount)
+			before += int64(a.call.Hits[a.hitIndex].Amount)
 		}
 	}
 }
 
-// mayBeEndless reports whether the key may have no time to live: Redis had lost it, so
-// that EXPIRE was left out and should not have been, or sent says that it is not known
-// what arrived.
-func (c *increment) mayBeEndless(sent bool) bool {
-	created := c.answered && c.err == nil && c.after == int64(c.sum)
-	return created && !c.expire || sent && !c.answered
+// mayLackTTL reports whether the key may have no time to live. That is so if Redis created
+// the key and EXPIRE was left out, or if the batch was not answered.
+func (c *increment) mayLackTTL() bool {
+	created := c.errorReply == nil && c.countAfter == int64(c.sumOfAmounts)
+	return !c.isAnswered || created && !c.withExpire
 }
 
-// lookup is the command GET, for a hit that only looks.
+// lookup is the command GET, for a hit that charges nothing.
 type lookup struct {
-	reply
-	call  *remote.Call
-	hit   int
-	value int64
+	commandReply
+	call     *remote.Call
+	hitIndex int
+	count    int64
 }
 
 func (c *lookup) appendTo(b []byte) []byte {
 	b = append(b, "*2\r\n$3\r\nGET\r\n"...)
-	return appendBulk(b, c.call.Key(c.hit))
+	return appendBulk(b, c.call.Key(c.hitIndex))
 }
 
-func (c *lookup) readReply(br resp.BufferedReader) (err error) {
-	c.value, err = readCounter(br)
+func (c *lookup) readReply(br *bufio.Reader) (err error) {
+	c.count, err = readCounter(br)
 	return err
 }
 
-func (c *lookup) deliver(err error) {
-	c.call.SetResult(c.hit, remote.Result{Before: c.value, Err: err})
+func (c *lookup) deliverResults(err error) {
+	c.call.SetResult(c.hitIndex, remote.Result{CountBefore: c.count, Err: err})
 }
 
-// expiry is the command EXPIRE on its own, for a key without a time to live.
-type expiry struct {
-	reply
-	key    []byte
-	hash   uint64
-	ttl    int64 // seconds
-	exists bool
+// expireCommand is an EXPIRE without INCRBY, for a key that may have no time to live.
+type expireCommand struct {
+	commandReply
+	key        []byte
+	keyHash    uint64
+	ttlSeconds int64
+	keyExists  bool
 }
 
-func (c *expiry) appendTo(b []byte) []byte { return appendExpire(b, c.key, c.ttl) }
+func (c *expireCommand) appendTo(b []byte) []byte { return appendExpire(b, c.key, c.ttlSeconds) }
 
-func (c *expiry) readReply(br resp.BufferedReader) error {
+func (c *expireCommand) readReply(br *bufio.Reader) error {
 	n, err := readInteger(br)
-	c.exists = n == 1
+	c.keyExists = n == 1
 	return err
 }
 
-func (*expiry) deliver(error) {}
+func (*expireCommand) deliverResults(error) {}
 
 // script is an EVALSHA or EVAL of takeScript for a group of hits.
 type script struct {
-	reply
-	call       *remote.Call
-	begin, end int
-	full       bool // EVAL, with the text
-	numbers    [1 + scriptReply + scriptState]int64
+	commandReply
+	call             *remote.Call
+	firstHit, endHit int
+	withText         bool // withText says that EVAL is sent, with the text of the script.
+	replyNumbers     [1 + replyNumbersPerHit + replyNumbersPerState]int64
 }
 
 func (c *script) appendTo(b []byte) []byte {
-	n := c.end - c.begin
+	n := c.endHit - c.firstHit
 	b = append(b, '*')
-	b = strconv.AppendInt(b, int64(4+(1+scriptArgs)*n), 10)
+	b = strconv.AppendInt(b, int64(4+(1+scriptArgsPerHit)*n), 10)
 	b = append(b, "\r\n"...)
-	if c.full {
+	if c.withText {
 		b = append(b, "$4\r\nEVAL\r\n"...)
 		b = appendBulk(b, takeScript)
 	} else {
 		b = append(b, "$7\r\nEVALSHA\r\n"...)
-		b = appendBulk(b, takeSHA)
+		b = appendBulk(b, takeScriptSHA)
 	}
-	b = appendNumber(b, int64(n))
-	for i := c.begin; i < c.end; i++ {
+	b = appendBulkNumber(b, int64(n))
+	for i := c.firstHit; i < c.endHit; i++ {
 		b = appendBulk(b, c.call.Key(i))
 	}
-	b = appendNumber(b, c.call.At)
-	for i := c.begin; i < c.end; i++ {
-		b = appendArgs(b, &c.call.Hits[i])
+	b = appendBulkNumber(b, c.call.UnixMicros)
+	for i := c.firstHit; i < c.endHit; i++ {
+		b = appendScriptArgs(b, &c.call.Hits[i])
 	}
 	return b
 }
 
-// appendArgs appends the scriptArgs arguments of takeScript for a hit.
-func appendArgs(b []byte, h *remote.Hit) []byte {
+func appendScriptArgs(b []byte, h *remote.Hit) []byte {
 	l := &h.Limit
 	var increment, tolerance int64
 	if l.Kind == algorithm.GCRA {
-		increment, tolerance = l.Increment(h.Amount), l.Tolerance()
+		increment, tolerance = l.RefillTime(h.Amount), l.BurstTolerance()
 	}
 	kind := scriptKinds[l.Kind]
 	if h.CountDown {
@@ -255,16 +250,15 @@ func appendArgs(b []byte, h *remote.Hit) []byte {
 	b = appendBulk(b, kind)
 	b = appendBulk(b, scriptOps[h.Op])
 	for _, n := range [...]int64{
-		int64(h.Amount), int64(l.Max), flags(h), h.TTL, l.Period.Microseconds(), l.MinInterval.Microseconds(),
+		int64(h.Amount), int64(l.Max), scriptFlags(h), h.TTL, l.Period.Microseconds(), l.MinInterval.Microseconds(),
 		increment / 1000, increment % 1000, tolerance / 1000, tolerance % 1000,
 	} {
-		b = appendNumber(b, n)
+		b = appendBulkNumber(b, n)
 	}
 	return b
 }
 
-// flags returns the flags of takeScript.
-func flags(h *remote.Hit) (f int64) {
+func scriptFlags(h *remote.Hit) (f int64) {
 	for i, set := range [...]bool{h.Limit.CountBlocked, h.Atomic, h.NoVeto} {
 		if set {
 			f |= 1 << i
@@ -273,7 +267,7 @@ func flags(h *remote.Hit) (f int64) {
 	return f
 }
 
-// The algorithms and operations as takeScript knows them.
+// The names of the algorithms and operations in takeScript.
 var (
 	scriptKinds = [...]string{
 		algorithm.FixedWindow: "w", algorithm.FirstHitWindow: "f", algorithm.SlidingWindow: "l",
@@ -282,20 +276,16 @@ var (
 	scriptOps = [...]string{algorithm.Charge: "c", algorithm.Look: "l", algorithm.Refund: "r", algorithm.Force: "f"}
 )
 
-// readReply reads what takeScript returns into the numbers of each hit: the time, 1 if
-// it is over, and the state. If the group was refused, those of an Atomic hit have
-// another state behind it.
-func (c *script) readReply(br resp.BufferedReader) error {
-	line, err := readLine(br)
+// readReply reads the reply of takeScript into the ScriptReply of each hit: the time, 1 if the hit
+// is over the limit, and the state. If the group was refused, an Atomic hit has a second state.
+func (c *script) readReply(br *bufio.Reader) error {
+	line, err := readLineOfType(br, '*')
 	if err != nil {
 		return err
 	}
 	left, err := strconv.Atoi(string(line[1:]))
-	switch {
-	case line[0] == '-':
-		return errorReply(line)
-	case line[0] != '*' || err != nil:
-		return unexpected(line)
+	if err != nil {
+		return unexpectedReply(line)
 	}
 	next := func() (n int64) {
 		if left--; err == nil && left >= 0 {
@@ -304,17 +294,17 @@ func (c *script) readReply(br resp.BufferedReader) error {
 		return n
 	}
 	refused, now := next() == 1, next()
-	for i := c.begin; i < c.end; i++ {
-		numbers := append(c.numbers[:0], now)
-		for range scriptReply {
+	for i := c.firstHit; i < c.endHit; i++ {
+		numbers := append(c.replyNumbers[:0], now)
+		for range replyNumbersPerHit {
 			numbers = append(numbers, next())
 		}
 		if refused && c.call.Hits[i].Atomic {
-			for range scriptState {
+			for range replyNumbersPerState {
 				numbers = append(numbers, next())
 			}
 		}
-		c.call.SetResult(i, remote.Result{Numbers: numbers})
+		c.call.SetResult(i, remote.Result{ScriptReply: numbers})
 	}
 	if err == nil && left != 0 {
 		err = fmt.Errorf("redis: a reply to a script with %d numbers too many", left)
@@ -322,8 +312,8 @@ func (c *script) readReply(br resp.BufferedReader) error {
 	return err
 }
 
-func (c *script) deliver(err error) {
-	for i := c.begin; i < c.end && err != nil; i++ {
+func (c *script) deliverResults(err error) {
+	for i := c.firstHit; i < c.endHit && err != nil; i++ {
 		c.call.SetResult(i, remote.Result{Err: err})
 	}
 }

@@ -68,7 +68,7 @@ func TestDivvyKeys(t *testing.T) {
 					server.Do(t, st.do...)
 				}
 				b := backend.Batch{
-					Hits:     []backend.Hit{{Key: []byte(key), Limit: limit, Op: st.op, Amount: st.amount, Atomic: st.atomic, CountDown: true}},
+					Hits:     []backend.Hit{{Key: []byte(key), Limit: limit, Op: st.op, Amount: st.amount, Atomic: st.atomic, StoresRemaining: true}},
 					Verdicts: make([]backend.Verdict, 1),
 				}
 				if err := s.Take(t.Context(), &b); err != nil {

@@ -57,26 +57,25 @@ func TestNoKeyIsEndless(t *testing.T) {
 
 // What it remembers has an end: the rest is left to the next hit on the key.
 func TestEndlessIsBounded(t *testing.T) {
-	x := new(exchange)
-	x.sent = true
-	for i := range maxEndless + 10 {
-		x.recent.lives(uint64(i)+1, 60, 60)
-		c := x.increments.next()
-		c.pipeline, c.key, c.hash = &x.pipeline, fmt.Appendf(nil, "k%d", i), uint64(i)+1
+	x := &exchange{pipeline: pipeline{expireCache: newExpireCache()}}
+	for i := range maxKeysWithoutTTL + 10 {
+		x.expireCache.needsExpire(uint64(i)+1, 60, 60)
+		c := x.increments.nextItem()
+		c.pipeline, c.key, c.keyHash = &x.pipeline, fmt.Appendf(nil, "k%d", i), uint64(i)+1
 	}
-	x.noteEndless()
-	if n := len(x.endless); n != maxEndless {
-		t.Errorf("%d keys, want %d", n, maxEndless)
+	x.noteKeysWithoutTTL()
+	if n := len(x.keysWithoutTTL); n != maxKeysWithoutTTL {
+		t.Errorf("%d keys, want %d", n, maxKeysWithoutTTL)
 	}
-	if x.recent.lives(maxEndless+5, 60, 60) {
+	if !x.expireCache.needsExpire(maxKeysWithoutTTL+5, 60, 60) {
 		t.Error("a key without room is believed to have its time to live")
 	}
 	link := remote.NewLink(openAccess(faultTimeout, new(remote.Figures)), "127.0.0.1:1")
-	if acted, wait := x.Upkeep(t.Context(), link, false); acted || wait <= 0 {
-		t.Errorf("acted %t, wait %v, want a pause", acted, wait)
+	if x.Upkeep(t.Context(), link, false); link.Figures.Dials.Load() > 0 {
+		t.Error("no pause")
 	}
-	x.next = time.Now()
-	if acted, _ := x.Upkeep(t.Context(), link, false); !acted {
+	x.nextExpireTime = time.Now()
+	if x.Upkeep(t.Context(), link, false); link.Figures.Dials.Load() == 0 {
 		t.Error("never due")
 	}
 }

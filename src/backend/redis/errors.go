@@ -10,40 +10,35 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// Error is an error reply of Redis. Its text may name a key: it is for logs,
-// never for callers.
+// Error is an error reply of Redis. Its text may contain a key, so callers must not see it.
 type Error string
 
 func (e Error) Error() string { return "redis: " + string(e) }
 
 // The causes of hits without an answer, besides those of package remote.
 const (
-	causeAuth     = "auth"      // the server wants other credentials, or allows less
-	causeReadOnly = "read_only" // it is a replica
-	causeLoading  = "loading"   // it loads its data, or lost its primary
-	causeMemory   = "memory"    // it has no more memory
-	causeCluster  = "cluster"   // no node has the key's slot, or all redirect us
-	causeReply    = "reply"     // any other error reply
+	causeAuth       = "auth"      // The credentials are wrong, or their user lacks a right.
+	causeReadOnly   = "read_only" // The server is a replica.
+	causeLoading    = "loading"   // The server loads its data, or is a replica without a primary.
+	causeMemory     = "memory"    // The server has no more memory.
+	causeCluster    = "cluster"   // No node has the slot of the key, or all nodes redirect the hit.
+	causeOtherReply = "reply"     // The server sent an error that no other cause names.
 )
 
-var causes = []string{causeAuth, causeReadOnly, causeLoading, causeMemory, causeCluster, causeReply}
+var causes = []string{causeAuth, causeReadOnly, causeLoading, causeMemory, causeCluster, causeOtherReply}
 
-// causeOf returns the cause under which the error of a hit is counted.
-func causeOf(err error) string {
+func (*protocol) CauseOf(err error) string {
 	_, isRedirect := errors.AsType[*remote.Redirect](err)
 	switch {
-	case errors.Is(err, errReplica):
+	case errors.Is(err, errNotPrimary):
 		return causeReadOnly
-	case isRedirect, errors.Is(err, remote.ErrNoOwner):
+	case isRedirect, errors.Is(err, remote.ErrSlotWithoutNode):
 		return causeCluster
-	case replyWord(err) != "":
-		return cmp.Or(replyCauses[replyWord(err)], causeReply)
+	case errorReplyWord(err) != "":
+		return cmp.Or(replyCauses[errorReplyWord(err)], causeOtherReply)
 	}
 	return remote.CauseOf(err)
 }
-
-// isAnswer reports whether err is a reply of a server, which is therefore reachable.
-func isAnswer(err error) bool { return errors.Is(err, errReplica) || replyWord(err) != "" }
 
 // replyCauses are the causes of error replies by their first word.
 var replyCauses = map[string]string{
@@ -52,15 +47,15 @@ var replyCauses = map[string]string{
 	"CLUSTERDOWN": causeCluster, "MOVED": causeCluster, "ASK": causeCluster, "TRYAGAIN": causeCluster, "CROSSSLOT": causeCluster,
 }
 
-// replyWord returns the first word of an error reply; empty if err is none. Before
-// Redis 7, the error of a command in a script stands behind that of the script:
+// errorReplyWord returns the first word of an error reply, and "" for other errors. Before Redis 7,
+// the error of a command in a script comes after the error of the script:
 //
 //	ERR Error running script (call to f_6b1b…): @user_script:5: @user_script: 5: -READONLY You can't …
-func replyWord(err error) string {
-	reply, ours := errors.AsType[Error](err)
-	if !ours {
-		theirs, _ := errors.AsType[resp3.SimpleError](err)
-		reply = Error(theirs.S)
+func errorReplyWord(err error) string {
+	reply, ok := errors.AsType[Error](err)
+	if !ok {
+		simple, _ := errors.AsType[resp3.SimpleError](err)
+		reply = Error(simple.S)
 	}
 	if _, place, inScript := strings.Cut(string(reply), ": @user_script"); inScript {
 		if _, inner, ok := strings.Cut(place, ": -"); ok {
@@ -71,23 +66,23 @@ func replyWord(err error) string {
 	return word
 }
 
-// redirectOf returns the remote.Redirect that an error reply of the node at addr names (MOVED, ASK
-// or TRYAGAIN), or the reply itself if it names none.
-func redirectOf(reply error, addr string) error {
-	f := strings.Fields(reply.Error()) // redis: MOVED slot host:port
+// redirectFromReply returns the remote.Redirect for MOVED, ASK or TRYAGAIN from the node at addr. It
+// returns a reply that it cannot read as it is.
+func redirectFromReply(reply error, addr string) error {
+	words := strings.Fields(reply.Error()) // Example: redis: MOVED 7 10.0.0.7:6379
 	switch {
-	case len(f) > 1 && f[1] == "TRYAGAIN":
-		return &remote.Redirect{Later: true, Err: reply}
-	case len(f) != 4:
+	case len(words) > 1 && words[1] == "TRYAGAIN":
+		return &remote.Redirect{AfterPause: true, Err: reply}
+	case len(words) != 4:
 		return reply
 	}
-	at := strings.LastIndexByte(f[3], ':') // of IPv6 too
-	if at < 0 {
+	colon := strings.LastIndexByte(words[3], ':') // An IPv6 address has colons before the last one.
+	if colon < 0 {
 		return reply
 	}
-	to, err := joinAddr(strings.Trim(f[3][:at], "[]"), f[3][at+1:], addr)
+	to, err := joinAddr(strings.Trim(words[3][:colon], "[]"), words[3][colon+1:], addr)
 	if err != nil {
 		return reply
 	}
-	return &remote.Redirect{To: to, Ask: f[1] == "ASK", Err: reply}
+	return &remote.Redirect{ToAddr: to, SendAsking: words[1] == "ASK", Err: reply}
 }

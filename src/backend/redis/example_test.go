@@ -21,7 +21,7 @@ import (
 // Three at once, then one every 20 s, counted in the Redis at addr. It says
 // whether each of so many calls is over the limit, and how long it has to wait.
 func logins(ctx context.Context, w io.Writer, addr string, calls int) error {
-	set, _, err := loading.Load([]loading.File{{Name: "logins.yaml", Data: []byte(`
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "logins.yaml", Data: []byte(`
 domain: logins
 descriptors:
 - key: user
@@ -43,7 +43,7 @@ descriptors:
 	}()
 
 	l := limiter.New(limiter.Config{Backend: store})
-	l.Use(set)
+	l.UseRules(set)
 	req := limiter.Request{
 		Domain:      []byte("logins"),
 		Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("user"), Value: []byte("alex")}}}},

@@ -8,139 +8,138 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// exchange is the pipeline of one connection, and the keys for which it must still send EXPIRE.
+// exchange implements remote.Exchange with a pipeline of commands.
 type exchange struct {
 	pipeline
-	cfg   *Config
-	again pipeline // for scripts that Redis did not know, and expiries
-
-	// endless are keys that may have no time to live. If they were not hit again they
-	// would stay for good, so each gets an EXPIRE of its own.
+	cfg *Config
+	// extraCommands holds the scripts that Redis did not know, and EXPIRE for keys without a TTL.
+	extraCommands pipeline
+	// keysWithoutTTL has the keys that may have no time to live. They would stay in Redis for
+	// ever if they were not hit again, so each gets an EXPIRE of its own.
 	//
-	// A batch that was held up in the network, and arrives after that, still leaves a
-	// key without one if Redis lost the key meanwhile.
-	endless map[string]*expiry
-	next    time.Time // when to send them
+	// A batch that the network delays until after that EXPIRE can still leave a key without
+	// a time to live, if Redis lost the key meanwhile.
+	keysWithoutTTL map[string]*expireCommand
+	nextExpireTime time.Time // nextExpireTime is when to send EXPIRE for keysWithoutTTL.
 }
 
 const (
-	// maxEndless bounds endless. A key without room gets its EXPIRE with its next hit.
-	maxEndless = 4096
-	// endlessPause is the time between two attempts while no batch is answered.
-	endlessPause = 500 * time.Millisecond
-	// evalCost is the estimated time of the server to read the text of a script.
-	evalCost = 50 * time.Microsecond
+	// maxKeysWithoutTTL bounds keysWithoutTTL. Further keys get EXPIRE with their next hit.
+	maxKeysWithoutTTL = 4096
+	// expireRetryPause is the time between two attempts to send EXPIRE while no batch is answered.
+	expireRetryPause = 500 * time.Millisecond
+	// scriptTextCost is the estimated time in which the server reads the text of a script.
+	scriptTextCost = 50 * time.Microsecond
 )
 
-// Room reports whether the PipelineLimit leaves room for so many hits more.
-func (x *exchange) Room(has, more int) bool {
+// HasRoom reports whether PipelineLimit lets a batch of has hits take more hits.
+func (x *exchange) HasRoom(has, more int) bool {
 	return x.cfg.PipelineLimit <= 0 || has+more <= x.cfg.PipelineLimit
 }
 
 func (*exchange) Close() {}
 
-// Send sends the pipeline. Scripts that Redis does not know are then sent again with their text.
-func (x *exchange) Send(ctx context.Context, l *remote.Link) (remote.Sent, error) {
-	sent := remote.Sent{Commands: len(x.commands)}
-	if x.introduce() {
-		sent.Extra = evalCost
+// Send sends the pipeline, and then the scripts that Redis does not know with their text.
+func (x *exchange) Send(ctx context.Context, l *remote.Link) (remote.SentBatch, error) {
+	sent := remote.SentBatch{Commands: len(x.commands)}
+	if x.includeScriptText() {
+		sent.ExtraCost = scriptTextCost
 	}
 	started := time.Now()
-	err := l.Perform(ctx, &x.pipeline)
-	if err == nil && x.prepareAgain() {
-		err = l.Do(ctx, &x.again)
+	err := l.Perform(x.roundTrip)
+	if err == nil && x.collectUnknownScripts() {
+		err = l.Do(ctx, x.extraCommands.roundTrip)
 	}
 	if x.cfg.OnBatch != nil {
-		x.cfg.OnBatch(x.hits, time.Since(started))
+		x.cfg.OnBatch(x.hitCount, time.Since(started))
 	}
-	x.deliver(&sent, l.Addr, err)
-	x.noteEndless()
+	x.deliverResults(&sent, l.Addr, err)
+	x.noteKeysWithoutTTL()
 	return sent, err
 }
 
-// prepareAgain fills x.again with the scripts that Redis does not know, in full, and
-// reports whether there are any.
-func (x *exchange) prepareAgain() bool {
-	x.again.Reset(0)
-	for _, s := range x.scripts.items[:x.scripts.used] {
-		if !s.full && s.err != nil && replyWord(s.err) == "NOSCRIPT" {
-			s.full, s.answered, s.err = true, false, nil
-			x.again.commands = append(x.again.commands, s)
+// collectUnknownScripts fills extraCommands with the scripts that Redis does not know, to be sent
+// with their text. It reports whether there are any.
+func (x *exchange) collectUnknownScripts() bool {
+	x.extraCommands.Reset()
+	for _, s := range x.scripts.usedItems() {
+		if !s.withText && s.errorReply != nil && errorReplyWord(s.errorReply) == "NOSCRIPT" {
+			s.withText, s.isAnswered, s.errorReply = true, false, nil
+			x.extraCommands.commands = append(x.extraCommands.commands, s)
 		}
 	}
-	return len(x.again.commands) > 0
+	return len(x.extraCommands.commands) > 0
 }
 
-// deliver sets the results of all hits and notes in sent what the error replies say of
-// the server at addr. Failure is why commands without a reply have none. In a cluster,
-// a hit that was redirected gets a remote.Redirect.
-func (x *exchange) deliver(sent *remote.Sent, addr string, failure error) {
+// deliverResults sets the results of all hits, and in sent what error replies say about the server at addr. Commands without a
+// reply get the error failure. In a cluster, a hit that was redirected gets a remote.Redirect.
+func (x *exchange) deliverResults(sent *remote.SentBatch, addr string, failure error) {
 	for _, c := range x.commands {
-		r := c.state()
-		err := r.err
-		if !r.answered {
+		r := c.replyState()
+		err := r.errorReply
+		if !r.isAnswered {
 			err = failure
 		}
-		if r.err != nil {
-			switch word := replyWord(r.err); word {
+		if r.errorReply != nil {
+			switch word := errorReplyWord(r.errorReply); word {
 			case "READONLY", "LOADING", "MASTERDOWN", "NOAUTH":
-				sent.Leave, sent.Check = r.err, true
+				sent.DisconnectReason, sent.LayoutChanged = r.errorReply, true
 			case "CLUSTERDOWN":
-				sent.Check = true
+				sent.LayoutChanged = true
 			case "MOVED", "ASK", "TRYAGAIN":
 				if len(x.cfg.Cluster) > 0 {
-					sent.Check = sent.Check || word == "MOVED"
-					err = redirectOf(r.err, addr)
+					sent.LayoutChanged = sent.LayoutChanged || word == "MOVED"
+					err = redirectFromReply(r.errorReply, addr)
 				}
 			}
 		}
-		c.deliver(err)
+		c.deliverResults(err)
 	}
 }
 
-// noteEndless adds the keys of the pipeline that may have no time to live to endless.
-func (x *exchange) noteEndless() {
-	for _, c := range x.increments.items[:x.increments.used] {
-		if !c.mayBeEndless(x.sent) {
+// noteKeysWithoutTTL adds the keys of the pipeline that may have no time to live to keysWithoutTTL.
+func (x *exchange) noteKeysWithoutTTL() {
+	for _, c := range x.increments.usedItems() {
+		if !c.mayLackTTL() {
 			continue
 		}
-		if len(x.endless) >= maxEndless {
-			x.recent.forget(c.hash)
+		if len(x.keysWithoutTTL) >= maxKeysWithoutTTL {
+			x.expireCache.forgetKey(c.keyHash)
 			continue
 		}
-		if x.endless == nil {
-			x.endless = make(map[string]*expiry)
+		if x.keysWithoutTTL == nil {
+			x.keysWithoutTTL = make(map[string]*expireCommand)
 		}
 		key := bytes.Clone(c.key)
-		x.endless[string(key)] = &expiry{reply: reply{ask: c.ask}, key: key, hash: c.hash, ttl: c.ttl}
-		x.next = time.Now().Add(endlessPause)
+		x.keysWithoutTTL[string(key)] = &expireCommand{commandReply: commandReply{sendAsking: c.sendAsking}, key: key, keyHash: c.keyHash, ttlSeconds: c.ttlSeconds}
+		x.nextExpireTime = time.Now().Add(expireRetryPause)
 	}
 }
 
-// Upkeep sends EXPIRE for endless keys. A key that is answered with an error, such as
-// MOVED, waits for its next hit.
-func (x *exchange) Upkeep(ctx context.Context, l *remote.Link, answers bool) (acted bool, wait time.Duration) {
-	if len(x.endless) == 0 {
-		return false, 0
+// Upkeep sends EXPIRE for the keys without a time to live. After an error reply, such as
+// MOVED, a key gets its EXPIRE with its next hit.
+func (x *exchange) Upkeep(ctx context.Context, l *remote.Link, answers bool) (wait time.Duration) {
+	if len(x.keysWithoutTTL) == 0 {
+		return 0
 	}
-	if wait = time.Until(x.next); wait > 0 && !answers {
-		return false, wait
+	if wait = time.Until(x.nextExpireTime); wait > 0 && !answers {
+		return wait
 	}
-	x.next = time.Now().Add(endlessPause)
-	x.again.Reset(0)
-	for _, c := range x.endless {
-		x.again.commands = append(x.again.commands, c)
+	x.nextExpireTime = time.Now().Add(expireRetryPause)
+	x.extraCommands.Reset()
+	for _, c := range x.keysWithoutTTL {
+		x.extraCommands.commands = append(x.extraCommands.commands, c)
 	}
-	_ = l.Do(ctx, &x.again) // the answers tell
-	for key, c := range x.endless {
-		if !c.answered {
+	_ = l.Do(ctx, x.extraCommands.roundTrip) // After an error, the commands are not marked as answered.
+	for key, c := range x.keysWithoutTTL {
+		if !c.isAnswered {
 			continue
 		}
-		x.recent.forget(c.hash)
-		if c.err == nil && c.exists {
-			x.recent.lives(c.hash, c.ttl, c.ttl)
+		x.expireCache.forgetKey(c.keyHash)
+		if c.errorReply == nil && c.keyExists {
+			x.expireCache.needsExpire(c.keyHash, c.ttlSeconds, c.ttlSeconds)
 		}
-		delete(x.endless, key)
+		delete(x.keysWithoutTTL, key)
 	}
-	return true, 0
+	return expireRetryPause
 }

@@ -45,7 +45,7 @@ func TestConnectingTakesLongerThanACall(t *testing.T) {
 			early := send(t, s, hot(0)) // while connections are being made
 			wanted := max(tt.config.Connections, 2)
 			harness.Await(t, 20*time.Second, "connections without calls", func() error {
-				if n := s.Stats().Open; n != int64(wanted) {
+				if n := s.Stats().OpenConnections; n != int64(wanted) {
 					return fmt.Errorf("%d are open", n)
 				}
 				return nil
@@ -57,7 +57,7 @@ func TestConnectingTakesLongerThanACall(t *testing.T) {
 					t.Errorf("call %d, after %v: %v", n, early.Err, v.Err)
 				}
 			}
-			if st := s.Stats(); st.Dials != int64(wanted) || st.BreakerOpened != 0 {
+			if st := s.Stats(); st.Dials != int64(wanted) || st.BreakerOpenings != 0 {
 				t.Errorf("%+v", st)
 			}
 		})
@@ -78,7 +78,7 @@ func TestConnectsWithoutCalls(t *testing.T) {
 	})
 	proxy.Heal()
 	harness.Await(t, 20*time.Second, "connections", func() error {
-		if n := s.Stats().Open; n != 2 {
+		if n := s.Stats().OpenConnections; n != 2 {
 			return fmt.Errorf("%d are open", n)
 		}
 		return nil
@@ -130,7 +130,7 @@ func TestPingMeasures(t *testing.T) {
 			if isSlow != tt.slow || !tt.slow && err != nil {
 				t.Fatalf("got %v", err)
 			}
-			if tt.slow && (slow.Took < away || slow.Took > 10*away || slow.Timeout != away/2 || !strings.Contains(err.Error(), proxy.Addr)) {
+			if tt.slow && (slow.PingTime < away || slow.PingTime > 10*away || slow.Timeout != away/2 || !strings.Contains(err.Error(), proxy.Addr)) {
 				t.Errorf("got %+v: %v", slow, err)
 			}
 		})
@@ -149,28 +149,28 @@ func TestTimeoutsAreExplained(t *testing.T) {
 			Timeout:         500 * time.Millisecond,
 			DialTimeout:     20 * time.Second,
 			BreakerFailures: -1,
-			OnSlow:          func(e *remote.SlowError) { told <- e },
+			OnSlowServer:    func(e *remote.SlowError) { told <- e },
 		},
 	})
 	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
-	if s.Slow() != nil {
-		t.Errorf("at first: %v", s.Slow())
+	if s.SlowServer() != nil {
+		t.Errorf("at first: %v", s.SlowServer())
 	}
 	proxy.Latency(800 * time.Millisecond)
 	harness.Await(t, 30*time.Second, "an explanation", func() error {
 		send(t, s, hot(0))
-		if s.Slow() == nil {
+		if s.SlowServer() == nil {
 			return errors.New("none yet")
 		}
 		return nil
 	})
-	if e := <-told; e.Took < 800*time.Millisecond || e.Addr != proxy.Addr {
+	if e := <-told; e.PingTime < 800*time.Millisecond || e.Addr != proxy.Addr {
 		t.Errorf("got %+v", e)
 	}
 	proxy.Heal()
 	harness.Await(t, 30*time.Second, "the end of it", func() error {
 		send(t, s, hot(0))
-		if e := s.Slow(); e != nil {
+		if e := s.SlowServer(); e != nil {
 			return e
 		}
 		return nil

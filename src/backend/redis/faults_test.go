@@ -94,7 +94,7 @@ func drive(t *testing.T, s *Store, perSecond int, hit func(n int) backend.Hit) *
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	tr := &traffic{
-		timeout: s.cfg.Timeout, stop: cancel, stopped: make(chan struct{}),
+		timeout: s.Config.Timeout, stop: cancel, stopped: make(chan struct{}),
 		machine: watchMachine(), errors: make(map[string]int),
 	}
 	go func() {
@@ -248,11 +248,11 @@ func TestFaults(t *testing.T) {
 			recovers(t, s, "hot_")
 			tr.end(t)
 			st := s.Stats()
-			if st.Open > 2 {
-				t.Errorf("%d connections are open", st.Open)
+			if st.OpenConnections > 2 {
+				t.Errorf("%d connections are open", st.OpenConnections)
 			}
-			if st.Errors[tt.cause] == 0 {
-				t.Errorf("no error is counted as %s: %v", tt.cause, st.Errors)
+			if st.ErrorsByCause[tt.cause] == 0 {
+				t.Errorf("no error is counted as %s: %v", tt.cause, st.ErrorsByCause)
 			}
 		})
 	}
@@ -297,8 +297,8 @@ func TestIdleConnectionsEnd(t *testing.T) {
 				}
 			}
 			// One at the start, and one for each that was ended.
-			if st := s.Stats(); st.Open != 1 || st.Dials != 1+calls/2 {
-				t.Errorf("%d connections are open of %d", st.Open, st.Dials)
+			if st := s.Stats(); st.OpenConnections != 1 || st.Dials != 1+calls/2 {
+				t.Errorf("%d connections are open of %d", st.OpenConnections, st.Dials)
 			}
 		})
 	}
@@ -405,7 +405,7 @@ func TestSentinelFailover(t *testing.T) {
 			recovers(t, s, "hot_")
 		})
 	}
-	if n := s.Stats().Open; n > 3 { // two to the primary and one to a sentinel
+	if n := s.Stats().OpenConnections; n > 3 { // two to the primary and one to a sentinel
 		t.Errorf("%d connections are open", n)
 	}
 }

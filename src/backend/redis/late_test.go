@@ -1,7 +1,9 @@
 package redis
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,4 +40,33 @@ func TestLateCaller(t *testing.T) {
 		t.Errorf("got %+v after %v", v, took)
 	}
 	close(answered)
+}
+
+// Calls with different deadlines in one batch do not shorten each other's.
+func TestDeadlinesInOneBatch(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	proxy := harness.StartProxy(t, server.Addr)
+	s := open(t, Config{Addr: proxy.Addr, Config: remote.Config{
+		Timeout: 20 * time.Second, Connections: 1, PipelineWindow: 50 * time.Millisecond,
+	}})
+	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
+	before, batches := send(t, s, hot(0)).Before, s.Stats().Batches
+	proxy.Latency(500 * time.Millisecond)
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		if v := takeWithin(t, s, hot(0), 300*time.Millisecond); !errors.Is(v.Err, remote.ErrTimeout) && !errors.Is(v.Err, context.DeadlineExceeded) {
+			t.Errorf("the call in haste: %+v", v)
+		}
+	})
+	for _, left := range []time.Duration{10 * time.Second, 0} {
+		calls.Go(func() {
+			if v := takeWithin(t, s, hot(0), left); v.Err != nil || v.Before <= before || v.Before > before+3 {
+				t.Errorf("the call with %v: %+v", left, v)
+			}
+		})
+	}
+	calls.Wait()
+	if n := s.Stats().Batches - batches; n != 1 {
+		t.Errorf("%d batches", n)
+	}
 }

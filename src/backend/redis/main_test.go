@@ -7,3 +7,5 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func causeOf(err error) string { return new(protocol).CauseOf(err) }

@@ -27,7 +27,7 @@ func many(n int, kind algorithm.Kind, prefix string, together bool) *backend.Bat
 	for i := range b.Hits {
 		b.Hits[i] = backend.Hit{Key: fmt.Appendf(nil, "%s%d_", prefix, i), Limit: limit, Amount: 1, Atomic: together}
 		if !together {
-			b.Hits[i].Group = uint16(i)
+			b.Hits[i].GroupID = uint16(i)
 		}
 	}
 	return b
@@ -36,7 +36,7 @@ func many(n int, kind algorithm.Kind, prefix string, together bool) *backend.Bat
 // emptyState is takeScript's reply for so many counters that are not there.
 func emptyState(counters string) string {
 	n, _ := strconv.Atoi(counters)
-	n = 2 + n*scriptReply
+	n = 2 + n*replyNumbersPerHit
 	return fmt.Sprintf("*%d\r\n%s", n, strings.Repeat(":0\r\n", n))
 }
 
@@ -93,7 +93,7 @@ func (s *slow) await(t *testing.T, prefix string) {
 func start(t *testing.T, s *Store, b *backend.Batch) (done chan struct{}) {
 	t.Helper()
 	done = make(chan struct{})
-	before := s.Figures.Room.Calls()
+	before := s.Figures.Admission.WaitingCalls()
 	go func() {
 		defer close(done)
 		if err := s.Take(context.Background(), b); err != nil {
@@ -101,7 +101,7 @@ func start(t *testing.T, s *Store, b *backend.Batch) (done chan struct{}) {
 		}
 	}()
 	harness.Await(t, 20*time.Second, "the call", func() error {
-		if s.Figures.Room.Calls() == before {
+		if s.Figures.Admission.WaitingCalls() == before {
 			return errors.New("it has not come")
 		}
 		return nil
@@ -112,12 +112,12 @@ func start(t *testing.T, s *Store, b *backend.Batch) (done chan struct{}) {
 // queued waits until the only writer of s has got so many calls that it has not sent.
 func queued(t *testing.T, s *Store, n int) {
 	t.Helper()
-	server, err := s.Table().Owner(nil)
+	server, err := s.Table().NodeOfKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	harness.Await(t, 20*time.Second, "calls in the queue", func() error {
-		if got := server.Queued(); got != n {
+		if got := server.UnreceivedCalls(); got != n {
 			return fmt.Errorf("%d have arrived", got)
 		}
 		return nil
@@ -156,7 +156,7 @@ func TestSmallCallsOvertake(t *testing.T) {
 		t.Errorf("%d commands, want %d", len(keys), want)
 	}
 	for _, b := range []*backend.Batch{large, small, group} {
-		if err := b.Err(); err != nil {
+		if err := b.FirstErr(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -190,7 +190,7 @@ func TestTooLargeForItsTime(t *testing.T) {
 		t.Errorf("%d of 20,000 were sent", n)
 	}
 	st := s.Stats()
-	if st.BreakerOpened != 0 || st.Failed != 0 || st.Errors[remote.CauseOverload] != 20_000 {
+	if st.BreakerOpenings != 0 || st.FailedBatches != 0 || st.ErrorsByCause[remote.CauseOverload] != 20_000 {
 		t.Errorf("%+v", st)
 	}
 	if v := send(t, s, backend.Hit{Key: []byte("next_"), Limit: b.Hits[0].Limit, Amount: 1}); v.Err != nil {
@@ -207,13 +207,13 @@ func TestGroupIsTooLarge(t *testing.T) {
 	if err := s.Take(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Err(); !errors.Is(err, backend.ErrOverload) {
+	if err := b.FirstErr(); !errors.Is(err, backend.ErrOverload) {
 		t.Errorf("got %v", err)
 	}
 	if n := fmt.Sprint(server.Do(t, "DBSIZE")); n != "1" {
 		t.Errorf("%s keys are there, want 1", n)
 	}
-	if st := s.Stats(); st.BreakerOpened != 0 || st.Failed != 0 {
+	if st := s.Stats(); st.BreakerOpenings != 0 || st.FailedBatches != 0 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -240,7 +240,7 @@ func TestRestOfABrokenCall(t *testing.T) {
 		case err == nil && failed > 0:
 			t.Fatalf("hit %d has an answer, and one before it has none", i)
 		case err == nil:
-		case causeOf(err) == remote.CauseConnection:
+		case causeOf(err) == remote.CauseConnectionBroke:
 			failed++
 		default:
 			t.Fatal(err)
@@ -269,7 +269,7 @@ func TestPiecesCountOnce(t *testing.T) {
 						b.Hits[i].Limit = script
 					}
 				}
-				if err := errors.Join(s.Take(context.Background(), b), b.Err()); err != nil {
+				if err := errors.Join(s.Take(context.Background(), b), b.FirstErr()); err != nil {
 					t.Error(err)
 					return
 				}
@@ -329,7 +329,7 @@ func TestStandingStillIsNoOverload(t *testing.T) {
 	all.Wait()
 	harness.Await(t, 20*time.Second, "an open breaker", func() error {
 		send(t, s, hot(0))
-		if s.Stats().BreakersOpen == 0 {
+		if s.Stats().OpenBreakers == 0 {
 			return errors.New("it is closed")
 		}
 		return nil
@@ -346,10 +346,10 @@ func TestStandingStillUnderGroups(t *testing.T) {
 	defer server.Resume()
 	harness.Await(t, 20*time.Second, "an open breaker", func() error {
 		b := many(300, algorithm.GCRA, "k", true)
-		if err := errors.Join(s.Take(t.Context(), b), b.Err()); err == nil || errors.Is(err, backend.ErrOverload) {
+		if err := errors.Join(s.Take(t.Context(), b), b.FirstErr()); err == nil || errors.Is(err, backend.ErrOverload) {
 			t.Fatalf("got %v", err)
 		}
-		if s.Stats().BreakersOpen == 0 {
+		if s.Stats().OpenBreakers == 0 {
 			return errors.New("it is closed")
 		}
 		return nil

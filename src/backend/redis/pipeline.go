@@ -1,12 +1,9 @@
 package redis
 
 import (
+	"bufio"
 	"bytes"
-	"context"
-	"hash/maphash"
-	"io"
-
-	"github.com/mediocregopher/radix/v4/resp"
+	"slices"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/remote"
@@ -14,208 +11,179 @@ import (
 
 // pipeline is a batch of commands for one connection. The next batch reuses its memory.
 type pipeline struct {
-	seed       maphash.Seed
-	recent     recent
-	commands   []command
-	increments pool[increment]
-	lookups    pool[lookup]
-	scripts    pool[script]
-	hits       int  // that they are for
-	sent       bool // some of it may have arrived
-	waiters    []waiter
-	table      []int32 // open hash table of the last increment of each key: index+1, 0 is free
-	buf        []byte
+	expireCache *expireCache
+	commands    []command
+	increments  commandPool[increment]
+	lookups     commandPool[lookup]
+	scripts     commandPool[script]
+	// lastIncrementByHash has the last increment of a key at hash % incrementTableSize. Of keys with the
+	// same slot, only the last one is there, so hits that alternate on them are not added up.
+	lastIncrementByHash [incrementTableSize]*increment
+	addends             []addend
+	hitCount            int // hitCount is the number of hits in the commands.
+	commandBytes        []byte
 }
 
-// maxBuf bounds the memory that is kept for the next batch.
-const maxBuf = 1 << 20
+const incrementTableSize = 1 << 10
 
-// Reset empties p. It will get no more than that many increments.
-func (p *pipeline) Reset(increments int) {
+// maxKeptBufferBytes is the largest buffer, in bytes, that is kept for the next batch.
+const maxKeptBufferBytes = 1 << 20
+
+// Reset empties the pipeline.
+func (p *pipeline) Reset() {
 	clear(p.commands)
-	clear(p.waiters)
-	p.commands, p.waiters, p.hits, p.sent = p.commands[:0], p.waiters[:0], 0, false
+	clear(p.addends)
+	for _, cmd := range p.increments.usedItems() { // Few of the slots are in use, and a batch may have a single hit.
+		p.lastIncrementByHash[cmd.keyHash%incrementTableSize] = nil
+	}
+	p.commands, p.addends, p.hitCount = p.commands[:0], p.addends[:0], 0
 	p.increments.reset()
 	p.lookups.reset()
 	p.scripts.reset()
-	size := 16
-	for size < 2*increments {
-		size *= 2
-	}
-	if cap(p.table) < size {
-		p.table = make([]int32, size)
-	}
-	p.table = p.table[:size]
-	clear(p.table)
 }
 
-// Add adds the hits of c from begin to end, and reports whether that takes a command
-// more.
-func (p *pipeline) Add(c *remote.Call, begin, end int) bool {
-	p.hits += end - begin
+// AddHits adds the hits of c from begin to end. It reports whether they need one more command.
+func (p *pipeline) AddHits(c *remote.Call, begin, end int) bool {
+	p.hitCount += end - begin
 	h, before := &c.Hits[begin], len(p.commands)
 	switch {
 	case h.GroupEnd > 0:
-		for j := begin; j < end; j++ {
-			p.separate(c.Key(j))
+		for i := begin; i < end; i++ {
+			p.closeIncrement(c.Key(i))
 		}
-		s := p.scripts.next()
-		s.ask, s.call, s.begin, s.end = c.Ask, c, begin, end
+		s := p.scripts.nextItem()
+		s.sendAsking, s.call, s.firstHit, s.endHit = c.SendAsking, c, begin, end
 		p.commands = append(p.commands, s)
 	case h.Op == algorithm.Look:
-		p.separate(c.Key(begin))
-		l := p.lookups.next()
-		l.ask, l.call, l.hit = c.Ask, c, begin
+		p.closeIncrement(c.Key(begin))
+		l := p.lookups.nextItem()
+		l.sendAsking, l.call, l.hitIndex = c.SendAsking, c, begin
 		p.commands = append(p.commands, l)
 	default:
-		p.increment(c, begin)
+		p.addIncrement(c, begin)
 	}
 	return len(p.commands) > before
 }
 
-// introduce has the first script of several commands sent in full, and reports
-// whether there is one: a server that does not know it would otherwise be sent it
-// after what stands behind it, and hits of one call on one key have their order.
-func (p *pipeline) introduce() bool {
-	if p.scripts.used == 0 || len(p.commands) == 1 {
+// includeScriptText sends the first script with its text if there are several commands, and
+// reports whether it does. A script that the server did not know would be sent again after
+// the commands behind it, but hits of one call on one key must keep their order.
+func (p *pipeline) includeScriptText() bool {
+	if p.scripts.usedCount == 0 || len(p.commands) == 1 {
 		return false
 	}
-	p.scripts.items[0].full = true
+	p.scripts.items[0].withText = true
 	return true
 }
 
-// slot returns the index of key in the table, or the free index where it belongs.
-func (p *pipeline) slot(hash uint64, key []byte) int {
-	i := int(hash) & (len(p.table) - 1)
-	for p.table[i] != 0 {
-		if c := p.increments.items[p.table[i]-1]; c.hash == hash && bytes.Equal(c.key, key) {
-			return i
-		}
-		i = (i + 1) & (len(p.table) - 1)
-	}
-	return i
-}
-
-// separate ends the increment of key: later hits get another one, because a command between the two
-// must see only the earlier hits.
-func (p *pipeline) separate(key []byte) {
-	if n := p.table[p.slot(maphash.Bytes(p.seed, key), key)]; n != 0 {
-		p.increments.items[n-1].closed = true
+// closeIncrement makes later hits on key start a new increment, because another command
+// between the two must see only the earlier hits.
+func (p *pipeline) closeIncrement(key []byte) {
+	if c := p.lastIncrementByHash[p.expireCache.hashOfKey(key)%incrementTableSize]; c != nil && bytes.Equal(c.key, key) {
+		c.closedToHits = true
 	}
 }
 
-// increment adds hit i of c to the increment of its key, or makes one.
-func (p *pipeline) increment(c *remote.Call, i int) {
+// addIncrement adds hit i of c to the last increment of its key, or to a new one.
+func (p *pipeline) addIncrement(c *remote.Call, i int) {
 	h, key := &c.Hits[i], c.Key(i)
-	hash := maphash.Bytes(p.seed, key)
-	slot := p.slot(hash, key)
-	var cmd *increment
-	if n := p.table[slot]; n > 0 {
-		cmd = p.increments.items[n-1]
-	}
-	if cmd == nil || cmd.closed || cmd.sum+h.Amount > maxSum {
-		cmd = p.increments.next()
-		cmd.pipeline, cmd.key, cmd.hash, cmd.ttl, cmd.first, cmd.last = p, key, hash, h.TTL, -1, -1
+	keyHash := p.expireCache.hashOfKey(key)
+	cmd := p.lastIncrementByHash[keyHash%incrementTableSize]
+	if cmd == nil || cmd.closedToHits || cmd.sumOfAmounts+h.Amount > maxIncrementSum || !bytes.Equal(cmd.key, key) {
+		cmd = p.increments.nextItem()
+		cmd.pipeline, cmd.key, cmd.keyHash, cmd.ttlSeconds, cmd.firstAddend, cmd.lastAddend = p, key, keyHash, h.TTL, -1, -1
 		p.commands = append(p.commands, cmd)
-		p.table[slot] = int32(p.increments.used)
+		p.lastIncrementByHash[keyHash%incrementTableSize] = cmd
 	}
-	if !p.recent.lives(hash, h.Least, h.TTL) {
-		cmd.expire, cmd.ttl = true, max(cmd.ttl, h.TTL)
+	if h.MinTTL > cmd.minTTL {
+		cmd.minTTL = h.MinTTL
+		if p.expireCache.needsExpire(keyHash, h.MinTTL, h.TTL) {
+			cmd.withExpire, cmd.ttlSeconds = true, max(cmd.ttlSeconds, h.TTL)
+		}
 	}
-	cmd.sum += h.Amount
-	cmd.ask = cmd.ask || c.Ask
-	p.waiters = append(p.waiters, waiter{c, i, -1})
-	at := int32(len(p.waiters) - 1)
-	if cmd.first < 0 {
-		cmd.first = at
+	cmd.sumOfAmounts += h.Amount
+	cmd.sendAsking = cmd.sendAsking || c.SendAsking
+	p.addends = append(p.addends, addend{c, i, -1})
+	at := int32(len(p.addends) - 1)
+	if cmd.firstAddend < 0 {
+		cmd.firstAddend = at
 	} else {
-		p.waiters[cmd.last].next = at
+		p.addends[cmd.lastAddend].nextAddend = at
 	}
-	cmd.last = at
+	cmd.lastAddend = at
 }
 
-// Trip writes the batch and reads all replies.
-func (p *pipeline) Trip(ctx context.Context, s remote.Session) error {
-	return exchangeOn(ctx, s, p)
-}
-
-// ping ends each batch. No other reply looks like its own, so the batch is known to
-// have the replies that belong to it.
+// PING ends each batch. No other command has the reply PONG, so a PONG at the right place
+// shows that the other replies belong to their commands.
 const (
-	ping = "*1\r\n$4\r\nPING\r\n"
-	pong = "+PONG"
+	pingCommand = "*1\r\n$4\r\nPING\r\n"
+	pongReply   = "+PONG"
 )
 
-// MarshalRESP writes the batch at once.
-func (p *pipeline) MarshalRESP(w io.Writer, _ *resp.Opts) error {
-	if cap(p.buf) > maxBuf { // of a batch as there is hardly another
-		p.buf = nil
+// roundTrip writes the batch with one Write and reads the replies.
+func (p *pipeline) roundTrip(c *remote.Conn) error {
+	if cap(p.commandBytes) > maxKeptBufferBytes {
+		p.commandBytes = nil
 	}
-	p.buf = p.buf[:0]
+	p.commandBytes = p.commandBytes[:0]
 	for _, c := range p.commands {
-		if c.state().ask {
-			p.buf = append(p.buf, asking...)
+		if c.replyState().sendAsking {
+			p.commandBytes = append(p.commandBytes, askingCommand...)
 		}
-		p.buf = c.appendTo(p.buf)
+		p.commandBytes = c.appendTo(p.commandBytes)
 	}
-	p.buf = append(p.buf, ping...)
-	p.sent = true
-	_, err := w.Write(p.buf)
-	return err
+	p.commandBytes = append(p.commandBytes, pingCommand...)
+	if _, err := c.Write(p.commandBytes); err != nil {
+		return err
+	}
+	return p.readReplies(c.Replies)
 }
 
-// UnmarshalRESP reads the replies. If one is missing, is too much or is none that its
-// command has, no reply of the batch counts: each may be another's.
-func (p *pipeline) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
-	err := p.read(br)
+// readReplies reads the replies of the batch. If a reply is missing, unrequested or of a type that its command never has, no
+// reply of the batch counts, because each may belong to another command.
+func (p *pipeline) readReplies(br *bufio.Reader) error {
+	err := p.readCommandReplies(br)
 	if err == nil {
 		err = p.readPong(br)
 	}
 	if err != nil {
 		for _, c := range p.commands {
-			r := c.state()
-			r.answered, r.err = false, nil
+			r := c.replyState()
+			r.isAnswered, r.errorReply = false, nil
 		}
 	}
 	return err
 }
 
-// read reads the replies to the commands. An error reply is its command's alone: one
-// that is returned would make radix close the connection.
-func (p *pipeline) read(br resp.BufferedReader) error {
+// readCommandReplies reads the replies to the commands. It returns no error replies, because
+// the link would then close the connection.
+func (p *pipeline) readCommandReplies(br *bufio.Reader) error {
 	for _, c := range p.commands {
-		r := c.state()
+		r := c.replyState()
 		if err := r.readAsking(br); err != nil {
 			return err
 		}
 		err := c.readReply(br)
-		if err != nil && !isReply(err) {
+		if err != nil && !isErrorReply(err) {
 			return err
 		}
-		r.err, r.answered = err, true
+		r.errorReply, r.isAnswered = err, true
 	}
 	return nil
 }
 
-// readPong reads the reply to the PING that ends the batch, behind which there is
-// nothing. It may be an error if all others were, as from a server that still loads.
-func (p *pipeline) readPong(br resp.BufferedReader) error {
+// readPong reads the last reply. It may be an error if all replies are errors, as those of a server that loads its data.
+func (p *pipeline) readPong(br *bufio.Reader) error {
 	line, err := readLine(br)
 	switch {
 	case err != nil:
 		return err
 	case br.Buffered() > 0:
-		return errUnasked
-	case string(line) == pong:
+		return errUnrequestedReply
+	case string(line) == pongReply:
 		return nil
-	}
-	for _, c := range p.commands {
-		if c.state().err == nil {
-			return errUnasked
-		}
-	}
-	if line[0] != '-' {
-		return errUnasked
+	case line[0] != '-', slices.ContainsFunc(p.commands, func(c command) bool { return c.replyState().errorReply == nil }):
+		return errUnrequestedReply
 	}
 	return nil
 }

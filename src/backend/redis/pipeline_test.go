@@ -2,7 +2,6 @@ package redis
 
 import (
 	"fmt"
-	"hash/maphash"
 	"testing"
 
 	"ratelimit/src/algorithm"
@@ -22,18 +21,45 @@ func BenchmarkPipelineOfOneKey(b *testing.B) {
 				}
 			}
 			c := remote.NewCall()
-			if err := (&protocol{cfg: new(Config)}).Fill(c, batch, epoch.UnixNano()); err != nil {
+			if err := (&protocol{cfg: new(Config)}).FillCall(c, batch, epoch.UnixNano()); err != nil {
 				b.Fatal(err)
 			}
-			p := pipeline{seed: maphash.MakeSeed()}
+			p := pipeline{expireCache: newExpireCache()}
 			b.ReportAllocs()
 			for b.Loop() {
-				p.Reset(hits)
+				p.Reset()
 				for i := range c.Hits {
-					p.Add(c, i, i+1)
+					p.AddHits(c, i, i+1)
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(hits), "ns/hit")
 		})
+	}
+}
+
+// The connections to one server share what they know of sent expiries: only the first batch
+// with a key has an EXPIRE, and if that batch fails, the next one of any connection.
+func TestExpiriesAreSharedByConnections(t *testing.T) {
+	p := &protocol{cfg: new(Config)}
+	c := remote.NewCall()
+	if err := p.FillCall(c, many(1, algorithm.FixedWindow, "k", false), epoch.UnixNano()); err != nil {
+		t.Fatal(err)
+	}
+	exchanges := p.NewExchanges(2)
+	withExpire := func(i int) bool {
+		x := exchanges[i].(*exchange)
+		x.Reset()
+		x.AddHits(c, 0, 1)
+		return x.increments.usedItems()[0].withExpire
+	}
+	if !withExpire(0) || withExpire(1) || withExpire(0) {
+		t.Error("the EXPIRE is missing, or sent again")
+	}
+	exchanges[0].(*exchange).increments.usedItems()[0].deliverResults(remote.ErrStalled)
+	if !withExpire(1) || withExpire(0) {
+		t.Error("after a failure the EXPIRE is missing, or sent again")
+	}
+	if other := p.NewExchanges(1)[0].(*exchange); other.expireCache == exchanges[0].(*exchange).expireCache {
+		t.Error("another server shares the memory")
 	}
 }

@@ -1,19 +1,17 @@
 package redis
 
 import (
+	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
 
-	"github.com/mediocregopher/radix/v4/resp"
-
 	"ratelimit/src/backend/remote"
 )
 
-func isReply(err error) bool {
+func isErrorReply(err error) bool {
 	_, ok := errors.AsType[Error](err)
 	return ok
 }
@@ -26,54 +24,60 @@ func appendBulk[T string | []byte](b []byte, s T) []byte {
 	return append(b, "\r\n"...)
 }
 
-func appendNumber(b []byte, n int64) []byte {
+func appendBulkNumber(b []byte, n int64) []byte {
 	var digits [20]byte
 	return appendBulk(b, strconv.AppendInt(digits[:0], n, 10))
 }
 
-// errUnasked is a reply that belongs to no command, as of a proxy that sent one
-// twice. Which of the others belong to which command is not known then.
-var errUnasked = errors.New("a reply that belongs to no command")
+// errUnrequestedReply is the error of a reply that belongs to no command, such as one that a proxy
+// sent twice. The other replies of the batch may then belong to other commands too.
+var errUnrequestedReply = errors.New("a reply that belongs to no command")
 
-// maxError is the most bytes that are kept of an error reply.
-const maxError = 512
+// maxErrorReplyBytes is how many bytes of an error reply are kept.
+const maxErrorReplyBytes = 512
 
 // errorReply returns the Error in a line that begins with "-".
-func errorReply(line []byte) Error { return Error(line[1:min(len(line), maxError)]) }
+func errorReply(line []byte) Error { return Error(line[1:min(len(line), maxErrorReplyBytes)]) }
 
-// unexpected returns the error for a reply of a type that the command never has.
-func unexpected(line []byte) error { return fmt.Errorf("%w: unexpected %.40q", errUnasked, line) }
+// unexpectedReply returns the error for a reply of a type that the command never has.
+func unexpectedReply(line []byte) error {
+	return fmt.Errorf("%w: unexpected %.40q", errUnrequestedReply, line)
+}
 
-// readInteger reads the reply to a command that returns an integer. An error reply is
-// an Error.
-func readInteger(br resp.BufferedReader) (int64, error) {
+// readLineOfType reads a line that starts with first, the type of a reply. For an error reply it returns an Error.
+func readLineOfType(br *bufio.Reader, first byte) ([]byte, error) {
 	line, err := readLine(br)
 	switch {
 	case err != nil:
-		return 0, err
+		return nil, err
 	case line[0] == '-':
-		return 0, errorReply(line)
-	case line[0] != ':':
-		return 0, unexpected(line)
+		return nil, errorReply(line)
+	case line[0] != first:
+		return nil, unexpectedReply(line)
+	}
+	return line, nil
+}
+
+func readInteger(br *bufio.Reader) (int64, error) {
+	line, err := readLineOfType(br, ':')
+	if err != nil {
+		return 0, err
 	}
 	return strconv.ParseInt(string(line[1:]), 10, 64)
 }
 
-// readCounter reads the reply to GET: a number as text, or null, which is 0. An error reply is an
-// Error.
-func readCounter(br resp.BufferedReader) (int64, error) {
-	line, err := readLine(br)
-	switch {
-	case err != nil:
+// readCounter reads the reply to GET: a number as text, or null, which is 0.
+func readCounter(br *bufio.Reader) (int64, error) {
+	line, err := readLineOfType(br, '$')
+	if err != nil {
 		return 0, err
-	case line[0] == '-':
-		return 0, errorReply(line)
-	case string(line) == "$-1":
-		return 0, nil
 	}
 	size, err := strconv.Atoi(string(line[1:]))
-	if line[0] != '$' || err != nil || size < 0 || size > maxText {
-		return 0, unexpected(line)
+	switch {
+	case err == nil && size == -1:
+		return 0, nil
+	case err != nil || size < 0 || size > maxBulkBytes:
+		return 0, unexpectedReply(line)
 	}
 	text, err := readBulk(br, size)
 	if err != nil {
@@ -86,11 +90,11 @@ func readCounter(br resp.BufferedReader) (int64, error) {
 	return n, nil
 }
 
-// maxText is the longest bulk string that is accepted, in bytes.
-const maxText = 1 << 20
+// maxBulkBytes is the longest bulk string that is accepted, in bytes.
+const maxBulkBytes = 1 << 20
 
-// readBulk reads a bulk string of that size and the line end behind it.
-func readBulk(br resp.BufferedReader, size int) (string, error) {
+// readBulk reads a bulk string of this size, and the end of its line.
+func readBulk(br *bufio.Reader, size int) (string, error) {
 	b := make([]byte, size+2)
 	if _, err := io.ReadFull(br, b); err != nil {
 		return "", err
@@ -98,8 +102,8 @@ func readBulk(br resp.BufferedReader, size int) (string, error) {
 	return string(b[:size]), nil
 }
 
-// readLine reads a line without its end. It is never empty.
-func readLine(br resp.BufferedReader) ([]byte, error) {
+// readLine reads a line, and returns it without its end. An empty line is an error.
+func readLine(br *bufio.Reader) ([]byte, error) {
 	line, err := br.ReadSlice('\n')
 	if err != nil {
 		return nil, err
@@ -111,53 +115,52 @@ func readLine(br resp.BufferedReader) ([]byte, error) {
 	return line, nil
 }
 
-// question is one command and its reply, of any form. radix has the same as
-// radix.Cmd, but believes a reply that says it has a billion elements.
-type question struct {
-	words   []string
-	reply   []any // int64, string, nil, Error, []any
-	refused error // an error reply: one that is returned would make radix close the connection
+// query is one command with its reply, which is an array or an error. It differs from
+// radix.Cmd, which allocates the memory for any number of elements that a reply announces.
+type query struct {
+	commandWords []string
+	reply        []any // The elements of reply are int64, string, nil, Error or []any.
+	errorReply   error // An error reply is kept here, because roundTrip would close the connection if it returned it.
 }
 
-// maxElements is the most elements that a reply may have. CLUSTER SLOTS of a cluster of 1,000
-// nodes with many ranges has a tenth of it.
-const maxElements = 1 << 20
+// maxReplyElements bounds the elements of a reply. The reply to CLUSTER SLOTS of 1,000 nodes with many ranges has a tenth of it.
+const maxReplyElements = 1 << 20
 
-// Trip sends the command on s and reads the reply.
-func (q *question) Trip(ctx context.Context, s remote.Session) error { return exchangeOn(ctx, s, q) }
-
-// MarshalRESP writes the command.
-func (q *question) MarshalRESP(w io.Writer, _ *resp.Opts) error {
-	b := append(strconv.AppendInt([]byte{'*'}, int64(len(q.words)), 10), "\r\n"...)
-	for _, word := range q.words {
+// roundTrip writes the command and reads its reply.
+func (q *query) roundTrip(c *remote.Conn) error {
+	b := append(strconv.AppendInt([]byte{'*'}, int64(len(q.commandWords)), 10), "\r\n"...)
+	for _, word := range q.commandWords {
 		b = appendBulk(b, word)
 	}
-	_, err := w.Write(b)
-	return err
+	if _, err := c.Write(b); err != nil {
+		return err
+	}
+	return q.readReply(c.Replies)
 }
 
-// UnmarshalRESP reads the reply, which has to be an array or an error.
-func (q *question) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
-	left := maxElements
+// readReply reads the reply. It returns an error if that is neither an array nor an error.
+func (q *query) readReply(br *bufio.Reader) error {
+	left := maxReplyElements
 	v, err := readReply(br, 0, &left)
 	switch {
 	case err != nil:
 		return err
 	case br.Buffered() > 0:
-		return errUnasked
+		return errUnrequestedReply
 	}
 	switch v := v.(type) {
 	case []any:
 		q.reply = v
 	case Error:
-		q.refused = v
+		q.errorReply = v
 	default:
-		return fmt.Errorf("redis: unexpected reply %.40v to %s", v, q.words[0])
+		return fmt.Errorf("redis: unexpected reply %.40v to %s", v, q.commandWords[0])
 	}
 	return nil
 }
 
-func readReply(br resp.BufferedReader, depth int, left *int) (any, error) {
+// readReply reads a reply of any type. It subtracts the number of its elements from left.
+func readReply(br *bufio.Reader, depth int, left *int) (any, error) {
 	line, err := readLine(br)
 	if err != nil {
 		return nil, err
@@ -181,7 +184,7 @@ func readReply(br resp.BufferedReader, depth int, left *int) (any, error) {
 		return n, nil
 	case n < 0:
 		return nil, nil
-	case line[0] == '$' && n <= maxText:
+	case line[0] == '$' && n <= maxBulkBytes:
 		return readBulk(br, int(n))
 	case line[0] == '*':
 		var list []any

@@ -9,59 +9,55 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// sentinels finds the primary by asking sentinels again and again. A subscription could end without
-// an error.
+// sentinels finds the primary by asking sentinels again and again. It does not subscribe to
+// their messages, because a subscription can end without an error.
 type sentinels struct {
-	*panel
-	primary string // its name
-	epoch   int64  // of the newest answer
-	behind  int    // how often since then all that answered knew less
+	*directory
+	primaryName     string // primaryName is the name of the primary in the configuration of the sentinels.
+	newestEpoch     int64  // newestEpoch is the newest configuration epoch that a sentinel has named.
+	oldEpochReplies int    // oldEpochReplies is how often in a row all sentinels that replied named an older epoch.
 }
 
-// anewAfter is how often all sentinels that answer have to know less than they
-// did before they are believed to have been set up anew.
-const anewAfter = 10
+// resetAfterOldReplies is how many oldEpochReplies make findLayout accept a lower epoch, because the
+// sentinels have probably been set up anew.
+const resetAfterOldReplies = 10
 
-// find asks until a sentinel has at least the epoch of the last answer: after a failover
-// some still name the old primary. The sentinel that carries it out does so under
-// MASTER for minutes, with the new epoch: only GET-MASTER-ADDR-BY-NAME counts.
-func (s *sentinels) find(ctx context.Context, another bool) (remote.Layout, error) {
+// findLayout asks until a sentinel names at least the epoch of the last answer, because after a failover some sentinels still
+// name the old primary. It takes the address of the primary from GET-MASTER-ADDR-BY-NAME: in the reply to MASTER, the sentinel
+// that carries out the failover names the old address with the new epoch for minutes.
+func (s *sentinels) findLayout(ctx context.Context, another bool) (remote.Layout, error) {
 	found, newest := "", int64(-1)
-	err := s.ask(ctx, another, func(reply []any, from string) error {
-		epoch, err := strconv.ParseInt(pairs(reply)["config-epoch"], 10, 64)
+	err := s.askInTurn(ctx, another, func(reply []any, from string) error {
+		epoch, err := strconv.ParseInt(pairsToMap(reply)["config-epoch"], 10, 64)
 		if err != nil {
 			return fmt.Errorf("redis: %s names no epoch: %w", from, err)
 		}
-		addr, err := s.address(ctx, from)
+		addr, err := s.askPrimaryAddr(ctx, from)
 		if err != nil {
 			return err
 		}
 		if epoch > newest {
 			found, newest = addr, epoch
 		}
-		if epoch < s.epoch {
+		if epoch < s.newestEpoch {
 			return fmt.Errorf("redis: %s does not know of the last failover yet", from)
 		}
 		return nil
-	}, "SENTINEL", "MASTER", s.primary)
-	switch {
-	case newest >= s.epoch:
-		s.behind = 0
-	case found != "" && s.behind+1 >= anewAfter: // it was set up anew
-	default:
-		if found != "" {
-			s.behind++
-		}
-		return remote.Layout{}, fmt.Errorf("redis: no sentinel names the primary %q: %w", s.primary, err)
+	}, "SENTINEL", "MASTER", s.primaryName)
+	if found != "" {
+		s.oldEpochReplies++
 	}
-	s.epoch = newest
-	s.learn(ctx)
+	if newest < s.newestEpoch && (found == "" || s.oldEpochReplies < resetAfterOldReplies) {
+		return remote.Layout{}, fmt.Errorf("redis: no sentinel names the primary %q: %w", s.primaryName, err)
+	}
+	s.newestEpoch, s.oldEpochReplies = newest, 0
+	s.discoverSentinels(ctx)
 	return remote.Layout{Addrs: []string{found}}, nil
 }
 
-// address returns the address of the primary that the current sentinel names.
-func (s *sentinels) address(ctx context.Context, from string) (string, error) {
-	reply, err := s.one(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.primary)
+// askPrimaryAddr returns the address of the primary that the current sentinel names.
+func (s *sentinels) askPrimaryAddr(ctx context.Context, from string) (string, error) {
+	reply, err := s.askCurrent(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.primaryName)
 	if err != nil {
 		return "", err
 	}
@@ -73,34 +69,32 @@ func (s *sentinels) address(ctx context.Context, from string) (string, error) {
 	return joinAddr(host, port, from)
 }
 
-// learn asks for the other sentinels, so that those that were configured may
-// go. Those that this one does not reach are left out, unless that is all of
-// them: a sentinel never forgets another by itself, and asking those that are
-// gone for good costs time. A sentinel that does not tell stays in use.
-func (s *sentinels) learn(ctx context.Context) {
-	reply, err := s.one(ctx, "SENTINEL", "SENTINELS", s.primary)
+// discoverSentinels learns the other sentinels, so that the configured ones may disappear. It leaves out those that the current
+// sentinel does not reach, unless it reaches none: sentinels never forget each other, and to ask one that is gone takes time.
+func (s *sentinels) discoverSentinels(ctx context.Context) {
+	reply, err := s.askCurrent(ctx, "SENTINEL", "SENTINELS", s.primaryName)
 	if err != nil {
 		return
 	}
-	from := s.addrs[0]
-	others := []string{from}
-	for _, v := range reply[:min(len(reply), maxPanel)] {
-		fields, _ := v.([]any)
-		m := pairs(fields)
-		if strings.Contains(m["flags"], "s_down") || strings.Contains(m["flags"], "disconnected") {
+	from := s.addrsToAsk[0]
+	reached := []string{from}
+	for _, v := range reply[:min(len(reply), maxDiscoveredAddrs)] {
+		list, _ := v.([]any)
+		fields := pairsToMap(list)
+		if strings.Contains(fields["flags"], "s_down") || strings.Contains(fields["flags"], "disconnected") {
 			continue
 		}
-		if addr, err := joinAddr(m["ip"], m["port"], from); err == nil {
-			others = append(others, addr)
+		if addr, err := joinAddr(fields["ip"], fields["port"], from); err == nil {
+			reached = append(reached, addr)
 		}
 	}
-	if len(others) > 1 {
-		s.panel.learn(others)
+	if len(reached) > 1 {
+		s.learnServers(reached)
 	}
 }
 
-// pairs returns a list of alternating names and values as a map.
-func pairs(list []any) map[string]string {
+// pairsToMap returns a list of alternating names and values as a map.
+func pairsToMap(list []any) map[string]string {
 	m := make(map[string]string, len(list)/2)
 	for i := 0; i+1 < len(list); i += 2 {
 		name, _ := list[i].(string)

@@ -86,12 +86,12 @@ func standstill(t *testing.T, s *Store, paused string, caller func() context.Con
 			if took := m.now() - begun; took > faultTimeout+patienceOfCalls {
 				t.Errorf("call %d took %v", n, took)
 			}
-			if b.Err() == nil {
+			if b.FirstErr() == nil {
 				t.Errorf("call %d has all answers", n)
 			}
 			for i := range b.Hits {
 				key := remote.AppendKey(nil, &b.Hits[i], b.Now.UnixNano(), false)
-				owner, err := s.Table().Owner(key)
+				owner, err := s.Table().NodeOfKey(key)
 				if err == nil && owner.Addr == paused && (b.Verdicts[i].Err == nil || errors.Is(b.Verdicts[i].Err, backend.ErrOverload)) {
 					t.Errorf("call %d, hit %d: %v", n, i, b.Verdicts[i].Err)
 					return

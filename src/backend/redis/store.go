@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -17,32 +18,29 @@ type Config struct {
 	Network string
 	// Sentinel finds the server by asking sentinels.
 	Sentinel *Sentinel
-	// Cluster is host:port of some nodes of a cluster; they know the others.
+	// Cluster is host:port of some nodes of a cluster, which name the others.
 	Cluster []string
-	// Credentials are asked for each connection, so that they may change. Nil: none.
-	// Without a user and a password no AUTH is sent.
+	// Credentials returns the user and password of each new connection, so that they may
+	// change. AUTH is sent only if one of them is set. Nil means no AUTH.
 	Credentials func() (user, password string, err error)
 	// DB is the number of the database.
 	DB string
-	// PipelineLimit is the number of hits in a batch at most. 0: no limit.
+	// PipelineLimit is the largest number of hits in a batch. 0 means no limit.
 	PipelineLimit int
 }
 
-// Sentinel names the sentinels to ask, and the primary to ask them for.
+// Sentinel names the sentinels, and the primary that they watch.
 type Sentinel struct {
 	// Primary is the name of the primary in the configuration of the sentinels.
 	Primary string
-	// Addrs are host:port of some sentinels; they know the others.
+	// Addrs are host:port of some sentinels, which name the others.
 	Addrs []string
-	// Credentials are for the sentinels. Nil: none.
+	// Credentials are for the sentinels. Nil means no AUTH.
 	Credentials func() (user, password string, err error)
 }
 
 // Store is a backend.Backend. It answers only while Run runs.
-type Store struct {
-	*remote.Store
-	cfg Config
-}
+type Store = remote.Store
 
 // New returns a store that is not connected yet.
 func New(cfg Config) (*Store, error) {
@@ -52,121 +50,65 @@ func New(cfg Config) (*Store, error) {
 	case cfg.Addr == "" && cfg.Sentinel == nil && len(cfg.Cluster) == 0:
 		return nil, errors.New("redis: no address")
 	}
-	if cfg.Network == "" {
-		cfg.Network = "tcp"
-	}
-	s := &Store{cfg: cfg}
-	s.Store = remote.New("redis", cfg.Config, &protocol{
+	cfg.Network = cmp.Or(cfg.Network, "tcp")
+	return remote.New("redis", cfg.Config, &protocol{
 		opener: opener{cfg.Network, cfg.Credentials, cfg.DB, cfg.Sentinel != nil},
-		cfg:    &s.cfg,
-	}, nil, causes...)
-	return s, nil
+		cfg:    &cfg,
+	}, nil, causes...), nil
 }
 
-// Run serves Take until ctx ends.
-func (s *Store) Run(ctx context.Context) error {
-	s.Store.Run(ctx, func(ctx context.Context) { s.watch(ctx, s.finder()) })
-	return nil
-}
+// minLayoutTimeout is the least Timeout of a command that asks for the layout. With a Timeout
+// too short for the network, the primary is still found, and then reported as slow.
+const minLayoutTimeout = 250 * time.Millisecond
 
-// questionTimeout is the least time that a question about the layout may take, so that
-// a timeout of calls that is too short for the way is found out at the primary, and
-// reported as such.
-const questionTimeout = 250 * time.Millisecond
-
-// finder returns the finder for the configuration: single, sentinels or cluster.
-func (s *Store) finder() finder {
-	a := s.Access.Occasional(questionTimeout)
-	o := opener{s.cfg.Network, s.cfg.Credentials, s.cfg.DB, false}
-	switch {
-	case s.cfg.Sentinel != nil:
-		o.credentials, o.db = s.cfg.Sentinel.Credentials, ""
-		a.Open = o.Open
-		return &sentinels{panel: newPanel(a, s.cfg.Sentinel.Addrs), primary: s.cfg.Sentinel.Primary}
-	case len(s.cfg.Cluster) > 0:
-		a.Open = o.Open
-		return &cluster{newPanel(a, s.cfg.Cluster)}
-	}
-	return single(s.cfg.Addr)
-}
-
-// find returns the servers that there are now.
-func (s *Store) find(ctx context.Context) (remote.Layout, error) {
-	f := s.finder()
-	defer f.close()
-	return f.find(ctx, false)
-}
-
-// Ping asks Redis whether it is there, over a connection of its own: the server, the
-// primary, or the primaries of a cluster, one of which is enough. They are those that
-// Run found; before it did, the configured servers are asked for them. The error is a
-// *remote.SlowError if Redis answers, but later than the Timeout.
-func (s *Store) Ping(ctx context.Context) error {
-	l := s.Table().Layout
-	if len(l.Addrs) == 0 {
-		var err error
-		if l, err = s.find(ctx); err != nil {
-			return err
-		}
-	}
-	return s.Store.Ping(ctx, l.Addrs)
-}
-
-// finder finds the servers and their slots. It is used by one goroutine at a time.
-type finder interface {
-	// find asks a server. With another it prefers a server other than the one that answered last.
-	find(ctx context.Context, another bool) (remote.Layout, error)
-	close()
-}
-
-// single is the address of the only server.
-type single string
-
-func (s single) find(context.Context, bool) (remote.Layout, error) {
-	return remote.Layout{Addrs: []string{string(s)}}, nil
-}
-
-func (single) close() {}
-
-// The layout is asked for every askEvery, and when something went wrong, but not more
-// often than once in askLeast: that is how long a failover is not noticed at most,
-// besides the time Redis takes for it.
+// The layout is asked for once in each layoutPause, and minLayoutPause after a request for it
+// when something failed. A failover is noticed that much later than Redis completes it.
 const (
-	askEvery = time.Second
-	askLeast = 100 * time.Millisecond
+	layoutPause    = time.Second
+	minLayoutPause = 100 * time.Millisecond
 )
 
-// watch updates the table of servers with what f finds, until ctx ends.
-func (s *Store) watch(ctx context.Context, f finder) {
-	defer f.close()
-	var last remote.Layout
-	trouble := false
+// FindServers uses the configured server, or those that sentinels or cluster nodes name.
+// After a failed attempt the servers of the last one stay in use.
+func (p *protocol) FindServers(ctx context.Context, s *remote.Store) {
+	if p.cfg.Sentinel == nil && len(p.cfg.Cluster) == 0 {
+		s.UseLayout(ctx, remote.Layout{Addrs: []string{p.cfg.Addr}})
+		return
+	}
+	a := s.Access.WithMinTimeout(minLayoutTimeout)
+	o := opener{p.cfg.Network, p.cfg.Credentials, p.cfg.DB, false}
+	d := newDirectory(a, p.cfg.Cluster)
+	find := (&cluster{d}).findLayout
+	if p.cfg.Sentinel != nil {
+		o.credentials, o.database = p.cfg.Sentinel.Credentials, ""
+		d = newDirectory(a, p.cfg.Sentinel.Addrs)
+		find = (&sentinels{directory: d, primaryName: p.cfg.Sentinel.Primary}).findLayout
+	}
+	a.Opener = &o
+	defer d.close()
+	requested := false
 	for {
-		least := time.After(askLeast)
-		found, err := f.find(ctx, trouble)
-		t := s.Table()
+		soonest := time.After(minLayoutPause)
+		found, err := find(ctx, requested)
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err == nil && found.Equal(&last) && len(t.Nodes) == len(found.Addrs): // as it was
 		case err == nil:
-			s.Use(ctx, found)
-			last = found
-		case t.Nodes == nil:
-			s.Fail(err)
-		default: // what was known may still be right
+			s.UseLayout(ctx, found)
+		case s.Table().Nodes == nil:
+			s.FailUntilLayout(err)
 		}
-		most := time.After(askEvery)
+		latest := time.After(layoutPause)
 		select {
-		case <-least:
+		case <-soonest:
 		case <-ctx.Done():
 			return
 		}
 		select {
-		case <-s.Kicks:
-			trouble = true
-		case <-most:
-			trouble = false
+		case <-s.ServerSearchRequests:
+			requested = true
+		case <-latest:
+			requested = false
 		case <-ctx.Done():
 			return
 		}

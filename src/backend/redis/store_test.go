@@ -121,7 +121,7 @@ func TestKeysAreUpstreams(t *testing.T) {
 	const key = "domain_k1_v1_k2_v2_1767225600"
 	server.Do(t, "INCRBY", key, "3")
 	server.Do(t, "EXPIRE", key, "86400")
-	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
+	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), TagLength: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
 	if v := send(t, s, h); v.Before != 3 || v.After != 5 {
 		t.Errorf("we see %+v", v)
 	}
@@ -140,7 +140,7 @@ func TestTagKeys(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{TagKeys: true}})
 	server.Do(t, "SET", "domain_k1_v1_k2_v2_1767225600", "3")
-	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), Tag: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
+	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), TagLength: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
 	if v := send(t, s, h); v.Before != 0 || v.After != 2 {
 		t.Errorf("we see %+v", v)
 	}
@@ -301,7 +301,7 @@ func TestExpiryIsForbidden(t *testing.T) {
 			t.Errorf("got %+v", v)
 		}
 	}
-	if n := s.Stats().Errors["auth"]; n == 0 {
+	if n := s.Stats().ErrorsByCause["auth"]; n == 0 {
 		t.Errorf("%d errors of this sort", n)
 	}
 }
@@ -323,7 +323,7 @@ func TestErrorReplies(t *testing.T) {
 		hit("list_", algorithm.Refund), hit("text_", algorithm.Look), hit("below_", algorithm.Charge),
 	}}
 	for i := range b.Hits {
-		b.Hits[i].Group = uint16(i)
+		b.Hits[i].GroupID = uint16(i)
 	}
 	b.Verdicts = make([]backend.Verdict, len(b.Hits))
 	if err := s.Take(t.Context(), &b); err != nil {
@@ -340,7 +340,7 @@ func TestErrorReplies(t *testing.T) {
 	if v := b.Verdicts[3]; v.Err != nil || v.After != 100 {
 		t.Errorf("the key beside them: %+v", v)
 	}
-	if n := s.Stats().Failed; n != 0 {
+	if n := s.Stats().FailedBatches; n != 0 {
 		t.Errorf("%d batches failed for it", n)
 	}
 }
@@ -368,7 +368,7 @@ func TestScriptsKeepTheirPlace(t *testing.T) {
 		key := fmt.Appendf(nil, "k%d_", i)
 		b := backend.Batch{Now: epoch, Verdicts: make([]backend.Verdict, 2), Hits: []backend.Hit{
 			{Key: key, Limit: window(10, time.Hour), Amount: 2, Op: algorithm.Refund},
-			{Key: key, Limit: window(10, time.Hour), Amount: 1, Group: 1},
+			{Key: key, Limit: window(10, time.Hour), Amount: 1, GroupID: 1},
 		}}
 		if err := s.Take(t.Context(), &b); err != nil {
 			t.Fatal(err)
@@ -397,8 +397,8 @@ func TestScriptsWithoutAnAnswer(t *testing.T) {
 	if v := send(t, s, h); v.Err == nil {
 		t.Errorf("got %+v", v)
 	}
-	if st := s.Stats(); st.Batches != 1 || st.Failed != 1 {
-		t.Errorf("%d batches, %d failed", st.Batches, st.Failed)
+	if st := s.Stats(); st.Batches != 1 || st.FailedBatches != 1 {
+		t.Errorf("%d batches, %d failed", st.Batches, st.FailedBatches)
 	}
 }
 
@@ -494,7 +494,7 @@ func TestServerName(t *testing.T) {
 func TestCallersMayLeave(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 5 * time.Second, MaxWaiting: 3}})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 5 * time.Second, MaxWaitingCalls: 3}})
 	hit := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
 	send(t, s, hit)
 	server.Pause()
@@ -514,7 +514,7 @@ func TestCallersMayLeave(t *testing.T) {
 	time.AfterFunc(500*time.Millisecond, func() { cancel(why) })
 	for range 10 {
 		switch err := <-errs; {
-		case errors.Is(err, remote.ErrBusy):
+		case errors.Is(err, remote.ErrTooManyCalls):
 			busy++
 		case errors.Is(err, why):
 			left++
@@ -543,9 +543,9 @@ func TestTheQueueHasAnEnd(t *testing.T) {
 		Addr:        proxy.Addr,
 		Credentials: func() (string, string, error) { return "", "x", nil },
 		Config: remote.Config{
-			Timeout:     3 * time.Second,
-			Connections: 1,
-			MaxWaiting:  10,
+			Timeout:         3 * time.Second,
+			Connections:     1,
+			MaxWaitingCalls: 10,
 		},
 	})
 	hit := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
@@ -557,7 +557,7 @@ func TestTheQueueHasAnEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		cancel()
-		if errors.Is(b.Verdicts[0].Err, remote.ErrBusy) {
+		if errors.Is(b.Verdicts[0].Err, remote.ErrTooManyCalls) {
 			busy++
 		}
 	}
@@ -576,7 +576,7 @@ func TestHooks(t *testing.T) {
 		Addr: server.Addr,
 		Config: remote.Config{
 			OnBatch: func(n int, took time.Duration) { hits.Add(int64(n)) },
-			Span: func(_ context.Context, n int) func(error) {
+			StartSpan: func(_ context.Context, n int) func(error) {
 				return func(err error) { spans = append(spans, fmt.Sprintf("%d %v", n, err)) }
 			},
 		},
@@ -590,7 +590,7 @@ func TestHooks(t *testing.T) {
 	if got := hits.Load(); got != 2 {
 		t.Errorf("%d hits in batches, want 2", got)
 	}
-	if st := s.Stats(); st.Errors["reply"] != 1 || st.Servers != 1 || st.Batches != 2 {
+	if st := s.Stats(); st.ErrorsByCause["reply"] != 1 || st.Servers != 1 || st.Batches != 2 {
 		t.Errorf("got %+v", st)
 	}
 }
@@ -609,12 +609,12 @@ func TestCauses(t *testing.T) {
 		{remote.ErrTimeout, "timeout"},
 		{fmt.Errorf("redis: %w", context.DeadlineExceeded), "timeout"},
 		{fmt.Errorf("redis: %w", context.Canceled), "left"},
-		{remote.ErrBusy, "busy"},
-		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: errors.New("refused")}, "connect"},
-		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: dialLate}, "connect"},
-		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: context.Canceled}, "connect"},
-		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: errReplica}, "read_only"},
-		{&remote.LinkError{Store: "redis", Addr: "a:1", Connect: true, Err: fmt.Errorf("AUTH: %w", resp3.SimpleError{S: "WRONGPASS no"})}, "auth"},
+		{remote.ErrTooManyCalls, "busy"},
+		{&remote.LinkError{Store: "redis", Addr: "a:1", WhileConnecting: true, Err: errors.New("refused")}, "connect"},
+		{&remote.LinkError{Store: "redis", Addr: "a:1", WhileConnecting: true, Err: dialLate}, "connect"},
+		{&remote.LinkError{Store: "redis", Addr: "a:1", WhileConnecting: true, Err: context.Canceled}, "connect"},
+		{&remote.LinkError{Store: "redis", Addr: "a:1", WhileConnecting: true, Err: errNotPrimary}, "read_only"},
+		{&remote.LinkError{Store: "redis", Addr: "a:1", WhileConnecting: true, Err: fmt.Errorf("AUTH: %w", resp3.SimpleError{S: "WRONGPASS no"})}, "auth"},
 		{&remote.LinkError{Store: "redis", Addr: "a:1", Err: remote.ErrStalled}, "connection"},
 		{Error("NOPERM no"), "auth"},
 		{Error("READONLY no"), "read_only"},
@@ -625,7 +625,7 @@ func TestCauses(t *testing.T) {
 		{Error("OOM command not allowed when used memory > 'maxmemory'. script: f742, on @user_script:34."), "memory"},
 		{Error("OOM full"), "memory"},
 		{Error("CLUSTERDOWN no"), "cluster"},
-		{remote.ErrNoOwner, "cluster"},
+		{remote.ErrSlotWithoutNode, "cluster"},
 		{&remote.Redirect{Err: Error("MOVED 1 a:1")}, "cluster"},
 		{Error("WRONGTYPE no"), "reply"},
 		{new(remote.OpenError), "breaker"},

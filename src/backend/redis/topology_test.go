@@ -53,7 +53,7 @@ func (s oneSlot) Take(ctx context.Context, b *backend.Batch) error {
 	}
 	tagged := backend.Batch{Hits: make([]backend.Hit, len(b.Hits)), Verdicts: b.Verdicts, Now: b.Now}
 	for i, h := range b.Hits {
-		h.Key, h.Tag = append([]byte("tag"), h.Key...), len("tag")
+		h.Key, h.TagLength = append([]byte("tag"), h.Key...), len("tag")
 		tagged.Hits[i] = h
 	}
 	return s.Backend.Take(ctx, &tagged)
@@ -129,9 +129,7 @@ func TestSuiteOnCluster(t *testing.T) {
 // testSpread sends random batches whose hits are on all nodes, and asks the
 // memory store what is right. The hits of a group share a slot.
 func testSpread(t *testing.T, s *Store) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 1))
+	rnd := rand.New(rand.NewPCG(1, 1))
 	referee, err := memory.New(memory.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +145,7 @@ func testSpread(t *testing.T, s *Store) {
 				op := algorithm.Op(rnd.IntN(4))
 				hits = append(hits, backend.Hit{
 					Key: fmt.Appendf(nil, "{t%d}k%d_", tag, rnd.IntN(3)), Limit: limit, Amount: uint64(rnd.IntN(3)),
-					Op: op, Group: uint16(group), Atomic: atomicGroup && op != algorithm.Refund, NoVeto: rnd.IntN(4) == 0,
+					Op: op, GroupID: uint16(group), Atomic: atomicGroup && op != algorithm.Refund, NoVeto: rnd.IntN(4) == 0,
 				})
 			}
 		}
@@ -302,11 +300,11 @@ func TestOldNewsOfSentinels(t *testing.T) {
 	}
 	say := func(i int, port, epoch string) { answers[i].Store(&answer{port, epoch}) }
 	var figures remote.Figures
-	f := &sentinels{primary: "p", panel: newPanel(openAccess(faultTimeout, &figures), addrs)}
+	f := &sentinels{primaryName: "p", directory: newDirectory(openAccess(faultTimeout, &figures), addrs)}
 	defer f.close()
 	find := func(want string) {
 		t.Helper()
-		got, err := f.find(t.Context(), true)
+		got, err := f.findLayout(t.Context(), true)
 		switch {
 		case want == "" && err == nil:
 			t.Errorf("it believes in %v", got.Addrs)
@@ -319,16 +317,16 @@ func TestOldNewsOfSentinels(t *testing.T) {
 	find("1")
 	say(0, "2", "2")
 	for range 5 { // whichever is asked first
-		f.epoch = 2
+		f.newestEpoch = 2
 		find("2")
 	}
 	say(0, "", "")
 	say(1, "", "")
-	for range anewAfter { // no sentinel answers, which is not to know less
+	for range resetAfterOldReplies { // no sentinel answers, which is not to know less
 		find("")
 	}
 	say(0, "1", "1")
-	for range anewAfter - 1 {
+	for range resetAfterOldReplies - 1 {
 		find("")
 	}
 	find("1")
@@ -337,8 +335,7 @@ func TestOldNewsOfSentinels(t *testing.T) {
 
 // openAccess returns how to connect to a server that wants no credentials.
 func openAccess(timeout time.Duration, figures *remote.Figures) *remote.Access {
-	o := opener{network: "tcp"}
-	return &remote.Access{Name: "redis", Open: o.Open, IsAnswer: isAnswer, Timeout: timeout, DialTimeout: time.Second, Figures: figures}
+	return &remote.Access{Name: "redis", Opener: &opener{network: "tcp"}, Timeout: timeout, DialTimeout: time.Second, Figures: figures}
 }
 
 // Of the other sentinels those count that are there, and one that does not tell
@@ -370,18 +367,18 @@ func TestSentinelsLearn(t *testing.T) {
 			}))
 		}
 		var figures remote.Figures
-		f := &sentinels{primary: "p", panel: newPanel(openAccess(faultTimeout, &figures), addrs)}
+		f := &sentinels{primaryName: "p", directory: newDirectory(openAccess(faultTimeout, &figures), addrs)}
 		for range 3 {
-			if _, err := f.find(t.Context(), false); err != nil {
+			if _, err := f.findLayout(t.Context(), false); err != nil {
 				t.Error(err)
 			}
 		}
 		f.close()
 		for _, a := range addrs {
-			f.panel.addrs = slices.DeleteFunc(f.panel.addrs, func(b string) bool { return a == b })
+			f.directory.addrsToAsk = slices.DeleteFunc(f.directory.addrsToAsk, func(b string) bool { return a == b })
 		}
-		if !slices.Equal(f.panel.addrs, tt.learns) {
-			t.Errorf("%q: it learns of %v, want %v", tt.says, f.panel.addrs, tt.learns)
+		if !slices.Equal(f.directory.addrsToAsk, tt.learns) {
+			t.Errorf("%q: it learns of %v, want %v", tt.says, f.directory.addrsToAsk, tt.learns)
 		}
 		if n := figures.Dials.Load(); n != 1 {
 			t.Errorf("%q: %d connections", tt.says, n)
@@ -404,14 +401,14 @@ func TestFailoverUnderWay(t *testing.T) {
 	var figures remote.Figures
 	var finders []*sentinels
 	for _, addr := range set.SentinelAddrs {
-		f := &sentinels{primary: set.PrimaryName, panel: newPanel(openAccess(5*time.Second, &figures), []string{addr})}
+		f := &sentinels{primaryName: set.PrimaryName, directory: newDirectory(openAccess(5*time.Second, &figures), []string{addr})}
 		defer f.close()
 		finders = append(finders, f)
 	}
 	leader := set.Sentinels[0]
 	harness.Await(t, 20*time.Second, "whom not to choose", func() error {
 		for _, v := range leader.Do(t, "SENTINEL", "REPLICAS", set.PrimaryName).([]any) {
-			if pairs(v.([]any))["slave-priority"] == "0" {
+			if pairsToMap(v.([]any))["slave-priority"] == "0" {
 				return nil
 			}
 		}
@@ -421,12 +418,12 @@ func TestFailoverUnderWay(t *testing.T) {
 	harness.Await(t, 20*time.Second, "the end of the failover", func() error {
 		agreed := 0
 		for i, f := range finders {
-			found, err := f.find(t.Context(), false)
+			found, err := f.findLayout(t.Context(), false)
 			if err != nil {
 				return err
 			}
-			if f.epoch > 0 && found.Addrs[0] == old.Addr {
-				t.Errorf("with epoch %d sentinel %d is believed to name the old primary", f.epoch, i)
+			if f.newestEpoch > 0 && found.Addrs[0] == old.Addr {
+				t.Errorf("with epoch %d sentinel %d is believed to name the old primary", f.newestEpoch, i)
 				return nil
 			}
 			if found.Addrs[0] != old.Addr {
@@ -447,7 +444,7 @@ func TestReadSlots(t *testing.T) {
 		[]any{int64(100), int64(16382), []any{"::1", int64(7002)}},
 		[]any{int64(16383), int64(16383), []any{"", int64(7000), "id"}, []any{"10.0.0.2", int64(7001)}},
 	}
-	l, all, err := readSlots(reply, "10.0.0.1:6379")
+	l, all, err := readSlotsReply(reply, "10.0.0.1:6379")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -457,8 +454,8 @@ func TestReadSlots(t *testing.T) {
 	if want := []string{"10.0.0.1:7000", "10.0.0.2:7001", "[::1]:7002"}; !reflect.DeepEqual(all, want) {
 		t.Errorf("all %v, want %v", all, want)
 	}
-	if l.Owners[0] != 1 || l.Owners[99] != 1 || l.Owners[100] != 2 || l.Owners[16383] != 1 {
-		t.Errorf("slots %v", l.Owners)
+	if l.SlotOwners[0] != 1 || l.SlotOwners[99] != 1 || l.SlotOwners[100] != 2 || l.SlotOwners[16383] != 1 {
+		t.Errorf("slots %v", l.SlotOwners)
 	}
 }
 
@@ -467,8 +464,8 @@ func TestReadSlots(t *testing.T) {
 func TestHostileLayouts(t *testing.T) {
 	name := strings.Repeat("n", 1<<20)
 	var everySlot strings.Builder
-	fmt.Fprintf(&everySlot, "*%d\r\n", numSlots)
-	for slot := range numSlots {
+	fmt.Fprintf(&everySlot, "*%d\r\n", clusterSlots)
+	for slot := range clusterSlots {
 		fmt.Fprintf(&everySlot, "*3\r\n:%d\r\n:%d\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", slot, slot, 10_000+slot)
 	}
 	for what, reply := range map[string]string{
@@ -495,18 +492,18 @@ func TestHostileLayouts(t *testing.T) {
 
 func TestRedirectOf(t *testing.T) {
 	for reply, want := range map[Error]*remote.Redirect{
-		"MOVED 1 10.0.0.2:7001": {To: "10.0.0.2:7001"},
-		"ASK 1 10.0.0.2:7001":   {To: "10.0.0.2:7001", Ask: true},
-		"MOVED 1 :7001":         {To: "10.0.0.1:7001"},
-		"MOVED 1 ?:7001":        {To: "10.0.0.1:7001"},
-		"MOVED 1 ::1:7001":      {To: "[::1]:7001"},
-		"MOVED 1 [::1]:7001":    {To: "[::1]:7001"},
-		"TRYAGAIN later":        {Later: true},
+		"MOVED 1 10.0.0.2:7001": {ToAddr: "10.0.0.2:7001"},
+		"ASK 1 10.0.0.2:7001":   {ToAddr: "10.0.0.2:7001", SendAsking: true},
+		"MOVED 1 :7001":         {ToAddr: "10.0.0.1:7001"},
+		"MOVED 1 ?:7001":        {ToAddr: "10.0.0.1:7001"},
+		"MOVED 1 ::1:7001":      {ToAddr: "[::1]:7001"},
+		"MOVED 1 [::1]:7001":    {ToAddr: "[::1]:7001"},
+		"TRYAGAIN later":        {AfterPause: true},
 		"MOVED 1 10.0.0.2":      nil,
 		"MOVED 1 10.0.0.2:x":    nil,
 		"MOVED":                 nil,
 	} {
-		got := redirectOf(reply, "10.0.0.1:6379")
+		got := redirectFromReply(reply, "10.0.0.1:6379")
 		if want == nil {
 			if got != error(reply) {
 				t.Errorf("%q: got %+v", reply, got)
@@ -535,7 +532,7 @@ func TestASlotWithoutANode(t *testing.T) {
 	s := open(t, Config{Cluster: []string{addr}, Config: remote.Config{Timeout: 5 * time.Second}})
 	b := backend.Batch{Now: epoch, Verdicts: make([]backend.Verdict, 2), Hits: []backend.Hit{
 		{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1},
-		{Key: []byte("other_"), Limit: window(10, time.Hour), Amount: 1, Group: 1},
+		{Key: []byte("other_"), Limit: window(10, time.Hour), Amount: 1, GroupID: 1},
 	}}
 	if err := s.Take(t.Context(), &b); err != nil {
 		t.Fatal(err)
@@ -543,7 +540,7 @@ func TestASlotWithoutANode(t *testing.T) {
 	if v := b.Verdicts[0]; v.Err != nil || v.After != 1 {
 		t.Errorf("got %+v", v)
 	}
-	if v := b.Verdicts[1]; !errors.Is(v.Err, remote.ErrNoOwner) {
+	if v := b.Verdicts[1]; !errors.Is(v.Err, remote.ErrSlotWithoutNode) {
 		t.Errorf("got %+v", v)
 	}
 }
@@ -607,7 +604,7 @@ func slotsOf(t *testing.T, addrs ...string) string {
 			t.Fatal(err)
 		}
 		reply += fmt.Sprintf("*3\r\n:%d\r\n:%d\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n",
-			i*numSlots/len(addrs), (i+1)*numSlots/len(addrs)-1, len(host), host, port)
+			i*clusterSlots/len(addrs), (i+1)*clusterSlots/len(addrs)-1, len(host), host, port)
 	}
 	return reply
 }
@@ -676,7 +673,7 @@ func TestDiscovered(t *testing.T) {
 	if err := errors.Join(s.Take(ctx, &b), b.Verdicts[0].Err); err != nil {
 		t.Error(err)
 	}
-	if n := s.Stats().SentOn; n != 1 {
+	if n := s.Stats().ResentHits; n != 1 {
 		t.Errorf("%d hits were sent on, want 1", n)
 	}
 }

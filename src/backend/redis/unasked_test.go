@@ -1,9 +1,11 @@
 package redis
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -48,26 +50,28 @@ func (o *owner) count(s *Store) (failed bool, wrong error) {
 func TestUnaskedReplies(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name  string
-		place harness.Place
-		pause time.Duration
+		name   string
+		insert func(reply, extra []byte) (now, later []byte)
+		pause  time.Duration
 	}{
-		{"before", harness.Before, 0},
-		{"between", harness.Between, 0},
-		{"in the same packet", harness.Behind, 0},
-		{"in the next packet", harness.Later, 0},
-		{"a moment later", harness.Later, time.Millisecond},
+		{"before", func(reply, extra []byte) (now, later []byte) { return slices.Concat(extra, reply), nil }, 0},
+		{"between", func(reply, extra []byte) (now, later []byte) {
+			return slices.Insert(reply, bytes.IndexByte(reply, '\n')+1, extra...), nil // after the first line
+		}, 0},
+		{"in the same packet", func(reply, extra []byte) (now, later []byte) { return slices.Concat(reply, extra), nil }, 0},
+		{"in the next packet", func(reply, extra []byte) (now, later []byte) { return reply, extra }, 0},
+		{"a moment later", func(reply, extra []byte) (now, later []byte) { return reply, extra }, time.Millisecond},
 	} {
-		for _, reply := range []string{":7000003\r\n", "+PONG\r\n", ":1\r\n", "-ERR no\r\n", "$1\r\n5\r\n", "+OK\r\n", ":7000003\r\n+PONG\r\n:4\r\n"} {
-			t.Run(tt.name+"/"+reply, func(t *testing.T) {
+		for _, extra := range []string{":7000003\r\n", "+PONG\r\n", ":1\r\n", "-ERR no\r\n", "$1\r\n5\r\n", "+OK\r\n", ":7000003\r\n+PONG\r\n:4\r\n"} {
+			t.Run(tt.name+"/"+extra, func(t *testing.T) {
 				t.Parallel()
-				insertReplies(t, tt.place, tt.pause, reply)
+				insertReplies(t, tt.pause, func(reply []byte) (now, later []byte) { return tt.insert(reply, []byte(extra)) })
 			})
 		}
 	}
 }
 
-func insertReplies(t *testing.T, place harness.Place, pause time.Duration, reply string) {
+func insertReplies(t *testing.T, pause time.Duration, insert func(reply []byte) (now, later []byte)) {
 	t.Helper()
 	server := redistest.Start(t, redistest.Options{})
 	proxy := harness.StartProxy(t, server.Addr)
@@ -100,7 +104,7 @@ func insertReplies(t *testing.T, place harness.Place, pause time.Duration, reply
 	calls(10)
 	for range 3 {
 		dials := s.Stats().Dials
-		proxy.Insert(reply, place, pause)
+		proxy.EditReply(pause, insert)
 		calls(100)
 		harness.Await(t, 20*time.Second, "another connection", func() error {
 			calls(1)
@@ -135,12 +139,12 @@ func TestUnaskedWhileIdle(t *testing.T) {
 				if v := send(t, s, hot(0)); v.Err != nil || v.Before != uint64(2*n) {
 					t.Fatalf("call %d: %+v", n, v)
 				}
-				proxy.Say(tt.reply)
+				proxy.SendToClients(tt.reply)
 				if v := send(t, s, hot(0)); v.Err != nil || v.Before != uint64(2*n+1) {
 					t.Fatalf("call %d, behind a reply too many: %+v", n, v)
 				}
 			}
-			if st := s.Stats(); st.Dials != 6 || st.Errors[remote.CauseConnection] != 0 {
+			if st := s.Stats(); st.Dials != 6 || st.ErrorsByCause[remote.CauseConnectionBroke] != 0 {
 				t.Errorf("%+v", st)
 			}
 		})
@@ -171,10 +175,10 @@ func TestRepliesOfAnotherKind(t *testing.T) {
 	} {
 		s := open(t, Config{Addr: parrot(t, func([]string) string { return tt.reply }), Config: remote.Config{Connections: 1, BreakerFailures: -1}})
 		v := send(t, s, tt.hit)
-		if causeOf(v.Err) != remote.CauseConnection {
+		if causeOf(v.Err) != remote.CauseConnectionBroke {
 			t.Errorf("%q to %v: %+v", tt.reply, tt.hit.Op, v)
 		}
-		if n := s.Stats().Open; n != 0 {
+		if n := s.Stats().OpenConnections; n != 0 {
 			t.Errorf("%q: %d connections are open", tt.reply, n)
 		}
 	}

@@ -8,271 +8,248 @@ import (
 	"time"
 )
 
-// Breaker keeps calls from a server that does not answer; doc.go draws its states. It
-// opens after a number of attempts in a row without an answer, or when those outnumber
-// the answers by twice that number: with 5, a server that answers one attempt in three
-// opens it after some 30. While it is open, only probes are sent, after pauses that grow.
-// While it is half open, a few calls may try and probes wait for their outcome: Redis
-// under CLIENT PAUSE WRITE answers probes and nothing else.
+// Breaker stops calls to a server that does not answer; doc.go draws its states. With a limit of 5, it opens after 5 failed
+// attempts in a row. It also opens when failures outnumber answers by 10, so a server that answers one attempt in three opens it
+// after 30. While it is open, only probes are sent, after pauses that grow. While it is half open, a few calls are tried before
+// the next probe, because a probe may succeed and calls fail, as after CLIENT PAUSE WRITE of Redis.
 //
-// An attempt is a batch, or the opening of a connection.
-// It has no answer when it broke, was refused, or took as long as a call may. An error
-// reply is an answer. A caller that leaves early is no evidence, but what was sent for
-// it still has its whole time. A hundred calls in one broken batch are one failure.
+// An attempt is a batch, or the opening of a connection. It fails when it breaks, is refused or takes as long as a call may. An
+// error reply is an answer. A caller that leaves early is no failure, and 100 calls in one broken batch are one failure.
 //
 // Time is an argument. The zero value never opens.
 type Breaker struct {
-	name     string
-	failures int           // in a row that open it; 0: it never opens
-	patience time.Duration // until a call that tried has an answer, or is without one
-	tell     func(open bool, why error)
-	jitter   func(time.Duration) time.Duration // from 0 to below it
+	serverName   string
+	maxFailures  int           // maxFailures in a row open the breaker. With 0 it never opens. mu guards this field.
+	trialTimeout time.Duration // A call that is tried has an answer or fails within trialTimeout.
+	notify       func(open bool, reason error)
+	jitter       func(time.Duration) time.Duration // jitter returns a random duration below its argument.
 
-	// Callers read these without mu. They are changed under it.
-	refusal atomic.Pointer[OpenError] // nil while closed
-	balance atomic.Int64              // closed: 1 more for each failure, 1 less for each answer, down to 0
-	changes atomic.Int64              // of state
-	opened  atomic.Int64              // how often it has opened
+	// refusal and the counters are written with mu held, and read without it.
+	refusal        atomic.Pointer[OpenError] // refusal is the error of refused calls, and nil while the breaker is closed.
+	excessFailures atomic.Int64              // excessFailures is how many more failures than answers there were, at least 0.
+	stateChanges   atomic.Int64
+	timesOpened    atomic.Int64
 
-	mu        sync.Mutex // guards what follows
-	state     breakerState
-	row       int       // closed: failures in a row
-	trials    int       // half open: so many more calls may try
-	waited    bool      // half open: those that tried were waited for
-	next      time.Time // open, half open: when the next probe is due. Zero: not known yet
-	wait      time.Duration
-	retired   bool   // it does not open any more
-	pending   []news // changes of which tell has not been told yet, in order
-	notifying bool   // a goroutine is calling tell for pending
+	mu             sync.Mutex // mu guards state and the fields after it.
+	state          breakerState
+	failuresInRow  int
+	trialsLeft     int           // A half open breaker allows trialsLeft more calls.
+	awaitingTrials bool          // awaitingTrials says that a probe was put off to wait for the calls that are tried.
+	nextProbe      time.Time     // nextProbe is the time of the next probe. Zero means that it is not set yet.
+	probePause     time.Duration // probePause is the pause before the next probe, without jitter.
+	pendingNotices []func()      // pendingNotices holds the calls of notify that are still to be made, in order.
+	notifying      bool          // notifying is true while one goroutine makes the pending calls of notify.
 }
 
-// news is a change of state that tell must be told: whether it opened, and why.
-type news struct {
-	open bool
-	why  error
-}
-
-// imbalance times the failures in a row that open a Breaker is the surplus of failures over
-// answers that opens it as well.
-const imbalance = 2
+// excessFailuresFactor times maxFailures is how many more failures than answers open a Breaker.
+const excessFailuresFactor = 2
 
 type breakerState uint8
 
 const (
-	closed breakerState = iota
-	opened
-	halfOpen
+	breakerClosed breakerState = iota
+	breakerOpen
+	breakerHalfOpen
 )
 
-// The pause between two probes doubles from probeLeast to probeMost, with jitter, so
-// that a server that is back is found within a second and not by all replicas at once.
+// The pause between two probes doubles from minProbePause to maxProbePause, with jitter, so
+// that a server that restarts is found soon and not by all replicas at once.
 const (
-	probeLeast = 50 * time.Millisecond
-	probeMost  = 500 * time.Millisecond
+	minProbePause = 50 * time.Millisecond
+	maxProbePause = 500 * time.Millisecond
 )
 
-// maxTrials is how many calls may be under way while a Breaker is half open.
+// maxTrials is how many calls are tried between two probes of a half open Breaker.
 const maxTrials = 5
 
-// NewBreaker returns a closed Breaker of the server that has this name in errors. It
-// opens after so many failures in a row; with 0 or less it never does. Timeout is that of
-// an attempt. Tell, unless nil, hears when it opens, and why, and when it closes: in
-// order, without locks held, on the goroutine of a call. It must not block.
-func NewBreaker(name string, failures int, timeout time.Duration, tell func(open bool, why error)) *Breaker {
-	if tell == nil {
-		tell = func(bool, error) {}
-	}
+// NewBreaker returns a closed Breaker of the server with this name in errors. It opens after maxFailures failed attempts in a
+// row; with 0 or less it never does. Timeout bounds an attempt. Notify is called in order with each opening, its reason and each
+// closing. It is called on the goroutine of a call without locks, and must not block.
+func NewBreaker(name string, maxFailures int, timeout time.Duration, notify func(open bool, reason error)) *Breaker {
 	return &Breaker{
-		name: name, failures: max(failures, 0), patience: max(2*timeout, probeLeast), tell: tell, jitter: rand.N[time.Duration],
+		serverName: name, maxFailures: max(maxFailures, 0), trialTimeout: max(2*timeout, minProbePause), notify: notify, jitter: rand.N[time.Duration],
 	}
 }
 
 // OpenError is the error of calls that a Breaker refuses.
 type OpenError struct {
-	name string
-	why  error
+	serverName string
+	reason     error
 }
 
-// Error does not let callers unwrap why it opened: a call that was not sent has no part
-// in what became of others.
+// Error shows the reason. It cannot be unwrapped, because it is not the error of this call, which was not sent.
 func (e *OpenError) Error() string {
-	return fmt.Sprintf("%s is not asked until it answers again: %v", e.name, e.why)
+	return fmt.Sprintf("%s is not asked until it answers again: %v", e.serverName, e.reason)
 }
 
 // Allow returns nil if a call may be made, else why not.
 func (b *Breaker) Allow() error {
-	if !b.Open() {
+	if !b.IsOpen() {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.state == closed:
+	case b.state == breakerClosed:
 		return nil
-	case b.state == halfOpen && b.trials > 0:
-		b.trials--
+	case b.state == breakerHalfOpen && b.trialsLeft > 0:
+		b.trialsLeft--
 		return nil
 	}
 	return b.refusal.Load()
 }
 
-// Refusal returns an error while it is open: then only probes are to be sent, also of
-// calls that were allowed before.
+// Refusal returns an error while the breaker is open, when calls that it allowed before must not be sent either.
 func (b *Breaker) Refusal() error {
-	if !b.Open() {
+	if !b.IsOpen() {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.state == opened {
+	if b.state == breakerOpen {
 		return b.refusal.Load()
 	}
 	return nil
 }
 
-// Open reports whether the breaker is open or half open.
-func (b *Breaker) Open() bool { return b.refusal.Load() != nil }
+// IsOpen reports whether the breaker is open or half open.
+func (b *Breaker) IsOpen() bool { return b.refusal.Load() != nil }
 
-// Opened returns how often it has opened. Connections made before are not to be trusted
-// after it.
-func (b *Breaker) Opened() int64 { return b.opened.Load() }
+// TimesOpened returns how often the breaker opened. A connection that was made before it opened must not be used after it.
+func (b *Breaker) TimesOpened() int64 { return b.timesOpened.Load() }
 
-// Mark is when an attempt began: the number of changes of state before it.
-type Mark int64
+// AttemptID identifies an attempt by the number of changes of state before it.
+type AttemptID int64
 
-// Begin marks the beginning of an attempt.
-func (b *Breaker) Begin() Mark { return Mark(b.changes.Load()) }
+// BeginAttempt returns the AttemptID of an attempt that begins now.
+func (b *Breaker) BeginAttempt() AttemptID { return AttemptID(b.stateChanges.Load()) }
 
-// Succeed says that the server has answered.
+// Succeed records that the server has answered.
 func (b *Breaker) Succeed() {
-	if b.balance.Load() == 0 && !b.Open() {
-		return // nothing failed
+	if b.excessFailures.Load() == 0 && !b.IsOpen() {
+		return // An answer changes nothing if nothing has failed.
 	}
 	b.mu.Lock()
-	defer b.unlock()
+	defer b.notifyAndUnlock()
 	switch b.state {
-	case closed:
-		b.row = 0
-		b.balance.Store(max(b.balance.Load()-1, 0))
-	case opened:
-		b.change(halfOpen)
-		b.letTry(time.Time{})
-	case halfOpen:
+	case breakerClosed:
+		b.failuresInRow = 0
+		b.excessFailures.Store(max(b.excessFailures.Load()-1, 0))
+	case breakerOpen:
+		b.setState(breakerHalfOpen)
+		b.trialsLeft, b.awaitingTrials, b.nextProbe = maxTrials, false, time.Time{}
+	case breakerHalfOpen:
 		b.close(nil)
 	}
 }
 
-// letTry allows maxTrials calls while the breaker is half open, until the next probe.
-func (b *Breaker) letTry(next time.Time) { b.trials, b.waited, b.next = maxTrials, false, next }
-
-// close closes the breaker. tell gets why.
-func (b *Breaker) close(why error) {
-	b.change(closed)
+// close closes the breaker and gives notify the reason.
+func (b *Breaker) close(reason error) {
+	b.setState(breakerClosed)
 	b.refusal.Store(nil)
-	b.pending = append(b.pending, news{false, why})
+	b.pendingNotices = append(b.pendingNotices, func() { b.notify(false, reason) })
 }
 
-// change sets the state, and forgets the failures so far.
-func (b *Breaker) change(to breakerState) {
-	b.state, b.row = to, 0
-	b.balance.Store(0)
-	b.changes.Add(1)
+// setState sets the state and forgets the failures in the old one.
+func (b *Breaker) setState(to breakerState) {
+	b.state, b.failuresInRow = to, 0
+	b.excessFailures.Store(0)
+	b.stateChanges.Add(1)
 }
 
-// unlock releases mu and calls tell with what happened. The first goroutine that comes
-// here tells for all, so calls are in order and none waits for another.
-func (b *Breaker) unlock() {
+// notifyAndUnlock makes the pending calls of notify and unlocks mu. Only one goroutine calls it, so
+// that the changes are in order, and the others do not wait for it.
+func (b *Breaker) notifyAndUnlock() {
 	defer b.mu.Unlock()
 	if b.notifying {
 		return
 	}
 	b.notifying = true
-	for len(b.pending) > 0 {
-		next := b.pending[0]
-		b.pending = b.pending[1:]
+	for len(b.pendingNotices) > 0 {
+		next := b.pendingNotices[0]
+		b.pendingNotices = b.pendingNotices[1:]
 		b.mu.Unlock()
-		b.tell(next.open, next.why)
+		next()
 		b.mu.Lock()
 	}
-	b.pending, b.notifying = nil, false
+	b.pendingNotices, b.notifying = nil, false
 }
 
-// Fail says that an attempt that began at the mark has had no answer, and why. It is
-// ignored if the state has changed since.
-func (b *Breaker) Fail(began Mark, now time.Time, why error) {
+// Fail records that an attempt has failed with the reason. It ignores an attempt that began before the last change of state.
+func (b *Breaker) Fail(attempt AttemptID, now time.Time, reason error) {
 	b.mu.Lock()
-	defer b.unlock()
-	if b.failures == 0 || b.retired || b.state == opened || b.Begin() != began {
+	defer b.notifyAndUnlock()
+	if b.maxFailures == 0 || b.state == breakerOpen || b.BeginAttempt() != attempt {
 		return
 	}
-	if b.state == closed {
-		b.row++
-		if b.balance.Add(1) < int64(imbalance*b.failures) && b.row < b.failures {
+	if b.state == breakerClosed {
+		b.failuresInRow++
+		if b.excessFailures.Add(1) < int64(excessFailuresFactor*b.maxFailures) && b.failuresInRow < b.maxFailures {
 			return
 		}
-		b.wait = probeLeast
-		b.refusal.Store(&OpenError{b.name, why})
-		b.pending = append(b.pending, news{true, why})
+		b.probePause = minProbePause
+		b.refusal.Store(&OpenError{b.serverName, reason})
+		b.pendingNotices = append(b.pendingNotices, func() { b.notify(true, reason) })
 	}
-	b.opened.Add(1)
-	b.pause(now)
-	b.change(opened)
+	b.timesOpened.Add(1)
+	b.pauseProbes(now)
+	b.setState(breakerOpen)
 }
 
-// pause sets when the next probe is due.
-func (b *Breaker) pause(now time.Time) {
-	b.next = now.Add(b.wait - b.jitter(b.wait/2))
-	b.wait = min(2*b.wait, probeMost)
+// pauseProbes sets nextProbe to the end of a pause that starts now.
+func (b *Breaker) pauseProbes(now time.Time) {
+	b.nextProbe = now.Add(b.probePause - b.jitter(b.probePause/2))
+	b.probePause = min(2*b.probePause, maxProbePause)
 }
 
-// Probe reports whether a probe is due now, which the caller has to send then, and if
-// not how long until one is; 0: it is closed.
-func (b *Breaker) Probe(now time.Time) (due bool, wait time.Duration) {
-	if !b.Open() {
+// ProbeDue reports whether a probe is due, which the caller then has to send. If not, it
+// returns the time until one is due, 0 while the breaker is closed.
+func (b *Breaker) ProbeDue(now time.Time) (due bool, wait time.Duration) {
+	if !b.IsOpen() {
 		return false, 0
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.state == halfOpen && b.next.IsZero() { // calls come first
-		b.next = now.Add(probeLeast)
+	if b.state == breakerHalfOpen && b.nextProbe.IsZero() { // A half open breaker tries calls before the next probe.
+		b.nextProbe = now.Add(minProbePause)
 	}
-	due = !now.Before(b.next)
+	due = !now.Before(b.nextProbe)
 	switch {
-	case b.state == closed:
+	case b.state == breakerClosed:
 		return false, 0
 	case !due:
-	case b.state == opened:
-		b.pause(now)
-	case b.trials < maxTrials && !b.waited:
-		due, b.waited, b.next = false, true, now.Add(b.patience)
-	default: // those that tried may never have been sent
-		b.letTry(now.Add(probeLeast))
+	case b.state == breakerOpen:
+		b.pauseProbes(now)
+	case b.trialsLeft < maxTrials && !b.awaitingTrials:
+		due, b.awaitingTrials, b.nextProbe = false, true, now.Add(b.trialTimeout)
+	default: // A half open breaker tries more calls, because perhaps none was sent.
+		b.trialsLeft, b.awaitingTrials, b.nextProbe = maxTrials, false, now.Add(minProbePause)
 	}
-	return due, max(b.next.Sub(now), 1)
+	return due, max(b.nextProbe.Sub(now), 1)
 }
 
-// Retire says that the server is not used any more, and why: tell hears the end if it is
-// open, and it does not open again.
-func (b *Breaker) Retire(why error) {
+// Retire closes the breaker of a server that is no longer used, which does not open again.
+// If it was open, notify is called with the reason.
+func (b *Breaker) Retire(reason error) {
 	b.mu.Lock()
-	defer b.unlock()
-	b.retired = true
-	if b.state != closed {
-		b.close(why)
+	defer b.notifyAndUnlock()
+	b.maxFailures = 0
+	if b.state != breakerClosed {
+		b.close(reason)
 	}
 }
 
-// Watch counts an attempt that takes long once for each time that passes, until stop is
-// called: connecting may take many times as long as a call.
-func (b *Breaker) Watch(began Mark, each time.Duration, why error) (stop func()) {
+// FailEvery records a failure each time that interval passes before stop is called, because
+// the opening of a connection may take much longer than a call.
+func (b *Breaker) FailEvery(attempt AttemptID, interval time.Duration, reason error) (stop func()) {
 	done := make(chan struct{})
 	go func() {
-		passed := time.NewTicker(each)
-		defer passed.Stop()
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
 		for {
 			select {
-			case <-passed.C:
-				b.Fail(began, time.Now(), why)
+			case <-ticker.C:
+				b.Fail(attempt, time.Now(), reason)
 			case <-done:
 				return
 			}

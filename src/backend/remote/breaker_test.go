@@ -28,6 +28,9 @@ func plain(failures int) (*Breaker, *[]string) {
 	return b, told
 }
 
+// ignore is the tell of a breaker without a listener.
+func ignore(bool, error) {}
+
 // breakerStep is one thing that happens.
 type breakerStep struct {
 	at    time.Duration
@@ -36,153 +39,134 @@ type breakerStep struct {
 	state breakerState
 }
 
+// afterOpening returns the three failures that open a breaker, and then steps.
+func afterOpening(steps []breakerStep) []breakerStep {
+	return append([]breakerStep{{0, "fail", "", breakerClosed}, {0, "fail", "", breakerClosed}, {0, "fail", "", breakerOpen}}, steps...)
+}
+
 var breakerCases = []struct {
 	name  string
 	steps []breakerStep
 	told  []string
 }{
 	{"a success between failures begins anew", []breakerStep{
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "succeed", "", closed},
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "allow", "yes", closed},
-		{0, "probe", "0s", closed},
-		{0, "fail", "", opened},
-		{0, "allow", "no", opened},
+		{0, "fail", "", breakerClosed},
+		{0, "fail", "", breakerClosed},
+		{0, "succeed", "", breakerClosed},
+		{0, "fail", "", breakerClosed},
+		{0, "fail", "", breakerClosed},
+		{0, "allow", "yes", breakerClosed},
+		{0, "probe", "0s", breakerClosed},
+		{0, "fail", "", breakerOpen},
+		{0, "allow", "no", breakerOpen},
 	}, []string{"true gone"}},
 	{"a server that answers one attempt in three", []breakerStep{
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "succeed", "", closed}, // 1 more failure than answers
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "succeed", "", closed}, // 2
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "succeed", "", closed}, // 3
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "succeed", "", closed}, // 4
-		{0, "fail", "", closed},
-		{0, "fail", "", opened}, // 6, twice the failures in a row
+		{0, "fail", "", breakerClosed},
+		{0, "fail", "", breakerClosed},
+		{0, "succeed", "", breakerClosed}, // 1 more failure than answers
+		{0, "fail", "", breakerClosed},
+		{0, "fail", "", breakerClosed},
+		{0, "succeed", "", breakerClosed}, // 2
+		{0, "fail", "", breakerClosed},
+		{0, "fail", "", breakerClosed},
+		{0, "succeed", "", breakerClosed}, // 3
+		{0, "fail", "", breakerClosed},
+		{0, "fail", "", breakerClosed},
+		{0, "succeed", "", breakerClosed}, // 4
+		{0, "fail", "", breakerClosed},
+		{0, "fail", "", breakerOpen}, // 6, twice the failures in a row
 	}, []string{"true gone"}},
 	{"answers before the failures are no credit", []breakerStep{
-		{0, "succeed", "", closed},
-		{0, "succeed", "", closed},
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "fail", "", opened},
-		{0, "succeed", "", halfOpen},
-		{0, "succeed", "", closed}, // nothing is left of the failures
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "succeed", "", closed},
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
+		{0, "succeed", "", breakerClosed},
+		{0, "succeed", "", breakerClosed},
+		{0, "fail", "", breakerClosed},
+		{0, "fail", "", breakerClosed},
+		{0, "fail", "", breakerOpen},
+		{0, "succeed", "", breakerHalfOpen},
+		{0, "succeed", "", breakerClosed}, // nothing is left of the failures
+		{0, "fail", "", breakerClosed},
+		{0, "fail", "", breakerClosed},
+		{0, "succeed", "", breakerClosed},
+		{0, "fail", "", breakerClosed},
+		{0, "fail", "", breakerClosed},
 	}, []string{"true gone", "false <nil>"}},
-	{"pauses grow to half a second", []breakerStep{
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "fail", "", opened},
-		{0, "probe", "50ms", opened},
-		{49 * ms, "probe", "1ms", opened},
-		{50 * ms, "probe", "due", opened}, // the next comes 100 ms after the start of this one
-		{50 * ms, "probe", "100ms", opened},
-		{60 * ms, "fail", "", opened},
-		{60 * ms, "probe", "90ms", opened},
-		{150 * ms, "probe", "due", opened},
-		{350 * ms, "probe", "due", opened},
-		{750 * ms, "probe", "due", opened},
-		{750 * ms, "probe", "500ms", opened},
-		{3000 * ms, "probe", "due", opened}, // a probe that took long
-		{3000 * ms, "probe", "500ms", opened},
-	}, []string{"true gone"}},
-	{"a probe and a call that are answered close it", []breakerStep{
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "fail", "", opened},
-		{50 * ms, "probe", "due", opened},
-		{51 * ms, "succeed", "", halfOpen},
-		{51 * ms, "allow", "yes", halfOpen},
-		{52 * ms, "succeed", "", closed},
-		{52 * ms, "allow", "yes", closed},
-		{52 * ms, "fail", "", closed},
-	}, []string{"true gone", "false <nil>"}},
-	{"no more than five calls try", []breakerStep{
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "fail", "", opened},
-		{50 * ms, "succeed", "", halfOpen},
-		{50 * ms, "allow", "yes", halfOpen},
-		{50 * ms, "allow", "yes", halfOpen},
-		{50 * ms, "allow", "yes", halfOpen},
-		{50 * ms, "allow", "yes", halfOpen},
-		{50 * ms, "allow", "yes", halfOpen},
-		{50 * ms, "allow", "no", halfOpen},
-		{60 * ms, "probe", "50ms", halfOpen},
-		{110 * ms, "probe", "120ms", halfOpen}, // twice the timeout: they have failed by then
-		{229 * ms, "allow", "no", halfOpen},
-		{230 * ms, "probe", "due", halfOpen}, // or were never sent
-		{230 * ms, "allow", "yes", halfOpen},
-		{280 * ms, "probe", "120ms", halfOpen},
-	}, []string{"true gone"}},
-	{"an answered probe does not close it before a call that tries has failed", []breakerStep{
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "fail", "", opened},
-		{50 * ms, "probe", "due", opened},
-		{51 * ms, "succeed", "", halfOpen},
-		{51 * ms, "probe", "50ms", halfOpen},
-		{52 * ms, "allow", "yes", halfOpen},
-		{101 * ms, "probe", "120ms", halfOpen},
-		{112 * ms, "fail", "", opened},
-		{112 * ms, "probe", "200ms", opened},
-	}, []string{"true gone"}},
-	{"without calls, two probes that are answered close it", []breakerStep{
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "fail", "", opened},
-		{50 * ms, "probe", "due", opened},
-		{51 * ms, "succeed", "", halfOpen},
-		{51 * ms, "probe", "50ms", halfOpen},
-		{101 * ms, "probe", "due", halfOpen},
-		{102 * ms, "succeed", "", closed},
-		{102 * ms, "probe", "0s", closed},
-	}, []string{"true gone", "false <nil>"}},
-	{"one failure opens it again, and nobody is told twice", []breakerStep{
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "fail", "", opened},
-		{50 * ms, "probe", "due", opened},
-		{50 * ms, "succeed", "", halfOpen},
-		{60 * ms, "fail", "", opened},
-		{60 * ms, "probe", "200ms", opened}, // pauses go on to grow
-		{60 * ms, "allow", "no", opened},
-	}, []string{"true gone"}},
-	{"old news", []breakerStep{
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "fail", "", opened},
-		{50 * ms, "succeed", "", halfOpen},
-		{50 * ms, "late", "", halfOpen},
-		{50 * ms, "succeed", "", closed},
-		{60 * ms, "late", "", closed},
-		{60 * ms, "late", "", closed},
-		{60 * ms, "late", "", closed},
-	}, []string{"true gone", "false <nil>"}},
-	{"a server that is taken away", []breakerStep{
-		{0, "fail", "", closed},
-		{0, "fail", "", closed},
-		{0, "fail", "", opened},
-		{1 * ms, "retire", "", closed},
-		{1 * ms, "retire", "", closed},
-		{1 * ms, "probe", "0s", closed},
-		{2 * ms, "fail", "", closed}, // of what was on its way
-		{2 * ms, "fail", "", closed},
-		{2 * ms, "fail", "", closed},
-	}, []string{"true gone", "false " + ErrRetired.Error()}},
+	{"pauses grow to half a second", afterOpening([]breakerStep{
+		{0, "probe", "50ms", breakerOpen},
+		{49 * ms, "probe", "1ms", breakerOpen},
+		{50 * ms, "probe", "due", breakerOpen}, // the next comes 100 ms after the start of this one
+		{50 * ms, "probe", "100ms", breakerOpen},
+		{60 * ms, "fail", "", breakerOpen},
+		{60 * ms, "probe", "90ms", breakerOpen},
+		{150 * ms, "probe", "due", breakerOpen},
+		{350 * ms, "probe", "due", breakerOpen},
+		{750 * ms, "probe", "due", breakerOpen},
+		{750 * ms, "probe", "500ms", breakerOpen},
+		{3000 * ms, "probe", "due", breakerOpen}, // a probe that took long
+		{3000 * ms, "probe", "500ms", breakerOpen},
+	}), []string{"true gone"}},
+	{"a probe and a call that are answered close it", afterOpening([]breakerStep{
+		{50 * ms, "probe", "due", breakerOpen},
+		{51 * ms, "succeed", "", breakerHalfOpen},
+		{51 * ms, "allow", "yes", breakerHalfOpen},
+		{52 * ms, "succeed", "", breakerClosed},
+		{52 * ms, "allow", "yes", breakerClosed},
+		{52 * ms, "fail", "", breakerClosed},
+	}), []string{"true gone", "false <nil>"}},
+	{"no more than five calls try", afterOpening([]breakerStep{
+		{50 * ms, "succeed", "", breakerHalfOpen},
+		{50 * ms, "allow", "yes", breakerHalfOpen},
+		{50 * ms, "allow", "yes", breakerHalfOpen},
+		{50 * ms, "allow", "yes", breakerHalfOpen},
+		{50 * ms, "allow", "yes", breakerHalfOpen},
+		{50 * ms, "allow", "yes", breakerHalfOpen},
+		{50 * ms, "allow", "no", breakerHalfOpen},
+		{60 * ms, "probe", "50ms", breakerHalfOpen},
+		{110 * ms, "probe", "120ms", breakerHalfOpen}, // twice the timeout: they have failed by then
+		{229 * ms, "allow", "no", breakerHalfOpen},
+		{230 * ms, "probe", "due", breakerHalfOpen}, // or were never sent
+		{230 * ms, "allow", "yes", breakerHalfOpen},
+		{280 * ms, "probe", "120ms", breakerHalfOpen},
+	}), []string{"true gone"}},
+	{"an answered probe does not close it before a call that tries has failed", afterOpening([]breakerStep{
+		{50 * ms, "probe", "due", breakerOpen},
+		{51 * ms, "succeed", "", breakerHalfOpen},
+		{51 * ms, "probe", "50ms", breakerHalfOpen},
+		{52 * ms, "allow", "yes", breakerHalfOpen},
+		{101 * ms, "probe", "120ms", breakerHalfOpen},
+		{112 * ms, "fail", "", breakerOpen},
+		{112 * ms, "probe", "200ms", breakerOpen},
+	}), []string{"true gone"}},
+	{"without calls, two probes that are answered close it", afterOpening([]breakerStep{
+		{50 * ms, "probe", "due", breakerOpen},
+		{51 * ms, "succeed", "", breakerHalfOpen},
+		{51 * ms, "probe", "50ms", breakerHalfOpen},
+		{101 * ms, "probe", "due", breakerHalfOpen},
+		{102 * ms, "succeed", "", breakerClosed},
+		{102 * ms, "probe", "0s", breakerClosed},
+	}), []string{"true gone", "false <nil>"}},
+	{"one failure opens it again, and nobody is told twice", afterOpening([]breakerStep{
+		{50 * ms, "probe", "due", breakerOpen},
+		{50 * ms, "succeed", "", breakerHalfOpen},
+		{60 * ms, "fail", "", breakerOpen},
+		{60 * ms, "probe", "200ms", breakerOpen}, // pauses go on to grow
+		{60 * ms, "allow", "no", breakerOpen},
+	}), []string{"true gone"}},
+	{"old news", afterOpening([]breakerStep{
+		{50 * ms, "succeed", "", breakerHalfOpen},
+		{50 * ms, "late", "", breakerHalfOpen},
+		{50 * ms, "succeed", "", breakerClosed},
+		{60 * ms, "late", "", breakerClosed},
+		{60 * ms, "late", "", breakerClosed},
+		{60 * ms, "late", "", breakerClosed},
+	}), []string{"true gone", "false <nil>"}},
+	{"a server that is taken away", afterOpening([]breakerStep{
+		{1 * ms, "retire", "", breakerClosed},
+		{1 * ms, "retire", "", breakerClosed},
+		{1 * ms, "probe", "0s", breakerClosed},
+		{2 * ms, "fail", "", breakerClosed}, // of what was on its way
+		{2 * ms, "fail", "", breakerClosed},
+		{2 * ms, "fail", "", breakerClosed},
+	}), []string{"true gone", "false " + ErrServerRetired.Error()}},
 }
 
 // Each step is one thing that happens so long after the start.
@@ -190,12 +174,12 @@ func TestBreaker(t *testing.T) {
 	for _, tt := range breakerCases {
 		t.Run(tt.name, func(t *testing.T) {
 			b, told := plain(3)
-			start := b.Begin()
+			start := b.BeginAttempt()
 			for i, s := range tt.steps {
 				now, got := time.Unix(0, 0).Add(s.at), ""
 				switch s.do {
 				case "fail":
-					b.Fail(b.Begin(), now, errGone)
+					b.Fail(b.BeginAttempt(), now, errGone)
 				case "late":
 					b.Fail(start, now, errGone)
 				case "succeed":
@@ -205,17 +189,17 @@ func TestBreaker(t *testing.T) {
 						got = "no"
 					}
 				case "probe":
-					due, wait := b.Probe(now)
+					due, wait := b.ProbeDue(now)
 					if got = wait.String(); due {
 						got = "due"
 					}
 				case "retire":
-					b.Retire(ErrRetired)
+					b.Retire(ErrServerRetired)
 				}
 				if state := b.state; got != s.want || state != s.state {
 					t.Fatalf("step %d, %s: %q in state %d, want %q in %d", i, s.do, got, state, s.want, s.state)
 				}
-				if open := s.state == opened; (b.Refusal() != nil) != open {
+				if open := s.state == breakerOpen; (b.Refusal() != nil) != open {
 					t.Fatalf("step %d, %s: what is sent is refused with %v", i, s.do, b.Refusal())
 				}
 			}
@@ -228,22 +212,22 @@ func TestBreaker(t *testing.T) {
 
 func TestBreakerSaysWhy(t *testing.T) {
 	b, _ := plain(1)
-	b.Fail(b.Begin(), time.Unix(0, 0), errGone)
+	b.Fail(b.BeginAttempt(), time.Unix(0, 0), errGone)
 	err := b.Allow()
-	if CauseOf(err) != CauseBreaker || !strings.Contains(err.Error(), "redis: a:1 ") || !strings.Contains(err.Error(), "gone") || errors.Is(err, errGone) {
+	if CauseOf(err) != CauseBreakerOpen || !strings.Contains(err.Error(), "redis: a:1 ") || !strings.Contains(err.Error(), "gone") || errors.Is(err, errGone) {
 		t.Errorf("got %v, counted as %s", err, CauseOf(err))
 	}
 }
 
 // With 0 failures it never opens.
 func TestNoBreaker(t *testing.T) {
-	b := NewBreaker("a", 0, 0, nil)
-	b.Fail(b.Begin(), time.Now(), errGone)
+	b := NewBreaker("a", 0, 0, ignore)
+	b.Fail(b.BeginAttempt(), time.Now(), errGone)
 	b.Succeed()
 	b.Retire(errGone)
-	b.Watch(b.Begin(), time.Nanosecond, errGone)()
-	due, wait := b.Probe(time.Now())
-	if b.Allow() != nil || b.Refusal() != nil || b.Open() || b.Opened() != 0 || due || wait != 0 {
+	b.FailEvery(b.BeginAttempt(), time.Nanosecond, errGone)()
+	due, wait := b.ProbeDue(time.Now())
+	if b.Allow() != nil || b.Refusal() != nil || b.IsOpen() || b.TimesOpened() != 0 || due || wait != 0 {
 		t.Errorf("got %+v", b)
 	}
 }
@@ -252,10 +236,10 @@ func TestNoBreaker(t *testing.T) {
 func TestJitter(t *testing.T) {
 	seen := make(map[time.Duration]bool)
 	for range 20 {
-		b := NewBreaker("a", 1, 0, nil)
+		b := NewBreaker("a", 1, 0, ignore)
 		b.Fail(0, time.Unix(0, 0), errGone)
-		_, wait := b.Probe(time.Unix(0, 0))
-		if wait <= probeLeast/2 || wait > probeLeast {
+		_, wait := b.ProbeDue(time.Unix(0, 0))
+		if wait <= minProbePause/2 || wait > minProbePause {
 			t.Errorf("a pause of %v", wait)
 		}
 		seen[wait] = true
@@ -269,33 +253,33 @@ func TestJitter(t *testing.T) {
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, told := plain(3)
-		stop := b.Watch(b.Begin(), 50*time.Millisecond, errGone)
+		stop := b.FailEvery(b.BeginAttempt(), 50*time.Millisecond, errGone)
 		time.Sleep(120 * time.Millisecond)
 		b.Succeed() // of another: they are not in a row
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
-		if b.Open() {
+		if b.IsOpen() {
 			t.Error("open after two")
 		}
 		time.Sleep(50 * time.Millisecond)
 		synctest.Wait()
-		if !b.Open() {
+		if !b.IsOpen() {
 			t.Error("not open after three")
 		}
 		b.Succeed()
 		b.Succeed()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if b.Open() {
+		if b.IsOpen() {
 			t.Error("old news opened it again")
 		}
 		stop()
-		stop = b.Watch(b.Begin(), 50*time.Millisecond, errGone)
+		stop = b.FailEvery(b.BeginAttempt(), 50*time.Millisecond, errGone)
 		stop()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if b.Open() || len(*told) != 2 {
-			t.Errorf("after the end of it: open %t, told %q", b.Open(), *told)
+		if b.IsOpen() || len(*told) != 2 {
+			t.Errorf("after the end of it: open %t, told %q", b.IsOpen(), *told)
 		}
 	})
 }
@@ -331,7 +315,7 @@ func (r *reference) full() bool {
 }
 
 func (r *reference) open(now time.Duration) {
-	r.to(opened)
+	r.to(breakerOpen)
 	r.probeAt = now + r.pause
 	r.pause = min(r.pause*2, 500*time.Millisecond)
 }
@@ -339,48 +323,48 @@ func (r *reference) open(now time.Duration) {
 func (r *reference) fail(began int, now time.Duration) {
 	switch {
 	case began != r.newsFrom:
-	case r.state == closed:
+	case r.state == breakerClosed:
 		if r.outcomes = append(r.outcomes, false); r.full() {
 			r.pause = 50 * time.Millisecond
 			r.open(now)
 		}
-	case r.state == halfOpen:
+	case r.state == breakerHalfOpen:
 		r.open(now)
 	}
 }
 
 func (r *reference) succeed() {
 	switch r.state {
-	case closed:
+	case breakerClosed:
 		r.outcomes = append(r.outcomes, true)
-	case opened:
-		r.to(halfOpen)
+	case breakerOpen:
+		r.to(breakerHalfOpen)
 		r.tries, r.waited, r.probeAt = 5, false, -1
-	case halfOpen:
-		r.to(closed)
+	case breakerHalfOpen:
+		r.to(breakerClosed)
 	}
 }
 
 func (r *reference) allow() bool {
-	if r.state == halfOpen && r.tries > 0 {
+	if r.state == breakerHalfOpen && r.tries > 0 {
 		r.tries--
 		return true
 	}
-	return r.state == closed
+	return r.state == breakerClosed
 }
 
 func (r *reference) probe(now time.Duration) (due bool, wait time.Duration) {
-	if r.state == closed {
+	if r.state == breakerClosed {
 		return false, 0
 	}
-	if r.state == halfOpen && r.probeAt < 0 {
+	if r.state == breakerHalfOpen && r.probeAt < 0 {
 		r.probeAt = now + 50*time.Millisecond
 	}
 	due = now >= r.probeAt
 	switch {
-	case due && r.state == halfOpen && r.tries < 5 && !r.waited:
+	case due && r.state == breakerHalfOpen && r.tries < 5 && !r.waited:
 		due, r.waited, r.probeAt = false, true, now+2*breakerTimeout
-	case due && r.state == opened:
+	case due && r.state == breakerOpen:
 		r.probeAt = now + r.pause
 		r.pause = min(r.pause*2, 500*time.Millisecond)
 	case due:
@@ -407,17 +391,17 @@ func FuzzBreaker(f *testing.F) {
 		b, told := plain(int(limit%5) + 1)
 		r := reference{limit: int(limit%5) + 1}
 		type mark struct {
-			b Mark
+			b AttemptID
 			r int
 		}
-		marks := []mark{{b.Begin(), 0}}
+		marks := []mark{{b.BeginAttempt(), 0}}
 		var now time.Duration
 		for i, e := range events {
 			now += time.Duration(e>>3) * 7 * time.Millisecond
 			at := time.Unix(0, 0).Add(now)
 			switch e % 6 {
 			case 0, 4: // a failure, of an attempt that began now or long ago
-				m := mark{b.Begin(), r.newsFrom}
+				m := mark{b.BeginAttempt(), r.newsFrom}
 				if e%6 == 4 {
 					m = marks[int(e>>3)%len(marks)]
 				}
@@ -431,17 +415,17 @@ func FuzzBreaker(f *testing.F) {
 					t.Fatalf("event %d: allowed %t, want %t", i, got, want)
 				}
 			case 3:
-				due, wait := b.Probe(at)
+				due, wait := b.ProbeDue(at)
 				if wantDue, wantWait := r.probe(now); due != wantDue || wait != wantWait {
 					t.Fatalf("event %d: due %t in %v, want %t in %v", i, due, wait, wantDue, wantWait)
 				}
 			case 5:
-				marks = append(marks, mark{b.Begin(), r.newsFrom})
+				marks = append(marks, mark{b.BeginAttempt(), r.newsFrom})
 			}
-			if got := b.state; got != r.state || b.Open() != (r.state != closed) {
+			if got := b.state; got != r.state || b.IsOpen() != (r.state != breakerClosed) {
 				t.Fatalf("event %d: state %d, want %d", i, got, r.state)
 			}
-			if open := len(*told)%2 == 1; open != b.Open() {
+			if open := len(*told)%2 == 1; open != b.IsOpen() {
 				t.Fatalf("event %d: told %q", i, *told)
 			}
 		}
@@ -462,8 +446,8 @@ func TestBreakerAtOnce(t *testing.T) {
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(n)))
 			for i := range 5000 {
-				began, now := b.Begin(), time.Unix(0, int64(i)*1e6)
-				if due, _ := b.Probe(now); !due && b.Allow() != nil {
+				began, now := b.BeginAttempt(), time.Unix(0, int64(i)*1e6)
+				if due, _ := b.ProbeDue(now); !due && b.Allow() != nil {
 					continue
 				}
 				if random.IntN(3) > 0 {
@@ -477,14 +461,14 @@ func TestBreakerAtOnce(t *testing.T) {
 	all.Wait()
 	b.Succeed()
 	b.Succeed()
-	if b.Open() || open.Load() || b.Opened() == 0 {
-		t.Errorf("open %t, told %t, opened %d times", b.Open(), open.Load(), b.Opened())
+	if b.IsOpen() || open.Load() || b.TimesOpened() == 0 {
+		t.Errorf("open %t, told %t, opened %d times", b.IsOpen(), open.Load(), b.TimesOpened())
 	}
 }
 
 // On the way of every call there is no lock and no memory to get.
 func BenchmarkBreaker(bench *testing.B) {
-	b := NewBreaker("a", 5, 0, nil)
+	b := NewBreaker("a", 5, 0, ignore)
 	bench.ReportAllocs()
 	bench.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
@@ -497,11 +481,11 @@ func BenchmarkBreaker(bench *testing.B) {
 
 // While a server fails now and then, answers are counted.
 func BenchmarkBreakerFlaky(bench *testing.B) {
-	b := NewBreaker("a", 1000, 0, nil)
+	b := NewBreaker("a", 1000, 0, ignore)
 	bench.ReportAllocs()
 	now := time.Now()
 	for bench.Loop() {
-		b.Fail(b.Begin(), now, errGone)
+		b.Fail(b.BeginAttempt(), now, errGone)
 		b.Succeed()
 	}
 }
@@ -516,14 +500,14 @@ func TestBreakerTellsWithoutLock(t *testing.T) {
 	b = NewBreaker("a", 1, 0, func(open bool, _ error) {
 		if told = append(told, open); len(told) == 1 {
 			_ = b.Allow() // whatever it says, it returns
-			b.Probe(time.Now())
+			b.ProbeDue(time.Now())
 			<-slow
 		}
 	})
-	go b.Fail(b.Begin(), time.Now(), errGone)
+	go b.Fail(b.BeginAttempt(), time.Now(), errGone)
 	go func() {
 		defer close(done)
-		for !b.Open() {
+		for !b.IsOpen() {
 			runtime.Gosched()
 		}
 		var all sync.WaitGroup
@@ -532,7 +516,7 @@ func TestBreakerTellsWithoutLock(t *testing.T) {
 				for range 1000 {
 					b.Succeed() // half open
 					b.Succeed() // closed
-					b.Fail(b.Begin(), time.Now(), errGone)
+					b.Fail(b.BeginAttempt(), time.Now(), errGone)
 				}
 			})
 		}
@@ -544,7 +528,7 @@ func TestBreakerTellsWithoutLock(t *testing.T) {
 		t.Fatal("calls wait for a listener")
 	}
 	close(slow)
-	b.Retire(ErrRetired)
+	b.Retire(ErrServerRetired)
 	harness.Until(t, "all changes have been told", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -11,39 +12,37 @@ import (
 	"ratelimit/src/backend"
 )
 
-// Call is the work of one Take. It has copies of keys and limits, because the caller may
-// have left before a writer sends it.
+// Call is the work of one Take, or a part of it for one server. It has copies of keys and
+// limits, because the caller may have left before a writer sends it.
 type Call struct {
 	Hits []Hit
-	// Keys are the keys of all hits, one after the other. Append a key and then
-	// AddHit its hit.
+	// Keys are the keys of all hits, one after the other. Append each key before AddHit.
 	Keys []byte
-	// At is the instant of the call in µs since the Unix epoch. -1: the time of the
-	// server.
-	At int64
-	// Ask says that the node gets ASKING first, since a slot is moving to it (Redis Cluster).
-	Ask bool
+	// UnixMicros is the instant of the call in µs since the Unix epoch. -1 means the server's clock.
+	UnixMicros int64
+	// SendAsking says that ASKING is sent before each command of Redis, because a slot is moving to the node.
+	SendAsking bool
 
-	numbers []int64 // of all Results
-	of      []int32 // of a part: the index of each hit in the whole call
-	again   bool    // some results say where to ask instead
-	expired error   // set when the deadline passed; only the calling goroutine uses it
+	scriptReplies    []int64       // scriptReplies is the memory for Result.ScriptReply of all hits.
+	wholeCallIndexes []int32       // wholeCallIndexes has, for each hit of a part, its index in the whole call.
+	hasRedirect      bool          // hasRedirect says that the result of a hit is a Redirect.
+	deadlineError    error         // deadlineError is set when the deadline has passed. Only the calling goroutine uses it.
+	resultsReady     chan struct{} // resultsReady gets an element when all results are set.
+	deadlineTimer    *time.Timer
+	deadline         time.Time    // deadline is when the caller stops waiting.
+	heldKeyBytes     int          // heldKeyBytes is how many bytes of the Admission the call uses.
+	abandoned        atomic.Bool  // The caller of an abandoned call has left, so its unsent hits need not be sent.
+	holders          atomic.Int32 // holders counts the goroutines that use the call. The last one returns it to the pool.
+	divideBuffer     divideBuffer // divideBuffer is the memory for dividing the call into parts.
 
-	done    chan struct{} // one send, when there is an answer
-	timer   *time.Timer   // until the deadline
-	bytes   int           // in the store's Room
-	gone    atomic.Bool   // the caller left: what has not been sent need not be
-	holders atomic.Int32  // the last one to leave returns the call to the pool
-
-	due      time.Time     // when the caller leaves
-	cost     time.Duration // estimated time of the server for the hits that are not sent yet
-	writer   *writer       // that has the call; nil: none
-	waiting  Waiting       // since the writer got it
-	division division      // of this call into parts
-	next     int           // the first hit that is not sent yet; the writer's
-	sent     atomic.Bool   // it is in a batch that is under way, or was
-	queued   atomic.Bool   // there was more to do than fits into one batch
-	skipped  atomic.Bool   // the writer sends nothing of it, as there is not enough time
+	// The writer of the call sets the fields from here on.
+	writer             *writer
+	waitStart          WaitStart // waitStart is when the writer got the call.
+	nextUnsentHit      int
+	unsentCost         time.Duration // unsentCost is the estimated server time for the unsent hits.
+	allHitsSent        atomic.Bool
+	delayedByFullBatch atomic.Bool // delayedByFullBatch says that the call had to wait because a batch was full.
+	skippedAsLate      atomic.Bool // skippedAsLate says that no hit is sent, because the deadline of the call is too near.
 }
 
 // Hit is one hit of a call: the operation on a counter, and its Result.
@@ -54,123 +53,127 @@ type Hit struct {
 	Atomic    bool
 	NoVeto    bool
 	CountDown bool
-	// Least is the number of seconds that the key has to live, TTL the same with
-	// jitter.
-	Least, TTL int64
+	// MinTTL is the number of seconds that the key has to live, TTL is the same with jitter.
+	MinTTL, TTL int64
 	// Cost is the time that the server is expected to work on the hit.
 	Cost time.Duration
-	// GroupEnd is the index behind the last hit that has to be sent together with
-	// this one, by a script. 0: the hit is sent by a command.
+	// GroupEnd is the index after the last hit that the same script must count. A hit that is sent without a script has 0.
 	GroupEnd int
 	Result
 
-	from, to int // of the key in Call.Keys
+	keyStart, keyEnd int // The key is Call.Keys[keyStart:keyEnd].
 }
 
 // Result is the server's reply to a hit.
 type Result struct {
-	// Before is the count before the hit.
-	Before int64
-	Err    error
-	// Numbers is the reply of a script; nil if the hit was sent without one.
-	Numbers []int64
+	// CountBefore is the count before the hit.
+	CountBefore int64
+	Err         error
+	// ScriptReply is the reply of a script. It is nil if the hit was sent without a script.
+	ScriptReply []int64
 }
 
-// The estimated costs of hits, in time of a server that works at an ordinary pace. A
-// Pace learns how far the server at hand is from it.
+// Costs are estimates of the time that an ordinary server works on a hit. A Pace learns how much faster or slower the server is.
 const (
-	CommandCost = time.Microsecond     // of a command, and the least of a hit
-	scriptCost  = 8 * time.Microsecond // of a script, besides its hits
+	CommandCost = time.Microsecond     // CommandCost is the cost of one command, the least cost of a hit.
+	scriptCost  = 8 * time.Microsecond // scriptCost is the cost of a script without its hits.
 )
 
-// maxSpare is the most bytes of keys for which the memory of a call is reused. There may be
-// thousands of calls.
-const maxSpare = 64 << 10
+// maxPooledKeyBytes is the largest buffer for keys, in bytes, that a pooled call keeps. There may be thousands of calls.
+const maxPooledKeyBytes = 64 << 10
 
 // NewCall returns an empty call with one holder.
 func NewCall() *Call {
-	c := &Call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
-	c.timer.Stop()
+	c := &Call{resultsReady: make(chan struct{}, 1), deadlineTimer: time.NewTimer(time.Hour)}
+	c.deadlineTimer.Stop()
 	c.reset()
 	return c
 }
 
 func (c *Call) reset() {
-	if cap(c.Keys) > maxSpare {
+	if cap(c.Keys) > maxPooledKeyBytes {
 		c.Keys = nil
 	}
-	c.Hits, c.Keys, c.numbers, c.of = c.Hits[:0], c.Keys[:0], c.numbers[:0], c.of[:0]
-	c.At, c.Ask, c.again, c.expired = -1, false, false, nil
-	c.bytes, c.cost, c.writer, c.next = 0, 0, nil, 0
-	for _, flag := range [...]*atomic.Bool{&c.gone, &c.sent, &c.queued, &c.skipped} {
+	c.Hits, c.Keys, c.scriptReplies, c.wholeCallIndexes = c.Hits[:0], c.Keys[:0], c.scriptReplies[:0], c.wholeCallIndexes[:0]
+	c.UnixMicros, c.SendAsking, c.hasRedirect, c.deadlineError = -1, false, false, nil
+	c.heldKeyBytes, c.unsentCost, c.writer, c.nextUnsentHit = 0, 0, nil, 0
+	for _, flag := range [...]*atomic.Bool{&c.abandoned, &c.allHitsSent, &c.delayedByFullBatch, &c.skippedAsLate} {
 		flag.Store(false)
 	}
 	c.holders.Store(1)
 }
 
-// release removes a holder and reports whether it was the last.
-func (c *Call) release() bool {
+// removeHolder removes a holder and reports whether it was the last.
+func (c *Call) removeHolder() bool {
 	if c.holders.Add(-1) > 0 {
 		return false
 	}
 	select {
-	case <-c.done: // of a caller that did not wait for it
+	case <-c.resultsReady: // The caller of an abandoned call does not receive from resultsReady.
 	default:
 	}
 	return true
 }
 
 // Key returns the key of hit i.
-func (c *Call) Key(i int) []byte { return c.Keys[c.Hits[i].from:c.Hits[i].to] }
+func (c *Call) Key(i int) []byte { return c.Keys[c.Hits[i].keyStart:c.Hits[i].keyEnd] }
+
+// NewHit returns what a call asks of the counter of h. Its key, times to live, cost and group are not set.
+func NewHit(h *backend.Hit) Hit {
+	return Hit{Limit: *h.Limit, Amount: h.Amount, Op: h.Op, Atomic: h.Atomic, NoVeto: h.NoVeto, CountDown: h.StoresRemaining}
+}
+
+// minVirtualTTL is the least time to live of a key in virtual time, which may pass more slowly than the clock of the server.
+const minVirtualTTL = time.Hour
+
+// SetTTL sets MinTTL to ttl, rounded up to seconds. It sets TTL to up to jitter more, so that
+// the keys of one window do not all expire at once.
+func (h *Hit) SetTTL(ttl, jitter time.Duration, virtual bool) {
+	if virtual {
+		ttl = max(ttl, minVirtualTTL)
+	}
+	h.MinTTL = int64((ttl + time.Second - 1) / time.Second)
+	h.TTL = h.MinTTL
+	if bound := int64(jitter / time.Second); bound > 0 {
+		h.TTL += rand.Int64N(bound)
+	}
+}
 
 // AddHit adds a hit whose key was appended to c.Keys.
 func (c *Call) AddHit(h Hit) {
-	h.from = 0
+	h.keyStart = 0
 	if n := len(c.Hits); n > 0 {
-		h.from = c.Hits[n-1].to
+		h.keyStart = c.Hits[n-1].keyEnd
 	}
-	h.to = len(c.Keys)
+	h.keyEnd = len(c.Keys)
 	c.Hits = append(c.Hits, h)
 }
 
-// SetResult makes r, with a copy of its Numbers, the result of hit i.
+// SetResult makes r, with a copy of its ScriptReply, the result of hit i.
 func (c *Call) SetResult(i int, r Result) {
-	if n := len(c.numbers); r.Numbers != nil {
-		c.numbers = append(c.numbers, r.Numbers...)
-		r.Numbers = c.numbers[n:]
+	if n := len(c.scriptReplies); r.ScriptReply != nil {
+		c.scriptReplies = append(c.scriptReplies, r.ScriptReply...)
+		r.ScriptReply = c.scriptReplies[n:]
 	}
 	c.Hits[i].Result = r
-	c.again = c.again || c.redirected(i) != nil
+	c.hasRedirect = c.hasRedirect || c.redirectOfHit(i) != nil
 }
 
-// copyResults copies the results of part to its hits in c. If err is not nil, it becomes the result.
-func (c *Call) copyResults(part *Call, err error) {
-	for i, of := range part.of {
-		r := Result{Err: err}
-		if err == nil {
-			r = part.Hits[i].Result
-		}
-		c.SetResult(int(of), r)
-	}
-}
-
-// failAll makes err the result of each hit.
-func (c *Call) failAll(err error) {
+func (c *Call) failAllHits(err error) {
 	for i := range c.Hits {
 		c.Hits[i].Result = Result{Err: err}
 	}
 }
 
-// failRest makes err the result of the hits that are not sent yet.
-func (c *Call) failRest(err error) {
-	for ; c.next < len(c.Hits); c.next++ {
-		c.SetResult(c.next, Result{Err: err})
+func (c *Call) failUnsentHits(err error) {
+	for ; c.nextUnsentHit < len(c.Hits); c.nextUnsentHit++ {
+		c.SetResult(c.nextUnsentHit, Result{Err: err})
 	}
 }
 
-// indivisible returns the index after the last hit that must be sent together with hit i, which
-// is the end of its group or i + 1, and how long the server is expected to work on them.
-func (c *Call) indivisible(i int) (end int, cost time.Duration) {
+// indivisibleGroup returns the index after the last hit that must be sent together with hit i,
+// and how long the server is expected to work on these hits.
+func (c *Call) indivisibleGroup(i int) (end int, cost time.Duration) {
 	h := &c.Hits[i]
 	if h.GroupEnd == 0 {
 		return i + 1, h.Cost
@@ -182,101 +185,92 @@ func (c *Call) indivisible(i int) (end int, cost time.Duration) {
 	return h.GroupEnd, cost
 }
 
-// estimate sets the cost of the call, and returns the cost of its most expensive group.
-func (c *Call) estimate() (largest time.Duration) {
-	c.cost = 0
+// estimateCost sets unsentCost to the cost of all hits, and returns the cost of the most expensive group.
+func (c *Call) estimateCost() (largest time.Duration) {
+	c.unsentCost = 0
 	for i := 0; i < len(c.Hits); {
-		end, cost := c.indivisible(i)
-		c.cost += cost
+		end, cost := c.indivisibleGroup(i)
+		c.unsentCost += cost
 		largest = max(largest, cost)
 		i = end
 	}
 	return largest
 }
 
-// wait waits for ready until the deadline of c.
-func wait[T any](ctx context.Context, c *Call, s *Store, ready <-chan T) error {
-	if c.expired == nil {
+func waitUntilDeadline[T any](ctx context.Context, c *Call, s *Store, ready <-chan T) error {
+	if c.deadlineError == nil {
 		select {
 		case <-ready:
 			return nil
 		case <-ctx.Done():
-			c.expired = fmt.Errorf("%s: %w", s.Access.Name, context.Cause(ctx))
-		case <-c.timer.C:
-			c.expired = s.errTimeout
+			c.deadlineError = fmt.Errorf("%s: %w", s.Access.Name, context.Cause(ctx))
+		case <-c.deadlineTimer.C:
+			c.deadlineError = s.errTimeout
 		}
 	}
 	select {
-	case <-ready: // at the same moment, on a busy machine
+	case <-ready: // On a busy machine, an answer and the deadline may come at the same moment.
 		return nil
 	default:
-		return c.expired
+		return c.deadlineError
 	}
 }
 
-// lateError returns the error of c if it has no answer now, when its time has passed:
-// err, or backend.ErrOverload if c waited for its turn while the server worked.
+// lateError returns the error of c when its deadline has passed: err, or ErrOverload if the
+// server answered other calls while c waited for its batch.
 func (c *Call) lateError(err error, now time.Time) error {
 	timedOut := errors.Is(err, ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
-	if !timedOut || !c.queued.Load() {
+	if !timedOut || !c.delayedByFullBatch.Load() {
 		return err
 	}
-	least := 2 // the first answer may be to a batch that was under way already
-	if c.skipped.Load() {
-		least = 1 // the estimate says that there is not enough time
+	least := 2 // The first answer may be to a batch that was under way before this call.
+	if c.skippedAsLate.Load() {
+		least = 1
 	}
-	if c.writer.progress.Worked(c.waiting, now, least) {
+	if c.writer.progress.AnsweredDuring(c.waitStart, now, least) {
 		return c.writer.store.errOverload
 	}
 	return err
 }
 
-// lateSlice is the pause between two checks of a caller whose time has passed.
-const lateSlice = time.Millisecond
+// lateCheckPause is the pause between two checks for a late answer.
+const lateCheckPause = time.Millisecond
 
-// arrivesLate waits for a reply that has arrived, but that this process has not
-// handed out: at most as long again as the timeout, until the caller's deadline, and
-// while the reply is being read. It reports whether c has its answer.
-func (c *Call) arrivesLate(ctx context.Context) bool {
-	if c.writer == nil || !c.sent.Load() {
+// awaitLateAnswer waits after the deadline for an answer that has reached this process, while
+// its reply is being read and at most for the Timeout. It reports whether c is answered.
+func (c *Call) awaitLateAnswer(ctx context.Context) bool {
+	if c.writer == nil || !c.allHitsSent.Load() {
 		return false
 	}
-	link := c.writer.link
-	end, answering := time.Now().Add(link.Timeout), link.current.Load().answering()
+	link := c.writer.connection
+	end, answering := time.Now().Add(link.Timeout), link.conn.Load().isAnswering()
 	for answering && ctx.Err() == nil && time.Now().Before(end) {
-		answering = link.current.Load().answering() // else it is handed out in a moment
+		answering = link.conn.Load().isAnswering() // After the last reply is read, the result is set in a moment.
 		select {
-		case <-c.done:
+		case <-c.resultsReady:
 			return true
 		case <-ctx.Done():
-		case <-time.After(lateSlice):
+		case <-time.After(lateCheckPause):
 		}
 	}
 	select {
-	case <-c.done:
+	case <-c.resultsReady:
 		return true
 	default:
 		return false
 	}
 }
 
-// maxMargin is how long before its caller's deadline a call gives up at most.
-const maxMargin = 5 * time.Millisecond
+// maxFallbackTime is the most time that a call leaves between its end and its caller's deadline.
+const maxFallbackTime = 5 * time.Millisecond
 
-// Wait returns how long a call may wait for a server: the timeout, or less if ctx ends
-// sooner. Then it is three quarters of what is left, or ends 5 ms before ctx does, so
-// that the layer in front of the store has time to use the fallback.
-func Wait(ctx context.Context, timeout time.Duration) time.Duration {
+// maxCallWait returns how long a call may wait for a server: the timeout, or less if ctx ends
+// sooner. Then it leaves a quarter of the time, 5 ms at most, for the use of the fallback.
+func maxCallWait(ctx context.Context, timeout time.Duration) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return timeout
 	}
 	left := time.Until(deadline)
-	return min(timeout, left-min(left/4, maxMargin))
-}
-
-// NewHit returns what a call asks of the counter of h, without a key, times to live, a
-// cost and a group.
-func NewHit(h *backend.Hit) Hit {
-	return Hit{Limit: *h.Limit, Amount: h.Amount, Op: h.Op, Atomic: h.Atomic, NoVeto: h.NoVeto, CountDown: h.CountDown}
+	return min(timeout, left-min(left/4, maxFallbackTime))
 }

@@ -27,10 +27,10 @@ func TestWait(t *testing.T) {
 				ctx, cancel = context.WithDeadline(ctx, time.Now().Add(tt.left))
 			}
 			defer cancel()
-			if got := Wait(ctx, 50*ms); got != tt.want {
+			if got := maxCallWait(ctx, 50*ms); got != tt.want {
 				t.Errorf("with %v left: %v, want %v", tt.left, got, tt.want)
 			}
-			if n := testing.AllocsPerRun(10, func() { Wait(ctx, 50*ms) }); n > 0 {
+			if n := testing.AllocsPerRun(10, func() { maxCallWait(ctx, 50*ms) }); n > 0 {
 				t.Errorf("%v allocations", n)
 			}
 		})

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"time"
@@ -8,63 +9,54 @@ import (
 
 // Config holds the settings that Redis and Memcached share.
 type Config struct {
-	// TLS returns the configuration of each new connection, so that certificates
-	// may change. Nil means no TLS.
+	// TLS returns the configuration of each new connection, so that certificates may change. Nil means no TLS.
 	TLS func() (*tls.Config, error)
-	// Connections is the number of connections to each server. Defaults to 2: one
-	// batch is under way while the next one fills. More make smaller batches.
+	// Connections is the number of connections to each server. Defaults to 2, so that one
+	// batch is under way while the next one fills. More connections make smaller batches.
 	Connections int
-	// Timeout bounds every call, and how long a connection may stand still.
-	// Defaults to 50ms.
+	// Timeout bounds every call, and each Read and Write of a connection. Defaults to 50ms.
 	Timeout time.Duration
-	// DialTimeout bounds the making of a connection, with TLS and everything that is
-	// sent before the first command. Defaults to SetupTimeout(Timeout).
+	// DialTimeout bounds the opening of a connection with TLS and authentication. Defaults to DefaultDialTimeout(Timeout).
 	DialTimeout time.Duration
-	// PipelineWindow is the pause before each batch. Defaults to 0: batches form by
-	// themselves while others are under way.
+	// PipelineWindow is the pause before each batch, in which calls can join it. Defaults
+	// to 0, as calls that arrive while a batch is under way form the next one anyway.
 	PipelineWindow time.Duration
-	// ExpirationJitter is added to the time to live of each key: a random number of
-	// whole seconds below it. 0: none.
+	// ExpirationJitter bounds the random number of whole seconds that is added to the time
+	// to live of each key. Defaults to 0, which adds nothing.
 	ExpirationJitter time.Duration
-	// TagKeys keeps every window under a key that names its length and has a hash
-	// tag. Without it the windows of envoyproxy/ratelimit have its keys, and
-	// windows of two lengths that start together share a counter.
+	// TagKeys gives all keys a hash tag and the length of the window. Without it, windows that envoyproxy/ratelimit also has get
+	// its keys, and windows of different lengths that start at the same time share a counter.
 	TagKeys bool
-	// MaxWaiting bounds the calls that wait at a time, and the calls in the queue of
-	// one connection; more are refused at once. Defaults to 20,000. The keys of all
-	// of them have MaxBytes at most.
-	MaxWaiting int64
-	// BreakerFailures is the number of attempts in a row without an answer after
-	// which a server is only probed. Defaults to 5. Below 0: it is always asked.
+	// MaxWaitingCalls bounds the calls that wait at a time, and the calls in the queue of one
+	// connection. Further calls get ErrTooManyCalls. Defaults to 20,000.
+	MaxWaitingCalls int64
+	// BreakerFailures is the number of attempts in a row without an answer that open the
+	// breaker of a server. Defaults to 5. A negative number means that none opens.
 	BreakerFailures int
-	// OnBreaker, if set, hears that a breaker opened, and why, or that it closed. A
-	// nil why means that the server answered. It must not block.
-	OnBreaker func(addr string, open bool, why error)
-	// OnSlow, if set, hears of a server that answers later than the Timeout: when
-	// that is found, and every minute while it is so. It must not block.
-	OnSlow func(*SlowError)
-	// OnBatch, if set, hears how many hits were sent together and how long the
-	// answer took: for each batch to Redis, and each command to Memcached. It must
-	// not block.
+	// OnBreaker, if set, is called when a breaker opens or closes. The reason is nil if it
+	// closes because the server answered. It must not block.
+	OnBreaker func(addr string, open bool, reason error)
+	// OnSlowServer, if set, is called when a server is found that answers later than the Timeout,
+	// and every minute while that lasts. It must not block.
+	OnSlowServer func(*SlowError)
+	// OnBatch, if set, is called after each batch of Redis and each command of Memcached,
+	// with the number of its hits and the time until the answer. It must not block.
 	OnBatch func(hits int, took time.Duration)
-	// Span, if set, hears of each call with the number of its hits. The function
-	// that it returns hears of the end, with an error of one of the hits. Calls
-	// that are refused because too many wait have no span.
-	Span func(ctx context.Context, hits int) (end func(error))
+	// StartSpan, if set, is called at the start of each call with the number of its hits. It returns a function for the end of
+	// the call, which gets the error of one hit, or nil. It is not called for calls that get ErrTooManyCalls.
+	StartSpan func(ctx context.Context, hits int) (end func(error))
 }
 
 func (c *Config) setDefaults() {
 	setDefault(&c.Connections, 2)
 	setDefault(&c.Timeout, 50*time.Millisecond)
-	setDefault(&c.DialTimeout, SetupTimeout(c.Timeout))
-	setDefault(&c.MaxWaiting, 20_000)
-	if c.BreakerFailures == 0 {
-		c.BreakerFailures = 5
-	}
+	setDefault(&c.DialTimeout, DefaultDialTimeout(c.Timeout))
+	setDefault(&c.MaxWaitingCalls, 20_000)
+	c.BreakerFailures = cmp.Or(c.BreakerFailures, 5)
 }
 
-func setDefault[T int | int64 | time.Duration](v *T, fallback T) {
-	if *v <= 0 {
-		*v = fallback
+func setDefault[T int | int64 | time.Duration](setting *T, byDefault T) {
+	if *setting <= 0 {
+		*setting = byDefault
 	}
 }

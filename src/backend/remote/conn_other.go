@@ -4,12 +4,10 @@ package remote
 
 import "net"
 
-// watcher cannot look into connections here: the next batch finds out whether the
-// server has closed one, or sent what was not asked for.
-type watcher struct{}
+// peeker finds nothing on this platform. The next batch fails if the server has closed the
+// connection or sent bytes that no command asked for.
+type peeker struct{}
 
-func newWatcher(net.Conn) *watcher { return nil }
+func newPeeker(net.Conn) *peeker { return nil }
 
-func (*watcher) pending() bool { return false }
-
-func (*watcher) readable() bool { return false }
+func (*peeker) peek() (hasBytes, ended bool) { return false, false }

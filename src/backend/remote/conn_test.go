@@ -27,13 +27,13 @@ func TestReplyBeforeLateReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = server.Close() }()
-	g := &Conn{Conn: client, raw: client, watcher: newWatcher(client), open: new(atomic.Int64)}
+	g := newConn(client, new(atomic.Int64))
 	defer func() { _ = g.Close() }()
 	if _, err := io.WriteString(server, "+PONG\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	harness.Await(t, 10*time.Second, "the reply in the socket", func() error {
-		if !g.watcher.pending() {
+		if !g.hasBytes() {
 			return errors.New("it is not there")
 		}
 		return nil
@@ -77,10 +77,11 @@ func TestSlowClose(t *testing.T) {
 	defer func() { _ = there.Close() }()
 	raw := &closeTeller{here, make(chan struct{})}
 	var open atomic.Int64
-	open.Store(1)
-	c := &Conn{Conn: &slowToClose{here, raw}, raw: raw, watcher: newWatcher(here), open: &open}
+	c := newConn(&slowToClose{here, raw}, &open)
+	c.connUnderTLS = raw
 	c.setTimeouts(time.Millisecond, time.Millisecond)
-	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, ErrStalled) || open.Load() != 0 {
+	_, err := c.Read(make([]byte, 1))
+	if c.abort(); !errors.Is(err, ErrStalled) || open.Load() != 0 {
 		t.Errorf("got %v, %d open", err, open.Load())
 	}
 }

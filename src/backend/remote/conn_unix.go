@@ -5,50 +5,44 @@ package remote
 import (
 	"errors"
 	"net"
+	"sync"
 	"syscall"
 )
 
-// watcher looks whether there is something to read from a connection.
-type watcher struct {
-	raw    syscall.RawConn // nil: cannot be looked at
-	look   func(fd uintptr)
-	silent bool // what look found
+// peeker finds out whether there are bytes to read from a connection, without reading them.
+type peeker struct {
+	rawConn syscall.RawConn  // rawConn is nil if the connection has no file descriptor.
+	recv    func(fd uintptr) // recv sets n and err. It is kept because a new closure would be an allocation.
+
+	mu  sync.Mutex // mu guards n and err.
+	n   int
+	err error
 }
 
-func newWatcher(c net.Conn) *watcher {
-	w := new(watcher)
+func newPeeker(c net.Conn) *peeker {
+	p := new(peeker)
 	if s, ok := c.(syscall.Conn); ok {
-		w.raw, _ = s.SyscallConn() // fails only where there is no connection
+		p.rawConn, _ = s.SyscallConn() // After an error, rawConn is nil.
 	}
-	w.look = func(fd uintptr) {
+	p.recv = func(fd uintptr) {
 		var b [1]byte
-		_, err := syscall.Read(int(fd), b[:])
-		w.silent = errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR)
+		p.n, _, p.err = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 	}
-	return w
+	return p
 }
 
-// pending reports whether there are bytes to read, and leaves them there. It does not wait,
-// and is safe for concurrent use.
-func (w *watcher) pending() bool {
-	if w.raw == nil {
-		return false
+// peek reports whether there are bytes to read, and whether the connection has ended. It
+// does not wait and is safe for concurrent use.
+func (p *peeker) peek() (hasBytes, ended bool) {
+	if p.rawConn == nil {
+		return false, false
 	}
-	n := 0
-	err := w.raw.Control(func(fd uintptr) {
-		var b [1]byte
-		n, _, _ = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-	})
-	return err == nil && n > 0
-}
-
-// readable reports whether there is something to read: the end of the connection, or
-// bytes that no command asked for. It takes the first byte, so the connection is of no use then.
-// It does not wait.
-func (w *watcher) readable() bool {
-	if w.raw == nil {
-		return false
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// Control is used, because rawConn.Read fails after the deadline of the last reply.
+	if err := p.rawConn.Control(p.recv); err != nil {
+		return false, true
 	}
-	// Read would refuse, as the deadline of the last reply has passed.
-	return w.raw.Control(w.look) != nil || !w.silent
+	nothingToRead := errors.Is(p.err, syscall.EAGAIN) || errors.Is(p.err, syscall.EINTR)
+	return p.n > 0, p.n <= 0 && !nothingToRead
 }

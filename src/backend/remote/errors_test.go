@@ -17,19 +17,13 @@ func TestCauseOf(t *testing.T) {
 		want string
 	}{
 		{fmt.Errorf("redis: %w", backend.ErrOverload), CauseOverload},
-		{fmt.Errorf("redis: %w", ErrBusy), CauseBusy},
+		{fmt.Errorf("redis: %w", ErrTooManyCalls), CauseTooManyCalls},
 		{JoinErrors([]error{nil, ErrTimeout}), CauseTimeout},
 		{errors.New("?"), CauseOther},
 	} {
 		if got := CauseOf(tt.err); got != tt.want {
 			t.Errorf("%v is counted as %s, want %s", tt.err, got, tt.want)
 		}
-	}
-	tally := NewTally()
-	tally.Add(CauseOverload, 3)
-	tally.Add(CauseOverload, 1)
-	if got := tally.Read()[CauseOverload]; got != 4 {
-		t.Errorf("%d are counted, want 4", got)
 	}
 }
 
@@ -56,7 +50,7 @@ func TestErrorTextsAreShort(t *testing.T) {
 	if err := JoinErrors([]error{nil, nil}); err != nil {
 		t.Errorf("none are %v", err)
 	}
-	if text := JoinErrors([]error{ErrBusy, nil, ErrTimeout}).Error(); text != ErrBusy.Error()+"; "+ErrTimeout.Error() {
+	if text := JoinErrors([]error{ErrTooManyCalls, nil, ErrTimeout}).Error(); text != ErrTooManyCalls.Error()+"; "+ErrTimeout.Error() {
 		t.Errorf("got %q", text)
 	}
 }

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeProtocol counts nothing and connects nowhere.
 type fakeProtocol struct{ room int }
 
-func (fakeProtocol) Fill(c *Call, b *backend.Batch, _ int64) error {
+func (fakeProtocol) FillCall(c *Call, b *backend.Batch, _ int64) error {
 	for i := range b.Hits {
 		c.Keys = append(c.Keys, b.Hits[i].Key...)
 		c.AddHit(NewHit(&b.Hits[i]))
@@ -34,13 +34,17 @@ func (fakeProtocol) Verdicts(c *Call, b *backend.Batch, _ int64) {
 	}
 }
 
-func (p fakeProtocol) NewExchange() Exchange { return &fakeExchange{room: p.room} }
+func (p fakeProtocol) NewExchanges(int) []Exchange { return []Exchange{&fakeExchange{room: p.room}} }
 
-func (fakeProtocol) Open(context.Context, *Dialer, string) (Session, error) {
-	return nil, errors.New("there is no server")
-}
+func (fakeProtocol) Network(string) string { return "tcp" }
 
-func (fakeProtocol) IsAnswer(error) bool { return false }
+func (fakeProtocol) Open(*Conn) error { return errors.New("there is no server") }
+
+func (fakeProtocol) Ping(*Conn) error { return errors.New("there is no server") }
+
+func (fakeProtocol) IsServerReply(error) bool { return false }
+
+func (fakeProtocol) FindServers(context.Context, *Store) {}
 
 func (fakeProtocol) CauseOf(err error) string { return CauseOf(err) }
 
@@ -51,11 +55,11 @@ type fakeExchange struct {
 	used int
 }
 
-func (x *fakeExchange) Reset(int)               { x.used = 0 }
-func (x *fakeExchange) Room(has, more int) bool { return has+more <= x.room }
-func (*fakeExchange) Close()                    {}
+func (x *fakeExchange) Reset()                     { x.used = 0 }
+func (x *fakeExchange) HasRoom(has, more int) bool { return has+more <= x.room }
+func (*fakeExchange) Close()                       {}
 
-func (x *fakeExchange) Add(c *Call, begin, end int) bool {
+func (x *fakeExchange) AddHits(c *Call, begin, end int) bool {
 	for i := begin; i < end; i++ {
 		x.keys = append(x.keys, string(c.Key(i)))
 	}
@@ -63,8 +67,10 @@ func (x *fakeExchange) Add(c *Call, begin, end int) bool {
 	return true
 }
 
-func (x *fakeExchange) Send(context.Context, *Link) (Sent, error)               { return Sent{Commands: x.used}, nil }
-func (*fakeExchange) Upkeep(context.Context, *Link, bool) (bool, time.Duration) { return false, 0 }
+func (x *fakeExchange) Send(context.Context, *Link) (SentBatch, error) {
+	return SentBatch{Commands: x.used}, nil
+}
+func (*fakeExchange) Upkeep(context.Context, *Link, bool) time.Duration { return 0 }
 
 // fakeStore returns a store whose batches have so many hits at most.
 func fakeStore(room int) *Store {
@@ -72,7 +78,7 @@ func fakeStore(room int) *Store {
 }
 
 func fakeWriter(s *Store) *writer {
-	return newWriter(&Link{Access: &s.Access, gate: new(Gate), breaker: new(Breaker)}, s)
+	return newWriter(&Link{Access: &s.Access, gate: new(Gate), breaker: new(Breaker)}, s, s.protocol.NewExchanges(1)[0])
 }
 
 // callOf returns a call for the keys, each at that cost; together: they are one group.
@@ -86,8 +92,8 @@ func callOf(cost time.Duration, together bool, keys ...string) *Call {
 		}
 		c.AddHit(h)
 	}
-	c.estimate()
-	c.due = time.Now().Add(time.Hour)
+	c.estimateCost()
+	c.deadline = time.Now().Add(time.Hour)
 	return c
 }
 
@@ -115,9 +121,9 @@ func clusterOf(nodes int) *Store {
 	for i := range list {
 		list[i] = &Node{store: s}
 	}
-	t := &Table{Layout: Layout{Slot: slotOf}, slots: make([]*Node, 20), replaced: make(chan struct{})}
-	for slot := range t.slots {
-		t.slots[slot] = list[slot%nodes]
+	t := &Table{Layout: Layout{SlotOfKey: slotOf}, nodeOfSlot: make([]*Node, 20), replacedSignal: make(chan struct{})}
+	for slot := range t.nodeOfSlot {
+		t.nodeOfSlot[slot] = list[slot%nodes]
 	}
 	s.table.Store(t)
 	return s

@@ -34,7 +34,7 @@ func TestAppendKey(t *testing.T) {
 		{"{p:d_a_1_}b_2_", 5 * time.Minute, true, "{p:d_a_1_}b_2_|fw:300:1767225600"},
 	} {
 		tag, rest, _ := strings.Cut(tt.key[1:], "}")
-		h := backend.Hit{Key: []byte(tag + rest), Tag: len(tag), Limit: window(1, tt.period)}
+		h := backend.Hit{Key: []byte(tag + rest), TagLength: len(tag), Limit: window(1, tt.period)}
 		if got := string(AppendKey(nil, &h, epoch.UnixNano(), tt.tagged)); got != tt.want {
 			t.Errorf("%s, %v, tagged %t:\n got %s\nwant %s", tt.key, tt.period, tt.tagged, got, tt.want)
 		}
@@ -64,7 +64,7 @@ func TestLevelsShareASlot(t *testing.T) {
 	} {
 		for _, rest := range []string{"", "b_2_", "b_}_", "b_2_c_{3}_"} {
 			for _, period := range []time.Duration{time.Second, 5 * time.Minute, time.Hour} {
-				h := backend.Hit{Key: []byte(tt.first + rest), Tag: len(tt.first), Limit: window(1, period)}
+				h := backend.Hit{Key: []byte(tt.first + rest), TagLength: len(tt.first), Limit: window(1, period)}
 				key := string(AppendKey(nil, &h, epoch.UnixNano(), true))
 				if got := hashTag(key); got != tt.want {
 					t.Errorf("%s is placed by %s, want %s", key, got, tt.want)

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// SlowError is a server that answers, but later than a call may take.
+// SlowError is the error of a server that answers, but later than the timeout of a call.
 type SlowError struct {
-	Store   string // redis or memcached
-	Addr    string
-	Took    time.Duration // the shortest of a few questions and answers
-	Timeout time.Duration // of a call
-	found   time.Time
+	Store      string // Store is "redis" or "memcached".
+	Addr       string
+	PingTime   time.Duration // PingTime is the time of the fastest of a few pings.
+	Timeout    time.Duration
+	measuredAt time.Time
 }
 
 func (e *SlowError) Error() string {
-	return fmt.Sprintf("%s: %s answers in %s, the timeout of a call is %s", e.Store, e.Addr, InMilliseconds(e.Took), InMilliseconds(e.Timeout))
+	return fmt.Sprintf("%s: %s answers in %s, the timeout of a call is %s", e.Store, e.Addr, InMilliseconds(e.PingTime), InMilliseconds(e.Timeout))
 }
 
 // InMilliseconds returns d in words, such as "61 ms", or "0.3 ms" below 1 ms.
@@ -29,69 +29,66 @@ func InMilliseconds(d time.Duration) string {
 	return fmt.Sprintf("%d ms", (d+time.Millisecond/2)/time.Millisecond)
 }
 
-// SetupTimeout returns how long the making of a connection may take by default: five
-// round trips (TCP, TLS, AUTH, SELECT, ROLE) of the timeout of a call, twice; at least
-// 1s.
-func SetupTimeout(timeout time.Duration) time.Duration { return max(10*timeout, time.Second) }
+// DefaultDialTimeout returns how long the opening of a connection may take by default. It is twice the time of five round trips
+// (TCP, TLS, AUTH, SELECT, ROLE) that each take the timeout of a call, and at least 1 s.
+func DefaultDialTimeout(timeout time.Duration) time.Duration { return max(10*timeout, time.Second) }
 
 const (
-	measureEvery = time.Second      // at most
-	tellEvery    = time.Minute      // at most
-	slowFor      = 10 * time.Second // that a finding holds without another
+	minMeasurePause      = time.Second      // minMeasurePause is the least time between two measurements of latency.
+	minSlowReportPause   = time.Minute      // minSlowReportPause is the least time between two calls of Config.OnSlowServer.
+	slowServerReportTime = 10 * time.Second // slowServerReportTime is how long Store.SlowServer returns a slow server after its measurement.
 )
 
-// Slow returns the server that was found in the last 10 s to answer later than the
-// Timeout; nil: none. It is looked for when calls time out.
-func (s *Store) Slow() *SlowError {
-	if slow := s.slow.Load(); slow != nil && time.Since(slow.found) < slowFor {
+// SlowServer returns the server that was measured in the last 10 s and answered later than the
+// Timeout, or nil. Servers are measured when calls time out.
+func (s *Store) SlowServer() *SlowError {
+	if slow := s.slowServer.Load(); slow != nil && time.Since(slow.measuredAt) < slowServerReportTime {
 		return slow
 	}
 	return nil
 }
 
-// watchLatency measures servers that did not answer in the time of a call, one at a
-// time, until ctx ends.
-func (s *Store) watchLatency(ctx context.Context) {
-	var told time.Time
+// measureStalledServers measures servers that did not answer within the Timeout, until ctx ends.
+func (s *Store) measureStalledServers(ctx context.Context) {
+	var reported time.Time
 	for {
 		select {
-		case addr := <-s.Access.stalled:
-			slow, _ := errors.AsType[*SlowError](s.measure(ctx, addr))
-			s.slow.Store(slow)
-			if slow != nil && s.Config.OnSlow != nil && (told.IsZero() || time.Since(told) >= tellEvery) {
-				s.Config.OnSlow(slow)
-				told = time.Now()
+		case addr := <-s.Access.stalledAddrs:
+			slow, _ := errors.AsType[*SlowError](s.measureLatency(ctx, addr))
+			s.slowServer.Store(slow)
+			if slow != nil && s.Config.OnSlowServer != nil && (reported.IsZero() || time.Since(reported) >= minSlowReportPause) {
+				s.Config.OnSlowServer(slow)
+				reported = time.Now()
 			}
 		case <-ctx.Done():
 			return
 		}
 		select {
-		case <-time.After(measureEvery):
+		case <-time.After(minMeasurePause):
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// measure asks the server at addr up to three times whether it is there, and returns a
-// *SlowError if each answer takes longer than the Timeout. One may be late because this
-// process or the server paused.
-func (s *Store) measure(ctx context.Context, addr string) error {
-	a := s.Access
-	a.Timeout, a.stalled, a.Figures = max(a.Timeout, a.DialTimeout), nil, new(Figures) // not for calls
-	l := NewLink(&a, addr)
+// measureLatency pings the server at addr over a new connection. It returns a *SlowError if three answers take longer than the
+// Timeout. A single answer may be late because this process or the server paused.
+func (s *Store) measureLatency(ctx context.Context, addr string) error {
+	a := s.Access.WithMinTimeout(s.Access.DialTimeout)
+	a.Figures = new(Figures)
+	l := NewLink(a, addr)
 	defer l.Close()
-	if err := l.ready(ctx); err != nil {
+	if err := l.connectIfNeeded(ctx); err != nil {
 		return err
 	}
-	slow := &SlowError{Store: s.Access.Name, Addr: addr, Took: math.MaxInt64, Timeout: s.Config.Timeout}
+	slow := &SlowError{Store: s.Access.Name, Addr: addr, PingTime: math.MaxInt64, Timeout: s.Config.Timeout}
 	for range 3 {
 		started := time.Now()
-		if err := l.Do(ctx, ping{}); err != nil {
+		if err := l.Do(ctx, l.Ping); err != nil {
 			return err
 		}
-		slow.found = time.Now()
-		if slow.Took = min(slow.Took, slow.found.Sub(started)); slow.Took <= slow.Timeout {
+		slow.measuredAt = time.Now()
+		if slow.PingTime = min(slow.PingTime, slow.measuredAt.Sub(started)); slow.PingTime <= slow.Timeout {
 			return nil
 		}
 	}

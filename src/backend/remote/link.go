@@ -1,79 +1,67 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
-	"math/rand/v2"
-	"sync"
+	"net"
 	"sync/atomic"
 	"time"
 )
 
-// Access has what is needed to connect to the servers of one store.
+// Access is how to connect to the servers of one store.
 type Access struct {
 	// Name is the name of the store in errors: redis or memcached.
 	Name string
-	// Open connects with d and sends what goes before the first command.
-	Open func(ctx context.Context, d *Dialer, addr string) (Session, error)
-	// IsAnswer reports whether err is the reply of a server.
-	IsAnswer func(error) bool
+	Opener
 	// TLS is Config.TLS.
 	TLS func() (*tls.Config, error)
-	// Timeout bounds a command or batch, DialTimeout the connecting and the handshakes.
+	// Timeout bounds a command or batch, DialTimeout the time to connect.
 	Timeout, DialTimeout time.Duration
-	// Figures is where connections are counted.
+	// Figures counts the connections.
 	Figures *Figures
-	// stalled, if set, receives the address of a server that did not answer within the Timeout,
-	// unless it is full.
-	stalled chan string
+	// stalledAddrs, if set and not full, gets the address of a server without an answer in time.
+	stalledAddrs chan string
 }
 
-// Occasional returns a copy of a for commands that no call waits for. Its Timeout is at least
-// timeout.
-func (a *Access) Occasional(timeout time.Duration) *Access {
+// WithMinTimeout returns a copy of a with at least this timeout, for commands that no call waits for.
+func (a *Access) WithMinTimeout(timeout time.Duration) *Access {
 	o := *a
-	o.Timeout, o.stalled = max(a.Timeout, timeout), nil
+	o.Timeout, o.stalledAddrs = max(a.Timeout, timeout), nil
 	return &o
 }
 
-// Session is an open connection, as the client library of a store sees it.
-type Session interface {
-	Ping(ctx context.Context) error
-	Close() error
+// Opener is the part of a protocol that opens and checks connections.
+type Opener interface {
+	// Network returns the network of an address, such as tcp.
+	Network(addr string) string
+	// Open sends the commands that must come first on a new connection, such as AUTH.
+	Open(c *Conn) error
+	// Ping asks the server for a sign of life.
+	Ping(c *Conn) error
+	// IsServerReply reports whether err is the reply of a server, which is therefore reachable.
+	IsServerReply(err error) bool
 }
 
-// Trip is one exchange with a server: commands are written and their replies read.
-type Trip interface {
-	Trip(ctx context.Context, s Session) error
-}
-
-// ping is the Trip of a probe.
-type ping struct{}
-
-func (ping) Trip(ctx context.Context, s Session) error { return s.Ping(ctx) }
-
-// Link is a connection to one server. It connects when it is needed, and asks the
-// gate first. One goroutine at a time uses it; gate and breaker are those of the
-// server, for all its links.
+// Link is a connection to one server, which it opens when it is used. One goroutine at a
+// time uses it. All links of a server share its gate and breaker.
 type Link struct {
 	*Access
 	Addr    string
 	gate    *Gate
 	breaker *Breaker
 
-	session Session
-	conn    *Conn                // below it
-	current atomic.Pointer[Conn] // conn, for callers
-	proven  bool                 // session was of use
-	opened  int64                // how often the breaker had opened when it was made
-	setup   time.Duration        // that the last connection took to be made; 0: none was
-	dials   int                  // how many connections were tried
-	// heavy says that the next Trip cannot be divided and takes the server long. If it stalls, the
-	// breaker is not told, because that is no evidence against the server.
-	heavy bool
-	// excused says that a heavy Trip has stalled since the last answer. A second one is evidence.
-	excused bool
+	conn              atomic.Pointer[Conn] // conn is nil while there is no connection. Callers load it too.
+	connUseful        bool                 // connUseful says that conn has answered a batch.
+	openingsAtConnect int64                // openingsAtConnect is Breaker.TimesOpened when conn was opened.
+	setupTime         time.Duration        // setupTime is how long the last connection took to open, and 0 before the first.
+	dialAttempts      int
+	// batchIsHeavy says that the next round trip takes the server long and cannot be divided. The breaker
+	// does not count the first such round trip that stalls, because that is no sign of an outage.
+	batchIsHeavy bool
+	// heavyBatchStalled says that a heavy batch has stalled since the last answer.
+	heavyBatchStalled bool
 }
 
 // NewLink returns a link with its own gate and without a breaker, for occasional commands.
@@ -81,19 +69,18 @@ func NewLink(a *Access, addr string) *Link {
 	return &Link{Access: a, Addr: addr, gate: new(Gate), breaker: new(Breaker)}
 }
 
-// Do makes t, connecting first if need be; ctx bounds the connecting. An error closes
-// the connection: its state is not known.
-func (l *Link) Do(ctx context.Context, t Trip) error {
-	if err := l.ready(ctx); err != nil {
+// Do connects if there is no connection, and performs roundTrip. Ctx bounds only the connecting.
+func (l *Link) Do(ctx context.Context, roundTrip func(*Conn) error) error {
+	if err := l.connectIfNeeded(ctx); err != nil {
 		return err
 	}
-	return l.Perform(ctx, t)
+	return l.Perform(roundTrip)
 }
 
-// ready connects if there is no connection that can be used and the gate is open.
-func (l *Link) ready(ctx context.Context) error {
-	l.inspect()
-	if l.session != nil {
+// connectIfNeeded connects if there is no usable connection. It returns an error while the gate is closed.
+func (l *Link) connectIfNeeded(ctx context.Context) error {
+	l.closeIfStale()
+	if l.conn.Load() != nil {
 		return nil
 	}
 	if err := l.gate.Pass(); err != nil {
@@ -102,207 +89,161 @@ func (l *Link) ready(ctx context.Context) error {
 	return l.connect(ctx)
 }
 
-// inspect closes a connection that is not to be used any more: it was made before the
-// breaker opened, or the server ended it or sent what it was not asked for. The end is
-// no error: servers end connections that are idle, and all before they restart.
-func (l *Link) inspect() {
-	if l.session != nil && (l.opened != l.breaker.Opened() || l.conn.spoke()) {
+// closeIfStale closes a connection that the server has ended, on which it sent an unrequested reply, or that is older than the
+// last opening of the breaker. It reports no error, because servers end idle connections, and all connections before a restart.
+func (l *Link) closeIfStale() {
+	if c := l.conn.Load(); c != nil && (l.openingsAtConnect != l.breaker.TimesOpened() || c.mustBeClosed()) {
 		l.Close()
 	}
 }
 
-// probe asks whether the server is there, at the breaker's pace: without the gate, and
-// with a new connection, unless the old one was made for a probe.
-func (l *Link) probe(ctx context.Context) error {
-	l.inspect()
-	if l.session == nil {
+// sendProbe pings the server on a new connection or on that of the last probe. It ignores the
+// gate, because the breaker limits the probes.
+func (l *Link) sendProbe(ctx context.Context) error {
+	l.closeIfStale()
+	if l.conn.Load() == nil {
 		if err := l.connect(ctx); err != nil {
 			return err
 		}
 	}
-	err := l.Perform(ctx, ping{})
-	if err == nil || l.IsAnswer(err) {
-		l.gate.Open() // else the gate would refuse the breaker's calls
+	err := l.Perform(l.Ping)
+	if err == nil || l.IsServerReply(err) {
+		l.gate.Open() // Otherwise the gate would refuse the calls that the breaker allows.
 		return nil
 	}
 	return err
 }
 
-// Perform makes t on the connection there is. An error closes it.
-func (l *Link) Perform(ctx context.Context, t Trip) error {
-	began := l.breaker.Begin()
-	l.conn.setTimeouts(l.Timeout, whole*l.Timeout)
-	// A context that ends would leave radix reading in the background. The Conn sees to
-	// it that this ends.
-	err := t.Trip(context.WithoutCancel(ctx), l.session)
+// Perform calls roundTrip with the open connection, to write commands and read all replies.
+// After an error it closes the connection, because replies may be missing. The end of a
+// context does not end a round trip, because the next one would read the rest of its replies.
+func (l *Link) Perform(roundTrip func(*Conn) error) error {
+	attempt := l.breaker.BeginAttempt()
+	conn := l.conn.Load()
+	conn.setTimeouts(l.Timeout, batchTimeoutFactor*l.Timeout)
+	err := roundTrip(conn)
 	if err == nil {
-		l.excused = false
+		l.heavyBatchStalled = false
 		l.breaker.Succeed()
 		return nil
 	}
-	l.conn.abort()
-	l.Close()
+	l.conn.Store(nil)
+	conn.abort()
 	stalled := errors.Is(err, ErrStalled)
 	if stalled {
 		select {
-		case l.Access.stalled <- l.Addr:
+		case l.Access.stalledAddrs <- l.Addr:
 		default:
 		}
 	}
-	if stalled && l.heavy && !l.excused {
-		l.excused = true
+	if stalled && l.batchIsHeavy && !l.heavyBatchStalled {
+		l.heavyBatchStalled = true
 	} else {
-		l.report(began, err)
+		l.reportToBreaker(attempt, err)
 	}
-	err = l.failure(false, err)
-	if !l.proven && !stalled { // that took its time
-		l.gate.Pause(err)
+	err = l.newLinkError(false, err)
+	if !l.connUseful && !stalled { // After a stall no pause is needed, because it has taken the whole timeout.
+		l.gate.CloseForPause(err)
 	}
 	return err
 }
 
-// report tells the breaker what became of an attempt that failed.
-func (l *Link) report(began Mark, err error) {
-	if l.IsAnswer(err) {
+// reportToBreaker tells the breaker that an attempt failed with err, which may be an answer.
+func (l *Link) reportToBreaker(attempt AttemptID, err error) {
+	if l.IsServerReply(err) {
 		l.breaker.Succeed()
 	} else {
-		l.breaker.Fail(began, time.Now(), err)
+		l.breaker.Fail(attempt, time.Now(), err)
 	}
 }
 
-func (l *Link) failure(connect bool, err error) error {
-	return &LinkError{Store: l.Name, Addr: l.Addr, Connect: connect, Err: err}
+func (l *Link) newLinkError(connect bool, err error) error {
+	return &LinkError{Store: l.Name, Addr: l.Addr, WhileConnecting: connect, Err: err}
 }
 
 func (l *Link) connect(ctx context.Context) error {
-	began := l.breaker.Begin()
-	l.dials++
-	l.opened = l.breaker.Opened()
-	stop := l.breaker.Watch(began, l.patience(), ErrSlow)
+	attempt := l.breaker.BeginAttempt()
+	l.dialAttempts++
+	l.openingsAtConnect = l.breaker.TimesOpened()
+	stop := l.breaker.FailEvery(attempt, l.slowConnectTime(), ErrSlowConnect)
 	started := time.Now()
 	err := l.dial(ctx)
 	stop()
 	switch {
 	case err == nil:
-		l.setup, l.proven = time.Since(started), false
+		l.setupTime, l.connUseful = time.Since(started), false
 		return nil
-	case ctx.Err() == nil: // else it is no fault of the server
-		l.report(began, err)
+	case ctx.Err() == nil: // After the end of ctx, the error is not the server's.
+		l.reportToBreaker(attempt, err)
 	}
-	err = l.failure(true, err)
-	l.gate.Pause(err)
+	err = l.newLinkError(true, err)
+	l.gate.CloseForPause(err)
 	return err
 }
 
-// patience returns how long the making of a connection goes on before it counts as an
-// attempt without an answer: the timeout of a call, or twice as long as it took the last
-// time, if that is more. A server that was never reached has half of the bound.
-func (l *Link) patience() time.Duration {
-	if l.setup == 0 {
+// slowConnectTime returns the time after which an attempt to connect counts as a failure: the timeout of a call, or twice
+// setupTime if that is longer. If no attempt has succeeded yet, it is half of DialTimeout.
+func (l *Link) slowConnectTime() time.Duration {
+	if l.setupTime == 0 {
 		return max(l.Timeout, l.DialTimeout/2)
 	}
-	return max(l.Timeout, 2*l.setup)
+	return max(l.Timeout, 2*l.setupTime)
 }
 
-func (l *Link) dial(ctx context.Context) (err error) {
-	d := Dialer{Timeout: l.DialTimeout, figures: l.Figures}
+// dial opens a connection within DialTimeout, which includes TLS and the commands of Open.
+func (l *Link) dial(ctx context.Context) error {
+	dialer := new(net.Dialer).DialContext
 	if l.TLS != nil {
-		if d.TLS, err = l.TLS(); err != nil {
+		config, err := l.TLS()
+		if err != nil {
 			return err
 		}
+		dialer = (&tls.Dialer{Config: config}).DialContext
 	}
-	session, err := l.Open(ctx, &d, l.Addr)
+	l.Figures.Dials.Add(1)
+	started := time.Now()
+	dialCtx, cancel := context.WithTimeout(ctx, l.DialTimeout)
+	defer cancel()
+	netConn, err := dialer(dialCtx, l.Network(l.Addr), l.Addr)
 	if err != nil {
-		if d.made != nil {
-			_ = d.made.Close() // it is of no use
-		}
 		return err
 	}
-	l.session, l.conn = session, d.made
-	l.current.Store(d.made)
+	c := newConn(netConn, &l.Figures.openConnections)
+	c.setTimeouts(l.DialTimeout, l.DialTimeout-time.Since(started))
+	defer context.AfterFunc(ctx, func() { _ = c.connUnderTLS.Close() })()
+	err = l.Open(c)
+	if err == nil && c.connUnderTLS != c.Conn {
+		// The ping reads the messages that servers send after the handshake of TLS 1.3. Later
+		// they would look like a reply that no command asked for.
+		err = l.Ping(c)
+	}
+	if err != nil {
+		c.abort()
+		return cmp.Or(ctx.Err(), err)
+	}
+	l.conn.Store(c)
 	return nil
 }
 
-// markUseful says that the connection is of use. What breaks one that was not may break the
-// next as well, so that one has to wait.
-func (l *Link) markUseful() {
-	if !l.proven {
-		l.proven = true
+// markSessionUseful opens the gate after the first answered batch of a connection. If a connection
+// breaks before, the cause may break the next one too, so the gate stays closed.
+func (l *Link) markSessionUseful() {
+	if !l.connUseful {
+		l.connUseful = true
 		l.gate.Open()
 	}
 }
 
-// leave closes a connection that works, but whose server is of no use, as err says.
-// That may be so for long: the next one has to wait, too.
-func (l *Link) leave(err error) {
+// closeAndPause closes a connection that works, but whose server cannot serve, as err says. That
+// may last, so the next attempt to connect has to wait.
+func (l *Link) closeAndPause(err error) {
 	l.Close()
-	l.gate.Pause(l.failure(true, err))
+	l.gate.CloseForPause(l.newLinkError(true, err))
 }
 
-// Close closes the connection. The link makes another when it is used again.
+// Close closes the connection. The link opens another when it is used again.
 func (l *Link) Close() {
-	if l.session != nil {
-		_ = l.session.Close()
-		l.session = nil
-		l.current.Store(nil)
+	if c := l.conn.Swap(nil); c != nil {
+		_ = c.Close()
 	}
-}
-
-// Gate bounds how often the links of one server connect while none of their connections
-// is of use, because the server is down, or answers and is of no use, as a replica is.
-//
-// It works while the Breaker of the server is closed. Once that is open, probes connect
-// at the Breaker's pace without the gate, and one that is answered opens the gate.
-type Gate struct {
-	mu    sync.Mutex
-	wait  time.Duration // 0: the gate is open
-	after time.Time     // then one link may try
-	tried bool          // one does
-	err   error         // why not
-}
-
-// The pause between two attempts to connect doubles up to retryMost, with jitter, so
-// that a server that comes back is found within a second and not by all at once.
-const (
-	retryLeast = 10 * time.Millisecond
-	retryMost  = 500 * time.Millisecond
-)
-
-// Pass returns nil if a link may connect: always while the gate is open, else once in
-// each pause.
-func (g *Gate) Pass() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.wait == 0 {
-		return nil
-	}
-	now := time.Now()
-	if now.Before(g.after) {
-		return g.err
-	}
-	g.after, g.tried = now.Add(g.wait), true
-	return nil
-}
-
-// Pause closes the gate for a moment; err is why.
-func (g *Gate) Pause(err error) {
-	if errors.Is(err, context.Canceled) {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := time.Now()
-	if g.wait > 0 && now.Before(g.after) && !g.tried {
-		return // another link that failed at the same time has closed it
-	}
-	g.err, g.tried = err, false
-	g.wait = min(max(2*g.wait, retryLeast), retryMost)
-	g.after = now.Add(g.wait/2 + rand.N(g.wait/2+1))
-}
-
-// Open opens the gate: a connection was of use.
-func (g *Gate) Open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.wait, g.tried, g.err = 0, false, nil
 }

@@ -3,51 +3,40 @@ package remote
 import (
 	"context"
 	"errors"
+	"net"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
-// A server that is of no use is tried after pauses that grow to half a second, by
-// one at a time, and by everybody once a connection was of use.
-func TestGate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var g Gate
-		down := errors.New("down")
-		for range 3 {
-			if err := g.Pass(); err != nil {
-				t.Fatal(err)
-			}
+// greedyProtocol waits for a greeting of the server.
+type greedyProtocol struct{ fakeProtocol }
+
+func (greedyProtocol) Open(c *Conn) error {
+	_, err := c.Replies.ReadByte()
+	return err
+}
+
+// The end of the context ends the opening of a connection, whatever the server does.
+func TestOpeningEndsWithContext(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		if c, err := listener.Accept(); err == nil {
+			cancel()
+			<-t.Context().Done()
+			_ = c.Close()
 		}
-		g.Pause(context.Canceled) // the store ends
-		if err := g.Pass(); err != nil {
-			t.Fatal(err)
-		}
-		g.Pause(down)
-		g.Pause(errors.New("down as well")) // together with the first
-		longest := 10 * time.Millisecond
-		for n := range 10 {
-			begun := time.Now()
-			for g.Pass() != nil {
-				if err := g.Pass(); !errors.Is(err, down) {
-					t.Fatalf("refused for %v", err)
-				}
-				time.Sleep(time.Millisecond)
-			}
-			if took := time.Since(begun); took < longest/2 || took > longest+time.Millisecond {
-				t.Errorf("pause %d: %v, want %v or up to a half less", n, took, longest)
-			}
-			if g.Pass() == nil {
-				t.Error("two at a time")
-			}
-			g.Pause(down)
-			longest = min(2*longest, 500*time.Millisecond)
-		}
-		g.Open()
-		for range 3 {
-			if err := g.Pass(); err != nil {
-				t.Error(err)
-			}
-		}
-	})
+	}()
+	figures := new(Figures)
+	l := NewLink(&Access{Opener: greedyProtocol{}, Timeout: time.Hour, DialTimeout: time.Hour, Figures: figures}, listener.Addr().String())
+	if err := l.Do(ctx, l.Ping); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if n := figures.openConnections.Load(); n != 0 || l.conn.Load() != nil {
+		t.Errorf("%d connections are open", n)
+	}
 }

@@ -1,110 +1,105 @@
 package remote
 
 import (
+	"cmp"
 	"sync/atomic"
 	"time"
 )
 
-// Pace says how much work one batch for a server may have, so that the server
-// answers it in about Slice and the round trip. It learns from the batches that
-// were answered:
+// Pace says how much work one batch for a server may have, so that the server answers it
+// in about BatchTime and a round trip. It learns from the batches that were answered:
 //
-//	Piece() = 2 ms            nothing is known yet
-//	Observe(0, 300 µs)        a batch that costs the server nothing: the round trip
-//	Observe(1 ms, 4.3 ms)     again and again: work takes 4 times as long as estimated
-//	Piece() = 575 µs          which the server answers in 2 ms and two round trips
+//	MaxBatchCost() = 2 ms          nothing is known yet
+//	ObserveBatch(0, 300 µs)        a batch without work takes one round trip
+//	ObserveBatch(1 ms, 4.3 ms)     repeated: work takes 4 times as long as estimated
+//	MaxBatchCost() = 575 µs        which the server answers in 2 ms and two round trips
 //
-// A busy server gets smaller pieces. A server far away gets larger ones, as it would be
-// idle for a round trip after each piece otherwise.
+// A slow server gets smaller batches. A distant server gets larger batches, because it has
+// nothing to do for a round trip after each batch.
 //
 // The zero value is ready to use. A Pace has neither lock nor clock.
 type Pace struct {
-	trip  time.Duration // the shortest answer to a small batch on this connection; 0: none yet
-	scale float64       // measured time for estimated time; 0: not measured yet
+	fastestRoundTrip time.Duration // fastestRoundTrip is the time of the fastest small batch on this connection, and 0 before the first.
+	timePerCost      float64       // timePerCost is the measured time of batches divided by their estimated cost, and 0 before the first.
 }
 
 const (
-	// Slice is how long a server should be busy with one batch.
-	Slice = 2 * time.Millisecond
+	// BatchTime is how long a server should be busy with one batch.
+	BatchTime = 2 * time.Millisecond
 
-	// minScale and maxScale bound the learned scale, against noise.
-	minScale, maxScale = 0.5, 4
-	maxTrip            = 5 * time.Millisecond
+	// Bounds keep a few odd measurements from changing the Pace too much.
+	minTimePerCost, maxTimePerCost = 0.5, 4
+	maxRoundTrip                   = 5 * time.Millisecond
 
-	// A batch of small cost tells the round trip, one of large cost the scale.
-	smallBatch, largeBatch = Slice / 40, Slice / 10
+	// A batch of at most smallBatchCost measures the round trip, one of at least largeBatchCost the scale.
+	smallBatchCost, largeBatchCost = BatchTime / 40, BatchTime / 10
 )
 
-// Piece returns the most work that one batch should have, in estimated cost.
-func (p *Pace) Piece() time.Duration {
-	return time.Duration(float64(Slice+p.trip) / p.factor())
+// MaxBatchCost returns the largest estimated cost that one batch should have.
+func (p *Pace) MaxBatchCost() time.Duration {
+	return time.Duration(float64(BatchTime+p.fastestRoundTrip) / p.timeFactor())
 }
 
-// Estimate returns how long the server is likely to work on what costs that much.
-func (p *Pace) Estimate(cost time.Duration) time.Duration {
-	return time.Duration(float64(cost) * p.factor())
+// ExpectedTime returns how long the server is likely to work on hits of this estimated cost.
+func (p *Pace) ExpectedTime(cost time.Duration) time.Duration {
+	return time.Duration(float64(cost) * p.timeFactor())
 }
 
-func (p *Pace) factor() float64 {
-	if p.scale == 0 {
-		return 1
-	}
-	return p.scale
-}
+func (p *Pace) timeFactor() float64 { return cmp.Or(p.timePerCost, 1) }
 
-// Observe says that a batch of this estimated cost was answered after took.
-func (p *Pace) Observe(cost, took time.Duration) {
+// ObserveBatch records that a batch of this estimated cost was answered after took.
+func (p *Pace) ObserveBatch(cost, took time.Duration) {
 	switch {
 	case took <= 0:
-	case cost <= smallBatch:
-		if took = min(took, maxTrip); p.trip == 0 || took < p.trip {
-			p.trip = took
+	case cost <= smallBatchCost:
+		if took = min(took, maxRoundTrip); p.fastestRoundTrip == 0 || took < p.fastestRoundTrip {
+			p.fastestRoundTrip = took
 		}
-	case cost >= largeBatch:
-		now := min(max(float64(took-p.trip)/float64(cost), minScale), maxScale)
-		p.scale = p.factor() + (now-p.factor())/8
+	case cost >= largeBatchCost:
+		scale := min(max(float64(took-p.fastestRoundTrip)/float64(cost), minTimePerCost), maxTimePerCost)
+		p.timePerCost = p.timeFactor() + (scale-p.timeFactor())/8
 	}
 }
 
-// Reconnected says that the next batches travel on a new connection: the way to the
-// server may be another.
-func (p *Pace) Reconnected() { p.trip = 0 }
+// ForgetRoundTrip records that the next batches use a new connection, which may be faster or slower.
+func (p *Pace) ForgetRoundTrip() { p.fastestRoundTrip = 0 }
 
-// Progress tells a server that works from one that stands still, as far as a call
-// noticed that waited for it in vain:
+// ServerProgress tells an overloaded server from one that has stopped, for a call that got no answer:
 //
 //	a call waits from 0 to 50 ms
 //	answers at 2, 12, 22, 32, 42 ms   the server works, so the call was too much
-//	answers at 2, 4 ms                the server stands still, so the call timed out
-//	no answers                        the same
+//	answers at 2, 4 ms                the server has stopped, so the call timed out
+//	no answers                        the server has stopped, so the call timed out
 //
-// The zero value is ready to use, by any number of goroutines.
-type Progress struct {
-	answers atomic.Int64
-	last    atomic.Int64 // when the last answer came, in ns since progressEpoch
+// The zero value is ready to use. It is safe for concurrent use.
+type ServerProgress struct {
+	answerCount    atomic.Int64
+	lastAnswerTime atomic.Int64 // lastAnswerTime is the time of the last answer, in ns since progressEpoch.
 }
 
-// progressEpoch is what Progress.last counts from, with the monotonic clock.
+// progressEpoch is the origin of ServerProgress.lastAnswerTime, on the monotonic clock.
 var progressEpoch = time.Now()
 
-// Answered counts an answer of the server.
-func (p *Progress) Answered(now time.Time) {
-	p.last.Store(int64(now.Sub(progressEpoch)))
-	p.answers.Add(1)
+// RecordAnswer counts an answer of the server.
+func (p *ServerProgress) RecordAnswer(now time.Time) {
+	p.lastAnswerTime.Store(int64(now.Sub(progressEpoch)))
+	p.answerCount.Add(1)
 }
 
-// Waiting is the moment at which a call began to wait.
-type Waiting struct {
-	Since   time.Time
-	answers int64 // before
+// WaitStart is the state of a ServerProgress when a call began to wait.
+type WaitStart struct {
+	Since         time.Time
+	answersBefore int64 // answersBefore is the number of answers before the call.
 }
 
-// Mark marks the beginning of a wait.
-func (p *Progress) Mark(now time.Time) Waiting { return Waiting{now, p.answers.Load()} }
+// StartWaiting returns the WaitStart of a call that begins to wait now.
+func (p *ServerProgress) StartWaiting(now time.Time) WaitStart {
+	return WaitStart{now, p.answerCount.Load()}
+}
 
-// Worked reports whether the server gave at least so many answers during a wait, and was
-// not silent for the second half of it.
-func (p *Progress) Worked(from Waiting, now time.Time, least int) bool {
-	silent := now.Sub(progressEpoch) - time.Duration(p.last.Load())
-	return p.answers.Load()-from.answers >= int64(least) && silent <= now.Sub(from.Since)/2
+// AnsweredDuring reports whether the server gave at least this number of answers during a wait, and
+// one of them in the second half of it.
+func (p *ServerProgress) AnsweredDuring(from WaitStart, now time.Time, least int) bool {
+	silent := now.Sub(progressEpoch) - time.Duration(p.lastAnswerTime.Load())
+	return p.answerCount.Load()-from.answersBefore >= int64(least) && silent <= now.Sub(from.Since)/2
 }

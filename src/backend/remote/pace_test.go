@@ -24,17 +24,17 @@ func TestProgress(t *testing.T) {
 		{"one answer is enough", []int{45}, 1, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var p Progress
-			answer := func(at int) { p.Answered(ms(at)) }
+			var p ServerProgress
+			answer := func(at int) { p.RecordAnswer(ms(at)) }
 			i := 0
 			for ; i < len(tt.answers) && tt.answers[i] < 0; i++ {
 				answer(tt.answers[i])
 			}
-			from := p.Mark(ms(0))
+			from := p.StartWaiting(ms(0))
 			for ; i < len(tt.answers); i++ {
 				answer(tt.answers[i])
 			}
-			if got := p.Worked(from, ms(50), tt.least); got != tt.want {
+			if got := p.AnsweredDuring(from, ms(50), tt.least); got != tt.want {
 				t.Errorf("got %v", got)
 			}
 		})

@@ -2,126 +2,114 @@ package remote
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 )
 
-// Queue orders the requests that wait for one server, so that small requests overtake
-// large ones and no request starves. The cost of a request is the time that the server
-// is expected to need. Requests are served in the order in which they would finish if
-// the server shared its time equally among all that wait:
+// FairQueue orders the requests that wait for one server, so that small requests overtake large ones and no request starves. The
+// cost of a request is the time that the server is expected to need. Requests are served in the order in which they would finish
+// if the server shared its time equally among all that wait:
 //
 //	Add(a, 25ms), Add(b, 25ms)   the order is a, b
-//	Serve(2ms)                   a got 2 ms, which is 1 ms for each of the two
+//	RecordWork(2ms)              a got 2 ms, which is 1 ms for each of the two
 //	Add(c, 10µs)                 would finish soonest: c, a, b
 //
-// Equal shares would delay every large request to the end. This order finishes the first
-// of them early, and the last no later.
+// Equal shares would delay every large request to the end. This order finishes the first of them early, and the last no later.
 //
-// The owner takes the Head, has the server work on a piece of it, calls Serve with the
-// cost of that piece, and then Pop. If something of the request is left, the owner calls
-// Return once the piece is done.
+// The user sends a piece of the Head to the server, calls RecordWork with the cost of the piece,
+// and then Pop. If a rest of the request is left, it calls PutBack when the piece is done.
 //
-// The zero value is an empty queue. A Queue has neither lock nor clock.
-type Queue[T any] struct {
-	turns turns[T]
-	share float64 // ns that each request would have had since the queue was empty
-	added uint64
-	last  turn[T] // the place of the request that was popped last, without the request
+// The zero value is an empty queue. A FairQueue has neither lock nor clock.
+type FairQueue[T any] struct {
+	entries         entryHeap[T]
+	equalShareNs    float64 // equalShareNs is the time that each request would have got since the queue was empty.
+	addedRequests   uint64
+	lastPoppedEntry queueEntry[T] // lastPoppedEntry is the entry of the last popped request, without the request.
 }
 
-// turn is a request's place in a Queue.
-type turn[T any] struct {
-	request T
-	finish  float64 // the share at which it would finish
-	added   uint64  // decides between equals: the one that came first
+// queueEntry is a request with its place in a FairQueue.
+type queueEntry[T any] struct {
+	request       T
+	shareAtFinish float64 // shareAtFinish is the equal share in ns at which the request would finish.
+	arrivalNumber uint64  // arrivalNumber is the order of arrival, which decides between equal shares.
 }
 
-// turns is a heap. Only heap.Init and heap.Fix are used, which move no values through
-// interfaces.
-type turns[T any] []turn[T]
+// entryHeap is a heap. Only heap.Init and heap.Fix may be used, because they never call Push or Pop, which would allocate.
+type entryHeap[T any] []queueEntry[T]
 
-func (t turns[T]) Len() int      { return len(t) }
-func (t turns[T]) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
-func (t turns[T]) Less(i, j int) bool {
-	return t[i].finish < t[j].finish || t[i].finish == t[j].finish && t[i].added < t[j].added
+func (t entryHeap[T]) Len() int      { return len(t) }
+func (t entryHeap[T]) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
+func (t entryHeap[T]) Less(i, j int) bool {
+	return t[i].shareAtFinish < t[j].shareAtFinish || t[i].shareAtFinish == t[j].shareAtFinish && t[i].arrivalNumber < t[j].arrivalNumber
 }
-func (*turns[T]) Push(any) {}
-func (*turns[T]) Pop() any { return nil }
+func (*entryHeap[T]) Push(any) {}
+func (*entryHeap[T]) Pop() any { return nil }
 
 // Len returns how many requests wait.
-func (q *Queue[T]) Len() int { return len(q.turns) }
+func (q *FairQueue[T]) Len() int { return len(q.entries) }
 
 // Add adds a request. A negative cost counts as 0.
-func (q *Queue[T]) Add(request T, cost time.Duration) {
-	q.added++
-	q.insert(turn[T]{request, q.share + float64(max(cost, 0)), q.added})
+func (q *FairQueue[T]) Add(request T, cost time.Duration) {
+	q.addedRequests++
+	q.insert(queueEntry[T]{request, q.equalShareNs + float64(max(cost, 0)), q.addedRequests})
 }
 
-// Return puts the request that was popped last back, with the cost of what is left of
-// it. It comes before those that it came before: large requests that took turns would
-// all finish late.
-func (q *Queue[T]) Return(request T, cost time.Duration) {
-	finish := q.share + float64(max(cost, 0))
-	if q.last.added > 0 {
-		finish = min(finish, q.last.finish)
+// PutBack puts back the request that was popped last, with the cost of its rest. It keeps its
+// place before the others, because large requests that took turns would all finish late.
+func (q *FairQueue[T]) PutBack(request T, cost time.Duration) {
+	finish := q.equalShareNs + float64(max(cost, 0))
+	if q.lastPoppedEntry.arrivalNumber > 0 {
+		finish = min(finish, q.lastPoppedEntry.shareAtFinish)
 	}
-	q.insert(turn[T]{request, finish, q.last.added})
+	q.insert(queueEntry[T]{request, finish, q.lastPoppedEntry.arrivalNumber})
 }
 
-func (q *Queue[T]) insert(t turn[T]) {
-	q.turns = append(q.turns, t)
-	heap.Fix(&q.turns, len(q.turns)-1)
+func (q *FairQueue[T]) insert(t queueEntry[T]) {
+	q.entries = append(q.entries, t)
+	heap.Fix(&q.entries, len(q.entries)-1)
 }
 
-// Head returns the request whose turn it is. It panics if the queue is empty.
-func (q *Queue[T]) Head() T { return q.turns[0].request }
+// Head returns the next request. It panics if the queue is empty.
+func (q *FairQueue[T]) Head() T { return q.entries[0].request }
 
-// Serve says that the server was given work of that cost, for whichever request.
-func (q *Queue[T]) Serve(cost time.Duration) {
-	if n := len(q.turns); n > 0 {
-		q.share += float64(max(cost, 0)) / float64(n)
+// RecordWork records that the server got work of this cost, which all waiting requests share.
+func (q *FairQueue[T]) RecordWork(cost time.Duration) {
+	if n := len(q.entries); n > 0 {
+		q.equalShareNs += float64(max(cost, 0)) / float64(n)
 	}
 }
 
 // Pop removes the Head and returns it. It panics if the queue is empty.
-func (q *Queue[T]) Pop() T {
-	head := q.turns[0]
-	q.last = turn[T]{finish: head.finish, added: head.added}
-	last := len(q.turns) - 1
-	q.turns.Swap(0, last)
-	q.turns[last] = turn[T]{}
-	q.turns = q.turns[:last]
+func (q *FairQueue[T]) Pop() T {
+	head := q.entries[0]
+	q.lastPoppedEntry = queueEntry[T]{shareAtFinish: head.shareAtFinish, arrivalNumber: head.arrivalNumber}
+	last := len(q.entries) - 1
+	q.entries.Swap(0, last)
+	q.entries[last] = queueEntry[T]{}
+	q.entries = q.entries[:last]
 	if last > 1 {
-		heap.Fix(&q.turns, 0)
+		heap.Fix(&q.entries, 0)
 	}
 	q.resetIfEmpty()
 	return head.request
 }
 
-// Drop removes the requests for which gone returns true. It takes time linear in the
-// length of the queue.
-func (q *Queue[T]) Drop(gone func(T) bool) {
-	kept := q.turns[:0]
-	for _, t := range q.turns {
-		if !gone(t.request) {
-			kept = append(kept, t)
-		}
-	}
-	clear(q.turns[len(kept):])
-	q.turns = kept
-	heap.Init(&q.turns)
+// DropWhere removes the requests for which drop returns true. It calls drop once for each request.
+func (q *FairQueue[T]) DropWhere(drop func(T) bool) {
+	q.entries = slices.DeleteFunc(q.entries, func(t queueEntry[T]) bool { return drop(t.request) })
+	heap.Init(&q.entries)
 	q.resetIfEmpty()
 }
 
-// maxIdleTurns is how many places an empty queue keeps for later.
-const maxIdleTurns = 4096
+// maxIdleEntries is how many entries an empty queue keeps memory for.
+const maxIdleEntries = 4096
 
-// resetIfEmpty starts anew when nothing waits, so that sums stay small and exact.
-func (q *Queue[T]) resetIfEmpty() {
-	if len(q.turns) == 0 {
-		q.share = 0
-		if cap(q.turns) > maxIdleTurns {
-			q.turns = nil
+// resetIfEmpty sets equalShareNs to 0 when no request waits, so that sums stay small and exact.
+func (q *FairQueue[T]) resetIfEmpty() {
+	if len(q.entries) == 0 {
+		q.equalShareNs = 0
+		if cap(q.entries) > maxIdleEntries {
+			q.entries = nil
 		}
 	}
 }

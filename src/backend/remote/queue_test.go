@@ -111,15 +111,15 @@ func TestQueue(t *testing.T) {
 	for _, tt := range queueCases {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var q Queue[string]
+			var q FairQueue[string]
 			for i, s := range tt.steps {
 				switch {
 				case s.add != "":
 					q.Add(s.add, s.cost)
 				case s.back != "":
-					q.Return(s.back, s.cost)
+					q.PutBack(s.back, s.cost)
 				case s.drop != "":
-					q.Drop(func(r string) bool { return r == s.drop })
+					q.DropWhere(func(r string) bool { return r == s.drop })
 				case s.pop != "":
 					if head := q.Head(); head != s.pop {
 						t.Fatalf("step %d: the head is %s, want %s", i, head, s.pop)
@@ -128,7 +128,7 @@ func TestQueue(t *testing.T) {
 						t.Fatalf("step %d: got %s, want %s", i, got, s.pop)
 					}
 				default:
-					q.Serve(s.serve)
+					q.RecordWork(s.serve)
 				}
 			}
 			if q.Len() != 0 {
@@ -192,7 +192,7 @@ func TestQueueIsFair(t *testing.T) {
 		}
 		slices.SortFunc(jobs, func(a, b job) int { return int(a.arrives - b.arrives) })
 		share(jobs)
-		var q Queue[*job]
+		var q FairQueue[*job]
 		next, now, done := 0, time.Duration(0), 0
 		for done < len(jobs) {
 			for ; next < len(jobs) && jobs[next].arrives <= now; next++ {
@@ -204,11 +204,11 @@ func TestQueueIsFair(t *testing.T) {
 			}
 			j := q.Head()
 			work := min(j.left, piece)
-			q.Serve(work)
+			q.RecordWork(work)
 			q.Pop()
 			now += work
 			if j.left -= work; j.left > 0 {
-				q.Return(j, j.left)
+				q.PutBack(j, j.left)
 				continue
 			}
 			done++
@@ -222,16 +222,16 @@ func TestQueueIsFair(t *testing.T) {
 
 func TestQueueKeepsLittle(t *testing.T) {
 	t.Parallel()
-	var q Queue[*int]
-	for range 10 * maxIdleTurns {
+	var q FairQueue[*int]
+	for range 10 * maxIdleEntries {
 		q.Add(new(int), 1)
 	}
 	for q.Len() > 1 {
 		q.Pop()
 	}
-	q.Drop(func(*int) bool { return true })
-	if cap(q.turns) > maxIdleTurns {
-		t.Errorf("an empty queue has room for %d", cap(q.turns))
+	q.DropWhere(func(*int) bool { return true })
+	if cap(q.entries) > maxIdleEntries {
+		t.Errorf("an empty queue has room for %d", cap(q.entries))
 	}
 }
 
@@ -254,20 +254,20 @@ func TestPace(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var p Pace
-			if got := p.Piece(); got != Slice {
+			if got := p.MaxBatchCost(); got != BatchTime {
 				t.Errorf("at first a piece is %v", got)
 			}
-			batch := func(cost time.Duration) { p.Observe(cost, tt.trip+time.Duration(float64(cost)*tt.scale)) }
+			batch := func(cost time.Duration) { p.ObserveBatch(cost, tt.trip+time.Duration(float64(cost)*tt.scale)) }
 			for range 100 {
 				batch(time.Microsecond)
-				batch(p.Piece())
+				batch(p.MaxBatchCost())
 			}
-			if got := p.Piece(); got < tt.least || got > tt.most {
+			if got := p.MaxBatchCost(); got < tt.least || got > tt.most {
 				t.Errorf("a piece is %v, want %v to %v", got, tt.least, tt.most)
 			}
-			with := p.Piece()
-			p.Reconnected()
-			if got := p.Piece(); got >= with {
+			with := p.MaxBatchCost()
+			p.ForgetRoundTrip()
+			if got := p.MaxBatchCost(); got >= with {
 				t.Errorf("on a new connection a piece is %v after %v", got, with)
 			}
 		})
@@ -278,13 +278,13 @@ func TestPace(t *testing.T) {
 func TestPaceOfOutliers(t *testing.T) {
 	t.Parallel()
 	var p Pace
-	p.Observe(Slice, time.Hour)
-	p.Observe(Slice, 0)
-	p.Observe(0, -1)
+	p.ObserveBatch(BatchTime, time.Hour)
+	p.ObserveBatch(BatchTime, 0)
+	p.ObserveBatch(0, -1)
 	for range 30 {
-		p.Observe(Slice, Slice)
+		p.ObserveBatch(BatchTime, BatchTime)
 	}
-	if got := p.Piece(); got < Slice*9/10 {
+	if got := p.MaxBatchCost(); got < BatchTime*9/10 {
 		t.Errorf("a piece is %v", got)
 	}
 }
@@ -293,16 +293,16 @@ func BenchmarkQueue(b *testing.B) {
 	for _, n := range []int{1, 16, 1000, 20_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			b.ReportAllocs()
-			var q Queue[int]
+			var q FairQueue[int]
 			for i := range n {
 				q.Add(i, time.Duration(i%97)*time.Microsecond)
 			}
 			i := 0
 			for b.Loop() {
-				q.Serve(time.Microsecond)
+				q.RecordWork(time.Microsecond)
 				v := q.Pop()
 				i++
-				q.Return(v, time.Duration(i%97)*time.Microsecond)
+				q.PutBack(v, time.Duration(i%97)*time.Microsecond)
 			}
 		})
 	}
@@ -312,6 +312,6 @@ func BenchmarkPace(b *testing.B) {
 	b.ReportAllocs()
 	var p Pace
 	for b.Loop() {
-		p.Observe(p.Piece(), Slice)
+		p.ObserveBatch(p.MaxBatchCost(), BatchTime)
 	}
 }

@@ -12,81 +12,80 @@ import (
 	"ratelimit/src/backend"
 )
 
-// Protocol is what Redis and Memcached add to a Store: what to send for a call, and
-// what the replies mean.
+// Protocol is what Redis and Memcached do differently.
 type Protocol interface {
-	// Fill adds the hits of b to c. Now is the instant of b in ns since the Unix
-	// epoch. An error becomes that of each hit.
-	Fill(c *Call, b *backend.Batch, now int64) error
+	// FillCall adds the hits of b to c. Now is the instant of b in ns since the Unix epoch. An
+	// error becomes the error of each hit.
+	FillCall(c *Call, b *backend.Batch, now int64) error
 	// Verdicts turns the results of c into the verdicts of b.
 	Verdicts(c *Call, b *backend.Batch, now int64)
-	// NewExchange returns the Exchange of one connection.
-	NewExchange() Exchange
-	// Open connects with d and sends what goes before the first command.
-	Open(ctx context.Context, d *Dialer, addr string) (Session, error)
-	// IsAnswer reports whether err is the reply of a server, which is therefore reachable.
-	IsAnswer(err error) bool
+	// NewExchanges returns an Exchange for each of n connections to one server.
+	NewExchanges(n int) []Exchange
+	Opener
 	// CauseOf returns the name under which err is counted.
 	CauseOf(err error) string
+	// FindServers calls s.UseLayout with the servers at first and when they change, until ctx ends
+	// or they cannot change. Until it has found servers, it calls s.FailUntilLayout with the reason.
+	FindServers(ctx context.Context, s *Store)
 }
 
-// Store does for Redis and Memcached what is the same in both. It answers only while
-// Run runs.
+// Store has the code that Redis and Memcached share. It answers only while Run runs.
 type Store struct {
-	Config   Config // with defaults
-	Access   Access // to the servers
-	Figures  Figures
-	protocol Protocol
-	slow     atomic.Pointer[SlowError]
-	table    atomic.Pointer[Table]
-	tables   sync.Mutex // held while the table is replaced
-	seed     maphash.Seed
-	calls    sync.Pool
-	running  sync.WaitGroup // writers
-	// Kicks has an element when the Table should be checked soon.
-	Kicks chan struct{}
+	Config     Config // Config is the argument of New with defaults.
+	Access     Access
+	Figures    Figures
+	protocol   Protocol
+	slowServer atomic.Pointer[SlowError]
+	table      atomic.Pointer[Table]
+	tableMu    sync.Mutex // tableMu is held while the table is replaced.
+	hashSeed   maphash.Seed
+	callPool   sync.Pool
+	goroutines sync.WaitGroup // goroutines waits for the goroutines of Run.
+	// ServerSearchRequests has an element when FindServers should find the servers again.
+	ServerSearchRequests chan struct{}
 
-	errTimeout, errBusy, errOverload, errClosed error
+	errTimeout, errTooManyCalls, errOverload, errClosed error
 }
 
-// New returns a Store without servers. Causes are the names that p.CauseOf has
-// besides those of CauseOf. Unknown is the error of calls until Use is called; nil:
-// they wait for it.
+// New returns a Store without servers. Until the first UseLayout, calls get the error unknown; if
+// that is nil, they wait. Causes are the names that only p.CauseOf has.
 func New(name string, cfg Config, p Protocol, unknown error, causes ...string) *Store {
 	cfg.setDefaults()
 	s := &Store{
-		Config: cfg, protocol: p, seed: maphash.MakeSeed(),
-		Kicks:      make(chan struct{}, 1),
-		errTimeout: fmt.Errorf("%s: %w", name, ErrTimeout), errBusy: fmt.Errorf("%s: %w", name, ErrBusy),
+		Config: cfg, protocol: p, hashSeed: maphash.MakeSeed(),
+		ServerSearchRequests: make(chan struct{}, 1),
+		errTimeout:           fmt.Errorf("%s: %w", name, ErrTimeout), errTooManyCalls: fmt.Errorf("%s: %w", name, ErrTooManyCalls),
 		errOverload: fmt.Errorf("%s: %w", name, backend.ErrOverload), errClosed: fmt.Errorf("%s: %w", name, ErrClosed),
 	}
 	s.Access = Access{
-		Name: name, Open: p.Open, IsAnswer: p.IsAnswer, TLS: cfg.TLS, Timeout: cfg.Timeout, DialTimeout: cfg.DialTimeout,
-		Figures: &s.Figures, stalled: make(chan string, 1),
+		Name: name, Opener: p, TLS: cfg.TLS, Timeout: cfg.Timeout, DialTimeout: cfg.DialTimeout,
+		Figures: &s.Figures, stalledAddrs: make(chan string, 1),
 	}
-	s.Figures.errors = NewTally(causes...)
-	s.Figures.Room.MaxCalls, s.Figures.Room.MaxBytes = cfg.MaxWaiting, MaxBytes
-	s.calls.New = func() any { return NewCall() }
-	s.table.Store(&Table{Err: unknown, replaced: make(chan struct{})})
+	s.Figures.errorsByCause = make(map[string]*atomic.Int64)
+	for _, cause := range slices.Concat(sharedCauses, causes) {
+		s.Figures.errorsByCause[cause] = new(atomic.Int64)
+	}
+	s.Figures.Admission.MaxCalls, s.Figures.Admission.MaxKeyBytes = cfg.MaxWaitingCalls, maxHeldKeyBytes
+	s.callPool.New = func() any { return NewCall() }
+	s.table.Store(&Table{Err: unknown, replacedSignal: make(chan struct{})})
 	return s
 }
 
-// Run has serve find the servers, and ends when ctx has ended and all connections
-// are closed.
-func (s *Store) Run(ctx context.Context, serve func(context.Context)) {
-	s.running.Go(func() { s.watchLatency(ctx) })
-	serve(ctx)
+// Run serves Take and Ping until ctx ends. It returns nil when all connections are closed.
+func (s *Store) Run(ctx context.Context) error {
+	s.goroutines.Go(func() { s.measureStalledServers(ctx) })
+	s.protocol.FindServers(ctx, s)
 	<-ctx.Done()
-	s.tables.Lock() // a Use that still starts nodes ends first; no node starts after it
+	s.tableMu.Lock() // UseLayout and nodeOfRedirect may still be starting writers.
 	//lint:ignore SA2001 the lock is a wait
-	s.tables.Unlock()
-	s.running.Wait()
+	s.tableMu.Unlock()
+	s.goroutines.Wait()
+	return nil
 }
 
-// Take charges every hit of b; see backend.Backend. If the server does not answer
-// within the Timeout, or a little before ctx ends (see Wait), each Verdict has an Err
-// and what was charged is unknown. Nothing was charged by hits whose Err is a
-// *OpenError or ErrBusy.
+// Take charges every hit of b; see backend.Backend. If the server does not answer within the
+// Timeout, or a little before ctx ends, each Verdict has an Err and it is unknown which hits
+// were charged. A hit whose Err is an *OpenError or ErrTooManyCalls was not charged.
 func (s *Store) Take(ctx context.Context, b *backend.Batch) error {
 	if err := b.Check(); err != nil || len(b.Hits) == 0 {
 		return err
@@ -95,77 +94,81 @@ func (s *Store) Take(ctx context.Context, b *backend.Batch) error {
 	if b.Now.IsZero() {
 		now = time.Now().UnixNano()
 	}
-	size := KeyBytes(b)
-	if !s.Figures.Room.Enter(size) {
-		s.fail(b, s.errBusy)
+	size := 0
+	for i := range b.Hits {
+		size += len(b.Hits[i].Key)
+	}
+	if !s.Figures.Admission.TryEnter(size) {
+		s.failBatch(b, s.errTooManyCalls)
 		return nil
 	}
-	defer s.Figures.Room.Leave()
-	if s.Config.Span != nil {
-		end := s.Config.Span(ctx, len(b.Hits))
-		defer func() { end(b.Err()) }()
+	defer s.Figures.Admission.Leave()
+	if s.Config.StartSpan != nil {
+		end := s.Config.StartSpan(ctx, len(b.Hits))
+		defer func() { end(b.FirstErr()) }()
 	}
 	c := s.newCall()
-	defer s.release(c)
-	c.bytes = size
-	err := s.protocol.Fill(c, b, now)
+	defer s.releaseCall(c)
+	c.heldKeyBytes = size
+	err := s.protocol.FillCall(c, b, now)
 	if err == nil {
-		wait := Wait(ctx, s.Config.Timeout)
-		c.due = time.Now().Add(wait)
-		c.timer.Reset(wait)
-		defer c.timer.Stop()
-		err = s.serve(ctx, c)
+		wait := maxCallWait(ctx, s.Config.Timeout)
+		c.deadline = time.Now().Add(wait)
+		c.deadlineTimer.Reset(wait)
+		defer c.deadlineTimer.Stop()
+		err = s.sendAndWait(ctx, c)
 	}
 	if err != nil {
-		s.fail(b, err)
+		s.failBatch(b, err)
 		return nil
 	}
 	s.protocol.Verdicts(c, b, now)
 	for i := range b.Verdicts {
 		if err := b.Verdicts[i].Err; err != nil {
-			s.Figures.errors.Add(s.protocol.CauseOf(err), 1)
+			s.Figures.errorsByCause[s.protocol.CauseOf(err)].Add(1)
 		}
 	}
 	return nil
 }
 
-func (s *Store) fail(b *backend.Batch, err error) {
+func (s *Store) failBatch(b *backend.Batch, err error) {
 	for i := range b.Verdicts {
 		b.Verdicts[i] = backend.Verdict{Err: err}
 	}
-	s.Figures.errors.Add(s.protocol.CauseOf(err), len(b.Verdicts))
+	s.Figures.errorsByCause[s.protocol.CauseOf(err)].Add(int64(len(b.Verdicts)))
 }
 
-// newCall returns an empty call, which the caller holds.
-func (s *Store) newCall() *Call {
-	c := s.calls.Get().(*Call)
-	c.reset()
-	return c
-}
+func (s *Store) newCall() *Call { return s.callPool.Get().(*Call) }
 
-// release returns c to the pool if nothing else holds it.
-func (s *Store) release(c *Call) {
-	if c.release() {
-		s.Figures.Room.Free(c.bytes)
-		s.calls.Put(c)
+// releaseCall removes a holder of c, and returns c to the pool after the last one.
+func (s *Store) releaseCall(c *Call) {
+	if c.removeHolder() {
+		s.Figures.Admission.FreeBytes(c.heldKeyBytes)
+		c.reset()
+		s.callPool.Put(c)
 	}
 }
 
-// Ping asks all servers at addrs whether they are there, over connections of its own,
-// and returns nil if one is. The error has a *SlowError for each that answers later
-// than the Timeout.
-func (s *Store) Ping(ctx context.Context, addrs []string) error {
+// Ping sends a ping to each server over a new connection, and returns nil if one server answers in time. It first waits until the
+// servers are known. The error has a *SlowError for each server that answers later than the Timeout.
+func (s *Store) Ping(ctx context.Context) error {
+	c := s.newCall() // The timer of this call is stopped, so only ctx bounds the wait.
+	defer s.releaseCall(c)
+	t, err := s.awaitTable(ctx, c)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answers := make(chan error, len(addrs))
-	for _, addr := range addrs {
-		go func() { answers <- s.measure(ctx, addr) }()
+	answers := make(chan error, len(t.Addrs))
+	for _, addr := range t.Addrs {
+		go func() { answers <- s.measureLatency(ctx, addr) }()
 	}
 	var errs []error
-	for range addrs {
+	for range t.Addrs {
 		err := <-answers
 		if err == nil {
-			cancel() // the others need not go on connecting
+			cancel() // One answer is enough, so the other pings end.
 		}
 		errs = append(errs, err)
 	}
@@ -179,50 +182,55 @@ func (s *Store) Ping(ctx context.Context, addrs []string) error {
 type Stats struct {
 	// Servers is the number of servers that calls are sent to.
 	Servers int
-	// Open is the number of connections, Dials how often one was tried.
-	Open, Dials int64
-	// Waiting is the number of calls that wait now.
-	Waiting int64
-	// BreakersOpen is the number of servers that are only probed, BreakerOpened how
-	// often a breaker opened.
-	BreakersOpen  int
-	BreakerOpened int64
-	// Batches were sent with Commands in all, Failed of them without a whole answer.
-	Batches, Commands, Failed int64
-	// SentOn is the number of hits that were sent again, elsewhere.
-	SentOn int64
-	// Errors is the number of hits without an answer, by cause.
-	Errors map[string]int64
+	// OpenConnections is the number of connections. Dials counts the attempts to connect.
+	OpenConnections, Dials int64
+	// WaitingCalls is the number of calls that wait now.
+	WaitingCalls int64
+	// OpenBreakers is the number of servers whose breaker is open or half open.
+	// BreakerOpenings counts how often a breaker opened.
+	OpenBreakers    int
+	BreakerOpenings int64
+	// Batches counts the batches that were sent, Commands the commands in them, and FailedBatches
+	// the batches of which a reply is missing.
+	Batches, Commands, FailedBatches int64
+	// ResentHits counts the hits that were sent again, because of a Redirect.
+	ResentHits int64
+	// ErrorsByCause counts the hits without an answer, by cause.
+	ErrorsByCause map[string]int64
 }
 
 // Figures are what a Store counts.
 type Figures struct {
-	Room                                                           Room
-	Dials, open, breakersOpened, batches, commands, failed, sentOn atomic.Int64
-	errors                                                         Tally
+	Admission                                                                             Admission
+	Dials, openConnections, breakerOpenings, batches, commands, failedBatches, resentHits atomic.Int64
+	errorsByCause                                                                         map[string]*atomic.Int64 // errorsByCause counts the hits without an answer, by cause.
 }
 
 func (f *Figures) countBatch(commands int, err error) {
 	f.batches.Add(1)
 	f.commands.Add(int64(commands))
 	if err != nil {
-		f.failed.Add(1)
+		f.failedBatches.Add(1)
 	}
 }
 
-// Stats reads the figures.
+// Stats returns the figures.
 func (s *Store) Stats() Stats {
 	t, f := s.Table(), &s.Figures
 	open := 0
 	for _, n := range t.Nodes {
-		if n.breaker.Open() {
+		if n.breaker.IsOpen() {
 			open++
 		}
 	}
+	errs := make(map[string]int64, len(f.errorsByCause))
+	for cause, n := range f.errorsByCause {
+		errs[cause] = n.Load()
+	}
 	return Stats{
-		Servers: t.servers, Open: f.open.Load(), Dials: f.Dials.Load(), Waiting: f.Room.Calls(),
-		BreakersOpen: open, BreakerOpened: f.breakersOpened.Load(),
-		Batches: f.batches.Load(), Commands: f.commands.Load(), Failed: f.failed.Load(),
-		SentOn: f.sentOn.Load(), Errors: f.errors.Read(),
+		Servers: t.serverCount, OpenConnections: f.openConnections.Load(), Dials: f.Dials.Load(), WaitingCalls: f.Admission.WaitingCalls(),
+		OpenBreakers: open, BreakerOpenings: f.breakerOpenings.Load(),
+		Batches: f.batches.Load(), Commands: f.commands.Load(), FailedBatches: f.failedBatches.Load(),
+		ResentHits: f.resentHits.Load(), ErrorsByCause: errs,
 	}
 }

@@ -7,158 +7,145 @@ import (
 	"time"
 )
 
-// Exchange is a batch of commands for one connection, used again and again. One
-// goroutine uses it.
+// Exchange is a batch of commands for one connection. One goroutine uses it again and again.
 type Exchange interface {
-	// Reset empties it. It will get so many hits at most.
-	Reset(hits int)
-	// Room reports whether so many hits more fit into it, which has some already.
-	Room(has, more int) bool
-	// Add adds the hits of c from begin to end, which are one group or a single hit.
-	// It returns false if they cost the server nothing, because a command that is
-	// there counts them too.
-	Add(c *Call, begin, end int) bool
-	// Send sends it on l, reads all replies and sets the result of each hit. An error is
-	// that of the hits without an answer.
-	Send(ctx context.Context, l *Link) (Sent, error)
-	// Upkeep sends what no call asked for, if that is due or the server answers just now.
-	// It reports whether it was, and else how long until it is; 0: nothing will be.
-	Upkeep(ctx context.Context, l *Link, answers bool) (acted bool, wait time.Duration)
-	// Close frees what it holds.
+	// Reset empties the batch.
+	Reset()
+	// HasRoom reports whether a batch of has hits takes more hits.
+	HasRoom(has, more int) bool
+	// AddHits adds the hits of c from begin to end, which are one group or a single hit. It
+	// returns false if a command of the batch counts them too, so they cost nothing more.
+	AddHits(c *Call, begin, end int) bool
+	// Send sends the batch on l, reads all replies and sets the result of each hit. It
+	// returns the error of the hits without an answer.
+	Send(ctx context.Context, l *Link) (SentBatch, error)
+	// Upkeep sends commands that no call asked for, if their time has come or answers says
+	// that the server answers just now. It returns the time until the next Upkeep, 0 for none.
+	Upkeep(ctx context.Context, l *Link, answers bool) time.Duration
+	// Close releases the resources of the Exchange.
 	Close()
 }
 
-// Sent is what became of a batch.
-type Sent struct {
+// SentBatch describes a batch that was sent.
+type SentBatch struct {
 	Commands int
-	// Extra is the estimated time of the server for what was sent besides the hits.
-	Extra time.Duration
-	// Leave, if set, is why the server is not the one to ask, or not now: a new
-	// connection may lead to one that is.
-	Leave error
-	// Check says that the layout has changed.
-	Check bool
+	// ExtraCost is the estimated time of the server for commands besides those of the hits.
+	ExtraCost time.Duration
+	// DisconnectReason, if set, is why the server cannot serve now. The writer then closes the
+	// connection, because a new one may lead to another server.
+	DisconnectReason error
+	// LayoutChanged says that an error reply named other servers, so FindServers should run again.
+	LayoutChanged bool
 }
 
-// writer commits calls in groups: one batch is under way at a time, and what arrives
-// meanwhile is the next. A batch has work for about a Slice, so a call with more than
-// that is sent in pieces, in the order of the Queue.
+// writer sends the calls of one connection in batches, one at a time. A batch has work for
+// about BatchTime: a larger call is sent in pieces, in the order of the FairQueue.
 type writer struct {
-	store    *Store
-	link     *Link
-	exchange Exchange
-	progress Progress     // batches that had an answer
-	backlog  atomic.Int64 // calls that did not fit into the last batch
-	wake     chan struct{}
-	idle     *time.Timer   // fires when an idle connection is to be checked
-	retired  chan struct{} // closed when the writer is to end after what is on its way
+	store        *Store
+	connection   *Link
+	exchange     Exchange
+	progress     ServerProgress // progress counts the batches that were answered.
+	backlogCalls atomic.Int64   // backlogCalls is how many calls did not fit into the last batch.
+	wakeSignal   chan struct{}  // wakeSignal has an element when calls have arrived.
+	idleTimer    *time.Timer    // idleTimer wakes a writer without calls.
+	retireSignal chan struct{}  // retireSignal is closed when the writer must end after the batch under way.
 
-	mu      sync.Mutex // guards what follows
-	arrived []*Call
-	closed  error // no more calls are taken
+	mu           sync.Mutex // mu guards arrivedCalls and closedReason.
+	arrivedCalls []*Call
+	closedReason error // closedReason is why no more calls are accepted. It is nil while they are.
 
-	// What follows belongs to run.
-	incoming     []*Call      // what arrived, in order
-	queue        Queue[*Call] // what did not fit into the last batch
-	sweepAt      int          // the length of queue at which calls whose callers left are dropped
-	pace         Pace
-	batch        []*Call       // calls that are sent whole with this batch, or whose callers left
-	hits         int           // in the exchange
-	cost         time.Duration // of them, estimated
-	partial      *Call         // the call of which a part is sent with this batch; nil: none
-	urgent       *Call         // goes first in the next batch, as it would not fit behind others; nil: none
-	connectAt    time.Time     // when to try again to connect before the first call
-	connectPause time.Duration // behind that
+	// Only run uses the fields below.
+	incomingCalls           []*Call          // incomingCalls holds the calls that have arrived since the last batch, in order.
+	queue                   FairQueue[*Call] // queue holds the calls that did not fit into the last batch.
+	removeAbandonedAtLength int              // At the length removeAbandonedAtLength, abandoned calls are removed from queue.
+	pace                    Pace
+	batchCalls              []*Call // batchCalls holds the calls that end with this batch.
+	batchHits               int
+	batchCost               time.Duration // batchCost is the estimated server time for the hits in exchange.
+	partlySentCall          *Call         // partlySentCall is the call of which this batch sends only a part, or nil.
+	firstInNextBatch        *Call         // firstInNextBatch goes first in the next batch, because its group fits behind no other call.
+	nextConnectTime         time.Time     // A writer that has never connected tries again at nextConnectTime.
+	connectPause            time.Duration // connectPause is the pause before nextConnectTime.
 }
 
-// idleCheck is the pause between two checks of an idle connection.
-const idleCheck = time.Second
+// idleCheckPause is the pause between two checks of an idle connection.
+const idleCheckPause = time.Second
 
-func newWriter(l *Link, s *Store) *writer {
+func newWriter(l *Link, s *Store, x Exchange) *writer {
 	return &writer{
-		store: s, link: l, exchange: s.protocol.NewExchange(),
-		wake: make(chan struct{}, 1), idle: time.NewTimer(idleCheck), retired: make(chan struct{}),
+		store: s, connection: l, exchange: x,
+		wakeSignal: make(chan struct{}, 1), idleTimer: time.NewTimer(idleCheckPause), retireSignal: make(chan struct{}),
 	}
 }
 
-// put queues c, if there is room: callers that leave do not take their calls with
-// them, so a server that cannot be reached must not make the queue grow.
-func (w *writer) put(c *Call) error {
-	c.writer, c.waiting = w, w.progress.Mark(time.Now())
+// enqueue queues c. It returns an error if MaxWaitingCalls calls are queued: callers that leave do
+// not remove their calls, so the queue of a server that cannot be reached would grow.
+func (w *writer) enqueue(c *Call) error {
+	c.writer, c.waitStart = w, w.progress.StartWaiting(time.Now())
 	w.mu.Lock()
-	err := w.closed
-	if err == nil && len(w.arrived)+int(w.backlog.Load()) >= int(w.store.Config.MaxWaiting) {
-		err = w.store.errBusy
+	err := w.closedReason
+	if err == nil && len(w.arrivedCalls)+int(w.backlogCalls.Load()) >= int(w.store.Config.MaxWaitingCalls) {
+		err = w.store.errTooManyCalls
 	}
 	if err == nil {
 		c.holders.Add(1)
-		w.arrived = append(w.arrived, c)
+		w.arrivedCalls = append(w.arrivedCalls, c)
 	}
 	w.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	select {
-	case w.wake <- struct{}{}:
-	default: // it is awake
+	case w.wakeSignal <- struct{}{}:
+	default: // The writer is awake.
 	}
 	return nil
 }
 
-// run commits until ctx ends, or the writer retires; then it refuses what waits.
+// run sends batches until ctx ends or the writer retires, and then refuses the other calls.
 func (w *writer) run(ctx context.Context) {
-	for w.next(ctx) {
-		w.commit(ctx)
+	for w.awaitNextBatch(ctx) {
+		w.sendBatch(ctx)
 	}
-	why := error(errUnsent)
+	reason := error(errUnsent)
 	if ctx.Err() != nil {
-		why = w.store.errClosed
+		reason = w.store.errClosed
 	}
 	w.mu.Lock()
-	w.closed = why
+	w.closedReason = reason
 	w.mu.Unlock()
-	w.receive()
-	w.refuse(why)
-	w.link.Close()
+	w.receiveArrivedCalls()
+	w.refuseAllCalls(reason)
+	w.connection.Close()
 	w.exchange.Close()
 }
 
-// next makes up the next batch, and waits if there is nothing to send. It returns
-// false when ctx has ended or the writer has retired.
-func (w *writer) next(ctx context.Context) bool {
+// awaitNextBatch waits for calls and composes the next batch. It returns false when ctx has ended or the writer has retired.
+func (w *writer) awaitNextBatch(ctx context.Context) bool {
 	for {
-		w.awaitWindow(ctx)
-		w.receive()
-		if w.waiting() > 0 {
+		w.awaitBatchDelay(ctx)
+		w.receiveArrivedCalls()
+		if w.waitingCalls() > 0 {
 			if ctx.Err() != nil {
 				return false
 			}
-			err := w.link.breaker.Refusal() // it opened while they waited
+			err := w.connection.breaker.Refusal() // The breaker may have opened while the calls waited.
 			if err == nil {
-				err = w.ready(ctx)
+				err = w.connectIfNeeded(ctx)
 			}
 			if err == nil {
-				w.compose()
+				w.composeBatch()
 				return true
 			}
-			w.refuse(err)
+			w.refuseAllCalls(err)
 			continue
 		}
-		acted, wait := w.chores(ctx)
-		if acted {
-			continue
-		}
-		var due <-chan time.Time
-		if wait > 0 {
-			due = time.After(wait)
-		}
-		w.idle.Reset(idleCheck)
+		w.idleTimer.Reset(min(w.doIdleWork(ctx), idleCheckPause))
 		select {
-		case <-w.wake:
-		case <-due:
-		case <-w.idle.C:
-			w.link.inspect() // the server may have closed it
-		case <-w.retired:
+		case <-w.wakeSignal:
+		case <-w.idleTimer.C:
+			w.connection.closeIfStale()
+		case <-w.retireSignal:
 			return false
 		case <-ctx.Done():
 			return false
@@ -166,72 +153,77 @@ func (w *writer) next(ctx context.Context) bool {
 	}
 }
 
-// awaitWindow gives calls the time to arrive that the next batch waits for them.
-func (w *writer) awaitWindow(ctx context.Context) {
-	if window := w.store.Config.PipelineWindow; window > 0 && w.waiting() == 0 {
+// awaitBatchDelay pauses for the PipelineWindow, so that more calls arrive for the next batch.
+func (w *writer) awaitBatchDelay(ctx context.Context) {
+	if window := w.store.Config.PipelineWindow; window > 0 && w.waitingCalls() == 0 {
 		select {
 		case <-time.After(window):
-		case <-w.retired:
+		case <-w.retireSignal:
 		case <-ctx.Done():
 		}
 	}
 }
 
-// chores does what is due while no call waits: a probe, upkeep, the first connection.
-// If nothing is, it returns how long until something is; 0: nothing will be.
-func (w *writer) chores(ctx context.Context) (acted bool, wait time.Duration) {
-	due, wait := w.link.breaker.Probe(time.Now())
+// doIdleWork sends a probe, does upkeep or makes the first connection while no call waits. It
+// returns the time until something has to be done again.
+func (w *writer) doIdleWork(ctx context.Context) time.Duration {
+	due, wait := w.connection.breaker.ProbeDue(time.Now())
 	if due {
-		if w.link.probe(ctx) != nil {
-			w.store.checkSoon() // another may be the one to ask by now
+		if w.connection.sendProbe(ctx) != nil {
+			w.store.requestServerSearch() // Another server may have the keys by now.
 		}
-		return true, 0
+		return 0
 	}
-	if wait > 0 { // a probe comes first
-		return false, wait
+	if wait > 0 { // While the breaker is open, only probes are sent.
+		return wait
 	}
-	acted, wait = w.exchange.Upkeep(ctx, w.link, false)
-	if acted || wait > 0 || w.link.setup > 0 {
-		return acted, wait
+	if wait = w.exchange.Upkeep(ctx, w.connection, false); wait > 0 {
+		return wait
 	}
-	if wait = time.Until(w.connectAt); wait > 0 {
-		return false, wait
+	if w.connection.setupTime > 0 {
+		return idleCheckPause
 	}
-	_ = w.ready(ctx) // the first call finds it made, or tries again
-	w.connectPause = min(max(2*w.connectPause, connectLeast), connectMost)
-	w.connectAt = time.Now().Add(w.connectPause)
-	return true, 0
+	if wait = time.Until(w.nextConnectTime); wait > 0 {
+		return wait
+	}
+	_ = w.connectIfNeeded(ctx) // After an error, the first call tries to connect again.
+	w.connectPause = min(max(2*w.connectPause, minConnectPause), maxConnectPause)
+	w.nextConnectTime = time.Now().Add(w.connectPause)
+	return 0
 }
 
-// ready connects if need be, and receives what arrived meanwhile. It goes before the
-// batch is made up: of callers that left meanwhile nothing is sent.
-func (w *writer) ready(ctx context.Context) error {
-	dials := w.link.dials
-	err := w.link.ready(ctx)
-	if w.link.dials != dials {
-		w.pace.Reconnected()
-		w.receive()
+// connectIfNeeded connects if there is no connection, and then receives the calls that arrived
+// meanwhile. awaitNextBatch calls it before composeBatch, so that calls abandoned meanwhile are not sent.
+func (w *writer) connectIfNeeded(ctx context.Context) error {
+	dials := w.connection.dialAttempts
+	err := w.connection.connectIfNeeded(ctx)
+	if w.connection.dialAttempts != dials {
+		w.pace.ForgetRoundTrip()
+		w.receiveArrivedCalls()
 	}
 	if err != nil {
 		w.store.Figures.countBatch(0, err)
-		w.store.checkSoon()
+		w.store.requestServerSearch()
 	}
 	return err
 }
 
-// receive takes over what has arrived.
-func (w *writer) receive() {
+func (w *writer) receiveArrivedCalls() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.incoming = append(w.incoming, w.arrived...)
-	clear(w.arrived)
-	w.arrived = w.arrived[:0]
+	w.incomingCalls = append(w.incomingCalls, w.arrivedCalls...)
+	w.arrivedCalls = clearCalls(w.arrivedCalls)
 }
 
-// waiting returns how many calls are not sent, or not whole.
-func (w *writer) waiting() int {
-	n := len(w.incoming) + w.queue.Len()
-	for _, c := range [...]*Call{w.urgent, w.partial} {
+func clearCalls(calls []*Call) []*Call {
+	clear(calls)
+	return calls[:0]
+}
+
+// waitingCalls returns the number of calls of which something has not been sent.
+func (w *writer) waitingCalls() int {
+	n := len(w.incomingCalls) + w.queue.Len()
+	for _, c := range [...]*Call{w.firstInNextBatch, w.partlySentCall} {
 		if c != nil {
 			n++
 		}
@@ -239,206 +231,186 @@ func (w *writer) waiting() int {
 	return n
 }
 
-// compose fills the exchange with what is to be sent next. If all that waits fits, it
-// is sent in the order in which it came.
-func (w *writer) compose() {
-	piece := w.pace.Piece()
+// composeBatch fills the exchange with the next batch. If all waiting calls fit, they are sent in
+// the order in which they came, else in the order of the queue.
+func (w *writer) composeBatch() {
+	maxCost := w.pace.MaxBatchCost()
 	hits, cost := 0, time.Duration(0)
-	for _, c := range w.incoming {
+	for _, c := range w.incomingCalls {
 		hits += len(c.Hits)
-		cost += c.cost
+		cost += c.unsentCost
 	}
-	w.hits, w.cost = 0, 0
-	if w.queue.Len() == 0 && w.urgent == nil && cost <= piece && w.exchange.Room(0, hits) {
-		w.exchange.Reset(hits)
-		for _, c := range w.incoming {
-			w.add(c, piece)
+	w.batchHits, w.batchCost = 0, 0
+	w.exchange.Reset()
+	if w.queue.Len() == 0 && w.firstInNextBatch == nil && cost <= maxCost && w.exchange.HasRoom(0, hits) {
+		for _, c := range w.incomingCalls {
+			w.addToBatch(c, maxCost)
 		}
-		w.emptyIncoming()
 	} else {
-		w.exchange.Reset(int(piece/CommandCost) + 1)
-		for _, c := range w.incoming {
-			c.queued.Store(true)
-			w.queue.Add(c, c.cost)
+		for _, c := range w.incomingCalls {
+			c.delayedByFullBatch.Store(true)
+			w.queue.Add(c, c.unsentCost)
 		}
-		w.emptyIncoming()
-		w.sweep()
-		w.fill(piece)
+		w.dropAbandoned()
+		w.fillBatch(maxCost)
 	}
-	w.link.heavy = w.cost > piece
-	w.backlog.Store(int64(w.waiting()))
+	w.incomingCalls = clearCalls(w.incomingCalls)
+	w.connection.batchIsHeavy = w.batchCost > maxCost
+	w.backlogCalls.Store(int64(w.waitingCalls()))
 }
 
-func (w *writer) emptyIncoming() {
-	clear(w.incoming)
-	w.incoming = w.incoming[:0]
-}
-
-// fill moves calls from the queue to the exchange until there is enough for a batch.
-// What cannot be divided and fits behind no others goes first in the next batch; the
-// batch after that has its room for others again.
-func (w *writer) fill(piece time.Duration) {
-	first := w.urgent
-	if w.urgent = nil; first != nil {
-		w.add(first, piece)
+// fillBatch moves calls from the queue to the exchange until the batch is full. A group that
+// fits behind no others goes first in the next batch, but not in two batches in a row.
+func (w *writer) fillBatch(maxCost time.Duration) {
+	first := w.firstInNextBatch
+	if w.firstInNextBatch = nil; first != nil {
+		w.addToBatch(first, maxCost)
 	}
 	now := time.Now()
-	for w.partial == nil && w.queue.Len() > 0 {
+	for w.partlySentCall == nil && w.queue.Len() > 0 {
 		c := w.queue.Head()
-		if w.hopeless(c, now) {
-			c.skipped.Store(true)
-			w.store.release(w.queue.Pop())
+		if w.cannotFinishInTime(c, now) {
+			c.skippedAsLate.Store(true)
+			w.store.releaseCall(w.queue.Pop())
 			continue
 		}
-		if !c.gone.Load() && w.hits > 0 {
-			end, cost := c.indivisible(c.next)
-			if !w.fits(end-c.next, cost, piece) {
-				if first == nil && (cost > piece || !w.exchange.Room(0, end-c.next)) {
-					w.urgent = w.queue.Pop()
+		if !c.abandoned.Load() && w.batchHits > 0 {
+			end, cost := c.indivisibleGroup(c.nextUnsentHit)
+			if !w.fitsInBatch(end-c.nextUnsentHit, cost, maxCost) {
+				if first == nil && (cost > maxCost || !w.exchange.HasRoom(0, end-c.nextUnsentHit)) {
+					w.firstInNextBatch = w.queue.Pop()
 				}
 				return
 			}
 		}
-		before := w.cost
-		w.add(c, piece)
-		w.queue.Serve(w.cost - before)
+		before := w.batchCost
+		w.addToBatch(c, maxCost)
+		w.queue.RecordWork(w.batchCost - before)
 		w.queue.Pop()
 	}
 }
 
-// hopeless reports whether c cannot be sent as a whole before its time passes, while
-// others wait that may. Nothing of it is sent then. Its caller is not told before its
-// time: callers that come back at once would only come more often.
-func (w *writer) hopeless(c *Call, now time.Time) bool {
-	return c.next == 0 && w.queue.Len() > 1 && now.Add(w.pace.Estimate(c.cost)).After(c.due)
+// cannotFinishInTime reports whether other calls should be sent instead of c, because c cannot be done before its deadline. Its
+// caller still waits until then: callers that were answered at once would only come back more often.
+func (w *writer) cannotFinishInTime(c *Call, now time.Time) bool {
+	return c.nextUnsentHit == 0 && w.queue.Len() > 1 && now.Add(w.pace.ExpectedTime(c.unsentCost)).After(c.deadline)
 }
 
-// fits reports whether the batch takes so many hits more that have to be sent
-// together. An empty batch takes any group.
-func (w *writer) fits(hits int, cost, piece time.Duration) bool {
-	return w.hits == 0 || w.cost+cost <= piece && w.exchange.Room(w.hits, hits)
+// fitsInBatch reports whether the batch takes this number of hits of one group. An empty batch takes any group.
+func (w *writer) fitsInBatch(hits int, cost, maxCost time.Duration) bool {
+	return w.batchHits == 0 || w.batchCost+cost <= maxCost && w.exchange.HasRoom(w.batchHits, hits)
 }
 
-// add adds c to the batch, as far as it fits, unless its caller has left.
-func (w *writer) add(c *Call, piece time.Duration) {
-	gone := c.gone.Load()
-	for !gone && c.next < len(c.Hits) {
-		end, cost := c.indivisible(c.next)
-		if !w.fits(end-c.next, cost, piece) {
-			w.partial = c
+// addToBatch adds the hits of c that fit to the batch. An abandoned call only ends with the batch.
+func (w *writer) addToBatch(c *Call, maxCost time.Duration) {
+	abandoned := c.abandoned.Load()
+	for !abandoned && c.nextUnsentHit < len(c.Hits) {
+		end, cost := c.indivisibleGroup(c.nextUnsentHit)
+		if !w.fitsInBatch(end-c.nextUnsentHit, cost, maxCost) {
+			w.partlySentCall = c
 			return
 		}
-		if w.exchange.Add(c, c.next, end) {
-			w.cost += cost
+		if w.exchange.AddHits(c, c.nextUnsentHit, end) {
+			w.batchCost += cost
 		}
-		w.hits += end - c.next
-		c.next = end
-		c.cost -= cost
+		w.batchHits += end - c.nextUnsentHit
+		c.nextUnsentHit = end
+		c.unsentCost -= cost
 	}
-	w.batch = append(w.batch, c)
+	w.batchCalls = append(w.batchCalls, c)
 }
 
-// shortQueue is how long a queue is that is always searched for calls whose callers
-// have left: it takes some µs.
-const shortQueue = 1024
+// shortQueueLength is the longest queue that dropAbandoned always searches, which takes some µs.
+const shortQueueLength = 1024
 
-// sweep removes the calls whose callers have left, so that large ones that are
-// overtaken do not pile up. A long queue is searched when it has doubled.
-func (w *writer) sweep() {
-	if n := w.queue.Len(); n > shortQueue && n < w.sweepAt {
+// dropAbandoned removes abandoned calls from the queue, so that large calls that are overtaken do
+// not pile up. A long queue is searched when it has doubled.
+func (w *writer) dropAbandoned() {
+	if n := w.queue.Len(); n > shortQueueLength && n < w.removeAbandonedAtLength {
 		return
 	}
-	w.queue.Drop(func(c *Call) bool {
-		gone := c.gone.Load()
-		if gone {
-			w.batch = append(w.batch, c)
+	w.queue.DropWhere(func(c *Call) bool {
+		abandoned := c.abandoned.Load()
+		if abandoned {
+			w.batchCalls = append(w.batchCalls, c)
 		}
-		return gone
+		return abandoned
 	})
-	w.sweepAt = 2 * w.queue.Len()
+	w.removeAbandonedAtLength = 2 * w.queue.Len()
 }
 
-// commit sends one batch and hands out the results.
-func (w *writer) commit(ctx context.Context) {
-	if w.hits == 0 { // all callers have left
-		w.finish()
+// sendBatch sends the batch and delivers the results. If a part of a call gets no answer, the
+// rest of the call is not sent and gets the same error.
+func (w *writer) sendBatch(ctx context.Context) {
+	if w.batchHits == 0 { // All calls of the batch are abandoned.
+		w.finishBatch()
 		return
 	}
-	for _, c := range w.batch {
-		c.sent.Store(true)
+	for _, c := range w.batchCalls {
+		c.allHitsSent.Store(true)
 	}
-	dials := w.link.dials
+	dials := w.connection.dialAttempts
 	started := time.Now()
-	sent, err := w.exchange.Send(ctx, w.link)
+	sent, err := w.exchange.Send(ctx, w.connection)
 	took := time.Since(started)
 	w.store.Figures.countBatch(sent.Commands, err)
+	if err != nil || sent.LayoutChanged {
+		w.store.requestServerSearch()
+	}
 	switch {
-	case w.link.dials != dials: // took is that of the connecting as well
-		w.pace.Reconnected()
+	case w.connection.dialAttempts != dials: // The measured time includes the time to connect.
+		w.pace.ForgetRoundTrip()
 	case err == nil:
-		w.pace.Observe(w.cost+sent.Extra, took)
-	}
-	switch {
-	case err != nil: // the link is closed
-	case sent.Leave != nil:
-		w.link.leave(sent.Leave)
-	default:
-		w.link.markUseful()
-	}
-	if err != nil || sent.Check {
-		w.store.checkSoon()
+		w.pace.ObserveBatch(w.batchCost+sent.ExtraCost, took)
 	}
 	if err == nil {
-		w.progress.Answered(time.Now())
+		w.progress.RecordAnswer(time.Now())
+		if sent.DisconnectReason != nil {
+			w.connection.closeAndPause(sent.DisconnectReason)
+		} else {
+			w.connection.markSessionUseful()
+		}
 	}
-	w.link.heavy = false
-	w.carryOn(err)
-	w.backlog.Store(int64(w.waiting()))
-	w.finish()
+	w.connection.batchIsHeavy = false
+	if c := w.partlySentCall; c != nil {
+		w.partlySentCall = nil
+		if err == nil {
+			w.queue.PutBack(c, c.unsentCost)
+		} else {
+			c.failUnsentHits(err)
+			w.batchCalls = append(w.batchCalls, c)
+		}
+	}
+	w.backlogCalls.Store(int64(w.waitingCalls()))
+	w.finishBatch()
 	if err == nil {
-		w.exchange.Upkeep(ctx, w.link, true)
+		w.exchange.Upkeep(ctx, w.connection, true)
 	}
 }
 
-// carryOn puts the call of which only a part was sent back into the queue. If that
-// part had no answer the rest is not sent, and gets the same error.
-func (w *writer) carryOn(err error) {
-	c := w.partial
-	if w.partial = nil; c == nil {
-		return
-	}
-	if err != nil {
-		c.failRest(err)
-		w.batch = append(w.batch, c)
-		return
-	}
-	w.queue.Return(c, c.cost)
-}
-
-// refuse makes why the error of all hits that wait.
-func (w *writer) refuse(why error) {
-	if w.urgent != nil {
-		w.incoming = append(w.incoming, w.urgent)
-		w.urgent = nil
+// refuseAllCalls makes reason the error of all hits that wait.
+func (w *writer) refuseAllCalls(reason error) {
+	if w.firstInNextBatch != nil {
+		w.incomingCalls = append(w.incomingCalls, w.firstInNextBatch)
+		w.firstInNextBatch = nil
 	}
 	for w.queue.Len() > 0 {
-		w.incoming = append(w.incoming, w.queue.Pop())
+		w.incomingCalls = append(w.incomingCalls, w.queue.Pop())
 	}
-	for _, c := range w.incoming {
-		c.failRest(why)
+	for _, c := range w.incomingCalls {
+		c.failUnsentHits(reason)
 	}
-	w.batch = append(w.batch, w.incoming...)
-	w.emptyIncoming()
-	w.backlog.Store(0)
-	w.finish()
+	w.batchCalls = append(w.batchCalls, w.incomingCalls...)
+	w.incomingCalls = clearCalls(w.incomingCalls)
+	w.backlogCalls.Store(0)
+	w.finishBatch()
 }
 
-// finish wakes all callers of the batch and lets go of their calls.
-func (w *writer) finish() {
-	for i, c := range w.batch {
-		c.done <- struct{}{}
-		w.store.release(c)
-		w.batch[i] = nil
+// finishBatch wakes the callers of the batch and releases their calls.
+func (w *writer) finishBatch() {
+	for _, c := range w.batchCalls {
+		c.resultsReady <- struct{}{}
+		w.store.releaseCall(c)
 	}
-	w.batch = w.batch[:0]
+	w.batchCalls = clearCalls(w.batchCalls)
 }

@@ -13,9 +13,9 @@ import (
 // sendAll has w send what waits, and returns the keys in order.
 func sendAll(t *testing.T, w *writer) []string {
 	t.Helper()
-	for w.receive(); w.waiting() > 0; w.receive() {
-		w.compose()
-		w.commit(t.Context())
+	for w.receiveArrivedCalls(); w.waitingCalls() > 0; w.receiveArrivedCalls() {
+		w.composeBatch()
+		w.sendBatch(t.Context())
 	}
 	return w.exchange.(*fakeExchange).keys
 }
@@ -43,7 +43,7 @@ func TestSmallCallsOvertakeLargeOnes(t *testing.T) {
 			var calls []*Call
 			for _, keys := range tt.calls {
 				c := callOf(CommandCost, false, keys...)
-				if err := w.put(c); err != nil {
+				if err := w.enqueue(c); err != nil {
 					t.Fatal(err)
 				}
 				calls = append(calls, c)
@@ -53,8 +53,8 @@ func TestSmallCallsOvertakeLargeOnes(t *testing.T) {
 				t.Errorf("place %d of %s, want at most %d; the first: %v", at, tt.key, tt.want, order[:min(5, len(order))])
 			}
 			for i, c := range calls {
-				if c.next != len(c.Hits) || len(c.done) != 1 || !c.release() {
-					t.Errorf("call %d: %d hits are sent, or something still holds it", i, c.next)
+				if c.nextUnsentHit != len(c.Hits) || len(c.resultsReady) != 1 || !c.removeHolder() {
+					t.Errorf("call %d: %d hits are sent, or something still holds it", i, c.nextUnsentHit)
 				}
 			}
 		})
@@ -65,13 +65,13 @@ func TestSmallCallsOvertakeLargeOnes(t *testing.T) {
 func TestFullQueue(t *testing.T) {
 	t.Parallel()
 	s := fakeStore(64)
-	s.Config.MaxWaiting = 1
+	s.Config.MaxWaitingCalls = 1
 	w := fakeWriter(s)
-	if err := w.put(callOf(CommandCost, false, "a", "b", "c")); err != nil {
+	if err := w.enqueue(callOf(CommandCost, false, "a", "b", "c")); err != nil {
 		t.Fatal(err)
 	}
 	c := callOf(CommandCost, false, "d")
-	if err := w.put(c); !errors.Is(err, ErrBusy) || c.next != 0 || !c.release() {
+	if err := w.enqueue(c); !errors.Is(err, ErrTooManyCalls) || c.nextUnsentHit != 0 || !c.removeHolder() {
 		t.Errorf("got %v", err)
 	}
 	if got := sendAll(t, w); len(got) != 3 {
@@ -101,15 +101,15 @@ func TestOverloadIsNoOutage(t *testing.T) {
 			t.Parallel()
 			w := fakeWriter(fakeStore(64))
 			c := callOf(CommandCost, false, "k")
-			if err := w.put(c); err != nil {
+			if err := w.enqueue(c); err != nil {
 				t.Fatal(err)
 			}
-			c.queued.Store(tt.queued)
-			c.skipped.Store(tt.skipped)
+			c.delayedByFullBatch.Store(tt.queued)
+			c.skippedAsLate.Store(tt.skipped)
 			for _, ms := range tt.replies {
-				w.progress.Answered(c.waiting.Since.Add(time.Duration(ms) * time.Millisecond))
+				w.progress.RecordAnswer(c.waitStart.Since.Add(time.Duration(ms) * time.Millisecond))
 			}
-			now := c.waiting.Since.Add(50 * time.Millisecond)
+			now := c.waitStart.Since.Add(50 * time.Millisecond)
 			if got := c.lateError(ErrTimeout, now); !errors.Is(got, tt.want) {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
@@ -128,21 +128,21 @@ func TestHopelessCalls(t *testing.T) {
 		w = fakeWriter(fakeStore(1 << 20))
 		for _, l := range left {
 			c := callOf(20*time.Microsecond, false, numbered("k", 1000)...)
-			c.due = time.Now().Add(l)
-			if err := w.put(c); err != nil {
+			c.deadline = time.Now().Add(l)
+			if err := w.enqueue(c); err != nil {
 				t.Fatal(err)
 			}
 			list = append(list, c)
 		}
-		w.receive()
-		w.compose()
+		w.receiveArrivedCalls()
+		w.composeBatch()
 		return w, list
 	}
 	w, list := calls(time.Millisecond, time.Hour, time.Millisecond)
-	if w.partial != list[1] || !list[0].skipped.Load() || list[1].skipped.Load() || list[0].next != 0 {
-		t.Errorf("the first has sent %d hits, the second %d, the third %d", list[0].next, list[1].next, list[2].next)
+	if w.partlySentCall != list[1] || !list[0].skippedAsLate.Load() || list[1].skippedAsLate.Load() || list[0].nextUnsentHit != 0 {
+		t.Errorf("the first has sent %d hits, the second %d, the third %d", list[0].nextUnsentHit, list[1].nextUnsentHit, list[2].nextUnsentHit)
 	}
-	if w, list = calls(time.Millisecond); w.partial != list[0] || list[0].skipped.Load() {
+	if w, list = calls(time.Millisecond); w.partlySentCall != list[0] || list[0].skippedAsLate.Load() {
 		t.Error("the only one is not tried")
 	}
 }

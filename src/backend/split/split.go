@@ -1,5 +1,5 @@
-// Package split keeps the counters of short windows in a store of their own. They get
-// most of the hits and matter least, so they should not push out the other counters.
+// Package split keeps the counters of short windows in a store of their own. Short windows get
+// most of the hits and matter least, so their counters should not push out the others.
 package split
 
 import (
@@ -10,132 +10,120 @@ import (
 	"ratelimit/src/backend"
 )
 
-// New returns a store in front of two. Limits with a period of at most one second are
-// counted in perSecond, all others in rest.
+// New returns a store in front of two. Limits with a period of at most one second are counted in perSecond, all others in rest.
 //
-// A batch with limits of both takes two round trips, first to perSecond and then to rest.
-// Two at a time would cost a goroutine per request, and few requests have both.
+// A batch with limits of both takes two round trips, first to perSecond and then to rest. Two
+// calls at a time would cost a goroutine per request, and few requests have limits of both.
 //
-// An atomic group with hits in both takes three steps: look at its hits in rest; if none
-// refuses, charge its hits in perSecond; if none of those refuses, charge its hits in rest.
-// If other requests use up rest meanwhile, or one key is in the group twice, perSecond has
-// charged a refused group. A store that does not answer counts as a refusal.
+// An atomic group with hits in both takes three steps: look at its hits in rest; if none refuses, charge its hits in perSecond;
+// if none of those refuses, charge its hits in rest. If other requests use up rest meanwhile, or one key is in the group twice,
+// perSecond has charged a refused group. A store that does not answer counts as a refusal.
 func New(perSecond, rest backend.Backend) backend.Backend {
-	return &store{
-		perSecond: perSecond,
-		rest:      rest,
-		pool:      sync.Pool{New: func() any { return new(scratch) }},
-	}
+	return &store{perSecondStore: perSecond, otherStore: rest, partsPool: sync.Pool{New: func() any { return new(storeParts) }}}
 }
 
 type store struct {
-	perSecond, rest backend.Backend
-	pool            sync.Pool // of *scratch
+	perSecondStore, otherStore backend.Backend
+	partsPool                  sync.Pool // partsPool contains *storeParts.
 }
 
-// scratch holds the parts of a batch that one Take sends to the two stores. The store pools
-// scratches.
-type scratch struct{ short, long backend.Part }
+// storeParts holds the hits of a batch that one Take sends to the two stores.
+type storeParts struct{ perSecondHits, otherHits backend.SubBatch }
 
-func short(h *backend.Hit) bool { return h.Limit.Period <= time.Second }
+// isPerSecond reports whether the store for short windows counts h.
+func isPerSecond(h *backend.Hit) bool { return h.Limit.Period <= time.Second }
 
-// Take sends each hit of b to its store; see backend.Backend. If all hits are of one store,
-// b itself is sent.
+// Take sends each hit of b to its store; see backend.Backend. If all hits are for one store, it sends b itself.
 func (s *store) Take(ctx context.Context, b *backend.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
-	switch countShort(b.Hits) {
+	switch countPerSecond(b.Hits) {
 	case 0:
-		return s.rest.Take(ctx, b)
+		return s.otherStore.Take(ctx, b)
 	case len(b.Hits):
-		return s.perSecond.Take(ctx, b)
+		return s.perSecondStore.Take(ctx, b)
 	}
-	sc := s.pool.Get().(*scratch)
-	err := s.takeBoth(ctx, b, sc)
-	if sc.short.Reset() && sc.long.Reset() {
-		s.pool.Put(sc)
+	p := s.partsPool.Get().(*storeParts)
+	err := s.takeFromBoth(ctx, b, p)
+	if p.perSecondHits.Reset(backend.MaxPooledHits) && p.otherHits.Reset(backend.MaxPooledHits) {
+		s.partsPool.Put(p)
 	}
 	return err
 }
 
-func countShort(hits []backend.Hit) (n int) {
+// countPerSecond returns how many of the hits are for the store for short windows.
+func countPerSecond(hits []backend.Hit) (n int) {
 	for i := range hits {
-		if short(&hits[i]) {
+		if isPerSecond(&hits[i]) {
 			n++
 		}
 	}
 	return n
 }
 
-// takeBoth makes as few calls as keep the order of the hits: one to each store, and more
-// only around an atomic group with hits in both.
-func (s *store) takeBoth(ctx context.Context, b *backend.Batch, sc *scratch) error {
+// takeFromBoth makes as few calls as keep the order of the hits: one to each store, and more
+// only around an atomic group with hits in both stores.
+func (s *store) takeFromBoth(ctx context.Context, b *backend.Batch, p *storeParts) error {
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)
-		if n := countShort(b.Hits[i:end]); 0 < n && n < end-i && backend.AnyAtomic(b.Hits[i:end]) {
-			if err := s.send(ctx, b, sc); err != nil {
+		if n := countPerSecond(b.Hits[i:end]); 0 < n && n < end-i && backend.AnyAtomic(b.Hits[i:end]) {
+			if err := s.sendBoth(ctx, b, p); err != nil {
 				return err
 			}
-			if err := s.takeGroup(ctx, b, i, end, sc); err != nil {
+			if err := s.takeAtomicGroup(ctx, b, i, end, p); err != nil {
 				return err
 			}
 		} else {
-			add(&sc.short, b, i, end, true, false)
-			add(&sc.long, b, i, end, false, false)
+			addStoreHits(&p.perSecondHits, b, i, end, true, false)
+			addStoreHits(&p.otherHits, b, i, end, false, false)
 		}
 		i = end
 	}
-	return s.send(ctx, b, sc)
+	return s.sendBoth(ctx, b, p)
 }
 
-// add adds the hits of b from i to end that have a short window, or a long one, to p. If
-// look is set, atomic hits are added as looks.
-func add(p *backend.Part, b *backend.Batch, i, end int, shorts, look bool) {
+// addStoreHits adds the hits of Hits[i:end] for one of the two stores to p. If look is set, it adds the atomic ones as looks.
+func addStoreHits(p *backend.SubBatch, b *backend.Batch, i, end int, perSecond, look bool) {
 	for ; i < end; i++ {
-		switch h := &b.Hits[i]; {
-		case short(h) != shorts:
-		case look && h.Atomic:
-			p.AddLook(b, i)
-		default:
-			p.Add(b, i)
+		if h := &b.Hits[i]; isPerSecond(h) == perSecond {
+			p.Add(b, i, look && h.Atomic)
 		}
 	}
 }
 
-func (s *store) send(ctx context.Context, b *backend.Batch, sc *scratch) error {
-	if err := sc.short.Send(ctx, s.perSecond, b); err != nil {
+func (s *store) sendBoth(ctx context.Context, b *backend.Batch, p *storeParts) error {
+	if err := p.perSecondHits.Send(ctx, s.perSecondStore, b); err != nil {
 		return err
 	}
-	return sc.long.Send(ctx, s.rest, b)
+	return p.otherHits.Send(ctx, s.otherStore, b)
 }
 
-// takeGroup takes the atomic group from hit i up to end in the steps that New describes.
-// Hits that are not atomic are charged in the first step of their store.
-func (s *store) takeGroup(ctx context.Context, b *backend.Batch, i, end int, sc *scratch) error {
-	add(&sc.long, b, i, end, false, true)
-	if err := sc.long.Send(ctx, s.rest, b); err != nil {
+// takeAtomicGroup sends the atomic group Hits[i:end] to the stores in the three steps that New
+// describes. Hits that are not atomic are charged in the first step of their store.
+func (s *store) takeAtomicGroup(ctx context.Context, b *backend.Batch, i, end int, p *storeParts) error {
+	addStoreHits(&p.otherHits, b, i, end, false, true)
+	if err := p.otherHits.Send(ctx, s.otherStore, b); err != nil {
 		return err
 	}
-	refused := refuses(b, i, end, false)
-	add(&sc.short, b, i, end, true, refused)
-	if err := sc.short.Send(ctx, s.perSecond, b); err != nil || refused || refuses(b, i, end, true) {
+	refused := isGroupRefused(b, i, end, false)
+	addStoreHits(&p.perSecondHits, b, i, end, true, refused)
+	if err := p.perSecondHits.Send(ctx, s.perSecondStore, b); err != nil || refused || isGroupRefused(b, i, end, true) {
 		return err
 	}
 	for ; i < end; i++ {
-		if h := &b.Hits[i]; !short(h) && h.Atomic {
-			sc.long.Add(b, i)
+		if h := &b.Hits[i]; !isPerSecond(h) && h.Atomic {
+			p.otherHits.Add(b, i, false)
 		}
 	}
-	return sc.long.Send(ctx, s.rest, b)
+	return p.otherHits.Send(ctx, s.otherStore, b)
 }
 
-// refuses reports whether one of the short hits from i to end, or of the long ones, refuses
-// its group or got no answer.
-func refuses(b *backend.Batch, i, end int, shorts bool) bool {
+// isGroupRefused reports whether a hit of Hits[i:end] for one of the two stores refuses its group or got no answer.
+func isGroupRefused(b *backend.Batch, i, end int, perSecond bool) bool {
 	for ; i < end; i++ {
 		h, v := &b.Hits[i], &b.Verdicts[i]
-		if short(h) == shorts && (v.Err != nil || v.Over && !h.NoVeto) {
+		if isPerSecond(h) == perSecond && (v.Err != nil || v.Over && !h.NoVeto) {
 			return true
 		}
 	}

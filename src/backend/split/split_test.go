@@ -229,7 +229,7 @@ func TestAtomicGroups(t *testing.T) {
 					period = time.Second
 				}
 				h := hit(m.key, 1, period, m.n)
-				h.Op, h.Atomic, h.NoVeto, h.Group = m.op, !m.plain, m.shadow, m.group
+				h.Op, h.Atomic, h.NoVeto, h.GroupID = m.op, !m.plain, m.shadow, m.group
 				hits = append(hits, h)
 			}
 			for i, v := range send(t, store, epoch, hits...) {
@@ -251,9 +251,7 @@ func TestAtomicGroups(t *testing.T) {
 
 // Alone, the two stores together are one store.
 func TestReferee(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 1))
+	rnd := rand.New(rand.NewPCG(1, 1))
 	store, one := New(counters(t), counters(t)), counters(t)
 	now := epoch
 	periods := []time.Duration{time.Second, time.Second, time.Minute, 5 * time.Minute}
@@ -265,7 +263,7 @@ func TestReferee(t *testing.T) {
 			keys := rnd.Perm(6)          // within a group each its own: looks do not see each other
 			for i := range 1 + rnd.IntN(3) {
 				n := len(hits)
-				if n > 0 && i == 0 && hits[n-1].Group == group {
+				if n > 0 && i == 0 && hits[n-1].GroupID == group {
 					group += 2
 				}
 				hits = append(hits, backend.Hit{
@@ -273,11 +271,11 @@ func TestReferee(t *testing.T) {
 					Limit: &algorithm.Limit{
 						Max: rnd.Uint64N(8), Period: periods[rnd.IntN(len(periods))], CountBlocked: rnd.IntN(2) == 0,
 					},
-					Amount: uint64(rnd.IntN(4)),
-					Op:     []algorithm.Op{charge, charge, charge, charge, look, refund, refund, force}[rnd.IntN(8)],
-					Group:  group,
-					Atomic: rnd.IntN(3) > 0,
-					NoVeto: rnd.IntN(4) == 0,
+					Amount:  uint64(rnd.IntN(4)),
+					Op:      []algorithm.Op{charge, charge, charge, charge, look, refund, refund, force}[rnd.IntN(8)],
+					GroupID: group,
+					Atomic:  rnd.IntN(3) > 0,
+					NoVeto:  rnd.IntN(4) == 0,
 				})
 			}
 		}

@@ -109,6 +109,9 @@ func TestArchitecture(t *testing.T) {
 			if strings.HasPrefix(name, "ratelimit/src/testbed/") && !strings.HasPrefix(pkg, "testbed/") {
 				t.Errorf("%s imports %s, which is for tests", pkg, name)
 			}
+			if room, _, _ := strings.Cut(pkg, "/"); strings.HasPrefix(name, "ratelimit/src/tools/") && room != "tools" && room != "cmd" {
+				t.Errorf("%s serves requests and imports %s, which runs offline", pkg, name)
+			}
 			if ours, ok := strings.CutPrefix(name, "ratelimit/src/"); ok && !slices.Contains(may, ours) && !slices.Contains(may, "anything") {
 				t.Errorf("%s imports %s, which docs/architecture.md does not allow", pkg, ours)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/tools/bench"
+	"ratelimit/src/tools/command"
 )
 
 func TestBench(t *testing.T) {
@@ -32,7 +33,7 @@ descriptors:
 	args = append(args, s.address("grpc"))
 	code, out, errOut := call(t, append(args, "--json")...)
 	var r bench.Result
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitOK || errOut != "" {
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != command.ExitOK || errOut != "" {
 		t.Fatalf("exit %d, %v: %s%s", code, err, out, errOut)
 	}
 	if r.Requests != 500 || r.Answers["OK"] != 10 || r.Answers["OVER_LIMIT"] != 490 || strings.Count(out, "\n") != 1 {
@@ -42,14 +43,14 @@ descriptors:
 		t.Error(out)
 	}
 	code, out, errOut = call(t, append(args, "--rate", "20000")...)
-	if code != exitOK || errOut != "" || !strings.Contains(out, "overlimit, 2 x 32 calls in flight, 20000 calls due a second\n") || !regexp.MustCompile(`\n +0 +500 +0\n`).MatchString(out) {
+	if code != command.ExitOK || errOut != "" || !strings.Contains(out, "overlimit, 2 x 32 calls in flight, 20000 calls due a second\n") || !regexp.MustCompile(`\n +0 +500 +0\n`).MatchString(out) {
 		t.Errorf("exit %d: %s%s", code, out, errOut)
 	}
 	file := filepath.Join(t.TempDir(), "requests.jsonl")
 	if err := os.WriteFile(file, []byte(`{"domain":"none","descriptors":[{"entries":[{"key":"k"}]}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, errOut := call(t, "ratelimit", "bench", "--requests-file", file, "--duration", "20ms", s.address("grpc")); code != exitOK || !strings.Contains(out, file+", 2 x 32") {
+	if code, out, errOut := call(t, "ratelimit", "bench", "--requests-file", file, "--duration", "20ms", s.address("grpc")); code != command.ExitOK || !strings.Contains(out, file+", 2 x 32") {
 		t.Errorf("exit %d: %s%s", code, out, errOut)
 	}
 }
@@ -64,7 +65,7 @@ func TestBenchWithoutAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, errOut := call(t, "ratelimit", "bench", "--requests-file", file, "--requests", "10", "--warmup", "0s", s.address("grpc"))
-	if code != exitError || !strings.Contains(out, "error INVALID_ARGUMENT") || !strings.Contains(errOut, "every call failed, the first with INVALID_ARGUMENT") {
+	if code != command.ExitError || !strings.Contains(out, "error INVALID_ARGUMENT") || !strings.Contains(errOut, "every call failed, the first with INVALID_ARGUMENT") {
 		t.Errorf("exit %d: %s%s", code, out, errOut)
 	}
 }
@@ -94,7 +95,7 @@ func TestBenchErrors(t *testing.T) {
 		{"one two", "accepts at most 1 arg"},
 	} {
 		code, out, errOut := call(t, append([]string{"ratelimit", "bench"}, strings.Fields(tt.args)...)...)
-		if code != exitError || out != "" || !strings.Contains(errOut, tt.want) {
+		if code != command.ExitError || out != "" || !strings.Contains(errOut, tt.want) {
 			t.Errorf("%s: exit %d, %s%s\nwant %s", tt.args, code, out, errOut, tt.want)
 		}
 	}
@@ -107,7 +108,7 @@ func TestBenchNull(t *testing.T) {
 	var out, errOut output
 	ended := make(chan int, 1)
 	go func() {
-		ended <- run(ctx, []string{"ratelimit", "bench", "--null", "127.0.0.1:0", "--null-workers", "2"}, stdio{&out, &errOut})
+		ended <- run(ctx, commands(&out, &errOut), []string{"ratelimit", "bench", "--null", "127.0.0.1:0", "--null-workers", "2"})
 	}()
 	line := regexp.MustCompile(`^listening on (\S+)\n$`)
 	harness.Await(t, harness.Deadline, "the server listens", func() error {
@@ -117,11 +118,11 @@ func TestBenchNull(t *testing.T) {
 		return nil
 	})
 	code, text, problem := call(t, "ratelimit", "bench", "--requests", "100", "--warmup", "0s", line.FindStringSubmatch(out.String())[1])
-	if code != exitOK || !regexp.MustCompile(`\n +100 +0 +0\n`).MatchString(text) {
+	if code != command.ExitOK || !regexp.MustCompile(`\n +100 +0 +0\n`).MatchString(text) {
 		t.Errorf("exit %d: %s%s", code, text, problem)
 	}
 	cancel()
-	if code := <-ended; code != exitOK || errOut.String() != "" {
+	if code := <-ended; code != command.ExitOK || errOut.String() != "" {
 		t.Errorf("exit %d: %s", code, errOut.String())
 	}
 }

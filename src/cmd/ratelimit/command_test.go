@@ -24,13 +24,14 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"ratelimit/src/settings"
+	"ratelimit/src/tools/command"
 )
 
 // call runs the program and returns its exit status, output and error output.
 func call(t *testing.T, args ...string) (code int, out, errOut string) {
 	t.Helper()
 	var o, e output
-	code = run(t.Context(), args, stdio{&o, &e})
+	code = run(t.Context(), commands(&o, &e), args)
 	return code, o.String(), e.String()
 }
 
@@ -129,7 +130,7 @@ Flag: --oltp-protocol=""
 		{"-nothing", "flag provided but not defined: -nothing"},
 	} {
 		code, out, errOut := call(t, append([]string{"ratelimit_client"}, strings.Fields(tt.args)...)...)
-		if code != exitInput || out != "" || !strings.Contains(errOut, tt.want) || !strings.Contains(errOut, "-dial_string") {
+		if code != command.ExitInput || out != "" || !strings.Contains(errOut, tt.want) || !strings.Contains(errOut, "-dial_string") {
 			t.Errorf("%s: exit %d, %s%s\nwant %s and the flags", tt.args, code, out, errOut, tt.want)
 		}
 	}
@@ -217,17 +218,17 @@ func TestClientTLS(t *testing.T) {
 		}
 	}()
 	args := []string{"ratelimit", "client", "-dial_string", l.Addr().String(), "-domain", "d", "-descriptors", "a=1", "-grpc-use-tls", "-grpc-server-ca-file", certFile}
-	if code, out, errOut := call(t, append(args, "-grpc-cert-file", certFile, "-grpc-key-file", keyFile)...); code != exitOK || !strings.HasPrefix(out, "OK") {
+	if code, out, errOut := call(t, append(args, "-grpc-cert-file", certFile, "-grpc-key-file", keyFile)...); code != command.ExitOK || !strings.HasPrefix(out, "OK") {
 		t.Errorf("with a certificate: exit %d, %s%s", code, out, errOut)
 	}
-	if code, _, _ := call(t, args...); code != exitError {
+	if code, _, _ := call(t, args...); code != command.ExitError {
 		t.Errorf("without one: exit %d", code)
 	}
 	args = []string{"ratelimit", "bench", "--requests", "20", "--warmup", "0s", "-grpc-use-tls", "-grpc-server-ca-file", certFile, l.Addr().String()}
-	if code, out, errOut := call(t, append(args, "-grpc-cert-file", certFile, "-grpc-key-file", keyFile)...); code != exitOK || !strings.Contains(out, "OK") {
+	if code, out, errOut := call(t, append(args, "-grpc-cert-file", certFile, "-grpc-key-file", keyFile)...); code != command.ExitOK || !strings.Contains(out, "OK") {
 		t.Errorf("bench with a certificate: exit %d, %s%s", code, out, errOut)
 	}
-	if code, _, _ := call(t, args...); code != exitError {
+	if code, _, _ := call(t, args...); code != command.ExitError {
 		t.Errorf("bench without one: exit %d", code)
 	}
 }
@@ -245,7 +246,7 @@ func TestClientErrors(t *testing.T) {
 		{"-domain d -descriptors a=1 --no-such-flag", "unknown flag: --no-such-flag"},
 	} {
 		code, out, errOut := call(t, append([]string{"ratelimit", "client"}, strings.Fields(tt.args)...)...)
-		if code != exitError || out != "" || !strings.Contains(errOut, tt.want) {
+		if code != command.ExitError || out != "" || !strings.Contains(errOut, tt.want) {
 			t.Errorf("%s: exit %d, %s%s\nwant %s", tt.args, code, out, errOut, tt.want)
 		}
 	}
@@ -372,6 +373,25 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// The help texts of the commands, but for the tables of settings, are those of testdata/help.txt.
+func TestHelpTexts(t *testing.T) {
+	const name = "testdata/help.txt"
+	var all strings.Builder
+	for _, cmd := range append([]string{""}, strings.Fields("client check explain test simulate schema bench version")...) {
+		_, help, _ := call(t, strings.Fields("ratelimit "+cmd+" --help")...)
+		fmt.Fprintf(&all, "$ ratelimit %s --help\n%s\n", cmd, help)
+	}
+	if *update {
+		if err := os.WriteFile(name, []byte(all.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil || string(want) != all.String() {
+		t.Errorf("the help texts are not those of %s (%v); if that is meant, run `make docs`. Now they are:\n%s", name, err, all.String())
+	}
+}
+
 func TestArguments(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"ratelimit", ""},
@@ -387,7 +407,7 @@ func TestArguments(t *testing.T) {
 		{"ratelimit check ratelimit", "check ratelimit"}, // a directory
 		{"ratelimit_client /bin/ratelimit", "ratelimit_client /bin/ratelimit"},
 	} {
-		if got := strings.Join(arguments(strings.Fields(tt.in)), " "); got != tt.want {
+		if got := strings.Join(commandWords(strings.Fields(tt.in)), " "); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.in, got, tt.want)
 		}
 	}
@@ -412,7 +432,7 @@ func TestUnknownWords(t *testing.T) {
 		{"client extra -domain d", "client: takes no argument \"extra\""},
 	} {
 		code, out, errOut := call(t, append([]string{"ratelimit"}, strings.Fields(tt.args)...)...)
-		if code != exitInput || out != "" || !strings.Contains(errOut, tt.want) {
+		if code != command.ExitInput || out != "" || !strings.Contains(errOut, tt.want) {
 			t.Errorf("%s: exit %d, %s%s\nwant %s", tt.args, code, out, errOut, tt.want)
 		}
 	}

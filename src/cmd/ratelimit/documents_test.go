@@ -18,10 +18,11 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
 	"ratelimit/src/settings"
+	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/suggest"
 )
 
-var update = flag.Bool("update", false, "write the tables of settings anew")
+var update = flag.Bool("update", false, "write the tables of settings and testdata/help.txt anew")
 
 // document reads a file by its path in the repository.
 func document(t *testing.T, name string) string {
@@ -158,7 +159,7 @@ func TestDocumentsRules(t *testing.T) {
 				continue
 			}
 			count++
-			set, warnings, err := loading.Load([]loading.File{{Name: "limits.yaml", Data: []byte(e.text)}}, rules.Options{})
+			set, warnings, err := loading.Load([]loading.RuleFile{{Name: "limits.yaml", Data: []byte(e.text)}}, rules.Options{})
 			if err != nil || len(warnings) > 0 {
 				t.Errorf("%s: %v %v in\n%s", page, err, warnings, e.text)
 				continue
@@ -174,7 +175,7 @@ func TestDocumentsRules(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := limiter.New(limiter.Config{Backend: store})
-			l.Use(set)
+			l.UseRules(set)
 			for line := range strings.Lines(strings.TrimSpace(e.requests)) {
 				askLine(t, l, set.Domains()[0].Name, line)
 			}
@@ -296,10 +297,10 @@ func TestDocumentsSimulate(t *testing.T) {
 		t.Fatal("the example was not found")
 	}
 	var out, errOut output
-	root := command(stdio{&out, &errOut})
+	root := commands(&out, &errOut)
 	root.SetIn(strings.NewReader(m[1]))
 	t.Chdir(top)
-	if code := execute(t.Context(), root, append([]string{"ratelimit"}, strings.Fields(m[2])...), &errOut); code != exitOK {
+	if code := run(t.Context(), root, append([]string{"ratelimit"}, strings.Fields(m[2])...)); code != command.ExitOK {
 		t.Fatalf("exit %d: %s", code, errOut.String())
 	}
 	var folded bytes.Buffer
@@ -316,7 +317,7 @@ func TestDocumentsSimulate(t *testing.T) {
 
 func exampleRules(t *testing.T) (*rules.Set, error) {
 	t.Helper()
-	var files []loading.File
+	var files []loading.RuleFile
 	paths, err := filepath.Glob(filepath.Join(top, "examples", "ratelimit", "config", "*.yaml"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no examples: %v", err)
@@ -326,7 +327,7 @@ func exampleRules(t *testing.T) (*rules.Set, error) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, loading.File{Name: path, Data: data})
+		files = append(files, loading.RuleFile{Name: path, Data: data})
 	}
 	set, _, err := loading.Load(files, rules.Options{})
 	return set, err

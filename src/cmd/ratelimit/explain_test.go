@@ -76,9 +76,9 @@ func TestExplainFiles(t *testing.T) {
 		{[]string{"--url", "http://user:secret@[", "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"explain: "}},
 	} {
 		var o, e output
-		root := command(stdio{&o, &e})
+		root := commands(&o, &e)
 		root.SetIn(strings.NewReader(asked))
-		code := execute(t.Context(), root, append([]string{"ratelimit", "explain"}, tt.args...), &e)
+		code := run(t.Context(), root, append([]string{"ratelimit", "explain"}, tt.args...))
 		out, errOut := o.String(), e.String()
 		if code != tt.code {
 			t.Errorf("%q: exit %d, want %d\n%s%s", tt.args, code, tt.code, out, errOut)
@@ -95,7 +95,7 @@ func TestExplainFiles(t *testing.T) {
 	}
 	_, out, _ := call(t, "ratelimit", "explain", "--config", config, "--domain", "d", "--descriptors", "ip=1", "--json")
 	report := new(explain.Report)
-	if err := json.Unmarshal([]byte(out), report); err != nil || report.Now != nil || len(report.Descriptors) != 1 || report.Descriptors[0].Charges[0].Key != "d_ip_1_" {
+	if err := json.Unmarshal([]byte(out), report); err != nil || report.Decision != nil || len(report.Descriptors) != 1 || report.Descriptors[0].Charges[0].Key != "d_ip_1_" {
 		t.Errorf("%v in\n%s", err, out)
 	}
 }
@@ -147,7 +147,7 @@ func TestExplainCharges(t *testing.T) {
 			if err := json.Unmarshal([]byte(text), report); err != nil || code != 200 || kind != "application/json" {
 				t.Fatalf("%d %s %s: %v", code, kind, text, err)
 			}
-			if now := report.Descriptors[0].Charges[0].Now; report.Now.Code != "OK" || *now.Before != 0 || *now.Remaining != 2 || now.Over {
+			if now := report.Descriptors[0].Charges[0].State; report.Decision.Code != "OK" || *now.Before != 0 || *now.Remaining != 2 || now.Over {
 				t.Fatalf("got %s", text)
 			}
 		case 2:

@@ -1,48 +1,39 @@
 package main
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"ratelimit/src/service"
 	"ratelimit/src/settings"
+	"ratelimit/src/tools/command"
 )
 
-// helpTexts have a file for each command: a line of usage, a line of summary, an empty line,
-// a description, "Examples:" and examples. {settings} and {divvy settings} are replaced by
-// tables of variables.
+// helpTexts have a file for each command of this package, in the form that command.New parses. newCommand replaces {settings} and
+// {divvy settings} by tables of variables.
 //
 //go:embed help/*.txt
 var helpTexts embed.FS
 
 var helpTables = sync.OnceValue(func() *strings.Replacer {
-	return strings.NewReplacer("{settings}", tableText(settings.Table()), "{divvy settings}", tableText(settings.DivvyTable()))
+	return strings.NewReplacer("{settings}", settingsText(settings.Table()), "{divvy settings}", settingsText(settings.DivvyTable()))
 })
 
-// newCommand returns a command with the texts of help/NAME.txt. It takes no arguments, only
-// flags, unless the caller sets Args.
+// newCommand returns a command with the texts of the file help/NAME.txt.
 func newCommand(name string, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	text, err := helpTexts.ReadFile("help/" + name + ".txt")
 	if err != nil {
-		panic(err) // the file is missing in the source code
+		panic(err) // A file is missing in the source code.
 	}
-	head, body, _ := strings.Cut(string(text), "\n\n")
-	long, examples, _ := strings.Cut(body, "Examples:\n")
-	cmd := &cobra.Command{Args: noWords, RunE: run}
-	cmd.Use, cmd.Short, _ = strings.Cut(head, "\n")
-	cmd.Long = helpTables().Replace(strings.TrimSpace(long))
-	cmd.Example = strings.TrimRight(examples, "\n")
-	return cmd
+	return command.New(helpTables().Replace(string(text)), run)
 }
 
-// tableText returns a table of settings for a terminal.
-func tableText(table []settings.Variable) string {
+func settingsText(table []settings.Variable) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	section := ""
@@ -51,21 +42,8 @@ func tableText(table []settings.Variable) string {
 			section = v.Section
 			fmt.Fprintf(w, "%s:\n", section)
 		}
-		fallback := v.Default
-		if fallback == "" {
-			fallback = "(empty)"
-		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", v.Name, v.Type, fallback, strings.ReplaceAll(v.Meaning, "`", ""))
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", v.Name, v.Type, cmp.Or(v.Default, "(empty)"), strings.ReplaceAll(v.Meaning, "`", ""))
 	}
-	_ = w.Flush() // a strings.Builder takes everything
+	_ = w.Flush() // A strings.Builder returns no error.
 	return strings.TrimRight(b.String(), "\n")
-}
-
-// progressLine returns a function that overwrites the last line of the terminal w with
-// formatted text; "" clears the line. If w is no terminal, the function does nothing.
-func progressLine(w io.Writer) func(format string, args ...any) {
-	if !service.IsTerminal(w) {
-		return func(string, ...any) {}
-	}
-	return func(format string, args ...any) { fmt.Fprintf(w, "\r\x1b[K"+format, args...) }
 }

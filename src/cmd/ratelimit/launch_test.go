@@ -14,6 +14,7 @@ import (
 
 	"ratelimit/src/service"
 	"ratelimit/src/testbed/harness"
+	"ratelimit/src/tools/explain"
 )
 
 // output is a buffer that several goroutines may write and read.
@@ -67,7 +68,7 @@ func launch(t *testing.T, text string, variables ...string) *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		stopped <- service.WithOutput(io.Discard, &r.log, func(o *service.Output) (err error) {
-			cfg.Output = o
+			cfg.Output, cfg.Explain = o, explain.Handler
 			r.Service, err = service.New(cfg)
 			built <- err
 			if err == nil {

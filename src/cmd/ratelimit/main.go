@@ -1,5 +1,4 @@
-// Command ratelimit is the rate limit service and its tools. Without arguments it serves,
-// configured by its environment.
+// Command ratelimit is the rate limit service and its tools. Without arguments it serves, configured by its environment.
 package main
 
 import (
@@ -8,114 +7,91 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"ratelimit/api"
+	"ratelimit/src/tools/bench"
+	"ratelimit/src/tools/check"
+	"ratelimit/src/tools/client"
+	"ratelimit/src/tools/command"
+	"ratelimit/src/tools/explain"
+	"ratelimit/src/tools/ruletest"
+	"ratelimit/src/tools/simulate"
 )
 
 func main() {
-	os.Exit(run(context.Background(), os.Args, stdio{os.Stdout, os.Stderr}))
+	os.Exit(run(context.Background(), commands(os.Stdout, os.Stderr), os.Args))
 }
 
-// stdio is where a command writes: answers to out, everything else to err.
-type stdio struct{ out, err io.Writer }
-
-// Exit codes, the same for every command.
-const (
-	exitOK    = 0
-	exitError = 1
-	exitInput = 2 // an unknown command or argument; simulate and test: wrong input, too
-	exitOver  = 3 // client: the request is over its limit
-)
-
-// exit is an error with an exit code. If error is nil, the command has printed why.
-type exit struct {
-	error
-	code int
-}
-
-// badInput returns err with exitInput.
-func badInput(err error) error { return exit{err, exitInput} }
-
-// badInputFlags makes cmd exit with exitInput if its flags are wrong.
-func badInputFlags(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput(err) })
-}
-
-// run runs the program and returns the exit code. args[0] is the program's name.
-func run(ctx context.Context, args []string, std stdio) int {
-	return execute(ctx, command(std), args, std.err)
-}
-
-// execute runs the command of root that args name and returns the exit code. It prints an
-// error with the name of the command.
-func execute(ctx context.Context, root *cobra.Command, args []string, errOut io.Writer) int {
-	words := arguments(args)
+// run runs the command of root that args name and returns the exit code. It prints an error with the name of the command. args[0] is
+// the program's name.
+func run(ctx context.Context, root *cobra.Command, args []string) int {
+	words := commandWords(args)
 	root.SetArgs(words)
-	cmd, err := root, checkCommandWord(root, words)
+	cmd, err := root, checkCommand(root, words)
 	if err == nil {
 		cmd, err = root.ExecuteContextC(ctx)
 	}
 	if err == nil {
-		return exitOK
+		return command.ExitOK
 	}
-	e, ok := errors.AsType[exit](err)
+	e, ok := errors.AsType[command.Exit](err)
 	if !ok {
-		e = exit{err, exitError}
+		e = command.Exit{Code: command.ExitError, Reason: err}
 	}
-	if e.error != nil {
-		fmt.Fprintf(errOut, "%s: %v\n", strings.ReplaceAll(cmd.CommandPath(), " ", ": "), e.error)
+	if e.Reason != nil {
+		fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", strings.ReplaceAll(cmd.CommandPath(), " ", ": "), e.Reason)
 	}
-	return e.code
+	return e.Code
 }
 
-// command returns the tree of all commands.
-func command(std stdio) *cobra.Command {
-	serve := serveCommand(std)
+// commands returns the program's command, with all others below it. They write to out, and errors to errOut.
+func commands(out, errOut io.Writer) *cobra.Command {
+	serve := serveCommand()
 	root := newCommand("ratelimit", serve.RunE)
 	root.Version = versionText()
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.Flags().AddFlagSet(serve.Flags())
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.SetOut(std.out)
-	root.SetErr(std.err)
+	root.SetOut(out)
+	root.SetErr(errOut)
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
 	version := newCommand("version", func(*cobra.Command, []string) error {
-		_, err := fmt.Fprintln(std.out, versionText())
+		_, err := fmt.Fprintln(out, versionText())
 		return err
 	})
-	root.AddCommand(serve, clientCommand(std), checkCommand(std), divvyCommand(std), explainCommand(std), testCommand(std),
-		simulateCommand(std), schemaCommand(std), benchCommand(std), version, upstreamClientCommand(std))
+	schema := newCommand("schema", func(*cobra.Command, []string) error {
+		_, err := out.Write(api.Schema)
+		return err
+	})
+	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), explain.Command(), ruletest.Command(),
+		simulate.Command(), schema, bench.Command(), version, client.UpstreamCommand())
+	for _, cmd := range append(root.Commands(), root) {
+		if cmd.Args == nil {
+			cmd.Args = noArguments
+		}
+	}
 	return root
 }
 
-// untilSignal returns a context that ends at Ctrl-C, SIGTERM and the given signals. A
-// second signal ends the program.
-func untilSignal(ctx context.Context, more ...os.Signal) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, append(more, os.Interrupt, syscall.SIGTERM)...)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
-}
-
-// Stamped by the linker: -X main.version=v1.2.3 -X main.commit=abc123.
+// The linker sets version and commit: -X main.version=v1.2.3 -X main.commit=abc123.
 var (
 	version = "dev"
 	commit  = ""
 )
 
-// versionText returns the text of `ratelimit version` and --version.
 func versionText() string {
 	return fmt.Sprintf("ratelimit %s (commit %s, %s, %s/%s)", version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// revision returns the stamped commit, else the one that Go recorded in the binary.
+// revision returns the commit that the linker set, else the one that Go recorded in the binary.
 func revision() string {
 	if commit != "" {
 		return commit

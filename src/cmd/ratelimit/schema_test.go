@@ -6,12 +6,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+
+	"ratelimit/src/tools/command"
 )
 
 // The program prints the committed schema.
 func TestSchemaFile(t *testing.T) {
 	var out, errOut output
-	if code := run(t.Context(), []string{"ratelimit", "schema"}, stdio{&out, &errOut}); code != exitOK {
+	if code := run(t.Context(), commands(&out, &errOut), []string{"ratelimit", "schema"}); code != command.ExitOK {
 		t.Fatalf("exit %d: %s", code, errOut.String())
 	}
 	path := filepath.Join(top, "api", "ratelimit.schema.json")

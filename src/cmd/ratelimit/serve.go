@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,30 +11,34 @@ import (
 
 	"ratelimit/src/service"
 	"ratelimit/src/service/heap"
+	"ratelimit/src/tools/command"
+	"ratelimit/src/tools/explain"
 	"ratelimit/src/tools/suggest"
 )
 
-func serveCommand(std stdio) *cobra.Command {
-	var rules string
+func serveCommand() *cobra.Command {
+	var rulePath string
 	var try bool
 	cmd := newCommand("serve", func(cmd *cobra.Command, _ []string) error {
-		return serve(cmd.Context(), std, func() (service.Config, error) {
-			cfg, err := service.ServeConfig(os.Environ(), rules)
+		return serve(cmd, func() (service.Config, error) {
+			cfg, err := service.ServeConfig(os.Environ(), rulePath)
 			if try {
-				cfg.OnReady = func(r service.Ready) { suggest.Print(r.Out, service.IsTerminal(std.out), r.Rules, r.HTTP) }
+				cfg.OnReady = func(r service.Ready) {
+					suggest.Print(r.Stdout, service.IsTerminal(cmd.OutOrStdout()), r.Rules, r.HTTPAddr)
+				}
 			}
 			return cfg, err
 		})
 	})
 	f := cmd.Flags()
-	f.StringVar(&rules, "config", "", "directory or file with the rules, in place of RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY")
+	f.StringVar(&rulePath, "config", "", "directory or file with the rules, in place of RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY")
 	f.BoolVar(&try, "try", false, "once ready, print a request to try on the loaded rules")
 	return cmd
 }
 
-func divvyCommand(std stdio) *cobra.Command {
+func divvyCommand() *cobra.Command {
 	cmd := newCommand("divvy", func(cmd *cobra.Command, args []string) error {
-		return serve(cmd.Context(), std, func() (service.Config, error) { return service.DivvyConfig(os.Environ(), args[0]) })
+		return serve(cmd, func() (service.Config, error) { return service.DivvyConfig(os.Environ(), args[0]) })
 	})
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -46,32 +49,33 @@ func divvyCommand(std stdio) *cobra.Command {
 	return cmd
 }
 
-// serve runs the service that configure describes until a signal stops it.
-func serve(ctx context.Context, std stdio, configure func() (service.Config, error)) error {
+// serve runs the service that configure configures, until a signal stops it.
+func serve(cmd *cobra.Command, configure func() (service.Config, error)) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	tuner := heap.Tune(os.LookupEnv)
 	defer tuner.Stop()
-	err := service.WithOutput(std.out, std.err, func(o *service.Output) error {
+	err := service.WithOutput(cmd.OutOrStdout(), cmd.ErrOrStderr(), func(o *service.Output) error {
 		o.OwnProcess()
 		cfg, err := configure()
 		if err != nil {
 			return err
 		}
 		cfg.Output, cfg.Signals, cfg.Heap = o, signals, tuner
+		cfg.Explain = explain.Handler
 		cfg.Version, cfg.Commit = version, revision()
 		s, err := service.New(cfg)
 		if err == nil {
-			err = s.Run(ctx)
+			err = s.Run(cmd.Context())
 		}
-		if err != nil && cfg.OneList {
+		if err != nil && cfg.RequireOrderedList {
 			err = fmt.Errorf("divvy: %w", err)
 		}
 		return err
 	})
 	if err != nil {
-		return exit{code: exitError}
+		return command.Exit{Code: command.ExitError}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
+	"ratelimit/src/tools/command"
 )
 
 const (
@@ -95,9 +96,9 @@ func TestSimulateCommand(t *testing.T) {
 		{"--config rules .", "", 1, 0, "", "simulate: .:1: read .: "},
 	} {
 		var out, errOut output
-		root := command(stdio{&out, &errOut})
+		root := commands(&out, &errOut)
 		root.SetIn(strings.NewReader(tt.stdin))
-		code := execute(t.Context(), root, append([]string{"ratelimit", "simulate"}, strings.Fields(tt.args)...), &errOut)
+		code := run(t.Context(), root, append([]string{"ratelimit", "simulate"}, strings.Fields(tt.args)...))
 		if n := strings.Count(out.String(), "\n"); code != tt.code || n != tt.lines || !strings.Contains(out.String(), tt.out) || !strings.Contains(errOut.String(), tt.err) {
 			t.Errorf("%s: exit %d, %d lines\n%s%s\nwant exit %d, %d lines, %s\n%s", tt.args, code, n, out.String(), errOut.String(), tt.code, tt.lines, tt.out, tt.err)
 		}
@@ -115,7 +116,7 @@ func TestSimulateWithTooLittleMemory(t *testing.T) {
 	}
 	dir := simulateFiles(t, map[string]string{"rules.yaml": simulateRules, "requests.jsonl": in.String()})
 	code, out, errOut := call(t, "ratelimit", "simulate", "--config", dir+"/rules.yaml", "--memory-max-bytes", "131072", dir+"/requests.jsonl")
-	if code != exitError || strings.Count(out, "\n") != 20_000 || !strings.Contains(errOut, "so decisions may be wrong; raise --memory-max-bytes") {
+	if code != command.ExitError || strings.Count(out, "\n") != 20_000 || !strings.Contains(errOut, "so decisions may be wrong; raise --memory-max-bytes") {
 		t.Errorf("exit %d: %s", code, errOut)
 	}
 }
@@ -146,7 +147,7 @@ func TestSimulateOnRedis(t *testing.T) {
 		{"cluster", []string{"--redis-type", "cluster", "--redis-url", cluster.Addrs[0], "--redis-auth-file", password}, cluster.Primaries(t)},
 	} {
 		for _, format := range []string{"v1", "v2"} {
-			for file, want := range map[string]int{"many.jsonl": exitOK, "bad.jsonl": exitInput} {
+			for file, want := range map[string]int{"many.jsonl": command.ExitOK, "bad.jsonl": command.ExitInput} {
 				args := []string{"ratelimit", "simulate", "--config", rules, "--key-format", format, filepath.Join(dir, file)}
 				_, memory, _ := call(t, args...)
 				code, out, errOut := call(t, append(append(args, "--backend", "redis"), tt.args...)...)
@@ -176,13 +177,13 @@ func startSimulate(ctx context.Context, t *testing.T, server *redistest.Server) 
 	in, to := io.Pipe()
 	t.Cleanup(func() { _ = to.Close() })
 	s := &interactive{to: to, code: make(chan int, 1)}
-	root := command(stdio{&s.out, &s.errOut})
+	root := commands(&s.out, &s.errOut)
 	root.SetIn(in)
 	args := []string{
 		"ratelimit", "simulate", "--config", simulateFiles(t, map[string]string{"rules.yaml": simulateRules}),
 		"--backend", "redis", "--redis-url", server.Addr,
 	}
-	go func() { s.code <- execute(ctx, root, args, &s.errOut) }()
+	go func() { s.code <- run(ctx, root, args) }()
 	_, _ = io.WriteString(to, simulateLine)
 	harness.Await(t, 10*time.Second, "a decision", func() error {
 		if !strings.HasSuffix(s.out.String(), "\n") {
@@ -204,7 +205,7 @@ func TestSimulateInterrupted(t *testing.T) {
 		t.Errorf("keys on the way: %s", keys)
 	}
 	cancel()
-	if got := <-s.code; got != exitError || !strings.Contains(s.errOut.String(), "simulate: interrupted") || !strings.Contains(s.errOut.String(), "requests: 1;") {
+	if got := <-s.code; got != command.ExitError || !strings.Contains(s.errOut.String(), "simulate: interrupted") || !strings.Contains(s.errOut.String(), "requests: 1;") {
 		t.Errorf("exit %d: %s", got, s.errOut.String())
 	}
 	if keys := fmt.Sprint(server.Do(t, "KEYS", "*")); keys != "[mine]" {
@@ -219,7 +220,7 @@ func TestSimulateLosesRedis(t *testing.T) {
 	s := startSimulate(t.Context(), t, server)
 	server.Stop()
 	_, _ = io.WriteString(s.to, simulateLine)
-	if got := <-s.code; got != exitError || !strings.Contains(s.errOut.String(), "simulate: stdin:2: the store did not answer: redis: ") ||
+	if got := <-s.code; got != command.ExitError || !strings.Contains(s.errOut.String(), "simulate: stdin:2: the store did not answer: redis: ") ||
 		!strings.Contains(s.errOut.String(), "keys that begin with simulate-") {
 		t.Errorf("exit %d: %s", got, s.errOut.String())
 	}

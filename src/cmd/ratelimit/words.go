@@ -9,97 +9,96 @@ import (
 	"github.com/spf13/cobra"
 
 	"ratelimit/src/settings/nearest"
+	"ratelimit/src/tools/client"
+	"ratelimit/src/tools/command"
 )
 
-// arguments turns the program's arguments into those of the command tree. args[0] may name a
-// command, because images have links such as ratelimit_client. So may args[1], because compose
-// files repeat `/bin/ratelimit` after the entry point. Long flags may have one dash, as in
-// envoyproxy/ratelimit's tools:
+// commandWords returns the words for cobra: the name of a command, then its arguments. args[0] may name a command, because images
+// have links such as ratelimit_client. So may args[1], because compose files repeat `/bin/ratelimit` after the entry point. Long flags
+// may have one dash, as in envoyproxy/ratelimit's tools:
 //
 //	ratelimit_config_check -config_dir x -> check --config_dir x
-func arguments(args []string) []string {
-	out, args := byName(args[0]), args[1:]
-	if len(out) == 0 && len(args) > 0 && isOwnName(args[0]) {
-		out, args = byName(args[0]), args[1:]
+func commandWords(args []string) []string {
+	name, args := commandOfProgram[filepath.Base(args[0])], args[1:]
+	if name == "" && len(args) > 0 && isProgram(args[0]) {
+		name, args = commandOfProgram[filepath.Base(args[0])], args[1:]
 	}
-	if len(out) == 1 && out[0] == upstreamClientName {
-		return append(out, args...)
+	if name != "" {
+		args = append([]string{name}, args...)
 	}
+	if name == client.UpstreamName {
+		return args
+	}
+	var words []string
 	for i, a := range args {
 		if a == "--" {
-			return append(out, args[i:]...)
+			return append(words, args[i:]...)
 		}
-		if len(out) == 1 && out[0] == "serve" && isOwnName(a) {
+		if slices.Equal(words, []string{"serve"}) && isProgram(a) {
 			continue
 		}
 		if len(a) > 2 && a[0] == '-' && a[1] != '-' {
 			a = "-" + a
 		}
-		out = append(out, a)
+		words = append(words, a)
 	}
-	return out
+	return words
 }
 
-// ownNames are the names of the binary, with the commands that they stand for.
-var ownNames = map[string][]string{
-	"ratelimit":              nil,
-	upstreamClientName:       {upstreamClientName},
-	"ratelimit_config_check": {"check"},
+// commandOfProgram has the names of the program, each with the command that it stands for.
+var commandOfProgram = map[string]string{
+	"ratelimit":              "",
+	client.UpstreamName:      client.UpstreamName,
+	"ratelimit_config_check": "check",
 }
 
-func isOwnName(path string) bool {
-	_, own := ownNames[filepath.Base(path)]
-	return own
+func isProgram(path string) bool {
+	_, known := commandOfProgram[filepath.Base(path)]
+	return known
 }
 
-// byName returns the command that the binary's name stands for; empty: none.
-func byName(path string) []string {
-	return slices.Clone(ownNames[filepath.Base(path)])
-}
-
-// checkCommandWord returns an error if the first word of args is no command. Cobra would
-// ignore that word.
-func checkCommandWord(root *cobra.Command, args []string) error {
-	if len(args) > 1 && args[0] == "help" {
-		args = args[1:]
+// checkCommand returns an error if the first argument names no command. Cobra would ignore it.
+func checkCommand(root *cobra.Command, words []string) error {
+	if len(words) > 1 && words[0] == "help" {
+		words = words[1:]
 	}
 	root.InitDefaultHelpFlag()
 	root.InitDefaultVersionFlag()
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	cmd, _, err := root.Find(args)
-	if err != nil || cmd != root || root.ParseFlags(args) != nil || root.Flags().NArg() == 0 {
-		return nil // a command, or cobra has a better message
+	cmd, _, err := root.Find(words)
+	if err != nil || cmd != root || root.ParseFlags(words) != nil || root.Flags().NArg() == 0 {
+		return nil // There is a command, or the error of cobra is better.
 	}
-	word := root.Flags().Arg(0)
-	if strings.HasPrefix(word, "__") { // how shells ask cobra for completions
+	name := root.Flags().Arg(0)
+	if strings.HasPrefix(name, "__") { // Shells ask cobra for completions with such names.
 		return nil
 	}
-	return badInput(fmt.Errorf("%q is no command; %s", word, meantCommand(root, word, "`ratelimit --help` lists them")))
+	return command.InvalidInput(fmt.Errorf("%q is no command; %s", name, suggestCommand(root, name, "`ratelimit --help` lists them")))
 }
 
-// meantCommand returns a question with the command most similar to word, else otherwise.
-func meantCommand(root *cobra.Command, word, otherwise string) string {
+// suggestCommand returns a question with the command whose name is most similar. It returns otherwise if none is similar.
+func suggestCommand(root *cobra.Command, name, otherwise string) string {
 	var names []string
 	for _, c := range root.Commands() {
 		if !c.Hidden {
 			names = append(names, c.Name())
 		}
 	}
-	if meant := nearest.Word(word, names); meant != "" {
-		return "did you mean `ratelimit " + meant + "`?"
+	if similar := nearest.Word(name, names); similar != "" {
+		return "did you mean `ratelimit " + similar + "`?"
 	}
 	return otherwise
 }
 
-// noWords is the Args of commands that take only flags.
-func noWords(cmd *cobra.Command, args []string) error {
+// noArguments is the Args of commands that take only flags.
+func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	hint := fmt.Sprintf("`ratelimit %s --help` shows what it takes", cmd.Name())
 	if cmd.Name() == "serve" {
-		hint = meantCommand(cmd.Root(), args[0], hint)
+		hint = suggestCommand(cmd.Root(), args[0], hint)
 	}
-	return badInput(fmt.Errorf("takes no argument %q; %s", args[0], hint))
+	return command.InvalidInput(fmt.Errorf("takes no argument %q; %s", args[0], hint))
 }

@@ -198,7 +198,7 @@ func newReplaced(t *testing.T) *replaced {
 	r := &replaced{t: t, c: c, f: newFiles(t, c.Server, c.CA), changes: make(chan error, 100)}
 	s, err := certs.New(certs.Config{
 		Cert: r.f.cert, Key: r.f.key, ClientCA: r.f.ca,
-		Every: 10 * time.Millisecond, OnChange: func(err error) { r.changes <- err },
+		CheckInterval: 10 * time.Millisecond, OnChange: func(err error) { r.changes <- err },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -327,7 +327,7 @@ func TestEnded(t *testing.T) {
 	changes := make(chan error, 10)
 	s, err := certs.New(certs.Config{
 		Cert: f.cert, Key: f.key,
-		Every: 10 * time.Millisecond, OnChange: func(err error) { changes <- err },
+		CheckInterval: 10 * time.Millisecond, OnChange: func(err error) { changes <- err },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -382,7 +382,7 @@ func TestReadHangs(t *testing.T) {
 	f := newFiles(t, c.Server, c.CA)
 	changes := make(chan error, 100)
 	s, err := certs.New(certs.Config{
-		Cert: f.cert, Key: f.key, Every: 10 * time.Millisecond, ReadTimeout: 500 * time.Millisecond,
+		Cert: f.cert, Key: f.key, CheckInterval: 10 * time.Millisecond, ReadTimeout: 500 * time.Millisecond,
 		OnChange: func(err error) { changes <- err },
 	})
 	if err != nil {

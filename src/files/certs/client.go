@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"ratelimit/src/files"
@@ -15,49 +16,45 @@ import (
 
 // Client is the configuration of a TLS client. Files are PEM files.
 type Client struct {
-	CA        string // path of authorities to trust in addition to the system's; empty: none
-	Cert, Key string // paths of the client's certificate and its key; both empty: none
-	// CAName and PairName are put before the errors of CA, and of Cert and Key. They are
-	// the names of the settings, and may be empty.
+	CA        string // path of authorities to trust in addition to the system's; empty for none
+	Cert, Key string // paths of the client's certificate and its key; both are empty for none
+	// CAName and PairName are the names of the settings, which errors of CA, and of Cert and Key, start with. They may be empty.
 	CAName, PairName string
-	// ServerName is the name that the server's certificate must have. Defaults to the host
-	// name of the connection.
+	// ServerName is the name that the server's certificate must have. Defaults to the host name of the connection.
 	ServerName string
 	// AnyName accepts any name in the server's certificate. Its chain is still verified.
 	AnyName bool
+
+	reads files.Reads
 }
 
-// Reader returns a function like TLS that gives up after files.DefaultTimeout.
-func (c *Client) Reader() func() (*tls.Config, error) {
-	reads := new(files.Reads)
-	return func() (*tls.Config, error) {
-		cfg, err := files.Read(context.Background(), reads, c.TLS)
-		if _, late := errors.AsType[*files.TimeoutError](err); late {
-			err = fmt.Errorf("%s, %s: %w", c.CAName, c.PairName, err)
-		}
-		return cfg, err
-	}
-}
-
-// TLS reads the files and returns the configuration of a connection. Call it for each connection,
-// because the files may change.
+// TLS reads the files and returns the configuration of a connection. Call it for each connection, because the files may change. It
+// returns an error if they are not read within files.DefaultTimeout.
 func (c *Client) TLS() (*tls.Config, error) {
+	cfg, err := files.Read(context.Background(), &c.reads, c.read)
+	if _, timedOut := errors.AsType[*files.TimeoutError](err); timedOut {
+		err = withName(strings.Trim(c.CAName+", "+c.PairName, ", "), err)
+	}
+	return cfg, err
+}
+
+func (c *Client) read() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
 	if c.CA != "" {
 		var err error
 		if cfg.RootCAs, err = Authorities(c.CA); err != nil {
-			return nil, named(c.CAName, err)
+			return nil, withName(c.CAName, err)
 		}
 	}
 	if c.Cert != "" || c.Key != "" {
 		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
 		if err != nil {
-			return nil, named(c.PairName, err)
+			return nil, withName(c.PairName, err)
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	}
 	if c.AnyName {
-		cfg.InsecureSkipVerify = true // skips only the name: the chain is verified below
+		cfg.InsecureSkipVerify = true // skips the checks of the name and of the chain; verifyChain makes up for the latter
 		cfg.VerifyConnection = func(state tls.ConnectionState) error { return verifyChain(state, cfg.RootCAs) }
 	}
 	return cfg, nil
@@ -79,11 +76,7 @@ func NotAfter(file string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	for {
-		var block *pem.Block
-		if block, text = pem.Decode(text); block == nil {
-			return time.Time{}, fmt.Errorf("%s: no certificate in PEM form in it", file)
-		}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
 			continue
 		}
@@ -93,10 +86,11 @@ func NotAfter(file string) (time.Time, error) {
 		}
 		return cert.NotAfter, nil
 	}
+	return time.Time{}, fmt.Errorf("%s: no certificate in PEM form in it", file)
 }
 
-// named puts name before err, unless name is empty.
-func named(name string, err error) error {
+// withName puts the name of a setting before err, unless name is empty.
+func withName(name string, err error) error {
 	if name == "" {
 		return err
 	}

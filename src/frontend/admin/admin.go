@@ -1,4 +1,4 @@
-// Package admin answers operators over HTTP: health, the loaded rules, the figures and
+// Package admin serves pages for operators over HTTP: health, the loaded rules, the figures and
 // profiles. It imports no other part of the service; the caller passes in functions.
 package admin
 
@@ -19,9 +19,9 @@ import (
 	"time"
 )
 
-// Healthcheck answers 200 "OK" while reason returns "", else 500 and the reason. reason
-// must not block: orchestrators restart a process that answers slowly.
-func Healthcheck(reason func() string) http.Handler {
+// HealthcheckHandler answers 200 and "OK" while reason returns an empty string, else 500 and the reason.
+// reason must not block, because orchestrators restart a process that answers slowly.
+func HealthcheckHandler(reason func() string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if why := reason(); why != "" {
 			http.Error(w, why, http.StatusInternalServerError)
@@ -34,22 +34,21 @@ func Healthcheck(reason func() string) http.Handler {
 // Component is the state of one part of the service.
 type Component struct {
 	Name string `json:"name"`
-	// Why says why it is not ready; empty if it is.
-	Why string `json:"why,omitempty"`
+	// NotReadyReason says why the component is not ready. It is empty if the component is ready.
+	NotReadyReason string `json:"why,omitempty"`
 	// Note is further information, such as the number of domains.
 	Note string `json:"note,omitempty"`
 }
 
-// Live always answers 200.
-func Live() http.Handler {
+// LiveHandler always answers 200.
+func LiveHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, map[string]bool{"live": true})
+		writeJSON(w, http.StatusOK, map[string]bool{"live": true})
 	})
 }
 
-// Ready answers with the components: 200 if all are ready, else 503. components must not
-// block.
-func Ready(components func() []Component) http.Handler {
+// ReadyHandler answers 200 with the components if all are ready, else 503. components must not block.
+func ReadyHandler(components func() []Component) http.Handler {
 	type component struct {
 		Ready bool `json:"ready"`
 		Component
@@ -61,34 +60,34 @@ func Ready(components func() []Component) http.Handler {
 		}{Ready: true}
 		status := http.StatusOK
 		for _, c := range components() {
-			body.Components = append(body.Components, component{c.Why == "", c})
-			if c.Why != "" {
+			body.Components = append(body.Components, component{c.NotReadyReason == "", c})
+			if c.NotReadyReason != "" {
 				body.Ready, status = false, http.StatusServiceUnavailable
 			}
 		}
-		answer(w, status, body)
+		writeJSON(w, status, body)
 	})
 }
 
-func answer(w http.ResponseWriter, status int, body any) {
+func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the client has gone
+	_ = json.NewEncoder(w).Encode(body) // Encode fails only if the client has gone.
 }
 
-// Token passes requests to next that send token as a bearer token or as the password of
-// basic authentication, which browsers support. An empty token passes all requests.
-func Token(token string, next http.Handler) http.Handler {
+// RequireToken passes requests to next if they send token, either as a bearer token or as the password
+// of basic authentication, which browsers support. If token is empty, it passes all requests.
+func RequireToken(token string, next http.Handler) http.Handler {
 	if token == "" {
 		return next
 	}
-	want := sha256.Sum256([]byte(token)) // hashes have one length, so the comparison takes the same time
+	wantHash := sha256.Sum256([]byte(token)) // Hashes have the same length, so comparing them takes constant time.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		shown, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		sent, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !isBearer {
-			_, shown, _ = r.BasicAuth()
+			_, sent, _ = r.BasicAuth()
 		}
-		if got := sha256.Sum256([]byte(shown)); subtle.ConstantTimeCompare(got[:], want[:]) == 0 {
+		if hash := sha256.Sum256([]byte(sent)); subtle.ConstantTimeCompare(hash[:], wantHash[:]) == 0 {
 			w.Header().Set("WWW-Authenticate", `Basic realm="ratelimit", charset="UTF-8"`)
 			http.Error(w, "send DEBUG_TOKEN: Authorization: Bearer <token>", http.StatusUnauthorized)
 			return
@@ -97,10 +96,10 @@ func Token(token string, next http.Handler) http.Handler {
 	})
 }
 
-// Hosts passes requests to next whose Host header is an IP address, localhost or one of
-// names, which are in lower case. This stops DNS rebinding: web pages whose host name
-// resolves to this address could otherwise send requests from an operator's browser.
-func Hosts(names []string, next http.Handler) http.Handler {
+// AllowHosts passes requests to next if their Host header is an IP address, localhost or one of names,
+// which must be in lower case. This stops DNS rebinding: otherwise, a web page whose host name
+// resolves to this address could send requests from an operator's browser.
+func AllowHosts(names []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
 		if name, _, err := net.SplitHostPort(host); err == nil {
@@ -115,46 +114,46 @@ func Hosts(names []string, next http.Handler) http.Handler {
 	})
 }
 
-// Debug is the content of the debug port.
-type Debug struct {
-	// Rules writes one line per rule, in a stable order.
-	Rules func(io.Writer) error
-	// RulesYAML writes the rules with all their properties.
-	RulesYAML func(io.Writer) error
-	// Stats yields the names and values of all figures, sorted by name.
-	Stats iter.Seq2[string, int64]
-	// Ready returns the components for /readyz, with addresses and paths.
-	Ready func() []Component
-	// Explain serves /explain; nil: there is no such page.
-	Explain http.Handler
-	// Pprof enables Go's profiles.
-	Pprof bool
+// DebugPages holds the sources of the pages on the debug port.
+type DebugPages struct {
+	// WriteRules writes one line per rule, in a stable order.
+	WriteRules func(io.Writer) error
+	// WriteRulesYAML writes the rules with all their properties.
+	WriteRulesYAML func(io.Writer) error
+	// SortedFigures yields the names and values of all figures, sorted by name.
+	SortedFigures iter.Seq2[string, int64]
+	// Components returns the components for /readyz, with addresses and paths.
+	Components func() []Component
+	// ExplainHandler serves /explain. If it is nil, there is no such page.
+	ExplainHandler http.Handler
+	// PprofEnabled adds the pages with Go's profiles.
+	PprofEnabled bool
 }
 
-// Handler serves the debug port.
-func (d Debug) Handler() http.Handler {
+// Handler returns the handler of the debug port.
+func (d DebugPages) Handler() http.Handler {
 	mux := http.NewServeMux()
 	var help []string
 	handle := func(path, text string, h http.Handler, methods ...string) {
-		mux.Handle(path, only(h, methods...))
+		mux.Handle(path, allowMethods(h, methods...))
 		help = append(help, path+": "+text)
 	}
-	handle("/rlconfig", "the loaded rules, one per line; ?format=yaml for all their properties", page{d.Rules, d.RulesYAML, "yaml", "application/yaml"})
-	handle("/stats", "all counters and gauges; ?format=json for JSON", page{d.statsText, d.statsJSON, "json", "application/json"})
-	handle("/readyz", "whether each component is ready, with addresses, paths and problems", Ready(d.Ready))
-	if d.Explain != nil {
-		handle("/explain", "which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or POST the body of /json; ?format=json for JSON", d.Explain, http.MethodPost)
+	handle("/rlconfig", "the loaded rules, one per line; ?format=yaml for all their properties", formattedPage{d.WriteRules, d.WriteRulesYAML, "yaml", "application/yaml"})
+	handle("/stats", "all counters and gauges; ?format=json for JSON", formattedPage{d.writeStatsText, d.writeStatsJSON, "json", "application/json"})
+	handle("/readyz", "whether each component is ready, with addresses, paths and problems", ReadyHandler(d.Components))
+	if d.ExplainHandler != nil {
+		handle("/explain", "which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or POST the body of /json; ?format=json for JSON", d.ExplainHandler, http.MethodPost)
 	}
-	if d.Pprof {
+	if d.PprofEnabled {
 		handle("/debug/pprof/", "list of the profiles of this process", http.HandlerFunc(pprof.Index))
 		handle("/debug/pprof/profile", "CPU profile; ?seconds=30", http.HandlerFunc(pprof.Profile))
 		handle("/debug/pprof/trace", "execution trace; ?seconds=1", http.HandlerFunc(pprof.Trace))
 	}
 	slices.Sort(help)
 	index := strings.Join(help, "\n") + "\n"
-	mux.Handle("/{$}", only(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle("/{$}", allowMethods(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, index) // the client has gone
+		_, _ = io.WriteString(w, index) // WriteString fails only if the client has gone.
 	})))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "there is no such page; see / for the list", http.StatusNotFound)
@@ -165,8 +164,8 @@ func (d Debug) Handler() http.Handler {
 	return mux
 }
 
-// only passes GET, HEAD and further methods to next.
-func only(next http.Handler, further ...string) http.Handler {
+// allowMethods passes requests to next if their method is GET, HEAD or one of further.
+func allowMethods(next http.Handler, further ...string) http.Handler {
 	methods := append([]string{http.MethodGet, http.MethodHead}, further...)
 	allow := strings.Join(methods, ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -179,69 +178,69 @@ func only(next http.Handler, further ...string) http.Handler {
 	})
 }
 
-// page is a page in plain text, and in one other format with ?format=.
-type page struct {
-	text, other         func(io.Writer) error
-	format, contentType string // of other
+// formattedPage serves a page as plain text, or in the format that ?format= names.
+type formattedPage struct {
+	writeText, writeOtherFormat   func(io.Writer) error
+	otherFormat, otherContentType string
 }
 
 // ServeHTTP streams the page in the requested format.
-func (p page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p formattedPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch format := r.URL.Query().Get("format"); format {
 	case "":
-		stream(w, "text/plain; charset=utf-8", p.text)
-	case p.format:
-		stream(w, p.contentType, p.other)
+		streamPage(w, "text/plain; charset=utf-8", p.writeText)
+	case p.otherFormat:
+		streamPage(w, p.otherContentType, p.writeOtherFormat)
 	default:
-		http.Error(w, fmt.Sprintf("unknown format %q; leave it out, or use %s", format, p.format), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("unknown format %q; leave it out, or use %s", format, p.otherFormat), http.StatusBadRequest)
 	}
 }
 
-func (d Debug) statsText(w io.Writer) error {
-	for name, value := range d.Stats {
-		_, _ = fmt.Fprintf(w, "%s: %d\n", name, value) // the buffer of stream keeps the error
+func (d DebugPages) writeStatsText(w io.Writer) error {
+	for name, value := range d.SortedFigures {
+		_, _ = fmt.Fprintf(w, "%s: %d\n", name, value) // streamPage passes a bufio.Writer, which keeps the error until Flush.
 	}
 	return nil
 }
 
-func (d Debug) statsJSON(w io.Writer) error {
+func (d DebugPages) writeStatsJSON(w io.Writer) error {
 	separator := "{"
-	for name, value := range d.Stats {
+	for name, value := range d.SortedFigures {
 		text, err := json.Marshal(name)
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(w, "%s\n  %s: %d", separator, text, value) // the buffer of stream keeps the error
+		_, _ = fmt.Fprintf(w, "%s\n  %s: %d", separator, text, value) // streamPage passes a bufio.Writer, which keeps the error until Flush.
 		separator = ","
 	}
 	_, err := io.WriteString(w, strings.TrimPrefix(separator, ",")+"\n}\n")
 	return err
 }
 
-// streamPause is how long a client may take to read 64 KiB of a long answer.
-const streamPause = 10 * time.Second
+// chunkWriteTimeout is how long a client may take to read 64 KiB of a page.
+const chunkWriteTimeout = 10 * time.Second
 
-// stream answers with the output of write, without holding all of it in memory.
-func stream(w http.ResponseWriter, contentType string, write func(io.Writer) error) {
+// streamPage answers with the output of write. It does not hold all of the output in memory.
+func streamPage(w http.ResponseWriter, contentType string, write func(io.Writer) error) {
 	w.Header().Set("Content-Type", contentType)
-	to := &steady{ResponseWriter: w}
-	out := bufio.NewWriterSize(to, 64<<10)
-	switch err := write(out); {
-	case err == nil:
-		_ = out.Flush() // the client has gone
-	case !to.started: // else the answer ends here
+	chunks := &chunkWriter{ResponseWriter: w}
+	buffer := bufio.NewWriterSize(chunks, 64<<10)
+	if err := write(buffer); err == nil {
+		_ = buffer.Flush() // Flush fails only if the client has gone.
+	} else if !chunks.hasWritten {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}
 }
 
-// steady gives each write its own deadline, instead of one for the whole answer.
-type steady struct {
+// chunkWriter gives each write its own deadline. The server's write timeout is for a whole answer.
+type chunkWriter struct {
 	http.ResponseWriter
-	started bool
+	hasWritten bool // hasWritten says that a part of the answer was written, so the status is final.
 }
 
-func (s *steady) Write(p []byte) (int, error) {
-	s.started = true
-	_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now().Add(streamPause)) // a connection without deadlines needs none
-	return s.ResponseWriter.Write(p)
+func (c *chunkWriter) Write(p []byte) (int, error) {
+	c.hasWritten = true
+	deadline := time.Now().Add(chunkWriteTimeout)
+	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(deadline) // It fails only in tests, for connections without deadlines.
+	return c.ResponseWriter.Write(p)
 }

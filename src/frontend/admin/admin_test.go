@@ -19,7 +19,7 @@ func get(h http.Handler, path string) *httptest.ResponseRecorder {
 
 func TestHealthcheck(t *testing.T) {
 	reason := "no rules are loaded: a.yaml:3:5: unknown key"
-	h := Healthcheck(func() string { return reason })
+	h := HealthcheckHandler(func() string { return reason })
 	if w := get(h, "/healthcheck"); w.Code != 500 || !strings.Contains(w.Body.String(), reason) {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
@@ -30,8 +30,8 @@ func TestHealthcheck(t *testing.T) {
 }
 
 func TestReady(t *testing.T) {
-	parts := []Component{{Name: "rules", Note: "2 domains"}, {Name: "redis", Why: `it "hangs"`}}
-	h := Ready(func() []Component { return parts })
+	parts := []Component{{Name: "rules", Note: "2 domains"}, {Name: "redis", NotReadyReason: `it "hangs"`}}
+	h := ReadyHandler(func() []Component { return parts })
 	for _, want := range []struct {
 		code int
 		body string
@@ -43,9 +43,9 @@ func TestReady(t *testing.T) {
 		if w.Code != want.code || strings.TrimSpace(w.Body.String()) != want.body || w.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("got %d %s %v, want %+v", w.Code, w.Body, w.Header(), want)
 		}
-		parts[1].Why = ""
+		parts[1].NotReadyReason = ""
 	}
-	if w := get(Live(), "/livez"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"live":true}` {
+	if w := get(LiveHandler(), "/livez"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"live":true}` {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
@@ -72,7 +72,7 @@ func TestToken(t *testing.T) {
 			r.Header.Set("Authorization", tt.shown)
 		}
 		w := httptest.NewRecorder()
-		Token(tt.token, inside).ServeHTTP(w, r)
+		RequireToken(tt.token, inside).ServeHTTP(w, r)
 		if w.Code != tt.code || tt.code == 200 != (w.Body.String() == "inside") {
 			t.Errorf("%q shows %q: got %d %s, want %d", tt.token, tt.shown, w.Code, w.Body, tt.code)
 		}
@@ -81,22 +81,22 @@ func TestToken(t *testing.T) {
 
 func TestDebug(t *testing.T) {
 	fails := false
-	debug := Debug{
-		Rules: func(w io.Writer) error {
+	debug := DebugPages{
+		WriteRules: func(w io.Writer) error {
 			_, err := io.WriteString(w, "d.ip: unit=MINUTE\nd.user: unit=DAY\n")
 			return err
 		},
-		RulesYAML: func(w io.Writer) error {
+		WriteRulesYAML: func(w io.Writer) error {
 			_, err := io.WriteString(w, "- rule: d.ip\n")
 			if fails {
 				err = errors.New("no yaml today")
 			}
 			return err
 		},
-		Stats:   func(yield func(string, int64) bool) { _ = yield("a.hits", 12) && yield("b", -1) },
-		Ready:   func() []Component { return []Component{{Name: "rules", Why: "a.yaml:3:5: unknown key"}} },
-		Explain: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("because of " + r.URL.RawQuery)) }),
-		Pprof:   true,
+		SortedFigures:  func(yield func(string, int64) bool) { _ = yield("a.hits", 12) && yield("b", -1) },
+		Components:     func() []Component { return []Component{{Name: "rules", NotReadyReason: "a.yaml:3:5: unknown key"}} },
+		ExplainHandler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("because of " + r.URL.RawQuery)) }),
+		PprofEnabled:   true,
 	}
 	const index = `/debug/pprof/: list of the profiles of this process
 /debug/pprof/profile: CPU profile; ?seconds=30
@@ -136,7 +136,7 @@ func TestDebug(t *testing.T) {
 	if w := get(debug.Handler(), "/rlconfig?format=yaml"); w.Code != 500 || w.Body.String() != "no yaml today\n" {
 		t.Errorf("a failure: %d %s", w.Code, w.Body)
 	}
-	debug.Pprof, debug.Explain = false, nil
+	debug.PprofEnabled, debug.ExplainHandler = false, nil
 	for _, path := range []string{"/explain", "/debug/pprof/", "/debug/pprof/heap"} {
 		if w := get(debug.Handler(), path); w.Code != 404 {
 			t.Errorf("%s is off: got %d", path, w.Code)
@@ -154,9 +154,9 @@ func TestDebug(t *testing.T) {
 func TestDebugMethods(t *testing.T) {
 	t.Parallel()
 	none := func(io.Writer) error { return nil }
-	debug := Debug{
-		Rules: none, RulesYAML: none, Stats: func(func(string, int64) bool) {}, Ready: func() []Component { return nil },
-		Explain: Live(), Pprof: true,
+	debug := DebugPages{
+		WriteRules: none, WriteRulesYAML: none, SortedFigures: func(func(string, int64) bool) {}, Components: func() []Component { return nil },
+		ExplainHandler: LiveHandler(), PprofEnabled: true,
 	}
 	const reads = "GET, HEAD"
 	for _, page := range []struct{ path, allow string }{
@@ -189,7 +189,7 @@ func TestDebugMethods(t *testing.T) {
 
 func TestHosts(t *testing.T) {
 	t.Parallel()
-	h := Hosts([]string{"debug.example"}, Live())
+	h := AllowHosts([]string{"debug.example"}, LiveHandler())
 	for host, want := range map[string]int{
 		"127.0.0.1": 200, "127.0.0.1:6070": 200, "10.1.2.3:80": 200, "[::1]:6070": 200, "[::1]": 200, "[fe80::1%25eth0]:6070": 200,
 		"localhost": 200, "LocalHost:6070": 200, "debug.example": 200, "Debug.Example:6070": 200,

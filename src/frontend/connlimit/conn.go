@@ -8,118 +8,117 @@ import (
 	"time"
 )
 
-// Conn is a connection of a Listener.
+// Conn is a connection of a Listener. Its MemoryAccount counts the bytes that it holds.
 type Conn struct {
 	net.Conn
-	*Account // what is needed to answer its requests
-	of       *Listener
-	read     atomic.Int64 // bytes of Account that Answered releases
-	writes   atomic.Uint32
-	busy     atomic.Bool
+	*MemoryAccount
+	listener        *Listener
+	unansweredBytes atomic.Int64 // unansweredBytes is how many held bytes MarkAnswered releases.
+	writeCount      atomic.Uint32
+	isBusy          atomic.Bool
 
-	// What follows is guarded by of.mu.
-	list  *list.List // of of; nil while busy, and once gone
-	place *list.Element
-	since time.Time // the start of the idle time, if in a list
-	seen  uint32    // writes at that time
-	gone  bool      // closed, or about to be
+	// listener.mu guards the fields below.
+
+	idleList       *list.List // idleList is one of the listener's lists; nil while c is busy and after removal.
+	listElement    *list.Element
+	idleSince      time.Time
+	writesWhenIdle uint32 // writesWhenIdle is the value of writeCount at idleSince.
+	isRemoved      bool   // isRemoved says that the listener no longer counts c.
 }
 
-// push appends c to conns. The caller holds of.mu.
-func (c *Conn) push(conns *list.List, now time.Time) {
-	c.list, c.place, c.since = conns, conns.PushBack(c), now
+// appendToList appends c to conns. The caller holds the listener's mu.
+func (c *Conn) appendToList(conns *list.List, now time.Time) {
+	c.idleList, c.listElement, c.idleSince = conns, conns.PushBack(c), now
 }
 
-// unlist takes c out of its list, if it is in one. The caller holds of.mu.
-func (c *Conn) unlist() {
-	if c.list != nil {
-		c.list.Remove(c.place)
-		c.list, c.place = nil, nil
+// removeFromList removes c from its list, if it is in one. The caller holds the listener's mu.
+func (c *Conn) removeFromList() {
+	if c.idleList != nil {
+		c.idleList.Remove(c.listElement)
+		c.idleList, c.listElement = nil, nil
 	}
 }
 
-// Read reads, and charges what was read to the budget.
+// Read reads from the client, and charges the bytes to the budget.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if held := c.metered(n); held > 0 && c.Hold(held) {
-		c.read.Add(held)
+	if held := c.bytesToCharge(n); held > 0 && c.HoldBytes(held) {
+		c.unansweredBytes.Add(held)
 	}
 	return n, err
 }
 
-// Write writes, and charges p to the budget meanwhile.
+// Write writes to the client. Meanwhile, p is charged to the budget.
 func (c *Conn) Write(p []byte) (int, error) {
-	if c.busy.Load() {
-		c.Idle() // an answer has started
+	if c.isBusy.Load() {
+		c.MarkIdle() // The first write of an answer ends the busy time.
 	}
-	held := c.metered(len(p))
-	if !c.Hold(held) {
+	held := c.bytesToCharge(len(p))
+	if !c.HoldBytes(held) {
 		return 0, net.ErrClosed
 	}
 	n, err := c.Conn.Write(p)
-	c.Release(held)
+	c.ReleaseBytes(held)
 	if err == nil {
-		c.writes.Add(1)
+		c.writeCount.Add(1)
 	}
 	return n, err
 }
 
-// metered returns how many of n bytes that were read or are written count.
-func (c *Conn) metered(n int) int64 {
-	if c.Account == nil || c.of.cfg.Unmetered {
+// bytesToCharge returns n, or 0 if Read and Write do not charge the budget.
+func (c *Conn) bytesToCharge(n int) int64 {
+	if c.MemoryAccount == nil || c.listener.cfg.OnlyManualCharges {
 		return 0
 	}
 	return int64(n)
 }
 
-// Busy says that the client waits for an answer. A busy connection is not closed for
-// another one. The next write ends this.
-func (c *Conn) Busy() {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	c.unlist()
-	c.busy.Store(true)
+// MarkBusy tells the listener that the client waits for an answer. The listener does not close a busy
+// connection to make room for another one. The next write ends the busy time.
+func (c *Conn) MarkBusy() {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.removeFromList()
+	c.isBusy.Store(true)
 }
 
-// Idle says that the server waits for the client.
-func (c *Conn) Idle() {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	c.busy.Store(false)
-	if !c.gone {
-		c.of.idle(c, time.Now())
+// MarkIdle tells the listener that the server waits for the client.
+func (c *Conn) MarkIdle() {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.isBusy.Store(false)
+	if !c.isRemoved {
+		c.listener.markIdle(c, time.Now())
 	}
 }
 
-// Answered says that the answer was written: the connection is idle, and holds nothing
-// of what was read so far.
-func (c *Conn) Answered() {
-	c.Release(c.read.Swap(0))
-	c.Idle()
+// MarkAnswered tells the listener that an answer was written. The connection is idle and releases what was read.
+func (c *Conn) MarkAnswered() {
+	c.ReleaseBytes(c.unansweredBytes.Swap(0))
+	c.MarkIdle()
 }
 
-// Close closes the connection and makes room for another. It does nothing on a nil Conn.
+// Close closes the connection and makes room for another one. It does nothing on a nil Conn.
 func (c *Conn) Close() error {
 	if c == nil {
 		return nil
 	}
-	c.of.mu.Lock()
-	c.of.remove(c)
-	c.of.mu.Unlock()
-	c.Account.Close()
+	c.listener.mu.Lock()
+	c.listener.removeConn(c)
+	c.listener.mu.Unlock()
+	c.MemoryAccount.Close()
 	return c.Conn.Close()
 }
 
-// evict closes the connection because the budget is used up.
-func (c *Conn) evict(int64) {
-	c.of.mu.Lock()
-	c.of.stats.OverBudget++
-	c.of.mu.Unlock()
-	_ = c.Close() // its reader returns the error
+// closeOverBudget closes the connection because the budget is used up.
+func (c *Conn) closeOverBudget(int64) {
+	c.listener.mu.Lock()
+	c.listener.stats.ClosedOverBudget++
+	c.listener.mu.Unlock()
+	_ = c.Close() // The server learns from Read or Write that the connection is closed.
 }
 
-// CloseWrite closes the sending side. net/http and divvy use it, so that a client can
-// read the whole answer.
+// CloseWrite closes the sending side. Servers call it, so that the client can read the whole answer.
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -1,20 +1,20 @@
-// Package connlimit bounds the open connections of one port, and with a Budget the bytes
-// that the connections of all ports hold. When the port is full, the connection that has
-// been idle for longest makes room for a new one.
+// Package connlimit bounds the open connections of one port. With a MemoryBudget, it also bounds the
+// bytes that the connections of all ports hold. When the port is full, the connection that has
+// been idle for longest is closed for a new one.
 //
-// A connection becomes idle when it is accepted and after each write to it. Only writes
-// count: a client that sends one byte a second is idle. An HTTP connection is busy from
-// the end of a request to its answer, see HTTP.
+// A connection becomes idle when it is accepted and after each write to it. Only writes count: a client that sends one byte a
+// second is idle. An HTTP connection is busy from the end of a request to its answer, see TrackHTTPServer.
 //
-//	new connection, port full -> close the longest idle of
-//	  established  answered before: if idle for a second or more
-//	  fresh        all others: if no established one qualifies, or if the fresh ones
-//	               are more than a quarter of the port
-//	  An eighth of the port is for fresh ones, even if they were answered.
-//	no idle connection -> refuse the new one
+// Established connections have been answered; all others are fresh. An eighth of the port is
+// reserved for fresh connections. A new connection on a full port closes
 //
-// So new connections that send nothing close each other. A connection that gets an
-// answer each second stays open, unless such connections fill seven eighths of the port.
+//	the established one that is idle for longest, if it is idle for a second or more and
+//	at most a quarter of the port is fresh;
+//	else the fresh one that is idle for longest;
+//	else none: the new connection is refused.
+//
+// So new connections that send nothing close each other. A connection that gets an answer each
+// second stays open, unless such connections fill seven eighths of the port.
 package connlimit
 
 import (
@@ -26,54 +26,49 @@ import (
 	"time"
 )
 
-// Config says what a Listener allows.
+// Config configures a Listener.
 type Config struct {
-	// Max is how many connections may be open; 1 or more.
-	Max int
-	// Greeting is how many writes a connection gets before its first answer, such as
-	// those of a TLS handshake.
-	Greeting int
-	// IdleUnderPressure is how long a connection may be idle while more than three
-	// quarters of Max are open. 0: no bound.
-	IdleUnderPressure time.Duration
-	// Unread is how long a client may leave output unread before the kernel closes the
-	// connection; on Linux only. 0: no bound.
-	Unread time.Duration
-	// Budget counts what connections hold. If it is used up, those that hold the most are
-	// closed. Nil: no bound.
-	Budget *Budget
-	// Unmetered makes Hold and Release alone charge the budget. Otherwise a connection
-	// also holds what was read since the last Answered, and what is being written.
-	Unmetered bool
-	// Refuse is given each connection for which there is no room, and must not block.
-	// Nil: it is closed.
-	Refuse func(net.Conn)
+	// MaxConnections is how many connections may be open; 1 or more.
+	MaxConnections int
+	// GreetingWrites is how many writes precede the first answer on a connection, as in a TLS handshake.
+	GreetingWrites int
+	// MaxIdleUnderPressure is how long a connection may be idle while over 3/4 of MaxConnections are open. 0 means no bound.
+	MaxIdleUnderPressure time.Duration
+	// UnreadTimeout is how long a client may leave output unread before the kernel closes the
+	// connection; on Linux only. 0 means no bound.
+	UnreadTimeout time.Duration
+	// MemoryBudget bounds the bytes that connections hold. If it is nil, there is no bound.
+	MemoryBudget *MemoryBudget
+	// OnlyManualCharges says that only HoldBytes and ReleaseBytes charge the budget. Otherwise a
+	// connection also holds what was read since the last MarkAnswered, and what is being written.
+	OnlyManualCharges bool
+	// OnRefuse, if set, gets each connection for which there is no room, instead of Close. It must not block.
+	OnRefuse func(net.Conn)
 }
 
 const (
-	// activeTime is how long an established connection is not idle after a write.
-	activeTime = time.Second
-	// sweepInterval is how often connections are checked while more than half of Max
-	// are open.
+	// activeTimeAfterWrite is how long after a write an established connection is not idle.
+	activeTimeAfterWrite = time.Second
+	// sweepInterval is the time between two checks of all connections while over half of MaxConnections are open.
 	sweepInterval = time.Second
 )
 
-// Listener is a listener with a bound on its open connections. Create it with New.
+// Listener bounds the open connections of the embedded listener. Create it with New.
 type Listener struct {
 	net.Listener
 	cfg Config
 
-	mu       sync.Mutex // guards what follows
-	stats    Stats
-	sweeping bool // sweep is scheduled
-	// fresh and established are the connections that are not busy, longest idle first.
-	fresh, established list.List // of *Conn
+	mu             sync.Mutex
+	stats          Stats // guarded by mu
+	sweepScheduled bool  // guarded by mu
+	// freshConns and establishedConns hold each *Conn that is not busy, the longest idle first; guarded by mu.
+	freshConns, establishedConns list.List
 }
 
-// New returns a Listener over l.
+// New returns a Listener that accepts connections from l.
 func New(l net.Listener, cfg Config) *Listener {
-	if cfg.Refuse == nil {
-		cfg.Refuse = func(c net.Conn) { _ = c.Close() } // nothing was sent
+	if cfg.OnRefuse == nil {
+		cfg.OnRefuse = func(c net.Conn) { _ = c.Close() } // The connection was not used, so an error of Close loses nothing.
 	}
 	return &Listener{Listener: l, cfg: cfg}
 }
@@ -82,10 +77,10 @@ func New(l net.Listener, cfg Config) *Listener {
 type Stats struct {
 	// Open is how many connections there are now.
 	Open int64
-	// Accepted, Refused, Evicted, Expired and OverBudget count connections since the
-	// start. Refused had no room, Evicted made room for another connection, Expired
-	// were idle while the port was nearly full, OverBudget held too many bytes.
-	Accepted, Refused, Evicted, Expired, OverBudget int64
+	// Accepted, Refused, Evicted, ClosedIdle and ClosedOverBudget count connections since the start. Evicted
+	// ones were closed for a new connection, ClosedIdle ones because they were idle on a nearly full
+	// port, and ClosedOverBudget ones because they held too many bytes.
+	Accepted, Refused, Evicted, ClosedIdle, ClosedOverBudget int64
 }
 
 // Stats returns the figures of l.
@@ -95,166 +90,159 @@ func (l *Listener) Stats() Stats {
 	return l.stats
 }
 
-// Accept returns the next connection for which there is room, as a *Conn. If the process
-// has no file descriptor left, it closes the longest idle connection and returns the
-// error, which is temporary.
+// Accept returns the next connection for which there is room, as a *Conn. If the process has no
+// file descriptor left, Accept closes the longest idle connection and returns a temporary error.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
 		if err != nil {
 			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 				l.mu.Lock()
-				victim := l.evict(time.Now())
+				victim := l.evictIdleConn(time.Now())
 				l.mu.Unlock()
-				_ = victim.Close() // its reader returns the error
+				_ = victim.Close() // The server learns from Read or Write that the connection is closed.
 			}
 			return nil, err
 		}
-		if c := l.Admit(raw); c != nil {
+		if c := l.AdmitConn(raw); c != nil {
 			return c, nil
 		}
 	}
 }
 
-// Admit returns raw as a connection of the port. If there is no room, it passes raw to
-// Config.Refuse and returns nil.
-func (l *Listener) Admit(raw net.Conn) *Conn {
+// AdmitConn makes raw a connection of the port. Without room, it calls Config.OnRefuse and returns nil.
+func (l *Listener) AdmitConn(raw net.Conn) *Conn {
 	var victim *Conn
 	l.mu.Lock()
 	now := time.Now()
-	if l.full() {
-		victim = l.evict(now)
+	if l.isFull() {
+		victim = l.evictIdleConn(now)
 	}
-	if l.full() {
+	if l.isFull() {
 		l.stats.Refused++
 		l.mu.Unlock()
-		l.cfg.Refuse(raw)
+		l.cfg.OnRefuse(raw)
 		return nil
 	}
-	c := &Conn{Conn: raw, of: l}
-	c.Account = l.cfg.Budget.Open(c.evict)
+	c := &Conn{Conn: raw, listener: l}
+	c.MemoryAccount = l.cfg.MemoryBudget.OpenAccount(c.closeOverBudget)
 	l.stats.Open++
 	l.stats.Accepted++
-	c.push(&l.fresh, now)
-	if !l.sweeping {
+	c.appendToList(&l.freshConns, now)
+	if !l.sweepScheduled {
 		l.scheduleSweep()
 	}
 	l.mu.Unlock()
-	_ = victim.Close() // its reader returns the error
-	boundUnread(raw, l.cfg.Unread)
+	_ = victim.Close() // The server learns from Read or Write that the connection is closed.
+	limitUnreadTime(raw, l.cfg.UnreadTimeout)
 	return c
 }
 
-func (l *Listener) full() bool           { return l.above(l.cfg.Max - 1) }
-func (l *Listener) above(conns int) bool { return l.stats.Open > int64(conns) }
+func (l *Listener) isFull() bool                   { return l.hasMoreOpenThan(l.cfg.MaxConnections - 1) }
+func (l *Listener) hasMoreOpenThan(conns int) bool { return l.stats.Open > int64(conns) }
 
-// evict removes the connection that makes room for a new one, for the caller to close
-// without mu. It returns nil if none is idle. The caller holds mu.
-func (l *Listener) evict(now time.Time) *Conn {
-	// Each connection that is refreshed was written to since it was last checked, and
-	// established ones are checked once in activeTime, so the cost is constant per new
-	// connection and per write.
+// evictIdleConn removes the connection to close for a new one; nil if none is idle. The caller holds mu,
+// and closes the connection after releasing mu.
+func (l *Listener) evictIdleConn(now time.Time) *Conn {
+	// Each refreshIfWritten moves a connection that was written to since it was last checked, at most
+	// once in activeTimeAfterWrite. So the cost is constant per new connection and per write.
 	for range l.stats.Open + 1 {
-		c := oldest(&l.established)
-		if c == nil || now.Sub(c.since) < activeTime || l.fresh.Len() > l.cfg.Max/4 {
-			c = oldest(&l.fresh)
+		c := longestIdleConn(&l.establishedConns)
+		if c == nil || now.Sub(c.idleSince) < activeTimeAfterWrite || l.freshConns.Len() > l.cfg.MaxConnections/4 {
+			c = longestIdleConn(&l.freshConns)
 		}
 		if c == nil {
 			return nil
 		}
-		if !l.refresh(c, now) {
-			l.remove(c)
+		if !l.refreshIfWritten(c, now) {
+			l.removeConn(c)
 			l.stats.Evicted++
 			return c
 		}
 	}
-	return nil // all were written to just now
+	return nil // All connections were written to just now.
 }
 
-// oldest returns the longest idle connection of conns, or nil.
-func oldest(conns *list.List) *Conn {
+// longestIdleConn returns the longest idle connection of conns, or nil.
+func longestIdleConn(conns *list.List) *Conn {
 	if e := conns.Front(); e != nil {
 		return e.Value.(*Conn)
 	}
 	return nil
 }
 
-// refresh reports whether c was written to since it was last checked, and if so moves it
-// behind all others. The caller holds mu.
-func (l *Listener) refresh(c *Conn, now time.Time) bool {
-	written := c.writes.Load() != c.seen
+// refreshIfWritten moves c to the end of its list if it was written to, and reports that. The caller holds mu.
+func (l *Listener) refreshIfWritten(c *Conn, now time.Time) bool {
+	written := c.writeCount.Load() != c.writesWhenIdle
 	if written {
-		l.idle(c, now)
+		l.markIdle(c, now)
 	}
 	return written
 }
 
-// idle makes c the connection that became idle last. The caller holds mu.
-func (l *Listener) idle(c *Conn, now time.Time) {
-	was := c.list
-	c.unlist()
-	c.seen = c.writes.Load()
-	if was == &l.established || l.establish(c, now) {
-		c.push(&l.established, now)
-	} else {
-		c.push(&l.fresh, now)
+// markIdle makes c the connection that became idle last. The caller holds mu.
+func (l *Listener) markIdle(c *Conn, now time.Time) {
+	conns := &l.freshConns
+	c.writesWhenIdle = c.writeCount.Load()
+	if c.idleList == &l.establishedConns || l.tryEstablish(c, now) {
+		conns = &l.establishedConns
 	}
+	c.removeFromList()
+	c.appendToList(conns, now)
 }
 
-// establish reports whether c becomes established. An eighth of Max is left to fresh
-// connections, so there is room for new ones. Beyond that, c takes the place of the
-// longest idle one if it was written to more often: a flood of connections with one
-// request each does not displace lasting ones. The caller holds mu.
-func (l *Listener) establish(c *Conn, now time.Time) bool {
-	if int(c.seen) <= l.cfg.Greeting {
+// tryEstablish reports whether c becomes established. An eighth of MaxConnections is reserved for fresh connections. If no other
+// place is free, c takes the place of the longest idle established connection, but only if c was written to more often: a flood
+// of connections with one request each must not displace lasting ones. The caller holds mu.
+func (l *Listener) tryEstablish(c *Conn, now time.Time) bool {
+	if int(c.writesWhenIdle) <= l.cfg.GreetingWrites {
 		return false
 	}
-	if l.established.Len() < l.cfg.Max-l.cfg.Max/8 {
+	if l.establishedConns.Len() < l.cfg.MaxConnections-l.cfg.MaxConnections/8 {
 		return true
 	}
-	other := oldest(&l.established)
-	if other == nil || other.seen >= c.seen {
+	other := longestIdleConn(&l.establishedConns)
+	if other == nil || other.writesWhenIdle >= c.writesWhenIdle {
 		return false
 	}
-	other.unlist()
-	other.push(&l.fresh, now)
+	other.removeFromList()
+	other.appendToList(&l.freshConns, now)
 	return true
 }
 
-// remove stops counting c, if it did not do so before. The caller holds mu.
-func (l *Listener) remove(c *Conn) {
-	if c.gone {
-		return
+// removeConn stops counting c as open. Further calls do nothing. The caller holds mu.
+func (l *Listener) removeConn(c *Conn) {
+	if !c.isRemoved {
+		c.isRemoved = true
+		l.stats.Open--
+		c.removeFromList()
 	}
-	c.gone = true
-	l.stats.Open--
-	c.unlist()
 }
 
-// scheduleSweep schedules a sweep if more than half of Max are open. The caller holds mu.
+// scheduleSweep schedules a sweep if more than half of MaxConnections are open. The caller holds mu.
 func (l *Listener) scheduleSweep() {
-	if l.sweeping = l.above(l.cfg.Max / 2); l.sweeping {
-		time.AfterFunc(sweepInterval, l.sweep)
+	if l.sweepScheduled = l.hasMoreOpenThan(l.cfg.MaxConnections / 2); l.sweepScheduled {
+		time.AfterFunc(sweepInterval, l.sweepConns)
 	}
 }
 
-// sweep refreshes connections that were written to, and closes idle ones while more than
-// three quarters of Max are open.
-func (l *Listener) sweep() {
+// sweepConns checks all connections: it moves those that were written to, and closes those that are
+// idle for too long while more than three quarters of MaxConnections are open.
+func (l *Listener) sweepConns() {
 	var expired []*Conn
 	l.mu.Lock()
 	now := time.Now()
-	for _, conns := range []*list.List{&l.fresh, &l.established} {
+	for _, conns := range []*list.List{&l.freshConns, &l.establishedConns} {
 		for e := conns.Front(); e != nil; {
 			c := e.Value.(*Conn)
-			if now.Sub(c.since) < activeTime {
+			if now.Sub(c.idleSince) < activeTimeAfterWrite {
 				break
 			}
 			e = e.Next()
-			pressure := l.cfg.IdleUnderPressure > 0 && l.above(l.cfg.Max-l.cfg.Max/4)
-			if !l.refresh(c, now) && pressure && now.Sub(c.since) >= l.cfg.IdleUnderPressure {
-				l.remove(c)
-				l.stats.Expired++
+			pressure := l.cfg.MaxIdleUnderPressure > 0 && l.hasMoreOpenThan(l.cfg.MaxConnections-l.cfg.MaxConnections/4)
+			if !l.refreshIfWritten(c, now) && pressure && now.Sub(c.idleSince) >= l.cfg.MaxIdleUnderPressure {
+				l.removeConn(c)
+				l.stats.ClosedIdle++
 				expired = append(expired, c)
 			}
 		}
@@ -262,6 +250,6 @@ func (l *Listener) sweep() {
 	l.scheduleSweep()
 	l.mu.Unlock()
 	for _, c := range expired {
-		_ = c.Close() // its reader returns the error
+		_ = c.Close() // The server learns from Read or Write that the connection is closed.
 	}
 }

@@ -102,7 +102,7 @@ func TestWhichConnectionMakesRoom(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := newPort(Config{Max: tt.max})
+				p := newPort(Config{MaxConnections: tt.max})
 				conns := make(map[byte]*Conn)
 				for _, step := range tt.steps {
 					c := conns[step[0]]
@@ -112,7 +112,7 @@ func TestWhichConnectionMakesRoom(t *testing.T) {
 					case step[1:] == "!":
 						answer(c, 1)
 					case step[1:] == "*":
-						c.Busy()
+						c.MarkBusy()
 					case step[1:] == ".":
 						_ = c.Close()
 					default:
@@ -143,7 +143,7 @@ func TestFloodOfNewcomers(t *testing.T) {
 		t.Run(fmt.Sprintf("greeting of %d writes", greeting), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := newPort(Config{Max: 1000, Greeting: greeting})
+				p := newPort(Config{MaxConnections: 1000, GreetingWrites: greeting})
 				var active, quiet []*Conn
 				for range 200 {
 					a, q := p.accept(), p.accept()
@@ -178,7 +178,7 @@ func TestFloodOfNewcomers(t *testing.T) {
 func TestIdleUnderPressure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPort(Config{Max: 8, IdleUnderPressure: 10 * time.Second})
+		p := newPort(Config{MaxConnections: 8, MaxIdleUnderPressure: 10 * time.Second})
 		var conns []*Conn
 		for range 6 {
 			conns = append(conns, p.accept())
@@ -189,9 +189,9 @@ func TestIdleUnderPressure(t *testing.T) {
 		}
 		conns = append(conns, p.accept(), p.accept())
 		answer(conns[0], 1)
-		conns[1].Busy()
+		conns[1].MarkBusy()
 		time.Sleep(2 * time.Second)
-		if st := p.Stats(); st.Expired != 2 || closed(conns[0]) || closed(conns[1]) || closed(conns[7]) {
+		if st := p.Stats(); st.ClosedIdle != 2 || closed(conns[0]) || closed(conns[1]) || closed(conns[7]) {
 			t.Errorf("under pressure: %+v, want 2 expired until pressure ends, none that is active, busy or new", st)
 		}
 		_ = p.Close()
@@ -201,7 +201,7 @@ func TestIdleUnderPressure(t *testing.T) {
 // A port without file descriptors makes room and waits for its server to try again.
 func TestOutOfDescriptors(t *testing.T) {
 	t.Parallel()
-	p := newPort(Config{Max: 8})
+	p := newPort(Config{MaxConnections: 8})
 	a, b := p.accept(), p.accept()
 	p.arrivals <- &net.OpError{Op: "accept", Err: syscall.EMFILE}
 	c, err := p.Accept()
@@ -220,35 +220,35 @@ func TestOutOfDescriptors(t *testing.T) {
 // Bytes that were read count until the answer, those being written meanwhile.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	b := NewBudget(1000)
-	p := newPort(Config{Max: 8, Budget: b})
+	b := NewMemoryBudget(1000)
+	p := newPort(Config{MaxConnections: 8, MemoryBudget: b})
 	small, large := p.accept(), p.accept()
 	read := func(c *Conn, n int) { _, _ = c.Read(make([]byte, n)) }
 	read(small, 100)
 	read(large, 500)
 	answer(large, 1)
-	if b.Held() != 600 {
-		t.Errorf("%d bytes held, want 600", b.Held())
+	if b.HeldBytes() != 600 {
+		t.Errorf("%d bytes held, want 600", b.HeldBytes())
 	}
-	large.Answered()
+	large.MarkAnswered()
 	read(large, 400)
-	if b.Held() != 500 {
-		t.Errorf("%d bytes held after an answer, want 500", b.Held())
+	if b.HeldBytes() != 500 {
+		t.Errorf("%d bytes held after an answer, want 500", b.HeldBytes())
 	}
 	read(large, 300)
 	read(small, 300)
-	if !closed(large) || closed(small) || b.Held() != 400 || p.Stats().OverBudget != 1 || p.Stats().Open != 1 {
-		t.Errorf("%d bytes held, %+v, want the larger one closed and 400 held", b.Held(), p.Stats())
+	if !closed(large) || closed(small) || b.HeldBytes() != 400 || p.Stats().ClosedOverBudget != 1 || p.Stats().Open != 1 {
+		t.Errorf("%d bytes held, %+v, want the larger one closed and 400 held", b.HeldBytes(), p.Stats())
 	}
 	if _, err := large.Write([]byte("x")); err == nil {
 		t.Error("a closed connection can be written to")
 	}
 	_, _ = small.Write(make([]byte, 700))
-	if !closed(small) || b.Held() != 0 {
-		t.Errorf("%d bytes held, want an answer that does not fit to close its connection", b.Held())
+	if !closed(small) || b.HeldBytes() != 0 {
+		t.Errorf("%d bytes held, want an answer that does not fit to close its connection", b.HeldBytes())
 	}
-	p.cfg.Max = 0
-	if p.accept() != nil || b.Held() != 0 {
+	p.cfg.MaxConnections = 0
+	if p.accept() != nil || b.HeldBytes() != 0 {
 		t.Error("a connection was accepted though there is no room")
 	}
 }
@@ -257,17 +257,17 @@ func TestBudget(t *testing.T) {
 func BenchmarkAcceptWhenFull(b *testing.B) {
 	for _, open := range []int{1000, 20_000} {
 		b.Run(fmt.Sprint(open), func(b *testing.B) {
-			l := New(nil, Config{Max: open})
+			l := New(nil, Config{MaxConnections: open})
 			conns := make([]*Conn, open)
 			for i := range conns {
-				conns[i] = l.Admit(new(fakeConn))
+				conns[i] = l.AdmitConn(new(fakeConn))
 				answer(conns[i], 1)
 			}
 			i := 0
 			b.ReportAllocs()
 			for b.Loop() {
 				answer(conns[i%open], 1)
-				l.Admit(new(fakeConn))
+				l.AdmitConn(new(fakeConn))
 				i++
 			}
 		})
@@ -275,9 +275,9 @@ func BenchmarkAcceptWhenFull(b *testing.B) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	for _, bytes := range []*Budget{nil, NewBudget(1 << 30)} {
+	for _, bytes := range []*MemoryBudget{nil, NewMemoryBudget(1 << 30)} {
 		b.Run(fmt.Sprintf("budget=%t", bytes != nil), func(b *testing.B) {
-			c := New(nil, Config{Max: 2, Budget: bytes}).Admit(new(fakeConn))
+			c := New(nil, Config{MaxConnections: 2, MemoryBudget: bytes}).AdmitConn(new(fakeConn))
 			p := make([]byte, 100)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -14,7 +14,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	port := connlimit.New(raw, connlimit.Config{Max: 2})
+	port := connlimit.New(raw, connlimit.Config{MaxConnections: 2})
 	defer func() { _ = port.Close() }()
 
 	for range 3 {

@@ -8,65 +8,64 @@ import (
 	"net/http"
 )
 
-// HTTP makes srv call Busy on a connection of a Listener when it has read a complete
-// request, and Answered after the answer. A client that is still sending its request is
-// idle. Call HTTP before srv.Serve; the listener may speak TLS over a Listener.
-func HTTP(srv *http.Server) {
+// TrackHTTPServer makes srv call MarkBusy on a Conn when it has read a complete request, and
+// MarkAnswered after the answer. So a client that is still sending its request is idle. It must be
+// called before srv.Serve. Connections may be a Conn, or TLS over a Conn; others are ignored.
+func TrackHTTPServer(srv *http.Server) {
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		return context.WithValue(ctx, connKey{}, limited(c))
+		return context.WithValue(ctx, connContextKey{}, unwrapConn(c))
 	}
 	srv.ConnState = func(c net.Conn, state http.ConnState) {
-		if c := limited(c); c != nil && state == http.StateIdle {
-			c.Answered()
+		if c := unwrapConn(c); c != nil && state == http.StateIdle {
+			c.MarkAnswered()
 		}
 	}
 	handler := srv.Handler
 	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, _ := r.Context().Value(connKey{}).(*Conn)
+		c, _ := r.Context().Value(connContextKey{}).(*Conn)
 		switch {
-		case c == nil: // from another listener
+		case c == nil:
 		case r.ContentLength == 0:
-			c.Busy()
+			c.MarkBusy()
 		default:
-			read := *r // a copy, since net/http looks at the type of its own body
-			read.Body = &body{r.Body, c}
-			r = &read
+			withBody := *r // r is copied, because net/http checks the type of its own r.Body.
+			withBody.Body = &requestBody{r.Body, c}
+			r = &withBody
 		}
 		handler.ServeHTTP(w, r)
 	})
 }
 
-type connKey struct{}
+type connContextKey struct{}
 
-// FromContext returns the account of a request's connection; nil if it is not one of a
-// Listener with a budget.
-func FromContext(ctx context.Context) *Account {
-	if c, _ := ctx.Value(connKey{}).(*Conn); c != nil {
-		return c.Account
+// AccountFromContext returns the account of an HTTP request's connection; nil without a Conn or a budget.
+func AccountFromContext(ctx context.Context) *MemoryAccount {
+	if c, _ := ctx.Value(connContextKey{}).(*Conn); c != nil {
+		return c.MemoryAccount
 	}
 	return nil
 }
 
-// limited returns c, or the connection under the TLS of c, if that is a Conn, else nil.
-func limited(c net.Conn) *Conn {
+// unwrapConn returns c, or the connection under the TLS of c, as a *Conn; nil if it is no *Conn.
+func unwrapConn(c net.Conn) *Conn {
 	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = secure.NetConn()
 	}
-	limit, _ := c.(*Conn)
-	return limit
+	conn, _ := c.(*Conn)
+	return conn
 }
 
-// body is the body of a request on the connection of.
-type body struct {
+// requestBody is the body of a request that came on conn.
+type requestBody struct {
 	io.ReadCloser
-	of *Conn
+	conn *Conn
 }
 
-// Read reads, and calls Busy at the end.
-func (b *body) Read(p []byte) (int, error) {
+// Read reads from the body, and makes the connection busy at its end.
+func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		b.of.Busy()
+		b.conn.MarkBusy()
 	}
 	return n, err
 }

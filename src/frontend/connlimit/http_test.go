@@ -21,7 +21,7 @@ func TestHTTP(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%t", secure), func(t *testing.T) {
 			t.Parallel()
-			held := NewBudget(1 << 20)
+			held := NewMemoryBudget(1 << 20)
 			inside, release := make(chan struct{}), make(chan struct{})
 			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if _, err := io.Copy(io.Discard, r.Body); err != nil {
@@ -30,9 +30,9 @@ func TestHTTP(t *testing.T) {
 				inside <- struct{}{}
 				<-release
 			}))
-			limit := New(srv.Listener, Config{Max: 1, Greeting: 10, Budget: held})
+			limit := New(srv.Listener, Config{MaxConnections: 1, GreetingWrites: 10, MemoryBudget: held})
 			srv.Listener = limit
-			HTTP(srv.Config)
+			TrackHTTPServer(srv.Config)
 			start, dial := srv.Start, net.Dial
 			if secure {
 				start = srv.StartTLS
@@ -63,8 +63,8 @@ func TestHTTP(t *testing.T) {
 				}
 				_, _ = io.WriteString(quick, said.first+said.rest)
 				<-inside
-				if held.Held() < int64(len(said.first)) {
-					t.Errorf("%q: %d bytes held, want those of the request", said.first, held.Held())
+				if held.HeldBytes() < int64(len(said.first)) {
+					t.Errorf("%q: %d bytes held, want those of the request", said.first, held.HeldBytes())
 				}
 				evicted := limit.Stats().Evicted
 				if c, err := net.Dial("tcp", limit.Addr().String()); err == nil {
@@ -80,7 +80,7 @@ func TestHTTP(t *testing.T) {
 					t.Fatalf("%q: %v, %v", said.first, resp, err)
 				}
 				_ = resp.Body.Close()
-				harness.Until(t, fmt.Sprintf("%q: no bytes are held after the answer", said.first), func() bool { return held.Held() == 0 })
+				harness.Until(t, fmt.Sprintf("%q: no bytes are held after the answer", said.first), func() bool { return held.HeldBytes() == 0 })
 				_ = slow.Close()
 				_ = quick.Close()
 			}

@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boundUnread makes the kernel close c when its client leaves output unread for d. The
-// kernel buffers up to some MiB of output, so writes may not be blocked at that time.
-func boundUnread(c net.Conn, d time.Duration) {
+// limitUnreadTime makes the kernel close c when its client leaves output unread for d. Blocked writes
+// do not show that, because the kernel buffers some MiB of output.
+func limitUnreadTime(c net.Conn, d time.Duration) {
 	s, ok := c.(syscall.Conn)
 	if !ok || d <= 0 {
 		return
 	}
 	raw, err := s.SyscallConn()
 	if err != nil {
-		return // c is closed
+		return // SyscallConn fails only if c is closed.
 	}
 	_ = raw.Control(func(fd uintptr) {
-		// A unix socket has no such option. Writes to it block early.
+		// Unix sockets do not have the option, but their buffers are small.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
 	})
 }

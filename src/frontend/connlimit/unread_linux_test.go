@@ -16,7 +16,7 @@ func TestUnread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := New(raw, Config{Max: 10, Unread: time.Second})
+	l := New(raw, Config{MaxConnections: 10, UnreadTimeout: time.Second})
 	t.Cleanup(func() { _ = l.Close() })
 	// connect returns the service's end and the client's.
 	connect := func() (server, client net.Conn) {

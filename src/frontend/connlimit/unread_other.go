@@ -7,6 +7,5 @@ import (
 	"time"
 )
 
-// boundUnread does nothing: only Linux has the option. The server's write timeout bounds
-// blocked writes.
-func boundUnread(net.Conn, time.Duration) {}
+// limitUnreadTime does nothing, because only Linux has the option. Servers have write timeouts, too.
+func limitUnreadTime(net.Conn, time.Duration) {}

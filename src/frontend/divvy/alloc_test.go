@@ -13,12 +13,12 @@ import (
 // HITs on a connection that is there allocate nothing.
 func TestHitDoesNotAllocate(t *testing.T) {
 	s := build(t, Config{})
-	c := &conn{srv: s, raw: &script{}, Conn: &script{}}
-	c.in.resize(readBuffer)
+	c := &conn{srv: s, tcpConn: &script{}, Conn: &script{}}
+	c.inputBuffer.resize(readBufferBytes)
 	burst := []byte(strings.Repeat("HIT ip=10.0.0.1 method=GET\nHIT user=x action=y\nhit ip=\xff\n", 20))
 	hit := func() {
-		c.in.read(copy(c.in.room(), burst))
-		if n, err := c.answer(false); n != 60 || err != nil {
+		c.inputBuffer.recordRead(copy(c.inputBuffer.freeSpace(), burst))
+		if n, err := c.answerLines(false); n != 60 || err != nil {
 			t.Fatalf("%d lines, %v", n, err)
 		}
 		c.Conn.(*script).said.Reset()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -12,90 +11,83 @@ import (
 	"ratelimit/src/rules"
 )
 
-// batch holds the requests of one read, which the limiter decides in one call, and
-// their replies. Connections share batches through a pool.
+// batch holds the requests of one read, which the limiter decides in one call, and their
+// replies. Connections share batches through a pool.
 type batch struct {
-	srv     *Server
-	req     limiter.Request
-	answer  limiter.Answer
-	entries []rules.Entry // of all requests
-	text    []byte        // of lines that were not UTF-8
-	out     *bytes.Buffer // replies that are not written yet
+	srv           *Server
+	req           limiter.Request
+	answer        limiter.Answer
+	entries       []rules.Entry
+	repairedLines []byte        // repairedLines holds copies of lines that were not UTF-8, made valid.
+	replies       *bytes.Buffer // replies holds replies that have not been written yet.
 }
 
-// A batch with more memory than this is dropped after use.
+// A batch with more memory than this is not pooled again.
 const (
-	keptEntries = 16 << 10
-	keptBytes   = 64 << 10
-	keptCharges = 4 * limiter.MaxDescriptors
+	maxBatchEntries  = 16 << 10
+	maxPooledBytes   = 64 << 10
+	maxPooledCharges = 4 * limiter.MaxDescriptors
 )
 
-// pools keep memory for the next requests.
-type pools struct {
-	batches sync.Pool // of *batch, without replies
-	replies sync.Pool // of *bytes.Buffer
-}
-
 func (s *Server) newBatch() *batch {
-	b := s.pools.batches.Get().(*batch)
-	b.out = s.pools.replies.Get().(*bytes.Buffer)
+	b := s.batchPool.Get().(*batch)
+	b.replies = s.bufferPool.Get().(*bytes.Buffer)
 	return b
 }
 
-// release puts b into its pool and returns its replies for releaseReplies: a client that
-// does not read keeps its replies in use, but not the batch.
-func (b *batch) release() *bytes.Buffer {
-	out := b.out
-	b.out = nil
-	if cap(b.entries) <= keptEntries && cap(b.text) <= keptBytes && b.answer.Reset(keptCharges) {
-		b.clear()
-		b.srv.pools.batches.Put(b)
+// returnToPool puts b into its pool. It returns the replies, for releaseReplies: a client that does
+// not read its replies keeps them in memory, but not the batch.
+func (b *batch) returnToPool() *bytes.Buffer {
+	replies := b.replies
+	b.replies = nil
+	if cap(b.entries) <= maxBatchEntries && cap(b.repairedLines) <= maxPooledBytes && b.answer.Reset(maxPooledCharges) {
+		b.clearRequests()
+		b.srv.batchPool.Put(b)
 	}
-	return out
+	return replies
 }
 
-func (s *Server) releaseReplies(out *bytes.Buffer) {
-	if out.Cap() <= keptBytes {
-		out.Reset()
-		s.pools.replies.Put(out)
+func (s *Server) releaseReplies(replies *bytes.Buffer) {
+	if replies.Cap() <= maxPooledBytes {
+		replies.Reset()
+		s.bufferPool.Put(replies)
 	}
 }
 
-// clear removes the requests, which decide has decided or a fault has ended.
-func (b *batch) clear() {
-	clear(b.entries) // they point into buffers of connections
+// clearRequests removes all requests. Their entries refer to the buffers of connections.
+func (b *batch) clearRequests() {
+	clear(b.entries)
 	clear(b.req.Descriptors)
-	b.entries, b.text = b.entries[:0], b.text[:0]
+	b.entries, b.repairedLines = b.entries[:0], b.repairedLines[:0]
 	b.req.Descriptors, b.req.Domain = b.req.Descriptors[:0], nil
 }
 
-// add adds the request of a line; the line must not change until decide. If the request
-// does not fit into the batch, add first decides the earlier ones. The fault is that of
-// the line, with earlier requests not yet decided, or of an earlier request.
-func (b *batch) add(line []byte) *fault {
+// addRequest adds the request in line, which must not change until decideRequests. If the request does
+// not fit into the batch, addRequest first decides the earlier ones, and may return the fault of one of them.
+func (b *batch) addRequest(line []byte) *fault {
 	cfg := &b.srv.cfg
-	if len(b.req.Descriptors) >= cfg.MaxPipelined || len(b.entries) >= keptEntries {
-		if f := b.decide(); f != nil {
+	if len(b.req.Descriptors) >= cfg.MaxPipelinedRequests || len(b.entries) >= maxBatchEntries {
+		if f := b.decideRequests(); f != nil {
 			return f
 		}
-		b.clear()
+		b.clearRequests()
 	}
-	if len(line) > cfg.MaxLine {
-		return errLongLine(cfg.MaxLine)
+	if len(line) > cfg.MaxLineBytes {
+		return errLongLine(cfg.MaxLineBytes)
 	}
 	if !utf8.Valid(line) {
-		begin := len(b.text)
-		b.text = appendValid(b.text, line)
-		line = b.text[begin:]
+		begin := len(b.repairedLines)
+		b.repairedLines = appendValidUTF8(b.repairedLines, line)
+		line = b.repairedLines[begin:]
 	}
 	first := len(b.entries)
 	var f *fault
-	if b.entries, f = parse(b.entries, line); f != nil {
+	if b.entries, f = parseHit(b.entries, line); f != nil {
 		return f
 	}
-	domain := b.domain(first)
+	domain := b.takeDomain(first)
 	if !bytes.Equal(domain, b.req.Domain) {
-		if f := b.decide(); f != nil {
+		if f := b.decideRequests(); f != nil {
 			return f
 		}
 	}
@@ -105,9 +97,8 @@ func (b *batch) add(line []byte) *fault {
 	return nil
 }
 
-// domain returns the domain of the request whose entries start at first, and removes the
-// pair that names it.
-func (b *batch) domain(first int) []byte {
+// takeDomain returns the domain of the request that starts at b.entries[first], and removes the pair with it.
+func (b *batch) takeDomain(first int) []byte {
 	if key := b.srv.cfg.DomainKey; key != "" {
 		for i := first; i < len(b.entries); i++ {
 			if string(b.entries[i].Key) == key {
@@ -117,29 +108,29 @@ func (b *batch) domain(first int) []byte {
 			}
 		}
 	}
-	if b.srv.cfg.OnlyList {
-		if set := b.srv.cfg.Limiter.Rules(); set != nil && set.OnlyList() != nil {
-			return set.OnlyList()
+	if b.srv.cfg.DomainFromOnlyList {
+		if set := b.srv.cfg.Limiter.Rules(); set != nil && set.OnlyOrderedListDomain() != nil {
+			return set.OnlyOrderedListDomain()
 		}
 	}
-	return b.srv.domain
+	return b.srv.defaultDomain
 }
 
-// decide appends the replies to the requests that were added, and removes the requests.
-// It stops at the first request without a reply and returns its fault.
-func (b *batch) decide() *fault {
+// decideRequests decides the added requests, appends their replies, and removes the requests. If a
+// request fails, decideRequests returns its fault and appends no further replies.
+func (b *batch) decideRequests() *fault {
 	if len(b.req.Descriptors) == 0 {
 		return nil
 	}
 	start := time.Now()
 	b.req.Now = b.srv.now
 	err := b.srv.cfg.Limiter.Check(b.srv.ctx, &b.req, &b.answer)
-	answered, f := b.reply(err)
+	answered, f := b.appendReplies(err)
 	if err != nil && f != nil {
 		b.srv.cfg.OnFailure(err)
 	}
 	if answered > 0 {
-		b.srv.counts.hits.Add(uint64(answered))
+		b.srv.answeredHits.Add(uint64(answered))
 		b.srv.cfg.OnHits(answered, time.Since(start))
 	}
 	clear(b.req.Descriptors)
@@ -147,26 +138,26 @@ func (b *batch) decide() *fault {
 	return f
 }
 
-// reply appends the replies to the answer of Check, which returned err. It returns how
-// many it appended.
-func (b *batch) reply(err error) (answered int, f *fault) {
+// appendReplies appends the replies for b.answer; err is the error of Check. It returns how many
+// replies it appended, and the fault of the first request without a reply.
+func (b *batch) appendReplies(err error) (answered int, f *fault) {
 	switch {
-	case errors.Is(err, limiter.ErrNotReady):
+	case errors.Is(err, limiter.ErrNoRules):
 		return 0, errNotReady
-	case errors.Is(err, limiter.ErrRequest):
-		return 0, &fault{codeUnknown, err.Error()}
-	case err != nil && !errors.Is(err, limiter.ErrStore):
+	case errors.Is(err, limiter.ErrInvalidRequest):
+		return 0, &fault{errorCodeUnknown, err.Error()}
+	case err != nil && !errors.Is(err, limiter.ErrStoreFailed):
 		return 0, errInternal
 	case b.answer.Domain == nil:
-		return 0, unknownf("No rules are loaded for the domain %s.", b.req.Domain)
+		return 0, newFaultf("No rules are loaded for the domain %s.", b.req.Domain)
 	}
 	for i := range b.answer.Statuses {
 		st := &b.answer.Statuses[i]
 		switch {
-		case err == nil || !st.Failed:
-			b.out.Write(b.srv.appendReply(b.out.AvailableBuffer(), st))
-		case b.srv.bans(st):
-			b.out.WriteString(denied)
+		case err == nil || !st.StoreFailed:
+			b.replies.Write(b.srv.appendReply(b.replies.AvailableBuffer(), st))
+		case b.srv.refusesEveryRequest(st):
+			b.replies.WriteString(neverPassesReply)
 		default:
 			return i, errStore
 		}

@@ -46,13 +46,13 @@ func serveBench(kind string) error {
 		counters := metrics.New(metrics.Config{})
 		lim := limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{counters}})
 		text := strings.ReplaceAll(kitchen, "requests_per_unit: 2}", "requests_per_unit: 1000000000}")
-		set, _, err := loading.Load([]loading.File{{Name: "kitchen.yaml", Data: []byte(text)}}, rules.Options{})
+		set, _, err := loading.Load([]loading.RuleFile{{Name: "kitchen.yaml", Data: []byte(text)}}, rules.Options{})
 		if err != nil {
 			return err
 		}
-		counters.Use(set)
-		lim.Use(set)
-		latency := counters.Latency("divvy")
+		counters.UseRules(set)
+		lim.UseRules(set)
+		latency := new(metrics.Histogram)
 		s, err := New(Config{Limiter: lim, Domain: "kitchen", Events: Events{OnHits: latency.ObserveMany}})
 		if err != nil {
 			return err
@@ -81,7 +81,7 @@ func serveEcho(l net.Listener) error {
 			return err
 		}
 		go func() {
-			buf := make([]byte, readBuffer)
+			buf := make([]byte, readBufferBytes)
 			for {
 				n, err := c.Read(buf)
 				if err != nil {

@@ -14,212 +14,208 @@ import (
 )
 
 const (
-	// readBuffer is the size of a connection's buffer while no line is longer.
-	readBuffer = 4 << 10
-	// maxLong bounds the larger buffers of all connections together, so that the memory
-	// need not hold MaxConns times MaxLine.
-	maxLong = 64 << 20
-	// flushAt is how many bytes of replies are collected before they are written.
-	flushAt = 32 << 10
+	// readBufferBytes is the size of a connection's buffer, unless a line is longer.
+	readBufferBytes = 4 << 10
+	// maxLongLineMemory is how many bytes the buffers for long lines of all connections may have
+	// together. Otherwise they could need MaxConnections times MaxLineBytes.
+	maxLongLineMemory = 64 << 20
+	// flushThresholdBytes is how many bytes of replies are collected before they are written.
+	flushThresholdBytes = 32 << 10
 
 	// handshakeTimeout is how long a TLS handshake may take.
 	handshakeTimeout = 5 * time.Second
-	// lingering is how long a connection stays half open after its last reply, for the
-	// client to read it.
-	lingering = time.Second
+	// drainTime is how long a connection stays half open after an ERR, so that the client can read it.
+	drainTime = time.Second
 )
 
-// conn is one connection. Only its goroutine uses it, but Shutdown sets deadlines.
+// conn is one connection. Only its goroutine uses it, but Shutdown sets deadlines of tcpConn and closes it.
 type conn struct {
-	net.Conn           // TLS over raw, or raw
-	raw       net.Conn // TCP
-	account   *connlimit.Account
-	refused   bool // by the port; it has no account
-	srv       *Server
-	in        lines
-	longBytes int64  // of the buffer beyond readBuffer
-	batch     *batch // nil unless requests are being answered
+	net.Conn      // The embedded Conn is tcpConn, or TLS over tcpConn.
+	tcpConn       net.Conn
+	memoryAccount *connlimit.MemoryAccount
+	isRefused     bool // isRefused says that the port has no room for the connection. Then memoryAccount is nil.
+	srv           *Server
+	inputBuffer   lineBuffer
+	longLineBytes int64  // longLineBytes is the size of inputBuffer beyond readBufferBytes.
+	batch         *batch // batch is nil unless requests are being answered.
 }
 
-// recovered ends the connection after a panic: it writes the complete replies and an ERR.
-func (c *conn) recovered() {
+// recoverPanic handles a panic: it writes the complete replies, and an ERR. It must be deferred.
+func (c *conn) recoverPanic() {
 	p := recover()
 	if p == nil {
 		return
 	}
 	c.srv.cfg.OnPanic(p, debug.Stack())
 	if c.batch != nil {
-		out := c.batch.out.Bytes()
-		if c.write(out[:bytes.LastIndexByte(out, '\n')+1]) != nil {
+		replies := c.batch.replies.Bytes()
+		if c.writeReplies(replies[:bytes.LastIndexByte(replies, '\n')+1]) != nil {
 			return
 		}
 	}
-	c.finish(errInternal)
+	c.sendFaultReply(errInternal)
 }
 
-// finish ends the connection for the reason that serve returned. If that is an ERR reply,
-// finish sends it and lets the client read it.
-func (c *conn) finish(reason error) {
+// sendFaultReply sends the ERR reply if reason, why serveLines ended, is a *fault. It gives the client time to read it.
+func (c *conn) sendFaultReply(reason error) {
 	f, ok := reason.(*fault)
 	if !ok {
 		return
 	}
 	if f != errNoReply {
-		c.srv.counts.errors[f.code].Add(1)
-		if c.write([]byte(f.Error()+"\n")) != nil {
+		c.srv.errorReplies[f.code].Add(1)
+		if c.writeReplies([]byte(f.Error()+"\n")) != nil {
 			return
 		}
 	}
-	c.linger()
+	c.drainInput()
 }
 
-// serve answers all lines that have arrived, and reads again. It returns a *fault, or the
-// error of a connection that cannot be written to.
-func (c *conn) serve() error {
+// serveLines answers lines until the connection ends. It returns a *fault, or an error of Read or Write.
+func (c *conn) serveLines() error {
 	if t, ok := c.Conn.(*tls.Conn); ok {
-		_ = c.raw.SetDeadline(time.Now().Add(handshakeTimeout)) // else the handshake fails, too
+		_ = c.tcpConn.SetDeadline(time.Now().Add(handshakeTimeout)) // If SetDeadline fails, the handshake fails, too.
 		if err := t.Handshake(); err != nil {
 			return err
 		}
 	}
-	c.in.resize(readBuffer)
-	c.await()
+	c.inputBuffer.resize(readBufferBytes)
+	c.setLineDeadline()
 	for {
-		n, err := c.Read(c.in.room())
-		c.in.read(n)
-		answered, failed := c.answer(errors.Is(err, io.EOF))
+		n, err := c.Read(c.inputBuffer.freeSpace())
+		c.inputBuffer.recordRead(n)
+		answered, failed := c.answerLines(errors.Is(err, io.EOF))
 		switch {
 		case failed != nil:
 			return failed
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return c.expired()
+			return c.timeoutFault()
 		case err != nil:
 			return err
 		case answered > 0:
-			c.await()
+			c.setLineDeadline()
 		}
-		if err := c.fit(); err != nil {
+		if err := c.fitInputBuffer(); err != nil {
 			return err
 		}
 	}
 }
 
-// await sets the read deadline for the next line.
-func (c *conn) await() {
+// setLineDeadline sets the read deadline for the next line. If that fails, Read returns the same error.
+func (c *conn) setLineDeadline() {
 	var deadline time.Time
-	if c.srv.cfg.Idle > 0 {
-		deadline = time.Now().Add(c.srv.cfg.Idle)
+	if c.srv.cfg.IdleTimeout > 0 {
+		deadline = time.Now().Add(c.srv.cfg.IdleTimeout)
 	}
-	_ = c.raw.SetReadDeadline(deadline) // else Read returns the same error
-	if c.srv.stopping.Err() != nil {    // Shutdown's deadline may have come before
-		_ = c.raw.SetReadDeadline(c.srv.deadline)
+	_ = c.tcpConn.SetReadDeadline(deadline)
+	if c.srv.stoppingCtx.Err() != nil { // The deadline of Shutdown comes first.
+		_ = c.tcpConn.SetReadDeadline(c.srv.lastReadDeadline)
 	}
 }
 
-// expired returns why a connection ends whose read deadline has passed. It is an ERR reply
-// only if the client has sent a part of a line: a client that waits for no reply would take
-// the ERR for the reply to its next request.
-func (c *conn) expired() *fault {
-	if c.srv.stopping.Err() != nil || c.in.pending() == 0 {
+// timeoutFault returns the fault for a read deadline that has passed. Only clients that have sent a
+// part of a line get an ERR reply: others would take it for the reply to their next request.
+func (c *conn) timeoutFault() *fault {
+	if c.srv.stoppingCtx.Err() != nil || c.inputBuffer.pendingBytes() == 0 {
 		return errNoReply
 	}
-	return unknownf("No whole line within %v.", c.srv.cfg.Idle)
+	return newFaultf("No whole line within %v.", c.srv.cfg.IdleTimeout)
 }
 
-// answer answers the complete lines that were read; at the end of the input, also a last
-// line without an end. It returns the number of lines, and why the connection is over.
-func (c *conn) answer(end bool) (n int, reason error) {
+// answerLines answers the complete lines that have been read. If atEnd is set, it also answers a last
+// line without a line end. It returns the number of lines, and the reason to end the connection.
+func (c *conn) answerLines(atEnd bool) (n int, reason error) {
 	b := c.srv.newBatch()
 	c.batch = b
 	var f *fault
 	for f == nil {
-		line, whole := c.in.next(end)
+		line, whole := c.inputBuffer.nextLine(atEnd)
 		if !whole {
 			break
 		}
 		n++
-		f = b.add(line)
-		if b.out.Len() >= flushAt {
-			if err := c.write(b.out.Bytes()); err != nil {
+		f = b.addRequest(line)
+		if b.replies.Len() >= flushThresholdBytes {
+			if err := c.writeReplies(b.replies.Bytes()); err != nil {
 				return n, err
 			}
-			b.out.Reset()
+			b.replies.Reset()
 		}
 	}
-	if earlier := b.decide(); earlier != nil {
+	if earlier := b.decideRequests(); earlier != nil {
 		f = earlier
 	}
-	if f == nil && c.in.pending() > c.srv.cfg.MaxLine+1 { // one byte more may be the "\r" of its end
-		f = errLongLine(c.srv.cfg.MaxLine)
+	if f == nil && c.inputBuffer.pendingBytes() > c.srv.cfg.MaxLineBytes+1 { // One more byte may be the "\r" of the line end.
+		f = errLongLine(c.srv.cfg.MaxLineBytes)
 	}
 	c.batch = nil
-	out := b.release()
-	err := c.write(out.Bytes())
-	c.srv.releaseReplies(out)
+	replies := b.returnToPool()
+	err := c.writeReplies(replies.Bytes())
+	c.srv.releaseReplies(replies)
 	if err == nil && f != nil {
 		return n, f
 	}
 	return n, err
 }
 
-// fit doubles a buffer that a line fills, and shrinks a large buffer that is not needed.
-func (c *conn) fit() error {
-	size := len(c.in.buf)
-	switch pending := c.in.pending(); {
+// fitInputBuffer doubles a read buffer that a line fills, and shrinks a large one that is not needed.
+func (c *conn) fitInputBuffer() error {
+	size := len(c.inputBuffer.buf)
+	switch pending := c.inputBuffer.pendingBytes(); {
 	case pending == size:
-		size = min(2*size, max(c.srv.cfg.MaxLine+2, readBuffer))
-	case size > readBuffer && pending < readBuffer/2:
-		size = readBuffer
+		size = min(2*size, max(c.srv.cfg.MaxLineBytes+2, readBufferBytes))
+	case size > readBufferBytes && pending < readBufferBytes/2:
+		size = readBufferBytes
 	}
-	more := int64(size - len(c.in.buf))
+	more := int64(size - len(c.inputBuffer.buf))
 	if more == 0 {
 		return nil
 	}
-	if c.srv.counts.longBytes.Add(more) > maxLong && more > 0 {
-		c.srv.counts.longBytes.Add(-more)
-		return errLongLines
+	if c.srv.longLineBytes.Add(more) > maxLongLineMemory && more > 0 {
+		c.srv.longLineBytes.Add(-more)
+		return errTooManyLongLines
 	}
-	c.longBytes += more
+	c.longLineBytes += more
 	if more < 0 {
-		c.account.Release(-more)
-	} else if !c.account.Hold(more) {
-		return errLongLines
+		c.memoryAccount.ReleaseBytes(-more)
+	} else if !c.memoryAccount.HoldBytes(more) {
+		return errTooManyLongLines
 	}
-	c.in.resize(size)
+	c.inputBuffer.resize(size)
 	return nil
 }
 
-// write writes out. It fails if the client's kernel does not take all of it in time.
-func (c *conn) write(out []byte) error {
-	if len(out) == 0 {
+// writeReplies writes replies. It fails if the client does not read them within WriteTimeout.
+func (c *conn) writeReplies(replies []byte) error {
+	if len(replies) == 0 {
 		return nil
 	}
-	if !c.account.Hold(int64(len(out))) {
+	if !c.memoryAccount.HoldBytes(int64(len(replies))) {
 		return net.ErrClosed
 	}
-	defer c.account.Release(int64(len(out)))
-	_ = c.raw.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout)) // else Write returns the same error
-	_, err := c.Write(out)
+	defer c.memoryAccount.ReleaseBytes(int64(len(replies)))
+	_ = c.tcpConn.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout)) // If SetWriteDeadline fails, Write fails, too.
+	_, err := c.Write(replies)
 	return err
 }
 
-// turnAway returns the error for too many connections as the reply to the first request.
-func (c *conn) turnAway() error {
-	_ = c.raw.SetReadDeadline(time.Now().Add(lingering)) // else Read returns the same error
+// awaitRefusedRequest waits for the first request of a refused connection, and returns the fault for it.
+func (c *conn) awaitRefusedRequest() error {
+	_ = c.tcpConn.SetReadDeadline(time.Now().Add(drainTime)) // If SetReadDeadline fails, Read fails, too.
 	if n, err := c.Read(make([]byte, 1)); n == 0 {
 		return err
 	}
-	return unknownf("More than %d connections.", c.srv.cfg.MaxConns)
+	return newFaultf("More than %d connections.", c.srv.cfg.MaxConnections)
 }
 
-// linger closes the sending side and discards what the client still sends. If the
-// connection were closed with unread input, TCP would drop replies on their way.
-func (c *conn) linger() {
+// drainInput closes the sending side and discards what the client still sends. If the connection
+// were closed with unread input, TCP would drop replies that are on their way.
+func (c *conn) drainInput() {
 	if t, ok := c.Conn.(*tls.Conn); ok && t.CloseWrite() != nil {
 		return
 	}
-	half, ok := c.raw.(interface{ CloseWrite() error })
-	if ok && half.CloseWrite() == nil && c.raw.SetReadDeadline(time.Now().Add(lingering)) == nil {
-		_, _ = io.Copy(io.Discard, c.raw) // until the client closes or the deadline passes
+	half, ok := c.tcpConn.(interface{ CloseWrite() error })
+	if ok && half.CloseWrite() == nil && c.tcpConn.SetReadDeadline(time.Now().Add(drainTime)) == nil {
+		_, _ = io.Copy(io.Discard, c.tcpConn) // Copy ends when the client closes the connection, or at the deadline.
 	}
 }

@@ -1,6 +1,6 @@
-// Package divvy serves the line protocol of Button's divvy over TCP: a line
-// `HIT key=value key="a value"` is answered by a line `OK true 41 30`. It turns
-// lines into limiter.Requests and statuses into lines; the limiter decides.
+// Package divvy serves the line protocol of Button's divvy over TCP: it answers the line
+// `HIT key=value key="a value"` with a line such as `OK true 41 30`. It turns lines into
+// limiter.Requests, and the limiter's statuses into lines.
 package divvy
 
 import (
@@ -20,51 +20,47 @@ import (
 
 // Config configures a Server.
 type Config struct {
-	// Limiter decides; required.
+	// Limiter decides the requests; required.
 	Limiter *limiter.Limiter
-	// Domain is the domain of a HIT that names none. Required, unless DomainKey is set:
+	// Domain is the domain of a HIT that names none. It is required unless DomainKey is set;
 	// then a HIT that names no domain is an error.
 	Domain string
-	// OnlyList replaces Domain by the only ordered list among the loaded rules, if
-	// there is exactly one.
-	OnlyList bool
-	// DomainKey is the key of the pair that names the domain; the pair is removed from
-	// the request. Empty: clients cannot choose the domain.
+	// DomainFromOnlyList replaces Domain by the only ordered list of the loaded rules, if there is just one.
+	DomainFromOnlyList bool
+	// DomainKey is the key of the pair that names the domain. The pair is removed from the
+	// request. If DomainKey is empty, clients cannot choose the domain.
 	DomainKey string
-	// TLS encrypts every connection, if set.
+	// TLS, if set, encrypts every connection.
 	TLS *tls.Config
-	// RoundUp rounds the seconds in replies up. By default they are rounded to the
-	// nearest, as divvy does, so a reply may say 0 in the last half second.
-	RoundUp bool
+	// RoundSecondsUp rounds the seconds in replies up. By default they are rounded to the nearest,
+	// as in divvy, so a reply may say 0 in the last half second.
+	RoundSecondsUp bool
 	Limits
 	Events
 }
 
 // Limits bound what clients can use.
 type Limits struct {
-	// MaxLine is the longest line in bytes, without its end. Defaults to 1 MiB, at most
-	// 64 MiB.
-	MaxLine int
-	// MaxConns is how many connections may be open. See connlimit for the connection
-	// that makes room for another. Defaults to 10,000.
-	MaxConns int
-	// Budget counts long lines, and replies being written. Nil: no bound.
-	Budget *connlimit.Budget
-	// MaxPipelined is how many requests of a connection are decided in one call of the
-	// limiter. At most limiter.MaxDescriptors. Defaults to 128.
-	MaxPipelined int
-	// Idle is how long a connection may go without a complete line. Negative: no bound.
-	// Defaults to 10 minutes.
-	Idle time.Duration
-	// WriteTimeout is how long a write may be blocked by a client that does not read.
-	// Defaults to 10 seconds.
+	// MaxLineBytes is the longest line in bytes, without its end, at most 64 MiB. Defaults to 1 MiB.
+	MaxLineBytes int
+	// MaxConnections is how many connections may be open. If all are, connlimit.Listener closes one
+	// or refuses the new one. Defaults to 10,000.
+	MaxConnections int
+	// MemoryBudget, if set, is charged for long lines, and for replies while they are written.
+	MemoryBudget *connlimit.MemoryBudget
+	// MaxPipelinedRequests is how many requests of a connection the limiter decides in one call, at
+	// most limiter.MaxDescriptors. Defaults to 128.
+	MaxPipelinedRequests int
+	// IdleTimeout is how long a connection may go without a complete line. A negative value means no
+	// bound. Defaults to 10 minutes.
+	IdleTimeout time.Duration
+	// WriteTimeout is how long a client may block a write by not reading. Defaults to 10 seconds.
 	WriteTimeout time.Duration
 }
 
 // Events are callbacks. They must be fast and safe for concurrent use.
 type Events struct {
-	// OnHits is called after n HITs were answered with OK; took is the time that the
-	// decision took.
+	// OnHits is called after n HITs were answered with OK. took is how long the decision took.
 	OnHits func(n int, took time.Duration)
 	// OnFailure is called with each error of the limiter that ended a connection.
 	OnFailure func(error)
@@ -73,56 +69,53 @@ type Events struct {
 }
 
 const (
-	defaultMaxLine = 1 << 20
-	defaultIdle    = 10 * time.Minute
+	defaultMaxLineBytes = 1 << 20
+	defaultIdleTimeout  = 10 * time.Minute
 )
 
 // Server answers clients of divvy. Create it with New.
 type Server struct {
-	cfg    Config
-	domain []byte          // cfg.Domain
-	ctx    context.Context // of all requests
-	cancel context.CancelFunc
-	now    time.Time // the time of all requests, in tests; zero: the store's clock
-	port   *connlimit.Listener
-	pools  pools
-	counts counts
+	cfg           Config
+	defaultDomain []byte
+	now           time.Time // now is the time of all requests in tests. The zero time means the store's clock.
+	listener      *connlimit.Listener
 
-	stopping context.Context // ended by Shutdown
-	stop     context.CancelFunc
-	deadline time.Time // the last read deadline; set before stopping ends
+	batchPool  sync.Pool // batchPool holds *batch values without replies.
+	bufferPool sync.Pool // bufferPool holds *bytes.Buffer values for replies.
 
-	mu         sync.Mutex
-	conns      map[*conn]struct{} // guarded by mu; includes the refused ones
-	turnedAway int                // guarded by mu; how many of conns were refused
-	running    sync.WaitGroup     // the goroutines of conns; none is added while stopping
+	answeredHits  atomic.Uint64
+	errorReplies  map[string]*atomic.Uint64 // errorReplies counts ERR replies by code.
+	longLineBytes atomic.Int64              // longLineBytes is the size of all buffers for long lines, at most maxLongLineMemory.
+
+	ctx              context.Context // ctx is the context of all requests. When it ends, connections are closed.
+	cancel           context.CancelFunc
+	stoppingCtx      context.Context // Shutdown ends stoppingCtx.
+	startStopping    context.CancelFunc
+	lastReadDeadline time.Time // lastReadDeadline is the read deadline of all connections after stoppingCtx has ended.
+
+	mu             sync.Mutex
+	refusedConns   int // refusedConns is how many refused connections are open; guarded by mu.
+	connGoroutines sync.WaitGroup
 }
 
-// counts are the figures that connlimit does not have.
-type counts struct {
-	hits      atomic.Uint64
-	errors    map[string]*atomic.Uint64 // by code
-	longBytes atomic.Int64              // of buffers for long lines; at most maxLong
-}
-
-// New returns a server without a listener.
+// New returns a server without a listener. It fails if cfg is invalid.
 func New(cfg Config) (*Server, error) {
-	cfg.MaxLine = cmp.Or(cfg.MaxLine, defaultMaxLine)
-	cfg.MaxConns = cmp.Or(cfg.MaxConns, 10_000)
-	cfg.MaxPipelined = cmp.Or(cfg.MaxPipelined, 128)
-	cfg.Idle = cmp.Or(cfg.Idle, defaultIdle)
+	cfg.MaxLineBytes = cmp.Or(cfg.MaxLineBytes, defaultMaxLineBytes)
+	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, 10_000)
+	cfg.MaxPipelinedRequests = cmp.Or(cfg.MaxPipelinedRequests, 128)
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, defaultIdleTimeout)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	switch {
 	case cfg.Limiter == nil:
 		return nil, errors.New("divvy: Config.Limiter is missing")
 	case cfg.Domain == "" && cfg.DomainKey == "":
 		return nil, errors.New("divvy: Config.Domain and Config.DomainKey are both empty")
-	case cfg.MaxLine < 0 || cfg.MaxConns < 0 || cfg.MaxPipelined < 0 || cfg.WriteTimeout < 0:
+	case cfg.MaxLineBytes < 0 || cfg.MaxConnections < 0 || cfg.MaxPipelinedRequests < 0 || cfg.WriteTimeout < 0:
 		return nil, errors.New("divvy: a limit is negative")
-	case cfg.MaxLine > maxLong:
-		return nil, fmt.Errorf("divvy: the longest line is %d bytes, more than %d", cfg.MaxLine, maxLong)
-	case cfg.MaxPipelined > limiter.MaxDescriptors:
-		return nil, fmt.Errorf("divvy: %d requests at a time are more than %d", cfg.MaxPipelined, limiter.MaxDescriptors)
+	case cfg.MaxLineBytes > maxLongLineMemory:
+		return nil, fmt.Errorf("divvy: the longest line is %d bytes, more than %d", cfg.MaxLineBytes, maxLongLineMemory)
+	case cfg.MaxPipelinedRequests > limiter.MaxDescriptors:
+		return nil, fmt.Errorf("divvy: %d requests at a time are more than %d", cfg.MaxPipelinedRequests, limiter.MaxDescriptors)
 	}
 	if cfg.OnHits == nil {
 		cfg.OnHits = func(int, time.Duration) {}
@@ -133,34 +126,37 @@ func New(cfg Config) (*Server, error) {
 	if cfg.OnPanic == nil {
 		cfg.OnPanic = func(any, []byte) {}
 	}
-	s := &Server{cfg: cfg, domain: []byte(cfg.Domain), conns: make(map[*conn]struct{})}
-	s.counts.errors = map[string]*atomic.Uint64{codeUnknown: {}, codeUnknownCommand: {}}
+	s := &Server{cfg: cfg, defaultDomain: []byte(cfg.Domain)}
+	s.errorReplies = map[string]*atomic.Uint64{errorCodeUnknown: {}, errorCodeUnknownCommand: {}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.stopping, s.stop = context.WithCancel(s.ctx)
-	s.pools.batches.New = func() any { return &batch{srv: s, req: limiter.Request{Independent: true}} }
-	s.pools.replies.New = func() any { return new(bytes.Buffer) }
-	limit := connlimit.Config{Max: cfg.MaxConns, Unread: cfg.WriteTimeout, Budget: cfg.Budget, Unmetered: true, Refuse: s.start}
-	if cfg.TLS != nil {
-		limit.Greeting = tlsGreeting
+	s.stoppingCtx, s.startStopping = context.WithCancel(s.ctx)
+	s.batchPool.New = func() any { return &batch{srv: s, req: limiter.Request{IndependentDescriptors: true}} }
+	s.bufferPool.New = func() any { return new(bytes.Buffer) }
+	limit := connlimit.Config{
+		MaxConnections: cfg.MaxConnections, UnreadTimeout: cfg.WriteTimeout,
+		MemoryBudget: cfg.MemoryBudget, OnlyManualCharges: true, OnRefuse: s.startConn,
 	}
-	s.port = connlimit.New(nil, limit)
+	if cfg.TLS != nil {
+		limit.GreetingWrites = tlsGreetingWrites
+	}
+	s.listener = connlimit.New(nil, limit)
 	return s, nil
 }
 
-// Stats are the figures of a Server. Counters count since the start.
+// Stats are the figures of a Server, counted since the start.
 type Stats struct {
 	connlimit.Stats
-	// Hits counts HITs that were answered with OK, true or false.
-	Hits uint64
-	// Errors counts ERR replies by code; it has every code.
-	Errors map[string]uint64
+	// AnsweredHits counts HITs that were answered with OK true or OK false.
+	AnsweredHits uint64
+	// ErrorReplies counts ERR replies by code. It has an element for each code.
+	ErrorReplies map[string]uint64
 }
 
 // Stats returns the server's figures.
 func (s *Server) Stats() Stats {
-	st := Stats{Stats: s.port.Stats(), Hits: s.counts.hits.Load(), Errors: make(map[string]uint64)}
-	for code, n := range s.counts.errors {
-		st.Errors[code] = n.Load()
+	st := Stats{Stats: s.listener.Stats(), AnsweredHits: s.answeredHits.Load(), ErrorReplies: make(map[string]uint64)}
+	for code, n := range s.errorReplies {
+		st.ErrorReplies[code] = n.Load()
 	}
 	return st
 }

@@ -15,7 +15,7 @@ import (
 
 // A server of divvy's protocol inside another program, and a client of it.
 func Example() {
-	set, _, err := loading.Load([]loading.File{{Name: "kitchen.yaml", Data: []byte(`
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "kitchen.yaml", Data: []byte(`
 domain: kitchen
 descriptors:
   - key: ip
@@ -31,7 +31,7 @@ descriptors:
 		return
 	}
 	l := limiter.New(limiter.Config{Backend: store})
-	l.Use(set)
+	l.UseRules(set)
 	server, err := divvy.New(divvy.Config{Limiter: l, Domain: "kitchen"})
 	if err != nil {
 		fmt.Println(err)

@@ -26,7 +26,7 @@ import (
 // no listener, so a test in a bubble decides what time it is.
 func pipe(s *Server) net.Conn {
 	client, server := net.Pipe()
-	s.start(s.port.Admit(server))
+	s.startConn(s.listener.AdmitConn(server))
 	return client
 }
 
@@ -60,7 +60,7 @@ func TestSlowLoris(t *testing.T) {
 		if got := line(t, c); got != "ERR unknown \"No whole line within 10m0s.\"\n" || !closed(c) {
 			t.Errorf("got %q", got)
 		}
-		if took := time.Since(begun); took != defaultIdle {
+		if took := time.Since(begun); took != defaultIdleTimeout {
 			t.Errorf("it took %v", took)
 		}
 		<-sent
@@ -71,13 +71,13 @@ func TestSlowLoris(t *testing.T) {
 // An idle client is closed without a line.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := build(t, Config{Limits: Limits{Idle: time.Minute}})
+		s := build(t, Config{Limits: Limits{IdleTimeout: time.Minute}})
 		c := pipe(s)
 		begun := time.Now()
 		if got := rest(t, c); got != "" || time.Since(begun) != time.Minute {
 			t.Errorf("got %q after %v", got, time.Since(begun))
 		}
-		patient := build(t, Config{Limits: Limits{Idle: -1}})
+		patient := build(t, Config{Limits: Limits{IdleTimeout: -1}})
 		c = pipe(patient)
 		time.Sleep(10_000 * time.Hour)
 		send(t, c, "HIT ip=1\n")
@@ -173,10 +173,10 @@ func TestMillionPipelined(t *testing.T) {
 func TestManyLongLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := build(t, Config{})
-		begun := strings.Repeat("x", defaultMaxLine-10)
+		begun := strings.Repeat("x", defaultMaxLineBytes-10)
 		var all []net.Conn
 		refused := 0
-		for range maxLong/defaultMaxLine + 8 {
+		for range maxLongLineMemory/defaultMaxLineBytes + 8 {
 			c := pipe(s)
 			all = append(all, c)
 			go func() { _, _ = io.WriteString(c, begun) }() // all of it, or until it is refused
@@ -190,14 +190,14 @@ func TestManyLongLines(t *testing.T) {
 		if refused < 8 || refused > 16 {
 			t.Errorf("%d refused", refused)
 		}
-		if held := s.counts.longBytes.Load(); held > maxLong {
+		if held := s.longLineBytes.Load(); held > maxLongLineMemory {
 			t.Errorf("%d bytes held", held)
 		}
 		for _, c := range all {
 			_ = c.Close()
 		}
 		synctest.Wait()
-		if held := s.counts.longBytes.Load(); held != 0 {
+		if held := s.longLineBytes.Load(); held != 0 {
 			t.Errorf("%d bytes are never given back", held)
 		}
 		c := pipe(s)
@@ -210,7 +210,7 @@ func TestManyLongLines(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if held := s.counts.longBytes.Load(); held != 0 {
+		if held := s.longLineBytes.Load(); held != 0 {
 			t.Errorf("%d bytes are kept for short lines", held)
 		}
 		s.Shutdown(t.Context())
@@ -224,7 +224,7 @@ func TestFullPort(t *testing.T) {
 	var addr string
 	var in []net.Conn
 	for try := 0; ; try++ {
-		s = build(t, Config{Limits: Limits{MaxConns: 2}})
+		s = build(t, Config{Limits: Limits{MaxConnections: 2}})
 		addr, in = start(t, s), nil
 		active := time.Now()
 		for range 2 {
@@ -234,8 +234,10 @@ func TestFullPort(t *testing.T) {
 			in = append(in, c)
 		}
 		asked, silent, st := say(t, addr, "HIT ip=2\n"), say(t, addr, ""), s.Stats()
-		if time.Since(active) > 900*time.Millisecond && try < 10 {
-			continue // a busy machine: they are idle already, and make room
+		if (time.Since(active) > 900*time.Millisecond || st.Evicted > 0) && try < 10 {
+			// On a busy machine, a connection may be idle already, or its client may have read
+			// a reply that the server has not counted yet.
+			continue
 		}
 		if asked != "ERR unknown \"More than 2 connections.\"\n" {
 			t.Errorf("got %q", asked)
@@ -243,7 +245,7 @@ func TestFullPort(t *testing.T) {
 		if silent != "" {
 			t.Errorf("got %q without asking", silent)
 		}
-		if st.Open != 2 || st.Accepted != 2 || st.Refused != 2 || st.Errors["unknown"] != 1 {
+		if st.Open != 2 || st.Accepted != 2 || st.Refused != 2 || st.ErrorReplies["unknown"] != 1 {
 			t.Errorf("got %+v", st)
 		}
 		break
@@ -259,13 +261,13 @@ func TestFullPort(t *testing.T) {
 // The connection that holds the most is closed when the budget is used up.
 func TestLongLinesCountInTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		held := connlimit.NewBudget(1 << 20)
-		s := build(t, Config{Limits: Limits{Budget: held}})
+		held := connlimit.NewMemoryBudget(1 << 20)
+		s := build(t, Config{Limits: Limits{MemoryBudget: held}})
 		small, large := pipe(s), pipe(s)
 		send(t, small, strings.Repeat("x", 100_000))
 		go func() { _, _ = io.WriteString(large, strings.Repeat("x", 1_000_000)) }() // until it is closed
 		synctest.Wait()
-		if st := s.Stats(); !closed(large) || st.Open != 1 || st.OverBudget != 1 {
+		if st := s.Stats(); !closed(large) || st.Open != 1 || st.ClosedOverBudget != 1 {
 			t.Errorf("got %+v, want one closed", st)
 		}
 		send(t, small, "\n")
@@ -273,7 +275,7 @@ func TestLongLinesCountInTheBudget(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 		s.Shutdown(t.Context())
-		if n := held.Held(); n != 0 {
+		if n := held.HeldBytes(); n != 0 {
 			t.Errorf("%d bytes are held after the end", n)
 		}
 	})
@@ -282,22 +284,22 @@ func TestLongLinesCountInTheBudget(t *testing.T) {
 // The number of refused connections that wait for their ERR is bounded.
 func TestRefusalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := build(t, Config{Limits: Limits{MaxConns: 1}})
+		s := build(t, Config{Limits: Limits{MaxConnections: 1}})
 		pipe(s)
 		var turned []net.Conn
 		refused := func() net.Conn {
 			client, server := net.Pipe()
-			s.start(server)
+			s.startConn(server)
 			return client
 		}
-		for range maxTurnedAway {
+		for range maxRefusedConns {
 			turned = append(turned, refused())
 		}
 		synctest.Wait()
 		if !closed(refused()) {
 			t.Error("one more is kept")
 		}
-		time.Sleep(lingering)
+		time.Sleep(drainTime)
 		for _, c := range turned {
 			if !closed(c) {
 				t.Fatal("one is never closed")
@@ -325,7 +327,7 @@ func TestErrBeforeUnreadInput(t *testing.T) {
 func TestTLS(t *testing.T) {
 	certificates := httptest.NewTLSServer(nil) // has some for 127.0.0.1
 	defer certificates.Close()
-	s := build(t, Config{TLS: &tls.Config{Certificates: certificates.TLS.Certificates}, Limits: Limits{MaxConns: 1}})
+	s := build(t, Config{TLS: &tls.Config{Certificates: certificates.TLS.Certificates}, Limits: Limits{MaxConnections: 1}})
 	addr := start(t, s)
 	trust := certificates.Client().Transport.(*http.Transport).TLSClientConfig
 	for _, said := range []string{"HIT ip=1\n", "HIT ip=1\nEGGPLANT\nHIT ip=1\n"} {
@@ -390,7 +392,7 @@ func TestShutdown(t *testing.T) {
 			}
 		}
 		<-done
-		if took := time.Since(begun); took > farewell {
+		if took := time.Since(begun); took > shutdownReadTime {
 			t.Errorf("it took %v", took)
 		}
 		s.Shutdown(t.Context()) // once more is no harm

@@ -2,54 +2,52 @@ package divvy
 
 import "bytes"
 
-// lines splits input into lines. A line is valid until the next call of room.
-type lines struct {
-	buf     []byte
-	begin   int // of the input that next has not returned
-	scanned int // no line ends between begin and scanned
-	end     int // of the input
+// lineBuffer splits input into lines. A line is valid until the next call of freeSpace. The input that
+// nextLine has not returned yet is buf[lineBegin:inputEnd]; buf[lineBegin:scannedEnd] has no line end.
+type lineBuffer struct {
+	buf                             []byte
+	lineBegin, scannedEnd, inputEnd int
 }
 
-// next returns the next line, without its "\n" or "\r\n". At the end of the input it
-// also returns a last line that has no end.
-func (l *lines) next(atEnd bool) (line []byte, ok bool) {
-	i := bytes.IndexByte(l.buf[l.scanned:l.end], '\n')
+// nextLine returns the next line without "\n" or "\r\n". If atEnd is set, the last line needs no line end.
+func (l *lineBuffer) nextLine(atEnd bool) (line []byte, ok bool) {
+	i := bytes.IndexByte(l.buf[l.scannedEnd:l.inputEnd], '\n')
 	if i < 0 {
-		l.scanned = l.end
-		line = l.buf[l.begin:l.end]
+		l.scannedEnd = l.inputEnd
+		line = l.buf[l.lineBegin:l.inputEnd]
 		if !atEnd || len(line) == 0 {
 			return nil, false
 		}
-		l.begin = l.end
+		l.lineBegin = l.inputEnd
 		return line, true
 	}
-	line = l.buf[l.begin : l.scanned+i]
-	l.begin = l.scanned + i + 1
-	l.scanned = l.begin
-	return bytes.TrimSuffix(line, cr), true
+	line = l.buf[l.lineBegin : l.scannedEnd+i]
+	l.lineBegin = l.scannedEnd + i + 1
+	l.scannedEnd = l.lineBegin
+	return bytes.TrimSuffix(line, carriageReturn), true
 }
 
-var cr = []byte("\r")
+var carriageReturn = []byte("\r")
 
-// pending returns how many bytes of an incomplete line were read.
-func (l *lines) pending() int { return l.end - l.begin }
+// pendingBytes returns how many bytes of an incomplete line have been read.
+func (l *lineBuffer) pendingBytes() int { return l.inputEnd - l.lineBegin }
 
-// room returns the free part of the buffer. Call it after next returned false. It is
-// empty if an incomplete line fills the buffer.
-func (l *lines) room() []byte {
-	if l.begin > 0 {
-		l.end = copy(l.buf, l.buf[l.begin:l.end])
-		l.begin, l.scanned = 0, l.end
+// freeSpace returns the free part of the buffer. The caller must have called nextLine until it returned
+// false. The result is empty if an incomplete line fills the buffer.
+func (l *lineBuffer) freeSpace() []byte {
+	if l.lineBegin > 0 {
+		l.inputEnd = copy(l.buf, l.buf[l.lineBegin:l.inputEnd])
+		l.lineBegin, l.scannedEnd = 0, l.inputEnd
 	}
-	return l.buf[l.end:]
+	return l.buf[l.inputEnd:]
 }
 
-// read tells l that n bytes were read into room.
-func (l *lines) read(n int) { l.end += n }
+// recordRead tells l that n bytes were read into freeSpace().
+func (l *lineBuffer) recordRead(n int) { l.inputEnd += n }
 
-// resize changes the buffer's size to n bytes, which must hold the incomplete line.
-func (l *lines) resize(n int) {
+// resize changes the buffer's size to n bytes. The incomplete line must fit into them.
+func (l *lineBuffer) resize(n int) {
 	buf := make([]byte, n)
-	l.end = copy(buf, l.buf[l.begin:l.end])
-	l.buf, l.begin, l.scanned = buf, 0, l.end
+	l.inputEnd = copy(buf, l.buf[l.lineBegin:l.inputEnd])
+	l.buf, l.lineBegin, l.scannedEnd = buf, 0, l.inputEnd
 }

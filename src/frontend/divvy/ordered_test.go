@@ -15,7 +15,7 @@ func TestOnlyList(t *testing.T) {
 	const list = "\nrules:\n  - match: {}\n    rate_limit: {unlimited: true, requests_per_unit: 7}\n"
 	const none = "ERR unknown \"No rules are loaded for the domain divvy.\"\n"
 	l := limiter.New(limiter.Config{})
-	addr := start(t, build(t, Config{Limiter: l, Domain: "divvy", DomainKey: "of", OnlyList: true}))
+	addr := start(t, build(t, Config{Limiter: l, Domain: "divvy", DomainKey: "of", DomainFromOnlyList: true}))
 	for _, tt := range []struct{ first, second, said, answered string }{
 		{tree, "domain: other" + list, "HIT\n", "OK true 7 0\n"},
 		{tree, "domain: other" + list, "HIT\nHIT of=divvy\n", "OK true 7 0\n" + none},
@@ -23,15 +23,15 @@ func TestOnlyList(t *testing.T) {
 		{"domain: one" + list, "domain: other" + list, "HIT\n", none},
 		{"domain: one" + list, "domain: divvy" + list, "HIT of=one\nHIT\n", "OK true 7 0\nOK true 7 0\n"},
 	} {
-		files := []loading.File{{Name: "first.yaml", Data: []byte(tt.first)}}
+		files := []loading.RuleFile{{Name: "first.yaml", Data: []byte(tt.first)}}
 		if tt.second != "" {
-			files = append(files, loading.File{Name: "second.yaml", Data: []byte(tt.second)})
+			files = append(files, loading.RuleFile{Name: "second.yaml", Data: []byte(tt.second)})
 		}
 		set, _, err := loading.Load(files, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.Use(set)
+		l.UseRules(set)
 		if got := say(t, addr, tt.said); got != tt.answered {
 			t.Errorf("%q%q: %q is answered %q, want %q", tt.first, tt.second, tt.said, got, tt.answered)
 		}
@@ -63,12 +63,12 @@ matchPolicy = canary
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := loading.Load([]loading.File{{Name: "promised.ini", Data: []byte(promised)}, {Name: "example.ini", Data: example}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "promised.ini", Data: []byte(promised)}, {Name: "example.ini", Data: example}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := decide(t, limiter.Config{})
-	l.Use(set)
+	l.UseRules(set)
 	for _, tt := range []struct{ domain, said, answered string }{
 		{
 			"promised", "HIT b=x-y a=1\nHIT a=1 b=x-y\nHIT b=xy a=2\nHIT b=xyz a=2\nHIT b=xy\nHIT free=no\nHIT free=yes\nHIT free=yes b=xy\n",

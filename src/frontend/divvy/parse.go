@@ -7,12 +7,11 @@ import (
 	"ratelimit/src/rules"
 )
 
-// maxPairs is how many different keys a request may have.
-const maxPairs = 1000
+// maxRequestPairs is the most different keys that a request may have.
+const maxRequestPairs = 1000
 
-// parse appends the pairs of a line to entries; they point into the line. The line is
-// valid UTF-8 and has no end. If a key comes twice, the last value counts, at the place
-// of the first.
+// parseHit appends the pairs of a line to entries, which then point into the line. The line must be valid UTF-8 and have no line
+// end. If a key occurs twice, the entry of its first occurrence gets the last value.
 //
 //	line   = word rest
 //	word   = string; HIT in any case
@@ -23,77 +22,77 @@ const maxPairs = 1000
 // A string may be empty. White space before the word is an error.
 //
 // Source: Button's divvy, README section "Protocol", and its parser.
-func parse(entries []rules.Entry, line []byte) ([]rules.Entry, *fault) {
-	word, rest, ok := token(line)
+func parseHit(entries []rules.Entry, line []byte) ([]rules.Entry, *fault) {
+	word, rest, ok := cutToken(line)
 	switch {
 	case !ok:
-		return entries, errQuote
-	case !isHit(word):
-		return entries, errCommand(word)
+		return entries, errOpenQuote
+	case !isHitCommand(word):
+		return entries, &fault{errorCodeUnknownCommand, "Unrecognized command: " + string(bytes.ToUpper(word))}
 	}
-	pairs := pairs{first: len(entries)}
+	pairs := pairFinder{firstEntryIndex: len(entries)}
 	rest = bytes.TrimFunc(rest, isSpace)
 	for len(rest) > 0 {
 		var e rules.Entry
-		if e.Key, rest, ok = token(rest); !ok {
-			return entries, errQuote
+		if e.Key, rest, ok = cutToken(rest); !ok {
+			return entries, errOpenQuote
 		}
 		switch {
 		case len(rest) == 0:
-			return entries, errEnd
+			return entries, errUnexpectedEnd
 		case rest[0] != '=':
-			return entries, errExpected("'='", rest)
+			return entries, errExpectedText("'='", rest)
 		}
-		if e.Value, rest, ok = token(rest[1:]); !ok {
-			return entries, errQuote
+		if e.Value, rest, ok = cutToken(rest[1:]); !ok {
+			return entries, errOpenQuote
 		}
-		if entries = pairs.put(entries, e); len(entries)-pairs.first > maxPairs {
-			return entries, errPairs
+		if entries = pairs.putEntry(entries, e); len(entries)-pairs.firstEntryIndex > maxRequestPairs {
+			return entries, errTooManyPairs
 		}
 		next := bytes.TrimLeftFunc(rest, isSpace)
 		if len(rest) > 0 && len(next) == len(rest) {
-			return entries, errExpected("whitespace", rest)
+			return entries, errExpectedText("whitespace", rest)
 		}
 		rest = next
 	}
 	return entries, nil
 }
 
-// pairs finds the pairs of one line by key: the first fewPairs by a linear search, which
-// is faster for so few, and all others by a map.
-type pairs struct {
-	first  int // index of the line's first entry
-	places map[string]int
+// pairFinder finds the entries of one line by key. The first maxLinearSearch entries are found by a
+// linear search, which is faster for few entries; indexByKey has all others.
+type pairFinder struct {
+	firstEntryIndex int
+	indexByKey      map[string]int
 }
 
-const fewPairs = 16
+const maxLinearSearch = 16
 
-// put appends e, or sets the value of the line's entry that has its key.
-func (p *pairs) put(entries []rules.Entry, e rules.Entry) []rules.Entry {
-	few := entries[p.first:min(len(entries), p.first+fewPairs)]
-	for i := range few {
-		if bytes.Equal(few[i].Key, e.Key) {
-			few[i].Value = e.Value
+// putEntry appends e to entries, or sets the value of the entry of the same line that has its key.
+func (p *pairFinder) putEntry(entries []rules.Entry, e rules.Entry) []rules.Entry {
+	searched := entries[p.firstEntryIndex:min(len(entries), p.firstEntryIndex+maxLinearSearch)]
+	for i := range searched {
+		if bytes.Equal(searched[i].Key, e.Key) {
+			searched[i].Value = e.Value
 			return entries
 		}
 	}
-	if i, found := p.places[string(e.Key)]; found {
+	if i, found := p.indexByKey[string(e.Key)]; found {
 		entries[i].Value = e.Value
 		return entries
 	}
-	if len(few) == fewPairs {
-		if p.places == nil {
-			p.places = make(map[string]int)
+	if len(searched) == maxLinearSearch {
+		if p.indexByKey == nil {
+			p.indexByKey = make(map[string]int)
 		}
-		p.places[string(e.Key)] = len(entries)
+		p.indexByKey[string(e.Key)] = len(entries)
 	}
 	return append(entries, e)
 }
 
-// token splits s after its first string. It reports false if a quote is not closed.
-func token(s []byte) (text, rest []byte, ok bool) {
+// cutToken splits s after the string that it starts with. ok is false if a quote is not closed.
+func cutToken(s []byte) (text, rest []byte, ok bool) {
 	if len(s) > 0 && s[0] == '"' {
-		return bytes.Cut(s[1:], quote)
+		return bytes.Cut(s[1:], quoteMark)
 	}
 	i := 0
 	for i < len(s) && s[i] != '=' {
@@ -109,13 +108,13 @@ func token(s []byte) (text, rest []byte, ok bool) {
 	return s[:i], s[i:], true
 }
 
-var quote = []byte{'"'}
+var quoteMark = []byte{'"'}
 
-func isHit(word []byte) bool {
-	return bytes.EqualFold(word, []byte("HIT")) || string(bytes.ToUpper(word)) == "HIT" // "hıt": a dotless ı is an I
+func isHitCommand(word []byte) bool {
+	return bytes.EqualFold(word, []byte("HIT")) || string(bytes.ToUpper(word)) == "HIT" // The dotless ı of "hıt" is an I in upper case.
 }
 
-// isSpace reports whether \s and trim of JavaScript take r for white space.
+// isSpace reports whether r is white space in JavaScript, where divvy was written.
 func isSpace(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r == ' ' || '\t' <= r && r <= '\r'
@@ -127,12 +126,11 @@ func isSpace(r rune) bool {
 	return '\u2000' <= r && r <= '\u200a'
 }
 
-// appendValid appends line with U+FFFD for what is not UTF-8: one for each byte that
-// starts no character, and one for each character that is cut off. Node decodes divvy's
-// input the same way.
+// appendValidUTF8 appends line, with U+FFFD for each byte that starts no character and for each
+// character that is cut off. Node decodes divvy's input in the same way.
 //
 // Source: Unicode 15, section 3.9, "U+FFFD Substitution of Maximal Subparts".
-func appendValid(dst, line []byte) []byte {
+func appendValidUTF8(dst, line []byte) []byte {
 	for len(line) > 0 {
 		r, size := utf8.DecodeRune(line)
 		dst = utf8.AppendRune(dst, r)

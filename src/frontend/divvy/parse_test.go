@@ -73,7 +73,7 @@ func TestParse(t *testing.T) {
 		{`HIT a=b=c`, `ERR unknown "Expected whitespace, found '='"`},
 		{`HIT a==c`, `ERR unknown "Expected whitespace, found '='"`},
 	} {
-		entries, f := parse(nil, []byte(tt.line))
+		entries, f := parseHit(nil, []byte(tt.line))
 		if got := show(entries, f); got != tt.want {
 			t.Errorf("%q: got %s, want %s", tt.line, got, tt.want)
 		}
@@ -85,9 +85,9 @@ func TestParse(t *testing.T) {
 
 // What was there before stays: a batch is parsed into one slice.
 func TestParseAppends(t *testing.T) {
-	entries, f := parse(nil, []byte("HIT a=1"))
+	entries, f := parseHit(nil, []byte("HIT a=1"))
 	if f == nil {
-		entries, f = parse(entries, []byte("HIT a=2 b=3 b=4"))
+		entries, f = parseHit(entries, []byte("HIT a=2 b=3 b=4"))
 	}
 	if got := show(entries, f); got != `"a"="1" "a"="2" "b"="4"` {
 		t.Error(got)
@@ -96,21 +96,21 @@ func TestParseAppends(t *testing.T) {
 
 func TestParseManyKeys(t *testing.T) {
 	line := []byte("HIT")
-	for i := range maxPairs {
+	for i := range maxRequestPairs {
 		line = fmt.Appendf(line, " %d=", i)
 	}
 	line = append(line, " 0=again"...)
-	if entries, f := parse(nil, line); f != nil || len(entries) != maxPairs || string(entries[0].Value) != "again" {
+	if entries, f := parseHit(nil, line); f != nil || len(entries) != maxRequestPairs || string(entries[0].Value) != "again" {
 		t.Errorf("%d pairs, %v", len(entries), f)
 	}
-	if _, f := parse(nil, append(line, " more="...)); f != errPairs {
+	if _, f := parseHit(nil, append(line, " more="...)); f != errTooManyPairs {
 		t.Errorf("got %v", f)
 	}
 }
 
 func TestParseDoesNotAllocate(t *testing.T) {
 	line, entries := []byte(`hit method=GET path="/pantry/a b" ip=10.0.0.7`), make([]rules.Entry, 0, 8)
-	if n := testing.AllocsPerRun(100, func() { _, _ = parse(entries, line) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { _, _ = parseHit(entries, line) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -167,8 +167,8 @@ func oracle(line string) string {
 			keys = append(keys, key)
 		}
 		values[key] = value
-		if len(keys) > maxPairs {
-			return err("unknown", "More than %d keys.", maxPairs)
+		if len(keys) > maxRequestPairs {
+			return err("unknown", "More than %d keys.", maxRequestPairs)
 		}
 		rest := blanks.ReplaceAllString(line, "")
 		if line != "" && rest == line {
@@ -188,8 +188,8 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		line = appendValid(nil, bytes.ReplaceAll(line, []byte("\n"), nil))
-		entries, fault := parse(nil, line)
+		line = appendValidUTF8(nil, bytes.ReplaceAll(line, []byte("\n"), nil))
+		entries, fault := parseHit(nil, line)
 		if got, want := show(entries, fault), oracle(string(line)); got != want {
 			t.Errorf("%q: got %s, want %s", line, got, want)
 		}
@@ -222,7 +222,7 @@ func FuzzRoundTrip(f *testing.F) {
 			}
 			want += []string{" ", "="}[i%2] + fmt.Sprintf("%q", s)
 		}
-		entries, fault := parse(nil, []byte(line))
+		entries, fault := parseHit(nil, []byte(line))
 		if got := show(entries, fault); " "+got != want {
 			t.Errorf("%q: got %s, want %s", line, got, want)
 		}
@@ -244,7 +244,7 @@ func TestAppendValid(t *testing.T) {
 		{"\xf4\x91\x92\x93\xff", no + no + no + no + no},
 		{"a\xf1\x80\x80\xe1\x80\xc2b\x80c\x80\xbfd", "a" + no + no + no + "b" + no + "c" + no + no + "d"},
 	} {
-		if got := string(appendValid([]byte("x"), []byte(tt.line))); got != "x"+tt.want {
+		if got := string(appendValidUTF8([]byte("x"), []byte(tt.line))); got != "x"+tt.want {
 			t.Errorf("%q: got %q, want %q", tt.line, got, "x"+tt.want)
 		}
 	}
@@ -257,7 +257,7 @@ func BenchmarkParse(b *testing.B) {
 			b.SetBytes(int64(len(line)))
 			data, entries := []byte(line), make([]rules.Entry, 0, 8)
 			for b.Loop() {
-				if _, f := parse(entries, data); f != nil {
+				if _, f := parseHit(entries, data); f != nil {
 					b.Fatal(f)
 				}
 			}

@@ -5,30 +5,31 @@ import (
 	"strconv"
 	"time"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
 )
 
-// noLimit is the credit of a request that no rule limits. Answers to Envoy say the same.
-const noLimit = math.MaxUint32
+// unlimitedCredit is the credit of a request that no rule limits, as in replies to Envoy.
+const unlimitedCredit = math.MaxUint32
 
 // appendReply appends the reply to a HIT with its line end:
 //
 //	OK true <credit left> <seconds until all of it is back>
 //	OK false 0 <seconds until the same request would pass, -1 for never>
 //
-// In a first-hit window both are the seconds to the window's end, as in divvy.
+// In a first-hit window both times are the seconds until the window ends, as in divvy.
 func (s *Server) appendReply(dst []byte, st *limiter.Status) []byte {
-	allowed, credit, seconds := "OK true ", uint64(0), s.seconds(st.ResetAfter)
+	allowed, credit, seconds := "OK true ", uint64(0), s.roundToSeconds(st.ResetAfter)
 	switch {
-	case st.Binding == nil:
-		credit, seconds = noLimit, 0
-		if st.Unlimited() && st.Rule.Requests > 0 {
+	case st.BindingCharge == nil:
+		credit, seconds = unlimitedCredit, 0
+		if st.IsUnlimited() && st.Rule.Requests > 0 {
 			credit = uint64(st.Rule.Requests)
 		}
-	case !st.Over || s.cfg.Limiter.Shadow():
-		credit = st.Binding.Verdict.Remaining
-	case st.RetryAfter < 0:
-		return append(dst, denied...)
+	case !st.Over || s.cfg.Limiter.ShadowMode():
+		credit = st.BindingCharge.Verdict.Remaining
+	case st.RetryAfter == algorithm.Never:
+		return append(dst, neverPassesReply...)
 	default:
 		allowed = "OK false "
 	}
@@ -37,24 +38,24 @@ func (s *Server) appendReply(dst []byte, st *limiter.Status) []byte {
 	return append(dst, '\n')
 }
 
-// denied is the reply to a request that can never pass.
-const denied = "OK false 0 -1\n"
+// neverPassesReply is the reply to a request that can never pass.
+const neverPassesReply = "OK false 0 -1\n"
 
-// seconds returns d in whole seconds, as replies show it.
-func (s *Server) seconds(d time.Duration) int64 {
-	if s.cfg.RoundUp {
+// roundToSeconds returns d in whole seconds, rounded as Config.RoundSecondsUp says.
+func (s *Server) roundToSeconds(d time.Duration) int64 {
+	if s.cfg.RoundSecondsUp {
 		return int64((d + time.Second - 1) / time.Second)
 	}
 	return int64((d + time.Second/2) / time.Second)
 }
 
-// bans reports whether a rule of st refuses every request. Then the reply needs no store.
-func (s *Server) bans(st *limiter.Status) bool {
-	if s.cfg.Limiter.Shadow() {
+// refusesEveryRequest reports whether a rule of st refuses every request, so that the reply needs no store.
+func (s *Server) refusesEveryRequest(st *limiter.Status) bool {
+	if s.cfg.Limiter.ShadowMode() {
 		return false
 	}
 	for i := range st.Charges {
-		if r := st.Charges[i].Rule; r != nil && r.Limit.Max == 0 && !r.Shadow {
+		if r := st.Charges[i].Rule; r != nil && r.Limit.Max == 0 && !r.ShadowMode {
 			return true
 		}
 	}

@@ -72,9 +72,9 @@ descriptors:
 
 func load(tb testing.TB, files ...string) *rules.Set {
 	tb.Helper()
-	var list []loading.File
+	var list []loading.RuleFile
 	for _, text := range files {
-		list = append(list, loading.File{Name: "test.yaml", Data: []byte(text)})
+		list = append(list, loading.RuleFile{Name: "test.yaml", Data: []byte(text)})
 	}
 	set, _, err := loading.Load(list, rules.Options{})
 	if err != nil {
@@ -93,7 +93,7 @@ func decide(tb testing.TB, cfg limiter.Config) *limiter.Limiter {
 		cfg.Backend = store
 	}
 	l := limiter.New(cfg)
-	l.Use(load(tb, kitchen, pantry))
+	l.UseRules(load(tb, kitchen, pantry))
 	return l
 }
 
@@ -116,7 +116,7 @@ func build(tb testing.TB, cfg Config) *Server {
 	return s
 }
 
-// start serves on a free port until the test ends.
+// startConn serves on a free port until the test ends.
 func start(tb testing.TB, s *Server) (addr string) {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -202,7 +202,7 @@ func TestConversations(t *testing.T) {
 			"HIT ip=1\nHIT ip=1\nHIT ip=1\nHIT ip=2\n", "OK true 1 10\nOK true 0 10\nOK false 0 10\nOK true 1 10\n",
 			"HIT ip=2\n", "OK true 0 10\n",
 		}},
-		{"batches of one", Config{Limits: Limits{MaxPipelined: 1}}, []string{"HIT ip=1\nHIT ip=1\nHIT ip=1\n", "OK true 1 10\nOK true 0 10\nOK false 0 10\n"}},
+		{"batches of one", Config{Limits: Limits{MaxPipelinedRequests: 1}}, []string{"HIT ip=1\nHIT ip=1\nHIT ip=1\n", "OK true 1 10\nOK true 0 10\nOK false 0 10\n"}},
 		{"CRLF, and no end", Config{}, []string{"HIT ip=1\r\nhit \"ip\"=\"1\"", "OK true 1 10\nOK true 0 10\n"}},
 		{"nothing", Config{}, []string{"", ""}},
 		{"always denied", Config{}, []string{"HIT ip=10.0.0.7\nHIT ip=10.0.0.7\n", "OK false 0 -1\nOK false 0 -1\n"}},
@@ -226,13 +226,13 @@ func TestConversations(t *testing.T) {
 			"\n", "ERR unknown-command \"Unrecognized command: \"\n",
 			"HIT ip\nHIT ip=2", "ERR unknown \"Unexpected end of input string.\"\n",
 		}},
-		{"long lines", Config{Limits: Limits{MaxLine: 12}}, []string{
+		{"long lines", Config{Limits: Limits{MaxLineBytes: 12}}, []string{
 			"HIT ip=12345\r\nHIT ip=12345\nHIT ip=12345", "OK true 1 10\nOK true 0 10\nOK false 0 10\n",
 			"HIT ip=123456\nHIT ip=2\n", "ERR unknown \"Line is longer than 12 bytes.\"\n",
 			"HIT ip=123456", "ERR unknown \"Line is longer than 12 bytes.\"\n",
 			"HIT ip=2\nHIT ip=1234567890", "OK true 1 10\nERR unknown \"Line is longer than 12 bytes.\"\n",
 		}},
-		{"no end at all", Config{}, []string{strings.Repeat("x", defaultMaxLine+2), "ERR unknown \"Line is longer than 1048576 bytes.\"\n"}},
+		{"no end at all", Config{}, []string{strings.Repeat("x", defaultMaxLineBytes+2), "ERR unknown \"Line is longer than 1048576 bytes.\"\n"}},
 		{"300 kB", Config{}, []string{
 			"HIT ip=1 more=" + strings.Repeat("x", 300_000) + "\nHIT ip=1\n" + strings.Repeat("HIT ip=1\n", 2), "OK true 4294967295 0\nOK true 1 10\nOK true 0 10\nOK false 0 10\n",
 		}},
@@ -276,7 +276,7 @@ func TestSeconds(t *testing.T) {
 			if up {
 				ip, want = "ceil", step.ceil
 			}
-			s.now, s.cfg.RoundUp = epoch.Add(step.at), up // no client is connected
+			s.now, s.cfg.RoundSecondsUp = epoch.Add(step.at), up // no client is connected
 			if got := say(t, addr, "HIT ip="+ip+"\n"); got != want {
 				t.Errorf("at %v, %s: got %q, want %q", step.at, ip, got, want)
 			}
@@ -336,10 +336,10 @@ func TestStoreTrouble(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", tt.said, got, tt.want)
 		}
 	}
-	if len(failures) != 3 || !errors.Is(failures[0], limiter.ErrStore) || !errors.Is(failures[1], limiter.ErrStore) || !errors.Is(failures[2], errMisuse) {
+	if len(failures) != 3 || !errors.Is(failures[0], limiter.ErrStoreFailed) || !errors.Is(failures[1], limiter.ErrStoreFailed) || !errors.Is(failures[2], errMisuse) {
 		t.Errorf("told of %v", failures)
 	}
-	if st := s.Stats(); st.Hits != 4 || st.Errors["unknown"] != 4 || st.Errors["unknown-command"] != 0 || panics != 1 {
+	if st := s.Stats(); st.AnsweredHits != 4 || st.ErrorReplies["unknown"] != 4 || st.ErrorReplies["unknown-command"] != 0 || panics != 1 {
 		t.Errorf("got %+v and %d panics", st, panics)
 	}
 }
@@ -370,7 +370,7 @@ func TestShadowOfEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := start(t, build(t, Config{Limiter: decide(t, limiter.Config{Backend: lossy{store}, Shadow: true})}))
+	addr := start(t, build(t, Config{Limiter: decide(t, limiter.Config{Backend: lossy{store}, ShadowMode: true})}))
 	if got := say(t, addr, "HIT ip=1\nHIT ip=1\nHIT ip=1\nHIT ip=10.0.0.7\n"); got != "OK true 1 10\nOK true 0 10\nOK true 0 10\nERR unknown \"The store did not answer.\"\n" {
 		t.Errorf("got %q", got)
 	}
@@ -386,7 +386,7 @@ func TestNotReady(t *testing.T) {
 	if got := say(t, addr, "HIT ip=1\nHIT ip=1\n"); got != "ERR unknown \"No rules are loaded yet.\"\n" {
 		t.Errorf("got %q", got)
 	}
-	l.Use(load(t, pantry))
+	l.UseRules(load(t, pantry))
 	if got := say(t, addr, "HIT ip=1\n"); got != "ERR unknown \"No rules are loaded for the domain kitchen.\"\n" {
 		t.Errorf("got %q", got)
 	}
@@ -397,11 +397,11 @@ func TestConfig(t *testing.T) {
 	for _, cfg := range []Config{
 		{Domain: "d"},
 		{Limiter: l},
-		{Limiter: l, Domain: "d", Limits: Limits{MaxLine: -1}},
-		{Limiter: l, Domain: "d", Limits: Limits{MaxLine: maxLong + 1}},
-		{Limiter: l, Domain: "d", Limits: Limits{MaxConns: -1}},
-		{Limiter: l, Domain: "d", Limits: Limits{MaxPipelined: -1}},
-		{Limiter: l, Domain: "d", Limits: Limits{MaxPipelined: limiter.MaxDescriptors + 1}},
+		{Limiter: l, Domain: "d", Limits: Limits{MaxLineBytes: -1}},
+		{Limiter: l, Domain: "d", Limits: Limits{MaxLineBytes: maxLongLineMemory + 1}},
+		{Limiter: l, Domain: "d", Limits: Limits{MaxConnections: -1}},
+		{Limiter: l, Domain: "d", Limits: Limits{MaxPipelinedRequests: -1}},
+		{Limiter: l, Domain: "d", Limits: Limits{MaxPipelinedRequests: limiter.MaxDescriptors + 1}},
 		{Limiter: l, Domain: "d", Limits: Limits{WriteTimeout: -1}},
 	} {
 		if _, err := New(cfg); err == nil {
@@ -432,7 +432,7 @@ func TestStats(t *testing.T) {
 	say(t, addr, "HIT a\n")
 	harness.Until(t, "the other connections are closed", func() bool { return s.Stats().Open == 1 })
 	st := s.Stats()
-	if st.Open != 1 || st.Accepted != 3 || st.Refused != 0 || st.Hits != 3 || st.Errors["unknown"] != 1 || st.Errors["unknown-command"] != 1 {
+	if st.Open != 1 || st.Accepted != 3 || st.Refused != 0 || st.AnsweredHits != 3 || st.ErrorReplies["unknown"] != 1 || st.ErrorReplies["unknown-command"] != 1 {
 		t.Errorf("got %+v", st)
 	}
 	for told := 0; told < 3; {

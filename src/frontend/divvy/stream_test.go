@@ -42,8 +42,8 @@ func (s *script) SetWriteDeadline(time.Time) error { return nil }
 // play returns the replies to a client that sends these packets.
 func play(s *Server, packets ...[]byte) string {
 	c := &script{packets: packets}
-	s.start(s.port.Admit(c))
-	s.running.Wait()
+	s.startConn(s.listener.AdmitConn(c))
+	s.connGoroutines.Wait()
 	return c.said.String()
 }
 
@@ -70,9 +70,9 @@ func FuzzStream(f *testing.F) {
 			t.Fatal(err)
 		}
 		l := limiter.New(limiter.Config{Backend: store})
-		l.Use(set)
+		l.UseRules(set)
 		return build(t, Config{
-			Limiter: l, DomainKey: "d", Domain: "kitchen", Limits: Limits{MaxLine: 64, MaxPipelined: pipelined},
+			Limiter: l, DomainKey: "d", Domain: "kitchen", Limits: Limits{MaxLineBytes: 64, MaxPipelinedRequests: pipelined},
 			Events: Events{OnPanic: func(value any, _ []byte) { t.Errorf("panic: %v", value) }},
 		})
 	}
@@ -99,7 +99,7 @@ func FuzzStream(f *testing.F) {
 				errs++
 			}
 		}
-		if st := s.Stats(); st.Hits != hits || st.Errors["unknown"]+st.Errors["unknown-command"] != errs || st.Open != 0 {
+		if st := s.Stats(); st.AnsweredHits != hits || st.ErrorReplies["unknown"]+st.ErrorReplies["unknown-command"] != errs || st.Open != 0 {
 			t.Errorf("%q: %d hits and %d errors are counted as %+v", stream, hits, errs, st)
 		}
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -130,8 +130,8 @@ func TestBatchLetsGo(t *testing.T) {
 	s := build(t, Config{})
 	play(s, []byte("HIT ip=1\nHIT ip=2\nHIT ip=\xff\n"))
 	b := s.newBatch()
-	defer b.release()
-	if len(b.entries)+len(b.text)+b.out.Len()+len(b.req.Descriptors) > 0 || b.answer.Set != nil {
+	defer b.returnToPool()
+	if len(b.entries)+len(b.repairedLines)+b.replies.Len()+len(b.req.Descriptors) > 0 || b.answer.RuleSet != nil {
 		t.Errorf("left: %+v", b)
 	}
 	if slices.ContainsFunc(b.entries[:cap(b.entries)], func(e rules.Entry) bool { return e.Key != nil }) {

@@ -14,66 +14,68 @@ import (
 )
 
 const (
-	modest    = 64 << 10              // bytes that a connection may hold and be read from at any time
-	fullPause = 20 * time.Millisecond // between two checks whether the budget has room
+	// maxHeldBytesWhenFull is how many bytes a connection may hold to be read from while the budget is full.
+	maxHeldBytesWhenFull = 64 << 10
+	// fullCheckInterval is the time between two checks whether the budget is still full.
+	fullCheckInterval = 20 * time.Millisecond
 )
 
-// Conn is one connection. Read, Write and Close are for the server. The other exported
-// methods are for the handlers of its calls, and do nothing on a nil Conn.
+// Conn is one connection. The server calls Read, Write and Close. The handlers of calls use the
+// other exported methods, which do nothing on a nil Conn.
 type Conn struct {
 	net.Conn
-	guard   *Guard
-	account *connlimit.Account
-	cut     func()
-	ctx     context.Context // ends when the connection is cut off or closed
-	cancel  context.CancelFunc
+	guard           *Guard
+	memoryAccount   *connlimit.MemoryAccount
+	closeUnderlying func()
+	ctx             context.Context // ctx ends when the connection is cut off or closed.
+	cancel          context.CancelFunc
 
-	mu      sync.Mutex
-	streams             // guarded by mu
-	bucket              // guarded by mu
-	sweeps  *time.Timer // guarded by mu
+	mu sync.Mutex // mu guards streamTable, tokenBucket and sweepTimer.
+	streamTable
+	tokenBucket
+	sweepTimer *time.Timer
 
-	usage
-	progress
-	longCalls atomic.Int64
+	evictedMemory
+	writeProgress
+	longCallCount atomic.Int64
 }
 
-// usage is what an evicted connection still uses.
-type usage struct {
-	calls   atomic.Int64 // open streams
-	remains atomic.Int64 // bytes in use after an eviction
-	perCall atomic.Int64 // of remains, what the end of one handler frees
+// evictedMemory counts the memory that the handlers of an evicted connection still use.
+type evictedMemory struct {
+	openStreamCount atomic.Int64
+	handlerBytes    atomic.Int64
+	bytesPerHandler atomic.Int64 // bytesPerHandler is subtracted from handlerBytes when a handler ends.
 }
 
-// progress shows whether the client reads. The fields after written are of the last sweep;
-// the connection's mu guards them.
-type progress struct {
-	writes  atomic.Uint64 // starts and ends of writes: odd during a write
-	queued  atomic.Int64  // bytes of replies that are not written
-	written atomic.Uint64 // how many replies were written
+// writeProgress shows whether the client reads. writeTransitions counts the starts and the ends of writes, so it is odd during a
+// write. The last sweep set the last four fields; the connection's mu guards them.
+type writeProgress struct {
+	writeTransitions atomic.Uint64
+	queuedReplyBytes atomic.Int64 // queuedReplyBytes is the size of replies that have not been written.
+	writtenReplies   atomic.Uint64
 
-	seenWrites, seenWritten uint64
-	wasQueued               bool
-	at                      time.Duration // the last sweep that saw progress
+	lastWriteTransitions, lastWrittenReplies uint64
+	hadQueuedReplies                         bool
+	lastProgressTime                         time.Duration
 }
 
 // Read reads from the client, after a pause if the connection has no tokens.
 func (c *Conn) Read(p []byte) (int, error) {
-	if wait := c.owed(); wait > 0 {
-		c.guard.Slowed.Add(1)
-		c.pause(wait)
+	if wait := c.tokenWaitTime(); wait > 0 {
+		c.guard.SlowedReads.Add(1)
+		c.pauseReading(wait)
 	}
-	for c.account.Held() > modest && c.guard.full() && c.pause(fullPause) {
+	for c.memoryAccount.HeldBytes() > maxHeldBytesWhenFull && c.guard.budgetIsFull() && c.pauseReading(fullCheckInterval) {
 	}
 	n, err := c.Conn.Read(p)
-	if n > 0 && !c.received(p[:n]) {
-		return 0, net.ErrClosed // the budget closed it
+	if n > 0 && !c.chargeReceivedFrames(p[:n]) {
+		return 0, net.ErrClosed
 	}
 	return n, err
 }
 
-// pause waits for d, and reports false if the connection was closed.
-func (c *Conn) pause(d time.Duration) bool {
+// pauseReading waits for d. It returns false at once if the connection is closed.
+func (c *Conn) pauseReading(d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true
@@ -82,189 +84,185 @@ func (c *Conn) pause(d time.Duration) bool {
 	}
 }
 
-// owed returns the time until the connection has tokens; 0 or less if it has some.
-func (c *Conn) owed() time.Duration {
+// tokenWaitTime returns the time until the connection has tokens; 0 or less if it has some.
+func (c *Conn) tokenWaitTime() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.tokens >= 0 {
 		return 0
 	}
-	c.refill(c.guard.now())
-	return time.Duration(-c.tokens * float64(time.Second) / tokenRate)
+	c.refillTokens(c.guard.timeSinceStart())
+	return time.Duration(-c.tokens * float64(time.Second) / tokensPerSecond)
 }
 
 // Write writes to the client.
 func (c *Conn) Write(p []byte) (int, error) {
-	c.writes.Add(1)
+	c.writeTransitions.Add(1)
 	n, err := c.Conn.Write(p)
-	c.writes.Add(1)
-	c.sent(p[:n])
+	c.writeTransitions.Add(1)
+	c.releaseSentStreams(p[:n])
 	return n, err
 }
 
 // Close closes the connection and releases all that it holds.
 func (c *Conn) Close() error {
-	c.cancel() // before Stop, or a running sweep might start the timer again for good
+	c.cancel() // A running sweep restarts the timer unless ctx has ended.
 	c.mu.Lock()
-	c.sweeps.Stop()
+	c.sweepTimer.Stop()
 	c.mu.Unlock()
-	c.account.Close()
+	c.memoryAccount.Close()
 	return c.Conn.Close()
 }
 
-// kill cuts the connection off. The server's reads and writes fail, and it calls Close.
-func (c *Conn) kill() {
+// cutOff cuts the connection off. The server's reads and writes fail then, and it calls Close.
+func (c *Conn) cutOff() {
 	c.cancel()
-	c.cut()
+	c.closeUnderlying()
 }
 
-// evict kills the connection because the budget is used up. Its handlers use the bytes
-// that it held until they end.
-func (c *Conn) evict(bytes int64) {
-	c.perCall.Store(bytes/max(c.calls.Load(), 1) + 1) // rounded up, so that all calls together free bytes
-	c.remains.Store(bytes)
-	c.guard.remains.Add(bytes)
-	time.AfterFunc(freedAfter, func() { c.freed(math.MaxInt64) })
-	go c.kill() // the caller may hold locks of another connection
+// cutOffOverBudget cuts the connection off because the budget is used up. Its handlers use memory until they end.
+func (c *Conn) cutOffOverBudget(bytes int64) {
+	c.bytesPerHandler.Store(bytes/max(c.openStreamCount.Load(), 1) + 1) // It is rounded up, so that the ends of all streams release all bytes.
+	c.handlerBytes.Store(bytes)
+	c.guard.evictedHandlerBytes.Add(bytes)
+	time.AfterFunc(maxHandlerTime, func() { c.releaseHandlerBytes(math.MaxInt64) })
+	go c.cutOff() // The caller may hold locks of another connection, so it must not wait for cutOff.
 }
 
-// freed takes bytes, or all if fewer, off what an evicted connection uses.
-func (c *Conn) freed(bytes int64) {
+// releaseHandlerBytes subtracts bytes, or all if fewer, from what the handlers of an evicted connection use.
+func (c *Conn) releaseHandlerBytes(bytes int64) {
 	for {
-		left := c.remains.Load()
-		n := min(bytes, left)
-		if c.remains.CompareAndSwap(left, left-n) {
-			c.guard.remains.Add(-n)
+		used := c.handlerBytes.Load()
+		n := min(bytes, used)
+		if c.handlerBytes.CompareAndSwap(used, used-n) {
+			c.guard.evictedHandlerBytes.Add(-n)
 			return
 		}
 	}
 }
 
-// received charges the frames in p, and reports false if the budget closed the connection.
-func (c *Conn) received(p []byte) bool {
-	now := c.guard.now()
+// chargeReceivedFrames charges the frames in p. It returns false if the budget closed the connection.
+func (c *Conn) chargeReceivedFrames(p []byte) bool {
+	now := c.guard.timeSinceStart()
 	var bytes int64
 	c.mu.Lock()
-	defer c.mu.Unlock() // after add, so that sent releases only what was added
-	c.refill(now)
-	for fr, rest, ok := c.in.next(p); ok; fr, rest, ok = c.in.next(rest) {
-		bytes += c.receive(fr, now, &c.bucket)
+	defer c.mu.Unlock() // releaseSentStreams waits for mu, so it releases only bytes that HoldBytes has added.
+	c.refillTokens(now)
+	for fr, rest, ok := c.clientFrames.nextHeader(p); ok; fr, rest, ok = c.clientFrames.nextHeader(rest) {
+		bytes += c.receiveFrame(fr, now, &c.tokenBucket)
 	}
-	c.calls.Store(int64(len(c.open)))
-	return bytes == 0 || c.account.Hold(bytes)
+	c.openStreamCount.Store(int64(len(c.openStreams)))
+	return bytes == 0 || c.memoryAccount.HoldBytes(bytes)
 }
 
-// sent releases the bytes of the streams that p ends.
-func (c *Conn) sent(p []byte) {
+// releaseSentStreams releases the bytes of the streams that the frames in p end.
+func (c *Conn) releaseSentStreams(p []byte) {
 	var bytes int64
 	c.mu.Lock()
-	for fr, rest, ok := c.out.next(p); ok; fr, rest, ok = c.out.next(rest) {
+	for fr, rest, ok := c.serverFrames.nextHeader(p); ok; fr, rest, ok = c.serverFrames.nextHeader(rest) {
 		switch {
-		case fr.kind == http2.FrameRSTStream:
-			c.reset(fr.stream, c.guard.now(), &c.bucket)
-		case fr.ended():
-			bytes += c.open[fr.stream].bytes
-			delete(c.open, fr.stream)
+		case fr.frameType == http2.FrameRSTStream:
+			c.resetStream(fr.streamID, c.guard.timeSinceStart(), &c.tokenBucket)
+		case fr.endsStream():
+			bytes += c.openStreams[fr.streamID].heldBytes
+			delete(c.openStreams, fr.streamID)
 		}
 	}
-	c.calls.Store(int64(len(c.open)))
+	c.openStreamCount.Store(int64(len(c.openStreams)))
 	c.mu.Unlock()
-	c.account.Release(bytes)
+	c.memoryAccount.ReleaseBytes(bytes)
 }
 
-// sweep closes a connection that has made no progress for stall, and releases the bytes
-// of streams that were reset before the last sweep. It runs again until the connection
-// is closed.
-func (c *Conn) sweep() {
+// runSweep cuts off a stalled connection, and releases streams that were reset before the last sweep. It
+// restarts its timer until the connection is closed.
+func (c *Conn) runSweep() {
 	if c.ctx.Err() != nil {
 		return
 	}
 	c.mu.Lock()
-	c.account.Release(c.lingering[1])
-	c.lingering = [2]int64{0, c.lingering[0]}
-	stalled := c.stalled(c.guard.now())
-	c.sweeps.Reset(sweepInterval)
+	c.memoryAccount.ReleaseBytes(c.olderResetBytes)
+	c.recentResetBytes, c.olderResetBytes = 0, c.recentResetBytes
+	stalled := c.isStalled(c.guard.timeSinceStart())
+	c.sweepTimer.Reset(sweepInterval)
 	c.mu.Unlock()
 	if stalled {
-		c.guard.Stalled.Add(1)
-		c.kill()
+		c.guard.StalledConnections.Add(1)
+		c.cutOff()
 	}
 }
 
-// stalled reports whether there was no progress for stall.
-func (p *progress) stalled(now time.Duration) bool {
-	writes, written, queued := p.writes.Load(), p.written.Load(), p.queued.Load() > 0
-	blocked := writes%2 == 1 && writes == p.seenWrites
-	unread := queued && p.wasQueued && written == p.seenWritten
-	p.seenWrites, p.seenWritten, p.wasQueued = writes, written, queued
+// isStalled reports whether there was no progress for maxStallTime.
+func (p *writeProgress) isStalled(now time.Duration) bool {
+	writes, written, queued := p.writeTransitions.Load(), p.writtenReplies.Load(), p.queuedReplyBytes.Load() > 0
+	blocked := writes%2 == 1 && writes == p.lastWriteTransitions
+	unread := queued && p.hadQueuedReplies && written == p.lastWrittenReplies
+	p.lastWriteTransitions, p.lastWrittenReplies, p.hadQueuedReplies = writes, written, queued
 	if !blocked && !unread {
-		p.at = now
+		p.lastProgressTime = now
 	}
-	return now-p.at >= stall
+	return now-p.lastProgressTime >= maxStallTime
 }
 
-// Queued charges a reply, until Written is called with the same number of bytes.
-func (c *Conn) Queued(bytes int64) {
+// ChargeQueuedReply charges a reply of that many bytes until the handler calls ReleaseWrittenReply with the same number.
+func (c *Conn) ChargeQueuedReply(bytes int64) {
 	if c != nil {
-		c.queued.Add(bytes)
-		c.account.Hold(bytes)
+		c.queuedReplyBytes.Add(bytes)
+		c.memoryAccount.HoldBytes(bytes)
 	}
 }
 
-// Written releases a reply of that many bytes, which was written or dropped.
-func (c *Conn) Written(bytes int64) {
+// ReleaseWrittenReply releases a reply of that many bytes, which has been written or dropped.
+func (c *Conn) ReleaseWrittenReply(bytes int64) {
 	if c != nil {
-		c.queued.Add(-bytes)
-		c.written.Add(1)
-		c.account.Release(bytes)
+		c.queuedReplyBytes.Add(-bytes)
+		c.writtenReplies.Add(1)
+		c.memoryAccount.ReleaseBytes(bytes)
 	}
 }
 
-// Cancelled releases the memory of a handler that ended after its stream was reset, or
-// after the connection was evicted.
-func (c *Conn) Cancelled() {
+// ReleaseCancelledCall releases the memory of a handler that ended after its stream was reset, or after eviction.
+func (c *Conn) ReleaseCancelledCall() {
 	if c == nil {
 		return
 	}
-	if c.remains.Load() > 0 {
-		c.freed(c.perCall.Load())
+	if c.handlerBytes.Load() > 0 {
+		c.releaseHandlerBytes(c.bytesPerHandler.Load())
 		return
 	}
 	c.mu.Lock()
-	released := c.endLingering()
-	c.mu.Unlock()
-	if released {
-		c.account.Release(StreamBytes)
+	defer c.mu.Unlock()
+	if c.takeResetStreamBytes() {
+		c.memoryAccount.ReleaseBytes(StreamBytes)
 	}
 }
 
-// MaxLong is how many long calls one connection may have.
-const MaxLong = 8
+// MaxLongCalls is how many long calls one connection may have at a time.
+const MaxLongCalls = 8
 
-// OpenLong charges a call that lasts until the client ends it. It reports false if
-// the connection has MaxLong of them, or if those of all connections hold a quarter
-// of the budget. CloseLong ends the call.
-func (c *Conn) OpenLong(bytes int64) bool {
+// OpenLongCall charges bytes for a call that lasts until the client ends it. It returns false if the
+// connection has MaxLongCalls such calls, or if those of all connections hold a quarter of the budget.
+// Otherwise the caller must call CloseLongCall with the same number of bytes.
+func (c *Conn) OpenLongCall(bytes int64) bool {
 	if c == nil {
 		return true
 	}
 	g := c.guard
-	calls, all := c.longCalls.Add(1), g.longBytes.Add(bytes)
-	if calls <= MaxLong && (g.budget == nil || all <= g.budget.Max()/4) {
-		c.account.Hold(bytes)
+	calls, all := c.longCallCount.Add(1), g.longCallBytes.Add(bytes)
+	if calls <= MaxLongCalls && (g.memoryBudget == nil || all <= g.memoryBudget.MaxBytes()/4) {
+		c.memoryAccount.HoldBytes(bytes)
 		return true
 	}
-	c.longCalls.Add(-1)
-	g.longBytes.Add(-bytes)
-	g.LongRefused.Add(1)
+	c.longCallCount.Add(-1)
+	g.longCallBytes.Add(-bytes)
+	g.RefusedLongCalls.Add(1)
 	return false
 }
 
-// CloseLong releases what OpenLong charged.
-func (c *Conn) CloseLong(bytes int64) {
+// CloseLongCall releases the bytes that OpenLongCall charged.
+func (c *Conn) CloseLongCall(bytes int64) {
 	if c != nil {
-		c.longCalls.Add(-1)
-		c.guard.longBytes.Add(-bytes)
-		c.account.Release(bytes)
+		c.longCallCount.Add(-1)
+		c.guard.longCallBytes.Add(-bytes)
+		c.memoryAccount.ReleaseBytes(bytes)
 	}
 }

@@ -56,7 +56,7 @@ func (w *wire) cutOff() bool {
 type table struct {
 	*testing.T
 	guard  *Guard
-	budget *connlimit.Budget
+	budget *connlimit.MemoryBudget
 	conn   *Conn
 	wire   *wire
 	client *http2.Framer // writes what the server reads
@@ -77,7 +77,7 @@ func bubble(t *testing.T, max int64, f func(tb *table)) {
 
 func newTable(t *testing.T, max int64) *table {
 	t.Helper()
-	tb := &table{T: t, budget: connlimit.NewBudget(max)}
+	tb := &table{T: t, budget: connlimit.NewMemoryBudget(max)}
 	tb.guard = New(tb.budget)
 	tb.conn, tb.wire = tb.another()
 	tb.client = http2.NewFramer(&tb.wire.in, nil)
@@ -93,7 +93,7 @@ func newTable(t *testing.T, max int64) *table {
 
 func (tb *table) another() (*Conn, *wire) {
 	w := &wire{closed: make(chan struct{})}
-	return tb.guard.Wrap(w, func() { _ = w.Close() }), w
+	return tb.guard.WrapConn(w, func() { _ = w.Close() }), w
 }
 
 // got has the server read all that the client wrote.
@@ -102,7 +102,7 @@ func (tb *table) got(errs ...error) {
 	if err := errors.Join(errs...); err != nil {
 		tb.Fatal(err)
 	}
-	tb.conn.received(tb.wire.in.Bytes())
+	tb.conn.chargeReceivedFrames(tb.wire.in.Bytes())
 	tb.wire.in.Reset()
 }
 
@@ -122,7 +122,7 @@ func (tb *table) sent(errs ...error) {
 // holds checks how much is charged, beside what stays for the most streams.
 func (tb *table) holds(what string, want int64) {
 	tb.Helper()
-	if got := tb.budget.Held() - int64(tb.conn.peak)*peakBytes; got != want {
+	if got := tb.budget.HeldBytes() - int64(tb.conn.peakOpenStreams)*bytesPerPeakStream; got != want {
 		tb.Errorf("%s: %d bytes are held, want %d", what, got, want)
 	}
 }
@@ -138,15 +138,15 @@ func TestStreamsAreCharged(t *testing.T) {
 		tb.got(tb.open(1, 10, false), tb.client.WriteData(1, true, make([]byte, 100)))
 		tb.holds("a call", StreamBytes+80+260)
 		tb.got(tb.open(3, 20_000, false), tb.client.WriteData(3, false, make([]byte, 1100)), tb.client.WriteData(3, false, make([]byte, 5000)))
-		tb.holds("and a large one", StreamBytes+80+260+StreamBytes+maxHeaders+(4<<10+160)+(16<<10+160))
+		tb.holds("and a large one", StreamBytes+80+260+StreamBytes+maxHeaderBytes+(4<<10+160)+(16<<10+160))
 		tb.sent(tb.server.WriteData(1, false, make([]byte, 10)))
-		tb.holds("the reply is not the end", StreamBytes+80+260+StreamBytes+maxHeaders+20<<10+320)
+		tb.holds("the reply is not the end", StreamBytes+80+260+StreamBytes+maxHeaderBytes+20<<10+320)
 		tb.sent(tb.server.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true}))
-		tb.holds("the trailers are", StreamBytes+maxHeaders+20<<10+320)
+		tb.holds("the trailers are", StreamBytes+maxHeaderBytes+20<<10+320)
 		tb.sent(tb.server.WriteRSTStream(1, http2.ErrCodeNo), tb.server.WriteRSTStream(3, http2.ErrCodeCancel))
-		tb.holds("a stream that was reset lingers", StreamBytes+maxHeaders+20<<10+320)
-		tb.conn.Cancelled()
-		tb.holds("its handler ended", maxHeaders+20<<10+320)
+		tb.holds("a stream that was reset lingers", StreamBytes+maxHeaderBytes+20<<10+320)
+		tb.conn.ReleaseCancelledCall()
+		tb.holds("its handler ended", maxHeaderBytes+20<<10+320)
 		time.Sleep(2*sweepInterval + time.Millisecond)
 		synctest.Wait()
 		tb.holds("its data is collected", 0)
@@ -159,17 +159,17 @@ func TestStreamsAreCharged(t *testing.T) {
 func TestTheLargestConnectionIsClosed(t *testing.T) {
 	bubble(t, 10*StreamBytes, func(tb *table) {
 		other, otherWire := tb.another()
-		other.Queued(StreamBytes)
+		other.ChargeQueuedReply(StreamBytes)
 		for i := range uint32(20) {
 			tb.got(tb.open(2*i+1, 0, true))
 		}
-		if !tb.wire.cutOff() || otherWire.cutOff() || tb.budget.Evicted() != 1 {
-			tb.Errorf("closed: %t, the other %t, counted %d", tb.wire.cutOff(), otherWire.cutOff(), tb.budget.Evicted())
+		if !tb.wire.cutOff() || otherWire.cutOff() || tb.budget.EvictedAccounts() != 1 {
+			tb.Errorf("closed: %t, the other %t, counted %d", tb.wire.cutOff(), otherWire.cutOff(), tb.budget.EvictedAccounts())
 		}
-		if n := tb.budget.Held(); n != StreamBytes {
+		if n := tb.budget.HeldBytes(); n != StreamBytes {
 			tb.Errorf("%d bytes are held, want those of the other", n)
 		}
-		other.Written(StreamBytes)
+		other.ReleaseWrittenReply(StreamBytes)
 		if err := other.Close(); err != nil {
 			tb.Error(err)
 		}
@@ -185,32 +185,32 @@ func TestEvictedMemoryIsWaitedFor(t *testing.T) {
 		}
 		other, _ := tb.another()
 		defer func() { _ = other.Close() }()
-		other.Queued(20 * StreamBytes)
-		if !tb.wire.cutOff() || !tb.guard.full() {
-			tb.Fatalf("closed %t, full %t", tb.wire.cutOff(), tb.guard.full())
+		other.ChargeQueuedReply(20 * StreamBytes)
+		if !tb.wire.cutOff() || !tb.guard.budgetIsFull() {
+			tb.Fatalf("closed %t, full %t", tb.wire.cutOff(), tb.guard.budgetIsFull())
 		}
 		for range 40 {
-			tb.conn.Cancelled() // handlers end
+			tb.conn.ReleaseCancelledCall() // handlers end
 		}
-		if tb.guard.full() {
-			tb.Errorf("%d bytes remain after 40 of 100 handlers ended, and %d are held", tb.guard.remains.Load(), tb.budget.Held())
+		if tb.guard.budgetIsFull() {
+			tb.Errorf("%d bytes remain after 40 of 100 handlers ended, and %d are held", tb.guard.evictedHandlerBytes.Load(), tb.budget.HeldBytes())
 		}
-		other.Queued(80 * StreamBytes)
-		if !tb.guard.full() {
+		other.ChargeQueuedReply(80 * StreamBytes)
+		if !tb.guard.budgetIsFull() {
 			tb.Error("there is room for more than the budget")
 		}
 		for range 55 {
-			tb.conn.Cancelled()
+			tb.conn.ReleaseCancelledCall()
 		}
-		if tb.guard.full() {
-			tb.Errorf("a full budget is not read for because %d bytes remain of calls without a handler", tb.guard.remains.Load())
+		if tb.guard.budgetIsFull() {
+			tb.Errorf("a full budget is not read for because %d bytes remain of calls without a handler", tb.guard.evictedHandlerBytes.Load())
 		}
 		if err := tb.conn.Close(); err != nil {
 			tb.Error(err)
 		}
-		time.Sleep(freedAfter)
+		time.Sleep(maxHandlerTime)
 		synctest.Wait()
-		if n := tb.guard.remains.Load(); n != 0 {
+		if n := tb.guard.evictedHandlerBytes.Load(); n != 0 {
 			tb.Errorf("%d bytes remain for ever", n)
 		}
 	})
@@ -242,7 +242,7 @@ func TestTokens(t *testing.T) {
 		{"resets after a while", 3000, func(tb *table, i uint32) error {
 			err := errors.Join(tb.open(2*i+1, 10, true), ping(tb))
 			tb.got(err)
-			time.Sleep(rapid)
+			time.Sleep(rapidResetTime)
 			return tb.client.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
 		}, 0},
 		{"resets provoked", 2000, func(tb *table, i uint32) error {
@@ -259,11 +259,11 @@ func TestTokens(t *testing.T) {
 					}
 				}
 				tb.got()
-				if got := tb.conn.owed(); (got - tt.owed).Abs() > 20*time.Millisecond {
+				if got := tb.conn.tokenWaitTime(); (got - tt.owed).Abs() > 20*time.Millisecond {
 					tb.Errorf("the client owes %v, want %v", got, tt.owed)
 				}
 				time.Sleep(tt.owed + 10*time.Millisecond)
-				if got := tb.conn.owed(); got > 0 {
+				if got := tb.conn.tokenWaitTime(); got > 0 {
 					tb.Errorf("later it still owes %v", got)
 				}
 			})
@@ -276,17 +276,17 @@ func TestStalls(t *testing.T) {
 	t.Run("replies that are not read", func(t *testing.T) {
 		bubble(t, 0, func(tb *table) {
 			time.Sleep(time.Minute)
-			tb.conn.Queued(100)
-			tb.conn.Queued(200)
+			tb.conn.ChargeQueuedReply(100)
+			tb.conn.ChargeQueuedReply(200)
 			time.Sleep(10 * time.Second)
-			tb.conn.Written(100)
+			tb.conn.ReleaseWrittenReply(100)
 			time.Sleep(10 * time.Second)
 			if tb.wire.cutOff() {
 				tb.Error("closed although a reply was read 10 s ago")
 			}
 			time.Sleep(2 * time.Second)
-			if !tb.wire.cutOff() || tb.guard.Stalled.Load() != 1 {
-				tb.Errorf("cut off %t, counted %d", tb.wire.cutOff(), tb.guard.Stalled.Load())
+			if !tb.wire.cutOff() || tb.guard.StalledConnections.Load() != 1 {
+				tb.Errorf("cut off %t, counted %d", tb.wire.cutOff(), tb.guard.StalledConnections.Load())
 			}
 		})
 	})
@@ -323,21 +323,21 @@ func TestStalls(t *testing.T) {
 
 func TestLongCalls(t *testing.T) {
 	bubble(t, 4000, func(tb *table) {
-		for i := range MaxLong {
-			if !tb.conn.OpenLong(100) {
+		for i := range MaxLongCalls {
+			if !tb.conn.OpenLongCall(100) {
 				tb.Fatalf("call %d was refused", i+1)
 			}
 		}
 		other, _ := tb.another()
-		if tb.conn.OpenLong(100) {
-			tb.Errorf("more than %d calls", MaxLong)
+		if tb.conn.OpenLongCall(100) {
+			tb.Errorf("more than %d calls", MaxLongCalls)
 		}
-		if !other.OpenLong(200) || other.OpenLong(1) {
+		if !other.OpenLongCall(200) || other.OpenLongCall(1) {
 			tb.Error("all connections together may hold a quarter of the budget")
 		}
-		tb.conn.CloseLong(100)
-		if !tb.conn.OpenLong(100) || tb.guard.LongRefused.Load() != 2 {
-			tb.Errorf("%d were refused, want 2", tb.guard.LongRefused.Load())
+		tb.conn.CloseLongCall(100)
+		if !tb.conn.OpenLongCall(100) || tb.guard.RefusedLongCalls.Load() != 2 {
+			tb.Errorf("%d were refused, want 2", tb.guard.RefusedLongCalls.Load())
 		}
 		if err := other.Close(); err != nil {
 			tb.Error(err)
@@ -354,7 +354,7 @@ func TestCloseEndsThePause(t *testing.T) {
 			_, _ = tb.conn.Read(make([]byte, 1))
 			close(ended)
 		}()
-		if synctest.Wait(); tb.guard.Slowed.Load() != 1 {
+		if synctest.Wait(); tb.guard.SlowedReads.Load() != 1 {
 			tb.Fatal("the read does not wait")
 		}
 		if err := tb.conn.Close(); err != nil {
@@ -382,20 +382,20 @@ func BenchmarkCall(b *testing.B) {
 			}
 		}
 	}
-	c := New(connlimit.NewBudget(1<<30)).Wrap(&wire{closed: make(chan struct{})}, func() {})
-	c.in.skip = 0
+	c := New(connlimit.NewMemoryBudget(1<<30)).WrapConn(&wire{closed: make(chan struct{})}, func() {})
+	c.clientFrames.bytesToSkip = 0
 	b.ReportAllocs()
 	for b.Loop() {
-		c.last = 0
+		c.lastOpenedStreamID = 0
 		for range batch {
-			c.Queued(2560)
+			c.ChargeQueuedReply(2560)
 		}
-		c.received(in.Bytes())
+		c.chargeReceivedFrames(in.Bytes())
 		if _, err := c.Write(out.Bytes()); err != nil {
 			b.Fatal(err)
 		}
 		for range batch {
-			c.Written(2560)
+			c.ReleaseWrittenReply(2560)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/batch, "ns/call")

@@ -9,14 +9,14 @@ import (
 )
 
 // oracle reads the frame headers of data with x/net's framer.
-func oracle(data []byte) (list []frame) {
+func oracle(data []byte) (list []frameHeader) {
 	r := bytes.NewReader(data)
 	for {
 		h, err := http2.ReadFrameHeader(r)
 		if err != nil {
 			return list
 		}
-		list = append(list, frame{h.Length, h.Type, h.Flags, h.StreamID})
+		list = append(list, frameHeader{h.Length, h.Type, h.Flags, h.StreamID})
 		if _, err := io.CopyN(io.Discard, r, int64(h.Length)); err != nil {
 			return list
 		}
@@ -43,8 +43,8 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte{0xff, 0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 1}, []byte{3})
 	f.Fuzz(func(t *testing.T, data, cuts []byte) {
 		want := oracle(data)
-		var got []frame
-		var s frames
+		var got []frameHeader
+		var s frameScanner
 		for i, rest := 0, data; len(rest) > 0; i++ {
 			n := len(rest)
 			if i < len(cuts) {
@@ -52,7 +52,7 @@ func FuzzFrames(f *testing.F) {
 			}
 			piece := rest[:n]
 			rest = rest[n:]
-			for fr, after, ok := s.next(piece); ok; fr, after, ok = s.next(after) {
+			for fr, after, ok := s.nextHeader(piece); ok; fr, after, ok = s.nextHeader(after) {
 				got = append(got, fr)
 			}
 		}

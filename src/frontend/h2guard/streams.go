@@ -6,124 +6,129 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// StreamBytes is about what an open stream takes: its handler's goroutine with its
-// stack, and the server's records of it.
+// StreamBytes is about how many bytes a stream's handler and the server's records of it need.
 const StreamBytes = 8 << 10
 
 const (
-	maxTokens    = 1000
-	tokenRate    = 1000 // per second
-	streamTokens = 8    // what a new stream earns
-	resetTokens  = 9    // what a rapid reset costs, beside its frame
-	rapid        = 5 * time.Millisecond
-	smallData    = 64  // shorter DATA costs a token, unless it ends the stream
-	perSetting   = 256 // open streams that a server changes for one setting at the cost of a token
-	peakBytes    = 64  // what servers keep for each stream of the most that were open
-	maxHeaders   = 64 << 10
+	maxTokens = 1000
+	// tokensPerSecond is how many tokens a connection earns per second.
+	tokensPerSecond = 1000
+	// tokensPerStream is how many tokens a new stream earns.
+	tokensPerStream = 8
+	// rapidResetTokens is the cost of a reset within rapidResetTime, besides that of its frame.
+	rapidResetTokens = 9
+	rapidResetTime   = 5 * time.Millisecond
+	// minFreeDataBytes is the length in bytes from which on DATA costs no token.
+	minFreeDataBytes = 64
+	// streamsPerSettingToken is how many open streams a server may change for one setting per token.
+	streamsPerSettingToken = 256
+	// bytesPerPeakStream is how many bytes servers keep for each stream of the most that were ever open.
+	bytesPerPeakStream = 64
+	maxHeaderBytes     = 64 << 10
 )
 
-// bucket holds the tokens of a connection; below 0, the client owes time.
-type bucket struct {
-	tokens   float64
-	refilled time.Duration // when tokens was last brought up to date
+// tokenBucket holds the tokens of a connection. Below 0, the client has to wait.
+type tokenBucket struct {
+	tokens         float64
+	lastRefillTime time.Duration
 }
 
-func (b *bucket) refill(now time.Duration) {
-	b.tokens = min(b.tokens+(now-b.refilled).Seconds()*tokenRate, maxTokens)
-	b.refilled = now
+// refillTokens adds the tokens that the connection has earned since the last refill.
+func (b *tokenBucket) refillTokens(now time.Duration) {
+	b.tokens = min(b.tokens+(now-b.lastRefillTime).Seconds()*tokensPerSecond, maxTokens)
+	b.lastRefillTime = now
 }
 
-// streams are the streams of a connection, as its frames show them.
-type streams struct {
-	in, out   frames
-	open      map[uint32]stream
-	last      uint32   // the highest stream that the client opened
-	peak      int      // the most streams that were open
-	lingering [2]int64 // bytes of streams that were reset: since the last sweep, and before it
+// streamTable holds the streams of a connection, as its frames show them. recentResetBytes is the memory of streams that were
+// reset since the last sweep, olderResetBytes that of streams that were reset in the sweep interval before.
+type streamTable struct {
+	clientFrames, serverFrames        frameScanner
+	openStreams                       map[uint32]openStream
+	lastOpenedStreamID                uint32
+	peakOpenStreams                   int
+	recentResetBytes, olderResetBytes int64
 }
 
-// stream is an open stream.
-type stream struct {
-	bytes  int64
-	opened time.Duration
+type openStream struct {
+	heldBytes int64
+	openedAt  time.Duration
 }
 
-// receive processes one frame from the client and returns how many bytes it adds.
-func (s *streams) receive(fr frame, now time.Duration, b *bucket) (bytes int64) {
+// receiveFrame processes one frame from the client. It returns how many bytes to charge for it.
+func (s *streamTable) receiveFrame(fr frameHeader, now time.Duration, b *tokenBucket) (bytes int64) {
 	cost := 1.0
-	switch fr.kind {
+	switch fr.frameType {
 	case http2.FrameHeaders:
-		if fr.stream <= s.last {
+		if fr.streamID <= s.lastOpenedStreamID {
 			break
 		}
-		s.last = fr.stream
-		bytes = StreamBytes + headerCost(fr.length)
-		s.open[fr.stream] = stream{bytes, now}
-		if len(s.open) > s.peak {
-			s.peak++
-			bytes += peakBytes
+		s.lastOpenedStreamID = fr.streamID
+		bytes = StreamBytes + headerMemoryBytes(fr.payloadBytes)
+		s.openStreams[fr.streamID] = openStream{bytes, now}
+		if len(s.openStreams) > s.peakOpenStreams {
+			s.peakOpenStreams++
+			bytes += bytesPerPeakStream
 		}
-		b.tokens = min(b.tokens+streamTokens, maxTokens)
+		b.tokens = min(b.tokens+tokensPerStream, maxTokens)
 		return bytes
 	case http2.FrameContinuation:
-		bytes = s.grow(s.last, headerCost(fr.length))
+		bytes = s.growStream(s.lastOpenedStreamID, headerMemoryBytes(fr.payloadBytes))
 	case http2.FrameData:
-		if fr.length >= smallData || fr.ended() {
+		if fr.payloadBytes >= minFreeDataBytes || fr.endsStream() {
 			cost = 0
 		}
-		bytes = s.grow(fr.stream, dataCost(fr.length))
+		bytes = s.growStream(fr.streamID, dataMemoryBytes(fr.payloadBytes))
 	case http2.FrameRSTStream:
-		s.reset(fr.stream, now, b)
+		s.resetStream(fr.streamID, now, b)
 	case http2.FrameSettings:
-		cost += float64(fr.length/settingLen) * float64(1+len(s.open)/perSetting)
+		cost += float64(fr.payloadBytes/settingBytes) * float64(1+len(s.openStreams)/streamsPerSettingToken)
 	}
 	b.tokens -= cost
 	return bytes
 }
 
-// grow adds bytes to a stream if it is open, and returns what it added.
-func (s *streams) grow(id uint32, bytes int64) int64 {
-	st, open := s.open[id]
+// growStream adds bytes to a stream if it is open. It returns how many bytes it added.
+func (s *streamTable) growStream(id uint32, bytes int64) int64 {
+	st, open := s.openStreams[id]
 	if !open {
 		return 0
 	}
-	st.bytes += bytes
-	s.open[id] = st
+	st.heldBytes += bytes
+	s.openStreams[id] = st
 	return bytes
 }
 
-// reset ends a stream whose handler may still run.
-func (s *streams) reset(id uint32, now time.Duration, b *bucket) {
-	st, open := s.open[id]
+// resetStream ends a stream whose handler may still run.
+func (s *streamTable) resetStream(id uint32, now time.Duration, b *tokenBucket) {
+	st, open := s.openStreams[id]
 	if !open {
 		return
 	}
-	delete(s.open, id)
-	s.lingering[0] += st.bytes
-	if now-st.opened < rapid {
-		b.tokens -= resetTokens
+	delete(s.openStreams, id)
+	s.recentResetBytes += st.heldBytes
+	if now-st.openedAt < rapidResetTime {
+		b.tokens -= rapidResetTokens
 	}
 }
 
-// endLingering takes StreamBytes off the streams that were reset, the oldest first, and
-// reports whether there were as many.
-func (s *streams) endLingering() bool {
-	for _, i := range [...]int{1, 0} {
-		if s.lingering[i] >= StreamBytes {
-			s.lingering[i] -= StreamBytes
+// takeResetStreamBytes subtracts StreamBytes from olderResetBytes or recentResetBytes, if one has that many.
+func (s *streamTable) takeResetStreamBytes() bool {
+	for _, bytes := range [...]*int64{&s.olderResetBytes, &s.recentResetBytes} {
+		if *bytes >= StreamBytes {
+			*bytes -= StreamBytes
 			return true
 		}
 	}
 	return false
 }
 
-// headerCost returns what a server holds for n bytes of compressed headers, in which one
-// byte can stand for a name and a value that were sent before.
-func headerCost(n uint32) int64 { return min(8*int64(n), maxHeaders) }
+// headerMemoryBytes returns how many bytes a server holds for n bytes of compressed headers. One of them
+// can stand for a name and a value that were sent before.
+func headerMemoryBytes(n uint32) int64 { return min(8*int64(n), maxHeaderBytes) }
 
-// dataCost returns what a server holds for a DATA frame of n bytes: grpc-go takes buffers
-// of 4 and 16 KiB for those above 1 KiB, and some 150 bytes for each.
-func dataCost(n uint32) int64 {
+// dataMemoryBytes returns how many bytes a server holds for a DATA frame of n bytes. grpc-go uses
+// buffers of 4 and 16 KiB for frames above 1 KiB, and some 150 bytes for each frame.
+func dataMemoryBytes(n uint32) int64 {
 	const perFrame = 160
 	switch {
 	case n > 1<<10 && n <= 4<<10:

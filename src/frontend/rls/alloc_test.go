@@ -23,14 +23,14 @@ func TestAnswersDoNotAllocate(t *testing.T) {
 			var in mem.Buffer = mem.SliceBuffer(encode(t, msg))
 			ctx := t.Context()
 			ask := func() {
-				c := f.pool.Get().(*call)
-				c.buf = in
-				out, err := f.answer(ctx, c)
+				c := f.smallCallPool.Get().(*callMemory)
+				c.receivedMessage = in
+				out, err := f.answerGRPC(ctx, c)
 				if err != nil {
 					t.Fatal(err)
 				}
 				out.Put(nil)
-				f.release(c)
+				f.releaseCall(c)
 			}
 			for range 10 {
 				ask()
@@ -51,14 +51,14 @@ func TestLargeAnswersDoNotAllocate(t *testing.T) {
 		var in mem.Buffer = mem.SliceBuffer(data)
 		ctx := t.Context()
 		ask := func() {
-			c := f.pool.Get().(*call)
-			c.buf = in
-			out, err := f.answer(ctx, c)
+			c := f.smallCallPool.Get().(*callMemory)
+			c.receivedMessage = in
+			out, err := f.answerGRPC(ctx, c)
 			if err != nil {
 				t.Fatal(err)
 			}
 			out.Put(nil)
-			f.release(c)
+			f.releaseCall(c)
 		}
 		for range 10 {
 			ask()
@@ -68,23 +68,23 @@ func TestLargeAnswersDoNotAllocate(t *testing.T) {
 		}
 	}
 	f := start(t, nil)
-	huge := &call{entries: make([]rules.Entry, maxEntries), large: true}
-	f.release(huge)
-	if f.largePool.Get().(*call) == huge {
-		t.Errorf("a call with %d entries is kept", maxEntries)
+	huge := &callMemory{entries: make([]rules.Entry, maxRequestEntries), fromLargePool: true}
+	f.releaseCall(huge)
+	if f.largeCallPool.Get().(*callMemory) == huge {
+		t.Errorf("a call with %d entries is kept", maxRequestEntries)
 	}
-	f.release(&call{entries: make([]rules.Entry, limiter.MaxDescriptors), large: true})
-	if waits := f.pool.Get().(*call); cap(waits.entries) > 0 {
+	f.releaseCall(&callMemory{entries: make([]rules.Entry, limiter.MaxDescriptors), fromLargePool: true})
+	if waits := f.smallCallPool.Get().(*callMemory); cap(waits.entries) > 0 {
 		t.Errorf("a call that has no turn yet has %d entries", cap(waits.entries))
 	}
-	long := &reply{bytes: make([]byte, 1<<20), large: true}
+	long := &reply{encodedMessage: make([]byte, 1<<20), fromLargePool: true}
 	long.Put(nil)
 	if newReply(limiter.MaxDescriptors) == long {
-		t.Errorf("a reply of %d bytes is kept", len(long.bytes))
+		t.Errorf("a reply of %d bytes is kept", len(long.encodedMessage))
 	}
 }
 
-// jsonBytes is an upper bound of the bytes that a large body, its decision and its reply
+// estimateJSONMemory is an upper bound of the bytes that a large body, its decision and its reply
 // allocate.
 func TestAllocatedForJSON(t *testing.T) {
 	descriptors := func(n int, text string) string {
@@ -106,8 +106,8 @@ func TestAllocatedForJSON(t *testing.T) {
 	} {
 		for _, metadata := range []bool{false, true} {
 			f := start(t, nil)
-			f.cfg.Metadata = metadata
-			f.cfg.Headers = &HeaderNames{Limit: "x-limit", Remaining: "x-remaining", Reset: "x-reset"}
+			f.cfg.MetadataEnabled = metadata
+			f.cfg.HeaderNames = &HeaderNames{Limit: "x-limit", Remaining: "x-remaining", Reset: "x-reset"}
 			allocated := func() uint64 {
 				var m runtime.MemStats
 				runtime.ReadMemStats(&m)
@@ -116,7 +116,7 @@ func TestAllocatedForJSON(t *testing.T) {
 			text := []byte(body)
 			before := allocated()
 			_, _, _ = f.answerJSON(t.Context(), http.Header{}, text) // some are no requests
-			if took, most := int64(allocated()-before), f.jsonBytes(text); took > most {
+			if took, most := int64(allocated()-before), f.estimateJSONMemory(text); took > most {
 				t.Errorf("%s, metadata %t: %d bytes for a body of %d, at most %d are charged", name, metadata, took, len(body), most)
 			}
 		}

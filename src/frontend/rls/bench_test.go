@@ -25,12 +25,12 @@ func manyJSON(n, entries int) string {
 func BenchmarkNeighbour(b *testing.B) {
 	s := inMemory(b)
 	ask := func(data []byte) {
-		c := s.pool.Get().(*call)
-		c.buf = mem.SliceBuffer(data)
-		if out, err := s.answer(b.Context(), c); err == nil {
+		c := s.smallCallPool.Get().(*callMemory)
+		c.receivedMessage = mem.SliceBuffer(data)
+		if out, err := s.answerGRPC(b.Context(), c); err == nil {
 			out.Put(nil)
 		}
-		s.release(c)
+		s.releaseCall(c)
 	}
 	small := encode(b, request(descriptor("ip", "1")))
 	many := request()
@@ -38,7 +38,7 @@ func BenchmarkNeighbour(b *testing.B) {
 		many.Descriptors = append(many.Descriptors, descriptor("ip", "1"))
 	}
 	large := encode(b, many)
-	h := s.JSON()
+	h := s.JSONHandler()
 	body := manyJSON(limiter.MaxDescriptors, 16)
 	garbage := []byte(strings.Repeat("\x2a\x00", 2<<20))
 	for _, tt := range []struct {
@@ -93,11 +93,11 @@ func inMemory(tb testing.TB) *Service {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 4000000000}}\n")}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 4000000000}}\n")}}, rules.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	l := limiter.New(limiter.Config{Backend: store})
-	l.Use(set)
+	l.UseRules(set)
 	return New(Config{Limiter: l})
 }

@@ -14,136 +14,128 @@ import (
 	"ratelimit/src/rules"
 )
 
-// call is the working memory of one call. The next call reuses it.
-type call struct {
-	buf     mem.Buffer // what grpc-go read; nil for other callers
-	req     limiter.Request
-	answer  limiter.Answer
-	entries []rules.Entry // of all descriptors
-	large   bool          // of Service.largePool
+// callMemory is the working memory of one call. A later call reuses it.
+type callMemory struct {
+	receivedMessage mem.Buffer // receivedMessage holds the bytes that grpc-go read; nil for calls over JSON.
+	req             limiter.Request
+	answer          limiter.Answer
+	entries         []rules.Entry // entries holds the entries of all descriptors of req.
+	fromLargePool   bool
 }
 
-// A large call keeps memory for this many entries and descriptors: what
-// limiter.MaxDescriptors need with a few entries each, where append makes more room than
-// is used. Other calls keep a quarter.
+// A pooled large call has room for at most this many descriptors: append reserves more than limiter.MaxDescriptors for a request
+// of that many. It may have twice as many entries. Small calls have a quarter of both.
 const (
-	maxKeptEntries = 4 * limiter.MaxDescriptors
-	maxKeptList    = 2 * limiter.MaxDescriptors
-	smallShare     = 4
+	maxPooledDescriptors = 2 * limiter.MaxDescriptors
+	smallCallDivisor     = 4
 )
 
-// newCall returns a call for the request that has turn t. Large calls have a pool of
-// their own and are taken after the wait for a turn: thousands of requests may wait, and
-// none of them should have that much memory.
-func (s *Service) newCall(t *turn) *call {
-	if t.of != nil {
-		return s.largePool.Get().(*call)
+// newCall returns a call for a request with the reservation t. Large calls have their own pool: thousands
+// of requests may wait for memory, and none of them should hold that much memory.
+func (s *Service) newCall(t *memoryReservation) *callMemory {
+	if t.capacity != nil {
+		return s.largeCallPool.Get().(*callMemory)
 	}
-	return s.pool.Get().(*call)
+	return s.smallCallPool.Get().(*callMemory)
 }
 
-// release keeps c for another request, unless c has grown too large.
-func (s *Service) release(c *call) {
-	if c.buf != nil {
-		c.buf.Free()
-		c.buf = nil
+// releaseCall puts c into its pool, unless c has grown too large.
+func (s *Service) releaseCall(c *callMemory) {
+	if c.receivedMessage != nil {
+		c.receivedMessage.Free()
+		c.receivedMessage = nil
 	}
-	pool, share := &s.pool, smallShare
-	if c.large {
-		pool, share = &s.largePool, 1
+	pool, kept := &s.smallCallPool, maxPooledDescriptors/smallCallDivisor
+	if c.fromLargePool {
+		pool, kept = &s.largeCallPool, maxPooledDescriptors
 	}
-	if !c.answer.Reset(maxKeptList/share) || cap(c.entries) > maxKeptEntries/share || cap(c.req.Descriptors) > maxKeptList/share {
-		return
+	if c.answer.Reset(kept) && cap(c.entries) <= 2*kept && cap(c.req.Descriptors) <= kept {
+		clear(c.entries)
+		clear(c.req.Descriptors)
+		pool.Put(c)
 	}
-	clear(c.entries) // they point to what was read
-	clear(c.req.Descriptors)
-	pool.Put(c)
 }
 
-// serviceDesc returns the descriptor of RateLimitService. Its handler gets requests as the bytes
-// that codec keeps.
+// serviceDesc describes RateLimitService to grpc-go. Its handler gets requests as bytes; see codec.
 func (s *Service) serviceDesc() *grpc.ServiceDesc {
-	return &grpc.ServiceDesc{
-		ServiceName: pb.RateLimitService_ServiceDesc.ServiceName,
-		HandlerType: (*any)(nil), // the handler needs no methods of the service
-		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: s.handler()}},
-		Metadata:    pb.RateLimitService_ServiceDesc.Metadata,
-	}
-}
-
-// handler returns the gRPC handler of ShouldRateLimit.
-func (s *Service) handler() grpc.MethodHandler {
 	info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
 	answer := func(ctx context.Context, c any) (any, error) {
-		r, err := s.answer(ctx, c.(*call))
+		r, err := s.answerGRPC(ctx, c.(*callMemory))
 		if err != nil {
 			return nil, err
 		}
 		return r, nil
 	}
-	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-		c := s.pool.Get().(*call)
-		defer s.release(c)
+	handler := func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+		c := s.smallCallPool.Get().(*callMemory)
+		defer s.releaseCall(c)
 		if err := decode(c); err != nil {
 			return nil, err
 		}
 		return intercept(ctx, c, info, answer)
 	}
+	return &grpc.ServiceDesc{
+		ServiceName: pb.RateLimitService_ServiceDesc.ServiceName,
+		HandlerType: (*any)(nil), // HandlerType accepts any service, since the handler calls no method of it.
+		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: handler}},
+		Metadata:    pb.RateLimitService_ServiceDesc.Metadata,
+	}
 }
 
-// answer decides on the request whose bytes c has. The bytes are parsed here and not in codec:
-// grpc-go answers errors of a codec with INTERNAL, and they would not be counted.
-func (s *Service) answer(ctx context.Context, c *call) (*reply, error) {
-	data := c.buf.ReadOnlyData()
-	t, err := s.turns.begin(ctx, wireBytes(data))
+// answerGRPC decides the request in buffered.receivedMessage. It parses the bytes itself, because grpc-go
+// answers errors of a codec with INTERNAL and would not count them.
+func (s *Service) answerGRPC(ctx context.Context, buffered *callMemory) (r *reply, err error) {
+	defer func() {
+		if err != nil {
+			err = grpcError(s.reportError(err))
+		}
+	}()
+	c, data := buffered, buffered.receivedMessage.ReadOnlyData()
+	t, err := s.largeRequests.reserve(ctx, estimateProtobufMemory(data))
 	if err != nil {
-		s.cfg.OnError(err)
-		return nil, grpcError(err)
+		return nil, err
 	}
-	defer t.end()
-	if t.of != nil {
-		c = s.newCall(&t) // the other one has buf
-		defer s.release(c)
+	defer t.release()
+	if t.capacity != nil {
+		c = s.newCall(&t)
+		defer s.releaseCall(c)
 	}
-	err = s.decide(ctx, c, data, &t)
-	if err != nil {
-		return nil, grpcError(err)
+	if err := s.decideMessage(ctx, c, data, &t); err != nil {
+		return nil, err
 	}
-	r, err := s.reply(c)
-	if err != nil {
-		return nil, grpcError(err)
+	if r, err = s.encodeAnswer(c); err != nil {
+		return nil, err
 	}
-	r.charge(guarded(ctx))
+	r.chargeMemory(guardedConn(ctx))
 	return r, nil
 }
 
-// grpcError returns what callers may know of err.
+// grpcError returns the status that callers get for err.
 func grpcError(err error) error {
-	class := classOf(err)
-	return status.Error(class.code, class.text)
+	class := errorClassOf(err)
+	return status.Error(class.grpcCode, class.callerText)
 }
 
-// codec is grpc-go's codec for protobuf, except that requests of RateLimitService and replies
-// stay bytes.
+// codec is grpc-go's codec for protobuf, but keeps requests of RateLimitService and replies as bytes.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(encproto.Name)} }
 
-// Unmarshal reads a message into v. If v is a *call, it keeps the bytes and never fails.
+// Unmarshal decodes data into the message v. If v is a *callMemory, it keeps the bytes there.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	in, ok := v.(*call)
+	in, ok := v.(*callMemory)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	in.buf = data.MaterializeToBuffer(mem.DefaultBufferPool())
+	in.receivedMessage = data.MaterializeToBuffer(mem.DefaultBufferPool())
 	return nil
 }
 
-// Marshal returns the bytes of the message v, or those that a *reply has.
+// Marshal encodes the message v. If v is a *reply, it returns the bytes of v.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	out, ok := v.(*reply)
 	if !ok {
 		return c.CodecV2.Marshal(v)
 	}
-	return mem.BufferSlice{mem.NewBuffer(&out.bytes, out)}, nil
+	return mem.BufferSlice{mem.NewBuffer(&out.encodedMessage, out)}, nil
 }

@@ -15,7 +15,7 @@ import (
 
 // limits returns a limiter over memory with one rule: two requests a year for each user.
 func limits() (*limiter.Limiter, error) {
-	set, _, err := loading.Load([]loading.File{{Name: "api.yaml", Data: []byte(`
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "api.yaml", Data: []byte(`
 domain: api
 descriptors:
   - key: user
@@ -29,25 +29,25 @@ descriptors:
 		return nil, err
 	}
 	l := limiter.New(limiter.Config{Backend: store})
-	l.Use(set)
+	l.UseRules(set)
 	return l, nil
 }
 
 // A service answers over HTTP what it answers over gRPC.
-func ExampleService_JSON() {
+func ExampleService_JSONHandler() {
 	l, err := limits()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	service := rls.New(rls.Config{
-		Limiter: l,
-		Headers: &rls.HeaderNames{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
+		Limiter:     l,
+		HeaderNames: &rls.HeaderNames{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 	})
 	for range 3 {
 		body := strings.NewReader(`{"domain": "api", "descriptors": [{"entries": [{"key": "user", "value": "alex"}]}]}`)
 		w := httptest.NewRecorder()
-		service.JSON().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", body))
+		service.JSONHandler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", body))
 		fmt.Println(w.Code, "remaining:", w.Header().Get("RateLimit-Remaining"))
 	}
 	// Output:
@@ -64,7 +64,7 @@ func ExampleParseJSON() {
 		return
 	}
 	e := req.Descriptors[0].Entries[0]
-	fmt.Printf("%s: %s=%s, %d hits\n", req.Domain, e.Key, e.Value, req.Hits)
+	fmt.Printf("%s: %s=%s, %d hits\n", req.Domain, e.Key, e.Value, req.DefaultAmount)
 	_, err = rls.ParseJSON([]byte(`{"domain": 5}`))
 	fmt.Println(err)
 	// Output:

@@ -25,8 +25,8 @@ import (
 // asked returns the status of a limit. A negative remaining is over, with that many
 // seconds to wait; -1000 can never pass.
 func asked(requests uint32, remaining int, quota bool) limiter.Status {
-	c := limiter.Charge{Limit: rules.Quantity{Requests: requests, Unit: rules.Hour}}
-	st := limiter.Status{Quota: quota, ResetAfter: time.Duration(requests)*time.Second - time.Millisecond}
+	c := limiter.Charge{Limit: rules.Rate{Requests: requests, Unit: rules.UnitHour}}
+	st := limiter.Status{InQuotaMode: quota, ResetAfter: time.Duration(requests)*time.Second - time.Millisecond}
 	if remaining >= 0 {
 		c.Verdict.Remaining = uint64(remaining)
 	} else {
@@ -37,7 +37,7 @@ func asked(requests uint32, remaining int, quota bool) limiter.Status {
 		}
 	}
 	st.Charges = []limiter.Charge{c}
-	st.Binding = &st.Charges[0]
+	st.BindingCharge = &st.Charges[0]
 	return st
 }
 
@@ -102,7 +102,7 @@ func TestDegradedHeader(t *testing.T) {
 			got = append(got, h.GetKey()+"="+h.GetValue())
 		}
 		var resp pb.RateLimitResponse // as it is written in bytes
-		if err := proto.Unmarshal(tt.names.appendTo(nil, a), &resp); err != nil {
+		if err := proto.Unmarshal(tt.names.appendHeaders(nil, a), &resp); err != nil {
 			t.Fatal(err)
 		}
 		var wire []string
@@ -117,9 +117,9 @@ func TestDegradedHeader(t *testing.T) {
 
 func TestHeadersOverJSON(t *testing.T) {
 	f := start(t, nil)
-	f.cfg.Headers = &HeaderNames{Limit: "X-Limit", Remaining: "X-Remaining", Reset: "X-Reset"}
+	f.cfg.HeaderNames = &HeaderNames{Limit: "X-Limit", Remaining: "X-Remaining", Reset: "X-Reset"}
 	for i := range 3 {
-		w := post(f.JSON(), oneIP)
+		w := post(f.JSONHandler(), oneIP)
 		if w.Header().Get("X-Limit") != "2" || w.Header().Get("X-Remaining") != fmt.Sprint(max(0, 1-i)) || w.Header().Get("X-Reset") == "" {
 			t.Errorf("request %d: %v", i+1, w.Header())
 		}
@@ -149,12 +149,12 @@ descriptors:
 
 func TestMetadata(t *testing.T) {
 	f := start(t, nil)
-	f.cfg.Metadata = true
-	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(metadataRules)}}, rules.Options{})
+	f.cfg.MetadataEnabled = true
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(metadataRules)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.cfg.Limiter.Use(set)
+	f.cfg.Limiter.UseRules(set)
 	steps := []struct {
 		name string
 		req  *pb.RateLimitRequest
@@ -207,12 +207,12 @@ func TestMetadata(t *testing.T) {
 // A path in a tree of limits has its levels, and all of them in short.
 func TestMetadataOfPaths(t *testing.T) {
 	f := start(t, nil)
-	f.cfg.Metadata = true
-	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [1, 1, 1000], children: {trade: {limits: [0, 1, 100]}}}}}}\n")}}, rules.Options{})
+	f.cfg.MetadataEnabled = true
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [1, 1, 1000], children: {trade: {limits: [0, 1, 100]}}}}}}\n")}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.cfg.Limiter.Use(set)
+	f.cfg.Limiter.UseRules(set)
 	for i, want := range []string{
 		"[[0,1,0,-1,1000]] of 2", "[[1,1,0,100,2000]] of 2", "[[1,1,0,1000,2000]] of 2",
 	} {
@@ -256,8 +256,8 @@ func TestOnCall(t *testing.T) {
 	if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request()); err == nil {
 		t.Error("no error")
 	}
-	post(f.JSON(), oneIP)
-	post(f.JSON(), "nonsense")
+	post(f.JSONHandler(), oneIP)
+	post(f.JSONHandler(), "nonsense")
 	if got := strings.Join(calls, " "); got != "grpc/ShouldRateLimit json/ShouldRateLimit" {
 		t.Errorf("got %s", got)
 	}
@@ -282,9 +282,9 @@ func TestUnknownMethods(t *testing.T) {
 func TestBurst(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil)
-	f.cfg.Metadata = true
-	f.cfg.Headers = &HeaderNames{Limit: "X-Limit", Remaining: "X-Remaining", Reset: "X-Reset"}
-	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(`
+	f.cfg.MetadataEnabled = true
+	f.cfg.HeaderNames = &HeaderNames{Limit: "X-Limit", Remaining: "X-Remaining", Reset: "X-Reset"}
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(`
 domain: d
 descriptors:
   - {key: burst, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 100, burst: 20}}
@@ -293,7 +293,7 @@ descriptors:
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.cfg.Limiter.Use(set)
+	f.cfg.Limiter.UseRules(set)
 	for key, want := range map[string]string{
 		"burst": "limit 100, header 100, 20 remaining, [map[atOnce:21 limit:100 over:false remaining:20 resetAfter:0.6 rule:burst]]",
 		"plain": "limit 100, header 100, 99 remaining, []",

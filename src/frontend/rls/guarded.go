@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,50 +18,64 @@ import (
 	"ratelimit/src/frontend/h2guard"
 )
 
-// guardedCredentials puts a guard around each connection, above its TLS.
+// guardedCredentials wraps each connection in an h2guard.Conn, above its TLS. When connsCtx ends, all connections are closed,
+// even those in a handshake, which grpc.Server.Stop would wait for.
 type guardedCredentials struct {
 	credentials.TransportCredentials
-	guard *h2guard.Guard
+	guard    *h2guard.Guard
+	connsCtx context.Context
 }
 
-// guardedInfo tells the handler of a call on which connection the call came.
-type guardedInfo struct {
+// guardedAuthInfo tells handlers which connection a call came on.
+type guardedAuthInfo struct {
 	credentials.AuthInfo
 	conn *h2guard.Conn
 }
 
-// ServerHandshake does the TLS handshake, if TLS is on, and puts the guard on top.
+// ServerHandshake does the TLS handshake, if TLS is on, and wraps the connection.
 func (c guardedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	cut := func() { _ = raw.Close() } // The server learns of the close from its next read or write.
+	keep := context.AfterFunc(c.connsCtx, cut)
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
+		keep()
 		return nil, nil, err
 	}
-	guarded := c.guard.Wrap(conn, func() { _ = raw.Close() }) // its reads and writes fail, which is the message
-	return guarded, guardedInfo{info, guarded}, nil
+	guarded := c.guard.WrapConn(closeHookConn{conn, keep}, cut)
+	return guarded, guardedAuthInfo{info, guarded}, nil
 }
 
 // Clone returns a copy, as credentials.TransportCredentials requires.
 func (c guardedCredentials) Clone() credentials.TransportCredentials {
-	return guardedCredentials{c.TransportCredentials.Clone(), c.guard}
+	c.TransportCredentials = c.TransportCredentials.Clone()
+	return c
 }
 
-// guarded returns the connection that a call came on; nil outside of a server.
-func guarded(ctx context.Context) *h2guard.Conn {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return nil
-	}
-	info, ok := p.AuthInfo.(guardedInfo)
-	if !ok {
-		return nil
-	}
-	return info.conn
+// closeHookConn calls onClose when it is closed.
+type closeHookConn struct {
+	net.Conn
+	onClose func() bool
 }
 
-// refuseCompressed returns an error for a call whose messages are compressed, before
-// any of them is read. Libraries register gzip with grpc-go for their own clients,
-// and its servers then unpack it: 4 KB into 4 MiB.
-func refuseCompressed(ctx context.Context) error {
+// Close closes the connection.
+func (c closeHookConn) Close() error {
+	c.onClose()
+	return c.Conn.Close()
+}
+
+// guardedConn returns the connection that a call came on; nil for calls that came without a server.
+func guardedConn(ctx context.Context) *h2guard.Conn {
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(guardedAuthInfo); ok {
+			return info.conn
+		}
+	}
+	return nil
+}
+
+// refuseCompressedCall returns an error if the messages of a call are compressed, before any of them is read. If a library
+// registers gzip for its own clients, grpc-go also unpacks gzip in servers: 4 KB into 4 MiB.
+func refuseCompressedCall(ctx context.Context) error {
 	stream := grpc.ServerTransportStreamFromContext(ctx)
 	in, ok := stream.(interface{ RecvCompress() string })
 	if !ok {
@@ -76,38 +91,37 @@ func refuseCompressed(ctx context.Context) error {
 	return status.Errorf(codes.Unimplemented, "grpc-encoding %q is not supported: send messages uncompressed (identity)", name)
 }
 
-// registrar adds services whose calls are refused if they are compressed, and whose
-// replies are charged to their connection. Streams are left to Server.stream.
-type registrar struct{ *grpc.Server }
+// guardedRegistrar adds services with guarded unary methods to a server. Server.interceptStreams guards streams.
+type guardedRegistrar struct{ *grpc.Server }
 
-// RegisterService adds a service.
-func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
+// RegisterService adds the service desc, which impl implements.
+func (r guardedRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	guarded := *desc
-	guarded.Methods = make([]grpc.MethodDesc, len(desc.Methods))
-	for i, m := range desc.Methods {
-		guarded.Methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: guardUnary(m.Handler)}
+	guarded.Methods = slices.Clone(desc.Methods)
+	for i := range guarded.Methods {
+		guarded.Methods[i].Handler = guardUnaryHandler(desc.Methods[i].Handler)
 	}
 	r.Server.RegisterService(&guarded, impl)
 }
 
-func guardUnary(handler grpc.MethodHandler) grpc.MethodHandler {
+// guardUnaryHandler makes handler refuse compressed calls and charge its reply to the connection.
+func guardUnaryHandler(handler grpc.MethodHandler) grpc.MethodHandler {
 	return func(impl any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-		if err := refuseCompressed(ctx); err != nil {
+		if err := refuseCompressedCall(ctx); err != nil {
 			return nil, err
 		}
 		out, err := handler(impl, ctx, decode, intercept)
 		if ctx.Err() != nil {
-			guarded(ctx).Cancelled()
+			guardedConn(ctx).ReleaseCancelledCall()
 		}
-		if _, ready := out.(*reply); ready || err != nil {
+		if _, encoded := out.(*reply); encoded || err != nil {
 			return out, err
 		}
-		return encodeReply(guarded(ctx), out.(proto.Message))
+		return encodeMessage(guardedConn(ctx), out.(proto.Message))
 	}
 }
 
-// longCall is a call that lasts until its client ends it: a health watch or
-// reflection. Its context ends with the server, too.
+// longCall is a call that lasts until its client or the server ends it, such as a health watch.
 type longCall struct {
 	grpc.ServerStream
 	ctx  context.Context
@@ -115,61 +129,32 @@ type longCall struct {
 }
 
 const (
-	// longBytes is about what a long call takes: two goroutines, and the records of
-	// its service.
-	longBytes = 32 << 10
-	// longMessage bounds the messages of its client, which are names of services.
-	// Reflection repeats them in its replies.
-	longMessage = 4 << 10
+	// longCallMemoryBytes is about how many bytes a long call needs for its two goroutines and its records.
+	longCallMemoryBytes = 32 << 10
+	// maxLongCallMessageBytes is how many bytes a message to a long call may have. Messages are names
+	// of services, which reflection repeats in its replies.
+	maxLongCallMessageBytes = 4 << 10
 )
 
-// Context ends with the call or the server.
+// Context returns a context that ends with the call or the server.
 func (c *longCall) Context() context.Context { return c.ctx }
 
-// RecvMsg reads a message, which must not be longer than longMessage.
+// RecvMsg reads a message into m. It fails if the message is longer than maxLongCallMessageBytes.
 func (c *longCall) RecvMsg(m any) error {
 	if err := c.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	if msg, ok := m.(proto.Message); ok && proto.Size(msg) > longMessage {
-		return status.Errorf(codes.ResourceExhausted, "the message has more than %d bytes", longMessage)
+	if msg, ok := m.(proto.Message); ok && proto.Size(msg) > maxLongCallMessageBytes {
+		return status.Errorf(codes.ResourceExhausted, "the message has more than %d bytes", maxLongCallMessageBytes)
 	}
 	return nil
 }
 
-// SendMsg queues a message, which is charged to the connection until it is written.
+// SendMsg queues the message m, and charges it to the connection until it is written.
 func (c *longCall) SendMsg(m any) error {
-	out, err := encodeReply(c.conn, m.(proto.Message))
+	out, err := encodeMessage(c.conn, m.(proto.Message))
 	if err != nil {
 		return err
 	}
 	return c.ServerStream.SendMsg(out)
-}
-
-// closingListener closes its connections when ctx ends, also those in the middle of a
-// handshake: grpc-go waits for them even when it is told to stop at once.
-type closingListener struct {
-	net.Listener
-	ctx context.Context
-}
-
-// closingConn is a connection of a closingListener.
-type closingConn struct {
-	net.Conn
-	forget func() bool
-}
-
-// Accept waits for the next connection.
-func (l closingListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return closingConn{conn, context.AfterFunc(l.ctx, func() { _ = conn.Close() })}, nil // its reads and writes fail
-}
-
-// Close closes the connection.
-func (c closingConn) Close() error {
-	c.forget()
-	return c.Conn.Close()
 }

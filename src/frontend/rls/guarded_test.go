@@ -61,11 +61,11 @@ func TestCompressedCallsAreRefused(t *testing.T) {
 				return err
 			},
 			"Check": func(o ...grpc.CallOption) error {
-				_, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: HealthName}, o...)
+				_, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName}, o...)
 				return err
 			},
 			"Watch": func(o ...grpc.CallOption) error {
-				stream, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthName}, o...)
+				stream, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName}, o...)
 				if err != nil {
 					return err
 				}
@@ -104,7 +104,7 @@ func TestFewLongCalls(t *testing.T) {
 	health := healthpb.NewHealthClient(conn)
 	refused := 0
 	for range 20 {
-		stream, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthName})
+		stream, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,8 +114,8 @@ func TestFewLongCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if refused != 12 || srv.Guard.LongRefused.Load() != 12 {
-		t.Errorf("%d of 20 watches were refused, counted %d, want 12", refused, srv.Guard.LongRefused.Load())
+	if refused != 12 || srv.HTTP2Guard.RefusedLongCalls.Load() != 12 {
+		t.Errorf("%d of 20 watches were refused, counted %d, want 12", refused, srv.HTTP2Guard.RefusedLongCalls.Load())
 	}
 	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 	if err != nil {
@@ -231,8 +231,8 @@ func TestCallersShareABudget(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const most = 2 << 20
-			shared := connlimit.NewBudget(most)
-			addr := listening(t, ServerConfig{Budget: shared})
+			shared := connlimit.NewMemoryBudget(most)
+			addr := listening(t, ServerConfig{MemoryBudget: shared})
 			conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 			if err != nil {
 				t.Fatal(err)
@@ -241,21 +241,21 @@ func TestCallersShareABudget(t *testing.T) {
 			neighbour := pb.NewRateLimitServiceClient(conn)
 			a := attack(t, addr, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 			go func() { _, _ = io.Copy(io.Discard, a.conn) }() // only its window is closed
-			for i := 0; shared.Evicted() == 0; i++ {
+			for i := 0; shared.EvictedAccounts() == 0; i++ {
 				if err := do(a); err != nil {
 					break
 				}
 				if i > 100_000 {
 					t.Fatal("the attacker may go on")
 				}
-				if held := shared.Held(); held > most+most/4 {
+				if held := shared.HeldBytes(); held > most+most/4 {
 					t.Fatalf("%d bytes are held", held)
 				}
 				if _, err := neighbour.ShouldRateLimit(t.Context(), request(descriptor("staff", "1"))); err != nil {
 					t.Fatalf("the neighbour: %v", err)
 				}
 			}
-			harness.Until(t, "a connection is closed", func() bool { return shared.Evicted() > 0 })
+			harness.Until(t, "a connection is closed", func() bool { return shared.EvictedAccounts() > 0 })
 			if _, err := neighbour.ShouldRateLimit(t.Context(), request(descriptor("staff", "1"))); err != nil {
 				t.Errorf("the neighbour: %v", err)
 			}
@@ -266,7 +266,7 @@ func TestCallersShareABudget(t *testing.T) {
 // A client that resets the streams it opens is slowed, so that it cannot fill the process
 // with goroutines.
 func TestRapidResetsAreSlowed(t *testing.T) {
-	srv := NewServer(start(t, nil).Service, ServerConfig{Budget: connlimit.NewBudget(64 << 20)})
+	srv := NewServer(start(t, nil).Service, ServerConfig{MemoryBudget: connlimit.NewMemoryBudget(64 << 20)})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -284,11 +284,11 @@ func TestRapidResetsAreSlowed(t *testing.T) {
 			}
 		}
 	}()
-	harness.Until(t, "the client is slowed", func() bool { return srv.Guard.Slowed.Load() > 0 })
+	harness.Until(t, "the client is slowed", func() bool { return srv.HTTP2Guard.SlowedReads.Load() > 0 })
 	if n := runtime.NumGoroutine(); n > 5000 {
 		t.Errorf("%d goroutines", n)
 	}
-	srv.grpc.Stop() // ends the pause, too
+	srv.grpcServer.Stop() // ends the pause, too
 	<-sent
 	if err := <-served; err != nil {
 		t.Error(err)

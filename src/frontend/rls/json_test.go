@@ -29,7 +29,7 @@ func post(h http.Handler, body string) *httptest.ResponseRecorder {
 const oneIP = `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`
 
 func TestJSON(t *testing.T) {
-	h := start(t, nil).JSON()
+	h := start(t, nil).JSONHandler()
 	nested := strings.Repeat(`{"a":`, 15_000) + "1" + strings.Repeat("}", 15_000)
 	tooMany := `{"domain":"d","descriptors":[` + strings.Repeat("{},", limiter.MaxDescriptors) + `{}]}`
 	steps := []struct {
@@ -83,7 +83,7 @@ func TestJSON(t *testing.T) {
 }
 
 func TestJSONMethods(t *testing.T) {
-	h := start(t, nil).JSON()
+	h := start(t, nil).JSONHandler()
 	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete, http.MethodHead} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(method, "/json", strings.NewReader(oneIP)))
@@ -106,7 +106,7 @@ func TestJSONFailures(t *testing.T) {
 		{"deadline", broken{func(*backend.Batch) error { return context.DeadlineExceeded }}, http.StatusServiceUnavailable},
 	} {
 		f := start(t, tt.store)
-		w := post(f.JSON(), oneIP)
+		w := post(f.JSONHandler(), oneIP)
 		if w.Code != tt.code || strings.Contains(w.Body.String(), "10.0.0.7") {
 			t.Errorf("%s: got %d %s, want %d and no key", tt.name, w.Code, w.Body, tt.code)
 		}
@@ -116,7 +116,7 @@ func TestJSONFailures(t *testing.T) {
 	}
 	f := start(t, nil)
 	f.cfg.Limiter = limiter.New(limiter.Config{})
-	if w := post(f.JSON(), oneIP); w.Code != http.StatusServiceUnavailable {
+	if w := post(f.JSONHandler(), oneIP); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("not ready: got %d", w.Code)
 	}
 }
@@ -125,7 +125,7 @@ func TestJSONFailures(t *testing.T) {
 func TestJSONBrokenBody(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodPost, "/json", io.MultiReader(strings.NewReader(oneIP[:20]), brokenReader{}))
-	start(t, nil).JSON().ServeHTTP(w, r)
+	start(t, nil).JSONHandler().ServeHTTP(w, r)
 	if w.Code != http.StatusBadRequest {
 		t.Errorf("got %d", w.Code)
 	}
@@ -145,7 +145,7 @@ func FuzzJSON(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	h := start(f, nil).JSON()
+	h := start(f, nil).JSONHandler()
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w := post(h, string(body))
 		switch w.Code {
@@ -230,7 +230,7 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			f := start(b, nil)
-			f.cfg.Headers, f.cfg.Metadata = tt.headers, tt.metadata
+			f.cfg.HeaderNames, f.cfg.MetadataEnabled = tt.headers, tt.metadata
 			msg := request(descriptor("pay", "x"))
 			b.ReportAllocs()
 			for b.Loop() {

@@ -30,7 +30,7 @@ func listening(t *testing.T, cfg ServerConfig) string {
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	t.Cleanup(func() {
-		srv.grpc.Stop()
+		srv.grpcServer.Stop()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -40,7 +40,7 @@ func listening(t *testing.T, cfg ServerConfig) string {
 
 func TestLargestMessage(t *testing.T) {
 	t.Parallel()
-	conn, err := grpc.NewClient(listening(t, ServerConfig{MaxMessage: 1000}), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(listening(t, ServerConfig{MaxMessageBytes: 1000}), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func dialFrames(t *testing.T, addr string) (*http2.Framer, *http2.SettingsFrame)
 
 func TestMostCallsOfAConnection(t *testing.T) {
 	t.Parallel()
-	_, settings := dialFrames(t, listening(t, ServerConfig{MaxStreams: 77}))
+	_, settings := dialFrames(t, listening(t, ServerConfig{MaxCallsPerConnection: 77}))
 	if n, ok := settings.Value(http2.SettingMaxConcurrentStreams); !ok || n != 77 {
 		t.Errorf("%d calls at a time, want 77", n)
 	}
@@ -97,7 +97,7 @@ func TestLargestHeaders(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	// Go's client goes by what the server says it takes; the one by hand does not.
-	for size, want := range map[int]codes.Code{headerBytes / 2: codes.InvalidArgument, 2 * headerBytes: codes.Internal} {
+	for size, want := range map[int]codes.Code{maxHeaderBytes / 2: codes.InvalidArgument, 2 * maxHeaderBytes: codes.Internal} {
 		ctx := grpcmetadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("x", size))
 		_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{})
 		if status.Code(err) != want {
@@ -105,12 +105,12 @@ func TestLargestHeaders(t *testing.T) {
 		}
 	}
 	f, settings := dialFrames(t, addr)
-	if n, ok := settings.Value(http2.SettingMaxHeaderListSize); !ok || n != headerBytes {
-		t.Errorf("headers may have %d bytes, want %d", n, headerBytes)
+	if n, ok := settings.Value(http2.SettingMaxHeaderListSize); !ok || n != maxHeaderBytes {
+		t.Errorf("headers may have %d bytes, want %d", n, maxHeaderBytes)
 	}
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
-	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName}, {"content-type", "application/grpc"}, {"x-long", strings.Repeat("x", 2*headerBytes)}} {
+	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName}, {"content-type", "application/grpc"}, {"x-long", strings.Repeat("x", 2*maxHeaderBytes)}} {
 		if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestPingFlood(t *testing.T) {
 		min  time.Duration
 		gone bool
 	}{{time.Hour, true}, {0, false}} {
-		f, _ := dialFrames(t, listening(t, ServerConfig{KeepaliveMin: tt.min}))
+		f, _ := dialFrames(t, listening(t, ServerConfig{MinClientPingInterval: tt.min}))
 		const pings = 10
 		gone, answered := false, 0
 		for range pings {
@@ -179,7 +179,7 @@ func TestPingFlood(t *testing.T) {
 // The server pings a silent client.
 func TestSilentClientsArePinged(t *testing.T) {
 	t.Parallel()
-	f, _ := dialFrames(t, listening(t, ServerConfig{KeepaliveTime: time.Second}))
+	f, _ := dialFrames(t, listening(t, ServerConfig{MaxClientSilence: time.Second}))
 	if err := f.WriteSettingsAck(); err != nil {
 		t.Fatal(err)
 	}

@@ -40,12 +40,12 @@ func (f *fixture) ShouldRateLimit(ctx context.Context, msg *pb.RateLimitRequest)
 }
 
 func (f *fixture) send(ctx context.Context, data []byte) (*pb.RateLimitResponse, error) {
-	c := f.pool.Get().(*call)
-	defer f.release(c)
+	c := f.smallCallPool.Get().(*callMemory)
+	defer f.releaseCall(c)
 	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, c); err != nil {
 		return nil, err
 	}
-	out, err := f.answer(ctx, c)
+	out, err := f.answerGRPC(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -67,15 +67,15 @@ func (f *fixture) onMessages(t testing.TB, data []byte) (*pb.RateLimitResponse, 
 		f.cfg.OnError(err)
 		return nil, grpcError(err)
 	}
-	c := new(call)
+	c := new(callMemory)
 	c.read(msg)
-	if err := f.check(t.Context(), c, new(turn)); err != nil {
+	if err := f.checkRequest(t.Context(), c, new(memoryReservation)); err != nil {
 		f.cfg.OnError(err)
 		return nil, grpcError(err)
 	}
 	resp := response(&c.answer)
-	if f.cfg.Headers != nil {
-		resp.ResponseHeadersToAdd = f.cfg.Headers.headers(&c.answer)
+	if f.cfg.HeaderNames != nil {
+		resp.ResponseHeadersToAdd = f.cfg.HeaderNames.headers(&c.answer)
 	}
 	return resp, nil
 }
@@ -92,7 +92,7 @@ func unmarshal(data []byte) (*pb.RateLimitRequest, error) {
 		}
 	}
 	if err != nil {
-		return nil, errMalformed
+		return nil, errMalformedProtobuf
 	}
 	return msg, nil
 }
@@ -135,32 +135,32 @@ func repairFields(dst, src []byte, fields texts) ([]byte, bool) {
 }
 
 // read turns msg into c.req.
-func (c *call) read(msg *pb.RateLimitRequest) {
+func (c *callMemory) read(msg *pb.RateLimitRequest) {
 	c.entries = c.entries[:0]
 	c.req = limiter.Request{
-		Domain:      []byte(msg.GetDomain()),
-		Descriptors: c.req.Descriptors[:0],
-		Hits:        uint64(msg.GetHitsAddend()),
+		Domain:        []byte(msg.GetDomain()),
+		Descriptors:   c.req.Descriptors[:0],
+		DefaultAmount: uint64(msg.GetHitsAddend()),
 	}
 	for _, d := range msg.GetDescriptors() {
 		c.req.Descriptors = append(c.req.Descriptors, c.descriptor(d))
 	}
 }
 
-func (c *call) descriptor(d *common.RateLimitDescriptor) limiter.Descriptor {
+func (c *callMemory) descriptor(d *common.RateLimitDescriptor) limiter.Descriptor {
 	first := len(c.entries)
 	for _, e := range d.GetEntries() {
 		c.entries = append(c.entries, rules.Entry{Key: []byte(e.GetKey()), Value: []byte(e.GetValue())})
 	}
-	out := limiter.Descriptor{Entries: c.entries[first:len(c.entries):len(c.entries)], Refund: d.GetIsNegativeHits()}
+	out := limiter.Descriptor{Entries: c.entries[first:len(c.entries):len(c.entries)], IsRefund: d.GetIsNegativeHits()}
 	if hits := d.GetHitsAddend(); hits != nil {
-		out.HasHits, out.Hits = true, hits.GetValue()
+		out.HasAmount, out.Amount = true, hits.GetValue()
 	}
 	if limit := d.GetLimit(); limit != nil {
 		out.HasLimit = true
-		out.Limit = rules.Quantity{Requests: limit.GetRequestsPerUnit(), Unit: unit(int32(limit.GetUnit())), Multiplier: 1}
+		out.Limit = rules.Rate{Requests: limit.GetRequestsPerUnit(), Unit: unitFromNumber(int32(limit.GetUnit())), UnitMultiplier: 1}
 		if m := limit.GetUnitMultiplier(); m != nil {
-			out.Limit.Multiplier = m.GetValue()
+			out.Limit.UnitMultiplier = m.GetValue()
 		}
 	}
 	return out
@@ -186,10 +186,10 @@ func code(over bool) pb.RateLimitResponse_Code {
 
 func descriptorStatus(st *limiter.Status) *pb.RateLimitResponse_DescriptorStatus {
 	out := &pb.RateLimitResponse_DescriptorStatus{Code: code(st.Over)}
-	if st.Unlimited() {
+	if st.IsUnlimited() {
 		out.LimitRemaining = math.MaxUint32
 	}
-	c := st.Binding
+	c := st.BindingCharge
 	if c == nil {
 		return out
 	}
@@ -200,8 +200,8 @@ func descriptorStatus(st *limiter.Status) *pb.RateLimitResponse_DescriptorStatus
 	if c.Rule != nil {
 		out.CurrentLimit.Name = c.Rule.Name
 	}
-	if c.Limit.Multiplier > 1 {
-		out.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(c.Limit.Multiplier)
+	if c.Limit.UnitMultiplier > 1 {
+		out.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(c.Limit.UnitMultiplier)
 	}
 	out.LimitRemaining = uint32(min(c.Verdict.Remaining, math.MaxUint32))
 	out.DurationUntilReset = durationpb.New(st.ResetAfter)
@@ -210,7 +210,7 @@ func descriptorStatus(st *limiter.Status) *pb.RateLimitResponse_DescriptorStatus
 
 // headers returns the response headers of an answer, in order; none if no limit applies.
 func (n *HeaderNames) headers(a *limiter.Answer) (list []*core.HeaderValue) {
-	st := shownStatus(a)
+	st := statusForHeaders(a)
 	if st == nil {
 		return nil
 	}
@@ -220,15 +220,15 @@ func (n *HeaderNames) headers(a *limiter.Answer) (list []*core.HeaderValue) {
 	if n.Limit == "" {
 		return list
 	}
-	c := st.Binding
+	c := st.BindingCharge
 	list = append(
 		list,
 		&core.HeaderValue{Key: n.Limit, Value: strconv.FormatUint(uint64(c.Limit.Requests), 10)},
 		&core.HeaderValue{Key: n.Remaining, Value: strconv.FormatUint(c.Verdict.Remaining, 10)},
-		&core.HeaderValue{Key: n.Reset, Value: strconv.FormatInt(limiter.Seconds(st.ResetAfter), 10)},
+		&core.HeaderValue{Key: n.Reset, Value: strconv.FormatInt(limiter.SecondsRoundedUp(st.ResetAfter), 10)},
 	)
 	if wait := a.RetryAfter; a.Over && wait != algorithm.Never {
-		list = append(list, &core.HeaderValue{Key: retryAfter, Value: strconv.FormatInt(limiter.Seconds(wait), 10)})
+		list = append(list, &core.HeaderValue{Key: retryAfterHeader, Value: strconv.FormatInt(limiter.SecondsRoundedUp(wait), 10)})
 	}
 	return list
 }

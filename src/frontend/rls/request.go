@@ -10,66 +10,65 @@ import (
 )
 
 var (
-	errDescriptors    = fmt.Errorf("%w: more than %d descriptors", limiter.ErrTooLarge, limiter.MaxDescriptors)
-	errEntries        = fmt.Errorf("%w: more than %d entries", limiter.ErrTooLarge, maxEntries)
-	errTooManyObjects = fmt.Errorf("%w: more than %d descriptors or %d entries", limiter.ErrTooLarge, limiter.MaxDescriptors, maxEntries)
-	errMalformed      = fmt.Errorf("%w: not a RateLimitRequest: malformed protobuf", limiter.ErrRequest)
+	errTooManyDescriptors = fmt.Errorf("%w: more than %d descriptors", limiter.ErrRequestTooLarge, limiter.MaxDescriptors)
+	errTooManyEntries     = fmt.Errorf("%w: more than %d entries", limiter.ErrRequestTooLarge, maxRequestEntries)
+	errTooManyJSONObjects = fmt.Errorf("%w: more than %d descriptors or %d entries",
+		limiter.ErrRequestTooLarge, limiter.MaxDescriptors, maxRequestEntries)
+	errMalformedProtobuf = fmt.Errorf("%w: not a RateLimitRequest: malformed protobuf", limiter.ErrInvalidRequest)
 )
 
-// maxEntries bounds the entries of all descriptors of a request together.
-const maxEntries = 16 * limiter.MaxDescriptors
+// maxRequestEntries is how many entries all descriptors of a request together may have.
+const maxRequestEntries = 16 * limiter.MaxDescriptors
 
-// scan reads a RateLimitRequest into c.req in one pass. It takes what protobuf
-// takes: fields it does not know are skipped, and of a field that comes twice the
-// last one counts. Unlike protobuf it also takes text that is not UTF-8: Envoy sends
-// header values as they come, and a request that failed for one byte would pass where
-// the filter lets failures pass. The texts of c.req are the bytes in data. Errors wrap
-// limiter.ErrRequest or limiter.ErrTooLarge; c.req then holds what came before the error.
-func (c *call) scan(data []byte) error {
+// scanRequest reads the RateLimitRequest in data into c.req, whose texts point into data. As in protobuf, unknown fields are
+// skipped, and the last one of a repeated field counts. Unlike protobuf, scanRequest accepts text that is not UTF-8: Envoy
+// forwards header values unchanged, and clients must not escape a limit with an invalid byte. Errors wrap
+// limiter.ErrInvalidRequest or limiter.ErrRequestTooLarge; c.req then holds what was read before the error.
+func (c *callMemory) scanRequest(data []byte) error {
 	c.entries = c.entries[:0]
 	c.req = limiter.Request{Descriptors: c.req.Descriptors[:0]}
-	f := fields{rest: data}
-	for f.next() {
+	f := protobufFields{unreadBytes: data}
+	for f.nextField() {
 		switch f.tag {
-		case 1<<3 | bytesType:
-			c.req.Domain = f.bytes
-		case 2<<3 | bytesType:
+		case 1<<3 | bytesWireType:
+			c.req.Domain = f.bytesValue
+		case 2<<3 | bytesWireType:
 			if len(c.req.Descriptors) == limiter.MaxDescriptors {
-				return errDescriptors
+				return errTooManyDescriptors
 			}
-			if err := c.scanDescriptor(f.bytes); err != nil {
+			if err := c.scanDescriptor(f.bytesValue); err != nil {
 				return err
 			}
-		case 3<<3 | varintType:
-			c.req.Hits = uint64(uint32(f.number))
+		case 3<<3 | varintWireType:
+			c.req.DefaultAmount = uint64(uint32(f.varintValue))
 		}
 	}
 	return f.err
 }
 
-func (c *call) scanDescriptor(data []byte) error {
+func (c *callMemory) scanDescriptor(data []byte) error {
 	first := len(c.entries)
 	d := limiter.Descriptor{}
 	hasMultiplier := false
-	f := fields{rest: data}
-	for f.next() {
+	f := protobufFields{unreadBytes: data}
+	for f.nextField() {
 		var err error
 		switch f.tag {
-		case 1<<3 | bytesType:
-			if len(c.entries) == maxEntries {
-				return errEntries
+		case 1<<3 | bytesWireType:
+			if len(c.entries) == maxRequestEntries {
+				return errTooManyEntries
 			}
-			err = c.scanEntry(f.bytes)
-		case 2<<3 | bytesType:
+			err = c.scanEntry(f.bytesValue)
+		case 2<<3 | bytesWireType:
 			if !d.HasLimit {
-				d.HasLimit, d.Limit = true, rules.Quantity{Unit: unit(0), Multiplier: 1}
+				d.HasLimit, d.Limit = true, rules.Rate{Unit: unitFromNumber(0), UnitMultiplier: 1}
 			}
-			err = scanLimit(f.bytes, &d.Limit, &hasMultiplier)
-		case 3<<3 | bytesType:
-			d.HasHits = true
-			err = scanWrapped(f.bytes, &d.Hits)
-		case 4<<3 | varintType:
-			d.Refund = f.number != 0
+			err = scanLimitOverride(f.bytesValue, &d.Limit, &hasMultiplier)
+		case 3<<3 | bytesWireType:
+			d.HasAmount = true
+			err = scanWrappedNumber(f.bytesValue, &d.Amount)
+		case 4<<3 | varintWireType:
+			d.IsRefund = f.varintValue != 0
 		}
 		if err != nil {
 			return err
@@ -80,150 +79,150 @@ func (c *call) scanDescriptor(data []byte) error {
 	return f.err
 }
 
-func (c *call) scanEntry(data []byte) error {
+func (c *callMemory) scanEntry(data []byte) error {
 	var e rules.Entry
-	f := fields{rest: data}
-	for f.next() {
+	f := protobufFields{unreadBytes: data}
+	for f.nextField() {
 		switch f.tag {
-		case 1<<3 | bytesType:
-			e.Key = f.bytes
-		case 2<<3 | bytesType:
-			e.Value = f.bytes
+		case 1<<3 | bytesWireType:
+			e.Key = f.bytesValue
+		case 2<<3 | bytesWireType:
+			e.Value = f.bytesValue
 		}
 	}
 	c.entries = append(c.entries, e)
 	return f.err
 }
 
-// scanLimit adds the fields of a RateLimitOverride to q, whose Multiplier is 1
-// until hasMultiplier.
-func scanLimit(data []byte, q *rules.Quantity, hasMultiplier *bool) error {
-	f := fields{rest: data}
-	for f.next() {
+// scanLimitOverride reads the fields of a RateLimitOverride into q. It sets hasMultiplier if q gets a
+// Multiplier from data; before, q.Multiplier is the default of 1.
+func scanLimitOverride(data []byte, q *rules.Rate, hasMultiplier *bool) error {
+	f := protobufFields{unreadBytes: data}
+	for f.nextField() {
 		switch f.tag {
-		case 1<<3 | varintType:
-			q.Requests = uint32(f.number)
-		case 2<<3 | varintType:
-			q.Unit = unit(int32(f.number))
-		case 3<<3 | bytesType:
-			m := uint64(q.Multiplier)
+		case 1<<3 | varintWireType:
+			q.Requests = uint32(f.varintValue)
+		case 2<<3 | varintWireType:
+			q.Unit = unitFromNumber(int32(f.varintValue))
+		case 3<<3 | bytesWireType:
+			m := uint64(q.UnitMultiplier)
 			if !*hasMultiplier {
 				m, *hasMultiplier = 0, true
 			}
-			if err := scanWrapped(f.bytes, &m); err != nil {
+			if err := scanWrappedNumber(f.bytesValue, &m); err != nil {
 				return err
 			}
-			q.Multiplier = uint32(m)
+			q.UnitMultiplier = uint32(m)
 		}
 	}
 	return f.err
 }
 
-// scanWrapped reads a UInt64Value or UInt32Value.
-func scanWrapped(data []byte, to *uint64) error {
-	f := fields{rest: data}
-	for f.next() {
-		if f.tag == 1<<3|varintType {
-			*to = f.number
+// scanWrappedNumber reads a UInt64Value or a UInt32Value into to.
+func scanWrappedNumber(data []byte, to *uint64) error {
+	f := protobufFields{unreadBytes: data}
+	for f.nextField() {
+		if f.tag == 1<<3|varintWireType {
+			*to = f.varintValue
 		}
 	}
 	return f.err
 }
 
 const (
-	varintType = uint64(protowire.VarintType)
-	bytesType  = uint64(protowire.BytesType)
+	varintWireType = uint64(protowire.VarintType)
+	bytesWireType  = uint64(protowire.BytesType)
 )
 
-// fields iterates over the fields of a protobuf message.
-type fields struct {
-	rest []byte
-	// The field that next has read.
-	tag    uint64 // number<<3 | type
-	number uint64 // of a varint
-	bytes  []byte
-	err    error // set when next reports false because the message is malformed
+// protobufFields iterates over the fields of a protobuf message. nextField sets tag to the number and
+// the type of a field, as number<<3 | type. It sets varintValue or bytesValue to the field's value.
+type protobufFields struct {
+	unreadBytes []byte
+	tag         uint64
+	varintValue uint64
+	bytesValue  []byte
+	err         error // err is set if nextField returned false because the message is malformed.
 }
 
-// next reports whether there is another field.
-func (f *fields) next() bool {
-	if len(f.rest) == 0 {
+// nextField reads the next field. It returns false at the end of the message and after an error.
+func (f *protobufFields) nextField() bool {
+	if len(f.unreadBytes) == 0 {
 		return false
 	}
-	number, kind, n := protowire.ConsumeTag(f.rest)
+	number, kind, n := protowire.ConsumeTag(f.unreadBytes)
 	if n >= 0 {
-		f.tag, f.rest = protowire.EncodeTag(number, kind), f.rest[n:]
+		f.tag, f.unreadBytes = protowire.EncodeTag(number, kind), f.unreadBytes[n:]
 		switch uint64(kind) {
-		case varintType:
-			f.number, n = protowire.ConsumeVarint(f.rest)
-		case bytesType:
-			f.bytes, n = protowire.ConsumeBytes(f.rest)
+		case varintWireType:
+			f.varintValue, n = protowire.ConsumeVarint(f.unreadBytes)
+		case bytesWireType:
+			f.bytesValue, n = protowire.ConsumeBytes(f.unreadBytes)
 		default:
-			n = protowire.ConsumeFieldValue(number, kind, f.rest)
+			n = protowire.ConsumeFieldValue(number, kind, f.unreadBytes)
 		}
 	}
 	if n < 0 {
-		f.err = errMalformed
+		f.err = errMalformedProtobuf
 		return false
 	}
-	f.rest = f.rest[n:]
+	f.unreadBytes = f.unreadBytes[n:]
 	return true
 }
 
-// unit returns the unit with the number n of the enum of responses. The enum of requests has the
-// same numbers, without WEEK. Unknown numbers are UnitUnknown.
-func unit(n int32) rules.Unit {
-	if n < 0 || n > int32(rules.Week) {
+// unitFromNumber returns the unit with the number n in the enum of responses, or UnitUnknown. The enum of
+// requests has the same numbers, without WEEK.
+func unitFromNumber(n int32) rules.Unit {
+	if n < 0 || n > int32(rules.UnitWeek) {
 		return rules.UnitUnknown
 	}
 	return rules.Unit(n)
 }
 
-// described is a request as a span shows it: the text of the message, without unset fields.
-type described limiter.Request
+// requestText formats a request for trace spans, without unset fields.
+type requestText limiter.Request
 
-// maxDescribed bounds about how long, in bytes, the text and each of its strings get, so
-// that describing a large request does not take longer than deciding on it.
-const maxDescribed = 4 << 10
+// maxRequestTextBytes is about how many bytes the text of a request, and each string in it, may have.
+// So formatting a large request does not take longer than deciding it.
+const maxRequestTextBytes = 4 << 10
 
-// String returns the text, with "…" where it is cut.
-func (r *described) String() string {
-	b := fmt.Appendf(nil, "domain:%q", short(r.Domain))
+// String returns the text of the request, with "…" for each part that was left out.
+func (r *requestText) String() string {
+	b := fmt.Appendf(nil, "domain:%q", shortenText(r.Domain))
 	for i := range r.Descriptors {
-		if len(b) > maxDescribed {
+		if len(b) > maxRequestTextBytes {
 			b = append(b, " …"...)
 			break
 		}
-		b = appendDescriptor(b, &r.Descriptors[i])
+		b = appendDescriptorText(b, &r.Descriptors[i])
 	}
-	if r.Hits > 0 {
-		b = fmt.Appendf(b, " hits_addend:%d", r.Hits)
+	if r.DefaultAmount > 0 {
+		b = fmt.Appendf(b, " hits_addend:%d", r.DefaultAmount)
 	}
 	return string(b)
 }
 
-func appendDescriptor(b []byte, d *limiter.Descriptor) []byte {
+func appendDescriptorText(b []byte, d *limiter.Descriptor) []byte {
 	b = append(b, " descriptors:{"...)
 	for i, e := range d.Entries {
 		if i > 0 {
 			b = append(b, ' ')
 		}
-		if len(b) > maxDescribed {
+		if len(b) > maxRequestTextBytes {
 			b = append(b, "…"...)
 			break
 		}
-		b = fmt.Appendf(b, "entries:{key:%q value:%q}", short(e.Key), short(e.Value))
+		b = fmt.Appendf(b, "entries:{key:%q value:%q}", shortenText(e.Key), shortenText(e.Value))
 	}
 	if d.HasLimit {
-		b = fmt.Appendf(b, " limit:{requests_per_unit:%d unit:%v unit_multiplier:%d}", d.Limit.Requests, d.Limit.Unit, d.Limit.Multiplier)
+		b = fmt.Appendf(b, " limit:{requests_per_unit:%d unit:%v unit_multiplier:%d}", d.Limit.Requests, d.Limit.Unit, d.Limit.UnitMultiplier)
 	}
-	if d.HasHits {
-		b = fmt.Appendf(b, " hits_addend:{value:%d}", d.Hits)
+	if d.HasAmount {
+		b = fmt.Appendf(b, " hits_addend:{value:%d}", d.Amount)
 	}
-	if d.Refund {
+	if d.IsRefund {
 		b = append(b, " is_negative_hits:true"...)
 	}
 	return append(b, '}')
 }
 
-func short(s []byte) []byte { return s[:min(len(s), maxDescribed)] }
+func shortenText(s []byte) []byte { return s[:min(len(s), maxRequestTextBytes)] }

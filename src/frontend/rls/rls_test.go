@@ -60,12 +60,12 @@ func start(t testing.TB, backend backend.Backend) *fixture {
 		}
 		backend = store
 	}
-	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(testRules)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(testRules)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := limiter.New(limiter.Config{Backend: backend})
-	l.Use(set)
+	l.UseRules(set)
 	f := &fixture{}
 	f.Service = New(Config{Limiter: l, OnError: func(err error) {
 		f.mu.Lock()
@@ -84,7 +84,7 @@ func (f *fixture) failed() []error {
 // dial serves f on a port of its own and returns a connection to it.
 func dial(t *testing.T, f *fixture) (*Server, *grpc.ClientConn) {
 	t.Helper()
-	srv := NewServer(f.Service, ServerConfig{Reflection: true})
+	srv := NewServer(f.Service, ServerConfig{ReflectionEnabled: true})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestSpan(t *testing.T) {
 				return tt.answer(b)
 			}})
 			var ends []string
-			f.cfg.Span = func(ctx context.Context, domain string, req fmt.Stringer) (context.Context, func(string)) {
+			f.cfg.StartSpan = func(ctx context.Context, domain string, req fmt.Stringer) (context.Context, func(string)) {
 				if domain != "d" || !strings.HasPrefix(req.String(), `domain:"d"`) {
 					t.Errorf("told of %s, %s", domain, req)
 				}
@@ -286,8 +286,10 @@ func TestSpan(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, ask := range []func(){
-				func() { post(f.JSON(), string(body)) },
-				func() { _, _ = f.Service.answer(t.Context(), &call{buf: mem.SliceBuffer(encode(t, tt.req))}) },
+				func() { post(f.JSONHandler(), string(body)) },
+				func() {
+					_, _ = f.Service.answerGRPC(t.Context(), &callMemory{receivedMessage: mem.SliceBuffer(encode(t, tt.req))})
+				},
 			} {
 				ends = nil
 				func() {
@@ -305,7 +307,7 @@ func TestSpan(t *testing.T) {
 func TestDescribed(t *testing.T) {
 	long := descriptor("ip", strings.Repeat("x", 1<<20))
 	many := descriptor()
-	for range maxEntries {
+	for range maxRequestEntries {
 		many.Entries = append(many.Entries, descriptor("a", "b").GetEntries()...)
 	}
 	for _, tt := range []struct {
@@ -318,12 +320,12 @@ func TestDescribed(t *testing.T) {
 			HitsAddend:     wrapperspb.UInt64(0),
 			IsNegativeHits: true,
 		}}}, `domain:"" descriptors:{ limit:{requests_per_unit:5 unit:HOUR unit_multiplier:1} hits_addend:{value:0} is_negative_hits:true} hits_addend:3`},
-		{request(long, descriptor("b", "c")), `domain:"d" descriptors:{entries:{key:"ip" value:"` + strings.Repeat("x", maxDescribed) + `"}} …`},
+		{request(long, descriptor("b", "c")), `domain:"d" descriptors:{entries:{key:"ip" value:"` + strings.Repeat("x", maxRequestTextBytes) + `"}} …`},
 		{request(many, descriptor("b", "c")), `domain:"d" descriptors:{` + strings.Repeat(`entries:{key:"a" value:"b"} `, 146) + `…} …`},
 	} {
-		c := new(call)
+		c := new(callMemory)
 		c.read(tt.req)
-		if got := (*described)(&c.req).String(); got != tt.want {
+		if got := (*requestText)(&c.req).String(); got != tt.want {
 			t.Errorf("\n got %s\nwant %s", got, tt.want)
 		}
 	}
@@ -350,7 +352,7 @@ func TestHealth(t *testing.T) {
 	client := healthpb.NewHealthClient(conn)
 	check := func(want healthpb.HealthCheckResponse_ServingStatus) {
 		t.Helper()
-		for _, name := range []string{"", HealthName} {
+		for _, name := range []string{"", HealthServiceName} {
 			resp, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
 			if err != nil || resp.GetStatus() != want {
 				t.Errorf("%q: got %v, %v, want %v", name, resp.GetStatus(), err, want)
@@ -371,7 +373,7 @@ func TestHealth(t *testing.T) {
 func TestShutdownEndsWatches(t *testing.T) {
 	t.Parallel()
 	srv, conn := dial(t, start(t, nil))
-	stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthName})
+	stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -574,7 +576,7 @@ func TestNotUTF8(t *testing.T) {
 
 func TestUnreadableMessages(t *testing.T) {
 	many := make([][]rules.Entry, limiter.MaxDescriptors+1)
-	entries := make([]rules.Entry, maxEntries+1)
+	entries := make([]rules.Entry, maxRequestEntries+1)
 	for _, tt := range []struct {
 		name string
 		data []byte

@@ -28,100 +28,95 @@ import (
 	"ratelimit/src/frontend/h2guard"
 )
 
-// HealthName is the service name under which Envoy deployments ask for gRPC
-// health; the empty name answers the same.
-const HealthName = "ratelimit"
+// HealthServiceName is the service name for health checks of Envoy deployments. An empty name works, too.
+const HealthServiceName = "ratelimit"
 
-// ServerConfig tunes the gRPC server. Its zero value is what grpc-go does by
-// itself, in plain text.
+// ServerConfig configures the gRPC server. Its zero value means grpc-go's defaults without TLS.
 type ServerConfig struct {
-	// TLS, if set, protects every connection.
+	// TLS, if set, encrypts every connection.
 	TLS *tls.Config
-	// MaxMessage is the size of the largest request in bytes; 0: 4 MiB.
-	MaxMessage int
-	// MaxStreams is how many calls one connection may have at a time; 0: any number.
-	MaxStreams uint32
-	// KeepaliveTime is how long a client may be silent before it is pinged; it then has
-	// 20 s to answer. 0: no pings.
-	KeepaliveTime time.Duration
-	// KeepaliveMin is the shortest time between two pings of a client, also while it has no
-	// calls; 0: none.
-	KeepaliveMin time.Duration
-	// MaxConnectionAge is the age at which a client is asked to close its connection; 0:
-	// never.
+	// MaxMessageBytes is the size of the largest request in bytes. Defaults to 4 MiB.
+	MaxMessageBytes int
+	// MaxCallsPerConnection is how many calls one connection may have at a time. 0 means any number.
+	MaxCallsPerConnection uint32
+	// MaxClientSilence is how long a client may be silent before the server pings it. The client
+	// then has 20 s to answer. 0 means no pings.
+	MaxClientSilence time.Duration
+	// MinClientPingInterval is the shortest time between two pings of a client. 0 means no bound.
+	MinClientPingInterval time.Duration
+	// MaxConnectionAge is the age at which clients are asked to reconnect. 0 means never.
 	MaxConnectionAge time.Duration
-	// MaxConnectionAgeGrace is how long calls may run after that; 0: no limit.
+	// MaxConnectionAgeGrace is how long calls may run after that. 0 means any time.
 	MaxConnectionAgeGrace time.Duration
 	// Stats, if set, makes the server spans of tracing.
-	Stats stats.Handler
-	// Reflection offers the services' descriptors to tools such as grpcurl.
-	Reflection bool
-	// Budget is charged with what is held for clients; nil: no bound.
-	Budget *connlimit.Budget
+	StatsHandler stats.Handler
+	// ReflectionEnabled offers the services' descriptors to tools such as grpcurl.
+	ReflectionEnabled bool
+	// MemoryBudget is charged for the memory that clients use. If it is nil, there is no bound.
+	MemoryBudget *connlimit.MemoryBudget
 }
 
-// handshakeTimeout bounds the handshake of a client. grpc-go allows two minutes.
+// handshakeTimeout bounds the TLS handshake of a client. grpc-go's default is two minutes.
 const handshakeTimeout = 5 * time.Second
 
-// StreamWorkers returns how many goroutines wait for calls; if all are busy, a call gets a
-// new one. A worker's stack has already grown: with 64 calls in flight on two cores, a call
-// cost 11.8 µs of CPU with 16 workers and 14.6 µs without.
-func StreamWorkers() uint32 { return uint32(max(16, 4*runtime.GOMAXPROCS(0))) }
+// StreamWorkerCount returns how many goroutines wait for calls. If all are busy, a call starts a new one. A worker's stack has
+// already grown: with 64 calls in flight on two cores, a call cost 11.8 µs of CPU with 16 workers and 14.6 µs without.
+func StreamWorkerCount() uint32 { return uint32(max(16, 4*runtime.GOMAXPROCS(0))) }
 
-// headerBytes bounds the headers of a call, as for HTTP callers. grpc-go allows 16 MiB.
-const headerBytes = 64 << 10
+// maxHeaderBytes bounds the headers of a call, as for HTTP callers. grpc-go's default is 16 MiB.
+const maxHeaderBytes = 64 << 10
 
-// Server is the gRPC server: the Service, health and reflection.
+// Server is the gRPC server of a Service, of health checks and of reflection.
 type Server struct {
-	// Guard limits clients.
-	Guard  *h2guard.Guard
-	grpc   *grpc.Server
-	health *health.Server
-	// closed ends open streams, cut all connections.
-	closed, cut              context.Context
+	// HTTP2Guard limits what clients can make the server hold and do.
+	HTTP2Guard   *h2guard.Guard
+	grpcServer   *grpc.Server
+	healthServer *health.Server
+	// streamsCtx is the context of all streams, connsCtx that of all connections.
+	streamsCtx, connsCtx     context.Context
 	closeStreams, closeConns context.CancelFunc
 }
 
 // NewServer returns a server without a listener, whose health is NOT_SERVING.
 func NewServer(s *Service, cfg ServerConfig) *Server {
 	srv := &Server{
-		Guard:  h2guard.New(cfg.Budget),
-		health: health.NewServer(),
+		HTTP2Guard:   h2guard.New(cfg.MemoryBudget),
+		healthServer: health.NewServer(),
 	}
-	srv.closed, srv.closeStreams = context.WithCancel(context.Background())
-	srv.cut, srv.closeConns = context.WithCancel(context.Background())
-	options := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec()),
-		grpc.NumStreamWorkers(StreamWorkers()),
-		grpc.ConnectionTimeout(handshakeTimeout),
-		grpc.MaxHeaderListSize(headerBytes),
-		grpc.MaxRecvMsgSize(cmp.Or(cfg.MaxMessage, 4<<20)),
-		grpc.MaxConcurrentStreams(cfg.MaxStreams), // 0: any number
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
-			MinTime:             max(cfg.KeepaliveMin, 1), // 0 would be 5 minutes
-			PermitWithoutStream: true,
-		}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{
-			Time:                  cmp.Or(cfg.KeepaliveTime, math.MaxInt64), // 0 would be 2 hours
-			MaxConnectionAge:      cfg.MaxConnectionAge,
-			MaxConnectionAgeGrace: cfg.MaxConnectionAgeGrace,
-		}),
-		grpc.UnaryInterceptor(s.unary),
-		grpc.StreamInterceptor(srv.stream(s)),
-	}
+	srv.streamsCtx, srv.closeStreams = context.WithCancel(context.Background())
+	srv.connsCtx, srv.closeConns = context.WithCancel(context.Background())
 	creds := insecure.NewCredentials()
 	if cfg.TLS != nil {
 		creds = credentials.NewTLS(cfg.TLS)
 	}
-	options = append(options, grpc.Creds(guardedCredentials{creds, srv.Guard}))
-	if cfg.Stats != nil {
-		options = append(options, grpc.StatsHandler(cfg.Stats))
+	options := []grpc.ServerOption{
+		grpc.Creds(guardedCredentials{creds, srv.HTTP2Guard, srv.connsCtx}),
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.NumStreamWorkers(StreamWorkerCount()),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.MaxRecvMsgSize(cmp.Or(cfg.MaxMessageBytes, 4<<20)),
+		grpc.MaxConcurrentStreams(cfg.MaxCallsPerConnection),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime:             max(cfg.MinClientPingInterval, 1), // grpc-go replaces a MinTime of 0 by 5 minutes.
+			PermitWithoutStream: true,
+		}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time:                  cmp.Or(cfg.MaxClientSilence, math.MaxInt64), // grpc-go replaces a Time of 0 by 2 hours.
+			MaxConnectionAge:      cfg.MaxConnectionAge,
+			MaxConnectionAgeGrace: cfg.MaxConnectionAgeGrace,
+		}),
+		grpc.UnaryInterceptor(s.interceptUnary),
+		grpc.StreamInterceptor(srv.interceptStreams(s)),
 	}
-	srv.grpc = grpc.NewServer(options...)
-	services := registrar{srv.grpc}
+	if cfg.StatsHandler != nil {
+		options = append(options, grpc.StatsHandler(cfg.StatsHandler))
+	}
+	srv.grpcServer = grpc.NewServer(options...)
+	services := guardedRegistrar{srv.grpcServer}
 	services.RegisterService(s.serviceDesc(), s)
-	healthpb.RegisterHealthServer(services, srv.health)
-	if cfg.Reflection {
+	healthpb.RegisterHealthServer(services, srv.healthServer)
+	if cfg.ReflectionEnabled {
 		reflection.Register(services)
 	}
 	srv.SetServing(false)
@@ -134,61 +129,60 @@ func (srv *Server) SetServing(ok bool) {
 	if ok {
 		state = healthpb.HealthCheckResponse_SERVING
 	}
-	srv.health.SetServingStatus("", state)
-	srv.health.SetServingStatus(HealthName, state)
+	srv.healthServer.SetServingStatus("", state)
+	srv.healthServer.SetServingStatus(HealthServiceName, state)
 }
 
-// Serve answers calls on l until Shutdown. It is called once.
+// Serve answers calls on l until Shutdown. It may be called once.
 func (srv *Server) Serve(l net.Listener) error {
-	if err := srv.grpc.Serve(closingListener{l, srv.cut}); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	if err := srv.grpcServer.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("rls: %w", err)
 	}
 	return nil
 }
 
-// Shutdown takes no new calls and waits for running calls until ctx ends; then it closes
-// their connections. Streams end at once: health watches and reflection would not end by
-// themselves.
+// Shutdown refuses new calls and ends streams, because health watches and reflection would not
+// end by themselves. It waits for running calls; when ctx ends, it closes their connections.
 func (srv *Server) Shutdown(ctx context.Context) {
 	srv.closeStreams()
 	stopped := make(chan struct{})
 	go func() {
-		srv.grpc.GracefulStop()
+		srv.grpcServer.GracefulStop()
 		close(stopped)
 	}()
 	select {
 	case <-stopped:
 	case <-ctx.Done():
-		srv.closeConns() // also those that Stop would wait for
-		srv.grpc.Stop()
+		srv.closeConns()
+		srv.grpcServer.Stop()
 	}
 }
 
-// stream runs a long call with a context that ends with the server. It does not wait for a
-// handler that waits for its client: its next use of the stream fails.
-func (srv *Server) stream(s *Service) grpc.StreamServerInterceptor {
+// interceptStreams returns the interceptor of long calls. Their context ends with the server. A handler that
+// then waits for its client is left behind, and its next use of the stream fails.
+func (srv *Server) interceptStreams(s *Service) grpc.StreamServerInterceptor {
 	return func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		if err := refuseCompressed(stream.Context()); err != nil {
+		if err := refuseCompressedCall(stream.Context()); err != nil {
 			return err
 		}
-		conn := guarded(stream.Context())
-		if !conn.OpenLong(longBytes) {
-			return status.Errorf(codes.ResourceExhausted, "too many streaming calls: %d are allowed on a connection, and fewer if all connections have many", h2guard.MaxLong)
+		conn := guardedConn(stream.Context())
+		if !conn.OpenLongCall(longCallMemoryBytes) {
+			return status.Errorf(codes.ResourceExhausted, "too many streaming calls: %d are allowed on a connection, and fewer if all connections have many", h2guard.MaxLongCalls)
 		}
-		defer conn.CloseLong(longBytes)
+		defer conn.CloseLongCall(longCallMemoryBytes)
 		ctx, cancel := context.WithCancel(stream.Context())
 		defer cancel()
 		done := make(chan error, 1)
 		go func() {
 			var err error
 			defer func() { done <- err }()
-			defer s.recovered(&err)
+			defer s.recoverPanic(&err)
 			err = handler(service, &longCall{stream, ctx, conn})
 		}()
 		select {
 		case err := <-done:
 			return err
-		case <-srv.closed.Done():
+		case <-srv.streamsCtx.Done():
 			cancel()
 		}
 		select {
@@ -200,7 +194,7 @@ func (srv *Server) stream(s *Service) grpc.StreamServerInterceptor {
 	}
 }
 
-// PanicError is the error that Config.OnError gets after a panic in a call.
+// PanicError is what Config.OnError gets after a panic with Value in a call.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -209,16 +203,18 @@ type PanicError struct {
 // Error returns the value of the panic, without the stack.
 func (e *PanicError) Error() string { return fmt.Sprintf("rls: panic: %v", e.Value) }
 
-func (s *Service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (_ any, err error) {
-	begun := time.Now()
-	defer func() { s.cfg.OnCall("grpc", path.Base(info.FullMethod), time.Since(begun)) }()
-	defer s.recovered(&err)
+// interceptUnary is the interceptor that reports the duration and the panics of calls.
+func (s *Service) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (_ any, err error) {
+	start := time.Now()
+	defer func() { s.cfg.OnCall("grpc", path.Base(info.FullMethod), time.Since(start)) }()
+	defer s.recoverPanic(&err)
 	return handler(ctx, req)
 }
 
-func (s *Service) recovered(err *error) {
+// recoverPanic reports a panic and sets err. It must be deferred.
+func (s *Service) recoverPanic(err *error) {
 	if p := recover(); p != nil {
 		s.cfg.OnError(&PanicError{p, debug.Stack()})
-		*err = status.Error(codes.Internal, internalError)
+		*err = status.Error(codes.Internal, internalErrorText)
 	}
 }

@@ -1,6 +1,5 @@
-// Package rls speaks Envoy's RateLimitService v3: over gRPC, and the same
-// messages as JSON over HTTP. It turns a message into a limiter.Request and an
-// Answer into a message, and decides nothing.
+// Package rls serves Envoy's RateLimitService v3 over gRPC, and the same messages in JSON over
+// HTTP. It turns each message into a limiter.Request, and the limiter's Answer into a message.
 package rls
 
 import (
@@ -21,40 +20,38 @@ import (
 
 // Config configures a Service.
 type Config struct {
-	// Limiter decides; required.
+	// Limiter decides the requests; required.
 	Limiter *limiter.Limiter
-	// OnError, if set, is called for each request that failed for any reason,
-	// and for panics. It must be fast and safe for concurrent use.
+	// OnError, if set, is called after each panic and each failed request, but not for a body of
+	// /json that is no request. It must be fast and safe for concurrent use.
 	OnError func(error)
-	// OnCall, if set, is called after each call with the protocol ("grpc" or "json"), the
-	// name of the method and how long it took. It must be fast and safe for concurrent use.
+	// OnCall, if set, is called after each call with its protocol ("grpc" or "json"), method and
+	// duration. It must be fast and safe for concurrent use.
 	OnCall func(protocol, method string, took time.Duration)
-	// Span, if set, starts the trace span of each decision. It returns the context for the
-	// decision and the function that ends the span, with "" or the text of the error for
-	// callers. Only Span itself may call request.String.
-	Span func(ctx context.Context, domain string, request fmt.Stringer) (_ context.Context, end func(problem string))
-	// Headers names the response headers of answers; nil: there are none.
-	Headers *HeaderNames
-	// Metadata fills dynamic_metadata.
-	Metadata bool
-	// MaxDecisions bounds the bytes that large requests use at a time while they are
-	// decoded and decided; others wait for their turn. Defaults to 64 MiB.
-	MaxDecisions int64
-	// Remote says that the limiter's store is a server. Large requests give up their core
-	// while they wait for it.
-	Remote bool
+	// Span, if set, starts the trace span of each decision. It returns the context for the decision and a function that ends the
+	// span; problem is the error text that callers get, or empty. request is valid only until Span returns.
+	StartSpan func(ctx context.Context, domain string, request fmt.Stringer) (_ context.Context, end func(problem string))
+	// HeaderNames names the response headers of answers. If it is nil, answers have none.
+	HeaderNames *HeaderNames
+	// MetadataEnabled says whether answers have dynamic_metadata.
+	MetadataEnabled bool
+	// LargeRequestMemoryBytes is how many bytes large requests may use at a time while they are decoded
+	// and decided. Further large requests wait. Defaults to 64 MiB.
+	LargeRequestMemoryBytes int64
+	// StoreIsRemote says that the store is a server. Large requests release their core while they wait for it.
+	StoreIsRemote bool
 }
 
 // Service answers RateLimitService calls.
 type Service struct {
-	cfg       Config
-	pool      sync.Pool // of *call
-	largePool sync.Pool // of *call for requests that have a turn
-	turns     *turns
-	now       time.Time // of all requests, in tests; zero: the store's clock
+	cfg           Config
+	smallCallPool sync.Pool // smallCallPool holds *callMemory values for small requests.
+	largeCallPool sync.Pool // largeCallPool holds *callMemory values for requests with a reservation.
+	largeRequests *largeRequestCapacity
+	now           time.Time // now is the time of all requests in tests. The zero time means the store's clock.
 }
 
-// New returns a service; NewServer and JSON make it reachable.
+// New returns a service without a port. NewServer offers it over gRPC, JSON over HTTP.
 func New(cfg Config) *Service {
 	if cfg.OnError == nil {
 		cfg.OnError = func(error) {}
@@ -63,83 +60,80 @@ func New(cfg Config) *Service {
 		cfg.OnCall = func(string, string, time.Duration) {}
 	}
 	return &Service{
-		cfg:       cfg,
-		pool:      sync.Pool{New: func() any { return new(call) }},
-		largePool: sync.Pool{New: func() any { return &call{large: true} }},
-		turns:     newTurns(cmp.Or(cfg.MaxDecisions, 64<<20)),
+		cfg:           cfg,
+		smallCallPool: sync.Pool{New: func() any { return new(callMemory) }},
+		largeCallPool: sync.Pool{New: func() any { return &callMemory{fromLargePool: true} }},
+		largeRequests: newLargeRequestCapacity(cmp.Or(cfg.LargeRequestMemoryBytes, 64<<20)),
 	}
 }
 
-// decide decides on the request in data, whose texts c refers to, in turn t. Errors have
-// been reported to Config.OnError.
-func (s *Service) decide(ctx context.Context, c *call, data []byte, t *turn) error {
-	err := c.scan(data)
-	if err == nil {
-		err = s.check(ctx, c, t)
+// decideMessage reads the request in data into c and decides it with the reservation t. c refers to data until it
+// is released. If ctx ends, t may have lost its core.
+func (s *Service) decideMessage(ctx context.Context, c *callMemory, data []byte, t *memoryReservation) error {
+	if err := c.scanRequest(data); err != nil {
+		return err
 	}
-	if err != nil {
-		s.cfg.OnError(err)
-	}
-	return err
+	return s.checkRequest(ctx, c, t)
 }
 
-// check decides on c.req, in turn t. If ctx ends, t may be without its core afterwards.
-func (s *Service) check(ctx context.Context, c *call, t *turn) error {
-	paused := s.cfg.Remote && t.pause()
+// checkRequest decides c.req with the reservation t. If ctx ends, t may have lost its core.
+func (s *Service) checkRequest(ctx context.Context, c *callMemory, t *memoryReservation) error {
+	paused := s.cfg.StoreIsRemote && t.releaseCore()
 	c.req.Now = s.now
 	var err error
-	if s.cfg.Span != nil {
-		err = s.checkInSpan(ctx, c)
+	if s.cfg.StartSpan != nil {
+		err = s.checkInTraceSpan(ctx, c)
 	} else {
 		err = s.cfg.Limiter.Check(ctx, &c.req, &c.answer)
 	}
 	if paused && err == nil {
-		_ = t.resume(ctx) // what is left to do is the reply to a caller that is gone
+		_ = t.acquireCore(ctx) // acquireCore fails only if the caller has gone, so that the reply does not matter.
 	}
 	return err
 }
 
-func (s *Service) checkInSpan(ctx context.Context, c *call) error {
-	ctx, end := s.cfg.Span(ctx, string(c.req.Domain), (*described)(&c.req))
+// checkInTraceSpan decides c.req inside a trace span.
+func (s *Service) checkInTraceSpan(ctx context.Context, c *callMemory) error {
+	ctx, end := s.cfg.StartSpan(ctx, string(c.req.Domain), (*requestText)(&c.req))
 	problem := "panic"
 	defer func() { end(problem) }()
 	err := s.cfg.Limiter.Check(ctx, &c.req, &c.answer)
 	problem = ""
 	if err != nil {
-		problem = classOf(err).text
+		problem = errorClassOf(err).callerText
 	}
 	return err
 }
 
-// errorClass is what callers are told of an error.
+// errorClass says what callers are told about errors that wrap err.
 type errorClass struct {
-	err    error
-	code   codes.Code
-	status int    // of HTTP
-	text   string // empty: the text of the error, which is about the caller's own request
+	wrappedErr error
+	grpcCode   codes.Code
+	httpStatus int
+	callerText string // callerText is what callers get. If it is empty, they get the text of the error itself.
 }
 
-// errorClasses come in the order in which they are tried. The text of other errors may
-// name keys, so callers are told the class alone.
+// errorClasses are tried in this order. Callers get the error's own text only where it is about
+// their request: other texts may name keys of other callers.
 var errorClasses = []errorClass{
-	{limiter.ErrTooLarge, codes.ResourceExhausted, http.StatusRequestEntityTooLarge, ""},
-	{limiter.ErrRequest, codes.InvalidArgument, http.StatusBadRequest, ""},
+	{limiter.ErrRequestTooLarge, codes.ResourceExhausted, http.StatusRequestEntityTooLarge, ""},
+	{limiter.ErrInvalidRequest, codes.InvalidArgument, http.StatusBadRequest, ""},
 	{backend.ErrOverload, codes.ResourceExhausted, http.StatusServiceUnavailable, backend.ErrOverload.Error()},
-	{limiter.ErrNotReady, codes.Unavailable, http.StatusServiceUnavailable, limiter.ErrNotReady.Error()},
-	{limiter.ErrStore, codes.Unavailable, http.StatusServiceUnavailable, limiter.ErrStore.Error()},
-	{context.DeadlineExceeded, codes.DeadlineExceeded, http.StatusServiceUnavailable, internalError},
-	{context.Canceled, codes.Canceled, http.StatusServiceUnavailable, internalError},
+	{limiter.ErrNoRules, codes.Unavailable, http.StatusServiceUnavailable, limiter.ErrNoRules.Error()},
+	{limiter.ErrStoreFailed, codes.Unavailable, http.StatusServiceUnavailable, limiter.ErrStoreFailed.Error()},
+	{context.DeadlineExceeded, codes.DeadlineExceeded, http.StatusServiceUnavailable, internalErrorText},
+	{context.Canceled, codes.Canceled, http.StatusServiceUnavailable, internalErrorText},
 }
 
-const internalError = "internal error"
+const internalErrorText = "internal error"
 
-// classOf returns the class of err, with its text.
-func classOf(err error) errorClass {
-	i := slices.IndexFunc(errorClasses, func(c errorClass) bool { return errors.Is(err, c.err) })
+// errorClassOf returns the class of err, with the text for callers.
+func errorClassOf(err error) errorClass {
+	i := slices.IndexFunc(errorClasses, func(c errorClass) bool { return errors.Is(err, c.wrappedErr) })
 	if i < 0 {
-		return errorClass{err, codes.Internal, http.StatusInternalServerError, internalError}
+		return errorClass{err, codes.Internal, http.StatusInternalServerError, internalErrorText}
 	}
 	class := errorClasses[i]
-	class.text = cmp.Or(class.text, err.Error())
+	class.callerText = cmp.Or(class.callerText, err.Error())
 	return class
 }

@@ -19,10 +19,10 @@ import (
 func TestParseJSON(t *testing.T) {
 	got, err := ParseJSON([]byte(`{"domain":"d","hits_addend":3,"descriptors":[{"entries":[{"key":"ip","value":"1"},{"key":"x"}],
 		"hitsAddend":"0","isNegativeHits":true,"limit":{"requestsPerUnit":5,"unit":"HOUR","unitMultiplier":2}},{}]}`))
-	want := &limiter.Request{Domain: []byte("d"), Hits: 3, Descriptors: []limiter.Descriptor{
+	want := &limiter.Request{Domain: []byte("d"), DefaultAmount: 3, Descriptors: []limiter.Descriptor{
 		{
-			Entries: []rules.Entry{{Key: []byte("ip"), Value: []byte("1")}, {Key: []byte("x"), Value: nil}},
-			HasHits: true, Refund: true, HasLimit: true, Limit: rules.Quantity{Requests: 5, Unit: rules.Hour, Multiplier: 2},
+			Entries:   []rules.Entry{{Key: []byte("ip"), Value: []byte("1")}, {Key: []byte("x"), Value: nil}},
+			HasAmount: true, IsRefund: true, HasLimit: true, Limit: rules.Rate{Requests: 5, Unit: rules.UnitHour, UnitMultiplier: 2},
 		},
 		{Entries: []rules.Entry{}},
 	}}
@@ -37,12 +37,12 @@ func TestParseJSON(t *testing.T) {
 		"{\"domain\":\"d\",\n\"x\"}": `line 2, column 4: unexpected character }, missing ":" after field name`,
 		`{"hitsAddend":-1}`:          "column 15: invalid value for uint32 field hitsAddend: -1",
 	} {
-		if _, err := ParseJSON([]byte(text)); err == nil || err.Error() != want || errors.Is(err, limiter.ErrRequest) {
+		if _, err := ParseJSON([]byte(text)); err == nil || err.Error() != want || errors.Is(err, limiter.ErrInvalidRequest) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
 	tooMany := `{"descriptors":[` + strings.Repeat("{},", 300_000) + `{}]}`
-	if _, err := ParseJSON([]byte(tooMany)); !errors.Is(err, limiter.ErrRequest) {
+	if _, err := ParseJSON([]byte(tooMany)); !errors.Is(err, limiter.ErrInvalidRequest) {
 		t.Error(err)
 	}
 }
@@ -52,29 +52,29 @@ func answers() (list []*limiter.Answer) {
 	one := func(statuses ...limiter.Status) {
 		list = append(list, &limiter.Answer{Statuses: statuses}, &limiter.Answer{Over: true, Statuses: statuses})
 	}
-	charged := func(rule *rules.Rule, q rules.Quantity, remaining uint64, until time.Duration) limiter.Status {
+	charged := func(rule *rules.Rule, q rules.Rate, remaining uint64, until time.Duration) limiter.Status {
 		return limiter.Status{
 			Rule: rule, Over: remaining == 0, ResetAfter: until,
-			Binding: &limiter.Charge{Rule: rule, Limit: q, Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}}},
+			BindingCharge: &limiter.Charge{Rule: rule, Limit: q, Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}}},
 		}
 	}
 	one(limiter.Status{})
 	one(limiter.Status{Over: true}, limiter.Status{Rule: &rules.Rule{Unlimited: true}}, limiter.Status{})
-	for unit := rules.UnitUnknown; unit <= rules.Week; unit++ {
-		one(charged(nil, rules.Quantity{Requests: 5, Unit: unit, Multiplier: 1}, 4, time.Minute))
-		one(charged(nil, rules.Quantity{Unit: unit, Multiplier: 1}, 0, 0))
-		one(charged(nil, rules.Quantity{Unit: unit, Multiplier: 3}, 0, 0))
+	for unit := rules.UnitUnknown; unit <= rules.UnitWeek; unit++ {
+		one(charged(nil, rules.Rate{Requests: 5, Unit: unit, UnitMultiplier: 1}, 4, time.Minute))
+		one(charged(nil, rules.Rate{Unit: unit, UnitMultiplier: 1}, 0, 0))
+		one(charged(nil, rules.Rate{Unit: unit, UnitMultiplier: 3}, 0, 0))
 	}
 	for _, name := range []string{"", "plain", "per user, 5%", `"quoted"`, `back\slash`, "tab\t", "ümlaut 漢字", "<&>", "\u2028\x7f"} {
-		one(charged(&rules.Rule{Name: name}, rules.Quantity{Requests: math.MaxUint32, Unit: rules.Day, Multiplier: math.MaxUint32}, math.MaxUint64, algorithm.MaxPeriod),
-			charged(&rules.Rule{Name: name}, rules.Quantity{Multiplier: 1}, 0, time.Second))
+		one(charged(&rules.Rule{Name: name}, rules.Rate{Requests: math.MaxUint32, Unit: rules.UnitDay, UnitMultiplier: math.MaxUint32}, math.MaxUint64, algorithm.MaxPeriod),
+			charged(&rules.Rule{Name: name}, rules.Rate{UnitMultiplier: 1}, 0, time.Second))
 	}
 	for _, until := range []time.Duration{0, 1, 10, 1000, 1001, 10_000, 1e6, 1.001e6, 1.000001e6, 1e9 - 1, 1e9, 1e9 + 1, 1.5e9, 90.01e9, 59.999999e9} {
-		one(charged(nil, rules.Quantity{Requests: 1, Unit: rules.Minute, Multiplier: 1}, 1, until))
+		one(charged(nil, rules.Rate{Requests: 1, Unit: rules.UnitMinute, UnitMultiplier: 1}, 1, until))
 	}
-	several := charged(nil, rules.Quantity{Requests: 9, Unit: rules.Hour, Multiplier: 1}, 3, time.Hour)
-	several.Charges = append(several.Charges, limiter.Charge{Limit: rules.Quantity{Requests: 1, Unit: rules.Second, Multiplier: 1}})
-	several.Binding = &several.Charges[0]
+	several := charged(nil, rules.Rate{Requests: 9, Unit: rules.UnitHour, UnitMultiplier: 1}, 3, time.Hour)
+	several.Charges = append(several.Charges, limiter.Charge{Limit: rules.Rate{Requests: 1, Unit: rules.UnitSecond, UnitMultiplier: 1}})
+	several.BindingCharge = &several.Charges[0]
 	one(several)
 	return list
 }
@@ -82,7 +82,7 @@ func answers() (list []*limiter.Answer) {
 // Answers are written as protojson writes their messages.
 func TestAppendJSON(t *testing.T) {
 	for _, a := range append(answers(), answers()...) {
-		got, err := AppendJSON([]byte("before "), a)
+		got, err := AppendJSONResponse([]byte("before "), a)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,9 +95,9 @@ func TestAppendJSON(t *testing.T) {
 		}
 	}
 	bad := &limiter.Answer{Statuses: []limiter.Status{{
-		Binding: &limiter.Charge{Rule: &rules.Rule{Name: "\xff"}},
+		BindingCharge: &limiter.Charge{Rule: &rules.Rule{Name: "\xff"}},
 	}}}
-	if got, err := AppendJSON(nil, bad); err == nil {
+	if got, err := AppendJSONResponse(nil, bad); err == nil {
 		t.Errorf("a name that is not UTF-8: %s", got)
 	}
 }
@@ -107,12 +107,12 @@ func FuzzAppendJSON(f *testing.F) {
 	f.Add("\"", uint32(0), uint8(7), uint32(60), uint64(0), int64(1500), true)
 	f.Fuzz(func(t *testing.T, name string, requests uint32, unit uint8, multiplier uint32, remaining uint64, until int64, over bool) {
 		rule := &rules.Rule{Name: name, Unlimited: over}
-		q := rules.Quantity{Requests: requests, Unit: rules.Unit(unit % 8), Multiplier: multiplier}
+		q := rules.Rate{Requests: requests, Unit: rules.Unit(unit % 8), UnitMultiplier: multiplier}
 		a := &limiter.Answer{Over: over, Statuses: []limiter.Status{
 			{Rule: rule},
-			{Rule: rule, Over: over, ResetAfter: time.Duration(max(until, 0)), Binding: &limiter.Charge{Rule: rule, Limit: q, Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}}}},
+			{Rule: rule, Over: over, ResetAfter: time.Duration(max(until, 0)), BindingCharge: &limiter.Charge{Rule: rule, Limit: q, Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}}}},
 		}}
-		got, err := AppendJSON(nil, a)
+		got, err := AppendJSONResponse(nil, a)
 		want, wantErr := oracleJSON(a)
 		if string(got) != string(want) || fmt.Sprint(err == nil) != fmt.Sprint(wantErr == nil) {
 			t.Errorf("\n got %s %v\nwant %s %v", got, err, want, wantErr)

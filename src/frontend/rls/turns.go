@@ -10,106 +10,104 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// turns bounds the memory and the cores that large requests use at a time, over all
-// protocols. They get half of the cores, so that small requests, which do not take turns,
-// always find one.
-type turns struct {
-	most   int64               // bytes
-	memory *semaphore.Weighted // of most
-	cores  chan struct{}       // holds an element for each core in use
+// largeRequestCapacity bounds the memory and the cores that large requests of all protocols use at a time.
+// They get half of the cores, so that small requests, which need no reservation, always find one.
+type largeRequestCapacity struct {
+	maxBytes        int64
+	memorySemaphore *semaphore.Weighted
+	coreSlots       chan struct{} // coreSlots holds an element for each core in use.
 }
 
-func newTurns(mostBytes int64) *turns {
-	return &turns{
-		most:   mostBytes,
-		memory: semaphore.NewWeighted(mostBytes),
-		cores:  make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+func newLargeRequestCapacity(maxBytes int64) *largeRequestCapacity {
+	return &largeRequestCapacity{
+		maxBytes:        maxBytes,
+		memorySemaphore: semaphore.NewWeighted(maxBytes),
+		coreSlots:       make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 }
 
 const (
-	// fewBytes is the memory that a request may use without a turn.
-	fewBytes = 32 << 10
-	// manyBytes is the memory from which on a request has to wait for a core: that of
-	// about 64 descriptors.
-	manyBytes = 128 << 10
-	// longRequest is the length in bytes from which on the descriptors of a request are
-	// not counted before its turn.
-	longRequest = 64 << 10
+	// minReservedBytes is the memory from which on a request needs a reservation.
+	minReservedBytes = 32 << 10
+	// minBytesForCore is the memory from which on a reservation includes a core. 64 descriptors need that much.
+	minBytesForCore = 128 << 10
+	// maxBytesToCountDescriptors is the length of a message from which on its descriptors are not counted
+	// before its reservation, but assumed to be limiter.MaxDescriptors.
+	maxBytesToCountDescriptors = 64 << 10
 )
 
-// turn is what turns has granted to one large request: memory, and perhaps a core. The zero
-// value is for a small request, which needs neither.
-type turn struct {
-	of    *turns // nil: nothing
-	bytes int64
-	core  bool
+// memoryReservation is the memory, and perhaps a core, that a large request may use. The zero value is
+// that of a small request, which needs neither.
+type memoryReservation struct {
+	capacity      *largeRequestCapacity // capacity is nil for small requests and after release.
+	reservedBytes int64
+	hasCore       bool
 }
 
-// begin waits until a request may use that many bytes, and a core if they are many. It
-// fails if ctx ends. The caller must call end.
-func (t *turns) begin(ctx context.Context, bytes int64) (turn, error) {
-	if bytes < fewBytes {
-		return turn{}, nil
+// reserve waits until a request may use that many bytes and, if they are many, a core. It fails if
+// ctx ends. The caller must call release.
+func (t *largeRequestCapacity) reserve(ctx context.Context, bytes int64) (memoryReservation, error) {
+	if bytes < minReservedBytes {
+		return memoryReservation{}, nil
 	}
-	own := turn{of: t, bytes: min(bytes, t.most)}
-	if err := t.memory.Acquire(ctx, own.bytes); err != nil {
-		return turn{}, err
+	own := memoryReservation{capacity: t, reservedBytes: min(bytes, t.maxBytes)}
+	if err := t.memorySemaphore.Acquire(ctx, own.reservedBytes); err != nil {
+		return memoryReservation{}, err
 	}
-	if bytes >= manyBytes {
-		if err := own.resume(ctx); err != nil {
-			own.end()
-			return turn{}, err
+	if bytes >= minBytesForCore {
+		if err := own.acquireCore(ctx); err != nil {
+			own.release()
+			return memoryReservation{}, err
 		}
 	}
 	return own, nil
 }
 
-// pause gives the core to the next request, if t has one, and reports whether it had.
-func (t *turn) pause() bool {
-	if !t.core {
+// releaseCore passes the core of t to the next request. It reports whether t had a core.
+func (t *memoryReservation) releaseCore() bool {
+	if !t.hasCore {
 		return false
 	}
-	t.core = false
-	<-t.of.cores
+	t.hasCore = false
+	<-t.capacity.coreSlots
 	return true
 }
 
-// resume waits for a core. It fails if ctx ends.
-func (t *turn) resume(ctx context.Context) error {
+// acquireCore waits for a core. It fails if ctx ends.
+func (t *memoryReservation) acquireCore(ctx context.Context) error {
 	select {
-	case t.of.cores <- struct{}{}:
-		t.core = true
+	case t.capacity.coreSlots <- struct{}{}:
+		t.hasCore = true
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// end gives back all that t has. Further calls do nothing.
-func (t *turn) end() {
-	t.pause()
-	if t.of != nil {
-		t.of.memory.Release(t.bytes)
-		t.of = nil
+// release returns the memory and the core of t. Further calls do nothing.
+func (t *memoryReservation) release() {
+	t.releaseCore()
+	if t.capacity != nil {
+		t.capacity.memorySemaphore.Release(t.reservedBytes)
+		t.capacity = nil
 	}
 }
 
-// wireBytes estimates how many bytes the decision on a gRPC request uses besides data.
-func wireBytes(data []byte) int64 {
+// estimateProtobufMemory estimates how many bytes the decision of the gRPC request in data allocates.
+func estimateProtobufMemory(data []byte) int64 {
 	const (
-		tooShort      = 512     // bytes of a request that is never large
-		perDescriptor = 2 << 10 // with its entry, status, charge and hit
-		perByte       = 4       // of text, where it is repaired, and of further entries
+		minLength     = 512     // minLength is the length of the shortest message that may be large.
+		perDescriptor = 2 << 10 // perDescriptor includes the entry, status, charge and hit of a descriptor.
+		perByte       = 4       // perByte covers further entries, and the repair of invalid text.
 	)
-	if len(data) < tooShort {
+	if len(data) < minLength {
 		return 0
 	}
 	descriptors := limiter.MaxDescriptors
-	if len(data) < longRequest {
+	if len(data) < maxBytesToCountDescriptors {
 		descriptors = 0
-		for f := (fields{rest: data}); f.next(); {
-			if f.tag == 2<<3|bytesType {
+		for f := (protobufFields{unreadBytes: data}); f.nextField(); {
+			if f.tag == 2<<3|bytesWireType {
 				descriptors++
 			}
 		}
@@ -117,14 +115,14 @@ func wireBytes(data []byte) int64 {
 	return int64(min(descriptors, limiter.MaxDescriptors)*perDescriptor + len(data)*perByte)
 }
 
-// jsonBytes returns an upper bound of the bytes allocated for the messages of a /json body,
-// the decision and its reply. Each descriptor and each entry is an object.
-func (s *Service) jsonBytes(body []byte) int64 {
+// estimateJSONMemory returns an upper bound of the bytes that decoding a /json body, deciding it and
+// writing its reply allocate. Each descriptor and each entry is a JSON object.
+func (s *Service) estimateJSONMemory(body []byte) int64 {
 	perObject, perByte := int64(400), int64(8)
-	if s.cfg.Metadata {
+	if s.cfg.MetadataEnabled {
 		perObject, perByte = 1100, 14
 	}
-	const perDescriptor = 4 << 10 // for its status
+	const perDescriptor = 4 << 10 // perDescriptor is the size of a status with its charge and hit.
 	objects := int64(bytes.Count(body, []byte{'{'}))
 	return objects*perObject + int64(len(body))*perByte + min(objects/2, limiter.MaxDescriptors)*perDescriptor
 }

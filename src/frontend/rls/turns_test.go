@@ -34,10 +34,10 @@ func manyIPs(n int) []byte {
 
 // ask returns what the gRPC port answers.
 func (f *fixture) ask(ctx context.Context, data []byte) error {
-	c := f.pool.Get().(*call)
-	defer f.release(c)
-	c.buf = mem.SliceBuffer(data)
-	out, err := f.answer(ctx, c)
+	c := f.smallCallPool.Get().(*callMemory)
+	defer f.releaseCall(c)
+	c.receivedMessage = mem.SliceBuffer(data)
+	out, err := f.answerGRPC(ctx, c)
 	if err == nil {
 		out.Put(nil)
 	}
@@ -56,7 +56,7 @@ func TestWireBytes(t *testing.T) {
 		{"long text", wire("d", []rules.Entry{{Value: make([]byte, 1<<20)}}), 1000<<11 + 4*int64(len(wire("d", []rules.Entry{{Value: make([]byte, 1<<20)}})))},
 		{"too many descriptors", bytes.Repeat([]byte{2<<3 | 2, 0}, 5000), 1000<<11 + 40_000},
 	} {
-		if got := wireBytes(tt.data); got != tt.want {
+		if got := estimateProtobufMemory(tt.data); got != tt.want {
 			t.Errorf("%s: %d bytes, want %d", tt.name, got, tt.want)
 		}
 	}
@@ -69,28 +69,28 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 	small, large := manyIPs(10), manyIPs(1000)
 	for name, occupy := range map[string]func(f *fixture) (release func()){
 		"memory": func(f *fixture) func() {
-			if err := f.turns.memory.Acquire(t.Context(), f.turns.most); err != nil {
+			if err := f.largeRequests.memorySemaphore.Acquire(t.Context(), f.largeRequests.maxBytes); err != nil {
 				t.Fatal(err)
 			}
-			return func() { f.turns.memory.Release(f.turns.most) }
+			return func() { f.largeRequests.memorySemaphore.Release(f.largeRequests.maxBytes) }
 		},
 		"cores": func(f *fixture) func() {
-			for range cap(f.turns.cores) {
-				f.turns.cores <- struct{}{}
+			for range cap(f.largeRequests.coreSlots) {
+				f.largeRequests.coreSlots <- struct{}{}
 			}
 			return func() {
-				for range cap(f.turns.cores) {
-					<-f.turns.cores
+				for range cap(f.largeRequests.coreSlots) {
+					<-f.largeRequests.coreSlots
 				}
 			}
 		},
 	} {
 		f := start(t, nil)
-		f.turns = newTurns(1 << 20)
+		f.largeRequests = newLargeRequestCapacity(1 << 20)
 		body := manyJSON(1000, 1)
 		send := func(ctx context.Context, text string) int {
 			w := httptest.NewRecorder()
-			f.JSON().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/json", strings.NewReader(text)))
+			f.JSONHandler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/json", strings.NewReader(text)))
 			return w.Code
 		}
 		release := occupy(f)
@@ -115,7 +115,7 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 		if code := send(t.Context(), body); code != http.StatusTooManyRequests {
 			t.Errorf("%s: a large body in its turn: %d, want 429", name, code)
 		}
-		if n := len(f.turns.cores); n != 0 || !f.turns.memory.TryAcquire(f.turns.most) {
+		if n := len(f.largeRequests.coreSlots); n != 0 || !f.largeRequests.memorySemaphore.TryAcquire(f.largeRequests.maxBytes) {
 			t.Errorf("%s: %d cores or some memory are still taken", name, n)
 		}
 	}
@@ -149,8 +149,8 @@ func TestWaitingForAServerTakesNoCore(t *testing.T) {
 	t.Parallel()
 	store := newWaiting()
 	f := start(t, store)
-	f.cfg.Remote = true
-	n := 2*cap(f.turns.cores) + 1
+	f.cfg.StoreIsRemote = true
+	n := 2*cap(f.largeRequests.coreSlots) + 1
 	done := make(chan error)
 	for range n {
 		go func() { done <- f.ask(t.Context(), manyIPs(1000)) }()
@@ -158,7 +158,7 @@ func TestWaitingForAServerTakesNoCore(t *testing.T) {
 	for range n {
 		store.arrive(t)
 	}
-	if cores := len(f.turns.cores); cores != 0 {
+	if cores := len(f.largeRequests.coreSlots); cores != 0 {
 		t.Errorf("%d cores are taken, want none", cores)
 	}
 	close(store.release)
@@ -167,7 +167,7 @@ func TestWaitingForAServerTakesNoCore(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if cores := len(f.turns.cores); cores != 0 {
+	if cores := len(f.largeRequests.coreSlots); cores != 0 {
 		t.Errorf("%d cores are still taken", cores)
 	}
 }
@@ -177,15 +177,17 @@ func TestDecodingIsCharged(t *testing.T) {
 	t.Parallel()
 	store := newWaiting()
 	f := start(t, store)
-	held := connlimit.NewBudget(64 << 20)
+	held := connlimit.NewMemoryBudget(64 << 20)
 	raw, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{Handler: f.JSON()}
-	connlimit.HTTP(srv)
+	srv := &http.Server{Handler: f.JSONHandler()}
+	connlimit.TrackHTTPServer(srv)
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(connlimit.New(raw, connlimit.Config{Max: 10, Budget: held})) }()
+	go func() {
+		served <- srv.Serve(connlimit.New(raw, connlimit.Config{MaxConnections: 10, MemoryBudget: held}))
+	}()
 	body := manyJSON(1000, 1)
 	answered := make(chan error, 1)
 	go func() {
@@ -197,14 +199,14 @@ func TestDecodingIsCharged(t *testing.T) {
 		answered <- err
 	}()
 	store.arrive(t)
-	if least := f.jsonBytes([]byte(body)); held.Held() < least {
-		t.Errorf("%d bytes are held during the decision, want %d or more", held.Held(), least)
+	if least := f.estimateJSONMemory([]byte(body)); held.HeldBytes() < least {
+		t.Errorf("%d bytes are held during the decision, want %d or more", held.HeldBytes(), least)
 	}
 	close(store.release)
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
-	harness.Until(t, "no bytes are held after the answer", func() bool { return held.Held() == 0 })
+	harness.Until(t, "no bytes are held after the answer", func() bool { return held.HeldBytes() == 0 })
 	if err := srv.Close(); err != nil {
 		t.Error(err)
 	}
@@ -217,7 +219,7 @@ func TestDecodingIsCharged(t *testing.T) {
 func TestNoRoomToDecode(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil)
-	held := connlimit.NewBudget(1 << 20) // less than the messages take
+	held := connlimit.NewMemoryBudget(1 << 20) // less than the messages take
 	handled := make(chan error, 1)
 	raw, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -227,9 +229,11 @@ func TestNoRoomToDecode(t *testing.T) {
 		_, _, err := f.answerJSON(r.Context(), http.Header{}, []byte(manyJSON(limiter.MaxDescriptors, 16)))
 		handled <- err
 	})}
-	connlimit.HTTP(srv)
+	connlimit.TrackHTTPServer(srv)
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(connlimit.New(raw, connlimit.Config{Max: 10, Budget: held})) }()
+	go func() {
+		served <- srv.Serve(connlimit.New(raw, connlimit.Config{MaxConnections: 10, MemoryBudget: held}))
+	}()
 	if resp, err := http.Get("http://" + raw.Addr().String()); err == nil {
 		_ = resp.Body.Close()
 		t.Error("the connection is still open")
@@ -237,7 +241,7 @@ func TestNoRoomToDecode(t *testing.T) {
 	if err := <-handled; err == nil || !strings.Contains(err.Error(), "MAX_BUFFERED_BYTES") {
 		t.Errorf("decoded with %v, want an error that names the setting", err)
 	}
-	if n := held.Evicted(); n == 0 {
+	if n := held.EvictedAccounts(); n == 0 {
 		t.Error("no connection was evicted")
 	}
 	_ = srv.Close() // Serve says how it ended

@@ -15,8 +15,8 @@ import (
 func TestTextsAreBytes(t *testing.T) {
 	t.Parallel()
 	data := wire("d\xff", []rules.Entry{{Key: []byte("i\xc0p"), Value: []byte("1\xff\xfe2")}})
-	c := new(call)
-	if err := c.scan(data); err != nil {
+	c := new(callMemory)
+	if err := c.scanRequest(data); err != nil {
 		t.Fatal(err)
 	}
 	e := c.req.Descriptors[0].Entries[0]
@@ -56,14 +56,14 @@ func BenchmarkText(b *testing.B) {
 			b.SetBytes(int64(in.Len()))
 			b.ReportAllocs()
 			for b.Loop() {
-				c := f.pool.Get().(*call)
-				c.buf = in
-				out, err := f.answer(b.Context(), c)
+				c := f.smallCallPool.Get().(*callMemory)
+				c.receivedMessage = in
+				out, err := f.answerGRPC(b.Context(), c)
 				if err != nil {
 					b.Fatal(err)
 				}
 				out.Put(nil)
-				f.release(c)
+				f.releaseCall(c)
 			}
 		})
 	}
@@ -80,9 +80,9 @@ func BenchmarkScan(b *testing.B) {
 			data := wire("d", descriptors...)
 			b.SetBytes(int64(len(data)))
 			b.ReportAllocs()
-			c := new(call)
+			c := new(callMemory)
 			for b.Loop() {
-				if err := c.scan(data); err != nil {
+				if err := c.scanRequest(data); err != nil {
 					b.Fatal(err)
 				}
 			}

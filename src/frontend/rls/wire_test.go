@@ -56,7 +56,7 @@ descriptors:
 // time.
 func wireFixture(t testing.TB, headers bool) *fixture {
 	t.Helper()
-	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(wireRules)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(wireRules)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,9 +65,9 @@ func wireFixture(t testing.TB, headers bool) *fixture {
 		t.Fatal(err)
 	}
 	counters := metrics.New(metrics.Config{})
-	counters.Use(set)
+	counters.UseRules(set)
 	l := limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{counters}})
-	l.Use(set)
+	l.UseRules(set)
 	f := &fixture{}
 	cfg := Config{Limiter: l, OnError: func(err error) {
 		f.mu.Lock()
@@ -75,7 +75,7 @@ func wireFixture(t testing.TB, headers bool) *fixture {
 		f.failures = append(f.failures, err)
 	}}
 	if headers {
-		cfg.Headers = &HeaderNames{Limit: "L", Remaining: "R", Reset: strings.Repeat("reset", 40), Degraded: "D"}
+		cfg.HeaderNames = &HeaderNames{Limit: "L", Remaining: "R", Reset: strings.Repeat("reset", 40), Degraded: "D"}
 	}
 	f.Service = New(cfg)
 	f.now = time.Date(2026, 1, 1, 12, 34, 56, 789, time.UTC)
@@ -167,7 +167,7 @@ func odd(t testing.TB) [][]byte {
 		join(domain, number(2, 1)),
 		join([]byte{2<<3 | 2, 0xff, 0xff, 0xff, 0xff, 0x0f}, entry),
 		join(domain, bytes.Repeat(field(2, entry), limiter.MaxDescriptors+1)),
-		join(domain, field(2, bytes.Repeat(entry, maxEntries+1))),
+		join(domain, field(2, bytes.Repeat(entry, maxRequestEntries+1))),
 	}
 }
 
@@ -189,7 +189,7 @@ func tooMany(msg *pb.RateLimitRequest) bool {
 	for _, d := range msg.GetDescriptors() {
 		entries += len(d.GetEntries())
 	}
-	return len(msg.GetDescriptors()) > limiter.MaxDescriptors || entries > maxEntries
+	return len(msg.GetDescriptors()) > limiter.MaxDescriptors || entries > maxRequestEntries
 }
 
 // isMessage reports whether protobuf takes data: it has no text that is not UTF-8.
@@ -277,14 +277,14 @@ func BenchmarkAnswer(b *testing.B) {
 			var in mem.Buffer = mem.SliceBuffer(data)
 			b.ReportAllocs()
 			for b.Loop() {
-				c := f.pool.Get().(*call)
-				c.buf = in
-				out, err := f.answer(b.Context(), c)
+				c := f.smallCallPool.Get().(*callMemory)
+				c.receivedMessage = in
+				out, err := f.answerGRPC(b.Context(), c)
 				if err != nil {
 					b.Fatal(err)
 				}
 				out.Put(nil)
-				f.release(c)
+				f.releaseCall(c)
 			}
 		})
 	}

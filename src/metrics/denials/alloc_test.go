@@ -17,9 +17,9 @@ func TestRecordDoesNotAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Unix(100, 0)
-	s.record(at, req, refused)
+	s.recordDenied(at, req, refused)
 	if n := testing.AllocsPerRun(100, func() {
-		s.record(at, req, refused)
+		s.recordDenied(at, req, refused)
 		s.Record(req, passed)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)

@@ -17,57 +17,57 @@ import (
 
 // Bounds on the texts of a Denial. Sizes are in bytes, without quotes.
 const (
-	maxText    = 64  // a key or a value
-	maxName    = 256 // the domain, or the name of the rule
-	maxEntries = 16  // entries of the descriptor
+	maxTextBytes    = 64  // maxTextBytes bounds a key or a value.
+	maxNameBytes    = 256 // maxNameBytes bounds a domain or the name of a rule.
+	maxShownEntries = 16  // maxShownEntries bounds the entries of a descriptor. Further ones are only counted.
 )
 
 // Denial is a denied request, or a denied descriptor of a request with independent descriptors.
 type Denial struct {
 	Domain string
-	// Rule is the name of the rule that refused. It is empty for a limit that came with the
-	// request.
+	// Rule is the name of the rule that refused. It is empty for a limit that came with the request.
 	Rule string
-	// Subject is the descriptor, as key=value,key=value. Each key and value is cut at 64
+	// Descriptor is the descriptor, as key=value,key=value. Each key and value is cut at 64
 	// bytes. One with blanks, commas, control characters and the like is quoted as in Go.
-	Subject string
-	// Wait is the time after which the same request would be allowed. algorithm.Never: it
-	// will never be.
-	Wait time.Duration
+	Descriptor string
+	// RetryAfter is the time after which the same request would be allowed. algorithm.Never: it will never be.
+	RetryAfter time.Duration
 	// StoreFailed is set if the request was denied because the store did not answer.
 	StoreFailed bool
-	// Skipped is the number of denials since the last sample, which were not sampled.
-	Skipped uint64
+	// SkippedDenials is the number of denials since the last sample, which were not sampled.
+	SkippedDenials uint64
 }
 
 // Sampler is a limiter.Recorder that samples denials.
 type Sampler struct {
-	most int // samples in a second
-	log  func(Denial)
+	maxPerSecond int
+	logDenial    func(Denial)
 
-	mu      sync.Mutex // guards the fields below
-	second  int64      // Unix time of the last sample
-	samples int        // in second
-	skipped uint64     // denials since the last sample
+	mu                  sync.Mutex // mu guards the fields below.
+	lastSecond          int64      // lastSecond is the Unix time of the last sample.
+	samplesInLastSecond int
+	skippedSinceSample  uint64
 }
 
 // New returns a Sampler that calls log for the first perSecond denials of each second of the
 // clock. log runs on the goroutine of the request, so it must not block.
-func New(perSecond int, log func(Denial)) *Sampler { return &Sampler{most: perSecond, log: log} }
+func New(perSecond int, log func(Denial)) *Sampler {
+	return &Sampler{maxPerSecond: perSecond, logDenial: log}
+}
 
 // Record implements limiter.Recorder. It allocates memory only for samples.
 func (s *Sampler) Record(req *limiter.Request, a *limiter.Answer) {
 	if a.Over {
-		s.record(time.Now(), req, a)
+		s.recordDenied(time.Now(), req, a)
 	}
 }
 
-// record samples the descriptor with the longest wait, or each denied independent descriptor.
-func (s *Sampler) record(now time.Time, req *limiter.Request, a *limiter.Answer) {
-	if req.Independent {
+// recordDenied samples the descriptor with the longest wait, or each denied independent descriptor.
+func (s *Sampler) recordDenied(now time.Time, req *limiter.Request, a *limiter.Answer) {
+	if req.IndependentDescriptors {
 		for i := range a.Statuses {
 			if a.Statuses[i].Over {
-				s.sample(now, req, a, i)
+				s.sampleDenial(now, req, a, i)
 			}
 		}
 		return
@@ -75,79 +75,78 @@ func (s *Sampler) record(now time.Time, req *limiter.Request, a *limiter.Answer)
 	binding := -1
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
-		if st.Failed {
-			return // the answer is an error
+		if st.StoreFailed {
+			return // A failed request gets an error instead of a denial.
 		}
-		if st.Over && (binding < 0 || limiter.Longer(st.RetryAfter, a.Statuses[binding].RetryAfter)) {
+		if st.Over && (binding < 0 || st.RetryAfter > a.Statuses[binding].RetryAfter) {
 			binding = i
 		}
 	}
 	if binding >= 0 {
-		s.sample(now, req, a, binding)
+		s.sampleDenial(now, req, a, binding)
 	}
 }
 
-// sample logs the denial of descriptor i, unless this second already has enough samples.
-func (s *Sampler) sample(now time.Time, req *limiter.Request, a *limiter.Answer, i int) {
-	skipped, ok := s.allow(now)
+// sampleDenial logs the denial of descriptor i, unless this second already has enough samples.
+func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.Answer, i int) {
+	skipped, ok := s.countDenial(now)
 	if !ok {
 		return
 	}
 	st := &a.Statuses[i]
 	d := Denial{
-		Subject: subject(req.Descriptors[i].Entries), Wait: st.RetryAfter,
-		StoreFailed: st.Fallback == backend.FallbackDeny, Skipped: skipped,
+		Descriptor: descriptorText(req.Descriptors[i].Entries), RetryAfter: st.RetryAfter,
+		StoreFailed: st.Fallback == backend.FallbackDeny, SkippedDenials: skipped,
 	}
 	if a.Domain != nil {
-		d.Domain = cut(a.Domain.Name, maxName)
+		d.Domain = cutText(a.Domain.Name, maxNameBytes)
 	}
-	if c := st.Binding; c != nil && c.Rule != nil {
-		d.Rule = cut(c.Rule.Key, maxName)
+	if c := st.BindingCharge; c != nil && c.Rule != nil {
+		d.Rule = cutText(c.Rule.FullName, maxNameBytes)
 	}
-	s.log(d)
+	s.logDenial(d)
 }
 
-// allow counts a denial and reports whether to sample it. skipped is the number of denials
-// since the last sample.
-func (s *Sampler) allow(now time.Time) (skipped uint64, ok bool) {
+// countDenial counts a denial and reports whether to sample it. skipped is the number of denials since the last sample.
+func (s *Sampler) countDenial(now time.Time) (skipped uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if second := now.Unix(); second != s.second {
-		s.second, s.samples = second, 0
+	if second := now.Unix(); second != s.lastSecond {
+		s.lastSecond, s.samplesInLastSecond = second, 0
 	}
-	if s.samples >= s.most {
-		s.skipped++
+	if s.samplesInLastSecond >= s.maxPerSecond {
+		s.skippedSinceSample++
 		return 0, false
 	}
-	s.samples++
-	skipped, s.skipped = s.skipped, 0
+	s.samplesInLastSecond++
+	skipped, s.skippedSinceSample = s.skippedSinceSample, 0
 	return skipped, true
 }
 
-// subject returns entries as key=value,key=value.
-func subject(entries []rules.Entry) string {
+// descriptorText returns entries as key=value,key=value.
+func descriptorText(entries []rules.Entry) string {
 	var b strings.Builder
 	for i, e := range entries {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		if i == maxEntries {
+		if i == maxShownEntries {
 			fmt.Fprintf(&b, "… (%d more)", len(entries)-i)
 			break
 		}
-		b.WriteString(plain(e.Key))
+		b.WriteString(boundedText(e.Key))
 		if len(e.Value) > 0 {
 			b.WriteByte('=')
-			b.WriteString(plain(e.Value))
+			b.WriteString(boundedText(e.Value))
 		}
 	}
 	return b.String()
 }
 
-// plain returns at most maxText bytes of text. It quotes text that contains blanks, commas, =,
+// boundedText returns at most maxTextBytes bytes of text. It quotes text that contains blanks, commas, =,
 // double quotes or unprintable characters.
-func plain(text []byte) string {
-	s := cut(string(text[:min(len(text), maxText+1)]), maxText) // with one byte more, cut marks a cut text
+func boundedText(text []byte) string {
+	s := cutText(string(text[:min(len(text), maxTextBytes+1)]), maxTextBytes) // The extra byte shows cutText that the text is longer.
 	for _, c := range s {
 		if c == utf8.RuneError || c <= ' ' || c == ',' || c == '=' || c == '"' || !strconv.IsPrint(c) {
 			return strconv.Quote(s)
@@ -156,9 +155,8 @@ func plain(text []byte) string {
 	return s
 }
 
-// cut returns text. If text is longer than size bytes, it returns the whole characters within
-// these bytes and "…".
-func cut(text string, size int) string {
+// cutText returns text. If text is longer than size bytes, it returns the whole characters within these bytes and "…".
+func cutText(text string, size int) string {
 	if len(text) <= size {
 		return text
 	}

@@ -34,7 +34,7 @@ descriptors:
 // start returns a limiter on the rules above that tells r of its decisions.
 func start(t *testing.T, cfg limiter.Config, r limiter.Recorder) *limiter.Limiter {
 	t.Helper()
-	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func start(t *testing.T, cfg limiter.Config, r limiter.Recorder) *limiter.Limite
 		cfg.Recorders = []limiter.Recorder{r}
 	}
 	l := limiter.New(cfg)
-	l.Use(set)
+	l.UseRules(set)
 	return l
 }
 
@@ -77,21 +77,21 @@ func TestDenials(t *testing.T) {
 		want  []Denial
 	}{
 		{"ip=1 user=x nothing=1", false, limiter.Config{}, nil},
-		{"banned=1", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.banned", Subject: "banned=1", Wait: algorithm.Never}}},
-		{"ip=1 ip=1", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.ip", Subject: "ip=1", Wait: 20 * time.Second}}},
-		{"ip=1 ip=1 user=x user=x", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.user", Subject: "user=x", Wait: 800 * time.Second}}}, // the longest wait
-		{"ip=1 ip=1 banned=a,b=c", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.ip", Subject: "ip=1", Wait: 20 * time.Second}}},
+		{"banned=1", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.banned", Descriptor: "banned=1", RetryAfter: algorithm.Never}}},
+		{"ip=1 ip=1", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.ip", Descriptor: "ip=1", RetryAfter: 20 * time.Second}}},
+		{"ip=1 ip=1 user=x user=x", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.user", Descriptor: "user=x", RetryAfter: 800 * time.Second}}}, // the longest wait
+		{"ip=1 ip=1 banned=a,b=c", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.ip", Descriptor: "ip=1", RetryAfter: 20 * time.Second}}},
 		{"shadow=1", false, limiter.Config{}, nil},
-		{"banned=1", false, limiter.Config{Shadow: true}, nil},
-		{"quota=1 ip=1", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.quota", Subject: "quota=1", Wait: algorithm.Never}}},
+		{"banned=1", false, limiter.Config{ShadowMode: true}, nil},
+		{"quota=1 ip=1", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.quota", Descriptor: "quota=1", RetryAfter: algorithm.Never}}},
 		{"banned=1 ip=1 banned=2", true, limiter.Config{}, []Denial{
-			{Domain: "d", Rule: "d.banned", Subject: "banned=1", Wait: algorithm.Never}, {Domain: "d", Rule: "d.banned", Subject: "banned=2", Wait: algorithm.Never},
+			{Domain: "d", Rule: "d.banned", Descriptor: "banned=1", RetryAfter: algorithm.Never}, {Domain: "d", Rule: "d.banned", Descriptor: "banned=2", RetryAfter: algorithm.Never},
 		}},
-		{"banned=1 shadow=1", true, limiter.Config{Shadow: true}, nil},
+		{"banned=1 shadow=1", true, limiter.Config{ShadowMode: true}, nil},
 	} {
 		got = nil
 		req := parse(tt.asked)
-		req.Independent = tt.apart
+		req.IndependentDescriptors = tt.apart
 		if err := start(t, tt.cfg, sampler).Check(t.Context(), req, new(limiter.Answer)); err != nil {
 			t.Fatal(err)
 		}
@@ -128,8 +128,8 @@ func TestRate(t *testing.T) {
 		{time.Second, 4, 0},
 		{time.Hour, 5, 1},
 	} {
-		s.record(at.Add(step.after), parse("banned=1"), a)
-		if len(got) != step.sampled || got[len(got)-1].Skipped != step.skipped {
+		s.recordDenied(at.Add(step.after), parse("banned=1"), a)
+		if len(got) != step.sampled || got[len(got)-1].SkippedDenials != step.skipped {
 			t.Errorf("after %v: %d sampled, the last %+v, want %+v", step.after, len(got), got[len(got)-1], step)
 		}
 	}
@@ -151,14 +151,14 @@ func TestConcurrent(t *testing.T) {
 	var sampled, skipped atomic.Uint64
 	s := New(50, func(d Denial) {
 		sampled.Add(1)
-		skipped.Add(d.Skipped)
+		skipped.Add(d.SkippedDenials)
 	})
 	a := denied(t)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			for i := range 1000 {
-				s.record(time.Unix(int64(1+i/1000), 0), parse("banned=1"), a)
+				s.recordDenied(time.Unix(int64(1+i/1000), 0), parse("banned=1"), a)
 			}
 		})
 	}
@@ -166,7 +166,7 @@ func TestConcurrent(t *testing.T) {
 	if n := sampled.Load(); n != 50 {
 		t.Errorf("%d sampled", n)
 	}
-	if n := skipped.Load() + s.skipped; n != 8000-50 {
+	if n := skipped.Load() + s.skippedSinceSample; n != 8000-50 {
 		t.Errorf("%d skipped", n)
 	}
 }
@@ -198,7 +198,7 @@ func TestSubject(t *testing.T) {
 		{entry("a", long+"x"), "a=" + long + "x"},
 		{entry(strings.Repeat("k", 1<<20), strings.Repeat("\n", 1<<20)), strings.Repeat("k", 64) + `…="` + strings.Repeat(`\n`, 64) + `…"`},
 	} {
-		if got := subject(tt.entries); got != tt.want {
+		if got := descriptorText(tt.entries); got != tt.want {
 			t.Errorf("got  %s\nwant %s", got, tt.want)
 		}
 	}
@@ -206,7 +206,7 @@ func TestSubject(t *testing.T) {
 	for range 20 {
 		many = append(many, "k", "v")
 	}
-	if got := subject(entry(many...)); got != strings.Repeat("k=v,", 16)+"… (4 more)" {
+	if got := descriptorText(entry(many...)); got != strings.Repeat("k=v,", 16)+"… (4 more)" {
 		t.Errorf("20 entries: %s", got)
 	}
 }

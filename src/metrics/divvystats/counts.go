@@ -3,7 +3,6 @@ package divvystats
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -13,68 +12,67 @@ import (
 	"ratelimit/src/rules"
 )
 
-// status is the result of a HIT for one rule.
-type status uint8
+// hitStatus is the result of a HIT for one rule.
+type hitStatus uint8
 
 const (
-	accepted status = iota
-	rejected
-	canaryAccepted
-	canaryRejected
-	statuses
+	statusAccepted hitStatus = iota
+	statusRejected
+	statusCanaryAccepted
+	statusCanaryRejected
+	statusCount
 )
 
-var statusNames = [statuses]string{"accepted", "rejected", "canary-accepted", "canary-rejected"}
+var statusNames = [statusCount]string{"accepted", "rejected", "canary-accepted", "canary-rejected"}
 
-// Counts is a limiter.Recorder. A HIT counts under each canary rule that matches it, and under
-// the rule that decides.
+// Counts is a limiter.Recorder. A HIT counts under each canary rule that matches it, and under the rule that decides.
 type Counts struct {
-	table metrics.PerSet[[]*counts] // by Rule.Index
+	labelCountsByRule metrics.TablePerSet[[]*labelCounts] // labelCountsByRule is indexed by Rule.Index.
 
-	mu     sync.Mutex         // guards labels
-	labels map[string]*counts // by Rule.Name; "" for all rules without a label
+	mu            sync.Mutex              // mu guards countsByLabel.
+	countsByLabel map[string]*labelCounts // countsByLabel has Rule.Name as key: "" for all rules without a label.
 }
 
-// counts are the counters of all rules with the same label.
-type counts struct {
-	hits [statuses]metrics.Counter
-	has  [statuses]atomic.Bool // set for the statuses that rules with this label can have, now or earlier
+// labelCounts are the counters of all rules with the same label.
+type labelCounts struct {
+	hitsByStatus     [statusCount]metrics.Counter
+	possibleStatuses [statusCount]atomic.Bool // possibleStatuses is set for each status that a rule with this label can have or could have.
 }
 
 // New returns Counts at 0.
-func New() *Counts { return &Counts{labels: make(map[string]*counts)} }
+func New() *Counts { return &Counts{countsByLabel: make(map[string]*labelCounts)} }
 
-// Use puts the rules of set in force. The counters of a label stay when its rules are removed.
-func (c *Counts) Use(set *rules.Set) {
+// UseRules puts the rules of set in force. The counters of a label stay when its rules are removed.
+func (c *Counts) UseRules(set *rules.Set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var table []*counts
+	var table []*labelCounts
 	for _, r := range set.Rules() {
-		l := c.labels[r.Name]
+		l := c.countsByLabel[r.Name]
 		if l == nil {
-			l = new(counts)
-			c.labels[r.Name] = l
+			l = new(labelCounts)
+			c.countsByLabel[r.Name] = l
 		}
-		ok, over := outcomes(r)
-		l.has[ok].Store(true)
-		l.has[over].Store(true)
+		ok, over := ruleStatuses(r)
+		l.possibleStatuses[ok].Store(true)
+		l.possibleStatuses[over].Store(true)
 		table = append(table, l)
 	}
-	c.table.Use(set, table)
+	c.labelCountsByRule.UseSet(set, table)
 }
 
-// outcomes returns the status of allowed hits on r, and that of refused hits.
-func outcomes(r *rules.Rule) (ok, over status) {
-	if r.Listed != nil && r.Listed.Canary {
-		return canaryAccepted, canaryRejected
+// ruleStatuses returns the status of allowed hits on r, and that of refused hits.
+func ruleStatuses(r *rules.Rule) (ok, over hitStatus) {
+	if r.ListSettings != nil && r.ListSettings.IsCanary {
+		return statusCanaryAccepted, statusCanaryRejected
 	}
-	return accepted, rejected
+	return statusAccepted, statusRejected
 }
 
 // Record implements limiter.Recorder. It does not count hits that the store did not answer,
 // except those of a rule that rejects all hits.
 func (c *Counts) Record(_ *limiter.Request, a *limiter.Answer) {
-	table, ok := c.table.Find(a.Set)
+	table, ok := c.labelCountsByRule.TableOf(a.RuleSet)
 	if !ok {
 		return
 	}
@@ -83,79 +81,73 @@ func (c *Counts) Record(_ *limiter.Request, a *limiter.Answer) {
 		if st.Op == algorithm.Refund {
 			continue
 		}
-		if r := st.Rule; r != nil && r.Charges == nil && r.Unlimited {
-			ok, _ := outcomes(r)
-			table[r.Index].hits[ok].Add(1)
+		if r := st.Rule; r != nil && r.ChargedLimits == nil && r.Unlimited {
+			ok, _ := ruleStatuses(r)
+			table[r.Index].hitsByStatus[ok].Add(1)
 		}
 		for j := range st.Charges {
 			if r := st.Charges[j].Rule; r != nil {
-				table[r.Index].charge(&st.Charges[j])
+				table[r.Index].countCharge(&st.Charges[j])
 			}
 		}
 	}
 }
 
-// charge counts c under its rule.
-func (l *counts) charge(c *limiter.Charge) {
-	ok, over := outcomes(c.Rule)
+func (l *labelCounts) countCharge(c *limiter.Charge) {
+	ok, over := ruleStatuses(c.Rule)
 	switch {
 	case c.Rule.Limit.Max == 0 || c.Verdict.Err == nil && c.Verdict.Over:
-		l.hits[over].Add(1)
+		l.hitsByStatus[over].Add(1)
 	case c.Verdict.Err == nil:
-		l.hits[ok].Add(1)
+		l.hitsByStatus[ok].Add(1)
 	}
 }
 
-// Port has the figures of the port that speaks divvy's protocol.
-type Port struct {
-	Connections int               // open ones
-	Errors      map[string]uint64 // ERR replies, by code
+// PortFigures has the figures of the port that speaks divvy's protocol.
+type PortFigures struct {
+	Connections int                // Connections is the number of open connections.
+	Errors      map[string]uint64  // Errors counts ERR replies by code.
+	Took        *metrics.Histogram // Took has the decision times of HITs that were answered OK.
 }
 
-// Timer is the statsd name of the time that an answered HIT took, without the prefix.
-const Timer = "hit"
+// HitTimer is the statsd name of the time that an answered HIT took, without the prefix.
+const HitTimer = "hit"
 
-// Figures returns all figures. prefix stands before their statsd names. took has the durations
-// of answered HITs; nil leaves them out.
-func (c *Counts) Figures(prefix string, port Port, took *metrics.Histogram) []metrics.Figure {
-	list := []metrics.Figure{metrics.Gauge(prefix+"connections", port.Connections).Native("divvy_tcp_connections_total", "Connections that are open.")}
-	if took != nil {
-		list = append(list, metrics.Spread(buckets{took}).Native("divvy_hit_duration_seconds", "How long it took to decide HITs that were answered OK."))
-	}
-	for code, n := range port.Errors {
-		list = append(list, metrics.Count(prefix+"error."+code, n).Native("divvy_errors_total", "ERR replies.", "code", code))
-	}
-	var all [statuses]uint64
+// Figures returns all figures. prefix stands before their statsd names.
+func (c *Counts) Figures(prefix string, port PortFigures) (list []metrics.Figure) {
+	totals := make(map[string]uint64)
 	c.mu.Lock()
-	labels := maps.Clone(c.labels)
+	labels := maps.Clone(c.countsByLabel)
 	c.mu.Unlock()
-	for _, label := range slices.Sorted(maps.Keys(labels)) {
-		l := labels[label]
-		for s := range statuses {
-			n := l.hits[s].Value()
-			all[s] += n
-			if !l.has[s].Load() {
+	for label, l := range labels {
+		for s, status := range statusNames {
+			n := l.hitsByStatus[s].Load()
+			totals[status] += n
+			if !l.possibleStatuses[s].Load() {
 				continue
 			}
-			stat := ""
-			if label != "" {
-				stat = prefix + "hit." + statusNames[s] + "." + label
+			f := metrics.Figure{
+				MetricName: "divvy_hits_total", Help: "HITs by rule, each that a HIT met: canaries, and the one that decided.",
+				Labels: []string{"status", status, "rule_label", label}, Value: int64(n),
 			}
-			list = append(list, metrics.Count(stat, n).Native("divvy_hits_total", "HITs by rule, each that a HIT met: canaries, and the one that decided.",
-				"status", statusNames[s], "rule_label", label))
+			if label != "" {
+				f.StatName = prefix + "hit." + status + "." + label
+			}
+			list = append(list, f)
 		}
 	}
-	for s, n := range all {
-		list = append(list, metrics.Count(prefix+"hit."+statusNames[s], n))
-	}
-	return list
+	return append(list, metrics.Figures("divvy statistics", prefix, struct {
+		PortFigures
+		Took   divvyBuckets
+		Totals map[string]uint64
+	}{port, divvyBuckets{port.Took}, totals})...)
 }
 
-// buckets is a Histogram with the buckets of divvy only.
-type buckets struct{ *metrics.Histogram }
+// divvyBuckets is a Histogram with the buckets of divvy only.
+type divvyBuckets struct{ *metrics.Histogram }
 
 // Snapshot implements metrics.Distribution.
-func (b buckets) Snapshot() (count uint64, sum float64, few map[float64]uint64) {
+func (b divvyBuckets) Snapshot() (count uint64, sum float64, few map[float64]uint64) {
 	count, sum, all := b.Histogram.Snapshot()
 	few = make(map[float64]uint64)
 	for _, bound := range []float64{0.001, 0.002, 0.005, 0.01, 0.1, 0.5} {

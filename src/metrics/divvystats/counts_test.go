@@ -70,22 +70,22 @@ func newFixture(t *testing.T) *fixture {
 
 func (f *fixture) use(text string) {
 	f.t.Helper()
-	set, _, err := loading.Load([]loading.File{{Name: "k.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "k.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.counts.Use(set)
-	f.Use(set)
+	f.counts.UseRules(set)
+	f.UseRules(set)
 }
 
 func (f *fixture) hit(paths string) {
-	req := limiter.Request{Domain: []byte("kitchen"), Independent: true}
+	req := limiter.Request{Domain: []byte("kitchen"), IndependentDescriptors: true}
 	for path := range strings.FieldsSeq(paths) {
 		entry := rules.Entry{Key: []byte("path"), Value: []byte(path)}
 		req.Descriptors = append(req.Descriptors, limiter.Descriptor{Entries: []rules.Entry{entry}})
 	}
 	var a limiter.Answer
-	if err := f.Check(f.t.Context(), &req, &a); err != nil && !errors.Is(err, limiter.ErrStore) {
+	if err := f.Check(f.t.Context(), &req, &a); err != nil && !errors.Is(err, limiter.ErrStoreFailed) {
 		f.t.Error(err)
 	}
 }
@@ -93,7 +93,7 @@ func (f *fixture) hit(paths string) {
 // moved are the figures for statsd that are not 0.
 func (f *fixture) moved() string {
 	var list []string
-	for _, st := range metrics.Stats(f.counts.Figures("", Port{}, nil)) {
+	for _, st := range metrics.Stats(f.counts.Figures("", PortFigures{Took: new(metrics.Histogram)})) {
 		if st.Value != 0 {
 			list = append(list, fmt.Sprintf("%s=%d", strings.TrimPrefix(st.Name, "hit."), st.Value))
 		}
@@ -146,10 +146,10 @@ func TestFigures(t *testing.T) {
 	f := newFixture(t)
 	f.use(kitchen)
 	f.hit("/oven")
-	port := Port{Connections: 3, Errors: map[string]uint64{"unknown": 2}}
+	port := PortFigures{Connections: 3, Errors: map[string]uint64{"unknown": 2}, Took: new(metrics.Histogram)}
 	stats := make(map[string]metrics.Stat)
 	before := ""
-	for _, st := range metrics.Stats(f.counts.Figures("a.", port, nil)) {
+	for _, st := range metrics.Stats(f.counts.Figures("a.", port)) {
 		if st.Name <= before {
 			t.Errorf("%s stands behind %s", st.Name, before)
 		}
@@ -169,16 +169,15 @@ func TestFigures(t *testing.T) {
 		}
 	}
 
-	var took metrics.Histogram
-	took.Observe(3_000_000)
+	port.Took.Observe(3_000_000)
 	samples := make(map[string]float64)
-	for _, s := range f.counts.Figures("a.", port, &took) {
-		if s.Histogram == nil {
-			samples[s.Metric+fmt.Sprint(s.Labels)] = s.Float()
+	for _, s := range f.counts.Figures("a.", port) {
+		if s.MetricName != "divvy_hit_duration_seconds" {
+			samples[s.MetricName+fmt.Sprint(s.Labels)] = s.ScaledValue()
 			continue
 		}
 		count, _, buckets := s.Histogram.Snapshot()
-		if got := fmt.Sprint(s.Metric, count, buckets); got != "divvy_hit_duration_seconds1 map[0.001:0 0.002:0 0.005:1 0.01:1 0.1:1 0.5:1]" {
+		if got := fmt.Sprint(s.MetricName, count, buckets); got != "divvy_hit_duration_seconds1 map[0.001:0 0.002:0 0.005:1 0.01:1 0.1:1 0.5:1]" {
 			t.Errorf("got %s", got)
 		}
 	}

@@ -13,7 +13,7 @@ func BenchmarkTiming(b *testing.B) {
 	e := exporter(b, Config{})
 	b.ReportAllocs()
 	for b.Loop() {
-		e.Timing("ratelimit_server.ShouldRateLimit.response_time", 3*time.Millisecond)
+		e.ObserveTiming("ratelimit_server.ShouldRateLimit.response_time", 3*time.Millisecond)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 
 func load(t testing.TB, text string) *rules.Set {
 	t.Helper()
-	set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,11 +26,11 @@ func load(t testing.TB, text string) *rules.Set {
 // record counts one hit of the first rule.
 func record(r *metrics.Registry, set *rules.Set, key, value string, before uint64) {
 	rule := set.Rules()[0]
-	st := limiter.Status{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Quantity}}}
+	st := limiter.Status{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate}}}
 	st.Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{Charged: true, Before: before, After: before + 1, Over: before+1 > uint64(rule.Requests)}}
 	r.Record(
 		&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(key), Value: []byte(value)}}}}},
-		&limiter.Answer{Set: set, Domain: set.Domains()[0], Statuses: []limiter.Status{st}},
+		&limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{st}},
 	)
 }
 
@@ -45,9 +45,9 @@ func heap() uint64 {
 func TestMillionNames(t *testing.T) {
 	const most = 10_000
 	at := time.Unix(1_800_000_000, 0)
-	r := metrics.New(metrics.Config{NearRatio: metrics.DefaultNearRatio, MaxSeries: most, Now: func() time.Time { return at }})
+	r := metrics.New(metrics.Config{NearRatio: 0.8, MaxSeries: most, Now: func() time.Time { return at }})
 	set := load(t, `{domain: d, descriptors: [{key: ip, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1000}}]}`)
-	r.Use(set)
+	r.UseRules(set)
 	e := exporter(t, Config{Registry: r})
 	sets := func(from, to int) {
 		for i := from; i < to; i++ {
@@ -72,7 +72,7 @@ func TestMillionNames(t *testing.T) {
 	if len(lines) > most || len(lines) < most*9/10 {
 		t.Errorf("%d series, want just under %d", len(lines), most)
 	}
-	if n := len(e.mapped.series); n > 3*most {
+	if n := len(e.mappedNumbers.seriesByKey); n > 3*most {
 		t.Errorf("%d series kept", n)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"ratelimit/src/metrics"
 )
@@ -31,8 +32,7 @@ type Config struct {
 	// ResponseTimeAsMilliseconds makes the built-in mapping show response times in
 	// milliseconds, although their names end in seconds.
 	ResponseTimeAsMilliseconds bool
-	// Tags become labels of all metrics. If a metric has a label of the same name, its own
-	// value is shown.
+	// Tags become labels of all metrics. If a metric has a label of the same name, its own value is shown.
 	Tags map[string]string
 	// Version and Commit of this program are labels of ratelimit_build_info.
 	Version, Commit string
@@ -43,14 +43,14 @@ type Config struct {
 
 // Exporter answers scrapes with the figures of a Registry.
 type Exporter struct {
-	cfg      Config
-	tags     prometheus.Labels
-	registry *prometheus.Registry
-	handler  http.Handler
-	mapped   mapped
-	timings  timings
-	dropped  atomic.Uint64 // dropped timings
-	mu       sync.Mutex    // one scrape at a time; guards mapped
+	cfg            Config
+	tags           prometheus.Labels
+	gatherer       prometheus.Gatherer
+	scrapeHandler  http.Handler
+	mappedNumbers  mappedNumbers
+	mappedTimings  mappedTimings
+	droppedTimings atomic.Uint64
+	scrapeMu       sync.Mutex // scrapeMu guards mapped.
 }
 
 // New returns an Exporter. It returns an error if the mapping file is not valid.
@@ -68,7 +68,7 @@ func New(cfg Config) (*Exporter, error) {
 	case err != nil:
 		cfg.OnWarn(err)
 	}
-	e := &Exporter{cfg: cfg, tags: make(prometheus.Labels), registry: prometheus.NewRegistry()}
+	e := &Exporter{cfg: cfg, tags: make(prometheus.Labels)}
 	for key, value := range cfg.Tags {
 		name := labelName(key)
 		if name == "" || name == "le" || name == "quantile" {
@@ -76,63 +76,55 @@ func New(cfg Config) (*Exporter, error) {
 		}
 		e.tags[name] = value
 	}
-	mapping := &mapping{MetricMapper: m, tags: e.tags}
-	e.mapped = mapped{mapping: mapping, series: make(map[string]*series)}
-	e.timings = timings{mapping: mapping, families: make(map[string]timingFamily), observers: make(map[string]observer)}
+	mapping := &taggedMapping{MetricMapper: m, tags: e.tags}
+	e.mappedNumbers = mappedNumbers{mapping: mapping, seriesByKey: make(map[string]*mappedSeries)}
+	e.mappedTimings = mappedTimings{mapping: mapping, metricsByKey: make(map[string]*observedMetric)}
 
-	process := prometheus.WrapRegistererWith(e.runtimeLabels(), e.registry)
+	registry := prometheus.NewRegistry()
+	process := prometheus.WrapRegistererWith(e.runtimeLabels(), registry)
 	err = errors.Join(
-		e.registry.Register(collector(e.collect)),
 		process.Register(collectors.NewGoCollector()),
 		process.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("prometheus: %w", err)
 	}
-	e.handler = promhttp.InstrumentMetricHandler(process, handler(e.registry, cfg.OnWarn))
-	cfg.Registry.AddNative(e.ownFigures)
+	e.gatherer = prometheus.Gatherers{registry, prometheus.GathererFunc(e.gatherMetrics)}
+	e.scrapeHandler = promhttp.InstrumentMetricHandler(process, scrapeHandler(e.gatherer, cfg.OnWarn))
+	cfg.Registry.ShowFigures("exporter", "", func() exporterFigures {
+		return exporterFigures{true, e.droppedTimings.Load(), cfg.Version, cfg.Commit, runtime.Version()}
+	})
 	return e, nil
 }
 
-// maxScrapes bounds concurrent scrapes. Further ones are answered with status 503.
-const maxScrapes = 4
+// maxConcurrentScrapes bounds concurrent scrapes. Further ones are answered with status 503.
+const maxConcurrentScrapes = 4
 
-// handler answers scrapes with the metrics of registry.
-func handler(registry *prometheus.Registry, onWarn func(error)) http.Handler {
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+// scrapeHandler answers scrapes with the metrics of g.
+func scrapeHandler(g prometheus.Gatherer, onWarn func(error)) http.Handler {
+	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
 		ErrorHandling:       promhttp.ContinueOnError,
-		ErrorLog:            warner(onWarn),
-		MaxRequestsInFlight: maxScrapes,
+		ErrorLog:            warningLogger(onWarn),
+		MaxRequestsInFlight: maxConcurrentScrapes,
 	})
 }
 
-// Handler returns a handler that answers scrapes with the native metrics of read only. onWarn
+// FigureHandler returns a handler that answers scrapes with the native metrics of read only. onWarn
 // gets the error of a scrape that could not show all of them.
-func Handler(read func() []metrics.Figure, onWarn func(error)) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collector(func(out chan<- prometheus.Metric) {
-		s := newScrape(nil)
+func FigureHandler(read func() []metrics.Figure, onWarn func(error)) http.Handler {
+	gather := func() ([]*dto.MetricFamily, error) {
+		s := newScrapeResult(nil)
 		for _, f := range read() {
-			if f.Metric != "" {
-				s.add(&f)
+			if f.MetricName != "" {
+				s.addFigure(&f)
 			}
 		}
-		s.send(out)
-	}))
-	return handler(registry, onWarn)
+		return s.metricFamilies(), nil
+	}
+	return scrapeHandler(prometheus.Gatherers{prometheus.GathererFunc(gather)}, onWarn)
 }
 
-// collector is a prometheus.Collector whose metrics may differ in each scrape.
-type collector func(out chan<- prometheus.Metric)
-
-// Describe sends nothing, so that the client library does not expect fixed metrics.
-func (collector) Describe(chan<- *prometheus.Desc) {}
-
-// Collect sends the metrics of one scrape.
-func (c collector) Collect(out chan<- prometheus.Metric) { c(out) }
-
-// runtimeLabels returns the tags without those that Go's and the process's metrics use as
-// labels.
+// runtimeLabels returns the tags without those that Go's and the process's metrics use as labels.
 func (e *Exporter) runtimeLabels() prometheus.Labels {
 	labels := maps.Clone(e.tags)
 	for _, own := range []string{"version", "quantile", "le", "code", "cause"} {
@@ -141,12 +133,11 @@ func (e *Exporter) runtimeLabels() prometheus.Labels {
 	return labels
 }
 
-// warner passes the log of promhttp to a function.
-type warner func(error)
+// warningLogger passes the log of promhttp to a function.
+type warningLogger func(error)
 
-// Println calls w, except if a write to the scraper failed: a client that closes connections
-// must not fill the log.
-func (w warner) Println(v ...any) {
+// Println calls w, except if a write to the scraper failed: a client that closes connections must not fill the log.
+func (w warningLogger) Println(v ...any) {
 	for _, part := range v {
 		err, _ := part.(error)
 		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "write" {
@@ -157,18 +148,18 @@ func (w warner) Println(v ...any) {
 }
 
 // Handler returns the handler of scrapes. It ignores the path.
-func (e *Exporter) Handler() http.Handler { return e.handler }
+func (e *Exporter) Handler() http.Handler { return e.scrapeHandler }
 
-// Timing adds d, cut to whole milliseconds, to the histogram or summary to which the mapping
+// ObserveTiming adds d, cut to whole milliseconds, to the histogram or summary to which the mapping
 // maps name. It is safe for concurrent use.
-func (e *Exporter) Timing(name string, d time.Duration) {
-	t, ok := e.timings.find(name)
+func (e *Exporter) ObserveTiming(name string, d time.Duration) {
+	t, ok := e.mappedTimings.findTarget(name)
 	if !ok {
-		e.dropped.Add(1)
+		e.droppedTimings.Add(1)
 		return
 	}
 	if t.observer != nil {
-		t.observer.Observe(float64(d.Milliseconds()) * t.scale)
+		t.observer.Observe(float64(d.Milliseconds()) * t.valueScale)
 	}
 }
 
@@ -177,30 +168,29 @@ const (
 	skippedHelp = "Figures that cannot be shown, because another metric has the name or a label is not allowed."
 )
 
-// ownFigures returns the version of the program and the number of dropped timings.
-func (e *Exporter) ownFigures() []metrics.Figure {
-	return []metrics.Figure{
-		metrics.Gauge("", 1).Native("ratelimit_build_info", "This program.", "version", e.cfg.Version, "commit", e.cfg.Commit, "go", runtime.Version()),
-		metrics.Count("", e.dropped.Load()).Native("ratelimit_mapping_timings_dropped_total", "Timings with too many different names."),
-	}
+type exporterFigures struct {
+	Running             bool
+	DroppedTimings      uint64
+	Version, Commit, Go string // Go is the version of Go.
 }
 
-// collect sends the metrics of one scrape to out. Native metrics come first: if a mapping
+// gatherMetrics returns the metrics of one scrape. Native metrics come first: if a mapping
 // gives the same name to other figures, these are skipped.
-func (e *Exporter) collect(out chan<- prometheus.Metric) {
-	native := e.cfg.Registry.Native()
-	e.mu.Lock() // before Flush, so that scrapes add up counters in the order in which they read them
-	defer e.mu.Unlock()
-	s := newScrape(e.tags)
+func (e *Exporter) gatherMetrics() ([]*dto.MetricFamily, error) {
+	native := e.cfg.Registry.NativeFigures()
+	e.scrapeMu.Lock() // The lock includes Flush, so that scrapes add up counters in the order in which they read them.
+	defer e.scrapeMu.Unlock()
+	s := newScrapeResult(e.tags)
 	for i := range native {
-		s.add(&native[i])
+		s.addFigure(&native[i])
 	}
-	s.claim(skippedName, skippedHelp, gauge, byProgram)
-	e.timings.collect(s, out)
-	e.mapped.collect(e.cfg.Registry.Flush(), s)
-	for reason, n := range s.skipped {
-		f := metrics.Gauge("", n).Native(skippedName, skippedHelp, "reason", skipNames[reason])
-		s.add(&f)
+	s.claimFamily(skippedName, skippedHelp, gauge, ownedByProgram)
+	e.mappedTimings.addMetricsTo(s)
+	e.mappedNumbers.addMetricsTo(e.cfg.Registry.FlushStats(), s)
+	for reason, n := range s.skippedFigures {
+		s.addFigure(&metrics.Figure{
+			MetricName: skippedName, Help: skippedHelp, Labels: []string{"reason", skipReasonNames[reason]}, Kind: metrics.KindGauge, Value: int64(n),
+		})
 	}
-	s.send(out)
+	return s.metricFamilies(), nil
 }

@@ -45,12 +45,12 @@ func (v *values) remove(name string) {
 // source returns a registry that has the values as well.
 func (v *values) source() *metrics.Registry {
 	r := metrics.New(metrics.Config{})
-	r.Add(func() (list []metrics.Figure) {
+	r.AddFigures(func() (list []metrics.Figure) {
 		for _, s := range *v {
-			list = append(list, metrics.Figure{Stat: s.Name, Kind: s.Kind, Value: s.Value})
+			list = append(list, metrics.Figure{StatName: s.Name, Kind: s.Kind, Value: s.Value})
 		}
 		return list
-	})
+	}, false)
 	return r
 }
 
@@ -123,11 +123,10 @@ func TestBuiltinMapping(t *testing.T) {
 	v.set(metrics.KindCounter, "ratelimit_server.ShouldRateLimit.total_requests", 17)
 	v.set(metrics.KindGauge, "ratelimit.redis_pool.cx_active", 0)
 	r := v.source()
-	r.ConfigLoaded(metrics.ConfigInfo{Hash: "h", Loaded: time.Unix(1, 0)})
-	r.ConfigRefused()
+	r.ShowFigures("config", "", struct{ AcceptedLoads, RefusedLoads int }{1, 1})
 	e := exporter(t, Config{Registry: r})
-	e.Timing("ratelimit_server.ShouldRateLimit.response_time", 7999*time.Microsecond)
-	e.Timing("ratelimit_server.ShouldRateLimit.response_time", 20*time.Second)
+	e.ObserveTiming("ratelimit_server.ShouldRateLimit.response_time", 7999*time.Microsecond)
+	e.ObserveTiming("ratelimit_server.ShouldRateLimit.response_time", 20*time.Second)
 	expect(
 		t, e, compatible,
 		`ratelimit_memcache_multiget___code_success 16`,
@@ -168,7 +167,7 @@ func TestBuiltinMapping(t *testing.T) {
 
 func TestResponseTimeAsMilliseconds(t *testing.T) {
 	e := exporter(t, Config{ResponseTimeAsMilliseconds: true})
-	e.Timing("ratelimit_server.Check.response_time", 1500*time.Millisecond)
+	e.ObserveTiming("ratelimit_server.Check.response_time", 1500*time.Millisecond)
 	expect(t, e, "^ratelimit_service_response_time_seconds_sum", `ratelimit_service_response_time_seconds_sum{grpc_method="Check"} 1500`)
 }
 
@@ -261,9 +260,9 @@ mappings:
 `),
 	})
 	for range 4 {
-		e.Timing("t.default", 5*time.Millisecond)
-		e.Timing("t.own.1", 5*time.Millisecond)
-		e.Timing("t.new", 5*time.Millisecond)
+		e.ObserveTiming("t.default", 5*time.Millisecond)
+		e.ObserveTiming("t.own.1", 5*time.Millisecond)
+		e.ObserveTiming("t.new", 5*time.Millisecond)
 	}
 	const tags = `_1_odd_key="v",env="prod",`
 	expect(
@@ -300,7 +299,7 @@ func TestMappingFileIsMissingOrWrong(t *testing.T) {
 		if fmt.Sprint(warned) != want {
 			t.Errorf("got %v, want %s", warned, want)
 		}
-		e.Timing("ratelimit_server.Check.response_time", time.Second)
+		e.ObserveTiming("ratelimit_server.Check.response_time", time.Second)
 		expect(t, e, "^ratelimit_service_response_time_seconds_count", `ratelimit_service_response_time_seconds_count{grpc_method="Check"} 1`)
 	}
 	tests := []struct{ text, want string }{
@@ -358,17 +357,19 @@ mappings:
 - {match: t.drop, name: t_drop, action: drop}
 `),
 	})
-	e.cfg.Registry.AddNative(func() []metrics.Figure {
+	e.cfg.Registry.AddFigures(func() []metrics.Figure {
 		return []metrics.Figure{
-			metrics.Gauge("", 1).Native("ratelimit_store_keys", "h", "store", odd),
-			metrics.Gauge("", 2).Native("ratelimit_store_keys", "other", "store", odd),
-			metrics.Count("", 0).Native("ratelimit_store_keys", "h", "store", "x"),
-			metrics.Count("", 0).Native("ratelimit store", "h\xff", "__name__", "x", "odd"),
+			{MetricName: "ratelimit_store_keys", Help: "h", Labels: []string{"store", odd}, Kind: metrics.KindGauge, Value: 1},
+			{MetricName: "ratelimit_store_keys", Help: "other", Labels: []string{"store", odd}, Kind: metrics.KindGauge, Value: 2},
+			{MetricName: "ratelimit_store_keys", Help: "h", Labels: []string{"store", "x"}},
+			{MetricName: "ratelimit store", Help: "h\xff", Labels: []string{"__name__", "x", "odd"}},
 		}
-	})
-	e.cfg.Registry.Latency("grpc").Observe(time.Millisecond)
+	}, true)
+	var latency metrics.Histogram
+	e.cfg.Registry.ShowFigures("latency", "grpc", &latency)
+	latency.Observe(time.Millisecond)
 	for _, name := range []string{"t.hist", "t.summ", "t.clash", "t.native", "t.le", "t.drop", "t.\xff", ""} {
-		e.Timing(name, time.Millisecond)
+		e.ObserveTiming(name, time.Millisecond)
 	}
 	const tags = `_x="1",code="c",domain="tag",`
 	lines := scraped(t, e, ".")
@@ -389,7 +390,7 @@ mappings:
 			t.Log(line)
 		}
 	}
-	if _, err := e.registry.Gather(); err != nil {
+	if _, err := e.gatherer.Gather(); err != nil {
 		t.Error(err)
 	}
 }
@@ -407,8 +408,8 @@ func TestNamesOfTimingsAreBounded(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			for i := range 2 * maxTimings {
-				e.Timing(fmt.Sprintf("ratelimit_server.M%04d.response_time", i), time.Millisecond)
+			for i := range 2 * maxTimingNames {
+				e.ObserveTiming(fmt.Sprintf("ratelimit_server.M%04d.response_time", i), time.Millisecond)
 			}
 		})
 	}
@@ -416,28 +417,36 @@ func TestNamesOfTimingsAreBounded(t *testing.T) {
 		scraped(t, e, "none")
 	}
 	wg.Wait()
-	if got := len(scraped(t, e, "response_time_seconds_count")); got != maxTimings {
-		t.Errorf("%d histograms, want %d", got, maxTimings)
+	if got := len(scraped(t, e, "response_time_seconds_count")); got != maxTimingNames {
+		t.Errorf("%d histograms, want %d", got, maxTimingNames)
 	}
-	if got := e.dropped.Load(); got != 4*maxTimings {
-		t.Errorf("%d dropped, want %d", got, 4*maxTimings)
+	if got := e.droppedTimings.Load(); got != 4*maxTimingNames {
+		t.Errorf("%d dropped, want %d", got, 4*maxTimingNames)
 	}
 }
 
 func TestNative(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	e := exporter(t, Config{Registry: r, Version: "v1", Commit: "abc"})
-	r.Add(func() []metrics.Figure {
-		return []metrics.Figure{metrics.Gauge("", 12).Native("ratelimit_store_keys", "Counters in the store.", "store", "memory")}
-	})
+	r.AddFigures(func() []metrics.Figure {
+		return []metrics.Figure{{
+			MetricName: "ratelimit_store_keys", Help: "Counters in the store.", Labels: []string{"store", "memory"}, Kind: metrics.KindGauge, Value: 12,
+		}}
+	}, true)
 	set := load(t, `{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]}`)
-	r.Use(set)
-	r.ConfigLoaded(metrics.ConfigInfo{Hash: "h", Loaded: time.UnixMilli(1500)})
-	r.ConfigRefused()
+	r.UseRules(set)
+	r.ShowFigures("config", "", struct{ AcceptedLoads, RefusedLoads int }{1, 1})
+	r.ShowFigures("config in force", "", struct {
+		Loaded        time.Time
+		InForce       bool
+		Hash, Version string
+	}{time.UnixMilli(1500), true, "h", ""})
 	record(r, set, "k", "v", 0)
 	record(r, set, "k", "v", 1)
 	record(r, set, "k", "v", 1)
-	r.Latency("grpc").Observe(30 * time.Microsecond)
+	var latency metrics.Histogram
+	r.ShowFigures("latency", "grpc", &latency)
+	latency.Observe(30 * time.Microsecond)
 	expect(
 		t, e, "^ratelimit_(decisions|config|store|series|decision_duration_seconds_(sum|count))",
 		`ratelimit_config_info{hash="h"} 1`,
@@ -456,7 +465,7 @@ func TestNative(t *testing.T) {
 		t.Error("no metrics of Go or the process")
 	}
 	problems, err := testutil.GatherAndLint(
-		e.registry, "ratelimit_build_info", "ratelimit_config_info", "ratelimit_config_last_success_timestamp_seconds", "ratelimit_config_loads_total",
+		e.gatherer, "ratelimit_build_info", "ratelimit_config_info", "ratelimit_config_last_success_timestamp_seconds", "ratelimit_config_loads_total",
 		"ratelimit_decision_duration_seconds", "ratelimit_decisions_total", "ratelimit_mapping_skipped", "ratelimit_mapping_timings_dropped_total",
 		"ratelimit_series", "ratelimit_series_evicted_total", "ratelimit_store_keys",
 	)
@@ -509,9 +518,9 @@ func TestLeavingScrapersAreSilent(t *testing.T) {
 func TestScrapesAreBounded(t *testing.T) {
 	letGo := make(chan struct{})
 	e := exporter(t, Config{})
-	e.cfg.Registry.AddNative(func() []metrics.Figure { <-letGo; return nil })
-	codes := make(chan int, maxScrapes+1)
-	for range maxScrapes + 1 {
+	e.cfg.Registry.AddFigures(func() []metrics.Figure { <-letGo; return nil }, true)
+	codes := make(chan int, maxConcurrentScrapes+1)
+	for range maxConcurrentScrapes + 1 {
 		go func() {
 			w := httptest.NewRecorder()
 			e.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
@@ -522,7 +531,7 @@ func TestScrapesAreBounded(t *testing.T) {
 		t.Errorf("one too many: %d, want 503", code)
 	}
 	close(letGo)
-	for range maxScrapes {
+	for range maxConcurrentScrapes {
 		if code := <-codes; code != http.StatusOK {
 			t.Errorf("status %d, want 200", code)
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 //go:embed builtin.yaml
-var builtin string
+var builtinYAML string
 
 // errNoMapping is the warning if a configured mapping file does not exist.
 var errNoMapping = errors.New("there is no such file; the built-in mapping is used")
@@ -45,13 +45,13 @@ func loadMapping(path string, milliseconds bool) (*mapper.MetricMapper, error) {
 
 // builtinMapping returns the built-in mapping; milliseconds removes the scale of its timings.
 func builtinMapping(milliseconds bool) (*mapper.MetricMapper, error) {
-	m, err := parseMapping(builtin)
+	m, err := parseMapping(builtinYAML)
 	if err != nil {
 		return nil, fmt.Errorf("prometheus: built-in mapping: %w", err)
 	}
 	for i := range m.Mappings {
 		if milliseconds {
-			m.Mappings[i].Scale = mapper.MaybeFloat64{} // no scale
+			m.Mappings[i].Scale = mapper.MaybeFloat64{}
 		}
 	}
 	return m, nil
@@ -62,7 +62,7 @@ func builtinMapping(milliseconds bool) (*mapper.MetricMapper, error) {
 func parseMapping(text string) (*mapper.MetricMapper, error) {
 	m := new(mapper.MetricMapper)
 	if err := m.InitFromYAMLString(text); err != nil {
-		modern, changed := modernize(text)
+		modern, changed := modernizeMapping(text)
 		if !changed {
 			return nil, err
 		}
@@ -70,27 +70,26 @@ func parseMapping(text string) (*mapper.MetricMapper, error) {
 			return nil, fmt.Errorf("%w (lines are counted after timer_type, buckets, quantiles and match_metric_type were brought up to date)", err)
 		}
 	}
-	problems := checkOptions("defaults", &m.Defaults.HistogramOptions, &m.Defaults.SummaryOptions)
+	problems := checkObserverOptions("defaults", &m.Defaults.HistogramOptions, &m.Defaults.SummaryOptions)
 	for i := range m.Mappings {
 		at := &m.Mappings[i]
-		problems = append(problems, checkOptions(fmt.Sprintf("mapping %d (%s)", i+1, at.Match), at.HistogramOptions, at.SummaryOptions)...)
+		problems = append(problems, checkObserverOptions(fmt.Sprintf("mapping %d (%s)", i+1, at.Match), at.HistogramOptions, at.SummaryOptions)...)
 	}
 	return m, errors.Join(problems...)
 }
 
-// Bounds on options of summaries, which need time and memory for each bucket and each place of
-// the buffer.
+// Bounds on options of summaries, which need time and memory for each bucket and each place of the buffer.
 const (
-	maxAgeBuckets = 100
-	maxBufCap     = 100_000
+	maxAgeBuckets       = 100
+	maxSummaryBufferCap = 100_000
 )
 
-// checkOptions returns the options of histograms and summaries with which the client library
+// checkObserverOptions returns the options of histograms and summaries with which the client library
 // would panic or hang. where is the place in the file, for the errors.
-func checkOptions(where string, h *mapper.HistogramOptions, s *mapper.SummaryOptions) (problems []error) {
+func checkObserverOptions(where string, h *mapper.HistogramOptions, s *mapper.SummaryOptions) (problems []error) {
 	if h != nil {
 		for i := 1; i < len(h.Buckets); i++ {
-			if !(h.Buckets[i-1] < h.Buckets[i]) { // so that NaN is refused too
+			if !(h.Buckets[i-1] < h.Buckets[i]) { // This form of the comparison refuses NaN, too.
 				problems = append(problems, fmt.Errorf("%s: buckets must grow, but %v is followed by %v", where, h.Buckets[i-1], h.Buckets[i]))
 			}
 		}
@@ -108,8 +107,8 @@ func checkOptions(where string, h *mapper.HistogramOptions, s *mapper.SummaryOpt
 		if buckets > maxAgeBuckets {
 			problems = append(problems, fmt.Errorf("%s: age_buckets %d: write at most %d", where, s.AgeBuckets, maxAgeBuckets))
 		}
-		if s.BufCap > maxBufCap {
-			problems = append(problems, fmt.Errorf("%s: buf_cap %d: write at most %d", where, s.BufCap, maxBufCap))
+		if s.BufCap > maxSummaryBufferCap {
+			problems = append(problems, fmt.Errorf("%s: buf_cap %d: write at most %d", where, s.BufCap, maxSummaryBufferCap))
 		}
 	}
 	return problems
@@ -118,9 +117,9 @@ func checkOptions(where string, h *mapper.HistogramOptions, s *mapper.SummaryOpt
 // yamlMap is a mapping of YAML with its keys.
 type yamlMap map[string]any
 
-// modernize replaces the keys that statsd_exporter removed in 0.31, because mapping files for
+// modernizeMapping replaces the keys that statsd_exporter removed in 0.31, because mapping files for
 // envoyproxy/ratelimit still use them. It returns false if text has none, or is not YAML.
-func modernize(text string) (modern string, changed bool) {
+func modernizeMapping(text string) (modern string, changed bool) {
 	var file struct {
 		Defaults yamlMap   `yaml:"defaults,omitempty"`
 		Mappings []yamlMap `yaml:"mappings,omitempty"`
@@ -130,15 +129,15 @@ func modernize(text string) (modern string, changed bool) {
 		return "", false
 	}
 	for _, m := range append(file.Mappings, file.Defaults) {
-		changed = m.modernize() || changed
+		changed = m.modernizeKeys() || changed
 	}
 	out, err := yaml.Marshal(&file)
 	return string(out), changed && err == nil
 }
 
-// modernize renames timer_type and its value in match_metric_type, and moves buckets and
+// modernizeKeys renames timer_type and its value in match_metric_type, and moves buckets and
 // quantiles into their options. It returns whether it changed m, which may be nil.
-func (m yamlMap) modernize() (changed bool) {
+func (m yamlMap) modernizeKeys() (changed bool) {
 	if m["match_metric_type"] == "timer" {
 		m["match_metric_type"], changed = "observer", true
 	}

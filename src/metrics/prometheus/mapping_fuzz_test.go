@@ -14,7 +14,7 @@ import (
 
 // A mapping file is refused, or scrapes work with it whatever it maps to.
 func FuzzMapping(f *testing.F) {
-	f.Add(builtin)
+	f.Add(builtinYAML)
 	for _, text := range []string{
 		"", "mappings: []", "mappings: [", "- a", "mappings:\n- {match: a.*, name: x, labels: {y: $1}}\n",
 		"defaults: {timer_type: histogram, buckets: [1, 2], quantiles: [{quantile: 0.5, error: 0.1}]}\nmappings:\n- {match: 'a\\.(.*)', match_type: regex, name: \"$1\"}\n",
@@ -47,7 +47,7 @@ func FuzzMapping(f *testing.F) {
 			return
 		}
 		for _, name := range []string{"a.x", "a.x.hits", "t.t"} {
-			e.Timing(name, 3*time.Millisecond)
+			e.ObserveTiming(name, 3*time.Millisecond)
 		}
 		w := httptest.NewRecorder()
 		e.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

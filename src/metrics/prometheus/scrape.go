@@ -26,8 +26,8 @@ func labelName(key string) string {
 // metricName returns name as the name of a metric, with `_` for characters that are not allowed.
 func metricName(name string) string { return mapper.EscapeMetricName(strings.ToValidUTF8(name, "_")) }
 
-// pairs returns labels as protobuf messages, sorted by name.
-func pairs(labels prometheus.Labels) []*dto.LabelPair {
+// labelPairs returns labels as protobuf messages, sorted by name.
+func labelPairs(labels prometheus.Labels) []*dto.LabelPair {
 	list := make([]*dto.LabelPair, 0, len(labels))
 	for name, value := range labels {
 		value = strings.ToValidUTF8(value, "\uFFFD")
@@ -42,62 +42,40 @@ func seriesKey(name string, labels []*dto.LabelPair) string {
 	var b strings.Builder
 	b.WriteString(name)
 	for _, l := range labels {
-		b.WriteString("\xFF" + *l.Name + "\xFF" + *l.Value) // 0xFF is never in UTF-8
+		b.WriteString("\xFF" + *l.Name + "\xFF" + *l.Value) // The separator 0xFF never occurs in UTF-8.
 	}
 	return b.String()
 }
 
-// areAllowed reports whether a metric of that kind may have these labels. Names that start with
+// areLabelsAllowed reports whether a metric of that kind may have these labels. Names that start with
 // __ are reserved, and so are le and quantile in histograms and summaries.
-func areAllowed(labels []*dto.LabelPair, k kind) bool {
+func areLabelsAllowed(labels []*dto.LabelPair, k dto.MetricType) bool {
 	return !slices.ContainsFunc(labels, func(l *dto.LabelPair) bool {
 		name := *l.Name
-		return name == "" || strings.HasPrefix(name, "__") || k >= histogram && (name == "le" || name == "quantile")
+		return name == "" || strings.HasPrefix(name, "__") || hasSeveralNames(k) && (name == "le" || name == "quantile")
 	})
 }
 
-// kind is the kind of a metric. The first ones have the values of metrics.Kind.
-type kind uint8
+// hasSeveralNames reports whether a metric of that kind has several names, such as t_sum and t_count.
+func hasSeveralNames(k dto.MetricType) bool { return k != counter && k != gauge }
 
 const (
-	counter = kind(metrics.KindCounter)
-	gauge   = kind(metrics.KindGauge)
+	counter   = dto.MetricType_COUNTER
+	gauge     = dto.MetricType_GAUGE
+	histogram = dto.MetricType_HISTOGRAM
+	summary   = dto.MetricType_SUMMARY
 )
 
-const (
-	histogram kind = iota + gauge + 1
-	summary
-)
-
-// metric is a prometheus.Metric with a constant value. Unlike the constant metrics of the client
-// library, it does not check and copy its labels in each scrape.
-type metric struct {
-	desc      *prometheus.Desc
-	labels    []*dto.LabelPair
-	kind      kind
-	value     float64        // of a counter or gauge
-	histogram *dto.Histogram // of a histogram
-}
-
-// Desc implements prometheus.Metric.
-func (m *metric) Desc() *prometheus.Desc { return m.desc }
-
-// Write implements prometheus.Metric.
-func (m *metric) Write(out *dto.Metric) error {
-	out.Label = m.labels
-	switch m.kind {
-	case counter:
-		out.Counter = &dto.Counter{Value: &m.value}
-	case gauge:
-		out.Gauge = &dto.Gauge{Value: &m.value}
-	default:
-		out.Histogram = m.histogram
+// numberMetric returns a counter or a gauge as a protobuf message.
+func numberMetric(k dto.MetricType, labels []*dto.LabelPair, value float64) *dto.Metric {
+	if k == counter {
+		return &dto.Metric{Label: labels, Counter: &dto.Counter{Value: new(value)}}
 	}
-	return nil
+	return &dto.Metric{Label: labels, Gauge: &dto.Gauge{Value: new(value)}}
 }
 
-// snapshot returns the current content of d as a protobuf message.
-func snapshot(d metrics.Distribution) *dto.Histogram {
+// histogramSnapshot returns the current content of d as a protobuf message.
+func histogramSnapshot(d metrics.Distribution) *dto.Histogram {
 	count, sum, buckets := d.Snapshot()
 	out := &dto.Histogram{SampleCount: &count, SampleSum: &sum}
 	for bound, n := range buckets {
@@ -107,78 +85,75 @@ func snapshot(d metrics.Distribution) *dto.Histogram {
 	return out
 }
 
-// Reasons why a figure is not shown.
+// These are the reasons why a figure is not shown.
 const (
-	skipName     = iota // another metric has the same name
-	skipLabels          // a label is not allowed, or another metric has the same name and labels
-	skipNegative        // a counter decreased
-	skipCount
+	skippedForName     = iota // skippedForName: another metric has the same name.
+	skippedForLabels          // skippedForLabels: a label is not allowed, or a metric has the same name and labels.
+	skippedForDecrease        // skippedForDecrease: a counter decreased.
+	skipReasonCount
 )
 
-var skipNames = [skipCount]string{"name", "labels", "negative"}
+var skipReasonNames = [skipReasonCount]string{"name", "labels", "negative"}
 
-// owner is the source of the metrics of one name.
-type owner uint8
+// metricOwner is the source of the metrics of one name.
+type metricOwner uint8
 
 const (
-	byProgram owner = iota // native metrics
-	byTimings              // mapped timings
-	byMapping              // mapped counters and gauges
+	ownedByProgram metricOwner = iota // ownedByProgram: native metrics.
+	ownedByTimings                    // ownedByTimings: histograms and summaries with names of the mapping.
+	ownedByMapping                    // ownedByMapping: counters and gauges with names of the mapping.
 )
 
-// family has the properties that all metrics of one name share.
-type family struct {
-	owner owner
-	kind  kind
-	desc  *prometheus.Desc
+// ownedFamily has all metrics of one name.
+type ownedFamily struct {
+	owner metricOwner
+	*dto.MetricFamily
 }
 
-// scrape collects the metrics of one scrape. It skips a metric that the client library would
+// scrapeResult collects the metrics of one scrape. It skips a metric that the client library would
 // refuse, because the library would leave out all metrics of the same name, or more.
-type scrape struct {
-	tags     prometheus.Labels  // added to native metrics
-	families map[string]*family // by name
-	metrics  []metric
-	seen     map[string]bool // native metrics, by seriesKey
-	skipped  [skipCount]int  // by reason
+type scrapeResult struct {
+	tags             prometheus.Labels      // tags are added to native metrics.
+	families         map[string]ownedFamily // families has metric names as keys.
+	nativeSeriesSeen map[string]bool        // nativeSeriesSeen has the seriesKey of each native metric.
+	skippedFigures   [skipReasonCount]int   // skippedFigures counts figures that are not shown, by reason.
 }
 
-func newScrape(tags prometheus.Labels) *scrape {
-	return &scrape{tags: tags, families: make(map[string]*family), seen: make(map[string]bool)}
+func newScrapeResult(tags prometheus.Labels) *scrapeResult {
+	return &scrapeResult{tags: tags, families: make(map[string]ownedFamily), nativeSeriesSeen: make(map[string]bool)}
 }
 
-// send sends all collected metrics.
-func (s *scrape) send(out chan<- prometheus.Metric) {
-	for i := range s.metrics {
-		out <- &s.metrics[i]
+func (s *scrapeResult) metricFamilies() (list []*dto.MetricFamily) {
+	for _, f := range s.families {
+		list = append(list, f.MetricFamily)
 	}
+	return list
 }
 
-// claim returns the family of that name and creates it if necessary. It returns nil if the
-// existing family has another kind or owner, or if the name conflicts with another one: a
-// histogram named t conflicts with a counter named t_sum.
-func (s *scrape) claim(name, help string, k kind, o owner) *family {
-	if f := s.families[name]; f != nil {
-		if f.kind != k || f.owner != o {
+// claimFamily returns the family of that name and creates it if necessary. It returns nil if the existing family has another kind
+// or owner, or if the name conflicts with another one: a histogram named t conflicts with a counter named t_sum.
+func (s *scrapeResult) claimFamily(name, help string, k dto.MetricType, o metricOwner) *dto.MetricFamily {
+	if f, exists := s.families[name]; exists {
+		if *f.Type != k || f.owner != o {
 			return nil
 		}
-		return f
+		return f.MetricFamily
 	}
 	if name == "" || isLibraryName(name) {
 		return nil
 	}
 	for _, suffix := range []string{"_count", "_sum", "_bucket"} {
 		if whole, ok := strings.CutSuffix(name, suffix); ok {
-			if f := s.families[whole]; f != nil && f.kind >= histogram {
+			if f, exists := s.families[whole]; exists && hasSeveralNames(*f.Type) {
 				return nil
 			}
 		}
-		if k >= histogram && s.families[name+suffix] != nil {
+		if _, exists := s.families[name+suffix]; exists && hasSeveralNames(k) {
 			return nil
 		}
 	}
-	f := &family{owner: o, kind: k, desc: prometheus.NewDesc(name, help, nil, nil)}
-	s.families[name] = f
+	f := &dto.MetricFamily{Name: new(name), Help: new(strings.ToValidUTF8(help, "\uFFFD")), Type: k.Enum()}
+	s.families[name] = ownedFamily{o, f}
 	return f
 }
 
@@ -187,29 +162,38 @@ func isLibraryName(name string) bool {
 	return strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") || strings.HasPrefix(name, "promhttp_")
 }
 
-// add adds the native metric of f, or counts it as skipped.
-func (s *scrape) add(f *metrics.Figure) {
-	m := metric{kind: kind(f.Kind), value: f.Float()}
-	if f.Histogram != nil {
-		m.kind, m.histogram = histogram, snapshot(f.Histogram)
+// addMetric adds m to the family of that name. If that is not possible, it counts m as skipped and returns false.
+func (s *scrapeResult) addMetric(name, help string, k dto.MetricType, o metricOwner, m *dto.Metric) bool {
+	if !areLabelsAllowed(m.Label, k) {
+		s.skippedFigures[skippedForLabels]++
+		return false
 	}
-	name, labels := metricName(f.Metric), make(prometheus.Labels, len(s.tags)+len(f.Labels)/2)
-	maps.Copy(labels, s.tags)
+	f := s.claimFamily(name, help, k, o)
+	if f == nil {
+		s.skippedFigures[skippedForName]++
+		return false
+	}
+	f.Metric = append(f.Metric, m)
+	return true
+}
+
+// addFigure adds the native metric of f, or counts it as skipped.
+func (s *scrapeResult) addFigure(f *metrics.Figure) {
+	name, labels := metricName(f.MetricName), maps.Clone(s.tags)
+	if labels == nil {
+		labels = make(prometheus.Labels)
+	}
 	for i := 0; i+1 < len(f.Labels); i += 2 {
 		labels[labelName(f.Labels[i])] = f.Labels[i+1]
 	}
-	m.labels = pairs(labels)
-	key := seriesKey(name, m.labels)
-	if s.seen[key] || !areAllowed(m.labels, m.kind) {
-		s.skipped[skipLabels]++
-		return
+	k := dto.MetricType(f.Kind)
+	m := numberMetric(k, labelPairs(labels), f.ScaledValue())
+	if f.Histogram != nil {
+		k, m = histogram, &dto.Metric{Label: m.Label, Histogram: histogramSnapshot(f.Histogram)}
 	}
-	family := s.claim(name, f.Help, m.kind, byProgram)
-	if family == nil {
-		s.skipped[skipName]++
-		return
+	if key := seriesKey(name, m.Label); s.nativeSeriesSeen[key] {
+		s.skippedFigures[skippedForLabels]++
+	} else if s.addMetric(name, f.Help, k, ownedByProgram, m) {
+		s.nativeSeriesSeen[key] = true
 	}
-	s.seen[key] = true
-	m.desc = family.desc
-	s.metrics = append(s.metrics, m)
 }

@@ -2,136 +2,120 @@ package prometheus
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/statsd_exporter/pkg/mapper"
 )
 
-// timings has the histograms and summaries of timings, under the names of the mapping.
-type timings struct {
-	mapping *mapping
-	known   sync.Map // from a statsd name to its timing
+// mappedTimings has the histograms and summaries of timings, under the names of the mapping.
+type mappedTimings struct {
+	mapping       *taggedMapping
+	targetsByName sync.Map // targetsByName maps a statsd name to a timing.
 
-	mu        sync.Mutex              // guards the fields below
-	count     int                     // number of names in known
-	families  map[string]timingFamily // by name of the metric
-	observers map[string]observer     // by seriesKey
-	collected []collected             // all observers, the oldest first
+	mu              sync.Mutex                 // mu guards the fields below.
+	nameCount       int                        // nameCount is the number of names in targetsByName.
+	metricsByKey    map[string]*observedMetric // metricsByKey has mappedTarget.seriesKey as key.
+	observedMetrics []*observedMetric          // observedMetrics has the oldest one first.
 }
 
-// timing is the target of the timings of one statsd name.
-type timing struct {
-	observer prometheus.Observer // nil if the mapping drops the name or its metric is not allowed
-	scale    float64             // factor from milliseconds to the unit of the metric
+// timingTarget is the target of the timings of one statsd name.
+type timingTarget struct {
+	observer   prometheus.Observer // observer is nil if the mapping drops the name or its metric is not allowed.
+	valueScale float64             // valueScale converts milliseconds to the unit of the metric.
 }
 
-// timingFamily has the kind and the help text that all timings of one metric share.
-type timingFamily struct {
-	kind kind
-	help string
+// observedMetric is a histogram or a summary.
+type observedMetric struct {
+	mappedTarget
+	kind     dto.MetricType
+	observer interface {
+		prometheus.Observer
+		prometheus.Metric
+	}
 }
 
-// observer is a histogram or a summary.
-type observer interface {
-	prometheus.Observer
-	prometheus.Metric
-}
+// maxTimingNames bounds the statsd names of timings. The program chooses these names.
+const maxTimingNames = 1000
 
-// collected is an observer and the name of its metric.
-type collected struct {
-	name string
-	observer
-}
-
-// maxTimings bounds the statsd names of timings. The program chooses these names.
-const maxTimings = 1000
-
-// find returns the target of a statsd name. It returns false if there are too many names.
-func (t *timings) find(name string) (timing, bool) {
-	if found, ok := t.known.Load(name); ok {
-		return found.(timing), true
+// findTarget returns the target of a statsd name. It returns false if there are too many names.
+func (t *mappedTimings) findTarget(name string) (timingTarget, bool) {
+	if found, ok := t.targetsByName.Load(name); ok {
+		return found.(timingTarget), true
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if found, ok := t.known.Load(name); ok {
-		return found.(timing), true
+	if found, ok := t.targetsByName.Load(name); ok {
+		return found.(timingTarget), true
 	}
-	if t.count >= maxTimings {
-		return timing{}, false
+	if t.nameCount >= maxTimingNames {
+		return timingTarget{}, false
 	}
 	name = strings.Clone(name)
-	opened := t.open(name)
-	t.known.Store(name, opened)
-	t.count++
+	opened := t.openTarget(name)
+	t.targetsByName.Store(name, opened)
+	t.nameCount++
 	return opened, true
 }
 
-// open maps a statsd name to its histogram or summary, and creates that if necessary. The
-// caller holds mu.
-func (t *timings) open(name string) timing {
-	to := t.mapping.find(name, mapper.MetricTypeObserver)
-	k := summary
-	if cmp.Or(to.ObserverType, t.mapping.Defaults.ObserverType) == mapper.ObserverTypeHistogram {
-		k = histogram
+// openTarget maps a statsd name to its histogram or summary, and creates that if necessary. The caller holds mu.
+func (t *mappedTimings) openTarget(name string) timingTarget {
+	o := &observedMetric{mappedTarget: t.mapping.findTarget(name, mapper.MetricTypeObserver), kind: summary}
+	if cmp.Or(o.ObserverType, t.mapping.Defaults.ObserverType) == mapper.ObserverTypeHistogram {
+		o.kind = histogram
 	}
-	f, ok := t.families[to.name]
-	if !ok {
-		f = timingFamily{k, to.help}
+	hasOtherKind := func(other *observedMetric) bool { return other.name == o.name && other.kind != o.kind }
+	if o.Action == mapper.ActionTypeDrop || o.name == "" || !areLabelsAllowed(o.labels, o.kind) || slices.ContainsFunc(t.observedMetrics, hasOtherKind) {
+		return timingTarget{}
 	}
-	if to.Action == mapper.ActionTypeDrop || to.name == "" || f.kind != k || !areAllowed(to.pairs, k) {
-		return timing{}
+	if known := t.metricsByKey[o.seriesKey()]; known != nil {
+		return timingTarget{known.observer, o.valueScale}
 	}
-	t.families[to.name] = f
-	key := seriesKey(to.name, to.pairs)
-	o := t.observers[key]
-	if o == nil {
-		o = t.newObserver(to, k, f.help)
-		t.observers[key] = o
-		t.collected = append(t.collected, collected{to.name, o})
+	if o.kind == histogram {
+		o.observer = prometheus.NewHistogram(t.histogramOptions(o.HistogramOptions))
+	} else {
+		o.observer = prometheus.NewSummary(t.summaryOptions(o.SummaryOptions))
 	}
-	return timing{o, to.scale}
+	t.metricsByKey[o.seriesKey()] = o
+	t.observedMetrics = append(t.observedMetrics, o)
+	return timingTarget{o.observer, o.valueScale}
 }
 
-// newObserver returns a histogram or summary with the options of the mapping.
-func (t *timings) newObserver(to target, k kind, help string) observer {
-	for name, value := range to.labels {
-		to.labels[name] = strings.ToValidUTF8(value, "\uFFFD")
-	}
-	if k == histogram {
-		opts := prometheus.HistogramOpts{Name: to.name, Help: help, ConstLabels: to.labels, Buckets: t.mapping.Defaults.HistogramOptions.Buckets}
-		if own := to.HistogramOptions; own != nil {
-			if len(own.Buckets) > 0 {
-				opts.Buckets = own.Buckets
-			}
-			opts.NativeHistogramBucketFactor = own.NativeHistogramBucketFactor
-			opts.NativeHistogramMaxBucketNumber = own.NativeHistogramMaxBuckets
+// histogramOptions returns the options of a histogram. own are those of its rule in the mapping, or nil.
+func (t *mappedTimings) histogramOptions(own *mapper.HistogramOptions) prometheus.HistogramOpts {
+	opts := prometheus.HistogramOpts{Buckets: t.mapping.Defaults.HistogramOptions.Buckets}
+	if own != nil {
+		if len(own.Buckets) > 0 {
+			opts.Buckets = own.Buckets
 		}
-		return prometheus.NewHistogram(opts)
+		opts.NativeHistogramBucketFactor = own.NativeHistogramBucketFactor
+		opts.NativeHistogramMaxBucketNumber = own.NativeHistogramMaxBuckets
 	}
-	from := cmp.Or(to.SummaryOptions, &t.mapping.Defaults.SummaryOptions)
-	opts := prometheus.SummaryOpts{
-		Name: to.name, Help: help, ConstLabels: to.labels,
-		MaxAge: from.MaxAge, AgeBuckets: from.AgeBuckets, BufCap: from.BufCap,
-		Objectives: make(map[float64]float64),
-	}
+	return opts
+}
+
+// summaryOptions returns the options of a summary. own are those of its rule in the mapping, or nil.
+func (t *mappedTimings) summaryOptions(own *mapper.SummaryOptions) prometheus.SummaryOpts {
+	from := cmp.Or(own, &t.mapping.Defaults.SummaryOptions)
+	opts := prometheus.SummaryOpts{MaxAge: from.MaxAge, AgeBuckets: from.AgeBuckets, BufCap: from.BufCap, Objectives: make(map[float64]float64)}
 	for _, q := range from.Quantiles {
 		opts.Objectives[q.Quantile] = q.Error
 	}
-	return prometheus.NewSummary(opts)
+	return opts
 }
 
-// collect sends all histograms and summaries to out, except those whose name another metric has.
-func (t *timings) collect(s *scrape, out chan<- prometheus.Metric) {
+// addMetricsTo adds all histograms and summaries to s.
+func (t *mappedTimings) addMetricsTo(s *scrapeResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, c := range t.collected {
-		f := t.families[c.name]
-		if s.claim(c.name, f.help, f.kind, byTimings) == nil {
-			s.skipped[skipName]++
-			continue
+	for _, o := range t.observedMetrics {
+		var m dto.Metric
+		if err := o.observer.Write(&m); err == nil {
+			m.Label = o.labels
+			s.addMetric(o.name, o.help, o.kind, ownedByTimings, &m)
 		}
-		out <- c.observer
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 func sink(b *testing.B, f Format, m ...Mogrifier) *Sink {
 	s, err := New(Config{
-		Stats: func() []metrics.Stat { return nil }, Addr: "x:1", Format: f, Mogrifiers: m,
+		ReadStats: func() []metrics.Stat { return nil }, Addr: "x:1", Format: f, Mogrifiers: m,
 		Tags: map[string]string{"env": "prod", "zone": "z"},
 	})
 	if err != nil {
@@ -23,8 +23,8 @@ func sink(b *testing.B, f Format, m ...Mogrifier) *Sink {
 
 // empty keeps room in the queue.
 func (s *Sink) empty() {
-	if n := s.Waiting(); n > 1<<19 {
-		s.discard(n)
+	if n := s.WaitingBytes(); n > 1<<19 {
+		s.discardSentBytes(n)
 	}
 }
 
@@ -34,7 +34,7 @@ func BenchmarkTiming(b *testing.B) {
 			s := sink(b, d)
 			b.ReportAllocs()
 			for b.Loop() {
-				s.Timing("ratelimit_server.ShouldRateLimit.response_time", 3*time.Millisecond)
+				s.AddTiming("ratelimit_server.ShouldRateLimit.response_time", 3*time.Millisecond)
 				s.empty()
 			}
 		})
@@ -57,15 +57,18 @@ func BenchmarkFlush60000(b *testing.B) {
 		{"mogrified/all_moved", sink(b, DogStatsD, m), 1},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			var deltas metrics.Deltas[struct{}]
+			var deltas metrics.Deltas[*spelledName]
 			now := slices.Clone(stats)
 			var line []byte
-			put := func(st metrics.Stat, added int64, _ *struct{}) bool {
+			put := func(st metrics.Stat, added int64, n **spelledName) bool {
 				if added == 0 {
 					return true
 				}
-				line = bench.sink.format.line(line[:0], st.Name, added, counter)
-				bench.sink.add(line)
+				if *n == nil {
+					*n = new(bench.sink.lineFormat.spellName(st.Name))
+				}
+				line = bench.sink.lineFormat.appendLine(line[:0], **n, added, kindCounter)
+				bench.sink.addLine(line)
 				bench.sink.empty()
 				return true
 			}
@@ -74,8 +77,8 @@ func BenchmarkFlush60000(b *testing.B) {
 				for i := range now {
 					now[i].Value += bench.moved
 				}
-				deltas.Next(now, put)
-				bench.sink.format.end(nil)
+				deltas.ForEachDelta(now, put)
+				bench.sink.lineFormat.appendFlushEnd(nil)
 			}
 		})
 	}

@@ -23,34 +23,34 @@ func TestServerVanishesAndReturns(t *testing.T) {
 	var states []error
 	connected := make(chan (<-chan struct{}), 1) // the channel that tells that the server closed the connection
 	s, stop := start(t, Config{
-		Stats: f.read, Addr: addr, Interval: time.Hour,
+		ReadStats: f.read, Addr: addr, Interval: time.Hour,
 		OnState: func(err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			states = append(states, err)
 		},
 	}, func(s *Sink) {
-		s.cfg.limits.retry = 20 * time.Millisecond
-		s.write = func(ctx context.Context, lines []byte) (int, error) {
-			n, err := s.server.write(ctx, lines)
-			if s.server.conn != nil && len(connected) == 0 {
-				connected <- s.server.gone
+		s.cfg.limits.retryPause = 20 * time.Millisecond
+		s.writeBatch = func(ctx context.Context, lines []byte) (int, error) {
+			n, err := s.connection.writeLines(ctx, lines)
+			if s.connection.conn != nil && len(connected) == 0 {
+				connected <- s.connection.serverClosed
 			}
 			return n, err
 		}
 	})
-	s.Timing("first", time.Millisecond)
+	s.AddTiming("first", time.Millisecond)
 	conn := accept(t, l)
 	expect(t, bufio.NewReader(conn), "first:1|ms")
 	_, _ = l.Close(), conn.Close()
 	<-<-connected
-	s.Timing("second", 2*time.Millisecond)
+	s.AddTiming("second", 2*time.Millisecond)
 	harness.Until(t, "failure reported", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(states) == 1
 	})
-	s.Timing("third", 3*time.Millisecond)
+	s.AddTiming("third", 3*time.Millisecond)
 	f.set(c("hits", 4))
 
 	l = listen(t, addr)
@@ -86,9 +86,9 @@ func TestServerBlocks(t *testing.T) {
 	})
 	var f figures
 	f.set(c("hits", 1))
-	s, stop := start(t, Config{Stats: f.read, Addr: l.Addr().String(), Interval: 10 * time.Millisecond}, func(s *Sink) {
-		s.cfg.limits = limits{
-			batch: s.cfg.limits.batch, buffer: 200_000, retry: time.Minute, write: 50 * time.Millisecond, grace: 200 * time.Millisecond,
+	s, stop := start(t, Config{ReadStats: f.read, Addr: l.Addr().String(), Interval: 10 * time.Millisecond}, func(s *Sink) {
+		s.cfg.limits = sinkLimits{
+			batchBytes: s.cfg.limits.batchBytes, bufferBytes: 200_000, retryPause: time.Minute, writeTimeout: 50 * time.Millisecond, lastFlushTimeout: 200 * time.Millisecond,
 		}
 	})
 	name := strings.Repeat("x", 1000)
@@ -96,12 +96,12 @@ func TestServerBlocks(t *testing.T) {
 	harness.Until(t, "timings dropped", func() bool {
 		for range 10_000 {
 			before := time.Now()
-			s.Timing(name, time.Millisecond)
+			s.AddTiming(name, time.Millisecond)
 			slowest = max(slowest, time.Since(before))
 		}
 		return s.Dropped() > 0
 	})
-	if waiting := s.Waiting(); waiting > 200_000 {
+	if waiting := s.WaitingBytes(); waiting > 200_000 {
 		t.Errorf("%d bytes wait", waiting)
 	}
 	if slowest > time.Second {
@@ -130,9 +130,9 @@ func TestNoServer(t *testing.T) {
 	} {
 		var f figures
 		f.set(c("hits", 1))
-		cfg.Stats, cfg.Interval = f.read, 5*time.Millisecond
+		cfg.ReadStats, cfg.Interval = f.read, 5*time.Millisecond
 		s, stop := start(t, cfg)
-		s.Timing("t", time.Millisecond)
+		s.AddTiming("t", time.Millisecond)
 		f.awaitReads(t, 10)
 		begin := time.Now()
 		stop()
@@ -151,15 +151,15 @@ func TestUDPServerReturns(t *testing.T) {
 	var once sync.Once
 	refused := make(chan struct{})
 	s, stop := start(t, Config{
-		Stats: f.read, Network: "udp", Addr: addr.String(), Interval: time.Hour,
+		ReadStats: f.read, Network: "udp", Addr: addr.String(), Interval: time.Hour,
 		OnState: func(err error) {
 			if err != nil {
 				once.Do(func() { close(refused) })
 			}
 		},
-	}, func(s *Sink) { s.cfg.limits.retry = 20 * time.Millisecond })
+	}, func(s *Sink) { s.cfg.limits.retryPause = 20 * time.Millisecond })
 	for i := 0; ; i++ {
-		s.Timing("lost", time.Millisecond)
+		s.AddTiming("lost", time.Millisecond)
 		select {
 		case <-refused:
 		case <-time.After(50 * time.Millisecond):
@@ -184,9 +184,9 @@ func TestConfigProblems(t *testing.T) {
 	var f figures
 	for want, cfg := range map[string]Config{
 		"statsd: Stats is nil: set it to the Flush of a registry":            {Addr: "x:1"},
-		"statsd: the address is empty: write host:port":                      {Stats: f.read},
-		`statsd: protocol "sctp" is not tcp or udp`:                          {Stats: f.read, Addr: "x:1", Network: "sctp"},
-		"statsd: mogrifiers work with DogStatsD only: remove them or use it": {Stats: f.read, Addr: "x:1", Mogrifiers: make([]Mogrifier, 1)},
+		"statsd: the address is empty: write host:port":                      {ReadStats: f.read},
+		`statsd: protocol "sctp" is not tcp or udp`:                          {ReadStats: f.read, Addr: "x:1", Network: "sctp"},
+		"statsd: mogrifiers work with DogStatsD only: remove them or use it": {ReadStats: f.read, Addr: "x:1", Mogrifiers: make([]Mogrifier, 1)},
 	} {
 		if _, err := New(cfg); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
@@ -198,12 +198,12 @@ func TestConfigProblems(t *testing.T) {
 func TestManyTimings(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
 	var f figures
-	s, stop := start(t, Config{Stats: f.read, Addr: l.Addr().String(), Interval: time.Millisecond})
+	s, stop := start(t, Config{ReadStats: f.read, Addr: l.Addr().String(), Interval: time.Millisecond})
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 5000 {
-				s.Timing("t", time.Millisecond)
+				s.AddTiming("t", time.Millisecond)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ import (
 
 func runJSON(t *testing.T, w io.Writer, tags map[string]string, during func(*Sink), stats ...metrics.Stat) *Sink {
 	t.Helper()
-	s, err := New(Config{Format: JSONLines, Stats: func() []metrics.Stat { return append([]metrics.Stat(nil), stats...) }, Writer: w, Tags: tags})
+	s, err := New(Config{Format: JSONLines, ReadStats: func() []metrics.Stat { return append([]metrics.Stat(nil), stats...) }, Writer: w, Tags: tags})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestLines(t *testing.T) {
 		var out bytes.Buffer
 		runJSON(t, &out, map[string]string{"env": "a.b"}, func(s *Sink) {
 			time.Sleep(1234567 * time.Microsecond)
-			s.Timing("time", 2500*time.Microsecond)
+			s.AddTiming("time", 2500*time.Microsecond)
 		},
 			metrics.Stat{Name: "a.hits", Value: 3},
 			metrics.Stat{Name: "a.zero", Value: 0},
@@ -89,14 +89,14 @@ func TestWriterBlocks(t *testing.T) {
 		start := time.Now()
 		s := runJSON(t, slow(time.Hour), nil, func(s *Sink) {
 			for range 100_000 {
-				s.Timing("time", time.Millisecond)
+				s.AddTiming("time", time.Millisecond)
 			}
 		})
 		if took := time.Since(start); took > 12*time.Second {
 			t.Errorf("Run ended after %v", took)
 		}
-		if s.Dropped() == 0 || s.Waiting() > 4<<20 {
-			t.Errorf("%d dropped, %d bytes wait", s.Dropped(), s.Waiting())
+		if s.Dropped() == 0 || s.WaitingBytes() > 4<<20 {
+			t.Errorf("%d dropped, %d bytes wait", s.Dropped(), s.WaitingBytes())
 		}
 		time.Sleep(2 * time.Hour)
 	})
@@ -115,15 +115,15 @@ func TestWriterFails(t *testing.T) {
 }
 
 func BenchmarkJSONTiming(b *testing.B) {
-	s, err := New(Config{Format: JSONLines, Stats: func() []metrics.Stat { return nil }, Writer: io.Discard})
+	s, err := New(Config{Format: JSONLines, ReadStats: func() []metrics.Stat { return nil }, Writer: io.Discard})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Timing("ratelimit_server.ShouldRateLimit.response_time", time.Millisecond)
-		if n := s.Waiting(); n > 1<<20 {
-			s.discard(n)
+		s.AddTiming("ratelimit_server.ShouldRateLimit.response_time", time.Millisecond)
+		if n := s.WaitingBytes(); n > 1<<20 {
+			s.discardSentBytes(n)
 		}
 	}
 }

@@ -1,101 +1,116 @@
 package push
 
 import (
-	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
-	"unicode/utf8"
+
+	"ratelimit/src/metrics"
 )
 
-// kind is the kind of number on a line.
-type kind uint8
+// lineKind is the kind of number on a line.
+type lineKind uint8
 
 const (
-	counter kind = iota // an increase
-	gauge
-	timer // milliseconds
+	kindCounter lineKind = iota // kindCounter: the number is an increase.
+	kindGauge
+	kindTimer // kindTimer: the number is milliseconds.
 )
 
-// format writes lines, each with a line feed at its end.
-type format interface {
-	// line appends the line of one figure. It is safe for concurrent use.
-	line(b []byte, name string, value int64, k kind) []byte
-	// end appends the line that ends a flush, or nothing.
-	end(b []byte) []byte
+// spelledName is the name of a figure as a format writes it. The zero value is not known yet.
+type spelledName struct {
+	name      string
+	tagSuffix string // tagSuffix ends a line of DogStatsD, as "|#key:value,key:value". Other formats leave it empty.
 }
 
-func newFormat(cfg *Config) format {
+// lineFormat writes lines, each with a line feed at its end. The methods are safe for concurrent use.
+type lineFormat interface {
+	// spellName returns the spelling of a name, which may have tags at its end.
+	spellName(name string) spelledName
+	// appendLine appends the line of one figure.
+	appendLine(b []byte, n spelledName, value int64, k lineKind) []byte
+	// appendFlushEnd appends the line that ends a flush, or nothing.
+	appendFlushEnd(b []byte) []byte
+}
+
+func newFormat(cfg *Config) lineFormat {
 	tags := sortedTags(cfg.Tags)
 	switch cfg.Format {
 	case DogStatsD:
-		return &dogStatsD{mogrifiers: cfg.Mogrifiers, tags: tags}
+		// Datadog's own client writes timings as fractions.
+		return dogStatsDFormat{statsdFormat{tags, [...]string{kindCounter: "|c", kindGauge: "|g", kindTimer: ".000000|ms"}}, cfg.Mogrifiers}
 	case JSONLines:
-		return jsonLines{tags}
+		return jsonLinesFormat{tags}
 	default:
-		return statsd{tags}
+		return statsdFormat{tags, [...]string{kindCounter: "|c", kindGauge: "|g", kindTimer: "|ms"}}
 	}
 }
 
-var statsdKinds = [...]string{counter: "c", gauge: "g", timer: "ms"}
-
-type statsd struct{ tags []Tag }
-
-func (s statsd) line(b []byte, name string, value int64, k kind) []byte {
-	b = appendName(b, name, s.tags)
-	return append(appendValue(b, value, k), "|"+statsdKinds[k]+"\n"...)
+type statsdFormat struct {
+	tags         []Tag
+	kindSuffixes [3]string // kindSuffixes follow the value of a counter, a gauge and a timing.
 }
 
-func (statsd) end(b []byte) []byte { return b }
+func (s statsdFormat) spellName(name string) spelledName {
+	return spelledName{name: withTags(name, s.tags)}
+}
 
-// appendValue appends a colon and the value. A negative gauge becomes 0, because statsd
-// reads a gauge with a sign as a change.
-func appendValue(b []byte, value int64, k kind) []byte {
-	if k == gauge {
+// appendLine writes 0 for a negative gauge, because statsd reads a gauge with a sign as a change.
+func (s statsdFormat) appendLine(b []byte, n spelledName, value int64, k lineKind) []byte {
+	if k == kindGauge {
 		value = max(0, value)
 	}
-	return strconv.AppendInt(append(b, ':'), value, 10)
+	b = strconv.AppendInt(append(append(b, n.name...), ':'), value, 10)
+	return append(append(append(b, s.kindSuffixes[k]...), n.tagSuffix...), '\n')
 }
 
-func (d *dogStatsD) line(b []byte, name string, value int64, k kind) []byte {
-	n := d.find(name)
-	b = appendValue(append(b, n.name...), value, k)
-	if k == timer {
-		b = append(b, ".000000"...) // Datadog's own client writes timings as fractions
+func (statsdFormat) appendFlushEnd(b []byte) []byte { return b }
+
+type dogStatsDFormat struct {
+	statsdFormat
+	mogrifiers []Mogrifier
+}
+
+func (d dogStatsDFormat) spellName(name string) spelledName {
+	name, own := splitTags(name)
+	tags := joinTags(d.tags, own)
+	for i := range d.mogrifiers {
+		if renamed, more, ok := d.mogrifiers[i].renameFigure(name); ok {
+			name, tags = renamed, append(slices.Clip(tags), more...)
+			break
+		}
 	}
-	b = append(b, "|"+statsdKinds[k]...)
-	return append(append(b, n.tags...), '\n')
-}
-
-var jsonKinds = [...]string{counter: "counter", gauge: "gauge", timer: "timer"}
-
-// jsonLines writes JSON lines with the keys of envoyproxy/ratelimit.
-type jsonLines struct{ tags []Tag }
-
-func (j jsonLines) line(b []byte, name string, value int64, k kind) []byte {
-	b = append(appendJSONStart(b, jsonKinds[k]), `"name":"`...)
-	from := len(b)
-	b = appendName(b, name, j.tags)
-	if bytes.ContainsFunc(b[from:], func(c rune) bool { return c < ' ' || c == '"' || c == '\\' || c == utf8.RuneError }) {
-		text, _ := json.Marshal(string(b[from:])) // never fails for a string
-		b = append(b[:from], text[1:len(text)-1]...)
+	list, before := "", "|#"
+	for _, t := range tags {
+		list += before + metrics.CleanText(t.Key, ":|,") + ":" + metrics.CleanText(t.Value, "|,")
+		before = ","
 	}
-	return appendJSONEnd(append(b, `",`...), jsonKinds[k], value)
+	return spelledName{metrics.CleanText(name, ":|"), list}
 }
 
-func (jsonLines) end(b []byte) []byte {
-	return appendJSONEnd(appendJSONStart(b, "all stats"), "all stats", 0)
+var jsonKindNames = [...]string{kindCounter: "counter", kindGauge: "gauge", kindTimer: "timer"}
+
+// jsonLinesFormat writes JSON lines with the keys of envoyproxy/ratelimit.
+type jsonLinesFormat struct{ tags []Tag }
+
+func (j jsonLinesFormat) spellName(name string) spelledName {
+	text, _ := json.Marshal(withTags(name, j.tags)) // Marshal never fails for a string.
+	return spelledName{name: `"name":` + string(text) + ","}
 }
 
-func appendJSONStart(b []byte, kind string) []byte {
+func (jsonLinesFormat) appendLine(b []byte, n spelledName, value int64, k lineKind) []byte {
+	return appendJSONLine(b, jsonKindNames[k], n.name, value)
+}
+
+func (jsonLinesFormat) appendFlushEnd(b []byte) []byte { return appendJSONLine(b, "all stats", "", 0) }
+
+// appendJSONLine appends a line. name is the key and the value of the name with a comma, or empty.
+func appendJSONLine(b []byte, kind, name string, value int64) []byte {
 	now := time.Now()
 	b = strconv.AppendInt(append(b, `{"level":"debug","ts":`...), now.Unix(), 10)
 	b = append(now.AppendFormat(b, ".000000"), `,"logger":"gostats.loggingsink","msg":"flushing `...)
-	return append(append(b, kind...), `","json":{`...)
-}
-
-func appendJSONEnd(b []byte, kind string, value int64) []byte {
-	b = append(append(b, `"type":"`...), kind...)
-	b = strconv.AppendInt(append(b, `","value":"`...), value, 10)
-	return append(b, `.000000"}}`+"\n"...)
+	b = append(append(append(b, kind...), `","json":{`...), name...)
+	b = append(append(append(b, `"type":"`...), kind...), `","value":"`...)
+	return append(strconv.AppendInt(b, value, 10), `.000000"}}`+"\n"...)
 }

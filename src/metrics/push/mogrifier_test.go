@@ -3,22 +3,30 @@ package push
 import (
 	"fmt"
 	"testing"
+	"time"
+
+	"ratelimit/src/metrics"
 )
 
-// Names are kept while they are in use, and no longer.
+// Names of timings are kept until the next flush, and no longer.
 func TestMogrifiedNamesAreForgotten(t *testing.T) {
-	n := dogStatsD{mogrifiers: []Mogrifier{mogrifier(t, "^(.)", "$1", nil)}}
-	for flush := range 5 {
-		n.find("always")
-		for i := range 1000 {
-			n.find(fmt.Sprint(flush, i))
-		}
-		n.end(nil)
-		if kept := len(n.now) + len(n.old); kept > 2002 {
-			t.Fatalf("flush %d: %d names kept", flush, kept)
-		}
+	s, err := New(Config{
+		ReadStats: func() []metrics.Stat { return nil }, Addr: "x:1", Format: DogStatsD, Mogrifiers: []Mogrifier{mogrifier(t, "^(.)", "$1", nil)},
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if n.find("always").name != "a" {
-		t.Error("not mogrified")
+	for flush := range 5 {
+		for i := range 1000 {
+			s.AddTiming("always", time.Second)
+			s.AddTiming(fmt.Sprint(flush, i), time.Second)
+		}
+		if kept := len(s.timingSpellings); kept != 1001 || s.timingSpellings["always"].name != "a" {
+			t.Fatalf("flush %d: %d names kept, %q", flush, kept, s.timingSpellings["always"].name)
+		}
+		s.flushStats(t.Context())
+	}
+	if len(s.timingSpellings) > 0 {
+		t.Errorf("%d names kept", len(s.timingSpellings))
 	}
 }

@@ -1,13 +1,12 @@
 // Package push sends the figures to a statsd or DogStatsD server, or writes them as
 // lines of JSON.
 //
-//	Timing ──┐
-//	         ├─> waiting lines (4 MiB) ──batch──> server, or Config.Writer
-//	flush ───┘
+//	AddTiming ──┐
+//	            ├─> waiting lines (4 MiB) ──batch──> server, or Config.Writer
+//	flush ──────┘
 //
-// Timing never blocks. A flush adds the increase of each counter since the last flush. If
-// the waiting lines are full, timings and gauges are dropped, and the increase of a counter
-// is part of the next flush.
+// AddTiming never blocks. A flush adds the increase of each counter since the last flush. If the waiting lines are full, timings
+// and gauges are dropped, and the increase of a counter is part of the next flush.
 package push
 
 import (
@@ -38,136 +37,143 @@ const (
 
 // Config is the configuration of a Sink.
 type Config struct {
-	// Stats returns all figures, sorted by name, such as (*metrics.Registry).Flush.
-	Stats func() []metrics.Stat
+	// ReadStats returns all figures, sorted by name, such as (*metrics.Registry).FlushStats.
+	ReadStats func() []metrics.Stat
 	// Interval is the time between two flushes. Defaults to 10 s.
 	Interval time.Duration
 	Format   Format
 	// Tags are added to all figures.
 	Tags map[string]string
-	// Mogrifiers rename figures; only the first one that matches applies. Only DogStatsD
-	// supports them.
+	// Mogrifiers rename figures; only the first one that matches applies. Only DogStatsD supports them.
 	Mogrifiers []Mogrifier
-	// Writer, if set, gets the lines instead of a server, many whole lines in each call. It
-	// may block.
+	// Writer, if set, gets the lines instead of a server, many whole lines in each call. It may block.
 	Writer io.Writer
 	// Addr is host:port of the server. Each new connection resolves the host name again.
 	Addr string
 	// Network is "tcp" or "udp". Defaults to "udp" for DogStatsD, and else to "tcp".
 	Network string
-	// OnState, if set, gets the error when sending starts to fail, and nil when it works
-	// again.
+	// OnState, if set, gets the error when sending starts to fail, and nil when it works again.
 	OnState func(error)
 
-	limits limits
+	limits sinkLimits
 }
 
-// limits are bounds that only tests change.
-type limits struct {
-	batch  int           // bytes in one write; a longer line is dropped
-	buffer int           // bytes of waiting lines
-	retry  time.Duration // least time between two attempts to connect
-	write  time.Duration // timeout of one write to a server
-	grace  time.Duration // timeout of the last flush
+// sinkLimits are bounds that only tests change.
+type sinkLimits struct {
+	batchBytes       int           // batchBytes bounds one write. A longer line is dropped.
+	bufferBytes      int           // bufferBytes bounds the waiting lines.
+	retryPause       time.Duration // retryPause is the least time between two attempts to connect.
+	writeTimeout     time.Duration // writeTimeout bounds one write to a server.
+	lastFlushTimeout time.Duration
 }
 
-var defaultLimits = limits{batch: 64 << 10, buffer: 4 << 20, retry: 3 * time.Second, write: time.Second, grace: time.Second}
+var defaultLimits = sinkLimits{
+	batchBytes: 64 << 10, bufferBytes: 4 << 20,
+	retryPause: 3 * time.Second, writeTimeout: time.Second, lastFlushTimeout: time.Second,
+}
 
 const (
-	// maxPacket is limits.batch for UDP, in bytes: an Ethernet frame with room for tunnels.
-	maxPacket = 1432
-	// linger is how long a timing waits for further ones, which are sent in the same packet.
-	linger = 100 * time.Millisecond
-	// leaveBehind is how long Run waits for a write after its context was cancelled.
-	leaveBehind = 100 * time.Millisecond
-	// keepBytes is the largest capacity, in bytes, of an empty buffer.
-	keepBytes = 1 << 20
+	// maxPacketBytes is limits.batchBytes for UDP, in bytes: an Ethernet frame with room for tunnels.
+	maxPacketBytes = 1432
+	// timingSendDelay is how long a timing waits for further ones, which are sent in the same packet.
+	timingSendDelay = 100 * time.Millisecond
+	// maxWaitForHangingWrite is how long Run waits for a write after its context was cancelled.
+	maxWaitForHangingWrite = 100 * time.Millisecond
+	// maxIdleBufferBytes is the largest capacity, in bytes, of an empty buffer.
+	maxIdleBufferBytes = 1 << 20
 )
 
 // Sink sends figures. It sends nothing before Run.
 type Sink struct {
-	cfg     Config
-	format  format
-	write   func(ctx context.Context, batch []byte) (sent int, err error)
-	server  *server // nil if Config.Writer is set
-	failing bool    // the last call of OnState got an error
-	deltas  metrics.Deltas[struct{}]
-	line    []byte // scratch
-	batch   []byte // scratch
-	dropped atomic.Uint64
-	wake    chan struct{} // gets a value at the first waiting line, and at a full batch
+	cfg          Config
+	lineFormat   lineFormat
+	writeBatch   func(ctx context.Context, scratchBatch []byte) (sent int, err error)
+	connection   *serverConnection // connection is nil if Config.Writer is set.
+	sendingFails bool              // sendingFails is set if the last call of OnState got an error.
+	statDeltas   metrics.Deltas[*spelledName]
+	scratchLine  []byte
+	scratchBatch []byte
+	droppedLines atomic.Uint64
+	wakeSignal   chan struct{} // wakeSignal gets a value at the first waiting line, and at a full batch.
 
-	mu    sync.Mutex   // guards lines
-	lines bytes.Buffer // the waiting lines
+	mu              sync.Mutex // mu guards the fields below.
+	waitingLines    bytes.Buffer
+	timingSpellings map[string]spelledName // timingSpellings has the names of timings since the last flush.
 }
 
 // New returns a Sink. It does not connect, so a server that is down is no error.
 func New(cfg Config) (*Sink, error) {
-	if cfg.Stats == nil {
+	if cfg.ReadStats == nil {
 		return nil, errors.New("statsd: Stats is nil: set it to the Flush of a registry")
 	}
 	if cfg.Format != DogStatsD && len(cfg.Mogrifiers) > 0 {
 		return nil, errors.New("statsd: mogrifiers work with DogStatsD only: remove them or use it")
 	}
 	cfg.limits = defaultLimits
-	s := &Sink{cfg: cfg, format: newFormat(&cfg), wake: make(chan struct{}, 1)}
+	s := &Sink{cfg: cfg, lineFormat: newFormat(&cfg), wakeSignal: make(chan struct{}, 1), timingSpellings: make(map[string]spelledName)}
 	if cfg.Writer != nil {
-		s.write = s.toWriter
+		s.writeBatch = s.writeToWriter
 		return s, nil
 	}
-	server, err := newServer(&s.cfg)
+	server, err := newServerConnection(&s.cfg)
 	if err != nil {
 		return nil, err
 	}
-	s.server, s.write = server, server.write
+	s.connection, s.writeBatch = server, server.writeLines
 	return s, nil
 }
 
 // Dropped returns the number of lines that were dropped and will not be sent.
-func (s *Sink) Dropped() uint64 { return s.dropped.Load() }
+func (s *Sink) Dropped() uint64 { return s.droppedLines.Load() }
 
-// Waiting returns the number of bytes that are not sent yet.
-func (s *Sink) Waiting() int {
+// WaitingBytes returns the number of bytes that are not sent yet.
+func (s *Sink) WaitingBytes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lines.Len()
+	return s.waitingLines.Len()
 }
 
-// Timing queues the duration d, cut to whole milliseconds, for sending. It never blocks and
-// is safe for concurrent use.
-func (s *Sink) Timing(name string, d time.Duration) {
+// AddTiming queues the duration d, cut to whole milliseconds, for sending. It never blocks and is safe for concurrent use.
+func (s *Sink) AddTiming(name string, d time.Duration) {
+	s.mu.Lock()
+	n, known := s.timingSpellings[name]
+	if !known {
+		n = s.lineFormat.spellName(name)
+		s.timingSpellings[name] = n
+	}
+	s.mu.Unlock()
 	var scratch [512]byte
-	if !s.add(s.format.line(scratch[:0], name, max(0, d.Milliseconds()), timer)) {
-		s.dropped.Add(1)
+	if !s.addLine(s.lineFormat.appendLine(scratch[:0], n, max(0, d.Milliseconds()), kindTimer)) {
+		s.droppedLines.Add(1)
 	}
 }
 
-// add appends a line to the waiting lines. It returns false if they are full. It drops a line
+// addLine appends a line to the waiting lines. It returns false if they are full. It drops a line
 // that is longer than a batch and returns true, because a second attempt would not help.
-func (s *Sink) add(line []byte) bool {
-	if len(line) > s.cfg.limits.batch {
-		s.dropped.Add(1)
+func (s *Sink) addLine(line []byte) bool {
+	if len(line) > s.cfg.limits.batchBytes {
+		s.droppedLines.Add(1)
 		return true
 	}
 	s.mu.Lock()
-	before := s.lines.Len()
+	before := s.waitingLines.Len()
 	after := before + len(line)
-	if after > s.cfg.limits.buffer {
+	if after > s.cfg.limits.bufferBytes {
 		s.mu.Unlock()
 		return false
 	}
-	s.lines.Write(line)
+	s.waitingLines.Write(line)
 	s.mu.Unlock()
-	if before == 0 || before < s.cfg.limits.batch && after >= s.cfg.limits.batch {
+	if before == 0 || before < s.cfg.limits.batchBytes && after >= s.cfg.limits.batchBytes {
 		select {
-		case s.wake <- struct{}{}:
+		case s.wakeSignal <- struct{}{}:
 		default:
 		}
 	}
 	return true
 }
 
-// Run sends figures until ctx ends, and then flushes once more, within limits.grace. It
+// Run sends figures until ctx ends, and then flushes once more, within lastFlushTimeout. It
 // returns while a write that ignores its context still runs. The error is always nil.
 func (s *Sink) Run(ctx context.Context) error {
 	sending, giveUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -175,10 +181,10 @@ func (s *Sink) Run(ctx context.Context) error {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		s.loop(ctx, sending)
+		s.sendUntilDone(ctx, sending)
 	}()
 	<-ctx.Done()
-	defer time.AfterFunc(s.cfg.limits.grace, giveUp).Stop()
+	defer time.AfterFunc(s.cfg.limits.lastFlushTimeout, giveUp).Stop()
 	select {
 	case <-sent:
 		return nil
@@ -186,91 +192,97 @@ func (s *Sink) Run(ctx context.Context) error {
 	}
 	select {
 	case <-sent:
-	case <-time.After(leaveBehind):
+	case <-time.After(maxWaitForHangingWrite):
 	}
 	return nil
 }
 
-// loop flushes and sends until ctx ends. Then it flushes once more, until sending ends.
-func (s *Sink) loop(ctx, sending context.Context) {
+// sendUntilDone flushes and sends until ctx ends. Then it flushes once more, until sending ends.
+func (s *Sink) sendUntilDone(ctx, sending context.Context) {
 	tick := time.NewTicker(cmp.Or(s.cfg.Interval, 10*time.Second))
 	defer tick.Stop()
-	due := time.NewTimer(0) // fires after linger, or when the next attempt to connect is due
+	due := time.NewTimer(0) // The timer fires after timingSendDelay, or when the next attempt to connect is due.
 	<-due.C
 	for ctx.Err() == nil {
 		select {
 		case <-tick.C:
-			s.flush(sending)
-		case <-s.wake:
-			if s.Waiting() < s.cfg.limits.batch {
-				due.Reset(linger)
+			s.flushStats(sending)
+		case <-s.wakeSignal:
+			if s.WaitingBytes() < s.cfg.limits.batchBytes {
+				due.Reset(timingSendDelay)
 				continue
 			}
 		case <-due.C:
 		case <-ctx.Done():
 			continue
 		}
-		if !s.drain(sending) {
-			due.Reset(s.cfg.limits.retry)
+		if !s.sendWaiting(sending) {
+			due.Reset(s.cfg.limits.retryPause)
 		}
 	}
-	if s.server != nil {
-		defer s.server.close()
-		s.server.dialed = time.Time{} // allow the last attempt now
+	if s.connection != nil {
+		defer s.connection.close()
+		s.connection.lastDialTime = time.Time{} // A zero time allows another attempt at once.
 	}
-	s.flush(sending)
+	s.flushStats(sending)
 	// A UDP write may report the error of the packet before it, so it is tried again.
-	if !s.drain(sending) && s.server != nil {
-		s.server.dialed = time.Time{}
-		s.drain(sending)
+	if !s.sendWaiting(sending) && s.connection != nil {
+		s.connection.lastDialTime = time.Time{}
+		s.sendWaiting(sending)
 	}
 }
 
-// flush adds a line for each gauge, and for each counter that changed since the last flush.
+// flushStats adds a line for each gauge, and for each counter that changed since the last flush.
 // If the waiting lines are full, it sends them first.
-func (s *Sink) flush(ctx context.Context) {
+func (s *Sink) flushStats(ctx context.Context) {
 	stuck := false
-	s.deltas.Next(s.cfg.Stats(), func(st metrics.Stat, added int64, _ *struct{}) bool {
-		kind := counter
+	s.statDeltas.ForEachDelta(s.cfg.ReadStats(), func(st metrics.Stat, added int64, n **spelledName) bool {
+		kind := kindCounter
 		if st.Kind == metrics.KindGauge {
-			kind = gauge
+			kind = kindGauge
 		} else if added == 0 {
 			return true
 		}
-		s.line = s.format.line(s.line[:0], st.Name, added, kind)
-		for !s.add(s.line) {
-			if stuck = stuck || !s.drain(ctx); stuck {
-				if kind == gauge {
-					s.dropped.Add(1)
+		if *n == nil {
+			*n = new(s.lineFormat.spellName(st.Name))
+		}
+		s.scratchLine = s.lineFormat.appendLine(s.scratchLine[:0], **n, added, kind)
+		for !s.addLine(s.scratchLine) {
+			if stuck = stuck || !s.sendWaiting(ctx); stuck {
+				if kind == kindGauge {
+					s.droppedLines.Add(1)
 				}
 				return false
 			}
 		}
 		return true
 	})
-	if s.line = s.format.end(s.line[:0]); len(s.line) > 0 && !s.add(s.line) {
-		s.dropped.Add(1)
+	s.mu.Lock()
+	clear(s.timingSpellings)
+	s.mu.Unlock()
+	if s.scratchLine = s.lineFormat.appendFlushEnd(s.scratchLine[:0]); len(s.scratchLine) > 0 && !s.addLine(s.scratchLine) {
+		s.droppedLines.Add(1)
 	}
 }
 
-// drain sends all waiting lines. It returns false if that failed.
-func (s *Sink) drain(ctx context.Context) bool {
+// sendWaiting sends all waiting lines. It returns false if that failed.
+func (s *Sink) sendWaiting(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		s.batch = s.peek(s.batch[:0])
-		if len(s.batch) == 0 {
+		s.scratchBatch = s.appendBatch(s.scratchBatch[:0])
+		if len(s.scratchBatch) == 0 {
 			return true
 		}
-		sent, err := s.write(ctx, s.batch)
-		var lost *lostError
+		sent, err := s.writeBatch(ctx, s.scratchBatch)
+		var lost *lostLinesError
 		if errors.As(err, &lost) {
-			s.drop(s.batch)
-			sent = len(s.batch)
+			s.countDropped(s.scratchBatch)
+			sent = len(s.scratchBatch)
 		}
-		s.discard(sent)
-		if errors.Is(err, errTooEarly) {
+		s.discardSentBytes(sent)
+		if errors.Is(err, errTooEarlyToDial) {
 			return false
 		}
-		s.report(err)
+		s.reportState(err)
 		if err != nil {
 			return false
 		}
@@ -278,50 +290,50 @@ func (s *Sink) drain(ctx context.Context) bool {
 	return false
 }
 
-// report calls OnState if sending started to fail or works again. err is that of the last
-// attempt.
-func (s *Sink) report(err error) {
-	if s.failing == (err != nil) || s.server == nil {
+// reportState calls OnState if sending started to fail or works again. err is that of the last attempt.
+func (s *Sink) reportState(err error) {
+	if s.sendingFails == (err != nil) || s.connection == nil {
 		return
 	}
-	s.failing = err != nil
+	s.sendingFails = err != nil
 	if err != nil {
-		err = fmt.Errorf("statsd: sending to %s over %s: %w; trying again every %v", s.cfg.Addr, s.cfg.Network, err, s.cfg.limits.retry)
+		err = fmt.Errorf("statsd: sending to %s over %s: %w; trying again every %v", s.cfg.Addr, s.cfg.Network, err, s.cfg.limits.retryPause)
 	}
 	if s.cfg.OnState != nil {
 		s.cfg.OnState(err)
 	}
 }
 
-// peek appends the first waiting lines to b, at most one batch, without removing them.
-func (s *Sink) peek(b []byte) []byte {
+// appendBatch appends the first waiting lines to b, at most one batch, without removing them.
+func (s *Sink) appendBatch(b []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := s.lines.Bytes()
-	if len(next) > s.cfg.limits.batch {
-		next = next[:s.cfg.limits.batch]
+	next := s.waitingLines.Bytes()
+	if len(next) > s.cfg.limits.batchBytes {
+		next = next[:s.cfg.limits.batchBytes]
 		next = next[:bytes.LastIndexByte(next, '\n')+1]
 	}
 	return append(b, next...)
 }
 
-// discard removes the first n bytes of the waiting lines.
-func (s *Sink) discard(n int) {
+// discardSentBytes removes the first n bytes of the waiting lines.
+func (s *Sink) discardSentBytes(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lines.Next(n)
-	if s.lines.Len() == 0 && s.lines.Cap() > keepBytes {
-		s.lines = bytes.Buffer{}
+	s.waitingLines.Next(n)
+	if s.waitingLines.Len() == 0 && s.waitingLines.Cap() > maxIdleBufferBytes {
+		s.waitingLines = bytes.Buffer{}
 	}
 }
 
-// drop counts lines as dropped.
-func (s *Sink) drop(lines []byte) { s.dropped.Add(uint64(bytes.Count(lines, []byte{'\n'}))) }
+func (s *Sink) countDropped(lines []byte) {
+	s.droppedLines.Add(uint64(bytes.Count(lines, []byte{'\n'})))
+}
 
-// toWriter writes a batch to Config.Writer. If that fails, it drops the whole batch.
-func (s *Sink) toWriter(_ context.Context, batch []byte) (int, error) {
+// writeToWriter writes a batch to Config.Writer. If that fails, it drops the whole batch.
+func (s *Sink) writeToWriter(_ context.Context, batch []byte) (int, error) {
 	if _, err := s.cfg.Writer.Write(batch); err != nil {
-		s.drop(batch)
+		s.countDropped(batch)
 	}
 	return len(batch), nil
 }

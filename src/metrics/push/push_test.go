@@ -25,7 +25,7 @@ func (w writer) Write(p []byte) (int, error) {
 // sinkOf returns a sink that writes statsd lines.
 func sinkOf(t *testing.T, w io.Writer, stats func() []metrics.Stat) *Sink {
 	t.Helper()
-	s, err := New(Config{Writer: w, Stats: stats})
+	s, err := New(Config{Writer: w, ReadStats: stats})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestLastFlushIsWhole(t *testing.T) {
 		}
 		var out bytes.Buffer
 		s := sinkOf(t, &out, func() []metrics.Stat { return stats })
-		s.cfg.limits.buffer, s.cfg.limits.batch = 100, 50
+		s.cfg.limits.bufferBytes, s.cfg.limits.batchBytes = 100, 50
 		err := s.Run(ctx)
 		if lines := strings.Count(out.String(), "\n"); err != nil || lines != 1000 || s.Dropped() != 0 {
 			t.Errorf("%d lines of 1000, %d dropped, %v", lines, s.Dropped(), err)
@@ -72,7 +72,7 @@ func TestLastFlushIsWhole(t *testing.T) {
 	})
 }
 
-// Run ends although the receiver takes nothing: after limits.grace, and a moment later if a
+// Run ends although the receiver takes nothing: after limits.lastFlushTimeout, and a moment later if a
 // write does not return even then.
 func TestRunEndsWithoutAReceiver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestRunEndsWithoutAReceiver(t *testing.T) {
 			want time.Duration
 		}{
 			{"polite", func(ctx context.Context) { <-ctx.Done() }, time.Second},
-			{"deaf", func(context.Context) { time.Sleep(time.Hour) }, time.Second + leaveBehind},
+			{"deaf", func(context.Context) { time.Sleep(time.Hour) }, time.Second + maxWaitForHangingWrite},
 		}
 		for _, tt := range tests {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -91,8 +91,8 @@ func TestRunEndsWithoutAReceiver(t *testing.T) {
 			s := sinkOf(t, io.Discard, func() []metrics.Stat {
 				return []metrics.Stat{c("a", 1), c("bbbbbbbbbbb", 1), g("cccccccccccccc", 1)}
 			})
-			s.cfg.limits.buffer = 10
-			s.write = func(ctx context.Context, _ []byte) (int, error) { tt.send(ctx); return 0, context.Canceled }
+			s.cfg.limits.bufferBytes = 10
+			s.writeBatch = func(ctx context.Context, _ []byte) (int, error) { tt.send(ctx); return 0, context.Canceled }
 			err := s.Run(ctx)
 			if took := time.Since(start); err != nil || took != tt.want {
 				t.Errorf("%s: %v after %v, want %v", tt.name, err, took, tt.want)
@@ -107,20 +107,20 @@ func TestRunEndsWithoutAReceiver(t *testing.T) {
 
 func TestBuffer(t *testing.T) {
 	s := sinkOf(t, io.Discard, func() []metrics.Stat { return nil })
-	s.cfg.limits.buffer, s.cfg.limits.batch = 20, 10
+	s.cfg.limits.bufferBytes, s.cfg.limits.batchBytes = 20, 10
 	add := func(line string, want bool) {
 		t.Helper()
-		if s.add([]byte(line)) != want {
+		if s.addLine([]byte(line)) != want {
 			t.Errorf("add(%q) is not %v", line, want)
 		}
 	}
 	removeFirst := func(want string) {
 		t.Helper()
-		b := s.peek(nil)
+		b := s.appendBatch(nil)
 		if string(b) != want {
 			t.Errorf("took %q, want %q", b, want)
 		}
-		s.discard(len(b))
+		s.discardSentBytes(len(b))
 	}
 	add("one\n", true)
 	add("two\n", true)
@@ -130,8 +130,8 @@ func TestBuffer(t *testing.T) {
 		t.Errorf("%d dropped, want 1", s.Dropped())
 	}
 	add("seven.\n", false)
-	if s.Waiting() != 14 {
-		t.Errorf("%d bytes wait, want 14", s.Waiting())
+	if s.WaitingBytes() != 14 {
+		t.Errorf("%d bytes wait, want 14", s.WaitingBytes())
 	}
 	removeFirst("one\ntwo\n")
 	add("seven.\n", true)
@@ -151,15 +151,15 @@ func TestTags(t *testing.T) {
 		{"ip_.__x=y.hits", "ip_.__x=y.hits.__env=eu west.__k___1=v.__zone=a_b_c_d_e_f"},
 	}
 	for _, tt := range tests {
-		if got := string(appendName(nil, tt.name, sortedTags(tags))); got != tt.want {
+		if got := withTags(tt.name, sortedTags(tags)); got != tt.want {
 			t.Errorf("%q: got %q, want %q", tt.name, got, tt.want)
 		}
-		if got := string(appendName(nil, tt.name, nil)); got != tt.name {
+		if got := withTags(tt.name, nil); got != tt.name {
 			t.Errorf("%q without tags: %q", tt.name, got)
 		}
 	}
 	dotted := sortedTags(map[string]string{"team.name": "a.b", "env": "x"})
-	if got, want := string(appendName(nil, "m.__code=ok", dotted)), "m.__code=ok.__env=x.__team.name=a_b"; got != want {
+	if got, want := withTags("m.__code=ok", dotted), "m.__code=ok.__env=x.__team.name=a_b"; got != want {
 		t.Errorf("a key with a dot: got %q, want %q", got, want)
 	}
 	if name, tags := splitTags("m.__code=ok.__team.name=a_b"); name != "m" || len(tags) != 2 || tags[1] != (Tag{"team.name", "a_b"}) {

@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// server is a connection to a statsd server. Only one goroutine may use it.
-type server struct {
-	cfg    *Config
-	dialed time.Time // the last attempt to connect
+// serverConnection is a connection to a statsd server. Only one goroutine may use it.
+type serverConnection struct {
+	cfg          *Config
+	lastDialTime time.Time // lastDialTime is the time of the last attempt to connect.
 
-	conn    net.Conn      // nil if there is no connection
-	release func() bool   // stops the wait for the context that closes conn
-	gone    chan struct{} // closed when the server closes conn; nil for UDP
+	conn             net.Conn      // conn is nil if there is no connection.
+	stopContextWatch func() bool   // stopContextWatch ends the watch of the context that closes conn.
+	serverClosed     chan struct{} // serverClosed is closed when the server closes conn. It is nil for UDP.
 }
 
-// newServer sets the defaults of cfg and keeps it.
-func newServer(cfg *Config) (*server, error) {
+// newServerConnection sets the defaults of cfg and keeps it.
+func newServerConnection(cfg *Config) (*serverConnection, error) {
 	if cfg.Addr == "" {
 		return nil, errors.New("statsd: the address is empty: write host:port")
 	}
@@ -35,44 +35,44 @@ func newServer(cfg *Config) (*server, error) {
 	switch cfg.Network {
 	case "tcp":
 	case "udp":
-		cfg.limits.batch = maxPacket
+		cfg.limits.batchBytes = maxPacketBytes
 	default:
 		return nil, fmt.Errorf("statsd: protocol %q is not tcp or udp", cfg.Network)
 	}
-	return &server{cfg: cfg}, nil
+	return &serverConnection{cfg: cfg}, nil
 }
 
-// errTooEarly is returned if the last attempt to connect is less than limits.retry ago.
-var errTooEarly = errors.New("too early to connect again")
+// errTooEarlyToDial is returned if the last attempt to connect is less than limits.retryPause ago.
+var errTooEarlyToDial = errors.New("too early to connect again")
 
-// lostError is the failure of a write that would fail again with the same lines.
-type lostError struct{ error }
+// lostLinesError is the failure of a write that would fail again with the same lines.
+type lostLinesError struct{ error }
 
-// write connects if necessary and sends lines. It returns the number of bytes of the whole
+// writeLines connects if necessary and sends lines. It returns the number of bytes of the whole
 // lines that it sent. After a failure it closes the connection.
-func (s *server) write(ctx context.Context, lines []byte) (int, error) {
+func (s *serverConnection) writeLines(ctx context.Context, lines []byte) (int, error) {
 	select {
-	case <-s.gone:
+	case <-s.serverClosed:
 		s.close()
 	default:
 	}
 	if s.conn == nil {
-		if time.Since(s.dialed) < s.cfg.limits.retry {
-			return 0, errTooEarly
+		if time.Since(s.lastDialTime) < s.cfg.limits.retryPause {
+			return 0, errTooEarlyToDial
 		}
-		s.dialed = time.Now()
+		s.lastDialTime = time.Now()
 		if err := s.dial(ctx); err != nil {
 			return 0, err
 		}
 	}
-	_ = s.conn.SetWriteDeadline(time.Now().Add(s.cfg.limits.write)) // Write reports a broken connection
+	_ = s.conn.SetWriteDeadline(time.Now().Add(s.cfg.limits.writeTimeout)) // Write reports a broken connection.
 	n, err := s.conn.Write(lines)
 	if err == nil {
 		return n, nil
 	}
 	s.close()
 	if s.cfg.Network == "udp" && !errors.Is(err, syscall.ECONNREFUSED) && ctx.Err() == nil {
-		err = &lostError{err} // the packet is too big for this network, or forbidden
+		err = &lostLinesError{err} // The packet is too big for this network, or forbidden.
 	}
 	// A line counts as sent without its line feed, because the end of the connection ends it.
 	return bytes.LastIndexByte(lines[:min(n+1, len(lines))], '\n') + 1, err
@@ -82,36 +82,35 @@ func (s *server) write(ctx context.Context, lines []byte) (int, error) {
 const dialTimeout = 1500 * time.Millisecond
 
 // dial sets conn to a new connection, which is closed when ctx ends.
-func (s *server) dial(ctx context.Context) error {
+func (s *serverConnection) dial(ctx context.Context) error {
 	d := net.Dialer{Timeout: dialTimeout}
 	conn, err := d.DialContext(ctx, s.cfg.Network, s.cfg.Addr)
 	if err != nil {
 		return err
 	}
 	s.conn = conn
-	s.release = context.AfterFunc(ctx, func() { _ = conn.Close() }) // the next write fails
+	s.stopContextWatch = context.AfterFunc(ctx, func() { _ = conn.Close() }) // The next write to conn fails then.
 	if s.cfg.Network == "tcp" {
 		// A read returns when the server closes the connection; a statsd server sends
 		// nothing. Without the read, the next write would succeed and lose its lines.
 		gone := make(chan struct{})
-		s.gone = gone
+		s.serverClosed = gone
 		go func() {
 			defer close(gone)
-			_, _ = io.Copy(io.Discard, conn) // any error means that the connection ended
+			_, _ = io.Copy(io.Discard, conn) // Any error means that the connection ended.
 		}()
 	}
 	return nil
 }
 
-// close closes the connection, if there is one.
-func (s *server) close() {
+func (s *serverConnection) close() {
 	if s.conn == nil {
 		return
 	}
-	s.release()
-	_ = s.conn.Close() // write has reported all failures that lose lines
-	if s.gone != nil {
-		<-s.gone
+	s.stopContextWatch()
+	_ = s.conn.Close() // The method write has reported all failures that lose lines.
+	if s.serverClosed != nil {
+		<-s.serverClosed
 	}
-	s.conn, s.gone = nil, nil
+	s.conn, s.serverClosed = nil, nil
 }

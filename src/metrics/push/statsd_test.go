@@ -131,8 +131,8 @@ func TestTCP(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
 	var f figures
 	f.set(c("a.hits", 3), c("b.zero", 0), g("c.now", 7), g("d.minus", -1), c("m.__code=ok", 1))
-	s, stop := start(t, Config{Stats: f.read, Addr: l.Addr().String(), Interval: time.Hour, Tags: map[string]string{"zone": "a:b", "env": "x.y"}})
-	s.Timing("server.time", 12999*time.Microsecond)
+	s, stop := start(t, Config{ReadStats: f.read, Addr: l.Addr().String(), Interval: time.Hour, Tags: map[string]string{"zone": "a:b", "env": "x.y"}})
+	s.AddTiming("server.time", 12999*time.Microsecond)
 	r := bufio.NewReader(accept(t, l))
 	expect(t, r, "server.time.__env=x_y.__zone=a_b:12|ms")
 	stop()
@@ -152,7 +152,7 @@ func TestDeltasOverTime(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
 	var f figures
 	f.set(c("a", 3))
-	_, stop := start(t, Config{Stats: f.read, Addr: l.Addr().String(), Interval: 20 * time.Millisecond})
+	_, stop := start(t, Config{ReadStats: f.read, Addr: l.Addr().String(), Interval: 20 * time.Millisecond})
 	r := bufio.NewReader(accept(t, l))
 	expect(t, r, "a:3|c")
 	f.set(c("a", 10))
@@ -210,7 +210,7 @@ func TestUDP(t *testing.T) {
 	stats = append(stats, c("b."+strings.Repeat("x", 1500), 1), c("c", 1))
 	want += "c:1|c\n"
 	f.set(stats...)
-	s, stop := start(t, Config{Stats: f.read, Network: "udp", Addr: conn.LocalAddr().String(), Interval: time.Hour})
+	s, stop := start(t, Config{ReadStats: f.read, Network: "udp", Addr: conn.LocalAddr().String(), Interval: time.Hour})
 	stop()
 	all := packets(t, conn, "c:1|c\n")
 	for _, p := range all {
@@ -245,7 +245,7 @@ func TestDogStatsD(t *testing.T) {
 		c("rate.dom.key_c,d.over_limit", 5),
 	)
 	s, stop := start(t, Config{
-		Stats: f.read, Format: DogStatsD, Addr: conn.LocalAddr().String(), Interval: time.Hour,
+		ReadStats: f.read, Format: DogStatsD, Addr: conn.LocalAddr().String(), Interval: time.Hour,
 		Tags: map[string]string{"zone": "a:b.c,d\n", "env": "x"},
 		Mogrifiers: []Mogrifier{
 			mogrifier(t, `^rate\.(\w+)\.(.*)\.(\w+_hits)`, "rate.$3", map[string]string{"domain": "$1", "rule": "$2", "odd": "$7-$0x"}),
@@ -254,7 +254,7 @@ func TestDogStatsD(t *testing.T) {
 			mogrifier(t, `time`, "t", nil),
 		},
 	})
-	s.Timing("server.time", 5*time.Millisecond)
+	s.AddTiming("server.time", 5*time.Millisecond)
 	stop()
 	got := strings.Join(packets(t, conn, "$9:"), "")
 	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")

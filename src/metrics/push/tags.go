@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"ratelimit/src/metrics"
 )
 
 // Tag is a key and a value that a figure has in addition to its name.
@@ -16,41 +17,31 @@ func sortedTags(m map[string]string) []Tag {
 	var tags []Tag
 	for key, value := range m {
 		if key != "" && value != "" {
-			tags = append(tags, Tag{clean(key, ":|,="), clean(value, ".:|,")})
+			tags = append(tags, Tag{metrics.CleanText(key, ":|,="), metrics.CleanText(value, ".:|,")})
 		}
 	}
 	sortTags(tags)
 	return tags
 }
 
-// clean replaces control characters, invalid UTF-8 and the characters of reserved by `_`.
-func clean(text, reserved string) string {
-	return strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7F || c == utf8.RuneError || strings.ContainsRune(reserved, c) {
-			return '_'
-		}
-		return c
-	}, text)
-}
-
 func sortTags(tags []Tag) {
 	slices.SortFunc(tags, func(a, b Tag) int { return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Value, b.Value)) })
 }
 
-// tagMark stands before each tag in a name, as in hits.__zone=a.
-const tagMark = ".__"
+// tagPrefix stands before each tag in a name, as in hits.__zone=a.
+const tagPrefix = ".__"
 
 // splitTags returns a name without the tags at its end, and these tags. It splits
 // hits.__zone=a.__env=b into the name hits and the tags zone=a and env=b.
 func splitTags(name string) (string, []Tag) {
 	var tags []Tag
 	for {
-		mark := strings.LastIndex(name, tagMark)
+		mark := strings.LastIndex(name, tagPrefix)
 		if mark < 0 {
 			break
 		}
-		key, value, ok := strings.Cut(name[mark+len(tagMark):], "=")
-		if !ok || strings.Contains(value, ".") { // the name continues behind the tag
+		key, value, ok := strings.Cut(name[mark+len(tagPrefix):], "=")
+		if !ok || strings.Contains(value, ".") { // The name continues behind the tag, so this is no tag at its end.
 			break
 		}
 		tags = append(tags, Tag{key, value})
@@ -76,17 +67,15 @@ func joinTags(extra, own []Tag) []Tag {
 	return all
 }
 
-// appendName appends name with tags at its end. The name hits.__zone=a with the tag env=b
+// withTags returns name with tags at its end. The name hits.__zone=a with the tag env=b
 // becomes hits.__env=b.__zone=a. A tag in name wins over one of tags with the same key.
-func appendName(b []byte, name string, tags []Tag) []byte {
-	if len(tags) > 0 {
-		var own []Tag
-		name, own = splitTags(name)
-		tags = joinTags(tags, own)
+func withTags(name string, tags []Tag) string {
+	if len(tags) == 0 {
+		return name
 	}
-	b = append(b, name...)
-	for _, t := range tags {
-		b = append(b, tagMark+t.Key+"="+t.Value...)
+	name, own := splitTags(name)
+	for _, t := range joinTags(tags, own) {
+		name += tagPrefix + t.Key + "=" + t.Value
 	}
-	return b
+	return name
 }

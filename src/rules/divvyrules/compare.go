@@ -9,146 +9,140 @@ import (
 	"ratelimit/src/rules"
 )
 
-// maxCompared bounds the search for rules that divvy takes for unreachable.
-const maxCompared = 2000
+// maxComparedRules is the most rules of a file that are compared with all rules before them.
+const maxComparedRules = 2000
 
-// missing is the text that divvy matches a pattern with if there is no value.
-const missing = "undefined"
+// missingValueText is the text that divvy 1.7.1 compares with a pattern if the request has no value for its key.
+const missingValueText = "undefined"
 
-// compare warns where divvy 1.7.1 itself would do something else with the rules than its documentation says.
-func (f *reader) compare() {
-	patterns := make([][]divvyPattern, len(f.rules))
+// warnDifferences warns where divvy 1.7.1 would treat the rules differently from its documentation.
+func (f *reader) warnDifferences() {
 	counters := make(map[string]rules.Pos)
 	for i := range f.rules {
 		r := &f.rules[i]
-		for _, p := range r.operation {
-			patterns[i] = append(patterns[i], newPattern(p))
-			f.comparePattern(r, &patterns[i][len(patterns[i])-1])
+		for _, p := range r.operationPairs {
+			r.operationPatterns = append(r.operationPatterns, newDivvyPattern(p))
+			f.warnPatternDifferences(r, &r.operationPatterns[len(r.operationPatterns)-1])
 		}
-		text := rules.Shorten(r.text)
-		if !r.isZero("creditLimit") && r.isZero("resetSeconds") {
-			f.differs(r.at, "it refuses resetSeconds 0 of %s, though it documents it", text)
+		text := rules.Shorten(r.operationText)
+		if !r.isZeroField("creditLimit") && r.isZeroField("resetSeconds") {
+			f.warnDivvyDiffers(r.pos, "it refuses resetSeconds 0 of %s, though it documents it", text)
 		}
-		counter := r.counter()
-		if other, taken := counters[counter]; taken && !r.isZero("creditLimit") {
-			f.differs(r.at, "%s and the rule at %v share a counter there, so that each hit on both costs two", text, other)
+		counter := r.divvyCounterKey()
+		if other, taken := counters[counter]; taken && !r.isZeroField("creditLimit") {
+			f.warnDivvyDiffers(r.pos, "%s and the rule at %v share a counter there, so that each hit on both costs two", text, other)
 		}
-		counters[counter] = r.at
+		counters[counter] = r.pos
 	}
-	f.compareReach(patterns)
+	f.warnWronglyUnreachable()
 	f.warnings.Sort()
 }
 
-// comparePattern warns of requests that a pattern matches in divvy only.
-func (f *reader) comparePattern(r *divvyRule, p *divvyPattern) {
-	text, pattern, key := rules.Shorten(r.text), rules.Quote(p.Pattern), rules.Quote(p.Key)
+// warnPatternDifferences warns of requests that a pattern of r matches in divvy 1.7.1 only.
+func (f *reader) warnPatternDifferences(r *divvyRule, p *divvyPattern) {
+	text, pattern, key := rules.Shorten(r.operationText), rules.Quote(p.Pattern), rules.Quote(p.Key)
 	stars := strings.Count(p.Pattern, "*")
 	switch {
 	case p.Pattern == "*":
-		f.differs(r.at, "%s matches also requests without the key %s", text, key)
+		f.warnDivvyDiffers(r.pos, "%s matches also requests without the key %s", text, key)
 	case stars == 0:
-	case p.expr == nil:
-		f.differs(r.at, "it cannot read the pattern %s of %s, and ends", pattern, text)
+	case p.divvyRegexp == nil:
+		f.warnDivvyDiffers(r.pos, "it cannot read the pattern %s of %s, and ends", pattern, text)
 	case stars > 1:
-		f.differs(r.at, "in %s only the first `*` of %s is a wildcard; another repeats what stands before it", text, pattern)
+		f.warnDivvyDiffers(r.pos, "in %s only the first `*` of %s is a wildcard; another repeats what stands before it", text, pattern)
 	case !strings.HasSuffix(p.Pattern, "*"):
-		f.differs(r.at, "%s matches also values that go on behind %s", text, pattern)
+		f.warnDivvyDiffers(r.pos, "%s matches also values that go on behind %s", text, pattern)
 	}
-	if p.expr != nil && p.expr.MatchString(missing) {
-		f.differs(r.at, "%s matches also requests without the key %s, which it takes for the text %q", text, key, missing)
+	if p.divvyRegexp != nil && p.divvyRegexp.MatchString(missingValueText) {
+		f.warnDivvyDiffers(r.pos, "%s matches also requests without the key %s, which it takes for the text %q", text, key, missingValueText)
 	}
 }
 
-// counter is the constant part of divvy's keys for a rule.
-func (r *divvyRule) counter() string {
-	match := make([]string, 0, len(r.operation))
-	for _, p := range r.operation {
+// divvyCounterKey returns the constant part of the keys that divvy 1.7.1 counts the rule under.
+func (r *divvyRule) divvyCounterKey() string {
+	match := make([]string, 0, len(r.operationPairs))
+	for _, p := range r.operationPairs {
 		match = append(match, fmt.Sprintf("%q=%q", p.Key, p.Pattern))
 	}
 	slices.Sort(match)
-	return fmt.Sprintf("%s %q %s %s", match, r.fields["actorField"].text, r.fields["creditLimit"].text, r.fields["resetSeconds"].text)
+	return fmt.Sprintf("%s %q %s %s", match, r.valueByKey["actorField"].text, r.valueByKey["creditLimit"].text, r.valueByKey["resetSeconds"].text)
 }
 
-// compareReach warns of rules that divvy takes for unreachable and that are not.
-func (f *reader) compareReach(patterns [][]divvyPattern) {
-	first, more := make(map[int]int), make(map[int]int) // rules behind each rule
-	for i := range min(len(f.rules), maxCompared) {
-		for j := range i {
-			if f.rules[j].fields["matchPolicy"].text == "canary" || !masks(patterns[j], f.rules[i].operation) || f.masks(j, i) {
-				continue
-			}
-			if _, known := first[j]; known {
-				more[j]++
-			} else {
-				first[j] = i
-			}
-			break
+// warnWronglyUnreachable warns of rules that divvy 1.7.1 takes for unreachable although requests can reach them.
+func (f *reader) warnWronglyUnreachable() {
+	unreachable := make(map[int][]int) // unreachable maps the index of a rule to those of later rules that it seems to hide.
+	for i := range min(len(f.rules), maxComparedRules) {
+		later := &f.rules[i]
+		hides := func(r divvyRule) bool {
+			return r.valueByKey["matchPolicy"].text != "canary" &&
+				r.coversRule(later, (*divvyPattern).matchesInDivvy) && !r.coversRule(later, (*divvyPattern).matches)
+		}
+		if j := slices.IndexFunc(f.rules[:i], hides); j >= 0 {
+			unreachable[j] = append(unreachable[j], i)
 		}
 	}
-	for j, i := range first {
+	for j, list := range unreachable {
 		also := ""
-		if n := more[j]; n > 0 {
-			also = fmt.Sprintf(" and %d more", n)
+		if more := len(list) - 1; more > 0 {
+			also = fmt.Sprintf(" and %d more", more)
 		}
-		f.differs(f.rules[i].at, "it takes %s%s for unreachable, behind %s at %v, and refuses the file",
-			rules.Shorten(f.rules[i].text), also, rules.Shorten(f.rules[j].text), f.rules[j].at)
+		later := &f.rules[list[0]]
+		f.warnDivvyDiffers(later.pos, "it takes %s%s for unreachable, behind %s at %v, and refuses the file",
+			rules.Shorten(later.operationText), also, rules.Shorten(f.rules[j].operationText), f.rules[j].pos)
 	}
 }
 
-// valueOf is the pattern of a key in an operation.
-func valueOf(operation []rules.PairConfig, key string) (pattern string, there bool) {
-	for _, p := range operation {
-		if p.Key == key {
-			return p.Pattern, true
-		}
-	}
-	return "", false
-}
-
-// masks reports whether rule j takes all that rule i would match.
-func (f *reader) masks(j, i int) bool {
-	return !slices.ContainsFunc(f.rules[j].operation, func(p rules.PairConfig) bool {
-		value, there := valueOf(f.rules[i].operation, p.Key)
-		return !there || !rules.PatternMatches(p.Pattern, []byte(value))
-	})
-}
-
-// divvyPattern is a pattern as divvy 1.7.1 reads it. A `*` alone also matches a missing value. Otherwise the first `*` is a wildcard,
-// further ones are those of a regular expression, and the end is open.
-type divvyPattern struct {
-	rules.PairConfig
-	expr *regexp.Regexp // nil: no `*` in it, or divvy cannot read it
-}
-
-func newPattern(p rules.PairConfig) divvyPattern {
-	before, rest, wild := strings.Cut(p.Pattern, "*")
-	if p.Pattern == "*" || !wild || strings.Contains(p.Pattern, "**") {
-		return divvyPattern{p, nil}
-	}
-	rest = strings.ReplaceAll(regexp.QuoteMeta(rest), `\*`, "*")
-	expr, err := regexp.Compile("^" + regexp.QuoteMeta(before) + ".*" + rest)
-	if err != nil {
-		return divvyPattern{p, nil}
-	}
-	return divvyPattern{p, expr}
-}
-
-// masks reports whether divvy takes a rule of these patterns for one that matches all that a later one does.
-func masks(patterns []divvyPattern, later []rules.PairConfig) bool {
-	for i := range patterns {
-		p := &patterns[i]
-		value, there := valueOf(later, p.Key)
-		text := value
-		if !there {
-			text = missing
-		}
-		switch {
-		case p.Pattern == "*":
-		case p.expr != nil && p.expr.MatchString(text):
-		case p.expr == nil && there && value == p.Pattern:
-		default:
+// coversRule reports whether r matches every request that later matches. matches reports whether a pattern of r matches the pattern that
+// later has for the same key; has is false if later has no such key.
+func (r *divvyRule) coversRule(later *divvyRule, matches func(p *divvyPattern, value string, has bool) bool) bool {
+	for i := range r.operationPatterns {
+		value, has := patternForKey(later.operationPairs, r.operationPatterns[i].Key)
+		if !matches(&r.operationPatterns[i], value, has) {
 			return false
 		}
 	}
 	return true
+}
+
+func patternForKey(operation []rules.MatchPairConfig, key string) (pattern string, has bool) {
+	i := slices.IndexFunc(operation, func(p rules.MatchPairConfig) bool { return p.Key == key })
+	if i < 0 {
+		return "", false
+	}
+	return operation[i].Pattern, true
+}
+
+// divvyPattern is a pattern as divvy 1.7.1 reads it. A `*` alone also matches a missing value. Otherwise the first `*` is a wildcard,
+// further ones are repetitions of a regular expression, and any text may follow.
+type divvyPattern struct {
+	rules.MatchPairConfig
+	divvyRegexp *regexp.Regexp // divvyRegexp is nil if the pattern is "*", has no `*`, or is one that divvy cannot read.
+}
+
+func newDivvyPattern(pair rules.MatchPairConfig) divvyPattern {
+	p := divvyPattern{MatchPairConfig: pair}
+	before, rest, wild := strings.Cut(p.Pattern, "*")
+	if wild && p.Pattern != "*" && !strings.Contains(p.Pattern, "**") {
+		rest = strings.ReplaceAll(regexp.QuoteMeta(rest), `\*`, "*")
+		p.divvyRegexp, _ = regexp.Compile("^" + regexp.QuoteMeta(before) + ".*" + rest)
+	}
+	return p
+}
+
+// matches reports whether p matches a value by divvy's documentation.
+func (p *divvyPattern) matches(value string, has bool) bool {
+	return has && rules.PatternMatches(p.Pattern, []byte(value))
+}
+
+// matchesInDivvy reports whether p matches a value in divvy 1.7.1.
+func (p *divvyPattern) matchesInDivvy(value string, has bool) bool {
+	switch {
+	case p.Pattern == "*":
+		return true
+	case p.divvyRegexp == nil:
+		return has && value == p.Pattern
+	case !has:
+		value = missingValueText
+	}
+	return p.divvyRegexp.MatchString(value)
 }

@@ -1,8 +1,8 @@
 package divvyrules
 
 import (
+	"errors"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,185 +11,186 @@ import (
 	"ratelimit/src/rules"
 )
 
-// reader collects the rules of one file, and what is wrong with them. Where divvy's documentation and divvy itself differ, it follows
-// the documentation, with a warning.
+// reader collects the rules of one file and their problems. Where divvy 1.7.1 differs from divvy's documentation, the reader follows the
+// documentation and warns.
 type reader struct {
-	file     string
-	problems rules.Problems
-	warnings rules.Problems
-	rules    []divvyRule
-	skipped  bool // a rule could not be read; it may be the default
-	labels   map[string]rules.Pos
+	file           string
+	problems       rules.Problems
+	warnings       rules.Problems
+	rules          []divvyRule
+	hasSkippedRule bool                 // hasSkippedRule is set if a rule could not be read. That rule may be the default.
+	rulePosByLabel map[string]rules.Pos // rulePosByLabel maps the label of each rule to the position of the rule.
 }
 
-func newReader(file string) *reader { return &reader{file: file, labels: make(map[string]rules.Pos)} }
+func newReader(file string) *reader {
+	return &reader{file: file, rulePosByLabel: make(map[string]rules.Pos)}
+}
 
-// divvyRule is a rule as written.
+// divvyRule is a rule as written in a file of divvy.
 type divvyRule struct {
-	at         rules.Pos
-	text       string // the operation
-	operation  []rules.PairConfig
-	incomplete bool // the operation is not all that was written
-	fields     map[string]value
+	pos               rules.Pos
+	operationText     string // operationText is the operation as written, for messages.
+	operationPairs    []rules.MatchPairConfig
+	operationPatterns []divvyPattern    // operationPatterns are the patterns of operationPairs. warnDifferences sets them.
+	lacksPairs        bool              // lacksPairs is set if a problem left pairs out of operationPairs.
+	valueByKey        map[string]scalar // valueByKey maps keys such as creditLimit to their values.
 }
 
-// value is a scalar of a rule.
-type value struct {
-	at   rules.Pos
-	kind kind
+// scalar is the value of a field of a rule.
+type scalar struct {
+	pos  rules.Pos
+	kind valueKind
 	text string
 }
 
-// kind is the type of a value, in words for messages.
-type kind string
+// valueKind is the type of a value, in the words of messages.
+type valueKind string
 
 const (
-	isText     kind = "text"
-	isWhole    kind = "a whole number"
-	isFraction kind = "a fraction"
-	isBool     kind = "true or false"
-	isNull     kind = "nothing"
-	isMap      kind = "a map"
-	isList     kind = "a list"
+	kindText        valueKind = "text"
+	kindWholeNumber valueKind = "a whole number"
+	kindFraction    valueKind = "a fraction"
+	kindBool        valueKind = "true or false"
+	kindNull        valueKind = "nothing"
+	kindMap         valueKind = "a map"
+	kindList        valueKind = "a list"
 )
 
-var ruleKeys = []string{"creditLimit", "resetSeconds", "actorField", "matchPolicy", "label", "comment"}
+// ruleFieldKeys are the keys of a rule's fields.
+var ruleFieldKeys = []string{"creditLimit", "resetSeconds", "actorField", "matchPolicy", "label", "comment"}
 
-// config returns the rules as an ordered list.
-func (f *reader) config() *rules.DomainConfig {
+// domainConfig returns the rules of the file as an ordered list.
+func (f *reader) domainConfig() *rules.DomainConfig {
 	top := rules.Pos{File: f.file, Line: 1, Col: 1}
-	cfg := &rules.DomainConfig{Pos: top, Domain: rules.BaseName(f.file), Divvy: true, Rules: &rules.Placed[[]rules.RuleConfig]{Pos: top}}
+	cfg := &rules.DomainConfig{Pos: top, Domain: rules.BaseName(f.file), FromDivvyFile: true, Rules: &rules.Positioned[[]rules.RuleConfig]{Pos: top}}
 	hasDefault := false
 	for i := range f.rules {
-		hasDefault = hasDefault || len(f.rules[i].operation) == 0
-		cfg.Rules.Value = append(cfg.Rules.Value, f.rule(&f.rules[i]))
+		hasDefault = hasDefault || len(f.rules[i].operationPairs) == 0
+		cfg.Rules.Value = append(cfg.Rules.Value, f.ruleConfig(&f.rules[i]))
 	}
 	switch n := len(f.rules); {
 	case len(f.problems) > 0 && n == 0:
 	case n == 0:
 		f.problems.Add(top, "write at least the default rule", "the file has no rules")
-	case !hasDefault && !f.skipped:
-		f.problems.Add(f.rules[n-1].at, "write a default rule behind it, which matches everything",
-			"the last rule, %s, is not the default", rules.Shorten(f.rules[n-1].text))
+	case !hasDefault && !f.hasSkippedRule:
+		f.problems.Add(f.rules[n-1].pos, "write a default rule behind it, which matches everything",
+			"the last rule, %s, is not the default", rules.Shorten(f.rules[n-1].operationText))
 	}
 	if len(f.problems) == 0 {
-		f.compare()
+		f.warnDifferences()
 	}
 	return cfg
 }
 
-// rule returns a rule of divvy as a rule of an ordered list.
-func (f *reader) rule(r *divvyRule) rules.RuleConfig {
-	before, text := len(f.problems), rules.Shorten(r.text)
+// ruleConfig returns a rule of divvy as a rule of an ordered list.
+func (f *reader) ruleConfig(r *divvyRule) rules.RuleConfig {
+	before, text := len(f.problems), rules.Shorten(r.operationText)
 	cfg := rules.RuleConfig{
-		Match: &rules.Placed[[]rules.PairConfig]{Pos: r.at, Value: r.operation}, Text: r.text, Incomplete: r.incomplete,
+		Match: &rules.Positioned[[]rules.MatchPairConfig]{Pos: r.pos, Value: r.operationPairs}, MessageText: r.operationText, HasReadProblem: r.lacksPairs,
 	}
-	cfg.Pos = r.at
-	limit := &rules.RateLimitConfig{Pos: r.at, UnitPos: r.at}
+	cfg.Pos = r.pos
+	limit := &rules.RateLimitConfig{Pos: r.pos, UnitPos: r.pos}
 	cfg.RateLimit = limit
-	credit, hasCredit := f.number(r, "creditLimit")
+	credit, hasCredit := f.numberField(r, "creditLimit")
 	if !hasCredit {
-		f.problems.Add(r.at, "add it; 0 refuses everything", "the rule %s has no creditLimit", text)
+		f.problems.Add(r.pos, "add it; 0 refuses everything", "the rule %s has no creditLimit", text)
 	}
 	limit.RequestsPerUnit = credit
-	reset, hasReset := f.number(r, "resetSeconds")
+	reset, hasReset := f.numberField(r, "resetSeconds")
 	switch {
 	case credit > 0 && !hasReset:
-		f.problems.Add(r.at, "add it; 0 lets everything pass", "the rule %s has no resetSeconds", text)
+		f.problems.Add(r.pos, "add it; 0 lets everything pass", "the rule %s has no resetSeconds", text)
 	case credit > 0 && reset == 0:
 		limit.Unlimited = true
 	default:
-		at := r.at
+		at := r.pos
 		if hasReset {
-			at = r.fields["resetSeconds"].at
+			at = r.valueByKey["resetSeconds"].pos
 		}
-		period := time.Duration(max(reset, 1)) * time.Second // without credit any period will do
+		period := time.Duration(max(reset, 1)) * time.Second // A limit of 0 refuses everything in any period.
 		if period > algorithm.MaxPeriod {
 			f.problems.Add(at, "write 3153600000 or less, 100 years", "resetSeconds of %s is out of range: \"%d\"", text, reset)
 			period = algorithm.MaxPeriod
 		}
-		limit.Period = &rules.Placed[time.Duration]{Pos: at, Value: period}
-		limit.Algorithm = &rules.Placed[string]{Pos: r.at, Value: algorithm.FirstHitWindow.String()}
+		limit.Period = &rules.Positioned[time.Duration]{Pos: at, Value: period}
+		limit.Algorithm = &rules.Positioned[string]{Pos: r.pos, Value: algorithm.FirstHitWindow.String()}
 	}
-	if v, ok := r.optional("actorField"); ok {
-		cfg.Per = []rules.Placed[string]{{Pos: v.at, Value: v.text}}
+	if v, ok := r.optionalField("actorField"); ok {
+		cfg.PerKeys = []rules.Positioned[string]{{Pos: v.pos, Value: v.text}}
 	}
-	if v, ok := r.optional("matchPolicy"); ok && v.text != "stop" {
+	if v, ok := r.optionalField("matchPolicy"); ok && v.text != "stop" {
 		if cfg.ShadowMode = v.text == "canary"; !cfg.ShadowMode {
-			f.problems.Add(v.at, "write stop, which is the default, or canary", "matchPolicy of %s is neither stop nor canary: %s",
+			f.problems.Add(v.pos, "write stop, which is the default, or canary", "matchPolicy of %s is neither stop nor canary: %s",
 				text, rules.Quote(v.text))
 		}
 	}
-	if v, ok := r.optional("label"); ok {
+	if v, ok := r.optionalField("label"); ok {
 		limit.Name = v.text
-		f.label(r, v)
+		f.checkLabel(r, v)
 	}
-	if v, ok := r.optional("comment"); ok {
+	if v, ok := r.optionalField("comment"); ok {
 		cfg.Metadata = map[string]any{"comment": v.text}
 	}
-	limit.Incomplete = len(f.problems) > before
+	limit.HasReadProblem = len(f.problems) > before
 	return cfg
 }
 
-var labelForm = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,255}$`)
+var labelPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,255}$`)
 
-// label checks the name of a rule.
-func (f *reader) label(r *divvyRule, v value) {
-	other, taken := f.labels[v.text]
+// checkLabel checks that v, the label of r, is valid and that no other rule has it.
+func (f *reader) checkLabel(r *divvyRule, v scalar) {
+	other, taken := f.rulePosByLabel[v.text]
 	switch {
-	case !labelForm.MatchString(v.text):
-		f.problems.Add(v.at, "write up to 255 letters, digits, `_` and `-`", "label of %s is not a name: %s", rules.Shorten(r.text),
+	case !labelPattern.MatchString(v.text):
+		f.problems.Add(v.pos, "write up to 255 letters, digits, `_` and `-`", "label of %s is not a name: %s", rules.Shorten(r.operationText),
 			rules.Quote(v.text))
 	case taken:
-		f.problems.Add(v.at, "choose another", "label of %s is that of the rule at %v, too: %s", rules.Shorten(r.text), other,
+		f.problems.Add(v.pos, "choose another", "label of %s is that of the rule at %v, too: %s", rules.Shorten(r.operationText), other,
 			rules.Quote(v.text))
 	default:
-		f.labels[v.text] = r.at
+		f.rulePosByLabel[v.text] = r.pos
 	}
 }
 
-// optional returns a field that may be left out. Null and an empty text are as if it were.
-func (r *divvyRule) optional(key string) (value, bool) {
-	v, there := r.fields[key]
-	return v, there && v.kind != isNull && v.text != ""
+// optionalField returns a field that a rule need not have; ok is false if it is missing, null or empty.
+func (r *divvyRule) optionalField(key string) (v scalar, ok bool) {
+	v, ok = r.valueByKey[key]
+	return v, ok && v.kind != kindNull && v.text != ""
 }
 
-var wholeForm = regexp.MustCompile(`^[0-9]+$`)
-
-// number returns a field that is a whole number, and whether there is one. For an invalid one it reports a problem and returns 1.
-func (f *reader) number(r *divvyRule, key string) (n uint32, there bool) {
-	v, there := r.fields[key]
-	if !there {
+// numberField returns a field that is a whole number; has is false if the rule has no such field. It reports another value as a problem
+// and returns 1, because 0 has a meaning of its own and could cause a second problem.
+func (f *reader) numberField(r *divvyRule, key string) (n uint32, has bool) {
+	v, has := r.valueByKey[key]
+	if !has {
 		return 0, false
 	}
 	number, err := strconv.ParseUint(v.text, 10, 32)
-	text, quoted := rules.Shorten(r.text), rules.Quote(v.text)
+	text, quoted := rules.Shorten(r.operationText), rules.Quote(v.text)
 	switch {
-	case v.kind == isNull:
-		f.problems.Add(v.at, "write a whole number", "%s of %s is null", key, text)
-	case v.kind == isBool || !wholeForm.MatchString(v.text):
-		f.problems.Add(v.at, "write a whole number, 0 or more", "%s of %s is not a whole number: %s", key, text, quoted)
+	case v.kind == kindNull:
+		f.problems.Add(v.pos, "write a whole number", "%s of %s is null", key, text)
+	case errors.Is(err, strconv.ErrRange):
+		f.problems.Add(v.pos, "write 0 to 4294967295", "%s of %s is out of range: %s", key, text, quoted)
 	case err != nil:
-		f.problems.Add(v.at, "write 0 to 4294967295", "%s of %s is out of range: %s", key, text, quoted)
+		f.problems.Add(v.pos, "write a whole number, 0 or more", "%s of %s is not a whole number: %s", key, text, quoted)
 	default:
 		return uint32(number), true
 	}
-	return 1, true // 0 would be a second problem
+	return 1, true
 }
 
-// unknown warns of a key without a meaning.
-func (f *reader) unknown(at rules.Pos, key string, known []string) {
-	fix := "remove it"
-	if near := rules.Near(key, slices.Values(known)); near != "" {
-		fix = "did you mean `" + near + "`?"
-	}
-	f.warnings.Add(at, fix, "the key %s means nothing here", rules.Quote(key))
+// warnUnknownKey warns of a key that is none of known.
+func (f *reader) warnUnknownKey(at rules.Pos, key string, known []string) {
+	f.warnings.Add(at, rules.SuggestKeyFix(key, known, "remove it"), "the key %s means nothing here", rules.Quote(key))
 }
 
-// differs warns of what divvy does otherwise than its documentation says.
-func (f *reader) differs(at rules.Pos, format string, args ...any) {
+// warnDivvyDiffers warns of what divvy 1.7.1 does differently from its documentation.
+func (f *reader) warnDivvyDiffers(at rules.Pos, format string, args ...any) {
 	f.warnings.Add(at, "", "divvy 1.7.1 itself differs: "+format, args...)
 }
 
-// isZero reports whether a number is 0, or not there.
-func (r *divvyRule) isZero(key string) bool { return strings.Trim(r.fields[key].text, "0") == "" }
+// isZeroField reports whether a field is 0 or missing.
+func (r *divvyRule) isZeroField(key string) bool {
+	return strings.Trim(r.valueByKey[key].text, "0") == ""
+}

@@ -57,11 +57,11 @@ func readsDivvy(t *testing.T, name string, data []byte, parse func(string, []byt
 	}
 	lines := strings.Count(string(data), "\n") + 1
 	for _, p := range append(slices.Clone(problems), warnings...) {
-		if p.File != name || p.What == "" || p.Line > lines || p.Line < 1 && !strings.Contains(p.What, "YAML") {
+		if p.File != name || p.Message == "" || p.Line > lines || p.Line < 1 && !strings.Contains(p.Message, "YAML") {
 			t.Fatalf("%q: the problem %q has no place or no words", data, p)
 		}
 	}
-	set, _, err := loading.Load([]loading.File{{Name: name, Data: data}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: name, Data: data}}, rules.Options{})
 	var all rules.Problems
 	switch {
 	case err != nil && !errors.As(err, &all), len(problems) > 0 && err == nil:
@@ -70,12 +70,12 @@ func readsDivvy(t *testing.T, name string, data []byte, parse func(string, []byt
 		return
 	}
 	list := set.Rules()
-	if n := len(list); n == 0 || len(list[n-1].Listed.Match) > 0 || list[n-1].Shadow {
+	if n := len(list); n == 0 || len(list[n-1].ListSettings.MatchPairs) > 0 || list[n-1].ShadowMode {
 		t.Fatalf("%q: there is no default: %v", data, list)
 	}
-	var scratch rules.Scratch
+	var scratch rules.SearchScratch
 	for _, request := range [][]rules.Entry{nil, {{}}, {{Key: data, Value: data}}} {
-		if rule, _ := set.Domains()[0].Find(request, &scratch, nil); rule == nil {
+		if rule, _ := set.Domains()[0].FindRule(request, &scratch, nil); rule == nil {
 			t.Fatalf("%q: %q finds nothing", data, request)
 		}
 	}

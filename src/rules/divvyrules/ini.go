@@ -19,83 +19,80 @@ func ParseINI(file string, data []byte) (cfg *rules.DomainConfig, problems, warn
 	if !f.problems.CheckUTF8(file, data) {
 		return nil, f.problems, nil
 	}
-	r := iniReader{reader: f, sections: make(map[string]rules.Pos)}
+	r := iniReader{reader: f, posBySectionHead: make(map[string]rules.Pos)}
 	for line := range strings.Lines(strings.TrimPrefix(string(data), "\ufeff")) {
-		r.line++
-		r.read(strings.TrimRight(line, "\r\n"))
+		r.lineNumber++
+		r.readLine(strings.TrimRight(line, "\r\n"))
 	}
-	cfg = f.config()
+	cfg = f.domainConfig()
 	return cfg, f.problems, f.warnings
 }
 
-// iniReader reads line by line.
 type iniReader struct {
 	*reader
-	line     int
-	text     string // of the line
-	sections map[string]rules.Pos
-	rule     *divvyRule // the section that is being read; nil: none yet, or one that is refused
-	refused  bool       // the section is one that is refused: its keys are passed over
+	lineNumber       int                  // lineNumber is the number of the line that is being read, from 1.
+	lineText         string               // lineText is that line without its end.
+	posBySectionHead map[string]rules.Pos // posBySectionHead maps the section heads so far, as written, to their positions.
+	currentRule      *divvyRule           // currentRule is the rule whose section is being read. It is nil before the first section and in a refused one.
+	inRefusedSection bool                 // inRefusedSection is set in a section whose head has a problem: its fields are not read.
 }
 
-// at is the place where the last part of the line begins.
-func (r *iniReader) at(last string) rules.Pos {
-	return rules.Pos{File: r.file, Line: r.line, Col: utf8.RuneCountInString(strings.TrimSuffix(r.text, last)) + 1}
+// posOf returns the position of rest, the last part of the line.
+func (r *iniReader) posOf(rest string) rules.Pos {
+	return rules.Pos{File: r.file, Line: r.lineNumber, Col: utf8.RuneCountInString(strings.TrimSuffix(r.lineText, rest)) + 1}
 }
 
-func (r *iniReader) read(line string) {
-	r.text = line
+func (r *iniReader) readLine(line string) {
+	r.lineText = line
 	text := strings.TrimLeft(line, " \t")
 	switch {
 	case text == "" || isComment(text):
 	case text[0] == '[':
-		r.section(text)
+		r.readSectionHead(text)
 	default:
-		r.field(text)
+		r.readField(text)
 	}
 }
 
 func isComment(text string) bool { return text[0] == ';' || text[0] == '#' }
 
-// section reads the head of a rule.
-func (r *iniReader) section(text string) {
-	skipped := r.skipped
-	r.rule, r.refused, r.skipped = nil, true, true
-	s := sectionReader{rest: text[1:]}
-	pairs, err := s.pairs()
-	if err != nil {
-		r.problems.Add(r.at(s.rest), err.fix, "%s", err.what)
+func (r *iniReader) readSectionHead(text string) {
+	skipped := r.hasSkippedRule
+	r.currentRule, r.inRefusedSection, r.hasSkippedRule = nil, true, true
+	s := sectionHeadReader{iniReader: r, unreadText: text[1:]}
+	pairs, ok := s.readPairs()
+	if !ok {
 		return
 	}
-	at, written := r.at(text), strings.TrimSuffix(text, s.rest)
-	if rest := strings.TrimLeft(s.rest, " \t"); rest != "" && !isComment(rest) {
-		r.problems.Add(r.at(rest), "put it into a line of its own, or put a `;` before it",
+	at, written := r.posOf(text), strings.TrimSuffix(text, s.unreadText)
+	if rest := strings.TrimLeft(s.unreadText, " \t"); rest != "" && !isComment(rest) {
+		r.problems.Add(r.posOf(rest), "put it into a line of its own, or put a `;` before it",
 			"there is more behind the section %s: %s", rules.Shorten(written), rules.Quote(rest))
 		return
 	}
-	if other, taken := r.sections[written]; taken {
+	if other, taken := r.posBySectionHead[written]; taken {
 		r.problems.Add(at, "join the two; for a canary of the same rule use the JSON form",
 			"the section %s is here twice, the first is at %v", rules.Shorten(written), other)
 		return
 	}
-	r.sections[written] = at
-	if s.rest != "" {
-		r.differs(at, "with more than %s in the line it does not see the section", rules.Shorten(written))
+	r.posBySectionHead[written] = at
+	if s.unreadText != "" {
+		r.warnDivvyDiffers(at, "with more than %s in the line it does not see the section", rules.Shorten(written))
 	}
-	slices.Sort(s.odd)
-	for _, odd := range slices.Compact(s.odd) {
-		r.differs(at, "%s", odd)
+	slices.Sort(s.divvyDifferences)
+	for _, difference := range slices.Compact(s.divvyDifferences) {
+		r.warnDivvyDiffers(at, "%s", difference)
 	}
 	for i := range pairs {
 		pairs[i].Pos = at
 	}
-	r.rules = append(r.rules, divvyRule{at: at, text: written, operation: pairs, fields: make(map[string]value)})
-	r.rule, r.refused, r.skipped = &r.rules[len(r.rules)-1], false, skipped
+	r.rules = append(r.rules, divvyRule{pos: at, operationText: written, operationPairs: pairs, valueByKey: make(map[string]scalar)})
+	r.currentRule, r.inRefusedSection, r.hasSkippedRule = &r.rules[len(r.rules)-1], false, skipped
 }
 
-// field reads a line `key = value`.
-func (r *iniReader) field(text string) {
-	at := r.at(text)
+// readField reads a line `key = value`.
+func (r *iniReader) readField(text string) {
+	at := r.posOf(text)
 	key, rest, ok := strings.Cut(text, "=")
 	key = strings.TrimRight(key, " \t")
 	switch {
@@ -103,136 +100,137 @@ func (r *iniReader) field(text string) {
 		r.problems.Add(at, "write `key = value`, or `[key=value]` for a section, or put a `;` before it",
 			"the line is neither: %s", rules.Quote(text))
 		return
-	case r.rule == nil && r.refused:
+	case r.inRefusedSection:
 		return
-	case r.rule == nil:
+	case r.currentRule == nil:
 		r.problems.Add(at, "write `[default]`, or another section, above it", "the key %s stands before the first section",
 			rules.Quote(key))
 		return
 	}
-	v, what := iniValue(strings.TrimSpace(rest))
-	v.at = r.at(strings.TrimLeft(rest, " \t"))
-	if what != "" {
-		r.problems.Add(v.at, "close it, with nothing but a comment behind it", "%s of %s: %s", key, rules.Shorten(r.rule.text), what)
+	v, problem := parseINIValue(strings.TrimSpace(rest))
+	v.pos = r.posOf(strings.TrimLeft(rest, " \t"))
+	if problem != "" {
+		r.problems.Add(v.pos, "close it, with nothing but a comment behind it", "%s of %s: %s", key, rules.Shorten(r.currentRule.operationText), problem)
 	}
-	if !slices.Contains(ruleKeys, key) {
-		r.unknown(at, key, ruleKeys)
+	if !slices.Contains(ruleFieldKeys, key) {
+		r.warnUnknownKey(at, key, ruleFieldKeys)
 		return
 	}
-	if _, twice := r.rule.fields[key]; twice {
+	if _, twice := r.currentRule.valueByKey[key]; twice {
 		r.warnings.Add(at, "remove one of them", "the key %s is here twice; the last one wins", key)
 	}
-	r.rule.fields[key] = v
+	r.currentRule.valueByKey[key] = v
 }
 
-// Texts without quotes: a value goes up to a comment, a word of a section up to a blank, `=` or `]`. A backslash before one of the
-// characters of escapes is dropped.
+// These patterns match text without quotes: a value ends at a comment; a word of a section ends at a blank, `=` or `]`. The backslash of
+// an escape is dropped.
 var (
-	bareValue    = regexp.MustCompile(`^(?:\\[\\;#]|[^;#])*`)
-	bareWord     = regexp.MustCompile(`^(?:\\[\\;#.]|[^ \t=\]])*`)
-	valueEscapes = regexp.MustCompile(`\\([\\;#])`)
-	wordEscapes  = regexp.MustCompile(`\\([\\;#.])`)
+	unquotedValuePattern = regexp.MustCompile(`^(?:\\[\\;#]|[^;#])*`)
+	unquotedWordPattern  = regexp.MustCompile(`^(?:\\[\\;#.]|[^ \t=\]])*`)
+	valueEscapePattern   = regexp.MustCompile(`\\([\\;#])`)
+	wordEscapePattern    = regexp.MustCompile(`\\([\\;#.])`)
 )
 
-// iniValue reads what stands behind `=`: in quotes or not. Without quotes null, true and false are no text.
-func iniValue(text string) (v value, what string) {
+// parseINIValue reads the text behind `=`. Without quotes, null, true and false are not text. The problem is empty if there is none.
+func parseINIValue(text string) (v scalar, problem string) {
 	if text != "" && (text[0] == '"' || text[0] == '\'') {
 		inside, rest, closed := strings.Cut(text[1:], text[:1])
 		rest = strings.TrimLeft(rest, " \t")
 		switch {
 		case !closed:
-			what = fmt.Sprintf("the quote is not closed: %s", rules.Quote(text))
+			problem = fmt.Sprintf("the quote is not closed: %s", rules.Quote(text))
 		case rest != "" && !isComment(rest):
-			what = fmt.Sprintf("there is more behind the quote: %s", rules.Quote(rest))
+			problem = fmt.Sprintf("there is more behind the quote: %s", rules.Quote(rest))
 		}
-		return value{kind: isText, text: inside}, what
+		return scalar{kind: kindText, text: inside}, problem
 	}
-	v = value{kind: isText, text: strings.TrimSpace(valueEscapes.ReplaceAllString(bareValue.FindString(text), "$1"))}
+	v = scalar{kind: kindText, text: strings.TrimSpace(valueEscapePattern.ReplaceAllString(unquotedValuePattern.FindString(text), "$1"))}
 	switch v.text {
 	case "null":
-		v.kind = isNull
+		v.kind = kindNull
 	case "true", "false":
-		v.kind = isBool
+		v.kind = kindBool
 	}
 	return v, ""
 }
 
-// sectionReader reads the name of a section, up to its `]`.
-type sectionReader struct {
-	rest string
-	odd  []string // what divvy itself reads otherwise
+// sectionHeadReader reads the head of a section, up to its `]`.
+type sectionHeadReader struct {
+	*iniReader
+	unreadText       string   // unreadText is the part of the line that is not read yet.
+	divvyDifferences []string // divvyDifferences say what divvy 1.7.1 reads differently in this head.
 }
 
-type sectionError struct{ what, fix string }
+// refuseSection reports a problem at the rest of the line. It returns the results of readPairs for such a head.
+func (s *sectionHeadReader) refuseSection(problem, fix string) (pairs []rules.MatchPairConfig, ok bool) {
+	s.problems.Add(s.posOf(s.unreadText), fix, "%s", problem)
+	return nil, false
+}
 
-func (s *sectionReader) pairs() (pairs []rules.PairConfig, err *sectionError) {
-	words, bare := 0, ""
+// readPairs returns the pairs of the head; ok is false if it has a problem.
+func (s *sectionHeadReader) readPairs() (pairs []rules.MatchPairConfig, ok bool) {
+	words, bareKey := 0, ""
 	for {
-		s.rest = strings.TrimLeft(s.rest, " \t")
+		s.unreadText = strings.TrimLeft(s.unreadText, " \t")
 		switch {
-		case s.rest == "":
-			return nil, &sectionError{"the section has no end", "add a `]`"}
-		case s.rest[0] == ']' && words == 0:
-			return nil, &sectionError{"the section has no name", "write `[default]` for a rule that matches everything"}
-		case s.rest[0] == ']':
-			s.rest = s.rest[1:]
-			if words == 1 && bare == "default" {
-				return nil, nil
+		case s.unreadText == "":
+			return s.refuseSection("the section has no end", "add a `]`")
+		case s.unreadText[0] == ']' && words == 0:
+			return s.refuseSection("the section has no name", "write `[default]` for a rule that matches everything")
+		case s.unreadText[0] == ']':
+			s.unreadText = s.unreadText[1:]
+			if words == 1 && bareKey == "default" {
+				return nil, true
 			}
-			return pairs, nil
+			return pairs, true
 		}
 		words++
-		key, quoted, err := s.word()
-		if err != nil {
-			return nil, err
-		}
+		key, quoted, closed := s.readWord()
 		value, equals := "", false
-		if s.rest != "" && s.rest[0] == '=' {
-			s.rest, equals = s.rest[1:], true
-			if value, _, err = s.word(); err != nil {
-				return nil, err
-			}
-		}
-		switch {
-		case s.rest != "" && s.rest[0] == '=':
-			return nil, &sectionError{"there is a second `=`, which divvy would drop with what stands behind it", "put the value in quotes if it is meant"}
-		case s.rest != "" && s.rest[0] != ']' && s.rest[0] != ' ' && s.rest[0] != '\t':
-			return nil, &sectionError{"there is something behind the quotes", "put a blank there, or all of it into the quotes"}
+		if closed && strings.HasPrefix(s.unreadText, "=") {
+			s.unreadText, equals = s.unreadText[1:], true
+			value, _, closed = s.readWord()
 		}
 		if !equals && !quoted {
-			bare = key
+			bareKey = key
 		}
-		if len(pairs) == rules.MaxPairs {
-			return nil, &sectionError{fmt.Sprintf("the section has more than %d keys", rules.MaxPairs), "use fewer"}
+		_, twice := patternForKey(pairs, key)
+		switch {
+		case !closed:
+			return s.refuseSection("the quote is not closed", "add a `\"`")
+		case strings.HasPrefix(s.unreadText, "="):
+			return s.refuseSection("there is a second `=`, which divvy would drop with what stands behind it", "put the value in quotes if it is meant")
+		case s.unreadText != "" && !strings.ContainsAny(s.unreadText[:1], "] \t"):
+			return s.refuseSection("there is something behind the quotes", "put a blank there, or all of it into the quotes")
+		case len(pairs) == rules.MaxKeysPerRule:
+			return s.refuseSection(fmt.Sprintf("the section has more than %d keys", rules.MaxKeysPerRule), "use fewer")
+		case twice:
+			return s.refuseSection(fmt.Sprintf("the key %s is here twice", rules.Quote(key)), "remove one of them")
 		}
-		if _, twice := valueOf(pairs, key); twice {
-			return nil, &sectionError{fmt.Sprintf("the key %s is here twice", rules.Quote(key)), "remove one of them"}
-		}
-		pairs = append(pairs, rules.PairConfig{Key: key, Pattern: value})
+		pairs = append(pairs, rules.MatchPairConfig{Key: key, Pattern: value})
 	}
 }
 
-// word reads text in quotes, or up to a blank, `=` or `]`.
-func (s *sectionReader) word() (word string, quoted bool, err *sectionError) {
-	if s.rest != "" && s.rest[0] == '"' {
-		inside, rest, closed := strings.Cut(s.rest[1:], `"`)
-		if !closed {
-			return "", true, &sectionError{"the quote is not closed", "add a `\"`"}
+// readWord reads text in quotes, or text up to a blank, `=` or `]`. closed is false if a quote has no end.
+func (s *sectionHeadReader) readWord() (word string, quoted, closed bool) {
+	if strings.HasPrefix(s.unreadText, `"`) {
+		inside, rest, closed := strings.Cut(s.unreadText[1:], `"`)
+		if closed {
+			s.unreadText = rest
+			s.divvyDifferences = append(s.divvyDifferences, fmt.Sprintf("it takes the quotes around %s for a part of it", rules.Quote(inside)))
 		}
-		s.rest = rest
-		s.odd = append(s.odd, fmt.Sprintf("it takes the quotes around %s for a part of it", rules.Quote(inside)))
-		return inside, true, nil
+		return inside, true, closed
 	}
-	written := bareWord.FindString(s.rest)
-	s.rest = s.rest[len(written):]
-	unescaped := wordEscapes.ReplaceAllString(written, "")
+	written := unquotedWordPattern.FindString(s.unreadText)
+	s.unreadText = s.unreadText[len(written):]
+	unescaped := wordEscapePattern.ReplaceAllString(written, "")
 	for _, c := range ";#" {
 		if strings.ContainsRune(unescaped, c) {
-			s.odd = append(s.odd, fmt.Sprintf("it takes what begins with `%c` for a comment", c))
+			s.divvyDifferences = append(s.divvyDifferences, fmt.Sprintf("it takes what begins with `%c` for a comment", c))
 		}
 	}
 	if strings.Contains(unescaped, ".") {
-		s.odd = append(s.odd, "it splits the section at the dots")
+		s.divvyDifferences = append(s.divvyDifferences, "it splits the section at the dots")
 	}
-	return wordEscapes.ReplaceAllString(written, "$1"), false, nil
+	return wordEscapePattern.ReplaceAllString(written, "$1"), false, true
 }

@@ -12,40 +12,39 @@ import (
 	"ratelimit/src/rules"
 )
 
-// IsDivvy reports whether a JSON file is one of divvy's. Those with `domain` or `schema` at the top are for package yamlrules: JSON is
-// YAML too.
-func IsDivvy(data []byte) bool {
+// IsDivvyJSON reports whether a JSON file has rules of divvy. A file with `domain` or `schema` at its top has not: package yamlrules
+// reads it, because JSON is YAML too.
+func IsDivvyJSON(data []byte) bool {
 	var top map[string]json.RawMessage
-	_ = json.Unmarshal(bytes.TrimPrefix(data, byteOrderMark), &top) // ParseJSON reports errors
+	_ = json.Unmarshal(bytes.TrimPrefix(data, byteOrderMark), &top) // ParseJSON reports the error.
 	return top["domain"] == nil && top["schema"] == nil
 }
 
 // ParseJSON reads a rule file of divvy in its JSON form: `overrides`, a list of rules, and `default`, the last of them. The
-// configuration is nil with problems if the text is not JSON, and without for a JSON Schema, which may be among the rules for editors.
-// Otherwise it is as ParseINI's.
+// configuration is nil if the text is not JSON, and also, without a problem, for a JSON Schema: editors need one beside the rules.
 func ParseJSON(file string, data []byte) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
 	f := newReader(file)
-	r := jsonReader{reader: f, lines: []int{0}}
-	root, ok := r.document(data)
+	r := jsonReader{reader: f, lastPos: rules.Pos{File: file, Line: 1, Col: 1}}
+	root, ok := r.readDocument(data)
 	if !ok {
 		return nil, f.problems, nil
 	}
-	if root.kind() != isMap {
-		f.problems.Add(r.pos(root.at), "write {\"overrides\": [...], \"default\": {...}}", "the file is %v, not a map", root.kind())
+	if root.kind() != kindMap {
+		f.problems.Add(r.posOf(root.offset), "write {\"overrides\": [...], \"default\": {...}}", "the file is %v, not a map", root.kind())
 		return nil, f.problems, nil
 	}
-	members := r.members(root)
+	members := r.readMembers(root)
 	has := func(key string) bool {
-		return slices.ContainsFunc(members, func(m member) bool { return m.key == key })
+		return slices.ContainsFunc(members, func(m jsonMember) bool { return m.key == key })
 	}
 	switch {
 	case has("overrides") || has("default"):
-		r.root(members, has("overrides"))
-		cfg = f.config()
+		r.readRules(members, has("overrides"))
+		cfg = f.domainConfig()
 	case has("$schema"):
 		return nil, nil, nil
 	default:
-		f.problems.Add(r.pos(root.at), "move it elsewhere if it holds no rules",
+		f.problems.Add(r.posOf(root.offset), "move it elsewhere if it holds no rules",
 			"the file has neither `overrides` and `default`, nor `domain`, nor `schema`")
 	}
 	return cfg, f.problems, f.warnings
@@ -53,121 +52,112 @@ func ParseJSON(file string, data []byte) (cfg *rules.DomainConfig, problems, war
 
 var byteOrderMark = []byte("\ufeff")
 
-// jsonReader reads a JSON text in order.
 type jsonReader struct {
 	*reader
-	data  []byte
-	lines []int     // where each line starts
-	known rules.Pos // the position of the byte at, remembered for the next search
-	at    int       // an index in data
+	text []byte
+	// lastPos is the position of text[lastOffset]. posOf moves both.
+	lastPos    rules.Pos
+	lastOffset int
 }
 
-// jsonValue is the text of a value that is known to be JSON, and where it starts.
+// jsonValue is a valid JSON value.
 type jsonValue struct {
-	raw []byte
-	at  int
+	rawJSON []byte
+	offset  int // offset is the index of rawJSON in the file.
 }
 
-func (v jsonValue) kind() kind {
-	switch v.raw[0] {
-	case '{':
-		return isMap
-	case '[':
-		return isList
-	case '"':
-		return isText
-	case 't', 'f':
-		return isBool
-	case 'n':
-		return isNull
+// kindByFirstByte maps the first byte of a JSON value to its kind; numbers are not in it.
+var kindByFirstByte = map[byte]valueKind{'{': kindMap, '[': kindList, '"': kindText, 't': kindBool, 'f': kindBool, 'n': kindNull}
+
+func (v jsonValue) kind() valueKind {
+	if kind, known := kindByFirstByte[v.rawJSON[0]]; known {
+		return kind
 	}
-	if bytes.ContainsAny(v.raw, ".eE") {
-		return isFraction
+	if bytes.ContainsAny(v.rawJSON, ".eE") {
+		return kindFraction
 	}
-	return isWhole
+	return kindWholeNumber
 }
 
-// text is a scalar as text. Numbers are as written, except that 1e3 is 1000 and 60.0 is 60.
-func (v jsonValue) text() (text string) {
+// text returns a scalar as text. Numbers are as written, but 1e3 is "1000" and 60.0 is "60".
+func (v jsonValue) text() string {
+	text := string(v.rawJSON)
 	switch v.kind() {
-	case isText:
-		_ = json.Unmarshal(v.raw, &text) // it is known to be JSON
-		return text
-	case isFraction:
-		if f, _ := strconv.ParseFloat(string(v.raw), 64); f == float64(int64(f)) && f >= 0 && f < 1<<53 {
-			return strconv.FormatInt(int64(f), 10)
+	case kindText:
+		_ = json.Unmarshal(v.rawJSON, &text) // rawJSON is valid.
+	case kindFraction:
+		if f, _ := strconv.ParseFloat(text, 64); f == float64(int64(f)) && f >= 0 && f < 1<<53 {
+			text = strconv.FormatInt(int64(f), 10)
 		}
 	default:
 	}
-	return string(v.raw)
+	return text
 }
 
-// document checks that data is JSON, and reports if it is not.
-func (r *jsonReader) document(data []byte) (v jsonValue, ok bool) {
+// readDocument returns the value that data is; ok is false, and there is a problem, if data is not JSON.
+func (r *jsonReader) readDocument(data []byte) (v jsonValue, ok bool) {
 	if !r.problems.CheckUTF8(r.file, data) {
 		return v, false
 	}
-	r.data = bytes.TrimPrefix(data, byteOrderMark)
-	for i, c := range r.data {
-		if c == '\n' {
-			r.lines = append(r.lines, i+1)
-		}
-	}
-	err := json.Unmarshal(r.data, new(json.RawMessage))
+	r.text = bytes.TrimPrefix(data, byteOrderMark)
+	err := json.Unmarshal(r.text, new(json.RawMessage))
 	if syntax, wrong := errors.AsType[*json.SyntaxError](err); wrong {
 		at := int(syntax.Offset) - 1
 		if strings.HasPrefix(syntax.Error(), "unexpected end") {
-			at = len(r.data)
+			at = len(r.text)
 		}
-		r.problems.Add(r.pos(at), "look for a comma, a bracket or a quote that is missing, or one too many", "not JSON: %v", err)
+		r.problems.Add(r.posOf(at), "look for a comma, a bracket or a quote that is missing, or one too many", "not JSON: %v", err)
 		return v, false
 	}
-	text := bytes.TrimLeft(r.data, " \t\r\n")
-	return jsonValue{bytes.TrimRight(text, " \t\r\n"), len(r.data) - len(text)}, true
+	text := bytes.TrimLeft(r.text, " \t\r\n")
+	return jsonValue{bytes.TrimRight(text, " \t\r\n"), len(r.text) - len(text)}, true
 }
 
-// pos is the place of a byte. Places in the order of the text are found quickly, also where all of a file is one line.
-func (r *jsonReader) pos(offset int) rules.Pos {
-	line, found := slices.BinarySearch(r.lines, offset)
-	if !found {
-		line--
+// posOf returns the position of text[offset]. It counts from the last position, so positions in the order of the text are found quickly,
+// even if the whole file is one line.
+func (r *jsonReader) posOf(offset int) rules.Pos {
+	offset = min(offset, len(r.text))
+	if offset < r.lastOffset {
+		lineStart := bytes.LastIndexByte(r.text[:offset], '\n') + 1
+		r.lastPos.Line -= bytes.Count(r.text[offset:r.lastOffset], []byte{'\n'})
+		r.lastPos.Col, r.lastOffset = 1, lineStart
 	}
-	from, col := r.lines[line], 1
-	if r.known.Line == line+1 && r.at <= offset {
-		from, col = r.at, r.known.Col
+	passed := r.text[r.lastOffset:offset]
+	if n := bytes.Count(passed, []byte{'\n'}); n > 0 {
+		passed = passed[bytes.LastIndexByte(passed, '\n')+1:]
+		r.lastPos.Line, r.lastPos.Col = r.lastPos.Line+n, 1
 	}
-	r.known = rules.Pos{File: r.file, Line: line + 1, Col: col + utf8.RuneCount(r.data[from:min(offset, len(r.data))])}
-	r.at = offset
-	return r.known
+	r.lastPos.Col, r.lastOffset = r.lastPos.Col+utf8.RuneCount(passed), offset
+	return r.lastPos
 }
 
-// member is a value in a map, with its key, or in a list.
-type member struct {
+// jsonMember is a value in a map or a list.
+type jsonMember struct {
 	jsonValue
-	key   string
-	keyAt int
+	key       string
+	keyOffset int // keyOffset is the index of the key in the file; 0 in a list.
 }
 
-// members returns what is in a map, or a list. A key that is there twice is a problem, and its second value left out.
-func (r *jsonReader) members(v jsonValue) (list []member) {
-	dec := json.NewDecoder(bytes.NewReader(v.raw))
-	_, _ = dec.Token() // the bracket; there are no errors, as v is known to be JSON
+// readMembers returns the members of a map or a list. If a map has a key twice, that is a problem, and the second value is left out.
+func (r *jsonReader) readMembers(v jsonValue) (list []jsonMember) {
+	dec := json.NewDecoder(bytes.NewReader(v.rawJSON))
+	_, _ = dec.Token() // This is the bracket. The decoder returns no errors here, because v is valid JSON.
 	seen := make(map[string]bool)
 	for dec.More() {
-		var m member
-		if v.kind() == isMap {
-			m.keyAt = int(dec.InputOffset())
-			for bytes.IndexByte([]byte(" \t\r\n,"), v.raw[m.keyAt]) >= 0 {
-				m.keyAt++
+		var m jsonMember
+		if v.kind() == kindMap {
+			m.keyOffset = int(dec.InputOffset())
+			for bytes.IndexByte([]byte(" \t\r\n,"), v.rawJSON[m.keyOffset]) >= 0 {
+				m.keyOffset++
 			}
-			m.keyAt += v.at
+			m.keyOffset += v.offset
 			token, _ := dec.Token()
 			m.key, _ = token.(string)
 		}
-		_ = dec.Decode((*json.RawMessage)(&m.raw))
-		m.at = v.at + int(dec.InputOffset()) - len(m.raw)
-		if seen[m.key] && v.kind() == isMap {
-			r.problems.Add(r.pos(m.keyAt), "remove one of them", "the key %s is here twice", rules.Quote(m.key))
+		_ = dec.Decode((*json.RawMessage)(&m.rawJSON))
+		m.offset = v.offset + int(dec.InputOffset()) - len(m.rawJSON)
+		if seen[m.key] && v.kind() == kindMap {
+			r.problems.Add(r.posOf(m.keyOffset), "remove one of them", "the key %s is here twice", rules.Quote(m.key))
 			continue
 		}
 		seen[m.key] = true
@@ -176,84 +166,84 @@ func (r *jsonReader) members(v jsonValue) (list []member) {
 	return list
 }
 
-// root reads all of a file. The default is the last rule, wherever it is written.
-func (r *jsonReader) root(members []member, overrides bool) {
-	var last *member
+// readRules reads the rules of a file from its top-level members. The default is the last rule, wherever the file has it.
+func (r *jsonReader) readRules(members []jsonMember, overrides bool) {
+	var last *jsonMember
 	for i := range members {
 		switch m := &members[i]; {
 		case m.key == "default":
 			last = m
 		case m.key != "overrides":
-			r.unknown(r.pos(m.keyAt), m.key, []string{"overrides", "default"})
-		case m.kind() == isList:
-			for _, item := range r.members(m.jsonValue) {
-				r.rule(item.jsonValue)
+			r.warnUnknownKey(r.posOf(m.keyOffset), m.key, []string{"overrides", "default"})
+		case m.kind() == kindList:
+			for _, item := range r.readMembers(m.jsonValue) {
+				r.readRule(item.jsonValue)
 			}
 		default:
-			r.problems.Add(r.pos(m.at), "write a list of rules, or []", "overrides is %v, not a list", m.kind())
+			r.problems.Add(r.posOf(m.offset), "write a list of rules, or []", "overrides is %v, not a list", m.kind())
 		}
 	}
 	if last == nil {
 		return
 	}
 	if !overrides {
-		r.differs(r.pos(last.at), "it cannot read a default without overrides, and ends")
+		r.warnDivvyDiffers(r.posOf(last.offset), "it cannot read a default without overrides, and ends")
 	}
-	r.rule(last.jsonValue)
+	r.readRule(last.jsonValue)
 }
 
-func (r *jsonReader) rule(v jsonValue) {
-	skipped := r.skipped
-	r.skipped = true
-	at := r.pos(v.at)
-	if v.kind() != isMap {
+func (r *jsonReader) readRule(v jsonValue) {
+	skipped := r.hasSkippedRule
+	r.hasSkippedRule = true
+	at := r.posOf(v.offset)
+	if v.kind() != kindMap {
 		r.problems.Add(at, "write {\"operation\": {...}, \"creditLimit\": ..., \"resetSeconds\": ...}", "the rule is %v, not a map",
 			v.kind())
 		return
 	}
-	rule := divvyRule{at: at, fields: make(map[string]value)}
+	rule := divvyRule{pos: at, valueByKey: make(map[string]scalar)}
 	operation := false
-	for _, m := range r.members(v) {
+	for _, m := range r.readMembers(v) {
 		kind := m.kind()
 		switch {
-		case m.key == "operation" && kind == isMap:
+		case m.key == "operation" && kind == kindMap:
 			operation = true
-			r.operation(&rule, m.jsonValue)
+			r.readOperation(&rule, m.jsonValue)
 		case m.key == "operation":
 			operation = true
-			r.problems.Add(r.pos(m.at), "write {\"key\": \"pattern\"}, or {} for the default", "operation is %v, not a map", kind)
-		case !slices.Contains(ruleKeys, m.key):
-			r.unknown(r.pos(m.keyAt), m.key, append([]string{"operation"}, ruleKeys...))
-		case kind == isMap || kind == isList:
-			r.problems.Add(r.pos(m.at), "write text or a number", "%s is %v", m.key, kind)
+			r.problems.Add(r.posOf(m.offset), "write {\"key\": \"pattern\"}, or {} for the default", "operation is %v, not a map", kind)
+		case !slices.Contains(ruleFieldKeys, m.key):
+			r.warnUnknownKey(r.posOf(m.keyOffset), m.key, append([]string{"operation"}, ruleFieldKeys...))
+		case kind == kindMap || kind == kindList:
+			r.problems.Add(r.posOf(m.offset), "write text or a number", "%s is %v", m.key, kind)
 		default:
-			rule.fields[m.key] = value{r.pos(m.at), kind, m.text()}
+			rule.valueByKey[m.key] = scalar{r.posOf(m.offset), kind, m.text()}
 		}
 	}
 	switch {
-	case rule.text != "":
-		r.rules, r.skipped = append(r.rules, rule), skipped
+	case rule.operationText != "":
+		r.rules, r.hasSkippedRule = append(r.rules, rule), skipped
 	case !operation:
 		r.problems.Add(at, "add \"operation\": {\"key\": \"pattern\"}, or {} for the default", "the rule has no operation")
 	}
 }
 
-// operation reads what a rule matches.
-func (r *jsonReader) operation(rule *divvyRule, v jsonValue) {
+// readOperation reads v, the operation of a rule, into rule.
+func (r *jsonReader) readOperation(rule *divvyRule, v jsonValue) {
 	var text bytes.Buffer
-	_ = json.Compact(&text, v.raw)
-	rule.text = text.String()
-	for _, m := range r.members(v) {
+	_ = json.Compact(&text, v.rawJSON)
+	rule.operationText = text.String()
+	for _, m := range r.readMembers(v) {
 		switch kind := m.kind(); kind {
-		case isMap, isList:
-			rule.incomplete = true
-			r.problems.Add(r.pos(m.at), "write text", "the pattern of %s is %v", rules.Quote(m.key), kind)
+		case kindMap, kindList:
+			rule.lacksPairs = true
+			r.problems.Add(r.posOf(m.offset), "write text", "the pattern of %s is %v", rules.Quote(m.key), kind)
 			continue
-		case isNull:
-			r.warnings.Add(r.pos(m.at), "write \"*\" if any value is meant",
+		case kindNull:
+			r.warnings.Add(r.posOf(m.offset), "write \"*\" if any value is meant",
 				"the pattern of %s is null, which is taken for the text null", rules.Quote(m.key))
 		default:
 		}
-		rule.operation = append(rule.operation, rules.PairConfig{Pos: r.pos(m.keyAt), Key: m.key, Pattern: m.text()})
+		rule.operationPairs = append(rule.operationPairs, rules.MatchPairConfig{Pos: r.posOf(m.keyOffset), Key: m.key, Pattern: m.text()})
 	}
 }

@@ -10,7 +10,7 @@
 //
 // An event only starts a scan; the contents decide whether there is something to load. So one path serves editors that write in
 // place or rename, a Kubernetes ConfigMap that swaps its ..data link, a link to a release directory, and a directory that
-// disappears and returns. Poll finds changes on file systems without events, such as NFS.
+// disappears and returns. PollInterval finds changes on file systems without events, such as NFS.
 //
 // Files are opened beneath the directory ([os.Root]), so no link in it leads outside. Each scan runs in a goroutine. After
 // ReadTimeout the Watcher no longer waits for it, and later scans stop at the same place until the file there is replaced, Reload

@@ -13,120 +13,116 @@ import (
 	"ratelimit/src/rules/reload"
 )
 
-// maxWatched bounds how many directories are watched: each costs the kernel about 1 KiB, and all processes of a user share one
-// quota.
-const maxWatched = 10_000
+// defaultMaxWatchedDirs bounds how many directories are watched. Each costs the kernel about 1 KiB, and all processes of a user share
+// one quota.
+const defaultMaxWatchedDirs = 10_000
 
-// events reports changes of what one scan read. The kernel watches inodes, not names: after a rename a watch is on the wrong
-// directory. So each scan gets new events.
+// events receives file system events about the names that one scan reads. Each scan gets new events, because the kernel watches
+// inodes, not names: after a rename a watch is on the wrong directory.
 type events struct {
-	watcher  *fsnotify.Watcher // nil: no change is reported
-	happened reload.Signal     // sent when something changed
-	done     chan struct{}     // closed when forward has returned
-	limit    int               // of watched directories
-	failure  error             // the first reason why changes may cause no event
+	watcher             *fsnotify.Watcher // watcher is nil if the system refused to watch files. There are no events then.
+	changeSignal        reload.Signal     // changeSignal receives a message when a name that the scan reads has changed.
+	forwardGoroutine    sync.WaitGroup
+	maxWatchedDirs      int
+	missingEventsReason error // missingEventsReason is the first reason why changes may cause no event; nil if there is none.
 
-	mu sync.Mutex // guards what follows
-	// names are the names to report in each watched directory; "" stands for all names that may belong to rules.
-	names map[string]map[string]bool
+	mu sync.Mutex // mu guards namesByDir.
+	// namesByDir has the names whose changes matter in each watched directory. "" stands for all names that may belong to rules.
+	namesByDir map[string]map[string]bool
 }
 
-// newEvents starts a goroutine, which close stops.
-func newEvents(open func() (*fsnotify.Watcher, error), limit int) *events {
-	e := &events{
-		happened: reload.NewSignal(),
-		done:     make(chan struct{}),
-		limit:    limit,
-		names:    make(map[string]map[string]bool),
-	}
+// newEvents returns events without watched names. It starts a goroutine, which close stops.
+func newEvents(open func() (*fsnotify.Watcher, error), maxDirs int) *events {
+	e := &events{changeSignal: reload.NewSignal(), maxWatchedDirs: maxDirs, namesByDir: make(map[string]map[string]bool)}
 	var err error
 	if e.watcher, err = open(); err != nil {
-		e.failure = fmt.Errorf("no file system events: %w%s", err, adviceFor(err, syscall.EMFILE, "sysctl fs.inotify.max_user_instances, or ulimit -n"))
-		close(e.done)
+		e.missingEventsReason = fmt.Errorf("no file system events: %w%s", err, systemLimitAdvice(err))
 		return e
 	}
-	go e.forward()
+	e.forwardGoroutine.Go(e.forwardEvents)
 	return e
 }
 
-// watch reports changes of a name in the directory dir, a path without links; "" is any name that may belong to rules. It has no
-// effect after close.
-func (e *events) watch(dir, name string) {
+// watchName reports changes of a name in the directory dir, a path without links. The name "" stands for any that may belong to rules.
+// It has no effect after close.
+func (e *events) watchName(dir, name string) {
 	if e.watcher == nil || !e.addName(dir, name) {
 		return
 	}
 	err := e.watcher.Add(dir)
-	// A missing directory is watched for in its parent.
-	if err != nil && !errors.Is(err, syscall.ENOENT) && e.failure == nil {
-		e.failure = fmt.Errorf("no file system events from %s: %w%s", dir, err, adviceFor(err, syscall.ENOSPC, "sysctl fs.inotify.max_user_watches"))
+	// If the directory is missing, the watch of its parent directory reports that it appears.
+	if err != nil && !errors.Is(err, syscall.ENOENT) && e.missingEventsReason == nil {
+		e.missingEventsReason = fmt.Errorf("no file system events from %s: %w%s", dir, err, systemLimitAdvice(err))
 	}
 }
 
-// addName adds to names, and returns whether dir is a new directory to watch.
+// addName adds name to the names of dir, and returns whether dir is a new directory to watch.
 func (e *events) addName(dir, name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if names := e.names[dir]; names != nil {
+	if names := e.namesByDir[dir]; names != nil {
 		names[name] = true
 		return false
 	}
-	if len(e.names) == e.limit {
-		e.failure = cmp.Or(e.failure, fmt.Errorf("no file system events from some directories: there are more than %d", e.limit))
+	if len(e.namesByDir) == e.maxWatchedDirs {
+		e.missingEventsReason = cmp.Or(e.missingEventsReason, fmt.Errorf("no file system events from some directories: there are more than %d", e.maxWatchedDirs))
 		return false
 	}
-	e.names[dir] = map[string]bool{name: true}
+	e.namesByDir[dir] = map[string]bool{name: true}
 	return true
 }
 
-// forward receives the events of fsnotify without delay: a full queue in the kernel loses events, and fsnotify holds a lock while
+// forwardEvents receives the events of fsnotify without delay: a full queue in the kernel loses events, and fsnotify holds a lock while
 // it reports some errors. Any error counts as a change, because events may be lost. It returns after close.
-func (e *events) forward() {
-	defer close(e.done)
+func (e *events) forwardEvents() {
 	for {
 		select {
-		case ev, open := <-e.watcher.Events:
+		case event, open := <-e.watcher.Events:
 			if !open {
 				return
 			}
-			if e.matters(ev.Name) {
-				e.happened.Send()
+			if e.isReadByScan(event.Name) {
+				e.changeSignal.Send()
 			}
 		case _, open := <-e.watcher.Errors:
 			if !open {
 				return
 			}
-			e.happened.Send()
+			e.changeSignal.Send()
 		}
 	}
 }
 
-// matters returns whether a change at path can change what a scan reads.
-func (e *events) matters(path string) bool {
+// isReadByScan returns whether a change at path can change what a scan reads.
+func (e *events) isReadByScan(path string) bool {
 	path = filepath.Clean(path)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.names[path] != nil { // a watched directory itself
+	if e.namesByDir[path] != nil {
 		return true
 	}
-	names, name := e.names[filepath.Dir(path)], filepath.Base(path)
-	return names[name] || names[""] && !skipped(name, false)
+	names, name := e.namesByDir[filepath.Dir(path)], filepath.Base(path)
+	return names[name] || names[""] && !isSkippedName(name, false)
 }
 
-// close stops the watching. It may be called twice, and on nil.
+// close stops all watches. It may be called twice, and on nil.
 func (e *events) close() {
 	if e == nil {
 		return
 	}
 	if e.watcher != nil {
-		_ = e.watcher.Close() // fails for an invalid descriptor only
+		_ = e.watcher.Close()
 	}
-	<-e.done
+	e.forwardGoroutine.Wait()
 }
 
-// adviceFor returns the advice to raise limit if err is exceeded.
-func adviceFor(err, exceeded error, limit string) string {
-	if !errors.Is(err, exceeded) {
-		return ""
+// systemLimitAdvice returns the advice to raise a limit of the system if err says that it is exceeded, and "" otherwise.
+func systemLimitAdvice(err error) string {
+	switch {
+	case errors.Is(err, syscall.EMFILE):
+		return "; raise sysctl fs.inotify.max_user_instances, or ulimit -n"
+	case errors.Is(err, syscall.ENOSPC):
+		return "; raise sysctl fs.inotify.max_user_watches"
 	}
-	return "; raise " + limit
+	return ""
 }

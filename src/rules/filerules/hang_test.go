@@ -109,8 +109,11 @@ func TestHangingRead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := hang(t, filepath.Join(dir, "a.yaml"))
 				loads := make(chan string, 100)
-				w := New(Config{Root: dir, OnLoad: func(l reload.Result) { loads <- outcome(l) }})
-				w.open, w.reader = noEvents, h.reader
+				w := New(Config{
+					Config: reload.Config{OnLoad: func(l reload.Result) { loads <- outcome(l) }}, OnMissingEvents: func(error) {},
+					Path: dir, Debounce: 100 * time.Millisecond, PollInterval: 30 * time.Second,
+				})
+				w.newEventWatcher, w.contentReader = noEvents, h.reader
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error)
 				go func() { ended <- w.Run(ctx) }()
@@ -133,7 +136,7 @@ func TestHangingRead(t *testing.T) {
 					if !slices.Equal(got, s.want) {
 						t.Errorf("step %d: loaded %q, want %q", i+1, got, s.want)
 					}
-					if got := w.Hanging(); got != s.hanging {
+					if got := w.HangingScans(); got != s.hanging {
 						t.Errorf("step %d: %d hang, want %d", i+1, got, s.hanging)
 					}
 				}
@@ -154,12 +157,12 @@ func TestHangingReadAndEvents(t *testing.T) {
 	play(t, dir, "mkdir data/config/rules\nwrite data/config/rules/a.yaml a\nwrite data/config/rules/b.yaml b")
 	h := hang(t, filepath.Join(dir, "data/config/rules/a.yaml"))
 	defer close(h.released)
-	r := run(t, dir, Config{ReadTimeout: 500 * time.Millisecond}, func(w *Watcher) { w.reader = h.reader })
+	r := run(t, dir, Config{ReadTimeout: 500 * time.Millisecond}, func(w *Watcher) { w.contentReader = h.reader })
 	r.until(t, "refused:a.yaml: was still being read after 500ms")
 	play(t, dir, "put data/config/rules/a.yaml c")
 	r.until(t, "b c")
 	play(t, dir, "put data/config/rules/b.yaml d")
 	r.until(t, "c d")
-	harness.Until(t, "one read hangs", func() bool { return r.Hanging() == 1 })
+	harness.Until(t, "one read hangs", func() bool { return r.HangingScans() == 1 })
 	r.stop()
 }

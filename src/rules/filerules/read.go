@@ -17,332 +17,358 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
-	"ratelimit/src/rules/reload"
 )
 
-// limits bound the memory and time that a directory named by mistake, such as /, can cost.
-type limits struct {
-	fileBytes int64 // of one file
-	allBytes  int64 // of all files
-	entries   int   // names in all directories
-	depth     int   // of nested directories
+// scanLimits bound the memory and time that a directory named by mistake, such as /, can cost.
+type scanLimits struct {
+	maxFileBytes  int64
+	maxTotalBytes int64 // maxTotalBytes is the most bytes that all files may have together.
+	maxDirEntries int   // maxDirEntries is the most files and directories in all directories together.
+	maxDirDepth   int
 }
 
-var defaultLimits = limits{fileBytes: 64 << 20, allBytes: 256 << 20, entries: 100_000, depth: 50}
+var defaultScanLimits = scanLimits{maxFileBytes: 64 << 20, maxTotalBytes: 256 << 20, maxDirEntries: 100_000, maxDirDepth: 50}
 
 // Read reads the rule files of a directory and of all directories in it, in the order of their paths: files named *.yaml, *.yml,
-// *.ini or *.json, and files without a suffix that have a `domain`. It skips names that begin with two dots (Kubernetes keeps its
-// copies there), the locks and backups of editors and, with ignoreDotFiles, all names that begin with one dot. If path is a file,
-// Read reads that file alone, whatever its name.
+// *.ini or *.json, and files without a suffix that have a `domain`. It skips names that start with two dots, where Kubernetes keeps
+// copies, and the locks and backups of editors. If path is a file, Read reads that file alone, whatever its name.
 //
 // Each part of path may be a link to anywhere. A link in the directory is followed if it stays inside; a link that leads outside
 // is a problem.
 //
-// The names of the files begin with path as given. The error is [rules.Problems] with all that cannot be read; Read returns the
+// The names of the files start with path as given. The error is [rules.Problems] with all that cannot be read; Read returns the
 // other files with it. The warnings name skipped files that may have been meant as rules.
-func Read(path string, ignoreDotFiles bool) (files []loading.File, warnings rules.Problems, err error) {
-	s := scan{
-		ctx:            context.Background(),
-		ignoreDotFiles: ignoreDotFiles,
-		allowFile:      true,
-		reader:         plainReader,
-		elsewhere:      "name another one",
-		limits:         defaultLimits,
-		watch:          func(string, string) {},
-	}
-	s.run(path)
+func Read(path string) (files []loading.RuleFile, warnings rules.Problems, err error) {
+	s := newDirScan(context.Background(), Config{Path: path, AllowFile: true, ElsewhereAdvice: "name another one"})
+	s.readAll()
 	if len(s.problems) > 0 {
 		err = s.problems
 	}
-	return filesOf(s.files), s.warnings(), err
+	return s.files, s.warnings(), err
 }
 
-func filesOf(parts []reload.Part) []loading.File {
-	files := make([]loading.File, 0, len(parts))
-	for _, p := range parts {
-		files = append(files, loading.File{Name: p.Name, Data: p.Data})
+// dirScan reads the directory of the rules once.
+type dirScan struct {
+	cfg           Config
+	ctx           context.Context          // When ctx ends, the scan stops.
+	limits        scanLimits               // Tests lower limits.
+	contentReader func(*os.File) io.Reader // contentReader returns the reader of a file's contents. Tests replace it.
+	// watchName is called before each read, with the name and its directory, a path without links. The name "" stands for any that may
+	// belong to rules.
+	watchName func(dir, name string)
+	// avoidedPlaces are the places where earlier scans hang. The scan stops at the first of them.
+	avoidedPlaces []*scannedPlace
+	// currentPlace is the place that the scan reads now; other goroutines may load it.
+	currentPlace atomic.Pointer[scannedPlace]
+	hasReturned  atomic.Bool // hasReturned is set when readAll has returned.
+
+	basePath          string   // basePath is the path of the directory of the rules without links.
+	basePathWithLinks string   // basePathWithLinks is the absolute path of that directory as the user named it.
+	openedBase        *os.Root // openedBase is nil until the directory of the rules is open.
+	files             []loading.RuleFile
+	problems          rules.Problems
+	ignoredNames      []string
+	enclosingDirs     []string // enclosingDirs are the directories that readDir is in, outermost first, as paths without links.
+	entryCount        int      // entryCount counts the files and directories so far.
+	totalBytes        int64    // totalBytes is the size of all files so far.
+	isStopped         bool     // isStopped is set when a limit is exceeded, and at an avoided place.
+}
+
+func newDirScan(ctx context.Context, cfg Config) *dirScan {
+	cfg.Path = filepath.Clean(cfg.Path)
+	return &dirScan{
+		cfg: cfg, ctx: ctx, limits: defaultScanLimits,
+		contentReader: func(f *os.File) io.Reader { return f },
+		watchName:     func(string, string) {},
 	}
-	return files
 }
 
-// plainReader reads what the file holds; tests replace it.
-func plainReader(f *os.File) io.Reader { return f }
-
-// scan reads a directory once.
-type scan struct {
-	ctx            context.Context // the scan stops when it ends
-	ignoreDotFiles bool
-	reader         func(*os.File) io.Reader
-	allowFile      bool   // the path may be that of a file
-	onlyFile       bool   // the path must be that of a file
-	elsewhere      string // how to name another directory
-	limits         limits
-	// watch is called before each read, with the directory and the name that the outcome depends on; the name "" is any that may
-	// belong to rules. dir has no links in it.
-	watch func(dir, name string)
-	// avoid are the places where earlier scans hang. The scan stops at the first of them.
-	avoid []*place
-	// timeout is how long the Watcher waited for the earlier scans.
-	timeout time.Duration
-	// where is what the scan reads now; other goroutines may load it.
-	where atomic.Pointer[place]
-	ended atomic.Bool // run has returned
-
-	root     string   // the directory as the user named it
-	base     string   // its path without links
-	given    string   // root made absolute
-	top      *os.Root // base opened; nil until it is found
-	files    []reload.Part
-	problems rules.Problems
-	ignored  []string // names that are not those of rule files
-	walked   []string // directories being walked, without links, outermost first
-	entries  int
-	bytes    int64
-	stopped  bool // at a limit, or at a place that hangs
+// scannedPlace is a name that a scan reads, or the file or directory behind it.
+type scannedPlace struct {
+	path string      // path has no links in it.
+	info fs.FileInfo // info is nil if the place is a name that was not looked up.
 }
 
-// place is a name that a scan reads, or the file or directory behind it.
-type place struct {
-	path string      // has no links in it
-	info fs.FileInfo // nil: the name only
-}
-
-// same returns whether a read of b hangs if one of a does. A file that replaced another under the same name is not the same.
-func (a *place) same(b *place) bool {
+// hangsLike returns whether a read of place b hangs if one of place a does. A file that replaced another under the same name does not.
+func (a *scannedPlace) hangsLike(b *scannedPlace) bool {
 	if a.path != b.path || a.info == nil || b.info == nil {
 		return a.path == b.path && a.info == nil && b.info == nil
 	}
 	return os.SameFile(a.info, b.info)
 }
 
-// hangs returns the problem of a place that was not read in time.
-func (a *place) hangs(timeout time.Duration) rules.Problem {
+// timeoutProblem returns the problem of a place that was not read in time.
+func (a *scannedPlace) timeoutProblem(timeout time.Duration) rules.Problem {
 	return rules.Problem{
-		Pos:  rules.Pos{File: a.path},
-		What: fmt.Sprintf("was still being read after %v", timeout),
-		Fix:  "check its file system (NFS, FUSE), replace it, or raise RUNTIME_READ_TIMEOUT",
+		Pos:     rules.Pos{File: a.path},
+		Message: fmt.Sprintf("was still being read after %v", timeout),
+		Fix:     "check its file system (NFS, FUSE), replace it, or raise RUNTIME_READ_TIMEOUT",
 	}
 }
 
 // errStopped is returned after the scan has recorded the problem that stopped it.
 var errStopped = errors.New("the scan was stopped")
 
-// enter records what is read next. If an earlier scan hangs there, the scan stops with the same problem as that one, and enter
+// enterPlace records what is read next. If an earlier scan hangs there, the scan stops with the same problem as that one, and enterPlace
 // returns errStopped.
-func (s *scan) enter(path string, info fs.FileInfo) error {
-	here := &place{path, info}
-	s.where.Store(here)
-	if slices.ContainsFunc(s.avoid, here.same) {
-		s.files, s.problems, s.stopped = nil, rules.Problems{here.hangs(s.timeout)}, true
+func (s *dirScan) enterPlace(path string, info fs.FileInfo) error {
+	next := &scannedPlace{path, info}
+	s.currentPlace.Store(next)
+	if slices.ContainsFunc(s.avoidedPlaces, next.hangsLike) {
+		s.files, s.problems, s.isStopped = nil, rules.Problems{next.timeoutProblem(s.cfg.ReadTimeout)}, true
 		return errStopped
 	}
 	return nil
 }
 
-// run reads everything below path.
-func (s *scan) run(path string) {
-	s.root = filepath.Clean(path)
-	abs, err := filepath.Abs(path)
+// readAll reads everything below the path of the rules.
+func (s *dirScan) readAll() {
+	shown := s.cfg.Path
+	abs, err := filepath.Abs(shown)
 	if err != nil {
-		s.problem(s.root, "give the whole path", "the current directory is unknown: %v", err)
+		s.addProblem(shown, "give the whole path", "the current directory is unknown: %v", err)
 		return
 	}
 	volume := filepath.VolumeName(abs) + string(filepath.Separator)
-	plain, info, err := s.resolve(volume, abs[len(volume):])
+	path, info, err := s.resolveLinks(volume, abs[len(volume):])
 	switch {
 	case errors.Is(err, errStopped):
-	case errors.Is(err, errMissing):
-		s.problem(s.root, "create it, or "+s.elsewhere, "%v", err)
+	case errors.Is(err, errNameMissing):
+		s.addProblem(shown, "create it, or "+s.cfg.ElsewhereAdvice, "%v", err)
 	case err != nil:
-		s.problem(s.root, howToFix(err)+", or "+s.elsewhere, "cannot be read: %v", err)
-	case info.IsDir() && s.onlyFile:
-		s.problem(s.root, s.elsewhere, "is a directory, not a file")
+		s.addProblem(shown, howToFix(err)+", or "+s.cfg.ElsewhereAdvice, "cannot be read: %v", err)
+	case info.IsDir() && s.cfg.OnlyFile:
+		s.addProblem(shown, s.cfg.ElsewhereAdvice, "is a directory, not a file")
 	case info.IsDir():
-		s.given = abs
-		if s.openRoot(plain, info) {
-			defer func() { _ = s.top.Close() }() // it is only read
-			s.walk(plain, s.root, info)
+		s.basePathWithLinks = abs
+		if s.openBase(path, info) {
+			defer func() { _ = s.openedBase.Close() }()
+			s.readDir(path, shown, info)
 		}
-	case s.allowFile: // its directory need not be readable
-		s.read(plain, s.root, info)
+	case s.cfg.AllowFile, s.cfg.OnlyFile: // The directory of the file need not be readable.
+		s.readFile(path, shown, info)
 	default:
-		s.problem(s.root, s.elsewhere, "is %s, not a directory", kindOf(info.Mode()))
+		s.addProblem(shown, s.cfg.ElsewhereAdvice, "is %s, not a directory", fileTypeNames[info.Mode().Type()])
 	}
-	slices.SortFunc(s.files, func(a, b reload.Part) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.files, func(a, b loading.RuleFile) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// openRoot opens the directory base, a path without links, as top. From then on nothing outside base can be read. It returns
+// openBase opens the directory of the rules. base is its path without links. From then on nothing outside it can be read. It returns
 // false after recording a problem.
-func (s *scan) openRoot(base string, info fs.FileInfo) bool {
-	if s.enter(base, info) != nil {
+func (s *dirScan) openBase(base string, info fs.FileInfo) bool {
+	if s.enterPlace(base, info) != nil {
 		return false
 	}
-	top, err := os.OpenRoot(base)
+	opened, err := os.OpenRoot(base)
 	if err != nil {
-		s.problem(s.root, howToFix(err), "cannot be listed: %v", cause(err))
+		s.addProblem(s.cfg.Path, howToFix(err), "cannot be listed: %v", errorWithoutPath(err))
 		return false
 	}
-	s.top, s.base = top, base
+	s.openedBase, s.basePath = opened, base
 	return true
 }
 
-// walk reads the directory dir, a path without links, which problems call shown.
-func (s *scan) walk(dir, shown string, info fs.FileInfo) {
-	if slices.Contains(s.walked, dir) {
-		s.problem(shown, "remove the link", "the link leads back to %s, which it is in", dir)
+// readDir reads the directory dir, a path without links. Problems call it shown.
+func (s *dirScan) readDir(dir, shown string, info fs.FileInfo) {
+	if slices.Contains(s.enclosingDirs, dir) {
+		s.addProblem(shown, "remove the link", "the link leads back to %s, which it is in", dir)
 		return
 	}
-	if len(s.walked) == s.limits.depth {
-		s.problem(shown, "use fewer levels", "directories are nested more than %d levels deep", s.limits.depth)
+	if len(s.enclosingDirs) == s.limits.maxDirDepth {
+		s.addProblem(shown, "use fewer levels", "directories are nested more than %d levels deep", s.limits.maxDirDepth)
 		return
 	}
-	s.walked = append(s.walked, dir)
-	defer func() { s.walked = s.walked[:len(s.walked)-1] }()
-	if s.enter(dir, info) != nil {
+	s.enclosingDirs = append(s.enclosingDirs, dir)
+	defer func() { s.enclosingDirs = s.enclosingDirs[:len(s.enclosingDirs)-1] }()
+	if s.enterPlace(dir, info) != nil {
 		return
 	}
-	s.watch(dir, "")
-	entries, err := s.list(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // it was deleted just now
-		s.problem(shown, howToFix(err), "cannot be listed: %v", cause(err))
+	s.watchName(dir, "")
+	entries, err := s.listDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // The directory may have been deleted just now.
+		s.addProblem(shown, howToFix(err), "cannot be listed: %v", errorWithoutPath(err))
 	}
 	for _, e := range entries {
-		if skipped(e.Name(), s.ignoreDotFiles) {
+		if isSkippedName(e.Name(), s.cfg.IgnoreDotFiles) {
 			continue
 		}
-		if s.stopped || s.ctx.Err() != nil {
+		if s.isStopped || s.ctx.Err() != nil {
 			return
 		}
-		if s.entries++; s.entries > s.limits.entries {
-			s.stopped = true
-			s.problem(s.root, s.elsewhere, "holds more than %d files and directories", s.limits.entries)
+		if s.entryCount++; s.entryCount > s.limits.maxDirEntries {
+			s.isStopped = true
+			s.addProblem(s.cfg.Path, s.cfg.ElsewhereAdvice, "holds more than %d files and directories", s.limits.maxDirEntries)
 			return
 		}
-		s.entry(dir, e, filepath.Join(shown, e.Name()))
+		s.readEntry(dir, e, filepath.Join(shown, e.Name()))
 	}
 }
 
-// list returns the entries of a directory, sorted by name.
-func (s *scan) list(dir string) ([]fs.DirEntry, error) {
-	d, err := s.open(dir)
+// listDir returns the names in a directory, in alphabetical order.
+func (s *dirScan) listDir(dir string) ([]fs.DirEntry, error) {
+	d, err := s.openFile(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = d.Close() }() // it is only read
+	defer func() { _ = d.Close() }()
 	entries, err := d.ReadDir(-1)
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, err
 }
 
-// open opens a file or directory to read it. It does not block if a pipe has just replaced the file.
-func (s *scan) open(path string) (*os.File, error) {
+// openFile opens a file or directory to read it. It does not block if a pipe has just replaced the file.
+func (s *dirScan) openFile(path string) (*os.File, error) {
 	const flags = os.O_RDONLY | syscall.O_NONBLOCK
-	if s.top == nil {
+	if s.openedBase == nil {
 		return os.OpenFile(path, flags, 0)
 	}
-	return s.top.OpenFile(s.inside(path), flags, 0)
+	return s.openedBase.OpenFile(s.pathInsideBase(path), flags, 0)
 }
 
-// entry reads one name in the directory dir.
-func (s *scan) entry(dir string, e fs.DirEntry, shown string) {
-	link := e.Type()&fs.ModeSymlink != 0
-	if !link && !e.IsDir() && !isRuleFile(e.Name()) && !mayHoldRules(e.Name()) {
-		s.ignored = append(s.ignored, e.Name())
+// readEntry reads one name in the directory dir.
+func (s *dirScan) readEntry(dir string, e fs.DirEntry, shown string) {
+	name, isLink := e.Name(), e.Type()&fs.ModeSymlink != 0
+	if !isLink && !e.IsDir() && !isRuleFile(name) && !mayHoldRules(name) {
+		s.ignoredNames = append(s.ignoredNames, name)
 		return
 	}
-	plain, info, err := s.resolve(dir, e.Name())
+	path, info, err := s.resolveLinks(dir, name)
 	switch {
 	case errors.Is(err, errStopped):
-	case errors.Is(err, errOutside) && !isRuleFile(e.Name()) && holdsNoRules(e.Name()):
-	case errors.Is(err, errOutside):
-		s.problem(shown, "put the file or directory itself here", "%v", err)
-	case errors.Is(err, errMissing) && !link: // was deleted after it was listed
-	case errors.Is(err, errMissing):
-		s.problem(shown, "fix the link or remove it", "the link leads nowhere: %v", err)
+	case errors.Is(err, errOutsideBase) && !isRuleFile(name) && holdsNoRules(name):
+	case errors.Is(err, errOutsideBase):
+		s.addProblem(shown, "put the file or directory itself here", "%v", err)
+	case errors.Is(err, errNameMissing) && !isLink: // The name was deleted after it was listed.
+	case errors.Is(err, errNameMissing):
+		s.addProblem(shown, "fix the link or remove it", "the link leads nowhere: %v", err)
 	case err != nil:
-		s.problem(shown, howToFix(err)+", or remove it", "cannot be read: %v", err)
+		s.addProblem(shown, howToFix(err)+", or remove it", "cannot be read: %v", err)
 	case info.IsDir():
-		s.walk(plain, shown, info)
-	case mayHoldRules(e.Name()):
-		s.readIfRules(plain, shown, info)
-	case !isRuleFile(e.Name()):
-		s.ignored = append(s.ignored, e.Name())
-	default:
-		s.read(plain, shown, info)
+		s.readDir(path, shown, info)
+	case isRuleFile(name), mayHoldRules(name) && s.hasDomain(path, info):
+		s.readFile(path, shown, info)
+	case !s.isStopped:
+		s.ignoredNames = append(s.ignoredNames, name)
 	}
 }
 
-// readIfRules reads a file without a suffix if it has a domain in its first 64 KiB, and ignores it otherwise.
-func (s *scan) readIfRules(path, shown string, info fs.FileInfo) {
-	if info.Mode().IsRegular() {
-		if s.enter(path, info) != nil {
-			return
-		}
-		if head, _, err := s.content(path, 64<<10); err == nil && domainKey.Match(head) {
-			s.read(path, shown, info)
-			return
-		}
+// domainKeyPattern matches the key of the domain, which each YAML rule file has.
+var domainKeyPattern = regexp.MustCompile(`(?m)^[ \t{]*["']?domain["']?[ \t]*:`)
+
+// hasDomain returns whether a file has a domain in its first 64 KiB.
+func (s *dirScan) hasDomain(path string, info fs.FileInfo) bool {
+	if !info.Mode().IsRegular() || s.enterPlace(path, info) != nil {
+		return false
 	}
-	s.ignored = append(s.ignored, filepath.Base(shown))
+	start, _, err := s.fileContent(path, 64<<10)
+	return err == nil && domainKeyPattern.Match(start)
 }
 
-// content returns at most so many bytes of a file, and none of what is not a regular file.
-func (s *scan) content(path string, most int64) (data []byte, info fs.FileInfo, err error) {
-	f, err := s.open(path)
+// fileContent returns the first maxBytes bytes of a file, and no bytes of a pipe, a socket or a device.
+func (s *dirScan) fileContent(path string, maxBytes int64) (data []byte, mode fs.FileMode, err error) {
+	f, err := s.openFile(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, err
 	}
-	defer func() { _ = f.Close() }() // it is only read
-	if info, err = f.Stat(); err == nil && info.Mode().IsRegular() {
-		data, err = io.ReadAll(io.LimitReader(s.reader(f), most))
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, err
 	}
-	return data, info, err
+	if info.Mode().IsRegular() {
+		data, err = io.ReadAll(io.LimitReader(s.contentReader(f), maxBytes))
+	}
+	return data, info.Mode(), err
 }
 
-// domainKey finds the domain, which each YAML rule file has.
-var domainKey = regexp.MustCompile(`(?m)^[ \t{]*["']?domain["']?[ \t]*:`)
-
-// read reads one file.
-func (s *scan) read(path, shown string, info fs.FileInfo) {
-	if !s.isFile(shown, info) {
+func (s *dirScan) readFile(path, shown string, info fs.FileInfo) {
+	if !s.acceptsFile(shown, info.Mode(), info.Size()) || s.enterPlace(path, info) != nil {
 		return
 	}
-	if info.Size() > s.limits.fileBytes {
-		s.tooLarge(shown)
-		return
-	}
-	if s.enter(path, info) != nil {
-		return
-	}
-	data, info, err := s.content(path, min(s.limits.fileBytes, s.limits.allBytes-s.bytes)+1)
-	s.bytes += int64(len(data))
+	data, mode, err := s.fileContent(path, min(s.limits.maxFileBytes, s.limits.maxTotalBytes-s.totalBytes)+1)
+	s.totalBytes += int64(len(data))
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // it was deleted just now
+	case errors.Is(err, fs.ErrNotExist): // The file was deleted just now.
 	case err != nil:
-		s.problem(shown, howToFix(err), "cannot be read: %v", cause(err))
-	case !s.isFile(shown, info): // it was replaced just now
-	case s.bytes > s.limits.allBytes:
-		s.stopped = true
-		s.problem(s.root, "remove files that hold no rules, or "+s.elsewhere, "the files are larger than %d MiB together", s.limits.allBytes>>20)
-	case int64(len(data)) > s.limits.fileBytes: // it grew just now
-		s.tooLarge(shown)
+		s.addProblem(shown, howToFix(err), "cannot be read: %v", errorWithoutPath(err))
+	case s.totalBytes > s.limits.maxTotalBytes:
+		s.isStopped = true
+		s.addProblem(s.cfg.Path, "remove files that hold no rules, or "+s.cfg.ElsewhereAdvice, "the files are larger than %d MiB together", s.limits.maxTotalBytes>>20)
+	case s.acceptsFile(shown, mode, int64(len(data))): // A file may have been replaced, or may have grown, since its size was read.
+		s.files = append(s.files, loading.RuleFile{Name: shown, Data: data})
+	}
+}
+
+// acceptsFile returns whether a file of that mode and size may be read. It records a problem if it is not a regular file, or too large.
+func (s *dirScan) acceptsFile(shown string, mode fs.FileMode, size int64) bool {
+	switch {
+	case !mode.IsRegular():
+		s.addProblem(shown, "put a file in its place, or remove it", "is %s, not a file", fileTypeNames[mode.Type()])
+	case size > s.limits.maxFileBytes:
+		s.addProblem(shown, "remove it if it does not hold rules, or split it", "is larger than %d MiB", s.limits.maxFileBytes>>20)
 	default:
-		s.files = append(s.files, reload.Part{Name: shown, Data: data})
+		return true
 	}
+	return false
 }
 
-// isFile records a problem if info is not that of a regular file.
-func (s *scan) isFile(shown string, info fs.FileInfo) bool {
-	if !info.Mode().IsRegular() {
-		s.problem(shown, "put a file in its place, or remove it", "is %s, not a file", kindOf(info.Mode()))
-	}
-	return info.Mode().IsRegular()
-}
-
-func (s *scan) tooLarge(shown string) {
-	s.problem(shown, "remove it if it does not hold rules, or split it", "is larger than %d MiB", s.limits.fileBytes>>20)
-}
-
-func (s *scan) problem(file, fix, format string, args ...any) {
+func (s *dirScan) addProblem(file, fix, format string, args ...any) {
 	s.problems.Add(rules.Pos{File: file}, fix, format, args...)
+}
+
+// warnings returns one warning that names the ignored files that may have been meant as rules: envoyproxy/ratelimit reads every file.
+func (s *dirScan) warnings() rules.Problems {
+	const maxNamed = 5
+	names := slices.DeleteFunc(slices.Clone(s.ignoredNames), holdsNoRules)
+	if len(names) == 0 {
+		return nil
+	}
+	list := strings.Join(names[:min(len(names), maxNamed)], ", ")
+	if more := len(names) - maxNamed; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return rules.Problems{{
+		Pos:     rules.Pos{File: s.cfg.Path},
+		Message: "only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are read, which leaves out " + list,
+		Fix:     "rename what holds rules, move the rest elsewhere",
+	}}
+}
+
+// isSkippedName returns whether a file, directory or link with that name is never read.
+func isSkippedName(name string, ignoreDotFiles bool) bool {
+	return strings.HasPrefix(name, "..") || // Kubernetes makes such names: ..data, ..2026_10_01_12_00_00.123.
+		strings.HasPrefix(name, ".#") || // Emacs makes such links, which lead nowhere, as locks.
+		strings.HasSuffix(name, "~") ||
+		name == "lost+found" || // Every ext4 volume has this directory, which only root can read.
+		ignoreDotFiles && strings.HasPrefix(name, ".")
+}
+
+// mayHoldRules returns whether a file without a suffix may hold rules, as envoyproxy/ratelimit allows.
+func mayHoldRules(name string) bool { return !strings.Contains(name, ".") && !holdsNoRules(name) }
+
+// isRuleFile returns whether a file with that name holds rules.
+func isRuleFile(name string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".ini", ".json"}, strings.ToLower(filepath.Ext(name)))
+}
+
+// holdsNoRules returns whether a file with that name is of a kind that is often beside rule files and holds no rules.
+func holdsNoRules(name string) bool {
+	others := []string{".md", ".txt", ".bak", ".orig", ".old", ".tmp", ".swp", ".swo"}
+	return slices.Contains(others, strings.ToLower(filepath.Ext(name))) ||
+		strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") ||
+		strings.HasPrefix(name, "README") || strings.HasPrefix(name, "LICENSE")
+}
+
+// howToFix returns what to do about an error of a file system.
+func howToFix(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return "let the user of this process read it (chmod a+r a file, a+rx the directories above it)"
+	}
+	return "fix the path, or the disk"
+}
+
+// fileTypeNames says what messages call files that are not directories, by the type bits of their mode.
+var fileTypeNames = map[fs.FileMode]string{
+	0: "a file", fs.ModeNamedPipe: "a named pipe", fs.ModeSocket: "a socket", fs.ModeIrregular: "something special",
+	fs.ModeDevice: "a device", fs.ModeDevice | fs.ModeCharDevice: "a device",
 }

@@ -3,7 +3,6 @@
 package filerules
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -237,7 +236,12 @@ func TestRead(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := realDir(t)
 			play(t, dir, tt.tree)
-			files, warnings, err := Read(filepath.Join(dir, tt.path), tt.ignore)
+			files, warnings, err := Read(filepath.Join(dir, tt.path))
+			if tt.ignore {
+				s := newDirScan(t.Context(), Config{Path: filepath.Join(dir, tt.path), IgnoreDotFiles: true})
+				s.readAll()
+				files, warnings, err = s.files, s.warnings(), s.problems
+			}
 			var problems rules.Problems
 			if err != nil && !errors.As(err, &problems) {
 				t.Fatalf("the error is a %T", err)
@@ -293,19 +297,19 @@ func realDir(t *testing.T) string {
 func TestLinksThatAppear(t *testing.T) {
 	dir := realDir(t)
 	play(t, dir, "write secret s\nmkdir other\nwrite other/b.yaml b\nmkdir rules/d\nwrite rules/a.yaml a")
-	s := scan{ctx: t.Context(), reader: plainReader, limits: defaultLimits, watch: func(string, string) {}}
+	s := newDirScan(t.Context(), Config{})
 	base := filepath.Join(dir, "rules")
-	if !s.openRoot(base, nil) {
+	if !s.openBase(base, nil) {
 		t.Fatal(s.problems)
 	}
-	defer func() { _ = s.top.Close() }()
+	defer func() { _ = s.openedBase.Close() }()
 	file, err := os.Lstat(base + "/a.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	play(t, dir, "rm rules/d\nlink rules/a.yaml ../secret\nlink rules/d ../other")
-	s.read(base+"/a.yaml", "a.yaml", file)
-	s.walk(base+"/d", "d", file)
+	s.readFile(base+"/a.yaml", "a.yaml", file)
+	s.readDir(base+"/d", "d", file)
 	if len(s.files) > 0 {
 		t.Errorf("read %s", s.files)
 	}
@@ -322,7 +326,7 @@ func TestReadNamesFilesAsGiven(t *testing.T) {
 		"./config": "config/a.yaml",
 		".":        "config/a.yaml",
 	} {
-		files, _, err := Read(given, false)
+		files, _, err := Read(given)
 		if len(files) != 1 || files[0].Name != want {
 			t.Errorf("Read(%q): %v, want %s", given, files, want)
 		}
@@ -340,7 +344,7 @@ func TestReadSocket(t *testing.T) {
 		t.Skipf("no sockets here: %v", err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	_, _, err = Read(dir, false)
+	_, _, err = Read(dir)
 	if want := dir + "/s.yaml: is a socket, not a file; put a file in its place, or remove it"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -358,7 +362,7 @@ func TestReadForbidden(t *testing.T) {
 		write e/c.yaml c
 		chmod e 600`)
 	t.Cleanup(func() { play(t, dir, "chmod d 755\nchmod e 755") })
-	_, _, err := Read(dir, false)
+	_, _, err := Read(dir)
 	var problems rules.Problems
 	errors.As(err, &problems)
 	const mend = "; let the user of this process read it (chmod a+r a file, a+rx the directories above it)"
@@ -384,38 +388,39 @@ func TestReadLimits(t *testing.T) {
 	play(t, dir, "mkdir maze/40\nwrite maze/40/a.yaml a")
 	for _, tt := range []struct {
 		dir    string
-		limits limits
+		limits scanLimits
 		files  int
 		want   string
 	}{
-		{"few", limits{fileBytes: 100, allBytes: 500, entries: 5, depth: 1}, 5, ""},
+		{"few", scanLimits{maxFileBytes: 100, maxTotalBytes: 500, maxDirEntries: 5, maxDirDepth: 1}, 5, ""},
 		{
 			"few",
-			limits{fileBytes: 100, allBytes: 499, entries: 5, depth: 1},
+			scanLimits{maxFileBytes: 100, maxTotalBytes: 499, maxDirEntries: 5, maxDirDepth: 1},
 			4,
 			"%/few: the files are larger than 0 MiB together; remove files that hold no rules, or go",
 		},
 		{
 			"few",
-			limits{fileBytes: 100, allBytes: 500, entries: 4, depth: 1},
+			scanLimits{maxFileBytes: 100, maxTotalBytes: 500, maxDirEntries: 4, maxDirDepth: 1},
 			4,
 			"%/few: holds more than 4 files and directories; go",
 		},
 		{
 			"many",
-			limits{fileBytes: 1000, allBytes: 1000, entries: 19, depth: 1},
+			scanLimits{maxFileBytes: 1000, maxTotalBytes: 1000, maxDirEntries: 19, maxDirDepth: 1},
 			0,
 			"%/many: holds more than 19 files and directories; go",
 		},
 		{
 			"maze",
-			limits{fileBytes: 1000, allBytes: 10_000_000, entries: 1000, depth: 50},
+			scanLimits{maxFileBytes: 1000, maxTotalBytes: 10_000_000, maxDirEntries: 1000, maxDirDepth: 50},
 			-1,
 			"%/maze: holds more than 1000 files and directories; go",
 		},
 	} {
-		s := scan{ctx: context.Background(), reader: plainReader, elsewhere: "go", limits: tt.limits, watch: func(string, string) {}}
-		s.run(filepath.Join(dir, tt.dir))
+		s := newDirScan(t.Context(), Config{Path: filepath.Join(dir, tt.dir), ElsewhereAdvice: "go"})
+		s.limits = tt.limits
+		s.readAll()
 		compare(t, tt.dir, dir, s.problems, tt.want)
 		if tt.files >= 0 && len(s.files) != tt.files {
 			t.Errorf("%s: %d files, want %d", tt.dir, len(s.files), tt.files)

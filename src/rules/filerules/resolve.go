@@ -13,22 +13,22 @@ import (
 // maxLinks bounds the links on the way to one file, as Linux does.
 const maxLinks = 40
 
-// Errors of resolve.
+// resolve returns these errors.
 var (
-	errMissing = errors.New("does not exist")
-	errOutside = errors.New("outside the directory of the rules")
+	errNameMissing = errors.New("does not exist")
+	errOutsideBase = errors.New("outside the directory of the rules")
 )
 
-// resolve follows path, below the directory dir, through all links, and calls watch for each name on the way. Neither dir nor
-// plain has links in it. Unlike filepath.EvalSymlinks it never leaves the directory of the rules, once that is known. An absolute
-// link may name that directory by either of its paths.
+// resolveLinks follows path, below the directory dir, through all links, and calls watchName for each name on the way. Neither dir nor
+// the returned path has links in it. Unlike filepath.EvalSymlinks it never leaves the directory of the rules, once that is open. An
+// absolute link may name that directory by the path with links or by the one without.
 //
-// The error is errMissing if a name does not exist, errOutside if a link leads outside, and errStopped if enter returned it.
-func (s *scan) resolve(dir, path string) (plain string, info fs.FileInfo, err error) {
+// The error is errNameMissing if a name does not exist, errOutsideBase if a link leads outside, and errStopped if enterPlace returned
+// it.
+func (s *dirScan) resolveLinks(dir, path string) (resolved string, info fs.FileInfo, err error) {
 	names := strings.Split(path, string(filepath.Separator))
 	links := 0
-	var link, target string // the last one followed
-	plain = dir
+	var link, target string // link is the last link that was followed, and target is where it leads.
 	for len(names) > 0 {
 		name := names[0]
 		names = names[1:]
@@ -36,108 +36,96 @@ func (s *scan) resolve(dir, path string) (plain string, info fs.FileInfo, err er
 		case "", ".":
 			continue
 		case "..":
-			if plain == s.base {
-				return "", nil, s.outside(link, target)
+			if dir == s.basePath {
+				return "", nil, s.outsideError(link, target)
 			}
-			plain, info = filepath.Dir(plain), nil
+			dir, info = filepath.Dir(dir), nil
 			continue
 		}
-		next := filepath.Join(plain, name)
-		if err := s.enter(next, nil); err != nil {
+		next := filepath.Join(dir, name)
+		if err := s.enterPlace(next, nil); err != nil {
 			return "", nil, err
 		}
-		s.watch(plain, name)
-		info, err = s.lstat(next)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return "", nil, fmt.Errorf("%s %w", next, errMissing)
-		case errors.Is(err, syscall.ENOTDIR):
-			return "", nil, fmt.Errorf("%s is not a directory", plain)
-		case err != nil:
+		s.watchName(dir, name)
+		nextInfo, nextTarget, err := s.lookUpName(next)
+		if err != nil {
 			return "", nil, err
-		case info.Mode()&fs.ModeSymlink == 0:
-			plain = next
+		}
+		if nextTarget == "" {
+			dir, info = next, nextInfo
 			continue
 		}
 		if links++; links > maxLinks {
 			return "", nil, fmt.Errorf("%s: more than %d links in a row", next, maxLinks)
 		}
-		if target, err = s.readlink(next); err != nil {
-			return "", nil, err
-		}
-		link, target = next, filepath.FromSlash(target)
+		link, target = next, nextTarget
 		rest := target
 		if filepath.IsAbs(target) {
 			var inside bool
-			if plain, rest, inside = s.absolute(target); !inside {
-				return "", nil, s.outside(link, target)
+			if dir, rest, inside = s.splitAbsoluteTarget(target); !inside {
+				return "", nil, s.outsideError(link, target)
 			}
 		}
 		names, info = append(strings.Split(rest, string(filepath.Separator)), names...), nil
 	}
 	if info == nil {
-		info, err = s.lstat(plain)
+		info, _, err = s.lookUpName(dir)
 	}
-	return plain, info, err
+	return dir, info, err
 }
 
-func (s *scan) outside(link, target string) error {
-	return fmt.Errorf("the link %s leads to %s, %w, %s", link, target, errOutside, s.base)
+// outsideError returns the error of a link that leads outside.
+func (s *dirScan) outsideError(link, target string) error {
+	return fmt.Errorf("the link %s leads to %s, %w, %s", link, target, errOutsideBase, s.basePath)
 }
 
-// absolute splits the absolute target of a link into the directory where it starts and the rest. inside is false if the target is
-// outside the directory of the rules, once that is known.
-func (s *scan) absolute(target string) (plain, rest string, inside bool) {
-	if s.top == nil {
+// splitAbsoluteTarget splits the absolute target of a link into the directory where it starts and the rest. inside is false if the
+// target is outside the directory of the rules, once that is open.
+func (s *dirScan) splitAbsoluteTarget(target string) (start, rest string, inside bool) {
+	if s.openedBase == nil {
 		volume := filepath.VolumeName(target) + string(filepath.Separator)
 		return volume, target[len(volume):], true
 	}
-	for _, dir := range []string{s.base, s.given} {
+	for _, dir := range []string{s.basePath, s.basePathWithLinks} {
 		rest, inside = strings.CutPrefix(target, strings.TrimSuffix(dir, string(filepath.Separator)))
 		if inside && (rest == "" || os.IsPathSeparator(rest[0])) {
-			return s.base, rest, true
+			return s.basePath, rest, true
 		}
 	}
 	return "", "", false
 }
 
-func (s *scan) lstat(path string) (fs.FileInfo, error) {
-	if s.top == nil {
-		return os.Lstat(path)
+// lookUpName describes the file, directory or link at path, which has no links on the way. target is empty unless path is a link.
+func (s *dirScan) lookUpName(path string) (info fs.FileInfo, target string, err error) {
+	lstat, readlink, name := os.Lstat, os.Readlink, path
+	if s.openedBase != nil {
+		lstat, readlink, name = s.openedBase.Lstat, s.openedBase.Readlink, s.pathInsideBase(path)
 	}
-	info, err := s.top.Lstat(s.inside(path))
-	return info, withPath("lstat", path, err)
+	operation := "lstat"
+	if info, err = lstat(name); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		operation = "readlink"
+		target, err = readlink(name)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = fmt.Errorf("%s %w", path, errNameMissing)
+	case errors.Is(err, syscall.ENOTDIR):
+		err = fmt.Errorf("%s is not a directory", filepath.Dir(path))
+	case err != nil:
+		err = &fs.PathError{Op: operation, Path: path, Err: errorWithoutPath(err)}
+	}
+	return info, filepath.FromSlash(target), err
 }
 
-func (s *scan) readlink(path string) (string, error) {
-	if s.top == nil {
-		return os.Readlink(path)
-	}
-	target, err := s.top.Readlink(s.inside(path))
-	return target, withPath("readlink", path, err)
+// pathInsideBase returns path, which is in the directory base, relative to base.
+func (s *dirScan) pathInsideBase(path string) string {
+	relative, _ := filepath.Rel(s.basePath, path) // filepath.Rel returns no error for two absolute paths.
+	return relative
 }
 
-// inside returns path, which begins with base, relative to base.
-func (s *scan) inside(path string) string {
-	rel := strings.TrimPrefix(strings.TrimPrefix(path, s.base), string(filepath.Separator))
-	if rel == "" {
-		return "."
-	}
-	return rel
-}
-
-// withPath returns err, of an operation beneath top, with the whole path.
-func withPath(op, path string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &fs.PathError{Op: op, Path: path, Err: cause(err)}
-}
-
-// cause returns err without the operation and the path.
-func cause(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+// errorWithoutPath returns err without the operation and the path of a [fs.PathError].
+func errorWithoutPath(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}
 	return err

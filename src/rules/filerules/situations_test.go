@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/reload"
 )
 
 // A step changes the directory, and wants these domains or this refusal.
@@ -39,7 +40,7 @@ var situations = []situation{
 		{"rm data/config/rules/e.yaml\ntext data/config/rules/g.yaml {", "refused:g.yaml"}, // which may be e.yaml by a new name
 		{"rm data/config/rules/g.yaml", "b f"},
 	}},
-	{"one of several is bad, all or nothing", Config{AllOrNothing: true}, []step{
+	{"one of several is bad, all or nothing", Config{Config: reload.Config{AllOrNothing: true}}, []step{
 		{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a\nwrite data/config/rules/b.yaml b", "a b"},
 		{"text data/config/rules/b.yaml {\nwrite data/config/rules/a.yaml c", "refused:b.yaml:1:"},
 		{"write data/config/rules/b.yaml d", "c d"},
@@ -140,11 +141,11 @@ var situations = []situation{
 		{"rm data/config/rules/c.yaml", "refused:rules/b.yaml:"},
 		{"write data/config/rules/b.yaml b", "a b"},
 	}},
-	{"domains are merged", Config{Options: rules.Options{MergeDomains: true}}, []step{
+	{"domains are merged", Config{Config: reload.Config{Options: rules.Options{MergeDomains: true}}}, []step{
 		{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a\ntext data/config/rules/b.yaml domain: a", "a"},
 		{"write data/config/rules/c.yaml c", "a c"},
 	}},
-	{"one file", Config{File: true}, []step{
+	{"one file", Config{OnlyFile: true, ElsewhereAdvice: "name another file"}, []step{
 		{"mkdir data/config\nwrite data/config/rules a", "a"},
 		{"write data/config/rules b", "b"},
 		{"write data/config/other c\nput data/config/rules d", "d"},
@@ -165,7 +166,7 @@ func TestSituations(t *testing.T) {
 	for _, tt := range situations {
 		for mode, change := range map[string]func(*Watcher){
 			"events": nil,
-			"polls":  func(w *Watcher) { w.open, w.cfg.Poll = noEvents, 10*time.Millisecond },
+			"polls":  func(w *Watcher) { w.newEventWatcher, w.cfg.PollInterval = noEvents, 10*time.Millisecond },
 		} {
 			t.Run(tt.name+" by "+mode, func(t *testing.T) {
 				t.Parallel()

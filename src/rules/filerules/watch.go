@@ -3,7 +3,6 @@ package filerules
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"os"
@@ -21,123 +20,83 @@ import (
 
 // Config configures a Watcher.
 type Config struct {
-	// Root, Subdirectory and AppDirectory joined are the directory of the rules. Each part may be empty, may be a link, and may
-	// be missing at first; all empty is the current directory.
-	Root, Subdirectory, AppDirectory string
-	// File says that the path is that of one file, which is read whatever its name.
-	File bool
-	// AllowFile allows the path to be that of one file.
-	AllowFile bool
-	// Elsewhere says how to name another directory, in the message about a missing one. Defaults to the three RUNTIME_ variables.
-	Elsewhere string
-	// IgnoreDotFiles skips files and directories whose names begin with a dot. Names that begin with two dots are always skipped.
-	IgnoreDotFiles bool
-	// Options are what the rules are compiled with.
-	Options rules.Options
-	// Debounce is how long the directory must be quiet after a change before it is read. If it never is, the directory is read
-	// after 10 times Debounce. Defaults to 100ms.
-	Debounce time.Duration
-	// Poll is how often the directory is read without any event, for file systems that send none. Defaults to 30s; negative is
-	// never.
-	Poll time.Duration
-	// ReadTimeout bounds one scan of the directory. A longer one counts as refused, and the next change is read all the same.
-	// Defaults to 10s.
-	ReadTimeout time.Duration
-	// AllOrNothing refuses all changes while one file has a problem. Otherwise files that share no domain with a bad file take
-	// effect, once there are rules.
-	AllOrNothing bool
-	// OnLoad is called in Run's goroutine after each load, accepted or refused.
-	OnLoad func(reload.Result)
-	// OnWarn, if not nil, is called in Run's goroutine when changes may cause no event from now on, so that only the next Poll
-	// finds them. It is called again for the same reason only if events have worked in between.
-	OnWarn func(error)
-}
+	reload.Config // Run calls OnLoad in its goroutine.
 
-// Dir returns the directory of the rules.
-func (c Config) Dir() string {
-	return filepath.Clean(filepath.Join(c.Root, c.Subdirectory, c.AppDirectory))
+	// Path is the directory of the rules. Each part of it may be a link, and may be missing at first. Empty is the current directory.
+	Path string
+	// AllowFile allows that Path is a file. OnlyFile demands it. The file is read whatever its name.
+	AllowFile, OnlyFile bool
+	// ElsewhereAdvice completes the advice of messages about a missing Path, such as "set RULES to another directory".
+	ElsewhereAdvice string
+	// IgnoreDotFiles skips files and directories whose names start with a dot. Names that start with two dots are always skipped.
+	IgnoreDotFiles bool
+	// Debounce is how long the directory must be quiet after a change before it is read. If it never is, the directory is read
+	// after 10 times Debounce.
+	Debounce time.Duration
+	// PollInterval is how often the directory is read without any event, for file systems that send none. Zero is never.
+	PollInterval time.Duration
+	// ReadTimeout bounds one scan of the directory. A scan that takes longer counts as refused, and the next change is read all the
+	// same. Defaults to 10s.
+	ReadTimeout time.Duration
+	// OnMissingEvents is called in Run's goroutine when changes may cause no event from now on, so that only the next poll finds them.
+	// It is called again for the same reason only if events have worked in between. Required.
+	OnMissingEvents func(error)
 }
 
 // Watcher loads a directory of rules whenever it changes.
 type Watcher struct {
-	cfg         Config
-	limits      limits
-	open        func() (*fsnotify.Watcher, error)
-	reader      func(*os.File) io.Reader
-	maxWatched  int // directories
-	reloadAsked reload.Signal
-	returned    reload.Signal // sent when a scan returns
-	reads       files.Reads
+	cfg                Config
+	newEventWatcher    func() (*fsnotify.Watcher, error) // newEventWatcher is fsnotify.NewWatcher. Tests replace it.
+	contentReader      func(*os.File) io.Reader          // contentReader replaces that of scans in tests; it is nil otherwise.
+	maxWatchedDirs     int
+	reloadSignal       reload.Signal // reloadSignal receives a message when Reload is called.
+	scanReturnedSignal reload.Signal // scanReturnedSignal receives a message when a scan returns.
+	fileReads          files.Reads
 
-	// Run owns what follows.
-	loader   reload.Loader
-	events   *events           // of the last scan
-	late     []*scan           // scans that exceeded ReadTimeout
-	warned   string            // the last warning, while it holds
-	lastSeen [sha256.Size]byte // identifies what the last load read
-	force    bool              // load the next contents even if they are lastSeen
-	deadline time.Time         // read by then although changes continue; zero: no change is pending
+	// Only Run's goroutine uses the following fields.
+	loader           reload.Loader
+	events           *events    // events are the file system events since the last scan began.
+	hangingScans     []*dirScan // hangingScans are scans that exceeded ReadTimeout. They may have returned since.
+	lastWarning      string     // lastWarning is the warning that holds now; it is empty if events work.
+	lastContentsHash string
+	loadEvenIfSame   bool      // loadEvenIfSame is set if the next contents are loaded even if they have not changed.
+	readDeadline     time.Time // readDeadline is when the directory is read although changes continue. It is zero if there was no change.
 }
 
-// maxQuiet times Debounce is the longest wait for a directory that keeps changing.
-const maxQuiet = 10
+// maxQuietFactor times Debounce is the longest wait for a directory that keeps changing.
+const maxQuietFactor = 10
 
 // New returns a Watcher, which does nothing before Run.
 func New(cfg Config) *Watcher {
-	if cfg.Debounce <= 0 {
-		cfg.Debounce = 100 * time.Millisecond
-	}
-	if cfg.Poll == 0 {
-		cfg.Poll = 30 * time.Second
-	}
-	if cfg.ReadTimeout <= 0 {
-		cfg.ReadTimeout = 10 * time.Second
-	}
+	cfg.Path = filepath.Clean(cfg.Path)
+	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, files.DefaultTimeout)
 	return &Watcher{
-		cfg:         cfg,
-		limits:      defaultLimits,
-		open:        fsnotify.NewWatcher,
-		reader:      plainReader,
-		maxWatched:  maxWatched,
-		reloadAsked: reload.NewSignal(),
-		returned:    reload.NewSignal(),
-		reads:       files.Reads{Timeout: cfg.ReadTimeout},
-		loader:      newLoader(cfg),
+		cfg:                cfg,
+		newEventWatcher:    fsnotify.NewWatcher,
+		maxWatchedDirs:     defaultMaxWatchedDirs,
+		reloadSignal:       reload.NewSignal(),
+		scanReturnedSignal: reload.NewSignal(),
+		fileReads:          files.Reads{Timeout: cfg.ReadTimeout},
+		loader:             reload.Loader{Config: cfg.Config, CompileParts: loading.Load, IdentifyParts: loading.Identify, WholePlace: cfg.Path},
 	}
 }
 
-func newLoader(cfg Config) reload.Loader {
-	return reload.Loader{
-		AllOrNothing: cfg.AllOrNothing,
-		Compile: func(parts []reload.Part) (*rules.Set, rules.Problems, error) {
-			return loading.Load(filesOf(parts), cfg.Options)
-		},
-		Identify: func(parts []reload.Part) (all []reload.Identity) {
-			for _, f := range filesOf(parts) {
-				all = append(all, reload.Identity{Name: f.Name, Domain: loading.DomainOf(f)})
-			}
-			return all
-		},
-		Whole: cfg.Dir(),
-	}
-}
-
-// Hanging returns how many scans exceeded ReadTimeout and have not returned yet, 4 at most.
-func (w *Watcher) Hanging() int { return w.reads.Hanging() }
+// HangingScans returns how many scans exceeded ReadTimeout and have not returned yet, 4 at most.
+func (w *Watcher) HangingScans() int { return w.fileReads.Hanging() }
 
 // Reload makes Run load the directory now, even if nothing changed. It never blocks. Calls that come before Run handles the first
 // count as one.
-func (w *Watcher) Reload() { w.reloadAsked.Send() }
+func (w *Watcher) Reload() { w.reloadSignal.Send() }
 
 // Run loads the directory at once, and again whenever its contents change. It returns nil when ctx ends, and is called once. A
 // read that hangs may outlive it.
 func (w *Watcher) Run(ctx context.Context) error {
 	defer func() { w.closeEvents() }()
-	w.reloadAsked.Clear() // the first load answers it
-	w.force = true
+	w.reloadSignal.Clear() // The first load answers an earlier Reload.
+	w.loadEvenIfSame = true
 	for ctx.Err() == nil {
-		s := w.scan(ctx)
-		if ctx.Err() != nil { // s is incomplete
+		s := w.scanDir(ctx)
+		if ctx.Err() != nil { // The scan is incomplete.
 			break
 		}
 		w.loadUnlessChanging(s)
@@ -146,157 +105,141 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// scan reads the directory. If it takes longer than ReadTimeout, the result is a scan with that one problem.
-func (w *Watcher) scan(ctx context.Context) *scan {
-	if w.Hanging() == files.MaxHanging {
-		s := new(scan)
-		s.problem(w.cfg.Dir(), "check its file system (NFS, FUSE), or start the service again", "is not read: %d earlier reads have not returned", files.MaxHanging)
-		return s
-	}
+// scanDir reads the directory. It watches each name before it reads it, so that every later change causes an event. If this takes longer
+// than ReadTimeout, the result is a scan with that one problem.
+func (w *Watcher) scanDir(ctx context.Context) *dirScan {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w.late = slices.DeleteFunc(w.late, func(s *scan) bool { return s.ended.Load() })
+	s := newDirScan(ctx, w.cfg)
+	if w.HangingScans() == files.MaxHanging {
+		s.addProblem(w.cfg.Path, "check its file system (NFS, FUSE), or start the service again", "is not read: %d earlier reads have not returned", files.MaxHanging)
+		return s
+	}
+	w.hangingScans = slices.DeleteFunc(w.hangingScans, func(s *dirScan) bool { return s.hasReturned.Load() })
 	w.closeEvents()
-	w.events = newEvents(w.open, w.maxWatched)
-	s := w.newScan(ctx)
-	_, err := files.Read(ctx, &w.reads, func() (any, error) {
-		s.run(w.cfg.Dir())
-		s.ended.Store(true)
-		w.returned.Send()
+	w.events = newEvents(w.newEventWatcher, w.maxWatchedDirs)
+	s.watchName = w.events.watchName
+	if w.contentReader != nil {
+		s.contentReader = w.contentReader
+	}
+	if !w.loadEvenIfSame { // A requested reload reads hanging places again.
+		for _, h := range w.hangingScans {
+			s.avoidedPlaces = append(s.avoidedPlaces, h.currentPlace.Load())
+		}
+	}
+	s.currentPlace.Store(&scannedPlace{path: w.cfg.Path})
+	_, err := files.Read(ctx, &w.fileReads, func() (any, error) {
+		s.readAll()
+		s.hasReturned.Store(true)
+		w.scanReturnedSignal.Send()
 		return nil, nil
 	})
 	if err == nil {
-		w.returned.Clear()
+		w.scanReturnedSignal.Clear()
 		w.warnOfMissingEvents()
 		return s
 	}
-	w.late = append(w.late, s)
-	return &scan{problems: rules.Problems{s.where.Load().hangs(w.cfg.ReadTimeout)}}
-}
-
-// newScan returns a scan that watches each name before it reads it, so every later change causes an event.
-func (w *Watcher) newScan(ctx context.Context) *scan {
-	s := &scan{
-		ctx:            ctx,
-		reader:         w.reader,
-		ignoreDotFiles: w.cfg.IgnoreDotFiles,
-		allowFile:      w.cfg.File || w.cfg.AllowFile,
-		elsewhere:      cmp.Or(w.cfg.Elsewhere, "set RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY to the directory of the rules"),
-		limits:         w.limits,
-		watch:          w.events.watch,
-		timeout:        w.cfg.ReadTimeout,
-	}
-	if w.cfg.File {
-		s.onlyFile, s.elsewhere = true, "name another file"
-	}
-	if !w.force { // a requested reload tries again
-		for _, l := range w.late {
-			s.avoid = append(s.avoid, l.where.Load())
-		}
-	}
-	s.where.Store(&place{path: w.cfg.Dir()})
-	return s
+	w.hangingScans = append(w.hangingScans, s)
+	return &dirScan{problems: rules.Problems{s.currentPlace.Load().timeoutProblem(w.cfg.ReadTimeout)}}
 }
 
 // closeEvents does not wait while a scan hangs: fsnotify may hold a lock then.
 func (w *Watcher) closeEvents() {
-	if len(w.late) > 0 {
+	if len(w.hangingScans) > 0 {
 		go w.events.close()
 	} else {
 		w.events.close()
 	}
 }
 
-// warnOfMissingEvents calls OnWarn if changes may cause no event.
+// warnOfMissingEvents calls OnMissingEvents if changes may cause no event.
 func (w *Watcher) warnOfMissingEvents() {
-	err := w.events.failure
+	err := w.events.missingEventsReason
 	if err == nil {
-		w.warned = ""
+		w.lastWarning = ""
 		return
 	}
-	if w.cfg.OnWarn == nil || w.warned == err.Error() {
+	if w.lastWarning == err.Error() {
 		return
 	}
-	w.warned = err.Error()
+	w.lastWarning = err.Error()
 	found := "are found by a reload only"
-	if w.cfg.Poll > 0 {
-		found = fmt.Sprintf("are found every %v", w.cfg.Poll)
+	if w.cfg.PollInterval > 0 {
+		found = fmt.Sprintf("are found every %v", w.cfg.PollInterval)
 	}
-	w.cfg.OnWarn(fmt.Errorf("filerules: %s: changes %s: %w", w.cfg.Dir(), found, err))
+	w.cfg.OnMissingEvents(fmt.Errorf("filerules: %s: changes %s: %w", w.cfg.Path, found, err))
 }
 
-// loadUnlessChanging loads what s read. If something changed during the scan, s may be half old and half new, so the load is left
-// to a later scan, but not beyond the deadline.
-func (w *Watcher) loadUnlessChanging(s *scan) {
+// loadUnlessChanging loads what a scan read. If something changed during the scan, that may be half old and half new, so a later scan
+// is loaded instead, but not after readDeadline.
+func (w *Watcher) loadUnlessChanging(s *dirScan) {
 	now := time.Now()
-	changing := w.events.happened.Clear()
-	if !changing || !w.deadline.IsZero() && !now.Before(w.deadline) {
-		w.deadline = time.Time{}
-		w.loadIfNew(s, now)
+	changing := w.events.changeSignal.Clear()
+	if !changing || !w.readDeadline.IsZero() && !now.Before(w.readDeadline) {
+		w.readDeadline = time.Time{}
+		w.loadIfChanged(s, now)
 	}
-	if changing && w.deadline.IsZero() {
-		w.deadline = now.Add(maxQuiet * w.cfg.Debounce)
+	if changing && w.readDeadline.IsZero() {
+		w.readDeadline = now.Add(maxQuietFactor * w.cfg.Debounce)
 	}
 }
 
 // waitForChange returns when the directory is to be read.
 func (w *Watcher) waitForChange(ctx context.Context) {
 	var quiet, poll <-chan time.Time
-	if !w.deadline.IsZero() {
+	if !w.readDeadline.IsZero() {
 		quiet = time.After(w.cfg.Debounce)
 	}
-	if w.cfg.Poll > 0 {
-		poll = time.After(w.cfg.Poll)
+	if w.cfg.PollInterval > 0 {
+		poll = time.After(w.cfg.PollInterval)
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.reloadAsked:
-			w.force = true
+		case <-w.reloadSignal:
+			w.loadEvenIfSame = true
 			return
-		case <-w.returned: // the place that hung may answer again
-			if w.deadline.IsZero() {
+		case <-w.scanReturnedSignal: // A place that hung may answer again.
+			if w.readDeadline.IsZero() {
 				quiet = time.After(w.cfg.ReadTimeout)
 			}
 		case <-quiet:
 			return
 		case <-poll:
-			if w.deadline.IsZero() { // otherwise quiet fires soon
+			if w.readDeadline.IsZero() { // After a change the timer quiet fires soon.
 				return
 			}
-		case <-w.events.happened:
+		case <-w.events.changeSignal:
 			now := time.Now()
-			if w.deadline.IsZero() {
-				w.deadline = now.Add(maxQuiet * w.cfg.Debounce)
+			if w.readDeadline.IsZero() {
+				w.readDeadline = now.Add(maxQuietFactor * w.cfg.Debounce)
 			}
-			quiet = time.After(min(w.cfg.Debounce, w.deadline.Sub(now)))
+			quiet = time.After(min(w.cfg.Debounce, w.readDeadline.Sub(now)))
 		}
 	}
 }
 
-// loadIfNew loads what s read, unless the last load read the same.
-func (w *Watcher) loadIfNew(s *scan, at time.Time) {
-	read := slices.Clone(s.files)
+// loadIfChanged loads what a scan read, unless the last load read the same.
+func (w *Watcher) loadIfChanged(s *dirScan, at time.Time) {
+	contents := slices.Clone(s.files)
 	for _, p := range s.problems {
-		read = append(read, reload.Part{Type: p.String()})
+		contents = append(contents, loading.RuleFile{Name: p.String()})
 	}
 	if len(s.files) == 0 {
-		for _, name := range s.ignored { // a warning names them
-			read = append(read, reload.Part{Type: name})
+		for _, name := range s.ignoredNames { // A warning names the ignored files.
+			contents = append(contents, loading.RuleFile{Name: name})
 		}
 	}
-	seen := reload.Sum(read)
-	if seen == w.lastSeen && !w.force {
+	sum := reload.HashOfParts(contents)
+	if sum == w.lastContentsHash && !w.loadEvenIfSame {
 		return
 	}
-	w.lastSeen, w.force = seen, false
-	out := reload.Result{At: at}
+	w.lastContentsHash, w.loadEvenIfSame = sum, false
+	out := reload.Result{ReadTime: at}
 	w.loader.Load(s.files, s.problems, &out)
 	if out.Set != nil {
 		out.Warnings = append(s.warnings(), out.Warnings...)
 	}
-	if w.cfg.OnLoad != nil {
-		w.cfg.OnLoad(out)
-	}
+	w.cfg.OnLoad(out)
 }

@@ -3,6 +3,7 @@
 package filerules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,21 +37,19 @@ type running struct {
 func run(t *testing.T, dir string, cfg Config, change func(*Watcher)) *running {
 	t.Helper()
 	r := &running{loads: make(chan reload.Result, 1000), warns: make(chan error, 1000)}
-	cfg.Root, cfg.Subdirectory, cfg.AppDirectory = filepath.Join(dir, "data"), "config", "rules"
+	cfg.Path = filepath.Join(dir, "data/config/rules")
+	cfg.ElsewhereAdvice = cmp.Or(cfg.ElsewhereAdvice, "set RUNTIME_ROOT")
 	if cfg.Debounce == 0 {
 		cfg.Debounce = 20 * time.Millisecond
 	}
-	if cfg.Poll == 0 {
-		cfg.Poll = -1 // events alone must do
-	}
 	cfg.OnLoad = func(l reload.Result) { r.loads <- l }
-	cfg.OnWarn = func(err error) { r.warns <- err }
+	cfg.OnMissingEvents = func(err error) { r.warns <- err }
 	r.Watcher = New(cfg)
 	if change != nil {
 		change(r.Watcher)
 	}
-	open := r.open
-	r.open = func() (*fsnotify.Watcher, error) { // is called once for each scan
+	open := r.newEventWatcher
+	r.newEventWatcher = func() (*fsnotify.Watcher, error) { // is called once for each scan
 		r.scans.Add(1)
 		return open()
 	}
@@ -153,7 +152,7 @@ func TestLoadTellsWhatItRead(t *testing.T) {
 	start := time.Now()
 	r := run(t, dir, Config{}, nil)
 	l := r.next(t)
-	if l.Parts != 1 || len(l.Hash) != 16 || l.At.Before(start) || l.At.After(time.Now()) {
+	if l.PartCount != 1 || len(l.Hash) != 16 || l.ReadTime.Before(start) || l.ReadTime.After(time.Now()) {
 		t.Errorf("%+v", l)
 	}
 	if want := "only *.yaml, *.yml, *.ini and *.json files"; !strings.Contains(l.Warnings.Error(), want) {
@@ -168,8 +167,8 @@ func TestLoadTellsWhatItRead(t *testing.T) {
 	if again := r.until(t, "a"); again.Hash != l.Hash {
 		t.Error("the same contents have another hash")
 	}
-	if want := filepath.Join(dir, "data/config/rules"); r.cfg.Dir() != want {
-		t.Errorf("Dir is %s, want %s", r.cfg.Dir(), want)
+	if want := filepath.Join(dir, "data/config/rules"); r.cfg.Path != want {
+		t.Errorf("Path is %s, want %s", r.cfg.Path, want)
 	}
 }
 
@@ -206,9 +205,9 @@ func TestWhatMatters(t *testing.T) {
 		mkdir v1/config/rules/..far
 		write v1/config/rules/..far/x b
 		link v1/config/rules/b.yaml ..far/x`)
-	w := New(Config{Root: filepath.Join(dir, "data"), Subdirectory: "config", AppDirectory: "rules"})
+	w := New(Config{Path: filepath.Join(dir, "data/config/rules")})
 	defer w.closeEvents()
-	if s := w.scan(t.Context()); len(s.files) != 2 || len(s.problems) > 0 {
+	if s := w.scanDir(t.Context()); len(s.files) != 2 || len(s.problems) > 0 {
 		t.Fatalf("%d files, %v", len(s.files), s.problems)
 	}
 	for name, want := range map[string]bool{
@@ -233,7 +232,7 @@ func TestWhatMatters(t *testing.T) {
 		"v1/config/rules/..2026_10_01_1/new.yaml": false,
 		"v1/config/rules/..2026_10_01_2":          false,
 	} {
-		if got := w.events.matters(filepath.Join(dir, name)); got != want {
+		if got := w.events.isReadByScan(filepath.Join(dir, name)); got != want {
 			t.Errorf("%s matters: %t, want %t", name, got, want)
 		}
 	}
@@ -252,7 +251,7 @@ func TestBurst(t *testing.T) {
 		if n > 5 {
 			t.Fatal("200 writes are more than 5 loads")
 		}
-		if l := r.next(t); l.Parts == 200 {
+		if l := r.next(t); l.PartCount == 200 {
 			break
 		}
 	}
@@ -311,9 +310,9 @@ func TestWithoutEvents(t *testing.T) {
 	play(t, dir, "mkdir data/config/rules/b\nwrite data/config/rules/a.yaml a")
 	var broken atomic.Bool
 	broken.Store(true)
-	r := run(t, dir, Config{Poll: 10 * time.Millisecond}, func(w *Watcher) {
-		open := w.open
-		w.open = func() (*fsnotify.Watcher, error) {
+	r := run(t, dir, Config{PollInterval: 10 * time.Millisecond}, func(w *Watcher) {
+		open := w.newEventWatcher
+		w.newEventWatcher = func() (*fsnotify.Watcher, error) {
 			if broken.Load() {
 				return noEvents()
 			}
@@ -351,7 +350,7 @@ func TestTooManyDirectories(t *testing.T) {
 	dir := realDir(t)
 	play(t, dir, "mkdir data/config/rules/b/c/d\nwrite data/config/rules/b/c/d/a.yaml a")
 	most := strings.Count(dir, "/") + 4 // those above, and up to rules
-	r := run(t, dir, Config{Poll: 10 * time.Millisecond}, func(w *Watcher) { w.maxWatched = most })
+	r := run(t, dir, Config{PollInterval: 10 * time.Millisecond}, func(w *Watcher) { w.maxWatchedDirs = most })
 	r.until(t, "a")
 	want := fmt.Sprintf("no file system events from some directories: there are more than %d", most)
 	select {
@@ -372,11 +371,12 @@ func TestEndWhileReading(t *testing.T) {
 	play(t, dir, "mkdir data/config/rules\nwrite data/config/rules/a.yaml a")
 	ctx, cancel := context.WithCancel(context.Background())
 	w := New(Config{
-		Root:   filepath.Join(dir, "data/config/rules"),
-		OnLoad: func(l reload.Result) { t.Errorf("loaded %s", outcome(l)) },
+		Path:            filepath.Join(dir, "data/config/rules"),
+		Config:          reload.Config{OnLoad: func(l reload.Result) { t.Errorf("loaded %s", outcome(l)) }},
+		OnMissingEvents: func(err error) { t.Error(err) },
 	})
-	open := w.open
-	w.open = func() (*fsnotify.Watcher, error) {
+	open := w.newEventWatcher
+	w.newEventWatcher = func() (*fsnotify.Watcher, error) {
 		cancel()
 		return open()
 	}

@@ -9,7 +9,7 @@ import (
 
 // Files of all formats become one set of rules.
 func ExampleLoad() {
-	set, warnings, err := loading.Load([]loading.File{
+	set, warnings, err := loading.Load([]loading.RuleFile{
 		{Name: "shop.yaml", Data: []byte("domain: shop\ndescriptors:\n  - key: path\n    rate_limit: {unit: second, requests_per_unit: 100}\n")},
 		{Name: "kitchen.ini", Data: []byte("[default]\ncreditLimit = 5\nresetSeconds = 60\n")},
 	}, rules.Options{})
@@ -18,16 +18,16 @@ func ExampleLoad() {
 		return
 	}
 	for _, rule := range set.Rules() {
-		fmt.Println(rule.Key, rule.Words())
+		fmt.Println(rule.FullName, rule.RequestsPerUnit(), "per", rule.Limit.Period)
 	}
 	// Output:
-	// shop.path 100 per second
-	// kitchen.default 5 per 1m
+	// shop.path 100 per 1s
+	// kitchen.default 5 per 1m0s
 }
 
 // Everything that is wrong is reported at once, with its place and how to fix it.
 func ExampleLoad_problems() {
-	_, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(`domain: a
+	_, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(`domain: a
 descriptors:
   - key: user
     rate_limit:

@@ -19,154 +19,136 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/divvyrules"
+	"ratelimit/src/rules/reload"
 	"ratelimit/src/rules/yamlrules"
 )
 
-// File is a rule file that has been read.
-type File struct {
-	Name string // as shown in messages
-	Data []byte
-}
+// RuleFile is a rule file that has been read.
+type RuleFile = reload.Part
 
-// Load compiles files into one Set. The error, if any, is rules.Problems with everything that is wrong in all files. Warnings name what
-// is valid but has no effect.
-func Load(files []File, opt rules.Options) (*rules.Set, rules.Problems, error) {
-	set, warnings, err := load(files, opt, partBytes)
-	if errors.Is(err, errWhole) {
-		set, warnings, err = load(files, opt, math.MaxInt/2)
+// Load compiles files into one Set. The error, if any, is rules.Problems with everything that is wrong in all files. The warnings
+// name what is valid but has no effect.
+func Load(files []RuleFile, opt rules.Options) (*rules.Set, rules.Problems, error) {
+	set, warnings, err := loadInParts(files, opt, minPartBytes)
+	if errors.Is(err, errNeedsWholeFile) {
+		set, warnings, err = loadInParts(files, opt, math.MaxInt/2)
 	}
 	return set, warnings, err
 }
 
-// DomainOf returns the domain of a rule file, or "" if that cannot be read.
-func DomainOf(f File) string {
-	cfg, _, _ := parse(f)
-	if cfg == nil {
-		return ""
+// Identify returns the name of each file, and its domain if that can be read.
+func Identify(files []RuleFile) []reload.PartIdentity {
+	ids := make([]reload.PartIdentity, len(files))
+	for i, f := range files {
+		ids[i].Name = f.Name
+		if cfg, _, _ := parseFile(f); cfg != nil {
+			ids[i].Domain = cfg.Domain
+		}
 	}
-	return cfg.Domain
+	return ids
 }
 
-// parse reads a file of any format.
-func parse(f File) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
-	switch ext := extension(f); {
+// parseFile reads a file of any format.
+func parseFile(f RuleFile) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
+	switch ext := fileExtension(f); {
 	case ext == ".ini":
 		return divvyrules.ParseINI(f.Name, f.Data)
-	case ext == ".json" && divvyrules.IsDivvy(f.Data):
+	case ext == ".json" && divvyrules.IsDivvyJSON(f.Data):
 		return divvyrules.ParseJSON(f.Name, f.Data)
 	}
 	return yamlrules.Parse(f.Name, f.Data)
 }
 
-func extension(f File) string { return strings.ToLower(gopath.Ext(f.Name)) }
+// fileExtension returns the end of the file's name in lower case, such as ".yaml".
+func fileExtension(f RuleFile) string { return strings.ToLower(gopath.Ext(f.Name)) }
 
 // isYAML reports whether a file is YAML by its name.
-func isYAML(f File) bool { return extension(f) != ".ini" && extension(f) != ".json" }
+func isYAML(f RuleFile) bool { return fileExtension(f) != ".ini" && fileExtension(f) != ".json" }
 
-// partBytes is the least size in bytes of the parts in which a file is read; one smaller than two parts is read whole. The YAML library
-// takes some 25 bytes of memory per byte of text.
-const partBytes = 256 << 10
+// minPartBytes is the least size in bytes of the parts in which a file is parsed. A file smaller than two parts is parsed whole. Parts
+// save memory: the YAML library takes some 25 bytes for each byte of text.
+const minPartBytes = 256 << 10
 
-// errWhole says that a large file cannot be read in parts.
-var errWhole = errors.New("loading: a file has to be read as a whole")
+// errNeedsWholeFile is the error of load if a file cannot be parsed in parts.
+var errNeedsWholeFile = errors.New("loading: a file has to be read as a whole")
 
-// load is Load with parts of at least so many bytes.
-func load(files []File, opt rules.Options, partBytes int) (*rules.Set, rules.Problems, error) {
+// loadInParts does what Load does, with files in parts of at least minPartBytes bytes.
+func loadInParts(files []RuleFile, opt rules.Options, partBytes int) (*rules.Set, rules.Problems, error) {
 	c := rules.NewCompiler(opt)
 	var problems, warnings rules.Problems
-	for p := range inOrder(parts(files, partBytes)) {
+	for p := range resultsInOrder(partParsers(files, partBytes)) {
 		problems = append(problems, p.Problems...)
 		warnings = append(warnings, p.Warnings...)
 		switch {
-		case p.Whole:
-			return nil, nil, errWhole
-		case p.More:
-			c.Extend(p.Config)
+		case p.NeedsWholeFile:
+			return nil, nil, errNeedsWholeFile
+		case p.ContinuesConfig:
+			c.ExtendConfig(p.Config)
 		case p.Config != nil:
-			c.Add(p.Config)
+			c.AddConfig(p.Config)
 		}
 	}
-	set, odd, err := c.Done()
+	set, odd, err := c.Result()
 	warnings = append(warnings, odd...)
-	problems = append(problems, problemsOf(err)...)
-	if opt.AllDocuments {
-		wrong, odd := checkMore(files, opt)
+	problems = append(problems, rules.ProblemsOf(err)...)
+	if opt.CheckAllDocuments {
+		wrong, odd := checkLaterDocuments(files, opt)
 		problems, warnings = append(problems, wrong...), append(warnings, odd...)
 	}
 	if len(problems) > 0 {
 		problems.Sort()
-		// The compiler may miss what the reader could not read. That is one problem, at one place.
+		// What the reader refuses is often missing to the compiler, too. That is one mistake, so one problem at its place is enough.
 		return nil, nil, slices.CompactFunc(problems, func(a, b rules.Problem) bool { return a.Line > 0 && a.Pos == b.Pos })
 	}
 	warnings.Sort()
 	return set, warnings, nil
 }
 
-func problemsOf(err error) (problems rules.Problems) {
-	errors.As(err, &problems)
-	return problems
-}
-
-// checkMore compiles the documents behind the first of YAML files, which never take effect, and returns what is wrong or odd in them.
-func checkMore(files []File, opt rules.Options) (problems, warnings rules.Problems) {
+// checkLaterDocuments returns the problems and warnings of all documents of YAML files after the first one. These never take effect.
+func checkLaterDocuments(files []RuleFile, opt rules.Options) (problems, warnings rules.Problems) {
 	var configs []rules.DomainConfig
 	for _, f := range files {
 		if isYAML(f) && bytes.Contains(f.Data, []byte("\n---")) {
-			more, wrong, odd := yamlrules.ParseMore(f.Name, f.Data)
+			more, wrong, odd := yamlrules.ParseLaterDocuments(f.Name, f.Data)
 			configs = append(configs, more...)
 			problems, warnings = append(problems, wrong...), append(warnings, odd...)
 		}
 	}
 	_, odd, err := rules.Compile(configs, opt)
-	return append(problems, problemsOf(err)...), append(warnings, odd...)
+	return append(problems, rules.ProblemsOf(err)...), append(warnings, odd...)
 }
 
-// parts yields functions that parse the files, in order. Files of at least two parts are parsed in parts.
-func parts(files []File, partBytes int) iter.Seq[func() yamlrules.Part] {
-	return func(yield func(func() yamlrules.Part) bool) {
-		for _, f := range files {
-			if len(f.Data)/2 >= partBytes && isYAML(f) && utf8.Valid(f.Data) {
-				if list, ok := yamlrules.Split(f.Name, f.Data); ok {
-					for read := range list.Parts(partBytes) {
-						if !yield(read) {
-							return
-						}
-					}
-					continue
-				}
-			}
-			if !yield(func() (p yamlrules.Part) {
-				p.Config, p.Problems, p.Warnings = parse(f)
-				return p
-			}) {
-				return
+// partParsers returns functions that parse the files, in order. Files of at least two parts are parsed in parts.
+func partParsers(files []RuleFile, partBytes int) (functions []func() yamlrules.ParsedPart) {
+	for _, f := range files {
+		if len(f.Data)/2 >= partBytes && isYAML(f) && utf8.Valid(f.Data) {
+			if list, ok := yamlrules.Split(f.Name, f.Data); ok {
+				functions = slices.AppendSeq(functions, list.PartReaders(partBytes))
+				continue
 			}
 		}
+		functions = append(functions, func() (p yamlrules.ParsedPart) {
+			p.Config, p.Problems, p.Warnings = parseFile(f)
+			return p
+		})
 	}
+	return functions
 }
 
-// inOrder calls all functions, one per CPU at a time, and yields their results in order.
-func inOrder[T any](functions iter.Seq[func() T]) iter.Seq[T] {
+// resultsInOrder calls functions and yields their results in order. It runs as many functions at a time as there are CPUs.
+func resultsInOrder[T any](functions []func() T) iter.Seq[T] {
 	return func(yield func(T) bool) {
-		results := make(chan chan T, runtime.GOMAXPROCS(0)-1)
-		stop := make(chan struct{})
-		defer close(stop)
-		go func() {
-			defer close(results)
-			for f := range functions {
-				result := make(chan T, 1)
-				select {
-				case results <- result:
-					go func() { result <- f() }()
-				case <-stop:
-					return
-				}
+		var running []chan T // Each channel receives one result. The order is that of the functions.
+		for len(functions) > 0 || len(running) > 0 {
+			for len(functions) > 0 && len(running) < runtime.GOMAXPROCS(0) {
+				f, result := functions[0], make(chan T, 1)
+				functions, running = functions[1:], append(running, result)
+				go func() { result <- f() }()
 			}
-		}()
-		for result := range results {
-			if !yield(<-result) {
+			if !yield(<-running[0]) {
 				return
 			}
+			running = running[1:]
 		}
 	}
 }

@@ -30,16 +30,16 @@ func FuzzSplit(f *testing.F) {
 // than reading it at once.
 func sameInParts(t *testing.T, data []byte) bool {
 	t.Helper()
-	files := []File{{"a.yaml", data}}
-	set, odd, err := load(files, rules.Options{}, 1)
+	files := []RuleFile{{Name: "a.yaml", Data: data}}
+	set, odd, err := loadInParts(files, rules.Options{}, 1)
 	inParts := 0
-	for range parts(files, 1) {
+	for range partParsers(files, 1) {
 		inParts++
 	}
-	if errors.Is(err, errWhole) || inParts == 1 {
+	if errors.Is(err, errNeedsWholeFile) || inParts == 1 {
 		return false
 	}
-	want, wantOdd, wantErr := load(files, rules.Options{}, math.MaxInt/2)
+	want, wantOdd, wantErr := loadInParts(files, rules.Options{}, math.MaxInt/2)
 	if wantErr != nil && strings.Contains(wantErr.Error(), notYAML) {
 		if err == nil || !strings.Contains(err.Error(), notYAML) {
 			t.Fatalf("%q: in parts %v, whole %v", data, err, wantErr)
@@ -134,7 +134,7 @@ func TestLargeFile(t *testing.T) {
 		{"- key: @\n", at + ":8: not YAML: found character that cannot start any token; indent with blanks, not with tabs, and put text that begins with @, % or ` in quotes"},
 		{"- {key: &x a}\n- {key: *x, value: b}\n", ""},
 	} {
-		set, _, err := Load([]File{{"a.yaml", list(bad, tt.with)}}, rules.Options{})
+		set, _, err := Load([]RuleFile{{Name: "a.yaml", Data: list(bad, tt.with)}}, rules.Options{})
 		if got := fmt.Sprint(err); err != nil && got != tt.want || err == nil && tt.want != "" {
 			t.Errorf("%q:\n got %s\nwant %s", tt.with, got, tt.want)
 		}

@@ -3,30 +3,13 @@ package reload_test
 import (
 	"fmt"
 
-	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/reload"
 )
 
 // b.yaml is bad, so its domain stays as it was; that of a.yaml changes.
 func ExampleLoader() {
-	files := func(parts []reload.Part) (list []loading.File) {
-		for _, p := range parts {
-			list = append(list, loading.File{Name: p.Name, Data: p.Data})
-		}
-		return list
-	}
-	loader := reload.Loader{
-		Compile: func(parts []reload.Part) (*rules.Set, rules.Problems, error) {
-			return loading.Load(files(parts), rules.Options{})
-		},
-		Identify: func(parts []reload.Part) (ids []reload.Identity) {
-			for _, f := range files(parts) {
-				ids = append(ids, reload.Identity{Name: f.Name, Domain: loading.DomainOf(f)})
-			}
-			return ids
-		},
-	}
+	loader := reload.Loader{CompileParts: loading.Load, IdentifyParts: loading.Identify}
 	for _, texts := range [][2]string{
 		{"domain: a\ndescriptors: [{key: old, rate_limit: {unit: day, requests_per_unit: 1}}]", "domain: b\ndescriptors: [{key: old, rate_limit: {unit: day, requests_per_unit: 1}}]"},
 		{"domain: a\ndescriptors: [{key: new, rate_limit: {unit: day, requests_per_unit: 1}}]", "domain: ["},
@@ -34,7 +17,7 @@ func ExampleLoader() {
 		var out reload.Result
 		loader.Load([]reload.Part{{Name: "a.yaml", Data: []byte(texts[0])}, {Name: "b.yaml", Data: []byte(texts[1])}}, nil, &out)
 		for _, r := range out.Set.Rules() {
-			fmt.Println(r.Key)
+			fmt.Println(r.FullName)
 		}
 		fmt.Println("refused:", out.Err != nil)
 	}

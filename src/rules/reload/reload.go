@@ -12,9 +12,9 @@ import (
 	"compress/flate"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/gob"
 	"encoding/hex"
-	"errors"
-	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -24,16 +24,15 @@ import (
 
 // Part is a rule file, or a resource of a management server. A part is accepted or refused as a whole.
 type Part struct {
-	Name string // a file's name; empty for resources, whose Data has it
-	Type string // the resource's type URL; empty for files
+	Name string // Name is the file's name in messages, or the resource's type URL.
 	Data []byte
 }
 
-// Identity is a part's name and the domain whose rules it has.
-type Identity struct {
-	Name   string
-	Domain string // empty if it cannot be read
-	Place  string // see Owner; empty for files
+// PartIdentity tells which part a problem belongs to, and which rules the part has.
+type PartIdentity struct {
+	Name         string
+	Domain       string // Domain is the domain whose rules the part has. It is empty if it cannot be read.
+	ProblemPlace string // ProblemPlace is the place of the part's problems, such as `xds resource "edge"`. It is empty if that is Name.
 }
 
 // Result tells what a load changed and what is wrong with it.
@@ -41,101 +40,109 @@ type Result struct {
 	// Set is nil when the load is refused, or none of its changes can take effect. When Err is set as well, Set has the bad
 	// parts, and those that share their domains, as they were before.
 	Set *rules.Set
-	// Warnings are the problems of parts that take effect all the same.
+	// Warnings are problems that do not keep parts from taking effect.
 	Warnings rules.Problems
 	// Err is nil or [rules.Problems]: all problems of the load.
 	Err error
-	// Parts is the number of files or resources that were read.
-	Parts int
+	// PartCount is the number of files or resources that were read.
+	PartCount int
 	// Version is the management server's version, cut to 60 bytes; empty for files.
 	Version string
 	// Hash is 16 hex digits of a hash of the parts in Set, or of all parts that were read when Set is nil. Servers with the same
 	// Hash and Options have the same rules.
 	Hash string
-	// At is when the parts were read.
-	At time.Time
+	// ReadTime is when the parts were read.
+	ReadTime time.Time
 }
 
-// Loader compiles loads. One goroutine at a time may call it.
-type Loader struct {
-	// AllOrNothing refuses all changes of a load that has a problem.
+// Config is the configuration that all sources of rules share.
+type Config struct {
+	// Options are what the rules are compiled with.
+	Options rules.Options
+	// AllOrNothing refuses all changes of a load that has a problem. Otherwise parts that share no domain with a bad part take
+	// effect, and the others stay as they were.
 	AllOrNothing bool
-	// FirstInPart allows a load with problems to take effect in part before any load was accepted.
-	FirstInPart bool
-	// Compile makes a Set of parts. Its error is [rules.Problems].
-	Compile func([]Part) (*rules.Set, rules.Problems, error)
-	// Identify returns the identity of each part. It is called for loads with problems only.
-	Identify func([]Part) []Identity
-	// Whole is the place of problems that the load as a whole has; empty for resources.
-	Whole string
-
-	inForce []packed // empty with AllOrNothing
+	// OnLoad is called after each load, accepted or refused. Required.
+	OnLoad func(Result)
 }
 
-// Load compiles parts and sets Set, Warnings, Err, Parts and Hash of out. problems are those found while the parts were read.
+// Loader compiles the parts of each load and remembers the parts in force. One goroutine at a time may call it.
+type Loader struct {
+	Config
+	// AllowPartialFirstLoad allows a load with problems to take effect in part before any load was accepted.
+	AllowPartialFirstLoad bool
+	// CompileParts makes a Set of parts. Its error is [rules.Problems].
+	CompileParts func([]Part, rules.Options) (*rules.Set, rules.Problems, error)
+	// IdentifyParts returns the identity of each part. It is called for loads with problems only.
+	IdentifyParts func([]Part) []PartIdentity
+	// WholePlace is the place of problems that belong to no single part. Problems of resources need none.
+	WholePlace string
+
+	packedPartsInForce []byte // packedPartsInForce is nil with AllOrNothing, and until a load with parts is accepted.
+}
+
+// Load compiles parts and sets Set, Warnings, Err, PartCount and Hash of out. problems are those found while the parts were read.
 func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
-	out.Parts, out.Hash = len(parts), hashOf(parts)
-	set, warnings, err := l.Compile(parts)
-	if len(problems) == 0 && err == nil {
-		out.Set, out.Warnings = set, warnings
-		l.keep(parts)
-		return
+	out.PartCount, out.Hash = len(parts), HashOfParts(parts)[:16]
+	set, warnings, err := l.CompileParts(parts, l.Options)
+	if problems = append(problems, rules.ProblemsOf(err)...); len(problems) > 0 {
+		out.Err = problems
+		if parts = l.acceptableParts(parts, problems); len(parts) == 0 {
+			return
+		}
+		if set, warnings, err = l.CompileParts(parts, l.Options); err != nil {
+			return
+		}
 	}
-	if refused, ok := errors.AsType[rules.Problems](err); ok {
-		problems = append(problems, refused...)
+	out.Set, out.Warnings, out.Hash = set, warnings, HashOfParts(parts)[:16]
+	if !l.AllOrNothing {
+		l.packedPartsInForce = packParts(parts)
 	}
-	out.Err = problems
-	kept, changed := l.inPart(parts, problems)
-	if !changed {
-		return
-	}
-	if set, warnings, err = l.Compile(kept); err != nil {
-		return
-	}
-	out.Set, out.Warnings, out.Hash = set, warnings, hashOf(kept)
-	l.keep(kept)
 }
 
-// inPart returns the parts that can be in force in spite of problems, and whether they differ from those in force now.
-func (l *Loader) inPart(parts []Part, problems rules.Problems) (kept []Part, changed bool) {
-	if l.AllOrNothing || len(parts) == 0 || len(l.inForce) == 0 && !l.FirstInPart {
-		return nil, false
+// acceptableParts returns the parts that can be in force in spite of problems: the new parts, and the last good version of those that
+// are held back. It returns nil if these are in force now.
+func (l *Loader) acceptableParts(parts []Part, problems rules.Problems) (accepted []Part) {
+	if l.AllOrNothing || len(parts) == 0 || l.packedPartsInForce == nil && !l.AllowPartialFirstLoad {
+		return nil
 	}
-	ids := l.Identify(parts)
-	bad, found := l.badParts(ids, problems)
-	if !found {
-		return nil, false
-	}
-	before := make([]Part, 0, len(l.inForce))
-	for _, p := range l.inForce {
-		before = append(before, p.unpack())
-	}
-	kept = choose(parts, before, ids, l.Identify(before), bad)
-	slices.SortStableFunc(kept, func(a, b Part) int { return cmp.Compare(a.Name, b.Name) })
-	return kept, len(kept) > 0 && Sum(kept) != Sum(before)
-}
-
-// badParts returns the names of the parts that have problems. found is false if the load as a whole has one.
-func (l *Loader) badParts(ids []Identity, problems rules.Problems) (bad map[string]bool, found bool) {
-	bad = make(map[string]bool, len(problems))
-	owner := Owner(ids)
+	ids := l.IdentifyParts(parts)
+	owner, bad := PartOfPlace(ids), make(map[string]bool, len(problems))
 	for _, p := range problems {
 		name := owner(p.File)
-		if name == "" || p.File == l.Whole {
-			return nil, false
+		if name == "" || p.File == l.WholePlace {
+			return nil
 		}
 		bad[name] = true
 	}
-	return bad, true
+	before := unpackParts(l.packedPartsInForce)
+	beforeIDs := l.IdentifyParts(before)
+	held := heldBackParts(ids, beforeIDs, bad)
+	for i, p := range parts {
+		if !held[ids[i].Name] {
+			accepted = append(accepted, p)
+		}
+	}
+	for i, p := range before {
+		if held[beforeIDs[i].Name] {
+			accepted = append(accepted, p)
+		}
+	}
+	slices.SortStableFunc(accepted, func(a, b Part) int { return cmp.Compare(a.Name, b.Name) })
+	if HashOfParts(accepted) == HashOfParts(before) {
+		return nil
+	}
+	return accepted
 }
 
-// Owner returns a function that names the part that has a problem at a place; "" if none has. If parts have a Place, it is that
-// place, or what stands before one of its colons. Otherwise the place is the name, also of a part that could not be read.
-func Owner(ids []Identity) func(place string) string {
-	names := make(map[string]string) // by place
+// PartOfPlace returns a function from the place of a problem to the name of the part that has it, or "" if no part has it. A part has
+// the problems at its ProblemPlace, and at places that continue it after a colon. Parts without ProblemPlace have the problems at their
+// Name; it may be missing in ids because the file could not be read.
+func PartOfPlace(ids []PartIdentity) func(place string) string {
+	names := make(map[string]string) // names maps the ProblemPlace of each part to its Name.
 	for _, id := range ids {
-		if id.Place != "" {
-			names[id.Place] = id.Name
+		if id.ProblemPlace != "" {
+			names[id.ProblemPlace] = id.Name
 		}
 	}
 	return func(place string) string {
@@ -151,60 +158,106 @@ func Owner(ids []Identity) func(place string) string {
 	}
 }
 
-// Sum identifies parts, in whatever order they are.
-func Sum(parts []Part) [sha256.Size]byte {
+// HashOfParts returns a hash of parts in 64 hex digits, which does not depend on their order. The Hash of a Result is its start.
+func HashOfParts(parts []Part) string {
 	sorted := slices.SortedFunc(slices.Values(parts), func(a, b Part) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Type, b.Type), bytes.Compare(a.Data, b.Data))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.Data, b.Data))
 	})
 	sum := sha256.New()
-	add := func(b []byte) { // with its length, so that "ab" and "c" differ from "a" and "bc"
-		sum.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
-		sum.Write(b)
-	}
 	for _, p := range sorted {
-		add([]byte(p.Name + p.Type)) // one of them is empty
-		add(p.Data)
+		for _, b := range [][]byte{[]byte(p.Name), p.Data} { // The lengths make "ab" and "c" differ from "a" and "bc".
+			sum.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
+			sum.Write(b)
+		}
 	}
-	return [sha256.Size]byte(sum.Sum(nil))
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// hashOf returns [Result.Hash].
-func hashOf(parts []Part) string {
-	sum := Sum(parts)
-	return hex.EncodeToString(sum[:8])
-}
-
-func (l *Loader) keep(parts []Part) {
-	if !l.AllOrNothing {
-		l.inForce = pack(parts)
+// packParts compresses parts, because a large set of rules is kept for a long time. It returns nil for no parts.
+func packParts(parts []Part) []byte {
+	if len(parts) == 0 {
+		return nil
 	}
-}
-
-// packed is a Part with compressed Data: a large set of rules is kept for a long time.
-type packed struct {
-	Part
-	size int // of Data before it was compressed
-}
-
-func pack(parts []Part) []packed {
-	var buffer bytes.Buffer
-	w, err := flate.NewWriter(&buffer, flate.BestSpeed)
-	if err != nil {
-		panic(err) // BestSpeed is a valid level
-	}
-	list := make([]packed, 0, len(parts))
+	var packed bytes.Buffer // A bytes.Buffer returns no errors, so the writers below return none.
+	w, _ := flate.NewWriter(&packed, flate.BestSpeed)
+	encoder := gob.NewEncoder(w)
 	for _, p := range parts {
-		buffer.Reset()
-		w.Reset(&buffer)
-		_, _ = w.Write(p.Data) // a bytes.Buffer returns no errors
-		_ = w.Close()
-		list = append(list, packed{Part{p.Name, p.Type, bytes.Clone(buffer.Bytes())}, len(p.Data)})
+		_ = encoder.Encode(p)
 	}
-	return list
+	_ = w.Close()
+	return bytes.Clone(packed.Bytes())
 }
 
-func (p packed) unpack() Part {
-	data := make([]byte, p.size)
-	_, _ = io.ReadFull(flate.NewReader(bytes.NewReader(p.Data)), data) // pack wrote it
-	return Part{p.Name, p.Type, data}
+// unpackParts returns the parts that packParts compressed.
+func unpackParts(packed []byte) (parts []Part) {
+	decoder := gob.NewDecoder(flate.NewReader(bytes.NewReader(packed)))
+	for {
+		var p Part
+		if decoder.Decode(&p) != nil { // Decode fails at the end of what packParts wrote.
+			return parts
+		}
+		parts = append(parts, p)
+	}
+}
+
+// heldBackParts returns the names of the parts that have to stay as they were when the parts in bad have problems: the bad parts, and
+// all parts that share a domain with one, directly or through other parts. The names are of now, of before, or of both.
+//
+//	before   a.yaml: web    b.yaml: api    c.yaml: jobs
+//	now      a.yaml: web    b.yaml: web    c.yaml: jobs
+//	bad      b.yaml: web is defined twice
+//	held     a.yaml, b.yaml: both define web now
+//
+// A bad part of unknown domain that has no earlier version may be a renamed part, so all parts that are gone are held back too.
+func heldBackParts(now, before []PartIdentity, bad map[string]bool) map[string]bool {
+	held, heldDomains := maps.Clone(bad), make(map[string]bool)
+	gone, hasDomain := make(map[string]bool), make(map[string]bool)
+	for _, id := range before {
+		gone[id.Name] = true
+	}
+	for _, id := range now {
+		delete(gone, id.Name)
+	}
+	all := slices.Concat(now, before)
+	for _, id := range all {
+		hasDomain[id.Name] = hasDomain[id.Name] || id.Domain != ""
+	}
+	for name := range bad {
+		if !hasDomain[name] {
+			maps.Copy(held, gone)
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, id := range all {
+			if id.Domain != "" && held[id.Name] != heldDomains[id.Domain] {
+				held[id.Name], heldDomains[id.Domain], changed = true, true, true
+			}
+		}
+	}
+	return held
+}
+
+// Signal holds one message until it is received. Messages that are sent in between are dropped.
+type Signal chan struct{}
+
+// NewSignal returns a Signal without a message.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Send sends a message. It never blocks.
+func (s Signal) Send() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
+// Clear drops the message, and returns whether there was one.
+func (s Signal) Clear() bool {
+	select {
+	case <-s:
+		return true
+	default:
+		return false
+	}
 }

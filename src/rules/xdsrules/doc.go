@@ -4,7 +4,7 @@
 //
 //	xds resource "edge": descriptors[2].rate_limit.unit: ...
 //
-// A [Watcher] holds a stream to the server (aggregated discovery, state of the world), calls OnUpdate for each new response, and
+// A [Watcher] holds a stream to the server (aggregated discovery, state of the world), calls OnLoad for each new response, and
 // acknowledges or refuses it. A response is everything there is: rules that are not in it are gone, and an empty one is an
 // accepted, empty set.
 //
@@ -16,15 +16,12 @@
 //	   +--> wait for a response -----+
 //	   |           |
 //	   |           v
-//	   |      compile, OnUpdate
+//	   |      compile, OnLoad
 //	   |           |
 //	   +-- acknowledge or refuse: at most 10 times a second
 //
 // A refusal names the last accepted version, as the protocol demands. go-control-plane's SnapshotCache then sends the refused
 // version again at once, so refusals of the same content wait longer and longer, up to some seconds.
-//
-// The client of go-control-plane (pkg/client/sotw/v3) is not used: it hides version, nonce and type, blocks its acknowledgements
-// while it waits, and does not survive a second stream.
 //
 // Time to live (envoy.service.discovery.v3.Resource.ttl) has no effect, since rules stay when the server is gone. Heartbeats are
 // acknowledged and change nothing.

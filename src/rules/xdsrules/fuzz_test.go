@@ -37,15 +37,15 @@ func FuzzResponse(f *testing.F) {
 		}
 		whole := len(data)%2 == 0
 		var updates []reload.Result
-		w, err := New(Config{Server: "x", AllOrNothing: whole, OnUpdate: func(u reload.Result) { updates = append(updates, u) }})
+		w, err := New(Config{Server: "x", Config: reload.Config{AllOrNothing: whole, OnLoad: func(u reload.Result) { updates = append(updates, u) }}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		reason, repeats := w.load(&r)
-		if !utf8.ValidString(reason) || len(reason) > maxText || repeats != 0 {
+		reason, repeats := w.loadResponse(&r)
+		if !utf8.ValidString(reason) || len(reason) > 4<<10 || repeats != 0 {
 			t.Fatalf("repeats %d, reason %q", repeats, reason)
 		}
-		again, repeats := w.load(&r)
+		again, repeats := w.loadResponse(&r)
 		if again != reason {
 			t.Fatalf("%q, and again %q", reason, again)
 		}

@@ -73,7 +73,7 @@ func TestNobodyThere(t *testing.T) {
 				t.Errorf("attempt %d at %v", i+1, at)
 			}
 		}
-		if st := l.Stats(); st.Failures != 5 || st.Streams != 0 {
+		if st := l.Stats(); st.Failures.Load() != 5 || st.Streams.Load() != 0 {
 			t.Errorf("got %+v", st)
 		}
 	})
@@ -152,7 +152,7 @@ func TestPausesBeginAnew(t *testing.T) {
 
 // A message that is too large is not read, and costs no rules.
 func TestGiantMessage(t *testing.T) {
-	inLab(t, func(c *Config) { c.MaxMessage = 1000 }, func(t *testing.T, l *lab) {
+	inLab(t, func(c *Config) { c.MaxMessageBytes = 1000 }, func(t *testing.T, l *lab) {
 		large := limit("a", 2)
 		large.Name = strings.Repeat("n", 2000)
 		l.play(func(st stream) error {
@@ -245,7 +245,7 @@ func TestReasonIsBounded(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(reason) < 1000 || len(reason) > maxText {
+		if len(reason) < 1000 || len(reason) > 4<<10 {
 			t.Errorf("%d bytes: %s", len(reason), reason)
 		}
 		l.mu.Lock()

@@ -42,13 +42,13 @@ func inLab(t *testing.T, change func(*Config), test func(t *testing.T, l *lab)) 
 		l := &lab{t: t}
 		began := time.Now() // the clock stands still until all goroutines wait
 		cfg := Config{
-			Server: "passthrough:///xds", NodeID: "me", Pauses: Pauses{First: time.Second, Initial: 4 * time.Second, Max: 16 * time.Second},
-			OnUpdate: func(u reload.Result) {
+			Server: "passthrough:///xds", NodeID: "me", Pauses: Pauses{First: time.Second, Initial: 4 * time.Second, Growth: 2, Max: 16 * time.Second},
+			Config: reload.Config{OnLoad: func(u reload.Result) {
 				l.note("%s", outcomeOf(u))
 				l.mu.Lock()
 				l.last = u
 				l.mu.Unlock()
-			},
+			}},
 			OnConnect: func() { l.note("connected") },
 			OnTrouble: func(reason error, pause time.Duration) { l.note("%v: pause %v", reason, pause) },
 			OnSilence: func() { l.note("silence") },
@@ -60,7 +60,7 @@ func inLab(t *testing.T, change func(*Config), test func(t *testing.T, l *lab)) 
 		if l.Watcher, err = New(cfg); err != nil {
 			t.Fatal(err)
 		}
-		l.dial = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		l.dialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			l.mu.Lock()
 			server := l.server
 			l.dials = append(l.dials, time.Since(began))
@@ -100,7 +100,7 @@ func outcomeOf(u reload.Result) string {
 	}
 	if u.Set != nil {
 		for _, r := range u.Set.Rules() {
-			text += fmt.Sprintf(" %s=%d", r.Key, r.Limit.Max)
+			text += fmt.Sprintf(" %s=%d", r.FullName, r.Limit.Max)
 		}
 	}
 	if u.Err != nil {

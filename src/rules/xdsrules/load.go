@@ -2,7 +2,6 @@ package xdsrules
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,77 +15,84 @@ import (
 	"ratelimit/src/rules/reload"
 )
 
-// TypeURL is the type of the resources, as it is asked for.
+// TypeURL is the type of the resources that the Watcher asks for.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// maxPlaces bounds the paths of all parts of all resources together, in bytes: a message of two bytes that is nested deeply has a
-// path of thousands. 100,000 rules with paths of 100 bytes need 10 MB.
-const maxPlaces = 64 << 20
+// maxPlaceBytes bounds the places of all parts of all resources together, in bytes: a message of two bytes that is nested deeply has a
+// place of thousands. 100,000 rules with places of 100 bytes need 10 MB.
+const maxPlaceBytes = 64 << 20
 
 // Load compiles all resources of a response into one Set, as loading.Load compiles files. The error, if any, is rules.Problems
 // with the problems of all resources. No resources are an accepted, empty set. Their order does not matter.
 func Load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems, error) {
-	return compile(partsOf(resources), opt)
+	return compileParts(partsOf(resources), opt)
 }
 
-// partsOf returns resources as parts of a load.
 func partsOf(resources []*anypb.Any) []reload.Part {
 	parts := make([]reload.Part, 0, len(resources))
 	for _, r := range resources {
-		parts = append(parts, reload.Part{Type: r.GetTypeUrl(), Data: r.GetValue()})
+		parts = append(parts, reload.Part{Name: r.GetTypeUrl(), Data: r.GetValue()})
 	}
 	return parts
 }
 
-// resource is a part that has been read.
-type resource struct {
-	reload.Identity
-	message *configv3.RateLimitConfig // nil: it cannot be read
+// parsedResource is a part of a load, and the message that it holds.
+type parsedResource struct {
+	reload.PartIdentity
+	message *configv3.RateLimitConfig // message is nil if it cannot be read.
 }
 
-// read reads parts, in their order. Problems are added to r.
-func (r *reader) read(parts []reload.Part) []resource {
-	list := make([]resource, len(parts))
-	named := make(map[string]bool)
+// readResources reads the messages of parts, in their order. It adds problems to r. The place of a resource is its name, or its number
+// if it has none or an earlier one has the same name.
+func (r *reader) readResources(parts []reload.Part) []parsedResource {
+	list := make([]parsedResource, len(parts))
+	taken := make(map[string]bool) // taken has the places of earlier parts.
 	for i, p := range parts {
 		place := fmt.Sprintf("xds resource %d", i+1)
-		list[i] = resource{Identity: reload.Identity{Name: place, Place: place}}
+		list[i] = parsedResource{PartIdentity: reload.PartIdentity{Name: place, ProblemPlace: place}}
 		m := &configv3.RateLimitConfig{}
-		inner, err := unwrap(p)
+		inner, err := unwrapResource(p)
 		if err == nil && !inner.MessageIs(m) {
-			r.problem(place, "send "+TypeURL, "its type is %q", short(inner.GetTypeUrl()))
+			r.addProblem(place, "send "+TypeURL, "its type is %q", shortName(inner.GetTypeUrl()))
 			continue
 		}
 		if err == nil {
 			err = proto.Unmarshal(inner.GetValue(), m)
 		}
 		if err != nil {
-			r.problem(place, "", "it cannot be read: %v", err)
+			r.addProblem(place, "", "it cannot be read: %v", err)
 			continue
 		}
-		name := cmp.Or(m.GetName(), "\x00"+m.GetDomain()) // a resource without a name is identified by its domain
-		list[i] = resource{reload.Identity{Name: name, Domain: m.GetDomain(), Place: placeOf(m.GetName(), i, named)}, m}
+		name := cmp.Or(m.GetName(), "\x00"+m.GetDomain()) // A resource without a name is identified by its domain.
+		if m.GetName() != "" {
+			byName := fmt.Sprintf("xds resource %q", shortName(m.GetName()))
+			if taken[byName] {
+				byName = fmt.Sprintf("%s, %q", place, shortName(m.GetName()))
+			}
+			place, taken[byName] = byName, true
+		}
+		list[i] = parsedResource{reload.PartIdentity{Name: name, Domain: m.GetDomain(), ProblemPlace: place}, m}
 	}
 	return list
 }
 
-// identify returns the identities of parts.
-func identify(parts []reload.Part) []reload.Identity {
+// identifyParts returns the identities of parts.
+func identifyParts(parts []reload.Part) []reload.PartIdentity {
 	var r reader
-	ids := make([]reload.Identity, 0, len(parts))
-	for _, one := range r.read(parts) {
-		ids = append(ids, one.Identity)
+	ids := make([]reload.PartIdentity, 0, len(parts))
+	for _, one := range r.readResources(parts) {
+		ids = append(ids, one.PartIdentity)
 	}
 	return ids
 }
 
-// compile compiles parts into one Set. The error is rules.Problems.
-func compile(parts []reload.Part, opt rules.Options) (*rules.Set, rules.Problems, error) {
-	r := reader{left: maxPlaces}
-	list := slices.DeleteFunc(r.read(parts), func(one resource) bool { return one.message == nil })
-	// Servers keep resources in maps and send them in any order, which must not decide the outcome. Resources without a name stay
-	// in the order they were sent, at the end.
-	slices.SortStableFunc(list, func(a, b resource) int {
+// compileParts does what Load does, for parts.
+func compileParts(parts []reload.Part, opt rules.Options) (*rules.Set, rules.Problems, error) {
+	r := reader{placeBytesLeft: maxPlaceBytes}
+	list := slices.DeleteFunc(r.readResources(parts), func(one parsedResource) bool { return one.message == nil })
+	// Servers keep resources in maps and send them in any order, which must not decide the outcome. So they are sorted by name;
+	// resources without a name come last, in the order in which they were sent.
+	slices.SortStableFunc(list, func(a, b parsedResource) int {
 		x, y := a.message.GetName(), b.message.GetName()
 		if x == "" || y == "" {
 			return len(y) - len(x)
@@ -95,27 +101,24 @@ func compile(parts []reload.Part, opt rules.Options) (*rules.Set, rules.Problems
 	})
 	configs := make([]rules.DomainConfig, 0, len(list))
 	for _, one := range list {
-		configs = append(configs, r.domain(one.Place, one.message))
+		configs = append(configs, r.readDomain(one.ProblemPlace, one.message))
 	}
-	if r.left < 0 { // the rest was not read
+	if r.placeBytesLeft < 0 { // Some messages were not read.
 		return nil, nil, r.problems
 	}
 	set, warnings, err := rules.Compile(configs, opt)
-	if refused, ok := errors.AsType[rules.Problems](err); ok {
-		r.problems = append(r.problems, refused...)
-	}
-	if len(r.problems) > 0 {
-		slices.SortStableFunc(r.problems, byPlace)
-		// As with files, one mistake is one problem.
+	if r.problems = append(r.problems, rules.ProblemsOf(err)...); len(r.problems) > 0 {
+		slices.SortStableFunc(r.problems, comparePlaces)
+		// One mistake at one place is one problem, as with files.
 		return nil, nil, slices.CompactFunc(r.problems, func(a, b rules.Problem) bool { return a.Pos == b.Pos })
 	}
-	slices.SortStableFunc(warnings, byPlace)
+	slices.SortStableFunc(warnings, comparePlaces)
 	return set, warnings, nil
 }
 
-// unwrap returns the resource that p holds: servers that give resources a time to live send them in an envelope.
-func unwrap(p reload.Part) (*anypb.Any, error) {
-	whole := &anypb.Any{TypeUrl: p.Type, Value: p.Data}
+// unwrapResource returns the resource that p holds. Servers that give resources a time to live send them in an envelope.
+func unwrapResource(p reload.Part) (*anypb.Any, error) {
+	whole := &anypb.Any{TypeUrl: p.Name, Value: p.Data}
 	var envelope discovery.Resource
 	if !whole.MessageIs(&envelope) {
 		return whole, nil
@@ -126,50 +129,30 @@ func unwrap(p reload.Part) (*anypb.Any, error) {
 	return envelope.GetResource(), nil
 }
 
-// isHeartbeat returns whether a response only says that resources are still there: in envelopes with nothing in them.
+// isHeartbeat returns whether a response only says that resources are still there, by envelopes with nothing in them.
 func isHeartbeat(parts []reload.Part) bool {
 	return slices.ContainsFunc(parts, func(p reload.Part) bool {
-		inner, err := unwrap(p)
+		inner, err := unwrapResource(p)
 		return err == nil && inner == nil
 	})
 }
 
-// placeOf returns what problems call the resource with that name and index: its name, unless that is empty or another resource
-// has it too.
-func placeOf(name string, i int, named map[string]bool) string {
-	if name == "" {
-		return fmt.Sprintf("xds resource %d", i+1)
-	}
-	place := fmt.Sprintf("xds resource %q", short(name))
-	if named[place] {
-		place = fmt.Sprintf("xds resource %d, %q", i+1, short(name))
-	}
-	named[place] = true
-	return place
-}
+// shortName returns a name for a message, cut to 60 bytes.
+func shortName(name string) string { return cutText(name, 60) }
 
-// short cuts a name for a message.
-func short(name string) string {
-	const most = 60
-	if len(name) > most {
-		return strings.ToValidUTF8(name[:most], "") + "..."
-	}
-	return name
-}
-
-// byPlace orders descriptors[2] before descriptors[10].
-func byPlace(a, b rules.Problem) int {
+// comparePlaces compares the places of two problems. descriptors[2] comes before descriptors[10].
+func comparePlaces(a, b rules.Problem) int {
 	x, y := a.File, b.File
 	i := 0
 	for i < len(x) && i < len(y) && x[i] == y[i] {
 		i++
 	}
 	x, y = x[i:], y[i:]
-	if n, m := digits(x), digits(y); n != m { // of two numbers the longer one is larger
+	if n, m := digits(x), digits(y); n != m { // Of two numbers the longer one is larger.
 		return n - m
 	}
 	return strings.Compare(x, y)
 }
 
-// digits returns how many digits s begins with.
-func digits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }
+// digits returns how many digits text starts with.
+func digits(text string) int { return len(text) - len(strings.TrimLeft(text, "0123456789")) }

@@ -228,10 +228,10 @@ func levels(n int) []byte {
 // Messages from the wire are never nil within lists, but those that a program
 // made may be. Nil means empty.
 func TestNilMessages(t *testing.T) {
-	r := reader{left: maxPlaces}
+	r := reader{placeBytesLeft: maxPlaceBytes}
 	configs := []rules.DomainConfig{
-		r.domain("a", nil),
-		r.domain("b", &configv3.RateLimitConfig{Domain: "d", Descriptors: []*configv3.RateLimitDescriptor{
+		r.readDomain("a", nil),
+		r.readDomain("b", &configv3.RateLimitConfig{Domain: "d", Descriptors: []*configv3.RateLimitDescriptor{
 			nil,
 			{Key: "k", RateLimits: []*configv3.RateLimitPolicy{
 				nil,

@@ -81,7 +81,7 @@ func TestOwner(t *testing.T) {
 		parts = append(parts, nil)
 	}
 	parts = append(parts, parts[0])
-	owner := reload.Owner(identify(partsOf(parts)))
+	owner := reload.PartOfPlace(identifyParts(partsOf(parts)))
 	for place, want := range map[string]string{
 		`xds resource "a"`: "a",
 		`xds resource "a": descriptors[0].rate_limit`:         "a",

@@ -243,7 +243,7 @@ var places = regexp.MustCompile(`a\.yaml:\d+:\d+|xds resource 1(: [a-z_]+(\[\d+\
 // said are problems without their places, which differ.
 func said(problems rules.Problems) (list []string) {
 	for _, p := range problems {
-		list = append(list, places.ReplaceAllString(p.What+"; "+p.Fix, "@"))
+		list = append(list, places.ReplaceAllString(p.Message+"; "+p.Fix, "@"))
 	}
 	slices.Sort(list)
 	return list
@@ -264,7 +264,7 @@ func dump(t testing.TB, set *rules.Set) string {
 		fmt.Fprintln(&b, r)
 	}
 	for _, d := range set.Domains() {
-		fmt.Fprintln(&b, d.Name, d.Descriptors())
+		fmt.Fprintln(&b, d.Name, d.DescriptorNames())
 	}
 	return b.String()
 }
@@ -284,7 +284,7 @@ func sameAsFile(t testing.TB, m *configv3.RateLimitConfig) bool {
 		return false
 	}
 	file := inYAML(m)
-	set2, warnings2, err2 := loading.Load([]loading.File{{Name: "a.yaml", Data: file}}, rules.Options{})
+	set2, warnings2, err2 := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: file}}, rules.Options{})
 	var problems2 rules.Problems
 	errors.As(err2, &problems2)
 	if !slices.Equal(said(problems), said(problems2)) {
@@ -532,7 +532,7 @@ func FuzzLoad(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, p := range slices.Concat(problems, warnings) {
-			if !strings.HasPrefix(p.File, "xds resource ") || p.What == "" {
+			if !strings.HasPrefix(p.File, "xds resource ") || p.Message == "" {
 				t.Fatalf("the problem %q has no place or no words", p)
 			}
 		}
@@ -623,8 +623,8 @@ func TestEveryFieldIsRead(t *testing.T) {
 		}}}}
 		c.Rules = []*configv3.RateLimitRule{{RateLimit: &configv3.RateLimitPolicy{}}}
 		in(c.Descriptors[0], c)
-		r := reader{left: maxPlaces}
-		return r.domain("a", c)
+		r := reader{placeBytesLeft: maxPlaceBytes}
+		return r.readDomain("a", c)
 	}
 	without := read(func(*configv3.RateLimitDescriptor, *configv3.RateLimitConfig) {})
 	tests := []struct {

@@ -1,19 +1,28 @@
 package xdsrules
 
 import (
+	"cmp"
 	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
 	"net"
+	"slices"
+	"strings"
 	"time"
+	"unicode"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 const (
@@ -28,9 +37,9 @@ const (
 	sendTimeout = 10 * time.Second
 )
 
-// probes find a dead host sooner than pings: the other side's kernel answers them. They start after 30s of silence, and take
+// keepAliveProbes find a dead host sooner than pings: the other side's kernel answers them. They start after 30s of silence, and take
 // pingTimeout.
-var probes = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 4}
+var keepAliveProbes = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 4}
 
 // connect returns a connection, which is made when it is first used. It reads the files of the TLS settings.
 func (w *Watcher) connect() (*grpc.ClientConn, error) {
@@ -43,45 +52,43 @@ func (w *Watcher) connect() (*grpc.ClientConn, error) {
 		creds = credentials.NewTLS(cfg)
 	}
 	return grpc.NewClient(w.cfg.Server, append([]grpc.DialOption{
-		grpc.WithTransportCredentials(probing{creds}),
+		grpc.WithTransportCredentials(probingCredentials{creds}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(w.cfg.MaxMessage)),
-		grpc.WithDisableServiceConfig(), // it would cost DNS queries
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(w.cfg.MaxMessageBytes)),
+		grpc.WithDisableServiceConfig(), // A service config would cost DNS queries.
 		grpc.WithUserAgent("ratelimit"),
-	}, w.dial...)...)
+	}, w.dialOptions...)...)
 }
 
-// probing are credentials that set probes on each connection. A dialer could do that too, but gRPC would then ignore the proxy
-// settings.
-type probing struct {
+// probingCredentials are credentials that set keepAliveProbes on each connection. A dialer could do that too, but gRPC would then ignore
+// the proxy settings.
+type probingCredentials struct {
 	credentials.TransportCredentials
 }
 
-// ClientHandshake is called with each new connection.
-func (p probing) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+// ClientHandshake sets keepAliveProbes on a new connection, and then does the handshake.
+func (p probingCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetKeepAliveConfig(probes) // without probes, pings find a dead host
+		_ = tcp.SetKeepAliveConfig(keepAliveProbes) // If this fails, pings still find a dead host.
 	}
 	return p.TransportCredentials.ClientHandshake(ctx, authority, conn)
 }
 
-// Clone copies the credentials.
-func (p probing) Clone() credentials.TransportCredentials {
-	return probing{p.TransportCredentials.Clone()}
+// Clone returns a copy that sets keepAliveProbes, too.
+func (p probingCredentials) Clone() credentials.TransportCredentials {
+	return probingCredentials{p.TransportCredentials.Clone()}
 }
 
 // adsStream is one stream of aggregated discovery, state of the world.
 type adsStream struct {
 	client discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
-	node   *corev3.Node
-	cancel context.CancelCauseFunc
-	// responses holds the newest response that was not received from it yet. It is closed when the stream has ended; err then
-	// says why.
-	responses chan *discovery.DiscoveryResponse
-	err       error
+	cancel context.CancelCauseFunc // cancel ends the stream with a reason.
+	// newestResponse holds the newest response until the Watcher takes it. It is closed when the stream has ended.
+	newestResponse chan *discovery.DiscoveryResponse
+	endError       error // endError tells why the stream ended. It may be read once newestResponse is closed.
 
-	accepted string // the version of the last accepted response
+	acceptedVersion string
 }
 
 // openStream opens a stream and asks for all resources. It starts a goroutine, which ends with the stream.
@@ -91,42 +98,108 @@ func (w *Watcher) openStream(ctx context.Context, cancel context.CancelCauseFunc
 	if err != nil {
 		return nil, err
 	}
-	s := &adsStream{client: client, node: w.node, cancel: cancel, responses: make(chan *discovery.DiscoveryResponse, 1)}
-	go s.receive()
-	s.answer(nil, "")
+	s := &adsStream{client: client, cancel: cancel, newestResponse: make(chan *discovery.DiscoveryResponse, 1)}
+	go s.receiveResponses()
+	w.answerResponse(s, nil, "")
 	return s, nil
 }
 
-// receive replaces a response that was not taken yet by the next one: a server may send faster than rules compile. The protocol
-// allows that only the newest is acknowledged.
-func (s *adsStream) receive() {
-	defer close(s.responses)
+// receiveResponses receives responses until the stream ends. The next response replaces one that was not taken yet: a server may send
+// faster than rules compile. The protocol allows that only the newest is acknowledged.
+func (s *adsStream) receiveResponses() {
+	defer close(s.newestResponse)
 	for {
 		r, err := s.client.Recv()
 		if err != nil {
-			s.err = err
+			s.endError = err
 			return
 		}
 		select {
-		case <-s.responses:
+		case <-s.newestResponse:
 		default:
 		}
-		s.responses <- r
+		s.newestResponse <- r
 	}
 }
 
-// answer accepts a response, or refuses it if there is a reason. With no response it is the request that begins the stream. It
-// ends the stream if the server does not read the answer for sendTimeout. It returns no error: receive gets the cause of any
-// failure.
-func (s *adsStream) answer(r *discovery.DiscoveryResponse, reason string) {
-	request := &discovery.DiscoveryRequest{Node: s.node, TypeUrl: TypeURL, ResponseNonce: r.GetNonce()}
-	if reason == "" {
-		s.accepted = r.GetVersionInfo()
-	} else {
-		request.ErrorDetail = &rpcstatus.Status{Message: reason}
+// answerResponse accepts a response, or refuses it if refusal says why. Without a response it sends the first request of the stream. It
+// ends the stream if the server does not read the answer for sendTimeout. It returns no error: receive gets the cause of any failure.
+func (w *Watcher) answerResponse(s *adsStream, r *discovery.DiscoveryResponse, refusal string) {
+	request := &discovery.DiscoveryRequest{Node: w.nodeIdentity, TypeUrl: TypeURL, ResponseNonce: r.GetNonce()}
+	switch {
+	case refusal != "":
+		request.ErrorDetail = &rpcstatus.Status{Message: refusal}
+		w.stats.Nacks.Add(1)
+	case r != nil:
+		s.acceptedVersion = r.GetVersionInfo()
+		w.stats.Acks.Add(1)
 	}
-	request.VersionInfo = s.accepted
+	request.VersionInfo = s.acceptedVersion
 	timeout := time.AfterFunc(sendTimeout, func() { s.cancel(errNotReading) })
 	defer timeout.Stop()
 	_ = s.client.Send(request)
+}
+
+// Reasons of the Watcher to end a stream.
+var (
+	errReloadRequested = errors.New("asked to fetch the rules again")
+	errNotReading      = fmt.Errorf("the server has not read what it was sent for %v", sendTimeout)
+)
+
+// troubleError returns an error that says on one line why there is no stream, from the error that ended it, and how to fix that.
+func (w *Watcher) troubleError(err error) error {
+	s, isStatus := status.FromError(err)
+	var what string
+	switch {
+	case errors.Is(err, io.EOF):
+		what = "the server ended the stream"
+	case !isStatus:
+		what = err.Error()
+	case s.Code() == codes.Unavailable:
+		what = s.Message()
+	default:
+		what = fmt.Sprintf("%s (%s)", s.Message(), s.Code())
+	}
+	what = strings.Join(strings.FieldsFunc(w.secretHider.Replace(what), unicode.IsControl), " ")
+	text := fmt.Sprintf("xds server %s: %s", w.cfg.Server, cutText(what, maxText))
+	for line := range strings.Lines(adviceText) {
+		if about, fix, _ := strings.Cut(line, " -> "); strings.Contains(text, about) {
+			return errors.New(text + "; " + strings.TrimSpace(fix))
+		}
+	}
+	return errors.New(text)
+}
+
+// secretsOf returns a replacer that hides the values of headers, whole and word by word. A server may quote the token that it
+// refuses, and its text appears in the log and in the readiness endpoint.
+func secretsOf(headers map[string]string) *strings.Replacer {
+	var texts, pairs []string
+	for _, value := range headers {
+		texts = append(append(texts, value), strings.Fields(value)...)
+	}
+	// Longer texts come first, so that a value is hidden before its words.
+	slices.SortFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	for _, text := range texts {
+		if len(text) >= 4 { // Shorter words are too common to be secrets.
+			pairs = append(pairs, text, "…")
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// adviceText says how to fix errors. Each line has a part of an error's text, " -> ", and what to do about it. The first line that
+// fits counts. Errors of the connection are recognized by their text, because gRPC returns nothing else.
+//
+//go:embed advice.txt
+var adviceText string
+
+// maxText bounds texts of the server in the log, and texts sent to it, in bytes.
+const maxText = 4<<10 - len("...")
+
+// cutText returns text, or its first maxBytes bytes and "..." if it is longer. The result is valid UTF-8, which protobuf demands.
+func cutText(text string, maxBytes int) string {
+	if len(text) > maxBytes {
+		text = strings.ToValidUTF8(text[:maxBytes], "") + "..."
+	}
+	return strings.ToValidUTF8(text, "?")
 }

@@ -3,11 +3,11 @@ package xdsrules
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -19,12 +19,13 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"ratelimit/src/rules"
 	"ratelimit/src/rules/reload"
 )
 
 // Config configures a Watcher.
 type Config struct {
+	reload.Config // Even the first response may take effect in part.
+
 	// Server is the management server in gRPC's notation: host:port, dns:///host:port, unix:///path.
 	Server string
 	// NodeID and NodeMetadata identify this node to the server.
@@ -34,75 +35,64 @@ type Config struct {
 	Headers map[string]string
 	// TLS, if not nil, is called for each new connection, so that certificates may change. Nil is plain text.
 	TLS func() (*tls.Config, error)
-	// MaxMessage is the size of the largest response in bytes. Defaults to 4 MiB.
-	MaxMessage int
-	// Pauses are the back-off between attempts to reach the server.
+	// MaxMessageBytes is the size of the largest response in bytes. Defaults to 4 MiB.
+	MaxMessageBytes int
+	// Pauses are the back-off between attempts to reach the server. Required.
 	Pauses Pauses
-	// Options are what the rules are compiled with.
-	Options rules.Options
-	// AllOrNothing refuses all of a response that has a bad resource. Otherwise resources that share no domain with a bad one
-	// take effect, also from the first response on, and the others stay as they were.
-	AllOrNothing bool
-	// OnUpdate is called in Run's goroutine with each response, unless version and content are those of the last one.
-	OnUpdate func(reload.Result)
-	// OnConnect, if not nil, is called in Run's goroutine when a stream opens.
+	// OnConnect is called when a stream opens. All callbacks are required, and are called in Run's goroutine. OnLoad is not called
+	// for a response whose version and content are those of the last one.
 	OnConnect func()
-	// OnTrouble, if not nil, is called in Run's goroutine when no stream could be opened or the stream ended, with the reason and
-	// the time until the next attempt.
+	// OnTrouble is called when no stream could be opened or the stream ended, with the reason and the time until the next attempt.
 	OnTrouble func(reason error, pause time.Duration)
-	// OnSilence, if not nil, is called in Run's goroutine, once, if there is a stream and the server has never sent anything for
-	// 10s.
+	// OnSilence is called once, if there is a stream and the server has never sent anything for 10s.
 	OnSilence func()
 }
 
-// Stats are figures since New.
+// Stats are figures of a Watcher since New.
 type Stats struct {
-	Connected bool
-	Streams   int64 // opened
-	Failures  int64 // failed attempts and lost streams
-	Acks      int64
-	Nacks     int64 // repeated refusals of one response included
+	Connected atomic.Int64 // Connected is 1 while there is a stream, otherwise 0.
+	Streams   atomic.Int64 // Streams counts the streams that were opened.
+	Failures  atomic.Int64 // Failures counts failed attempts to connect and lost streams.
+	Acks      atomic.Int64 // Acks counts accepted responses.
+	Nacks     atomic.Int64 // Nacks counts refusals of responses.
 }
 
 // Watcher loads the rules that a management server sends.
 type Watcher struct {
-	cfg         Config
-	node        *corev3.Node
-	reloadAsked reload.Signal
-	dial        []grpc.DialOption // for tests
-	secrets     *strings.Replacer // hides the values of Headers
+	cfg          Config
+	nodeIdentity *corev3.Node
+	reloadSignal reload.Signal     // reloadSignal receives a message when Reload is called.
+	dialOptions  []grpc.DialOption // Tests set dialOptions.
+	secretHider  *strings.Replacer // secretHider hides the values of Headers in texts.
+	stats        Stats
 
-	connected                      atomic.Bool
-	streams, failures, acks, nacks atomic.Int64
-
-	// Run owns what follows.
-	loader      reload.Loader
-	last        *verdict  // on the last response; nil: none, or Reload was called
-	loaded      time.Time // when the last response was handled; zero: there was none
-	silenceTold bool      // OnSilence was called
+	// Only Run's goroutine uses the following fields.
+	loader          reload.Loader
+	lastVerdict     *loadVerdict // lastVerdict is nil until a response comes, and after Reload.
+	lastLoadTime    time.Time    // lastLoadTime is zero until a response is loaded.
+	silenceReported bool
 }
 
-// verdict is the result of loading a response.
-type verdict struct {
-	version string
-	sum     [sha256.Size]byte
-	reason  string // why the response was refused; "" if it was accepted
-	repeats int    // how often it came again after it was refused
+// loadVerdict is the result of loading a response.
+type loadVerdict struct {
+	version      string // version is the server's name for the contents of the response.
+	contentsHash string
+	refusal      string // refusal tells why the response was refused. It is empty if it was accepted.
+	repeatCount  int    // repeatCount is how often the response came again after it was refused.
 }
 
 const (
-	// loadEvery is the least time between two responses that are loaded. Of those in between, the last one counts.
-	loadEvery = 100 * time.Millisecond
+	// minLoadInterval is the least time between two responses that are loaded. Of those in between, the last one counts.
+	minLoadInterval = 100 * time.Millisecond
 	// silenceAfter is the time without any response after which OnSilence is called.
 	silenceAfter = 10 * time.Second
-	// refuseFirst is the pause before the same response is refused again; it doubles up to refuseMax.
-	refuseFirst, refuseMax = 100 * time.Millisecond, 5 * time.Second
+	// firstRefusalPause is the pause before the same response is refused again. It doubles up to maxRefusalPause.
+	firstRefusalPause, maxRefusalPause = 100 * time.Millisecond, 5 * time.Second
 )
 
 // New returns a Watcher, which does nothing before Run.
 func New(cfg Config) (*Watcher, error) {
-	cfg.MaxMessage = cmp.Or(max(cfg.MaxMessage, 0), 4<<20)
-	cfg.Pauses = cfg.Pauses.withDefaults()
+	cfg.MaxMessageBytes = cmp.Or(max(cfg.MaxMessageBytes, 0), 4<<20)
 	if cfg.Server == "" {
 		return nil, errors.New("xdsrules: no server is named")
 	}
@@ -119,187 +109,175 @@ func New(cfg Config) (*Watcher, error) {
 		}
 	}
 	return &Watcher{
-		cfg:         cfg,
-		node:        node,
-		reloadAsked: reload.NewSignal(),
-		secrets:     secretsOf(cfg.Headers),
-		loader: reload.Loader{
-			AllOrNothing: cfg.AllOrNothing,
-			FirstInPart:  true,
-			Compile: func(parts []reload.Part) (*rules.Set, rules.Problems, error) {
-				return compile(parts, cfg.Options)
-			},
-			Identify: identify,
-		},
+		cfg:          cfg,
+		nodeIdentity: node,
+		reloadSignal: reload.NewSignal(),
+		secretHider:  secretsOf(cfg.Headers),
+		loader:       reload.Loader{Config: cfg.Config, AllowPartialFirstLoad: true, CompileParts: compileParts, IdentifyParts: identifyParts},
 	}, conn.Close()
 }
 
 // Reload makes Run close its stream, or end its pause, and fetch the rules over a new connection. It never blocks. Calls that
 // come before Run handles the first count as one.
-func (w *Watcher) Reload() { w.reloadAsked.Send() }
+func (w *Watcher) Reload() { w.reloadSignal.Send() }
 
-// Stats may be called at any time.
-func (w *Watcher) Stats() Stats {
-	return Stats{w.connected.Load(), w.streams.Load(), w.failures.Load(), w.acks.Load(), w.nacks.Load()}
-}
+// Stats returns the figures. The Watcher goes on counting in them.
+func (w *Watcher) Stats() *Stats { return &w.stats }
 
 // Run keeps a stream to the server and loads what it sends. It returns nil when ctx ends, and is called once.
 func (w *Watcher) Run(ctx context.Context) error {
 	failures := 0
 	for {
-		lasted, reason := w.session(ctx)
+		lasted, err := w.runStream(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if errors.Is(reason, errReload) {
-			failures, w.last = 0, nil
+		if errors.Is(err, errReloadRequested) {
+			failures, w.lastVerdict = 0, nil
 			continue
 		}
-		w.failures.Add(1)
+		w.stats.Failures.Add(1)
 		if lasted >= w.cfg.Pauses.Initial {
 			failures = 0
 		}
 		failures++
-		pause := w.cfg.Pauses.next(failures)
-		if w.cfg.OnTrouble != nil {
-			w.cfg.OnTrouble(reason, pause)
-		}
+		pause := w.cfg.Pauses.pauseAfter(failures, rand.Float64())
+		w.cfg.OnTrouble(w.troubleError(err), pause)
 		select {
 		case <-ctx.Done():
-		case <-w.reloadAsked:
-			w.last = nil
+		case <-w.reloadSignal:
+			w.lastVerdict = nil
 		case <-time.After(pause):
 		}
 	}
 }
 
-// session makes one connection and one stream. It returns when they end, with the trouble or errReload, and with how long the
-// stream lasted.
-func (w *Watcher) session(ctx context.Context) (lasted time.Duration, err error) {
+// runStream makes one connection and one stream. It returns when they end, with the reason and with how long the stream lasted.
+func (w *Watcher) runStream(ctx context.Context) (lasted time.Duration, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	conn, err := w.connect()
 	if err != nil {
-		return 0, w.trouble(ctx, err)
+		return 0, err
 	}
-	defer func() { _ = conn.Close() }() // fails only if it is closed already
+	defer func() { _ = conn.Close() }()
 	s, err := w.openStream(ctx, cancel, conn)
 	if err != nil {
-		return 0, w.trouble(ctx, err)
+		return 0, err
 	}
 	opened := time.Now()
-	w.streams.Add(1)
-	w.connected.Store(true)
-	if w.cfg.OnConnect != nil {
-		w.cfg.OnConnect()
-	}
-	if err = w.serve(ctx, s); !errors.Is(err, errReload) {
-		err = w.trouble(ctx, err)
-	}
-	w.connected.Store(false)
+	w.stats.Streams.Add(1)
+	w.stats.Connected.Store(1)
+	w.cfg.OnConnect()
+	err = w.serveStream(ctx, s)
+	err = cmp.Or(context.Cause(ctx), err)
+	w.stats.Connected.Store(0)
 	lasted = time.Since(opened)
 	cancel(nil)
-	for range s.responses { // until receive returns
+	for range s.newestResponse { // This waits until receiveResponses returns.
 	}
 	return lasted, err
 }
 
-// serve loads and answers responses until the stream ends or Reload is called.
-func (w *Watcher) serve(ctx context.Context, s *adsStream) error {
-	var responses <-chan *discovery.DiscoveryResponse // nil until next fires
-	next := time.After(loadEvery - time.Since(w.loaded))
+// serveStream loads and answers responses until the stream ends or Reload is called.
+func (w *Watcher) serveStream(ctx context.Context, s *adsStream) error {
+	var responses <-chan *discovery.DiscoveryResponse // responses is nil until mayLoad fires, so that responses wait.
+	mayLoad := time.After(minLoadInterval - time.Since(w.lastLoadTime))
 	silence := time.After(silenceAfter)
-	var again <-chan time.Time // fires when the last response is to be refused again
-	var last *discovery.DiscoveryResponse
-	var reason string
+	var answerDue <-chan time.Time // answerDue fires when the last response is to be answered.
+	var response *discovery.DiscoveryResponse
+	var refusal string
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-w.reloadAsked:
-			return errReload
+		case <-w.reloadSignal:
+			return errReloadRequested
 		case <-silence:
-			if w.loaded.IsZero() && !w.silenceTold && w.cfg.OnSilence != nil {
-				w.silenceTold = true
+			if w.lastLoadTime.IsZero() && !w.silenceReported {
+				w.silenceReported = true
 				w.cfg.OnSilence()
 			}
-		case <-next:
-			responses = s.responses
+		case <-mayLoad:
+			responses = s.newestResponse
 		case r, open := <-responses:
 			if !open {
-				return s.err
+				return s.endError
 			}
 			var repeats int
-			reason, repeats = w.load(r)
-			last, again, w.loaded = r, nil, time.Now()
-			responses, next = nil, time.After(loadEvery)
-			if repeats > 0 {
-				again = time.After(refusePause(repeats))
-			} else {
-				w.answer(s, last, reason)
-			}
-		case <-again:
-			w.answer(s, last, reason)
+			refusal, repeats = w.loadResponse(r)
+			response, answerDue = r, time.After(refusalPause(repeats))
+			w.lastLoadTime = time.Now()
+			responses, mayLoad = nil, time.After(minLoadInterval)
+		case <-answerDue:
+			w.answerResponse(s, response, refusal)
 		}
 	}
 }
 
-func (w *Watcher) answer(s *adsStream, r *discovery.DiscoveryResponse, reason string) {
-	if reason == "" {
-		w.acks.Add(1)
-	} else {
-		w.nacks.Add(1)
+// refusalPause returns the pause before a response is answered that has come again so many times after it was refused.
+func refusalPause(repeats int) time.Duration {
+	if repeats == 0 {
+		return 0
 	}
-	s.answer(r, reason)
+	return min(firstRefusalPause<<min(repeats-1, 10), maxRefusalPause)
 }
 
-// refusePause returns the pause before a response is refused that has come again so many times.
-func refusePause(repeats int) time.Duration {
-	return min(refuseFirst<<min(repeats-1, 10), refuseMax)
-}
-
-// load loads a response, unless it repeats the last one. It returns why the response is refused, "" if it is accepted, and how
-// often it came again after it was refused.
-func (w *Watcher) load(r *discovery.DiscoveryResponse) (reason string, repeats int) {
+// loadResponse loads a response, unless it repeats the last one. It returns why the response is refused, or "" if it is accepted, and
+// how often it came again after it was refused.
+func (w *Watcher) loadResponse(r *discovery.DiscoveryResponse) (refusal string, repeats int) {
 	parts := partsOf(r.GetResources())
 	typeURL := cmp.Or(r.GetTypeUrl(), TypeURL)
-	v := &verdict{version: r.GetVersionInfo(), sum: reload.Sum(append(slices.Clone(parts), reload.Part{Type: typeURL}))}
-	out := reload.Result{Parts: len(parts), Version: short(r.GetVersionInfo()), Hash: hex.EncodeToString(v.sum[:8]), At: time.Now()}
+	v := &loadVerdict{version: r.GetVersionInfo(), contentsHash: reload.HashOfParts(append(slices.Clone(parts), reload.Part{Name: typeURL}))}
+	heartbeat := typeURL == TypeURL && isHeartbeat(parts)
 	switch {
-	case typeURL != TypeURL:
-		var wrong reader
-		wrong.problem("xds response", "send "+TypeURL, "its type is %q", short(typeURL))
-		out.Err = wrong.problems
-	case !isHeartbeat(parts):
-	case w.last == nil:
+	case heartbeat && w.lastVerdict == nil:
 		return "xds response: a heartbeat of resources that were never sent; send them whole", 0
-	default:
-		return w.last.repeat()
+	case heartbeat, w.lastVerdict != nil && w.lastVerdict.version == v.version && w.lastVerdict.contentsHash == v.contentsHash:
+		if w.lastVerdict.refusal != "" {
+			w.lastVerdict.repeatCount++
+		}
+		return w.lastVerdict.refusal, w.lastVerdict.repeatCount
 	}
-	if w.last != nil && w.last.version == v.version && w.last.sum == v.sum {
-		return w.last.repeat()
-	}
-	if out.Err == nil {
+	out := reload.Result{PartCount: len(parts), Version: shortName(r.GetVersionInfo()), Hash: v.contentsHash[:16], ReadTime: time.Now()}
+	if typeURL == TypeURL {
 		w.loader.Load(parts, nil, &out)
+	} else {
+		var wrong reader
+		wrong.addProblem("xds response", "send "+TypeURL, "its type is %q", shortName(typeURL))
+		out.Err = wrong.problems
 	}
 	if out.Err != nil {
-		v.reason = out.Err.Error()
+		v.refusal = out.Err.Error()
 		if out.Set != nil {
-			v.reason = "refused in part, other domains took effect: " + v.reason
+			v.refusal = "refused in part, other domains took effect: " + v.refusal
 		}
-		v.reason = cut(v.reason)
+		v.refusal = cutText(v.refusal, maxText)
 	}
-	w.last = v
-	if w.cfg.OnUpdate != nil {
-		w.cfg.OnUpdate(out)
-	}
-	return v.reason, 0
+	w.lastVerdict = v
+	w.cfg.OnLoad(out)
+	return v.refusal, 0
 }
 
-// repeat returns the verdict on the same response. It counts refusals only.
-func (v *verdict) repeat() (reason string, repeats int) {
-	if v.reason != "" {
-		v.repeats++
+// Pauses are the back-off between attempts to reach the server.
+type Pauses struct {
+	// First is the pause after a good connection was lost, or the first attempt failed.
+	First time.Duration
+	// Initial is the second pause; each further one is Growth times as long, up to Max. Growth is 1 or more.
+	Initial time.Duration
+	Growth  float64
+	Max     time.Duration
+	// Jitter is the random share of a pause, 0 to 1, so that replicas do not reconnect at the same time: with 0.5, 10s become 5s
+	// to 10s.
+	Jitter float64
+}
+
+// pauseAfter returns the pause after so many failures in a row, 1 or more. random is a random number from 0 to 1.
+func (p Pauses) pauseAfter(failures int, random float64) time.Duration {
+	pause := float64(p.First)
+	if failures > 1 {
+		pause = float64(p.Initial) * math.Pow(p.Growth, float64(failures-2))
 	}
-	return v.reason, v.repeats
+	pause = min(pause, float64(p.Max)) // The power may be infinite.
+	return time.Duration(pause * (1 - p.Jitter*random))
 }

@@ -50,14 +50,14 @@ func TestAckAndNack(t *testing.T) {
 		l.after(10*time.Second, "v4:")
 		s.Publish(t, "me", "5", limit("a", 1))
 		l.after(time.Second, "v5: a.k=1")
-		if got := l.Stats(); !got.Connected || got.Streams != 1 || got.Failures != 0 || got.Acks != 4 || got.Nacks == 0 {
+		if got := l.Stats(); got.Connected.Load() != 1 || got.Streams.Load() != 1 || got.Failures.Load() != 0 || got.Acks.Load() != 4 || got.Nacks.Load() == 0 {
 			t.Errorf("got %+v", got)
 		}
-		if l.last.Parts != 1 || len(l.last.Hash) != 16 {
+		if l.last.PartCount != 1 || len(l.last.Hash) != 16 {
 			t.Errorf("got %+v", l.last)
 		}
 		l.stop()
-		if l.Stats().Connected {
+		if l.Stats().Connected.Load() != 0 {
 			t.Error("still connected")
 		}
 	})
@@ -70,7 +70,7 @@ func TestRefusalsSlowDown(t *testing.T) {
 		s.Publish(t, "me", "1", &configv3.RateLimitConfig{Domain: "c", Descriptors: []*configv3.RateLimitDescriptor{{}}})
 		const problem = "v1: refused: xds resource 1: descriptors[0]: the descriptor has no key, or an empty one; add `key: <name>`"
 		l.after(time.Minute, "connected", problem)
-		if n := l.Stats().Nacks; n < 10 || n > 20 { // 0.1 + 0.2 + ... + 3.2s, and then one in 5s
+		if n := l.Stats().Nacks.Load(); n < 10 || n > 20 { // 0.1 + 0.2 + ... + 3.2s, and then one in 5s
 			t.Errorf("%d refusals in a minute", n)
 		}
 		s.Publish(t, "me", "2", limit("a", 1))
@@ -89,7 +89,8 @@ func TestWhoAsks(t *testing.T) {
 		s := l.manage()
 		s.Publish(t, "me", "1")
 		l.after(time.Second, "connected", "v1:")
-		if n := s.Node(); n.GetId() != "me" || len(n.GetMetadata().GetFields()) != 2 || n.GetMetadata().GetFields()["pod"].GetStringValue() != "p=1" {
+		requests := s.Requests()
+		if n := requests[len(requests)-1].GetNode(); n.GetId() != "me" || len(n.GetMetadata().GetFields()) != 2 || n.GetMetadata().GetFields()["pod"].GetStringValue() != "p=1" {
 			t.Errorf("node %v", n)
 		}
 		h := s.Headers()[0]
@@ -154,7 +155,7 @@ func TestServerRestarts(t *testing.T) {
 		l.after(time.Minute, "connected", "v5: a.k=5")
 		s.Stop()
 		l.after(500*time.Millisecond, "xds server passthrough:///xds: error reading from server: EOF: pause 1s")
-		if l.Stats().Connected {
+		if l.Stats().Connected.Load() != 0 {
 			t.Error("still connected")
 		}
 		s = l.manage()

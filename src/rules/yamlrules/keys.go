@@ -12,180 +12,157 @@ import (
 	"ratelimit/src/rules"
 )
 
-// place is one kind of map in a rule file.
-type place struct {
-	name string // in messages
-	// keys are the keys that it may have, each with the field of the configuration that its value goes to, as reflect counts them.
-	keys map[string][]int
+// mapKind is one kind of map in a rule file.
+type mapKind struct {
+	messageName string // messageName is the kind in messages, such as "a descriptor".
+	// fieldIndexByKey maps each key that such a map may have to the field of the configuration that holds its value, as an index for
+	// reflect.
+	fieldIndexByKey map[string][]int
 }
 
 var (
-	atRoot       = newPlace[rules.DomainConfig]("the file")
-	atDescriptor = newPlace[rules.DescriptorConfig]("a descriptor")
-	atRule       = newPlace[rules.RuleConfig]("a rule", "detailed_metric")
-	atLimit      = newPlace[rules.RateLimitConfig]("a rate_limit")
-	atReplaces   = &place{"replaces", map[string][]int{"name": nil}}
-	places       = []*place{atRoot, atDescriptor, atRule, atLimit, atReplaces}
-	// nowhere is inside a value that has no effect, which a warning says.
-	nowhere = &place{"", nil}
+	fileMapKind       = newMapKind[rules.DomainConfig]("the file")
+	descriptorMapKind = newMapKind[rules.DescriptorConfig]("a descriptor")
+	ruleMapKind       = newMapKind[rules.RuleConfig]("a rule", "detailed_metric")
+	limitMapKind      = newMapKind[rules.RateLimitConfig]("a rate_limit")
+	replacesMapKind   = &mapKind{"replaces", map[string][]int{"name": nil}}
+	mapKinds          = []*mapKind{fileMapKind, descriptorMapKind, ruleMapKind, limitMapKind, replacesMapKind}
+	// ignoredMapKind is a map inside a value that has no effect, of which a warning has told.
+	ignoredMapKind = &mapKind{}
 )
 
-// newPlace returns the place of maps that are read into a T. Its keys are the yaml tags of T, but for those of without.
-func newPlace[T any](name string, without ...string) *place {
-	p := &place{name, make(map[string][]int)}
+// newMapKind returns the kind of maps that are read into a T. Its keys are the yaml tags of T without those in unused.
+func newMapKind[T any](name string, unused ...string) *mapKind {
+	k := &mapKind{name, make(map[string][]int)}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
-		if key := f.Tag.Get("yaml"); key != "" && !slices.Contains(without, key) {
-			p.keys[key] = f.Index
+		if key := f.Tag.Get("yaml"); key != "" && !slices.Contains(unused, key) {
+			k.fieldIndexByKey[key] = f.Index
 		}
 	}
-	return p
+	return k
 }
 
-// isKnown reports whether any place has the key.
-func isKnown(key string) bool {
-	return slices.ContainsFunc(places, func(p *place) bool { return p.has(key) })
-}
-
-func (p *place) has(key string) bool {
-	_, has := p.keys[key]
+func (k *mapKind) hasKey(key string) bool {
+	_, has := k.fieldIndexByKey[key]
 	return has
 }
 
-// hasFreeForm reports whether the value of a key may have any form, also where it has no effect.
-func hasFreeForm(key string) bool { return key == "metadata" || key == "match" || key == "per" }
-
-// read reads the map n at a place to cfg, a pointer to the configuration of that place. It returns the fields that were read.
-func (r *reader) read(n *yaml.Node, at *place, cfg any) []field {
-	fields := r.known(n, at)
+// readMap reads the map n into config, a pointer to the configuration for maps of this kind. It returns the fields that it read.
+func (r *reader) readMap(n *yaml.Node, kind *mapKind, config any) []field {
+	fields := r.readKnownFields(n, kind)
 	for _, f := range fields {
-		r.fill(f, reflect.ValueOf(cfg).Elem().FieldByIndex(at.keys[f.name]).Addr().Interface())
+		r.readField(f, reflect.ValueOf(config).Elem().FieldByIndex(kind.fieldIndexByKey[f.name]).Addr().Interface())
 	}
 	return fields
 }
 
-// fill reads the value of a field. The type of into says what the value may be.
-func (r *reader) fill(f field, into any) {
-	switch into := into.(type) {
+// readField reads the value of f into the variable that target points to. The type of the variable decides what the value may be.
+func (r *reader) readField(f field, target any) {
+	switch target := target.(type) {
 	case *string:
-		*into = r.text(f)
+		*target = r.readText(f)
 	case *bool:
-		*into = r.flag(f)
+		*target = r.readBool(f)
 	case *uint32:
-		*into = r.number(f)
+		*target = r.readNumber(f)
 	case **uint32:
-		if n := r.number(f); kindOf(f.node) != isNull {
-			*into = &n
+		if n := r.readNumber(f); kindOf(f.valueNode) != kindNull {
+			*target = &n
 		}
-	case **rules.Placed[string]:
-		*into = placed(r, f, r.text)
-	case **rules.Placed[bool]:
-		*into = placed(r, f, r.flag)
-	case **rules.Placed[uint32]:
-		*into = placed(r, f, r.number)
-	case **rules.Placed[time.Duration]:
-		*into = placed(r, f, r.duration)
+	case **rules.Positioned[string]:
+		*target = positioned(r, f, r.readText)
+	case **rules.Positioned[bool]:
+		*target = positioned(r, f, r.readBool)
+	case **rules.Positioned[uint32]:
+		*target = positioned(r, f, r.readNumber)
+	case **rules.Positioned[time.Duration]:
+		*target = positioned(r, f, r.readDuration)
 	case *map[string]any:
-		*into = r.metadata(f)
+		*target = r.readMetadata(f)
 	case *[]rules.DescriptorConfig:
-		*into = r.descriptors(f)
+		*target = r.readDescriptors(f)
 	case **rules.RateLimitConfig:
-		*into = r.rateLimit(f)
-	case **rules.Placed[[]rules.RateLimitConfig]:
-		*into = r.rateLimits(f)
-	case **rules.Placed[[]rules.RuleConfig]:
-		*into = r.rules(f)
-	case **rules.Placed[[]rules.PairConfig]:
-		*into = r.pairs(f)
-	case *[]rules.Placed[string]:
+		*target = r.readRateLimit(f)
+	case **rules.Positioned[[]rules.RateLimitConfig]:
+		*target = r.readRateLimits(f)
+	case **rules.Positioned[[]rules.RuleConfig]:
+		*target = r.readRules(f)
+	case **rules.Positioned[[]rules.MatchPairConfig]:
+		*target = r.readMatchPairs(f)
+	case *[]rules.Positioned[string]:
 		if f.name == "per" {
-			*into = r.texts(f)
+			*target = r.readTexts(f)
 		} else {
-			*into = r.replaces(f)
+			*target = r.readReplaces(f)
 		}
 	}
 }
 
-// placed reads a field with its place; nil if there is nothing.
-func placed[T any](r *reader, f field, read func(field) T) *rules.Placed[T] {
-	if kindOf(f.node) == isNull {
+// positioned reads a field together with its position. It returns nil for a null value.
+func positioned[T any](r *reader, f field, read func(field) T) *rules.Positioned[T] {
+	if kindOf(f.valueNode) == kindNull {
 		return nil
 	}
-	return &rules.Placed[T]{Pos: r.pos(f.node), Value: read(f)}
+	return &rules.Positioned[T]{Pos: r.posOf(f.valueNode), Value: read(f)}
 }
 
-// known returns the fields of the map n whose keys a place has. Other keys are refused, but for those of other places: as in
-// envoyproxy/ratelimit, these have no effect, with a warning.
-func (r *reader) known(n *yaml.Node, at *place) []field {
+// readKnownFields returns the fields of the map n whose keys are known for its kind. A key that only other kinds have is ignored with a
+// warning, as envoyproxy/ratelimit ignores it; any other key is a problem.
+func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 	accept := func(f *field) bool {
-		if kind := kindOf(f.key); kind != isString {
-			r.problems.Add(f.at, "put the key in quotes if it is meant as text", "the key %s is %v, not text", rules.Quote(f.name), kind)
+		if kind := kindOf(f.keyNode); kind != kindText {
+			r.problems.Add(f.keyPos, "put the key in quotes if it is meant as text", "the key %s is %v, not text", rules.Quote(f.name), kind)
 			return false
 		}
 		switch {
-		case at.has(f.name):
+		case kind.hasKey(f.name):
 			return true
-		case !isKnown(f.name):
-			r.problems.Add(f.at, at.suggest(f.name), "unknown key %s", rules.Quote(f.name))
+		case !slices.ContainsFunc(mapKinds, func(other *mapKind) bool { return other.hasKey(f.name) }):
+			fix := "remove it"
+			if kind != ignoredMapKind {
+				known := slices.Sorted(maps.Keys(kind.fieldIndexByKey))
+				fix = rules.SuggestKeyFix(f.name, known, "known in "+kind.messageName+": "+strings.Join(known, ", "))
+			}
+			r.problems.Add(f.keyPos, fix, "unknown key %s", rules.Quote(f.name))
 			return false
-		case at != nowhere:
-			r.warnings.Add(f.at, "move it or remove it", "%s has no effect in %s", f.name, at.name)
+		case kind != ignoredMapKind:
+			r.warnings.Add(f.keyPos, "move it or remove it", "%s has no effect in %s", f.name, kind.messageName)
 		}
-		if !hasFreeForm(f.name) {
-			r.ignore(f.node)
+		if f.name != "metadata" && f.name != "match" && f.name != "per" { // The values of these keys may have any form.
+			r.checkIgnoredValue(f.valueNode)
 		}
 		return false
 	}
-	return r.fields(n, accept, r.knownTwice)
-}
-
-// knownTwice lets the last key win, as envoyproxy/ratelimit does, but refuses a second rate_limit: it would silently replace a limit.
-func (r *reader) knownTwice(first, second *field) (replace bool) {
-	if second.name == "rate_limit" || second.name == "rate_limits" {
-		r.problems.Add(second.at, "keep one of them, or put both limits into one list `rate_limits`",
-			"the key %s is here twice, the first is at %v", second.name, first.at)
-		return false
+	// As in envoyproxy/ratelimit, the last of two equal keys wins. But a second rate_limit would silently replace a limit.
+	twice := func(first, second *field) (replace bool) {
+		if second.name == "rate_limit" || second.name == "rate_limits" {
+			r.problems.Add(second.keyPos, "keep one of them, or put both limits into one list `rate_limits`",
+				"the key %s is here twice, the first is at %v", second.name, first.keyPos)
+			return false
+		}
+		r.warnings.Add(second.keyPos, "remove one of them", "the key %s is here twice; the last one wins", second.name)
+		return true
 	}
-	r.warnings.Add(second.at, "remove one of them", "the key %s is here twice; the last one wins", second.name)
-	return true
+	return r.collectFields(n, accept, twice)
 }
 
-// ignore checks a value that has no effect as far as envoyproxy/ratelimit does: it refuses fractions, and lists of anything but maps.
-func (r *reader) ignore(n *yaml.Node) {
+// checkIgnoredValue checks a value that has no effect. Like envoyproxy/ratelimit, it refuses fractions, and lists with items that are
+// not maps.
+func (r *reader) checkIgnoredValue(n *yaml.Node) {
 	switch kind := kindOf(n); kind {
-	case isFloat, isBigInt:
-		r.wrong(n, "write a whole number, or put it in quotes", "%s is %v", rules.Quote(n.Value), kind)
-	case isMap:
-		r.known(n, nowhere)
-	case isList:
+	case kindFloat, kindBigInt:
+		r.addProblem(n, "write a whole number, or put it in quotes", "%s is %v", rules.Quote(n.Value), kind)
+	case kindMap:
+		r.readKnownFields(n, ignoredMapKind)
+	case kindList:
 		for _, item := range n.Content {
-			item = target(item)
-			if kind := kindOf(item); kind != isMap {
-				r.wrong(item, "remove it", "an item of the list is %v, not a map", kind)
+			item = resolveAlias(item)
+			if kind := kindOf(item); kind != kindMap {
+				r.addProblem(item, "remove it", "an item of the list is %v, not a map", kind)
 				continue
 			}
-			r.ignore(item)
+			r.checkIgnoredValue(item)
 		}
 	default:
 	}
-}
-
-// suggest says how to fix an unknown key.
-func (p *place) suggest(key string) string {
-	if p == nowhere {
-		return "remove it"
-	}
-	known := slices.Sorted(maps.Keys(p.keys))
-	return meant(key, known, "known in "+p.name+": "+strings.Join(known, ", "))
-}
-
-// meant is how to fix an unknown key: the one of known that was probably meant, or else other.
-func meant(key string, known []string, other string) string {
-	near := strings.ReplaceAll(strings.ToLower(key), "-", "_")
-	if !slices.Contains(known, near) {
-		near = rules.Near(near, slices.Values(known))
-	}
-	if near == "" {
-		return other
-	}
-	return "did you mean `" + near + "`?"
 }

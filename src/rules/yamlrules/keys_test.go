@@ -24,9 +24,9 @@ func TestDocumentHasEveryKey(t *testing.T) {
 		"| `schema` | a tree of limits |", "| `limits` | a name in it |", "| `children` | a name in it |",
 	}
 	names := make(map[string][]string)
-	for _, place := range places {
-		for key := range place.keys {
-			names[key] = append(names[key], place.name)
+	for _, kind := range mapKinds {
+		for key := range kind.fieldIndexByKey {
+			names[key] = append(names[key], kind.messageName)
 		}
 	}
 	for key, names := range names {
@@ -49,7 +49,7 @@ func TestSchemaHasEveryKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, name := range []string{"rules", "descriptor", "rule", "rate_limit", "replaces"} {
-		want := slices.Sorted(maps.Keys(places[i].keys))
+		want := slices.Sorted(maps.Keys(mapKinds[i].fieldIndexByKey))
 		if got := slices.Sorted(maps.Keys(schema.Definitions[name].Properties)); !slices.Equal(got, want) {
 			t.Errorf("definition %s has the keys %v, want %v", name, got, want)
 		}
@@ -59,24 +59,24 @@ func TestSchemaHasEveryKey(t *testing.T) {
 // Every key is read to the field that has it as its tag.
 func TestEveryKeyIsRead(t *testing.T) {
 	t.Parallel()
-	everyKeyIsRead[rules.DomainConfig](t, atRoot)
-	everyKeyIsRead[rules.DescriptorConfig](t, atDescriptor)
-	everyKeyIsRead[rules.RuleConfig](t, atRule)
-	everyKeyIsRead[rules.RateLimitConfig](t, atLimit)
+	everyKeyIsRead[rules.DomainConfig](t, fileMapKind)
+	everyKeyIsRead[rules.DescriptorConfig](t, descriptorMapKind)
+	everyKeyIsRead[rules.RuleConfig](t, ruleMapKind)
+	everyKeyIsRead[rules.RateLimitConfig](t, limitMapKind)
 }
 
-func everyKeyIsRead[T any](t *testing.T, at *place) {
+func everyKeyIsRead[T any](t *testing.T, kind *mapKind) {
 	t.Helper()
-	for name := range at.keys {
+	for name := range kind.fieldIndexByKey {
 		taken := false
 		for _, value := range []string{"true", "5", "5s", "{a: 1}", "{unit: day}", "[{}]", "[a]"} {
 			var cfg, zero T
-			doc, _, err := decode([]byte("{" + name + ": " + value + "}"))
+			docs, err := decodeDocuments([]byte("{"+name+": "+value+"}"), 1)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r := new(reader)
-			r.read(doc.Content[0], at, &cfg)
+			r.readMap(docs[0].Content[0], kind, &cfg)
 			if len(r.problems) == 0 && !reflect.DeepEqual(cfg, zero) {
 				taken = true
 			}

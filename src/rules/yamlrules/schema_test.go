@@ -59,15 +59,15 @@ func instance(data []byte) (any, error) {
 	if !utf8.Valid(data) && !isUTF16(data) {
 		return nil, errNoJSON
 	}
-	doc, _, err := decode(data)
+	docs, err := decodeDocuments(data, 1)
 	if err != nil {
 		return nil, errNoJSON
 	}
-	if len(doc.Content) == 0 {
+	if len(docs) == 0 || len(docs[0].Content) == 0 {
 		return nil, nil
 	}
 	c := toJSON{left: 100_000, open: make(map[*yaml.Node]bool)}
-	return c.value(doc.Content[0])
+	return c.value(docs[0].Content[0])
 }
 
 func (c *toJSON) value(n *yaml.Node) (any, error) {
@@ -95,20 +95,20 @@ func (c *toJSON) value(n *yaml.Node) (any, error) {
 		}
 		return list, nil
 	}
-	switch s := resolve(n); s.kind {
-	case isNull:
+	switch s := parseScalar(n); s.kind {
+	case kindNull:
 		return nil, nil
-	case isBool:
-		return s.bool, nil
-	case isInt:
-		return json.Number(strconv.FormatInt(s.int, 10)), nil
-	case isBigInt:
+	case kindBool:
+		return s.boolValue, nil
+	case kindInt:
+		return json.Number(strconv.FormatInt(s.intValue, 10)), nil
+	case kindBigInt:
 		i, ok := new(big.Int).SetString(strings.ReplaceAll(s.text, "_", ""), 0)
 		if !ok {
 			return nil, errNoJSON
 		}
 		return json.Number(i.String()), nil
-	case isFloat:
+	case kindFloat:
 		f, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
 		text, err2 := json.Marshal(f)
 		if err != nil || err2 != nil {
@@ -133,9 +133,9 @@ func (c *toJSON) mapping(n *yaml.Node) (any, error) {
 			return nil, err
 		}
 		switch {
-		case !isMerge(k):
+		case !isMergeKey(k):
 			m[k.Value] = v
-		case kindOf(n.Content[i+1]) == isList:
+		case kindOf(n.Content[i+1]) == kindList:
 			merged = append(merged, v.([]any)...)
 		default:
 			merged = append(merged, v)
@@ -298,7 +298,7 @@ func beyond(problems rules.Problems, used map[string]bool) bool {
 	all := true
 	for _, p := range problems {
 		i := slices.IndexFunc(beyondSchema, func(b struct{ what, why string }) bool {
-			return regexp.MustCompile("^(?s:" + b.what + ")").MatchString(p.What)
+			return regexp.MustCompile("^(?s:" + b.what + ")").MatchString(p.Message)
 		})
 		if i < 0 {
 			all = false
@@ -311,11 +311,11 @@ func beyond(problems rules.Problems, used map[string]bool) bool {
 
 // alone is a file for each descriptor at the top of f, where that is possible.
 func alone(f textFile) (list []textFile) {
-	doc, _, err := decode(f.Data)
-	if err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+	docs, err := decodeDocuments(f.Data, 1)
+	if err != nil || len(docs) == 0 || len(docs[0].Content) == 0 || docs[0].Content[0].Kind != yaml.MappingNode {
 		return nil
 	}
-	root := doc.Content[0]
+	root := docs[0].Content[0]
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		if all := root.Content[i+1]; root.Content[i].Value == "descriptors" && all.Kind == yaml.SequenceNode {
 			for _, one := range all.Content {

@@ -16,44 +16,35 @@ import (
 	"ratelimit/src/rules"
 )
 
-// document parses the first document of data. It returns nil if there is nothing in it, or if it is not YAML.
-func (r *reader) document(data []byte) *yaml.Node {
+// readDocument parses the first document of data and warns if there are more. It returns nil if the document is empty or not YAML.
+func (r *reader) readDocument(data []byte) *yaml.Node {
 	if !isUTF16(data) && !r.problems.CheckUTF8(r.file, data) {
 		return nil
 	}
-	doc, more, err := decode(data)
-	if err != nil {
-		r.syntax(data, err)
-		return nil
-	}
-	if more != nil {
-		more.File = r.file
-		r.warnings.Add(*more, "put it into a file of its own", "only the first document of a file is read")
-	}
-	if len(doc.Content) == 0 || !r.checkAliases(doc, len(data)) {
-		return nil
-	}
-	return doc.Content[0]
-}
-
-// decode parses the first document of data. More is where another one starts, whatever is in it; nil if there is none.
-func decode(data []byte) (first *yaml.Node, more *rules.Pos, err error) {
-	documents, err := decodeAll(data, 2)
-	switch {
-	case len(documents) == 0:
-		return new(yaml.Node), nil, err
-	case len(documents) == 2 || err != nil:
-		more = &rules.Pos{}
-		if len(documents) == 2 {
-			more.Line, more.Col = documents[1].Line, documents[1].Column
+	documents, err := decodeDocuments(data, 2)
+	if len(documents) == 0 {
+		if err != nil {
+			r.reportSyntaxError(data, err)
 		}
+		return nil
 	}
-	return documents[0], more, nil
+	if len(documents) == 2 || err != nil {
+		second := rules.Pos{File: r.file}
+		if err == nil {
+			second = r.posOf(documents[1])
+		}
+		r.warnings.Add(second, "put it into a file of its own", "only the first document of a file is read")
+	}
+	first := documents[0]
+	if len(first.Content) == 0 || !r.checkAliases(first, len(data)) {
+		return nil
+	}
+	return first.Content[0]
 }
 
-// decodeAll parses documents of data until there is none, or one that is not YAML, or there are so many.
-func decodeAll(data []byte, most int) (documents []*yaml.Node, err error) {
-	defer func() { // yaml.v3 has panicked on odd input before
+// decodeDocuments parses up to most documents of data. The error tells that the document after the returned ones is not YAML.
+func decodeDocuments(data []byte, most int) (documents []*yaml.Node, err error) {
+	defer func() { // yaml.v3 has panicked on unusual input before.
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the parser failed: %v", p)
 		}
@@ -71,43 +62,43 @@ func decodeAll(data []byte, most int) (documents []*yaml.Node, err error) {
 	return documents, nil
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
+// yamlErrorPattern matches the text of an error of yaml.v3: the line, which some errors lack, and the mistake.
+var yamlErrorPattern = regexp.MustCompile(`^(?:yaml: (?:line (\d+): )?)?(.*)$`)
 
-// parseError is an error of yaml.v3 in parts; line is 0 if it is unknown.
-func parseError(err error) (line int, what string) {
-	what = err.Error()
-	if m := yamlLine.FindStringSubmatch(what); m != nil {
-		line, _ = strconv.Atoi(m[1])
-		what = m[2]
+// parseYAMLError returns the line and the mistake that an error of yaml.v3 names. The line is 0 if the error names none.
+func parseYAMLError(err error) (line int, mistake string) {
+	m := yamlErrorPattern.FindStringSubmatch(err.Error())
+	if m == nil {
+		return 0, err.Error()
 	}
-	return line, what
+	line, _ = strconv.Atoi(m[1])
+	return line, m[2]
 }
 
-// maxSearched is the largest file in which the place of a syntax error is searched for. The search parses beginnings of the file as
-// often as its length has binary digits.
-const maxSearched = 1 << 20
+// maxSearchedSize is the size of the largest file in which reportSyntaxError searches for the position of a mistake. It parses
+// beginnings of the file as often as the size has binary digits.
+const maxSearchedSize = 1 << 20
 
-// syntax reports that data is not YAML. yaml.v3 names the line before the block in which it failed, or none, and no column. The
-// character that it failed at is the last of the shortest beginning of data with the same error.
-func (r *reader) syntax(data []byte, err error) {
-	at := rules.Pos{File: r.file}
-	line, what := parseError(err)
-	at.Line = line
-	if len(data) <= maxSearched && !isUTF16(data) {
+// reportSyntaxError reports that data is not YAML. yaml.v3 names no column, and the line only of the block with the mistake, if at all.
+// The mistake is at the last character of the shortest beginning of the file that has the same error.
+func (r *reader) reportSyntaxError(data []byte, err error) {
+	line, mistake := parseYAMLError(err)
+	at := rules.Pos{File: r.file, Line: line}
+	if len(data) <= maxSearchedSize && !isUTF16(data) {
 		last := sort.Search(len(data)-1, func(i int) bool {
-			_, _, e := decode(data[:i+1])
+			_, e := decodeDocuments(data[:i+1], 1)
 			return e != nil && e.Error() == err.Error()
 		})
 		if line, col := syntaxPlace(data, last); line >= at.Line {
 			at.Line, at.Col = line, col
 		}
 	}
-	at.Line += r.above
-	r.problems.Add(at, fixSyntax(what), "not YAML: %s", what)
+	at.Line += r.linesAbove
+	r.problems.Add(at, syntaxErrorFix(mistake), "not YAML: %s", mistake)
 }
 
-// syntaxPlace returns the place of the character at data[i], at which the parser failed, or of a tab that the line is indented with:
-// YAML has no tabs there.
+// syntaxPlace returns the line and column of data[i], at which the parser failed. If a tab indents that line, it returns the place of
+// the tab, because YAML allows none there.
 func syntaxPlace(data []byte, i int) (line, col int) {
 	start := bytes.LastIndexByte(data[:i], '\n') + 1
 	text, _, _ := bytes.Cut(data[start:], []byte{'\n'})
@@ -120,8 +111,8 @@ func syntaxPlace(data []byte, i int) (line, col int) {
 	return line, max(1, utf8.RuneCount(text[:min(i-start+1, len(text))]))
 }
 
-// fixes are what usually helps against errors of the YAML parser, by a part of their text.
-var fixes = [...]struct{ part, fix string }{
+// syntaxFixes are the usual fixes for errors of the YAML parser that contain part. The last one is for every error.
+var syntaxFixes = [...]struct{ part, fix string }{
 	{"cannot start any token", "indent with blanks, not with tabs, and put text that begins with @, % or ` in quotes"},
 	{"mapping values are not allowed", "put text that holds a colon and a blank in quotes"},
 	{"unknown anchor", "put text that begins with * or & in quotes"},
@@ -132,15 +123,15 @@ var fixes = [...]struct{ part, fix string }{
 	{"", "look at the indentation, and for a bracket or a quote that is not closed"},
 }
 
-func fixSyntax(what string) string {
+func syntaxErrorFix(mistake string) string {
 	i := 0
-	for !strings.Contains(what, fixes[i].part) {
+	for !strings.Contains(mistake, syntaxFixes[i].part) {
 		i++
 	}
-	return fixes[i].fix
+	return syntaxFixes[i].fix
 }
 
-// isUTF16 looks for the mark in front of UTF-16, which is YAML too.
+// isUTF16 reports whether data starts with the byte order mark of UTF-16, which YAML allows too.
 func isUTF16(data []byte) bool {
 	return bytes.HasPrefix(data, []byte{0xFE, 0xFF}) || bytes.HasPrefix(data, []byte{0xFF, 0xFE})
 }

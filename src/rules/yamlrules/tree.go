@@ -11,61 +11,62 @@ import (
 	"ratelimit/src/rules"
 )
 
-// tree reads a tree of limits. The domain is the name of the file.
-func (r *reader) tree(root *yaml.Node) *rules.DomainConfig {
+// readLimitTree reads a tree of limits. Its domain is the name of the file.
+func (r *reader) readLimitTree(root *yaml.Node) *rules.DomainConfig {
 	cfg := &rules.DomainConfig{
-		Pos: rules.Pos{File: r.file, Line: 1, Col: 1}, Domain: rules.BaseName(r.file), Tree: &rules.Placed[[]rules.WordConfig]{},
+		Pos: rules.Pos{File: r.file, Line: 1, Col: 1}, Domain: rules.BaseName(r.file), LimitTree: &rules.Positioned[[]rules.LimitNodeConfig]{},
 	}
-	v := r.value(root)
+	v := r.readAnyValue(root)
 	for i := range v.fields {
 		f := &v.fields[i]
 		if f.Name != "schema" {
 			r.problems.Add(f.Pos, "remove it; a tree of limits has `schema` and nothing else", "unknown key %s", rules.Quote(f.Name))
 			continue
 		}
-		cfg.Tree.Pos = f.Pos
-		if f.Value.kind != isMap {
+		cfg.LimitTree.Pos = f.Pos
+		if f.Value.kind != kindMap {
 			r.problems.Add(f.Pos, "write names below it", "schema is %v, not a map", f.Value.kind)
 			continue
 		}
-		cfg.Tree.Value = r.words(f.Value.fields, 1)
+		cfg.LimitTree.Value = r.readLimitNodes(f.Value.fields, 1)
 	}
 	return cfg
 }
 
-func (r *reader) words(fields []Field, depth int) (list []rules.WordConfig) {
-	if depth > rules.MaxDepth && len(fields) > 0 { // one is enough for the compiler to refuse it
-		return []rules.WordConfig{{Pos: fields[0].Pos, Word: fields[0].Name}}
+// readLimitNodes reads the nodes of one level of a tree of limits. depth counts the levels from 1.
+func (r *reader) readLimitNodes(fields []Field, depth int) (list []rules.LimitNodeConfig) {
+	if depth > rules.MaxTreeDepth && len(fields) > 0 { // One node is enough for the compiler to report the depth.
+		return []rules.LimitNodeConfig{{Pos: fields[0].Pos, Word: fields[0].Name}}
 	}
 	for i := range fields {
 		f := &fields[i]
 		if f.Name == "" {
 			r.problems.Add(f.Pos, "write a name, or `*`", "a name is empty")
 		}
-		if f.Value.kind != isMap {
+		if f.Value.kind != kindMap {
 			r.problems.Add(f.Pos, "write `limits: [burst, count, period]` or `children` below it", "%s is %v, not a map",
 				rules.Quote(f.Name), f.Value.kind)
 			continue
 		}
-		list = append(list, r.word(f, depth))
+		list = append(list, r.readLimitNode(f, depth))
 	}
 	return list
 }
 
-func (r *reader) word(f *Field, depth int) rules.WordConfig {
-	cfg := rules.WordConfig{Pos: f.Pos, Word: f.Name}
+func (r *reader) readLimitNode(f *Field, depth int) rules.LimitNodeConfig {
+	cfg := rules.LimitNodeConfig{Pos: f.Pos, Word: f.Name}
 	before := len(r.problems)
 	for i := range f.Value.fields {
 		switch in := &f.Value.fields[i]; in.Name {
 		case "limits":
-			cfg.Limit = r.bucket(in)
+			cfg.Limit = r.readLimitTriple(in)
 		case "children":
-			if !in.Value.Null() && in.Value.kind != isMap {
+			if !in.Value.IsNull() && in.Value.kind != kindMap {
 				r.problems.Add(in.Pos, "write names below it", "children is %v, not a map", in.Value.kind)
 			}
-			cfg.Children = r.words(in.Value.fields, depth+1)
+			cfg.Children = r.readLimitNodes(in.Value.fields, depth+1)
 		default:
-			r.problems.Add(in.Pos, meant(in.Name, []string{"limits", "children"}, "known here: limits or children"), "unknown key %s",
+			r.problems.Add(in.Pos, rules.SuggestKeyFix(in.Name, []string{"limits", "children"}, "known here: limits or children"), "unknown key %s",
 				rules.Quote(in.Name))
 		}
 	}
@@ -75,44 +76,45 @@ func (r *reader) word(f *Field, depth int) rules.WordConfig {
 	return cfg
 }
 
-// bucket reads [burst, count, period]; nil if there is none, or a problem.
-func (r *reader) bucket(f *Field) *rules.RateLimitConfig {
+// readLimitTriple reads a limit in the form [burst, count, seconds]. It returns nil for null, or if there is a problem.
+func (r *reader) readLimitTriple(f *Field) *rules.RateLimitConfig {
 	const fix = "write [burst, count, seconds], such as [15, 30, 60]"
-	if f.Value.Null() {
+	if f.Value.IsNull() {
 		return nil
 	}
-	if n := len(f.Value.items); f.Value.kind != isList || n != 3 {
+	if n := len(f.Value.items); f.Value.kind != kindList || n != 3 {
 		what := f.Value.kind.String()
-		if f.Value.kind == isList {
+		if f.Value.kind == kindList {
 			what = fmt.Sprintf("a list of %d", n)
 		}
 		r.problems.Add(f.Pos, fix, "limits is %s, where three whole numbers belong", what)
 		return nil
 	}
 	before := len(r.problems)
-	burst := r.bucketPart(&f.Value.items[0], "burst", 0, math.MaxUint32-1)
-	count := r.bucketPart(&f.Value.items[1], "count", 1, math.MaxUint32)
-	seconds := r.bucketPart(&f.Value.items[2], "period", 1, int64(algorithm.MaxPeriod.Seconds()))
+	burst := r.readTripleNumber(&f.Value.items[0], "burst", 0, math.MaxUint32-1)
+	count := r.readTripleNumber(&f.Value.items[1], "count", 1, math.MaxUint32)
+	seconds := r.readTripleNumber(&f.Value.items[2], "period", 1, int64(algorithm.MaxPeriod.Seconds()))
 	if len(r.problems) > before {
 		return nil
 	}
 	return &rules.RateLimitConfig{
 		Pos: f.Pos, UnitPos: f.Pos,
 		RequestsPerUnit: uint32(count),
-		Algorithm:       &rules.Placed[string]{Pos: f.Pos, Value: algorithm.GCRA.String()},
-		Period:          &rules.Placed[time.Duration]{Pos: f.Pos, Value: time.Duration(seconds) * time.Second},
-		Burst:           &rules.Placed[uint32]{Pos: f.Pos, Value: uint32(burst)},
+		Algorithm:       &rules.Positioned[string]{Pos: f.Pos, Value: algorithm.GCRA.String()},
+		Period:          &rules.Positioned[time.Duration]{Pos: f.Pos, Value: time.Duration(seconds) * time.Second},
+		Burst:           &rules.Positioned[uint32]{Pos: f.Pos, Value: uint32(burst)},
 	}
 }
 
-func (r *reader) bucketPart(v *Value, name string, least, most int64) int64 {
+// readTripleNumber reads a number from least to most, which messages call name.
+func (r *reader) readTripleNumber(v *Value, name string, least, most int64) int64 {
 	switch {
-	case v.kind == isInt && least <= v.int && v.int <= most:
-		return v.int
-	case v.kind == isInt || v.kind == isBigInt:
+	case v.kind == kindInt && least <= v.intValue && v.intValue <= most:
+		return v.intValue
+	case v.kind == kindInt || v.kind == kindBigInt:
 		r.problems.Add(v.Pos, fmt.Sprintf("write %d to %d", least, most), "the %s in limits is out of range: %s", name,
 			rules.Quote(v.text))
-	case v.kind == isFloat:
+	case v.kind == kindFloat:
 		r.problems.Add(v.Pos, "write a whole number", "the %s in limits is a fraction: %s", name, rules.Quote(v.text))
 	default:
 		r.problems.Add(v.Pos, "write a whole number", "the %s in limits is %v, not a number", name, v.kind)

@@ -8,8 +8,8 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Value is a value of any form in a YAML file, read as rule files are: YAML 1.1, aliases and `<<` followed. Its Pos is where it was
-// written, perhaps as an alias.
+// Value is a value of any form in a YAML file. Like rule files, it is read by YAML 1.1, with aliases and `<<` resolved. If an alias
+// stands for the value, its Pos is that of the alias.
 type Value struct {
 	rules.Pos
 	scalar
@@ -17,70 +17,70 @@ type Value struct {
 	items  []Value
 }
 
-// Field is a key of a map, where it is, and its value.
+// Field is a key of a map, with its position and value.
 type Field struct {
 	rules.Pos
 	Name  string
 	Value Value
 }
 
-// ReadValue reads the first document of a YAML file. The value is nil if there is none. If there are problems it is good only for
-// finding more of them.
+// ReadValue reads the first document of a YAML file. The value is nil if the file is empty or not YAML. If there are problems, the value
+// is good only for finding more of them.
 func ReadValue(file string, data []byte) (*Value, rules.Problems) {
 	r := &reader{file: file}
-	root := r.document(data)
+	root := r.readDocument(data)
 	if root == nil || len(r.problems) > 0 {
 		return nil, append(r.problems, r.warnings...)
 	}
-	v := r.value(root)
-	problems := append(r.problems, r.warnings...) // that there is a second document
+	v := r.readAnyValue(root)
+	problems := append(r.problems, r.warnings...) // The only warning tells of a second document.
 	problems.Sort()
-	return &v, slices.Compact(problems) // problems inside an alias are found each time that it is read
+	return &v, slices.Compact(problems) // A problem in a value with several aliases is found once for each.
 }
 
-// Type is what the value is, in words: "text", "a whole number", "a map".
-func (v *Value) Type() string { return v.kind.String() }
+// TypeName returns the type of the value in words: "text", "a whole number", "a map".
+func (v *Value) TypeName() string { return v.kind.String() }
 
-// Null reports whether there is nothing where a value could be.
-func (v *Value) Null() bool { return v.kind == isNull }
+// IsNull reports whether the value is null, or nothing is written behind its key.
+func (v *Value) IsNull() bool { return v.kind == kindNull }
 
-// Text is a scalar as written, quotes undone; not ok for anything else.
+// Text returns a scalar as written, without quotes; ok is false for null, maps and lists.
 func (v *Value) Text() (text string, ok bool) {
-	return v.text, v.kind != isNull && v.kind != isMap && v.kind != isList
+	return v.text, v.kind != kindNull && v.kind != kindMap && v.kind != kindList
 }
 
-// Bool is the truth value; not ok for anything else.
-func (v *Value) Bool() (value, ok bool) { return v.bool, v.kind == isBool }
+// Bool returns the value of true or false; ok is false for other types.
+func (v *Value) Bool() (value, ok bool) { return v.boolValue, v.kind == kindBool }
 
-// Int is the whole number; not ok for anything else.
-func (v *Value) Int() (n int64, ok bool) { return v.int, v.kind == isInt }
+// Int returns a whole number; ok is false for other types.
+func (v *Value) Int() (n int64, ok bool) { return v.intValue, v.kind == kindInt }
 
-// Items returns the items of a list, and none for null; ok is false for other kinds.
+// Items returns the items of a list, and none for null; ok is false for other types.
 func (v *Value) Items() (items []Value, ok bool) {
-	return v.items, v.kind == isList || v.kind == isNull
+	return v.items, v.kind == kindList || v.kind == kindNull
 }
 
-// Fields returns the fields of a map in order, each key once; ok is false for other kinds.
-func (v *Value) Fields() (fields []Field, ok bool) { return v.fields, v.kind == isMap }
+// Fields returns the fields of a map in order, each key once; ok is false for other types.
+func (v *Value) Fields() (fields []Field, ok bool) { return v.fields, v.kind == kindMap }
 
-// value reads a node with everything in it.
-func (r *reader) value(n *yaml.Node) Value {
-	v := Value{Pos: r.pos(n)}
-	n = target(n)
-	v.scalar = resolve(n)
+// readAnyValue reads a node and all nodes below it.
+func (r *reader) readAnyValue(n *yaml.Node) Value {
+	v := Value{Pos: r.posOf(n)}
+	n = resolveAlias(n)
+	v.scalar = parseScalar(n)
 	switch n.Kind {
 	case yaml.MappingNode:
-		accept := func(f *field) bool { return r.isScalar(f, "a key") }
+		accept := func(f *field) bool { return r.checkScalarKey(f, "a key") }
 		twice := func(_, second *field) bool {
-			r.problems.Add(second.at, "remove one of them", "the key %s is here twice", rules.Quote(second.name))
+			r.problems.Add(second.keyPos, "remove one of them", "the key %s is here twice", rules.Quote(second.name))
 			return false
 		}
-		for _, f := range r.fields(n, accept, twice) {
-			v.fields = append(v.fields, Field{f.at, f.name, r.value(f.raw)})
+		for _, f := range r.collectFields(n, accept, twice) {
+			v.fields = append(v.fields, Field{f.keyPos, f.name, r.readAnyValue(f.unresolvedValue)})
 		}
 	case yaml.SequenceNode:
 		for _, item := range n.Content {
-			v.items = append(v.items, r.value(item))
+			v.items = append(v.items, r.readAnyValue(item))
 		}
 	default:
 		r.checkUTF8(n, v.text)

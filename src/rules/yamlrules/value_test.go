@@ -17,7 +17,7 @@ func written(v *Value) string {
 		}
 		return "{" + strings.Join(list, " ") + "}"
 	}
-	if v.Null() {
+	if v.IsNull() {
 		return "nothing"
 	}
 	if items, ok := v.Items(); ok {
@@ -34,10 +34,10 @@ func written(v *Value) string {
 	if b, ok := v.Bool(); ok {
 		return fmt.Sprintf("%s(%t)", text, b)
 	}
-	if v.Type() == "text" {
+	if v.TypeName() == "text" {
 		return text
 	}
-	return text + "(" + v.Type() + ")"
+	return text + "(" + v.TypeName() + ")"
 }
 
 func TestReadValue(t *testing.T) {
@@ -59,7 +59,7 @@ func TestReadValue(t *testing.T) {
 		}
 	}
 	for _, empty := range []string{"", "# nothing\n", "---\n"} {
-		if v, problems := ReadValue("a.yaml", []byte(empty)); v != nil && !v.Null() || len(problems) > 0 {
+		if v, problems := ReadValue("a.yaml", []byte(empty)); v != nil && !v.IsNull() || len(problems) > 0 {
 			t.Errorf("%q: %v %v", empty, v, problems)
 		}
 	}

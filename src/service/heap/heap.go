@@ -9,50 +9,49 @@ import (
 	"sync/atomic"
 )
 
-// headroom is the least growth of the heap between two collections. A few megabytes live,
-// and each gRPC call leaves 5 KB of garbage. At 50,000 calls a second Go's own rule
-// collects 40 times a second; this, twice. Measured with 64 calls in flight on memory: the
-// CPU of a call fell from 14.9 to 11.9 µs, resident memory rose from 36 to 100 MB.
-const headroom = 64 << 20
+// minGrowthBytes is the least growth of the heap between two collections. A few megabytes live, and each gRPC call leaves 5 KB of
+// garbage. At 50,000 calls a second Go's own rule collects 40 times a second; this, twice. Measured with 64 calls in flight on
+// memory: the CPU of a call fell from 14.9 to 11.9 µs, resident memory rose from 36 to 100 MB.
+const minGrowthBytes = 64 << 20
 
 const (
-	beyondCounters = 64 << 20 // the most memory beside counters, connections and requests
-	programBytes   = 24 << 20 // of the program file, which Go's memory limit does not count
-	runtimeBytes   = 12 << 20 // of the runtime in an idle process
-	usualLive      = 8 << 20  // of the heap in an idle process, without counters
-	leastHeadroom  = 8 << 20
+	otherMemoryBytes        = 64 << 20 // otherMemoryBytes bounds the memory beside counters, connections and requests.
+	programBytes            = 24 << 20 // programBytes is the program file, which Go's memory limit does not count.
+	runtimeBytes            = 12 << 20 // runtimeBytes is the memory of the Go runtime in an idle process.
+	idleLiveBytes           = 8 << 20  // idleLiveBytes is live on the heap of an idle process without counters.
+	minGrowthNearLimitBytes = 8 << 20
 )
 
-// Tuner sets the headroom after each collection. A nil Tuner does nothing.
+// Tuner sets how much the heap may grow after each collection. A nil Tuner does nothing.
 type Tuner struct {
-	stopped  atomic.Bool
-	percent  int   // before
-	limit    int64 // before, that of GOMEMLIMIT
-	counters atomic.Pointer[counterMemory]
+	stopped             atomic.Bool
+	previousGCPercent   int   // previousGCPercent is restored by Stop.
+	previousMemoryLimit int64 // previousMemoryLimit is GOMEMLIMIT, which Stop restores.
+	counterMemory       atomic.Pointer[counterMemory]
 }
 
 // counterMemory is the memory of the counters in this process, and its cap.
 type counterMemory struct {
-	bytes func() int64
-	max   int64
+	bytes    func() int64
+	maxBytes int64
 }
 
-// Tune sets the headroom until Stop is called. It returns nil if GOGC is set. GOMEMLIMIT
-// always holds.
+// Tune sets the growth of the heap after each collection until Stop is called. It returns
+// nil if GOGC is set. GOMEMLIMIT always holds.
 func Tune(lookup func(string) (string, bool)) *Tuner {
 	if gogc, _ := lookup("GOGC"); gogc != "" {
 		return nil
 	}
-	t := &Tuner{percent: debug.SetGCPercent(100), limit: debug.SetMemoryLimit(-1)}
-	t.tune(&collected{new(byte)})
+	t := &Tuner{previousGCPercent: debug.SetGCPercent(100), previousMemoryLimit: debug.SetMemoryLimit(-1)}
+	t.tune(&collectionMarker{new(byte)})
 	return t
 }
 
 // Watch names the memory of the counters and its cap. Counters have no pointers, so they
-// cost the collector nothing: they add no headroom, and near the cap they reduce it.
+// cost the collector nothing: they add no growth, and near the cap they reduce it.
 func (t *Tuner) Watch(bytes func() int64, max int64) {
 	if t != nil {
-		t.counters.Store(&counterMemory{bytes, max})
+		t.counterMemory.Store(&counterMemory{bytes, max})
 	}
 }
 
@@ -60,35 +59,35 @@ func (t *Tuner) Watch(bytes func() int64, max int64) {
 func (t *Tuner) Stop() {
 	if t != nil {
 		t.stopped.Store(true)
-		debug.SetGCPercent(t.percent)
-		debug.SetMemoryLimit(t.limit)
+		debug.SetGCPercent(t.previousGCPercent)
+		debug.SetMemoryLimit(t.previousMemoryLimit)
 	}
 }
 
-// tune sets the headroom from what lives after a collection, and runs again after the next.
-func (t *Tuner) tune(c *collected) {
+// tune sets the growth of the heap from what lives after a collection, and runs again after the next.
+func (t *Tuner) tune(c *collectionMarker) {
 	if t.stopped.Load() {
 		return
 	}
 	u := memoryInUse()
-	if m := t.counters.Load(); m != nil {
-		u.counters, u.maxCounters = min(m.bytes(), u.live), m.max
-		debug.SetMemoryLimit(min(u.limit(), t.limit))
+	if m := t.counterMemory.Load(); m != nil {
+		u.counterBytes, u.maxCounterBytes = min(m.bytes(), u.liveHeapBytes), m.maxBytes
+		debug.SetMemoryLimit(min(u.memoryLimit(), t.previousMemoryLimit))
 	}
 	debug.SetGCPercent(u.gcPercent())
 	runtime.SetFinalizer(c, t.tune)
 }
 
-// collected is garbage for each collection. It has a pointer, because the runtime may
+// collectionMarker is garbage for each collection. It has a pointer, because the runtime may
 // allocate small objects without pointers together.
-type collected struct{ _ *byte }
+type collectionMarker struct{ _ *byte }
 
 // memoryUse is the memory of the process in bytes.
 type memoryUse struct {
-	live        int64 // on the heap after the last collection
-	nonHeap     int64 // stacks and the runtime
-	counters    int64 // part of live
-	maxCounters int64 // cap on counters; 0: none are in this process
+	liveHeapBytes   int64 // liveHeapBytes is what the last collection left on the heap.
+	nonHeapBytes    int64 // nonHeapBytes is for stacks and the Go runtime.
+	counterBytes    int64 // counterBytes is a part of liveHeapBytes.
+	maxCounterBytes int64 // maxCounterBytes is the cap on counters, or 0 if none are in this process.
 }
 
 func memoryInUse() memoryUse {
@@ -101,33 +100,34 @@ func memoryInUse() memoryUse {
 		{Name: "/memory/classes/heap/released:bytes"},
 	}
 	metrics.Read(s)
-	u := memoryUse{live: int64(s[0].Value.Uint64()), nonHeap: int64(s[1].Value.Uint64())}
+	u := memoryUse{liveHeapBytes: int64(s[0].Value.Uint64()), nonHeapBytes: int64(s[1].Value.Uint64())}
 	for _, heap := range s[2:] {
-		u.nonHeap -= int64(heap.Value.Uint64())
+		u.nonHeapBytes -= int64(heap.Value.Uint64())
 	}
 	return u
 }
 
-// gcPercent returns the GOGC that leaves headroom. Memory without counters may double at
+// gcPercent returns the GOGC with which the heap grows enough. Memory without counters may double at
 // least, as with Go's own rule. The heap starts with 4 MiB, so GOGC is at most 1600.
 //
 //	live 8 MiB,   no counters         -> 800, collect at 72 MiB
 //	live 264 MiB, counters 256 of 256 -> 7,   collect at 282 MiB
 func (u memoryUse) gcPercent() int {
-	other := u.live - u.counters
-	room := max(headroom, other)
-	if left := u.maxCounters + beyondCounters - programBytes - runtimeBytes - u.live; u.maxCounters > 0 && left < room {
-		room = max(left, other, leastHeadroom)
+	other := u.liveHeapBytes - u.counterBytes
+	room := max(minGrowthBytes, other)
+	if left := u.maxCounterBytes + otherMemoryBytes - programBytes - runtimeBytes - u.liveHeapBytes; u.maxCounterBytes > 0 && left < room {
+		room = max(left, other, minGrowthNearLimitBytes)
 	}
-	return int(min(max(100*room/max(u.live, 1), 1), 1600))
+	return int(min(max(100*room/max(u.liveHeapBytes, 1), 1), 1600))
 }
 
-// limit returns the limit on the memory of the runtime, which then returns unused memory at
+// memoryLimit returns the limit on the memory of the runtime, which then returns unused memory at
 // once; without it the process may keep a tenth of the heap unused. Live memory without
 // counters may double, so that many rules do not cause constant collections.
 //
 //	cap 256 MiB, live beside counters 8 MiB,  12 MiB beside the heap -> 296 MiB
 //	cap 256 MiB, live beside counters 28 MiB, 32 MiB beside the heap -> 356 MiB
-func (u memoryUse) limit() int64 {
-	return u.maxCounters + beyondCounters - programBytes + 2*max(u.live-u.counters-usualLive, 0) + max(u.nonHeap-runtimeBytes, 0)
+func (u memoryUse) memoryLimit() int64 {
+	ownBytes := otherMemoryBytes - programBytes + max(u.nonHeapBytes-runtimeBytes, 0)
+	return u.maxCounterBytes + ownBytes + 2*max(u.liveHeapBytes-u.counterBytes-idleLiveBytes, 0)
 }

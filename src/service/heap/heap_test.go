@@ -27,8 +27,8 @@ func TestMemoryUse(t *testing.T) {
 		{memoryUse{8 << 40, 12 * mib, 8 << 40, 8 << 40}, 1, 8<<40 + 40*mib},
 	} {
 		limit := int64(0)
-		if tt.maxCounters > 0 {
-			limit = tt.memoryUse.limit()
+		if tt.maxCounterBytes > 0 {
+			limit = tt.memoryUse.memoryLimit()
 		}
 		if percent := tt.gcPercent(); percent != tt.percent || limit != tt.limit {
 			t.Errorf("%+v: GOGC %d, a limit of %d MiB", tt, percent, limit>>20)

@@ -71,8 +71,8 @@ func TestStalledReader(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &reader{ready: make(chan struct{})}
 				w := New(r)
-				w.ordinary = queueLimit{cmp.Or(step.room.bytes, w.ordinary.bytes), cmp.Or(step.room.lines, w.ordinary.lines)}
-				w.important = queueLimit{w.ordinary.bytes + step.reserve.bytes, w.ordinary.lines + step.reserve.lines}
+				w.ordinaryLimit = queueLimit{cmp.Or(step.room.bytes, w.ordinaryLimit.bytes), cmp.Or(step.room.lines, w.ordinaryLimit.lines)}
+				w.importantLimit = queueLimit{w.ordinaryLimit.bytes + step.reserve.bytes, w.ordinaryLimit.lines + step.reserve.lines}
 				w.OnDrained(func(n uint64) { fmt.Fprintf(w.Important(), "dropped:%d\n", n) })
 				go w.Run()
 				for _, line := range step.write {
@@ -153,7 +153,7 @@ func TestClose(t *testing.T) {
 					r.ready = make(chan struct{})
 				}
 				w := New(r)
-				w.retry = time.Hour
+				w.retryPause = time.Hour
 				go w.Run()
 				for _, line := range []string{"one", "two", "last words"} {
 					fmt.Fprintln(w, line)
@@ -221,7 +221,7 @@ func TestCut(t *testing.T) {
 		{"longer than that", 4, "… (16 bytes cut)"},
 	}
 	for _, test := range tests {
-		if got := Cut(test.text, test.size); got != test.want {
+		if got := CutText(test.text, test.size); got != test.want {
 			t.Errorf("Cut(%q, %d) = %q, want %q", test.text, test.size, got, test.want)
 		}
 	}
@@ -231,7 +231,7 @@ func TestCut(t *testing.T) {
 	fmt.Fprintln(w, strings.Repeat("€", 1<<20))
 	w.Close(time.Now().Add(20 * time.Second))
 	got := r.text()
-	if len(got) > DefaultMaxLine || !utf8.ValidString(got) || !strings.HasSuffix(got, " bytes cut)\n") {
+	if len(got) > MaxLineBytes || !utf8.ValidString(got) || !strings.HasSuffix(got, " bytes cut)\n") {
 		t.Errorf("a line of 3 MiB became %d bytes that end in %q", len(got), got[max(0, len(got)-40):])
 	}
 }

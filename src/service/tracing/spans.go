@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// maxText bounds each text of a client in a span, in bytes.
-const maxText = 4096
+// maxClientText bounds each text of a client in a span, in bytes.
+const maxClientText = 4096
 
 // GRPC returns a handler that makes a server span of each call of methods, such as
 // "/package.Service/Method". Other calls, such as health checks, have no span.
@@ -27,14 +27,13 @@ func (p *Provider) GRPC(methods ...string) stats.Handler {
 	}
 	return otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(p.sdk),
-		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // instead of the global one
+		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // Without this option the library would use the global meter.
 		otelgrpc.WithPropagators(p.propagator),
 		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return slices.Contains(methods, info.FullMethodName) }),
 	)
 }
 
-// HTTP returns a handler that makes a server span of each request and calls next. route is the
-// path of next, such as /json.
+// HTTP returns a handler that makes a server span of each request and calls next. route is the path of next, such as /json.
 func (p *Provider) HTTP(route string, next http.Handler) http.Handler {
 	if p == nil {
 		return next
@@ -45,7 +44,7 @@ func (p *Provider) HTTP(route string, next http.Handler) http.Handler {
 		ctx, span := p.tracer.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
 			semconv.HTTPRequestMethodKey.String(method), semconv.HTTPRoute(route), semconv.URLPath(route)))
 		defer span.End()
-		answer := &answer{ResponseWriter: w, code: http.StatusOK}
+		answer := &statusRecorder{ResponseWriter: w, code: http.StatusOK}
 		next.ServeHTTP(answer, r.WithContext(ctx))
 		span.SetAttributes(semconv.HTTPResponseStatusCode(answer.code))
 		if answer.code >= http.StatusInternalServerError {
@@ -54,8 +53,7 @@ func (p *Provider) HTTP(route string, next http.Handler) http.Handler {
 	})
 }
 
-// knownMethod returns m if it is a standard HTTP method, and else "_OTHER", so that clients
-// cannot choose the names of spans.
+// knownMethod returns m if it is a standard HTTP method, and else "_OTHER", so that clients cannot choose the names of spans.
 func knownMethod(m string) string {
 	switch m {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
@@ -64,19 +62,19 @@ func knownMethod(m string) string {
 	return "_OTHER"
 }
 
-// answer is a ResponseWriter that records the status code.
-type answer struct {
+// statusRecorder is a ResponseWriter that records the status code.
+type statusRecorder struct {
 	http.ResponseWriter
 	code int
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (a *answer) WriteHeader(code int) {
+func (a *statusRecorder) WriteHeader(code int) {
 	a.code = code
 	a.ResponseWriter.WriteHeader(code)
 }
 
-// Decision returns the function for rls.Config.Span, which makes a span of each decision. It
+// Decision returns the function for rls.Config.StartSpan, which makes a span of each decision. It
 // calls request.String only if the span is sampled.
 func (p *Provider) Decision() func(ctx context.Context, domain string, request fmt.Stringer) (context.Context, func(problem string)) {
 	if p == nil {
@@ -86,8 +84,8 @@ func (p *Provider) Decision() func(ctx context.Context, domain string, request f
 		ctx, span := p.tracer.Start(ctx, "ShouldRateLimit Execution")
 		if span.IsRecording() {
 			span.SetAttributes(
-				attribute.String("domain", clip(domain, maxText)),
-				attribute.String("request string", clip(request.String(), maxText)),
+				attribute.String("domain", clipText(domain, maxClientText)),
+				attribute.String("request string", clipText(request.String(), maxClientText)),
 			)
 		}
 		return ctx, func(problem string) {
@@ -99,21 +97,9 @@ func (p *Provider) Decision() func(ctx context.Context, domain string, request f
 	}
 }
 
-// Redis returns the function for redis.Config.Span, which makes a span of each call of Redis.
-// hits is the name of the attribute with the number of hits.
-func (p *Provider) Redis(hits string) func(ctx context.Context, n int) (end func(error)) {
-	return p.call("Redis Pipeline Execution", "redis", hits)
-}
-
-// Memcached returns the function for memcached.Config.Span, which makes a span of each call of
-// Memcached.
-func (p *Provider) Memcached() func(ctx context.Context, n int) (end func(error)) {
-	return p.call("Memcached Fetch Execution", "memcached", "keysToGet length")
-}
-
-// call returns a function that makes a span of each call of a store, or nil if p is nil. hits is
-// the name of the attribute for n.
-func (p *Provider) call(name, system, hits string) func(ctx context.Context, n int) (end func(error)) {
+// StoreCall returns a function that makes a span of each call of a store, or nil if p is nil. The
+// attribute db.system of the span is system, the attribute hits is n.
+func (p *Provider) StoreCall(name, system, hits string) func(ctx context.Context, n int) (end func(error)) {
 	if p == nil {
 		return nil
 	}
@@ -124,7 +110,7 @@ func (p *Provider) call(name, system, hits string) func(ctx context.Context, n i
 		}
 		return func(err error) {
 			if err != nil {
-				span.SetStatus(codes.Error, "the call failed") // the error may name keys
+				span.SetStatus(codes.Error, "the call failed") // The error is left out because it may name keys.
 			}
 			span.End()
 		}

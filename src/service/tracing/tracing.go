@@ -20,21 +20,19 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config is the configuration of a Provider. The exporters read the address, headers,
-// certificates and timeouts from the environment variables OTEL_EXPORTER_OTLP_*. The SDK reads
-// OTEL_BSP_*.
+// Config is the configuration of a Provider. The exporters read the address, headers, certificates and timeouts from the
+// environment variables OTEL_EXPORTER_OTLP_*. The SDK reads OTEL_BSP_*.
 type Config struct {
-	Protocol    string // "http" or "grpc". Defaults to "http".
-	ServiceName string // service.name of the resource. Defaults to "RateLimit".
-	Namespace   string // service.namespace; empty: none
-	InstanceID  string // service.instance.id. Defaults to a random UUID.
-	Version     string // service.version; empty: none
+	Protocol    string // Protocol is "http" or "grpc". Defaults to "http".
+	ServiceName string // ServiceName is service.name of the resource. Defaults to "RateLimit".
+	Namespace   string // Namespace is service.namespace of the resource, or empty.
+	InstanceID  string // InstanceID is service.instance.id. Defaults to a random UUID.
+	Version     string // Version is service.version of the resource, or empty.
 	// SamplingRate is the share of traced requests, from 0 (none) to 1 (all). It does not
 	// apply if the caller sent a sampling decision.
 	SamplingRate float64
-	// OnLoss, if set, is called at most once a minute, and at the end, if spans were lost.
-	// It gets their number since the last call, and the last error, without the values of
-	// OTEL_EXPORTER_OTLP_HEADERS.
+	// OnLoss, if set, is called at most once a minute, and at the end, if spans were lost. It gets their number since the last
+	// call, and the last error, without the values of OTEL_EXPORTER_OTLP_HEADERS.
 	OnLoss func(spans int, err error)
 }
 
@@ -47,8 +45,7 @@ type Provider struct {
 	reporter   *lossReporter
 }
 
-// New returns a Provider. It does not connect before the first spans are sent. The SDK starts a
-// goroutine, which Shutdown stops.
+// New returns a Provider. It does not connect before the first spans are sent. The SDK starts a goroutine, which Shutdown stops.
 func New(ctx context.Context, cfg Config) (*Provider, error) {
 	cfg.Protocol = cmp.Or(cfg.Protocol, "http")
 	if err := checkVariables(cfg.Protocol); err != nil {
@@ -98,7 +95,7 @@ func (p *Provider) Shutdown(ctx context.Context) error {
 		return nil
 	}
 	// With ctx itself, the SDK would return before its goroutine has stopped.
-	defer context.AfterFunc(ctx, p.reporter.giveUp)()
+	defer context.AfterFunc(ctx, p.reporter.cancelExports)()
 	if err := p.sdk.Shutdown(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("tracing: %w", err)
 	}

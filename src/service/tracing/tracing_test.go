@@ -57,7 +57,7 @@ func valueOf(s sdktrace.ReadOnlySpan, name string) string {
 func TestOff(t *testing.T) {
 	var p *Provider
 	handler := http.NewServeMux()
-	if p.GRPC("m") != nil || p.Decision() != nil || p.Redis("n") != nil || p.Memcached() != nil || p.HTTP("/", handler) != http.Handler(handler) || p.Shutdown(t.Context()) != nil {
+	if p.GRPC("m") != nil || p.Decision() != nil || p.StoreCall("a", "b", "c") != nil || p.HTTP("/", handler) != http.Handler(handler) || p.Shutdown(t.Context()) != nil {
 		t.Error("a nil provider does something")
 	}
 	tracers, propagator := otel.GetTracerProvider(), otel.GetTextMapPropagator()
@@ -70,7 +70,7 @@ func TestOff(t *testing.T) {
 func TestHTTP(t *testing.T) {
 	p, kept := recorder(t)
 	h := p.HTTP("/json", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, end := p.Decision()(r.Context(), strings.Repeat("é", maxText), text(strings.Repeat("x", maxText+1)))
+		_, end := p.Decision()(r.Context(), strings.Repeat("é", maxClientText), text(strings.Repeat("x", maxClientText+1)))
 		defer end("")
 		if r.Method != http.MethodPost {
 			w.WriteHeader(http.StatusMethodNotAllowed)
@@ -97,7 +97,7 @@ func TestHTTP(t *testing.T) {
 			t.Error("the decision is not below its request")
 		}
 		for _, name := range []string{"domain", "request string"} {
-			if size := len(valueOf(decision, name)); size < maxText || size > maxText+3 {
+			if size := len(valueOf(decision, name)); size < maxClientText || size > maxClientText+3 {
 				t.Errorf("%s has %d bytes", name, size)
 			}
 		}
@@ -117,7 +117,7 @@ func TestUnsampled(t *testing.T) {
 	defer func() { _ = p.Shutdown(t.Context()) }()
 	_, end := p.Decision()(t.Context(), "d", dear{t})
 	end("")
-	p.Redis("n")(t.Context(), 1)(nil)
+	p.StoreCall("Redis Pipeline Execution", "redis", "n")(t.Context(), 1)(nil)
 }
 
 type dear struct{ t *testing.T }
@@ -130,8 +130,8 @@ func (d dear) String() string {
 func TestRedis(t *testing.T) {
 	p, kept := recorder(t)
 	ctx, end := p.Decision()(t.Context(), "d", text("r"))
-	p.Redis("pipeline length")(ctx, 3)(nil)
-	p.Redis("pipeline length")(ctx, 3)(errors.New("WRONGTYPE d_ip_10.0.0.7_"))
+	p.StoreCall("Redis Pipeline Execution", "redis", "pipeline length")(ctx, 3)(nil)
+	p.StoreCall("Redis Pipeline Execution", "redis", "pipeline length")(ctx, 3)(errors.New("WRONGTYPE d_ip_10.0.0.7_"))
 	end("the store did not answer")
 	good, bad, decision := kept.Ended()[0], kept.Ended()[1], kept.Ended()[2]
 	if valueOf(good, "pipeline length") != "3" || good.Status().Code != codes.Unset || good.Parent().SpanID() != decision.SpanContext().SpanID() {
@@ -147,7 +147,7 @@ func TestRedis(t *testing.T) {
 
 func TestMemcached(t *testing.T) {
 	p, kept := recorder(t)
-	p.Memcached()(t.Context(), 3)(nil)
+	p.StoreCall("Memcached Fetch Execution", "memcached", "keysToGet length")(t.Context(), 3)(nil)
 	span := kept.Ended()[0]
 	if span.Name() != "Memcached Fetch Execution" || valueOf(span, "keysToGet length") != "3" || valueOf(span, "db.system") != "memcached" {
 		t.Errorf("%s %v", span.Name(), span.Attributes())
@@ -225,7 +225,7 @@ func TestLossIsToldOnceAMinute(t *testing.T) {
 			t.Error(err)
 		}
 		want := "sent … …, or …: "
-		want += strings.Repeat("x", maxReason-len(want))
+		want += strings.Repeat("x", maxErrorText-len(want))
 		if !slices.Equal(told, []string{"3 " + want, "1800 " + want, "1197 " + want}) {
 			t.Errorf("%q", told)
 		}
@@ -247,7 +247,7 @@ func TestShutdownIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 1200 { // three batches, the first of which leaves at once
-			p.Redis("n")(t.Context(), 1)(nil)
+			p.StoreCall("Redis Pipeline Execution", "redis", "n")(t.Context(), 1)(nil)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		begun := time.Now()
@@ -264,31 +264,5 @@ func TestShutdownIsBounded(t *testing.T) {
 			t.Errorf("a second time: %v", err)
 		}
 		cancel()
-	}
-}
-
-// OnLoss is called without the lock, because another batch may fail meanwhile.
-func TestLossIsReportedWithoutLock(t *testing.T) {
-	t.Parallel()
-	told := 0
-	var c *lossReporter
-	c = newLossReporter(nil, func(spans int, _ error) {
-		if told += spans; told == 3 {
-			c.lose(4, errors.New("the next batch"), reportInterval)
-		}
-	})
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.lose(3, errors.New("the first batch"), reportInterval)
-		c.lose(0, nil, 0)
-	}()
-	select {
-	case <-done:
-	case <-time.After(20 * time.Second):
-		t.Fatal("it waits for the lock under which it is called")
-	}
-	if told != 7 {
-		t.Errorf("told of %d lost spans, want 7", told)
 	}
 }

@@ -29,7 +29,7 @@ func TestWord(t *testing.T) {
 	}
 }
 
-func TestEdits(t *testing.T) {
+func TestIsWithin(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		a, b string
@@ -41,13 +41,14 @@ func TestEdits(t *testing.T) {
 		{"abc", "acb", 1},
 		{"abcd", "badc", 2},
 		{"abc", "xyz", 3},
-		{"abc", "abcdefgh", 4}, // bounded
+		{"abc", "abcdefgh", 5},
+		{"aab", "aba", 1},
+		{"kitten", "sitting", 3},
 	} {
-		if got := edits(tt.a, tt.b, 4); got != tt.want {
-			t.Errorf("%q %q: got %d, want %d", tt.a, tt.b, got, tt.want)
-		}
-		if got := edits(tt.b, tt.a, 4); got != tt.want {
-			t.Errorf("%q %q: got %d, want %d", tt.b, tt.a, got, tt.want)
+		for edits := range tt.want + 2 {
+			if got := isWithin(edits, tt.a, tt.b) && isWithin(edits, tt.b, tt.a); got != (edits >= tt.want) {
+				t.Errorf("%q %q: within %d edits is %t, want %d", tt.a, tt.b, edits, got, tt.want)
+			}
 		}
 	}
 }

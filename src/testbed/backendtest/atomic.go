@@ -11,19 +11,20 @@ import (
 	"ratelimit/src/backend"
 )
 
-// group is hits of one group, with the counters at the start and at the end.
+// group is a group of hits, with counters before and after it.
 type group struct {
-	name         string
-	before, then map[string]uint64
-	hits         []member
+	name        string
+	countBefore map[string]uint64 // the count of each key before the group
+	countAfter  map[string]uint64 // the expected count of each key after the group
+	hits        []groupHit
 }
 
-// member is a hit of a group and its expected verdict.
-type member struct {
-	backend.Hit // without Limit
+// groupHit is a hit of a group and its expected verdict.
+type groupHit struct {
+	backend.Hit // Hit.Limit is nil; test makes a limit from max
 	max         uint64
-	over        bool
-	after       uint64
+	wantOver    bool
+	wantAfter   uint64
 }
 
 //go:embed groups.txt
@@ -33,29 +34,39 @@ var groupsText string
 func readGroups(t *testing.T) (groups []*group) {
 	t.Helper()
 	var last *group
-	for i, line := range strings.Split(groupsText, "\n") {
-		var err error
+	parseLines(t, "groups.txt", groupsText, func(_ int, line string) (err error) {
 		switch word, rest, _ := strings.Cut(line, " "); word {
-		case "", "#":
 		case "==":
 			last = &group{name: rest}
 			groups = append(groups, last)
 		case "before":
-			last.before, err = readCounts(rest)
+			last.countBefore, err = readCounts(rest)
 		case "then":
-			last.then, err = readCounts(rest)
+			last.countAfter, err = readCounts(rest)
 		default:
-			var m member
-			m, err = readMember(line)
-			last.hits = append(last.hits, m)
+			var h groupHit
+			h, err = readGroupHit(line)
+			last.hits = append(last.hits, h)
 		}
-		if err != nil {
-			t.Fatalf("groups.txt:%d: %v", i+1, err)
-		}
-	}
+		return err
+	})
 	return groups
 }
 
+// parseLines calls parse for each line of a file that is neither empty nor a comment. The first error ends the test.
+func parseLines(t *testing.T, file, text string, parse func(number int, line string) error) {
+	t.Helper()
+	for i, line := range strings.Split(text, "\n") {
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if err := parse(i+1, line); err != nil {
+			t.Fatalf("%s:%d: %v", file, i+1, err)
+		}
+	}
+}
+
+// readCounts parses counts by key, such as "a=1 b=2".
 func readCounts(text string) (map[string]uint64, error) {
 	counts := make(map[string]uint64)
 	for word := range strings.FieldsSeq(text) {
@@ -69,12 +80,13 @@ func readCounts(text string) (map[string]uint64, error) {
 	return counts, nil
 }
 
-func readMember(line string) (m member, err error) {
+// readGroupHit parses a line such as "alone a max 3, charge 1 -> over after 2".
+func readGroupHit(line string) (m groupHit, err error) {
 	var kind, key, op, verdict string
 	line = strings.ReplaceAll(line, ",", " ")
-	_, err = fmt.Sscanf(line, "%s %s max %d %s %d -> %s after %d", &kind, &key, &m.max, &op, &m.Amount, &verdict, &m.after)
-	m.Key, m.Op, m.Group = []byte(key), opNamed(op), 7
-	m.Atomic, m.NoVeto, m.over = kind != "alone", kind == "shadow", verdict == "over"
+	_, err = fmt.Sscanf(line, "%s %s max %d %s %d -> %s after %d", &kind, &key, &m.max, &op, &m.Amount, &verdict, &m.wantAfter)
+	m.Key, m.Op, m.GroupID = []byte(key), opNamed(op), 7
+	m.Atomic, m.NoVeto, m.wantOver = kind != "alone", kind == "shadow", verdict == "over"
 	return m, err
 }
 
@@ -104,33 +116,33 @@ func (suite *Suite) testAtomic(t *testing.T, open func(*testing.T) backend.Backe
 	}
 }
 
-// test sends the group, with limits of the kinds that its keys have.
+// test sends the group to a store. kind returns the kind of the limit for a key.
 func (g *group) test(t *testing.T, store backend.Backend, kind func(key string) algorithm.Kind) {
 	hits := make([]backend.Hit, len(g.hits))
 	limits := make(map[string]*algorithm.Limit)
 	for i, m := range g.hits {
 		key := string(m.Key)
-		limits[key] = blocked(kind(key), m.max, time.Hour)
+		limits[key] = countingBlocked(kind(key), m.max, time.Hour)
 		hits[i], hits[i].Limit = m.Hit, limits[key]
 	}
-	for key, n := range g.before {
+	for key, n := range g.countBefore {
 		send(t, store, epoch, backend.Hit{Key: []byte(key), Limit: limits[key], Amount: n, Op: force})
 	}
 	for i, v := range send(t, store, epoch, hits...) {
-		if want := g.hits[i]; v.Over != want.over || v.After != want.after || v.Over && v.Remaining != left(hits[i].Limit, v.After) {
+		if want := g.hits[i]; v.Over != want.wantOver || v.After != want.wantAfter || v.Over && v.Remaining != remainingAfterRefusal(hits[i].Limit, v.After) {
 			t.Errorf("hit %d on %s: over %t, after %d, remaining %d; want over %t, after %d",
-				i, want.Key, v.Over, v.After, v.Remaining, want.over, want.after)
+				i, want.Key, v.Over, v.After, v.Remaining, want.wantOver, want.wantAfter)
 		}
 	}
-	for key, want := range g.then {
+	for key, want := range g.countAfter {
 		if v := send(t, store, epoch, backend.Hit{Key: []byte(key), Limit: limits[key], Op: look})[0]; v.Before != want {
 			t.Errorf("%s is %d in the end, want %d", key, v.Before, want)
 		}
 	}
 }
 
-// left returns the Remaining of a refused hit at that count.
-func left(l *algorithm.Limit, count uint64) uint64 {
+// remainingAfterRefusal returns the Remaining of a hit that is refused at that count.
+func remainingAfterRefusal(l *algorithm.Limit, count uint64) uint64 {
 	if l.Kind == algorithm.FixedWindow || l.Kind == algorithm.SlidingWindowCounter {
 		return 0
 	}

@@ -11,33 +11,33 @@ import (
 	"ratelimit/src/backend"
 )
 
-// Suite says which parts of the contract a store is tested for. The zero value means all.
+// Suite says which parts of the contract of backend.Backend a store is tested for. The zero value means all parts.
 type Suite struct {
 	// Kinds are the kinds of limit that the store supports. Empty means all.
 	Kinds []algorithm.Kind
-	// CountBlocked leaves out limits without CountBlocked.
-	CountBlocked bool
+	// OnlyCountBlocked leaves out limits without CountBlocked.
+	OnlyCountBlocked bool
 	// NoGroups leaves out atomic groups.
 	NoGroups bool
-	// Forward are the kinds for which the store is not exact when the clock is set back, such as when the window of the clock is
-	// part of a counter's name.
-	Forward []algorithm.Kind
-	// Unsure says that the store never returns a FullUntil.
-	Unsure bool
+	// InexactBackwards are the kinds for which the store is not exact when the clock is set back, because the window of the clock
+	// is part of a counter's name.
+	InexactBackwards []algorithm.Kind
+	// NoFullUntil says that the store never returns a FullUntil.
+	NoFullUntil bool
 }
 
 // Run tests the stores that open returns for the whole contract of backend.Backend. Each call of open returns a store without
 // counters, whose keys no other test uses, and closes it with t.Cleanup.
 //
 // Virtual time is in whole microseconds, and sometimes stands still or is set back. Then the tests do not use counters that have
-// expired or will within a minute, which the store may have dropped. A store whose keys expire by its own clock should keep them
-// a second longer.
+// expired or will expire within a minute, because the store may have dropped them. A store whose keys expire by its own clock
+// should keep them a second longer.
 func Run(t *testing.T, open func(t *testing.T) backend.Backend) { Suite{}.Run(t, open) }
 
-// Run is like the function Run for the parts that suite names.
+// Run is like the function Run, but tests only the parts of the contract that suite allows.
 func (suite Suite) Run(t *testing.T, open func(t *testing.T) backend.Backend) {
 	if len(suite.Kinds) == 0 {
-		for _, name := range algorithm.Kinds() {
+		for _, name := range algorithm.KindNames() {
 			kind, _ := algorithm.ParseKind(name)
 			suite.Kinds = append(suite.Kinds, kind)
 		}
@@ -54,9 +54,9 @@ func (suite Suite) Run(t *testing.T, open func(t *testing.T) backend.Backend) {
 	t.Run("concurrent", func(t *testing.T) { suite.testConcurrent(t, open) })
 }
 
-// can reports whether the store supports l.
-func (suite *Suite) can(l *algorithm.Limit) bool {
-	return slices.Contains(suite.Kinds, l.Kind) && (l.CountBlocked || !suite.CountBlocked)
+// supports reports whether the store supports l.
+func (suite *Suite) supports(l *algorithm.Limit) bool {
+	return slices.Contains(suite.Kinds, l.Kind) && (l.CountBlocked || !suite.OnlyCountBlocked)
 }
 
 // perKind runs a test for each kind.
@@ -69,8 +69,8 @@ func (suite *Suite) perKind(t *testing.T, test func(t *testing.T, kind algorithm
 // epoch is the start of virtual time: the edge of a minute, an hour and a day.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// blocked returns a limit with CountBlocked that lets most pass at once.
-func blocked(kind algorithm.Kind, most uint64, period time.Duration) *algorithm.Limit {
+// countingBlocked returns a limit with CountBlocked that lets most pass at once.
+func countingBlocked(kind algorithm.Kind, most uint64, period time.Duration) *algorithm.Limit {
 	l := &algorithm.Limit{Kind: kind, Max: most, Period: period, CountBlocked: true}
 	if kind == algorithm.GCRA && most > 0 {
 		l.Burst = most - 1
@@ -78,19 +78,19 @@ func blocked(kind algorithm.Kind, most uint64, period time.Duration) *algorithm.
 	return l
 }
 
-// polite returns a limit without CountBlocked that lets most pass at once.
-func polite(kind algorithm.Kind, most uint64, period time.Duration) *algorithm.Limit {
-	l := blocked(kind, most, period)
+// ignoringBlocked returns a limit without CountBlocked that lets most pass at once.
+func ignoringBlocked(kind algorithm.Kind, most uint64, period time.Duration) *algorithm.Limit {
+	l := countingBlocked(kind, most, period)
 	l.CountBlocked = false
 	return l
 }
 
-func fixed(most uint64, period time.Duration) *algorithm.Limit {
-	return blocked(algorithm.FixedWindow, most, period)
+func fixedWindow(most uint64, period time.Duration) *algorithm.Limit {
+	return countingBlocked(algorithm.FixedWindow, most, period)
 }
 
-// paced sets the minimum interval of l.
-func paced(l *algorithm.Limit, interval time.Duration) *algorithm.Limit {
+// withInterval sets the minimum interval of l.
+func withInterval(l *algorithm.Limit, interval time.Duration) *algorithm.Limit {
 	l.MinInterval = interval
 	return l
 }
@@ -110,9 +110,9 @@ func send(t *testing.T, store backend.Backend, at time.Time, hits ...backend.Hit
 	return b.Verdicts
 }
 
-// same reports whether two verdicts are equal, apart from what only caches set.
-func (suite *Suite) same(a, b backend.Verdict) bool {
+// equal reports whether two verdicts are equal, apart from fields that only caches set.
+func (suite *Suite) equal(a, b backend.Verdict) bool {
 	return a.Over == b.Over && a.Charged == b.Charged && a.Before == b.Before && a.After == b.After &&
 		a.Remaining == b.Remaining && a.RetryAfter == b.RetryAfter && a.ResetAfter == b.ResetAfter &&
-		a.Interval == b.Interval && (a.FullUntil.Equal(b.FullUntil) || suite.Unsure && a.FullUntil.IsZero())
+		a.WithinMinInterval == b.WithinMinInterval && (a.FullUntil.Equal(b.FullUntil) || suite.NoFullUntil && a.FullUntil.IsZero())
 }

@@ -12,14 +12,17 @@ import (
 	"ratelimit/src/backend"
 )
 
-// callers ask at once, each of them so often.
-const callers, each = 64, 64
+const (
+	callers     = 64 // the number of goroutines that call the store at once
+	callsOfEach = 64
+)
 
+// concurrently calls call from many goroutines at once.
 func concurrently(call func(caller, i int)) {
 	var wg sync.WaitGroup
 	for c := range callers {
 		wg.Go(func() {
-			for i := range each {
+			for i := range callsOfEach {
 				call(c, i)
 			}
 		})
@@ -27,7 +30,7 @@ func concurrently(call func(caller, i int)) {
 	wg.Wait()
 }
 
-// testConcurrent counts what gets through when many ask at once and time stands still: exactly the limit.
+// testConcurrent checks that exactly the limit passes when many goroutines charge it at once.
 func (suite *Suite) testConcurrent(t *testing.T, open func(*testing.T) backend.Backend) {
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		for _, tt := range []struct {
@@ -35,12 +38,12 @@ func (suite *Suite) testConcurrent(t *testing.T, open func(*testing.T) backend.B
 			limit *algorithm.Limit
 			keys  int
 		}{
-			{"one key, refused hits count", blocked(kind, 1000, time.Hour), 1},
-			{"one key, refused hits do not count", polite(kind, 1000, time.Hour), 1},
-			{"twenty keys, refused hits count", blocked(kind, 70, time.Hour), 20},
-			{"twenty keys, refused hits do not count", polite(kind, 70, time.Hour), 20},
+			{"one key, refused hits count", countingBlocked(kind, 1000, time.Hour), 1},
+			{"one key, refused hits do not count", ignoringBlocked(kind, 1000, time.Hour), 1},
+			{"twenty keys, refused hits count", countingBlocked(kind, 70, time.Hour), 20},
+			{"twenty keys, refused hits do not count", ignoringBlocked(kind, 70, time.Hour), 20},
 		} {
-			if suite.can(tt.limit) {
+			if suite.supports(tt.limit) {
 				t.Run(tt.name, func(t *testing.T) { testExact(t, open(t), tt.limit, tt.keys) })
 			}
 		}
@@ -51,13 +54,13 @@ func (suite *Suite) testConcurrent(t *testing.T, open func(*testing.T) backend.B
 		}
 		other := suite.Kinds[(i+1)%len(suite.Kinds)]
 		t.Run(fmt.Sprintf("atomic groups of %v and %v in opposite orders", kind, other), func(t *testing.T) {
-			testOpposite(t, open(t), kind, other)
+			testOppositeOrders(t, open(t), kind, other)
 		})
 	}
 	t.Run("an ended context does not hang", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		b := backend.Batch{Hits: []backend.Hit{{Key: []byte("k"), Limit: fixed(1, time.Hour), Amount: 1}}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
+		b := backend.Batch{Hits: []backend.Hit{{Key: []byte("k"), Limit: fixedWindow(1, time.Hour), Amount: 1}}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
 		if err := open(t).Take(ctx, &b); err != nil {
 			t.Errorf("Take: %v, which is for misuse only", err)
 		}
@@ -79,9 +82,9 @@ func testExact(t *testing.T, store backend.Backend, limit *algorithm.Limit, keys
 	}
 }
 
-func testOpposite(t *testing.T, store backend.Backend, kind, other algorithm.Kind) {
-	small := backend.Hit{Key: []byte("a"), Limit: blocked(kind, 500, time.Hour), Amount: 1, Atomic: true}
-	large := backend.Hit{Key: []byte("b"), Limit: blocked(other, 100_000, time.Hour), Amount: 1, Atomic: true}
+func testOppositeOrders(t *testing.T, store backend.Backend, kind, other algorithm.Kind) {
+	small := backend.Hit{Key: []byte("a"), Limit: countingBlocked(kind, 500, time.Hour), Amount: 1, Atomic: true}
+	large := backend.Hit{Key: []byte("b"), Limit: countingBlocked(other, 100_000, time.Hour), Amount: 1, Atomic: true}
 	concurrently(func(c, _ int) {
 		if c%2 == 0 {
 			send(t, store, epoch, small, large)

@@ -11,60 +11,133 @@ import (
 	"ratelimit/src/backend"
 )
 
-// limits returns the limits of random tests. Limits of one kind, period and minimum interval share counters.
-func (suite *Suite) limits() (limits []*algorithm.Limit) {
+// referee is a slow and simple store: a map of counters. It tries a group on copies, which it drops if a hit refuses.
+type referee map[counter]*state
+
+// counter identifies a counter of the referee.
+type counter struct {
+	key         string
+	kind        algorithm.Kind
+	period      time.Duration
+	windowStart int64 // the start of the fixed window that it counts; 0 for other kinds
+}
+
+// state is what the referee keeps of a counter.
+type state struct {
+	algorithm.State
+	expires int64 // the instant at which the counter expires, or shortly before
+}
+
+func (st *state) clone() *state {
+	c := *st
+	c.SlidingLog = st.SlidingLog.Clone()
+	return &c
+}
+
+func (st *state) apply(h *backend.Hit, now int64) algorithm.Outcome {
+	v := st.Take(h.Limit, now, h.Op, h.Amount)
+	if v.Charged {
+		st.expires = now + int64(v.ResetAfter)
+	}
+	return v
+}
+
+func counterOf(h *backend.Hit, now int64) counter {
+	c := counter{key: string(h.Key), kind: h.Limit.Kind, period: h.Limit.Period}
+	if c.kind == algorithm.FixedWindow {
+		c.windowStart, _ = algorithm.WindowBounds(now, c.period)
+	}
+	return c
+}
+
+// stateOf returns the state of c, which it creates if there is none.
+func (r referee) stateOf(c counter) *state {
+	if r[c] == nil {
+		r[c] = new(state)
+	}
+	return r[c]
+}
+
+func (r referee) takeGroup(hits []backend.Hit, now int64) []backend.Verdict {
+	verdicts := make([]backend.Verdict, len(hits))
+	trial := make(referee)
+	vetoed := false
+	for i := range hits {
+		c := counterOf(&hits[i], now)
+		if trial[c] == nil {
+			trial[c] = r.stateOf(c).clone()
+		}
+		verdicts[i].Outcome = trial[c].apply(&hits[i], now)
+		vetoed = vetoed || verdicts[i].Over && !hits[i].NoVeto
+	}
+	vetoed = vetoed && backend.AnyAtomic(hits)
+	for i := range hits {
+		st := r.stateOf(counterOf(&hits[i], now))
+		if !vetoed || !hits[i].Atomic {
+			verdicts[i].Outcome = st.apply(&hits[i], now)
+			continue
+		}
+		seen := hits[i].AsLook()
+		verdicts[i].Outcome = algorithm.UnchargedOutcome(hits[i].Limit, st.clone().apply(&seen, now), verdicts[i].Outcome)
+	}
+	return verdicts
+}
+
+// randomLimits returns the limits of random tests. Limits of one kind, period and minimum interval share counters.
+func (suite *Suite) randomLimits() (limits []*algorithm.Limit) {
 	for _, kind := range suite.Kinds {
-		odd := 90*time.Second + 500*time.Millisecond
+		oddPeriod := 90*time.Second + 500*time.Millisecond
 		if kind == algorithm.FixedWindow {
-			odd = 90 * time.Second
+			oddPeriod = 90 * time.Second
 		}
 		limits = append(
 			limits,
-			blocked(kind, 0, time.Minute), blocked(kind, 3, time.Minute), blocked(kind, 10, time.Minute), polite(kind, 10, time.Minute),
-			blocked(kind, 20, time.Hour), polite(kind, 20, time.Hour), polite(kind, 7, odd), polite(kind, 5, odd),
+			countingBlocked(kind, 0, time.Minute), countingBlocked(kind, 3, time.Minute), countingBlocked(kind, 10, time.Minute), ignoringBlocked(kind, 10, time.Minute),
+			countingBlocked(kind, 20, time.Hour), ignoringBlocked(kind, 20, time.Hour), ignoringBlocked(kind, 7, oddPeriod), ignoringBlocked(kind, 5, oddPeriod),
 		)
 		switch kind {
 		case algorithm.SlidingWindow:
-			limits = append(limits, paced(polite(kind, 4, time.Minute), 15*time.Second), paced(blocked(kind, 9, time.Minute), 2*time.Minute))
+			limits = append(limits, withInterval(ignoringBlocked(kind, 4, time.Minute), 15*time.Second), withInterval(countingBlocked(kind, 9, time.Minute), 2*time.Minute))
 		case algorithm.GCRA:
 			limits = append(
-				limits, paced(polite(kind, 4, time.Minute), 15*time.Second), paced(blocked(kind, 9, time.Minute), 2*time.Minute),
+				limits, withInterval(ignoringBlocked(kind, 4, time.Minute), 15*time.Second), withInterval(countingBlocked(kind, 9, time.Minute), 2*time.Minute),
 				&algorithm.Limit{Kind: kind, Max: 7, Period: time.Minute}, &algorithm.Limit{Kind: kind, Max: 7, Period: time.Minute, Burst: 30, CountBlocked: true},
 				&algorithm.Limit{Kind: kind, Max: 1003, Period: time.Hour, Burst: 10},
 			)
 		default:
-			limits = append(limits, blocked(kind, 1<<40, time.Hour))
+			limits = append(limits, countingBlocked(kind, 1<<40, time.Hour))
 		}
 	}
-	return slices.DeleteFunc(limits, func(l *algorithm.Limit) bool { return !suite.can(l) })
+	return slices.DeleteFunc(limits, func(l *algorithm.Limit) bool { return !suite.supports(l) })
 }
 
-// play is one random test against the referee.
-type play struct {
-	suite *Suite
-	rnd   *rand.Rand
-	now   time.Time
-	seen  time.Time // the latest
-	right referee
-	lives map[name]int
+// randomTest is one random test against the referee.
+type randomTest struct {
+	suite    *Suite
+	rnd      *rand.Rand
+	now      time.Time
+	latest   time.Time // the latest value of now
+	referee  referee
+	versions map[keyName]int // how often a name got a new key
 }
 
-// name stands for the keys of some limits. When the clock is set back, the store may have dropped an expired counter or not. Such
-// a key is not used again; its name gets a new key.
-type name struct {
+// keyName stands for the keys of some limits. When the clock is set back, the store may or may not have dropped an expired counter.
+// Such a key is not used again, and its name gets a new key, with a higher version.
+type keyName struct {
 	kind     algorithm.Kind
 	period   time.Duration
 	interval time.Duration
 	number   int
 }
 
-func (p *play) key(n name) string {
-	// Kinds share keys. Windows of two lengths that start together may share a counter, so they do not.
-	return fmt.Sprintf("key-%d-%v-%v-%d", n.number, n.period, n.interval, p.lives[n])
+// key returns the current key of a name. Limits of several kinds share keys, but limits of several periods do not: windows of two
+// lengths that start together may share a counter.
+func (p *randomTest) key(n keyName) string {
+	return fmt.Sprintf("key-%d-%v-%v-%d", n.number, n.period, n.interval, p.versions[n])
 }
 
-// step moves the clock: by some seconds, to the edge of a minute, an hour, or back.
-func (p *play) step() {
+// moveClock moves the clock by some seconds, to the edge of a minute, by an hour, or back.
+func (p *randomTest) moveClock() {
 	switch n := p.rnd.IntN(100); {
 	case n < 10:
 	case n < 20:
@@ -72,51 +145,52 @@ func (p *play) step() {
 	case n < 22:
 		p.now = p.now.Add(time.Hour)
 	case n < 24:
-		p.back(time.Duration(p.rnd.Int64N(3_600_000_000)) * time.Microsecond)
+		p.setBack(time.Duration(p.rnd.Int64N(3_600_000_000)) * time.Microsecond)
 	case n < 27:
-		p.back(time.Duration(p.rnd.Int64N(90_000_000)) * time.Microsecond)
+		p.setBack(time.Duration(p.rnd.Int64N(90_000_000)) * time.Microsecond)
 	default:
 		p.now = p.now.Add(time.Duration(p.rnd.Int64N(20_000_000)) * time.Microsecond)
 	}
-	if p.now.After(p.seen) {
-		p.seen = p.now
+	if p.now.After(p.latest) {
+		p.latest = p.now
 	}
 }
 
-func (p *play) back(by time.Duration) {
+// setBack sets the clock back, and replaces the keys of counters that the store may have dropped.
+func (p *randomTest) setBack(by time.Duration) {
 	p.now = p.now.Add(-by)
 	forgotten := make(map[string]bool)
-	soon := p.seen.Add(time.Minute).UnixNano()
-	for c, st := range p.right {
-		if st.until <= soon || slices.Contains(p.suite.Forward, c.kind) {
+	soon := p.latest.Add(time.Minute).UnixNano()
+	for c, st := range p.referee {
+		if st.expires <= soon || slices.Contains(p.suite.InexactBackwards, c.kind) {
 			forgotten[fmt.Sprint(c.kind, c.key)] = true
 		}
 	}
-	for n := range p.lives {
+	for n := range p.versions {
 		if forgotten[fmt.Sprint(n.kind, p.key(n))] {
-			p.lives[n]++
+			p.versions[n]++
 		}
 	}
 }
 
 // batch returns up to three groups of up to three hits.
-func (p *play) batch(limits []*algorithm.Limit) (hits []backend.Hit) {
+func (p *randomTest) batch(limits []*algorithm.Limit) (hits []backend.Hit) {
 	for group := range 1 + p.rnd.IntN(3) {
 		for range 1 + p.rnd.IntN(3) {
 			limit := limits[p.rnd.IntN(len(limits))]
-			n := name{limit.Kind, limit.Period, limit.MinInterval, p.rnd.IntN(2)}
-			p.lives[n] += 0
+			n := keyName{limit.Kind, limit.Period, limit.MinInterval, p.rnd.IntN(2)}
+			p.versions[n] += 0
 			hits = append(hits, backend.Hit{
-				Key:    []byte(p.key(n)),
-				Tag:    len("key-"),
-				Limit:  limit,
-				Amount: uint64(p.rnd.IntN(5)),
-				Op:     []algorithm.Op{charge, charge, charge, charge, look, refund, force}[p.rnd.IntN(7)],
-				Group:  uint16(group),
-				Atomic: p.rnd.IntN(2) == 0 && !p.suite.NoGroups,
-				NoVeto: p.rnd.IntN(4) == 0,
+				Key:       []byte(p.key(n)),
+				TagLength: len("key-"),
+				Limit:     limit,
+				Amount:    uint64(p.rnd.IntN(5)),
+				Op:        []algorithm.Op{charge, charge, charge, charge, look, refund, force}[p.rnd.IntN(7)],
+				GroupID:   uint16(group),
+				Atomic:    p.rnd.IntN(2) == 0 && !p.suite.NoGroups,
+				NoVeto:    p.rnd.IntN(4) == 0,
 			})
-			if last := len(hits) - 1; last > 0 && p.rnd.IntN(4) == 0 { // the same once more
+			if last := len(hits) - 1; last > 0 && p.rnd.IntN(4) == 0 { // the key and the limit of the previous hit once more
 				hits[last].Key, hits[last].Limit = hits[last-1].Key, hits[last-1].Limit
 			}
 		}
@@ -126,30 +200,96 @@ func (p *play) batch(limits []*algorithm.Limit) (hits []backend.Hit) {
 
 // testReferee sends random batches to the store and to the referee, first of each kind alone and then of all.
 func (suite *Suite) testReferee(t *testing.T, open func(*testing.T) backend.Backend) {
-	limits := suite.limits()
+	limits := suite.randomLimits()
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
-		suite.testPlay(t, open(t), slices.DeleteFunc(slices.Clone(limits), func(l *algorithm.Limit) bool { return l.Kind != kind }))
+		suite.testRandomly(t, open(t), slices.DeleteFunc(slices.Clone(limits), func(l *algorithm.Limit) bool { return l.Kind != kind }))
 	})
 	if len(suite.Kinds) > 1 {
-		t.Run("mixed", func(t *testing.T) { suite.testPlay(t, open(t), limits) })
+		t.Run("mixed", func(t *testing.T) { suite.testRandomly(t, open(t), limits) })
 	}
 }
 
-func (suite *Suite) testPlay(t *testing.T, store backend.Backend, limits []*algorithm.Limit) {
+func (suite *Suite) testRandomly(t *testing.T, store backend.Backend, limits []*algorithm.Limit) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	p := play{suite: suite, rnd: rand.New(rand.NewPCG(seed, 1)), now: epoch, seen: epoch, right: make(referee), lives: make(map[name]int)}
+	p := randomTest{
+		suite: suite, rnd: rand.New(rand.NewPCG(seed, 1)), now: epoch, latest: epoch,
+		referee: make(referee), versions: make(map[keyName]int),
+	}
 	for round := range 2000 {
-		p.step()
+		p.moveClock()
 		b := backend.Batch{Hits: p.batch(limits)}
 		got := send(t, store, p.now, b.Hits...)
 		for i := 0; i < len(b.Hits); i = b.GroupEnd(i) {
-			for j, want := range p.right.group(b.Hits[i:b.GroupEnd(i)], p.now.UnixNano()) {
-				if h := b.Hits[i+j]; !suite.same(got[i+j], want) {
+			for j, want := range p.referee.takeGroup(b.Hits[i:b.GroupEnd(i)], p.now.UnixNano()) {
+				if h := b.Hits[i+j]; !suite.equal(got[i+j], want) {
 					t.Fatalf("round %d, hit %d of %d, at %v: %v of %d on %s, group %d, atomic %t, no veto %t, %+v\n got %+v\nwant %+v", round, i+j, len(b.Hits), p.now,
-						h.Op, h.Amount, h.Key, h.Group, h.Atomic, h.NoVeto, *h.Limit, got[i+j], want)
+						h.Op, h.Amount, h.Key, h.GroupID, h.Atomic, h.NoVeto, *h.Limit, got[i+j], want)
 				}
 			}
+		}
+	}
+}
+
+// maxPerPeriod returns the most units that may pass within any one period, which excludes its start; see algorithm.Kind.
+func maxPerPeriod(l *algorithm.Limit) uint64 {
+	switch l.Kind {
+	case algorithm.SlidingWindow:
+		return l.Max
+	case algorithm.SlidingWindowCounter:
+		return 2*l.Max - 1
+	case algorithm.GCRA:
+		return l.Burst + 1 + l.Max
+	}
+	return 2 * l.Max
+}
+
+// testBound sends random hits, and checks that no more pass within a period than the kind of the limit allows.
+func (suite *Suite) testBound(t *testing.T, open func(*testing.T) backend.Backend) {
+	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
+		seed := uint64(time.Now().UnixNano())
+		t.Logf("seed %d", seed)
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		store := open(t)
+		for timeline := range 10 {
+			limit := &algorithm.Limit{Kind: kind, Max: 1 + rnd.Uint64N(20), Period: time.Minute, CountBlocked: timeline%2 == 0}
+			if kind == algorithm.GCRA {
+				limit.Burst = rnd.Uint64N(20)
+			}
+			if suite.supports(limit) {
+				testTimeline(t, store, rnd, fmt.Appendf(nil, "k%d", timeline), limit)
+			}
+		}
+	})
+}
+
+func testTimeline(t *testing.T, store backend.Backend, rnd *rand.Rand, key []byte, limit *algorithm.Limit) {
+	t.Helper()
+	type passed struct {
+		at time.Time
+		n  uint64
+	}
+	var all []passed
+	now := epoch
+	for range 300 {
+		switch rnd.IntN(4) {
+		case 0: // the clock stands still
+		case 1: // the clock moves to about the next edge of a minute
+			now = now.Truncate(time.Minute).Add(time.Minute + time.Duration(rnd.IntN(3)-1)*time.Microsecond)
+		default:
+			now = now.Add(time.Duration(rnd.Int64N(10_000_000)) * time.Microsecond)
+		}
+		n := 1 + rnd.Uint64N(3)
+		if send(t, store, now, backend.Hit{Key: key, Limit: limit, Amount: n})[0].Over {
+			continue
+		}
+		all = append(all, passed{now, n})
+		sum := uint64(0)
+		for i := len(all) - 1; i >= 0 && now.Sub(all[i].at) < limit.Period; i-- {
+			sum += all[i].n
+		}
+		if sum > maxPerPeriod(limit) {
+			t.Fatalf("%d in the %v before %v, under %+v", sum, limit.Period, now, *limit)
 		}
 	}
 }

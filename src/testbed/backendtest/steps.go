@@ -26,9 +26,10 @@ type table struct {
 	steps []step
 }
 
+// step is one hit of a table and its verdict.
 type step struct {
-	line           int           // in steps.txt
-	at             time.Duration // after epoch
+	line           int           // the number of the line in steps.txt
+	at             time.Duration // the time since epoch
 	op             algorithm.Op
 	amount         uint64
 	over, interval bool
@@ -42,28 +43,26 @@ var stepsText string
 
 // readTables parses steps.txt.
 func readTables(t *testing.T) (tables []table) {
-	for i, line := range strings.Split(stepsText, "\n") {
-		var err error
-		switch name, isName := strings.CutPrefix(line, "== "); {
-		case line == "" || line[0] == '#':
-		case isName:
+	t.Helper()
+	parseLines(t, "steps.txt", stepsText, func(number int, line string) (err error) {
+		if name, ok := strings.CutPrefix(line, "== "); ok {
 			tables = append(tables, table{name: name})
-		case strings.Contains(line, " -> "):
-			last := &tables[len(tables)-1]
-			var st step
-			st, err = readStep(line)
-			st.line = i + 1
-			last.steps = append(last.steps, st)
-		default:
-			tables[len(tables)-1].limit, err = readLimit(line)
+			return nil
 		}
-		if err != nil {
-			t.Fatalf("steps.txt:%d: %v", i+1, err)
+		last := &tables[len(tables)-1]
+		if !strings.Contains(line, " -> ") {
+			last.limit, err = readLimit(line)
+			return err
 		}
-	}
+		st, err := readStep(line)
+		st.line = number
+		last.steps = append(last.steps, st)
+		return err
+	})
 	return tables
 }
 
+// readLimit parses the line of a table that describes its limit.
 func readLimit(line string) (l algorithm.Limit, err error) {
 	var kind, period, interval, refused string
 	if _, err = fmt.Sscanf(line, "%s max %d period %s burst %d interval %s refused hits %s", &kind, &l.Max, &period, &l.Burst, &interval, &refused); err != nil {
@@ -71,9 +70,10 @@ func readLimit(line string) (l algorithm.Limit, err error) {
 	}
 	l.Kind, _ = algorithm.ParseKind(kind)
 	l.CountBlocked = refused == "counted"
-	return l, readWaits([]string{period, interval}, &l.Period, &l.MinInterval)
+	return l, readDurations([]string{period, interval}, &l.Period, &l.MinInterval)
 }
 
+// readStep parses a line such as "10s charge 1 -> passes after 1, remaining 1, retry 0s, reset 50s".
 func readStep(line string) (st step, err error) {
 	var at, op, verdict, retry, reset string
 	line = strings.ReplaceAll(line, ",", " ")
@@ -82,15 +82,17 @@ func readStep(line string) (st step, err error) {
 	}
 	st.op = opNamed(op)
 	st.over, st.interval = verdict != "passes", verdict == "interval"
-	return st, readWaits([]string{at, retry, reset}, &st.at, &st.retry, &st.reset)
+	return st, readDurations([]string{at, retry, reset}, &st.at, &st.retry, &st.reset)
 }
 
+// opNamed returns the operation with that name.
 func opNamed(name string) algorithm.Op {
 	ops := []algorithm.Op{charge, look, refund, force}
 	return ops[slices.IndexFunc(ops, func(op algorithm.Op) bool { return op.String() == name })]
 }
 
-func readWaits(words []string, to ...*time.Duration) (err error) {
+// readDurations parses durations; "never" is algorithm.Never.
+func readDurations(words []string, to ...*time.Duration) (err error) {
 	for i, word := range words {
 		if *to[i] = algorithm.Never; word != "never" && err == nil {
 			*to[i], err = time.ParseDuration(word)
@@ -101,14 +103,14 @@ func readWaits(words []string, to ...*time.Duration) (err error) {
 
 func (suite *Suite) testSteps(t *testing.T, open func(*testing.T) backend.Backend) {
 	for _, tt := range readTables(t) {
-		if !suite.can(&tt.limit) || suite.mayNotStepBack(&tt) {
+		if !suite.supports(&tt.limit) || suite.inexact(&tt) {
 			continue
 		}
 		t.Run(tt.limit.Kind.String()+"/"+tt.name, func(t *testing.T) {
 			store := open(t)
 			for _, want := range tt.steps {
 				v := send(t, store, epoch.Add(want.at), backend.Hit{Key: []byte("k"), Limit: &tt.limit, Op: want.op, Amount: want.amount})[0]
-				got := step{want.line, want.at, want.op, want.amount, v.Over, v.Interval, v.After, v.Remaining, v.RetryAfter, v.ResetAfter}
+				got := step{want.line, want.at, want.op, want.amount, v.Over, v.WithinMinInterval, v.After, v.Remaining, v.RetryAfter, v.ResetAfter}
 				if got != want {
 					t.Fatalf("steps.txt:%d:\n got %+v\nwant %+v", want.line, got, want)
 				}
@@ -117,8 +119,8 @@ func (suite *Suite) testSteps(t *testing.T, open func(*testing.T) backend.Backen
 	}
 }
 
-// mayNotStepBack reports whether the clock is set back in a table for which the store is not exact then.
-func (suite *Suite) mayNotStepBack(tt *table) bool {
+// inexact reports whether the clock is set back in a table of a kind for which the store is not exact then.
+func (suite *Suite) inexact(tt *table) bool {
 	inOrder := slices.IsSortedFunc(tt.steps, func(a, b step) int { return int(a.at - b.at) })
-	return !inOrder && slices.Contains(suite.Forward, tt.limit.Kind)
+	return !inOrder && slices.Contains(suite.InexactBackwards, tt.limit.Kind)
 }

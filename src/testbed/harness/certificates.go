@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,52 +16,53 @@ import (
 	"time"
 )
 
-// Pair is a certificate and its key, as paths of PEM files.
+// Pair holds the paths of two PEM files: a certificate and its key.
 type Pair struct{ Cert, Key string }
 
-// Certificates are files for tests of TLS. All are valid for 127.0.0.1 and localhost, for a day, unless their name says
-// otherwise.
+// Certificates are files for tests of TLS. All certificates are valid for 127.0.0.1 and localhost, for a day, unless their name
+// says otherwise.
 type Certificates struct {
 	Dir string
 
-	CA     string // the path of a PEM file
+	CA     string // the path of the PEM file of an authority
 	Server Pair
-	Client Pair // its common name is "client"
+	Client Pair // a client certificate; its common name is "client"
 
-	ExpiredServer Pair // by CA, expired an hour ago
-	ExpiredClient Pair
-	WrongHost     Pair // by CA, for elsewhere.example only
+	ExpiredServer Pair // signed by CA; expired an hour ago
+	ExpiredClient Pair // signed by CA; expired an hour ago
+	WrongHost     Pair // signed by CA, for elsewhere.example only
 
-	OtherCA     string // independent of CA
-	OtherServer Pair   // by OtherCA
-	OtherClient Pair
+	OtherCA     string // the path of another authority, which is independent of CA
+	OtherServer Pair   // signed by OtherCA
+	OtherClient Pair   // signed by OtherCA
 
-	// Any accepts all certificates of servers, and shows the certificate Client.
-	Any *tls.Config
+	// AnyServer accepts the certificates of all servers, and shows the certificate Client.
+	AnyServer *tls.Config
 
-	ca, other authority
+	ca, otherCA authority
 }
 
-// Spec is a certificate to issue.
+// Spec describes a certificate to issue.
 type Spec struct {
 	CommonName string
-	Hosts      []string // names and addresses; nil is 127.0.0.1 and localhost
+	Hosts      []string // the DNS names of the certificate; nil means localhost and the address 127.0.0.1
 	Expired    bool
-	Begins     time.Duration // from now; 0: two days ago
-	Other      bool          // issued by OtherCA
+	Begins     time.Duration // the time until the certificate becomes valid; 0 means that it became valid two days ago
+	Other      bool          // says that OtherCA signs the certificate, not CA
 }
 
+// authority is a certificate that signs others.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewCertificates makes two authorities and their certificates.
+// NewCertificates makes two authorities and the certificates that they sign.
 func NewCertificates(t testing.TB) *Certificates {
 	t.Helper()
 	c := &Certificates{Dir: t.TempDir()}
 	c.CA, c.ca = c.newAuthority(t, "ca")
-	c.OtherCA, c.other = c.newAuthority(t, "other-ca")
+	c.OtherCA, c.otherCA = c.newAuthority(t, "other-ca")
 	c.Server = c.Issue(t, "server", Spec{CommonName: "server"})
 	c.Client = c.Issue(t, "client", Spec{CommonName: "client"})
 	c.ExpiredServer = c.Issue(t, "expired-server", Spec{CommonName: "server", Expired: true})
@@ -70,12 +70,12 @@ func NewCertificates(t testing.TB) *Certificates {
 	c.WrongHost = c.Issue(t, "wrong-host", Spec{CommonName: "server", Hosts: []string{"elsewhere.example"}})
 	c.OtherServer = c.Issue(t, "other-server", Spec{CommonName: "server", Other: true})
 	c.OtherClient = c.Issue(t, "other-client", Spec{CommonName: "client", Other: true})
-
-	c.Any = &tls.Config{InsecureSkipVerify: true, Certificates: c.ClientConfig(t).Certificates}
+	c.AnyServer = c.ClientConfig(t)
+	c.AnyServer.InsecureSkipVerify = true
 	return c
 }
 
-// ClientConfig verifies servers by CA and shows the certificate Client.
+// ClientConfig returns a configuration that verifies servers by CA and shows the certificate Client.
 func (c *Certificates) ClientConfig(t testing.TB) *tls.Config {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(c.Client.Cert, c.Client.Key)
@@ -90,33 +90,26 @@ func (c *Certificates) ClientConfig(t testing.TB) *tls.Config {
 // Issue writes name.crt and name.key to Dir. It replaces existing files, each in one step: the certificate first, then its key.
 func (c *Certificates) Issue(t testing.TB, name string, spec Spec) Pair {
 	t.Helper()
-	now := time.Now()
 	begins := cmp.Or(spec.Begins, -48*time.Hour)
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: spec.CommonName},
-		NotBefore:   now.Add(begins),
-		NotAfter:    now.Add(max(begins, 0) + 24*time.Hour),
+		NotBefore:   time.Now().Add(begins),
+		NotAfter:    time.Now().Add(max(begins, 0) + 24*time.Hour),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		DNSNames:    spec.Hosts,
 	}
 	if spec.Expired {
-		template.NotAfter = now.Add(-time.Hour)
+		template.NotAfter = time.Now().Add(-time.Hour)
 	}
 	if spec.Hosts == nil {
-		spec.Hosts = []string{"127.0.0.1", "localhost"}
+		template.DNSNames, template.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
 	}
-	for _, host := range spec.Hosts {
-		if ip := net.ParseIP(host); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
-			template.DNSNames = append(template.DNSNames, host)
-		}
-	}
-	by := c.ca
+	by := &c.ca
 	if spec.Other {
-		by = c.other
+		by = &c.otherCA
 	}
-	pair, _ := c.sign(t, name, template, &by)
+	pair, _ := c.sign(t, name, template, by)
 	return pair
 }
 
@@ -134,7 +127,7 @@ func (c *Certificates) newAuthority(t testing.TB, name string) (string, authorit
 	return pair.Cert, made
 }
 
-// sign makes a key, and writes it with its certificate. A nil authority is the certificate itself.
+// sign makes a key, and writes it with its certificate. If by is nil, the certificate signs itself.
 func (c *Certificates) sign(t testing.TB, name string, template *x509.Certificate, by *authority) (Pair, authority) {
 	t.Helper()
 	check := func(err error) {
@@ -145,8 +138,6 @@ func (c *Certificates) sign(t testing.TB, name string, template *x509.Certificat
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	check(err)
-	template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 100))
-	check(err)
 	if by == nil {
 		by = &authority{template, key}
 	}
@@ -156,14 +147,11 @@ func (c *Certificates) sign(t testing.TB, name string, template *x509.Certificat
 	check(err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	check(err)
-	path := filepath.Join(c.Dir, name)
-	for _, file := range []struct {
-		suffix, kind string
-		der          []byte
-	}{{".crt", "CERTIFICATE", der}, {".key", "PRIVATE KEY", keyDER}} {
-		text := pem.EncodeToMemory(&pem.Block{Type: file.kind, Bytes: file.der})
-		check(os.WriteFile(path+file.suffix+".new", text, 0o600))
-		check(os.Rename(path+file.suffix+".new", path+file.suffix))
+	write := func(suffix, kind string, der []byte) string {
+		path := filepath.Join(c.Dir, name+suffix)
+		check(os.WriteFile(path+".new", pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+		check(os.Rename(path+".new", path))
+		return path
 	}
-	return Pair{Cert: path + ".crt", Key: path + ".key"}, authority{cert, key}
+	return Pair{write(".crt", "CERTIFICATE", der), write(".key", "PRIVATE KEY", keyDER)}, authority{cert, key}
 }

@@ -10,27 +10,26 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 )
 
 const (
-	// Deadline bounds each wait of the harness. It is long because machines that run tests can be slow; a wait ends as soon as
-	// its condition holds.
+	// Deadline bounds each wait of the harness. It is long because machines that run tests can be slow. A wait ends as soon as its
+	// condition holds.
 	Deadline = 20 * time.Second
 
-	// Grace is the time between SIGTERM and SIGKILL. Redis checks for signals ten times a second.
-	Grace = 3 * time.Second
+	// StopTimeout is the time between SIGTERM and SIGKILL. Redis checks for signals ten times a second.
+	StopTimeout = 3 * time.Second
 
 	// pollEvery is the time between two checks of a condition.
 	pollEvery = 10 * time.Millisecond
 
-	// logTail is how much of a program's log a failed test shows, in bytes.
-	logTail = 16 << 10
+	// shownLogBytes is how much of the end of a program's log a failed test shows.
+	shownLogBytes = 16 << 10
 )
 
 // Await polls until condition returns nil. If that takes longer than within, it fails t with the last error.
@@ -46,7 +45,7 @@ func Until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	Await(t, Deadline, what, func() error {
 		if !done() {
-			return errNotYet
+			return errors.New("not yet")
 		}
 		return nil
 	})
@@ -68,26 +67,22 @@ func AwaitQuiet(t testing.TB, quiet time.Duration, what string, count func() int
 	})
 }
 
-var errNotYet = errors.New("not yet")
+// Permanent is an error that ends Retry at once.
+type Permanent struct{ Err error }
 
-// Final is an error that a retry does not fix.
-type Final struct{ Err error }
+func (p Permanent) Error() string { return p.Err.Error() }
 
-func (f Final) Error() string { return f.Err.Error() }
+func (p Permanent) Unwrap() error { return p.Err }
 
-func (f Final) Unwrap() error { return f.Err }
-
-// Retry calls condition until it returns nil or a Final. If that takes longer than within, it returns the last error.
+// Retry calls condition until it returns nil or a Permanent. If that takes longer than within, it returns the last error.
 func Retry(within time.Duration, condition func() error) error {
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
 	end := time.Now().Add(within)
 	for {
 		err := condition()
-		if _, ok := errors.AsType[Final](err); err == nil || ok || time.Now().After(end) {
+		if _, ok := errors.AsType[Permanent](err); err == nil || ok || time.Now().After(end) {
 			return err
 		}
-		<-tick.C
+		time.Sleep(pollEvery)
 	}
 }
 
@@ -107,20 +102,20 @@ func Program(t testing.TB, name, packages string) string {
 	return ""
 }
 
-// FreePort finds a port without a listener. It is below the range from which the kernel takes ports for outgoing connections: a
-// client that dials a stopped server again and again could get the server's port from that range, and would be connected to
-// itself.
+// FreePort finds a port without a listener. It is below the range from which the kernel takes ports for outgoing connections. A
+// client that dials a stopped server again and again could get the server's own port from that range, and would then be connected
+// to itself.
 func FreePort() (int, error) {
 	const lowest = 10000
-	below := ephemeral()
+	end := firstEphemeralPort()
 	var err error
 	for range 100 {
 		port := 0
-		if below > lowest+1000 {
-			port = lowest + rand.IntN(below-lowest)
+		if end > lowest+1000 {
+			port = lowest + rand.IntN(end-lowest)
 		}
 		var l net.Listener
-		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			port = l.Addr().(*net.TCPAddr).Port
 			return port, l.Close()
 		}
@@ -128,42 +123,43 @@ func FreePort() (int, error) {
 	return 0, fmt.Errorf("no free port: %w", err)
 }
 
-// ephemeral returns the lowest port of outgoing connections.
-func ephemeral() int {
-	var low int
-	text, _ := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range") // Linux only
-	if _, err := fmt.Sscan(string(text), &low); err != nil {
+// firstEphemeralPort returns the lowest port that the kernel gives to outgoing connections.
+func firstEphemeralPort() int {
+	var port int
+	text, _ := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range") // this file exists on Linux only
+	if _, err := fmt.Sscan(string(text), &port); err != nil {
 		return 32768
 	}
-	return low
+	return port
 }
 
-// ErrTaken is the error of a process that ended because another process has its port.
-var ErrTaken = errors.New("the port is taken")
+// ErrPortTaken is the error of a process that exited because another process listens at its port.
+var ErrPortTaken = errors.New("the port is taken")
 
-// Process is one program that can be started, stopped and started again.
+// Process is a program that can be started, stopped and started again.
 type Process struct {
 	Path string
 	Args []string
-	Env  []string // nil is that of the test
-	Log  string   // a file, to which every start appends
+	Env  []string // the environment; nil means that of the test
+	Log  string   // the path of the log file; each start appends to it
 
-	mu   sync.Mutex // guards what follows
-	cmd  *exec.Cmd
-	stop context.CancelFunc // ends cmd
-	from int64              // where the log of this start begins
-	done chan struct{}      // closed once the program has ended and was waited for
+	last atomic.Pointer[start]
 }
 
-// Start runs the program; it must not be running.
+type start struct {
+	*exec.Cmd
+	stop      context.CancelFunc // sends SIGTERM and, after StopTimeout, SIGKILL
+	logOffset int64              // the size of the log before the start
+	exited    chan struct{}      // closed after the program has exited
+}
+
+// Start starts the program, which must not be running.
 func (p *Process) Start() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }() // the program has its own descriptor
+	defer func() { _ = log.Close() }() // the program has its own descriptor of the log
 	info, err := log.Stat()
 	if err != nil {
 		return err
@@ -173,120 +169,100 @@ func (p *Process) Start() error {
 	cmd.Cancel = func() error {
 		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Process.Signal(syscall.SIGCONT)) // a paused program receives nothing
 	}
-	cmd.WaitDelay = Grace
+	cmd.WaitDelay = StopTimeout
 	cmd.Env = p.Env
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = endWithUs()
+	cmd.SysProcAttr = killedWithParent()
 	if err := cmd.Start(); err != nil {
 		stop()
 		return err
 	}
-	done := make(chan struct{})
+	exited := make(chan struct{})
 	go func() {
 		_ = cmd.Wait() // the log says more than the exit code
-		close(done)
+		close(exited)
 	}()
-	p.cmd, p.stop, p.done, p.from = cmd, stop, done, info.Size()
+	p.last.Store(&start{cmd, stop, info.Size(), exited})
 	return nil
 }
 
 // PID is the id of the program that was started last.
-func (p *Process) PID() int {
-	proc, _ := p.current()
-	return proc.Pid
-}
-
-func (p *Process) current() (*os.Process, <-chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.cmd.Process, p.done
-}
+func (p *Process) PID() int { return p.last.Load().Process.Pid }
 
 // Alive reports whether the program runs.
 func (p *Process) Alive() bool {
-	_, done := p.current()
 	select {
-	case <-done:
+	case <-p.last.Load().exited:
 		return false
 	default:
 		return true
 	}
 }
 
-// Exited returns nil while the program runs, and otherwise why it ended.
+// Exited returns nil while the program runs, and otherwise an error that shows why it exited.
 func (p *Process) Exited() error {
 	if p.Alive() {
 		return nil
 	}
-	p.mu.Lock()
-	from := p.from
-	p.mu.Unlock()
 	text, err := os.ReadFile(p.Log)
 	if err != nil {
 		return err
 	}
-	text = text[min(from, int64(len(text))):]
+	text = text[min(p.last.Load().logOffset, int64(len(text))):]
 	if bytes.Contains(text, []byte("Address already in use")) {
-		return ErrTaken
+		return ErrPortTaken
 	}
-	return fmt.Errorf("%s ended by itself; its log:\n%s", p.Path, tail(text))
+	return fmt.Errorf("%s ended by itself; its log:\n%s", p.Path, lastBytes(text))
 }
 
 // ShowLog adds the end of the program's log to the output of the test.
 func (p *Process) ShowLog(t testing.TB, name string) {
 	t.Helper()
 	text, err := os.ReadFile(p.Log)
-	if err != nil {
-		t.Logf("harness: the log of %s: %v", name, err)
-		return
-	}
-	t.Logf("the log of %s:\n%s", name, tail(text))
+	t.Logf("the log of %s (error %v):\n%s", name, err, lastBytes(text))
 }
 
-func tail(text []byte) []byte {
-	if len(text) > logTail {
-		return append([]byte("…"), text[len(text)-logTail:]...)
+// lastBytes returns the end of a log, at most shownLogBytes.
+func lastBytes(text []byte) []byte {
+	if len(text) > shownLogBytes {
+		return append([]byte("…"), text[len(text)-shownLogBytes:]...)
 	}
 	return text
 }
 
-// Signal sends a signal. A program that is gone is no error.
+// Signal sends a signal. It returns no error if the program has exited.
 func (p *Process) Signal(sig syscall.Signal) error {
-	proc, _ := p.current()
-	err := proc.Signal(sig)
+	err := p.last.Load().Process.Signal(sig)
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil
 	}
 	return err
 }
 
-// Stop sends SIGTERM and, after Grace, SIGKILL. It returns once the program is gone.
+// Stop sends SIGTERM and, after StopTimeout, SIGKILL. It returns after the program has exited.
 func (p *Process) Stop() {
-	p.mu.Lock()
-	stop, done := p.stop, p.done
-	p.mu.Unlock()
-	stop()
-	<-done
+	last := p.last.Load()
+	last.stop()
+	<-last.exited
 }
 
-// Kill ends the program at once, and returns once it is gone.
+// Kill sends SIGKILL, and returns after the program has exited.
 func (p *Process) Kill() error {
-	if err := p.Signal(syscall.SIGKILL); err != nil {
-		return err
+	err := p.Signal(syscall.SIGKILL)
+	if err == nil {
+		<-p.last.Load().exited
 	}
-	_, done := p.current()
-	<-done
-	return nil
+	return err
 }
 
-// stat returns the fields of /proc/PID/stat that follow the program's name: the first is the state, the 12th and 13th are user
-// and system time in 1/100 s.
+// stat returns the fields of /proc/PID/stat behind the program's name: the first is the state, the 12th and 13th are user and
+// system time in 1/100 s.
 func (p *Process) stat() ([]string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	if err != nil {
 		return nil, err
 	}
-	end := strings.LastIndexByte(string(text), ')') // a name may hold anything, even ")"
+	end := strings.LastIndexByte(string(text), ')') // a name may hold any byte, even ")"
 	fields := strings.Fields(string(text[end+1:]))
 	if len(fields) < 13 {
 		return nil, fmt.Errorf("/proc/%d/stat: %q", p.PID(), text)
@@ -294,24 +270,18 @@ func (p *Process) stat() ([]string, error) {
 	return fields, nil
 }
 
-// CPU is the user and system time the program has taken since its start, in steps of 10 ms. Linux only.
+// CPU returns the user and system time that the program has used since its start, in steps of 10 ms. It works on Linux only.
 func (p *Process) CPU() (time.Duration, error) {
 	fields, err := p.stat()
 	if err != nil {
 		return 0, err
 	}
-	var sum time.Duration
-	for _, field := range fields[11:13] {
-		ticks, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		sum += time.Duration(ticks) * 10 * time.Millisecond
-	}
-	return sum, nil
+	var user, system time.Duration
+	_, err = fmt.Sscan(fields[11]+" "+fields[12], &user, &system)
+	return (user + system) * 10 * time.Millisecond, err
 }
 
-// Pause returns once the kernel has stopped the program.
+// Pause returns after the kernel has stopped the program.
 func (p *Process) Pause() error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -319,7 +289,7 @@ func (p *Process) Pause() error {
 	return Retry(Deadline, func() error {
 		fields, err := p.stat()
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it is gone, or this system has no /proc
+			return nil // the program has exited, or this system has no /proc
 		}
 		if err == nil && fields[0] != "T" {
 			err = fmt.Errorf("its state is %s", fields[0])

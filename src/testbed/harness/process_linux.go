@@ -2,8 +2,8 @@ package harness
 
 import "syscall"
 
-// endWithUs lets the kernel kill the program when the test process dies without its cleanups, as it does when go test runs out of
-// time.
-func endWithUs() *syscall.SysProcAttr {
+// killedWithParent makes the kernel kill a program when the test process dies without its cleanups, as it does when go test runs
+// out of time.
+func killedWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -10,8 +10,8 @@ var errGone = errors.New("gone")
 
 func TestFreePortsAreNotTheKernels(t *testing.T) {
 	for range 20 {
-		if port, err := FreePort(); err != nil || port >= ephemeral() && ephemeral() > 11000 {
-			t.Errorf("port %d, %v; the kernel's begin at %d", port, err, ephemeral())
+		if port, err := FreePort(); err != nil || port >= firstEphemeralPort() && firstEphemeralPort() > 11000 {
+			t.Errorf("port %d, %v; the kernel's begin at %d", port, err, firstEphemeralPort())
 		}
 	}
 }
@@ -27,7 +27,7 @@ func TestRetry(t *testing.T) {
 	}); err != nil || calls != 3 {
 		t.Errorf("%d calls, %v", calls, err)
 	}
-	if err := Retry(time.Minute, func() error { return Final{Err: errGone} }); !errors.Is(err, errGone) {
+	if err := Retry(time.Minute, func() error { return Permanent{Err: errGone} }); !errors.Is(err, errGone) {
 		t.Error(err)
 	}
 	if err := Retry(0, func() error { return errGone }); !errors.Is(err, errGone) {

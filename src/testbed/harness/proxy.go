@@ -5,12 +5,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,39 +18,39 @@ import (
 	"time"
 )
 
-// Proxy passes connections on to a server until it is told to break them. It has one fault at a time, for old connections and new
-// ones.
+// Proxy passes connections on to a server until a test tells it to break them. It has one fault at a time, for open connections
+// and for new ones.
 //
-// A connection that lost bytes to a fault stays broken after Heal: its two ends would not agree on which reply belongs to which
-// request.
+// A connection that lost bytes to a fault stays broken after Heal, because its two ends would not agree on which reply belongs to
+// which request.
 type Proxy struct {
-	Addr string // "127.0.0.1:port", the same for as long as the proxy lives
+	Addr string // "127.0.0.1:port"; Refuse and Heal do not change it
 
-	t   testing.TB
-	all sync.WaitGroup // accept and the links
+	t          testing.TB
+	ctx        context.Context // ctx ends with the test
+	goroutines sync.WaitGroup
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	settings settings
-	changed  chan struct{} // closed and replaced when settings change
-	listener net.Listener  // nil while the port is closed
+	changed  chan struct{} // a change of settings closes and replaces this channel
+	listener net.Listener  // listener is nil while the port is closed
 	links    map[*link]struct{}
-	closed   bool
 }
 
-// settings are what the proxy does with bytes.
+// settings say what a Proxy does with the bytes of its connections.
 type settings struct {
-	target  string
-	fault   fault
-	latency time.Duration
-	jitter  time.Duration // up to this much is added to latency
-	pace    time.Duration // between two bytes, with drip
-	extra   *extra        // nil: none
+	target    string
+	fault     fault
+	latency   time.Duration // the least delay of a reply
+	jitter    time.Duration // the most that is added to latency, at random
+	dripPause time.Duration // the pause between two bytes of a reply, for the fault drip
+	edit      *edit         // the edit of one reply of each connection, or nil
 }
 
 type fault int
 
 const (
-	none fault = iota
+	noFault fault = iota
 	blackhole
 	dropReplies
 	garbage
@@ -59,22 +59,11 @@ const (
 	cut
 )
 
-// extra is bytes that the server did not send.
-type extra struct {
-	bytes []byte
-	place Place
-	pause time.Duration
+// edit is what EditReply was called with.
+type edit struct {
+	change func(reply []byte) (now, later []byte)
+	pause  time.Duration
 }
-
-// Place is where Insert puts bytes.
-type Place int
-
-const (
-	Before  Place = iota // before the next reply
-	Between              // after its first line
-	Behind               // after all of it, in the same packet
-	Later                // after it and a pause
-)
 
 // StartProxy passes connections to its Addr on to target, an address or the path of a Unix socket. Nothing needs to listen there
 // yet.
@@ -83,24 +72,33 @@ func StartProxy(t testing.TB, target string) *Proxy {
 	return StartProxyAt(t, "", target)
 }
 
-// StartProxyAt is StartProxy with a given Addr; "" is a free port.
+// StartProxyAt is StartProxy with a given Addr. An empty Addr is replaced by a free port of 127.0.0.1.
 func StartProxyAt(t testing.TB, addr, target string) *Proxy {
 	t.Helper()
-	p := &Proxy{Addr: addr, t: t, settings: settings{target: target}, links: make(map[*link]struct{}), changed: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Proxy{
+		Addr: addr, t: t, ctx: ctx,
+		settings: settings{target: target}, links: make(map[*link]struct{}), changed: make(chan struct{}),
+	}
+	t.Cleanup(func() {
+		cancel()
+		p.Refuse()
+		p.Reset()
+		p.goroutines.Wait()
+	})
 	err := Retry(Deadline, func() error {
 		if addr == "" {
 			port, err := FreePort()
 			if err != nil {
 				return err
 			}
-			p.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+			p.Addr = fmt.Sprintf("127.0.0.1:%d", port)
 		}
 		return p.listen()
 	})
 	if err != nil {
 		t.Fatalf("harness: proxy: %v", err)
 	}
-	t.Cleanup(p.close)
 	return p
 }
 
@@ -108,7 +106,7 @@ func StartProxyAt(t testing.TB, addr, target string) *Proxy {
 func (p *Proxy) listen() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.listener != nil || p.closed {
+	if p.listener != nil || p.ctx.Err() != nil {
 		return nil
 	}
 	l, err := net.Listen("tcp", p.Addr)
@@ -116,11 +114,11 @@ func (p *Proxy) listen() error {
 		return err
 	}
 	p.listener = l
-	p.all.Go(func() { p.accept(l) })
+	p.goroutines.Go(func() { p.accept(l) })
 	return nil
 }
 
-// accept runs until Refuse or close closes l.
+// accept returns after l was closed.
 func (p *Proxy) accept(l net.Listener) {
 	for {
 		conn, err := l.Accept()
@@ -128,32 +126,18 @@ func (p *Proxy) accept(l net.Listener) {
 			return
 		}
 		n := &link{p: p, client: conn.(*net.TCPConn)}
-		n.ctx, n.cancel = context.WithCancel(context.Background())
+		n.ctx, n.cancel = context.WithCancel(p.ctx)
 		p.mu.Lock()
-		closed := p.closed
-		if !closed {
-			p.links[n] = struct{}{}
-		}
+		p.links[n] = struct{}{}
 		p.mu.Unlock()
-		if closed {
-			n.end(true)
-			return
+		if p.ctx.Err() != nil {
+			n.close(true) // the cleanup may have looked for links before this one was there
 		}
-		p.all.Go(n.run)
+		p.goroutines.Go(n.run)
 	}
 }
 
-// close is the cleanup. It returns when all goroutines of the proxy have ended.
-func (p *Proxy) close() {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.Refuse()
-	p.Reset()
-	p.all.Wait()
-}
-
-func (p *Proxy) change(f func(*settings)) {
+func (p *Proxy) changeSettings(f func(*settings)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f(&p.settings)
@@ -161,17 +145,17 @@ func (p *Proxy) change(f func(*settings)) {
 	p.changed = make(chan struct{})
 }
 
-// now returns the settings, and a channel that is closed when they change.
-func (p *Proxy) now() (settings, <-chan struct{}) {
+// current returns the settings, and a channel that is closed when they change.
+func (p *Proxy) current() (settings, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.settings, p.changed
 }
 
-func (p *Proxy) setFault(f fault) { p.change(func(s *settings) { s.fault = f }) }
+func (p *Proxy) setFault(f fault) { p.changeSettings(func(s *settings) { s.fault = f }) }
 
-// Aim passes new connections on to another target.
-func (p *Proxy) Aim(target string) { p.change(func(s *settings) { s.target = target }) }
+// SetTarget passes new connections on to another target.
+func (p *Proxy) SetTarget(target string) { p.changeSettings(func(s *settings) { s.target = target }) }
 
 // Blackhole accepts connections and discards all bytes, both ways.
 func (p *Proxy) Blackhole() { p.setFault(blackhole) }
@@ -188,37 +172,38 @@ func (p *Proxy) Hold() { p.setFault(hold) }
 // Cut delivers the first half of a reply, and ends the connection there.
 func (p *Proxy) Cut() { p.setFault(cut) }
 
-// Drip delivers replies byte by byte with a pause between two. No byte is lost.
+// Drip delivers replies byte by byte, with a pause between two bytes. No byte is lost.
 func (p *Proxy) Drip(pause time.Duration) {
-	p.change(func(s *settings) { s.fault, s.pace = drip, pause })
+	p.changeSettings(func(s *settings) { s.fault, s.dripPause = drip, pause })
 }
 
-// Silence makes the open connections black holes for as long as they live, as when a device in between forgot them. New
-// connections work.
+// Silence makes the open connections black holes for the rest of their lives, as if a firewall between the two ends had forgotten
+// them. New connections work.
 func (p *Proxy) Silence() {
-	for _, n := range p.open() {
-		n.lose(blackhole)
+	for _, n := range p.openLinks() {
+		n.setLastingFault(blackhole)
 	}
 }
 
-// Insert puts bytes once into the replies of each connection, open or new. Later waits for the pause. Heal ends it.
-func (p *Proxy) Insert(content string, place Place, pause time.Duration) {
-	p.change(func(s *settings) { s.extra = &extra{[]byte(content), place, pause} })
+// EditReply gives one reply of each connection, open or new, to change. now is delivered in place of the reply, and later after
+// the pause. Heal ends it.
+func (p *Proxy) EditReply(pause time.Duration, change func(reply []byte) (now, later []byte)) {
+	p.changeSettings(func(s *settings) { s.edit = &edit{change, pause} })
 }
 
-// Say sends bytes at once to the clients of all open connections. It must not be used while a reply is on its way.
-func (p *Proxy) Say(content string) {
-	for _, n := range p.open() {
-		_, _ = n.client.Write([]byte(content)) // the client may be gone
+// SendToClients sends bytes at once to the clients of all open connections. It must not be called while a reply is on its way.
+func (p *Proxy) SendToClients(content string) {
+	for _, n := range p.openLinks() {
+		_, _ = n.client.Write([]byte(content)) // Write fails if the client has left
 	}
 }
 
 // Latency delays every reply by d, with any fault, until Heal or Latency(0). Replies do not wait for each other.
 func (p *Proxy) Latency(d time.Duration) { p.Jitter(d, d) }
 
-// Jitter is Latency of a random time from low to high for each reply. Replies stay in order.
+// Jitter delays each reply by a random time between low and high, as Latency does. Replies stay in order.
 func (p *Proxy) Jitter(low, high time.Duration) {
-	p.change(func(s *settings) { s.latency, s.jitter = low, high-low })
+	p.changeSettings(func(s *settings) { s.latency, s.jitter = low, high-low })
 }
 
 // Refuse closes the port. Open connections stay.
@@ -236,7 +221,7 @@ func (p *Proxy) Refuse() {
 
 // Heal ends all faults and opens the port again.
 func (p *Proxy) Heal() {
-	p.change(func(s *settings) { *s = settings{target: s.target} })
+	p.changeSettings(func(s *settings) { *s = settings{target: s.target} })
 	if err := Retry(Deadline, p.listen); err != nil {
 		p.t.Errorf("harness: proxy: %v", err)
 	}
@@ -244,40 +229,40 @@ func (p *Proxy) Heal() {
 
 // Reset ends all connections with a RST. The port stays open.
 func (p *Proxy) Reset() {
-	for _, n := range p.open() {
-		n.end(true)
+	for _, n := range p.openLinks() {
+		n.close(true)
 	}
 }
 
 // HalfClose ends the replies of all open connections with a FIN, and still passes on what the clients send. New connections work.
 func (p *Proxy) HalfClose() {
-	for _, n := range p.open() {
-		n.lose(dropReplies)
+	for _, n := range p.openLinks() {
+		n.setLastingFault(dropReplies)
 		_ = n.client.CloseWrite()
 	}
 }
 
-func (p *Proxy) open() []*link {
+func (p *Proxy) openLinks() []*link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Collect(maps.Keys(p.links))
 }
 
 // Open returns the number of open connections.
-func (p *Proxy) Open() int { return len(p.open()) }
+func (p *Proxy) Open() int { return len(p.openLinks()) }
 
-// link is one client's connection and the one to the target.
+// link is one client's connection to a Proxy, with the proxy's own connection to the target.
 type link struct {
-	p        *Proxy
-	client   *net.TCPConn
-	ctx      context.Context // ends with the link
-	cancel   context.CancelFunc
-	lost     atomic.Int32 // the fault that took the first byte; it lasts as long as the link
-	inserted *extra       // the last one; of the goroutine that passes replies
+	p            *Proxy
+	client       *net.TCPConn
+	ctx          context.Context // ctx ends with the link
+	cancel       context.CancelFunc
+	lastingFault atomic.Int32 // the fault that the link keeps after Heal, because it lost bytes to it; or none
+	lastEdit     *edit        // the last edit that changed a reply; only the goroutine that relays replies uses it
 }
 
-// end closes both sides; with reset, the client gets a RST. Further calls have no effect.
-func (n *link) end(reset bool) {
+// close ends both connections; with reset, the client gets a RST. Further calls have no effect.
+func (n *link) close(reset bool) {
 	n.cancel()
 	if reset {
 		_ = n.client.SetLinger(0)
@@ -285,36 +270,37 @@ func (n *link) end(reset bool) {
 	_ = n.client.Close()
 }
 
+// run connects to the target and relays bytes until the link ends.
 func (n *link) run() {
 	defer func() {
 		n.p.mu.Lock()
 		defer n.p.mu.Unlock()
 		delete(n.p.links, n)
 	}()
-	set, _ := n.p.now()
+	set, _ := n.p.current()
 	server, err := new(net.Dialer).DialContext(n.ctx, Network(set.target), set.target)
 	if err != nil {
 		if n.settings().fault == blackhole {
-			_, _ = io.Copy(io.Discard, n.client) // until the client or Reset ends it
+			_, _ = io.Copy(io.Discard, n.client) // Copy returns when the client or Reset ends the link
 		}
-		n.end(true)
+		n.close(true)
 		return
 	}
 	closeServer := sync.OnceFunc(func() { _ = server.Close() })
 	defer closeServer()
 	defer context.AfterFunc(n.ctx, closeServer)()
 	var both sync.WaitGroup
-	both.Go(func() { n.pass(n.client, server, false) })
-	both.Go(func() { n.pass(server, n.client, true) })
+	both.Go(func() { n.relay(n.client, server, false) })
+	both.Go(func() { n.relay(server, n.client, true) })
 	both.Wait()
-	n.end(false)
+	n.close(false)
 }
 
-// settings returns the proxy's settings with the fault of this link. It waits for the end of hold.
+// settings returns the proxy's settings with the lasting fault of this link. It waits until the fault hold is over.
 func (n *link) settings() settings {
 	for {
-		set, changed := n.p.now()
-		if set.fault = cmp.Or(fault(n.lost.Load()), set.fault); set.fault != hold {
+		set, changed := n.p.current()
+		if set.fault = cmp.Or(fault(n.lastingFault.Load()), set.fault); set.fault != hold {
 			return set
 		}
 		select {
@@ -325,29 +311,30 @@ func (n *link) settings() settings {
 	}
 }
 
-// lose makes a fault last as long as the link, unless another one does.
-func (n *link) lose(f fault) { n.lost.CompareAndSwap(int32(none), int32(f)) }
+// setLastingFault makes f last as long as the link, unless another fault does already.
+func (n *link) setLastingFault(f fault) { n.lastingFault.CompareAndSwap(int32(noFault), int32(f)) }
 
-// parcel is bytes to deliver: not before due, and at least wait after the parcel before.
-type parcel struct {
+// chunk is bytes to deliver: not before the instant due, and after a pause that starts when the chunk before is delivered.
+type chunk struct {
 	bytes []byte
 	due   time.Time
-	wait  time.Duration
+	pause time.Duration
 }
 
-// pass copies from one side to the other, through the faults, until one side ends or fails.
-func (n *link) pass(from, to net.Conn, replies bool) {
-	parcels := make(chan parcel, 1024) // reading goes on while they wait: latency costs no throughput
-	var deliverer sync.WaitGroup
-	deliverer.Go(func() { n.deliver(parcels, to) })
+// relay copies bytes from one side to the other, through the faults, until one side ends or fails. replies says that from is the
+// target.
+func (n *link) relay(from, to net.Conn, replies bool) {
+	chunks := make(chan chunk, 1024) // the reader does not wait for delayed chunks, so latency costs no throughput
+	var delivery sync.WaitGroup
+	delivery.Go(func() { n.deliver(chunks, to) })
 	buffer := make([]byte, 64<<10)
 	var err error
 	for err == nil {
-		var k int
-		if k, err = from.Read(buffer); k == 0 {
+		var size int
+		if size, err = from.Read(buffer); size == 0 {
 			continue
 		}
-		content, set := bytes.Clone(buffer[:k]), n.settings()
+		content, set := bytes.Clone(buffer[:size]), n.settings()
 		if !replies && set.fault != blackhole {
 			set = settings{}
 		}
@@ -355,47 +342,45 @@ func (n *link) pass(from, to net.Conn, replies bool) {
 		if set.jitter > 0 {
 			due = due.Add(rand.N(set.jitter))
 		}
-		put := func(content []byte, wait time.Duration) {
+		put := func(content []byte, pause time.Duration) {
 			select {
-			case parcels <- parcel{content, due, wait}:
+			case chunks <- chunk{content, due, pause}:
 			case <-n.ctx.Done():
 			}
 		}
 		switch set.fault {
 		case blackhole, dropReplies:
-			n.lose(set.fault)
+			n.setLastingFault(set.fault)
 		case garbage:
-			n.lose(garbage)
+			n.setLastingFault(garbage)
 			put([]byte("\x00?!\r\n"), 0)
 		case cut:
-			put(content[:k/2], 0)
-			n.lose(cut)
+			put(content[:size/2], 0)
+			n.setLastingFault(cut)
 			err = io.EOF
 		case drip:
 			for _, b := range content {
-				set, _ := n.p.now() // Heal ends the pauses
-				put([]byte{b}, set.pace)
+				set, _ := n.p.current() // Heal sets dripPause to 0
+				put([]byte{b}, set.dripPause)
 			}
 		default:
-			e := set.extra
-			if e == nil || e == n.inserted {
+			if e := set.edit; e != nil && e != n.lastEdit {
+				n.lastEdit = e
+				now, later := e.change(content)
+				put(now, 0)
+				put(later, e.pause)
+			} else {
 				put(content, 0)
-				continue
-			}
-			n.inserted = e
-			put(e.insert(content), 0)
-			if e.place == Later {
-				put(e.bytes, e.pause)
 			}
 		}
 	}
-	close(parcels)
-	deliverer.Wait()
+	close(chunks)
+	delivery.Wait()
 	switch discarded := n.settings().fault == blackhole; {
-	case discarded && replies: // the client does not learn that the server left
-		n.lose(blackhole)
+	case discarded && replies: // the client must not notice that the server closed the connection
+		n.setLastingFault(blackhole)
 	case discarded || !errors.Is(err, io.EOF):
-		n.end(true)
+		n.close(true)
 	default:
 		if half, ok := to.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()
@@ -403,30 +388,17 @@ func (n *link) pass(from, to net.Conn, replies bool) {
 	}
 }
 
-// insert returns content with the extra bytes, unless they come Later.
-func (e *extra) insert(content []byte) []byte {
-	switch e.place {
-	case Before:
-		return slices.Concat(e.bytes, content)
-	case Between:
-		return slices.Insert(content, bytes.IndexByte(content, '\n')+1, e.bytes...)
-	case Behind:
-		return append(content, e.bytes...)
-	default:
-		return content
-	}
-}
-
-func (n *link) deliver(parcels <-chan parcel, to net.Conn) {
-	for item := range parcels {
-		if wait := max(time.Until(item.due), item.wait); wait > 0 {
+// deliver writes the chunks when they are due.
+func (n *link) deliver(chunks <-chan chunk, to net.Conn) {
+	for c := range chunks {
+		if wait := max(time.Until(c.due), c.pause); wait > 0 {
 			select {
 			case <-time.After(wait):
 			case <-n.ctx.Done():
 			}
 		}
-		if _, err := to.Write(item.bytes); err != nil {
-			n.end(true) // the other parcels fail too
+		if _, err := to.Write(c.bytes); err != nil {
+			n.close(true) // no later chunk can be delivered
 		}
 	}
 }

@@ -3,7 +3,6 @@ package harness
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,18 +12,16 @@ import (
 )
 
 // Server is a program that listens at an address. A test starts it, breaks it, and starts it again at the same address. Its
-// methods may be called from any goroutine, at most one of Stop, Kill and Restart at a time.
+// methods may be called from any goroutine, but Stop, Kill and Restart only one at a time.
 type Server struct {
 	Process
-	Addr   string // "127.0.0.1:port", or Socket; stays the same over Restart
+	Addr   string // the address, "127.0.0.1:port" or Socket; Restart does not change it
 	Socket string // the path of a Unix socket; "" without UseSocket
 
 	// Configure chooses free ports, and sets Addr and Args. Launch calls it again if another process takes a port first.
 	Configure func() error
-	// AskPID asks the server at Addr for its process id.
+	// AskPID asks the server at Addr for its process id. It returns an error until the server is ready.
 	AskPID func(timeout time.Duration) (string, error)
-	// Ready, if not nil, is called after each start, once the server answers.
-	Ready func() error
 	// Port chooses a port; tests replace FreePort.
 	Port func() (int, error)
 
@@ -32,8 +29,8 @@ type Server struct {
 	name string
 }
 
-// NewServer prepares the program called name; packages are what has it on Debian and Ubuntu. The caller sets Configure and AskPID
-// before Launch.
+// NewServer prepares the program called name; packages are those of Debian and Ubuntu that have it. The caller sets Configure and
+// AskPID before Launch.
 func NewServer(t testing.TB, name, packages string) Server {
 	t.Helper()
 	return Server{
@@ -44,17 +41,13 @@ func NewServer(t testing.TB, name, packages string) Server {
 	}
 }
 
-// UseSocket sets Socket to a path short enough for a socket, whatever the name of the test.
+// UseSocket sets Socket to a path that is short enough for a socket, even if the name of the test is long.
 func (s *Server) UseSocket() error {
 	dir, err := os.MkdirTemp("", s.name)
 	if err != nil {
 		return err
 	}
-	s.t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			s.t.Errorf("harness: %v", err)
-		}
-	})
+	s.t.Cleanup(func() { s.check("remove the socket of", os.RemoveAll(dir)) })
 	s.Socket = filepath.Join(dir, "s")
 	return nil
 }
@@ -62,15 +55,15 @@ func (s *Server) UseSocket() error {
 // UseFreePort sets Addr to a free port of 127.0.0.1, and returns the port.
 func (s *Server) UseFreePort() (int, error) {
 	port, err := s.Port()
-	s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	s.Addr = fmt.Sprintf("127.0.0.1:%d", port)
 	return port, err
 }
 
-// Launch starts the program for the first time, and returns once it answers. The end of the test kills it and, if the test
+// Launch starts the program for the first time, and returns after it has answered. The end of the test kills it and, if the test
 // failed, shows its log.
 func (s *Server) Launch() error {
 	s.t.Cleanup(func() {
-		if s.cmd == nil {
+		if s.last.Load() == nil {
 			return
 		}
 		s.Kill()
@@ -86,7 +79,7 @@ func (s *Server) Launch() error {
 	})
 }
 
-// start runs the program at Addr. The error is not Final if another process has the port.
+// start starts the program at Addr. All errors are Permanent but ErrPortTaken and those of Process.Start.
 func (s *Server) start() error {
 	if err := s.Start(); err != nil {
 		return err
@@ -94,19 +87,19 @@ func (s *Server) start() error {
 	switch err := s.awaitReady(); {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrTaken):
-		return ErrTaken
+	case errors.Is(err, ErrPortTaken):
+		return ErrPortTaken
 	default:
-		return Final{fmt.Errorf("starting %s at %s: %w", s.name, s.Addr, err)}
+		return Permanent{fmt.Errorf("starting %s at %s: %w", s.name, s.Addr, err)}
 	}
 }
 
-// awaitReady returns once this very process answers at Addr. Another test's may answer if it took the port first; that one may
-// also stay silent, so the timeout is short.
+// awaitReady returns after this very process has answered at Addr. If a server of another test took the port first, that server
+// may answer, or stay silent; so the timeout is short.
 func (s *Server) awaitReady() error {
-	err := Retry(Deadline, func() error {
+	return Retry(Deadline, func() error {
 		if err := s.Exited(); err != nil {
-			return Final{err}
+			return Permanent{err}
 		}
 		pid, err := s.AskPID(500 * time.Millisecond)
 		if err == nil && pid != strconv.Itoa(s.PID()) {
@@ -114,13 +107,9 @@ func (s *Server) awaitReady() error {
 		}
 		return err
 	})
-	if err == nil && s.Ready != nil {
-		err = s.Ready()
-	}
-	return err
 }
 
-// Restart stops the process if it runs, starts it at the same Addr, and returns once it answers. It has no data then.
+// Restart stops the process if it runs, starts it at the same Addr, and returns after it has answered. Its data are gone.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop()
@@ -129,27 +118,24 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-// Kill ends the process at once, and returns once it is gone.
+// Kill sends SIGKILL, and returns after the process has exited.
 func (s *Server) Kill() { s.check("kill", s.Process.Kill()) }
 
-// Pause stops the process where it is: connections stay, the kernel accepts new ones, and nothing is answered.
+// Pause stops the process where it is: connections stay open, the kernel accepts new ones, and nothing is answered.
 func (s *Server) Pause() { s.check("pause", s.Process.Pause()) }
 
 // Resume continues a paused process.
 func (s *Server) Resume() { s.check("resume", s.Signal(syscall.SIGCONT)) }
 
+// CPU returns the user and system time of the process since its start, in steps of 10 ms. It works on Linux only.
+func (s *Server) CPU() time.Duration {
+	sum, err := s.Process.CPU()
+	s.check("read the CPU time of", err)
+	return sum
+}
+
 func (s *Server) check(what string, err error) {
 	if err != nil {
 		s.t.Errorf("harness: %s %s at %s: %v", what, s.name, s.Addr, err)
 	}
-}
-
-// CPU returns the user and system time of the process since its start, in steps of 10 ms. Linux only.
-func (s *Server) CPU(t testing.TB) time.Duration {
-	t.Helper()
-	sum, err := s.Process.CPU()
-	if err != nil {
-		t.Fatalf("harness: %v", err)
-	}
-	return sum
 }

@@ -26,7 +26,7 @@ func TestServer(t *testing.T) {
 				t.Errorf("an empty server has %q", got)
 			}
 			s.Set(t, "k", "12")
-			if got, life := s.Get(t, "k"), s.Life(t, "k"); got != "12" || life != -1 {
+			if got, life := s.Get(t, "k"), s.TTL(t, "k"); got != "12" || life != -1 {
 				t.Errorf("got %q, which lives for %v", got, life)
 			}
 			s.Delete(t, "k")

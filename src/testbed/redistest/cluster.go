@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -16,14 +17,16 @@ import (
 )
 
 const (
-	clusterEnabled = "cluster-enabled yes"
-	slots          = 16384
+	clusterEnabled = "cluster-enabled yes" // the line of the configuration file of a node of a cluster
+	numSlots       = 16384
 )
 
 // ClusterOptions configure the nodes of a cluster.
 type ClusterOptions struct {
+	// Server holds the options of each node.
 	Server Options
-	// NodeTimeout is the silence after which the others consider a node down. 0 is 2 s; a busy machine may exceed less.
+	// NodeTimeout is the silence after which the other nodes consider a node down. 0 means 2 s; nodes of a busy machine may be
+	// silent for shorter times.
 	NodeTimeout time.Duration
 }
 
@@ -34,15 +37,12 @@ type Cluster struct {
 	Nodes []*Server
 }
 
-// StartCluster returns once the cluster is stable; see AwaitStable.
+// StartCluster returns after the cluster has become stable; see AwaitStable.
 func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	t.Helper()
-	if o.NodeTimeout == 0 {
-		o.NodeTimeout = 2 * time.Second
-	}
-	lines := append(o.Server.settings(t),
+	lines := append(o.Server.configLines(t),
 		clusterEnabled,
-		fmt.Sprintf("cluster-node-timeout %d", o.NodeTimeout.Milliseconds()),
+		fmt.Sprintf("cluster-node-timeout %d", cmp.Or(o.NodeTimeout, 2*time.Second).Milliseconds()),
 		"cluster-replica-validity-factor 0", // a replica may be promoted however old its data
 		"cluster-allow-replica-migration no")
 	if o.Server.TLS != nil {
@@ -54,12 +54,12 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 		if err != nil {
 			return err
 		}
-		s.id = fmt.Sprint(id)
+		s.nodeID = fmt.Sprint(id)
 		if _, err := s.Try("CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil {
 			return err
 		}
 		if i < 3 {
-			_, err = s.Try("CLUSTER", "ADDSLOTSRANGE", i*slots/3, (i+1)*slots/3-1)
+			_, err = s.Try("CLUSTER", "ADDSLOTSRANGE", i*numSlots/3, (i+1)*numSlots/3-1)
 		}
 		return err
 	})}
@@ -70,7 +70,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 		}
 	}
 	for i, s := range c.Nodes[3:] {
-		find(t, "a replica has not found its primary", func() (any, error) { return s.Try("CLUSTER", "REPLICATE", c.Nodes[i].id) })
+		awaitValue(t, "a replica has not found its primary", func() (any, error) { return s.Try("CLUSTER", "REPLICATE", c.Nodes[i].nodeID) })
 	}
 	c.AwaitStable(t)
 	return c
@@ -79,56 +79,51 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 func connectNodes(t testing.TB, s, other *Server) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(other.Addr)
-	check(t, err)
+	must(t, err)
 	bus := other.Do(t, "CONFIG", "GET", "cluster-port").([]any)
 	s.Do(t, "CLUSTER", "MEET", host, port, bus[1])
 }
 
-// node is a line of CLUSTER NODES.
+// node is a line of the reply to CLUSTER NODES.
 type node struct {
-	id     string
-	self   bool
-	master string // "-" for a primary
-	slots  []string
+	id      string
+	self    bool     // says that the node itself sent the reply
+	primary string   // the id of the primary of a replica; "-" for a primary
+	slots   []string // the slots of a primary, such as "7" or "0-5460"
 }
 
 func (n node) has(slot int) bool {
-	return slices.ContainsFunc(n.slots, func(part string) bool {
+	return slices.ContainsFunc(n.slots, func(slots string) bool {
 		var low, high int
-		if k, _ := fmt.Sscanf(part, "%d-%d", &low, &high); k == 1 {
+		if k, _ := fmt.Sscanf(slots, "%d-%d", &low, &high); k == 1 {
 			high = low
 		}
 		return low <= slot && slot <= high
 	})
 }
 
-// view returns the cluster as one of its nodes sees it.
-func view(s *Server) ([]node, error) {
+// nodesSeenBy returns the cluster as one of its nodes sees it.
+func nodesSeenBy(s *Server) ([]node, error) {
 	reply, err := s.Try("CLUSTER", "NODES")
 	if err != nil {
 		return nil, err
 	}
 	var nodes []node
 	for line := range strings.Lines(fmt.Sprint(reply)) {
-		// id address flags primary ping pong epoch link slots…
+		// The fields of a line are: id address flags primary ping pong epoch link slots…
 		field := strings.Fields(line)
 		if len(field) < 8 {
 			return nil, fmt.Errorf("CLUSTER NODES of %s: %q", s.Addr, line)
 		}
-		n := node{id: field[0], self: strings.Contains(field[2], "myself"), master: field[3]}
-		for _, part := range field[8:] {
-			if !strings.HasPrefix(part, "[") { // not a slot being moved
-				n.slots = append(n.slots, part)
-			}
-		}
-		nodes = append(nodes, n)
+		slots := slices.DeleteFunc(field[8:], func(slot string) bool { return slot[0] == '[' }) // a slot in brackets is being moved
+		nodes = append(nodes, node{field[0], strings.Contains(field[2], "myself"), field[3], slots})
 	}
 	return nodes, nil
 }
 
-// self returns the line of s in its own view.
-func self(s *Server) (node, error) {
-	nodes, err := view(s)
+// ownLine returns the line of s in its own reply to CLUSTER NODES.
+func ownLine(s *Server) (node, error) {
+	nodes, err := nodesSeenBy(s)
 	i := slices.IndexFunc(nodes, func(n node) bool { return n.self })
 	if i < 0 {
 		return node{}, errors.Join(err, fmt.Errorf("CLUSTER NODES of %s: no line for itself", s.Addr))
@@ -136,25 +131,26 @@ func self(s *Server) (node, error) {
 	return nodes[i], nil
 }
 
-// AwaitStable returns once all running nodes find the cluster complete, agree on the owner of each slot and the primary of each
-// replica, and all replicas are in step.
+// AwaitStable returns when all running nodes find the cluster complete, and agree on the owner of each slot and the primary of each
+// replica, and all replicas have the data of their primaries.
 func (c *Cluster) AwaitStable(t testing.TB) {
 	t.Helper()
-	harness.Await(t, harness.Deadline, "the cluster is not stable", c.stable)
+	harness.Await(t, harness.Deadline, "the cluster is not stable", c.checkStable)
 }
 
-func (c *Cluster) stable() error {
+// checkStable returns an error unless the cluster is stable.
+func (c *Cluster) checkStable() error {
 	agreed := ""
 	for _, s := range running(c.Nodes) {
 		reply, err := s.Try("CLUSTER", "INFO")
 		if err != nil {
 			return err
 		}
-		info := fields(fmt.Sprint(reply))
+		info := parseFields(reply)
 		if info["cluster_state"] != "ok" || info["cluster_known_nodes"] != strconv.Itoa(len(c.Nodes)) {
 			return fmt.Errorf("at %s the state is %s, with %s nodes", s.Addr, info["cluster_state"], info["cluster_known_nodes"])
 		}
-		nodes, err := view(s)
+		nodes, err := nodesSeenBy(s)
 		if err != nil {
 			return err
 		}
@@ -170,15 +166,15 @@ func (c *Cluster) stable() error {
 				}
 				continue
 			}
-			seen = append(seen, fmt.Sprint(n.id, n.master, n.slots))
-			if !n.self || n.master == "-" {
+			seen = append(seen, fmt.Sprint(n.id, n.primary, n.slots))
+			if !n.self || n.primary == "-" {
 				continue
 			}
-			primary := c.byID(n.master)
+			primary := c.byID(n.primary)
 			if primary == nil || !primary.Alive() {
 				return fmt.Errorf("%s has no primary that runs", s.Addr)
 			}
-			if err := follows(s, primary); err != nil {
+			if err := checkReplica(s, primary); err != nil {
 				return err
 			}
 		}
@@ -193,7 +189,7 @@ func (c *Cluster) stable() error {
 }
 
 func (c *Cluster) byID(id string) *Server {
-	if i := slices.IndexFunc(c.Nodes, func(s *Server) bool { return s.id == id }); i >= 0 {
+	if i := slices.IndexFunc(c.Nodes, func(s *Server) bool { return s.nodeID == id }); i >= 0 {
 		return c.Nodes[i]
 	}
 	return nil
@@ -208,26 +204,29 @@ func (c *Cluster) NodeForKey(t testing.TB, key string) *Server {
 // NodeForSlot returns the primary of slot. It waits until there is exactly one.
 func (c *Cluster) NodeForSlot(t testing.TB, slot int) *Server {
 	t.Helper()
-	return c.only(t, fmt.Sprintf("own slot %d", slot), func(n node) bool { return n.has(slot) })
+	return c.awaitNode(t, fmt.Sprintf("own slot %d", slot), func(n node) bool { return n.has(slot) })
 }
 
-// only returns the one running node whose own line matches. It waits until there is exactly one.
-func (c *Cluster) only(t testing.TB, does string, match func(node) bool) *Server {
+// awaitNode returns the one running node that matches. It waits until there is exactly one; predicate says in an error what match
+// means.
+func (c *Cluster) awaitNode(t testing.TB, predicate string, match func(node) bool) *Server {
 	t.Helper()
-	nodes := find(t, "not one node alone", func() ([]*Server, error) {
-		nodes, err := c.whose(match)
+	return awaitValue(t, "not exactly one node", func() (*Server, error) {
+		nodes, err := c.matching(match)
 		if err == nil && len(nodes) != 1 {
-			err = fmt.Errorf("%d nodes %s", len(nodes), does)
+			err = fmt.Errorf("%d nodes %s", len(nodes), predicate)
 		}
-		return nodes, err
+		if err != nil {
+			return nil, err
+		}
+		return nodes[0], nil
 	})
-	return nodes[0]
 }
 
-// whose returns the running nodes whose own lines match.
-func (c *Cluster) whose(match func(node) bool) (found []*Server, err error) {
+// matching returns the running nodes for whose own lines of CLUSTER NODES match returns true.
+func (c *Cluster) matching(match func(node) bool) (found []*Server, err error) {
 	for _, s := range running(c.Nodes) {
-		n, err := self(s)
+		n, err := ownLine(s)
 		if err != nil {
 			return nil, err
 		}
@@ -241,28 +240,28 @@ func (c *Cluster) whose(match func(node) bool) (found []*Server, err error) {
 // Primaries returns the running nodes that have slots.
 func (c *Cluster) Primaries(t testing.TB) []*Server {
 	t.Helper()
-	primaries, err := c.whose(func(n node) bool { return len(n.slots) > 0 })
-	check(t, err)
+	primaries, err := c.matching(func(n node) bool { return len(n.slots) > 0 })
+	must(t, err)
 	return primaries
 }
 
 // Replica returns the running replica of primary. It waits for it.
 func (c *Cluster) Replica(t testing.TB, primary *Server) *Server {
 	t.Helper()
-	return c.only(t, "replicate "+primary.Addr, func(n node) bool { return n.master == primary.id })
+	return c.awaitNode(t, "replicate "+primary.Addr, func(n node) bool { return n.primary == primary.nodeID })
 }
 
-// FailoverReplica promotes the replica of a primary, and returns it once the cluster is stable. A running primary hands over its
-// slots; for one that was killed the replica starts an election.
-func (c *Cluster) FailoverReplica(t testing.TB, of *Server) *Server {
+// FailoverReplica promotes the replica of a primary, and returns it after the cluster has become stable. A running primary hands
+// over its slots; if the primary was killed, the replica starts an election.
+func (c *Cluster) FailoverReplica(t testing.TB, primary *Server) *Server {
 	t.Helper()
-	replica := c.Replica(t, of)
-	askUntil(t, "the replica is not promoted", func() (bool, error) {
-		info, err := replica.info("replication", 0)
+	replica := c.Replica(t, primary)
+	awaitPromotion(t, "the replica is not promoted", func() (bool, error) {
+		info, err := replica.replication()
 		return info["role"] == "master", err
 	}, func() error {
 		command := []any{"CLUSTER", "FAILOVER"}
-		if !of.Alive() {
+		if !primary.Alive() {
 			command = append(command, "FORCE")
 		}
 		_, err := replica.Try(command...)
@@ -288,8 +287,8 @@ func (c *Cluster) StartMigration(t testing.TB, slot int, to *Server) *Migration 
 	if m.From == to {
 		t.Fatalf("redistest: slot %d is at %s already", slot, to.Addr)
 	}
-	to.Do(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", m.From.id)
-	m.From.Do(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
+	to.Do(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", m.From.nodeID)
+	m.From.Do(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.nodeID)
 	return m
 }
 
@@ -301,20 +300,20 @@ func (m *Migration) Move(t testing.TB, n int) int {
 		return 0
 	}
 	host, port, err := net.SplitHostPort(m.To.Addr)
-	check(t, err)
+	must(t, err)
 	command := []any{"MIGRATE", host, port, "", 0, 5000, "AUTH2", admin, adminPassword, "KEYS"}
 	m.From.Do(t, append(command, keys...)...)
 	return len(keys)
 }
 
-// Finish moves the other keys, assigns the slot to To, and returns once the cluster is stable.
+// Finish moves the other keys, assigns the slot to To, and returns after the cluster has become stable.
 func (m *Migration) Finish(t testing.TB) {
 	t.Helper()
 	for m.Move(t, 100) > 0 {
 	}
-	// The new owner first: a redirect must not lead to a node that still refuses the slot.
+	// The new owner is told first, since a redirect must not lead to a node that still refuses the slot.
 	for _, s := range append([]*Server{m.To, m.From}, m.c.Primaries(t)...) {
-		s.Do(t, "CLUSTER", "SETSLOT", m.Slot, "NODE", m.To.id)
+		s.Do(t, "CLUSTER", "SETSLOT", m.Slot, "NODE", m.To.nodeID)
 	}
 	m.c.AwaitStable(t)
 }

@@ -101,7 +101,7 @@ func failOver(t *testing.T, c *Cluster) {
 		t.Errorf("GET: %v", reply)
 	}
 	next.Restart(t)
-	harness.Await(t, harness.Deadline, "the killed node is not back", func() error { return follows(next, from) })
+	harness.Await(t, harness.Deadline, "the killed node is not back", func() error { return checkReplica(next, from) })
 	c.AwaitStable(t)
 }
 

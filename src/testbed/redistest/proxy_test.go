@@ -249,10 +249,10 @@ func (x proxyLab) anotherTarget(t *testing.T) {
 	other.Do(t, "SET", t.Name(), 41)
 	old := x.dial(t)
 	x.incr(t, old, 1)
-	x.p.Aim(other.Addr)
+	x.p.SetTarget(other.Addr)
 	x.incr(t, x.dial(t), 42)
 	x.incr(t, old, 2)
-	x.p.Aim(x.s.Addr)
+	x.p.SetTarget(x.s.Addr)
 	x.incr(t, x.dial(t), 3)
 }
 

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -14,8 +15,8 @@ import (
 	"ratelimit/src/testbed/harness"
 )
 
-// maxReply bounds the length that a reply may announce.
-const maxReply = 64 << 20
+// maxReplyLength bounds the bytes or the elements that a reply may announce.
+const maxReplyLength = 64 << 20
 
 // Error is an error reply, its code first: "WRONGTYPE Operation against …".
 type Error string
@@ -30,15 +31,15 @@ func (e Error) Code() string {
 
 // DialOptions configure a connection. The zero value is plain TCP without a password.
 type DialOptions struct {
-	User     string // "" is the default user
-	Password string // "" with an empty User sends no AUTH
+	User     string // the user; "" means the default user
+	Password string // the password; Dial sends no AUTH if User and Password are empty
 
-	TLS     *tls.Config   // nil is plain
-	Timeout time.Duration // for dialling, and for each Send and Receive; 0 is 5 s
+	TLS     *tls.Config   // the client's configuration; nil means plain TCP
+	Timeout time.Duration // the timeout of Dial, and of each Send and Receive; 0 means 5 s
 }
 
-// Client is a connection that speaks RESP2, for one goroutine. Unlike the clients of libraries it lives on after a timeout, and a
-// late reply can still be received.
+// Client is a connection that speaks RESP2, for one goroutine. Unlike the clients of libraries it stays usable after a timeout, so
+// a late reply can still be received.
 type Client struct {
 	conn    net.Conn
 	in      *bufio.Reader
@@ -47,9 +48,7 @@ type Client struct {
 
 // Dial connects to host:port or to the path of a Unix socket.
 func Dial(addr string, o DialOptions) (*Client, error) {
-	if o.Timeout == 0 {
-		o.Timeout = 5 * time.Second
-	}
+	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
 	var conn net.Conn
 	var err error
 	dialer := &net.Dialer{Timeout: o.Timeout}
@@ -115,7 +114,7 @@ func (c *Client) Receive() (any, error) {
 	return reply, err
 }
 
-// readReply returns nil with an error.
+// readReply reads one reply, as Client.Do returns it. An error reply is an Error, and no error of readReply.
 func readReply(in *bufio.Reader) (any, error) {
 	line, err := in.ReadString('\n')
 	if err != nil {
@@ -135,7 +134,7 @@ func readReply(in *bufio.Reader) (any, error) {
 	case kind != '$' && kind != '*':
 	case n == -1:
 		return nil, nil
-	case n < 0 || n > maxReply:
+	case n < 0 || n > maxReplyLength:
 	case kind == '$':
 		bulk := make([]byte, n+2)
 		if _, err := io.ReadFull(in, bulk); err != nil {

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -14,13 +15,13 @@ import (
 
 // SentinelOptions configure a primary, its replicas and their sentinels.
 type SentinelOptions struct {
-	// Server is for the three redis-servers.
+	// Server holds the options of the three redis-servers.
 	Server Options
-	// Password is that of the sentinels; "" is none.
+	// Password is the clients' password at the sentinels; "" means that they need none.
 	Password string
 	// User is the only user of the sentinels, as in Options.
 	User string
-	// DownAfter is the silence after which a sentinel considers a server down. 0 is 700 ms.
+	// DownAfter is the silence after which a sentinel considers a server down. 0 means 700 ms.
 	DownAfter time.Duration
 }
 
@@ -29,61 +30,57 @@ type Sentinel struct {
 	PrimaryName   string
 	SentinelAddrs []string
 	Sentinels     []*Server
-	Servers       []*Server // the first was the primary at the start
+	Servers       []*Server // Servers[0] is the first primary
 }
 
-// sentinelPace makes the sentinels poll the servers and each other faster, in milliseconds. The publish period cannot be much
-// shorter: after four of them the other sentinels demote a promoted server, and the sentinel that promoted it checks once a
-// second whether that worked. Nor can the ping period: while the primary is down, replicas are polled once a second, and a
-// replica is not promoted if that was more than five ping periods ago.
-var sentinelPace = []any{
+// sentinelPeriods is a command that makes a sentinel poll the servers and the other sentinels faster, in milliseconds. A publish
+// period cannot be much shorter: after four of them the other sentinels demote a promoted server, and the sentinel that promoted
+// it checks once a second whether that worked. A ping period cannot be much shorter, either: while the primary is down, replicas
+// are polled once a second, and a replica is not promoted if its last poll was more than five ping periods ago.
+var sentinelPeriods = []any{
 	"SENTINEL", "DEBUG",
 	"INFO-PERIOD", 300, "PING-PERIOD", 300, "ASK-PERIOD", 100, "PUBLISH-PERIOD", 500,
 	"ELECTION-TIMEOUT", 2000, "TILT-PERIOD", 2000,
 }
 
-// StartSentinel returns once the replicas follow the primary, and each sentinel has found all replicas and the other sentinels.
+// StartSentinel returns after the replicas follow the primary, and each sentinel has found all replicas and the other sentinels.
 func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 	t.Helper()
 	const name = "mymaster"
-	settings := o.Server.settings(t)
-	servers := startAll(t, 1, "redis-server", o.Server, settings, nil)
+	lines := o.Server.configLines(t)
+	servers := startAll(t, 1, "redis-server", o.Server, lines, nil)
 	host, port, err := net.SplitHostPort(servers[0].PublicAddr())
-	check(t, err)
-	settings = append(settings, "replicaof "+host+" "+port)
-	servers = append(servers, startAll(t, 2, "redis-server", o.Server, settings, nil)...)
+	must(t, err)
+	servers = append(servers, startAll(t, 2, "redis-server", o.Server, append(lines, "replicaof "+host+" "+port), nil)...)
 	c := &Sentinel{PrimaryName: name, Servers: servers}
 	// A sentinel asks the primary for its replicas when it starts, and again much later.
-	harness.Await(t, harness.Deadline, "the replicas do not follow", func() error { return c.follow(servers[0]) })
+	harness.Await(t, harness.Deadline, "the replicas do not follow", func() error { return c.checkReplicas(servers[0]) })
 
-	if o.DownAfter == 0 {
-		o.DownAfter = 700 * time.Millisecond
-	}
+	downAfter := cmp.Or(o.DownAfter, 700*time.Millisecond)
 	c.Sentinels = startAll(t, 3, "redis-sentinel", Options{TLS: o.Server.TLS, Certificate: o.Server.Certificate}, append([]string{
 		"sentinel monitor " + name + " " + host + " " + port + " 2",
 		"sentinel auth-user " + name + " " + admin,
 		"sentinel auth-pass " + name + " " + adminPassword,
-		fmt.Sprintf("sentinel down-after-milliseconds %s %d", name, o.DownAfter.Milliseconds()),
+		fmt.Sprintf("sentinel down-after-milliseconds %s %d", name, downAfter.Milliseconds()),
 		"sentinel failover-timeout " + name + " 2500",
 		"sentinel parallel-syncs " + name + " 2",
 		"sentinel sentinel-user " + admin,
 		"sentinel sentinel-pass " + adminPassword,
-	}, access(o.User, o.Password)...), nil)
+	}, accessLines(o.User, o.Password)...), nil)
 	for _, s := range c.Sentinels {
 		c.SentinelAddrs = append(c.SentinelAddrs, s.Addr)
 	}
-	harness.Await(t, harness.Deadline, "the sentinels have not found each other", c.connected)
+	harness.Await(t, harness.Deadline, "the sentinels have not found each other", c.checkSentinels)
 	return c
 }
 
-// follow returns an error unless all other running servers are replicas of primary, in step.
-func (c *Sentinel) follow(primary *Server) error {
+// checkReplicas returns an error unless all other running servers are replicas of primary and have all its data.
+func (c *Sentinel) checkReplicas(primary *Server) error {
 	for _, s := range running(c.Servers) {
-		if s == primary {
-			continue
-		}
-		if err := follows(s, primary); err != nil {
-			return err
+		if s != primary {
+			if err := checkReplica(s, primary); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -94,9 +91,9 @@ func running(servers []*Server) []*Server {
 	return slices.DeleteFunc(slices.Clone(servers), func(s *Server) bool { return !s.Alive() })
 }
 
-// follows returns an error unless replica has all data of primary and gets its updates.
-func follows(replica, primary *Server) error {
-	info, err := replica.info("replication", 0)
+// checkReplica returns an error unless replica has all data of primary and gets its updates.
+func checkReplica(replica, primary *Server) error {
+	info, err := replica.replication()
 	if err != nil {
 		return err
 	}
@@ -105,7 +102,7 @@ func follows(replica, primary *Server) error {
 		return fmt.Errorf("%s is %s of %s, link %s; want a replica of %s",
 			replica.Addr, info["role"], of, info["master_link_status"], primary.Addr)
 	}
-	if info, err = primary.info("replication", 0); err != nil {
+	if info, err = primary.replication(); err != nil {
 		return err
 	}
 	online := strings.Replace("ip="+replica.PublicAddr(), ":", ",port=", 1) + ",state=online,"
@@ -117,10 +114,10 @@ func follows(replica, primary *Server) error {
 	return fmt.Errorf("%s does not count %s as online", primary.Addr, replica.Addr)
 }
 
-// connected returns an error unless every sentinel can take part in a failover.
-func (c *Sentinel) connected() error {
+// checkSentinels returns an error unless every sentinel can take part in a failover.
+func (c *Sentinel) checkSentinels() error {
 	for _, s := range c.Sentinels {
-		m, err := c.master(s)
+		m, err := c.primaryStatus(s)
 		if err != nil {
 			return err
 		}
@@ -135,30 +132,30 @@ func (c *Sentinel) connected() error {
 	return nil
 }
 
-// master returns what a sentinel says about the primary.
-func (c *Sentinel) master(s *Server) (map[string]string, error) {
+// primaryStatus returns the reply of a sentinel to SENTINEL MASTER, by the names of its fields.
+func (c *Sentinel) primaryStatus(s *Server) (map[string]string, error) {
 	reply, err := s.Try("SENTINEL", "MASTER", c.PrimaryName)
 	if err != nil {
 		return nil, err
 	}
 	list, _ := reply.([]any)
-	known := make(map[string]string)
-	for i := 0; i+1 < len(list); i += 2 {
-		known[fmt.Sprint(list[i])] = fmt.Sprint(list[i+1])
+	status := make(map[string]string)
+	for pair := range slices.Chunk(list, 2) {
+		status[fmt.Sprint(pair[0])] = fmt.Sprint(pair[1])
 	}
-	return known, nil
+	return status, nil
 }
 
 // Primary returns the primary. It waits until all running sentinels and the server itself agree.
 func (c *Sentinel) Primary(t testing.TB) *Server {
 	t.Helper()
-	return find(t, "there is no primary", c.primary)
+	return awaitValue(t, "there is no primary", c.primary)
 }
 
 func (c *Sentinel) primary() (*Server, error) {
 	addr := ""
 	for _, s := range running(c.Sentinels) {
-		m, err := c.master(s)
+		m, err := c.primaryStatus(s)
 		if err != nil {
 			return nil, err
 		}
@@ -172,25 +169,25 @@ func (c *Sentinel) primary() (*Server, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("the sentinels name %q, which is none of the servers", addr)
 	}
-	info, err := c.Servers[i].info("replication", 0)
+	info, err := c.Servers[i].replication()
 	if err == nil && info["role"] != "master" {
 		err = fmt.Errorf("%s is still a %s", addr, info["role"])
 	}
 	return c.Servers[i], err
 }
 
-// Failover makes the sentinels promote a replica, as an operator would, and returns the new primary once all agree and the others
-// follow it.
+// Failover makes the sentinels promote a replica, as an operator would. It returns the new primary after all sentinels agree and
+// the other servers follow it.
 func (c *Sentinel) Failover(t testing.TB) *Server {
 	t.Helper()
 	old := c.Primary(t)
-	askUntil(t, "no replica is promoted", func() (bool, error) {
+	awaitPromotion(t, "no replica is promoted", func() (bool, error) {
 		primary, err := c.primary()
 		return primary != old, err
 	}, func() error {
 		sentinels := running(c.Sentinels)
 		if len(sentinels) == 0 {
-			return harness.Final{Err: errors.New("no sentinel runs")}
+			return harness.Permanent{Err: errors.New("no sentinel runs")}
 		}
 		_, err := sentinels[0].Try("SENTINEL", "FAILOVER", c.PrimaryName)
 		return err
@@ -198,18 +195,18 @@ func (c *Sentinel) Failover(t testing.TB) *Server {
 	return c.AwaitFailover(t, old)
 }
 
-// askUntil asks for a failover until it is done. It asks again after 6s: Redis gives up after 5s, and a busy machine may abort
-// one.
-func askUntil(t testing.TB, missing string, done func() (bool, error), ask func() error) {
+// awaitPromotion calls promote until done returns true. It calls it again after 6 s, since Redis gives up after 5 s, and a busy
+// machine may abort a promotion.
+func awaitPromotion(t testing.TB, problem string, done func() (bool, error), promote func() error) {
 	t.Helper()
-	var asked time.Time
-	harness.Await(t, harness.Deadline, missing, func() error {
+	var promoted time.Time
+	harness.Await(t, harness.Deadline, problem, func() error {
 		if ok, err := done(); ok || err != nil {
 			return err
 		}
-		if time.Since(asked) > 6*time.Second {
-			asked = time.Now()
-			if err := ask(); err != nil {
+		if time.Since(promoted) > 6*time.Second {
+			promoted = time.Now()
+			if err := promote(); err != nil {
 				return err
 			}
 		}
@@ -217,18 +214,18 @@ func askUntil(t testing.TB, missing string, done func() (bool, error), ask func(
 	})
 }
 
-// AwaitFailover returns the primary after old, once all running sentinels agree and all running servers follow it. Tests use it
+// AwaitFailover returns the primary after old, when all running sentinels agree and all running servers follow it. Tests call it
 // after they killed or paused old; a paused one must be resumed within 20 s.
 func (c *Sentinel) AwaitFailover(t testing.TB, old *Server) *Server {
 	t.Helper()
-	return find(t, "the failover is not over", func() (*Server, error) {
+	return awaitValue(t, "the failover is not over", func() (*Server, error) {
 		primary, err := c.primary()
-		switch {
-		case err != nil:
-			return nil, err
-		case primary == old:
-			return nil, fmt.Errorf("%s is still the primary", old.Addr)
+		if err == nil && primary == old {
+			err = fmt.Errorf("%s is still the primary", old.Addr)
 		}
-		return primary, c.follow(primary)
+		if err == nil {
+			err = c.checkReplicas(primary)
+		}
+		return primary, err
 	})
 }

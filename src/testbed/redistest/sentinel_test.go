@@ -51,7 +51,7 @@ func TestSentinel(t *testing.T) {
 	}
 	c.Sentinels[0].Restart(t)
 	second.Restart(t)
-	harness.Await(t, harness.Deadline, "the old primary does not return", func() error { return c.follow(third) })
+	harness.Await(t, harness.Deadline, "the old primary does not return", func() error { return c.checkReplicas(third) })
 	c.Primary(t) // all three agree
 }
 

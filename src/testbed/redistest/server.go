@@ -1,6 +1,15 @@
+// Package redistest starts real Redis programs for tests: single servers, sentinels and clusters, with passwords and TLS. It
+// needs redis-server and redis-sentinel 7.0 or later on the PATH; without them a test is skipped, or fails with CI=true.
+//
+// Everything listens on the loopback interface and ends with its test. The output of a failed test includes the logs of its
+// programs.
+//
+// The package has its own user on every server ("redistest", without a password), so Do and the topologies work although a test
+// changes or revokes the passwords of clients. Redis counts each Do as a connection and two commands (AUTH and the command).
 package redistest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -12,11 +21,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"ratelimit/src/testbed/harness"
 )
 
-// admin is the user that the tests' own commands use. It may do everything without a password; AUTH and masterauth demand one all
-// the same.
+// admin is the user of this package's own commands. It may run every command, with any password; AUTH and masterauth demand one.
 const (
 	admin         = "redistest"
 	adminPassword = "any"
@@ -24,9 +34,9 @@ const (
 
 // Options configure a server. The zero value is plain TCP without a password.
 type Options struct {
-	// Password is the clients' password; "" is none.
+	// Password is the clients' password; "" means that they need none.
 	Password string
-	// User is the only user, with Password. "" is the default user, for whom AUTH takes the password alone.
+	// User is the only user, with Password. "" means the default user, for whom AUTH takes the password alone.
 	User string
 
 	// UnixSocket makes the server listen at Server.Socket too.
@@ -51,57 +61,57 @@ type Server struct {
 	harness.Server
 	Proxy *harness.Proxy // nil without Options.Proxy
 
-	o     Options
-	lines []string // of the configuration file
-	id    string   // in a cluster
+	options     Options
+	configLines []string // the lines of the configuration file that depend on the role of the server
+	nodeID      string   // the id of a node of a cluster
 }
 
-// Start runs a redis-server and returns once it answers.
+// Start runs a redis-server and returns after it has answered.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
-	return startAll(t, 1, "redis-server", o, o.settings(t), nil)[0]
+	return startAll(t, 1, "redis-server", o, o.configLines(t), nil)[0]
 }
 
-// startAll starts n servers at once, with these lines of configuration, and calls then for each that answers.
-func startAll(t testing.TB, n int, program string, o Options, lines []string, then func(i int, s *Server) error) []*Server {
+// startAll starts n servers at once, with these lines of configuration. It calls prepare, if not nil, for each server that
+// answers.
+func startAll(t testing.TB, n int, program string, o Options, configLines []string, prepare func(i int, s *Server) error) []*Server {
 	t.Helper()
-	servers, errs := make([]*Server, n), make([]error, n)
+	servers := make([]*Server, n)
+	var all errgroup.Group
 	for i := range servers {
-		servers[i] = newServer(t, program, o)
-	}
-	var all sync.WaitGroup
-	for i, s := range servers {
-		all.Go(func() {
-			if errs[i] = s.launch(lines); errs[i] == nil && then != nil {
-				errs[i] = then(i, s)
+		s := newServer(t, program, o)
+		servers[i] = s
+		all.Go(func() error {
+			if err := s.launch(configLines); err != nil || prepare == nil {
+				return err
 			}
+			return prepare(i, s)
 		})
 	}
-	all.Wait()
-	check(t, errors.Join(errs...))
+	must(t, all.Wait())
 	return servers
 }
 
-// check ends the test if there is an error.
-func check(t testing.TB, err error) {
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("redistest: %v", err)
 	}
 }
 
-// find polls look until it returns no error. If that takes too long it ends the test with the last error.
-func find[T any](t testing.TB, missing string, look func() (T, error)) (found T) {
+// awaitValue calls look until it returns no error. If that takes longer than harness.Deadline, it ends the test with the last error.
+func awaitValue[T any](t testing.TB, problem string, look func() (T, error)) (found T) {
 	t.Helper()
-	harness.Await(t, harness.Deadline, missing, func() (err error) {
+	harness.Await(t, harness.Deadline, problem, func() (err error) {
 		found, err = look()
 		return err
 	})
 	return found
 }
 
-// settings returns the lines of the configuration file that follow from o.
-func (o Options) settings(t testing.TB) []string {
+// configLines returns the lines of the configuration file for a redis-server with the passwords of o.
+func (o Options) configLines(t testing.TB) []string {
 	t.Helper()
 	if o.User != "" && o.Password == "" {
 		t.Fatal("redistest: Options.User without Options.Password")
@@ -109,14 +119,14 @@ func (o Options) settings(t testing.TB) []string {
 	return append([]string{
 		`save ""`, "appendonly no",
 		"enable-debug-command yes",
-		"shutdown-timeout 0", // otherwise SIGTERM waits for replicas that are gone
+		"shutdown-timeout 0", // else a server that gets SIGTERM waits for replicas that are gone
 		"repl-diskless-sync yes", "repl-diskless-sync-delay 0",
 		"masteruser " + admin, "masterauth " + adminPassword,
-	}, access(o.User, o.Password)...)
+	}, accessLines(o.User, o.Password)...)
 }
 
-// access returns the lines that let clients in with a user and a password.
-func access(user, password string) []string {
+// accessLines returns the lines of a configuration file that let clients in with a user and a password.
+func accessLines(user, password string) []string {
 	switch {
 	case user != "":
 		return []string{"user default off", fmt.Sprintf("user %s on %s ~* &* +@all", user, quote(">"+password))}
@@ -131,21 +141,18 @@ func quote(text string) string {
 	return `"\x` + strings.ReplaceAll(fmt.Sprintf("% x", text), " ", `\x`) + `"`
 }
 
-// newServer prepares a server, and starts its proxy if it has one. Unlike launch it may end the test, so only the goroutine of
-// the test calls it.
-func newServer(t testing.TB, name string, o Options) *Server {
+// newServer prepares a server, and starts its proxy if it has one. It may end the test, so only the goroutine of the test may call
+// it.
+func newServer(t testing.TB, program string, o Options) *Server {
 	t.Helper()
-	s := &Server{Server: harness.NewServer(t, name, "redis-server redis-sentinel"), o: o}
+	s := &Server{Server: harness.NewServer(t, program, "redis-server redis-sentinel"), options: o}
 	s.Configure = s.configure
 	s.AskPID = func(timeout time.Duration) (string, error) {
-		info, err := s.info("server", timeout)
-		return info["process_id"], err
-	}
-	if name == "redis-sentinel" {
-		s.Ready = func() error {
-			_, err := s.Try(sentinelPace...)
-			return err
+		reply, err := s.try(timeout, "INFO", "server")
+		if err == nil && program == "redis-sentinel" {
+			_, err = s.try(timeout, sentinelPeriods...)
 		}
+		return parseFields(reply)["process_id"], err
 	}
 	if o.Proxy {
 		s.Proxy = harness.StartProxy(t, "")
@@ -161,34 +168,17 @@ func (s *Server) PublicAddr() string {
 	return s.Addr
 }
 
+// dir returns the working directory of the server.
 func (s *Server) dir() string { return filepath.Dir(s.Log) }
 
 // launch starts the server with these lines of configuration, and those that follow from its Options.
-func (s *Server) launch(lines []string) error {
-	lines = append(slices.Clone(lines),
-		"bind 127.0.0.1",
-		"protected-mode no",
-		"dir "+quote(s.dir()),
-		"user "+admin+" on nopass ~* &* +@all")
-	if s.o.UnixSocket {
+func (s *Server) launch(configLines []string) error {
+	s.configLines = configLines
+	if s.options.UnixSocket {
 		if err := s.UseSocket(); err != nil {
 			return err
 		}
-		lines = append(lines, "unixsocket "+quote(s.Socket))
 	}
-	if s.o.TLS != nil {
-		certificate := s.o.Certificate
-		if certificate == (harness.Pair{}) {
-			certificate = s.o.TLS.Server
-		}
-		lines = append(lines,
-			"tls-cert-file "+quote(certificate.Cert),
-			"tls-key-file "+quote(certificate.Key),
-			"tls-ca-cert-file "+quote(s.o.TLS.CA),
-			"tls-auth-clients optional",
-			"tls-replication yes")
-	}
-	s.lines = lines
 	return s.Launch()
 }
 
@@ -198,19 +188,35 @@ func (s *Server) configure() error {
 	if err != nil {
 		return err
 	}
-	lines := []string{fmt.Sprintf("port %d", port)}
-	if s.o.TLS != nil {
-		lines = []string{"port 0", fmt.Sprintf("tls-port %d", port)}
+	lines := append(slices.Clone(s.configLines),
+		"bind 127.0.0.1",
+		"protected-mode no",
+		"dir "+quote(s.dir()),
+		"user "+admin+" on nopass ~* &* +@all")
+	if s.Socket != "" {
+		lines = append(lines, "unixsocket "+quote(s.Socket))
 	}
-	if slices.Contains(s.lines, clusterEnabled) {
-		bus, err := s.Port()
+	if certs := s.options.TLS; certs != nil {
+		pair := cmp.Or(s.options.Certificate, certs.Server)
+		lines = append(lines,
+			"port 0", fmt.Sprintf("tls-port %d", port),
+			"tls-cert-file "+quote(pair.Cert),
+			"tls-key-file "+quote(pair.Key),
+			"tls-ca-cert-file "+quote(certs.CA),
+			"tls-auth-clients optional",
+			"tls-replication yes")
+	} else {
+		lines = append(lines, fmt.Sprintf("port %d", port))
+	}
+	if slices.Contains(lines, clusterEnabled) {
+		busPort, err := s.Port()
 		if err != nil {
 			return err
 		}
-		lines = append(lines, fmt.Sprintf("cluster-port %d", bus))
+		lines = append(lines, fmt.Sprintf("cluster-port %d", busPort))
 	}
 	if s.Proxy != nil {
-		s.Proxy.Aim(s.Addr)
+		s.Proxy.SetTarget(s.Addr)
 		_, public, err := net.SplitHostPort(s.Proxy.Addr)
 		if err != nil {
 			return err
@@ -220,18 +226,16 @@ func (s *Server) configure() error {
 			"cluster-announce-ip 127.0.0.1", "cluster-announce-port "+public)
 	}
 	file := filepath.Join(s.dir(), "conf")
-	s.Args = append([]string{file}, s.o.Args...)
-	text := strings.Join(append(lines, s.lines...), "\n") + "\n"
-	return os.WriteFile(file, []byte(text), 0o600)
+	s.Args = append([]string{file}, s.options.Args...)
+	return os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
 }
 
-// Restart stops the process if it runs, starts it at the same Addr, and returns once it answers. Data, scripts and changes by
-// CONFIG SET are gone.
+// Restart stops the process if it runs, starts it at the same Addr, and returns after it has answered. Data, scripts and changes
+// by CONFIG SET are gone.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop()
-	// A replica keeps a file of its primary's data.
-	check(t, os.RemoveAll(filepath.Join(s.dir(), "dump.rdb")))
+	must(t, os.RemoveAll(filepath.Join(s.dir(), "dump.rdb"))) // a replica wrote its primary's data to this file
 	s.Server.Restart(t)
 }
 
@@ -246,9 +250,10 @@ func (s *Server) Do(t testing.TB, args ...any) any {
 	return reply
 }
 
-// Try is Do for commands that may fail, and for other goroutines.
+// Try is Do for commands that may fail, and for other goroutines than that of the test.
 func (s *Server) Try(args ...any) (any, error) { return s.try(0, args...) }
 
+// try is Try with the timeout of DialOptions.
 func (s *Server) try(timeout time.Duration, args ...any) (any, error) {
 	c, err := s.dial(timeout)
 	if err != nil {
@@ -262,15 +267,15 @@ func (s *Server) try(timeout time.Duration, args ...any) (any, error) {
 func (s *Server) Client(t testing.TB) *Client {
 	t.Helper()
 	c, err := s.dial(0)
-	check(t, err)
+	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
 func (s *Server) dial(timeout time.Duration) (*Client, error) {
 	o := DialOptions{User: admin, Password: adminPassword, Timeout: timeout}
-	if s.o.TLS != nil {
-		o.TLS = s.o.TLS.Any
+	if s.options.TLS != nil {
+		o.TLS = s.options.TLS.AnyServer
 	}
 	return Dial(s.Addr, o)
 }
@@ -278,25 +283,19 @@ func (s *Server) dial(timeout time.Duration) (*Client, error) {
 // Info returns the fields of one section of INFO, such as "clients".
 func (s *Server) Info(t testing.TB, section string) map[string]string {
 	t.Helper()
-	info, err := s.info(section, 0)
-	if err != nil {
-		t.Fatalf("redistest: INFO %s at %s: %v", section, s.Addr, err)
-	}
-	return info
+	return parseFields(s.Do(t, "INFO", section))
 }
 
-func (s *Server) info(section string, timeout time.Duration) (map[string]string, error) {
-	reply, err := s.try(timeout, "INFO", section)
-	if err != nil {
-		return nil, err
-	}
-	return fields(fmt.Sprint(reply)), nil
+// replication returns the fields of the section replication of INFO.
+func (s *Server) replication() (map[string]string, error) {
+	reply, err := s.Try("INFO", "replication")
+	return parseFields(reply), err
 }
 
-// fields reads lines of name:value.
-func fields(text string) map[string]string {
+// parseFields parses a reply of lines, each of which is name:value.
+func parseFields(reply any) map[string]string {
 	found := make(map[string]string)
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(fmt.Sprint(reply)) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			found[name] = value
 		}
@@ -304,20 +303,20 @@ func fields(text string) map[string]string {
 	return found
 }
 
-// Loading makes the server reload its data slowly: it answers LOADING until done is called, for 20 s at most. The data stay. Not
-// for clusters.
+// Loading makes the server reload its data slowly. It answers LOADING until done is called, for 20 s at most. The data stay. It
+// does not work with clusters.
 func (s *Server) Loading(t testing.TB) (done func()) {
 	t.Helper()
-	// 1 ms per key; commands are answered every 1 KiB, some ten keys.
+	// One key takes 1 ms. The server answers commands every 1 KiB, which is some ten keys.
 	const keys, database = 20000, 15
 	s.Do(t, "CONFIG", "SET", "key-load-delay", 1000, "loading-process-events-interval-bytes", 1024, "rdbcompression", "no")
 	c, err := s.dial(2 * harness.Deadline)
-	check(t, err)
-	_, err = c.Do("SELECT", database)
-	check(t, err)
-	_, err = c.Do("DEBUG", "POPULATE", keys, "redistest", 100)
-	check(t, err)
-	check(t, c.Send("DEBUG", "RELOAD"))
+	must(t, err)
+	for _, command := range [][]any{{"SELECT", database}, {"DEBUG", "POPULATE", keys, "redistest", 100}} {
+		_, err = c.Do(command...)
+		must(t, err)
+	}
+	must(t, c.Send("DEBUG", "RELOAD"))
 	harness.Await(t, harness.Deadline, "the server is not loading", func() error {
 		_, err := s.Try("GET", "redistest")
 		if e, ok := errors.AsType[Error](err); ok && e.Code() == "LOADING" {
@@ -325,7 +324,7 @@ func (s *Server) Loading(t testing.TB) (done func()) {
 		}
 		return fmt.Errorf("GET: %v", err)
 	})
-	end := sync.OnceFunc(func() {
+	done = sync.OnceFunc(func() {
 		defer func() { _ = c.Close() }()
 		if !s.Alive() {
 			return
@@ -337,6 +336,6 @@ func (s *Server) Loading(t testing.TB) (done func()) {
 			t.Errorf("redistest: ending DEBUG RELOAD: %v", err)
 		}
 	})
-	t.Cleanup(end)
-	return end
+	t.Cleanup(done)
+	return done
 }

@@ -2,7 +2,6 @@
 package testfiles
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -31,16 +30,4 @@ func Seed(f *testing.F) {
 			}
 		}
 	}
-}
-
-// Laughs is nine maps under one key, each nine times the one before.
-func Laughs(key string) string {
-	var b strings.Builder
-	item := "x"
-	for c := 'a'; c <= 'i'; c++ {
-		nine := strings.TrimSuffix(strings.Repeat("key: "+item+", ", 9), ", ")
-		fmt.Fprintf(&b, "%s: &%c {%s}\n", key, c, nine)
-		item = "*" + string(c) + " "
-	}
-	return b.String()
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
@@ -31,9 +30,9 @@ type Server struct {
 	sotw  sotw.Server
 	stop  func()
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards requests and headers
 	requests []*discovery.DiscoveryRequest
-	headers  []metadata.MD // of each stream
+	headers  []metadata.MD // headers holds the headers of each stream
 }
 
 // Start serves on l, until Stop is called or the test ends.
@@ -131,13 +130,4 @@ func (s *Server) PublishTTL(t testing.TB, node, version string, list []types.Res
 	if err := s.cache.SetSnapshot(context.Background(), node, snapshot); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// Node returns the node of the last request.
-func (s *Server) Node() *corev3.Node {
-	all := s.Requests()
-	if len(all) == 0 {
-		return nil
-	}
-	return all[len(all)-1].GetNode()
 }

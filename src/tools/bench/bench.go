@@ -19,21 +19,21 @@ import (
 
 // Config configures a run.
 type Config struct {
-	// Addr is host:port or unix:///path; required.
+	// Addr is the server, host:port or unix:///path. Required.
 	Addr string
-	// Credentials for TLS. Defaults to plain text.
+	// Credentials are for TLS. Defaults to plain text.
 	Credentials credentials.TransportCredentials
-	// Connections to open, 1 to 1,000.
+	// Connections is the number of connections to open, 1 to 1,000.
 	Connections int
-	// InFlight is the largest number of calls under way on each connection, and at most 10,000 on all together.
+	// InFlight is the largest number of calls under way on each connection; all connections together have at most 10,000.
 	InFlight int
-	// Rate is how many calls a second are due, however long they take (an open loop), up to 1,000,000. 0: each call starts when
+	// Rate is how many calls are due per second, however long they take (an open loop), at most 1,000,000. 0: each call starts when
 	// the one before it ends (a closed loop).
 	Rate float64
-	// Duration and Requests end the run, whichever comes first; 0 is no limit. Neither includes the warmup.
+	// Duration and Requests end the run, whichever comes first; 0 is no limit. They do not count the warmup.
 	Duration time.Duration
 	Requests uint64
-	// Warmup is the time before the run with calls that are not measured; 0: none.
+	// Warmup is the time before the run with calls that are not measured. 0: no warmup.
 	Warmup time.Duration
 	// Timeout bounds each call from its start.
 	Timeout time.Duration
@@ -42,20 +42,20 @@ type Config struct {
 
 	// Workload is one of Workloads.
 	Workload string
-	// Domain and Key are those of a workload's requests.
+	// Domain and Key are the domain and the key in all requests of a workload.
 	Domain, Key string
 	// Keys is the number of values of Key, 1 to 1,000,000.
 	Keys int
-	// RequestsFile is a file of requests, instead of a workload.
+	// RequestsFile is a file of requests, which replaces the workload.
 	RequestsFile string
 
-	// Processes whose CPU time is measured, besides this one.
+	// Processes are those whose CPU time is measured, besides this one.
 	Processes []Process
-	// Progress, if not nil, is called once a second.
+	// Progress is called once a second. Nil: nothing is called.
 	Progress func(Progress)
 }
 
-// Process is a process on this machine, and its name in the result.
+// Process is a process on this machine. Name is its name in the result.
 type Process struct {
 	Name string
 	PID  int
@@ -63,14 +63,16 @@ type Process struct {
 
 // Progress is the state of a run.
 type Progress struct {
-	Warmup   bool
-	Elapsed  time.Duration
-	Requests uint64  // ended so far, Errors among them
-	Rate     float64 // requests a second, since the last report
+	Warmup  bool
+	Elapsed time.Duration
+	// Requests is the number of calls that ended so far, with and without errors.
+	Requests uint64
 	Errors   uint64
+	// Rate is the number of calls that ended per second since the last report.
+	Rate float64
 }
 
-// Beyond these limits a run measures the memory and file descriptors of the generator.
+// With more than these, a run would measure the memory and file descriptors of the generator.
 const (
 	maxConnections = 1000
 	maxInFlight    = 10_000
@@ -79,37 +81,38 @@ const (
 	maxDuration    = 24 * time.Hour
 	maxTimeout     = 10 * time.Minute
 	maxKeys        = 1_000_000
-	maxText        = 1024 // bytes of domain and key
+	maxNameBytes   = 1024 // maxNameBytes bounds the domain, and the key.
 )
 
-func (c *Config) check() error {
+// validate returns all problems of the fields.
+func (c *Config) validate() error {
 	var problems []error
 	require := func(ok bool, format string, args ...any) {
 		if !ok {
 			problems = append(problems, fmt.Errorf(format, args...))
 		}
 	}
-	count := func(what string, n, most int) {
+	inRange := func(what string, n, most int) {
 		require(n >= 1 && n <= most, "%s %d: must be from 1 to %d", what, n, most)
 	}
-	length := func(what string, d, least, most time.Duration) {
+	durationInRange := func(what string, d, least, most time.Duration) {
 		require(d >= least && d <= most, "%s %v: must be from %v to %v", what, d, least, most)
 	}
-	count("connections", c.Connections, maxConnections)
-	count("in flight", c.InFlight, maxInFlight)
-	length("duration", c.Duration, 0, maxDuration)
-	length("warmup", c.Warmup, 0, maxDuration)
-	length("timeout", c.Timeout, time.Microsecond, maxTimeout)
+	inRange("connections", c.Connections, maxConnections)
+	inRange("in flight", c.InFlight, maxInFlight)
+	durationInRange("duration", c.Duration, 0, maxDuration)
+	durationInRange("warmup", c.Warmup, 0, maxDuration)
+	durationInRange("timeout", c.Timeout, time.Microsecond, maxTimeout)
 	require(len(problems) > 0 || c.Connections*c.InFlight <= maxInFlight,
 		"%d connections with %d calls in flight each: must be %d together at most", c.Connections, c.InFlight, maxInFlight)
 	require(c.Addr != "", "the address is empty")
-	require(c.Rate >= 0 && c.Rate <= maxRate, "rate %v: must be above 0 and at most %v", c.Rate, maxRate) // false for NaN
+	require(c.Rate >= 0 && c.Rate <= maxRate, "rate %v: must be above 0 and at most %v", c.Rate, maxRate) // A rate of NaN fails.
 	require(c.Requests <= maxRequests, "requests %d: must be at most %.0f", c.Requests, maxRequests)
 	require(c.Requests > 0 || c.Duration != 0, "neither a duration nor a number of requests ends the run")
 	if c.RequestsFile == "" {
-		count("keys", c.Keys, maxKeys)
-		count("bytes in domain", len(c.Domain), maxText)
-		count("bytes in key", len(c.Key), maxText)
+		inRange("keys", c.Keys, maxKeys)
+		inRange("bytes in domain", len(c.Domain), maxNameBytes)
+		inRange("bytes in key", len(c.Key), maxNameBytes)
 		require(slices.Contains(Workloads, c.Workload), "workload %q: must be one of %s", c.Workload, strings.Join(Workloads, ", "))
 	}
 	names := make(map[string]bool)
@@ -121,94 +124,101 @@ func (c *Config) check() error {
 	return errors.Join(problems...)
 }
 
-var errEnded = errors.New("bench: ended before anything was measured")
-
-// Run makes the calls and returns the result. When ctx ends, no further call starts, and the result is that of the run so far. If
-// every call failed, or a process is gone, Run returns both a Result and an error.
+// Run makes the calls and returns the result. When ctx ends, no further call starts, and the result covers the calls so far. If every
+// call failed, or a process is gone, Run returns both a Result and an error.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
-	if err := cfg.check(); err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
-	}
-	l, err := newLoad(&cfg)
+	r, err := run(ctx, &cfg)
 	if err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
+		err = fmt.Errorf("bench: %w", err)
 	}
-	if _, err := cpuTimes(cfg.Processes); err != nil { // before anything is sent
-		return nil, fmt.Errorf("bench: %w", err)
+	return r, err
+}
+
+var errNothingMeasured = errors.New("ended before anything was measured")
+
+func run(ctx context.Context, cfg *Config) (*Result, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
-	conns, err := dial(ctx, &cfg)
+	l, err := newLoad(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := cpuTimes(cfg.Processes); err != nil { // A wrong pid is reported before anything is sent.
+		return nil, err
+	}
+	conns, err := connect(ctx, cfg)
 	defer func() {
 		for _, c := range conns {
-			_ = c.Close() // no call is under way
+			_ = c.Close() // No call is under way any more.
 		}
 	}()
 	switch {
 	case ctx.Err() != nil:
-		return nil, errEnded
+		return nil, errNothingMeasured
 	case err != nil:
-		return nil, fmt.Errorf("bench: %w", err)
+		return nil, err
 	}
 	sleep, done := newSleep()
 	defer done()
 
-	run := func(p *phase) (took time.Duration, tallies []*tally) {
+	runPhase := func(p *phase) (took time.Duration, tallies []*tally) {
 		p.rate, p.sleep = cfg.Rate, sleep
-		work, tallies := workers(&cfg, conns, l)
-		defer watch(&cfg, p.warmup, tallies)()
-		return p.run(ctx, work), tallies
+		workers, tallies := newWorkers(cfg, conns, l)
+		defer reportProgress(cfg, p.warmup, tallies)()
+		return p.run(ctx, workers), tallies
 	}
 	if cfg.Warmup > 0 {
-		// Its calls have other numbers, and so other keys.
-		run(&phase{warmup: true, from: 1 << 63, lasts: cfg.Warmup})
+		// The warmup numbers its calls differently from the run, so it asks for other keys.
+		runPhase(&phase{warmup: true, firstCall: 1 << 63, duration: cfg.Warmup})
 	}
 	if ctx.Err() != nil {
-		return nil, errEnded
+		return nil, errNothingMeasured
 	}
 	before, err := cpuTimes(cfg.Processes)
 	if err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
+		return nil, err
 	}
-	p := phase{calls: cfg.Requests, lasts: cfg.Duration, grace: cfg.Timeout}
-	took, tallies := run(&p)
-	after, gone := cpuTimes(cfg.Processes)
+	p := phase{maxCalls: cfg.Requests, duration: cfg.Duration, lateGrace: cfg.Timeout}
+	took, tallies := runPhase(&p)
+	after, processGone := cpuTimes(cfg.Processes)
 
 	total := newTally()
 	for _, t := range tallies {
 		total.merge(t)
 	}
-	r := newResult(&cfg, l, total, took)
+	r := newResult(cfg, l, total, took)
 	r.Interrupted = ctx.Err() != nil
 	if r.OpenLoop != nil {
 		r.OpenLoop.Unsent = p.unsent
 	}
 	r.setCPU(cfg.Processes, before, after)
 	switch {
-	case gone != nil:
-		return r, fmt.Errorf("bench: %w", gone)
+	case processGone != nil:
+		return r, processGone
 	case r.Requests == 0:
-		return r, errors.New("bench: no call was made")
+		return r, errors.New("no call was made")
 	case total.answered() == 0:
-		return r, fmt.Errorf("bench: every call failed, the first with %s", r.FirstError)
+		return r, fmt.Errorf("every call failed, the first with %s", r.FirstError)
 	}
 	return r, nil
 }
 
-// workers returns the workers of all connections, and a tally for each connection: tallies of each worker would take more memory
-// than the caches hold, and workers of a connection rarely use theirs at the same instant.
-func workers(cfg *Config, conns []*grpc.ClientConn, l *load) ([]worker, []*tally) {
-	var all []worker
-	tallies := make([]*tally, len(conns))
-	for i, c := range conns {
-		tallies[i] = newTally()
+// newWorkers returns the workers of all connections, and a tally for each connection. Tallies of each worker would exceed the caches of
+// the CPU, and workers of a connection rarely use its tally at the same instant.
+func newWorkers(cfg *Config, conns []*grpc.ClientConn, l *load) (workers []worker, tallies []*tally) {
+	for _, c := range conns {
+		t := newTally()
+		tallies = append(tallies, t)
 		for range cfg.InFlight {
-			all = append(all, worker{call: newCaller(c, cfg, l), tally: tallies[i]})
+			workers = append(workers, worker{call: newCall(c, cfg, l), tally: t})
 		}
 	}
-	return all, tallies
+	return workers, tallies
 }
 
-// watch reports progress once a second until the function it returns is called.
-func watch(cfg *Config, warmup bool, tallies []*tally) (stop func()) {
+// reportProgress calls cfg.Progress once a second until stop is called.
+func reportProgress(cfg *Config, warmup bool, tallies []*tally) (stop func()) {
 	if cfg.Progress == nil {
 		return func() {}
 	}
@@ -217,8 +227,8 @@ func watch(cfg *Config, warmup bool, tallies []*tally) (stop func()) {
 	reporter.Go(func() {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
-		begun := time.Now()
-		last, lastAt := uint64(0), begun
+		started := time.Now()
+		last, lastAt := uint64(0), started
 		for {
 			select {
 			case <-ctx.Done():
@@ -226,7 +236,7 @@ func watch(cfg *Config, warmup bool, tallies []*tally) (stop func()) {
 			case <-tick.C:
 			}
 			now := time.Now()
-			p := Progress{Warmup: warmup, Elapsed: now.Sub(begun)}
+			p := Progress{Warmup: warmup, Elapsed: now.Sub(started)}
 			for _, t := range tallies {
 				requests, errs := t.counts()
 				p.Requests += requests

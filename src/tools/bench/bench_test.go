@@ -42,7 +42,7 @@ func listener(t *testing.T) net.Listener {
 // service starts a limiter over memory behind gRPC and returns its address.
 func service(t *testing.T, text string) string {
 	t.Helper()
-	set, _, err := loading.Load([]loading.File{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func service(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	lim := limiter.New(limiter.Config{Backend: store})
-	lim.Use(set)
+	lim.UseRules(set)
 	srv := rls.NewServer(rls.New(rls.Config{Limiter: lim}), rls.ServerConfig{})
 	l := listener(t)
 	served := make(chan error, 1)
@@ -356,7 +356,7 @@ func TestServeNull(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		l := listener(t)
 		served := make(chan error, 1)
-		go func() { served <- ServeNull(ctx, l, streams) }()
+		go func() { served <- serveNull(ctx, l, streams) }()
 		cfg := config(l.Addr().String())
 		r, err := Run(t.Context(), cfg)
 		if err != nil || r.Answers["OK"] != cfg.Requests {

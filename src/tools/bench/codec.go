@@ -8,62 +8,48 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// message is a marshalled request. Several calls may send it at a time: gRPC only reads it.
-type message mem.BufferSlice
-
-func newMessage(wire []byte) message { return message{mem.SliceBuffer(wire)} }
-
-// answer is the part of a response that is read.
-type answer struct{ code pb.RateLimitResponse_Code }
-
-// codec sends *message as it is and reads *answer.
+// codec sends a *mem.BufferSlice that is marshalled already, and reads only the overall code of a response, into a
+// *pb.RateLimitResponse_Code. Several calls may send the same message, because gRPC only reads it.
 type codec struct{}
 
 // Name is empty so that the content type is application/grpc, as Envoy sends it.
 func (codec) Name() string { return "" }
 
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
-	m, ok := v.(*message)
+	m, ok := v.(*mem.BufferSlice)
 	if !ok {
 		return nil, fmt.Errorf("%T is no message", v)
 	}
-	return mem.BufferSlice(*m), nil
+	return *m, nil
 }
 
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
-	a, ok := v.(*answer)
+	code, ok := v.(*pb.RateLimitResponse_Code)
 	if !ok {
-		return fmt.Errorf("%T is no answer", v)
+		return fmt.Errorf("%T is no code", v)
 	}
 	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buf.Free()
 	var err error
-	a.code, err = overallCode(buf.ReadOnlyData())
+	*code, err = overallCode(buf.ReadOnlyData())
 	return err
 }
 
 // overallCode returns overall_code of a RateLimitResponse. It does not check the messages within the response.
-func overallCode(wire []byte) (pb.RateLimitResponse_Code, error) {
-	const field = 1
-	var code pb.RateLimitResponse_Code
+func overallCode(wire []byte) (code pb.RateLimitResponse_Code, _ error) {
+	const overallCodeField = 1
 	for len(wire) > 0 {
-		num, typ, tag := protowire.ConsumeTag(wire)
-		if tag < 0 {
-			return 0, protowire.ParseError(tag)
-		}
-		wire = wire[tag:]
-		if num == field && typ == protowire.VarintType {
-			v, n := protowire.ConsumeVarint(wire)
-			if n < 0 {
-				return 0, protowire.ParseError(n)
-			}
-			code = pb.RateLimitResponse_Code(v) // the last one counts
-			wire = wire[n:]
-			continue
-		}
-		n := protowire.ConsumeFieldValue(num, typ, wire)
+		field, kind, n := protowire.ConsumeTag(wire)
 		if n < 0 {
 			return 0, protowire.ParseError(n)
+		}
+		wire = wire[n:]
+		if n = protowire.ConsumeFieldValue(field, kind, wire); n < 0 {
+			return 0, protowire.ParseError(n)
+		}
+		if field == overallCodeField && kind == protowire.VarintType {
+			v, _ := protowire.ConsumeVarint(wire)
+			code = pb.RateLimitResponse_Code(v) // If the field is repeated, the last value counts.
 		}
 		wire = wire[n:]
 	}

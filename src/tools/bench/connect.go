@@ -17,11 +17,12 @@ import (
 // connectTimeout bounds the making of each connection.
 const connectTimeout = 5 * time.Second
 
-// window is the flow control window of connections and calls. It is fixed, because grpc-go pings the server to find a better one.
-const window = 1 << 20
+// flowWindow is the flow control window, in bytes, of connections and calls. Without a fixed one, grpc-go would ping the server to
+// find it.
+const flowWindow = 1 << 20
 
-// dial opens all connections. The caller closes those it returns, also with an error.
-func dial(ctx context.Context, cfg *Config) ([]*grpc.ClientConn, error) {
+// connect opens all connections. The caller closes those that it returns, also with an error.
+func connect(ctx context.Context, cfg *Config) ([]*grpc.ClientConn, error) {
 	creds := cfg.Credentials
 	if creds == nil {
 		creds = insecure.NewCredentials()
@@ -32,13 +33,13 @@ func dial(ctx context.Context, cfg *Config) ([]*grpc.ClientConn, error) {
 			grpc.WithTransportCredentials(creds),
 			grpc.WithDisableServiceConfig(),
 			grpc.WithDisableRetry(),
-			grpc.WithInitialWindowSize(window),
-			grpc.WithInitialConnWindowSize(window))
+			grpc.WithInitialWindowSize(flowWindow),
+			grpc.WithInitialConnWindowSize(flowWindow))
 		if err != nil {
 			return conns, err
 		}
 		conns = append(conns, conn)
-		if err := reach(ctx, conn); err != nil {
+		if err := awaitServer(ctx, conn); err != nil {
 			return conns, fmt.Errorf("cannot reach %s: %s (start a server there or name another address; with TLS on one side only, this fails too)",
 				cfg.Addr, status.Convert(err).Message())
 		}
@@ -46,13 +47,14 @@ func dial(ctx context.Context, cfg *Config) ([]*grpc.ClientConn, error) {
 	return conns, nil
 }
 
-// reach connects. It makes a call, since only a call returns why a connection failed. It ignores the answer.
-func reach(ctx context.Context, conn *grpc.ClientConn) error {
+// awaitServer waits until conn is connected. It makes a call, because only a call returns why a connection failed, and ignores the
+// answer.
+func awaitServer(ctx context.Context, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
 	switch status.Code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled: // probably no server answered
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled: // If the connection is ready, a server has answered with such a code.
 		if conn.GetState() != connectivity.Ready {
 			return err
 		}
@@ -60,15 +62,15 @@ func reach(ctx context.Context, conn *grpc.ClientConn) error {
 	return nil
 }
 
-// newCaller returns a function that makes one call at a time over conn.
-func newCaller(conn *grpc.ClientConn, cfg *Config, l *load) caller {
-	pick := l.picker(cfg.Seed, len(l.messages))
+// newCall returns a function that makes one call at a time over conn.
+func newCall(conn *grpc.ClientConn, cfg *Config, l *load) callFunc {
+	pick := l.newPicker(cfg.Seed, len(l.messages))
 	opts := []grpc.CallOption{grpc.ForceCodecV2(codec{})}
-	var a answer
-	return func(n uint64) outcome {
+	var code pb.RateLimitResponse_Code
+	return func(n uint64) (pb.RateLimitResponse_Code, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), cfg.Timeout)
 		defer cancel()
-		err := conn.Invoke(ctx, pb.RateLimitService_ShouldRateLimit_FullMethodName, &l.messages[pick(n)], &a, opts...)
-		return outcome{answer: a.code, err: err}
+		err := conn.Invoke(ctx, pb.RateLimitService_ShouldRateLimit_FullMethodName, &l.messages[pick(n)], &code, opts...)
+		return code, err
 	}
 }

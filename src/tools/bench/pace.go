@@ -12,84 +12,81 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// caller makes the n-th call and returns its outcome.
-type caller func(n uint64) outcome
-
-// outcome is the answer to a call, or its error.
-type outcome struct {
-	answer pb.RateLimitResponse_Code
-	err    error
-}
+// callFunc makes the n-th call.
+type callFunc func(n uint64) (pb.RateLimitResponse_Code, error)
 
 // worker makes calls, one at a time.
 type worker struct {
-	call  caller
-	tally *tally // shared by some workers
+	call  callFunc
+	tally *tally // tally is shared with the other workers of a connection.
 }
 
-// phase is a series of calls: the warmup, or the measured run. Calls are numbered in the order in which they start, so the
-// requests of a phase do not depend on the speed of workers.
+// phase is a series of calls: the warmup, or the measured run. Calls are numbered in the order in which they start, so the requests
+// of a phase do not depend on the speed of workers.
 //
-// In an open loop call n is due n/rate seconds after the start. If all workers are busy then, it starts late, but its latency
-// starts when it was due. Otherwise only as many calls as there are workers would show that a server stalled for a second.
+// In an open loop call n is due n/rate seconds after the start. If all workers are busy then, it starts late, but its latency counts
+// from when it was due. Otherwise, if a server stalled for a second, only as many calls as there are workers would show it.
 type phase struct {
-	warmup bool
-	from   uint64        // number of the first call
-	calls  uint64        // the largest number of calls; 0: no limit
-	lasts  time.Duration // no call is due (open loop) or starts (closed loop) later; 0: no limit
-	rate   float64       // calls due a second; 0: a closed loop
-	grace  time.Duration // how much later a late call may start
-	sleep  func(time.Duration)
+	warmup    bool
+	firstCall uint64        // firstCall is the number of the first call.
+	maxCalls  uint64        // maxCalls of 0 is no limit.
+	duration  time.Duration // duration bounds when calls start (closed loop) or are due (open loop). 0: no limit.
+	rate      float64       // rate is the number of calls due per second; 0: a closed loop.
+	lateGrace time.Duration // lateGrace is how long after the end of duration a late call may start.
+	sleep     func(time.Duration)
 
-	begun  time.Time
-	taken  atomic.Uint64
-	turn   chan struct{} // open loop: full while a worker waits until the next call is due
-	unsent uint64        // open loop: calls that were due and never started; set when run returns
-	cut    time.Duration // guarded by turn: when the other calls were dropped; 0: they were not
+	startedAt time.Time
+	started   atomic.Uint64 // started is the number of calls that started.
+	// waiterSlot is full while a worker of an open loop waits until the next call is due.
+	waiterSlot chan struct{}
+	// gaveUp is the time from the start until an open loop dropped all further calls; 0: it has not. waiterSlot guards it.
+	gaveUp time.Duration
+	unsent uint64 // unsent is set by run: the number of calls of an open loop that were due and never started.
 }
 
 const (
-	// nap is the longest sleep between two checks of the context.
-	nap = 50 * time.Millisecond
-	// breath is the wait of a closed loop's worker after a call without a connection, which fails at once.
-	breath = 10 * time.Millisecond
+	// maxSleep bounds the time between two checks of the context.
+	maxSleep = 50 * time.Millisecond
+	// failurePause follows a call in a closed loop that fails at once, because there is no connection.
+	failurePause = 10 * time.Millisecond
 )
 
 // run makes the calls, and returns the time from the start to the end of the last one. When ctx ends no further call starts.
 func (p *phase) run(ctx context.Context, workers []worker) time.Duration {
-	p.turn = make(chan struct{}, 1)
-	p.begun = time.Now()
-	ended := make(chan time.Duration, 1)
-	stop := context.AfterFunc(ctx, func() { ended <- time.Since(p.begun) })
+	p.waiterSlot = make(chan struct{}, 1)
+	p.startedAt = time.Now()
+	interrupted := make(chan time.Duration, 1)
+	stop := context.AfterFunc(ctx, func() { interrupted <- time.Since(p.startedAt) })
 	var wg sync.WaitGroup
 	for _, w := range workers {
 		wg.Go(func() { p.work(ctx, w) })
 	}
 	wg.Wait()
-	took := time.Since(p.begun)
-	if !stop() { // calls that became due after the interrupt are not unsent
-		p.cut = min(p.cut, <-ended)
+	took := time.Since(p.startedAt)
+	if !stop() { // Calls that became due after the interruption are not unsent.
+		p.gaveUp = min(p.gaveUp, <-interrupted)
 	}
-	if due, taken := p.dueBy(p.cut), p.taken.Load(); due > taken {
-		p.unsent = due - taken
+	if due, started := p.dueWithin(p.gaveUp), p.started.Load(); due > started {
+		p.unsent = due - started
 	}
 	return took
 }
 
+// work makes calls until next has none.
 func (p *phase) work(ctx context.Context, w worker) {
 	for {
 		n, due, ok := p.next(ctx)
 		if !ok {
 			return
 		}
-		var late time.Duration
+		var lateness time.Duration
 		if p.rate > 0 {
-			late = time.Since(due)
+			lateness = time.Since(due)
 		}
-		out := w.call(p.from + n)
-		w.tally.add(out, time.Since(due), late)
-		if p.rate == 0 && status.Code(out.err) == codes.Unavailable {
-			time.Sleep(breath)
+		answer, err := w.call(p.firstCall + n)
+		w.tally.add(answer, err, time.Since(due), lateness)
+		if p.rate == 0 && status.Code(err) == codes.Unavailable {
+			time.Sleep(failurePause)
 		}
 	}
 }
@@ -102,48 +99,51 @@ func (p *phase) next(ctx context.Context) (n uint64, due time.Time, ok bool) {
 	if ctx.Err() != nil {
 		return 0, due, false
 	}
-	n = p.taken.Add(1) - 1
+	n = p.started.Add(1) - 1
 	now := time.Now()
-	if p.calls > 0 && n >= p.calls || p.lasts > 0 && now.Sub(p.begun) >= p.lasts {
-		return 0, due, false
-	}
-	return n, now, true
+	return n, now, !p.ended(n, now.Sub(p.startedAt))
 }
 
+// ended reports whether call n is beyond the limits of the phase. after is the time from the start to the call.
+func (p *phase) ended(n uint64, after time.Duration) bool {
+	return p.maxCalls > 0 && n >= p.maxCalls || p.duration > 0 && after >= p.duration
+}
+
+// nextDue is next for an open loop.
 func (p *phase) nextDue(ctx context.Context) (n uint64, due time.Time, ok bool) {
-	p.turn <- struct{}{}
-	defer func() { <-p.turn }()
-	n = p.taken.Load()
+	p.waiterSlot <- struct{}{}
+	defer func() { <-p.waiterSlot }()
+	n = p.started.Load()
 	after := time.Duration(float64(n) / p.rate * float64(time.Second))
-	if p.calls > 0 && n >= p.calls || p.lasts > 0 && after >= p.lasts {
+	if p.ended(n, after) {
 		return 0, due, false
 	}
-	due = p.begun.Add(after)
+	due = p.startedAt.Add(after)
 	for {
 		now := time.Now()
-		if ctx.Err() != nil || p.lasts > 0 && now.Sub(p.begun) > p.lasts+p.grace {
-			if p.cut == 0 {
-				p.cut = now.Sub(p.begun)
+		if ctx.Err() != nil || p.duration > 0 && now.Sub(p.startedAt) > p.duration+p.lateGrace {
+			if p.gaveUp == 0 {
+				p.gaveUp = now.Sub(p.startedAt)
 			}
 			return 0, due, false
 		}
 		wait := due.Sub(now)
 		if wait <= 0 {
-			p.taken.Add(1)
+			p.started.Add(1)
 			return n, due, true
 		}
-		p.sleep(min(wait, nap))
+		p.sleep(min(wait, maxSleep))
 	}
 }
 
-// dueBy returns how many calls are due that long after the start.
-func (p *phase) dueBy(after time.Duration) uint64 {
-	if p.lasts > 0 {
-		after = min(after, p.lasts)
+// dueWithin returns how many calls of an open loop are due in the given time from the start.
+func (p *phase) dueWithin(d time.Duration) uint64 {
+	if p.duration > 0 {
+		d = min(d, p.duration)
 	}
-	n := uint64(math.Ceil(after.Seconds() * p.rate))
-	if p.calls > 0 {
-		n = min(n, p.calls)
+	n := uint64(math.Ceil(d.Seconds() * p.rate))
+	if p.maxCalls > 0 {
+		n = min(n, p.maxCalls)
 	}
 	return n
 }

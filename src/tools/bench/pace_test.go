@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -19,9 +20,9 @@ func served(ctx context.Context, p *phase, inFlight int, service func(call uint6
 	t := newTally()
 	var all []worker
 	for range inFlight {
-		all = append(all, worker{tally: t, call: func(n uint64) outcome {
+		all = append(all, worker{tally: t, call: func(n uint64) (pb.RateLimitResponse_Code, error) {
 			time.Sleep(service(n))
-			return outcome{answer: ok}
+			return ok, nil
 		}})
 	}
 	took := p.run(ctx, all)
@@ -48,7 +49,7 @@ func TestStallShows(t *testing.T) {
 		// A call every 10 ms. Call 500+i is due at 10i ms after the stall began; the
 		// server is free again after 1000 ms and then serves one in 1 ms, so that
 		// call ends at 1000+i and took 1000-9i ms, which is 1 ms again for i = 111.
-		p := phase{rate: 100, lasts: 10 * time.Second, grace: time.Second}
+		p := phase{rate: 100, duration: 10 * time.Second, lateGrace: time.Second}
 		tl, took := served(t.Context(), &p, 1, stall)
 		if requests, _ := tl.counts(); requests != 1000 || p.unsent != 0 {
 			t.Errorf("%d calls, %d unsent", requests, p.unsent)
@@ -58,26 +59,26 @@ func TestStallShows(t *testing.T) {
 			quantile float64
 			want     time.Duration
 		}{{50, time.Millisecond}, {90, 100 * time.Millisecond}, {99, 910 * time.Millisecond}, {100, time.Second}} {
-			if got := tl.took.ValueAtQuantile(q.quantile); !about(got, q.want) {
+			if got := tl.latency.ValueAtQuantile(q.quantile); !about(got, q.want) {
 				t.Errorf("open loop: quantile %v is %d µs, want %v", q.quantile, got, q.want)
 			}
 		}
 		// i = 1 starts 990 ms late, i = 110 still 9 ms.
-		if tl.late != 110 || tl.behind != 990*time.Millisecond {
-			t.Errorf("%d late, by %v at most", tl.late, tl.behind)
+		if tl.late != 110 || tl.maxLateness != 990*time.Millisecond {
+			t.Errorf("%d late, by %v at most", tl.late, tl.maxLateness)
 		}
 		if want := 9991 * time.Millisecond; took != want {
 			t.Errorf("took %v, want %v", took, want)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		p := phase{calls: 1000}
+		p := phase{maxCalls: 1000}
 		tl, took := served(t.Context(), &p, 1, stall)
-		if p99, top := tl.took.ValueAtQuantile(99.8), tl.took.Max(); !about(p99, time.Millisecond) || !about(top, time.Second) {
+		if p99, top := tl.latency.ValueAtQuantile(99.8), tl.latency.Max(); !about(p99, time.Millisecond) || !about(top, time.Second) {
 			t.Errorf("closed loop: 99.8 %% is %d µs, the longest %d", p99, top)
 		}
-		if tl.late != 0 || tl.behind != 0 {
-			t.Errorf("closed loop: %d late, by %v", tl.late, tl.behind)
+		if tl.late != 0 || tl.maxLateness != 0 {
+			t.Errorf("closed loop: %d late, by %v", tl.late, tl.maxLateness)
 		}
 		if want := 1999 * time.Millisecond; took != want {
 			t.Errorf("took %v, want %v", took, want)
@@ -89,19 +90,19 @@ func TestStallShows(t *testing.T) {
 // rest is said to be unsent.
 func TestOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := phase{rate: 100, lasts: 10 * time.Second, grace: 2 * time.Second}
+		p := phase{rate: 100, duration: 10 * time.Second, lateGrace: 2 * time.Second}
 		tl, took := served(t.Context(), &p, 1, func(uint64) time.Duration { return 20 * time.Millisecond })
 		requests, _ := tl.counts()
 		if requests != 601 || p.unsent != 399 { // one starts at 12 s sharp
 			t.Errorf("%d calls, %d unsent", requests, p.unsent)
 		}
 		// Call 600 was due at 6 s.
-		if tl.behind != 6*time.Second || !about(tl.took.Max(), 6020*time.Millisecond) || took != 12020*time.Millisecond {
-			t.Errorf("behind %v, longest %d µs, took %v", tl.behind, tl.took.Max(), took)
+		if tl.maxLateness != 6*time.Second || !about(tl.latency.Max(), 6020*time.Millisecond) || took != 12020*time.Millisecond {
+			t.Errorf("behind %v, longest %d µs, took %v", tl.maxLateness, tl.latency.Max(), took)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // all are sent if they are counted
-		p := phase{rate: 100, calls: 1000}
+		p := phase{rate: 100, maxCalls: 1000}
 		tl, took := served(t.Context(), &p, 1, func(uint64) time.Duration { return 20 * time.Millisecond })
 		if requests, _ := tl.counts(); requests != 1000 || p.unsent != 0 || took != 20*time.Second {
 			t.Errorf("%d calls, %d unsent, took %v", requests, p.unsent, took)
@@ -112,11 +113,11 @@ func TestOverload(t *testing.T) {
 func TestRate(t *testing.T) {
 	for _, rate := range []float64{0.1, 3, 1000, 12345.6} {
 		synctest.Test(t, func(t *testing.T) {
-			p := phase{rate: rate, lasts: 20 * time.Second}
+			p := phase{rate: rate, duration: 20 * time.Second}
 			tl, _ := served(t.Context(), &p, 8, func(uint64) time.Duration { return 0 })
 			requests, _ := tl.counts()
-			if want := uint64(20 * rate); requests != want || tl.late != 0 || tl.took.Max() != 0 {
-				t.Errorf("%v/s for 20 s: %d calls, want %d; %d late, longest %d µs", rate, requests, want, tl.late, tl.took.Max())
+			if want := uint64(20 * rate); requests != want || tl.late != 0 || tl.latency.Max() != 0 {
+				t.Errorf("%v/s for 20 s: %d calls, want %d; %d late, longest %d µs", rate, requests, want, tl.late, tl.latency.Max())
 			}
 		})
 	}
@@ -137,7 +138,7 @@ func TestClosedLoopEnds(t *testing.T) {
 		{"no sooner than its last call", 0, 15 * time.Millisecond, 8, 20 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := phase{calls: tt.calls, lasts: tt.lasts}
+			p := phase{maxCalls: tt.calls, duration: tt.lasts}
 			tl, took := served(t.Context(), &p, 4, func(uint64) time.Duration { return 10 * time.Millisecond })
 			if requests, _ := tl.counts(); requests != tt.requests || took != tt.took {
 				t.Errorf("%s: %d calls in %v, want %d in %v", tt.name, requests, took, tt.requests, tt.took)
@@ -152,7 +153,7 @@ func TestNumbers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			var got []uint64
-			p := phase{from: 100, calls: 50, rate: rate}
+			p := phase{firstCall: 100, maxCalls: 50, rate: rate}
 			served(t.Context(), &p, 7, func(n uint64) time.Duration {
 				mu.Lock()
 				defer mu.Unlock()
@@ -187,7 +188,7 @@ func TestInterrupt(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 1001*time.Millisecond)
 			defer cancel()
-			p := phase{rate: tt.rate, lasts: time.Hour}
+			p := phase{rate: tt.rate, duration: time.Hour}
 			tl, took := served(ctx, &p, 2, func(uint64) time.Duration { return 120 * time.Millisecond })
 			requests, _ := tl.counts()
 			if requests != tt.requests || p.unsent != tt.unsent || took != tt.took {
@@ -198,11 +199,11 @@ func TestInterrupt(t *testing.T) {
 }
 
 // A worker without a connection does not spin.
-func TestBreath(t *testing.T) {
+func TestFailurePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTally()
-		p := phase{lasts: time.Second}
-		p.run(t.Context(), []worker{{tally: tl, call: func(uint64) outcome { return outcome{err: status.Error(codes.Unavailable, "x")} }}})
+		p := phase{duration: time.Second}
+		p.run(t.Context(), []worker{{tally: tl, call: func(uint64) (pb.RateLimitResponse_Code, error) { return 0, status.Error(codes.Unavailable, "x") }}})
 		if requests, errs := tl.counts(); requests != 100 || errs != 100 {
 			t.Errorf("%d calls, %d errors", requests, errs)
 		}

@@ -23,7 +23,7 @@ func TestRequestsFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pick := l.picker(1, len(l.messages))
+	pick := l.newPicker(1, len(l.messages))
 	var got []string
 	for call := range uint64(4) {
 		got = append(got, shown(t, l.messages[pick(call)]))
@@ -47,13 +47,13 @@ func TestRequestsFileProblems(t *testing.T) {
 		{oneLine + strings.TrimSpace(oneLine) + oneLine, "f:2: not a RateLimitRequest as JSON: column 69: unexpected token {"},
 		{oneLine + `{"domain":"` + strings.Repeat("x", maxLine), "f:2: the line is longer than 1 MiB"},
 	} {
-		l := load{most: maxMessages}
-		if err := l.read("f", strings.NewReader(tt.text)); err == nil || err.Error() != tt.want {
+		l := load{maxBytes: maxLoadBytes}
+		if err := l.addLines("f", strings.NewReader(tt.text)); err == nil || err.Error() != tt.want {
 			t.Errorf("%.40q: got %v, want %s", tt.text, err, tt.want)
 		}
 	}
-	l := load{most: maxMessages}
-	if err := l.read("f", io.MultiReader(strings.NewReader(oneLine), iotest.ErrReader(io.ErrClosedPipe))); !errors.Is(err, io.ErrClosedPipe) {
+	l := load{maxBytes: maxLoadBytes}
+	if err := l.addLines("f", io.MultiReader(strings.NewReader(oneLine), iotest.ErrReader(io.ErrClosedPipe))); !errors.Is(err, io.ErrClosedPipe) {
 		t.Error(err)
 	}
 }
@@ -61,13 +61,13 @@ func TestRequestsFileProblems(t *testing.T) {
 // A file without end is given up.
 func TestRequestsFileTakesBoundedMemory(t *testing.T) {
 	line := `{"domain":"` + strings.Repeat("x", 100_000) + `"}` + "\n"
-	l := load{most: 1 << 20}
-	err := l.read("f", strings.NewReader(strings.Repeat(line, 20)))
+	l := load{maxBytes: 1 << 20}
+	err := l.addLines("f", strings.NewReader(strings.Repeat(line, 20)))
 	if want := "f:11: the requests take more than 1 MiB of memory: take fewer or shorter ones"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	l = load{most: 1 << 20}
-	err = l.read("f", strings.NewReader(strings.Repeat("{}\n", 20_000)))
+	l = load{maxBytes: 1 << 20}
+	err = l.addLines("f", strings.NewReader(strings.Repeat("{}\n", 20_000)))
 	if want := "f:16385: "; err == nil || !strings.HasPrefix(err.Error(), want) { // 2^20 / 64
 		t.Errorf("got %v, want %s", err, want)
 	}

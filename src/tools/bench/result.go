@@ -16,32 +16,32 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Result is the outcome of a run. Programs may rely on its fields in JSON: later versions may add fields, but do not remove them
-// or change their meaning.
+// Result is the outcome of a run. Its JSON form is stable: later versions only add fields.
 type Result struct {
-	// These repeat the Config. Workload is a name of Workloads or of the file. Keys is 1 for workloads with one value, and 0 for
-	// a file. InFlight is per connection.
-	Address     string `json:"address"`
-	Workload    string `json:"workload"`
+	Address string `json:"address"`
+	// Workload is a name of Workloads or of the file of requests.
+	Workload string `json:"workload"`
+	// Keys is Config.Keys, but 1 for workloads with one value, and 0 for a file.
 	Keys        int    `json:"keys"`
 	Seed        uint64 `json:"seed"`
 	Connections int    `json:"connections"`
-	InFlight    int    `json:"in_flight"`
+	InFlight    int    `json:"in_flight"` // InFlight counts calls per connection.
 	// Interrupted is true if the context ended the run.
 	Interrupted bool `json:"interrupted"`
-	// Requests is the number of calls, Seconds the time from the start of the first to the end of the last, Rate the answers a
-	// second.
-	Requests uint64  `json:"requests"`
-	Seconds  float64 `json:"seconds"`
-	Rate     float64 `json:"rate"`
+	// Requests is the number of calls.
+	Requests uint64 `json:"requests"`
+	// Seconds is the time from the start of the first call to the end of the last.
+	Seconds float64 `json:"seconds"`
+	// Rate is the number of answers per second.
+	Rate float64 `json:"rate"`
 	// Latency includes calls that failed.
 	Latency Latency `json:"latency_us"`
-	// Answers are counted by overall code: OK, OVER_LIMIT, and UNKNOWN, which includes codes without a name. Errors are counted
-	// by the name of their gRPC code; FirstError is one in full.
-	Answers    map[string]uint64 `json:"answers"`
+	// Answers are counted by overall code: OK, OVER_LIMIT, and UNKNOWN for all others.
+	Answers map[string]uint64 `json:"answers"`
+	// Errors are counted by the name of their gRPC code.
 	Errors     map[string]uint64 `json:"errors"`
 	FirstError string            `json:"first_error,omitempty"`
-	// OpenLoop is nil unless calls were made at a rate.
+	// OpenLoop is nil for a closed loop.
 	OpenLoop *OpenLoop `json:"open_loop,omitempty"`
 	// CPU is the CPU time by the name of the process.
 	CPU map[string]CPU `json:"cpu"`
@@ -49,7 +49,7 @@ type Result struct {
 	Generator *CPU `json:"generator,omitempty"`
 }
 
-// Latency is in microseconds, with an error of at most 0.1 %. In an open loop it starts when the call was due.
+// Latency has latencies in microseconds, with an error of at most 0.1 %. In an open loop they count from when the call was due.
 type Latency struct {
 	Mean float64 `json:"mean"`
 	P50  int64   `json:"p50"`
@@ -59,15 +59,16 @@ type Latency struct {
 	Max  int64   `json:"max"`
 }
 
-// OpenLoop is how well the generator kept its rate.
+// OpenLoop tells how well the generator kept its rate.
 type OpenLoop struct {
-	Rate   float64 `json:"rate"`      // calls due a second
-	Late   uint64  `json:"late"`      // calls that started more than 1 ms late
-	Behind int64   `json:"behind_us"` // the latest start
-	Unsent uint64  `json:"unsent"`    // calls that were due and never made; Latency does not include them
+	Rate   float64 `json:"rate"`      // Rate is the number of calls due per second.
+	Late   uint64  `json:"late"`      // Late is the number of calls that started more than 1 ms late.
+	Behind int64   `json:"behind_us"` // Behind is the largest delay of a start, in microseconds.
+	// Unsent is the number of calls that were due and never made. Latency does not include them.
+	Unsent uint64 `json:"unsent"`
 }
 
-// CPU is the time that a process spent in the measured interval.
+// CPU is the CPU time of a process in the measured interval.
 type CPU struct {
 	PID        int     `json:"pid"`
 	Seconds    float64 `json:"seconds"`
@@ -79,12 +80,12 @@ func newResult(cfg *Config, l *load, t *tally, took time.Duration) *Result {
 		Address: cfg.Addr, Workload: l.name, Keys: l.keys, Seed: cfg.Seed, Connections: cfg.Connections, InFlight: cfg.InFlight,
 		Seconds: rounded(took.Seconds(), 6),
 		Latency: Latency{
-			Mean: rounded(t.took.Mean(), 2),
-			P50:  t.took.ValueAtQuantile(50),
-			P90:  t.took.ValueAtQuantile(90),
-			P99:  t.took.ValueAtQuantile(99),
-			P999: t.took.ValueAtQuantile(99.9),
-			Max:  t.took.Max(),
+			Mean: rounded(t.latency.Mean(), 2),
+			P50:  t.latency.ValueAtQuantile(50),
+			P90:  t.latency.ValueAtQuantile(90),
+			P99:  t.latency.ValueAtQuantile(99),
+			P999: t.latency.ValueAtQuantile(99.9),
+			Max:  t.latency.Max(),
 		},
 		Answers: make(map[string]uint64),
 		Errors:  make(map[string]uint64),
@@ -101,29 +102,29 @@ func newResult(cfg *Config, l *load, t *tally, took time.Duration) *Result {
 		r.Answers[name] += n
 	}
 	for c, n := range t.failures {
-		if c > codes.Unauthenticated { // the last code that has a name
+		if c > codes.Unauthenticated { // Codes above Unauthenticated have no name.
 			c = codes.Unknown
 		}
 		r.Errors[codeName(c)] += n
 	}
 	if cfg.Rate > 0 {
-		r.OpenLoop = &OpenLoop{Rate: cfg.Rate, Late: t.late, Behind: t.behind.Microseconds()}
+		r.OpenLoop = &OpenLoop{Rate: cfg.Rate, Late: t.late, Behind: t.maxLateness.Microseconds()}
 	}
 	r.Requests, _ = t.counts()
 	if took > 0 {
 		r.Rate = rounded(float64(t.answered())/took.Seconds(), 2)
 	}
-	if t.first != nil {
-		s := status.Convert(t.first)
+	if t.firstError != nil {
+		s := status.Convert(t.firstError)
 		r.FirstError = codeName(s.Code()) + ": " + s.Message()
 	}
 	return r
 }
 
-// codeName returns the name of a code in gRPC's documents.
+// codeName returns the name of a code as gRPC's documents write it, such as NOT_FOUND.
 func codeName(c codes.Code) string { return code.Code(c).String() }
 
-// setCPU sets the CPU times from two readings of cpuTimes; -1 is unknown.
+// setCPU sets the CPU times from the results of cpuTimes before and after the run.
 func (r *Result) setCPU(processes []Process, before, after []time.Duration) {
 	spent := func(i int) (c CPU, ok bool) {
 		if i >= len(after) || before[i] < 0 || after[i] < 0 || r.Requests == 0 {
@@ -145,9 +146,9 @@ func (r *Result) setCPU(processes []Process, before, after []time.Duration) {
 }
 
 //go:embed result.tmpl
-var resultText string
+var resultTemplateText string
 
-var resultTemplate = template.Must(template.New("result").Parse(resultText))
+var resultTemplate = template.Must(template.New("result").Parse(resultTemplateText))
 
 // Write writes r as text. Tabs in the template separate the columns of its tables.
 func (r *Result) Write(w io.Writer) error {

@@ -16,18 +16,18 @@ import (
 func sample() *tally {
 	t := newTally()
 	for i := range 1000 {
-		out := outcome{answer: ok}
+		answer, err := ok, error(nil)
 		switch {
 		case i >= 960:
-			out = outcome{err: status.Error(codes.DeadlineExceeded, "too late")}
+			err = status.Error(codes.DeadlineExceeded, "too late")
 		case i >= 951:
-			out = outcome{err: status.Error(99, "odd")}
+			err = status.Error(99, "odd")
 		case i == 950:
-			out.answer = 7
+			answer = 7
 		case i >= 700:
-			out.answer = over
+			answer = over
 		}
-		t.add(out, time.Duration(i+1)*time.Millisecond, time.Duration(i)*10*time.Microsecond)
+		t.add(answer, err, time.Duration(i+1)*time.Millisecond, time.Duration(i)*10*time.Microsecond)
 	}
 	return t
 }
@@ -124,8 +124,8 @@ func TestResultNotWritten(t *testing.T) {
 // Longer than the histogram goes is its end, not lost.
 func TestLongest(t *testing.T) {
 	tl := newTally()
-	tl.add(outcome{answer: ok}, 3*time.Hour, 0)
-	if got := tl.took.Max(); !about(got, longest) {
+	tl.add(ok, nil, 3*time.Hour, 0)
+	if got := tl.latency.Max(); !about(got, maxLatency) {
 		t.Errorf("%d µs", got)
 	}
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -10,62 +11,57 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// tally counts the outcomes of calls. It is safe for concurrent use.
+// tally counts calls and their outcomes. It is safe for concurrent use.
 type tally struct {
-	mu       sync.Mutex              // guards what follows
-	took     *hdrhistogram.Histogram // µs, of every call
-	answers  map[pb.RateLimitResponse_Code]uint64
-	failures map[codes.Code]uint64
-	first    error         // of the first call that failed
-	late     uint64        // calls that started more than lateAfter late
-	behind   time.Duration // the latest start
+	mu          sync.Mutex // mu guards all other fields.
+	latency     *hdrhistogram.Histogram
+	answers     map[pb.RateLimitResponse_Code]uint64
+	failures    map[codes.Code]uint64
+	firstError  error
+	late        uint64        // late counts calls that started more than lateThreshold after they were due.
+	maxLateness time.Duration // maxLateness is the largest delay of the start of a call.
 }
 
-// lateAfter is the delay above which a start counts as late. Timers and schedulers are faster.
-const lateAfter = time.Millisecond
+// lateThreshold is longer than timers and schedulers are usually late.
+const lateThreshold = time.Millisecond
 
-// longest is recorded for all calls that take longer.
-const longest = time.Hour
+// maxLatency is recorded for calls that take longer. The histogram counts in microseconds.
+const maxLatency = time.Hour
 
 func newTally() *tally {
 	return &tally{
-		took:     hdrhistogram.New(1, longest.Microseconds(), 3),
+		latency:  hdrhistogram.New(1, maxLatency.Microseconds(), 3),
 		answers:  make(map[pb.RateLimitResponse_Code]uint64),
 		failures: make(map[codes.Code]uint64),
 	}
 }
 
-func (t *tally) add(out outcome, took, late time.Duration) {
+// add counts a call that ended with an answer or err.
+func (t *tally) add(answer pb.RateLimitResponse_Code, err error, latency, lateness time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_ = t.took.RecordValue(min(took, longest).Microseconds()) // fails above longest only
-	if out.err == nil {
-		t.answers[out.answer]++
+	_ = t.latency.RecordValue(min(latency, maxLatency).Microseconds()) // RecordValue fails only above maxLatency.
+	if err == nil {
+		t.answers[answer]++
 	} else {
-		t.failures[status.Code(out.err)]++
-		t.setFirst(out.err)
+		t.failures[status.Code(err)]++
+		t.firstError = cmp.Or(t.firstError, err)
 	}
-	if late > lateAfter {
+	if lateness > lateThreshold {
 		t.late++
 	}
-	t.behind = max(t.behind, late)
+	t.maxLateness = max(t.maxLateness, lateness)
 }
 
-func (t *tally) setFirst(err error) {
-	if t.first == nil {
-		t.first = err
-	}
-}
-
-// counts returns how many calls ended, and how many of them failed.
-func (t *tally) counts() (requests, errs uint64) {
+// counts returns the number of calls that ended, and of those that failed.
+func (t *tally) counts() (ended, failed uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	errs = sum(t.failures)
-	return t.answered() + errs, errs
+	failed = sum(t.failures)
+	return t.answered() + failed, failed
 }
 
-// answered returns how many calls were answered. The caller holds mu, or owns t.
+// answered returns the number of calls that were answered. The caller holds mu, or no other goroutine uses t.
 func (t *tally) answered() uint64 { return sum(t.answers) }
 
 func sum[K comparable](counts map[K]uint64) (total uint64) {
@@ -75,16 +71,16 @@ func sum[K comparable](counts map[K]uint64) (total uint64) {
 	return total
 }
 
-// merge adds the counts of other. No call may be under way.
+// merge adds the counts of other. No other goroutine may use either.
 func (t *tally) merge(other *tally) {
-	t.took.Merge(other.took)
-	for i, n := range other.answers {
-		t.answers[i] += n
+	t.latency.Merge(other.latency)
+	for code, n := range other.answers {
+		t.answers[code] += n
 	}
-	for i, n := range other.failures {
-		t.failures[i] += n
+	for code, n := range other.failures {
+		t.failures[code] += n
 	}
-	t.setFirst(other.first)
+	t.firstError = cmp.Or(t.firstError, other.firstError)
 	t.late += other.late
-	t.behind = max(t.behind, other.behind)
+	t.maxLateness = max(t.maxLateness, other.maxLateness)
 }

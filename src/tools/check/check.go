@@ -11,20 +11,21 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/loading"
+	"ratelimit/src/tools/output"
 )
 
 // Result is what Load found in rule files.
 type Result struct {
-	Set                *rules.Set // nil: there are problems
+	Set                *rules.Set // Set is nil if there are problems.
 	Files              int
 	Problems, Warnings rules.Problems
 }
 
 // Load reads and compiles the files, and the directories of files, at paths.
 func Load(paths []string, opt rules.Options) (r Result) {
-	var files []loading.File
+	var files []loading.RuleFile
 	for _, path := range paths {
-		more, warnings, err := filerules.Read(path, false)
+		more, warnings, err := filerules.Read(path)
 		files = append(files, more...)
 		r.add(warnings, err)
 	}
@@ -46,12 +47,12 @@ func (r *Result) add(warnings rules.Problems, err error) {
 func Problems(err error) rules.Problems {
 	var problems rules.Problems
 	if err != nil && !errors.As(err, &problems) {
-		problems = rules.Problems{{What: err.Error()}}
+		problems = rules.Problems{{Message: err.Error()}}
 	}
 	return problems
 }
 
-// all calls each with all warnings and problems.
+// all calls each with every warning, then with every problem. severity is "warning" or "error".
 func (r *Result) all(each func(severity string, p rules.Problem)) {
 	for _, w := range r.Warnings {
 		each("warning", w)
@@ -66,29 +67,21 @@ func (r *Result) Report(to io.Writer) {
 	r.all(func(severity string, p rules.Problem) { fmt.Fprintf(to, "%s: %v\n", severity, p) })
 }
 
-// GitHub prints warnings and problems as commands that GitHub shows in a pull request.
+// GitHub prints warnings and problems as workflow commands, which GitHub shows in a pull request.
 func (r *Result) GitHub(to io.Writer) {
 	r.all(func(severity string, p rules.Problem) { fmt.Fprintln(to, gitHubCommand(severity, p)) })
 }
 
-// Summary counts what there is, in one line.
+// Summary returns the numbers of files, domains, rules and warnings in one line, or the number of problems if there are any.
 func (r *Result) Summary() string {
 	if r.Set == nil {
-		return fmt.Sprintf("%s in %s", Plural(len(r.Problems), "problem"), Plural(r.Files, "file"))
+		return fmt.Sprintf("%s in %s", output.Plural(len(r.Problems), "problem"), output.Plural(r.Files, "file"))
 	}
 	return fmt.Sprintf("%s, %s, %s, %s",
-		Plural(r.Files, "file"), Plural(len(r.Set.Domains()), "domain"), Plural(len(r.Set.Rules()), "rule"), Plural(len(r.Warnings), "warning"))
+		output.Plural(r.Files, "file"), output.Plural(len(r.Set.Domains()), "domain"), output.Plural(len(r.Set.Rules()), "rule"), output.Plural(len(r.Warnings), "warning"))
 }
 
-// Plural returns "1 file" or "2 files".
-func Plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// JSON prints one object.
+// JSON prints the result as one JSON object.
 func (r *Result) JSON(to io.Writer) error {
 	type problem struct {
 		Severity string `json:"severity"`
@@ -109,18 +102,18 @@ func (r *Result) JSON(to io.Writer) error {
 		body.Domains, body.Rules = len(r.Set.Domains()), len(r.Set.Rules())
 	}
 	r.all(func(severity string, p rules.Problem) {
-		body.Problems = append(body.Problems, problem{severity, p.File, p.Line, p.Col, p.What, p.Fix})
+		body.Problems = append(body.Problems, problem{severity, p.File, p.Line, p.Col, p.Message, p.Fix})
 	})
 	return json.NewEncoder(to).Encode(body)
 }
 
-// What GitHub's commands have a meaning for, in texts and in the values before them.
+// gitHubText escapes the text of a workflow command of GitHub; gitHubValue escapes its parameters, such as the file name.
 var (
 	gitHubText  = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	gitHubValue = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 )
 
-// gitHubCommand is the line of output from which GitHub makes an annotation of p.
+// gitHubCommand returns the workflow command with which GitHub annotates the place of p.
 func gitHubCommand(severity string, p rules.Problem) string {
 	var place []string
 	if p.File != "" {
@@ -135,5 +128,5 @@ func gitHubCommand(severity string, p rules.Problem) string {
 	if len(place) > 0 {
 		severity += " "
 	}
-	return "::" + severity + strings.Join(place, ",") + "::" + gitHubText.Replace(rules.Problem{What: p.What, Fix: p.Fix}.String())
+	return "::" + severity + strings.Join(place, ",") + "::" + gitHubText.Replace(rules.Problem{Message: p.Message, Fix: p.Fix}.String())
 }

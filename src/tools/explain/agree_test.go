@@ -103,7 +103,7 @@ func FuzzAgrees(f *testing.F) {
 			"user=", "ip=1", "ip=, 2=", "user=bob, now=", "user=*", "user=bob, trade=now", "user=alex limit=2", "user=alex refund",
 		}},
 	}
-	set, _, err := loading.Load([]loading.File{
+	set, _, err := loading.Load([]loading.RuleFile{
 		{Name: "a.yaml", Data: []byte(everything)}, {Name: "o.yaml", Data: []byte(everythingOrdered)}, {Name: "t.yaml", Data: []byte(everyLevel)},
 	}, rules.Options{})
 	if err != nil {
@@ -119,9 +119,9 @@ func FuzzAgrees(f *testing.F) {
 		}
 		seen := &tap{Backend: store}
 		l := limiter.New(limiter.Config{
-			Backend: seen, Shadow: modes&1 > 0, Quota: modes&2 > 0, AllOrNothing: modes&4 > 0, EscapeKeys: modes&8 > 0, KeyPrefix: "p:",
+			Backend: seen, ShadowMode: modes&1 > 0, QuotaMode: modes&2 > 0, ChargeAllOrNothing: modes&4 > 0, EscapeKeys: modes&8 > 0, KeyPrefix: "p:",
 		})
-		l.Use(set)
+		l.UseRules(set)
 		domain := domains[int(modes>>4)%len(domains)]
 		descriptors := domain.descriptors
 		now := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
@@ -156,10 +156,10 @@ func agree(t *testing.T, ask string, report *explain.Report, a *limiter.Answer, 
 	shared := false
 	for _, d := range report.Descriptors {
 		for _, c := range d.Charges {
-			if c.Now == nil {
+			if c.State == nil {
 				continue
 			}
-			explained = append(explained, fmt.Sprintf("%s %d %s by %s", c.Op, c.Amount, c.Key, c.Algorithm))
+			explained = append(explained, fmt.Sprintf("%s %d %s by %s", c.Operation, c.Amount, c.Key, c.Algorithm))
 			shared = shared || slices.Contains(counters, c.Key)
 			counters = append(counters, c.Key)
 		}
@@ -168,30 +168,30 @@ func agree(t *testing.T, ask string, report *explain.Report, a *limiter.Answer, 
 		t.Fatalf("%s: explained as\n%q\nbut charged is\n%q", ask, explained, hits)
 	}
 	refused := a.Over || a.Shadowed
-	if would := report.Now.Code == "OVER_LIMIT" || report.Now.Shadowed; refused && !would || would != refused && !shared {
-		t.Fatalf("%s: explained as %+v, but over is %t, shadowed %t", ask, *report.Now, a.Over, a.Shadowed)
+	if would := report.Decision.Code == "OVER_LIMIT" || report.Decision.Shadowed; refused && !would || would != refused && !shared {
+		t.Fatalf("%s: explained as %+v, but over is %t, shadowed %t", ask, *report.Decision, a.Over, a.Shadowed)
 	}
 	for i, d := range report.Descriptors {
 		st := &a.Statuses[i]
-		if d.Quota != st.Quota || (d.Rule == "") != (d.Outcome == explain.Unmatched || st.Binding != nil && st.Binding.Rule == nil) {
+		if d.Quota != st.InQuotaMode || (d.Rule == "") != (d.Outcome == explain.OutcomeUnmatched || st.BindingCharge != nil && st.BindingCharge.Rule == nil) {
 			t.Fatalf("%s, descriptor %d: explained as %+v, but it was %+v", ask, i, d, *st)
 		}
 		if shared {
 			continue
 		}
-		if over := d.Now.Code == "OVER_LIMIT"; over != st.Over {
+		if over := d.Status.Code == "OVER_LIMIT"; over != st.Over {
 			t.Fatalf("%s, descriptor %d: explained as over %t, but it was %t", ask, i, over, st.Over)
 		}
-		if bound := st.Binding; (bound == nil) != (d.Now.Binding == nil) {
-			t.Fatalf("%s, descriptor %d: explained with %+v, but it was %+v", ask, i, *d.Now, *st)
+		if bound := st.BindingCharge; (bound == nil) != (d.Status.Binding == nil) {
+			t.Fatalf("%s, descriptor %d: explained with %+v, but it was %+v", ask, i, *d.Status, *st)
 		}
 		now := 0
 		for _, c := range d.Charges {
-			if c.Now == nil {
+			if c.State == nil {
 				continue
 			}
-			if v := st.Charges[now].Verdict; v.Over != c.Now.Over || v.Before != *c.Now.Before {
-				t.Fatalf("%s, descriptor %d, %s: explained with %+v, but it was %+v", ask, i, c.Key, *c.Now, v)
+			if v := st.Charges[now].Verdict; v.Over != c.State.Over || v.Before != *c.State.Before {
+				t.Fatalf("%s, descriptor %d, %s: explained with %+v, but it was %+v", ask, i, c.Key, *c.State, v)
 			}
 			now++
 		}
@@ -220,7 +220,7 @@ func TestExplainsByOneSet(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				l.Use(sets[i%len(sets)])
+				l.UseRules(sets[i%len(sets)])
 			}
 		}
 	})
@@ -235,19 +235,19 @@ func TestExplainsByOneSet(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				if err := l.Look(t.Context(), req, &a); err != nil {
+				if err := l.DryRun(t.Context(), req, &a); err != nil {
 					t.Error(err)
 					return
 				}
-				if got := explain.Of(req, &a, false).Text(); !slices.Contains(want, got) {
+				if got := explain.NewReport(req, &a, false).Text(); !slices.Contains(want, got) {
 					t.Errorf("explained by no set there was:\n%s", got)
 					return
 				}
-				got := explain.Of(req, &a, true)
+				got := explain.NewReport(req, &a, true)
 				for _, d := range got.Descriptors {
 					for _, c := range d.Charges {
-						if c.Now == nil || *c.Now.Before+*c.Now.Remaining != c.Limit {
-							t.Errorf("%s: a limit of %d, and %+v", c.Rule, c.Limit, c.Now)
+						if c.State == nil || *c.State.Before+*c.State.Remaining != c.Limit {
+							t.Errorf("%s: a limit of %d, and %+v", c.Rule, c.Limit, c.State)
 							return
 						}
 					}

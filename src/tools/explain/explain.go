@@ -6,41 +6,43 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
 
-// Of explains req by the answer to it, of Look or of Check, and keeps neither. Without
-// counters the report does not tell how they stand, nor the decision. After Check it tells
-// how each was before its charge.
-func Of(req *limiter.Request, a *limiter.Answer, counters bool) *Report {
+// NewReport explains req by the limiter's answer to it, and keeps a reference to neither. Without counters the report has no
+// decision and no states of counters. If the answer is from Check, the states are those before the charge.
+func NewReport(req *limiter.Request, a *limiter.Answer, counters bool) *Report {
 	x := explainer{req: req, answer: a, counters: counters}
 	r := &Report{Domain: string(req.Domain), DomainKnown: a.Domain != nil, Descriptors: make([]Descriptor, len(req.Descriptors))}
-	x.walk()
+	x.searchAll()
 	for i := range req.Descriptors {
 		r.Descriptors[i] = x.descriptor(i)
 	}
 	if counters {
-		r.Now = &Decision{
-			Code: code(a.Over), RetryAfterUS: wait(a.Over, a.RetryAfter), Shadowed: a.Shadowed, Degraded: degraded(a.Fallback),
+		r.Decision = &Decision{
+			Code: rls.CodeName(a.Over), RetryAfterUS: retryMicroseconds(a.Over, a.RetryAfter), Shadowed: a.Shadowed,
+			Degraded: fallbackName(a.Fallback),
 		}
 	}
 	return r
 }
 
-// explainer is the memory of one explanation.
+// explainer has what the explanations of all descriptors of a request share.
 type explainer struct {
-	req        *limiter.Request
-	answer     *limiter.Answer
-	counters   bool
-	walks      []*rules.Walk            // nil for a descriptor that brings its limit
-	replacedBy map[string][]*rules.Rule // the rules of the request that replace a name
+	req      *limiter.Request
+	answer   *limiter.Answer
+	counters bool
+	searches []*rules.SearchRecord // searches has one for each descriptor; nil for a descriptor that brings its limit.
+	// replacedBy has the rules that the request reaches, by the names of the rules that they replace.
+	replacedBy map[string][]*rules.Rule
 }
 
-// walk follows all descriptors through the rules, before any is explained, because a rule
-// of one can replace the rule of another.
-func (x *explainer) walk() {
-	x.walks = make([]*rules.Walk, len(x.req.Descriptors))
+// searchAll sets searches and replacedBy. All searches come before the first explanation, because a rule of one descriptor can replace the
+// rule of another.
+func (x *explainer) searchAll() {
+	x.searches = make([]*rules.SearchRecord, len(x.req.Descriptors))
 	if x.answer.Domain == nil {
 		return
 	}
@@ -51,8 +53,8 @@ func (x *explainer) walk() {
 		if d.HasLimit {
 			continue
 		}
-		x.walks[i] = x.answer.Domain.Explain(d.Entries)
-		for _, r := range limits(x.walks[i]) {
+		x.searches[i] = x.answer.Domain.Explain(d.Entries)
+		for _, r := range chargedRules(x.searches[i]) {
 			if seen[r] {
 				continue
 			}
@@ -64,114 +66,116 @@ func (x *explainer) walk() {
 	}
 }
 
-// limits returns the limits that a walk charges, those of canaries first.
-func limits(w *rules.Walk) (list []*rules.Rule) {
-	for _, canary := range w.Canaries {
-		list = append(list, canary.Limits()...)
+// chargedRules returns the rules whose limits a descriptor is charged to: those of canaries first.
+func chargedRules(search *rules.SearchRecord) (list []*rules.Rule) {
+	for _, canary := range search.ChargedCanaries {
+		list = append(list, canary.LimitsToCharge()...)
 	}
-	if w.Rule == nil {
-		return list
+	if search.FoundRule != nil {
+		list = append(list, search.FoundRule.LimitsToCharge()...)
 	}
-	return append(list, w.Rule.Limits()...)
+	return list
 }
 
+// descriptor explains the descriptor with index i.
 func (x *explainer) descriptor(i int) Descriptor {
-	request, st, w := &x.req.Descriptors[i], &x.answer.Statuses[i], x.walks[i]
-	d := Descriptor{Entries: []rules.EntryText{}, Steps: []rules.Step{}, Charges: []Charge{}, Quota: st.Quota, Outcome: Unmatched}
+	request, st, search := &x.req.Descriptors[i], &x.answer.Statuses[i], x.searches[i]
+	d := Descriptor{Entries: []rules.EntryText{}, Steps: []rules.SearchStep{}, Charges: []Charge{}, Quota: st.InQuotaMode, Outcome: OutcomeUnmatched}
 	for _, e := range request.Entries {
 		d.Entries = append(d.Entries, e.Text())
 	}
 	if x.counters {
-		d.Now = &Status{
-			Code: code(st.Over), RetryAfterUS: wait(st.Over, st.RetryAfter),
-			ResetAfterUS: limiter.Microseconds(st.ResetAfter), Degraded: degraded(st.Fallback),
+		d.Status = &Status{
+			Code: rls.CodeName(st.Over), RetryAfterUS: retryMicroseconds(st.Over, st.RetryAfter),
+			ResetAfterUS: limiter.MicrosecondsRoundedUp(st.ResetAfter), Degraded: fallbackName(st.Fallback),
 		}
 	}
 	switch {
 	case x.answer.Domain == nil:
-		x.unknownDomain(&d)
-	case w == nil: // the request brings a limit
-		d.Outcome = Limited
-		x.charge(&d, st, nil)
+		d.Reason = "no_such_domain"
+		d.Why, d.Hint = x.whyUnknownDomain()
+	case search == nil: // The request brings the limit of this descriptor.
+		d.Outcome = OutcomeLimited
+		x.addCharge(&d, st, nil)
 	default:
-		d.Steps, d.Rules, d.Unlisted = w.Steps, w.Tried, w.Unlisted
-		if w.Rule == nil {
-			d.Reason = string(w.End)
-			d.Why, d.Hint = why(w, len(request.Entries))
+		d.Steps, d.Rules, d.UnlistedRules = search.Steps, search.TriedRules, search.UnlistedCount
+		if search.FoundRule == nil {
+			d.Reason = string(search.EndReason)
+			d.Why, d.Hint = whyNoRule(search, len(request.Entries))
 			break
 		}
-		x.matched(&d, st, w)
+		x.addRule(&d, st, search)
 	}
 	return d
 }
 
-// matched explains the limits of the rule that a walk found.
-func (x *explainer) matched(d *Descriptor, st *limiter.Status, w *rules.Walk) {
-	list := limits(w)
-	canaries := len(list) - len(w.Rule.Limits())
-	d.Rule, d.At = w.Rule.Key, w.Rule.Pos.String()
-	d.AllOrNone = w.Rule.AllOrNone && len(list)-canaries > 1
-	for i, r := range list {
-		x.charge(d, st, r)
-		d.Charges[i].Canary = i < canaries
+// addRule explains the rule that a search found, and its limits.
+func (x *explainer) addRule(d *Descriptor, st *limiter.Status, search *rules.SearchRecord) {
+	charged := chargedRules(search)
+	ofRule := len(search.FoundRule.LimitsToCharge())
+	d.Rule, d.At = search.FoundRule.FullName, search.FoundRule.Pos.String()
+	d.AllOrNone = search.FoundRule.ChargesAllOrNone && ofRule > 1
+	for i, r := range charged {
+		x.addCharge(d, st, r)
+		d.Charges[i].Canary = i < len(charged)-ofRule
 	}
 	switch {
-	case st.Binding != nil:
-		d.Outcome = Limited
+	case st.BindingCharge != nil:
+		d.Outcome = OutcomeLimited
 	case st.Rule != nil:
-		d.Outcome = Unlimited
+		d.Outcome = OutcomeUnlimited
 	default:
-		d.Outcome, d.Reason = Replaced, Replaced
+		d.Outcome, d.Reason = OutcomeReplaced, OutcomeReplaced
 		d.Why = "other rules of the request replace it"
 	}
 }
 
-// charge adds the limit of r to d; r is nil for the limit that came with the request.
-func (x *explainer) charge(d *Descriptor, st *limiter.Status, r *rules.Rule) {
+// addCharge adds the limit of r to d. r is nil for the limit that came with the request.
+func (x *explainer) addCharge(d *Descriptor, st *limiter.Status, r *rules.Rule) {
 	var c Charge
 	if r != nil {
-		c = configured(r)
+		c = configuredLimit(r)
 	}
 	i := slices.IndexFunc(st.Charges, func(c limiter.Charge) bool { return c.Rule == r })
 	switch {
 	case i >= 0:
 		from := &st.Charges[i]
 		if r == nil {
-			c.Words, c.Limit = from.Limit.Words(), uint64(from.Limit.Requests)
+			c.LimitInWords, c.Limit = rateInWords(from.Limit), uint64(from.Limit.Requests)
 		}
-		c.addAlgorithm(from.Algorithm)
-		c.Key, c.Amount, c.Op, c.Earlier = string(from.Key), st.Amount, st.Op.String(), from.Asked-st.Amount
+		c.setAlgorithm(from.Algorithm)
+		c.Key, c.Amount, c.Operation, c.EarlierAmount = string(from.CounterKey), st.Amount, st.Op.String(), from.RequestedAmount-st.Amount
 		if x.counters {
-			c.Now = state(from)
-			if from == st.Binding {
-				d.Now.Binding = new(len(d.Charges))
+			c.State = counterState(from)
+			if from == st.BindingCharge {
+				d.Status.Binding = new(len(d.Charges))
 			}
 		}
 	case !r.Unlimited:
-		c.addAlgorithm(&r.Limit)
+		c.setAlgorithm(&r.Limit)
 		for _, by := range x.replacedBy[r.Name] {
-			c.ReplacedBy = append(c.ReplacedBy, by.Key)
+			c.ReplacedBy = append(c.ReplacedBy, by.FullName)
 		}
 	}
 	d.Charges = append(d.Charges, c)
 }
 
-// configured describes the limit of r as it is configured.
-func configured(r *rules.Rule) Charge {
-	c := Charge{Rule: r.Key, At: r.Pos.String(), Name: r.Name, Words: r.Words(), Unlimited: r.Unlimited, Shadow: r.Shadow}
+// configuredLimit describes the limit of r as its file has it.
+func configuredLimit(r *rules.Rule) Charge {
+	c := Charge{Rule: r.FullName, At: r.Pos.String(), Name: r.Name, LimitInWords: limitInWords(r), Unlimited: r.Unlimited, Shadow: r.ShadowMode}
 	if r.Unlimited {
 		return c
 	}
-	c.Limit, c.Fallback = uint64(r.Requests), degraded(r.Fallback)
+	c.Limit, c.Fallback = uint64(r.Requests), fallbackName(r.Fallback)
 	for _, l := range r.Path {
 		if l.ShareThreshold {
-			c.Shared = append(c.Shared, pair(l.Key(), l.Value()))
+			c.SharedValues = append(c.SharedValues, keyAndValue(l.Key(), l.Value()))
 		}
 	}
 	return c
 }
 
-func (c *Charge) addAlgorithm(limit *algorithm.Limit) {
+func (c *Charge) setAlgorithm(limit *algorithm.Limit) {
 	c.Algorithm, c.CountBlocked = limit.Kind.String(), limit.CountBlocked
 	c.PeriodUS, c.MinIntervalUS = limit.Period.Microseconds(), limit.MinInterval.Microseconds()
 	if limit.Kind == algorithm.GCRA {
@@ -179,39 +183,33 @@ func (c *Charge) addAlgorithm(limit *algorithm.Limit) {
 	}
 }
 
-// state returns how the counter of c stands.
-func state(c *limiter.Charge) *State {
+// counterState describes the counter of c.
+func counterState(c *limiter.Charge) *State {
 	v := &c.Verdict
 	s := &State{
-		Over: v.Over, RetryAfterUS: wait(v.Over, v.RetryAfter), Reasons: c.Reasons(), Cached: v.Cached, Degraded: degraded(v.Fallback),
+		Over: v.Over, RetryAfterUS: retryMicroseconds(v.Over, v.RetryAfter), Reasons: c.OverReasons(), Cached: v.Cached,
+		Degraded: fallbackName(v.Fallback),
 	}
-	if c.Counted() {
-		most := c.Algorithm.Capacity()
-		s.Before, s.Remaining = new(v.Before), new(most-min(most, v.Before))
-		s.ResetAfterUS = limiter.Microseconds(v.ResetAfter)
+	if c.HasCounterVerdict() {
+		capacity := c.Algorithm.Capacity()
+		s.Before, s.Remaining = new(v.Before), new(capacity-min(capacity, v.Before))
+		s.ResetAfterUS = limiter.MicrosecondsRoundedUp(v.ResetAfter)
 	}
 	return s
 }
 
-// wait returns a wait in microseconds; nil if nothing is over, or if it never passes.
-func wait(over bool, d time.Duration) *int64 {
+// retryMicroseconds returns the wait until a retry passes. It is nil if the request is not over, or if no retry ever passes.
+func retryMicroseconds(over bool, d time.Duration) *int64 {
 	if !over || d == algorithm.Never {
 		return nil
 	}
-	return new(limiter.Microseconds(d))
+	return new(limiter.MicrosecondsRoundedUp(d))
 }
 
-// degraded returns the word for f, empty for the default.
-func degraded(f backend.Fallback) string {
+// fallbackName returns the name of a fallback; empty for the default, error.
+func fallbackName(f backend.Fallback) string {
 	if f == backend.FallbackError {
 		return ""
 	}
 	return f.String()
-}
-
-func code(over bool) string {
-	if over {
-		return "OVER_LIMIT"
-	}
-	return "OK"
 }

@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write testdata/explain.txt anew")
 // start returns a limiter over memory.
 func start(t testing.TB, cfg limiter.Config, text string) *limiter.Limiter {
 	t.Helper()
-	set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func start(t testing.TB, cfg limiter.Config, text string) *limiter.Limiter {
 	}
 	cfg.Backend = store
 	l := limiter.New(cfg)
-	l.Use(set)
+	l.UseRules(set)
 	return l
 }
 
@@ -48,15 +48,15 @@ func parse(t testing.TB, text string) *limiter.Request {
 	req := &limiter.Request{Domain: []byte(domain), Now: time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)}
 	for one := range strings.SplitSeq(rest, " + ") {
 		var d limiter.Descriptor
-		one, d.Refund = strings.CutSuffix(one, " refund")
+		one, d.IsRefund = strings.CutSuffix(one, " refund")
 		if before, hits, ok := strings.Cut(one, " hits="); ok {
-			one, d.HasHits = before, true
-			if _, err := fmt.Sscan(hits, &d.Hits); err != nil {
+			one, d.HasAmount = before, true
+			if _, err := fmt.Sscan(hits, &d.Amount); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if before, most, ok := strings.Cut(one, " limit="); ok {
-			one, d.HasLimit, d.Limit = before, true, rules.Quantity{Unit: rules.Hour, Multiplier: 1}
+			one, d.HasLimit, d.Limit = before, true, rules.Rate{Unit: rules.UnitHour, UnitMultiplier: 1}
 			if _, err := fmt.Sscan(most, &d.Limit.Requests); err != nil {
 				t.Fatal(err)
 			}
@@ -75,10 +75,10 @@ func parse(t testing.TB, text string) *limiter.Request {
 func look(t testing.TB, l *limiter.Limiter, req *limiter.Request, state bool) *explain.Report {
 	t.Helper()
 	var a limiter.Answer
-	if err := l.Look(t.Context(), req, &a); err != nil {
+	if err := l.DryRun(t.Context(), req, &a); err != nil {
 		t.Fatal(err)
 	}
-	return explain.Of(req, &a, state)
+	return explain.NewReport(req, &a, state)
 }
 
 // TestText compares texts with testdata/explain.txt: rules, and below them requests, each
@@ -105,7 +105,7 @@ func TestText(t *testing.T) {
 			ask, body := test[m[2]:m[3]], test[m[1]:end]
 			out += "-- " + ask + " --\n"
 			if i == 0 { // "rules"
-				l = start(t, limiter.Config{Quota: strings.Contains(ask, "quota"), Shadow: strings.Contains(ask, "shadow")}, body)
+				l = start(t, limiter.Config{QuotaMode: strings.Contains(ask, "quota"), ShadowMode: strings.Contains(ask, "shadow")}, body)
 				out += body
 				continue
 			}
@@ -219,23 +219,23 @@ descriptors:
 		if err := l.Check(t.Context(), req, &a); err != nil {
 			t.Fatal(err)
 		}
-		if decided := explain.Of(req, &a, true); decided.Now.Code != report.Now.Code {
-			t.Errorf("%s: explained as %s before and as %s after", ask, report.Now.Code, decided.Now.Code)
+		if decided := explain.NewReport(req, &a, true); decided.Decision.Code != report.Decision.Code {
+			t.Errorf("%s: explained as %s before and as %s after", ask, report.Decision.Code, decided.Decision.Code)
 		}
 		var got, want []string
 		for i, d := range report.Descriptors {
 			for _, c := range d.Charges {
-				if c.Now != nil {
-					got = append(got, fmt.Sprintf("%d %s %d before %d over %t", i, c.Rule, c.Amount, *c.Now.Before, c.Now.Over))
+				if c.State != nil {
+					got = append(got, fmt.Sprintf("%d %s %d before %d over %t", i, c.Rule, c.Amount, *c.State.Before, c.State.Over))
 				}
 			}
-			if bound := a.Statuses[i].Binding; bound != nil && bound.Rule != nil && bound.Rule.Key != d.Charges[*d.Now.Binding].Rule {
-				t.Errorf("%s, descriptor %d: callers are told of %s, not of charge %d", ask, i, bound.Rule.Key, *d.Now.Binding)
+			if bound := a.Statuses[i].BindingCharge; bound != nil && bound.Rule != nil && bound.Rule.FullName != d.Charges[*d.Status.Binding].Rule {
+				t.Errorf("%s, descriptor %d: callers are told of %s, not of charge %d", ask, i, bound.Rule.FullName, *d.Status.Binding)
 			}
 			for _, c := range a.Statuses[i].Charges {
 				rule := ""
 				if c.Rule != nil {
-					rule = c.Rule.Key
+					rule = c.Rule.FullName
 				}
 				want = append(want, fmt.Sprintf("%d %s %d before %d over %t", i, rule, a.Statuses[i].Amount, c.Verdict.Before, c.Verdict.Over))
 			}
@@ -243,7 +243,7 @@ descriptors:
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s:\nexplained %q\ncharged   %q", ask, got, want)
 		}
-		if over := report.Now.Code == "OVER_LIMIT"; over != a.Over {
+		if over := report.Decision.Code == "OVER_LIMIT"; over != a.Over {
 			t.Errorf("%s: explained over %t, but it was %t", ask, over, a.Over)
 		}
 	}
@@ -269,12 +269,12 @@ descriptors:
 		if domain == "" {
 			return
 		}
-		d := limiter.Descriptor{Entries: []rules.Entry{{Key: []byte(key), Value: []byte(value)}}, Refund: how&1 > 0}
+		d := limiter.Descriptor{Entries: []rules.Entry{{Key: []byte(key), Value: []byte(value)}}, IsRefund: how&1 > 0}
 		if how&2 > 0 {
 			d.Entries = append(d.Entries, rules.Entry{Key: []byte("user"), Value: []byte(key)})
 		}
 		if how&4 > 0 {
-			d.HasLimit, d.Limit = true, rules.Quantity{Requests: 1, Unit: rules.Day, Multiplier: 1}
+			d.HasLimit, d.Limit = true, rules.Rate{Requests: 1, Unit: rules.UnitDay, UnitMultiplier: 1}
 		}
 		report := look(t, l, &limiter.Request{Domain: []byte(domain), Descriptors: []limiter.Descriptor{d}}, how&8 > 0)
 		text := report.Text()

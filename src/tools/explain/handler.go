@@ -1,9 +1,8 @@
 package explain
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -12,44 +11,41 @@ import (
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/tools/client"
+	"ratelimit/src/tools/output"
 )
 
-// maxExplained descriptors are explained at a time: each entry may have a
-// hundred times its own size to tell.
-const maxExplained = 100
+// maxDescriptors bounds the descriptors of a request to explain: the report may take a hundred times the bytes of an entry.
+const maxDescriptors = 100
 
-// Handler answers /explain on the debug port with what the limiter would decide, and
-// charges nothing. GET has the request in the query, POST has the body of /json.
+// Handler answers /explain on the debug port with the decision that the limiter would make, and charges nothing. The request is the
+// query of a GET, or the body of a POST in the form of /json.
 func Handler(l *limiter.Limiter) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		req, asJSON, err := readRequest(w, r)
-		var a limiter.Answer
+		var answer limiter.Answer
 		if err == nil {
-			err = l.Look(r.Context(), req, &a)
+			err = l.DryRun(r.Context(), req, &answer)
 		}
 		if err != nil {
 			rls.WriteError(w, err)
 			return
 		}
-		report := Of(req, &a, true)
-		kind, text := "text/plain; charset=utf-8", []byte(report.Text())
+		report := NewReport(req, &answer, true)
 		if asJSON {
-			kind = "application/json"
-			if text, err = report.JSON(); err != nil {
-				rls.WriteError(w, err)
-				return
-			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = output.WriteJSON(w, report) // The write fails only if the caller has gone.
+			return
 		}
-		w.Header().Set("Content-Type", kind)
-		_, _ = w.Write(text) // a caller that has gone needs no answer
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, report.Text())
 	})
 }
 
 func badRequest(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{limiter.ErrRequest}, args...)...)
+	return fmt.Errorf("%w: "+format, append([]any{limiter.ErrInvalidRequest}, args...)...)
 }
 
-// readRequest returns the request to explain, and whether the report is wanted as JSON.
+// readRequest returns the request to explain. asJSON reports whether the caller wants the report as JSON.
 func readRequest(w http.ResponseWriter, r *http.Request) (req *limiter.Request, asJSON bool, err error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -60,7 +56,7 @@ func readRequest(w http.ResponseWriter, r *http.Request) (req *limiter.Request, 
 		return nil, false, badRequest("format %q is not known; leave it out, or write json", format)
 	}
 	asJSON = format == "json" || strings.Contains(r.Header.Get("Accept"), "application/json")
-	switch r.Method { // the debug port lets no others through
+	switch r.Method { // The debug port admits only GET, HEAD and POST.
 	case http.MethodGet, http.MethodHead:
 		req, err = parseQuery(query)
 	default:
@@ -70,16 +66,15 @@ func readRequest(w http.ResponseWriter, r *http.Request) (req *limiter.Request, 
 		}
 		req, err = rls.ReadJSON(w, r)
 	}
-	if err == nil && len(req.Descriptors) > maxExplained {
-		err = badRequest("%d descriptors; ask for %d at most at a time", len(req.Descriptors), maxExplained)
+	if err == nil && len(req.Descriptors) > maxDescriptors {
+		err = badRequest("%d descriptors; ask for %d at most at a time", len(req.Descriptors), maxDescriptors)
 	}
 	return req, asJSON, err
 }
 
-// parseQuery reads a request from the query of a URL.
 func parseQuery(query url.Values) (*limiter.Request, error) {
 	const form = "write ?domain=D&descriptors=key=value,key=value, descriptors once for each descriptor, and hits=N, refund=true if needed"
-	d := limiter.Descriptor{HasHits: query.Has("hits")}
+	d := limiter.Descriptor{HasAmount: query.Has("hits")}
 	for name, values := range query {
 		var err error
 		switch name {
@@ -87,9 +82,9 @@ func parseQuery(query url.Values) (*limiter.Request, error) {
 			continue
 		case "domain", "format":
 		case "hits":
-			d.Hits, err = strconv.ParseUint(values[0], 10, 64)
+			d.Amount, err = strconv.ParseUint(values[0], 10, 64)
 		case "refund":
-			d.Refund, err = strconv.ParseBool(values[0])
+			d.IsRefund, err = strconv.ParseBool(values[0])
 		default:
 			return nil, badRequest("%q is not known; %s", name, form)
 		}
@@ -106,14 +101,4 @@ func parseQuery(query url.Values) (*limiter.Request, error) {
 		req.Descriptors = append(req.Descriptors, d)
 	}
 	return req, nil
-}
-
-// JSON returns the report as an indented object.
-func (r *Report) JSON() ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	err := enc.Encode(r)
-	return b.Bytes(), err
 }

@@ -33,19 +33,19 @@ func TestOutage(t *testing.T) {
 		backend.FallbackDeny:  "now the count is unknown, since the store does not answer: is refused, by on_store_failure: deny",
 		backend.FallbackAllow: "now the count is unknown, since the store does not answer: passes, by on_store_failure: allow",
 	} {
-		set, _, err := loading.Load([]loading.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 20}}\n")}}, rules.Options{})
+		set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 20}}\n")}}, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		l := limiter.New(limiter.Config{Backend: unanswered{instead}})
-		l.Use(set)
+		l.UseRules(set)
 		req := parse(t, "d: ip=1")
 		var a limiter.Answer
-		if err := l.Look(t.Context(), req, &a); err != nil {
+		if err := l.DryRun(t.Context(), req, &a); err != nil {
 			t.Fatal(err)
 		}
-		report := explain.Of(req, &a, true)
-		if now := report.Descriptors[0].Charges[0].Now; now.Before != nil || now.Remaining != nil || len(now.Reasons) > 0 || now.Degraded != instead.String() {
+		report := explain.NewReport(req, &a, true)
+		if now := report.Descriptors[0].Charges[0].State; now.Before != nil || now.Remaining != nil || len(now.Reasons) > 0 || now.Degraded != instead.String() {
 			t.Errorf("%v: %+v", instead, now)
 		}
 		if text := report.Text(); !strings.Contains(text, want) || strings.Contains(text, " used") || strings.Contains(text, " left") || strings.Contains(text, "passes in") {

@@ -1,16 +1,15 @@
-// Package explain tells which rules a request matches, and why: the walk of each
-// descriptor through the rules, level by level, the limits where it ends, and how their
-// counters stand. It reads the limiter's Answer and changes nothing.
+// Package explain tells which rules a request matches, and why: the search of each descriptor through the levels of rules, the limits
+// where it ends, and the states of their counters. It reads the limiter's Answer and changes nothing.
 package explain
 
 import "ratelimit/src/rules"
 
-// Report explains a request. Its JSON form is stable: fields are only added.
+// Report explains a request. Its JSON form is stable: later versions only add fields.
 type Report struct {
 	Domain      string       `json:"domain"`
 	DomainKnown bool         `json:"domain_known"`
 	Descriptors []Descriptor `json:"descriptors"`
-	Now         *Decision    `json:"now,omitempty"`
+	Decision    *Decision    `json:"now,omitempty"`
 }
 
 // Decision is the decision on the request.
@@ -18,59 +17,64 @@ type Decision struct {
 	Code         string `json:"code"`
 	RetryAfterUS *int64 `json:"retry_after_us"`
 	Shadowed     bool   `json:"shadowed"`
-	// Degraded is as in State, of the first limit that has one.
+	// Degraded is that of the first limit that has one; see State.
 	Degraded string `json:"degraded,omitempty"`
 }
 
 // Descriptor explains one descriptor of the request.
 type Descriptor struct {
-	Entries   []rules.EntryText `json:"entries"`
-	Steps     []rules.Step      `json:"steps"`
-	Rules     []rules.TriedRule `json:"rules,omitempty"`
-	Unlisted  int               `json:"unlisted,omitempty"` // rules that do not match and are not in Rules
-	Outcome   string            `json:"outcome"`
-	Reason    string            `json:"reason,omitempty"`
-	Why       string            `json:"why,omitempty"`
-	Hint      string            `json:"hint,omitempty"`
-	Rule      string            `json:"rule,omitempty"`
-	At        string            `json:"at,omitempty"`
-	Quota     bool              `json:"quota"`
-	AllOrNone bool              `json:"all_or_none"`
-	Charges   []Charge          `json:"charges"`
-	Now       *Status           `json:"now,omitempty"`
+	Entries []rules.EntryText  `json:"entries"`
+	Steps   []rules.SearchStep `json:"steps"`
+	Rules   []rules.TriedRule  `json:"rules,omitempty"`
+	// UnlistedRules is the number of rules that do not match and are missing in Rules.
+	UnlistedRules int      `json:"unlisted,omitempty"`
+	Outcome       string   `json:"outcome"`
+	Reason        string   `json:"reason,omitempty"`
+	Why           string   `json:"why,omitempty"`
+	Hint          string   `json:"hint,omitempty"`
+	Rule          string   `json:"rule,omitempty"`
+	At            string   `json:"at,omitempty"`
+	Quota         bool     `json:"quota"`
+	AllOrNone     bool     `json:"all_or_none"`
+	Charges       []Charge `json:"charges"`
+	Status        *Status  `json:"now,omitempty"`
 }
 
 // The outcomes of a descriptor.
 const (
-	Limited   = "limited"   // limits apply
-	Unlimited = "unlimited" // the rule has none
-	Replaced  = "replaced"  // by other rules of the request, all of them
-	Unmatched = "unmatched" // no rule applies
+	OutcomeLimited   = "limited"   // OutcomeLimited means that limits apply to the descriptor.
+	OutcomeUnlimited = "unlimited" // OutcomeUnlimited means that the rule of the descriptor has no limit.
+	OutcomeReplaced  = "replaced"  // OutcomeReplaced means that other rules of the request replace all rules of the descriptor.
+	OutcomeUnmatched = "unmatched" // OutcomeUnmatched means that no rule applies to the descriptor.
 )
 
 // Charge is a limit that applies, or would apply if no other rule replaced it.
 type Charge struct {
-	Rule          string   `json:"rule,omitempty"`
-	At            string   `json:"at,omitempty"`
-	Name          string   `json:"name,omitempty"`
-	Words         string   `json:"words"`
-	Unlimited     bool     `json:"unlimited"`
-	Algorithm     string   `json:"algorithm,omitempty"`
-	Limit         uint64   `json:"limit"`
-	AtOnce        uint64   `json:"at_once,omitempty"` // of a bucket: burst and one
-	PeriodUS      int64    `json:"period_us,omitempty"`
-	MinIntervalUS int64    `json:"min_interval_us,omitempty"`
-	CountBlocked  bool     `json:"count_blocked"`
-	Shadow        bool     `json:"shadow"`
-	Canary        bool     `json:"canary,omitempty"`
-	Fallback      string   `json:"on_store_failure,omitempty"` // empty: error
-	Shared        []string `json:"shared,omitempty"`
-	ReplacedBy    []string `json:"replaced_by,omitempty"`
-	Key           string   `json:"key,omitempty"`
-	Op            string   `json:"op,omitempty"`
-	Amount        uint64   `json:"amount"`
-	Earlier       uint64   `json:"earlier,omitempty"`
-	Now           *State   `json:"now,omitempty"`
+	Rule         string `json:"rule,omitempty"`
+	At           string `json:"at,omitempty"`
+	Name         string `json:"name,omitempty"`
+	LimitInWords string `json:"words"`
+	Unlimited    bool   `json:"unlimited"`
+	Algorithm    string `json:"algorithm,omitempty"`
+	Limit        uint64 `json:"limit"`
+	// AtOnce is the number of units that a gcra limit allows at once: its burst and one.
+	AtOnce        uint64 `json:"at_once,omitempty"`
+	PeriodUS      int64  `json:"period_us,omitempty"`
+	MinIntervalUS int64  `json:"min_interval_us,omitempty"`
+	CountBlocked  bool   `json:"count_blocked"`
+	Shadow        bool   `json:"shadow"`
+	Canary        bool   `json:"canary,omitempty"`
+	// Fallback is the rule's on_store_failure; empty for error.
+	Fallback string `json:"on_store_failure,omitempty"`
+	// SharedValues lists the parts of the rule, as key=value, whose values share one counter.
+	SharedValues []string `json:"shared,omitempty"`
+	ReplacedBy   []string `json:"replaced_by,omitempty"`
+	Key          string   `json:"key,omitempty"`
+	Operation    string   `json:"op,omitempty"`
+	Amount       uint64   `json:"amount"`
+	// EarlierAmount is the amount that earlier descriptors of the request charge to the same counter.
+	EarlierAmount uint64 `json:"earlier,omitempty"`
+	State         *State `json:"now,omitempty"`
 }
 
 // Status is the decision on a descriptor.
@@ -78,13 +82,15 @@ type Status struct {
 	Code         string `json:"code"`
 	RetryAfterUS *int64 `json:"retry_after_us"`
 	ResetAfterUS int64  `json:"reset_after_us"`
-	Binding      *int   `json:"binding"`
-	Degraded     string `json:"degraded,omitempty"` // as in State, of the first limit that has one
+	// Binding is the index in Charges of the limit that callers are told about.
+	Binding *int `json:"binding"`
+	// Degraded is that of the first limit that has one; see State.
+	Degraded string `json:"degraded,omitempty"`
 }
 
-// State is how a counter stands.
+// State is the state of a counter.
 type State struct {
-	// Before and Remaining are nil if nothing was counted, because no store answered.
+	// Before and Remaining are nil if the store did not answer, so the count is unknown.
 	Before       *uint64  `json:"before,omitempty"`
 	Remaining    *uint64  `json:"remaining,omitempty"`
 	Over         bool     `json:"over"`
@@ -92,6 +98,6 @@ type State struct {
 	ResetAfterUS int64    `json:"reset_after_us"`
 	Reasons      []string `json:"reasons"`
 	Cached       bool     `json:"cached"`
-	// Degraded is how the hit was decided because the store did not answer.
+	// Degraded is the fallback that decided the hit, because the store did not answer; empty if it did.
 	Degraded string `json:"degraded,omitempty"`
 }

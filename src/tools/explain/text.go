@@ -2,49 +2,50 @@ package explain
 
 import (
 	_ "embed"
-	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"ratelimit/src/backend"
+	"ratelimit/src/frontend/rls"
 	"ratelimit/src/rules"
+	"ratelimit/src/tools/output"
 )
 
 //go:embed text.tmpl
 var textTemplate string
 
-// aloneInLine matches a line of textTemplate with one action and nothing else.
-var aloneInLine = regexp.MustCompile(`(?m)^(\{\{(?:if|else|end|range|with|define|template|\$)[^}]*\}\})?\n`)
+// actionLine matches a line of textTemplate that has one action and nothing else. Such a line adds no newline to the text.
+var actionLine = regexp.MustCompile(`(?m)^(\{\{(?:if|else|end|range|with|define|template|\$)[^}]*\}\})?\n`)
 
-var texts = template.Must(template.New("").Funcs(template.FuncMap{
-	"does":    does,
-	"entry":   entry,
-	"how":     how,
-	"join":    strings.Join,
-	"limits":  countLimits,
-	"list":    list,
-	"outcome": outcome,
-	"number":  func(i int) int { return i + 1 },
-	"pair":    pair,
-	"plural":  plural,
-	"shown":   shown,
-	"state":   stateText,
-}).Parse(aloneInLine.ReplaceAllString(textTemplate, "$1")))
+var reportTemplate = template.Must(template.New("").Funcs(template.FuncMap{
+	"decision":    decisionText,
+	"entries":     entriesText,
+	"entry":       entryText,
+	"join":        strings.Join,
+	"keyAndValue": keyAndValue,
+	"number":      func(index int) int { return index + 1 },
+	"plural":      output.Plural,
+	"quoted":      quoted,
+	"state":       stateText,
+}).Parse(actionLine.ReplaceAllString(textTemplate, "$1")))
 
 // Text is the report for people.
 func (r *Report) Text() string {
 	var b strings.Builder
-	if err := texts.Execute(&b, r); err != nil {
-		return err.Error() // a mistake in the template
+	if err := reportTemplate.Execute(&b, r); err != nil {
+		return err.Error() // The template has a mistake.
 	}
 	return b.String()
 }
 
-// countLimits returns how many limits a descriptor is charged to, canaries apart.
-func countLimits(d Descriptor) (n int) {
+// LimitsOfRule returns the number of limits that the rule charges, without those of canaries.
+func (d Descriptor) LimitsOfRule() (n int) {
 	for i := range d.Charges {
 		if !d.Charges[i].Canary {
 			n++
@@ -53,61 +54,29 @@ func countLimits(d Descriptor) (n int) {
 	return n
 }
 
-// how says in what way a candidate matches.
-func how(match rules.How, word bool) string {
-	switch {
-	case match == rules.Exact && word:
-		return "name"
-	case match == rules.Exact:
-		return "key and value"
-	case match == rules.KeyAlone:
-		return "key alone"
+// decisionText tells whether a request or a descriptor passes. degraded is the fallback that decided; empty if the store did.
+func decisionText(code string, retryAfterUS *int64, degraded string) string {
+	over := code == rls.CodeName(true)
+	if over && retryAfterUS != nil && degraded == backend.FallbackDeny.String() {
+		return "is refused" // The wait is unknown without the store.
 	}
-	return string(match)
+	return passText(over, retryAfterUS)
 }
 
-// plural returns "1 hit" or "2 hits". n is an integer of any type.
-func plural(n any, what string) string {
-	text := fmt.Sprintf("%d %s", n, what)
-	if text != "1 "+what {
-		text += "s"
-	}
-	return text
-}
-
-// does is what the hit does to its counter.
-func does(c Charge) string {
-	switch {
-	case c.Op == "refund":
-		return fmt.Sprintf("gives %s back to", plural(c.Amount, "hit"))
-	case c.Amount == 0:
-		return "looks only at"
-	}
-	return fmt.Sprintf("charges %s to", plural(c.Amount, "hit"))
-}
-
-// outcome is verb for a decision, which degraded says was made without the store.
-func outcome(decided string, retry *int64, degraded string) string {
-	if decided == code(true) && retry != nil && degraded == backend.FallbackDeny.String() {
-		return "is refused" // how long it has to wait depends on the store
-	}
-	return verb(decided == code(true), retry)
-}
-
-// stateText says how a counter stands.
+// stateText describes the state of a counter.
 func stateText(s *State) string {
 	if s.Before == nil {
-		return "the count is unknown, since the store does not answer: " + outcome(code(s.Over), s.RetryAfterUS, s.Degraded) +
+		return "the count is unknown, since the store does not answer: " + decisionText(rls.CodeName(s.Over), s.RetryAfterUS, s.Degraded) +
 			", by on_store_failure: " + s.Degraded
 	}
-	text := fmt.Sprintf("%d used, %d left", *s.Before, *s.Remaining)
+	text := strconv.FormatUint(*s.Before, 10) + " used, " + strconv.FormatUint(*s.Remaining, 10) + " left"
 	if *s.Before > 0 && (!s.Over || s.RetryAfterUS == nil) {
-		text += ", whole again in " + duration(s.ResetAfterUS)
+		text += ", whole again in " + durationText(s.ResetAfterUS)
 	}
 	if slices.Contains(s.Reasons, "interval") {
 		text += ", too soon after the last hit"
 	}
-	text += ": " + verb(s.Over, s.RetryAfterUS)
+	text += ": " + passText(s.Over, s.RetryAfterUS)
 	if s.Cached {
 		text += ", says the over-limit cache"
 	}
@@ -117,30 +86,59 @@ func stateText(s *State) string {
 	return text
 }
 
-// verb says whether a hit or a request passes. retry is how long it has to wait if it is
-// over, in microseconds; nil: it can never pass.
-func verb(over bool, retry *int64) string {
+// passText tells whether and when a hit passes. If it is over, a nil retryAfterUS means that it can never pass.
+func passText(over bool, retryAfterUS *int64) string {
 	switch {
 	case !over:
 		return "passes"
-	case retry == nil:
+	case retryAfterUS == nil:
 		return "is over and can never pass"
 	}
-	return "is over, passes in " + duration(*retry)
+	return "is over, passes in " + durationText(*retryAfterUS)
 }
 
-func duration(us int64) string { return (time.Duration(us) * time.Microsecond).String() }
+func durationText(microseconds int64) string {
+	return (time.Duration(microseconds) * time.Microsecond).String()
+}
 
-// list returns entries as the command line has them.
-func list(entries []rules.EntryText) string {
+// entriesText returns entries in the form of the command line: key=value, key=value.
+func entriesText(entries []rules.EntryText) string {
 	if len(entries) == 0 {
 		return "no entries"
 	}
 	parts := make([]string, len(entries))
 	for i, e := range entries {
-		parts[i] = entry(e)
+		parts[i] = entryText(e)
 	}
 	return strings.Join(parts, ", ")
 }
 
-func entry(e rules.EntryText) string { return shown(e.Key) + "=" + shown(e.Value) }
+func entryText(e rules.EntryText) string { return quoted(e.Key) + "=" + quoted(e.Value) }
+
+// keyAndValue returns key=value, or the key alone if there is no value.
+func keyAndValue(key, value string) string {
+	if value == "" {
+		return quoted(key)
+	}
+	return quoted(key) + "=" + quoted(value)
+}
+
+// quoted returns text of a caller or a rule file. It is quoted if it has blanks, commas, quotes or characters that are not printable,
+// and cut to 300 bytes.
+func quoted(s string) string {
+	const most = 300
+	if len(s) > most {
+		cut := most
+		for cut > most-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
+			cut--
+		}
+		return strconv.Quote(s[:cut]) + "... (" + strconv.Itoa(len(s)) + " bytes)"
+	}
+	plain := s != "" && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool {
+		return !unicode.IsPrint(r) || r == ' ' || r == '"' || r == ','
+	})
+	if plain {
+		return s
+	}
+	return strconv.Quote(s)
+}

@@ -3,125 +3,98 @@ package explain
 import (
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"ratelimit/src/rules"
 )
 
-// why says for what reason a walk of n entries found no rule, and what may help.
-func why(w *rules.Walk, n int) (why, hint string) {
-	var last *rules.Step
-	if len(w.Steps) > 0 {
-		last = &w.Steps[len(w.Steps)-1]
+// whyNoRule returns the reason why the search for a descriptor of n entries found no rule, and a hint how to find one.
+func whyNoRule(search *rules.SearchRecord, n int) (why, hint string) {
+	var last *rules.SearchStep
+	if len(search.Steps) > 0 {
+		last = &search.Steps[len(search.Steps)-1]
 	}
-	switch w.End {
-	case rules.EndEmpty:
+	switch search.EndReason {
+	case rules.EndReasonNoEntries:
 		why = "the descriptor has no entries"
-	case rules.EndKey:
-		why = whereOf(w) + " no descriptor has the key " + shown(last.Entry.Key) + wildcards(last)
-		if last.Siblings == 0 {
+	case rules.EndReasonNoSuchKey:
+		why = lastLevel(search) + " no descriptor has the key " + quoted(last.Entry.Key) + noWildcard(last)
+		if last.LevelKeyCount == 0 {
 			why = "the domain has no descriptors"
 		}
-	case rules.EndValue:
-		why = whereOf(w) + " the key " + shown(last.Entry.Key) + " has other values only" + wildcards(last)
-	case rules.EndDeep:
-		why = fmt.Sprintf("the rules end at %s, entry %d of %d", name(taken(last)), len(w.Steps), n)
-	case rules.EndShort:
-		why = "the descriptor ends at " + name(taken(last)) + ", which has no rate_limit; those below it are for descriptors with more entries"
-	case rules.EndNoLimit:
-		why = name(taken(last)) + " has no rate_limit"
-	case rules.EndNone:
+	case rules.EndReasonNoSuchValue:
+		why = lastLevel(search) + " the key " + quoted(last.Entry.Key) + " has other values only" + noWildcard(last)
+	case rules.EndReasonTooManyEntries:
+		why = fmt.Sprintf("the rules end at %s, entry %d of %d", takenName(last), len(search.Steps), n)
+	case rules.EndReasonTooFewEntries:
+		why = "the descriptor ends at " + takenName(last) + ", which has no rate_limit; those below it are for descriptors with more entries"
+	case rules.EndReasonNoRateLimit:
+		why = takenName(last) + " has no rate_limit"
+	case rules.EndReasonNoRuleMatches:
 		why = "no rule of the list matches"
-	case rules.EndRule:
+	case rules.EndReasonRuleFound:
 	}
-	if hint = otherWay(w); hint != "" || last == nil {
+	if hint = betterCandidate(search); hint != "" || last == nil {
 		return why, hint
 	}
 	key := last.Entry.Key
 	switch {
-	case last.Meant != "" && w.End == rules.EndValue:
-		hint = "did you mean " + pair(key, last.Meant) + "?"
-	case last.Meant != "":
-		hint = "did you mean " + shown(last.Meant) + "?"
-	case last.Below != nil:
-		hint = fmt.Sprintf("%s is a key further down (%v): a descriptor is matched from the top, one entry for each level", shown(key), last.Below.Pos)
+	case last.SuggestedText != "" && search.EndReason == rules.EndReasonNoSuchValue:
+		hint = "did you mean " + keyAndValue(key, last.SuggestedText) + "?"
+	case last.SuggestedText != "":
+		hint = "did you mean " + quoted(last.SuggestedText) + "?"
+	case last.SameKeyBelow != nil:
+		hint = fmt.Sprintf("%s is a key further down (%v): a descriptor is matched from the top, one entry for each level",
+			quoted(key), last.SameKeyBelow.Pos)
 	}
 	return why, hint
 }
 
-// wildcards says that no wildcard matches, if the level has any.
-func wildcards(s *rules.Step) string {
-	if slices.ContainsFunc(s.Candidates, func(c rules.Candidate) bool { return c.How == rules.Wildcard }) {
+// noWildcard returns the end of a sentence, that no wildcard matches; empty if the level has no wildcards.
+func noWildcard(s *rules.SearchStep) string {
+	if slices.ContainsFunc(s.Candidates, func(c rules.Candidate) bool { return c.MatchKind == rules.MatchWildcard }) {
 		return ", and no wildcard matches"
 	}
 	return ""
 }
 
-// otherWay names the first rule that another candidate would have led to.
-func otherWay(w *rules.Walk) string {
-	for i := range w.Steps {
-		s := &w.Steps[i]
-		for j := range s.Candidates {
-			if c := &s.Candidates[j]; c.Leads != "" {
+// betterCandidate returns a hint at the first rule that the search would have found if it had taken another candidate; empty if there
+// is none.
+func betterCandidate(search *rules.SearchRecord) string {
+	for i := range search.Steps {
+		s := &search.Steps[i]
+		for _, c := range s.Candidates {
+			if c.LeadsToRule != "" {
 				return fmt.Sprintf("%s (%v) would lead to %s, but %s goes before it, and a way once taken is not left again",
-					name(c), c.At, c.Leads, name(taken(s)))
+					keyAndValue(c.Key, c.Value), c.Position, c.LeadsToRule, takenName(s))
 			}
 		}
 	}
 	return ""
 }
 
-// unknownDomain explains why nothing applies.
-func (x *explainer) unknownDomain(d *Descriptor) {
-	d.Reason, d.Why = "no_such_domain", "no rules have the domain "+shown(string(x.req.Domain))
-	domains := make([]string, len(x.answer.Set.Domains()))
-	for i, known := range x.answer.Set.Domains() {
-		domains[i] = known.Name
+// whyUnknownDomain returns the reason why no rule applies to a request for an unknown domain, and a hint at a domain of similar name.
+func (x *explainer) whyUnknownDomain() (why, hint string) {
+	name := string(x.req.Domain)
+	var known []string
+	for _, d := range x.answer.RuleSet.Domains() {
+		known = append(known, d.Name)
 	}
-	if meant := rules.Near(string(x.req.Domain), slices.Values(domains)); meant != "" {
-		d.Hint = "did you mean " + shown(meant) + "?"
+	if meant := rules.NearestWord(name, slices.Values(known)); meant != "" {
+		hint = "did you mean " + quoted(meant) + "?"
 	}
+	return "no rules have the domain " + quoted(name), hint
 }
 
-// whereOf names the level at which a walk ended.
-func whereOf(w *rules.Walk) string {
-	if len(w.Steps) < 2 {
+// lastLevel names the level of rules at which a search ended.
+func lastLevel(search *rules.SearchRecord) string {
+	if len(search.Steps) < 2 {
 		return "at the top of the domain"
 	}
-	return "below " + name(taken(&w.Steps[len(w.Steps)-2]))
+	return "below " + takenName(&search.Steps[len(search.Steps)-2])
 }
 
-func taken(s *rules.Step) *rules.Candidate { return &s.Candidates[s.Taken] }
-
-func name(c *rules.Candidate) string { return pair(c.Key, c.Value) }
-
-// pair returns key=value, or the key alone if there is no value.
-func pair(key, value string) string {
-	if value == "" {
-		return shown(key)
-	}
-	return shown(key) + "=" + shown(value)
-}
-
-// shown returns text from outside for a terminal: in quotes if it has blanks, commas,
-// quotes or characters that are not printable, and cut to a few lines.
-func shown(s string) string {
-	const most = 300
-	if len(s) > most {
-		cut := most
-		for cut > most-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
-			cut--
-		}
-		return fmt.Sprintf("%q... (%d bytes)", s[:cut], len(s))
-	}
-	plain := s != "" && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool {
-		return !unicode.IsPrint(r) || r == ' ' || r == '"' || r == ','
-	})
-	if plain {
-		return s
-	}
-	return strconv.Quote(s)
+// takenName returns the key and value of the candidate that the search took.
+func takenName(s *rules.SearchStep) string {
+	c := &s.Candidates[s.TakenIndex]
+	return keyAndValue(c.Key, c.Value)
 }

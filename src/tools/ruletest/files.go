@@ -17,30 +17,29 @@ import (
 type Summary struct {
 	Passed int      `json:"passed"`
 	Failed int      `json:"failed"`
-	Bad    int      `json:"bad"` // files that cannot be run
+	Bad    int      `json:"bad"` // Bad counts files whose tests could not run because of problems.
 	Files  []Result `json:"files"`
 }
 
-// RunPaths runs the tests of files and of directories whose names match pick; nil: all.
+// RunPaths runs the tests of files and of directories. If pick is not nil, it runs only tests whose names match pick.
 func RunPaths(ctx context.Context, paths []string, pick *regexp.Regexp) *Summary {
 	sum := &Summary{Files: []Result{}}
-	seen := make(map[string]bool) // a file may be named and be in a named directory
+	seen := make(map[string]bool) // paths may name a file and also the directory that has it
 	for _, path := range paths {
 		files, problems := readPath(path)
 		if len(problems) > 0 {
-			sum.add(Bad(path, problems))
+			sum.add(badResult(path, problems))
 		}
 		for _, f := range files {
 			if seen[f.Name] {
 				continue
 			}
 			seen[f.Name] = true
-			tests, problems := Read(f.Name, f.Data)
-			if len(problems) > 0 {
-				sum.add(Bad(f.Name, problems))
-				continue
+			if tests, problems := Read(f.Name, f.Data); len(problems) > 0 {
+				sum.add(badResult(f.Name, problems))
+			} else {
+				sum.add(tests.Run(ctx, pick))
 			}
-			sum.add(tests.Run(ctx, pick))
 		}
 	}
 	return sum
@@ -60,19 +59,19 @@ func (s *Summary) add(r Result) {
 	s.Files = append(s.Files, r)
 }
 
-// readPath reads a file of tests, or those in a directory.
-func readPath(path string) ([]loading.File, rules.Problems) {
-	files, _, err := filerules.Read(path, false)
+// readPath reads a file of tests, or all files of tests in a directory.
+func readPath(path string) ([]loading.RuleFile, rules.Problems) {
+	files, _, err := filerules.Read(path)
 	problems := check.Problems(err)
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return files, problems
 	}
-	files = slices.DeleteFunc(files, func(f loading.File) bool {
+	files = slices.DeleteFunc(files, func(f loading.RuleFile) bool {
 		return !strings.HasSuffix(f.Name, "_test.yaml") && !strings.HasSuffix(f.Name, "_test.yml")
 	})
 	if len(files) == 0 && len(problems) == 0 {
 		problems = rules.Problems{{
-			Pos: rules.Pos{File: path}, What: "there are no tests here", Fix: "name them *_test.yaml, or name the file itself",
+			Pos: rules.Pos{File: path}, Message: "there are no tests here", Fix: "name them *_test.yaml, or name the file itself",
 		}}
 	}
 	return files, problems

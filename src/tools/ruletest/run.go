@@ -11,16 +11,17 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/yamlrules"
 	"ratelimit/src/tools/explain"
 )
 
-// Result is the result of a file. Its JSON form is stable: fields are only
-// added.
+// Result is the result of a file. Its JSON form is stable: fields are only added.
 type Result struct {
 	File     string   `json:"file"`
-	Problems []string `json:"problems"` // of a file that cannot be run
+	Problems []string `json:"problems"` // Problems say why the tests of the file cannot run; empty if they ran.
 	Tests    []Test   `json:"tests"`
 }
 
@@ -33,13 +34,12 @@ type Test struct {
 	Failures []Failure `json:"failures"`
 }
 
-// Failure is a step that was not answered as expected.
+// Failure is a step whose answers were not as expected.
 type Failure struct {
 	At   string `json:"at"`
 	Time string `json:"time"`
 	Ask  string `json:"ask"`
-	// Repetition is the first that failed, Times how many there were, Failed how
-	// many of them failed.
+	// The step sent its request Times times. Failed counts the answers that were not as expected; Repetition is the first of them.
 	Repetition  int             `json:"repetition"`
 	Times       int             `json:"times"`
 	Failed      int             `json:"failed"`
@@ -54,8 +54,8 @@ type Difference struct {
 	Want string `json:"want"`
 }
 
-// Bad is the result of a file that cannot be run.
-func Bad(file string, problems rules.Problems) Result {
+// badResult returns the result of a file whose tests cannot run because of problems.
+func badResult(file string, problems rules.Problems) Result {
 	r := Result{File: file, Problems: make([]string, len(problems)), Tests: []Test{}}
 	for i, p := range problems {
 		r.Problems[i] = p.String()
@@ -63,7 +63,7 @@ func Bad(file string, problems rules.Problems) Result {
 	return r
 }
 
-// Run runs the tests whose names match pick; nil: all.
+// Run runs the tests of f. If pick is not nil, it runs only tests whose names match pick.
 func (f *File) Run(ctx context.Context, pick *regexp.Regexp) Result {
 	r := Result{File: f.Name, Problems: []string{}, Tests: []Test{}}
 	for i := range f.tests {
@@ -80,6 +80,7 @@ func (f *File) Run(ctx context.Context, pick *regexp.Regexp) Result {
 	return r
 }
 
+// run runs t on an empty store.
 func (f *File) run(ctx context.Context, t *test) (Test, error) {
 	out := Test{Name: t.name, At: t.Pos.String(), Failures: []Failure{}}
 	store, err := memory.New(memory.Config{})
@@ -89,7 +90,7 @@ func (f *File) run(ctx context.Context, t *test) (Test, error) {
 	modes := f.modes
 	modes.Backend = store
 	l := limiter.New(modes)
-	l.Use(f.set)
+	l.UseRules(f.set)
 	for i := range t.steps {
 		s := &t.steps[i]
 		s.request.Now = t.start.Add(s.at)
@@ -106,8 +107,7 @@ func (f *File) run(ctx context.Context, t *test) (Test, error) {
 	return out, nil
 }
 
-// run sends the request of a step as often as it says. The failure is nil when
-// all was as expected.
+// run sends the request of the step as often as the step says. The failure is nil if all answers were as expected.
 func (s *step) run(ctx context.Context, l *limiter.Limiter) (failure *Failure, err error) {
 	var a limiter.Answer
 	for i := range s.times {
@@ -122,7 +122,7 @@ func (s *step) run(ctx context.Context, l *limiter.Limiter) (failure *Failure, e
 			failure = &Failure{
 				At: s.Pos.String(), Time: s.at.String(), Ask: shortForm(&s.request),
 				Repetition: i + 1, Times: s.times, Differences: differences,
-				Explanation: explain.Of(&s.request, &a, true),
+				Explanation: explain.NewReport(&s.request, &a, true),
 			}
 		}
 		failure.Failed++
@@ -130,45 +130,46 @@ func (s *step) run(ctx context.Context, l *limiter.Limiter) (failure *Failure, e
 	return failure, nil
 }
 
-// statusFields are what a test can expect of a descriptor, in the order of their
-// differences.
+// statusFields are the parts of a status that a test can expect, in the order in which their differences are reported. read reads the
+// expected value from the file of tests; of returns the value that the limiter answered.
 var statusFields = []struct {
 	name string
+	read func(*reader, *yamlrules.Value, string) string
 	of   func(*limiter.Status) string
 }{
-	{"code", func(st *limiter.Status) string { return code(st.Over) }},
-	{"rule", ruleOf},
-	{"limit", number(func(c *limiter.Charge) uint64 { return uint64(c.Limit.Requests) })},
-	{"remaining", number(func(c *limiter.Charge) uint64 { return c.Verdict.Remaining })},
-	{"reset", func(st *limiter.Status) string { return waits(st.ResetAfter) }},
-	{"wait", func(st *limiter.Status) string { return waits(st.RetryAfter) }},
+	{"code", (*reader).code, func(st *limiter.Status) string { return rls.CodeName(st.Over) }},
+	{"rule", (*reader).optionalText, ruleKey},
+	{"limit", (*reader).numberText, bindingNumber(func(c *limiter.Charge) uint64 { return uint64(c.Limit.Requests) })},
+	{"remaining", (*reader).numberText, bindingNumber(func(c *limiter.Charge) uint64 { return c.Verdict.Remaining })},
+	{"reset", (*reader).resetTime, func(st *limiter.Status) string { return waitText(st.ResetAfter) }},
+	{"wait", (*reader).wait, func(st *limiter.Status) string { return waitText(st.RetryAfter) }},
 }
 
-// number returns a number of the binding charge as text; 0 if there is none.
-func number(of func(*limiter.Charge) uint64) func(*limiter.Status) string {
+// bindingNumber returns a function that formats a number of a status's binding limit; "0" if the status has no such limit.
+func bindingNumber(of func(*limiter.Charge) uint64) func(*limiter.Status) string {
 	return func(st *limiter.Status) string {
-		if st.Binding == nil {
+		if st.BindingCharge == nil {
 			return "0"
 		}
-		return fmt.Sprint(of(st.Binding))
+		return fmt.Sprint(of(st.BindingCharge))
 	}
 }
 
-// compare returns how the answer to repetition i differs from what is expected.
-func (s *step) compare(a *limiter.Answer, i int) (list []Difference) {
+// compare returns how the answer to one repetition, counted from 0, differs from what the step expects.
+func (s *step) compare(a *limiter.Answer, repetition int) (list []Difference) {
 	differ := func(what, got, want string) {
 		if got != want {
 			list = append(list, Difference{what, got, want})
 		}
 	}
 	if n := len(s.expect); n > 0 {
-		differ("answer", code(a.Over), s.expect[min(i, n-1)])
+		differ("answer", rls.CodeName(a.Over), s.expect[min(repetition, n-1)])
 	}
-	if i < s.times-1 {
+	if repetition < s.times-1 {
 		return list
 	}
 	if s.wait != "" {
-		differ("wait", waits(a.RetryAfter), s.wait)
+		differ("wait", waitText(a.RetryAfter), s.wait)
 	}
 	for i := range s.statuses {
 		for _, f := range statusFields {
@@ -177,10 +178,10 @@ func (s *step) compare(a *limiter.Answer, i int) (list []Difference) {
 				continue
 			}
 			got := f.of(&a.Statuses[i])
-			if f.name == "rule" { // with or without the domain, as in /rlconfig or in the file
+			if f.name == "rule" { // A test may name a rule with the domain, as /rlconfig does, or without it.
 				domain := string(s.request.Domain) + "."
-				got, want = strings.TrimPrefix(got, domain), strings.TrimPrefix(want, domain)
-				got, want = cmp.Or(got, "none"), cmp.Or(want, "none")
+				got = cmp.Or(strings.TrimPrefix(got, domain), "none")
+				want = cmp.Or(strings.TrimPrefix(want, domain), "none")
 			}
 			differ("descriptor "+strconv.Itoa(i+1)+", "+f.name, got, want)
 		}
@@ -188,33 +189,26 @@ func (s *step) compare(a *limiter.Answer, i int) (list []Difference) {
 	return list
 }
 
-// ruleOf returns the key of the rule whose limit the answer tells of, or of the rule
-// without a limit; empty if there is no rule.
-func ruleOf(st *limiter.Status) string {
-	switch c := st.Binding; {
+// ruleKey returns the key of the rule with the binding limit, or of the rule that matched if it has no limit; empty for no rule.
+func ruleKey(st *limiter.Status) string {
+	switch c := st.BindingCharge; {
 	case c != nil && c.Rule != nil:
-		return c.Rule.Key
+		return c.Rule.FullName
 	case c == nil && st.Rule != nil:
-		return st.Rule.Key
+		return st.Rule.FullName
 	}
 	return ""
 }
 
-func code(over bool) string {
-	if over {
-		return "OVER_LIMIT"
-	}
-	return "OK"
-}
-
-func waits(d time.Duration) string {
+// waitText returns a waiting time as tests write it.
+func waitText(d time.Duration) string {
 	if d == algorithm.Never {
 		return "never"
 	}
 	return d.String()
 }
 
-// shortForm writes a request as `ask` does.
+// shortForm returns a request in the form of the key `ask`: "domain: key=value, key=value + key=value".
 func shortForm(req *limiter.Request) string {
 	descriptors := make([]string, len(req.Descriptors))
 	for i, d := range req.Descriptors {

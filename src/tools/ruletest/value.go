@@ -10,175 +10,181 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/frontend/rls"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/yamlrules"
 )
 
-// reader turns YAML into a File and notes problems. The functions that read a value get
-// the value and its name for messages.
+// reader turns YAML into a File and collects problems. Its methods read one value each; name is the value's name in messages.
 type reader struct {
 	file *File
 	rules.Problems
 }
 
-// keys are the keys that a map may have, each with the function that reads its value.
-type keys map[string]func(v *yamlrules.Value, what string)
+// valueReader reads the value of a key and stores it.
+type valueReader = func(v *yamlrules.Value, name string)
 
-// to stores in target what read returns.
-func to[T any](target *T, read func(*yamlrules.Value, string) T) func(*yamlrules.Value, string) {
-	return func(v *yamlrules.Value, what string) { *target = read(v, what) }
+// storeIn returns a valueReader that stores the result of read in target.
+func storeIn[T any](target *T, read func(*yamlrules.Value, string) T) valueReader {
+	return func(v *yamlrules.Value, name string) { *target = read(v, name) }
 }
 
-// itself returns v, to be read after the other keys.
-func itself(v *yamlrules.Value, _ string) *yamlrules.Value { return v }
+// readLater returns v itself, for a value that is read after the other keys of its map.
+func readLater(v *yamlrules.Value, _ string) *yamlrules.Value { return v }
 
-// fields reads a map. It reports whether v was one.
-func (r *reader) fields(v *yamlrules.Value, what string, known keys) bool {
-	fields, ok := v.Fields()
-	if !ok {
-		r.Add(v.Pos, "write keys and values below it", "%s is %s, not a map", what, v.Type())
-		return false
+// fields reads a map whose possible keys are those of known. It returns false, and reports a problem, if v is not a map.
+func (r *reader) fields(v *yamlrules.Value, name string, known map[string]valueReader) bool {
+	fields, isMap := v.Fields()
+	if !isMap {
+		r.Add(v.Pos, "write keys and values below it", "%s is %s, not a map", name, v.TypeName())
 	}
 	for i := range fields {
 		f := &fields[i]
-		name := f.Name
-		if known[name] == nil {
-			fix := "known in " + what + ": " + strings.Join(slices.Sorted(maps.Keys(known)), ", ")
-			if name = rules.Near(f.Name, maps.Keys(known)); name != "" {
-				fix = "did you mean `" + name + "`?"
+		key := f.Name
+		if known[key] == nil {
+			fix := "known in " + name + ": " + strings.Join(slices.Sorted(maps.Keys(known)), ", ")
+			if key = rules.NearestWord(f.Name, maps.Keys(known)); key != "" {
+				fix = "did you mean `" + key + "`?"
 			}
 			r.Add(f.Pos, fix, "unknown key %s", rules.Quote(f.Name))
 		}
-		if read := known[name]; read != nil { // also for a misspelled key, which would be missed, too
-			read(&f.Value, name)
+		if read := known[key]; read != nil { // A misspelt key is read too, or else it would also be reported as missing.
+			read(&f.Value, key)
 		}
 	}
-	return true
+	return isMap
 }
 
-// each reads the items of a list.
-func (r *reader) each(v *yamlrules.Value, what string, read func(*yamlrules.Value)) {
+// each calls read with each item of a list.
+func (r *reader) each(v *yamlrules.Value, name string, read func(*yamlrules.Value)) {
 	items, ok := v.Items()
 	if !ok {
-		r.Add(v.Pos, "write `- ...` for each", "%s is %s, not a list", what, v.Type())
+		r.Add(v.Pos, "write `- ...` for each", "%s is %s, not a list", name, v.TypeName())
 	}
 	for i := range items {
 		read(&items[i])
 	}
 }
 
-// filled is each for a list below v that has to be there, with at least one item.
-func (r *reader) filled(v, list *yamlrules.Value, what, without string, read func(*yamlrules.Value)) {
+// requiredList calls read with each item of list, the value of the key name in parent. A missing or empty list is the problem.
+func (r *reader) requiredList(parent, list *yamlrules.Value, name, problem string, read func(*yamlrules.Value)) {
 	if list == nil {
-		r.Add(v.Pos, "add `"+what+":` and a list", "%s", without)
+		r.Add(parent.Pos, "add `"+name+":` and a list", "%s", problem)
 		return
 	}
-	r.each(list, what, read)
+	r.each(list, name, read)
 	if items, ok := list.Items(); ok && len(items) == 0 {
-		r.Add(list.Pos, "add one", "%s", without)
+		r.Add(list.Pos, "add one", "%s", problem)
 	}
 }
 
-func (r *reader) text(v *yamlrules.Value, what string) string {
+func (r *reader) text(v *yamlrules.Value, name string) string {
 	text, ok := v.Text()
 	if !ok {
-		r.Add(v.Pos, "write text", "%s is %s, not text", what, v.Type())
+		r.Add(v.Pos, "write text", "%s is %s, not text", name, v.TypeName())
 	}
 	return text
 }
 
-// optionalText is text, or empty if there is nothing.
-func (r *reader) optionalText(v *yamlrules.Value, what string) string {
-	if v.Null() {
+// optionalText reads text. A null value is an empty text.
+func (r *reader) optionalText(v *yamlrules.Value, name string) string {
+	if v.IsNull() {
 		return ""
 	}
-	return r.text(v, what)
+	return r.text(v, name)
 }
 
-func (r *reader) bytes(v *yamlrules.Value, what string) []byte { return []byte(r.text(v, what)) }
+func (r *reader) bytes(v *yamlrules.Value, name string) []byte { return []byte(r.text(v, name)) }
 
-func (r *reader) flag(v *yamlrules.Value, what string) bool {
+func (r *reader) flag(v *yamlrules.Value, name string) bool {
 	value, ok := v.Bool()
 	if !ok {
-		r.Add(v.Pos, "write true or false", "%s is %s, not true or false", what, v.Type())
+		r.Add(v.Pos, "write true or false", "%s is %s, not true or false", name, v.TypeName())
 	}
 	return value
 }
 
-// number reads a whole number, which proto3 JSON may have in quotes.
-func (r *reader) number(v *yamlrules.Value, what string, most uint64) uint64 {
+// invalid reports a scalar that its reader cannot parse.
+func (r *reader) invalid(v *yamlrules.Value, name, fix string) {
+	r.Add(v.Pos, fix, "%s is invalid: %s", name, quoteValue(v))
+}
+
+// number reads a whole number up to most. As in proto3 JSON, the number may be in quotes.
+func (r *reader) number(v *yamlrules.Value, name string, most uint64) uint64 {
 	text, _ := v.Text()
 	n, err := strconv.ParseUint(text, 10, 64)
 	if i, ok := v.Int(); ok && i >= 0 {
 		n, err = uint64(i), nil
 	}
 	if err != nil || n > most {
-		r.Add(v.Pos, fmt.Sprintf("write a whole number from 0 to %d", most), "%s is invalid: %s", what, shown(v))
+		r.invalid(v, name, fmt.Sprintf("write a whole number from 0 to %d", most))
 	}
 	return n
 }
 
-func (r *reader) uint64(v *yamlrules.Value, what string) uint64 {
-	return r.number(v, what, math.MaxUint64)
+func (r *reader) uint64(v *yamlrules.Value, name string) uint64 {
+	return r.number(v, name, math.MaxUint64)
 }
 
-func (r *reader) uint32(v *yamlrules.Value, what string) uint32 {
-	return uint32(r.number(v, what, math.MaxUint32))
+func (r *reader) uint32(v *yamlrules.Value, name string) uint32 {
+	return uint32(r.number(v, name, math.MaxUint32))
 }
 
-// count is uint64 as text.
-func (r *reader) count(v *yamlrules.Value, what string) string { return fmt.Sprint(r.uint64(v, what)) }
-
-// duration reads "1m30s".
-func (r *reader) duration(v *yamlrules.Value, what string) time.Duration {
-	return r.durationOr(v, what, "")
+// numberText reads a whole number and returns it as text.
+func (r *reader) numberText(v *yamlrules.Value, name string) string {
+	return fmt.Sprint(r.uint64(v, name))
 }
 
-func (r *reader) durationOr(v *yamlrules.Value, what, orNever string) time.Duration {
+const durationFix = "write a duration like 1m30s, 500ms or 0s"
+
+// duration reads a duration such as 1m30s. It reports another value as invalid, with the fix.
+func (r *reader) duration(v *yamlrules.Value, name, fix string) time.Duration {
 	text, _ := v.Text()
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		r.Add(v.Pos, "write a duration like 1m30s, 500ms or 0s"+orNever, "%s is invalid: %s", what, shown(v))
+		r.invalid(v, name, fix)
 		return 0
 	}
 	return d
 }
 
-// period is duration as text.
-func (r *reader) period(v *yamlrules.Value, what string) string { return r.duration(v, what).String() }
-
-// wait reads a duration or "never", as waits writes it.
-func (r *reader) wait(v *yamlrules.Value, what string) string {
-	if text, _ := v.Text(); text == waits(algorithm.Never) {
-		return text
-	}
-	return r.durationOr(v, what, ", or never").String()
+// resetTime reads a duration and returns it as text.
+func (r *reader) resetTime(v *yamlrules.Value, name string) string {
+	return r.duration(v, name, durationFix).String()
 }
 
-// instant reads a time in the years that stores work with.
-func (r *reader) instant(v *yamlrules.Value, what string) time.Time {
-	text := r.text(v, what)
+// wait reads a duration, or "never", and returns it as waitText writes it.
+func (r *reader) wait(v *yamlrules.Value, name string) string {
+	if text, _ := v.Text(); text == waitText(algorithm.Never) {
+		return text
+	}
+	return r.duration(v, name, durationFix+", or never").String()
+}
+
+// instant reads a time from 1970 to 2148, the years that stores support.
+func (r *reader) instant(v *yamlrules.Value, name string) time.Time {
+	text, _ := v.Text()
 	at, err := time.Parse(time.RFC3339, text)
-	if err != nil || at.Before(time.Unix(0, 0)) || at.After(latest) {
-		r.Add(v.Pos, "write an instant like 2026-01-01T00:00:00Z, from 1970 to 2148", "%s is invalid: %s", what, rules.Quote(text))
+	if err != nil || at.Before(time.Unix(0, 0)) || at.After(latestTime) {
+		r.invalid(v, name, "write an instant like 2026-01-01T00:00:00Z, from 1970 to 2148")
 		return defaultStart
 	}
 	return at
 }
 
 // code reads the code of an answer.
-func (r *reader) code(v *yamlrules.Value, what string) string {
+func (r *reader) code(v *yamlrules.Value, name string) string {
 	text, _ := v.Text()
-	if text != code(false) && text != code(true) {
-		r.Add(v.Pos, "write OK or OVER_LIMIT", "%s is %s", what, shown(v))
+	if text != rls.CodeName(false) && text != rls.CodeName(true) {
+		r.Add(v.Pos, "write OK or OVER_LIMIT", "%s is %s", name, quoteValue(v))
 	}
 	return text
 }
 
-// shown is a value as a message shows it.
-func shown(v *yamlrules.Value) string {
+// quoteValue returns a value for a message: a scalar in quotes, or the type of another value.
+func quoteValue(v *yamlrules.Value) string {
 	if text, ok := v.Text(); ok {
 		return rules.Quote(text)
 	}
-	return v.Type()
+	return v.TypeName()
 }

@@ -5,87 +5,84 @@ import (
 	"hash/maphash"
 )
 
-// busiest finds the key with the most hits in bounded memory. It is exact for up to
-// maxCounted keys. A further key replaces the key with the fewest hits and continues its
-// count, so a count is too high by at most those hits. Any key with more than a
-// maxCounted-th of all hits is kept.
+// keyCounts finds the key with the most hits in bounded memory. Counts are exact for up to maxCountedKeys keys. A further key
+// replaces the key with the fewest hits and continues its count, so a count is too high by at most those hits. A key with more than
+// one in maxCountedKeys of all hits is never replaced.
 //
-// Source: Metwally et al., "Efficient Computation of Frequent and Top-k Elements
-// in Data Streams" (Space-Saving).
-type busiest struct {
-	places map[uint64]int // of keys in heap, by their hash
-	heap   []counted      // a container/heap with the fewest hits first
+// Source: Metwally et al., "Efficient Computation of Frequent and Top-k Elements in Data Streams" (Space-Saving).
+type keyCounts struct {
+	fewestFirst []keyCount     // fewestFirst is a heap, ordered by container/heap.
+	indexByHash map[uint64]int // indexByHash has the index in fewestFirst of each key, by the key's hash.
 }
 
-// maxCounted is how many keys are counted at a time.
-const maxCounted = 1000
+const (
+	maxCountedKeys = 1000
+	maxKeyBytes    = 120 // maxKeyBytes of a key are kept for the summary, since a key may have a megabyte.
+)
 
-// maxShown is how much of a key is kept, in bytes: one may have a megabyte.
-const maxShown = 120
-
-// counted is one key.
-type counted struct {
-	key   string // up to maxShown
-	hash  uint64
-	hits  uint64
-	above uint64 // how much too high hits may be
+type keyCount struct {
+	key  string // key is cut to maxKeyBytes.
+	hash uint64 // hash is that of the whole key.
+	hits uint64
+	// tooHigh is the largest possible error of hits: the count that the key took over.
+	tooHigh uint64
 }
 
-var seed = maphash.MakeSeed()
+var hashSeed = maphash.MakeSeed()
 
 // add counts n hits on key.
-func (b *busiest) add(key []byte, n uint64) {
-	hash := maphash.Bytes(seed, key)
-	at, known := b.places[hash]
+func (k *keyCounts) add(key []byte, n uint64) {
+	hash := maphash.Bytes(hashSeed, key)
+	i, known := k.indexByHash[hash]
 	switch {
 	case known:
-		b.heap[at].hits += n
-		heap.Fix(b, at)
-	case len(b.heap) < maxCounted:
-		if b.places == nil {
-			b.places = make(map[uint64]int)
+		k.fewestFirst[i].hits += n
+		heap.Fix(k, i)
+	case len(k.fewestFirst) < maxCountedKeys:
+		if k.indexByHash == nil {
+			k.indexByHash = make(map[uint64]int)
 		}
-		heap.Push(b, counted{key: short(key), hash: hash, hits: n})
+		heap.Push(k, keyCount{key: cutKey(key), hash: hash, hits: n})
 	default:
-		fewest := &b.heap[0]
-		delete(b.places, fewest.hash)
-		*fewest = counted{key: short(key), hash: hash, hits: fewest.hits + n, above: fewest.hits}
-		b.places[hash] = 0
-		heap.Fix(b, 0)
+		fewest := &k.fewestFirst[0]
+		delete(k.indexByHash, fewest.hash)
+		*fewest = keyCount{key: cutKey(key), hash: hash, hits: fewest.hits + n, tooHigh: fewest.hits}
+		k.indexByHash[hash] = 0
+		heap.Fix(k, 0)
 	}
 }
 
-func short(key []byte) string {
-	if len(key) > maxShown {
-		return string(key[:maxShown]) + "..."
+func cutKey(key []byte) string {
+	if len(key) > maxKeyBytes {
+		return string(key[:maxKeyBytes]) + "..."
 	}
 	return string(key)
 }
 
-// Len, Less, Swap, Push and Pop are for container/heap.
-func (b *busiest) Len() int           { return len(b.heap) }
-func (b *busiest) Less(i, j int) bool { return b.heap[i].hits < b.heap[j].hits }
+// Len, Less, Swap, Push and Pop make keyCounts a heap.Interface.
+func (k *keyCounts) Len() int           { return len(k.fewestFirst) }
+func (k *keyCounts) Less(i, j int) bool { return k.fewestFirst[i].hits < k.fewestFirst[j].hits }
 
-func (b *busiest) Swap(i, j int) {
-	b.heap[i], b.heap[j] = b.heap[j], b.heap[i]
-	b.places[b.heap[i].hash], b.places[b.heap[j].hash] = i, j
+func (k *keyCounts) Swap(i, j int) {
+	k.fewestFirst[i], k.fewestFirst[j] = k.fewestFirst[j], k.fewestFirst[i]
+	k.indexByHash[k.fewestFirst[i].hash], k.indexByHash[k.fewestFirst[j].hash] = i, j
 }
 
-func (b *busiest) Push(c any) {
-	b.places[c.(counted).hash] = len(b.heap)
-	b.heap = append(b.heap, c.(counted))
+func (k *keyCounts) Push(count any) {
+	k.indexByHash[count.(keyCount).hash] = len(k.fewestFirst)
+	k.fewestFirst = append(k.fewestFirst, count.(keyCount))
 }
 
-func (b *busiest) Pop() any { panic("keys are replaced, never removed") }
+func (k *keyCounts) Pop() any { panic("keys are replaced, never removed") }
 
-// most returns the busiest key; of equals the first in the alphabet. exact says that its
-// hits are not an estimate.
-func (b *busiest) most() (key string, hits uint64, exact bool) {
-	var top counted
-	for _, c := range b.heap {
+// busiest returns the key with the most hits, and of several such keys the first in alphabetical order. tooHigh is the largest
+// possible error of hits.
+func (k *keyCounts) busiest() (key string, hits, tooHigh uint64) {
+	var top keyCount
+	for _, c := range k.fewestFirst {
 		if c.hits > top.hits || c.hits == top.hits && c.key < top.key {
 			top = c
 		}
 	}
-	return top.key, top.hits, top.above == 0
+	return top.key, top.hits, top.tooHigh
 }

@@ -8,35 +8,35 @@ import (
 )
 
 func TestBusiestIsExactForFewKeys(t *testing.T) {
-	var b busiest
-	if key, hits, exact := b.most(); key != "" || hits != 0 || !exact {
-		t.Errorf("of nothing: %s %d %t", key, hits, exact)
+	var b keyCounts
+	if key, hits, tooHigh := b.busiest(); key != "" || hits != 0 || tooHigh != 0 {
+		t.Errorf("of nothing: %s %d %d", key, hits, tooHigh)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	want := make(map[string]uint64)
 	for range 50_000 {
-		key := fmt.Sprintf("key %d", int(maxCounted*random.Float64()*random.Float64()))
+		key := fmt.Sprintf("key %d", int(maxCountedKeys*random.Float64()*random.Float64()))
 		n := random.Uint64N(10)
 		want[key] += n
 		b.add([]byte(key), n)
 	}
-	for _, c := range b.heap {
-		if c.hits != want[c.key] || c.above != 0 || b.places[c.hash] >= len(b.heap) || b.heap[b.places[c.hash]].key != c.key {
+	for _, c := range b.fewestFirst {
+		if c.hits != want[c.key] || c.tooHigh != 0 || b.indexByHash[c.hash] >= len(b.fewestFirst) || b.fewestFirst[b.indexByHash[c.hash]].key != c.key {
 			t.Fatalf("%+v, want %d", c, want[c.key])
 		}
 	}
-	key, hits, exact := b.most()
+	key, hits, tooHigh := b.busiest()
 	for other, n := range want {
-		if n > hits || !exact || want[key] != hits {
-			t.Fatalf("%s %d %t, but %s %d", key, hits, exact, other, n)
+		if n > hits || tooHigh != 0 || want[key] != hits {
+			t.Fatalf("%s %d %d, but %s %d", key, hits, tooHigh, other, n)
 		}
 	}
 }
 
-// With more keys than maxCounted, each key with more than a maxCounted-th of all hits is
-// kept, and a count is too high by at most above.
+// With more keys than maxCountedKeys, each key with more than a maxCountedKeys-th of all hits is
+// kept, and a count is too high by at most tooHigh.
 func TestBusiestIsBounded(t *testing.T) {
-	var b busiest
+	var b keyCounts
 	random := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(random, 1.1, 1, 1<<20)
 	want := make(map[string]uint64)
@@ -50,32 +50,32 @@ func TestBusiestIsBounded(t *testing.T) {
 		all++
 		b.add([]byte(key), 1)
 	}
-	if len(b.heap) != maxCounted || len(b.places) != maxCounted {
-		t.Errorf("%d keys are kept", len(b.heap))
+	if len(b.fewestFirst) != maxCountedKeys || len(b.indexByHash) != maxCountedKeys {
+		t.Errorf("%d keys are kept", len(b.fewestFirst))
 	}
 	kept := make(map[string]bool)
-	for _, c := range b.heap {
+	for _, c := range b.fewestFirst {
 		kept[c.key] = true
-		if n := want[c.key]; n > c.hits || n < c.hits-c.above {
+		if n := want[c.key]; n > c.hits || n < c.hits-c.tooHigh {
 			t.Errorf("%+v, but there were %d", c, n)
 		}
 	}
 	for key, n := range want {
-		if n > all/maxCounted && !kept[key] {
+		if n > all/maxCountedKeys && !kept[key] {
 			t.Errorf("%s with %d hits is not there", key, n)
 		}
 	}
-	if key, hits, _ := b.most(); want[key] < all/20 || hits < want[key] {
+	if key, hits, _ := b.busiest(); want[key] < all/20 || hits < want[key] {
 		t.Errorf("%s with %d", key, hits)
 	}
 }
 
 func TestBusiestKeepsLittleOfLongKeys(t *testing.T) {
-	var b busiest
+	var b keyCounts
 	long := strings.Repeat("x", 1<<20)
 	b.add([]byte(long+"1"), 1)
 	b.add([]byte(long+"2"), 2)
-	if key, hits, _ := b.most(); len(key) != maxShown+3 || hits != 2 || len(b.heap) != 2 {
+	if key, hits, _ := b.busiest(); len(key) != maxKeyBytes+3 || hits != 2 || len(b.fewestFirst) != 2 {
 		t.Errorf("%d bytes, %d hits", len(key), hits)
 	}
 }

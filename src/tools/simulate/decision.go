@@ -1,7 +1,9 @@
 package simulate
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -12,36 +14,36 @@ import (
 	"ratelimit/src/rules"
 )
 
-// ruleNames returns the names of the rules as JSON: as operators see them, but without the
-// domain, which the request names.
-func ruleNames(set *rules.Set) [][]byte {
+// ruleNamesAsJSON returns the names of the rules, by their index, as quoted JSON strings. They lack the domain, which the request
+// names.
+func ruleNamesAsJSON(set *rules.Set) [][]byte {
 	names := make([][]byte, len(set.Rules()))
 	for i, r := range set.Rules() {
-		names[i] = appendString(nil, strings.TrimPrefix(r.Key, r.Domain+"."))
+		names[i] = appendString(nil, strings.TrimPrefix(r.FullName, r.Domain+"."))
 	}
 	return names
 }
 
 // appendDecision appends the line of output for the answer to a request.
 func (r *run) appendDecision(dst []byte, at time.Time) ([]byte, error) {
-	dst = appendInstant(dst, at)
+	dst = appendLineStart(dst, at)
 	dst = append(dst, `,"response":`...)
-	dst, err := rls.AppendJSON(dst, &r.answer)
+	dst, err := rls.AppendJSONResponse(dst, &r.answer)
 	if err != nil {
 		return nil, err
 	}
 	dst = append(dst, `,"verdicts":[`...)
 	for i := range r.answer.Statuses {
-		st := &r.answer.Statuses[i]
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, '[')
-		for j := range st.Charges {
+		charges := r.answer.Statuses[i].Charges
+		for j := range charges {
 			if j > 0 {
 				dst = append(dst, ',')
 			}
-			dst = r.appendVerdict(dst, &st.Charges[j])
+			dst = r.appendVerdict(dst, &charges[j])
 		}
 		dst = append(dst, ']')
 	}
@@ -50,72 +52,52 @@ func (r *run) appendDecision(dst []byte, at time.Time) ([]byte, error) {
 
 // appendVerdict appends the verdict on one limit.
 func (r *run) appendVerdict(dst []byte, c *limiter.Charge) []byte {
-	v, name, wait := &c.Verdict, []byte(`""`), []byte("null")
-	if c.Rule != nil { // else the limit came with the request
-		name = r.names[c.Rule.Index]
+	rule, retryAfter := []byte(`""`), "null"
+	if c.Rule != nil { // A limit that came with the request has no rule.
+		rule = r.ruleNames[c.Rule.Index]
 	}
-	if d, ok := c.Retry(); ok {
-		wait = strconv.AppendInt(nil, limiter.Microseconds(d), 10)
+	if d, ok := c.RetryWait(); ok {
+		retryAfter = strconv.FormatInt(limiter.MicrosecondsRoundedUp(d), 10)
 	}
-	dst = append(append(dst, `{"rule":`...), name...)
-	dst = appendString(append(dst, `,"key":`...), c.Key[len(r.cfg.KeyPrefix):])
-	dst = append(append(dst, `,"algorithm":"`...), c.Algorithm.Kind.String()...)
-	dst = strconv.AppendBool(append(dst, `","over":`...), v.Over)
-	dst = strconv.AppendUint(append(dst, `,"limit":`...), c.Algorithm.Capacity(), 10)
-	dst = strconv.AppendUint(append(dst, `,"remaining":`...), v.Remaining, 10)
-	dst = append(append(dst, `,"retry_after_us":`...), wait...)
-	dst = strconv.AppendInt(append(dst, `,"reset_after_us":`...), limiter.Microseconds(v.ResetAfter), 10)
-	dst = append(dst, `,"reasons":[`...)
-	for i, reason := range c.Reasons() {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = appendString(dst, reason)
-	}
-	return append(dst, "]}"...)
+	reasons, _ := json.Marshal(c.OverReasons()) // json.Marshal never fails for strings.
+	dst = append(append(dst, `{"rule":`...), rule...)
+	dst = appendString(append(dst, `,"key":`...), c.CounterKey[len(r.cfg.KeyPrefix):])
+	return fmt.Appendf(dst, `,"algorithm":"%v","over":%t,"limit":%d,"remaining":%d,"retry_after_us":%s,"reset_after_us":%d,"reasons":%s}`,
+		c.Algorithm.Kind, c.Verdict.Over, c.Algorithm.Capacity(), c.Verdict.Remaining, retryAfter,
+		limiter.MicrosecondsRoundedUp(c.Verdict.ResetAfter), reasons)
 }
 
-// appendFailure appends the line of output for a request that the service would refuse as
-// invalid. The replay goes on after it.
-func appendFailure(dst []byte, at time.Time, err error) []byte {
-	dst = appendInstant(dst, at)
+// appendRefusal appends the line of output for a request that the service would refuse as invalid. The replay goes on after it.
+func appendRefusal(dst []byte, at time.Time, err error) []byte {
 	code := "INVALID_ARGUMENT"
-	if errors.Is(err, limiter.ErrTooLarge) {
+	if errors.Is(err, limiter.ErrRequestTooLarge) {
 		code = "RESOURCE_EXHAUSTED"
 	}
-	dst = append(append(dst, `,"error":{"code":"`...), code...)
-	dst = appendString(append(dst, `","message":`...), err.Error())
-	return append(dst, "}}\n"...)
+	dst = fmt.Appendf(appendLineStart(dst, at), `,"error":{"code":"%s","message":`, code)
+	return append(appendString(dst, err.Error()), "}}\n"...)
 }
 
-// appendInstant appends the beginning of a line of output.
-func appendInstant(dst []byte, at time.Time) []byte {
+// appendLineStart appends {"at":"...", the beginning of all lines of output.
+func appendLineStart(dst []byte, at time.Time) []byte {
 	dst = append(dst, `{"at":"`...)
 	dst = at.AppendFormat(dst, time.RFC3339Nano)
 	return append(dst, '"')
 }
 
-// appendString appends text as JSON. What is not UTF-8 becomes U+FFFD.
+// appendString appends text as a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func appendString[T string | []byte](dst []byte, text T) []byte {
-	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
-	for i := 0; i < len(text); {
-		c := text[i]
+	for _, r := range string(text) {
 		switch {
-		case c == '"' || c == '\\':
-			dst = append(dst, '\\', c)
-		case c == '\n':
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r == '\n':
 			dst = append(dst, `\n`...)
-		case c < ' ' || c == 0x7f:
-			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		case c < utf8.RuneSelf:
-			dst = append(dst, c)
+		case r < ' ' || r == 0x7f:
+			dst = fmt.Appendf(dst, `\u%04x`, r)
 		default:
-			r, size := utf8.DecodeRuneInString(string(text[i:min(i+utf8.UTFMax, len(text))]))
 			dst = utf8.AppendRune(dst, r)
-			i += size - 1
 		}
-		i++
 	}
 	return append(dst, '"')
 }

@@ -13,145 +13,145 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// line is a line of the input.
+// line is a valid line of the input.
 type line struct {
-	number  int
-	at      time.Time // UTC
+	number int
+	at     time.Time // at is in UTC.
+	// request is shared by lines with the same text. It is nil if refusal is set.
 	request *limiter.Request
-	bad     error // of the class limiter.ErrRequest, if the service would refuse it
+	// refusal is the error of class limiter.ErrInvalidRequest with which the service would refuse the request.
+	refusal error
 }
 
-// problem is why a line is invalid, and how to fix it.
-type problem struct{ what, fix string }
-
-func wrong(fix, format string, args ...any) *problem {
-	return &problem{fmt.Sprintf(format, args...), fix}
+// InputError is an invalid line of the input. The lines before it have been decided and written.
+type InputError struct {
+	Name   string // Name is the name of the input.
+	Line   int    // Line is the line's number, from 1; blank lines count.
+	Reason string
+	Fix    string // Fix tells how to correct the line.
 }
 
-// parser reads lines. It remembers parsed requests by their text, since a recording
-// repeats them.
+func (e *InputError) Error() string {
+	return fmt.Sprintf("%s:%d: %s; %s", e.Name, e.Line, e.Reason, e.Fix)
+}
+
+// invalidLine returns an InputError without its Name and Line, which the reader of the input adds.
+func invalidLine(fix, reason string, args ...any) *InputError {
+	return &InputError{Reason: fmt.Sprintf(reason, args...), Fix: fix}
+}
+
+// parser parses lines. It keeps parsed requests by their text, because recordings repeat requests.
 type parser struct {
-	start      time.Time
-	allowSteps bool
-	last       time.Time // of the line before; zero: this is the first
+	start           time.Time // start is the instant from which durations in the input count.
+	allowClockSteps bool
+	previous        time.Time // previous is the time of the line before; zero before the first line.
 
-	known      map[string]*limiter.Request
-	knownBytes int // about what known takes
+	cache      map[string]*limiter.Request
+	cacheBytes int // cacheBytes is an estimate of the memory of cache.
 }
 
-// A parser remembers texts up to maxKnownText bytes, and up to maxKnownBytes together. It
-// then forgets all of them.
+// The cache takes texts up to maxCachedText bytes. It is emptied when it exceeds maxCacheBytes.
 const (
-	maxKnownText  = 4 << 10
-	maxKnownBytes = 32 << 20
+	maxCachedText = 4 << 10
+	maxCacheBytes = 32 << 20
 )
 
-// parse reads a line that is not blank.
-func (p *parser) parse(text []byte) (l line, _ *problem) {
-	at, request, problem := split(text)
-	if problem != nil {
-		return l, problem
+// parse parses a line that is not blank.
+func (p *parser) parse(text []byte) (l line, _ *InputError) {
+	at, request, err := splitLine(text)
+	if err != nil {
+		return l, err
 	}
-	if l.at, problem = p.instant(at); problem != nil {
-		return l, problem
+	if l.at, err = p.parseTime(at); err != nil {
+		return l, err
 	}
-	if problem = p.parseRequest(request, &l); problem != nil {
-		return l, problem
+	p.previous = l.at
+	l.request, l.refusal = p.parseRequest(request)
+	if l.refusal != nil && !errors.Is(l.refusal, limiter.ErrInvalidRequest) {
+		return l, invalidLine("write a RateLimitRequest as proto3 JSON", "the request is none: %v", l.refusal)
 	}
-	p.last = l.at
 	return l, nil
 }
 
-// parseRequest reads the value of "request" into l.
-func (p *parser) parseRequest(text []byte, l *line) *problem {
-	if l.request = p.known[string(text)]; l.request != nil {
-		return nil
+// parseRequest parses the value of "request". The errors are those of rls.ParseJSON.
+func (p *parser) parseRequest(text []byte) (*limiter.Request, error) {
+	if req := p.cache[string(text)]; req != nil {
+		return req, nil
 	}
 	req, err := rls.ParseJSON(text)
-	switch {
-	case errors.Is(err, limiter.ErrRequest):
-		l.bad = err
-		return nil
-	case err != nil:
-		return wrong("write a RateLimitRequest as proto3 JSON", "the request is none: %v", err)
+	if err != nil {
+		return nil, err
 	}
-	l.request = req
-	p.remember(text, req)
-	return nil
+	if len(text) <= maxCachedText {
+		size := 200 + 2*len(text)
+		for i := range req.Descriptors {
+			size += 100 + 50*len(req.Descriptors[i].Entries)
+		}
+		if p.cacheBytes += size; p.cache == nil || p.cacheBytes > maxCacheBytes {
+			p.cache, p.cacheBytes = make(map[string]*limiter.Request), size
+		}
+		p.cache[string(text)] = req
+	}
+	return req, nil
 }
 
-func (p *parser) remember(text []byte, req *limiter.Request) {
-	if len(text) > maxKnownText {
-		return
-	}
-	size := 200 + 2*len(text)
-	for i := range req.Descriptors {
-		size += 100 + 50*len(req.Descriptors[i].Entries)
-	}
-	if p.knownBytes += size; p.known == nil || p.knownBytes > maxKnownBytes {
-		p.known, p.knownBytes = make(map[string]*limiter.Request), size
-	}
-	p.known[string(text)] = req
-}
-
-// instant reads the value of "at".
-func (p *parser) instant(text []byte) (time.Time, *problem) {
+func (p *parser) parseTime(value []byte) (at time.Time, _ *InputError) {
 	const form = `write a duration such as "1.5s", or an instant such as "2026-01-01T00:00:01.5Z"`
-	var s string
-	if err := json.Unmarshal(text, &s); err != nil || text[0] != '"' { // null is no error to Unmarshal
-		return time.Time{}, wrong(form, `"at" is not text but %s`, brief(text))
+	var text string
+	if err := json.Unmarshal(value, &text); err != nil || value[0] != '"' { // Unmarshal accepts null as an empty string.
+		return at, invalidLine(form, `"at" is not text but %s`, brief(value))
 	}
-	var at time.Time
-	if strings.ContainsAny(s, "T:") { // which no duration has
-		var err error
-		if at, err = ParseInstant(s); err != nil {
-			return at, wrong(form, `"at" is %s, %v`, brief(text), err)
+	d, err := time.ParseDuration(text)
+	switch {
+	case strings.ContainsAny(text, "T:"): // A duration has neither T nor a colon.
+		if at, err = ParseInstant(text); err != nil {
+			return at, invalidLine(form, `"at" is %s, %v`, brief(value), err)
 		}
-	} else {
-		d, err := time.ParseDuration(s)
-		if err != nil {
-			return at, wrong(form, `"at" is neither a duration nor an instant: %s`, brief(text))
+	case err != nil:
+		return at, invalidLine(form, `"at" is neither a duration nor an instant: %s`, brief(value))
+	default:
+		if at = p.start.Add(d); !algorithm.IsValidInstant(at) {
+			return at, invalidLine("choose another --start, or another time", "%v after the start is outside the years 1970 to 2149", d)
 		}
-		if at = p.start.Add(d); !algorithm.ValidNow(at) {
-			return at, wrong("choose another --start, or another time", "%v after the start is outside the years 1970 to 2149", d)
-		}
-		if d < 0 && !p.allowSteps {
-			return at, wrong("choose an earlier --start, or give --allow-clock-steps", `"at" is %v, before the start`, d)
+		if d < 0 && !p.allowClockSteps {
+			return at, invalidLine("choose an earlier --start, or give --allow-clock-steps", `"at" is %v, before the start`, d)
 		}
 	}
-	if at.Before(p.last) && !p.allowSteps {
-		return at, wrong("sort the lines, or give --allow-clock-steps", "the clock steps back, from %s to %s", shown(p.last), shown(at))
+	if at.Before(p.previous) && !p.allowClockSteps {
+		return at, invalidLine("sort the lines, or give --allow-clock-steps",
+			"the clock steps back, from %s to %s", instantText(p.previous), instantText(at))
 	}
 	return at, nil
 }
 
-// ParseInstant reads an instant of RFC 3339 with up to nanoseconds, in the years
-// 1970 to 2149.
+// ParseInstant parses an RFC 3339 instant in the years 1970 to 2149, with a fraction of up to nanoseconds.
 func ParseInstant(text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
-	if err != nil || text[len("2006-01-02T15")] != ':' || strings.Contains(text, ",") { // which Parse lets pass
+	// time.Parse accepts a one-digit hour and a decimal comma.
+	if err != nil || text[len("2006-01-02T15")] != ':' || strings.Contains(text, ",") {
 		return at, errors.New("no instant as RFC 3339 has it")
 	}
 	if _, fraction, ok := strings.Cut(text, "."); ok && len(fraction)-len(strings.TrimLeft(fraction, "0123456789")) > 9 {
 		return at, errors.New("an instant finer than nanoseconds")
 	}
 	at = at.UTC()
-	if !algorithm.ValidNow(at) {
+	if !algorithm.IsValidInstant(at) {
 		return at, errors.New("an instant outside the years 1970 to 2149")
 	}
 	return at, nil
 }
 
-func shown(at time.Time) string { return at.Format(time.RFC3339Nano) }
+func instantText(at time.Time) string { return at.Format(time.RFC3339Nano) }
 
-// split returns the values of "at" and "request" as JSON.
-func split(text []byte) (at, request []byte, _ *problem) {
+// splitLine returns the values of "at" and "request" in the JSON object text. It finds them by their commas and colons, which takes half
+// of the time that a json.Decoder takes.
+func splitLine(text []byte) (at, request []byte, _ *InputError) {
 	const form = `write {"at": ..., "request": ...}`
 	if !json.Valid(text) {
-		return nil, nil, wrong(form, "the line is not JSON: %s", syntax(text))
+		return nil, nil, invalidLine(form, "the line is not JSON: %s", syntaxProblem(text))
 	}
 	if text = bytes.TrimSpace(text); text[0] != '{' {
-		return nil, nil, wrong(form, "the line is not a JSON object")
+		return nil, nil, invalidLine(form, "the line is not a JSON object")
 	}
 	next := func() (part []byte) {
 		end := partEnd(text)
@@ -161,50 +161,48 @@ func split(text []byte) (at, request []byte, _ *problem) {
 	for text = text[1:]; len(bytes.TrimSpace(text)) > len("}"); {
 		name, value := next(), next()
 		var key string
-		_ = json.Unmarshal(name, &key) // it is a string in valid JSON
-		to := &at
+		_ = json.Unmarshal(name, &key) // Names in valid JSON are strings, so Unmarshal does not fail.
+		target := &at
 		switch key {
 		case "at":
 		case "request":
-			to = &request
+			target = &request
 		default:
-			return nil, nil, wrong("remove it", "unknown key %s", brief(name))
+			return nil, nil, invalidLine("remove it", "unknown key %s", brief(name))
 		}
-		if *to != nil {
-			return nil, nil, wrong("remove one", "%q is there twice", key)
+		if *target != nil {
+			return nil, nil, invalidLine("remove one", "%q is there twice", key)
 		}
-		*to = value
+		*target = value
 	}
 	switch {
 	case at == nil:
-		return nil, nil, wrong(`add "at": "1.5s", a time after the start, or an instant`, `there is no "at"`)
+		return nil, nil, invalidLine(`add "at": "1.5s", a time after the start, or an instant`, `there is no "at"`)
 	case request == nil:
-		return nil, nil, wrong(`add "request": {...}, a RateLimitRequest as proto3 JSON`, `there is no "request"`)
+		return nil, nil, invalidLine(`add "request": {...}, a RateLimitRequest as proto3 JSON`, `there is no "request"`)
 	}
 	return at, request, nil
 }
 
-// syntax returns why text is not JSON.
-func syntax(text []byte) string {
-	var any json.RawMessage
-	err := json.Unmarshal(text, &any)
+// syntaxProblem returns why text is not JSON.
+func syntaxProblem(text []byte) string {
+	err := json.Unmarshal(text, new(json.RawMessage))
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Sprintf("column %d: %v", e.Offset, e)
 	}
 	return fmt.Sprint(err)
 }
 
-// partEnd returns the place of the comma, colon or brace after a name or a value. text is
-// the rest of a valid JSON object.
+// partEnd returns the index of the comma, colon or brace that ends the first name or value in text, the rest of a valid JSON object.
 func partEnd(text []byte) int {
-	depth, quoted := 0, false
+	depth, inString := 0, false
 	for i := 0; ; i++ {
 		switch c := text[i]; {
-		case quoted && c == '\\':
+		case inString && c == '\\':
 			i++
 		case c == '"':
-			quoted = !quoted
-		case quoted:
+			inString = !inString
+		case inString:
 		case depth == 0 && (c == ',' || c == ':' || c == '}'):
 			return i
 		case c == '{' || c == '[':
@@ -215,7 +213,7 @@ func partEnd(text []byte) int {
 	}
 }
 
-// brief returns text for a message, cut if it is long.
+// brief returns text for a message, cut to 60 bytes.
 func brief(text []byte) string {
 	const most = 60
 	if len(text) > most {

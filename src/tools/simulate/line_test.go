@@ -165,18 +165,18 @@ func FuzzLine(f *testing.F) {
 		f.Add([]byte(line), false)
 	}
 	f.Fuzz(func(t *testing.T, text []byte, steps bool) {
-		p := parser{start: DefaultStart, allowSteps: steps}
+		p := parser{start: DefaultStart, allowClockSteps: steps}
 		l, problem := p.parse(bytes.Trim(text, " \t\r\n"))
 		if problem != nil {
-			if problem.what == "" || problem.fix == "" {
+			if problem.Reason == "" || problem.Fix == "" {
 				t.Errorf("%+v", problem)
 			}
 			return
 		}
-		if (l.request == nil) != (l.bad != nil) {
+		if (l.request == nil) != (l.refusal != nil) {
 			t.Errorf("%+v", l)
 		}
-		_, request, problem := split(text)
+		_, request, problem := splitLine(text)
 		if problem != nil {
 			t.Fatal(problem)
 		}
@@ -186,7 +186,7 @@ func FuzzLine(f *testing.F) {
 			t.Fatalf("%s: %v", again, problem)
 		}
 		fresh, err := rls.ParseJSON(request)
-		if !l2.at.Equal(l.at) || !reflect.DeepEqual(l2.request, l.request) || !reflect.DeepEqual(fresh, l.request) || fmt.Sprint(err) != fmt.Sprint(l.bad) {
+		if !l2.at.Equal(l.at) || !reflect.DeepEqual(l2.request, l.request) || !reflect.DeepEqual(fresh, l.request) || fmt.Sprint(err) != fmt.Sprint(l.refusal) {
 			t.Errorf("%s: %+v, then %+v", again, l, l2)
 		}
 	})

@@ -66,7 +66,7 @@ func traces(t *testing.T) (list []trace) {
 	for _, at := range plottedTimes() {
 		fmt.Fprintf(&requests, `{"at": %q, "request": {"domain": "d", "descriptors": [{"entries": [{"key": "all"}]}]}}`+"\n", at)
 	}
-	for _, kind := range algorithm.Kinds() {
+	for _, kind := range algorithm.KindNames() {
 		set := load(t, "domain: d\ndescriptors: [{key: all, rate_limit: {algorithm: "+kind+", period: 10s, requests_per_unit: 10}}]")
 		out, _, err := simulated(t, Config{Rules: set}, bytes.NewReader(requests.Bytes()))
 		if err != nil {

@@ -9,99 +9,95 @@ import (
 	"io"
 )
 
-// MaxLine is the longest line of input, in bytes without its end.
+// MaxLine is the longest line of input in bytes, without its newline.
 const MaxLine = 1 << 20
 
-// byteOrderMark is written by some editors and shells, such as PowerShell, at the
-// beginning of a UTF-8 file. It is not part of the first line.
+// byteOrderMark begins UTF-8 files of some editors and shells, such as PowerShell. It is not part of the first line.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// batch is some lines of the input, read ahead of the limiter.
+// batch is a group of lines that were read before the limiter needs them.
 type batch struct {
 	lines []line
-	// pause says that the next line has not arrived, so output is flushed.
-	pause bool
-	// end is set in the last batch: io.EOF, or an error of the input.
+	// mustFlush is true if the next line has not arrived: the sender may wait for the output of these lines.
+	mustFlush bool
+	// end is set in the last batch only: io.EOF, or an error of the input.
 	end error
 }
 
-// batchLines and batchBytes bound a batch. A few batches are read ahead, so that reading
-// and deciding need not wait for each other.
+// Batches are read ahead, so that parsing and deciding need not wait for each other.
 const (
-	batchLines = 256
-	batchBytes = 1 << 20
-	readAhead  = 2 // batches
+	maxBatchLines   = 256
+	maxBatchBytes   = 1 << 20
+	maxBatchesAhead = 2
 )
 
-// startReading parses the input in a goroutine that ends with ctx or after the last batch,
-// but not while it waits in a Read.
+// startReading parses the input in a goroutine. The goroutine ends after the last batch; if ctx ends, it ends when the Read that is
+// under way returns.
 func startReading(ctx context.Context, cfg *Config) <-chan *batch {
-	out := make(chan *batch, readAhead)
-	l := &lines{
+	batches := make(chan *batch, maxBatchesAhead)
+	r := &lineReader{
 		in: bufio.NewReaderSize(cfg.In, MaxLine+1), name: cfg.Name,
-		parser: parser{start: cfg.Start.UTC(), allowSteps: cfg.AllowClockSteps},
+		parser: parser{start: cfg.Start.UTC(), allowClockSteps: cfg.AllowClockSteps},
 	}
 	go func() {
-		for end := false; !end; {
-			b := l.next()
-			end = b.end != nil
+		for ended := false; !ended; {
+			b := new(batch)
+			b.end = r.fill(b)
+			ended = b.end != nil
 			select {
-			case out <- b:
+			case batches <- b:
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
-	return out
+	return batches
 }
 
-// lines reads the input.
-type lines struct {
+// lineReader reads the input.
+type lineReader struct {
 	in     *bufio.Reader
-	name   string
-	number int
+	name   string // name is the name of the input in error messages.
+	number int    // number is that of the line that was read last.
 	parser parser
 }
 
-// next returns the next lines.
-func (l *lines) next() (b *batch) {
-	b = new(batch)
-	for size := 0; len(b.lines) < batchLines && size < batchBytes; {
-		text, err := l.in.ReadSlice('\n')
-		l.number++
+// fill reads lines into b until b is full or the next line has not arrived. Its error is io.EOF after the last line.
+func (r *lineReader) fill(b *batch) error {
+	for size := 0; len(b.lines) < maxBatchLines && size < maxBatchBytes; {
+		text, err := r.in.ReadSlice('\n')
+		r.number++
 		size += len(text)
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
-			b.end = l.wrong(wrong("split the request, or leave it out", "the line is longer than %d MiB", MaxLine>>20))
-			return b
+			return r.located(invalidLine("split the request, or leave it out", "the line is longer than %d MiB", MaxLine>>20))
 		case err != nil && !errors.Is(err, io.EOF):
-			b.end = fmt.Errorf("%s:%d: %w", l.name, l.number, err)
-			return b
+			return fmt.Errorf("%s:%d: %w", r.name, r.number, err)
 		}
-		if l.number == 1 {
+		if r.number == 1 {
 			text = bytes.TrimPrefix(text, byteOrderMark)
 		}
 		if text := bytes.Trim(text, " \t\r\n"); len(text) > 0 {
-			parsed, problem := l.parser.parse(text)
-			if problem != nil {
-				b.end = l.wrong(problem)
-				return b
+			l, invalid := r.parser.parse(text)
+			if invalid != nil {
+				return r.located(invalid)
 			}
-			parsed.number = l.number
-			b.lines = append(b.lines, parsed)
+			l.number = r.number
+			b.lines = append(b.lines, l)
 		}
 		if err != nil {
-			b.end = io.EOF
-			return b
+			return io.EOF
 		}
-		if ready, _ := l.in.Peek(l.in.Buffered()); bytes.IndexByte(ready, '\n') < 0 {
-			b.pause = true
-			return b
+		if arrived, _ := r.in.Peek(r.in.Buffered()); bytes.IndexByte(arrived, '\n') < 0 {
+			b.mustFlush = true
+			return nil
 		}
 	}
-	return b
+	return nil
 }
 
-func (l *lines) wrong(p *problem) error {
-	return &InputError{Name: l.name, Line: l.number, What: p.what, Fix: p.fix}
+// located adds the input's name and the number of the current line to e.
+func (r *lineReader) located(e *InputError) error {
+	e.Name, e.Line = r.name, r.number
+	return e
 }

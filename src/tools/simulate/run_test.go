@@ -26,7 +26,7 @@ func TestAnswersBeforeTheNextLine(t *testing.T) {
 	from, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		_, err := Run(t.Context(), Config{Rules: load(t, someRules), Backend: openMemory(t), In: in, Name: "stdin", Out: out})
+		_, err := Run(t.Context(), Config{Rules: load(t, someRules), Backend: newMemory(t), In: in, Name: "stdin", Out: out})
 		done <- err
 	}()
 	answers := bufio.NewReader(from)
@@ -60,7 +60,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		s, err := Run(ctx, Config{Rules: load(t, someRules), Backend: openMemory(t), In: in, Name: "stdin", Out: out})
+		s, err := Run(ctx, Config{Rules: load(t, someRules), Backend: newMemory(t), In: in, Name: "stdin", Out: out})
 		done <- result{s, err}
 	}()
 	fmt.Fprintf(to, `{"at":"1s","request":%s}`+"\n", someReq)
@@ -119,8 +119,8 @@ func TestTrouble(t *testing.T) {
 	four := strings.Repeat(line, 4)
 	lost := errors.New("redis: gone")
 
-	out, _, err := simulated(t, Config{Rules: load(t, someRules), Backend: &failing{openMemory(t), 2, lost}}, strings.NewReader(four))
-	if !errors.Is(err, lost) || !errors.Is(err, limiter.ErrStore) || err.Error() != "requests.jsonl:3: the store did not answer: redis: gone" {
+	out, _, err := simulated(t, Config{Rules: load(t, someRules), Backend: &failing{newMemory(t), 2, lost}}, strings.NewReader(four))
+	if !errors.Is(err, lost) || !errors.Is(err, limiter.ErrStoreFailed) || err.Error() != "requests.jsonl:3: the store did not answer: redis: gone" {
 		t.Errorf("a store that fails: %v", err)
 	}
 	if n := bytes.Count(out, []byte("\n")); n != 2 {
@@ -137,7 +137,7 @@ func TestTrouble(t *testing.T) {
 	}
 
 	for name, in := range map[string]io.Reader{"at the end": strings.NewReader(line), "on the way": iotest.OneByteReader(strings.NewReader(four))} {
-		_, err := Run(t.Context(), Config{Rules: load(t, someRules), Backend: openMemory(t), In: in, Name: "stdin", Out: closed{}})
+		_, err := Run(t.Context(), Config{Rules: load(t, someRules), Backend: newMemory(t), In: in, Name: "stdin", Out: closed{}})
 		if !errors.Is(err, io.ErrClosedPipe) || !strings.HasPrefix(err.Error(), "the output: ") {
 			t.Errorf("an output that fails %s: %v", name, err)
 		}
@@ -153,7 +153,7 @@ func TestMonth(t *testing.T) {
 	set := load(t, "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 3}}\n")
 	run := func() (sum [sha256.Size]byte, s *Summary) {
 		h := sha256.New()
-		s, err := Run(t.Context(), Config{Rules: set, Backend: openMemory(t), In: bytes.NewReader(in), Name: "stdin", Out: h})
+		s, err := Run(t.Context(), Config{Rules: set, Backend: newMemory(t), In: bytes.NewReader(in), Name: "stdin", Out: h})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,10 +172,10 @@ func TestMonth(t *testing.T) {
 			admitted++
 		}
 	}
-	if s.Lines != uint64(lines) || s.OK != admitted || s.Over != uint64(lines)-admitted || s.To.Sub(s.From) != time.Duration(lines-1)*every {
+	if s.Lines != uint64(lines) || s.OK != admitted || s.Over != uint64(lines)-admitted || s.Last.Sub(s.First) != time.Duration(lines-1)*every {
 		t.Errorf("%+v, want %d admitted", s, admitted)
 	}
-	if f := s.figures[0]; f.hits != uint64(lines) || f.admitted != admitted || f.over != s.Over {
+	if f := s.countsByRule[0]; f.hits != uint64(lines) || f.admitted != admitted || f.over != s.Over {
 		t.Errorf("%+v", f)
 	}
 }
@@ -183,11 +183,11 @@ func TestMonth(t *testing.T) {
 func TestProgress(t *testing.T) {
 	var told []Progress
 	r := &run{cfg: Config{Progress: func(p Progress) { told = append(told, p) }}, summary: newSummary(load(t, someRules))}
-	r.summary.line(DefaultStart)
+	r.summary.addLine(DefaultStart)
 	for range 3 {
-		r.progress() // at once, then not within a second
+		r.reportProgress() // at once, then not within a second
 	}
-	if len(told) != 1 || told[0].Lines != 1 || !told[0].At.Equal(DefaultStart) {
+	if len(told) != 1 || told[0].Lines != 1 || !told[0].Virtual.Equal(DefaultStart) {
 		t.Errorf("%+v", told)
 	}
 }
@@ -270,16 +270,16 @@ func TestStoresAgree(t *testing.T) {
 			var err error
 			grace := time.Duration(0)
 			if tt.steps {
-				grace = memory.MaxGrace
+				grace = memory.MaxExpiryGrace
 			}
-			if cfg.Backend, err = memory.New(memory.Config{Grace: grace}); err != nil {
+			if cfg.Backend, err = memory.New(memory.Config{ExpiryGrace: grace}); err != nil {
 				t.Fatal(err)
 			}
 			want, wantSummary, err := simulated(t, cfg, bytes.NewReader(in))
 			if err != nil {
 				t.Fatal(err)
 			}
-			store := openRedis(t, server)
+			store := newRedis(t, server)
 			cfg.Backend, cfg.KeyPrefix = store, "simulate-1:"
 			got, summary, err := simulated(t, cfg, bytes.NewReader(in))
 			if err != nil {
@@ -294,8 +294,8 @@ func TestStoresAgree(t *testing.T) {
 				}
 				t.Errorf("\n Redis %s\nmemory %s", summary, wantSummary)
 			}
-			if n, err := store.Forget(t.Context(), cfg.KeyPrefix); err != nil || n == 0 {
-				t.Errorf("%d keys are deleted, %v", n, err)
+			if err := deleteKeys(t.Context(), store, cfg.KeyPrefix); err != nil {
+				t.Error(err)
 			}
 			if left := fmt.Sprint(server.Do(t, "DBSIZE")); left != "0" {
 				t.Errorf("%s keys are left: %v", left, server.Do(t, "KEYS", "*"))

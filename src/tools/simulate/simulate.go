@@ -1,9 +1,7 @@
-// Package simulate replays a recorded stream of requests against rules. The clock follows
-// the recording.
+// Package simulate replays a recorded stream of requests against rules. The clock follows the recording.
 //
-// A reader parses lines (read.go, line.go) ahead of the limiter, which decides on them in
-// order. Each answer becomes a line of output (decision.go) and goes into the summary
-// (summary.go, busiest.go).
+// A reader parses lines (read.go, line.go) ahead of the limiter, which decides on them in order. Each answer becomes a line of
+// output (decision.go) and is counted in the summary (summary.go, busiest.go).
 package simulate
 
 import (
@@ -19,107 +17,92 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Config is what a run is made of.
+// Config configures a Run.
 type Config struct {
-	// Rules decide; required.
+	// Rules are required.
 	Rules *rules.Set
-	// Backend keeps the counters, for this run alone; required.
+	// Backend stores the counters of this run alone. Required.
 	Backend backend.Backend
-	// KeyPrefix is the beginning of every key in the store; the output leaves it out.
+	// KeyPrefix begins every key in the store. The output omits it.
 	KeyPrefix string
 	// EscapeKeys and AllOrNothing are as in limiter.Config.
 	EscapeKeys, AllOrNothing bool
-	// Start is what durations in the input count from. It defaults to
-	// DefaultStart.
+	// Start is the instant from which durations in the input count. Defaults to DefaultStart.
 	Start time.Time
-	// AllowClockSteps takes lines that are earlier than those before them.
+	// AllowClockSteps accepts lines whose time is before that of an earlier line.
 	AllowClockSteps bool
-	// In is read line by line, In's Name is shown in messages; Out gets a line
-	// for each. All are required.
-	In   io.Reader
+	// In has one request per line. Required.
+	In io.Reader
+	// Name is the name of In in error messages. Required.
 	Name string
-	Out  io.Writer
-	// Progress, if set, is called about once a second.
+	// Out receives one decision per line of In. Required.
+	Out io.Writer
+	// Progress is called about once a second. Nil: nothing is called.
 	Progress func(Progress)
 }
 
-// DefaultStart is a Thursday, on which all units of time but the year begin.
+// DefaultStart is an instant at which all windows but those of weeks begin.
 var DefaultStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Progress is how far a run is.
+// Progress tells how much of the input a run has decided.
 type Progress struct {
-	Lines uint64
-	At    time.Time // of the last one
-	Took  time.Duration
+	Lines   uint64
+	Virtual time.Time     // Virtual is the virtual time of the last line.
+	Elapsed time.Duration // Elapsed is the real time since the run started.
 }
 
-// InputError is a line of the input that is wrong. The lines before it have been
-// decided and written.
-type InputError struct {
-	Name string
-	Line int // counted from 1, blank ones too
-	What string
-	Fix  string // how to fix it
-}
-
-func (e *InputError) Error() string {
-	return fmt.Sprintf("%s:%d: %s; %s", e.Name, e.Line, e.What, e.Fix)
-}
-
-// ErrInterrupted says that the context of the run ended. All decisions made until then have
-// been written.
+// ErrInterrupted is the error of a run whose context ended. All decisions made until then have been written.
 var ErrInterrupted = errors.New("interrupted")
 
-// Run decides on every line of the input, in order, and writes the decisions. Its errors
-// are an InputError, ErrInterrupted, or errors of the input, the output or the store; the
-// summary covers the decisions made until then.
+// Run decides on every line of the input, in order, and writes the decisions. The error is an InputError, ErrInterrupted, or an
+// error of the input, the output or the store. The summary covers the decisions made until then.
 //
-// Output is flushed before waiting for input, so a program can send lines one at a time.
-// When ctx ends, Run does not wait for a Read of the input that is under way.
+// Run flushes the output before it waits for input, so a program can send lines one at a time. When ctx ends, Run does not wait for
+// a Read of the input that is under way.
 func Run(ctx context.Context, cfg Config) (*Summary, error) {
 	if cfg.Start.IsZero() {
 		cfg.Start = DefaultStart
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &run{cfg: cfg, out: bufio.NewWriterSize(cfg.Out, 64<<10)}
-	r.limiter = limiter.New(limiter.Config{
-		Backend: cfg.Backend, KeyPrefix: cfg.KeyPrefix, EscapeKeys: cfg.EscapeKeys, AllOrNothing: cfg.AllOrNothing,
-	})
-	r.limiter.Use(cfg.Rules)
-	r.names = ruleNames(cfg.Rules)
-	r.summary = newSummary(cfg.Rules)
-	r.begun = time.Now()
-	r.reported = r.begun
-
-	err := r.all(ctx, startReading(ctx, &cfg))
-	if err2 := r.out.Flush(); err == nil && err2 != nil {
-		err = fmt.Errorf("the output: %w", err2)
+	now := time.Now()
+	r := &run{
+		cfg: cfg, out: bufio.NewWriterSize(cfg.Out, 64<<10), ruleNames: ruleNamesAsJSON(cfg.Rules), summary: newSummary(cfg.Rules),
+		limiter: limiter.New(limiter.Config{
+			Backend: cfg.Backend, KeyPrefix: cfg.KeyPrefix, EscapeKeys: cfg.EscapeKeys, ChargeAllOrNothing: cfg.AllOrNothing,
+		}),
+		startedAt: now, progressAt: now,
 	}
-	r.summary.Took = time.Since(r.begun)
+	r.limiter.UseRules(cfg.Rules)
+
+	err := r.decideAll(ctx, startReading(ctx, &cfg))
+	if flushErr := r.flush(); err == nil {
+		err = flushErr
+	}
+	r.summary.Elapsed = time.Since(r.startedAt)
 	return r.summary, err
 }
 
 // run is the state of a Run.
 type run struct {
-	cfg     Config
-	limiter *limiter.Limiter
-	names   [][]byte // of rules, as JSON, by index
-	answer  limiter.Answer
-	line    []byte // of output
-	out     *bufio.Writer
-	summary *Summary
+	cfg       Config
+	limiter   *limiter.Limiter
+	ruleNames [][]byte       // ruleNames is the result of ruleNamesAsJSON.
+	answer    limiter.Answer // answer is reused for each request.
+	decision  []byte         // decision is the current line of output.
+	out       *bufio.Writer
+	summary   *Summary
 
-	begun, reported time.Time // when the run began, and Progress was last called
+	startedAt  time.Time
+	progressAt time.Time // progressAt is when Config.Progress was last called.
 }
 
-// all decides on all batches.
-func (r *run) all(ctx context.Context, in <-chan *batch) error {
+func (r *run) decideAll(ctx context.Context, batches <-chan *batch) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ErrInterrupted
-		case b := <-in:
+		case b := <-batches:
 			for i := range b.lines {
 				if ctx.Err() != nil {
 					return ErrInterrupted
@@ -128,54 +111,60 @@ func (r *run) all(ctx context.Context, in <-chan *batch) error {
 					return err
 				}
 			}
-			if b.end != nil {
-				if b.end == io.EOF { //nolint:errorlint // never wrapped
-					return nil
-				}
+			switch {
+			case b.end == io.EOF: //nolint:errorlint // never wrapped
+				return nil
+			case b.end != nil:
 				return b.end
 			}
-			if b.pause {
-				if err := r.out.Flush(); err != nil {
-					return fmt.Errorf("the output: %w", err)
+			if b.mustFlush {
+				if err := r.flush(); err != nil {
+					return err
 				}
 			}
-			r.progress()
+			r.reportProgress()
 		}
 	}
 }
 
-func (r *run) progress() {
-	if r.cfg.Progress == nil {
-		return
+// flush writes the buffered output.
+func (r *run) flush() error {
+	if err := r.out.Flush(); err != nil {
+		return fmt.Errorf("the output: %w", err)
 	}
-	if now := time.Now(); now.Sub(r.reported) >= time.Second {
-		r.reported = now
-		r.cfg.Progress(Progress{Lines: r.summary.Lines, At: r.summary.To, Took: now.Sub(r.begun)})
-	}
+	return nil
 }
 
-// decide decides on one line and writes the decision. It ignores the end of ctx, so that no
-// decision is counted and not written.
+func (r *run) reportProgress() {
+	now := time.Now()
+	if r.cfg.Progress == nil || now.Sub(r.progressAt) < time.Second {
+		return
+	}
+	r.progressAt = now
+	r.cfg.Progress(Progress{Lines: r.summary.Lines, Virtual: r.summary.Last, Elapsed: now.Sub(r.startedAt)})
+}
+
+// decide decides on one line and writes the decision. It ignores the end of ctx, so that each counted decision is also written.
 func (r *run) decide(ctx context.Context, l *line) error {
-	err := l.bad
+	err := l.refusal
 	if err == nil {
-		req := *l.request // others may be of the same text
+		req := *l.request // Lines with the same text share l.request, so the time is set in a copy.
 		req.Now = l.at
 		err = r.limiter.Check(context.WithoutCancel(ctx), &req, &r.answer)
 	}
 	switch {
 	case err == nil:
-		if r.line, err = r.appendDecision(r.line[:0], l.at); err != nil {
+		if r.decision, err = r.appendDecision(r.decision[:0], l.at); err != nil {
 			return fmt.Errorf("%s:%d: %w", r.cfg.Name, l.number, err)
 		}
-		r.summary.decided(l.at, &r.answer, len(r.cfg.KeyPrefix))
-	case errors.Is(err, limiter.ErrRequest):
-		r.line = appendFailure(r.line[:0], l.at, err)
-		r.summary.failed(l.at)
+		r.summary.addDecision(l.at, &r.answer, len(r.cfg.KeyPrefix))
+	case errors.Is(err, limiter.ErrInvalidRequest):
+		r.decision = appendRefusal(r.decision[:0], l.at, err)
+		r.summary.addRefusal(l.at)
 	default:
 		return fmt.Errorf("%s:%d: %w", r.cfg.Name, l.number, err)
 	}
-	if _, err := r.out.Write(r.line); err != nil {
+	if _, err := r.out.Write(r.decision); err != nil {
 		return fmt.Errorf("the output: %w", err)
 	}
 	return nil

@@ -23,14 +23,14 @@ var update = flag.Bool("update", false, "write what is expected in testdata anew
 
 func load(tb testing.TB, text string) *rules.Set {
 	tb.Helper()
-	set, _, err := loading.Load([]loading.File{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return set
 }
 
-func openMemory(tb testing.TB) backend.Backend {
+func newMemory(tb testing.TB) backend.Backend {
 	tb.Helper()
 	m, err := memory.New(memory.Config{})
 	if err != nil {
@@ -39,10 +39,16 @@ func openMemory(tb testing.TB) backend.Backend {
 	return m
 }
 
-// openRedis returns a store that runs until the test ends.
-func openRedis(t *testing.T, server *redistest.Server) *redis.Store {
+func newRedis(t *testing.T, server *redistest.Server) *redis.Store {
 	t.Helper()
-	s, err := redis.New(redis.Config{Addr: server.Addr, Config: remote.Config{Timeout: 10e9, DialTimeout: 10e9, Connections: 1}})
+	return runRedis(t, redis.Config{Addr: server.Addr})
+}
+
+// runRedis returns a store that runs until the test ends.
+func runRedis(t *testing.T, cfg redis.Config) *redis.Store {
+	t.Helper()
+	cfg.Config = remote.Config{Timeout: 10e9, DialTimeout: 10e9, Connections: 1}
+	s, err := redis.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +69,7 @@ func openRedis(t *testing.T, server *redistest.Server) *redis.Store {
 func simulated(t *testing.T, cfg Config, in io.Reader) (out, summary []byte, err error) {
 	t.Helper()
 	if cfg.Backend == nil {
-		cfg.Backend = openMemory(t)
+		cfg.Backend = newMemory(t)
 	}
 	if cfg.Name == "" {
 		cfg.Name = "requests.jsonl"
@@ -71,7 +77,7 @@ func simulated(t *testing.T, cfg Config, in io.Reader) (out, summary []byte, err
 	var b bytes.Buffer
 	cfg.In, cfg.Out = in, &b
 	s, err := Run(t.Context(), cfg)
-	s.Took = 0
+	s.Elapsed = 0
 	var text bytes.Buffer
 	if err := s.Write(&text); err != nil {
 		t.Fatal(err)
@@ -125,7 +131,7 @@ func TestGolden(t *testing.T) {
 			golden(t, Config{}, iotest.OneByteReader(bytes.NewReader(requests)), false)
 		})
 		t.Run(filepath.Base(dir)+" on Redis", func(t *testing.T) {
-			store := openRedis(t, redistest.Start(t, redistest.Options{}))
+			store := newRedis(t, redistest.Start(t, redistest.Options{}))
 			golden(t, Config{Backend: store, KeyPrefix: "simulate-1:"}, bytes.NewReader(requests), false)
 		})
 	}

@@ -3,7 +3,6 @@ package simulate
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -12,68 +11,77 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/remote"
+	"ratelimit/src/service"
+	"ratelimit/src/settings"
 )
 
-// Store holds the counters of one run, under keys that begin with Prefix.
-type Store struct {
+// store holds the counters of one run.
+type store struct {
 	backend.Backend
-	Prefix string
-	Bytes  func() int64 // that the counters take in this process; nil: they are elsewhere
-	// Close ends the store. It returns an error if the store lost counters or keeps some.
-	Close func(context.Context) error
+	keyPrefix string
+	// bytes returns the memory of the counters. It is nil if they are not in this process.
+	bytes func() int64
+	// close returns an error if the store lost counters during the run, or still keeps some.
+	close func(context.Context) error
 }
 
-// OpenMemory returns a store that takes at most maxBytes. With clockSteps it keeps
-// counters for requests that are earlier than those before them.
-func OpenMemory(maxBytes int64, clockSteps bool) (*Store, error) {
-	cfg := memory.Config{MaxBytes: maxBytes}
-	if clockSteps {
-		cfg.Grace = memory.MaxGrace
+// openStore opens the store that the flags choose.
+func (opt *options) openStore(ctx context.Context, cfg *Config) (*store, error) {
+	if opt.backend == "redis" {
+		var rc redis.Config
+		rc.TagKeys = cfg.EscapeKeys // --key-format v2 asks for escaped keys and for hash tags.
+		if err := service.ReachRedis(&rc, opt.redis, settings.TLSFiles{}); err != nil {
+			return nil, err
+		}
+		return openRedis(ctx, rc)
 	}
-	m, err := memory.New(cfg)
+	mc := memory.Config{MaxBytes: opt.maxMemoryBytes}
+	if cfg.AllowClockSteps {
+		mc.ExpiryGrace = memory.MaxExpiryGrace
+	}
+	m, err := memory.New(mc)
 	if err != nil {
 		return nil, err
 	}
-	return &Store{Backend: m, Bytes: m.Bytes, Close: func(context.Context) error {
-		if n := m.Stats().Evicted; n > 0 {
+	return &store{Backend: m, bytes: m.Bytes, close: func(context.Context) error {
+		if n := m.Stats().EvictedKeys; n > 0 {
 			return fmt.Errorf("counters that made room for others: %d, so decisions may be wrong; raise --memory-max-bytes", n)
 		}
 		return nil
 	}}, nil
 }
 
-// A single decision may take long; the end of the run may not.
 const (
-	redisTimeout  = 5 * time.Second
-	forgetTimeout = time.Minute
+	redisTimeout  = 5 * time.Second // redisTimeout bounds one decision.
+	deleteTimeout = time.Minute     // deleteTimeout bounds the deletion of all keys at the end.
 )
 
-// OpenRedis returns a store in the Redis that cfg names, under a random prefix. Close
-// deletes its keys.
-func OpenRedis(ctx context.Context, cfg redis.Config) (*Store, error) {
-	cfg.Connections = 1 // calls come one after the other
+// openRedis returns a store in the Redis that cfg names. All keys have a random prefix, and close deletes them.
+func openRedis(ctx context.Context, cfg redis.Config) (*store, error) {
+	cfg.Connections = 1 // The run makes one call at a time.
 	cfg.Timeout, cfg.DialTimeout = redisTimeout, redisTimeout
 	r, err := redis.New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	pingCtx, cancel := context.WithTimeout(ctx, 2*remote.SetupTimeout(0))
+	runCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(runCtx) }()
+	pingCtx, cancel := context.WithTimeout(ctx, 2*remote.DefaultDialTimeout(0))
 	defer cancel()
 	if err := r.Ping(pingCtx); err != nil {
-		return nil, fmt.Errorf("no answer from Redis: %w", err)
+		stop()
+		return nil, fmt.Errorf("no answer from Redis: %w", errors.Join(err, <-ended))
 	}
 	var random [8]byte
-	_, _ = rand.Read(random[:]) // it never fails
-	prefix := "simulate-" + hex.EncodeToString(random[:]) + ":"
-	runs, stop := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(runs) }()
-	return &Store{Backend: r, Prefix: prefix, Close: func(ctx context.Context) error {
-		stop() // first, so that no call is under way any more
+	_, _ = rand.Read(random[:]) // crypto/rand.Read never returns an error.
+	prefix := fmt.Sprintf("simulate-%x:", random)
+	return &store{Backend: r, keyPrefix: prefix, close: func(ctx context.Context) error {
+		stop() // Calls that are under way end before the keys are deleted.
 		err := <-ended
-		ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
+		ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 		defer cancel()
-		_, left := r.Forget(ctx, prefix)
+		left := deleteKeys(ctx, r, prefix)
 		if left != nil {
 			left = fmt.Errorf("keys that begin with %s may be left in Redis until they expire: %w", prefix, left)
 		}

@@ -3,7 +3,6 @@ package simulate
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -11,55 +10,57 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/tools/output"
 )
 
-// Summary is what came of a run.
+// Summary counts the decisions of a run.
 type Summary struct {
-	// Lines were decided, or refused with an error.
+	// Lines is the number of all decisions and refusals.
 	Lines uint64
-	// OK and Over are requests by their overall code, Failed those that were
-	// refused with an error.
-	OK, Over, Failed uint64
-	// Unmatched are descriptors without a rule, and those whose rule is replaced by another
-	// rule of the request.
+	// OK and Over count the decisions by the overall code. Refused counts requests that are invalid for the service.
+	OK, Over, Refused uint64
+	// Unmatched counts the descriptors that no rule answers: none matches, or another rule of the request replaces the one that does.
 	Unmatched uint64
-	// From and To are the instants of the first and the last line.
-	From, To time.Time
-	Took     time.Duration
+	// First and Last are the virtual times of the first and the last line.
+	First, Last time.Time
+	// Elapsed is the real time of the run.
+	Elapsed time.Duration
 
-	rules   []*rules.Rule
-	figures []figures // of rules, by index, and of limits that came with requests
+	rules []*rules.Rule
+	// countsByRule has the counts of each rule, by its index, and at the end those of the limits that came with requests.
+	countsByRule []ruleCounts
 }
 
-// figures counts the decisions of one rule. Its hits are without dry runs and refunds.
-type figures struct {
+// ruleCounts counts the hits of one rule, without dry runs and refunds.
+type ruleCounts struct {
 	hits     uint64
-	admitted uint64 // by this rule, in shadow mode all
-	over     uint64 // in shadow mode, too
-	// When hits were over, by the order of the lines.
+	admitted uint64 // admitted counts the hits that the rule admitted; a rule in shadow mode admits all.
+	over     uint64 // over counts the hits over the limit, also in shadow mode.
+	// firstOver and lastOver are the virtual times of the hits over the limit, in the order of the lines.
 	firstOver, lastOver time.Time
-	busiest             busiest
+	keys                keyCounts
 }
 
 func newSummary(set *rules.Set) *Summary {
-	return &Summary{rules: set.Rules(), figures: make([]figures, len(set.Rules())+1)}
+	return &Summary{rules: set.Rules(), countsByRule: make([]ruleCounts, len(set.Rules())+1)}
 }
 
-func (s *Summary) line(at time.Time) {
+func (s *Summary) addLine(at time.Time) {
 	if s.Lines == 0 {
-		s.From = at
+		s.First = at
 	}
 	s.Lines++
-	s.To = at
+	s.Last = at
 }
 
-func (s *Summary) failed(at time.Time) {
-	s.line(at)
-	s.Failed++
+func (s *Summary) addRefusal(at time.Time) {
+	s.addLine(at)
+	s.Refused++
 }
 
-func (s *Summary) decided(at time.Time, a *limiter.Answer, prefix int) {
-	s.line(at)
+// addDecision counts an answer and its charges. It cuts the first prefixBytes off the keys of counters.
+func (s *Summary) addDecision(at time.Time, a *limiter.Answer, prefixBytes int) {
+	s.addLine(at)
 	if a.Over {
 		s.Over++
 	} else {
@@ -68,78 +69,77 @@ func (s *Summary) decided(at time.Time, a *limiter.Answer, prefix int) {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		switch {
-		case st.Binding != nil:
+		case st.BindingCharge != nil:
 		case st.Rule == nil:
 			s.Unmatched++
-		case st.Rule.Unlimited && st.Rule.Charges == nil && st.Op == algorithm.Charge:
-			f := &s.figures[st.Rule.Index]
-			f.hits += st.Amount
-			f.admitted += st.Amount
+		case st.Rule.Unlimited && st.Rule.ChargedLimits == nil && st.Op == algorithm.Charge:
+			counts := &s.countsByRule[st.Rule.Index]
+			counts.hits += st.Amount
+			counts.admitted += st.Amount
 		}
 		if st.Op == algorithm.Charge && st.Amount > 0 {
 			for j := range st.Charges {
-				s.charge(at, &st.Charges[j], prefix)
+				s.addCharge(at, &st.Charges[j], prefixBytes)
 			}
 		}
 	}
 }
 
-func (s *Summary) charge(at time.Time, c *limiter.Charge, prefix int) {
-	amount := c.Asked
-	f := &s.figures[len(s.rules)]
+func (s *Summary) addCharge(at time.Time, c *limiter.Charge, prefixBytes int) {
+	amount := c.RequestedAmount
+	counts := &s.countsByRule[len(s.rules)]
 	if c.Rule != nil {
-		f = &s.figures[c.Rule.Index]
+		counts = &s.countsByRule[c.Rule.Index]
 	}
-	f.hits += amount
-	f.busiest.add(c.Key[prefix:], amount)
+	counts.hits += amount
+	counts.keys.add(c.CounterKey[prefixBytes:], amount)
 	if !c.Over {
-		f.admitted += amount
+		counts.admitted += amount
 	}
 	if c.Verdict.Over {
-		if f.over == 0 {
-			f.firstOver = at
+		if counts.over == 0 {
+			counts.firstOver = at
 		}
-		f.over += amount
-		f.lastOver = at
+		counts.over += amount
+		counts.lastOver = at
 	}
 }
 
-// Write writes the summary for people: a table of the rules that were hit, in the order
-// of their files, and the totals.
+// Write writes the summary for people: a table of the rules that were hit, in the order of their files, and the totals.
 func (s *Summary) Write(w io.Writer) error {
 	var b strings.Builder
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "rule\thits\tadmitted\tover\tfirst over\tlast over\tbusiest key")
 	var unused []string
-	for i := range s.figures {
-		f := &s.figures[i]
+	for i, r := range s.rules {
+		counts, name := &s.countsByRule[i], output.Printable(r.FullName)
 		switch {
-		case i == len(s.rules) && f.hits == 0:
-		case i == len(s.rules):
-			f.write(table, "(limits of requests)")
-		case f.hits == 0 && s.rules[i].Unlimited: // or charged above, where it leaves no trace
-		case f.hits == 0:
-			unused = append(unused, printable(s.rules[i].Key))
-		case s.rules[i].Shadow:
-			f.write(table, printable(s.rules[i].Key)+" (shadow)")
+		case counts.hits == 0 && r.Unlimited: // Other rules may charge an unlimited rule, and do not count its hits.
+		case counts.hits == 0:
+			unused = append(unused, name)
+		case r.ShadowMode:
+			counts.writeRow(table, name+" (shadow)")
 		default:
-			f.write(table, printable(s.rules[i].Key))
+			counts.writeRow(table, name)
 		}
 	}
-	_ = table.Flush() // a strings.Builder takes everything
+	if counts := &s.countsByRule[len(s.rules)]; counts.hits > 0 {
+		counts.writeRow(table, "(limits of requests)")
+	}
+	_ = table.Flush() // A strings.Builder returns no error.
 	if len(unused) > 0 {
-		fmt.Fprintf(&b, "limits not hit: %s\n", list(unused))
+		fmt.Fprintf(&b, "limits not hit: %s\n", firstTen(unused))
 	}
 	fmt.Fprintf(&b, "requests: %d; OK: %d, OVER_LIMIT: %d, errors: %d; descriptors that met no rule: %d\n",
-		s.Lines, s.OK, s.Over, s.Failed, s.Unmatched)
+		s.Lines, s.OK, s.Over, s.Refused, s.Unmatched)
 	if s.Lines > 0 {
-		fmt.Fprintf(&b, "%s to %s, %v of virtual time", shown(s.From), shown(s.To), s.To.Sub(s.From))
-		if s.Took > 0 {
-			digits := time.Microsecond
-			if s.Took > time.Second {
-				digits = 10 * time.Millisecond
+		fmt.Fprintf(&b, "%s to %s, %v of virtual time", instantText(s.First), instantText(s.Last), s.Last.Sub(s.First))
+		if s.Elapsed > 0 {
+			precision := time.Microsecond
+			if s.Elapsed > time.Second {
+				precision = 10 * time.Millisecond
 			}
-			fmt.Fprintf(&b, " in %v, %.0f requests/s", s.Took.Round(digits), float64(s.Lines)/s.Took.Seconds())
+			fmt.Fprintf(&b, " in %v, %.0f requests/s", s.Elapsed.Round(precision), float64(s.Lines)/s.Elapsed.Seconds())
 		}
 		b.WriteByte('\n')
 	}
@@ -147,36 +147,26 @@ func (s *Summary) Write(w io.Writer) error {
 	return err
 }
 
-func (f *figures) write(w io.Writer, name string) {
-	first, last, key := "-", "-", "-"
-	if f.over > 0 {
-		first, last = shown(f.firstOver), shown(f.lastOver)
+func (c *ruleCounts) writeRow(table io.Writer, name string) {
+	first, last, busiest := "-", "-", "-"
+	if c.over > 0 {
+		first, last = instantText(c.firstOver), instantText(c.lastOver)
 	}
-	if text, hits, exact := f.busiest.most(); hits > 0 {
-		about := ""
-		if !exact {
-			about = "up to "
+	if key, hits, tooHigh := c.keys.busiest(); hits > 0 {
+		upTo := ""
+		if tooHigh > 0 {
+			upTo = "up to "
 		}
-		key = fmt.Sprintf("%s (%s%d)", printable(text), about, hits)
+		busiest = fmt.Sprintf("%s (%s%d)", output.Printable(key), upTo, hits)
 	}
-	fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", name, f.hits, f.admitted, f.over, first, last, key)
+	fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", name, c.hits, c.admitted, c.over, first, last, busiest)
 }
 
-// list names the first few.
-func list(names []string) string {
+// firstTen returns the first ten names, and how many more there are.
+func firstTen(names []string) string {
 	const most = 10
 	if len(names) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 	}
 	return strings.Join(names, ", ")
-}
-
-// printable returns text, in quotes if it would move the cursor or the columns.
-func printable(text string) string {
-	for _, r := range text {
-		if !strconv.IsPrint(r) {
-			return strconv.QuoteToGraphic(text)
-		}
-	}
-	return text
 }

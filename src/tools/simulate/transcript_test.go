@@ -63,7 +63,7 @@ func TestGistTranscript(t *testing.T) {
 	}
 	for name, cfg := range map[string]Config{
 		"memory": {},
-		"Redis":  {Backend: openRedis(t, redistest.Start(t, redistest.Options{})), KeyPrefix: "simulate-1:"},
+		"Redis":  {Backend: newRedis(t, redistest.Start(t, redistest.Options{})), KeyPrefix: "simulate-1:"},
 	} {
 		cfg.Rules = load(t, gistTree)
 		out, _, err := simulated(t, cfg, strings.NewReader(requests.String()))

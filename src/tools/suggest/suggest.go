@@ -14,10 +14,10 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Print writes the commands for a request that reaches the limit of a rule soonest. Addr
-// is that of the HTTP port. Without such a rule it writes nothing.
+// Print writes shell commands that exceed the limit of a rule with few requests. addr is the address of the HTTP port. Print writes
+// nothing if no rule is suited.
 func Print(w io.Writer, colored bool, set *rules.Set, addr net.Addr) {
-	rule, body := soonest(set)
+	rule, request := bestExample(set)
 	if rule == nil {
 		return
 	}
@@ -44,71 +44,66 @@ The whole answer to one request:
   %scurl -s %s -d '%s'%s
 
 Ctrl-C stops the service.
-`, rule.Key, rule.Requests, strings.ToLower(rule.Unit.String()), bold, rule.Requests+1, url, body, plain, bold, url, body, plain)
+`, rule.FullName, rule.Requests, strings.ToLower(rule.Unit.String()), bold, rule.Requests+1, url, request, plain, bold, url, request, plain)
 }
 
-// soonest finds the rule that shows best what a limit is: few entries to type,
-// a small limit that lets something pass, a window longer than the demonstration.
-// It returns nil if there is none, else also a request that the rule matches, as JSON.
-func soonest(set *rules.Set) (best *rules.Rule, body string) {
-	cost := func(r *rules.Rule) uint64 { return uint64(r.Requests) + 10*uint64(len(r.Path)+len(matchOf(r))) }
+// bestExample returns the rule that shows best what a limit is, and a request as JSON that the rule matches. Such a rule has few
+// entries to type, a small limit that lets some requests pass, and a window that is longer than the demonstration. It returns nil if
+// there is none.
+func bestExample(set *rules.Set) (best *rules.Rule, request string) {
+	cost := func(r *rules.Rule) uint64 { return uint64(r.Requests) + 10*uint64(len(matchingEntries(r))) }
 	for _, r := range set.Rules() {
-		if r.Unlimited || r.Shadow || r.Requests < 2 || best != nil && cost(r) >= cost(best) {
+		if r.Unlimited || r.ShadowMode || r.Requests < 2 || best != nil && cost(r) >= cost(best) {
 			continue
 		}
-		if r.Limit.Kind != algorithm.FixedWindow || r.Multiplier > 1 || r.Unit == rules.Second || r.Charges != nil {
-			continue // the words below are not true of it
+		if r.Limit.Kind != algorithm.FixedWindow || r.UnitMultiplier > 1 || r.Unit == rules.UnitSecond || r.ChargedLimits != nil {
+			continue // The text that Print writes describes other limits.
 		}
-		if text, ok := example(set, r); ok {
-			best, body = r, text
+		if text, ok := exampleRequest(set, r); ok {
+			best, request = r, text
 		}
 	}
-	return best, body
+	return best, request
 }
 
-// matchOf returns the pairs that a rule of an ordered list matches; nil for other rules.
-func matchOf(r *rules.Rule) []rules.Pair {
-	if r.Listed == nil {
-		return nil
-	}
-	return r.Listed.Match
-}
-
-// example returns a request that r matches; not ok if another rule matches it first.
-func example(set *rules.Set, r *rules.Rule) (body string, ok bool) {
-	type entry struct {
-		Key   string `json:"key"`
-		Value string `json:"value"`
-	}
-	var shown []entry
+// matchingEntries returns the entries of a descriptor that matches the patterns of r.
+func matchingEntries(r *rules.Rule) (entries []rules.EntryText) {
 	for _, l := range r.Path {
-		e := entry{Key: strings.ReplaceAll(l.Key(), "*", ""), Value: strings.ReplaceAll(l.Value(), "*", "1")}
+		e := rules.EntryText{Key: strings.ReplaceAll(l.Key(), "*", ""), Value: strings.ReplaceAll(l.Value(), "*", "1")}
 		if l.Value() == "" {
 			e.Value = "any"
 		}
-		shown = append(shown, e)
+		entries = append(entries, e)
 	}
-	for _, p := range matchOf(r) {
-		shown = append(shown, entry{p.Key, strings.ReplaceAll(p.Pattern, "*", "1")})
+	if r.ListSettings != nil {
+		for _, p := range r.ListSettings.MatchPairs {
+			entries = append(entries, rules.EntryText{Key: p.Key, Value: strings.ReplaceAll(p.Pattern, "*", "1")})
+		}
 	}
-	if len(shown) == 0 {
-		return "", false
-	}
-	var asked []rules.Entry
-	for _, e := range shown {
-		asked = append(asked, rules.Entry{Key: []byte(e.Key), Value: []byte(e.Value)})
-	}
-	if found, _ := set.Domain([]byte(r.Domain)).Find(asked, &rules.Scratch{}, nil); found != r {
-		return "", false
-	}
+	return entries
+}
+
+// exampleRequest returns a request as JSON that r matches. ok is false if another rule matches it first.
+func exampleRequest(set *rules.Set, r *rules.Rule) (request string, ok bool) {
 	type descriptor struct {
-		Entries []entry `json:"entries"`
+		Entries []rules.EntryText `json:"entries"`
+	}
+	d := descriptor{matchingEntries(r)}
+	var entries []rules.Entry
+	for _, e := range d.Entries {
+		entries = append(entries, rules.Entry{Key: []byte(e.Key), Value: []byte(e.Value)})
+	}
+	if len(entries) == 0 {
+		return "", false
+	}
+	if found, _ := set.Domain([]byte(r.Domain)).FindRule(entries, &rules.SearchScratch{}, nil); found != r {
+		return "", false
 	}
 	text, err := json.Marshal(struct {
 		Domain      string       `json:"domain"`
 		Descriptors []descriptor `json:"descriptors"`
-	}{r.Domain, []descriptor{{shown}}})
-	if err != nil || strings.Contains(string(text), "'") { // it will stand between quotes in a shell
+	}{r.Domain, []descriptor{d}})
+	if err != nil || strings.Contains(string(text), "'") { // Print puts the text between single quotes, for a shell.
 		return "", false
 	}
 	return string(text), true

@@ -32,13 +32,13 @@ func TestSoonest(t *testing.T) {
 		{"none", rule(`
   - {key: "it's", rate_limit: {unit: day, requests_per_unit: 2}}`), ""},
 	} {
-		set, _, err := loading.Load([]loading.File{{Name: "a.yaml", Data: []byte(tt.text)}}, rules.Options{})
+		set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(tt.text)}}, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := ""
-		if r, _ := soonest(set); r != nil {
-			got = r.Key
+		if r, _ := bestExample(set); r != nil {
+			got = r.FullName
 		}
 		if got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)

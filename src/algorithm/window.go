@@ -1,0 +1,85 @@
+package algorithm
+
+import (
+	"math"
+	"time"
+)
+
+// MaxCount is the largest count of a fixed window, the largest Redis integer. MaxScriptCount
+// is that of all other kinds, 2^52: Redis scripts count in doubles, which are exact up to it.
+const (
+	MaxCount       = math.MaxInt64
+	MaxScriptCount = 1 << 52
+)
+
+// WindowBounds returns the start and the end of the fixed window that contains the instant at, in
+// nanoseconds since the Unix epoch: start <= at < end. The period must be positive.
+func WindowBounds(at int64, period time.Duration) (start, end int64) {
+	p := int64(period)
+	start = at - at%p
+	if start > at { // before 1970 the remainder is negative
+		start -= p
+	}
+	return start, start + p
+}
+
+// TakeFixed applies op to the count of the current window, and returns the count to store. With Max 10 and a count of 8, a charge
+// of 3 is over. The count is then 11 with CountBlocked and 8 without.
+//
+// Source: envoyproxy/ratelimit, README section "Fixed window".
+func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, Outcome) {
+	_, end := WindowBounds(at, l.Period)
+	v := Outcome{Before: count, ResetAfter: time.Duration(end - at)}
+	v.Over = op.CanBeRefused() && min(count+amount, MaxCount) > l.Max
+	v.After = op.countAfterOp(l, v.Over, count, amount, MaxCount)
+	v.Charged = op.addsAmount(l, v.Over) || v.After != count
+	v.setRetryAfter(l, amount, v.ResetAfter)
+	if !v.Over {
+		v.Remaining = l.remainingAfter(v.After)
+	}
+	if v.After >= l.Max {
+		v.FullUntil = time.Unix(0, end)
+	}
+	return v.After, v
+}
+
+// FirstHitState is the state of a first-hit window.
+type FirstHitState struct {
+	Count     uint64
+	WindowEnd int64 // WindowEnd is the end of the window in Unix nanoseconds, or 0 before it has started.
+}
+
+// TakeFirstHit applies op to the window s and returns the window to store.
+//
+// The window starts with the first hit that is counted and ends a period later. With Max 2 in
+// 10 s, hits at 3 s and 4 s pass. A hit at 12.9 s is over and must wait 0.1 s. A hit at 13 s
+// passes and starts the window up to 23 s. WindowEnd counts as at most a period ahead.
+//
+// Source: Redis, documentation of INCR, "Pattern: Rate limiter 2".
+func TakeFirstHit(l *Limit, s FirstHitState, at int64, op Op, amount uint64) (FirstHitState, Outcome) {
+	before, latest := s, at+int64(l.Period)
+	if s.WindowEnd <= at {
+		before = FirstHitState{}
+	}
+	before.WindowEnd = min(before.WindowEnd, latest)
+	v := Outcome{Before: before.Count}
+	v.Over = op.CanBeRefused() && min(before.Count+amount, MaxScriptCount) > l.Max
+	v.After = op.countAfterOp(l, v.Over, before.Count, amount, MaxScriptCount)
+	v.Charged = v.After != v.Before
+	after := FirstHitState{Count: v.After, WindowEnd: before.WindowEnd}
+	if v.Charged && after.WindowEnd == 0 {
+		after.WindowEnd = latest
+	}
+	if after.Count > 0 {
+		v.ResetAfter = time.Duration(after.WindowEnd - at)
+	}
+	v.setRetryAfter(l, amount, v.ResetAfter)
+	v.Remaining = l.remainingAfter(after.Count)
+	if after.Count >= l.Max {
+		v.setFullUntil(l, at, after.WindowEnd-at)
+	}
+	if corrected := op == Charge && amount > 0 && s.WindowEnd > latest; !v.Charged && !corrected {
+		return s, v
+	}
+	return after, v
+}

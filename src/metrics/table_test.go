@@ -1,0 +1,59 @@
+package metrics
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The service's TestFigures reads every part of figures.txt and writes the golden file. Without that, only
+// a scrape would find a field that a line misspells. A part is read as a whole.
+func TestFigureTable(t *testing.T) {
+	t.Parallel()
+	golden, err := os.ReadFile(filepath.Join("testdata", "figures.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wild := strings.NewReplacer(`\$`, ".+", `\*`, ".+", `\.`, "[._]")
+	shown := func(line figureLine) bool {
+		names := []string{line.template.StatName, line.template.MetricName}
+		return slices.ContainsFunc(names, func(name string) bool {
+			return name != "" && regexp.MustCompile(wild.Replace(regexp.QuoteMeta(name))).Match(golden)
+		})
+	}
+	for part, lines := range figureLines() {
+		if !slices.ContainsFunc(lines, shown) && part != "client certificate" && part != "statsd" { // the flush of TestFigures reads statsd
+			t.Errorf("no test reads [%s]", part)
+		}
+	}
+}
+
+func TestFigures(t *testing.T) {
+	t.Parallel()
+	type source struct {
+		Loaded        time.Time
+		InForce       bool
+		Hash, Version string
+	}
+	if list := Figures("config in force", "", func() *source { return nil }); len(list) > 0 {
+		t.Errorf("figures of nothing: %+v", list)
+	}
+	list := Figures("config in force", "", &source{time.UnixMilli(1500), true, "h", ""})
+	if len(list) != 2 || list[0].ScaledValue() != 1.5 || list[1].Value != 1 || !slices.Equal(list[1].Labels, []string{"hash", "h"}) {
+		t.Errorf("without a version: %+v", list)
+	}
+	list = Figures("config in force", "", source{Hash: "h", Version: "v"})
+	if len(list) != 2 || list[1].Value != 0 || !slices.Equal(list[1].Labels, []string{"hash", "h", "version", "v"}) {
+		t.Errorf("with a version: %+v", list)
+	}
+	var calls Counter
+	calls.Add(3)
+	list = Figures("config", "", &struct{ AcceptedLoads, RefusedLoads *Counter }{&calls, new(Counter)})
+	if stats := Stats(list); len(stats) != 2 || stats[1] != (Stat{"ratelimit.service.config_load_success", KindCounter, 3}) {
+		t.Errorf("counters: %+v", list)
+	}
+}

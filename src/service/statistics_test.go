@@ -1,0 +1,96 @@
+package service
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/src/testbed/redistest"
+)
+
+func TestPrometheus(t *testing.T) {
+	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/m")
+	s.until("ready", s.healthy)
+	for range 3 {
+		s.ask("1")
+	}
+	code, body := s.get("prometheus", "/m")
+	for _, want := range []string{
+		`ratelimit_service_rate_limit_over_limit{domain="d",key1="ip"} 1`,
+		`ratelimit_decisions_total{domain="d",outcome="over",rule="ip"} 1`,
+	} {
+		if code != 200 || !strings.Contains(body, want) {
+			t.Errorf("%d, no %s in\n%s", code, want, body)
+		}
+	}
+	if code, _ := s.get("prometheus", "/debug/pprof/"); code != 404 {
+		t.Errorf("profiles on the Prometheus port: %d", code)
+	}
+	server := redistest.Start(t, redistest.Options{})
+	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "REDIS_URL="+server.Addr)
+	s.until("ready", s.healthy)
+	server.Stop()
+	if got := s.ask("1"); got != 503 {
+		t.Errorf("without Redis: %d", got)
+	}
+	_, withRedis := s.get("prometheus", "/metrics")
+	memcache := memcachedtest.Start(t, memcachedtest.Options{})
+	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+memcache.Addr)
+	s.until("ready", s.healthy)
+	_, withMemcache := s.get("prometheus", "/metrics")
+	body += withRedis + withMemcache
+	monitoring, err := os.ReadFile("../../docs/monitoring.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(monitoring), "\n| metric |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	for _, row := range strings.Split(table, "\n")[1:] {
+		cell, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
+		for _, name := range regexp.MustCompile(`ratelimit_[a-z_]+`).FindAllString(cell, -1) {
+			if !strings.Contains(body, "\n# TYPE "+name+" ") {
+				t.Errorf("docs/monitoring.md names %s, which a scrape does not have", name)
+			}
+		}
+	}
+}
+
+// With no sink, figures are lines of JSON; the last ones come at the end.
+func TestLastFlush(t *testing.T) {
+	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_STATSD=false", "STATS_FLUSH_INTERVAL=1h", "EXTRA_TAGS=env:test")
+	s.until("ready", s.healthy)
+	s.ask("1")
+	s.signals <- syscall.SIGTERM
+	if err := s.wait(); err != nil {
+		t.Fatal(err)
+	}
+	if !s.logged("ratelimit.service.rate_limit.d.ip.total_hits.__env=test")() {
+		t.Error("what was counted last is lost")
+	}
+}
+
+func TestBadStatistics(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("mappings: {"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		vars []string
+		want string
+	}{
+		{[]string{"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_MAPPER_YAML=" + bad}, "PROMETHEUS_MAPPER_YAML"},
+		{[]string{"USE_PROMETHEUS=true", "PROMETHEUS_PATH=metrics"}, "PROMETHEUS_PATH"},
+		{[]string{"USE_PROMETHEUS=true", "USE_DOG_STATSD=true"}, "choose one"},
+		{[]string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=A"}, "DOG_STATSD_MOGRIFIER_A"},
+		{[]string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=A", "DOG_STATSD_MOGRIFIER_A_PATTERN=(", "DOG_STATSD_MOGRIFIER_A_NAME=a"}, "DOG_STATSD_MOGRIFIER_A"},
+	} {
+		err := launch(t, oneRule, append(tt.vars, "DISABLE_STATS=false")...).wait()
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v", tt.vars, err)
+		}
+	}
+}

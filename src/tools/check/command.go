@@ -1,0 +1,72 @@
+package check
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/service"
+	"ratelimit/src/tools/command"
+)
+
+//go:embed help.txt
+var help string
+
+// Command returns `ratelimit check`.
+func Command() *cobra.Command {
+	var dir, backend, format string
+	var opt rules.Options
+	cmd := command.New(help, func(cmd *cobra.Command, args []string) error {
+		if dir != "" {
+			args = append(args, dir)
+		}
+		if len(args) == 0 {
+			return errors.New("name a directory or files to check")
+		}
+		switch backend {
+		case "memory", "redis", "memcache", "memcached":
+			opt.Store = service.StoreLimits(strings.TrimSuffix(backend, "d"))
+		default:
+			return fmt.Errorf("--backend %s: write memory, redis or memcache", backend)
+		}
+		opt.CheckAllDocuments = true
+		return printProblems(cmd.OutOrStdout(), Load(args, opt), format)
+	})
+	cmd.Args = cobra.ArbitraryArgs
+	f := cmd.Flags()
+	f.StringVar(&backend, "backend", "memory", "the BACKEND_TYPE they are for: memory and redis can count by all rules, memcache by some")
+	f.StringVar(&dir, "config-dir", "", "a directory to check, as envoyproxy/ratelimit's tool names it")
+	f.StringVar(&format, "format", "text", "how problems are printed: text, json, or github")
+	f.BoolVar(&opt.MergeDomains, "merge-domain-configs", false, "allow one domain in several files")
+	return cmd
+}
+
+// printProblems prints what is wrong with the rules of l, and a line that counts it unless the format is JSON.
+func printProblems(out io.Writer, l Result, format string) (err error) {
+	switch format {
+	case "text":
+		l.Report(out)
+	case "github":
+		l.GitHub(out)
+	case "json":
+		err = l.JSON(out)
+	default:
+		return fmt.Errorf("--format %s: write text, json or github", format)
+	}
+	switch {
+	case err != nil:
+		return err
+	case l.Set == nil && format == "json":
+		return command.Exit{Code: command.ExitError}
+	case l.Set == nil:
+		return errors.New(l.Summary())
+	case format != "json":
+		_, err = fmt.Fprintf(out, "ok: %s\n", l.Summary())
+	}
+	return err
+}

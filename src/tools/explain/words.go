@@ -1,0 +1,48 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/rules"
+)
+
+// limitInWords returns the limit of r for people: "2 per minute", "10 per minute, 4 at once".
+func limitInWords(r *rules.Rule) string {
+	if r.Unlimited {
+		return "unlimited"
+	}
+	l := &r.Limit
+	window := windowInWords(r.Rate)
+	if r.HasPeriod {
+		window = rules.FormatDuration(l.Period)
+	}
+	s := fmt.Sprintf("%d per %s", r.RequestsPerUnit(), window)
+	if l.Kind == algorithm.GCRA {
+		s += fmt.Sprintf(", %d at once", l.Capacity())
+	}
+	if l.MinInterval > 0 {
+		s += fmt.Sprintf(", %s apart", rules.FormatDuration(l.MinInterval))
+	}
+	switch {
+	case l.CountBlocked == rules.CountsBlockedByDefault(l.Kind):
+	case l.CountBlocked:
+		s += ", refused hits count"
+	default:
+		s += ", refused hits do not count"
+	}
+	return s
+}
+
+// rateInWords returns the limit that came with a request: "2 per minute".
+func rateInWords(r rules.Rate) string { return fmt.Sprintf("%d per %s", r.Requests, windowInWords(r)) }
+
+// windowInWords returns the window of a limit: "minute", "5 minutes".
+func windowInWords(r rules.Rate) string {
+	unit := strings.ToLower(r.Unit.String())
+	if r.UnitMultiplier > 1 {
+		return fmt.Sprintf("%d %ss", r.UnitMultiplier, unit)
+	}
+	return unit
+}

@@ -1,0 +1,35 @@
+package explain
+
+import (
+	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
+)
+
+func TestLimitInWords(t *testing.T) {
+	t.Parallel()
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(`
+domain: d
+descriptors:
+- {key: a, rate_limit: {unit: hour, requests_per_unit: 3}}
+- {key: b, rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 0, count_blocked: false}}
+- {key: c, rate_limit: {algorithm: gcra, period: 90s, requests_per_unit: 10, burst: 3, min_interval: 100ms}}
+- {key: d, rate_limit: {algorithm: sliding_window, period: 1h, requests_per_unit: 10, count_blocked: true}}
+- {key: e, rate_limit: {unlimited: true}}
+`)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{
+		"3 per hour", "0 per 5 minutes, refused hits do not count", "10 per 1m30s, 4 at once, 100ms apart",
+		"10 per 1h, refused hits count", "unlimited",
+	} {
+		if got := limitInWords(set.Rules()[i]); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got := rateInWords(rules.Rate{Requests: 2, Unit: rules.UnitWeek, UnitMultiplier: 3}); got != "2 per 3 weeks" {
+		t.Errorf("got %q", got)
+	}
+}
