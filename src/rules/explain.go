@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -220,11 +221,7 @@ func (t *nameTable[V]) nearestName(name string) string {
 	if t.len() > maxComparedNames {
 		return ""
 	}
-	names := make([]string, 0, t.len())
-	for name := range t.all() {
-		names = append(names, name)
-	}
-	return NearestWord(name, slices.Values(names))
+	return NearestWord(name, maps.Keys(maps.Collect(t.all())))
 }
 
 // firstWithKeyBelow returns the first descriptor in file order that has the key and is at least two levels below n. It returns nil if

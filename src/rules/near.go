@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"ratelimit/src/settings/nearest"
 )
 
 // NearestWord returns the known word that was probably meant by word: one that is equal in lower case, or else one that an edit turns
@@ -19,7 +21,8 @@ func NearestWord(word string, known iter.Seq[string]) string {
 			continue
 		}
 		equal := strings.EqualFold(k, word)
-		near := equal || word != "" && max(len(word), len(k)) >= minLength && isOneEdit(lower, strings.ToLower(k)) && !equalWithoutDigits(word, k)
+		near := equal || word != "" && max(len(word), len(k)) >= minLength &&
+			nearest.IsWithin(1, lower, strings.ToLower(k)) && !equalWithoutDigits(word, k)
 		if near && (best == "" || equal && !bestEqual || equal == bestEqual && k < best) {
 			best, bestEqual = k, equal
 		}
@@ -48,16 +51,4 @@ func equalWithoutDigits(a, b string) bool {
 		return r
 	}
 	return strings.Map(strip, a) == strings.Map(strip, b)
-}
-
-// isOneEdit reports whether at most one insertion, deletion, replacement or swap of neighbours turns a into b.
-func isOneEdit(a, b string) bool {
-	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
-		a, b = a[1:], b[1:]
-	}
-	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
-		a, b = a[:len(a)-1], b[:len(b)-1]
-	}
-	return len(a)+len(b) <= 1 || len(a) == 1 && len(b) == 1 ||
-		len(a) == 2 && len(b) == 2 && a[0] == b[1] && a[1] == b[0]
 }

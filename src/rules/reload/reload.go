@@ -180,24 +180,15 @@ func packParts(parts []Part) []byte {
 	}
 	var packed bytes.Buffer // A bytes.Buffer returns no errors, so the writers below return none.
 	w, _ := flate.NewWriter(&packed, flate.BestSpeed)
-	encoder := gob.NewEncoder(w)
-	for _, p := range parts {
-		_ = encoder.Encode(p)
-	}
+	_ = gob.NewEncoder(w).Encode(parts)
 	_ = w.Close()
 	return bytes.Clone(packed.Bytes())
 }
 
-// unpackParts returns the parts that packParts compressed.
+// unpackParts returns the parts that packParts compressed, and none for nil.
 func unpackParts(packed []byte) (parts []Part) {
-	decoder := gob.NewDecoder(flate.NewReader(bytes.NewReader(packed)))
-	for {
-		var p Part
-		if decoder.Decode(&p) != nil { // Decode fails at the end of what packParts wrote.
-			return parts
-		}
-		parts = append(parts, p)
-	}
+	_ = gob.NewDecoder(flate.NewReader(bytes.NewReader(packed))).Decode(&parts) // Decode fails for nil only.
+	return parts
 }
 
 // heldBackParts returns the names of the parts that have to stay as they were when the parts in bad have problems: the bad parts, and

@@ -62,15 +62,12 @@ func decodeDocuments(data []byte, most int) (documents []*yaml.Node, err error) 
 	return documents, nil
 }
 
-// yamlErrorPattern matches the text of an error of yaml.v3: the line, which some errors lack, and the mistake.
-var yamlErrorPattern = regexp.MustCompile(`^(?:yaml: (?:line (\d+): )?)?(.*)$`)
+// yamlErrorPattern matches the text of every error of yaml.v3: the line, which some errors lack, and the mistake.
+var yamlErrorPattern = regexp.MustCompile(`(?s)^(?:yaml: (?:line (\d+): )?)?(.*)$`)
 
 // parseYAMLError returns the line and the mistake that an error of yaml.v3 names. The line is 0 if the error names none.
 func parseYAMLError(err error) (line int, mistake string) {
 	m := yamlErrorPattern.FindStringSubmatch(err.Error())
-	if m == nil {
-		return 0, err.Error()
-	}
 	line, _ = strconv.Atoi(m[1])
 	return line, m[2]
 }

@@ -13,7 +13,7 @@ func Word(word string, known []string) string {
 	}
 	for edits := range min(2, len(word)/3) + 1 {
 		for _, k := range known {
-			if len(k) >= minComparedLength && isWithin(edits, word, k) {
+			if len(k) >= minComparedLength && IsWithin(edits, word, k) {
 				return k
 			}
 		}
@@ -21,14 +21,14 @@ func Word(word string, known []string) string {
 	return ""
 }
 
-// isWithin reports whether a number of edits or fewer turn a into b.
-func isWithin(edits int, a, b string) bool {
+// IsWithin reports whether a number of edits or fewer, see Word, turn a into b.
+func IsWithin(edits int, a, b string) bool {
 	for a != "" && b != "" && a[0] == b[0] {
 		a, b = a[1:], b[1:]
 	}
 	if edits == 0 || a == "" || b == "" {
 		return max(len(a), len(b)) <= edits
 	}
-	return isWithin(edits-1, a[1:], b) || isWithin(edits-1, a, b[1:]) || isWithin(edits-1, a[1:], b[1:]) ||
-		len(a) > 1 && len(b) > 1 && a[0] == b[1] && a[1] == b[0] && isWithin(edits-1, a[2:], b[2:])
+	return IsWithin(edits-1, a[1:], b) || IsWithin(edits-1, a, b[1:]) || IsWithin(edits-1, a[1:], b[1:]) ||
+		len(a) > 1 && len(b) > 1 && a[0] == b[1] && a[1] == b[0] && IsWithin(edits-1, a[2:], b[2:])
 }

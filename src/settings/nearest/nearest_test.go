@@ -44,9 +44,20 @@ func TestIsWithin(t *testing.T) {
 		{"abc", "abcdefgh", 5},
 		{"aab", "aba", 1},
 		{"kitten", "sitting", 3},
+		{"key", "key", 0},
+		{"ke", "key", 1},
+		{"keys", "key", 1},
+		{"kee", "key", 1},
+		{"kye", "key", 1},
+		{"yek", "key", 2},
+		{"k", "key", 2},
+		{"keysy", "key", 2},
+		{"", "k", 1},
+		{"aab", "ab", 1},
+		{"abab", "baba", 2},
 	} {
 		for edits := range tt.want + 2 {
-			if got := isWithin(edits, tt.a, tt.b) && isWithin(edits, tt.b, tt.a); got != (edits >= tt.want) {
+			if got := IsWithin(edits, tt.a, tt.b) && IsWithin(edits, tt.b, tt.a); got != (edits >= tt.want) {
 				t.Errorf("%q %q: within %d edits is %t, want %d", tt.a, tt.b, edits, got, tt.want)
 			}
 		}
