@@ -234,7 +234,7 @@ func (n *node) firstWithKeyBelow(key string) (first *DescriptorPlace) {
 			return
 		}
 		for name, k := range n.children.groupsByKey.all() {
-			for next := range k.allNodes() {
+			for _, next := range k.nodesByValue.all() {
 				if left--; left < 0 {
 					return
 				}

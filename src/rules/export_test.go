@@ -19,7 +19,7 @@ func Charged(set *Set) []*Rule {
 			return
 		}
 		for _, k := range n.children.groupsByKey.all() {
-			for child := range k.allNodes() {
+			for _, child := range k.nodesByValue.all() {
 				walk(child)
 			}
 		}

@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"cmp"
-	"iter"
 	"slices"
 	"strings"
 )
@@ -25,8 +23,8 @@ type nodeChildren struct {
 
 // keyGroup holds the descriptors of one level that have the same key.
 type keyGroup struct {
-	anyValueNode *node // anyValueNode is the descriptor without a value; nil if there is none.
-	nodesByValue nameTable[*node]
+	anyValueNode *node            // anyValueNode is the descriptor without a value; nil if there is none.
+	nodesByValue nameTable[*node] // nodesByValue has all descriptors, that without a value too.
 }
 
 // wildcardNode is a descriptor whose key or value has a `*`.
@@ -95,15 +93,17 @@ func (n *node) addChild(l *Level, child *node) (taken *node) {
 		k = &keyGroup{}
 		n.children.groupsByKey.add(l.Key(), k)
 	}
-	if value == "" {
-		taken, k.anyValueNode = k.anyValueNode, cmp.Or(k.anyValueNode, child)
-	} else if taken = k.nodesByValue.find([]byte(value)); taken == nil {
-		k.nodesByValue.add(value, child)
+	if taken = k.nodesByValue.find([]byte(value)); taken != nil {
+		return taken
 	}
-	if taken == nil && l.hasWildcard {
+	k.nodesByValue.add(value, child)
+	if value == "" {
+		k.anyValueNode = child
+	}
+	if l.hasWildcard {
 		n.children.wildcardNodes = append(n.children.wildcardNodes, wildcardNode{compilePattern(l.levelName), child, l.levelName})
 	}
-	return taken
+	return nil
 }
 
 // place returns the descriptor as written. n must not be a root.
@@ -113,20 +113,6 @@ func (n *node) place() DescriptorPlace {
 	}
 	l := &n.rule.Path[len(n.rule.Path)-1]
 	return DescriptorPlace{n.rule.Pos, l.Key(), l.Value()}
-}
-
-// allNodes yields all descriptors of the group, in no order.
-func (k *keyGroup) allNodes() iter.Seq[*node] {
-	return func(yield func(*node) bool) {
-		if k.anyValueNode != nil && !yield(k.anyValueNode) {
-			return
-		}
-		for _, next := range k.nodesByValue.all() {
-			if !yield(next) {
-				return
-			}
-		}
-	}
 }
 
 // compileDescriptors compiles list, and all descriptors below it, into children of n. p is the path of n.
@@ -252,7 +238,7 @@ func (c *Compiler) warnHiddenDescriptors(n *node) {
 				warn(k.anyValueNode.place(), key, "remove it, or narrow the wildcard", "comes before a key alone and takes all of them", &wildcards[i])
 			}
 		}
-		for child := range k.allNodes() {
+		for _, child := range k.nodesByValue.all() {
 			c.warnHiddenDescriptors(child)
 		}
 	}
