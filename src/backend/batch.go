@@ -25,8 +25,8 @@ func (b *Batch) UnixNano() int64 {
 	return b.Now.UnixNano()
 }
 
-// Check returns an error if the caller misuses b. Clients cannot cause one. Every store calls it first.
-func (b *Batch) Check() error {
+// Validate returns an error if the caller misuses b. Clients cannot cause one. Every store calls it first.
+func (b *Batch) Validate() error {
 	if len(b.Verdicts) != len(b.Hits) {
 		return fmt.Errorf("backend: %d verdicts for %d hits", len(b.Verdicts), len(b.Hits))
 	}

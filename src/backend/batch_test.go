@@ -78,7 +78,7 @@ func TestBatchCheck(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			b := Batch{Hits: test.hits, Verdicts: make([]Verdict, test.verdicts), Now: test.now}
-			if got := words(b.Check()); got != test.want {
+			if got := words(b.Validate()); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})

@@ -45,7 +45,7 @@ func (a *Answer) findRules(descriptors []Descriptor, statuses []Status) {
 			st.canaryRules = w.canaryRules[first:]
 		}
 	}
-	if !a.Domain.HasReplacements {
+	if !a.Domain.HasReplacingRules {
 		return
 	}
 	w.replacedRules.Reset()
@@ -102,7 +102,7 @@ func (l *Limiter) addDescriptorCharges(req *Request, a *Answer, i int) error {
 
 // addRuleCharges adds a charge for each limit of rule, which req.Descriptors[i] matches.
 func (l *Limiter) addRuleCharges(req *Request, a *Answer, i int, rule *rules.Rule, canary bool) {
-	first, replacing := uint16(len(a.Charges)), a.Domain.HasReplacements
+	first, replacing := uint16(len(a.Charges)), a.Domain.HasReplacingRules
 	for _, r := range rule.LimitsToCharge() {
 		if r.Unlimited || replacing && a.workspace.replacedRules.IsReplaced(r) {
 			continue

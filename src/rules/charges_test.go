@@ -94,7 +94,7 @@ descriptors:
 		t.Fatal(warnings, err)
 	}
 	d := set.Domain([]byte("d"))
-	if !d.HasReplacements {
+	if !d.HasReplacingRules {
 		t.Fatal("nothing replaces anything")
 	}
 	var p rules.ReplacedNames
@@ -167,7 +167,7 @@ descriptors:
 	} {
 		r := find(d, parseEntries(tt.request))
 		if r == nil || r.FullName != tt.key || r.Index != tt.index || len(r.ChargedLimits) != tt.charges || len(r.Path) != strings.Count(tt.request, "=") ||
-			r.QuotaMode != tt.quota || r.ShadowMode != tt.shadow || r.ChargesAllOrNone != tt.allOrNone || (r.Metadata != nil) != (tt.key == "d.list") || r.Domain != "d" {
+			r.QuotaMode != tt.quota || r.ShadowMode != tt.shadow || r.ChargesAllOrNone != tt.allOrNone || (r.AnswerMetadata != nil) != (tt.key == "d.list") || r.Domain != "d" {
 			t.Errorf("%s finds %+v", tt.request, r)
 		}
 	}

@@ -69,8 +69,8 @@ type compilePath struct {
 	ruleName string // ruleName is the Rule.FullName of a rule at this place.
 	levels   []Level
 	inheritance
-	hasNoLevels bool // hasNoLevels is set in ordered lists and trees of limits, whose rules have no levels.
-	fallback    backend.Fallback
+	hasNoNestedRules bool // hasNoNestedRules is set in ordered lists and trees of limits: no descriptors can be nested below their rules.
+	fallback         backend.Fallback
 }
 
 // replacingRule is a rule that replaces the rules whose names it lists.

@@ -35,8 +35,8 @@ type LimitsConfig struct {
 	QuotaMode  bool                           `yaml:"quota_mode"`
 	// DetailedMetric counts each combination of request values separately. Only descriptors may have it.
 	DetailedMetric bool `yaml:"detailed_metric"`
-	// Metadata is sent with answers: maps, lists, strings, float64, bool and nil.
-	Metadata map[string]any `yaml:"metadata"`
+	// AnswerMetadata is sent with answers: maps, lists, strings, float64, bool and nil.
+	AnswerMetadata map[string]any `yaml:"metadata"`
 }
 
 // DescriptorConfig is a node of a domain's tree of descriptors.

@@ -112,9 +112,9 @@ const (
 )
 
 const (
-	maxListedUnmatched = 20     // maxListedUnmatched is the most candidates, or rules, listed that do not match.
-	maxComparedNames   = 10_000 // maxComparedNames is the most names that are compared with a misspelt one.
-	maxSearchedBelow   = 10_000 // maxSearchedBelow is the most descriptors searched for a key on lower levels.
+	maxUnmatchedRulesListed = 20     // maxListedUnmatched is the most candidates, or rules, listed that do not match.
+	maxComparedNames        = 10_000 // maxComparedNames is the most names that are compared with a misspelt one.
+	maxSearchedBelow        = 10_000 // maxSearchedBelow is the most descriptors searched for a key on lower levels.
 )
 
 func (t *descriptorTree) explain(entries []Entry) *SearchRecord {
@@ -191,11 +191,11 @@ func (s *SearchStep) addCandidate(n *node, how MatchKind, matches bool) {
 	case matches && s.TakenIndex < 0:
 		outcome, s.TakenIndex = OutcomeSearchedBelow, len(s.Candidates)
 	case s.TakenIndex >= 0:
-		if !matches || len(s.Candidates) >= 2*maxListedUnmatched {
+		if !matches || len(s.Candidates) >= 2*maxUnmatchedRulesListed {
 			return
 		}
 		outcome = OutcomeEarlierTaken
-	case len(s.Candidates) >= maxListedUnmatched:
+	case len(s.Candidates) >= maxUnmatchedRulesListed:
 		s.UnlistedCount++
 		return
 	}
@@ -280,7 +280,7 @@ func (l *orderedList) explain(entries []Entry) *SearchRecord {
 		tried := TriedRule{RuleName: r.rule.FullName, Position: r.rule.Pos.String(), Outcome: OutcomeRuleDecides}
 		failed := slices.IndexFunc(r.conditions, func(c condition) bool { return !c.matches(values[c.keySlot]) })
 		if failed >= 0 {
-			if unmatched++; unmatched > maxListedUnmatched {
+			if unmatched++; unmatched > maxUnmatchedRulesListed {
 				search.UnlistedCount++
 				continue
 			}

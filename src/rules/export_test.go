@@ -57,7 +57,7 @@ func Charged(set *Set) []*Rule {
 }
 
 // MaxUnmatched, LevelName and KeyParts are for tests of this folder.
-const MaxUnmatched = maxListedUnmatched
+const MaxUnmatched = maxUnmatchedRulesListed
 
 var LevelName = levelName
 

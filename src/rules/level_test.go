@@ -119,7 +119,7 @@ descriptors:
 		t.Fatal(err)
 	}
 	d := set.Domain([]byte("d"))
-	if !d.HasReplacements || set.Domain([]byte("e")).HasReplacements {
+	if !d.HasReplacingRules || set.Domain([]byte("e")).HasReplacingRules {
 		t.Fatal("only d has rules that replace others")
 	}
 	var p rules.ReplacedNames

@@ -15,7 +15,7 @@ import (
 func (p *compilePath) newRule(cfg *LimitsConfig) *Rule {
 	return &Rule{
 		Index: -1, FullName: p.ruleName, Domain: p.domain.Name, Path: p.levels, Pos: cfg.Pos,
-		QuotaMode: cfg.QuotaMode, Metadata: cfg.Metadata, ChargesAllOrNone: p.allOrNoneSetting != nil,
+		QuotaMode: cfg.QuotaMode, AnswerMetadata: cfg.AnswerMetadata, ChargesAllOrNone: p.allOrNoneSetting != nil,
 	}
 }
 
@@ -51,7 +51,7 @@ func (c *Compiler) setReplacedNames(r *Rule, p compilePath, list []Positioned[st
 		return
 	}
 	c.replacingRules = append(c.replacingRules, replacingRule{r, list})
-	p.domain.HasReplacements = true
+	p.domain.HasReplacingRules = true
 	for _, other := range list {
 		r.Replaces = append(r.Replaces, other.Value)
 		switch other.Value {
@@ -72,17 +72,17 @@ func (c *Compiler) checkBesideUnlimited(r *Rule, cfg *LimitsConfig, limit *RateL
 		c.problems.Add(limit.Pos, "remove one of them", "unlimited and unit_multiplier exclude each other")
 	case r.Unit != UnitUnknown:
 		c.problems.Add(limit.UnitPos, "remove one of them", "unlimited and unit exclude each other")
-	case p.hasNoLevels && r.ShadowMode:
+	case p.hasNoNestedRules && r.ShadowMode:
 		c.warnings.Add(cfg.Pos, "remove it, or shadow_mode",
 			"the rule has no effect: in shadow_mode it decides nothing, and it is not counted")
-	case p.hasNoLevels:
+	case p.hasNoNestedRules:
 	default:
 		if r.Requests > 0 {
 			c.warnings.Add(limit.Pos, "remove it", "requests_per_unit has no effect beside unlimited")
 		}
 		if chargesAbove && (r.ShadowMode || r.DetailedMetric) {
 			c.warnings.Add(cfg.Pos, "remove it", "shadow_mode and detailed_metric have no effect on an unlimited rule")
-		} else if !chargesAbove && (r.ShadowMode || r.QuotaMode || r.DetailedMetric || r.Metadata != nil) {
+		} else if !chargesAbove && (r.ShadowMode || r.QuotaMode || r.DetailedMetric || r.AnswerMetadata != nil) {
 			c.warnings.Add(cfg.Pos, "remove it", "shadow_mode, quota_mode, detailed_metric and metadata have no effect on an unlimited rule")
 		}
 	}

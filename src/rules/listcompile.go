@@ -101,7 +101,7 @@ func (c *Compiler) compileListRule(cfg *RuleConfig, r *orderedRule, match []Matc
 		return 0
 	}
 	here := p
-	here.ruleName, here.hasNoLevels = p.ruleName+"."+name, true
+	here.ruleName, here.hasNoNestedRules = p.ruleName+"."+name, true
 	here.inheritance = c.inheritanceWith(p.inheritance, nil, cfg.OnReject)
 	limits := cfg.LimitsConfig
 	limits.ShadowMode = r.isCanary

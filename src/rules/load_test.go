@@ -114,8 +114,8 @@ func charges(set *rules.Set) (lines []string) {
 		if r.Index < 0 && r.QuotaMode {
 			s += ", quota"
 		}
-		if r.Index < 0 && r.Metadata != nil {
-			s += fmt.Sprintf(", metadata %v", r.Metadata)
+		if r.Index < 0 && r.AnswerMetadata != nil {
+			s += fmt.Sprintf(", metadata %v", r.AnswerMetadata)
 		}
 		lines = append(lines, s)
 	}
@@ -189,8 +189,8 @@ func describe(r *rules.Rule) string {
 	if r.ChargesAllOrNone && r.ChargedLimits == nil {
 		s += ", all or none"
 	}
-	if r.Metadata != nil {
-		text, err := json.Marshal(r.Metadata)
+	if r.AnswerMetadata != nil {
+		text, err := json.Marshal(r.AnswerMetadata)
 		s += fmt.Sprintf(", metadata %s %v", text, err)
 	}
 	return s

@@ -10,8 +10,8 @@ import (
 // Rule is a limit as configured. It is immutable.
 //
 // FindRule may also return a Rule that is not a limit itself. It stands for a descriptor that has several limits, or none of its own and
-// `charge: path`. Its Index is -1, and only FullName, Domain, Path, Pos, QuotaMode, Metadata, ChargedLimits and ChargesAllOrNone are
-// set.
+// `charge: path`. Its Index is -1, and only FullName, Domain, Path, Pos, QuotaMode, AnswerMetadata, ChargedLimits and
+// ChargesAllOrNone are set.
 type Rule struct {
 	Index int // Index is that of the rule in Set.Rules.
 	// FullName is the name of the rule: the domain and the levels down to the rule, such as "basic.parent_p.child". The second and later
@@ -26,7 +26,7 @@ type Rule struct {
 	ShadowMode     bool           // ShadowMode says that the rule is charged but never refuses.
 	QuotaMode      bool           // QuotaMode says that the rule refuses a request only together with all its other quota rules.
 	DetailedMetric bool           // DetailedMetric counts each combination of request values separately in statistics.
-	Metadata       map[string]any // Metadata is sent with answers; nil for none. Read only.
+	AnswerMetadata map[string]any // AnswerMetadata is sent with answers; nil for none. Read only.
 	Replaces       []string       // Replaces names rules that do not apply to requests that this rule applies to. Read only.
 	Limit          algorithm.Limit
 	Fallback       backend.Fallback // Fallback decides when the store does not answer.
@@ -79,7 +79,7 @@ func (r *Rule) LimitsToCharge() []*Rule {
 	return []*Rule{r}
 }
 
-// Level is one step of a rule's path, as configured.
+// Level is one key and value, or a key alone, of a rule's path.
 type Level struct {
 	levelName      string // levelName is "key_value", or "key" without a value.
 	keyLen         int32  // keyLen is the length of the key in levelName.

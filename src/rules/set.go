@@ -36,8 +36,8 @@ type Domain struct {
 	// Fallback decides limits that come with requests when the store does not answer.
 	Fallback backend.Fallback
 
-	// HasReplacements is set if a rule of the domain replaces others. Only then do callers need a ReplacedNames.
-	HasReplacements bool
+	// HasReplacingRules is set if a rule of the domain replaces others. Only then do callers need a ReplacedNames.
+	HasReplacingRules bool
 
 	pos             Pos
 	matcher         matcher

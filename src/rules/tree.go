@@ -186,7 +186,7 @@ func (c *Compiler) checkDescriptorSettings(cfg *DescriptorConfig, p compilePath)
 		{"shadow_mode", cfg.ShadowMode && !allLimitsInShadow(cfg.Descriptors)},
 		{"quota_mode", cfg.QuotaMode && !charged},
 		{"detailed_metric", cfg.DetailedMetric},
-		{"metadata", cfg.Metadata != nil && !charged},
+		{"metadata", cfg.AnswerMetadata != nil && !charged},
 	} {
 		if flag.unused {
 			c.warnings.Add(cfg.Pos, "move it to the descriptor that has the rate_limit; it is not inherited",

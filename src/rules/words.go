@@ -51,7 +51,7 @@ func (t *limitTree) findRule(entries []Entry, _ *SearchScratch, canaries []*Rule
 }
 
 func (c *Compiler) compileLimitTree(t *limitTree, cfg *DomainConfig, p compilePath) {
-	p.chargePathSetting, p.hasNoLevels = &inheritedSetting{hasEffect: true}, true
+	p.chargePathSetting, p.hasNoNestedRules = &inheritedSetting{hasEffect: true}, true
 	c.compileLimitNodes(&t.root, cfg.LimitTree.Value, p, nil)
 }
 

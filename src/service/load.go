@@ -78,7 +78,7 @@ func (s *Service) logRules(set *rules.Set) {
 	}
 	limits := make(map[string]*rules.Rule)
 	for _, r := range set.Rules() {
-		if text, ok := r.Metadata["comment"].(string); ok && s.RequireOrderedList {
+		if text, ok := r.AnswerMetadata["comment"].(string); ok && s.RequireOrderedList {
 			s.log.Debugf("rule %s (%v): %s", r.FullName, r.Pos, text)
 		}
 		limits[r.FullName] = r

@@ -30,7 +30,7 @@ type flaky struct {
 }
 
 func (f *flaky) Take(ctx context.Context, b *backend.Batch) error {
-	if err := b.Check(); err != nil {
+	if err := b.Validate(); err != nil {
 		return err
 	}
 	f.asked.Add(int64(len(b.Hits)))

@@ -24,7 +24,7 @@ type counterClient struct {
 	gomemcache      *memcache.Client
 	resumeCoroutine func() (struct{}, bool)
 	stopCoroutine   func()
-	pauseCoroutine  func(struct{}) bool
+	yieldCoroutine  func(struct{}) bool
 
 	key          string
 	hits         []hitRef // hits are the hits on the counter, in order.
@@ -57,7 +57,7 @@ func newCounterClient(x *exchange) *counterClient {
 	t := &counterClient{exchange: x, gomemcache: memcache.New("/unused")}
 	t.gomemcache.DialContext = func(context.Context, string, string) (net.Conn, error) { return t, nil }
 	t.resumeCoroutine, t.stopCoroutine = iter.Pull(func(yield func(struct{}) bool) {
-		t.pauseCoroutine = yield
+		t.yieldCoroutine = yield
 		for {
 			for t.unsentHits = t.hits; len(t.unsentHits) > 0; {
 				t.countNextHits()
@@ -234,7 +234,7 @@ func (t *counterClient) Write(command []byte) (int, error) {
 // sends all the time. So it gets NOT_FOUND instead, and the reply is kept in errorReply.
 func (t *counterClient) Read(b []byte) (int, error) {
 	if t.replyOffset == len(t.reply) {
-		if !t.pauseCoroutine(struct{}{}) {
+		if !t.yieldCoroutine(struct{}{}) {
 			return 0, io.EOF // The exchange is closed.
 		}
 		if t.exchange.batchError != nil {

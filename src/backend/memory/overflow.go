@@ -84,10 +84,10 @@ func (sh *shard) updateOverflowBytes() {
 func (sh *shard) freeOverflowState(sl *slot) {
 	switch o := sh.overflow; sl.form() {
 	case wideForm:
-		o.wideStates.removeItem(sl.countOrIndex)
+		o.wideStates.removeItem(sl.stateOrIndex)
 	case logForm:
-		o.logBytes -= logBytes(&o.logs.items[sl.countOrIndex])
-		o.logs.removeItem(sl.countOrIndex)
+		o.logBytes -= logBytes(&o.logs.items[sl.stateOrIndex])
+		o.logs.removeItem(sl.stateOrIndex)
 	default:
 		return
 	}
@@ -98,10 +98,10 @@ func (sh *shard) freeOverflowState(sl *slot) {
 // setWideState stores w as the state of sl in the overflow. sl must not have a log.
 func (sh *shard) setWideState(sl *slot, w wideState) {
 	if sl.form() == wideForm {
-		sh.overflow.wideStates.items[sl.countOrIndex] = w
+		sh.overflow.wideStates.items[sl.stateOrIndex] = w
 		return
 	}
-	sl.countOrIndex = sh.ensureOverflow().wideStates.addItem(w)
+	sl.stateOrIndex = sh.ensureOverflow().wideStates.addItem(w)
 	sl.setForm(wideForm)
 	sh.updateOverflowBytes()
 }
@@ -112,7 +112,7 @@ func (sh *shard) applySlidingHit(h *backend.Hit, id counterID, now int64) algori
 	var empty algorithm.Log
 	log := &empty
 	if sl != nil {
-		log = &sh.overflow.logs.items[sl.countOrIndex]
+		log = &sh.overflow.logs.items[sl.stateOrIndex]
 	}
 	before := logBytes(log)
 	v := algorithm.TakeSliding(h.Limit, log, now, h.Op, h.Amount)
@@ -123,7 +123,7 @@ func (sh *shard) applySlidingHit(h *backend.Hit, id counterID, now int64) algori
 	after := logBytes(log)
 	if sl == nil {
 		sl = sh.createSlot(id, expired, now)
-		sl.countOrIndex = sh.ensureOverflow().logs.addItem(empty)
+		sl.stateOrIndex = sh.ensureOverflow().logs.addItem(empty)
 		sl.setForm(logForm)
 	}
 	sl.recordUse(h, &v, now)

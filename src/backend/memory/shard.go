@@ -14,7 +14,7 @@ type slot struct {
 	idHash        uint64 // idHash is the hash of the counter's id.
 	tagFormRank   uint32 // tagFormRank is the tag of the counter's id, with the form and the rank in the low bits. It is 0 in an empty slot.
 	lastUseSecond uint32 // lastUseSecond is the Unix time of the last hit other than a look.
-	countOrIndex  uint64 // countOrIndex is the counter's state, or its index in the overflow; see shard.packState.
+	stateOrIndex  uint64 // stateOrIndex is the counter's state if that fits, and else where the state is in shard.overflow.
 	expiresAt     int64  // expiresAt is the instant, in Unix nanoseconds, from which another counter may use the slot.
 }
 
@@ -26,8 +26,8 @@ const (
 // The form of a slot says where the state of its counter is.
 const (
 	inlineForm = 1 + iota // inlineForm slots hold the state.
-	wideForm              // wideForm slots have the state in overflow.wideStates.items[countOrIndex].
-	logForm               // logForm slots have the state in overflow.logs.items[countOrIndex].
+	wideForm              // wideForm slots have the state in overflow.wideStates.items[stateOrIndex].
+	logForm               // logForm slots have the state in overflow.logs.items[stateOrIndex].
 
 	formMask = 3
 )
@@ -66,14 +66,14 @@ func (sh *shard) applyHit(h *backend.Hit, id counterID, now int64) algorithm.Out
 	sl, expired := sh.findSlot(id, now)
 	var count uint64
 	if sl != nil {
-		count = sl.countOrIndex
+		count = sl.stateOrIndex
 	}
 	after, v := algorithm.TakeFixed(h.Limit, count, now, h.Op, h.Amount)
 	if after != count {
 		if sl == nil {
 			sl = sh.createSlot(id, expired, now)
 		}
-		sl.countOrIndex, sl.expiresAt = after, now+int64(v.ResetAfter)+sh.budget.graceNanos
+		sl.stateOrIndex, sl.expiresAt = after, now+int64(v.ResetAfter)+sh.budget.graceNanos
 	}
 	sl.recordUse(h, &v, now)
 	return v
@@ -271,10 +271,10 @@ func (sh *shard) rebuildTable(size int, now int64) {
 		sh.takenSlots++
 		switch sl.form() {
 		case wideForm:
-			sl.countOrIndex = sh.ensureOverflow().wideStates.addItem(oldOverflow.wideStates.items[sl.countOrIndex])
+			sl.stateOrIndex = sh.ensureOverflow().wideStates.addItem(oldOverflow.wideStates.items[sl.stateOrIndex])
 		case logForm:
-			log := oldOverflow.logs.items[sl.countOrIndex]
-			sl.countOrIndex = sh.ensureOverflow().logs.addItem(log)
+			log := oldOverflow.logs.items[sl.stateOrIndex]
+			sl.stateOrIndex = sh.ensureOverflow().logs.addItem(log)
 			sh.overflow.logBytes += logBytes(&log)
 		}
 	}

@@ -23,7 +23,7 @@ func (sh *shard) packState(l *algorithm.Limit, sl *slot, st *algorithm.State) {
 	grace := sh.budget.graceNanos
 	switch l.Kind {
 	case algorithm.FirstHitWindow: // a window with a count of 0 goes on
-		sl.countOrIndex, sl.expiresAt = st.FirstHit.Count, st.FirstHit.WindowEnd+grace
+		sl.stateOrIndex, sl.expiresAt = st.FirstHit.Count, st.FirstHit.WindowEnd+grace
 	case algorithm.SlidingWindowCounter:
 		b, lasts := st.SlidingCounter, 2*int64(l.Period)+grace
 		ends := b.WindowStart <= math.MaxInt64-lasts
@@ -36,7 +36,7 @@ func (sh *shard) packState(l *algorithm.Limit, sl *slot, st *algorithm.State) {
 			return
 		}
 		sh.freeOverflowState(sl)
-		sl.countOrIndex = b.PreviousCount<<32 | b.CurrentCount
+		sl.stateOrIndex = b.PreviousCount<<32 | b.CurrentCount
 	case algorithm.GCRA:
 		a := st.GCRA
 		sl.expiresAt = a.TAT + grace
@@ -46,7 +46,7 @@ func (sh *shard) packState(l *algorithm.Limit, sl *slot, st *algorithm.State) {
 			return
 		}
 		sh.freeOverflowState(sl)
-		sl.countOrIndex = uint64(a.TAT)
+		sl.stateOrIndex = uint64(a.TAT)
 	}
 }
 
@@ -55,28 +55,28 @@ func (sh *shard) packState(l *algorithm.Limit, sl *slot, st *algorithm.State) {
 func (sh *shard) unpackState(l *algorithm.Limit, sl *slot) (st algorithm.State) {
 	var w wideState
 	if sl.form() == wideForm {
-		w = sh.overflow.wideStates.items[sl.countOrIndex]
+		w = sh.overflow.wideStates.items[sl.stateOrIndex]
 	}
 	switch l.Kind {
 	case algorithm.FixedWindow:
-		st.FixedWindowCount = sl.countOrIndex
+		st.FixedWindowCount = sl.stateOrIndex
 	case algorithm.FirstHitWindow:
-		st.FirstHit = algorithm.FirstHitState{Count: sl.countOrIndex, WindowEnd: sl.expiresAt - sh.budget.graceNanos}
+		st.FirstHit = algorithm.FirstHitState{Count: sl.stateOrIndex, WindowEnd: sl.expiresAt - sh.budget.graceNanos}
 	case algorithm.SlidingWindowCounter:
 		st.SlidingCounter = algorithm.SlidingCounterState{WindowStart: w[0], PreviousCount: uint64(w[1]), CurrentCount: uint64(w[2])}
 		if sl.form() == inlineForm {
 			st.SlidingCounter = algorithm.SlidingCounterState{
 				WindowStart:   sl.expiresAt - 2*int64(l.Period) - sh.budget.graceNanos,
-				PreviousCount: sl.countOrIndex >> 32, CurrentCount: sl.countOrIndex & math.MaxUint32,
+				PreviousCount: sl.stateOrIndex >> 32, CurrentCount: sl.stateOrIndex & math.MaxUint32,
 			}
 		}
 	case algorithm.GCRA:
 		st.GCRA = algorithm.GCRAState{TAT: w[0], LastHit: w[1]}
 		if sl.form() == inlineForm {
-			st.GCRA.TAT = int64(sl.countOrIndex)
+			st.GCRA.TAT = int64(sl.stateOrIndex)
 		}
 	case algorithm.SlidingWindow:
-		st.SlidingLog = sh.overflow.logs.items[sl.countOrIndex]
+		st.SlidingLog = sh.overflow.logs.items[sl.stateOrIndex]
 	}
 	return st
 }

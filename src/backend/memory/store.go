@@ -106,7 +106,7 @@ func (s *Store) Bytes() int64 { return s.budget.usedBytes.Load() }
 
 // Take charges every hit of b; see backend.Backend. It never waits, so it ignores ctx, and no verdict has an Err.
 func (s *Store) Take(_ context.Context, b *backend.Batch) error {
-	if err := b.Check(); err != nil {
+	if err := b.Validate(); err != nil {
 		return err
 	}
 	now := b.UnixNano()

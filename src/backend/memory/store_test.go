@@ -50,7 +50,7 @@ func audit(tb testing.TB, s *Store) {
 				tb.Errorf("shard %d: slot %d of %d is not found", i, j, len(sh.slots))
 			}
 			if sl.form() > inlineForm {
-				used[[2]uint64{uint64(sl.form()), sl.countOrIndex}] = true
+				used[[2]uint64{uint64(sl.form()), sl.stateOrIndex}] = true
 			}
 		}
 		if taken != sh.takenSlots {

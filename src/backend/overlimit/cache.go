@@ -89,7 +89,7 @@ func (c *Cache) Stats() Stats {
 //
 // If a hit that it refuses refuses its atomic group, it sends the other atomic hits of the group as looks.
 func (c *Cache) Take(ctx context.Context, b *backend.Batch) error {
-	if err := b.Check(); err != nil {
+	if err := b.Validate(); err != nil {
 		return err
 	}
 	pool := &c.smallBatchPool

@@ -13,7 +13,7 @@ import (
 const clusterSlots = 16384
 
 // cluster asks nodes of a cluster which node has which slots.
-type cluster struct{ *directory }
+type cluster struct{ *topologyServers }
 
 // findLayout returns the nodes and their slots. With another set, it first asks a node other than the one that answered last.
 func (c *cluster) findLayout(ctx context.Context, another bool) (found remote.Layout, err error) {

@@ -2,7 +2,7 @@
 // a cluster. It is the protocol of Redis for package remote, which does the rest.
 //
 //	FindServers (Sentinel and Cluster only)
-//	  sentinels or cluster ──► directory ──► remote.Layout ──► Store.UseLayout
+//	  sentinels or cluster ──► topologyServers ──► remote.Layout ──► Store.UseLayout
 //
 //	writer of package remote (one goroutine for each connection)
 //	  exchange: pipeline of commands ──► remote.Conn ──► Redis

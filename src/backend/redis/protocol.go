@@ -21,7 +21,7 @@ func (p *protocol) NewExchanges(n int) []remote.Exchange {
 	return exchanges
 }
 
-// Costs are estimates of the time that Redis works on a hit, as in package remote.
+// The costs are estimates of the CPU time that Redis needs for a hit. remote.FairQueue divides Redis' time among calls by them.
 const (
 	scriptHitCost     = 12 * time.Microsecond // scriptHitCost is the cost of a hit in a script.
 	slidingLogHitCost = 24 * time.Microsecond // slidingLogHitCost is the cost of a sliding_window, for which the script searches a log.

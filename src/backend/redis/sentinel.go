@@ -12,7 +12,7 @@ import (
 // sentinels finds the primary by asking sentinels again and again. It does not subscribe to
 // their messages, because a subscription can end without an error.
 type sentinels struct {
-	*directory
+	*topologyServers
 	primaryName     string // primaryName is the name of the primary in the configuration of the sentinels.
 	newestEpoch     int64  // newestEpoch is the newest configuration epoch that a sentinel has named.
 	oldEpochReplies int    // oldEpochReplies is how often in a row all sentinels that replied named an older epoch.

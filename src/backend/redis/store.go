@@ -77,12 +77,12 @@ func (p *protocol) FindServers(ctx context.Context, s *remote.Store) {
 	}
 	a := s.Access.WithMinTimeout(minLayoutTimeout)
 	o := opener{p.cfg.Network, p.cfg.Credentials, p.cfg.DB, false}
-	d := newDirectory(a, p.cfg.Cluster)
+	d := newTopologyServers(a, p.cfg.Cluster)
 	find := (&cluster{d}).findLayout
 	if p.cfg.Sentinel != nil {
 		o.credentials, o.database = p.cfg.Sentinel.Credentials, ""
-		d = newDirectory(a, p.cfg.Sentinel.Addrs)
-		find = (&sentinels{directory: d, primaryName: p.cfg.Sentinel.Primary}).findLayout
+		d = newTopologyServers(a, p.cfg.Sentinel.Addrs)
+		find = (&sentinels{topologyServers: d, primaryName: p.cfg.Sentinel.Primary}).findLayout
 	}
 	a.Opener = &o
 	defer d.close()

@@ -48,7 +48,7 @@ func TestSuiteOnSentinel(t *testing.T) {
 type oneSlot struct{ backend.Backend }
 
 func (s oneSlot) Take(ctx context.Context, b *backend.Batch) error {
-	if err := b.Check(); err != nil {
+	if err := b.Validate(); err != nil {
 		return err
 	}
 	tagged := backend.Batch{Hits: make([]backend.Hit, len(b.Hits)), Verdicts: b.Verdicts, Now: b.Now}
@@ -300,7 +300,7 @@ func TestOldNewsOfSentinels(t *testing.T) {
 	}
 	say := func(i int, port, epoch string) { answers[i].Store(&answer{port, epoch}) }
 	var figures remote.Figures
-	f := &sentinels{primaryName: "p", directory: newDirectory(openAccess(faultTimeout, &figures), addrs)}
+	f := &sentinels{primaryName: "p", topologyServers: newTopologyServers(openAccess(faultTimeout, &figures), addrs)}
 	defer f.close()
 	find := func(want string) {
 		t.Helper()
@@ -367,7 +367,7 @@ func TestSentinelsLearn(t *testing.T) {
 			}))
 		}
 		var figures remote.Figures
-		f := &sentinels{primaryName: "p", directory: newDirectory(openAccess(faultTimeout, &figures), addrs)}
+		f := &sentinels{primaryName: "p", topologyServers: newTopologyServers(openAccess(faultTimeout, &figures), addrs)}
 		for range 3 {
 			if _, err := f.findLayout(t.Context(), false); err != nil {
 				t.Error(err)
@@ -375,10 +375,10 @@ func TestSentinelsLearn(t *testing.T) {
 		}
 		f.close()
 		for _, a := range addrs {
-			f.directory.addrsToAsk = slices.DeleteFunc(f.directory.addrsToAsk, func(b string) bool { return a == b })
+			f.topologyServers.addrsToAsk = slices.DeleteFunc(f.topologyServers.addrsToAsk, func(b string) bool { return a == b })
 		}
-		if !slices.Equal(f.directory.addrsToAsk, tt.learns) {
-			t.Errorf("%q: it learns of %v, want %v", tt.says, f.directory.addrsToAsk, tt.learns)
+		if !slices.Equal(f.topologyServers.addrsToAsk, tt.learns) {
+			t.Errorf("%q: it learns of %v, want %v", tt.says, f.topologyServers.addrsToAsk, tt.learns)
 		}
 		if n := figures.Dials.Load(); n != 1 {
 			t.Errorf("%q: %d connections", tt.says, n)
@@ -401,7 +401,7 @@ func TestFailoverUnderWay(t *testing.T) {
 	var figures remote.Figures
 	var finders []*sentinels
 	for _, addr := range set.SentinelAddrs {
-		f := &sentinels{primaryName: set.PrimaryName, directory: newDirectory(openAccess(5*time.Second, &figures), []string{addr})}
+		f := &sentinels{primaryName: set.PrimaryName, topologyServers: newTopologyServers(openAccess(5*time.Second, &figures), []string{addr})}
 		defer f.close()
 		finders = append(finders, f)
 	}

@@ -99,7 +99,7 @@ func (b *Breaker) Allow() error {
 	return b.refusal.Load()
 }
 
-// Refusal returns an error while the breaker is open, when calls that it allowed before must not be sent either.
+// Refusal returns an error while the breaker is open. Calls that it allowed earlier, but that are not sent yet, fail with it.
 func (b *Breaker) Refusal() error {
 	if !b.IsOpen() {
 		return nil

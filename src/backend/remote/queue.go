@@ -30,7 +30,7 @@ type FairQueue[T any] struct {
 // queueEntry is a request with its place in a FairQueue.
 type queueEntry[T any] struct {
 	request       T
-	shareAtFinish float64 // shareAtFinish is the equal share in ns at which the request would finish.
+	virtualFinish float64 // virtualFinish is the value of FairQueue.equalShareNs at which the request would be done.
 	arrivalNumber uint64  // arrivalNumber is the order of arrival, which decides between equal shares.
 }
 
@@ -40,7 +40,7 @@ type entryHeap[T any] []queueEntry[T]
 func (t entryHeap[T]) Len() int      { return len(t) }
 func (t entryHeap[T]) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
 func (t entryHeap[T]) Less(i, j int) bool {
-	return t[i].shareAtFinish < t[j].shareAtFinish || t[i].shareAtFinish == t[j].shareAtFinish && t[i].arrivalNumber < t[j].arrivalNumber
+	return t[i].virtualFinish < t[j].virtualFinish || t[i].virtualFinish == t[j].virtualFinish && t[i].arrivalNumber < t[j].arrivalNumber
 }
 func (*entryHeap[T]) Push(any) {}
 func (*entryHeap[T]) Pop() any { return nil }
@@ -59,7 +59,7 @@ func (q *FairQueue[T]) Add(request T, cost time.Duration) {
 func (q *FairQueue[T]) PutBack(request T, cost time.Duration) {
 	finish := q.equalShareNs + float64(max(cost, 0))
 	if q.lastPoppedEntry.arrivalNumber > 0 {
-		finish = min(finish, q.lastPoppedEntry.shareAtFinish)
+		finish = min(finish, q.lastPoppedEntry.virtualFinish)
 	}
 	q.insert(queueEntry[T]{request, finish, q.lastPoppedEntry.arrivalNumber})
 }
@@ -82,7 +82,7 @@ func (q *FairQueue[T]) RecordWork(cost time.Duration) {
 // Pop removes the Head and returns it. It panics if the queue is empty.
 func (q *FairQueue[T]) Pop() T {
 	head := q.entries[0]
-	q.lastPoppedEntry = queueEntry[T]{shareAtFinish: head.shareAtFinish, arrivalNumber: head.arrivalNumber}
+	q.lastPoppedEntry = queueEntry[T]{virtualFinish: head.virtualFinish, arrivalNumber: head.arrivalNumber}
 	last := len(q.entries) - 1
 	q.entries.Swap(0, last)
 	q.entries[last] = queueEntry[T]{}

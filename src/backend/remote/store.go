@@ -87,7 +87,7 @@ func (s *Store) Run(ctx context.Context) error {
 // Timeout, or a little before ctx ends, each Verdict has an Err and it is unknown which hits
 // were charged. A hit whose Err is an *OpenError or ErrTooManyCalls was not charged.
 func (s *Store) Take(ctx context.Context, b *backend.Batch) error {
-	if err := b.Check(); err != nil || len(b.Hits) == 0 {
+	if err := b.Validate(); err != nil || len(b.Hits) == 0 {
 		return err
 	}
 	now := b.Now.UnixNano()

@@ -41,14 +41,14 @@ type SentBatch struct {
 // writer sends the calls of one connection in batches, one at a time. A batch has work for
 // about BatchTime: a larger call is sent in pieces, in the order of the FairQueue.
 type writer struct {
-	store        *Store
-	connection   *Link
-	exchange     Exchange
-	progress     ServerProgress // progress counts the batches that were answered.
-	backlogCalls atomic.Int64   // backlogCalls is how many calls did not fit into the last batch.
-	wakeSignal   chan struct{}  // wakeSignal has an element when calls have arrived.
-	idleTimer    *time.Timer    // idleTimer wakes a writer without calls.
-	retireSignal chan struct{}  // retireSignal is closed when the writer must end after the batch under way.
+	store         *Store
+	connection    *Link
+	exchange      Exchange
+	progress      ServerProgress // progress counts the batches that were answered.
+	backlogCalls  atomic.Int64   // backlogCalls is how many calls did not fit into the last batch.
+	wakeSignal    chan struct{}  // wakeSignal has an element when calls have arrived.
+	idleWorkTimer *time.Timer    // idleWorkTimer wakes the writer for doIdleWork while there are no calls.
+	retireSignal  chan struct{}  // retireSignal is closed when the writer must end after the batch under way.
 
 	mu           sync.Mutex // mu guards arrivedCalls and closedReason.
 	arrivedCalls []*Call
@@ -74,7 +74,7 @@ const idleCheckPause = time.Second
 func newWriter(l *Link, s *Store, x Exchange) *writer {
 	return &writer{
 		store: s, connection: l, exchange: x,
-		wakeSignal: make(chan struct{}, 1), idleTimer: time.NewTimer(idleCheckPause), retireSignal: make(chan struct{}),
+		wakeSignal: make(chan struct{}, 1), idleWorkTimer: time.NewTimer(idleCheckPause), retireSignal: make(chan struct{}),
 	}
 }
 
@@ -140,10 +140,10 @@ func (w *writer) awaitNextBatch(ctx context.Context) bool {
 			w.refuseAllCalls(err)
 			continue
 		}
-		w.idleTimer.Reset(min(w.doIdleWork(ctx), idleCheckPause))
+		w.idleWorkTimer.Reset(min(w.doIdleWork(ctx), idleCheckPause))
 		select {
 		case <-w.wakeSignal:
-		case <-w.idleTimer.C:
+		case <-w.idleWorkTimer.C:
 			w.connection.closeIfStale()
 		case <-w.retireSignal:
 			return false

@@ -35,7 +35,7 @@ func isPerSecond(h *backend.Hit) bool { return h.Limit.Period <= time.Second }
 
 // Take sends each hit of b to its store; see backend.Backend. If all hits are for one store, it sends b itself.
 func (s *store) Take(ctx context.Context, b *backend.Batch) error {
-	if err := b.Check(); err != nil {
+	if err := b.Validate(); err != nil {
 		return err
 	}
 	switch countPerSecond(b.Hits) {

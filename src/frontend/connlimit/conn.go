@@ -51,7 +51,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 // Write writes to the client. Meanwhile, p is charged to the budget.
 func (c *Conn) Write(p []byte) (int, error) {
 	if c.isBusy.Load() {
-		c.MarkIdle() // The first write of an answer ends the busy time.
+		c.MarkIdle() // The client has its answer now, so the connection may be closed to make room.
 	}
 	held := c.bytesToCharge(len(p))
 	if !c.HoldBytes(held) {

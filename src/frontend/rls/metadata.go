@@ -23,7 +23,7 @@ func (c *callMemory) dynamicMetadata() (*structpb.Struct, error) {
 		st := &c.answer.Statuses[i]
 		descriptors[i] = descriptorMetadata(&c.req.Descriptors[i], st, c.answer.Domain)
 		if !st.Over && st.Rule != nil && !st.Rule.Unlimited {
-			merged = mergeMetadata(merged, st.Rule.Metadata)
+			merged = mergeMetadata(merged, st.Rule.AnswerMetadata)
 		}
 	}
 	fields := map[string]any{"domain": validUTF8Text(c.req.Domain), "descriptors": descriptors}

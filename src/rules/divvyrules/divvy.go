@@ -129,7 +129,7 @@ func (f *reader) ruleConfig(r *divvyRule) rules.RuleConfig {
 		f.checkLabel(r, v)
 	}
 	if v, ok := r.optionalField("comment"); ok {
-		cfg.Metadata = map[string]any{"comment": v.text}
+		cfg.AnswerMetadata = map[string]any{"comment": v.text}
 	}
 	limit.HasReadProblem = len(f.problems) > before
 	return cfg

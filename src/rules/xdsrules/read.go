@@ -120,11 +120,11 @@ type limitedMessage interface {
 
 func (r *reader) readLimits(place string, m limitedMessage) rules.LimitsConfig {
 	cfg := rules.LimitsConfig{
-		Pos:        rules.Pos{File: place},
-		OnReject:   r.enumWord(place, ".on_reject", m.GetOnReject()),
-		ShadowMode: m.GetShadowMode(),
-		QuotaMode:  m.GetQuotaMode(),
-		Metadata:   r.readMetadata(place, m.GetMetadata()),
+		Pos:            rules.Pos{File: place},
+		OnReject:       r.enumWord(place, ".on_reject", m.GetOnReject()),
+		ShadowMode:     m.GetShadowMode(),
+		QuotaMode:      m.GetQuotaMode(),
+		AnswerMetadata: r.readMetadata(place, m.GetMetadata()),
 	}
 	if m.GetRateLimit() != nil {
 		cfg.RateLimit = new(r.readLimit(r.placeOfPart(place, ".rate_limit"), m.GetRateLimit()))

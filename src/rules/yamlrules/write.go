@@ -59,7 +59,7 @@ func Write(w io.Writer, s *rules.Set) error {
 func ruleYAMLOf(r *rules.Rule) ruleYAML {
 	out := ruleYAML{
 		RuleName: r.FullName, Domain: r.Domain, Position: r.Pos.String(), WordPath: r.WordPath(),
-		ShadowMode: r.ShadowMode, QuotaMode: r.QuotaMode, DetailedMetric: r.DetailedMetric, Metadata: r.Metadata,
+		ShadowMode: r.ShadowMode, QuotaMode: r.QuotaMode, DetailedMetric: r.DetailedMetric, Metadata: r.AnswerMetadata,
 		RateLimit: limitYAMLOf(r),
 	}
 	for _, l := range r.Path {

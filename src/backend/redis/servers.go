@@ -11,27 +11,27 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// directory sends questions to servers that all know the answers, such as sentinels. It asks the
-// same server as long as that answers, and then the next.
-type directory struct {
+// topologyServers are servers of which each can tell the addresses of the Redis nodes: the sentinels, or the nodes of a cluster.
+// Commands go to the same server as long as it answers, and then to the next.
+type topologyServers struct {
 	*remote.Access
-	configuredAddrs []string
-	addrsToAsk      []string     // addrsToAsk has the configured and the discovered addresses, in the order of asking.
-	connection      *remote.Link // connection is the connection to addrsToAsk[0], and nil before the first query.
+	configuredAddrs   []string
+	addrsToAsk        []string     // addrsToAsk has the configured and the discovered addresses, in the order of asking.
+	currentConnection *remote.Link // currentConnection is the connection to addrsToAsk[0], and nil before the first query.
 }
 
-// maxDiscoveredAddrs bounds the servers that a directory learns. A few nodes of a large cluster are enough.
+// maxDiscoveredAddrs bounds the servers that topologyServers learns. A few nodes of a large cluster are enough.
 const maxDiscoveredAddrs = 64
 
-func newDirectory(a *remote.Access, configured []string) *directory {
-	p := &directory{Access: a, configuredAddrs: configured, addrsToAsk: slices.Clone(configured)}
+func newTopologyServers(a *remote.Access, configured []string) *topologyServers {
+	p := &topologyServers{Access: a, configuredAddrs: configured, addrsToAsk: slices.Clone(configured)}
 	rand.Shuffle(len(p.addrsToAsk), func(i, j int) { p.addrsToAsk[i], p.addrsToAsk[j] = p.addrsToAsk[j], p.addrsToAsk[i] })
 	return p
 }
 
 // askInTurn sends a command to the servers in turn, until accept returns nil for a reply. With
 // another set, it starts with the server after the one that answered last.
-func (p *directory) askInTurn(ctx context.Context, another bool, accept func(reply []any, from string) error, words ...string) error {
+func (p *topologyServers) askInTurn(ctx context.Context, another bool, accept func(reply []any, from string) error, words ...string) error {
 	if another {
 		p.useNextServer()
 	}
@@ -51,28 +51,28 @@ func (p *directory) askInTurn(ctx context.Context, another bool, accept func(rep
 }
 
 // askCurrent sends a command to the server that askInTurn would try first.
-func (p *directory) askCurrent(ctx context.Context, words ...string) ([]any, error) {
-	if p.connection == nil {
-		p.connection = remote.NewLink(p.Access, p.addrsToAsk[0])
+func (p *topologyServers) askCurrent(ctx context.Context, words ...string) ([]any, error) {
+	if p.currentConnection == nil {
+		p.currentConnection = remote.NewLink(p.Access, p.addrsToAsk[0])
 	}
 	q := query{commandWords: words}
-	if err := p.connection.Do(ctx, q.roundTrip); err != nil {
+	if err := p.currentConnection.Do(ctx, q.roundTrip); err != nil {
 		return nil, err
 	}
 	return q.reply, q.errorReply
 }
 
 // useNextServer makes the next server the current one.
-func (p *directory) useNextServer() {
+func (p *topologyServers) useNextServer() {
 	p.close()
 	p.addrsToAsk = append(p.addrsToAsk[1:], p.addrsToAsk[0])
 }
 
-// learnServers makes the configured servers and those at discovered the servers of the directory.
-func (p *directory) learnServers(discovered []string) {
+// learnServers makes the configured servers and those at discovered the servers to ask.
+func (p *topologyServers) learnServers(discovered []string) {
 	known := slices.Concat(discovered[:min(len(discovered), maxDiscoveredAddrs)], p.configuredAddrs)
 	p.addrsToAsk = slices.DeleteFunc(p.addrsToAsk, func(addr string) bool { return !slices.Contains(known, addr) })
-	if p.connection != nil && (len(p.addrsToAsk) == 0 || p.addrsToAsk[0] != p.connection.Addr) {
+	if p.currentConnection != nil && (len(p.addrsToAsk) == 0 || p.addrsToAsk[0] != p.currentConnection.Addr) {
 		p.close()
 	}
 	for _, addr := range known {
@@ -82,10 +82,10 @@ func (p *directory) learnServers(discovered []string) {
 	}
 }
 
-func (p *directory) close() {
-	if p.connection != nil {
-		p.connection.Close()
-		p.connection = nil
+func (p *topologyServers) close() {
+	if p.currentConnection != nil {
+		p.currentConnection.Close()
+		p.currentConnection = nil
 	}
 }
 
