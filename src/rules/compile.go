@@ -23,8 +23,6 @@ type Options struct {
 	Store StoreSupport
 	// ChargesAllOrNothing says that the limiter charges a request only if all of it passes. count_blocked has no effect then.
 	ChargesAllOrNothing bool
-	// CheckAllDocuments checks all documents of a YAML file. Only the first ever takes effect, as in envoyproxy/ratelimit.
-	CheckAllDocuments bool
 	// Fallback decides hits that the store does not answer, unless the rules have on_store_failure.
 	Fallback backend.Fallback
 }

@@ -23,8 +23,7 @@ import (
 //	all problems, or else the rules and the warnings
 //
 // A title that ends in "(merged)" loads with MergeDomains, one that ends in
-// "(all documents)" with CheckAllDocuments, in "(all or nothing)" with ChargesAllOrNothing, one that ends in "(small store)" for a
-// store that cannot do much.
+// "(all or nothing)" with ChargesAllOrNothing, one that ends in "(small store)" for a store that cannot do much.
 func TestLoad(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(paths) == 0 {
@@ -56,7 +55,6 @@ func TestLoad(t *testing.T) {
 				opt := rules.Options{
 					MergeDomains:        strings.HasSuffix(title, "(merged)"),
 					ChargesAllOrNothing: strings.HasSuffix(title, "(all or nothing)"),
-					CheckAllDocuments:   strings.HasSuffix(title, "(all documents)"),
 				}
 				if strings.HasSuffix(title, "(small store)") {
 					opt.Store = smallStore

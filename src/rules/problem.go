@@ -75,6 +75,13 @@ func (ps Problems) Sort() {
 	slices.SortStableFunc(ps, func(a, b Problem) int { return a.compare(b.Pos) })
 }
 
+// OnePerPlace sorts problems, and returns them with the first at each place of a file only. What a reader refuses is often missing to the
+// compiler, too, and that is one mistake.
+func (ps Problems) OnePerPlace() Problems {
+	ps.Sort()
+	return slices.CompactFunc(ps, func(a, b Problem) bool { return a.Line > 0 && a.Pos == b.Pos })
+}
+
 // ProblemsOf returns the Problems that err is or wraps, or nil.
 func ProblemsOf(err error) Problems {
 	problems, _ := errors.AsType[Problems](err)

@@ -7,7 +7,6 @@
 package loading
 
 import (
-	"bytes"
 	"errors"
 	"iter"
 	"math"
@@ -62,8 +61,8 @@ func parseFile(f RuleFile) (cfg *rules.DomainConfig, problems, warnings rules.Pr
 // fileExtension returns the end of the file's name in lower case, such as ".yaml".
 func fileExtension(f RuleFile) string { return strings.ToLower(gopath.Ext(f.Name)) }
 
-// isYAML reports whether a file is YAML by its name.
-func isYAML(f RuleFile) bool { return fileExtension(f) != ".ini" && fileExtension(f) != ".json" }
+// IsYAML reports whether a file is YAML by its name.
+func IsYAML(f RuleFile) bool { return fileExtension(f) != ".ini" && fileExtension(f) != ".json" }
 
 // minPartBytes is the least size in bytes of the parts in which a file is parsed. A file smaller than two parts is parsed whole. Parts
 // save memory: the YAML library takes some 25 bytes for each byte of text.
@@ -91,37 +90,17 @@ func loadInParts(files []RuleFile, opt rules.Options, partBytes int) (*rules.Set
 	set, odd, err := c.Result()
 	warnings = append(warnings, odd...)
 	problems = append(problems, rules.ProblemsOf(err)...)
-	if opt.CheckAllDocuments {
-		wrong, odd := checkLaterDocuments(files, opt)
-		problems, warnings = append(problems, wrong...), append(warnings, odd...)
-	}
 	if len(problems) > 0 {
-		problems.Sort()
-		// What the reader refuses is often missing to the compiler, too. That is one mistake, so one problem at its place is enough.
-		return nil, nil, slices.CompactFunc(problems, func(a, b rules.Problem) bool { return a.Line > 0 && a.Pos == b.Pos })
+		return nil, nil, problems.OnePerPlace()
 	}
 	warnings.Sort()
 	return set, warnings, nil
 }
 
-// checkLaterDocuments returns the problems and warnings of all documents of YAML files after the first one. These never take effect.
-func checkLaterDocuments(files []RuleFile, opt rules.Options) (problems, warnings rules.Problems) {
-	var configs []rules.DomainConfig
-	for _, f := range files {
-		if isYAML(f) && bytes.Contains(f.Data, []byte("\n---")) {
-			more, wrong, odd := yamlrules.ParseLaterDocuments(f.Name, f.Data)
-			configs = append(configs, more...)
-			problems, warnings = append(problems, wrong...), append(warnings, odd...)
-		}
-	}
-	_, odd, err := rules.Compile(configs, opt)
-	return append(problems, rules.ProblemsOf(err)...), append(warnings, odd...)
-}
-
 // partParsers returns functions that parse the files, in order. Files of at least two parts are parsed in parts.
 func partParsers(files []RuleFile, partBytes int) (functions []func() yamlrules.ParsedPart) {
 	for _, f := range files {
-		if len(f.Data)/2 >= partBytes && isYAML(f) && utf8.Valid(f.Data) {
+		if len(f.Data)/2 >= partBytes && IsYAML(f) && utf8.Valid(f.Data) {
 			if list, ok := yamlrules.Split(f.Name, f.Data); ok {
 				functions = slices.AppendSeq(functions, list.PartReaders(partBytes))
 				continue

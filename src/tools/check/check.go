@@ -2,6 +2,7 @@
 package check
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/yamlrules"
 	"ratelimit/src/tools/output"
 )
 
@@ -22,20 +24,45 @@ type Result struct {
 }
 
 // Load reads and compiles the files, and the directories of files, at paths.
-func Load(paths []string, opt rules.Options) (r Result) {
+func Load(paths []string, opt rules.Options) Result { return load(paths, opt, loading.Load) }
+
+// load does what Load does, with a function that compiles files as loading.Load does.
+func load(paths []string, opt rules.Options, compile func([]loading.RuleFile, rules.Options) (*rules.Set, rules.Problems, error)) (r Result) {
 	var files []loading.RuleFile
 	for _, path := range paths {
 		more, warnings, err := filerules.Read(path)
 		files = append(files, more...)
 		r.add(warnings, err)
 	}
-	set, warnings, err := loading.Load(files, opt)
+	set, warnings, err := compile(files, opt)
 	r.Files = len(files)
 	r.add(warnings, err)
 	if len(r.Problems) == 0 {
 		r.Set = set
 	}
 	return r
+}
+
+// compileAllDocuments does what loading.Load does, and also checks the later documents of YAML files. These never take effect: as in
+// envoyproxy/ratelimit, the set has the rules of the first documents only.
+func compileAllDocuments(files []loading.RuleFile, opt rules.Options) (*rules.Set, rules.Problems, error) {
+	set, warnings, err := loading.Load(files, opt)
+	problems := rules.ProblemsOf(err)
+	var configs []rules.DomainConfig
+	for _, f := range files {
+		if loading.IsYAML(f) && bytes.Contains(f.Data, []byte("\n---")) {
+			more, wrong, odd := yamlrules.ParseLaterDocuments(f.Name, f.Data)
+			configs = append(configs, more...)
+			problems, warnings = append(problems, wrong...), append(warnings, odd...)
+		}
+	}
+	_, odd, err := rules.Compile(configs, opt)
+	if problems = append(problems, rules.ProblemsOf(err)...); len(problems) > 0 {
+		return nil, nil, problems.OnePerPlace()
+	}
+	warnings = append(warnings, odd...)
+	warnings.Sort()
+	return set, warnings, nil
 }
 
 func (r *Result) add(warnings rules.Problems, err error) {

@@ -1,10 +1,79 @@
 package check
 
 import (
+	"fmt"
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
 )
+
+func TestCompileAllDocuments(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		what  string
+		files []loading.RuleFile
+		want  string
+	}{
+		{
+			"good documents behind the first",
+			[]loading.RuleFile{{Name: "a.yaml", Data: []byte(`domain: d
+descriptors:
+- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}
+---
+domain: e
+descriptors:
+- {key: path, value: "^/api/.*$", rate_limit: {unit: day, requests_per_unit: 1}}
+---
+# nothing
+`)}},
+			"a.yaml:3:3 d.a: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false\n" +
+				"warning: a.yaml:4:1: only the first document of a file is read; put it into a file of its own\n" +
+				"warning: a.yaml:7:3: the value \"^/api/.*$\" looks like a regular expression, and matches only as it is written: " +
+				"`*` stands for any text, all else for itself; write \"/api/*\"\n",
+		},
+		{
+			"what is wrong in documents behind the first",
+			[]loading.RuleFile{
+				{Name: "a.yaml", Data: []byte(`domain: d
+descriptors:
+- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}
+---
+domain: e
+descriptors:
+- {key: a, rate_limt: {unit: day, requests_per_unit: 1}}
+---
+descriptors:
+- {key: a, rate_limit: {unit: decade, requests_per_unit: 1}}
+`)},
+				{Name: "b.yaml", Data: []byte("domain: f\n---\ndomain: [\n")},
+			},
+			"a.yaml:7:12: unknown key \"rate_limt\"; did you mean `rate_limit`?\n" +
+				"a.yaml:9:1: the domain is missing or empty; add `domain: <name>`, the name that callers ask for\n" +
+				"a.yaml:10:31: unit \"decade\" is not known; write second, minute, hour, day, week, month or year\n" +
+				"b.yaml:3: not YAML: did not find expected node content; look at the indentation, and for a bracket or a quote that is not closed\n",
+		},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			set, warnings, err := compileAllDocuments(tt.files, rules.Options{})
+			got := ""
+			if err != nil {
+				got = err.Error() + "\n"
+			} else {
+				for _, r := range set.Rules() {
+					got += fmt.Sprintf("%v %v\n", r.Pos, r)
+				}
+			}
+			for _, w := range warnings {
+				got += fmt.Sprintf("warning: %v\n", w)
+			}
+			if got != tt.want {
+				t.Errorf("got:\n%swant:\n%s", got, tt.want)
+			}
+		})
+	}
+}
 
 // Texts of rule files cannot end a command of GitHub and begin another.
 func TestGitHubCommandEscapes(t *testing.T) {

@@ -34,8 +34,7 @@ func Command() *cobra.Command {
 		default:
 			return fmt.Errorf("--backend %s: write memory, redis or memcache", backend)
 		}
-		opt.CheckAllDocuments = true
-		return printProblems(cmd.OutOrStdout(), Load(args, opt), format)
+		return printProblems(cmd.OutOrStdout(), load(args, opt, compileAllDocuments), format)
 	})
 	cmd.Args = cobra.ArbitraryArgs
 	f := cmd.Flags()
