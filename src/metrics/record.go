@@ -85,7 +85,7 @@ func (r *Registry) countCharge(table []*ruleStats, req *limiter.Request, i int, 
 	}
 	result := &stats.outcomeCounts
 	if v := &c.Verdict; v.Err != nil || v.Fallback != backend.FallbackError {
-		stats.countUnanswered(v.Fallback)
+		stats.unansweredCharges[v.Fallback].Add(1)
 	}
 	if st.Op == algorithm.Refund {
 		if c.Verdict.Err == nil {

@@ -116,12 +116,11 @@ func (r *Registry) decisionFigures() (list []Figure) {
 				})
 			}
 		}
-		u := s.unansweredCharges.Load()
-		for f := backend.Fallback(0); u != nil && int(f) < len(u); f++ {
-			if n := u[f].Load(); n > 0 {
+		for f := range s.unansweredCharges {
+			if n := s.unansweredCharges[f].Load(); n > 0 {
 				list = append(list, Figure{
 					MetricName: "ratelimit_unanswered_total", Help: "Charges that the store did not answer, by what was done instead.", Value: int64(n),
-					Labels: []string{"domain", key.domain, "rule", key.rule, "instead", f.String()},
+					Labels: []string{"domain", key.domain, "rule", key.rule, "instead", backend.Fallback(f).String()},
 				})
 			}
 		}

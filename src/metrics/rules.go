@@ -8,7 +8,6 @@ import (
 	"time"
 	"weak"
 
-	"ratelimit/src/backend"
 	"ratelimit/src/rules"
 )
 
@@ -33,18 +32,13 @@ var outcomeNames = [outcomeCount]string{"within", "near", "over", "shadow", "unl
 // String returns the outcome in lower case, such as "within".
 func (o Outcome) String() string { return outcomeNames[o] }
 
-type outcomeCounters [outcomeCount]Counter
-
-// fallbackCounters counts the charges that the store did not answer. The index is a backend.Fallback.
-type fallbackCounters [4]Counter
-
 // ruleStats has the counters of all rules with the same key, or of a domain. It does not
 // refer to a rule, so that a Set can be freed after a reload.
 type ruleStats struct {
 	namedHits         *namedHits // namedHits is nil if countsByKey is false for all rules with this key.
-	outcomeCounts     outcomeCounters
-	unansweredCharges atomic.Pointer[fallbackCounters] // unansweredCharges is nil before the first charge without an answer.
-	removedAt         time.Time                        // removedAt is when a reload removed the rule, or zero.
+	outcomeCounts     [outcomeCount]Counter
+	unansweredCharges [4]Counter // unansweredCharges counts charges that the store did not answer. The index is a backend.Fallback.
+	removedAt         time.Time  // removedAt is when a reload removed the rule, or zero.
 }
 
 // statsKey identifies a rule in its domain. The counters of a domain have an empty rule.
@@ -53,16 +47,6 @@ type statsKey struct{ domain, rule string }
 // countsByKey reports whether the hits of r count under the key of r. Hits of per-value
 // rules count under values of the request; hits of unlimited rules have no hit counters.
 func countsByKey(r *rules.Rule) bool { return !r.Unlimited && !r.MetricNameHasValues() }
-
-// countUnanswered counts a charge that the store did not answer. instead is the fallback that decided it.
-func (s *ruleStats) countUnanswered(instead backend.Fallback) {
-	u := s.unansweredCharges.Load()
-	if u == nil {
-		s.unansweredCharges.CompareAndSwap(nil, new(fallbackCounters))
-		u = s.unansweredCharges.Load()
-	}
-	u[instead].Add(1)
-}
 
 // setCounters has the counters of each rule and domain of a Set. The position is Rule.Index or Domain.Index.
 type setCounters struct{ ruleStats, domainStats []*ruleStats }
