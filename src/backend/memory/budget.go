@@ -30,10 +30,10 @@ func (b *memoryBudget) slotsPerShard() int {
 }
 
 // An expired log may belong to a key that is never used again. So every writesPerSweep-th write to a
-// shard checks the next slotsPerSweep slots of the store. Then a log is freed after as many writes
-// as a quarter of all slots. A sweep counts each shard as minSlotsPerSweptShard slots at least.
+// shard checks the next shards of the store, with slotsPerSweep slots or more. Then a log is freed after as
+// many writes as a quarter of all slots. A sweep counts each shard as minSlotsPerSweptShard slots at least.
 const (
-	writesPerSweep        = 16
+	writesPerSweep        = 256 // the range of shard.writeCount
 	slotsPerSweep         = 4 * writesPerSweep
 	minSlotsPerSweptShard = 8
 )
@@ -41,7 +41,7 @@ const (
 // countWrite counts a write, and reports whether the store should be swept.
 func (sh *shard) countWrite() bool {
 	sh.writeCount++
-	return sh.writeCount%writesPerSweep == 0
+	return sh.writeCount == 0
 }
 
 // freeMemory brings the store below its cap, and sweeps it if sweep is set. The caller must not hold the lock of a shard.
@@ -60,30 +60,18 @@ func (s *Store) freeMemory(sweep bool, now int64) {
 	}
 }
 
-// sweepExpired frees the overflow of the expired slots among the next slotsPerSweep of the shard, and returns how many slots it
-// checked. At the end of a table with few live slots it shrinks the table.
+// sweepExpired frees the overflow of the expired slots of the shard, shrinks a table with few live slots, and returns how many
+// slots it checked.
 func (sh *shard) sweepExpired(now int64) (checked int) {
-	o := sh.overflow
-	if o == nil {
+	if sh.overflow == nil {
 		return 0
 	}
-	n := min(slotsPerSweep, len(sh.slots))
-	for range n {
-		if o.sweptSlots >= len(sh.slots) {
-			o.sweptSlots, o.sweptLiveSlots = 0, 0
-		}
-		sl := &sh.slots[o.sweptSlots]
-		o.sweptSlots++
-		if sl.isLive(now) {
-			o.sweptLiveSlots++
-		} else if sl.form() > inlineForm {
-			sh.dropCounter(sl)
-		}
-	}
-	if o.sweptSlots >= len(sh.slots) && o.sweptLiveSlots*8 < len(sh.slots) && len(sh.slots) > minTableSlots {
+	checked = len(sh.slots)
+	live, _, _ := sh.dropExpired(now, 0)
+	if live*8 < checked && checked > minTableSlots {
 		sh.makeRoom(now)
 	}
-	return n
+	return checked
 }
 
 // slotsPerReclaim is the number of slots that one call of reclaim checks, in some milliseconds.

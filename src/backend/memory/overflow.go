@@ -9,12 +9,10 @@ import (
 
 // overflowStates holds the states of a shard that do not fit into slots. A slot's count is the index of its state.
 type overflowStates struct {
-	wideStates     arena[wideState]
-	logs           arena[algorithm.Log]
-	logBytes       int64 // logBytes is the size of the hits in logs.
-	budgetedBytes  int64 // budgetedBytes is the size of this overflow as the budget knows it.
-	sweptSlots     int   // sweptSlots is how many slots, from the start of the table, this sweep has checked.
-	sweptLiveSlots int   // sweptLiveSlots is how many of the swept slots were live.
+	wideStates    arena[wideState]
+	logs          arena[algorithm.Log]
+	logBytes      int64 // logBytes is the size of the hits in logs.
+	budgetedBytes int64 // budgetedBytes is the size of this overflow as the budget knows it.
 }
 
 // wideState is a state of several numbers; see pack.

@@ -167,15 +167,29 @@ func (sh *shard) dropCounter(sl *slot) {
 	sl.expiresAt = 0
 }
 
+// dropExpired drops the expired counters. It returns how many are live, how many of these were last used before the second
+// idleBefore, and the earliest second of last use.
+func (sh *shard) dropExpired(now int64, idleBefore uint32) (live, idle int, oldestUse uint32) {
+	oldestUse = math.MaxUint32
+	for i := range sh.slots {
+		sl := &sh.slots[i]
+		if !sl.isLive(now) {
+			sh.dropCounter(sl)
+			continue
+		}
+		live++
+		oldestUse = min(oldestUse, sl.lastUseSecond)
+		if sl.lastUseSecond < idleBefore {
+			idle++
+		}
+	}
+	return live, idle, oldestUse
+}
+
 // makeRoom drops expired counters. The table shrinks if most of it is then free, or else doubles while the budget allows. At the
 // cap an eighth of the slots is evicted and the rest is moved in place, so a flood of new counters allocates nothing.
 func (sh *shard) makeRoom(now int64) {
-	live := 0
-	for i := range sh.slots {
-		if sh.slots[i].isLive(now) {
-			live++
-		}
-	}
+	live, _, _ := sh.dropExpired(now, 0)
 	size, most := len(sh.slots), sh.budget.slotsPerShard()
 	switch {
 	case size == 0 || live*8 < size:
@@ -190,7 +204,7 @@ func (sh *shard) makeRoom(now int64) {
 	sh.compactTable(now)
 }
 
-// compactTable empties all slots that are not live, and moves the others within the table. It starts at an empty slot, behind
+// compactTable empties the slots of all dropped counters, and moves the others within the table. It starts at an empty slot, behind
 // which each chain is whole. So a slot moves towards the start of its chain, or stays where it is.
 func (sh *shard) compactTable(now int64) {
 	start := 0
@@ -204,7 +218,6 @@ func (sh *shard) compactTable(now int64) {
 			continue
 		}
 		if !sl.isLive(now) {
-			sh.dropCounter(sl)
 			*sl = slot{}
 			sh.takenSlots--
 			continue
@@ -218,20 +231,7 @@ func (sh *shard) compactTable(now int64) {
 // shrinkTable frees the memory of expired counters. If the store stays above its cap, it evicts an eighth of the live counters,
 // or all that were last used before the second idleBeforeSecond if they are more. It returns the earliest second of last use.
 func (sh *shard) shrinkTable(now int64, idleBefore uint32) (oldestUse uint32) {
-	live, idle := 0, 0
-	oldestUse = math.MaxUint32
-	for i := range sh.slots {
-		sl := &sh.slots[i]
-		if !sl.isLive(now) {
-			sh.dropCounter(sl)
-			continue
-		}
-		live++
-		oldestUse = min(oldestUse, sl.lastUseSecond)
-		if sl.lastUseSecond < idleBefore {
-			idle++
-		}
-	}
+	live, idle, oldestUse := sh.dropExpired(now, idleBefore)
 	if live == 0 {
 		sh.freeMemory()
 		return oldestUse

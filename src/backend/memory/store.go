@@ -74,7 +74,7 @@ func New(cfg Config) (*Store, error) {
 	}
 	s.budget.maxBytes, s.budget.graceNanos, s.budget.numShards = cfg.MaxBytes, int64(cfg.ExpiryGrace), int64(len(s.shards))
 	for i := range s.shards {
-		s.shards[i].budget = &s.budget
+		s.shards[i].budget, s.shards[i].writeCount = &s.budget, uint8(i) // Different counts spread the sweeps evenly from the start.
 	}
 	return s, nil
 }
